@@ -1,0 +1,41 @@
+// Package cluster describes the hardware: device types, how many, their
+// memory, and the hierarchy of links between them.
+//
+// In: YAML or JSON with units in every quantity ("16GiB", "25Gbps", "5us"), a
+// preset's name, or this machine as measured. Out: a Cluster that answers which
+// device a number is and how long a transfer or an all-reduce takes.
+// Refused: quantities without a unit, levels of size 0, unknown keys or device
+// types; the error quotes the line. It does not know who launches anything.
+package cluster
+
+// DeviceType is a kind of device.
+type DeviceType struct {
+	MemoryBytes                   int64   // 0: not limited
+	PeakFLOPS                     float64 // floating-point operations a second
+	MemoryBandwidthBytesPerSecond float64
+	// Efficiency is the fraction of PeakFLOPS that a layer kind reaches; "" is the default.
+	Efficiency map[string]float64
+}
+
+// Level is one level of the hierarchy: Size groups of the level inside it,
+// joined by links of this bandwidth and latency.
+type Level struct {
+	Name                              string
+	Size                              int
+	BandwidthBytesPerSecond           float64 // of one link, each direction when FullDuplex
+	LatencyS                          float64
+	CollectiveBandwidthBytesPerSecond float64 // bus bandwidth all-reduce reaches; 0: as BandwidthBytesPerSecond
+	FullDuplex                        bool
+	OccupiesDevice                    bool // BaPipe's synchronous execution: a transfer keeps both devices from computing
+	Shared                            bool // one link for the whole group, so that transfers contend
+}
+
+// Cluster is devices and links. Devices are numbered from 0 with the innermost
+// level running fastest.
+type Cluster struct {
+	Name        string
+	DeviceTypes map[string]DeviceType
+	Devices     []string // type of each device, by number
+	Cores       int      // cores that all workers share; 0: each has its own
+	Levels      []Level  // innermost first; the product of sizes is len(Devices)
+}

@@ -1,0 +1,158 @@
+// Package engine is the one door to tensors. It says what millrace needs of a
+// tensor library; engine/torch answers with libtorch and engine/ref with a tiny
+// pure Go twin in float64.
+//
+// In: operator calls by name, with tensors and plain Go values as arguments.
+// Out: tensors, gradients, and how many bytes each worker holds.
+// Refused: anything about plans, schedules or transfers. An operator the engine
+// does not have, or arguments it cannot take, come back as an error that names
+// the operator and the shapes; nothing panics.
+//
+// A Device belongs to one goroutine that is locked to its OS thread for life:
+// autograd mode, thread counts and the error slot of a native library are
+// thread-local. Every method of Device must be called there. A Tensor may be
+// handed to another Device of the same Engine (see Device.Adopt); its Shape,
+// DType and Bytes may be read anywhere.
+package engine
+
+import "fmt"
+
+// DType is the type of a tensor's elements.
+type DType uint8
+
+// The element types that cross a stage boundary or sit in a checkpoint.
+const (
+	Float32 DType = iota + 1
+	Float64
+	Int64
+	Uint8
+	Bool
+)
+
+// Size is the number of bytes of one element.
+func (d DType) Size() int64 {
+	switch d {
+	case Float32:
+		return 4
+	case Float64, Int64:
+		return 8
+	case Uint8, Bool:
+		return 1
+	}
+	return 0
+}
+
+// String is the name safetensors uses: F32, F64, I64, U8, BOOL.
+func (d DType) String() string {
+	switch d {
+	case Float32:
+		return "F32"
+	case Float64:
+		return "F64"
+	case Int64:
+		return "I64"
+	case Uint8:
+		return "U8"
+	case Bool:
+		return "BOOL"
+	}
+	return fmt.Sprintf("DType(%d)", uint8(d))
+}
+
+// IsFloat says whether tensors of this type can carry a gradient.
+func (d DType) IsFloat() bool { return d == Float32 || d == Float64 }
+
+// Tensor is a handle on a tensor of some Device. It is freed explicitly, by a
+// scope (Device.Begin, Device.End) or by Free, never by a finalizer.
+type Tensor interface {
+	Shape() []int64
+	DType() DType
+	// Bytes is elements times element size, whatever the tensor shares or views.
+	Bytes() int64
+	// Free gives the handle back. Freeing twice is harmless.
+	Free()
+}
+
+// Event marks a point in a device's work. On a CPU it is already set when it
+// is returned.
+type Event interface {
+	Wait() error
+}
+
+// Memory is what one worker holds, in bytes, by the engine's own allocator.
+type Memory struct {
+	LiveBytes   int64 `json:"live_bytes"`   // handed out and not yet freed
+	PeakBytes   int64 `json:"peak_bytes"`   // highest LiveBytes since ResetPeak
+	CachedBytes int64 `json:"cached_bytes"` // freed by us, kept for reuse; not in LiveBytes
+}
+
+// Mark is a position in a Device's list of open handles.
+type Mark int
+
+// Engine opens devices. One Engine serves all workers of a process.
+type Engine interface {
+	// Name and version of what answers: "torch 1.13.1", "ref".
+	Name() string
+	// Float is the dtype of parameters and activations: Float32 for torch, Float64 for ref.
+	Float() DType
+	// Open makes the device of one worker on the calling goroutine, which must be
+	// locked to its thread. threads is the number of intra-operator threads (at least 1).
+	Open(worker, threads int) (Device, error)
+	// SumInto adds src to dst element by element: the function a collective sums with.
+	// Both hold elements of dtype in the machine's byte order and have the same length.
+	SumInto(dst, src []byte, dtype DType) error
+}
+
+// Device runs operators for one worker. See the package comment for its thread rule.
+type Device interface {
+	// Call runs an operator of the dispatcher by its schema name, "aten::linear" or
+	// "aten::add.Tensor". args are matched by position: Tensor or nil, bool, int, int64,
+	// float64, string, []int64, []bool, []float64, []Tensor, DType. Arguments left off at the
+	// end take the schema's defaults. Results come in the schema's order; a result that
+	// is undefined is nil. The tensors belong to the innermost open scope.
+	Call(op string, args ...any) ([]Tensor, error)
+
+	// Empty, Full and FromBytes make contiguous tensors. FromBytes copies data.
+	Empty(dtype DType, shape []int64) (Tensor, error)
+	Full(dtype DType, shape []int64, value float64) (Tensor, error)
+	FromBytes(dtype DType, shape []int64, data []byte) (Tensor, error)
+	// View is the memory of a contiguous host tensor, valid until the tensor is freed.
+	View(t Tensor) ([]byte, error)
+	// Item reads the only element of t as a float64.
+	Item(t Tensor) (float64, error)
+
+	// Leaf is t detached from its graph, sharing its memory: the start of a new graph.
+	Leaf(t Tensor, requiresGrad bool) (Tensor, error)
+	// Contiguous is t itself (a new handle) or a contiguous copy of it.
+	Contiguous(t Tensor) (Tensor, error)
+	// Backward runs autograd from outputs, whose gradients are grads (nil for a scalar
+	// seeded with one), and frees the graph. Leaves accumulate.
+	Backward(outputs, grads []Tensor) error
+	// Gradients differentiates outputs with respect to inputs only, leaving every
+	// leaf's gradient alone and keeping the graph. Entries are nil where unconnected.
+	Gradients(outputs, grads, inputs []Tensor) ([]Tensor, error)
+	// Grad is the gradient a leaf has accumulated, or nil.
+	Grad(leaf Tensor) (Tensor, error)
+	// SetGrad replaces a leaf's gradient; nil clears it.
+	SetGrad(leaf, grad Tensor) error
+	// NoGrad runs f with autograd off on this thread.
+	NoGrad(f func() error) error
+
+	// Begin opens a scope; End frees every tensor made since, except those in keep, which
+	// pass to the scope around it, or to the caller where there is none. Scopes nest.
+	Begin() Mark
+	End(m Mark, keep ...Tensor)
+	// Detach takes a tensor out of every scope: the caller owns it and must Free it.
+	Disown(t Tensor) Tensor
+
+	// Adopt takes over a tensor another device of this engine made, so that its bytes
+	// are charged to this worker from now on. The old handle is spent.
+	Adopt(t Tensor) (Tensor, error)
+	// Memory is what this worker holds; ResetPeak starts a new high-water mark.
+	Memory() Memory
+	ResetPeak()
+	// Record returns an event set once all work issued so far is done.
+	Record() (Event, error)
+	// Close frees every handle still open and returns how many there were.
+	Close() int
+}

@@ -1,0 +1,69 @@
+// Package model describes networks: a DAG of layers in a fixed topological
+// order, with shapes, parameters, FLOPs and bytes, and nothing about tensors.
+//
+// In: a built-in family with its settings (mlp, convnet, gpt), or a YAML file.
+// Out: a Model, whose analytic costs and cuts other rooms ask for.
+// Refused: unknown kinds and keys, cycles, names used twice or never defined,
+// shapes that do not fit; each with the layer and what would be right.
+package model
+
+// DType is the element type of a described tensor.
+type DType string
+
+// The types a description can name.
+const (
+	Float DType = "float" // whatever the engine computes in
+	Int   DType = "int"   // 64-bit, carries no gradient
+)
+
+// Tensor describes one tensor for one sample: the batch dimension is left out.
+type Tensor struct {
+	Name  string `json:"name" yaml:"name"`
+	Shape []int  `json:"shape" yaml:"shape"`
+	DType DType  `json:"dtype" yaml:"dtype"`
+}
+
+// Init says how a parameter starts. Values depend on (seed, layer, parameter) alone.
+type Init struct {
+	Kind string  `json:"kind"`           // "normal", "uniform", "zeros", "ones"
+	Std  float64 `json:"std,omitempty"`  // of normal
+	High float64 `json:"high,omitempty"` // uniform in [-High, High)
+}
+
+// Param is one learned tensor of a layer, or a buffer (batch-norm statistics)
+// that is kept and saved but has no gradient.
+type Param struct {
+	Name   string `json:"name"` // within the layer: "weight"
+	Shape  []int  `json:"shape"`
+	Init   Init   `json:"init"`
+	Buffer bool   `json:"buffer,omitempty"`
+	// Tied is the full name ("embed.weight") of the parameter this one is the same as;
+	// the first layer in topological order that holds it is its owner and has Tied empty.
+	Tied string `json:"tied,omitempty"`
+	// NoDecay exempts the parameter from weight decay (biases, normalisation gains).
+	NoDecay bool `json:"no_decay,omitempty"`
+}
+
+// Layer is one node of the DAG: the smallest thing that a plan can put on a stage.
+type Layer struct {
+	Name    string         `json:"name"`
+	Kind    string         `json:"kind"`
+	From    []string       `json:"from"` // layers or model inputs whose tensors it reads, in order
+	Attr    map[string]any `json:"attr"` // settings of the kind, checked and with defaults filled in
+	Params  []Param        `json:"params"`
+	Outputs []Tensor       `json:"outputs"` // per sample
+	// ForwardFLOPs of one sample; InputFLOPs and WeightFLOPs of its two backward halves.
+	ForwardFLOPs int64 `json:"forward_flops"`
+	InputFLOPs   int64 `json:"input_flops"`
+	WeightFLOPs  int64 `json:"weight_flops"`
+	// SavedBytes of one sample held from forward to backward, at 4 bytes a float: the
+	// analytic estimate; a measured profile replaces it.
+	SavedBytes int64 `json:"saved_bytes"`
+}
+
+// Model is a network and what it reads. The last layer yields the loss.
+type Model struct {
+	Name   string   `json:"name"`
+	Inputs []Tensor `json:"inputs"` // "input" and "target", per sample
+	Layers []Layer  `json:"layers"` // topological order, fixed
+}

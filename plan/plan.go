@@ -1,0 +1,71 @@
+// Package plan decides what runs where: stages, replicas, devices, micro-batches.
+// One file a planner.
+//
+// In: a profile, a cluster, limits. Out: a Plan with the value of that planner's
+// own objective. Refused: more stages than layers or devices, limits that no plan
+// meets (with the smallest that would), profiles without the sizes asked for.
+// It knows neither the order of instructions nor the simulator: planners use
+// closed forms, and comparing candidates by simulation is tune's.
+package plan
+
+// Version of the JSON form.
+const Version = 1
+
+// Stage is a run of layers on one or more devices.
+type Stage struct {
+	FirstLayer int   `json:"first_layer"`
+	LastLayer  int   `json:"last_layer"` // inclusive
+	Devices    []int `json:"devices"`    // one a replica
+	// Fractions of the first and last layer that this stage computes (BaPipe's
+	// intra-layer partition); 0 means all of it.
+	FirstFraction float64 `json:"first_fraction,omitempty"`
+	LastFraction  float64 `json:"last_fraction,omitempty"`
+	Recompute     bool    `json:"recompute"`
+	Warmup        int     `json:"warmup"` // K_i: forwards before the first backward
+}
+
+// Objective is what a planner minimised, by its own formula.
+type Objective struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+}
+
+// Predicted is what the simulator says of the plan, written before the first step.
+type Predicted struct {
+	StepS            float64   `json:"step_s"`
+	SamplesPerSecond float64   `json:"samples_per_s"`
+	Bubble           float64   `json:"bubble"`       // 1 - sum(busy) / (workers x step)
+	MemoryBytes      []int64   `json:"memory_bytes"` // peak by device
+	BusyS            []float64 `json:"busy_s"`       // computing, by device, in one step
+	PeakActivations  []int     `json:"peak_activations"`
+}
+
+// LowerBound is a step time that no plan of the same kind can beat.
+type LowerBound struct {
+	StepS float64 `json:"step_s"`
+	Gap   float64 `json:"gap"` // predicted step over the bound, minus one
+}
+
+// Plan is how a model is spread over devices.
+type Plan struct {
+	Version      int     `json:"version"`
+	Model        string  `json:"model"`
+	ModelID      string  `json:"model_id"`
+	Cluster      string  `json:"cluster"`
+	Stages       []Stage `json:"stages"`
+	Replication  string  `json:"replication"` // "split" or "round_robin"
+	MicroBatch   int     `json:"micro_batch"` // samples
+	MicroBatches int     `json:"micro_batches"`
+	Schedule     string  `json:"schedule"` // a family in package schedule: "1f1b", "afab", "dp", ...
+	Weights      string  `json:"weights"`  // the weight policy: "sync"
+	Planner      string  `json:"planner"`
+
+	Objective  Objective   `json:"objective"`
+	Predicted  *Predicted  `json:"predicted,omitempty"`
+	LowerBound *LowerBound `json:"lower_bound,omitempty"`
+	Why        []string    `json:"why,omitempty"` // what was compared and what decided, one sentence each
+}
+
+// Batch is the samples of one step.
+func (p *Plan) Batch() int { return p.MicroBatch * p.MicroBatches }

@@ -1,0 +1,74 @@
+// Package profile says what each layer of a model costs on each device type.
+//
+// In: a model and a Timer that measures it (or a device described by peak and
+// bandwidth, for the roofline). Out: a Profile, saved as versioned JSON; readers
+// keep every field that writers wrote. Refused: other versions, truncated files,
+// negative or non-finite times, layers without the micro-batch size asked for.
+// It knows no plan.
+package profile
+
+// Version of the JSON form.
+const Version = 1
+
+// Cost is what one layer takes on one device type for one micro-batch size.
+// Times are medians over the measured repetitions, in seconds.
+type Cost struct {
+	Device     string `json:"device"`
+	MicroBatch int    `json:"micro_batch"` // samples
+
+	ForwardS float64 `json:"forward_s"`
+	// BackwardS is the whole backward. The halves are null where the layer cannot split.
+	BackwardS       float64  `json:"backward_s"`
+	BackwardInputS  *float64 `json:"backward_input_s"`
+	BackwardWeightS *float64 `json:"backward_weight_s"`
+	// Spread is (third quartile - first quartile) / median of forward plus backward.
+	Spread float64 `json:"spread,omitempty"`
+
+	OutputBytes    int64 `json:"output_bytes"`    // the layer's output tensors
+	SavedBytes     int64 `json:"saved_bytes"`     // held from forward to backward, its own output included, its input not
+	WorkspaceBytes int64 `json:"workspace_bytes"` // most bytes held at once inside forward or backward beyond those
+	// ForwardPeakBytes and BackwardPeakBytes: the high-water mark above what was live
+	// when the forward or backward of this layer began.
+	ForwardPeakBytes  int64 `json:"forward_peak_bytes"`
+	BackwardPeakBytes int64 `json:"backward_peak_bytes"`
+}
+
+// Layer is the costs of one layer.
+type Layer struct {
+	Name           string `json:"name"`
+	Kind           string `json:"kind"`
+	From           []int  `json:"from"` // layers whose outputs it reads; -1 is a model input
+	ParameterBytes int64  `json:"parameter_bytes"`
+	// TiedTo is the layer that owns a parameter this one shares, or -1; TiedBytes its size.
+	TiedTo    int     `json:"tied_to"`
+	TiedBytes int64   `json:"tied_bytes,omitempty"`
+	UpdateS   float64 `json:"update_s"` // one optimizer step on this layer's parameters
+	Costs     []Cost  `json:"costs"`
+}
+
+// Transfer is what moving data between workers costs on the measured machine.
+type Transfer struct {
+	LatencyS                float64 `json:"latency_s"`
+	BandwidthBytesPerSecond float64 `json:"bandwidth_bytes_per_s"`
+	// AllReduceBytesPerSecond is bytes of gradients over the time that an all-reduce of
+	// them takes among AllReduceWorkers.
+	AllReduceBytesPerSecond float64 `json:"all_reduce_bytes_per_s"`
+	AllReduceWorkers        int     `json:"all_reduce_workers"`
+	// DispatchS is what the runtime spends on each instruction beside the layers' own time.
+	DispatchS float64 `json:"dispatch_s"`
+}
+
+// Profile is a model's costs.
+type Profile struct {
+	Version          int       `json:"version"`
+	Model            string    `json:"model"`
+	ModelID          string    `json:"model_id"` // digest of the description: a profile fits one model
+	Source           string    `json:"source"`   // "measured", "roofline", "imported"
+	Engine           string    `json:"engine,omitempty"`
+	ThreadsPerWorker int       `json:"threads_per_worker,omitempty"`
+	Concurrency      int       `json:"concurrency,omitempty"` // workers that computed at once while it was measured
+	Optimizer        string    `json:"optimizer,omitempty"`
+	OptimizerStates  int       `json:"optimizer_states"` // copies of the parameters the optimizer keeps: SGD 0, momentum 1, Adam 2
+	Layers           []Layer   `json:"layers"`
+	Transfer         *Transfer `json:"transfer,omitempty"`
+}

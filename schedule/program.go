@@ -1,0 +1,49 @@
+package schedule
+
+// Policy is the weight policy a Program carries: which version of the weights
+// a forward and its backward use, and when updates land. It is orthogonal to
+// the order of instructions.
+type Policy string
+
+// Sync updates once per flush: every micro-batch of a step sees the same weights.
+const Sync Policy = "sync"
+
+// Replication is how the replicas of a stage share the work.
+type Replication string
+
+// Split gives every replica a slice of each micro-batch (DAPPLE §5); RoundRobin
+// gives whole micro-batches in turn (PipeDream §3.2): micro-batch m goes to replica m mod r.
+const (
+	Split      Replication = "split"
+	RoundRobin Replication = "round_robin"
+)
+
+// List is the instructions of one worker, in the order it starts them.
+type List []Instruction
+
+// Part is one list per worker.
+type Part []List
+
+// Program is training as data: a prologue, a body repeated with relative ids,
+// and an epilogue. A synchronous step is a body alone; an asynchronous stream
+// has a prologue that fills the pipeline and an epilogue that drains it.
+//
+// Relative ids: in repetition k of the body, micro-batch ids are MicroBatches*k
+// and minibatch ids Period*k further on. Ids in the prologue are absolute; ids
+// in the epilogue are relative to the end of the last repetition.
+type Program struct {
+	Name         string      `json:"name"`   // the family that wrote it: "1f1b", "afab", "dp"
+	Stages       int         `json:"stages"` // virtual stages of each pipeline
+	Workers      int         `json:"workers"`
+	Placement    [][][]int   `json:"placement"`     // [pipeline][stage] -> workers, by replica
+	Replication  Replication `json:"replication"`   // how replicas of a stage share micro-batches
+	MicroBatches int         `json:"micro_batches"` // in one repetition of the body
+	Period       int         `json:"period"`        // minibatches (updates) in one repetition
+	Repeat       int         `json:"repeat"`        // repetitions of the body
+	Weights      Policy      `json:"weights"`
+	Recompute    []bool      `json:"recompute"` // by stage: keep only the stage's input until its backward
+	Lowered      bool        `json:"lowered"`   // transfers, collectives and updates are in
+	Prologue     Part        `json:"prologue"`
+	Body         Part        `json:"body"`
+	Epilogue     Part        `json:"epilogue"`
+}
