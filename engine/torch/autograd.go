@@ -1,0 +1,121 @@
+//go:build cgo
+
+package torch
+
+/*
+#include "door.h"
+
+#cgo noescape door_backward
+#cgo nocallback door_backward
+#cgo noescape door_gradients
+#cgo nocallback door_gradients
+#cgo nocallback door_grad
+#cgo nocallback door_set_grad
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/millrace-ml/millrace/engine"
+)
+
+// handles packs tensors for one call: n words from where the packed words end.
+func (d *Device) handles(ts []engine.Tensor, n int, none bool) error {
+	for i := range n {
+		var t engine.Tensor
+		if i < len(ts) {
+			t = ts[i]
+		}
+		h, err := handleOf(t)
+		if none {
+			h, err = handleOrNone(t)
+		}
+		if err != nil {
+			return fmt.Errorf("tensor %d: %w", i, err)
+		}
+		d.args = append(d.args, h)
+	}
+	return nil
+}
+
+// differentiate packs outputs, their gradients and inputs one after the other.
+func (d *Device) differentiate(outputs, grads, inputs []engine.Tensor) error {
+	d.args = d.args[:0]
+	if len(outputs) == 0 {
+		return fmt.Errorf("there are no outputs to differentiate")
+	}
+	if grads != nil && len(grads) != len(outputs) {
+		return fmt.Errorf("%d gradients for %d outputs", len(grads), len(outputs))
+	}
+	if err := d.handles(outputs, len(outputs), false); err != nil {
+		return fmt.Errorf("outputs: %w", err)
+	}
+	if err := d.handles(grads, len(outputs), true); err != nil {
+		return fmt.Errorf("gradients: %w", err)
+	}
+	if err := d.handles(inputs, len(inputs), false); err != nil {
+		return fmt.Errorf("inputs: %w", err)
+	}
+	return nil
+}
+
+func (d *Device) word(i int) *C.int64_t {
+	return (*C.int64_t)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(d.args)), 8*i))
+}
+
+// Backward runs autograd from outputs on this thread and frees the graph. grads may
+// be nil when every output is a scalar.
+func (d *Device) Backward(outputs, grads []engine.Tensor) error {
+	if err := d.differentiate(outputs, grads, nil); err != nil {
+		return fmt.Errorf("engine torch: %s: %w", describe("backward", []any{outputs, grads}), err)
+	}
+	n := len(outputs)
+	if C.door_backward(d.word(0), d.word(n), C.int64_t(n)) != 0 {
+		return failure("backward", []any{outputs, grads})
+	}
+	return nil
+}
+
+// Gradients differentiates outputs with respect to inputs only and keeps the graph.
+func (d *Device) Gradients(outputs, grads, inputs []engine.Tensor) ([]engine.Tensor, error) {
+	if len(inputs) == 0 {
+		return nil, nil
+	}
+	if err := d.differentiate(outputs, grads, inputs); err != nil {
+		return nil, fmt.Errorf("engine torch: %s: %w", describe("gradients", []any{outputs, grads, inputs}), err)
+	}
+	n := len(outputs)
+	words := C.door_gradients(d.word(0), d.word(n), C.int64_t(n), d.word(2*n), C.int64_t(len(inputs)))
+	if words == nil {
+		return nil, failure("gradients", []any{outputs, grads, inputs})
+	}
+	return d.results(words), nil
+}
+
+// Grad is the gradient a leaf has accumulated, or nil. It shares the leaf's memory:
+// a later Backward adds to it.
+func (d *Device) Grad(leaf engine.Tensor) (engine.Tensor, error) {
+	h, err := handleOf(leaf)
+	if err != nil {
+		return nil, fmt.Errorf("engine torch: grad: %w", err)
+	}
+	return d.made(C.door_grad(C.int64_t(h)), "grad", leaf)
+}
+
+// SetGrad replaces a leaf's gradient; nil clears it.
+func (d *Device) SetGrad(leaf, grad engine.Tensor) error {
+	h, err := handleOf(leaf)
+	if err != nil {
+		return fmt.Errorf("engine torch: set grad: %w", err)
+	}
+	g, err := handleOrNone(grad)
+	if err != nil {
+		return fmt.Errorf("engine torch: set grad: gradient: %w", err)
+	}
+	if C.door_set_grad(C.int64_t(h), C.int64_t(g)) != 0 {
+		return failure("set grad", []any{leaf, grad})
+	}
+	return nil
+}

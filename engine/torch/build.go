@@ -1,0 +1,52 @@
+package torch
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/millrace-ml/millrace/native"
+)
+
+// Build compiles the embedded shim sources into the file out (CachePath if empty),
+// against the libtorch in TORCH_DIR or in the system's paths, and tells log what the
+// compiler says. It takes about ten seconds. Where no libtorch or no compiler is
+// found, the error is the line that says how to get it.
+func Build(ctx context.Context, out string, log io.Writer) error {
+	if out == "" {
+		p, err := CachePath()
+		if err != nil {
+			return fmt.Errorf("engine torch: build: %w", err)
+		}
+		out = p
+	}
+	out, err := filepath.Abs(out)
+	if err != nil {
+		return fmt.Errorf("engine torch: build: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "millrace-native-")
+	if err != nil {
+		return fmt.Errorf("engine torch: build: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.CopyFS(dir, native.Sources); err != nil {
+		return fmt.Errorf("engine torch: build: unpack sources: %w", err)
+	}
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, "/bin/sh", filepath.Join(dir, "build.sh"), out)
+	cmd.Stdout = log
+	cmd.Stderr = io.MultiWriter(log, &said)
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("engine torch: build: %w", ctx.Err())
+		}
+		last := said.String()[strings.LastIndexByte(strings.TrimRight(said.String(), "\n"), '\n')+1:]
+		return fmt.Errorf("engine torch: build: %s: %w", strings.TrimRight(last, "\n"), err)
+	}
+	return nil
+}

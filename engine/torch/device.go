@@ -1,0 +1,188 @@
+//go:build cgo
+
+package torch
+
+/*
+#include "door.h"
+
+#cgo noescape door_data
+#cgo nocallback door_data
+#cgo noescape door_item
+#cgo nocallback door_item
+#cgo noescape door_memory
+#cgo nocallback door_memory
+#cgo noescape door_from_bytes
+#cgo nocallback door_from_bytes
+#cgo noescape door_empty
+#cgo nocallback door_empty
+#cgo noescape door_full
+#cgo nocallback door_full
+#cgo nocallback door_leaf
+#cgo nocallback door_alias
+#cgo nocallback door_contiguous
+#cgo nocallback door_grad_mode
+*/
+import "C"
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/millrace-ml/millrace/engine"
+)
+
+// Device is one worker's door to libtorch, on the thread that opened it.
+type Device struct {
+	engine *Engine
+	worker int
+	ops    map[string]*C.mr_op // of this device, so that a call takes no lock
+	args   []int64             // packed arguments of the call being made
+
+	open  []*tensor // made in a scope and not yet past its End, in order
+	marks []int     // where in open each scope starts
+
+	mu    sync.Mutex
+	owned map[*tensor]struct{} // handles the caller owns: disowned, kept past the last scope, or made in none
+}
+
+var _ engine.Device = (*Device)(nil)
+
+// Open makes the device of a worker on the calling goroutine, which must be locked to
+// its thread. worker is at least 0. threads is the number of threads an operator may
+// use; torch keeps it per thread, but OpenBLAS, BLIS and MKL keep one number for the
+// process, so workers of one process should open with the same.
+func (e *Engine) Open(worker, threads int) (engine.Device, error) {
+	// Owner 0 belongs to threads that never opened a device.
+	if limit := int(C.door_owners()) - 1; worker < 0 || worker >= limit {
+		return nil, fmt.Errorf("engine torch: open: worker %d is outside 0..%d", worker, limit-1)
+	}
+	if threads < 1 {
+		return nil, fmt.Errorf("engine torch: open worker %d: %d threads; at least 1 is needed", worker, threads)
+	}
+	if C.door_set_owner(C.int(worker+1)) != 0 || C.door_set_threads(C.int(threads)) != 0 {
+		return nil, fmt.Errorf("engine torch: open worker %d: %w", worker, lastError())
+	}
+	C.door_reset_peak(C.int(worker + 1))
+	return &Device{engine: e, worker: worker, ops: map[string]*C.mr_op{}, owned: map[*tensor]struct{}{}}, nil
+}
+
+// shapePointer is what C gets for a shape; a rank of 0 has no first element.
+func shapePointer(shape []int64) *C.int64_t {
+	return (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(shape)))
+}
+
+// made turns the result words of a verb that gives one tensor into a handle. what and
+// about say in an error what was asked for.
+func (d *Device) made(words *C.int64_t, what string, about ...any) (engine.Tensor, error) {
+	if words == nil {
+		return nil, failure(what, about)
+	}
+	if ts := d.results(words); ts[0] != nil {
+		return ts[0], nil
+	}
+	return nil, nil
+}
+
+// Empty makes a tensor whose elements are whatever the memory held.
+func (d *Device) Empty(dtype engine.DType, shape []int64) (engine.Tensor, error) {
+	return d.made(C.door_empty(C.int(dtype), shapePointer(shape), C.int64_t(len(shape))), "empty", dtype, shape)
+}
+
+// Full makes a tensor with every element set to value.
+func (d *Device) Full(dtype engine.DType, shape []int64, value float64) (engine.Tensor, error) {
+	return d.made(C.door_full(C.int(dtype), shapePointer(shape), C.int64_t(len(shape)), C.double(value)), "full", dtype, shape, value)
+}
+
+// FromBytes makes a tensor with a copy of data, elements in the machine's byte order.
+func (d *Device) FromBytes(dtype engine.DType, shape []int64, data []byte) (engine.Tensor, error) {
+	words := C.door_from_bytes(C.int(dtype), shapePointer(shape), C.int64_t(len(shape)),
+		unsafe.Pointer(unsafe.SliceData(data)), C.int64_t(len(data)))
+	return d.made(words, "from bytes", dtype, shape)
+}
+
+// View is the tensor's own memory; it must be contiguous.
+func (d *Device) View(t engine.Tensor) ([]byte, error) {
+	h, err := handleOf(t)
+	if err != nil {
+		return nil, fmt.Errorf("engine torch: view: %w", err)
+	}
+	var n C.int64_t
+	p := C.door_data(C.int64_t(h), &n)
+	if p == nil {
+		return nil, failure("view", []any{t})
+	}
+	return unsafe.Slice((*byte)(p), int64(n)), nil
+}
+
+// Item reads the only element of t.
+func (d *Device) Item(t engine.Tensor) (float64, error) {
+	h, err := handleOf(t)
+	if err != nil {
+		return 0, fmt.Errorf("engine torch: item: %w", err)
+	}
+	var v C.double
+	if C.door_item(C.int64_t(h), &v) != 0 {
+		return 0, failure("item", []any{t})
+	}
+	return float64(v), nil
+}
+
+// Leaf is t outside of its graph, on the same memory. Writes through either count as
+// writes to both, so autograd refuses a backward whose saved values they changed.
+func (d *Device) Leaf(t engine.Tensor, requiresGrad bool) (engine.Tensor, error) {
+	h, err := handleOf(t)
+	if err != nil {
+		return nil, fmt.Errorf("engine torch: leaf: %w", err)
+	}
+	want := C.int(0)
+	if requiresGrad {
+		want = 1
+	}
+	return d.made(C.door_leaf(C.int64_t(h), want), "leaf", t, requiresGrad)
+}
+
+// Alias is t outside of its graph, on the same memory, with a version counter of its
+// own: autograd does not see writes through it. It is for weights that are updated in
+// place while older graphs, which then use the newer values, are still open.
+func (d *Device) Alias(t engine.Tensor) (engine.Tensor, error) {
+	h, err := handleOf(t)
+	if err != nil {
+		return nil, fmt.Errorf("engine torch: alias: %w", err)
+	}
+	return d.made(C.door_alias(C.int64_t(h)), "alias", t)
+}
+
+// Contiguous is t (a new handle) or a contiguous copy.
+func (d *Device) Contiguous(t engine.Tensor) (engine.Tensor, error) {
+	h, err := handleOf(t)
+	if err != nil {
+		return nil, fmt.Errorf("engine torch: contiguous: %w", err)
+	}
+	return d.made(C.door_contiguous(C.int64_t(h)), "contiguous", t)
+}
+
+// NoGrad runs f with autograd off; calls nest.
+func (d *Device) NoGrad(f func() error) error {
+	was := C.door_grad_mode(0)
+	defer C.door_grad_mode(was)
+	return f()
+}
+
+// Memory is what this worker holds.
+func (d *Device) Memory() engine.Memory {
+	var bytes [3]C.int64_t
+	C.door_memory(C.int(d.worker+1), &bytes[0])
+	return engine.Memory{LiveBytes: int64(bytes[0]), PeakBytes: int64(bytes[1]), CachedBytes: int64(bytes[2])}
+}
+
+// ResetPeak starts a new high-water mark at what is live now.
+func (d *Device) ResetPeak() { C.door_reset_peak(C.int(d.worker + 1)) }
+
+// done is an event that has happened: on a CPU every call is finished when it returns.
+type done struct{}
+
+func (done) Wait() error { return nil }
+
+// Record returns an event that is already set.
+func (d *Device) Record() (engine.Event, error) { return done{}, nil }

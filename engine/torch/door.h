@@ -1,0 +1,75 @@
+// door.h: the shim's functions, found at run time. Nothing links against libtorch.
+#ifndef MILLRACE_DOOR_H
+#define MILLRACE_DOOR_H
+
+#include "../../native/shim/millrace.h"
+
+#define MR_FUNCTIONS(X)                                                          \
+  X(abi_version) X(init) X(error) X(info) X(find) X(call) X(empty) X(full)       \
+  X(from_bytes) X(data) X(item) X(leaf) X(alias) X(contiguous) X(free)           \
+  X(backward) X(gradients) X(grad) X(set_grad) X(grad_mode) X(set_threads)       \
+  X(manual_seed) X(owners) X(set_owner) X(adopt) X(memory) X(reset_peak)         \
+  X(trim) X(sum_into)
+
+struct door {
+#define X(name) __typeof__(&mr_##name) name;
+  MR_FUNCTIONS(X)
+#undef X
+};
+
+extern struct door door;
+
+// Opens the library at path and fills the table. NULL if all went well, else why not;
+// the text lives until the thread's next call.
+const char *door_open(const char *path);
+
+// cgo cannot call through a pointer, so each verb Go uses has a step of its own.
+static inline int door_abi_version(void) { return door.abi_version(); }
+static inline int door_init(void) { return door.init(); }
+static inline const char *door_error(void) { return door.error(); }
+static inline const char *door_info(void) { return door.info(); }
+static inline mr_op *door_find(const char *name) { return door.find(name); }
+static inline const int64_t *door_call(mr_op *op, const int64_t *args, int64_t words) {
+  return door.call(op, args, words);
+}
+static inline const int64_t *door_empty(int dtype, const int64_t *shape, int64_t rank) {
+  return door.empty(dtype, shape, rank);
+}
+static inline const int64_t *door_full(int dtype, const int64_t *shape, int64_t rank, double value) {
+  return door.full(dtype, shape, rank, value);
+}
+static inline const int64_t *door_from_bytes(int dtype, const int64_t *shape, int64_t rank,
+                                             const void *data, int64_t nbytes) {
+  return door.from_bytes(dtype, shape, rank, data, nbytes);
+}
+static inline void *door_data(int64_t tensor, int64_t *nbytes) { return door.data(tensor, nbytes); }
+static inline int door_item(int64_t tensor, double *value) { return door.item(tensor, value); }
+static inline const int64_t *door_leaf(int64_t tensor, int requires_grad) {
+  return door.leaf(tensor, requires_grad);
+}
+static inline const int64_t *door_alias(int64_t tensor) { return door.alias(tensor); }
+static inline const int64_t *door_contiguous(int64_t tensor) { return door.contiguous(tensor); }
+static inline void door_free(const int64_t *tensors, int64_t n) { door.free(tensors, n); }
+static inline int door_backward(const int64_t *outputs, const int64_t *grads, int64_t n) {
+  return door.backward(outputs, grads, n);
+}
+static inline const int64_t *door_gradients(const int64_t *outputs, const int64_t *grads, int64_t n,
+                                            const int64_t *inputs, int64_t n_inputs) {
+  return door.gradients(outputs, grads, n, inputs, n_inputs);
+}
+static inline const int64_t *door_grad(int64_t leaf) { return door.grad(leaf); }
+static inline int door_set_grad(int64_t leaf, int64_t grad) { return door.set_grad(leaf, grad); }
+static inline int door_grad_mode(int on) { return door.grad_mode(on); }
+static inline int door_set_threads(int n) { return door.set_threads(n); }
+static inline int door_manual_seed(int64_t seed) { return door.manual_seed(seed); }
+static inline int door_owners(void) { return door.owners(); }
+static inline int door_set_owner(int owner) { return door.set_owner(owner); }
+static inline int door_adopt(int64_t tensor, int owner) { return door.adopt(tensor, owner); }
+static inline void door_memory(int owner, int64_t *bytes) { door.memory(owner, bytes); }
+static inline void door_reset_peak(int owner) { door.reset_peak(owner); }
+static inline void door_trim(int owner) { door.trim(owner); }
+static inline int door_sum_into(void *dst, const void *src, int64_t nbytes, int dtype) {
+  return door.sum_into(dst, src, nbytes, dtype);
+}
+
+#endif

@@ -1,0 +1,117 @@
+//go:build cgo
+
+package torch
+
+/*
+#cgo LDFLAGS: -ldl
+#include <stdlib.h>
+#include "door.h"
+
+#cgo noescape door_sum_into
+#cgo nocallback door_sum_into
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"unsafe"
+
+	"github.com/millrace-ml/millrace/engine"
+)
+
+// Engine is the loaded shim. There is one in a process.
+type Engine struct {
+	path string
+	name string
+
+	mu  sync.Mutex
+	ops map[string]*C.mr_op
+}
+
+var (
+	loadMu sync.Mutex
+	loaded *Engine
+)
+
+// Load opens the shim at path, once: loading the same file again gives the same
+// Engine, another file is refused, because a process can hold only one libtorch.
+func Load(path string) (*Engine, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("engine torch: load: %w", err)
+	}
+	loadMu.Lock()
+	defer loadMu.Unlock()
+	if loaded != nil {
+		if loaded.path != path {
+			return nil, fmt.Errorf("engine torch: load %s: %s is loaded already; a process holds one", path, loaded.path)
+		}
+		return loaded, nil
+	}
+	cpath := C.CString(path)
+	defer C.free(unsafe.Pointer(cpath))
+	if why := C.door_open(cpath); why != nil {
+		return nil, fmt.Errorf("engine torch: load %s: %s; to compile it for this machine run: millrace doctor --build", path, C.GoString(why))
+	}
+	if got := int(C.door_abi_version()); got != abiVersion {
+		return nil, fmt.Errorf("engine torch: load %s: it has ABI version %d, this millrace needs %d; run: millrace doctor --build", path, got, abiVersion)
+	}
+	if C.door_init() != 0 {
+		return nil, fmt.Errorf("engine torch: load %s: %w", path, lastError())
+	}
+	e := &Engine{path: path, ops: map[string]*C.mr_op{}}
+	e.name = "torch " + e.facts()["torch"]
+	loaded = e
+	return e, nil
+}
+
+// lastError is the calling thread's error text. The caller must not have given up
+// its thread since the failing call; errors made by Devices never do.
+func lastError() error { return errors.New(C.GoString(C.door_error())) }
+
+// Name is "torch" and its version.
+func (e *Engine) Name() string { return e.name }
+
+// Float is engine.Float32.
+func (e *Engine) Float() engine.DType { return engine.Float32 }
+
+// ManualSeed seeds torch's default generator, which all devices of the process share.
+// Draws from it are in a known order only while a single device runs.
+func (e *Engine) ManualSeed(seed int64) { C.door_manual_seed(C.int64_t(seed)) }
+
+// SumInto adds src to dst element by element; safe on any goroutine.
+func (e *Engine) SumInto(dst, src []byte, dtype engine.DType) error {
+	size := dtype.Size()
+	switch {
+	case dtype == engine.Bool || size == 0:
+		return fmt.Errorf("engine torch: sum: elements of type %v have no sum; use F32, F64, I64 or U8", dtype)
+	case len(dst) != len(src):
+		return fmt.Errorf("engine torch: sum: %d bytes into %d; they must be as many", len(src), len(dst))
+	case int64(len(dst))%size != 0:
+		return fmt.Errorf("engine torch: sum: %d bytes are no whole number of %v", len(dst), dtype)
+	case len(dst) == 0:
+		return nil
+	}
+	C.door_sum_into(unsafe.Pointer(&dst[0]), unsafe.Pointer(&src[0]), C.int64_t(len(dst)), C.int(dtype))
+	return nil
+}
+
+// op finds an operator by name, asking libtorch only the first time.
+func (e *Engine) op(name string) (*C.mr_op, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if op := e.ops[name]; op != nil {
+		return op, nil
+	}
+	cname := C.CString(name)
+	defer C.free(unsafe.Pointer(cname))
+	op := C.door_find(cname)
+	if op == nil {
+		return nil, fmt.Errorf("engine torch: %s: %w", name, lastError())
+	}
+	e.ops[name] = op
+	return op, nil
+}

@@ -1,0 +1,96 @@
+package torch
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/millrace-ml/millrace/native"
+)
+
+// libraryName is the shim's file name where one build of millrace has the folder to itself.
+const libraryName = "libmillrace_native.so"
+
+// Find looks for the compiled shim: at MILLRACE_NATIVE and nowhere else if that is
+// set; else beside the binary, in ../build from there, in the user's cache (built from
+// exactly these sources), and in build/ of a millrace source tree around the working
+// directory. path is "" if there is none; tried lists where it looked, in order.
+func Find() (path string, tried []string) {
+	for _, p := range candidates() {
+		tried = append(tried, p)
+		if info, err := os.Stat(p); err == nil && info.Mode().IsRegular() {
+			return p, tried
+		}
+	}
+	return "", tried
+}
+
+func candidates() []string {
+	if p := os.Getenv("MILLRACE_NATIVE"); p != "" {
+		return []string{p}
+	}
+	var all []string
+	if exe, err := os.Executable(); err == nil {
+		if real, err := filepath.EvalSymlinks(exe); err == nil {
+			exe = real
+		}
+		dir := filepath.Dir(exe)
+		all = append(all, filepath.Join(dir, libraryName), filepath.Join(filepath.Dir(dir), "build", libraryName))
+	}
+	if p, err := CachePath(); err == nil {
+		all = append(all, p)
+	}
+	if dir, err := os.Getwd(); err == nil {
+		if root := sourceTree(dir); root != "" {
+			all = append(all, filepath.Join(root, "build", libraryName))
+		}
+	}
+	return all
+}
+
+// sourceTree is the nearest folder at or above dir that holds millrace's own go.mod.
+func sourceTree(dir string) string {
+	for {
+		data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && bytes.HasPrefix(data, []byte("module github.com/millrace-ml/millrace\n")) {
+			return dir
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return ""
+		}
+		dir = up
+	}
+}
+
+// CachePath is where Build puts the shim by default: a name in the user's cache that
+// changes with the sources, so that another version of millrace never loads it.
+func CachePath() (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "millrace", "libmillrace_native-"+sourceHash()+".so"), nil
+}
+
+// sourceHash names the embedded sources: twelve hexadecimal digits.
+func sourceHash() string {
+	h := sha256.New()
+	err := fs.WalkDir(native.Sources, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := native.Sources.ReadFile(path)
+		h.Write([]byte(path))
+		h.Write([]byte{0})
+		h.Write(data)
+		return err
+	})
+	if err != nil {
+		panic("engine torch: embedded sources cannot be read: " + err.Error())
+	}
+	return hex.EncodeToString(h.Sum(nil))[:12]
+}

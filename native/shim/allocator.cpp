@@ -1,0 +1,254 @@
+// allocator.cpp: host memory, counted by owner and kept for reuse.
+//
+// Every block has a 64-byte header and starts on a 64-byte boundary, so that a kernel
+// never takes another path (and gives other bits) because of where a tensor lies.
+// A freed block goes back to the cache of the owner that first allocated it, its home,
+// whichever thread frees it: a stage that receives activations would otherwise gather
+// its neighbour's blocks for ever. glibc maps large tensors afresh at each allocation
+// and the kernel clears their pages one fault at a time; cached blocks avoid that.
+//
+// Charges: `owner` in the header is who pays for the block while it lives; mr_adopt
+// changes it. Live bytes are the bytes asked for. Cached bytes are capacities.
+
+#include <atomic>
+#include <cstring>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+
+#include <sys/mman.h>
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include "internal.h"
+
+namespace {
+
+constexpr int kOwners = 1024;
+constexpr size_t kAlign = 64;
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr int kClasses = 256;
+// A home gives its cache back when what it holds passes this many times what it
+// needed at most, plus some slack that small runs never reach.
+constexpr int64_t kHoard = 2, kHoardSlack = int64_t{64} << 20;
+
+struct alignas(kAlign) Header {
+  size_t bytes;     // asked for
+  size_t capacity;  // usable
+  Header* next;     // in a free list
+  std::atomic<int> owner;
+  int home;
+  int size_class;
+};
+static_assert(sizeof(Header) == kAlign, "the data behind a header must stay aligned");
+
+// Size classes: multiples of 64 up to 512, then eight steps to each doubling, so at
+// most an eighth of a block is lost.
+int class_of(size_t bytes, size_t* capacity) {
+  if (bytes <= 512) {
+    const size_t units = (bytes + 63) / 64;
+    *capacity = units * 64;
+    return static_cast<int>(units) - 1;
+  }
+  const int top = 63 - __builtin_clzll(bytes - 1);  // 2^top <= bytes-1, top >= 9
+  const size_t step = size_t{1} << (top - 3);
+  const size_t steps = (bytes - (size_t{1} << top) + step - 1) / step;  // 1..8
+  *capacity = (size_t{1} << top) + steps * step;
+  return 8 + (top - 9) * 8 + static_cast<int>(steps) - 1;
+}
+
+// What one owner holds. Each on cache lines of its own.
+struct alignas(128) Account {
+  std::atomic<int64_t> live{0};
+  std::atomic<int64_t> peak{0};
+
+  std::mutex lock;  // of everything below
+  Header* free[kClasses] = {};
+  int64_t cached = 0;
+  int64_t held = 0;     // capacities of blocks whose home this is, cached or not
+  int64_t in_use = 0;   // held - cached
+  int64_t top_use = 0;  // highest in_use
+
+  void add(int64_t bytes) {
+    const int64_t now = live.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    int64_t seen = peak.load(std::memory_order_relaxed);
+    while (now > seen && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+    }
+  }
+};
+
+// Never destroyed: tensors in static storage are freed after main.
+Account* accounts = nullptr;
+
+thread_local int current_owner = 0;
+
+void drop(Header* list) {
+  while (list != nullptr) {
+    Header* next = list->next;
+    std::free(list);
+    list = next;
+  }
+}
+
+// Takes all cached blocks out of an account whose lock is held.
+Header* take_all(Account& a) {
+  Header* all = nullptr;
+  for (Header*& head : a.free) {
+    while (head != nullptr) {
+      Header* block = head;
+      head = block->next;
+      block->next = all;
+      all = block;
+    }
+  }
+  a.held -= a.cached;
+  a.cached = 0;
+  return all;
+}
+
+Header* fresh(size_t capacity) {
+  const size_t total = capacity + sizeof(Header);
+  void* memory = nullptr;
+  const bool huge = total >= 2 * kHugePage;
+  if (posix_memalign(&memory, huge ? kHugePage : kAlign, total) != 0) {
+    throw std::bad_alloc();
+  }
+  if (huge) madvise(memory, total, MADV_HUGEPAGE);  // advice: refusal costs speed only
+  return new (memory) Header{};
+}
+
+void release(void* data) {
+  if (data == nullptr) return;
+  Header* block = static_cast<Header*>(data) - 1;
+  accounts[block->owner.load(std::memory_order_relaxed)].add(-static_cast<int64_t>(block->bytes));
+  Account& home = accounts[block->home];
+  const std::lock_guard<std::mutex> hold(home.lock);
+  block->next = home.free[block->size_class];
+  home.free[block->size_class] = block;
+  home.cached += block->capacity;
+  home.in_use -= block->capacity;
+}
+
+void* obtain(size_t bytes) {
+  if (bytes > (size_t{1} << 40)) {
+    throw std::invalid_argument("a tensor of " + std::to_string(bytes) + " bytes is more than any host has");
+  }
+  size_t capacity;
+  const int size_class = class_of(bytes, &capacity);
+  const int owner = current_owner;
+  Account& home = accounts[owner];
+  Header* block = nullptr;
+  Header* surplus = nullptr;
+  {
+    const std::lock_guard<std::mutex> hold(home.lock);
+    home.in_use += capacity;
+    if (home.in_use > home.top_use) home.top_use = home.in_use;
+    block = home.free[size_class];
+    if (block != nullptr) {
+      home.free[size_class] = block->next;
+      home.cached -= capacity;
+    } else {
+      home.held += capacity;
+      if (home.held > kHoard * home.top_use + kHoardSlack) surplus = take_all(home);
+    }
+  }
+  drop(surplus);
+  if (block == nullptr) {
+    try {
+      block = fresh(capacity);
+    } catch (const std::bad_alloc&) {
+      const std::lock_guard<std::mutex> hold(home.lock);
+      home.in_use -= capacity;
+      home.held -= capacity;
+      throw std::runtime_error("out of memory asking for " + std::to_string(bytes) + " bytes");
+    }
+    block->capacity = capacity;
+    block->home = owner;
+    block->size_class = size_class;
+  }
+  block->bytes = bytes;
+  block->owner.store(owner, std::memory_order_relaxed);
+  home.add(static_cast<int64_t>(bytes));
+  return block + 1;
+}
+
+// libtorch changed the constness of allocate and added copy_data between 1.13 and 2.x;
+// this class answers both, so nothing here says `override`.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) const { return make(bytes); }
+  c10::DataPtr allocate(size_t bytes) { return make(bytes); }
+  c10::DeleterFnPtr raw_deleter() const { return &release; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const { std::memcpy(to, from, bytes); }
+
+ private:
+  static c10::DataPtr make(size_t bytes) {
+    void* data = bytes == 0 ? nullptr : obtain(bytes);
+    return c10::DataPtr(data, data, &release, c10::Device(c10::DeviceType::CPU));
+  }
+};
+
+bool known(int owner) { return owner >= 0 && owner < kOwners; }
+
+}  // namespace
+
+namespace mr {
+
+void install_allocator() {
+  static CountingAllocator* const allocator = [] {
+    accounts = new Account[kOwners];
+    return new CountingAllocator;
+  }();
+  c10::SetCPUAllocator(allocator, /*priority=*/100);
+}
+
+bool charge(const c10::DataPtr& data, int owner) {
+  if (!known(owner)) throw std::invalid_argument("owner " + std::to_string(owner) + " is out of range");
+  if (data.get_deleter() != &release || data.get_context() == nullptr) return false;
+  Header* block = static_cast<Header*>(data.get_context()) - 1;
+  const int before = block->owner.exchange(owner, std::memory_order_relaxed);
+  if (before != owner) {
+    accounts[owner].add(static_cast<int64_t>(block->bytes));
+    accounts[before].add(-static_cast<int64_t>(block->bytes));
+  }
+  return true;
+}
+
+}  // namespace mr
+
+int mr_owners(void) { return kOwners; }
+
+int mr_set_owner(int owner) {
+  if (!known(owner)) {
+    mr::set_error("owner " + std::to_string(owner) + " is out of range");
+    return 1;
+  }
+  current_owner = owner;
+  return 0;
+}
+
+void mr_memory(int owner, int64_t bytes[3]) {
+  bytes[0] = bytes[1] = bytes[2] = 0;
+  if (!known(owner) || accounts == nullptr) return;
+  Account& a = accounts[owner];
+  bytes[0] = a.live.load(std::memory_order_relaxed);
+  bytes[1] = a.peak.load(std::memory_order_relaxed);
+  const std::lock_guard<std::mutex> hold(a.lock);
+  bytes[2] = a.cached;
+}
+
+void mr_reset_peak(int owner) {
+  if (!known(owner) || accounts == nullptr) return;
+  accounts[owner].peak.store(accounts[owner].live.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
+void mr_trim(int owner) {
+  if (!known(owner) || accounts == nullptr) return;
+  Header* all;
+  {
+    const std::lock_guard<std::mutex> hold(accounts[owner].lock);
+    all = take_all(accounts[owner]);
+  }
+  drop(all);
+}

@@ -1,0 +1,138 @@
+/* millrace.h: the flat C door to libtorch.
+ *
+ * In: tensor handles, operator handles, and arguments packed in one array of
+ * 64-bit words. Out: tensor handles with their type and shape, packed likewise.
+ * Refused: anything about stages, plans or schedules; those live in Go.
+ *
+ * Every function is safe to call from any thread, but the grad mode, the memory
+ * owner, the result words and the error text belong to the calling thread. No C++
+ * exception leaves the library: a function that can fail returns NULL or non-zero,
+ * and mr_error says why.
+ *
+ * Tensor results. Functions that return tensors answer with an array of words,
+ * valid until the same thread's next such call:
+ *
+ *   count, then for each tensor: handle, element type, rank, size[0..rank)
+ *
+ * A handle of 0 is an undefined tensor and has type 0 and rank 0. Each non-zero
+ * handle is one reference that the caller must give back with mr_free.
+ */
+#ifndef MILLRACE_H
+#define MILLRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MR_ABI_VERSION 1
+
+#define MR_API __attribute__((visibility("default")))
+
+/* Element types; the numbers are engine.DType's. Others are shown as MR_OTHER. */
+enum { MR_F32 = 1, MR_F64 = 2, MR_I64 = 3, MR_U8 = 4, MR_BOOL = 5, MR_OTHER = 255 };
+
+/* Tags of packed arguments. Each argument is its tag word and then its payload. */
+enum {
+  MR_NONE = 0,         /* nothing                                      */
+  MR_TENSOR = 1,       /* handle                                       */
+  MR_BOOLEAN = 2,      /* 0 or 1                                       */
+  MR_INT = 3,          /* value                                        */
+  MR_DOUBLE = 4,       /* bits of the double                           */
+  MR_STRING = 5,       /* length in bytes, then the bytes, whole words */
+  MR_INTS = 6,         /* count, then the values                       */
+  MR_BOOLEANS = 7,     /* count, then 0 or 1 each                      */
+  MR_DOUBLES = 8,      /* count, then the bits of each                 */
+  MR_TENSORS = 9,      /* count, then handles, 0 for none              */
+  MR_DTYPE = 10        /* element type                                 */
+};
+
+typedef struct mr_op mr_op; /* lives as long as the process */
+
+MR_API int mr_abi_version(void);
+
+/* Installs the counting allocator. Once per process, before any tensor. */
+MR_API int mr_init(void);
+
+/* What went wrong last on this thread, in one line; "" if nothing did. */
+MR_API const char *mr_error(void);
+
+/* Lines of "key=value" about the library: version, configuration, BLAS. */
+MR_API const char *mr_info(void);
+
+/* Finds "aten::add.Tensor" in the dispatcher. The same name gives the same handle. */
+MR_API mr_op *mr_find(const char *name);
+
+/* Runs an operator. Arguments are matched by position, those left off take the
+ * schema's defaults. List results are flattened; numbers become rank-0 tensors. */
+MR_API const int64_t *mr_call(mr_op *op, const int64_t *args, int64_t words);
+
+/* New contiguous tensors. mr_from_bytes copies nbytes from data. */
+MR_API const int64_t *mr_empty(int dtype, const int64_t *shape, int64_t rank);
+MR_API const int64_t *mr_full(int dtype, const int64_t *shape, int64_t rank, double value);
+MR_API const int64_t *mr_from_bytes(int dtype, const int64_t *shape, int64_t rank,
+                                    const void *data, int64_t nbytes);
+
+/* The address of a contiguous CPU tensor's first element and its size in bytes.
+ * An empty tensor gives a non-NULL address that must not be read. */
+MR_API void *mr_data(int64_t tensor, int64_t *nbytes);
+
+/* The only element of a tensor as a double. */
+MR_API int mr_item(int64_t tensor, double *value);
+
+/* A new handle on the same memory, outside of any graph. */
+MR_API const int64_t *mr_leaf(int64_t tensor, int requires_grad);
+
+/* The same, with a version counter of its own: autograd does not notice writes
+ * through it. For in-place weight updates while older graphs are still open. */
+MR_API const int64_t *mr_alias(int64_t tensor);
+
+/* The tensor itself (a new handle) or a contiguous copy. */
+MR_API const int64_t *mr_contiguous(int64_t tensor);
+
+/* Gives n handles back; zeros are skipped. */
+MR_API void mr_free(const int64_t *tensors, int64_t n);
+
+/* Backward from n outputs; a zero in grads means a gradient of one for a scalar.
+ * Gradients add up in the leaves; the graph is freed. */
+MR_API int mr_backward(const int64_t *outputs, const int64_t *grads, int64_t n);
+
+/* d outputs / d inputs, leaving the leaves' gradients and the graph alone.
+ * Unconnected inputs give undefined tensors. */
+MR_API const int64_t *mr_gradients(const int64_t *outputs, const int64_t *grads, int64_t n,
+                                   const int64_t *inputs, int64_t n_inputs);
+
+/* The gradient a leaf has accumulated (undefined if none), and its replacement. */
+MR_API const int64_t *mr_grad(int64_t leaf);
+MR_API int mr_set_grad(int64_t leaf, int64_t grad);
+
+/* Switches autograd on (1) or off (0) on this thread; returns what it was. */
+MR_API int mr_grad_mode(int on);
+
+/* Intra-operator threads of torch and of the BLAS for work begun on this thread. */
+MR_API int mr_set_threads(int n);
+
+/* Seeds torch's default generator, which all threads share. */
+MR_API int mr_manual_seed(int64_t seed);
+
+/* Memory. Allocations on this thread are charged to owner from now on, and cached
+ * for it. Owners are 0 .. mr_owners()-1; threads that never said belong to 0. */
+MR_API int mr_owners(void);
+MR_API int mr_set_owner(int owner);
+/* Moves the charge of the tensor's storage to owner. */
+MR_API int mr_adopt(int64_t tensor, int owner);
+/* bytes[0] live, bytes[1] peak since the last reset, bytes[2] cached. */
+MR_API void mr_memory(int owner, int64_t bytes[3]);
+MR_API void mr_reset_peak(int owner);
+/* Gives the owner's cached blocks back to the system. */
+MR_API void mr_trim(int owner);
+
+/* dst[i] += src[i]. The buffers need no alignment. */
+MR_API int mr_sum_into(void *dst, const void *src, int64_t nbytes, int dtype);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
