@@ -6,7 +6,7 @@ package torch
 import "C"
 
 import (
-	"strconv"
+	"os"
 	"strings"
 )
 
@@ -27,17 +27,4 @@ func (e *Engine) facts() map[string]string {
 
 // Info says what is loaded. Threads are the calling thread's, so call it on a device's
 // goroutine to learn that device's.
-func (e *Engine) Info() Info {
-	f := e.facts()
-	i := Info{
-		Torch:      f["torch"],
-		Native:     e.path,
-		MKLDNN:     f["mkldnn"],
-		OpenMP:     f["openmp"],
-		BLASConfig: f["blas_config"],
-		BLASCore:   f["blas_core"],
-	}
-	i.Threads, _ = strconv.Atoi(f["threads"]) // the shim writes a number; 0 if it could not
-	i.describeMaps(mapped())
-	return i
-}
+func (e *Engine) Info() Info { return newInfo(e.facts(), e.path, os.Getenv("OPENBLAS_CORETYPE")) }

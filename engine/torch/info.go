@@ -1,10 +1,8 @@
 package torch
 
 import (
-	"bufio"
-	"os"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -12,67 +10,67 @@ import (
 type Info struct {
 	Torch       string `json:"torch"`        // version, "1.13.0"
 	Native      string `json:"native"`       // path of the shim
-	Library     string `json:"library"`      // path of libtorch_cpu as mapped
+	Library     string `json:"library"`      // path of libtorch_cpu
 	MKLDNN      string `json:"mkldnn"`       // oneDNN's version line, "none" without
 	OpenMP      string `json:"openmp"`       // OpenMP's version line
-	BLAS        string `json:"blas"`         // name: "OpenBLAS", "BLIS", "MKL", "reference" or "unknown"
-	BLASLibrary string `json:"blas_library"` // path of the BLAS as mapped
+	BLAS        string `json:"blas"`         // name: "OpenBLAS", "BLIS", "MKL", "reference", "ATLAS" or "unknown"
+	BLASLibrary string `json:"blas_library"` // path of the library that holds its sgemm
 	BLASConfig  string `json:"blas_config"`  // what the BLAS says of itself, if it does
 	BLASCore    string `json:"blas_core"`    // the kernels it runs, "SkylakeX"; "" if it does not tell
-	CoreType    string `json:"core_type"`    // OPENBLAS_CORETYPE as it was at load, "" if unset
-	CoreChosen  bool   `json:"core_chosen"`  // CoreType was set by this package, not by the user
+	CoreType    string `json:"core_type"`    // the user's OPENBLAS_CORETYPE, "" if unset
 	Threads     int    `json:"threads"`      // of the calling thread's operators
 }
 
-// blasFiles tells a BLAS by its file name, the most telling first: Debian's libblas.so.3
-// of OpenBLAS is a thin door to libopenblas.
-var blasFiles = []struct{ prefix, name string }{
-	{"libmkl_", "MKL"},
-	{"libopenblas", "OpenBLAS"},
-	{"libblis", "BLIS"},
-	{"libblas.so", "reference"},
+// newInfo reads the shim's facts. native is where the shim was loaded from, coreType
+// what OPENBLAS_CORETYPE says.
+func newInfo(f map[string]string, native, coreType string) Info {
+	i := Info{
+		Torch:       f["torch"],
+		Native:      native,
+		Library:     resolved(f["library"]),
+		MKLDNN:      f["mkldnn"],
+		OpenMP:      f["openmp"],
+		BLASLibrary: resolved(f["blas_file"]),
+		CoreType:    coreType,
+	}
+	i.Threads, _ = strconv.Atoi(f["threads"]) // the shim writes a number; 0 if it could not
+	i.BLAS = blasName(i.BLASLibrary, f)
+	switch i.BLAS {
+	case "OpenBLAS":
+		i.BLASConfig, i.BLASCore = f["openblas_config"], f["openblas_core"]
+	case "BLIS":
+		i.BLASConfig, i.BLASCore = f["blis_config"], f["blis_core"]
+	case "MKL":
+		i.BLASConfig = f["mkl_config"]
+	}
+	return i
 }
 
-// describeMaps fills in the libraries that are mapped into this process.
-func (i *Info) describeMaps(paths []string) {
-	for _, p := range paths {
-		if strings.HasPrefix(filepath.Base(p), "libtorch_cpu.so") {
-			i.Library = p
+// blasName tells a BLAS by the path of the library that holds sgemm: Debian keeps each
+// libblas.so.3 in a folder named after its package. Where libtorch holds it itself,
+// what it was built with says.
+func blasName(path string, f map[string]string) string {
+	where := filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path))
+	for _, known := range []struct{ mark, name string }{
+		{"openblas", "OpenBLAS"}, {"blis", "BLIS"}, {"mkl", "MKL"}, {"atlas", "ATLAS"}, {"libblas.so", "reference"},
+	} {
+		if strings.Contains(where, known.mark) {
+			return known.name
 		}
 	}
-	i.BLAS = "unknown"
-	for _, f := range blasFiles {
-		at := slices.IndexFunc(paths, func(p string) bool { return strings.HasPrefix(filepath.Base(p), f.prefix) })
-		if at < 0 {
-			continue
-		}
-		i.BLAS, i.BLASLibrary = f.name, paths[at]
-		// BLIS and OpenBLAS also come as a libblas.so.3 of their own, in their folder.
-		if f.name == "reference" {
-			switch dir := filepath.Base(filepath.Dir(paths[at])); {
-			case strings.HasPrefix(dir, "blis"):
-				i.BLAS = "BLIS"
-			case strings.HasPrefix(dir, "openblas"):
-				i.BLAS = "OpenBLAS"
-			}
-		}
-		return
+	switch {
+	case f["mkl_config"] != "":
+		return "MKL"
+	case f["openblas_config"] != "":
+		return "OpenBLAS"
 	}
+	return "unknown"
 }
 
-// mapped lists the shared libraries in this process, each once.
-func mapped() []string {
-	f, err := os.Open("/proc/self/maps")
-	if err != nil {
-		return nil // not Linux, or no /proc: the paths stay unknown
+// resolved follows links: Debian's library names are links to alternatives.
+func resolved(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil && path != "" {
+		return real
 	}
-	defer f.Close()
-	var out []string
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		_, path, ok := strings.Cut(lines.Text(), "/")
-		if ok && strings.Contains(path, ".so") && !slices.Contains(out, "/"+path) {
-			out = append(out, "/"+path)
-		}
-	}
-	return out
+	return path
 }

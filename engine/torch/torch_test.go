@@ -40,3 +40,11 @@ func device(t testing.TB, worker int) engine.Device {
 	})
 	return d
 }
+
+// must is for calls that fail only if the test itself is wrong.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

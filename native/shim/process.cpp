@@ -50,21 +50,27 @@ void set_blas_threads(int n) {
   if (mkl != nullptr) mkl(n);
 }
 
+// The file that holds the code at an address.
+std::string file_of(const void* address) {
+  Dl_info info;
+  return address != nullptr && dladdr(address, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
+}
+
+// Several BLAS libraries can be in a process (a LAPACK brings its own); the one that
+// answers to sgemm_ from here is the one that libtorch calls, because both look in the
+// same order. What the others say of themselves is told apart by name.
 void describe_blas(std::ostream& out) {
   using Text = const char* (*)();
   using Arch = const char* (*)(int64_t);
   using Query = int64_t (*)();
-  if (const auto config = symbol<Text>("openblas_get_config")) {
-    out << "blas_config=" << config() << '\n';
-    if (const auto core = symbol<Text>("openblas_get_corename")) out << "blas_core=" << core() << '\n';
-  } else if (const auto version = symbol<Text>("bli_info_get_version_str")) {
-    out << "blas_config=BLIS " << version() << '\n';
-    const auto query = symbol<Query>("bli_arch_query_id");
-    const auto name = symbol<Arch>("bli_arch_string");
-    if (query != nullptr && name != nullptr) out << "blas_core=" << name(query()) << '\n';
-  } else if (symbol<void*>("MKL_Set_Num_Threads") != nullptr) {
-    out << "blas_config=" << at::get_mkl_version() << '\n';
-  }
+  out << "blas_file=" << file_of(dlsym(RTLD_DEFAULT, "sgemm_")) << '\n';
+  if (const auto config = symbol<Text>("openblas_get_config")) out << "openblas_config=" << config() << '\n';
+  if (const auto core = symbol<Text>("openblas_get_corename")) out << "openblas_core=" << core() << '\n';
+  if (const auto version = symbol<Text>("bli_info_get_version_str")) out << "blis_config=BLIS " << version() << '\n';
+  const auto query = symbol<Query>("bli_arch_query_id");
+  const auto name = symbol<Arch>("bli_arch_string");
+  if (query != nullptr && name != nullptr) out << "blis_core=" << name(query()) << '\n';
+  if (at::hasMKL()) out << "mkl_config=" << at::get_mkl_version() << '\n';
 }
 
 template <class T>
@@ -97,6 +103,7 @@ const char* mr_info(void) {
     static thread_local std::string text;
     std::ostringstream out;
     out << "torch=" << TORCH_VERSION << '\n';
+    out << "library=" << file_of(reinterpret_cast<const void*>(&at::get_num_threads)) << '\n';
     out << "mkldnn=" << (at::hasMKLDNN() ? at::get_mkldnn_version() : "none") << '\n';
     out << "openmp=" << at::get_openmp_version() << '\n';
     out << "threads=" << at::get_num_threads() << '\n';

@@ -1,0 +1,60 @@
+package torch
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// avx2Cores are the OpenBLAS kernel families that leave a processor's AVX-512 unused.
+var avx2Cores = []string{"Haswell", "Zen", "Excavator", "Steamroller", "Bulldozer", "Piledriver", "Sandybridge", "Nehalem", "Prescott", "Core2"}
+
+// Advice says, a line each, what would make this libtorch faster on this machine. It
+// is empty when nothing is known to.
+func (i Info) Advice() []string {
+	cpuinfo, _ := os.ReadFile("/proc/cpuinfo") // without it nothing is known of the processor
+	return i.advice(string(cpuinfo))
+}
+
+func (i Info) advice(cpuinfo string) []string {
+	var out []string
+	if i.BLAS == "reference" {
+		out = append(out, "matrix products run on the reference BLAS, which has no fast kernels; apt-get install libopenblas0-pthread")
+	}
+	if i.BLAS == "BLIS" && i.BLASCore == "generic" {
+		out = append(out, "BLIS does not know this processor and runs its generic kernels; apt-get install libopenblas0-pthread, or set BLIS_ARCH_TYPE=skx or haswell")
+	}
+	if i.BLAS == "OpenBLAS" && hasAVX512(cpuinfo) && slices.Contains(avx2Cores, i.BLASCore) {
+		line := fmt.Sprintf("OpenBLAS runs its %s kernels on a processor with AVX-512, at about half the speed; ", i.BLASCore)
+		if i.CoreType != "" {
+			line += fmt.Sprintf("OPENBLAS_CORETYPE=%s says so: unset it", i.CoreType)
+		} else {
+			line += "set OPENBLAS_CORETYPE=SkylakeX"
+		}
+		out = append(out, line)
+	}
+	if strings.EqualFold(i.MKLDNN, "none") {
+		out = append(out, "this libtorch has no oneDNN: convolutions go through matrix products")
+	}
+	return out
+}
+
+// hasAVX512 says whether every subset that OpenBLAS's SkylakeX kernels use is among
+// the flags in the text of /proc/cpuinfo.
+func hasAVX512(cpuinfo string) bool {
+	for line := range strings.Lines(cpuinfo) {
+		key, value, _ := strings.Cut(line, ":")
+		if strings.TrimSpace(key) != "flags" {
+			continue
+		}
+		flags := strings.Fields(value)
+		for _, f := range []string{"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"} {
+			if !slices.Contains(flags, f) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
