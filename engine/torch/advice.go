@@ -22,8 +22,8 @@ func (i Info) advice(cpuinfo string) []string {
 	if i.BLAS == "reference" {
 		out = append(out, "matrix products run on the reference BLAS, which has no fast kernels; apt-get install libopenblas0-pthread")
 	}
-	if i.BLAS == "BLIS" && i.BLASCore == "generic" {
-		out = append(out, "BLIS does not know this processor and runs its generic kernels; apt-get install libopenblas0-pthread, or set BLIS_ARCH_TYPE=skx or haswell")
+	if i.BLAS == "BLIS" && (i.BLASCore == "" || i.BLASCore == "generic") && os.Getenv("BLIS_ARCH_TYPE") == "" {
+		out = append(out, "Debian's BLIS runs generic kernels, six times slower, on a processor newer than itself; apt-get install libopenblas0-pthread")
 	}
 	if i.BLAS == "OpenBLAS" && hasAVX512(cpuinfo) && slices.Contains(avx2Cores, i.BLASCore) {
 		line := fmt.Sprintf("OpenBLAS runs its %s kernels on a processor with AVX-512, at about half the speed; ", i.BLASCore)

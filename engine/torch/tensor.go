@@ -31,10 +31,8 @@ type tensor struct {
 	shape  []int64
 	dims   [inlineRank]int64
 	dtype  engine.DType
-	// owned says that the tensor is in device.owned; written under device.mu.
-	owned bool
-	// kept is set only inside End.
-	kept bool
+	owned  atomic.Bool // is in device.owned; written under device.mu
+	kept   bool        // set only inside End
 }
 
 func (t *tensor) Shape() []int64      { return t.shape }
@@ -96,16 +94,18 @@ func (d *Device) file(t *tensor) {
 func (d *Device) own(t *tensor) {
 	d.mu.Lock()
 	d.owned[t] = struct{}{}
-	t.owned = true
+	t.owned.Store(true)
 	d.mu.Unlock()
 }
 
+// forget takes a spent handle off the caller's list, if it is there.
 func (d *Device) forget(t *tensor) {
-	d.mu.Lock()
-	if t.owned {
-		delete(d.owned, t)
-		t.owned = false
+	if !t.owned.Load() {
+		return
 	}
+	d.mu.Lock()
+	delete(d.owned, t)
+	t.owned.Store(false)
 	d.mu.Unlock()
 }
 
@@ -123,17 +123,13 @@ func (d *Device) End(m engine.Mark, keep ...engine.Tensor) {
 	}
 	start := d.marks[m]
 	d.marks = d.marks[:m]
-	for _, k := range keep {
-		if t, ok := k.(*tensor); ok && t != nil {
-			t.kept = true
-		}
-	}
+	d.keep(keep, true)
 	handles := d.args[:0]
 	made := d.open[start:]
 	d.open = d.open[:start]
 	for _, t := range made {
 		switch {
-		case t.device != d || t.ownedByCaller():
+		case t.owned.Load(): // disowned since
 		case t.kept && t.handle.Load() != 0:
 			d.file(t)
 		default:
@@ -143,18 +139,17 @@ func (d *Device) End(m engine.Mark, keep ...engine.Tensor) {
 		}
 	}
 	clear(made[len(d.open)-start:])
-	for _, k := range keep {
-		if t, ok := k.(*tensor); ok && t != nil {
-			t.kept = false
-		}
-	}
+	d.keep(keep, false)
 	d.release(handles)
 }
 
-func (t *tensor) ownedByCaller() bool {
-	t.device.mu.Lock()
-	defer t.device.mu.Unlock()
-	return t.owned
+// keep marks tensors of this device for End to spare.
+func (d *Device) keep(ts []engine.Tensor, kept bool) {
+	for _, k := range ts {
+		if t, ok := k.(*tensor); ok && t != nil && t.device == d {
+			t.kept = kept
+		}
+	}
 }
 
 // release gives many handles back in one call.
@@ -213,12 +208,13 @@ func (d *Device) Close() int {
 		if h := t.handle.Swap(0); h != 0 {
 			handles = append(handles, h)
 		}
-		t.owned = false
+		t.owned.Store(false)
 	}
 	clear(d.owned)
 	d.mu.Unlock()
 	d.open, d.marks = nil, nil
 	d.release(handles)
+	C.door_set_owner(0)
 	C.door_trim(C.int(d.worker + 1))
 	return len(handles)
 }
