@@ -142,7 +142,8 @@ type Device interface {
 	// pass to the scope around it, or to the caller where there is none. Scopes nest.
 	Begin() Mark
 	End(m Mark, keep ...Tensor)
-	// Detach takes a tensor out of every scope: the caller owns it and must Free it.
+	// Disown takes a tensor out of every scope: the caller owns it and must Free it, or
+	// another device must Adopt it.
 	Disown(t Tensor) Tensor
 
 	// Adopt takes over a tensor another device of this engine made, so that its bytes
@@ -153,6 +154,8 @@ type Device interface {
 	ResetPeak()
 	// Record returns an event set once all work issued so far is done.
 	Record() (Event, error)
-	// Close frees every handle still open and returns how many there were.
+	// Close frees every handle still open, disowned ones too, and returns how many there
+	// were: above 0 after a finished run, something leaked. Tensors on their way to
+	// another device must have been adopted before.
 	Close() int
 }

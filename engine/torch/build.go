@@ -39,8 +39,8 @@ func Build(ctx context.Context, out string, log io.Writer) error {
 	}
 	var said bytes.Buffer
 	cmd := exec.CommandContext(ctx, "/bin/sh", filepath.Join(dir, "build.sh"), out)
-	cmd.Stdout = log
-	cmd.Stderr = io.MultiWriter(log, &said)
+	cmd.Stdout = io.MultiWriter(log, &said)
+	cmd.Stderr = cmd.Stdout // one writer, so one goroutine writes
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			return fmt.Errorf("engine torch: build: %w", ctx.Err())

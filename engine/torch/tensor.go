@@ -194,7 +194,8 @@ func (d *Device) Adopt(t engine.Tensor) (engine.Tensor, error) {
 
 // Close frees every handle still open, in scopes or owned by the caller, gives the
 // worker's cached memory back to the system, and returns how many handles there were.
-// A number above 0 after a finished run is a leak.
+// A number above 0 after a finished run is a leak. What this device disowned for another
+// to adopt must have been adopted by then.
 func (d *Device) Close() int {
 	var handles []int64
 	for _, t := range d.open {
