@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
@@ -16,6 +17,9 @@
 #include "internal.h"
 
 namespace {
+
+// c10::optional in 1.13, std::optional in 2.x.
+using OptionalTensor = decltype(std::declval<const c10::IValue&>().toOptional<at::Tensor>());
 
 enum class Kind {
   kTensor, kNumber, kInt, kFloat, kBool, kString, kDevice,
@@ -171,11 +175,10 @@ c10::IValue tensors(const Parameter& p, Reader& in) {
     return c10::IValue(std::move(list));
   }
   if (p.kind == Kind::kOptionalTensors) {
-    c10::List<c10::optional<at::Tensor>> list;
+    c10::List<OptionalTensor> list;
     list.reserve(n);
     for (int64_t i = 0; i < n; i++) {
-      if (at[i] == 0) list.push_back(c10::optional<at::Tensor>());
-      else list.push_back(c10::optional<at::Tensor>(mr::borrow(at[i])));
+      list.push_back(at[i] == 0 ? OptionalTensor() : OptionalTensor(mr::borrow(at[i])));
     }
     return c10::IValue(std::move(list));
   }
