@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/millrace-ml/millrace/engine"
 )
@@ -39,66 +38,68 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// BenchmarkSpeed prints what the kernels under the operators reach, in GFLOP/s per
+// BenchmarkSpeed gives what the kernels under the operators reach, in GFLOP/s per
 // thread, with one locked thread and with two at once.
 func BenchmarkSpeed(b *testing.B) {
-	for _, c := range kernels {
+	for _, k := range kernels {
 		for _, threads := range []int{1, 2} {
-			b.Run(fmt.Sprintf("%s/threads=%d", c.name, threads), func(b *testing.B) {
-				e := load(b)
-				var all sync.WaitGroup
-				seconds := make([]float64, threads)
-				for w := range threads {
-					all.Go(func() {
-						runtime.LockOSThread()
-						defer runtime.UnlockOSThread()
-						d, err := e.Open(w, 1)
-						if err != nil {
-							b.Error(err)
-							return
-						}
-						defer d.Close()
-						seconds[w] = perCall(b, d, c)
-					})
-				}
-				all.Wait()
-				var slowest float64
-				for _, s := range seconds {
-					slowest = max(slowest, s)
-				}
-				for b.Loop() {
-					// Timed above: the workers must run at the same time.
-				}
-				b.ReportMetric(c.flops/slowest*1e-9, "GFLOP/s")
-				b.ReportMetric(0, "ns/op")
+			b.Run(fmt.Sprintf("%s/threads=%d", k.name, threads), func(b *testing.B) {
+				k.together(b, threads)
 			})
 		}
 	}
 }
 
-// perCall runs the kernel for a quarter of a second and gives the mean time of a call.
-func perCall(b *testing.B, d engine.Device, c kernel) float64 {
-	args := make([]any, len(c.shapes), len(c.shapes)+len(c.rest))
-	for i, s := range c.shapes {
-		args[i] = must(d.Full(engine.Float32, s, 1))
+// together runs rounds of calls on so many threads at once.
+func (k kernel) together(b *testing.B, threads int) {
+	const calls = 20 // of each thread between two meetings
+	e := load(b)
+	var ready, round, ended sync.WaitGroup
+	ready.Add(threads)
+	starts := make([]chan struct{}, threads)
+	for w := range threads {
+		starts[w] = make(chan struct{})
+		ended.Go(func() {
+			runtime.LockOSThread()
+			d := must(e.Open(w, 1))
+			defer d.Close()
+			args := k.arguments(d)
+			run := func() {
+				for range calls {
+					m := d.Begin()
+					must(d.Call(k.op, args...))
+					d.End(m)
+				}
+			}
+			run()
+			ready.Done()
+			for range starts[w] {
+				run()
+				round.Done()
+			}
+		})
 	}
-	args = append(args, c.rest...)
-	run := func() {
-		m := d.Begin()
-		if _, err := d.Call(c.op, args...); err != nil {
-			b.Error(err)
+	ready.Wait()
+	for b.Loop() {
+		round.Add(threads)
+		for _, s := range starts {
+			s <- struct{}{}
 		}
-		d.End(m)
+		round.Wait()
 	}
-	for range 10 {
-		run()
+	b.ReportMetric(k.flops*calls*float64(b.N)/b.Elapsed().Seconds()*1e-9, "GFLOP/s")
+	for _, s := range starts {
+		close(s)
 	}
-	start, n := time.Now(), 0
-	for time.Since(start) < 250*time.Millisecond {
-		run()
-		n++
+	ended.Wait()
+}
+
+func (k kernel) arguments(d engine.Device) []any {
+	var args []any
+	for _, s := range k.shapes {
+		args = append(args, must(d.Full(engine.Float32, s, 1)))
 	}
-	return time.Since(start).Seconds() / float64(n)
+	return append(args, k.rest...)
 }
 
 type kernel struct {
