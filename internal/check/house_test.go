@@ -1,0 +1,132 @@
+package check
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/millrace-ml/millrace/"
+
+// rule bans packages from everything a room depends on, with the reason that a
+// reader of the failure needs.
+type rule struct {
+	room   string
+	banned []string
+	why    string
+}
+
+var rules = []rule{
+	{"model", []string{"engine", "nn", "profile", "plan", "schedule", "sim", "run", "net"}, "a model is a description: it knows no tensors and nobody downstream"},
+	{"cluster", []string{"launch", "profile", "plan", "schedule", "sim", "run", "engine", "net"}, "a cluster is hardware: it does not know who launched anything"},
+	{"profile", []string{"plan", "schedule", "sim", "run", "engine", "nn"}, "a profile is costs: it is measured through the Timer interface and knows no plan"},
+	{"plan", []string{"schedule", "sim", "run", "engine", "nn", "tune"}, "planners use closed forms: the order of instructions and the simulator are tune's business"},
+	{"schedule", []string{"sim", "run", "engine", "nn", "wire", "trace", "net", "time"}, "schedules know no clocks and no tensors"},
+	{"sim", []string{"engine", "nn", "run", "wire", "net", "os/exec"}, "the simulator is replayable: no engine, no network"},
+	{"engine", []string{"model", "plan", "schedule", "sim", "run"}, "the door to tensors knows no plans"},
+	{"engine/ref", []string{"model", "plan", "schedule", "sim", "run", "engine/torch"}, "an engine knows no plans"},
+	{"engine/torch", []string{"model", "plan", "schedule", "sim", "run"}, "an engine knows no plans"},
+	{"nn", []string{"plan", "schedule", "sim", "run", "wire", "profile"}, "layers compute; which micro-batch runs when is not theirs to know"},
+	{"wire", []string{"engine", "nn", "model", "plan", "schedule", "run"}, "the wire moves bytes and does not know what they mean"},
+	{"run", []string{"sim", "tune", "report", "cmd"}, "run executes a Program: predicting and drawing are others'"},
+	{"trace", []string{"schedule", "sim", "run", "plan", "model", "engine"}, "sim and run both write a Timeline, so it can know neither"},
+	{"report", []string{"run", "sim", "engine", "nn", "tune"}, "a report is drawn from values that were saved"},
+	{"tune", []string{"run", "engine", "nn", "wire"}, "tune asks plan, schedule and sim, never the inside of run"},
+	{"data", []string{"engine", "model", "plan", "schedule", "run"}, "data yields batches and knows nobody"},
+}
+
+// depsOf is every package that the room's own code reaches, module packages
+// without the module's prefix.
+func depsOf(t *testing.T, room string) []string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}}", module+room).Output()
+	if err != nil {
+		t.Fatalf("go list %s: %v", room, err)
+	}
+	var deps []string
+	for path := range strings.FieldsSeq(string(out)) {
+		deps = append(deps, strings.TrimPrefix(path, module))
+	}
+	return deps
+}
+
+func TestDataFlowsOneWay(t *testing.T) {
+	for _, r := range rules {
+		own := importsOf(t, r.room)
+		deps := depsOf(t, r.room)
+		for _, b := range r.banned {
+			if slices.Contains(own, b) || (!isStandard(b) && slices.Contains(deps, b)) {
+				t.Errorf("%s reaches %s: %s (ARCHITECTURE.md)", r.room, b, r.why)
+			}
+		}
+	}
+}
+
+// isStandard tells packages of the standard library, which are banned from a
+// room's own imports only: encoding/json reaches time for reasons of its own.
+func isStandard(path string) bool {
+	return slices.Contains([]string{"net", "time", "os/exec"}, path)
+}
+
+func importsOf(t *testing.T, room string) []string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=Imports", module+room).Output()
+	if err != nil {
+		t.Fatalf("go list %s: %v", room, err)
+	}
+	var p struct{ Imports []string }
+	if err := json.Unmarshal(out, &p); err != nil {
+		t.Fatal(err)
+	}
+	for i := range p.Imports {
+		p.Imports[i] = strings.TrimPrefix(p.Imports[i], module)
+	}
+	return p.Imports
+}
+
+// TestEveryRoomHasARule keeps the table above complete.
+func TestEveryRoomHasARule(t *testing.T) {
+	out, err := exec.Command("go", "list", "-json=ImportPath,GoFiles", module+"...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p struct {
+			ImportPath string
+			GoFiles    []string
+		}
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		room := strings.TrimPrefix(p.ImportPath, module)
+		top, _, _ := strings.Cut(room, "/")
+		if slices.Contains([]string{"cmd", "internal", "native", "bench", "job"}, top) || len(p.GoFiles) == 0 {
+			continue
+		}
+		if !slices.ContainsFunc(rules, func(r rule) bool { return r.room == top || r.room == room }) {
+			t.Errorf("%s has no rule about what it may import: add one to this table and a paragraph to ARCHITECTURE.md", room)
+		}
+	}
+}
+
+// TestSimReadsNoClock is the grep beside the import rule: a simulator that
+// looks at the wall clock cannot give the same bytes twice.
+func TestSimReadsNoClock(t *testing.T) {
+	for _, room := range []string{"sim", "schedule", "plan"} {
+		out, err := exec.Command("grep", "-rn", "--include=*.go", "--exclude=*_test.go", "time\\.Now\\|time\\.Since", "../../"+room).Output()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		if len(out) > 0 {
+			t.Errorf("%s reads the wall clock:\n%s", room, out)
+		}
+	}
+}
