@@ -30,7 +30,9 @@ type Part []List
 //
 // Relative ids: in repetition k of the body, micro-batch ids are MicroBatches*k
 // and minibatch ids Period*k further on. Ids in the prologue are absolute; ids
-// in the epilogue are relative to the end of the last repetition.
+// in the epilogue are relative to the end of the last repetition. Round robin
+// counts within a repetition: relative micro-batch m goes to replica m mod r, so a
+// body that is to keep replicas in step over repetitions has a multiple of r.
 type Program struct {
 	Name         string      `json:"name"`   // the family that wrote it: "1f1b", "afab", "dp"
 	Stages       int         `json:"stages"` // virtual stages of each pipeline
@@ -41,8 +43,9 @@ type Program struct {
 	Period       int         `json:"period"`        // minibatches (updates) in one repetition
 	Repeat       int         `json:"repeat"`        // repetitions of the body
 	Weights      Policy      `json:"weights"`
-	Recompute    []bool      `json:"recompute"` // by stage: keep only the stage's input until its backward
-	Lowered      bool        `json:"lowered"`   // transfers, collectives and updates are in
+	Recompute    []bool      `json:"recompute"`      // by stage: keep only the stage's input until its backward
+	Tied         [][]int     `json:"tied,omitempty"` // groups of stages that share a parameter
+	Lowered      bool        `json:"lowered"`        // transfers, collectives and updates are in
 	Prologue     Part        `json:"prologue"`
 	Body         Part        `json:"body"`
 	Epilogue     Part        `json:"epilogue"`

@@ -1,0 +1,185 @@
+package schedule
+
+// WorkerOf is the worker that holds a replica of a stage.
+func (p *Program) WorkerOf(pipeline, stage, replica int) int {
+	return p.Placement[pipeline][stage][replica]
+}
+
+// StagesOf lists the virtual stages that a worker holds, over all pipelines, as
+// (pipeline, stage, replica) in that order.
+func (p *Program) StagesOf(worker int) [][3]int {
+	var held [][3]int
+	for pl, stages := range p.Placement {
+		for s, workers := range stages {
+			for r, w := range workers {
+				if w == worker {
+					held = append(held, [3]int{pl, s, r})
+				}
+			}
+		}
+	}
+	return held
+}
+
+// replicaOf is the replica of a stage with r replicas that has the micro-batch, under round robin.
+func (p *Program) replicaOf(micro int32, r int) int {
+	if p.MicroBatches > 0 {
+		micro %= int32(p.MicroBatches)
+		if micro < 0 {
+			micro += int32(p.MicroBatches)
+		}
+	}
+	return int(micro) % r
+}
+
+// peers appends the replicas of stage `other` that share rows of in's micro-batch.
+func (p *Program) peers(dst []int, in Instruction, other int32) []int {
+	stages := p.Placement[in.Pipeline]
+	if other < 0 || int(other) >= len(stages) {
+		return dst
+	}
+	there := len(stages[other])
+	if p.Replication != Split {
+		return append(dst, p.replicaOf(in.Micro, there))
+	}
+	here := len(stages[in.Stage])
+	k := int(in.Replica)
+	for j := range there {
+		// Replica k of n holds the rows from k/n to (k+1)/n: do the two ranges meet?
+		if k*there < (j+1)*here && j*here < (k+1)*there {
+			dst = append(dst, j)
+		}
+	}
+	return dst
+}
+
+// otherEnd is the stage that a transfer comes from or goes to.
+func otherEnd(in Instruction) int32 {
+	switch in.Kind {
+	case SF, RB:
+		return in.Stage + 1
+	case RF, SB:
+		return in.Stage - 1
+	}
+	return -1
+}
+
+// Receivers are the workers that a send goes to, itself left out; nil for other kinds.
+func (p *Program) Receivers(in Instruction) []int {
+	if in.Kind != SF && in.Kind != SB {
+		return nil
+	}
+	return p.otherWorkers(in)
+}
+
+// Senders are the workers whose messages a receive waits for; nil for other kinds.
+func (p *Program) Senders(in Instruction) []int {
+	if in.Kind != RF && in.Kind != RB {
+		return nil
+	}
+	return p.otherWorkers(in)
+}
+
+func (p *Program) otherWorkers(in Instruction) []int {
+	other := otherEnd(in)
+	var room [8]int
+	replicas := p.peers(room[:0], in, other)
+	if len(replicas) == 0 {
+		return nil
+	}
+	self := p.WorkerOf(int(in.Pipeline), int(in.Stage), int(in.Replica))
+	workers := make([]int, 0, len(replicas))
+	for _, r := range replicas {
+		if w := p.WorkerOf(int(in.Pipeline), int(other), r); w != self {
+			workers = append(workers, w)
+		}
+	}
+	return workers
+}
+
+// Sent is the instruction that made the message which a receive takes from the
+// given replica of the stage on the other side.
+func Sent(receive Instruction, replica int) Instruction {
+	sent := receive
+	sent.Stage, sent.Replica = otherEnd(receive), int16(replica)
+	sent.Kind = SF
+	if receive.Kind == RB {
+		sent.Kind = SB
+	}
+	return sent
+}
+
+// Expected calls yield for every message that a receive waits for: the
+// sender's instruction and the worker it runs on. It allocates nothing.
+func (p *Program) Expected(receive Instruction, yield func(sent Instruction, from int) bool) {
+	other := otherEnd(receive)
+	var room [8]int
+	self := p.WorkerOf(int(receive.Pipeline), int(receive.Stage), int(receive.Replica))
+	for _, r := range p.peers(room[:0], receive, other) {
+		if w := p.WorkerOf(int(receive.Pipeline), int(other), r); w != self {
+			if !yield(Sent(receive, r), w) {
+				return
+			}
+		}
+	}
+}
+
+// Group is the members of a collective in rank order, as instructions that each
+// member issues, with the worker it runs on: AR over the replicas of a stage, TG
+// over the stages tied to it, GN over every stage of every replica.
+func (p *Program) Group(in Instruction) (members []Instruction, workers []int) {
+	add := func(stage, replica int) {
+		m := in
+		m.Stage, m.Replica = int32(stage), int16(replica)
+		members = append(members, m)
+		workers = append(workers, p.WorkerOf(int(in.Pipeline), stage, replica))
+	}
+	stages := p.Placement[in.Pipeline]
+	switch in.Kind {
+	case AR:
+		for r := range stages[in.Stage] {
+			add(int(in.Stage), r)
+		}
+	case TG:
+		for _, s := range p.tiedTo(int(in.Stage)) {
+			for r := range stages[s] {
+				add(s, r)
+			}
+		}
+	case GN:
+		for s := range stages {
+			for r := range stages[s] {
+				add(s, r)
+			}
+		}
+	}
+	return members, workers
+}
+
+// tiedTo is every stage that shares a parameter with this one, itself included,
+// ascending; nil if none does.
+func (p *Program) tiedTo(stage int) []int {
+	member := make([]bool, p.Stages)
+	found := false
+	for _, group := range p.Tied {
+		for _, s := range group {
+			if s == stage {
+				for _, t := range group {
+					member[t] = true
+				}
+				found = true
+				break
+			}
+		}
+	}
+	if !found {
+		return nil
+	}
+	var stages []int
+	for s, in := range member {
+		if in {
+			stages = append(stages, s)
+		}
+	}
+	return stages
+}
