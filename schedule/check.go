@@ -1,0 +1,205 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Report is what Check proved of a Program.
+type Report struct {
+	Instructions    int   `json:"instructions"`
+	Messages        int   `json:"messages"`
+	PeakActivations []int `json:"peak_activations"` // by worker: micro-batches between their forward and their backward
+}
+
+// CheckError is a Program that must not start: who, where, what.
+type CheckError struct {
+	Program     string
+	Worker      int // -1: no single worker
+	Position    int // in the worker's list, from 0, over all parts; -1: no single place
+	Instruction Instruction
+	Why         string
+	Waits       []Need // of a Program that would block: who would wait for what
+}
+
+func (e *CheckError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "schedule: program %s", e.Program)
+	if e.Worker >= 0 {
+		fmt.Fprintf(&b, ", worker %d", e.Worker)
+	}
+	if e.Position >= 0 {
+		fmt.Fprintf(&b, ", instruction %d (%v)", e.Position, e.Instruction)
+	}
+	b.WriteString(": " + e.Why)
+	for _, n := range e.Waits {
+		b.WriteString("\n  " + n.String())
+	}
+	return b.String()
+}
+
+// checkRepeats is how many repetitions of a long body are checked: a fault in how
+// one meets the next shows between the first and the second, or the second and the
+// third once a prologue has passed.
+const checkRepeats = 4
+
+// Check proves, before anything runs, that a Program can run to its end: fields in
+// range, every instruction on a worker that holds its stage, everything an
+// instruction needs made before it, each micro-batch's forward and backward exactly
+// once on each stage (B, or I and then W), one update of each stage for each
+// minibatch after all its gradients, no message without a taker, and no deadlock.
+// A compute-only Program is lowered for the purpose. Bodies repeated more than
+// four times are checked for four.
+func Check(p *Program) (Report, error) {
+	if err := checkShape(p); err != nil {
+		return Report{}, err
+	}
+	q := p
+	if !p.Lowered {
+		var err error
+		if q, err = Lower(p, LowerOptions{Tied: p.Tied}); err != nil {
+			return Report{}, err
+		}
+	}
+	short := *q
+	short.Repeat = min(q.Repeat, checkRepeats)
+	var rep Report
+	total := newTally(&short)
+	for w := range short.Workers {
+		if err := total.worker(w, &rep); err != nil {
+			return Report{}, err
+		}
+	}
+	if err := total.whole(); err != nil {
+		return Report{}, err
+	}
+	return rep, replay(&short)
+}
+
+func checkShape(p *Program) error {
+	fail := func(format string, args ...any) error {
+		return &CheckError{Program: p.Name, Worker: -1, Position: -1, Why: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case p.Workers < 1:
+		return fail("it has %d workers; it needs one at least", p.Workers)
+	case p.Stages < 1 || p.Stages > MaxStage:
+		return fail("it has %d stages; it can have 1 to %d", p.Stages, MaxStage)
+	case len(p.Placement) < 1 || len(p.Placement) > MaxPipeline:
+		return fail("it places %d pipelines; it can have 1 to %d", len(p.Placement), MaxPipeline)
+	case p.MicroBatches < 1 || p.Repeat < 0 || int64(p.MicroBatches)*int64(max(p.Repeat, 1)) > MaxMicro:
+		return fail("%d micro-batches repeated %d times; there can be 1 to %d in all", p.MicroBatches, p.Repeat, MaxMicro)
+	case p.Period < 1:
+		return fail("its period is %d minibatches; it must be 1 at least", p.Period)
+	case len(p.Recompute) != 0 && len(p.Recompute) != p.Stages:
+		return fail("%d recompute settings for %d stages", len(p.Recompute), p.Stages)
+	case p.Replication != Split && p.Replication != RoundRobin:
+		return fail("replication %q; it is %q or %q", p.Replication, Split, RoundRobin)
+	}
+	for pl, stages := range p.Placement {
+		if len(stages) != p.Stages {
+			return fail("pipeline %d places %d of %d stages", pl, len(stages), p.Stages)
+		}
+		for s, on := range stages {
+			if len(on) == 0 || len(on) > MaxReplica {
+				return fail("stage %d of pipeline %d is on %d workers; it needs 1 to %d", s, pl, len(on), MaxReplica)
+			}
+			for i, w := range on {
+				if w < 0 || w >= p.Workers {
+					return fail("stage %d of pipeline %d is on worker %d; workers are 0 to %d", s, pl, w, p.Workers-1)
+				}
+				if slices.Contains(on[:i], w) {
+					return fail("stage %d of pipeline %d is on worker %d twice", s, pl, w)
+				}
+			}
+		}
+	}
+	for _, part := range []Part{p.Prologue, p.Body, p.Epilogue} {
+		if len(part) > p.Workers {
+			return fail("a part has %d lists for %d workers", len(part), p.Workers)
+		}
+		for w, list := range part {
+			for i, in := range list {
+				if err := checkFields(p, w, in); err != nil {
+					return &CheckError{Program: p.Name, Worker: w, Position: i, Instruction: in, Why: err.Error()}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func checkFields(p *Program, w int, in Instruction) error {
+	if in.Kind == DR {
+		return nil
+	}
+	if in.Kind < F || in.Kind > DR {
+		return fmt.Errorf("there is no such kind")
+	}
+	if int(in.Pipeline) < 0 || int(in.Pipeline) >= len(p.Placement) {
+		return fmt.Errorf("there are %d pipelines, counted from 0", len(p.Placement))
+	}
+	if in.Stage < 0 || int(in.Stage) >= p.Stages {
+		return fmt.Errorf("stages are 0 to %d", p.Stages-1)
+	}
+	on := p.Placement[in.Pipeline][in.Stage]
+	if in.Replica < 0 || int(in.Replica) >= len(on) {
+		return fmt.Errorf("stage %d has %d replicas, counted from 0", in.Stage, len(on))
+	}
+	if on[in.Replica] != w {
+		return fmt.Errorf("replica %d of stage %d is on worker %d, not here", in.Replica, in.Stage, on[in.Replica])
+	}
+	switch in.Kind {
+	case F, B, I, W, EV, SF, RF, SB, RB:
+		if n := len(on); p.Replication == RoundRobin && n > 1 && p.replicaOf(in.Micro, n) != int(in.Replica) {
+			return fmt.Errorf("under round robin this micro-batch belongs to replica %d", p.replicaOf(in.Micro, n))
+		}
+	}
+	return nil
+}
+
+// replay runs the Machine with transfers that take no time. What is possible at all
+// happens: a Program whose lists end here cannot deadlock at any speed, because a
+// worker's next instruction waits for messages and never for the absence of one.
+func replay(p *Program) error {
+	m, err := NewMachine(p, 0)
+	if err != nil {
+		return err
+	}
+	joined := map[Instruction]int{}
+	queue := make([]int, p.Workers)
+	for w := range queue {
+		queue[w] = w
+	}
+	for len(queue) > 0 {
+		w := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		for m.Poll(w).Ready() {
+			in, _ := m.Head(w)
+			m.Start(w)
+			queue = append(queue, m.End(w)...)
+			switch in.Kind {
+			case SF, SB:
+				for _, to := range p.Receivers(in) {
+					queue = append(queue, m.Arrive(to, in, w)...)
+				}
+			case AR, TG, GN:
+				members, workers := p.Group(in)
+				joined[members[0]]++
+				if joined[members[0]] == len(members) {
+					for i, member := range members {
+						queue = append(queue, m.Arrive(workers[i], member, w)...)
+					}
+				}
+			}
+		}
+	}
+	if waits := m.Waits(); len(waits) > 0 {
+		return &CheckError{Program: p.Name, Worker: -1, Position: -1, Why: "it would block for ever", Waits: waits}
+	}
+	if w, in, found := m.Left(); found {
+		return &CheckError{Program: p.Name, Worker: w, Position: -1, Why: fmt.Sprintf("%v is sent to it and never received", in)}
+	}
+	return nil
+}

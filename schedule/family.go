@@ -1,0 +1,184 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// Settings is what a family needs to write a Program.
+type Settings struct {
+	Placement    [][]int // stage -> workers, by replica
+	MicroBatches int     // M, of one step
+	Warmup       []int   // K_i by stage; nil lets the family choose
+	Recompute    []bool  // by stage; nil is never
+	Replication  Replication
+	Weights      Policy // "" is Sync
+	Repeat       int    // steps; 0 is 1
+}
+
+// Family is a kind of schedule. A file that registers one is all that a new
+// family needs: tune and the command line enumerate the registry.
+type Family struct {
+	Name string
+	Doc  string // one line, with its source
+	// Admits says why the family cannot schedule these settings, or nil.
+	Admits func(Settings) error
+	// Warmup is the depths K_i the family gives S stages for M micro-batches before
+	// clamping; nil where the family has no such knob.
+	Warmup func(stages, microBatches int) []int
+	// Generate writes the compute-only Program.
+	Generate func(Settings) (*Program, error)
+}
+
+var families = map[string]Family{}
+
+// Register adds a family; a name taken twice is a bug.
+func Register(f Family) {
+	if _, taken := families[f.Name]; taken {
+		panic("schedule: family " + f.Name + " registered twice")
+	}
+	families[f.Name] = f
+}
+
+// Families lists the registry by name.
+func Families() []Family {
+	var all []Family
+	for _, f := range families {
+		all = append(all, f)
+	}
+	slices.SortFunc(all, func(a, b Family) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Lookup finds a family by name.
+func Lookup(name string) (Family, error) {
+	if f, ok := families[name]; ok {
+		return f, nil
+	}
+	var names []string
+	for _, f := range Families() {
+		names = append(names, f.Name)
+	}
+	return Family{}, fmt.Errorf("schedule: there is no schedule %q; there are %s", name, strings.Join(names, ", "))
+}
+
+// Generate writes a family's Program for these settings.
+func Generate(name string, s Settings) (*Program, error) {
+	f, err := Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	if s, err = s.checked(); err != nil {
+		return nil, fmt.Errorf("schedule: %s: %w", name, err)
+	}
+	if err := f.Admits(s); err != nil {
+		return nil, fmt.Errorf("schedule: %s: %w", name, err)
+	}
+	p, err := f.Generate(s)
+	if err != nil {
+		return nil, fmt.Errorf("schedule: %s: %w", name, err)
+	}
+	p.Name = name
+	return p, nil
+}
+
+// checked fills in defaults and refuses settings that no family can use.
+func (s Settings) checked() (Settings, error) {
+	stages := len(s.Placement)
+	if stages == 0 {
+		return s, fmt.Errorf("there are no stages; give each its workers")
+	}
+	if stages > MaxStage {
+		return s, fmt.Errorf("%d stages; there can be %d", stages, MaxStage)
+	}
+	if s.MicroBatches < 1 || s.MicroBatches > MaxMicro {
+		return s, fmt.Errorf("%d micro-batches; give 1 to %d", s.MicroBatches, MaxMicro)
+	}
+	workers := 0
+	for _, on := range s.Placement {
+		for _, w := range on {
+			workers = max(workers, w+1)
+		}
+	}
+	used := make([]bool, workers)
+	for i, on := range s.Placement {
+		if len(on) == 0 {
+			return s, fmt.Errorf("stage %d is on no worker", i)
+		}
+		if len(on) > MaxReplica {
+			return s, fmt.Errorf("stage %d has %d replicas; there can be %d", i, len(on), MaxReplica)
+		}
+		for _, w := range on {
+			if w < 0 {
+				return s, fmt.Errorf("stage %d is on worker %d; workers count from 0", i, w)
+			}
+			used[w] = true
+		}
+	}
+	if idle := slices.Index(used, false); idle >= 0 {
+		return s, fmt.Errorf("worker %d has no stage; workers count from 0 without gaps", idle)
+	}
+	if s.Warmup != nil && len(s.Warmup) != stages {
+		return s, fmt.Errorf("%d warm-up depths for %d stages; give one for each", len(s.Warmup), stages)
+	}
+	if s.Recompute == nil {
+		s.Recompute = make([]bool, stages)
+	} else if len(s.Recompute) != stages {
+		return s, fmt.Errorf("%d recompute settings for %d stages; give one for each", len(s.Recompute), stages)
+	}
+	if s.Replication == "" {
+		s.Replication = RoundRobin
+	}
+	if s.Weights == "" {
+		s.Weights = Sync
+	}
+	if s.Repeat == 0 {
+		s.Repeat = 1
+	}
+	return s, nil
+}
+
+// program is an empty Program for these settings.
+func (s Settings) program() *Program {
+	workers := 0
+	for _, on := range s.Placement {
+		for _, w := range on {
+			workers = max(workers, w+1)
+		}
+	}
+	return &Program{
+		Stages: len(s.Placement), Workers: workers, Placement: [][][]int{s.Placement}, Replication: s.Replication,
+		MicroBatches: s.MicroBatches, Period: 1, Repeat: s.Repeat, Weights: s.Weights, Recompute: s.Recompute,
+		Body: make(Part, workers),
+	}
+}
+
+// FromPlan is the settings that a plan asks of its schedule's family, with its
+// devices numbered as workers in ascending order.
+func FromPlan(p *plan.Plan) (name string, s Settings) {
+	var devices []int
+	for _, st := range p.Stages {
+		devices = append(devices, st.Devices...)
+	}
+	slices.Sort(devices)
+	devices = slices.Compact(devices)
+	s = Settings{MicroBatches: p.MicroBatches, Replication: Replication(p.Replication), Weights: Policy(p.Weights)}
+	warm := true
+	for _, st := range p.Stages {
+		on := make([]int, len(st.Devices))
+		for i, d := range st.Devices {
+			on[i], _ = slices.BinarySearch(devices, d)
+		}
+		s.Placement = append(s.Placement, on)
+		s.Recompute = append(s.Recompute, st.Recompute)
+		s.Warmup = append(s.Warmup, st.Warmup)
+		warm = warm && st.Warmup > 0
+	}
+	if !warm {
+		s.Warmup = nil
+	}
+	return p.Schedule, s
+}

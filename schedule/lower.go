@@ -1,0 +1,166 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+)
+
+// LowerOptions is what the passes need beside the Program.
+type LowerOptions struct {
+	Tied [][]int // groups of stages that share a parameter
+	Clip bool    // the update needs the global gradient norm
+}
+
+// Lower adds to a compute-only Program everything that its order implies:
+// transfers around the boundaries, the collectives of a flush, and updates. The
+// argument is left as it is.
+func Lower(p *Program, o LowerOptions) (*Program, error) {
+	if p.Lowered {
+		return nil, fmt.Errorf("schedule: program %s is lowered already", p.Name)
+	}
+	out := *p
+	out.Tied = o.Tied
+	for _, group := range o.Tied {
+		for _, s := range group {
+			if s < 0 || s >= p.Stages {
+				return nil, fmt.Errorf("schedule: tied stage %d; stages are 0 to %d", s, p.Stages-1)
+			}
+		}
+	}
+	for _, part := range []*Part{&out.Prologue, &out.Body, &out.Epilogue} {
+		lowered := make(Part, len(*part))
+		for w, list := range *part {
+			lowered[w] = addTransfers(&out, w, list)
+		}
+		*part = lowered
+	}
+	if slices.ContainsFunc(out.Body, List.trains) {
+		for w := range out.Body {
+			out.Body[w] = addFlush(&out, w, out.Body[w], o.Clip)
+		}
+	}
+	out.Lowered = true
+	return &out, nil
+}
+
+// addTransfers puts a receive right before the instruction that needs the message,
+// so that nothing else waits for it, and a send right after the one that makes it.
+func addTransfers(p *Program, worker int, list List) List {
+	out := make(List, 0, 2*len(list))
+	for _, in := range list {
+		before, after := Kind(0), Kind(0)
+		switch in.Kind {
+		case F, EV:
+			before, after = RF, SF
+		case B, I:
+			before, after = RB, SB
+		}
+		if before != 0 {
+			receive := in
+			receive.Kind = before
+			if len(p.Senders(receive)) > 0 {
+				out = append(out, receive)
+			}
+		}
+		out = append(out, in)
+		if after != 0 {
+			send := in
+			send.Kind = after
+			if len(p.Receivers(send)) > 0 {
+				out = append(out, send)
+			}
+		}
+	}
+	return out
+}
+
+// trains says whether a list makes gradients.
+func (l List) trains() bool {
+	return slices.ContainsFunc(l, func(in Instruction) bool { return in.Kind == B || in.Kind == W })
+}
+
+// addFlush ends a synchronous step on one worker, also on a replica that had no
+// micro-batch to work on: for each stage it holds, the
+// collectives go right behind the stage's last gradient, in the order in which
+// one needs the other (replicas, then ties, then the norm), and the update ends the list.
+func addFlush(p *Program, worker int, list List, clip bool) List {
+	held := p.StagesOf(worker)
+	for _, h := range held {
+		flush := Instruction{Pipeline: int16(h[0]), Stage: int32(h[1]), Replica: int16(h[2])}
+		var add List
+		if len(p.Placement[h[0]][h[1]]) > 1 {
+			add = append(add, flush.as(AR))
+		}
+		if p.tiedTo(h[1]) != nil {
+			add = append(add, flush.as(TG))
+		}
+		if clip {
+			add = append(add, flush.as(GN))
+		}
+		at := 0
+		for i, in := range list {
+			if (in.Kind == B || in.Kind == W) && in.Stage == flush.Stage && in.Pipeline == flush.Pipeline {
+				at = i + 1
+			}
+		}
+		for at < len(list) && list[at].Kind == SB {
+			at++ // the neighbour waits for the gradient; nobody waits for the collective yet
+		}
+		list = slices.Insert(list, at, add...)
+	}
+	for _, h := range held {
+		list = append(list, Instruction{Pipeline: int16(h[0]), Stage: int32(h[1]), Replica: int16(h[2]), Kind: U})
+	}
+	return list
+}
+
+func (in Instruction) as(k Kind) Instruction {
+	in.Kind = k
+	return in
+}
+
+// Evaluation is a lowered Program that passes n micro-batches forward through the
+// stages and updates nothing. Replicas share them in turn.
+func Evaluation(placement [][]int, n int) (*Program, error) {
+	s, err := Settings{Placement: placement, MicroBatches: n}.checked()
+	if err != nil {
+		return nil, fmt.Errorf("schedule: evaluation: %w", err)
+	}
+	p := s.program()
+	p.Name = "evaluation"
+	for stage, on := range placement {
+		for r, w := range on {
+			for _, m := range microsOf(s, len(on), r) {
+				p.Body[w] = append(p.Body[w], Instruction{Stage: int32(stage), Kind: EV, Micro: int32(m), Replica: int16(r)})
+			}
+		}
+	}
+	return p.bracketed()
+}
+
+// Checkpoint is a lowered Program in which every stage of the placement is saved, by
+// its first replica, once nothing is in flight.
+func Checkpoint(placement [][]int) (*Program, error) {
+	s, err := Settings{Placement: placement, MicroBatches: 1}.checked()
+	if err != nil {
+		return nil, fmt.Errorf("schedule: checkpoint: %w", err)
+	}
+	p := s.program()
+	p.Name = "checkpoint"
+	for stage, on := range placement {
+		p.Body[on[0]] = append(p.Body[on[0]], Instruction{Stage: int32(stage), Kind: CK})
+	}
+	return p.bracketed()
+}
+
+// bracketed lowers p and puts a drain before and after it on every worker.
+func (p *Program) bracketed() (*Program, error) {
+	out, err := Lower(p, LowerOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for w := range out.Body {
+		out.Body[w] = slices.Concat(List{{Kind: DR}}, out.Body[w], List{{Kind: DR, Micro: 1}})
+	}
+	return out, nil
+}

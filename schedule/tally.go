@@ -1,0 +1,231 @@
+package schedule
+
+import "fmt"
+
+// tally follows each list of a Program in order and keeps account of what each
+// instruction makes and uses.
+type tally struct {
+	p *Program
+	// done counts each computation by (pipeline, stage, kind, micro, replica).
+	done map[Instruction]int
+	// grads counts the gradients of a stage's replica in each minibatch since its last update.
+	updates map[Instruction]int
+	micros  int // absolute micro-batches of the whole Program
+}
+
+func newTally(p *Program) *tally {
+	return &tally{p: p, done: map[Instruction]int{}, updates: map[Instruction]int{}}
+}
+
+// worker walks one list. Everything that an instruction needs on its own worker must
+// stand before it in the same list, so order alone decides, not time.
+func (t *tally) worker(w int, rep *Report) error {
+	have := map[Instruction]bool{} // RF, RB taken; F, B, I done, as seen by this worker
+	held, peak, at := 0, 0, -1
+	var fault error
+	t.p.Walk(w, func(in Instruction) bool {
+		at++
+		rep.Instructions++
+		fail := func(format string, args ...any) bool {
+			fault = &CheckError{Program: t.p.Name, Worker: w, Position: at, Instruction: in, Why: fmt.Sprintf(format, args...)}
+			return false
+		}
+		if in.Kind != DR && have[in] {
+			return fail("it stands in the list twice")
+		}
+		have[in] = true
+		switch in.Kind {
+		case F, EV:
+			if missing, ok := t.lacks(have, in, RF, in.Kind); ok {
+				return fail("its input is not here: %v must come before it", missing)
+			}
+			if in.Kind == F {
+				held++
+				peak = max(peak, held)
+			}
+			t.done[in]++
+		case B, I:
+			if !have[in.as(F)] {
+				return fail("its forward %v must come before it", in.as(F))
+			}
+			if other := in.as(B + I - in.Kind); have[other] {
+				return fail("%v has done the same gradient already", other)
+			}
+			if missing, ok := t.lacks(have, in, RB, in.Kind); ok {
+				return fail("its gradient is not here: %v must come before it", missing)
+			}
+			if in.Kind == B {
+				held--
+			}
+			t.done[in]++
+		case W:
+			if !have[in.as(I)] {
+				return fail("its input gradient %v must come before it", in.as(I))
+			}
+			held--
+			t.done[in]++
+		case SF:
+			if !have[in.as(F)] && !have[in.as(EV)] {
+				return fail("what it sends is not made yet: %v must come before it", in.as(F))
+			}
+			rep.Messages += len(t.p.Receivers(in))
+		case SB:
+			if !have[in.as(B)] && !have[in.as(I)] {
+				return fail("what it sends is not made yet: %v must come before it", in.as(B))
+			}
+			rep.Messages += len(t.p.Receivers(in))
+		case U:
+			if t.p.Weights == Sync {
+				if err := t.flushed(have, in); err != nil {
+					return fail("%v", err)
+				}
+			}
+			t.updates[in]++
+		case AR, TG, GN:
+			if t.updates[in.as(U)] > 0 {
+				return fail("its update has been done already")
+			}
+		}
+		return true
+	})
+	if fault == nil && held > 0 {
+		fault = &CheckError{Program: t.p.Name, Worker: w, Position: -1, Why: fmt.Sprintf("it ends with %d forwards whose backward never comes", held)}
+	}
+	rep.PeakActivations = append(rep.PeakActivations, peak)
+	return fault
+}
+
+// lacks says what a computation still needs from the neighbouring stage: the receive,
+// where any message comes from another worker, and the neighbour's own computation
+// where that is done here.
+func (t *tally) lacks(have map[Instruction]bool, in Instruction, receive, made Kind) (Instruction, bool) {
+	r := in.as(receive)
+	other := otherEnd(r)
+	if other < 0 || int(other) >= t.p.Stages {
+		return Instruction{}, false
+	}
+	if len(t.p.Senders(r)) > 0 && !have[r] {
+		return r, true
+	}
+	self := t.p.WorkerOf(int(in.Pipeline), int(in.Stage), int(in.Replica))
+	for _, replica := range t.p.peers(nil, in, other) {
+		if t.p.WorkerOf(int(in.Pipeline), int(other), replica) != self {
+			continue
+		}
+		near := in
+		near.Stage, near.Replica = other, int16(replica)
+		if have[near] || made == B && have[near.as(I)] || made == I && have[near.as(B)] {
+			continue
+		}
+		return near, true
+	}
+	return Instruction{}, false
+}
+
+// flushed says whether every micro-batch of the minibatch that falls to this replica
+// has its gradient, and the collectives that the update needs were issued.
+func (t *tally) flushed(have map[Instruction]bool, u Instruction) error {
+	per := t.p.MicroBatches / t.p.Period
+	for m := int(u.Micro) * per; m < (int(u.Micro)+1)*per; m++ {
+		b := u.as(B)
+		b.Micro = int32(m)
+		if !t.mine(b) {
+			continue
+		}
+		if !have[b] && !have[b.as(W)] {
+			return fmt.Errorf("the gradient of %v is not there yet", b)
+		}
+	}
+	if len(t.p.Placement[u.Pipeline][u.Stage]) > 1 && !have[u.as(AR)] {
+		return fmt.Errorf("the replicas' gradients are not summed: %v must come before it", u.as(AR))
+	}
+	if t.p.tiedTo(int(u.Stage)) != nil && !have[u.as(TG)] {
+		return fmt.Errorf("the tied gradients are not summed: %v must come before it", u.as(TG))
+	}
+	return nil
+}
+
+// mine says whether a computation's micro-batch falls to its replica.
+func (t *tally) mine(in Instruction) bool {
+	n := len(t.p.Placement[in.Pipeline][in.Stage])
+	return t.p.Replication == Split || t.p.replicaOf(in.Micro, n) == int(in.Replica)
+}
+
+// whole checks counts over all workers: every stage has worked on every micro-batch
+// that any stage has worked on, and updated once for each minibatch.
+func (t *tally) whole() error {
+	type micro struct {
+		pipeline int16
+		id       int32
+		eval     bool
+	}
+	seen := map[micro]bool{}
+	lowest, highest := int32(0), int32(-1)
+	for in := range t.done {
+		seen[micro{in.Pipeline, in.Micro, in.Kind == EV}] = true
+		lowest, highest = min(lowest, in.Micro), max(highest, in.Micro)
+	}
+	missing := func(in Instruction, what string) error {
+		w := t.p.WorkerOf(int(in.Pipeline), int(in.Stage), int(in.Replica))
+		return &CheckError{Program: t.p.Name, Worker: w, Position: -1, Why: fmt.Sprintf("%v is missing: %s", in, what)}
+	}
+	for id := lowest; id <= highest; id++ {
+		for pl := range t.p.Placement {
+			for _, eval := range []bool{false, true} {
+				if !seen[micro{int16(pl), id, eval}] {
+					continue
+				}
+				for s, on := range t.p.Placement[pl] {
+					for r := range on {
+						in := Instruction{Pipeline: int16(pl), Stage: int32(s), Micro: id, Replica: int16(r), Kind: F}
+						if !t.mine(in) {
+							continue
+						}
+						if eval {
+							if t.done[in.as(EV)] == 0 {
+								return missing(in.as(EV), "other stages evaluate this micro-batch")
+							}
+							continue
+						}
+						if t.done[in] == 0 {
+							return missing(in, "other stages run this micro-batch")
+						}
+						if t.done[in.as(B)] == 0 && (t.done[in.as(I)] == 0 || t.done[in.as(W)] == 0) {
+							return missing(in.as(B), "the stage runs this micro-batch's forward")
+						}
+					}
+				}
+			}
+		}
+	}
+	return t.everyUpdate()
+}
+
+func (t *tally) everyUpdate() error {
+	if len(t.updates) == 0 {
+		for in := range t.done {
+			if in.Kind == B || in.Kind == W {
+				return &CheckError{Program: t.p.Name, Worker: -1, Position: -1, Why: "it makes gradients and never updates"}
+			}
+		}
+		return nil
+	}
+	lowest, highest := int32(0), int32(-1)
+	for in := range t.updates {
+		lowest, highest = min(lowest, in.Micro), max(highest, in.Micro)
+	}
+	for id := lowest; id <= highest; id++ {
+		for pl := range t.p.Placement {
+			for s, on := range t.p.Placement[pl] {
+				for r, w := range on {
+					in := Instruction{Pipeline: int16(pl), Stage: int32(s), Micro: id, Replica: int16(r), Kind: U}
+					if t.updates[in] != 1 {
+						return &CheckError{Program: t.p.Name, Worker: w, Position: -1,
+							Why: fmt.Sprintf("%v is there %d times; every stage updates once for each minibatch", in, t.updates[in])}
+					}
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package schedule
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+)
+
+func TestTextRoundTrips(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := randomProgram(t)
+		back, err := ParseText(strings.NewReader(p.Text()))
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, p.Text())
+		}
+		if d := cmp.Diff(p, back, cmpopts.EquateEmpty()); d != "" {
+			t.Fatal(d)
+		}
+	})
+}
+
+func TestTextRefusals(t *testing.T) {
+	p, _ := Generate("1f1b", Settings{Placement: straight(2), MicroBatches: 2})
+	good := p.Text()
+	for _, c := range []struct{ from, to, want string }{
+		{textHeader, "millrace program 9", "line 1"},
+		{"stages 2", "stage 2", "line 3: unknown setting \"stage\""},
+		{"0F1", "0X1", "line 14: worker 0, instruction 1: schedule: instruction \"0X1\": there is no kind \"X\""},
+		{"place p0/1: 1", "place p0/1: 7", "line 12: place p0/1: 7 is over 1"},
+		{"1: 1F0", "0: 1F0", "line 15: worker 0 has its list already"},
+	} {
+		text := strings.Replace(good, c.from, c.to, 1)
+		_, err := ParseText(strings.NewReader(text))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q for %q: got %v, want it to say %q\n%s", c.to, c.from, err, c.want, text)
+		}
+	}
+}
+
+func FuzzProgramText(f *testing.F) {
+	p, _ := Generate("pb", Settings{Placement: straight(3), MicroBatches: 4, Recompute: []bool{true, false, false}})
+	f.Add(p.Text())
+	l, _ := Lower(p, LowerOptions{Tied: [][]int{{0, 2}}, Clip: true})
+	f.Add(l.Text())
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := ParseText(strings.NewReader(text))
+		if err != nil || p.Workers > 1000 || p.Repeat > 4 {
+			return
+		}
+		_, _ = Check(p) // whatever was read, checking it must come to an end
+	})
+}
