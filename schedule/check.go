@@ -58,7 +58,7 @@ func Check(p *Program) (Report, error) {
 	q := p
 	if !p.Lowered {
 		var err error
-		if q, err = Lower(p, LowerOptions{Tied: p.Tied}); err != nil {
+		if q, err = Lower(p, LowerOptions{Tied: p.Tied, Clip: p.Clip}); err != nil {
 			return Report{}, err
 		}
 	}

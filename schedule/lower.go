@@ -19,7 +19,7 @@ func Lower(p *Program, o LowerOptions) (*Program, error) {
 		return nil, fmt.Errorf("schedule: program %s is lowered already", p.Name)
 	}
 	out := *p
-	out.Tied = o.Tied
+	out.Tied, out.Clip = o.Tied, o.Clip
 	for _, group := range o.Tied {
 		for _, s := range group {
 			if s < 0 || s >= p.Stages {
@@ -28,6 +28,9 @@ func Lower(p *Program, o LowerOptions) (*Program, error) {
 		}
 	}
 	for _, part := range []*Part{&out.Prologue, &out.Body, &out.Epilogue} {
+		if *part == nil {
+			continue
+		}
 		lowered := make(Part, len(*part))
 		for w, list := range *part {
 			lowered[w] = addTransfers(&out, w, list)
@@ -36,7 +39,7 @@ func Lower(p *Program, o LowerOptions) (*Program, error) {
 	}
 	if slices.ContainsFunc(out.Body, List.trains) {
 		for w := range out.Body {
-			out.Body[w] = addFlush(&out, w, out.Body[w], o.Clip)
+			out.Body[w] = addFlush(&out, w, out.Body[w])
 		}
 	}
 	out.Lowered = true
@@ -83,7 +86,7 @@ func (l List) trains() bool {
 // micro-batch to work on: for each stage it holds, the
 // collectives go right behind the stage's last gradient, in the order in which
 // one needs the other (replicas, then ties, then the norm), and the update ends the list.
-func addFlush(p *Program, worker int, list List, clip bool) List {
+func addFlush(p *Program, worker int, list List) List {
 	held := p.StagesOf(worker)
 	for _, h := range held {
 		flush := Instruction{Pipeline: int16(h[0]), Stage: int32(h[1]), Replica: int16(h[2])}
@@ -94,7 +97,7 @@ func addFlush(p *Program, worker int, list List, clip bool) List {
 		if p.tiedTo(h[1]) != nil {
 			add = append(add, flush.as(TG))
 		}
-		if clip {
+		if p.Clip {
 			add = append(add, flush.as(GN))
 		}
 		at := 0

@@ -45,6 +45,7 @@ type Program struct {
 	Weights      Policy      `json:"weights"`
 	Recompute    []bool      `json:"recompute"`      // by stage: keep only the stage's input until its backward
 	Tied         [][]int     `json:"tied,omitempty"` // groups of stages that share a parameter
+	Clip         bool        `json:"clip,omitempty"` // updates need the global gradient norm
 	Lowered      bool        `json:"lowered"`        // transfers, collectives and updates are in
 	Prologue     Part        `json:"prologue"`
 	Body         Part        `json:"body"`

@@ -142,6 +142,9 @@ func (t *tally) flushed(have map[Instruction]bool, u Instruction) error {
 	if t.p.tiedTo(int(u.Stage)) != nil && !have[u.as(TG)] {
 		return fmt.Errorf("the tied gradients are not summed: %v must come before it", u.as(TG))
 	}
+	if t.p.Clip && !have[u.as(GN)] {
+		return fmt.Errorf("the gradient norm is not asked for: %v must come before it", u.as(GN))
+	}
 	return nil
 }
 

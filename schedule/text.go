@@ -23,6 +23,9 @@ func (p *Program) Text() string {
 			fmt.Fprintf(&b, "place p%d/%d: %s\n", pl, s, numbers(on))
 		}
 	}
+	if p.Clip {
+		fmt.Fprintln(&b, "clip true")
+	}
 	var again []int
 	for s, on := range p.Recompute {
 		if on {
@@ -158,11 +161,15 @@ func (t *textReader) setting(key, value string) error {
 		p.Weights = Policy(value)
 	case "replication":
 		p.Replication = Replication(value)
-	case "lowered":
+	case "lowered", "clip":
 		if value != "true" && value != "false" {
-			return fmt.Errorf("lowered is %q; it is true or false", clip(value))
+			return fmt.Errorf("%s is %q; it is true or false", key, clip(value))
 		}
-		p.Lowered = value == "true"
+		if key == "clip" {
+			p.Clip = value == "true"
+		} else {
+			p.Lowered = value == "true"
+		}
 	case "place":
 		return t.place(value)
 	case "recompute":
@@ -187,7 +194,7 @@ func (t *textReader) setting(key, value string) error {
 	case "epilogue":
 		t.part, p.Epilogue = &p.Epilogue, make(Part, p.Workers)
 	default:
-		return fmt.Errorf("unknown setting %q; settings are name stages workers micro_batches period repeat weights replication lowered place recompute tied, then prologue, body, epilogue", clip(key))
+		return fmt.Errorf("unknown setting %q; settings are name stages workers micro_batches period repeat weights replication lowered clip place recompute tied, then prologue, body, epilogue", clip(key))
 	}
 	return nil
 }
