@@ -16,39 +16,75 @@ var elementSize = map[string]int{"F32": 4, "F64": 8, "I64": 8, "U8": 1}
 
 // The rounds of AllReduce.
 const (
-	phaseLend   = iota + 1 // every rank lends each owner that owner's slice
+	phaseLend   = iota + 1 // every member lends each owner that owner's slice
 	phaseResult            // every owner shows its summed slice to all
-	phaseDone              // every rank tells the first that it has copied what it was shown
+	phaseDone              // every member tells the first that it has copied what it was shown
 	phaseGather
 )
 
-// AllReduce replaces the vectors of every rank in group by their sum over the group.
-// ep's rank must be in group; group and tag are the same on all of its ranks, and no
-// two collectives under way share a tag. All vectors laid end to end are cut into as
-// many slices as there are ranks; slice k is summed at group[k], ((v0 + v1) + v2) + ...
-// in the order of group, and then copied to everyone: so the bits of the result do not
-// depend on timing, transport or who asks.
+// Group is the members of a collective in the order that sums go by, and which of them
+// the caller is. A rank may be a member more than once; each membership calls for itself.
+type Group struct {
+	Ranks []int
+	Me    int // position in Ranks
+}
+
+func (g Group) check(ep Endpoint) error {
+	if g.Me < 0 || g.Me >= len(g.Ranks) || g.Ranks[g.Me] != ep.Rank() {
+		return fmt.Errorf("rank %d is not member %d of the group %v", ep.Rank(), g.Me, g.Ranks)
+	}
+	if len(g.Ranks) > 1<<16 {
+		return fmt.Errorf("a group of %d; at most %d can be", len(g.Ranks), 1<<16)
+	}
+	return nil
+}
+
+// round is one member's view of one collective: messages to and from the others.
+type round struct {
+	ctx context.Context
+	ep  Endpoint
+	Group
+	tag Tag
+}
+
+func (r *round) send(phase uint8, to int, m Message) error {
+	t := r.tag
+	t.Phase, t.Pair = phase, uint32(r.Me)<<16|uint32(to)
+	return r.ep.Send(r.Ranks[to], t, m)
+}
+
+func (r *round) receive(phase uint8, from int) (Message, error) {
+	t := r.tag
+	t.Phase, t.Pair = phase, uint32(from)<<16|uint32(r.Me)
+	return r.ep.Receive(r.ctx, r.Ranks[from], t)
+}
+
+// AllReduce replaces the vectors of every member by their sum over the group. The
+// ranks and the tag are the same for all members, and no two collectives under way share a
+// tag. All vectors laid end to end are cut into as many slices as there are members;
+// slice k is summed by member k, ((v0 + v1) + v2) + ... in the order of the group, and
+// then copied to everyone: so the bits of the result do not depend on timing,
+// transport or who asks.
 //
-// The vectors are lent to the group until AllReduce returns: in one process owners sum
-// in the memory of group[0]. A caller that gets an error must not free or write its
-// vectors before the calls of all ranks of its process have returned.
-func AllReduce(ctx context.Context, ep Endpoint, group []int, tag Tag, vectors []Part, sum Sum) error {
-	me := slices.Index(group, ep.Rank())
-	if me < 0 {
-		return fmt.Errorf("wire: all-reduce: rank %d is not in the group %v", ep.Rank(), group)
+// The vectors are lent to the group until AllReduce returns: in one process the sums
+// form in the memory of member 0. A caller that gets an error must not free or write
+// its vectors before the calls of all members in its process have returned.
+func AllReduce(ctx context.Context, ep Endpoint, group Group, tag Tag, vectors []Part, sum Sum) error {
+	if err := group.check(ep); err != nil {
+		return fmt.Errorf("wire: all-reduce: %w", err)
 	}
 	if err := checkVectors(vectors); err != nil {
 		return fmt.Errorf("wire: all-reduce: %w", err)
 	}
-	if len(group) == 1 {
+	if len(group.Ranks) == 1 {
 		return nil
 	}
-	r := reduction{ctx: ctx, ep: ep, group: group, me: me, tag: tag, sum: sum}
-	own, err := r.sumSlice(vectors)
+	r := round{ctx: ctx, ep: ep, Group: group, tag: tag}
+	own, err := r.sumSlice(vectors, sum)
 	if err != nil {
 		return err
 	}
-	return r.gather(vectors, own)
+	return r.spread(vectors, own)
 }
 
 func checkVectors(vectors []Part) error {
@@ -64,41 +100,28 @@ func checkVectors(vectors []Part) error {
 	return nil
 }
 
-// reduction is one rank's part in one all-reduce.
-type reduction struct {
-	ctx   context.Context
-	ep    Endpoint
-	group []int
-	me    int // position in group
-	tag   Tag
-	sum   Sum
-}
-
-func (r *reduction) phase(p uint8) Tag {
-	return Tag{Channel: r.tag.Channel, Sequence: r.tag.Sequence, Phase: p}
-}
-
-// sumSlice lends this rank's slices to their owners and sums its own slice in the
-// memory of the group's first rank. It returns the memory with the sum.
-func (r *reduction) sumSlice(vectors []Part) (Message, error) {
-	for k, to := range r.group {
-		if k == r.me {
+// sumSlice lends this member's slices to their owners and sums its own slice in the
+// memory of member 0. It returns the memory with the sum.
+func (r *round) sumSlice(vectors []Part, sum Sum) (Message, error) {
+	n := len(r.Ranks)
+	for k := range n {
+		if k == r.Me {
 			continue
 		}
-		if err := r.ep.Send(to, r.phase(phaseLend), slicePart(vectors, k, len(r.group))); err != nil {
+		if err := r.send(phaseLend, k, slicePart(vectors, k, n)); err != nil {
 			return nil, err
 		}
 	}
 	var total Message
-	for k, from := range r.group {
-		term := slicePart(vectors, r.me, len(r.group))
-		if k != r.me {
-			m, err := r.ep.Receive(r.ctx, from, r.phase(phaseLend))
+	for k := range n {
+		term := slicePart(vectors, r.Me, n)
+		if k != r.Me {
+			m, err := r.receive(phaseLend, k)
 			if err != nil {
 				return nil, err
 			}
 			if err := sameForm(term, m); err != nil {
-				return nil, fmt.Errorf("wire: all-reduce: rank %d and rank %d: %w", r.ep.Rank(), from, err)
+				return nil, fmt.Errorf("wire: all-reduce: members %d and %d of %v: %w", r.Me, k, r.Ranks, err)
 			}
 			term = m
 		}
@@ -107,7 +130,7 @@ func (r *reduction) sumSlice(vectors []Part) (Message, error) {
 			continue
 		}
 		for i := range total {
-			if err := r.sum(total[i].Data, term[i].Data, total[i].DType); err != nil {
+			if err := sum(total[i].Data, term[i].Data, total[i].DType); err != nil {
 				return nil, fmt.Errorf("wire: all-reduce: %w", err)
 			}
 		}
@@ -115,40 +138,44 @@ func (r *reduction) sumSlice(vectors []Part) (Message, error) {
 	return total, nil
 }
 
-// gather copies every owner's sum into this rank's vectors. When it returns, no other
-// rank looks at them any more: an owner shows its result after it has read all terms,
-// and those who copy from the first rank's memory tell it when they have.
-func (r *reduction) gather(vectors []Part, own Message) error {
-	for k, to := range r.group {
-		if k == r.me {
+// spread copies every owner's sum into this member's vectors. When it returns, nobody
+// else looks at them any more: an owner shows its result after it has read all terms,
+// and those who copy from member 0's memory tell it when they have.
+func (r *round) spread(vectors []Part, own Message) error {
+	n := len(r.Ranks)
+	for k := range n {
+		if k == r.Me {
 			continue
 		}
 		// Each receiver gets a list of its own: a message belongs to whoever receives it.
-		if err := r.ep.Send(to, r.phase(phaseResult), slices.Clone(own)); err != nil {
+		if err := r.send(phaseResult, k, slices.Clone(own)); err != nil {
 			return err
 		}
 	}
-	for k, from := range r.group {
+	for k := range n {
 		result := own
-		if k != r.me {
-			m, err := r.ep.Receive(r.ctx, from, r.phase(phaseResult))
+		if k != r.Me {
+			m, err := r.receive(phaseResult, k)
 			if err != nil {
 				return err
 			}
 			result = m
 		}
-		mine := slicePart(vectors, k, len(r.group))
+		mine := slicePart(vectors, k, n)
+		if err := sameForm(mine, result); err != nil {
+			return fmt.Errorf("wire: all-reduce: members %d and %d of %v: %w", r.Me, k, r.Ranks, err)
+		}
 		for i := range mine {
 			if unsafe.SliceData(mine[i].Data) != unsafe.SliceData(result[i].Data) {
 				copy(mine[i].Data, result[i].Data)
 			}
 		}
 	}
-	if r.me != 0 {
-		return r.ep.Send(r.group[0], r.phase(phaseDone), nil)
+	if r.Me != 0 {
+		return r.send(phaseDone, 0, nil)
 	}
-	for _, from := range r.group[1:] {
-		if _, err := r.ep.Receive(r.ctx, from, r.phase(phaseDone)); err != nil {
+	for k := 1; k < n; k++ {
+		if _, err := r.receive(phaseDone, k); err != nil {
 			return err
 		}
 	}
@@ -190,31 +217,30 @@ func sameForm(a, b Message) error {
 	return nil
 }
 
-// AllGather hands this rank's message to every other rank of group and returns the
-// messages of all, in the order of group; its own is the one it gave. Group and tag as
-// for AllReduce. The message must be ordinary memory that nobody writes any more.
-func AllGather(ctx context.Context, ep Endpoint, group []int, tag Tag, m Message) ([]Message, error) {
-	me := slices.Index(group, ep.Rank())
-	if me < 0 {
-		return nil, fmt.Errorf("wire: all-gather: rank %d is not in the group %v", ep.Rank(), group)
+// AllGather hands this member's message to every other and returns the messages of all,
+// in the order of the group; its own is the one it gave. The ranks and the tag as for
+// AllReduce. The message must be ordinary memory that nobody writes any more.
+func AllGather(ctx context.Context, ep Endpoint, group Group, tag Tag, m Message) ([]Message, error) {
+	if err := group.check(ep); err != nil {
+		return nil, fmt.Errorf("wire: all-gather: %w", err)
 	}
-	tag.Phase = phaseGather
-	for k, to := range group {
-		if k == me {
+	r := round{ctx: ctx, ep: ep, Group: group, tag: tag}
+	for k := range group.Ranks {
+		if k == group.Me {
 			continue
 		}
-		if err := ep.Send(to, tag, slices.Clone(m)); err != nil {
+		if err := r.send(phaseGather, k, slices.Clone(m)); err != nil {
 			return nil, err
 		}
 	}
-	all := make([]Message, len(group))
-	for k, from := range group {
-		if k == me {
+	all := make([]Message, len(group.Ranks))
+	for k := range group.Ranks {
+		if k == group.Me {
 			all[k] = m
 			continue
 		}
 		var err error
-		if all[k], err = ep.Receive(ctx, from, tag); err != nil {
+		if all[k], err = r.receive(phaseGather, k); err != nil {
 			return nil, err
 		}
 	}

@@ -46,11 +46,12 @@ func (m Message) Release() {
 }
 
 // Tag tells messages between the same two ranks apart. Messages under one Tag
-// arrive in the order they were sent. Phase is for collectives, which use one Tag for
-// several rounds; messages of Send have phase 0.
+// arrive in the order they were sent. Phase and Pair are for collectives, which use one
+// Tag for several rounds between several members; elsewhere they are 0.
 type Tag struct {
 	Channel  uint64
 	Sequence uint64
+	Pair     uint32
 	Phase    uint8
 }
 

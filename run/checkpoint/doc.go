@@ -1,0 +1,13 @@
+// Package checkpoint writes and reads what a training run leaves on disk.
+//
+// In: the tensors that each stage holds, and a Manifest that says what they belong to.
+// Out: a directory with one safetensors file a stage and manifest.json, which appears
+// under its final name whole or not at all; and, on reading, single tensors by name,
+// whatever stage wrote them.
+// Refused: files cut short, headers that overlap, leave holes or repeat a name, sizes that
+// do not fit their shapes, manifests of another version, files that changed since they
+// were written. Nothing that a file says is trusted before it is checked.
+//
+// Tensors are named "layer.parameter"; what an optimizer keeps for one is
+// "layer.parameter#state". No name mentions a stage, so a run may go on under another plan.
+package checkpoint

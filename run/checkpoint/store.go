@@ -1,0 +1,264 @@
+package checkpoint
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+const (
+	manifestName = "manifest.json"
+	prefix       = "step-"
+	partial      = ".partial"  // being written, or left by a run that was cut short
+	replaced     = ".replaced" // the older one of two for the same step, about to go
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Store is a directory of checkpoints, one directory each, named after the steps done.
+type Store struct {
+	Dir  string
+	Keep int // how many are kept, the latest ones; 0 keeps all
+
+	create func(path string) (output, error) // os.Create; tests make it fail
+}
+
+// output is what a file needs to be to be written safely.
+type output interface {
+	io.Writer
+	Sync() error
+	Close() error
+}
+
+// Draft is a checkpoint being written. Its name is not one that readers look at.
+type Draft struct {
+	store *Store
+	path  string
+	final string
+
+	mu    sync.Mutex
+	files []File
+}
+
+// Begin starts a checkpoint after `steps` steps. What an earlier run left half-written
+// under the same name is removed.
+func (s *Store) Begin(steps int) (*Draft, error) {
+	final := filepath.Join(s.Dir, fmt.Sprintf("%s%08d", prefix, steps))
+	d := &Draft{store: s, path: final + partial, final: final}
+	if err := os.RemoveAll(d.path); err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	if err := os.MkdirAll(d.path, 0o755); err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	return d, nil
+}
+
+// WriteFile writes one stage's tensors and waits until they are on disk. Several
+// goroutines may write files of different names at once.
+func (d *Draft) WriteFile(name string, tensors []Tensor, metadata map[string]string) error {
+	if !plainName(name) || name == manifestName {
+		return fmt.Errorf("checkpoint: %q is no name for a file of tensors", name)
+	}
+	sum := crc32.New(castagnoli)
+	var size counter
+	err := d.write(name, func(w io.Writer) error {
+		buffered := bufio.NewWriterSize(io.MultiWriter(w, sum, &size), 1<<20)
+		if err := Write(buffered, tensors, metadata); err != nil {
+			return err
+		}
+		return buffered.Flush()
+	})
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.files = append(d.files, File{Name: name, Bytes: int64(size), CRC32C: fmt.Sprintf("%08x", sum.Sum32()), Tensors: len(tensors)})
+	return nil
+}
+
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
+}
+
+// write makes a file of the draft and leaves it on disk, synced.
+func (d *Draft) write(name string, fill func(io.Writer) error) error {
+	create := d.store.create
+	if create == nil {
+		create = func(path string) (output, error) { return os.Create(path) }
+	}
+	path := filepath.Join(d.path, name)
+	f, err := create(path)
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	if err := fill(f); err != nil {
+		return errors.Join(fmt.Errorf("checkpoint: %s: %w", path, err), f.Close())
+	}
+	if err := f.Sync(); err != nil {
+		return errors.Join(fmt.Errorf("checkpoint: %s: %w", path, err), f.Close())
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("checkpoint: %s: %w", path, err)
+	}
+	return nil
+}
+
+// Commit writes the manifest and gives the checkpoint its name, then drops the oldest
+// ones beyond Keep. It returns the checkpoint's path. After an error the draft is gone
+// and everything older is as it was.
+func (d *Draft) Commit(m Manifest) (string, error) {
+	m.Version = Version
+	d.mu.Lock()
+	m.Files = slices.SortedFunc(slices.Values(d.files), func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	d.mu.Unlock()
+	if err := d.commit(&m); err != nil {
+		return "", errors.Join(err, d.Abort())
+	}
+	if err := d.store.prune(); err != nil {
+		return d.final, err
+	}
+	return d.final, nil
+}
+
+func (d *Draft) commit(m *Manifest) error {
+	text, err := m.encode()
+	if err != nil {
+		return err
+	}
+	if _, err := decodeManifest(text); err != nil {
+		return fmt.Errorf("checkpoint: manifest: %w", err)
+	}
+	err = d.write(manifestName, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := syncDir(d.path); err != nil {
+		return err
+	}
+	// A checkpoint of the same step, left by a run that was resumed from an older one,
+	// gives way only once the new one is whole; Latest knows both names.
+	old := d.final + replaced
+	if _, err := os.Stat(d.final); err == nil {
+		if err := os.RemoveAll(old); err != nil {
+			return fmt.Errorf("checkpoint: %w", err)
+		}
+		if err := os.Rename(d.final, old); err != nil {
+			return fmt.Errorf("checkpoint: %w", err)
+		}
+	}
+	if err := os.Rename(d.path, d.final); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	if err := syncDir(d.store.Dir); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(old); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	return nil
+}
+
+// Abort removes the draft.
+func (d *Draft) Abort() error {
+	if err := os.RemoveAll(d.path); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	return nil
+}
+
+func syncDir(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	if err := f.Sync(); err != nil {
+		return errors.Join(fmt.Errorf("checkpoint: %s: %w", path, err), f.Close())
+	}
+	return f.Close()
+}
+
+// saved is a checkpoint's directory in a store.
+type saved struct {
+	steps int
+	path  string
+	old   bool // the replaced one of two
+}
+
+// list is the checkpoints of a directory, oldest first.
+func list(dir string) ([]saved, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	var found []saved
+	for _, e := range entries {
+		name, ok := strings.CutPrefix(e.Name(), prefix)
+		name, old := strings.CutSuffix(name, replaced)
+		steps, err := strconv.Atoi(name)
+		if !ok || !e.IsDir() || err != nil || steps < 0 {
+			continue
+		}
+		found = append(found, saved{steps, filepath.Join(dir, e.Name()), old})
+	}
+	slices.SortFunc(found, func(a, b saved) int {
+		if a.steps != b.steps {
+			return a.steps - b.steps
+		}
+		if a.old == b.old {
+			return 0
+		}
+		if a.old {
+			return -1
+		}
+		return 1
+	})
+	return found, nil
+}
+
+func (s *Store) prune() error {
+	if s.Keep <= 0 {
+		return nil
+	}
+	found, err := list(s.Dir)
+	if err != nil {
+		return err
+	}
+	for len(found) > s.Keep {
+		if err := os.RemoveAll(found[0].path); err != nil {
+			return fmt.Errorf("checkpoint: %w", err)
+		}
+		found = found[1:]
+	}
+	return nil
+}
+
+// ErrNone is what Latest answers where there is no checkpoint.
+var ErrNone = errors.New("checkpoint: none is there")
+
+// Latest is the path of the newest checkpoint in a store's directory.
+func Latest(dir string) (string, error) {
+	found, err := list(dir)
+	if err != nil {
+		return "", err
+	}
+	if len(found) == 0 {
+		return "", fmt.Errorf("%w: %s holds no %s directory", ErrNone, dir, prefix+"N")
+	}
+	return found[len(found)-1].path, nil
+}

@@ -1,0 +1,91 @@
+package optim
+
+import (
+	"fmt"
+	"math"
+)
+
+// The learning-rate schedules.
+const (
+	Constant   = "constant"
+	StepDecay  = "step"
+	Cosine     = "cosine"
+	Polynomial = "polynomial"
+)
+
+// Rate says what the learning rate of a step is. Every kind can warm up: over the first
+// Warmup steps the rate rises linearly to Base, which step Warmup has.
+type Rate struct {
+	Kind   string  `json:"kind" yaml:"kind"`
+	Base   float64 `json:"base" yaml:"base"`
+	Warmup int     `json:"warmup,omitempty" yaml:"warmup"` // steps
+	Total  int     `json:"total,omitempty" yaml:"total"`   // steps at whose end cosine and polynomial reach Floor
+	Floor  float64 `json:"floor,omitempty" yaml:"floor"`   // where cosine and polynomial end
+	Every  int     `json:"every,omitempty" yaml:"every"`   // step: steps between two decays
+	Factor float64 `json:"factor,omitempty" yaml:"factor"` // step: what each decay multiplies by
+	Power  float64 `json:"power,omitempty" yaml:"power"`   // polynomial: 1 is linear
+}
+
+// Check refuses schedules that are not defined.
+func (r Rate) Check() error {
+	finite := func(v float64) bool { return v >= 0 && !math.IsInf(v, 0) }
+	switch {
+	case !finite(r.Base):
+		return fmt.Errorf("optim: learning rate %v; it must be 0 or more", r.Base)
+	case r.Warmup < 0:
+		return fmt.Errorf("optim: %d warm-up steps; there must be 0 or more", r.Warmup)
+	}
+	switch r.Kind {
+	case Constant:
+		return nil
+	case StepDecay:
+		if r.Every < 1 || !finite(r.Factor) {
+			return fmt.Errorf("optim: step schedule: every %d steps times %v; it needs at least 1 step and a factor of 0 or more", r.Every, r.Factor)
+		}
+		return nil
+	case Cosine, Polynomial:
+		switch {
+		case r.Total <= r.Warmup:
+			return fmt.Errorf("optim: %s schedule: %d steps in total with %d of warm-up; the total must be more", r.Kind, r.Total, r.Warmup)
+		case !finite(r.Floor) || r.Floor > r.Base:
+			return fmt.Errorf("optim: %s schedule: floor %v; it must be between 0 and the base rate %v", r.Kind, r.Floor, r.Base)
+		case r.Kind == Polynomial && (r.Power <= 0 || math.IsInf(r.Power, 0) || math.IsNaN(r.Power)):
+			return fmt.Errorf("optim: polynomial schedule: power %v; it must be above 0", r.Power)
+		}
+		return nil
+	}
+	return fmt.Errorf("optim: there is no learning-rate schedule %q; there are constant, step, cosine and polynomial", r.Kind)
+}
+
+// At is the learning rate of step, counted from 0.
+func (r Rate) At(step int) float64 {
+	if step < r.Warmup {
+		return r.Base * float64(step+1) / float64(r.Warmup+1)
+	}
+	step -= r.Warmup
+	switch r.Kind {
+	case StepDecay:
+		return r.Base * math.Pow(r.Factor, float64(step/r.Every))
+	case Cosine:
+		// Loshchilov and Hutter, SGDR, ICLR 2017, equation 5, one period.
+		return r.Floor + (r.Base-r.Floor)*(1+math.Cos(math.Pi*r.done(step)))/2
+	case Polynomial:
+		return r.Floor + (r.Base-r.Floor)*math.Pow(1-r.done(step), r.Power)
+	}
+	return r.Base
+}
+
+// done is the fraction of the decay that is over after `step` steps behind the warm-up.
+func (r Rate) done(step int) float64 {
+	return min(1, float64(step)/float64(r.Total-r.Warmup))
+}
+
+// ClipScale is what gradients are multiplied by so that their global norm is at most
+// limit. limit 0 means no clipping. Pascanu et al., On the difficulty of training
+// recurrent neural networks, ICML 2013, Algorithm 1.
+func ClipScale(norm, limit float64) float64 {
+	if limit <= 0 || norm <= limit {
+		return 1
+	}
+	return limit / norm
+}
