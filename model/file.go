@@ -1,0 +1,135 @@
+package model
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+)
+
+// file is the YAML form of a model:
+//
+//	name: mine
+//	inputs:
+//	  - {name: input, shape: [64], dtype: float}
+//	  - {name: target, shape: [], dtype: int}
+//	layers:
+//	  - {name: a, kind: dense, width: 32, activation: relu}   # from: the layer before it
+//	  - {name: b, kind: dense, width: 32, from: [a]}
+//	  - {name: c, kind: add, from: [a, b]}
+//	  - {name: loss, kind: cross_entropy, from: [c, target]}
+type file struct {
+	Name   string           `yaml:"name"`
+	Inputs []Tensor         `yaml:"inputs"`
+	Layers []map[string]any `yaml:"layers"`
+}
+
+// Load makes a model from a built-in's name, or from a YAML file where the word ends in .yaml or .yml.
+func Load(nameOrPath string, settings map[string]any) (*Model, error) {
+	if !strings.HasSuffix(nameOrPath, ".yaml") && !strings.HasSuffix(nameOrPath, ".yml") {
+		return Build(nameOrPath, settings)
+	}
+	if len(settings) > 0 {
+		return nil, fmt.Errorf("model: %s: settings %v belong in the file itself", nameOrPath, sortedKeys(settings))
+	}
+	text, err := os.ReadFile(nameOrPath)
+	if err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	m, err := Parse(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("%w (in %s)", err, nameOrPath)
+	}
+	return m, nil
+}
+
+// Parse reads the YAML form. Unknown keys are errors that quote the line.
+func Parse(r io.Reader) (*Model, error) {
+	var f file
+	if err := yaml.NewDecoder(r, yaml.Strict()).Decode(&f); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("model: the file is empty; it has name, inputs and layers")
+		}
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	if f.Name == "" {
+		return nil, fmt.Errorf("model: the file gives no name")
+	}
+	for _, in := range f.Inputs {
+		if in.DType != Float && in.DType != Int {
+			return nil, fmt.Errorf("model: %s: input %q has dtype %q; it is float or int", f.Name, in.Name, in.DType)
+		}
+		for _, d := range in.Shape {
+			if d < 1 || d > 1<<24 {
+				return nil, fmt.Errorf("model: %s: input %q has shape %v; sizes are 1 to 2^24", f.Name, in.Name, in.Shape)
+			}
+		}
+	}
+	var nodes []node
+	for i, entry := range f.Layers {
+		n := node{Settings: map[string]any{}}
+		for key, v := range entry {
+			switch key {
+			case "name", "kind":
+				word, ok := v.(string)
+				if !ok {
+					return nil, fmt.Errorf("model: %s: layer %d: %s is %v; it is a word", f.Name, i, key, v)
+				}
+				if key == "name" {
+					n.Name = word
+				} else {
+					n.Kind = word
+				}
+			case "from":
+				from, err := words(v)
+				if err != nil {
+					return nil, fmt.Errorf("model: %s: layer %d: from: %w", f.Name, i, err)
+				}
+				n.From = from
+			default:
+				n.Settings[key] = v
+			}
+		}
+		if n.From == nil {
+			switch {
+			case i > 0:
+				n.From = []string{nodes[i-1].Name}
+			case len(f.Inputs) > 0:
+				n.From = []string{f.Inputs[0].Name}
+			}
+		}
+		nodes = append(nodes, n)
+	}
+	m, err := assemble(f.Name, f.Inputs, nodes)
+	if err != nil {
+		return nil, err
+	}
+	last := m.Layers[len(m.Layers)-1]
+	if last.Kind != "cross_entropy" && (len(last.Outputs) == 0 || last.Outputs[0].Name != "loss") {
+		return nil, fmt.Errorf("model: %s: the last layer %q yields no loss; end with a cross_entropy layer", f.Name, last.Name)
+	}
+	return m, nil
+}
+
+func words(v any) ([]string, error) {
+	if s, ok := v.(string); ok {
+		return []string{s}, nil
+	}
+	items, ok := v.([]any)
+	if !ok {
+		return nil, fmt.Errorf("%v is not a list of names", v)
+	}
+	out := []string{}
+	for _, item := range items {
+		s, ok := item.(string)
+		if !ok {
+			return nil, fmt.Errorf("%v is not a name", item)
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}

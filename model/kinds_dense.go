@@ -1,0 +1,175 @@
+package model
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Activations that a layer can end with.
+var activations = []string{"none", "relu", "gelu", "tanh"}
+
+func activation(l *Layer) error {
+	if !slices.Contains(activations, l.Word("activation")) {
+		return fmt.Errorf("activation %q is not known; use one of %v", l.Word("activation"), activations)
+	}
+	return nil
+}
+
+// one is the layer's only input.
+func one(in []Tensor, dtype DType) (Tensor, error) {
+	if len(in) != 1 {
+		return Tensor{}, fmt.Errorf("it reads %d tensors; it takes one", len(in))
+	}
+	if in[0].DType != dtype {
+		return Tensor{}, fmt.Errorf("it reads a tensor of type %s; it takes %s", in[0].DType, dtype)
+	}
+	if len(in[0].Shape) == 0 {
+		return Tensor{}, fmt.Errorf("it reads a scalar; it takes a tensor with a shape")
+	}
+	return in[0], nil
+}
+
+func out(shape ...int) []Tensor { return []Tensor{{Name: "out", Shape: shape, DType: Float}} }
+
+// fanIn is the uniform start that keeps variance for a layer with n inputs a unit:
+// +-1/sqrt(n), PyTorch's own default for linear and convolution.
+func fanIn(n int) Init { return Init{Kind: "uniform", High: 1 / math.Sqrt(float64(n))} }
+
+func init() {
+	RegisterKind(Kind{
+		Name: "dense", Doc: "y = activation(x W^T + b) over the last dimension",
+		Settings: []Setting{
+			{"width", nil, "outputs"}, {"activation", "none", "none, relu, gelu or tanh"}, {"bias", true, "add b"},
+		},
+		Infer: func(l *Layer, in []Tensor) error {
+			x, err := one(in, Float)
+			if err != nil {
+				return err
+			}
+			if err := activation(l); err != nil {
+				return err
+			}
+			width, fan := l.Int("width"), x.Shape[len(x.Shape)-1]
+			if width < 1 {
+				return fmt.Errorf("width is %d; it must be 1 at least", width)
+			}
+			rows := x.Elements() / int64(fan)
+			l.Params = []Param{{Name: "weight", Shape: []int{width, fan}, Init: fanIn(fan)}}
+			if l.Flag("bias") {
+				l.Params = append(l.Params, Param{Name: "bias", Shape: []int{width}, Init: fanIn(fan), NoDecay: true})
+			}
+			shape := slices.Clone(x.Shape)
+			shape[len(shape)-1] = width
+			l.Outputs = out(shape...)
+			l.ForwardFLOPs = 2 * rows * int64(width) * int64(fan)
+			l.InputFLOPs, l.WeightFLOPs = l.ForwardFLOPs, l.ForwardFLOPs
+			l.SavedBytes = l.OutputBytes()
+			if a := l.Word("activation"); a == "gelu" {
+				l.SavedBytes *= 2
+			}
+			return nil
+		},
+	})
+	RegisterKind(Kind{
+		Name: "flatten", Doc: "all dimensions of a sample into one",
+		Infer: func(l *Layer, in []Tensor) error {
+			x, err := one(in, Float)
+			if err != nil {
+				return err
+			}
+			l.Outputs = out(int(x.Elements()))
+			return nil
+		},
+	})
+	for _, name := range activations[1:] {
+		RegisterKind(Kind{
+			Name: name, Doc: name + ", element by element",
+			Infer: func(l *Layer, in []Tensor) error {
+				x, err := one(in, Float)
+				if err != nil {
+					return err
+				}
+				l.Outputs = out(x.Shape...)
+				l.ForwardFLOPs, l.InputFLOPs = x.Elements(), x.Elements()
+				l.SavedBytes = x.BytesPerSample()
+				return nil
+			},
+		})
+	}
+	RegisterKind(Kind{
+		Name: "dropout", Doc: "zeroes each element with probability p while training and scales the rest",
+		Settings: []Setting{{"p", 0.1, "probability"}},
+		Infer: func(l *Layer, in []Tensor) error {
+			x, err := one(in, Float)
+			if err != nil {
+				return err
+			}
+			if err := probability(l.Number("p")); err != nil {
+				return err
+			}
+			l.Outputs = out(x.Shape...)
+			l.ForwardFLOPs, l.InputFLOPs = x.Elements(), x.Elements()
+			l.SavedBytes = 2 * x.BytesPerSample()
+			return nil
+		},
+	})
+	RegisterKind(Kind{
+		Name: "add", Doc: "the sum of all its inputs, which have one shape",
+		Infer: func(l *Layer, in []Tensor) error {
+			if len(in) < 2 {
+				return fmt.Errorf("it reads %d tensors; a sum takes two at least", len(in))
+			}
+			for _, x := range in {
+				if x.DType != Float || !slices.Equal(x.Shape, in[0].Shape) {
+					return fmt.Errorf("it adds tensors of shapes %v and %v; they must be the same", in[0].Shape, x.Shape)
+				}
+			}
+			l.Outputs = out(in[0].Shape...)
+			l.ForwardFLOPs = in[0].Elements() * int64(len(in)-1)
+			l.SavedBytes = l.OutputBytes()
+			return nil
+		},
+	})
+	RegisterKind(Kind{
+		Name: "concat", Doc: "its inputs side by side along the first dimension of a sample",
+		Infer: func(l *Layer, in []Tensor) error {
+			if len(in) < 2 {
+				return fmt.Errorf("it reads %d tensors; joining takes two at least", len(in))
+			}
+			shape := slices.Clone(in[0].Shape)
+			for _, x := range in[1:] {
+				if x.DType != Float || len(x.Shape) != len(shape) || !slices.Equal(x.Shape[1:], shape[1:]) {
+					return fmt.Errorf("it joins shapes %v and %v; all but the first dimension must be the same", in[0].Shape, x.Shape)
+				}
+				shape[0] += x.Shape[0]
+			}
+			l.Outputs = out(shape...)
+			l.SavedBytes = l.OutputBytes()
+			return nil
+		},
+	})
+	RegisterKind(Kind{
+		Name: "cross_entropy", Doc: "mean over the micro-batch of the cross entropy of logits against integer targets",
+		Infer: func(l *Layer, in []Tensor) error {
+			if len(in) != 2 || in[0].DType != Float || in[1].DType != Int {
+				return fmt.Errorf("it takes logits (float) and targets (int), in this order")
+			}
+			logits, target := in[0], in[1]
+			if len(logits.Shape) == 0 || !slices.Equal(logits.Shape[:len(logits.Shape)-1], target.Shape) {
+				return fmt.Errorf("logits of shape %v do not fit targets of shape %v; the classes are the logits' last dimension", logits.Shape, target.Shape)
+			}
+			l.Outputs = []Tensor{{Name: "loss", Shape: []int{}, DType: Float}}
+			l.ForwardFLOPs, l.InputFLOPs = 5*logits.Elements(), 2*logits.Elements()
+			l.SavedBytes = logits.BytesPerSample()
+			return nil
+		},
+	})
+}
+
+func probability(p float64) error {
+	if !(p >= 0 && p < 1) {
+		return fmt.Errorf("p is %v; a probability from 0 up to but not 1", p)
+	}
+	return nil
+}

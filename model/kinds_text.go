@@ -1,0 +1,148 @@
+package model
+
+import (
+	"fmt"
+	"math"
+)
+
+// sequence is the layer's only input, positions x width.
+func sequence(in []Tensor) (Tensor, error) {
+	x, err := one(in, Float)
+	if err == nil && len(x.Shape) != 2 {
+		err = fmt.Errorf("it reads shape %v; it takes positions x width", x.Shape)
+	}
+	return x, err
+}
+
+func layerNorm(prefix string, width int) []Param {
+	return []Param{
+		{Name: prefix + "gain", Shape: []int{width}, Init: Init{Kind: "ones"}, NoDecay: true},
+		{Name: prefix + "shift", Shape: []int{width}, Init: Init{Kind: "zeros"}, NoDecay: true},
+	}
+}
+
+// linear is a weight and its bias as transformers start them: N(0, 0.02) and zeros.
+func linear(prefix string, to, from int, std float64) []Param {
+	return []Param{
+		{Name: prefix + "weight", Shape: []int{to, from}, Init: Init{Kind: "normal", Std: std}},
+		{Name: prefix + "bias", Shape: []int{to}, Init: Init{Kind: "zeros"}, NoDecay: true},
+	}
+}
+
+func init() {
+	RegisterKind(Kind{
+		Name: "layer_norm", Doc: "normalises the last dimension",
+		Infer: func(l *Layer, in []Tensor) error {
+			x, err := one(in, Float)
+			if err != nil {
+				return err
+			}
+			l.Params = layerNorm("", x.Shape[len(x.Shape)-1])
+			l.Outputs = out(x.Shape...)
+			l.ForwardFLOPs, l.InputFLOPs = 6*x.Elements(), 8*x.Elements()
+			l.SavedBytes = l.OutputBytes()
+			return nil
+		},
+	})
+	RegisterKind(Kind{
+		Name: "embedding", Doc: "a row of a table for each token, and of another for its position, on request",
+		Settings: []Setting{
+			{"vocabulary", nil, "rows of the table"}, {"width", nil, "columns"},
+			{"positions", true, "add a learned embedding of the position"}, {"dropout", 0.0, "probability"},
+		},
+		Infer: func(l *Layer, in []Tensor) error {
+			x, err := one(in, Int)
+			if err != nil {
+				return err
+			}
+			if len(x.Shape) != 1 {
+				return fmt.Errorf("it reads shape %v; it takes a row of tokens", x.Shape)
+			}
+			vocabulary, width := l.Int("vocabulary"), l.Int("width")
+			if vocabulary < 1 || width < 1 {
+				return fmt.Errorf("vocabulary %d, width %d; each must be 1 at least", vocabulary, width)
+			}
+			l.Params = []Param{{Name: "weight", Shape: []int{vocabulary, width}, Init: Init{Kind: "normal", Std: 0.02}}}
+			if l.Flag("positions") {
+				l.Params = append(l.Params, Param{Name: "position", Shape: []int{x.Shape[0], width}, Init: Init{Kind: "normal", Std: 0.02}})
+			}
+			l.Outputs = out(x.Shape[0], width)
+			l.ForwardFLOPs, l.WeightFLOPs = l.Outputs[0].Elements(), l.Outputs[0].Elements()
+			l.SavedBytes = l.OutputBytes()
+			return probability(l.Number("dropout"))
+		},
+	})
+	RegisterKind(Kind{
+		Name: "attention", Doc: "x + attention(layer_norm(x)): causal self-attention with its residual",
+		Settings: []Setting{{"heads", nil, "heads; they divide the width"}, {"dropout", 0.0, "probability"}, {"depth", 1, "blocks in the model: scales the start of the output weights by 1/sqrt(2 depth)"}},
+		Infer: func(l *Layer, in []Tensor) error {
+			x, err := sequence(in)
+			if err != nil {
+				return err
+			}
+			t, c, heads := x.Shape[0], x.Shape[1], l.Int("heads")
+			if heads < 1 || c%heads != 0 {
+				return fmt.Errorf("%d heads do not divide a width of %d", heads, c)
+			}
+			l.Params = append(layerNorm("norm.", c), linear("qkv.", 3*c, c, 0.02)...)
+			l.Params = append(l.Params, linear("out.", c, c, residualStd(l))...)
+			l.Outputs = out(t, c)
+			products := 2 * int64(t) * int64(c) * int64(4*c) // qkv and out
+			scores := 2 * 2 * int64(t) * int64(t) * int64(c) // q k^T and p v
+			l.ForwardFLOPs = products + scores
+			l.InputFLOPs, l.WeightFLOPs = products+2*scores, products
+			// layer norm's output, q k v, the scores, their product, the output
+			l.SavedBytes = 4 * (int64(t)*int64(c)*6 + int64(heads)*int64(t)*int64(t))
+			return probability(l.Number("dropout"))
+		},
+	})
+	RegisterKind(Kind{
+		Name: "mlp", Doc: "x + W2 gelu(W1 layer_norm(x)): the other half of a transformer block",
+		Settings: []Setting{{"expand", 4, "hidden width over width"}, {"dropout", 0.0, "probability"}, {"depth", 1, "blocks in the model: scales the start of W2 by 1/sqrt(2 depth)"}},
+		Infer: func(l *Layer, in []Tensor) error {
+			x, err := sequence(in)
+			if err != nil {
+				return err
+			}
+			t, c := x.Shape[0], x.Shape[1]
+			h := c * l.Int("expand")
+			if h < 1 {
+				return fmt.Errorf("expand is %d; it must be 1 at least", l.Int("expand"))
+			}
+			l.Params = append(layerNorm("norm.", c), linear("up.", h, c, 0.02)...)
+			l.Params = append(l.Params, linear("down.", c, h, residualStd(l))...)
+			l.Outputs = out(t, c)
+			l.ForwardFLOPs = 2 * 2 * int64(t) * int64(c) * int64(h)
+			l.InputFLOPs, l.WeightFLOPs = l.ForwardFLOPs, l.ForwardFLOPs
+			l.SavedBytes = 4 * int64(t) * int64(2*c+2*h)
+			return probability(l.Number("dropout"))
+		},
+	})
+	RegisterKind(Kind{
+		Name: "head", Doc: "logits: W layer_norm(x), W tied to an embedding on request",
+		Settings: []Setting{{"vocabulary", nil, "classes"}, {"tied", "", "full name of the parameter to share, like embed.weight"}},
+		Infer: func(l *Layer, in []Tensor) error {
+			x, err := sequence(in)
+			if err != nil {
+				return err
+			}
+			t, c, v := x.Shape[0], x.Shape[1], l.Int("vocabulary")
+			if v < 1 {
+				return fmt.Errorf("vocabulary is %d; it must be 1 at least", v)
+			}
+			l.Params = append(layerNorm("norm.", c), Param{
+				Name: "weight", Shape: []int{v, c}, Init: Init{Kind: "normal", Std: 0.02}, Tied: l.Word("tied"),
+			})
+			l.Outputs = out(t, v)
+			l.ForwardFLOPs = 2 * int64(t) * int64(c) * int64(v)
+			l.InputFLOPs, l.WeightFLOPs = l.ForwardFLOPs, l.ForwardFLOPs
+			l.SavedBytes = 4 * int64(t) * int64(c+v)
+			return nil
+		},
+	})
+}
+
+// residualStd is how the last weights of a residual branch start: N(0, 0.02 /
+// sqrt(2 depth)), so that the sum over all branches keeps its variance (Radford
+// et al., Language Models are Unsupervised Multitask Learners, §2.3).
+func residualStd(l *Layer) float64 { return 0.02 / math.Sqrt(2*float64(max(1, l.Int("depth")))) }
