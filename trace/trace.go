@@ -2,7 +2,12 @@
 //
 // In: events as they happen, on a virtual or a real clock. Out: a value that
 // can be saved as versioned JSON, compared and drawn. Refused: files of
-// another version, events that end before they start, workers out of range.
+// another version, events that end before they start, workers out of range,
+// times that are not numbers.
+//
+// Questions a Timeline answers by itself: how long each worker computed and what
+// part of a step was bubble, which step is the median one, what a step looks
+// like cut out, and for each gap on a worker what it was waiting for (Gaps).
 // It knows no other room: an instruction is kept as its text.
 package trace
 
@@ -20,10 +25,17 @@ type Event struct {
 	StartS      float64 `json:"start_s"`
 	EndS        float64 `json:"end_s"`
 	Bytes       int64   `json:"bytes,omitempty"`
-	// BlockedBy is what the event waited for between ReadyS and StartS: an instruction,
-	// "core", "link", or empty where it did not wait.
+	// BlockedBy is what the event waited for between ReadyS and StartS: an instruction's
+	// text, ByCore, ByLink, ByDrain, or empty where it did not wait.
 	BlockedBy string `json:"blocked_by,omitempty"`
 }
+
+// What an event can wait for, beside an instruction.
+const (
+	ByCore  = "core"  // as many workers as there are cores were computing
+	ByLink  = "link"  // another transfer was on the link
+	ByDrain = "drain" // the others had not come to the drain yet
+)
 
 // Lane is the part of a worker that an event occupies.
 type Lane string
@@ -54,6 +66,22 @@ type Loss struct {
 	Value float64 `json:"value"`
 }
 
+// Evaluation is what a held-out set said of the weights after Step.
+type Evaluation struct {
+	Step    int     `json:"step"`
+	Loss    float64 `json:"loss"`              // mean over the samples
+	Correct int     `json:"correct,omitempty"` // predictions that were right, of Samples
+	Samples int     `json:"samples"`           // predictions made: samples, or tokens for language models
+}
+
+// Accuracy is the part of the predictions that was right, from 0 to 1.
+func (e Evaluation) Accuracy() float64 {
+	if e.Samples <= 0 {
+		return 0
+	}
+	return float64(e.Correct) / float64(e.Samples)
+}
+
 // Timeline is a run, real or simulated.
 type Timeline struct {
 	Version          int            `json:"version"`
@@ -69,4 +97,5 @@ type Timeline struct {
 	PeakActivations  []int          `json:"peak_activations,omitempty"` // by worker: micro-batches held at once
 	Steps            []StepMark     `json:"steps,omitempty"`
 	Losses           []Loss         `json:"losses,omitempty"`
+	Evaluations      []Evaluation   `json:"evaluations,omitempty"`
 }

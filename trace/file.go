@@ -1,0 +1,207 @@
+package trace
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// maxFileBytes bounds what a reader unpacks: a few bytes of gzip can claim terabytes.
+const maxFileBytes = 4 << 30
+
+// Write writes the Timeline as JSON, one event a line so that two of them can be
+// compared with diff. It refuses what Read would refuse.
+func (t *Timeline) Write(w io.Writer) error {
+	if err := t.Validate(); err != nil {
+		return err
+	}
+	head := *t
+	head.Events, head.Memory = []Event{}, nil
+	// The events come last but one, so they are written by hand between two halves
+	// of the head; encoding/json keeps the order of fields.
+	whole, err := json.Marshal(&head)
+	if err != nil {
+		return fmt.Errorf("trace: %w", err)
+	}
+	before, after, found := bytes.Cut(whole, []byte(`"events":[]`))
+	if !found {
+		panic("trace: the JSON of a Timeline has no empty events field")
+	}
+	b := bufio.NewWriterSize(w, 1<<16)
+	b.Write(before)
+	if err := writeRows(b, `"events":[`, t.Events); err != nil {
+		return err
+	}
+	if len(t.Memory) > 0 {
+		if err := writeRows(b, `,"memory":[`, t.Memory); err != nil {
+			return err
+		}
+	}
+	b.Write(after)
+	b.WriteByte('\n')
+	if err := b.Flush(); err != nil {
+		return fmt.Errorf("trace: %w", err)
+	}
+	return nil
+}
+
+func writeRows[T any](b *bufio.Writer, open string, rows []T) error {
+	b.WriteString(open)
+	for i := range rows {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('\n')
+		row, err := json.Marshal(&rows[i])
+		if err != nil {
+			return fmt.Errorf("trace: %w", err)
+		}
+		b.Write(row)
+	}
+	b.WriteString("]")
+	return nil
+}
+
+// Read reads a Timeline that Write wrote, plain or gzipped (it looks at the first
+// bytes, not at a name), and refuses what Validate refuses, unknown fields, and
+// anything after the end.
+func Read(r io.Reader) (*Timeline, error) {
+	in := bufio.NewReaderSize(r, 1<<16)
+	var src io.Reader = in
+	if magic, _ := in.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, fmt.Errorf("trace: not a gzip file: %w", err)
+		}
+		defer z.Close()
+		src = z
+	}
+	lines := &lineCounter{r: io.LimitReader(src, maxFileBytes)}
+	dec := json.NewDecoder(lines)
+	dec.DisallowUnknownFields()
+	var t Timeline
+	if err := dec.Decode(&t); err != nil {
+		return nil, readError(err, lines)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("trace: line %d: something follows the end of the Timeline: want one JSON object", lines.lineOf(dec.InputOffset()))
+	}
+	if err := t.Validate(); err != nil {
+		return nil, err
+	}
+	return &t, nil
+}
+
+// readError says where the JSON went wrong and, for the usual case, why.
+func readError(err error, lines *lineCounter) error {
+	var syntax *json.SyntaxError
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("trace: the file is empty: want a Timeline in JSON")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("trace: line %d: the file ends too early: it was cut short, write it again: %w", lines.lineOf(lines.read), err)
+	case errors.As(err, &syntax):
+		return fmt.Errorf("trace: line %d: %w", lines.lineOf(syntax.Offset), err)
+	case errors.As(err, &wrong):
+		return fmt.Errorf("trace: line %d: %s is a %s, want %s", lines.lineOf(wrong.Offset), wrong.Field, wrong.Value, wrong.Type)
+	}
+	return fmt.Errorf("trace: near line %d: %w", lines.lineOf(lines.read), err)
+}
+
+// lineCounter remembers where lines end, so that an offset becomes a line.
+type lineCounter struct {
+	r    io.Reader
+	read int64
+	ends []int64
+}
+
+func (c *lineCounter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	for i, b := range p[:n] {
+		if b == '\n' {
+			c.ends = append(c.ends, c.read+int64(i))
+		}
+	}
+	c.read += int64(n)
+	return n, err
+}
+
+func (c *lineCounter) lineOf(offset int64) int {
+	line := 1
+	for _, end := range c.ends {
+		if end >= offset {
+			break
+		}
+		line++
+	}
+	return line
+}
+
+// ReadFile reads the Timeline in a file; errors name it.
+func ReadFile(path string) (*Timeline, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("trace: %w", err)
+	}
+	defer f.Close()
+	t, err := Read(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return t, nil
+}
+
+// WriteFile writes the Timeline to a file, gzipped when the name ends in .gz. A file
+// of that name is replaced only once the new one is whole.
+func (t *Timeline) WriteFile(path string) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("trace: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+		}
+	}()
+	if err := t.writeTo(f, strings.HasSuffix(path, ".gz")); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	// CreateTemp makes files that only their owner reads; a Timeline is no secret.
+	if err := f.Chmod(0o644); err != nil {
+		return fmt.Errorf("trace: %w", err)
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("trace: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("trace: %w", err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("trace: %w", err)
+	}
+	return nil
+}
+
+func (t *Timeline) writeTo(w io.Writer, zip bool) error {
+	if !zip {
+		return t.Write(w)
+	}
+	// No name and no time in the header: the same Timeline gives the same bytes.
+	z := gzip.NewWriter(w)
+	if err := t.Write(z); err != nil {
+		return err
+	}
+	if err := z.Close(); err != nil {
+		return fmt.Errorf("trace: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,276 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Busy is how long each worker computed between startS and endS, by worker, in
+// seconds. Compute events of one worker do not overlap, so it is a sum.
+func (t *Timeline) Busy(startS, endS float64) []float64 {
+	busy := make([]float64, t.Workers)
+	for i := range t.Events {
+		e := &t.Events[i]
+		if e.Lane == Compute && IsBusy(e.Kind) {
+			busy[e.Worker] += max(0, min(e.EndS, endS)-max(e.StartS, startS))
+		}
+	}
+	return busy
+}
+
+// StepBusy is how long each worker computed in each step, [step mark][worker], in seconds.
+// It is one pass over the events however many steps there are.
+func (t *Timeline) StepBusy() [][]float64 {
+	steps := make([][]float64, len(t.Steps))
+	at := make(map[int]int, len(t.Steps))
+	for i, s := range t.Steps {
+		steps[i] = make([]float64, t.Workers)
+		at[s.Step] = i
+	}
+	for i := range t.Events {
+		e := &t.Events[i]
+		if k, marked := at[e.Step]; marked && e.Lane == Compute && IsBusy(e.Kind) && e.Kind != "EV" {
+			steps[k][e.Worker] += e.EndS - e.StartS
+		}
+	}
+	return steps
+}
+
+// Bubble is 1 - sum(busy) / (workers x length): the part of the workers' time between
+// startS and endS in which they did not compute. 0 for an empty window.
+func (t *Timeline) Bubble(startS, endS float64) float64 {
+	if endS <= startS || t.Workers == 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, b := range t.Busy(startS, endS) {
+		sum += b
+	}
+	return 1 - sum/(float64(t.Workers)*(endS-startS))
+}
+
+// Extent is when the first event or step begins and the last one ends.
+func (t *Timeline) Extent() (startS, endS float64) {
+	first := true
+	stretch := func(a, b float64) {
+		if first {
+			startS, endS, first = a, b, false
+		}
+		startS, endS = min(startS, a), max(endS, b)
+	}
+	for i := range t.Events {
+		stretch(t.Events[i].StartS, t.Events[i].EndS)
+	}
+	for _, s := range t.Steps {
+		stretch(s.StartS, s.EndS)
+	}
+	return startS, endS
+}
+
+// Settled is the steps after the first skip ones, whose caches and threads are warm.
+// A Timeline with no more than skip steps gives all it has.
+func (t *Timeline) Settled(skip int) []StepMark {
+	if skip < len(t.Steps) && skip > 0 {
+		return t.Steps[skip:]
+	}
+	return t.Steps
+}
+
+// MedianStep is the step of median length among the settled ones (the lower of the two
+// in the middle, so that it is a step which happened); false where no step is marked.
+func (t *Timeline) MedianStep(skip int) (StepMark, bool) {
+	steps := slices.Clone(t.Settled(skip))
+	if len(steps) == 0 {
+		return StepMark{}, false
+	}
+	slices.SortStableFunc(steps, func(a, b StepMark) int {
+		return compare(a.EndS-a.StartS, b.EndS-b.StartS)
+	})
+	return steps[(len(steps)-1)/2], true
+}
+
+// Mark is the mark of a step.
+func (t *Timeline) Mark(step int) (StepMark, error) {
+	for _, s := range t.Steps {
+		if s.Step == step {
+			return s, nil
+		}
+	}
+	if len(t.Steps) == 0 {
+		return StepMark{}, fmt.Errorf("trace: step %d: the Timeline marks no steps", step)
+	}
+	return StepMark{}, fmt.Errorf("trace: step %d is not in the Timeline, which has steps %d to %d", step, t.Steps[0].Step, t.Steps[len(t.Steps)-1].Step)
+}
+
+// Window is the part of a Timeline between startS and endS, with times counted from
+// startS. Events that reach into it are whole, memory starts with what was held at
+// startS, and peaks are those of the whole Timeline. Losses and evaluations of steps that end
+// outside are left out.
+func (t *Timeline) Window(startS, endS float64) *Timeline {
+	w := *t
+	w.Events, w.Memory, w.Steps, w.Losses, w.Evaluations = nil, nil, nil, nil, nil
+	for i := range t.Events {
+		e := t.Events[i]
+		if e.EndS < startS || e.StartS > endS {
+			continue
+		}
+		// What only touches the window from outside has no part in it.
+		if e.EndS > e.StartS && (e.EndS == startS || e.StartS == endS) {
+			continue
+		}
+		e.ReadyS -= startS
+		e.StartS -= startS
+		e.EndS -= startS
+		w.Events = append(w.Events, e)
+	}
+	w.Memory = t.memoryWindow(startS, endS)
+	inside := map[int]bool{}
+	for _, s := range t.Steps {
+		if s.StartS >= startS && s.EndS <= endS {
+			inside[s.Step] = true
+			w.Steps = append(w.Steps, StepMark{s.Step, s.StartS - startS, s.EndS - startS})
+		}
+	}
+	for _, l := range t.Losses {
+		if inside[l.Step] {
+			w.Losses = append(w.Losses, l)
+		}
+	}
+	for _, e := range t.Evaluations {
+		if inside[e.Step] {
+			w.Evaluations = append(w.Evaluations, e)
+		}
+	}
+	return &w
+}
+
+func (t *Timeline) memoryWindow(startS, endS float64) []MemorySample {
+	held := make([]MemorySample, t.Workers)
+	known := make([]bool, t.Workers)
+	var inside []MemorySample
+	for _, m := range t.Memory {
+		switch {
+		case m.AtS <= startS:
+			if !known[m.Worker] || m.AtS-startS >= held[m.Worker].AtS {
+				held[m.Worker] = MemorySample{m.Worker, m.AtS - startS, m.Bytes}
+				known[m.Worker] = true
+			}
+		case m.AtS <= endS:
+			inside = append(inside, MemorySample{m.Worker, m.AtS - startS, m.Bytes})
+		}
+	}
+	var out []MemorySample
+	for w, m := range held {
+		if known[w] {
+			out = append(out, MemorySample{w, 0, m.Bytes})
+		}
+	}
+	return append(out, inside...)
+}
+
+// Step is one step cut out of a Timeline; see Window.
+func (t *Timeline) Step(step int) (*Timeline, error) {
+	m, err := t.Mark(step)
+	if err != nil {
+		return nil, err
+	}
+	return t.Window(m.StartS, m.EndS), nil
+}
+
+// Sort puts events in order of start, then worker, lane, end and text, and memory samples
+// in order of time, so that the same run written by several workers gives the same file.
+func (t *Timeline) Sort() {
+	slices.SortStableFunc(t.Events, func(a, b Event) int {
+		switch {
+		case a.StartS != b.StartS:
+			return compare(a.StartS, b.StartS)
+		case a.Worker != b.Worker:
+			return a.Worker - b.Worker
+		case a.Lane != b.Lane:
+			return compare(a.Lane, b.Lane)
+		case a.EndS != b.EndS:
+			return compare(a.EndS, b.EndS)
+		}
+		return compare(a.Instruction, b.Instruction)
+	})
+	slices.SortStableFunc(t.Memory, func(a, b MemorySample) int {
+		if a.AtS != b.AtS {
+			return compare(a.AtS, b.AtS)
+		}
+		return a.Worker - b.Worker
+	})
+}
+
+func compare[T float64 | Lane | string](a, b T) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// Merge puts Timelines of the same run into one: each part was written by the workers
+// of one process, on the same clock (shift a part's times first where it was not).
+// A step runs from the earliest start to the latest end that any part marks; losses and
+// evaluations are taken from the first part that has them for a step.
+// It refuses parts that disagree on workers, stages, model or source.
+func Merge(parts ...*Timeline) (*Timeline, error) {
+	if len(parts) == 0 {
+		return nil, fmt.Errorf("trace: nothing to merge: want at least one Timeline")
+	}
+	first := parts[0]
+	out := *first
+	out.Events, out.Memory, out.Steps, out.Losses, out.Evaluations = []Event{}, nil, nil, nil, nil
+	out.PeakBytes, out.PeakActivations = nil, nil
+	steps, lossOf, evaluated := map[int]int{}, map[int]bool{}, map[int]bool{}
+	for i, p := range parts {
+		if p.Version != first.Version || p.Source != first.Source || p.Model != first.Model || p.Workers != first.Workers || p.Stages != first.Stages {
+			return nil, fmt.Errorf("trace: part %d is of another run: %s of %q with %d workers and %d stages, part 0 is %s of %q with %d and %d",
+				i, p.Source, p.Model, p.Workers, p.Stages, first.Source, first.Model, first.Workers, first.Stages)
+		}
+		out.Events = append(out.Events, p.Events...)
+		out.Memory = append(out.Memory, p.Memory...)
+		out.PeakBytes = highest(out.PeakBytes, p.PeakBytes)
+		out.PeakActivations = highest(out.PeakActivations, p.PeakActivations)
+		for _, s := range p.Steps {
+			if k, seen := steps[s.Step]; seen {
+				out.Steps[k].StartS = min(out.Steps[k].StartS, s.StartS)
+				out.Steps[k].EndS = max(out.Steps[k].EndS, s.EndS)
+				continue
+			}
+			steps[s.Step] = len(out.Steps)
+			out.Steps = append(out.Steps, s)
+		}
+		for _, l := range p.Losses {
+			if !lossOf[l.Step] {
+				lossOf[l.Step] = true
+				out.Losses = append(out.Losses, l)
+			}
+		}
+		for _, e := range p.Evaluations {
+			if !evaluated[e.Step] {
+				evaluated[e.Step] = true
+				out.Evaluations = append(out.Evaluations, e)
+			}
+		}
+	}
+	slices.SortFunc(out.Steps, func(a, b StepMark) int { return a.Step - b.Step })
+	slices.SortFunc(out.Losses, func(a, b Loss) int { return a.Step - b.Step })
+	slices.SortFunc(out.Evaluations, func(a, b Evaluation) int { return a.Step - b.Step })
+	out.Sort()
+	return &out, nil
+}
+
+// highest is the larger of each pair; a missing list counts as zeros.
+func highest[T int | int64](a, b []T) []T {
+	if len(a) < len(b) {
+		a = append(slices.Clone(a), make([]T, len(b)-len(a))...)
+	}
+	out := slices.Clone(a)
+	for i, v := range b {
+		out[i] = max(out[i], v)
+	}
+	return out
+}

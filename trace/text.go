@@ -1,0 +1,97 @@
+package trace
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Fields are the parts of an instruction's text, "[p<pipeline>/]<stage><kind><micro>[@r<replica>]".
+type Fields struct {
+	Pipeline, Stage, Micro, Replica int
+	Kind                            string
+}
+
+// ParseFields takes an instruction's text apart. It says false where the text has
+// another shape; it does not know which kinds exist.
+func ParseFields(text string) (Fields, bool) {
+	var f Fields
+	ok := true
+	number := func(s string) int {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 0 || s[0] == '+' {
+			ok = false
+		}
+		return n
+	}
+	if rest, found := strings.CutPrefix(text, "p"); found {
+		pipeline, after, found := strings.Cut(rest, "/")
+		if !found {
+			return Fields{}, false
+		}
+		f.Pipeline, text = number(pipeline), after
+	}
+	if before, replica, found := strings.Cut(text, "@r"); found {
+		f.Replica, text = number(replica), before
+	}
+	isLetter := func(r rune) bool { return r >= 'A' && r <= 'Z' }
+	first := strings.IndexFunc(text, isLetter)
+	last := strings.LastIndexFunc(text, isLetter)
+	if first <= 0 || last == len(text)-1 {
+		return Fields{}, false
+	}
+	f.Stage, f.Kind, f.Micro = number(text[:first]), text[first:last+1], number(text[last+1:])
+	for _, r := range f.Kind {
+		ok = ok && isLetter(r)
+	}
+	if !ok {
+		return Fields{}, false
+	}
+	return f, true
+}
+
+// IsBusy says whether an event of this kind is work that the worker itself does:
+// what counts as busy in a bubble. Transfers, waits, drains and checkpoints do not.
+func IsBusy(kind string) bool {
+	switch kind {
+	case "F", "B", "I", "W", "U", "EV":
+		return true
+	}
+	return false
+}
+
+// Plain is the kind in words, for a reader who has not seen the vocabulary.
+func Plain(kind string) string {
+	switch kind {
+	case "F":
+		return "forward"
+	case "B":
+		return "backward"
+	case "I":
+		return "input gradient"
+	case "W":
+		return "weight gradient"
+	case "SF":
+		return "send activations"
+	case "RF":
+		return "receive activations"
+	case "SB":
+		return "send gradients"
+	case "RB":
+		return "receive gradients"
+	case "AR":
+		return "all-reduce"
+	case "TG":
+		return "sum of tied gradients"
+	case "GN":
+		return "global gradient norm"
+	case "U":
+		return "update"
+	case "CK":
+		return "checkpoint"
+	case "EV":
+		return "evaluation forward"
+	case "DR":
+		return "drain"
+	}
+	return kind
+}

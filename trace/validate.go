@@ -1,0 +1,83 @@
+package trace
+
+import (
+	"fmt"
+	"math"
+)
+
+// MaxWorkers bounds what a file may claim, so that a short file cannot ask for much memory.
+const MaxWorkers = 1 << 20
+
+// Validate says what is wrong with a Timeline: the first field that is, its value and
+// what would be right.
+func (t *Timeline) Validate() error {
+	if t.Version != Version {
+		return fmt.Errorf("trace: version is %d, this millrace reads version %d", t.Version, Version)
+	}
+	if t.Workers < 1 || t.Workers > MaxWorkers {
+		return fmt.Errorf("trace: workers is %d, want 1 to %d", t.Workers, MaxWorkers)
+	}
+	if t.Stages < 0 || t.Cores < 0 || t.ThreadsPerWorker < 0 {
+		return fmt.Errorf("trace: stages %d, cores %d, threads_per_worker %d: none may be negative", t.Stages, t.Cores, t.ThreadsPerWorker)
+	}
+	for i := range t.Events {
+		if err := t.checkEvent(&t.Events[i]); err != nil {
+			return fmt.Errorf("trace: events[%d] (%s): %w", i, t.Events[i].Instruction, err)
+		}
+	}
+	for i, m := range t.Memory {
+		switch {
+		case m.Worker < 0 || m.Worker >= t.Workers:
+			return fmt.Errorf("trace: memory[%d]: worker is %d, want 0 to %d", i, m.Worker, t.Workers-1)
+		case !finite(m.AtS):
+			return fmt.Errorf("trace: memory[%d]: at_s is %v, want a finite number of seconds", i, m.AtS)
+		case m.Bytes < 0:
+			return fmt.Errorf("trace: memory[%d]: bytes is %d, want 0 or more", i, m.Bytes)
+		}
+	}
+	if n := len(t.PeakBytes); n != 0 && n != t.Workers {
+		return fmt.Errorf("trace: peak_bytes has %d entries, want one for each of %d workers", n, t.Workers)
+	}
+	if n := len(t.PeakActivations); n != 0 && n != t.Workers {
+		return fmt.Errorf("trace: peak_activations has %d entries, want one for each of %d workers", n, t.Workers)
+	}
+	for i, s := range t.Steps {
+		if !finite(s.StartS) || !finite(s.EndS) || s.EndS < s.StartS {
+			return fmt.Errorf("trace: steps[%d] (step %d) runs from %v s to %v s, want an end that is not before the start", i, s.Step, s.StartS, s.EndS)
+		}
+	}
+	for i, l := range t.Losses {
+		if !finite(l.Value) {
+			return fmt.Errorf("trace: losses[%d] (step %d) is %v, want a finite number", i, l.Step, l.Value)
+		}
+	}
+	for i, e := range t.Evaluations {
+		if !finite(e.Loss) || e.Samples < 0 || e.Correct < 0 || e.Correct > e.Samples {
+			return fmt.Errorf("trace: evaluations[%d] (step %d): loss %v, %d correct of %d samples: want a finite loss and correct from 0 to samples",
+				i, e.Step, e.Loss, e.Correct, e.Samples)
+		}
+	}
+	return nil
+}
+
+func (t *Timeline) checkEvent(e *Event) error {
+	switch {
+	case e.Worker < 0 || e.Worker >= t.Workers:
+		return fmt.Errorf("worker is %d, want 0 to %d", e.Worker, t.Workers-1)
+	case e.Lane != Compute && e.Lane != Comm:
+		return fmt.Errorf("lane is %q, want %q or %q", e.Lane, Compute, Comm)
+	case e.Kind == "":
+		return fmt.Errorf("kind is missing, want the letters of the instruction: F, B, SF")
+	case !finite(e.ReadyS) || !finite(e.StartS) || !finite(e.EndS):
+		return fmt.Errorf("ready_s %v, start_s %v, end_s %v: want finite numbers of seconds", e.ReadyS, e.StartS, e.EndS)
+	case e.StartS < e.ReadyS:
+		return fmt.Errorf("starts at %v s, before it was ready at %v s", e.StartS, e.ReadyS)
+	case e.EndS < e.StartS:
+		return fmt.Errorf("ends at %v s, before it started at %v s", e.EndS, e.StartS)
+	case e.Bytes < 0:
+		return fmt.Errorf("bytes is %d, want 0 or more", e.Bytes)
+	}
+	return nil
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
