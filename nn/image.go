@@ -1,0 +1,73 @@
+package nn
+
+import "github.com/millrace-ml/millrace/model"
+
+// Batch norm as PyTorch does it: eps 1e-5, running statistics moved by a tenth.
+const (
+	normEps      = 1e-5
+	normMomentum = 0.1
+)
+
+func init() {
+	Register("conv2d", func(l model.Layer) (Layer, error) {
+		stride := []int64{int64(l.Int("stride")), int64(l.Int("stride"))}
+		padding := []int64{int64(l.Int("padding")), int64(l.Int("padding"))}
+		norm, bias, activation := l.Flag("batch_norm"), l.Flag("bias"), l.Word("activation")
+		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
+			if err := take(in, 1); err != nil {
+				return nil, err
+			}
+			o := ops{dev: ctx.Device}
+			var b tensor
+			if bias && !norm {
+				b = ctx.Params[1]
+			}
+			y := o.call("aten::conv2d", in[0].Tensor, ctx.Params[0], orNone(b), stride, padding)
+			if norm {
+				y = o.batchNorm(ctx, y, ctx.Params[1:])
+			}
+			return o.out(o.activate(activation, y))
+		}), nil
+	})
+	Register("batch_norm", func(model.Layer) (Layer, error) {
+		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
+			if err := take(in, 1); err != nil {
+				return nil, err
+			}
+			o := ops{dev: ctx.Device}
+			return o.out(o.batchNorm(ctx, in[0].Tensor, ctx.Params))
+		}), nil
+	})
+	Register("max_pool", func(l model.Layer) (Layer, error) { return pool(l, "aten::max_pool2d"), nil })
+	Register("avg_pool", func(l model.Layer) (Layer, error) { return pool(l, "aten::avg_pool2d"), nil })
+	Register("global_avg_pool", func(model.Layer) (Layer, error) {
+		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
+			if err := take(in, 1); err != nil {
+				return nil, err
+			}
+			o := ops{dev: ctx.Device}
+			return o.out(o.call("aten::mean.dim", in[0].Tensor, []int64{2, 3}))
+		}), nil
+	})
+}
+
+func pool(l model.Layer, op string) Layer {
+	size := []int64{int64(l.Int("size")), int64(l.Int("size"))}
+	return Func(func(ctx *Context, in Bundle) (Bundle, error) {
+		if err := take(in, 1); err != nil {
+			return nil, err
+		}
+		o := ops{dev: ctx.Device}
+		return o.out(o.call(op, in[0].Tensor, size, size))
+	})
+}
+
+// batchNorm takes gain, shift, mean and variance. Running statistics move once for each
+// micro-batch: a recomputed forward normalises with the batch's own and leaves them alone.
+func (o *ops) batchNorm(ctx *Context, x tensor, p []tensor) tensor {
+	mean, variance := p[2], p[3]
+	if ctx.Recomputing {
+		mean, variance = nil, nil
+	}
+	return o.call("aten::batch_norm", x, p[0], p[1], orNone(mean), orNone(variance), ctx.Training, normMomentum, normEps, false)
+}

@@ -1,0 +1,101 @@
+package nn
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/engine"
+)
+
+// ops calls operators on one device and keeps the first error, so that a forward
+// reads like the formula it computes. After an error every call yields nil.
+type ops struct {
+	dev engine.Device
+	err error
+}
+
+func (o *ops) call(op string, args ...any) engine.Tensor {
+	if o.err != nil {
+		return nil
+	}
+	results, err := o.dev.Call(op, args...)
+	if err == nil && len(results) == 0 {
+		err = fmt.Errorf("nn: %s yields nothing", op)
+	}
+	if err != nil {
+		o.err = err
+		return nil
+	}
+	return results[0]
+}
+
+type tensor = engine.Tensor
+
+func (o *ops) linear(x, w, b tensor) tensor        { return o.call("aten::linear", x, w, orNone(b)) }
+func (o *ops) relu(x tensor) tensor                { return o.call("aten::relu", x) }
+func (o *ops) gelu(x tensor) tensor                { return o.call("aten::gelu", x) }
+func (o *ops) tanh(x tensor) tensor                { return o.call("aten::tanh", x) }
+func (o *ops) add(a, b tensor) tensor              { return o.call("aten::add.Tensor", a, b) }
+func (o *ops) mul(a, b tensor) tensor              { return o.call("aten::mul.Tensor", a, b) }
+func (o *ops) cat(xs []tensor, dim int) tensor     { return o.call("aten::cat", xs, dim) }
+func (o *ops) reshape(x tensor, to []int64) tensor { return o.call("aten::reshape", x, to) }
+func (o *ops) view(x tensor, to []int64) tensor    { return o.call("aten::view", x, to) }
+func (o *ops) permute(x tensor, d []int64) tensor  { return o.call("aten::permute", x, d) }
+func (o *ops) transpose(x tensor, a, b int) tensor { return o.call("aten::transpose.int", x, a, b) }
+func (o *ops) at(x tensor, dim, i int) tensor      { return o.call("aten::select.int", x, dim, i) }
+func (o *ops) bmm(a, b tensor) tensor              { return o.call("aten::bmm", a, b) }
+func (o *ops) softmax(x tensor) tensor             { return o.call("aten::softmax.int", x, -1) }
+func (o *ops) rows(table, ids tensor) tensor       { return o.call("aten::embedding", table, ids) }
+func (o *ops) sum(x tensor) tensor                 { return o.call("aten::sum", x) }
+func (o *ops) equal(a, b tensor) tensor            { return o.call("aten::eq.Tensor", a, b) }
+func (o *ops) largest(x tensor) tensor             { return o.call("aten::argmax", x, -1) }
+
+func (o *ops) layerNorm(x, gain, shift tensor) tensor {
+	width := gain.Shape()
+	return o.call("aten::layer_norm", x, width, gain, shift, 1e-5)
+}
+
+// crossEntropy is the mean over rows.
+func (o *ops) crossEntropy(logits, target tensor) tensor {
+	return o.call("aten::cross_entropy_loss", logits, target)
+}
+
+func (o *ops) contiguous(x tensor) tensor {
+	if o.err != nil {
+		return nil
+	}
+	y, err := o.dev.Contiguous(x)
+	if err != nil {
+		o.err = err
+		return nil
+	}
+	return y
+}
+
+func (o *ops) activate(name string, x tensor) tensor {
+	switch name {
+	case "relu":
+		return o.relu(x)
+	case "gelu":
+		return o.gelu(x)
+	case "tanh":
+		return o.tanh(x)
+	}
+	return x
+}
+
+// orNone keeps a nil tensor from becoming a non-nil interface of another kind.
+func orNone(x tensor) any {
+	if x == nil {
+		return nil
+	}
+	return x
+}
+
+// out is the Bundle of a layer with one output.
+func (o *ops) out(x tensor) (Bundle, error) {
+	x = o.contiguous(x)
+	if o.err != nil {
+		return nil, o.err
+	}
+	return Bundle{{Name: "out", Tensor: x}}, nil
+}
