@@ -39,6 +39,7 @@ type Layer struct {
 	Kind           string `json:"kind"`
 	From           []int  `json:"from"` // layers whose outputs it reads; -1 is a model input
 	ParameterBytes int64  `json:"parameter_bytes"`
+	BufferBytes    int64  `json:"buffer_bytes,omitempty"` // kept and saved, without gradient: batch-norm statistics
 	// TiedTo is the layer that owns a parameter this one shares, or -1; TiedBytes its size.
 	TiedTo    int     `json:"tied_to"`
 	TiedBytes int64   `json:"tied_bytes,omitempty"`

@@ -1,0 +1,187 @@
+package profile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/model"
+)
+
+// LayerTiming is what a Timer measured of one layer at one micro-batch size, each time
+// once for every pass.
+type LayerTiming struct {
+	ForwardS, BackwardS []float64
+	// BackwardInputS and BackwardWeightS are empty where the layer has no such half.
+	BackwardInputS, BackwardWeightS     []float64
+	OutputBytes, SavedBytes             int64
+	ForwardPeakBytes, BackwardPeakBytes int64
+}
+
+// Request is one measurement: the whole model at one micro-batch size.
+type Request struct {
+	Model       *model.Model
+	MicroBatch  int // samples
+	Warmup      int // passes not counted
+	Passes      int // passes counted
+	Concurrency int // workers that run the same passes at once
+	Threads     int // per worker
+}
+
+// Timer measures. run implements it on the code that trains, so that what is timed
+// is what will run.
+type Timer interface {
+	// Layers times every layer of the model in passes over the whole model.
+	Layers(ctx context.Context, r Request) ([]LayerTiming, error)
+	// Updates is the time of one optimizer step on each layer's parameters: medians,
+	// with the optimizer's name and how many copies of the parameters it keeps.
+	Updates(ctx context.Context, r Request) (updateS []float64, optimizer string, states int, err error)
+	// Transfer measures the wire between workers of this process.
+	Transfer(ctx context.Context, workers int) (*Transfer, error)
+	// Engine and Device name what was measured: "torch 1.13.1", "cpu".
+	Engine() string
+	Device() string
+}
+
+// Options of Measure. Zero values take the defaults in brackets.
+type Options struct {
+	MicroBatches []int // [1 2 4 8]
+	Warmup       int   // [2]
+	Passes       int   // [7]
+	Concurrency  int   // [1]
+	Threads      int   // [1]
+	Workers      int   // of the transfer measurement [2]
+	// Progress is called after each piece of work, with pieces done and in all.
+	Progress func(done, all int, what string)
+}
+
+func (o Options) filled() (Options, error) {
+	if o.MicroBatches == nil {
+		o.MicroBatches = []int{1, 2, 4, 8}
+	}
+	o.MicroBatches = slices.Clone(o.MicroBatches)
+	slices.Sort(o.MicroBatches)
+	o.MicroBatches = slices.Compact(o.MicroBatches)
+	if o.MicroBatches[0] < 1 {
+		return o, fmt.Errorf("profile: micro-batch of %d samples; sizes are 1 at least", o.MicroBatches[0])
+	}
+	if o.Warmup == 0 {
+		o.Warmup = 2
+	}
+	if o.Passes == 0 {
+		o.Passes = 7
+	}
+	o.Concurrency, o.Threads, o.Workers = max(o.Concurrency, 1), max(o.Threads, 1), max(o.Workers, 2)
+	if o.Progress == nil {
+		o.Progress = func(int, int, string) {}
+	}
+	return o, nil
+}
+
+// Measure profiles a model: each micro-batch size in passes over the whole model, with
+// as many workers computing at once as will train, because cores share caches and
+// memory bandwidth.
+func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile, error) {
+	o, err := o.filled()
+	if err != nil {
+		return nil, err
+	}
+	p := describe(m)
+	p.Source, p.Engine = "measured", t.Engine()
+	p.ThreadsPerWorker, p.Concurrency = o.Threads, o.Concurrency
+	all := len(o.MicroBatches) + 2
+	for i, size := range o.MicroBatches {
+		r := Request{Model: m, MicroBatch: size, Warmup: o.Warmup, Passes: o.Passes, Concurrency: o.Concurrency, Threads: o.Threads}
+		timings, err := t.Layers(ctx, r)
+		if err != nil {
+			return nil, fmt.Errorf("profile: %s at micro-batch %d: %w", m.Name, size, err)
+		}
+		for l, timing := range timings {
+			p.Layers[l].Costs = append(p.Layers[l].Costs, costOf(timing, t.Device(), size))
+		}
+		o.Progress(i+1, all, fmt.Sprintf("micro-batch %d", size))
+	}
+	r := Request{Model: m, MicroBatch: o.MicroBatches[0], Warmup: o.Warmup, Passes: o.Passes, Concurrency: o.Concurrency, Threads: o.Threads}
+	updates, optimizer, states, err := t.Updates(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("profile: %s: updates: %w", m.Name, err)
+	}
+	p.Optimizer, p.OptimizerStates = optimizer, states
+	for l, s := range updates {
+		p.Layers[l].UpdateS = s
+	}
+	o.Progress(all-1, all, "updates")
+	if p.Transfer, err = t.Transfer(ctx, o.Workers); err != nil {
+		return nil, fmt.Errorf("profile: transfers: %w", err)
+	}
+	o.Progress(all, all, "transfers")
+	return p, p.Validate()
+}
+
+func costOf(t LayerTiming, device string, size int) Cost {
+	c := Cost{
+		Device: device, MicroBatch: size,
+		ForwardS: median(t.ForwardS), BackwardS: median(t.BackwardS),
+		OutputBytes: t.OutputBytes, SavedBytes: t.SavedBytes,
+		ForwardPeakBytes: t.ForwardPeakBytes, BackwardPeakBytes: t.BackwardPeakBytes,
+	}
+	c.WorkspaceBytes = max(0, t.ForwardPeakBytes-t.SavedBytes, t.BackwardPeakBytes)
+	if len(t.BackwardInputS) > 0 && len(t.BackwardWeightS) > 0 {
+		c.BackwardInputS, c.BackwardWeightS = new(median(t.BackwardInputS)), new(median(t.BackwardWeightS))
+	}
+	both := make([]float64, min(len(t.ForwardS), len(t.BackwardS)))
+	for i := range both {
+		both[i] = t.ForwardS[i] + t.BackwardS[i]
+	}
+	slices.Sort(both)
+	if n := len(both); n > 3 && both[n/2] > 0 {
+		c.Spread = (both[3*n/4] - both[n/4]) / both[n/2]
+	}
+	return c
+}
+
+func median(s []float64) float64 {
+	if len(s) == 0 {
+		return 0
+	}
+	s = slices.Clone(s)
+	slices.Sort(s)
+	if n := len(s); n%2 == 0 {
+		return (s[n/2-1] + s[n/2]) / 2
+	}
+	return s[len(s)/2]
+}
+
+// describe is the part of a profile that a description alone gives.
+func describe(m *model.Model) *Profile {
+	p := &Profile{Version: Version, Model: m.Name, ModelID: m.ID()}
+	for _, l := range m.Layers {
+		layer := Layer{Name: l.Name, Kind: l.Kind, ParameterBytes: 4 * l.ParameterElements(), TiedTo: -1}
+		for _, from := range l.From {
+			layer.From = append(layer.From, m.Index(from))
+		}
+		for _, q := range l.Params {
+			if q.Buffer {
+				layer.BufferBytes += 4 * model.Tensor{Shape: q.Shape}.Elements()
+			}
+			if q.Tied != "" {
+				layer.TiedTo = ownerOf(m, q.Tied)
+				layer.TiedBytes += 4 * model.Tensor{Shape: q.Shape}.Elements()
+			}
+		}
+		p.Layers = append(p.Layers, layer)
+	}
+	return p
+}
+
+// ownerOf is the layer that owns a parameter by its full name.
+func ownerOf(m *model.Model, full string) int {
+	for i, l := range m.Layers {
+		for _, p := range l.Params {
+			if p.Tied == "" && l.Name+"."+p.Name == full {
+				return i
+			}
+		}
+	}
+	return -1
+}
