@@ -1,0 +1,76 @@
+package cluster
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+const dappleA = `
+name: dapple-a
+device_types: {v100: {memory: 16GiB, peak: 15.7TFLOPS, memory_bandwidth: 900GB/s}, t4: {memory: 15GiB}}
+device: v100
+levels:
+  - {name: server, size: 8, bandwidth: 130GB/s, latency: 5us}
+  - {name: rack,   size: 2, bandwidth: 25Gbps,  latency: 30us, collective_bandwidth: 3GB/s, duplex: full}
+`
+
+func TestReadAndAsk(t *testing.T) {
+	c, err := Parse(strings.NewReader(dappleA))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Devices) != 16 || c.MemoryBytes(3) != 16<<30 {
+		t.Errorf("%d devices with %d bytes", len(c.Devices), c.MemoryBytes(3))
+	}
+	near := func(got, want float64) {
+		t.Helper()
+		if math.Abs(got-want) > 1e-12+1e-9*want {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+	near(c.TransferS(0, 7, 130e9), 1+5e-6)
+	near(c.TransferS(0, 8, 3125e6), 1+30e-6)
+	near(c.TransferS(4, 4, 1e9), 0)
+	// Two in one server: a ring of two moves the bytes once over each link.
+	near(c.AllReduceS([]int{0, 1}, 130e9), 1+2*5e-6)
+	// One in each server goes over the rack alone, at the collective's bandwidth.
+	near(c.AllReduceS([]int{0, 8}, 3e9), 1+2*30e-6)
+	near(c.AllReduceS([]int{5}, 1e9), 0)
+}
+
+func TestNodesOverride(t *testing.T) {
+	c, err := Parse(strings.NewReader(strings.Replace(dappleA, "device: v100", "device: v100\nnodes: [{device: v100}, {device: t4}]", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Devices[7] != "v100" || c.Devices[8] != "t4" {
+		t.Errorf("devices %v", c.Devices)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct{ from, to, want string }{
+		{"bandwidth: 25Gbps", "bandwidth: 25", "has no unit"},
+		{"size: 2", "size: 0", "size is 0"},
+		{"device: v100", "device: a100", `type "a100"`},
+		{"latency: 5us", "latancy: 5us", "unknown field"},
+		{"duplex: full", "duplex: fall", "full or half"},
+		{"memory: 16GiB", "memory: -16GiB", "no number"},
+		{"device: v100", "device: v100\nnodes: [{device: t4}]", "1 nodes of 8 devices"},
+	} {
+		_, err := Parse(strings.NewReader(strings.Replace(dappleA, c.from, c.to, 1)))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: got %v, want it to say %q", c.to, err, c.want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(dappleA)
+	f.Fuzz(func(t *testing.T, text string) {
+		if c, err := Parse(strings.NewReader(text)); err == nil && len(c.Devices) > 1 {
+			c.TransferS(0, len(c.Devices)-1, 1)
+		}
+	})
+}

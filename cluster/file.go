@@ -1,0 +1,168 @@
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/goccy/go-yaml"
+)
+
+// file is the YAML form; JSON is YAML too.
+type file struct {
+	Name        string                    `yaml:"name"`
+	DeviceTypes map[string]fileDeviceType `yaml:"device_types"`
+	Device      string                    `yaml:"device"`
+	Nodes       []fileNode                `yaml:"nodes"`
+	Cores       int                       `yaml:"cores"`
+	Levels      []fileLevel               `yaml:"levels"`
+}
+
+type fileDeviceType struct {
+	Memory          string             `yaml:"memory"`
+	Peak            string             `yaml:"peak"`
+	MemoryBandwidth string             `yaml:"memory_bandwidth"`
+	Efficiency      map[string]float64 `yaml:"efficiency"`
+}
+
+type fileNode struct {
+	Device string `yaml:"device"`
+}
+
+type fileLevel struct {
+	Name                string `yaml:"name"`
+	Size                int    `yaml:"size"`
+	Bandwidth           string `yaml:"bandwidth"`
+	Latency             string `yaml:"latency"`
+	CollectiveBandwidth string `yaml:"collective_bandwidth"`
+	Duplex              string `yaml:"duplex"`
+	OccupiesDevice      bool   `yaml:"occupies_device"`
+	Shared              bool   `yaml:"shared"`
+}
+
+// MaxDevices bounds what a file may describe.
+const MaxDevices = 1 << 20
+
+// Read reads a cluster file.
+func Read(path string) (*Cluster, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	c, err := Parse(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("%w (in %s)", err, path)
+	}
+	return c, nil
+}
+
+// Parse reads the YAML form. Unknown keys are errors that quote the line.
+func Parse(r io.Reader) (*Cluster, error) {
+	var f file
+	if err := yaml.NewDecoder(r, yaml.Strict()).Decode(&f); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("cluster: the file is empty; it has name, device_types, device and levels")
+		}
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	return f.cluster()
+}
+
+func (f *file) cluster() (*Cluster, error) {
+	c := &Cluster{Name: f.Name, Cores: f.Cores, DeviceTypes: map[string]DeviceType{}}
+	if f.Cores < 0 {
+		return nil, fmt.Errorf("cluster: %s: cores is %d; it must be 1 or more, or left out", f.Name, f.Cores)
+	}
+	for name, d := range f.DeviceTypes {
+		t, err := d.deviceType()
+		if err != nil {
+			return nil, fmt.Errorf("cluster: %s: device type %s: %w", f.Name, name, err)
+		}
+		c.DeviceTypes[name] = t
+	}
+	count := 1
+	for i, l := range f.Levels {
+		level, err := l.level()
+		if err != nil {
+			return nil, fmt.Errorf("cluster: %s: level %d (%s): %w", f.Name, i, l.Name, err)
+		}
+		if count *= l.Size; count > MaxDevices {
+			return nil, fmt.Errorf("cluster: %s: its levels hold over %d devices", f.Name, MaxDevices)
+		}
+		c.Levels = append(c.Levels, level)
+	}
+	if len(c.Levels) == 0 {
+		return nil, fmt.Errorf("cluster: %s has no levels; give one at least, like {name: server, size: 8, bandwidth: 130GB/s, latency: 5us}", f.Name)
+	}
+	return c, f.placeDevices(c, count)
+}
+
+// placeDevices names each device's type: the common one, or one for each node, which
+// is a group of the innermost level.
+func (f *file) placeDevices(c *Cluster, count int) error {
+	node := c.Levels[0].Size
+	if len(f.Nodes) > 0 && len(f.Nodes)*node != count {
+		return fmt.Errorf("cluster: %s: %d nodes of %d devices; its levels hold %d devices", f.Name, len(f.Nodes), node, count)
+	}
+	for i := range count {
+		t := f.Device
+		if len(f.Nodes) > 0 && f.Nodes[i/node].Device != "" {
+			t = f.Nodes[i/node].Device
+		}
+		if _, ok := c.DeviceTypes[t]; !ok {
+			return fmt.Errorf("cluster: %s: device %d is of type %q, which device_types does not have", f.Name, i, t)
+		}
+		c.Devices = append(c.Devices, t)
+	}
+	return nil
+}
+
+func (d fileDeviceType) deviceType() (t DeviceType, err error) {
+	t.Efficiency = d.Efficiency
+	if d.Memory != "" {
+		if t.MemoryBytes, err = ParseBytes(d.Memory); err != nil {
+			return t, err
+		}
+	}
+	for kind, e := range d.Efficiency {
+		if !(e > 0 && e <= 1) {
+			return t, fmt.Errorf("efficiency of %s is %v; a fraction over 0 and up to 1", kind, e)
+		}
+	}
+	if d.Peak != "" {
+		if t.PeakFLOPS, err = quantity(d.Peak, "peak", speedUnits); err != nil {
+			return t, err
+		}
+	}
+	if d.MemoryBandwidth != "" {
+		t.MemoryBandwidthBytesPerSecond, err = quantity(d.MemoryBandwidth, "memory_bandwidth", rateUnits)
+	}
+	return t, err
+}
+
+func (l fileLevel) level() (out Level, err error) {
+	out = Level{Name: l.Name, Size: l.Size, FullDuplex: l.Duplex != "half", OccupiesDevice: l.OccupiesDevice, Shared: l.Shared}
+	if l.Size < 1 {
+		return out, fmt.Errorf("size is %d; it must be 1 at least", l.Size)
+	}
+	if l.Duplex != "" && l.Duplex != "half" && l.Duplex != "full" {
+		return out, fmt.Errorf("duplex is %q; it is full or half", l.Duplex)
+	}
+	if out.BandwidthBytesPerSecond, err = quantity(l.Bandwidth, "bandwidth", rateUnits); err != nil {
+		return out, err
+	}
+	if out.BandwidthBytesPerSecond <= 0 {
+		return out, fmt.Errorf("bandwidth is %s; it must be over 0", l.Bandwidth)
+	}
+	if l.Latency != "" {
+		if out.LatencyS, err = quantity(l.Latency, "latency", timeUnits); err != nil {
+			return out, err
+		}
+	}
+	if l.CollectiveBandwidth != "" {
+		out.CollectiveBandwidthBytesPerSecond, err = quantity(l.CollectiveBandwidth, "collective_bandwidth", rateUnits)
+	}
+	return out, err
+}

@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+type unit struct {
+	suffix string
+	factor float64
+}
+
+var (
+	byteUnits = []unit{{"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}}
+	rateUnits = []unit{{"B/s", 1}, {"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}, {"TB/s", 1e12}, {"GiB/s", 1 << 30},
+		{"bps", 0.125}, {"Kbps", 125}, {"Mbps", 125e3}, {"Gbps", 125e6}, {"Tbps", 125e9}}
+	timeUnits  = []unit{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}}
+	speedUnits = []unit{{"FLOPS", 1}, {"KFLOPS", 1e3}, {"MFLOPS", 1e6}, {"GFLOPS", 1e9}, {"TFLOPS", 1e12}, {"PFLOPS", 1e15}}
+)
+
+// quantity reads "16GiB": a plain decimal number and, without a space or with one, a unit.
+func quantity(text, what string, units []unit) (float64, error) {
+	cut := strings.IndexFunc(text, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
+	var names []string
+	for _, u := range units {
+		names = append(names, u.suffix)
+	}
+	if cut <= 0 {
+		return 0, fmt.Errorf("%s %q has no unit or no number; write a number and one of %s", what, text, strings.Join(names, " "))
+	}
+	n, err := strconv.ParseFloat(text[:cut], 64)
+	suffix := strings.TrimSpace(text[cut:])
+	i := slices.IndexFunc(units, func(u unit) bool { return u.suffix == suffix })
+	if err != nil || i < 0 || math.IsInf(n*units[i].factor, 0) {
+		return 0, fmt.Errorf("%s %q is not a number with a unit; units are %s", what, text, strings.Join(names, " "))
+	}
+	return n * units[i].factor, nil
+}
+
+// ParseBytes reads a size such as "16GiB".
+func ParseBytes(text string) (int64, error) {
+	v, err := quantity(text, "size", byteUnits)
+	if err == nil && v >= 1<<62 {
+		err = fmt.Errorf("size %q is over 4 EiB", text)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("cluster: %w", err)
+	}
+	return int64(v), nil
+}
+
+// FormatBytes writes a size for people, in binary units with three digits.
+func FormatBytes(n int64) string {
+	v, units := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	i := 0
+	for math.Abs(v) >= 1024 && i < len(units)-1 {
+		v, i = v/1024, i+1
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.3g %s", v, units[i])
+}
