@@ -24,8 +24,8 @@ func (t *Timeline) Write(w io.Writer) error {
 	}
 	head := *t
 	head.Events, head.Memory = []Event{}, nil
-	// The events come last but one, so they are written by hand between two halves
-	// of the head; encoding/json keeps the order of fields.
+	// encoding/json would put everything on one line. So it writes the head with no events
+	// and no memory, and the rows go in by hand where these two fields stand.
 	whole, err := json.Marshal(&head)
 	if err != nil {
 		return fmt.Errorf("trace: %w", err)

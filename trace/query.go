@@ -103,7 +103,7 @@ func (t *Timeline) Mark(step int) (StepMark, error) {
 }
 
 // Window is the part of a Timeline between startS and endS, with times counted from
-// startS. Events that reach into it are whole, memory starts with what was held at
+// startS. Events that reach into it are whole, memory starts with what was held just before
 // startS, and peaks are those of the whole Timeline. Losses and evaluations of steps that end
 // outside are left out.
 func (t *Timeline) Window(startS, endS float64) *Timeline {
@@ -150,7 +150,7 @@ func (t *Timeline) memoryWindow(startS, endS float64) []MemorySample {
 	var inside []MemorySample
 	for _, m := range t.Memory {
 		switch {
-		case m.AtS <= startS:
+		case m.AtS < startS:
 			if !known[m.Worker] || m.AtS-startS >= held[m.Worker].AtS {
 				held[m.Worker] = MemorySample{m.Worker, m.AtS - startS, m.Bytes}
 				known[m.Worker] = true

@@ -1,0 +1,378 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Cause is the kind of thing a worker waited for.
+type Cause string
+
+// The causes of a gap, in the order reports list them.
+const (
+	WaitInput    Cause = "input"    // an earlier stage had not computed what comes next
+	WaitGradient Cause = "gradient" // a later stage had not computed its backward
+	WaitTransfer Cause = "transfer" // it had been computed, and was on its way
+	WaitReduce   Cause = "reduce"   // a collective: gradients of replicas, tied gradients, the norm
+	WaitCore     Cause = "core"     // other workers held every core
+	WaitDrain    Cause = "drain"    // the others were not at the drain yet
+	Saving       Cause = "saving"   // it wrote a checkpoint
+	Between      Cause = "between"  // nothing is recorded: time between two instructions
+	Finished     Cause = "finished" // the worker had done all it had to; others had not
+)
+
+// Causes is every cause, in the order reports list them.
+var Causes = []Cause{WaitInput, WaitGradient, WaitTransfer, WaitReduce, WaitCore, WaitDrain, Saving, Between, Finished}
+
+// Label is the cause in a few words.
+func (c Cause) Label() string {
+	switch c {
+	case WaitInput:
+		return "waiting for activations"
+	case WaitGradient:
+		return "waiting for gradients"
+	case WaitTransfer:
+		return "waiting for a transfer"
+	case WaitReduce:
+		return "waiting for a collective"
+	case WaitCore:
+		return "waiting for a core"
+	case WaitDrain:
+		return "waiting at a drain"
+	case Saving:
+		return "writing a checkpoint"
+	case Finished:
+		return "done, others still working"
+	}
+	return "between instructions"
+}
+
+// Gap is a time in which a worker did not compute.
+type Gap struct {
+	Worker int     `json:"worker"`
+	StartS float64 `json:"start_s"`
+	EndS   float64 `json:"end_s"`
+	Before string  `json:"before,omitempty"` // the instruction that ended the gap; empty at the end
+	Cause  Cause   `json:"cause"`
+	// Blocker is the instruction waited for, with its worker; empty and -1 where there is none.
+	Blocker       string `json:"blocker,omitempty"`
+	BlockerWorker int    `json:"blocker_worker"`
+	Why           string `json:"why"` // a sentence that says it with names and times
+}
+
+// Gaps is every gap on a worker from the Timeline's first moment to its last, with its
+// reason: the longest recorded wait inside it, the blocking instruction looked up, so that
+// the sentence can tell a stage that was still computing from a message on its way.
+// Use Step or Window first for the gaps of one step.
+func Gaps(t *Timeline, worker int) []Gap {
+	if worker < 0 || worker >= t.Workers {
+		return nil
+	}
+	return newResolver(t).gaps(worker)
+}
+
+// AllGaps is Gaps of every worker, by worker, with the index of instructions built once.
+func AllGaps(t *Timeline) [][]Gap {
+	r := newResolver(t)
+	all := make([][]Gap, t.Workers)
+	for w := range all {
+		all[w] = r.gaps(w)
+	}
+	return all
+}
+
+// resolver finds events by what they are.
+type resolver struct {
+	t            *Timeline
+	startS, endS float64
+	own          [][]*Event          // by worker: all of its events by start
+	byText       map[string][]*Event // every event of that text
+}
+
+func newResolver(t *Timeline) *resolver {
+	r := &resolver{t: t, own: make([][]*Event, t.Workers), byText: make(map[string][]*Event, len(t.Events))}
+	r.startS, r.endS = t.Extent()
+	for i := range t.Events {
+		e := &t.Events[i]
+		r.own[e.Worker] = append(r.own[e.Worker], e)
+		r.byText[e.Instruction] = append(r.byText[e.Instruction], e)
+	}
+	for _, events := range r.own {
+		slices.SortStableFunc(events, func(a, b *Event) int {
+			if a.StartS != b.StartS {
+				return compare(a.StartS, b.StartS)
+			}
+			return compare(a.EndS, b.EndS)
+		})
+	}
+	return r
+}
+
+// negligible is a length of time that is rounding, not a gap: clocks count nanoseconds.
+const negligible = 2e-9
+
+func (r *resolver) gaps(worker int) []Gap {
+	var out []Gap
+	events := r.own[worker]
+	from, waits := r.startS, 0
+	for _, e := range events {
+		if e.Lane != Compute || !IsBusy(e.Kind) || e.EndS <= e.StartS {
+			continue
+		}
+		if e.StartS-from > negligible {
+			// Events before the gap cannot explain later gaps either: waits only moves on.
+			for waits < len(events) && events[waits].StartS < from {
+				waits++
+			}
+			out = append(out, r.explain(worker, from, e.StartS, e, events[waits:]))
+		}
+		from = max(from, e.EndS)
+	}
+	if r.endS-from > negligible {
+		for waits < len(events) && events[waits].StartS < from {
+			waits++
+		}
+		out = append(out, r.explain(worker, from, r.endS, nil, events[waits:]))
+	}
+	return out
+}
+
+// explain says why nothing was computed from start to end; next ended the gap, and later
+// is the worker's events that start in it or after it.
+func (r *resolver) explain(worker int, start, end float64, next *Event, later []*Event) Gap {
+	g := Gap{Worker: worker, StartS: start, EndS: end, Cause: Between, BlockerWorker: -1}
+	if next != nil {
+		g.Before = next.Instruction
+	} else {
+		g.Cause = Finished
+	}
+	var wait *Event
+	longest := negligible
+	for _, e := range later {
+		if e.StartS > end {
+			break
+		}
+		// A transfer waits on its own lane while the worker goes on: it explains nothing here.
+		if e.BlockedBy != "" && !sends(e.Kind) {
+			if d := min(e.StartS, end) - max(e.ReadyS, start); d > longest {
+				longest, wait = d, e
+			}
+		}
+		if d := min(e.EndS, end) - max(e.StartS, start); e.Kind == "CK" && d > longest {
+			longest, wait = d, e
+		}
+	}
+	switch {
+	case wait != nil && wait.Kind == "CK" && wait.EndS-wait.StartS >= longest && wait.StartS >= start:
+		g.Cause, g.Blocker, g.BlockerWorker = Saving, wait.Instruction, worker
+		g.Why = fmt.Sprintf("it was writing the checkpoint %s for %s", wait.Instruction, Seconds(wait.EndS-wait.StartS))
+	case wait != nil:
+		r.resolve(&g, wait)
+	case g.Cause == Finished:
+		g.Why = r.finished(start)
+	case start <= r.startS+negligible && next.ReadyS >= next.StartS-negligible:
+		g.Why = fmt.Sprintf("the worker had not reached %s yet when the recording began", next.Instruction)
+	default:
+		g.Why = "nothing is recorded between these two instructions: the time the worker needs to go from one to the next"
+	}
+	return g
+}
+
+// sends says whether instructions of a kind are issued and left to themselves.
+func sends(kind string) bool {
+	switch kind {
+	case "SF", "SB", "AR", "TG", "GN":
+		return true
+	}
+	return false
+}
+
+// finished names the worker that the end of the Timeline waited for.
+func (r *resolver) finished(start float64) string {
+	var last *Event
+	for i := range r.t.Events {
+		e := &r.t.Events[i]
+		if e.EndS > start+negligible && (last == nil || e.EndS > last.EndS) {
+			last = e
+		}
+	}
+	if last == nil {
+		return "the worker had done all it had to"
+	}
+	return fmt.Sprintf("the worker had done all it had to; worker %d was still at %s", last.Worker, last.Instruction)
+}
+
+// resolve fills the cause, the blocker and the sentence from the event that waited.
+func (r *resolver) resolve(g *Gap, wait *Event) {
+	waited := Seconds(min(wait.StartS, g.EndS) - max(wait.ReadyS, g.StartS))
+	switch wait.BlockedBy {
+	case ByCore:
+		g.Cause = WaitCore
+		g.Why = fmt.Sprintf("%s waited %s for a core%s", wait.Instruction, waited, r.holders(g, wait))
+		return
+	case ByLink:
+		g.Cause = WaitTransfer
+		g.Why = fmt.Sprintf("%s waited %s: another transfer was on the link", wait.Instruction, waited)
+		return
+	case ByDrain:
+		g.Cause = WaitDrain
+		g.Why = fmt.Sprintf("%s waited %s until every worker was at the drain and nothing was on its way", wait.Instruction, waited)
+		return
+	}
+	g.Blocker = wait.BlockedBy
+	f, ok := ParseFields(wait.BlockedBy)
+	if !ok {
+		g.Why = fmt.Sprintf("%s waited %s for %s", wait.Instruction, waited, wait.BlockedBy)
+		return
+	}
+	blocker := r.find(wait.BlockedBy, wait)
+	if blocker != nil {
+		g.BlockerWorker = blocker.Worker
+	}
+	who := wait.Instruction
+	if f.Kind == "SF" || f.Kind == "SB" || f.Kind == "F" || f.Kind == "B" || f.Kind == "I" || f.Kind == "EV" {
+		r.message(g, wait, f, blocker, waited)
+		return
+	}
+	g.Cause = WaitReduce
+	g.Why = fmt.Sprintf("%s waited %s for the %s %s", who, waited, Plain(f.Kind), wait.BlockedBy)
+	if blocker != nil {
+		g.Why += fmt.Sprintf(", which ended at %s", Seconds(blocker.EndS-r.startS))
+	}
+}
+
+// message explains a wait for activations or gradients: was the other stage still
+// computing, or was the message on its way?
+func (r *resolver) message(g *Gap, wait *Event, f Fields, blocker *Event, waited string) {
+	what := "activations"
+	g.Cause = WaitInput
+	if f.Kind == "SB" || f.Kind == "B" || f.Kind == "I" {
+		what, g.Cause = "gradients", WaitGradient
+	}
+	source := blocker
+	if f.Kind == "SF" || f.Kind == "SB" {
+		if made := r.maker(wait.BlockedBy, f); made != nil {
+			source = made
+		}
+	}
+	from := fmt.Sprintf("stage %d", f.Stage)
+	if source != nil {
+		from += fmt.Sprintf(" (worker %d)", source.Worker)
+	}
+	g.Why = fmt.Sprintf("%s waited %s for the %s of micro-batch %d from %s", reader(g, wait), waited, what, f.Micro, from)
+	if source == nil {
+		return
+	}
+	begin := max(wait.ReadyS, g.StartS)
+	arrived := min(wait.StartS, g.EndS)
+	if source.EndS > begin && source.EndS-begin >= 0.5*(arrived-begin) {
+		g.Blocker, g.BlockerWorker = source.Instruction, source.Worker
+		g.Why += fmt.Sprintf(", which computed %s until %s", source.Instruction, Seconds(source.EndS-r.startS))
+		return
+	}
+	g.Cause = WaitTransfer
+	if blocker != nil && blocker != source {
+		g.Why += fmt.Sprintf(": %s was done at %s and its transfer took %s", source.Instruction, Seconds(source.EndS-r.startS), Seconds(blocker.EndS-blocker.StartS))
+		return
+	}
+	g.Why += fmt.Sprintf(": %s was done at %s", source.Instruction, Seconds(source.EndS-r.startS))
+}
+
+// reader is whom the wait held up: the receive is only a door, the compute behind it waits.
+func reader(g *Gap, wait *Event) string {
+	if (wait.Kind == "RF" || wait.Kind == "RB") && g.Before != "" {
+		return g.Before
+	}
+	return wait.Instruction
+}
+
+// maker is the compute event whose result a send carries: 0SF3 carries what 0F3 (or 0EV3)
+// made, 1SB2 what 1B2 (or 1I2) made.
+func (r *resolver) maker(text string, f Fields) *Event {
+	kinds := []string{"F", "EV"}
+	if f.Kind == "SB" {
+		kinds = []string{"B", "I"}
+	}
+	for _, k := range kinds {
+		if found := r.byText[strings.Replace(text, f.Kind, k, 1)]; len(found) > 0 {
+			return found[len(found)-1]
+		}
+	}
+	return nil
+}
+
+// find is the event of that text that ended last before the wait was over, or the first one.
+func (r *resolver) find(text string, wait *Event) *Event {
+	var best *Event
+	for _, e := range r.byText[text] {
+		if best == nil || (e.EndS <= wait.StartS+negligible && e.EndS > best.EndS) {
+			best = e
+		}
+	}
+	return best
+}
+
+// holders names who computed while the worker waited for a core.
+func (r *resolver) holders(g *Gap, wait *Event) string {
+	at := (max(wait.ReadyS, g.StartS) + min(wait.StartS, g.EndS)) / 2
+	var names []string
+	for w, events := range r.own {
+		if w == g.Worker {
+			continue
+		}
+		// The last event that starts before at; a few steps back for transfers beside it.
+		k, _ := slices.BinarySearchFunc(events, at, func(e *Event, at float64) int { return compare(e.StartS, at) })
+		for i := k - 1; i >= 0 && i > k-16; i-- {
+			if e := events[i]; e.Lane == Compute && IsBusy(e.Kind) && e.StartS <= at && e.EndS > at {
+				names = append(names, fmt.Sprintf("worker %d with %s", w, e.Instruction))
+				if g.Blocker == "" {
+					g.Blocker, g.BlockerWorker = e.Instruction, w
+				}
+				break
+			}
+		}
+	}
+	cores := ""
+	if r.t.Cores > 0 {
+		cores = fmt.Sprintf(": %d workers share %d", r.t.Workers, r.t.Cores)
+	}
+	const most = 4
+	if len(names) > most {
+		names = append(names[:most], fmt.Sprintf("%d more", len(names)-most))
+	}
+	if len(names) > 0 {
+		cores += ", held by " + strings.Join(names, ", ")
+	}
+	return cores
+}
+
+// Idle sums the gaps of one worker by cause, in seconds.
+func Idle(gaps []Gap) map[Cause]float64 {
+	idle := map[Cause]float64{}
+	for _, g := range gaps {
+		idle[g.Cause] += g.EndS - g.StartS
+	}
+	return idle
+}
+
+// Seconds is a length of time in the unit that suits it: "1.234 s", "12.3 ms", "450 µs".
+func Seconds(s float64) string {
+	abs := s
+	if abs < 0 {
+		abs = -abs
+	}
+	switch {
+	case abs == 0:
+		return "0 s"
+	case abs < 999.5e-9:
+		return fmt.Sprintf("%.0f ns", s*1e9)
+	case abs < 999.5e-6:
+		return fmt.Sprintf("%.3g µs", s*1e6)
+	case abs < 0.9995:
+		return fmt.Sprintf("%.3g ms", s*1e3)
+	case abs < 99.95:
+		return fmt.Sprintf("%.3g s", s)
+	}
+	return fmt.Sprintf("%.0f s", s)
+}

@@ -1,0 +1,122 @@
+package trace_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/trace/tracetest"
+)
+
+// timeline puts events on two workers; times in seconds.
+func timeline(events ...trace.Event) *trace.Timeline {
+	for i := range events {
+		f, _ := trace.ParseFields(events[i].Instruction)
+		events[i].Kind = f.Kind
+		events[i].Lane = trace.Comm
+		if trace.IsBusy(f.Kind) {
+			events[i].Lane = trace.Compute
+		}
+	}
+	return &trace.Timeline{Version: 1, Workers: 2, Stages: 2, Events: events}
+}
+
+// at is an event that was ready, started and ended at these times.
+func at(worker int, instruction string, ready, start, end float64, blockedBy string) trace.Event {
+	return trace.Event{Worker: worker, Instruction: instruction, ReadyS: ready, StartS: start, EndS: end, BlockedBy: blockedBy}
+}
+
+func TestWhyAGapExists(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		t       *trace.Timeline
+		worker  int
+		cause   trace.Cause
+		blocker string
+		says    []string
+	}{
+		{"the stage before was computing",
+			timeline(at(0, "0F0", 0, 0, 4, ""), at(0, "0SF0", 4, 4, 4.5, ""), at(1, "1RF0", 0, 4.5, 4.5, "0SF0"), at(1, "1F0", 4.5, 4.5, 6, "")),
+			1, trace.WaitInput, "0F0", []string{"1F0 waited 4.5 s for the activations of micro-batch 0 from stage 0 (worker 0)", "computed 0F0 until 4 s"}},
+		{"the message was on its way",
+			timeline(at(0, "0F0", 0, 0, 1, ""), at(0, "0SF0", 1, 1, 9, ""), at(1, "1RF0", 0, 9, 9, "0SF0"), at(1, "1F0", 9, 9, 10, "")),
+			1, trace.WaitTransfer, "0SF0", []string{"0F0 was done at 1 s", "transfer took 8 s"}},
+		{"the stage after was computing",
+			timeline(at(0, "0F0", 0, 0, 1, ""), at(1, "1B0", 0, 0, 5, ""), at(1, "1SB0", 5, 5, 5.1, ""), at(0, "0RB0", 1, 5.1, 5.1, "1SB0"), at(0, "0B0", 5.1, 5.1, 6, "")),
+			0, trace.WaitGradient, "1B0", []string{"0B0 waited 4.1 s for the gradients of micro-batch 0 from stage 1 (worker 1)", "until 5 s"}},
+		{"the wait is written on the forward itself",
+			timeline(at(0, "0F0", 0, 0, 4, ""), at(1, "1F0", 0, 4, 6, "0F0")),
+			1, trace.WaitInput, "0F0", []string{"1F0 waited 4 s", "computed 0F0 until 4 s"}},
+		{"a core",
+			timeline(at(0, "0F0", 0, 0, 3, ""), at(1, "1F0", 0, 3, 5, "core")),
+			1, trace.WaitCore, "0F0", []string{"1F0 waited 3 s for a core", "held by worker 0 with 0F0"}},
+		{"the link",
+			timeline(at(0, "0F0", 0, 0, 5, ""), at(1, "1RF0", 0, 3, 3, "link"), at(1, "1F0", 3, 3, 5, "")),
+			1, trace.WaitTransfer, "", []string{"another transfer was on the link"}},
+		{"a collective",
+			timeline(at(0, "0B0", 0, 0, 1, ""), at(0, "0AR0", 1, 1, 3, ""), at(0, "0U0", 1, 3, 4, "0AR0")),
+			0, trace.WaitReduce, "0AR0", []string{"0U0 waited 2 s for the all-reduce 0AR0, which ended at 3 s"}},
+		{"a drain",
+			timeline(at(0, "0B0", 0, 0, 1, ""), at(0, "0DR0", 1, 3, 3, "drain"), at(0, "0F1", 3, 3, 4, "")),
+			0, trace.WaitDrain, "", []string{"0DR0 waited 2 s until every worker"}},
+		{"a checkpoint",
+			timeline(at(0, "0U0", 0, 0, 1, ""), at(0, "0CK0", 1, 1, 3, ""), at(0, "0F1", 3, 3, 4, "")),
+			0, trace.Saving, "0CK0", []string{"writing the checkpoint 0CK0 for 2 s"}},
+		{"nothing recorded",
+			timeline(at(0, "0F0", 0, 0, 1, ""), at(0, "0F1", 1, 1.5, 2, "")),
+			0, trace.Between, "", []string{"nothing is recorded"}},
+		{"a message whose sender is not recorded",
+			timeline(at(1, "1F5", 0, 0, 1, ""), at(1, "1RF0", 1, 2, 2, "0SF0"), at(1, "1F0", 2, 2, 4, "")),
+			1, trace.WaitInput, "0SF0", []string{"activations of micro-batch 0 from stage 0"}},
+		{"a send that waits holds up nobody",
+			timeline(at(0, "0F0", 0, 0, 1, ""), at(0, "0SF0", 1, 1.5, 2, "link"), at(0, "0F1", 1, 1.5, 2, "")),
+			0, trace.Between, "", []string{"nothing is recorded"}},
+	} {
+		gaps := trace.Gaps(c.t, c.worker)
+		if len(gaps) == 0 {
+			t.Errorf("%s: no gap", c.name)
+			continue
+		}
+		g := gaps[0]
+		if g.Cause != c.cause || g.Blocker != c.blocker {
+			t.Errorf("%s: cause %s by %q, want %s by %q (%s)", c.name, g.Cause, g.Blocker, c.cause, c.blocker, g.Why)
+		}
+		for _, s := range c.says {
+			if !strings.Contains(g.Why, s) {
+				t.Errorf("%s: says %q, want it to say %q", c.name, g.Why, s)
+			}
+		}
+	}
+}
+
+func TestTheLastGapNamesWhoWasStillWorking(t *testing.T) {
+	gaps := trace.Gaps(tracetest.TwoStages().Timeline(), 1)
+	last := gaps[len(gaps)-1]
+	if last.Cause != trace.Finished || last.Before != "" || !strings.Contains(last.Why, "worker 0 was still at 0U0") {
+		t.Errorf("last gap of stage 1: %+v", last)
+	}
+	if trace.Gaps(tracetest.TwoStages().Timeline(), 2) != nil {
+		t.Error("a worker that is not there has gaps")
+	}
+}
+
+// TestUnderstoodBubble: in 1F1B with free transfers all idle time is waiting for another
+// stage or being done, and Idle adds it up.
+func TestUnderstoodBubble(t *testing.T) {
+	p := tracetest.FourStages()
+	p.TransferS = 0
+	tl := p.Timeline()
+	start, end := tl.Extent()
+	sum := 0.0
+	for w, gaps := range trace.AllGaps(tl) {
+		for cause, s := range trace.Idle(gaps) {
+			if cause != trace.WaitInput && cause != trace.WaitGradient && cause != trace.Finished {
+				t.Errorf("worker %d idles %v s because of %s", w, s, cause)
+			}
+			sum += s
+		}
+	}
+	if got, want := sum/(float64(tl.Workers)*(end-start)), tl.Bubble(start, end); got < want-1e-9 || got > want+1e-9 {
+		t.Errorf("gaps are %v of the time, the bubble %v", got, want)
+	}
+}

@@ -1,0 +1,176 @@
+package trace_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/trace/tracetest"
+	"pgregory.net/rapid"
+)
+
+// even is the pipeline of the textbooks: S equal stages, transfers that take no time,
+// backward twice as long as forward.
+func even(stages, micro int) tracetest.Pipeline {
+	p := tracetest.Pipeline{Source: "sim", MicroBatches: micro, Steps: 1}
+	for range stages {
+		p.ForwardS = append(p.ForwardS, 1)
+		p.BackwardS = append(p.BackwardS, 2)
+	}
+	return p
+}
+
+// TestBubbleOfTheTextbook: 1F1B of S equal stages idles (S-1)/(M+S-1) of the time
+// (Narayanan et al., SC 2021, §2.2, whose ratio to the ideal time is (S-1)/M).
+func TestBubbleOfTheTextbook(t *testing.T) {
+	for _, c := range []struct{ stages, micro int }{{1, 4}, {2, 1}, {2, 8}, {4, 8}, {6, 3}} {
+		tl := even(c.stages, c.micro).Timeline()
+		start, end := tl.Extent()
+		if want := float64(3 * (c.micro + c.stages - 1)); end-start != want {
+			t.Errorf("%d stages, %d micro-batches: step takes %v, want %v", c.stages, c.micro, end-start, want)
+		}
+		want := float64(c.stages-1) / float64(c.micro+c.stages-1)
+		if got := tl.Bubble(start, end); math.Abs(got-want) > 1e-12 {
+			t.Errorf("%d stages, %d micro-batches: bubble %v, want %v", c.stages, c.micro, got, want)
+		}
+		for w, busy := range tl.StepBusy()[0] {
+			if busy != float64(3*c.micro) {
+				t.Errorf("worker %d is busy %v, want %d", w, busy, 3*c.micro)
+			}
+		}
+	}
+}
+
+// TestBusyAndGapsFillTheTime: whatever the pipeline, the gaps of a worker and its
+// computing add up to the whole, and no gap overlaps computing.
+func TestBusyAndGapsFillTheTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := tracetest.Pipeline{Source: "run", MicroBatches: rapid.IntRange(1, 6).Draw(t, "micro"), Steps: rapid.IntRange(1, 3).Draw(t, "steps"),
+			UpdateS: .01, TransferS: rapid.Float64Range(0, 2).Draw(t, "transfer"), Noise: rapid.Float64Range(0, 1).Draw(t, "noise"), Seed: rapid.Uint64().Draw(t, "seed")}
+		for range rapid.IntRange(1, 5).Draw(t, "stages") {
+			p.ForwardS = append(p.ForwardS, rapid.Float64Range(.1, 2).Draw(t, "forward"))
+			p.BackwardS = append(p.BackwardS, rapid.Float64Range(.1, 2).Draw(t, "backward"))
+		}
+		tl := p.Timeline()
+		if err := tl.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		start, end := tl.Extent()
+		busy := tl.Busy(start, end)
+		for w := range tl.Workers {
+			idle := 0.0
+			for _, g := range trace.Gaps(tl, w) {
+				idle += g.EndS - g.StartS
+				if b := tl.Busy(g.StartS, g.EndS)[w]; b > 1e-9 {
+					t.Fatalf("worker %d computes %v s in the gap %+v", w, b, g)
+				}
+				if g.Why == "" || (g.Cause == trace.Between && g.EndS-g.StartS > 1e-6) {
+					t.Fatalf("worker %d: nothing explains %+v", w, g)
+				}
+			}
+			if math.Abs(idle+busy[w]-(end-start)) > 1e-6 {
+				t.Fatalf("worker %d: %v busy + %v idle, want %v", w, busy[w], idle, end-start)
+			}
+		}
+	})
+}
+
+func TestWindowIsOneStep(t *testing.T) {
+	p := tracetest.TwoStages()
+	p.Steps = 3
+	whole := p.Timeline()
+	p.Steps = 1
+	alone := p.Timeline()
+	one, err := whole.Step(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(one.Events) != len(alone.Events) {
+		t.Errorf("step 1 has %d events, a step alone %d", len(one.Events), len(alone.Events))
+	}
+	if _, end := one.Extent(); math.Abs(end-alone.Steps[0].EndS) > 1e-9 {
+		t.Errorf("step 1 ends at %v, a step alone at %v", end, alone.Steps[0].EndS)
+	}
+	if len(one.Steps) != 1 || one.Steps[0].Step != 1 || one.Steps[0].StartS != 0 || len(one.Losses) != 1 || one.Losses[0].Step != 1 {
+		t.Errorf("step 1 has marks %+v and losses %+v", one.Steps, one.Losses)
+	}
+	for w, held := range map[int]int64{0: p.BaseBytes, 1: p.BaseBytes} {
+		if m := one.Memory[w]; m.Worker != w || m.AtS != 0 || m.Bytes != held {
+			t.Errorf("worker %d begins the step with %+v, want %d bytes", w, m, held)
+		}
+	}
+	if _, err := whole.Step(9); err == nil || !strings.Contains(err.Error(), "steps 0 to 2") {
+		t.Errorf("step 9: error %v", err)
+	}
+}
+
+func TestMedianStep(t *testing.T) {
+	tl := &trace.Timeline{}
+	if _, ok := tl.MedianStep(1); ok {
+		t.Error("a Timeline without steps has a median step")
+	}
+	for i, length := range []float64{9, 3, 1, 2, 4} {
+		tl.Steps = append(tl.Steps, trace.StepMark{Step: i, StartS: float64(10 * i), EndS: float64(10*i) + length})
+	}
+	if m, _ := tl.MedianStep(0); m.Step != 1 {
+		t.Errorf("median of 9 3 1 2 4 is step %d, want 1", m.Step)
+	}
+	if m, _ := tl.MedianStep(1); m.Step != 3 {
+		t.Errorf("median of 3 1 2 4 is step %d, want 3: the lower middle", m.Step)
+	}
+	if m, _ := tl.MedianStep(50); m.Step != 1 {
+		t.Errorf("skipping more than there are gives step %d, want 1: all of them", m.Step)
+	}
+}
+
+func TestMergeOfWorkersIsTheWhole(t *testing.T) {
+	p := tracetest.FourStages()
+	p.Steps = 2
+	want := p.Timeline()
+	parts := make([]*trace.Timeline, 2)
+	for i := range parts {
+		part := *want
+		part.Events, part.Memory = nil, nil
+		part.PeakBytes, part.PeakActivations = make([]int64, 4), make([]int, 4)
+		for _, e := range want.Events {
+			if e.Worker%2 == i {
+				part.Events = append(part.Events, e)
+			}
+		}
+		for _, m := range want.Memory {
+			if m.Worker%2 == i {
+				part.Memory = append(part.Memory, m)
+			}
+		}
+		for w := i; w < 4; w += 2 {
+			part.PeakBytes[w], part.PeakActivations[w] = want.PeakBytes[w], want.PeakActivations[w]
+		}
+		parts[i] = &part
+	}
+	parts[1].Losses, parts[0].Evaluations = nil, nil
+	got, err := trace.Merge(parts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("merged (-want +got):\n%s", d)
+	}
+	other := *want
+	other.Workers = 5
+	if _, err := trace.Merge(want, &other); err == nil || !strings.Contains(err.Error(), "part 1 is of another run") {
+		t.Errorf("merging another run: error %v", err)
+	}
+	if _, err := trace.Merge(); err == nil {
+		t.Error("merging nothing gave a Timeline")
+	}
+}
+
+func TestSeconds(t *testing.T) {
+	for s, want := range map[float64]string{0: "0 s", 3e-8: "30 ns", 4.5e-5: "45 µs", 0.0123: "12.3 ms", 1.5: "1.5 s", 0.9996: "1 s", 321: "321 s", -0.002: "-2 ms"} {
+		if got := trace.Seconds(s); got != want {
+			t.Errorf("%v is %q, want %q", s, got, want)
+		}
+	}
+}
