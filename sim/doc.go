@@ -1,0 +1,9 @@
+// Package sim runs a Program on a virtual clock.
+//
+// In: a lowered Program and what its instructions cost. Out: a trace.Timeline and
+// a Summary: step time, busy time, bubble, peak bytes and peak activations of each
+// worker. The same input gives the same bytes. It drives the same schedule.Gate as
+// run, so the two cannot disagree about who may start.
+// Refused: costs that do not cover the Program's stages, a Gate that lets nobody
+// move (the error lists who waits for what). It reads no wall clock and knows no engine.
+package sim

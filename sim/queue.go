@@ -1,0 +1,57 @@
+package sim
+
+import "github.com/millrace-ml/millrace/schedule"
+
+// event is something that happens at a moment: a worker ends its instruction, a
+// message arrives at a worker, or a collective is complete for it.
+type event struct {
+	at     float64
+	seq    int64 // breaks ties by the order in which events were made
+	worker int32
+	from   int32 // of an arrival; -1 for the end of the worker's own instruction
+	in     schedule.Instruction
+}
+
+// queue is a binary heap of events by (at, seq).
+type queue struct {
+	events []event
+	made   int64
+}
+
+func (q *queue) less(i, j int) bool {
+	a, b := &q.events[i], &q.events[j]
+	return a.at < b.at || a.at == b.at && a.seq < b.seq
+}
+
+func (q *queue) push(e event) {
+	q.made++
+	e.seq = q.made
+	q.events = append(q.events, e)
+	for i := len(q.events) - 1; i > 0; {
+		up := (i - 1) / 2
+		if !q.less(i, up) {
+			break
+		}
+		q.events[i], q.events[up] = q.events[up], q.events[i]
+		i = up
+	}
+}
+
+func (q *queue) pop() event {
+	top, last := q.events[0], len(q.events)-1
+	q.events[0] = q.events[last]
+	q.events = q.events[:last]
+	for i := 0; ; {
+		least := i
+		for _, down := range [2]int{2*i + 1, 2*i + 2} {
+			if down < last && q.less(down, least) {
+				least = down
+			}
+		}
+		if least == i {
+			return top
+		}
+		q.events[i], q.events[least] = q.events[least], q.events[i]
+		i = least
+	}
+}
