@@ -1,0 +1,231 @@
+package report
+
+import (
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// Numbers is what a Timeline, or a prediction, says of a step. Lists are by worker;
+// a list that nobody knows is nil, a number that nobody knows is 0.
+type Numbers struct {
+	Steps            int       `json:"steps"` // that the medians are over
+	StepS            float64   `json:"step_s"`
+	SamplesPerSecond float64   `json:"samples_per_s"`
+	Bubble           float64   `json:"bubble"` // 1 - sum(busy) / (workers x step)
+	BusyS            []float64 `json:"busy_s"`
+	PeakBytes        []int64   `json:"peak_bytes"`
+	PeakActivations  []int     `json:"peak_activations"`
+}
+
+// NumbersOf takes medians over the steps of a Timeline after the first skip; batch is the
+// samples of a step, 0 where that is not known. Where steps overlap, as they do without a
+// flush, a step is the time from one's end to the next one's, and the bubble is the whole
+// window's.
+func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
+	steps := t.Settled(skip)
+	first := len(t.Steps) - len(steps)
+	n := Numbers{Steps: len(steps), PeakBytes: t.PeakBytes, PeakActivations: t.PeakActivations}
+	if len(n.PeakBytes) == 0 {
+		n.PeakBytes = peaks(t)
+	}
+	if len(steps) == 0 {
+		start, end := t.Extent()
+		n.BusyS, n.Bubble = t.Busy(start, end), t.Bubble(start, end)
+		return n
+	}
+	var lengths, intervals, bubbles []float64
+	byWorker := make([][]float64, t.Workers)
+	overlap := false
+	for k, busy := range t.StepBusy()[first:] {
+		s := steps[k]
+		lengths = append(lengths, s.EndS-s.StartS)
+		if k > 0 {
+			intervals = append(intervals, s.EndS-steps[k-1].EndS)
+			overlap = overlap || s.StartS < steps[k-1].EndS-1e-9
+		}
+		sum := 0.0
+		for w, b := range busy {
+			byWorker[w] = append(byWorker[w], b)
+			sum += b
+		}
+		if s.EndS > s.StartS {
+			bubbles = append(bubbles, 1-sum/(float64(t.Workers)*(s.EndS-s.StartS)))
+		}
+	}
+	n.StepS, n.Bubble = median(lengths), median(bubbles)
+	if overlap {
+		n.StepS = median(intervals)
+		n.Bubble = t.Bubble(steps[0].StartS, steps[len(steps)-1].EndS)
+	}
+	for _, b := range byWorker {
+		n.BusyS = append(n.BusyS, median(b))
+	}
+	period := n.StepS
+	if len(intervals) > 0 {
+		period = median(intervals)
+	}
+	if period > 0 {
+		n.SamplesPerSecond = float64(batch) / period
+	}
+	return n
+}
+
+// peaks is the highest memory sample of each worker, or nil where there are none.
+func peaks(t *trace.Timeline) []int64 {
+	if len(t.Memory) == 0 {
+		return nil
+	}
+	out := make([]int64, t.Workers)
+	for _, m := range t.Memory {
+		out[m.Worker] = max(out[m.Worker], m.Bytes)
+	}
+	return out
+}
+
+// predictedOf is what the plan promised, as written in it.
+func predictedOf(p *plan.Predicted) Numbers {
+	return Numbers{Steps: 1, StepS: p.StepS, SamplesPerSecond: p.SamplesPerSecond, Bubble: p.Bubble,
+		BusyS: p.BusyS, PeakBytes: p.MemoryBytes, PeakActivations: p.PeakActivations}
+}
+
+// median of numbers in any order; 0 of none. The mean of the two in the middle.
+func median(xs []float64) float64 {
+	if len(xs) == 0 {
+		return 0
+	}
+	xs = slices.Clone(xs)
+	slices.Sort(xs)
+	m := len(xs) / 2
+	if len(xs)%2 == 1 {
+		return xs[m]
+	}
+	return (xs[m-1] + xs[m]) / 2
+}
+
+// Unit is what a number of a Comparison counts.
+type Unit string
+
+// The units of comparisons.
+const (
+	UnitSeconds    Unit = "s"
+	UnitPerSecond  Unit = "samples/s"
+	UnitPart       Unit = "part" // of one, shown as a percentage
+	UnitBytes      Unit = "bytes"
+	UnitMicroBatch Unit = "micro-batches"
+)
+
+// Comparison is one number, predicted and measured.
+type Comparison struct {
+	Name      string   `json:"name"`
+	Worker    int      `json:"worker"` // -1: of the whole pipeline
+	Unit      Unit     `json:"unit"`
+	Predicted *float64 `json:"predicted"` // null where there is no prediction
+	Measured  *float64 `json:"measured"`
+	// Difference is measured over predicted, minus one; for parts, measured minus
+	// predicted. Null where one of them is missing.
+	Difference *float64 `json:"difference"`
+}
+
+// Compare is predicted against measured: step time, samples per second and bubble, then
+// busy time, peak memory and live activations by worker. Rows that neither side knows are
+// left out. The plan's own prediction counts first, then the simulated Timeline.
+func Compare(in Inputs) ([]Comparison, error) {
+	in, err := in.filled()
+	if err != nil {
+		return nil, err
+	}
+	predicted, measured := in.numbers()
+	return compareNumbers(predicted, measured, in.workers()), nil
+}
+
+// numbers is both sides; nil where a side is not there.
+func (in Inputs) numbers() (predicted, measured *Numbers) {
+	if in.Simulated != nil {
+		n := NumbersOf(in.Simulated, 0, in.Batch)
+		predicted = &n
+	}
+	if in.Plan != nil && in.Plan.Predicted != nil {
+		n := predictedOf(in.Plan.Predicted)
+		if predicted != nil {
+			n.BusyS = firstOf(n.BusyS, predicted.BusyS)
+			n.PeakBytes = firstOf(n.PeakBytes, predicted.PeakBytes)
+			n.PeakActivations = firstOf(n.PeakActivations, predicted.PeakActivations)
+		}
+		predicted = &n
+	}
+	if in.Measured != nil {
+		n := NumbersOf(in.Measured, in.skip(len(in.Measured.Steps)), in.Batch)
+		measured = &n
+	}
+	return predicted, measured
+}
+
+func firstOf[T any](a, b []T) []T {
+	if len(a) > 0 {
+		return a
+	}
+	return b
+}
+
+func compareNumbers(p, m *Numbers, workers int) []Comparison {
+	var out []Comparison
+	add := func(name string, worker int, unit Unit, of func(*Numbers) (float64, bool)) {
+		c := Comparison{Name: name, Worker: worker, Unit: unit}
+		if p != nil {
+			if x, ok := of(p); ok {
+				c.Predicted = new(x)
+			}
+		}
+		if m != nil {
+			if x, ok := of(m); ok {
+				c.Measured = new(x)
+			}
+		}
+		if c.Predicted == nil && c.Measured == nil {
+			return
+		}
+		c.Difference = difference(c)
+		out = append(out, c)
+	}
+	add("step time", -1, UnitSeconds, func(n *Numbers) (float64, bool) { return n.StepS, n.StepS > 0 })
+	add("samples per second", -1, UnitPerSecond, func(n *Numbers) (float64, bool) { return n.SamplesPerSecond, n.SamplesPerSecond > 0 })
+	add("bubble", -1, UnitPart, func(n *Numbers) (float64, bool) { return n.Bubble, n.StepS > 0 })
+	for w := range workers {
+		add("busy", w, UnitSeconds, func(n *Numbers) (float64, bool) { return entry(n.BusyS, w) })
+	}
+	for w := range workers {
+		add("peak memory", w, UnitBytes, func(n *Numbers) (float64, bool) { return entry(n.PeakBytes, w) })
+	}
+	for w := range workers {
+		add("live activations", w, UnitMicroBatch, func(n *Numbers) (float64, bool) { return entry(n.PeakActivations, w) })
+	}
+	return out
+}
+
+func entry[T int | int64 | float64](list []T, i int) (float64, bool) {
+	if i >= len(list) {
+		return 0, false
+	}
+	return float64(list[i]), true
+}
+
+func difference(c Comparison) *float64 {
+	switch {
+	case c.Predicted == nil || c.Measured == nil:
+		return nil
+	case c.Unit == UnitPart:
+		return new(*c.Measured - *c.Predicted)
+	case *c.Predicted == *c.Measured:
+		return new(0.0)
+	case *c.Predicted == 0:
+		return nil
+	}
+	d := *c.Measured / *c.Predicted - 1
+	if math.IsNaN(d) || math.IsInf(d, 0) {
+		return nil
+	}
+	return &d
+}

@@ -1,0 +1,146 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// Format is the number as people read it: "812 ms", "118 MiB", "7.4 %".
+func (u Unit) Format(x float64) string {
+	switch u {
+	case UnitSeconds:
+		return trace.Seconds(x)
+	case UnitBytes:
+		return Bytes(x)
+	case UnitPart:
+		return fmt.Sprintf("%.1f %%", 100*x)
+	case UnitMicroBatch:
+		return strconv.FormatFloat(x, 'f', -1, 64)
+	}
+	switch {
+	case x >= 99.95:
+		return fmt.Sprintf("%.0f", x)
+	case x >= 9.995:
+		return fmt.Sprintf("%.1f", x)
+	}
+	return fmt.Sprintf("%.3g", x)
+}
+
+// Bytes is an amount of memory in binary units, three digits: "1.43 GiB".
+func Bytes(b float64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	i := 0
+	for ; b >= 999.5 && i < len(units)-1; i++ {
+		b /= 1024
+	}
+	if i == 0 {
+		return fmt.Sprintf("%.0f B", b)
+	}
+	digits := 0
+	if b < 9.995 {
+		digits = 2
+	} else if b < 99.95 {
+		digits = 1
+	}
+	return strconv.FormatFloat(b, 'f', digits, 64) + " " + units[i]
+}
+
+// text is one side of a comparison; a dash where it is not known.
+func (c *Comparison) text(x *float64) string {
+	if x == nil {
+		return "–"
+	}
+	return c.Unit.Format(*x)
+}
+
+// differenceText is the difference as shown: "+1.4 %", "+0.6 points", "exact".
+func (c *Comparison) differenceText() string {
+	switch {
+	case c.Difference == nil:
+		return "–"
+	case c.Unit == UnitMicroBatch && *c.Difference == 0:
+		return "exact"
+	case c.Unit == UnitPart:
+		return fmt.Sprintf("%+.1f points", 100**c.Difference)
+	}
+	return fmt.Sprintf("%+.1f %%", 100**c.Difference)
+}
+
+// off is how bad a difference is: 0 within 5 %, 1 within 15 %, 2 beyond. For parts the
+// limits are 2 and 5 points; counts must be exact.
+func (c *Comparison) off() int {
+	if c.Difference == nil {
+		return 0
+	}
+	d := max(*c.Difference, -*c.Difference)
+	near, far := .05, .15
+	switch c.Unit {
+	case UnitPart:
+		near, far = .02, .05
+	case UnitMicroBatch:
+		near, far = 0, 0
+	}
+	switch {
+	case d <= near:
+		return 0
+	case d <= far:
+		return 1
+	}
+	return 2
+}
+
+// label is the name of a comparison's row.
+func (c *Comparison) label() string {
+	if c.Worker < 0 {
+		return c.Name
+	}
+	return fmt.Sprintf("worker %d %s", c.Worker, c.Name)
+}
+
+// printable keeps a name from a file from steering the terminal it is shown on.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
+}
+
+// clip shortens s to at most n runes, with an ellipsis for what is gone.
+func clip(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	if n <= 1 {
+		return string(r[:max(n, 0)])
+	}
+	return string(r[:n-1]) + "…"
+}
+
+// span is a range of numbers: "3" or "0–7".
+func span(first, last int) string {
+	if first == last {
+		return strconv.Itoa(first)
+	}
+	return fmt.Sprintf("%d–%d", first, last)
+}
+
+// list is numbers with runs joined: "0–3, 7".
+func list(xs []int) string {
+	var parts []string
+	for i := 0; i < len(xs); {
+		j := i
+		for j+1 < len(xs) && xs[j+1] == xs[j]+1 {
+			j++
+		}
+		parts = append(parts, span(xs[i], xs[j]))
+		i = j + 1
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,65 @@
+package report
+
+import (
+	"errors"
+	"time"
+)
+
+// StepValues is what a run says of one step while it lasts. Fields that the run does
+// not know are 0 or nil, and sinks leave them out.
+type StepValues struct {
+	Time             time.Time `json:"time"`
+	Step             int       `json:"step"` // from 0
+	Loss             float64   `json:"loss"`
+	LearningRate     float64   `json:"learning_rate,omitempty"`
+	GradientNorm     float64   `json:"gradient_norm,omitempty"` // before clipping
+	StepS            float64   `json:"step_s"`
+	SamplesPerSecond float64   `json:"samples_per_s"`
+	Bubble           float64   `json:"bubble"`
+	Samples          int64     `json:"samples,omitempty"`    // seen since the run began
+	BusyS            []float64 `json:"busy_s,omitempty"`     // by worker
+	PeakBytes        []int64   `json:"peak_bytes,omitempty"` // by worker, so far
+	SentBytes        int64     `json:"sent_bytes,omitempty"` // by all workers in this step
+}
+
+// EvaluationValues is what a held-out set said of the weights after Step.
+type EvaluationValues struct {
+	Time     time.Time `json:"time"`
+	Step     int       `json:"step"`
+	Loss     float64   `json:"evaluation_loss"`
+	Accuracy float64   `json:"evaluation_accuracy"`
+}
+
+// Sink takes the values of a run as they come. Its methods are called from one
+// goroutine, in order of steps.
+type Sink interface {
+	Step(StepValues) error
+	Evaluation(EvaluationValues) error
+	// Close writes what is still held back. The sink takes nothing after it.
+	Close() error
+}
+
+// Sinks is one Sink that feeds several. A sink that fails does not keep values from the
+// others; the errors come back joined.
+type Sinks []Sink
+
+// Step feeds every sink.
+func (s Sinks) Step(v StepValues) error {
+	return s.each(func(k Sink) error { return k.Step(v) })
+}
+
+// Evaluation feeds every sink.
+func (s Sinks) Evaluation(v EvaluationValues) error {
+	return s.each(func(k Sink) error { return k.Evaluation(v) })
+}
+
+// Close closes every sink.
+func (s Sinks) Close() error { return s.each(Sink.Close) }
+
+func (s Sinks) each(do func(Sink) error) error {
+	var errs []error
+	for _, k := range s {
+		errs = append(errs, do(k))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,411 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/millrace-ml/millrace/trace"
+	"golang.org/x/term"
+)
+
+// terminalWidth is what the summary is drawn for; wider terminals gain nothing.
+const terminalWidth = 80
+
+// Terminal writes the summary: the plan drawn, the predicted and the measured step
+// drawn, predicted against measured in numbers, why workers idled, and losses. It uses
+// colour only where w is a terminal and NO_COLOR is not set.
+func Terminal(w io.Writer, in Inputs) error {
+	in, err := in.filled()
+	if err != nil {
+		return err
+	}
+	d := &drawing{in: in, ink: inkFor(w)}
+	d.head()
+	d.plan()
+	d.steps()
+	d.numbers()
+	d.idle()
+	d.learning()
+	_, err = io.WriteString(w, d.b.String())
+	if err != nil {
+		return fmt.Errorf("report: terminal: %w", err)
+	}
+	return nil
+}
+
+// ink is whether colours are written.
+type ink bool
+
+// inkFor says whether w shows colours, by the convention of no-color.org.
+func inkFor(w io.Writer) ink {
+	f, ok := w.(*os.File)
+	return ink(ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd())))
+}
+
+// ANSI codes; the sixteen basic ones, which every theme makes readable.
+const (
+	bold   = "1"
+	faint  = "2"
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+)
+
+func (k ink) paint(code, s string) string {
+	if !k || s == "" {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+// codeOf is the colour of a kind of instruction, close to the page's.
+func codeOf(kind byte) string {
+	switch kind {
+	case 'F', 'E':
+		return "34"
+	case 'B', 'I':
+		return "33"
+	case 'W':
+		return "36"
+	case 'U':
+		return "35"
+	}
+	return faint
+}
+
+type drawing struct {
+	in  Inputs
+	ink ink
+	b   strings.Builder
+}
+
+func (d *drawing) line(format string, args ...any) {
+	d.b.WriteString(strings.TrimRight(fmt.Sprintf(format, args...), " ") + "\n")
+}
+
+func (d *drawing) section(title, more string) {
+	d.line("")
+	if more != "" {
+		more = "  " + d.ink.paint(faint, more)
+	}
+	d.line("%s%s", d.ink.paint(bold, title), more)
+}
+
+func (d *drawing) head() {
+	in := d.in
+	title := printable(in.Title)
+	if m := in.model(); m != in.Title {
+		title += " · " + printable(m)
+	}
+	d.line("%s", d.ink.paint(bold, clip(title, terminalWidth)))
+	for _, f := range in.Facts {
+		d.line("%s", clip(fmt.Sprintf("  %-18s %s", printable(f.Name), printable(f.Value)), terminalWidth))
+	}
+}
+
+// plan draws stages over layers: a row a stage, a column a layer (or several).
+func (d *drawing) plan() {
+	p := d.in.Plan
+	if p == nil || len(p.Stages) == 0 {
+		return
+	}
+	d.section("Plan", fmt.Sprintf("%s, %d micro-batches of %d, weights %s", printable(p.Schedule), p.MicroBatches, p.MicroBatch, printable(p.Weights)))
+	layers := 0
+	for _, s := range p.Stages {
+		layers = max(layers, s.LastLayer+1)
+	}
+	const most = 30
+	columns := min(layers, most)
+	for i, s := range p.Stages {
+		if i == maxRows {
+			d.line("  … and %d more stages", len(p.Stages)-maxRows)
+			break
+		}
+		first, last := s.FirstLayer*columns/layers, max(s.FirstLayer*columns/layers, (s.LastLayer+1)*columns/layers-1)
+		bar := strings.Repeat("·", max(0, first)) + strings.Repeat("■", max(0, last-first+1)) + strings.Repeat("·", max(0, columns-1-last))
+		note := fmt.Sprintf("layers %s", span(s.FirstLayer, s.LastLayer))
+		if len(s.Devices) > 1 {
+			note += " workers " + list(s.Devices)
+		} else if len(s.Devices) == 1 {
+			note += fmt.Sprintf(" worker %d", s.Devices[0])
+		}
+		if s.Warmup > 0 {
+			note += fmt.Sprintf(" K %d", s.Warmup)
+		}
+		if s.Recompute {
+			note += " recompute"
+		}
+		bar = strings.ReplaceAll(bar, strings.Repeat("■", max(1, last-first+1)), d.ink.paint("34", strings.Repeat("■", max(1, last-first+1))))
+		d.line("  stage %-2d %s  %s", i, bar, clip(note, terminalWidth-13-columns))
+	}
+	if p.LowerBound != nil && p.LowerBound.StepS > 0 {
+		d.line("  no such plan takes less than %s a step; this one is within %.1f %% of that", trace.Seconds(p.LowerBound.StepS), 100*p.LowerBound.Gap)
+	}
+	for _, why := range p.Why {
+		d.wrap("  ", printable(why))
+	}
+}
+
+// maxRows is the most stages or workers that are drawn one by one.
+const maxRows = 16
+
+// wrap writes words in lines of the terminal's width, each after the indent.
+func (d *drawing) wrap(indent, s string) {
+	line := indent
+	for word := range strings.FieldsSeq(s) {
+		if utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > terminalWidth && line != indent {
+			d.line("%s", line)
+			line = indent + "  "
+		}
+		if strings.TrimSpace(line) != "" {
+			line += " "
+		}
+		line += word
+	}
+	d.line("%s", line)
+}
+
+// steps draws the predicted and the measured step on one axis.
+func (d *drawing) steps() {
+	sim, simName := shownStep(d.in.Simulated, 0)
+	run, runName := d.measuredStep()
+	if sim == nil && run == nil {
+		return
+	}
+	length := 0.0
+	for _, t := range []*trace.Timeline{sim, run} {
+		if t != nil {
+			_, end := t.Extent()
+			length = max(length, end)
+		}
+	}
+	if length <= 0 {
+		return
+	}
+	d.section("Step", "F forward  B backward  W weights  U update  · idle")
+	for _, side := range []struct {
+		title, name string
+		t           *trace.Timeline
+	}{{"predicted", simName, sim}, {"measured", runName, run}} {
+		if side.t == nil {
+			continue
+		}
+		_, end := side.t.Extent()
+		d.line("  %s", d.ink.paint(faint, fmt.Sprintf("%s %s, %s", side.title, side.name, trace.Seconds(end))))
+		rows := drawStep(side.t, length, terminalWidth-8)
+		for w, row := range rows {
+			if w == maxRows {
+				d.line("  … and %d more workers", len(rows)-maxRows)
+				break
+			}
+			d.line("  w%-3d  %s", w, d.colour(row))
+		}
+	}
+}
+
+func (d *drawing) measuredStep() (*trace.Timeline, string) {
+	if d.in.Measured == nil {
+		return nil, ""
+	}
+	return shownStep(d.in.Measured, d.in.skip(len(d.in.Measured.Steps)))
+}
+
+// shownStep is the median step cut out, or all of a Timeline that marks none.
+func shownStep(t *trace.Timeline, skip int) (*trace.Timeline, string) {
+	if t == nil {
+		return nil, ""
+	}
+	m, ok := t.MedianStep(skip)
+	if !ok {
+		start, end := t.Extent()
+		return t.Window(start, end), "run"
+	}
+	name := fmt.Sprintf("step %d", m.Step)
+	if len(t.Steps) > 1 {
+		name += " (median)"
+	}
+	return t.Window(m.StartS, m.EndS), name
+}
+
+// drawStep is a row of letters for each worker: in each column the kind that takes most
+// of its time, or a dot where the worker mostly idled.
+func drawStep(t *trace.Timeline, length float64, columns int) []string {
+	rows := make([][]byte, t.Workers)
+	most := make([][]float64, t.Workers)
+	idle := make([][]float64, t.Workers)
+	each := length / float64(columns)
+	_, end := t.Extent()
+	for w := range rows {
+		rows[w] = []byte(strings.Repeat(".", columns))
+		most[w], idle[w] = make([]float64, columns), make([]float64, columns)
+		for c := range idle[w] {
+			idle[w][c] = each
+		}
+	}
+	for i := range t.Events {
+		e := &t.Events[i]
+		if e.Lane != trace.Compute || !trace.IsBusy(e.Kind) {
+			continue
+		}
+		for c := max(0, int(e.StartS/each)); c < columns && float64(c)*each < e.EndS; c++ {
+			in := min(e.EndS, float64(c+1)*each) - max(e.StartS, float64(c)*each)
+			idle[e.Worker][c] -= in
+			if in > most[e.Worker][c] {
+				most[e.Worker][c], rows[e.Worker][c] = in, e.Kind[0]
+			}
+		}
+	}
+	out := make([]string, len(rows))
+	for w, row := range rows {
+		for c := range row {
+			if idle[w][c] > each/2 {
+				row[c] = '.'
+			}
+			if float64(c)*each >= end {
+				row[c] = ' '
+			}
+		}
+		out[w] = string(row)
+	}
+	return out
+}
+
+// colour paints a row of drawStep, a run of equal letters at a time.
+func (d *drawing) colour(row string) string {
+	var b strings.Builder
+	for i := 0; i < len(row); {
+		j := i
+		for j < len(row) && row[j] == row[i] {
+			j++
+		}
+		s := strings.ReplaceAll(row[i:j], ".", "·")
+		if row[i] == ' ' {
+			b.WriteString(s)
+		} else {
+			b.WriteString(d.ink.paint(codeOf(row[i]), s))
+		}
+		i = j
+	}
+	return b.String()
+}
+
+func (d *drawing) numbers() {
+	predicted, measured := d.in.numbers()
+	rows := compareNumbers(predicted, measured, d.in.workers())
+	if len(rows) == 0 {
+		return
+	}
+	more := ""
+	if measured != nil && measured.Steps > 1 {
+		more = fmt.Sprintf("medians over %d steps", measured.Steps)
+	}
+	d.section("Predicted against measured", more)
+	var b strings.Builder
+	for i := range rows {
+		c := &rows[i]
+		if i == 3*maxRows {
+			fmt.Fprintf(&b, "  … and %d more rows; --json has them all\n", len(rows)-i)
+			break
+		}
+		fmt.Fprintf(&b, "  %-28s %12s %12s %s\n", c.label(), c.text(c.Predicted), c.text(c.Measured), d.judged(c))
+	}
+	d.line("%s", d.ink.paint(faint, fmt.Sprintf("  %-28s %12s %12s %14s", "", "predicted", "measured", "difference")))
+	d.b.WriteString(b.String())
+}
+
+// judged is the difference, green within 5 %, yellow within 15 %, red beyond.
+func (d *drawing) judged(c *Comparison) string {
+	s := fmt.Sprintf("%14s", c.differenceText())
+	if c.Difference == nil {
+		return d.ink.paint(faint, s)
+	}
+	return d.ink.paint([]string{green, yellow, red}[c.off()], s)
+}
+
+// idle says for each worker what it waited for in the step shown.
+func (d *drawing) idle() {
+	title := "Idle time, measured"
+	t, _ := d.measuredStep()
+	if t == nil {
+		title = "Idle time, predicted"
+		if t, _ = shownStep(d.in.Simulated, 0); t == nil {
+			return
+		}
+	}
+	start, end := t.Extent()
+	if end <= start {
+		return
+	}
+	d.section(title, "part of the step")
+	for w, gaps := range trace.AllGaps(t) {
+		if w == maxRows {
+			d.line("  … and %d more workers", t.Workers-maxRows)
+			break
+		}
+		idle := trace.Idle(gaps)
+		var parts []string
+		for _, c := range trace.Causes {
+			if part := idle[c] / (end - start); part >= .0005 {
+				parts = append(parts, fmt.Sprintf("%s %.1f %%", c.Label(), 100*part))
+			}
+		}
+		if parts == nil {
+			parts = []string{"none"}
+		}
+		d.wrap("  ", fmt.Sprintf("w%d  %s", w, strings.Join(parts, ", ")))
+	}
+}
+
+// learning draws the loss as a line of blocks, and names the last evaluation.
+func (d *drawing) learning() {
+	losses := d.in.Losses
+	if len(losses) > 0 {
+		first, last := losses[0], losses[len(losses)-1]
+		d.section("Loss", fmt.Sprintf("step %d to %d", first.Step, last.Step))
+		values := make([]float64, len(losses))
+		for i, l := range losses {
+			values[i] = l.Value
+		}
+		d.line("  %.4f %s %.4f", first.Value, d.ink.paint("36", sparkline(values, 48)), last.Value)
+	}
+	if n := len(d.in.Evaluations); n > 0 {
+		e := d.in.Evaluations[n-1]
+		s := fmt.Sprintf("  evaluation after step %d: loss %.4f", e.Step, e.Loss)
+		if e.Samples > 0 && e.Correct > 0 {
+			s += fmt.Sprintf(", accuracy %.2f %% (%d of %d)", 100*e.Accuracy(), e.Correct, e.Samples)
+		}
+		d.line("%s", s)
+	}
+}
+
+// sparkline draws means of equal parts of xs as blocks from the lowest to the highest.
+func sparkline(xs []float64, columns int) string {
+	columns = min(columns, len(xs))
+	means := make([]float64, columns)
+	low, high := 0.0, 0.0
+	for c := range means {
+		part := xs[c*len(xs)/columns : (c+1)*len(xs)/columns]
+		for _, x := range part {
+			means[c] += x / float64(len(part))
+		}
+		if c == 0 || means[c] < low {
+			low = means[c]
+		}
+		if c == 0 || means[c] > high {
+			high = means[c]
+		}
+	}
+	blocks := []rune("▁▂▃▄▅▆▇█")
+	out := make([]rune, columns)
+	for c, x := range means {
+		k := 0
+		if high > low {
+			k = int((x - low) / (high - low) * float64(len(blocks)-1))
+		}
+		out[c] = blocks[min(max(k, 0), len(blocks)-1)]
+	}
+	return string(out)
+}

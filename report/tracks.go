@@ -1,0 +1,133 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// track is a line of slices that do not overlap, which is what viewers ask for.
+type track struct {
+	worker int
+	name   string
+	slices []slice
+}
+
+// slice is a box on a track. Times are nanoseconds since the Timeline began.
+type slice struct {
+	name, kind   string
+	startNS      int64
+	endNS        int64
+	step         int
+	bytes        int64
+	why          string // of a wait
+	flowOut      string // what it sends, or empty
+	flowIn       string // what it receives
+	hasFlowStart bool
+}
+
+// tracksOf lays a Timeline out: for each worker its compute, its waits with their
+// reasons, and as many transfer tracks as transfers run at once.
+func tracksOf(t *trace.Timeline) []track {
+	var out []track
+	compute := make([][]slice, t.Workers)
+	comm := make([][]slice, t.Workers)
+	sent := map[string]bool{}
+	for i := range t.Events {
+		e := &t.Events[i]
+		s := slice{name: e.Instruction, kind: e.Kind, startNS: nanoseconds(e.StartS), endNS: nanoseconds(e.EndS), step: e.Step, bytes: e.Bytes}
+		s.flowOut, s.flowIn = flow(e)
+		if s.flowOut != "" {
+			sent[s.flowOut] = true
+		}
+		if e.Lane == trace.Compute {
+			compute[e.Worker] = append(compute[e.Worker], s)
+		} else {
+			comm[e.Worker] = append(comm[e.Worker], s)
+		}
+	}
+	gaps := trace.AllGaps(t)
+	for w := range t.Workers {
+		out = append(out, fit(w, "compute", compute[w])...)
+		var waits []slice
+		for _, g := range gaps[w] {
+			waits = append(waits, slice{name: g.Cause.Label(), kind: "wait", startNS: nanoseconds(g.StartS), endNS: nanoseconds(g.EndS), why: g.Why})
+		}
+		out = append(out, fit(w, "waiting", waits)...)
+		out = append(out, fit(w, "transfers", comm[w])...)
+	}
+	for i := range out {
+		for k := range out[i].slices {
+			s := &out[i].slices[k]
+			s.hasFlowStart = s.flowIn != "" && sent[s.flowIn]
+		}
+	}
+	return out
+}
+
+// fit puts slices on the first track that is free when they start.
+func fit(worker int, name string, all []slice) []track {
+	slices.SortStableFunc(all, func(a, b slice) int {
+		if a.startNS != b.startNS {
+			return int(min(1, max(-1, a.startNS-b.startNS)))
+		}
+		return int(min(1, max(-1, a.endNS-b.endNS)))
+	})
+	var out []track
+	for _, s := range all {
+		k := slices.IndexFunc(out, func(t track) bool { return t.slices[len(t.slices)-1].endNS <= s.startNS })
+		if k < 0 {
+			k = len(out)
+			title := name
+			if k > 0 {
+				title = fmt.Sprintf("%s %d", name, k+1)
+			}
+			out = append(out, track{worker: worker, name: title})
+		}
+		out[k].slices = append(out[k].slices, s)
+	}
+	return out
+}
+
+// flow is the message an event sends or receives: a micro-batch over a boundary, in a
+// direction. Boundary b lies between stages b and b+1.
+func flow(e *trace.Event) (out, in string) {
+	f, ok := trace.ParseFields(e.Instruction)
+	if !ok {
+		return "", ""
+	}
+	id := func(direction string, boundary int) string {
+		return fmt.Sprintf("p%d %s micro %d boundary %d", f.Pipeline, direction, f.Micro, boundary)
+	}
+	switch e.Kind {
+	case "SF":
+		return id("forward", f.Stage), ""
+	case "RF":
+		return "", id("forward", f.Stage-1)
+	case "SB":
+		return id("backward", f.Stage-1), ""
+	case "RB":
+		return "", id("backward", f.Stage)
+	}
+	return "", ""
+}
+
+func nanoseconds(s float64) int64 {
+	if s < 0 {
+		return int64(s*1e9 - .5)
+	}
+	return int64(s*1e9 + .5)
+}
+
+// fromZero is the Timeline with its first moment at 0: viewers take no negative times.
+func fromZero(t *trace.Timeline) *trace.Timeline {
+	start, end := t.Extent()
+	for _, m := range t.Memory {
+		start, end = min(start, m.AtS), max(end, m.AtS)
+	}
+	if start >= 0 {
+		return t
+	}
+	return t.Window(start, end)
+}
