@@ -1,0 +1,113 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Read reads a plan file.
+func Read(path string) (*Plan, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	p, err := Decode(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("%w (in %s)", err, path)
+	}
+	return p, nil
+}
+
+// Decode reads the JSON form and checks what can be checked without the model.
+func Decode(r io.Reader) (*Plan, error) {
+	dec := json.NewDecoder(r)
+	dec.DisallowUnknownFields()
+	var p Plan
+	if err := dec.Decode(&p); err != nil {
+		return nil, fmt.Errorf("plan: not a plan file: %w", err)
+	}
+	if p.Version != Version {
+		return nil, fmt.Errorf("plan: version is %d; this millrace reads version %d: plan again with: millrace plan", p.Version, Version)
+	}
+	return &p, p.Validate()
+}
+
+// Write writes the JSON form to a file, whole or not at all.
+func (p *Plan) Write(path string) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return fmt.Errorf("plan: %w", err)
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".plan-*")
+	if err != nil {
+		return fmt.Errorf("plan: %w", err)
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(append(text, '\n'))
+	if e := tmp.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Chmod(tmp.Name(), 0o644)
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("plan: write %s: %w", path, err)
+	}
+	return nil
+}
+
+// Validate refuses plans that contradict themselves.
+func (p *Plan) Validate() error {
+	if len(p.Stages) == 0 {
+		return fmt.Errorf("plan: it has no stages")
+	}
+	if p.MicroBatch < 1 || p.MicroBatches < 1 {
+		return fmt.Errorf("plan: %d micro-batches of %d samples; both must be 1 at least", p.MicroBatches, p.MicroBatch)
+	}
+	if p.Replication != "split" && p.Replication != "round_robin" {
+		return fmt.Errorf("plan: replication is %q; it is split or round_robin", p.Replication)
+	}
+	var used []int
+	next := 0
+	for i, s := range p.Stages {
+		if s.FirstLayer != next && !(s.FirstFraction > 0 && s.FirstLayer == next-1) {
+			return fmt.Errorf("plan: stage %d begins with layer %d; the stage before it ends so that it must be %d", i, s.FirstLayer, next)
+		}
+		if s.LastLayer < s.FirstLayer {
+			return fmt.Errorf("plan: stage %d is layers %d to %d; it needs one at least", i, s.FirstLayer, s.LastLayer)
+		}
+		next = s.LastLayer + 1
+		if len(s.Devices) == 0 {
+			return fmt.Errorf("plan: stage %d is on no device", i)
+		}
+		for _, d := range s.Devices {
+			if d < 0 || slices.Contains(used, d) {
+				return fmt.Errorf("plan: stage %d is on device %d, which is negative or taken", i, d)
+			}
+			used = append(used, d)
+		}
+	}
+	return nil
+}
+
+// Fits refuses a plan that was made for another model.
+func (p *Plan) Fits(modelName, modelID string, layers int) error {
+	if p.ModelID != modelID {
+		return fmt.Errorf("plan: it is for model %s (%s), not for %s (%s); plan again with: millrace plan", p.Model, p.ModelID, modelName, modelID)
+	}
+	if last := p.Stages[len(p.Stages)-1].LastLayer; last != layers-1 {
+		return fmt.Errorf("plan: its last stage ends with layer %d; %s has %d layers", last, modelName, layers)
+	}
+	return nil
+}
