@@ -1,0 +1,60 @@
+"""Two processes that train together over Gloo.
+
+The process that was started is rank 0. It starts rank 1 from the same script and
+passes each request on to it, so that to the outside the two are one rival. A step
+is over when both have ended it.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+RANK, MEETING = "RIVAL_RANK", "RIVAL_MEETING"
+
+
+def start():
+    """Brings the two together; returns the rank of this process."""
+    import torch.distributed
+
+    rank = int(os.environ.get(RANK, "0"))
+    if rank == 0:
+        global _second, _folder
+        _folder = tempfile.TemporaryDirectory(prefix="rival-")
+        os.environ[MEETING] = os.path.join(_folder.name, "meeting")
+        _second = subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, RANK: "1"},
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.distributed.init_process_group(
+        "gloo", init_method="file://" + os.environ[MEETING], rank=rank, world_size=2)
+    return rank
+
+
+def serve(rank, description, train):
+    """protocol.serve for both ranks. train(n) returns (rows of both, loss or None)."""
+    import protocol
+
+    if rank == 1:
+        protocol.serve(description, train)
+        return
+    _answer()
+
+    def both(steps):
+        _second.stdin.write(f"step {steps}\n")
+        _second.stdin.flush()
+        rows, loss = train(steps)
+        theirs = _answer()["loss"]
+        return rows, theirs if loss is None else loss
+
+    protocol.serve(description, both)
+    _second.stdin.close()
+    _second.wait()
+
+
+def _answer():
+    import json
+
+    line = _second.stdout.readline()
+    if not line:
+        raise SystemExit(f"rank 1 ended with status {_second.wait()}")
+    return json.loads(line)
