@@ -1,0 +1,103 @@
+package tune
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
+)
+
+// Program is the lowered Program of a plan.
+func Program(p *profile.Profile, pl *plan.Plan, clip bool, repeat int) (*schedule.Program, error) {
+	name, s := schedule.FromPlan(pl)
+	s.Repeat = repeat
+	program, err := schedule.Generate(name, s)
+	if err != nil {
+		return nil, err
+	}
+	return schedule.Lower(program, schedule.LowerOptions{Tied: sim.TiedStages(p, pl), Clip: clip})
+}
+
+// Simulate predicts a plan: its steady step over simulated steps. cores, clipping and
+// the rest are as they will be in the run.
+func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) (plan.Predicted, error) {
+	program, err := Program(p, pl, clip, 3)
+	if err != nil {
+		return plan.Predicted{}, err
+	}
+	costs, err := sim.CostsOf(p, c, pl)
+	if err != nil {
+		return plan.Predicted{}, err
+	}
+	_, sum, err := sim.Run(program, costs, sim.Options{Cores: Cores(c, pl)})
+	if err != nil {
+		return plan.Predicted{}, err
+	}
+	return plan.Predicted{
+		StepS: sum.StepS, SamplesPerSecond: float64(pl.Batch()) / sum.StepS, Bubble: sum.Bubble,
+		MemoryBytes: sum.PeakBytes, BusyS: sum.BusyS, PeakActivations: sum.PeakActivations,
+	}, nil
+}
+
+// Cores is how many cores a plan's workers share, as sim and run count it: 0 where each
+// has its own.
+func Cores(c *cluster.Cluster, pl *plan.Plan) int {
+	if c.Cores >= len(sim.Devices(pl)) {
+		return 0
+	}
+	return c.Cores
+}
+
+// candidate is a plan with what the simulator says of it.
+type candidate struct {
+	plan      *plan.Plan
+	predicted plan.Predicted
+}
+
+// over is by how many bytes the worst device is over its memory; 0 if none is.
+func (c candidate) over(cl *cluster.Cluster) int64 {
+	worst := int64(0)
+	for i, d := range sim.Devices(c.plan) {
+		if limit := cl.MemoryBytes(d); limit > 0 {
+			worst = max(worst, c.predicted.MemoryBytes[i]-limit)
+		}
+	}
+	return worst
+}
+
+// better prefers plans that fit, then the shorter step, then the smaller peak: schedules that
+// differ only in depth often tie in time.
+func (c candidate) better(than candidate, cl *cluster.Cluster) bool {
+	if a, b := c.over(cl), than.over(cl); a > 0 || b > 0 {
+		return a < b
+	}
+	const tie = 1e-9 // relative: rounding alone
+	a, b := c.predicted.StepS, than.predicted.StepS
+	if d := a - b; d < -tie*b || d > tie*b {
+		return d < 0
+	}
+	return slices.Max(c.predicted.MemoryBytes) < slices.Max(than.predicted.MemoryBytes)
+}
+
+// describe names a plan in a few words.
+func describe(p *profile.Profile, pl *plan.Plan) string {
+	if len(pl.Stages) == 1 {
+		if n := len(pl.Stages[0].Devices); n > 1 {
+			return fmt.Sprintf("data parallelism on %d workers, %d x %d", n, pl.MicroBatches, pl.MicroBatch)
+		}
+		return fmt.Sprintf("one worker, %d x %d", pl.MicroBatches, pl.MicroBatch)
+	}
+	var begins []string
+	for _, st := range pl.Stages[1:] {
+		begins = append(begins, p.Layers[st.FirstLayer].Name)
+	}
+	again := ""
+	if slices.ContainsFunc(pl.Stages, func(s plan.Stage) bool { return s.Recompute }) {
+		again = ", recomputing"
+	}
+	return fmt.Sprintf("%s on %d stages cut before %v, %d x %d%s", pl.Schedule, len(pl.Stages), begins, pl.MicroBatches, pl.MicroBatch, again)
+}

@@ -1,0 +1,172 @@
+package tune
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+	"pgregory.net/rapid"
+)
+
+// chain is a profile with equal layers at each of the sizes, a sample costing 1 forward and 2 backward.
+func chain(layers int, sizes ...int) *profile.Profile {
+	p := &profile.Profile{Version: 1, Model: "chain", ModelID: "x"}
+	for i := range layers {
+		l := profile.Layer{Name: string(rune('a' + i)), From: []int{i - 1}, TiedTo: -1, ParameterBytes: 100}
+		for _, m := range sizes {
+			l.Costs = append(l.Costs, profile.Cost{Device: "cpu", MicroBatch: m, ForwardS: float64(m), BackwardS: 2 * float64(m), OutputBytes: int64(m), SavedBytes: 10 * int64(m)})
+		}
+		p.Layers = append(p.Layers, l)
+	}
+	return p
+}
+
+func TestFreeTransfersAndCostlySumsMakeAPipeline(t *testing.T) {
+	r, err := Search(Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0, 1e9, 0.01), Batch: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Best.Stages) != 2 || r.Best.Stages[1].FirstLayer != 4 {
+		t.Errorf("chose %v", r.Best.Why)
+	}
+	// 17 slots of 12 on each of two equal stages.
+	if got, want := r.Best.Predicted.StepS, 17.0*12; got < want || got > want*1.001 {
+		t.Errorf("step %v, want %v", got, want)
+	}
+	if r.Best.LowerBound.Gap < 0 || r.Best.LowerBound.Gap > 0.001 {
+		t.Errorf("gap %v to the bound; the formula is met, so it is 0", r.Best.LowerBound.Gap)
+	}
+}
+
+func TestFreeSumsMakeDataParallelism(t *testing.T) {
+	r, err := Search(Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0.1, 1, 1e12), Batch: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Best.Schedule != "dp" || len(r.Best.Stages[0].Devices) != 2 {
+		t.Errorf("chose %v", r.Best.Why)
+	}
+}
+
+func TestMemoryMakesItRecompute(t *testing.T) {
+	request := Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0, 1e9, 0.01), Batch: 16, Fix: Overrides{Stages: 2}}
+	free, err := Search(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Cluster = cluster.Local(2, 0, slices.Max(free.Best.Predicted.MemoryBytes)-1, 0, 1e9, 0.01)
+	tight, err := Search(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, bytes := range tight.Best.Predicted.MemoryBytes {
+		if bytes > request.Cluster.MemoryBytes(i) {
+			t.Errorf("worker %d holds %d of %d", i, bytes, request.Cluster.MemoryBytes(i))
+		}
+	}
+	request.Cluster = cluster.Local(2, 0, 10, 0, 1e9, 0.01)
+	_, err = Search(request)
+	var memory *MemoryError
+	if !errors.As(err, &memory) {
+		t.Fatalf("got %v, want a refusal", err)
+	}
+	request.Cluster = cluster.Local(2, 0, memory.SmallestBytes, 0, 1e9, 0.01)
+	if _, err := Search(request); err != nil {
+		t.Errorf("the limit it asked for is refused too: %v", err)
+	}
+}
+
+// TestBoundIsBelowEverything: on small random chains no plan that there is, of any
+// split, family and size, beats the bound.
+func TestBoundIsBelowEverything(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 5).Draw(t, "layers")
+		p := chain(n, 1, 2)
+		for i := range p.Layers {
+			p.Layers[i].UpdateS = rapid.Float64Range(0, 2).Draw(t, "u")
+			if i > 1 && rapid.Bool().Draw(t, "skip") {
+				p.Layers[i].From = []int{rapid.IntRange(0, i-1).Draw(t, "from")}
+			}
+			for j := range p.Layers[i].Costs {
+				c := &p.Layers[i].Costs[j]
+				c.ForwardS, c.BackwardS = rapid.Float64Range(0.1, 3).Draw(t, "f"), rapid.Float64Range(0.1, 3).Draw(t, "b")
+				c.OutputBytes = rapid.Int64Range(0, 20).Draw(t, "out")
+			}
+		}
+		workers := rapid.IntRange(1, 3).Draw(t, "workers")
+		c := cluster.Local(workers, rapid.IntRange(0, workers).Draw(t, "cores"), 0, rapid.Float64Range(0, 1).Draw(t, "latency"), 10, 10)
+		batch := rapid.SampledFrom([]int{2, 4, 6}).Draw(t, "batch")
+		bound := plan.Bound(p, c, workers, batch, []int{1, 2})
+		check := func(pl *plan.Plan) {
+			got, err := Simulate(p, c, pl, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.StepS < bound*(1-1e-9) {
+				t.Fatalf("%s takes %v, the bound is %v", describe(p, pl), got.StepS, bound)
+			}
+		}
+		for _, m := range []int{1, 2} {
+			for r := 1; r <= min(workers, batch/m); r++ {
+				pl, err := plan.DataParallel(p, c, m, batch/m, r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				check(pl)
+			}
+			for S := 2; S <= min(workers, n); S++ {
+				for _, f := range schedule.Families() {
+					if f.Warmup == nil {
+						continue
+					}
+					everySplit(n, S, func(cuts []int) {
+						pl, err := plan.Split(p, c, plan.Limits{MicroBatch: m, MicroBatches: batch / m, Depths: f.Warmup(S, batch/m)}, cuts)
+						if err != nil {
+							t.Fatal(err)
+						}
+						pl.Schedule = f.Name
+						check(pl)
+					})
+				}
+			}
+		}
+	})
+}
+
+func everySplit(n, S int, yield func(cuts []int)) {
+	var walk func(cuts []int, from int)
+	walk = func(cuts []int, from int) {
+		if len(cuts) == S-1 {
+			yield(cuts)
+			return
+		}
+		for c := from; c < n; c++ {
+			walk(append(cuts[:len(cuts):len(cuts)], c), c+1)
+		}
+	}
+	walk(nil, 1)
+}
+
+func TestRefusals(t *testing.T) {
+	c := cluster.Local(2, 0, 0, 0, 1e9, 1)
+	for _, r := range []Request{
+		{Profile: chain(3, 2), Cluster: c, Batch: 7},
+		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{MicroBatches: 3}},
+		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Stages: 3}},
+		{Profile: chain(3, 1), Cluster: cluster.Local(9, 0, 0, 0, 1, 1), Batch: 8, Fix: Overrides{Stages: 4}},
+		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Schedule: "1f2b"}},
+		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Split: []int{3}}},
+		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Recompute: "some"}},
+		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Stages: 2, Schedule: "dp"}},
+	} {
+		if got, err := Search(r); err == nil {
+			t.Errorf("%+v was accepted: %v", r.Fix, got.Best.Why)
+		} else {
+			t.Log(err)
+		}
+	}
+}
