@@ -1,0 +1,217 @@
+package run
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// Data is what a run reads. Test may be nil where nothing is evaluated. Workers read at
+// the same time.
+type Data struct {
+	Train, Test data.Split
+}
+
+// Checkpointing says where and how often a run saves itself.
+type Checkpointing struct {
+	Dir   string // empty: never
+	Every int    // steps between two checkpoints; 0: only at the end and when stopped
+	Keep  int    // how many are kept, the latest ones; 0 keeps all
+}
+
+// Hooks are called as a run goes on, one at a time, on a goroutine that no worker waits for.
+type Hooks struct {
+	OnStep       func(StepReport)
+	OnEvaluation func(trace.Evaluation)
+	OnCheckpoint func(dir string, steps int)
+}
+
+// StepReport is what is known once a step is done.
+type StepReport struct {
+	Step             int
+	Loss             float64 // mean over the step's batch
+	Rate             float64 // learning rate it was updated with
+	Seconds          float64 // from its first forward to its last update
+	SamplesPerSecond float64
+	Bubble           float64 // 1 - sum(busy) / (workers x step)
+	BusySeconds      float64 // computing, summed over workers
+}
+
+// Config is a training run.
+type Config struct {
+	Model  *model.Model
+	Plan   *plan.Plan
+	Engine engine.Engine
+	Data   Data
+
+	Optimizer optim.Settings
+	Rate      optim.Rate
+	Clip      float64 // limit of the gradients' global norm; 0: none
+	Seed      uint64
+	Steps     int // in all, those before a resumed checkpoint included
+
+	ThreadsPerWorker int // of one operator; 0: 1
+	Cores            int // that the workers share; 0: each has its own
+
+	EvalEvery int // steps between two evaluations; 0: only at the end, if there is test data
+	EvalRows  int // of the test data; 0: all
+	// Checkpoint periods, like EvalEvery, are drains in the Programs, whether or not anybody stops there.
+	Checkpoint Checkpointing
+	Resume     string // a checkpoint, or a directory of them, to go on from; empty: from the start
+
+	Hooks     Hooks
+	KeepSteps int            // last steps whose events are kept in full; 0: 8
+	WantStep  func(int) bool // further steps to keep in full
+	// StallAfter is how long nothing may happen while everybody waits; 0: 5 minutes. That
+	// nobody can ever move is noticed at once.
+	StallAfter time.Duration
+	// KeepWeights has the Result carry the final parameters and buffers.
+	KeepWeights bool
+
+	// Gate makes the state machine that says who may start; nil: schedule.NewMachine.
+	Gate func(p *schedule.Program, cores int) (schedule.Gate, error)
+	// Mesh makes the wire between the workers; nil: wire.NewLocal. The run closes it.
+	Mesh func(workers int) (wire.Mesh, error)
+	// Next is asked at every boundary between Programs for the lowered Program of the next
+	// `steps` steps at most (its Repeat times its Period); nil: the plan's own schedule. The
+	// Timeline is that of the run so far.
+	Next func(so trace.Timeline, steps int) (*schedule.Program, error)
+}
+
+// Result is what a run leaves.
+type Result struct {
+	Timeline    trace.Timeline
+	Steps       int     // done in all
+	Loss        float64 // of the last step done in this run
+	Stopped     bool    // the context ended it before Steps; it finished its step and saved itself
+	Checkpoint  string  // directory of the last checkpoint written; empty: none
+	Leaked      int     // handles still open when the devices were closed: a bug of ours if not 0
+	PeakBytes   []int64 // by worker, by the device's allocator
+	BubbleMean  float64 // over all steps of this run
+	BusySeconds float64 // computing, summed over workers and steps
+	Weights     map[string]Weight
+}
+
+// Weight is a parameter or buffer after training.
+type Weight struct {
+	DType engine.DType
+	Shape []int64
+	Data  []byte
+}
+
+const (
+	defaultKeepSteps  = 8
+	defaultStallAfter = 5 * time.Minute
+)
+
+// filled is the config with its defaults, or what is wrong with it.
+func (c Config) filled() (Config, error) {
+	switch {
+	case c.Model == nil || c.Plan == nil || c.Engine == nil || c.Data.Train == nil:
+		return c, fmt.Errorf("run: a run needs a model, a plan, an engine and training data")
+	case c.Steps < 1:
+		return c, fmt.Errorf("run: %d steps; a run has at least 1", c.Steps)
+	case c.Clip < 0:
+		return c, fmt.Errorf("run: gradients are clipped to %v; the limit must be above 0, or 0 for none", c.Clip)
+	case c.EvalEvery < 0 || c.Checkpoint.Every < 0 || c.Checkpoint.Keep < 0:
+		return c, fmt.Errorf("run: evaluate every %d steps, checkpoint every %d and keep %d: none may be negative", c.EvalEvery, c.Checkpoint.Every, c.Checkpoint.Keep)
+	case c.ThreadsPerWorker < 0 || c.Cores < 0:
+		return c, fmt.Errorf("run: %d threads a worker and %d cores: neither may be negative", c.ThreadsPerWorker, c.Cores)
+	case c.EvalEvery > 0 && c.Data.Test == nil:
+		return c, fmt.Errorf("run: evaluation every %d steps without test data", c.EvalEvery)
+	}
+	if err := c.Optimizer.Check(); err != nil {
+		return c, fmt.Errorf("run: %w", err)
+	}
+	if err := c.Rate.Check(); err != nil {
+		return c, fmt.Errorf("run: %w", err)
+	}
+	if err := checkPlan(c.Plan, c.Model); err != nil {
+		return c, err
+	}
+	c.ThreadsPerWorker = max(c.ThreadsPerWorker, 1)
+	if c.KeepSteps == 0 {
+		c.KeepSteps = defaultKeepSteps
+	}
+	if c.StallAfter == 0 {
+		c.StallAfter = defaultStallAfter
+	}
+	if c.Gate == nil {
+		c.Gate = func(p *schedule.Program, cores int) (schedule.Gate, error) { return schedule.NewMachine(p, cores) }
+	}
+	if c.Mesh == nil {
+		c.Mesh = func(workers int) (wire.Mesh, error) { return wire.NewLocal(workers) }
+	}
+	return c, nil
+}
+
+// checkPlan refuses plans that this runtime cannot carry out on this model.
+func checkPlan(p *plan.Plan, m *model.Model) error {
+	if id := m.ID(); p.ModelID != "" && p.ModelID != id {
+		return fmt.Errorf("run: the plan is for model %s (%s); this is %s (%s)", p.Model, p.ModelID, m.Name, id)
+	}
+	if p.MicroBatch < 1 || p.MicroBatches < 1 {
+		return fmt.Errorf("run: the plan has %d micro-batches of %d samples; both must be at least 1", p.MicroBatches, p.MicroBatch)
+	}
+	if len(p.Stages) == 0 {
+		return fmt.Errorf("run: the plan has no stages")
+	}
+	next := 0
+	for i, s := range p.Stages {
+		if s.FirstLayer != next || s.LastLayer < s.FirstLayer {
+			return fmt.Errorf("run: stage %d has layers %d to %d; it must begin with layer %d", i, s.FirstLayer, s.LastLayer, next)
+		}
+		if s.FirstFraction != 0 && s.FirstFraction != 1 || s.LastFraction != 0 && s.LastFraction != 1 {
+			return fmt.Errorf("run: stage %d computes a fraction of a layer; this runtime executes whole layers", i)
+		}
+		if len(s.Devices) > 1 && p.Replication != string(schedule.RoundRobin) {
+			return fmt.Errorf("run: stage %d has %d replicas with replication %q; this runtime executes %q", i, len(s.Devices), p.Replication, schedule.RoundRobin)
+		}
+		next = s.LastLayer + 1
+	}
+	if next != len(m.Layers) {
+		return fmt.Errorf("run: the plan ends with layer %d; %s has layers 0 to %d", next-1, m.Name, len(m.Layers)-1)
+	}
+	return nil
+}
+
+// stageOf is the stage of every layer.
+func stageOf(p *plan.Plan, layers int) []int {
+	of := make([]int, layers)
+	for i, s := range p.Stages {
+		for l := s.FirstLayer; l <= s.LastLayer; l++ {
+			of[l] = i
+		}
+	}
+	return of
+}
+
+// ProgramOf is the lowered Program of a plan: `steps` steps of its schedule.
+func ProgramOf(p *plan.Plan, m *model.Model, clip bool, steps int) (*schedule.Program, error) {
+	name, settings := schedule.FromPlan(p)
+	settings.Repeat = steps
+	program, err := schedule.Generate(name, settings)
+	if err != nil {
+		return nil, err
+	}
+	return schedule.Lower(program, schedule.LowerOptions{Tied: m.TiedStages(stageOf(p, len(m.Layers))), Clip: clip})
+}
+
+// workersOf is how many workers a plan has.
+func workersOf(p *plan.Plan) int {
+	var devices []int
+	for _, s := range p.Stages {
+		devices = append(devices, s.Devices...)
+	}
+	slices.Sort(devices)
+	return len(slices.Compact(devices))
+}

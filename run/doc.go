@@ -1,0 +1,18 @@
+// Package run executes Programs on real tensors and the real clock.
+//
+// In: a model, a plan, an engine, data, an optimizer. Out: a trained model in
+// checkpoints, and a trace.Timeline of what happened.
+// Refused: plans for another model, weight policies this runtime does not execute,
+// checkpoints of another model or batch; during a run, a loss that is not finite.
+//
+// Every worker is a goroutine locked to an OS thread for life, with an engine Device of its
+// own. It asks the Gate, the pure state machine that the simulator drives too, whether
+// its next instruction may start, executes it, and says so. One mutex guards the Gate;
+// a worker that must wait sleeps until an event concerns it. Workers share nothing else: tensors go
+// through package wire. Transfers and collectives run beside the workers; a collective's
+// goroutine touches memory that the worker has lent it and no Device.
+//
+// A run always ends: the first error stops everybody, a panic in a worker becomes an error
+// with its stack, and when nobody can move, or nothing has happened for a set time, the
+// error says who waits for what.
+package run

@@ -1,0 +1,304 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// executor drives one Gate for all workers of this process. Everything below mu is
+// guarded by it; the Gate is pure and is only called under it.
+type executor struct {
+	ctx     context.Context // ends with the first failure
+	cancel  context.CancelFunc
+	mesh    wire.Mesh
+	newGate func(*schedule.Program, int) (schedule.Gate, error)
+	cores   int
+	began   time.Time
+	onStep  func(finished) // called under mu
+
+	beside sync.WaitGroup // collectives under way
+
+	mu      sync.Mutex
+	gate    schedule.Gate
+	program *schedule.Program
+	epoch   uint32 // of program
+	base    int    // step that minibatch 0 of program is
+	trains  bool   // program is training, so its instructions belong to steps
+	limit   int    // minibatches of program that may be started
+	whole   bool   // every list of the last Program was run to its end
+	workers []*worker
+	idle    int           // workers that have come to the end of their lists
+	ended   chan struct{} // closed when all have
+	flying  int           // transfers and collectives under way
+	moved   time.Time     // when something last happened
+	sent    map[delivery]sending
+	record  *recorder
+	err     error
+	over    bool // no further Program: workers leave
+	halting bool // no further step either, but for those begun
+}
+
+// delivery is one message on its way; sending is what to note when it arrives.
+type delivery struct {
+	tag wire.Tag
+	to  int
+}
+
+type sending struct {
+	in   schedule.Instruction
+	from int
+	at   time.Duration
+	size int64
+}
+
+// load makes p the Program and sets every worker going. base is the step of its first
+// minibatch; trains says whether its instructions belong to steps. It returns what is
+// closed when all lists have ended or somebody has failed.
+func (x *executor) load(p *schedule.Program, base int, trains bool) (<-chan struct{}, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err != nil {
+		return nil, x.err
+	}
+	if p.Weights != schedule.Sync {
+		return nil, fmt.Errorf("run: program %s has the weight policy %q; this runtime executes %q", p.Name, p.Weights, schedule.Sync)
+	}
+	if p.Workers != len(x.workers) {
+		return nil, fmt.Errorf("run: program %s is for %d workers; this run has %d", p.Name, p.Workers, len(x.workers))
+	}
+	var err error
+	if x.gate == nil || !x.whole {
+		// A Program that was stopped between two steps has nothing in flight: a new Gate loses nothing.
+		x.gate, err = x.newGate(p, x.cores)
+	} else {
+		err = x.gate.Load(p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	x.program, x.base, x.trains, x.limit, x.whole = p, base, trains, math.MaxInt, true
+	if trains && x.halting {
+		x.limit = 0
+	}
+	x.epoch++
+	x.idle, x.ended, x.moved = 0, make(chan struct{}), time.Now()
+	for _, w := range x.workers {
+		w.here, w.running, w.minibatch = false, true, -1
+		x.wake(w)
+	}
+	return x.ended, nil
+}
+
+// finish lets the workers leave.
+func (x *executor) finish() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.over = true
+	for _, w := range x.workers {
+		x.wake(w)
+	}
+}
+
+// stopAfterStep has the Program end with the last step that any worker has begun.
+func (x *executor) stopAfterStep() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.halting = true
+	if x.program == nil || !x.trains {
+		return
+	}
+	begun := -1
+	for _, w := range x.workers {
+		begun = max(begun, w.minibatch)
+	}
+	x.limit = min(x.limit, begun+1)
+	for _, w := range x.workers {
+		if !w.running {
+			x.set(w) // it may be waiting for a step that will not come
+		}
+	}
+}
+
+// fail notes the first error and stops everybody.
+func (x *executor) fail(worker int, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.failLocked(worker, err)
+}
+
+func (x *executor) failLocked(worker int, err error) {
+	if x.err != nil {
+		return
+	}
+	x.err = err
+	x.mesh.Endpoint(worker).Fail(err)
+	x.cancel()
+	for _, w := range x.workers {
+		x.wake(w)
+	}
+	x.closeEnded()
+}
+
+func (x *executor) closeEnded() {
+	if x.ended == nil {
+		return
+	}
+	select {
+	case <-x.ended:
+	default:
+		close(x.ended)
+	}
+}
+
+// failure is the first error, or nil.
+func (x *executor) failure() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.err
+}
+
+// wake sends a worker back to look.
+func (x *executor) wake(w *worker) {
+	select {
+	case w.bell <- struct{}{}:
+	default:
+	}
+}
+
+// set wakes a worker and counts it as running from now on, so that nobody takes the
+// moment until it looks for a stall.
+func (x *executor) set(w *worker) {
+	if !w.running && !w.here {
+		w.running = true
+		x.wake(w)
+	}
+}
+
+// poll wakes those of the workers that may start now; the others know why not.
+func (x *executor) poll(workers []int) {
+	for _, k := range workers {
+		w := x.workers[k]
+		if w.running || w.here {
+			continue
+		}
+		if _, more := x.head(w); more {
+			if need := x.gate.Poll(k); !need.Ready() {
+				w.lacks = need
+				continue
+			}
+		}
+		x.set(w)
+	}
+}
+
+// head is a worker's next instruction within the limit.
+func (x *executor) head(w *worker) (schedule.Instruction, bool) {
+	in, ok := x.gate.Head(w.rank)
+	if ok && x.minibatchOf(in) >= x.limit {
+		x.whole = false
+		return in, false
+	}
+	return in, ok
+}
+
+// minibatchOf is the minibatch of the Program that an instruction works for.
+func (x *executor) minibatchOf(in schedule.Instruction) int {
+	switch in.Kind {
+	case schedule.AR, schedule.TG, schedule.GN, schedule.U, schedule.CK, schedule.DR:
+		return int(in.Micro)
+	}
+	return int(in.Micro) * x.program.Period / x.program.MicroBatches
+}
+
+// absolute gives an instruction ids that count over the whole training.
+func (x *executor) absolute(in schedule.Instruction) schedule.Instruction {
+	if !x.trains {
+		return in
+	}
+	switch in.Kind {
+	case schedule.AR, schedule.TG, schedule.GN, schedule.U, schedule.CK, schedule.DR:
+		in.Micro += int32(x.base)
+	default:
+		in.Micro += int32(x.base * x.program.MicroBatches / x.program.Period)
+	}
+	return in
+}
+
+// since is the time on the Timeline's clock.
+func (x *executor) since(t time.Time) time.Duration { return t.Sub(x.began) }
+
+// arrived is what the mesh calls when a message is there for a worker.
+func (x *executor) arrived(to, from int, tag wire.Tag) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err != nil {
+		return
+	}
+	in := instructionOf(tag)
+	x.moved = time.Now()
+	x.flying--
+	key := delivery{tag, to}
+	if s, ok := x.sent[key]; ok {
+		delete(x.sent, key)
+		x.note(event{worker: s.from, in: s.in, ready: s.at, start: s.at, end: x.since(x.moved), bytes: s.size})
+	}
+	x.poll(x.gate.Arrive(to, in, from))
+	x.checkStall()
+}
+
+// note files an event whose instruction still has the Program's ids.
+func (x *executor) note(e event) event {
+	e.outside = !x.trains
+	if e.step = x.base + x.minibatchOf(e.in); e.outside {
+		e.step = x.base - 1
+	}
+	e.in = x.absolute(e.in)
+	e.blocker.For = x.absolute(e.blocker.For)
+	x.record.add(e)
+	return e
+}
+
+// besides runs the work of a collective that worker w has issued, on a goroutine of its
+// own, and tells the Gate when it is done.
+func (x *executor) besides(w *worker, in schedule.Instruction, size int64, work func(ctx context.Context) error) {
+	x.mu.Lock()
+	x.flying++
+	x.mu.Unlock()
+	start := time.Now()
+	x.beside.Go(func() {
+		err := guarded(func() error { return work(x.ctx) })
+		if err != nil {
+			x.fail(w.rank, fmt.Errorf("run: worker %d: %v: %w", w.rank, in, err))
+			return
+		}
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.moved = time.Now()
+		x.flying--
+		at := x.since(start)
+		x.note(event{worker: w.rank, in: in, ready: at, start: at, end: x.since(x.moved), bytes: size})
+		x.poll(x.gate.Arrive(w.rank, in, w.rank))
+		x.checkStall()
+	})
+}
+
+// errPanic marks errors made of panics.
+var errPanic = errors.New("panic")
+
+// guarded turns a panic into an error with its stack.
+func guarded(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v\n%s", errPanic, p, debug.Stack())
+		}
+	}()
+	return f()
+}

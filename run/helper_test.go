@@ -1,0 +1,141 @@
+package run
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// noise is a data set of random rows for a model: a function of (step, row) alone.
+type noise struct {
+	model   *model.Model
+	classes int
+	rows    int
+	seed    uint64
+}
+
+func (n noise) Len() int { return n.rows }
+
+func (n noise) Batch(step, batchSize, firstRow, rows int) (data.Batch, error) {
+	if firstRow < 0 || firstRow+rows > batchSize {
+		return data.Batch{}, fmt.Errorf("rows %d to %d of %d", firstRow, firstRow+rows, batchSize)
+	}
+	var b data.Batch
+	for i, in := range n.model.Inputs {
+		a := data.Array{Shape: append([]int{rows}, in.Shape...)}
+		per := int(in.Elements())
+		for r := range rows {
+			g := rand.New(rand.NewPCG(n.seed+uint64(i), uint64(step)<<32|uint64(firstRow+r)))
+			for range per {
+				if in.DType == model.Int {
+					a.Ints = append(a.Ints, int64(g.IntN(n.classes)))
+				} else {
+					a.Floats = append(a.Floats, float32(g.NormFloat64()))
+				}
+			}
+		}
+		if in.Name == "target" {
+			b.Target = a
+		} else {
+			b.Input = a
+		}
+	}
+	return b, nil
+}
+
+func build(t testing.TB, family string, settings map[string]any) *model.Model {
+	t.Helper()
+	m, err := model.Build(family, settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// planOf cuts a model behind the layers in cuts, a stage a worker.
+func planOf(m *model.Model, cuts []int, micro, micros int, schedule string) *plan.Plan {
+	p := &plan.Plan{
+		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Replication: "round_robin", MicroBatch: micro, MicroBatches: micros,
+		Schedule: schedule, Weights: "sync",
+	}
+	first := 0
+	for i, last := range append(slices.Clone(cuts), len(m.Layers)-1) {
+		p.Stages = append(p.Stages, plan.Stage{FirstLayer: first, LastLayer: last, Devices: []int{i}})
+		first = last + 1
+	}
+	return p
+}
+
+// evenCuts cuts n layers into stages of as many layers each as can be.
+func evenCuts(n, stages int) []int {
+	var cuts []int
+	for s := 1; s < stages; s++ {
+		cuts = append(cuts, n*s/stages-1)
+	}
+	return cuts
+}
+
+var openTorch = sync.OnceValues(func() (engine.Engine, error) { return torch.Open() })
+
+func torchEngine(t testing.TB) engine.Engine {
+	t.Helper()
+	e, err := openTorch()
+	if err != nil {
+		t.Skip("libtorch is not installed: ", err)
+	}
+	return e
+}
+
+func basic(t testing.TB, e engine.Engine, m *model.Model, p *plan.Plan, classes, steps int) Config {
+	t.Helper()
+	return Config{
+		Model: m, Plan: p, Engine: e, Data: Data{Train: noise{model: m, classes: classes, rows: 1 << 20, seed: 7}},
+		Optimizer: optim.Settings{Kind: optim.SGD}, Rate: optim.Rate{Kind: optim.Constant, Base: 0.1}, Seed: 1, Steps: steps, KeepWeights: true,
+	}
+}
+
+func train(t testing.TB, c Config) *Result {
+	t.Helper()
+	res, err := Train(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Leaked != 0 {
+		t.Errorf("%d handles leaked", res.Leaked)
+	}
+	if err := res.Timeline.Validate(); err != nil {
+		t.Error(err)
+	}
+	return res
+}
+
+// sameWeights reports the first parameter whose bits differ.
+func sameWeights(a, b map[string]Weight) error {
+	if len(a) != len(b) || len(a) == 0 {
+		return fmt.Errorf("%d weights and %d", len(a), len(b))
+	}
+	for name, w := range a {
+		if string(w.Data) != string(b[name].Data) {
+			return fmt.Errorf("%s differs", name)
+		}
+	}
+	return nil
+}
+
+func losses(t trace.Timeline) []float64 {
+	var out []float64
+	for _, l := range t.Losses {
+		out = append(out, l.Value)
+	}
+	return out
+}

@@ -1,0 +1,56 @@
+package run
+
+import "sync"
+
+// hookQueue calls hooks one after the other on a goroutine of its own, so that no worker
+// waits for a progress line. It holds as many calls as there are.
+type hookQueue struct {
+	mu    sync.Mutex
+	calls []func()
+	more  *sync.Cond
+	ended bool
+	done  chan struct{}
+}
+
+func newHookQueue() *hookQueue {
+	q := &hookQueue{done: make(chan struct{})}
+	q.more = sync.NewCond(&q.mu)
+	go q.run()
+	return q
+}
+
+func (q *hookQueue) add(f func()) {
+	q.mu.Lock()
+	q.calls = append(q.calls, f)
+	q.mu.Unlock()
+	q.more.Signal()
+}
+
+func (q *hookQueue) run() {
+	defer close(q.done)
+	for {
+		q.mu.Lock()
+		for len(q.calls) == 0 && !q.ended {
+			q.more.Wait()
+		}
+		if len(q.calls) == 0 {
+			q.mu.Unlock()
+			return
+		}
+		calls := q.calls
+		q.calls = nil
+		q.mu.Unlock()
+		for _, f := range calls {
+			f()
+		}
+	}
+}
+
+// close returns once every call that was added has been made.
+func (q *hookQueue) close() {
+	q.mu.Lock()
+	q.ended = true
+	q.mu.Unlock()
+	q.more.Signal()
+	<-q.done
+}

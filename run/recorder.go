@@ -1,0 +1,198 @@
+package run
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// event is one instruction on one worker, before it becomes text.
+type event struct {
+	worker            int
+	in                schedule.Instruction // with ids that count over the whole training
+	step              int
+	outside           bool // of no step: evaluation, checkpoint; step is then the last one done
+	ready, start, end time.Duration
+	bytes             int64
+	blocker           schedule.Need
+}
+
+// sample is what a worker held at a moment.
+type sample struct {
+	worker int
+	at     time.Duration
+	bytes  int64
+}
+
+// stepRecord is what happened in one step.
+type stepRecord struct {
+	events     []event
+	memory     []sample
+	busy       time.Duration // summed over workers
+	start, end time.Duration
+	begun      bool
+	losses     []float64 // by micro-batch
+	updates    int
+}
+
+// recorder keeps what a Timeline is made of: all of it for the last steps and those asked
+// for, sums and marks for every step. The caller guards it.
+type recorder struct {
+	keep    int // last steps kept in full
+	want    func(step int) bool
+	micros  int // in a step
+	updates int // that make a step whole
+
+	open    map[int]*stepRecord // steps under way
+	kept    map[int]*stepRecord // finished steps kept in full
+	order   []int               // of those in kept that are there only because they are recent
+	marks   []trace.StepMark
+	losses  []trace.Loss
+	busyAll time.Duration
+	other   stepRecord // what belongs to no step: evaluation, checkpoints
+}
+
+func newRecorder(keep int, want func(int) bool, micros, updates int) *recorder {
+	return &recorder{keep: max(keep, 1), want: want, micros: micros, updates: updates, open: map[int]*stepRecord{}, kept: map[int]*stepRecord{}}
+}
+
+func (r *recorder) step(n int) *stepRecord {
+	s := r.open[n]
+	if s == nil {
+		if s = r.kept[n]; s == nil { // kept: a transfer was noted behind the step's end
+			s = &stepRecord{losses: make([]float64, r.micros)}
+			r.open[n] = s
+		}
+	}
+	return s
+}
+
+func (r *recorder) add(e event) {
+	if e.outside {
+		r.other.events = append(r.other.events, e)
+		return
+	}
+	s := r.step(e.step)
+	s.events = append(s.events, e)
+	if !e.in.Kind.IsCompute() {
+		return
+	}
+	s.busy += e.end - e.start
+	if !s.begun || e.start < s.start {
+		s.begun, s.start = true, e.start
+	}
+	s.end = max(s.end, e.end)
+}
+
+// sample notes what a worker held when e had ended.
+func (r *recorder) sample(e event, bytes int64) {
+	s := &r.other
+	if !e.outside {
+		s = r.step(e.step)
+	}
+	s.memory = append(s.memory, sample{e.worker, e.end, bytes})
+}
+
+func (r *recorder) loss(step, micro int, weighted float64) {
+	r.step(step).losses[micro] = weighted
+}
+
+// finished is what is known of a step once its last update has ended.
+type finished struct {
+	step int
+	loss float64
+	took time.Duration
+	busy time.Duration
+}
+
+// updated counts an update; the last one of a step makes it whole.
+func (r *recorder) updated(step int) (finished, bool) {
+	s := r.step(step)
+	s.updates++
+	if s.updates < r.updates {
+		return finished{}, false
+	}
+	loss := 0.0
+	for _, l := range s.losses {
+		loss += l
+	}
+	delete(r.open, step)
+	r.marks = append(r.marks, trace.StepMark{Step: step, StartS: s.start.Seconds(), EndS: s.end.Seconds()})
+	r.losses = append(r.losses, trace.Loss{Step: step, Value: loss})
+	r.busyAll += s.busy
+	r.kept[step] = s
+	if r.want == nil || !r.want(step) {
+		r.order = append(r.order, step)
+	}
+	for len(r.order) > r.keep {
+		delete(r.kept, r.order[0])
+		r.order = r.order[1:]
+	}
+	if n := len(r.other.events); n > maxOutside {
+		r.other.events = slices.Delete(r.other.events, 0, n-maxOutside)
+	}
+	if n := len(r.other.memory); n > maxOutside {
+		r.other.memory = slices.Delete(r.other.memory, 0, n-maxOutside)
+	}
+	return finished{step: step, loss: loss, took: s.end - s.start, busy: s.busy}, true
+}
+
+// maxOutside bounds what is kept of evaluations and checkpoints.
+const maxOutside = 4096
+
+// fill writes the record into a Timeline.
+func (r *recorder) fill(t *trace.Timeline) {
+	var steps []int
+	for n := range r.kept {
+		steps = append(steps, n)
+	}
+	for n := range r.open {
+		steps = append(steps, n)
+	}
+	slices.Sort(steps)
+	take := func(s *stepRecord) {
+		for _, e := range s.events {
+			t.Events = append(t.Events, e.text())
+		}
+		for _, m := range s.memory {
+			t.Memory = append(t.Memory, trace.MemorySample{Worker: m.worker, AtS: m.at.Seconds(), Bytes: m.bytes})
+		}
+	}
+	take(&r.other)
+	for _, n := range steps {
+		take(r.step(n))
+	}
+	slices.SortStableFunc(t.Events, func(a, b trace.Event) int { return compareTimes(a.StartS, b.StartS) })
+	slices.SortStableFunc(t.Memory, func(a, b trace.MemorySample) int { return compareTimes(a.AtS, b.AtS) })
+	t.Steps = slices.Clone(r.marks)
+	slices.SortStableFunc(t.Steps, func(a, b trace.StepMark) int { return a.Step - b.Step })
+	for _, l := range r.losses {
+		if !math.IsNaN(l.Value) && !math.IsInf(l.Value, 0) {
+			t.Losses = append(t.Losses, l)
+		}
+	}
+}
+
+func compareTimes(a, b float64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func (e event) text() trace.Event {
+	lane := trace.Comm
+	if e.in.Kind.IsCompute() || e.in.Kind == schedule.CK {
+		lane = trace.Compute
+	}
+	return trace.Event{
+		Worker: e.worker, Lane: lane, Instruction: e.in.String(), Kind: e.in.Kind.String(), Step: e.step,
+		ReadyS: e.ready.Seconds(), StartS: e.start.Seconds(), EndS: e.end.Seconds(), Bytes: e.bytes, BlockedBy: e.blocker.Blocker(),
+	}
+}

@@ -1,0 +1,117 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/run/checkpoint"
+	"github.com/millrace-ml/millrace/run/stage"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// save has every stage write itself and commits the checkpoint once all have.
+func (r *runner) save() error {
+	c := &r.job.config
+	store := checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep}
+	draft, err := store.Begin(r.done)
+	if err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	r.job.draft = draft
+	p, err := schedule.Checkpoint(r.job.placement)
+	if err == nil {
+		_, err = r.run(p, r.done, false)
+	}
+	if err != nil {
+		return errors.Join(err, draft.Abort())
+	}
+	path, err := draft.Commit(checkpoint.Manifest{
+		Model: c.Model.Name, ModelID: c.Model.ID(), Engine: c.Engine.Name(), Float: c.Engine.Float().String(),
+		Steps: r.done, Seed: c.Seed, Batch: c.Plan.Batch(), Samples: int64(r.done) * int64(c.Plan.Batch()), MicroBatch: c.Plan.MicroBatch,
+		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Loss: r.loss, Plan: c.Plan,
+	})
+	if err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	r.checkpoint = path
+	if f := c.Hooks.OnCheckpoint; f != nil {
+		steps := r.done
+		r.hooks.add(func() { f(path, steps) })
+	}
+	return nil
+}
+
+// save writes one stage's file; the CK of that stage.
+func (j *job) save(h *holding) error {
+	vectors, err := h.Snapshot()
+	if err != nil {
+		return err
+	}
+	tensors := make([]checkpoint.Tensor, len(vectors))
+	for i, v := range vectors {
+		if !finite(v) {
+			return fmt.Errorf("%s has values that are not finite; nothing is saved, the checkpoint before stays", v.Name)
+		}
+		tensors[i] = checkpoint.Tensor(v)
+	}
+	return j.draft.WriteFile(fmt.Sprintf("stage-%03d.safetensors", h.place.stage), tensors, nil)
+}
+
+func finite(v stage.Vector) bool {
+	switch v.DType {
+	case engine.Float32:
+		return allFinite(view[float32](v.Data))
+	case engine.Float64:
+		return allFinite(view[float64](v.Data))
+	}
+	return true
+}
+
+func allFinite[T float32 | float64](xs []T) bool {
+	for _, x := range xs {
+		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// view reads bytes as the numbers they are.
+func view[T float32 | float64](b []byte) []T {
+	if len(b) == 0 {
+		return nil
+	}
+	var x T
+	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), len(b)/int(unsafe.Sizeof(x)))
+}
+
+// openCheckpoint opens what a run goes on from and refuses what is not this run's.
+func openCheckpoint(c Config) (*checkpoint.Checkpoint, error) {
+	from, err := checkpoint.Open(c.Resume)
+	if err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	m := from.Manifest
+	refuse := func(field string, has, want any) error {
+		return errors.Join(fmt.Errorf("run: checkpoint %s: %s is %v; this run has %v", from.Path, field, has, want), from.Close())
+	}
+	states := c.Optimizer.States()
+	switch {
+	case m.ModelID != c.Model.ID():
+		return nil, refuse("model", m.Model+" ("+m.ModelID+")", c.Model.Name+" ("+c.Model.ID()+")")
+	case m.Float != c.Engine.Float().String():
+		return nil, refuse("float", m.Float, c.Engine.Float())
+	case m.Batch != c.Plan.Batch():
+		return nil, refuse("batch", m.Batch, c.Plan.Batch())
+	case m.Seed != c.Seed:
+		return nil, refuse("seed", m.Seed, c.Seed)
+	case m.Optimizer.Kind != c.Optimizer.Kind || len(m.Optimizer.States()) != len(states):
+		return nil, refuse("optimizer", m.Optimizer, c.Optimizer)
+	case m.Steps >= c.Steps:
+		return nil, refuse("steps", m.Steps, fmt.Sprintf("%d in all; ask for more", c.Steps))
+	}
+	return from, nil
+}

@@ -1,0 +1,133 @@
+package stage
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/engine"
+)
+
+// Backward computes the gradients of a micro-batch that Forward computed, adds those of
+// the parameters to what has gathered, and frees what was held. given is the gradients of the
+// values of Out, the stage's from now on; values nobody needed may be missing. On the last
+// stage the loss is seeded with weight, the micro-batch's rows over the step's, so
+// that gradients are those of the mean over the step. The results are copies of the
+// gradients of the values of In, for others to own: autograd may let two gradients share
+// memory, and one of them may be a parameter's, which the next backward adds to.
+func (s *Stage) Backward(id int, given Tensors, weight float64) (Tensors, error) {
+	grads := Tensors{}
+	for v, t := range given {
+		grads[v] = t
+	}
+	f := s.open[id]
+	if f == nil {
+		grads.Free()
+		return nil, fmt.Errorf("stage: micro-batch %d has no forward to go back from", id)
+	}
+	delete(s.open, id)
+	s.sums = false
+	err := s.backward(f, grads, weight)
+	f.free()
+	if err != nil {
+		grads.Free()
+		return nil, err
+	}
+	defer grads.Free()
+	back := Tensors{}
+	for _, v := range s.in {
+		if g := grads[v]; g != nil {
+			if back[v], err = s.copyOf(g); err != nil {
+				back.Free()
+				return nil, err
+			}
+		}
+	}
+	return back, nil
+}
+
+func (s *Stage) backward(f *flight, grads Tensors, weight float64) error {
+	if f.made == nil {
+		if _, _, err := s.record(f, true); err != nil {
+			return err
+		}
+	}
+	for l := s.Last; l >= s.First; l-- {
+		if l == len(s.Graph.Model.Layers)-1 {
+			seed, err := s.dev.Full(s.Float, f.made[l-s.First][0].Tensor.Shape(), weight)
+			if err != nil {
+				return s.failed(l, err)
+			}
+			grads[s.Graph.makes[l][0]] = seed
+		}
+		if err := s.backwardLayer(f, l, grads); err != nil {
+			return s.failed(l, err)
+		}
+	}
+	return nil
+}
+
+// backwardLayer runs one layer's graph and adds the gradients of what it read, in the order
+// of its inputs, to those of the layers behind it.
+func (s *Stage) backwardLayer(f *flight, l int, grads Tensors) error {
+	at := l - s.First
+	outputs, seeds := s.seeded(f, l, grads)
+	m := s.dev.Begin()
+	var keep []engine.Tensor
+	var err error
+	if len(outputs) > 0 {
+		if err = s.dev.Backward(outputs, seeds); err == nil {
+			keep, err = s.collect(f, l, grads)
+		}
+	}
+	s.dev.End(m, keep...)
+	f.freeLayer(at)
+	for _, v := range s.Graph.makes[l] {
+		free(grads[v])
+		delete(grads, v)
+	}
+	return err
+}
+
+// seeded is the outputs of a layer that have a gradient, and the gradients.
+func (s *Stage) seeded(f *flight, l int, grads Tensors) (outputs, seeds []engine.Tensor) {
+	for k, v := range s.Graph.makes[l] {
+		if g := grads[v]; g != nil && s.Graph.values[v].gradient {
+			outputs, seeds = append(outputs, f.made[l-s.First][k].Tensor), append(seeds, g)
+		}
+	}
+	return outputs, seeds
+}
+
+// collect takes the gradients of a layer's leaves into grads and returns those made. They
+// are contiguous, as they would be had they crossed a cut: an operator may compute
+// other bits on other strides. Sums are out of place because gradients may share memory.
+func (s *Stage) collect(f *flight, l int, grads Tensors) (made []engine.Tensor, err error) {
+	err = s.dev.NoGrad(func() error {
+		for i, v := range s.Graph.reads[l] {
+			if !s.Graph.values[v].gradient {
+				continue
+			}
+			g, err := s.dev.Grad(f.leaves[l-s.First][i])
+			if err != nil {
+				return err
+			}
+			if g == nil {
+				continue
+			}
+			if g, err = s.dev.Contiguous(g); err != nil {
+				return err
+			}
+			if so := grads[v]; so != nil {
+				sum, err := s.dev.Call("aten::add.Tensor", so, g)
+				if err != nil {
+					return err
+				}
+				free(so)
+				g = sum[0]
+			}
+			grads[v] = g
+			made = append(made, g)
+		}
+		return nil
+	})
+	return made, err
+}

@@ -1,0 +1,255 @@
+package stage
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/run/optim"
+)
+
+// Vector is a gradient's own memory, for a collective to work on between the last
+// backward of a step and its update. Other goroutines may use it.
+type Vector struct {
+	Name  string
+	DType engine.DType
+	Shape []int64
+	Data  []byte
+}
+
+// hold takes a handle on the gradient of every use until the update. A use through which
+// nothing flowed this step, on a replica without a micro-batch for instance, gets zeros.
+func (s *Stage) hold() error {
+	for _, p := range s.params {
+		for i := range p.Uses {
+			u := &p.Uses[i]
+			if u.grad != nil {
+				continue
+			}
+			g, err := s.dev.Grad(u.leaf)
+			if err == nil && g == nil {
+				if g, err = s.dev.Full(s.Float, p.Value.Shape(), 0); err == nil {
+					err = s.dev.SetGrad(u.leaf, g)
+				}
+			}
+			if err != nil {
+				return fmt.Errorf("stage: gradient of %s: %w", p.Name, err)
+			}
+			u.grad = s.dev.Disown(g)
+		}
+	}
+	return nil
+}
+
+func (s *Stage) vector(name string, t engine.Tensor) (Vector, error) {
+	data, err := s.dev.View(t)
+	if err != nil {
+		return Vector{}, fmt.Errorf("stage: %s: %w", name, err)
+	}
+	return Vector{Name: name, DType: t.DType(), Shape: t.Shape(), Data: data}, nil
+}
+
+// Gradients is the gradients of all uses of all parameters, in model order: what replicas
+// sum. Uses stay apart, so that their sum in layer order comes after that over replicas,
+// wherever the cuts are.
+func (s *Stage) Gradients() ([]Vector, error) {
+	if err := s.hold(); err != nil {
+		return nil, err
+	}
+	var all []Vector
+	for _, p := range s.params {
+		for _, u := range p.Uses {
+			v, err := s.vector(p.Name, u.grad)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, v)
+		}
+	}
+	return all, nil
+}
+
+// Statistics is the buffers in model order, for replicas to sum: they saw different
+// micro-batches, and AverageStatistics makes them agree.
+func (s *Stage) Statistics() ([]Vector, error) {
+	var all []Vector
+	for _, b := range s.buffs {
+		v, err := s.vector(b.Name, b.Value)
+		if err != nil {
+			return nil, err
+		}
+		if v.DType.IsFloat() {
+			all = append(all, v)
+		}
+	}
+	return all, nil
+}
+
+// AverageStatistics divides the summed buffers by the number of replicas.
+func (s *Stage) AverageStatistics(replicas int) error {
+	all, err := s.Statistics()
+	if err != nil {
+		return err
+	}
+	for _, v := range all {
+		switch v.DType {
+		case engine.Float32:
+			for i, x := range numbers[float32](v.Data) {
+				numbers[float32](v.Data)[i] = x / float32(replicas)
+			}
+		case engine.Float64:
+			for i, x := range numbers[float64](v.Data) {
+				numbers[float64](v.Data)[i] = x / float64(replicas)
+			}
+		}
+	}
+	return nil
+}
+
+// TiedUse is the gradient of one layer's use of a parameter that other stages use too.
+type TiedUse struct {
+	Param *Param
+	Layer int
+	Vector
+}
+
+// TiedUses is the uses of parameters shared with other stages, in model order. Whoever
+// sums them writes the sum over all stages, in layer order, to the memory of the first use
+// of each parameter here.
+func (s *Stage) TiedUses() ([]TiedUse, error) {
+	if err := s.hold(); err != nil {
+		return nil, err
+	}
+	var all []TiedUse
+	for _, p := range s.params {
+		if !p.Shared {
+			continue
+		}
+		for _, u := range p.Uses {
+			v, err := s.vector(p.Name, u.grad)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, TiedUse{Param: p, Layer: u.Layer, Vector: v})
+		}
+	}
+	return all, nil
+}
+
+// sumUses adds up, in layer order, the uses of parameters tied within this stage alone.
+func (s *Stage) sumUses() error {
+	if err := s.hold(); err != nil {
+		return err
+	}
+	if s.sums {
+		return nil
+	}
+	s.sums = true
+	m := s.dev.Begin()
+	defer s.dev.End(m)
+	return s.dev.NoGrad(func() error {
+		for _, p := range s.params {
+			if p.Shared {
+				continue
+			}
+			for _, u := range p.Uses[1:] {
+				if _, err := s.dev.Call("aten::add_.Tensor", p.Uses[0].grad, u.grad, 1.0); err != nil {
+					return fmt.Errorf("stage: gradient of %s: %w", p.Name, err)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// Norms is the final gradients of the parameters that this stage owns, whose squares make up
+// the global norm: a tied parameter counts once, with its owner.
+func (s *Stage) Norms() ([]Vector, error) {
+	if err := s.sumUses(); err != nil {
+		return nil, err
+	}
+	var all []Vector
+	for _, p := range s.params {
+		if !s.Owns(p) {
+			continue
+		}
+		v, err := s.vector(p.Name, p.Uses[0].grad)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+// SquareSum is the sum of squares of a float vector in float64. Eight partial sums keep the
+// adder busy; their order is part of the result and never changes.
+func SquareSum(v Vector) float64 {
+	if v.DType == engine.Float32 {
+		return squareSum(numbers[float32](v.Data))
+	}
+	return squareSum(numbers[float64](v.Data))
+}
+
+func squareSum[T float32 | float64](xs []T) float64 {
+	var part [8]float64
+	for len(xs) >= 8 {
+		for i, x := range xs[:8] {
+			part[i] += float64(x) * float64(x)
+		}
+		xs = xs[8:]
+	}
+	for i, x := range xs {
+		part[i] += float64(x) * float64(x)
+	}
+	return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]))
+}
+
+// GlobalNorm is the root of the sum of squares, given in model order.
+func GlobalNorm(squares []float64) float64 {
+	total := 0.0
+	for _, q := range squares {
+		total += q
+	}
+	return math.Sqrt(total)
+}
+
+// Update steps every parameter with its gathered gradients and forgets them.
+func (s *Stage) Update(settings optim.Settings, step optim.Step) error {
+	if err := s.sumUses(); err != nil {
+		return err
+	}
+	slots := make([]optim.Slot, len(s.params))
+	for i, p := range s.params {
+		slots[i] = optim.Slot{Param: p.Value, Grad: p.Uses[0].grad, State: p.State, NoDecay: p.NoDecay}
+	}
+	if err := settings.Apply(s.dev, step, slots); err != nil {
+		return fmt.Errorf("stage: layers %d to %d: %w", s.First, s.Last, err)
+	}
+	return s.dropGradients()
+}
+
+func (s *Stage) dropGradients() error {
+	s.sums = false
+	for _, p := range s.params {
+		for i := range p.Uses {
+			u := &p.Uses[i]
+			free(u.grad)
+			u.grad = nil
+			if err := s.dev.SetGrad(u.leaf, nil); err != nil {
+				return fmt.Errorf("stage: gradient of %s: %w", p.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// numbers views bytes as the numbers they are in this machine's memory.
+func numbers[T float32 | float64](b []byte) []T {
+	if len(b) == 0 {
+		return nil
+	}
+	var x T
+	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), len(b)/int(unsafe.Sizeof(x)))
+}

@@ -1,0 +1,290 @@
+package stage
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/nn"
+)
+
+// Micro says which micro-batch a forward computes.
+type Micro struct {
+	ID             int // key between its forward and its backward
+	Step           int
+	Index          int // within the step
+	FirstRow, Rows int // of the slice within the whole micro-batch
+}
+
+// Tensors is tensors by the values they stand for.
+type Tensors map[int]engine.Tensor
+
+// Free gives all of them back.
+func (t Tensors) Free() {
+	for _, x := range t {
+		free(x)
+	}
+}
+
+// flight is what is held of a micro-batch between its forward and its backward.
+type flight struct {
+	micro  Micro
+	given  Tensors           // what crossed the cut in front, and model inputs
+	made   []nn.Bundle       // by layer from First: outputs with their graphs; nil under recompute
+	leaves [][]engine.Tensor // by layer from First: what the layer read
+}
+
+func (f *flight) free() {
+	f.given.Free()
+	for l := range f.made {
+		f.freeLayer(l)
+	}
+}
+
+// freeLayer gives back what layer First+l made and read.
+func (f *flight) freeLayer(l int) {
+	for _, n := range f.made[l] {
+		free(n.Tensor)
+	}
+	for _, t := range f.leaves[l] {
+		free(t)
+	}
+	f.made[l], f.leaves[l] = nil, nil
+}
+
+// Forward computes a micro-batch of training. given holds the values of In and Feeds,
+// which the stage owns from now on, whatever it returns. The results are copies of the
+// values of Out, for others to own, and on the last stage the mean loss of the micro-batch.
+//
+// Copies, because the stage keeps its outputs for its backward and each worker is charged
+// for the memory it would need on a device of its own.
+func (s *Stage) Forward(micro Micro, given Tensors) (out Tensors, loss float64, err error) {
+	f := &flight{micro: micro, given: given}
+	if _, twice := s.open[micro.ID]; twice {
+		given.Free()
+		return nil, 0, fmt.Errorf("stage: micro-batch %d is forwarded twice", micro.ID)
+	}
+	if err := s.checkGiven(given); err != nil {
+		given.Free()
+		return nil, 0, err
+	}
+	if s.Recompute {
+		err = s.dev.NoGrad(func() error {
+			out, loss, _, err = s.pass(f, true)
+			return err
+		})
+	} else {
+		out, loss, err = s.record(f, false)
+	}
+	if err != nil {
+		f.free()
+		out.Free()
+		return nil, 0, err
+	}
+	s.open[micro.ID] = f
+	s.peak = max(s.peak, len(s.open))
+	return out, loss, nil
+}
+
+func (s *Stage) checkGiven(given Tensors) error {
+	for _, ids := range [2][]int{s.in, s.feeds} {
+		for _, v := range ids {
+			if given[v] == nil {
+				return fmt.Errorf("stage: %s has not been given", s.Graph.Name(v))
+			}
+		}
+	}
+	if want := len(s.in) + len(s.feeds); len(given) != want {
+		return fmt.Errorf("stage: %d tensors given; layers %d to %d read %d", len(given), s.First, s.Last, want)
+	}
+	return nil
+}
+
+// record runs the layers with autograd, each on leaves of its own, and keeps in f what a
+// backward needs.
+func (s *Stage) record(f *flight, again bool) (out Tensors, loss float64, err error) {
+	n := s.Last - s.First + 1
+	f.made, f.leaves = make([]nn.Bundle, n), make([][]engine.Tensor, n)
+	for l := s.First; l <= s.Last; l++ {
+		if err := s.recordLayer(f, l, again); err != nil {
+			return nil, 0, s.failed(l, err)
+		}
+	}
+	if again {
+		return nil, 0, nil
+	}
+	out, err = s.copies(func(v int) engine.Tensor { return s.valueOf(f, v) })
+	if err == nil && s.HoldsLoss() {
+		loss, err = s.dev.Item(f.made[n-1][0].Tensor)
+	}
+	return out, loss, err
+}
+
+func (s *Stage) recordLayer(f *flight, l int, again bool) (err error) {
+	at := l - s.First
+	reads := s.Graph.reads[l]
+	in, leaves := make(nn.Bundle, len(reads)), make([]engine.Tensor, len(reads))
+	m := s.dev.Begin()
+	for i, v := range reads {
+		leaf, err := s.dev.Leaf(s.valueOf(f, v), s.Graph.values[v].gradient)
+		if err != nil {
+			s.dev.End(m)
+			return err
+		}
+		leaves[i], in[i] = leaf, nn.Named{Name: s.Graph.Name(v), Tensor: leaf}
+	}
+	made, err := s.Layers[l].Forward(s.context(f, l, true, again), in)
+	if err == nil {
+		err = s.checkMade(l, made)
+	}
+	if err != nil {
+		s.dev.End(m)
+		return err
+	}
+	keep := leaves
+	for _, n := range made {
+		keep = append(keep, n.Tensor)
+	}
+	s.dev.End(m, keep...)
+	f.made[at], f.leaves[at] = made, leaves[:len(reads):len(reads)]
+	return nil
+}
+
+func (s *Stage) context(f *flight, l int, training, again bool) *nn.Context {
+	return &nn.Context{
+		Device: s.dev, Params: s.leaves[l-s.First], Training: training, Seed: s.Seed, Layer: l,
+		Step: f.micro.Step, Micro: f.micro.Index, FirstRow: f.micro.FirstRow, Rows: f.micro.Rows, Recomputing: again,
+	}
+}
+
+func (s *Stage) checkMade(l int, made nn.Bundle) error {
+	if want := len(s.Graph.makes[l]); len(made) < want {
+		return fmt.Errorf("it yields %d tensors; its description says %d", len(made), want)
+	}
+	return nil
+}
+
+func (s *Stage) failed(l int, err error) error {
+	return fmt.Errorf("stage: layer %s: %w", s.Graph.Model.Layers[l].Name, err)
+}
+
+// valueOf is a value within a flight: given, or made by a layer of the stage.
+func (s *Stage) valueOf(f *flight, v int) engine.Tensor {
+	x := &s.Graph.values[v]
+	if x.layer >= s.First && x.layer <= s.Last {
+		return f.made[x.layer-s.First][x.output].Tensor
+	}
+	return f.given[v]
+}
+
+// copies makes a contiguous copy of every value of Out that nobody else holds.
+func (s *Stage) copies(of func(v int) engine.Tensor) (Tensors, error) {
+	out := Tensors{}
+	for _, v := range s.out {
+		t, err := s.copyOf(of(v))
+		if err != nil {
+			out.Free()
+			return nil, err
+		}
+		out[v] = t
+	}
+	return out, nil
+}
+
+func (s *Stage) copyOf(t engine.Tensor) (engine.Tensor, error) {
+	data, err := s.dev.View(t)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.dev.FromBytes(t.DType(), t.Shape(), data)
+	if err != nil {
+		return nil, err
+	}
+	return s.dev.Disown(c), nil
+}
+
+// pass runs the layers without autograd and frees every tensor after its last use. extra
+// is what the last layer yields beyond its description: counts, in evaluation.
+func (s *Stage) pass(f *flight, training bool) (out Tensors, loss float64, extra []float64, err error) {
+	made := Tensors{}
+	defer func() { made.Free() }()
+	get := func(v int) engine.Tensor {
+		if t := made[v]; t != nil {
+			return t
+		}
+		return f.given[v]
+	}
+	for l := s.First; l <= s.Last; l++ {
+		in := make(nn.Bundle, len(s.Graph.reads[l]))
+		for i, v := range s.Graph.reads[l] {
+			in[i] = nn.Named{Name: s.Graph.Name(v), Tensor: get(v)}
+		}
+		m := s.dev.Begin()
+		bundle, err := s.Layers[l].Forward(s.context(f, l, training, false), in)
+		if err == nil {
+			err = s.checkMade(l, bundle)
+		}
+		if err != nil {
+			s.dev.End(m)
+			return nil, 0, nil, s.failed(l, err)
+		}
+		var keep []engine.Tensor
+		for k, v := range s.Graph.makes[l] {
+			made[v] = bundle[k].Tensor
+			keep = append(keep, bundle[k].Tensor)
+		}
+		if l == s.Last && s.HoldsLoss() {
+			if loss, extra, err = s.read(bundle); err != nil {
+				s.dev.End(m, keep...)
+				return nil, 0, nil, s.failed(l, err)
+			}
+		}
+		s.dev.End(m, keep...)
+		s.freePast(made, l)
+	}
+	out, err = s.copies(get)
+	return out, loss, extra, err
+}
+
+// read gets the numbers that the last layer yields: the loss and whatever follows.
+func (s *Stage) read(bundle nn.Bundle) (loss float64, extra []float64, err error) {
+	if loss, err = s.dev.Item(bundle[0].Tensor); err != nil {
+		return 0, nil, err
+	}
+	for _, n := range bundle[1:] {
+		x, err := s.dev.Item(n.Tensor)
+		if err != nil {
+			return 0, nil, err
+		}
+		extra = append(extra, x)
+	}
+	return loss, extra, nil
+}
+
+// freePast frees what no layer behind l reads.
+func (s *Stage) freePast(made Tensors, l int) {
+	for v, t := range made {
+		if s.Graph.values[v].lastUse <= l {
+			free(t)
+			delete(made, v)
+		}
+	}
+}
+
+// Evaluate computes a micro-batch without training: no gradients, nothing kept. given
+// is the stage's from now on. On the last stage it returns the mean loss and how many rows
+// were right; out is as Forward's.
+func (s *Stage) Evaluate(micro Micro, given Tensors) (out Tensors, loss, correct float64, err error) {
+	defer given.Free()
+	if err := s.checkGiven(given); err != nil {
+		return nil, 0, 0, err
+	}
+	var extra []float64
+	err = s.dev.NoGrad(func() error {
+		out, loss, extra, err = s.pass(&flight{micro: micro, given: given}, false)
+		return err
+	})
+	if err == nil && s.HoldsLoss() && len(extra) > 0 {
+		correct = extra[0]
+	}
+	return out, loss, correct, err
+}

@@ -1,0 +1,93 @@
+package stage
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/model"
+)
+
+// Graph is who reads what in a model. Values are numbered: first the model's inputs, then
+// each layer's outputs in order.
+type Graph struct {
+	Model  *model.Model
+	values []value
+	reads  [][]int // by layer: the values it reads, in the order of its inputs
+	makes  [][]int // by layer: the values it yields
+}
+
+// value is one tensor of a model.
+type value struct {
+	name     string // "block0.mlp.out": layer and output, or the model input
+	layer    int    // who makes it; -1 for a model input
+	output   int    // which of its outputs, or which model input
+	lastUse  int    // the last layer that reads it; -1 if none does
+	gradient bool   // whether a gradient flows through it
+}
+
+// NewGraph wires a model up.
+func NewGraph(m *model.Model) (*Graph, error) {
+	g := &Graph{Model: m, reads: make([][]int, len(m.Layers)), makes: make([][]int, len(m.Layers))}
+	byName := map[string][]int{}
+	for i, t := range m.Inputs {
+		byName[t.Name] = []int{len(g.values)}
+		g.values = append(g.values, value{name: t.Name, layer: -1, output: i, lastUse: -1})
+	}
+	for l := range m.Layers {
+		layer := &m.Layers[l]
+		learns := slices.ContainsFunc(layer.Params, func(p model.Param) bool { return !p.Buffer })
+		for _, from := range layer.From {
+			ids, ok := byName[from]
+			if !ok {
+				return nil, fmt.Errorf("stage: layer %s reads %q, which no layer before it and no input is called", layer.Name, from)
+			}
+			for _, v := range ids {
+				g.values[v].lastUse = l
+				learns = learns || g.values[v].gradient
+			}
+			g.reads[l] = append(g.reads[l], ids...)
+		}
+		for k, out := range layer.Outputs {
+			g.makes[l] = append(g.makes[l], len(g.values))
+			g.values = append(g.values, value{
+				name: layer.Name + "." + out.Name, layer: l, output: k, lastUse: -1, gradient: learns && out.DType == model.Float,
+			})
+		}
+		byName[layer.Name] = g.makes[l]
+	}
+	return g, nil
+}
+
+// cut is the values that cross the border in front of a layer, ascending: made before
+// it and read by it or later. Model inputs are loaded wherever they are read.
+func (g *Graph) cut(layer int) []int {
+	var live []int
+	for v := range g.values {
+		if x := &g.values[v]; x.layer >= 0 && x.layer < layer && x.lastUse >= layer {
+			live = append(live, v)
+		}
+	}
+	return live
+}
+
+// needs is the model inputs that layers first to last read.
+func (g *Graph) needs(first, last int) []int {
+	var ids []int
+	for l := first; l <= last; l++ {
+		for _, v := range g.reads[l] {
+			if g.values[v].layer < 0 && !slices.Contains(ids, v) {
+				ids = append(ids, v)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Name is what a value is called on the wire.
+func (g *Graph) Name(v int) string { return g.values[v].name }
+
+// Find is the value of a name, or -1.
+func (g *Graph) Find(name string) int {
+	return slices.IndexFunc(g.values, func(x value) bool { return x.name == name })
+}

@@ -1,0 +1,204 @@
+package stage
+
+import (
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/nn"
+)
+
+// Param is one parameter or buffer that a stage holds. A tied parameter is one Param
+// with several uses; where its owner is on another stage this is a copy of its own.
+type Param struct {
+	Name    string // of the owner: "embed.weight"
+	Layer   int    // the owner's position in the model, which may be on another stage
+	Index   int    // among the owner's parameters
+	Buffer  bool
+	NoDecay bool
+	Value   engine.Tensor // leaf
+	State   []engine.Tensor
+	Uses    []Use // in layer order
+	Shared  bool  // layers outside of this stage use it too
+}
+
+// Use is one layer's reading of a parameter. Gradients of the uses gather apart and are
+// added in layer order at the flush.
+type Use struct {
+	Layer int
+	leaf  engine.Tensor // the Value itself, or another leaf on the same memory
+	grad  engine.Tensor // held from the flush to the update
+}
+
+// Owns says whether this stage is the one that saves p.
+func (s *Stage) Owns(p *Param) bool { return p.Layer >= s.First && p.Layer <= s.Last }
+
+// Params is the stage's parameters in model order, Buffers its buffers.
+func (s *Stage) Params() []*Param  { return s.params }
+func (s *Stage) Buffers() []*Param { return s.buffs }
+
+// makeParams makes every parameter that a layer of the stage reads.
+func (s *Stage) makeParams() error {
+	m := s.Graph.Model
+	byName := map[string]*Param{}
+	s.leaves = make([][]engine.Tensor, s.Last-s.First+1)
+	for l := s.First; l <= s.Last; l++ {
+		layer := &m.Layers[l]
+		for i := range layer.Params {
+			name, owner, index, err := ownerOf(m, l, i)
+			if err != nil {
+				return err
+			}
+			p := byName[name]
+			if p == nil {
+				p = &Param{
+					Name: name, Layer: owner, Index: index, Buffer: layer.Params[i].Buffer,
+					NoDecay: m.Layers[owner].Params[index].NoDecay, Shared: usedOutside(m, name, s.First, s.Last),
+				}
+				byName[name] = p
+				if p.Buffer {
+					s.buffs = append(s.buffs, p)
+				} else {
+					s.params = append(s.params, p)
+				}
+				if err := s.fill(p); err != nil {
+					return fmt.Errorf("stage: parameter %s: %w", name, err)
+				}
+			}
+			leaf := p.Value
+			if len(p.Uses) > 0 && !p.Buffer {
+				if leaf, err = s.dev.Leaf(p.Value, true); err != nil {
+					return fmt.Errorf("stage: parameter %s: %w", name, err)
+				}
+				s.dev.Disown(leaf)
+			}
+			p.Uses = append(p.Uses, Use{Layer: l, leaf: leaf})
+			s.leaves[l-s.First] = append(s.leaves[l-s.First], leaf)
+		}
+	}
+	return nil
+}
+
+// ownerOf follows a tie to the layer and position that own parameter i of layer l.
+func ownerOf(m *model.Model, l, i int) (name string, layer, index int, err error) {
+	p := &m.Layers[l].Params[i]
+	if p.Tied == "" {
+		return m.Layers[l].Name + "." + p.Name, l, i, nil
+	}
+	for o := range m.Layers[:l+1] {
+		for k := range m.Layers[o].Params {
+			if q := &m.Layers[o].Params[k]; q.Tied == "" && m.Layers[o].Name+"."+q.Name == p.Tied {
+				return p.Tied, o, k, nil
+			}
+		}
+	}
+	return "", 0, 0, fmt.Errorf("stage: layer %s: %s is tied to %q, which no layer before it owns", m.Layers[l].Name, p.Name, p.Tied)
+}
+
+func usedOutside(m *model.Model, name string, first, last int) bool {
+	for l := range m.Layers {
+		if l >= first && l <= last {
+			continue
+		}
+		for _, p := range m.Layers[l].Params {
+			if p.Tied == name || p.Tied == "" && m.Layers[l].Name+"."+p.Name == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// fill gives p its first values and its states, which start at zero.
+func (s *Stage) fill(p *Param) error {
+	m := s.dev.Begin()
+	err := s.fillInScope(p)
+	s.dev.End(m)
+	return err
+}
+
+func (s *Stage) fillInScope(p *Param) error {
+	first, err := s.firstValues(p)
+	if err != nil {
+		return err
+	}
+	leaf, err := s.dev.Leaf(first, !p.Buffer)
+	if err != nil {
+		return err
+	}
+	p.Value = s.dev.Disown(leaf)
+	if p.Buffer {
+		return nil
+	}
+	for _, state := range s.States {
+		var t engine.Tensor
+		if s.Initial == nil {
+			t, err = s.dev.Full(first.DType(), first.Shape(), 0)
+		} else {
+			t, err = s.restored(StateName(p.Name, state), first.Shape())
+		}
+		if err != nil {
+			return err
+		}
+		p.State = append(p.State, s.dev.Disown(t))
+	}
+	return nil
+}
+
+// StateName is what the optimizer's state of a parameter is called in a checkpoint.
+func StateName(param, state string) string { return param + "#" + state }
+
+func (s *Stage) firstValues(p *Param) (engine.Tensor, error) {
+	described := s.Graph.Model.Layers[p.Layer].Params[p.Index]
+	shape := shapeOf(described.Shape)
+	if s.Initial != nil {
+		return s.restored(p.Name, shape)
+	}
+	return s.floats(shape, nn.InitialValues(described, p.Layer, p.Index, s.Seed))
+}
+
+// floats makes a tensor of the stage's float type.
+func (s *Stage) floats(shape []int64, values []float64) (engine.Tensor, error) {
+	if s.Float == engine.Float64 {
+		return s.dev.FromBytes(s.Float, shape, bytesOf(values))
+	}
+	narrow := make([]float32, len(values))
+	for i, v := range values {
+		narrow[i] = float32(v)
+	}
+	return s.dev.FromBytes(s.Float, shape, bytesOf(narrow))
+}
+
+// bytesOf views numbers as the bytes they are in this machine's memory.
+func bytesOf[T float32 | float64 | int64](values []T) []byte {
+	if len(values) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&values[0])), len(values)*int(unsafe.Sizeof(values[0])))
+}
+
+// restored is a tensor from Initial, checked against the shape it must have.
+func (s *Stage) restored(name string, want []int64) (engine.Tensor, error) {
+	dtype, shape, data, err := s.Initial(name)
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.dev.FromBytes(dtype, shape, data)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Equal(shape, want) || dtype != s.Float {
+		return nil, fmt.Errorf("%s is %v%v; this model needs %v%v", name, dtype, shape, s.Float, want)
+	}
+	return t, nil
+}
+
+func shapeOf(dims []int) []int64 {
+	shape := make([]int64, len(dims))
+	for i, n := range dims {
+		shape[i] = int64(n)
+	}
+	return shape
+}

@@ -1,0 +1,94 @@
+package stage
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/nn"
+)
+
+// Config is what a Stage is made of.
+type Config struct {
+	Device      engine.Device
+	Float       engine.DType // of parameters and activations
+	Graph       *Graph
+	First, Last int        // layers, Last included
+	Layers      []nn.Layer // of the whole model
+	Seed        uint64
+	States      []string // names of the tensors the optimizer keeps for each parameter; nil keeps none
+	Recompute   bool     // hold only what crosses the cut in front until the backward
+	// Initial gives parameters, buffers and states (StateName) their first values; nil
+	// draws parameters as the model says and starts states at zero.
+	Initial func(name string) (dtype engine.DType, shape []int64, data []byte, err error)
+}
+
+// Stage is a run of layers with their parameters, on one device.
+type Stage struct {
+	Config
+	dev    engine.Device
+	in     []int             // values that cross the cut in front
+	out    []int             // values that cross the cut behind
+	feeds  []int             // model inputs that some layer reads
+	leaves [][]engine.Tensor // by layer from First: parameters and buffers as nn wants them
+	params []*Param          // in model order, each once
+	buffs  []*Param          // buffers, in model order
+	open   map[int]*flight   // by micro-batch: between forward and backward
+	peak   int               // most in open at once
+	sums   bool              // tied uses within this stage have been added up since the last backward
+}
+
+// New makes the parameters of a stage and gives them their first values.
+func New(c Config) (*Stage, error) {
+	if c.First < 0 || c.Last < c.First || c.Last >= len(c.Graph.Model.Layers) {
+		return nil, fmt.Errorf("stage: layers %d to %d; %s has layers 0 to %d", c.First, c.Last, c.Graph.Model.Name, len(c.Graph.Model.Layers)-1)
+	}
+	s := &Stage{
+		Config: c, dev: c.Device, open: map[int]*flight{},
+		in: c.Graph.cut(c.First), out: c.Graph.cut(c.Last + 1), feeds: c.Graph.needs(c.First, c.Last),
+	}
+	if err := s.makeParams(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// In is the values that cross the cut in front, Out those that cross the cut behind, and
+// Feeds the model inputs that a layer of the stage reads; all ascending.
+func (s *Stage) In() []int    { return s.in }
+func (s *Stage) Out() []int   { return s.out }
+func (s *Stage) Feeds() []int { return s.feeds }
+
+// HoldsLoss says whether the stage has the model's last layer.
+func (s *Stage) HoldsLoss() bool { return s.Last == len(s.Graph.Model.Layers)-1 }
+
+// Open is how many micro-batches are between their forward and their backward, and Peak
+// the most there have been.
+func (s *Stage) Open() int { return len(s.open) }
+func (s *Stage) Peak() int { return s.peak }
+
+// Close frees every tensor of the stage.
+func (s *Stage) Close() {
+	for micro, f := range s.open {
+		f.free()
+		delete(s.open, micro)
+	}
+	for _, p := range append(s.params, s.buffs...) {
+		for _, u := range p.Uses {
+			if u.leaf != p.Value {
+				free(u.leaf)
+			}
+		}
+		free(p.Value)
+		for _, t := range p.State {
+			free(t)
+		}
+	}
+	s.params, s.buffs = nil, nil
+}
+
+func free(t engine.Tensor) {
+	if t != nil {
+		t.Free()
+	}
+}

@@ -1,0 +1,239 @@
+package run
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/run/stage"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// worker is one device and the stages on it. Its loop runs on a goroutine locked to its
+// thread; the fields below bell are guarded by the executor's mu.
+type worker struct {
+	rank int
+	x    *executor
+	job  *job
+	dev  engine.Device
+	ep   wire.Endpoint
+	held map[place]*holding
+	open int // micro-batches between forward and backward, over its stages
+	peak int // most there have been
+
+	idled chan struct{} // closed when it works no more
+
+	bell      chan struct{} // capacity 1: look again
+	running   bool          // has something to do, or has been told to look
+	here      bool          // at the end of its list
+	minibatch int           // latest of the Program it has begun
+	lacks     schedule.Need // what it last waited for
+}
+
+// place is one replica of one stage.
+type place struct {
+	pipeline int16
+	stage    int32
+	replica  int16
+}
+
+func placeOf(in schedule.Instruction) place { return place{in.Pipeline, in.Stage, in.Replica} }
+
+// holding is a stage on a worker and the tensors on their way to and from it, by micro-batch.
+type holding struct {
+	*stage.Stage
+	place
+	inbox  map[int32]stage.Tensors // crossed the cut in front, not yet used
+	outbox map[int32]stage.Tensors // to cross the cut behind
+	grads  map[int32]stage.Tensors // gradients come from behind
+	back   map[int32]stage.Tensors // gradients to go to the front
+	scale  float64                 // what clipping multiplies gradients by, of the step under way
+}
+
+func newHolding(s *stage.Stage, p place) *holding {
+	return &holding{
+		Stage: s, place: p, inbox: map[int32]stage.Tensors{}, outbox: map[int32]stage.Tensors{},
+		grads: map[int32]stage.Tensors{}, back: map[int32]stage.Tensors{}, scale: 1,
+	}
+}
+
+func (h *holding) close() {
+	for _, box := range []map[int32]stage.Tensors{h.inbox, h.outbox, h.grads, h.back} {
+		for micro, t := range box {
+			t.Free()
+			delete(box, micro)
+		}
+	}
+	h.Stage.Close()
+}
+
+// take removes a micro-batch's tensors from a box.
+func take(box map[int32]stage.Tensors, micro int32) stage.Tensors {
+	t := box[micro]
+	delete(box, micro)
+	if t == nil {
+		t = stage.Tensors{}
+	}
+	return t
+}
+
+// life is the worker's goroutine: it opens its device, says so, works until the run is
+// over, and once nothing is in flight any more gives everything back.
+func (w *worker) life(opened chan<- error, release <-chan struct{}) departure {
+	runtime.LockOSThread() // never unlocked: what the engine keeps by thread ends with the thread
+	err := guarded(w.start)
+	opened <- err
+	if err == nil {
+		w.work()
+	}
+	close(w.idled)
+	<-release
+	left := departure{rank: w.rank}
+	if w.dev == nil {
+		return left
+	}
+	left.memory = w.dev.Memory()
+	if w.job.config.KeepWeights && w.x.failure() == nil {
+		left.weights = w.weights()
+	}
+	for _, h := range w.held {
+		h.close()
+	}
+	left.leaked = w.dev.Close()
+	return left
+}
+
+// weights copies the parameters and buffers of the stages that this worker saves.
+func (w *worker) weights() map[string]Weight {
+	all := map[string]Weight{}
+	for p, h := range w.held {
+		if p.replica != 0 {
+			continue
+		}
+		vectors, err := h.Snapshot()
+		if err != nil {
+			panic("run: a stage cannot show its weights: " + err.Error())
+		}
+		for _, v := range vectors {
+			if !strings.Contains(v.Name, "#") {
+				all[v.Name] = Weight{DType: v.DType, Shape: v.Shape, Data: bytes.Clone(v.Data)}
+			}
+		}
+	}
+	return all
+}
+
+// start opens the device and makes the worker's stages. Nothing of a device is used from
+// another goroutine.
+func (w *worker) start() error {
+	dev, err := w.job.engine.Open(w.rank, w.job.threads)
+	if err != nil {
+		return err
+	}
+	w.dev = dev
+	for _, p := range w.job.places(w.rank) {
+		s, err := stage.New(w.job.stageConfig(dev, int(p.stage)))
+		if err != nil {
+			return err
+		}
+		w.held[p] = newHolding(s, p)
+	}
+	dev.ResetPeak()
+	return nil
+}
+
+// work executes instructions until there are no more.
+func (w *worker) work() {
+	ready := time.Now()
+	for {
+		in, start, ok := w.await()
+		if !ok {
+			return
+		}
+		size, err := w.try(in)
+		if err != nil {
+			w.x.fail(w.rank, fmt.Errorf("run: worker %d: %v: %w", w.rank, w.x.absolute(in), err))
+			return
+		}
+		ready = w.done(in, ready, start, size)
+	}
+}
+
+func (w *worker) try(in schedule.Instruction) (size int64, err error) {
+	err = guarded(func() error {
+		size, err = w.execute(in)
+		return err
+	})
+	return size, err
+}
+
+// await sleeps until the worker's next instruction may start, and starts it; false once
+// there is none.
+func (w *worker) await() (schedule.Instruction, time.Time, bool) {
+	x := w.x
+	x.mu.Lock()
+	for {
+		if x.err != nil || x.over {
+			w.running = false
+			x.mu.Unlock()
+			return schedule.Instruction{}, time.Time{}, false
+		}
+		if !w.here && x.program != nil {
+			if in, more := x.head(w); !more {
+				w.here, w.running = true, false
+				x.idle++
+				if x.idle == len(x.workers) {
+					x.closeEnded()
+				} else {
+					x.checkStall()
+				}
+			} else if need := x.gate.Poll(w.rank); need.Ready() {
+				x.gate.Start(w.rank)
+				w.running = true
+				w.minibatch = x.minibatchOf(in)
+				now := time.Now()
+				x.moved = now
+				x.mu.Unlock()
+				return in, now, true
+			} else {
+				w.lacks, w.running = need, false
+				x.checkStall()
+			}
+		}
+		x.mu.Unlock()
+		<-w.bell
+		x.mu.Lock()
+	}
+}
+
+// done files what the worker has executed and tells the Gate.
+func (w *worker) done(in schedule.Instruction, ready, start time.Time, size int64) time.Time {
+	x := w.x
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	end := time.Now()
+	x.moved = end
+	switch in.Kind {
+	case schedule.SF, schedule.SB, schedule.AR, schedule.TG, schedule.GN:
+		// Noted when it is complete: until then it goes on beside the worker.
+	default:
+		e := x.note(event{
+			worker: w.rank, in: in, ready: x.since(ready), start: x.since(start), end: x.since(end), bytes: size, blocker: w.lacks,
+		})
+		if in.Kind.IsCompute() {
+			x.record.sample(e, w.dev.Memory().LiveBytes)
+		}
+	}
+	w.lacks = schedule.Need{}
+	if in.Kind == schedule.U {
+		if f, whole := x.record.updated(x.base + int(in.Micro)); whole {
+			x.onStep(f)
+		}
+	}
+	x.poll(x.gate.End(w.rank))
+	return end
+}
