@@ -1,0 +1,171 @@
+package data
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// Every epoch visits every sample once, in another order than the epoch before.
+func TestOrderIsAPermutation(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 300).Draw(t, "n")
+		o := newOrder(n, rapid.Uint64().Draw(t, "seed"), false)
+		for epoch := range uint64(2) {
+			seen := make([]bool, n)
+			for i := range uint64(n) {
+				s := o.sample(epoch*uint64(n) + i)
+				if seen[s] {
+					t.Fatalf("epoch %d visits sample %d twice", epoch, s)
+				}
+				seen[s] = true
+			}
+		}
+	})
+}
+
+func TestDigits(t *testing.T) {
+	set, err := Open("digits", Options{Seed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set.Train.Len()+set.Test.Len() != 1797 || set.Classes != 10 || !cmp.Equal(set.InputShape, []int{64}) {
+		t.Errorf("%d + %d samples of %v in %d classes", set.Train.Len(), set.Test.Len(), set.InputShape, set.Classes)
+	}
+	whole, err := set.Train.Batch(2, 32, 0, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part, err := set.Train.Batch(2, 32, 12, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(whole.Input.Floats[12*64:16*64], part.Input.Floats); d != "" {
+		t.Errorf("rows 12 to 16 of the batch differ from the same rows asked for alone: %s", d)
+	}
+	if _, err := set.Train.Batch(0, 8, 6, 4); err == nil {
+		t.Error("rows beyond the batch were given")
+	}
+	if _, err := Open("digits", Options{InputShape: []int{1, 8, 8}}); err != nil {
+		t.Error(err)
+	}
+	if _, err := Open("digits", Options{InputShape: []int{1, 28, 28}}); err == nil || !strings.Contains(err.Error(), "cannot be read as") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPrefetchChangesNothing(t *testing.T) {
+	set, err := Open("digits", Options{Seed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ahead := Prefetch(set.Train, 3)
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for step := range 60 {
+				for first := 0; first < 32; first += 8 {
+					want, _ := set.Train.Batch(step, 32, first, 8)
+					got, err := ahead.Batch(step, 32, first, 8)
+					if err != nil || !cmp.Equal(want, got) {
+						t.Errorf("step %d rows from %d differ", step, first)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestText(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.txt")
+	if err := os.WriteFile(path, []byte(strings.Repeat("0123456789", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	set, err := Open(path, Options{Context: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set.Train.Len() != 899/16 || set.Test.Len() != 99/16 {
+		t.Errorf("%d and %d samples", set.Train.Len(), set.Test.Len())
+	}
+	b, err := set.Test.Batch(0, 2, 0, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range b.Input.Ints {
+		if want := '0' + (b.Input.Ints[i]-'0'+1)%10; b.Target.Ints[i] != want {
+			t.Fatalf("behind %c comes %c", b.Input.Ints[i], b.Target.Ints[i])
+		}
+	}
+	if _, err := Open(path, Options{Context: 500}); err == nil || !strings.Contains(err.Error(), "it needs 5010") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func idxBytes(dims []uint32, data []byte) []byte {
+	var b bytes.Buffer
+	b.Write([]byte{0, 0, 8, byte(len(dims))})
+	for _, d := range dims {
+		_ = binary.Write(&b, binary.BigEndian, d) // to memory
+	}
+	b.Write(data)
+	return b.Bytes()
+}
+
+func TestIDXRefusals(t *testing.T) {
+	good := idxBytes([]uint32{2, 2, 2}, make([]byte, 8))
+	for _, c := range []struct {
+		file []byte
+		want string
+	}{
+		{nil, "shorter than a header"},
+		{good[:3], "shorter than a header"},
+		{[]byte{1, 2, 3, 4}, "it begins 01020304"},
+		{good[:10], "dimension 1 is cut short"},
+		{good[:20], "ends after 4 of 8 bytes"},
+		{append(bytes.Clone(good), 0), "data behind the last"},
+		{idxBytes([]uint32{0}, nil), "dimension 0 is 0"},
+		{idxBytes([]uint32{1 << 31, 1 << 31}, nil), "2^31 elements"},
+	} {
+		if _, err := readIDX(bytes.NewReader(c.file)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%x: got %v, want it to say %q", c.file, err, c.want)
+		}
+	}
+}
+
+func TestOpenRefusals(t *testing.T) {
+	dir := t.TempDir()
+	csv := filepath.Join(dir, "a.csv")
+	if err := os.WriteFile(csv, []byte("a,b,class\n1,2,0\n1,x,0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for spec, want := range map[string]string{
+		"":                             "no data set is named",
+		filepath.Join(dir, "none.txt"): "neither digits, fashion-mnist nor a file",
+		csv:                            `line 3, field 2 is "x"`,
+		dir:                            "train-images-idx3-ubyte",
+	} {
+		if _, err := Open(spec, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want it to say %q", spec, err, want)
+		}
+	}
+}
+
+func FuzzIDX(f *testing.F) {
+	f.Add(idxBytes([]uint32{2, 2}, make([]byte, 4)))
+	f.Fuzz(func(t *testing.T, file []byte) { _, _ = readIDX(bytes.NewReader(file)) })
+}
+
+func FuzzCSV(f *testing.F) {
+	f.Add("1,2,0\n1,2,0\n1,2,0\n1,2,0\n1,2,1\n")
+	f.Fuzz(func(t *testing.T, file string) { _, _ = readCSV("fuzz", strings.NewReader(file), Options{}) })
+}

@@ -1,0 +1,154 @@
+package data
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// maxElements bounds what an IDX header may claim.
+const maxElements = 1 << 31
+
+// idx is an array of bytes in the IDX format of the MNIST files: two zero bytes, type
+// 0x08, the number of dimensions, the dimensions as big-endian 32-bit numbers, the data.
+type idx struct {
+	shape []int
+	data  []uint8
+}
+
+func readIDX(r io.Reader) (*idx, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, fmt.Errorf("offset 0: it is shorter than a header")
+	}
+	if head[0] != 0 || head[1] != 0 || head[2] != 8 || head[3] < 1 || head[3] > 4 {
+		return nil, fmt.Errorf("offset 0: it begins %x; an IDX file of bytes begins 000008 and 1 to 4 dimensions", head)
+	}
+	out := &idx{}
+	elements := 1
+	for i := range int(head[3]) {
+		var size uint32
+		if err := binary.Read(r, binary.BigEndian, &size); err != nil {
+			return nil, fmt.Errorf("offset %d: dimension %d is cut short", 4+4*i, i)
+		}
+		if size == 0 || uint64(elements)*uint64(size) > maxElements {
+			return nil, fmt.Errorf("offset %d: dimension %d is %d; sizes are 1 or more, and 2^31 elements in all", 4+4*i, i, size)
+		}
+		elements *= int(size)
+		out.shape = append(out.shape, int(size))
+	}
+	// Read as it comes: a header that claims too much must not cost its memory first.
+	data, err := io.ReadAll(io.LimitReader(r, int64(elements)))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) != elements {
+		return nil, fmt.Errorf("offset %d: the data ends after %d of %d bytes", 4+4*int(head[3])+len(data), len(data), elements)
+	}
+	if n, _ := r.Read(make([]byte, 1)); n > 0 {
+		return nil, fmt.Errorf("offset %d: there is data behind the last of %d elements", 4+4*int(head[3])+elements, elements)
+	}
+	out.data = data
+	return out, nil
+}
+
+// openMaybeGzip opens path, or path.gz, and uncompresses what is compressed.
+func openMaybeGzip(path string) (io.ReadCloser, string, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) && !strings.HasSuffix(path, ".gz") {
+		if g, e := os.Open(path + ".gz"); e == nil {
+			f, err, path = g, nil, path+".gz"
+		}
+	}
+	if err != nil {
+		return nil, path, err
+	}
+	if !strings.HasSuffix(path, ".gz") {
+		return f, path, nil
+	}
+	z, err := gzip.NewReader(bufio.NewReader(f))
+	if err != nil {
+		f.Close()
+		return nil, path, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{z, f}, path, nil
+}
+
+func loadIDX(path string) (*idx, error) {
+	r, path, err := openMaybeGzip(path)
+	if err != nil {
+		return nil, fmt.Errorf("data: %s: %w", path, err)
+	}
+	defer r.Close()
+	x, err := readIDX(bufio.NewReader(r))
+	if err != nil {
+		return nil, fmt.Errorf("data: %s: %w", path, err)
+	}
+	return x, nil
+}
+
+// openIDX reads the four files of an MNIST-like folder.
+func openIDX(name, dir string, o Options) (*Set, error) {
+	part := func(prefix string, keep bool) (*table, error) {
+		images, err := loadIDX(filepath.Join(dir, prefix+"-images-idx3-ubyte"))
+		if err != nil {
+			return nil, err
+		}
+		labels, err := loadIDX(filepath.Join(dir, prefix+"-labels-idx1-ubyte"))
+		if err != nil {
+			return nil, err
+		}
+		if len(images.shape) != 3 || len(labels.shape) != 1 || images.shape[0] != labels.shape[0] {
+			return nil, fmt.Errorf("data: %s: images of shape %v and labels of shape %v; they must be [n h w] and [n]", dir, images.shape, labels.shape)
+		}
+		h, w := images.shape[1], images.shape[2]
+		return &table{order: newOrder(len(labels.data), o.Seed, keep), shape: []int{1, h, w}, width: h * w, pixels: images.data, labels: labels.data}, nil
+	}
+	train, err := part("train", false)
+	if err != nil {
+		return nil, err
+	}
+	test, err := part("t10k", true)
+	if err != nil {
+		return nil, err
+	}
+	return tableSet(name, train, test, o)
+}
+
+// tableSet is a Set of two tables, normalised, reshaped on request.
+func tableSet(name string, train, test *table, o Options) (*Set, error) {
+	if train.width != test.width {
+		return nil, fmt.Errorf("data: %s: training samples have %d values, test samples %d", name, train.width, test.width)
+	}
+	normalise(train, test)
+	if o.InputShape != nil {
+		n := 1
+		for _, d := range o.InputShape {
+			n *= d
+		}
+		if n != train.width {
+			return nil, fmt.Errorf("data: %s has samples of shape %v, which cannot be read as %v", name, train.shape, o.InputShape)
+		}
+		train.shape, test.shape = o.InputShape, o.InputShape
+	}
+	classes := uint8(0)
+	for _, l := range train.labels {
+		classes = max(classes, l)
+	}
+	for i, l := range test.labels {
+		if l > classes {
+			return nil, fmt.Errorf("data: %s: test sample %d has class %d; training samples have 0 to %d", name, i, l, classes)
+		}
+	}
+	return &Set{Name: name, Train: train, Test: test, InputShape: train.shape, Classes: int(classes) + 1}, nil
+}

@@ -1,0 +1,46 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// fashionMNIST is where Debian's package dataset-fashion-mnist puts its files.
+const fashionMNIST = "/usr/share/datasets/fashion-mnist"
+
+// Open opens a data set: "digits" (shipped), "fashion-mnist" (Debian's package), a folder
+// of MNIST-style IDX files, a .csv or .csv.gz file whose last column is the class, or
+// any other file as a text of bytes.
+func Open(spec string, o Options) (*Set, error) {
+	switch spec {
+	case "digits":
+		return openDigits(o)
+	case "fashion-mnist":
+		set, err := openIDX(spec, fashionMNIST, o)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("data: fashion-mnist is not installed (%s is missing); on Debian: apt-get install dataset-fashion-mnist", fashionMNIST)
+		}
+		return set, err
+	case "":
+		return nil, fmt.Errorf("data: no data set is named; give digits, fashion-mnist, a folder of IDX files, a .csv file or a text")
+	}
+	info, err := os.Stat(spec)
+	if err != nil {
+		return nil, fmt.Errorf("data: %s is neither digits, fashion-mnist nor a file: %w", spec, err)
+	}
+	if info.IsDir() {
+		return openIDX(spec, spec, o)
+	}
+	if strings.HasSuffix(spec, ".csv") || strings.HasSuffix(spec, ".csv.gz") {
+		r, _, err := openMaybeGzip(spec)
+		if err != nil {
+			return nil, fmt.Errorf("data: %s: %w", spec, err)
+		}
+		defer r.Close()
+		return readCSV(spec, r, o)
+	}
+	return openText(spec, o)
+}

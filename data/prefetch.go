@@ -1,0 +1,88 @@
+package data
+
+import "sync"
+
+// request names a batch.
+type request struct{ step, batchSize, firstRow, rows int }
+
+// pending is a batch being made or made.
+type pending struct {
+	request
+	done  chan struct{}
+	batch Batch
+	err   error
+}
+
+// prefetched keeps the batches that were asked for last and makes the ones that will be
+// asked for next: stages ask for the same rows one after the other.
+type prefetched struct {
+	Split
+	ahead int
+
+	mu    sync.Mutex
+	kept  map[request]*pending
+	order []request // by age
+}
+
+// keptBatches is how many batches are kept; batches are read only.
+const keptBatches = 256
+
+// Prefetch makes batches before they are asked for: after each request the next `ahead`
+// runs of as many rows, in the order that training asks for them. Callers must not
+// change what they get.
+func Prefetch(s Split, ahead int) Split {
+	return &prefetched{Split: s, ahead: ahead, kept: map[request]*pending{}}
+}
+
+// Batch implements Split.
+func (p *prefetched) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
+	r := request{step, batchSize, firstRow, rows}
+	p.mu.Lock()
+	mine, fresh := p.entry(r)
+	var next []*pending
+	for range p.ahead {
+		if r.firstRow += rows; r.firstRow+rows > batchSize {
+			r.step, r.firstRow = r.step+1, 0
+		}
+		if r.firstRow+rows > batchSize {
+			break // an odd request, which will fail
+		}
+		if e, isNew := p.entry(r); isNew {
+			next = append(next, e)
+		}
+	}
+	p.mu.Unlock()
+	if len(next) > 0 {
+		go func() {
+			for _, e := range next {
+				p.fill(e)
+			}
+		}()
+	}
+	if fresh {
+		p.fill(mine)
+	}
+	<-mine.done
+	return mine.batch, mine.err
+}
+
+// entry finds or makes the place of a batch, and lets go of the oldest.
+func (p *prefetched) entry(r request) (e *pending, fresh bool) {
+	if e, ok := p.kept[r]; ok {
+		return e, false
+	}
+	e = &pending{request: r, done: make(chan struct{})}
+	p.kept[r] = e
+	p.order = append(p.order, r)
+	if len(p.order) > keptBatches {
+		oldest := p.order[0]
+		p.order = p.order[1:]
+		delete(p.kept, oldest)
+	}
+	return e, true
+}
+
+func (p *prefetched) fill(e *pending) {
+	e.batch, e.err = p.Split.Batch(e.step, e.batchSize, e.firstRow, e.rows)
+	close(e.done)
+}
