@@ -52,7 +52,7 @@ const checkRepeats = 4
 // A compute-only Program is lowered for the purpose. Bodies repeated more than
 // four times are checked for four.
 func Check(p *Program) (Report, error) {
-	if err := checkShape(p); err != nil {
+	if err := p.Validate(); err != nil {
 		return Report{}, err
 	}
 	q := p
@@ -77,7 +77,10 @@ func Check(p *Program) (Report, error) {
 	return rep, replay(&short)
 }
 
-func checkShape(p *Program) error {
+// Validate refuses what makes no sense instruction by instruction: counts and ids out of
+// range, instructions on a worker that does not hold their stage. It is the part of Check
+// that costs one look at each instruction; what it passes cannot make a Machine panic, but may block.
+func (p *Program) Validate() error {
 	fail := func(format string, args ...any) error {
 		return &CheckError{Program: p.Name, Worker: -1, Position: -1, Why: fmt.Sprintf(format, args...)}
 	}

@@ -69,7 +69,7 @@ func (c *cursor) shift(k Kind) int32 {
 	case 2:
 		reps = int32(c.p.Repeat)
 	}
-	if k.ofMinibatch() {
+	if k.OfMinibatch() {
 		return reps * int32(c.p.Period)
 	}
 	return reps * int32(c.p.MicroBatches)
@@ -80,8 +80,8 @@ func (c *cursor) advance() {
 	c.settle()
 }
 
-// ofMinibatch says whether an instruction's number counts minibatches rather than micro-batches.
-func (k Kind) ofMinibatch() bool {
+// OfMinibatch says whether an instruction's number counts minibatches rather than micro-batches.
+func (k Kind) OfMinibatch() bool {
 	switch k {
 	case AR, TG, GN, U, CK, DR:
 		return true

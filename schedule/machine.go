@@ -233,7 +233,10 @@ func (m *Machine) Start(w int) {
 			return true
 		})
 	case SF, SB:
-		m.flying += len(m.p.Receivers(in))
+		m.p.Recipients(in, func(int, int, int, int) bool {
+			m.flying++
+			return true
+		})
 	case AR, TG, GN:
 		m.issued[w] = append(m.issued[w], in)
 	}

@@ -124,6 +124,39 @@ func (p *Program) Expected(receive Instruction, yield func(sent Instruction, fro
 	}
 }
 
+// Recipients calls yield for every message that a send makes: the worker it goes to and
+// how much of what the sender has of the micro-batch it carries, from part lo to part hi
+// of n equal ones. Round robin sends all of it, 0 to 1 of 1; under Split a neighbour takes the
+// rows that are both the sender's and its own. It allocates nothing.
+func (p *Program) Recipients(send Instruction, yield func(to, lo, hi, n int) bool) {
+	other := otherEnd(send)
+	var room [8]int
+	stages := p.Placement[send.Pipeline]
+	self := p.WorkerOf(int(send.Pipeline), int(send.Stage), int(send.Replica))
+	for _, r := range p.peers(room[:0], send, other) {
+		w := stages[other][r]
+		if w == self {
+			continue
+		}
+		lo, hi, n := 0, 1, 1
+		if p.Replication == Split {
+			lo, hi, n = p.share(send, r, other)
+		}
+		if !yield(w, lo, hi, n) {
+			return
+		}
+	}
+}
+
+// share is which part of a sender's rows replica r of the stage on the other side takes.
+// In units of one of here x there parts of the micro-batch the sender has k there to
+// (k+1) there, the other r here to (r+1) here.
+func (p *Program) share(send Instruction, r int, other int32) (lo, hi, n int) {
+	stages := p.Placement[send.Pipeline]
+	here, there, k := len(stages[send.Stage]), len(stages[other]), int(send.Replica)
+	return max(0, r*here-k*there), min(there, (r+1)*here-k*there), there
+}
+
 // Group is the members of a collective in rank order, as instructions that each
 // member issues, with the worker it runs on: AR over the replicas of a stage, TG
 // over the stages tied to it, GN over every stage of every replica.

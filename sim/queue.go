@@ -5,12 +5,16 @@ import "github.com/millrace-ml/millrace/schedule"
 // event is something that happens at a moment: a worker ends its instruction, a
 // message arrives at a worker, or a collective is complete for it.
 type event struct {
-	at     float64
-	seq    int64 // breaks ties by the order in which events were made
-	worker int32
-	from   int32 // of an arrival; -1 for the end of the worker's own instruction
-	in     schedule.Instruction
+	at        float64
+	seq       int64 // breaks ties by the order in which events were made
+	worker    int32
+	from      int32 // of an arrival, or ownEnd
+	in        schedule.Instruction
+	occupying bool // an arrival that kept both devices busy
 }
+
+// ownEnd in place of a sender is the end of the worker's own instruction.
+const ownEnd = -1
 
 // queue is a binary heap of events by (at, seq).
 type queue struct {

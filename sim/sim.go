@@ -10,15 +10,18 @@ import (
 
 // Options of a run.
 type Options struct {
-	Cores  int           // cores the workers share; 0 gives each its own
+	Cores  int           // cores the workers share; 0 takes Costs.Cores
 	Gate   schedule.Gate // who may start; it is loaded with the Program. nil: a new schedule.Machine
 	Record bool          // keep every event and memory sample in the Timeline
 }
 
 // Summary is what a run comes to.
 type Summary struct {
-	EndS            float64   `json:"end_s"`            // when the last instruction ended
-	StepS           float64   `json:"step_s"`           // median over steps of the time from one update to the next; EndS for a single step
+	EndS float64 `json:"end_s"` // when the last instruction ended
+	// StepS is the median over steps of the time from the end of one to the end of the
+	// next; of a single step its length; EndS where nothing trains.
+	StepS           float64   `json:"step_s"`
+	Steps           int       `json:"steps"`
 	BusyS           []float64 `json:"busy_s"`           // computing, by worker, in one step on average
 	Bubble          float64   `json:"bubble"`           // 1 - sum(busy) / (workers x step)
 	PeakBytes       []int64   `json:"peak_bytes"`       // by worker
@@ -42,13 +45,20 @@ func (e *StallError) Error() string {
 	return b.String()
 }
 
-// Run simulates a lowered Program.
+// Run simulates a lowered Program. The Program need not have passed Check: one that blocks
+// is a StallError.
 func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary, error) {
 	if !p.Lowered {
 		return nil, Summary{}, fmt.Errorf("sim: program %s is not lowered; schedule.Lower adds its transfers and updates", p.Name)
 	}
-	if len(costs.Stages) != p.Stages {
-		return nil, Summary{}, fmt.Errorf("sim: costs of %d stages for a program of %d", len(costs.Stages), p.Stages)
+	if err := p.Validate(); err != nil {
+		return nil, Summary{}, fmt.Errorf("sim: %w", err)
+	}
+	if err := costs.check(p); err != nil {
+		return nil, Summary{}, err
+	}
+	if o.Cores == 0 {
+		o.Cores = costs.Cores
 	}
 	if o.Gate == nil {
 		m, err := schedule.NewMachine(p, o.Cores)
@@ -78,39 +88,55 @@ type workerState struct {
 	ended     bool
 	reached   float64 // when the head became the head
 	started   float64
-	blockedBy string
+	blockedBy string // why the head could not start when it was last asked
 	busy      float64
 	memory    account
-	needs     bool // has been found lacking since it was reached
+	device    device
+	step      int             // of mark
+	mark      *trace.StepMark // of the step it last computed for
 }
 
+// state is a simulation under way. The clock is now; everything that is to happen later
+// is in the queue, and everything that can start has started.
 type state struct {
-	p       *schedule.Program
-	costs   Costs
-	o       Options
-	gate    schedule.Gate
-	queue   queue
-	now     float64
-	ended   int
-	count   int64
-	workers []workerState
-	links   map[[2]int]float64 // when each link is free again
-	joined  map[schedule.Instruction]int
-	per     int // micro-batches in a minibatch
-	tl      trace.Timeline
-	steps   []trace.StepMark
+	p         *schedule.Program
+	costs     Costs
+	o         Options
+	gate      schedule.Gate
+	queue     queue
+	now       float64
+	ended     int
+	count     int64
+	workers   []workerState
+	places    []int              // number of the first replica of each stage of each pipeline
+	gradients []bool             // by place: parameter gradients exist
+	links     map[[2]int]float64 // when each link is free again
+	pending   []transfer         // that wait for their two devices, first come first served
+	joined    map[schedule.Instruction]*gathering
+	per       int // micro-batches in a minibatch
+	tl        trace.Timeline
+	marks     map[int]*trace.StepMark
 }
 
 func newState(p *schedule.Program, costs Costs, o Options) *state {
 	s := &state{
 		p: p, costs: costs, o: o, gate: o.Gate, workers: make([]workerState, p.Workers),
-		links: map[[2]int]float64{}, joined: map[schedule.Instruction]int{}, per: max(1, p.MicroBatches/max(1, p.Period)),
+		links: map[[2]int]float64{}, joined: map[schedule.Instruction]*gathering{}, marks: map[int]*trace.StepMark{},
+		per: max(1, p.MicroBatches/max(1, p.Period)),
 	}
 	s.tl = trace.Timeline{Version: trace.Version, Source: "sim", Workers: p.Workers, Stages: p.Stages, Cores: o.Cores}
-	for w := range s.workers {
-		for _, held := range p.StagesOf(w) {
-			s.workers[w].memory.hold(costs.of(held[1], held[2]).FixedBytes)
+	n := 0
+	for _, stages := range p.Placement {
+		for stage, on := range stages {
+			s.places = append(s.places, n)
+			n += len(on)
+			for r, w := range on {
+				s.workers[w].memory.hold(costs.of(stage, r).FixedBytes)
+			}
 		}
+	}
+	s.gradients = make([]bool, n)
+	for w := range s.workers {
 		s.sample(w)
 	}
 	return s
@@ -126,6 +152,11 @@ func (s *state) advance(w int) {
 			s.ended++
 			return
 		}
+		if in.Kind.IsCompute() && !me.device.free() {
+			// Not polled either: it would stand in the queue for a core that it cannot use yet.
+			me.blockedBy = trace.ByLink
+			return
+		}
 		need := s.gate.Poll(w)
 		if !need.Ready() {
 			if s.o.Record {
@@ -136,26 +167,37 @@ func (s *state) advance(w int) {
 		s.gate.Start(w)
 		s.count++
 		me.running, me.started = true, s.now
-		if d := s.begin(w, in); d > 0 {
-			s.queue.push(event{at: s.now + d, worker: int32(w), from: -1, in: in})
-			return
+		takes, until := s.begin(w, in)
+		switch {
+		case until:
+		case takes > 0:
+			s.queue.push(event{at: s.now + takes, worker: int32(w), from: ownEnd, in: in})
+		default:
+			s.finish(w, in)
 		}
-		s.finish(w, in)
 	}
 }
 
 // happen moves the clock to an event.
 func (s *state) happen(e event) {
 	s.now = e.at
-	if e.from < 0 {
-		s.finish(int(e.worker), e.in)
-		s.advance(int(e.worker))
+	w := int(e.worker)
+	if e.from == ownEnd {
+		s.finish(w, e.in)
+		s.startPending()
+		s.advance(w)
 		return
 	}
-	if e.in.Kind == schedule.AR || e.in.Kind == schedule.TG || e.in.Kind == schedule.GN {
-		s.record(int(e.worker), e.in, trace.Comm, s.now, 0)
+	if e.occupying {
+		s.leaveDevices(int(e.from), w)
 	}
-	s.wakeAll(s.gate.Arrive(int(e.worker), e.in, int(e.from)))
+	s.wakeAll(s.gate.Arrive(w, e.in, int(e.from)))
+	if e.occupying {
+		s.delivered(int(e.from), e.in)
+		s.startPending()
+		s.advance(int(e.from))
+		s.advance(w)
+	}
 }
 
 // wakeAll polls workers again; the list belongs to the Gate, so it is copied first.
@@ -171,11 +213,13 @@ func (s *state) finish(w int, in schedule.Instruction) {
 	me := &s.workers[w]
 	if in.Kind.IsCompute() {
 		me.busy += s.now - me.started
+		me.device.computing = false
+		s.markEnd(w, in)
 	}
-	if !issued(in.Kind) {
-		s.record(w, in, laneOf(in.Kind), s.now, s.bytesOf(in))
+	if s.o.Record && !issued(in.Kind) {
+		s.record(w, in)
 	}
-	s.release(w, in)
+	s.settle(w, in)
 	me.running = false
 	wake := s.gate.End(w)
 	me.reached, me.blockedBy = s.now, ""
@@ -187,6 +231,7 @@ func (s *state) finish(w int, in schedule.Instruction) {
 	}
 }
 
+// issued says whether an instruction's work goes on beside the worker.
 func issued(k schedule.Kind) bool {
 	switch k {
 	case schedule.SF, schedule.SB, schedule.AR, schedule.TG, schedule.GN:
@@ -195,109 +240,52 @@ func issued(k schedule.Kind) bool {
 	return false
 }
 
-func laneOf(k schedule.Kind) trace.Lane {
-	if k.IsCompute() || k == schedule.CK {
-		return trace.Compute
-	}
-	return trace.Comm
-}
-
-// begin does what an instruction does as it starts, and says how long it keeps the worker.
-func (s *state) begin(w int, in schedule.Instruction) float64 {
+// begin does what an instruction does as it starts, and says how long it keeps the worker;
+// until says that something else will end it.
+func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool) {
 	c := s.costs.of(int(in.Stage), int(in.Replica))
 	switch in.Kind {
 	case schedule.F:
-		s.workers[w].memory.touch(c.ForwardPeak)
-		return c.ForwardS + s.costs.DispatchS
+		s.touch(w, c.ForwardPeak)
+		takes = c.ForwardS
 	case schedule.B:
-		s.gradients(w, c)
-		s.workers[w].memory.touch(c.BackwardPeak)
-		return c.BackwardS + s.costs.DispatchS
+		s.backwardStarts(w, in, c)
+		takes = c.BackwardS
 	case schedule.I:
-		s.workers[w].memory.touch(c.BackwardPeak)
-		return c.InputS + s.costs.DispatchS
+		s.backwardStarts(w, in, c)
+		takes = c.InputS
 	case schedule.W:
-		s.gradients(w, c)
-		s.workers[w].memory.touch(c.BackwardPeak)
-		return c.WeightS + s.costs.DispatchS
-	case schedule.U:
-		return c.UpdateS
+		s.backwardStarts(w, in, c)
+		takes = c.WeightS
 	case schedule.EV:
-		return c.EvaluateS + s.costs.DispatchS
+		s.touch(w, c.EvaluatePeak)
+		takes = c.EvaluateS
+	case schedule.U:
+		s.touch(w, c.UpdatePeak)
+		s.compute(w, in)
+		return c.UpdateS, false
+	case schedule.CK:
+		return c.SaveS, false
 	case schedule.SF, schedule.SB:
-		return s.send(w, in)
+		return 0, s.send(w, in)
 	case schedule.AR:
 		s.join(w, in, c.AllReduceS)
+		return 0, false
 	case schedule.TG:
 		s.join(w, in, c.TiedS)
+		return 0, false
 	case schedule.GN:
 		s.join(w, in, c.NormS)
+		return 0, false
+	default:
+		return 0, false
 	}
-	return 0
+	s.compute(w, in)
+	return takes + s.costs.DispatchS, false
 }
 
-// send puts a message on its links. Where a transfer occupies the device, the worker is
-// kept until the last receiver has it.
-func (s *state) send(w int, in schedule.Instruction) float64 {
-	kept := 0.0
-	receivers := s.p.Receivers(in)
-	bytes := s.bytesOf(in)
-	if n := int64(len(receivers)); n > 1 && s.p.Replication == schedule.Split {
-		bytes /= n
-	}
-	for _, to := range receivers {
-		latency, taken := s.costs.Transfer(w, to, bytes)
-		start := s.now
-		if taken > 0 {
-			key := [2]int{w, to}
-			if s.costs.Link != nil {
-				key = s.costs.Link(w, to)
-			}
-			start = max(s.now, s.links[key])
-			s.links[key] = start + taken
-		}
-		end := start + latency + taken
-		s.queue.push(event{at: end, worker: int32(to), from: int32(w), in: in})
-		if s.o.Record {
-			s.recordSpan(w, in, trace.Comm, s.now, start, end, bytes, blockedByLink(start > s.now))
-		}
-		if s.costs.Occupies != nil && s.costs.Occupies(w, to) {
-			kept = max(kept, end-s.now)
-		}
-	}
-	return kept
-}
-
-func blockedByLink(waited bool) string {
-	if waited {
-		return "link"
-	}
-	return ""
-}
-
-// join counts the members of a collective; the last one to come sets it going.
-func (s *state) join(w int, in schedule.Instruction, takes float64) {
-	members, workers := s.p.Group(in)
-	key := members[0]
-	s.joined[key]++
-	if s.joined[key] < len(members) {
-		return
-	}
-	delete(s.joined, key)
-	for i, m := range members {
-		s.queue.push(event{at: s.now + takes, worker: int32(workers[i]), from: int32(w), in: m})
-	}
-}
-
-func (s *state) bytesOf(in schedule.Instruction) int64 {
-	c := s.costs.of(int(in.Stage), int(in.Replica))
-	switch in.Kind {
-	case schedule.SF:
-		return c.ActivationBytes
-	case schedule.SB:
-		return c.GradientBytes
-	case schedule.AR:
-		return c.ParameterBytes
-	}
-	return 0
+// compute notes that a worker's device is taken by a computation.
+func (s *state) compute(w int, in schedule.Instruction) {
+	s.workers[w].device.computing = true
+	s.markStart(w, in)
 }

@@ -1,0 +1,63 @@
+package sim
+
+import (
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// gathering is a collective that not every member has come to.
+type gathering struct {
+	members []schedule.Instruction
+	workers []int
+	issuedS []float64 // by member
+	came    int
+	takes   float64
+}
+
+// join brings a member to its collective. The last one to come sets it going: it takes
+// as long as the slowest member says, and is complete for all of them at once. Collectives
+// and transfers do not slow each other down.
+func (s *state) join(w int, in schedule.Instruction, takes float64) {
+	key := in
+	key.Replica = 0
+	if in.Kind != schedule.AR {
+		key.Stage = s.first(in)
+	}
+	g := s.joined[key]
+	if g == nil {
+		g = &gathering{}
+		g.members, g.workers = s.p.Group(in)
+		g.issuedS = make([]float64, len(g.members))
+		s.joined[key] = g
+	}
+	for i, m := range g.members {
+		if m == in {
+			g.issuedS[i] = s.now
+		}
+	}
+	g.came++
+	g.takes = max(g.takes, takes)
+	if g.came < len(g.members) {
+		return
+	}
+	delete(s.joined, key)
+	for i, m := range g.members {
+		s.queue.push(event{at: s.now + g.takes, worker: int32(g.workers[i]), from: int32(w), in: m})
+		if s.o.Record {
+			blocked := ""
+			if s.now > g.issuedS[i] {
+				blocked = in.String()
+			}
+			s.recordSpan(g.workers[i], m, trace.Comm, g.issuedS[i], s.now, s.now+g.takes, s.bytesOf(m), blocked)
+		}
+	}
+}
+
+// first is the lowest stage of the group that a TG or GN belongs to.
+func (s *state) first(in schedule.Instruction) int32 {
+	if in.Kind == schedule.GN {
+		return 0
+	}
+	members, _ := s.p.Group(in)
+	return members[0].Stage
+}

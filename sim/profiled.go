@@ -1,0 +1,201 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// CostsOf puts a profile, a cluster and a plan together. Worker i is the plan's i-th
+// device in ascending order, as in schedule.FromPlan.
+func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, error) {
+	devices := Devices(pl)
+	for _, d := range devices {
+		if d < 0 || d >= len(c.Devices) {
+			return Costs{}, fmt.Errorf("sim: the plan uses device %d; cluster %s has %d, counted from 0", d, c.Name, len(c.Devices))
+		}
+	}
+	out := Costs{
+		Transfer: func(from, to int, bytes int64) (float64, float64) {
+			l := c.Levels[c.LevelOf(devices[from], devices[to])]
+			return l.LatencyS, float64(bytes) / l.BandwidthBytesPerSecond
+		},
+		Link:  func(from, to int) [2]int { return link(c, devices[from], devices[to]) },
+		Cores: c.Cores,
+	}
+	for _, l := range c.Levels {
+		if l.OccupiesDevice {
+			out.Occupies = func(from, to int) bool {
+				return c.Levels[c.LevelOf(devices[from], devices[to])].OccupiesDevice
+			}
+		}
+	}
+	if p.Transfer != nil {
+		out.DispatchS = p.Transfer.DispatchS
+	}
+	for s := range pl.Stages {
+		if len(pl.Stages[s].Devices) == 0 {
+			return Costs{}, fmt.Errorf("sim: stage %d of the plan is on no device", s)
+		}
+		var replicas []StageCost
+		for _, d := range pl.Stages[s].Devices {
+			cost, err := stageCost(p, c, pl, s, d)
+			if err != nil {
+				return Costs{}, err
+			}
+			replicas = append(replicas, cost)
+		}
+		out.Stages = append(out.Stages, replicas)
+	}
+	return out, nil
+}
+
+// Devices lists a plan's devices in ascending order; worker i is the i-th.
+func Devices(pl *plan.Plan) []int {
+	var devices []int
+	for _, st := range pl.Stages {
+		devices = append(devices, st.Devices...)
+	}
+	slices.Sort(devices)
+	return slices.Compact(devices)
+}
+
+// link names what a transfer queues for. A shared level is one link for its whole group,
+// or one each way where it is full duplex; half duplex is one for both directions.
+func link(c *cluster.Cluster, a, b int) [2]int {
+	level := c.LevelOf(a, b)
+	l := c.Levels[level]
+	if l.Shared {
+		group := 1
+		for _, inner := range c.Levels[:level+1] {
+			group *= inner.Size
+		}
+		name := 2 * (a / group)
+		if l.FullDuplex && a > b {
+			name++
+		}
+		return [2]int{-1 - level, name}
+	}
+	if !l.FullDuplex && a > b {
+		a, b = b, a
+	}
+	return [2]int{a, b}
+}
+
+// stageCost adds up the layers of a stage on one device.
+func stageCost(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s, device int) (StageCost, error) {
+	st := pl.Stages[s]
+	if st.FirstLayer < 0 || st.LastLayer < st.FirstLayer || st.LastLayer >= len(p.Layers) {
+		return StageCost{}, fmt.Errorf("sim: stage %d has layers %d to %d; profile %s has layers 0 to %d", s, st.FirstLayer, st.LastLayer, p.Model, len(p.Layers)-1)
+	}
+	rows := pl.MicroBatch
+	if pl.Replication == "split" && len(st.Devices) > 1 {
+		rows = (rows + len(st.Devices) - 1) / len(st.Devices)
+	}
+	costs, _, err := p.At(c.Devices[device], rows)
+	if err != nil {
+		return StageCost{}, fmt.Errorf("sim: stage %d: %w", s, err)
+	}
+	var out StageCost
+	for l := st.FirstLayer; l <= st.LastLayer; l++ {
+		cost, part := &costs[l], fraction(st, l)
+		out.ForwardS += part * cost.ForwardS
+		out.BackwardS += part * cost.BackwardS
+		if cost.BackwardInputS != nil && cost.BackwardWeightS != nil {
+			out.InputS += part * *cost.BackwardInputS
+			out.WeightS += part * *cost.BackwardWeightS
+		} else {
+			out.InputS += part * cost.BackwardS
+		}
+		out.UpdateS += part * p.Layers[l].UpdateS
+	}
+	out.EvaluateS = out.ForwardS
+	if s > 0 {
+		out.InputBytes = p.CutBytes(costs, st.FirstLayer-1)
+		out.GradientBytes = out.InputBytes
+	}
+	if s < len(pl.Stages)-1 {
+		out.ActivationBytes = p.CutBytes(costs, st.LastLayer)
+	}
+	stageMemory(&out, p, costs, st)
+	if st.Recompute {
+		out.BackwardS += out.ForwardS
+		out.InputS += out.ForwardS
+	}
+	if len(st.Devices) > 1 {
+		out.AllReduceS = c.AllReduceS(st.Devices, out.ParameterBytes)
+	}
+	out.TiedS = tiedS(p, c, pl, s)
+	if all := Devices(pl); len(all) > 1 {
+		out.NormS = c.TransferS(all[0], all[len(all)-1], 8*int64(len(p.Layers)))
+	}
+	return out, nil
+}
+
+// fraction is how much of a layer a stage computes: all of it, unless the plan splits a
+// layer at the stage's border.
+func fraction(st plan.Stage, l int) float64 {
+	part := 1.0
+	if l == st.FirstLayer && st.FirstFraction > 0 {
+		part *= st.FirstFraction
+	}
+	if l == st.LastLayer && st.LastFraction > 0 && (l != st.FirstLayer || st.FirstFraction == 0) {
+		part *= st.LastFraction
+	}
+	return part
+}
+
+// tiedS is how long the gradients of parameters shared with other stages take to be there.
+func tiedS(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s int) float64 {
+	stageOf := StageOf(p, pl)
+	longest := 0.0
+	for l, layer := range p.Layers {
+		if layer.TiedTo < 0 || stageOf[l] == stageOf[layer.TiedTo] || stageOf[l] != s && stageOf[layer.TiedTo] != s {
+			continue
+		}
+		a, b := pl.Stages[stageOf[l]].Devices[0], pl.Stages[stageOf[layer.TiedTo]].Devices[0]
+		longest = max(longest, c.TransferS(a, b, layer.TiedBytes))
+	}
+	return longest
+}
+
+// StageOf is the stage of each layer under a plan.
+func StageOf(p *profile.Profile, pl *plan.Plan) []int {
+	of := make([]int, len(p.Layers))
+	for s, st := range pl.Stages {
+		for l := max(0, st.FirstLayer); l <= st.LastLayer && l < len(of); l++ {
+			of[l] = s
+		}
+	}
+	return of
+}
+
+// TiedStages groups the stages that share a parameter under a plan, for schedule.Lower.
+func TiedStages(p *profile.Profile, pl *plan.Plan) [][]int {
+	of := StageOf(p, pl)
+	groups := map[int][]int{}
+	var out [][]int
+	for l, layer := range p.Layers {
+		if layer.TiedTo < 0 || of[l] == of[layer.TiedTo] {
+			continue
+		}
+		g := groups[layer.TiedTo]
+		if g == nil {
+			g = []int{of[layer.TiedTo]}
+		}
+		if !slices.Contains(g, of[l]) {
+			g = append(g, of[l])
+		}
+		groups[layer.TiedTo] = g
+	}
+	for l := range p.Layers {
+		if g := groups[l]; g != nil && !slices.ContainsFunc(out, func(o []int) bool { return slices.Equal(o, g) }) {
+			slices.Sort(g)
+			out = append(out, g)
+		}
+	}
+	return out
+}

@@ -1,0 +1,104 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// stepOf is the training step that an instruction belongs to.
+func (s *state) stepOf(in schedule.Instruction) int {
+	if in.Kind.OfMinibatch() {
+		return int(in.Micro)
+	}
+	return int(in.Micro) / s.per
+}
+
+// markOf is the mark of the step that a worker computes for; nil for an evaluation.
+func (s *state) markOf(w int, in schedule.Instruction) *trace.StepMark {
+	if in.Kind == schedule.EV {
+		return nil
+	}
+	me, step := &s.workers[w], s.stepOf(in)
+	if me.mark == nil || me.step != step {
+		m := s.marks[step]
+		if m == nil {
+			m = &trace.StepMark{Step: step, StartS: s.now, EndS: s.now}
+			s.marks[step] = m
+		}
+		me.mark, me.step = m, step
+	}
+	return me.mark
+}
+
+// markStart makes sure the step has begun; the clock never goes back, so whoever
+// comes first has the start.
+func (s *state) markStart(w int, in schedule.Instruction) { s.markOf(w, in) }
+
+func (s *state) markEnd(w int, in schedule.Instruction) {
+	if m := s.markOf(w, in); m != nil {
+		m.EndS = s.now
+	}
+}
+
+// record files an instruction of the worker's own that has just ended.
+func (s *state) record(w int, in schedule.Instruction) {
+	me := &s.workers[w]
+	lane := trace.Comm
+	if in.Kind.IsCompute() || in.Kind == schedule.CK {
+		lane = trace.Compute
+	}
+	blocked := me.blockedBy
+	if me.started <= me.reached {
+		blocked = ""
+	}
+	s.recordSpan(w, in, lane, me.reached, me.started, s.now, s.bytesOf(in), blocked)
+}
+
+func (s *state) recordSpan(w int, in schedule.Instruction, lane trace.Lane, ready, start, end float64, bytes int64, blocked string) {
+	s.tl.Events = append(s.tl.Events, trace.Event{
+		Worker: w, Lane: lane, Instruction: in.String(), Kind: in.Kind.String(), Step: s.stepOf(in),
+		ReadyS: ready, StartS: start, EndS: end, Bytes: bytes, BlockedBy: blocked,
+	})
+}
+
+func (s *state) timeline() *trace.Timeline {
+	for _, m := range s.marks {
+		s.tl.Steps = append(s.tl.Steps, *m)
+	}
+	slices.SortFunc(s.tl.Steps, func(a, b trace.StepMark) int { return a.Step - b.Step })
+	for w := range s.workers {
+		s.tl.PeakBytes = append(s.tl.PeakBytes, s.workers[w].memory.peak)
+		s.tl.PeakActivations = append(s.tl.PeakActivations, s.workers[w].memory.mostMic)
+	}
+	s.tl.Sort()
+	return &s.tl
+}
+
+func (s *state) summary() Summary {
+	sum := Summary{EndS: s.now, StepS: s.now, Steps: len(s.tl.Steps), Instructions: s.count}
+	if sum.Steps == 1 {
+		sum.StepS = s.tl.Steps[0].EndS - s.tl.Steps[0].StartS
+	}
+	if sum.Steps > 1 {
+		var took []float64
+		for i, m := range s.tl.Steps[1:] {
+			took = append(took, m.EndS-s.tl.Steps[i].EndS)
+		}
+		slices.Sort(took)
+		sum.StepS = (took[(len(took)-1)/2] + took[len(took)/2]) / 2
+	}
+	steps, busy := float64(max(1, sum.Steps)), 0.0
+	for w := range s.workers {
+		me := &s.workers[w]
+		sum.BusyS = append(sum.BusyS, me.busy/steps)
+		busy += me.busy / steps
+		sum.PeakBytes = append(sum.PeakBytes, me.memory.peak)
+		sum.PeakActivations = append(sum.PeakActivations, me.memory.mostMic)
+	}
+	if sum.StepS > 0 {
+		sum.Bubble = 1 - busy/(float64(len(s.workers))*sum.StepS)
+	}
+	return sum
+}

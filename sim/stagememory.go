@@ -1,0 +1,99 @@
+package sim
+
+import (
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// stageMemory works out what a stage holds, layer by layer, by the rules of the runtime:
+//
+//   - a forward keeps what every layer saved, its output included; what crosses the cut
+//     behind is copied for the receiver;
+//   - under recompute a forward frees a layer's output after its last reader, and the
+//     backward begins by running the forward again with everything kept;
+//   - a backward walks the layers down. A layer's gradients are there from the first
+//     reader that made them until the layer is done, and what it saved is freed with them;
+//   - gradients of parameters appear layer by layer in the first backward after an update;
+//   - an optimizer with two states needs one more tensor of a parameter's size for a moment.
+func stageMemory(out *StageCost, p *profile.Profile, costs []profile.Cost, st plan.Stage) {
+	copied := map[int]bool{} // owners outside of the stage whose parameter it has a copy of
+	grads := make([]int64, st.LastLayer-st.FirstLayer+1)
+	for l := st.FirstLayer; l <= st.LastLayer; l++ {
+		layer, part := &p.Layers[l], fraction(st, l)
+		own := layer.ParameterBytes
+		if t := layer.TiedTo; t >= 0 && (t < st.FirstLayer || t > st.LastLayer) && !copied[t] {
+			copied[t] = true
+			own += layer.TiedBytes
+		}
+		own = int64(part * float64(own))
+		out.FixedBytes += own*int64(1+p.OptimizerStates) + layer.BufferBytes
+		grads[l-st.FirstLayer] = int64(part * float64(layer.ParameterBytes+layer.TiedBytes))
+		out.ParameterBytes += grads[l-st.FirstLayer]
+		if p.OptimizerStates >= 2 {
+			out.UpdatePeak = max(out.UpdatePeak, own)
+		}
+	}
+	kept, recorded := int64(0), int64(0) // while recording; and the most at once
+	for l := st.FirstLayer; l <= st.LastLayer; l++ {
+		part := fraction(st, l)
+		recorded = max(recorded, kept+int64(part*float64(costs[l].ForwardPeakBytes)))
+		kept += int64(part * float64(costs[l].SavedBytes))
+	}
+	out.EvaluatePeak = passPeak(p, costs, st)
+	out.BackwardPeak = backwardPeak(p, costs, st, nil)
+	out.FirstBackwardPeak = backwardPeak(p, costs, st, grads)
+	if st.Recompute {
+		out.ForwardPeak = out.EvaluatePeak
+		out.BackwardPeak = max(recorded, kept+out.BackwardPeak)
+		out.FirstBackwardPeak = max(recorded, kept+out.FirstBackwardPeak)
+		return
+	}
+	out.ForwardPeak, out.SavedBytes = recorded, kept
+}
+
+// backwardPeak is the most held inside a backward above what was held before it. grads is
+// what each layer's parameter gradients add, nil where they are there already.
+func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, grads []int64) int64 {
+	held, peak := int64(0), int64(0)
+	made := map[int]bool{} // layers of the stage, or before it, whose output has a gradient here
+	for l := st.LastLayer; l >= st.FirstLayer; l-- {
+		part := fraction(st, l)
+		peak = max(peak, held+int64(part*float64(costs[l].BackwardPeakBytes)))
+		held -= int64(part * float64(costs[l].SavedBytes))
+		if made[l] {
+			held -= costs[l].OutputBytes
+		}
+		for _, from := range p.Layers[l].From {
+			if from >= 0 && !made[from] {
+				made[from] = true
+				held += costs[from].OutputBytes
+			}
+		}
+		if grads != nil {
+			held += grads[l-st.FirstLayer]
+		}
+		peak = max(peak, held)
+	}
+	return peak
+}
+
+// passPeak is the most held inside a forward that keeps nothing for a backward.
+func passPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage) int64 {
+	last := map[int]int{} // the last layer that reads each layer's output
+	for l := st.FirstLayer; l < len(p.Layers); l++ {
+		for _, from := range p.Layers[l].From {
+			last[from] = l
+		}
+	}
+	ends := make([]int64, len(p.Layers)) // by layer: bytes that it is the last to read
+	for l := st.FirstLayer; l <= st.LastLayer; l++ {
+		ends[max(l, last[l])] += costs[l].OutputBytes
+	}
+	held, peak := int64(0), int64(0)
+	for l := st.FirstLayer; l <= st.LastLayer; l++ {
+		// What the layer would save exists only while it runs, at its peak.
+		peak = max(peak, held+costs[l].ForwardPeakBytes)
+		held += costs[l].OutputBytes - ends[l]
+	}
+	return peak
+}

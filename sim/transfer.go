@@ -1,0 +1,130 @@
+package sim
+
+import (
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// device is what keeps a worker from computing beside its own list: transfers that
+// occupy it (BaPipe's synchronous execution, §3.2). Such a transfer waits until neither
+// of its workers computes or is in another, and then goes before their next
+// computation; the sender's list stands still until it is through. No wait can be
+// circular: a device that computes or transfers becomes free by itself, and a transfer needs
+// nothing but its two devices.
+type device struct {
+	computing    bool
+	transferring bool
+	awaited      int // transfers that wait for it
+	sending      int // transfers of the send that the list stands at
+}
+
+func (d *device) free() bool { return !d.transferring && d.awaited == 0 }
+
+// transfer is one message under way, or about to be.
+type transfer struct {
+	from, to int
+	in       schedule.Instruction
+	bytes    int64
+	issuedS  float64
+}
+
+// send puts an instruction's messages on their way; it says whether the sender's list
+// stands still until they have arrived.
+func (s *state) send(w int, in schedule.Instruction) (until bool) {
+	bytes := s.bytesOf(in)
+	s.p.Recipients(in, func(to, lo, hi, n int) bool {
+		t := transfer{from: w, to: to, in: in, issuedS: s.now, bytes: bytes*int64(hi)/int64(n) - bytes*int64(lo)/int64(n)}
+		if s.costs.Occupies != nil && s.costs.Occupies(w, to) {
+			until = true
+			s.workers[w].device.sending++
+			s.workers[w].device.awaited++
+			s.workers[to].device.awaited++
+			s.pending = append(s.pending, t)
+			return true
+		}
+		s.depart(t, false)
+		return true
+	})
+	if until {
+		s.startPending()
+	}
+	return until
+}
+
+// depart takes the link as soon as it is free, in the order in which transfers come to
+// it: first come, first served. The latency behind it takes no link.
+func (s *state) depart(t transfer, occupying bool) {
+	latency, taken := 0.0, 0.0
+	if s.costs.Transfer != nil {
+		latency, taken = s.costs.Transfer(t.from, t.to, t.bytes)
+	}
+	start := s.now
+	if taken > 0 {
+		key := [2]int{t.from, t.to}
+		if s.costs.Link != nil {
+			key = s.costs.Link(t.from, t.to)
+		}
+		start = max(s.now, s.links[key])
+		s.links[key] = start + taken
+	}
+	end := start + latency + taken
+	s.queue.push(event{at: end, worker: int32(t.to), from: int32(t.from), in: t.in, occupying: occupying})
+	if s.o.Record {
+		blocked := ""
+		if start > t.issuedS {
+			blocked = trace.ByLink
+		}
+		s.recordSpan(t.from, t.in, trace.Comm, t.issuedS, start, end, t.bytes, blocked)
+	}
+}
+
+// startPending lets every transfer go whose two devices are free, in order.
+func (s *state) startPending() {
+	if len(s.pending) == 0 {
+		return
+	}
+	waiting := s.pending[:0]
+	for _, t := range s.pending {
+		from, to := &s.workers[t.from].device, &s.workers[t.to].device
+		if from.computing || to.computing || from.transferring || to.transferring {
+			waiting = append(waiting, t)
+			continue
+		}
+		from.awaited--
+		to.awaited--
+		from.transferring, to.transferring = true, true
+		s.depart(t, true)
+	}
+	s.pending = waiting
+}
+
+func (s *state) leaveDevices(from, to int) {
+	s.workers[from].device.transferring = false
+	s.workers[to].device.transferring = false
+}
+
+// delivered counts the messages of the send that a list stands at; the last one ends it.
+func (s *state) delivered(from int, in schedule.Instruction) {
+	d := &s.workers[from].device
+	if d.sending--; d.sending == 0 {
+		s.finish(from, in)
+	}
+}
+
+// bytesOf is what a send carries in all, or what a collective moves.
+func (s *state) bytesOf(in schedule.Instruction) int64 {
+	c := s.costs.of(int(in.Stage), int(in.Replica))
+	switch in.Kind {
+	case schedule.SF:
+		return c.ActivationBytes
+	case schedule.SB:
+		return c.GradientBytes
+	case schedule.RF:
+		return c.InputBytes
+	case schedule.RB:
+		return s.received(in)
+	case schedule.AR:
+		return c.ParameterBytes
+	}
+	return 0
+}
