@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# native.sh OUT.so: builds the native library unless OUT.so is of these very sources.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=$1
+stamp=$out.sources
+now=$(cat native/build.sh native/shim/* | sha256sum)
+if [ -e "$out" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$now" ]; then exit 0; fi
+echo "native: compiling $out"
+sh native/build.sh "$out"
+echo "$now" >"$stamp"
