@@ -46,6 +46,9 @@ def parse(doc, **extra):
 
 def _limit_threads(threads):
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
+    # OpenMP threads that spin between two loops take the cores from the threads of OpenBLAS,
+    # which are others: with 2 of each on 2 cores a step takes four times as long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch
 
     torch.set_num_threads(threads)

@@ -1,0 +1,90 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+)
+
+// confidence of every interval in a Result, at least.
+const confidence = 0.95
+
+// Pair is one visit to each of two runners, one right after the other.
+type Pair struct {
+	Done, Of int // this pair counted in, and how many there will be
+	A, B     Work
+	AFirst   bool
+}
+
+// Ratio is how many times as fast A was.
+func (p Pair) Ratio() float64 { return p.A.Rate() / p.B.Rate() }
+
+// Side is one runner's half of a Result.
+type Side struct {
+	Name   string    `json:"name"`
+	Rates  []float64 `json:"rates"`  // samples a second, by pair
+	Median float64   `json:"median"` // samples a second
+}
+
+// Result of comparing A with B. A ratio above 1 says that A was faster.
+type Result struct {
+	A           Side      `json:"a"`
+	B           Side      `json:"b"`
+	Ratios      []float64 `json:"ratios"` // A's rate over B's, by pair
+	MedianRatio float64   `json:"median_ratio"`
+	Interval              // of the median ratio
+}
+
+// Pairs visits a and b n times each, in pairs, and compares them.
+//
+// What slows the machine for a while slows both visits of a pair, so their ratio
+// holds still where the rates do not. The one that goes first changes from pair to
+// pair: a drift within a pair favours each as often. Runners are expected warm, see
+// [Warm]. progress, when not nil, is told of every pair.
+//
+// It refuses fewer pairs than the interval takes (6) and ends at the first error.
+func Pairs(ctx context.Context, a, b Runner, n int, progress func(Pair)) (Result, error) {
+	if least := fewest(confidence); n < least {
+		return Result{}, fmt.Errorf("bench: %d pairs of %s and %s; an interval of %v takes %d at least",
+			n, a.Name(), b.Name(), confidence, least)
+	}
+	result := Result{A: Side{Name: a.Name()}, B: Side{Name: b.Name()}}
+	for i := range n {
+		p, err := pair(ctx, a, b, i%2 == 0)
+		if err != nil {
+			return Result{}, err
+		}
+		p.Done, p.Of = i+1, n
+		result.A.Rates = append(result.A.Rates, p.A.Rate())
+		result.B.Rates = append(result.B.Rates, p.B.Rate())
+		result.Ratios = append(result.Ratios, p.Ratio())
+		if progress != nil {
+			progress(p)
+		}
+	}
+	result.A.Median, result.B.Median = Median(result.A.Rates), Median(result.B.Rates)
+	result.MedianRatio = Median(result.Ratios)
+	var err error
+	result.Interval, err = MedianInterval(result.Ratios, confidence)
+	return result, err
+}
+
+func pair(ctx context.Context, a, b Runner, aFirst bool) (Pair, error) {
+	p := Pair{AFirst: aFirst}
+	first, second := a, b
+	if !aFirst {
+		first, second = b, a
+	}
+	one, err := visit(ctx, first)
+	if err != nil {
+		return Pair{}, err
+	}
+	two, err := visit(ctx, second)
+	if err != nil {
+		return Pair{}, err
+	}
+	p.A, p.B = one, two
+	if !aFirst {
+		p.A, p.B = two, one
+	}
+	return p, nil
+}

@@ -1,0 +1,86 @@
+package bench
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+)
+
+// Workload is what every runner of a comparison trains: a gpt and its optimizer.
+type Workload struct {
+	Layers, Width, Heads, Context, Vocabulary int
+	Batch                                     int    // rows of an optimizer step
+	Optimizer                                 string // sgd or adamw
+	LearningRate, Momentum, WeightDecay       float64
+	Data                                      string // a text; "" for random bytes
+	Seed                                      uint64
+}
+
+// SixMillion is the workload of BENCHMARKS.md: 6.5 million parameters, 128 tokens a
+// row, 32 rows a step.
+func SixMillion() Workload {
+	return Workload{
+		Layers: 8, Width: 256, Heads: 8, Context: 128, Vocabulary: 256,
+		Batch: 32, Optimizer: "sgd", LearningRate: 0.01, Seed: 1,
+	}
+}
+
+func (w Workload) args() []string {
+	return []string{
+		"--layers", strconv.Itoa(w.Layers), "--width", strconv.Itoa(w.Width), "--heads", strconv.Itoa(w.Heads),
+		"--context", strconv.Itoa(w.Context), "--vocabulary", strconv.Itoa(w.Vocabulary),
+		"--batch", strconv.Itoa(w.Batch), "--optimizer", w.Optimizer, "--lr", number(w.LearningRate),
+		"--momentum", number(w.Momentum), "--weight-decay", number(w.WeightDecay),
+		"--data", w.Data, "--seed", strconv.FormatUint(w.Seed, 10),
+	}
+}
+
+func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+
+// Peer is a way of training in PyTorch with the settings worth trying for it.
+type Peer struct {
+	Name       string    // single, pipe, ddp or onef1b
+	Doc        string    // what it is, for a table
+	Candidates []Command // one for each choice of micro-batch and threads
+}
+
+// Peers are the rivals on two cores. scripts is where [WriteScripts] has written,
+// python what [Python] has found, steps the optimizer steps of one visit.
+// Micro-batches are powers of two that divide the batch, up to what leaves a
+// pipeline two of them.
+func (w Workload) Peers(python, scripts string, steps int) []Peer {
+	peers := []Peer{
+		{Name: "single", Doc: "PyTorch, one process"},
+		{Name: "pipe", Doc: "PyTorch sync.Pipe, 2 stages"},
+		{Name: "ddp", Doc: "PyTorch DistributedDataParallel, 2 processes"},
+		{Name: "onef1b", Doc: "1F1B by hand over Gloo, 2 processes"},
+	}
+	add := func(peer int, label string, options ...string) {
+		p := &peers[peer]
+		args := append([]string{"-B", filepath.Join(scripts, p.Name+".py")}, w.args()...)
+		p.Candidates = append(p.Candidates, Command{
+			Name: fmt.Sprintf("%s (%s)", p.Name, label),
+			Path: python, Args: append(args, options...), Steps: steps,
+		})
+	}
+	for micro := 1; micro <= w.Batch; micro *= 2 {
+		if w.Batch%micro != 0 {
+			break
+		}
+		size := strconv.Itoa(micro)
+		for threads := 1; threads <= 2; threads++ {
+			add(0, fmt.Sprintf("micro-batch %d, threads %d", micro, threads), "--micro", size, "--threads", strconv.Itoa(threads))
+		}
+		if w.Batch%(2*micro) != 0 {
+			continue
+		}
+		add(1, fmt.Sprintf("micro-batch %d, threads 1", micro), "--micro", size)
+		add(1, fmt.Sprintf("micro-batch %d, threads 1 forward and 2 backward", micro), "--micro", size, "--backward-threads", "2")
+		add(1, fmt.Sprintf("micro-batch %d, threads 2", micro), "--micro", size, "--threads", "2")
+		add(2, fmt.Sprintf("micro-batch %d", micro), "--micro", size)
+		for warmup := 2; warmup <= 3; warmup++ {
+			add(3, fmt.Sprintf("micro-batch %d, warm-up %d", micro, warmup), "--micro", size, "--warmup", strconv.Itoa(warmup))
+		}
+	}
+	return peers
+}

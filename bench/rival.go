@@ -1,0 +1,202 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+const (
+	longestLine = 1 << 16
+	// closeGrace is how long a rival may take to end once its input has ended.
+	closeGrace = 10 * time.Second
+	// clockSlack is by how much a rival's clock may exceed ours over one visit.
+	clockSlack = 5 * time.Millisecond
+)
+
+// Command says how a rival is started.
+type Command struct {
+	Name  string   // what tables call it
+	Path  string   // program
+	Args  []string // its arguments
+	Env   []string // its environment; nil takes over ours
+	Steps int      // optimizer steps of one visit
+}
+
+// Description is what a rival says of itself when it is ready.
+type Description struct {
+	Name       string `json:"name"`
+	Torch      string `json:"torch"`
+	Parameters int64  `json:"parameters"` // elements, over all processes' stages
+	Threads    int    `json:"threads"`    // intra-op, of each process
+	Batch      int    `json:"batch"`      // rows of an optimizer step
+	Micro      int    `json:"micro"`      // rows of a micro-batch
+	Context    int    `json:"context"`    // tokens of a row
+	Optimizer  string `json:"optimizer"`
+	Malloc     string `json:"malloc"`
+	BLASCore   string `json:"blas_core"`
+}
+
+// Rival is a runner in another process. It speaks the protocol of
+// bench/peers/protocol.py: a line of JSON that describes it, then for every line
+// "step N" a line {"samples": n, "seconds": s}.
+type Rival struct {
+	Description Description
+	Loss        float64 // of the last step it has trained
+
+	command Command
+	process *exec.Cmd
+	input   io.WriteCloser
+	answers chan []byte
+	closing chan struct{} // closed by end: answers nobody waits for are dropped
+	gone    chan struct{} // closed when the process is; status is set before
+	status  error
+	said    *tail
+}
+
+// Start starts a rival and waits until it is ready. The end of ctx ends the process.
+// Whoever started it closes it.
+func Start(ctx context.Context, c Command) (*Rival, error) {
+	if c.Steps < 1 {
+		return nil, fmt.Errorf("bench: %s: %d steps a visit; it must be 1 at least", c.Name, c.Steps)
+	}
+	r := &Rival{
+		command: c, process: exec.CommandContext(ctx, c.Path, c.Args...),
+		answers: make(chan []byte), closing: make(chan struct{}), gone: make(chan struct{}), said: &tail{},
+	}
+	r.process.Env, r.process.Stderr, r.process.WaitDelay = c.Env, r.said, closeGrace
+	var err error
+	if r.input, err = r.process.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("bench: %s: %w", c.Name, err)
+	}
+	output, err := r.process.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("bench: %s: %w", c.Name, err)
+	}
+	if err := r.process.Start(); err != nil {
+		return nil, fmt.Errorf("bench: %s: it does not start: %w", c.Name, err)
+	}
+	go r.listen(output)
+	if err := r.answer(ctx, &r.Description); err != nil {
+		r.end()
+		return nil, fmt.Errorf("bench: %s: %w", c.Name, err)
+	}
+	return r, nil
+}
+
+// Name is the Command's.
+func (r *Rival) Name() string { return r.command.Name }
+
+// Step trains the Command's number of steps. After an error the rival has ended.
+func (r *Rival) Step(ctx context.Context) (Work, error) {
+	w, err := r.step(ctx)
+	if err != nil {
+		r.end()
+	}
+	return w, err
+}
+
+func (r *Rival) step(ctx context.Context) (Work, error) {
+	began := time.Now()
+	if _, err := fmt.Fprintf(r.input, "step %d\n", r.command.Steps); err != nil {
+		r.end() // its status and last words say more than a broken pipe
+		return Work{}, r.lost()
+	}
+	var a struct {
+		Samples *int     `json:"samples"`
+		Seconds *float64 `json:"seconds"`
+		Loss    float64  `json:"loss"`
+	}
+	if err := r.answer(ctx, &a); err != nil {
+		return Work{}, err
+	}
+	if a.Samples == nil || a.Seconds == nil {
+		return Work{}, errors.New("its answer to \"step\" lacks samples or seconds")
+	}
+	w := Work{Samples: *a.Samples, Time: time.Duration(*a.Seconds * float64(time.Second))}
+	if waited := time.Since(began); w.Time > waited+clockSlack {
+		return Work{}, fmt.Errorf("it says that a visit took %v and answered after %v: the answer is to another request", w.Time, waited)
+	}
+	r.Loss = a.Loss
+	return w, nil
+}
+
+// Close ends the rival and says how it ended, when not well. A second Close does
+// nothing.
+func (r *Rival) Close() error {
+	select {
+	case <-r.closing:
+		return nil
+	default:
+	}
+	close(r.closing)
+	closed := r.input.Close()
+	impatient := time.AfterFunc(closeGrace, func() { _ = r.process.Process.Kill() })
+	defer impatient.Stop()
+	<-r.gone
+	if r.status != nil {
+		return fmt.Errorf("bench: %s: %w", r.command.Name, r.lost())
+	}
+	return closed
+}
+
+// end kills the process, if it is still there, and waits for it.
+func (r *Rival) end() {
+	select {
+	case <-r.closing:
+	default:
+		close(r.closing)
+	}
+	_ = r.process.Process.Kill()
+	<-r.gone
+}
+
+// listen hands on lines until the process ends.
+func (r *Rival) listen(output io.Reader) {
+	lines := bufio.NewScanner(output)
+	lines.Buffer(nil, longestLine)
+	for lines.Scan() {
+		select {
+		case r.answers <- []byte(lines.Text()):
+		case <-r.closing:
+		}
+	}
+	if lines.Err() != nil { // a line without end: nothing more can be understood
+		_ = r.process.Process.Kill()
+	}
+	r.status = errors.Join(lines.Err(), r.process.Wait())
+	close(r.gone)
+}
+
+// answer waits for a line and reads it into v.
+func (r *Rival) answer(ctx context.Context, v any) error {
+	select {
+	case line := <-r.answers:
+		if err := json.Unmarshal(line, v); err != nil {
+			return fmt.Errorf("it answers %q, which is not the JSON of its protocol: %w", line, err)
+		}
+		return nil
+	case <-r.gone:
+		return r.lost()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// lost says how a rival ended that nobody had asked to; it is gone by now.
+func (r *Rival) lost() error {
+	how := "status 0"
+	if r.status != nil {
+		how = r.status.Error()
+	}
+	if words := strings.TrimSpace(r.said.String()); words != "" {
+		return fmt.Errorf("it ended with %s: %s", how, words)
+	}
+	return fmt.Errorf("it ended with %s", how)
+}

@@ -1,0 +1,51 @@
+package bench
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// scripts are the rivals of bench/peers, so that a binary can measure them anywhere.
+//
+//go:embed peers/*.py
+var scripts embed.FS
+
+// WriteScripts writes the rivals' scripts into an existing folder.
+func WriteScripts(dir string) error {
+	names, err := fs.Glob(scripts, "peers/*.py")
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	for _, name := range names {
+		text, err := scripts.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("bench: %w", err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(name)), text, 0o644); err != nil {
+			return fmt.Errorf("bench: the rivals' scripts: %w", err)
+		}
+	}
+	return nil
+}
+
+// debianPython is the interpreter that Debian's python3-torch belongs to; others on
+// the search path do not see it.
+const debianPython = "/usr/bin/python3"
+
+// Python finds the interpreter that has PyTorch and says which PyTorch. Without one
+// the error says how to get it.
+func Python(ctx context.Context) (path, version string, err error) {
+	out, err := exec.CommandContext(ctx, debianPython, "-c", "import torch; print(torch.__version__)").CombinedOutput()
+	if err != nil {
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		return "", "", fmt.Errorf("bench: PyTorch does not load in %s (%w: %s); install it with: apt-get install python3-torch",
+			debianPython, err, lines[len(lines)-1])
+	}
+	return debianPython, strings.TrimSpace(string(out)), nil
+}
