@@ -199,7 +199,11 @@ func replay(p *Program) error {
 		}
 	}
 	if waits := m.Waits(); len(waits) > 0 {
-		return &CheckError{Program: p.Name, Worker: -1, Position: -1, Why: "it would block for ever", Waits: waits}
+		why := "it would block for ever"
+		if chain, closed := Chain(p, waits); closed {
+			why += ": " + circle(chain)
+		}
+		return &CheckError{Program: p.Name, Worker: -1, Position: -1, Why: why, Waits: waits}
 	}
 	if w, in, found := m.Left(); found {
 		return &CheckError{Program: p.Name, Worker: w, Position: -1, Why: fmt.Sprintf("%v is sent to it and never received", in)}

@@ -23,4 +23,19 @@ func init() {
 			return oneF1B(s)
 		},
 	})
+	Register(Family{
+		Name: "single", Doc: "one worker, no parallelism: gradient accumulation",
+		Admits: func(s Settings) error {
+			if len(s.Placement) != 1 || len(s.Placement[0]) != 1 {
+				return fmt.Errorf("%d stages; it has one, on one worker", len(s.Placement))
+			}
+			return admitOneF1B(s)
+		},
+		Generate: func(s Settings) (*Program, error) {
+			if s.Warmup == nil {
+				s.Warmup = []int{1}
+			}
+			return oneF1B(s)
+		},
+	})
 }

@@ -53,8 +53,20 @@ func Families() []Family {
 	return all
 }
 
-// Lookup finds a family by name.
+// aliases are the names that papers and other systems have for families of ours.
+var aliases = map[string]string{
+	"gpipe":    "afab", // Huang et al., NeurIPS 2019
+	"p_a":      "1f1b", // DAPPLE §5.3
+	"p_b":      "pb",
+	"sno":      "1f1b", // BaPipe Table II
+	"1f1b-sno": "1f1b", "1f1b-so": "so",
+}
+
+// Lookup finds a family by name, or by the name that its paper gives it.
 func Lookup(name string) (Family, error) {
+	if ours, ok := aliases[strings.ToLower(name)]; ok {
+		name = ours
+	}
 	if f, ok := families[name]; ok {
 		return f, nil
 	}
@@ -81,7 +93,7 @@ func Generate(name string, s Settings) (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("schedule: %s: %w", name, err)
 	}
-	p.Name = name
+	p.Name = f.Name
 	return p, nil
 }
 

@@ -1,10 +1,6 @@
 package schedule
 
-import (
-	"fmt"
-	"strconv"
-	"strings"
-)
+import "strconv"
 
 // Kind is what an instruction does.
 type Kind uint8
@@ -60,13 +56,32 @@ type Instruction struct {
 // String is the text form [p<pipeline>/]<stage><kind><micro>[@r<replica>], with
 // zero pipeline and replica left out: "2F0", "p1/2B3@r1".
 func (in Instruction) String() string {
-	var b strings.Builder
+	var room [40]byte
+	return string(in.append(room[:0]))
+}
+
+func (in Instruction) append(b []byte) []byte {
 	if in.Pipeline != 0 {
-		fmt.Fprintf(&b, "p%d/", in.Pipeline)
+		b = append(b, 'p')
+		b = strconv.AppendInt(b, int64(in.Pipeline), 10)
+		b = append(b, '/')
 	}
-	fmt.Fprintf(&b, "%d%s%d", in.Stage, in.Kind, in.Micro)
+	b = strconv.AppendInt(b, int64(in.Stage), 10)
+	b = append(b, in.Kind.String()...)
+	b = strconv.AppendInt(b, int64(in.Micro), 10)
 	if in.Replica != 0 {
-		fmt.Fprintf(&b, "@r%d", in.Replica)
+		b = append(b, "@r"...)
+		b = strconv.AppendInt(b, int64(in.Replica), 10)
 	}
-	return b.String()
+	return b
+}
+
+// MarshalText and UnmarshalText put the text form into JSON.
+func (in Instruction) MarshalText() ([]byte, error) { return in.append(nil), nil }
+
+// UnmarshalText accepts what ParseInstruction accepts.
+func (in *Instruction) UnmarshalText(text []byte) error {
+	parsed, err := ParseInstruction(string(text))
+	*in = parsed
+	return err
 }

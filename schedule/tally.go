@@ -40,6 +40,9 @@ func (t *tally) worker(w int, rep *Report) error {
 				return fail("its input is not here: %v must come before it", missing)
 			}
 			if in.Kind == F {
+				if before, ok := t.stale(have, in); ok {
+					return fail("it would use weights from before %v, which must come before it", before)
+				}
 				held++
 				peak = max(peak, held)
 			}
@@ -85,6 +88,11 @@ func (t *tally) worker(w int, rep *Report) error {
 			if t.updates[in.as(U)] > 0 {
 				return fail("its update has been done already")
 			}
+			if t.p.Weights == Sync {
+				if err := t.gathered(have, in); err != nil {
+					return fail("%v", err)
+				}
+			}
 		}
 		return true
 	})
@@ -122,10 +130,36 @@ func (t *tally) lacks(have map[Instruction]bool, in Instruction, receive, made K
 	return Instruction{}, false
 }
 
-// flushed says whether every micro-batch of the minibatch that falls to this replica
-// has its gradient, and the collectives that the update needs were issued.
-func (t *tally) flushed(have map[Instruction]bool, u Instruction) error {
-	per := t.p.MicroBatches / t.p.Period
+// stale says whether a forward under Sync stands before the update of the minibatch before its own.
+func (t *tally) stale(have map[Instruction]bool, f Instruction) (Instruction, bool) {
+	u := f.as(U)
+	u.Micro = f.Micro/int32(t.per()) - 1
+	return u, t.p.Weights == Sync && u.Micro >= 0 && !have[u]
+}
+
+// per is the micro-batches of a minibatch.
+func (t *tally) per() int { return max(1, t.p.MicroBatches/t.p.Period) }
+
+// gathered says whether a collective stands where it must: behind every gradient that
+// falls to its replica and behind the collectives whose result it takes, replicas first,
+// then ties, then the norm.
+func (t *tally) gathered(have map[Instruction]bool, in Instruction) error {
+	if err := t.summed(have, in); err != nil {
+		return err
+	}
+	if in.Kind != AR && len(t.p.Placement[in.Pipeline][in.Stage]) > 1 && !have[in.as(AR)] {
+		return fmt.Errorf("it takes the replicas' sum: %v must come before it", in.as(AR))
+	}
+	if in.Kind == GN && t.p.tiedTo(int(in.Stage)) != nil && !have[in.as(TG)] {
+		return fmt.Errorf("it takes the sum of the tied gradients: %v must come before it", in.as(TG))
+	}
+	return nil
+}
+
+// summed says whether every micro-batch of the minibatch that falls to this replica has
+// its gradient.
+func (t *tally) summed(have map[Instruction]bool, u Instruction) error {
+	per := t.per()
 	for m := int(u.Micro) * per; m < (int(u.Micro)+1)*per; m++ {
 		b := u.as(B)
 		b.Micro = int32(m)
@@ -135,6 +169,14 @@ func (t *tally) flushed(have map[Instruction]bool, u Instruction) error {
 		if !have[b] && !have[b.as(W)] {
 			return fmt.Errorf("the gradient of %v is not there yet", b)
 		}
+	}
+	return nil
+}
+
+// flushed says whether an update has its gradients, and the collectives that it needs were issued.
+func (t *tally) flushed(have map[Instruction]bool, u Instruction) error {
+	if err := t.summed(have, u); err != nil {
+		return err
 	}
 	if len(t.p.Placement[u.Pipeline][u.Stage]) > 1 && !have[u.as(AR)] {
 		return fmt.Errorf("the replicas' gradients are not summed: %v must come before it", u.as(AR))
