@@ -1,0 +1,172 @@
+// Package job is what a user asks of millrace in one file: model, data, workers, how to
+// train, where to write.
+//
+// In: a YAML file, and settings by name from a command line, which win. Out: a Job with
+// every default filled in. Refused: unknown keys, quoting the line, and values that
+// cannot be; the schema that editors complete from is Schema.
+package job
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/run/optim"
+)
+
+// Job is one training run.
+type Job struct {
+	Model    string         `json:"model,omitempty" yaml:"model" jsonschema:"a built-in model (mlp, convnet, gpt) or the path of a .yaml file"`
+	Settings map[string]any `json:"settings,omitempty" yaml:"settings" jsonschema:"settings of the built-in model, like layers: 8"`
+	Data     string         `json:"data,omitempty" yaml:"data" jsonschema:"digits, fashion-mnist, a folder of IDX files, a .csv file, or a text"`
+	Seed     uint64         `json:"seed,omitempty" yaml:"seed" jsonschema:"of initial weights, masks and data order"`
+
+	Workers          int `json:"workers,omitempty" yaml:"workers" jsonschema:"most workers to use"`
+	Cores            int `json:"cores,omitempty" yaml:"cores" jsonschema:"cores that the workers share; this machine's where left out"`
+	ThreadsPerWorker int `json:"threads_per_worker,omitempty" yaml:"threads_per_worker" jsonschema:"threads of one operator"`
+
+	Batch int `json:"batch,omitempty" yaml:"batch" jsonschema:"samples of one step"`
+	Steps int `json:"steps,omitempty" yaml:"steps" jsonschema:"training steps in all"`
+
+	Optimizer optim.Settings `json:"optimizer,omitzero" yaml:"optimizer" jsonschema:"sgd, adam or adamw and its coefficients"`
+	Rate      optim.Rate     `json:"rate,omitzero" yaml:"rate" jsonschema:"learning rate and its schedule"`
+	Clip      float64        `json:"clip,omitempty" yaml:"clip" jsonschema:"limit of the gradients' global norm; 0 is none"`
+
+	Stages       int      `json:"stages,omitempty" yaml:"stages" jsonschema:"fix the number of stages; 1 with several workers is data parallelism"`
+	Split        []string `json:"split,omitempty" yaml:"split" jsonschema:"first layers of stages 1, 2, ...: names or positions"`
+	Schedule     string   `json:"schedule,omitempty" yaml:"schedule" jsonschema:"fix the schedule: 1f1b, afab, pb, so, dp"`
+	MicroBatch   int      `json:"micro_batch,omitempty" yaml:"micro_batch" jsonschema:"fix the samples of a micro-batch"`
+	MicroBatches int      `json:"micro_batches,omitempty" yaml:"micro_batches" jsonschema:"fix the micro-batches of a step"`
+	Recompute    string   `json:"recompute,omitempty" yaml:"recompute" jsonschema:"auto, none or all"`
+	MemoryLimit  string   `json:"memory_limit,omitempty" yaml:"memory_limit" jsonschema:"of each worker, like 512MiB"`
+	Profile      string   `json:"profile,omitempty" yaml:"profile" jsonschema:"a profile to plan with instead of measuring"`
+	Plan         string   `json:"plan,omitempty" yaml:"plan" jsonschema:"a plan to carry out instead of searching one"`
+
+	EvalEvery int    `json:"eval_every,omitempty" yaml:"eval_every" jsonschema:"steps between evaluations; 0 is only at the end"`
+	EvalRows  int    `json:"eval_rows,omitempty" yaml:"eval_rows" jsonschema:"test samples of an evaluation; 0 is all"`
+	SaveEvery int    `json:"save_every,omitempty" yaml:"save_every" jsonschema:"steps between checkpoints; 0 is only at the end"`
+	Keep      int    `json:"keep,omitempty" yaml:"keep" jsonschema:"checkpoints to keep; 0 is all"`
+	Resume    string `json:"resume,omitempty" yaml:"resume" jsonschema:"a checkpoint, or a folder of them, to go on from"`
+	Out       string `json:"out,omitempty" yaml:"out" jsonschema:"folder that everything is written to"`
+	Overwrite bool   `json:"overwrite,omitempty" yaml:"overwrite" jsonschema:"write over what an earlier run left in out"`
+	Metrics   string `json:"metrics,omitempty" yaml:"metrics" jsonschema:"address that serves Prometheus metrics, like localhost:9090"`
+}
+
+// Default is a Job with the settings that need no thought. Batch, rate and data depend on
+// the model and are filled by Complete.
+func Default() Job {
+	return Job{Workers: 2, ThreadsPerWorker: 1, Steps: 200, Recompute: "auto", Keep: 3, Seed: 1}
+}
+
+// Read lays a job file over j. Unknown keys are errors that quote the line.
+func (j *Job) Read(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("job: %w", err)
+	}
+	if err := j.decode(bytes.NewReader(text)); err != nil {
+		return fmt.Errorf("job: %s: %w", path, err)
+	}
+	return nil
+}
+
+func (j *Job) decode(r io.Reader) error {
+	err := yaml.NewDecoder(r, yaml.Strict()).Decode(j)
+	if errors.Is(err, io.EOF) {
+		return nil // an empty file asks for nothing
+	}
+	return err
+}
+
+// Complete fills in what depends on other settings, and refuses what cannot be.
+func (j *Job) Complete() error {
+	if j.Model == "" {
+		return fmt.Errorf("job: no model is named; give mlp, convnet, gpt or a .yaml file")
+	}
+	for name, v := range map[string]int{"workers": j.Workers, "steps": j.Steps, "threads_per_worker": j.ThreadsPerWorker} {
+		if v < 1 {
+			return fmt.Errorf("job: %s is %d; it must be 1 at least", name, v)
+		}
+	}
+	for name, v := range map[string]int{"batch": j.Batch, "cores": j.Cores, "stages": j.Stages, "micro_batch": j.MicroBatch,
+		"micro_batches": j.MicroBatches, "eval_every": j.EvalEvery, "eval_rows": j.EvalRows, "save_every": j.SaveEvery, "keep": j.Keep} {
+		if v < 0 {
+			return fmt.Errorf("job: %s is %d; it must not be negative", name, v)
+		}
+	}
+	if j.Batch == 0 {
+		j.Batch = 32
+	}
+	if j.Optimizer.Kind == "" {
+		j.Optimizer.Kind = optim.AdamW
+		if j.Model == "convnet" {
+			j.Optimizer = optim.Settings{Kind: optim.SGD, Momentum: 0.9}
+		}
+	}
+	usual, err := optim.Default(j.Optimizer.Kind)
+	if err != nil {
+		return fmt.Errorf("job: %w", err)
+	}
+	o := &j.Optimizer
+	if o.Kind != optim.SGD && o.Beta1 == 0 && o.Beta2 == 0 && o.Epsilon == 0 {
+		o.Beta1, o.Beta2, o.Epsilon = usual.Beta1, usual.Beta2, usual.Epsilon
+	}
+	if err := o.Check(); err != nil {
+		return fmt.Errorf("job: %w", err)
+	}
+	r := &j.Rate
+	if r.Kind == "" {
+		r.Kind = optim.Constant
+	}
+	if r.Base == 0 {
+		r.Base = 3e-4
+		if o.Kind == optim.SGD {
+			r.Base = 0.05
+		}
+	}
+	if r.Total == 0 {
+		r.Total = j.Steps
+	}
+	if r.Power == 0 {
+		r.Power = 1
+	}
+	if err := r.Check(); err != nil {
+		return fmt.Errorf("job: %w", err)
+	}
+	if j.MemoryLimit != "" {
+		if _, err := cluster.ParseBytes(j.MemoryLimit); err != nil {
+			return fmt.Errorf("job: memory_limit: %w", err)
+		}
+	}
+	return nil
+}
+
+// MemoryBytes is the memory limit of each worker; 0 is none. The Job must be complete.
+func (j *Job) MemoryBytes() int64 {
+	if j.MemoryLimit == "" {
+		return 0
+	}
+	n, err := cluster.ParseBytes(j.MemoryLimit)
+	if err != nil {
+		panic("job: MemoryBytes of a Job that is not complete: " + err.Error())
+	}
+	return n
+}
+
+// Schema is the JSON schema of a job file.
+func Schema() ([]byte, error) {
+	s, err := jsonschema.For[Job](nil)
+	if err != nil {
+		return nil, fmt.Errorf("job: schema: %w", err)
+	}
+	s.Title = "millrace job"
+	text, err := json.MarshalIndent(s, "", "  ")
+	return append(text, '\n'), err
+}

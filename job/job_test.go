@@ -1,0 +1,77 @@
+package job
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write schema.json anew")
+
+func TestSchemaIsCurrent(t *testing.T) {
+	want, err := Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *rewrite {
+		if err := os.WriteFile("schema.json", want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile("schema.json")
+	if err != nil || string(got) != string(want) {
+		t.Errorf("schema.json is not what the Job struct says (%v); run go test ./job -rewrite", err)
+	}
+}
+
+func TestFlagsWinOverFileOverDefaults(t *testing.T) {
+	j := Default()
+	if err := j.decode(strings.NewReader("model: gpt\nbatch: 64\nworkers: 4\noptimizer: {kind: adam}\n")); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range PlanOptions {
+		if o.Name == "batch" {
+			if err := o.Set(&j, "16"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := j.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	if j.Batch != 16 || j.Workers != 4 || j.Steps != 200 || j.Optimizer.Beta2 != 0.999 || j.Rate.Base != 3e-4 {
+		t.Errorf("%+v", j)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for text, want := range map[string]string{
+		"modle: gpt\n":                                  `unknown field "modle"`,
+		"model: gpt\nworkers: 0\n":                      "workers is 0",
+		"model: gpt\noptimizer: {kind: lion}\n":         `no optimizer "lion"`,
+		"model: gpt\nrate: {kind: cosine, warmup: 300}": "total must be more",
+		"model: gpt\nmemory_limit: 5\n":                 "no unit",
+		"model: [gpt\n":                                 "[1:8]",
+		"batch: 32\n":                                   "no model is named",
+	} {
+		j := Default()
+		err := j.decode(strings.NewReader(text))
+		if err == nil {
+			err = j.Complete()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want it to say %q", text, err, want)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add("model: gpt\nbatch: 64\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		j := Default()
+		if j.decode(strings.NewReader(text)) == nil {
+			_ = j.Complete() // it must come back, whatever it says
+		}
+	})
+}

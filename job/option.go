@@ -1,0 +1,110 @@
+package job
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Option is a setting by its name on the command line.
+type Option struct {
+	Name, Doc string
+	Bool      bool
+	Set       func(j *Job, value string) error
+}
+
+func whole(doc, name string, at func(*Job) *int) Option {
+	return Option{Name: name, Doc: doc, Set: func(j *Job, v string) error {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			return fmt.Errorf("job: --%s %q is not a whole number", name, v)
+		}
+		*at(j) = n
+		return nil
+	}}
+}
+
+func word(doc, name string, at func(*Job) *string) Option {
+	return Option{Name: name, Doc: doc, Set: func(j *Job, v string) error { *at(j) = v; return nil }}
+}
+
+func number(doc, name string, at func(*Job) *float64) Option {
+	return Option{Name: name, Doc: doc, Set: func(j *Job, v string) error {
+		f, err := strconv.ParseFloat(v, 64)
+		if err != nil {
+			return fmt.Errorf("job: --%s %q is not a number", name, v)
+		}
+		*at(j) = f
+		return nil
+	}}
+}
+
+// ModelOptions name the model; PlanOptions what a plan depends on beside it; TrainOptions
+// the rest.
+var (
+	ModelOptions = []Option{
+		word("mlp, convnet, gpt or a .yaml file", "model", func(j *Job) *string { return &j.Model }),
+		{Name: "set", Doc: "a setting of the built-in model, name=value (repeat for more)", Set: setSetting},
+	}
+	PlanOptions = []Option{
+		whole("most workers to use", "workers", func(j *Job) *int { return &j.Workers }),
+		whole("cores that the workers share (default: this machine's)", "cores", func(j *Job) *int { return &j.Cores }),
+		whole("threads of one operator", "threads-per-worker", func(j *Job) *int { return &j.ThreadsPerWorker }),
+		whole("samples of one step", "batch", func(j *Job) *int { return &j.Batch }),
+		whole("fix the stages; 1 with several workers is data parallelism", "stages", func(j *Job) *int { return &j.Stages }),
+		{Name: "split", Doc: "first layers of stages 1, 2, ...: names or positions, with commas", Set: func(j *Job, v string) error {
+			j.Split = strings.Split(v, ",")
+			return nil
+		}},
+		word("fix the schedule: 1f1b, afab, pb, so, dp", "schedule", func(j *Job) *string { return &j.Schedule }),
+		whole("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.MicroBatch }),
+		whole("fix the micro-batches of a step", "micro-batches", func(j *Job) *int { return &j.MicroBatches }),
+		word("auto, none or all", "recompute", func(j *Job) *string { return &j.Recompute }),
+		word("memory of each worker, like 512MiB", "memory-limit", func(j *Job) *string { return &j.MemoryLimit }),
+		word("a profile to plan with instead of measuring", "profile", func(j *Job) *string { return &j.Profile }),
+		word("sgd, adam or adamw", "optimizer", func(j *Job) *string { return &j.Optimizer.Kind }),
+		number("momentum of sgd", "momentum", func(j *Job) *float64 { return &j.Optimizer.Momentum }),
+		number("weight decay", "weight-decay", func(j *Job) *float64 { return &j.Optimizer.WeightDecay }),
+		number("limit of the gradients' global norm", "clip", func(j *Job) *float64 { return &j.Clip }),
+	}
+	TrainOptions = []Option{
+		word("digits, fashion-mnist, a folder of IDX files, a .csv file or a text", "data", func(j *Job) *string { return &j.Data }),
+		whole("training steps in all", "steps", func(j *Job) *int { return &j.Steps }),
+		number("learning rate", "lr", func(j *Job) *float64 { return &j.Rate.Base }),
+		word("constant, step, cosine or polynomial", "lr-schedule", func(j *Job) *string { return &j.Rate.Kind }),
+		whole("steps over which the rate rises", "lr-warmup", func(j *Job) *int { return &j.Rate.Warmup }),
+		{Name: "seed", Doc: "of weights, masks and data order", Set: func(j *Job, v string) error {
+			n, err := strconv.ParseUint(v, 10, 64)
+			if err != nil {
+				return fmt.Errorf("job: --seed %q is not a number from 0 on", v)
+			}
+			j.Seed = n
+			return nil
+		}},
+		word("a plan to carry out instead of searching one", "plan", func(j *Job) *string { return &j.Plan }),
+		whole("steps between evaluations (0: at the end)", "eval-every", func(j *Job) *int { return &j.EvalEvery }),
+		whole("test samples of an evaluation (0: all)", "eval-rows", func(j *Job) *int { return &j.EvalRows }),
+		whole("steps between checkpoints (0: at the end)", "save-every", func(j *Job) *int { return &j.SaveEvery }),
+		whole("checkpoints to keep (0: all)", "keep", func(j *Job) *int { return &j.Keep }),
+		word("a checkpoint, or a folder of them, to go on from", "resume", func(j *Job) *string { return &j.Resume }),
+		word("folder that everything is written to", "out", func(j *Job) *string { return &j.Out }),
+		{Name: "overwrite", Doc: "write over what an earlier run left in --out", Bool: true, Set: func(j *Job, v string) error {
+			on, err := strconv.ParseBool(v)
+			j.Overwrite = on
+			return err
+		}},
+		word("address that serves Prometheus metrics, like localhost:9090", "metrics", func(j *Job) *string { return &j.Metrics }),
+	}
+)
+
+func setSetting(j *Job, v string) error {
+	name, value, ok := strings.Cut(v, "=")
+	if !ok || name == "" {
+		return fmt.Errorf("job: --set %q; write name=value, like layers=4", v)
+	}
+	if j.Settings == nil {
+		j.Settings = map[string]any{}
+	}
+	j.Settings[name] = value
+	return nil
+}
