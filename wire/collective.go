@@ -19,7 +19,6 @@ const (
 	phaseLend   = iota + 1 // every member lends each owner that owner's slice
 	phaseResult            // every owner shows its summed slice to all
 	phaseDone              // every member tells the first that it has copied what it was shown
-	phaseGather
 )
 
 // Group is the members of a collective in the order that sums go by, and which of them
@@ -215,34 +214,4 @@ func sameForm(a, b Message) error {
 		}
 	}
 	return nil
-}
-
-// AllGather hands this member's message to every other and returns the messages of all,
-// in the order of the group; its own is the one it gave. The ranks and the tag as for
-// AllReduce. The message must be ordinary memory that nobody writes any more.
-func AllGather(ctx context.Context, ep Endpoint, group Group, tag Tag, m Message) ([]Message, error) {
-	if err := group.check(ep); err != nil {
-		return nil, fmt.Errorf("wire: all-gather: %w", err)
-	}
-	r := round{ctx: ctx, ep: ep, Group: group, tag: tag}
-	for k := range group.Ranks {
-		if k == group.Me {
-			continue
-		}
-		if err := r.send(phaseGather, k, slices.Clone(m)); err != nil {
-			return nil, err
-		}
-	}
-	all := make([]Message, len(group.Ranks))
-	for k := range group.Ranks {
-		if k == group.Me {
-			all[k] = m
-			continue
-		}
-		var err error
-		if all[k], err = r.receive(phaseGather, k); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
 }

@@ -35,7 +35,7 @@ func (s *Stage) Backward(id int, given Tensors, weight float64) (Tensors, error)
 	back := Tensors{}
 	for _, v := range s.in {
 		if g := grads[v]; g != nil {
-			if back[v], err = s.copyOf(g); err != nil {
+			if back[v], err = Copy(s.dev, g); err != nil {
 				back.Free()
 				return nil, err
 			}
@@ -70,6 +70,11 @@ func (s *Stage) backward(f *flight, grads Tensors, weight float64) error {
 func (s *Stage) backwardLayer(f *flight, l int, grads Tensors) error {
 	at := l - s.First
 	outputs, seeds := s.seeded(f, l, grads)
+	if err := s.halves(f, l, outputs, seeds); err != nil {
+		return err
+	}
+	s.begin(Backward, l)
+	defer s.end(Backward, l, nil)
 	m := s.dev.Begin()
 	var keep []engine.Tensor
 	var err error

@@ -215,30 +215,44 @@ func GlobalNorm(squares []float64) float64 {
 	return math.Sqrt(total)
 }
 
-// Update steps every parameter with its gathered gradients and forgets them.
+// Update steps every parameter with its gathered gradients and forgets them. Parameters
+// come layer by layer; one that is tied belongs to its first layer here.
 func (s *Stage) Update(settings optim.Settings, step optim.Step) error {
 	if err := s.sumUses(); err != nil {
 		return err
 	}
-	slots := make([]optim.Slot, len(s.params))
-	for i, p := range s.params {
+	s.sums = false
+	for from := 0; from < len(s.params); {
+		layer, to := s.params[from].Uses[0].Layer, from
+		for to < len(s.params) && s.params[to].Uses[0].Layer == layer {
+			to++
+		}
+		s.begin(Update, layer)
+		err := s.updateLayer(s.params[from:to], settings, step)
+		s.end(Update, layer, nil)
+		if err != nil {
+			return s.failed(layer, err)
+		}
+		from = to
+	}
+	return nil
+}
+
+func (s *Stage) updateLayer(params []*Param, settings optim.Settings, step optim.Step) error {
+	slots := make([]optim.Slot, len(params))
+	for i, p := range params {
 		slots[i] = optim.Slot{Param: p.Value, Grad: p.Uses[0].grad, State: p.State, NoDecay: p.NoDecay}
 	}
 	if err := settings.Apply(s.dev, step, slots); err != nil {
-		return fmt.Errorf("stage: layers %d to %d: %w", s.First, s.Last, err)
+		return err
 	}
-	return s.dropGradients()
-}
-
-func (s *Stage) dropGradients() error {
-	s.sums = false
-	for _, p := range s.params {
+	for _, p := range params {
 		for i := range p.Uses {
 			u := &p.Uses[i]
 			free(u.grad)
 			u.grad = nil
 			if err := s.dev.SetGrad(u.leaf, nil); err != nil {
-				return fmt.Errorf("stage: gradient of %s: %w", p.Name, err)
+				return err
 			}
 		}
 	}

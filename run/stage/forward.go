@@ -105,7 +105,10 @@ func (s *Stage) record(f *flight, again bool) (out Tensors, loss float64, err er
 	n := s.Last - s.First + 1
 	f.made, f.leaves = make([]nn.Bundle, n), make([][]engine.Tensor, n)
 	for l := s.First; l <= s.Last; l++ {
-		if err := s.recordLayer(f, l, again); err != nil {
+		s.begin(Forward, l)
+		err := s.recordLayer(f, l, again)
+		s.end(Forward, l, f.made[l-s.First])
+		if err != nil {
 			return nil, 0, s.failed(l, err)
 		}
 	}
@@ -180,7 +183,7 @@ func (s *Stage) valueOf(f *flight, v int) engine.Tensor {
 func (s *Stage) copies(of func(v int) engine.Tensor) (Tensors, error) {
 	out := Tensors{}
 	for _, v := range s.out {
-		t, err := s.copyOf(of(v))
+		t, err := Copy(s.dev, of(v))
 		if err != nil {
 			out.Free()
 			return nil, err
@@ -190,16 +193,17 @@ func (s *Stage) copies(of func(v int) engine.Tensor) (Tensors, error) {
 	return out, nil
 }
 
-func (s *Stage) copyOf(t engine.Tensor) (engine.Tensor, error) {
-	data, err := s.dev.View(t)
+// Copy is a copy of a contiguous tensor that belongs to no scope.
+func Copy(dev engine.Device, t engine.Tensor) (engine.Tensor, error) {
+	data, err := dev.View(t)
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.dev.FromBytes(t.DType(), t.Shape(), data)
+	c, err := dev.FromBytes(t.DType(), t.Shape(), data)
 	if err != nil {
 		return nil, err
 	}
-	return s.dev.Disown(c), nil
+	return dev.Disown(c), nil
 }
 
 // pass runs the layers without autograd and frees every tensor after its last use. extra

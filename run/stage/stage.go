@@ -17,6 +17,7 @@ type Config struct {
 	Seed        uint64
 	States      []string // names of the tensors the optimizer keeps for each parameter; nil keeps none
 	Recompute   bool     // hold only what crosses the cut in front until the backward
+	Watch       Watch    // looks on; nil: nobody does
 	// Initial gives parameters, buffers and states (StateName) their first values; nil
 	// draws parameters as the model says and starts states at zero.
 	Initial func(name string) (dtype engine.DType, shape []int64, data []byte, err error)
@@ -78,6 +79,7 @@ func (s *Stage) Close() {
 			if u.leaf != p.Value {
 				free(u.leaf)
 			}
+			free(u.grad)
 		}
 		free(p.Value)
 		for _, t := range p.State {

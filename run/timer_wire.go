@@ -1,0 +1,223 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/run/stage"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/wire"
+)
+
+const (
+	probeMicros  = 64
+	probeSteps   = 6
+	reduceBytes  = 16 << 20
+	reduceRounds = 7
+	copyBytes    = 4 << 20
+	copyRounds   = 15
+)
+
+// Transfer implements profile.Timer. Latency is what passes between a send and the receiver's
+// next instruction where the receiver sleeps, in a run of a model too small to cost
+// anything; bandwidth is that of the one copy a transfer within a process makes; dispatch
+// is what such a run on one worker spends on an instruction beside its layers.
+func (t *Timer) Transfer(ctx context.Context, workers int) (*profile.Transfer, error) {
+	out := &profile.Transfer{AllReduceWorkers: max(workers, 2)}
+	var err error
+	if out.LatencyS, err = t.latency(ctx); err != nil {
+		return nil, err
+	}
+	if out.BandwidthBytesPerSecond, err = t.bandwidth(); err != nil {
+		return nil, err
+	}
+	if out.AllReduceBytesPerSecond, err = t.allReduceRate(ctx, out.AllReduceWorkers); err != nil {
+		return nil, err
+	}
+	out.DispatchS, err = t.dispatch(ctx)
+	return out, err
+}
+
+// ones is data for the probe: every feature is 1, every target 0.
+type ones struct{ features int }
+
+func (o ones) Len() int { return 1 << 20 }
+
+func (o ones) Batch(_, _, _, rows int) (data.Batch, error) {
+	x := make([]float32, rows*o.features)
+	for i := range x {
+		x[i] = 1
+	}
+	return data.Batch{
+		Input:  data.Array{Shape: []int{rows, o.features}, Floats: x},
+		Target: data.Array{Shape: []int{rows}, Ints: make([]int64, rows)},
+	}, nil
+}
+
+// probe trains a model that costs nothing, cut into stages behind the layers in cuts.
+func (t *Timer) probe(ctx context.Context, cuts []int) (*Result, *model.Model, error) {
+	m, err := model.Build("mlp", map[string]any{"inputs": 4, "hidden": []int{4, 4}, "classes": 2})
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &plan.Plan{
+		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Replication: string(schedule.RoundRobin), MicroBatch: 1, MicroBatches: probeMicros,
+		Schedule: "1f1b", Weights: string(schedule.Sync),
+	}
+	first := 0
+	for i, last := range append(cuts, len(m.Layers)-1) {
+		// One micro-batch at a time: the receiver sleeps when the message comes.
+		p.Stages = append(p.Stages, plan.Stage{FirstLayer: first, LastLayer: last, Devices: []int{i}, Warmup: 1})
+		first = last + 1
+	}
+	res, err := Train(ctx, Config{
+		Model: m, Plan: p, Engine: t.engine, Data: Data{Train: ones{4}}, Optimizer: optim.Settings{Kind: optim.SGD},
+		Rate: optim.Rate{Kind: optim.Constant, Base: 1e-3}, Steps: probeSteps, KeepSteps: probeSteps,
+	})
+	if err == nil && res.Stopped {
+		err = fmt.Errorf("run: measuring: %w", context.Cause(ctx))
+	}
+	return res, m, err
+}
+
+func (t *Timer) latency(ctx context.Context) (float64, error) {
+	res, _, err := t.probe(ctx, []int{1})
+	if err != nil {
+		return 0, err
+	}
+	sent := map[string]trace.Event{}
+	for _, e := range res.Timeline.Events {
+		if e.Kind == "SF" || e.Kind == "SB" {
+			sent[e.Instruction] = e
+		}
+	}
+	var took []float64
+	for _, e := range res.Timeline.Events {
+		if from, ok := sent[e.BlockedBy]; ok && e.Step > 0 && e.EndS > from.StartS {
+			took = append(took, e.EndS-from.StartS)
+		}
+	}
+	if len(took) == 0 {
+		return 0, fmt.Errorf("run: measuring: no message was waited for")
+	}
+	return middle(took), nil
+}
+
+// dispatch is the time of a step on one worker that its layers do not account for, for
+// each instruction.
+func (t *Timer) dispatch(ctx context.Context) (float64, error) {
+	res, m, err := t.probe(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	layers, err := (&Timer{engine: t.engine, split: ones{4}, optimizer: optim.Settings{Kind: optim.SGD}}).Layers(ctx, profile.Request{
+		Model: m, MicroBatch: 1, Warmup: 8, Passes: probeMicros, Concurrency: 1, Threads: 1,
+	})
+	if err != nil {
+		return 0, err
+	}
+	own := 0.0
+	for _, l := range layers {
+		own += middle(l.ForwardS) + middle(l.BackwardS)
+	}
+	var beside []float64
+	for _, s := range res.Timeline.Steps[1:] {
+		end := s.EndS
+		for _, e := range res.Timeline.Events {
+			if e.Kind == "U" && e.Step == s.Step {
+				end = e.StartS
+			}
+		}
+		beside = append(beside, ((end-s.StartS)/probeMicros-own)/2)
+	}
+	return max(0, middle(beside)), nil
+}
+
+// bandwidth is that of handing a copy of a tensor to another worker.
+func (t *Timer) bandwidth() (float64, error) {
+	var rate float64
+	err := onThread(func() error {
+		dev, err := t.engine.Open(0, 1)
+		if err != nil {
+			return err
+		}
+		defer dev.Close()
+		x, err := dev.Full(engine.Float32, []int64{copyBytes / 4}, 1)
+		if err != nil {
+			return err
+		}
+		var took []float64
+		for range copyRounds {
+			start := time.Now()
+			c, err := stage.Copy(dev, x)
+			if err != nil {
+				return err
+			}
+			took = append(took, time.Since(start).Seconds())
+			c.Free()
+		}
+		rate = copyBytes / middle(took)
+		return nil
+	})
+	return rate, err
+}
+
+// onThread runs f on a locked thread of its own, as a worker's.
+func onThread(f func() error) error {
+	failed := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		failed <- guarded(f)
+	}()
+	return <-failed
+}
+
+// allReduceRate is bytes over the time that the slowest of workers takes to sum them.
+func (t *Timer) allReduceRate(ctx context.Context, workers int) (float64, error) {
+	mesh, err := wire.NewLocal(workers)
+	if err != nil {
+		return 0, err
+	}
+	defer mesh.Close()
+	group := make([]int, workers)
+	for k := range group {
+		group[k] = k
+	}
+	sum := func(dst, src []byte, dtype string) error { return t.engine.SumInto(dst, src, dtypeOf(dtype)) }
+	vectors := make([][]byte, workers)
+	for k := range vectors {
+		vectors[k] = make([]byte, reduceBytes)
+	}
+	var took []float64
+	for round := range reduceRounds {
+		start := time.Now()
+		errs := make([]error, workers)
+		var wg sync.WaitGroup
+		for k := range workers {
+			wg.Go(func() {
+				part := []wire.Part{{Name: "gradients", DType: engine.Float32.String(), Shape: []int64{reduceBytes / 4}, Data: vectors[k]}}
+				errs[k] = wire.AllReduce(ctx, mesh.Endpoint(k), wire.Group{Ranks: group, Me: k}, wire.Tag{Sequence: uint64(round)}, part, sum)
+				if errs[k] != nil {
+					mesh.Endpoint(k).Fail(errs[k])
+				}
+			})
+		}
+		wg.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return 0, err
+		}
+		took = append(took, time.Since(start).Seconds())
+	}
+	return reduceBytes / middle(took), nil
+}
