@@ -223,11 +223,19 @@ func shownStep(t *trace.Timeline, skip int) (*trace.Timeline, string) {
 		start, end := t.Extent()
 		return t.Window(start, end), "run"
 	}
-	name := fmt.Sprintf("step %d", m.Step)
+	what := ""
 	if len(t.Steps) > 1 {
-		name += " (median)"
+		what = "median"
 	}
-	return t.Window(m.StartS, m.EndS), name
+	return t.Window(m.StartS, m.EndS), stepName(m.Step, what)
+}
+
+// stepName is "step 17" or "step 17 (median)".
+func stepName(step int, what string) string {
+	if what == "" {
+		return fmt.Sprintf("step %d", step)
+	}
+	return fmt.Sprintf("step %d (%s)", step, what)
 }
 
 // drawStep is a row of letters for each worker: in each column the kind that takes most

@@ -1,0 +1,237 @@
+package report
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// pageData is what the page's scripts draw. Lists run in parallel (a column each),
+// which is a third of the size of a list of objects.
+type pageData struct {
+	Predicted   []panel     `json:"predicted"` // steps that can be shown; the first is shown
+	Measured    []panel     `json:"measured"`
+	Causes      []causeName `json:"causes"`
+	Kinds       []kindName  `json:"kinds"`
+	Losses      curve       `json:"losses"`
+	EvalLosses  curve       `json:"eval_losses"`
+	Accuracies  curve       `json:"accuracies"`
+	PeakBytes   [2][]int64  `json:"peak_bytes"` // of the whole run: predicted, measured
+	StageLabels []string    `json:"stage_labels"`
+}
+
+type causeName struct {
+	Name  trace.Cause `json:"name"`
+	Label string      `json:"label"`
+}
+
+type kindName struct {
+	Name  string `json:"name"`
+	Label string `json:"label"`
+}
+
+type curve struct {
+	X []int     `json:"x"`
+	Y []float64 `json:"y"`
+}
+
+// panel is one step. Times are nanoseconds from its start.
+type panel struct {
+	Name    string        `json:"name"`
+	Workers int           `json:"workers"`
+	EndNS   int64         `json:"end"`
+	Events  eventColumns  `json:"events"`
+	Gaps    gapColumns    `json:"gaps"`
+	Memory  []memoryCurve `json:"memory"` // by worker
+}
+
+type eventColumns struct {
+	Text    []string `json:"text"`
+	Worker  []int    `json:"worker"`
+	Compute []int    `json:"compute"` // 1: on the compute lane
+	Start   []int64  `json:"start"`
+	Length  []int64  `json:"length"`
+	Bytes   []int64  `json:"bytes"`
+}
+
+type gapColumns struct {
+	Worker  []int    `json:"worker"`
+	Start   []int64  `json:"start"`
+	Length  []int64  `json:"length"`
+	Cause   []int    `json:"cause"`
+	Before  []int    `json:"before"`  // the event that ended it, or -1
+	Blocker []int    `json:"blocker"` // the event it waited for, or -1
+	Why     []string `json:"why"`
+}
+
+type memoryCurve struct {
+	At    []int64 `json:"at"`
+	Bytes []int64 `json:"bytes"`
+}
+
+// moreSteps is the most events for which the fastest and the slowest step go into the page too.
+const moreSteps = 30_000
+
+// mostSamples is the most memory samples a curve keeps: two for each column of a wide screen.
+const mostSamples = 4000
+
+func pageDataOf(in Inputs) pageData {
+	d := pageData{Predicted: []panel{}, Measured: []panel{}}
+	for _, c := range trace.Causes {
+		d.Causes = append(d.Causes, causeName{c, c.Label()})
+	}
+	for _, k := range []string{"F", "B", "I", "W", "U", "EV", "SF", "RF", "SB", "RB", "AR", "TG", "GN", "CK", "DR"} {
+		d.Kinds = append(d.Kinds, kindName{k, trace.Plain(k)})
+	}
+	if in.Simulated != nil {
+		t, name := shownStep(in.Simulated, 0)
+		d.Predicted = append(d.Predicted, panelOf(t, name))
+	}
+	if in.Measured != nil {
+		d.Measured = measuredPanels(in.Measured, in.skip(len(in.Measured.Steps)))
+	}
+	predicted, measured := in.numbers()
+	if predicted != nil {
+		d.PeakBytes[0] = predicted.PeakBytes
+	}
+	if measured != nil {
+		d.PeakBytes[1] = measured.PeakBytes
+	}
+	d.Losses = curve{[]int{}, []float64{}}
+	for _, l := range in.Losses {
+		if !math.IsNaN(l.Value) && !math.IsInf(l.Value, 0) {
+			d.Losses.X, d.Losses.Y = append(d.Losses.X, l.Step), append(d.Losses.Y, l.Value)
+		}
+	}
+	d.EvalLosses, d.Accuracies = curve{[]int{}, []float64{}}, curve{[]int{}, []float64{}}
+	for _, e := range in.Evaluations {
+		if math.IsNaN(e.Loss) || math.IsInf(e.Loss, 0) {
+			continue
+		}
+		d.EvalLosses.X, d.EvalLosses.Y = append(d.EvalLosses.X, e.Step), append(d.EvalLosses.Y, e.Loss)
+		if e.Samples > 0 && e.Correct > 0 {
+			d.Accuracies.X, d.Accuracies.Y = append(d.Accuracies.X, e.Step), append(d.Accuracies.Y, e.Accuracy())
+		}
+	}
+	for w := range in.workers() {
+		label := ""
+		if stages := in.stagesOf(w); len(stages) > 0 {
+			label = "stage " + list(stages)
+		}
+		d.StageLabels = append(d.StageLabels, label)
+	}
+	return d
+}
+
+// measuredPanels is the median step, and where they are few boxes the fastest, the slowest
+// and the first one too.
+func measuredPanels(t *trace.Timeline, skip int) []panel {
+	shown, name := shownStep(t, skip)
+	panels := []panel{panelOf(shown, name)}
+	steps := slices.Clone(t.Settled(skip))
+	if len(steps) < 3 || 3*len(shown.Events) > moreSteps {
+		return panels
+	}
+	slices.SortStableFunc(steps, func(a, b trace.StepMark) int {
+		return cmp.Compare(a.EndS-a.StartS, b.EndS-b.StartS)
+	})
+	for _, more := range []struct {
+		mark trace.StepMark
+		what string
+	}{{steps[0], "fastest"}, {steps[len(steps)-1], "slowest"}, {t.Steps[0], "first"}} {
+		panels = append(panels, panelOf(t.Window(more.mark.StartS, more.mark.EndS), stepName(more.mark.Step, more.what)))
+	}
+	return panels
+}
+
+func panelOf(t *trace.Timeline, name string) panel {
+	_, end := t.Extent()
+	p := panel{Name: name, Workers: t.Workers, EndNS: nanoseconds(end), Memory: memoryCurves(t)}
+	p.Events = eventColumns{Text: []string{}, Worker: []int{}, Compute: []int{}, Start: []int64{}, Length: []int64{}, Bytes: []int64{}}
+	type place struct {
+		worker int
+		text   string
+	}
+	at := make(map[place]int, len(t.Events))
+	for i := range t.Events {
+		e := &t.Events[i]
+		if e.EndS <= e.StartS && e.Kind != "DR" {
+			continue // a receive takes no time; the gap before the next box tells of it
+		}
+		at[place{e.Worker, e.Instruction}] = len(p.Events.Text)
+		c := &p.Events
+		lane := 0
+		if e.Lane == trace.Compute {
+			lane = 1
+		}
+		start := nanoseconds(e.StartS)
+		c.Text, c.Worker, c.Compute = append(c.Text, e.Instruction), append(c.Worker, e.Worker), append(c.Compute, lane)
+		c.Start, c.Length, c.Bytes = append(c.Start, start), append(c.Length, nanoseconds(e.EndS)-start), append(c.Bytes, e.Bytes)
+	}
+	index := func(worker int, text string) int {
+		if i, ok := at[place{worker, text}]; ok && text != "" {
+			return i
+		}
+		return -1
+	}
+	g := &p.Gaps
+	*g = gapColumns{Worker: []int{}, Start: []int64{}, Length: []int64{}, Cause: []int{}, Before: []int{}, Blocker: []int{}, Why: []string{}}
+	for w, gaps := range trace.AllGaps(t) {
+		for _, gap := range gaps {
+			start := nanoseconds(gap.StartS)
+			g.Worker, g.Start, g.Length = append(g.Worker, w), append(g.Start, start), append(g.Length, nanoseconds(gap.EndS)-start)
+			g.Cause = append(g.Cause, slices.Index(trace.Causes, gap.Cause))
+			g.Before, g.Blocker = append(g.Before, index(w, gap.Before)), append(g.Blocker, index(gap.BlockerWorker, gap.Blocker))
+			g.Why = append(g.Why, gap.Why)
+		}
+	}
+	return p
+}
+
+// memoryCurves is each worker's samples; where there are too many, the highest and the
+// lowest of each part, so that peaks stay.
+func memoryCurves(t *trace.Timeline) []memoryCurve {
+	out := make([]memoryCurve, t.Workers)
+	byWorker := make([][]trace.MemorySample, t.Workers)
+	for _, m := range t.Memory {
+		byWorker[m.Worker] = append(byWorker[m.Worker], m)
+	}
+	for w, samples := range byWorker {
+		slices.SortStableFunc(samples, func(a, b trace.MemorySample) int {
+			return cmp.Compare(a.AtS, b.AtS)
+		})
+		c := memoryCurve{At: []int64{}, Bytes: []int64{}}
+		for _, m := range thinned(samples, mostSamples) {
+			c.At, c.Bytes = append(c.At, nanoseconds(m.AtS)), append(c.Bytes, m.Bytes)
+		}
+		out[w] = c
+	}
+	return out
+}
+
+func thinned(all []trace.MemorySample, most int) []trace.MemorySample {
+	if len(all) <= most {
+		return all
+	}
+	var out []trace.MemorySample
+	parts := most / 2
+	for k := range parts {
+		part := all[k*len(all)/parts : (k+1)*len(all)/parts]
+		low, high := 0, 0
+		for i, m := range part {
+			if m.Bytes < part[low].Bytes {
+				low = i
+			}
+			if m.Bytes > part[high].Bytes {
+				high = i
+			}
+		}
+		out = append(out, part[min(low, high)])
+		if low != high {
+			out = append(out, part[max(low, high)])
+		}
+	}
+	return out
+}

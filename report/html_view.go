@@ -1,0 +1,264 @@
+package report
+
+import (
+	"fmt"
+	"html/template"
+
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// pageView is what the page's template shows by itself, without scripts.
+type pageView struct {
+	Title, Subtitle string
+	Style           template.CSS
+	Script, Data    template.JS
+
+	Cards     []card
+	Facts     []Fact
+	Stages    []stageRow
+	Why       []string
+	Bound     string
+	Rows      []numberRow
+	Medians   string
+	Shares    []shareRow
+	ShareKeys []shareKey
+
+	HasSteps, HasMemory, HasLearning, HasPrediction, HasMeasurement bool
+}
+
+// card is a number worth a large letter.
+type card struct {
+	Name, Value, Was, Difference string
+	Off                          int
+}
+
+// numberRow is one Comparison as text.
+type numberRow struct {
+	Name, Predicted, Measured, Difference string
+	Off                                   int
+	First                                 bool // of its group
+}
+
+type stageRow struct {
+	Stage           int
+	Layers, Names   string
+	Workers         string
+	Warmup          string
+	Recompute       bool
+	Left, Width     string // of its bar, in percent
+	Busy, Predicted string
+}
+
+// shareRow is where one worker's time of the step went.
+type shareRow struct {
+	Worker string
+	Bars   []shareBar
+}
+
+type shareBar struct {
+	Side  string
+	Parts []sharePart
+	Text  string
+}
+
+type sharePart struct {
+	Class, Label, Width string
+}
+
+type shareKey struct{ Class, Label string }
+
+func pageViewOf(in Inputs) *pageView {
+	predicted, measured := in.numbers()
+	rows := compareNumbers(predicted, measured, in.workers())
+	v := &pageView{Title: in.Title, Facts: in.Facts, HasPrediction: predicted != nil, HasMeasurement: measured != nil}
+	v.HasSteps = in.Simulated != nil || in.Measured != nil
+	for _, t := range []*trace.Timeline{in.Simulated, in.Measured} {
+		v.HasMemory = v.HasMemory || t != nil && len(t.Memory) > 0
+	}
+	v.HasLearning = len(in.Losses) > 0 || len(in.Evaluations) > 0
+	if m := in.model(); m != in.Title {
+		v.Subtitle = m
+	}
+	v.plan(in, predicted)
+	for i := range rows {
+		c := &rows[i]
+		v.Rows = append(v.Rows, numberRow{c.label(), c.text(c.Predicted), c.text(c.Measured), c.differenceText(), c.off(), i > 0 && c.Name != rows[i-1].Name})
+	}
+	if measured != nil && measured.Steps > 1 {
+		v.Medians = fmt.Sprintf("Measured numbers are medians over %d steps.", measured.Steps)
+	}
+	v.cards(rows)
+	v.shares(in)
+	return v
+}
+
+// cards are the three numbers of the pipeline, and the worker whose memory was
+// predicted worst.
+func (v *pageView) cards(rows []Comparison) {
+	add := func(name string, c *Comparison) {
+		k := card{Name: name, Off: c.off()}
+		switch {
+		case c.Measured == nil:
+			k.Value, k.Was = c.text(c.Predicted), "predicted"
+		case c.Predicted == nil:
+			k.Value, k.Was = c.text(c.Measured), "measured"
+		default:
+			k.Value, k.Was, k.Difference = c.text(c.Measured), "predicted "+c.text(c.Predicted), c.differenceText()
+		}
+		v.Cards = append(v.Cards, k)
+	}
+	var memory *Comparison
+	for i := range rows {
+		c := &rows[i]
+		switch {
+		case c.Worker < 0:
+			add(c.Name, c)
+		case c.Unit == UnitBytes && (memory == nil || worth(c) > worth(memory)):
+			memory = c
+		}
+	}
+	if memory != nil {
+		add(fmt.Sprintf("highest peak memory (worker %d)", memory.Worker), memory)
+	}
+}
+
+// worth is what a memory row holds, measured if known.
+func worth(c *Comparison) float64 {
+	if c.Measured != nil {
+		return *c.Measured
+	}
+	return *c.Predicted
+}
+
+func (v *pageView) plan(in Inputs, predicted *Numbers) {
+	p := in.Plan
+	if p == nil {
+		return
+	}
+	if v.Subtitle != "" {
+		v.Subtitle += " · "
+	}
+	v.Subtitle += fmt.Sprintf("%s · %s · %d micro-batches of %d · weights %s", plural(len(p.Stages), "stage"), p.Schedule, p.MicroBatches, p.MicroBatch, p.Weights)
+	layers := 1
+	for _, s := range p.Stages {
+		layers = max(layers, s.LastLayer+1)
+	}
+	for i, s := range p.Stages {
+		r := stageRow{Stage: i, Layers: span(s.FirstLayer, s.LastLayer), Workers: list(s.Devices), Recompute: s.Recompute, Warmup: "–"}
+		if s.Warmup > 0 {
+			r.Warmup = fmt.Sprint(s.Warmup)
+		}
+		if s.FirstLayer >= 0 && s.LastLayer < len(in.LayerNames) && s.FirstLayer <= s.LastLayer {
+			r.Names = in.LayerNames[s.FirstLayer]
+			if s.LastLayer > s.FirstLayer {
+				r.Names += " … " + in.LayerNames[s.LastLayer]
+			}
+		}
+		r.Left = fmt.Sprintf("%.3f%%", 100*float64(s.FirstLayer)/float64(layers))
+		r.Width = fmt.Sprintf("%.3f%%", 100*float64(s.LastLayer+1-s.FirstLayer)/float64(layers))
+		r.Busy = "–"
+		if predicted != nil && len(s.Devices) > 0 {
+			if b, ok := entry(predicted.BusyS, s.Devices[0]); ok {
+				r.Busy = trace.Seconds(b)
+			}
+		}
+		v.Stages = append(v.Stages, r)
+	}
+	v.Why = p.Why
+	if p.LowerBound != nil && p.LowerBound.StepS > 0 {
+		v.Bound = fmt.Sprintf("No plan of this kind takes less than %s a step; this one is predicted within %.1f %% of that.", trace.Seconds(p.LowerBound.StepS), 100*p.LowerBound.Gap)
+	}
+}
+
+// shares is, for each worker, how the shown step divides into kinds of computing and
+// causes of waiting.
+func (v *pageView) shares(in Inputs) {
+	sim, _ := shownStep(in.Simulated, 0)
+	var run *trace.Timeline
+	if in.Measured != nil {
+		run, _ = shownStep(in.Measured, in.skip(len(in.Measured.Steps)))
+	}
+	used := map[string]bool{}
+	rows := make([]shareRow, in.workers())
+	for _, side := range []struct {
+		name string
+		t    *trace.Timeline
+	}{{"predicted", sim}, {"measured", run}} {
+		if side.t == nil {
+			continue
+		}
+		for w, bar := range shareBars(side.t) {
+			bar.Side = side.name
+			rows[w].Worker = fmt.Sprintf("worker %d", w)
+			rows[w].Bars = append(rows[w].Bars, bar)
+			for _, p := range bar.Parts {
+				used[p.Class] = true
+			}
+		}
+	}
+	for _, r := range rows {
+		if len(r.Bars) > 0 {
+			v.Shares = append(v.Shares, r)
+		}
+	}
+	for _, k := range shareKinds {
+		if used["k-"+k] {
+			v.ShareKeys = append(v.ShareKeys, shareKey{"k-" + k, trace.Plain(k)})
+		}
+	}
+	for _, c := range trace.Causes {
+		if class := "c-" + string(c); used[class] {
+			v.ShareKeys = append(v.ShareKeys, shareKey{class, c.Label()})
+		}
+	}
+}
+
+var shareKinds = []string{"F", "B", "I", "W", "U", "EV"}
+
+func shareBars(t *trace.Timeline) []shareBar {
+	start, end := t.Extent()
+	out := make([]shareBar, t.Workers)
+	if end <= start {
+		return out
+	}
+	byKind := make([]map[string]float64, t.Workers)
+	for w := range byKind {
+		byKind[w] = map[string]float64{}
+	}
+	for i := range t.Events {
+		e := &t.Events[i]
+		if e.Lane == trace.Compute {
+			byKind[e.Worker][e.Kind] += e.EndS - e.StartS
+		}
+	}
+	gaps := trace.AllGaps(t)
+	for w := range out {
+		bar := &out[w]
+		add := func(class, label string, s float64) {
+			part := s / (end - start)
+			if part < .0005 {
+				return
+			}
+			bar.Parts = append(bar.Parts, sharePart{class, fmt.Sprintf("%s %.1f %%", label, 100*part), fmt.Sprintf("%.3f%%", 100*part)})
+			if bar.Text != "" {
+				bar.Text += ", "
+			}
+			bar.Text += fmt.Sprintf("%s %.1f %%", label, 100*part)
+		}
+		for _, k := range shareKinds {
+			add("k-"+k, trace.Plain(k), byKind[w][k])
+		}
+		idle := trace.Idle(gaps[w])
+		for _, c := range trace.Causes {
+			add("c-"+string(c), c.Label(), idle[c])
+		}
+	}
+	return out
+}
+
+func plural(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}

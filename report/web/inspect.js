@@ -1,0 +1,78 @@
+// Words about a box or a gap: in the tip beside the pointer, and below the timeline.
+import { byteText, duration, percent } from "./format.js";
+import { colour } from "./theme.js";
+
+function paragraph(className, ...children) {
+  const p = document.createElement("p");
+  p.className = className;
+  p.append(...children);
+  return p;
+}
+
+function swatch(name) {
+  const i = document.createElement("i");
+  i.style.background = colour(name);
+  return i;
+}
+
+// describe is the paragraphs about a box or gap. other is the step on the other side.
+export function describe(thing, other, data) {
+  if ("why" in thing) return describeGap(thing, data);
+  const b = thing;
+  const kind = data.kinds.find((k) => k.name === b.kind)?.label ?? b.kind;
+  const whole = ["U", "AR", "TG", "GN", "CK", "DR"].includes(b.kind);
+  const what = `${b.text} — ${kind}, ${whole ? "minibatch" : "micro-batch"} ${b.micro}, stage ${b.stage}, worker ${b.worker}`;
+  const out = [paragraph("name-line", swatch(b.kind), what)];
+  let times = `${duration(b.start)} to ${duration(b.end)}: ${duration(b.end - b.start)}`;
+  if (b.bytes > 0) {
+    const speed = b.end > b.start ? `, ${byteText(b.bytes / ((b.end - b.start) / 1e9))}/s` : "";
+    times += `, ${byteText(b.bytes)}${speed}`;
+  }
+  const twin = other?.byTwin.get(b.twin);
+  if (twin && twin.end > twin.start) {
+    const [predicted, measured] = b.side === "predicted" ? [b, twin] : [twin, b];
+    const change = (measured.end - measured.start) / (predicted.end - predicted.start) - 1;
+    times += ` · ${twin.side} ${duration(twin.end - twin.start)} (${percent(change)})`;
+  }
+  out.push(paragraph("", times));
+  if (b.gap) out.push(paragraph("", `Idle for ${duration(b.gap.end - b.gap.start)} before it: ${b.gap.why}.`));
+  return out;
+}
+
+function describeGap(gap, data) {
+  const cause = data.causes[gap.cause];
+  const title = `Gap of ${duration(gap.end - gap.start)} on worker ${gap.worker}: ${cause.label}`;
+  return [
+    paragraph("name-line", swatch(cause.name), title),
+    paragraph("", `${duration(gap.start)} to ${duration(gap.end)}${gap.before ? `, before ${gap.before.text}` : ""}`),
+    paragraph("", gap.why[0].toUpperCase() + gap.why.slice(1) + "."),
+  ];
+}
+
+// showTip puts the tip beside a point, on the side where there is room.
+export function showTip(tip, around, x, y, paragraphs) {
+  tip.replaceChildren(...paragraphs);
+  tip.hidden = false;
+  const room = around.getBoundingClientRect();
+  const width = tip.offsetWidth, height = tip.offsetHeight;
+  const left = x + 16 + width > room.width ? Math.max(0, x - width - 16) : x + 16;
+  const below = y + 18 + height < room.height + 60 || y < height + 18;
+  tip.style.left = left + "px";
+  tip.style.top = (below ? y + 18 : y - height - 14) + "px";
+}
+
+export function hint() {
+  const p = paragraph("muted");
+  const key = (name) => {
+    const k = document.createElement("kbd");
+    k.textContent = name;
+    return k;
+  };
+  if (matchMedia("(pointer: coarse)").matches) {
+    p.textContent = "Tap a box or a gap to see what it is and why the worker waited. Pinch to zoom, drag to move.";
+    return [p];
+  }
+  p.append("Point at a box or a gap to see what it is and why the worker waited; click to keep it here. Wheel or ", key("+"), " ", key("−"),
+    " zoom, drag or ", key("A"), " ", key("D"), " move, arrow keys go from box to box, ", key("Enter"), " zooms to one, ", key("0"), " shows all.");
+  return [p];
+}

@@ -1,0 +1,177 @@
+// Puts the page together.
+import { byteText } from "./format.js";
+import { colour, onTheme, startTheme } from "./theme.js";
+import { firstAfter, stepModel } from "./model.js";
+import { makeView } from "./view.js";
+import { layoutOf, paintTimeline, placeOf, thingAt } from "./paint.js";
+import { describe, hint, showTip } from "./inspect.js";
+import { onGestures } from "./gestures.js";
+import { byteAxis, makeChart, sharpContext, smooth, timeAxis } from "./curves.js";
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const find = (id) => document.getElementById(id);
+
+function startTimeline(canvas) {
+  const view = makeView();
+  const tip = find("tip"), details = find("details"), around = find("stage");
+  let steps = [], layout = null, waiting = false;
+
+  const other = (thing) => steps.find((s) => s.side !== thing.side);
+  const draw = () => {
+    waiting = false;
+    layout = layoutOf(steps, around.clientWidth);
+    view.width = layout.plot;
+    paintTimeline(sharpContext(canvas, layout.width, layout.height), layout, view, data.stage_labels);
+  };
+  const redraw = () => {
+    if (!waiting) requestAnimationFrame(draw);
+    waiting = true;
+  };
+  const select = (thing) => {
+    view.selected = thing;
+    details.replaceChildren(...(thing ? describe(thing, other(thing), data) : hint()));
+    redraw();
+  };
+  const choose = (i) => {
+    steps = [];
+    if (data.predicted.length > 0) steps.push(stepModel(data.predicted[0], "predicted"));
+    if (data.measured.length > 0) steps.push(stepModel(data.measured[i], "measured"));
+    view.whole = Math.max(1, ...steps.map((s) => s.end)) * 1.004;
+    view.hovered = null;
+    select(null);
+    view.fit();
+    drawLegend(steps);
+  };
+
+  view.listeners.push(redraw);
+  onTheme(() => {
+    drawLegend(steps);
+    select(view.selected);
+  });
+  onGestures(canvas, view, () => layout.gutter, {
+    move(x, y) {
+      const thing = thingAt(layout, view, x, y, 2);
+      view.hovered = thing;
+      view.cursor = x >= layout.gutter ? view.toTime(x - layout.gutter) : null;
+      if (thing) showTip(tip, around, x, y, describe(thing, other(thing), data));
+      else tip.hidden = true;
+      redraw();
+    },
+    leave() {
+      view.hovered = view.cursor = null;
+      tip.hidden = true;
+      redraw();
+    },
+    pick: (x, y, reach) => select(thingAt(layout, view, x, y, reach)),
+    zoom: (factor) => {
+      const p = view.selected && placeOf(layout, view, view.selected);
+      view.zoom(factor, p ? p.x + p.width / 2 - layout.gutter : view.width / 2);
+    },
+    walk: (dx, dy) => {
+      const next = neighbour(layout, view, dx, dy);
+      if (next) {
+        select(next);
+        view.reveal(next);
+      }
+    },
+    enter: () => {
+      const s = view.selected;
+      if (s) view.show(s.start - (s.end - s.start), s.end + (s.end - s.start));
+    },
+    clear: () => {
+      select(null);
+      tip.hidden = true;
+    },
+  });
+  find("zoom-in").addEventListener("click", () => view.zoom(0.6, view.width / 2));
+  find("zoom-out").addEventListener("click", () => view.zoom(1 / 0.6, view.width / 2));
+  find("zoom-fit").addEventListener("click", view.fit);
+  new ResizeObserver(redraw).observe(around);
+
+  if (data.measured.length > 1) {
+    find("choose-label").hidden = false;
+    data.measured.forEach((panel, i) => find("choose").append(new Option(panel.name, i)));
+    find("choose").addEventListener("change", (e) => choose(+e.target.value));
+  }
+  choose(0);
+  const asked = /(?:^#|&)select=([^&]+)/.exec(location.hash);
+  if (asked) {
+    const text = decodeURIComponent(asked[1]);
+    const step = steps[steps.length - 1];
+    select(step.boxes.find((b) => b.text === text) ?? null);
+  }
+}
+
+// neighbour is the box that an arrow key leads to: the next one of the row, or the one at
+// the same time in the next row.
+function neighbour(layout, view, dx, dy) {
+  const rows = layout.rows;
+  const now = view.selected;
+  const at = now ? rows.findIndex((r) => r.step.side === now.side && r.row.worker === now.worker) : -1;
+  if (at < 0) return rows[0]?.row.compute[firstAfter(rows[0].row.compute, view.start)] ?? null;
+  if (dy !== 0) {
+    const row = rows[(at + dy + rows.length) % rows.length].row.compute;
+    return row[Math.min(firstAfter(row, now.start), row.length - 1)] ?? null;
+  }
+  const row = rows[at].row.compute;
+  const i = row.indexOf(now);
+  if (i < 0) return row[Math.min(Math.max(0, firstAfter(row, now.start) + (dx < 0 ? -1 : 0)), row.length - 1)] ?? null;
+  return row[Math.min(Math.max(0, i + dx), row.length - 1)];
+}
+
+function drawLegend(steps) {
+  const seen = new Set();
+  for (const s of steps) for (const b of s.boxes) seen.add(b.kind);
+  const items = data.kinds.filter((k) => seen.has(k.name)).map((k) => {
+    const item = document.createElement("li"), swatch = document.createElement("i");
+    swatch.style.background = colour(k.name);
+    item.append(swatch, `${k.name} ${k.label}`);
+    return item;
+  });
+  const idle = document.createElement("li"), swatch = document.createElement("i");
+  swatch.style.background = colour("idle");
+  swatch.style.boxShadow = `inset 0 0 0 1px ${colour("line")}`;
+  idle.append(swatch, "idle");
+  find("legend").replaceChildren(...items, idle);
+}
+
+function startMemory(parent) {
+  const p = data.predicted[0], m = data.measured[0];
+  const end = Math.max(p?.end ?? 0, m?.end ?? 0);
+  const workers = Math.max(p?.workers ?? 0, m?.workers ?? 0);
+  for (let w = 0; w < workers; w++) {
+    const series = [[p, "predicted"], [m, "measured"]].filter(([panel]) => panel?.memory[w]).map(([panel, name]) => ({
+      name, style: name, stepped: true, until: panel.end, x: panel.memory[w].at, y: panel.memory[w].bytes }));
+    if (series.every((s) => s.x.length === 0)) continue;
+    const peaks = ["predicted", "measured"].map((name, i) => [name, data.peak_bytes[i]?.[w]]).filter(([, b]) => b !== undefined);
+    const note = peaks.length ? "peak " + peaks.map(([name, b]) => `${byteText(b)} ${name}`).join(", ") : "";
+    makeChart(parent, { title: `worker ${w}`, note, series: [...series, { name: "", style: "raw", x: [0, end], y: [0, 0] }],
+      xText: timeAxis, yText: byteAxis(byteText), yMin: 0, label: `Memory of worker ${w} over the step: ${note}` });
+  }
+}
+
+function startLearning(parent) {
+  const number = (y, step) => y.toFixed(Math.min(4, Math.max(0, Math.ceil(-Math.log10(step) - 1e-9))));
+  const whole = (x) => "step " + Math.round(x);
+  const { losses, eval_losses: tested, accuracies } = data;
+  if (losses.x.length + tested.x.length > 0) {
+    const last = losses.y.length ? `training ${losses.y[losses.y.length - 1].toFixed(4)}` : "";
+    const held = tested.y.length ? `held-out ${tested.y[tested.y.length - 1].toFixed(4)}` : "";
+    const note = [last, held].filter(Boolean).join(", ");
+    makeChart(parent, { title: "Loss", note, xText: whole, yText: number, label: `Loss over the steps, at the end ${note}`, series: [
+      { name: "", style: "raw", x: losses.x, y: losses.y },
+      { name: "training", style: "measured", x: losses.x, y: smooth(losses.y) },
+      { name: "held-out", style: "dots", x: tested.x, y: tested.y },
+    ] });
+  }
+  if (accuracies.x.length > 0) {
+    const note = (100 * accuracies.y[accuracies.y.length - 1]).toFixed(2) + " %";
+    makeChart(parent, { title: "Held-out accuracy", note, xText: whole, yText: (y, step) => number(100 * y, 100 * step) + " %",
+      label: `Held-out accuracy over the steps, at the end ${note}`, series: [{ name: "accuracy", style: "dots", x: accuracies.x, y: accuracies.y }] });
+  }
+}
+
+startTheme();
+if (find("timeline") && data.predicted.length + data.measured.length > 0) startTimeline(find("timeline"));
+if (find("memory")) startMemory(find("memory"));
+if (find("learning")) startLearning(find("learning"));

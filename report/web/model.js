@@ -1,0 +1,65 @@
+// The data of the page as something to look things up in: a step is rows of boxes
+// and gaps, sorted by time.
+
+const minibatchKinds = new Set(["AR", "TG", "GN", "U", "CK", "DR"]);
+
+// fieldsOf takes an instruction's text apart: [p<pipeline>/]<stage><kind><micro>[@r<replica>].
+export function fieldsOf(text) {
+  const m = /^(?:p(\d+)\/)?(\d+)([A-Z]+)(\d+)(?:@r(\d+))?$/.exec(text);
+  return m ? { pipeline: +(m[1] ?? 0), stage: +m[2], kind: m[3], micro: +m[4], replica: +(m[5] ?? 0) }
+    : { pipeline: 0, stage: 0, kind: "", micro: 0, replica: 0 };
+}
+
+// stepModel makes a step from a panel of the data. side is "predicted" or "measured".
+export function stepModel(panel, side) {
+  const ev = panel.events;
+  const boxes = ev.text.map((text, i) => {
+    const f = fieldsOf(text);
+    return { id: i, text, ...f, worker: ev.worker[i], compute: ev.compute[i] === 1,
+      start: ev.start[i], end: ev.start[i] + ev.length[i], bytes: ev.bytes[i], gap: null, twin: "", side };
+  });
+  // The same instruction of another step has other ids: count from the step's first one.
+  let firstMicro = Infinity, firstBatch = Infinity;
+  for (const b of boxes) {
+    if (minibatchKinds.has(b.kind)) firstBatch = Math.min(firstBatch, b.micro);
+    else firstMicro = Math.min(firstMicro, b.micro);
+  }
+  const byTwin = new Map();
+  for (const b of boxes) {
+    b.number = b.micro - (minibatchKinds.has(b.kind) ? firstBatch : firstMicro);
+    b.twin = `${b.worker} ${b.pipeline} ${b.stage} ${b.kind} ${b.number} ${b.replica}`;
+    byTwin.set(b.twin, b);
+  }
+  const rows = Array.from({ length: panel.workers }, (_, worker) => ({ worker, compute: [], comm: [[]], gaps: [] }));
+  for (const b of boxes) if (b.compute) rows[b.worker].compute.push(b);
+  for (const row of rows) row.compute.sort((a, b) => a.start - b.start);
+  const inTime = boxes.filter((b) => !b.compute).sort((a, b) => a.start - b.start);
+  for (const b of inTime) placeOnLane(rows[b.worker].comm, b);
+  const g = panel.gaps;
+  g.worker.forEach((worker, i) => {
+    const gap = { worker, start: g.start[i], end: g.start[i] + g.length[i], cause: g.cause[i],
+      before: g.before[i] < 0 ? null : boxes[g.before[i]], blocker: g.blocker[i] < 0 ? null : boxes[g.blocker[i]], why: g.why[i], side };
+    if (gap.before) gap.before.gap = gap;
+    rows[worker].gaps.push(gap);
+  });
+  for (const row of rows) row.gaps.sort((a, b) => a.start - b.start);
+  return { side, name: panel.name, end: panel.end, rows, boxes, byTwin, memory: panel.memory };
+}
+
+// placeOnLane puts transfers that run at once under one another, three deep at most.
+function placeOnLane(lanes, box) {
+  let lane = lanes.findIndex((l) => l.length === 0 || l[l.length - 1].end <= box.start);
+  if (lane < 0) lane = lanes.length < 3 ? lanes.push([]) - 1 : lanes.length - 1;
+  lanes[lane].push(box);
+}
+
+// firstAfter is the index of the first item that ends after t; items are sorted by time.
+export function firstAfter(items, t) {
+  let low = 0, high = items.length;
+  while (low < high) {
+    const mid = (low + high) >> 1;
+    if (items[mid].end > t) high = mid;
+    else low = mid + 1;
+  }
+  return low;
+}

@@ -1,0 +1,61 @@
+// Light, dark, or what the system says. "#theme=dark" in the address sets it for a link.
+
+const themes = ["auto", "light", "dark"];
+const listeners = [];
+let chosen = "auto";
+let colours = {};
+
+function stored() {
+  try {
+    return localStorage.getItem("millrace-theme");
+  } catch {
+    return null; // a page opened from a file may have no storage
+  }
+}
+
+function applyTheme() {
+  const dark = chosen === "dark" || (chosen === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+  colours = {};
+  const button = document.getElementById("theme");
+  button.firstChild.data = { auto: "◐ ", light: "☀ ", dark: "☾ " }[chosen];
+  button.querySelector("span").textContent = { auto: "Auto", light: "Light", dark: "Dark" }[chosen];
+  button.setAttribute("aria-label", "Colour theme: " + (chosen === "auto" ? "automatic" : chosen));
+  for (const f of listeners) f();
+}
+
+export function startTheme() {
+  const asked = /(?:^#|&)theme=(auto|light|dark)/.exec(location.hash);
+  chosen = asked ? asked[1] : themes.includes(stored()) ? stored() : "auto";
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", applyTheme);
+  document.getElementById("theme").addEventListener("click", () => {
+    chosen = themes[(themes.indexOf(chosen) + 1) % themes.length];
+    try {
+      localStorage.setItem("millrace-theme", chosen);
+    } catch {
+      // The choice lasts as long as the page.
+    }
+    applyTheme();
+  });
+  applyTheme();
+}
+
+export function onTheme(f) {
+  listeners.push(f);
+}
+
+// colour is a custom property of the style sheet, as a string for a canvas.
+export function colour(name) {
+  colours[name] ??= getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim() || "#888888";
+  return colours[name];
+}
+
+// inkOn is black or white, whichever reads better on a #rrggbb colour.
+export function inkOn(hex) {
+  const [r, g, b] = [1, 3, 5].map((i) => {
+    const c = parseInt(hex.slice(i, i + 2), 16) / 255;
+    return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  });
+  const light = 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  return 1.05 / (light + 0.05) >= (light + 0.05) / 0.05 * 0.62 ? "#ffffff" : "#14181f";
+}
