@@ -153,6 +153,8 @@ func (m *Machine) Load(p *Program) error {
 	m.released = 0
 	for w := range m.cursors {
 		m.cursors[w] = newCursor(p, w)
+	}
+	for w := range m.cursors {
 		m.reach(w)
 	}
 	return nil

@@ -1,0 +1,192 @@
+package schedule
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// TestStories tells what Programs look like, what Check says and how the Machine lets
+// workers go, in testdata. Record new output with -rewrite, and read it.
+func TestStories(t *testing.T) {
+	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
+		var w storyWorld
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			out, err := w.do(t, d)
+			if err != nil {
+				return "error: " + err.Error() + "\n"
+			}
+			return out
+		})
+	})
+}
+
+type storyWorld struct {
+	p *Program
+	m *Machine
+}
+
+func (w *storyWorld) do(t *testing.T, d *datadriven.TestData) (string, error) {
+	switch d.Cmd {
+	case "generate":
+		return w.generate(t, d)
+	case "read":
+		p, err := ParseText(strings.NewReader(d.Input))
+		w.p = p
+		if err != nil {
+			return "", err
+		}
+		return "ok\n", nil
+	case "text":
+		return w.p.Text(), nil
+	case "evaluation", "checkpoint":
+		stages, n := 0, 1
+		d.ScanArgs(t, "stages", &stages)
+		d.MaybeScanArgs(t, "micro", &n)
+		var err error
+		if d.Cmd == "evaluation" {
+			w.p, err = Evaluation(straight(stages), n)
+		} else {
+			w.p, err = Checkpoint(straight(stages))
+		}
+		if err != nil {
+			return "", err
+		}
+		return w.lists(), nil
+	case "lower":
+		o := LowerOptions{Clip: d.HasArg("clip")}
+		if d.HasArg("tied") {
+			o.Tied = [][]int{{0, w.p.Stages - 1}}
+		}
+		p, err := Lower(w.p, o)
+		if err != nil {
+			return "", err
+		}
+		w.p = p
+		return w.lists(), nil
+	case "check":
+		r, err := Check(w.p)
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("instructions %d, messages %d, peak activations %v\n", r.Instructions, r.Messages, r.PeakActivations), nil
+	case "draw":
+		s := UnitSlots
+		d.MaybeScanArgs(t, "f", &s.F)
+		d.MaybeScanArgs(t, "b", &s.B)
+		d.MaybeScanArgs(t, "transfer", &s.Transfer)
+		dr, err := Draw(w.p, s)
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("%sslots %d, bubble %.1f%%\n", dr, dr.Slots, 100*dr.Bubble()), nil
+	case "machine":
+		cores := 0
+		d.MaybeScanArgs(t, "cores", &cores)
+		m, err := NewMachine(w.p, cores)
+		w.m = m
+		return "", err
+	case "do":
+		return w.drive(d.Input)
+	case "waits":
+		var b strings.Builder
+		waits := w.m.Waits()
+		for _, n := range waits {
+			fmt.Fprintln(&b, n)
+		}
+		if chain, closed := Chain(w.p, waits); closed {
+			fmt.Fprintln(&b, "circle:", circle(chain))
+		}
+		return b.String(), nil
+	}
+	return "", fmt.Errorf("no command %q", d.Cmd)
+}
+
+func (w *storyWorld) generate(t *testing.T, d *datadriven.TestData) (string, error) {
+	var family string
+	stages, micro, replicas, repeat := 1, 1, 1, 1
+	d.ScanArgs(t, "family", &family)
+	d.MaybeScanArgs(t, "stages", &stages)
+	d.ScanArgs(t, "micro", &micro)
+	d.MaybeScanArgs(t, "replicas", &replicas)
+	d.MaybeScanArgs(t, "repeat", &repeat)
+	s := Settings{Placement: straight(stages), MicroBatches: micro, Repeat: repeat}
+	if replicas > 1 {
+		s.Placement = nil
+		for i := range stages {
+			var on []int
+			for r := range replicas {
+				on = append(on, i*replicas+r)
+			}
+			s.Placement = append(s.Placement, on)
+		}
+	}
+	if d.HasArg("split") {
+		s.Replication = Split
+	}
+	for _, a := range d.CmdArgs {
+		if a.Key != "k" {
+			continue
+		}
+		for _, v := range a.Vals {
+			k, err := strconv.Atoi(v)
+			if err != nil {
+				return "", err
+			}
+			s.Warmup = append(s.Warmup, k)
+		}
+	}
+	p, err := Generate(family, s)
+	if err != nil {
+		return "", err
+	}
+	w.p = p
+	return w.lists(), nil
+}
+
+// lists is the Program's lists without its settings.
+func (w *storyWorld) lists() string {
+	_, body, _ := strings.Cut(w.p.Text(), "\nbody\n")
+	return body
+}
+
+// drive gives the Machine one event a line: "poll W", "start W", "end W", "arrive W INSTRUCTION from V".
+func (w *storyWorld) drive(input string) (string, error) {
+	var b strings.Builder
+	for line := range strings.Lines(input) {
+		f := strings.Fields(line)
+		k, err := strconv.Atoi(f[1])
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&b, "%s: ", strings.TrimSpace(line))
+		switch f[0] {
+		case "poll":
+			fmt.Fprintln(&b, w.m.Poll(k))
+		case "start":
+			n := w.m.Poll(k)
+			if n.Ready() {
+				w.m.Start(k)
+				fmt.Fprintln(&b, n.At)
+			} else {
+				fmt.Fprintln(&b, "no:", n)
+			}
+		case "end":
+			fmt.Fprintln(&b, "poll again", w.m.End(k))
+		case "arrive":
+			in, err := ParseInstruction(f[2])
+			if err != nil {
+				return "", err
+			}
+			from, err := strconv.Atoi(f[4])
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintln(&b, "poll again", w.m.Arrive(k, in, from))
+		}
+	}
+	return b.String(), nil
+}
