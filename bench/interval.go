@@ -36,7 +36,7 @@ func MedianInterval(values []float64, confidence float64) (Interval, error) {
 	below := 0.0 // P(X < k+1)
 	for next := 1; next <= (n+1)/2; next++ {
 		below += binomialHalf(n, next-1)
-		if c := 1 - 2*below; c >= confidence {
+		if c := 1 - 2*below; c >= confidence-rounding {
 			k, reached = next, c
 		}
 	}
@@ -47,6 +47,10 @@ func MedianInterval(values []float64, confidence float64) (Interval, error) {
 	sorted := slices.Sorted(slices.Values(values))
 	return Interval{Lo: sorted[k-1], Hi: sorted[n-k], Confidence: reached}, nil
 }
+
+// rounding is what the sums of a confidence may be wrong by: one that is reached
+// exactly counts as reached.
+const rounding = 1e-12
 
 // fewest values whose range, x(1) to x(n), reaches a confidence: 1 - 2/2^n.
 func fewest(confidence float64) int {

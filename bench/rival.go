@@ -3,7 +3,6 @@ package bench
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -83,7 +82,11 @@ func Start(ctx context.Context, c Command) (*Rival, error) {
 		return nil, fmt.Errorf("bench: %s: it does not start: %w", c.Name, err)
 	}
 	go r.listen(output)
-	if err := r.answer(ctx, &r.Description); err != nil {
+	line, err := r.answer(ctx)
+	if err == nil {
+		err = parseLine(line, &r.Description)
+	}
+	if err != nil {
 		r.end()
 		return nil, fmt.Errorf("bench: %s: %w", c.Name, err)
 	}
@@ -108,23 +111,19 @@ func (r *Rival) step(ctx context.Context) (Work, error) {
 		r.end() // its status and last words say more than a broken pipe
 		return Work{}, r.lost()
 	}
-	var a struct {
-		Samples *int     `json:"samples"`
-		Seconds *float64 `json:"seconds"`
-		Loss    float64  `json:"loss"`
-	}
-	if err := r.answer(ctx, &a); err != nil {
+	line, err := r.answer(ctx)
+	if err != nil {
 		return Work{}, err
 	}
-	if a.Samples == nil || a.Seconds == nil {
-		return Work{}, errors.New("its answer to \"step\" lacks samples or seconds")
+	a, err := parseAnswer(line)
+	if err != nil {
+		return Work{}, err
 	}
-	w := Work{Samples: *a.Samples, Time: time.Duration(*a.Seconds * float64(time.Second))}
-	if waited := time.Since(began); w.Time > waited+clockSlack {
-		return Work{}, fmt.Errorf("it says that a visit took %v and answered after %v: the answer is to another request", w.Time, waited)
+	if waited := time.Since(began); a.work.Time > waited+clockSlack {
+		return Work{}, fmt.Errorf("it says that a visit took %v and answered after %v: the answer is to another request", a.work.Time, waited)
 	}
-	r.Loss = a.Loss
-	return w, nil
+	r.Loss = a.loss
+	return a.work, nil
 }
 
 // Close ends the rival and says how it ended, when not well. A second Close does
@@ -174,18 +173,15 @@ func (r *Rival) listen(output io.Reader) {
 	close(r.gone)
 }
 
-// answer waits for a line and reads it into v.
-func (r *Rival) answer(ctx context.Context, v any) error {
+// answer waits for a line.
+func (r *Rival) answer(ctx context.Context) ([]byte, error) {
 	select {
 	case line := <-r.answers:
-		if err := json.Unmarshal(line, v); err != nil {
-			return fmt.Errorf("it answers %q, which is not the JSON of its protocol: %w", line, err)
-		}
-		return nil
+		return line, nil
 	case <-r.gone:
-		return r.lost()
+		return nil, r.lost()
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 }
 

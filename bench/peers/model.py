@@ -90,8 +90,9 @@ def layers(s):
 
 
 def cut(s, split):
-    """The two stages of a pipeline whose first has split layers."""
+    """The two stages of a pipeline whose first has split layers; 0: half of the blocks."""
     found = layers(s)
+    split = split or 1 + 2 * (s.layers // 2)
     if not 0 < split < len(found):
         raise SystemExit(f"--split {split}: the first stage has 1 to {len(found) - 1} of the {len(found)} layers")
     return nn.Sequential(*found[:split]), nn.Sequential(*found[split:])

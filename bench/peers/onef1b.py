@@ -10,7 +10,7 @@ import settings
 
 s = settings.parse(
     __doc__,
-    split=(int, 9, "layers of the first stage; a block is two"),
+    split=(int, 0, "layers of the first stage, a block being two; 0: half of the blocks"),
     warmup=(int, 2, "forward passes of the first stage before its first backward pass"),
 )
 

@@ -9,7 +9,7 @@ import settings
 
 s = settings.parse(
     __doc__,
-    split=(int, 9, "layers of the first stage; a block is two"),
+    split=(int, 0, "layers of the first stage, a block being two; 0: half of the blocks"),
     checkpoint=(str, "never", "never, except_last or always"),
     backward_threads=(int, 0, "intra-op threads of the backward pass; 0: as --threads"),
 )

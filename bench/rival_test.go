@@ -1,0 +1,190 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// actAs makes the test binary a rival that behaves as told, see TestMain.
+const actAs = "MILLRACE_TEST_RIVAL"
+
+func TestMain(m *testing.M) {
+	if manner := os.Getenv(actAs); manner != "" {
+		act(manner)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// act speaks the protocol well, or badly in one manner.
+func act(manner string) {
+	switch manner {
+	case "no model":
+		fmt.Fprintln(os.Stderr, "heads do not divide the width")
+		os.Exit(1)
+	case "chatty":
+		fmt.Println("loading...")
+	case "endless line":
+		fmt.Print(strings.Repeat("x", longestLine+1))
+		select {}
+	}
+	fmt.Println(`{"name": "fake", "parameters": 12, "threads": 1, "batch": 4, "micro": 2, "context": 8}`)
+	requests := bufio.NewScanner(os.Stdin)
+	for requests.Scan() {
+		var steps int
+		if _, err := fmt.Sscanf(requests.Text(), "step %d", &steps); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		switch manner {
+		case "dies":
+			fmt.Fprintln(os.Stderr, "out of memory")
+			os.Exit(3)
+		case "mute":
+			continue
+		case "garbage":
+			fmt.Println("step done")
+		case "empty":
+			fmt.Println("{}")
+		case "diverges":
+			fmt.Println(`{"samples": 4, "seconds": 0.001, "loss": NaN}`)
+		case "late":
+			fmt.Println(`{"samples": 4, "seconds": 1000}`)
+		default:
+			fmt.Printf("{\"samples\": %d, \"seconds\": 1e-6, \"loss\": 2.5}\n", 4*steps)
+		}
+	}
+	if manner == "ends badly" {
+		fmt.Fprintln(os.Stderr, "the other rank is gone")
+		os.Exit(4)
+	}
+}
+
+func start(t *testing.T, ctx context.Context, manner string) (*Rival, error) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Start(ctx, Command{Name: "fake", Path: self, Env: append(os.Environ(), actAs+"="+manner), Steps: 3})
+}
+
+func TestRivalTrains(t *testing.T) {
+	r, err := start(t, t.Context(), "well")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Name() != "fake" || r.Description.Parameters != 12 || r.Description.Context != 8 {
+		t.Errorf("%s is %+v", r.Name(), r.Description)
+	}
+	for range 3 {
+		w, err := r.Step(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.Samples != 12 || w.Time != time.Microsecond || r.Loss != 2.5 {
+			t.Errorf("%+v with loss %v; want 3 steps of 4 rows", w, r.Loss)
+		}
+	}
+	for range 2 {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := r.Step(t.Context()); err == nil {
+		t.Error("it trains after Close")
+	}
+}
+
+func TestRivalThatIsNeverReady(t *testing.T) {
+	for manner, want := range map[string]string{
+		"no model":     "heads do not divide the width",
+		"chatty":       `it answers "loading..."`,
+		"endless line": "too long",
+	} {
+		if _, err := start(t, t.Context(), manner); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "bench: fake: ") {
+			t.Errorf("%s: %v, want %q", manner, err, want)
+		}
+	}
+	if _, err := Start(t.Context(), Command{Name: "gone", Path: "no-such-program", Steps: 1}); err == nil || !strings.Contains(err.Error(), "bench: gone: it does not start") {
+		t.Errorf("no program: %v", err)
+	}
+	if _, err := Start(t.Context(), Command{Name: "still", Path: "true"}); err == nil || !strings.Contains(err.Error(), "0 steps a visit") {
+		t.Errorf("no steps: %v", err)
+	}
+}
+
+func TestRivalThatFailsInAStep(t *testing.T) {
+	for manner, want := range map[string]string{
+		"dies":     "exit status 3: out of memory",
+		"garbage":  `it answers "step done"`,
+		"empty":    "lacks samples or seconds",
+		"diverges": "NaN",
+		"late":     "the answer is to another request",
+	} {
+		r, err := start(t, t.Context(), manner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Step(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", manner, err, want)
+		}
+		if _, err := r.Step(t.Context()); err == nil {
+			t.Errorf("%s: it trains after an error", manner)
+		}
+	}
+}
+
+func TestRivalThatEndsBadly(t *testing.T) {
+	r, err := start(t, t.Context(), "ends badly")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err == nil || !strings.Contains(err.Error(), "exit status 4: the other rank is gone") {
+		t.Error(err)
+	}
+}
+
+// A rival that never answers ends with the context of the step, or with its own.
+func TestMuteRivalEndsWithItsContext(t *testing.T) {
+	for _, whose := range []string{"step", "start"} {
+		life, stop := context.WithCancelCause(t.Context())
+		r, err := start(t, life, "mute")
+		if err != nil {
+			t.Fatal(err)
+		}
+		step, interrupt := context.WithCancelCause(t.Context())
+		if whose == "step" {
+			interrupt(errors.New("interrupted"))
+		} else {
+			stop(errors.New("interrupted"))
+		}
+		_, err = r.Step(step)
+		if err == nil || (whose == "step" && !strings.Contains(err.Error(), "interrupted")) {
+			t.Errorf("the context of %s ended: %v", whose, err)
+		}
+		stop(nil)
+		interrupt(nil)
+	}
+}
+
+func FuzzAnswer(f *testing.F) {
+	f.Add([]byte(`{"samples": 96, "seconds": 2.92, "loss": 5.6}`))
+	f.Add([]byte(`{"samples": 1, "seconds": 1e300}`))
+	f.Add([]byte(`{"samples": -1, "seconds": 1e-300}`))
+	f.Add([]byte(`{"seconds": NaN}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		a, err := parseAnswer(line)
+		if err == nil && (a.work.check() != nil || math.IsInf(a.work.Rate(), 0) || a.work.Rate() <= 0) {
+			t.Errorf("%q became %+v", line, a)
+		}
+	})
+}
