@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -27,14 +28,38 @@ func randomWarmup(t *rapid.T, stages, m int) []int {
 	return k
 }
 
+// replicated places stages on one to three workers each: as many on every stage for round
+// robin, where depths of the family then hold for each chain of replicas; any number for split.
+func replicated(t *rapid.T, stages int) ([][]int, Replication) {
+	n := rapid.IntRange(1, 3).Draw(t, "replicas")
+	how := rapid.SampledFrom([]Replication{Split, RoundRobin}).Draw(t, "replication")
+	var placement [][]int
+	next := 0
+	for range stages {
+		var on []int
+		for range n {
+			on = append(on, next)
+			next++
+		}
+		placement = append(placement, on)
+		if how == Split {
+			n = rapid.IntRange(1, 3).Draw(t, "replicas")
+		}
+	}
+	return placement, how
+}
+
 func randomProgram(t *rapid.T) *Program {
 	stages := rapid.IntRange(1, 6).Draw(t, "stages")
 	m := rapid.IntRange(1, 9).Draw(t, "m")
 	s := Settings{Placement: straight(stages), MicroBatches: m, Repeat: rapid.IntRange(1, 3).Draw(t, "repeat")}
 	family := "1f1b"
+	if rapid.IntRange(0, 3).Draw(t, "replicated") == 0 {
+		s.Placement, s.Replication = replicated(t, stages)
+	}
 	if stages == 1 && rapid.Bool().Draw(t, "dp") {
 		replicas := []int{0, 1, 2}
-		family, s.Placement = "dp", [][]int{replicas[:rapid.IntRange(1, 3).Draw(t, "replicas")]}
+		family, s.Placement, s.Replication = "dp", [][]int{replicas[:rapid.IntRange(1, 3).Draw(t, "replicas")]}, RoundRobin
 	} else {
 		s.Warmup = randomWarmup(t, stages, m)
 	}
@@ -61,7 +86,7 @@ func TestRandomProgramsPassCheck(t *testing.T) {
 		}
 		for s, on := range p.Placement[0] {
 			for _, w := range on {
-				if rep.PeakActivations[w] < 1 && p.Name != "dp" || rep.PeakActivations[w] > p.MicroBatches {
+				if rep.PeakActivations[w] < 1 && (len(on) == 1 || p.Replication == Split) || rep.PeakActivations[w] > p.MicroBatches {
 					t.Fatalf("stage %d holds %d micro-batches of %d", s, rep.PeakActivations[w], p.MicroBatches)
 				}
 			}
@@ -160,4 +185,70 @@ func TestMessageNamesAreOneToOne(t *testing.T) {
 			t.Fatalf("%v became %v", in, got)
 		}
 	})
+}
+
+// A whole minibatch without any update hides behind the updates of the others.
+func TestTheLastUpdateIsMissed(t *testing.T) {
+	p, err := Generate("1f1b", Settings{Placement: straight(2), MicroBatches: 2})
+	if err == nil {
+		p, err = Lower(p, LowerOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Epilogue = make(Part, 2)
+	for w, list := range p.Body {
+		p.Epilogue[w] = list[:len(list)-1]
+	}
+	var refused *CheckError
+	if _, err := Check(p); !errors.As(err, &refused) || refused.Why != "0U1 is there 0 times; every stage updates once for each minibatch" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The state of a Machine survives a change of Program, and only between Programs.
+func TestTheNextProgram(t *testing.T) {
+	train, _ := Generate("1f1b", Settings{Placement: straight(2), MicroBatches: 2})
+	train, _ = Lower(train, LowerOptions{})
+	rest, err := Evaluation(straight(2), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := NewMachine(train, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Load(rest); err == nil {
+		t.Error("a Program replaced one that was under way")
+	}
+	for _, p := range []*Program{train, rest, train} {
+		if p != train || m.p != train {
+			if err := m.Load(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		play(t, p, m)
+	}
+}
+
+// play runs a Machine to the end of its lists with transfers that take no time.
+func play(t *testing.T, p *Program, m *Machine) {
+	t.Helper()
+	for moved := true; moved; {
+		moved = false
+		for w := range p.Workers {
+			for m.Poll(w).Ready() {
+				in, _ := m.Head(w)
+				m.Start(w)
+				m.End(w)
+				for _, to := range p.Receivers(in) {
+					m.Arrive(to, in, w)
+				}
+				moved = true
+			}
+		}
+	}
+	if waits := m.Waits(); len(waits) > 0 {
+		t.Fatalf("program %s stops: %v", p.Name, waits)
+	}
 }

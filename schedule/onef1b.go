@@ -91,7 +91,24 @@ func oneF1B(s Settings) (*Program, error) {
 			p.Body[w] = list
 		}
 	}
+	if s.Replication == RoundRobin && unequal(s.Placement) {
+		// Depths are counted by replica, and which micro-batches they cover differs from stage
+		// to stage: the rule on K_i is not enough, so the order itself is played.
+		p.Name = "1f1b"
+		if _, err := Check(p); err != nil {
+			return nil, fmt.Errorf("these depths do not suit stages of unequal replicas: %w", err)
+		}
+	}
 	return p, nil
+}
+
+func unequal(placement [][]int) bool {
+	for _, on := range placement {
+		if len(on) != len(placement[0]) {
+			return true
+		}
+	}
+	return false
 }
 
 // microsOf is the micro-batches of a step that replica r of n works on, ascending.

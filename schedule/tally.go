@@ -1,16 +1,17 @@
 package schedule
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
 
 // tally follows each list of a Program in order and keeps account of what each
 // instruction makes and uses.
 type tally struct {
 	p *Program
-	// done counts each computation by (pipeline, stage, kind, micro, replica).
-	done map[Instruction]int
-	// grads counts the gradients of a stage's replica in each minibatch since its last update.
+	done    map[Instruction]int // computations
 	updates map[Instruction]int
-	micros  int // absolute micro-batches of the whole Program
 }
 
 func newTally(p *Program) *tally {
@@ -204,17 +205,16 @@ func (t *tally) whole() error {
 		id       int32
 		eval     bool
 	}
-	seen := map[micro]bool{}
-	lowest, highest := int32(0), int32(-1)
+	seen, ids := map[micro]bool{}, map[int32]bool{}
 	for in := range t.done {
 		seen[micro{in.Pipeline, in.Micro, in.Kind == EV}] = true
-		lowest, highest = min(lowest, in.Micro), max(highest, in.Micro)
+		ids[in.Micro] = true
 	}
 	missing := func(in Instruction, what string) error {
 		w := t.p.WorkerOf(int(in.Pipeline), int(in.Stage), int(in.Replica))
 		return &CheckError{Program: t.p.Name, Worker: w, Position: -1, Why: fmt.Sprintf("%v is missing: %s", in, what)}
 	}
-	for id := lowest; id <= highest; id++ {
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		for pl := range t.p.Placement {
 			for _, eval := range []bool{false, true} {
 				if !seen[micro{int16(pl), id, eval}] {
@@ -255,11 +255,18 @@ func (t *tally) everyUpdate() error {
 		}
 		return nil
 	}
-	lowest, highest := int32(0), int32(-1)
+	ids := map[int32]bool{}
 	for in := range t.updates {
-		lowest, highest = min(lowest, in.Micro), max(highest, in.Micro)
+		ids[in.Micro] = true
 	}
-	for id := lowest; id <= highest; id++ {
+	if t.p.Weights == Sync {
+		for in := range t.done {
+			if in.Kind == B || in.Kind == W {
+				ids[in.Micro/int32(t.per())] = true
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		for pl := range t.p.Placement {
 			for s, on := range t.p.Placement[pl] {
 				for r, w := range on {

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -47,6 +48,59 @@ func FuzzProgramText(f *testing.F) {
 	f.Add(l.Text())
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := ParseText(strings.NewReader(text))
+		if err != nil || p.Workers > 1000 || p.Repeat > 4 {
+			return
+		}
+		_, _ = Check(p) // whatever was read, checking it must come to an end
+	})
+}
+
+func TestJSONRoundTrips(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := randomProgram(t)
+		var b bytes.Buffer
+		if err := p.WriteJSON(&b); err != nil {
+			t.Fatal(err)
+		}
+		back, err := ReadJSON(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(p, back, cmpopts.EquateEmpty()); d != "" {
+			t.Fatal(d)
+		}
+	})
+}
+
+func TestJSONRefusals(t *testing.T) {
+	p, _ := Generate("1f1b", Settings{Placement: straight(2), MicroBatches: 2})
+	var b bytes.Buffer
+	if err := p.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ from, to, want string }{
+		{`"version":1`, `"version":2`, "version 2"},
+		{`"stages"`, `"stage"`, "unknown field \"stage\""},
+		{`0F1`, `0Q1`, "no kind \"Q\""},
+		{"\n", "{}\n", "something stands behind"},
+		{`"workers":2`, `"workers":0`, "names no workers"},
+	} {
+		_, err := ReadJSON(strings.NewReader(strings.Replace(b.String(), c.from, c.to, 1)))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q for %q: got %v, want it to say %q", c.to, c.from, err, c.want)
+		}
+	}
+}
+
+func FuzzProgramJSON(f *testing.F) {
+	p, _ := Generate("pb", Settings{Placement: straight(3), MicroBatches: 4})
+	var b bytes.Buffer
+	if err := p.WriteJSON(&b); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.String())
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := ReadJSON(strings.NewReader(text))
 		if err != nil || p.Workers > 1000 || p.Repeat > 4 {
 			return
 		}
