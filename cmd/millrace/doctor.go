@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/engine/torch"
+)
+
+// finding is one thing doctor looked at.
+type finding struct {
+	What   string `json:"what"`
+	Value  string `json:"value"`
+	OK     bool   `json:"ok"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+func doctorCommand() *cobra.Command {
+	var build, asJSON bool
+	c := &cobra.Command{
+		Use: "doctor", Short: "What this machine has for training, and what to do about the rest",
+		Example: "  millrace doctor\n  millrace doctor --build   # compile the native library into your cache",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if build {
+				if err := torch.Build(c.Context(), "", c.ErrOrStderr()); err != nil {
+					return err
+				}
+			}
+			found := examine()
+			if asJSON {
+				return writeJSON(c.OutOrStdout(), found)
+			}
+			out := c.OutOrStdout()
+			for _, f := range found {
+				mark := "ok "
+				if !f.OK {
+					mark = "!! "
+				}
+				fmt.Fprintf(out, "%s %-18s %s\n", mark, f.What, f.Value)
+				if f.Remedy != "" {
+					fmt.Fprintf(out, "    %-18s -> %s\n", "", f.Remedy)
+				}
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&build, "build", false, "compile the embedded native sources against the installed libtorch")
+	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	return c
+}
+
+func examine() []finding {
+	found := []finding{
+		{What: "cores", Value: fmt.Sprint(runtime.NumCPU()), OK: true},
+		{What: "memory", Value: memory(), OK: true},
+	}
+	e, err := torch.Open()
+	if err != nil {
+		f := finding{What: "libtorch", Value: err.Error()}
+		switch {
+		case errors.Is(err, torch.ErrNoCgo):
+			f.Remedy = "planning, simulation and reports work; for training build with CGO_ENABLED=1 and a C compiler"
+		case errors.Is(err, torch.ErrNotFound):
+			f.Remedy = "apt-get install libtorch-dev g++, then: millrace doctor --build"
+		default:
+			f.Remedy = "compile it for this machine: millrace doctor --build"
+		}
+		return append(found, f)
+	}
+	i := e.Info()
+	blas := i.BLAS
+	if i.BLASCore != "" {
+		blas += ", kernels " + i.BLASCore
+	}
+	found = append(found,
+		finding{What: "libtorch", Value: fmt.Sprintf("%s, %s", i.Torch, i.Library), OK: true},
+		finding{What: "native library", Value: i.Native, OK: true},
+		finding{What: "BLAS", Value: fmt.Sprintf("%s, %s", blas, i.BLASLibrary), OK: true},
+		finding{What: "threads", Value: fmt.Sprintf("%d for an operator by default; millrace gives each worker 1 unless told", i.Threads), OK: true},
+	)
+	for _, line := range i.Advice() {
+		found = append(found, finding{What: "speed", Value: line})
+	}
+	return found
+}
+
+// memory is the machine's, from /proc/meminfo.
+func memory() string {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return "unknown: " + err.Error()
+	}
+	var total, available string
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(line, ":")
+		switch key {
+		case "MemTotal":
+			total = strings.TrimSpace(value)
+		case "MemAvailable":
+			available = strings.TrimSpace(value)
+		}
+	}
+	return total + ", " + available + " available"
+}

@@ -1,0 +1,119 @@
+// Command millrace trains deep neural networks on pipelines that it plans itself. Its
+// verbs are the rooms: flags and wiring only.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitFailed   = 1
+	exitBadInput = 2
+)
+
+// exitError carries an exit code up to main.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// badInput marks an error as the user's to mend: exit code 2.
+func badInput(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{exitBadInput, err}
+}
+
+func main() { os.Exit(execute(os.Args[1:])) }
+
+// execute is main without the exit: 0 done, 1 failed, 2 bad usage or input, 130 or 143 stopped
+// by SIGINT or SIGTERM after finishing the step.
+func execute(args []string) int {
+	ctx, stop := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	go func() {
+		s := <-signals
+		fmt.Fprintf(os.Stderr, "millrace: %v: finishing the step; once more ends at once\n", s)
+		stop(&stopped{s})
+		s = <-signals
+		os.Exit(128 + int(s.(syscall.Signal)))
+	}()
+	root := command()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var by *stopped
+	if errors.As(err, &by) {
+		return 128 + int(by.signal.(syscall.Signal))
+	}
+	fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
+	var exit *exitError
+	if errors.As(err, &exit) {
+		return exit.code
+	}
+	return exitFailed
+}
+
+// stopped is the cause of a context that a signal ended.
+type stopped struct{ signal os.Signal }
+
+func (s *stopped) Error() string { return "stopped by " + s.signal.String() }
+
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "millrace",
+		Short: "Pipeline-parallel training: profile, plan, check, simulate, train, report",
+		Long: `millrace profiles a model, plans how to spread it over workers, proves and
+simulates that plan, trains with it, and shows what happened.
+
+  millrace train --model convnet --data fashion-mnist --batch 128 --steps 500
+
+does all of it. Each verb does one part.`,
+		Version:       version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return badInput(fmt.Errorf("%w; see millrace %s -h", err, c.Name()))
+	})
+	root.AddCommand(doctorCommand(), profileCommand(), planCommand(), scheduleCommand(), simulateCommand(),
+		trainCommand(), reportCommand(), benchCommand())
+	for _, c := range root.Commands() {
+		if args := c.Args; args != nil {
+			c.Args = func(c *cobra.Command, given []string) error { return badInput(args(c, given)) }
+		}
+	}
+	root.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return badInput(fmt.Errorf("there is no verb %q; see millrace -h", args[0]))
+		}
+		return nil
+	}
+	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	return root
+}
+
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "unknown"
+	}
+	return info.Main.Version
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+// jobFlags lets a command take settings of a job: flags win over a file over defaults.
+type jobFlags struct {
+	file  string
+	given []func(*job.Job) error
+}
+
+// flagValue records what a flag was given, to be laid over the job later.
+type flagValue struct {
+	option job.Option
+	to     *jobFlags
+	text   string
+}
+
+func (v *flagValue) String() string { return v.text }
+func (v *flagValue) Set(text string) error {
+	v.text = text
+	v.to.given = append(v.to.given, func(j *job.Job) error { return v.option.Set(j, text) })
+	return nil
+}
+
+func (v *flagValue) Type() string {
+	if v.option.Bool {
+		return "bool"
+	}
+	return "value"
+}
+
+// add gives a command flags for these settings, and --job.
+func (f *jobFlags) add(c *cobra.Command, groups ...[]job.Option) {
+	c.Flags().StringVar(&f.file, "job", "", "a YAML job file; flags win over it")
+	for _, o := range slices.Concat(groups...) {
+		c.Flags().Var(&flagValue{option: o, to: f}, o.Name, o.Doc)
+		if o.Bool {
+			c.Flags().Lookup(o.Name).NoOptDefVal = "true"
+		}
+	}
+}
+
+// job is the complete job.
+func (f *jobFlags) job() (*job.Job, error) {
+	j := job.Default()
+	if f.file != "" {
+		if err := j.Read(f.file); err != nil {
+			return nil, badInput(err)
+		}
+	}
+	for _, set := range f.given {
+		if err := set(&j); err != nil {
+			return nil, badInput(err)
+		}
+	}
+	return &j, badInput(j.Complete())
+}
+
+// loadModel makes the job's model.
+func loadModel(j *job.Job) (*model.Model, error) {
+	m, err := model.Load(j.Model, j.Settings)
+	return m, badInput(err)
+}
+
+// localCluster is this machine for a job, with the transfers that the profile measured.
+func localCluster(j *job.Job, p *profile.Profile) *cluster.Cluster {
+	latency, bandwidth, collective := 20e-6, 10e9, 2e9
+	if t := p.Transfer; t != nil {
+		latency, bandwidth, collective = t.LatencyS, t.BandwidthBytesPerSecond, t.AllReduceBytesPerSecond
+	}
+	c := cluster.Local(j.Workers, coresOf(j), j.MemoryBytes(), latency, bandwidth, collective)
+	if types := p.DeviceTypes(); len(types) > 0 && types[0] != "cpu" {
+		c.DeviceTypes = map[string]cluster.DeviceType{types[0]: {MemoryBytes: j.MemoryBytes()}}
+		for i := range c.Devices {
+			c.Devices[i] = types[0]
+		}
+	}
+	return c
+}
+
+// coresOf is how many cores the workers share: what the job says, else this machine's
+// over the threads of each worker.
+func coresOf(j *job.Job) int {
+	if j.Cores > 0 {
+		return j.Cores
+	}
+	return max(1, runtime.NumCPU()/j.ThreadsPerWorker)
+}
+
+// overrides is what a job fixes of its plan.
+func overrides(j *job.Job, m *model.Model) (tune.Overrides, error) {
+	o := tune.Overrides{
+		Stages: j.Stages, Schedule: j.Schedule, MicroBatch: j.MicroBatch, MicroBatches: j.MicroBatches, Recompute: j.Recompute,
+	}
+	for _, at := range j.Split {
+		n, err := strconv.Atoi(strings.TrimSpace(at))
+		if err != nil {
+			if n = m.Index(strings.TrimSpace(at)); n < 0 {
+				var names []string
+				for _, l := range m.Layers {
+					names = append(names, l.Name)
+				}
+				return o, badInput(fmt.Errorf("--split: %s has no layer %q; it has %s", m.Name, at, strings.Join(names, " ")))
+			}
+		}
+		o.Split = append(o.Split, n)
+	}
+	return o, nil
+}
+
+// writeJSON writes a value for machines.
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// isTerminal says whether a file is a person's screen.
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }

@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/run"
+)
+
+func profileCommand() *cobra.Command {
+	var flags jobFlags
+	var output, sizes string
+	var passes int
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "profile", Short: "Measure what each layer costs on this machine",
+		Example: "  millrace profile --model gpt --batch 32 -o gpt.json\n  millrace profile --model convnet --sizes 8,16,32 --workers 1",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			j, err := flags.job()
+			if err != nil {
+				return err
+			}
+			m, err := loadModel(j)
+			if err != nil {
+				return err
+			}
+			list := microBatches(j)
+			if sizes != "" {
+				list = nil
+				for word := range strings.SplitSeq(sizes, ",") {
+					n, err := strconv.Atoi(word)
+					if err != nil || n < 1 {
+						return badInput(fmt.Errorf("--sizes: %q is no micro-batch size", word))
+					}
+					list = append(list, n)
+				}
+			}
+			p, err := measure(c, j, m, list, passes)
+			if err != nil {
+				return err
+			}
+			if output != "" {
+				if err := p.Write(output); err != nil {
+					return err
+				}
+			}
+			if asJSON {
+				return writeJSON(c.OutOrStdout(), p)
+			}
+			if output == "" || isTerminal(os.Stdout) {
+				printProfile(c, p)
+			}
+			return nil
+		},
+	}
+	flags.add(c, job.ModelOptions, job.PlanOptions)
+	c.Flags().StringVarP(&output, "output", "o", "", "write the profile to this file")
+	c.Flags().StringVar(&sizes, "sizes", "", "micro-batch sizes, with commas (default: those that divide --batch)")
+	c.Flags().IntVar(&passes, "passes", 0, "measured passes over the model for each size (default 7)")
+	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	return c
+}
+
+// microBatches is the sizes worth measuring for a job: the batch over 1, 2, 4, ... as long
+// as that divides it, at most 64 of them; or the one that is fixed.
+func microBatches(j *job.Job) []int {
+	switch {
+	case j.MicroBatch > 0:
+		return []int{j.MicroBatch}
+	case j.MicroBatches > 0 && j.Batch%j.MicroBatches == 0:
+		return []int{j.Batch / j.MicroBatches}
+	}
+	var sizes []int
+	for n := 1; n <= 64 && j.Batch%n == 0; n *= 2 {
+		sizes = append(sizes, j.Batch/n)
+	}
+	slices.Reverse(sizes)
+	return sizes
+}
+
+// synthetic is data of the shape that a model reads.
+func synthetic(m *model.Model) (data.Split, error) {
+	var input, target model.Tensor
+	for _, in := range m.Inputs {
+		switch in.Name {
+		case "input":
+			input = in
+		case "target":
+			target = in
+		}
+	}
+	last := m.Layers[len(m.Layers)-1]
+	at := m.Index(last.From[0])
+	if input.Name == "" || target.Name == "" || at < 0 {
+		return nil, badInput(fmt.Errorf("model %s: it must read an input named \"input\" and a target named \"target\"", m.Name))
+	}
+	logits := m.Layers[at].Outputs[0].Shape
+	return data.Synthetic(4096, input.Shape, target.Shape, input.DType == model.Int, logits[len(logits)-1]), nil
+}
+
+func measure(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int) (*profile.Profile, error) {
+	e, err := torch.Open()
+	if err != nil {
+		return nil, err
+	}
+	split, err := synthetic(m)
+	if err != nil {
+		return nil, err
+	}
+	timer, err := run.NewTimer(e, split, j.Optimizer)
+	if err != nil {
+		return nil, err
+	}
+	bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(c.ErrOrStderr()), progressbar.OptionSetDescription("profile"),
+		progressbar.OptionSetWidth(30), progressbar.OptionSetVisibility(isTerminal(os.Stderr)), progressbar.OptionClearOnFinish())
+	return profile.Measure(c.Context(), m, timer, profile.Options{
+		MicroBatches: sizes, Passes: passes, Concurrency: min(j.Workers, coresOf(j)), Threads: j.ThreadsPerWorker, Workers: j.Workers,
+		Progress: func(done, all int, what string) {
+			bar.ChangeMax(all)
+			bar.Describe("profile: " + what)
+			_ = bar.Set(done) // a progress bar that cannot be drawn is no reason to stop
+		},
+	})
+}
+
+func printProfile(c *cobra.Command, p *profile.Profile) {
+	out := c.OutOrStdout()
+	device := p.DeviceTypes()[0]
+	sizes := p.Sizes(device)
+	fmt.Fprintf(out, "%s on %s, %s, %d at once: forward + backward in ms by micro-batch\n%-18s", p.Model, device, p.Engine, p.Concurrency, "layer")
+	for _, s := range sizes {
+		fmt.Fprintf(out, "%16d", s)
+	}
+	fmt.Fprintln(out)
+	for _, l := range p.Layers {
+		fmt.Fprintf(out, "%-18s", l.Name)
+		for _, s := range sizes {
+			for _, cost := range l.Costs {
+				if cost.MicroBatch == s && cost.Device == device {
+					fmt.Fprintf(out, "%8.3f%8.3f", 1e3*cost.ForwardS, 1e3*cost.BackwardS)
+				}
+			}
+		}
+		fmt.Fprintln(out)
+	}
+}
+
+// profileFor is the profile that a job plans with: the file it names, one in the cache, or
+// one that a process of its own measures now, so that nothing measured in a run can enter
+// that run's prediction.
+func profileFor(c *cobra.Command, j *job.Job, m *model.Model) (*profile.Profile, error) {
+	if j.Profile != "" {
+		p, err := profile.Read(j.Profile)
+		if err != nil {
+			return nil, badInput(err)
+		}
+		if p.ModelID != m.ID() {
+			return nil, badInput(fmt.Errorf("%s is the profile of model %s (%s), not of %s (%s); profile again with: millrace profile", j.Profile, p.Model, p.ModelID, m.Name, m.ID()))
+		}
+		return p, nil
+	}
+	if _, err := torch.Open(); err != nil {
+		return nil, fmt.Errorf("%w; or name a profile that was measured elsewhere with --profile", err)
+	}
+	sizes := microBatches(j)
+	path, err := cachedProfile(j, m, sizes)
+	if err != nil {
+		return nil, err
+	}
+	if p, err := profile.Read(path); err == nil && p.ModelID == m.ID() {
+		return p, nil
+	}
+	if err := profileInChild(c.Context(), j, path, sizes); err != nil {
+		return nil, err
+	}
+	return profile.Read(path)
+}
+
+// cachedProfile is where the profile of this model, machine and way of running is kept.
+func cachedProfile(j *job.Job, m *model.Model, sizes []int) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no cache folder for profiles: %w; name a file with --profile", err)
+	}
+	native, _ := torch.Find()
+	library, _ := os.Stat(native)
+	built := time.Time{}
+	if library != nil {
+		built = library.ModTime()
+	}
+	key := sha256.Sum256(fmt.Append(nil, m.ID(), sizes, j.Workers, coresOf(j), j.ThreadsPerWorker, j.Optimizer, cpuModel(), built, os.Getenv("OPENBLAS_CORETYPE"), profile.Version))
+	dir := filepath.Join(cache, "millrace", "profiles")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("cache folder for profiles: %w", err)
+	}
+	return filepath.Join(dir, m.Name+"-"+hex.EncodeToString(key[:6])+".json"), nil
+}
+
+func cpuModel() string {
+	text, _ := os.ReadFile("/proc/cpuinfo") // where it is missing, all processors look alike
+	for line := range strings.Lines(string(text)) {
+		if key, value, _ := strings.Cut(line, ":"); strings.TrimSpace(key) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+func profileInChild(ctx context.Context, j *job.Job, path string, sizes []int) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("profile: %w", err)
+	}
+	var words []string
+	for _, s := range sizes {
+		words = append(words, strconv.Itoa(s))
+	}
+	args := []string{"profile", "--model", j.Model, "--sizes", strings.Join(words, ","), "-o", path,
+		"--workers", strconv.Itoa(j.Workers), "--cores", strconv.Itoa(coresOf(j)), "--threads-per-worker", strconv.Itoa(j.ThreadsPerWorker),
+		"--batch", strconv.Itoa(j.Batch), "--optimizer", j.Optimizer.Kind,
+		"--momentum", fmt.Sprint(j.Optimizer.Momentum), "--weight-decay", fmt.Sprint(j.Optimizer.WeightDecay)}
+	for _, name := range sortedKeys(j.Settings) {
+		args = append(args, "--set", name+"="+settingText(j.Settings[name]))
+	}
+	child := exec.CommandContext(ctx, self, args...)
+	child.Stderr = os.Stderr
+	fmt.Fprintf(os.Stderr, "profile: measuring %s at micro-batches %v, once for this machine\n", j.Model, sizes)
+	if err := child.Run(); err != nil {
+		return fmt.Errorf("profile: the measuring process: %w", err)
+	}
+	return nil
+}
+
+func sortedKeys(m map[string]any) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// settingText writes a setting as --set takes it.
+func settingText(v any) string {
+	list, ok := v.([]any)
+	if !ok {
+		return fmt.Sprint(v)
+	}
+	words := make([]string, len(list))
+	for i, item := range list {
+		words[i] = fmt.Sprint(item)
+	}
+	return strings.Join(words, ",")
+}

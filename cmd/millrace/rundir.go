@@ -1,0 +1,253 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+// runDir is the folder of one run while it lasts: the plan and its prediction, metrics as
+// they come, and at the end the Timeline and the reports.
+type runDir struct {
+	*planned
+	sinks    report.Sinks
+	files    []io.Closer
+	server   *http.Server
+	progress *progress
+	failed   error // the first error of a sink
+}
+
+func (w *runDir) path(name string) string { return filepath.Join(w.job.Out, name) }
+
+// openRun makes the folder and writes everything that is known before the first step.
+func openRun(p *planned, simulated *trace.Timeline) (*runDir, error) {
+	w := &runDir{planned: p}
+	if err := os.MkdirAll(p.job.Out, 0o755); err != nil {
+		return nil, badInput(fmt.Errorf("--out: %w", err))
+	}
+	if old, _ := filepath.Glob(w.path("checkpoints/*")); len(old) > 0 && p.job.Resume == "" {
+		if !p.job.Overwrite {
+			return nil, badInput(fmt.Errorf("%s has checkpoints of an earlier run: go on from them with --resume %s, write over them with --overwrite, or give another --out", p.job.Out, w.path("checkpoints")))
+		}
+		if err := clean(p.job.Out); err != nil {
+			return nil, err
+		}
+	}
+	program, err := tune.Program(p.profile, p.plan, p.job.Clip > 0, 1)
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(p.plan.Write(w.path("plan.json")), p.profile.Write(w.path("profile.json")),
+		writeFile(w.path("program.txt"), func(f io.Writer) error { _, err := io.WriteString(f, program.Text()); return err }),
+		simulated.WriteFile(w.path("predicted.json.gz")))
+	if err != nil {
+		return nil, err
+	}
+	return w, w.openSinks()
+}
+
+func (w *runDir) openSinks() error {
+	jsonl, err := os.OpenFile(w.path("metrics.jsonl"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	now := time.Now()
+	events, err := os.Create(w.path(report.TensorBoardName(now, host)))
+	if err != nil {
+		return errors.Join(err, jsonl.Close())
+	}
+	w.files = []io.Closer{jsonl, events}
+	board, err := report.NewTensorBoard(events, now)
+	if err != nil {
+		return err
+	}
+	w.sinks = report.Sinks{report.NewJSONL(jsonl), board}
+	w.progress = newProgress(os.Stderr, w.job.Steps)
+	if w.job.Metrics == "" {
+		return nil
+	}
+	metrics := report.NewPrometheus(map[string]string{"model": w.model.Name})
+	listener, err := net.Listen("tcp", w.job.Metrics)
+	if err != nil {
+		return badInput(fmt.Errorf("--metrics: %w", err))
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", metrics.Handler())
+	w.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() {
+		if err := w.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			slog.Error("metrics server", "error", err)
+		}
+	}()
+	w.sinks = append(w.sinks, metrics)
+	return nil
+}
+
+// hooks feed the sinks and the progress line.
+func (w *runDir) hooks() run.Hooks {
+	samples := int64(0)
+	keep := func(err error) {
+		if err != nil && w.failed == nil {
+			w.failed = err
+			slog.Error("metrics are not written", "error", err)
+		}
+	}
+	return run.Hooks{
+		OnStep: func(s run.StepReport) {
+			samples += int64(w.plan.Batch())
+			keep(w.sinks.Step(report.StepValues{
+				Time: time.Now(), Step: s.Step, Loss: s.Loss, LearningRate: s.Rate, StepS: s.Seconds,
+				SamplesPerSecond: s.SamplesPerSecond, Bubble: s.Bubble, Samples: samples,
+			}))
+			w.progress.step(s)
+		},
+		OnEvaluation: func(e trace.Evaluation) {
+			keep(w.sinks.Evaluation(report.EvaluationValues{Time: time.Now(), Step: e.Step, Loss: e.Loss, Accuracy: e.Accuracy()}))
+			w.progress.say(fmt.Sprintf("after step %d: evaluation loss %.4f, accuracy %.2f %%", e.Step+1, e.Loss, 100*e.Accuracy()))
+		},
+		OnCheckpoint: func(dir string, _ int) { w.progress.say("saved " + dir) },
+	}
+}
+
+// close ends the sinks.
+func (w *runDir) close() error {
+	err := w.sinks.Close()
+	for _, f := range w.files {
+		err = errors.Join(err, f.Close())
+	}
+	if w.server != nil {
+		err = errors.Join(err, w.server.Close())
+	}
+	w.progress.end()
+	return err
+}
+
+// finish writes the Timeline and the reports, and says how it went.
+func (w *runDir) finish(r *run.Result, simulated *trace.Timeline, out io.Writer, quiet bool) (string, error) {
+	err := w.close()
+	t := &r.Timeline
+	in := report.Inputs{
+		Title: w.job.Out, Plan: w.plan, LayerNames: layerNames(w.model), Simulated: simulated, Measured: t,
+		Facts: []report.Fact{
+			{Name: "engine", Value: w.profile.Engine}, {Name: "cores", Value: fmt.Sprint(runtime.NumCPU())},
+			{Name: "threads per worker", Value: fmt.Sprint(w.job.ThreadsPerWorker)}, {Name: "seed", Value: fmt.Sprint(w.job.Seed)},
+			{Name: "optimizer", Value: w.job.Optimizer.Kind}, {Name: "data", Value: w.job.Data},
+		},
+	}
+	page := w.path("report.html")
+	err = errors.Join(err, t.WriteFile(w.path("timeline.json.gz")),
+		writeFile(page, func(f io.Writer) error { return report.HTML(f, in) }),
+		writeFile(w.path("trace.perfetto"), func(f io.Writer) error { return report.Perfetto(f, t) }),
+		writeFile(w.path("trace.json"), func(f io.Writer) error { return report.ChromeJSON(f, t) }))
+	if err != nil || quiet {
+		return page, err
+	}
+	if err := report.Terminal(out, in); err != nil {
+		return page, err
+	}
+	if r.Checkpoint != "" {
+		fmt.Fprintf(out, "checkpoint  %s\n", r.Checkpoint)
+	}
+	fmt.Fprintf(out, "report      %s\n", page)
+	return page, nil
+}
+
+func layerNames(m *model.Model) []string {
+	var names []string
+	for _, l := range m.Layers {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+// writeFile writes a file whole or not at all.
+func writeFile(path string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	err = errors.Join(write(f), f.Chmod(0o644), f.Close())
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// progress is one line on a terminal, and a line every few seconds elsewhere.
+type progress struct {
+	to       *os.File
+	live     bool
+	steps    int
+	first    int // step this run began with; -1 before it
+	began    time.Time
+	last     time.Time
+	wide     int // characters of the live line
+	interval time.Duration
+}
+
+func newProgress(to *os.File, steps int) *progress {
+	p := &progress{to: to, live: isTerminal(to), steps: steps, first: -1, interval: 5 * time.Second}
+	if p.live {
+		p.interval = 100 * time.Millisecond
+	}
+	return p
+}
+
+func (p *progress) step(s run.StepReport) {
+	now := time.Now()
+	if p.first < 0 {
+		p.first, p.began = s.Step, now
+	}
+	done := s.Step + 1
+	if now.Sub(p.last) < p.interval && done < p.steps {
+		return
+	}
+	p.last = now
+	eta := "-"
+	if n := s.Step - p.first; n > 0 {
+		eta = (now.Sub(p.began) / time.Duration(n) * time.Duration(p.steps-done)).Round(time.Second).String()
+	}
+	line := fmt.Sprintf("step %d/%d  loss %.4f  %.4g samples/s  bubble %.1f %%  eta %s", done, p.steps, s.Loss, s.SamplesPerSecond, 100*s.Bubble, eta)
+	p.write(line, false)
+}
+
+func (p *progress) say(line string) { p.write(line, true) }
+
+// write draws a line over the live one, which stays only if it is kept.
+func (p *progress) write(line string, keep bool) {
+	if !p.live {
+		fmt.Fprintln(p.to, line)
+		return
+	}
+	fmt.Fprint(p.to, "\r"+line+strings.Repeat(" ", max(0, p.wide-len(line))))
+	p.wide = len(line)
+	if keep {
+		p.end()
+	}
+}
+
+func (p *progress) end() {
+	if p != nil && p.live && p.wide > 0 {
+		fmt.Fprintln(p.to)
+		p.wide = 0
+	}
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+func trainCommand() *cobra.Command {
+	var flags jobFlags
+	var asJSON, dry bool
+	c := &cobra.Command{
+		Use: "train [JOB.yaml]", Short: "Profile, plan, check, simulate, train and report",
+		Example: `  millrace train --model gpt --data FILE.txt --workers 2 --batch 32 --steps 200 --out runs/gpt
+  millrace train --model convnet --data fashion-mnist --batch 128 --steps 500 --eval-every 100
+  millrace train job.yaml --resume runs/gpt/checkpoints`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				flags.file = args[0]
+			}
+			j, err := flags.job()
+			if err != nil {
+				return err
+			}
+			return train(c, j, asJSON, dry)
+		},
+	}
+	flags.add(c, job.ModelOptions, job.PlanOptions, job.TrainOptions)
+	c.Flags().BoolVar(&asJSON, "json", false, "print the result for machines")
+	c.Flags().BoolVar(&dry, "dry-run", false, "stop before the first step")
+	return c
+}
+
+// outcome is what train prints with --json.
+type outcome struct {
+	Out         string             `json:"out"`
+	Steps       int                `json:"steps"`
+	Loss        float64            `json:"loss"`
+	Evaluations []trace.Evaluation `json:"evaluations,omitempty"`
+	Checkpoint  string             `json:"checkpoint,omitempty"`
+	Predicted   float64            `json:"predicted_step_s"`
+	Measured    float64            `json:"measured_step_s"`
+	Report      string             `json:"report"`
+	Stopped     bool               `json:"stopped"`
+}
+
+func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
+	if j.Out == "" {
+		j.Out = filepath.Join("runs", trimmed(j.Model))
+	}
+	m, err := loadModel(j)
+	if err != nil {
+		return err
+	}
+	set, err := openData(j, m)
+	if err != nil {
+		return err
+	}
+	engine, err := torch.Open()
+	if err != nil {
+		return err
+	}
+	p, err := prepare(c, j)
+	if err != nil {
+		return err
+	}
+	if !asJSON {
+		explain(c.OutOrStdout(), p)
+	}
+	simulated, err := checkAndSimulate(p)
+	if err != nil {
+		return err
+	}
+	if dry {
+		return nil
+	}
+	w, err := openRun(p, simulated)
+	if err != nil {
+		return err
+	}
+	config := run.Config{
+		Model: m, Plan: p.plan, Engine: engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
+		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps,
+		ThreadsPerWorker: j.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan),
+		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: j.Resume,
+		Checkpoint: run.Checkpointing{Dir: w.path("checkpoints"), Every: j.SaveEvery, Keep: j.Keep},
+		Hooks:      w.hooks(),
+	}
+	result, err := run.Train(c.Context(), config)
+	if result == nil {
+		return errors.Join(err, w.close())
+	}
+	report, reportErr := w.finish(result, simulated, c.OutOrStdout(), asJSON)
+	if err = errors.Join(err, reportErr); err != nil {
+		return err
+	}
+	if asJSON {
+		out := outcome{Out: j.Out, Steps: result.Steps, Loss: result.Loss, Evaluations: result.Timeline.Evaluations,
+			Checkpoint: result.Checkpoint, Predicted: p.plan.Predicted.StepS, Measured: medianStep(&result.Timeline), Report: report, Stopped: result.Stopped}
+		if err := writeJSON(c.OutOrStdout(), out); err != nil {
+			return err
+		}
+	}
+	if result.Stopped {
+		return context.Cause(c.Context())
+	}
+	return nil
+}
+
+func trimmed(name string) string {
+	base := filepath.Base(name)
+	return base[:len(base)-len(filepath.Ext(base))]
+}
+
+// openData opens the job's data and sees that the model can read it.
+func openData(j *job.Job, m *model.Model) (*data.Set, error) {
+	if j.Data == "" {
+		return nil, badInput(fmt.Errorf("no data is named; give --data digits, fashion-mnist, a folder of IDX files, a .csv file or a text"))
+	}
+	var input model.Tensor
+	for _, in := range m.Inputs {
+		if in.Name == "input" {
+			input = in
+		}
+	}
+	o := data.Options{Seed: j.Seed}
+	if input.DType == model.Int {
+		if len(input.Shape) == 1 {
+			o.Context = input.Shape[0]
+		}
+	} else {
+		o.InputShape = input.Shape
+	}
+	set, err := data.Open(j.Data, o)
+	if err != nil {
+		return nil, badInput(err)
+	}
+	if set.Tokens != (input.DType == model.Int) {
+		return nil, badInput(fmt.Errorf("model %s reads %s inputs, and %s has others; gpt needs a text, mlp and convnet images or tables", m.Name, input.DType, j.Data))
+	}
+	last := m.Layers[len(m.Layers)-1]
+	if at := m.Index(last.From[0]); at >= 0 {
+		shape := m.Layers[at].Outputs[0].Shape
+		if classes := shape[len(shape)-1]; classes < set.Classes {
+			return nil, badInput(fmt.Errorf("model %s tells %d classes apart, %s has %d", m.Name, classes, j.Data, set.Classes))
+		}
+	}
+	return set, nil
+}
+
+// simulatedSteps is how many steps of the prediction are kept for the report.
+const simulatedSteps = 3
+
+// checkAndSimulate proves the plan's Program and writes down what the simulator says of it.
+func checkAndSimulate(p *planned) (*trace.Timeline, error) {
+	program, err := tune.Program(p.profile, p.plan, p.job.Clip > 0, simulatedSteps)
+	if err != nil {
+		return nil, badInput(err)
+	}
+	if _, err := schedule.Check(program); err != nil {
+		return nil, err
+	}
+	return simulate(p.profile, p, program)
+}
+
+func simulate(prof *profile.Profile, p *planned, program *schedule.Program) (*trace.Timeline, error) {
+	costs, err := sim.CostsOf(prof, p.cluster, p.plan)
+	if err != nil {
+		return nil, err
+	}
+	t, _, err := sim.Run(program, costs, sim.Options{Cores: tune.Cores(p.cluster, p.plan), Record: true})
+	if err != nil {
+		return nil, err
+	}
+	t.Model, t.ThreadsPerWorker = p.model.Name, p.job.ThreadsPerWorker
+	return t, nil
+}
+
+// medianStep is the median time of the Timeline's steps, the first tenth left out.
+func medianStep(t *trace.Timeline) float64 {
+	var took []float64
+	for _, s := range t.Steps[min(len(t.Steps)/10, 10):] {
+		took = append(took, s.EndS-s.StartS)
+	}
+	if len(took) == 0 {
+		return 0
+	}
+	slices.Sort(took)
+	return took[len(took)/2]
+}
+
+// clean removes what an earlier run left, once the user has said so.
+func clean(out string) error {
+	for _, name := range []string{"checkpoints", "metrics.jsonl"} {
+		if err := os.RemoveAll(filepath.Join(out, name)); err != nil {
+			return err
+		}
+	}
+	old, err := filepath.Glob(filepath.Join(out, "events.out.tfevents.*"))
+	for _, f := range old {
+		err = errors.Join(err, os.Remove(f))
+	}
+	return err
+}
