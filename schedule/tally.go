@@ -9,7 +9,7 @@ import (
 // tally follows each list of a Program in order and keeps account of what each
 // instruction makes and uses.
 type tally struct {
-	p *Program
+	p       *Program
 	done    map[Instruction]int // computations
 	updates map[Instruction]int
 }
