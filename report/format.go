@@ -65,9 +65,21 @@ func (c *Comparison) differenceText() string {
 	case c.Unit == UnitMicroBatch && *c.Difference == 0:
 		return "exact"
 	case c.Unit == UnitPart:
-		return fmt.Sprintf("%+.1f points", 100**c.Difference)
+		return signed(100**c.Difference) + " points"
 	}
-	return fmt.Sprintf("%+.1f %%", 100**c.Difference)
+	return signed(100**c.Difference) + " %"
+}
+
+// signed is a number with one decimal and its sign: "+1.4", "−0.6", "±0.0".
+func signed(x float64) string {
+	s := fmt.Sprintf("%.1f", max(x, -x))
+	switch {
+	case s == "0.0":
+		return "±" + s
+	case x < 0:
+		return "−" + s
+	}
+	return "+" + s
 }
 
 // off is how bad a difference is: 0 within 5 %, 1 within 15 %, 2 beyond. For parts the

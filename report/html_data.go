@@ -77,12 +77,15 @@ const moreSteps = 30_000
 // mostSamples is the most memory samples a curve keeps: two for each column of a wide screen.
 const mostSamples = 4000
 
+// kinds is the vocabulary, in the order of the legend.
+var kinds = []string{"F", "B", "I", "W", "U", "EV", "SF", "RF", "SB", "RB", "AR", "TG", "GN", "CK", "DR"}
+
 func pageDataOf(in Inputs) pageData {
 	d := pageData{Predicted: []panel{}, Measured: []panel{}}
 	for _, c := range trace.Causes {
 		d.Causes = append(d.Causes, causeName{c, c.Label()})
 	}
-	for _, k := range []string{"F", "B", "I", "W", "U", "EV", "SF", "RF", "SB", "RB", "AR", "TG", "GN", "CK", "DR"} {
+	for _, k := range kinds {
 		d.Kinds = append(d.Kinds, kindName{k, trace.Plain(k)})
 	}
 	if in.Simulated != nil {

@@ -13,15 +13,15 @@ type pageView struct {
 	Style           template.CSS
 	Script, Data    template.JS
 
-	Cards     []card
-	Facts     []Fact
-	Stages    []stageRow
-	Why       []string
-	Bound     string
-	Rows      []numberRow
-	Medians   string
-	Shares    []shareRow
-	ShareKeys []shareKey
+	Cards   []card
+	Facts   []Fact
+	Stages  []stageRow
+	Why     []string
+	Bound   string
+	Rows    []numberRow
+	Medians string
+	Shares  []shareRow
+	Keys    []colourKey
 
 	HasSteps, HasMemory, HasLearning, HasPrediction, HasMeasurement bool
 }
@@ -65,7 +65,8 @@ type sharePart struct {
 	Class, Label, Width string
 }
 
-type shareKey struct{ Class, Label string }
+// colourKey is an entry of the legend: a style class and what it stands for.
+type colourKey struct{ Class, Label string }
 
 func pageViewOf(in Inputs) *pageView {
 	predicted, measured := in.numbers()
@@ -179,6 +180,13 @@ func (v *pageView) shares(in Inputs) {
 		run, _ = shownStep(in.Measured, in.skip(len(in.Measured.Steps)))
 	}
 	used := map[string]bool{}
+	for _, t := range []*trace.Timeline{sim, run} {
+		for i := range eventsOf(t) {
+			if e := &t.Events[i]; e.EndS > e.StartS {
+				used["k-"+e.Kind] = true
+			}
+		}
+	}
 	rows := make([]shareRow, in.workers())
 	for _, side := range []struct {
 		name string
@@ -201,16 +209,23 @@ func (v *pageView) shares(in Inputs) {
 			v.Shares = append(v.Shares, r)
 		}
 	}
-	for _, k := range shareKinds {
+	for _, k := range kinds {
 		if used["k-"+k] {
-			v.ShareKeys = append(v.ShareKeys, shareKey{"k-" + k, trace.Plain(k)})
+			v.Keys = append(v.Keys, colourKey{"k-" + k, k + " " + trace.Plain(k)})
 		}
 	}
 	for _, c := range trace.Causes {
 		if class := "c-" + string(c); used[class] {
-			v.ShareKeys = append(v.ShareKeys, shareKey{class, c.Label()})
+			v.Keys = append(v.Keys, colourKey{class, c.Label()})
 		}
 	}
+}
+
+func eventsOf(t *trace.Timeline) []trace.Event {
+	if t == nil {
+		return nil
+	}
+	return t.Events
 }
 
 var shareKinds = []string{"F", "B", "I", "W", "U", "EV"}

@@ -164,7 +164,7 @@ export function sharpContext(canvas, width, height) {
 
 // byteAxis is marks of memory at powers of two.
 export function byteAxis(byteText) {
-  const text = (b) => (b === 0 ? "0" : byteText(b));
+  const text = (b) => (b === 0 ? "0" : byteText(b).replace(/\.0+ /, " "));
   text.step = (range) => {
     let step = 1;
     while (range / step > 5) step *= 2;

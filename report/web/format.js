@@ -32,7 +32,8 @@ export function byteText(b) {
 
 // percent writes a relative difference with its sign: "+1.4 %".
 export function percent(x) {
-  return (x < 0 ? "−" : "+") + Math.abs(100 * x).toFixed(1) + " %";
+  const text = Math.abs(100 * x).toFixed(1);
+  return (text === "0.0" ? "±" : x < 0 ? "−" : "+") + text + " %";
 }
 
 // niceStep is the smallest of 1, 2, 5 times a power of ten that gives at most count marks.

@@ -1,6 +1,6 @@
 // Puts the page together.
 import { byteText } from "./format.js";
-import { colour, onTheme, startTheme } from "./theme.js";
+import { onTheme, startTheme } from "./theme.js";
 import { firstAfter, stepModel } from "./model.js";
 import { makeView } from "./view.js";
 import { layoutOf, paintTimeline, placeOf, thingAt } from "./paint.js";
@@ -13,6 +13,7 @@ const find = (id) => document.getElementById(id);
 
 function startTimeline(canvas) {
   const view = makeView();
+  const causes = data.causes.map((c) => c.name);
   const tip = find("tip"), details = find("details"), around = find("stage");
   let steps = [], layout = null, waiting = false;
 
@@ -21,7 +22,7 @@ function startTimeline(canvas) {
     waiting = false;
     layout = layoutOf(steps, around.clientWidth);
     view.width = layout.plot;
-    paintTimeline(sharpContext(canvas, layout.width, layout.height), layout, view, data.stage_labels);
+    paintTimeline(sharpContext(canvas, layout.width, layout.height), layout, view, data.stage_labels, causes);
   };
   const redraw = () => {
     if (!waiting) requestAnimationFrame(draw);
@@ -40,14 +41,10 @@ function startTimeline(canvas) {
     view.hovered = null;
     select(null);
     view.fit();
-    drawLegend(steps);
   };
 
   view.listeners.push(redraw);
-  onTheme(() => {
-    drawLegend(steps);
-    select(view.selected);
-  });
+  onTheme(() => select(view.selected));
   onGestures(canvas, view, () => layout.gutter, {
     move(x, y) {
       const thing = thingAt(layout, view, x, y, 2);
@@ -117,22 +114,6 @@ function neighbour(layout, view, dx, dy) {
   const i = row.indexOf(now);
   if (i < 0) return row[Math.min(Math.max(0, firstAfter(row, now.start) + (dx < 0 ? -1 : 0)), row.length - 1)] ?? null;
   return row[Math.min(Math.max(0, i + dx), row.length - 1)];
-}
-
-function drawLegend(steps) {
-  const seen = new Set();
-  for (const s of steps) for (const b of s.boxes) seen.add(b.kind);
-  const items = data.kinds.filter((k) => seen.has(k.name)).map((k) => {
-    const item = document.createElement("li"), swatch = document.createElement("i");
-    swatch.style.background = colour(k.name);
-    item.append(swatch, `${k.name} ${k.label}`);
-    return item;
-  });
-  const idle = document.createElement("li"), swatch = document.createElement("i");
-  swatch.style.background = colour("idle");
-  swatch.style.boxShadow = `inset 0 0 0 1px ${colour("line")}`;
-  idle.append(swatch, "idle");
-  find("legend").replaceChildren(...items, idle);
 }
 
 function startMemory(parent) {

@@ -30,7 +30,10 @@ export function layoutOf(steps, width) {
   return { gutter, rows, titles, height: Math.ceil(y), narrow, width, plot: Math.max(40, width - gutter - 10) };
 }
 
-export function paintTimeline(ctx, layout, view, labels) {
+let causeNames = [];
+
+export function paintTimeline(ctx, layout, view, labels, causes) {
+  causeNames = causes;
   const { gutter, width, height, plot } = layout;
   ctx.clearRect(0, 0, width, height);
   ctx.font = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
@@ -112,6 +115,7 @@ function paintRow(ctx, layout, view, { step, row, y, box, thin }) {
   const from = gutter + view.toX(0), to = gutter + view.toX(step.end);
   ctx.fillStyle = colour("idle");
   ctx.fillRect(Math.max(gutter, from), y, Math.min(gutter + layout.plot, to) - Math.max(gutter, from), box);
+  paintGaps(ctx, gutter, view, row.gaps, y, box);
   paintBoxes(ctx, gutter, view, row.compute, y, box, true);
   let at = y + box + 2;
   for (const lane of row.comm) {
@@ -121,24 +125,40 @@ function paintRow(ctx, layout, view, { step, row, y, box, thin }) {
   }
 }
 
-// paintBoxes draws a lane. Where boxes are finer than pixels, a pixel gets the colour of
-// one of them: the loop costs a test a box, so 100 000 boxes draw in a few milliseconds.
+// paintGaps colours idle time by its cause, so that a reader sees why before asking.
+function paintGaps(ctx, gutter, view, gaps, y, height) {
+  for (let i = firstAfter(gaps, view.start); i < gaps.length && gaps[i].start < view.end; i++) {
+    const x = gutter + view.toX(gaps[i].start), width = gutter + view.toX(gaps[i].end) - x;
+    if (width < 2) continue;
+    ctx.fillStyle = colour(causeNames[gaps[i].cause]);
+    ctx.globalAlpha = 0.55;
+    ctx.fillRect(x, y, width, height);
+    ctx.globalAlpha = 1;
+  }
+}
+
+// paintBoxes draws a lane. Boxes finer than a pixel are gathered: the pixel gets the colour
+// of the kind that fills most of it, fainter the emptier it is. A box costs a few tests, so
+// 100 000 of them draw in milliseconds.
 function paintBoxes(ctx, gutter, view, lane, y, height, named) {
   const scale = 1 / view.perPixel();
-  let painted = -1;
+  const fine = { pixel: -1, filled: {} };
   for (let i = firstAfter(lane, view.start); i < lane.length; i++) {
     const b = lane[i];
     if (b.start > view.end) break;
     const x = gutter + (b.start - view.start) * scale;
-    const end = gutter + (b.end - view.start) * scale;
-    if (end - x < 1) {
+    const width = (b.end - b.start) * scale;
+    if (width < 1) {
       const pixel = Math.floor(x);
-      if (pixel === painted) continue;
-      painted = pixel;
+      if (pixel !== fine.pixel) {
+        paintFine(ctx, fine, y, height);
+        fine.pixel = pixel;
+      }
+      fine.filled[b.kind] = (fine.filled[b.kind] ?? 0) + width;
+      continue;
     }
     const fill = colour(b.kind in kindAlias ? kindAlias[b.kind] : b.kind);
     ctx.fillStyle = fill;
-    const width = Math.max(end - x, 0.8);
     const inset = width > 4 ? 0.5 : 0;
     if (named && width > 7) {
       ctx.beginPath();
@@ -149,13 +169,29 @@ function paintBoxes(ctx, gutter, view, lane, y, height, named) {
     }
     if (named && width > 13 && height >= 14) nameBox(ctx, b, x, width, y + height / 2 + 0.5, fill);
   }
+  paintFine(ctx, fine, y, height);
+}
+
+// paintFine draws one gathered pixel and empties it.
+function paintFine(ctx, fine, y, height) {
+  let most = "", sum = 0;
+  for (const kind in fine.filled) {
+    sum += fine.filled[kind];
+    if (most === "" || fine.filled[kind] > fine.filled[most]) most = kind;
+    fine.filled[kind] = 0;
+  }
+  if (sum === 0) return;
+  ctx.fillStyle = colour(most in kindAlias ? kindAlias[most] : most);
+  ctx.globalAlpha = Math.min(1, Math.max(0.35, sum));
+  ctx.fillRect(fine.pixel, y, 1, height);
+  ctx.globalAlpha = 1;
 }
 
 // kindAlias is kinds that share a colour.
 const kindAlias = { RF: "SF", RB: "SB" };
 
 function nameBox(ctx, b, x, width, y, fill) {
-  const short = b.kind === "F" || b.kind === "B" || b.kind === "I" || b.kind === "W" ? String(b.micro) : b.kind;
+  const short = b.kind === "F" || b.kind === "B" || b.kind === "I" || b.kind === "W" ? String(b.number) : b.kind;
   const text = width > 52 && short !== b.kind ? `${b.kind} ${short}` : short;
   if (ctx.measureText(text).width > width - 4) return;
   ctx.fillStyle = inkOn(fill);
