@@ -1,0 +1,173 @@
+package report
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"hash/crc32"
+	"math"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+var noon = time.Unix(1_700_000_000, 500_000_000)
+
+func values() StepValues {
+	return StepValues{Time: noon, Step: 3, Loss: 2.5, LearningRate: .001, StepS: .8, SamplesPerSecond: 40, Bubble: .125,
+		BusyS: []float64{.7, .69}, PeakBytes: []int64{1 << 20, 2 << 20}, SentBytes: 4096}
+}
+
+// TestCRCOfTheStandard: CRC32C of "123456789" is 0xe3069283 (RFC 3720, B.4, and Castagnoli's
+// check value); the mask turns it by 15 bits and adds a constant.
+func TestCRCOfTheStandard(t *testing.T) {
+	if c := crc32.Checksum([]byte("123456789"), castagnoli); c != 0xe3069283 {
+		t.Fatalf("CRC32C is %#x", c)
+	}
+	if got, want := maskedCRC([]byte("123456789")), uint32((0xe3069283>>15|0xe3069283<<17&0xffffffff)+0xa282ead8)&0xffffffff; got != want {
+		t.Errorf("masked %#x, want %#x", got, want)
+	}
+}
+
+// TestTensorBoardBytes: the version record and one record of scalars, byte by byte.
+func TestTensorBoardBytes(t *testing.T) {
+	var b bytes.Buffer
+	tb, err := NewTensorBoard(&b, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := strings.Join([]string{
+		"1800000000000000", "a37f4b22", // 24 bytes follow, and their checksum
+		"09", "00002040fc54d941", // wall_time = 1700000000.5
+		"1a0d", hex.EncodeToString([]byte("brain.Event:2")), // file_version
+	}, "")
+	if got := hex.EncodeToString(b.Bytes()); !strings.HasPrefix(got, version) {
+		t.Errorf("the file begins\n%s, want\n%s", got, version)
+	}
+	b.Reset()
+	if err := tb.Evaluation(EvaluationValues{Time: noon, Step: 300, Loss: 1.5, Accuracy: .75}); err != nil {
+		t.Fatal(err)
+	}
+	payload := strings.Join([]string{
+		"09", "00002040fc54d941",
+		"10ac02",                                                                    // step = 300
+		"2a34",                                                                      // summary, 52 bytes
+		"0a16", "0a0f", hex.EncodeToString([]byte("evaluation/loss")), "150000c03f", // 1.5
+		"0a1a", "0a13", hex.EncodeToString([]byte("evaluation/accuracy")), "150000403f", // 0.75
+	}, "")
+	if got := hex.EncodeToString(b.Bytes()[12 : b.Len()-4]); got != payload {
+		t.Errorf("the record holds\n%s, want\n%s", got, payload)
+	}
+}
+
+// TestTensorBoardRecords reads a file as TensorBoard does: lengths and checksums hold, and
+// the scalars are there.
+func TestTensorBoardRecords(t *testing.T) {
+	var b bytes.Buffer
+	tb, err := NewTensorBoard(&b, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(tb.Step(values()), tb.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var records [][]byte
+	for rest := b.Bytes(); len(rest) > 0; {
+		n := binary.LittleEndian.Uint64(rest)
+		if binary.LittleEndian.Uint32(rest[8:]) != maskedCRC(rest[:8]) {
+			t.Fatal("the checksum of a length is wrong")
+		}
+		payload := rest[12 : 12+n]
+		if binary.LittleEndian.Uint32(rest[12+n:]) != maskedCRC(payload) {
+			t.Fatal("the checksum of a payload is wrong")
+		}
+		records, rest = append(records, payload), rest[16+n:]
+	}
+	if len(records) != 2 {
+		t.Fatalf("%d records, want 2", len(records))
+	}
+	got := map[string]float32{}
+	for _, v := range decode(t, decode(t, records[1])[5][0].([]byte))[1] {
+		value := decode(t, v.([]byte))
+		got[value.text(1)] = math.Float32frombits(value[2][0].(uint32))
+	}
+	want := map[string]float32{"train/loss": 2.5, "train/learning_rate": .001, "pipeline/step_s": .8, "pipeline/samples_per_s": 40, "pipeline/bubble": .125,
+		"pipeline/busy_s/worker_0": .7, "pipeline/busy_s/worker_1": .69, "memory/peak_bytes/worker_0": 1 << 20, "memory/peak_bytes/worker_1": 2 << 20}
+	if len(got) != len(want) {
+		t.Errorf("scalars %v, want %v", got, want)
+	}
+	for tag, x := range want {
+		if got[tag] != x {
+			t.Errorf("%s is %v, want %v", tag, got[tag], x)
+		}
+	}
+	if name := TensorBoardName(noon, "host"); name != "events.out.tfevents.1700000000.host" {
+		t.Errorf("file name %q", name)
+	}
+}
+
+func TestJSONL(t *testing.T) {
+	var b bytes.Buffer
+	j := NewJSONL(&b)
+	if err := errors.Join(j.Step(values()), j.Evaluation(EvaluationValues{Time: noon, Step: 3, Loss: 1, Accuracy: .5}), j.Close()); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	if len(lines) != 2 {
+		t.Fatalf("%d lines, want 2", len(lines))
+	}
+	var step StepValues
+	if err := json.Unmarshal([]byte(lines[0]), &step); err != nil || step.Loss != 2.5 || step.BusyS[1] != .69 {
+		t.Errorf("line 1 is %s, %v", lines[0], err)
+	}
+	if !strings.Contains(lines[1], `"evaluation_accuracy":0.5`) {
+		t.Errorf("line 2 is %s", lines[1])
+	}
+	v := values()
+	v.Loss = math.NaN()
+	if err := j.Step(v); err == nil || !strings.Contains(err.Error(), "step 3") {
+		t.Errorf("NaN: error %v", err)
+	}
+}
+
+func TestPrometheus(t *testing.T) {
+	p := NewPrometheus(map[string]string{"model": "gpt"})
+	v := values()
+	for range 2 {
+		if err := p.Step(v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Evaluation(EvaluationValues{Loss: 1.25, Accuracy: .875}); err != nil {
+		t.Fatal(err)
+	}
+	answer := httptest.NewRecorder()
+	p.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{
+		`millrace_loss{model="gpt"} 2.5`, `millrace_step{model="gpt"} 3`, `millrace_steps_total{model="gpt"} 2`, `millrace_bubble_ratio{model="gpt"} 0.125`,
+		`millrace_bytes_sent_total{model="gpt"} 8192`, `millrace_step_seconds_count{model="gpt"} 2`, `millrace_peak_memory_bytes{model="gpt",worker="1"} 2.097152e+06`,
+		`millrace_busy_seconds{model="gpt",worker="0"} 0.7`, `millrace_evaluation_accuracy_ratio{model="gpt"} 0.875`,
+	} {
+		if !strings.Contains(answer.Body.String(), want) {
+			t.Errorf("a scrape does not say %s; it says\n%s", want, answer.Body.String())
+		}
+	}
+	if NewPrometheus(nil).registry == p.registry {
+		t.Error("two runs share a registry")
+	}
+}
+
+type broken struct{ Sink }
+
+func (broken) Step(StepValues) error { return errors.New("disk full") }
+
+func TestOneBadSinkDoesNotStopTheOthers(t *testing.T) {
+	var b bytes.Buffer
+	err := Sinks{broken{}, NewJSONL(&b)}.Step(values())
+	if err == nil || !strings.Contains(err.Error(), "disk full") || b.Len() == 0 {
+		t.Errorf("error %v, %d bytes written", err, b.Len())
+	}
+}

@@ -1,0 +1,157 @@
+package report
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/trace/tracetest"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+// TestTerminal compares with testdata/*.golden; only commit what -rewrite changes if you
+// understand why it did.
+func TestTerminal(t *testing.T) {
+	two := sample(tracetest.TwoStages())
+	for name, in := range map[string]Inputs{
+		"two_stages":  two,
+		"four_stages": sample(tracetest.FourStages()),
+		"plan_alone":  {Plan: two.Plan},
+		"simulated":   {Plan: two.Plan, Simulated: two.Simulated},
+		"measured":    {Measured: two.Measured},
+	} {
+		var b bytes.Buffer
+		if err := Terminal(&b, in); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join("testdata", name+".golden")
+		if *rewrite {
+			if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := b.String(); got != string(want) {
+			t.Errorf("%s differs from %s; got:\n%s", name, path, got)
+		}
+		for line := range strings.SplitSeq(b.String(), "\n") {
+			if n := utf8.RuneCountInString(line); n > terminalWidth {
+				t.Errorf("%s: %d columns in %q", name, n, line)
+			}
+			if strings.HasSuffix(line, " ") {
+				t.Errorf("%s: blanks at the end of %q", name, line)
+			}
+		}
+	}
+}
+
+func TestTerminalOfManyWorkers(t *testing.T) {
+	p := tracetest.Pipeline{Source: "sim", MicroBatches: 4, Steps: 1}
+	pl := &plan.Plan{Model: "deep\x1b[31m", MicroBatch: 1, MicroBatches: 4, Schedule: "1f1b", Weights: "sync"}
+	for s := range 60 {
+		p.ForwardS, p.BackwardS = append(p.ForwardS, 1), append(p.BackwardS, 2)
+		pl.Stages = append(pl.Stages, plan.Stage{FirstLayer: s, LastLayer: s, Devices: []int{s}, Recompute: true})
+	}
+	var b bytes.Buffer
+	if err := Terminal(&b, Inputs{Plan: pl, Simulated: p.Timeline()}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(b.String(), "\x1b") {
+		t.Error("a name steers the terminal")
+	}
+	for _, want := range []string{"… and 44 more stages", "… and 44 more workers"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not there", want)
+		}
+	}
+	if n := strings.Count(b.String(), "\n"); n > 140 {
+		t.Errorf("%d lines for 60 workers", n)
+	}
+}
+
+func TestColourOnlyOnATerminal(t *testing.T) {
+	if inkFor(&bytes.Buffer{}) {
+		t.Error("a buffer gets colours")
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if inkFor(f) {
+		t.Error("a file gets colours")
+	}
+	if got := ink(true).paint(red, "x"); got != "\x1b[31mx\x1b[0m" {
+		t.Errorf("painted %q", got)
+	}
+	d := &drawing{ink: true}
+	if got := d.colour("FF..B "); strings.NewReplacer("\x1b[34m", "", "\x1b[33m", "", "\x1b[2m", "", "\x1b[0m", "").Replace(got) != "FF··B " {
+		t.Errorf("coloured row %q", got)
+	}
+}
+
+// TestDifferences: what a reader is told about how far a prediction was off.
+func TestDifferences(t *testing.T) {
+	for _, c := range []struct {
+		unit                Unit
+		predicted, measured float64
+		text                string
+		off                 int
+	}{
+		{UnitSeconds, 1, 1.014, "+1.4 %", 0}, {UnitSeconds, 1, .9, "−10.0 %", 1}, {UnitSeconds, 1, 2, "+100.0 %", 2},
+		{UnitPart, .10, .106, "+0.6 points", 0}, {UnitPart, .1, .0999999, "±0.0 points", 0}, {UnitPart, .1, .3, "+20.0 points", 2},
+		{UnitMicroBatch, 4, 4, "exact", 0}, {UnitMicroBatch, 4, 5, "+25.0 %", 2}, {UnitSeconds, 0, 1, "–", 0},
+	} {
+		k := Comparison{Unit: c.unit, Predicted: &c.predicted, Measured: &c.measured}
+		k.Difference = difference(k)
+		if got := k.differenceText(); got != c.text || k.off() != c.off {
+			t.Errorf("%v against %v %s: %q and %d, want %q and %d", c.predicted, c.measured, c.unit, got, k.off(), c.text, c.off)
+		}
+	}
+}
+
+// TestNumbersOfOverlappingSteps: without a flush, a step is the time between ends.
+func TestNumbersOfOverlappingSteps(t *testing.T) {
+	tl := &trace.Timeline{Version: 1, Workers: 1}
+	for s := range 5 {
+		at := 2 * float64(s)
+		tl.Events = append(tl.Events, trace.Event{Lane: trace.Compute, Kind: "F", Instruction: "0F0", Step: s, StartS: at, EndS: at + 1.5})
+		tl.Steps = append(tl.Steps, trace.StepMark{Step: s, StartS: at - 1, EndS: at + 2})
+	}
+	n := NumbersOf(tl, 1, 10)
+	if n.StepS != 2 || n.SamplesPerSecond != 5 || n.Steps != 4 {
+		t.Errorf("step %v s, %v samples/s over %d steps, want 2, 5 and 4", n.StepS, n.SamplesPerSecond, n.Steps)
+	}
+	if n.Bubble < 0 || n.Bubble > 1 {
+		t.Errorf("bubble %v", n.Bubble)
+	}
+}
+
+func TestTable(t *testing.T) {
+	tb := &Table{Head: []string{"case", " samples/s"}}
+	tb.Add("a|b", 12.5)
+	tb.Add("longer name", " 3")
+	var text, md bytes.Buffer
+	if err := tb.Text(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := tb.Markdown(&md); err != nil {
+		t.Fatal(err)
+	}
+	if want := "case         samples/s\na|b               12.5\nlonger name          3\n"; text.String() != want {
+		t.Errorf("text:\n%s\nwant:\n%s", text.String(), want)
+	}
+	if want := "| case | samples/s |\n|---|---:|\n| a\\|b | 12.5 |\n| longer name | 3 |\n"; md.String() != want {
+		t.Errorf("markdown:\n%s\nwant:\n%s", md.String(), want)
+	}
+}
