@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/millrace-ml/millrace/schedule"
@@ -72,7 +73,11 @@ func (s *state) timeline() *trace.Timeline {
 		s.tl.PeakBytes = append(s.tl.PeakBytes, s.workers[w].memory.peak)
 		s.tl.PeakActivations = append(s.tl.PeakActivations, s.workers[w].memory.mostMic)
 	}
-	s.tl.Sort()
+	// By start and worker, and otherwise as they happened: not Timeline.Sort, which puts
+	// instructions that take no time in the order of their text.
+	slices.SortStableFunc(s.tl.Events, func(a, b trace.Event) int {
+		return cmp.Or(cmp.Compare(a.StartS, b.StartS), a.Worker-b.Worker)
+	})
 	return &s.tl
 }
 

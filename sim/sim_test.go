@@ -167,7 +167,7 @@ func TestLinksQueue(t *testing.T) {
 }
 
 func BenchmarkInstructions(b *testing.B) {
-	for _, size := range []struct{ S, M int }{{8, 64}, {64, 512}} {
+	for _, size := range []struct{ S, M int }{{8, 64}, {64, 512}, {1024, 4096}} {
 		b.Run(fmt.Sprintf("S=%d,M=%d", size.S, size.M), func(b *testing.B) {
 			p := program(b, "1f1b", size.S, size.M, 1)
 			c := Uniform(size.S, 1, 2, 0.1)

@@ -1,0 +1,229 @@
+package sim
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// chain is four layers with costs that are easy to add up. Layer 3 reads layers 2 and 0,
+// and shares a parameter of 6 bytes with layer 0. Micro-batches of 1 and 2 samples are
+// profiled; every cost of 2 is twice that of 1.
+func chain() *profile.Profile {
+	p := &profile.Profile{
+		Version: profile.Version, Model: "chain", OptimizerStates: 2,
+		Transfer: &profile.Transfer{DispatchS: 0.25},
+	}
+	for i := range 4 {
+		l := profile.Layer{Name: string(rune('a' + i)), From: []int{i - 1}, ParameterBytes: 10, BufferBytes: 1, TiedTo: -1, UpdateS: 0.5}
+		if i == 3 {
+			l.From, l.TiedTo, l.TiedBytes = []int{2, 0}, 0, 6
+		}
+		for _, size := range []int{1, 2} {
+			n := float64(size)
+			l.Costs = append(l.Costs, profile.Cost{
+				Device: "cpu", MicroBatch: size, ForwardS: n * float64(i+1), BackwardS: 2 * n * float64(i+1),
+				OutputBytes: int64(size) * 100, SavedBytes: int64(size) * 150, ForwardPeakBytes: int64(size) * 170, BackwardPeakBytes: int64(size) * 130,
+			})
+		}
+		p.Layers = append(p.Layers, l)
+	}
+	return p
+}
+
+func local(devices int) *cluster.Cluster { return cluster.Local(devices, 2, 0, 1e-3, 1e6, 2e6) }
+
+func twoStages() *plan.Plan {
+	return &plan.Plan{
+		MicroBatch: 1, MicroBatches: 2, Replication: "round_robin", Schedule: "1f1b", Weights: "sync",
+		Stages: []plan.Stage{
+			{FirstLayer: 0, LastLayer: 1, Devices: []int{0}, Warmup: 2},
+			{FirstLayer: 2, LastLayer: 3, Devices: []int{1}, Warmup: 1},
+		},
+	}
+}
+
+var close9 = cmpopts.EquateApprox(1e-12, 1e-12)
+
+func TestCostsOfTwoStages(t *testing.T) {
+	c, err := CostsOf(chain(), local(2), twoStages())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tied := 1e-3 + 6/1e6 // one transfer of the shared parameter's gradient
+	norm := 1e-3 + 4*8/1e6
+	want := [][]StageCost{{{
+		ForwardS: 1 + 2, BackwardS: 2 + 4, InputS: 6, UpdateS: 1, EvaluateS: 3,
+		ActivationBytes: 200, // layer 1's output and, for layer 3, layer 0's
+		SavedBytes:      300,
+		FixedBytes:      2*10*3 + 2, // parameters, two states each, buffers
+		ParameterBytes:  20,
+		ForwardPeak:     150 + 170,
+		EvaluatePeak:    100 + 170, // layer 0's output is read behind the stage and stays
+		// Layer 1: 130 above. Then its 150 are freed, layer 0's gradient of 100 is there: -50 + 130.
+		BackwardPeak:      130,
+		FirstBackwardPeak: 130, // 10 bytes of gradients later: -150 + 100 + 10 + 130
+		UpdatePeak:        10,
+		TiedS:             tied, NormS: norm,
+	}}, {{
+		ForwardS: 3 + 4, BackwardS: 6 + 8, InputS: 14, UpdateS: 1, EvaluateS: 7,
+		GradientBytes: 200, InputBytes: 200, SavedBytes: 300,
+		FixedBytes:     (20+6)*3 + 2, // its own copy of the shared parameter, with states
+		ParameterBytes: 26,
+		ForwardPeak:    320,
+		EvaluatePeak:   100 + 170,
+		// Layer 3: 130. Then -150, two gradients of 100 (layers 2 and 0): 50 + 130 in layer 2.
+		BackwardPeak:      180,
+		FirstBackwardPeak: 180 + 16,
+		UpdatePeak:        16,
+		TiedS:             tied, NormS: norm,
+	}}}
+	if d := cmp.Diff(want, c.Stages, close9); d != "" {
+		t.Error(d)
+	}
+	if c.DispatchS != 0.25 || c.Cores != 2 {
+		t.Errorf("dispatch %v, cores %d", c.DispatchS, c.Cores)
+	}
+	if latency, link := c.Transfer(0, 1, 1000); math.Abs(latency-1e-3) > 1e-15 || math.Abs(link-1e-3) > 1e-15 {
+		t.Errorf("1000 bytes take %v and %v", latency, link)
+	}
+	if d := cmp.Diff([][]int{{0, 1}}, TiedStages(chain(), twoStages())); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestRecomputeTradesTimeForMemory(t *testing.T) {
+	pl := twoStages()
+	pl.Stages[1].Recompute = true
+	plain, err := CostsOf(chain(), local(2), twoStages())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := CostsOf(chain(), local(2), pl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := plain.Stages[1][0], again.Stages[1][0]
+	if b.SavedBytes != 0 || b.BackwardS != a.BackwardS+a.ForwardS || b.ForwardS != a.ForwardS {
+		t.Errorf("recompute: saved %d, backward %v s", b.SavedBytes, b.BackwardS)
+	}
+	if want := a.SavedBytes + a.BackwardPeak; b.BackwardPeak != want || b.ForwardPeak != a.EvaluatePeak {
+		t.Errorf("recompute: backward's peak %d, want %d; forward's %d, want %d", b.BackwardPeak, want, b.ForwardPeak, a.EvaluatePeak)
+	}
+}
+
+func TestSplitReplicasComputeSlices(t *testing.T) {
+	pl := &plan.Plan{
+		MicroBatch: 2, MicroBatches: 1, Replication: "split", Schedule: "1f1b", Weights: "sync",
+		Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 1, Devices: []int{0, 1}}, {FirstLayer: 2, LastLayer: 3, Devices: []int{2}}},
+	}
+	c, err := CostsOf(chain(), local(3), pl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Stages[0]) != 2 || c.Stages[0][1].ForwardS != 3 || c.Stages[1][0].ForwardS != 14 {
+		t.Errorf("forwards take %v and %v, want 3 on each half and 14 on the whole", c.Stages[0], c.Stages[1][0].ForwardS)
+	}
+	// Two devices send 20 bytes of gradients round a ring: 2 messages of half of it.
+	if want := 2*1e-3 + 20/2e6; math.Abs(c.Stages[0][0].AllReduceS-want) > 1e-12 {
+		t.Errorf("all-reduce takes %v, want %v", c.Stages[0][0].AllReduceS, want)
+	}
+	name, settings := schedule.FromPlan(pl)
+	p, err := schedule.Generate(name, settings)
+	if err == nil {
+		p, err = schedule.Lower(p, schedule.LowerOptions{Tied: TiedStages(chain(), pl)})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tl, sum, err := Run(p, c, Options{Record: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range tl.Events {
+		if want := map[string]int64{"SF": 200, "SB": 200}[e.Kind]; want != e.Bytes && want != 0 {
+			t.Errorf("%s carries %d bytes, want %d", e.Instruction, e.Bytes, want)
+		}
+	}
+	for w, m := range sum.PeakBytes {
+		if m <= c.of(map[int]int{0: 0, 1: 0, 2: 1}[w], 0).FixedBytes {
+			t.Errorf("worker %d never holds more than its parameters", w)
+		}
+	}
+	last := map[int]int64{}
+	for _, m := range tl.Memory {
+		last[m.Worker] = m.Bytes
+	}
+	for w := range 3 {
+		if want := c.of(map[int]int{0: 0, 1: 0, 2: 1}[w], 0).FixedBytes; last[w] != want {
+			t.Errorf("worker %d holds %d bytes in the end, want %d", w, last[w], want)
+		}
+	}
+}
+
+func TestPartsOfLayers(t *testing.T) {
+	pl := twoStages()
+	pl.Stages[0].LastLayer, pl.Stages[0].LastFraction = 2, 0.25
+	pl.Stages[1].FirstFraction = 0.75
+	c, err := CostsOf(chain(), local(2), pl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := c.Stages[0][0].ForwardS, c.Stages[1][0].ForwardS; a != 1+2+0.25*3 || b != 0.75*3+4 {
+		t.Errorf("forwards take %v and %v", a, b)
+	}
+}
+
+func TestLinksOfAHierarchy(t *testing.T) {
+	c := &cluster.Cluster{
+		Name: "two servers", Devices: []string{"cpu", "cpu", "cpu", "cpu"}, DeviceTypes: map[string]cluster.DeviceType{"cpu": {}},
+		Levels: []cluster.Level{
+			{Name: "server", Size: 2, BandwidthBytesPerSecond: 100, FullDuplex: true},
+			{Name: "rack", Size: 2, BandwidthBytesPerSecond: 10, Shared: true},
+		},
+	}
+	if link(c, 0, 1) == link(c, 1, 0) || link(c, 0, 2) != link(c, 3, 1) || link(c, 0, 1) == link(c, 2, 3) {
+		t.Errorf("links %v %v, %v %v, %v", link(c, 0, 1), link(c, 1, 0), link(c, 0, 2), link(c, 3, 1), link(c, 2, 3))
+	}
+	c.Levels[1].FullDuplex = true
+	if link(c, 0, 2) == link(c, 2, 0) || link(c, 0, 2) != link(c, 1, 3) {
+		t.Errorf("a shared full-duplex level: %v %v %v", link(c, 0, 2), link(c, 2, 0), link(c, 1, 3))
+	}
+	c.Levels[0].FullDuplex = false
+	if link(c, 0, 1) != link(c, 1, 0) {
+		t.Error("half duplex is one link for both directions")
+	}
+}
+
+func TestCostsRefused(t *testing.T) {
+	for name, change := range map[string]func(p *profile.Profile, pl *plan.Plan){
+		"uses device 7":             func(_ *profile.Profile, pl *plan.Plan) { pl.Stages[1].Devices = []int{7} },
+		"layers 0 to 3":             func(_ *profile.Profile, pl *plan.Plan) { pl.Stages[1].LastLayer = 4 },
+		"no cost for micro-batches": func(_ *profile.Profile, pl *plan.Plan) { pl.MicroBatch = 3 },
+		"on no device":              func(_ *profile.Profile, pl *plan.Plan) { pl.Stages[0].Devices = nil },
+	} {
+		p, pl := chain(), twoStages()
+		change(p, pl)
+		if _, err := CostsOf(p, local(2), pl); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("got %v, want it to say %q", err, name)
+		}
+	}
+	program := program(t, "1f1b", 2, 2, 1)
+	bad := Uniform(2, 1, 1, 0)
+	bad.Stages[1][0].BackwardS = math.NaN()
+	var cost *CostError
+	if _, _, err := Run(program, bad, Options{}); !errors.As(err, &cost) || cost.Stage != 1 {
+		t.Errorf("got %v, want a CostError of stage 1", err)
+	}
+	if _, _, err := Run(program, Uniform(3, 1, 1, 0), Options{}); err == nil {
+		t.Error("costs of three stages served a program of two")
+	}
+}
