@@ -33,6 +33,7 @@ type executor struct {
 	base    int    // step that minibatch 0 of program is
 	trains  bool   // program is training, so its instructions belong to steps
 	limit   int    // minibatches of program that may be started
+	steps   int    // minibatches of program that are done
 	whole   bool   // every list of the last Program was run to its end
 	workers []*worker
 	idle    int           // workers that have come to the end of their lists
@@ -84,7 +85,7 @@ func (x *executor) load(p *schedule.Program, base int, trains bool) (<-chan stru
 	if err != nil {
 		return nil, err
 	}
-	x.program, x.base, x.trains, x.limit, x.whole = p, base, trains, math.MaxInt, true
+	x.program, x.base, x.trains, x.limit, x.steps, x.whole = p, base, trains, math.MaxInt, 0, true
 	if trains && x.halting {
 		x.limit = 0
 	}

@@ -226,7 +226,10 @@ func (r *runner) run(p *schedule.Program, base int, trains bool) (int, error) {
 	<-ended
 	r.x.mu.Lock()
 	defer r.x.mu.Unlock()
-	return min(r.x.limit, p.Repeat*p.Period), r.x.err
+	if r.x.err != nil {
+		return r.x.steps, r.x.err
+	}
+	return min(r.x.limit, p.Repeat*p.Period), nil
 }
 
 // evaluate passes the test data through the stages.
@@ -250,6 +253,7 @@ func (r *runner) evaluate() error {
 // stepDone is called, under the executor's mu, when the last update of a step has ended.
 func (r *runner) stepDone(f finished) {
 	r.loss = f.loss
+	r.x.steps++
 	hook := r.job.config.Hooks.OnStep
 	if hook == nil {
 		return
