@@ -8,44 +8,48 @@ type cursor struct {
 	part   int // 0 prologue, 1 body, 2 epilogue, 3 the end
 	rep    int32
 	at     int
+	list   List  // of the part it is in
+	micro  int32 // how far ids of micro-batches are from the Program's start here
+	mini   int32 // and of minibatches
 }
 
 func newCursor(p *Program, worker int) cursor {
 	c := cursor{p: p, worker: worker}
+	c.enter(0)
 	c.settle()
 	return c
 }
 
-func (p *Program) list(part, worker int) List {
+// enter puts the cursor at the beginning of a part, or of the repetition of the body that rep says.
+func (c *cursor) enter(part int) {
+	c.part, c.at, c.list = part, 0, nil
 	var lists Part
+	var reps int32
 	switch part {
 	case 0:
-		lists = p.Prologue
+		lists = c.p.Prologue
 	case 1:
-		lists = p.Body
+		lists, reps = c.p.Body, c.rep
 	case 2:
-		lists = p.Epilogue
+		lists, reps = c.p.Epilogue, int32(c.p.Repeat)
 	}
-	if worker < len(lists) {
-		return lists[worker]
+	if c.worker < len(lists) {
+		c.list = lists[c.worker]
 	}
-	return nil
+	c.micro, c.mini = reps*int32(c.p.MicroBatches), reps*int32(c.p.Period)
 }
 
 // settle moves past parts that have nothing left.
 func (c *cursor) settle() {
-	for c.part < 3 && c.at >= len(c.p.list(c.part, c.worker)) {
-		c.at = 0
-		if c.part == 1 && int(c.rep)+1 < c.p.Repeat {
+	for c.part < 3 && c.at >= len(c.list) {
+		switch {
+		case c.part == 0 && c.p.Repeat <= 0:
+			c.enter(2)
+		case c.part == 1 && int(c.rep)+1 < c.p.Repeat && len(c.list) > 0:
 			c.rep++
-			if len(c.p.list(1, c.worker)) > 0 {
-				return
-			}
-			continue
-		}
-		c.part++
-		if c.part == 1 && c.p.Repeat <= 0 {
-			c.part = 2
+			c.enter(1)
+		default:
+			c.enter(c.part + 1)
 		}
 	}
 }
@@ -55,29 +59,19 @@ func (c *cursor) head() (Instruction, bool) {
 	if c.part >= 3 {
 		return Instruction{}, false
 	}
-	in := c.p.list(c.part, c.worker)[c.at]
-	in.Micro += c.shift(in.Kind)
+	in := c.list[c.at]
+	if in.Kind.OfMinibatch() {
+		in.Micro += c.mini
+	} else {
+		in.Micro += c.micro
+	}
 	return in, true
 }
 
-// shift is how far ids of a kind are from the Program's start at this place.
-func (c *cursor) shift(k Kind) int32 {
-	var reps int32
-	switch c.part {
-	case 1:
-		reps = c.rep
-	case 2:
-		reps = int32(c.p.Repeat)
-	}
-	if k.OfMinibatch() {
-		return reps * int32(c.p.Period)
-	}
-	return reps * int32(c.p.MicroBatches)
-}
-
 func (c *cursor) advance() {
-	c.at++
-	c.settle()
+	if c.at++; c.at >= len(c.list) {
+		c.settle()
+	}
 }
 
 // OfMinibatch says whether an instruction's number counts minibatches rather than micro-batches.
