@@ -31,8 +31,8 @@ func Train(ctx context.Context, c Config) (*Result, error) {
 	if r == nil {
 		return nil, errors.Join(err, j.close())
 	}
-	res := r.end()
-	return res, errors.Join(err, j.close())
+	res, closing := r.end()
+	return res, errors.Join(err, closing, j.close())
 }
 
 func (j *job) close() error {
@@ -287,7 +287,7 @@ func (r *runner) timeline() trace.Timeline {
 
 // end sends the workers home and collects what they leave. Whatever is in flight is
 // given back before any device closes.
-func (r *runner) end() *Result {
+func (r *runner) end() (*Result, error) {
 	close(r.quit)
 	<-r.watched
 	r.x.finish()
@@ -324,8 +324,5 @@ func (r *runner) end() *Result {
 		res.BubbleMean = 1 - res.BusySeconds/(length*float64(len(r.x.workers)))
 	}
 	r.hooks.close()
-	if closing != nil {
-		res.Leaked++
-	}
-	return res
+	return res, closing
 }
