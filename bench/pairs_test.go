@@ -23,6 +23,8 @@ type fake struct {
 	work    Work
 	failAt  int // the visit that fails, counted from 1; 0: none
 	visited int
+	// disturbed runners are ten times slower at all visits but every fifth.
+	disturbed bool
 }
 
 var errFake = errors.New("out of memory")
@@ -39,6 +41,9 @@ func (f *fake) Step(context.Context) (Work, error) {
 		f.on.slow, f.on.drift = 1, max(f.on.drift, 1)
 	}
 	w := f.work
+	if f.disturbed && f.visited%5 != 0 {
+		w.Time *= 10
+	}
 	w.Time = time.Duration(float64(w.Time) * f.on.slow)
 	f.on.slow *= f.on.drift
 	return w, nil

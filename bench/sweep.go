@@ -26,74 +26,90 @@ type Measured struct {
 }
 
 const (
-	finalists = 3 // candidates that the second round of a sweep measures again
+	finalists = 4 // candidates that the second round of a sweep measures again
 	// warmVisits come before what counts: the first is slow, and the second may still
 	// grow memory.
 	warmVisits = 2
 )
 
-// Sweep finds the best of a rival's candidates: each is measured over so many visits,
-// then the three fastest once more over twice as many, for the fastest of many noisy
-// figures is too often a lucky one. It returns all, the fastest first; those of the
-// second round, with its figures, stand before the others.
+// Sweep finds the best of a rival's candidates, in two rounds.
 //
-// One candidate is open at a time. progress, when not nil, is told of each figure.
+// In the first, one candidate is open at a time and ranked by its fastest visit of so
+// many: whatever else runs on the machine can only slow a visit, for minutes it may
+// be, and the fastest is the one it spared most. In the second, the four foremost are
+// open together and take turns over twice as many visits, so that what slows one
+// slows all; they are ranked by their medians. Sweep returns all, the best first;
+// those of the second round, with its figures, stand before the others.
+//
+// progress, when not nil, is told of each figure.
 func Sweep(ctx context.Context, candidates []Command, visits int, open func(context.Context, Command) (Session, error), progress func(Measured)) ([]Measured, error) {
 	if len(candidates) == 0 || visits < 1 {
 		return nil, fmt.Errorf("bench: a sweep of %d candidates, %d visits each; both must be 1 at least", len(candidates), visits)
 	}
-	round := func(of []Command, visits int) ([]Measured, error) {
-		var found []Measured
-		for _, c := range of {
-			m, err := measure(ctx, c, visits, open)
-			if err != nil {
-				return nil, err
-			}
-			if progress != nil {
-				progress(m)
-			}
-			found = append(found, m)
+	if progress == nil {
+		progress = func(Measured) {}
+	}
+	var first []Measured
+	for _, c := range candidates {
+		one, err := measure(ctx, []Command{c}, visits, open)
+		if err != nil {
+			return nil, err
 		}
-		slices.SortStableFunc(found, func(a, b Measured) int { return cmp.Compare(b.Median, a.Median) })
-		return found, nil
+		progress(one[0])
+		first = append(first, one[0])
 	}
-	all, err := round(candidates, visits)
-	if err != nil || len(all) == 1 {
-		return all, err
+	slices.SortStableFunc(first, func(a, b Measured) int { return cmp.Compare(slices.Max(b.Rates), slices.Max(a.Rates)) })
+	if len(first) == 1 {
+		return first, nil
 	}
-	last := min(finalists, len(all))
+	last := min(finalists, len(first))
 	var again []Command
-	for _, m := range all[:last] {
+	for _, m := range first[:last] {
 		again = append(again, m.Command)
 	}
-	second, err := round(again, 2*visits)
+	second, err := measure(ctx, again, 2*visits, open)
 	if err != nil {
 		return nil, err
 	}
-	return append(second, all[last:]...), nil
+	for _, m := range second {
+		progress(m)
+	}
+	slices.SortStableFunc(second, func(a, b Measured) int { return cmp.Compare(b.Median, a.Median) })
+	return append(second, first[last:]...), nil
 }
 
-func measure(ctx context.Context, c Command, visits int, open func(context.Context, Command) (Session, error)) (m Measured, err error) {
-	session, err := open(ctx, c)
-	if err != nil {
-		return Measured{}, err
-	}
+// measure opens the candidates, visits them in turn and closes them.
+func measure(ctx context.Context, candidates []Command, visits int, open func(context.Context, Command) (Session, error)) (found []Measured, err error) {
+	var sessions []Session
 	defer func() {
-		if closed := session.Close(); err == nil {
-			err = closed
+		for _, s := range sessions {
+			if closed := s.Close(); err == nil {
+				err = closed
+			}
 		}
 	}()
-	if err := Warm(ctx, warmVisits, session); err != nil {
-		return Measured{}, err
-	}
-	m = Measured{Command: c, Name: c.Name}
-	for range visits {
-		w, err := visit(ctx, session)
+	for _, c := range candidates {
+		s, err := open(ctx, c)
 		if err != nil {
-			return Measured{}, err
+			return nil, err
 		}
-		m.Rates = append(m.Rates, w.Rate())
+		sessions = append(sessions, s)
+		found = append(found, Measured{Command: c, Name: c.Name})
+		if err := Warm(ctx, warmVisits, s); err != nil {
+			return nil, err
+		}
 	}
-	m.Median = Median(m.Rates)
-	return m, nil
+	for range visits {
+		for i, s := range sessions {
+			w, err := visit(ctx, s)
+			if err != nil {
+				return nil, err
+			}
+			found[i].Rates = append(found[i].Rates, w.Rate())
+		}
+	}
+	for i := range found {
+		found[i].Median = Median(found[i].Rates)
+	}
+	return found, nil
 }

@@ -22,14 +22,14 @@ func (o *opened) Close() error {
 }
 
 func TestSweepMeasuresTheFastestAgain(t *testing.T) {
-	rates := map[string][]int{"steady": {50, 50}, "lucky": {60, 40}, "good": {45, 45}, "slow": {10, 99}}
+	rates := map[string][]int{"steady": {50, 50}, "lucky": {60, 40}, "good": {45, 45}, "fair": {30, 30}, "slow": {10, 99}}
 	times, closed := map[string]int{}, []string{}
 	open := func(_ context.Context, c Command) (Session, error) {
 		rate := rates[c.Name][times[c.Name]]
 		times[c.Name]++
 		return &opened{fake{name: c.Name, on: &machine{}, work: Work{rate, time.Second}}, &closed}, nil
 	}
-	candidates := []Command{{Name: "slow"}, {Name: "steady"}, {Name: "lucky"}, {Name: "good"}}
+	candidates := []Command{{Name: "slow"}, {Name: "steady"}, {Name: "lucky"}, {Name: "good"}, {Name: "fair"}}
 	told := 0
 	all, err := Sweep(t.Context(), candidates, 2, open, func(Measured) { told++ })
 	if err != nil {
@@ -39,11 +39,41 @@ func TestSweepMeasuresTheFastestAgain(t *testing.T) {
 	for _, m := range all {
 		got = append(got, fmt.Sprintf("%s %v of %d", m.Name, m.Median, len(m.Rates)))
 	}
-	if want := "steady 50 of 4, good 45 of 4, lucky 40 of 4, slow 10 of 2"; strings.Join(got, ", ") != want {
+	if want := "steady 50 of 4, good 45 of 4, lucky 40 of 4, fair 30 of 4, slow 10 of 2"; strings.Join(got, ", ") != want {
 		t.Errorf("%v, want %s", got, want)
 	}
-	if len(closed) != 7 || told != 7 {
+	if len(closed) != 9 || told != 9 {
 		t.Errorf("closed %v, told %d times; want each opening once", closed, told)
+	}
+}
+
+// A machine that is busy during every visit but one to the better candidate does not
+// hide it; and in the second round the candidates take turns.
+func TestSweepOnABusyMachine(t *testing.T) {
+	on, closed := &machine{}, []string{}
+	openings := map[string]int{}
+	open := func(_ context.Context, c Command) (Session, error) {
+		openings[c.Name]++
+		f := fake{name: c.Name, on: on, work: Work{40, time.Second}}
+		if c.Name == "better" {
+			f.work.Samples = 50
+			f.disturbed = openings[c.Name] == 1
+		}
+		return &opened{f, &closed}, nil
+	}
+	candidates := []Command{{Name: "better"}}
+	for i := range finalists {
+		candidates = append(candidates, Command{Name: fmt.Sprint("other", i)})
+	}
+	all, err := Sweep(t.Context(), candidates, 3, open, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all[0].Name != "better" || all[0].Median != 50 {
+		t.Errorf("the best is %+v", all[0])
+	}
+	if got := strings.Join(on.visits[len(on.visits)-2*finalists:], " "); got != strings.Repeat(" better other0 other1 other2", 2)[1:] {
+		t.Errorf("the last visits were %s", got)
 	}
 }
 
