@@ -1,0 +1,126 @@
+package ref
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/engine"
+)
+
+// operator computes on checked arguments.
+type operator func(c *call) []value
+
+// operators are what this engine has, by dispatcher name.
+var operators = map[string]operator{}
+
+// call is one operator at work: its arguments by position, and the graph it leaves.
+type call struct {
+	d    *Device
+	op   string
+	args []any
+	err  error
+	// inputs that gradients may flow to, and how; set by the operator.
+	inputs []*Tensor
+	saved  []value
+	back   func(n *node, g value) []*value
+	same   *Tensor // in-place operators yield their first argument
+}
+
+// Call implements engine.Device.
+func (d *Device) Call(op string, args ...any) ([]engine.Tensor, error) {
+	f, ok := operators[op]
+	if !ok {
+		return nil, fmt.Errorf("engine ref: there is no operator %s; engine torch has it", op)
+	}
+	c := &call{d: d, op: op, args: args}
+	values := f(c)
+	if c.err != nil {
+		for _, v := range values {
+			v.release()
+		}
+		return nil, fmt.Errorf("engine ref: %s: %w", op, c.err)
+	}
+	if c.same != nil {
+		return []engine.Tensor{d.handle(c.same.retained(), c.same.node)}, nil
+	}
+	out := make([]engine.Tensor, len(values))
+	for i, v := range values {
+		out[i] = d.handle(v, c.node(v))
+	}
+	return out, nil
+}
+
+// node is the graph's memory of this call, nil where no gradient flows.
+func (c *call) node(out value) *node {
+	if c.back == nil || !c.d.tracking {
+		return nil
+	}
+	n := &node{back: c.back, shape: out.shape}
+	some := false
+	for _, in := range c.inputs {
+		var from *node
+		if in != nil {
+			from = in.node.retain()
+		}
+		n.inputs = append(n.inputs, from)
+		some = some || from != nil
+	}
+	if !some {
+		return nil
+	}
+	for _, v := range c.saved {
+		n.saved = append(n.saved, v.retained())
+	}
+	return n
+}
+
+func (c *call) fail(format string, args ...any) {
+	if c.err == nil {
+		c.err = fmt.Errorf(format, args...)
+	}
+}
+
+// tensor is argument i; nil where it is nothing and may be.
+func (c *call) tensor(i int, optional bool) *Tensor {
+	if i >= len(c.args) || c.args[i] == nil {
+		if !optional {
+			c.fail("argument %d is missing; it takes a tensor", i)
+		}
+		return nil
+	}
+	t, ok := c.args[i].(engine.Tensor)
+	if !ok {
+		c.fail("argument %d is a %T; it takes a tensor", i, c.args[i])
+		return nil
+	}
+	r, err := tensorOf(t)
+	if err != nil {
+		c.fail("argument %d: %w", i, err)
+	}
+	return r
+}
+
+func (c *call) number(i int, fallback float64) float64 {
+	if i >= len(c.args) {
+		return fallback
+	}
+	switch x := c.args[i].(type) {
+	case float64:
+		return x
+	case int:
+		return float64(x)
+	case int64:
+		return float64(x)
+	}
+	c.fail("argument %d is a %T; it takes a number", i, c.args[i])
+	return fallback
+}
+
+func (c *call) shape(i int) []int64 {
+	if i < len(c.args) {
+		if s, ok := c.args[i].([]int64); ok {
+			return s
+		}
+	}
+	c.fail("argument %d; it takes a list of whole numbers", i)
+	return nil
+}

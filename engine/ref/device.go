@@ -1,0 +1,410 @@
+package ref
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/millrace-ml/millrace/engine"
+)
+
+// Tensor is a handle of this engine.
+type Tensor struct {
+	value
+	node  *node
+	freed atomic.Bool
+	owned bool // disowned: no scope frees it
+}
+
+// Shape implements engine.Tensor.
+func (t *Tensor) Shape() []int64 { return slices.Clone(t.shape) }
+
+// DType implements engine.Tensor.
+func (t *Tensor) DType() engine.DType { return t.dtype }
+
+// Bytes implements engine.Tensor.
+func (t *Tensor) Bytes() int64 { return count(t.shape) * t.dtype.Size() }
+
+// Free implements engine.Tensor.
+func (t *Tensor) Free() {
+	if t == nil || t.freed.Swap(true) {
+		return
+	}
+	t.release()
+	t.node.release()
+}
+
+// Device is one worker's.
+type Device struct {
+	account  *account
+	tracking bool
+	open     []*Tensor            // in scopes, oldest first
+	marks    []int                // where each open scope begins in it
+	owned    map[*Tensor]struct{} // the caller's
+}
+
+var _ engine.Device = (*Device)(nil)
+
+// handle makes a tensor of a value, whose reference it takes over.
+func (d *Device) handle(v value, n *node) *Tensor {
+	t := &Tensor{value: v, node: n.retain()}
+	d.file(t)
+	return t
+}
+
+// file puts a tensor into the innermost scope, or leaves it to the caller.
+func (d *Device) file(t *Tensor) {
+	if len(d.marks) == 0 {
+		d.own(t)
+		return
+	}
+	d.open = append(d.open, t)
+}
+
+func tensorOf(t engine.Tensor) (*Tensor, error) {
+	r, ok := t.(*Tensor)
+	if !ok || r == nil {
+		return nil, fmt.Errorf("engine ref: a tensor of %T is not this engine's", t)
+	}
+	if r.freed.Load() {
+		return nil, fmt.Errorf("engine ref: the tensor of shape %v is freed", r.shape)
+	}
+	return r, nil
+}
+
+func sane(dtype engine.DType, shape []int64) error {
+	if dtype == engine.Float32 || dtype.Size() == 0 {
+		return fmt.Errorf("engine ref: no tensors of type %v; floats are F64", dtype)
+	}
+	for _, n := range shape {
+		if n < 0 || n > 1<<32 {
+			return fmt.Errorf("engine ref: shape %v", shape)
+		}
+	}
+	return nil
+}
+
+// Empty implements engine.Device.
+func (d *Device) Empty(dtype engine.DType, shape []int64) (engine.Tensor, error) {
+	return d.Full(dtype, shape, 0)
+}
+
+// Full implements engine.Device.
+func (d *Device) Full(dtype engine.DType, shape []int64, x float64) (engine.Tensor, error) {
+	if err := sane(dtype, shape); err != nil {
+		return nil, err
+	}
+	v := d.fresh(dtype, shape)
+	for i := range v.floats {
+		v.floats[i] = x
+	}
+	for i := range v.ints {
+		v.ints[i] = int64(x)
+	}
+	return d.handle(v, nil), nil
+}
+
+// FromBytes implements engine.Device.
+func (d *Device) FromBytes(dtype engine.DType, shape []int64, data []byte) (engine.Tensor, error) {
+	if err := sane(dtype, shape); err != nil {
+		return nil, err
+	}
+	if dtype.Size() != 8 || int64(len(data)) != 8*count(shape) {
+		return nil, fmt.Errorf("engine ref: %d bytes for %v of shape %v", len(data), dtype, shape)
+	}
+	v := d.fresh(dtype, shape)
+	copy(v.memory(), data)
+	return d.handle(v, nil), nil
+}
+
+// View implements engine.Device.
+func (d *Device) View(t engine.Tensor) ([]byte, error) {
+	r, err := tensorOf(t)
+	if err != nil {
+		return nil, err
+	}
+	return r.memory(), nil
+}
+
+// Item implements engine.Device.
+func (d *Device) Item(t engine.Tensor) (float64, error) {
+	r, err := tensorOf(t)
+	if err != nil {
+		return 0, err
+	}
+	if count(r.shape) != 1 {
+		return 0, fmt.Errorf("engine ref: a tensor of shape %v has more than one element", r.shape)
+	}
+	if r.floats != nil {
+		return r.floats[0], nil
+	}
+	return float64(r.ints[0]), nil
+}
+
+// Leaf implements engine.Device.
+func (d *Device) Leaf(t engine.Tensor, requiresGrad bool) (engine.Tensor, error) {
+	r, err := tensorOf(t)
+	if err != nil {
+		return nil, err
+	}
+	var n *node
+	if requiresGrad {
+		if !r.dtype.IsFloat() {
+			return nil, fmt.Errorf("engine ref: a tensor of type %v carries no gradient", r.dtype)
+		}
+		n = &node{leaf: true, shape: r.shape}
+	}
+	return d.handle(r.retained(), n), nil
+}
+
+// Contiguous implements engine.Device: every tensor here is.
+func (d *Device) Contiguous(t engine.Tensor) (engine.Tensor, error) {
+	r, err := tensorOf(t)
+	if err != nil {
+		return nil, err
+	}
+	return d.handle(r.retained(), r.node), nil
+}
+
+// seeds are the roots and first gradients of a backward.
+func (d *Device) seeds(outputs, grads []engine.Tensor) (roots []*node, first []value, err error) {
+	for i, o := range outputs {
+		r, err := tensorOf(o)
+		if err != nil {
+			return nil, nil, err
+		}
+		if r.node == nil {
+			return nil, nil, fmt.Errorf("engine ref: output %d of shape %v has no graph", i, r.shape)
+		}
+		var g value
+		switch {
+		case i < len(grads) && grads[i] != nil:
+			t, err := tensorOf(grads[i])
+			if err != nil {
+				return nil, nil, err
+			}
+			if !slices.Equal(t.shape, r.shape) {
+				return nil, nil, fmt.Errorf("engine ref: a gradient of shape %v for an output of shape %v", t.shape, r.shape)
+			}
+			g = t.retained()
+		case count(r.shape) == 1:
+			g = d.fresh(engine.Float64, r.shape)
+			g.floats[0] = 1
+		default:
+			return nil, nil, fmt.Errorf("engine ref: output %d of shape %v is no scalar and has no gradient", i, r.shape)
+		}
+		roots, first = append(roots, r.node), append(first, g)
+	}
+	return roots, first, nil
+}
+
+// Backward implements engine.Device.
+func (d *Device) Backward(outputs, grads []engine.Tensor) error {
+	roots, first, err := d.seeds(outputs, grads)
+	if err != nil {
+		return err
+	}
+	nodes := order(roots)
+	got, err := d.flow(roots, first, func(n *node) bool { return n.leaf })
+	for _, n := range nodes {
+		g, ok := got[n]
+		if !ok {
+			continue
+		}
+		if n.grad == nil {
+			own := d.fresh(g.dtype, g.shape) // leaves must not share what flows on elsewhere
+			copy(own.floats, g.floats)
+			n.grad = &own
+		} else {
+			for i := range g.floats {
+				n.grad.floats[i] += g.floats[i]
+			}
+		}
+		g.release()
+	}
+	if err != nil {
+		return fmt.Errorf("engine ref: backward: %w", err)
+	}
+	for _, n := range nodes {
+		if !n.leaf {
+			n.forget()
+		}
+	}
+	return nil
+}
+
+// Gradients implements engine.Device.
+func (d *Device) Gradients(outputs, grads, inputs []engine.Tensor) ([]engine.Tensor, error) {
+	roots, first, err := d.seeds(outputs, grads)
+	if err != nil {
+		return nil, err
+	}
+	wanted := map[*node]bool{}
+	for _, in := range inputs {
+		r, err := tensorOf(in)
+		if err != nil {
+			return nil, err
+		}
+		if r.node == nil {
+			return nil, fmt.Errorf("engine ref: an input of shape %v has no gradient", r.shape)
+		}
+		wanted[r.node] = true
+	}
+	got, err := d.flow(roots, first, func(n *node) bool { return wanted[n] })
+	if err != nil {
+		return nil, fmt.Errorf("engine ref: gradients: %w", err)
+	}
+	out := make([]engine.Tensor, len(inputs))
+	for i, in := range inputs {
+		if g, ok := got[in.(*Tensor).node]; ok {
+			out[i] = d.handle(g.retained(), nil)
+		}
+	}
+	for _, g := range got {
+		g.release()
+	}
+	return out, nil
+}
+
+// Grad implements engine.Device.
+func (d *Device) Grad(leaf engine.Tensor) (engine.Tensor, error) {
+	r, err := tensorOf(leaf)
+	if err != nil || r.node == nil || r.node.grad == nil {
+		return nil, err
+	}
+	return d.handle(r.node.grad.retained(), nil), nil
+}
+
+// SetGrad implements engine.Device.
+func (d *Device) SetGrad(leaf, grad engine.Tensor) error {
+	r, err := tensorOf(leaf)
+	if err != nil {
+		return err
+	}
+	if r.node == nil || !r.node.leaf {
+		return fmt.Errorf("engine ref: a tensor of shape %v is no leaf with a gradient", r.shape)
+	}
+	var next *value
+	if grad != nil {
+		g, err := tensorOf(grad)
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(g.shape, r.shape) {
+			return fmt.Errorf("engine ref: a gradient of shape %v for a leaf of shape %v", g.shape, r.shape)
+		}
+		v := g.retained()
+		next = &v
+	}
+	if r.node.grad != nil {
+		r.node.grad.release()
+	}
+	r.node.grad = next
+	return nil
+}
+
+// NoGrad implements engine.Device.
+func (d *Device) NoGrad(f func() error) error {
+	before := d.tracking
+	d.tracking = false
+	defer func() { d.tracking = before }()
+	return f()
+}
+
+// Begin implements engine.Device.
+func (d *Device) Begin() engine.Mark {
+	d.marks = append(d.marks, len(d.open))
+	return engine.Mark(len(d.marks) - 1)
+}
+
+// End implements engine.Device.
+func (d *Device) End(m engine.Mark, keep ...engine.Tensor) {
+	if int(m) < 0 || int(m) >= len(d.marks) {
+		panic(fmt.Sprintf("engine ref: End(%d) with %d open scopes", m, len(d.marks)))
+	}
+	start := d.marks[m]
+	d.marks = d.marks[:m]
+	made := slices.Clone(d.open[start:])
+	d.open = d.open[:start]
+	for _, t := range made {
+		switch {
+		case t.owned || t.freed.Load():
+		case slices.Contains(keep, engine.Tensor(t)):
+			d.file(t)
+		default:
+			t.Free()
+		}
+	}
+}
+
+func (d *Device) own(t *Tensor) {
+	if d.owned == nil {
+		d.owned = map[*Tensor]struct{}{}
+	}
+	for old := range d.owned {
+		if old.freed.Load() {
+			delete(d.owned, old)
+		}
+	}
+	t.owned = true
+	d.owned[t] = struct{}{}
+}
+
+// Disown implements engine.Device.
+func (d *Device) Disown(t engine.Tensor) engine.Tensor {
+	r, ok := t.(*Tensor)
+	if !ok || r == nil {
+		return t
+	}
+	d.own(r)
+	return t
+}
+
+// Adopt implements engine.Device.
+func (d *Device) Adopt(t engine.Tensor) (engine.Tensor, error) {
+	r, err := tensorOf(t)
+	if err != nil {
+		return nil, err
+	}
+	if r.freed.Swap(true) {
+		return nil, fmt.Errorf("engine ref: adopt: the tensor of shape %v is freed", r.shape)
+	}
+	if before := r.owner.Swap(d.account); before != d.account {
+		d.account.add(r.bytes)
+		before.add(-r.bytes)
+	}
+	mine := d.handle(r.value, nil) // the reference moves over
+	r.node.release()
+	return mine, nil
+}
+
+// Memory implements engine.Device.
+func (d *Device) Memory() engine.Memory {
+	return engine.Memory{LiveBytes: d.account.live.Load(), PeakBytes: d.account.peak.Load()}
+}
+
+// ResetPeak implements engine.Device.
+func (d *Device) ResetPeak() { d.account.peak.Store(d.account.live.Load()) }
+
+type done struct{}
+
+func (done) Wait() error { return nil }
+
+// Record implements engine.Device.
+func (d *Device) Record() (engine.Event, error) { return done{}, nil }
+
+// Close implements engine.Device.
+func (d *Device) Close() int {
+	n := 0
+	for _, t := range d.open {
+		d.own(t)
+	}
+	for t := range d.owned {
+		if !t.freed.Load() {
+			n++
+			t.Free()
+		}
+	}
+	d.open, d.marks, d.owned = nil, nil, nil
+	return n
+}

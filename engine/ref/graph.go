@@ -1,0 +1,122 @@
+package ref
+
+import "fmt"
+
+// node is one step of a graph: what computed a value, or a leaf that gathers gradients.
+type node struct {
+	inputs []*node // nil where no gradient goes
+	saved  []value
+	// back turns the gradient of the output into those of the inputs, nil where not asked for.
+	back  func(n *node, g value) []*value
+	shape []int64
+	leaf  bool
+	grad  *value
+	refs  int
+}
+
+func (n *node) retain() *node {
+	if n != nil {
+		n.refs++
+	}
+	return n
+}
+
+// release gives one reference back; the last one frees what the node holds.
+func (n *node) release() {
+	if n == nil {
+		return
+	}
+	if n.refs--; n.refs > 0 {
+		return
+	}
+	n.forget()
+	if n.grad != nil {
+		n.grad.release()
+		n.grad = nil
+	}
+}
+
+// forget frees the saved values and the way back.
+func (n *node) forget() {
+	for _, v := range n.saved {
+		v.release()
+	}
+	inputs := n.inputs
+	n.saved, n.inputs = nil, nil
+	for _, in := range inputs {
+		in.release()
+	}
+}
+
+// order lists the nodes that outputs depend on, each before those it reads from.
+func order(roots []*node) []*node {
+	var list []*node
+	seen := map[*node]bool{}
+	var visit func(n *node)
+	visit = func(n *node) {
+		if n == nil || seen[n] {
+			return
+		}
+		seen[n] = true
+		for _, in := range n.inputs {
+			visit(in)
+		}
+		list = append(list, n)
+	}
+	for _, r := range roots {
+		visit(r)
+	}
+	for i, j := 0, len(list)-1; i < j; i, j = i+1, j-1 {
+		list[i], list[j] = list[j], list[i]
+	}
+	return list
+}
+
+// flow sends gradients from roots back through their graph and yields what reaches each
+// node that wants says. It owns the gradients it is given.
+func (d *Device) flow(roots []*node, grads []value, wants func(*node) bool) (map[*node]value, error) {
+	at := map[*node]value{}
+	add := func(n *node, g value) {
+		if before, ok := at[n]; ok {
+			sum := d.fresh(g.dtype, g.shape)
+			for i := range sum.floats {
+				sum.floats[i] = before.floats[i] + g.floats[i]
+			}
+			before.release()
+			g.release()
+			g = sum
+		}
+		at[n] = g
+	}
+	for i, r := range roots {
+		add(r, grads[i])
+	}
+	out := map[*node]value{}
+	for _, n := range order(roots) {
+		g, ok := at[n]
+		if !ok {
+			continue
+		}
+		delete(at, n)
+		if wants(n) {
+			out[n] = g.retained()
+		}
+		if !n.leaf {
+			if n.back == nil || n.inputs == nil {
+				g.release()
+				return out, fmt.Errorf("the graph has been freed by an earlier backward")
+			}
+			for i, gi := range n.back(n, g) {
+				switch {
+				case gi == nil:
+				case n.inputs[i] == nil:
+					gi.release()
+				default:
+					add(n.inputs[i], *gi)
+				}
+			}
+		}
+		g.release()
+	}
+	return out, nil
+}

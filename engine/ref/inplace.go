@@ -1,0 +1,87 @@
+package ref
+
+import (
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/engine"
+)
+
+// What optimizers need: operators that change their first argument, which must be
+// outside of any graph or under NoGrad.
+func init() {
+	inPlace := func(name string, tensors int, f func(c *call, x []float64, others [][]float64)) {
+		operators[name] = func(c *call) []value {
+			x := c.tensor(0, false)
+			var others [][]float64
+			for i := 1; i <= tensors; i++ {
+				t := c.tensor(i, false)
+				if c.err != nil {
+					return nil
+				}
+				if !slices.Equal(t.shape, x.shape) {
+					c.fail("argument %d has shape %v, the first %v; they must be the same", i, t.shape, x.shape)
+					return nil
+				}
+				others = append(others, t.floats)
+			}
+			if c.err == nil && x.node != nil && c.d.tracking {
+				c.fail("a tensor that takes part in a graph is changed in place; use NoGrad")
+			}
+			if c.err != nil {
+				return nil
+			}
+			f(c, x.floats, others)
+			c.same = x
+			return nil
+		}
+	}
+	inPlace("aten::zero_", 0, func(_ *call, x []float64, _ [][]float64) { clear(x) })
+	inPlace("aten::mul_.Scalar", 0, func(c *call, x []float64, _ [][]float64) {
+		s := c.number(1, 1)
+		for i := range x {
+			x[i] *= s
+		}
+	})
+	inPlace("aten::add_.Scalar", 0, func(c *call, x []float64, _ [][]float64) {
+		s := c.number(1, 0)
+		for i := range x {
+			x[i] += s
+		}
+	})
+	inPlace("aten::sqrt_", 0, func(_ *call, x []float64, _ [][]float64) {
+		for i := range x {
+			x[i] = math.Sqrt(x[i])
+		}
+	})
+	inPlace("aten::add_.Tensor", 1, func(c *call, x []float64, o [][]float64) {
+		s := c.number(2, 1)
+		for i := range x {
+			x[i] += s * o[0][i]
+		}
+	})
+	inPlace("aten::copy_", 1, func(_ *call, x []float64, o [][]float64) { copy(x, o[0]) })
+	inPlace("aten::addcmul_", 2, func(c *call, x []float64, o [][]float64) {
+		s := c.number(3, 1)
+		for i := range x {
+			x[i] += s * o[0][i] * o[1][i]
+		}
+	})
+	inPlace("aten::addcdiv_", 2, func(c *call, x []float64, o [][]float64) {
+		s := c.number(3, 1)
+		for i := range x {
+			x[i] += s * o[0][i] / o[1][i]
+		}
+	})
+	operators["aten::sqrt"] = func(c *call) []value {
+		x := c.tensor(0, false)
+		if c.err != nil {
+			return nil
+		}
+		y := c.d.fresh(engine.Float64, x.shape)
+		for i, v := range x.floats {
+			y.floats[i] = math.Sqrt(v)
+		}
+		return []value{y}
+	}
+}

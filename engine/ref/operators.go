@@ -1,0 +1,362 @@
+package ref
+
+import (
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/engine"
+)
+
+func init() {
+	operators["aten::linear"] = linear
+	operators["aten::relu"] = unary(func(x float64) float64 { return max(x, 0) }, func(x, _, g float64) float64 {
+		if x > 0 {
+			return g
+		}
+		return 0
+	})
+	operators["aten::tanh"] = unary(math.Tanh, func(_, y, g float64) float64 { return g * (1 - y*y) })
+	operators["aten::gelu"] = unary(func(x float64) float64 { return 0.5 * x * (1 + math.Erf(x/math.Sqrt2)) },
+		func(x, _, g float64) float64 {
+			return g * (0.5*(1+math.Erf(x/math.Sqrt2)) + x*math.Exp(-x*x/2)/math.Sqrt(2*math.Pi))
+		})
+	operators["aten::add.Tensor"] = func(c *call) []value {
+		scale := c.number(2, 1)
+		return binary2(c, func(a, b float64) float64 { return a + scale*b },
+			func(_, _, g float64) float64 { return g }, func(_, _, g float64) float64 { return g * scale })
+	}
+	operators["aten::mul.Tensor"] = func(c *call) []value {
+		return binary2(c, func(a, b float64) float64 { return a * b },
+			func(_, b, g float64) float64 { return g * b }, func(a, _, g float64) float64 { return g * a })
+	}
+	operators["aten::reshape"] = reshape
+	operators["aten::view"] = reshape
+	operators["aten::cat"] = cat
+	operators["aten::cross_entropy_loss"] = crossEntropy
+	operators["aten::argmax"] = argmax
+	operators["aten::eq.Tensor"] = equal
+	operators["aten::sum"] = sum
+}
+
+// linear is y = x W^T + b over the last dimension.
+func linear(c *call) []value {
+	x, w, b := c.tensor(0, false), c.tensor(1, false), c.tensor(2, true)
+	if c.err != nil {
+		return nil
+	}
+	if len(w.shape) != 2 || len(x.shape) == 0 || x.shape[len(x.shape)-1] != w.shape[1] || b != nil && !slices.Equal(b.shape, w.shape[:1]) {
+		c.fail("x of shape %v and weight of shape %v do not fit", x.shape, w.shape)
+		return nil
+	}
+	n, k := int(w.shape[0]), int(w.shape[1])
+	rows := int(count(x.shape)) / max(k, 1)
+	shape := slices.Clone(x.shape)
+	shape[len(shape)-1] = int64(n)
+	y := c.d.fresh(engine.Float64, shape)
+	for r := range rows {
+		for o := range n {
+			s := 0.0
+			for i := range k {
+				s += x.floats[r*k+i] * w.floats[o*k+i]
+			}
+			if b != nil {
+				s += b.floats[o]
+			}
+			y.floats[r*n+o] = s
+		}
+	}
+	c.inputs, c.saved = []*Tensor{x, w, b}, []value{x.value, w.value}
+	d := c.d
+	c.back = func(node *node, g value) []*value {
+		x, w := node.saved[0], node.saved[1]
+		out := make([]*value, 3)
+		if node.inputs[0] != nil {
+			gx := d.fresh(engine.Float64, x.shape)
+			for r := range rows {
+				for o := range n {
+					for i := range k {
+						gx.floats[r*k+i] += g.floats[r*n+o] * w.floats[o*k+i]
+					}
+				}
+			}
+			out[0] = &gx
+		}
+		if node.inputs[1] != nil {
+			gw := d.fresh(engine.Float64, w.shape)
+			for r := range rows {
+				for o := range n {
+					for i := range k {
+						gw.floats[o*k+i] += g.floats[r*n+o] * x.floats[r*k+i]
+					}
+				}
+			}
+			out[1] = &gw
+		}
+		if node.inputs[2] != nil {
+			gb := d.fresh(engine.Float64, []int64{int64(n)})
+			for r := range rows {
+				for o := range n {
+					gb.floats[o] += g.floats[r*n+o]
+				}
+			}
+			out[2] = &gb
+		}
+		return out
+	}
+	return []value{y}
+}
+
+// unary is f element by element; slope turns (x, y, gradient of y) into that of x.
+func unary(f func(x float64) float64, slope func(x, y, g float64) float64) operator {
+	return func(c *call) []value {
+		x := c.tensor(0, false)
+		if c.err != nil {
+			return nil
+		}
+		y := c.d.fresh(engine.Float64, x.shape)
+		for i, v := range x.floats {
+			y.floats[i] = f(v)
+		}
+		c.inputs, c.saved = []*Tensor{x}, []value{x.value, y}
+		d := c.d
+		c.back = func(n *node, g value) []*value {
+			gx := d.fresh(engine.Float64, g.shape)
+			for i := range gx.floats {
+				gx.floats[i] = slope(n.saved[0].floats[i], n.saved[1].floats[i], g.floats[i])
+			}
+			return []*value{&gx}
+		}
+		return []value{y}
+	}
+}
+
+// binary2 is f of two tensors of one shape, with the slopes towards each.
+func binary2(c *call, f func(a, b float64) float64, slopeA, slopeB func(a, b, g float64) float64) []value {
+	a, b := c.tensor(0, false), c.tensor(1, false)
+	if c.err == nil && !slices.Equal(a.shape, b.shape) {
+		c.fail("shapes %v and %v; they must be the same", a.shape, b.shape)
+	}
+	if c.err != nil {
+		return nil
+	}
+	y := c.d.fresh(engine.Float64, a.shape)
+	for i := range y.floats {
+		y.floats[i] = f(a.floats[i], b.floats[i])
+	}
+	c.inputs, c.saved = []*Tensor{a, b}, []value{a.value, b.value}
+	d := c.d
+	c.back = func(n *node, g value) []*value {
+		out := make([]*value, 2)
+		for k, slope := range []func(a, b, g float64) float64{slopeA, slopeB} {
+			if n.inputs[k] == nil {
+				continue
+			}
+			gk := d.fresh(engine.Float64, g.shape)
+			for i := range gk.floats {
+				gk.floats[i] = slope(n.saved[0].floats[i], n.saved[1].floats[i], g.floats[i])
+			}
+			out[k] = &gk
+		}
+		return out
+	}
+	return []value{y}
+}
+
+func reshape(c *call) []value {
+	x, to := c.tensor(0, false), slices.Clone(c.shape(1))
+	if c.err != nil {
+		return nil
+	}
+	known, free := int64(1), -1
+	for i, n := range to {
+		if n < 0 {
+			free = i
+		} else {
+			known *= n
+		}
+	}
+	if free >= 0 && known > 0 {
+		to[free] = count(x.shape) / known
+	}
+	if count(to) != count(x.shape) {
+		c.fail("shape %v cannot be read as %v", x.shape, to)
+		return nil
+	}
+	from := x.shape
+	c.inputs = []*Tensor{x}
+	c.back = func(_ *node, g value) []*value {
+		gx := g.reshaped(from)
+		return []*value{&gx}
+	}
+	return []value{x.reshaped(to)}
+}
+
+// cat joins along dimension 1 of [rows, features...].
+func cat(c *call) []value {
+	list, ok := c.args[0].([]engine.Tensor)
+	if !ok || len(list) == 0 || c.number(1, 0) != 1 {
+		c.fail("it joins a list of tensors along dimension 1")
+		return nil
+	}
+	var xs []*Tensor
+	width := 0
+	var widths []int
+	for _, t := range list {
+		x, err := tensorOf(t)
+		if err != nil {
+			c.fail("%w", err)
+			return nil
+		}
+		if len(x.shape) < 2 || x.shape[0] != list[0].(*Tensor).shape[0] || !slices.Equal(x.shape[2:], list[0].(*Tensor).shape[2:]) {
+			c.fail("shapes %v and %v do not join", list[0].(*Tensor).shape, x.shape)
+			return nil
+		}
+		xs = append(xs, x)
+		widths = append(widths, int(count(x.shape)/max(x.shape[0], 1)))
+		width += widths[len(widths)-1]
+	}
+	rows := int(xs[0].shape[0])
+	shape := slices.Clone(xs[0].shape)
+	for _, x := range xs[1:] {
+		shape[1] += x.shape[1]
+	}
+	y := c.d.fresh(engine.Float64, shape)
+	at := 0
+	var shapes [][]int64
+	for i, x := range xs {
+		for r := range rows {
+			copy(y.floats[r*width+at:r*width+at+widths[i]], x.floats[r*widths[i]:(r+1)*widths[i]])
+		}
+		at += widths[i]
+		shapes = append(shapes, x.shape)
+	}
+	c.inputs = xs
+	d := c.d
+	c.back = func(n *node, g value) []*value {
+		out := make([]*value, len(widths))
+		at := 0
+		for i, w := range widths {
+			if n.inputs[i] != nil {
+				gi := d.fresh(engine.Float64, shapes[i])
+				for r := range rows {
+					copy(gi.floats[r*w:(r+1)*w], g.floats[r*width+at:r*width+at+w])
+				}
+				out[i] = &gi
+			}
+			at += w
+		}
+		return out
+	}
+	return []value{y}
+}
+
+// crossEntropy is the mean over rows of -log softmax(x)[target].
+func crossEntropy(c *call) []value {
+	x, t := c.tensor(0, false), c.tensor(1, false)
+	if c.err == nil && (len(x.shape) != 2 || len(t.shape) != 1 || x.shape[0] != t.shape[0] || t.ints == nil) {
+		c.fail("logits of shape %v and targets of shape %v; they must be [n classes] and [n]", x.shape, t.shape)
+	}
+	if c.err != nil {
+		return nil
+	}
+	rows, classes := int(x.shape[0]), int(x.shape[1])
+	p := c.d.fresh(engine.Float64, x.shape) // softmax, kept for the backward
+	defer p.release()
+	loss := c.d.fresh(engine.Float64, []int64{})
+	for r := range rows {
+		row, soft := x.floats[r*classes:(r+1)*classes], p.floats[r*classes:(r+1)*classes]
+		if k := t.ints[r]; k < 0 || int(k) >= classes {
+			c.fail("target %d of row %d; classes are 0 to %d", k, r, classes-1)
+			return []value{loss}
+		}
+		top, s := slices.Max(row), 0.0
+		for i, v := range row {
+			soft[i] = math.Exp(v - top)
+			s += soft[i]
+		}
+		for i := range soft {
+			soft[i] /= s
+		}
+		loss.floats[0] += math.Log(s) + top - row[t.ints[r]]
+	}
+	loss.floats[0] /= float64(rows)
+	c.inputs, c.saved = []*Tensor{x, nil}, []value{p, t.value}
+	d := c.d
+	c.back = func(n *node, g value) []*value {
+		p, t := n.saved[0], n.saved[1]
+		gx := d.fresh(engine.Float64, p.shape)
+		scale := g.floats[0] / float64(rows)
+		for r := range rows {
+			for i := range classes {
+				gx.floats[r*classes+i] = scale * p.floats[r*classes+i]
+			}
+			gx.floats[r*classes+int(t.ints[r])] -= scale
+		}
+		return []*value{&gx, nil}
+	}
+	return []value{loss}
+}
+
+// argmax is over the last dimension; of equal values the first.
+func argmax(c *call) []value {
+	x := c.tensor(0, false)
+	if c.err != nil || len(x.shape) == 0 {
+		c.fail("it takes a tensor with a shape")
+		return nil
+	}
+	last := int(x.shape[len(x.shape)-1])
+	y := c.d.fresh(engine.Int64, x.shape[:len(x.shape)-1])
+	for r := range y.ints {
+		for i := range last {
+			if x.floats[r*last+i] > x.floats[r*last+int(y.ints[r])] {
+				y.ints[r] = int64(i)
+			}
+		}
+	}
+	return []value{y}
+}
+
+func equal(c *call) []value {
+	a, b := c.tensor(0, false), c.tensor(1, false)
+	if c.err == nil && (!slices.Equal(a.shape, b.shape) || a.ints == nil || b.ints == nil) {
+		c.fail("it compares whole numbers of one shape, not %v and %v", a.shape, b.shape)
+	}
+	if c.err != nil {
+		return nil
+	}
+	y := c.d.fresh(engine.Bool, a.shape)
+	for i := range y.ints {
+		if a.ints[i] == b.ints[i] {
+			y.ints[i] = 1
+		}
+	}
+	return []value{y}
+}
+
+func sum(c *call) []value {
+	x := c.tensor(0, false)
+	if c.err != nil {
+		return nil
+	}
+	if x.ints != nil {
+		y := c.d.fresh(engine.Int64, nil)
+		for _, v := range x.ints {
+			y.ints[0] += v
+		}
+		return []value{y}
+	}
+	y := c.d.fresh(engine.Float64, nil)
+	for _, v := range x.floats {
+		y.floats[0] += v
+	}
+	c.inputs = []*Tensor{x}
+	d, shape := c.d, x.shape
+	c.back = func(_ *node, g value) []*value {
+		gx := d.fresh(engine.Float64, shape)
+		for i := range gx.floats {
+			gx.floats[i] = g.floats[0]
+		}
+		return []*value{&gx}
+	}
+	return []value{y}
+}

@@ -1,0 +1,183 @@
+package ref
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/millrace-ml/millrace/engine"
+	"pgregory.net/rapid"
+)
+
+func open(t interface{ Fatal(...any) }) *Device {
+	d, err := New().Open(0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.(*Device)
+}
+
+// numbers is a tensor of small numbers drawn at random.
+func numbers(t *rapid.T, d *Device, name string, shape ...int64) *Tensor {
+	x, err := d.Full(engine.Float64, shape, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range x.(*Tensor).floats {
+		x.(*Tensor).floats[i] = rapid.Float64Range(-2, 2).Draw(t, name)
+	}
+	return x.(*Tensor)
+}
+
+// Each operator's gradient is the slope that small changes of its inputs show.
+func TestGradientsAreSlopes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := open(t)
+		mark := d.Begin()
+		defer d.Close()
+		defer d.End(mark)
+		var op string
+		var args []any
+		var wrt []*Tensor
+		switch rapid.IntRange(0, 6).Draw(t, "op") {
+		case 0:
+			op, wrt = "aten::linear", []*Tensor{numbers(t, d, "x", 2, 3), numbers(t, d, "w", 4, 3), numbers(t, d, "b", 4)}
+		case 1:
+			op, wrt = "aten::tanh", []*Tensor{numbers(t, d, "x", 3)}
+		case 2:
+			op, wrt = "aten::gelu", []*Tensor{numbers(t, d, "x", 3)}
+		case 3:
+			op, wrt = "aten::mul.Tensor", []*Tensor{numbers(t, d, "a", 2, 2), numbers(t, d, "b", 2, 2)}
+		case 4:
+			op, wrt = "aten::add.Tensor", []*Tensor{numbers(t, d, "a", 2, 2), numbers(t, d, "b", 2, 2)}
+		case 5:
+			op, wrt = "aten::cross_entropy_loss", []*Tensor{numbers(t, d, "x", 3, 4)}
+			target, _ := d.Full(engine.Int64, []int64{3}, 2)
+			args = []any{nil, target}
+		case 6:
+			op, wrt = "aten::cat", []*Tensor{numbers(t, d, "a", 2, 2), numbers(t, d, "b", 2, 3)}
+		}
+		// f is the sum of the operator's output weighted by 1, 2, 3, ...
+		f := func(leaves []engine.Tensor) (engine.Tensor, float64) {
+			given := slices.Clone(args)
+			if op == "aten::cat" {
+				given = []any{leaves, 1}
+			} else if given == nil {
+				for _, l := range leaves {
+					given = append(given, l)
+				}
+			} else {
+				given[0] = leaves[0]
+			}
+			out, err := d.Call(op, given...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			y, s := out[0].(*Tensor), 0.0
+			for i, v := range y.floats {
+				s += float64(i+1) * v
+			}
+			return y, s
+		}
+		leaves := make([]engine.Tensor, len(wrt))
+		for i, x := range wrt {
+			leaves[i], _ = d.Leaf(x, true)
+		}
+		y, _ := f(leaves)
+		g, _ := d.Full(engine.Float64, y.Shape(), 0)
+		for i := range g.(*Tensor).floats {
+			g.(*Tensor).floats[i] = float64(i + 1)
+		}
+		if err := d.Backward([]engine.Tensor{y}, []engine.Tensor{g}); err != nil {
+			t.Fatal(err)
+		}
+		const h = 1e-5
+		for i, x := range wrt {
+			grad, err := d.Grad(leaves[i])
+			if err != nil || grad == nil {
+				t.Fatalf("%s: input %d has no gradient: %v", op, i, err)
+			}
+			for k := range x.floats {
+				before := x.floats[k]
+				x.floats[k] = before + h
+				_, up := f(leaves)
+				x.floats[k] = before - h
+				_, down := f(leaves)
+				x.floats[k] = before
+				want, got := (up-down)/(2*h), grad.(*Tensor).floats[k]
+				if math.Abs(got-want) > 1e-4*(1+math.Abs(want)) {
+					t.Fatalf("%s: gradient %v of input %d, slope %v", op, got, i, want)
+				}
+			}
+		}
+	})
+}
+
+func TestBytesAreCountedByOwner(t *testing.T) {
+	a, b := open(t), open(t)
+	mark := a.Begin()
+	x, _ := a.Full(engine.Float64, []int64{100}, 1)
+	leaf, _ := a.Leaf(x, false) // shares the memory
+	if got := a.Memory().LiveBytes; got != 800 {
+		t.Errorf("%d bytes live, want 800", got)
+	}
+	sent := a.Disown(leaf)
+	a.End(mark)
+	mine, err := b.Adopt(sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, took := a.Memory().LiveBytes, b.Memory().LiveBytes; got != 0 || took != 800 {
+		t.Errorf("after the hand-over %d and %d bytes, want 0 and 800", got, took)
+	}
+	if _, err := b.Adopt(sent); err == nil {
+		t.Error("a spent handle was adopted twice")
+	}
+	mine.Free()
+	mine.Free()
+	if got := b.Memory(); got.LiveBytes != 0 || got.PeakBytes != 800 {
+		t.Errorf("%+v, want 0 live of 800 at most", got)
+	}
+	if n := a.Close() + b.Close(); n != 0 {
+		t.Errorf("%d handles left", n)
+	}
+}
+
+func TestBackwardFreesItsGraph(t *testing.T) {
+	d := open(t)
+	mark := d.Begin()
+	x, _ := d.Full(engine.Float64, []int64{10}, 0.5)
+	leaf, _ := d.Leaf(x, true)
+	y, _ := d.Call("aten::tanh", leaf)
+	z, _ := d.Call("aten::tanh", y[0])
+	g, _ := d.Full(engine.Float64, []int64{10}, 1)
+	y[0].Free()
+	before := d.Memory().LiveBytes // x, y (held by the graph), z, g
+	if err := d.Backward(z, []engine.Tensor{g}); err != nil {
+		t.Fatal(err)
+	}
+	// y went, the leaf's gradient came.
+	if got := d.Memory().LiveBytes; before != 4*80 || got != 4*80 {
+		t.Errorf("%d bytes before and %d after the backward, want 320 both times", before, got)
+	}
+	if err := d.Backward(z, []engine.Tensor{g}); err == nil {
+		t.Error("a freed graph went backward again")
+	}
+	d.End(mark)
+	if d.Memory().LiveBytes != 0 || d.Close() != 0 {
+		t.Errorf("%d bytes left", d.Memory().LiveBytes)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	d := open(t)
+	defer d.Close()
+	x, _ := d.Full(engine.Float64, []int64{2, 3}, 1)
+	for _, c := range [][]any{
+		{"aten::conv2d", x}, {"aten::linear", x}, {"aten::add.Tensor", x, "y"}, {"aten::view", x, []int64{4}},
+	} {
+		if _, err := d.Call(c[0].(string), c[1:]...); err == nil {
+			t.Errorf("%v was computed", c[0])
+		}
+	}
+}
