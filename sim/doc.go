@@ -4,6 +4,13 @@
 // a Summary: step time, busy time, bubble, peak bytes and peak activations of each
 // worker. The same input gives the same bytes. It drives the same schedule.Gate as
 // run, so the two cannot disagree about who may start.
+//
+// Links queue first come, first served; a transfer may occupy both of its devices;
+// workers may share cores. Memory follows the rules of the runtime: parameters, optimizer
+// states, gradients from the first backward of a step to its update, what each
+// micro-batch saved, messages on their way, and the peak inside each instruction. Not
+// counted: the samples that the first and last stages read, and what collectives and transfers
+// take from each other.
 // Refused: costs that do not cover the Program's stages, a Gate that lets nobody
 // move (the error lists who waits for what). It reads no wall clock and knows no engine.
 package sim

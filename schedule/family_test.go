@@ -1,0 +1,77 @@
+package schedule
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// DAPPLE §5.3 and BaPipe Table II, before clamping, for four stages.
+func TestNamedDepths(t *testing.T) {
+	for name, want := range map[string][]int{
+		"gpipe": {9, 9, 9, 9}, "p_a": {4, 3, 2, 1}, "sno": {4, 3, 2, 1}, "P_B": {7, 5, 3, 1}, "so": {8, 6, 4, 2},
+	} {
+		f, err := Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Warmup(4, 9); !slices.Equal(got, want) {
+			t.Errorf("%s: depths %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestEveryFamilyIsDescribed(t *testing.T) {
+	for _, f := range Families() {
+		if f.Doc == "" || f.Admits == nil || f.Generate == nil {
+			t.Errorf("family %s lacks a part", f.Name)
+		}
+	}
+}
+
+func TestFromPlan(t *testing.T) {
+	name, s := FromPlan(&plan.Plan{
+		Schedule: "1f1b", Replication: "split", Weights: "sync", MicroBatch: 4, MicroBatches: 6,
+		Stages: []plan.Stage{
+			{Devices: []int{7, 2}, Warmup: 3, Recompute: true},
+			{Devices: []int{4}, Warmup: 1},
+		},
+	})
+	want := Settings{
+		Placement: [][]int{{2, 0}, {1}}, MicroBatches: 6, Warmup: []int{3, 1}, Recompute: []bool{true, false}, Replication: Split, Weights: Sync,
+	}
+	if d := cmp.Diff(want, s); d != "" || name != "1f1b" {
+		t.Error(name, d)
+	}
+	if _, s = FromPlan(&plan.Plan{Stages: []plan.Stage{{Devices: []int{0}}}}); s.Warmup != nil {
+		t.Errorf("a plan without depths gave %v", s.Warmup)
+	}
+}
+
+func TestSettingsRefused(t *testing.T) {
+	for _, c := range []struct {
+		family string
+		s      Settings
+		want   string
+	}{
+		{"1f1b", Settings{MicroBatches: 1}, "there are no stages"},
+		{"1f1b", Settings{Placement: straight(2)}, "0 micro-batches; give 1 to"},
+		{"1f1b", Settings{Placement: [][]int{{0}, {}}, MicroBatches: 1}, "stage 1 is on no worker"},
+		{"1f1b", Settings{Placement: [][]int{{0}, {2}}, MicroBatches: 1}, "worker 1 has no stage"},
+		{"1f1b", Settings{Placement: [][]int{{0}, {0}}, MicroBatches: 1}, "worker 0 holds stages 0 and 1"},
+		{"1f1b", Settings{Placement: straight(2), MicroBatches: 4, Warmup: []int{0, 1}}, "K_0 is 0"},
+		{"1f1b", Settings{Placement: straight(2), MicroBatches: 4, Warmup: []int{1}}, "1 warm-up depths for 2 stages"},
+		{"1f1b", Settings{Placement: straight(2), MicroBatches: 4, Weights: "stash"}, "weight policy \"stash\""},
+		{"dp", Settings{Placement: straight(2), MicroBatches: 4}, "2 stages; data parallelism has one"},
+		{"single", Settings{Placement: [][]int{{0, 1}}, MicroBatches: 4}, "it has one, on one worker"},
+		// Stage 0 runs micro-batches 0 and 1 ahead; replica 0 of stage 1 wants 0 and 2 before a backward.
+		{"1f1b", Settings{Placement: [][]int{{0}, {1, 2}}, MicroBatches: 4, Warmup: []int{2, 2}}, "unequal replicas"},
+	} {
+		if _, err := Generate(c.family, c.s); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, want it to say %q", err, c.want)
+		}
+	}
+}
