@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/data"
-	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
@@ -153,7 +152,7 @@ func (t *Timer) bandwidth() (float64, error) {
 			return err
 		}
 		defer dev.Close()
-		x, err := dev.Full(engine.Float32, []int64{copyBytes / 4}, 1)
+		x, err := dev.Full(t.engine.Float(), []int64{copyBytes / t.engine.Float().Size()}, 1)
 		if err != nil {
 			return err
 		}
@@ -194,6 +193,7 @@ func (t *Timer) allReduceRate(ctx context.Context, workers int) (float64, error)
 	for k := range group {
 		group[k] = k
 	}
+	float := t.engine.Float()
 	sum := func(dst, src []byte, dtype string) error { return t.engine.SumInto(dst, src, dtypeOf(dtype)) }
 	vectors := make([][]byte, workers)
 	for k := range vectors {
@@ -206,7 +206,7 @@ func (t *Timer) allReduceRate(ctx context.Context, workers int) (float64, error)
 		var wg sync.WaitGroup
 		for k := range workers {
 			wg.Go(func() {
-				part := []wire.Part{{Name: "gradients", DType: engine.Float32.String(), Shape: []int64{reduceBytes / 4}, Data: vectors[k]}}
+				part := []wire.Part{{Name: "gradients", DType: float.String(), Shape: []int64{reduceBytes / float.Size()}, Data: vectors[k]}}
 				errs[k] = wire.AllReduce(ctx, mesh.Endpoint(k), wire.Group{Ranks: group, Me: k}, wire.Tag{Sequence: uint64(round)}, part, sum)
 				if errs[k] != nil {
 					mesh.Endpoint(k).Fail(errs[k])

@@ -1,0 +1,14 @@
+package stage
+
+import (
+	"testing"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/engine/ref"
+)
+
+// doubles is an engine in float64.
+func doubles(t *testing.T) engine.Engine {
+	t.Helper()
+	return ref.New()
+}

@@ -1,0 +1,328 @@
+package stage
+
+import (
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/nn"
+	"github.com/millrace-ml/millrace/run/optim"
+)
+
+// skips is a DAG in which tensors cross cuts, skip over stages and are read by several
+// layers, some of them twice, and a weight is used three times.
+const skips = `
+name: skips
+inputs:
+- {name: input, shape: [3], dtype: float}
+- {name: target, shape: [], dtype: int}
+layers:
+- {name: a, kind: dense, from: [input], width: 3, activation: tanh}
+- {name: b, kind: dense, from: [a], width: 3, activation: tanh}
+- {name: c, kind: add, from: [a, b, a]}
+- {name: d, kind: dense, from: [c], width: 3}
+- {name: unread, kind: dense, from: [b], width: 2}
+- {name: e, kind: add, from: [d, a]}
+- {name: f, kind: dense, from: [e], width: 3, activation: tanh}
+- {name: head, kind: dense, from: [f], width: 3}
+- {name: loss, kind: cross_entropy, from: [head, target]}
+`
+
+func parse(t *testing.T) *model.Model {
+	t.Helper()
+	m, err := model.Parse(strings.NewReader(skips))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []string{"b", "f"} {
+		m.Layers[m.Index(l)].Params[0].Tied = "a.weight"
+	}
+	return m
+}
+
+// lab is the parts of a model on one device, each a stage, with cuts in front of the
+// layers given.
+type lab struct {
+	t      *testing.T
+	engine engine.Engine
+	dev    engine.Device
+	stages []*Stage
+}
+
+func newLab(t *testing.T, e engine.Engine, recompute bool, cuts ...int) *lab {
+	t.Helper()
+	runtime.LockOSThread()
+	dev, err := e.Open(0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := parse(t)
+	g, err := NewGraph(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers, err := nn.Build(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &lab{t: t, engine: e, dev: dev}
+	first := 0
+	for _, last := range append(cuts, len(layers)) {
+		s, err := New(Config{Device: dev, Float: e.Float(), Graph: g, First: first, Last: last - 1, Layers: layers, Seed: 5, Recompute: recompute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.stages = append(b.stages, s)
+		first = last
+	}
+	return b
+}
+
+func (b *lab) close() {
+	b.t.Helper()
+	for _, s := range b.stages {
+		s.Close()
+	}
+	if n := b.dev.Close(); n != 0 {
+		b.t.Errorf("%d handles leaked", n)
+	}
+}
+
+func (b *lab) feeds(s *Stage, rows int, seed uint64) Tensors {
+	g := rand.New(rand.NewPCG(seed, 1))
+	x, y := make([]float64, 3*rows), make([]int64, rows)
+	for i := range x {
+		x[i] = g.NormFloat64()
+	}
+	for i := range y {
+		y[i] = int64(g.IntN(3))
+	}
+	given := Tensors{}
+	for _, v := range s.Feeds() {
+		var err error
+		m := b.dev.Begin()
+		if s.Graph.Name(v) == "target" {
+			given[v], err = b.dev.FromBytes(engine.Int64, []int64{int64(rows)}, bytesOf(y))
+		} else {
+			given[v], err = s.floats([]int64{int64(rows), 3}, x)
+		}
+		b.dev.End(m, given[v])
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	return given
+}
+
+// forward passes a micro-batch through all stages and returns its loss.
+func (b *lab) forward(id, rows int, seed uint64) (loss float64) {
+	b.t.Helper()
+	var out Tensors
+	var err error
+	for _, s := range b.stages {
+		given := b.feeds(s, rows, seed)
+		for v, x := range out {
+			given[v] = x
+		}
+		if out, loss, err = s.Forward(Micro{ID: id, Rows: rows}, given); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	return loss
+}
+
+func (b *lab) backward(id int, weight float64) {
+	b.t.Helper()
+	var grads Tensors
+	var err error
+	for _, s := range slices.Backward(b.stages) {
+		if grads, err = s.Backward(id, grads, weight); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	if len(grads) != 0 {
+		b.t.Error("a gradient leaves the first stage")
+	}
+}
+
+// The gradient of every weight is the slope of the loss, by central differences.
+func TestGradientsAreSlopes(t *testing.T) {
+	b := newLab(t, doubles(t), false)
+	defer b.close()
+	s := b.stages[0]
+	b.forward(0, 4, 9)
+	b.backward(0, 1)
+	gradients, err := s.Gradients()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.sumUses(); err != nil {
+		t.Fatal(err)
+	}
+	slopes := 0
+	for i, at := 0, 0; i < len(s.params); i++ {
+		p := s.params[i]
+		values, err := b.dev.View(p.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		loss := func(k int, x float64) float64 {
+			w := numbers[float64](values)
+			was := w[k]
+			w[k] = was + x
+			defer func() { w[k] = was }()
+			l := b.forward(1, 4, 9)
+			b.stages[0].open[1].free()
+			delete(b.stages[0].open, 1)
+			return l
+		}
+		for k, g := range numbers[float64](gradients[at].Data) {
+			const h = 1e-5
+			slope := (loss(k, h) - loss(k, -h)) / (2 * h)
+			if math.Abs(slope-g) > 1e-7 {
+				t.Errorf("%s[%d]: gradient %v; the slope is %v", p.Name, k, g, slope)
+			}
+			slopes++
+		}
+		at += len(p.Uses)
+	}
+	if slopes != 9+3+3+9+3+6+2+3+9+3 {
+		t.Errorf("%d weights were checked", slopes)
+	}
+}
+
+// Wherever the cuts are, with and without recompute, gradients have the same bits.
+func TestCutsChangeNoGradient(t *testing.T) {
+	e := doubles(t)
+	collect := func(recompute bool, cuts ...int) map[string]string {
+		b := newLab(t, e, recompute, cuts...)
+		defer b.close()
+		for id := range 3 {
+			b.forward(id, 2, uint64(id))
+			if id > 0 {
+				b.backward(id-1, 1./3)
+			}
+		}
+		b.backward(2, 1./3)
+		all := map[string]string{}
+		for _, s := range b.stages {
+			gradients, err := s.Gradients()
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := 0
+			for _, p := range s.params {
+				for _, u := range p.Uses {
+					all[s.Graph.Model.Layers[u.Layer].Name+" "+p.Name] = string(gradients[at].Data)
+					at++
+				}
+			}
+			if s.Open() != 0 || s.Peak() != 2 {
+				t.Errorf("open %d, peak %d", s.Open(), s.Peak())
+			}
+		}
+		return all
+	}
+	want := collect(false)
+	if len(want) != 6*2 {
+		t.Errorf("%d gradients", len(want))
+	}
+	for recompute := range 2 {
+		for one := 1; one < 9; one++ {
+			for two := one + 1; two < 9; two++ {
+				got := collect(recompute == 1, one, two)
+				for name := range want {
+					if got[name] != want[name] {
+						t.Fatalf("cut in front of layers %d and %d, recompute %d: %s differs", one, two, recompute, name)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestWhatCrossesACut(t *testing.T) {
+	g, err := NewGraph(parse(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for layer, want := range []string{"", "a.out", "a.out b.out", "a.out b.out c.out", "a.out b.out d.out", "a.out d.out", "e.out", "f.out", "head.out"} {
+		var names []string
+		for _, v := range g.cut(layer) {
+			names = append(names, g.Name(v))
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("in front of layer %d: %q; want %q", layer, got, want)
+		}
+	}
+	if g.Find("e.out") < 0 || g.Find("nobody") >= 0 {
+		t.Error("values are not found by name")
+	}
+}
+
+func TestMistakesAreRefused(t *testing.T) {
+	b := newLab(t, doubles(t), false, 3)
+	defer b.close()
+	front, back := b.stages[0], b.stages[1]
+	says := func(err error, want string) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want something about %q", err, want)
+		}
+	}
+	_, err := front.Backward(7, nil, 1)
+	says(err, "no forward")
+	_, _, err = back.Forward(Micro{ID: 1, Rows: 2}, b.feeds(back, 2, 1))
+	says(err, "a.out has not been given")
+	out, _, err := front.Forward(Micro{ID: 1, Rows: 2}, b.feeds(front, 2, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = front.Forward(Micro{ID: 1, Rows: 2}, b.feeds(front, 2, 1))
+	says(err, "twice")
+	given := b.feeds(front, 2, 1)
+	for v, x := range out {
+		given[v] = x
+	}
+	_, _, err = front.Forward(Micro{ID: 2, Rows: 2}, given)
+	says(err, "4 tensors given")
+	_, err = New(Config{Device: b.dev, Graph: front.Graph, First: 4, Last: 3})
+	says(err, "layers 4 to 3")
+}
+
+// A replica that had no micro-batch contributes zeros and is stepped like the others.
+func TestAStageWithoutAMicroBatchHasZeroGradients(t *testing.T) {
+	b := newLab(t, doubles(t), false)
+	defer b.close()
+	s := b.stages[0]
+	gradients, err := s.Gradients()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range gradients {
+		if SquareSum(g) != 0 {
+			t.Errorf("%s is not zero", g.Name)
+		}
+	}
+	if err := s.Update(optim.Settings{Kind: optim.SGD}, optim.Step{Count: 1, Rate: 1, GradScale: 1}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSquareSumsAreExactOnWholeNumbers(t *testing.T) {
+	for n := range 40 {
+		want, xs, ys := 0.0, []float32{}, []float64{}
+		for i := range n {
+			xs, ys = append(xs, float32(i)), append(ys, float64(-i))
+			want += float64(i * i)
+		}
+		if a, b := SquareSum(Vector{DType: engine.Float32, Data: bytesOf(xs)}), SquareSum(Vector{DType: engine.Float64, Data: bytesOf(ys)}); a != want || b != want {
+			t.Errorf("%d numbers: %v and %v; want %v", n, a, b, want)
+		}
+	}
+}
