@@ -21,6 +21,7 @@ type call struct {
 	// inputs that gradients may flow to, and how; set by the operator.
 	inputs []*Tensor
 	saved  []value
+	own    []value // made for the graph alone: the call's own references, given back at its end
 	back   func(n *node, g value) []*value
 	same   *Tensor // in-place operators yield their first argument
 }
@@ -33,6 +34,11 @@ func (d *Device) Call(op string, args ...any) ([]engine.Tensor, error) {
 	}
 	c := &call{d: d, op: op, args: args}
 	values := f(c)
+	defer func() {
+		for _, v := range c.own {
+			v.release()
+		}
+	}()
 	if c.err != nil {
 		for _, v := range values {
 			v.release()

@@ -261,7 +261,7 @@ func crossEntropy(c *call) []value {
 	}
 	rows, classes := int(x.shape[0]), int(x.shape[1])
 	p := c.d.fresh(engine.Float64, x.shape) // softmax, kept for the backward
-	defer p.release()
+	c.own = append(c.own, p)
 	loss := c.d.fresh(engine.Float64, []int64{})
 	for r := range rows {
 		row, soft := x.floats[r*classes:(r+1)*classes], p.floats[r*classes:(r+1)*classes]

@@ -169,6 +169,40 @@ func TestBackwardFreesItsGraph(t *testing.T) {
 	}
 }
 
+// A whole step of a small network leaves no byte behind, and never counts below zero.
+func TestAStepLeavesNothing(t *testing.T) {
+	d := open(t)
+	for range 2 {
+		mark := d.Begin()
+		x, _ := d.Full(engine.Float64, []int64{4, 3}, 0.5)
+		w, _ := d.Full(engine.Float64, []int64{5, 3}, 0.1)
+		target, _ := d.Full(engine.Int64, []int64{4}, 2)
+		leaf, _ := d.Leaf(w, true)
+		y, err := d.Call("aten::linear", x, leaf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		loss, err := d.Call("aten::cross_entropy_loss", y[0], target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// x, w, targets, y, the loss, and the probabilities that its graph keeps.
+		if got, want := d.Memory().LiveBytes, int64(8*(12+15+4+20+1+20)); got != want {
+			t.Errorf("%d bytes live, want %d", got, want)
+		}
+		if err := d.Backward(loss, nil); err != nil {
+			t.Fatal(err)
+		}
+		d.End(mark)
+		if got := d.Memory().LiveBytes; got != 0 {
+			t.Errorf("%d bytes left", got)
+		}
+	}
+	if n := d.Close(); n != 0 {
+		t.Errorf("%d handles left", n)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	d := open(t)
 	defer d.Close()
