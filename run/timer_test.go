@@ -1,16 +1,19 @@
 package run
 
 import (
+	"context"
+	"errors"
 	"testing"
 
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run/optim"
 )
 
-func TestTimerMeasuresEveryLayer(t *testing.T) {
-	e := torchEngine(t)
-	m := build(t, "gpt", map[string]any{"layers": 2, "width": 32, "heads": 2, "context": 16, "vocabulary": 30})
-	timer, err := NewTimer(e, noise{model: m, classes: 30, rows: 1000}, optim.Settings{Kind: optim.Adam, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8})
+func measured(t *testing.T, e engine.Engine, m *model.Model, classes int) *profile.Profile {
+	t.Helper()
+	timer, err := NewTimer(e, noise{model: m, classes: classes, rows: 1000}, optim.Settings{Kind: optim.Adam, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -18,16 +21,60 @@ func TestTimerMeasuresEveryLayer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range p.Layers {
-		for _, c := range l.Costs {
+	for l, layer := range p.Layers {
+		for _, c := range layer.Costs {
 			if c.ForwardS <= 0 || c.BackwardS <= 0 || c.OutputBytes <= 0 || c.SavedBytes < c.OutputBytes || c.ForwardPeakBytes < c.SavedBytes {
-				t.Errorf("%s: %+v", l.Name, c)
+				t.Errorf("%s: %+v", layer.Name, c)
+			}
+			// The first layer reads no gradient's way and the loss has no weights: neither splits.
+			if split := layer.ParameterBytes > 0 && l > 0; split != (c.BackwardInputS != nil && c.BackwardWeightS != nil) {
+				t.Errorf("%s splits: %v; its halves: %v and %v", layer.Name, split, c.BackwardInputS, c.BackwardWeightS)
 			}
 		}
-		t.Logf("%-18s update %.1fus %+v", l.Name, l.UpdateS*1e6, l.Costs[1])
+		if (layer.UpdateS > 0) != (layer.ParameterBytes > 0) {
+			t.Errorf("%s with %d bytes of parameters is updated in %v s", layer.Name, layer.ParameterBytes, layer.UpdateS)
+		}
 	}
-	if p.OptimizerStates != 2 || p.Transfer.LatencyS <= 0 || p.Transfer.BandwidthBytesPerSecond < 1e8 || p.Transfer.DispatchS > 1e-3 {
-		t.Errorf("%+v", p.Transfer)
+	if p.OptimizerStates != 2 || p.Concurrency != 2 {
+		t.Error(p.OptimizerStates, p.Concurrency)
 	}
-	t.Logf("%+v", *p.Transfer)
+	if x := p.Transfer; x.LatencyS <= 0 || x.BandwidthBytesPerSecond < 1e7 || x.AllReduceBytesPerSecond < 1e6 || x.DispatchS < 0 || x.DispatchS > 1e-2 {
+		t.Errorf("%+v", *x)
+	}
+	return p
+}
+
+func TestTimerMeasuresEveryLayer(t *testing.T) {
+	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 8}, "classes": 4})
+	p := measured(t, testEngine(t), m, 4)
+	// dense0 keeps its output, before and behind the ReLU: 4 rows of 8, in float64.
+	if c := p.Layers[0].Costs[1]; c.OutputBytes != 4*8*8 || c.SavedBytes < 4*8*8 || c.SavedBytes > 2*4*8*8+64 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestTimerOnTorch(t *testing.T) {
+	e := torchEngine(t)
+	m := build(t, "gpt", map[string]any{"layers": 2, "width": 32, "heads": 2, "context": 16, "vocabulary": 30, "tied": true})
+	p := measured(t, e, m, 30)
+	if c := p.Layers[1].Costs[1]; c.OutputBytes != 4*16*32*4 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestMeasuringCanBeStopped(t *testing.T) {
+	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8}, "classes": 4})
+	timer, err := NewTimer(testEngine(t), noise{model: m, classes: 4, rows: 1000}, optim.Settings{Kind: optim.SGD})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	stop(why)
+	if _, err := profile.Measure(ctx, m, timer, profile.Options{Concurrency: 2}); !errors.Is(err, why) && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if _, err := NewTimer(nil, nil, optim.Settings{}); err == nil {
+		t.Error("a timer without an engine was made")
+	}
 }

@@ -528,3 +528,42 @@ func TestATimelineIsBounded(t *testing.T) {
 		t.Error(kept, len(res.Timeline.Steps), len(res.Timeline.Losses))
 	}
 }
+
+// A pipeline whose stages have replicas sums in another order than one worker: equal up to
+// rounding, and from run to run to the bit.
+func TestReplicatedStagesInAPipeline(t *testing.T) {
+	e := testEngine(t)
+	ran := 0
+	for seed := range uint64(40) {
+		g := rand.New(rand.NewPCG(seed, 8))
+		c := randomConfig(t, e, g)
+		want := reference(t, c)
+		next := 0
+		for i := range c.Plan.Stages {
+			c.Plan.Stages[i].Devices = nil
+			for range 1 + g.IntN(3) {
+				c.Plan.Stages[i].Devices = append(c.Plan.Stages[i].Devices, next)
+				next++
+			}
+			c.Plan.Stages[i].Warmup = 0
+		}
+		if _, err := ProgramOf(c.Plan, c.Model, c.Clip > 0, 1); err != nil {
+			continue // the family refuses these depths with these replicas
+		}
+		ran++
+		got := train(t, c)
+		for name, w := range want {
+			for i, x := range view[float64](w.Data) {
+				if y := view[float64](got.Weights[name].Data)[i]; math.Abs(x-y) > 1e-6 {
+					t.Fatalf("seed %d: %s[%d] is %v; want %v", seed, name, i, y, x)
+				}
+			}
+		}
+		if err := sameWeights(got.Weights, train(t, c).Weights); err != nil {
+			t.Errorf("seed %d: two runs differ: %v", seed, err)
+		}
+	}
+	if ran < 20 {
+		t.Errorf("%d cases ran", ran)
+	}
+}
