@@ -1,7 +1,152 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/bench"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+)
 
 func benchCommand() *cobra.Command {
-	return &cobra.Command{Use: "bench", Short: "Measure millrace on this machine"}
+	c := &cobra.Command{
+		Use: "bench", Short: "Measure millrace on this machine",
+		Long: `Each benchmark prints Markdown tables, as they stand in BENCHMARKS.md, and with
+--json every single figure. Leave the machine alone meanwhile, and unset
+OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
+		Example: "  millrace bench peers --data text.txt\n  millrace bench prediction --model gpt --workers 2 --splits 20",
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(benchPeersCommand(), benchSpeedupCommand(), benchPredictionCommand(), benchAccuracyCommand(), benchSessionCommand())
+	return c
+}
+
+// unitOf is what a model's speed is counted in.
+func unitOf(m *model.Model) bench.Unit {
+	for _, in := range m.Inputs {
+		if in.Name == "input" && in.DType == model.Int && len(in.Shape) == 1 {
+			return bench.Unit{Name: "tokens", PerSample: in.Shape[0]}
+		}
+	}
+	return bench.Unit{Name: "samples", PerSample: 1}
+}
+
+// alone is the whole model on one worker. No profile is asked: a rival's sizes need not
+// be those that were profiled.
+func alone(m *model.Model, microBatch, batch int) *plan.Plan {
+	return &plan.Plan{
+		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Cluster: "local", Replication: "round_robin",
+		Stages:     []plan.Stage{{LastLayer: len(m.Layers) - 1, Devices: []int{0}, Warmup: 1}},
+		MicroBatch: microBatch, MicroBatches: batch / microBatch, Schedule: "dp", Weights: "sync", Planner: "given",
+	}
+}
+
+// sessions makes commands for processes of millrace itself that carry out given plans.
+type sessions struct {
+	job   *job.Job
+	dir   string // plans are written here
+	steps int    // of one visit
+	plans int
+}
+
+// command starts millrace on a plan, with so many threads to an operator.
+func (s *sessions) command(name string, pl *plan.Plan, threads int) (bench.Command, error) {
+	path := filepath.Join(s.dir, fmt.Sprintf("plan%d.json", s.plans))
+	s.plans++
+	self, err := os.Executable()
+	if err != nil {
+		return bench.Command{}, fmt.Errorf("bench: %w", err)
+	}
+	j := s.job
+	args := []string{"bench", "session", "--model", j.Model, "--plan", path, "--threads-per-worker", strconv.Itoa(threads),
+		"--workers", strconv.Itoa(j.Workers), "--batch", strconv.Itoa(j.Batch), "--data", j.Data, "--seed", strconv.FormatUint(j.Seed, 10),
+		"--optimizer", j.Optimizer.Kind, "--momentum", fmt.Sprint(j.Optimizer.Momentum), "--weight-decay", fmt.Sprint(j.Optimizer.WeightDecay),
+		"--lr", fmt.Sprint(j.Rate.Base)}
+	if j.Cores > 0 {
+		args = append(args, "--cores", strconv.Itoa(j.Cores))
+	}
+	for _, name := range sortedKeys(j.Settings) {
+		args = append(args, "--set", name+"="+settingText(j.Settings[name]))
+	}
+	c := bench.Command{Name: name, Path: self, Args: args, Steps: s.steps}
+	if threads > 1 && os.Getenv("OMP_WAIT_POLICY") == "" {
+		// As in bench/peers/settings.py: OpenMP's threads must not spin where the BLAS's compute.
+		c.Env = append(os.Environ(), "OMP_WAIT_POLICY=PASSIVE")
+	}
+	return c, pl.Write(path)
+}
+
+// singles are the candidates for the best single worker: every micro-batch that halving
+// the batch gives, with one thread and with two.
+func (s *sessions) singles(m *model.Model) ([]bench.Command, error) {
+	var out []bench.Command
+	for size := s.job.Batch; ; size /= 2 {
+		for threads := 1; threads <= 2; threads++ {
+			c, err := s.command(fmt.Sprintf("one worker (micro-batch %d, threads %d)", size, threads), alone(m, size, s.job.Batch), threads)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, c)
+		}
+		if size%2 != 0 {
+			slices.Reverse(out)
+			return out, nil
+		}
+	}
+}
+
+// duel runs two commands in pairs, both warm.
+func duel(ctx context.Context, a, b bench.Command, pairs int, log io.Writer) (result bench.Result, err error) {
+	var open []bench.Runner
+	for _, c := range []bench.Command{a, b} {
+		r, err := bench.Start(ctx, c)
+		if err != nil {
+			return result, err
+		}
+		defer func() {
+			if closed := r.Close(); err == nil {
+				err = closed
+			}
+		}()
+		open = append(open, r)
+	}
+	if err := bench.Warm(ctx, 3, open...); err != nil {
+		return result, err
+	}
+	return bench.Pairs(ctx, open[0], open[1], pairs, func(p bench.Pair) {
+		fmt.Fprintf(log, "  pair %d of %d: %s over %s %.3f\n", p.Done, p.Of, a.Name, b.Name, p.Ratio())
+	})
+}
+
+// tellMeasured says what a sweep has found so far.
+func tellMeasured(log io.Writer, u bench.Unit) func(bench.Measured) {
+	return func(m bench.Measured) {
+		fmt.Fprintf(log, "  %s: %.0f %s/s\n", m.Name, m.Median*float64(u.PerSample), u.Name)
+	}
+}
+
+// scratch is a folder for the length of a benchmark.
+func scratch() (dir string, remove func(), err error) {
+	if dir, err = os.MkdirTemp("", "millrace-bench-"); err != nil {
+		return "", nil, fmt.Errorf("bench: %w", err)
+	}
+	return dir, func() { _ = os.RemoveAll(dir) }, nil
+}
+
+// reason is why a plan was chosen, or what it is where it was given.
+func reason(pl *plan.Plan) string {
+	if len(pl.Why) > 0 {
+		return pl.Why[0]
+	}
+	return shortPlan(pl)
 }

@@ -95,11 +95,7 @@ does all of it. Each verb does one part.`,
 	})
 	root.AddCommand(doctorCommand(), profileCommand(), planCommand(), scheduleCommand(), simulateCommand(),
 		trainCommand(), reportCommand(), benchCommand())
-	for _, c := range root.Commands() {
-		if args := c.Args; args != nil {
-			c.Args = func(c *cobra.Command, given []string) error { return badInput(args(c, given)) }
-		}
-	}
+	argumentsAreInput(root)
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return badInput(fmt.Errorf("there is no verb %q; see millrace -h", args[0]))
@@ -108,6 +104,16 @@ does all of it. Each verb does one part.`,
 	}
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	return root
+}
+
+// argumentsAreInput makes wrong arguments of every verb below c the user's to mend.
+func argumentsAreInput(c *cobra.Command) {
+	for _, verb := range c.Commands() {
+		if args := verb.Args; args != nil {
+			verb.Args = func(c *cobra.Command, given []string) error { return badInput(args(c, given)) }
+		}
+		argumentsAreInput(verb)
+	}
 }
 
 func version() string {

@@ -1,0 +1,45 @@
+package bench
+
+import "slices"
+
+// StageBound is the most that a pipeline of these stages can be faster than one worker
+// that does the same work, when a step has so many micro-batches and nothing but the
+// stages' own times counts.
+//
+// busy is what each stage computes in a step, in any unit. Stage i waits at first for one
+// micro-batch to pass forward through the stages before it, and after its last
+// backward those stages still have theirs to do: together one micro-batch's time on
+// them. So a step takes at least max over i of busy(i) + sum over j < i of busy(j)/M,
+// and one worker takes sum(busy).
+func StageBound(busy []float64, microBatches int) float64 {
+	step, before, all := 0.0, 0.0, 0.0
+	for _, b := range busy {
+		step = max(step, b+before/float64(microBatches))
+		before, all = before+b, all+b
+	}
+	if step == 0 {
+		return 0
+	}
+	return all / step
+}
+
+// Worst is the largest of values, or 0 where there are none.
+func Worst(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	return slices.Max(values)
+}
+
+// Off is by how much a prediction misses what was measured, as a part of the latter:
+// 0.05 for 105 against 100 and for 95 against 100.
+func Off(predicted, measured float64) float64 {
+	d := predicted - measured
+	if d < 0 {
+		d = -d
+	}
+	if d == 0 {
+		return 0
+	}
+	return d / measured
+}

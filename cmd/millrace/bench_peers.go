@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/bench"
+	"github.com/millrace-ml/millrace/job"
+)
+
+func benchPeersCommand() *cobra.Command {
+	w := bench.SixMillion()
+	pairs, visits, steps := 15, 3, 2
+	var only []string
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "peers", Short: "Race PyTorch: one process, sync.Pipe, DDP and 1F1B by hand, each at its best",
+		Example: "  millrace bench peers --data text.txt\n  millrace bench peers --data text.txt --only pipe,onef1b --pairs 25",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return benchPeers(c, w, peersOptions{pairs, visits, steps, only, asJSON})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&w.Data, "data", "", "a text that everybody trains on (default: random bytes)")
+	f.IntVar(&w.Batch, "batch", w.Batch, "rows of an optimizer step")
+	f.StringVar(&w.Optimizer, "optimizer", w.Optimizer, "sgd or adamw")
+	f.IntVar(&pairs, "pairs", pairs, "alternating pairs of each comparison")
+	f.IntVar(&visits, "visits", visits, "visits to each candidate when a rival's best settings are looked for")
+	f.IntVar(&steps, "steps", steps, "optimizer steps of a visit")
+	f.StringSliceVar(&only, "only", nil, "these rivals alone: single, pipe, ddp, onef1b")
+	f.BoolVar(&asJSON, "json", false, "for machines")
+	return c
+}
+
+type peersOptions struct {
+	pairs, visits, steps int
+	only                 []string
+	asJSON               bool
+}
+
+// workloadJob is the job whose training is the workload.
+func workloadJob(w bench.Workload) (*job.Job, error) {
+	j := job.Default()
+	j.Model, j.Data, j.Batch, j.Seed = "gpt", w.Data, w.Batch, w.Seed
+	j.Settings = map[string]any{"layers": w.Layers, "width": w.Width, "heads": w.Heads, "context": w.Context, "vocabulary": w.Vocabulary}
+	j.Optimizer.Kind, j.Optimizer.Momentum, j.Optimizer.WeightDecay = w.Optimizer, w.Momentum, w.WeightDecay
+	j.Rate.Base = w.LearningRate
+	return &j, badInput(j.Complete())
+}
+
+func benchPeers(c *cobra.Command, w bench.Workload, o peersOptions) error {
+	ctx, out, log := c.Context(), c.OutOrStdout(), c.ErrOrStderr()
+	python, version, err := bench.Python(ctx)
+	if err != nil {
+		return fmt.Errorf("%w, or run: make bench-peers", err)
+	}
+	j, err := workloadJob(w)
+	if err != nil {
+		return err
+	}
+	chosen, err := prepare(c, j)
+	if err != nil {
+		return err
+	}
+	piped := *j
+	piped.Stages = 2
+	pipeline, err := prepare(c, &piped)
+	if err != nil {
+		return err
+	}
+	dir, remove, err := scratch()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	if err := bench.WriteScripts(dir); err != nil {
+		return err
+	}
+	unit := unitOf(chosen.model)
+	own := sessions{job: j, dir: dir, steps: o.steps}
+	best, err := own.command("millrace, its choice", chosen.plan, j.ThreadsPerWorker)
+	if err != nil {
+		return err
+	}
+	cut, err := own.command("millrace, pipeline", pipeline.plan, j.ThreadsPerWorker)
+	if err != nil {
+		return err
+	}
+	report := peersReport{Torch: version, Unit: unit, Choice: reason(chosen.plan), Sweeps: map[string][]bench.Measured{}}
+	for _, p := range w.Peers(python, dir, o.steps) {
+		if len(o.only) > 0 && !slices.Contains(o.only, p.Name) {
+			continue
+		}
+		fmt.Fprintf(log, "%s: %d settings\n", p.Doc, len(p.Candidates))
+		found, err := bench.Sweep(ctx, p.Candidates, o.visits, bench.Open, tellMeasured(log, unit))
+		if err != nil {
+			return err
+		}
+		report.order = append(report.order, p.Doc)
+		report.Sweeps[p.Doc] = found
+		against := []bench.Command{best}
+		if p.Name == "pipe" || p.Name == "onef1b" {
+			against = append(against, cut)
+		}
+		for _, a := range against {
+			r, err := duel(ctx, a, found[0].Command, o.pairs, log)
+			if err != nil {
+				return err
+			}
+			report.Results = append(report.Results, r)
+		}
+	}
+	if len(report.order) == 0 {
+		return badInput(fmt.Errorf("--only %s: the rivals are single, pipe, ddp and onef1b", strings.Join(o.only, ",")))
+	}
+	if o.asJSON {
+		return writeJSON(out, report)
+	}
+	return report.write(out)
+}
+
+// peersReport is everything that bench peers found.
+type peersReport struct {
+	Torch   string                      `json:"torch"`
+	Unit    bench.Unit                  `json:"unit"`
+	Choice  string                      `json:"choice"` // why millrace's plan was chosen
+	Sweeps  map[string][]bench.Measured `json:"sweeps"`
+	Results []bench.Result              `json:"results"`
+	order   []string                    // of Sweeps
+}
+
+func (r *peersReport) write(w io.Writer) error {
+	fmt.Fprintf(w, "PyTorch %s. millrace's choice: %s\n\n", r.Torch, r.Choice)
+	if err := bench.WriteResults(w, r.Unit, r.Results); err != nil {
+		return err
+	}
+	for _, name := range r.order {
+		fmt.Fprintf(w, "\n%s\n\n", name)
+		if err := bench.WriteSweep(w, r.Unit, r.Sweeps[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/bench"
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+func benchPredictionCommand() *cobra.Command {
+	var flags jobFlags
+	splits, steps := 20, 15
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "prediction", Short: "Compare predictions with measurements: the chosen plan and random splits",
+		Example: "  millrace bench prediction --model gpt --data text.txt --workers 2 --batch 32\n  millrace bench prediction --model convnet --workers 4 --cores 2 --batch 64 --splits 40",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			j, err := flags.job()
+			if err != nil {
+				return err
+			}
+			if steps <= settleSteps {
+				return badInput(fmt.Errorf("--steps %d; the first %d are left out, so give %d at least", steps, settleSteps, settleSteps+1))
+			}
+			return benchPrediction(c, j, splits, steps, asJSON)
+		},
+	}
+	flags.add(c, job.ModelOptions, job.PlanOptions, []job.Option{dataOption()})
+	f := c.Flags()
+	f.IntVar(&splits, "splits", splits, "random splits beside the chosen plan")
+	f.IntVar(&steps, "steps", steps, "training steps of each")
+	f.BoolVar(&asJSON, "json", false, "for machines")
+	return c
+}
+
+// predictionRow is one plan, predicted and measured.
+type predictionRow struct {
+	Plan      string         `json:"plan"`
+	Predicted plan.Predicted `json:"predicted"`
+	Measured  report.Numbers `json:"measured"`
+	OffStep   float64        `json:"off_step"`   // as a part of what was measured
+	OffMemory float64        `json:"off_memory"` // the worst worker's
+	SameCount bool           `json:"same_count"` // of live micro-batches, on every worker
+}
+
+func benchPrediction(c *cobra.Command, j *job.Job, splits, steps int, asJSON bool) error {
+	p, err := prepare(c, j)
+	if err != nil {
+		return err
+	}
+	plans := []*plan.Plan{p.plan}
+	rng := rand.New(rand.NewPCG(j.Seed, 7))
+	for len(plans) <= splits {
+		pl, err := randomPlan(rng, p)
+		if err != nil {
+			return err
+		}
+		plans = append(plans, pl)
+	}
+	var rows []predictionRow
+	for i, pl := range plans {
+		q := *p
+		q.plan = pl
+		result, err := measuredTraining(c.Context(), &q, steps)
+		if err != nil {
+			return err
+		}
+		r := compareWith(pl, result)
+		if i == 0 {
+			r.Plan += " (chosen)"
+		}
+		rows = append(rows, r)
+		fmt.Fprintf(c.ErrOrStderr(), "  %d of %d: %s: step %.1f %% off, memory %.1f %%\n", i+1, len(plans), r.Plan, 100*r.OffStep, 100*r.OffMemory)
+	}
+	if asJSON {
+		return writeJSON(c.OutOrStdout(), rows)
+	}
+	return writePredictions(c.OutOrStdout(), rows)
+}
+
+// randomPlan cuts the model anywhere, with any profiled micro-batch, schedule and recompute.
+func randomPlan(rng *rand.Rand, p *planned) (*plan.Plan, error) {
+	stages := min(p.job.Workers, len(p.model.Layers))
+	cuts := rng.Perm(len(p.model.Layers) - 1)[:stages-1]
+	for i := range cuts {
+		cuts[i]++
+	}
+	slices.Sort(cuts)
+	fix := tune.Overrides{
+		Split: cuts, Schedule: []string{"1f1b", "afab", "pb"}[rng.IntN(3)], Recompute: []string{"none", "none", "all"}[rng.IntN(3)],
+		MicroBatch: p.job.MicroBatch, MicroBatches: p.job.MicroBatches,
+	}
+	if sizes := microBatches(p.job); fix.MicroBatch == 0 && fix.MicroBatches == 0 {
+		fix.MicroBatch = sizes[rng.IntN(len(sizes))]
+	}
+	if stages == 1 {
+		fix = tune.Overrides{Stages: 1, MicroBatch: fix.MicroBatch, MicroBatches: fix.MicroBatches}
+	}
+	found, err := tune.Search(tune.Request{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, Fix: fix})
+	if err != nil {
+		return nil, err
+	}
+	return found.Best, nil
+}
+
+// measuredTraining trains a few steps of a plan, and nothing else.
+func measuredTraining(ctx context.Context, p *planned, steps int) (*run.Result, error) {
+	train, err := trainingData(p.job, p.model)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := torch.Open()
+	if err != nil {
+		return nil, err
+	}
+	return run.Train(ctx, run.Config{
+		Model: p.model, Plan: p.plan, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
+		Optimizer: p.job.Optimizer, Rate: p.job.Rate, Clip: p.job.Clip, Seed: p.job.Seed, Steps: steps, KeepSteps: steps,
+		ThreadsPerWorker: p.job.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan),
+	})
+}
+
+func compareWith(pl *plan.Plan, r *run.Result) predictionRow {
+	n := report.NumbersOf(&r.Timeline, settleSteps, pl.Batch())
+	row := predictionRow{Plan: shortPlan(pl), Predicted: *pl.Predicted, Measured: n, SameCount: slices.Equal(pl.Predicted.PeakActivations, n.PeakActivations)}
+	row.OffStep = bench.Off(pl.Predicted.StepS, n.StepS)
+	for w, bytes := range n.PeakBytes {
+		row.OffMemory = max(row.OffMemory, bench.Off(float64(pl.Predicted.MemoryBytes[w]), float64(bytes)))
+	}
+	return row
+}
+
+// shortPlan is a plan in a table's cell.
+func shortPlan(pl *plan.Plan) string {
+	if len(pl.Stages) == 1 {
+		return fmt.Sprintf("%d workers, %d x %d", len(pl.Stages[0].Devices), pl.MicroBatches, pl.MicroBatch)
+	}
+	var cuts []string
+	again := ""
+	for _, s := range pl.Stages[1:] {
+		cuts = append(cuts, fmt.Sprint(s.FirstLayer))
+	}
+	if pl.Stages[0].Recompute {
+		again = ", recomputed"
+	}
+	return fmt.Sprintf("%s, cut at %s, %d x %d%s", pl.Schedule, strings.Join(cuts, " "), pl.MicroBatches, pl.MicroBatch, again)
+}
+
+func writePredictions(w io.Writer, rows []predictionRow) error {
+	t := report.Table{Head: []string{"plan", " predicted ms", " measured ms", " step off", " memory off", "live micro-batches"}}
+	var steps, memory []float64
+	for _, r := range rows {
+		live := "exact"
+		if !r.SameCount {
+			live = fmt.Sprintf("%v, measured %v", r.Predicted.PeakActivations, r.Measured.PeakActivations)
+		}
+		t.Add(r.Plan, fmt.Sprintf("%.1f", 1e3*r.Predicted.StepS), fmt.Sprintf("%.1f", 1e3*r.Measured.StepS),
+			fmt.Sprintf("%.1f %%", 100*r.OffStep), fmt.Sprintf("%.1f %%", 100*r.OffMemory), live)
+		steps, memory = append(steps, r.OffStep), append(memory, r.OffMemory)
+	}
+	if err := t.Markdown(w); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nWorst: step %.1f %%, memory %.1f %%; median: step %.1f %%, memory %.1f %%.\n",
+		100*bench.Worst(steps), 100*bench.Worst(memory), 100*bench.Median(steps), 100*bench.Median(memory))
+	return err
+}
+
+// milliseconds lists times for people.
+func milliseconds(seconds []float64) string {
+	words := make([]string, len(seconds))
+	for i, s := range seconds {
+		words[i] = fmt.Sprintf("%.1f", 1e3*s)
+	}
+	return strings.Join(words, " and ") + " ms"
+}

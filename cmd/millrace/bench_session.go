@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/bench"
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+// benchSessionCommand trains when it is asked to, in the protocol of the rivals, so that
+// millrace and they are measured by the same rules.
+func benchSessionCommand() *cobra.Command {
+	var flags jobFlags
+	c := &cobra.Command{
+		Use: "session", Short: "Train step by step for a comparison (used by the other benchmarks)", Hidden: true,
+		Example: "  (echo step 2; echo step 4) | millrace bench session --model gpt --plan plan.json",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			j, err := flags.job()
+			if err != nil {
+				return err
+			}
+			return session(c, j)
+		},
+	}
+	flags.add(c, job.ModelOptions, job.PlanOptions, job.TrainOptions)
+	return c
+}
+
+func session(c *cobra.Command, j *job.Job) error {
+	m, err := loadModel(j)
+	if err != nil {
+		return err
+	}
+	pl, err := plan.Read(j.Plan)
+	if err != nil {
+		return badInput(err)
+	}
+	train, err := trainingData(j, m)
+	if err != nil {
+		return err
+	}
+	engine, err := torch.Open()
+	if err != nil {
+		return err
+	}
+	v := &visits{
+		requests: bufio.NewScanner(c.InOrStdin()), out: json.NewEncoder(c.OutOrStdout()), batch: pl.Batch(),
+		about: bench.Description{
+			Name: "millrace", Torch: engine.Info().Torch, Parameters: m.ParameterElements(), Threads: j.ThreadsPerWorker,
+			Batch: pl.Batch(), Micro: pl.MicroBatch, Optimizer: j.Optimizer.Kind, BLASCore: engine.Info().BLASCore,
+		},
+		program: func(steps int) (*schedule.Program, error) { return run.ProgramOf(pl, m, j.Clip > 0, steps) },
+	}
+	_, err = run.Train(c.Context(), run.Config{
+		Model: m, Plan: pl, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
+		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: math.MaxInt32,
+		ThreadsPerWorker: j.ThreadsPerWorker, Cores: sharedCores(j, pl), Next: v.next,
+	})
+	if errors.Is(err, errNoMoreVisits) {
+		return nil
+	}
+	return err
+}
+
+// trainingData is the job's, or samples of its model's shape where it names none.
+func trainingData(j *job.Job, m *model.Model) (data.Split, error) {
+	if j.Data == "" {
+		return synthetic(m)
+	}
+	set, err := openData(j, m)
+	if err != nil {
+		return nil, err
+	}
+	return set.Train, nil
+}
+
+// sharedCores is run's count of cores for a plan on this machine: 0 where each worker
+// has its own.
+func sharedCores(j *job.Job, pl *plan.Plan) int {
+	return tune.Cores(cluster.Local(j.Workers, coresOf(j), 0, 0, 1, 1), pl)
+}
+
+// errNoMoreVisits ends the training of a session whose input has ended.
+var errNoMoreVisits = errors.New("no more visits")
+
+// visits turns requests into Programs: run asks for the next one when all workers have
+// drained, which is where a visit ends and its answer is due.
+type visits struct {
+	requests *bufio.Scanner
+	out      *json.Encoder
+	batch    int
+	about    bench.Description
+	program  func(steps int) (*schedule.Program, error)
+
+	ready bool
+	steps int       // of the visit under way; 0: none is
+	began time.Time // when it was asked for
+}
+
+func (v *visits) next(so trace.Timeline, _ int) (*schedule.Program, error) {
+	if err := v.answer(so); err != nil {
+		return nil, err
+	}
+	if !v.requests.Scan() {
+		return nil, errors.Join(errNoMoreVisits, v.requests.Err())
+	}
+	if _, err := fmt.Sscanf(v.requests.Text(), "step %d", &v.steps); err != nil || v.steps < 1 {
+		return nil, badInput(fmt.Errorf("%q is no request; \"step N\" is, with N of 1 or more", v.requests.Text()))
+	}
+	v.began = time.Now()
+	return v.program(v.steps)
+}
+
+// answer says what the visit took, or, before the first, what this is.
+func (v *visits) answer(so trace.Timeline) error {
+	if !v.ready {
+		v.ready = true
+		return v.out.Encode(v.about)
+	}
+	took := time.Since(v.began).Seconds()
+	loss := 0.0
+	if n := len(so.Losses); n > 0 {
+		loss = so.Losses[n-1].Value
+	}
+	return v.out.Encode(map[string]any{"samples": v.steps * v.batch, "seconds": took, "loss": loss})
+}
