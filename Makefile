@@ -32,12 +32,21 @@ lint:
 	CGO_ENABLED=0 go vet ./...
 
 bench-peers:
-	@scripts/setup.sh python3-torch
+	sh scripts/bench-peers.sh
+
+# The kernels that OPENBLAS_CORETYPE asks for are not those of this processor.
+BENCH := env -u OPENBLAS_CORETYPE bin/millrace bench
 
 bench: build bench-peers $(TEXT)
-	bin/millrace bench speedup --data $(TEXT)
-	bin/millrace bench prediction --data $(TEXT)
-	bin/millrace bench peers --data $(TEXT)
+	$(BENCH) speedup --model gpt --data $(TEXT) --batch 32 --micro-batches 16
+	$(BENCH) speedup --model convnet --data fashion-mnist --batch 128
+	for model in gpt convnet mlp; do \
+	  $(BENCH) prediction --model $$model --batch 32 --workers 2 || exit 1; \
+	  $(BENCH) prediction --model $$model --batch 32 --workers 4 --cores 2 || exit 1; \
+	done
+	$(BENCH) accuracy --model gpt --data $(TEXT) --batch 32 --steps 200 --eval-rows 256
+	$(BENCH) accuracy --job examples/demo.yaml
+	$(BENCH) peers --data $(TEXT)
 
 soak: setup
 	go test -count=1 -timeout 60m ./schedule ./sim ./run -rapid.checks=10000
