@@ -32,6 +32,8 @@ type Job struct {
 	Cores            int `json:"cores,omitempty" yaml:"cores" jsonschema:"cores that the workers share; this machine's where left out"`
 	ThreadsPerWorker int `json:"threads_per_worker,omitempty" yaml:"threads_per_worker" jsonschema:"threads of one operator"`
 
+	Cluster string `json:"cluster,omitempty" yaml:"cluster" jsonschema:"a cluster file to plan for instead of this machine"`
+
 	Batch int `json:"batch,omitempty" yaml:"batch" jsonschema:"samples of one step"`
 	Steps int `json:"steps,omitempty" yaml:"steps" jsonschema:"training steps in all"`
 

@@ -67,6 +67,10 @@ var (
 		number("weight decay", "weight-decay", func(j *Job) *float64 { return &j.Optimizer.WeightDecay }),
 		number("limit of the gradients' global norm", "clip", func(j *Job) *float64 { return &j.Clip }),
 	}
+	// ClusterOptions choose other hardware than this machine, which cannot be trained on.
+	ClusterOptions = []Option{
+		word("a cluster file to plan for; unless --profile is given too, costs come from its devices' peaks", "cluster", func(j *Job) *string { return &j.Cluster }),
+	}
 	TrainOptions = []Option{
 		word("digits, fashion-mnist, a folder of IDX files, a .csv file or a text", "data", func(j *Job) *string { return &j.Data }),
 		whole("training steps in all", "steps", func(j *Job) *int { return &j.Steps }),

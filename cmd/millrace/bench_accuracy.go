@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/data"
-	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run"
@@ -96,7 +95,7 @@ func learn(c *cobra.Command, p *planned, pl *plan.Plan) (learned, error) {
 	if err != nil {
 		return learned{}, err
 	}
-	engine, err := torch.Open()
+	engine, err := openEngine()
 	if err != nil {
 		return learned{}, err
 	}

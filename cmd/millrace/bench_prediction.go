@@ -12,7 +12,6 @@ import (
 
 	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/data"
-	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
@@ -123,7 +122,7 @@ func measuredTraining(ctx context.Context, p *planned, steps int) (*run.Result, 
 	if err != nil {
 		return nil, err
 	}
-	engine, err := torch.Open()
+	engine, err := openEngine()
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/data"
-	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
@@ -56,7 +55,7 @@ func session(c *cobra.Command, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	engine, err := torch.Open()
+	engine, err := openEngine()
 	if err != nil {
 		return err
 	}

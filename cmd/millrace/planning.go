@@ -31,7 +31,7 @@ func planCommand() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use: "plan", Short: "Choose stages, schedule and micro-batches, and say why",
-		Example: "  millrace plan --model gpt --workers 2 --batch 32\n  millrace plan --model gpt --profile gpt.json --stages 4 --workers 4 --schedule pb -o plan.json",
+		Example: "  millrace plan --model gpt --workers 2 --batch 32\n  millrace plan --model gpt --profile gpt.json --stages 4 --workers 4 --schedule pb -o plan.json\n  millrace plan --model gpt --cluster examples/two-nodes.yaml --batch 64",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			j, err := flags.job()
@@ -57,7 +57,7 @@ func planCommand() *cobra.Command {
 			return nil
 		},
 	}
-	flags.add(c, job.ModelOptions, job.PlanOptions)
+	flags.add(c, job.ModelOptions, job.PlanOptions, job.ClusterOptions)
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
 	c.Flags().StringVarP(&output, "output", "o", "", "write the plan to this file")
 	return c
@@ -73,20 +73,40 @@ func prepare(c *cobra.Command, j *job.Job) (*planned, error) {
 	if err != nil {
 		return nil, err
 	}
-	prof, err := profileFor(c, j, m)
-	if err != nil {
+	p := &planned{job: j, model: m}
+	if err := p.hardware(c); err != nil {
 		return nil, err
 	}
-	p := &planned{job: j, model: m, profile: prof, cluster: localCluster(j, prof)}
 	if j.Plan != "" {
 		return p, p.given()
 	}
-	p.result, err = tune.Search(tune.Request{Profile: prof, Cluster: p.cluster, Batch: j.Batch, Clip: j.Clip > 0, Fix: fix})
+	p.result, err = tune.Search(tune.Request{Profile: p.profile, Cluster: p.cluster, Batch: j.Batch, Clip: j.Clip > 0, Fix: fix})
 	if err != nil {
 		return nil, badInput(err)
 	}
 	p.plan = p.result.Best
 	return p, nil
+}
+
+// hardware fills in the cluster and what the model costs on it: this machine as measured,
+// or the one a file describes.
+func (p *planned) hardware(c *cobra.Command) (err error) {
+	if p.job.Cluster == "" {
+		if p.profile, err = profileFor(c, p.job, p.model); err == nil {
+			p.cluster = localCluster(p.job, p.profile)
+		}
+		return err
+	}
+	if p.cluster, err = cluster.Read(p.job.Cluster); err != nil {
+		return badInput(err)
+	}
+	p.job.Workers = len(p.cluster.Devices)
+	if p.job.Profile != "" {
+		p.profile, err = givenProfile(p.job, p.model)
+		return err
+	}
+	p.profile, err = profile.Analytic(p.model, p.cluster.DeviceTypes, microBatches(p.job), p.job.Optimizer.Kind, len(p.job.Optimizer.States()))
+	return badInput(err)
 }
 
 // given takes the job's own plan, and predicts it.

@@ -16,6 +16,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/job"
@@ -31,7 +32,7 @@ func profileCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "profile", Short: "Measure what each layer costs on this machine",
-		Example: "  millrace profile --model gpt --batch 32 -o gpt.json\n  millrace profile --model convnet --sizes 8,16,32 --workers 1",
+		Example: "  millrace profile --model gpt --batch 32 -o gpt.json\n  millrace profile --model convnet --sizes 8,16,32 --workers 1\n  millrace profile --model gpt --cluster examples/two-nodes.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			j, err := flags.job()
@@ -53,7 +54,7 @@ func profileCommand() *cobra.Command {
 					list = append(list, n)
 				}
 			}
-			p, err := measure(c, j, m, list, passes)
+			p, err := costs(c, j, m, list, passes)
 			if err != nil {
 				return err
 			}
@@ -71,7 +72,7 @@ func profileCommand() *cobra.Command {
 			return nil
 		},
 	}
-	flags.add(c, job.ModelOptions, job.PlanOptions)
+	flags.add(c, job.ModelOptions, job.PlanOptions, job.ClusterOptions)
 	c.Flags().StringVarP(&output, "output", "o", "", "write the profile to this file")
 	c.Flags().StringVar(&sizes, "sizes", "", "micro-batch sizes, with commas (default: those that divide --batch)")
 	c.Flags().IntVar(&passes, "passes", 0, "measured passes over the model for each size (default 7)")
@@ -116,8 +117,21 @@ func synthetic(m *model.Model) (data.Split, error) {
 	return data.Synthetic(4096, input.Shape, target.Shape, input.DType == model.Int, logits[len(logits)-1]), nil
 }
 
+// costs measures on this machine, or computes for the devices of a cluster file.
+func costs(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int) (*profile.Profile, error) {
+	if j.Cluster == "" {
+		return measure(c, j, m, sizes, passes)
+	}
+	described, err := cluster.Read(j.Cluster)
+	if err != nil {
+		return nil, badInput(err)
+	}
+	p, err := profile.Analytic(m, described.DeviceTypes, sizes, j.Optimizer.Kind, len(j.Optimizer.States()))
+	return p, badInput(err)
+}
+
 func measure(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int) (*profile.Profile, error) {
-	e, err := torch.Open()
+	e, err := openEngine()
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +159,7 @@ func printProfile(c *cobra.Command, p *profile.Profile) {
 	out := c.OutOrStdout()
 	device := p.DeviceTypes()[0]
 	sizes := p.Sizes(device)
-	fmt.Fprintf(out, "%s on %s, %s, %d at once: forward + backward in ms by micro-batch\n%-18s", p.Model, device, p.Engine, p.Concurrency, "layer")
+	fmt.Fprintf(out, "%s on %s, %s: forward + backward in ms by micro-batch\n%-18s", p.Model, device, origin(p), "layer")
 	for _, s := range sizes {
 		fmt.Fprintf(out, "%16d", s)
 	}
@@ -163,21 +177,22 @@ func printProfile(c *cobra.Command, p *profile.Profile) {
 	}
 }
 
+// origin says where a profile's figures come from.
+func origin(p *profile.Profile) string {
+	if p.Engine == "" {
+		return p.Source
+	}
+	return fmt.Sprintf("%s, %d at once", p.Engine, p.Concurrency)
+}
+
 // profileFor is the profile that a job plans with: the file it names, one in the cache, or
 // one that a process of its own measures now, so that nothing measured in a run can enter
 // that run's prediction.
 func profileFor(c *cobra.Command, j *job.Job, m *model.Model) (*profile.Profile, error) {
 	if j.Profile != "" {
-		p, err := profile.Read(j.Profile)
-		if err != nil {
-			return nil, badInput(err)
-		}
-		if p.ModelID != m.ID() {
-			return nil, badInput(fmt.Errorf("%s is the profile of model %s (%s), not of %s (%s); profile again with: millrace profile", j.Profile, p.Model, p.ModelID, m.Name, m.ID()))
-		}
-		return p, nil
+		return givenProfile(j, m)
 	}
-	if _, err := torch.Open(); err != nil {
+	if _, err := openEngine(); err != nil {
 		return nil, fmt.Errorf("%w; or name a profile that was measured elsewhere with --profile", err)
 	}
 	sizes := microBatches(j)
@@ -192,6 +207,18 @@ func profileFor(c *cobra.Command, j *job.Job, m *model.Model) (*profile.Profile,
 		return nil, err
 	}
 	return profile.Read(path)
+}
+
+// givenProfile is the file that the job names.
+func givenProfile(j *job.Job, m *model.Model) (*profile.Profile, error) {
+	p, err := profile.Read(j.Profile)
+	if err != nil {
+		return nil, badInput(err)
+	}
+	if p.ModelID != m.ID() {
+		return nil, badInput(fmt.Errorf("%s is the profile of model %s (%s), not of %s (%s); profile again with: millrace profile", j.Profile, p.Model, p.ModelID, m.Name, m.ID()))
+	}
+	return p, nil
 }
 
 // cachedProfile is where the profile of this model, machine and way of running is kept.

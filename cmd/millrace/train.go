@@ -62,6 +62,9 @@ type outcome struct {
 }
 
 func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
+	if j.Cluster != "" {
+		return badInput(fmt.Errorf("cluster %s: training runs on this machine; plan for others with: millrace plan --cluster", j.Cluster))
+	}
 	if j.Out == "" {
 		j.Out = filepath.Join("runs", trimmed(j.Model))
 	}
@@ -73,7 +76,7 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	if err != nil {
 		return err
 	}
-	engine, err := torch.Open()
+	engine, err := openEngine()
 	if err != nil {
 		return err
 	}
@@ -127,6 +130,12 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 func trimmed(name string) string {
 	base := filepath.Base(name)
 	return base[:len(base)-len(filepath.Ext(base))]
+}
+
+// openEngine opens libtorch. That it is missing is for the user to mend, like any input.
+func openEngine() (*torch.Engine, error) {
+	e, err := torch.Open()
+	return e, badInput(err)
 }
 
 // openData opens the job's data and sees that the model can read it.
