@@ -46,9 +46,9 @@ func artifact(t *testing.T, name string, content []byte) {
 	}
 }
 
-// many is a Timeline of n boxes, for what must stay quick.
+// many is a Timeline of about n events, for what must stay quick: a micro-batch has 20.
 func many(n int) *trace.Timeline {
 	p := tracetest.FourStages()
-	p.MicroBatches = n / 8
+	p.MicroBatches = n / 20
 	return p.Timeline()
 }

@@ -125,7 +125,7 @@ function startMemory(parent) {
       name, style: name, stepped: true, until: panel.end, x: panel.memory[w].at, y: panel.memory[w].bytes }));
     if (series.every((s) => s.x.length === 0)) continue;
     const peaks = ["predicted", "measured"].map((name, i) => [name, data.peak_bytes[i]?.[w]]).filter(([, b]) => b !== undefined);
-    const note = peaks.length ? "peak " + peaks.map(([name, b]) => `${byteText(b)} ${name}`).join(", ") : "";
+    const note = peaks.length ? "peak: " + peaks.map(([name, b]) => `${name} ${byteText(b)}`).join(", ") : "";
     makeChart(parent, { title: `worker ${w}`, note, series: [...series, { name: "", style: "raw", x: [0, end], y: [0, 0] }],
       xText: timeAxis, yText: byteAxis(byteText), yMin: 0, label: `Memory of worker ${w} over the step: ${note}` });
   }
