@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/millrace-ml/millrace/engine/torch"
+)
+
+// asMillrace makes this test binary the program itself.
+const asMillrace = "MILLRACE_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asMillrace) != "" {
+		os.Exit(execute(os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// TestStories tells what a user sees who has no libtorch: refusals with their exit codes,
+// plans for described hardware, drawings. Record new output with -rewrite, and read it.
+func TestStories(t *testing.T) {
+	tell(t, "testdata/stories", filepath.Join(t.TempDir(), "no-library.so"))
+}
+
+// TestTorchStories tells of training.
+func TestTorchStories(t *testing.T) {
+	needTorch(t)
+	native, _ := torch.Find()
+	tell(t, "testdata/torch", native)
+}
+
+func needTorch(t *testing.T) {
+	t.Helper()
+	if _, err := torch.Open(); err != nil {
+		t.Skip("libtorch is not installed: ", err)
+	}
+}
+
+// tell walks through the stories of a folder, each in a folder of its own that its commands
+// run in.
+func tell(t *testing.T, stories, native string) {
+	cache := t.TempDir()
+	datadriven.Walk(t, stories, func(t *testing.T, path string) {
+		p := &program{dir: t.TempDir(), native: native, cache: cache}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "file":
+				name := filepath.Join(p.dir, d.CmdArgs[0].Key)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(d.Input+"\n"), 0o644)); err != nil {
+					t.Fatal(err)
+				}
+				return ""
+			case "cut": // leaves the first half of a file
+				name := filepath.Join(p.dir, d.CmdArgs[0].Key)
+				text, err := os.ReadFile(name)
+				if err == nil {
+					err = os.WriteFile(name, text[:len(text)/2], 0o644)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				return ""
+			case "ls":
+				return p.list(t)
+			case "run":
+				out := ""
+				for line := range strings.SplitSeq(d.Input, "\n") {
+					out += p.run(t, strings.Fields(line), d.HasArg("quiet"))
+				}
+				return out
+			}
+			t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
+			return ""
+		})
+	})
+}
+
+// program is millrace, run in a folder.
+type program struct{ dir, native, cache string }
+
+func (p *program) command(t *testing.T, args []string) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), self, args...)
+	c.Dir = p.dir
+	c.Env = append(os.Environ(), asMillrace+"=1", "MILLRACE_NATIVE="+p.native, "XDG_CACHE_HOME="+p.cache)
+	return c
+}
+
+// run is what a command prints, and its exit code unless that is 0. Quiet leaves out all
+// that is not a line of an error, where it depends on the clock.
+func (p *program) run(t *testing.T, args []string, quiet bool) string {
+	c := p.command(t, args)
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	err := c.Run()
+	code := ""
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		code = fmt.Sprintf("exit %d\n", exit.ExitCode())
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.NewReplacer(p.dir, "DIR", p.native, "NATIVE").Replace(out.String())
+	if quiet {
+		kept := ""
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "millrace: ") {
+				kept += line
+			}
+		}
+		text = kept
+	}
+	// A blank line would end the expected output.
+	for strings.Contains(text, "\n\n") {
+		text = strings.ReplaceAll(text, "\n\n", "\n")
+	}
+	return text + code
+}
+
+// list is the files below the folder, those with a time in their name without it.
+func (p *program) list(t *testing.T) string {
+	var names []string
+	err := filepath.WalkDir(p.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(p.dir, path)
+		if at := strings.Index(name, "tfevents."); at >= 0 {
+			name = name[:at+len("tfevents.")] + "..."
+		}
+		names = append(names, name+"\n")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	return strings.Join(names, "")
+}
+
+// Doctor ends well whatever it finds, and says what to do about what is missing.
+func TestDoctorWithoutLibtorch(t *testing.T) {
+	p := &program{dir: t.TempDir(), native: filepath.Join(t.TempDir(), "no-library.so"), cache: t.TempDir()}
+	for _, format := range [][]string{{"doctor"}, {"doctor", "--json"}} {
+		out := p.run(t, format, false)
+		for _, want := range []string{"cores", "memory", "libtorch"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%v does not speak of %s:\n%s", format, want, out)
+			}
+		}
+		if strings.Contains(out, "exit") {
+			t.Errorf("%v:\n%s", format, out)
+		}
+	}
+}
