@@ -23,7 +23,7 @@ type Numbers struct {
 // NumbersOf takes medians over the steps of a Timeline after the first skip; batch is the
 // samples of a step, 0 where that is not known. Where steps overlap, as they do without a
 // flush, a step is the time from one's end to the next one's, and the bubble is the whole
-// window's.
+// window's. Busy times and the bubble are medians over the steps whose events are kept.
 func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 	steps := t.Settled(skip)
 	first := len(t.Steps) - len(steps)
@@ -47,9 +47,14 @@ func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 			overlap = overlap || s.StartS < steps[k-1].EndS-1e-9
 		}
 		sum := 0.0
+		for _, b := range busy {
+			sum += b
+		}
+		if sum == 0 {
+			continue // its events were not kept: nothing is known of who was busy
+		}
 		for w, b := range busy {
 			byWorker[w] = append(byWorker[w], b)
-			sum += b
 		}
 		if s.EndS > s.StartS {
 			bubbles = append(bubbles, 1-sum/(float64(t.Workers)*(s.EndS-s.StartS)))

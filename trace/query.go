@@ -2,6 +2,7 @@ package trace
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -76,17 +77,37 @@ func (t *Timeline) Settled(skip int) []StepMark {
 	return t.Steps
 }
 
-// MedianStep is the step of median length among the settled ones (the lower of the two
-// in the middle, so that it is a step which happened); false where no step is marked.
+// MedianStep is, of the settled steps whose events are kept, the one whose length is
+// nearest to the median of all settled steps: a long run keeps the events of few steps,
+// and a step without events cannot be drawn. The earlier of two equally near; false
+// where no step is marked.
 func (t *Timeline) MedianStep(skip int) (StepMark, bool) {
-	steps := slices.Clone(t.Settled(skip))
+	steps := t.Settled(skip)
 	if len(steps) == 0 {
 		return StepMark{}, false
 	}
-	slices.SortStableFunc(steps, func(a, b StepMark) int {
-		return compare(a.EndS-a.StartS, b.EndS-b.StartS)
-	})
-	return steps[(len(steps)-1)/2], true
+	lengths := make([]float64, len(steps))
+	for i, s := range steps {
+		lengths[i] = s.EndS - s.StartS
+	}
+	slices.Sort(lengths)
+	middle := lengths[(len(lengths)-1)/2]
+	kept := map[int]bool{}
+	for _, e := range t.Events {
+		if e.Lane == Compute {
+			kept[e.Step] = true
+		}
+	}
+	best, found := steps[0], false
+	for _, s := range steps {
+		if len(kept) > 0 && !kept[s.Step] {
+			continue
+		}
+		if !found || math.Abs(s.EndS-s.StartS-middle) < math.Abs(best.EndS-best.StartS-middle) {
+			best, found = s, true
+		}
+	}
+	return best, true
 }
 
 // Mark is the mark of a step.
