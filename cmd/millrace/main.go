@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -39,6 +40,10 @@ func badInput(err error) error {
 
 func main() { os.Exit(execute(os.Args[1:])) }
 
+// sameSignal is how close two signals must be to be one: make, timeout and terminals signal
+// a process and then its group, so that it hears of the same wish twice.
+const sameSignal = time.Second
+
 // execute is main without the exit: 0 done, 1 failed, 2 bad usage or input, 130 or 143 stopped
 // by SIGINT or SIGTERM after finishing the step.
 func execute(args []string) int {
@@ -50,7 +55,9 @@ func execute(args []string) int {
 		s := <-signals
 		fmt.Fprintf(os.Stderr, "millrace: %v: finishing the step; once more ends at once\n", s)
 		stop(&stopped{s})
-		s = <-signals
+		for first := time.Now(); time.Since(first) < sameSignal; {
+			s = <-signals
+		}
 		os.Exit(128 + int(s.(syscall.Signal)))
 	}()
 	root := command()

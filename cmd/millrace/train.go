@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
@@ -80,9 +81,22 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	if err != nil {
 		return err
 	}
+	if err := keepMicroBatch(j); err != nil {
+		return err
+	}
 	p, err := prepare(c, j)
 	if err != nil {
 		return err
+	}
+	config := run.Config{
+		Model: m, Plan: p.plan, Engine: engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
+		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps,
+		ThreadsPerWorker: j.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan),
+		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: j.Resume,
+		Checkpoint: run.Checkpointing{Dir: filepath.Join(j.Out, "checkpoints"), Every: j.SaveEvery, Keep: j.Keep},
+	}
+	if err := config.Check(); err != nil {
+		return badInput(err)
 	}
 	if !asJSON {
 		explain(c.OutOrStdout(), p)
@@ -98,14 +112,7 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	if err != nil {
 		return err
 	}
-	config := run.Config{
-		Model: m, Plan: p.plan, Engine: engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
-		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps,
-		ThreadsPerWorker: j.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan),
-		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: j.Resume,
-		Checkpoint: run.Checkpointing{Dir: w.path("checkpoints"), Every: j.SaveEvery, Keep: j.Keep},
-		Hooks:      w.hooks(),
-	}
+	config.Hooks = w.hooks()
 	result, err := run.Train(c.Context(), config)
 	if result == nil {
 		return errors.Join(err, w.close())
@@ -125,6 +132,23 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 		return context.Cause(c.Context())
 	}
 	return nil
+}
+
+// keepMicroBatch has a job that goes on from a checkpoint keep its micro-batch, unless it
+// asks for another: which sums are formed depends on it, and with the same ones every
+// bit is as if the run had not stopped, under any plan.
+func keepMicroBatch(j *job.Job) error {
+	if j.Resume == "" {
+		return nil
+	}
+	from, err := checkpoint.Open(j.Resume)
+	if err != nil {
+		return badInput(err)
+	}
+	if j.MicroBatch == 0 && j.MicroBatches == 0 && j.Batch == from.Manifest.Batch {
+		j.MicroBatch = from.Manifest.MicroBatch
+	}
+	return from.Close()
 }
 
 func trimmed(name string) string {

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/millrace-ml/millrace/engine/torch"
+)
+
+func trainer(t *testing.T) *program {
+	needTorch(t)
+	native, _ := torch.Find()
+	return &program{dir: t.TempDir(), native: native, cache: t.TempDir()}
+}
+
+// A signal, and its echo to the process group, finishes the step, saves and ends with
+// 128 + the signal; the checkpoint is whole and training goes on from it.
+func TestSignalsStopAfterAStep(t *testing.T) {
+	p := trainer(t)
+	for signal, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		t.Run(signal.String(), func(t *testing.T) {
+			out := "runs/" + signal.String()
+			c := p.command(t, strings.Fields("train --model mlp --data digits --batch 32 --stages 2 --steps 100000000 --out "+out))
+			stderr, err := c.StderrPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			said := ""
+			for lines := bufio.NewScanner(stderr); lines.Scan(); {
+				said += lines.Text() + "\n"
+				if strings.HasPrefix(lines.Text(), "step 1/") {
+					for range 2 {
+						if err := c.Process.Signal(signal); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+			}
+			err = c.Wait()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != code {
+				t.Fatalf("ended with %v, want exit code %d:\n%s", err, code, said)
+			}
+			saved, err := filepath.Glob(filepath.Join(p.dir, out, "checkpoints", "*"))
+			if err != nil || len(saved) != 1 || filepath.Ext(saved[0]) != "" {
+				t.Fatalf("left %v (%v)", saved, err)
+			}
+			if _, err := os.Stat(filepath.Join(p.dir, out, "report.html")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Stopping after 4 of 9 steps and going on under another plan changes no bit of the loss.
+func TestResumeIsBitEqualUnderAnotherPlan(t *testing.T) {
+	p := trainer(t)
+	learn := func(args string) outcome {
+		t.Helper()
+		c := p.command(t, strings.Fields("train --json --model mlp --set dropout=0.1 --data digits --batch 24 --clip 1 "+args))
+		var stderr bytes.Buffer
+		c.Stderr = &stderr
+		text, err := c.Output()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, stderr.String())
+		}
+		var o outcome
+		if err := json.Unmarshal(text, &o); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		return o
+	}
+	whole := learn("--steps 9 --stages 2 --micro-batches 4 --out whole")
+	learn("--steps 4 --stages 2 --micro-batches 4 --out part")
+	rest := learn("--steps 9 --stages 1 --workers 1 --resume part/checkpoints --out rest")
+	if whole.Loss != rest.Loss || whole.Evaluations[len(whole.Evaluations)-1] != rest.Evaluations[len(rest.Evaluations)-1] {
+		t.Errorf("without a stop %v %v, with one %v %v", whole.Loss, whole.Evaluations, rest.Loss, rest.Evaluations)
+	}
+}
+
+// Two sessions of one plan answer the protocol and learn the same, however the steps are cut.
+func TestSessionSpeaksTheRivalsProtocol(t *testing.T) {
+	p := trainer(t)
+	model := "--model mlp --data digits --batch 16"
+	if out := p.run(t, strings.Fields("plan --model mlp --batch 16 --stages 2 -o plan.json"), true); out != "" {
+		t.Fatal(out)
+	}
+	visit := func(requests string) []string {
+		c := p.command(t, strings.Fields("bench session "+model+" --plan plan.json"))
+		c.Stdin = strings.NewReader(requests)
+		text, err := c.Output()
+		if err != nil {
+			t.Fatalf("%q: %v", requests, err)
+		}
+		return strings.Split(strings.TrimSpace(string(text)), "\n")
+	}
+	loss := func(line string) (v struct {
+		Samples int
+		Seconds float64
+		Loss    float64
+	}) {
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		return v
+	}
+	once, twice := visit("step 5\n"), visit("step 2\nstep 3\n")
+	if len(once) != 2 || len(twice) != 3 {
+		t.Fatalf("%q and %q", once, twice)
+	}
+	a, b := loss(once[1]), loss(twice[2])
+	if a.Loss != b.Loss || a.Samples != 80 || b.Samples != 48 || a.Seconds <= 0 {
+		t.Errorf("5 steps: %+v; 2 and 3: %+v", a, b)
+	}
+	c := p.command(t, strings.Fields("bench session "+model+" --plan plan.json"))
+	c.Stdin = strings.NewReader("go\n")
+	var exit *exec.ExitError
+	if _, err := c.Output(); !errors.As(err, &exit) || exit.ExitCode() != exitBadInput {
+		t.Errorf("a wrong request ends with %v", err)
+	}
+}
