@@ -21,12 +21,14 @@ type Numbers struct {
 }
 
 // NumbersOf takes medians over the steps of a Timeline after the first skip; batch is the
-// samples of a step, 0 where that is not known. Where steps overlap, as they do without a
-// flush, a step is the time from one's end to the next one's, and the bubble is the whole
-// window's. Busy times and the bubble are medians over the steps whose events are kept.
+// samples of a step, 0 where that is not known. Times are over all of them, busy time and
+// bubble over those whose events are kept.
+//
+// Where steps overlap by more than a quarter, as they do without a flush, a step is the time
+// from one's end to the next one's, and the bubble is that of the whole recorded window.
+// Workers that are a little out of step at a flush do not make it one.
 func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 	steps := t.Settled(skip)
-	first := len(t.Steps) - len(steps)
 	n := Numbers{Steps: len(steps), PeakBytes: t.PeakBytes, PeakActivations: t.PeakActivations}
 	if len(n.PeakBytes) == 0 {
 		n.PeakBytes = peaks(t)
@@ -36,38 +38,15 @@ func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 		n.BusyS, n.Bubble = t.Busy(start, end), t.Bubble(start, end)
 		return n
 	}
-	var lengths, intervals, bubbles []float64
-	byWorker := make([][]float64, t.Workers)
-	overlap := false
-	for k, busy := range t.StepBusy()[first:] {
-		s := steps[k]
+	var lengths, intervals, overlaps []float64
+	for k, s := range steps {
 		lengths = append(lengths, s.EndS-s.StartS)
 		if k > 0 {
 			intervals = append(intervals, s.EndS-steps[k-1].EndS)
-			overlap = overlap || s.StartS < steps[k-1].EndS-1e-9
-		}
-		sum := 0.0
-		for _, b := range busy {
-			sum += b
-		}
-		if sum == 0 {
-			continue // its events were not kept: nothing is known of who was busy
-		}
-		for w, b := range busy {
-			byWorker[w] = append(byWorker[w], b)
-		}
-		if s.EndS > s.StartS {
-			bubbles = append(bubbles, 1-sum/(float64(t.Workers)*(s.EndS-s.StartS)))
+			overlaps = append(overlaps, steps[k-1].EndS-s.StartS)
 		}
 	}
-	n.StepS, n.Bubble = median(lengths), median(bubbles)
-	if overlap {
-		n.StepS = median(intervals)
-		n.Bubble = t.Bubble(steps[0].StartS, steps[len(steps)-1].EndS)
-	}
-	for _, b := range byWorker {
-		n.BusyS = append(n.BusyS, median(b))
-	}
+	n.StepS = median(lengths)
 	period := n.StepS
 	if len(intervals) > 0 {
 		period = median(intervals)
@@ -75,7 +54,40 @@ func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 	if period > 0 {
 		n.SamplesPerSecond = float64(batch) / period
 	}
+	n.busy(t, len(t.Steps)-len(steps))
+	if kept := t.Kept(skip); median(overlaps) > n.StepS/4 && len(kept) > 0 {
+		n.StepS = period
+		n.Bubble = t.Bubble(kept[0].StartS, kept[len(kept)-1].EndS)
+	}
 	return n
+}
+
+// busy fills the medians of busy time and bubble over the recorded steps from first on.
+func (n *Numbers) busy(t *trace.Timeline, first int) {
+	var bubbles []float64
+	byWorker := make([][]float64, t.Workers)
+	for k, busy := range t.StepBusy()[first:] {
+		sum := 0.0
+		for _, b := range busy {
+			sum += b
+		}
+		if sum == 0 {
+			continue
+		}
+		for w, b := range busy {
+			byWorker[w] = append(byWorker[w], b)
+		}
+		if s := t.Steps[first+k]; s.EndS > s.StartS {
+			bubbles = append(bubbles, 1-sum/(float64(t.Workers)*(s.EndS-s.StartS)))
+		}
+	}
+	n.Bubble = median(bubbles)
+	if len(bubbles) == 0 {
+		return
+	}
+	for _, b := range byWorker {
+		n.BusyS = append(n.BusyS, median(b))
+	}
 }
 
 // peaks is the highest memory sample of each worker, or nil where there are none.
@@ -197,7 +209,7 @@ func compareNumbers(p, m *Numbers, workers int) []Comparison {
 	}
 	add("step time", -1, UnitSeconds, func(n *Numbers) (float64, bool) { return n.StepS, n.StepS > 0 })
 	add("samples per second", -1, UnitPerSecond, func(n *Numbers) (float64, bool) { return n.SamplesPerSecond, n.SamplesPerSecond > 0 })
-	add("bubble", -1, UnitPart, func(n *Numbers) (float64, bool) { return n.Bubble, n.StepS > 0 })
+	add("bubble", -1, UnitPart, func(n *Numbers) (float64, bool) { return n.Bubble, len(n.BusyS) > 0 })
 	for w := range workers {
 		add("busy", w, UnitSeconds, func(n *Numbers) (float64, bool) { return entry(n.BusyS, w) })
 	}

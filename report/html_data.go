@@ -129,11 +129,11 @@ func pageDataOf(in Inputs) pageData {
 }
 
 // measuredPanels is the median step, and where they are few boxes the fastest, the slowest
-// and the first one too.
+// and the earliest one too.
 func measuredPanels(t *trace.Timeline, skip int) []panel {
 	shown, name := shownStep(t, skip)
 	panels := []panel{panelOf(shown, name)}
-	steps := slices.Clone(t.Settled(skip))
+	steps := t.Kept(skip)
 	if len(steps) < 3 || 3*len(shown.Events) > moreSteps {
 		return panels
 	}
@@ -143,7 +143,7 @@ func measuredPanels(t *trace.Timeline, skip int) []panel {
 	for _, more := range []struct {
 		mark trace.StepMark
 		what string
-	}{{steps[0], "fastest"}, {steps[len(steps)-1], "slowest"}, {t.Steps[0], "first"}} {
+	}{{steps[0], "fastest"}, {steps[len(steps)-1], "slowest"}, {t.Kept(0)[0], "earliest"}} {
 		panels = append(panels, panelOf(t.Window(more.mark.StartS, more.mark.EndS), stepName(more.mark.Step, more.what)))
 	}
 	return panels

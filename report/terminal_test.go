@@ -3,8 +3,10 @@ package report
 import (
 	"bytes"
 	"flag"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -134,6 +136,34 @@ func TestNumbersOfOverlappingSteps(t *testing.T) {
 	}
 	if n.Bubble < 0 || n.Bubble > 1 {
 		t.Errorf("bubble %v", n.Bubble)
+	}
+}
+
+// TestNumbersOfALongRun: it keeps the marks of all steps and the events of a few, its workers
+// are a little out of step at the flush, and an evaluation follows the last one.
+func TestNumbersOfALongRun(t *testing.T) {
+	p := tracetest.TwoStages()
+	p.Steps = 12
+	tl := p.Timeline()
+	want := NumbersOf(tl, 2, 32)
+	tl.Events = slices.DeleteFunc(tl.Events, func(e trace.Event) bool { return e.Step < 9 })
+	last := tl.Steps[11].EndS
+	tl.Events = append(tl.Events, trace.Event{Worker: 1, Lane: trace.Compute, Kind: "EV", Instruction: "1EV96", Step: 11, ReadyS: last, StartS: last, EndS: last + 60})
+	for k := range tl.Steps {
+		tl.Steps[k].StartS -= .001
+	}
+	got := NumbersOf(tl, 2, 32)
+	if math.Abs(got.StepS-want.StepS) > .0011 || math.Abs(got.Bubble-want.Bubble) > .002 || math.Abs(got.BusyS[0]-want.BusyS[0]) > 1e-9 || got.Steps != 10 {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	shown, name := shownStep(tl, 2)
+	if _, end := shown.Extent(); end > got.StepS+.002 || len(shown.Events) == 0 {
+		t.Errorf("%s is shown until %v s with %d events, want %v s", name, end, len(shown.Events), got.StepS)
+	}
+	for _, p := range measuredPanels(tl, 2) {
+		if len(p.Events.Text) == 0 {
+			t.Errorf("%s is shown without a box", p.Name)
+		}
 	}
 }
 

@@ -19,7 +19,8 @@ func (t *Timeline) Busy(startS, endS float64) []float64 {
 	return busy
 }
 
-// StepBusy is how long each worker computed in each step, [step mark][worker], in seconds.
+// StepBusy is how long each worker computed in each step, [step mark][worker], in seconds;
+// zeros for a step whose events are not recorded.
 // It is one pass over the events however many steps there are.
 func (t *Timeline) StepBusy() [][]float64 {
 	steps := make([][]float64, len(t.Steps))
@@ -30,7 +31,7 @@ func (t *Timeline) StepBusy() [][]float64 {
 	}
 	for i := range t.Events {
 		e := &t.Events[i]
-		if k, marked := at[e.Step]; marked && e.Lane == Compute && IsBusy(e.Kind) && e.Kind != "EV" {
+		if k, marked := at[e.Step]; marked && ofStep(e) {
 			steps[k][e.Worker] += e.EndS - e.StartS
 		}
 	}
@@ -92,22 +93,40 @@ func (t *Timeline) MedianStep(skip int) (StepMark, bool) {
 	}
 	slices.Sort(lengths)
 	middle := lengths[(len(lengths)-1)/2]
-	kept := map[int]bool{}
-	for _, e := range t.Events {
-		if e.Lane == Compute {
-			kept[e.Step] = true
-		}
+	drawn := t.Kept(skip)
+	if len(drawn) == 0 {
+		drawn = steps
 	}
-	best, found := steps[0], false
-	for _, s := range steps {
-		if len(kept) > 0 && !kept[s.Step] {
-			continue
-		}
-		if !found || math.Abs(s.EndS-s.StartS-middle) < math.Abs(best.EndS-best.StartS-middle) {
-			best, found = s, true
+	best := drawn[0]
+	for _, s := range drawn {
+		if math.Abs(s.EndS-s.StartS-middle) < math.Abs(best.EndS-best.StartS-middle) {
+			best = s
 		}
 	}
 	return best, true
+}
+
+// Kept is the settled steps whose events are in the Timeline.
+func (t *Timeline) Kept(skip int) []StepMark {
+	has := map[int]bool{}
+	for i := range t.Events {
+		if e := &t.Events[i]; ofStep(e) {
+			has[e.Step] = true
+		}
+	}
+	var out []StepMark
+	for _, s := range t.Settled(skip) {
+		if has[s.Step] {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// ofStep says whether an event is computing that belongs to a training step: an
+// evaluation is after one.
+func ofStep(e *Event) bool {
+	return e.Lane == Compute && IsBusy(e.Kind) && e.Kind != "EV"
 }
 
 // Mark is the mark of a step.
@@ -124,10 +143,14 @@ func (t *Timeline) Mark(step int) (StepMark, error) {
 }
 
 // Window is the part of a Timeline between startS and endS, with times counted from
-// startS. Events that reach into it are whole, memory starts with what was held just before
-// startS, and peaks are those of the whole Timeline. Losses and evaluations of steps that end
-// outside are left out.
+// startS. Events that reach out of it are cut at its edges (a worker may begin the next step
+// while another ends this one), memory starts with what was held just before startS, and
+// peaks are those of the whole Timeline. Losses and evaluations of steps that end outside are
+// left out.
 func (t *Timeline) Window(startS, endS float64) *Timeline {
+	if endS < startS {
+		endS = startS
+	}
 	w := *t
 	w.Events, w.Memory, w.Steps, w.Losses, w.Evaluations = nil, nil, nil, nil, nil
 	for i := range t.Events {
@@ -139,9 +162,7 @@ func (t *Timeline) Window(startS, endS float64) *Timeline {
 		if e.EndS > e.StartS && (e.EndS == startS || e.StartS == endS) {
 			continue
 		}
-		e.ReadyS -= startS
-		e.StartS -= startS
-		e.EndS -= startS
+		e.ReadyS, e.StartS, e.EndS = e.ReadyS-startS, max(0, e.StartS-startS), min(e.EndS, endS)-startS
 		w.Events = append(w.Events, e)
 	}
 	w.Memory = t.memoryWindow(startS, endS)

@@ -2,6 +2,7 @@ package trace_test
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -103,6 +104,39 @@ func TestWindowIsOneStep(t *testing.T) {
 	}
 	if _, err := whole.Step(9); err == nil || !strings.Contains(err.Error(), "steps 0 to 2") {
 		t.Errorf("step 9: error %v", err)
+	}
+}
+
+// TestWindowCutsAtItsEdges: worker 1 begins the next step while worker 0 ends this one.
+func TestWindowCutsAtItsEdges(t *testing.T) {
+	tl := timeline(at(0, "0F0", 0, 0, 4, ""), at(1, "1U0", 0, 2, 3, "0F0"), at(1, "1F1", 3, 3, 9, ""))
+	w := tl.Window(1, 4)
+	var got [][3]float64
+	for _, e := range w.Events {
+		got = append(got, [3]float64{e.ReadyS, e.StartS, e.EndS})
+	}
+	want := [][3]float64{{-1, 0, 3}, {-1, 1, 2}, {2, 2, 3}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("ready, start and end (-want +got):\n%s", d)
+	}
+	if err := w.Validate(); err != nil {
+		t.Error(err)
+	}
+	if start, end := w.Extent(); start != 0 || end != 3 {
+		t.Errorf("the window runs from %v to %v, want 0 to 3", start, end)
+	}
+}
+
+func TestMedianStepIsOneWithEvents(t *testing.T) {
+	p := tracetest.TwoStages()
+	p.Steps, p.Noise = 9, .2
+	tl := p.Timeline()
+	tl.Events = slices.DeleteFunc(tl.Events, func(e trace.Event) bool { return e.Step != 7 })
+	if m, _ := tl.MedianStep(1); m.Step != 7 {
+		t.Errorf("median step %d, want 7, the only one with events", m.Step)
+	}
+	if m, _ := tl.MedianStep(8); m.Step != 8 {
+		t.Errorf("median step %d, want 8: none of the settled ones has events", m.Step)
 	}
 }
 
