@@ -312,6 +312,9 @@ func (s *search) result() (*Result, error) {
 	out.Best.Predicted = &best.predicted
 	out.LowestS = plan.Bound(s.Profile, s.Cluster, len(s.Cluster.Devices), s.Batch, s.Profile.Sizes(s.Cluster.Devices[0]))
 	out.Best.LowerBound = &plan.LowerBound{StepS: out.LowestS, Gap: best.predicted.StepS/out.LowestS - 1}
+	if gap := &out.Best.LowerBound.Gap; *gap < 0 && *gap > -1e-9 {
+		*gap = 0 // the bound is met; the sums were added in another order
+	}
 	out.Best.Why = s.why(kinds)
 	return out, nil
 }
