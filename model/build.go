@@ -14,11 +14,61 @@ type node struct {
 	Name, Kind string
 	From       []string
 	Settings   map[string]any
+	position   int // in the description, from 0
+}
+
+// layerError is a mistake in one entry of a description.
+type layerError struct {
+	position int
+	err      error
+}
+
+func (e *layerError) Error() string { return e.err.Error() }
+func (e *layerError) Unwrap() error { return e.err }
+
+// The largest tensors a description may have, in elements: what one sample yields at a
+// layer, and one parameter. Sums of products of sizes below them fit 64 bits.
+const (
+	maxSample    = 1 << 30
+	maxParameter = 1 << 34
+)
+
+// fits says whether a shape has no empty dimension and limit elements at most, without overflow.
+func fits(shape []int, limit int64) bool {
+	n := int64(1)
+	for _, d := range shape {
+		if d < 1 || n > limit/int64(d) {
+			return false
+		}
+		n *= int64(d)
+	}
+	return true
+}
+
+// checkSizes refuses an inferred layer whose tensors no machine holds.
+func (l *Layer) checkSizes() error {
+	for _, t := range l.Outputs {
+		if !fits(t.Shape, maxSample) {
+			return fmt.Errorf("it yields a sample of shape %v; 2^30 elements are the most", t.Shape)
+		}
+	}
+	for _, p := range l.Params {
+		if !fits(p.Shape, maxParameter) {
+			return fmt.Errorf("its %s has shape %v; 2^34 elements are the most", p.Name, p.Shape)
+		}
+	}
+	if min(l.ForwardFLOPs, l.InputFLOPs, l.WeightFLOPs, l.SavedBytes) < 0 {
+		return fmt.Errorf("its work does not fit 64 bits; make it smaller")
+	}
+	return nil
 }
 
 // assemble checks a description and infers every layer. Nodes may come in any
 // order; the order kept is topological, ties by position in the description.
 func assemble(name string, inputs []Tensor, nodes []node) (*Model, error) {
+	for i := range nodes {
+		nodes[i].position = i
+	}
 	m := &Model{Name: name, Inputs: inputs}
 	if len(nodes) == 0 {
 		return nil, fmt.Errorf("model: %s has no layers", name)
@@ -32,7 +82,9 @@ func assemble(name string, inputs []Tensor, nodes []node) (*Model, error) {
 		known[in.Name] = []Tensor{in}
 	}
 	for _, n := range ordered {
-		fail := func(err error) error { return fmt.Errorf("model: %s: layer %q: %w", name, n.Name, err) }
+		fail := func(err error) error {
+			return fmt.Errorf("model: %s: %w", name, &layerError{n.position, fmt.Errorf("layer %q: %w", n.Name, err)})
+		}
 		kind, ok := kinds[n.Kind]
 		if !ok {
 			var names []string
@@ -53,10 +105,16 @@ func assemble(name string, inputs []Tensor, nodes []node) (*Model, error) {
 		if err := kind.Infer(&l, in); err != nil {
 			return nil, fail(err)
 		}
+		if err := l.checkSizes(); err != nil {
+			return nil, fail(err)
+		}
 		known[n.Name] = l.Outputs
 		m.Layers = append(m.Layers, l)
 	}
-	return m, m.checkTies()
+	if err := m.checkParameters(); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 func topological(name string, inputs []Tensor, nodes []node) ([]node, error) {
@@ -64,19 +122,22 @@ func topological(name string, inputs []Tensor, nodes []node) ([]node, error) {
 	for _, in := range inputs {
 		defined[in.Name] = true
 	}
+	fail := func(i int, format string, args ...any) error {
+		return fmt.Errorf("model: %s: %w", name, &layerError{i, fmt.Errorf(format, args...)})
+	}
 	for i, n := range nodes {
-		if n.Name == "" || strings.ContainsAny(n.Name, " \t\n/") {
-			return nil, fmt.Errorf("model: %s: layer %d is named %q; a name has letters and no spaces or slashes", name, i, n.Name)
+		if n.Name == "" || strings.ContainsAny(n.Name, " \t\r\n/") {
+			return nil, fail(i, "layer %d is named %q; a name has letters and no spaces or slashes", i, n.Name)
 		}
 		if defined[n.Name] {
-			return nil, fmt.Errorf("model: %s: the name %q is used twice", name, n.Name)
+			return nil, fail(i, "the name %q is used twice", n.Name)
 		}
 		defined[n.Name] = true
 	}
-	for _, n := range nodes {
+	for i, n := range nodes {
 		for _, from := range n.From {
 			if !defined[from] {
-				return nil, fmt.Errorf("model: %s: layer %q reads from %q, which no layer or input is named", name, n.Name, from)
+				return nil, fail(i, "layer %q reads from %q, which no layer or input is named", n.Name, from)
 			}
 		}
 	}
@@ -94,21 +155,47 @@ func topological(name string, inputs []Tensor, nodes []node) ([]node, error) {
 			}
 		}
 		if len(ordered) == before {
-			for _, n := range nodes {
-				if !placed[n.Name] {
-					return nil, fmt.Errorf("model: %s: layer %q is part of a cycle: it reads, through others, from itself", name, n.Name)
-				}
-			}
+			return nil, cycle(name, nodes, placed)
 		}
 	}
 	return ordered, nil
 }
 
-// checkTies refuses ties to nothing, to a later layer, or of another shape.
-func (m *Model) checkTies() error {
+// cycle names the layers of one circle among those that could not be placed: each reads
+// from some other such layer, so following that reader to reader must come round.
+func cycle(name string, nodes []node, placed map[string]bool) error {
+	byName := map[string]node{}
+	var at node
+	for _, n := range nodes {
+		byName[n.Name] = n
+		if !placed[n.Name] {
+			at = n
+		}
+	}
+	var path []string
+	for {
+		if i := slices.Index(path, at.Name); i >= 0 {
+			circle := append(path[i:], at.Name)
+			return fmt.Errorf("model: %s: %w", name, &layerError{at.position,
+				fmt.Errorf("layer %q is part of a cycle: %s", at.Name, strings.Join(circle, " reads "))})
+		}
+		path = append(path, at.Name)
+		at = byName[at.From[slices.IndexFunc(at.From, func(f string) bool { return !placed[f] })]]
+	}
+}
+
+// checkParameters refuses ties to nothing, to a later layer, or of another shape, and
+// two parameters of one full name, which a checkpoint could not tell apart.
+func (m *Model) checkParameters() error {
 	shapes := map[string][]int{}
+	holder := map[string]string{}
 	for _, l := range m.Layers {
 		for _, p := range l.Params {
+			full := l.Name + "." + p.Name
+			if other, taken := holder[full]; taken {
+				return fmt.Errorf("model: %s: layers %q and %q both have a parameter %q; name one of them otherwise", m.Name, other, l.Name, full)
+			}
+			holder[full] = l.Name
 			if p.Tied == "" {
 				shapes[l.Name+"."+p.Name] = p.Shape
 				continue

@@ -84,7 +84,24 @@ func (c *chain) loss() []node {
 	return append(c.nodes, node{Name: "loss", Kind: "cross_entropy", From: []string{c.last, "target"}})
 }
 
+// maxRepeats bounds how often a family repeats a layer, so that a slip of the keyboard
+// is an error and not a machine out of memory.
+const maxRepeats = 4096
+
+func repeats(name string, n int) error {
+	if n > maxRepeats {
+		return fmt.Errorf("%s is %d; %d is the most", name, n, maxRepeats)
+	}
+	return nil
+}
+
 func mlp(l *Layer) ([]Tensor, []node, error) {
+	if err := probability(l.Number("dropout")); err != nil {
+		return nil, nil, fmt.Errorf("dropout: %w", err)
+	}
+	if n := l.Int("inputs"); n < 1 || n > maxSample {
+		return nil, nil, fmt.Errorf("inputs is %d; it is 1 to 2^30", n)
+	}
 	inputs := []Tensor{{Name: "input", Shape: []int{l.Int("inputs")}, DType: Float}, {Name: "target", Shape: []int{}, DType: Int}}
 	c := chain{last: "input"}
 	for i, width := range l.Ints("hidden") {
@@ -102,8 +119,17 @@ func convnet(l *Layer) ([]Tensor, []node, error) {
 	if len(image) != 3 {
 		return nil, nil, fmt.Errorf("image is %v; it is channels, height, width", image)
 	}
+	if slices.Min(image) < 1 || !fits(image, maxSample) {
+		return nil, nil, fmt.Errorf("image is %v; each size is 1 at least, and 2^30 elements are the most", image)
+	}
 	if l.Int("convs") < 1 {
 		return nil, nil, fmt.Errorf("convs is %d; it must be 1 at least", l.Int("convs"))
+	}
+	if err := repeats("convs", l.Int("convs")); err != nil {
+		return nil, nil, err
+	}
+	if err := probability(l.Number("dropout")); err != nil {
+		return nil, nil, fmt.Errorf("dropout: %w", err)
 	}
 	inputs := []Tensor{{Name: "input", Shape: image, DType: Float}, {Name: "target", Shape: []int{}, DType: Int}}
 	c := chain{last: "input"}
@@ -128,6 +154,12 @@ func gpt(l *Layer) ([]Tensor, []node, error) {
 	tokens := []int{l.Int("context")}
 	inputs := []Tensor{{Name: "input", Shape: tokens, DType: Int}, {Name: "target", Shape: tokens, DType: Int}}
 	p, depth := l.Number("dropout"), l.Int("layers")
+	if err := repeats("layers", depth); err != nil {
+		return nil, nil, err
+	}
+	if tokens[0] < 1 || tokens[0] > maxSample {
+		return nil, nil, fmt.Errorf("context is %d; it is 1 to 2^30", tokens[0])
+	}
 	c := chain{last: "input"}
 	c.add("embed", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("width"), "dropout": p})
 	for i := range depth {

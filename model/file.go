@@ -49,17 +49,66 @@ func Load(nameOrPath string, settings map[string]any) (*Model, error) {
 
 // Parse reads the YAML form. Unknown keys are errors that quote the line.
 func Parse(r io.Reader) (*Model, error) {
+	source, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
 	var f file
-	if err := yaml.NewDecoder(r, yaml.Strict()).Decode(&f); err != nil {
+	if err := decode(source, &f); err != nil {
 		if errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("model: the file is empty; it has name, inputs and layers")
 		}
 		return nil, fmt.Errorf("model: %w", err)
 	}
+	m, err := f.model()
+	var bad *layerError
+	if errors.As(err, &bad) {
+		if excerpt := excerpt(source, bad.position); excerpt != "" {
+			return nil, fmt.Errorf("%w\n%s", err, excerpt)
+		}
+	}
+	return m, err
+}
+
+// decode reads YAML strictly. The library dereferences nil on a tag without a value
+// ("inputs: !x"); that is the text's fault, so it becomes an error.
+func decode(source []byte, f *file) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the text is not YAML that can be read: %v", p)
+		}
+	}()
+	return yaml.NewDecoder(bytes.NewReader(source), yaml.Strict()).Decode(f)
+}
+
+// excerpt is the text around a layer's entry with its line marked, or nothing where the
+// library cannot point at it.
+func excerpt(source []byte, layer int) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = ""
+		}
+	}()
+	path, err := yaml.PathString(fmt.Sprintf("$.layers[%d]", layer))
+	if err != nil {
+		return ""
+	}
+	marked, err := path.AnnotateSource(source, false)
+	if err != nil {
+		return ""
+	}
+	return string(marked)
+}
+
+// model checks what a file says.
+func (f *file) model() (*Model, error) {
 	if f.Name == "" {
 		return nil, fmt.Errorf("model: the file gives no name")
 	}
 	for _, in := range f.Inputs {
+		if in.Name != "input" && in.Name != "target" {
+			return nil, fmt.Errorf("model: %s: an input is named %q; data sets give input and target", f.Name, in.Name)
+		}
 		if in.DType != Float && in.DType != Int {
 			return nil, fmt.Errorf("model: %s: input %q has dtype %q; it is float or int", f.Name, in.Name, in.DType)
 		}
@@ -67,6 +116,9 @@ func Parse(r io.Reader) (*Model, error) {
 			if d < 1 || d > 1<<24 {
 				return nil, fmt.Errorf("model: %s: input %q has shape %v; sizes are 1 to 2^24", f.Name, in.Name, in.Shape)
 			}
+		}
+		if !fits(in.Shape, maxSample) {
+			return nil, fmt.Errorf("model: %s: input %q has shape %v; a sample has 2^30 elements at most", f.Name, in.Name, in.Shape)
 		}
 	}
 	var nodes []node
@@ -77,7 +129,7 @@ func Parse(r io.Reader) (*Model, error) {
 			case "name", "kind":
 				word, ok := v.(string)
 				if !ok {
-					return nil, fmt.Errorf("model: %s: layer %d: %s is %v; it is a word", f.Name, i, key, v)
+					return nil, fmt.Errorf("model: %s: %w", f.Name, &layerError{i, fmt.Errorf("layer %d: %s is %v; it is a word", i, key, v)})
 				}
 				if key == "name" {
 					n.Name = word
@@ -87,7 +139,7 @@ func Parse(r io.Reader) (*Model, error) {
 			case "from":
 				from, err := words(v)
 				if err != nil {
-					return nil, fmt.Errorf("model: %s: layer %d: from: %w", f.Name, i, err)
+					return nil, fmt.Errorf("model: %s: %w", f.Name, &layerError{i, fmt.Errorf("layer %d: from: %w", i, err)})
 				}
 				n.From = from
 			default:

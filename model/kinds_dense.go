@@ -138,6 +138,9 @@ func init() {
 				return fmt.Errorf("it reads %d tensors; joining takes two at least", len(in))
 			}
 			shape := slices.Clone(in[0].Shape)
+			if in[0].DType != Float || len(shape) == 0 {
+				return fmt.Errorf("it joins a tensor of type %s and shape %v; it takes floats with a shape", in[0].DType, shape)
+			}
 			for _, x := range in[1:] {
 				if x.DType != Float || len(x.Shape) != len(shape) || !slices.Equal(x.Shape[1:], shape[1:]) {
 					return fmt.Errorf("it joins shapes %v and %v; all but the first dimension must be the same", in[0].Shape, x.Shape)

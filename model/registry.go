@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -101,8 +102,7 @@ func convert(s Setting, v any) (any, error) {
 			n, err := wholeNumber(x)
 			return float64(n), err
 		case string:
-			var f float64
-			if _, err := fmt.Sscanf(x, "%g", &f); err == nil {
+			if f, err := strconv.ParseFloat(strings.TrimSpace(x), 64); err == nil {
 				return f, nil
 			}
 		}
@@ -143,10 +143,11 @@ func wholeNumber(v any) (int, error) {
 			return 0, fmt.Errorf("%v is not a whole number", v)
 		}
 	case string:
-		var tail string
-		if c, _ := fmt.Sscanf(x, "%d%s", &n, &tail); c != 1 {
+		parsed, err := strconv.ParseInt(strings.TrimSpace(x), 10, 64)
+		if err != nil {
 			return 0, fmt.Errorf("%q is not a whole number", x)
 		}
+		n = parsed
 	default:
 		return 0, fmt.Errorf("%v is not a whole number", v)
 	}
