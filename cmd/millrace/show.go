@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
@@ -178,7 +180,15 @@ func reportCommand() *cobra.Command {
 				}
 				return writeJSON(c.OutOrStdout(), rows)
 			}
-			return report.Terminal(c.OutOrStdout(), in)
+			page := filepath.Join(args[0], "report.html")
+			if err := writeFile(page, func(f io.Writer) error { return report.HTML(f, in) }); err != nil {
+				return err
+			}
+			if err := report.Terminal(c.OutOrStdout(), in); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "report      %s\n", page)
+			return nil
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
@@ -191,6 +201,13 @@ func readRun(dir string) (report.Inputs, error) {
 	var err error
 	if in.Plan, err = plan.Read(filepath.Join(dir, "plan.json")); err != nil {
 		return in, err
+	}
+	prof, err := profile.Read(filepath.Join(dir, "profile.json"))
+	if err != nil {
+		return in, err
+	}
+	for _, l := range prof.Layers {
+		in.LayerNames = append(in.LayerNames, l.Name)
 	}
 	if in.Simulated, err = trace.ReadFile(filepath.Join(dir, "predicted.json.gz")); err != nil {
 		return in, err
