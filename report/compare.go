@@ -47,9 +47,17 @@ func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 		}
 	}
 	n.StepS = median(lengths)
+	// Where an evaluation or a checkpoint stands between two steps, the time from end to
+	// end is not a step's.
+	var joined []float64
+	for k, interval := range intervals {
+		if -overlaps[k] < n.StepS/20 {
+			joined = append(joined, interval)
+		}
+	}
 	period := n.StepS
-	if len(intervals) > 0 {
-		period = median(intervals)
+	if len(joined) > 0 {
+		period = median(joined)
 	}
 	if period > 0 {
 		n.SamplesPerSecond = float64(batch) / period

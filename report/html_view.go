@@ -210,8 +210,19 @@ func (v *pageView) shares(in Inputs) {
 		}
 	}
 	for _, k := range kinds {
+		label := k + " " + trace.Plain(k)
+		switch k { // both ends of a transfer share a colour, and here an entry
+		case "SF":
+			used["k-SF"] = used["k-SF"] || used["k-RF"]
+			label = "SF RF activations"
+		case "SB":
+			used["k-SB"] = used["k-SB"] || used["k-RB"]
+			label = "SB RB gradients"
+		case "RF", "RB":
+			continue
+		}
 		if used["k-"+k] {
-			v.Keys = append(v.Keys, colourKey{"k-" + k, k + " " + trace.Plain(k)})
+			v.Keys = append(v.Keys, colourKey{"k-" + k, label})
 		}
 	}
 	for _, c := range trace.Causes {

@@ -139,6 +139,23 @@ func TestNumbersOfOverlappingSteps(t *testing.T) {
 	}
 }
 
+// TestEvaluationsAreNoPartOfAStep: what stands between two steps makes neither longer.
+func TestEvaluationsAreNoPartOfAStep(t *testing.T) {
+	tl := &trace.Timeline{Version: 1, Workers: 1}
+	at := 0.0
+	for s := range 8 {
+		tl.Events = append(tl.Events, trace.Event{Lane: trace.Compute, Kind: "F", Instruction: "0F0", Step: s, StartS: at, EndS: at + 1})
+		tl.Steps = append(tl.Steps, trace.StepMark{Step: s, StartS: at, EndS: at + 2})
+		at += 2
+		if s != 3 {
+			at += 5 // an evaluation after every step but one
+		}
+	}
+	if n := NumbersOf(tl, 0, 10); n.StepS != 2 || n.SamplesPerSecond != 5 || n.Bubble != .5 {
+		t.Errorf("step %v s, %v samples/s, bubble %v, want 2, 5 and 0.5", n.StepS, n.SamplesPerSecond, n.Bubble)
+	}
+}
+
 // TestNumbersOfALongRun: it keeps the marks of all steps and the events of a few, its workers
 // are a little out of step at the flush, and an evaluation follows the last one.
 func TestNumbersOfALongRun(t *testing.T) {
