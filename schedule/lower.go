@@ -122,8 +122,15 @@ func (in Instruction) as(k Kind) Instruction {
 	return in
 }
 
+// evaluationWindow is how many micro-batches of an evaluation a replica may be ahead of the
+// stages behind it. Without a backward pass nothing else holds the first stage back, and
+// everything it has sent would lie in memory. A drain costs the pipeline's fill,
+// (stages - 1) of so many micro-batches.
+const evaluationWindow = 16
+
 // Evaluation is a lowered Program that passes n micro-batches forward through the
-// stages and updates nothing. Replicas share them in turn.
+// stages and updates nothing. Replicas share them in turn. All workers drain every
+// evaluationWindow micro-batches.
 func Evaluation(placement [][]int, n int) (*Program, error) {
 	s, err := Settings{Placement: placement, MicroBatches: n}.checked()
 	if err != nil {
@@ -131,14 +138,33 @@ func Evaluation(placement [][]int, n int) (*Program, error) {
 	}
 	p := s.program()
 	p.Name = "evaluation"
-	for stage, on := range placement {
-		for r, w := range on {
-			for _, m := range microsOf(s, len(on), r) {
-				p.Body[w] = append(p.Body[w], Instruction{Stage: int32(stage), Kind: EV, Micro: int32(m), Replica: int16(r)})
+	widest := 1
+	for _, on := range placement {
+		widest = max(widest, len(on))
+	}
+	window := evaluationWindow * widest
+	for from := 0; from < n; from += window {
+		if from > 0 {
+			p.drain(from / window)
+		}
+		for stage, on := range placement {
+			for r, w := range on {
+				for m := from; m < min(n, from+window); m++ {
+					if m%len(on) == r { // replicas take micro-batches in turn
+						p.Body[w] = append(p.Body[w], Instruction{Stage: int32(stage), Kind: EV, Micro: int32(m), Replica: int16(r)})
+					}
+				}
 			}
 		}
 	}
-	return p.bracketed()
+	return p.bracketed((n-1)/window + 1)
+}
+
+// drain appends a drain of this number to every worker's list.
+func (p *Program) drain(number int) {
+	for w := range p.Body {
+		p.Body[w] = append(p.Body[w], Instruction{Kind: DR, Micro: int32(number)})
+	}
 }
 
 // Checkpoint is a lowered Program in which every stage of the placement is saved, by
@@ -153,17 +179,18 @@ func Checkpoint(placement [][]int) (*Program, error) {
 	for stage, on := range placement {
 		p.Body[on[0]] = append(p.Body[on[0]], Instruction{Stage: int32(stage), Kind: CK})
 	}
-	return p.bracketed()
+	return p.bracketed(1)
 }
 
-// bracketed lowers p and puts a drain before and after it on every worker.
-func (p *Program) bracketed() (*Program, error) {
+// bracketed lowers p and puts a drain before and after it on every worker, the last one with
+// this number.
+func (p *Program) bracketed(last int) (*Program, error) {
 	out, err := Lower(p, LowerOptions{})
 	if err != nil {
 		return nil, err
 	}
 	for w := range out.Body {
-		out.Body[w] = slices.Concat(List{{Kind: DR}}, out.Body[w], List{{Kind: DR, Micro: 1}})
+		out.Body[w] = slices.Concat(List{{Kind: DR}}, out.Body[w], List{{Kind: DR, Micro: int32(last)}})
 	}
 	return out, nil
 }
