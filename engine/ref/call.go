@@ -105,6 +105,15 @@ func (c *call) tensor(i int, optional bool) *Tensor {
 	return r
 }
 
+// floats is a tensor argument that computes: one of whole numbers is refused.
+func (c *call) floats(i int, optional bool) *Tensor {
+	t := c.tensor(i, optional)
+	if c.err == nil && t != nil && !t.dtype.IsFloat() {
+		c.fail("argument %d is of type %v; it takes floats", i, t.dtype)
+	}
+	return t
+}
+
 func (c *call) number(i int, fallback float64) float64 {
 	if i >= len(c.args) {
 		return fallback

@@ -12,10 +12,10 @@ import (
 func init() {
 	inPlace := func(name string, tensors int, f func(c *call, x []float64, others [][]float64)) {
 		operators[name] = func(c *call) []value {
-			x := c.tensor(0, false)
+			x := c.floats(0, false)
 			var others [][]float64
 			for i := 1; i <= tensors; i++ {
-				t := c.tensor(i, false)
+				t := c.floats(i, false)
 				if c.err != nil {
 					return nil
 				}
@@ -74,7 +74,7 @@ func init() {
 		}
 	})
 	operators["aten::sqrt"] = func(c *call) []value {
-		x := c.tensor(0, false)
+		x := c.floats(0, false)
 		if c.err != nil {
 			return nil
 		}

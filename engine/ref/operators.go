@@ -40,7 +40,7 @@ func init() {
 
 // linear is y = x W^T + b over the last dimension.
 func linear(c *call) []value {
-	x, w, b := c.tensor(0, false), c.tensor(1, false), c.tensor(2, true)
+	x, w, b := c.floats(0, false), c.floats(1, false), c.floats(2, true)
 	if c.err != nil {
 		return nil
 	}
@@ -109,7 +109,7 @@ func linear(c *call) []value {
 // unary is f element by element; slope turns (x, y, gradient of y) into that of x.
 func unary(f func(x float64) float64, slope func(x, y, g float64) float64) operator {
 	return func(c *call) []value {
-		x := c.tensor(0, false)
+		x := c.floats(0, false)
 		if c.err != nil {
 			return nil
 		}
@@ -132,7 +132,7 @@ func unary(f func(x float64) float64, slope func(x, y, g float64) float64) opera
 
 // binary2 is f of two tensors of one shape, with the slopes towards each.
 func binary2(c *call, f func(a, b float64) float64, slopeA, slopeB func(a, b, g float64) float64) []value {
-	a, b := c.tensor(0, false), c.tensor(1, false)
+	a, b := c.floats(0, false), c.floats(1, false)
 	if c.err == nil && !slices.Equal(a.shape, b.shape) {
 		c.fail("shapes %v and %v; they must be the same", a.shape, b.shape)
 	}
@@ -193,8 +193,11 @@ func reshape(c *call) []value {
 
 // cat joins along dimension 1 of [rows, features...].
 func cat(c *call) []value {
-	list, ok := c.args[0].([]engine.Tensor)
-	if !ok || len(list) == 0 || c.number(1, 0) != 1 {
+	var list []engine.Tensor
+	if len(c.args) > 0 {
+		list, _ = c.args[0].([]engine.Tensor)
+	}
+	if len(list) == 0 || c.number(1, 0) != 1 {
 		c.fail("it joins a list of tensors along dimension 1")
 		return nil
 	}
@@ -207,7 +210,7 @@ func cat(c *call) []value {
 			c.fail("%w", err)
 			return nil
 		}
-		if len(x.shape) < 2 || x.shape[0] != list[0].(*Tensor).shape[0] || !slices.Equal(x.shape[2:], list[0].(*Tensor).shape[2:]) {
+		if !x.dtype.IsFloat() || len(x.shape) < 2 || x.shape[0] != list[0].(*Tensor).shape[0] || !slices.Equal(x.shape[2:], list[0].(*Tensor).shape[2:]) {
 			c.fail("shapes %v and %v do not join", list[0].(*Tensor).shape, x.shape)
 			return nil
 		}
@@ -252,7 +255,7 @@ func cat(c *call) []value {
 
 // crossEntropy is the mean over rows of -log softmax(x)[target].
 func crossEntropy(c *call) []value {
-	x, t := c.tensor(0, false), c.tensor(1, false)
+	x, t := c.floats(0, false), c.tensor(1, false)
 	if c.err == nil && (len(x.shape) != 2 || len(t.shape) != 1 || x.shape[0] != t.shape[0] || t.ints == nil) {
 		c.fail("logits of shape %v and targets of shape %v; they must be [n classes] and [n]", x.shape, t.shape)
 	}
@@ -299,7 +302,7 @@ func crossEntropy(c *call) []value {
 
 // argmax is over the last dimension; of equal values the first.
 func argmax(c *call) []value {
-	x := c.tensor(0, false)
+	x := c.floats(0, false)
 	if c.err != nil || len(x.shape) == 0 {
 		c.fail("it takes a tensor with a shape")
 		return nil

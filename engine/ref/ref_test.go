@@ -39,7 +39,7 @@ func TestGradientsAreSlopes(t *testing.T) {
 		var op string
 		var args []any
 		var wrt []*Tensor
-		switch rapid.IntRange(0, 6).Draw(t, "op") {
+		switch rapid.IntRange(0, 8).Draw(t, "op") {
 		case 0:
 			op, wrt = "aten::linear", []*Tensor{numbers(t, d, "x", 2, 3), numbers(t, d, "w", 4, 3), numbers(t, d, "b", 4)}
 		case 1:
@@ -56,6 +56,13 @@ func TestGradientsAreSlopes(t *testing.T) {
 			args = []any{nil, target}
 		case 6:
 			op, wrt = "aten::cat", []*Tensor{numbers(t, d, "a", 2, 2), numbers(t, d, "b", 2, 3)}
+		case 7:
+			op, wrt = "aten::layer_norm", []*Tensor{numbers(t, d, "x", 2, 4), numbers(t, d, "gain", 4), numbers(t, d, "shift", 4)}
+			args = []any{nil, []int64{4}, nil, nil, 0.1}
+		case 8:
+			op, wrt = "aten::embedding", []*Tensor{numbers(t, d, "table", 4, 2)}
+			ids, _ := d.FromBytes(engine.Int64, []int64{3}, slices.Concat([]byte{2, 0, 0, 0, 0, 0, 0, 0}, make([]byte, 8), []byte{2, 0, 0, 0, 0, 0, 0, 0}))
+			args = []any{nil, ids}
 		}
 		// f is the sum of the operator's output weighted by 1, 2, 3, ...
 		f := func(leaves []engine.Tensor) (engine.Tensor, float64) {
@@ -66,8 +73,14 @@ func TestGradientsAreSlopes(t *testing.T) {
 				for _, l := range leaves {
 					given = append(given, l)
 				}
-			} else {
-				given[0] = leaves[0]
+			} else { // leaves take the open places in order
+				next := 0
+				for i, a := range given {
+					if a == nil {
+						given[i] = leaves[next]
+						next++
+					}
+				}
 			}
 			out, err := d.Call(op, given...)
 			if err != nil {
@@ -207,8 +220,10 @@ func TestRefusals(t *testing.T) {
 	d := open(t)
 	defer d.Close()
 	x, _ := d.Full(engine.Float64, []int64{2, 3}, 1)
+	ids, _ := d.Full(engine.Int64, []int64{2, 3}, 7)
 	for _, c := range [][]any{
-		{"aten::conv2d", x}, {"aten::linear", x}, {"aten::add.Tensor", x, "y"}, {"aten::view", x, []int64{4}},
+		{"aten::conv2d", x}, {"aten::relu", ids}, {"aten::add_.Tensor", ids, ids}, {"aten::embedding", x, ids}, {"aten::embedding", x, x},
+		{"aten::layer_norm", x, []int64{2}, x, x}, {"aten::cat"}, {"aten::cat", []engine.Tensor{ids, ids}, 1}, {"aten::argmax", ids}, {"aten::linear", x}, {"aten::add.Tensor", x, "y"}, {"aten::view", x, []int64{4}},
 	} {
 		if _, err := d.Call(c[0].(string), c[1:]...); err == nil {
 			t.Errorf("%v was computed", c[0])

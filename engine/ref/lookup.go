@@ -1,0 +1,109 @@
+package ref
+
+import (
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/engine"
+)
+
+func init() {
+	operators["aten::embedding"] = embedding
+	operators["aten::layer_norm"] = layerNorm
+}
+
+// embedding is a row of a table for each whole number.
+func embedding(c *call) []value {
+	table, ids := c.floats(0, false), c.tensor(1, false)
+	if c.err == nil && (len(table.shape) != 2 || ids.ints == nil) {
+		c.fail("a table of shape %v and places of type %v; it takes [rows width] and whole numbers", table.shape, ids.dtype)
+	}
+	if c.err != nil {
+		return nil
+	}
+	rows, width := table.shape[0], int(table.shape[1])
+	y := c.d.fresh(engine.Float64, append(slices.Clone(ids.shape), int64(width)))
+	for i, k := range ids.ints {
+		if k < 0 || k >= rows {
+			c.fail("place %d; the table has rows 0 to %d", k, rows-1)
+			return []value{y}
+		}
+		copy(y.floats[i*width:(i+1)*width], table.floats[int(k)*width:])
+	}
+	c.inputs, c.saved = []*Tensor{table, nil}, []value{ids.value}
+	d, shape := c.d, table.shape
+	c.back = func(n *node, g value) []*value {
+		gt := d.fresh(engine.Float64, shape)
+		for i, k := range n.saved[0].ints {
+			for j := range width {
+				gt.floats[int(k)*width+j] += g.floats[i*width+j]
+			}
+		}
+		return []*value{&gt, nil}
+	}
+	return []value{y}
+}
+
+// layerNorm is gain (x - mean) / sqrt(variance + eps) + shift over the last dimension
+// (Ba, Kiros and Hinton, Layer Normalization, 2016, equation 4), with the variance of
+// all its elements, not of a sample of them.
+func layerNorm(c *call) []value {
+	x, gain, shift := c.floats(0, false), c.floats(2, false), c.floats(3, false)
+	eps := c.number(4, 1e-5)
+	if c.err != nil {
+		return nil
+	}
+	if len(x.shape) == 0 || !slices.Equal(c.shape(1), x.shape[len(x.shape)-1:]) || !slices.Equal(gain.shape, c.shape(1)) || !slices.Equal(shift.shape, c.shape(1)) {
+		c.fail("x of shape %v with gain %v and shift %v; both are as long as the last dimension", x.shape, gain.shape, shift.shape)
+		return nil
+	}
+	width := int(gain.shape[0])
+	rows := int(count(x.shape)) / max(width, 1)
+	y, z := c.d.fresh(engine.Float64, x.shape), c.d.fresh(engine.Float64, x.shape) // z: x normalised, for the backward
+	inverse := c.d.fresh(engine.Float64, []int64{int64(rows)})
+	c.own = append(c.own, z, inverse)
+	for r := range rows {
+		row := x.floats[r*width : (r+1)*width]
+		mean, variance := 0.0, 0.0
+		for _, v := range row {
+			mean += v
+		}
+		mean /= float64(width)
+		for _, v := range row {
+			variance += (v - mean) * (v - mean)
+		}
+		inverse.floats[r] = 1 / math.Sqrt(variance/float64(width)+eps)
+		for i, v := range row {
+			z.floats[r*width+i] = (v - mean) * inverse.floats[r]
+			y.floats[r*width+i] = gain.floats[i]*z.floats[r*width+i] + shift.floats[i]
+		}
+	}
+	c.inputs, c.saved = []*Tensor{x, gain, shift}, []value{z, inverse, gain.value}
+	d := c.d
+	c.back = func(n *node, g value) []*value { return d.layerNormBack(n, g, rows, width) }
+	return []value{y}
+}
+
+// layerNormBack: with h = gain g and means over a row,
+// gx = inverse (h - mean(h) - z mean(h z)).
+func (d *Device) layerNormBack(n *node, g value, rows, width int) []*value {
+	z, inverse, gain := n.saved[0], n.saved[1], n.saved[2]
+	gx := d.fresh(engine.Float64, z.shape)
+	gg, gs := d.fresh(engine.Float64, gain.shape), d.fresh(engine.Float64, gain.shape)
+	for r := range rows {
+		mean, along := 0.0, 0.0
+		for i := range width {
+			k := r*width + i
+			gg.floats[i] += g.floats[k] * z.floats[k]
+			gs.floats[i] += g.floats[k]
+			h := gain.floats[i] * g.floats[k]
+			mean += h / float64(width)
+			along += h * z.floats[k] / float64(width)
+		}
+		for i := range width {
+			k := r*width + i
+			gx.floats[k] = inverse.floats[r] * (gain.floats[i]*g.floats[k] - mean - z.floats[k]*along)
+		}
+	}
+	return []*value{&gx, &gg, &gs}
+}
