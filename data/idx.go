@@ -86,6 +86,9 @@ func openMaybeGzip(path string) (io.ReadCloser, string, error) {
 
 func loadIDX(path string) (*idx, error) {
 	r, path, err := openMaybeGzip(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("data: %w; a folder of IDX files has train- and t10k-images-idx3-ubyte and -labels-idx1-ubyte, each with .gz or without", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("data: %s: %w", path, err)
 	}
