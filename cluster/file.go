@@ -61,13 +61,23 @@ func Read(path string) (*Cluster, error) {
 // Parse reads the YAML form. Unknown keys are errors that quote the line.
 func Parse(r io.Reader) (*Cluster, error) {
 	var f file
-	if err := yaml.NewDecoder(r, yaml.Strict()).Decode(&f); err != nil {
+	if err := decode(r, &f); err != nil {
 		if errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("cluster: the file is empty; it has name, device_types, device and levels")
 		}
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	return f.cluster()
+}
+
+// decode keeps a panic of the YAML library, which some malformed texts cause, an error.
+func decode(r io.Reader, f *file) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the text is not YAML that can be read: %v", p)
+		}
+	}()
+	return yaml.NewDecoder(r, yaml.Strict()).Decode(f)
 }
 
 func (f *file) cluster() (*Cluster, error) {
