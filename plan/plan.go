@@ -49,10 +49,13 @@ type LowerBound struct {
 
 // Plan is how a model is spread over devices.
 type Plan struct {
-	Version      int     `json:"version"`
-	Model        string  `json:"model"`
-	ModelID      string  `json:"model_id"`
-	Cluster      string  `json:"cluster"`
+	Version int    `json:"version"`
+	Model   string `json:"model"`
+	ModelID string `json:"model_id"`
+	Cluster string `json:"cluster"`
+	// Order is a topological order of the profile's layers in which every stage is a
+	// run: stages count positions in it. Absent: the profile's own order.
+	Order        []int   `json:"order,omitempty"`
 	Stages       []Stage `json:"stages"`
 	Replication  string  `json:"replication"` // "split" or "round_robin"
 	MicroBatch   int     `json:"micro_batch"` // samples

@@ -1,0 +1,89 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// Request is what every planner is asked: which plan for this model, on these
+// devices, with this many samples a step?
+type Request struct {
+	Profile *profile.Profile
+	Cluster *cluster.Cluster
+	Batch   int // samples of one step over all devices
+	// MicroBatch fixes the samples of one micro-batch; 0 leaves it to the planner.
+	MicroBatch int
+	// Formula is "paper" (also "") or "artifact": the published code's, where it differs.
+	Formula string
+	// Set holds the planner's own settings by name, as in `--set overlap=max`.
+	Set map[string]string
+}
+
+// Setting is one knob of a planner.
+type Setting struct {
+	Name    string
+	Default string
+	Values  string // what it may be, for a person
+	Doc     string // one sentence, with the source
+}
+
+// Planner is one way to find a plan.
+type Planner struct {
+	Name     string
+	Paper    string // where it is described
+	Settings []Setting
+	// Plan returns the planner's own best plan, with Objective in its own formula.
+	// It stops early with ctx's error.
+	Plan func(ctx context.Context, r Request) (*Plan, error)
+}
+
+var planners = map[string]Planner{}
+
+// RegisterPlanner adds a planner; called from init functions of this package's files.
+func RegisterPlanner(p Planner) {
+	if _, dup := planners[p.Name]; dup {
+		panic("plan: planner " + p.Name + " registered twice")
+	}
+	planners[p.Name] = p
+}
+
+// Planners lists all registered planners by name.
+func Planners() []Planner {
+	var all []Planner
+	for _, p := range planners {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b Planner) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// LookupPlanner finds a planner, or lists those that there are.
+func LookupPlanner(name string) (Planner, error) {
+	if p, ok := planners[name]; ok {
+		return p, nil
+	}
+	var names []string
+	for _, p := range Planners() {
+		names = append(names, p.Name)
+	}
+	return Planner{}, fmt.Errorf("plan: unknown planner %q: there are %s", name, strings.Join(names, ", "))
+}
+
+// CheckSettings refuses names in set that the planner does not have.
+func (p Planner) CheckSettings(set map[string]string) error {
+	for name := range set {
+		if !slices.ContainsFunc(p.Settings, func(s Setting) bool { return s.Name == name }) {
+			var names []string
+			for _, s := range p.Settings {
+				names = append(names, s.Name)
+			}
+			return fmt.Errorf("plan: planner %s has no setting %q: it has %s", p.Name, name, strings.Join(names, ", "))
+		}
+	}
+	return nil
+}
