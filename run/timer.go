@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -117,6 +116,7 @@ func (t *Timer) crew(ctx context.Context, r profile.Request, f func(*bench) erro
 	if err != nil {
 		return nil, err
 	}
+	defer yieldToWorkers()()
 	n := max(r.Concurrency, 1)
 	clocks, errs := make([]*clock, n), make([]error, n)
 	var busy atomic.Int32
@@ -124,7 +124,7 @@ func (t *Timer) crew(ctx context.Context, r profile.Request, f func(*bench) erro
 	ready, wg := newGathering(n), sync.WaitGroup{}
 	for k := range n {
 		wg.Go(func() {
-			runtime.LockOSThread() // never unlocked, as a worker's thread
+			becomeWorker()
 			errs[k] = guarded(func() error {
 				dev, err := t.engine.Open(k, max(r.Threads, 1))
 				if err != nil {

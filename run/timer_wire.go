@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"time"
 
@@ -176,7 +175,7 @@ func (t *Timer) bandwidth() (float64, error) {
 func onThread(f func() error) error {
 	failed := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked
+		becomeWorker()
 		failed <- guarded(f)
 	}()
 	return <-failed

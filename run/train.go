@@ -24,6 +24,7 @@ func Train(ctx context.Context, c Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer yieldToWorkers()()
 	r, err := newRunner(j)
 	if err == nil {
 		err = r.train(ctx)

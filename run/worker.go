@@ -3,7 +3,6 @@ package run
 import (
 	"bytes"
 	"fmt"
-	"runtime"
 	"strings"
 	"time"
 
@@ -84,7 +83,7 @@ func take(box map[int32]stage.Tensors, micro int32) stage.Tensors {
 // life is the worker's goroutine: it opens its device, says so, works until the run is
 // over, and once nothing is in flight any more gives everything back.
 func (w *worker) life(opened chan<- error, release <-chan struct{}) departure {
-	runtime.LockOSThread() // never unlocked: what the engine keeps by thread ends with the thread
+	becomeWorker()
 	err := guarded(w.start)
 	opened <- err
 	if err == nil {
