@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/goccy/go-yaml"
+	"github.com/millrace-ml/millrace/internal/strictyaml"
 )
 
 // file is the YAML form; JSON is YAML too.
@@ -60,24 +60,18 @@ func Read(path string) (*Cluster, error) {
 
 // Parse reads the YAML form. Unknown keys are errors that quote the line.
 func Parse(r io.Reader) (*Cluster, error) {
+	source, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
 	var f file
-	if err := decode(r, &f); err != nil {
+	if err := strictyaml.Decode(source, &f); err != nil {
 		if errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("cluster: the file is empty; it has name, device_types, device and levels")
 		}
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	return f.cluster()
-}
-
-// decode keeps a panic of the YAML library, which some malformed texts cause, an error.
-func decode(r io.Reader, f *file) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the text is not YAML that can be read: %v", p)
-		}
-	}()
-	return yaml.NewDecoder(r, yaml.Strict()).Decode(f)
 }
 
 func (f *file) cluster() (*Cluster, error) {

@@ -7,17 +7,16 @@
 package job
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 
-	"github.com/goccy/go-yaml"
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/strictyaml"
 	"github.com/millrace-ml/millrace/run/optim"
 )
 
@@ -73,14 +72,14 @@ func (j *Job) Read(path string) error {
 	if err != nil {
 		return fmt.Errorf("job: %w", err)
 	}
-	if err := j.decode(bytes.NewReader(text)); err != nil {
+	if err := j.decode(text); err != nil {
 		return fmt.Errorf("job: %s: %w", path, err)
 	}
 	return nil
 }
 
-func (j *Job) decode(r io.Reader) error {
-	err := yaml.NewDecoder(r, yaml.Strict()).Decode(j)
+func (j *Job) decode(text []byte) error {
+	err := strictyaml.Decode(text, j)
 	if errors.Is(err, io.EOF) {
 		return nil // an empty file asks for nothing
 	}

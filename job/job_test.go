@@ -27,7 +27,7 @@ func TestSchemaIsCurrent(t *testing.T) {
 
 func TestFlagsWinOverFileOverDefaults(t *testing.T) {
 	j := Default()
-	if err := j.decode(strings.NewReader("model: gpt\nbatch: 64\nworkers: 4\noptimizer: {kind: adam}\n")); err != nil {
+	if err := j.decode([]byte("model: gpt\nbatch: 64\nworkers: 4\noptimizer: {kind: adam}\n")); err != nil {
 		t.Fatal(err)
 	}
 	for _, o := range PlanOptions {
@@ -53,10 +53,13 @@ func TestRefusals(t *testing.T) {
 		"model: gpt\nrate: {kind: cosine, warmup: 300}": "total must be more",
 		"model: gpt\nmemory_limit: 5\n":                 "no unit",
 		"model: [gpt\n":                                 "[1:8]",
+		"settings: !x {layers: 3}\n":                    `[1:11] tags like "!x" are not read`,
+		"workers: [1]\n":                                "[1:10] it must be a whole number",
+		"split: block1.mlp\n":                           "[1:8] string was used where sequence",
 		"batch: 32\n":                                   "no model is named",
 	} {
 		j := Default()
-		err := j.decode(strings.NewReader(text))
+		err := j.decode([]byte(text))
 		if err == nil {
 			err = j.Complete()
 		}
@@ -70,7 +73,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add("model: gpt\nbatch: 64\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		j := Default()
-		if j.decode(strings.NewReader(text)) == nil {
+		if j.decode([]byte(text)) == nil {
 			_ = j.Complete() // it must come back, whatever it says
 		}
 	})

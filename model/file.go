@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/millrace-ml/millrace/internal/strictyaml"
 )
 
 // file is the YAML form of a model:
@@ -54,7 +56,7 @@ func Parse(r io.Reader) (*Model, error) {
 		return nil, fmt.Errorf("model: %w", err)
 	}
 	var f file
-	if err := decode(source, &f); err != nil {
+	if err := strictyaml.Decode(source, &f); err != nil {
 		if errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("model: the file is empty; it has name, inputs and layers")
 		}
@@ -68,17 +70,6 @@ func Parse(r io.Reader) (*Model, error) {
 		}
 	}
 	return m, err
-}
-
-// decode reads YAML strictly. The library dereferences nil on a tag without a value
-// ("inputs: !x"); that is the text's fault, so it becomes an error.
-func decode(source []byte, f *file) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the text is not YAML that can be read: %v", p)
-		}
-	}()
-	return yaml.NewDecoder(bytes.NewReader(source), yaml.Strict()).Decode(f)
 }
 
 // excerpt is the text around a layer's entry with its line marked, or nothing where the

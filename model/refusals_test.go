@@ -31,7 +31,7 @@ func TestMoreRefusals(t *testing.T) {
 		{"an activation", "activation: relu", "activation: swish", `activation "swish" is not known`},
 		{"joining integers", "{name: d, kind: add, from: [a, c]}", "{name: d, kind: concat, from: [target, a]}", "takes floats with a shape"},
 		{"targets first", "from: [e, target]", "from: [target, e]", "in this order"},
-		{"a tag without a value", "layers:", "more: !x", "unknown field"},
+		{"a tag without a value", "layers:", "more: !x", "tags like"},
 		{"a name with a space", "name: b", "name: \"b b\"", "no spaces"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,0 +1,160 @@
+// Package strictyaml reads the YAML that people write for millrace: jobs, models, clusters.
+//
+// In: a text and a pointer to what it describes. Out: that value filled in, or an error that
+// gives line and column and quotes the text around them. Refused, beside what is not YAML:
+// unknown and repeated keys, a second document, tags (the files mean what the program says they
+// mean, and the YAML library fails to return on some), aliases that would grow a small text
+// beyond bounds, and texts beyond MaxBytes. It never panics and never hangs.
+package strictyaml
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// MaxBytes is the longest text that is read.
+const MaxBytes = 1 << 20
+
+// Bounds of the tree that a text may stand for, its aliases replaced by what they stand for.
+const (
+	maxDepth = 64
+	maxNodes = 1 << 18
+)
+
+// Decode reads text into v, a pointer to a struct. A text that says nothing is io.EOF and
+// leaves v alone.
+func Decode(text []byte, v any) (err error) {
+	if len(text) > MaxBytes {
+		return fmt.Errorf("the text has %d bytes; at most %d are read", len(text), MaxBytes)
+	}
+	// Some malformed texts have the library dereference nil: the text's fault, not ours.
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the text is not YAML that can be read: %v", p)
+		}
+	}()
+	file, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		return err
+	}
+	s := sizer{anchors: map[string]int{}}
+	said := 0
+	for _, d := range file.Docs {
+		if d.Body == nil || d.Body.Type() == ast.CommentType {
+			continue
+		}
+		if said++; said > 1 {
+			return at(d.Body.GetToken(), "a second document begins here; the text is one")
+		}
+		if _, err := s.size(d.Body, 0); err != nil {
+			return err
+		}
+	}
+	if said == 0 {
+		return io.EOF
+	}
+	return readable(yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(v))
+}
+
+// sizer counts the nodes that a tree stands for.
+type sizer struct {
+	anchors map[string]int // nodes of each anchor that is complete
+}
+
+func (s *sizer) size(n ast.Node, depth int) (int, error) {
+	if n == nil {
+		return 0, nil
+	}
+	if depth > maxDepth {
+		return 0, at(n.GetToken(), fmt.Sprintf("it is nested deeper than %d levels", maxDepth))
+	}
+	var parts []ast.Node
+	switch n := n.(type) {
+	case *ast.TagNode:
+		return 0, at(n.GetToken(), fmt.Sprintf("tags like %q are not read; leave it out", n.GetToken().Value))
+	case *ast.AliasNode:
+		name := n.Value.GetToken().Value
+		size, known := s.anchors[name]
+		if !known {
+			return 0, at(n.GetToken(), fmt.Sprintf("alias *%s stands for nothing that is complete before it", name))
+		}
+		return size, nil
+	case *ast.AnchorNode:
+		size, err := s.size(n.Value, depth+1)
+		if err == nil {
+			s.anchors[n.Name.GetToken().Value] = size
+		}
+		return size, err
+	case *ast.MappingNode:
+		for _, v := range n.Values {
+			parts = append(parts, v)
+		}
+	case *ast.MappingValueNode:
+		parts = []ast.Node{n.Key, n.Value}
+	case *ast.MappingKeyNode:
+		parts = []ast.Node{n.Value}
+	case *ast.SequenceNode:
+		parts = n.Values
+	}
+	size := 1
+	for _, p := range parts {
+		more, err := s.size(p, depth+1)
+		if err != nil {
+			return 0, err
+		}
+		if size += more; size > maxNodes {
+			return 0, at(n.GetToken(), fmt.Sprintf("with its aliases it stands for more than %d values", maxNodes))
+		}
+	}
+	return size, nil
+}
+
+// at is an error that quotes the text around a token.
+func at(t *token.Token, message string) error { return &yaml.SyntaxError{Message: message, Token: t} }
+
+// readable says in a user's words what the library says in Go's.
+func readable(err error) error {
+	var kind *yaml.TypeError
+	if errors.As(err, &kind) {
+		return at(kind.Token, fmt.Sprintf("it must be %s", inWords(kind.DstType)))
+	}
+	var over *yaml.OverflowError
+	if errors.As(err, &over) {
+		return at(over.Token, fmt.Sprintf("%s is out of range; it must be %s", over.SrcNum, inWords(over.DstType)))
+	}
+	return err
+}
+
+// inWords is what a value of a Go type looks like in YAML.
+func inWords(t reflect.Type) string {
+	if t == nil {
+		return "another kind of value"
+	}
+	switch t.Kind() {
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return "a whole number"
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number from 0 on"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a word or text"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Map, reflect.Struct:
+		return "a mapping, key: value"
+	case reflect.Pointer:
+		return inWords(t.Elem())
+	}
+	return "another kind of value"
+}

@@ -1,0 +1,94 @@
+package strictyaml
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+// kinds has a field of every kind that millrace's files have.
+type kinds struct {
+	Word   string         `yaml:"word"`
+	Count  int            `yaml:"count"`
+	Seed   uint64         `yaml:"seed"`
+	Rate   float64        `yaml:"rate"`
+	On     bool           `yaml:"on"`
+	List   []string       `yaml:"list"`
+	Any    map[string]any `yaml:"any"`
+	Nested struct {
+		Deep int `yaml:"deep"`
+	} `yaml:"nested"`
+	Many []map[string]any `yaml:"many"`
+}
+
+func TestWhatIsRead(t *testing.T) {
+	var k kinds
+	text := "word: a\ncount: 3\nrate: 1e-3\non: true\nlist: [a, 2]\nany: &x {b: [1, 2]}\nnested: {deep: 4}\nmany: [*x, {c: *x}]\n# the end\n"
+	if err := Decode([]byte(text), &k); err != nil {
+		t.Fatal(err)
+	}
+	if k.Word != "a" || k.Count != 3 || k.Rate != 1e-3 || !k.On || len(k.List) != 2 || k.List[1] != "2" || k.Nested.Deep != 4 || len(k.Many) != 2 {
+		t.Errorf("%+v", k)
+	}
+}
+
+func TestNothingSaidIsEOF(t *testing.T) {
+	for _, text := range []string{"", "\n\n", "# only a comment\n", "---\n", "---\n...\n"} {
+		k := kinds{Count: 7}
+		if err := Decode([]byte(text), &k); !errors.Is(err, io.EOF) || k.Count != 7 {
+			t.Errorf("%q: %v, %+v", text, err, k)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	bomb := "any:\n  a: &a [1,1,1,1,1,1,1,1,1,1]\n"
+	for at := 'b'; at < 'k'; at++ {
+		prev := "*" + string(at-1)
+		bomb += "  " + string(at) + ": &" + string(at) + " [" + strings.Repeat(prev+",", 9) + prev + "]\n"
+	}
+	for text, want := range map[string]string{
+		"word: a\ncoutn: 3\n":           "[2:1] unknown field \"coutn\"\n   1 | word: a\n>  2 | coutn: 3\n       ^",
+		"count: 1\ncount: 2\n":          "[2:1] mapping key \"count\" already defined at [1:1]",
+		"any: !x {a: 3}\n":              `[1:6] tags like "!x" are not read`,
+		"any: !x\n":                     `[1:6] tags like "!x" are not read`,
+		"any: {a: !!binary b}\n":        `tags like "!!binary" are not read`,
+		"!x\n":                          `tags like "!x" are not read`,
+		"list: !!set {a}\n":             `tags like "!!set" are not read`,
+		"count: [1]\n":                  "[1:8] it must be a whole number",
+		"count: many\n":                 "[1:8] it must be a whole number",
+		"rate: [1]\n":                   "[1:7] it must be a number",
+		"on: 3\n":                       "[1:5] it must be true or false",
+		"seed: -1\n":                    "-1 is out of range; it must be a whole number from 0 on",
+		"count: 99999999999999999999\n": "99999999999999999999 is out of range; it must be a whole number",
+		"list: a\n":                     "[1:7] string was used where sequence is expected",
+		"any: [1]\n":                    "[1:6] sequence was used where mapping is expected",
+		"nested: {deep: {a: 1}}\n":      "it must be a whole number",
+		"- word: a\n":                   "[1:1] sequence was used where mapping is expected",
+		"hello\n":                       "[1:1] string was used where mapping is expected",
+		"word: a\n---\nword: b\n":       "[3:5] a second document begins here",
+		"list: [a\n":                    "[1:7] sequence end token ']' not found",
+		"any: &a {b: *a}\n":             "alias *a stands for nothing that is complete before it",
+		"any: {b: *c}\n":                "alias *c stands for nothing that is complete before it",
+		"any: " + strings.Repeat("[", 100) + strings.Repeat("]", 100): "it is nested deeper than 64 levels",
+		bomb:                                     "with its aliases it stands for more than 262144 values",
+		"word: " + strings.Repeat("a", MaxBytes): "the text has 1048582 bytes; at most 1048576 are read",
+	} {
+		var k kinds
+		err := Decode([]byte(text), &k)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60q: got %v, want it to say %q", text, err, want)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add("word: a\ncount: 3\nmany: [{a: &b {c: d}}, *b]\n")
+	f.Add("any: !x {a: 3}\n")
+	f.Add("<<: &a\n  count: 3\nany: *a\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		var k kinds
+		_ = Decode([]byte(text), &k) // it must come back, whatever it says
+	})
+}
