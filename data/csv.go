@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -29,13 +30,14 @@ func openDigits(o Options) (*Set, error) {
 	return readCSV("digits", z, o)
 }
 
-// readCSV reads rows of numbers, the class last; a first row that is no numbers is a heading.
+// readCSV reads rows of numbers, the class last; a first row without a number is a heading.
 func readCSV(name string, r io.Reader, o Options) (*Set, error) {
 	in := csv.NewReader(r)
 	in.ReuseRecord = true
+	in.FieldsPerRecord = -1 // counted here, to say how many there must be
 	parts := [2]*table{{}, {}}
 	width, row := 0, 0
-	for line := 1; ; line++ {
+	for first := true; ; first = false {
 		record, err := in.Read()
 		if errors.Is(err, io.EOF) {
 			break
@@ -43,14 +45,18 @@ func readCSV(name string, r io.Reader, o Options) (*Set, error) {
 		if err != nil {
 			return nil, fmt.Errorf("data: %s: %w", name, err)
 		}
-		if line == 1 {
+		line, _ := in.FieldPos(0)
+		if first {
 			width = len(record) - 1
 			if width < 1 {
-				return nil, fmt.Errorf("data: %s: line 1 has one field; a row is numbers and then a class", name)
+				return nil, fmt.Errorf("data: %s: line %d has one field; a row is numbers and then a class, with commas", name, line)
 			}
-			if _, err := strconv.ParseFloat(record[0], 32); err != nil {
+			if !slices.ContainsFunc(record, isNumber) {
 				continue
 			}
+		}
+		if len(record) != width+1 {
+			return nil, fmt.Errorf("data: %s: line %d has %d fields; the first row has %d", name, line, len(record), width+1)
 		}
 		t := parts[0]
 		if row%testEvery == testEvery-1 {
@@ -60,7 +66,7 @@ func readCSV(name string, r io.Reader, o Options) (*Set, error) {
 		for i, field := range record[:width] {
 			v, err := strconv.ParseFloat(field, 32)
 			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-				return nil, fmt.Errorf("data: %s: line %d, field %d is %q; it must be a number", name, line, i+1, field)
+				return nil, fmt.Errorf("data: %s: line %d, field %d is %q; it must be a number that 32 bits can hold", name, line, i+1, field)
 			}
 			t.values = append(t.values, float32(v))
 		}
@@ -71,11 +77,17 @@ func readCSV(name string, r io.Reader, o Options) (*Set, error) {
 		t.labels = append(t.labels, uint8(class))
 	}
 	if len(parts[1].labels) == 0 {
-		return nil, fmt.Errorf("data: %s has %d rows; it needs %d at least", name, row, testEvery)
+		return nil, fmt.Errorf("data: %s has %d rows of numbers; it needs %d at least, of which every %dth is for testing", name, row, testEvery, testEvery)
 	}
 	for i, t := range parts {
 		t.order = newOrder(len(t.labels), o.Seed, i == 1)
 		t.shape, t.width = []int{width}, width
 	}
 	return tableSet(name, parts[0], parts[1], o)
+}
+
+// isNumber says whether a field is written as a number, even as one that cannot be held.
+func isNumber(field string) bool {
+	_, err := strconv.ParseFloat(field, 64)
+	return err == nil || errors.Is(err, strconv.ErrRange)
 }

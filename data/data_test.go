@@ -160,6 +160,68 @@ func TestOpenRefusals(t *testing.T) {
 	}
 }
 
+func TestCSVRefusals(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                        "has 0 rows of numbers; it needs 5 at least",
+		"a,b\n":                   "has 0 rows of numbers",
+		"5\n":                     "line 1 has one field",
+		"1,2,3\n1,2\n":            "line 2 has 2 fields; the first row has 3",
+		"a,b,c\n1,2,3\n1,2\n":     "line 3 has 2 fields",
+		"\"a\nb\",c\n1,x,2\n":     "line 3 has 3 fields; the first row has 2",
+		"\"a\nb\",c,d\n1,x,2\n":   `line 3, field 2 is "x"`,
+		"x,2,3\n":                 `line 1, field 1 is "x"`,
+		"1e400,2,3\n":             `line 1, field 1 is "1e400"; it must be a number that 32 bits can hold`,
+		"1,NaN,3\n":               `line 1, field 2 is "NaN"`,
+		"1,2,3.5\n":               `line 1, the class "3.5"`,
+		"1,2,256\n":               `line 1, the class "256"`,
+		"1,2,-1\n":                `line 1, the class "-1"`,
+		"1,2,3\n1,\"2,3\n":        "parse error on line 2",
+		"1,0\n1,0\n1,0\n1,0\n1,1": "test sample 0 has class 1; training samples have 0 to 0",
+	} {
+		if _, err := readCSV("a.csv", strings.NewReader(text), Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want it to say %q", text, err, want)
+		}
+	}
+}
+
+// A folder of IDX files of which one is not right names that file.
+func TestIDXFolderRefusals(t *testing.T) {
+	images, labels := idxBytes([]uint32{6, 2, 2}, make([]byte, 24)), idxBytes([]uint32{6}, make([]byte, 6))
+	for _, c := range []struct {
+		file    string
+		content []byte
+		want    string
+	}{
+		{"train-images-idx3-ubyte", nil, "train-images-idx3-ubyte: offset 0: it is shorter than a header"},
+		{"train-images-idx3-ubyte", images[:20], "train-images-idx3-ubyte: offset 20: the data ends after 4 of 24 bytes"},
+		{"t10k-labels-idx1-ubyte", append(bytes.Clone(labels), 7), "t10k-labels-idx1-ubyte: offset 14: there is data behind"},
+		{"t10k-labels-idx1-ubyte", idxBytes([]uint32{5}, make([]byte, 5)), "images of shape [6 2 2] and labels of shape [5]"},
+		{"t10k-images-idx3-ubyte", idxBytes([]uint32{6, 2, 3}, make([]byte, 36)), "training samples have 4 values, test samples 6"},
+	} {
+		dir := t.TempDir()
+		for _, prefix := range []string{"train", "t10k"} {
+			for name, content := range map[string][]byte{prefix + "-images-idx3-ubyte": images, prefix + "-labels-idx1-ubyte": labels} {
+				if name == c.file {
+					content = c.content
+				}
+				if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if _, err := Open(dir, Options{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s of %d bytes: got %v, want it to say %q", c.file, len(c.content), err, c.want)
+		}
+	}
+	packed := filepath.Join(t.TempDir(), "train-images-idx3-ubyte.gz")
+	if err := os.WriteFile(packed, []byte("no gzip"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(filepath.Dir(packed), Options{}); err == nil || !strings.Contains(err.Error(), "it is no gzip file") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func FuzzIDX(f *testing.F) {
 	f.Add(idxBytes([]uint32{2, 2}, make([]byte, 4)))
 	f.Fuzz(func(t *testing.T, file []byte) { _, _ = readIDX(bytes.NewReader(file)) })

@@ -26,7 +26,7 @@ type idx struct {
 func readIDX(r io.Reader) (*idx, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return nil, fmt.Errorf("offset 0: it is shorter than a header")
+		return nil, cutShort(err, "offset 0: it is shorter than a header")
 	}
 	if head[0] != 0 || head[1] != 0 || head[2] != 8 || head[3] < 1 || head[3] > 4 {
 		return nil, fmt.Errorf("offset 0: it begins %x; an IDX file of bytes begins 000008 and 1 to 4 dimensions", head)
@@ -36,7 +36,7 @@ func readIDX(r io.Reader) (*idx, error) {
 	for i := range int(head[3]) {
 		var size uint32
 		if err := binary.Read(r, binary.BigEndian, &size); err != nil {
-			return nil, fmt.Errorf("offset %d: dimension %d is cut short", 4+4*i, i)
+			return nil, cutShort(err, fmt.Sprintf("offset %d: dimension %d is cut short", 4+4*i, i))
 		}
 		if size == 0 || uint64(elements)*uint64(size) > maxElements {
 			return nil, fmt.Errorf("offset %d: dimension %d is %d; sizes are 1 or more, and 2^31 elements in all", 4+4*i, i, size)
@@ -46,7 +46,7 @@ func readIDX(r io.Reader) (*idx, error) {
 	}
 	// Read as it comes: a header that claims too much must not cost its memory first.
 	data, err := io.ReadAll(io.LimitReader(r, int64(elements)))
-	if err != nil {
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, err
 	}
 	if len(data) != elements {
@@ -57,6 +57,14 @@ func readIDX(r io.Reader) (*idx, error) {
 	}
 	out.data = data
 	return out, nil
+}
+
+// cutShort says where a file ends too early, or why it cannot be read at all.
+func cutShort(err error, where string) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New(where)
+	}
+	return err
 }
 
 // openMaybeGzip opens path, or path.gz, and uncompresses what is compressed.
@@ -75,8 +83,7 @@ func openMaybeGzip(path string) (io.ReadCloser, string, error) {
 	}
 	z, err := gzip.NewReader(bufio.NewReader(f))
 	if err != nil {
-		f.Close()
-		return nil, path, err
+		return nil, path, errors.Join(fmt.Errorf("it is no gzip file: %w", err), f.Close())
 	}
 	return struct {
 		io.Reader

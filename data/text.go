@@ -49,6 +49,9 @@ func openText(path string, o Options) (*Set, error) {
 	if o.Context < 1 {
 		return nil, fmt.Errorf("data: a context of %d positions; it must be 1 at least", o.Context)
 	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("data: %s is empty", path)
+	}
 	cut := len(all) - len(all)/10
 	if cut <= o.Context || len(all)-cut <= o.Context {
 		return nil, fmt.Errorf("data: %s has %d bytes; for a context of %d it needs %d at least", path, len(all), o.Context, 10*(o.Context+1))
