@@ -53,7 +53,7 @@ func Read(path string) (*Cluster, error) {
 	}
 	c, err := Parse(bytes.NewReader(text))
 	if err != nil {
-		return nil, fmt.Errorf("%w (in %s)", err, path)
+		return nil, strictyaml.InFile(err, path)
 	}
 	return c, nil
 }

@@ -44,7 +44,7 @@ func Load(nameOrPath string, settings map[string]any) (*Model, error) {
 	}
 	m, err := Parse(bytes.NewReader(text))
 	if err != nil {
-		return nil, fmt.Errorf("%w (in %s)", err, nameOrPath)
+		return nil, strictyaml.InFile(err, nameOrPath)
 	}
 	return m, nil
 }

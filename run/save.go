@@ -98,7 +98,6 @@ func openCheckpoint(c Config) (*checkpoint.Checkpoint, error) {
 	refuse := func(field string, has, want any) error {
 		return errors.Join(fmt.Errorf("run: checkpoint %s: %s is %v; this run has %v", from.Path, field, has, want), from.Close())
 	}
-	states := c.Optimizer.States()
 	switch {
 	case m.ModelID != c.Model.ID():
 		return nil, refuse("model", m.Model+" ("+m.ModelID+")", c.Model.Name+" ("+c.Model.ID()+")")
@@ -108,8 +107,10 @@ func openCheckpoint(c Config) (*checkpoint.Checkpoint, error) {
 		return nil, refuse("batch", m.Batch, c.Plan.Batch())
 	case m.Seed != c.Seed:
 		return nil, refuse("seed", m.Seed, c.Seed)
-	case m.Optimizer.Kind != c.Optimizer.Kind || len(m.Optimizer.States()) != len(states):
-		return nil, refuse("optimizer", m.Optimizer, c.Optimizer)
+	case m.Optimizer.Kind != c.Optimizer.Kind:
+		return nil, refuse("optimizer", m.Optimizer.Kind, c.Optimizer.Kind)
+	case len(m.Optimizer.States()) != len(c.Optimizer.States()): // with momentum or without
+		return nil, refuse("the optimizer's state", m.Optimizer.States(), c.Optimizer.States())
 	case m.Steps >= c.Steps:
 		return nil, refuse("steps", m.Steps, fmt.Sprintf("%d in all; ask for more", c.Steps))
 	}

@@ -9,7 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
@@ -17,14 +19,23 @@ import (
 	"github.com/millrace-ml/millrace/engine/torch"
 )
 
-// asMillrace makes this test binary the program itself.
-const asMillrace = "MILLRACE_TEST_AS_PROGRAM"
+// asMillrace makes this test binary the program itself; fileLimit has it find the disk full
+// once a file has so many bytes.
+const (
+	asMillrace = "MILLRACE_TEST_AS_PROGRAM"
+	fileLimit  = "MILLRACE_TEST_FILE_LIMIT"
+)
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asMillrace) != "" {
-		os.Exit(execute(os.Args[1:]))
+	if os.Getenv(asMillrace) == "" {
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
+	if most, err := strconv.ParseUint(os.Getenv(fileLimit), 10, 64); err == nil {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(execute(os.Args[1:]))
 }
 
 // TestStories tells what a user sees who has no libtorch: refusals with their exit codes,
@@ -71,9 +82,16 @@ func tell(t *testing.T, stories, native string) {
 					t.Fatal(err)
 				}
 				return ""
+			case "images": // a folder like MNIST's, of 20 and 5 black images
+				if err := writeImages(filepath.Join(p.dir, d.CmdArgs[0].Key)); err != nil {
+					t.Fatal(err)
+				}
+				return ""
 			case "ls":
 				return p.list(t)
 			case "run":
+				p.fileLimit = ""
+				d.MaybeScanArgs(t, "file-limit", &p.fileLimit)
 				out := ""
 				for line := range strings.SplitSeq(d.Input, "\n") {
 					out += p.run(t, strings.Fields(line), d.HasArg("quiet"))
@@ -87,7 +105,10 @@ func tell(t *testing.T, stories, native string) {
 }
 
 // program is millrace, run in a folder.
-type program struct{ dir, native, cache string }
+type program struct {
+	dir, native, cache string
+	fileLimit          string // bytes at which a file meets a full disk; empty: none
+}
 
 func (p *program) command(t *testing.T, args []string) *exec.Cmd {
 	self, err := os.Executable()
@@ -96,7 +117,7 @@ func (p *program) command(t *testing.T, args []string) *exec.Cmd {
 	}
 	c := exec.CommandContext(t.Context(), self, args...)
 	c.Dir = p.dir
-	c.Env = append(os.Environ(), asMillrace+"=1", "MILLRACE_NATIVE="+p.native, "XDG_CACHE_HOME="+p.cache)
+	c.Env = append(os.Environ(), asMillrace+"=1", "MILLRACE_NATIVE="+p.native, "XDG_CACHE_HOME="+p.cache, fileLimit+"="+p.fileLimit)
 	return c
 }
 
@@ -150,6 +171,18 @@ func (p *program) list(t *testing.T) string {
 	}
 	slices.Sort(names)
 	return strings.Join(names, "")
+}
+
+// writeImages makes a folder of IDX files that can be read.
+func writeImages(dir string) error {
+	err := os.MkdirAll(dir, 0o755)
+	for prefix, n := range map[string]byte{"train": 20, "t10k": 5} {
+		images := append([]byte{0, 0, 8, 3, 0, 0, 0, n, 0, 0, 0, 28, 0, 0, 0, 28}, make([]byte, int(n)*28*28)...)
+		labels := append([]byte{0, 0, 8, 1, 0, 0, 0, n}, make([]byte, n)...)
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, prefix+"-images-idx3-ubyte"), images, 0o644),
+			os.WriteFile(filepath.Join(dir, prefix+"-labels-idx1-ubyte"), labels, 0o644))
+	}
+	return err
 }
 
 // Doctor ends well whatever it finds, and says what to do about what is missing.

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -158,3 +159,23 @@ func inWords(t reflect.Type) string {
 	}
 	return "another kind of value"
 }
+
+// InFile names the file at the end of an error's first line, before the text that it quotes.
+func InFile(err error, path string) error {
+	if err == nil {
+		return nil
+	}
+	first, rest, _ := strings.Cut(err.Error(), "\n")
+	if rest != "" {
+		rest = "\n" + strings.TrimRight(rest, "\n ")
+	}
+	return &inFile{err, first + " (in " + path + ")" + rest}
+}
+
+type inFile struct {
+	err  error
+	text string
+}
+
+func (e *inFile) Error() string { return e.text }
+func (e *inFile) Unwrap() error { return e.err }

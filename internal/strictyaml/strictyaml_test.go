@@ -2,6 +2,7 @@ package strictyaml
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -92,3 +93,22 @@ func FuzzDecode(f *testing.F) {
 		_ = Decode([]byte(text), &k) // it must come back, whatever it says
 	})
 }
+
+func TestInFileNamesTheFileOnTheFirstLine(t *testing.T) {
+	cause := io.ErrUnexpectedEOF
+	for text, want := range map[string]string{"a": "a (in f.yaml)", "a\n> 1 | b\n     ^\n": "a (in f.yaml)\n> 1 | b\n     ^"} {
+		err := InFile(fmt.Errorf("%s%w", text, quiet{cause}), "f.yaml")
+		if got := err.Error(); got != want || !errors.Is(err, cause) {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+	if InFile(nil, "f.yaml") != nil {
+		t.Error("no error became one")
+	}
+}
+
+// quiet is an error that says nothing.
+type quiet struct{ error }
+
+func (quiet) Error() string   { return "" }
+func (q quiet) Unwrap() error { return q.error }

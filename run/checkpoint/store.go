@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 )
 
 const (
@@ -102,18 +104,31 @@ func (d *Draft) write(name string, fill func(io.Writer) error) error {
 	path := filepath.Join(d.path, name)
 	f, err := create(path)
 	if err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
+		return failed(path, err)
 	}
 	if err := fill(f); err != nil {
-		return errors.Join(fmt.Errorf("checkpoint: %s: %w", path, err), f.Close())
+		return errors.Join(failed(path, err), f.Close())
 	}
 	if err := f.Sync(); err != nil {
-		return errors.Join(fmt.Errorf("checkpoint: %s: %w", path, err), f.Close())
+		return errors.Join(failed(path, err), f.Close())
 	}
 	if err := f.Close(); err != nil {
-		return fmt.Errorf("checkpoint: %s: %w", path, err)
+		return failed(path, err)
 	}
 	return nil
+}
+
+// failed says which file could not be written, and what to do where the disk is full.
+func failed(path string, err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		err = at.Err // the path is said once
+	}
+	remedy := ""
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) {
+		remedy = "; the checkpoints before it are whole: make room or keep fewer, and resume"
+	}
+	return fmt.Errorf("checkpoint: write %s: %w%s", path, err, remedy)
 }
 
 // Commit writes the manifest and gives the checkpoint its name, then drops the oldest
