@@ -86,6 +86,16 @@ type Memory struct {
 	CachedBytes int64 `json:"cached_bytes"` // freed by us, kept for reuse; not in LiveBytes
 }
 
+// Work is the weights' half of one backward, on the goroutine of its device.
+type Work interface {
+	// Size is how many operators left something to do.
+	Size() int
+	// Run does it, once, and frees the Work.
+	Run() error
+	// Free drops what was not run. Freeing twice, or after Run, is harmless.
+	Free()
+}
+
 // Mark is a position in a Device's list of open handles.
 type Mark int
 
@@ -128,9 +138,11 @@ type Device interface {
 	// Backward runs autograd from outputs, whose gradients are grads (nil for a scalar
 	// seeded with one), and frees the graph. Leaves accumulate.
 	Backward(outputs, grads []Tensor) error
-	// Gradients differentiates outputs with respect to inputs only, leaving every
-	// leaf's gradient alone and keeping the graph. Entries are nil where unconnected.
-	Gradients(outputs, grads, inputs []Tensor) ([]Tensor, error)
+	// BackwardInput is Backward without the weights' half of operators that can be split
+	// (millrace::linear, conv2d, layer_norm, embedding): every other gradient is complete
+	// when it returns, theirs once Run of the Work was called. Running the Work at once
+	// gives the bits that Backward gives.
+	BackwardInput(outputs, grads []Tensor) (Work, error)
 	// Grad is the gradient a leaf has accumulated, or nil.
 	Grad(leaf Tensor) (Tensor, error)
 	// SetGrad replaces a leaf's gradient; nil clears it.

@@ -22,7 +22,7 @@ func init() {
 			if bias && !norm {
 				b = ctx.Params[1]
 			}
-			y := o.call("aten::conv2d", in[0].Tensor, ctx.Params[0], orNone(b), stride, padding)
+			y := o.call("millrace::conv2d", in[0].Tensor, ctx.Params[0], orNone(b), stride, padding)
 			if norm {
 				y = o.batchNorm(ctx, y, ctx.Params[1:])
 			}

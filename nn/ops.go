@@ -30,7 +30,7 @@ func (o *ops) call(op string, args ...any) engine.Tensor {
 
 type tensor = engine.Tensor
 
-func (o *ops) linear(x, w, b tensor) tensor        { return o.call("aten::linear", x, w, orNone(b)) }
+func (o *ops) linear(x, w, b tensor) tensor        { return o.call("millrace::linear", x, w, orNone(b)) }
 func (o *ops) relu(x tensor) tensor                { return o.call("aten::relu", x) }
 func (o *ops) gelu(x tensor) tensor                { return o.call("aten::gelu", x) }
 func (o *ops) tanh(x tensor) tensor                { return o.call("aten::tanh", x) }
@@ -44,14 +44,13 @@ func (o *ops) transpose(x tensor, a, b int) tensor { return o.call("aten::transp
 func (o *ops) at(x tensor, dim, i int) tensor      { return o.call("aten::select.int", x, dim, i) }
 func (o *ops) bmm(a, b tensor) tensor              { return o.call("aten::bmm", a, b) }
 func (o *ops) softmax(x tensor) tensor             { return o.call("aten::softmax.int", x, -1) }
-func (o *ops) rows(table, ids tensor) tensor       { return o.call("aten::embedding", table, ids) }
+func (o *ops) rows(table, ids tensor) tensor       { return o.call("millrace::embedding", table, ids) }
 func (o *ops) sum(x tensor) tensor                 { return o.call("aten::sum", x) }
 func (o *ops) equal(a, b tensor) tensor            { return o.call("aten::eq.Tensor", a, b) }
 func (o *ops) largest(x tensor) tensor             { return o.call("aten::argmax", x, -1) }
 
 func (o *ops) layerNorm(x, gain, shift tensor) tensor {
-	width := gain.Shape()
-	return o.call("aten::layer_norm", x, width, gain, shift, 1e-5)
+	return o.call("millrace::layer_norm", x, gain, shift, 1e-5)
 }
 
 // crossEntropy is the mean over rows.

@@ -48,8 +48,7 @@ func (t *Timer) Device() string { return "cpu" }
 // clock is a stage.Watch that times every layer.
 type clock struct {
 	dev    engine.Device
-	counts bool // passes count now
-	halves bool
+	counts bool                      // passes count now
 	phases [stage.Phases][][]float64 // seconds by layer, one for each pass
 	bytes  []layerBytes
 	begun  time.Time
@@ -65,8 +64,6 @@ func newClock(dev engine.Device, layers int) *clock {
 	}
 	return c
 }
-
-func (c *clock) Halves() bool { return c.halves }
 
 func (c *clock) Begin(p stage.Phase, layer int) {
 	if p == stage.Forward || p == stage.Backward {
@@ -193,34 +190,40 @@ func (b *bench) pass() error {
 	return err
 }
 
+// passInHalves is a pass whose backward comes in two halves, one right after the other.
+func (b *bench) passInHalves() error {
+	id, err := b.forward()
+	if err != nil {
+		return err
+	}
+	if _, err = b.stage.BackwardInput(id-1, nil, 1); err != nil {
+		return err
+	}
+	return b.stage.BackwardWeight(id - 1)
+}
+
 // Layers implements profile.Timer.
 func (t *Timer) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTiming, error) {
-	passes := func(b *bench, n int) error {
+	passes := func(pass func() error, n int) error {
 		for range n {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := b.pass(); err != nil {
+			if err := pass(); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
 	clocks, err := t.crew(ctx, r, func(b *bench) error {
-		if err := passes(b, r.Warmup+1); err != nil {
+		if err := passes(b.pass, r.Warmup+1); err != nil {
 			return err
 		}
 		b.clock.counts = true
-		if err := passes(b, r.Passes); err != nil {
+		if err := passes(b.pass, r.Passes); err != nil {
 			return err
 		}
-		// The halves come in passes of their own: computing them changes what is cached.
-		forward, backward := slices.Clone(b.clock.phases[stage.Forward]), slices.Clone(b.clock.phases[stage.Backward])
-		b.clock.halves = true
-		err := passes(b, max(r.Passes/2, 3))
-		b.clock.halves = false
-		b.clock.phases[stage.Forward], b.clock.phases[stage.Backward] = forward, backward
-		return err
+		return passes(b.passInHalves, max(r.Passes/2, 3))
 	}, (*bench).pass)
 	if err != nil {
 		return nil, err

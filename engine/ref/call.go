@@ -21,9 +21,11 @@ type call struct {
 	// inputs that gradients may flow to, and how; set by the operator.
 	inputs []*Tensor
 	saved  []value
-	own    []value // made for the graph alone: the call's own references, given back at its end
-	back   func(n *node, g value) []*value
-	same   *Tensor // in-place operators yield their first argument
+	// weights are the inputs whose gradients BackwardInput leaves for later.
+	weights []int
+	own     []value // made for the graph alone: the call's own references, given back at its end
+	back    func(n *node, g value) []*value
+	same    *Tensor // in-place operators yield their first argument
 }
 
 // Call implements engine.Device.
@@ -60,7 +62,7 @@ func (c *call) node(out value) *node {
 	if c.back == nil || !c.d.tracking {
 		return nil
 	}
-	n := &node{back: c.back, shape: out.shape}
+	n := &node{back: c.back, shape: out.shape, weights: c.weights}
 	some := false
 	for _, in := range c.inputs {
 		var from *node

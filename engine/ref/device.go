@@ -200,70 +200,38 @@ func (d *Device) seeds(outputs, grads []engine.Tensor) (roots []*node, first []v
 
 // Backward implements engine.Device.
 func (d *Device) Backward(outputs, grads []engine.Tensor) error {
-	roots, first, err := d.seeds(outputs, grads)
+	w, err := d.BackwardInput(outputs, grads)
 	if err != nil {
 		return err
 	}
+	return w.Run()
+}
+
+// BackwardInput implements engine.Device.
+func (d *Device) BackwardInput(outputs, grads []engine.Tensor) (engine.Work, error) {
+	roots, first, err := d.seeds(outputs, grads)
+	if err != nil {
+		return nil, err
+	}
 	nodes := order(roots)
-	got, err := d.flow(roots, first, func(n *node) bool { return n.leaf })
+	w := &work{d: d}
+	got, err := d.flow(roots, first, w)
 	for _, n := range nodes {
-		g, ok := got[n]
-		if !ok {
-			continue
+		if g, ok := got[n]; ok {
+			d.gather(n, g)
+			g.release()
 		}
-		if n.grad == nil {
-			own := d.fresh(g.dtype, g.shape) // leaves must not share what flows on elsewhere
-			copy(own.floats, g.floats)
-			n.grad = &own
-		} else {
-			for i := range g.floats {
-				n.grad.floats[i] += g.floats[i]
-			}
-		}
-		g.release()
 	}
 	if err != nil {
-		return fmt.Errorf("engine ref: backward: %w", err)
+		w.Free()
+		return nil, fmt.Errorf("engine ref: backward: %w", err)
 	}
 	for _, n := range nodes {
 		if !n.leaf {
 			n.forget()
 		}
 	}
-	return nil
-}
-
-// Gradients implements engine.Device.
-func (d *Device) Gradients(outputs, grads, inputs []engine.Tensor) ([]engine.Tensor, error) {
-	roots, first, err := d.seeds(outputs, grads)
-	if err != nil {
-		return nil, err
-	}
-	wanted := map[*node]bool{}
-	for _, in := range inputs {
-		r, err := tensorOf(in)
-		if err != nil {
-			return nil, err
-		}
-		if r.node == nil {
-			return nil, fmt.Errorf("engine ref: an input of shape %v has no gradient", r.shape)
-		}
-		wanted[r.node] = true
-	}
-	got, err := d.flow(roots, first, func(n *node) bool { return wanted[n] })
-	if err != nil {
-		return nil, fmt.Errorf("engine ref: gradients: %w", err)
-	}
-	out := make([]engine.Tensor, len(inputs))
-	for i, in := range inputs {
-		if g, ok := got[in.(*Tensor).node]; ok {
-			out[i] = d.handle(g.retained(), nil)
-		}
-	}
-	for _, g := range got {
-		g.release()
-	}
-	return out, nil
+	return w, nil
 }
 
 // Grad implements engine.Device.

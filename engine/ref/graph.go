@@ -7,11 +7,12 @@ type node struct {
 	inputs []*node // nil where no gradient goes
 	saved  []value
 	// back turns the gradient of the output into those of the inputs, nil where not asked for.
-	back  func(n *node, g value) []*value
-	shape []int64
-	leaf  bool
-	grad  *value
-	refs  int
+	back    func(n *node, g value) []*value
+	weights []int // which inputs are an operator's weights: their gradients can come later
+	shape   []int64
+	leaf    bool
+	grad    *value
+	refs    int
 }
 
 func (n *node) retain() *node {
@@ -73,8 +74,8 @@ func order(roots []*node) []*node {
 }
 
 // flow sends gradients from roots back through their graph and yields what reaches each
-// node that wants says. It owns the gradients it is given.
-func (d *Device) flow(roots []*node, grads []value, wants func(*node) bool) (map[*node]value, error) {
+// leaf now; weights' gradients go to later. It owns the gradients it is given.
+func (d *Device) flow(roots []*node, grads []value, later *work) (map[*node]value, error) {
 	at := map[*node]value{}
 	add := func(n *node, g value) {
 		if before, ok := at[n]; ok {
@@ -98,21 +99,21 @@ func (d *Device) flow(roots []*node, grads []value, wants func(*node) bool) (map
 			continue
 		}
 		delete(at, n)
-		if wants(n) {
+		if n.leaf {
 			out[n] = g.retained()
-		}
-		if !n.leaf {
+		} else {
 			if n.back == nil || n.inputs == nil {
 				g.release()
 				return out, fmt.Errorf("the graph has been freed by an earlier backward")
 			}
-			for i, gi := range n.back(n, g) {
+			now := later.withoutWeights(n, g)
+			for i, gi := range now.back(now, g) {
 				switch {
 				case gi == nil:
-				case n.inputs[i] == nil:
+				case now.inputs[i] == nil:
 					gi.release()
 				default:
-					add(n.inputs[i], *gi)
+					add(now.inputs[i], *gi)
 				}
 			}
 		}

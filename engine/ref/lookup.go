@@ -8,8 +8,8 @@ import (
 )
 
 func init() {
-	operators["aten::embedding"] = embedding
-	operators["aten::layer_norm"] = layerNorm
+	operators["millrace::embedding"] = embedding
+	operators["millrace::layer_norm"] = layerNorm
 }
 
 // embedding is a row of a table for each whole number.
@@ -30,7 +30,7 @@ func embedding(c *call) []value {
 		}
 		copy(y.floats[i*width:(i+1)*width], table.floats[int(k)*width:])
 	}
-	c.inputs, c.saved = []*Tensor{table, nil}, []value{ids.value}
+	c.inputs, c.saved, c.weights = []*Tensor{table, nil}, []value{ids.value}, []int{0}
 	d, shape := c.d, table.shape
 	c.back = func(n *node, g value) []*value {
 		gt := d.fresh(engine.Float64, shape)
@@ -48,12 +48,12 @@ func embedding(c *call) []value {
 // (Ba, Kiros and Hinton, Layer Normalization, 2016, equation 4), with the variance of
 // all its elements, not of a sample of them.
 func layerNorm(c *call) []value {
-	x, gain, shift := c.floats(0, false), c.floats(2, false), c.floats(3, false)
-	eps := c.number(4, 1e-5)
+	x, gain, shift := c.floats(0, false), c.floats(1, false), c.floats(2, false)
+	eps := c.number(3, 1e-5)
 	if c.err != nil {
 		return nil
 	}
-	if len(x.shape) == 0 || !slices.Equal(c.shape(1), x.shape[len(x.shape)-1:]) || !slices.Equal(gain.shape, c.shape(1)) || !slices.Equal(shift.shape, c.shape(1)) {
+	if len(x.shape) == 0 || !slices.Equal(gain.shape, x.shape[len(x.shape)-1:]) || !slices.Equal(shift.shape, gain.shape) {
 		c.fail("x of shape %v with gain %v and shift %v; both are as long as the last dimension", x.shape, gain.shape, shift.shape)
 		return nil
 	}
@@ -78,7 +78,7 @@ func layerNorm(c *call) []value {
 			y.floats[r*width+i] = gain.floats[i]*z.floats[r*width+i] + shift.floats[i]
 		}
 	}
-	c.inputs, c.saved = []*Tensor{x, gain, shift}, []value{z, inverse, gain.value}
+	c.inputs, c.saved, c.weights = []*Tensor{x, gain, shift}, []value{z, inverse, gain.value}, []int{1, 2}
 	d := c.d
 	c.back = func(n *node, g value) []*value { return d.layerNormBack(n, g, rows, width) }
 	return []value{y}

@@ -8,7 +8,7 @@ import (
 )
 
 func init() {
-	operators["aten::linear"] = linear
+	operators["millrace::linear"] = linear
 	operators["aten::relu"] = unary(func(x float64) float64 { return max(x, 0) }, func(x, _, g float64) float64 {
 		if x > 0 {
 			return g
@@ -65,7 +65,7 @@ func linear(c *call) []value {
 			y.floats[r*n+o] = s
 		}
 	}
-	c.inputs, c.saved = []*Tensor{x, w, b}, []value{x.value, w.value}
+	c.inputs, c.saved, c.weights = []*Tensor{x, w, b}, []value{x.value, w.value}, []int{1, 2}
 	d := c.d
 	c.back = func(node *node, g value) []*value {
 		x, w := node.saved[0], node.saved[1]

@@ -7,8 +7,10 @@ package torch
 
 #cgo noescape door_backward
 #cgo nocallback door_backward
-#cgo noescape door_gradients
-#cgo nocallback door_gradients
+#cgo noescape door_backward_input
+#cgo nocallback door_backward_input
+#cgo nocallback door_work_run
+#cgo nocallback door_work_free
 #cgo nocallback door_grad
 #cgo nocallback door_set_grad
 */
@@ -40,8 +42,8 @@ func (d *Device) handles(ts []engine.Tensor, n int, none bool) error {
 	return nil
 }
 
-// differentiate packs outputs, their gradients and inputs one after the other.
-func (d *Device) differentiate(outputs, grads, inputs []engine.Tensor) error {
+// differentiate packs outputs and then their gradients.
+func (d *Device) differentiate(outputs, grads []engine.Tensor) error {
 	d.args = d.args[:0]
 	if len(outputs) == 0 {
 		return fmt.Errorf("there are no outputs to differentiate")
@@ -55,9 +57,6 @@ func (d *Device) differentiate(outputs, grads, inputs []engine.Tensor) error {
 	if err := d.handles(grads, len(outputs), true); err != nil {
 		return fmt.Errorf("gradients: %w", err)
 	}
-	if err := d.handles(inputs, len(inputs), false); err != nil {
-		return fmt.Errorf("inputs: %w", err)
-	}
 	return nil
 }
 
@@ -68,7 +67,7 @@ func (d *Device) word(i int) *C.int64_t {
 // Backward runs autograd from outputs on this thread and frees the graph. grads may
 // be nil when every output is a scalar.
 func (d *Device) Backward(outputs, grads []engine.Tensor) error {
-	if err := d.differentiate(outputs, grads, nil); err != nil {
+	if err := d.differentiate(outputs, grads); err != nil {
 		return fmt.Errorf("engine torch: %s: %w", describe("backward", []any{outputs, grads}), err)
 	}
 	n := len(outputs)
@@ -78,20 +77,50 @@ func (d *Device) Backward(outputs, grads []engine.Tensor) error {
 	return nil
 }
 
-// Gradients differentiates outputs with respect to inputs only and keeps the graph.
-func (d *Device) Gradients(outputs, grads, inputs []engine.Tensor) ([]engine.Tensor, error) {
-	if len(inputs) == 0 {
-		return nil, nil
-	}
-	if err := d.differentiate(outputs, grads, inputs); err != nil {
-		return nil, fmt.Errorf("engine torch: %s: %w", describe("gradients", []any{outputs, grads, inputs}), err)
+// BackwardInput is Backward that leaves the weights' half of split operators for later.
+func (d *Device) BackwardInput(outputs, grads []engine.Tensor) (engine.Work, error) {
+	if err := d.differentiate(outputs, grads); err != nil {
+		return nil, fmt.Errorf("engine torch: %s: %w", describe("backward", []any{outputs, grads}), err)
 	}
 	n := len(outputs)
-	words := C.door_gradients(d.word(0), d.word(n), C.int64_t(n), d.word(2*n), C.int64_t(len(inputs)))
-	if words == nil {
-		return nil, failure("gradients", []any{outputs, grads, inputs})
+	w := C.door_backward_input(d.word(0), d.word(n), C.int64_t(n))
+	if w == nil {
+		return nil, failure("backward", []any{outputs, grads})
 	}
-	return d.results(words), nil
+	return &work{handle: w}, nil
+}
+
+// work is the weights' half of a backward.
+type work struct{ handle *C.mr_work }
+
+// Size implements engine.Work.
+func (w *work) Size() int {
+	if w.handle == nil {
+		return 0
+	}
+	return int(C.door_work_size(w.handle))
+}
+
+// Run implements engine.Work.
+func (w *work) Run() error {
+	if w.handle == nil {
+		return fmt.Errorf("engine torch: the weights' half of a backward has been run or freed")
+	}
+	failed := C.door_work_run(w.handle) != 0
+	if failed {
+		defer w.Free()
+		return failure("the weights' half of a backward", nil)
+	}
+	w.Free()
+	return nil
+}
+
+// Free implements engine.Work.
+func (w *work) Free() {
+	if w.handle != nil {
+		C.door_work_free(w.handle)
+		w.handle = nil
+	}
 }
 
 // Grad is the gradient a leaf has accumulated, or nil. It shares the leaf's memory:

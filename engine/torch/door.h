@@ -7,7 +7,8 @@
 #define MR_FUNCTIONS(X)                                                          \
   X(abi_version) X(init) X(error) X(info) X(find) X(call) X(empty) X(full)       \
   X(from_bytes) X(data) X(item) X(leaf) X(alias) X(contiguous) X(free)           \
-  X(backward) X(gradients) X(grad) X(set_grad) X(grad_mode) X(set_threads)       \
+  X(backward) X(backward_input) X(work_size) X(work_run) X(work_free)            \
+  X(grad) X(set_grad) X(grad_mode) X(set_threads)                                \
   X(manual_seed) X(owners) X(set_owner) X(adopt) X(memory) X(reset_peak)         \
   X(trim) X(sum_into)
 
@@ -53,10 +54,12 @@ static inline void door_free(const int64_t *tensors, int64_t n) { door.free(tens
 static inline int door_backward(const int64_t *outputs, const int64_t *grads, int64_t n) {
   return door.backward(outputs, grads, n);
 }
-static inline const int64_t *door_gradients(const int64_t *outputs, const int64_t *grads, int64_t n,
-                                            const int64_t *inputs, int64_t n_inputs) {
-  return door.gradients(outputs, grads, n, inputs, n_inputs);
+static inline mr_work *door_backward_input(const int64_t *outputs, const int64_t *grads, int64_t n) {
+  return door.backward_input(outputs, grads, n);
 }
+static inline int64_t door_work_size(const mr_work *work) { return door.work_size(work); }
+static inline int door_work_run(mr_work *work) { return door.work_run(work); }
+static inline void door_work_free(mr_work *work) { door.work_free(work); }
 static inline const int64_t *door_grad(int64_t leaf) { return door.grad(leaf); }
 static inline int door_set_grad(int64_t leaf, int64_t grad) { return door.set_grad(leaf, grad); }
 static inline int door_grad_mode(int on) { return door.grad_mode(on); }

@@ -47,6 +47,8 @@ inline at::Tensor defined(int64_t handle) {
   return borrow(handle);
 }
 
+std::vector<at::Tensor> borrow_all(const int64_t* handles, int64_t n, bool undefined_ok);
+
 at::ScalarType scalar_type(int dtype);
 int dtype_of(at::ScalarType type);
 

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define MR_ABI_VERSION 1
+#define MR_ABI_VERSION 2
 
 #define MR_API __attribute__((visibility("default")))
 
@@ -99,10 +99,14 @@ MR_API void mr_free(const int64_t *tensors, int64_t n);
  * Gradients add up in the leaves; the graph is freed. */
 MR_API int mr_backward(const int64_t *outputs, const int64_t *grads, int64_t n);
 
-/* d outputs / d inputs, leaving the leaves' gradients and the graph alone.
- * Unconnected inputs give undefined tensors. */
-MR_API const int64_t *mr_gradients(const int64_t *outputs, const int64_t *grads, int64_t n,
-                                   const int64_t *inputs, int64_t n_inputs);
+/* The same without the weights' half of the operators millrace::linear, conv2d,
+ * layer_norm and embedding, which is left in the work. mr_work_run computes it, once;
+ * mr_work_free gives the work back, run or not. The size is the operators in it. */
+typedef struct mr_work mr_work;
+MR_API mr_work *mr_backward_input(const int64_t *outputs, const int64_t *grads, int64_t n);
+MR_API int64_t mr_work_size(const mr_work *work);
+MR_API int mr_work_run(mr_work *work);
+MR_API void mr_work_free(mr_work *work);
 
 /* The gradient a leaf has accumulated (undefined if none), and its replacement. */
 MR_API const int64_t *mr_grad(int64_t leaf);

@@ -36,6 +36,13 @@ void Results::add(at::Tensor tensor) {
 
 const int64_t* Results::words() const { return result_words.data(); }
 
+std::vector<at::Tensor> borrow_all(const int64_t* handles, int64_t n, bool undefined_ok) {
+  std::vector<at::Tensor> out;
+  out.reserve(n);
+  for (int64_t i = 0; i < n; i++) out.push_back(undefined_ok ? borrow(handles[i]) : defined(handles[i]));
+  return out;
+}
+
 at::ScalarType scalar_type(int dtype) {
   switch (dtype) {
     case MR_F32: return at::kFloat;
@@ -62,13 +69,6 @@ namespace {
 
 at::Tensor empty(int dtype, const int64_t* shape, int64_t rank) {
   return at::empty(at::IntArrayRef(shape, rank), at::TensorOptions().dtype(scalar_type(dtype)));
-}
-
-std::vector<at::Tensor> borrow_all(const int64_t* handles, int64_t n, bool undefined_ok) {
-  std::vector<at::Tensor> out;
-  out.reserve(n);
-  for (int64_t i = 0; i < n; i++) out.push_back(undefined_ok ? borrow(handles[i]) : defined(handles[i]));
-  return out;
 }
 
 }  // namespace
@@ -147,18 +147,6 @@ int mr_backward(const int64_t* outputs, const int64_t* grads, int64_t n) {
   return guarded<int>(1, [&] {
     torch::autograd::backward(mr::borrow_all(outputs, n, false), mr::borrow_all(grads, n, true), false);
     return 0;
-  });
-}
-
-const int64_t* mr_gradients(const int64_t* outputs, const int64_t* grads, int64_t n, const int64_t* inputs,
-                            int64_t n_inputs) {
-  return guarded<const int64_t*>(nullptr, [&] {
-    const auto found = torch::autograd::grad(
-        mr::borrow_all(outputs, n, false), mr::borrow_all(inputs, n_inputs, false), mr::borrow_all(grads, n, true),
-        /*retain_graph=*/true, /*create_graph=*/false, /*allow_unused=*/true);
-    mr::Results results;
-    for (const at::Tensor& t : found) results.add(t);
-    return results.words();
   });
 }
 

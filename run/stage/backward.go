@@ -14,6 +14,50 @@ import (
 // gradients of the values of In, for others to own: autograd may let two gradients share
 // memory, and one of them may be a parameter's, which the next backward adds to.
 func (s *Stage) Backward(id int, given Tensors, weight float64) (Tensors, error) {
+	return s.goBack(id, given, weight, nil)
+}
+
+// BackwardInput is Backward without the weights' half of layers that can be split, which it
+// keeps for BackwardWeight. Micro-batches whose weights' halves run in the order of their
+// backwards leave the bits in the parameters' gradients that Backward leaves.
+func (s *Stage) BackwardInput(id int, given Tensors, weight float64) (Tensors, error) {
+	works := make([]engine.Work, s.Last-s.First+1)
+	back, err := s.goBack(id, given, weight, works)
+	s.halves[id] = works
+	return back, err
+}
+
+// BackwardWeight runs what BackwardInput left of a micro-batch, from the last layer to the first.
+func (s *Stage) BackwardWeight(id int) error {
+	works, ok := s.halves[id]
+	if !ok {
+		return fmt.Errorf("stage: micro-batch %d has no input gradient to go on from", id)
+	}
+	delete(s.halves, id)
+	defer freeWorks(works)
+	for l := s.Last; l >= s.First; l-- {
+		if w := works[l-s.First]; w != nil {
+			s.begin(WeightHalf, l)
+			err := w.Run()
+			s.end(WeightHalf, l, nil)
+			if err != nil {
+				return s.failed(l, err)
+			}
+		}
+	}
+	return nil
+}
+
+func freeWorks(works []engine.Work) {
+	for _, w := range works {
+		if w != nil {
+			w.Free()
+		}
+	}
+}
+
+// goBack is Backward, or with works BackwardInput.
+func (s *Stage) goBack(id int, given Tensors, weight float64, works []engine.Work) (Tensors, error) {
 	grads := Tensors{}
 	for v, t := range given {
 		grads[v] = t
@@ -25,7 +69,7 @@ func (s *Stage) Backward(id int, given Tensors, weight float64) (Tensors, error)
 	}
 	delete(s.open, id)
 	s.sums = false
-	err := s.backward(f, grads, weight)
+	err := s.backward(f, grads, weight, works)
 	f.free()
 	if err != nil {
 		grads.Free()
@@ -44,7 +88,7 @@ func (s *Stage) Backward(id int, given Tensors, weight float64) (Tensors, error)
 	return back, nil
 }
 
-func (s *Stage) backward(f *flight, grads Tensors, weight float64) error {
+func (s *Stage) backward(f *flight, grads Tensors, weight float64, works []engine.Work) error {
 	if f.made == nil {
 		if _, _, err := s.record(f, true); err != nil {
 			return err
@@ -58,7 +102,7 @@ func (s *Stage) backward(f *flight, grads Tensors, weight float64) error {
 			}
 			grads[s.Graph.makes[l][0]] = seed
 		}
-		if err := s.backwardLayer(f, l, grads); err != nil {
+		if err := s.backwardLayer(f, l, grads, works); err != nil {
 			return s.failed(l, err)
 		}
 	}
@@ -66,20 +110,27 @@ func (s *Stage) backward(f *flight, grads Tensors, weight float64) error {
 }
 
 // backwardLayer runs one layer's graph and adds the gradients of what it read, in the order
-// of its inputs, to those of the layers behind it.
-func (s *Stage) backwardLayer(f *flight, l int, grads Tensors) error {
+// of its inputs, to those of the layers behind it. With works it keeps the weights' half.
+func (s *Stage) backwardLayer(f *flight, l int, grads Tensors, works []engine.Work) error {
 	at := l - s.First
 	outputs, seeds := s.seeded(f, l, grads)
-	if err := s.halves(f, l, outputs, seeds); err != nil {
-		return err
+	phase := Backward
+	if works != nil {
+		phase = InputHalf
 	}
-	s.begin(Backward, l)
-	defer s.end(Backward, l, nil)
+	s.begin(phase, l)
+	defer s.end(phase, l, nil)
 	m := s.dev.Begin()
 	var keep []engine.Tensor
 	var err error
 	if len(outputs) > 0 {
-		if err = s.dev.Backward(outputs, seeds); err == nil {
+		if works == nil {
+			err = s.dev.Backward(outputs, seeds)
+		} else if works[at], err = s.dev.BackwardInput(outputs, seeds); err == nil && works[at].Size() == 0 {
+			works[at].Free()
+			works[at] = nil
+		}
+		if err == nil {
 			keep, err = s.collect(f, l, grads)
 		}
 	}

@@ -27,15 +27,16 @@ type Config struct {
 type Stage struct {
 	Config
 	dev    engine.Device
-	in     []int             // values that cross the cut in front
-	out    []int             // values that cross the cut behind
-	feeds  []int             // model inputs that some layer reads
-	leaves [][]engine.Tensor // by layer from First: parameters and buffers as nn wants them
-	params []*Param          // in model order, each once
-	buffs  []*Param          // buffers, in model order
-	open   map[int]*flight   // by micro-batch: between forward and backward
-	peak   int               // most in open at once
-	sums   bool              // tied uses within this stage have been added up since the last backward
+	in     []int                 // values that cross the cut in front
+	out    []int                 // values that cross the cut behind
+	feeds  []int                 // model inputs that some layer reads
+	leaves [][]engine.Tensor     // by layer from First: parameters and buffers as nn wants them
+	params []*Param              // in model order, each once
+	buffs  []*Param              // buffers, in model order
+	open   map[int]*flight       // by micro-batch: between forward and backward
+	halves map[int][]engine.Work // by micro-batch: between the input's half of a backward and the weights', by layer from First
+	peak   int                   // most in open at once
+	sums   bool                  // tied uses within this stage have been added up since the last backward
 }
 
 // New makes the parameters of a stage and gives them their first values.
@@ -44,7 +45,7 @@ func New(c Config) (*Stage, error) {
 		return nil, fmt.Errorf("stage: layers %d to %d; %s has layers 0 to %d", c.First, c.Last, c.Graph.Model.Name, len(c.Graph.Model.Layers)-1)
 	}
 	s := &Stage{
-		Config: c, dev: c.Device, open: map[int]*flight{},
+		Config: c, dev: c.Device, open: map[int]*flight{}, halves: map[int][]engine.Work{},
 		in: c.Graph.cut(c.First), out: c.Graph.cut(c.Last + 1), feeds: c.Graph.needs(c.First, c.Last),
 	}
 	if err := s.makeParams(); err != nil {
@@ -73,6 +74,10 @@ func (s *Stage) Close() {
 	for micro, f := range s.open {
 		f.free()
 		delete(s.open, micro)
+	}
+	for micro, works := range s.halves {
+		freeWorks(works)
+		delete(s.halves, micro)
 	}
 	for _, p := range append(s.params, s.buffs...) {
 		for _, u := range p.Uses {

@@ -1,0 +1,84 @@
+package ref
+
+import (
+	"fmt"
+	"slices"
+)
+
+// work is the weights' half of a backward: for each operator that has one, its node with
+// the weights' inputs alone, and the gradient that came to it.
+type work struct {
+	d     *Device
+	nodes []*node
+	grads []value
+	done  bool
+}
+
+// withoutWeights is n without the inputs that are weights, which it keeps for Run.
+func (w *work) withoutWeights(n *node, g value) *node {
+	if len(n.weights) == 0 {
+		return n
+	}
+	first, second := *n, *n
+	first.inputs, second.inputs = slices.Clone(n.inputs), make([]*node, len(n.inputs))
+	wanted := false
+	for _, i := range n.weights {
+		if in := n.inputs[i]; in != nil && in.leaf {
+			first.inputs[i], second.inputs[i], wanted = nil, in.retain(), true
+		}
+	}
+	if !wanted {
+		return n
+	}
+	second.saved, second.refs = slices.Clone(n.saved), 1
+	for i, v := range second.saved {
+		second.saved[i] = v.retained()
+	}
+	w.nodes, w.grads = append(w.nodes, &second), append(w.grads, g.retained())
+	return &first
+}
+
+// Size implements engine.Work.
+func (w *work) Size() int { return len(w.nodes) }
+
+// Run implements engine.Work.
+func (w *work) Run() error {
+	if w.done {
+		return fmt.Errorf("engine ref: the weights' half of a backward has been run or freed")
+	}
+	for k, n := range w.nodes {
+		for i, g := range n.back(n, w.grads[k]) {
+			if g == nil {
+				continue
+			}
+			if leaf := n.inputs[i]; leaf != nil {
+				w.d.gather(leaf, *g)
+			}
+			g.release()
+		}
+	}
+	w.Free()
+	return nil
+}
+
+// Free implements engine.Work.
+func (w *work) Free() {
+	for k, n := range w.nodes {
+		n.release()
+		w.grads[k].release()
+	}
+	w.nodes, w.grads, w.done = nil, nil, true
+}
+
+// gather adds g to what the leaf has.
+func (d *Device) gather(leaf *node, g value) {
+	if leaf.grad == nil {
+		own := d.fresh(g.dtype, g.shape) // leaves must not share what flows on elsewhere
+		copy(own.floats, g.floats)
+		leaf.grad = &own
+		return
+	}
+	for i := range g.floats {
+		leaf.grad.floats[i] += g.floats[i]
+	}
+}
