@@ -25,16 +25,34 @@ func Read(path string) (*Plan, error) {
 
 // Decode reads the JSON form and checks what can be checked without the model.
 func Decode(r io.Reader) (*Plan, error) {
-	dec := json.NewDecoder(r)
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	// The version is looked at first: another one may have other fields.
+	var head struct {
+		Version *int `json:"version"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return nil, fmt.Errorf("plan: not a whole plan file (%w); plan again with: millrace plan", err)
+	}
+	if head.Version == nil || *head.Version != Version {
+		got := "none"
+		if head.Version != nil {
+			got = fmt.Sprint(*head.Version)
+		}
+		return nil, fmt.Errorf("plan: version is %s; this millrace reads version %d: plan again with: millrace plan", got, Version)
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	var p Plan
 	if err := dec.Decode(&p); err != nil {
 		return nil, fmt.Errorf("plan: not a plan file: %w", err)
 	}
-	if p.Version != Version {
-		return nil, fmt.Errorf("plan: version is %d; this millrace reads version %d: plan again with: millrace plan", p.Version, Version)
+	if err := p.Validate(); err != nil {
+		return nil, err
 	}
-	return &p, p.Validate()
+	return &p, nil
 }
 
 // Write writes the JSON form to a file, whole or not at all.
@@ -67,13 +85,16 @@ func (p *Plan) Write(path string) error {
 	return nil
 }
 
+// maxCount bounds micro-batches and their samples, so that no product of the two overflows.
+const maxCount = 1<<28 - 1
+
 // Validate refuses plans that contradict themselves.
 func (p *Plan) Validate() error {
 	if len(p.Stages) == 0 {
 		return fmt.Errorf("plan: it has no stages")
 	}
-	if p.MicroBatch < 1 || p.MicroBatches < 1 {
-		return fmt.Errorf("plan: %d micro-batches of %d samples; both must be 1 at least", p.MicroBatches, p.MicroBatch)
+	if p.MicroBatch < 1 || p.MicroBatches < 1 || p.MicroBatch > maxCount || p.MicroBatches > maxCount {
+		return fmt.Errorf("plan: %d micro-batches of %d samples; both must be 1 to %d", p.MicroBatches, p.MicroBatch, maxCount)
 	}
 	if p.Replication != "split" && p.Replication != "round_robin" {
 		return fmt.Errorf("plan: replication is %q; it is split or round_robin", p.Replication)
@@ -88,6 +109,14 @@ func (p *Plan) Validate() error {
 			return fmt.Errorf("plan: stage %d is layers %d to %d; it needs one at least", i, s.FirstLayer, s.LastLayer)
 		}
 		next = s.LastLayer + 1
+		for field, f := range map[string]float64{"first_fraction": s.FirstFraction, "last_fraction": s.LastFraction} {
+			if !(f >= 0 && f <= 1) {
+				return fmt.Errorf("plan: stage %d: %s is %v; it is the part of a layer, above 0 to 1, or left out", i, field, f)
+			}
+		}
+		if s.Warmup < 0 {
+			return fmt.Errorf("plan: stage %d: warmup is %d; it is the forwards before the first backward, 1 or more, or 0 to leave it to the schedule", i, s.Warmup)
+		}
 		if len(s.Devices) == 0 {
 			return fmt.Errorf("plan: stage %d is on no device", i)
 		}
@@ -97,6 +126,9 @@ func (p *Plan) Validate() error {
 			}
 			used = append(used, d)
 		}
+	}
+	if q := p.Predicted; q != nil && (len(q.BusyS) != len(q.MemoryBytes) || len(q.PeakActivations) != len(q.MemoryBytes)) {
+		return fmt.Errorf("plan: predicted: %d memory_bytes, %d busy_s and %d peak_activations; each has one for each device", len(q.MemoryBytes), len(q.BusyS), len(q.PeakActivations))
 	}
 	return nil
 }

@@ -49,7 +49,10 @@ func Decode(r io.Reader) (*Profile, error) {
 	if err := dec.Decode(&p); err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}
-	return &p, p.Validate()
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	return &p, nil
 }
 
 // Write writes the JSON form to a file, whole or not at all.

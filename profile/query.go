@@ -43,7 +43,7 @@ type MissingError struct {
 }
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("profile: %s has no cost for micro-batches of %d samples on %s; it has %v: profile again with --micro-batches %d",
+	return fmt.Sprintf("profile: %s has no cost for micro-batches of %d samples on %s; it has %v: profile again with --sizes %d",
 		e.Model, e.MicroBatch, e.Device, e.Have, e.MicroBatch)
 }
 
