@@ -161,6 +161,10 @@ type Device interface {
 	// Adopt takes over a tensor another device of this engine made, so that its bytes
 	// are charged to this worker from now on. The old handle is spent.
 	Adopt(t Tensor) (Tensor, error)
+	// Charge has the bytes of a tensor that another device disowned charged to this worker
+	// before it adopts it: what has arrived is the receiver's to hold. Any goroutine may
+	// call it; a tensor that is freed by then is left alone.
+	Charge(t Tensor)
 	// Memory is what this worker holds; ResetPeak starts a new high-water mark.
 	Memory() Memory
 	ResetPeak()

@@ -108,6 +108,11 @@ func (p *Profile) Validate() error {
 				return bad("from", from, "an earlier layer, or -1 for a model input")
 			}
 		}
+		for _, f := range l.Feeds {
+			if f.BytesPerSample < 0 {
+				return bad("feeds: bytes_per_sample of "+f.Name, f.BytesPerSample, "0 or more")
+			}
+		}
 		if l.ParameterBytes < 0 || l.TiedBytes < 0 || l.BufferBytes < 0 {
 			return bad("parameter_bytes, tied_bytes or buffer_bytes", min(l.ParameterBytes, l.TiedBytes, l.BufferBytes), "0 or more")
 		}

@@ -159,6 +159,11 @@ func describe(m *model.Model) *Profile {
 		layer := Layer{Name: l.Name, Kind: l.Kind, ParameterBytes: 4 * l.ParameterElements(), TiedTo: -1}
 		for _, from := range l.From {
 			layer.From = append(layer.From, m.Index(from))
+			for _, t := range m.Inputs {
+				if t.Name == from {
+					layer.Feeds = append(layer.Feeds, Feed{Name: t.Name, BytesPerSample: t.BytesPerSample()})
+				}
+			}
 		}
 		for _, q := range l.Params {
 			if q.Buffer {

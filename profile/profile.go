@@ -33,11 +33,19 @@ type Cost struct {
 	BackwardPeakBytes int64 `json:"backward_peak_bytes"`
 }
 
+// Feed is a model input that a layer reads.
+type Feed struct {
+	Name           string `json:"name"`
+	BytesPerSample int64  `json:"bytes_per_sample"`
+}
+
 // Layer is the costs of one layer.
 type Layer struct {
-	Name           string `json:"name"`
-	Kind           string `json:"kind"`
-	From           []int  `json:"from"` // layers whose outputs it reads; -1 is a model input
+	Name string `json:"name"`
+	Kind string `json:"kind"`
+	From []int  `json:"from"` // layers whose outputs it reads; -1 is a model input
+	// Feeds is the model inputs among them, which are data and come with no gradient.
+	Feeds          []Feed `json:"feeds,omitempty"`
 	ParameterBytes int64  `json:"parameter_bytes"`
 	BufferBytes    int64  `json:"buffer_bytes,omitempty"` // kept and saved, without gradient: batch-norm statistics
 	// TiedTo is the layer that owns a parameter this one shares, or -1; TiedBytes its size.

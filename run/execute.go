@@ -199,7 +199,7 @@ func (w *worker) send(h *holding, in schedule.Instruction, tensors stage.Tensors
 		m = append(m, wire.Part{Name: h.Graph.Name(v), DType: t.DType().String(), Shape: t.Shape(), Data: data, Owner: &handover{t}})
 	}
 	size := m.Bytes()
-	w.x.sending(in, w.rank, to, size)
+	w.x.sending(in, w.rank, to, size, tensors)
 	for i, r := range to {
 		if i > 0 {
 			return 0, fmt.Errorf("%d workers take it; this runtime gives a micro-batch to one replica", len(to))
@@ -212,13 +212,13 @@ func (w *worker) send(h *holding, in schedule.Instruction, tensors stage.Tensors
 }
 
 // sending notes messages that are about to leave.
-func (x *executor) sending(in schedule.Instruction, from int, to []int, size int64) {
+func (x *executor) sending(in schedule.Instruction, from int, to []int, size int64, tensors stage.Tensors) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := x.since(time.Now())
 	for _, r := range to {
 		x.flying++
-		x.sent[delivery{tagOf(in, x.epoch), r}] = sending{in: in, from: from, at: now, size: size}
+		x.sent[delivery{tagOf(in, x.epoch), r}] = sending{in: in, from: from, at: now, size: size, tensors: tensors}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace-ml/millrace/run/stage"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/wire"
 )
@@ -54,10 +55,11 @@ type delivery struct {
 }
 
 type sending struct {
-	in   schedule.Instruction
-	from int
-	at   time.Duration
-	size int64
+	in      schedule.Instruction
+	from    int
+	at      time.Duration
+	size    int64
+	tensors stage.Tensors // the receiver's to hold from their arrival
 }
 
 // load makes p the Program and sets every worker going. base is the step of its first
@@ -249,6 +251,9 @@ func (x *executor) arrived(to, from int, tag wire.Tag) {
 	key := delivery{tag, to}
 	if s, ok := x.sent[key]; ok {
 		delete(x.sent, key)
+		for _, t := range s.tensors {
+			x.workers[to].dev.Charge(t)
+		}
 		x.note(event{worker: s.from, in: s.in, ready: s.at, start: s.at, end: x.since(x.moved), bytes: s.size})
 	}
 	x.poll(x.gate.Arrive(to, in, from))

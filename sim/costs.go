@@ -18,7 +18,7 @@ type StageCost struct {
 
 	ActivationBytes int64 // sent to the next stage for each micro-batch
 	GradientBytes   int64 // sent to the previous stage
-	SavedBytes      int64 // held from forward to backward beside the input
+	SavedBytes      int64 // held from forward to backward beside what was received
 	InputBytes      int64 // the input received, held as long
 	FixedBytes      int64 // parameters, buffers, optimizer states
 	ParameterBytes  int64 // gradients of parameters: what an all-reduce moves

@@ -48,8 +48,9 @@ func (s *state) makeGradients(w int, in schedule.Instruction, c *StageCost) {
 }
 
 // settle changes what a worker holds once an instruction has ended. What crosses a cut is
-// the sender's from the computation that made it, and the receiver's from its receive;
-// between two stages of one worker it changes hands in place.
+// the sender's from the computation that made it, and the receiver's once it has arrived,
+// whether or not it has got round to it; between two stages of one worker it changes
+// hands in place.
 func (s *state) settle(w int, in schedule.Instruction) {
 	m := &s.workers[w].memory
 	c := s.costs.of(int(in.Stage), int(in.Replica))
@@ -73,7 +74,11 @@ func (s *state) settle(w int, in schedule.Instruction) {
 		m.hold(-c.SavedBytes - c.InputBytes - s.received(in))
 		s.makeGradients(w, in, c)
 	case schedule.RF, schedule.RB:
-		s.takeOver(w, in, c)
+		rounded := s.rounded(in, w, c)
+		if rounded == 0 {
+			return
+		}
+		m.hold(rounded)
 	case schedule.AR, schedule.TG, schedule.GN:
 		s.makeGradients(w, in, c) // a replica without a micro-batch contributes zeros
 	case schedule.U:
@@ -95,22 +100,32 @@ func (s *state) received(in schedule.Instruction) int64 {
 	return s.costs.of(int(in.Stage), int(in.Replica)).ActivationBytes
 }
 
-// takeOver moves the charge for received messages from their senders to worker w.
-func (s *state) takeOver(w int, in schedule.Instruction, c *StageCost) {
+// handOver moves the charge for a message that has arrived to its receiver.
+func (s *state) handOver(from, to int, sent schedule.Instruction) {
+	bytes := s.portion(sent, to)
+	s.workers[from].memory.hold(-bytes)
+	s.workers[to].memory.hold(bytes)
+	s.sample(from)
+	s.sample(to)
+}
+
+// rounded is what the input of a receive has more than the messages that make it up: its
+// worker's part of a micro-batch may be rounded otherwise than the parts on their way.
+func (s *state) rounded(in schedule.Instruction, w int, c *StageCost) int64 {
 	whole := c.InputBytes
 	if in.Kind == schedule.RB {
 		whole = s.received(in)
 	}
-	senders := 0
+	arrived, senders := int64(0), 0
 	s.p.Expected(in, func(sent schedule.Instruction, from int) bool {
 		senders++
-		s.workers[from].memory.hold(-s.portion(sent, w))
-		s.sample(from)
+		arrived += s.portion(sent, w)
 		return true
 	})
-	if senders > 0 {
-		s.workers[w].memory.hold(whole)
+	if senders == 0 {
+		return 0
 	}
+	return whole - arrived
 }
 
 // portion is the bytes that a send makes for worker to.

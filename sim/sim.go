@@ -191,6 +191,9 @@ func (s *state) happen(e event) {
 	if e.occupying {
 		s.leaveDevices(int(e.from), w)
 	}
+	if e.in.Kind == schedule.SF || e.in.Kind == schedule.SB {
+		s.handOver(int(e.from), w, e.in)
+	}
 	s.wakeAll(s.gate.Arrive(w, e.in, int(e.from)))
 	if e.occupying {
 		s.delivered(int(e.from), e.in)

@@ -7,6 +7,8 @@ import (
 
 // stageMemory works out what a stage holds, layer by layer, by the rules of the runtime:
 //
+//   - the model inputs that a stage reads are there from the forward to the backward, once
+//     however many of its layers read them;
 //   - a forward keeps what every layer saved, its output included; what crosses the cut
 //     behind is copied for the receiver;
 //   - under recompute a forward frees a layer's output after its last reader, and the
@@ -16,6 +18,12 @@ import (
 //   - gradients of parameters appear layer by layer in the first backward after an update;
 //   - an optimizer with two states needs one more tensor of a parameter's size for a moment.
 func stageMemory(out *StageCost, p *profile.Profile, costs []profile.Cost, st plan.Stage) {
+	fed := feedBytes(p, costs, st)
+	defer func() {
+		out.ForwardPeak += fed
+		out.EvaluatePeak += fed
+		out.SavedBytes += fed
+	}()
 	copied := map[int]bool{} // owners outside of the stage whose parameter it has a copy of
 	grads := make([]int64, st.LastLayer-st.FirstLayer+1)
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
@@ -49,6 +57,21 @@ func stageMemory(out *StageCost, p *profile.Profile, costs []profile.Cost, st pl
 		return
 	}
 	out.ForwardPeak, out.SavedBytes = recorded, kept
+}
+
+// feedBytes is the model inputs that a stage reads for one micro-batch.
+func feedBytes(p *profile.Profile, costs []profile.Cost, st plan.Stage) int64 {
+	fed := map[string]int64{}
+	for l := st.FirstLayer; l <= st.LastLayer; l++ {
+		for _, f := range p.Layers[l].Feeds {
+			fed[f.Name] = f.BytesPerSample * int64(costs[l].MicroBatch)
+		}
+	}
+	bytes := int64(0)
+	for _, n := range fed {
+		bytes += n
+	}
+	return bytes
 }
 
 // backwardPeak is the most held inside a backward above what was held before it. grads is

@@ -337,13 +337,17 @@ func (d *Device) Adopt(t engine.Tensor) (engine.Tensor, error) {
 	if r.freed.Swap(true) {
 		return nil, fmt.Errorf("engine ref: adopt: the tensor of shape %v is freed", r.shape)
 	}
-	if before := r.owner.Swap(d.account); before != d.account {
-		d.account.add(r.bytes)
-		before.add(-r.bytes)
-	}
+	r.chargeTo(d.account)
 	mine := d.handle(r.value, nil) // the reference moves over
 	r.node.release()
 	return mine, nil
+}
+
+// Charge implements engine.Device.
+func (d *Device) Charge(t engine.Tensor) {
+	if r, err := tensorOf(t); err == nil && !r.freed.Load() {
+		r.chargeTo(d.account)
+	}
 }
 
 // Memory implements engine.Device.

@@ -78,6 +78,14 @@ type storage struct {
 	refs   atomic.Int32
 }
 
+// chargeTo has another worker pay for the storage from now on.
+func (s *storage) chargeTo(a *account) {
+	if before := s.owner.Swap(a); before != a {
+		a.add(s.bytes)
+		before.add(-s.bytes)
+	}
+}
+
 func (s *storage) retain() *storage {
 	s.refs.Add(1)
 	return s

@@ -227,3 +227,39 @@ func TestScopes(t *testing.T) {
 	}()
 	d.End(0)
 }
+
+// What has arrived is the receiver's to hold before it adopts it; what is freed is nobody's.
+func TestChargeMovesTheChargeAlone(t *testing.T) {
+	e := load(t)
+	gift, taken := make(chan engine.Tensor), make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		onThread(t, e, 2, func(d engine.Device) {
+			x := d.Disown(must(d.Full(engine.Float32, []int64{100}, 1)))
+			held := d.Memory().LiveBytes
+			gift <- x
+			<-taken
+			if less := held - d.Memory().LiveBytes; less != 400 {
+				t.Errorf("the sender holds %d bytes less, want 400", less)
+			}
+		})
+	})
+	all.Go(func() {
+		onThread(t, e, 3, func(d engine.Device) {
+			x := <-gift
+			for range 2 { // once is enough
+				d.Charge(x)
+				if more := d.Memory().LiveBytes; more != 400 {
+					t.Errorf("the receiver holds %d bytes, want 400", more)
+				}
+			}
+			must(d.Adopt(x)).Free()
+			d.Charge(x) // spent
+			if left := d.Memory().LiveBytes; left != 0 {
+				t.Errorf("%d bytes are left", left)
+			}
+			close(taken)
+		})
+	})
+	all.Wait()
+}

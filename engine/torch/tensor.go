@@ -192,6 +192,15 @@ func (d *Device) Adopt(t engine.Tensor) (engine.Tensor, error) {
 	return mine, nil
 }
 
+// Charge implements engine.Device.
+func (d *Device) Charge(t engine.Tensor) {
+	if v, ok := t.(*tensor); ok && v != nil {
+		if h := v.handle.Load(); h != 0 {
+			C.door_adopt(C.int64_t(h), C.int(d.worker+1)) // fails only for what Adopt will refuse
+		}
+	}
+}
+
 // Close frees every handle still open, in scopes or owned by the caller, gives the
 // worker's cached memory back to the system, and returns how many handles there were.
 // A number above 0 after a finished run is a leak. What this device disowned for another
