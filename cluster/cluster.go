@@ -13,8 +13,11 @@ type DeviceType struct {
 	MemoryBytes                   int64   // 0: not limited
 	PeakFLOPS                     float64 // floating-point operations a second
 	MemoryBandwidthBytesPerSecond float64
-	// Efficiency is the fraction of PeakFLOPS that a layer kind reaches; "" is the default.
+	// Efficiency is the fraction of PeakFLOPS that a layer kind reaches; "" is the default
+	// for kinds not listed, "memory" the fraction of MemoryBandwidthBytesPerSecond.
+	// A kind in none of them takes the constant in package profile.
 	Efficiency map[string]float64
+	FPGA       *FPGA // nil: not a board
 }
 
 // Level is one level of the hierarchy: Size groups of the level inside it,
@@ -27,7 +30,19 @@ type Level struct {
 	CollectiveBandwidthBytesPerSecond float64 // bus bandwidth all-reduce reaches; 0: as BandwidthBytesPerSecond
 	FullDuplex                        bool
 	OccupiesDevice                    bool // BaPipe's synchronous execution: a transfer keeps both devices from computing
-	Shared                            bool // one link for the whole group, so that transfers contend
+	Shared                            bool // one link for the whole group, so that all its transfers contend
+	// Uplinks: each member of the group (a server, in a rack) has one link to the others,
+	// which all devices inside it share, so that what they send out contends. Without it
+	// every pair of devices has a link of its own.
+	Uplinks bool
+}
+
+// Node is what one group of the innermost level has that others have not. Zero fields
+// change nothing.
+type Node struct {
+	MemoryBytes             int64   // of each of its devices, in place of the type's
+	BandwidthBytesPerSecond float64 // of the links inside it, in place of the innermost level's
+	LatencyS                float64
 }
 
 // Cluster is devices and links. Devices are numbered from 0 with the innermost
@@ -38,4 +53,5 @@ type Cluster struct {
 	Devices     []string // type of each device, by number
 	Cores       int      // cores that all workers share; 0: each has its own
 	Levels      []Level  // innermost first; the product of sizes is len(Devices)
+	Nodes       []Node   // by group of the innermost level; nil: all are alike
 }

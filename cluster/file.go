@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/millrace-ml/millrace/internal/strictyaml"
@@ -25,10 +26,17 @@ type fileDeviceType struct {
 	Peak            string             `yaml:"peak"`
 	MemoryBandwidth string             `yaml:"memory_bandwidth"`
 	Efficiency      map[string]float64 `yaml:"efficiency"`
+	FPGA            *fileFPGA          `yaml:"fpga"`
 }
 
+// fileNode is one group of the innermost level, or count of them in a row.
 type fileNode struct {
-	Device string `yaml:"device"`
+	Count     int      `yaml:"count"`
+	Device    string   `yaml:"device"`
+	Devices   []string `yaml:"devices"` // where they differ: one for each
+	Memory    string   `yaml:"memory"`
+	Bandwidth string   `yaml:"bandwidth"`
+	Latency   string   `yaml:"latency"`
 }
 
 type fileLevel struct {
@@ -40,20 +48,24 @@ type fileLevel struct {
 	Duplex              string `yaml:"duplex"`
 	OccupiesDevice      bool   `yaml:"occupies_device"`
 	Shared              bool   `yaml:"shared"`
+	Uplinks             bool   `yaml:"uplinks"`
 }
 
 // MaxDevices bounds what a file may describe.
 const MaxDevices = 1 << 20
 
-// Read reads a cluster file.
+// Read reads a cluster file, or finds the preset of that name (see Preset).
 func Read(path string) (*Cluster, error) {
 	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && looksLikePreset(path) {
+		return Preset(path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	c, err := Parse(bytes.NewReader(text))
 	if err != nil {
-		return nil, strictyaml.InFile(err, path)
+		return nil, fmt.Errorf("%w (in %s)", err, path)
 	}
 	return c, nil
 }
@@ -64,14 +76,23 @@ func Parse(r io.Reader) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	var f file
-	if err := strictyaml.Decode(source, &f); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("cluster: the file is empty; it has name, device_types, device and levels")
-		}
-		return nil, fmt.Errorf("cluster: %w", err)
+	f, err := parse(source)
+	if err != nil {
+		return nil, err
 	}
 	return f.cluster()
+}
+
+func parse(source []byte) (*file, error) {
+	var f file
+	err := strictyaml.Decode(source, &f)
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("cluster: the file is empty; it has name, device_types, device and levels")
+	case err != nil:
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	return &f, nil
 }
 
 func (f *file) cluster() (*Cluster, error) {
@@ -103,26 +124,6 @@ func (f *file) cluster() (*Cluster, error) {
 	return c, f.placeDevices(c, count)
 }
 
-// placeDevices names each device's type: the common one, or one for each node, which
-// is a group of the innermost level.
-func (f *file) placeDevices(c *Cluster, count int) error {
-	node := c.Levels[0].Size
-	if len(f.Nodes) > 0 && len(f.Nodes)*node != count {
-		return fmt.Errorf("cluster: %s: %d nodes of %d devices; its levels hold %d devices", f.Name, len(f.Nodes), node, count)
-	}
-	for i := range count {
-		t := f.Device
-		if len(f.Nodes) > 0 && f.Nodes[i/node].Device != "" {
-			t = f.Nodes[i/node].Device
-		}
-		if _, ok := c.DeviceTypes[t]; !ok {
-			return fmt.Errorf("cluster: %s: device %d is of type %q, which device_types does not have", f.Name, i, t)
-		}
-		c.Devices = append(c.Devices, t)
-	}
-	return nil
-}
-
 func (d fileDeviceType) deviceType() (t DeviceType, err error) {
 	t.Efficiency = d.Efficiency
 	if d.Memory != "" {
@@ -141,15 +142,30 @@ func (d fileDeviceType) deviceType() (t DeviceType, err error) {
 		}
 	}
 	if d.MemoryBandwidth != "" {
-		t.MemoryBandwidthBytesPerSecond, err = quantity(d.MemoryBandwidth, "memory_bandwidth", rateUnits)
+		if t.MemoryBandwidthBytesPerSecond, err = quantity(d.MemoryBandwidth, "memory_bandwidth", rateUnits); err != nil {
+			return t, err
+		}
 	}
-	return t, err
+	if d.FPGA == nil {
+		return t, nil
+	}
+	if d.Peak != "" {
+		return t, fmt.Errorf("it has both peak and fpga; a board's peak is dsp_slices x flops_per_slice x clock, so leave peak out")
+	}
+	if t.FPGA, err = d.FPGA.board(); err != nil {
+		return t, fmt.Errorf("fpga: %w", err)
+	}
+	t.PeakFLOPS = t.FPGA.PeakFLOPS()
+	return t, nil
 }
 
 func (l fileLevel) level() (out Level, err error) {
-	out = Level{Name: l.Name, Size: l.Size, FullDuplex: l.Duplex != "half", OccupiesDevice: l.OccupiesDevice, Shared: l.Shared}
-	if l.Size < 1 {
-		return out, fmt.Errorf("size is %d; it must be 1 at least", l.Size)
+	out = Level{Name: l.Name, Size: l.Size, FullDuplex: l.Duplex != "half", OccupiesDevice: l.OccupiesDevice, Shared: l.Shared, Uplinks: l.Uplinks}
+	if l.Size < 1 || l.Size > MaxDevices {
+		return out, fmt.Errorf("size is %d; it must be 1 at least, and %d at most", l.Size, MaxDevices)
+	}
+	if l.Shared && l.Uplinks {
+		return out, fmt.Errorf("it has both shared (one link for all) and uplinks (one for each member); choose one")
 	}
 	if l.Duplex != "" && l.Duplex != "half" && l.Duplex != "full" {
 		return out, fmt.Errorf("duplex is %q; it is full or half", l.Duplex)
@@ -166,7 +182,12 @@ func (l fileLevel) level() (out Level, err error) {
 		}
 	}
 	if l.CollectiveBandwidth != "" {
-		out.CollectiveBandwidthBytesPerSecond, err = quantity(l.CollectiveBandwidth, "collective_bandwidth", rateUnits)
+		if out.CollectiveBandwidthBytesPerSecond, err = quantity(l.CollectiveBandwidth, "collective_bandwidth", rateUnits); err != nil {
+			return out, err
+		}
+		if out.CollectiveBandwidthBytesPerSecond <= 0 {
+			return out, fmt.Errorf("collective_bandwidth is %s; it must be over 0", l.CollectiveBandwidth)
+		}
 	}
-	return out, err
+	return out, nil
 }

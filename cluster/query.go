@@ -18,7 +18,29 @@ func Local(workers, cores int, memoryBytes int64, latencyS, bandwidthBytesPerSec
 }
 
 // MemoryBytes is the memory of a device; 0 is no limit.
-func (c *Cluster) MemoryBytes(device int) int64 { return c.DeviceTypes[c.Devices[device]].MemoryBytes }
+func (c *Cluster) MemoryBytes(device int) int64 {
+	if c.Nodes != nil {
+		if n := c.Nodes[device/c.Levels[0].Size].MemoryBytes; n > 0 {
+			return n
+		}
+	}
+	return c.DeviceTypes[c.Devices[device]].MemoryBytes
+}
+
+// Unlimited is the cluster with devices that hold anything.
+func (c *Cluster) Unlimited() *Cluster {
+	free := *c
+	free.DeviceTypes = map[string]DeviceType{}
+	for name, t := range c.DeviceTypes {
+		t.MemoryBytes = 0
+		free.DeviceTypes[name] = t
+	}
+	free.Nodes = append([]Node(nil), c.Nodes...)
+	for i := range free.Nodes {
+		free.Nodes[i].MemoryBytes = 0
+	}
+	return &free
+}
 
 // LevelOf is the innermost level that joins two different devices.
 func (c *Cluster) LevelOf(a, b int) int {
@@ -32,41 +54,83 @@ func (c *Cluster) LevelOf(a, b int) int {
 	return len(c.Levels) - 1
 }
 
+// groupSize is how many devices a group of a level holds.
+func (c *Cluster) groupSize(level int) int {
+	n := 1
+	for _, l := range c.Levels[:level+1] {
+		n *= l.Size
+	}
+	return n
+}
+
+// link is a level's links as a device finds them: its node's own, inside that node.
+func (c *Cluster) link(level, device int) Level {
+	l := c.Levels[level]
+	if level > 0 || c.Nodes == nil {
+		return l
+	}
+	n := c.Nodes[device/l.Size]
+	if n.BandwidthBytesPerSecond > 0 {
+		l.BandwidthBytesPerSecond, l.CollectiveBandwidthBytesPerSecond = n.BandwidthBytesPerSecond, 0
+	}
+	if n.LatencyS > 0 {
+		l.LatencyS = n.LatencyS
+	}
+	return l
+}
+
+// Transfer is how long bytes are on the way from one device to another: a latency that
+// others may overlap, and the time the links are taken, bytes over the bandwidth of the
+// level that joins the two.
+func (c *Cluster) Transfer(from, to int, bytes int64) (latencyS, linkS float64) {
+	if from == to {
+		return 0, 0
+	}
+	l := c.link(c.LevelOf(from, to), from)
+	return l.LatencyS, float64(bytes) / l.BandwidthBytesPerSecond
+}
+
 // TransferS is how long bytes take from one device to another with nothing else on
 // the way: latency + bytes / bandwidth of the level that joins them.
 func (c *Cluster) TransferS(from, to int, bytes int64) float64 {
-	if from == to {
-		return 0
-	}
-	l := c.Levels[c.LevelOf(from, to)]
-	return l.LatencyS + float64(bytes)/l.BandwidthBytesPerSecond
+	latency, taken := c.Transfer(from, to, bytes)
+	return latency + taken
 }
 
-// AllReduceS is how long an all-reduce of bytes takes among devices: at each level that
-// separates them, inside first, a ring of n moves 2 (n-1)/n of the bytes over every
-// link in 2 (n-1) messages.
-func (c *Cluster) AllReduceS(devices []int, bytes int64) float64 {
-	total, group := 0.0, 1
-	heads := devices
-	for _, l := range c.Levels {
-		group *= l.Size
-		most, parts := 1, map[int]int{}
-		var next []int
-		for _, d := range heads {
-			if parts[d/group]++; parts[d/group] == 1 {
-				next = append(next, d)
+// Links names what a transfer takes while its bytes are under way; transfers that name
+// a link in common queue for it. A Shared level is one link for its whole group (one each
+// way where it is full duplex). Where a level has Uplinks, the transfer leaves the
+// sender's group by its link and enters the receiver's by that one's, there and at every
+// such level further in. Otherwise the pair has a link of its own.
+func (c *Cluster) Links(from, to int) [][2]int {
+	level := c.LevelOf(from, to)
+	var links [][2]int
+	// Links are numbered apart by what they are: 4 names for each level below zero.
+	name := func(i, kind, number int) { links = append(links, [2]int{-1 - 4*i - kind, number}) }
+	inner := 1
+	for i, l := range c.Levels[:level+1] {
+		if l.Uplinks {
+			if a, b := from/inner, to/inner; l.FullDuplex {
+				name(i, 0, a)
+				name(i, 1, b)
+			} else {
+				name(i, 0, a)
+				name(i, 0, b)
 			}
-			most = max(most, parts[d/group])
 		}
-		if most > 1 {
-			bandwidth := l.CollectiveBandwidthBytesPerSecond
-			if bandwidth == 0 {
-				bandwidth = l.BandwidthBytesPerSecond
-			}
-			n := float64(most)
-			total += 2*(n-1)*l.LatencyS + 2*(n-1)/n*float64(bytes)/bandwidth
-		}
-		heads = next
+		inner *= l.Size
 	}
-	return total
+	l := c.Levels[level]
+	switch {
+	case l.Shared && l.FullDuplex && from > to:
+		name(level, 3, from/inner)
+	case l.Shared:
+		name(level, 2, from/inner)
+	case l.Uplinks: // named above
+	case !l.FullDuplex && from > to:
+		links = append(links, [2]int{to, from})
+	default:
+		links = append(links, [2]int{from, to})
+	}
+	return links
 }

@@ -1,0 +1,89 @@
+package cluster
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The presets: every number with its source in a comment.
+//
+//go:embed presets/*.yaml
+var presetFiles embed.FS
+
+// Presets lists the names of the clusters that millrace describes itself.
+func Presets() []string {
+	entries, err := fs.ReadDir(presetFiles, "presets")
+	if err != nil {
+		panic("cluster: embedded presets: " + err.Error())
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
+	}
+	return names
+}
+
+// Preset is the cluster of that name. Behind a colon it may have another size, outermost
+// level first as the papers write it: "dapple-a:4x8" is four servers of eight.
+func Preset(name string) (*Cluster, error) {
+	base, shape, sized := strings.Cut(name, ":")
+	text, err := presetFiles.ReadFile("presets/" + base + ".yaml")
+	if err != nil {
+		return nil, fmt.Errorf("cluster: there is no file and no preset %q; presets are %s", base, strings.Join(Presets(), ", "))
+	}
+	f, err := parse(text)
+	if err != nil {
+		panic("cluster: preset " + base + ": " + err.Error())
+	}
+	if sized {
+		if err := f.resize(shape); err != nil {
+			return nil, fmt.Errorf("cluster: preset %s: %w", base, err)
+		}
+		f.Name += ":" + shape
+	}
+	return f.cluster()
+}
+
+// PresetText is the file of a preset, to start one's own from.
+func PresetText(name string) (string, error) {
+	text, err := presetFiles.ReadFile("presets/" + name + ".yaml")
+	if err != nil {
+		return "", fmt.Errorf("cluster: there is no preset %q; presets are %s", name, strings.Join(Presets(), ", "))
+	}
+	return string(text), nil
+}
+
+func (f *file) resize(shape string) error {
+	words := strings.Split(shape, "x")
+	if len(words) != len(f.Levels) {
+		return fmt.Errorf("size %q has %d levels; it has %d, like %s", shape, len(words), len(f.Levels), f.shape())
+	}
+	if len(f.Nodes) > 0 {
+		return fmt.Errorf("its nodes differ, so that it has one size, %s; write a file for another", f.shape())
+	}
+	slices.Reverse(words)
+	for i, w := range words {
+		n, err := strconv.Atoi(w)
+		if err != nil || n < 1 || n > MaxDevices {
+			return fmt.Errorf("size %q: %q is no number of members of level %s", shape, w, f.Levels[i].Name)
+		}
+		f.Levels[i].Size = n
+	}
+	return nil
+}
+
+func (f *file) shape() string {
+	var words []string
+	for _, l := range f.Levels {
+		words = append(words, strconv.Itoa(l.Size))
+	}
+	slices.Reverse(words)
+	return strings.Join(words, "x")
+}
+
+// looksLikePreset tells a misspelt preset from a missing file: paths have a slash or an extension.
+func looksLikePreset(path string) bool { return path != "" && !strings.ContainsAny(path, "/\\.") }
