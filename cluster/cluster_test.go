@@ -68,9 +68,19 @@ func TestRefusals(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add(dappleA)
+	f.Add(boards)
+	for _, name := range Presets() {
+		text, err := PresetText(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if c, err := Parse(strings.NewReader(text)); err == nil && len(c.Devices) > 1 {
-			c.TransferS(0, len(c.Devices)-1, 1)
+			if n := len(c.Devices); c.TransferS(0, n-1, 1) < 0 || c.AllReduceS([]int{0, n - 1}, 1) < 0 || len(c.Links(0, n-1)) == 0 {
+				t.Error("time runs backwards, or there is no way")
+			}
 		}
 	})
 }

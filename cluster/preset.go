@@ -60,7 +60,7 @@ func PresetText(name string) (string, error) {
 func (f *file) resize(shape string) error {
 	words := strings.Split(shape, "x")
 	if len(words) != len(f.Levels) {
-		return fmt.Errorf("size %q has %d levels; it has %d, like %s", shape, len(words), len(f.Levels), f.shape())
+		return fmt.Errorf("size %q names %d levels; it has %d levels, like %s", shape, len(words), len(f.Levels), f.shape())
 	}
 	if len(f.Nodes) > 0 {
 		return fmt.Errorf("its nodes differ, so that it has one size, %s; write a file for another", f.shape())

@@ -39,9 +39,10 @@ type Costs struct {
 	// Transfer is how long bytes are on the way between two workers: a latency that
 	// others may overlap, and the time the link itself is taken. nil is no time.
 	Transfer func(from, to int, bytes int64) (latencyS, linkS float64)
-	// Link names the link that a transfer takes: transfers over one link queue, first come
-	// first served. nil gives every ordered pair of workers its own.
-	Link func(from, to int) [2]int
+	// Links names the links that a transfer takes, all at once: transfers with a link in
+	// common queue, first come first served. nil gives every ordered pair of workers its own.
+	// The answer is not written to.
+	Links func(from, to int) [][2]int
 	// Occupies says whether a transfer keeps both workers from computing; nil is never.
 	Occupies func(from, to int) bool
 	// DispatchS is what the runtime adds to each computation.

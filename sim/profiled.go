@@ -20,10 +20,9 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 	}
 	out := Costs{
 		Transfer: func(from, to int, bytes int64) (float64, float64) {
-			l := c.Levels[c.LevelOf(devices[from], devices[to])]
-			return l.LatencyS, float64(bytes) / l.BandwidthBytesPerSecond
+			return c.Transfer(devices[from], devices[to], bytes)
 		},
-		Link:  func(from, to int) [2]int { return link(c, devices[from], devices[to]) },
+		Links: links(c, devices),
 		Cores: c.Cores,
 	}
 	for _, l := range c.Levels {
@@ -63,26 +62,18 @@ func Devices(pl *plan.Plan) []int {
 	return slices.Compact(devices)
 }
 
-// link names what a transfer queues for. A shared level is one link for its whole group,
-// or one each way where it is full duplex; half duplex is one for both directions.
-func link(c *cluster.Cluster, a, b int) [2]int {
-	level := c.LevelOf(a, b)
-	l := c.Levels[level]
-	if l.Shared {
-		group := 1
-		for _, inner := range c.Levels[:level+1] {
-			group *= inner.Size
+// links remembers which links lie between two workers.
+func links(c *cluster.Cluster, devices []int) func(from, to int) [][2]int {
+	known := map[[2]int][][2]int{}
+	return func(from, to int) [][2]int {
+		pair := [2]int{from, to}
+		l, ok := known[pair]
+		if !ok {
+			l = c.Links(devices[from], devices[to])
+			known[pair] = l
 		}
-		name := 2 * (a / group)
-		if l.FullDuplex && a > b {
-			name++
-		}
-		return [2]int{-1 - level, name}
+		return l
 	}
-	if !l.FullDuplex && a > b {
-		a, b = b, a
-	}
-	return [2]int{a, b}
 }
 
 // stageCost adds up the layers of a stage on one device.

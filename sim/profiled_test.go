@@ -190,6 +190,7 @@ func TestLinksOfAHierarchy(t *testing.T) {
 			{Name: "rack", Size: 2, BandwidthBytesPerSecond: 10, Shared: true},
 		},
 	}
+	link := func(c *cluster.Cluster, a, b int) [2]int { return c.Links(a, b)[0] }
 	if link(c, 0, 1) == link(c, 1, 0) || link(c, 0, 2) != link(c, 3, 1) || link(c, 0, 1) == link(c, 2, 3) {
 		t.Errorf("links %v %v, %v %v, %v", link(c, 0, 1), link(c, 1, 0), link(c, 0, 2), link(c, 3, 1), link(c, 2, 3))
 	}

@@ -112,9 +112,9 @@ func (w *storyWorld) costs(t *testing.T, d *datadriven.TestData) {
 	}
 	switch {
 	case d.HasArg("half"):
-		w.c.Link = func(a, b int) [2]int { return [2]int{min(a, b), max(a, b)} }
+		w.c.Links = func(a, b int) [][2]int { return [][2]int{{min(a, b), max(a, b)}} }
 	case d.HasArg("shared"):
-		w.c.Link = func(int, int) [2]int { return [2]int{} }
+		w.c.Links = func(int, int) [][2]int { return [][2]int{{}} }
 	}
 }
 

@@ -51,7 +51,7 @@ func (s *state) send(w int, in schedule.Instruction) (until bool) {
 	return until
 }
 
-// depart takes the link as soon as it is free, in the order in which transfers come to
+// depart takes the links as soon as all are free, in the order in which transfers come to
 // it: first come, first served. The latency behind it takes no link.
 func (s *state) depart(t transfer, occupying bool) {
 	latency, taken := 0.0, 0.0
@@ -60,12 +60,17 @@ func (s *state) depart(t transfer, occupying bool) {
 	}
 	start := s.now
 	if taken > 0 {
-		key := [2]int{t.from, t.to}
-		if s.costs.Link != nil {
-			key = s.costs.Link(t.from, t.to)
+		own := [1][2]int{{t.from, t.to}}
+		links := own[:]
+		if s.costs.Links != nil {
+			links = s.costs.Links(t.from, t.to)
 		}
-		start = max(s.now, s.links[key])
-		s.links[key] = start + taken
+		for _, key := range links {
+			start = max(start, s.links[key])
+		}
+		for _, key := range links {
+			s.links[key] = start + taken
+		}
 	}
 	end := start + latency + taken
 	s.queue.push(event{at: end, worker: int32(t.to), from: int32(t.from), in: t.in, occupying: occupying})

@@ -219,12 +219,7 @@ func (s *search) pipeline(f schedule.Family, size, stages int) error {
 			return err
 		}
 		if memory != nil { // keep the nearest miss, so that a refusal can say what would do
-			free := *s.Cluster
-			free.DeviceTypes = map[string]cluster.DeviceType{}
-			for name := range s.Cluster.DeviceTypes {
-				free.DeviceTypes[name] = cluster.DeviceType{}
-			}
-			if pl, err = plan.Pipeline(s.Profile, &free, l); err != nil {
+			if pl, err = plan.Pipeline(s.Profile, s.Cluster.Unlimited(), l); err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,159 @@
+package cluster
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+func close(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if math.Abs(got-want) > 1e-12+1e-9*want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// Two servers of four: 100 B/s and 1 s inside, 10 B/s and 2 s between. By hand for 80 bytes.
+func TestAllReduceByHand(t *testing.T) {
+	c := &Cluster{
+		Devices: make([]string, 8),
+		Levels: []Level{
+			{Size: 4, BandwidthBytesPerSecond: 100, LatencyS: 1, FullDuplex: true},
+			{Size: 2, BandwidthBytesPerSecond: 10, LatencyS: 2, FullDuplex: true},
+		},
+	}
+	all := []int{0, 1, 2, 3, 4, 5, 6, 7}
+	// Inside: 2x3 messages of 80/4; between: 2x1 of 80/2.
+	close(t, "hierarchical", c.HierarchicalAllReduceS(all, 80), 6*(1+20.0/100)+2*(2+40.0/10))
+	// 14 steps of 10 bytes, as slow as the edge between servers.
+	close(t, "ring", c.RingAllReduceS(all, 80), 14*(2+10.0/10))
+	close(t, "the faster", c.AllReduceS(all, 80), 6*1.2+12)
+	// Uneven: 3 in one server, 1 in the other.
+	close(t, "uneven ring", c.RingAllReduceS([]int{4, 0, 2, 1}, 80), 6*(2+20.0/10))
+	close(t, "uneven hierarchy", c.HierarchicalAllReduceS([]int{4, 0, 2, 1}, 80), 4*(1+80.0/3/100)+2*(2+40.0/10))
+	// One level: both are one ring.
+	close(t, "one level", c.AllReduceS([]int{1, 2, 3}, 90), c.RingAllReduceS([]int{1, 2, 3}, 90))
+	close(t, "nobody", c.AllReduceS(nil, 90), 0)
+	c.Levels[0].Shared = true // all four chunks of a step queue on one link
+	close(t, "bus", c.AllReduceS([]int{0, 1, 2, 3}, 80), 6*(1+80.0/100))
+	close(t, "bus as a ring", c.RingAllReduceS([]int{0, 1, 2, 3}, 80), 6*(1+80.0/100))
+}
+
+func TestLinksByHand(t *testing.T) {
+	c, err := Preset("dapple-a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shares := func(a, b [2]int) bool {
+		for _, x := range c.Links(a[0], a[1]) {
+			for _, y := range c.Links(b[0], b[1]) {
+				if x == y {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	for _, k := range []struct {
+		a, b [2]int
+		want bool
+		why  string
+	}{
+		{[2]int{0, 8}, [2]int{7, 15}, true, "both leave server 0"},
+		{[2]int{0, 8}, [2]int{8, 0}, false, "full duplex"},
+		{[2]int{0, 1}, [2]int{0, 8}, false, "NVLink and Ethernet"},
+		{[2]int{0, 1}, [2]int{0, 2}, false, "pairs inside a server have their own"},
+	} {
+		if got := shares(k.a, k.b); got != k.want {
+			t.Errorf("%v and %v share a link: %v, want %v: %s", k.a, k.b, got, k.want, k.why)
+		}
+	}
+}
+
+func TestPresets(t *testing.T) {
+	if len(Presets()) < 16 {
+		t.Errorf("%d presets", len(Presets()))
+	}
+	for _, name := range Presets() {
+		c, err := Read(name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if c.Name != name {
+			t.Errorf("preset %s is named %s", name, c.Name)
+		}
+		for kind, d := range c.DeviceTypes {
+			if d.PeakFLOPS <= 0 || d.MemoryBandwidthBytesPerSecond <= 0 {
+				t.Errorf("%s: %s lacks a peak or a memory bandwidth", name, kind)
+			}
+		}
+	}
+	c, err := Preset("dapple-a:4x8")
+	if err != nil || len(c.Devices) != 32 || c.Levels[0].Size != 8 {
+		t.Errorf("%v, %v", c, err)
+	}
+	for name, want := range map[string]string{
+		"dapple-d": "presets are", "dapple-a:8": "it has 2 levels", "dapple-a:4x0": "is no number of members", "workshop-3090-4090:2x2": "its nodes differ",
+	} {
+		if _, err := Read(name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want it to say %q", name, err, want)
+		}
+	}
+}
+
+// A board's peak by hand: 6840 slices x 2 x 300 MHz = 4.104 TFLOPS (BaPipe, Table V).
+func TestBoards(t *testing.T) {
+	c, err := Preset("bapipe-2xvcu129-2xvcu118")
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(t, "peak", c.DeviceTypes["vcu118"].PeakFLOPS, 4.104e12)
+	close(t, "peak", c.DeviceTypes["vcu129"].PeakFLOPS, 7.3728e12)
+	close(t, "on chip, in Mb", math.Round(float64(c.DeviceTypes["vcu118"].OnChipBytes())*80/(1<<20))/10, 345.9)
+	close(t, "lanes", c.DeviceTypes["vcu129"].FPGA.LinkBytesPerSecond(), (32*32.75e9+48*58e9)/8)
+	if strings.Join(c.Devices, " ") != "vcu129 vcu129 vcu118 vcu118" {
+		t.Errorf("%v", c.Devices)
+	}
+}
+
+const boards = `
+name: b
+device_types: {f: {memory_bandwidth: 40GB/s, fpga: {dsp_slices: 10, clock: 1MHz, on_chip: 1MiB}}}
+device: f
+nodes: [{count: 2, memory: 1GiB, bandwidth: 5GB/s, latency: 1ms}, {memory: 2GiB}]
+levels: [{name: box, size: 2, bandwidth: 1GB/s, latency: 1us}, {name: room, size: 3, bandwidth: 1Gbps}]
+`
+
+func TestNodesOfTheirOwn(t *testing.T) {
+	c, err := Parse(strings.NewReader(boards))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.MemoryBytes(3) != 1<<30 || c.MemoryBytes(4) != 2<<30 || c.Unlimited().MemoryBytes(4) != 0 {
+		t.Errorf("memory %d, %d", c.MemoryBytes(3), c.MemoryBytes(4))
+	}
+	close(t, "inside a node with links of its own", c.TransferS(2, 3, 5e9), 1+1e-3)
+	close(t, "inside another", c.TransferS(4, 5, 1e9), 1+1e-6)
+	close(t, "between", c.TransferS(1, 2, 125e6), 1)
+}
+
+func TestBoardRefusals(t *testing.T) {
+	for _, k := range []struct{ from, to, want string }{
+		{"dsp_slices: 10", "dsp_slices: 0", "dsp_slices is 0"},
+		{"clock: 1MHz", "clock: 1", "has no unit"},
+		{"clock: 1MHz", "clock: 0MHz", "must be over 0"},
+		{"f: {memory", "f: {peak: 1TFLOPS, memory", "both peak and fpga"},
+		{"count: 2", "count: 7", "8 nodes of 2 devices"},
+		{"count: 2", "devices: [f], count: 2", "lists 1 devices"},
+		{"count: 2", "device: f, devices: [f, f], count: 2", "both device and devices"},
+		{"bandwidth: 1Gbps", "bandwidth: 1Gbps, shared: true, uplinks: true", "choose one"},
+		{"bandwidth: 1Gbps", "bandwidth: 1Gbps, collective_bandwidth: 0GB/s", "must be over 0"},
+		{"bandwidth: 5GB/s", "bandwidth: 0GB/s", "node 0: bandwidth is 0GB/s"},
+	} {
+		_, err := Parse(strings.NewReader(strings.Replace(boards, k.from, k.to, 1)))
+		if err == nil || !strings.Contains(err.Error(), k.want) {
+			t.Errorf("%q: got %v, want it to say %q", k.to, err, k.want)
+		}
+	}
+}
