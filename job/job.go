@@ -51,7 +51,7 @@ type Job struct {
 	Plan         string   `json:"plan,omitempty" yaml:"plan" jsonschema:"a plan to carry out instead of searching one"`
 
 	EvalEvery int    `json:"eval_every,omitempty" yaml:"eval_every" jsonschema:"steps between evaluations; 0 is only at the end"`
-	EvalRows  int    `json:"eval_rows,omitempty" yaml:"eval_rows" jsonschema:"test samples of an evaluation; 0 is all"`
+	EvalRows  int    `json:"eval_rows,omitempty" yaml:"eval_rows" jsonschema:"test samples of an evaluation, the first ones; 0 is all; left out, all of a table and 256 of a text"`
 	SaveEvery int    `json:"save_every,omitempty" yaml:"save_every" jsonschema:"steps between checkpoints; 0 is only at the end"`
 	Keep      int    `json:"keep,omitempty" yaml:"keep" jsonschema:"checkpoints to keep; 0 is all"`
 	Resume    string `json:"resume,omitempty" yaml:"resume" jsonschema:"a checkpoint, or a folder of them, to go on from"`
@@ -60,10 +60,23 @@ type Job struct {
 	Metrics   string `json:"metrics,omitempty" yaml:"metrics" jsonschema:"address that serves Prometheus metrics, like localhost:9090"`
 }
 
+// Auto in place of a number leaves it to millrace, where 0 says something else.
+const Auto = -1
+
+// warmupSteps is how long the rate of Adam and AdamW rises unless the job says otherwise.
+// Their first steps are as long as the rate allows whatever the gradients are (Kingma and
+// Ba, Adam, §2.1), and at the full rate a transformer's loss jumps by half within the first
+// ten of them, with every implementation. A number that does not depend on Steps, so that
+// a run that goes on with more steps repeats the ones that it had.
+const warmupSteps = 20
+
 // Default is a Job with the settings that need no thought. Batch, rate and data depend on
 // the model and are filled by Complete.
 func Default() Job {
-	return Job{Workers: 2, ThreadsPerWorker: 1, Steps: 200, Recompute: "auto", Keep: 3, Seed: 1}
+	return Job{
+		Workers: 2, ThreadsPerWorker: 1, Steps: 200, Recompute: "auto", Keep: 3, Seed: 1,
+		Optimizer: optim.Settings{WeightDecay: Auto, Beta1: Auto, Beta2: Auto, Epsilon: Auto}, Rate: optim.Rate{Warmup: Auto}, EvalRows: Auto,
+	}
 }
 
 // Read lays a job file over j. Unknown keys are errors that quote the line.
@@ -97,10 +110,13 @@ func (j *Job) Complete() error {
 		}
 	}
 	for name, v := range map[string]int{"batch": j.Batch, "cores": j.Cores, "stages": j.Stages, "micro_batch": j.MicroBatch,
-		"micro_batches": j.MicroBatches, "eval_every": j.EvalEvery, "eval_rows": j.EvalRows, "save_every": j.SaveEvery, "keep": j.Keep} {
+		"micro_batches": j.MicroBatches, "eval_every": j.EvalEvery, "save_every": j.SaveEvery, "keep": j.Keep} {
 		if v < 0 {
 			return fmt.Errorf("job: %s is %d; it must not be negative", name, v)
 		}
+	}
+	if j.EvalRows < Auto {
+		return fmt.Errorf("job: eval_rows is %d; it is a number of test samples, or 0 for all", j.EvalRows)
 	}
 	if j.Batch == 0 {
 		j.Batch = 32
@@ -108,7 +124,10 @@ func (j *Job) Complete() error {
 	if j.Optimizer.Kind == "" {
 		j.Optimizer.Kind = optim.AdamW
 		if j.Model == "convnet" {
-			j.Optimizer = optim.Settings{Kind: optim.SGD, Momentum: 0.9}
+			j.Optimizer.Kind = optim.SGD
+			if j.Optimizer.Momentum == 0 {
+				j.Optimizer.Momentum = 0.9
+			}
 		}
 	}
 	usual, err := optim.Default(j.Optimizer.Kind)
@@ -116,8 +135,10 @@ func (j *Job) Complete() error {
 		return fmt.Errorf("job: %w", err)
 	}
 	o := &j.Optimizer
-	if o.Kind != optim.SGD && o.Beta1 == 0 && o.Beta2 == 0 && o.Epsilon == 0 {
-		o.Beta1, o.Beta2, o.Epsilon = usual.Beta1, usual.Beta2, usual.Epsilon
+	for at, v := range map[*float64]float64{&o.WeightDecay: usual.WeightDecay, &o.Beta1: usual.Beta1, &o.Beta2: usual.Beta2, &o.Epsilon: usual.Epsilon} {
+		if *at == Auto {
+			*at = v
+		}
 	}
 	if err := o.Check(); err != nil {
 		return fmt.Errorf("job: %w", err)
@@ -134,6 +155,15 @@ func (j *Job) Complete() error {
 	}
 	if r.Total == 0 {
 		r.Total = j.Steps
+	}
+	if r.Warmup == Auto {
+		r.Warmup = 0
+		if o.Kind != optim.SGD {
+			r.Warmup = warmupSteps
+			if r.Kind == optim.Cosine || r.Kind == optim.Polynomial {
+				r.Warmup = min(warmupSteps, r.Total/10)
+			}
+		}
 	}
 	if r.Power == 0 {
 		r.Power = 1

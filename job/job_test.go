@@ -3,6 +3,7 @@ package job
 import (
 	"flag"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -42,6 +43,41 @@ func TestFlagsWinOverFileOverDefaults(t *testing.T) {
 	}
 	if j.Batch != 16 || j.Workers != 4 || j.Steps != 200 || j.Optimizer.Beta2 != 0.999 || j.Rate.Base != 3e-4 {
 		t.Errorf("%+v", j)
+	}
+}
+
+// What a job leaves out depends on what it says elsewhere; what it says stays.
+func TestDefaultsDependOnTheRest(t *testing.T) {
+	const adam = "optimizer: {kind: adamw, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01}\n"
+	for text, same := range map[string]string{
+		"model: gpt":                                 adam + "rate: {kind: constant, base: 3e-4, warmup: 20, total: 200}",
+		"optimizer: {kind: adamw}":                   adam + "rate: {warmup: 20}",
+		"optimizer: {kind: adamw, weight_decay: 0}":  "optimizer: {kind: adamw, weight_decay: 0, beta1: 0.9}",
+		"optimizer: {kind: adam}":                    "optimizer: {kind: adam, weight_decay: 0}\nrate: {warmup: 20}",
+		"optimizer: {kind: adam, beta2: 0.95}":       "optimizer: {kind: adam, beta1: 0.9, beta2: 0.95, epsilon: 1e-8}",
+		"model: convnet":                             "model: convnet\noptimizer: {kind: sgd, momentum: 0.9, weight_decay: 0}\nrate: {base: 0.05, warmup: 0}",
+		"model: convnet\noptimizer: {momentum: 0.5}": "model: convnet\noptimizer: {kind: sgd, momentum: 0.5}",
+		"rate: {base: 0.001}":                        "rate: {base: 0.001, warmup: 20}",
+		"rate: {warmup: 0}":                          "rate: {kind: constant, warmup: 0}",
+		"rate: {kind: cosine}\nsteps: 50":            "rate: {kind: cosine, warmup: 5, total: 50}\nsteps: 50",
+		"rate: {kind: cosine}\nsteps: 500":           "rate: {kind: cosine, warmup: 20, total: 500}\nsteps: 500",
+	} {
+		var jobs [2]Job
+		for i, s := range []string{text, same} {
+			jobs[i] = Default()
+			if !strings.Contains(s, "model") {
+				s += "\nmodel: gpt"
+			}
+			if err := jobs[i].decode([]byte(s)); err != nil {
+				t.Fatalf("%q: %v", s, err)
+			}
+			if err := jobs[i].Complete(); err != nil {
+				t.Fatalf("%q: %v", s, err)
+			}
+		}
+		if !reflect.DeepEqual(jobs[0], jobs[1]) {
+			t.Errorf("%q is %+v; %q is %+v", text, jobs[0], same, jobs[1])
+		}
 	}
 }
 

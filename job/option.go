@@ -64,7 +64,7 @@ var (
 		word("a profile to plan with instead of measuring", "profile", func(j *Job) *string { return &j.Profile }),
 		word("sgd, adam or adamw", "optimizer", func(j *Job) *string { return &j.Optimizer.Kind }),
 		number("momentum of sgd", "momentum", func(j *Job) *float64 { return &j.Optimizer.Momentum }),
-		number("weight decay", "weight-decay", func(j *Job) *float64 { return &j.Optimizer.WeightDecay }),
+		number("weight decay (default: 0.01 for adamw, else 0)", "weight-decay", func(j *Job) *float64 { return &j.Optimizer.WeightDecay }),
 		number("limit of the gradients' global norm", "clip", func(j *Job) *float64 { return &j.Clip }),
 	}
 	// ClusterOptions choose other hardware than this machine, which cannot be trained on.
@@ -76,7 +76,7 @@ var (
 		whole("training steps in all", "steps", func(j *Job) *int { return &j.Steps }),
 		number("learning rate", "lr", func(j *Job) *float64 { return &j.Rate.Base }),
 		word("constant, step, cosine or polynomial", "lr-schedule", func(j *Job) *string { return &j.Rate.Kind }),
-		whole("steps over which the rate rises", "lr-warmup", func(j *Job) *int { return &j.Rate.Warmup }),
+		whole("steps over which the rate rises (default: 20 for adam and adamw, else 0)", "lr-warmup", func(j *Job) *int { return &j.Rate.Warmup }),
 		{Name: "seed", Doc: "of weights, masks and data order", Set: func(j *Job, v string) error {
 			n, err := strconv.ParseUint(v, 10, 64)
 			if err != nil {
@@ -87,7 +87,7 @@ var (
 		}},
 		word("a plan to carry out instead of searching one", "plan", func(j *Job) *string { return &j.Plan }),
 		whole("steps between evaluations (0: at the end)", "eval-every", func(j *Job) *int { return &j.EvalEvery }),
-		whole("test samples of an evaluation (0: all)", "eval-rows", func(j *Job) *int { return &j.EvalRows }),
+		whole("test samples of an evaluation, 0: all (default: all of a table, 256 of a text)", "eval-rows", func(j *Job) *int { return &j.EvalRows }),
 		whole("steps between checkpoints (0: at the end)", "save-every", func(j *Job) *int { return &j.SaveEvery }),
 		whole("checkpoints to keep (0: all)", "keep", func(j *Job) *int { return &j.Keep }),
 		word("a checkpoint, or a folder of them, to go on from", "resume", func(j *Job) *string { return &j.Resume }),

@@ -162,6 +162,10 @@ func openEngine() (*torch.Engine, error) {
 	return e, badInput(err)
 }
 
+// textEvalRows is how many windows of a text an evaluation takes unless the job says: all of
+// a few megabytes' tenth would take longer than the training between two evaluations.
+const textEvalRows = 256
+
 // openData opens the job's data and sees that the model can read it.
 func openData(j *job.Job, m *model.Model) (*data.Set, error) {
 	if j.Data == "" {
@@ -187,6 +191,12 @@ func openData(j *job.Job, m *model.Model) (*data.Set, error) {
 	}
 	if set.Tokens != (input.DType == model.Int) {
 		return nil, badInput(fmt.Errorf("model %s reads %s inputs, and %s has others; gpt needs a text, mlp and convnet images or tables", m.Name, input.DType, j.Data))
+	}
+	if j.EvalRows == job.Auto {
+		j.EvalRows = 0
+		if set.Tokens {
+			j.EvalRows = textEvalRows
+		}
 	}
 	last := m.Layers[len(m.Layers)-1]
 	if at := m.Index(last.From[0]); at >= 0 {
