@@ -1,0 +1,144 @@
+package model
+
+import "fmt"
+
+// The networks over text that the papers plan for, layer by layer.
+
+func init() {
+	families = append(families,
+		gnmt("gnmt", 8, 32000), gnmt("gnmt-8", 8, 32000), gnmt("gnmt-16", 16, 36560),
+		Family{
+			Name: "awd-lm", Doc: "AWD-LSTM language model as PipeDream has it: six layers, 0.41 GB of parameters",
+			// The paper gives layers and bytes only. Embedding and the way widths change are
+			// Merity, Keskar and Socher's (2018); 1600 units make the bytes.
+			Settings: []Setting{{"layers", 6, "LSTM layers"}, {"width", 1600, "units of the inner layers"}, {"embedding", 400, "width of the embedding"}, {"vocabulary", 10000, "words"}, {"context", 70, "positions"}},
+			describe: awd,
+		},
+		bert("bert", 24, 384), bert("bert-large", 24, 384), bert("bert-48", 48, 384),
+		xlnet("xlnet-24", 24), xlnet("xlnet-36", 36))
+}
+
+// tokens is checked sizes of a network over text and its inputs.
+func tokens(l *Layer) ([]Tensor, error) {
+	if err := repeats("layers", l.Int("layers")); err != nil {
+		return nil, err
+	}
+	if n := l.Int("context"); n < 1 || n > maxSample {
+		return nil, fmt.Errorf("context is %d; it is 1 to 2^30", n)
+	}
+	shape := []int{l.Int("context")}
+	return []Tensor{{Name: "input", Shape: shape, DType: Int}, {Name: "target", Shape: shape, DType: Int}}, nil
+}
+
+// gnmt is Google's Neural Machine Translation (Wu et al., 2016) as MLPerf 0.5 runs it, whose
+// code PipeDream profiles: half of the layers encode, the first both ways, the others
+// decode and read the context of one attention each; residuals from the third layer on.
+func gnmt(name string, layers, vocabulary int) Family {
+	return Family{
+		Name: name, Doc: "translation by LSTMs: half of the layers encode, the others decode with attention",
+		Settings: []Setting{{"layers", layers, "LSTM layers, even"}, {"width", 1024, "units"}, {"vocabulary", vocabulary, "tokens"}, {"context", 50, "positions of either sentence"}},
+		describe: func(l *Layer) ([]Tensor, []node, error) {
+			inputs, err := tokens(l)
+			n, width := l.Int("layers"), l.Int("width")
+			if err != nil {
+				return nil, nil, err
+			}
+			if n < 4 || n%2 != 0 {
+				return nil, nil, fmt.Errorf("layers is %d; an even number from 4 on: half encode, half decode", n)
+			}
+			inputs = append(inputs, Tensor{Name: "previous", Shape: inputs[0].Shape, DType: Int})
+			embedding := map[string]any{"vocabulary": l.Int("vocabulary"), "width": width, "positions": false}
+			unit := map[string]any{"width": width}
+			c := chain{last: "input"}
+			layer := func(name string, i int, residual bool, more ...string) {
+				from := c.last
+				settings := unit
+				if i == 0 && len(more) == 0 && name[0] == 'e' {
+					settings = map[string]any{"width": width, "bidirectional": true}
+				}
+				c.nodes = append(c.nodes, node{Name: name, Kind: "lstm", From: append([]string{from}, more...), Settings: settings})
+				c.last = name
+				if residual {
+					c.nodes = append(c.nodes, node{Name: name + ".add", Kind: "add", From: []string{name, from}})
+					c.last = name + ".add"
+				}
+			}
+			c.add("encoder.embedding", "embedding", embedding)
+			for i := range n / 2 {
+				layer(fmt.Sprintf("encoder%d", i+1), i, i >= 2)
+			}
+			memory := c.last
+			c.last = "previous"
+			c.add("decoder.embedding", "embedding", embedding)
+			// The first decoder layer's own context is of the step before; its width is what counts here.
+			c.nodes = append(c.nodes, node{Name: "attention", Kind: "attention_to", From: []string{"decoder.embedding", memory}})
+			for i := range n / 2 {
+				layer(fmt.Sprintf("decoder%d", i+1), i, i >= 2, "attention")
+			}
+			c.add("classifier", "dense", map[string]any{"width": l.Int("vocabulary")})
+			return inputs, c.loss(), nil
+		},
+	}
+}
+
+func awd(l *Layer) ([]Tensor, []node, error) {
+	inputs, err := tokens(l)
+	if err != nil {
+		return nil, nil, err
+	}
+	n := l.Int("layers")
+	if n < 1 {
+		return nil, nil, fmt.Errorf("layers is %d; it must be 1 at least", n)
+	}
+	c := chain{last: "input"}
+	c.add("embed", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("embedding"), "positions": false})
+	for i := range n {
+		width := l.Int("width")
+		if i == n-1 {
+			width = l.Int("embedding")
+		}
+		c.add(fmt.Sprintf("lstm%d", i+1), "lstm", map[string]any{"width": width})
+	}
+	c.add("head", "head", map[string]any{"vocabulary": l.Int("vocabulary"), "tied": "embed.weight"})
+	return inputs, c.loss(), nil
+}
+
+// bert is BERT (Devlin et al., 2019) with any number of layers and the head for questions
+// on a text, two scores a position, which is what DAPPLE trains (SQuAD 2.0). Norms stand
+// before the branches here; they cost the same. 384 positions are that task's usual length.
+func bert(name string, layers, context int) Family {
+	return Family{
+		Name: name, Doc: "transformer encoder with two scores for each position",
+		Settings: []Setting{{"layers", layers, "blocks"}, {"width", 1024, "model width"}, {"heads", 16, "attention heads"}, {"context", context, "positions"}, {"vocabulary", 30522, "tokens"}},
+		describe: func(l *Layer) ([]Tensor, []node, error) {
+			inputs, err := tokens(l)
+			c := chain{last: "input"}
+			c.add("embed", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("width")})
+			for i := range l.Int("layers") {
+				c.add(fmt.Sprintf("block%d.attention", i+1), "encoder_attention", map[string]any{"heads": l.Int("heads")})
+				c.add(fmt.Sprintf("block%d.mlp", i+1), "mlp", nil)
+			}
+			c.add("scores", "dense", map[string]any{"width": 2})
+			return inputs, c.loss(), err
+		},
+	}
+}
+
+// xlnet is XLNet's trunk (Yang et al., 2019), large, with any number of layers.
+func xlnet(name string, layers int) Family {
+	return Family{
+		Name: name, Doc: "transformer with relative positions and a memory",
+		Settings: []Setting{{"layers", layers, "blocks"}, {"width", 1024, "model width"}, {"heads", 16, "attention heads"}, {"context", 512, "positions"}, {"memory", 0, "positions remembered"}, {"vocabulary", 32000, "tokens"}},
+		describe: func(l *Layer) ([]Tensor, []node, error) {
+			inputs, err := tokens(l)
+			c := chain{last: "input"}
+			c.add("embed", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("width"), "positions": false})
+			for i := range l.Int("layers") {
+				c.add(fmt.Sprintf("block%d.attention", i+1), "relative_attention", map[string]any{"heads": l.Int("heads"), "memory": l.Int("memory")})
+				c.add(fmt.Sprintf("block%d.mlp", i+1), "mlp", nil)
+			}
+			c.add("scores", "dense", map[string]any{"width": 2})
+			return inputs, c.loss(), err
+		},
+	}
+}
