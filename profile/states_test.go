@@ -1,0 +1,376 @@
+package profile
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// dag is a profile of a graph: from[l] is what layer l reads.
+func dag(from [][]int, seconds []float64, parameters, outputs []int64) (*Profile, []Cost) {
+	p := &Profile{Version: Version, Model: "dag", Source: "imported"}
+	var costs []Cost
+	for l := range from {
+		c := Cost{Device: "gpu", MicroBatch: 1, ForwardS: seconds[l], OutputBytes: outputs[l], SavedBytes: outputs[l]}
+		layer := Layer{Name: fmt.Sprint("n", l), From: from[l], TiedTo: -1, ParameterBytes: parameters[l], Costs: []Cost{c}}
+		if len(from[l]) == 0 {
+			layer.From = []int{-1}
+		}
+		p.Layers = append(p.Layers, layer)
+		costs = append(costs, c)
+	}
+	return p, costs
+}
+
+// drawDAG is a random graph in one piece with up to most layers, some of them free.
+func drawDAG(t *rapid.T, most int) (*Profile, []Cost) {
+	n := rapid.IntRange(1, most).Draw(t, "layers")
+	from := make([][]int, n)
+	seconds, parameters, outputs := make([]float64, n), make([]int64, n), make([]int64, n)
+	for l := range n {
+		for range min(l, rapid.IntRange(1, 3).Draw(t, "reads")) {
+			if f := rapid.IntRange(max(0, l-5), l-1).Draw(t, "from"); !slices.Contains(from[l], f) {
+				from[l] = append(from[l], f)
+			}
+		}
+		seconds[l] = float64(rapid.IntRange(0, 4).Draw(t, "s"))
+		parameters[l] = int64(rapid.IntRange(0, 2).Draw(t, "w"))
+		outputs[l] = int64(rapid.IntRange(0, 5).Draw(t, "a"))
+	}
+	return dag(from, seconds, parameters, outputs)
+}
+
+// literal is the published enumeration, set by set: names to closures, in the words of
+// its authors' functions (augment, next, construct, de-augment).
+type literal struct {
+	pred, succ map[int]map[int]bool // transitive
+	edges      map[int][]int
+}
+
+func newLiteral(p *Profile) *literal {
+	g := &literal{map[int]map[int]bool{}, map[int]map[int]bool{}, map[int][]int{}}
+	for l, layer := range p.Layers {
+		g.pred[l], g.succ[l] = map[int]bool{}, map[int]bool{}
+		for _, from := range layer.From {
+			if from < 0 {
+				continue
+			}
+			g.edges[from] = append(g.edges[from], l)
+			g.pred[l][from] = true
+			for q := range g.pred[from] {
+				g.pred[l][q] = true
+			}
+		}
+		for q := range g.pred[l] {
+			g.succ[q][l] = true
+		}
+	}
+	return g
+}
+
+func (g *literal) augment(antichain []int) []int {
+	set := map[int]bool{}
+	for _, a := range antichain {
+		set[a] = true
+		for p := range g.pred[a] {
+			for _, out := range g.edges[p] {
+				if !g.pred[a][out] && out != a {
+					set[p] = true
+				}
+			}
+		}
+	}
+	return sorted(set)
+}
+
+func (g *literal) closure(antichain []int) []int {
+	set := map[int]bool{}
+	for _, a := range antichain {
+		set[a] = true
+		for p := range g.pred[a] {
+			set[p] = true
+		}
+	}
+	return sorted(set)
+}
+
+// all maps each closure, printed, to its augmented antichain.
+func (g *literal) all() map[string][]int {
+	out := map[string][]int{}
+	queue, seen := [][]int{{0}}, map[string]bool{}
+	for ; len(queue) > 0; queue = queue[1:] {
+		antichain := queue[0]
+		if seen[fmt.Sprint(antichain)] {
+			continue
+		}
+		seen[fmt.Sprint(antichain)] = true
+		augmented := g.augment(antichain)
+		out[fmt.Sprint(g.closure(antichain))] = augmented
+		for _, u := range augmented {
+		next:
+			for _, v := range g.edges[u] {
+				if slices.Contains(antichain, v) {
+					continue
+				}
+				for _, a := range augmented {
+					if g.succ[v][a] {
+						continue next
+					}
+				}
+				set := map[int]bool{v: true}
+				for _, a := range augmented {
+					set[a] = set[a] || a != u
+				}
+				delete(set, u)
+				var kept []int
+				for _, a := range sorted(set) {
+					last := true
+					for b := range set {
+						last = last && !g.succ[a][b]
+					}
+					if last {
+						kept = append(kept, a)
+					}
+				}
+				queue = append(queue, kept)
+			}
+		}
+	}
+	return out
+}
+
+func sorted(set map[int]bool) []int {
+	var list []int
+	for x := range set {
+		list = append(list, x)
+	}
+	sort.Ints(list)
+	return list
+}
+
+func TestStatesAreThePublishedOnes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, costs := drawDAG(t, 12)
+		want := newLiteral(p).all()
+		s, err := StatesOf(p, costs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.List) != len(want) {
+			t.Fatalf("%d states, want %d", len(s.List), len(want))
+		}
+		for i, state := range s.List {
+			layers := s.Layers(i)
+			if got, ok := want[fmt.Sprint(layers)]; !ok || !slices.Equal(got, state.Antichain) {
+				t.Fatalf("closure %v: antichain %v, want %v (a state: %v)", layers, state.Antichain, got, ok)
+			}
+			seconds, w, act, out := 0.0, int64(0), int64(0), int64(0)
+			for _, l := range layers {
+				seconds += costs[l].ForwardS
+				w += p.Layers[l].ParameterBytes
+				act += costs[l].SavedBytes
+			}
+			for _, l := range state.Antichain {
+				out += costs[l].OutputBytes
+			}
+			if state.ComputeS != seconds || state.ParameterBytes != w || state.ActivationBytes != act || state.OutputBytes != out {
+				t.Fatalf("closure %v: %+v, want %v s, %d, %d and %d bytes", layers, state, seconds, w, act, out)
+			}
+			for j := range s.List {
+				inside := i != j && !slices.ContainsFunc(layers, func(l int) bool { return !slices.Contains(s.Layers(j), l) })
+				if s.Before(i, j) != inside {
+					t.Fatalf("Before(%d, %d) = %v; closures %v and %v", i, j, !inside, layers, s.Layers(j))
+				}
+				if inside && j < i {
+					t.Fatalf("state %d comes after %d, which it is before", i, j)
+				}
+			}
+		}
+	})
+}
+
+func TestOneStateForEachLayerOfAChain(t *testing.T) {
+	const n = 100_000
+	from, seconds, bytes := make([][]int, n), make([]float64, n), make([]int64, n)
+	for l := 1; l < n; l++ {
+		from[l] = []int{l - 1}
+	}
+	for l := range n {
+		seconds[l], bytes[l] = 1, 1
+	}
+	p, costs := dag(from, seconds, bytes, bytes)
+	s, err := StatesOf(p, costs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := s.List[n-1]
+	if len(s.List) != n || last.ComputeS != n || last.OutputBytes != 1 || !s.Before(5, n-1) || s.Before(7, 7) || len(s.Layers(41)) != 42 {
+		t.Errorf("%d states, the last %+v", len(s.List), last)
+	}
+	c, err := CompressedStates(p, costs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.List) > FewStates || c.SlackS == 0 || c.List[len(c.List)-1].ComputeS != n {
+		t.Errorf("%d states with %v s of slack", len(c.List), c.SlackS)
+	}
+}
+
+func TestStatesRefuse(t *testing.T) {
+	two, costs := dag([][]int{{}, {}}, []float64{1, 1}, make([]int64, 2), make([]int64, 2))
+	if _, err := StatesOf(two, costs); err == nil || !strings.Contains(err.Error(), "layer 1 (n1) of dag is connected to no layer") {
+		t.Errorf("two pieces: %v", err)
+	}
+	if _, err := StatesOf(two, costs[:1]); err == nil {
+		t.Error("one cost for two layers is taken")
+	}
+	// 24 branches have 2^24 states.
+	from := [][]int{{}}
+	var join []int
+	for b := range 24 {
+		from = append(from, []int{0})
+		join = append(join, b+1)
+	}
+	from = append(from, join)
+	n := len(from)
+	wide, costs := dag(from, make([]float64, n), make([]int64, n), make([]int64, n))
+	for _, list := range []func(*Profile, []Cost) (*States, error){StatesOf, CompressedStates} {
+		if _, err := list(wide, costs); err == nil || !strings.Contains(err.Error(), fmt.Sprint(MaxStates)) {
+			t.Errorf("24 branches: %v", err)
+		}
+	}
+}
+
+// bottleneck is the least, over chains of states from nothing to the whole model with m
+// devices at most, of the slowest stage or transfer.
+func bottleneck(s *States, m int, bandwidth, slackS, slackW float64) float64 {
+	n := len(s.List)
+	best := make([][]float64, n) // [state][devices]
+	for j := range s.List {
+		best[j] = make([]float64, m+1)
+		for k := range best[j] {
+			best[j][k] = math.Inf(1)
+		}
+		for k := 1; k <= m; k++ {
+			best[j][k] = min(best[j][k-1], stageTime(s.List[j], State{}, k, bandwidth, slackS, slackW))
+			for i := range s.List {
+				if !s.Before(i, j) {
+					continue
+				}
+				for mine := 1; mine < k; mine++ {
+					move := 2 * float64(s.List[i].OutputBytes) / (bandwidth * float64(mine))
+					best[j][k] = min(best[j][k], max(best[i][k-mine], move, stageTime(s.List[j], s.List[i], mine, bandwidth, slackS, slackW)))
+				}
+			}
+		}
+	}
+	return best[n-1][m]
+}
+
+func stageTime(to, from State, m int, bandwidth, slackS, slackW float64) float64 {
+	k := float64(m)
+	w := float64(to.ParameterBytes-from.ParameterBytes) + slackW
+	return (to.ComputeS - from.ComputeS + slackS + 4*(k-1)*w/(bandwidth*k)) / k
+}
+
+// What absorbing costs is nothing where the absorbed layers are free, and at most the
+// slack where they are not; and states absorb down to some of the published ones.
+func TestAbsorbingCostsAtMostItsSlack(t *testing.T) {
+	absorbedSome := 0
+	rapid.Check(t, func(t *rapid.T) {
+		p, costs := drawDAG(t, 10)
+		g, err := newGraph(p, costs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := g.states(make([]bool, len(costs)), MaxStates)
+		if err != nil {
+			t.Fatal(err)
+		}
+		absorbed := make([]bool, len(costs))
+		candidates := g.absorbable()
+		for _, z := range candidates[:rapid.IntRange(0, len(candidates)).Draw(t, "absorbed")] {
+			absorbed[z] = true
+			absorbedSome++
+		}
+		few, err := g.states(absorbed, MaxStates)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.slack(few, absorbed)
+		known := map[string]bool{}
+		for i := range all.List {
+			known[fmt.Sprint(all.Layers(i), all.List[i])] = true
+		}
+		for i := range few.List {
+			if !known[fmt.Sprint(few.Layers(i), few.List[i])] {
+				t.Fatalf("%v %+v is no published state", few.Layers(i), few.List[i])
+			}
+		}
+		m := rapid.IntRange(1, 4).Draw(t, "devices")
+		bandwidth := float64(rapid.IntRange(1, 10).Draw(t, "bandwidth"))
+		exact, got := bottleneck(all, m, bandwidth, 0, 0), bottleneck(few, m, bandwidth, 0, 0)
+		bound := bottleneck(all, m, bandwidth, few.SlackS, float64(few.SlackParameterBytes))
+		if got < exact-1e-12 || got > bound+1e-12 {
+			t.Fatalf("%v over %d states, %v over all %d, at most %v with the slack", got, len(few.List), exact, len(all.List), bound)
+		}
+	})
+	if absorbedSome == 0 {
+		t.Error("nothing was ever absorbed")
+	}
+}
+
+func TestOrderedKeepsTheGraph(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, costs := drawDAG(t, 10)
+		s, err := StatesOf(p, costs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var chain []int
+		for i := range s.List {
+			if (len(chain) == 0 || s.Before(chain[len(chain)-1], i)) && rapid.Bool().Draw(t, "cut") {
+				chain = append(chain, i)
+			}
+		}
+		order, ends := s.Order(chain)
+		moved, err := p.Ordered(order)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := moved.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		for c, i := range chain {
+			if got := slices.Sorted(slices.Values(order[:ends[c]])); !slices.Equal(got, s.Layers(i)) {
+				t.Fatalf("cut %d ends behind %v, not %v", c, got, s.Layers(i))
+			}
+		}
+		for at, l := range order {
+			if moved.Layers[at].Name != p.Layers[l].Name || len(moved.Layers[at].From) != len(p.Layers[l].From) {
+				t.Fatalf("position %d is %+v", at, moved.Layers[at])
+			}
+			for k, from := range p.Layers[l].From {
+				if from >= 0 && order[moved.Layers[at].From[k]] != from {
+					t.Fatalf("position %d reads %v", at, moved.Layers[at].From)
+				}
+			}
+		}
+	})
+	p, _ := dag([][]int{{}, {0}, {1}}, make([]float64, 3), make([]int64, 3), make([]int64, 3))
+	for want, order := range map[string][]int{
+		"the order has 2 layers":                    {0, 1},
+		"layers 0 to 2":                             {0, 1, 3},
+		"layer 1 (n1) at positions 1 and 2":         {0, 1, 1},
+		"before layer 1 (n1), whose output it read": {0, 2, 1},
+	} {
+		if _, err := p.Ordered(order); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", order, err, want)
+		}
+	}
+}
