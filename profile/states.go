@@ -47,6 +47,8 @@ const (
 	// maxSegment bounds the layers between two that everything passes through; which of
 	// them come before which takes its square in bits.
 	maxSegment = 1 << 14
+	// maxAbsorbed bounds the layers that absorption may keep in one segment.
+	maxAbsorbed = 1 << 9
 	// maxClosureWords bounds the closures' bits: 512 MiB.
 	maxClosureWords = 1 << 26
 )
@@ -166,7 +168,8 @@ func newGraph(p *Profile, costs []Cost) (*graph, error) {
 }
 
 // segments cuts the graph behind each layer that every other one comes before or after,
-// unless the layer behind it is absorbed into it.
+// unless the layer behind it is absorbed into it. Where that would join more than
+// maxAbsorbed layers, the layer behind is absorbed no more.
 //
 // Layer k is such a layer exactly if each earlier layer has a reader up to k (then a path
 // from it ends in k) and each later one reads a layer from k on.
@@ -187,7 +190,11 @@ func (g *graph) segments(absorbed []bool) []segment {
 	first, read := 0, -1 // read is the most, over earlier layers, of the first reader of each
 	for k := range n {
 		passed := read <= k && reads[k] >= k
-		if k == n-1 || passed && !(len(g.succ[k]) == 1 && absorbed[g.succ[k][0]]) {
+		joined := len(g.succ[k]) == 1 && absorbed[g.succ[k][0]]
+		if passed && joined && k-first >= maxAbsorbed {
+			absorbed[g.succ[k][0]], joined = false, false
+		}
+		if k == n-1 || passed && !joined {
 			out = append(out, segment{first, k})
 			first = k + 1
 		}
