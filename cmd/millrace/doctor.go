@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/engine/torch"
 )
 
@@ -29,7 +30,7 @@ func doctorCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			if build {
 				if err := torch.Build(c.Context(), "", c.ErrOrStderr()); err != nil {
-					return err
+					return badInput(err) // what is missing is for the user to install
 				}
 			}
 			found := examine()
@@ -96,15 +97,13 @@ func memory() string {
 	if err != nil {
 		return "unknown: " + err.Error()
 	}
-	var total, available string
+	bytes := map[string]int64{}
 	for line := range strings.Lines(string(text)) {
-		key, value, _ := strings.Cut(line, ":")
-		switch key {
-		case "MemTotal":
-			total = strings.TrimSpace(value)
-		case "MemAvailable":
-			available = strings.TrimSpace(value)
+		var key, unit string
+		var n int64
+		if _, err := fmt.Sscan(line, &key, &n, &unit); err == nil && unit == "kB" {
+			bytes[strings.TrimSuffix(key, ":")] = n << 10
 		}
 	}
-	return total + ", " + available + " available"
+	return fmt.Sprintf("%s, %s available", cluster.FormatBytes(bytes["MemTotal"]), cluster.FormatBytes(bytes["MemAvailable"]))
 }

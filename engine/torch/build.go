@@ -16,8 +16,12 @@ import (
 // Build compiles the embedded shim sources into the file out (CachePath if empty),
 // against the libtorch in TORCH_DIR or in the system's paths, and tells log what the
 // compiler says. It takes about ten seconds. Where no libtorch or no compiler is
-// found, the error is the line that says how to get it.
+// found, the error is the line that says how to get it; where this binary could not load what
+// is built, it is ErrNoCgo.
 func Build(ctx context.Context, out string, log io.Writer) error {
+	if !loads {
+		return ErrNoCgo
+	}
 	if out == "" {
 		p, err := CachePath()
 		if err != nil {

@@ -30,6 +30,9 @@ var ErrNotFound = errors.New("engine torch: the native library is not installed;
 
 // Open finds the shim and loads it.
 func Open() (*Engine, error) {
+	if !loads {
+		return nil, ErrNoCgo
+	}
 	path, _ := Find()
 	if path == "" {
 		return nil, ErrNotFound

@@ -22,6 +22,9 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
+// loads says whether this binary can load the shim.
+const loads = true
+
 // Engine is the loaded shim. There is one in a process.
 type Engine struct {
 	path string

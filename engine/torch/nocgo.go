@@ -4,6 +4,9 @@ package torch
 
 import "github.com/millrace-ml/millrace/engine"
 
+// loads says whether this binary can load the shim.
+const loads = false
+
 // Engine cannot be had in this binary; see Load.
 type Engine struct{}
 
