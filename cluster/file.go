@@ -65,7 +65,7 @@ func Read(path string) (*Cluster, error) {
 	}
 	c, err := Parse(bytes.NewReader(text))
 	if err != nil {
-		return nil, fmt.Errorf("%w (in %s)", err, path)
+		return nil, strictyaml.InFile(err, path)
 	}
 	return c, nil
 }
@@ -132,8 +132,8 @@ func (d fileDeviceType) deviceType() (t DeviceType, err error) {
 		}
 	}
 	for kind, e := range d.Efficiency {
-		if !(e > 0 && e <= 1) {
-			return t, fmt.Errorf("efficiency of %s is %v; a fraction over 0 and up to 1", kind, e)
+		if !(e > 0 && e <= 2) {
+			return t, fmt.Errorf("efficiency of %s is %v; a fraction over 0, up to 1, or to 2 where an algorithm does with less arithmetic than is counted", kind, e)
 		}
 	}
 	if d.Peak != "" {

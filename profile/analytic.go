@@ -9,19 +9,34 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Analytic is the profile of a model on device types that are described, not measured: the
-// roofline (Williams, Waterman and Patterson, CACM 52(4), 2009). A layer takes the longer
-// of its FLOPs over the speed its kind reaches and its bytes over the memory bandwidth;
-// bytes are what it reads and writes once: inputs, outputs and parameters, and in the
-// backward pass those again with as many gradients. An update reads and writes
-// parameters, gradients and the optimizer's copies.
-//
-// states is the copies of the parameters that the optimizer of this name keeps. Refused:
-// device types without a peak or a memory bandwidth.
+// Analysis is what an analytic profile is asked for.
+type Analysis struct {
+	Sizes     []int  // of micro-batches, in samples
+	Optimizer string // its name
+	States    int    // copies of the parameters that it keeps
+	// OnChip leaves the parameters out of what passes through memory, on device types that
+	// have memory on the chip: for stages whose weights fit there (BaPipe, section 3.3).
+	OnChip bool
+}
+
+// Analytic is Analyze for weights in memory.
 func Analytic(m *model.Model, types map[string]cluster.DeviceType, sizes []int, optimizer string, states int) (*Profile, error) {
+	return Analyze(m, types, Analysis{Sizes: sizes, Optimizer: optimizer, States: states})
+}
+
+// Analyze is the profile of a model on device types that are described, not measured: the
+// roofline (Williams, Waterman and Patterson, CACM 52(4), 2009). A layer takes the longer
+// of its FLOPs over the speed its kind reaches and its bytes over the memory bandwidth
+// that is reached (Efficiency); bytes are what it reads and writes once: inputs, outputs and
+// parameters, and in the backward pass those again with as many gradients. Batch norm and
+// the activation behind a convolution pass over its output again, in kernels of their
+// own. An update reads and writes parameters, gradients and the optimizer's copies.
+//
+// Refused: device types without a peak or a memory bandwidth.
+func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*Profile, error) {
 	p := describe(m)
-	p.Source, p.Optimizer, p.OptimizerStates = "roofline", optimizer, states
-	for _, size := range sizes {
+	p.Source, p.Optimizer, p.OptimizerStates = "roofline", a.Optimizer, a.States
+	for _, size := range a.Sizes {
 		if size < 1 {
 			return nil, fmt.Errorf("profile: micro-batch of %d samples; sizes are 1 at least", size)
 		}
@@ -31,19 +46,21 @@ func Analytic(m *model.Model, types map[string]cluster.DeviceType, sizes []int, 
 		if d.PeakFLOPS <= 0 || d.MemoryBandwidthBytesPerSecond <= 0 {
 			return nil, fmt.Errorf("profile: device type %q has no peak or no memory_bandwidth; an analytic profile needs both, like peak: 15.7TFLOPS, memory_bandwidth: 900GB/s", name)
 		}
+		memory := d.MemoryBandwidthBytesPerSecond * Efficiency(name, d, Memory)
+		onChip := a.OnChip && d.OnChipBytes() > 0
 		for i := range m.Layers {
-			for _, size := range sizes {
-				p.Layers[i].Costs = append(p.Layers[i].Costs, roofline(m, i, name, d, int64(size)))
+			for _, size := range a.Sizes {
+				p.Layers[i].Costs = append(p.Layers[i].Costs, roofline(m, i, name, d, int64(size), onChip))
 			}
-			fixed := p.Layers[i].ParameterBytes * int64(3+2*states) // read p, g and states; write p and states
-			p.Layers[i].UpdateS = max(p.Layers[i].UpdateS, float64(fixed)/d.MemoryBandwidthBytesPerSecond)
+			fixed := p.Layers[i].ParameterBytes * int64(3+2*a.States) // read p, g and states; write p and states
+			p.Layers[i].UpdateS = max(p.Layers[i].UpdateS, float64(fixed)/memory)
 		}
 	}
 	return p, p.Validate()
 }
 
 // roofline is the cost of layer i for a micro-batch of n samples.
-func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64) Cost {
+func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64, onChip bool) Cost {
 	l := &m.Layers[i]
 	in, parameters := int64(0), 4*l.ParameterElements()
 	for _, from := range l.From {
@@ -57,24 +74,49 @@ func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64)
 			}
 		}
 	}
-	reached, ok := d.Efficiency[l.Kind]
-	if !ok {
-		if reached, ok = d.Efficiency[""]; !ok {
-			reached = 1
-		}
+	moved := n * (in + l.OutputBytes())
+	if !onChip {
+		moved += passing(l)
 	}
-	moved := n*(in+l.OutputBytes()) + parameters
+	speed := d.PeakFLOPS * Efficiency(name, d, l.Kind)
+	memory := d.MemoryBandwidthBytesPerSecond * Efficiency(name, d, Memory)
+	again := float64(n*l.OutputBytes()*passes(l)) / memory
 	time := func(flops, bytes int64) float64 {
-		return max(float64(n*flops)/(d.PeakFLOPS*reached), float64(bytes)/d.MemoryBandwidthBytesPerSecond)
+		return max(float64(n*flops)/speed, float64(bytes)/memory)
 	}
-	input, weight := time(l.InputFLOPs, moved), 0.0
+	input, weight := time(l.InputFLOPs, moved)+again, 0.0
 	if parameters > 0 {
 		weight = time(l.WeightFLOPs, moved)
 	}
 	saved := n * max(l.SavedBytes, l.OutputBytes())
 	return Cost{
-		Device: name, MicroBatch: int(n), ForwardS: time(l.ForwardFLOPs, moved), BackwardS: input + weight,
+		Device: name, MicroBatch: int(n), ForwardS: time(l.ForwardFLOPs, moved) + again, BackwardS: input + weight,
 		OutputBytes: n * l.OutputBytes(), SavedBytes: saved, ForwardPeakBytes: saved, BackwardPeakBytes: n * (in + l.OutputBytes()),
 		WorkspaceBytes: n * (in + l.OutputBytes()),
 	}
+}
+
+// passing is the bytes of parameters that a layer reads: all of them, but for a table only
+// the rows that its tokens name, which its output counts already.
+func passing(l *model.Layer) int64 {
+	if l.Kind == "embedding" {
+		return 0
+	}
+	return 4 * l.ParameterElements()
+}
+
+// passes counts how often the output of a convolution passes through memory again: read and
+// written for its activation, and for batch norm read twice and written once.
+func passes(l *model.Layer) int64 {
+	if l.Kind != "conv2d" {
+		return 0
+	}
+	n := int64(0)
+	if l.Word("activation") != "none" {
+		n += 2
+	}
+	if l.Flag("batch_norm") {
+		n += 3
+	}
+	return n
 }

@@ -17,7 +17,7 @@ func TestAnalyticKnownNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	const flops, bytes = 1e9, 1e9
-	slow := map[string]cluster.DeviceType{"slow": {PeakFLOPS: flops, MemoryBandwidthBytesPerSecond: bytes}}
+	slow := map[string]cluster.DeviceType{"slow": {PeakFLOPS: flops, MemoryBandwidthBytesPerSecond: bytes, Efficiency: map[string]float64{"": 1, "memory": 1}}}
 	p, err := profile.Analytic(m, slow, []int{1, 8}, "adam", 2)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,70 @@
+package profile
+
+import "github.com/millrace-ml/millrace/cluster"
+
+// Memory is the kind under which a device type's table has the fraction of its memory
+// bandwidth that is reached.
+const Memory = "memory"
+
+// fractions is the part of its peak that a device reaches in layers of a kind: ONE constant
+// for each device type and kind, the same for every model, so that no model is fitted to
+// its own answer. A cluster file's efficiency stands above it.
+//
+// V100, single precision, from public per-layer measurements on that GPU:
+//
+//	conv2d              the convolutions of VGG-16 and ResNet-50, batch 128, forward and backward together:
+//	                    14.93 TFLOP in 0.881 s (PipeDream's repository, commit 7db6a1c, profiles of
+//	                    both). Over 1: cuDNN's 3x3 convolutions multiply less than is counted.
+//	dense               VGG-16's three: 94.9 GFLOP in 9.43 ms (same source)
+//	lstm                GNMT's fourteen plain layers at 29 positions, batch 128, the classifier's
+//	                    backward taken off: 3.37 TFLOP in 0.357 s (same source). 29 is where the
+//	                    classifier runs as fast as VGG's dense layers.
+//	attention_to        GNMT's attention less the LSTM it is measured with (same source)
+//	encoder_attention,  BERT's layers at 384 positions, batch 2: 61.6 GFLOP in 7.16 ms
+//	attention, mlp      (DAPPLE's repository, commit fd75dcf)
+//	relative_attention  XLNet's layers at 512 positions, batch 1, less an mlp (same source)
+//	amoeba_cell         AmoebaNet-36's cells, batch 1: 611 GFLOP in 168 ms (same source, which
+//	                    scaled it from a measurement of 18 cells)
+//	memory              VGG-16's activations: 13.9 GB in 23.5 ms (PipeDream's repository)
+//
+// No public measurement by layer is at hand for the other GPUs: they reach a V100's
+// fractions of their own peaks. Boards reach all of theirs, as in BaPipe's simulator
+// (section 3.1: compute power and memory bandwidth, nothing else).
+var fractions = map[string]map[string]float64{
+	gpu: {
+		"conv2d": 1.08, "dense": 0.64, "head": 0.64, "lstm": 0.60, "attention_to": 0.20,
+		"encoder_attention": 0.55, "attention": 0.55, "mlp": 0.55, "relative_attention": 0.29, "amoeba_cell": 0.23,
+		Memory: 0.66,
+		"":     0.64, // kinds that compute little: their bytes decide
+	},
+	fpga: {"": 1, Memory: 1},
+}
+
+// The tables: by a device type's name where it was measured, else by what it is.
+const (
+	gpu  = "v100"
+	fpga = "fpga"
+)
+
+// Efficiency is the fraction of a device type's peak that layers of a kind reach (or, for
+// Memory, of its memory bandwidth): what the description says, else this package's constant.
+func Efficiency(name string, d cluster.DeviceType, kind string) float64 {
+	if f, ok := d.Efficiency[kind]; ok {
+		return f
+	}
+	if f, ok := d.Efficiency[""]; ok && kind != Memory {
+		return f
+	}
+	table, ok := fractions[name]
+	switch {
+	case ok:
+	case d.FPGA != nil:
+		table = fractions[fpga]
+	default:
+		table = fractions[gpu]
+	}
+	if f, ok := table[kind]; ok {
+		return f
+	}
+	return table[""]
+}

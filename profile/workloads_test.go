@@ -1,0 +1,75 @@
+package profile_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// What published profiles measured on a V100 for a whole batch, forward and backward,
+// against the analytic profile. The constants are shared by all models, so they cannot fit
+// each: convolutions are too slow for VGG's 3x3 ones, too fast for ResNet's 1x1 ones; DAPPLE's
+// VGG-19 is 1.7 times as fast as PipeDream's VGG-16 on the same GPU.
+func TestAnalyticAgainstPublishedProfiles(t *testing.T) {
+	c, err := cluster.Preset("dapple-a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []struct {
+		family    string
+		batch     int
+		ms        float64 // sum over all layers, forward + backward
+		tolerance float64
+		source    string
+	}{
+		{"vgg16", 128, 233.9 + 438.6, 0.25, "PipeDream"},
+		{"resnet50", 128, 182.5 + 260.9, 0.35, "PipeDream"},
+		{"alexnet", 256, 44.8 + 40.5, 0.45, "PipeDream"},
+		{"gnmt-16", 128, 182.6 + 337.9, 0.25, "PipeDream's gnmt_large"},
+		{"gnmt-16", 64, 90.3 + 158.6, 0.25, "DAPPLE"},
+		{"vgg19", 32, 48.0 + 96.2, 0.70, "DAPPLE"},
+		{"bert-48", 2, 129.2 + 214.6, 0.10, "DAPPLE"},
+		{"xlnet-36", 1, 122.9 + 177.8, 0.10, "DAPPLE"},
+		{"amoebanet-36", 1, 48.7 + 119.4, 0.10, "DAPPLE"},
+	} {
+		m, err := model.Build(w.family, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := profile.Analytic(m, c.DeviceTypes, []int{w.batch}, "sgd", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := 0.0
+		for _, l := range p.Layers {
+			sum += 1e3 * (l.Costs[0].ForwardS + l.Costs[0].BackwardS)
+		}
+		t.Logf("%s at %d: %.1f ms, published %.1f", w.family, w.batch, sum, w.ms)
+		if math.Abs(sum/w.ms-1) > w.tolerance {
+			t.Errorf("%s at %d takes %.1f ms, published %.1f (%s)", w.family, w.batch, sum, w.ms, w.source)
+		}
+	}
+}
+
+// Weights on a board's chip pass through no memory.
+func TestWeightsOnChip(t *testing.T) {
+	m, err := model.Build("mlp", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	board := map[string]cluster.DeviceType{"b": {PeakFLOPS: 1e15, MemoryBandwidthBytesPerSecond: 1, FPGA: &cluster.FPGA{OnChipBytes: 1 << 20}}}
+	far, err := profile.Analyze(m, board, profile.Analysis{Sizes: []int{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, err := profile.Analyze(m, board, profile.Analysis{Sizes: []int{1}, OnChip: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := far.Layers[0].Costs[0].ForwardS-near.Layers[0].Costs[0].ForwardS, float64(far.Layers[0].ParameterBytes); math.Abs(got-want) > 1e-6 {
+		t.Errorf("weights take %v s, want %v", got, want)
+	}
+}
