@@ -11,6 +11,9 @@ type Report struct {
 	Instructions    int   `json:"instructions"`
 	Messages        int   `json:"messages"`
 	PeakActivations []int `json:"peak_activations"` // by worker: micro-batches between their forward and their backward
+	// Versions is the most copies of weights each worker keeps at once: one for each of its
+	// stages under Sync and Latest, one more for every older version still in use.
+	Versions []int `json:"versions"`
 }
 
 // CheckError is a Program that must not start: who, where, what.
@@ -50,7 +53,8 @@ const checkRepeats = 4
 // once on each stage (B, or I and then W), one update of each stage for each
 // minibatch after all its gradients, no message without a taker, and no deadlock.
 // A compute-only Program is lowered for the purpose. Bodies repeated more than
-// four times are checked for four.
+// four times are checked for four. Without a flush every forward must also find the
+// version of the weights that the policy gives it, and the report says how many are kept.
 func Check(p *Program) (Report, error) {
 	if err := p.Validate(); err != nil {
 		return Report{}, err
@@ -73,6 +77,16 @@ func Check(p *Program) (Report, error) {
 	}
 	if err := total.whole(); err != nil {
 		return Report{}, err
+	}
+	for w := range short.Workers {
+		if short.Weights == Sync || short.Weights == "" {
+			rep.Versions = append(rep.Versions, len(short.StagesOf(w)))
+			continue
+		}
+		if err := total.versions(w); err != nil {
+			return Report{}, err
+		}
+		rep.Versions = append(rep.Versions, short.copies(w))
 	}
 	return rep, replay(&short)
 }
@@ -97,6 +111,8 @@ func (p *Program) Validate() error {
 		return fail("its period is %d minibatches; it must be 1 at least", p.Period)
 	case len(p.Recompute) != 0 && len(p.Recompute) != p.Stages:
 		return fail("%d recompute settings for %d stages", len(p.Recompute), p.Stages)
+	case !p.Weights.known():
+		return fail("weight policy %q; there are %q", p.Weights, Policies())
 	case p.Replication != Split && p.Replication != RoundRobin:
 		return fail("replication %q; it is %q or %q", p.Replication, Split, RoundRobin)
 	}

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,7 +16,7 @@ type Settings struct {
 	Warmup       []int   // K_i by stage; nil lets the family choose
 	Recompute    []bool  // by stage; nil is never
 	Replication  Replication
-	Weights      Policy // "" is Sync
+	Weights      Policy // "" is the first that the family admits: Sync, or PipeDream's Stash
 	Repeat       int    // steps; 0 is 1
 }
 
@@ -24,6 +25,16 @@ type Settings struct {
 type Family struct {
 	Name string
 	Doc  string // one line, with its source
+	// Policies are the weight policies that the order can keep; nil is Sync alone.
+	Policies []Policy
+	// Replications are how replicas of its stages may share the work; nil is both ways.
+	Replications []Replication
+	// Streaming: the order is for devices that compute and transfer at once
+	// (BaPipe's asynchronous execution, §3.2.1), FPGA boards among them.
+	Streaming bool
+	// Chunks is how many virtual stages a worker holds: 0 and 1 are one, 2 is a V or two
+	// directions, -1 is any number.
+	Chunks int
 	// Admits says why the family cannot schedule these settings, or nil.
 	Admits func(Settings) error
 	// Warmup is the depths K_i the family gives S stages for M micro-batches before
@@ -60,6 +71,7 @@ var aliases = map[string]string{
 	"p_b":      "pb",
 	"sno":      "1f1b", // BaPipe Table II
 	"1f1b-sno": "1f1b", "1f1b-so": "so",
+	"pipedream": "1f1b-rr", "zb1p": "zb-h1", "zb2p": "zb-h2", "zbv": "zb-v",
 }
 
 // Lookup finds a family by name, or by the name that its paper gives it.
@@ -86,7 +98,10 @@ func Generate(name string, s Settings) (*Program, error) {
 	if s, err = s.checked(); err != nil {
 		return nil, fmt.Errorf("schedule: %s: %w", name, err)
 	}
-	if err := f.Admits(s); err != nil {
+	if s.Weights == "" {
+		s.Weights = f.policies()[0]
+	}
+	if err := f.admits(s); err != nil {
 		return nil, fmt.Errorf("schedule: %s: %w", name, err)
 	}
 	p, err := f.Generate(s)
@@ -96,6 +111,32 @@ func Generate(name string, s Settings) (*Program, error) {
 	p.Name = f.Name
 	return p, nil
 }
+
+// admits refuses policies and replications that the family does not list, and then what it
+// refuses itself.
+func (f Family) admits(s Settings) error {
+	if policies := f.policies(); !slices.Contains(policies, s.Weights) {
+		return fmt.Errorf("weight policy %q; this order admits %q", s.Weights, policies)
+	}
+	replicated := slices.ContainsFunc(s.Placement, func(on []int) bool { return len(on) > 1 })
+	if replicated && f.Replications != nil && !slices.Contains(f.Replications, s.Replication) {
+		return fmt.Errorf("replication %q; this order admits %q", s.Replication, f.Replications)
+	}
+	return f.Admits(s)
+}
+
+func (f Family) policies() []Policy {
+	if f.Policies == nil {
+		return []Policy{Sync}
+	}
+	return f.Policies
+}
+
+// AdmitsPolicy says whether a Program of the family may carry a weight policy.
+func (f Family) AdmitsPolicy(w Policy) bool { return slices.Contains(f.policies(), w) }
+
+// Asynchronous says whether the family never flushes, so that it admits no Sync.
+func (f Family) Asynchronous() bool { return !f.AdmitsPolicy(Sync) }
 
 // checked fills in defaults and refuses settings that no family can use.
 func (s Settings) checked() (Settings, error) {
@@ -144,9 +185,6 @@ func (s Settings) checked() (Settings, error) {
 	if s.Replication == "" {
 		s.Replication = RoundRobin
 	}
-	if s.Weights == "" {
-		s.Weights = Sync
-	}
 	if s.Repeat == 0 {
 		s.Repeat = 1
 	}
@@ -163,7 +201,7 @@ func (s Settings) program() *Program {
 	}
 	return &Program{
 		Stages: len(s.Placement), Workers: workers, Placement: [][][]int{s.Placement}, Replication: s.Replication,
-		MicroBatches: s.MicroBatches, Period: 1, Repeat: s.Repeat, Weights: s.Weights, Recompute: s.Recompute,
+		MicroBatches: s.MicroBatches, Period: 1, Repeat: s.Repeat, Weights: cmp.Or(s.Weights, Sync), Recompute: s.Recompute,
 		Body: make(Part, workers),
 	}
 }

@@ -33,11 +33,15 @@ func Lower(p *Program, o LowerOptions) (*Program, error) {
 		}
 		lowered := make(Part, len(*part))
 		for w, list := range *part {
-			lowered[w] = addTransfers(&out, w, list)
+			lowered[w] = addTransfers(&out, list)
 		}
 		*part = lowered
 	}
-	if slices.ContainsFunc(out.Body, List.trains) {
+	if p.Weights != Sync && p.Weights != "" {
+		if err := addUpdates(&out); err != nil {
+			return nil, err
+		}
+	} else if slices.ContainsFunc(out.Body, List.trains) {
 		for w := range out.Body {
 			out.Body[w] = addFlush(&out, w, out.Body[w])
 		}
@@ -47,35 +51,47 @@ func Lower(p *Program, o LowerOptions) (*Program, error) {
 }
 
 // addTransfers puts a receive right before the instruction that needs the message,
-// so that nothing else waits for it, and a send right after the one that makes it.
-func addTransfers(p *Program, worker int, list List) List {
+// so that nothing else waits for it, and a send right after the one that makes it. A
+// pair is one instruction in that: its receives, the two, its sends.
+func addTransfers(p *Program, list List) List {
 	out := make(List, 0, 2*len(list))
-	for _, in := range list {
-		before, after := Kind(0), Kind(0)
-		switch in.Kind {
-		case F, EV:
-			before, after = RF, SF
-		case B, I:
-			before, after = RB, SB
+	for i := 0; i < len(list); i++ {
+		in := list[i]
+		if p.Paired && in.Kind == B && i+1 < len(list) && list[i+1].Kind == F {
+			i++
+			beforeB, afterB := p.transfers(in)
+			beforeF, afterF := p.transfers(list[i])
+			out = slices.Concat(out, beforeB, beforeF, List{list[i], in}, afterF, afterB)
+			continue
 		}
-		if before != 0 {
-			receive := in
-			receive.Kind = before
-			if len(p.Senders(receive)) > 0 {
-				out = append(out, receive)
-			}
-		}
-		out = append(out, in)
-		if after != 0 {
-			send := in
-			send.Kind = after
-			if len(p.Receivers(send)) > 0 {
-				out = append(out, send)
-			}
-		}
+		before, after := p.transfers(in)
+		out = append(append(append(out, before...), in), after...)
 	}
 	return out
 }
+
+// transfers is the receive that a computation needs and the send it makes, if any.
+func (p *Program) transfers(in Instruction) (before, after List) {
+	receive, send := Kind(0), Kind(0)
+	switch in.Kind {
+	case F, EV:
+		receive, send = RF, SF
+	case B, I:
+		receive, send = RB, SB
+	default:
+		return nil, nil
+	}
+	if r := in.as(receive); p.hasPeers(r) {
+		before = List{r}
+	}
+	if s := in.as(send); p.hasPeers(s) {
+		after = List{s}
+	}
+	return before, after
+}
+
+// hasPeers says whether a transfer has anyone on its other end but the worker itself.
+func (p *Program) hasPeers(in Instruction) bool { return len(p.otherWorkers(in)) > 0 }
 
 // trains says whether a list makes gradients.
 func (l List) trains() bool {

@@ -44,9 +44,6 @@ func init() {
 // admitOneF1B refuses depths that deadlock: stage i+1 cannot start its K_(i+1)-th
 // forward while stage i, having run fewer, waits for a backward.
 func admitOneF1B(s Settings) error {
-	if s.Weights != Sync {
-		return fmt.Errorf("weight policy %q; this order admits %q", s.Weights, Sync)
-	}
 	owner := map[int]int{}
 	for i, on := range s.Placement {
 		for _, w := range on {

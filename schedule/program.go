@@ -1,13 +1,5 @@
 package schedule
 
-// Policy is the weight policy a Program carries: which version of the weights
-// a forward and its backward use, and when updates land. It is orthogonal to
-// the order of instructions.
-type Policy string
-
-// Sync updates once per flush: every micro-batch of a step sees the same weights.
-const Sync Policy = "sync"
-
 // Replication is how the replicas of a stage share the work.
 type Replication string
 
@@ -46,8 +38,11 @@ type Program struct {
 	Recompute    []bool      `json:"recompute"`      // by stage: keep only the stage's input until its backward
 	Tied         [][]int     `json:"tied,omitempty"` // groups of stages that share a parameter
 	Clip         bool        `json:"clip,omitempty"` // updates need the global gradient norm
-	Lowered      bool        `json:"lowered"`        // transfers, collectives and updates are in
-	Prologue     Part        `json:"prologue"`
-	Body         Part        `json:"body"`
-	Epilogue     Part        `json:"epilogue"`
+	// Paired: a backward and the forward right behind it run together and end together
+	// (BaPipe's FBP-AS, §3.2.1). Lowered, both receives come first and both sends last.
+	Paired   bool `json:"paired,omitempty"`
+	Lowered  bool `json:"lowered"` // transfers, collectives and updates are in
+	Prologue Part `json:"prologue"`
+	Body     Part `json:"body"`
+	Epilogue Part `json:"epilogue"`
 }

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,10 +13,11 @@ type tally struct {
 	p       *Program
 	done    map[Instruction]int // computations
 	updates map[Instruction]int
+	end     int32 // one more than the last micro-batch trained on
 }
 
 func newTally(p *Program) *tally {
-	return &tally{p: p, done: map[Instruction]int{}, updates: map[Instruction]int{}}
+	return &tally{p: p, done: map[Instruction]int{}, updates: map[Instruction]int{}, end: p.streamEnd()}
 }
 
 // worker walks one list. Everything that an instruction needs on its own worker must
@@ -79,20 +81,16 @@ func (t *tally) worker(w int, rep *Report) error {
 			}
 			rep.Messages += len(t.p.Receivers(in))
 		case U:
-			if t.p.Weights == Sync {
-				if err := t.flushed(have, in); err != nil {
-					return fail("%v", err)
-				}
+			if err := t.flushed(have, in); err != nil {
+				return fail("%v", err)
 			}
 			t.updates[in]++
 		case AR, TG, GN:
 			if t.updates[in.as(U)] > 0 {
 				return fail("its update has been done already")
 			}
-			if t.p.Weights == Sync {
-				if err := t.gathered(have, in); err != nil {
-					return fail("%v", err)
-				}
+			if err := t.gathered(have, in); err != nil {
+				return fail("%v", err)
 			}
 		}
 		return true
@@ -131,15 +129,43 @@ func (t *tally) lacks(have map[Instruction]bool, in Instruction, receive, made K
 	return Instruction{}, false
 }
 
-// stale says whether a forward under Sync stands before the update of the minibatch before its own.
+// stale says whether a forward stands before an update that it needs: under Sync that of
+// the minibatch before its own, under 2BW that of the one before that. What Vertical needs
+// is known only with all lists at hand, and is checked there.
 func (t *tally) stale(have map[Instruction]bool, f Instruction) (Instruction, bool) {
+	back := int32(1)
+	switch t.p.Weights {
+	case Sync, "":
+	case DoubleBuffered:
+		back = 2
+	default:
+		return Instruction{}, false
+	}
+	g := int32(t.p.group(int(f.Pipeline), int(f.Stage)))
+	before := (f.Micro/g-back)*g + g - 1
+	if before < 0 {
+		return Instruction{}, false
+	}
 	u := f.as(U)
-	u.Micro = f.Micro/int32(t.per()) - 1
-	return u, t.p.Weights == Sync && u.Micro >= 0 && !have[u]
+	u.Micro = t.p.updateOf(int(f.Pipeline), int(f.Stage), before)
+	return u, !have[u]
 }
 
-// per is the micro-batches of a minibatch.
-func (t *tally) per() int { return max(1, t.p.MicroBatches/t.p.Period) }
+// versions checks that every forward finds the version it is to use, made and not yet
+// replaced in place.
+func (t *tally) versions(w int) error {
+	current := map[[2]int32]int{}
+	for _, u := range t.p.uses(w) {
+		at := [2]int32{int32(u.in.Pipeline), u.in.Stage}
+		if u.in.Kind == U {
+			current[at] = u.version
+		} else if u.version > current[at] {
+			return &CheckError{Program: t.p.Name, Worker: w, Position: u.at, Instruction: u.in,
+				Why: fmt.Sprintf("it is to use version %d of its weights; its stage has had %d updates here", u.version, current[at])}
+		}
+	}
+	return nil
+}
 
 // gathered says whether a collective stands where it must: behind every gradient that
 // falls to its replica and behind the collectives whose result it takes, replicas first,
@@ -157,14 +183,15 @@ func (t *tally) gathered(have map[Instruction]bool, in Instruction) error {
 	return nil
 }
 
-// summed says whether every micro-batch of the minibatch that falls to this replica has
-// its gradient.
+// summed says whether every micro-batch of the update's group that falls to this replica
+// has its gradient. The last group of a stream without a flush may be cut short.
 func (t *tally) summed(have map[Instruction]bool, u Instruction) error {
-	per := t.per()
-	for m := int(u.Micro) * per; m < (int(u.Micro)+1)*per; m++ {
+	g := t.p.group(int(u.Pipeline), int(u.Stage))
+	end := (int(u.Micro) + 1) * t.p.perMinibatch()
+	for m := max(0, end-g); m < end; m++ {
 		b := u.as(B)
 		b.Micro = int32(m)
-		if !t.mine(b) {
+		if !t.mine(b) || t.p.Weights != Sync && b.Micro >= t.end {
 			continue
 		}
 		if !have[b] && !have[b.as(W)] {
@@ -255,27 +282,43 @@ func (t *tally) everyUpdate() error {
 		}
 		return nil
 	}
-	ids := map[int32]bool{}
-	for in := range t.updates {
-		ids[in.Micro] = true
+	type place struct {
+		pipeline, stage int
+		id              int32
 	}
-	if t.p.Weights == Sync {
-		for in := range t.done {
-			if in.Kind == B || in.Kind == W {
-				ids[in.Micro/int32(t.per())] = true
+	expected := map[place]bool{}
+	for in := range t.updates {
+		// An update that one stage makes, every stage makes that updates as often.
+		for s := range t.p.Placement[in.Pipeline] {
+			if t.p.group(int(in.Pipeline), s) == t.p.group(int(in.Pipeline), int(in.Stage)) {
+				expected[place{int(in.Pipeline), s, in.Micro}] = true
 			}
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(ids)) {
-		for pl := range t.p.Placement {
-			for s, on := range t.p.Placement[pl] {
-				for r, w := range on {
-					in := Instruction{Pipeline: int16(pl), Stage: int32(s), Micro: id, Replica: int16(r), Kind: U}
-					if t.updates[in] != 1 {
-						return &CheckError{Program: t.p.Name, Worker: w, Position: -1,
-							Why: fmt.Sprintf("%v is there %d times; every stage updates once for each minibatch", in, t.updates[in])}
-					}
+	for in := range t.done {
+		if in.Kind != B && in.Kind != W {
+			continue
+		}
+		pl := int(in.Pipeline)
+		for other := range t.p.Placement {
+			// A worker's pipelines are trained alike: a minibatch of one is one of all.
+			if t.p.Weights == Sync {
+				for s := range t.p.Placement[other] {
+					expected[place{other, s, t.p.updateOf(other, s, in.Micro)}] = true
 				}
+			}
+		}
+		expected[place{pl, int(in.Stage), t.p.updateOf(pl, int(in.Stage), in.Micro)}] = true
+	}
+	order := slices.SortedFunc(maps.Keys(expected), func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.id, b.id), a.pipeline-b.pipeline, a.stage-b.stage)
+	})
+	for _, e := range order {
+		for r, w := range t.p.Placement[e.pipeline][e.stage] {
+			in := Instruction{Pipeline: int16(e.pipeline), Stage: int32(e.stage), Micro: e.id, Replica: int16(r), Kind: U}
+			if t.updates[in] != 1 {
+				return &CheckError{Program: t.p.Name, Worker: w, Position: -1,
+					Why: fmt.Sprintf("%v is there %d times; every stage updates once for each minibatch", in, t.updates[in])}
 			}
 		}
 	}

@@ -26,6 +26,9 @@ func (p *Program) Text() string {
 	if p.Clip {
 		fmt.Fprintln(&b, "clip true")
 	}
+	if p.Paired {
+		fmt.Fprintln(&b, "paired true")
+	}
 	var again []int
 	for s, on := range p.Recompute {
 		if on {
@@ -161,15 +164,11 @@ func (t *textReader) setting(key, value string) error {
 		p.Weights = Policy(value)
 	case "replication":
 		p.Replication = Replication(value)
-	case "lowered", "clip":
+	case "lowered", "clip", "paired":
 		if value != "true" && value != "false" {
 			return fmt.Errorf("%s is %q; it is true or false", key, clip(value))
 		}
-		if key == "clip" {
-			p.Clip = value == "true"
-		} else {
-			p.Lowered = value == "true"
-		}
+		*map[string]*bool{"lowered": &p.Lowered, "clip": &p.Clip, "paired": &p.Paired}[key] = value == "true"
 	case "place":
 		return t.place(value)
 	case "recompute":
@@ -194,7 +193,7 @@ func (t *textReader) setting(key, value string) error {
 	case "epilogue":
 		t.part, p.Epilogue = &p.Epilogue, make(Part, p.Workers)
 	default:
-		return fmt.Errorf("unknown setting %q; settings are name stages workers micro_batches period repeat weights replication lowered clip place recompute tied, then prologue, body, epilogue", clip(key))
+		return fmt.Errorf("unknown setting %q; settings are name stages workers micro_batches period repeat weights replication lowered clip paired place recompute tied, then prologue, body, epilogue", clip(key))
 	}
 	return nil
 }

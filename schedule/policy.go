@@ -1,0 +1,218 @@
+package schedule
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Policy is the weight policy a Program carries: which version of the weights
+// a forward and its backward use, and when updates land. It is orthogonal to
+// the order of instructions.
+//
+// The version of a stage is how many updates it has had. Write t for a minibatch, M for
+// its micro-batches, v(t) for the version that its forward uses on a stage.
+type Policy string
+
+// The policies. All but Sync belong to orders without a flush.
+const (
+	// Sync updates once per flush: every micro-batch of a step sees the same weights, v(t) = t.
+	Sync Policy = "sync"
+	// Latest uses what is there, in the backward too, which then may not match its
+	// forward: the negative control.
+	Latest Policy = "latest"
+	// Stash uses what is there in the forward and the same in its backward (PipeDream
+	// §3.3, weight stashing). On stage i of S, counted from 0, of a straight pipeline
+	// v(t) = t-(S-i)+1, so that S-i versions are held.
+	Stash Policy = "stash"
+	// Vertical uses on every stage the weights that hold the same minibatches as the input
+	// stage's did when the minibatch entered (PipeDream §3.3, vertical sync): v(t) = t-S+1.
+	Vertical Policy = "vertical"
+	// DoubleBuffered is PipeDream-2BW (Narayanan et al., ICML 2021): v(t) = t-1, the first
+	// minibatch at 0, so that w(t+1) = w(t) - lr grad f(w(t-1)) and two versions are enough.
+	DoubleBuffered Policy = "2bw"
+)
+
+// Policies lists all of them.
+func Policies() []Policy { return []Policy{Sync, Latest, Stash, Vertical, DoubleBuffered} }
+
+// perMinibatch is the micro-batches of a minibatch.
+func (p *Program) perMinibatch() int { return max(1, p.MicroBatches/max(1, p.Period)) }
+
+// group is how many micro-batches in a row one update of a stage covers. Under Sync, and
+// where a minibatch has several micro-batches, it is a minibatch. Where it has one, a
+// stage of r round-robin replicas updates once for r minibatches with their mean.
+func (p *Program) group(pipeline, stage int) int {
+	per := p.perMinibatch()
+	if r := len(p.Placement[pipeline][stage]); p.Weights != Sync && per == 1 && p.Replication == RoundRobin {
+		return r
+	}
+	return per
+}
+
+// updateOf is the number of the update that takes a micro-batch's gradient: the last
+// minibatch of its group, which at the end of a stream may be one that never comes.
+func (p *Program) updateOf(pipeline, stage int, micro int32) int32 {
+	g := int32(p.group(pipeline, stage))
+	return ((micro/g+1)*g - 1) / int32(p.perMinibatch())
+}
+
+// use is one instruction of a stage replica with the version of the weights it uses or,
+// of an update, makes.
+type use struct {
+	at      int // position in the worker's walk
+	in      Instruction
+	version int
+}
+
+// entries is, by micro-batch, how many micro-batches' gradients are in the input stage's
+// weights when its forward begins: the tag that Vertical sends along.
+func (p *Program) entries(pipeline int) map[int32]int {
+	tags := map[int32]int{}
+	g := p.group(pipeline, 0)
+	for _, w := range p.Placement[pipeline][0] {
+		updates := 0
+		p.Walk(w, func(in Instruction) bool {
+			if int(in.Pipeline) != pipeline || in.Stage != 0 {
+				return true
+			}
+			switch in.Kind {
+			case U:
+				updates++
+			case F:
+				tags[in.Micro] = updates * g
+			}
+			return true
+		})
+	}
+	return tags
+}
+
+// Versions calls yield for every F, B, I, W, EV and U of a worker with absolute ids and
+// the version of its stage's weights that it uses; of U, the one it makes. Version 0 is
+// before any update. It needs a lowered Program that passes Check.
+func (p *Program) Versions(worker int, yield func(in Instruction, version int) bool) {
+	for _, u := range p.uses(worker) {
+		if !yield(u.in, u.version) {
+			return
+		}
+	}
+}
+
+func (p *Program) uses(worker int) []use {
+	type place struct {
+		pipeline int16
+		stage    int32
+	}
+	current := map[place]int{}
+	forward := map[Instruction]int{}
+	tags := map[int16]map[int32]int{}
+	if p.Weights == Vertical {
+		for pl := range p.Placement {
+			tags[int16(pl)] = p.entries(pl)
+		}
+	}
+	var out []use
+	at := -1
+	p.Walk(worker, func(in Instruction) bool {
+		at++
+		here := place{in.Pipeline, in.Stage}
+		version := current[here]
+		switch in.Kind {
+		case F:
+			switch p.Weights {
+			case Vertical:
+				version = tags[in.Pipeline][in.Micro] / p.group(int(in.Pipeline), int(in.Stage))
+			case DoubleBuffered:
+				version = max(0, int(in.Micro)/p.group(int(in.Pipeline), int(in.Stage))-1)
+			}
+			forward[in] = version
+		case B, I, W:
+			if v, ok := forward[in.as(F)]; ok && p.Weights != Latest {
+				version = v
+			}
+		case U:
+			current[here]++
+			version++
+		case EV:
+		default:
+			return true
+		}
+		out = append(out, use{at, in, version})
+		return true
+	})
+	return out
+}
+
+// Copies is by how much the copies of weights that a worker keeps change as each of its
+// instructions ends, with absolute ids; an instruction that changes nothing is not in it.
+// An update adds one, and takes away the version it replaces if nobody will use it any
+// more; otherwise that goes with the last backward that uses it (PipeDream §4).
+func (p *Program) Copies(worker int) map[Instruction]int {
+	type version struct {
+		pipeline int16
+		stage    int32
+		number   int
+	}
+	uses := p.uses(worker)
+	last, replaced := map[version]use{}, map[version]use{}
+	for _, u := range uses {
+		v := version{u.in.Pipeline, u.in.Stage, u.version}
+		if u.in.Kind != U {
+			last[v] = u
+			continue
+		}
+		v.number--
+		replaced[v] = u
+	}
+	change := map[Instruction]int{}
+	for v, by := range replaced {
+		gone := by
+		if l, ok := last[v]; ok && l.at > by.at {
+			gone = l
+		}
+		change[by.in]++
+		change[gone.in]--
+	}
+	for in, by := range change {
+		if by == 0 {
+			delete(change, in)
+		}
+	}
+	return change
+}
+
+// copies is the most copies of weights that a worker ever keeps, one for each stage it
+// holds before the first update.
+func (p *Program) copies(worker int) int {
+	now := len(p.StagesOf(worker))
+	most := now
+	change := p.Copies(worker)
+	p.Walk(worker, func(in Instruction) bool {
+		now += change[in]
+		most = max(most, now)
+		return true
+	})
+	return most
+}
+
+// streamEnd is one more than the last micro-batch that is trained on.
+func (p *Program) streamEnd() int32 {
+	end := int32(0)
+	for i, part := range []Part{p.Prologue, p.Body, p.Epilogue} {
+		repeats := []int{0, max(0, p.Repeat-1), p.Repeat}[i]
+		if i == 1 && p.Repeat == 0 {
+			continue
+		}
+		for _, list := range part {
+			for _, in := range list {
+				if in.Kind == F {
+					end = max(end, in.Micro+1+int32(repeats*p.MicroBatches))
+				}
+			}
+		}
+	}
+	return end
+}
+
+// known says whether a policy is one of ours.
+func (w Policy) known() bool { return slices.Contains(Policies(), cmp.Or(w, Sync)) }

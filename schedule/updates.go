@@ -1,0 +1,103 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+)
+
+// addUpdates lowers the updates of an order without a flush: behind the last gradient of
+// each group of micro-batches come the collectives and the update of that stage, and at the
+// end of the stream the update of what is left over. Forwards behind an update
+// may use what it made, so nothing is put off.
+func addUpdates(p *Program) error {
+	end := p.streamEnd()
+	if err := groupsMeet(p); err != nil {
+		return err
+	}
+	for i, part := range []Part{p.Prologue, p.Body, p.Epilogue} {
+		for w, list := range part {
+			var out List
+			for j := 0; j < len(list); j++ {
+				in := list[j]
+				out = append(out, in)
+				if in.Kind != B && in.Kind != W {
+					continue
+				}
+				for j+1 < len(list) && list[j+1].Kind == SB {
+					j++ // the neighbour waits for the gradient
+					out = append(out, list[j])
+				}
+				if p.closes(in) {
+					out = append(out, p.updating(in, p.updateOf(int(in.Pipeline), int(in.Stage), in.Micro))...)
+				}
+			}
+			part[w] = out
+		}
+		if i == 2 || i == 1 && len(p.Epilogue) == 0 {
+			for w := range part {
+				part[w] = append(part[w], p.leftOver(w, part[w], end-int32((i)/2*p.Repeat*p.MicroBatches))...)
+			}
+		}
+	}
+	return nil
+}
+
+// closes says whether a gradient is the last of its group on its replica.
+func (p *Program) closes(in Instruction) bool {
+	g := int32(p.group(int(in.Pipeline), int(in.Stage)))
+	step := int32(1)
+	if p.Replication == RoundRobin {
+		step = int32(len(p.Placement[in.Pipeline][in.Stage]))
+	}
+	return in.Micro+step > (in.Micro/g+1)*g-1
+}
+
+// updating is the collectives of an update and the update itself.
+func (p *Program) updating(in Instruction, number int32) List {
+	at := Instruction{Pipeline: in.Pipeline, Stage: in.Stage, Replica: in.Replica, Micro: number}
+	var out List
+	if len(p.Placement[in.Pipeline][in.Stage]) > 1 {
+		out = append(out, at.as(AR))
+	}
+	if p.tiedTo(int(in.Stage)) != nil {
+		out = append(out, at.as(TG))
+	}
+	if p.Clip {
+		out = append(out, at.as(GN))
+	}
+	return append(out, at.as(U))
+}
+
+// leftOver is the updates, at the end of a worker's last list, of groups that the stream
+// fills only in part and that no gradient of this replica closed. end counts as the list's ids do.
+func (p *Program) leftOver(worker int, list List, end int32) List {
+	var out List
+	for _, held := range p.StagesOf(worker) {
+		g := int32(p.group(held[0], held[1]))
+		if end%g == 0 {
+			continue
+		}
+		at := Instruction{Pipeline: int16(held[0]), Stage: int32(held[1]), Replica: int16(held[2]), Kind: U}
+		at.Micro = p.updateOf(held[0], held[1], end-1)
+		if !slices.Contains(list, at) {
+			out = append(out, p.updating(at, at.Micro)...)
+		}
+	}
+	return out
+}
+
+// groupsMeet refuses collectives over stages that update after different numbers of minibatches.
+func groupsMeet(p *Program) error {
+	if !p.Clip && len(p.Tied) == 0 {
+		return nil
+	}
+	for pl, stages := range p.Placement {
+		for s := range stages {
+			if g, first := p.group(pl, s), p.group(pl, 0); g != first && (p.Clip || p.tiedTo(s) != nil) {
+				return fmt.Errorf("schedule: program %s: stage 0 updates every %d minibatches and stage %d every %d: they have no common update to clip or to sum tied gradients in; give them as many replicas each",
+					p.Name, first, s, g)
+			}
+		}
+	}
+	return nil
+}
