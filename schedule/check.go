@@ -53,7 +53,8 @@ const checkRepeats = 4
 // once on each stage (B, or I and then W), one update of each stage for each
 // minibatch after all its gradients, no message without a taker, and no deadlock.
 // A compute-only Program is lowered for the purpose. Bodies repeated more than
-// four times are checked for four. Without a flush every forward must also find the
+// four times are checked for four, and for as many more as the prologue is long, since
+// what it leaves in flight has passed by then. Without a flush every forward must also find the
 // version of the weights that the policy gives it, and the report says how many are kept.
 func Check(p *Program) (Report, error) {
 	if err := p.Validate(); err != nil {
@@ -67,7 +68,7 @@ func Check(p *Program) (Report, error) {
 		}
 	}
 	short := *q
-	short.Repeat = min(q.Repeat, checkRepeats)
+	short.Repeat = min(q.Repeat, checkRepeats+q.prologueRepeats())
 	var rep Report
 	total := newTally(&short)
 	for w := range short.Workers {
@@ -89,6 +90,19 @@ func Check(p *Program) (Report, error) {
 		rep.Versions = append(rep.Versions, short.copies(w))
 	}
 	return rep, replay(&short)
+}
+
+// prologueRepeats is how many repetitions of the body have as many micro-batches as the prologue.
+func (p *Program) prologueRepeats() int {
+	n := int32(0)
+	for _, list := range p.Prologue {
+		for _, in := range list {
+			if in.Kind == F {
+				n = max(n, in.Micro+1)
+			}
+		}
+	}
+	return (int(n) + p.MicroBatches - 1) / p.MicroBatches
 }
 
 // Validate refuses what makes no sense instruction by instruction: counts and ids out of

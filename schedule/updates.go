@@ -2,7 +2,6 @@ package schedule
 
 import (
 	"fmt"
-	"slices"
 )
 
 // addUpdates lowers the updates of an order without a flush: behind the last gradient of
@@ -35,7 +34,7 @@ func addUpdates(p *Program) error {
 		}
 		if i == 2 || i == 1 && len(p.Epilogue) == 0 {
 			for w := range part {
-				part[w] = append(part[w], p.leftOver(w, part[w], end-int32((i)/2*p.Repeat*p.MicroBatches))...)
+				part[w] = append(part[w], p.leftOver(w, end-int32(i/2*p.Repeat*p.MicroBatches))...)
 			}
 		}
 	}
@@ -69,18 +68,24 @@ func (p *Program) updating(in Instruction, number int32) List {
 }
 
 // leftOver is the updates, at the end of a worker's last list, of groups that the stream
-// fills only in part and that no gradient of this replica closed. end counts as the list's ids do.
-func (p *Program) leftOver(worker int, list List, end int32) List {
+// fills only in part and that no gradient of this replica closed. end counts as the list's
+// ids do.
+func (p *Program) leftOver(worker int, end int32) List {
 	var out List
 	for _, held := range p.StagesOf(worker) {
 		g := int32(p.group(held[0], held[1]))
 		if end%g == 0 {
 			continue
 		}
-		at := Instruction{Pipeline: int16(held[0]), Stage: int32(held[1]), Replica: int16(held[2]), Kind: U}
-		at.Micro = p.updateOf(held[0], held[1], end-1)
-		if !slices.Contains(list, at) {
-			out = append(out, p.updating(at, at.Micro)...)
+		at := Instruction{Pipeline: int16(held[0]), Stage: int32(held[1]), Replica: int16(held[2]), Kind: B}
+		closed := false
+		for at.Micro = end / g * g; at.Micro < end; at.Micro++ {
+			r := len(p.Placement[held[0]][held[1]])
+			mine := p.Replication == Split || p.replicaOf(at.Micro, r) == held[2]
+			closed = closed || mine && p.closes(at)
+		}
+		if !closed {
+			out = append(out, p.updating(at, p.updateOf(held[0], held[1], end-1))...)
 		}
 	}
 	return out

@@ -1,0 +1,238 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func stream(t testing.TB, placement [][]int, m, minibatches int, w Policy) *Program {
+	t.Helper()
+	p, err := Generate("1f1b-rr", Settings{Placement: placement, MicroBatches: m, Repeat: minibatches, Weights: w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err = Lower(p, LowerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestStaleness is PipeDream §3.3 on a straight pipeline of n stages, counted from 1:
+// w(t+1) = w(t) - lr grad f(w_1(t-n+1), w_2(t-n+2), ..., w_n(t)) for stashing, and w(t-n+1)
+// on every stage with vertical sync; and 2BW's w(t+1) = w(t) - lr grad f(w(t-1)).
+func TestStaleness(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4, 8} {
+		for _, policy := range []Policy{Stash, Vertical, Latest, DoubleBuffered} {
+			m := 1
+			if policy == DoubleBuffered {
+				m = n
+			}
+			p := stream(t, straight(n), m, 5*n+3, policy)
+			for w := range n {
+				p.Versions(w, func(in Instruction, v int) bool {
+					at, i := int(in.Micro)/m, w+1
+					want := map[Policy]int{Stash: at - n + i, Vertical: at - n + 1, Latest: at - n + i, DoubleBuffered: at - 1}[policy]
+					if policy == Latest && in.Kind == B {
+						want = at
+					}
+					if in.Kind == U {
+						want = at + 1
+						if m > 1 {
+							want = int(in.Micro) + 1
+						}
+					}
+					if in.Kind != U {
+						want = max(0, want)
+					}
+					if v != want {
+						t.Fatalf("%s, n=%d: %v of stage %d uses version %d, want %d", policy, n, in, i, v, want)
+					}
+					return true
+				})
+			}
+		}
+	}
+}
+
+// TestVersionsHeld: stage i of n, from 1, holds n-i+1 versions under stashing (PipeDream
+// §3.3: as many as there are minibatches in flight), 2BW two, latest one; vertical sync keeps what
+// the tag of the oldest minibatch to come still asks for, n at most.
+func TestVersionsHeld(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4, 8} {
+		for _, policy := range []Policy{Stash, Vertical, Latest, DoubleBuffered} {
+			m := 1
+			if policy == DoubleBuffered {
+				m = n
+			}
+			rep, err := Check(stream(t, straight(n), m, 5*n+3, policy))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for w, got := range rep.Versions {
+				want := map[Policy]int{Stash: n - w, Vertical: n, Latest: 1, DoubleBuffered: 2}[policy]
+				if got != want && (policy != Vertical || got > n) {
+					t.Errorf("%s, n=%d: stage %d holds %d versions, want %d", policy, n, w+1, got, want)
+				}
+				if rep.PeakActivations[w] != n-w {
+					t.Errorf("%s, n=%d: stage %d holds %d minibatches, want %d", policy, n, w+1, rep.PeakActivations[w], n-w)
+				}
+			}
+		}
+	}
+}
+
+func TestNOAM(t *testing.T) {
+	for _, c := range []struct {
+		replicas, want []int
+	}{
+		{[]int{1, 1, 1, 1}, []int{4, 3, 2, 1}},
+		{[]int{2, 1}, []int{2, 1}},  // PipeDream Fig. 8: NOAM ceil(3/2)
+		{[]int{15, 1}, []int{2, 1}}, // Table 1's VGG-16
+		{[]int{9, 5, 1, 1}, []int{2, 2, 2, 1}},
+		{[]int{1, 3}, []int{4, 1}},
+	} {
+		if got := NOAM(inTurn(c.replicas)); !slices.Equal(got, c.want) {
+			t.Errorf("%v: %v, want %v", c.replicas, got, c.want)
+		}
+	}
+}
+
+func inTurn(replicas []int) (placement [][]int) {
+	next := 0
+	for _, r := range replicas {
+		var on []int
+		for range r {
+			on = append(on, next)
+			next++
+		}
+		placement = append(placement, on)
+	}
+	return placement
+}
+
+// TestStreamsOfAnyReplicas: PipeDream's start-up suits every choice of replicas tried, each
+// stage updates once for as many minibatches as it has replicas, and a tail with what it has.
+func TestStreamsOfAnyReplicas(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		replicas := rapid.SliceOfN(rapid.IntRange(1, 5), 1, 4).Draw(t, "replicas")
+		total := rapid.IntRange(1, 90).Draw(t, "minibatches")
+		policy := rapid.SampledFrom([]Policy{Stash, Vertical, Latest}).Draw(t, "policy")
+		p, err := Generate("1f1b-rr", Settings{Placement: inTurn(replicas), MicroBatches: 1, Repeat: total, Weights: policy})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := Lower(p, LowerOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rep, err := Check(q); err != nil {
+			t.Fatalf("%v\n%v\n%s", err, rep, q.Text())
+		}
+		for s, on := range q.Placement[0] {
+			for r, w := range on {
+				var want List
+				var mine []int
+				for m := r; m < total; m += len(on) {
+					mine = append(mine, m)
+				}
+				at := Instruction{Stage: int32(s), Replica: int16(r)}
+				k := min(NOAM(q.Placement[0])[s], len(mine))
+				add := func(kind Kind, m int) {
+					in := at.as(kind)
+					in.Micro = int32(m)
+					want = append(want, in)
+				}
+				for _, m := range mine[:k] {
+					add(F, m)
+				}
+				for j := range mine {
+					add(B, mine[j])
+					if j+k < len(mine) {
+						add(F, mine[j+k])
+					}
+				}
+				var got List
+				updates := 0
+				q.Walk(w, func(in Instruction) bool {
+					switch in.Kind {
+					case F, B:
+						got = append(got, in)
+					case U:
+						updates++
+					}
+					return true
+				})
+				if !slices.Equal(got, want) {
+					t.Fatalf("stage %d, replica %d:\n%v\nwant\n%v", s, r, got, want)
+				}
+				if n := (total + len(on) - 1) / len(on); updates != n {
+					t.Fatalf("stage %d of %d replicas updates %d times in %d minibatches, want %d", s, len(on), updates, total, n)
+				}
+			}
+		}
+	})
+}
+
+func TestPoliciesRefused(t *testing.T) {
+	for _, c := range []struct {
+		family string
+		s      Settings
+		want   string
+	}{
+		{"1f1b-rr", Settings{Placement: straight(2), MicroBatches: 1, Weights: Sync}, `weight policy "sync"; this order admits ["stash"`},
+		{"1f1b-rr", Settings{Placement: inTurn([]int{2, 1}), MicroBatches: 1, Replication: Split}, `replication "split"`},
+		{"1f1b-rr", Settings{Placement: straight(4), MicroBatches: 2, Repeat: 9, Weights: DoubleBuffered}, "do not go together"},
+		{"mp", Settings{Placement: straight(2), MicroBatches: 2, Warmup: []int{2, 1}}, "holds one micro-batch"},
+	} {
+		if _, err := Generate(c.family, c.s); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, want it to say %q", err, c.want)
+		}
+	}
+	p := stream(t, straight(2), 1, 9, Stash)
+	p.Weights = "psychic"
+	if _, err := Check(p); err == nil || !strings.Contains(err.Error(), `weight policy "psychic"`) {
+		t.Errorf("got %v", err)
+	}
+	p, err := Generate("1f1b-rr", Settings{Placement: inTurn([]int{2, 1}), MicroBatches: 1, Repeat: 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Lower(p, LowerOptions{Clip: true}); err == nil || !strings.Contains(err.Error(), "no common update") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// FBP-AS holds 2(S-i) micro-batches on stage i, 1F1B-AS S-i (BaPipe Table I), clamped to M.
+func TestStreamingPeaks(t *testing.T) {
+	for _, S := range []int{1, 2, 3, 4, 8} {
+		for _, M := range []int{1, S, 2 * S, 4 * S, 2*S + 1} {
+			for name, factor := range map[string]int{"1f1b-as": 1, "fbp-as": 2} {
+				p, err := Generate(name, Settings{Placement: straight(S), MicroBatches: M, Repeat: 2})
+				if err != nil {
+					t.Fatal(err)
+				}
+				rep, err := Check(p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for w, got := range rep.PeakActivations {
+					if want := min(factor*(S-w), M); got != want {
+						t.Errorf("%s S=%d M=%d: stage %d holds %d, want %d", name, S, M, w, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+func ExamplePolicy() {
+	p, _ := Generate("1f1b-rr", Settings{Placement: [][]int{{0}, {1}, {2}}, MicroBatches: 1, Repeat: 8})
+	rep, _ := Check(p)
+	fmt.Println(p.Weights, rep.Versions)
+	// Output: stash [3 2 1]
+}
