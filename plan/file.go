@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/millrace-ml/millrace/profile"
 )
 
 // Read reads a plan file.
@@ -127,8 +129,34 @@ func (p *Plan) Validate() error {
 			used = append(used, d)
 		}
 	}
+	if len(p.Order) > 0 {
+		if len(p.Order) != next {
+			return fmt.Errorf("plan: order has %d layers; the stages have %d", len(p.Order), next)
+		}
+		at := make([]int, next)
+		for i, l := range p.Order {
+			if l < 0 || l >= next {
+				return fmt.Errorf("plan: order: layer %d at position %d; layers are 0 to %d", l, i, next-1)
+			}
+			if at[l] > 0 {
+				return fmt.Errorf("plan: order: layer %d is at positions %d and %d; each is there once", l, at[l]-1, i)
+			}
+			at[l] = i + 1
+		}
+	}
 	if q := p.Predicted; q != nil && (len(q.BusyS) != len(q.MemoryBytes) || len(q.PeakActivations) != len(q.MemoryBytes)) {
 		return fmt.Errorf("plan: predicted: %d memory_bytes, %d busy_s and %d peak_activations; each has one for each device", len(q.MemoryBytes), len(q.BusyS), len(q.PeakActivations))
+	}
+	return nil
+}
+
+// Orders refuses a plan whose order is no topological order of a profile's layers.
+func (p *Plan) Orders(costs *profile.Profile) error {
+	if len(p.Order) == 0 {
+		return nil
+	}
+	if err := costs.CheckOrder(p.Order); err != nil {
+		return fmt.Errorf("plan: %w", err)
 	}
 	return nil
 }

@@ -3,10 +3,30 @@ package profile
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
+
+// AnyDevice is the device type of costs that hold for every one: an imported profile was
+// measured on one GPU, and its planners take every device to be that GPU.
+const AnyDevice = "any"
+
+// costsOf is the device type whose costs stand for a device's.
+func (p *Profile) costsOf(device string) string {
+	named := func(name string) bool {
+		return len(p.Layers) > 0 && slices.ContainsFunc(p.Layers[0].Costs, func(c Cost) bool { return c.Device == name })
+	}
+	if !named(device) && named(AnyDevice) {
+		return AnyDevice
+	}
+	return device
+}
 
 // Sizes lists the micro-batch sizes that every layer has a cost for on a device type, ascending.
 func (p *Profile) Sizes(device string) []int {
+	if len(p.Layers) == 0 {
+		return nil
+	}
+	device = p.costsOf(device)
 	var sizes []int
 	for _, c := range p.Layers[0].Costs {
 		if c.Device != device {
@@ -40,17 +60,36 @@ type MissingError struct {
 	Model, Device string
 	MicroBatch    int
 	Have          []int
+	Devices       []string // those that it has costs for
 }
 
 func (e *MissingError) Error() string {
+	switch {
+	case e.MicroBatch < 1:
+		return fmt.Sprintf("profile: a micro-batch of %d samples; it must be 1 at least", e.MicroBatch)
+	case len(e.Have) == 0:
+		return fmt.Sprintf("profile: %s has no costs on device type %s; it has them on %s: profile there, or import with --device %s",
+			e.Model, e.Device, strings.Join(e.Devices, ", "), e.Device)
+	}
 	return fmt.Sprintf("profile: %s has no cost for micro-batches of %d samples on %s; it has %v: profile again with --sizes %d",
 		e.Model, e.MicroBatch, e.Device, e.Have, e.MicroBatch)
 }
 
 // At is every layer's cost at a micro-batch size. Between two measured sizes costs are
 // interpolated linearly, and interpolated says so; outside of them they are refused.
+//
+// An imported profile has one size: that of the minibatch it was measured with. For others
+// its times and bytes are scaled in proportion to the samples, down and up, as the
+// published planners do; interpolated says so then too, and Basis in words. That takes
+// small micro-batches to be as efficient as large ones, which no device is.
 func (p *Profile) At(device string, size int) (costs []Cost, interpolated bool, err error) {
 	have := p.Sizes(device)
+	if p.scales(have) && size >= 1 {
+		costs, err := p.scaled(device, have[0], size)
+		return costs, size != have[0], err
+	}
+	asked := device
+	device = p.costsOf(device)
 	low, high := -1, -1
 	for _, s := range have {
 		if s <= size {
@@ -61,7 +100,7 @@ func (p *Profile) At(device string, size int) (costs []Cost, interpolated bool, 
 		}
 	}
 	if low < 0 || high < 0 {
-		return nil, false, &MissingError{p.Model, device, size, have}
+		return nil, false, &MissingError{p.Model, asked, size, have, p.DeviceTypes()}
 	}
 	costs = make([]Cost, len(p.Layers))
 	for i, l := range p.Layers {
@@ -105,19 +144,14 @@ func between(a, b Cost, size int) Cost {
 // before it that a later layer reads.
 func (p *Profile) CutBytes(costs []Cost, cut int) int64 {
 	var n int64
-	for i := 0; i <= cut; i++ {
-		if p.crosses(i, cut) {
-			n += costs[i].OutputBytes
+	crosses := make([]bool, cut+1)
+	for _, l := range p.Layers[cut+1:] {
+		for _, from := range l.From {
+			if from >= 0 && from <= cut && !crosses[from] {
+				crosses[from] = true
+				n += costs[from].OutputBytes
+			}
 		}
 	}
 	return n
-}
-
-func (p *Profile) crosses(layer, cut int) bool {
-	for _, l := range p.Layers[cut+1:] {
-		if slices.Contains(l.From, layer) {
-			return true
-		}
-	}
-	return false
 }

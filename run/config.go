@@ -165,6 +165,11 @@ func checkPlan(p *plan.Plan, m *model.Model) error {
 	if len(p.Stages) == 0 {
 		return fmt.Errorf("run: the plan has no stages")
 	}
+	for at, l := range p.Order {
+		if at != l {
+			return fmt.Errorf("run: the plan has layer %d at position %d of its own order; this runtime executes layers in the model's order", l, at)
+		}
+	}
 	next := 0
 	for i, s := range p.Stages {
 		if s.FirstLayer != next || s.LastLayer < s.FirstLayer {

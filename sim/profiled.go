@@ -10,8 +10,18 @@ import (
 )
 
 // CostsOf puts a profile, a cluster and a plan together. Worker i is the plan's i-th
-// device in ascending order, as in schedule.FromPlan.
+// device in ascending order, as in schedule.FromPlan. Stages are runs of the plan's own
+// order of layers, where it has one.
 func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, error) {
+	if len(pl.Order) > 0 {
+		ordered, err := p.Ordered(pl.Order)
+		if err != nil {
+			return Costs{}, fmt.Errorf("sim: the plan's order of layers: %w", err)
+		}
+		run := *pl
+		run.Order = nil
+		p, pl = ordered, &run
+	}
 	devices := Devices(pl)
 	for _, d := range devices {
 		if d < 0 || d >= len(c.Devices) {
@@ -24,6 +34,9 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 		},
 		Links: links(c, devices),
 		Cores: c.Cores,
+	}
+	if slices.ContainsFunc(devices, func(d int) bool { return c.DeviceTypes[c.Devices[d]].FPGA != nil }) {
+		out.Streams = func(w int) bool { return c.DeviceTypes[c.Devices[devices[w]]].FPGA != nil }
 	}
 	for _, l := range c.Levels {
 		if l.OccupiesDevice {
@@ -102,6 +115,10 @@ func stageCost(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s, device 
 			out.InputS += part * cost.BackwardS
 		}
 		out.UpdateS += part * p.Layers[l].UpdateS
+		out.Spread += part * (cost.ForwardS + cost.BackwardS) * cost.Spread
+	}
+	if all := out.ForwardS + out.BackwardS; all > 0 {
+		out.Spread /= all
 	}
 	out.EvaluateS = out.ForwardS
 	if s > 0 {
@@ -153,12 +170,16 @@ func tiedS(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s int) float64
 	return longest
 }
 
-// StageOf is the stage of each layer under a plan.
+// StageOf is the stage of each of the profile's layers under a plan.
 func StageOf(p *profile.Profile, pl *plan.Plan) []int {
 	of := make([]int, len(p.Layers))
 	for s, st := range pl.Stages {
 		for l := max(0, st.FirstLayer); l <= st.LastLayer && l < len(of); l++ {
-			of[l] = s
+			at := l
+			if len(pl.Order) == len(of) {
+				at = pl.Order[l]
+			}
+			of[at] = s
 		}
 	}
 	return of

@@ -1,0 +1,64 @@
+package profile
+
+import (
+	"fmt"
+	"math"
+)
+
+// SourceImported is the Source of profiles that were read from another planner's file.
+const SourceImported = "imported"
+
+// scales says whether costs for other micro-batch sizes are made in proportion.
+func (p *Profile) scales(have []int) bool { return p.Source == SourceImported && len(have) == 1 }
+
+// Basis says in one sentence what the costs for a micro-batch size rest on where they were
+// not measured at that size; it is empty where they were, and where At refuses.
+func (p *Profile) Basis(device string, size int) string {
+	have := p.Sizes(device)
+	if _, made, err := p.At(device, size); err != nil || !made {
+		return ""
+	}
+	if p.scales(have) {
+		return fmt.Sprintf("costs for %d samples are those for %d in proportion: %s was imported and has one size", size, have[0], p.Model)
+	}
+	return fmt.Sprintf("costs for %d samples are interpolated between measured sizes %v", size, have)
+}
+
+// scaled is every layer's cost at one size made for another in proportion.
+func (p *Profile) scaled(device string, from, to int) ([]Cost, error) {
+	device = p.costsOf(device)
+	times := float64(to) / float64(from)
+	costs := make([]Cost, len(p.Layers))
+	for i, l := range p.Layers {
+		for _, c := range l.Costs {
+			if c.Device != device || c.MicroBatch != from {
+				continue
+			}
+			if to != from {
+				if most := max(c.OutputBytes, c.SavedBytes, c.WorkspaceBytes, c.ForwardPeakBytes, c.BackwardPeakBytes); float64(most)*times >= math.MaxInt64 {
+					return nil, fmt.Errorf("profile: layer %d (%s) would have more than %d bytes for a micro-batch of %d samples; it has %d for %d", i, l.Name, int64(math.MaxInt64), to, most, from)
+				}
+				c = c.times(times)
+			}
+			c.MicroBatch = to
+			costs[i] = c
+		}
+	}
+	return costs, nil
+}
+
+// times is a cost for so many times the samples.
+func (c Cost) times(x float64) Cost {
+	bytes := func(n int64) int64 { return int64(math.Round(float64(n) * x)) }
+	c.ForwardS *= x
+	c.BackwardS *= x
+	if c.BackwardInputS != nil {
+		c.BackwardInputS = new(*c.BackwardInputS * x)
+	}
+	if c.BackwardWeightS != nil {
+		c.BackwardWeightS = new(*c.BackwardWeightS * x)
+	}
+	c.OutputBytes, c.SavedBytes, c.WorkspaceBytes = bytes(c.OutputBytes), bytes(c.SavedBytes), bytes(c.WorkspaceBytes)
+	c.ForwardPeakBytes, c.BackwardPeakBytes = bytes(c.ForwardPeakBytes), bytes(c.BackwardPeakBytes)
+	return c
+}
