@@ -8,120 +8,320 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Bound is a step time that no synchronous plan over these workers can beat, whatever
-// its split, schedule, depths, recompute and (of the given ones) micro-batch size, if
-// the profile is right.
+// BoundKind is the plans that a bound is for.
+type BoundKind struct {
+	Workers int
+	Batch   int   // samples of a step
+	Sizes   []int // micro-batches that a plan may have
+	// Loose is for plans with layers divided between stages, several stages on a device or
+	// backwards in halves: less is proven of them.
+	Loose bool
+}
+
+// Bound is a step time that no synchronous plan over these devices can beat, whatever its
+// split, replicas, places, schedule, depths and recompute, if the profile is right and a
+// transfer or an all-reduce is no faster than the fastest that the cluster has.
 //
-// Write f, b for a layer's forward and backward on a micro-batch of m samples, M for
-// their number, W for workers, C = min(W, cores), u for all updates together. A plan
-// has one stage or several.
+// Write m for the samples of a micro-batch, M for their number, f_k(q), b_k(q) for layer k's
+// forward and backward on q rows on whichever device type is fastest for it, c = f + b. All
+// micro-batches of a plan have one size, so the bound is the least over sizes; and replicas
+// either take micro-batches in turn or all split each, so it is the least of both.
 //
-// One stage on r workers. Some worker has ceil(M/r) micro-batches and runs every layer
-// of each: step >= ceil(M/r) sum(f+b) + u, and r > 1 adds an all-reduce, none of which
-// starts before the last backward on some worker has ended. The cores do M sum(f+b) +
-// r u of work: step >= that / min(r, C).
+// Work. In turn, layer k costs M c_k(m) in all. Split over r devices, each has ceil(m/r) rows
+// of every micro-batch: M r c_k(ceil(m/r)) for some r. Sum the least over r over layers, and
+// every layer's update once: a plan on C cores or devices takes at least that / C. Where types
+// differ, weigh the time of each type's devices by l >= 0 with sum of l over devices = 1: then
+// step = sum_d l_d step >= sum_d l_d busy_d >= sum_k min over types of l c_k, for any l. l
+// proportional to 1/(whole model's time on the type) is used.
 //
-// S >= 2 stages, one worker each. Stage i, of layers a..z, works M times on f+b of its
-// layers. It cannot begin before a first micro-batch has gone forward through the
-// layers before a and over i transfers, and after its last backward that
-// micro-batch's gradient goes back through the same. Both lie in the step, so
+// Chains. Let a stage of layers a..z be on r devices, each of which holds one stage only. Some
+// device of it has (in turn) ceil(M/r) micro-batches of c(m), or (split) M of c(ceil(m/r)):
+// work(a, z, r). Its own next step begins after its last backward, the sum of its gradients
+// where r > 1, and its update, so
 //
-//	step >= sum_{k<a}(f_k+b_k) + 2 i t + M sum_{a..z}(f_k+b_k)
+//	step >= work(a, z, r) + sum(a..z, r) + update(a..z)
 //
-// with t the least transfer over any cut. The right side depends on a, z and i alone,
-// so the least over all splits of its maximum over stages is found exactly by the
-// recursion of Pipeline. And step >= (M sum(f+b) + u) / C.
+// And stage 0 begins a step after its update in the step before, which comes after the last
+// gradient has come back through all stages between; in every step one micro-batch of
+// the device goes forward through them first and one goes back last. They hold all that
+// layer a descends from, and are on W-r devices at most, so with A(a) the longest chain of c
+// among a's ancestors, on m rows or, split, on ceil(m/(W-r)),
 //
-// Recompute and deeper warm-up only add work. The bound is the least over r <= W, S <= W
-// and the sizes m. On layers that form a DAG, "before a" is before in the fixed
-// topological order only if every layer lies on a path to those behind it; the sum is
-// then over the longest chain of ancestors.
-func Bound(p *profile.Profile, c *cluster.Cluster, workers, batch int, sizes []int) float64 {
+//	step >= A(a) + 2 t + work(a, z, r)   for a > 0
+//
+// t is the least time of any cut's bytes (split by W) over the fastest link. A plan is a way to
+// cut the layers into stages with W devices in all, so the least over plans of its worst stage
+// is found exactly by recursion over (layers, devices). The sum over r devices moves
+// 2 (r-1)/r of the bytes over some device's links, at the fastest level's rate: two rings of n
+// and n' one inside the other move 2 (2 - 1/n - 1/n'), no less than one of n n'. Recompute and
+// warm-up only add work.
+//
+// With more than 1<<22 layers squared times devices squared the chains are left out.
+func Bound(p *profile.Profile, c *cluster.Cluster, kind BoundKind) float64 {
 	least := math.Inf(1)
-	for _, m := range sizes {
-		if batch%m != 0 {
+	for _, m := range kind.Sizes {
+		if kind.Batch%m != 0 {
 			continue
 		}
-		costs, _, err := p.At(c.Devices[0], m)
-		if err != nil {
-			continue
-		}
-		M := batch / m
-		work, update := 0.0, 0.0
-		for k, cost := range costs {
-			work += cost.ForwardS + cost.BackwardS
-			update += p.Layers[k].UpdateS
-		}
-		cores := workers
-		if c.Cores > 0 {
-			cores = min(cores, c.Cores)
-		}
-		for r := 1; r <= min(workers, M); r++ {
-			one := float64((M+r-1)/r)*work + update + allReduce(p, c, r)
-			least = min(least, max(one, (float64(M)*work+float64(r)*update)/float64(min(r, cores))))
-		}
-		for S := 2; S <= min(workers, len(costs)); S++ {
-			chain := chainBound(p, c, costs, S, M)
-			least = min(least, max(chain, (float64(M)*work+update)/float64(min(S, cores))))
+		for _, split := range []bool{false, true} {
+			if b := newBounder(p, c, kind, m, split); b != nil {
+				least = min(least, b.bound())
+			}
 		}
 	}
 	return least
 }
 
-func allReduce(p *profile.Profile, c *cluster.Cluster, r int) float64 {
+// bounder is the bound for one size of micro-batch and one way to replicate.
+type bounder struct {
+	p     *profile.Profile
+	c     *cluster.Cluster
+	kind  BoundKind
+	m, M  int
+	split bool
+	types []string
+	// by device type, and by replicas (nil where the profile does not know so few rows)
+	costs map[string]map[int][]profile.Cost
+}
+
+func newBounder(p *profile.Profile, c *cluster.Cluster, kind BoundKind, m int, split bool) *bounder {
+	b := &bounder{p: p, c: c, kind: kind, m: m, M: kind.Batch / m, split: split, costs: map[string]map[int][]profile.Cost{}}
+	for _, t := range c.Devices {
+		if b.costs[t] != nil {
+			continue
+		}
+		b.types = append(b.types, t)
+		b.costs[t] = map[int][]profile.Cost{}
+		for r := 1; r <= kind.Workers; r++ {
+			rows := b.rows(r)
+			if r > 1 && rows == b.rows(r-1) {
+				b.costs[t][r] = b.costs[t][r-1]
+				continue
+			}
+			if costs, _, err := p.At(t, rows); err == nil {
+				b.costs[t][r] = costs
+			}
+		}
+	}
+	if !slices.ContainsFunc(b.types, func(t string) bool { return b.costs[t][1] != nil }) {
+		return nil
+	}
+	return b
+}
+
+// rows that each of r replicas has of a micro-batch.
+func (b *bounder) rows(r int) int {
+	if b.split {
+		return (b.m + r - 1) / r
+	}
+	return b.m
+}
+
+func (b *bounder) bound() float64 {
+	work := b.work()
+	n, W := len(b.p.Layers), b.kind.Workers
+	if b.kind.Loose || n*n*W*W > 1<<22 {
+		return work
+	}
+	return max(work, b.chains())
+}
+
+// work is the first of the two bounds.
+func (b *bounder) work() float64 {
+	cores := float64(b.kind.Workers)
+	if b.c.Cores > 0 {
+		cores = min(cores, float64(b.c.Cores))
+	}
+	speed := map[string]float64{}
+	total := 0.0
+	for _, t := range b.types {
+		for k := range b.p.Layers {
+			speed[t] += b.layer(t, k)
+		}
+	}
+	for _, t := range b.c.Devices {
+		if speed[t] > 0 {
+			total += 1 / speed[t]
+		}
+	}
+	plain, weighed, update := 0.0, 0.0, 0.0
+	for k, l := range b.p.Layers {
+		update += l.UpdateS
+		least, lightest := math.Inf(1), math.Inf(1)
+		for _, t := range b.types {
+			c := b.layer(t, k)
+			least = min(least, c)
+			if speed[t] > 0 {
+				lightest = min(lightest, c/speed[t]/total)
+			} else {
+				lightest = 0
+			}
+		}
+		plain += least
+		weighed += lightest
+	}
+	bound := (plain + update) / cores
+	if len(b.c.Devices) == b.kind.Workers && total > 0 {
+		bound = max(bound, weighed)
+	}
+	return bound
+}
+
+// layer is all the work of a layer in a step on devices of one type.
+func (b *bounder) layer(t string, k int) float64 {
+	least := math.Inf(1)
+	for r := 1; r <= b.kind.Workers; r++ {
+		if costs := b.costs[t][r]; costs != nil {
+			times := 1.0
+			if b.split {
+				times = float64(r)
+			}
+			least = min(least, float64(b.M)*times*(costs[k].ForwardS+costs[k].BackwardS))
+		}
+	}
+	return least
+}
+
+// chains is the second.
+func (b *bounder) chains() float64 {
+	n, W := len(b.p.Layers), b.kind.Workers
+	sum := make([][]float64, W+1)      // by replicas: times of the layers before
+	ancestry := make([][]float64, W+1) // by replicas
+	for r := 1; r <= W; r++ {
+		sum[r], ancestry[r] = b.sums(r)
+	}
+	params, update := make([]int64, n+1), make([]float64, n+1)
+	for k, l := range b.p.Layers {
+		params[k+1] = params[k] + l.ParameterBytes + l.TiedBytes
+		update[k+1] = update[k] + l.UpdateS
+	}
+	transfer := b.transfer()
+	least := make([]float64, (n+1)*(W+1)) // of layers before j on d devices at the most
+	for i := W + 1; i < len(least); i++ {
+		least[i] = math.Inf(1)
+	}
+	for j := 1; j <= n; j++ {
+		for d := 1; d <= W; d++ {
+			best := math.Inf(1)
+			for r := 1; r <= d; r++ {
+				if sum[r] == nil {
+					continue
+				}
+				times := b.M
+				if !b.split {
+					times = (b.M + r - 1) / r
+				}
+				before := ancestry[max(1, W-r)]
+				for k := j - 1; k >= 0; k-- {
+					work := float64(times) * (sum[r][j] - sum[r][k])
+					if work >= best {
+						break // more layers are more work
+					}
+					own := work + b.allReduce(r, params[j]-params[k]) + update[j] - update[k]
+					if k > 0 && before != nil {
+						work += before[k] + 2*transfer
+					}
+					best = min(best, max(least[k*(W+1)+d-r], work, own))
+				}
+			}
+			least[j*(W+1)+d] = best
+		}
+	}
+	return least[n*(W+1)+W]
+}
+
+// sums is, for layers on r replicas of the fastest type, prefix sums of their times, and by
+// layer the longest chain among its ancestors.
+func (b *bounder) sums(r int) (sum, ancestry []float64) {
+	n := len(b.p.Layers)
+	sum, ancestry = make([]float64, n+1), make([]float64, n)
+	own := make([]float64, n)
+	for k := range n {
+		own[k] = math.Inf(1)
+		for _, t := range b.types {
+			if costs := b.costs[t][r]; costs != nil {
+				own[k] = min(own[k], costs[k].ForwardS+costs[k].BackwardS)
+			}
+		}
+		if math.IsInf(own[k], 1) {
+			return nil, nil
+		}
+		sum[k+1] = sum[k] + own[k]
+	}
+	for k, l := range b.p.Layers {
+		for _, from := range l.From {
+			if from >= 0 {
+				ancestry[k] = max(ancestry[k], ancestry[from]+own[from])
+			}
+		}
+	}
+	return sum, ancestry
+}
+
+// transfer is the least time that anything takes between two stages.
+func (b *bounder) transfer() float64 {
+	if len(b.c.Devices) < 2 {
+		return 0
+	}
+	costs := b.costs[b.types[0]][1]
+	for _, t := range b.types {
+		if costs == nil {
+			costs = b.costs[t][1]
+		}
+	}
+	bytes := int64(math.MaxInt64)
+	for k := 1; k < len(b.p.Layers); k++ {
+		bytes = min(bytes, b.p.CutBytes(costs, k-1))
+	}
+	if bytes == math.MaxInt64 {
+		return 0
+	}
+	if b.split {
+		bytes /= int64(b.kind.Workers)
+	}
+	least := math.Inf(1)
+	b.links(func(latency, bandwidth, _ float64) {
+		least = min(least, latency+float64(bytes)/bandwidth)
+	})
+	return least
+}
+
+// allReduce is the least time that r devices take to sum bytes.
+func (b *bounder) allReduce(r int, bytes int64) float64 {
 	if r == 1 {
 		return 0
 	}
-	bytes := int64(0)
-	for _, l := range p.Layers {
-		bytes += l.ParameterBytes
-	}
-	devices := make([]int, r)
-	for i := range devices {
-		devices[i] = i
-	}
-	return c.AllReduceS(devices, bytes)
+	least := math.Inf(1)
+	b.links(func(latency, _, collective float64) {
+		least = min(least, float64(2*(r-1))/float64(r)*float64(bytes)/collective)
+	})
+	return least
 }
 
-// chainBound is the second bound's first part, the least over splits into S stages.
-func chainBound(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, S, M int) float64 {
-	n := len(costs)
-	before, sum := ancestry(p, costs), make([]float64, n+1)
-	transfer := math.Inf(1)
-	for k := range n {
-		sum[k+1] = sum[k] + costs[k].ForwardS + costs[k].BackwardS
-		if k > 0 {
-			transfer = min(transfer, c.TransferS(0, 1, p.CutBytes(costs, k-1)))
+// links lists the levels' latency, bandwidth and collective bandwidth, nodes of their own
+// included.
+func (b *bounder) links(yield func(latency, bandwidth, collective float64)) {
+	for i, l := range b.c.Levels {
+		if l.Size < 2 {
+			continue
 		}
-	}
-	least := make([]float64, n+1)
-	for j := range least {
-		least[j] = math.Inf(1)
-	}
-	least[0] = 0
-	for i := range S {
-		next := slices.Repeat([]float64{math.Inf(1)}, n+1)
-		for j := i + 1; j <= n; j++ {
-			for k := i; k < j; k++ {
-				v := before[k] + 2*float64(i)*transfer + float64(M)*(sum[j]-sum[k])
-				next[j] = min(next[j], max(least[k], v))
+		collective := l.CollectiveBandwidthBytesPerSecond
+		if collective == 0 {
+			collective = l.BandwidthBytesPerSecond
+		}
+		yield(l.LatencyS, l.BandwidthBytesPerSecond, collective)
+		if i > 0 {
+			continue
+		}
+		for _, n := range b.c.Nodes {
+			bandwidth, latency := l.BandwidthBytesPerSecond, l.LatencyS
+			if n.BandwidthBytesPerSecond > 0 {
+				bandwidth, collective = n.BandwidthBytesPerSecond, n.BandwidthBytesPerSecond
 			}
-		}
-		least = next
-	}
-	return least[n]
-}
-
-// ancestry is, for each layer, the longest chain of forward and backward times among the
-// layers that it reads from, directly or not.
-func ancestry(p *profile.Profile, costs []profile.Cost) []float64 {
-	longest := make([]float64, len(costs))
-	for k, layer := range p.Layers {
-		for _, from := range layer.From {
-			if from >= 0 {
-				longest[k] = max(longest[k], longest[from]+costs[from].ForwardS+costs[from].BackwardS)
+			if n.LatencyS > 0 {
+				latency = n.LatencyS
 			}
+			yield(latency, bandwidth, collective)
 		}
 	}
-	return longest
 }

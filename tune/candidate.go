@@ -22,18 +22,26 @@ func Program(p *profile.Profile, pl *plan.Plan, clip bool, repeat int) (*schedul
 	return schedule.Lower(program, schedule.LowerOptions{Tied: sim.TiedStages(p, pl), Clip: clip})
 }
 
+// Steps is how many steps a prediction is the median of: more where computations vary.
+func Steps(costs sim.Costs) int {
+	if costs.Varies() {
+		return 9
+	}
+	return 3
+}
+
 // Simulate predicts a plan: its steady step over simulated steps. cores, clipping and
 // the rest are as they will be in the run.
 func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) (plan.Predicted, error) {
-	program, err := Program(p, pl, clip, 3)
-	if err != nil {
-		return plan.Predicted{}, err
-	}
 	costs, err := sim.CostsOf(p, c, pl)
 	if err != nil {
 		return plan.Predicted{}, err
 	}
-	_, sum, err := sim.Run(program, costs, sim.Options{Cores: Cores(c, pl)})
+	program, err := Program(p, pl, clip, Steps(costs))
+	if err != nil {
+		return plan.Predicted{}, err
+	}
+	_, sum, err := sim.Run(program, costs, sim.Options{Cores: Cores(c, pl), Jitter: true})
 	if err != nil {
 		return plan.Predicted{}, err
 	}
@@ -67,6 +75,16 @@ func (c candidate) over(cl *cluster.Cluster) int64 {
 		}
 	}
 	return worst
+}
+
+// fullest is the device that is the most over its memory, and by how many bytes.
+func (c candidate) fullest(cl *cluster.Cluster) (device int, over int64) {
+	for i, d := range sim.Devices(c.plan) {
+		if limit := cl.MemoryBytes(d); limit > 0 && c.predicted.MemoryBytes[i]-limit > over {
+			device, over = d, c.predicted.MemoryBytes[i]-limit
+		}
+	}
+	return device, over
 }
 
 // better prefers plans that fit, then the shorter step, then the smaller peak: schedules that

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -26,7 +27,7 @@ func chain(layers int, sizes ...int) *profile.Profile {
 }
 
 func TestFreeTransfersAndCostlySumsMakeAPipeline(t *testing.T) {
-	r, err := Search(Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0, 1e9, 0.01), Batch: 16})
+	r, err := Search(context.Background(), Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0, 1e9, 0.01), Batch: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func TestFreeTransfersAndCostlySumsMakeAPipeline(t *testing.T) {
 }
 
 func TestFreeSumsMakeDataParallelism(t *testing.T) {
-	r, err := Search(Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0.1, 1, 1e12), Batch: 16})
+	r, err := Search(context.Background(), Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0.1, 1, 1e12), Batch: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,12 +55,12 @@ func TestFreeSumsMakeDataParallelism(t *testing.T) {
 
 func TestMemoryMakesItRecompute(t *testing.T) {
 	request := Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0, 1e9, 0.01), Batch: 16, Fix: Overrides{Stages: 2}}
-	free, err := Search(request)
+	free, err := Search(context.Background(), request)
 	if err != nil {
 		t.Fatal(err)
 	}
 	request.Cluster = cluster.Local(2, 0, slices.Max(free.Best.Predicted.MemoryBytes)-1, 0, 1e9, 0.01)
-	tight, err := Search(request)
+	tight, err := Search(context.Background(), request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,13 +70,13 @@ func TestMemoryMakesItRecompute(t *testing.T) {
 		}
 	}
 	request.Cluster = cluster.Local(2, 0, 10, 0, 1e9, 0.01)
-	_, err = Search(request)
+	_, err = Search(context.Background(), request)
 	var memory *MemoryError
 	if !errors.As(err, &memory) {
 		t.Fatalf("got %v, want a refusal", err)
 	}
 	request.Cluster = cluster.Local(2, 0, memory.SmallestBytes, 0, 1e9, 0.01)
-	if _, err := Search(request); err != nil {
+	if _, err := Search(context.Background(), request); err != nil {
 		t.Errorf("the limit it asked for is refused too: %v", err)
 	}
 }
@@ -100,7 +101,7 @@ func TestBoundIsBelowEverything(t *testing.T) {
 		workers := rapid.IntRange(1, 3).Draw(t, "workers")
 		c := cluster.Local(workers, rapid.IntRange(0, workers).Draw(t, "cores"), 0, rapid.Float64Range(0, 1).Draw(t, "latency"), 10, 10)
 		batch := rapid.SampledFrom([]int{2, 4, 6}).Draw(t, "batch")
-		bound := plan.Bound(p, c, workers, batch, []int{1, 2})
+		bound := plan.Bound(p, c, plan.BoundKind{Workers: workers, Batch: batch, Sizes: []int{1, 2}})
 		check := func(pl *plan.Plan) {
 			got, err := Simulate(p, c, pl, false)
 			if err != nil {
@@ -163,7 +164,7 @@ func TestRefusals(t *testing.T) {
 		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Recompute: "some"}},
 		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Stages: 2, Schedule: "dp"}},
 	} {
-		if got, err := Search(r); err == nil {
+		if got, err := Search(context.Background(), r); err == nil {
 			t.Errorf("%+v was accepted: %v", r.Fix, got.Best.Why)
 		} else {
 			t.Log(err)

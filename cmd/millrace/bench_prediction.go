@@ -109,7 +109,7 @@ func randomPlan(rng *rand.Rand, p *planned) (*plan.Plan, error) {
 	if stages == 1 {
 		fix = tune.Overrides{Stages: 1, MicroBatch: fix.MicroBatch, MicroBatches: fix.MicroBatches}
 	}
-	found, err := tune.Search(tune.Request{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, Fix: fix})
+	found, err := tune.Search(context.Background(), tune.Request{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, Fix: fix, Runnable: true})
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,245 @@
+package tune
+
+import (
+	"math"
+
+	"github.com/millrace-ml/millrace/cluster"
+)
+
+// estimate is how long the first step of a shape takes, by playing its forwards and
+// backwards against each other without a queue of events, and by how many bytes its fullest
+// device is over its memory, about. Where workers have their own cores and pairs of
+// devices their own links, with round robin, the time is the simulator's for one step
+// (TestEstimateIsASimulation); contention for shared links and cores is left out, so it ranks and never decides.
+func (s *search) estimate(h *shape) (stepS float64, over int64) {
+	e := &s.estimator
+	if !e.load(s, h) {
+		return math.Inf(1), math.MaxInt64 / 2
+	}
+	return e.play(), e.over
+}
+
+// actor is one replica of a stage, or under split all of them, which do the same at once.
+type actor struct {
+	stage, number, replicas int // takes micro-batches number, number + replicas, ...
+	device                  int
+	mine, depth             int
+	forward, backward       float64
+	at                      int // position in its list
+	free                    float64
+	flushS                  float64 // update after the last backward and the sum
+	sumS                    float64
+}
+
+// estimator keeps its slices from one estimate to the next.
+type estimator struct {
+	actors      []actor
+	first       []int // by stage: its first actor
+	count       []int // by stage: its actors
+	m           int
+	ready       []float64 // [stage][micro]: when the forward's input is there
+	gradient    []float64 // [stage][micro]: when the backward's is
+	ahead, back []link    // [actor of the sender][actor number of the receiver]
+	wide        int
+	over        int64
+	work        float64
+	cores       int
+}
+
+type link struct{ latency, taken, free float64 }
+
+func (e *estimator) load(s *search, h *shape) bool {
+	S := h.stages()
+	e.m, e.over, e.work = s.Batch/h.size, 0, 0
+	e.actors, e.first, e.count = e.actors[:0], e.first[:0], e.count[:0]
+	e.cores = s.Cluster.Cores
+	devices := h.devices()
+	dispatch := 0.0
+	if s.Profile.Transfer != nil {
+		dispatch = s.Profile.Transfer.DispatchS
+	}
+	for i, on := range devices {
+		r, rows := len(on), h.size
+		from, to := h.cuts[i], h.cuts[i+1]
+		if h.split {
+			rows = (h.size + r - 1) / r
+		}
+		sum := 0.0
+		slowest := actor{stage: i, replicas: 1, device: on[0], mine: e.m}
+		e.first = append(e.first, len(e.actors))
+		for k, d := range on {
+			t := s.tables.of(s.Cluster.Devices[d], rows)
+			if t == nil {
+				return false
+			}
+			if r > 1 && k == 0 {
+				sum = s.Cluster.AllReduceS(on, t.gradients[to]-t.gradients[from])
+			}
+			a := actor{stage: i, number: k, replicas: r, device: d, mine: (e.m - k + r - 1) / r, sumS: sum, flushS: t.update[to] - t.update[from]}
+			if h.split {
+				a.number, a.replicas, a.mine = 0, 1, e.m
+			}
+			a.depth = min(h.depth[i], a.mine)
+			a.forward, a.backward = t.time(from, to, h.again[i])
+			a.forward += dispatch
+			a.backward += dispatch
+			e.work += float64(a.mine) * (a.forward + a.backward)
+			if limit := s.Cluster.MemoryBytes(d); limit > 0 {
+				e.over = max(e.over, t.memory(from, to, a.depth, h.again[i])-limit)
+			}
+			if h.split {
+				if k == 0 || a.forward+a.backward > slowest.forward+slowest.backward {
+					slowest = a
+				}
+				continue
+			}
+			e.actors = append(e.actors, a)
+		}
+		if h.split {
+			e.actors = append(e.actors, slowest)
+		}
+		e.count = append(e.count, len(e.actors)-e.first[i])
+	}
+	e.wide = 1
+	for _, n := range e.count {
+		e.wide = max(e.wide, n)
+	}
+	e.ready = sized(e.ready, S*e.m)
+	e.gradient = sized(e.gradient, S*e.m)
+	e.ahead = sized(e.ahead, len(e.actors)*e.wide)
+	e.back = sized(e.back, len(e.actors)*e.wide)
+	for i := 0; i+1 < S; i++ {
+		bytes := s.cutBytes(h, i+1)
+		if h.split {
+			bytes /= int64(max(len(devices[i]), len(devices[i+1])))
+		}
+		for a := range e.count[i] {
+			for b := range e.count[i+1] {
+				x, y := e.first[i]+a, e.first[i+1]+b
+				from, to := e.actors[x].device, e.actors[y].device
+				e.ahead[x*e.wide+b] = newLink(s.Cluster, from, to, bytes)
+				e.back[y*e.wide+a] = newLink(s.Cluster, to, from, bytes)
+			}
+		}
+	}
+	for i := range S {
+		for m := range e.m {
+			e.ready[i*e.m+m], e.gradient[i*e.m+m] = -1, -1
+		}
+	}
+	for m := range e.m {
+		e.ready[m] = 0
+	}
+	return true
+}
+
+func newLink(c *cluster.Cluster, from, to int, bytes int64) link {
+	latency, taken := c.Transfer(from, to, bytes)
+	return link{latency: latency, taken: taken}
+}
+
+// cutBytes is what crosses before stage i for one micro-batch.
+func (s *search) cutBytes(h *shape, i int) int64 {
+	if t := s.tables.of(s.Cluster.Devices[h.order[0]], h.size); t != nil {
+		return t.cut[h.cuts[i]]
+	}
+	return 0
+}
+
+func sized[T any](list []T, n int) []T {
+	if cap(list) < n {
+		return make([]T, n)
+	}
+	return list[:n]
+}
+
+// play lets every actor go on as far as it can until all are done; infinity where that
+// never comes about.
+func (e *estimator) play() float64 {
+	left := len(e.actors)
+	for i := range e.actors {
+		if e.actors[i].mine == 0 {
+			left--
+		}
+	}
+	for left > 0 {
+		moved := false
+		for i := range e.actors {
+			before := e.actors[i].at
+			if e.advance(i); e.actors[i].at > before {
+				moved = true
+				if e.actors[i].at == 2*e.actors[i].mine {
+					left--
+				}
+			}
+		}
+		if !moved {
+			return math.Inf(1)
+		}
+	}
+	step := 0.0
+	for i := range e.first {
+		last := 0.0
+		group := e.actors[e.first[i] : e.first[i]+e.count[i]]
+		for _, a := range group {
+			last = max(last, a.free)
+		}
+		step = max(step, last+group[0].sumS+group[0].flushS)
+	}
+	if e.cores > 0 && e.cores < len(e.actors) {
+		step = max(step, e.work/float64(e.cores))
+	}
+	return step
+}
+
+// advance plays actor x's list from where it stands: depth forwards, a backward and a
+// forward in turn, the backwards that are left.
+func (e *estimator) advance(x int) {
+	a := &e.actors[x]
+	S := len(e.first)
+	for a.at < 2*a.mine {
+		j, forward := a.at, true
+		if q := a.at - a.depth; q >= 0 {
+			steady := 2 * (a.mine - a.depth)
+			switch {
+			case q >= steady:
+				j, forward = q-steady+a.mine-a.depth, false
+			case q%2 == 0:
+				j, forward = q/2, false
+			default:
+				j = a.depth + q/2
+			}
+		}
+		micro := a.number + j*a.replicas
+		slot := a.stage*e.m + micro
+		if forward {
+			if e.ready[slot] < 0 {
+				return
+			}
+			a.free = max(a.free, e.ready[slot]) + a.forward
+			if a.stage+1 == S {
+				e.gradient[slot] = a.free
+			} else {
+				b := micro % e.count[a.stage+1]
+				e.ready[slot+e.m] = e.ahead[x*e.wide+b].pass(a.free)
+			}
+		} else {
+			if e.gradient[slot] < 0 {
+				return
+			}
+			a.free = max(a.free, e.gradient[slot]) + a.backward
+			if a.stage > 0 {
+				b := micro % e.count[a.stage-1]
+				e.gradient[slot-e.m] = e.back[x*e.wide+b].pass(a.free)
+			}
+		}
+		a.at++
+	}
+}
+
+// pass is when a message that is ready now has arrived.
+func (l *link) pass(now float64) float64 {
+	start := max(now, l.free)
+	l.free = start + l.taken
+	return l.free + l.latency
+}

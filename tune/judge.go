@@ -1,0 +1,182 @@
+package tune
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// estimatesPerSeed is how many estimates improving one seed may take.
+const estimatesPerSeed = 4000
+
+// judge improves the seeds, most promising first, and has the simulator decide.
+func (s *search) judge(ctx context.Context) {
+	slices.SortStableFunc(s.pool, func(a, b seed) int {
+		switch {
+		case a.score.better(b.score):
+			return -1
+		case b.score.better(a.score):
+			return 1
+		}
+		return 0
+	})
+	// One of each kind as it is, so that whoever has little time left has them all.
+	done := map[string]bool{}
+	for _, n := range s.pool {
+		if !done[n.kind] && (ctx.Err() == nil || s.top.plan == nil) {
+			done[n.kind] = true
+			s.note(s.tryShape(n.kind, n.shape))
+		}
+	}
+	for i, n := range s.pool {
+		if ctx.Err() != nil {
+			return
+		}
+		budget := estimatesPerSeed
+		if i >= 4 { // rivals need to be good, not best
+			budget /= 8
+		}
+		h, v := s.improve(ctx, n.shape, budget)
+		s.pool[i].shape, s.pool[i].score = h, v
+		s.note(s.tryShape(kindOf(h), h))
+	}
+	s.lean(ctx)
+}
+
+// note forgets a shape that no family schedules: the next one may do.
+func (s *search) note(c candidate, fresh bool, err error) bool {
+	if err != nil {
+		s.failed["shape"] = err.Error()
+	}
+	return fresh && err == nil
+}
+
+// lean looks for what takes the least memory, where nothing fits so far. What it finds
+// does not depend on the limit where all devices have the same one, so a limit that a refusal
+// names is one that a next search meets.
+func (s *search) lean(ctx context.Context) {
+	if s.top.plan != nil && s.top.over(s.Cluster) == 0 || s.Fix.Split != nil || s.Fix.Stages == 1 {
+		return
+	}
+	for _, S := range s.stageCounts() {
+		for _, size := range s.sizes {
+			for _, name := range []string{"1f1b", s.Fix.Schedule} {
+				f, ok := s.families[name]
+				if !ok {
+					continue
+				}
+				for _, again := range s.recomputes() {
+					w := want{stages: S, devices: S, size: size, order: s.orders[0], replicas: []int{1}, family: f, again: again, lean: true}
+					h := s.partition(w)
+					if h == nil {
+						continue
+					}
+					s.redo(h)
+					if s.Fix.Schedule == "" && s.Fix.Warmup == nil {
+						for i := range h.depth {
+							h.depth[i] = 1
+						}
+					}
+					s.note(s.tryShape(kindOf(h), h))
+					if ctx.Err() != nil && s.top.plan != nil && s.top.over(s.Cluster) == 0 {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// instructionsOfRefining bounds the simulated instructions that refine may take in a fixed
+// amount of work.
+const instructionsOfRefining = 3_000_000
+
+// refine moves the best plan about with the simulator as the judge: what contention for
+// links and cores costs, only it knows.
+func (s *search) refine(ctx context.Context) {
+	for _, kind := range s.ranked() {
+		c := s.best[kind]
+		h := s.shapeOf(c.plan)
+		if h == nil || s.notes[kind] != "" || s.Fix.Split != nil && s.Fix.Schedule != "" || c.predicted.StepS > 1.25*s.top.predicted.StepS && c.over(s.Cluster) == 0 {
+			continue
+		}
+		s.climb(ctx, c, h)
+	}
+}
+
+func (s *search) climb(ctx context.Context, best candidate, h *shape) {
+	each := 18 * best.plan.MicroBatches * max(2, h.used())
+	budget := max(20, instructionsOfRefining/each/4)
+	for again := true; again; {
+		again = false
+		value := s.score(h)
+		s.neighbours(h, func(next *shape) bool {
+			// What the estimate thinks much worse is not worth a simulation.
+			if v := s.score(next); v.stepS > 1.05*value.stepS || v.over > value.over && v.over > 0 && best.over(s.Cluster) == 0 {
+				return ctx.Err() == nil
+			}
+			budget--
+			c, fresh, err := s.tryShape(kindOf(next), next)
+			if s.note(c, fresh, err) && c.better(best, s.Cluster) {
+				best, h, again = c, next, true
+				return false
+			}
+			return budget > 0 && ctx.Err() == nil
+		})
+		if budget <= 0 || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// wander goes on from shapes some moves away from the best for as long as there is time.
+func (s *search) wander(ctx context.Context) {
+	if s.Fix.Split != nil || len(s.pool) == 0 {
+		return
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for ctx.Err() == nil {
+		h := s.pool[rng.IntN(len(s.pool))].shape
+		if own := s.shapeOf(s.top.plan); own != nil && rng.IntN(2) == 0 {
+			h = own
+		}
+		for range 1 + rng.IntN(6) {
+			var next []*shape
+			s.neighbours(h, func(n *shape) bool { next = append(next, n); return true })
+			if len(next) == 0 {
+				return
+			}
+			h = next[rng.IntN(len(next))]
+		}
+		h, v := s.improve(ctx, h, estimatesPerSeed/4)
+		if v.over == 0 && v.stepS < 1.02*s.top.predicted.StepS {
+			s.note(s.tryShape(kindOf(h), h))
+		}
+	}
+}
+
+// ranked lists the kinds, the best first.
+func (s *search) ranked() []string {
+	var kinds []string
+	for kind := range s.best {
+		kinds = append(kinds, kind)
+	}
+	slices.Sort(kinds)
+	slices.SortStableFunc(kinds, func(a, b string) int {
+		switch {
+		case s.best[a].better(s.best[b], s.Cluster):
+			return -1
+		case s.best[b].better(s.best[a], s.Cluster):
+			return 1
+		}
+		return 0
+	})
+	return kinds
+}
+
+// boundKind is what Bound is asked for the plans searched.
+func (s *search) boundKind() plan.BoundKind {
+	return plan.BoundKind{Workers: len(s.Cluster.Devices), Batch: s.Batch, Sizes: s.sizes}
+}

@@ -1,0 +1,200 @@
+package tune
+
+import (
+	"math"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// want is what a partition is asked for.
+type want struct {
+	stages, devices int // devices in all; equal to stages is a straight pipeline
+	size            int
+	split, again    bool
+	family          schedule.Family
+	order           []int
+	replicas        []int // how many a stage may have
+	fits            bool  // leave out stages that do not fit their devices, about
+	lean            bool  // least memory in place of least time
+}
+
+// maxCuts bounds the places where a partition cuts; of more layers, runs of about the same
+// time stay together, and moving single layers is left to improve.
+const maxCuts = 200
+
+// partition cuts the layers into stages and gives each its replicas, in the order of devices
+// given, so that the slowest of all stages and transfers takes the least time for each
+// micro-batch; nil if nothing does. best(i, j, d), the least for layers before j on the
+// first d devices in i stages, is the least over k and r of max(best(i-1, k, d-r), stage
+// k..j-1 on r devices): exact for this measure, in which an all-reduce counts as if it were
+// spread over the step's micro-batches. Filling the pipeline is no part of it: estimate knows.
+func (s *search) partition(w want) *shape {
+	at := s.places(w.size)
+	n, D := len(at)-1, w.devices
+	if n < w.stages {
+		return nil
+	}
+	type cell struct {
+		value    float64
+		from, at int
+	}
+	free := cell{value: math.Inf(1)}
+	rows := make([][]cell, w.stages+1)
+	for i := range rows {
+		rows[i] = make([]cell, (n+1)*(D+1))
+		for j := range rows[i] {
+			rows[i][j] = free
+		}
+	}
+	rows[0][0].value = 0
+	one := len(w.replicas) == 1
+	for i := range w.stages {
+		for d := i; d < D; d++ {
+			if one && d != i*w.replicas[0] {
+				continue
+			}
+			for _, r := range w.replicas {
+				if d+r+(w.stages-1-i)*w.replicas[0] > D || i == w.stages-1 && d+r != D {
+					continue
+				}
+				stage := s.stager(w, i, d, r)
+				if stage == nil {
+					continue
+				}
+				for j := i + 1; j <= n-(w.stages-1-i); j++ {
+					if i == w.stages-1 && j < n {
+						continue
+					}
+					best := &rows[i+1][j*(D+1)+d+r]
+					for k := j - 1; k >= i; k-- {
+						if !w.lean && stage.compute(at[k], at[j]) >= best.value {
+							break // more layers take longer still
+						}
+						before := rows[i][k*(D+1)+d].value
+						if before >= best.value {
+							continue
+						}
+						if v := max(before, stage.cost(at[k], at[j])); v < best.value {
+							*best = cell{v, k, d}
+						}
+					}
+				}
+			}
+		}
+	}
+	if math.IsInf(rows[w.stages][n*(D+1)+D].value, 1) {
+		return nil
+	}
+	h := &shape{
+		cuts: make([]int, w.stages+1), counts: make([]int, w.stages), order: w.order, again: make([]bool, w.stages),
+		size: w.size, split: w.split, family: w.family.Name,
+	}
+	for i, j, d := w.stages, n, D; i > 0; i-- {
+		c := rows[i][j*(D+1)+d]
+		h.cuts[i], h.counts[i-1], h.again[i-1] = at[j], d-c.at, w.again
+		j, d = c.from, c.at
+	}
+	h.depth = depths(h.counts, w.split, w.family.Warmup, s.Batch/w.size)
+	return h
+}
+
+// places lists where a partition may cut, 0 and the end included.
+func (s *search) places(size int) []int {
+	n := len(s.Profile.Layers)
+	t := s.tables.of(s.Cluster.Devices[0], size)
+	var at []int
+	if n <= maxCuts || t == nil {
+		for k := range n + 1 {
+			at = append(at, k)
+		}
+		return at
+	}
+	all := t.forward[n] + t.backward[n]
+	next := 0.0
+	for k := range n {
+		if done := t.forward[k] + t.backward[k]; done >= next || k == 0 {
+			at = append(at, k)
+			next = max(next+all/maxCuts, done)
+		}
+	}
+	return append(at, n)
+}
+
+// stager is stage i on r devices from position d of the order on.
+type stager struct {
+	s       *search
+	w       want
+	i, d, r int
+	tables  []*table
+	limit   int64
+	depth   int
+	m       int
+}
+
+func (s *search) stager(w want, i, d, r int) *stager {
+	out := &stager{s: s, w: w, i: i, d: d, r: r, limit: math.MaxInt64, m: s.Batch / w.size}
+	rows := w.size
+	if w.split {
+		rows = (w.size + r - 1) / r
+	}
+	for _, device := range w.order[d : d+r] {
+		t := s.tables.of(s.Cluster.Devices[device], rows)
+		if t == nil {
+			return nil
+		}
+		if len(out.tables) == 0 || out.tables[len(out.tables)-1] != t {
+			out.tables = append(out.tables, t)
+		}
+		if limit := s.Cluster.MemoryBytes(device); limit > 0 {
+			out.limit = min(out.limit, limit)
+		}
+	}
+	if w.split {
+		out.depth = w.family.Warmup(w.stages, out.m)[i]
+	} else {
+		out.depth = (w.family.Warmup(w.devices, out.m)[d] + r - 1) / r
+	}
+	out.depth = min(max(1, out.depth), out.m)
+	return out
+}
+
+// compute is what each micro-batch takes of the stage, a lower bound of cost.
+func (t *stager) compute(from, to int) float64 {
+	slowest := 0.0
+	for _, table := range t.tables {
+		f, b := table.time(from, to, t.w.again)
+		slowest = max(slowest, f+b)
+	}
+	if !t.w.split {
+		slowest /= float64(t.r)
+	}
+	return slowest
+}
+
+func (t *stager) cost(from, to int) float64 {
+	if t.w.lean {
+		held := t.tables[0].memory(from, to, t.depth, t.w.again)
+		if t.limit < math.MaxInt64 {
+			return float64(held) / float64(t.limit)
+		}
+		return float64(held)
+	}
+	if t.w.fits && t.limit < math.MaxInt64 {
+		for _, table := range t.tables {
+			if table.memory(from, to, t.depth, t.w.again) > t.limit {
+				return math.Inf(1)
+			}
+		}
+	}
+	v := t.compute(from, to)
+	if t.r > 1 {
+		bytes := t.tables[0].gradients[to] - t.tables[0].gradients[from]
+		v += t.s.sumsOf(t.w.order).s(t.w.order, t.d, t.r, bytes) / float64(t.m)
+	}
+	if from > 0 {
+		whole := t.s.tables.of(t.s.Cluster.Devices[t.w.order[0]], t.w.size)
+		_, taken := t.s.Cluster.Transfer(t.w.order[t.d-1], t.w.order[t.d], whole.cut[from])
+		v = max(v, taken/float64(t.r))
+	}
+	return v
+}

@@ -1,0 +1,127 @@
+package tune
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// answer is what a planner returned.
+type answer struct {
+	planner string
+	plan    *plan.Plan
+	err     error
+}
+
+// ask sets every other planner to work, two at a time, and closes the channel once all have
+// answered or ctx is over.
+func (s *search) ask(ctx context.Context) <-chan answer {
+	list := plan.Planners()
+	out := make(chan answer, len(list))
+	if s.Runnable || !s.Fix.none() || len(list) == 0 {
+		close(out)
+		return out
+	}
+	work := make(chan plan.Planner, len(list))
+	for _, p := range list {
+		work <- p
+	}
+	close(work)
+	answers := make(chan answer, len(list))
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			for p := range work {
+				if ctx.Err() != nil {
+					return
+				}
+				pl, err := p.Plan(ctx, plan.Request{Profile: s.Profile, Cluster: s.Cluster, Batch: s.Batch})
+				answers <- answer{p.Name, pl, err}
+			}
+		})
+	}
+	go func() { all.Wait(); close(answers) }()
+	go func() {
+		defer close(out)
+		for {
+			select {
+			case a, open := <-answers:
+				if !open {
+					return
+				}
+				out <- a
+			case <-ctx.Done():
+				return // a planner that does not stop is not waited for
+			}
+		}
+	}()
+	return out
+}
+
+// hear simulates a planner's plan. One that updates without a flush, where that was not
+// asked for, stands for its stages under 1F1B with a flush.
+func (s *search) hear(a answer) {
+	if a.err != nil {
+		s.failed[a.planner] = a.err.Error()
+		return
+	}
+	pl := *a.plan
+	if pl.Weights != "sync" {
+		if s.Async {
+			s.hearAsync(a.planner, &pl)
+		}
+		pl.Stages = append([]plan.Stage(nil), pl.Stages...)
+		counts := make([]int, len(pl.Stages))
+		for i, st := range pl.Stages {
+			counts[i] = len(st.Devices)
+		}
+		pl.Schedule, pl.Weights = "1f1b", "sync"
+		if len(counts) == 1 {
+			pl.Schedule = "dp"
+		}
+		s.wholeBatch(&pl)
+		if f, ok := s.families["1f1b"]; ok {
+			for i, k := range depths(counts, pl.Replication == "split", f.Warmup, pl.MicroBatches) {
+				pl.Stages[i].Warmup = k
+				if len(counts) == 1 {
+					pl.Stages[i].Warmup = 1
+				}
+			}
+		}
+	}
+	if pl.Batch() != s.Batch {
+		s.failed[a.planner] = fmt.Sprintf("its plan has %d samples a step, not %d", pl.Batch(), s.Batch)
+		return
+	}
+	c, err := s.try(a.planner, &pl)
+	if err != nil {
+		s.failed[a.planner] = err.Error()
+		return
+	}
+	if h := s.shapeOf(c.plan); h != nil {
+		s.pool = append(s.pool, seed{h, s.score(h), kindOf(h)})
+	}
+}
+
+// wholeBatch makes a stream of minibatches one step of the batch asked for.
+func (s *search) wholeBatch(pl *plan.Plan) {
+	if pl.MicroBatch > 0 && s.Batch%pl.MicroBatch == 0 {
+		pl.MicroBatches = s.Batch / pl.MicroBatch
+	}
+	if _, _, err := s.Profile.At(s.Cluster.Devices[0], pl.MicroBatch); err != nil || pl.MicroBatch == s.Batch {
+		for _, size := range s.sizes { // the largest that still gives every device some
+			if s.Batch/size >= 2*len(s.Cluster.Devices) || size == s.sizes[0] {
+				pl.MicroBatch, pl.MicroBatches = size, s.Batch/size
+			}
+		}
+	}
+}
+
+// hearAsync simulates a planner's plan as it is, in a stream without a flush.
+func (s *search) hearAsync(planner string, pl *plan.Plan) {
+	if _, err := s.try(planner+" async", pl); err != nil {
+		s.failed[planner+" async"] = err.Error()
+	}
+}

@@ -1,0 +1,195 @@
+package tune
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// Overrides is what the user fixes; zero values leave the choice to the search.
+type Overrides struct {
+	Stages       int    // 1 with several workers is data parallelism
+	Split        []int  // first layers of stages 1, 2, ...
+	Schedule     string // a family of package schedule
+	MicroBatch   int    // samples
+	MicroBatches int
+	Recompute    string // "none", "all", or "auto" and "": only where it helps
+	Warmup       []int  // K_i by stage
+}
+
+func (o Overrides) none() bool {
+	return o.Stages == 0 && o.Split == nil && o.Schedule == "" && o.MicroBatch == 0 && o.MicroBatches == 0 &&
+		(o.Recompute == "" || o.Recompute == "auto") && o.Warmup == nil
+}
+
+// Request is a search.
+type Request struct {
+	Profile *profile.Profile
+	Cluster *cluster.Cluster // its devices are the workers to use at most
+	Batch   int              // samples of a step
+	Clip    bool             // the update needs the global gradient norm
+	Fix     Overrides
+	// Time is how long the search may go on; it ends sooner only when nothing is left to
+	// try. 0 is a fixed amount of work, the same on every machine, of 10 s at most.
+	Time time.Duration
+	// Runnable keeps to plans that package run executes: one device for each stage of a
+	// pipeline, or data parallelism; updates at the flush.
+	Runnable bool
+	// Async admits families that update without a flush.
+	Async bool
+}
+
+// Rival is a plan that was considered: the best of its kind.
+type Rival struct {
+	// Kind is a family of package schedule, "replicated " and one for stages on several
+	// devices, "data parallelism", "one worker", "straight pipeline", "model parallel", "equal
+	// split", or a planner's name.
+	Kind      string         `json:"kind"`
+	Plan      *plan.Plan     `json:"plan,omitempty"`
+	Predicted plan.Predicted `json:"predicted"`
+	Fits      bool           `json:"fits"`
+	Note      string         `json:"note,omitempty"` // why it cannot be chosen, or what it stands for
+}
+
+// Result is the best plan and, ranked, the best of every other kind.
+type Result struct {
+	Best      *plan.Plan
+	Rivals    []Rival // the best first, itself included
+	Tried     int     // plans simulated
+	Estimated int     // shapes whose step was estimated
+	LowestS   float64 // plan.Bound
+}
+
+// MemoryError is a search in which nothing fits.
+type MemoryError struct {
+	LimitBytes    int64 // of the device that is the most over
+	Device        int
+	OverBytes     int64
+	SmallestBytes int64 // the least limit for every device that a plan tried would meet
+	Plan          string
+	MicroBatch    int // samples of that plan's micro-batches
+}
+
+func (e *MemoryError) Error() string {
+	return fmt.Sprintf("tune: no plan fits %s for each worker; the nearest is %s over on device %d; the smallest limit that one would fit is %s (%d bytes): %s",
+		cluster.FormatBytes(e.LimitBytes), cluster.FormatBytes(e.OverBytes), e.Device, cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes, e.Plan)
+}
+
+// check refuses requests that contradict themselves, and settles micro-batch sizes.
+func (r *Request) check() error {
+	if r.Batch < 1 {
+		return fmt.Errorf("tune: batch of %d samples; it must be 1 at least", r.Batch)
+	}
+	if r.Time < 0 {
+		return fmt.Errorf("tune: %v to search; give a time over 0", r.Time)
+	}
+	if m := r.Fix.MicroBatches; m > 0 {
+		if r.Batch%m != 0 {
+			return fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it", r.Batch, m)
+		}
+		if r.Fix.MicroBatch > 0 && r.Fix.MicroBatch*m != r.Batch {
+			return fmt.Errorf("tune: %d micro-batches of %d samples are not a batch of %d", m, r.Fix.MicroBatch, r.Batch)
+		}
+		r.Fix.MicroBatch = r.Batch / m
+	}
+	if r.Fix.MicroBatch > 0 && r.Batch%r.Fix.MicroBatch != 0 {
+		return fmt.Errorf("tune: a batch of %d samples is no multiple of the micro-batch, %d", r.Batch, r.Fix.MicroBatch)
+	}
+	return r.checkStages()
+}
+
+func (r *Request) checkStages() error {
+	if r.Fix.Split != nil && r.Fix.Stages > 0 && len(r.Fix.Split)+1 != r.Fix.Stages {
+		return fmt.Errorf("tune: split %v makes %d stages, not %d", r.Fix.Split, len(r.Fix.Split)+1, r.Fix.Stages)
+	}
+	if n := max(r.Fix.Stages, len(r.Fix.Split)+1); n > len(r.Cluster.Devices) && n > 1 {
+		return fmt.Errorf("tune: %d stages for %d workers; give as many workers at least", n, len(r.Cluster.Devices))
+	}
+	n := len(r.Profile.Layers)
+	if r.Fix.Stages > n {
+		return fmt.Errorf("tune: %d stages; %s has %d layers, so give 1 to %d", r.Fix.Stages, r.Profile.Model, n, n)
+	}
+	before := 0
+	for _, cut := range r.Fix.Split {
+		if cut <= before || cut >= n {
+			return fmt.Errorf("tune: split %v: stages begin with rising layers between 1 and %d", r.Fix.Split, n-1)
+		}
+		before = cut
+	}
+	if r.Fix.Warmup != nil && r.Fix.Stages == 0 && r.Fix.Split == nil {
+		return fmt.Errorf("tune: warm-up depths %v without a number of stages; fix that too", r.Fix.Warmup)
+	}
+	if n := max(r.Fix.Stages, len(r.Fix.Split)+1); r.Fix.Warmup != nil && len(r.Fix.Warmup) != n {
+		return fmt.Errorf("tune: %d warm-up depths for %d stages; give one for each", len(r.Fix.Warmup), n)
+	}
+	if r.Fix.Schedule != "" {
+		if _, err := schedule.Lookup(r.Fix.Schedule); err != nil {
+			return fmt.Errorf("tune: %w", err)
+		}
+	}
+	if !slices.Contains([]string{"", "auto", "none", "all"}, r.Fix.Recompute) {
+		return fmt.Errorf("tune: recompute is %q; it is auto, none or all", r.Fix.Recompute)
+	}
+	return nil
+}
+
+// maxSizes bounds the micro-batch sizes that are tried.
+const maxSizes = 10
+
+// microBatches lists the sizes to try, ascending: those profiled for every device type that
+// divide the batch; of a profile that has one or two alone, other divisors too, if it says what they cost.
+func (r *Request) microBatches() ([]int, error) {
+	p, device := r.Profile, r.Cluster.Devices[0]
+	knows := func(size int) bool {
+		for d, t := range r.Cluster.Devices {
+			if d > 0 && t == r.Cluster.Devices[d-1] {
+				continue
+			}
+			if _, _, err := p.At(t, size); err != nil {
+				return false
+			}
+		}
+		return true
+	}
+	if m := r.Fix.MicroBatch; m > 0 {
+		if _, _, err := p.At(device, m); err != nil {
+			return nil, fmt.Errorf("tune: %w", err)
+		}
+		if !knows(m) {
+			return nil, fmt.Errorf("tune: the profile of %s does not know micro-batches of %d samples on every device type of %s", p.Model, m, r.Cluster.Name)
+		}
+		return []int{m}, nil
+	}
+	var sizes []int
+	for _, size := range p.Sizes(device) {
+		if r.Batch%size == 0 && knows(size) {
+			sizes = append(sizes, size)
+		}
+	}
+	if len(sizes) < 3 {
+		for size := 1; size <= r.Batch; size++ {
+			if r.Batch%size == 0 && !slices.Contains(sizes, size) && knows(size) {
+				sizes = append(sizes, size)
+			}
+		}
+	}
+	if len(sizes) == 0 {
+		return nil, fmt.Errorf("tune: none of the profiled micro-batch sizes %v divides a batch of %d; change the batch or profile other sizes", p.Sizes(device), r.Batch)
+	}
+	slices.Sort(sizes)
+	for len(sizes) > maxSizes { // thin out evenly
+		var kept []int
+		for i, size := range sizes {
+			if i%2 == 0 || i == len(sizes)-1 {
+				kept = append(kept, size)
+			}
+		}
+		sizes = kept
+	}
+	return sizes, nil
+}

@@ -1,0 +1,123 @@
+package tune
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+)
+
+func (s *search) result() (*Result, error) {
+	kinds := s.ranked()
+	if len(kinds) == 0 {
+		if why := s.failed["shape"]; why != "" {
+			return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %s", why)
+		}
+		return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %d stages, schedule %q on %d workers; \"dp\" has one stage, the others two or more",
+			max(s.Fix.Stages, len(s.Fix.Split)+1), s.Fix.Schedule, len(s.Cluster.Devices))
+	}
+	out := &Result{Tried: s.tried, Estimated: s.estimates}
+	for _, kind := range kinds {
+		c := s.best[kind]
+		c.plan.Predicted = &c.predicted
+		out.Rivals = append(out.Rivals, Rival{Kind: kind, Plan: c.plan, Predicted: c.predicted, Fits: c.over(s.Cluster) == 0, Note: s.notes[kind]})
+	}
+	if overlapped, ok := s.overlapped(); ok {
+		out.Rivals = append(out.Rivals, overlapped)
+	}
+	best := s.top
+	if best.over(s.Cluster) > 0 {
+		return nil, s.memoryError(best)
+	}
+	out.Best = best.plan
+	out.Best.Predicted = &best.predicted
+	if out.Best.Planner == "auto" {
+		out.Best.Objective.Value = best.predicted.StepS
+	}
+	out.LowestS = plan.Bound(s.Profile, s.Cluster, s.boundKind())
+	out.Best.LowerBound = &plan.LowerBound{StepS: out.LowestS, Gap: best.predicted.StepS/out.LowestS - 1}
+	if gap := &out.Best.LowerBound.Gap; *gap < 0 && *gap > -1e-9 {
+		*gap = 0 // the bound is met; the sums were added in another order
+	}
+	out.Best.Why = s.why(kinds)
+	return out, nil
+}
+
+func (s *search) memoryError(best candidate) *MemoryError {
+	e := &MemoryError{SmallestBytes: slices.Max(best.predicted.MemoryBytes), Plan: describe(s.Profile, best.plan), MicroBatch: best.plan.MicroBatch}
+	e.Device, e.OverBytes = best.fullest(s.Cluster)
+	e.LimitBytes = s.Cluster.MemoryBytes(e.Device)
+	return e
+}
+
+// why says, a sentence each, what the best plan is, what it beat and by how much.
+func (s *search) why(kinds []string) []string {
+	best := s.top
+	out := []string{fmt.Sprintf("%s: %.4g ms a step, the least of %d plans simulated and %d estimated",
+		describe(s.Profile, best.plan), 1e3*best.predicted.StepS, s.tried, s.estimates)}
+	for _, kind := range kinds {
+		c := s.best[kind]
+		if c.plan == best.plan {
+			continue
+		}
+		name := describe(s.Profile, c.plan)
+		if s.families[kind].Name == "" && kind != oneWorker && kind != dataParallelism {
+			name = kind + " (" + name + ")"
+		}
+		if over := c.over(s.Cluster); over > 0 {
+			out = append(out, fmt.Sprintf("%s does not fit: %s too much on its fullest worker", name, cluster.FormatBytes(over)))
+			continue
+		}
+		slower := c.predicted.StepS/best.predicted.StepS - 1
+		if slower < 1e-9 {
+			out = append(out, fmt.Sprintf("%s: as fast, and holds %s where this holds %s", name,
+				cluster.FormatBytes(slices.Max(c.predicted.MemoryBytes)), cluster.FormatBytes(slices.Max(best.predicted.MemoryBytes))))
+			continue
+		}
+		out = append(out, fmt.Sprintf("%s: %.4g ms, %.1f %% slower (bubble %.1f %% against %.1f %%)", name,
+			1e3*c.predicted.StepS, 100*slower, 100*c.predicted.Bubble, 100*best.predicted.Bubble))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.failed)) {
+		if name != "shape" {
+			out = append(out, fmt.Sprintf("%s gave no plan: %s", name, s.failed[name]))
+		}
+	}
+	return out
+}
+
+// overlapped is data parallelism whose all-reduce runs beside the backward, layer by layer, by
+// its closed form: no family of schedule orders it so, and it is here to compare with. Sums
+// go one after another, the last layer's first, each once its layer's last backward is done.
+func (s *search) overlapped() (Rival, bool) {
+	W := len(s.Cluster.Devices)
+	if W < 2 || s.Runnable || !s.Fix.none() {
+		return Rival{}, false
+	}
+	order, L := s.orders[0], len(s.Profile.Layers)
+	out := Rival{Kind: "data parallelism, overlapped", Fits: true, Note: "by formula: no schedule runs it"}
+	for _, size := range s.sizes {
+		each := (s.Batch/size + W - 1) / W
+		slowest, update := 0.0, 0.0
+		for d := range W {
+			t := s.tables.of(s.Cluster.Devices[d], size)
+			now := float64(each)*t.forward[L] + float64(each-1)*t.backward[L]
+			summed := 0.0
+			for l := L - 1; l >= 0; l-- {
+				now += t.backward[l+1] - t.backward[l]
+				if bytes := t.gradients[l+1] - t.gradients[l]; bytes > 0 {
+					summed = max(summed, now) + s.sumsOf(order).s(order, 0, W, bytes)
+				}
+			}
+			slowest, update = max(slowest, now, summed), t.update[L]
+			if limit := s.Cluster.MemoryBytes(d); limit > 0 && t.memory(0, L, 1, false) > limit {
+				out.Fits = false
+			}
+		}
+		if step := slowest + update; out.Predicted.StepS == 0 || step < out.Predicted.StepS {
+			out.Predicted.StepS, out.Predicted.SamplesPerSecond = step, float64(s.Batch)/step
+		}
+	}
+	return out, true
+}

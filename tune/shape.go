@@ -1,0 +1,125 @@
+package tune
+
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// shape is a plan as the search moves it about.
+type shape struct {
+	cuts   []int // stage i is layers cuts[i]..cuts[i+1]-1
+	counts []int // devices of each stage; they take order from its beginning on
+	order  []int // devices
+	depth  []int // K_i
+	again  []bool
+	size   int  // samples of a micro-batch
+	split  bool // replicas take slices of each micro-batch, not micro-batches in turn
+	family string
+}
+
+func (h *shape) stages() int { return len(h.counts) }
+
+func (h *shape) used() int {
+	n := 0
+	for _, c := range h.counts {
+		n += c
+	}
+	return n
+}
+
+func (h *shape) replicated() bool { return h.stages() > 1 && h.used() > h.stages() }
+
+// devices of each stage.
+func (h *shape) devices() [][]int {
+	out := make([][]int, h.stages())
+	at := 0
+	for i, n := range h.counts {
+		out[i] = h.order[at : at+n]
+		at += n
+	}
+	return out
+}
+
+func (h *shape) clone() *shape {
+	next := *h
+	next.cuts, next.counts, next.order = slices.Clone(h.cuts), slices.Clone(h.counts), slices.Clone(h.order)
+	next.depth, next.again = slices.Clone(h.depth), slices.Clone(h.again)
+	return &next
+}
+
+// plan writes a shape down.
+func (s *search) plan(h *shape) *plan.Plan {
+	out := &plan.Plan{
+		Version: plan.Version, Model: s.Profile.Model, ModelID: s.Profile.ModelID, Cluster: s.Cluster.Name,
+		Replication: "round_robin", MicroBatch: h.size, MicroBatches: s.Batch / h.size, Schedule: h.family, Weights: "sync", Planner: "auto",
+		Objective: plan.Objective{Name: "simulated step", Unit: "s"},
+	}
+	if h.split {
+		out.Replication = "split"
+	}
+	for i, devices := range h.devices() {
+		st := plan.Stage{FirstLayer: h.cuts[i], LastLayer: h.cuts[i+1] - 1, Devices: slices.Clone(devices), Recompute: h.again[i], Warmup: h.depth[i]}
+		slices.Sort(st.Devices)
+		out.Stages = append(out.Stages, st)
+	}
+	return out
+}
+
+// shapeOf reads a plan back, if the search can move it: whole layers in the profile's own
+// order, one stage a device, updates at the flush.
+func (s *search) shapeOf(pl *plan.Plan) *shape {
+	if pl.Order != nil || pl.Weights != "sync" || pl.Batch() != s.Batch {
+		return nil
+	}
+	h := &shape{cuts: []int{0}, size: pl.MicroBatch, split: pl.Replication == "split", family: pl.Schedule}
+	taken := make([]bool, len(s.Cluster.Devices))
+	for _, st := range pl.Stages {
+		if st.FirstFraction != 0 || st.LastFraction != 0 || st.FirstLayer != h.cuts[len(h.cuts)-1] || st.Warmup < 1 {
+			return nil
+		}
+		for _, d := range st.Devices {
+			if d < 0 || d >= len(taken) || taken[d] {
+				return nil
+			}
+			taken[d] = true
+		}
+		h.cuts = append(h.cuts, st.LastLayer+1)
+		h.counts, h.order = append(h.counts, len(st.Devices)), append(h.order, st.Devices...)
+		h.depth, h.again = append(h.depth, st.Warmup), append(h.again, st.Recompute)
+	}
+	for d, used := range taken {
+		if !used {
+			h.order = append(h.order, d)
+		}
+	}
+	return h
+}
+
+// depths are a family's K_i for stages of these replica counts. Stage i needs as many
+// micro-batches in flight as the family would have at its first device's place in a pipeline
+// of single devices, shared by its replicas (for 1F1B this is PipeDream §3.2's NOAM by
+// stage); replicas that split micro-batches count as one device. Depths do not grow from
+// stage to stage.
+func depths(counts []int, split bool, warmup func(stages, microBatches int) []int, microBatches int) []int {
+	places := len(counts)
+	if !split {
+		places = 0
+		for _, r := range counts {
+			places += r
+		}
+	}
+	k, at := warmup(places, microBatches), 0
+	out := make([]int, len(counts))
+	for i, r := range counts {
+		if split {
+			r = 1
+		}
+		out[i] = min(max(1, (k[at]+r-1)/r), microBatches)
+		at += r
+	}
+	for i := len(out) - 2; i >= 0; i-- {
+		out[i] = max(out[i], out[i+1])
+	}
+	return out
+}
