@@ -36,6 +36,7 @@ var rules = []rule{
 	{"trace", []string{"schedule", "sim", "run", "plan", "model", "engine"}, "sim and run both write a Timeline, so it can know neither"},
 	{"report", []string{"run", "sim", "engine", "nn", "tune"}, "a report is drawn from values that were saved"},
 	{"tune", []string{"run", "engine", "nn", "wire"}, "tune asks plan, schedule and sim, never the inside of run"},
+	{"reproduce", []string{"run", "engine", "nn", "wire", "net"}, "papers are reproduced from descriptions: planners and the simulator answer, nothing is trained"},
 	{"data", []string{"engine", "model", "plan", "schedule", "run"}, "data yields batches and knows nobody"},
 }
 

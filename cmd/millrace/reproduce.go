@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/reproduce"
+)
+
+func reproduceCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "reproduce [EXPERIMENT]...", Short: "The papers' tables and figures beside what millrace answers",
+		Long:    "Reproduce tables and figures of the papers from layer descriptions, described devices,\nplanners and the simulator: the paper's value, ours, the difference, and why.\nWithout a name it lists what there is; \"all\" is all of it.",
+		Example: "  millrace reproduce\n  millrace reproduce bapipe-table2\n  millrace reproduce dapple-table4 --json",
+		RunE: func(c *cobra.Command, names []string) error {
+			out := c.OutOrStdout()
+			if len(names) == 0 {
+				for _, e := range reproduce.Experiments() {
+					fmt.Fprintf(out, "%-18s %s\n", e.Name, e.Title)
+				}
+				return nil
+			}
+			var chosen []reproduce.Experiment
+			for _, name := range names {
+				if name == "all" {
+					chosen = append(chosen, reproduce.Experiments()...)
+					continue
+				}
+				e, err := reproduce.Lookup(name)
+				if err != nil {
+					return badInput(err)
+				}
+				chosen = append(chosen, e)
+			}
+			var tables []*reproduce.Table
+			for _, e := range chosen {
+				t, err := e.Run(c.Context(), reproduce.Options{})
+				if err != nil {
+					return err
+				}
+				if !asJSON {
+					printTable(out, t)
+				}
+				tables = append(tables, t)
+			}
+			if asJSON {
+				return writeJSON(out, tables)
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	return c
+}
+
+// printTable prints a reproduced table. A reason that many rows share is a numbered note.
+func printTable(w io.Writer, t *reproduce.Table) {
+	fmt.Fprintf(w, "%s\npaper's values: %s\n\n", t.Title, t.Source)
+	width := [4]int{0, len("paper"), len("ours"), len("difference")}
+	for _, r := range t.Rows {
+		for i, text := range []string{r.What, r.Paper, r.Ours, r.Difference} {
+			width[i] = max(width[i], utf8.RuneCountInString(text))
+		}
+	}
+	line := func(what, paper, ours, difference, note string) {
+		text := fmt.Sprintf("  %-*s  %*s  %*s  %*s  %s", width[0], what, width[1], paper, width[2], ours, width[3], difference, note)
+		fmt.Fprintln(w, strings.TrimRight(text, " "))
+	}
+	line("", "paper", "ours", "difference", "")
+	var whys []string
+	number := map[string]int{}
+	for _, r := range t.Rows {
+		note := ""
+		if r.Why != "" {
+			if number[r.Why] == 0 {
+				whys = append(whys, r.Why)
+				number[r.Why] = len(whys)
+			}
+			note = fmt.Sprintf("[%d]", number[r.Why])
+		}
+		line(r.What, r.Paper, r.Ours, r.Difference, note)
+	}
+	fmt.Fprintln(w)
+	for i, why := range whys {
+		fmt.Fprintf(w, "  [%d] %s\n", i+1, why)
+	}
+	for _, n := range t.Notes {
+		fmt.Fprintf(w, "  %s\n", n)
+	}
+	fmt.Fprintln(w)
+}

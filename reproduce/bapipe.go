@@ -1,0 +1,378 @@
+package reproduce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
+)
+
+func init() {
+	register("bapipe-table1", "BaPipe Table I: 1F1B-AS and FBP-AS on uniform stages, transfers overlapped", bapipeTable1)
+	register("bapipe-table2", "BaPipe Table II: 1F1B-SNO and 1F1B-SO on uniform stages, time for each transfer", bapipeTable2)
+	register("bapipe-table3", "BaPipe Table III: speedup over data parallelism on V100s over PCIe", bapipeTable3)
+	register("bapipe-table4", "BaPipe Table IV: the most layers of GNMT-L", bapipeTable4)
+	register("bapipe-table6", "BaPipe Table VI: ResNet-50 on FPGA boards, speedup over data parallelism", bapipeTable6)
+}
+
+// uniform simulates a family on n stages that take F = 1 and B = 2, with SR for a transfer.
+func uniform(family string, n, m int, sr float64) (sim.Summary, error) {
+	s := schedule.Settings{MicroBatches: m}
+	for w := range n {
+		s.Placement = append(s.Placement, []int{w})
+	}
+	p, err := schedule.Generate(family, s)
+	if err != nil {
+		return sim.Summary{}, err
+	}
+	if p, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+		return sim.Summary{}, err
+	}
+	_, sum, err := sim.Run(p, sim.Uniform(n, 1, 2, sr), sim.Options{})
+	return sum, err
+}
+
+func registered(family string) bool {
+	_, err := schedule.Lookup(family)
+	return err == nil
+}
+
+func bapipeTable1(ctx context.Context, _ Options, t *Table) error {
+	t.Source = "BaPipe, Table I, with F = 1 and B = 2"
+	for _, family := range []string{"1f1b-as", "fbp-as"} {
+		if !registered(family) {
+			t.Notes = append(t.Notes, "no schedule family "+family+" is registered, so that its rows are left out; 1f1b without transfer time has 1F1B-AS's formulas and stands for it")
+			if family != "1f1b-as" {
+				continue
+			}
+		}
+		name, features := family, 1.0
+		if family == "fbp-as" {
+			features = 2
+		}
+		if !registered(family) {
+			name = "1f1b"
+		}
+		for _, n := range []int{2, 4, 8} {
+			for _, m := range []int{n, 4 * n} {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				sum, err := uniform(name, n, m, 0)
+				if err != nil {
+					return err
+				}
+				N, M := float64(n), float64(m)
+				what := fmt.Sprintf("%s N=%d M=%d ", family, n, m)
+				t.number(what+"time", (M+N-1)*3, sum.StepS, "%.4g", "")
+				t.number(what+"bubble", (N-1)/(M+N-1), sum.Bubble, "%.4f", "")
+				t.number(what+"features of accelerator 1", min(features*N, M), float64(sum.PeakActivations[0]), "%g", "more than M micro-batches there never are")
+			}
+		}
+	}
+	return nil
+}
+
+func bapipeTable2(ctx context.Context, _ Options, t *Table) error {
+	t.Source = "BaPipe, Table II, with F = 1, B = 2 and SR = 0.5"
+	const sr = 0.5
+	for _, family := range []string{"1f1b", "so"} {
+		for _, n := range []int{2, 4, 8} {
+			for _, m := range []int{n, 2*n + 1, 4 * n} {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				sum, err := uniform(family, n, m, sr)
+				if err != nil {
+					return err
+				}
+				N, M := float64(n), float64(m)
+				paper, label, features := (M+N-1)*3+(N-1)*2*sr, "1F1B-SO", 2*N
+				if family == "1f1b" {
+					paper, label, features = (M+N-1)*3+(N+M-2-math.Ceil((M-1)/N))*2*sr, "1F1B-SNO", N
+				}
+				what := fmt.Sprintf("%s N=%d M=%d ", label, n, m)
+				t.number(what+"time", paper, sum.StepS, "%.4g", "")
+				t.number(what+"bubble", 1-M*3/paper, sum.Bubble, "%.4f", "")
+				why := "the last-but-one start of SO needs 2(N-1)+1 forwards, not 2N, to hide the transfers"
+				if family == "1f1b" {
+					why = ""
+				}
+				t.number(what+"features of accelerator 1", min(features, M), float64(sum.PeakActivations[0]), "%g", why)
+			}
+		}
+	}
+	return nil
+}
+
+type bapipeRow struct {
+	Workload           string  `yaml:"workload"`
+	Devices            int     `yaml:"devices"`
+	Batch              int     `yaml:"batch"`
+	PipeDream          float64 `yaml:"pipedream"`
+	PipeDreamBatch     int     `yaml:"pipedream_batch"`
+	GPipe              float64 `yaml:"gpipe"`
+	GPipeMicroBatches  int     `yaml:"gpipe_micro_batches"`
+	GPipeBatch         int     `yaml:"gpipe_batch"`
+	BaPipe             float64 `yaml:"bapipe"`
+	BaPipeMicroBatches int     `yaml:"bapipe_micro_batches"`
+	BaPipeBatch        int     `yaml:"bapipe_batch"`
+	Schedule           string  `yaml:"schedule"`
+}
+
+func bapipeTable3(ctx context.Context, o Options, t *Table) error {
+	var paper struct {
+		Source string      `yaml:"source"`
+		Rows   []bapipeRow `yaml:"rows"`
+	}
+	if err := read("bapipe-table3", &paper); err != nil {
+		return err
+	}
+	t.Source = paper.Source
+	for _, r := range paper.Rows {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b, err := newBench(o, r.Workload, nil, fmt.Sprintf("bapipe-%dxv100", r.Devices))
+		if err != nil {
+			return err
+		}
+		// Data parallelism over Gloo reduces behind the backward pass, not beside it.
+		p, costs, err := b.costs(r.Batch)
+		if err != nil {
+			return err
+		}
+		dp := (computeS(costs) + b.c.AllReduceS(firsts(r.Devices), parameterBytes(p))) / float64(r.Batch*r.Devices)
+		what := fmt.Sprintf("%s on %d V100, ", r.Workload, r.Devices)
+		flow, err := b.bestSplit(ones(r.Devices), r.PipeDreamBatch)
+		if err != nil {
+			return err
+		}
+		const gloo = "Gloo's speed is our guess of 1 GB/s, and sets all of data parallelism's loss"
+		t.number(what+"PipeDream", r.PipeDream, dp/(flow.slowestS/float64(r.PipeDreamBatch)), "%.2f", gloo+"; a straight pipeline here")
+		gpipe, err := b.pipelined("afab", r.Devices, r.GPipeBatch*r.Devices, r.GPipeMicroBatches)
+		if err != nil {
+			return err
+		}
+		t.number(what+"GPipe", r.GPipe, dp/gpipe, "%.2f", gloo)
+		best, name := math.Inf(1), ""
+		for _, family := range []string{"1f1b", "so"} {
+			took, err := b.pipelined(family, r.Devices, r.BaPipeBatch*r.Devices, r.BaPipeMicroBatches)
+			if err != nil {
+				return err
+			}
+			if took < best*(1-1e-9) {
+				best, name = took, family
+			}
+		}
+		t.number(what+"BaPipe", r.BaPipe, dp/best, "%.2f", gloo+"; whole layers, no fractions")
+		t.word(what+"BaPipe's schedule", label(r.Schedule), label(name), "SO gains where transfers are long beside a stage; the table and the paper's text name them crosswise")
+	}
+	return nil
+}
+
+func label(family string) string {
+	return map[string]string{"1f1b": "1F1B-SNO", "so": "1F1B-SO"}[family]
+}
+
+// pipelined is the time of a sample in a straight pipeline over n devices.
+func (b *bench) pipelined(family string, n, batch, microBatches int) (float64, error) {
+	size := batch / microBatches
+	pl, err := b.straight(n, size, microBatches)
+	if err != nil {
+		return 0, err
+	}
+	if err := as(pl, family); err != nil {
+		return 0, err
+	}
+	sum, err := b.run(pl)
+	return sum.StepS / float64(size*microBatches), err
+}
+
+func bapipeTable4(ctx context.Context, o Options, t *Table) error {
+	var paper struct {
+		Source  string `yaml:"source"`
+		Devices []int  `yaml:"devices"`
+		DP      []int  `yaml:"dp"`
+		GPipe   []int  `yaml:"gpipe"`
+		BaPipe  []int  `yaml:"bapipe"`
+	}
+	if err := read("bapipe-table4", &paper); err != nil {
+		return err
+	}
+	t.Source = paper.Source
+	t.Notes = append(t.Notes, "batch 32 a GPU, M = 2 N, Adam, sentences of 50 positions (memory must hold the longest), no recompute; stages whose fullest is emptiest; PipeDream's row is data parallelism's in the paper")
+	const why = "context, cuDNN workspace and fragmentation of 2019's PyTorch are not in the description, nor the optimizer's temporaries; the paper does not say which optimizer nor how long sentences are"
+	fit := func(family string, n int) (int, error) {
+		return largest(ctx, 2, func(layers int) (bool, error) {
+			b, err := newBench(o, "gnmt", map[string]any{"layers": layers, "context": 50}, "bapipe-8xv100")
+			if err != nil {
+				return false, err
+			}
+			b.a.Optimizer, b.a.States = "adam", 2
+			if n == 1 {
+				return b.fits(family, 1, 32, 1, false)
+			}
+			return b.fits(family, n, 16, 2*n, false)
+		})
+	}
+	alone, err := fit("1f1b", 1)
+	if err != nil {
+		return err
+	}
+	for i, n := range paper.Devices {
+		gpipe, ours := alone, alone
+		if n > 1 {
+			if gpipe, err = fit("afab", n); err != nil {
+				return err
+			}
+			if ours, err = fit("1f1b", n); err != nil {
+				return err
+			}
+		}
+		for _, k := range []struct {
+			name        string
+			paper, ours int
+		}{{"DP", paper.DP[i], alone}, {"GPipe", paper.GPipe[i], gpipe}, {"BaPipe", paper.BaPipe[i], ours}} {
+			t.number(fmt.Sprintf("%s on %d V100, layers", k.name, n), float64(k.paper), float64(k.ours), "%.0f", why)
+		}
+	}
+	return nil
+}
+
+// largest is the most layers, a multiple of step, that fit.
+func largest(ctx context.Context, step int, fits func(layers int) (bool, error)) (int, error) {
+	low, high := 0, 1
+	for {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		if high*step > 2048 {
+			return 0, fmt.Errorf("over 2048 layers fit")
+		}
+		ok, err := fits(max(4, high*step))
+		if err != nil {
+			return 0, err
+		}
+		if !ok {
+			break
+		}
+		low, high = high, 2*high
+	}
+	for high-low > 1 {
+		mid := (low + high) / 2
+		ok, err := fits(max(4, mid*step))
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return low * step, nil
+}
+
+// fits says whether a pipeline of n devices can be cut so that every device holds its stage.
+func (b *bench) fits(family string, n, microBatch, microBatches int, recompute bool) (bool, error) {
+	p, err := b.profile(microBatch)
+	if err != nil {
+		return false, err
+	}
+	limits := plan.Limits{Stages: n, MicroBatch: microBatch, MicroBatches: microBatches, Depths: depths(n, microBatches)}
+	if family == "afab" {
+		for i := range limits.Depths {
+			limits.Depths[i] = microBatches
+		}
+	}
+	if recompute {
+		limits.Recompute = slices.Repeat([]bool{true}, n)
+	}
+	_, err = plan.Pipeline(p, b.c, limits)
+	var memory *plan.MemoryError
+	if errors.As(err, &memory) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func bapipeTable6(ctx context.Context, o Options, t *Table) error {
+	var paper struct {
+		Source string `yaml:"source"`
+		Rows   []struct {
+			Cluster string  `yaml:"cluster"`
+			Speedup float64 `yaml:"speedup"`
+		} `yaml:"rows"`
+	}
+	if err := read("bapipe-table6", &paper); err != nil {
+		return err
+	}
+	t.Source = paper.Source
+	t.Notes = append(t.Notes,
+		"fp16: bytes count half, so bandwidths and memories count double; DP takes its share of the 128 samples at once with weights in DDR, faster boards more of them",
+		"BaPipe: 128 micro-batches of 1, weights on the chip, FBP-AS where it is registered, else 1F1B; whole layers, no fractions")
+	for _, r := range paper.Rows {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b, err := newBench(Options{}, "resnet50", nil, r.Cluster)
+		if err != nil {
+			return err
+		}
+		for name, d := range b.c.DeviceTypes {
+			d.MemoryBandwidthBytesPerSecond *= 2
+			board := *d.FPGA
+			board.OnChipBytes *= 2
+			d.FPGA = &board
+			b.c.DeviceTypes[name] = d
+		}
+		for i := range b.c.Levels {
+			b.c.Levels[i].BandwidthBytesPerSecond *= 2
+		}
+		dp, err := b.boardsInParallel(128)
+		if err != nil {
+			return err
+		}
+		b.a.OnChip = true
+		pl, err := b.straight(4, 1, 128)
+		if err != nil {
+			return err
+		}
+		if registered("fbp-as") {
+			if err := as(pl, "fbp-as"); err != nil {
+				return err
+			}
+		}
+		sum, err := b.run(pl)
+		if err != nil {
+			return err
+		}
+		t.number(r.Cluster, r.Speedup, dp/sum.StepS, "%.2f",
+			"the paper's simulator is not described: clock, dataflow and DP's micro-batch are ours; whole layers leave stages uneven where BaPipe divides them")
+	}
+	return nil
+}
+
+// boardsInParallel is a batch under data parallelism with the samples spread so that boards
+// of either speed end together, and an all-reduce behind it.
+func (b *bench) boardsInParallel(batch int) (float64, error) {
+	p, err := b.profile(batch / len(b.c.Devices))
+	if err != nil {
+		return 0, err
+	}
+	rate := 0.0
+	for _, d := range b.c.Devices {
+		costs, _, err := p.At(d, batch/len(b.c.Devices))
+		if err != nil {
+			return 0, err
+		}
+		rate += float64(batch/len(b.c.Devices)) / computeS(costs)
+	}
+	return float64(batch)/rate + b.c.AllReduceS(firsts(len(b.c.Devices)), parameterBytes(p)), nil
+}

@@ -1,0 +1,324 @@
+package reproduce
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/millrace-ml/millrace/plan"
+)
+
+func init() {
+	register("dapple-table4", "DAPPLE Table 4: plans on 16 devices", dappleTable4)
+	register("dapple-table6", "DAPPLE Table 6: its plans and PipeDream's on 2x8", dappleTable6)
+	register("dapple-fig11", "DAPPLE Figure 11: speedups of pipeline and data parallelism at a batch of 128", dappleFigure11)
+	register("dapple-fig12", "DAPPLE Figure 12: speedups of Table 6's plans by simulation, 2x8", dappleFigure12)
+	register("dapple-table7", "DAPPLE Table 7: the most layers of BERT with recompute", dappleTable7)
+}
+
+type dappleRow struct {
+	Workload   string            `yaml:"workload"`
+	Batch      int               `yaml:"batch"`
+	BatchUsed  int               `yaml:"batch_used"` // where the batch does not divide into micro-batches
+	MicroBatch int               `yaml:"micro_batch"`
+	Plans      map[string]string `yaml:"plans"`
+	Planner    string            `yaml:"planner"`
+	Cuts       []string          `yaml:"cuts"`
+	Replicas   []int             `yaml:"replicas"`
+	Straight   bool              `yaml:"straight"`
+	Speedup    float64           `yaml:"speedup"`
+}
+
+func dappleRows(name string) (source string, rows []dappleRow, err error) {
+	var paper struct {
+		Source string      `yaml:"source"`
+		Rows   []dappleRow `yaml:"rows"`
+	}
+	err = read(name, &paper)
+	return paper.Source, paper.Rows, err
+}
+
+// colons is a plan as DAPPLE writes it.
+func colons(pl *plan.Plan) string {
+	if len(pl.Stages) == 1 {
+		return "DP"
+	}
+	return strings.ReplaceAll(configuration(pl), "-", ":")
+}
+
+func dappleTable4(ctx context.Context, o Options, t *Table) error {
+	planner, err := plan.LookupPlanner("dapple")
+	if err != nil {
+		return err
+	}
+	var rows []dappleRow
+	if t.Source, rows, err = dappleRows("dapple-table4"); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		for _, preset := range []string{"dapple-a", "dapple-b", "dapple-c"} {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			b, err := newBench(o, r.Workload, nil, preset)
+			if err != nil {
+				return err
+			}
+			p, err := b.profile(sizesFor(r.Batch, r.MicroBatch)...)
+			if err != nil {
+				return err
+			}
+			pl, err := planner.Plan(ctx, plan.Request{Profile: p, Cluster: b.c, Batch: r.Batch})
+			ours, why := "none", ""
+			if err != nil {
+				why = err.Error()
+			} else {
+				ours = colons(pl)
+				why = fmt.Sprintf("%s %.4g %s on analytic costs; the paper's come from its own profiles, and its search knows only two stages, as many as devices, or one", pl.Objective.Name, pl.Objective.Value, pl.Objective.Unit)
+			}
+			t.word(fmt.Sprintf("%s (%d) on %s", r.Workload, r.Batch, preset), r.Plans[preset], ours, why)
+		}
+	}
+	return nil
+}
+
+func dappleTable6(ctx context.Context, o Options, t *Table) error {
+	source, rows, err := dappleRows("dapple-table6")
+	if err != nil {
+		return err
+	}
+	t.Source = source
+	for _, r := range rows {
+		planner, err := plan.LookupPlanner(r.Planner)
+		if err != nil {
+			return err
+		}
+		b, err := newBench(o, r.Workload, nil, "dapple-a")
+		if err != nil {
+			return err
+		}
+		p, err := b.profile(sizesFor(r.Batch, r.MicroBatch)...)
+		if err != nil {
+			return err
+		}
+		paper := "straight"
+		if !r.Straight {
+			paper = ""
+			for i, n := range r.Replicas {
+				end := "end"
+				if i < len(r.Cuts) {
+					end = r.Cuts[i]
+				}
+				paper += fmt.Sprintf(" ..%s@%d", end, n)
+			}
+			paper = strings.TrimSpace(paper)
+		}
+		ours, why := "none", ""
+		request := plan.Request{Profile: p, Cluster: b.c, Batch: r.Batch}
+		if r.Planner == "pipedream" {
+			request.MicroBatch = r.MicroBatch
+		}
+		if pl, err := planner.Plan(ctx, request); err != nil {
+			why = err.Error()
+		} else if configuration(pl) == "straight" {
+			ours = "straight"
+		} else {
+			ours = ""
+			for i, s := range pl.Stages {
+				end := "end"
+				if i < len(pl.Stages)-1 {
+					last := s.LastLayer
+					if pl.Order != nil {
+						last = pl.Order[last]
+					}
+					end = p.Layers[last].Name
+				}
+				ours += fmt.Sprintf(" ..%s@%d", end, len(s.Devices))
+			}
+			ours, why = strings.TrimSpace(ours), "analytic costs weigh layers otherwise than the paper's profile does"
+		}
+		t.word(fmt.Sprintf("%s (%d) by %s", r.Workload, r.Batch, r.Planner), paper, ours, why)
+	}
+	return nil
+}
+
+// speedup of a plan is one device that runs all micro-batches in sequence over the plan's
+// simulated step (DAPPLE §6.3).
+func (b *bench) speedup(pl *plan.Plan) (float64, error) {
+	sum, err := b.run(pl)
+	if err != nil {
+		return 0, err
+	}
+	_, costs, err := b.costs(pl.MicroBatch)
+	if err != nil {
+		return 0, err
+	}
+	return float64(pl.MicroBatches) * computeS(costs) / sum.StepS, nil
+}
+
+func dappleFigure12(ctx context.Context, o Options, t *Table) error {
+	source, rows, err := dappleRows("dapple-table6")
+	if err != nil {
+		return err
+	}
+	t.Source = source + "; values from the figure's text, by the order in which they stand"
+	t.Notes = append(t.Notes, "the paper's own plans under millrace's simulator; replicas split micro-batches, which become smaller and, on a V100, no slower a sample in these descriptions")
+	for _, r := range rows {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b, err := newBench(o, r.Workload, nil, "dapple-a")
+		if err != nil {
+			return err
+		}
+		batch := r.Batch
+		if r.BatchUsed > 0 {
+			batch = r.BatchUsed
+		}
+		var pl *plan.Plan
+		if r.Straight {
+			pl, err = b.straight(len(b.c.Devices), r.MicroBatch, batch/r.MicroBatch)
+		} else if pl, err = b.stages(r.Cuts, r.Replicas, r.MicroBatch, batch/r.MicroBatch, "1f1b"); err == nil {
+			// Replicated stages need a micro-batch more under way than their number to hide transfers.
+			for i := range pl.Stages {
+				pl.Stages[i].Warmup = min(2*(len(pl.Stages)-i)-1, pl.MicroBatches)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		ours, err := b.speedup(pl)
+		if err != nil {
+			return err
+		}
+		why := "transfers of all replicas share a server's one port here; the paper's estimate gives each its own bandwidth, and its bars follow its estimate within 3 %"
+		if r.Planner == "pipedream" {
+			why = "the paper does not print micro-batch sizes for these"
+		}
+		t.number(fmt.Sprintf("%s, %s's plan", r.Workload, r.Planner), r.Speedup, ours, "%.1f", why)
+	}
+	return nil
+}
+
+func dappleFigure11(ctx context.Context, o Options, t *Table) error {
+	t.Source = "DAPPLE (PPoPP'21), Figure 11 and section 6.3: drawn only; the text gives the mean gain over overlapped data parallelism at a batch of 128"
+	t.Notes = append(t.Notes, "hybrid: the plan of Table 4, cut where its slowest stage is fastest, simulated; DP: accumulation over micro-batches, the last one's backward pass overlapped or not; AmoebaNet-36 has no DP, it does not fit")
+	_, rows, err := dappleRows("dapple-table4")
+	if err != nil {
+		return err
+	}
+	gain := map[string]float64{"dapple-a": 1.71, "dapple-b": 1.37, "dapple-c": 1.79}
+	for _, preset := range []string{"dapple-a", "dapple-b", "dapple-c"} {
+		sum, count := 0.0, 0
+		for _, r := range rows {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if r.Workload == "resnet50" || r.Workload == "amoebanet-36" {
+				continue
+			}
+			b, err := newBench(o, r.Workload, nil, preset)
+			if err != nil {
+				return err
+			}
+			hybrid, plain, overlapped, err := b.threeWays(r.Plans[preset], 128)
+			if err != nil {
+				return err
+			}
+			what := fmt.Sprintf("%s on %s ", r.Workload, preset)
+			t.number(what+"hybrid", 0, hybrid, "%.1f", "")
+			t.number(what+"DP no overlap", 0, plain, "%.1f", "")
+			t.number(what+"DP overlap", 0, overlapped, "%.1f", "")
+			sum += max(hybrid, overlapped) / overlapped
+			count++
+		}
+		t.number(fmt.Sprintf("%s, mean gain of the best over DP overlap", preset), gain[preset], sum/float64(count), "%.2f",
+			"the paper's mean is over its five models; AmoebaNet-36, without DP, and ResNet-50 are left out here")
+	}
+	return nil
+}
+
+// threeWays is the speedups at a global batch of a plan of Table 4 and of data parallelism
+// without and with overlap, on all devices.
+func (b *bench) threeWays(shape string, batch int) (hybrid, plain, overlapped float64, err error) {
+	n := len(b.c.Devices)
+	each := batch / n // samples of one device; accumulation does not change a linear cost
+	_, whole, err := b.costs(each)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	step, compute, err := b.waitFree(n, each)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	p, _, err := b.costs(each)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	alone := float64(n) * computeS(whole)
+	overlapped = alone / step
+	plain = alone / (compute + b.c.AllReduceS(firsts(n), parameterBytes(p)))
+	if shape == "DP" {
+		return overlapped, plain, overlapped, nil
+	}
+	replicas := ones(n)
+	if shape != "straight" {
+		var first, second int
+		if _, err := fmt.Sscanf(shape, "%d:%d", &first, &second); err != nil {
+			return 0, 0, 0, fmt.Errorf("plan %q: %w", shape, err)
+		}
+		replicas = []int{first, second}
+	}
+	micro := 8
+	if shape == "straight" {
+		micro = 2
+	}
+	s, err := b.bestSplit(replicas, micro)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	var cuts []string
+	for _, l := range s.last[:len(s.last)-1] {
+		cuts = append(cuts, b.m.Layers[l].Name)
+	}
+	pl, err := b.stages(cuts, replicas, micro, batch/micro, "1f1b")
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	sum, err := b.run(pl)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	return alone / sum.StepS, plain, overlapped, nil
+}
+
+func dappleTable7(ctx context.Context, o Options, t *Table) error {
+	var paper struct {
+		Source string `yaml:"source"`
+		Rows   []struct {
+			Devices int `yaml:"devices"`
+			Layers  int `yaml:"layers"`
+		} `yaml:"rows"`
+	}
+	if err := read("dapple-table7", &paper); err != nil {
+		return err
+	}
+	t.Source = paper.Source
+	t.Notes = append(t.Notes, "Adam: 16 bytes a parameter; micro-batches of 2 with 384 positions (Table 1's profile), two for each stage; a stage keeps its inputs and recomputes the rest")
+	for _, r := range paper.Rows {
+		most, err := largest(ctx, 1, func(layers int) (bool, error) {
+			b, err := newBench(o, "bert-48", map[string]any{"layers": max(layers, r.Devices)}, "dapple-a:1x8")
+			if err != nil {
+				return false, err
+			}
+			b.a.Optimizer, b.a.States = "adam", 2
+			return b.fits("1f1b", r.Devices, 2, 2*r.Devices, true)
+		})
+		if err != nil {
+			return err
+		}
+		t.number(fmt.Sprintf("layers on %d V100", r.Devices), float64(r.Layers), float64(most), "%.0f",
+			"the paper leaves room that TensorFlow needs and does not say how much; activations of a recomputed stage are the description's")
+	}
+	return nil
+}

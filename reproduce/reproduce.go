@@ -1,0 +1,105 @@
+// Package reproduce holds the papers' tables beside what millrace answers.
+//
+// In: the name of a table or figure. Out: a Table with the paper's value, ours, the
+// difference and one line on why they differ. Ours is computed from layer descriptions,
+// described devices, planners and the simulator; what a paper printed is read only to be
+// shown beside it. Refused: names of no experiment, planners that are not registered. It
+// trains nothing.
+package reproduce
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// Row is one value of a paper beside ours.
+type Row struct {
+	What       string `json:"what"`
+	Paper      string `json:"paper"`
+	Ours       string `json:"ours"`
+	Difference string `json:"difference"`
+	Why        string `json:"why,omitempty"`
+}
+
+// Table is a table or figure of a paper, reproduced.
+type Table struct {
+	Name   string   `json:"name"`
+	Title  string   `json:"title"`
+	Source string   `json:"source"` // of the paper's values
+	Rows   []Row    `json:"rows"`
+	Notes  []string `json:"notes,omitempty"`
+}
+
+// Options of an experiment.
+type Options struct {
+	// Profile gives a published profile for a workload (a family of package model), or
+	// nil for none; then, and where Profile is nil, costs are analytic.
+	Profile func(workload string) (*profile.Profile, error)
+}
+
+// Experiment is one table or figure.
+type Experiment struct {
+	Name  string
+	Title string
+	run   func(ctx context.Context, o Options, t *Table) error
+}
+
+var experiments []Experiment
+
+func register(name, title string, run func(ctx context.Context, o Options, t *Table) error) {
+	experiments = append(experiments, Experiment{Name: name, Title: title, run: run})
+}
+
+// Experiments lists what can be reproduced, by name.
+func Experiments() []Experiment {
+	all := slices.Clone(experiments)
+	slices.SortFunc(all, func(a, b Experiment) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Lookup finds an experiment, or lists those that there are.
+func Lookup(name string) (Experiment, error) {
+	var names []string
+	for _, e := range Experiments() {
+		if e.Name == name {
+			return e, nil
+		}
+		names = append(names, e.Name)
+	}
+	return Experiment{}, fmt.Errorf("reproduce: there is no experiment %q; there are %s", name, strings.Join(names, ", "))
+}
+
+// Run computes the experiment. It stops early with ctx's error.
+func (e Experiment) Run(ctx context.Context, o Options) (*Table, error) {
+	t := &Table{Name: e.Name, Title: e.Title}
+	if err := e.run(ctx, o, t); err != nil {
+		return nil, fmt.Errorf("reproduce: %s: %w", e.Name, err)
+	}
+	return t, nil
+}
+
+// number adds a row of two numbers with their relative difference. A paper of 0 printed none.
+func (t *Table) number(what string, paper, ours float64, format, why string) {
+	r := Row{What: what, Paper: "not printed", Ours: fmt.Sprintf(format, ours), Difference: "-", Why: why}
+	if paper != 0 {
+		r.Paper, r.Difference = fmt.Sprintf(format, paper), fmt.Sprintf("%+.1f %%", 100*(ours/paper-1))
+		if math.Abs(ours/paper-1) < 5e-4 {
+			r.Difference, r.Why = "none", ""
+		}
+	}
+	t.Rows = append(t.Rows, r)
+}
+
+// word adds a row of two words.
+func (t *Table) word(what, paper, ours, why string) {
+	r := Row{What: what, Paper: paper, Ours: ours, Difference: "same"}
+	if !strings.EqualFold(paper, ours) {
+		r.Difference, r.Why = "differs", why
+	}
+	t.Rows = append(t.Rows, r)
+}
