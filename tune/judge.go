@@ -35,7 +35,7 @@ func (s *search) judge(ctx context.Context) {
 			return
 		}
 		budget := estimatesPerSeed
-		if i >= 4 { // rivals need to be good, not best
+		if i >= 4 || s.brief { // rivals need to be good, not best
 			budget /= 8
 		}
 		h, v := s.improve(ctx, n.shape, budget)
@@ -96,6 +96,9 @@ const instructionsOfRefining = 3_000_000
 // refine moves the best plan about with the simulator as the judge: what contention for
 // links and cores costs, only it knows.
 func (s *search) refine(ctx context.Context) {
+	if s.brief {
+		return
+	}
 	for _, kind := range s.ranked() {
 		c := s.best[kind]
 		h := s.shapeOf(c.plan)

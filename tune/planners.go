@@ -20,7 +20,7 @@ type answer struct {
 func (s *search) ask(ctx context.Context) <-chan answer {
 	list := plan.Planners()
 	out := make(chan answer, len(list))
-	if s.Runnable || !s.Fix.none() || len(list) == 0 {
+	if s.Runnable || s.brief || !s.Fix.none() || len(list) == 0 {
 		close(out)
 		return out
 	}

@@ -3,6 +3,7 @@ package tune
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/millrace-ml/millrace/cluster"
@@ -42,6 +43,8 @@ type Request struct {
 	Runnable bool
 	// Async admits families that update without a flush.
 	Async bool
+
+	brief bool // a fraction of the work, for "what if"
 }
 
 // Rival is a plan that was considered: the best of its kind.
@@ -82,6 +85,12 @@ func (e *MemoryError) Error() string {
 
 // check refuses requests that contradict themselves, and settles micro-batch sizes.
 func (r *Request) check() error {
+	known := r.Profile.DeviceTypes()
+	for d, t := range r.Cluster.Devices {
+		if !slices.Contains(known, t) {
+			return fmt.Errorf("tune: device %d of %s is of type %q, for which the profile of %s has no costs; it has %s", d, r.Cluster.Name, t, r.Profile.Model, strings.Join(known, ", "))
+		}
+	}
 	if r.Batch < 1 {
 		return fmt.Errorf("tune: batch of %d samples; it must be 1 at least", r.Batch)
 	}

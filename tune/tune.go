@@ -112,7 +112,7 @@ func newSearch(r Request) (*search, error) {
 	}
 	s.orders = s.deviceOrders()
 	for _, f := range schedule.Families() {
-		if f.Warmup != nil && (r.Fix.Schedule == "" || r.Fix.Schedule == f.Name) && s.admits(f) {
+		if f.Warmup != nil && f.Chunks >= 0 && f.Chunks <= 1 && (!f.Streaming || s.streams()) && (r.Fix.Schedule == "" || r.Fix.Schedule == f.Name) && s.admits(f) {
 			s.families[f.Name] = f
 		}
 	}
@@ -123,6 +123,16 @@ func newSearch(r Request) (*search, error) {
 func (s *search) admits(f schedule.Family) bool {
 	_, err := schedule.Generate(f.Name, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 4, Weights: schedule.Sync})
 	return err == nil
+}
+
+// streams says whether all devices compute and transfer at once as FPGA boards do.
+func (s *search) streams() bool {
+	for _, t := range s.Cluster.Devices {
+		if s.Cluster.DeviceTypes[t].FPGA == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // replicas says whether stages of a pipeline may be on several devices.

@@ -1,0 +1,293 @@
+package tune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// MemorySplit is what fills a device at its fullest.
+type MemorySplit struct {
+	Device          int     `json:"device"`
+	Type            string  `json:"type"`
+	Stages          []int   `json:"stages"`
+	WeightBytes     int64   `json:"weight_bytes"`  // parameters and batch-norm statistics
+	VersionBytes    int64   `json:"version_bytes"` // older weights that micro-batches in flight still need
+	GradientBytes   int64   `json:"gradient_bytes"`
+	OptimizerBytes  int64   `json:"optimizer_bytes"`
+	ActivationBytes int64   `json:"activation_bytes"` // saved and received for micro-batches in flight
+	BufferBytes     int64   `json:"buffer_bytes"`     // the rest: messages on their way, what an operator needs while it runs
+	PeakBytes       int64   `json:"peak_bytes"`
+	LimitBytes      int64   `json:"limit_bytes"` // 0: none
+	MicrosInFlight  int     `json:"micros_in_flight"`
+	BusyS           float64 `json:"busy_s"`
+}
+
+// Lever is a change of the hardware and what it would do.
+type Lever struct {
+	Change string  `json:"change"`
+	StepS  float64 `json:"step_s"`
+	Gain   float64 `json:"gain"` // of samples a second, 0.5 is half as many again
+}
+
+// Explanation is why a plan is as fast as it is.
+type Explanation struct {
+	Memory     []MemorySplit `json:"memory"`
+	Bottleneck string        `json:"bottleneck"`
+	Levers     []Lever       `json:"levers,omitempty"` // what helps most first
+	Drawing    string        `json:"drawing,omitempty"`
+}
+
+// Explain takes a plan apart by simulating it once more, and again on better hardware. The
+// plan must have Predicted. Where research is true the levers search a plan for each
+// improved cluster, as far as a short search goes; else they keep this plan.
+func Explain(ctx context.Context, r Request, pl *plan.Plan, research bool) (*Explanation, error) {
+	if pl.Predicted == nil {
+		return nil, errors.New("tune: the plan is not predicted; simulate it first")
+	}
+	costs, err := sim.CostsOf(r.Profile, r.Cluster, pl)
+	if err != nil {
+		return nil, err
+	}
+	out := &Explanation{Memory: memorySplits(r.Profile, r.Cluster, pl, &costs)}
+	out.Bottleneck = bottleneck(r.Cluster, pl, &costs)
+	out.Levers = levers(ctx, r, pl, research)
+	out.Drawing, err = drawing(r, pl, costs)
+	return out, err
+}
+
+func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) []MemorySplit {
+	var out []MemorySplit
+	for i, d := range sim.Devices(pl) {
+		m := MemorySplit{
+			Device: d, Type: c.Devices[d], LimitBytes: c.MemoryBytes(d),
+			PeakBytes: pl.Predicted.MemoryBytes[i], MicrosInFlight: pl.Predicted.PeakActivations[i], BusyS: pl.Predicted.BusyS[i],
+		}
+		each := int64(0)
+		for s, st := range pl.Stages {
+			k := slices.Index(st.Devices, d)
+			if k < 0 {
+				continue
+			}
+			m.Stages = append(m.Stages, s)
+			cost := costs.Stages[s][min(k, len(costs.Stages[s])-1)]
+			m.GradientBytes += cost.ParameterBytes
+			m.OptimizerBytes += cost.ParameterBytes * int64(p.OptimizerStates)
+			m.WeightBytes += cost.FixedBytes - cost.ParameterBytes*int64(p.OptimizerStates)
+			each += cost.SavedBytes + cost.InputBytes
+			if older := int64(m.MicrosInFlight - 1); pl.Weights != "sync" && older > 0 {
+				if pl.Weights == "2bw" {
+					older = 1
+				}
+				if pl.Weights != "latest" {
+					m.VersionBytes += older * cost.ParameterBytes
+				}
+			}
+		}
+		m.ActivationBytes = each / int64(len(m.Stages)) * int64(m.MicrosInFlight)
+		rest := m.PeakBytes - m.WeightBytes - m.VersionBytes - m.GradientBytes - m.OptimizerBytes - m.ActivationBytes
+		if rest < 0 { // the fullest moment had fewer in flight, or no gradients yet
+			m.ActivationBytes = max(0, m.ActivationBytes+rest)
+			rest = m.PeakBytes - m.WeightBytes - m.VersionBytes - m.GradientBytes - m.OptimizerBytes - m.ActivationBytes
+		}
+		m.BufferBytes = max(0, rest)
+		out = append(out, m)
+	}
+	return out
+}
+
+// bottleneck says what takes most of the step: a device's computing, a cut's transfers, an all-reduce.
+func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
+	q := pl.Predicted
+	devices := sim.Devices(pl)
+	busiest, most := 0, 0.0
+	for i, b := range q.BusyS {
+		if b > most {
+			busiest, most = i, b
+		}
+	}
+	stage := slices.IndexFunc(pl.Stages, func(s plan.Stage) bool { return slices.Contains(s.Devices, devices[busiest]) })
+	text := fmt.Sprintf("stage %d on device %d (%s) computes %.0f %% of the step", stage, devices[busiest], c.Devices[devices[busiest]], 100*most/q.StepS)
+	for s := 1; s < len(pl.Stages); s++ {
+		from, to := pl.Stages[s-1].Devices, pl.Stages[s].Devices
+		_, taken := c.Transfer(from[0], to[0], costs.Stages[s][0].InputBytes)
+		if total := taken * float64(pl.MicroBatches) / float64(max(len(from), len(to))); total > most {
+			most = total
+			text = fmt.Sprintf("the link between stages %d and %d (%s) is taken %.0f %% of the step each way", s-1, s,
+				c.Levels[c.LevelOf(from[0], to[0])].Name, 100*total/q.StepS)
+		}
+	}
+	for s, st := range pl.Stages {
+		if sum := costs.Stages[s][0].AllReduceS; sum > most {
+			most = sum
+			text = fmt.Sprintf("the all-reduce of stage %d over %d devices takes %.0f %% of the step", s, len(st.Devices), 100*sum/q.StepS)
+		}
+	}
+	if q.Bubble > 0.1 {
+		text += fmt.Sprintf("; devices wait for each other %.0f %% of the time", 100*q.Bubble)
+	}
+	return text
+}
+
+// levers tries better hardware.
+func levers(ctx context.Context, r Request, pl *plan.Plan, research bool) []Lever {
+	var out []Lever
+	add := func(change string, c *cluster.Cluster, same bool) {
+		if ctx.Err() != nil {
+			return
+		}
+		step := pl.Predicted.StepS
+		if same { // the plan itself can be no slower a choice
+			if q, err := Simulate(r.Profile, c, pl, r.Clip); err == nil {
+				step = min(step, q.StepS)
+			}
+		}
+		if research {
+			brief := r
+			brief.Cluster, brief.brief = c, true
+			if found, err := Search(ctx, brief); err == nil {
+				step = min(step, found.Best.Predicted.StepS)
+			}
+		}
+		out = append(out, Lever{Change: change, StepS: step, Gain: pl.Predicted.StepS/step - 1})
+	}
+	for i, l := range r.Cluster.Levels {
+		if l.Size > 1 {
+			add("twice the bandwidth of level "+l.Name, faster(r.Cluster, i), true)
+		}
+	}
+	limited := false
+	for d := range r.Cluster.Devices {
+		limited = limited || r.Cluster.MemoryBytes(d) > 0
+	}
+	if research {
+		if limited {
+			add("twice the memory of every device", roomier(r.Cluster), true)
+		}
+		if r.Cluster.Cores == 0 {
+			add("twice as many devices", doubled(r.Cluster), false)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Lever) int {
+		switch {
+		case a.Gain > b.Gain:
+			return -1
+		case a.Gain < b.Gain:
+			return 1
+		}
+		return 0
+	})
+	return out
+}
+
+// faster is the cluster with twice the bandwidth at a level.
+func faster(c *cluster.Cluster, level int) *cluster.Cluster {
+	next := *c
+	next.Levels = slices.Clone(c.Levels)
+	next.Levels[level].BandwidthBytesPerSecond *= 2
+	next.Levels[level].CollectiveBandwidthBytesPerSecond *= 2
+	if level == 0 {
+		next.Nodes = slices.Clone(c.Nodes)
+		for i := range next.Nodes {
+			next.Nodes[i].BandwidthBytesPerSecond *= 2
+		}
+	}
+	return &next
+}
+
+// roomier is the cluster with twice the memory.
+func roomier(c *cluster.Cluster) *cluster.Cluster {
+	next := *c
+	next.DeviceTypes = map[string]cluster.DeviceType{}
+	for name, t := range c.DeviceTypes {
+		t.MemoryBytes *= 2
+		next.DeviceTypes[name] = t
+	}
+	next.Nodes = slices.Clone(c.Nodes)
+	for i := range next.Nodes {
+		next.Nodes[i].MemoryBytes *= 2
+	}
+	return &next
+}
+
+// doubled is the cluster with twice as many members of its outermost level.
+func doubled(c *cluster.Cluster) *cluster.Cluster {
+	next := *c
+	next.Levels = slices.Clone(c.Levels)
+	next.Levels[len(c.Levels)-1].Size *= 2
+	next.Devices = slices.Concat(c.Devices, c.Devices)
+	if c.Nodes != nil {
+		next.Nodes = slices.Concat(c.Nodes, c.Nodes)
+	}
+	return &next
+}
+
+// Remedies says what would make a model fit, the smallest changes that are known to do: a
+// limit that a plan was simulated to keep, or more devices as they are.
+func Remedies(ctx context.Context, r Request, e *MemoryError) []string {
+	out := []string{fmt.Sprintf("devices of %s: %s", cluster.FormatBytes(e.SmallestBytes), e.Plan)}
+	bigger := r
+	for times := 2; times <= 8 && r.Cluster.Cores == 0 && ctx.Err() == nil; times *= 2 {
+		bigger.Cluster, bigger.brief = doubled(bigger.Cluster), true
+		if found, err := Search(ctx, bigger); err == nil {
+			return append(out, fmt.Sprintf("%d devices like these: %s", len(bigger.Cluster.Devices), describe(r.Profile, found.Best)))
+		}
+	}
+	return out
+}
+
+// drawn is how many columns a drawing has.
+const drawn = 28
+
+// drawing is the first step of a plan, a row for each worker; of a long step its beginning.
+func drawing(r Request, pl *plan.Plan, costs sim.Costs) (string, error) {
+	if len(sim.Devices(pl)) > 64 || pl.MicroBatches > 4096 {
+		return "", nil // nobody reads so much
+	}
+	program, err := Program(r.Profile, pl, r.Clip, 1)
+	if err != nil {
+		return "", err
+	}
+	t, sum, err := sim.Run(program, costs, sim.Options{Cores: Cores(r.Cluster, pl), Record: true})
+	if err != nil {
+		return "", err
+	}
+	shortest := sum.EndS
+	for _, e := range t.Events {
+		if d := e.EndS - e.StartS; e.Lane == trace.Compute && (e.Kind == "F" || e.Kind == "B") && d > 0 {
+			shortest = min(shortest, d)
+		}
+	}
+	slot := max(shortest, sum.EndS/(4*drawn)) // four pages of the drawing at most are left out
+	end := min(sum.EndS, slot*drawn)
+	text, err := schedule.Grid(t.Workers, Spans(t, end), slot)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("the first %.3g ms of %.3g ms, a column is %.3g ms, F forward, B backward of a micro-batch:\n%s", 1e3*end, 1e3*sum.EndS, 1e3*slot, text), nil
+}
+
+// Spans are the boxes of a Timeline's forwards and backwards before a moment, for schedule.Grid.
+func Spans(t *trace.Timeline, endS float64) []schedule.Span {
+	var out []schedule.Span
+	for _, e := range t.Events {
+		if e.Lane != trace.Compute || e.EndS <= e.StartS || e.StartS >= endS {
+			continue
+		}
+		in, err := schedule.ParseInstruction(e.Instruction)
+		if err != nil {
+			continue // evaluations and saves have no place in it
+		}
+		text := fmt.Sprintf("%s%d", e.Kind, in.Micro)
+		out = append(out, schedule.Span{Worker: e.Worker, Text: text, Start: e.StartS, End: min(endS, e.EndS)})
+	}
+	return out
+}
