@@ -2,22 +2,128 @@ package reproduce
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/millrace-ml/millrace/plan"
 )
 
-func TestEveryExperimentRuns(t *testing.T) {
-	for _, e := range Experiments() {
-		table, err := e.Run(context.Background(), Options{})
+func run(t *testing.T, name string) *Table {
+	t.Helper()
+	e, err := Lookup(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := e.Run(context.Background(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(table.Rows) == 0 || table.Source == "" {
+		t.Errorf("%s has no rows or no source", name)
+	}
+	for _, r := range table.Rows {
+		if r.What == "" || r.Paper == "" || r.Ours == "" || r.Difference == "" {
+			t.Errorf("%s: a row is incomplete: %+v", name, r)
+		}
+		if r.Difference != "none" && r.Difference != "same" && r.Difference != "-" && r.Why == "" {
+			t.Errorf("%s: %s differs by %s and does not say why", name, r.What, r.Difference)
+		}
+		t.Logf("%-60s %-10s %-10s %-10s %s", r.What, r.Paper, r.Ours, r.Difference, r.Why)
+	}
+	return table
+}
+
+// Closed forms are met to the last digit shown.
+func TestBaPipesFormulasHold(t *testing.T) {
+	for _, name := range []string{"bapipe-table1", "bapipe-table2"} {
+		for _, r := range run(t, name).Rows {
+			if r.Difference != "none" {
+				t.Errorf("%s: %s: paper %s, ours %s", name, r.What, r.Paper, r.Ours)
+			}
+		}
+	}
+}
+
+func TestTablesRun(t *testing.T) {
+	for _, name := range []string{"bapipe-table3", "bapipe-table6", "dapple-fig12", "pipedream-fig1", "pipedream-fig16"} {
+		run(t, name)
+	}
+}
+
+func find(t *testing.T, table *Table, what string) Row {
+	t.Helper()
+	i := slices.IndexFunc(table.Rows, func(r Row) bool { return r.What == what })
+	if i < 0 {
+		t.Fatalf("%s has no row %q", table.Name, what)
+	}
+	return table.Rows[i]
+}
+
+// What the papers say in words, and no constant was set for.
+func TestStatementsOfThePapers(t *testing.T) {
+	if r := find(t, run(t, "pipedream-fig15"), "best configuration"); r.Ours != "15-1" {
+		t.Errorf("VGG-16 on 16 workers: %s; PipeDream's optimizer says 15-1", r.Ours)
+	}
+	bytes := run(t, "pipedream-fig17")
+	for model, want := range map[string]string{"vgg16": "less", "resnet50": "more", "gnmt-8": "less", "gnmt-16": "less", "awd-lm": "less"} {
+		if r := find(t, bytes, model+", pipeline against data parallelism"); !strings.HasSuffix(r.Ours, want) {
+			t.Errorf("%s: %s; the paper has %s", model, r.Ours, r.Paper)
+		}
+	}
+}
+
+// Planner-driven tables refuse by the planner's name, or run.
+func TestPlannersAreAsked(t *testing.T) {
+	for name, planner := range map[string]string{"dapple-table4": "dapple", "dapple-table6": "dapple"} {
+		if _, err := plan.LookupPlanner(planner); err == nil {
+			continue // its own tests take longer than a unit test may
+		}
+		e, err := Lookup(name)
 		if err != nil {
-			t.Errorf("%v", err)
-			continue
+			t.Fatal(err)
 		}
-		t.Logf("%s: %s", e.Name, table.Title)
-		for _, r := range table.Rows {
-			t.Logf("   %-50s %-10s %-10s %-10s %s", r.What, r.Paper, r.Ours, r.Difference, r.Why)
+		if _, err := e.Run(context.Background(), Options{}); err == nil || !strings.Contains(err.Error(), planner) {
+			t.Errorf("%s: got %v", name, err)
 		}
-		if len(table.Rows) == 0 || table.Source == "" {
-			t.Errorf("%s has no rows or no source", e.Name)
+	}
+	if _, err := Lookup("table9"); err == nil || !strings.Contains(err.Error(), "bapipe-table1") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestLargest(t *testing.T) {
+	for _, want := range []int{4, 6, 62, 64, 130} {
+		got, err := largest(context.Background(), 2, func(layers int) (bool, error) { return layers <= want, nil })
+		if err != nil || got != want {
+			t.Errorf("got %d, %v, want %d", got, err, want)
 		}
+	}
+}
+
+// One V100 of 16 GiB by hand: BERT with Adam takes 16 bytes a parameter, so that no
+// more than 17.2e9 / (16 x 12.6e6) = 85 layers fit, and DAPPLE's 48 must.
+func TestBERTFitsWhereItMust(t *testing.T) {
+	for layers, want := range map[int]bool{48: true, 85: false} {
+		b, err := newBench(Options{}, "bert-48", map[string]any{"layers": layers}, "dapple-a:1x8")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.a.Optimizer, b.a.States = "adam", 2
+		if got, err := b.fits("1f1b", 1, 2, 2, true); err != nil || got != want {
+			t.Errorf("%d layers fit: %v, %v, want %v", layers, got, err, want)
+		}
+	}
+}
+
+func TestStopsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	e, err := Lookup("pipedream-fig1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Run(ctx, Options{}); err == nil {
+		t.Error("it ran to its end")
 	}
 }
