@@ -1,0 +1,131 @@
+// Package importer reads other planners' profiles: PipeDream's and DAPPLE's graph.txt and
+// Piper's JSON.
+//
+// In: a file, its format, and how many samples its times are for, which no format says.
+// Out: a profile whose layers are the graph's nodes in a topological order, layer 0 the
+// first source in the file, with notes of what was left out or had to be assumed. Refused,
+// with the file and the line or node: cyclic graphs, times that are negative or no numbers,
+// ids given twice, edges to nodes that are not there, files without nodes, and more nodes
+// than a profile has layers.
+//
+// Units: PipeDream's and DAPPLE's times are milliseconds for one minibatch, their sizes
+// bytes for one minibatch. Piper's times are seconds in its BERT file and milliseconds in
+// its others, though nothing in them says so: Options.TimeUnit does.
+package importer
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// Formats lists the formats that are read.
+var Formats = []string{"pipedream", "dapple", "piper"}
+
+// Options is what a file does not say of itself.
+type Options struct {
+	Format string // one of Formats
+	Batch  int    // samples that the file's times and activations are for
+	// Device is the device type that the costs hold for; empty is profile.AnyDevice.
+	Device string
+	// TimeUnit is that of Piper's times, "s" (also "") or "ms". The text formats have ms.
+	TimeUnit string
+}
+
+// maxBatch bounds the samples, as in plans.
+const maxBatch = 1<<28 - 1
+
+// Read reads a profile from a file and says what was left out or assumed.
+func Read(path string, o Options) (*profile.Profile, []string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("importer: %w", err)
+	}
+	return Decode(path, text, o)
+}
+
+// Decode reads a profile from a file's text; errors name the path.
+func Decode(path string, text []byte, o Options) (*profile.Profile, []string, error) {
+	if o.Batch < 1 || o.Batch > maxBatch {
+		return nil, nil, fmt.Errorf("importer: a batch of %d samples; give the minibatch that %s was measured with, 1 to %d: the file does not say", o.Batch, path, maxBatch)
+	}
+	if o.Device == "" {
+		o.Device = profile.AnyDevice
+	}
+	if o.TimeUnit != "" && o.Format != "piper" {
+		return nil, nil, fmt.Errorf("importer: a time unit of %q for %s; %s files are in ms, only piper's need a unit", o.TimeUnit, path, o.Format)
+	}
+	var g *graph
+	var err error
+	switch o.Format {
+	case "pipedream":
+		g, err = readText(path, string(text), false)
+	case "dapple":
+		g, err = readText(path, string(text), true)
+	case "piper":
+		g, err = readPiper(path, text, o.TimeUnit)
+	default:
+		return nil, nil, fmt.Errorf("importer: unknown format %q: there are %s", o.Format, strings.Join(Formats, ", "))
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := g.profile(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.Model = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+	digest := sha256.Sum256(text)
+	p.ModelID = "sha256:" + hex.EncodeToString(digest[:])
+	if err := p.Validate(); err != nil {
+		return nil, nil, fmt.Errorf("importer: %s: %w", path, err)
+	}
+	return p, g.notes, nil
+}
+
+// profile turns the graph into layers.
+func (g *graph) profile(o Options) (*profile.Profile, error) {
+	order, err := g.order()
+	if err != nil {
+		return nil, err
+	}
+	p := &profile.Profile{Version: profile.Version, Source: profile.SourceImported}
+	layerOf := make([]int, len(g.nodes))
+	for at, n := range order {
+		layerOf[n] = at
+		node := &g.nodes[n]
+		l := profile.Layer{Name: node.id, Kind: node.kind, ParameterBytes: node.parameters, TiedTo: -1, Costs: []profile.Cost{{
+			Device: o.Device, MicroBatch: o.Batch, ForwardS: node.forwardS, BackwardS: node.backwardS,
+			OutputBytes: node.output, SavedBytes: node.saved,
+		}}}
+		for _, from := range node.from {
+			if g.nodes[from].input {
+				l.From = append(l.From, -1)
+				if bytes := g.nodes[from].output / int64(o.Batch); bytes > 0 {
+					l.Feeds = append(l.Feeds, profile.Feed{Name: g.nodes[from].id, BytesPerSample: bytes})
+				}
+				continue
+			}
+			l.From = append(l.From, layerOf[from])
+		}
+		if len(l.From) == 0 {
+			l.From = []int{-1}
+		}
+		p.Layers = append(p.Layers, l)
+	}
+	return p, nil
+}
+
+// bytes reads a size: whole bytes, though files write them as decimals and round them.
+func bytes(x float64) (int64, bool) {
+	if !(x >= 0) || x > 1<<60 {
+		return 0, false
+	}
+	return int64(math.Round(x)), true
+}

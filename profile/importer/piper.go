@@ -1,0 +1,138 @@
+package importer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// piperFile is what is read of Piper's JSON. Other fields are its planner's settings.
+type piperFile struct {
+	Nodes []struct {
+		ID    *int   `json:"id"`
+		Name  string `json:"name"`
+		TMPCs map[string][]struct {
+			ID            string   `json:"id"`
+			TimePerSample *float64 `json:"timePerSample"`
+			ParameterSize float64  `json:"parameterSize"`
+			MemoryUsageA  float64  `json:"memoryUsageA"`
+		} `json:"TMPCs"`
+	} `json:"nodes"`
+	Edges []struct {
+		SourceID          *int    `json:"sourceId"`
+		DestID            *int    `json:"destId"`
+		CommunicationCost float64 `json:"communicationCost"`
+	} `json:"edges"`
+}
+
+// slowInSeconds is a sum of times above which a file is more likely in milliseconds.
+const slowInSeconds = 20
+
+// readPiper reads Piper's JSON: of each node the costs without tensor parallelism ("1")
+// and without recomputation ("vanilla"). Its time is of forward and backward together,
+// and is split 1 to 2, as two of the three matrix products of a layer are the backward's.
+// A node writes what the largest of its edges carries.
+func readPiper(path string, text []byte, unit string) (*graph, error) {
+	scale := map[string]float64{"": 1, "s": 1, "ms": 1e-3}[unit]
+	if scale == 0 {
+		return nil, fmt.Errorf("importer: unknown time unit %q; Piper's times are in s (bert32a100) or ms (gnmt, resnet)", unit)
+	}
+	g := newGraph(path)
+	var f piperFile
+	if err := json.Unmarshal(text, &f); err != nil {
+		at := int64(0)
+		var syntax *json.SyntaxError
+		var kind *json.UnmarshalTypeError
+		if errors.As(err, &syntax) {
+			at = syntax.Offset
+		} else if errors.As(err, &kind) {
+			at = kind.Offset
+		}
+		line := 1 + strings.Count(string(text[:min(max(at, 0), int64(len(text)))]), "\n")
+		return nil, g.errorf(line, "not Piper's JSON: %v", err)
+	}
+	if len(f.Nodes) == 0 {
+		return nil, g.errorf(1, "there are no nodes in the file; Piper's JSON has a list \"nodes\"")
+	}
+	if len(f.Nodes) > maxNodes {
+		return nil, g.errorf(1, "%d nodes; at most %d are read", len(f.Nodes), maxNodes)
+	}
+	bad := func(format string, args ...any) (*graph, error) {
+		return nil, fmt.Errorf("importer: %s: %s", path, fmt.Sprintf(format, args...))
+	}
+	index, total := map[int]int{}, 0.0
+	for i, n := range f.Nodes {
+		if n.ID == nil {
+			return bad("nodes[%d] (%s) has no id", i, n.Name)
+		}
+		if at, twice := index[*n.ID]; twice {
+			return bad("nodes[%d] (%s) has id %d, which nodes[%d] (%s) has already", i, n.Name, *n.ID, at, f.Nodes[at].Name)
+		}
+		index[*n.ID] = i
+		found := false
+		for _, v := range n.TMPCs["1"] {
+			if v.ID != "vanilla" {
+				continue
+			}
+			found = true
+			if v.TimePerSample == nil || !(*v.TimePerSample >= 0) {
+				return bad("node %d (%s): timePerSample is missing or negative; it must be a time, 0 or more", *n.ID, n.Name)
+			}
+			parameters, fine := bytes(v.ParameterSize)
+			saved, fits := bytes(v.MemoryUsageA)
+			if !fine || !fits {
+				return bad("node %d (%s): parameterSize is %v and memoryUsageA %v; both must be bytes, 0 or more", *n.ID, n.Name, v.ParameterSize, v.MemoryUsageA)
+			}
+			seconds := *v.TimePerSample * scale
+			total += seconds
+			g.nodes = append(g.nodes, node{id: fmt.Sprintf("node%d", *n.ID), kind: n.Name, forwardS: seconds / 3, backwardS: seconds - seconds/3, saved: saved, parameters: parameters})
+			break
+		}
+		if !found {
+			return bad("node %d (%s): no TMPCs[\"1\"] with id \"vanilla\"; that is its cost on one device without recomputation", *n.ID, n.Name)
+		}
+	}
+	if math.IsInf(total, 0) {
+		return bad("the times add up to more than a number holds")
+	}
+	uneven := map[int]bool{}
+	for i, e := range f.Edges {
+		if e.SourceID == nil || e.DestID == nil {
+			return bad("edges[%d] has no sourceId or no destId", i)
+		}
+		from, known := index[*e.SourceID]
+		to, also := index[*e.DestID]
+		if !known || !also {
+			return bad("edges[%d] is from %d to %d; one of them is no node", i, *e.SourceID, *e.DestID)
+		}
+		carried, fine := bytes(e.CommunicationCost)
+		if !fine {
+			return bad("edges[%d] (%d to %d): communicationCost is %v; it must be bytes, 0 or more", i, *e.SourceID, *e.DestID, e.CommunicationCost)
+		}
+		if from == to {
+			return bad("the graph has a cycle: node%d -> node%d; a model's graph has none", *e.SourceID, *e.DestID)
+		}
+		if g.nodes[from].readers > 0 && g.nodes[from].output != carried {
+			uneven[from] = true
+		}
+		g.nodes[from].output = max(g.nodes[from].output, carried)
+		g.connect(from, to)
+	}
+	g.notes = append(g.notes, "costs without tensor parallelism and recomputation; a third of each time taken as forward")
+	if len(uneven) > 0 {
+		var names []string
+		for n := range g.nodes {
+			if uneven[n] {
+				names = append(names, g.nodes[n].id)
+			}
+		}
+		g.notes = append(g.notes, listed(names)+": edges that carry different bytes; the most is taken as what the node writes")
+	}
+	if total > slowInSeconds && scale == 1 {
+		g.notes = append(g.notes, "the times add up to "+strconv.FormatFloat(total, 'g', 4, 64)+" s: Piper's files for GNMT and ResNet are in ms; if this one is, import it with --time-unit ms")
+	}
+	return g, nil
+}
