@@ -15,6 +15,8 @@ type StageCost struct {
 	UpdateS             float64
 	EvaluateS           float64
 	SaveS               float64 // a checkpoint
+	// Spread is the distance of the quartiles of a computation's time over its median.
+	Spread float64
 
 	ActivationBytes int64 // sent to the next stage for each micro-batch
 	GradientBytes   int64 // sent to the previous stage
@@ -45,10 +47,26 @@ type Costs struct {
 	Links func(from, to int) [][2]int
 	// Occupies says whether a transfer keeps both workers from computing; nil is never.
 	Occupies func(from, to int) bool
+	// Streams says of a worker whether its messages leave while they are made (BaPipe's
+	// asynchronous execution, §3.2.1): a transfer overlaps the computation in front of it.
+	// nil is never.
+	Streams func(worker int) bool
 	// DispatchS is what the runtime adds to each computation.
 	DispatchS float64
 	// Cores is how many cores the workers share where Options does not say; 0 gives each its own.
 	Cores int
+}
+
+// Varies says whether some computation has a spread.
+func (c *Costs) Varies() bool {
+	for _, replicas := range c.Stages {
+		for i := range replicas {
+			if replicas[i].Spread > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (c *Costs) of(stage, replica int) *StageCost {

@@ -54,6 +54,7 @@ func (s *state) makeGradients(w int, in schedule.Instruction, c *StageCost) {
 func (s *state) settle(w int, in schedule.Instruction) {
 	m := &s.workers[w].memory
 	c := s.costs.of(int(in.Stage), int(in.Replica))
+	s.keepVersion(w, in, c)
 	switch in.Kind {
 	case schedule.F:
 		m.micros++

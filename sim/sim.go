@@ -13,6 +13,8 @@ type Options struct {
 	Cores  int           // cores the workers share; 0 takes Costs.Cores
 	Gate   schedule.Gate // who may start; it is loaded with the Program. nil: a new schedule.Machine
 	Record bool          // keep every event and memory sample in the Timeline
+	// Jitter lets computations vary by their StageCost.Spread, the same way every time.
+	Jitter bool
 }
 
 // Summary is what a run comes to.
@@ -113,7 +115,8 @@ type state struct {
 	links     map[[2]int]float64 // when each link is free again
 	pending   []transfer         // that wait for their two devices, first come first served
 	joined    map[schedule.Instruction]*gathering
-	per       int // micro-batches in a minibatch
+	copies    []map[schedule.Instruction]int // by worker: changes of the copies of weights; nil under sync
+	per       int                            // micro-batches in a minibatch
 	tl        trace.Timeline
 	marks     map[int]*trace.StepMark
 }
@@ -124,6 +127,7 @@ func newState(p *schedule.Program, costs Costs, o Options) *state {
 		links: map[[2]int]float64{}, joined: map[schedule.Instruction]*gathering{}, marks: map[int]*trace.StepMark{},
 		per: max(1, p.MicroBatches/max(1, p.Period)),
 	}
+	s.copies = copiesOf(p)
 	s.tl = trace.Timeline{Version: trace.Version, Source: "sim", Workers: p.Workers, Stages: p.Stages, Cores: o.Cores}
 	n := 0
 	for _, stages := range p.Placement {
@@ -284,11 +288,14 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 		return 0, false
 	}
 	s.compute(w, in)
+	if s.o.Jitter {
+		takes *= jitter(in, c.Spread/quartiles)
+	}
 	return takes + s.costs.DispatchS, false
 }
 
 // compute notes that a worker's device is taken by a computation.
 func (s *state) compute(w int, in schedule.Instruction) {
-	s.workers[w].device.computing = true
+	s.workers[w].device.began(in, s.now, s.p.Paired)
 	s.markStart(w, in)
 }

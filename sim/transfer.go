@@ -16,6 +16,10 @@ type device struct {
 	transferring bool
 	awaited      int // transfers that wait for it
 	sending      int // transfers of the send that the list stands at
+
+	latest              schedule.Instruction // the computation that began last
+	startedS            float64              // when
+	forwardS, backwardS float64              // when the last forward and the last backward began
 }
 
 func (d *device) free() bool { return !d.transferring && d.awaited == 0 }
@@ -52,13 +56,14 @@ func (s *state) send(w int, in schedule.Instruction) (until bool) {
 }
 
 // depart takes the links as soon as all are free, in the order in which transfers come to
-// it: first come, first served. The latency behind it takes no link.
+// it: first come, first served. The latency behind it takes no link. The last bytes of a
+// message leave no sooner than they are made.
 func (s *state) depart(t transfer, occupying bool) {
 	latency, taken := 0.0, 0.0
 	if s.costs.Transfer != nil {
 		latency, taken = s.costs.Transfer(t.from, t.to, t.bytes)
 	}
-	start := s.now
+	start := s.leaves(t)
 	if taken > 0 {
 		own := [1][2]int{{t.from, t.to}}
 		links := own[:]
@@ -72,7 +77,7 @@ func (s *state) depart(t transfer, occupying bool) {
 			s.links[key] = start + taken
 		}
 	}
-	end := start + latency + taken
+	end := max(s.now, start+taken) + latency
 	s.queue.push(event{at: end, worker: int32(t.to), from: int32(t.from), in: t.in, occupying: occupying})
 	if s.o.Record {
 		blocked := ""

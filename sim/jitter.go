@@ -1,0 +1,37 @@
+package sim
+
+import (
+	"math"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// quartiles is the distance of the quartiles of a normal distribution in standard deviations.
+const quartiles = 1.349
+
+// jitter is what an instruction takes beyond its median, as a factor.
+//
+// A computation never takes the same time twice, and a pipeline waits for whoever was slow:
+// two schedules that tie with constant times differ by a tenth on a machine whose times
+// have quartiles 15 % apart, because only one of them has a micro-batch in hand when
+// its neighbour is late. So instructions take log-normal times around the measured
+// medians with the measured spread. Each factor is a function of the instruction alone:
+// the same Program has the same timeline every time, and whatever the order in which
+// events are handled.
+func jitter(in schedule.Instruction, sigma float64) float64 {
+	if sigma == 0 {
+		return 1
+	}
+	key := uint64(in.Kind)<<56 ^ uint64(in.Pipeline)<<48 ^ uint64(in.Replica)<<40 ^ uint64(in.Stage)<<28 ^ uint64(uint32(in.Micro))
+	// Box and Muller's normal number from two uniform ones; the first is never 0.
+	u, v := float64(mixed(2*key)>>11+1)/(1<<53), float64(mixed(2*key+1)>>11)/(1<<53)
+	return math.Exp(sigma * math.Sqrt(-2*math.Log(u)) * math.Cos(2*math.Pi*v))
+}
+
+// mixed is the output function of SplitMix64 (Steele, Lea and Flood, 2014).
+func mixed(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
