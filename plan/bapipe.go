@@ -1,0 +1,159 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/millrace-ml/millrace/cluster"
+)
+
+// bapipe is BaPipe's exploration (§3): for every micro-batch size, every order of the
+// devices along the chain and every schedule that suits their execution, a balanced
+// partition; and of all of them the one whose mini-batch takes the least time by Tables I
+// and II.
+//
+// Balanced partition (Fig. 2, §3.3): layers by T = 1/sum(1/T_n), iterated; if a transfer
+// forth and back takes longer than the longest stage computes, cuts only where features
+// are below a_th; otherwise boundary layers are divided between neighbours; and always only
+// stages whose weights, gradients and features fit.
+//
+// Where the paper leaves room: the iteration ends at the partition with the shortest longest
+// stage that there is (balance=exact, found by recursion), or where no layer moved over one
+// boundary helps (balance=moves). a_th is what the slowest link of the chain carries there and
+// back within T, raised until there are cuts enough. Stages need not be uniform in the
+// end, so the tables' F + B is the longest stage's and SR the longest transfer. Beyond the range
+// of 1F1B-SO's formula (2 SR <= F + B), and for links below Table I's bandwidth, the transfers
+// set the pace in place of F + B. A divided layer is kept only if the formula then gives
+// less, since it sends the layer's input and a part of its output. Plain data parallelism
+// is compared with all of them (Table III's ResNet-50), unless dp=off.
+func init() {
+	RegisterPlanner(Planner{
+		Name: "bapipe", Paper: "BaPipe: Exploration of Balanced Pipeline Parallelism for DNN Training (Zhao et al., 2020)",
+		Settings: []Setting{
+			{"schedule", "auto", "auto, 1F1B-AS, FBP-AS, 1F1B-SNO, 1F1B-SO", "one schedule in place of all that suit the devices (Tables I and II)"},
+			{"order", "search", "search, given", "whether device types change places along the chain"},
+			{"balance", "exact", "exact, moves", "how inter-layer partition iterates (section 3.3.1)"},
+			{"fractions", "on", "on, off", "whether boundary layers are divided (section 3.3.2)"},
+			{"a_th", "auto", "auto, or bytes like 4MiB", "feature threshold of the coarse-grained partition (section 3.3.3)"},
+			{"stages", "all", "all, or a number", "accelerators in the chain"},
+			{"on_chip", "profiled", "profiled, spill", "spill: the profile keeps weights on the chip (section 4.3), and those that do not fit there pass through memory"},
+			{"dp", "on", "on, off", "whether data parallelism may win"},
+		},
+		Plan: planBaPipe,
+	})
+}
+
+// bapipeOptions is the settings, read.
+type bapipeOptions struct {
+	schedules             []string // families
+	search, exact, divide bool
+	spill, dataParallel   bool
+	threshold             int64 // bytes; 0 is auto
+	stages                int
+}
+
+func (r Request) bapipeOptions() (o bapipeOptions, err error) {
+	planner, err := LookupPlanner("bapipe")
+	if err != nil {
+		return o, err
+	}
+	if err := planner.CheckSettings(r.Set); err != nil {
+		return o, err
+	}
+	value := func(name string, allowed ...string) string {
+		i := slices.IndexFunc(planner.Settings, func(s Setting) bool { return s.Name == name })
+		s := planner.Settings[i]
+		got, ok := r.Set[name]
+		if !ok {
+			got = s.Default
+		}
+		if allowed != nil && !slices.Contains(allowed, got) && err == nil {
+			err = fmt.Errorf("plan: bapipe: %s is %q; it is %s", name, got, s.Values)
+		}
+		return got
+	}
+	o.search = value("order", "search", "given") == "search"
+	o.exact = value("balance", "exact", "moves") == "exact"
+	o.divide = value("fractions", "on", "off") == "on"
+	o.spill = value("on_chip", "profiled", "spill") == "spill"
+	o.dataParallel = value("dp", "on", "off") == "on"
+	if text := value("a_th"); text != "auto" {
+		bytes, e := cluster.ParseBytes(text)
+		if e != nil || bytes < 1 {
+			return o, fmt.Errorf("plan: bapipe: a_th is %q; it is auto, or bytes like 4MiB", text)
+		}
+		o.threshold = bytes
+	}
+	o.stages = min(len(r.Cluster.Devices), len(r.Profile.Layers))
+	if text := value("stages"); text != "all" {
+		n, e := strconv.Atoi(text)
+		if e != nil || n < 1 || n > o.stages {
+			return o, fmt.Errorf("plan: bapipe: stages is %q; it is all, or 1 to %d: %s has %d layers, cluster %s %d devices",
+				text, o.stages, r.Profile.Model, len(r.Profile.Layers), r.Cluster.Name, len(r.Cluster.Devices))
+		}
+		o.stages = n
+	}
+	// FPGA boards transfer while they compute; GPUs can neither do that nor FP and BP at once (§3.2).
+	o.schedules = []string{"1f1b", "so"}
+	if !slices.ContainsFunc(r.Cluster.Devices, func(d string) bool { return r.Cluster.DeviceTypes[d].FPGA == nil }) {
+		o.schedules = []string{"1f1b-as", "fbp-as"}
+	}
+	if name := value("schedule"); name != "auto" {
+		family, ok := bapipeSchedules[strings.ToUpper(name)]
+		if !ok {
+			return o, fmt.Errorf("plan: bapipe: schedule is %q; it is auto, 1F1B-AS, FBP-AS, 1F1B-SNO or 1F1B-SO", name)
+		}
+		if (family == "fbp-as" || family == "1f1b-as") && o.schedules[0] == "1f1b" {
+			return o, fmt.Errorf("plan: bapipe: schedule %s needs devices that transfer while they compute, FPGA boards; cluster %s has others", name, r.Cluster.Name)
+		}
+		o.schedules = []string{family}
+	}
+	return o, err
+}
+
+func planBaPipe(ctx context.Context, r Request) (*Plan, error) {
+	if r.Formula != "" && r.Formula != "paper" {
+		return nil, fmt.Errorf("plan: bapipe: formula is %q; BaPipe published no code, so there is only paper", r.Formula)
+	}
+	if len(r.Profile.Layers) == 0 || len(r.Cluster.Devices) == 0 {
+		return nil, fmt.Errorf("plan: bapipe: %d layers and %d devices; both must be 1 at least", len(r.Profile.Layers), len(r.Cluster.Devices))
+	}
+	o, err := r.bapipeOptions()
+	if err != nil {
+		return nil, err
+	}
+	sizes, err := bapipeSizes(r)
+	if err != nil {
+		return nil, err
+	}
+	x := &bapipe{r: r, o: o, least: math.MaxInt64}
+	orders, all := bapipeOrders(r.Cluster, o)
+	for _, size := range sizes {
+		for _, devices := range orders {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			if err := x.try(devices, size); err != nil {
+				return nil, err
+			}
+		}
+		if o.dataParallel {
+			if err := x.tryDataParallel(size); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if x.best == nil {
+		return nil, &MemoryError{Stages: o.stages, LimitBytes: r.Cluster.MemoryBytes(0), SmallestBytes: x.least}
+	}
+	x.best.Why = append(x.best.Why, fmt.Sprintf("%d partitions compared by BaPipe's Tables I and II: micro-batches of %v samples, %d orders of devices, schedules %v",
+		x.tried, sizes, len(orders), o.schedules))
+	if !all {
+		x.best.Why = append(x.best.Why, fmt.Sprintf("devices have over %d orders along the chain; only those that keep each type together were tried, and the given one", maxOrders))
+	}
+	return x.best, nil
+}

@@ -1,0 +1,284 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// bapipe is an exploration under way.
+type bapipe struct {
+	r     Request
+	o     bapipeOptions
+	best  *Plan
+	least int64 // the smallest memory that something tried would need
+	tried int
+}
+
+// consider keeps a plan that takes less time, or as much with less features held.
+func (x *bapipe) consider(p *Plan) {
+	x.tried++
+	if x.best == nil || p.Objective.Value < x.best.Objective.Value*(1-1e-12) {
+		x.best = p
+	}
+}
+
+// try partitions for one chain of devices and one micro-batch size.
+func (x *bapipe) try(devices []int, size int) error {
+	h, err := newChain(x.r, devices, size, x.o.spill)
+	if err != nil {
+		return err
+	}
+	M := x.r.Batch / size
+	for _, family := range x.o.schedules {
+		fits := func(i, from, to int) bool {
+			limit := x.r.Cluster.MemoryBytes(devices[i])
+			need := h.memory(i, from, to, bapipeFeatures(family, i, len(devices), M))
+			return limit == 0 || need <= limit
+		}
+		anywhere := func(int, int) bool { return true }
+		cuts := x.partition(h, anywhere, fits)
+		if cuts == nil {
+			x.least = min(x.least, h.leastMemory(family, M))
+			continue
+		}
+		bounds := whole(cuts)
+		if h.communicates(bounds) {
+			if coarse := x.coarse(h, fits); coarse != nil {
+				if x.step(h, family, coarse, M) < x.step(h, family, bounds, M) {
+					bounds = coarse
+				}
+			}
+		} else if x.o.divide && len(devices) > 1 {
+			if parts, _ := h.divided(); parts != nil && x.holds(h, family, parts, M) && !h.communicates(parts) &&
+				x.step(h, family, parts, M) < x.step(h, family, bounds, M)*(1-1e-12) {
+				bounds = parts
+			}
+		}
+		x.consider(x.plan(h, family, bounds, M))
+	}
+	return nil
+}
+
+func whole(cuts []int) []boundary {
+	out := make([]boundary, len(cuts))
+	for i, c := range cuts {
+		out[i].layer = c
+	}
+	return out
+}
+
+// partition is the inter-layer partition over allowed cuts; nil: nothing fits.
+func (x *bapipe) partition(h *chain, allowed func(stage, cut int) bool, fits func(i, from, to int) bool) []int {
+	if x.o.exact || len(h.devices) == 1 {
+		return h.balanced(allowed, fits)
+	}
+	if cuts := h.moves(h.first(), allowed, fits); cuts != nil {
+		return cuts
+	}
+	// The partition by T alone does not fit, and single moves lead nowhere from it.
+	if cuts := h.balanced(allowed, fits); cuts != nil {
+		return h.moves(cuts, allowed, fits)
+	}
+	return nil
+}
+
+// communicates says whether communication is the bottleneck: features forth and errors back
+// over some boundary take longer than the longest stage computes.
+func (h *chain) communicates(bounds []boundary) bool {
+	pace, sr := h.pace(bounds)
+	return 2*sr > pace
+}
+
+// pace is F + B of the longest stage, and SR of the longest transfer.
+func (h *chain) pace(bounds []boundary) (pace, sr float64) {
+	from := boundary{}
+	for i := range h.devices {
+		to := boundary{layer: len(h.p.Layers)}
+		if i < len(bounds) {
+			to = bounds[i]
+		}
+		pace = max(pace, h.work(i, from, to))
+		if i > 0 {
+			sr = max(sr, h.transfer(i, h.crossing(from)))
+		}
+		from = to
+	}
+	return pace, sr
+}
+
+// coarse is the partition at cuts below the feature threshold (§3.3.3).
+func (x *bapipe) coarse(h *chain, fits func(i, from, to int) bool) []boundary {
+	n := len(h.p.Layers)
+	threshold := x.o.threshold
+	if threshold == 0 {
+		// The most bytes that go there and back within T on every link of the chain.
+		T := h.ideal()
+		most := slices.Max(h.cut)
+		threshold = int64(searchBytes(most, func(bytes int64) bool {
+			for i := 1; i < len(h.devices); i++ {
+				if 2*h.transfer(i, bytes) > T {
+					return false
+				}
+			}
+			return true
+		}))
+	}
+	levels := slices.Clone(h.cut[1:n])
+	slices.Sort(levels)
+	levels = slices.Compact(levels)
+	first, _ := slices.BinarySearch(levels, threshold+1)
+	for _, a := range append([]int64{threshold}, levels[min(first, len(levels)):]...) {
+		cuts := x.partition(h, func(_, cut int) bool { return h.cut[cut] <= a }, fits)
+		if cuts != nil {
+			return whole(cuts)
+		}
+	}
+	return nil
+}
+
+// searchBytes is the largest number up to most that passes, or 0.
+func searchBytes(most int64, passes func(int64) bool) int64 {
+	low, high := int64(0), most
+	for low < high {
+		mid := low + (high-low+1)/2
+		if passes(mid) {
+			low = mid
+		} else {
+			high = mid - 1
+		}
+	}
+	return low
+}
+
+// holds says whether every stage of a divided partition fits; a divided layer's weights and
+// features are counted in full on both sides, which is safe.
+func (x *bapipe) holds(h *chain, family string, bounds []boundary, M int) bool {
+	from := 0
+	for i, d := range h.devices {
+		to, next := len(h.p.Layers), len(h.p.Layers)
+		if i < len(bounds) {
+			to, next = bounds[i].layer, bounds[i].layer
+			if bounds[i].part > 0 {
+				to++
+			}
+		}
+		if limit := x.r.Cluster.MemoryBytes(d); limit > 0 && h.memory(i, from, to, bapipeFeatures(family, i, len(h.devices), M)) > limit {
+			return false
+		}
+		from = next
+	}
+	return true
+}
+
+// step is the mini-batch time by the tables for a partition.
+func (x *bapipe) step(h *chain, family string, bounds []boundary, M int) float64 {
+	pace, sr := h.pace(bounds)
+	N := len(h.devices)
+	switch family {
+	case "1f1b-as":
+		// Features must be through while a forward computes, errors while a backward does: a/F.
+		from := boundary{}
+		for i := range bounds {
+			f := h.forward[i][bounds[i].layer] - h.forward[i][from.layer]
+			t := h.transfer(i+1, h.crossing(bounds[i]))
+			pace = max(pace, max(f, t)+max(h.work(i, from, bounds[i])-f, t))
+			from = bounds[i]
+		}
+		sr = 0
+	case "fbp-as":
+		pace, sr = max(pace, 2*sr), 0
+	case "so":
+		pace = max(pace, 2*sr)
+	}
+	row, err := BaPipeTable(family, M, N, pace, 0, sr)
+	if err != nil {
+		panic("plan: bapipe: " + err.Error())
+	}
+	return row.TimeS
+}
+
+// leastMemory is the least limit that some partition would meet, up to the rounding of one
+// byte in 2^40: what fits only grows with the limit.
+func (h *chain) leastMemory(family string, M int) int64 {
+	high := int64(0)
+	for i := range h.devices {
+		high = max(high, h.memory(i, 0, len(h.p.Layers), bapipeFeatures(family, i, len(h.devices), M)))
+	}
+	high += int64(len(h.p.Layers)) // never 0
+	low := searchBytes(high, func(limit int64) bool {
+		return h.balanced(func(int, int) bool { return true }, func(i, from, to int) bool {
+			return h.memory(i, from, to, bapipeFeatures(family, i, len(h.devices), M)) <= limit
+		}) == nil
+	})
+	return low + 1
+}
+
+// plan writes a partition down.
+func (x *bapipe) plan(h *chain, family string, bounds []boundary, M int) *Plan {
+	p := &Plan{
+		Version: Version, Model: x.r.Profile.Model, ModelID: x.r.Profile.ModelID, Cluster: x.r.Cluster.Name, Replication: "round_robin",
+		MicroBatch: h.size, MicroBatches: M, Schedule: family, Weights: "sync", Planner: "bapipe",
+		Objective: Objective{Name: "mini-batch time (BaPipe Tables I and II)", Value: x.step(h, family, bounds, M), Unit: "s"},
+	}
+	from := boundary{}
+	for i, d := range h.devices {
+		st := Stage{FirstLayer: from.layer, LastLayer: len(h.p.Layers) - 1, Devices: []int{d}, Warmup: bapipeWarmup(family, i, len(h.devices), M)}
+		if from.part > 0 {
+			st.FirstFraction = 1 - from.part
+		}
+		if i < len(bounds) {
+			st.LastLayer = bounds[i].layer - 1
+			if bounds[i].part > 0 {
+				st.LastLayer, st.LastFraction = bounds[i].layer, bounds[i].part
+			}
+			from = bounds[i]
+		}
+		p.Stages = append(p.Stages, st)
+	}
+	pace, sr := h.pace(bounds)
+	names := make([]string, len(h.devices))
+	for i, d := range h.devices {
+		names[i] = x.r.Cluster.Devices[d]
+	}
+	why := fmt.Sprintf("longest stage computes %.4g ms for a micro-batch, T of equation (1) is %.4g ms; longest transfer %.4g ms each way", 1e3*pace, 1e3*h.ideal(), 1e3*sr)
+	p.Why = append(p.Why, why)
+	if distinct := slices.Compact(slices.Sorted(slices.Values(names))); len(distinct) > 1 {
+		p.Why = append(p.Why, "device types along the chain: "+strings.Join(names, ", "))
+	}
+	return p
+}
+
+// tryDataParallel is the rival of Table III: every device the whole model on its share of the
+// mini-batch, one micro-batch after the other, and an all-reduce that nothing overlaps.
+func (x *bapipe) tryDataParallel(size int) error {
+	M, N := x.r.Batch/size, len(x.r.Cluster.Devices)
+	if x.o.stages < N || N < 2 || M < N {
+		return nil
+	}
+	p, err := DataParallel(x.r.Profile, x.r.Cluster, size, M, N)
+	if err != nil {
+		return err
+	}
+	devices := p.Stages[0].Devices
+	slowest := 0.0
+	n := len(x.r.Profile.Layers)
+	bytes := int64(0)
+	for _, d := range devices {
+		h, err := newChain(x.r, []int{d}, size, x.o.spill)
+		if err != nil {
+			return err
+		}
+		need := h.memory(0, 0, n, 1)
+		if limit := x.r.Cluster.MemoryBytes(d); limit > 0 && need > limit {
+			x.least = min(x.least, need)
+			return nil
+		}
+		slowest, bytes = max(slowest, h.compute(0, 0, n)), h.weights[n]
+	}
+	p.Planner = "bapipe"
+	share := float64((M + N - 1) / N)
+	p.Objective = Objective{Name: "mini-batch time of data parallelism", Value: share*slowest + x.r.Cluster.AllReduceS(devices, bytes), Unit: "s"}
+	x.consider(p)
+	return nil
+}
