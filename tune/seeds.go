@@ -38,6 +38,9 @@ func (s *search) baselines(ctx context.Context) error {
 		for i := range alone.depth {
 			alone.depth[i] = 1
 		}
+		if _, ok := s.families["mp"]; ok {
+			alone.family = "mp"
+		}
 		for _, b := range []struct {
 			kind  string
 			shape *shape
@@ -155,6 +158,9 @@ func (s *search) seeds(ctx context.Context) {
 		return
 	}
 	names := slices.Sorted(maps.Keys(s.families))
+	if i := slices.Index(names, "mp"); i >= 0 && len(names) > 1 {
+		names = slices.Delete(names, i, i+1) // never better than 1f1b; a baseline
+	}
 	if i := slices.Index(names, "1f1b"); i > 0 {
 		names[0], names[i] = names[i], names[0]
 	}

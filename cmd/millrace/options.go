@@ -105,20 +105,17 @@ func coresOf(j *job.Job) int {
 	return max(1, runtime.NumCPU()/j.ThreadsPerWorker)
 }
 
-// overrides is what a job fixes of its plan.
-func overrides(j *job.Job, m *model.Model) (tune.Overrides, error) {
+// overrides is what a job fixes of its plan for layers of these names.
+func overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	o := tune.Overrides{
 		Stages: j.Stages, Schedule: j.Schedule, MicroBatch: j.MicroBatch, MicroBatches: j.MicroBatches, Recompute: j.Recompute,
 	}
 	for _, at := range j.Split {
-		n, err := strconv.Atoi(strings.TrimSpace(at))
+		at = strings.TrimSpace(at)
+		n, err := strconv.Atoi(at)
 		if err != nil {
-			if n = m.Index(strings.TrimSpace(at)); n < 0 {
-				var names []string
-				for _, l := range m.Layers {
-					names = append(names, l.Name)
-				}
-				return o, badInput(fmt.Errorf("--split: %s has no layer %q; it has %s", m.Name, at, strings.Join(names, " ")))
+			if n = slices.Index(layers, at); n < 0 {
+				return o, badInput(fmt.Errorf("--split: %s has no layer %q; it has %s", j.Model, at, strings.Join(layers, " ")))
 			}
 		}
 		o.Split = append(o.Split, n)

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+// planFlags is what plan takes beside a job.
+type planFlags struct {
+	planner, formula string
+	time             time.Duration
+	async, asJSON    bool
+	output           string
+	set              map[string]string // the planner's own settings, taken from --set
+	bare             bool              // no model: the profile alone
+}
+
+func planCommand() *cobra.Command {
+	var flags jobFlags
+	var own planFlags
+	c := &cobra.Command{
+		Use: "plan", Short: "Choose stages, schedule and micro-batches, and say why",
+		Example: `  millrace plan --model gpt --workers 2 --batch 32
+  millrace plan --model gpt --profile gpt.json --stages 4 --workers 4 --schedule pb -o plan.json
+  millrace plan --model gpt --cluster examples/two-nodes.yaml --batch 64 --time 10s
+  millrace plan --planner pipedream --profile vgg16.json --cluster pipedream-a --batch 64 --json`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			flags.given = append(flags.given, own.complete)
+			j, err := flags.job()
+			if err != nil {
+				return err
+			}
+			p, err := own.prepare(c, j)
+			if err != nil {
+				return own.remedied(c, p, err)
+			}
+			return own.print(c, p)
+		},
+	}
+	flags.add(c, job.ModelOptions, job.PlanOptions, job.ClusterOptions)
+	f := c.Flags()
+	f.StringVar(&own.planner, "planner", "auto", "auto, or one alone: "+plannerNames())
+	f.StringVar(&own.formula, "formula", "", "paper (the default) or artifact, the published code's; --set reaches a planner's own settings")
+	f.DurationVar(&own.time, "time", 0, "how long auto may search, like 10s (default: a fixed amount of work)")
+	f.BoolVar(&own.async, "async", false, "plans that update without a flush too")
+	f.BoolVar(&own.asJSON, "json", false, "for machines")
+	f.StringVarP(&own.output, "output", "o", "", "write the plan to this file")
+	return c
+}
+
+func plannerNames() string {
+	var names []string
+	for _, p := range plan.Planners() {
+		names = append(names, p.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// complete names the model after the profile where only that is given, and takes the
+// planner's settings out of the model's.
+func (f *planFlags) complete(j *job.Job) error {
+	if j.Model == "" && j.Profile != "" {
+		p, err := profile.Read(j.Profile)
+		if err != nil {
+			return err
+		}
+		if j.Cluster == "" {
+			return fmt.Errorf("a profile without a model says nothing of this machine: name the hardware with --cluster, or the model with --model")
+		}
+		j.Model, f.bare = p.Model, true
+	}
+	f.set = map[string]string{}
+	var known []plan.Setting
+	if f.planner != "auto" {
+		p, err := plan.LookupPlanner(f.planner)
+		if err != nil {
+			return err
+		}
+		known = p.Settings
+	}
+	for name, value := range j.Settings {
+		theirs := f.bare
+		for _, s := range known {
+			theirs = theirs || s.Name == name
+		}
+		if theirs {
+			f.set[name] = fmt.Sprint(value)
+			delete(j.Settings, name)
+		}
+	}
+	if f.planner == "auto" && len(f.set) > 0 {
+		return fmt.Errorf("--set: planner auto has no settings of its own, and a profile alone has no model to set")
+	}
+	if f.planner == "auto" && f.formula != "" {
+		return fmt.Errorf("--formula %s: planner auto is judged by the simulator; name another planner", f.formula)
+	}
+	if f.formula != "" && f.formula != "paper" && f.formula != "artifact" {
+		return fmt.Errorf("--formula %q; it is paper or artifact", f.formula)
+	}
+	return nil
+}
+
+// prepare gathers model, profile and cluster, and plans. What it gathered comes back with
+// an error too.
+func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*planned, error) {
+	p := &planned{job: j}
+	fix := tune.Overrides{}
+	var err error
+	if f.bare {
+		if p.cluster, err = cluster.Read(j.Cluster); err != nil {
+			return nil, badInput(err)
+		}
+		if p.profile, err = profile.Read(j.Profile); err != nil {
+			return nil, badInput(err)
+		}
+		if fix, err = overrides(j, layersOf(p.profile)); err != nil {
+			return nil, err
+		}
+	} else {
+		if p.model, err = loadModel(j); err != nil {
+			return nil, err
+		}
+		if fix, err = overrides(j, namesOf(p.model)); err != nil {
+			return nil, err
+		}
+		if err := p.hardware(c); err != nil {
+			return nil, err
+		}
+	}
+	if f.planner != "auto" {
+		return p, f.other(c, p)
+	}
+	p.result, err = tune.Search(c.Context(), f.request(p, fix))
+	if err == nil {
+		p.plan = p.result.Best
+	}
+	return p, badInput(err)
+}
+
+func (f *planFlags) request(p *planned, fix tune.Overrides) tune.Request {
+	return tune.Request{
+		Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, Fix: fix,
+		Runnable: p.job.Cluster == "", Async: f.async, Time: f.time,
+	}
+}
+
+// other asks one planner alone, and simulates what it says.
+func (f *planFlags) other(c *cobra.Command, p *planned) error {
+	planner, err := plan.LookupPlanner(f.planner)
+	if err != nil {
+		return badInput(err)
+	}
+	if err := planner.CheckSettings(f.set); err != nil {
+		return badInput(err)
+	}
+	ctx := c.Context()
+	p.plan, err = planner.Plan(ctx, plan.Request{
+		Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, MicroBatch: p.job.MicroBatch, Formula: f.formula, Set: f.set,
+	})
+	if err != nil {
+		return badInput(err)
+	}
+	predicted, err := tune.Simulate(p.profile, p.cluster, p.plan, p.job.Clip > 0)
+	if err != nil {
+		p.plan.Why = append(p.plan.Why, "not simulated: "+err.Error())
+		return nil
+	}
+	p.plan.Predicted = &predicted
+	return nil
+}
+
+// remedied adds to a plan that does not fit what would make it.
+func (f *planFlags) remedied(c *cobra.Command, p *planned, err error) error {
+	var memory *tune.MemoryError
+	if p == nil || !errors.As(err, &memory) {
+		return err
+	}
+	if f.asJSON {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, "what would fit:")
+	for _, change := range tune.Remedies(c.Context(), f.request(p, tune.Overrides{}), memory) {
+		fmt.Fprintln(os.Stderr, "  "+change)
+	}
+	return err
+}

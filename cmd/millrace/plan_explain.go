@@ -1,0 +1,195 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+// print writes what was planned.
+func (f *planFlags) print(c *cobra.Command, p *planned) error {
+	if f.output != "" {
+		if err := p.plan.Write(f.output); err != nil {
+			return err
+		}
+	}
+	var why *tune.Explanation
+	if p.plan.Predicted != nil {
+		var err error
+		research := f.planner == "auto" && p.job.Cluster != ""
+		if why, err = tune.Explain(c.Context(), f.request(p, tune.Overrides{}), p.plan, research); err != nil {
+			return err
+		}
+	}
+	var rivals []tune.Rival
+	if p.result != nil {
+		rivals = p.result.Rivals
+	}
+	out := c.OutOrStdout()
+	if f.asJSON {
+		return writeJSON(out, struct {
+			Plan        *plan.Plan        `json:"plan"`
+			Rivals      []tune.Rival      `json:"rivals,omitempty"`
+			Explanation *tune.Explanation `json:"explanation,omitempty"`
+		}{p.plan, rivals, why})
+	}
+	table := len(rivals) > 1 && p.job.Cluster != ""
+	shown := *p
+	if table { // the rest of the reasons is the table
+		brief := *p.plan
+		brief.Why = brief.Why[:1]
+		shown.plan = &brief
+	}
+	explain(out, &shown)
+	if table {
+		printRivals(out, rivals)
+	}
+	if why != nil {
+		explainMore(out, p, why)
+	}
+	return nil
+}
+
+// explain prints a plan for people.
+func explain(w io.Writer, p *planned) {
+	pl := p.plan
+	fmt.Fprintf(w, "%s: %d samples a step as %d micro-batches of %d, schedule %s\n", pl.Model, pl.Batch(), pl.MicroBatches, pl.MicroBatch, pl.Schedule)
+	for i, s := range pl.Stages {
+		again := ""
+		if s.Recompute {
+			again = ", recomputed"
+		}
+		name := func(layer int) string {
+			if pl.Order != nil {
+				layer = pl.Order[layer]
+			}
+			return p.profile.Layers[layer].Name
+		}
+		fmt.Fprintf(w, "  stage %d  layers %d-%d  %s .. %s  on worker %s%s\n", i, s.FirstLayer, s.LastLayer,
+			name(s.FirstLayer), name(s.LastLayer), strings.Trim(fmt.Sprint(s.Devices), "[]"), again)
+	}
+	if pl.Objective.Name != "" && pl.Planner != "auto" && pl.Objective.Value > 0 {
+		fmt.Fprintf(w, "planner %s: %s %.6g %s\n", pl.Planner, pl.Objective.Name, pl.Objective.Value, pl.Objective.Unit)
+	}
+	if q := pl.Predicted; q != nil {
+		fmt.Fprintf(w, "predicted: %.4g ms a step, %.4g samples/s, bubble %.1f %%\n", 1e3*q.StepS, q.SamplesPerSecond, 100*q.Bubble)
+		for i, bytes := range q.MemoryBytes {
+			if i == 16 {
+				fmt.Fprintf(w, "  and %d more\n", len(q.MemoryBytes)-i)
+				break
+			}
+			fmt.Fprintf(w, "  worker %d  busy %.4g ms  peak %s  at most %d micro-batches at once\n", i, 1e3*q.BusyS[i], cluster.FormatBytes(bytes), q.PeakActivations[i])
+		}
+	}
+	if b := pl.LowerBound; b != nil {
+		fmt.Fprintf(w, "no plan on %d workers can take less than %.4g ms; this is %.1f %% above\n", len(p.cluster.Devices), 1e3*b.StepS, 100*max(0, b.Gap)) // rounding can leave a gap of -0
+	}
+	if len(pl.Why) > 0 {
+		fmt.Fprintln(w, "why:")
+		for _, line := range pl.Why {
+			fmt.Fprintf(w, "  %s\n", line)
+		}
+	}
+}
+
+// explainMore prints where memory and time go, and what would help.
+func explainMore(w io.Writer, p *planned, why *tune.Explanation) {
+	fmt.Fprintln(w, "memory at its fullest:")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "  worker\tweights\tversions\tgradients\toptimizer\tactivations\tbuffers\tpeak\tlimit\t")
+	for i, m := range why.Memory {
+		if i == 16 {
+			fmt.Fprintf(t, "  ...\t\t\t\t\t\t\t\t\t\n")
+			break
+		}
+		limit := "none"
+		if m.LimitBytes > 0 {
+			limit = cluster.FormatBytes(m.LimitBytes)
+			if m.PeakBytes > m.LimitBytes {
+				limit += fmt.Sprintf(" (%s over)", cluster.FormatBytes(m.PeakBytes-m.LimitBytes))
+			}
+		}
+		fmt.Fprintf(t, "  %d\t", m.Device)
+		for _, n := range []int64{m.WeightBytes, m.VersionBytes, m.GradientBytes, m.OptimizerBytes, m.ActivationBytes, m.BufferBytes, m.PeakBytes} {
+			fmt.Fprintf(t, "%s\t", cluster.FormatBytes(n))
+		}
+		fmt.Fprintf(t, "%s\t\n", limit)
+	}
+	t.Flush()
+	fmt.Fprintf(w, "bottleneck: %s\n", why.Bottleneck)
+	if len(why.Levers) > 0 {
+		fmt.Fprintln(w, "what would help:")
+	}
+	for _, l := range why.Levers {
+		fmt.Fprintf(w, "  %s: %.4g ms a step, %s\n", l.Change, 1e3*l.StepS, faster(l.Gain))
+	}
+	if why.Drawing != "" {
+		fmt.Fprint(w, why.Drawing)
+	}
+}
+
+func faster(gain float64) string {
+	if gain < 0.0005 {
+		return "no faster"
+	}
+	return fmt.Sprintf("%.1f %% more samples a second", 100*gain)
+}
+
+// printRivals is the ranked table.
+func printRivals(w io.Writer, rivals []tune.Rival) {
+	fmt.Fprintln(w, "ranked, the best of each kind:")
+	t := tabwriter.NewWriter(w, 2, 0, 2, ' ', 0)
+	for i, r := range rivals {
+		rank := fmt.Sprint(i + 1)
+		if r.Note != "" {
+			rank = "-"
+		}
+		shape := r.Note
+		if r.Plan != nil {
+			shape = strings.TrimSpace(r.Note + " " + shapeOf(r.Plan))
+		}
+		if !r.Fits {
+			shape += ", does not fit"
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%.4g ms\t%.4g samples/s\t%s\n", rank, r.Kind, 1e3*r.Predicted.StepS, r.Predicted.SamplesPerSecond, shape)
+	}
+	t.Flush()
+}
+
+// shapeOf is the devices of each stage and the micro-batches, like 8:8 64x2.
+func shapeOf(pl *plan.Plan) string {
+	var counts []string
+	for _, s := range pl.Stages {
+		counts = append(counts, fmt.Sprint(len(s.Devices)))
+	}
+	text := strings.Join(counts, ":")
+	if n := len(counts); n > 8 && strings.Count(text, "1:") == n-1 {
+		text = fmt.Sprintf("straight %d", n)
+	}
+	return fmt.Sprintf("devices %s, micro-batches %dx%d", text, pl.MicroBatches, pl.MicroBatch)
+}
+
+func layersOf(p *profile.Profile) []string {
+	var names []string
+	for _, l := range p.Layers {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+func namesOf(m *model.Model) []string {
+	var names []string
+	for _, l := range m.Layers {
+		names = append(names, l.Name)
+	}
+	return names
+}
