@@ -69,7 +69,7 @@ var (
 	}
 	// ClusterOptions choose other hardware than this machine, which cannot be trained on.
 	ClusterOptions = []Option{
-		word("a cluster file to plan for; unless --profile is given too, costs come from its devices' peaks", "cluster", func(j *Job) *string { return &j.Cluster }),
+		word("a cluster file or preset (such as dapple-a, or dapple-a:4x8) to plan for; unless --profile is given too, costs come from its devices' peaks", "cluster", func(j *Job) *string { return &j.Cluster }),
 	}
 	TrainOptions = []Option{
 		word("digits, fashion-mnist, a folder of IDX files, a .csv file or a text", "data", func(j *Job) *string { return &j.Data }),

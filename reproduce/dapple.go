@@ -68,7 +68,7 @@ func dappleTable4(ctx context.Context, o Options, t *Table) error {
 			if err != nil {
 				return err
 			}
-			pl, err := planner.Plan(ctx, plan.Request{Profile: p, Cluster: b.c, Batch: r.Batch})
+			pl, err := planner.Plan(ctx, o.request(p, b.c, r.Batch))
 			ours, why := "none", ""
 			if err != nil {
 				why = err.Error()
@@ -114,7 +114,7 @@ func dappleTable6(ctx context.Context, o Options, t *Table) error {
 			paper = strings.TrimSpace(paper)
 		}
 		ours, why := "none", ""
-		request := plan.Request{Profile: p, Cluster: b.c, Batch: r.Batch}
+		request := o.request(p, b.c, r.Batch)
 		if r.Planner == "pipedream" {
 			request.MicroBatch = r.MicroBatch
 		}
@@ -156,18 +156,18 @@ func (b *bench) speedup(pl *plan.Plan) (float64, error) {
 	return float64(pl.MicroBatches) * computeS(costs) / sum.StepS, nil
 }
 
-func dappleFigure12(ctx context.Context, o Options, t *Table) error {
+func dappleFigure12(ctx context.Context, _ Options, t *Table) error {
 	source, rows, err := dappleRows("dapple-table6")
 	if err != nil {
 		return err
 	}
 	t.Source = source + "; values from the figure's text, by the order in which they stand"
-	t.Notes = append(t.Notes, "the paper's own plans under millrace's simulator; replicas split micro-batches, which become smaller and, on a V100, no slower a sample in these descriptions")
+	t.Notes = append(t.Notes, "the paper's own plans under millrace's simulator with policy P_B, always on analytic costs, whose layers the cuts name; replicas split micro-batches, which become smaller and, on a V100, no slower a sample in these descriptions")
 	for _, r := range rows {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		b, err := newBench(o, r.Workload, nil, "dapple-a")
+		b, err := newBench(Options{}, r.Workload, nil, "dapple-a")
 		if err != nil {
 			return err
 		}
@@ -178,13 +178,17 @@ func dappleFigure12(ctx context.Context, o Options, t *Table) error {
 		var pl *plan.Plan
 		if r.Straight {
 			pl, err = b.straight(len(b.c.Devices), r.MicroBatch, batch/r.MicroBatch)
-		} else if pl, err = b.stages(r.Cuts, r.Replicas, r.MicroBatch, batch/r.MicroBatch, "1f1b"); err == nil {
-			// Replicated stages need a micro-batch more under way than their number to hide transfers.
-			for i := range pl.Stages {
-				pl.Stages[i].Warmup = min(2*(len(pl.Stages)-i)-1, pl.MicroBatches)
+		} else {
+			var last []int
+			if last, err = b.behind(r.Cuts); err != nil {
+				return err
 			}
+			pl, err = b.stages(last, r.Replicas, r.MicroBatch, batch/r.MicroBatch)
 		}
 		if err != nil {
+			return err
+		}
+		if err := as(pl, "pb"); err != nil {
 			return err
 		}
 		ours, err := b.speedup(pl)
@@ -277,11 +281,7 @@ func (b *bench) threeWays(shape string, batch int) (hybrid, plain, overlapped fl
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	var cuts []string
-	for _, l := range s.last[:len(s.last)-1] {
-		cuts = append(cuts, b.m.Layers[l].Name)
-	}
-	pl, err := b.stages(cuts, replicas, micro, batch/micro, "1f1b")
+	pl, err := b.stages(s.last, replicas, micro, batch/micro)
 	if err != nil {
 		return 0, 0, 0, err
 	}

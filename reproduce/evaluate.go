@@ -31,8 +31,8 @@ func newBench(o Options, workload string, settings map[string]any, preset string
 		return nil, err
 	}
 	b := &bench{workload: workload, m: m, c: c, a: profile.Analysis{Optimizer: "momentum", States: 1}}
-	if o.Profile != nil && settings == nil {
-		if b.given, err = o.Profile(workload); err != nil {
+	if o.Profiles != "" && settings == nil {
+		if b.given, err = published(o.Profiles, preset, workload); err != nil {
 			return nil, err
 		}
 	}
@@ -99,28 +99,35 @@ func (b *bench) run(pl *plan.Plan) (sim.Summary, error) {
 	return sum, err
 }
 
-// stages is a plan that cuts behind the named layers and replicates each stage, on devices in
+// behind is the layers of these names.
+func (b *bench) behind(names []string) ([]int, error) {
+	var last []int
+	for _, name := range names {
+		l := b.m.Index(name)
+		if l < 0 {
+			return nil, fmt.Errorf("%s has no layer %q", b.m.Name, name)
+		}
+		last = append(last, l)
+	}
+	return append(last, len(b.m.Layers)-1), nil
+}
+
+// stages is a 1F1B plan whose stages end at these layers, each replicated, on devices in
 // order. Replicas split micro-batches.
-func (b *bench) stages(cuts []string, replicas []int, microBatch, microBatches int, family string) (*plan.Plan, error) {
+func (b *bench) stages(last, replicas []int, microBatch, microBatches int) (*plan.Plan, error) {
 	pl := &plan.Plan{
 		Version: plan.Version, Model: b.m.Name, ModelID: b.m.ID(), Cluster: b.c.Name, Replication: "split",
-		MicroBatch: microBatch, MicroBatches: microBatches, Schedule: family, Weights: "sync", Planner: "given",
+		MicroBatch: microBatch, MicroBatches: microBatches, Schedule: "1f1b", Weights: "sync", Planner: "given",
 	}
 	first, device := 0, 0
 	for i, n := range replicas {
-		last := len(b.m.Layers) - 1
-		if i < len(cuts) {
-			if last = b.m.Index(cuts[i]); last < 0 {
-				return nil, fmt.Errorf("%s has no layer %q", b.m.Name, cuts[i])
-			}
-		}
-		st := plan.Stage{FirstLayer: first, LastLayer: last, Warmup: min(len(replicas)-i, microBatches)}
+		st := plan.Stage{FirstLayer: first, LastLayer: last[i], Warmup: min(len(replicas)-i, microBatches)}
 		for range n {
 			st.Devices = append(st.Devices, device)
 			device++
 		}
 		pl.Stages = append(pl.Stages, st)
-		first = last + 1
+		first = last[i] + 1
 	}
 	if device > len(b.c.Devices) {
 		return nil, fmt.Errorf("the plan wants %d devices; cluster %s has %d", device, b.c.Name, len(b.c.Devices))

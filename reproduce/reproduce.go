@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 )
 
@@ -37,9 +39,16 @@ type Table struct {
 
 // Options of an experiment.
 type Options struct {
-	// Profile gives a published profile for a workload (a family of package model), or
-	// nil for none; then, and where Profile is nil, costs are analytic.
-	Profile func(workload string) (*profile.Profile, error)
+	// Profiles is a folder with the published profiles (see published); "" takes analytic
+	// costs. Workloads and variants that nobody published stay analytic.
+	Profiles string
+	// Formula and Set go to the planners: "paper" or "artifact", and their own settings.
+	Formula string
+	Set     map[string]string
+}
+
+func (o Options) request(p *profile.Profile, c *cluster.Cluster, batch int) plan.Request {
+	return plan.Request{Profile: p, Cluster: c, Batch: batch, Formula: o.Formula, Set: o.Set}
 }
 
 // Experiment is one table or figure.

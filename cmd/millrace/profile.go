@@ -29,15 +29,21 @@ func profileCommand() *cobra.Command {
 	var flags jobFlags
 	var output, sizes string
 	var passes int
-	var asJSON bool
+	var asJSON, analytic bool
 	c := &cobra.Command{
-		Use: "profile", Short: "Measure what each layer costs on this machine",
-		Example: "  millrace profile --model gpt --batch 32 -o gpt.json\n  millrace profile --model convnet --sizes 8,16,32 --workers 1\n  millrace profile --model gpt --cluster examples/two-nodes.yaml",
-		Args:    cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
+		Use: "profile [MODEL]", Short: "Measure what each layer costs on this machine, or compute it for described devices",
+		Example: "  millrace profile --model gpt --batch 32 -o gpt.json\n  millrace profile --model convnet --sizes 8,16,32 --workers 1\n  millrace profile bert-48 --analytic --cluster dapple-a --batch 64 -o bert-48.json",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				flags.given = append(flags.given, func(j *job.Job) error { j.Model = args[0]; return nil })
+			}
 			j, err := flags.job()
 			if err != nil {
 				return err
+			}
+			if analytic && j.Cluster == "" {
+				return badInput(fmt.Errorf("--analytic computes costs for described devices: name them with --cluster FILE or a preset, %s", strings.Join(cluster.Presets(), ", ")))
 			}
 			m, err := loadModel(j)
 			if err != nil {
@@ -77,6 +83,7 @@ func profileCommand() *cobra.Command {
 	c.Flags().StringVar(&sizes, "sizes", "", "micro-batch sizes, with commas (default: those that divide --batch)")
 	c.Flags().IntVar(&passes, "passes", 0, "measured passes over the model for each size (default 7)")
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	c.Flags().BoolVar(&analytic, "analytic", false, "compute, do not measure: by roofline from --cluster's devices (which alone says so too)")
 	return c
 }
 

@@ -13,10 +13,12 @@ import (
 
 func reproduceCommand() *cobra.Command {
 	var asJSON bool
+	var o reproduce.Options
+	var set []string
 	c := &cobra.Command{
 		Use: "reproduce [EXPERIMENT]...", Short: "The papers' tables and figures beside what millrace answers",
 		Long:    "Reproduce tables and figures of the papers from layer descriptions, described devices,\nplanners and the simulator: the paper's value, ours, the difference, and why.\nWithout a name it lists what there is; \"all\" is all of it.",
-		Example: "  millrace reproduce\n  millrace reproduce bapipe-table2\n  millrace reproduce dapple-table4 --json",
+		Example: "  millrace reproduce\n  millrace reproduce bapipe-table2\n  millrace reproduce dapple-table4 --profiles ../profiles --formula artifact",
 		RunE: func(c *cobra.Command, names []string) error {
 			out := c.OutOrStdout()
 			if len(names) == 0 {
@@ -37,9 +39,17 @@ func reproduceCommand() *cobra.Command {
 				}
 				chosen = append(chosen, e)
 			}
+			o.Set = map[string]string{}
+			for _, s := range set {
+				name, value, ok := strings.Cut(s, "=")
+				if !ok {
+					return badInput(fmt.Errorf("--set %q has no =; write name=value", s))
+				}
+				o.Set[name] = value
+			}
 			var tables []*reproduce.Table
 			for _, e := range chosen {
-				t, err := e.Run(c.Context(), reproduce.Options{})
+				t, err := e.Run(c.Context(), o)
 				if err != nil {
 					return err
 				}
@@ -55,6 +65,9 @@ func reproduceCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	c.Flags().StringVar(&o.Profiles, "profiles", "", "a folder with the papers' published profiles, to use in place of analytic costs")
+	c.Flags().StringVar(&o.Formula, "formula", "", "paper or artifact: which of a planner's formulas to use")
+	c.Flags().StringArrayVar(&set, "set", nil, "a planner's setting, name=value")
 	return c
 }
 

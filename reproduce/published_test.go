@@ -1,0 +1,42 @@
+package reproduce
+
+import (
+	"context"
+	"testing"
+
+	"github.com/millrace-ml/millrace/internal/shared"
+)
+
+// On the published profiles, PipeDream's statements hold by its own numbers: 15-1 is best for
+// VGG-16, GNMT's pipelines communicate far less than data parallelism, ResNet-50's more.
+func TestPublishedProfiles(t *testing.T) {
+	o := Options{Profiles: shared.Dir(t) + "/data/profiles"}
+	for _, name := range []string{"pipedream-fig15", "pipedream-fig17"} {
+		e, err := Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := e.Run(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "pipedream-fig15" {
+			if r := find(t, table, "best configuration"); r.Ours != "15-1" {
+				t.Errorf("VGG-16 on 16 workers: %s", r.Ours)
+			}
+			continue
+		}
+		for model, want := range map[string]string{"gnmt-8": "87 % less", "gnmt-16": "96 % less"} {
+			if r := find(t, table, model+", pipeline against data parallelism"); r.Ours != want {
+				t.Errorf("%s: %s, want %s", model, r.Ours, want)
+			}
+		}
+	}
+	for name, profiles := range artifacts {
+		for workload := range profiles {
+			if p, err := published(o.Profiles, name+"-a", workload); err != nil || p == nil {
+				t.Errorf("%s of %s: %v", workload, name, err)
+			}
+		}
+	}
+}
