@@ -1,0 +1,267 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// SearchDapple runs the published planner's search (orchestrate in its source): a pipeline
+// of i stages' worth of devices for every i, each floor(G/i) times side by side, the two
+// straight ones (one device a stage, 2 and G of them), and every cut in two.
+//
+// The fifteen searches that are not straight always answer one stage on all devices: with
+// the all-reduce commented out as it is, no split has a smaller bottleneck than all devices
+// on everything. So that answer stands for them here.
+//
+// Ties between bottlenecks are broken by addresses in memory in the original's straight
+// searches. Here the shortest last stage wins, which has the published candidates' speedups
+// wherever the tied cuts carry alike (BERT, XLNet, VGG). GNMT-16 ties between cuts that do
+// not, and its sixteen straight stages come out 0.1 % better than published.
+func SearchDapple(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int, k DappleConstants) (*DappleAnswer, error) {
+	a, answer, err := newArtifact(p, c, batch, k)
+	if err != nil {
+		return nil, err
+	}
+	G := len(c.Devices)
+	add := func(cand DappleCandidate) { answer.Candidates = append(answer.Candidates, cand) }
+	for i := 2; i <= G; i++ {
+		rp := G / i
+		devices := a.at.between(a.at.none(), a.at.place(a.at.none(), i*rp)[0])
+		one := DappleCandidate{Pipelines: rp, Stages: []DappleStage{{0, len(a.compute) - 1, devices}}, Block: a.total() / float64(i) / float64(rp)}
+		one.Speedup = a.speedup(one)
+		add(one)
+	}
+	straight := []int{G}
+	if G > 2 && G%2 == 0 {
+		straight = []int{2, G}
+	}
+	for _, i := range straight {
+		if i < 2 {
+			continue
+		}
+		cand, ok, err := a.straight(ctx, i)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			add(cand)
+		}
+	}
+	two, ok, err := a.bipartition(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		add(two)
+	}
+	if len(answer.Candidates) == 0 { // a single device, which the original does not plan for
+		one := DappleCandidate{Pipelines: 1, Stages: []DappleStage{{0, len(a.compute) - 1, []int{0}}}, Block: a.total()}
+		one.Speedup = a.speedup(one)
+		add(one)
+	}
+	answer.BestMulti = -1
+	for i, cand := range answer.Candidates {
+		if cand.Speedup >= answer.Candidates[answer.Best].Speedup {
+			answer.Best = i
+		}
+		if len(cand.Stages) > 1 && (answer.BestMulti < 0 || cand.Speedup >= answer.Candidates[answer.BestMulti].Speedup) {
+			answer.BestMulti = i
+		}
+	}
+	answer.TotalComputeS, answer.DP = a.total(), a.dataParallel()
+	if answer.BestMulti >= 0 {
+		answer.RecursiveSpeedup = a.recursive(answer.Candidates[answer.BestMulti])
+	}
+	return answer, nil
+}
+
+// maxDappleStates bounds the published search: its tables are states by states.
+const maxDappleStates = 4096
+
+func newArtifact(p *profile.Profile, c *cluster.Cluster, batch int, k DappleConstants) (*artifact, *DappleAnswer, error) {
+	if len(p.Layers) == 0 || len(c.Devices) == 0 {
+		return nil, nil, fmt.Errorf("plan: dapple: %d layers on %d devices; there must be one of each", len(p.Layers), len(c.Devices))
+	}
+	size := k.ProfileBatch
+	if sizes := p.Sizes(c.Devices[0]); len(sizes) > 0 && !slices.Contains(sizes, size) {
+		size = sizes[len(sizes)-1]
+	}
+	costs, _, err := p.At(c.Devices[0], size)
+	if err != nil {
+		return nil, nil, fmt.Errorf("plan: %w", err)
+	}
+	if k.ProfileBatch == 0 {
+		k.ProfileBatch = size
+	}
+	if batch < 1 || k.MinMicroBatch < 1 {
+		return nil, nil, fmt.Errorf("plan: dapple: batch %d, min_micro_batch %d; both are 1 at least", batch, k.MinMicroBatch)
+	}
+	if k.Server == 0 {
+		k.Server = serverSize(c)
+	}
+	states, err := profile.StatesOf(p, costs)
+	if err != nil {
+		return nil, nil, fmt.Errorf("plan: %w", err)
+	}
+	if len(states.List) > maxDappleStates {
+		return nil, nil, fmt.Errorf("plan: dapple: %s has %d states; the published search is run on up to %d: use --formula paper", p.Model, len(states.List), maxDappleStates)
+	}
+	a := &artifact{DappleConstants: k, batch: batch, at: newServers(len(c.Devices), k.Server)}
+	order := publishedOrder(p, states)
+	scale := float64(batch) / float64(k.ProfileBatch)
+	place := make([]int, len(order))
+	for at, i := range order {
+		s := states.List[i]
+		a.compute = append(a.compute, s.ComputeS*scale)
+		a.saved = append(a.saved, float64(s.ActivationBytes)*scale)
+		a.output = append(a.output, float64(s.OutputBytes)*scale)
+		a.parameters = append(a.parameters, float64(s.ParameterBytes))
+		place[i] = at
+	}
+	a.ancestors = make([][]int, len(order))
+	for j := range states.List {
+		for i := range j {
+			if states.Before(i, j) {
+				a.ancestors[place[j]] = append(a.ancestors[place[j]], place[i])
+			}
+		}
+	}
+	for _, list := range a.ancestors {
+		slices.SortFunc(list, func(x, y int) int { return y - x })
+	}
+	if a.PeakActivationPerSample == 0 {
+		a.PeakActivationPerSample = a.saved[len(order)-1] / float64(batch)
+	}
+	if a.total() <= 0 {
+		return nil, nil, fmt.Errorf("plan: dapple: the layers of %s take no time at all", p.Model)
+	}
+	return a, &DappleAnswer{States: states, Order: order}, nil
+}
+
+// sameBlock is how much less, relatively, a bottleneck must be to count as less: layers
+// that are alike tie but for the rounding of sums, which must not choose the plan.
+const sameBlock = 1e-12
+
+// cell is one entry of the straight search: the least bottleneck of states 0..j on m
+// devices, by which devices are taken.
+type cell struct {
+	after   taken
+	block   float64
+	devices []int // of the last stage
+	state   int   // that the stage before ends with; -1: none
+	from    int   // its cell in the table of state and one device fewer
+}
+
+// straight is plan_for(i, true): i stages of one device each, of rp = floor(G/i) pipelines
+// side by side, with the least slowest stage or transfer (2 a_k).
+func (a *artifact) straight(ctx context.Context, stages int) (best DappleCandidate, ok bool, err error) {
+	rp := len(a.at.of) / stages
+	N := len(a.compute)
+	moves := map[string][]taken{}
+	next := func(before taken) []taken {
+		key := before.key()
+		if _, seen := moves[key]; !seen {
+			moves[key] = a.at.placeEach(before, 1, rp)
+		}
+		return moves[key]
+	}
+	table := make([][][]cell, stages)
+	table[0] = make([][]cell, N)
+	first := a.at.place(a.at.none(), rp)[0]
+	for j := range N {
+		table[0][j] = []cell{{first, a.compute[j] / float64(rp), a.at.between(a.at.none(), first), -1, 0}}
+	}
+	type move struct {
+		after   taken
+		devices []int
+		rate    float64 // seconds for each byte
+	}
+	for m := 1; m < stages; m++ {
+		table[m] = make([][]cell, N)
+		// What a cell may become depends on which devices it has and its last stage's, alone.
+		known := map[string][]move{}
+		for j := range N {
+			if err := ctx.Err(); err != nil {
+				return best, false, fmt.Errorf("plan: dapple: %w", err)
+			}
+			for _, k := range a.ancestors[j] {
+				last := (a.compute[j] - a.compute[k]) / float64(rp)
+				for ci, c := range table[m-1][k] {
+					key := c.after.key() + fmt.Sprint(c.devices)
+					options, seen := known[key]
+					if !seen {
+						for _, after := range next(c.after) {
+							devices := a.at.between(c.after, after)
+							options = append(options, move{after: after, devices: devices, rate: a.transferS(c.devices, devices, 1)})
+						}
+						known[key] = options
+					}
+					for _, o := range options {
+						block := max(c.block, last, 2*a.output[k]*o.rate)
+						at := slices.IndexFunc(table[m][j], func(x cell) bool { return slices.Equal(x.after, o.after) })
+						if at < 0 {
+							table[m][j] = append(table[m][j], cell{after: o.after, block: math.Inf(1)})
+							at = len(table[m][j]) - 1
+						}
+						if block < table[m][j][at].block*(1-sameBlock) {
+							table[m][j][at] = cell{o.after, block, o.devices, k, ci}
+						}
+					}
+				}
+			}
+		}
+	}
+	at := -1
+	for i, c := range table[stages-1][N-1] {
+		if at < 0 || c.block < table[stages-1][N-1][at].block {
+			at = i
+		}
+	}
+	if at < 0 {
+		return best, false, nil // fewer states than stages
+	}
+	best = DappleCandidate{Pipelines: rp, Block: table[stages-1][N-1][at].block}
+	end, state := N-1, N-1
+	for m := stages - 1; m >= 0; m-- {
+		c := table[m][state][at]
+		best.Stages = append(best.Stages, DappleStage{c.state + 1, end, c.devices})
+		end, state, at = c.state+1, c.state, c.from
+	}
+	slices.Reverse(best.Stages)
+	best.Speedup = a.speedup(best)
+	return best, true, nil
+}
+
+// bipartition is compute_bipartition: every cut in two, every number of devices before it,
+// every way to place both, by the analytical speedup. Here transfers count a_k once.
+func (a *artifact) bipartition(ctx context.Context) (best DappleCandidate, ok bool, err error) {
+	N, G := len(a.compute), len(a.at.of)
+	type split struct{ one, two []int }
+	var splits []split
+	for g := 1; g < G; g++ {
+		for _, first := range a.at.place(a.at.none(), g) {
+			for _, second := range a.at.place(first, G-g) {
+				splits = append(splits, split{a.at.between(a.at.none(), first), a.at.between(first, second)})
+			}
+		}
+	}
+	for l := range N - 1 {
+		if err := ctx.Err(); err != nil {
+			return best, false, fmt.Errorf("plan: dapple: %w", err)
+		}
+		for _, s := range splits {
+			cand := DappleCandidate{Pipelines: 1, Stages: []DappleStage{{0, l + 1, s.one}, {l + 1, N - 1, s.two}}}
+			cand.Block = max(a.compute[l]/float64(len(s.one)), (a.compute[N-1]-a.compute[l])/float64(len(s.two)), a.transferS(s.one, s.two, a.output[l]))
+			if cand.Speedup = a.speedup(cand); !ok || cand.Speedup >= best.Speedup*(1-sameBlock) {
+				// the last of equals, as the original's max_by_key
+				best, ok = cand, true
+			}
+		}
+	}
+	return best, ok, nil
+}

@@ -1,0 +1,138 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+)
+
+// servers is a cluster as DAPPLE's planner sees it: devices in servers, which fill from
+// their lowest number up, so that what is taken is one count for each server.
+type servers struct {
+	first []int // of each server, its lowest device; one more entry ends the last
+	of    []int // the server of each device
+}
+
+// taken is how many devices of each server earlier stages have.
+type taken []uint16
+
+func (t taken) key() string {
+	b := make([]byte, 0, 2*len(t))
+	for _, n := range t {
+		b = append(b, byte(n>>8), byte(n))
+	}
+	return string(b)
+}
+
+func newServers(devices, each int) *servers {
+	s := &servers{}
+	for d := range devices {
+		if d%each == 0 {
+			s.first = append(s.first, d)
+		}
+		s.of = append(s.of, len(s.first)-1)
+	}
+	s.first = append(s.first, devices)
+	return s
+}
+
+// fastestNetwork is where a single level of links is taken for the inside of one server
+// (PCIe, NVLink) rather than a network between servers of one device: 100 Gbps.
+const fastestNetwork = 12.5e9
+
+// serverSize is how many devices share a server where no setting says so: the innermost
+// level where there are several; of a single level all of it if its links are faster than
+// a network's, else one device.
+func serverSize(c *cluster.Cluster) int {
+	inner := c.Levels[0]
+	if len(c.Levels) > 1 || inner.BandwidthBytesPerSecond > fastestNetwork {
+		return inner.Size
+	}
+	return 1
+}
+
+func (s *servers) count() int { return len(s.first) - 1 }
+
+func (s *servers) size(i int) int { return s.first[i+1] - s.first[i] }
+
+func (s *servers) none() taken { return make(taken, s.count()) }
+
+// place is D(gids, n) of DAPPLE §4.2.2, figure 6: what n more devices may be, one way or
+// none by each policy, the same set once.
+//
+//	fresh first:   servers of which nothing is taken, in order, each as far as needed
+//	append first:  servers of which something is taken, likewise
+//	scatter first: one device of each server that has some left, round and round
+//
+// The paper scatters over used servers unless all are fresh; the published code over all
+// that have a device left. This does as the code.
+func (s *servers) place(before taken, n int) []taken {
+	var out []taken
+	keep := func(t taken, left int) {
+		if left == 0 && !slices.ContainsFunc(out, func(o taken) bool { return slices.Equal(o, t) }) {
+			out = append(out, t)
+		}
+	}
+	for _, fresh := range []bool{true, false} {
+		t, left := slices.Clone(before), n
+		for i := range t {
+			if left > 0 && (before[i] == 0) == fresh {
+				more := min(left, s.size(i)-int(t[i]))
+				t[i] += uint16(more)
+				left -= more
+			}
+		}
+		keep(t, left)
+	}
+	t, left := slices.Clone(before), n
+	for moved := true; moved && left > 0; {
+		moved = false
+		for i := range t {
+			if left > 0 && int(t[i]) < s.size(i) {
+				t[i]++
+				left--
+				moved = true
+			}
+		}
+	}
+	keep(t, left)
+	return out
+}
+
+// placeEach is place n devices, times times, with every choice of policies.
+func (s *servers) placeEach(before taken, n, times int) []taken {
+	now := []taken{before}
+	for range times {
+		var next []taken
+		for _, t := range now {
+			for _, u := range s.place(t, n) {
+				if !slices.ContainsFunc(next, func(o taken) bool { return slices.Equal(o, u) }) {
+					next = append(next, u)
+				}
+			}
+		}
+		now = next
+	}
+	return now
+}
+
+// between lists the devices that after has and before has not, ascending.
+func (s *servers) between(before, after taken) []int {
+	var out []int
+	for i := range before {
+		for n := before[i]; n < after[i]; n++ {
+			out = append(out, s.first[i]+int(n))
+		}
+	}
+	return out
+}
+
+// apart says whether not all of the devices are in one server.
+func (s *servers) apart(devices ...int) bool {
+	for _, d := range devices {
+		if s.of[d] != s.of[devices[0]] {
+			return true
+		}
+	}
+	return false
+}
