@@ -272,7 +272,7 @@ func drawing(r Request, pl *plan.Plan, costs sim.Costs) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("the first %.3g ms of %.3g ms, a column is %.3g ms, F forward, B backward of a micro-batch:\n%s", 1e3*end, 1e3*sum.EndS, 1e3*slot, text), nil
+	return fmt.Sprintf("the first %.3g ms of %.3g ms, a column is %.3g ms, F forward and B backward of a micro-batch, U update:\n%s", 1e3*end, 1e3*sum.EndS, 1e3*slot, text), nil
 }
 
 // Spans are the boxes of a Timeline's forwards and backwards before a moment, for schedule.Grid.

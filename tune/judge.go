@@ -173,6 +173,10 @@ func (s *search) ranked() []string {
 			return -1
 		case s.best[b].better(s.best[a], s.Cluster):
 			return 1
+		case s.best[a].plan == s.top.plan:
+			return -1
+		case s.best[b].plan == s.top.plan:
+			return 1
 		}
 		return 0
 	})

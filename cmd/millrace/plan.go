@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -24,6 +23,7 @@ type planFlags struct {
 	output           string
 	set              map[string]string // the planner's own settings, taken from --set
 	bare             bool              // no model: the profile alone
+	fix              tune.Overrides
 }
 
 func planCommand() *cobra.Command {
@@ -116,7 +116,6 @@ func (f *planFlags) complete(j *job.Job) error {
 // an error too.
 func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*planned, error) {
 	p := &planned{job: j}
-	fix := tune.Overrides{}
 	var err error
 	if f.bare {
 		if p.cluster, err = cluster.Read(j.Cluster); err != nil {
@@ -125,14 +124,14 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*planned, error) {
 		if p.profile, err = profile.Read(j.Profile); err != nil {
 			return nil, badInput(err)
 		}
-		if fix, err = overrides(j, layersOf(p.profile)); err != nil {
+		if f.fix, err = overrides(j, layersOf(p.profile)); err != nil {
 			return nil, err
 		}
 	} else {
 		if p.model, err = loadModel(j); err != nil {
 			return nil, err
 		}
-		if fix, err = overrides(j, namesOf(p.model)); err != nil {
+		if f.fix, err = overrides(j, namesOf(p.model)); err != nil {
 			return nil, err
 		}
 		if err := p.hardware(c); err != nil {
@@ -142,16 +141,16 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*planned, error) {
 	if f.planner != "auto" {
 		return p, f.other(c, p)
 	}
-	p.result, err = tune.Search(c.Context(), f.request(p, fix))
+	p.result, err = tune.Search(c.Context(), f.request(p))
 	if err == nil {
 		p.plan = p.result.Best
 	}
 	return p, badInput(err)
 }
 
-func (f *planFlags) request(p *planned, fix tune.Overrides) tune.Request {
+func (f *planFlags) request(p *planned) tune.Request {
 	return tune.Request{
-		Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, Fix: fix,
+		Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, Fix: f.fix,
 		Runnable: p.job.Cluster == "", Async: f.async, Time: f.time,
 	}
 }
@@ -184,15 +183,8 @@ func (f *planFlags) other(c *cobra.Command, p *planned) error {
 // remedied adds to a plan that does not fit what would make it.
 func (f *planFlags) remedied(c *cobra.Command, p *planned, err error) error {
 	var memory *tune.MemoryError
-	if p == nil || !errors.As(err, &memory) {
+	if p == nil || !errors.As(err, &memory) || f.asJSON {
 		return err
 	}
-	if f.asJSON {
-		return err
-	}
-	fmt.Fprintln(os.Stderr, "what would fit:")
-	for _, change := range tune.Remedies(c.Context(), f.request(p, tune.Overrides{}), memory) {
-		fmt.Fprintln(os.Stderr, "  "+change)
-	}
-	return err
+	return fmt.Errorf("%w\nwhat would fit:\n  %s", err, strings.Join(tune.Remedies(c.Context(), f.request(p), memory), "\n  "))
 }

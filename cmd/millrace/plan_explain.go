@@ -26,7 +26,7 @@ func (f *planFlags) print(c *cobra.Command, p *planned) error {
 	if p.plan.Predicted != nil {
 		var err error
 		research := f.planner == "auto" && p.job.Cluster != ""
-		if why, err = tune.Explain(c.Context(), f.request(p, tune.Overrides{}), p.plan, research); err != nil {
+		if why, err = tune.Explain(c.Context(), f.request(p), p.plan, research); err != nil {
 			return err
 		}
 	}
@@ -46,7 +46,7 @@ func (f *planFlags) print(c *cobra.Command, p *planned) error {
 	shown := *p
 	if table { // the rest of the reasons is the table
 		brief := *p.plan
-		brief.Why = brief.Why[:1]
+		brief.Why = brief.Why[:min(1, len(brief.Why))]
 		shown.plan = &brief
 	}
 	explain(out, &shown)

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/tune"
 )
 
 // shape is a pipeline without a model: uniform stages, for looking at schedules.
@@ -83,6 +84,35 @@ func (s *shape) draw(p *schedule.Program) (*trace.Timeline, sim.Summary, error) 
 	return sim.Run(p, sim.Uniform(p.Stages, s.forward, s.backward, s.transfer), sim.Options{Record: true})
 }
 
+// gridColumns bounds a drawing on a terminal.
+const gridColumns = 40
+
+// grid draws a Timeline with schedule.Grid, a column for the shortest computation; of many
+// columns the first.
+func grid(t *trace.Timeline) string {
+	end, slot := 0.0, 0.0
+	for _, e := range t.Events {
+		if d := e.EndS - e.StartS; e.Lane == trace.Compute && d > 0 {
+			end = max(end, e.EndS)
+			if slot == 0 || d < slot {
+				slot = d
+			}
+		}
+	}
+	if slot == 0 {
+		return ""
+	}
+	shown := min(end, gridColumns*slot)
+	text, err := schedule.Grid(t.Workers, tune.Spans(t, shown), slot)
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	if shown < end {
+		text += fmt.Sprintf("(the first %.4g of %.4g)\n", shown, end)
+	}
+	return text
+}
+
 func scheduleCommand() *cobra.Command {
 	var s shape
 	var asJSON, text bool
@@ -112,7 +142,7 @@ func scheduleCommand() *cobra.Command {
 				}{p, rep, sum})
 			}
 			fmt.Fprintf(out, "%s: %d stages, %d micro-batches; checked: %d instructions, %d messages, nothing can block\n", p.Name, p.Stages, p.MicroBatches, rep.Instructions, rep.Messages)
-			fmt.Fprint(out, grid(t, 100))
+			fmt.Fprint(out, grid(t))
 			fmt.Fprintf(out, "step %.4g, bubble %.1f %%, most micro-batches held by worker %v\n", sum.StepS, 100*sum.Bubble, rep.PeakActivations)
 			return nil
 		},
