@@ -1,0 +1,187 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// What other runtimes take of a plan is its cut points; what they have no words for is
+// refused with the reason, so that nothing else runs under the plan's name.
+
+// exportable refuses what no other runtime takes.
+func (p *Plan) exportable(target string) error {
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("plan: it cannot be written for %s: %s", target, fmt.Sprintf(format, args...))
+	}
+	if len(p.Stages) == 0 {
+		return refuse("it has no stages")
+	}
+	for at, l := range p.Order {
+		if at != l {
+			return refuse("it runs layer %d at position %d of its own order; %s runs layers in the model's order", l, at, target)
+		}
+	}
+	if p.Weights != "" && p.Weights != "sync" {
+		return refuse("its weights are %s; %s updates synchronously, once a step", p.Weights, target)
+	}
+	replicas := len(p.Stages[0].Devices)
+	for i, s := range p.Stages {
+		if s.FirstFraction != 0 && s.FirstFraction != 1 || s.LastFraction != 0 && s.LastFraction != 1 {
+			return refuse("stage %d computes a fraction of a layer; %s gives each layer to one stage", i, target)
+		}
+		if len(s.Devices) != replicas {
+			return refuse("stage %d has %d replicas and stage 0 has %d; %s has as many of every stage", i, len(s.Devices), replicas, target)
+		}
+	}
+	if replicas > 1 && p.Replication != "split" {
+		return refuse("its %d replicas take micro-batches in turn; in %s they take a slice of every one", replicas, target)
+	}
+	return nil
+}
+
+// sameRecompute refuses plans that recompute some stages and not others.
+func (p *Plan) sameRecompute(target string) error {
+	for i, s := range p.Stages {
+		if s.Recompute != p.Stages[0].Recompute {
+			return fmt.Errorf("plan: it cannot be written for %s: recompute is %v for stage %d and %v for stage 0; %s has one setting for all", target, s.Recompute, i, p.Stages[0].Recompute, target)
+		}
+	}
+	return nil
+}
+
+// named refuses a plan for another number of layers than are named.
+func (p *Plan) named(layers []string) error {
+	if last := p.Stages[len(p.Stages)-1].LastLayer; last != len(layers)-1 {
+		return fmt.Errorf("plan: its last stage ends with layer %d; the model has %d layers", last, len(layers))
+	}
+	return nil
+}
+
+// SplitPoints are the names of the layers that stages begin with, without the first: what
+// PyTorch's torch.distributed.pipelining takes as split_spec, each SplitPoint.BEGINNING.
+// layers is the name of each layer.
+func (p *Plan) SplitPoints(layers []string) ([]string, error) {
+	if err := p.exportable("PyTorch"); err != nil {
+		return nil, err
+	}
+	if err := p.named(layers); err != nil {
+		return nil, err
+	}
+	points := []string{}
+	for _, s := range p.Stages[1:] {
+		points = append(points, layers[s.FirstLayer])
+	}
+	return points, nil
+}
+
+// DeepSpeedParts is where the parts of DeepSpeed's PipelineModule begin and, last, how
+// many layers there are: stage i has layers parts[i] up to parts[i+1], without that one.
+func (p *Plan) DeepSpeedParts() ([]int, error) {
+	if err := p.exportable("DeepSpeed"); err != nil {
+		return nil, err
+	}
+	if err := p.sameRecompute("DeepSpeed"); err != nil {
+		return nil, err
+	}
+	parts := []int{0}
+	for _, s := range p.Stages {
+		parts = append(parts, s.LastLayer+1)
+	}
+	return parts, nil
+}
+
+// MegatronLayout is Megatron-LM's --pipeline-model-parallel-layout: the stages with |
+// between, E an embedding, t a transformer layer, L the loss, n of a kind written t*n.
+// Layers named like block7.attention and block7.mlp are transformer layer 7; what comes
+// before the first is the embedding, what comes behind the last the loss, with the norm
+// and the projection before it. Refused: models that are something else, and stages that
+// begin inside a transformer layer, the embedding or the loss.
+func (p *Plan) MegatronLayout(layers []string) (string, error) {
+	const target = "Megatron-LM"
+	if err := p.exportable(target); err != nil {
+		return "", err
+	}
+	if err := p.sameRecompute(target); err != nil {
+		return "", err
+	}
+	if err := p.named(layers); err != nil {
+		return "", err
+	}
+	symbols, begins, err := megatronSymbols(layers)
+	if err != nil {
+		return "", err
+	}
+	var stages []string
+	for i, s := range p.Stages {
+		if !begins[s.FirstLayer] {
+			return "", fmt.Errorf("plan: it cannot be written for %s: stage %d begins with %s, inside %s; plan with --split before the first layer of one",
+				target, i, layers[s.FirstLayer], map[byte]string{'E': "the embedding", 't': "a transformer layer", 'L': "the loss and what comes before it"}[symbols[s.FirstLayer]])
+		}
+		stage, blocks := "", 0
+		flush := func() {
+			switch {
+			case blocks == 1:
+				stage += "t"
+			case blocks > 1:
+				stage += fmt.Sprintf("t*%d", blocks)
+			}
+			blocks = 0
+		}
+		for l := s.FirstLayer; l <= s.LastLayer; l++ {
+			switch {
+			case !begins[l]:
+			case symbols[l] == 't':
+				blocks++
+			default:
+				flush()
+				stage += string(symbols[l])
+			}
+		}
+		flush()
+		stages = append(stages, stage)
+	}
+	return strings.Join(stages, "|"), nil
+}
+
+// megatronSymbols is the symbol that each layer is part of, and which begin one.
+func megatronSymbols(layers []string) (symbols []byte, begins []bool, err error) {
+	block := func(name string) string {
+		prefix, _, inside := strings.Cut(name, ".")
+		letters := strings.TrimRight(prefix, "0123456789")
+		if !inside || letters == prefix || letters == "" {
+			return ""
+		}
+		return prefix
+	}
+	first := slices.IndexFunc(layers, func(name string) bool { return block(name) != "" })
+	if first < 1 {
+		return nil, nil, fmt.Errorf("plan: it cannot be written for Megatron-LM: the model has no embedding followed by transformer layers, named like block1.attention; its layouts have nothing else")
+	}
+	last := len(layers) - 1
+	for last > first && block(layers[last]) == "" {
+		last--
+	}
+	symbols, begins = make([]byte, len(layers)), make([]bool, len(layers))
+	kind, seen := strings.TrimRight(block(layers[first]), "0123456789"), map[string]bool{}
+	for l, name := range layers {
+		switch {
+		case l < first:
+			symbols[l], begins[l] = 'E', l == 0
+		case l > last:
+			symbols[l], begins[l] = 'L', l == last+1
+		default:
+			b := block(name)
+			begins[l] = l == first || b != block(layers[l-1])
+			if strings.TrimRight(b, "0123456789") != kind || begins[l] && seen[b] {
+				return nil, nil, fmt.Errorf("plan: it cannot be written for Megatron-LM: layer %d (%s) stands between transformer layers named %s1, %s2, ...; its layouts have nothing there", l, name, kind, kind)
+			}
+			seen[b] = true
+			symbols[l] = 't'
+		}
+	}
+	if last == len(layers)-1 {
+		return nil, nil, fmt.Errorf("plan: it cannot be written for Megatron-LM: nothing comes behind the last transformer layer (%s); its layouts end with the loss", layers[last])
+	}
+	return symbols, begins, nil
+}
