@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -163,8 +164,12 @@ func measure(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes i
 }
 
 func printProfile(c *cobra.Command, p *profile.Profile) {
-	out := c.OutOrStdout()
-	device := p.DeviceTypes()[0]
+	for _, device := range p.DeviceTypes() {
+		printCosts(c.OutOrStdout(), p, device)
+	}
+}
+
+func printCosts(out io.Writer, p *profile.Profile, device string) {
 	sizes := p.Sizes(device)
 	fmt.Fprintf(out, "%s on %s, %s: forward + backward in ms by micro-batch\n%-18s", p.Model, device, origin(p), "layer")
 	for _, s := range sizes {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -50,8 +51,11 @@ func reproduceCommand() *cobra.Command {
 			var tables []*reproduce.Table
 			for _, e := range chosen {
 				t, err := e.Run(c.Context(), o)
+				if c.Context().Err() != nil {
+					return context.Cause(c.Context())
+				}
 				if err != nil {
-					return err
+					return badInput(err)
 				}
 				if !asJSON {
 					printTable(out, t)
