@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// fromTorch is PyTorch's schedule format, for import and export.
+const fromTorch = "torch-csv"
+
+// exports is what a plan can be written as.
+var exports = []string{fromTorch, "split-points", "megatron", "deepspeed"}
+
+func exportCommand() *cobra.Command {
+	var flags jobFlags
+	var to, planFile, programFile, profileFile, output string
+	c := &cobra.Command{
+		Use: "export", Short: "Write a plan for PyTorch, Megatron-LM or DeepSpeed",
+		Long: `export writes a plan as another runtime takes it.
+
+  --to torch-csv      PyTorch's schedule, compute-only CSV
+  --to split-points   where PyTorch's stages begin, as JSON for split_spec
+  --to megatron       Megatron-LM's --pipeline-model-parallel-layout
+  --to deepspeed      the parts of DeepSpeed's PipelineModule, as JSON
+
+Split points and layouts name layers: give the profile or the model that the plan is for.
+A plan that the other runtime has no words for is refused with the reason.`,
+		Example: "  millrace export --to torch-csv --plan plan.json -o schedule.csv\n  millrace export --to megatron --plan plan.json --model gpt\n  millrace export --to torch-csv --program program.txt",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if (planFile == "") == (programFile == "") {
+				return badInput(errors.New("export: give --plan or --program, one of them"))
+			}
+			if programFile != "" && to != fromTorch {
+				return badInput(fmt.Errorf("export: a program can be written as %s; --to %s needs --plan", fromTorch, to))
+			}
+			var text bytes.Buffer
+			var err error
+			switch to {
+			case fromTorch:
+				var p *schedule.Program
+				if p, err = exportedProgram(planFile, programFile); err == nil {
+					err = schedule.WriteTorchCSV(&text, p)
+				}
+			case "split-points", "megatron", "deepspeed":
+				var pl *plan.Plan
+				if pl, err = plan.Read(planFile); err == nil {
+					err = exportCuts(&text, to, pl, func() ([]string, error) { return exportedNames(&flags, profileFile, pl) })
+				}
+			default:
+				err = fmt.Errorf("export: --to %q; there are %s", to, strings.Join(exports, ", "))
+			}
+			if err != nil {
+				return badInput(err)
+			}
+			return writeOut(c, output, text.Bytes())
+		},
+	}
+	flags.add(c, job.ModelOptions)
+	f := c.Flags()
+	f.StringVar(&to, "to", "", strings.Join(exports, ", "))
+	f.StringVar(&planFile, "plan", "", "a plan file")
+	f.StringVar(&programFile, "program", "", "a Program's text file, for "+fromTorch)
+	f.StringVar(&profileFile, "profile", "", "the profile that the plan was made with, for the names of layers")
+	f.StringVarP(&output, "output", "o", "", "write it to this file")
+	return c
+}
+
+// exportedProgram is the Program of a plan or of a text file.
+func exportedProgram(planFile, programFile string) (*schedule.Program, error) {
+	if programFile != "" {
+		return (&shape{file: programFile}).compute()
+	}
+	pl, err := plan.Read(planFile)
+	if err != nil {
+		return nil, err
+	}
+	name, settings := schedule.FromPlan(pl)
+	return schedule.Generate(name, settings)
+}
+
+// exportCuts writes where a plan's stages begin.
+func exportCuts(w io.Writer, to string, pl *plan.Plan, names func() ([]string, error)) error {
+	if to == "deepspeed" {
+		parts, err := pl.DeepSpeedParts()
+		if err != nil {
+			return err
+		}
+		return writeJSON(w, parts)
+	}
+	layers, err := names()
+	if err != nil {
+		return err
+	}
+	if to == "megatron" {
+		layout, err := pl.MegatronLayout(layers)
+		if err == nil {
+			_, err = fmt.Fprintln(w, layout)
+		}
+		return err
+	}
+	points, err := pl.SplitPoints(layers)
+	if err != nil {
+		return err
+	}
+	spec := map[string]string{}
+	for _, p := range points {
+		spec[p] = "BEGINNING"
+	}
+	return writeJSON(w, spec)
+}
+
+// exportedNames names the layers that a plan is for: the profile's, or the model's.
+func exportedNames(flags *jobFlags, profileFile string, pl *plan.Plan) ([]string, error) {
+	var names []string
+	if profileFile != "" {
+		p, err := profile.Read(profileFile)
+		if err != nil {
+			return nil, err
+		}
+		if err := pl.Fits(p.Model, p.ModelID, len(p.Layers)); err != nil {
+			return nil, err
+		}
+		for _, l := range p.Layers {
+			names = append(names, l.Name)
+		}
+		return names, nil
+	}
+	j, err := flags.job()
+	if err != nil {
+		return nil, err
+	}
+	m, err := loadModel(j)
+	if err != nil {
+		return nil, err
+	}
+	if err := pl.Fits(m.Name, m.ID(), len(m.Layers)); err != nil {
+		return nil, err
+	}
+	for _, l := range m.Layers {
+		names = append(names, l.Name)
+	}
+	return names, nil
+}
+
+// importTorch reads PyTorch's schedule, proves it, and writes it as a Program's text.
+func importTorch(c *cobra.Command, file, output string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return badInput(err)
+	}
+	defer f.Close()
+	p, err := schedule.ReadTorchCSV(f)
+	if err != nil {
+		return badInput(fmt.Errorf("%w (in %s)", err, file))
+	}
+	lowered, err := schedule.Lower(p, schedule.LowerOptions{})
+	if err == nil {
+		_, err = schedule.Check(lowered)
+	}
+	if err != nil {
+		return badInput(fmt.Errorf("%w (in %s)", err, file))
+	}
+	return writeOut(c, output, []byte(p.Text()))
+}
+
+// writeOut writes to a file, or prints.
+func writeOut(c *cobra.Command, file string, text []byte) error {
+	if file == "" {
+		_, err := c.OutOrStdout().Write(text)
+		return err
+	}
+	return os.WriteFile(file, text, 0o644)
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/importer"
+)
+
+func importCommand() *cobra.Command {
+	var options importer.Options
+	var output string
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "import FILE", Short: "Read another planner's profile, or a PyTorch schedule",
+		Long: `import reads what others wrote.
+
+  --from pipedream   PipeDream's graph.txt, times in ms for one minibatch
+  --from dapple      DAPPLE's and HPGO's form of it
+  --from piper       Piper's JSON, times in s, or in ms with --time-unit ms
+  --from torch-csv   PyTorch's pipeline schedule, compute-only CSV
+
+No profile says what minibatch it was measured with: --batch does. Costs for other
+micro-batch sizes are those in proportion. They hold for every device type unless
+--device names one. A schedule is written as millrace schedule writes one.`,
+		Example: "  millrace import --from pipedream --batch 128 vgg16/graph.txt -o vgg16.json\n  millrace import --from piper --batch 1 --time-unit ms resnet.json -o resnet-profile.json\n  millrace import --from torch-csv schedule.csv -o schedule.json",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if options.Format == fromTorch {
+				return importTorch(c, args[0], output)
+			}
+			p, notes, err := importer.Read(args[0], options)
+			if err != nil {
+				return badInput(err)
+			}
+			if output != "" {
+				if err := p.Write(output); err != nil {
+					return err
+				}
+			}
+			if asJSON {
+				return writeJSON(c.OutOrStdout(), p)
+			}
+			if output == "" {
+				printProfile(c, p)
+			}
+			fmt.Fprintln(c.OutOrStdout(), imported(p, options.Batch))
+			for _, n := range notes {
+				fmt.Fprintf(c.OutOrStdout(), "  %s\n", n)
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&options.Format, "from", "", strings.Join(importer.Formats, ", ")+" or "+fromTorch)
+	c.Flags().IntVar(&options.Batch, "batch", 0, "the minibatch that the profile was measured with")
+	c.Flags().StringVar(&options.Device, "device", "", "the device type that the costs hold for (default: every one)")
+	c.Flags().StringVar(&options.TimeUnit, "time-unit", "", "s or ms, of Piper's times (default s)")
+	c.Flags().StringVarP(&output, "output", "o", "", "write it to this file")
+	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	return c
+}
+
+// imported sums a profile up in a line.
+func imported(p *profile.Profile, batch int) string {
+	seconds, parameters := 0.0, int64(0)
+	var costs []profile.Cost
+	for _, l := range p.Layers {
+		costs = append(costs, l.Costs[0])
+		seconds += l.Costs[0].ForwardS + l.Costs[0].BackwardS
+		parameters += l.ParameterBytes
+	}
+	states := "antichain states not listed"
+	if s, err := profile.StatesOf(p, costs); err == nil {
+		states = fmt.Sprintf("%d antichain states", len(s.List))
+	} else {
+		states += " (" + err.Error() + ")"
+	}
+	return fmt.Sprintf("%s: %d layers, %s, %.4g ms for a minibatch of %d, %d bytes of parameters", p.Model, len(p.Layers), states, 1e3*seconds, batch, parameters)
+}
