@@ -103,7 +103,7 @@ func (s *state) summary() Summary {
 		sum.PeakActivations = append(sum.PeakActivations, me.memory.mostMic)
 	}
 	if sum.StepS > 0 {
-		sum.Bubble = 1 - busy/(float64(len(s.workers))*sum.StepS)
+		sum.Bubble = max(0, 1-busy/(float64(len(s.workers))*sum.StepS)) // rounding can leave -0
 	}
 	return sum
 }
