@@ -79,7 +79,7 @@ func (s *search) lean(ctx context.Context) {
 							h.depth[i] = 1
 						}
 					}
-					s.note(s.tryShape(kindOf(h), h))
+					s.note(s.tryLean(kindOf(h), h))
 					if ctx.Err() != nil && s.top.plan != nil && s.top.over(s.Cluster) == 0 {
 						return
 					}

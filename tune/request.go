@@ -73,9 +73,8 @@ type MemoryError struct {
 	LimitBytes    int64 // of the device that is the most over
 	Device        int
 	OverBytes     int64
-	SmallestBytes int64 // the least limit for every device that a plan tried would meet
-	Plan          string
-	MicroBatch    int // samples of that plan's micro-batches
+	SmallestBytes int64  // the least limit for every device that a plan tried would meet
+	Plan          string // that one
 }
 
 func (e *MemoryError) Error() string {

@@ -46,7 +46,11 @@ func (s *search) result() (*Result, error) {
 }
 
 func (s *search) memoryError(best candidate) *MemoryError {
-	e := &MemoryError{SmallestBytes: slices.Max(best.predicted.MemoryBytes), Plan: describe(s.Profile, best.plan), MicroBatch: best.plan.MicroBatch}
+	lean := s.leanest
+	if lean.plan == nil {
+		lean = best
+	}
+	e := &MemoryError{SmallestBytes: slices.Max(lean.predicted.MemoryBytes), Plan: describe(s.Profile, lean.plan)}
 	e.Device, e.OverBytes = best.fullest(s.Cluster)
 	e.LimitBytes = s.Cluster.MemoryBytes(e.Device)
 	return e

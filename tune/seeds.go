@@ -86,7 +86,7 @@ func (s *search) given() error {
 					size: size, family: name,
 				}
 				s.redo(h)
-				if _, _, err := s.tryShape(name, h); err != nil {
+				if _, _, err := s.tryLean(name, h); err != nil {
 					return err
 				}
 				if s.fitsBest(name) {
@@ -131,7 +131,7 @@ func (s *search) dataParallel(ctx context.Context) error {
 						cuts: []int{0, len(s.Profile.Layers)}, counts: []int{n}, order: order, depth: []int{1}, again: []bool{all},
 						size: size, family: "dp",
 					}
-					c, fresh, err := s.tryShape(kindOf(h), h)
+					c, fresh, err := s.tryLean(kindOf(h), h)
 					if err != nil {
 						return err
 					}

@@ -30,12 +30,15 @@ func (h *shape) used() int {
 
 func (h *shape) replicated() bool { return h.stages() > 1 && h.used() > h.stages() }
 
-// devices of each stage.
+// devices of each stage, ascending.
 func (h *shape) devices() [][]int {
 	out := make([][]int, h.stages())
 	at := 0
 	for i, n := range h.counts {
 		out[i] = h.order[at : at+n]
+		if !slices.IsSorted(out[i]) {
+			out[i] = slices.Sorted(slices.Values(out[i]))
+		}
 		at += n
 	}
 	return out
@@ -60,7 +63,6 @@ func (s *search) plan(h *shape) *plan.Plan {
 	}
 	for i, devices := range h.devices() {
 		st := plan.Stage{FirstLayer: h.cuts[i], LastLayer: h.cuts[i+1] - 1, Devices: slices.Clone(devices), Recompute: h.again[i], Warmup: h.depth[i]}
-		slices.Sort(st.Devices)
 		out.Stages = append(out.Stages, st)
 	}
 	return out

@@ -38,7 +38,9 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	if err := s.baselines(ctx); err != nil {
 		return nil, err
 	}
-	s.seeds(ctx)
+	planting, done := context.WithTimeout(ctx, limit*2/5) // the rest is for judging
+	s.seeds(planting)
+	done()
 	s.judge(ctx)
 	for p := range others {
 		s.hear(p)
@@ -69,9 +71,10 @@ type search struct {
 	estimates int
 	sums      map[*int]*sums // by order
 	orders    [][]int
-	seen      map[string]bool // plans simulated
+	seen      map[string]candidate // plans simulated
 	best      map[string]candidate
 	top       candidate // best of all
+	leanest   candidate // that takes the least memory, of tryLean's
 	notes     map[string]string
 	failed    map[string]string // planners and families that gave nothing, and why
 	pool      []seed
@@ -100,7 +103,7 @@ func newSearch(r Request) (*search, error) {
 		r.Fix.Schedule = f.Name
 	}
 	s := &search{
-		Request: r, best: map[string]candidate{}, seen: map[string]bool{}, families: map[string]schedule.Family{},
+		Request: r, best: map[string]candidate{}, seen: map[string]candidate{}, families: map[string]schedule.Family{},
 		tables: newTables(r.Profile), sums: map[*int]*sums{}, notes: map[string]string{}, failed: map[string]string{},
 	}
 	var err error
@@ -201,12 +204,24 @@ func (s *search) try(kind string, pl *plan.Plan) (candidate, error) {
 func (s *search) tryShape(kind string, h *shape) (c candidate, fresh bool, err error) {
 	pl := s.plan(h)
 	key := kind + fmt.Sprint(h.cuts, h.counts, h.order[:h.used()], h.depth, h.again, h.size, h.split, h.family)
-	if s.seen[key] {
-		return c, false, nil
+	if before, ok := s.seen[key]; ok {
+		return before, false, nil
 	}
-	s.seen[key] = true
 	c, err = s.try(kind, pl)
+	if err == nil {
+		s.seen[key] = c
+	}
 	return c, err == nil, err
+}
+
+// tryLean is tryShape for shapes that do not depend on how much memory there is: what a
+// refusal names as the smallest limit must be found again under that limit.
+func (s *search) tryLean(kind string, h *shape) (candidate, bool, error) {
+	c, fresh, err := s.tryShape(kind, h)
+	if err == nil && (s.leanest.plan == nil || slices.Max(c.predicted.MemoryBytes) < slices.Max(s.leanest.predicted.MemoryBytes)) {
+		s.leanest = c
+	}
+	return c, fresh, err
 }
 
 // kindOf names the kind of a shape.

@@ -1,0 +1,278 @@
+package tune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
+	"pgregory.net/rapid"
+)
+
+// world is a random small model and cluster of one or two device types and one or two levels.
+func world(t *rapid.T, layers, devices int) (*profile.Profile, *cluster.Cluster) {
+	types := []string{"fast", "slow"}[:rapid.IntRange(1, 2).Draw(t, "types")]
+	p := &profile.Profile{Version: 1, Model: "random", ModelID: "x", OptimizerStates: rapid.IntRange(0, 2).Draw(t, "states")}
+	for i := range layers {
+		l := profile.Layer{
+			Name: fmt.Sprint("l", i), From: []int{i - 1}, TiedTo: -1,
+			ParameterBytes: rapid.Int64Range(0, 200).Draw(t, "params"), UpdateS: rapid.Float64Range(0, 1).Draw(t, "u"),
+		}
+		f, b := rapid.Float64Range(0.1, 3).Draw(t, "f"), rapid.Float64Range(0.1, 3).Draw(t, "b")
+		out := rapid.Int64Range(1, 20).Draw(t, "out")
+		for k, name := range types {
+			slower := 1 + float64(k)*rapid.Float64Range(0, 2).Draw(t, "slower")
+			for _, m := range []int{1, 2, 4} {
+				grow := slower * (0.3 + 0.7*float64(m))
+				l.Costs = append(l.Costs, profile.Cost{Device: name, MicroBatch: m, ForwardS: f * grow, BackwardS: b * grow,
+					OutputBytes: out * int64(m), SavedBytes: 5 * out * int64(m)})
+			}
+		}
+		p.Layers = append(p.Layers, l)
+	}
+	c := cluster.Local(devices, 0, 0, rapid.Float64Range(0, 0.5).Draw(t, "latency"), rapid.Float64Range(5, 100).Draw(t, "bandwidth"), rapid.Float64Range(5, 500).Draw(t, "sum"))
+	if devices == 4 && rapid.Bool().Draw(t, "levels") {
+		outer := c.Levels[0]
+		c.Levels[0].Size, outer.Size, outer.Name = 2, 2, "rack"
+		outer.BandwidthBytesPerSecond /= 4
+		c.Levels = append(c.Levels, outer)
+	}
+	c.DeviceTypes = map[string]cluster.DeviceType{"fast": {}, "slow": {}}
+	for d := range c.Devices {
+		c.Devices[d] = types[rapid.IntRange(0, len(types)-1).Draw(t, "type")]
+	}
+	return p, c
+}
+
+// everyShape lists all ways to cut n layers into stages, give them devices in any order and
+// count, and replicate both ways.
+func everyShape(s *search, family string, yield func(*shape)) {
+	n, W := len(s.Profile.Layers), len(s.Cluster.Devices)
+	var orders [][]int
+	permute(W, func(o []int) { orders = append(orders, slices.Clone(o)) })
+	for S := 1; S <= min(n, W); S++ {
+		everySplit(n, S, func(cuts []int) {
+			full := slices.Concat([]int{0}, cuts, []int{n})
+			everyCount(W, S, func(counts []int) {
+				for _, order := range orders {
+					for _, size := range s.sizes {
+						for _, split := range []bool{false, true} {
+							name := family
+							if S == 1 {
+								name = "dp"
+							}
+							h := &shape{cuts: full, counts: slices.Clone(counts), order: order, again: make([]bool, S), size: size, split: split, family: name}
+							s.redo(h)
+							yield(h)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+func permute(n int, yield func([]int)) {
+	var walk func(have []int)
+	walk = func(have []int) {
+		if len(have) == n {
+			yield(have)
+		}
+		for i := range n {
+			if !slices.Contains(have, i) {
+				walk(append(have[:len(have):len(have)], i))
+			}
+		}
+	}
+	walk(nil)
+}
+
+func everyCount(W, S int, yield func([]int)) {
+	var walk func(have []int, left int)
+	walk = func(have []int, left int) {
+		if len(have) == S {
+			yield(have)
+			return
+		}
+		for r := 1; r <= left-(S-1-len(have)); r++ {
+			walk(append(have[:len(have):len(have)], r), left-r)
+		}
+	}
+	walk(nil, W)
+}
+
+// TestEstimateIsASimulation: with own links, own cores and round robin, the estimate of a step
+// is the simulator's.
+func TestEstimateIsASimulation(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, c := world(t, rapid.IntRange(1, 6).Draw(t, "layers"), rapid.IntRange(1, 4).Draw(t, "devices"))
+		s, err := newSearch(Request{Profile: p, Cluster: c, Batch: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []*shape
+		everyShape(s, rapid.SampledFrom([]string{"1f1b", "pb", "so", "afab"}).Draw(t, "family"), func(h *shape) {
+			if !h.split {
+				all = append(all, h)
+			}
+		})
+		for range 20 {
+			h := all[rapid.IntRange(0, len(all)-1).Draw(t, "shape")]
+			pl := s.plan(h)
+			program, err := Program(p, pl, false, 1)
+			got, _ := s.estimate(h)
+			if err != nil {
+				continue // depths that unequal replicas cannot keep
+			}
+			costs, err := sim.CostsOf(p, c, pl)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, sum, err := sim.Run(program, costs, sim.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if math.Abs(got-sum.StepS) > 1e-9*sum.StepS {
+				t.Fatalf("%s on %v: estimated %v, simulated %v", describe(p, pl), h.devices(), got, sum.StepS)
+			}
+		}
+	})
+}
+
+// TestNoShapeBeatsTheBoundOrAuto: of every cut, count, order of devices, size and way to
+// replicate, none takes less than the bound, and the best takes no less than what Search
+// found, which knows deeper warm-ups as well.
+func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
+	worse, cases := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		p, c := world(t, rapid.IntRange(1, 4).Draw(t, "layers"), rapid.IntRange(1, 3).Draw(t, "devices"))
+		request := Request{Profile: p, Cluster: c, Batch: 4}
+		s, err := newSearch(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bound := plan.Bound(p, c, s.boundKind())
+		best, shown := math.Inf(1), ""
+		everyShape(s, "pb", func(h *shape) {
+			pl := s.plan(h)
+			q, err := Simulate(p, c, pl, false)
+			if err != nil {
+				return
+			}
+			if q.StepS < bound*(1-1e-9) {
+				t.Fatalf("%s on %v, %s: takes %v, the bound is %v", describe(p, pl), h.devices(), pl.Replication, q.StepS, bound)
+			}
+			if q.StepS < best {
+				best, shown = q.StepS, fmt.Sprint(describe(p, pl), h.devices(), pl.Replication)
+			}
+		})
+		found, err := Search(context.Background(), request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cases++
+		if got := found.Best.Predicted.StepS; got > best*(1+1e-9) {
+			worse++
+			t.Logf("auto takes %v (%s), best is %v: %s", got, found.Best.Why[0], best, shown)
+			if got > 1.1*best {
+				t.Fatalf("auto takes %v (%s), brute force found %v: %s", got, found.Best.Why[0], best, shown)
+			}
+		}
+	})
+	t.Logf("auto missed the best of %d cases in %d", cases, worse)
+	if worse*20 > cases {
+		t.Errorf("auto missed the best of %d small cases in %d", cases, worse)
+	}
+}
+
+// TestTheFastDeviceTakesTheLargeStage: of two devices the order is part of the answer.
+func TestTheFastDeviceTakesTheLargeStage(t *testing.T) {
+	p := chain(4, 1)
+	for i := range p.Layers {
+		slow := p.Layers[i].Costs[0]
+		p.Layers[i].Costs[0].Device = "fast"
+		slow.Device, slow.ForwardS, slow.BackwardS = "slow", 3*slow.ForwardS, 3*slow.BackwardS
+		p.Layers[i].Costs = append(p.Layers[i].Costs, slow)
+	}
+	c := cluster.Local(2, 0, 0, 0, 1e9, 0.01)
+	c.DeviceTypes = map[string]cluster.DeviceType{"fast": {}, "slow": {}}
+	c.Devices = []string{"slow", "fast"}
+	r, err := Search(context.Background(), Request{Profile: p, Cluster: c, Batch: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, st := range r.Best.Stages {
+		if n := st.LastLayer - st.FirstLayer + 1; c.Devices[st.Devices[0]] == "fast" && n != 3 || c.Devices[st.Devices[0]] == "slow" && n != 1 {
+			t.Errorf("%v: layers %d-%d on %s", r.Best.Why[0], st.FirstLayer, st.LastLayer, c.Devices[st.Devices[0]])
+		}
+	}
+}
+
+// TestALimitThatIsNamedIsMet on random worlds.
+func TestALimitThatIsNamedIsMet(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, c := world(t, rapid.IntRange(2, 5).Draw(t, "layers"), rapid.IntRange(1, 4).Draw(t, "devices"))
+		limited := func(bytes int64) Request {
+			d := *c
+			d.DeviceTypes = map[string]cluster.DeviceType{"fast": {MemoryBytes: bytes}, "slow": {MemoryBytes: bytes}}
+			return Request{Profile: p, Cluster: &d, Batch: 4}
+		}
+		_, err := Search(context.Background(), limited(1))
+		var memory *MemoryError
+		if !errors.As(err, &memory) {
+			t.Fatalf("one byte is enough? %v", err)
+		}
+		found, err := Search(context.Background(), limited(memory.SmallestBytes))
+		if err != nil {
+			t.Fatalf("%d bytes were said to do: %v", memory.SmallestBytes, err)
+		}
+		for i, n := range found.Best.Predicted.MemoryBytes {
+			if n > memory.SmallestBytes {
+				t.Fatalf("worker %d holds %d of %d", i, n, memory.SmallestBytes)
+			}
+		}
+	})
+}
+
+func TestNoTimeStillGivesAPlan(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	c := cluster.Local(16, 0, 0, 1e-6, 1e9, 1e9)
+	hasty, err := Search(ctx, Request{Profile: chain(40, 1, 2, 4), Cluster: c, Batch: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	calm, err := Search(context.Background(), Request{Profile: chain(40, 1, 2, 4), Cluster: c, Batch: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%v: %d simulated, %d estimated; %v s hastily, %v s with time, bound %v", time.Since(began), calm.Tried, calm.Estimated,
+		hasty.Best.Predicted.StepS, calm.Best.Predicted.StepS, calm.LowestS)
+	if calm.Best.Predicted.StepS > hasty.Best.Predicted.StepS {
+		t.Errorf("more time made it worse: %v after %v", calm.Best.Predicted.StepS, hasty.Best.Predicted.StepS)
+	}
+}
+
+func TestRunnablePlansAreOnesThatRunExecutes(t *testing.T) {
+	r, err := Search(context.Background(), Request{Profile: chain(9, 1, 2), Cluster: cluster.Local(4, 0, 0, 0, 1e3, 1e3), Batch: 16, Runnable: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rival := range r.Rivals {
+		if pl := rival.Plan; pl != nil && len(pl.Stages) > 1 && slices.ContainsFunc(pl.Stages, func(s plan.Stage) bool { return len(s.Devices) > 1 }) {
+			t.Errorf("%s has replicas in a pipeline", rival.Kind)
+		}
+		if rival.Plan == nil || rival.Plan.Weights != string(schedule.Sync) {
+			t.Errorf("%s cannot run", rival.Kind)
+		}
+	}
+}
