@@ -3,9 +3,12 @@ package reproduce
 import (
 	"context"
 	"fmt"
+	"maps"
+	"strconv"
 	"strings"
 
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
 )
 
 func init() {
@@ -27,15 +30,30 @@ type dappleRow struct {
 	Replicas   []int             `yaml:"replicas"`
 	Straight   bool              `yaml:"straight"`
 	Speedup    float64           `yaml:"speedup"`
+	States     []int             `yaml:"states"`   // last of each stage but the last, in the published profile
+	Artifact   map[string]string `yaml:"artifact"` // what the published planner has to be told
 }
 
-func dappleRows(name string) (source string, rows []dappleRow, err error) {
-	var paper struct {
-		Source string      `yaml:"source"`
-		Rows   []dappleRow `yaml:"rows"`
+type dappleTable struct {
+	Source  string            `yaml:"source"`
+	Rows    []dappleRow       `yaml:"rows"`
+	ConfigC map[string]string `yaml:"config_c"`
+}
+
+// asked is a request to the planner. On published profiles it is the published planner,
+// told what its authors told it, unless the caller says otherwise.
+func (o Options) asked(b *bench, p *profile.Profile, batch int, told ...map[string]string) plan.Request {
+	r := o.request(p, b.c, batch)
+	if b.given != nil && r.Formula == "" {
+		r.Formula = "artifact"
 	}
-	err = read(name, &paper)
-	return paper.Source, paper.Rows, err
+	if r.Formula == "artifact" {
+		r.Set = map[string]string{"dp": "yes"}
+		for _, set := range append(told, o.Set) {
+			maps.Copy(r.Set, set)
+		}
+	}
+	return r
 }
 
 // colons is a plan as DAPPLE writes it.
@@ -51,11 +69,12 @@ func dappleTable4(ctx context.Context, o Options, t *Table) error {
 	if err != nil {
 		return err
 	}
-	var rows []dappleRow
-	if t.Source, rows, err = dappleRows("dapple-table4"); err != nil {
+	var paper dappleTable
+	if err := read("dapple-table4", &paper); err != nil {
 		return err
 	}
-	for _, r := range rows {
+	t.Source = paper.Source
+	for _, r := range paper.Rows {
 		for _, preset := range []string{"dapple-a", "dapple-b", "dapple-c"} {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -68,13 +87,18 @@ func dappleTable4(ctx context.Context, o Options, t *Table) error {
 			if err != nil {
 				return err
 			}
-			pl, err := planner.Plan(ctx, o.request(p, b.c, r.Batch))
+			told := r.Artifact
+			if preset == "dapple-c" {
+				told = maps.Clone(told)
+				maps.Copy(told, paper.ConfigC)
+			}
+			pl, err := planner.Plan(ctx, o.asked(b, p, r.Batch, told))
 			ours, why := "none", ""
 			if err != nil {
 				why = err.Error()
 			} else {
 				ours = colons(pl)
-				why = fmt.Sprintf("%s %.4g %s on analytic costs; the paper's come from its own profiles, and its search knows only two stages, as many as devices, or one", pl.Objective.Name, pl.Objective.Value, pl.Objective.Unit)
+				why = fmt.Sprintf("%s %.4g %s on %s costs; the published search knows only two stages, as many as devices, or one, and other costs weigh layers otherwise", pl.Objective.Name, pl.Objective.Value, pl.Objective.Unit, b.source())
 			}
 			t.word(fmt.Sprintf("%s (%d) on %s", r.Workload, r.Batch, preset), r.Plans[preset], ours, why)
 		}
@@ -83,63 +107,126 @@ func dappleTable4(ctx context.Context, o Options, t *Table) error {
 }
 
 func dappleTable6(ctx context.Context, o Options, t *Table) error {
-	source, rows, err := dappleRows("dapple-table6")
-	if err != nil {
+	var paper dappleTable
+	if err := read("dapple-table6", &paper); err != nil {
 		return err
 	}
-	t.Source = source
-	for _, r := range rows {
-		planner, err := plan.LookupPlanner(r.Planner)
-		if err != nil {
+	t.Source = paper.Source
+	for _, r := range paper.Rows {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
 		b, err := newBench(o, r.Workload, nil, "dapple-a")
 		if err != nil {
 			return err
 		}
+		what := fmt.Sprintf("%s (%d) by %s", r.Workload, r.Batch, r.Planner)
+		if b.given != nil && r.Planner == "dapple" {
+			if err := b.publishedPlan(ctx, o, t, what, r); err != nil {
+				return err
+			}
+			continue
+		}
+		planner, err := plan.LookupPlanner(r.Planner)
+		if err != nil {
+			t.Notes = append(t.Notes, what+": "+err.Error())
+			continue
+		}
 		p, err := b.profile(sizesFor(r.Batch, r.MicroBatch)...)
 		if err != nil {
 			return err
 		}
-		paper := "straight"
-		if !r.Straight {
-			paper = ""
-			for i, n := range r.Replicas {
-				end := "end"
-				if i < len(r.Cuts) {
-					end = r.Cuts[i]
-				}
-				paper += fmt.Sprintf(" ..%s@%d", end, n)
+		words := func(ends []string, replicas []int) string {
+			text := ""
+			for i, n := range replicas {
+				text += fmt.Sprintf(" ..%s@%d", append(ends, "end")[i], n)
 			}
-			paper = strings.TrimSpace(paper)
+			return strings.TrimSpace(text)
 		}
-		ours, why := "none", ""
+		said := "straight"
+		if !r.Straight {
+			said = words(r.Cuts, r.Replicas)
+		}
 		request := o.request(p, b.c, r.Batch)
 		if r.Planner == "pipedream" {
 			request.MicroBatch = r.MicroBatch
 		}
+		ours, why := "none", ""
 		if pl, err := planner.Plan(ctx, request); err != nil {
 			why = err.Error()
-		} else if configuration(pl) == "straight" {
-			ours = "straight"
 		} else {
-			ours = ""
-			for i, s := range pl.Stages {
-				end := "end"
-				if i < len(pl.Stages)-1 {
+			if ours = configuration(pl); ours != "straight" {
+				var ends []string
+				var replicas []int
+				for i, s := range pl.Stages {
 					last := s.LastLayer
 					if pl.Order != nil {
 						last = pl.Order[last]
 					}
-					end = p.Layers[last].Name
+					if i < len(pl.Stages)-1 {
+						ends = append(ends, p.Layers[last].Name)
+					}
+					replicas = append(replicas, len(s.Devices))
 				}
-				ours += fmt.Sprintf(" ..%s@%d", end, len(s.Devices))
+				ours = words(ends, replicas)
 			}
-			ours, why = strings.TrimSpace(ours), "analytic costs weigh layers otherwise than the paper's profile does"
+			why = b.source() + " costs weigh layers otherwise than the paper's profile, and layers here are finer"
 		}
-		t.word(fmt.Sprintf("%s (%d) by %s", r.Workload, r.Batch, r.Planner), paper, ours, why)
+		t.word(what, said, ours, why)
 	}
 	return nil
+}
+
+// publishedPlan is the best plan of several stages by the published search, in states of the
+// published profile.
+func (b *bench) publishedPlan(ctx context.Context, o Options, t *Table, what string, r dappleRow) error {
+	set := o.asked(b, b.given, r.Batch, r.Artifact).Set
+	k := plan.DappleConstants{NVLink: 25e9, EthernetP2P: 1e9, EthernetNCCL: 3e9, GPUMemory: 16e9}
+	for name, to := range map[string]*float64{"optimizer_memory_scaling": &k.OptimizerMemoryScaling, "peak_activation_per_batch": &k.PeakActivationPerSample} {
+		v, err := strconv.ParseFloat(set[name], 64)
+		if err != nil {
+			return fmt.Errorf("setting %s is %q; it is a number", name, set[name])
+		}
+		*to = v
+	}
+	var err error
+	if k.MinMicroBatch, err = strconv.Atoi(set["min_micro_batch"]); err != nil {
+		return fmt.Errorf("setting min_micro_batch is %q; it is a whole number", set["min_micro_batch"])
+	}
+	a, err := plan.SearchDapple(ctx, b.given, b.c, r.Batch, k)
+	if err != nil {
+		return err
+	}
+	if a.BestMulti < 0 {
+		t.word(what, fmt.Sprint(r.States), "one stage", "no plan of several stages is estimated to be faster")
+		return nil
+	}
+	said, ours := "", ""
+	for i, n := range r.Replicas {
+		if i < len(r.States) {
+			said += fmt.Sprintf(" ..%d@%d", r.States[i], n)
+		} else {
+			said += fmt.Sprintf(" ..end@%d", n)
+		}
+	}
+	stages := a.Candidates[a.BestMulti].Stages
+	for i, s := range stages {
+		if i < len(stages)-1 {
+			ours += fmt.Sprintf(" ..%d@%d", s.End-1, len(s.Devices))
+		} else {
+			ours += fmt.Sprintf(" ..end@%d", len(s.Devices))
+		}
+	}
+	t.word(what+", states", strings.TrimSpace(said), strings.TrimSpace(ours), "the authors' settings for this model are not published with the table")
+	return nil
+}
+
+// source names where costs come from.
+func (b *bench) source() string {
+	if b.given != nil {
+		return "published"
+	}
+	return "analytic"
 }
 
 // speedup of a plan is one device that runs all micro-batches in sequence over the plan's
@@ -157,13 +244,13 @@ func (b *bench) speedup(pl *plan.Plan) (float64, error) {
 }
 
 func dappleFigure12(ctx context.Context, _ Options, t *Table) error {
-	source, rows, err := dappleRows("dapple-table6")
-	if err != nil {
+	var paper dappleTable
+	if err := read("dapple-table6", &paper); err != nil {
 		return err
 	}
-	t.Source = source + "; values from the figure's text, by the order in which they stand"
+	t.Source = paper.Source + "; values from the figure's text, by the order in which they stand"
 	t.Notes = append(t.Notes, "the paper's own plans under millrace's simulator with policy P_B, always on analytic costs, whose layers the cuts name; replicas split micro-batches, which become smaller and, on a V100, no slower a sample in these descriptions")
-	for _, r := range rows {
+	for _, r := range paper.Rows {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -207,14 +294,14 @@ func dappleFigure12(ctx context.Context, _ Options, t *Table) error {
 func dappleFigure11(ctx context.Context, o Options, t *Table) error {
 	t.Source = "DAPPLE (PPoPP'21), Figure 11 and section 6.3: drawn only; the text gives the mean gain over overlapped data parallelism at a batch of 128"
 	t.Notes = append(t.Notes, "hybrid: the plan of Table 4, cut where its slowest stage is fastest, simulated; DP: accumulation over micro-batches, the last one's backward pass overlapped or not; AmoebaNet-36 has no DP, it does not fit")
-	_, rows, err := dappleRows("dapple-table4")
-	if err != nil {
+	var paper dappleTable
+	if err := read("dapple-table4", &paper); err != nil {
 		return err
 	}
 	gain := map[string]float64{"dapple-a": 1.71, "dapple-b": 1.37, "dapple-c": 1.79}
 	for _, preset := range []string{"dapple-a", "dapple-b", "dapple-c"} {
 		sum, count := 0.0, 0
-		for _, r := range rows {
+		for _, r := range paper.Rows {
 			if err := ctx.Err(); err != nil {
 				return err
 			}

@@ -2,9 +2,11 @@ package reproduce
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/internal/shared"
+	"github.com/millrace-ml/millrace/plan"
 )
 
 // On the published profiles, PipeDream's statements hold by its own numbers: 15-1 is best for
@@ -29,6 +31,28 @@ func TestPublishedProfiles(t *testing.T) {
 		for model, want := range map[string]string{"gnmt-8": "87 % less", "gnmt-16": "96 % less"} {
 			if r := find(t, table, model+", pipeline against data parallelism"); r.Ours != want {
 				t.Errorf("%s: %s, want %s", model, r.Ours, want)
+			}
+		}
+	}
+	// With the published planner: all plans of DAPPLE's Table 6, and all shapes of Table 4.
+	for name, planner := range map[string]string{"dapple-table6": "", "dapple-table4": "dapple"} {
+		if _, err := plan.LookupPlanner(planner); planner != "" && err != nil {
+			continue
+		}
+		if testing.Short() && planner != "" {
+			continue
+		}
+		e, err := Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := e.Run(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range table.Rows {
+			if r.Difference != "same" && !strings.Contains(r.What, "by pipedream") {
+				t.Errorf("%s: %s: paper %s, ours %s", name, r.What, r.Paper, r.Ours)
 			}
 		}
 	}
