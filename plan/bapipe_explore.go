@@ -228,11 +228,16 @@ func (x *bapipe) plan(h *chain, family string, bounds []boundary, M int) *Plan {
 			st.FirstFraction = 1 - from.part
 		}
 		if i < len(bounds) {
-			st.LastLayer = bounds[i].layer - 1
-			if bounds[i].part > 0 {
-				st.LastLayer, st.LastFraction = bounds[i].layer, bounds[i].part
+			to := bounds[i]
+			switch {
+			case to.part == 0:
+				st.LastLayer = to.layer - 1
+			case from.part > 0 && to.layer == from.layer: // a piece out of the middle of a layer
+				st.LastLayer, st.FirstFraction = to.layer, to.part-from.part
+			default:
+				st.LastLayer, st.LastFraction = to.layer, to.part
 			}
-			from = bounds[i]
+			from = to
 		}
 		p.Stages = append(p.Stages, st)
 	}

@@ -1,18 +1,19 @@
 package plan
 
 // boundary is where one stage ends and the next begins: before layer `layer`, of which the
-// stage in front computes a part of its own, 0 for none.
+// stages in front compute a part, 0 for none.
 type boundary struct {
 	layer int
 	part  float64
 }
 
-// divided is the intra-layer partition (§3.3.2): boundary layers are divided between two
-// neighbours so that every accelerator works as long as any, as far as two neighbours can
-// share a layer. The least time is found by bisection: within a time limit each stage takes
-// as much as it can, which never hurts the stages behind it. It stops 1e-12 short.
+// divided is the intra-layer partition (§3.3.2): boundary layers are divided between
+// neighbours, a long one between several, so that every accelerator works as long as any.
+// The least time is found by bisection: within a time limit each stage takes as much
+// as it can, which never hurts the stages behind it. It stops 1e-12 short.
 func (h *chain) divided() ([]boundary, float64) {
-	low, high := h.ideal(), h.time[0][len(h.p.Layers)]
+	// T of equation (1) is no lower bound where one type is better at some layers than at others.
+	low, high := 0.0, h.time[0][len(h.p.Layers)]
 	for i := range h.devices {
 		high = max(high, h.time[i][len(h.p.Layers)])
 	}
@@ -32,51 +33,48 @@ func (h *chain) divided() ([]boundary, float64) {
 	return best, limit
 }
 
-// fill gives each stage at most limit seconds of work; nil where layers are left over.
+// fill gives each stage at most limit seconds of work; nil where layers are left over, or a
+// stage would have nothing to do. What two stages would share to less than 1e-9 of a
+// layer belongs to one.
 func (h *chain) fill(limit float64) []boundary {
+	const least = 1e-9
 	n, N := len(h.p.Layers), len(h.devices)
 	var out []boundary
-	layer, rest := 0, 1.0 // the first layer not given away, and how much of it is left
+	at := boundary{}
 	for i := range N {
-		room := limit
-		one := func(l int) float64 { return h.time[i][l+1] - h.time[i][l] }
-		stages := N - 1 - i // behind this one
-		if need := rest * one(layer); need > room*(1+1e-12) {
-			if rest < 1 {
-				return nil // a layer is divided between two neighbours, not three
+		from, room := at, limit
+		for at.layer < n && room > 0 {
+			one := h.time[i][at.layer+1] - h.time[i][at.layer]
+			if need := (1 - at.part) * one; need > room*(1+1e-12) {
+				done := room / one
+				if done < least {
+					break
+				}
+				at.part += done
+				if at.part < 1-least {
+					break
+				}
+				room = 0
+			} else {
+				room -= need
 			}
-		} else {
-			room -= need
-			layer, rest = layer+1, 1
-			for layer < n && one(layer) <= room {
-				room -= one(layer)
-				layer++
-			}
+			at = boundary{layer: at.layer + 1}
 		}
 		if i == N-1 {
-			if layer < n {
-				return nil
-			}
 			break
 		}
-		if layer > n-stages { // one layer for each stage behind
-			layer = n - stages
-			out = append(out, boundary{layer, 0})
-			rest = 1
-			continue
+		// Half a layer is left for each stage behind. The bound must not fall where the limit
+		// grows, or bisection would lose its way.
+		if last := n - (N - 1 - i); at.layer > last || at.layer == last && at.part > 0.5 {
+			at = boundary{layer: last, part: 0.5}
 		}
-		part := 0.0
-		if t := one(layer); t > 0 && rest == 1 {
-			part = min(room/t, 1)
+		if at == from {
+			return nil
 		}
-		if part < 1e-6 || part > 1-1e-6 {
-			part = 0
-			if len(out) == 0 && layer == 0 || len(out) > 0 && out[len(out)-1].layer >= layer {
-				return nil // a stage without work
-			}
-		}
-		out = append(out, boundary{layer, part})
-		rest = 1 - part
+		out = append(out, at)
+	}
+	if at.layer < n {
+		return nil
 	}
 	return out
 }
