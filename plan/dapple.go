@@ -1,0 +1,224 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+func init() {
+	RegisterPlanner(Planner{
+		Name:  "dapple",
+		Paper: "DAPPLE (PPoPP 2021), section 4",
+		Settings: []Setting{
+			{"dp", "auto", "auto, yes, no", "whether data parallelism is returned where it wins (§4); auto is yes for the paper, no for the artifact, whose search leaves it to its caller"},
+			{"overlap", "both", "both, yes, no", "paper: data parallelism's all-reduces hide behind the last backward, or do not, or the better"},
+			{"policy", "auto", "auto, pa, pb", "paper: K_i = min(S-i, D) or min(2(S-i)-1, D) (§5.3); auto is pb from acr_threshold on"},
+			{"acr_threshold", "0.1", "a ratio", "paper: the activation-communication ratio from which policy pb serves (§5.3, Table 3)"},
+			{"recompute", "auto", "auto, yes, no", "paper: forwards again in the backward; auto where a stage does not fit otherwise"},
+			{"max_states", "60000", "a count", "paper: layers planned by device sets beyond which a beam searches"},
+			{"server", "0", "devices, 0: by the cluster's levels", "devices of one server, for placement"},
+			{"recursive", "no", "yes, no", "artifact: the objective is sync_pipeline_speedup_recursive's of the chosen plan"},
+			{"min_micro_batch", "0", "samples, 0: the request's, or 1", "artifact: min_micro_batch_size"},
+			{"optimizer_memory_scaling", "1", "copies of the parameters", "artifact: parameters with gradients and optimizer"},
+			{"peak_activation_per_batch", "0", "bytes by sample, 0: all activations", "artifact: peak_activation_per_batch"},
+			{"profile_batch", "0", "samples, 0: as the profile says", "artifact: profile_batch_size"},
+			{"nvlink", "25e9", "bytes/s", "artifact: inside a server"},
+			{"ethernet_p2p", "1e9", "bytes/s", "artifact: between servers, point to point; 1.25e9 gives configuration C"},
+			{"ethernet_nccl", "3e9", "bytes/s", "artifact: between servers, collectives; 1.25e9 gives configuration C"},
+			{"gpu_memory", "16e9", "bytes", "artifact: for data parallelism's gradient accumulation"},
+		},
+		Plan: planDapple,
+	})
+}
+
+// dappleSettings reads a request's settings, of which the first that is wrong is the error.
+type dappleSettings struct {
+	set map[string]string
+	err error
+}
+
+func (s *dappleSettings) number(name string, fallback float64) float64 {
+	text, ok := s.set[name]
+	if !ok {
+		return fallback
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if (err != nil || !(v >= 0) || math.IsInf(v, 0)) && s.err == nil {
+		s.err = fmt.Errorf("plan: dapple: setting %s is %q; it is a number, 0 or more", name, text)
+	}
+	return v
+}
+
+// positive is a number that divides.
+func (s *dappleSettings) positive(name string, fallback float64) float64 {
+	v := s.number(name, fallback)
+	if v == 0 && s.err == nil {
+		s.err = fmt.Errorf("plan: dapple: setting %s is %s; it must be over 0", name, s.set[name])
+	}
+	return v
+}
+
+func (s *dappleSettings) count(name string, fallback int) int {
+	v := s.number(name, float64(fallback))
+	if (v != math.Trunc(v) || v > 1<<30) && s.err == nil {
+		s.err = fmt.Errorf("plan: dapple: setting %s is %s; it is a whole number up to %d", name, s.set[name], 1<<30)
+	}
+	return int(min(v, 1<<30))
+}
+
+func (s *dappleSettings) choice(name string, values ...string) string {
+	text, ok := s.set[name]
+	if !ok {
+		return values[0]
+	}
+	if !slices.Contains(values, text) && s.err == nil {
+		s.err = fmt.Errorf("plan: dapple: setting %s is %q; it is one of %s", name, text, strings.Join(values, ", "))
+	}
+	return text
+}
+
+// planDapple is the registered planner: the paper's, or the published code's.
+func planDapple(ctx context.Context, r Request) (*Plan, error) {
+	p, _ := LookupPlanner("dapple")
+	if err := p.CheckSettings(r.Set); err != nil {
+		return nil, err
+	}
+	switch {
+	case r.Profile == nil || r.Cluster == nil || len(r.Profile.Layers) == 0 || len(r.Cluster.Devices) == 0:
+		return nil, fmt.Errorf("plan: dapple: it needs a profile with a layer and a cluster with a device")
+	case r.Batch < 1:
+		return nil, fmt.Errorf("plan: dapple: a batch of %d samples; it is 1 at least", r.Batch)
+	case r.MicroBatch < 0 || r.MicroBatch > 0 && r.Batch%r.MicroBatch != 0:
+		return nil, fmt.Errorf("plan: dapple: micro-batches of %d samples do not divide a batch of %d", r.MicroBatch, r.Batch)
+	}
+	switch r.Formula {
+	case "", "paper":
+		return planDapplePaper(ctx, r)
+	case "artifact":
+		return planDappleArtifact(ctx, r)
+	}
+	return nil, fmt.Errorf("plan: dapple: formula is %q; it is paper or artifact", r.Formula)
+}
+
+// planDappleArtifact turns the published planner's answer into a plan.
+func planDappleArtifact(ctx context.Context, r Request) (*Plan, error) {
+	s := dappleSettings{set: r.Set}
+	k := DappleConstants{
+		MinMicroBatch:           s.count("min_micro_batch", 0),
+		OptimizerMemoryScaling:  s.number("optimizer_memory_scaling", 1),
+		PeakActivationPerSample: s.number("peak_activation_per_batch", 0),
+		NVLink:                  s.positive("nvlink", 25e9), EthernetP2P: s.positive("ethernet_p2p", 1e9), EthernetNCCL: s.positive("ethernet_nccl", 3e9),
+		GPUMemory: s.number("gpu_memory", 16e9), ProfileBatch: s.count("profile_batch", 0), Server: s.count("server", 0),
+	}
+	dp, recursive := s.choice("dp", "auto", "yes", "no"), s.choice("recursive", "no", "yes")
+	if s.err != nil {
+		return nil, s.err
+	}
+	if k.MinMicroBatch == 0 {
+		k.MinMicroBatch = max(1, r.MicroBatch)
+	}
+	a, err := SearchDapple(ctx, r.Profile, r.Cluster, r.Batch, k)
+	if err != nil {
+		return nil, err
+	}
+	best := a.Candidates[a.Best]
+	if best.Speedup == 0 {
+		return nil, fmt.Errorf("plan: dapple: a batch of %d samples makes no micro-batch of %d for any candidate", r.Batch, k.MinMicroBatch)
+	}
+	why := []string{fmt.Sprintf("The published search compared %d plans over %d states; the best is %s with an estimated speedup of %.3f over one device.", len(a.Candidates), len(a.Order), shape(best), best.Speedup)}
+	why = append(why, fmt.Sprintf("It estimates data parallelism at %.3f without overlap and %.3f with, and never returns it: compare these yourself, or set dp=yes.", a.DP.NoOverlap, a.DP.NormalOverlap))
+	if a.BestMulti >= 0 {
+		why = append(why, fmt.Sprintf("Micro-batch by micro-batch (its recursive estimate) the best of several stages, %s, gives %.3f.", shape(a.Candidates[a.BestMulti]), a.RecursiveSpeedup))
+	}
+	objective := Objective{Name: "estimated latency of one global batch", Value: a.TotalComputeS / best.Speedup, Unit: "s"}
+	if recursive == "yes" && a.BestMulti >= 0 && len(best.Stages) > 1 {
+		objective = Objective{Name: "latency of one global batch by recursion", Value: a.TotalComputeS / a.RecursiveSpeedup, Unit: "s"}
+	}
+	if dp == "yes" && a.BestMulti >= 0 && a.DP.Best() >= a.Candidates[a.BestMulti].Speedup || dp == "yes" && a.DP.Best() >= best.Speedup {
+		all := make([]int, len(r.Cluster.Devices))
+		for d := range all {
+			all[d] = d
+		}
+		best = DappleCandidate{Pipelines: 1, Stages: []DappleStage{{0, len(a.Order) - 1, all}}, Speedup: a.DP.Best()}
+		objective = Objective{Name: "estimated latency of one global batch", Value: a.TotalComputeS / best.Speedup, Unit: "s"}
+		why = append(why, "Data parallelism wins.")
+	}
+	why = append(why, "It assumed: half of a layer's time is its backward, times in proportion to samples, no memory limit for pipelines, the bandwidths set (not the cluster's).")
+	return a.plan(r, k, best, objective, why)
+}
+
+func shape(c DappleCandidate) string {
+	var n []string
+	for _, s := range c.Stages {
+		n = append(n, strconv.Itoa(len(s.Devices)))
+	}
+	return strings.Join(n, ":")
+}
+
+// plan writes a candidate down. A micro-batch has a sample for every replica at least,
+// which the published estimate does not ask for.
+func (a *DappleAnswer) plan(r Request, k DappleConstants, c DappleCandidate, o Objective, why []string) (*Plan, error) {
+	widest := 0
+	var chain []int
+	for i, s := range c.Stages {
+		widest = max(widest, len(s.Devices))
+		if i == len(c.Stages)-1 {
+			chain = append(chain, a.Order[s.End])
+		} else {
+			chain = append(chain, a.Order[s.End-1])
+		}
+	}
+	order, ends := a.States.Order(chain)
+	out := dapplePlan(r)
+	out.Objective, out.Why = o, why
+	if len(c.Stages) == 1 {
+		out.Schedule, out.Replication = "dp", "round_robin"
+		widest = 1
+	}
+	want := k.MinMicroBatch * c.Pipelines
+	if len(c.Stages) == 1 {
+		want = k.MinMicroBatch
+	}
+	out.MicroBatch = atLeast(r.Batch, max(want, widest))
+	if out.MicroBatch != want {
+		out.Why = append(out.Why, fmt.Sprintf("Micro-batches run with %d samples instead of the estimate's %d: each replica needs one, and they divide the batch.", out.MicroBatch, want))
+	}
+	out.MicroBatches = r.Batch / out.MicroBatch
+	if !slices.IsSorted(order) {
+		out.Order = order
+	}
+	first := 0
+	for i, s := range c.Stages {
+		last := ends[i] - 1
+		if i == len(c.Stages)-1 {
+			last = len(order) - 1
+		}
+		out.Stages = append(out.Stages, Stage{FirstLayer: first, LastLayer: last, Devices: s.Devices, Warmup: min(len(c.Stages)-i, out.MicroBatches)})
+		first = last + 1
+	}
+	return out, nil
+}
+
+func dapplePlan(r Request) *Plan {
+	return &Plan{
+		Version: Version, Model: r.Profile.Model, ModelID: r.Profile.ModelID, Cluster: r.Cluster.Name,
+		Replication: "split", Schedule: "1f1b", Weights: "sync", Planner: "dapple",
+	}
+}
+
+// atLeast is the smallest divisor of a batch that is not below n; the batch if there is none.
+func atLeast(batch, n int) int {
+	least := batch
+	for m := 1; m*m <= batch; m++ {
+		for _, d := range []int{m, batch / m} {
+			if batch%m == 0 && d >= n {
+				least = min(least, d)
+			}
+		}
+	}
+	return least
+}

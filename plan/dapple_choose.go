@@ -1,0 +1,209 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// planDapplePaper is DAPPLE's planner as §4 describes it, over the micro-batch sizes that
+// the profile has and data parallelism beside it, since equation (4) never returns a single
+// stage. Deviations: the rate of a replicated stage is its device's over its replicas, as
+// in the paper, though kernels of fewer samples are slower; the cut of a graph is behind
+// each layer of the profile's order, and everything that crosses it is sent.
+//
+// Device types may differ: a stage is as slow, and has as much memory for each, as its
+// slowest and smallest device. Servers are taken in the cluster's order, so that the type
+// listed first has the first stages; other orders are auto's to try.
+func planDapplePaper(ctx context.Context, r Request) (*Plan, error) {
+	s := dappleSettings{set: r.Set}
+	o := dappleOptions{
+		dp: s.choice("dp", "auto", "yes", "no"), overlap: s.choice("overlap", "both", "yes", "no"), policy: s.choice("policy", "auto", "pa", "pb"),
+		recompute: s.choice("recompute", "auto", "yes", "no"), acr: s.number("acr_threshold", 0.1), states: s.count("max_states", 60000), server: s.count("server", 0),
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	if o.server == 0 {
+		o.server = serverSize(r.Cluster)
+	}
+	at := newServers(len(r.Cluster.Devices), o.server)
+	sizes := []int{r.MicroBatch}
+	if r.MicroBatch == 0 {
+		sizes = microBatches(r)
+	}
+	best, dp := (*dappleSearch)(nil), dappleDP{plain: math.Inf(1), hidden: math.Inf(1)}
+	limit, thinned := math.Inf(1), false
+	var missing error
+	for _, mb := range sizes {
+		costs, err := newDappleCosts(r.Profile, r.Cluster, at, r.Batch, mb, o.recompute)
+		if err != nil {
+			missing = err
+			continue
+		}
+		if one, ok := costs.dataParallel(); ok && o.dp != "no" && one.time(o.overlap) < dp.time(o.overlap) {
+			dp = one
+		}
+		search := &dappleSearch{dappleCosts: costs}
+		thinned = search.thin(o.states) || thinned
+		if err := search.run(ctx, limit); err != nil {
+			return nil, err
+		}
+		if search.bestAt >= 0 {
+			best, limit = search, search.best
+		}
+	}
+	switch {
+	case best == nil && math.IsInf(dp.time(o.overlap), 1) && missing != nil:
+		return nil, missing
+	case best == nil && math.IsInf(dp.time(o.overlap), 1):
+		return nil, o.tooBig(r, at, sizes)
+	case best == nil || dp.time(o.overlap) <= limit:
+		return o.planData(r, dp, limit), nil
+	}
+	return o.planPipeline(r, best, dp, thinned), nil
+}
+
+type dappleOptions struct {
+	dp, overlap, policy, recompute string
+	acr                            float64
+	states, server                 int
+}
+
+// maxDappleSizes is how many micro-batch sizes are searched.
+const maxDappleSizes = 4
+
+// microBatches lists the sizes that the profile has and that divide the batch; where it has
+// none, divisors that it interpolates or scales to. The largest of them, at most.
+func microBatches(r Request) []int {
+	var sizes []int
+	for _, m := range r.Profile.Sizes(r.Cluster.Devices[0]) {
+		if r.Batch%m == 0 {
+			sizes = append(sizes, m)
+		}
+	}
+	if len(sizes) < 2 {
+		for m := 1; m*m <= r.Batch; m++ {
+			for _, d := range []int{m, r.Batch / m} {
+				if r.Batch%m == 0 && !slices.Contains(sizes, d) {
+					if _, _, err := r.Profile.At(r.Cluster.Devices[0], d); err == nil {
+						sizes = append(sizes, d)
+					}
+				}
+			}
+		}
+		slices.Sort(sizes)
+	}
+	if len(sizes) == 0 {
+		return []int{r.Batch} // refused by the profile, in its words
+	}
+	for len(sizes) > maxDappleSizes { // every other one, the extremes stay
+		var fewer []int
+		for i := range maxDappleSizes {
+			fewer = append(fewer, sizes[i*(len(sizes)-1)/(maxDappleSizes-1)])
+		}
+		sizes = fewer
+	}
+	return sizes
+}
+
+// tooBig says by how much nothing fits: the least that the largest layer takes.
+func (o dappleOptions) tooBig(r Request, at *servers, sizes []int) error {
+	costs, err := newDappleCosts(r.Profile, r.Cluster, at, r.Batch, sizes[0], o.recompute)
+	if err != nil {
+		return err
+	}
+	all := costs.groupOf(at.between(at.none(), at.place(at.none(), len(r.Cluster.Devices))[0]))
+	total, largest := costs.fixed[len(r.Profile.Layers)], int64(0)
+	for k := range r.Profile.Layers {
+		largest = max(largest, costs.fixed[k+1]-costs.fixed[k])
+	}
+	least := max(largest, total/int64(len(r.Cluster.Devices)))
+	if all.memory == 0 {
+		return errors.New("plan: dapple: no plan: micro-batches have fewer samples than a stage would have replicas, and data parallelism is left out by dp=no")
+	}
+	return fmt.Errorf("plan: dapple: no plan of %s fits devices of %d bytes: its parameters, gradients and optimizer take %d bytes, at least %d for a device, before activations; give more devices, more memory or a smaller micro_batch", r.Profile.Model, all.memory, total, least)
+}
+
+// planData writes data parallelism down.
+func (o dappleOptions) planData(r Request, dp dappleDP, pipeline float64) *Plan {
+	out := dapplePlan(r)
+	out.Replication, out.Schedule, out.MicroBatch, out.MicroBatches = "round_robin", "dp", dp.microBatch, dp.micro
+	st := Stage{LastLayer: len(r.Profile.Layers) - 1, Warmup: 1}
+	for d := range min(len(r.Cluster.Devices), dp.micro) {
+		st.Devices = append(st.Devices, d)
+	}
+	out.Stages = []Stage{st}
+	out.Objective = Objective{Name: "estimated step of data parallelism", Value: dp.time(o.overlap), Unit: "s"}
+	out.Why = []string{fmt.Sprintf("Data parallelism takes %.4g s without and %.4g s with overlap of its all-reduces; the best pipeline's estimate is %.4g s.", dp.plain, dp.hidden, pipeline)}
+	return out
+}
+
+// planPipeline writes the best pipeline down: depths by policy and memory (§5.3).
+func (o dappleOptions) planPipeline(r Request, s *dappleSearch, dp dappleDP, thinned bool) *Plan {
+	out := dapplePlan(r)
+	out.MicroBatch, out.MicroBatches = s.mb, s.M
+	ends, devices := s.chain()
+	ratio := s.acrOf(ends, devices)
+	policy := o.policy
+	if policy == "auto" {
+		policy = "pa"
+		if ratio >= o.acr {
+			policy = "pb"
+		}
+	}
+	S, first, depth := len(ends), 0, s.M
+	for i, end := range ends {
+		g := s.groupOf(devices[i])
+		_, again, _ := s.stage(first, end, &g)
+		want := S - i
+		if policy == "pb" {
+			want = 2*(S-i) - 1
+		}
+		depth = min(depth, want, s.depth(first, end, &g, again))
+		out.Stages = append(out.Stages, Stage{FirstLayer: first, LastLayer: end - 1, Devices: devices[i], Recompute: again, Warmup: depth})
+		first = end
+	}
+	out.Objective = Objective{Name: "pipeline latency L (DAPPLE eq. 2)", Value: s.best, Unit: "s"}
+	bound := s.bound()
+	out.Why = []string{
+		fmt.Sprintf("%d prefixes and %d extensions were planned; L = %.4g s is %.1f %% above all devices computing without pause (%.4g s).", len(s.found), s.tried, s.best, 100*(s.best/bound-1), bound),
+		fmt.Sprintf("Activation-communication ratio %.3f: policy %s (threshold %.3g).", ratio, policy, o.acr),
+	}
+	if o.dp != "no" && !math.IsInf(dp.plain, 1) {
+		out.Why = append(out.Why, fmt.Sprintf("Data parallelism would take %.4g s without and %.4g s with overlap.", dp.plain, dp.hidden))
+	} else {
+		out.Why = append(out.Why, "Data parallelism does not fit one device, or was left out.")
+	}
+	if thinned {
+		out.Why = append(out.Why, fmt.Sprintf("More than %d prefixes by device sets: the search was thinned to %d cuts and stages of multiples of %d devices; the gap to the best is at most that to the bound.", o.states, len(s.cuts), s.steps[0]))
+	}
+	if r.Profile.Source == profile.SourceImported {
+		out.Why = append(out.Why, "Times were scaled in proportion to the samples.")
+	}
+	out.Why = append(out.Why, "It assumed: replicas split each micro-batch without loss, every pair of links works at once, no bubbles inside the pivot, servers taken in the cluster's order.")
+	return out
+}
+
+// acrOf is the mean forward transfer between stages over the mean forward and backward of
+// one (§5.3 gives no formula; each is the mean over the plan).
+func (s *dappleSearch) acrOf(ends []int, devices [][]int) float64 {
+	sent, worked, first := 0.0, 0.0, 0
+	for i, end := range ends {
+		g := s.groupOf(devices[i])
+		own, _, _ := s.stage(first, end, &g)
+		worked += (own.F + own.B) / 2
+		if i+1 < len(ends) {
+			sent += s.stream(devices[i], devices[i+1]).of(float64(s.cut[end]))
+		}
+		first = end
+	}
+	if len(ends) < 2 || worked == 0 {
+		return 0
+	}
+	return sent / float64(len(ends)-1) / (worked / float64(len(ends)))
+}

@@ -1,0 +1,47 @@
+package plan
+
+// dappleDP is data parallelism on all devices, as DAPPLE compares with (§4, §6.3).
+type dappleDP struct {
+	microBatch, micro int // samples of one micro-batch on one device, and how many over all devices
+	plain, hidden     float64
+}
+
+// time is by the overlap setting: "yes", "no" or "both", the better.
+func (d dappleDP) time(overlap string) float64 {
+	if overlap == "no" {
+		return d.plain
+	}
+	return d.hidden // never above plain
+}
+
+// dataParallel is gradient accumulation on all devices with micro-batches of d.mb samples:
+// each device takes ceil(M/G) of them, and one all-reduce follows. Without overlap it waits
+// for the last backward; with it each layer's all-reduce begins when its gradient is ready
+// in the last backward and the one before it is done, as in wait-free back-propagation.
+// ok: the whole model fits every device.
+func (d *dappleCosts) dataParallel() (dp dappleDP, ok bool) {
+	n, G := len(d.p.Layers), len(d.typeOf)
+	dp = dappleDP{microBatch: d.mb, micro: d.M}
+	all := make([]int, min(G, d.M))
+	for i := range all {
+		all[i] = i
+	}
+	g := d.groupOf(all)
+	for _, t := range g.types {
+		f, b := d.forward[t], d.backward[t]
+		rounds := float64((d.M + len(all) - 1) / len(all))
+		dp.plain = max(dp.plain, rounds*(f[n]+b[n])+g.allReduceS(float64(d.parameters[n])))
+		now, link := rounds*(f[n]+b[n])-b[n], 0.0
+		for k := n - 1; k >= 0; k-- {
+			now += b[k+1] - b[k]
+			if bytes := d.parameters[k+1] - d.parameters[k]; bytes > 0 {
+				link = max(link, now) + g.allReduceS(float64(bytes))
+			}
+		}
+		dp.hidden = max(dp.hidden, now, link)
+	}
+	dp.hidden = min(dp.hidden, dp.plain) // one all-reduce of everything is always possible
+	alone := g
+	alone.devices = all[:1]
+	return dp, d.depth(0, n, &alone, false) > 0
+}

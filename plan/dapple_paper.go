@@ -1,0 +1,234 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// planned is T_PL(j, m, g) of equation (4): layers 0..to-1 planned on the devices taken, the
+// rest in one stage on all others.
+type planned struct {
+	to, used int // layers, devices
+	taken    taken
+	before   int // the planned prefix of all but its last stage; -1: none
+	latency  float64
+	stages   []dappleStage // of the prefix, networks between them included
+	last     dappleGroup
+}
+
+// dappleSearch is equations (4) and (5) over one micro-batch size.
+type dappleSearch struct {
+	*dappleCosts
+	cuts  []int // where a stage may begin, ascending
+	steps []int // how many devices a stage may have
+	keep  bool  // latencies at or above the best are searched on too (for tests)
+
+	found  []planned
+	index  []map[string]int // by cut, the planned by devices taken
+	best   float64
+	bestAt int // of found, the best plan's prefix
+	tried  int
+}
+
+// run finds the best plan of two stages or more below limit; bestAt is -1 where there is none.
+//
+// It is the memoised recursion as printed: for each number of layers and set of devices one
+// prefix is kept, that with the least latency if the rest were one stage. Prefixes with a
+// stage whose (M-1)(F+B) is not below the best latency are left out, since L is never below
+// it: the result is that of the recursion, or better.
+//
+// Order: prefixes by layers ascending; extensions have more layers, so each prefix is final
+// when it is extended. Time: (cuts x sets) x (cuts x steps).
+func (s *dappleSearch) run(ctx context.Context, limit float64) error {
+	s.best, s.bestAt = limit, -1
+	s.index = make([]map[string]int, len(s.cuts))
+	for i := range s.index {
+		s.index[i] = map[string]int{}
+	}
+	if err := s.extend(ctx, -1, 0); err != nil {
+		return err
+	}
+	for i := range s.cuts {
+		// A map's order must not choose among equals.
+		order := make([]int, 0, len(s.index[i]))
+		for _, f := range s.index[i] {
+			order = append(order, f)
+		}
+		slices.Sort(order)
+		for _, f := range order {
+			if err := s.extend(ctx, f, i+1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// extend adds one more stage, ending before each later cut, on each set of devices, behind
+// a planned prefix.
+func (s *dappleSearch) extend(ctx context.Context, prefix, firstCut int) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("plan: dapple: %w", err)
+	}
+	from, used, before := 0, 0, s.at.none()
+	var earlier []dappleStage
+	if prefix >= 0 {
+		p := s.found[prefix]
+		from, used, before, earlier = p.to, p.used, p.taken, p.stages
+	}
+	n, G := len(s.p.Layers), len(s.typeOf)
+	full := s.full()
+	stages := make([]dappleStage, len(earlier)+4)
+	copy(stages, earlier)
+	for _, m := range s.steps {
+		if used+m >= G {
+			break
+		}
+		for _, after := range s.at.place(before, m) {
+			mine, rest := s.group(before, after), s.group(after, full)
+			key := after.key()
+			into := affine{}
+			if prefix >= 0 {
+				into = s.between(s.found[prefix].last, mine, before, after, s.found[prefix].before)
+			}
+			out := s.between(mine, rest, after, full, prefix)
+			for c := firstCut; c < len(s.cuts); c++ {
+				to := s.cuts[c]
+				own, _, fits := s.stage(from, to, &mine)
+				if !fits || !s.keep && float64(s.M-1)*(own.F+own.B) >= s.best {
+					break // more layers only take longer and more memory
+				}
+				s.tried++
+				k := len(earlier)
+				if prefix >= 0 {
+					stages[k] = s.network(into, from)
+					k++
+				}
+				behind, _, restFits := s.stage(to, n, &rest)
+				stages[k], stages[k+1], stages[k+2] = own, s.network(out, to), behind
+				latency := dappleLatency(stages[:k+3], s.M)
+				if restFits && latency < s.best {
+					s.best, s.bestAt = latency, len(s.found)
+					if f, seen := s.index[c][key]; seen {
+						s.bestAt = f
+					}
+				} else if !s.keep && float64(s.M-1)*2*stages[k+1].F >= s.best {
+					continue
+				}
+				f, seen := s.index[c][key]
+				if seen && s.found[f].latency <= latency {
+					continue
+				}
+				entry := planned{to: to, used: used + m, taken: after, before: prefix, latency: latency, stages: slices.Clone(stages[:k+1]), last: mine}
+				if seen {
+					s.found[f] = entry
+				} else {
+					s.index[c][key] = len(s.found)
+					s.found = append(s.found, entry)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (s *dappleSearch) full() taken {
+	t := s.at.none()
+	for i := range t {
+		t[i] = uint16(s.at.size(i))
+	}
+	return t
+}
+
+// between is the network from one group to another, remembered by what was taken
+// before the first (by a planned prefix), between them and after both.
+func (s *dappleSearch) between(a, b dappleGroup, mid, after taken, prefix int) affine {
+	key := mid.key() + after.key()
+	if prefix >= 0 {
+		key += s.found[prefix].taken.key()
+	}
+	if v, ok := s.streamCache[key]; ok {
+		return v
+	}
+	v := s.stream(a.devices, b.devices)
+	s.streamCache[key] = v
+	return v
+}
+
+// chain lists the best plan's stages: where each ends, and on which devices.
+func (s *dappleSearch) chain() (ends []int, devices [][]int) {
+	last := s.found[s.bestAt]
+	ends = []int{len(s.p.Layers)}
+	devices = [][]int{s.group(last.taken, s.full()).devices}
+	for f := s.bestAt; f >= 0; f = s.found[f].before {
+		ends = append(ends, s.found[f].to)
+		devices = append(devices, s.found[f].last.devices)
+	}
+	slices.Reverse(ends)
+	slices.Reverse(devices)
+	return ends, devices
+}
+
+// thin chooses cuts and steps so that about most prefixes are planned. All of both where
+// that is enough; else every unit of devices, at least a server where servers are many, and
+// cuts at equal amounts of work, each moved to the least that crosses nearby.
+func (s *dappleSearch) thin(most int) (thinned bool) {
+	n, G := len(s.p.Layers), len(s.typeOf)
+	for m := 1; m < G; m++ {
+		s.steps = append(s.steps, m)
+	}
+	for c := 1; c < n; c++ {
+		s.cuts = append(s.cuts, c)
+	}
+	sets := G
+	if s.at.count() > 1 && s.at.count() < G {
+		sets *= s.at.size(0) / 2 // appended and scattered sets beside the fresh
+	}
+	if (n-1)*sets <= most {
+		return false
+	}
+	if G > 32 {
+		unit := max(G/16, 1)
+		if each := s.at.size(0); unit > each {
+			unit -= unit % each
+		}
+		s.steps = nil
+		for m := unit; m < G; m += unit {
+			s.steps = append(s.steps, m)
+		}
+		sets = 4 * len(s.steps)
+	}
+	if want := max(16, min(96, most/max(1, sets))); len(s.cuts) > want {
+		s.cuts = s.spread(want)
+	}
+	return true
+}
+
+// spread is want cuts at equal amounts of work.
+func (s *dappleSearch) spread(want int) []int {
+	n := len(s.p.Layers)
+	work := func(k int) float64 { return s.forward[0][k] + s.backward[0][k] }
+	var cuts []int
+	for q := 1; q <= want; q++ {
+		goal := work(n) * float64(q) / float64(want+1)
+		at := 1
+		for lo, hi := 1, n-1; lo <= hi; {
+			mid := (lo + hi) / 2
+			if at = mid; work(mid) < goal {
+				lo = mid + 1
+			} else {
+				hi = mid - 1
+			}
+		}
+		for c := max(1, at-n/(4*want)); c <= min(n-1, at+n/(4*want)); c++ {
+			if s.cut[c] < s.cut[at] {
+				at = c
+			}
+		}
+		if len(cuts) == 0 || at > cuts[len(cuts)-1] {
+			cuts = append(cuts, at)
+		}
+	}
+	return cuts
+}

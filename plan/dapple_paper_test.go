@@ -1,0 +1,267 @@
+package plan
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// equation2 is L with Q, Tw, Ts and Te computed as printed.
+func equation2(stages []dappleStage, M int) float64 {
+	Q := len(stages) - 1
+	for s := Q - 1; s >= 0; s-- {
+		l1 := float64(M-1) * (stages[s].F + stages[s].B)
+		l2 := float64(M-1) * (stages[Q].F + stages[Q].B)
+		for a := s + 1; a <= Q-1; a++ {
+			l2 += stages[a].F + stages[a].B
+		}
+		if l1 > l2 {
+			Q = s
+		}
+	}
+	tw, te := 0.0, math.Inf(-1)
+	for s := 0; s <= Q; s++ {
+		tw += stages[s].F
+	}
+	for s := range stages {
+		sum := 0.0
+		if s > Q {
+			for a := Q; a <= s; a++ {
+				sum -= stages[a].B
+			}
+		} else {
+			for a := s; a <= Q; a++ {
+				sum += stages[a].B
+			}
+		}
+		te = max(te, stages[s].AR+sum)
+	}
+	return tw + float64(M-1)*(stages[Q].F+stages[Q].B) + te
+}
+
+func TestDappleLatencyAsPrinted(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 20000 {
+		stages := make([]dappleStage, 1+r.IntN(9))
+		for i := range stages {
+			stages[i] = dappleStage{r.Float64(), 2 * r.Float64(), 5 * r.Float64()}
+		}
+		M := 1 + r.IntN(20)
+		got, want := dappleLatency(stages, M), equation2(stages, M)
+		if math.Abs(got-want) > 1e-12*want {
+			t.Fatalf("%v, M %d: %g, as printed %g", stages, M, got, want)
+		}
+		for _, s := range stages {
+			if got < float64(M-1)*(s.F+s.B)*(1-1e-12) {
+				t.Fatalf("%v, M %d: %g is below the steady phase of %v", stages, M, got, s)
+			}
+		}
+	}
+}
+
+// chainCase is a random chain of layers on a random cluster of one or two levels and types.
+func chainCase(r *rand.Rand) (*profile.Profile, *cluster.Cluster, int, int) {
+	p := &profile.Profile{Model: "chain", OptimizerStates: r.IntN(3)}
+	mb := []int{8, 16}[r.IntN(2)]
+	for k := range 2 + r.IntN(7) {
+		l := profile.Layer{Name: string(rune('a' + k)), From: []int{k - 1}, TiedTo: -1, ParameterBytes: r.Int64N(1000)}
+		saved := r.Int64N(200)
+		output := r.Int64N(500)
+		for _, device := range []string{"x", "y"} {
+			l.Costs = append(l.Costs, profile.Cost{Device: device, MicroBatch: mb, ForwardS: r.Float64(), BackwardS: 2 * r.Float64(), OutputBytes: output, SavedBytes: saved})
+		}
+		p.Layers = append(p.Layers, l)
+	}
+	memory := []int64{0, 0, 6000, 3000}[r.IntN(4)]
+	c := &cluster.Cluster{Name: "random", DeviceTypes: map[string]cluster.DeviceType{"x": {MemoryBytes: memory}, "y": {MemoryBytes: memory}}}
+	inner := cluster.Level{Name: "server", Size: 1 + r.IntN(3), BandwidthBytesPerSecond: 200 + 5000*r.Float64(), LatencyS: 0.01 * r.Float64(), FullDuplex: true}
+	outer := cluster.Level{Name: "rack", Size: 1 + r.IntN(2), BandwidthBytesPerSecond: 100 + 1000*r.Float64(), FullDuplex: true, Uplinks: r.IntN(2) == 0}
+	c.Levels = []cluster.Level{inner, outer}
+	mixed := r.IntN(3) == 0
+	for i := range inner.Size * outer.Size {
+		t := "x"
+		if mixed && i >= inner.Size {
+			t = "y"
+		}
+		c.Devices = append(c.Devices, t)
+	}
+	return p, c, mb * (1 + r.IntN(6)), mb
+}
+
+// TestDappleSearchAgainstTwins: thousands of random chains against the recursion as
+// printed, written again, and against every plan that the placements allow. The search is
+// the recursion without its pruning; with it, it lies between the two.
+func TestDappleSearchAgainstTwins(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	better, optimal, plans := 0, 0, 0
+	for n := range 4000 {
+		p, c, batch, mb := chainCase(r)
+		at := newServers(len(c.Devices), c.Levels[0].Size)
+		costs, err := newDappleCosts(p, c, at, batch, mb, []string{"auto", "no", "yes"}[r.IntN(3)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := func(keep bool) *dappleSearch {
+			s := &dappleSearch{dappleCosts: costs, keep: keep}
+			s.thin(1 << 30)
+			if err := s.run(context.Background(), math.Inf(1)); err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		whole, fast := run(true), run(false)
+		literal, all := literalRecursion(costs), everyPlan(costs)
+		if !close(whole.best, literal) {
+			t.Fatalf("case %d: %g, the recursion as printed %g", n, whole.best, literal)
+		}
+		if fast.best > literal*(1+1e-12) || fast.best < all*(1-1e-12) {
+			t.Fatalf("case %d: %g, not between the best of all plans %g and the recursion's %g", n, fast.best, all, literal)
+		}
+		if math.IsInf(all, 1) {
+			continue
+		}
+		plans++
+		if close(fast.best, all) {
+			optimal++
+		}
+		if !close(fast.best, literal) {
+			better++
+		}
+		ends, devices := fast.chain()
+		if got := latencyOf(costs, ends, devices); !close(got, fast.best) {
+			t.Fatalf("case %d: the plan's latency is %g, the search says %g", n, got, fast.best)
+		}
+	}
+	t.Logf("%d plans: %d the best of all, %d better than the recursion", plans, optimal, better)
+	if plans < 1000 || optimal < plans*9/10 {
+		t.Errorf("%d of %d plans are the best of all", optimal, plans)
+	}
+}
+
+func close(a, b float64) bool {
+	return a == b || math.Abs(a-b) <= 1e-9*math.Abs(b)
+}
+
+// latencyOf is L of a plan from its stages alone, infinite where a stage does not fit.
+func latencyOf(c *dappleCosts, ends []int, devices [][]int) float64 {
+	var stages []dappleStage
+	first := 0
+	for i, end := range ends {
+		g := c.groupOf(devices[i])
+		own, _, fits := c.stage(first, end, &g)
+		if !fits {
+			return math.Inf(1)
+		}
+		if i > 0 {
+			stages = append(stages, c.network(c.stream(devices[i-1], devices[i]), first))
+		}
+		stages = append(stages, own)
+		first = end
+	}
+	return equation2(stages, c.M)
+}
+
+// literalRecursion is equations (4) and (5): one prefix kept for each layers and set.
+func literalRecursion(c *dappleCosts) float64 {
+	type prefix struct {
+		ends    []int
+		devices [][]int
+		latency float64
+	}
+	n, G := len(c.p.Layers), len(c.typeOf)
+	full := make(taken, c.at.count())
+	for i := range full {
+		full[i] = uint16(c.at.size(i))
+	}
+	kept := make([]map[string]prefix, n)
+	sets := map[string]taken{}
+	for i := range kept {
+		kept[i] = map[string]prefix{}
+	}
+	kept[0][c.at.none().key()] = prefix{}
+	sets[c.at.none().key()] = c.at.none()
+	best := math.Inf(1)
+	for j := range n {
+		for _, key := range sortedKeys(kept[j]) {
+			p, before := kept[j][key], sets[key]
+			used := 0
+			for _, k := range before {
+				used += int(k)
+			}
+			for to := j + 1; to < n; to++ {
+				for m := 1; used+m < G; m++ {
+					for _, after := range c.at.place(before, m) {
+						mine := c.groupOf(c.at.between(before, after))
+						if _, _, fits := c.stage(j, to, &mine); !fits {
+							continue
+						}
+						ends := append(slices.Clone(p.ends), to, n)
+						devices := append(slices.Clone(p.devices), mine.devices, c.at.between(after, full))
+						best = min(best, latencyOf(c, ends, devices))
+						latency := latencyWithRest(c, ends, devices)
+						if old, ok := kept[to][after.key()]; !ok || latency < old.latency {
+							kept[to][after.key()] = prefix{ends[:len(ends)-1], devices[:len(devices)-1], latency}
+							sets[after.key()] = after
+						}
+					}
+				}
+			}
+		}
+	}
+	return best
+}
+
+// latencyWithRest is L whether or not the last stage fits.
+func latencyWithRest(c *dappleCosts, ends []int, devices [][]int) float64 {
+	var stages []dappleStage
+	first := 0
+	for i, end := range ends {
+		g := c.groupOf(devices[i])
+		own, _, _ := c.stage(first, end, &g)
+		if i > 0 {
+			stages = append(stages, c.network(c.stream(devices[i-1], devices[i]), first))
+		}
+		stages = append(stages, own)
+		first = end
+	}
+	return equation2(stages, c.M)
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// everyPlan is the least L of all splits on all sets that the placements reach.
+func everyPlan(c *dappleCosts) float64 {
+	n, G := len(c.p.Layers), len(c.typeOf)
+	full := make(taken, c.at.count())
+	for i := range full {
+		full[i] = uint16(c.at.size(i))
+	}
+	best := math.Inf(1)
+	var try func(first, used int, before taken, ends []int, devices [][]int)
+	try = func(first, used int, before taken, ends []int, devices [][]int) {
+		if len(ends) > 0 {
+			best = min(best, latencyOf(c, append(slices.Clone(ends), n), append(slices.Clone(devices), c.at.between(before, full))))
+		}
+		for to := first + 1; to < n; to++ {
+			for m := 1; used+m < G; m++ {
+				for _, after := range c.at.place(before, m) {
+					try(to, used+m, after, append(slices.Clone(ends), to), append(slices.Clone(devices), c.at.between(before, after)))
+				}
+			}
+		}
+	}
+	try(0, 0, c.at.none(), nil, nil)
+	return best
+}
