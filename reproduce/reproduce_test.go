@@ -73,6 +73,32 @@ func TestStatementsOfThePapers(t *testing.T) {
 	}
 }
 
+// With analytic costs, which were fitted to no plan, the published search gives 15 of Table 4's
+// 18 plans.
+func TestTable4OnAnalyticCosts(t *testing.T) {
+	if _, err := plan.LookupPlanner("dapple"); err != nil {
+		t.Log(err)
+		return
+	}
+	e, err := Lookup("dapple-table4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := e.Run(context.Background(), Options{Formula: "artifact"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := 0
+	for _, r := range table.Rows {
+		if r.Difference == "same" {
+			same++
+		}
+	}
+	if same < 15 || len(table.Rows) != 18 {
+		t.Errorf("%d of %d plans come out, want 15 of 18", same, len(table.Rows))
+	}
+}
+
 // Planner-driven tables refuse by the planner's name, or run.
 func TestPlannersAreAsked(t *testing.T) {
 	for name, planner := range map[string]string{"dapple-table4": "dapple", "dapple-table6": "dapple"} {
