@@ -21,6 +21,9 @@ func (p *Profile) costsOf(device string) string {
 	return device
 }
 
+// Covers says whether there are costs for a device type.
+func (p *Profile) Covers(device string) bool { return len(p.Sizes(device)) > 0 }
+
 // Sizes lists the micro-batch sizes that every layer has a cost for on a device type, ascending.
 func (p *Profile) Sizes(device string) []int {
 	if len(p.Layers) == 0 {
