@@ -3,6 +3,7 @@ package nn_test
 import (
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,7 +45,11 @@ func TestEveryKindYieldsItsShape(t *testing.T) {
 	pass(t, d, m, 3, true)
 	used := map[string]bool{}
 	for _, family := range model.Families() {
-		f, err := model.Build(family.Name, map[string]any{"dropout": 0.1})
+		settings := map[string]any{}
+		if slices.ContainsFunc(family.Settings, func(s model.Setting) bool { return s.Name == "dropout" }) {
+			settings["dropout"] = 0.1
+		}
+		f, err := model.Build(family.Name, settings)
 		if err != nil {
 			t.Fatal(err)
 		}

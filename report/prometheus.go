@@ -25,18 +25,26 @@ type Prometheus struct {
 	peak         *prometheus.GaugeVec
 	evalLoss     prometheus.Gauge
 	evalAccuracy prometheus.Gauge
+	shown        map[prometheus.Collector]bool // of those that appear later
 }
 
 // NewPrometheus makes the metrics, each with these labels (model, run).
 func NewPrometheus(labels map[string]string) *Prometheus {
-	p := &Prometheus{registry: prometheus.NewRegistry()}
+	p := &Prometheus{registry: prometheus.NewRegistry(), shown: map[prometheus.Collector]bool{}}
+	// Later ones appear with their first value: a 0 that nobody measured would be a lie.
+	laterGauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "millrace", Name: name, Help: help, ConstLabels: labels})
+	}
+	laterCounter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "millrace", Name: name, Help: help, ConstLabels: labels})
+	}
 	gauge := func(name, help string) prometheus.Gauge {
-		g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "millrace", Name: name, Help: help, ConstLabels: labels})
+		g := laterGauge(name, help)
 		p.registry.MustRegister(g)
 		return g
 	}
 	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: "millrace", Name: name, Help: help, ConstLabels: labels})
+		c := laterCounter(name, help)
 		p.registry.MustRegister(c)
 		return c
 	}
@@ -49,14 +57,14 @@ func NewPrometheus(labels map[string]string) *Prometheus {
 	p.steps = counter("steps_total", "Steps done by this process.")
 	p.loss = gauge("loss", "Mean loss of the newest step.")
 	p.learningRate = gauge("learning_rate", "Learning rate of the newest step.")
-	p.norm = gauge("gradient_norm", "Global gradient norm of the newest step, before clipping.")
+	p.norm = laterGauge("gradient_norm", "Global gradient norm of the newest step, before clipping.")
 	p.throughput = gauge("samples_per_second", "Samples per second of the newest step.")
 	p.bubble = gauge("bubble_ratio", "Part of the workers' time in the newest step in which they did not compute.")
-	p.sent = counter("bytes_sent_total", "Bytes that workers sent to each other.")
+	p.sent = laterCounter("bytes_sent_total", "Bytes that workers sent to each other.")
 	p.busy = byWorker("busy_seconds", "Time the worker computed in the newest step.")
 	p.peak = byWorker("peak_memory_bytes", "Most bytes the worker has held so far.")
-	p.evalLoss = gauge("evaluation_loss", "Mean loss on the held-out set.")
-	p.evalAccuracy = gauge("evaluation_accuracy_ratio", "Part of the held-out predictions that was right.")
+	p.evalLoss = laterGauge("evaluation_loss", "Mean loss on the held-out set.")
+	p.evalAccuracy = laterGauge("evaluation_accuracy_ratio", "Part of the held-out predictions that was right.")
 	p.stepSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "millrace", Name: "step_seconds", Help: "Length of a step.",
 		ConstLabels: labels, Buckets: prometheus.ExponentialBuckets(0.001, 2, 18)})
 	p.registry.MustRegister(p.stepSeconds)
@@ -69,11 +77,17 @@ func (p *Prometheus) Step(v StepValues) error {
 	p.steps.Inc()
 	p.loss.Set(v.Loss)
 	p.learningRate.Set(v.LearningRate)
-	p.norm.Set(v.GradientNorm)
+	if v.GradientNorm != 0 {
+		p.norm.Set(v.GradientNorm)
+		p.appear(p.norm)
+	}
 	p.stepSeconds.Observe(v.StepS)
 	p.throughput.Set(v.SamplesPerSecond)
 	p.bubble.Set(v.Bubble)
-	p.sent.Add(float64(max(0, v.SentBytes)))
+	if v.SentBytes > 0 {
+		p.sent.Add(float64(v.SentBytes))
+		p.appear(p.sent)
+	}
 	for w, s := range v.BusyS {
 		p.busy.WithLabelValues(strconv.Itoa(w)).Set(s)
 	}
@@ -87,7 +101,17 @@ func (p *Prometheus) Step(v StepValues) error {
 func (p *Prometheus) Evaluation(v EvaluationValues) error {
 	p.evalLoss.Set(v.Loss)
 	p.evalAccuracy.Set(v.Accuracy)
+	p.appear(p.evalLoss)
+	p.appear(p.evalAccuracy)
 	return nil
+}
+
+// appear shows a metric from its first value on.
+func (p *Prometheus) appear(c prometheus.Collector) {
+	if !p.shown[c] {
+		p.shown[c] = true
+		p.registry.MustRegister(c)
+	}
 }
 
 // Close has nothing to do: the last values stay to be fetched until the server stops.

@@ -26,6 +26,7 @@ type runDir struct {
 	*planned
 	sinks    report.Sinks
 	files    []io.Closer
+	listener net.Listener // of server, which serves metrics on request
 	server   *http.Server
 	progress *progress
 	failed   error // the first error of a sink
@@ -36,6 +37,12 @@ func (w *runDir) path(name string) string { return filepath.Join(w.job.Out, name
 // openRun makes the folder and writes everything that is known before the first step.
 func openRun(p *planned, simulated *trace.Timeline) (*runDir, error) {
 	w := &runDir{planned: p}
+	if p.job.Metrics != "" {
+		var err error
+		if w.listener, err = net.Listen("tcp", p.job.Metrics); err != nil {
+			return nil, badInput(fmt.Errorf("--metrics %s: %w; give an address like localhost:9090", p.job.Metrics, err))
+		}
+	}
 	if err := os.MkdirAll(p.job.Out, 0o755); err != nil {
 		return nil, badInput(fmt.Errorf("--out: %w", err))
 	}
@@ -81,19 +88,15 @@ func (w *runDir) openSinks() error {
 	}
 	w.sinks = report.Sinks{report.NewJSONL(jsonl), board}
 	w.progress = newProgress(os.Stderr, w.job.Steps)
-	if w.job.Metrics == "" {
+	if w.listener == nil {
 		return nil
 	}
 	metrics := report.NewPrometheus(map[string]string{"model": w.model.Name})
-	listener, err := net.Listen("tcp", w.job.Metrics)
-	if err != nil {
-		return badInput(fmt.Errorf("--metrics: %w", err))
-	}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", metrics.Handler())
 	w.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() {
-		if err := w.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := w.server.Serve(w.listener); !errors.Is(err, http.ErrServerClosed) {
 			slog.Error("metrics server", "error", err)
 		}
 	}()
