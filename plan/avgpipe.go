@@ -1,0 +1,38 @@
+package plan
+
+import (
+	"context"
+	"slices"
+)
+
+// avgpipe is AvgPipe's partitioner (PPoPP'23, section 3.1), which is PipeDream's: the slowest stage is made
+// as fast as can be. Its pipelines are straight and synchronous: no stage is replicated (that
+// is what its parallel pipelines are for), all micro-batches of a batch share one version of
+// the weights, and the order is 1F1B, which its advance forward propagation then deepens. A
+// pipeline of fewer stages than devices is allowed. How many micro-batches and how many pipelines
+// is its tuner's to say; here it is as many micro-batches as stages at least, where the profile's sizes have it.
+func init() {
+	settings := slices.Clone(pipedreamSettings)
+	for i := range settings {
+		if n := settings[i].Name; n == "straight_pipeline" || n == "use_fewer_machines" {
+			settings[i].Default = "on"
+		}
+	}
+	RegisterPlanner(Planner{
+		Name: "avgpipe", Paper: "Elastic Averaging for Efficient Pipelined DNN Training (Chen et al., PPoPP 2023), section 3.1",
+		Settings: settings,
+		Plan: func(ctx context.Context, r Request) (*Plan, error) {
+			set := map[string]string{"straight_pipeline": "on", "use_fewer_machines": "on"}
+			for name, value := range r.Set {
+				set[name] = value
+			}
+			r.Set = set
+			o, err := readPipeDream("avgpipe", settings, r)
+			if err != nil {
+				return nil, err
+			}
+			o.flush = true
+			return o.plan(ctx, r)
+		},
+	})
+}

@@ -1,0 +1,108 @@
+package plan
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// pipedreamStage is one stage of the answer: it ends with a state, on devices.
+type pipedreamStage struct {
+	last    int // in the search's list
+	devices []int
+}
+
+// trace lists the stages of segment (i, end) at a level, for groups of devices that begin with bases and all
+// run it, by finding the cuts again.
+func (s *pipedreamSearch) trace(ctx context.Context, level, i, end int, bases []int) []pipedreamStage {
+	row := s.row(ctx, level, i, end)
+	if ctx.Err() != nil {
+		return nil
+	}
+	width := 1
+	for _, l := range s.levels[:level] {
+		width *= l.workers
+	}
+	type run struct{ first, last, workers int }
+	var runs []run
+	r := s.levels[level].workers
+	for j := end; ; {
+		for s.o.fewer && r > 1 && (s.o.nested || j > i) && row[r-1][j] == row[r][j] {
+			r--
+		}
+		whole := math.Inf(1)
+		if r == 1 || !s.o.straight {
+			whole = s.whole(level, i, j, r, s.computed(level, i, j))
+		}
+		if whole <= row[r][j] {
+			runs = append(runs, run{i, j, r})
+			break
+		}
+		_, k, q := s.cut(level, i, j, r, row, math.Nextafter(row[r][j], math.Inf(1)))
+		runs = append(runs, run{k + 1, j, q})
+		j, r = k, r-q
+	}
+	slices.Reverse(runs)
+	var stages []pipedreamStage
+	worker := 0
+	for _, part := range runs {
+		var inside []int
+		for _, base := range bases {
+			for w := range part.workers {
+				inside = append(inside, base+(worker+w)*width)
+			}
+		}
+		worker += part.workers
+		if level == 0 {
+			stages = append(stages, pipedreamStage{part.last, inside})
+		} else {
+			stages = append(stages, s.trace(ctx, level-1, part.first, part.last, inside)...)
+		}
+	}
+	return stages
+}
+
+// answer writes the stages as a plan. Every replica's warm-up is PipeDream's: NOAM on the input
+// stage, and what its runtime counts behind it, ceil(workers from here on / replicas).
+func (s *pipedreamSearch) answer(r Request, states *profile.States, stages []pipedreamStage, size int) (*Plan, error) {
+	chain := make([]int, len(stages))
+	for i, st := range stages {
+		chain[i] = s.ids[st.last]
+	}
+	order, ends := states.Order(chain)
+	ends[len(ends)-1] = len(order) // layers that nothing comes behind
+	pl := &Plan{
+		Version: Version, Model: r.Profile.Model, ModelID: r.Profile.ModelID, Cluster: r.Cluster.Name,
+		Replication: "round_robin", MicroBatch: size, MicroBatches: r.Batch / size, Schedule: "1f1b-rr", Weights: "stash",
+	}
+	if s.o.flush {
+		pl.Schedule, pl.Weights = "1f1b", "sync"
+	}
+	if !slices.IsSorted(order) {
+		pl.Order = order
+	}
+	first := 0
+	for i, st := range stages {
+		if ends[i] == first { // cuts that do not nest may leave a stage nothing
+			continue
+		}
+		slices.Sort(st.devices)
+		pl.Stages = append(pl.Stages, Stage{FirstLayer: first, LastLayer: ends[i] - 1, Devices: st.devices})
+		first = ends[i]
+	}
+	if len(pl.Stages) == 1 && s.o.flush {
+		pl.Schedule = "dp"
+	}
+	behind := 0
+	for i := len(pl.Stages) - 1; i >= 0; i-- {
+		st := &pl.Stages[i]
+		behind += len(st.Devices)
+		st.Warmup = (behind + len(st.Devices) - 1) / len(st.Devices)
+		if s.o.flush {
+			st.Warmup = min(len(pl.Stages)-i, pl.MicroBatches)
+		}
+	}
+	return pl, pl.Validate()
+}

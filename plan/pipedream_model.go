@@ -1,0 +1,178 @@
+package plan
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// pipedreamLevel is one level of the hierarchy, as the optimizer sees it.
+type pipedreamLevel struct {
+	workers   int     // groups of the level inside
+	bandwidth float64 // bytes a second between them
+}
+
+// pipedreamModel is the terms of the recursion over a list of states ordered by the time
+// that their closures take, which is a topological order. Segment (i, j) is what lies
+// behind state i-1 up to state j.
+type pipedreamModel struct {
+	o       pipedreamOptions
+	levels  []pipedreamLevel
+	list    []profile.State
+	ids     []int    // of the list in the profile's states
+	before  []uint64 // bit j*words+i: state i is a strict ancestor of state j
+	words   int
+	dropped int
+	chain   bool // every state comes before all later ones
+}
+
+// take lists the states by time. Past the limit, the state with the least output stands for
+// its neighbours.
+func (m *pipedreamModel) take(states *profile.States, limit int) {
+	m.ids = make([]int, len(states.List))
+	for i := range m.ids {
+		m.ids[i] = i
+	}
+	slices.SortStableFunc(m.ids, func(a, b int) int { return cmp.Compare(states.List[a].ComputeS, states.List[b].ComputeS) })
+	if limit == 0 {
+		limit = 2600
+		if len(m.levels) == 1 {
+			limit = 20000
+		}
+	}
+	if n := len(m.ids); n > limit {
+		m.dropped = n - limit
+		var kept []int
+		for b := range limit - 1 {
+			group := m.ids[b*(n-1)/max(limit-1, 1) : (b+1)*(n-1)/max(limit-1, 1)]
+			kept = append(kept, slices.MinFunc(group, func(a, b int) int {
+				return cmp.Compare(states.List[a].OutputBytes, states.List[b].OutputBytes)
+			}))
+		}
+		m.ids = append(kept, m.ids[n-1])
+	}
+	n := len(m.ids)
+	m.words = (n + 63) / 64
+	m.before = make([]uint64, n*m.words)
+	m.list = make([]profile.State, n)
+	m.chain = true
+	for j, id := range m.ids {
+		m.list[j] = states.List[id]
+		for i := range j {
+			if states.Before(m.ids[i], id) {
+				m.before[j*m.words+i/64] |= 1 << (i % 64)
+			} else {
+				m.chain = false
+			}
+		}
+	}
+}
+
+func (m *pipedreamModel) isBefore(i, j int) bool {
+	return m.chain || m.before[j*m.words+i/64]>>(i%64)&1 == 1
+}
+
+// mayCut says whether segment (i, j) may be cut behind state k, i <= k < j.
+func (m *pipedreamModel) mayCut(i, k, j int) bool {
+	if !m.isBefore(k, j) {
+		return false
+	}
+	return i == 0 || !m.o.nested || m.isBefore(i-1, k)
+}
+
+func (m *pipedreamModel) compute(i, j int) float64 {
+	if i == 0 {
+		return m.list[j].ComputeS
+	}
+	return m.list[j].ComputeS - m.list[i-1].ComputeS
+}
+
+func (m *pipedreamModel) parameters(i, j int) float64 {
+	if i == 0 {
+		return float64(m.list[j].ParameterBytes)
+	}
+	return float64(m.list[j].ParameterBytes - m.list[i-1].ParameterBytes)
+}
+
+func (m *pipedreamModel) activations(i, j int) float64 {
+	if i == 0 {
+		return float64(m.list[j].ActivationBytes)
+	}
+	return float64(m.list[j].ActivationBytes - m.list[i-1].ActivationBytes)
+}
+
+// volume is what a byte of weights costs in seconds of synchronisation among r replicas.
+func (m *pipedreamModel) volume(level, r int) float64 {
+	b := m.levels[level].bandwidth
+	switch m.o.volume {
+	case "paper":
+		return 2 * float64(r-1) / b
+	case "prose":
+		return 2 * float64(r-1) / (b * float64(r))
+	}
+	return 4 * float64(r-1) / (b * float64(r))
+}
+
+// stage is T^k: what segment (i, j) takes on r workers of a level, compute being what it takes on one.
+func (m *pipedreamModel) stage(compute, sync float64, r int) float64 {
+	if m.o.sum {
+		return (compute + sync) / float64(r)
+	}
+	return max(compute, sync) / float64(r)
+}
+
+// whole is T^k of a segment that is not cut at this level, or +Inf where it does not fit.
+// ahead is how many of the level's n workers are not its own: each replica holds
+// ceil(ahead / r) minibatches of weights and outputs, by the published rule.
+func (m *pipedreamModel) whole(level, i, j, r int, compute float64) float64 {
+	if !m.fits(i, j, m.levels[level].workers-r, r) {
+		return math.Inf(1)
+	}
+	sync := m.volume(level, r) * m.parameters(i, j)
+	if m.o.innerDivision && level > 0 {
+		sync /= float64(m.levels[level-1].workers)
+	}
+	return m.stage(compute, sync, r)
+}
+
+// last is T^k of the last stage of a segment that is cut.
+func (m *pipedreamModel) last(level, i, j, r int, compute float64) float64 {
+	return m.stage(compute, m.volume(level, r)*m.parameters(i, j), r)
+}
+
+func (m *pipedreamModel) fits(i, j, ahead, r int) bool {
+	if m.o.memory == 0 {
+		return true
+	}
+	return math.Ceil(float64(ahead)/float64(r))*(m.activations(i, j)+m.parameters(i, j)) <= m.o.memory
+}
+
+// receives is how long what a last stage of r workers receives behind a cut at k takes, forth
+// and back; sends is the same for what it sends on behind j.
+func (m *pipedreamModel) receives(level, k, r int) float64 {
+	t := 2 * float64(m.list[k].OutputBytes) / m.levels[level].bandwidth / m.o.compression
+	switch m.o.transfer {
+	case "none":
+		return 0
+	case "code":
+		return t / float64(r)
+	}
+	return t
+}
+
+func (m *pipedreamModel) sends(level, j, r int) float64 {
+	if m.o.transfer != "code" || j == len(m.list)-1 {
+		return 0
+	}
+	return m.receives(level, j, r)
+}
+
+func (m *pipedreamModel) devices() int {
+	n := 1
+	for _, l := range m.levels {
+		n *= l.workers
+	}
+	return n
+}

@@ -1,0 +1,154 @@
+package plan_test
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/shared"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/importer"
+)
+
+// published is a run of PipeDream's optimizer on one of its own profiles.
+type published struct {
+	Profile  string
+	Topology struct {
+		Levels []struct {
+			Workers   int
+			Bandwidth float64 `json:"bandwidth_bytes_per_s"`
+		}
+	}
+	Batch struct {
+		Minibatch int `json:"profile_minibatch"`
+	}
+	Flags  []string
+	Result struct {
+		Objective    float64
+		Alternatives *[]any
+		Stages       []struct {
+			Replicas int
+			Layers   []string
+		}
+	}
+}
+
+// levels is a cluster of one device type with these levels, innermost first.
+func levels(sizes []int, bandwidths []float64, types ...string) *cluster.Cluster {
+	c := &cluster.Cluster{Name: "test", DeviceTypes: map[string]cluster.DeviceType{"gpu": {}}}
+	n := 1
+	for i, size := range sizes {
+		n *= size
+		c.Levels = append(c.Levels, cluster.Level{Name: "level", Size: size, BandwidthBytesPerSecond: bandwidths[i], FullDuplex: true})
+	}
+	for d := range n {
+		t := "gpu"
+		if len(types) > 0 {
+			t = types[d%len(types)]
+		}
+		c.Devices = append(c.Devices, t)
+		c.DeviceTypes[t] = cluster.DeviceType{}
+	}
+	return c
+}
+
+func readProfile(t testing.TB, file string, batch int) *profile.Profile {
+	t.Helper()
+	format, _, _ := strings.Cut(file, "-")
+	if format == "hpgo" {
+		format = "dapple"
+	}
+	p, _, err := importer.Read(filepath.Join(shared.Dir(t), "data", "profiles", file), importer.Options{Format: format, Batch: batch})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestPipeDreamAnswersAsPublished: every published run, and those with max for sum.
+func TestPipeDreamAnswersAsPublished(t *testing.T) {
+	planner, err := plan.LookupPlanner("pipedream")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob(filepath.Join(shared.Dir(t), "oracles", "*pipedream_*.json"))
+	n := 0
+	for _, file := range files {
+		base := filepath.Base(file)
+		if strings.HasPrefix(base, "states_") || strings.HasPrefix(base, "reference_") || strings.HasPrefix(base, "paper_") {
+			continue
+		}
+		n++
+		t.Run(strings.TrimSuffix(base, ".json"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var run published
+			if err := json.Unmarshal(text, &run); err != nil {
+				t.Fatal(err)
+			}
+			set := map[string]string{"activation_compression_ratio": "none"}
+			for i, f := range run.Flags {
+				switch f {
+				case "--activation_compression_ratio":
+					set["activation_compression_ratio"] = run.Flags[i+1]
+				case "--use_memory_constraint":
+					set["memory"] = "16e9"
+				case "--use_fewer_machines":
+					set["use_fewer_machines"] = "on"
+				}
+			}
+			if strings.HasPrefix(base, "derived_max") {
+				set["overlap"] = "max"
+			}
+			var sizes []int
+			var bandwidths []float64
+			for _, l := range run.Topology.Levels {
+				sizes, bandwidths = append(sizes, l.Workers), append(bandwidths, l.Bandwidth)
+			}
+			p := readProfile(t, run.Profile, run.Batch.Minibatch)
+			pl, err := planner.Plan(t.Context(), plan.Request{Profile: p, Cluster: levels(sizes, bandwidths), Batch: run.Batch.Minibatch, Formula: "artifact", Set: set})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := run.Result.Objective; math.Abs(pl.Objective.Value-want) > 1e-9*want {
+				t.Errorf("objective %.12g, published %.12g", pl.Objective.Value, want)
+			}
+			if run.Result.Alternatives == nil || len(*run.Result.Alternatives) > 0 {
+				return // ties are broken at random in the original
+			}
+			ordered, err := p.Ordered(pl.Order)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(pl.Stages) != len(run.Result.Stages) {
+				t.Fatalf("%d stages, published %d", len(pl.Stages), len(run.Result.Stages))
+			}
+			for i, st := range pl.Stages {
+				want := run.Result.Stages[i]
+				if len(st.Devices) != want.Replicas {
+					t.Errorf("stage %d has %d replicas, published %d", i, len(st.Devices), want.Replicas)
+				}
+				var have []string
+				for _, l := range ordered.Layers[st.FirstLayer : st.LastLayer+1] {
+					have = append(have, l.Name)
+				}
+				for _, layer := range want.Layers {
+					if !slices.Contains(have, layer) && layer != "node1" { // the input, which comes back with the first stage
+						t.Errorf("stage %d lacks %s; it has %v", i, layer, have)
+					}
+				}
+			}
+		})
+	}
+	if n == 0 {
+		t.Error("no published runs found")
+	}
+}
