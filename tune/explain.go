@@ -152,7 +152,7 @@ func levers(ctx context.Context, r Request, pl *plan.Plan, research bool) []Leve
 		}
 		if research {
 			brief := r
-			brief.Cluster, brief.brief = c, true
+			brief.Cluster, brief.brief, brief.start = c, true, pl
 			if found, err := Search(ctx, brief); err == nil {
 				step = min(step, found.Best.Predicted.StepS)
 			}

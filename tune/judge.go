@@ -69,10 +69,11 @@ func (s *search) lean(ctx context.Context) {
 				}
 				for _, again := range s.recomputes() {
 					w := want{stages: S, devices: S, size: size, order: s.orders[0], replicas: []int{1}, family: f, again: again, lean: true}
-					h := s.partition(w)
-					if h == nil {
+					found := s.partition(w)
+					if found == nil {
 						continue
 					}
+					h := found[0]
 					s.redo(h)
 					if s.Fix.Schedule == "" && s.Fix.Warmup == nil {
 						for i := range h.depth {

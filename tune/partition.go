@@ -8,7 +8,8 @@ import (
 
 // want is what a partition is asked for.
 type want struct {
-	stages, devices int // devices in all; equal to stages is a straight pipeline
+	stages, devices int  // devices in all; equal to stages is a straight pipeline
+	all             bool // also with fewer stages on as many devices
 	size            int
 	split, again    bool
 	family          schedule.Family
@@ -20,16 +21,16 @@ type want struct {
 
 // maxCuts bounds the places where a partition cuts; of more layers, runs of about the same
 // time stay together, and moving single layers is left to improve.
-const maxCuts = 200
+const maxCuts, maxReplicatedCuts = 200, 64
 
 // partition cuts the layers into stages and gives each its replicas, in the order of devices
 // given, so that the slowest of all stages and transfers takes the least time for each
-// micro-batch; nil if nothing does. best(i, j, d), the least for layers before j on the
+// micro-batch; none if nothing does. best(i, j, d), the least for layers before j on the
 // first d devices in i stages, is the least over k and r of max(best(i-1, k, d-r), stage
 // k..j-1 on r devices): exact for this measure, in which an all-reduce counts as if it were
 // spread over the step's micro-batches. Filling the pipeline is no part of it: estimate knows.
-func (s *search) partition(w want) *shape {
-	at := s.places(w.size)
+func (s *search) partition(w want) []*shape {
+	at := s.places(w.size, w.devices > w.stages)
 	n, D := len(at)-1, w.devices
 	if n < w.stages {
 		return nil
@@ -54,17 +55,21 @@ func (s *search) partition(w want) *shape {
 				continue
 			}
 			for _, r := range w.replicas {
-				if d+r+(w.stages-1-i)*w.replicas[0] > D || i == w.stages-1 && d+r != D {
+				if d+r > D || !w.all && (d+r+(w.stages-1-i)*w.replicas[0] > D || i == w.stages-1 && d+r != D) {
 					continue
 				}
 				stage := s.stager(w, i, d, r)
 				if stage == nil {
 					continue
 				}
-				for j := i + 1; j <= n-(w.stages-1-i); j++ {
-					if i == w.stages-1 && j < n {
-						continue
-					}
+				from, to := i+1, n
+				if !w.all {
+					to = n - (w.stages - 1 - i)
+				}
+				if i == w.stages-1 || d+r == D {
+					from = n // the last stage
+				}
+				for j := from; j <= to; j++ {
 					best := &rows[i+1][j*(D+1)+d+r]
 					for k := j - 1; k >= i; k-- {
 						if !w.lean && stage.compute(at[k], at[j]) >= best.value {
@@ -82,28 +87,38 @@ func (s *search) partition(w want) *shape {
 			}
 		}
 	}
-	if math.IsInf(rows[w.stages][n*(D+1)+D].value, 1) {
-		return nil
+	var out []*shape
+	for S := w.stages; S >= 1; S-- {
+		if S < w.stages && (!w.all || S < 2) {
+			break
+		}
+		if math.IsInf(rows[S][n*(D+1)+D].value, 1) {
+			continue
+		}
+		h := &shape{
+			cuts: make([]int, S+1), counts: make([]int, S), order: w.order, again: make([]bool, S),
+			size: w.size, split: w.split, family: w.family.Name,
+		}
+		for i, j, d := S, n, D; i > 0; i-- {
+			c := rows[i][j*(D+1)+d]
+			h.cuts[i], h.counts[i-1], h.again[i-1] = at[j], d-c.at, w.again
+			j, d = c.from, c.at
+		}
+		h.depth = depths(h.counts, w.split, w.family.Warmup, s.Batch/w.size)
+		out = append(out, h)
 	}
-	h := &shape{
-		cuts: make([]int, w.stages+1), counts: make([]int, w.stages), order: w.order, again: make([]bool, w.stages),
-		size: w.size, split: w.split, family: w.family.Name,
-	}
-	for i, j, d := w.stages, n, D; i > 0; i-- {
-		c := rows[i][j*(D+1)+d]
-		h.cuts[i], h.counts[i-1], h.again[i-1] = at[j], d-c.at, w.again
-		j, d = c.from, c.at
-	}
-	h.depth = depths(h.counts, w.split, w.family.Warmup, s.Batch/w.size)
-	return h
+	return out
 }
 
 // places lists where a partition may cut, 0 and the end included.
-func (s *search) places(size int) []int {
-	n := len(s.Profile.Layers)
+func (s *search) places(size int, replicated bool) []int {
+	n, most := len(s.Profile.Layers), maxCuts
+	if replicated {
+		most = maxReplicatedCuts
+	}
 	t := s.tables.of(s.Cluster.Devices[0], size)
 	var at []int
-	if n <= maxCuts || t == nil {
+	if n <= most || t == nil {
 		for k := range n + 1 {
 			at = append(at, k)
 		}
@@ -114,7 +129,7 @@ func (s *search) places(size int) []int {
 	for k := range n {
 		if done := t.forward[k] + t.backward[k]; done >= next || k == 0 {
 			at = append(at, k)
-			next = max(next+all/maxCuts, done)
+			next = max(next+all/float64(most), done)
 		}
 	}
 	return append(at, n)
@@ -129,6 +144,9 @@ type stager struct {
 	limit   int64
 	depth   int
 	m       int
+	sum     [2]float64 // all-reduce: seconds, and for each byte
+	whole   *table     // of the first device, for what crosses cuts
+	perByte float64    // of a transfer from the device before
 }
 
 func (s *search) stager(w want, i, d, r int) *stager {
@@ -155,6 +173,15 @@ func (s *search) stager(w want, i, d, r int) *stager {
 		out.depth = (w.family.Warmup(w.devices, out.m)[d] + r - 1) / r
 	}
 	out.depth = min(max(1, out.depth), out.m)
+	out.sum = s.sumsOf(w.order).line(w.order, d, r)
+	out.whole = s.tables.of(s.Cluster.Devices[w.order[0]], w.size)
+	if d > 0 {
+		_, taken := s.Cluster.Transfer(w.order[d-1], w.order[d], 1<<30)
+		out.perByte = taken / (1 << 30)
+	}
+	if out.whole == nil {
+		return nil
+	}
 	return out
 }
 
@@ -188,13 +215,10 @@ func (t *stager) cost(from, to int) float64 {
 	}
 	v := t.compute(from, to)
 	if t.r > 1 {
-		bytes := t.tables[0].gradients[to] - t.tables[0].gradients[from]
-		v += t.s.sumsOf(t.w.order).s(t.w.order, t.d, t.r, bytes) / float64(t.m)
+		v += (t.sum[0] + t.sum[1]*float64(t.tables[0].gradients[to]-t.tables[0].gradients[from])) / float64(t.m)
 	}
 	if from > 0 {
-		whole := t.s.tables.of(t.s.Cluster.Devices[t.w.order[0]], t.w.size)
-		_, taken := t.s.Cluster.Transfer(t.w.order[t.d-1], t.w.order[t.d], whole.cut[from])
-		v = max(v, taken/float64(t.r))
+		v = max(v, t.perByte*float64(t.whole.cut[from])/float64(t.r))
 	}
 	return v
 }

@@ -44,7 +44,8 @@ type Request struct {
 	// Async admits families that update without a flush.
 	Async bool
 
-	brief bool // a fraction of the work, for "what if"
+	brief bool       // a fraction of the work, for "what if"
+	start *plan.Plan // what a brief search goes on from
 }
 
 // Rival is a plan that was considered: the best of its kind.
@@ -86,7 +87,7 @@ func (e *MemoryError) Error() string {
 func (r *Request) check() error {
 	known := r.Profile.DeviceTypes()
 	for d, t := range r.Cluster.Devices {
-		if !slices.Contains(known, t) {
+		if !r.Profile.Covers(t) {
 			return fmt.Errorf("tune: device %d of %s is of type %q, for which the profile of %s has no costs; it has %s", d, r.Cluster.Name, t, r.Profile.Model, strings.Join(known, ", "))
 		}
 	}

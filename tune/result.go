@@ -100,10 +100,11 @@ func (s *search) overlapped() (Rival, bool) {
 		return Rival{}, false
 	}
 	order, L := s.orders[0], len(s.Profile.Layers)
+	sum := s.sumsOf(order).line(order, 0, W)
 	out := Rival{Kind: "data parallelism, overlapped", Fits: true, Note: "by formula: no schedule runs it"}
 	for _, size := range s.sizes {
 		each := (s.Batch/size + W - 1) / W
-		slowest, update := 0.0, 0.0
+		slowest, update, fits := 0.0, 0.0, true
 		for d := range W {
 			t := s.tables.of(s.Cluster.Devices[d], size)
 			now := float64(each)*t.forward[L] + float64(each-1)*t.backward[L]
@@ -111,16 +112,16 @@ func (s *search) overlapped() (Rival, bool) {
 			for l := L - 1; l >= 0; l-- {
 				now += t.backward[l+1] - t.backward[l]
 				if bytes := t.gradients[l+1] - t.gradients[l]; bytes > 0 {
-					summed = max(summed, now) + s.sumsOf(order).s(order, 0, W, bytes)
+					summed = max(summed, now) + sum[0] + sum[1]*float64(bytes)
 				}
 			}
 			slowest, update = max(slowest, now, summed), t.update[L]
 			if limit := s.Cluster.MemoryBytes(d); limit > 0 && t.memory(0, L, 1, false) > limit {
-				out.Fits = false
+				fits = false
 			}
 		}
 		if step := slowest + update; out.Predicted.StepS == 0 || step < out.Predicted.StepS {
-			out.Predicted.StepS, out.Predicted.SamplesPerSecond = step, float64(s.Batch)/step
+			out.Predicted.StepS, out.Predicted.SamplesPerSecond, out.Fits = step, float64(s.Batch)/step, fits
 		}
 	}
 	return out, true

@@ -4,8 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-
-	"github.com/millrace-ml/millrace/schedule"
 )
 
 // baselines simulates the plans that need no search, so that there is an answer at once.
@@ -23,13 +21,14 @@ func (s *search) baselines(ctx context.Context) error {
 	}
 	for _, size := range s.baseSizes() {
 		w := want{stages: S, devices: S, size: size, order: s.orders[0], replicas: []int{1}, family: f, fits: true}
-		h := s.partition(w)
-		if h == nil {
+		found := s.partition(w)
+		if found == nil {
 			w.fits = false
-			if h = s.partition(w); h == nil {
+			if found = s.partition(w); found == nil {
 				continue
 			}
 		}
+		h := found[0]
 		equal := h.clone()
 		for i := range equal.cuts {
 			equal.cuts[i] = i * len(s.Profile.Layers) / S
@@ -151,8 +150,12 @@ func (s *search) dataParallel(ctx context.Context) error {
 // poolSize is how many seeds of each kind are kept.
 const poolSize = 3
 
-// seeds cuts the layers for every size, number of stages, replication, family and order of
-// devices, and keeps those that estimate likes best of each kind.
+// maxReplicatedStages bounds the stages of pipelines with replicas that are planted; moves
+// split stages further.
+const maxReplicatedStages = 8
+
+// seeds cuts the layers for every size, number of stages, replication and order of devices,
+// and keeps those that estimate likes best of each kind and family.
 func (s *search) seeds(ctx context.Context) {
 	if s.Fix.Split != nil || s.Fix.Stages == 1 || s.Fix.Schedule != "" && s.families[s.Fix.Schedule].Warmup == nil {
 		return
@@ -162,84 +165,104 @@ func (s *search) seeds(ctx context.Context) {
 		names = slices.Delete(names, i, i+1) // never better than 1f1b; a baseline
 	}
 	if i := slices.Index(names, "1f1b"); i > 0 {
-		names[0], names[i] = names[i], names[0]
+		names[0], names[i] = names[i], names[0] // it holds the least: the others follow it
+	}
+	if len(names) == 0 {
+		return
 	}
 	sizes := slices.Clone(s.sizes)
 	slices.Reverse(sizes)
-	for _, S := range s.stageCounts() {
-		for _, size := range sizes {
-			for _, name := range names {
-				for _, w := range s.wants(s.families[name], S, size) {
+	if s.start != nil {
+		sizes = []int{s.start.size}
+	}
+	for _, size := range sizes {
+		for _, order := range s.orders {
+			for _, again := range s.recomputes() {
+				fits := false
+				for _, w := range s.wants(order, size, again) {
 					if ctx.Err() != nil {
 						return
 					}
-					s.plant(w)
+					w.family = s.families[names[0]]
+					fits = s.plant(w, names) || fits
+				}
+				if fits {
+					break // recomputing everything is for what does not fit otherwise
 				}
 			}
 		}
 	}
-}
-
-// stageCounts are the numbers of stages to try: all up to 16, then powers of two and the most.
-func (s *search) stageCounts() []int {
-	if s.Fix.Stages > 0 {
-		return []int{s.Fix.Stages}
-	}
-	var counts []int
-	for S, most := 2, min(len(s.Cluster.Devices), len(s.Profile.Layers)); S <= most; S++ {
-		if S <= 16 || S&(S-1) == 0 || S == most {
-			counts = append(counts, S)
-		}
-	}
-	return counts
 }
 
 // wants lists the partitions to ask for.
-func (s *search) wants(f schedule.Family, S, size int) []want {
+func (s *search) wants(order []int, size int, again bool) []want {
 	var all []want
 	W := len(s.Cluster.Devices)
-	for _, order := range s.orders {
-		for _, again := range s.recomputes() {
-			w := want{stages: S, devices: S, size: size, order: order, replicas: []int{1}, family: f, again: again, fits: true}
-			all = append(all, w)
-			if !s.replicas() || S == W {
-				continue
-			}
-			w.devices = W
-			w.replicas = nil
-			switch {
-			case len(s.places(size))*W <= 1<<11:
-				for r := 1; r <= W-S+1; r++ {
-					w.replicas = append(w.replicas, r)
-				}
-			case W%S == 0:
-				w.replicas = []int{W / S}
-			default:
-				continue
-			}
-			all = append(all, w)
-			w.split = true
-			all = append(all, w)
-		}
+	w := want{size: size, order: order, replicas: []int{1}, again: again, fits: true}
+	for _, S := range s.stageCounts() {
+		w.stages, w.devices = S, S
+		all = append(all, w)
 	}
-	return all
+	if !s.replicas() || W < 3 && s.Fix.Stages == 0 {
+		return all
+	}
+	w.devices, w.replicas = W, nil
+	if W > 32 { // as many replicas for every stage
+		for _, S := range s.stageCounts() {
+			if W%S == 0 && S < W {
+				w.stages, w.replicas = S, []int{W / S}
+				all = append(all, w)
+				w.split = true
+				all = append(all, w)
+				w.split = false
+			}
+		}
+		return all
+	}
+	for r := 1; r <= W; r++ {
+		w.replicas = append(w.replicas, r)
+	}
+	w.stages, w.all = min(maxReplicatedStages, W-1, len(s.Profile.Layers)), s.Fix.Stages == 0
+	if s.Fix.Stages > 0 {
+		w.stages = s.Fix.Stages
+	}
+	if w.stages < 2 || w.stages >= W {
+		return all
+	}
+	all = append(all, w)
+	w.split = true
+	return append(all, w)
 }
 
-// plant estimates a partition and keeps it if it is among the best of its kind. Of a kind that
-// fits as it is, recomputing everything is not tried.
-func (s *search) plant(w want) {
-	h := s.partition(w)
-	if h == nil && w.again == (s.Fix.Recompute != "none") { // nothing fits: the nearest miss
+// plant estimates partitions under every family and keeps those among the best of their
+// kind; it says whether any fits as it is.
+func (s *search) plant(w want, names []string) bool {
+	found := s.partition(w)
+	if found == nil && w.again == (s.Fix.Recompute != "none") { // nothing fits: the nearest miss
 		w.fits = false
-		h = s.partition(w)
+		found = s.partition(w)
 	}
-	if h == nil {
-		return
+	fits := false
+	for _, h := range found {
+		for _, name := range names {
+			next := h.clone()
+			next.family = name
+			s.redo(next)
+			v := s.score(next)
+			fits = fits || v.over == 0
+			s.keep(seed{next, v, kindOf(next)})
+			if limited := v.over > 0 && w.fits && name != w.family.Name && h.stages() == h.used(); limited {
+				// Deeper warm-ups need other cuts.
+				own := w
+				own.family, own.stages, own.devices = s.families[name], h.stages(), h.stages()
+				for _, next := range s.partition(own) {
+					s.redo(next)
+					s.keep(seed{next, s.score(next), kindOf(next)})
+				}
+			}
+		}
 	}
-	if s.Fix.Warmup != nil {
-		s.redo(h)
-	}
-	s.keep(seed{h, s.score(h), kindOf(h)})
+	return fits
 }
 
 func (s *search) keep(n seed) {
@@ -259,4 +282,18 @@ func (s *search) keep(n seed) {
 	case n.score.better(s.pool[worst].score):
 		s.pool[worst] = n
 	}
+}
+
+// stageCounts are the numbers of stages to try: all up to 16, then powers of two and the most.
+func (s *search) stageCounts() []int {
+	if s.Fix.Stages > 0 {
+		return []int{s.Fix.Stages}
+	}
+	var counts []int
+	for S, most := 2, min(len(s.Cluster.Devices), len(s.Profile.Layers)); S <= most; S++ {
+		if S <= 16 || S&(S-1) == 0 || S == most {
+			counts = append(counts, S)
+		}
+	}
+	return counts
 }

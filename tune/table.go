@@ -109,10 +109,10 @@ type sums struct {
 	have map[[2]int][2]float64
 }
 
-// s is seconds among count devices of order from at on.
-func (a *sums) s(order []int, at, count int, bytes int64) float64 {
+// line is seconds among count devices of order from at on: for nothing, and for each byte.
+func (a *sums) line(order []int, at, count int) [2]float64 {
 	if count < 2 {
-		return 0
+		return [2]float64{}
 	}
 	const large = 1 << 30
 	key := [2]int{at, count}
@@ -122,5 +122,5 @@ func (a *sums) s(order []int, at, count int, bytes int64) float64 {
 		line = [2]float64{none, (all - none) / large}
 		a.have[key] = line
 	}
-	return line[0] + line[1]*float64(bytes)
+	return line
 }

@@ -13,6 +13,9 @@ import (
 // longest is how long a search of a fixed amount of work may go on.
 const longest = 10 * time.Second
 
+// shortest is how long a search for other hardware may go on.
+const shortest = time.Second
+
 // Search looks for the plan with the shortest simulated step among all those that fit.
 //
 // It begins with what is always there (one worker, data parallelism, a straight pipeline,
@@ -31,6 +34,12 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	limit := r.Time
 	if limit == 0 {
 		limit = longest
+	}
+	if r.start != nil {
+		limit = shortest
+		if s.start = s.shapeOf(r.start); s.start != nil {
+			s.pool = append(s.pool, seed{s.start, s.score(s.start), kindOf(s.start)})
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -78,6 +87,7 @@ type search struct {
 	notes     map[string]string
 	failed    map[string]string // planners and families that gave nothing, and why
 	pool      []seed
+	start     *shape // of a search for other hardware, the plan for the present one
 	tried     int
 }
 

@@ -1,0 +1,81 @@
+package tune
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// workloads are the papers', by their names in model's registry.
+var workloads = []string{"vgg16", "bert-48", "gnmt-16", "alexnet", "resnet50", "xlnet-36", "awd-lm", "bert-large", "amoebanet-36", "gnmt-8", "vgg19"}
+
+// TestNeverWorseThanAnyPlanner on every preset, each with another of the papers' models: what
+// a planner alone answers, simulated, is no faster than what auto answers.
+func TestNeverWorseThanAnyPlanner(t *testing.T) {
+	for i, preset := range cluster.Presets() {
+		t.Run(preset, func(t *testing.T) {
+			name := workloads[i%len(workloads)]
+			c, err := cluster.Preset(preset)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := model.Build(name, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := profile.Analytic(m, c.DeviceTypes, []int{1, 2, 4, 8}, "adam", 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			neverWorse(t, p, c, 64)
+		})
+	}
+}
+
+func neverWorse(t *testing.T, p *profile.Profile, c *cluster.Cluster, batch int) {
+	began := time.Now()
+	found, err := Search(context.Background(), Request{Profile: p, Cluster: c, Batch: batch, Time: 400 * time.Millisecond})
+	if err != nil {
+		t.Log(err) // too large for these devices, which is an answer
+		return
+	}
+	best := found.Best
+	t.Logf("%s: %v, step %.4g s, gap %.3g, after %v", p.Model, shapeText(best), best.Predicted.StepS, best.LowerBound.Gap, time.Since(began).Round(time.Millisecond))
+	if best.LowerBound.Gap < 0 {
+		t.Errorf("%v is below its bound %v", best.Predicted.StepS, best.LowerBound.StepS)
+	}
+	finished := map[string]bool{}
+	for _, r := range found.Rivals {
+		finished[r.Kind] = true
+		if r.Fits && r.Note == "" && r.Predicted.StepS < best.Predicted.StepS*(1-1e-9) {
+			t.Errorf("%s takes %v s, the best %v s", r.Kind, r.Predicted.StepS, best.Predicted.StepS)
+		}
+	}
+	for _, planner := range plan.Planners() {
+		if !finished[planner.Name] {
+			t.Logf("%s gave nothing to compare with in time", planner.Name)
+			continue
+		}
+		pl, err := planner.Plan(context.Background(), plan.Request{Profile: p, Cluster: c, Batch: batch})
+		if err != nil || pl.Weights != "sync" || pl.Batch() != batch {
+			continue
+		}
+		alone, err := Simulate(p, c, pl, false)
+		if err == nil && (candidate{pl, alone}).over(c) == 0 && alone.StepS < best.Predicted.StepS*(1-1e-9) {
+			t.Errorf("%s alone takes %v s, auto %v s", planner.Name, alone.StepS, best.Predicted.StepS)
+		}
+	}
+}
+
+// shapeText is the devices of each stage.
+func shapeText(pl *plan.Plan) (counts []int) {
+	for _, st := range pl.Stages {
+		counts = append(counts, len(st.Devices))
+	}
+	return counts
+}
