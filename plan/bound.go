@@ -56,7 +56,9 @@ type BoundKind struct {
 // and n' one inside the other move 2 (2 - 1/n - 1/n'), no less than one of n n'. Recompute and
 // warm-up only add work.
 //
-// With more than 1<<22 layers squared times devices squared the chains are left out.
+// With more than 1<<24 layers squared times devices squared the chains are left out, and with
+// boards that pass on results as they come, of which the next stage can use the first before
+// the last is there.
 func Bound(p *profile.Profile, c *cluster.Cluster, kind BoundKind) float64 {
 	least := math.Inf(1)
 	for _, m := range kind.Sizes {
@@ -120,10 +122,20 @@ func (b *bounder) rows(r int) int {
 func (b *bounder) bound() float64 {
 	work := b.work()
 	n, W := len(b.p.Layers), b.kind.Workers
-	if b.kind.Loose || n*n*W*W > 1<<22 {
+	if b.kind.Loose || b.streams() || n*n*W*W > 1<<24 {
 		return work
 	}
 	return max(work, b.chains())
+}
+
+// streams says whether any device is a board.
+func (b *bounder) streams() bool {
+	for _, t := range b.types {
+		if b.c.DeviceTypes[t].FPGA != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // work is the first of the two bounds.

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
 )
 
 // estimatesPerSeed is how many estimates improving one seed may take.
@@ -184,7 +186,21 @@ func (s *search) ranked() []string {
 	return kinds
 }
 
-// boundKind is what Bound is asked for the plans searched.
-func (s *search) boundKind() plan.BoundKind {
-	return plan.BoundKind{Workers: len(s.Cluster.Devices), Batch: s.Batch, Sizes: s.sizes}
+// boundKind is what Bound is asked for plans like this one: whole layers, one stage a
+// device, a backward in one piece, or less.
+func (s *search) boundKind(pl *plan.Plan) plan.BoundKind {
+	k := plan.BoundKind{Workers: len(s.Cluster.Devices), Batch: s.Batch, Sizes: s.sizes}
+	if !slices.Contains(k.Sizes, pl.MicroBatch) {
+		k.Sizes = append(slices.Clone(k.Sizes), pl.MicroBatch)
+	}
+	places := 0
+	for _, st := range pl.Stages {
+		places += len(st.Devices)
+		k.Loose = k.Loose || st.FirstFraction > 0 || st.LastFraction > 0
+	}
+	if f, err := schedule.Lookup(pl.Schedule); err == nil {
+		k.Loose = k.Loose || f.Streaming || f.Chunks != 0 && f.Chunks != 1
+	}
+	k.Loose = k.Loose || places > len(sim.Devices(pl)) || pl.Weights != string(schedule.Sync)
+	return k
 }

@@ -159,7 +159,7 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		bound := plan.Bound(p, c, s.boundKind())
+		bound := plan.Bound(p, c, plan.BoundKind{Workers: len(c.Devices), Batch: 4, Sizes: s.sizes})
 		best, shown := math.Inf(1), ""
 		everyShape(s, "pb", func(h *shape) {
 			pl := s.plan(h)
