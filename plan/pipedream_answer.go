@@ -29,18 +29,18 @@ func (s *pipedreamSearch) trace(ctx context.Context, level, i, end int, bases []
 	var runs []run
 	r := s.levels[level].workers
 	for j := end; ; {
-		for s.o.fewer && r > 1 && (s.o.nested || j > i) && row[r-1][j] == row[r][j] {
+		for r > 1 && s.mayIdle(i, j) && row.least[r-1][j] == row.least[r][j] {
 			r--
 		}
 		whole := math.Inf(1)
 		if r == 1 || !s.o.straight {
 			whole = s.whole(level, i, j, r, s.computed(level, i, j))
 		}
-		if whole <= row[r][j] {
+		if whole <= row.least[r][j] {
 			runs = append(runs, run{i, j, r})
 			break
 		}
-		_, k, q := s.cut(level, i, j, r, row, math.Nextafter(row[r][j], math.Inf(1)))
+		_, k, q := s.cut(level, i, j, r, row, math.Nextafter(row.least[r][j], math.Inf(1)))
 		runs = append(runs, run{k + 1, j, q})
 		j, r = k, r-q
 	}

@@ -4,29 +4,34 @@ import (
 	"context"
 	"math"
 	"runtime"
-	"sort"
 	"sync"
 	"sync/atomic"
 )
 
-// pipedreamSearch finds the least of the recursion exactly. What makes it fast loses nothing:
-// servers of a level are alike, so that a level counts workers and never names them; and with
-// best the least found so far of segment (i, j) on r workers, a cut behind k with q workers
-// for the last stage can only do better if
+// pipedreamSearch finds the least of the recursion exactly. What makes it fast loses nothing.
+// Servers of a level are alike, so that a level counts workers and never names them. And
+// of the cuts of segment (i, j) on r workers with q for the last stage, behind state k, let
 //
-//	compute(k+1, j) / (q W) < best   and   compute(i, k) / ((r-q) W) < best
+//	head(k) = min over k' >= k of A(i->k', r-q)        tail(k) = min over k' <= k of A^(k-1)(k'+1->j) / q
 //
-// where W is the devices of one worker, for no pipeline is faster than its compute shared
-// evenly over all its devices: synchronisation and transfers only add, and the slowest part is
-// at least the mean of all, weighted by their devices. States are ordered by compute, so the
-// k that may do better are a run of them, searched outwards from where both sides are even.
+// No cut behind k or later takes less than head(k), none behind k or earlier less than
+// tail(k); head never falls with k and tail never rises. So the search begins where they
+// cross and goes both ways, up until head and down until tail reaches the least found.
+// States are ordered by compute, so that on the innermost level tail is what the last stage
+// computes.
 type pipedreamSearch struct {
 	pipedreamModel
-	inner [][]float64 // by level k > 0: what segment (i, j) takes on one worker, at j*n + i
+	inner    [][]float64 // by level k > 0: what segment (i, j) takes on one worker, at j*n + i
+	envelope [][]float64 // the least of inner over all beginnings up to i
+	received [][]float64 // by level: receives(level, k, 1)
 }
 
-// slack keeps rounding from pruning a cut that ties.
-const pipedreamSlack = 1 - 1e-9
+// pipedreamRow is A^k(i -> j, r) for one i.
+type pipedreamRow struct {
+	least [][]float64 // by r and j
+	head  [][]float64 // the least of least over all ends from j on
+	cross [][]int     // by r and q: where head and tail crossed for the segment before
+}
 
 // computed is A^(k-1)(i->j) on all workers of the level inside.
 func (s *pipedreamSearch) computed(level, i, j int) float64 {
@@ -39,7 +44,13 @@ func (s *pipedreamSearch) computed(level, i, j int) float64 {
 // solve returns the stages of the best plan and its value, or +Inf.
 func (s *pipedreamSearch) solve(ctx context.Context) ([]pipedreamStage, float64, error) {
 	n, top := len(s.list), len(s.levels)-1
-	s.inner = make([][]float64, top+1)
+	s.inner, s.envelope, s.received = make([][]float64, top+1), make([][]float64, top+1), make([][]float64, top+1)
+	for level := range s.levels {
+		s.received[level] = make([]float64, n)
+		for k := range n {
+			s.received[level][k] = s.receives(level, k, 1)
+		}
+	}
 	for level := range top {
 		out := make([]float64, n*n)
 		var next atomic.Int64
@@ -53,7 +64,7 @@ func (s *pipedreamSearch) solve(ctx context.Context) ([]pipedreamStage, float64,
 					}
 					row := s.row(ctx, level, i, n-1)
 					for j := i; j < n; j++ {
-						out[j*n+i] = row[s.levels[level].workers][j]
+						out[j*n+i] = row.least[s.levels[level].workers][j]
 					}
 				}
 			})
@@ -62,60 +73,76 @@ func (s *pipedreamSearch) solve(ctx context.Context) ([]pipedreamStage, float64,
 		if err := ctx.Err(); err != nil {
 			return nil, 0, err
 		}
-		s.inner[level+1] = out
+		s.inner[level+1], s.envelope[level+1] = out, lowest(out, n)
 	}
 	row := s.row(ctx, top, 0, n-1)
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
-	value := row[s.levels[top].workers][n-1]
+	value := row.least[s.levels[top].workers][n-1]
 	if math.IsInf(value, 1) {
 		return nil, value, nil
 	}
-	bases := []int{0}
-	return s.trace(ctx, top, 0, n-1, bases), value, ctx.Err()
+	return s.trace(ctx, top, 0, n-1, []int{0}), value, ctx.Err()
 }
 
-// row is A^k(i -> j, r) for all i <= j <= end, by r and j.
-func (s *pipedreamSearch) row(ctx context.Context, level, i, end int) [][]float64 {
+// lowest is the least of each column of segments so far.
+func lowest(segments []float64, n int) []float64 {
+	out := make([]float64, len(segments))
+	for j := range n {
+		least := math.Inf(1)
+		for i := range j + 1 {
+			least = min(least, segments[j*n+i])
+			out[j*n+i] = least
+		}
+	}
+	return out
+}
+
+// row is A^k(i -> j, r) for all i <= j <= end.
+func (s *pipedreamSearch) row(ctx context.Context, level, i, end int) *pipedreamRow {
 	workers := s.levels[level].workers
-	row := make([][]float64, workers+1)
+	row := &pipedreamRow{least: make([][]float64, workers+1), head: make([][]float64, workers+1), cross: make([][]int, workers+1)}
 	for r := 1; r <= workers; r++ {
-		row[r] = make([]float64, end+1)
+		least := make([]float64, end+1)
+		row.least[r] = least
+		row.cross[r] = make([]int, r)
 		for j := i; j <= end; j++ {
-			row[r][j] = math.Inf(1)
+			least[j] = math.Inf(1)
 			if r == 1 || !s.o.straight {
-				row[r][j] = s.whole(level, i, j, r, s.computed(level, i, j))
+				least[j] = s.whole(level, i, j, r, s.computed(level, i, j))
 			}
-			if s.o.nested && s.o.fewer && r > 1 {
-				row[r][j] = min(row[r][j], row[r-1][j])
+			if r > 1 && s.mayIdle(i, j) {
+				least[j] = min(least[j], row.least[r-1][j])
 			}
 		}
-		if r == 1 {
-			continue
+		for j := i + 1; r > 1 && j <= end && ctx.Err() == nil; j++ {
+			least[j], _, _ = s.cut(level, i, j, r, row, least[j])
 		}
-		for j := i + 1; j <= end && ctx.Err() == nil; j++ {
-			if s.o.fewer {
-				row[r][j] = min(row[r][j], row[r-1][j]) // the artifact: not where i is j
-			}
-			row[r][j], _, _ = s.cut(level, i, j, r, row, row[r][j])
+		head := make([]float64, end+1)
+		row.head[r] = head
+		for j, lowest := end, math.Inf(1); j >= i; j-- {
+			lowest = min(lowest, least[j])
+			head[j] = lowest
 		}
 	}
 	return row
 }
 
+// mayIdle says whether segment (i, j) may leave workers out; the artifact's single states do not.
+func (s *pipedreamSearch) mayIdle(i, j int) bool { return s.o.fewer && (s.o.nested || j > i) }
+
 // cut is the least that cutting segment (i, j) on r workers gives below best, with the
 // last state before the cut and the last stage's workers; k is -1 where nothing is below.
-func (s *pipedreamSearch) cut(level, i, j, r int, row [][]float64, best float64) (value float64, k, q int) {
-	width := 1.0
-	for _, l := range s.levels[:level] {
-		width *= float64(l.workers)
+func (s *pipedreamSearch) cut(level, i, j, r int, row *pipedreamRow, best float64) (value float64, k, q int) {
+	var inner, tails []float64 // of the segments that end with j, by where they begin
+	if level > 0 {
+		n := len(s.list)
+		inner, tails = s.inner[level][j*n:(j+1)*n], s.envelope[level][j*n:(j+1)*n]
 	}
-	from, to := 0.0, s.list[j].ComputeS
-	if i > 0 {
-		from = s.list[i-1].ComputeS
-	}
-	k, most := -1, r-1
+	to, received := s.list[j].ComputeS, s.received[level]
+	k = -1
+	most := r - 1
 	if s.o.straight {
 		most = 1
 	}
@@ -124,26 +151,45 @@ func (s *pipedreamSearch) cut(level, i, j, r int, row [][]float64, best float64)
 		if send >= best {
 			continue
 		}
-		left := row[r-try]
+		workers := float64(try)
+		least, head := row.least[r-try], row.head[r-try]
+		tail := func(c int) float64 {
+			if level == 0 {
+				return (to - s.list[c].ComputeS) / workers
+			}
+			return tails[c+1] / workers
+		}
+		share := 1.0
+		if s.o.transfer == "code" {
+			share = workers
+		}
 		better := func(c int) {
-			if left[c] >= best || !s.mayCut(i, c, j) {
+			if least[c] >= best || received[c]/share >= best {
 				return
 			}
-			last := s.computed(level, c+1, j)
-			if last/float64(try) >= best || !s.fits(c+1, j, s.levels[level].workers-r, try) {
+			last := to - s.list[c].ComputeS
+			if level > 0 {
+				last = inner[c+1]
+			}
+			if last/workers >= best || !s.mayCut(i, c, j) || !s.fits(c+1, j, s.levels[level].workers-r, try) {
 				return
 			}
-			v := max(left[c], send, s.receives(level, c, try), s.last(level, c+1, j, try, last))
-			if v < best {
+			if v := max(least[c], send, received[c]/share, s.last(level, c+1, j, try, last)); v < best {
 				best, k, q = v, c, try
 			}
 		}
-		even := from + (to-from)*float64(r-try)/float64(r)
-		mid := i + sort.Search(j-i, func(d int) bool { return s.list[i+d].ComputeS >= even })
-		for c := mid - 1; c >= i && (to-s.list[c].ComputeS)*pipedreamSlack < best*float64(try)*width; c-- {
+		mid := min(max(row.cross[r][try], i), j)
+		for mid < j && head[mid] < tail(mid) {
+			mid++
+		}
+		for mid > i && head[mid-1] >= tail(mid-1) {
+			mid--
+		}
+		row.cross[r][try] = mid
+		for c := mid; c < j && head[c] < best; c++ {
 			better(c)
 		}
-		for c := mid; c < j && (s.list[c].ComputeS-from)*pipedreamSlack < best*float64(r-try)*width; c++ {
+		for c := mid - 1; c >= i && tail(c) < best; c-- {
 			better(c)
 		}
 	}
