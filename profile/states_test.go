@@ -195,7 +195,7 @@ func TestStatesAreThePublishedOnes(t *testing.T) {
 }
 
 func TestOneStateForEachLayerOfAChain(t *testing.T) {
-	const n = 100_000
+	const n = 30_000
 	from, seconds, bytes := make([][]int, n), make([]float64, n), make([]int64, n)
 	for l := 1; l < n; l++ {
 		from[l] = []int{l - 1}
@@ -239,7 +239,11 @@ func TestStatesRefuse(t *testing.T) {
 	from = append(from, join)
 	n := len(from)
 	wide, costs := dag(from, make([]float64, n), make([]int64, n), make([]int64, n))
-	if _, err := StatesOf(wide, costs); err == nil || !strings.Contains(err.Error(), fmt.Sprint(MaxStates)) {
+	g, err := newGraph(wide, costs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.states(make([]bool, n), 1000); err == nil || !strings.Contains(err.Error(), "dag has more than 1000 antichain states") {
 		t.Errorf("24 branches: %v", err)
 	}
 }
