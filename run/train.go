@@ -130,6 +130,9 @@ func (r *runner) startWorkers(n int) error {
 func (r *runner) train(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, r.x.stopAfterStep)
 	defer stop()
+	if ctx.Err() != nil {
+		r.x.stopAfterStep() // not only on AfterFunc's goroutine, which may come after the first step
+	}
 	c := &r.job.config
 	for r.done < c.Steps && !r.stopped {
 		if err := r.trainTo(ctx, r.boundary()); err != nil {
