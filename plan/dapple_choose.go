@@ -48,6 +48,7 @@ func planDapplePaper(ctx context.Context, r Request) (*Plan, error) {
 		if one, ok := costs.dataParallel(); ok && o.dp != "no" && one.time(o.overlap) < dp.time(o.overlap) {
 			dp = one
 		}
+		limit = min(limit, dp.time(o.overlap)) // a pipeline must be faster to be found
 		search := &dappleSearch{dappleCosts: costs}
 		thinned = search.thin(o.states) || thinned
 		if err := search.run(ctx, limit); err != nil {
@@ -62,8 +63,8 @@ func planDapplePaper(ctx context.Context, r Request) (*Plan, error) {
 		return nil, missing
 	case best == nil && math.IsInf(dp.time(o.overlap), 1):
 		return nil, o.tooBig(r, at, sizes)
-	case best == nil || dp.time(o.overlap) <= limit:
-		return o.planData(r, dp, limit), nil
+	case best == nil || dp.time(o.overlap) <= best.best:
+		return o.planData(r, dp), nil
 	}
 	return o.planPipeline(r, best, dp, thinned), nil
 }
@@ -130,7 +131,7 @@ func (o dappleOptions) tooBig(r Request, at *servers, sizes []int) error {
 }
 
 // planData writes data parallelism down.
-func (o dappleOptions) planData(r Request, dp dappleDP, pipeline float64) *Plan {
+func (o dappleOptions) planData(r Request, dp dappleDP) *Plan {
 	out := dapplePlan(r)
 	out.Replication, out.Schedule, out.MicroBatch, out.MicroBatches = "round_robin", "dp", dp.microBatch, dp.micro
 	st := Stage{LastLayer: len(r.Profile.Layers) - 1, Warmup: 1}
@@ -139,7 +140,7 @@ func (o dappleOptions) planData(r Request, dp dappleDP, pipeline float64) *Plan 
 	}
 	out.Stages = []Stage{st}
 	out.Objective = Objective{Name: "estimated step of data parallelism", Value: dp.time(o.overlap), Unit: "s"}
-	out.Why = []string{fmt.Sprintf("Data parallelism takes %.4g s without and %.4g s with overlap of its all-reduces; the best pipeline's estimate is %.4g s.", dp.plain, dp.hidden, pipeline)}
+	out.Why = []string{fmt.Sprintf("Data parallelism takes %.4g s without and %.4g s with overlap of its all-reduces; no pipeline's estimate is below that.", dp.plain, dp.hidden)}
 	return out
 }
 

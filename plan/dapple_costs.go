@@ -196,27 +196,22 @@ func (d *dappleCosts) network(a affine, before int) dappleStage {
 func (d *dappleCosts) stream(from, to []int) affine {
 	var a affine
 	ra, rb := float64(len(from)), float64(len(to))
+	total := len(d.typeOf)
 	inner := 1
 	for _, l := range d.c.Levels {
-		senders, receivers := map[int]float64{}, map[int]float64{}
 		outer := inner * l.Size
-		sendersIn, receiversIn := map[int]float64{}, map[int]float64{}
-		for _, dev := range from {
-			senders[dev/inner]++
-			sendersIn[dev/outer]++
-		}
-		for _, dev := range to {
-			receivers[dev/inner]++
-			receiversIn[dev/outer]++
-		}
+		senders, receivers := count(from, inner, total), count(to, inner, total)
+		sendersIn, receiversIn := count(from, outer, total), count(to, outer, total)
 		// Through this level goes what stays in the outer group and leaves the inner one.
-		load := func(mine, others, outside map[int]float64, rm, ro float64) {
+		load := func(mine, others, outside []float64, rm, ro float64) {
 			for g, n := range mine {
-				part := n / rm * (outside[g*inner/outer] - others[g]) / ro
+				if n == 0 {
+					continue
+				}
+				part, links := n/rm*(outside[g*inner/outer]-others[g])/ro, n
 				if part <= 0 {
 					continue
 				}
-				links := n
 				switch {
 				case l.Shared:
 					part, links = 1, 1
@@ -232,6 +227,15 @@ func (d *dappleCosts) stream(from, to []int) affine {
 		inner = outer
 	}
 	return a
+}
+
+// count is how many of some devices each group of a size holds.
+func count(devices []int, size, total int) []float64 {
+	n := make([]float64, (total+size-1)/size)
+	for _, dev := range devices {
+		n[dev/size]++
+	}
+	return n
 }
 
 // bound is a step that no plan of these layers on these devices beats: all devices

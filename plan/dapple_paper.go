@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -22,6 +24,7 @@ type dappleSearch struct {
 	*dappleCosts
 	cuts  []int // where a stage may begin, ascending
 	steps []int // how many devices a stage may have
+	width int   // over 0: of the prefixes with as many layers and devices, how many are searched on
 	keep  bool  // latencies at or above the best are searched on too (for tests)
 
 	found  []planned
@@ -36,7 +39,8 @@ type dappleSearch struct {
 // It is the memoised recursion as printed: for each number of layers and set of devices one
 // prefix is kept, that with the least latency if the rest were one stage. Prefixes with a
 // stage whose (M-1)(F+B) is not below the best latency are left out, since L is never below
-// it: the result is that of the recursion, or better.
+// it, and those whose rest has such a stage however it is split, since one of its stages
+// takes as much as all of them would evenly. The result is that of the recursion, or better.
 //
 // Order: prefixes by layers ascending; extensions have more layers, so each prefix is final
 // when it is extended. Time: (cuts x sets) x (cuts x steps).
@@ -56,6 +60,9 @@ func (s *dappleSearch) run(ctx context.Context, limit float64) error {
 			order = append(order, f)
 		}
 		slices.Sort(order)
+		if s.width > 0 {
+			order = s.beam(order)
+		}
 		for _, f := range order {
 			if err := s.extend(ctx, f, i+1); err != nil {
 				return err
@@ -63,6 +70,17 @@ func (s *dappleSearch) run(ctx context.Context, limit float64) error {
 		}
 	}
 	return nil
+}
+
+// beam leaves of prefixes with the same layers those with the least latencies, width for
+// each number of devices.
+func (s *dappleSearch) beam(prefixes []int) []int {
+	slices.SortStableFunc(prefixes, func(a, b int) int { return cmp.Compare(s.found[a].latency, s.found[b].latency) })
+	kept := map[int]int{}
+	return slices.DeleteFunc(prefixes, func(f int) bool {
+		kept[s.found[f].used]++
+		return kept[s.found[f].used] > s.width
+	})
 }
 
 // extend adds one more stage, ending before each later cut, on each set of devices, behind
@@ -99,6 +117,9 @@ func (s *dappleSearch) extend(ctx context.Context, prefix, firstCut int) error {
 				if !fits || !s.keep && float64(s.M-1)*(own.F+own.B) >= s.best {
 					break // more layers only take longer and more memory
 				}
+				if !s.keep && float64(s.M-1)*s.fastest(to)/float64(G-used-m) >= s.best {
+					continue // even if the rest were spread evenly
+				}
 				s.tried++
 				k := len(earlier)
 				if prefix >= 0 {
@@ -131,6 +152,16 @@ func (s *dappleSearch) extend(ctx context.Context, prefix, firstCut int) error {
 		}
 	}
 	return nil
+}
+
+// fastest is the forward and backward of the layers from one on, on one device of whatever
+// type is fastest at them.
+func (s *dappleSearch) fastest(from int) float64 {
+	n, least := len(s.p.Layers), math.Inf(1)
+	for t := range s.forward {
+		least = min(least, s.forward[t][n]-s.forward[t][from]+s.backward[t][n]-s.backward[t][from])
+	}
+	return least
 }
 
 func (s *dappleSearch) full() taken {
@@ -188,6 +219,7 @@ func (s *dappleSearch) thin(most int) (thinned bool) {
 	if (n-1)*sets <= most {
 		return false
 	}
+	s.width = 2
 	if G > 32 {
 		unit := max(G/16, 1)
 		if each := s.at.size(0); unit > each {
@@ -199,7 +231,7 @@ func (s *dappleSearch) thin(most int) (thinned bool) {
 		}
 		sets = 4 * len(s.steps)
 	}
-	if want := max(16, min(96, most/max(1, sets))); len(s.cuts) > want {
+	if want := max(16, min(48, most/max(1, sets))); len(s.cuts) > want {
 		s.cuts = s.spread(want)
 	}
 	return true
