@@ -12,25 +12,27 @@ import (
 // Servers of a level are alike, so that a level counts workers and never names them. And
 // of the cuts of segment (i, j) on r workers with q for the last stage, behind state k, let
 //
-//	head(k) = min over k' >= k of A(i->k', r-q)        tail(k) = min over k' <= k of A^(k-1)(k'+1->j) / q
+//	head(k) = min over k' >= k of max( A(i->k', r-q), what the transfer behind k' takes )
+//	tail(k) = T of q replicas, of the least A^(k-1)(k'+1->j) and the fewest weights over k' <= k
 //
 // No cut behind k or later takes less than head(k), none behind k or earlier less than
 // tail(k); head never falls with k and tail never rises. So the search begins where they
 // cross and goes both ways, up until head and down until tail reaches the least found.
-// States are ordered by compute, so that on the innermost level tail is what the last stage
-// computes.
+// States are ordered by compute, so that on the innermost level, along a chain, tail is what
+// the last stage takes.
 type pipedreamSearch struct {
 	pipedreamModel
 	inner    [][]float64 // by level k > 0: what segment (i, j) takes on one worker, at j*n + i
 	envelope [][]float64 // the least of inner over all beginnings up to i
 	received [][]float64 // by level: receives(level, k, 1)
+	weights  []float64   // most parameter bytes of all states up to k
 }
 
 // pipedreamRow is A^k(i -> j, r) for one i.
 type pipedreamRow struct {
-	least [][]float64 // by r and j
-	head  [][]float64 // the least of least over all ends from j on
-	cross [][]int     // by r and q: where head and tail crossed for the segment before
+	least [][]float64   // by r and j
+	head  [][][]float64 // by r, q and the last state before the cut
+	cross [][]int       // by r and q: where head and tail crossed for the segment before
 }
 
 // computed is A^(k-1)(i->j) on all workers of the level inside.
@@ -45,6 +47,11 @@ func (s *pipedreamSearch) computed(level, i, j int) float64 {
 func (s *pipedreamSearch) solve(ctx context.Context) ([]pipedreamStage, float64, error) {
 	n, top := len(s.list), len(s.levels)-1
 	s.inner, s.envelope, s.received = make([][]float64, top+1), make([][]float64, top+1), make([][]float64, top+1)
+	s.weights = make([]float64, n)
+	for k, most := 0, 0.0; k < n; k++ {
+		most = max(most, float64(s.list[k].ParameterBytes))
+		s.weights[k] = most
+	}
 	for level := range s.levels {
 		s.received[level] = make([]float64, n)
 		for k := range n {
@@ -102,11 +109,11 @@ func lowest(segments []float64, n int) []float64 {
 // row is A^k(i -> j, r) for all i <= j <= end.
 func (s *pipedreamSearch) row(ctx context.Context, level, i, end int) *pipedreamRow {
 	workers := s.levels[level].workers
-	row := &pipedreamRow{least: make([][]float64, workers+1), head: make([][]float64, workers+1), cross: make([][]int, workers+1)}
+	row := &pipedreamRow{least: make([][]float64, workers+1), head: make([][][]float64, workers+1), cross: make([][]int, workers+1)}
 	for r := 1; r <= workers; r++ {
 		least := make([]float64, end+1)
 		row.least[r] = least
-		row.cross[r] = make([]int, r)
+		row.cross[r], row.head[r] = make([]int, r), s.heads(level, i, end, r, row.least)
 		for j := i; j <= end; j++ {
 			least[j] = math.Inf(1)
 			if r == 1 || !s.o.straight {
@@ -119,14 +126,31 @@ func (s *pipedreamSearch) row(ctx context.Context, level, i, end int) *pipedream
 		for j := i + 1; r > 1 && j <= end && ctx.Err() == nil; j++ {
 			least[j], _, _ = s.cut(level, i, j, r, row, least[j])
 		}
-		head := make([]float64, end+1)
-		row.head[r] = head
-		for j, lowest := end, math.Inf(1); j >= i; j-- {
-			lowest = min(lowest, least[j])
-			head[j] = lowest
-		}
 	}
 	return row
+}
+
+// heads is head by q and k, for segments that begin with i on r workers.
+func (s *pipedreamSearch) heads(level, i, end, r int, least [][]float64) [][]float64 {
+	heads := make([][]float64, r)
+	for q := 1; q < r && (q == 1 || !s.o.straight); q++ {
+		head, share := make([]float64, end+1), s.share(q)
+		lowest := math.Inf(1)
+		for k := end; k >= i; k-- {
+			lowest = min(lowest, max(least[r-q][k], s.received[level][k]/share))
+			head[k] = lowest
+		}
+		heads[q] = head
+	}
+	return heads
+}
+
+// share is what q replicas divide a transfer by.
+func (s *pipedreamSearch) share(q int) float64 {
+	if s.o.transfer == "code" {
+		return float64(q)
+	}
+	return 1
 }
 
 // mayIdle says whether segment (i, j) may leave workers out; the artifact's single states do not.
@@ -152,17 +176,16 @@ func (s *pipedreamSearch) cut(level, i, j, r int, row *pipedreamRow, best float6
 			continue
 		}
 		workers := float64(try)
-		least, head := row.least[r-try], row.head[r-try]
+		least, head := row.least[r-try], row.head[r][try]
+		volume := s.volume(level, try)
 		tail := func(c int) float64 {
-			if level == 0 {
-				return (to - s.list[c].ComputeS) / workers
+			compute := to - s.list[c].ComputeS
+			if level > 0 {
+				compute = tails[c+1]
 			}
-			return tails[c+1] / workers
+			return s.stage(compute, volume*max(0, float64(s.list[j].ParameterBytes)-s.weights[c]), try)
 		}
-		share := 1.0
-		if s.o.transfer == "code" {
-			share = workers
-		}
+		share := s.share(try)
 		better := func(c int) {
 			if least[c] >= best || received[c]/share >= best {
 				return
@@ -186,10 +209,10 @@ func (s *pipedreamSearch) cut(level, i, j, r int, row *pipedreamRow, best float6
 			mid--
 		}
 		row.cross[r][try] = mid
-		for c := mid; c < j && head[c] < best; c++ {
+		for c := mid; c < j && head[c] < best && send < best; c++ {
 			better(c)
 		}
-		for c := mid - 1; c >= i && tail(c) < best; c-- {
+		for c := mid - 1; c >= i && tail(c) < best && send < best; c-- {
 			better(c)
 		}
 	}
