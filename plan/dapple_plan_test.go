@@ -26,7 +26,7 @@ var dappleModels = []struct {
 	{"dapple-gnmt-16-pbs-64", "min_micro_batch=64 optimizer_memory_scaling=3 peak_activation_per_batch=100e6", 64, 1024, [3]string{"8:8", "8:8", "straight"}},
 	{"dapple-bert-48-pbs-2", "min_micro_batch=1 optimizer_memory_scaling=3 peak_activation_per_batch=3473379328", 2, 64, [3]string{"8:8", "straight", "straight"}},
 	{"dapple-xlnet-36-pbs-1", "min_micro_batch=1 optimizer_memory_scaling=3 peak_activation_per_batch=5914161792", 1, 128, [3]string{"8:8", "8:8", "straight"}},
-	{"dapple-amoeba-36-pbs-1", "min_micro_batch=1 optimizer_memory_scaling=2 peak_activation_per_batch=376267728", 1, 128, [3]string{"8:8", "11:5", "11:5"}},
+	{"dapple-amoeba-36-pbs-1", "min_micro_batch=1 optimizer_memory_scaling=2 peak_activation_per_batch=752535456", 1, 128, [3]string{"8:8", "11:5", "11:5"}},
 }
 
 func settings(text string) map[string]string {
@@ -115,7 +115,7 @@ func TestDappleTable6(t *testing.T) {
 		first              int // devices of the first stage
 	}{
 		{"dapple-vgg-19-pbs-32", "min_micro_batch=32 optimizer_memory_scaling=2 peak_activation_per_batch=70e6", 32, 1024, 16, 14},
-		{"dapple-amoeba-36-pbs-1", "min_micro_batch=1 optimizer_memory_scaling=2 peak_activation_per_batch=376267728", 1, 128, 30, 8},
+		{"dapple-amoeba-36-pbs-1", "min_micro_batch=1 optimizer_memory_scaling=2 peak_activation_per_batch=752535456", 1, 128, 30, 8},
 		{"hpgo-bert_large", "min_micro_batch=1 optimizer_memory_scaling=3 peak_activation_per_batch=1736689664", 6, 128, 13, 8},
 		{"hpgo-bert_large", "min_micro_batch=1 optimizer_memory_scaling=3 peak_activation_per_batch=1736689664 profile_batch=2", 2, 128, 13, 8},
 		{"dapple-xlnet-36-pbs-1", "min_micro_batch=1 optimizer_memory_scaling=3 peak_activation_per_batch=5914161792", 1, 128, 22, 8},

@@ -155,6 +155,14 @@ type cell struct {
 	devices []int // of the last stage
 	state   int   // that the stage before ends with; -1: none
 	from    int   // its cell in the table of state and one device fewer
+	moves   []move
+}
+
+// move is one more stage behind a cell.
+type move struct {
+	after   taken
+	devices []int
+	rate    float64 // seconds for each byte sent there
 }
 
 // straight is plan_for(i, true): i stages of one device each, of rp = floor(G/i) pipelines
@@ -174,34 +182,36 @@ func (a *artifact) straight(ctx context.Context, stages int) (best DappleCandida
 	table[0] = make([][]cell, N)
 	first := a.at.place(a.at.none(), rp)[0]
 	for j := range N {
-		table[0][j] = []cell{{first, a.compute[j] / float64(rp), a.at.between(a.at.none(), first), -1, 0}}
-	}
-	type move struct {
-		after   taken
-		devices []int
-		rate    float64 // seconds for each byte
+		table[0][j] = []cell{{first, a.compute[j] / float64(rp), a.at.between(a.at.none(), first), -1, 0, nil}}
 	}
 	for m := 1; m < stages; m++ {
 		table[m] = make([][]cell, N)
 		// What a cell may become depends on which devices it has and its last stage's, alone.
 		known := map[string][]move{}
+		for k := range N {
+			for ci := range table[m-1][k] {
+				c := &table[m-1][k][ci]
+				key := c.after.key() + fmt.Sprint(c.devices)
+				options, seen := known[key]
+				if !seen {
+					for _, after := range next(c.after) {
+						devices := a.at.between(c.after, after)
+						options = append(options, move{after, devices, a.transferS(c.devices, devices, 1)})
+					}
+					known[key] = options
+				}
+				c.moves = options
+			}
+		}
 		for j := range N {
 			if err := ctx.Err(); err != nil {
 				return best, false, fmt.Errorf("plan: dapple: %w", err)
 			}
 			for _, k := range a.ancestors[j] {
 				last := (a.compute[j] - a.compute[k]) / float64(rp)
-				for ci, c := range table[m-1][k] {
-					key := c.after.key() + fmt.Sprint(c.devices)
-					options, seen := known[key]
-					if !seen {
-						for _, after := range next(c.after) {
-							devices := a.at.between(c.after, after)
-							options = append(options, move{after: after, devices: devices, rate: a.transferS(c.devices, devices, 1)})
-						}
-						known[key] = options
-					}
-					for _, o := range options {
+				for ci := range table[m-1][k] {
+					c := &table[m-1][k][ci]
+					for _, o := range c.moves {
 						block := max(c.block, last, 2*a.output[k]*o.rate)
 						at := slices.IndexFunc(table[m][j], func(x cell) bool { return slices.Equal(x.after, o.after) })
 						if at < 0 {
@@ -209,7 +219,7 @@ func (a *artifact) straight(ctx context.Context, stages int) (best DappleCandida
 							at = len(table[m][j]) - 1
 						}
 						if block < table[m][j][at].block*(1-sameBlock) {
-							table[m][j][at] = cell{o.after, block, o.devices, k, ci}
+							table[m][j][at] = cell{o.after, block, o.devices, k, ci, nil}
 						}
 					}
 				}
