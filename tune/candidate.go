@@ -31,19 +31,46 @@ func Steps(costs sim.Costs) int {
 }
 
 // Simulate predicts a plan: its steady step over simulated steps. cores, clipping and
-// the rest are as they will be in the run.
+// the rest are as they will be in the run. A plan without a flush is a stream, in which
+// minibatches end in groups: its step is what each one more takes on average, the difference
+// of two streams of which one is as long again.
 func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) (plan.Predicted, error) {
 	costs, err := sim.CostsOf(p, c, pl)
 	if err != nil {
 		return plan.Predicted{}, err
 	}
-	program, err := Program(p, pl, clip, Steps(costs))
+	run := func(repeat int) (sim.Summary, error) {
+		program, err := Program(p, pl, clip, repeat)
+		if err != nil {
+			return sim.Summary{}, err
+		}
+		_, sum, err := sim.Run(program, costs, sim.Options{Cores: Cores(c, pl)})
+		return sum, err
+	}
+	repeat := 3
+	if pl.Weights != string(schedule.Sync) {
+		repeat = 2 * max(3, (2*len(sim.Devices(pl))+pl.MicroBatches-1)/pl.MicroBatches)
+	}
+	sum, err := run(repeat)
 	if err != nil {
 		return plan.Predicted{}, err
 	}
-	_, sum, err := sim.Run(program, costs, sim.Options{Cores: Cores(c, pl), Jitter: true})
-	if err != nil {
-		return plan.Predicted{}, err
+	if pl.Weights != string(schedule.Sync) {
+		half, err := run(repeat / 2)
+		if err != nil {
+			return plan.Predicted{}, err
+		}
+		busy := 0.0
+		if more := float64(sum.Steps - half.Steps); more > 0 {
+			sum.StepS = (sum.EndS - half.EndS) / more
+		}
+		for _, b := range sum.BusyS {
+			busy += b
+		}
+		sum.Bubble = 1 - busy/(float64(len(sum.BusyS))*sum.StepS)
+	}
+	if !(sum.StepS > 0) {
+		return plan.Predicted{}, fmt.Errorf("tune: a simulated step takes %v s; the profile of %s has no times", sum.StepS, p.Model)
 	}
 	return plan.Predicted{
 		StepS: sum.StepS, SamplesPerSecond: float64(pl.Batch()) / sum.StepS, Bubble: sum.Bubble,

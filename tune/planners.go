@@ -70,7 +70,9 @@ func (s *search) hear(a answer) {
 	pl := *a.plan
 	if pl.Weights != "sync" {
 		if s.Async {
-			s.hearAsync(a.planner, &pl)
+			stream := pl
+			s.wholeBatch(&stream)
+			s.hearAsync(a.planner, &stream)
 		}
 		pl.Stages = append([]plan.Stage(nil), pl.Stages...)
 		counts := make([]int, len(pl.Stages))

@@ -55,6 +55,7 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 		s.hear(p)
 	}
 	s.refine(ctx)
+	s.others(ctx)
 	if r.Time > 0 {
 		s.wander(ctx)
 	}

@@ -27,7 +27,16 @@ func chain(layers int, sizes ...int) *profile.Profile {
 }
 
 func TestFreeTransfersAndCostlySumsMakeAPipeline(t *testing.T) {
-	r, err := Search(context.Background(), Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0, 1e9, 0.01), Batch: 16})
+	request := Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0, 1e9, 0.01), Batch: 16}
+	free, err := Search(context.Background(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if free.Best.Predicted.StepS > 204*1.001 || free.Best.LowerBound.Gap < 0 {
+		t.Errorf("any family takes %v, 1F1B 204; gap %v", free.Best.Predicted.StepS, free.Best.LowerBound.Gap)
+	}
+	request.Fix.Schedule = "1f1b"
+	r, err := Search(context.Background(), request)
 	if err != nil {
 		t.Fatal(err)
 	}
