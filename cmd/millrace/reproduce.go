@@ -75,6 +75,9 @@ func reproduceCommand() *cobra.Command {
 	return c
 }
 
+// widest is the longest value that stands in a column; tables of longer ones are stacked.
+const widest = 36
+
 // printTable prints a reproduced table. A reason that many rows share is a numbered note.
 func printTable(w io.Writer, t *reproduce.Table) {
 	fmt.Fprintf(w, "%s\npaper's values: %s\n\n", t.Title, t.Source)
@@ -88,7 +91,10 @@ func printTable(w io.Writer, t *reproduce.Table) {
 		text := fmt.Sprintf("  %-*s  %*s  %*s  %*s  %s", width[0], what, width[1], paper, width[2], ours, width[3], difference, note)
 		fmt.Fprintln(w, strings.TrimRight(text, " "))
 	}
-	line("", "paper", "ours", "difference", "")
+	stacked := width[1] > widest || width[2] > widest
+	if !stacked {
+		line("", "paper", "ours", "difference", "")
+	}
 	var whys []string
 	number := map[string]int{}
 	for _, r := range t.Rows {
@@ -99,6 +105,11 @@ func printTable(w io.Writer, t *reproduce.Table) {
 				number[r.Why] = len(whys)
 			}
 			note = fmt.Sprintf("[%d]", number[r.Why])
+		}
+		if stacked {
+			fmt.Fprintf(w, "  %s\n", strings.TrimRight(r.What+": "+r.Difference+" "+note, " "))
+			fmt.Fprintf(w, "    paper  %s\n    ours   %s\n", r.Paper, r.Ours)
+			continue
 		}
 		line(r.What, r.Paper, r.Ours, r.Difference, note)
 	}
