@@ -28,7 +28,9 @@ type dappleSearch struct {
 	keep  bool  // latencies at or above the best are searched on too (for tests)
 
 	found  []planned
-	index  []map[string]int // by cut, the planned by devices taken
+	index  [][]int32 // by cut and number of the set of devices taken, the planned, plus one
+	sets   map[string]int
+	room   []dappleStage // that prefixes' stages lie in
 	best   float64
 	bestAt int // of found, the best plan's prefix
 	tried  int
@@ -46,18 +48,16 @@ type dappleSearch struct {
 // when it is extended. Time: (cuts x sets) x (cuts x steps).
 func (s *dappleSearch) run(ctx context.Context, limit float64) error {
 	s.best, s.bestAt = limit, -1
-	s.index = make([]map[string]int, len(s.cuts))
-	for i := range s.index {
-		s.index[i] = map[string]int{}
-	}
+	s.index, s.sets = make([][]int32, len(s.cuts)), map[string]int{}
 	if err := s.extend(ctx, -1, 0); err != nil {
 		return err
 	}
 	for i := range s.cuts {
-		// A map's order must not choose among equals.
-		order := make([]int, 0, len(s.index[i]))
+		var order []int
 		for _, f := range s.index[i] {
-			order = append(order, f)
+			if f > 0 {
+				order = append(order, int(f-1))
+			}
 		}
 		slices.Sort(order)
 		if s.width > 0 {
@@ -70,6 +70,14 @@ func (s *dappleSearch) run(ctx context.Context, limit float64) error {
 		}
 	}
 	return nil
+}
+
+// planned is the place for the prefix that ends at a cut on a set of devices.
+func (s *dappleSearch) planned(cut, set int) *int32 {
+	for len(s.index[cut]) <= set {
+		s.index[cut] = append(s.index[cut], 0)
+	}
+	return &s.index[cut][set]
 }
 
 // beam leaves of prefixes with the same layers those with the least latencies, width for
@@ -105,7 +113,11 @@ func (s *dappleSearch) extend(ctx context.Context, prefix, firstCut int) error {
 		}
 		for _, after := range s.at.place(before, m) {
 			mine, rest := s.group(before, after), s.group(after, full)
-			key := after.key()
+			set, known := s.sets[after.key()]
+			if !known {
+				set = len(s.sets)
+				s.sets[after.key()] = set
+			}
 			into := affine{}
 			if prefix >= 0 {
 				into = s.between(s.found[prefix].last, mine, before, after, s.found[prefix].before)
@@ -131,22 +143,24 @@ func (s *dappleSearch) extend(ctx context.Context, prefix, firstCut int) error {
 				latency := dappleLatency(stages[:k+3], s.M)
 				if restFits && latency < s.best {
 					s.best, s.bestAt = latency, len(s.found)
-					if f, seen := s.index[c][key]; seen {
-						s.bestAt = f
+					if f := s.planned(c, set); *f > 0 {
+						s.bestAt = int(*f - 1)
 					}
 				} else if !s.keep && float64(s.M-1)*2*stages[k+1].F >= s.best {
 					continue
 				}
-				f, seen := s.index[c][key]
-				if seen && s.found[f].latency <= latency {
+				f := s.planned(c, set)
+				if *f > 0 && s.found[*f-1].latency <= latency {
 					continue
 				}
-				entry := planned{to: to, used: used + m, taken: after, before: prefix, latency: latency, stages: slices.Clone(stages[:k+1]), last: mine}
-				if seen {
-					s.found[f] = entry
+				s.room = append(s.room, stages[:k+1]...)
+				end := len(s.room)
+				entry := planned{to: to, used: used + m, taken: after, before: prefix, latency: latency, stages: s.room[end-k-1 : end : end], last: mine}
+				if *f > 0 {
+					s.found[*f-1] = entry
 				} else {
-					s.index[c][key] = len(s.found)
 					s.found = append(s.found, entry)
+					*f = int32(len(s.found))
 				}
 			}
 		}
