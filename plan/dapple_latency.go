@@ -27,9 +27,12 @@ func pivot(stages []dappleStage, M int) int {
 //	Te = max_s AR_s + sum_{a=s..Q} B_a          for s <= Q
 //	     max_s AR_s - sum_{a=Q..s} B_a          for s > Q, which was done that much earlier
 //
-// It ignores bubbles inside the pivot; the simulator is the judge of those. L is never
-// below (M-1)(F_s+B_s) of any stage s: those behind Q have a shorter steady phase than Q,
-// and one before Q may outlast Q's by the stages between at most, which Tw and Te hold.
+// It ignores bubbles inside the pivot; the simulator is the judge of those.
+//
+// L >= M(F_s+B_s) for every stage s, which the search prunes by. L >= Ts + sum_{0..Q}(F+B)
+// with all-reduces of 0 or more, so it holds for Q. For s < Q equation (3) left Q the pivot:
+// (M-1)(F_s+B_s) <= Ts + sum_{s<a<Q}(F_a+B_a), and L holds that and s itself. Each s > Q has
+// a steady phase no longer than some pivot's before Q took over, and so than Q's.
 func dappleLatency(stages []dappleStage, M int) float64 {
 	Q := pivot(stages, M)
 	warm, end, back := 0.0, stages[Q].AR+stages[Q].B, stages[Q].B

@@ -40,7 +40,7 @@ type dappleSearch struct {
 //
 // It is the memoised recursion as printed: for each number of layers and set of devices one
 // prefix is kept, that with the least latency if the rest were one stage. Prefixes with a
-// stage whose (M-1)(F+B) is not below the best latency are left out, since L is never below
+// stage whose M(F+B) is not below the best latency are left out, since L is never below
 // it, and those whose rest has such a stage however it is split, since one of its stages
 // takes as much as all of them would evenly. The result is that of the recursion, or better.
 //
@@ -126,10 +126,10 @@ func (s *dappleSearch) extend(ctx context.Context, prefix, firstCut int) error {
 			for c := firstCut; c < len(s.cuts); c++ {
 				to := s.cuts[c]
 				own, _, fits := s.stage(from, to, &mine)
-				if !fits || !s.keep && float64(s.M-1)*(own.F+own.B) >= s.best {
+				if !fits || !s.keep && float64(s.M)*(own.F+own.B) >= s.best {
 					break // more layers only take longer and more memory
 				}
-				if !s.keep && float64(s.M-1)*s.fastest(to)/float64(G-used-m) >= s.best {
+				if !s.keep && float64(s.M)*s.fastest(to)/float64(G-used-m) >= s.best {
 					continue // even if the rest were spread evenly
 				}
 				s.tried++
@@ -146,7 +146,7 @@ func (s *dappleSearch) extend(ctx context.Context, prefix, firstCut int) error {
 					if f := s.planned(c, set); *f > 0 {
 						s.bestAt = int(*f - 1)
 					}
-				} else if !s.keep && float64(s.M-1)*2*stages[k+1].F >= s.best {
+				} else if !s.keep && float64(s.M)*2*stages[k+1].F >= s.best {
 					continue
 				}
 				f := s.planned(c, set)
