@@ -101,7 +101,6 @@ func (p *Plan) Validate() error {
 	if p.Replication != "split" && p.Replication != "round_robin" {
 		return fmt.Errorf("plan: replication is %q; it is split or round_robin", p.Replication)
 	}
-	var used []int
 	next := 0
 	for i, s := range p.Stages {
 		if s.FirstLayer != next && !(s.FirstFraction > 0 && s.FirstLayer == next-1) {
@@ -122,11 +121,11 @@ func (p *Plan) Validate() error {
 		if len(s.Devices) == 0 {
 			return fmt.Errorf("plan: stage %d is on no device", i)
 		}
-		for _, d := range s.Devices {
-			if d < 0 || slices.Contains(used, d) {
-				return fmt.Errorf("plan: stage %d is on device %d, which is negative or taken", i, d)
+		// A device may hold several stages: which orders admit that, schedule's families say.
+		for k, d := range s.Devices {
+			if d < 0 || slices.Contains(s.Devices[:k], d) {
+				return fmt.Errorf("plan: stage %d is on device %d, which is negative or named twice", i, d)
 			}
-			used = append(used, d)
 		}
 	}
 	if len(p.Order) > 0 {

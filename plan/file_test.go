@@ -66,7 +66,7 @@ func TestPlansThatContradictThemselves(t *testing.T) {
 		"stage 1 begins with layer 1; the stage before it ends so that it must be 2": func(p *Plan) { p.Stages[1].FirstLayer = 1 },
 		"stage 1 is layers 2 to 1; it needs one at least":                            func(p *Plan) { p.Stages[1].LastLayer = 1 },
 		"stage 0 is on no device":                                                    func(p *Plan) { p.Stages[0].Devices = nil },
-		"stage 1 is on device 1, which is negative or taken":                         func(p *Plan) { p.Stages[1].Devices = []int{1} },
+		"stage 1 is on device 1, which is negative or named twice":                   func(p *Plan) { p.Stages[1].Devices = []int{1, 1} },
 		"stage 0 is on device -1":                                                    func(p *Plan) { p.Stages[0].Devices = []int{-1} },
 		"stage 1: first_fraction is 1.5; it is the part of a layer":                  func(p *Plan) { p.Stages[1].FirstFraction = 1.5 },
 		"stage 0: last_fraction is -1":                                               func(p *Plan) { p.Stages[0].LastFraction = -1 },

@@ -46,6 +46,9 @@ func (s *search) tryFamily(ctx context.Context, f schedule.Family, shapes []*sha
 			if ctx.Err() != nil {
 				return
 			}
+			if s.Fix.Stages > 0 && h.stages() != s.Fix.Stages {
+				continue
+			}
 			pl := s.plan(h)
 			pl.Schedule, pl.Weights = f.Name, string(policy)
 			for i := range pl.Stages {

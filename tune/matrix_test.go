@@ -39,7 +39,7 @@ func TestNeverWorseThanAnyPlanner(t *testing.T) {
 
 func neverWorse(t *testing.T, p *profile.Profile, c *cluster.Cluster, batch int) {
 	began := time.Now()
-	found, err := Search(context.Background(), Request{Profile: p, Cluster: c, Batch: batch, Time: 400 * time.Millisecond})
+	found, err := Search(context.Background(), Request{Profile: p, Cluster: c, Batch: batch, Time: 250 * time.Millisecond})
 	if err != nil {
 		t.Log(err) // too large for these devices, which is an answer
 		return

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
@@ -51,7 +52,7 @@ func (s *search) memoryError(best candidate) *MemoryError {
 		lean = best
 	}
 	e := &MemoryError{SmallestBytes: slices.Max(lean.predicted.MemoryBytes), Plan: describe(s.Profile, lean.plan)}
-	e.Device, e.OverBytes = best.fullest(s.Cluster)
+	e.Device, e.OverBytes = lean.fullest(s.Cluster)
 	e.LimitBytes = s.Cluster.MemoryBytes(e.Device)
 	return e
 }
@@ -67,7 +68,7 @@ func (s *search) why(kinds []string) []string {
 			continue
 		}
 		name := describe(s.Profile, c.plan)
-		if s.families[kind].Name == "" && kind != oneWorker && kind != dataParallelism {
+		if !strings.HasPrefix(name, kind) {
 			name = kind + " (" + name + ")"
 		}
 		if over := c.over(s.Cluster); over > 0 {
