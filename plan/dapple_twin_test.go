@@ -1,0 +1,163 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// literalCell is an entry of the published table: occupancy bit by bit.
+type literalCell struct {
+	block   float64
+	k, m    int // the split before; k -1: none
+	from    string
+	devices []int
+	mp      int
+}
+
+// literalPlanFor is plan_for(i, straight) as published, for every split of devices, written
+// again without any of the shortcuts: one device bit by bit, all placements merged.
+func literalPlanFor(a *artifact, i int, straight bool) (DappleCandidate, bool) {
+	G, N := len(a.at.of), len(a.compute)
+	rp := G / i
+	table := make([][]map[string]literalCell, N)
+	best := func(cells map[string]literalCell) (key string) {
+		least := math.Inf(1)
+		for _, k := range sortedKeys(cells) {
+			if cells[k].block < least*(1-sameBlock) {
+				least, key = cells[k].block, k
+			}
+		}
+		return key
+	}
+	for j := range N {
+		table[j] = make([]map[string]literalCell, i)
+		for m := range i {
+			table[j][m] = map[string]literalCell{}
+			if m == 0 || !straight {
+				after := a.at.place(a.at.none(), (m+1)*rp)[0]
+				table[j][m][after.key()] = literalCell{a.compute[j] / float64(m+1) / float64(rp), -1, 0, "", a.at.between(a.at.none(), after), m + 1}
+			}
+		}
+	}
+	occupancy := func(key string) taken {
+		t := a.at.none()
+		for s := range t {
+			t[s] = uint16(key[2*s])<<8 | uint16(key[2*s+1])
+		}
+		return t
+	}
+	for m := 1; m < i; m++ {
+		for j := 1; j < N; j++ {
+			for _, k := range a.ancestors[j] {
+				for mp := 1; mp <= m && (mp < 2 || !straight); mp++ {
+					for _, key := range sortedKeys(table[k][m-mp]) {
+						c := table[k][m-mp][key]
+						before := occupancy(key)
+						for _, after := range a.at.placeEach(before, mp, rp) {
+							to := a.at.between(before, after)
+							block := max(c.block, (a.compute[j]-a.compute[k])/float64(mp*rp), a.transferS(c.devices, to, 2*a.output[k]))
+							if old, ok := table[j][m][after.key()]; !ok || block < old.block*(1-sameBlock) {
+								table[j][m][after.key()] = literalCell{block, k, m - mp, key, to, mp}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	key := best(table[N-1][i-1])
+	if key == "" {
+		return DappleCandidate{}, false
+	}
+	out := DappleCandidate{Pipelines: rp, Block: table[N-1][i-1][key].block}
+	end, j, m := N-1, N-1, i-1
+	for {
+		c := table[j][m][key]
+		out.Stages = append([]DappleStage{{c.k + 1, end, c.devices}}, out.Stages...)
+		if c.k < 0 {
+			break
+		}
+		end, j, m, key = c.k+1, c.k, c.m, c.from
+	}
+	out.Speedup = a.speedup(out)
+	return out, true
+}
+
+// TestDappleArtifactAgainstALiteralTwin: random graphs and clusters, each candidate of the
+// search against the published recursion without shortcuts, and the fifteen searches that
+// are not straight against the claim that they answer one stage.
+func TestDappleArtifactAgainstALiteralTwin(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for n := range 1500 {
+		p := &profile.Profile{Model: "graph"}
+		for k := range 2 + r.IntN(7) {
+			l := profile.Layer{Name: fmt.Sprint("n", k), Kind: fmt.Sprint("kind", r.IntN(3)), From: []int{k - 1}, TiedTo: -1, ParameterBytes: r.Int64N(1e9)}
+			if k > 1 && r.IntN(3) == 0 {
+				l.From = append(l.From, r.IntN(k-1))
+			}
+			l.Costs = []profile.Cost{{Device: "x", MicroBatch: 4, ForwardS: r.Float64(), BackwardS: 2 * r.Float64(), OutputBytes: r.Int64N(1e9), SavedBytes: r.Int64N(1e8)}}
+			p.Layers = append(p.Layers, l)
+		}
+		server, count := 1+r.IntN(3), 1+r.IntN(2)
+		G := server * count
+		c := cluster.Local(G, 0, 0, 0, 1e9, 0)
+		for i := range c.Devices {
+			c.Devices[i] = "x"
+		}
+		batch := 4 * (6 + r.IntN(10))
+		k := DappleConstants{MinMicroBatch: 1 + r.IntN(3), OptimizerMemoryScaling: 2, NVLink: 25e9, EthernetP2P: 1e9, EthernetNCCL: 3e9, GPUMemory: 16e9, Server: server}
+		got, err := SearchDapple(context.Background(), p, c, batch, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, _, err := newArtifact(p, c, batch, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if G == 1 {
+			continue
+		}
+		at := 0
+		for i := 2; i <= G; i++ {
+			want, _ := literalPlanFor(a, i, false)
+			if len(want.Stages) != 1 || !close(got.Candidates[at].Speedup, want.Speedup) {
+				t.Fatalf("case %d: plan_for(%d, false): %+v, literally %+v", n, i, got.Candidates[at], want)
+			}
+			at++
+		}
+		straight := []int{G}
+		if G > 2 && G%2 == 0 {
+			straight = []int{2, G}
+		}
+		for _, i := range straight {
+			if want, ok := literalPlanFor(a, i, true); ok {
+				if g := got.Candidates[at]; !close(g.Block, want.Block) || !close(g.Speedup, want.Speedup) && fmt.Sprint(g.Stages) == fmt.Sprint(want.Stages) {
+					t.Fatalf("case %d: plan_for(%d, true): %+v, literally %+v", n, i, g, want)
+				}
+				at++
+			}
+		}
+		least := 0.0
+		for l := range len(a.compute) - 1 {
+			for g := 1; g < G; g++ {
+				for _, one := range a.at.place(a.at.none(), g) {
+					for _, two := range a.at.place(one, G-g) {
+						x, y := a.at.between(a.at.none(), one), a.at.between(one, two)
+						cand := DappleCandidate{Pipelines: 1, Stages: []DappleStage{{0, l + 1, x}, {l + 1, len(a.compute) - 1, y}}}
+						cand.Block = max(a.compute[l]/float64(len(x)), (a.compute[len(a.compute)-1]-a.compute[l])/float64(len(y)), a.transferS(x, y, a.output[l]))
+						least = max(least, a.speedup(cand))
+					}
+				}
+			}
+		}
+		if len(got.Candidates) != at+1 || !close(got.Candidates[at].Speedup, least) {
+			t.Fatalf("case %d: bipartition %+v, the best of all is %g", n, got.Candidates[at:], least)
+		}
+	}
+}
