@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/shared"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/importer"
 )
 
 // literalCell is an entry of the published table: occupancy bit by bit.
@@ -158,6 +162,59 @@ func TestDappleArtifactAgainstALiteralTwin(t *testing.T) {
 		}
 		if len(got.Candidates) != at+1 || !close(got.Candidates[at].Speedup, least) {
 			t.Fatalf("case %d: bipartition %+v, the best of all is %g", n, got.Candidates[at:], least)
+		}
+	}
+}
+
+// TestDappleArtifactOnPerturbedProfiles: the published profiles with times off by up to a
+// tenth, so that nothing ties, straight over sixteen devices against the literal twin.
+func TestDappleArtifactOnPerturbedProfiles(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	for file, size := range map[string]int{"dapple-vgg-19-pbs-32": 32, "dapple-xlnet-36-pbs-1": 1, "dapple-amoeba-36-pbs-1": 1, "hpgo-bert_large": 6} {
+		p, _, err := importer.Read(filepath.Join(shared.Dir(t), "data", "profiles", file+".txt"), importer.Options{Format: "dapple", Batch: size})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, server := range []int{8, 1} {
+			for l := range p.Layers {
+				p.Layers[l].Costs[0].ForwardS *= 0.9 + 0.2*r.Float64()
+				p.Layers[l].Costs[0].BackwardS *= 0.9 + 0.2*r.Float64()
+			}
+			k := DappleConstants{MinMicroBatch: size, OptimizerMemoryScaling: 2, NVLink: 25e9, EthernetP2P: 1e9, EthernetNCCL: 3e9, GPUMemory: 16e9, Server: server}
+			a, _, err := newArtifact(p, cluster.Local(16, 0, 0, 0, 1e9, 0), 32*size, k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, stages := range []int{2, 16} {
+				got, _, err := a.straight(context.Background(), stages)
+				want, ok := literalPlanFor(a, stages, true)
+				if err != nil || !ok || !close(got.Block, want.Block) {
+					t.Errorf("%s, servers of %d, %d stages: %g, literally %g (%v)", file, server, stages, got.Block, want.Block, err)
+				}
+			}
+		}
+	}
+}
+
+func TestDappleRefuses(t *testing.T) {
+	p, c, batch, mb := chainCase(rand.New(rand.NewPCG(9, 9)))
+	c = c.Unlimited()
+	for set, want := range map[string]string{
+		"nvlink=fast": "nvlink", "nvlink=0": "over 0", "dp=perhaps": "auto, yes, no", "speed=1": "no setting", "server=1.5": "whole number", "policy=pc": "auto, pa, pb", "min_micro_batch=NaN": "min_micro_batch",
+	} {
+		k, v, _ := strings.Cut(set, "=")
+		for _, formula := range []string{"paper", "artifact"} {
+			_, err := planDapple(context.Background(), Request{Profile: p, Cluster: c, Batch: batch, MicroBatch: mb, Formula: formula, Set: map[string]string{k: v}})
+			if known := err == nil || strings.Contains(err.Error(), want); !known {
+				t.Errorf("%s, %s: %v; it should say %q", formula, set, err, want)
+			}
+		}
+	}
+	for _, r := range []Request{
+		{Cluster: c, Batch: 8}, {Profile: p, Batch: 8}, {Profile: p, Cluster: c}, {Profile: p, Cluster: c, Batch: batch, MicroBatch: batch + 1}, {Profile: p, Cluster: c, Batch: batch, Formula: "folklore"},
+	} {
+		if _, err := planDapple(context.Background(), r); err == nil || !strings.HasPrefix(err.Error(), "plan: dapple: ") {
+			t.Errorf("%+v: %v", r.Formula, err)
 		}
 	}
 }
