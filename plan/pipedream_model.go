@@ -137,11 +137,6 @@ func (m *pipedreamModel) whole(level, i, j, r int, compute float64) float64 {
 	return m.stage(compute, sync, r)
 }
 
-// last is T^k of the last stage of a segment that is cut.
-func (m *pipedreamModel) last(level, i, j, r int, compute float64) float64 {
-	return m.stage(compute, m.volume(level, r)*m.parameters(i, j), r)
-}
-
 func (m *pipedreamModel) fits(i, j, ahead, r int) bool {
 	if m.o.memory == 0 {
 		return true

@@ -177,13 +177,17 @@ func (s *pipedreamSearch) cut(level, i, j, r int, row *pipedreamRow, best float6
 		}
 		workers := float64(try)
 		least, head := row.least[r-try], row.head[r][try]
-		volume := s.volume(level, try)
+		volume, weights := s.volume(level, try), float64(s.list[j].ParameterBytes)
 		tail := func(c int) float64 {
 			compute := to - s.list[c].ComputeS
 			if level > 0 {
 				compute = tails[c+1]
 			}
-			return s.stage(compute, volume*max(0, float64(s.list[j].ParameterBytes)-s.weights[c]), try)
+			if sync := volume * max(0, weights-s.weights[c]); s.o.sum {
+				return (compute + sync) / workers
+			} else {
+				return max(compute, sync) / workers
+			}
 		}
 		share := s.share(try)
 		better := func(c int) {
@@ -197,7 +201,7 @@ func (s *pipedreamSearch) cut(level, i, j, r int, row *pipedreamRow, best float6
 			if last/workers >= best || !s.mayCut(i, c, j) || !s.fits(c+1, j, s.levels[level].workers-r, try) {
 				return
 			}
-			if v := max(least[c], send, received[c]/share, s.last(level, c+1, j, try, last)); v < best {
+			if v := max(least[c], send, received[c]/share, s.stage(last, volume*s.parameters(c+1, j), try)); v < best {
 				best, k, q = v, c, try
 			}
 		}
