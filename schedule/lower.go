@@ -142,7 +142,7 @@ func (in Instruction) as(k Kind) Instruction {
 // stages behind it. Without a backward pass nothing else holds the first stage back, and
 // everything it has sent would lie in memory. A drain costs the pipeline's fill,
 // (stages - 1) of so many micro-batches.
-const evaluationWindow = 16
+const evaluationWindow = 4
 
 // Evaluation is a lowered Program that passes n micro-batches forward through the
 // stages and updates nothing. Replicas share them in turn. All workers drain every
