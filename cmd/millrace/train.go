@@ -14,7 +14,6 @@ import (
 	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
-	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/schedule"
@@ -208,27 +207,20 @@ func openData(j *job.Job, m *model.Model) (*data.Set, error) {
 	return set, nil
 }
 
-// simulatedSteps is how many steps of the prediction are kept for the report.
-const simulatedSteps = 3
-
 // checkAndSimulate proves the plan's Program and writes down what the simulator says of it.
 func checkAndSimulate(p *planned) (*trace.Timeline, error) {
-	program, err := tune.Program(p.profile, p.plan, p.job.Clip > 0, simulatedSteps)
+	costs, err := sim.CostsOf(p.profile, p.cluster, p.plan)
+	if err != nil {
+		return nil, err
+	}
+	program, err := tune.Program(p.profile, p.plan, p.job.Clip > 0, tune.Steps(costs))
 	if err != nil {
 		return nil, badInput(err)
 	}
 	if _, err := schedule.Check(program); err != nil {
 		return nil, err
 	}
-	return simulate(p.profile, p, program)
-}
-
-func simulate(prof *profile.Profile, p *planned, program *schedule.Program) (*trace.Timeline, error) {
-	costs, err := sim.CostsOf(prof, p.cluster, p.plan)
-	if err != nil {
-		return nil, err
-	}
-	t, _, err := sim.Run(program, costs, sim.Options{Cores: tune.Cores(p.cluster, p.plan), Record: true})
+	t, _, err := sim.Run(program, costs, sim.Options{Cores: tune.Cores(p.cluster, p.plan), Record: true, Jitter: true})
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,59 @@
+package sim
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// TestJitterHasTheSpreadAskedFor draws 40,000 factors.
+func TestJitterHasTheSpreadAskedFor(t *testing.T) {
+	const spread = 0.2
+	var all []float64
+	for micro := range int32(10000) {
+		for stage := range 4 {
+			all = append(all, jitter(schedule.Instruction{Kind: schedule.F, Stage: int32(stage), Micro: micro}, spread/quartiles))
+		}
+	}
+	slices.Sort(all)
+	n := len(all)
+	if m, s := all[n/2], all[3*n/4]-all[n/4]; math.Abs(m-1) > 0.005 || math.Abs(s-spread) > 0.005 {
+		t.Errorf("median %.4f and quartiles %.4f apart; want 1 and %v", m, s, spread)
+	}
+}
+
+// TestJitterNeedsSlack: with constant times the 1F1B family's depths tie at free transfers;
+// with times that vary the deeper one waits less, and nothing is ever faster than constant
+// times on average.
+func TestJitterNeedsSlack(t *testing.T) {
+	step := func(family string, jittered bool) float64 {
+		p, err := schedule.Generate(family, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 16, Repeat: 40})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		costs := Uniform(2, 1, 2, 0)
+		for s := range costs.Stages {
+			costs.Stages[s][0].Spread = 0.2
+		}
+		_, sum, err := Run(p, costs, Options{Jitter: jittered})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum.StepS
+	}
+	if a, b := step("1f1b", false), step("pb", false); a != b || a != 51 {
+		t.Errorf("constant times: 1f1b %v, pb %v; want 51, (M + S - 1)(F + B)", a, b)
+	}
+	a, b := step("1f1b", true), step("pb", true)
+	if !(a > 1.02*b && b > 51) {
+		t.Errorf("times that vary: 1f1b %v, pb %v; want 1f1b to wait at least 2 %% longer", a, b)
+	}
+	if again := step("1f1b", true); again != a {
+		t.Errorf("the same Program took %v and then %v", a, again)
+	}
+}
