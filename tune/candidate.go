@@ -44,10 +44,10 @@ func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) 
 		if err != nil {
 			return sim.Summary{}, err
 		}
-		_, sum, err := sim.Run(program, costs, sim.Options{Cores: Cores(c, pl)})
+		_, sum, err := sim.Run(program, costs, sim.Options{Cores: Cores(c, pl), Jitter: true})
 		return sum, err
 	}
-	repeat := 3
+	repeat := Steps(costs)
 	if pl.Weights != string(schedule.Sync) {
 		repeat = 2 * max(3, (2*len(sim.Devices(pl))+pl.MicroBatches-1)/pl.MicroBatches)
 	}

@@ -256,7 +256,7 @@ func drawing(r Request, pl *plan.Plan, costs sim.Costs) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	t, sum, err := sim.Run(program, costs, sim.Options{Cores: Cores(r.Cluster, pl), Record: true})
+	t, sum, err := sim.Run(program, costs, sim.Options{Cores: Cores(r.Cluster, pl), Record: true, Jitter: true})
 	if err != nil {
 		return "", err
 	}
