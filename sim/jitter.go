@@ -12,9 +12,8 @@ const quartiles = 1.349
 // jitter is what an instruction takes beyond its median, as a factor.
 //
 // A computation never takes the same time twice, and a pipeline waits for whoever was slow:
-// two schedules that tie with constant times differ by a tenth on a machine whose times
-// have quartiles 15 % apart, because only one of them has a micro-batch in hand when
-// its neighbour is late. So instructions take log-normal times around the measured
+// two schedules that tie with constant times differ on a real machine, because only one
+// of them has a micro-batch in hand when its neighbour is late. So instructions take log-normal times around the measured
 // medians with the measured spread. Each factor is a function of the instruction alone:
 // the same Program has the same timeline every time, and whatever the order in which
 // events are handled.
@@ -22,8 +21,9 @@ func jitter(in schedule.Instruction, sigma float64) float64 {
 	if sigma == 0 {
 		return 1
 	}
-	// Of two micro-batches one draws the other's number with the opposite sign, so that few
-	// draws already have the right mean and no lucky series makes a plan faster than its bound.
+	// Of two neighbouring micro-batches one draws the other's number with the opposite sign: a
+	// pair then takes at least twice the median, and a worker's even number of micro-batches
+	// never less in all than with constant times.
 	key := uint64(in.Kind)<<56 ^ uint64(in.Pipeline)<<48 ^ uint64(in.Replica)<<40 ^ uint64(in.Stage)<<28 ^ uint64(uint32(in.Micro)>>1)
 	if in.Micro&1 == 1 {
 		sigma = -sigma

@@ -5,8 +5,7 @@
 // at once or, inside mr_backward_input, queues it. Both ways the second half is the same
 // code on the same tensors, so a weight's gradient has the same bits whenever it is
 // computed. It goes straight into the leaf's grad: a matrix product adds to what has
-// gathered there instead of writing a matrix that is then added, which for small
-// micro-batches saves half of the memory traffic of a backward.
+// gathered there instead of writing a matrix that is then read again and added.
 
 #include <functional>
 #include <memory>
