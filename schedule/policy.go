@@ -56,12 +56,15 @@ func (p *Program) updateOf(pipeline, stage int, micro int32) int32 {
 	return ((micro/g+1)*g - 1) / int32(p.perMinibatch())
 }
 
-// use is one instruction of a stage replica with the version of the weights it uses or,
-// of an update, makes.
-type use struct {
-	at      int // position in the worker's walk
-	in      Instruction
-	version int
+// Use is one F, B, I, W, EV or U of a worker with the version of its stage's weights that
+// it uses or, of an update, makes. Version 0 is before any update.
+type Use struct {
+	Instruction Instruction // with absolute ids
+	Version     int
+	// Frees is the version that nothing uses any more once the instruction has ended,
+	// -1 for none. An update that frees the version before its own may work in place.
+	Frees int
+	at    int // position in the worker's walk
 }
 
 // entries is, by micro-batch, how many micro-batches' gradients are in the input stage's
@@ -87,18 +90,37 @@ func (p *Program) entries(pipeline int) map[int32]int {
 	return tags
 }
 
-// Versions calls yield for every F, B, I, W, EV and U of a worker with absolute ids and
-// the version of its stage's weights that it uses; of U, the one it makes. Version 0 is
-// before any update. It needs a lowered Program that passes Check.
-func (p *Program) Versions(worker int, yield func(in Instruction, version int) bool) {
-	for _, u := range p.uses(worker) {
-		if !yield(u.in, u.version) {
-			return
-		}
+// Uses is every F, B, I, W, EV and U of a worker in the order of its list. It needs a
+// lowered Program that passes Check.
+func (p *Program) Uses(worker int) []Use {
+	type version struct {
+		pipeline int16
+		stage    int32
+		number   int
 	}
+	uses := p.uses(worker)
+	last, replaced := map[version]int{}, map[version]int{}
+	for i, u := range uses {
+		v := version{u.Instruction.Pipeline, u.Instruction.Stage, u.Version}
+		if u.Instruction.Kind == U {
+			v.number--
+			replaced[v] = i
+			continue
+		}
+		last[v] = i
+	}
+	for v, by := range replaced {
+		gone := by
+		if l, ok := last[v]; ok && l > by {
+			gone = l
+		}
+		uses[gone].Frees = v.number
+	}
+	return uses
 }
 
-func (p *Program) uses(worker int) []use {
+// uses is Uses without what they free.
+func (p *Program) uses(worker int) []Use {
 	type place struct {
 		pipeline int16
 		stage    int32
@@ -111,7 +133,7 @@ func (p *Program) uses(worker int) []use {
 			tags[int16(pl)] = p.entries(pl)
 		}
 	}
-	var out []use
+	var out []Use
 	at := -1
 	p.Walk(worker, func(in Instruction) bool {
 		at++
@@ -137,7 +159,7 @@ func (p *Program) uses(worker int) []use {
 		default:
 			return true
 		}
-		out = append(out, use{at, in, version})
+		out = append(out, Use{Instruction: in, Version: version, Frees: -1, at: at})
 		return true
 	})
 	return out
@@ -148,34 +170,17 @@ func (p *Program) uses(worker int) []use {
 // An update adds one, and takes away the version it replaces if nobody will use it any
 // more; otherwise that goes with the last backward that uses it (PipeDream §4).
 func (p *Program) Copies(worker int) map[Instruction]int {
-	type version struct {
-		pipeline int16
-		stage    int32
-		number   int
-	}
-	uses := p.uses(worker)
-	last, replaced := map[version]use{}, map[version]use{}
-	for _, u := range uses {
-		v := version{u.in.Pipeline, u.in.Stage, u.version}
-		if u.in.Kind != U {
-			last[v] = u
-			continue
-		}
-		v.number--
-		replaced[v] = u
-	}
 	change := map[Instruction]int{}
-	for v, by := range replaced {
-		gone := by
-		if l, ok := last[v]; ok && l.at > by.at {
-			gone = l
+	for _, u := range p.Uses(worker) {
+		by := 0
+		if u.Instruction.Kind == U {
+			by++
 		}
-		change[by.in]++
-		change[gone.in]--
-	}
-	for in, by := range change {
-		if by == 0 {
-			delete(change, in)
+		if u.Frees >= 0 {
+			by--
+		}
+		if by != 0 {
+			change[u.Instruction] = by
 		}
 	}
 	return change
@@ -193,6 +198,26 @@ func (p *Program) copies(worker int) int {
 		return true
 	})
 	return most
+}
+
+// Minibatches is how many minibatches the Program trains on.
+func (p *Program) Minibatches() int {
+	per := p.perMinibatch()
+	return (int(p.streamEnd()) + per - 1) / per
+}
+
+// Gathered is how many micro-batches' gradients the update adds up that takes that of in,
+// one of the Program's F, B, I or W: those of a minibatch; without a flush, of as many
+// minibatches as the stage has replicas, and at the end of a stream of those that are left.
+// end is the Program's micro-batches in all, Minibatches times those of a minibatch.
+func (p *Program) Gathered(in Instruction, end int) int {
+	g := p.group(int(in.Pipeline), int(in.Stage))
+	return min(g, end-int(in.Micro)/g*g)
+}
+
+// FirstOf is the first minibatch that an update of in's stage covers; its own number is the last.
+func (p *Program) FirstOf(update Instruction) int {
+	return max(0, (int(update.Micro)+1)*p.perMinibatch()-p.group(int(update.Pipeline), int(update.Stage))) / p.perMinibatch()
 }
 
 // streamEnd is one more than the last micro-batch that is trained on.

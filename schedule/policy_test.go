@@ -34,7 +34,8 @@ func TestStaleness(t *testing.T) {
 			}
 			p := stream(t, straight(n), m, 5*n+3, policy)
 			for w := range n {
-				p.Versions(w, func(in Instruction, v int) bool {
+				for _, u := range p.Uses(w) {
+					in, v := u.Instruction, u.Version
 					at, i := int(in.Micro)/m, w+1
 					want := map[Policy]int{Stash: at - n + i, Vertical: at - n + 1, Latest: at - n + i, DoubleBuffered: at - 1}[policy]
 					if policy == Latest && in.Kind == B {
@@ -52,8 +53,7 @@ func TestStaleness(t *testing.T) {
 					if v != want {
 						t.Fatalf("%s, n=%d: %v of stage %d uses version %d, want %d", policy, n, in, i, v, want)
 					}
-					return true
-				})
+				}
 			}
 		}
 	}
