@@ -1,0 +1,245 @@
+package tune
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Degrees is AvgPipe's two parallelism degrees (section 5).
+type Degrees struct {
+	MicroBatches int `json:"micro_batches"` // M, of one batch
+	Pipelines    int `json:"pipelines"`     // N, each with a batch of its own
+}
+
+// String is "M=4 N=2".
+func (d Degrees) String() string { return fmt.Sprintf("M=%d N=%d", d.MicroBatches, d.Pipelines) }
+
+func (d Degrees) check() error {
+	if d.MicroBatches < 1 || d.Pipelines < 1 {
+		return fmt.Errorf("tune: %d micro-batches and %d pipelines; both must be 1 at least", d.MicroBatches, d.Pipelines)
+	}
+	return nil
+}
+
+// Observed is what one device did during one setting's batches: what AvgPipe's profiler
+// collects (section 5.2.1). An iteration is one batch of every pipeline.
+type Observed struct {
+	// Utilisation is phi over the time that the device computes for one batch: an iteration's
+	// computing time over its N batches.
+	Utilisation Curve `json:"utilisation"`
+	// CommunicationS is C, the time that the messages which the device sends in an iteration
+	// are on their way, of all pipelines together, waiting for a link left out.
+	CommunicationS float64 `json:"communication_s"`
+	// BlockedS and BubbleS are what equations 4 and 5 predict, as measured for one batch:
+	// waiting for messages on their way, and for other devices to compute.
+	BlockedS float64 `json:"blocked_s"`
+	BubbleS  float64 `json:"bubble_s"`
+	// ModelBytes is F_mod: what stays the same however a batch is sliced, the N models'
+	// parameters, gradients and optimizer states and the reference; DataBytes is F_dat, the
+	// rest of the peak.
+	ModelBytes int64 `json:"model_bytes"`
+	DataBytes  int64 `json:"data_bytes"`
+	// ReferenceBytes is one set of parameters of the device's stages, which is what the
+	// reference holds; Held is how many micro-batches of one pipeline it kept at most between
+	// forward and backward. Only the Adjusted form reads them; 0 is unknown.
+	ReferenceBytes int64 `json:"reference_bytes,omitempty"`
+	Held           int   `json:"held,omitempty"`
+}
+
+// Observation is one profiled setting.
+type Observation struct {
+	At      Degrees    `json:"at"`
+	StepS   float64    `json:"step_s"` // seconds for one batch, as measured
+	Devices []Observed `json:"devices"`
+}
+
+// Form is a reading of equations 1 to 8.
+type Form string
+
+// The readings.
+const (
+	// Printed is the equations as the paper has them.
+	Printed Form = "printed"
+	// Adjusted keeps their terms and mends four things.
+	//
+	// Equation 2 spreads an iteration over its N batches, equations 4, 6 and 7 do not: every
+	// term here is of one iteration and is divided by N at the end.
+	//
+	// Equation 2 has parallel pipelines run kernels side by side until the device is full. A CPU
+	// core, and a worker of a Program, runs one computation at a time: utilisation here rises
+	// with the micro-batch alone, and N pipelines of M micro-batches pass through the devices
+	// as one of M N, which is what equations 3, 6 and 7 are then asked for.
+	//
+	// Equation 8 multiplies the reference, of which there is one, by N. Without a second
+	// pipeline there is none.
+	//
+	// Equation 8 has as many micro-batches held whatever M is. No more are held than there are.
+	Adjusted Form = "adjusted"
+)
+
+// DevicePrediction is the terms of equations 1 to 8 for one device, times in seconds for one
+// batch.
+type DevicePrediction struct {
+	ComputeS       float64 `json:"compute_s"`       // T_gpu, equation 2
+	CommunicationS float64 `json:"communication_s"` // C in full, what is overlapped included
+	BlockedS       float64 `json:"blocked_s"`       // T_com, equations 3 and 4
+	UpS            float64 `json:"up_s"`            // T_up, equation 6
+	DownS          float64 `json:"down_s"`          // T_down, equation 7
+	MemoryBytes    int64   `json:"memory_bytes"`    // F, equation 8
+}
+
+// TotalS is equation 1 with equation 5 in it: T = T_gpu + T_com + T_up + T_down.
+func (d DevicePrediction) TotalS() float64 { return d.ComputeS + d.BlockedS + d.UpS + d.DownS }
+
+// Prediction is what the equations say of a setting.
+type Prediction struct {
+	At      Degrees            `json:"at"`
+	StepS   float64            `json:"step_s"` // seconds for one batch: the slowest device's
+	Devices []DevicePrediction `json:"devices"`
+}
+
+// MemoryBytes is the fullest device's.
+func (p Prediction) MemoryBytes() int64 {
+	return slices.MaxFunc(p.Devices, func(a, b DevicePrediction) int { return cmp.Compare(a.MemoryBytes, b.MemoryBytes) }).MemoryBytes
+}
+
+// Predict applies equations 1 to 8 of AvgPipe (PPoPP 2023, section 5.2) to what was observed:
+// time and memory at other degrees. The equations are of AFAB, which 1F1B with advance
+// forward propagation comes close to (section 5.2.2).
+func (o *Observation) Predict(to Degrees, form Form) (Prediction, error) {
+	if err := o.check(); err != nil {
+		return Prediction{}, err
+	}
+	if err := to.check(); err != nil {
+		return Prediction{}, err
+	}
+	out := Prediction{At: to, Devices: make([]DevicePrediction, len(o.Devices))}
+	compute, sent := make([]float64, len(o.Devices)), make([]float64, len(o.Devices))
+	pieces, batches := to.MicroBatches, 1.0
+	for k, d := range o.Devices {
+		sent[k] = Communication(d.CommunicationS, o.At, to)
+		if form == Printed {
+			compute[k] = ComputeTime(d.Utilisation, o.At, to)
+			continue
+		}
+		alone := Degrees{MicroBatches: to.MicroBatches, Pipelines: o.At.Pipelines}
+		compute[k] = float64(to.Pipelines) * ComputeTime(d.Utilisation, o.At, alone)
+		pieces, batches = to.MicroBatches*to.Pipelines, float64(to.Pipelines)
+	}
+	up, down := UpTimes(compute, sent, pieces), DownTimes(compute, sent, pieces)
+	for k, d := range o.Devices {
+		p := &out.Devices[k]
+		p.ComputeS, p.CommunicationS = compute[k]/batches, sent[k]/batches
+		p.BlockedS, p.UpS, p.DownS = BlockedTime(sent[k], compute[k], pieces)/batches, up[k]/batches, down[k]/batches
+		p.MemoryBytes = int64(math.Round(Footprint(float64(d.ModelBytes), float64(d.DataBytes), o.At, to)))
+		if form != Printed {
+			p.MemoryBytes = d.footprint(o.At, to)
+		}
+		out.StepS = max(out.StepS, p.TotalS())
+	}
+	return out, nil
+}
+
+// ComputeTime is equation 2: how long a device computes for one batch at (m', n'), from its
+// utilisation curve at (m, n),
+//
+//	T_gpu' = (m' n)/(m n') ( T_gpu + Int_t max( (m n')/(m' n) phi(t) - 1, 0 ) dt ).
+//
+// Larger micro-batches and more pipelines raise the curve in proportion and shorten it as
+// much, until it meets the device's peak.
+func ComputeTime(phi Curve, at, to Degrees) float64 {
+	rise := float64(at.MicroBatches) * float64(to.Pipelines) / (float64(to.MicroBatches) * float64(at.Pipelines))
+	return (phi.Length() + phi.Overload(rise)) / rise
+}
+
+// Communication is C' = (n'/n) C: the messages of an iteration grow with its pipelines, not
+// with the number of pieces that a batch is cut into (before equation 4). Latencies, of
+// which each piece has its own, are taken to be nothing.
+func Communication(total float64, at, to Degrees) float64 {
+	return total * float64(to.Pipelines) / float64(at.Pipelines)
+}
+
+// BlockedTime is equation 4, and with n' = n equation 3: the communication that keeps a
+// device from computing. The first of m' micro-batches has nothing to hide behind; of the
+// others, what computing does not cover:
+//
+//	T_com' = C'/m' + (m'-1)/m' max(C' - T_gpu', 0).
+func BlockedTime(total, compute float64, microBatches int) float64 {
+	m := float64(microBatches)
+	return total/m + (m-1)/m*max(total-compute, 0)
+}
+
+// UpTimes is equation 6: how long each device waits for the ones before it to compute and
+// send the first micro-batch,
+//
+//	T_up^1 = 0,  T_up^k = T_up^(k-1) + (C^(k-1) + T_gpu^(k-1))/m'.
+func UpTimes(compute, total []float64, microBatches int) []float64 {
+	up := make([]float64, len(compute))
+	for k := 1; k < len(up); k++ {
+		up[k] = up[k-1] + (total[k-1]+compute[k-1])/float64(microBatches)
+	}
+	return up
+}
+
+// DownTimes is equation 7: how long each device waits for the ones behind it,
+//
+//	T_down^K = 0,  T_down^k = T_down^(k+1) + (C^(k+1) + T_gpu^(k+1))/m'.
+func DownTimes(compute, total []float64, microBatches int) []float64 {
+	down := make([]float64, len(compute))
+	for k := len(down) - 2; k >= 0; k-- {
+		down[k] = down[k+1] + (total[k+1]+compute[k+1])/float64(microBatches)
+	}
+	return down
+}
+
+// Footprint is equation 8, in bytes:
+//
+//	F' = (n'/n) F_mod + (m n')/(m' n) F_dat.
+func Footprint(model, data float64, at, to Degrees) float64 {
+	pipelines := float64(to.Pipelines) / float64(at.Pipelines)
+	return pipelines*model + pipelines*float64(at.MicroBatches)/float64(to.MicroBatches)*data
+}
+
+// footprint is equation 8 in the Adjusted form.
+func (d *Observed) footprint(at, to Degrees) int64 {
+	reference := func(n int) float64 {
+		if n == 1 {
+			return 0
+		}
+		return float64(d.ReferenceBytes)
+	}
+	models := max(float64(d.ModelBytes)-reference(at.Pipelines), 0)
+	data := float64(d.DataBytes)
+	if d.Held > 0 {
+		data *= float64(min(d.Held, to.MicroBatches)) / float64(d.Held)
+	}
+	return int64(math.Round(Footprint(models, data, at, to) + reference(to.Pipelines)))
+}
+
+// check refuses observations that no profiler makes.
+func (o *Observation) check() error {
+	if err := o.At.check(); err != nil {
+		return fmt.Errorf("%w, in the profiled setting", err)
+	}
+	if len(o.Devices) == 0 {
+		return fmt.Errorf("tune: an observation of no devices; give one for each")
+	}
+	for k, d := range o.Devices {
+		if err := d.Utilisation.check(); err != nil {
+			return fmt.Errorf("tune: device %d: %w", k, err)
+		}
+		if d.Utilisation.Length() <= 0 {
+			return fmt.Errorf("tune: device %d never computed in the profiled batches", k)
+		}
+		if !(d.CommunicationS >= 0) || math.IsInf(d.CommunicationS, 0) {
+			return fmt.Errorf("tune: device %d communicates for %v s; it must be a number, 0 or more", k, d.CommunicationS)
+		}
+		if d.ModelBytes < 0 || d.DataBytes < 0 || d.ReferenceBytes < 0 || d.Held < 0 {
+			return fmt.Errorf("tune: device %d holds %d bytes of models, %d of data, %d of a reference for %d micro-batches; none may be negative",
+				k, d.ModelBytes, d.DataBytes, d.ReferenceBytes, d.Held)
+		}
+	}
+	return nil
+}

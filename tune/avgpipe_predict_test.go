@@ -1,0 +1,234 @@
+package tune
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// two is a profiled setting small enough to work by hand: M = 4, N = 1, two devices.
+func two() Observation {
+	return Observation{At: Degrees{4, 1}, Devices: []Observed{
+		{Utilisation: Curve{{4, 0.5}}, CommunicationS: 2, ModelBytes: 100, DataBytes: 40, ReferenceBytes: 20, Held: 3},
+		{Utilisation: Curve{{2, 0.4}, {2, 0.8}}, CommunicationS: 1, ModelBytes: 60, DataBytes: 80, ReferenceBytes: 10, Held: 1},
+	}}
+}
+
+// The terms below were worked with a pencil from the paper's text.
+func TestPredictByHand(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		to   Degrees
+		form Form
+		step float64
+		want []DevicePrediction
+	}{
+		// The curves rise fourfold: to 2, and to 1.6 and 3.2; what is above 1 is 4, and 1.2 + 4.4.
+		{"both degrees", Degrees{2, 2}, Printed, 7.2, []DevicePrediction{
+			{ComputeS: (4 + 4) / 4.0, CommunicationS: 4, BlockedS: 4/2.0 + (4-2)/2.0, UpS: 0, DownS: (2 + 2.4) / 2, MemoryBytes: 2*100 + 4*40},
+			{ComputeS: (4 + 5.6) / 4, CommunicationS: 2, BlockedS: 2 / 2.0, UpS: (4 + 2) / 2.0, DownS: 0, MemoryBytes: 2*60 + 4*80},
+		}},
+		// Half as high, nothing above 1, twice as long.
+		{"smaller micro-batches", Degrees{8, 1}, Printed, 9.375, []DevicePrediction{
+			{ComputeS: 8, CommunicationS: 2, BlockedS: 0.25, UpS: 0, DownS: 1.125, MemoryBytes: 100 + 20},
+			{ComputeS: 8, CommunicationS: 1, BlockedS: 0.125, UpS: 1.25, DownS: 0, MemoryBytes: 60 + 40},
+		}},
+		// One micro-batch hides nothing: 3 with m' = 1 is C.
+		{"one micro-batch", Degrees{1, 1}, Printed, 7.4, []DevicePrediction{
+			{ComputeS: 2, CommunicationS: 2, BlockedS: 2, UpS: 0, DownS: 3.4, MemoryBytes: 100 + 160},
+			{ComputeS: 2.4, CommunicationS: 1, BlockedS: 1, UpS: 4, DownS: 0, MemoryBytes: 60 + 320},
+		}},
+		// Twice as high, to 1, and to 0.8 and 1.6: 2 s and 2.6 s for a batch, and two batches pass
+		// as one of four pieces. One reference each; two micro-batches are all that can be held.
+		{"both degrees, one at a time", Degrees{2, 2}, Adjusted, 3.85, []DevicePrediction{
+			{ComputeS: 2, CommunicationS: 2, BlockedS: 0.5, UpS: 0, DownS: (2 + 5.2) / 4 / 2, MemoryBytes: 200 + 20 + 107},
+			{ComputeS: 2.6, CommunicationS: 1, BlockedS: 0.25, UpS: (4 + 4) / 4 / 2.0, DownS: 0, MemoryBytes: 120 + 10 + 320},
+		}},
+	} {
+		o := two()
+		got, err := o.Predict(c.to, c.form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !near(got.StepS, c.step) {
+			t.Errorf("%s: %v s a batch, want %v", c.name, got.StepS, c.step)
+		}
+		for k, d := range got.Devices {
+			w := c.want[k]
+			if !near(d.ComputeS, w.ComputeS) || !near(d.CommunicationS, w.CommunicationS) || !near(d.BlockedS, w.BlockedS) ||
+				!near(d.UpS, w.UpS) || !near(d.DownS, w.DownS) || d.MemoryBytes != w.MemoryBytes {
+				t.Errorf("%s: device %d is\n%+v, want\n%+v", c.name, k, d, w)
+			}
+		}
+	}
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(1, math.Abs(a), math.Abs(b)) }
+
+func drawCurve(t *rapid.T) Curve {
+	var c Curve
+	for range rapid.IntRange(1, 5).Draw(t, "stretches") {
+		c = append(c, Level{rapid.Float64Range(0.01, 10).Draw(t, "for"), rapid.Float64Range(0, 1).Draw(t, "phi")})
+	}
+	return c
+}
+
+func drawDegrees(t *rapid.T, label string) Degrees {
+	return Degrees{rapid.IntRange(1, 64).Draw(t, label+" M"), rapid.IntRange(1, 8).Draw(t, label+" N")}
+}
+
+// A step by hundredths over the curve is a second, literal integral of equation 2.
+func TestComputeTimeIsTheIntegral(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		at, to := drawDegrees(t, "at"), drawDegrees(t, "to")
+		var phi Curve
+		var samples []float64
+		for range rapid.IntRange(1, 5).Draw(t, "stretches") {
+			n, level := rapid.IntRange(1, 50).Draw(t, "hundredths"), rapid.Float64Range(0, 1).Draw(t, "phi")
+			phi = append(phi, Level{float64(n) / 100, level})
+			for range n {
+				samples = append(samples, level)
+			}
+		}
+		m, n, m2, n2 := float64(at.MicroBatches), float64(at.Pipelines), float64(to.MicroBatches), float64(to.Pipelines)
+		integral := 0.0
+		for _, level := range samples {
+			integral += 0.01 * math.Max(m*n2/(m2*n)*level-1, 0)
+		}
+		want := m2 * n / (m * n2) * (float64(len(samples))/100 + integral)
+		if got := ComputeTime(phi, at, to); !near(got, want) {
+			t.Fatalf("%v, the sampled integral gives %v", got, want)
+		}
+	})
+}
+
+// Section 5.2.2: the computation on a batch is fixed. No setting beats it, those above the
+// curve's peak all over take just that, and higher curves never take longer.
+func TestComputeTimeKeepsTheVolume(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		phi, at, to := drawCurve(t), drawDegrees(t, "at"), drawDegrees(t, "to")
+		took := ComputeTime(phi, at, to)
+		if took < phi.Volume()*(1-1e-9) {
+			t.Fatalf("%v s for %v s of computation at the peak", took, phi.Volume())
+		}
+		if same := ComputeTime(phi, at, at); !near(same, phi.Length()) {
+			t.Fatalf("the profiled setting itself takes %v, not %v", same, phi.Length())
+		}
+		if more := ComputeTime(phi, at, Degrees{to.MicroBatches, to.Pipelines + 1}); more > took*(1+1e-9) {
+			t.Fatalf("one more pipeline: %v after %v s for a batch", more, took)
+		}
+		if more := ComputeTime(phi, at, Degrees{to.MicroBatches + 1, to.Pipelines}); more < took*(1-1e-9) {
+			t.Fatalf("one more micro-batch: %v after %v s for a batch", more, took)
+		}
+		full := Curve{{phi.Length(), 1}}
+		if saturated := ComputeTime(full, Degrees{8, 1}, Degrees{4, 2}); !near(saturated, full.Volume()) {
+			t.Fatalf("a full device takes %v for a volume of %v", saturated, full.Volume())
+		}
+	})
+}
+
+func drawObservation(t *rapid.T) Observation {
+	o := Observation{At: drawDegrees(t, "at")}
+	for range rapid.IntRange(1, 6).Draw(t, "devices") {
+		reference := rapid.Int64Range(0, 1000).Draw(t, "reference")
+		o.Devices = append(o.Devices, Observed{
+			Utilisation: drawCurve(t), CommunicationS: rapid.Float64Range(0, 20).Draw(t, "communication"),
+			ModelBytes: reference*2 + rapid.Int64Range(0, 1000).Draw(t, "models"), DataBytes: rapid.Int64Range(0, 1000).Draw(t, "data"),
+			ReferenceBytes: reference, Held: rapid.IntRange(0, o.At.MicroBatches).Draw(t, "held"),
+		})
+	}
+	return o
+}
+
+func TestPredictionProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o, to := drawObservation(t), drawDegrees(t, "to")
+		for _, form := range []Form{Printed, Adjusted} {
+			p, err := o.Predict(to, form)
+			if err != nil {
+				t.Fatal(err)
+			}
+			last, slowest := len(p.Devices)-1, 0.0
+			for k, d := range p.Devices {
+				slowest = max(slowest, d.TotalS())
+				if d.BlockedS > d.CommunicationS*(1+1e-9) {
+					t.Fatalf("%s: device %d is blocked for %v s by %v s of messages", form, k, d.BlockedS, d.CommunicationS)
+				}
+				if k > 0 && (d.UpS < p.Devices[k-1].UpS || d.DownS > p.Devices[k-1].DownS) {
+					t.Fatalf("%s: device %d waits %v and %v, the one before it %v and %v", form, k, d.UpS, d.DownS, p.Devices[k-1].UpS, p.Devices[k-1].DownS)
+				}
+			}
+			if p.Devices[0].UpS != 0 || p.Devices[last].DownS != 0 || slowest != p.StepS {
+				t.Fatalf("%s: %+v", form, p)
+			}
+			fewer, err := o.Predict(Degrees{to.MicroBatches + 1, to.Pipelines}, Printed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			more, err := o.Predict(Degrees{to.MicroBatches, to.Pipelines + 1}, form)
+			if err != nil {
+				t.Fatal(err)
+			}
+			printed, err := o.Predict(to, Printed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if fewer.MemoryBytes() > printed.MemoryBytes() || more.MemoryBytes() < p.MemoryBytes() {
+				t.Fatalf("%s: memory %d; one more micro-batch %d, one more pipeline %d", form, p.MemoryBytes(), fewer.MemoryBytes(), more.MemoryBytes())
+			}
+		}
+		same, err := o.Predict(o.At, Printed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, d := range o.Devices {
+			if same.Devices[k].MemoryBytes != d.ModelBytes+d.DataBytes || !near(same.Devices[k].ComputeS, d.Utilisation.Length()) {
+				t.Fatalf("the profiled setting is predicted as %+v from %+v", same.Devices[k], d)
+			}
+		}
+	})
+}
+
+// With one pipeline, full devices, no messages and one micro-batch held, both forms are the
+// bubble of AFAB: every device waits for one micro-batch of each other one.
+func TestPredictIsAFAB(t *testing.T) {
+	const stages, each = 4, 3.0
+	o := Observation{At: Degrees{16, 1}}
+	for range stages {
+		o.Devices = append(o.Devices, Observed{Utilisation: Curve{{each, 1}}})
+	}
+	for _, form := range []Form{Printed, Adjusted} {
+		for _, m := range []int{1, 2, 4, 16} {
+			p, err := o.Predict(Degrees{m, 1}, form)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := each + (stages-1)*each/float64(m); !near(p.StepS, want) {
+				t.Errorf("%s, %d micro-batches: %v, want %v", form, m, p.StepS, want)
+			}
+		}
+	}
+}
+
+func TestPredictRefuses(t *testing.T) {
+	for want, spoil := range map[string]func(*Observation) Degrees{
+		"0 pipelines; both must be 1":        func(*Observation) Degrees { return Degrees{4, 0} },
+		"-1 micro-batches":                   func(*Observation) Degrees { return Degrees{-1, 1} },
+		"in the profiled setting":            func(o *Observation) Degrees { o.At.Pipelines = 0; return Degrees{1, 1} },
+		"an observation of no devices":       func(o *Observation) Degrees { o.Devices = nil; return Degrees{1, 1} },
+		"device 1: stretch 0":                func(o *Observation) Degrees { o.Devices[1].Utilisation[0].Phi = 1.5; return Degrees{1, 1} },
+		"utilisation is 0 to 1":              func(o *Observation) Degrees { o.Devices[0].Utilisation[0].Phi = math.NaN(); return Degrees{1, 1} },
+		"lasts +Inf s":                       func(o *Observation) Degrees { o.Devices[0].Utilisation[0].ForS = math.Inf(1); return Degrees{1, 1} },
+		"device 0 never computed":            func(o *Observation) Degrees { o.Devices[0].Utilisation = nil; return Degrees{1, 1} },
+		"device 1 communicates for NaN s":    func(o *Observation) Degrees { o.Devices[1].CommunicationS = math.NaN(); return Degrees{1, 1} },
+		"device 0 holds -5 bytes of models,": func(o *Observation) Degrees { o.Devices[0].ModelBytes = -5; return Degrees{1, 1} },
+	} {
+		o := two()
+		to := spoil(&o)
+		if _, err := o.Predict(to, Printed); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "tune: ") {
+			t.Errorf("got %v, want it to say %q", err, want)
+		}
+	}
+}
