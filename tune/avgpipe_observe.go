@@ -1,0 +1,171 @@
+package tune
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// Observing says what a Timeline is of.
+type Observing struct {
+	At Degrees
+	// Skip is how many first iterations are left out, whose caches are cold.
+	Skip int
+	// Reached is the part of its peak rate, 0 to 1, at which a stage's worker computes during
+	// an instruction of a kind. nil is 1: a worker that computes has its core to itself.
+	Reached func(stage int, kind string) float64
+	// ReferenceBytes is one set of parameters of each stage; nil is unknown.
+	ReferenceBytes []int64
+}
+
+// Observe is AvgPipe's profiler (section 5.2.1): it takes what equations 1 to 8 are asked from
+// the Timeline of a few batches at one setting, of run and sim alike. Devices are in the
+// order of their first stages; amounts are means over the iterations after the first Skip.
+//
+// Utilisation is measured as CPU time: a worker's compute events are when its thread has its
+// core, so the curve is over those, at 1 each, or at the part of the core's peak rate that
+// Reached gives. A GPU's occupancy counter, which the paper reads, does not exist there. Events
+// of several pipelines on one worker stand one behind the other, never on top of each other:
+// one core runs one thing at a time, and phi is 1 at most by construction.
+//
+// Communication is the messages that a device sends, activations and gradients, from when
+// they get the link to when they have arrived. Gaps that waited for a message under way, or
+// for a link, are blocking communication; all other gaps are bubble. F_mod is what a device
+// holds when an update begins, the least of all: by then activations are gone, and parameters,
+// optimizer states and gradients are there. The rest of the peak is F_dat.
+//
+// Refused: Timelines without memory samples, or with fewer than two iterations after the first
+// Skip; an instruction whose text cannot be read.
+func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
+	if err := o.At.check(); err != nil {
+		return nil, err
+	}
+	if o.Skip < 0 || len(t.Steps) < o.Skip+2 {
+		return nil, fmt.Errorf("tune: a Timeline of %d iterations, of which the first %d are left out; at least two must remain", len(t.Steps), o.Skip)
+	}
+	settled := t.Steps[o.Skip:]
+	kept := map[int]bool{}
+	for _, s := range settled {
+		kept[s.Step] = true
+	}
+	perBatch := 1 / float64(len(settled)*o.At.Pipelines)
+	out := &Observation{At: o.At, StepS: stepTime(t.Steps, o.Skip) / float64(o.At.Pipelines), Devices: make([]Observed, t.Workers)}
+	first := make([]int, t.Workers) // stage of each worker
+	for w := range first {
+		first[w] = -1
+	}
+	for i := range t.Events {
+		e := &t.Events[i]
+		sent := e.Kind == "SF" || e.Kind == "SB"
+		if !kept[e.Step] || !sent && (e.Lane != trace.Compute || !trace.IsBusy(e.Kind) || e.Kind == "EV") {
+			continue
+		}
+		d := &out.Devices[e.Worker]
+		if sent {
+			d.CommunicationS += (e.EndS - e.StartS) / float64(len(settled))
+			continue
+		}
+		f, ok := trace.ParseFields(e.Instruction)
+		if !ok {
+			return nil, fmt.Errorf("tune: event %d of the Timeline is %q; want an instruction like 0F3", i, e.Instruction)
+		}
+		if at := &first[e.Worker]; *at < 0 || f.Stage < *at {
+			*at = f.Stage
+		}
+		reached := 1.0
+		if o.Reached != nil {
+			reached = min(max(o.Reached(f.Stage, e.Kind), 0), 1)
+		}
+		d.Utilisation = d.Utilisation.add(e.EndS-e.StartS, reached)
+	}
+	window := t.Window(settled[0].StartS, settled[len(settled)-1].EndS)
+	for w, gaps := range trace.AllGaps(window) {
+		d := &out.Devices[w]
+		d.Utilisation = d.Utilisation.scaled(perBatch)
+		for cause, s := range trace.Idle(gaps) {
+			if cause == trace.WaitTransfer {
+				d.BlockedS += s * perBatch
+			} else {
+				d.BubbleS += s * perBatch
+			}
+		}
+		if w < len(t.PeakActivations) {
+			d.Held = min((t.PeakActivations[w]+o.At.Pipelines-1)/o.At.Pipelines, o.At.MicroBatches)
+		}
+		if s := first[w]; s >= 0 && s < len(o.ReferenceBytes) {
+			d.ReferenceBytes = o.ReferenceBytes[s]
+		}
+	}
+	if err := splitMemory(t, kept, out.Devices); err != nil {
+		return nil, err
+	}
+	order := make([]int, t.Workers)
+	for w := range order {
+		order[w] = w
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(first[a], first[b]) })
+	sorted := make([]Observed, t.Workers)
+	for k, w := range order {
+		sorted[k] = out.Devices[w]
+	}
+	out.Devices = sorted
+	return out, out.check()
+}
+
+// stepTime is the median time from the end of one iteration to the end of the next, of those
+// after the first skip.
+func stepTime(marks []trace.StepMark, skip int) float64 {
+	var took []float64
+	for i := max(skip, 1); i < len(marks); i++ {
+		took = append(took, marks[i].EndS-marks[i-1].EndS)
+	}
+	slices.Sort(took)
+	return (took[(len(took)-1)/2] + took[len(took)/2]) / 2
+}
+
+// splitMemory fills in ModelBytes and DataBytes.
+func splitMemory(t *trace.Timeline, kept map[int]bool, devices []Observed) error {
+	samples := make([][]trace.MemorySample, t.Workers)
+	for _, m := range t.Memory {
+		samples[m.Worker] = append(samples[m.Worker], m)
+	}
+	for w := range devices {
+		// In the order of time; what happened at one moment stays in the order of its record.
+		slices.SortStableFunc(samples[w], func(a, b trace.MemorySample) int { return cmp.Compare(a.AtS, b.AtS) })
+	}
+	least := make([]int64, t.Workers)
+	for i := range t.Events {
+		e := &t.Events[i]
+		if e.Kind != "U" || !kept[e.Step] {
+			continue
+		}
+		// The last sample before the update: its own, which it ends with, is not among them.
+		held := samples[e.Worker]
+		n, _ := slices.BinarySearchFunc(held, e.StartS, func(m trace.MemorySample, at float64) int {
+			if m.AtS <= at {
+				return -1
+			}
+			return 1
+		})
+		if n > 0 && (least[e.Worker] == 0 || held[n-1].Bytes < least[e.Worker]) {
+			least[e.Worker] = held[n-1].Bytes
+		}
+	}
+	for w := range devices {
+		if len(samples[w]) == 0 {
+			return fmt.Errorf("tune: the Timeline has no memory samples of worker %d; record them", w)
+		}
+		peak := int64(0)
+		if w < len(t.PeakBytes) {
+			peak = t.PeakBytes[w]
+		}
+		for _, m := range samples[w] {
+			peak = max(peak, m.Bytes)
+		}
+		devices[w].ModelBytes = min(least[w], peak)
+		devices[w].DataBytes = peak - devices[w].ModelBytes
+	}
+	return nil
+}
