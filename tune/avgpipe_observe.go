@@ -31,8 +31,8 @@ type Observing struct {
 // one core runs one thing at a time, and phi is 1 at most by construction.
 //
 // Communication is the messages that a device sends, activations and gradients, from when
-// they get the link to when they have arrived. Gaps that waited for a message under way, or
-// for a link, are blocking communication; all other gaps are bubble. F_mod is what a device
+// they get the link to when they have arrived. Gaps that waited for a link, or for the greater
+// part for a message under way, are blocking communication; all other gaps are bubble. F_mod is what a device
 // holds when an update begins, the least of all: by then activations are gone, and parameters,
 // optimizer states and gradients are there. The rest of the peak is F_dat.
 //
@@ -141,16 +141,8 @@ func splitMemory(t *trace.Timeline, kept map[int]bool, devices []Observed) error
 		if e.Kind != "U" || !kept[e.Step] {
 			continue
 		}
-		// The last sample before the update: its own, which it ends with, is not among them.
-		held := samples[e.Worker]
-		n, _ := slices.BinarySearchFunc(held, e.StartS, func(m trace.MemorySample, at float64) int {
-			if m.AtS <= at {
-				return -1
-			}
-			return 1
-		})
-		if n > 0 && (least[e.Worker] == 0 || held[n-1].Bytes < least[e.Worker]) {
-			least[e.Worker] = held[n-1].Bytes
+		if before, ok := heldBefore(samples[e.Worker], e.StartS); ok && (least[e.Worker] == 0 || before < least[e.Worker]) {
+			least[e.Worker] = before
 		}
 	}
 	for w := range devices {
@@ -168,4 +160,25 @@ func splitMemory(t *trace.Timeline, kept map[int]bool, devices []Observed) error
 		devices[w].DataBytes = peak - devices[w].ModelBytes
 	}
 	return nil
+}
+
+// heldBefore is what a worker holds when an instruction starts: of the last sample before
+// that moment and of those at it the least, because at it stands also what the instruction
+// itself takes for a moment.
+func heldBefore(samples []trace.MemorySample, atS float64) (bytes int64, ok bool) {
+	n, _ := slices.BinarySearchFunc(samples, atS, func(m trace.MemorySample, at float64) int {
+		if m.AtS <= at {
+			return -1
+		}
+		return 1
+	})
+	for i := n - 1; i >= 0; i-- {
+		if !ok || samples[i].Bytes < bytes {
+			bytes, ok = samples[i].Bytes, true
+		}
+		if samples[i].AtS < atS {
+			break
+		}
+	}
+	return bytes, ok
 }
