@@ -1,0 +1,120 @@
+package tune
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+)
+
+// Grid is every setting of AvgPipe's degrees for a batch: as many micro-batches as each of the
+// sizes makes of it, and 1 to pipelines of these; M rising, then N.
+//
+// Refused: no pipelines, sizes of which none divides the batch.
+func Grid(batch int, sizes []int, pipelines int) ([]Degrees, error) {
+	if batch < 1 {
+		return nil, fmt.Errorf("tune: batch of %d samples; it must be 1 at least", batch)
+	}
+	if pipelines < 1 {
+		return nil, fmt.Errorf("tune: %d pipelines; 1 is plain training, more are AvgPipe's", pipelines)
+	}
+	var micros []int
+	for _, size := range sizes {
+		if size > 0 && batch%size == 0 {
+			micros = append(micros, batch/size)
+		}
+	}
+	if len(micros) == 0 {
+		return nil, fmt.Errorf("tune: none of the micro-batch sizes %v divides a batch of %d; change the batch or profile other sizes", sizes, batch)
+	}
+	slices.Sort(micros)
+	var grid []Degrees
+	for _, m := range slices.Compact(micros) {
+		for n := range pipelines {
+			grid = append(grid, Degrees{m, n + 1})
+		}
+	}
+	return grid, nil
+}
+
+// Scored is a setting with its time and memory, as predicted or as measured.
+type Scored struct {
+	At          Degrees `json:"at"`
+	StepS       float64 `json:"step_s"` // seconds for one batch
+	MemoryBytes []int64 `json:"memory_bytes"`
+}
+
+// Peak is the fullest device's memory.
+func (s Scored) Peak() int64 {
+	if len(s.MemoryBytes) == 0 {
+		return 0
+	}
+	return slices.Max(s.MemoryBytes)
+}
+
+// fits says whether a setting keeps to a limit for each device; 0 is none.
+func (s Scored) fits(limit int64) bool { return limit == 0 || s.Peak() <= limit }
+
+// DegreesError is a limit that no setting keeps to.
+type DegreesError struct {
+	LimitBytes    int64
+	SmallestBytes int64 // the least limit that would do
+	At            Degrees
+}
+
+func (e *DegreesError) Error() string {
+	return fmt.Sprintf("tune: no setting fits %s for each worker; the smallest limit that one would fit is %s (%d bytes): %s",
+		cluster.FormatBytes(e.LimitBytes), cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes, e.At)
+}
+
+// fastest is the setting with the shortest time of those that fit; of equal ones the one that
+// holds less (section 5.2.3: the best prediction that satisfies the memory constraint).
+func fastest(all []Scored, limit int64) (Scored, error) {
+	var best Scored
+	for _, s := range all {
+		if s.fits(limit) && (best.StepS == 0 || s.StepS < best.StepS || s.StepS == best.StepS && s.Peak() < best.Peak()) {
+			best = s
+		}
+	}
+	if best.StepS == 0 {
+		return best, smallest(all, limit)
+	}
+	return best, nil
+}
+
+// MaxNum is the guideline that maximises the micro-batches, and then the pipelines (section
+// 7.3); MaxSize the one that maximises their size, and then the pipelines. Neither looks at
+// times.
+func MaxNum(all []Scored, limit int64) (Scored, error) {
+	return guideline(all, limit, func(a, b int) bool { return a > b })
+}
+
+// MaxSize: see MaxNum.
+func MaxSize(all []Scored, limit int64) (Scored, error) {
+	return guideline(all, limit, func(a, b int) bool { return a < b })
+}
+
+func guideline(all []Scored, limit int64, prefers func(m, than int) bool) (Scored, error) {
+	var best Scored
+	for _, s := range all {
+		if !s.fits(limit) {
+			continue
+		}
+		m, than := s.At.MicroBatches, best.At.MicroBatches
+		if than == 0 || prefers(m, than) || m == than && s.At.Pipelines > best.At.Pipelines {
+			best = s
+		}
+	}
+	if best.At.MicroBatches == 0 {
+		return best, smallest(all, limit)
+	}
+	return best, nil
+}
+
+func smallest(all []Scored, limit int64) error {
+	if len(all) == 0 {
+		return fmt.Errorf("tune: no settings to choose from")
+	}
+	least := slices.MinFunc(all, func(a, b Scored) int { return int(min(max(a.Peak()-b.Peak(), -1), 1)) })
+	return &DegreesError{LimitBytes: limit, SmallestBytes: least.Peak(), At: least.At}
+}

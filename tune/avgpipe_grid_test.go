@@ -1,0 +1,66 @@
+package tune
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestGrid(t *testing.T) {
+	got, err := Grid(8, []int{1, 3, 4, 8, 4}, 2)
+	if want := []Degrees{{1, 1}, {1, 2}, {2, 1}, {2, 2}, {8, 1}, {8, 2}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %v and %v, want %v", got, err, want)
+	}
+	for want, c := range map[string]struct {
+		batch, pipelines int
+		sizes            []int
+	}{
+		"0 pipelines":            {8, 0, []int{1}},
+		"batch of 0 samples":     {0, 1, []int{1}},
+		"none of the micro-batc": {7, 1, []int{2, 4}},
+	} {
+		if _, err := Grid(c.batch, c.sizes, c.pipelines); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want it to say %q", err, want)
+		}
+	}
+}
+
+// Times favour the middle, as in AvgPipe's Fig. 19: neither guideline finds it.
+func triedGrid() []Scored {
+	var all []Scored
+	for m, s := range map[int]float64{1: 3, 4: 1, 16: 1.5} {
+		for n := 1; n <= 4; n++ {
+			all = append(all, Scored{At: Degrees{m, n}, StepS: s / float64(n), MemoryBytes: []int64{int64(n * (100 + 64/m)), 10}})
+		}
+	}
+	return all
+}
+
+func TestGuidelinesLookAtMemoryAlone(t *testing.T) {
+	for _, c := range []struct {
+		limit                 int64
+		best, maxNum, maxSize Degrees
+		smallest              int64
+	}{
+		{limit: 0, best: Degrees{4, 4}, maxNum: Degrees{16, 4}, maxSize: Degrees{1, 4}},
+		{limit: 320, best: Degrees{4, 2}, maxNum: Degrees{16, 3}, maxSize: Degrees{1, 1}},
+		{limit: 110, best: Degrees{16, 1}, maxNum: Degrees{16, 1}, maxSize: Degrees{16, 1}},
+		{limit: 50, smallest: 104},
+	} {
+		for name, choose := range map[string]func([]Scored, int64) (Scored, error){"fastest": fastest, "max-num": MaxNum, "max-size": MaxSize} {
+			got, err := choose(triedGrid(), c.limit)
+			var over *DegreesError
+			if errors.As(err, &over) {
+				if over.SmallestBytes != c.smallest || over.LimitBytes != c.limit || over.At != (Degrees{16, 1}) {
+					t.Errorf("%s under %d: %v", name, c.limit, err)
+				}
+				continue
+			}
+			want := map[string]Degrees{"fastest": c.best, "max-num": c.maxNum, "max-size": c.maxSize}[name]
+			if err != nil || c.smallest > 0 || got.At != want {
+				t.Errorf("%s under %d: %v and %v, want %v", name, c.limit, got.At, err, want)
+			}
+		}
+	}
+}
