@@ -1,0 +1,367 @@
+package tune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Batches that AvgPipe spends on a setting: twenty on the one it profiles (section 5.2.1), ten
+// on each that the traversal tries (section 5.1).
+const (
+	ProfileBatches   = 20
+	TraversalBatches = 10
+)
+
+// DegreesRequest is a search for AvgPipe's degrees.
+type DegreesRequest struct {
+	Workload  *Workload
+	Sizes     []int // of micro-batches, in samples
+	Pipelines int   // at most
+	Machine   Machine
+	// ProfileAt is the setting to profile; none chooses it: one pipeline and rather many
+	// micro-batches, so that devices are not full (section 5.2.1).
+	ProfileAt Degrees
+	// ProfileS is what measuring the layers took, which the simulator's prediction needs.
+	ProfileS float64
+	// Rivals traverses the grid, and follows both guidelines.
+	Rivals bool
+	// Progress is told of every setting predicted or tried; nil is nobody.
+	Progress func(done, of int, what string)
+}
+
+// Method is a way to choose the degrees.
+type Method string
+
+// The methods, in the order in which they are reported.
+const (
+	BySimulator Method = "simulator"             // millrace's: every setting simulated from the layers' profile
+	ByPrinted   Method = "equations, as printed" // AvgPipe's: equations 1 to 8 on one profiled setting
+	ByAdjusted  Method = "equations, adjusted"   // the same, see Adjusted
+	ByTraversal Method = "traversal"             // every setting tried
+	ByMaxNum    Method = "max-num"               // most micro-batches, then most pipelines
+	ByMaxSize   Method = "max-size"              // largest micro-batches, then most pipelines
+)
+
+// Choice is what a method chose and what that cost.
+type Choice struct {
+	Method Method  `json:"method"`
+	At     Degrees `json:"at"`
+	// TuningS is the time spent on the choice, seconds: trials at what they took, predictions
+	// at the clock.
+	TuningS   float64 `json:"tuning_s"`
+	Tried     int     `json:"tried"` // settings run
+	Predicted Scored  `json:"predicted"`
+	// Measured is the setting's own trial, where it was run.
+	Measured *Scored `json:"measured,omitempty"`
+	// Refused says why the method chose nothing.
+	Refused string `json:"refused,omitempty"`
+}
+
+// StepS is a batch of the choice, measured where it can be.
+func (c *Choice) StepS() float64 {
+	if c.Measured != nil {
+		return c.Measured.StepS
+	}
+	return c.Predicted.StepS
+}
+
+// Cell is one setting of the grid.
+type Cell struct {
+	At        Degrees    `json:"at"`
+	Simulated *Pipelined `json:"simulated"`
+	Printed   Scored     `json:"printed"`
+	Adjusted  Scored     `json:"adjusted"`
+	Measured  *Scored    `json:"measured,omitempty"`
+}
+
+// PredictionError is how far predictions were off what was measured over the traversed grid,
+// as parts of the measured values.
+type PredictionError struct {
+	Method      Method  `json:"method"`
+	MeanStep    float64 `json:"mean_step"`
+	WorstStep   float64 `json:"worst_step"`
+	MeanMemory  float64 `json:"mean_memory"` // of the fullest device
+	WorstMemory float64 `json:"worst_memory"`
+	Settings    int     `json:"settings"`
+}
+
+// DegreesResult is a search done.
+type DegreesResult struct {
+	Best     *Pipelined        `json:"best"` // the simulator's choice, as predicted
+	Profiled *Observation      `json:"profiled"`
+	Choices  []Choice          `json:"choices"`
+	Grid     []Cell            `json:"grid"`
+	Errors   []PredictionError `json:"errors,omitempty"` // with Rivals alone
+}
+
+// TuneDegrees chooses M and N as AvgPipe does (section 5), and by simulation beside that: one
+// setting is profiled for ProfileBatches, every setting of the grid is predicted, and the best
+// one that keeps to the limit is the answer. With Rivals the paper's other methods choose
+// too, and all predictions are held against what the traversal measured.
+func TuneDegrees(ctx context.Context, r DegreesRequest) (*DegreesResult, error) {
+	grid, err := Grid(r.Workload.Batch, r.Sizes, r.Pipelines)
+	if err != nil {
+		return nil, err
+	}
+	if r.Progress == nil {
+		r.Progress = func(int, int, string) {}
+	}
+	t := &degreesTuning{DegreesRequest: r, out: &DegreesResult{}, of: len(grid) + 1}
+	if r.Rivals {
+		t.of += len(grid)
+	}
+	if err := t.predict(ctx, grid); err != nil {
+		return nil, err
+	}
+	if err := t.profile(ctx, grid); err != nil {
+		return nil, err
+	}
+	if err := t.choose(); err != nil {
+		return nil, err
+	}
+	if r.Rivals {
+		if err := t.traverse(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return t.out, nil
+}
+
+// degreesTuning is a search under way.
+type degreesTuning struct {
+	DegreesRequest
+	out        *DegreesResult
+	done, of   int
+	simulatedS float64 // what predicting the grid by simulation took
+	equationsS float64 // what profiling one setting and predicting from it took
+}
+
+func (t *degreesTuning) told(what string) {
+	t.done++
+	t.Progress(t.done, t.of, what)
+}
+
+// predict simulates every setting of the grid.
+func (t *degreesTuning) predict(ctx context.Context, grid []Degrees) error {
+	began := time.Now()
+	for _, at := range grid {
+		p, err := t.Workload.Predict(ctx, at)
+		if err != nil {
+			return err
+		}
+		t.out.Grid = append(t.out.Grid, Cell{At: at, Simulated: p})
+		t.told("predicted " + at.String())
+	}
+	t.simulatedS = time.Since(began).Seconds()
+	return nil
+}
+
+// profile runs one setting and predicts the others from it by the equations.
+func (t *degreesTuning) profile(ctx context.Context, grid []Degrees) error {
+	at := t.ProfileAt
+	if at == (Degrees{}) {
+		at = t.profileAt()
+	}
+	p, err := t.Workload.Predict(ctx, at)
+	if err != nil {
+		return err
+	}
+	trial, err := t.Machine(ctx, p, ProfileBatches)
+	if err != nil {
+		return fmt.Errorf("tune: profiling %s: %w", at, err)
+	}
+	reached, reference, err := t.Workload.reached(p)
+	if err != nil {
+		return err
+	}
+	t.out.Profiled, err = Observe(trial.Timeline, Observing{At: at, Skip: 1, Reached: reached, ReferenceBytes: reference})
+	if err != nil {
+		return err
+	}
+	t.told("profiled " + at.String())
+	began := time.Now()
+	for i := range t.out.Grid {
+		c := &t.out.Grid[i]
+		if c.Printed, err = t.equations(c.At, Printed); err == nil {
+			c.Adjusted, err = t.equations(c.At, Adjusted)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	t.equationsS = trial.TookS + time.Since(began).Seconds()
+	return nil
+}
+
+// profileAt is one pipeline and the largest number of micro-batches but one: "a rather large
+// M and a small N" (section 5.2.1). Equation 2 holds for larger micro-batches than the
+// profiled ones, and takes smaller ones to be slower than they are; but the smallest of all
+// are the slowest to profile.
+func (t *degreesTuning) profileAt() Degrees {
+	var micros []int // rising
+	for _, c := range t.out.Grid {
+		if n := len(micros); n == 0 || micros[n-1] != c.At.MicroBatches {
+			micros = append(micros, c.At.MicroBatches)
+		}
+	}
+	return Degrees{micros[max(0, len(micros)-2)], 1}
+}
+
+func (t *degreesTuning) equations(at Degrees, form Form) (Scored, error) {
+	p, err := t.out.Profiled.Predict(at, form)
+	if err != nil {
+		return Scored{}, err
+	}
+	s := Scored{At: at, StepS: p.StepS}
+	for _, d := range p.Devices {
+		s.MemoryBytes = append(s.MemoryBytes, d.MemoryBytes)
+	}
+	return s, nil
+}
+
+// reached is the part of its peak rate that each stage's device computes at in a setting, by
+// kind of instruction, and one set of parameters of each stage.
+func (w *Workload) reached(p *Pipelined) (of func(stage int, kind string) float64, reference []int64, err error) {
+	parts := make([][2]float64, len(p.Plan.Stages))
+	for i, st := range p.Plan.Stages {
+		forward, backward, err := w.Profile.Reached(w.Cluster.Devices[st.Devices[0]], st.FirstLayer, st.LastLayer, p.Plan.MicroBatch)
+		if err != nil {
+			return nil, nil, err
+		}
+		parts[i] = [2]float64{forward, backward}
+		bytes := int64(0)
+		for _, l := range w.Profile.Layers[st.FirstLayer : st.LastLayer+1] {
+			bytes += l.ParameterBytes
+		}
+		reference = append(reference, bytes)
+	}
+	return func(stage int, kind string) float64 {
+		switch {
+		case stage >= len(parts):
+			return 1
+		case kind == "F":
+			return parts[stage][0]
+		case kind == "U":
+			return 1 // an update does not depend on how its batch was cut
+		}
+		return parts[stage][1]
+	}, reference, nil
+}
+
+// choose has the three predictors choose.
+func (t *degreesTuning) choose() error {
+	scores := map[Method][]Scored{}
+	for _, c := range t.out.Grid {
+		scores[BySimulator] = append(scores[BySimulator], c.Simulated.Scored)
+		scores[ByPrinted] = append(scores[ByPrinted], c.Printed)
+		scores[ByAdjusted] = append(scores[ByAdjusted], c.Adjusted)
+	}
+	for _, m := range []Method{BySimulator, ByPrinted, ByAdjusted} {
+		c := Choice{Method: m, TuningS: t.equationsS, Tried: 1}
+		if m == BySimulator {
+			c.TuningS, c.Tried = t.ProfileS+t.simulatedS, 0
+		}
+		best, err := fastest(scores[m], t.Workload.LimitBytes)
+		if err != nil && m == BySimulator {
+			return err
+		}
+		t.add(c, best, err)
+	}
+	for _, c := range t.out.Grid {
+		if c.At == t.out.Choices[0].At {
+			t.out.Best = c.Simulated
+		}
+	}
+	return nil
+}
+
+// add files a choice or why there is none.
+func (t *degreesTuning) add(c Choice, chosen Scored, err error) {
+	if err != nil {
+		c.Refused = err.Error()
+	} else {
+		c.At, c.Predicted = chosen.At, chosen
+	}
+	t.out.Choices = append(t.out.Choices, c)
+}
+
+// traverse tries every setting, follows the guidelines and holds the predictions against what
+// was measured.
+func (t *degreesTuning) traverse(ctx context.Context) error {
+	all := make([]Scored, len(t.out.Grid))
+	spent := 0.0
+	for i := range t.out.Grid {
+		c := &t.out.Grid[i]
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		trial, err := t.Machine(ctx, c.Simulated, TraversalBatches)
+		if err != nil {
+			return fmt.Errorf("tune: trying %s: %w", c.At, err)
+		}
+		c.Measured, all[i] = &trial.Scored, trial.Scored
+		spent += trial.TookS
+		t.told("tried " + c.At.String())
+	}
+	for _, by := range []struct {
+		method Method
+		choose func([]Scored, int64) (Scored, error)
+		choice Choice
+	}{
+		{ByTraversal, fastest, Choice{TuningS: spent, Tried: len(all)}},
+		{ByMaxNum, MaxNum, Choice{}},
+		{ByMaxSize, MaxSize, Choice{}},
+	} {
+		chosen, err := by.choose(all, t.Workload.LimitBytes)
+		by.choice.Method = by.method
+		var over *DegreesError
+		if err != nil && !errors.As(err, &over) {
+			return err
+		}
+		t.add(by.choice, chosen, err)
+	}
+	for i := range t.out.Choices {
+		for _, c := range t.out.Grid {
+			if t.out.Choices[i].Refused == "" && c.At == t.out.Choices[i].At {
+				t.out.Choices[i].Measured = c.Measured
+			}
+		}
+	}
+	t.out.Errors = errorsOf(t.out.Grid)
+	return nil
+}
+
+// errorsOf compares each predictor with what was measured, over the grid.
+func errorsOf(grid []Cell) []PredictionError {
+	var out []PredictionError
+	for _, by := range []struct {
+		method Method
+		score  func(Cell) Scored
+	}{
+		{BySimulator, func(c Cell) Scored { return c.Simulated.Scored }},
+		{ByPrinted, func(c Cell) Scored { return c.Printed }},
+		{ByAdjusted, func(c Cell) Scored { return c.Adjusted }},
+	} {
+		e := PredictionError{Method: by.method}
+		for _, c := range grid {
+			if c.Measured == nil {
+				continue
+			}
+			step := math.Abs(by.score(c).StepS/c.Measured.StepS - 1)
+			memory := math.Abs(float64(by.score(c).Peak())/float64(max(c.Measured.Peak(), 1)) - 1)
+			e.Settings++
+			e.MeanStep += step
+			e.MeanMemory += memory
+			e.WorstStep, e.WorstMemory = max(e.WorstStep, step), max(e.WorstMemory, memory)
+		}
+		if e.Settings > 0 {
+			e.MeanStep /= float64(e.Settings)
+			e.MeanMemory /= float64(e.Settings)
+		}
+		out = append(out, e)
+	}
+	return out
+}

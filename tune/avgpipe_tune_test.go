@@ -1,0 +1,144 @@
+package tune
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// overheads is eight equal layers of which a forward takes 0.2 s and 0.1 s a sample: small
+// micro-batches waste time, large ones make bubbles, as on any device.
+func overheads() *profile.Profile {
+	p := chain(8, 1, 2, 4, 8, 16)
+	for i := range p.Layers {
+		p.Layers[i].UpdateS = 0.01
+		for j := range p.Layers[i].Costs {
+			c := &p.Layers[i].Costs[j]
+			c.ForwardS = 0.2 + 0.1*float64(c.MicroBatch)
+			c.BackwardS = 2 * c.ForwardS
+			c.ForwardPeakBytes, c.BackwardPeakBytes = c.SavedBytes, c.SavedBytes
+		}
+	}
+	return p
+}
+
+func workload() *Workload {
+	return &Workload{
+		Profile: overheads(), Cluster: cluster.Local(2, 0, 0, 1e-3, 1e3, 1e3), Batch: 16,
+		Base: &plan.Plan{
+			Replication: "round_robin", Model: "chain",
+			Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 3, Devices: []int{0}}, {FirstLayer: 4, LastLayer: 7, Devices: []int{1}}},
+		},
+	}
+}
+
+func request(w *Workload, pipelines int) DegreesRequest {
+	return DegreesRequest{Workload: w, Sizes: w.Profile.Sizes("cpu"), Pipelines: pipelines, Machine: w.Simulated(), Rivals: true}
+}
+
+// A stage of four layers takes 3 x 4 x (0.2 + 0.1 b) s a micro-batch of b samples, and a batch
+// (M + 1) of these and the update: with b = 16/M that is least between M = 2 and M = 4, where
+// it is 36.06 s. The equations are exact at the profiled M = 8 and where devices are full, and
+// a quarter too fast or a third too slow between and beyond.
+func TestTuneDegreesFindsTheMiddle(t *testing.T) {
+	w := workload()
+	var tried []Degrees
+	r := request(w, 1)
+	machine := r.Machine
+	r.Machine = func(ctx context.Context, p *Pipelined, batches int) (*Trial, error) {
+		tried = append(tried, p.At)
+		return machine(ctx, p, batches)
+	}
+	told, last := 0, 0
+	r.Progress = func(done, of int, _ string) { told++; last = of - done }
+	out, err := TuneDegrees(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if told != 11 || last != 0 {
+		t.Errorf("told of %d settings, %d left; want 11 and none", told, last)
+	}
+	if len(tried) != 6 || tried[0] != (Degrees{8, 1}) {
+		t.Errorf("tried %v; want M=8 first, to profile, then the five of the grid", tried)
+	}
+	by := map[Method]Choice{}
+	for _, c := range out.Choices {
+		if c.Refused != "" {
+			t.Errorf("%s chose nothing: %s", c.Method, c.Refused)
+		}
+		by[c.Method] = c
+	}
+	if best := by[ByTraversal]; by[BySimulator].At != best.At || by[ByAdjusted].At != best.At || best.At.MicroBatches == 1 || best.At.MicroBatches == 16 {
+		t.Errorf("traversal finds %v, the simulator %v, the adjusted equations %v", best.At, by[BySimulator].At, by[ByAdjusted].At)
+	}
+	if by[ByMaxNum].At != (Degrees{16, 1}) || by[ByMaxSize].At != (Degrees{1, 1}) || by[ByMaxNum].TuningS != 0 {
+		t.Errorf("the guidelines chose %v and %v", by[ByMaxNum], by[ByMaxSize])
+	}
+	if by[ByTraversal].Tried != 5 || by[ByTraversal].TuningS < 2*by[ByPrinted].TuningS {
+		t.Errorf("traversal took %v s, profiling %v s", by[ByTraversal].TuningS, by[ByPrinted].TuningS)
+	}
+	for _, e := range out.Errors {
+		switch {
+		case e.Settings != 5:
+			t.Errorf("%s: errors over %d settings of 5", e.Method, e.Settings)
+		case e.Method == BySimulator && (e.WorstStep > 1e-9 || e.WorstMemory > 0):
+			t.Errorf("the simulator is off the simulator: %+v", e)
+		case e.Method == ByAdjusted && e.MeanStep > 0.15:
+			t.Errorf("equations on constant times: %+v", e)
+		}
+	}
+}
+
+func TestTuneDegreesKeepsToTheLimit(t *testing.T) {
+	w := workload()
+	free, err := TuneDegrees(t.Context(), request(w, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	least, most := free.Grid[0].Measured.Peak(), int64(0)
+	for _, c := range free.Grid {
+		least, most = min(least, c.Measured.Peak()), max(most, c.Measured.Peak())
+	}
+	w.LimitBytes = (least + most) / 2
+	held, err := TuneDegrees(t.Context(), request(w, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range held.Choices {
+		if c.Refused == "" && c.Method != ByPrinted && c.Method != ByAdjusted && c.Measured.Peak() > w.LimitBytes {
+			t.Errorf("%s chose %s, which holds %d of %d bytes", c.Method, c.At, c.Measured.Peak(), w.LimitBytes)
+		}
+	}
+	w.LimitBytes = least - 1
+	_, err = TuneDegrees(t.Context(), request(w, 1))
+	var over *DegreesError
+	if !errors.As(err, &over) || over.SmallestBytes != least {
+		t.Fatalf("got %v, want %d bytes named", err, least)
+	}
+	w.LimitBytes = over.SmallestBytes
+	if _, err := TuneDegrees(t.Context(), request(w, 1)); err != nil {
+		t.Errorf("under the limit that the refusal names: %v", err)
+	}
+}
+
+func TestTuneDegreesRefuses(t *testing.T) {
+	for want, spoil := range map[string]func(*DegreesRequest){
+		"0 pipelines":             func(r *DegreesRequest) { r.Pipelines = 0 },
+		"none of the micro-batch": func(r *DegreesRequest) { r.Sizes = []int{5} },
+		"does not divide into 3":  func(r *DegreesRequest) { r.ProfileAt = Degrees{3, 1} },
+		"profiling M=8 N=1: no power": func(r *DegreesRequest) {
+			r.Machine = func(context.Context, *Pipelined, int) (*Trial, error) { return nil, errors.New("no power") }
+		},
+	} {
+		r := request(workload(), 1)
+		spoil(&r)
+		if _, err := TuneDegrees(t.Context(), r); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want it to say %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package tune
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// Workload is a partitioned model whose degrees are to be tuned: AvgPipe takes the partition
+// as given (section 6).
+type Workload struct {
+	Profile *profile.Profile
+	Cluster *cluster.Cluster
+	// Base says the stages and their devices, one each, and whether they recompute; its
+	// micro-batches and depths are not read.
+	Base  *plan.Plan
+	Batch int  // samples of one pipeline's batch
+	Clip  bool // the update needs the global gradient norm
+	// LimitBytes is the memory of each device; 0 is no limit.
+	LimitBytes int64
+}
+
+// Pipelined is a setting made ready to run: a plan for one pipeline, with the depths of
+// advance forward propagation, and how many of these share the devices.
+type Pipelined struct {
+	Scored
+	Advance int        `json:"advance"` // extra warm-up of the first stage
+	Plan    *plan.Plan `json:"plan"`
+}
+
+// plan is the base at some degrees, with advance more forwards on the first stage than 1F1B
+// has, graded down to none on the last: ceil(advance (S-1-i)/(S-1)).
+func (w *Workload) plan(at Degrees, advance int) *plan.Plan {
+	pl := *w.Base
+	pl.Stages = slices.Clone(w.Base.Stages)
+	pl.MicroBatches, pl.MicroBatch = at.MicroBatches, w.Batch/at.MicroBatches
+	pl.Schedule, pl.Weights, pl.Predicted, pl.LowerBound, pl.Why = "1f1b", string(schedule.Sync), nil, nil, nil
+	if at.Pipelines > 1 {
+		pl.Schedule, pl.Weights = "elastic", "elastic"
+	}
+	behind := len(pl.Stages) - 1
+	for i := range pl.Stages {
+		pl.Stages[i].Warmup = min(behind-i+1+graded(advance, behind-i, behind), at.MicroBatches)
+	}
+	return &pl
+}
+
+func graded(advance, left, behind int) int {
+	if behind == 0 {
+		return 0
+	}
+	return (advance*left + behind - 1) / behind
+}
+
+// Program is the lowered Program of some iterations of a setting.
+func (w *Workload) Program(p *Pipelined, iterations int) (*schedule.Program, error) {
+	name, s := schedule.FromPlan(p.Plan)
+	s.Repeat = iterations
+	program, err := schedule.Generate(name, s)
+	if err != nil {
+		return nil, fmt.Errorf("tune: %s: %w", p.At, err)
+	}
+	return schedule.Lower(program, schedule.LowerOptions{Tied: sim.TiedStages(w.Profile, p.Plan), Clip: w.Clip})
+}
+
+// run simulates some iterations; the time of a batch is an iteration's over its pipelines.
+func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeline, sim.Summary, error) {
+	costs, err := sim.CostsOf(w.Profile, w.Cluster, p.Plan)
+	if err != nil {
+		return nil, sim.Summary{}, fmt.Errorf("tune: %s: %w", p.At, err)
+	}
+	if iterations == 0 {
+		iterations = Steps(costs)
+	}
+	program, err := w.Program(p, iterations)
+	if err != nil {
+		return nil, sim.Summary{}, err
+	}
+	return sim.Run(program, costs, sim.Options{Cores: Cores(w.Cluster, p.Plan), Jitter: true, Record: record})
+}
+
+// simulate scores a setting at a depth.
+func (w *Workload) simulate(at Degrees, advance int) (*Pipelined, error) {
+	p := &Pipelined{Scored: Scored{At: at}, Advance: advance, Plan: w.plan(at, advance)}
+	_, sum, err := w.run(p, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	p.StepS, p.MemoryBytes = sum.StepS/float64(at.Pipelines), sum.PeakBytes
+	if !(p.StepS > 0) {
+		return nil, fmt.Errorf("tune: %s: a simulated batch takes %v s; the profile of %s has no times", at, p.StepS, w.Profile.Model)
+	}
+	return p, nil
+}
+
+// fasterBy is by how much a deeper warm-up must shorten a step to be worth its memory.
+const fasterBy = 1e-3
+
+// Predict is the simulator's word on a setting: as Algorithm 1 does while it trains, it
+// begins with 1F1B and sends more micro-batches ahead for as long as steps get faster and
+// memory lasts; here the number doubles from 1 on, so that AFAB is not far.
+func (w *Workload) Predict(ctx context.Context, at Degrees) (*Pipelined, error) {
+	if err := at.check(); err != nil {
+		return nil, err
+	}
+	if w.Batch%at.MicroBatches != 0 {
+		return nil, fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it", w.Batch, at.MicroBatches)
+	}
+	best, err := w.simulate(at, 0)
+	if err != nil {
+		return nil, err
+	}
+	for advance := 1; advance < 2*at.MicroBatches && len(w.Base.Stages) > 1; advance *= 2 {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		deeper, err := w.simulate(at, min(advance, at.MicroBatches))
+		if err != nil {
+			return nil, err
+		}
+		if !deeper.fits(w.LimitBytes) {
+			break
+		}
+		if deeper.StepS < best.StepS*(1-fasterBy) {
+			best = deeper
+			continue
+		}
+		if advance > len(w.Base.Stages) {
+			break // a small step may gain nothing where a larger one does
+		}
+	}
+	return best, nil
+}
+
+// Trial is what some batches of a setting told, on a machine or in the simulator.
+type Trial struct {
+	Scored
+	TookS    float64         `json:"took_s"` // what trying it cost
+	Timeline *trace.Timeline `json:"-"`      // every event and memory sample
+}
+
+// Machine runs a setting for at least so many batches of all pipelines together.
+type Machine func(ctx context.Context, p *Pipelined, batches int) (*Trial, error)
+
+// Simulated is the simulator as the machine: what is tried costs the time that it would
+// have taken there.
+func (w *Workload) Simulated() Machine {
+	return func(ctx context.Context, p *Pipelined, batches int) (*Trial, error) {
+		iterations := Iterations(p.At, batches)
+		t, sum, err := w.run(p, iterations, true)
+		if err != nil {
+			return nil, err
+		}
+		return &Trial{
+			Scored: Scored{At: p.At, StepS: sum.StepS / float64(p.At.Pipelines), MemoryBytes: sum.PeakBytes}, TookS: sum.EndS, Timeline: t,
+		}, nil
+	}
+}
+
+// fewest is how many iterations a trial has at least: the first is cold, and of the others
+// there must be a median.
+const fewest = 3
+
+// Iterations is how many iterations of all pipelines make at least so many batches.
+func Iterations(at Degrees, batches int) int {
+	return max(fewest, (batches+at.Pipelines-1)/at.Pipelines)
+}
