@@ -16,7 +16,7 @@ import (
 func init() {
 	Register(Family{
 		Name: "chimera", Doc: "two directions over the same workers, two copies of the weights (Chimera, arXiv 2107.06925)",
-		Chunks: 2, Replications: []Replication{RoundRobin},
+		Chunks: 2, Place: func(workers, _ int) [][]int { return Bidirectional(workers) }, Replications: []Replication{RoundRobin},
 		Admits: func(s Settings) error {
 			p := len(s.Placement)
 			if p%2 != 0 {

@@ -9,6 +9,7 @@ import "fmt"
 func init() {
 	Register(Family{
 		Name: "dp", Doc: "data parallelism: every worker holds the whole model; one worker is plain training",
+		Place: func(workers, _ int) [][]int { return Replicated(1, workers) },
 		Admits: func(s Settings) error {
 			if len(s.Placement) != 1 {
 				return fmt.Errorf("%d stages; data parallelism has one, replicated", len(s.Placement))

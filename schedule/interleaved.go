@@ -20,7 +20,7 @@ func init() {
 		return s.placed(Wrap(p, len(s.Placement)/p), "stage s lies on worker s mod workers")
 	}
 	Register(Family{
-		Name: "interleaved", Doc: "1F1B over several chunks a worker (Megatron-LM, arXiv 2104.04473)", Chunks: -1,
+		Name: "interleaved", Doc: "1F1B over several chunks a worker (Megatron-LM, arXiv 2104.04473)", Chunks: -1, Place: Wrap,
 		Admits: func(s Settings) error {
 			if err := admit(s); err != nil {
 				return err
@@ -33,7 +33,7 @@ func init() {
 		Generate: interleaved,
 	})
 	Register(Family{
-		Name: "bfs", Doc: "looped, breadth first: all micro-batches of a chunk, then the next chunk (arXiv 2211.05953)", Chunks: -1,
+		Name: "bfs", Doc: "looped, breadth first: all micro-batches of a chunk, then the next chunk (arXiv 2211.05953)", Chunks: -1, Place: Wrap,
 		Admits: admit, Generate: breadthFirst,
 	})
 }

@@ -2,6 +2,24 @@ package schedule
 
 import "fmt"
 
+// Replicated places each of n stages on r workers of its own: stage s on workers s r to s r + r-1.
+func Replicated(n, r int) [][]int {
+	on := make([][]int, n)
+	for w := range n * r {
+		on[w/r] = append(on[w/r], w)
+	}
+	return on
+}
+
+// Placement is where the family's stages lie on so many workers: one stage on each, or as the
+// order needs. chunks is how many each worker holds, where that can be chosen (Chunks < 0).
+func (f Family) Placement(workers, chunks int) [][]int {
+	if f.Place == nil {
+		return Replicated(workers, 1)
+	}
+	return f.Place(workers, chunks)
+}
+
 // Wrap places v chunks on each of n workers in turn: virtual stage s on worker s mod n
 // (interleaved 1F1B, looped BFS).
 func Wrap(n, v int) [][]int {

@@ -1,0 +1,37 @@
+package schedule
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"strings"
+)
+
+// Read reads a Program in whichever of its forms it is written: JSON if it begins with a
+// brace, PyTorch's CSV if its first line has an action and not our header, and our text
+// otherwise. What it accepts still has to pass Check.
+func Read(r io.Reader) (*Program, error) {
+	in := bufio.NewReader(r)
+	begin, err := in.Peek(512)
+	if err != nil && err != io.EOF {
+		return ParseText(in) // which says what is wrong with the file
+	}
+	switch {
+	case bytes.HasPrefix(bytes.TrimSpace(begin), []byte("{")):
+		return ReadJSON(in)
+	case looksLikeTorch(begin):
+		return ReadTorchCSV(in)
+	}
+	return ParseText(in)
+}
+
+// looksLikeTorch says whether some cell of the first line is an action.
+func looksLikeTorch(begin []byte) bool {
+	line, _, _ := strings.Cut(string(begin), "\n")
+	for cell := range strings.SplitSeq(line, ",") {
+		if actions, err := torchActions(strings.TrimSpace(cell)); err == nil && len(actions) > 0 {
+			return true
+		}
+	}
+	return false
+}
