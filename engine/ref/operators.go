@@ -9,6 +9,14 @@ import (
 
 func init() {
 	operators["millrace::linear"] = linear
+	operators["aten::data"] = func(c *call) []value {
+		x := c.floats(0, false)
+		if c.err != nil {
+			return nil
+		}
+		c.same = x
+		return nil
+	}
 	operators["aten::relu"] = unary(func(x float64) float64 { return max(x, 0) }, func(x, _, g float64) float64 {
 		if x > 0 {
 			return g
@@ -26,6 +34,9 @@ func init() {
 			func(_, _, g float64) float64 { return g }, func(_, _, g float64) float64 { return g * scale })
 	}
 	operators["aten::mul.Tensor"] = func(c *call) []value {
+		if a, b := c.floats(0, false), c.floats(1, false); c.err == nil && b.node == nil && stretches(b.shape, a.shape) {
+			c.args = []any{a, c.d.stretched(c, b, a.shape)}
+		}
 		return binary2(c, func(a, b float64) float64 { return a * b },
 			func(_, b, g float64) float64 { return g * b }, func(a, _, g float64) float64 { return g * a })
 	}
@@ -104,6 +115,38 @@ func linear(c *call) []value {
 		return out
 	}
 	return []value{y}
+}
+
+// stretches says whether a tensor of shape from is repeated along its dimensions of 1 to
+// have shape to.
+func stretches(from, to []int64) bool {
+	if len(from) != len(to) || slices.Equal(from, to) {
+		return false
+	}
+	for i, n := range from {
+		if n != to[i] && n != 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// stretched is b repeated to a shape, for the length of the call and its graph.
+func (d *Device) stretched(c *call, b *Tensor, to []int64) *Tensor {
+	v := d.fresh(engine.Float64, to)
+	c.own = append(c.own, v)
+	for i := range v.floats {
+		at, rest, step := 0, i, 1
+		for k := len(to) - 1; k >= 0; k-- {
+			if b.shape[k] != 1 {
+				at += rest % int(to[k]) * step
+			}
+			rest /= int(to[k])
+			step *= int(b.shape[k])
+		}
+		v.floats[i] = b.floats[at]
+	}
+	return &Tensor{value: v}
 }
 
 // unary is f element by element; slope turns (x, y, gradient of y) into that of x.
@@ -191,47 +234,47 @@ func reshape(c *call) []value {
 	return []value{x.reshaped(to)}
 }
 
-// cat joins along dimension 1 of [rows, features...].
+// cat joins along one dimension, the second or later.
 func cat(c *call) []value {
 	var list []engine.Tensor
 	if len(c.args) > 0 {
 		list, _ = c.args[0].([]engine.Tensor)
 	}
-	if len(list) == 0 || c.number(1, 0) != 1 {
-		c.fail("it joins a list of tensors along dimension 1")
+	dim := int(c.number(1, 0))
+	if len(list) == 0 || dim < 1 {
+		c.fail("it joins a list of tensors along dimension 1 or later")
 		return nil
 	}
 	var xs []*Tensor
-	width := 0
-	var widths []int
 	for _, t := range list {
 		x, err := tensorOf(t)
 		if err != nil {
 			c.fail("%w", err)
 			return nil
 		}
-		if !x.dtype.IsFloat() || len(x.shape) < 2 || x.shape[0] != list[0].(*Tensor).shape[0] || !slices.Equal(x.shape[2:], list[0].(*Tensor).shape[2:]) {
-			c.fail("shapes %v and %v do not join", list[0].(*Tensor).shape, x.shape)
+		xs = append(xs, x)
+		if first := xs[0].shape; !x.dtype.IsFloat() || len(x.shape) <= dim || len(x.shape) != len(first) || !slices.Equal(x.shape[:dim], first[:dim]) || !slices.Equal(x.shape[dim+1:], first[dim+1:]) {
+			c.fail("shapes %v and %v do not join along dimension %d", first, x.shape, dim)
 			return nil
 		}
-		xs = append(xs, x)
-		widths = append(widths, int(count(x.shape)/max(x.shape[0], 1)))
-		width += widths[len(widths)-1]
 	}
-	rows := int(xs[0].shape[0])
+	// What is joined lies in runs, as many as the dimensions in front make.
+	runs, width := int(count(xs[0].shape[:dim])), 0
+	widths, shapes := make([]int, len(xs)), make([][]int64, len(xs))
 	shape := slices.Clone(xs[0].shape)
-	for _, x := range xs[1:] {
-		shape[1] += x.shape[1]
+	shape[dim] = 0
+	for i, x := range xs {
+		widths[i], shapes[i] = int(count(x.shape[dim:])), x.shape
+		width += widths[i]
+		shape[dim] += x.shape[dim]
 	}
 	y := c.d.fresh(engine.Float64, shape)
 	at := 0
-	var shapes [][]int64
 	for i, x := range xs {
-		for r := range rows {
+		for r := range runs {
 			copy(y.floats[r*width+at:r*width+at+widths[i]], x.floats[r*widths[i]:(r+1)*widths[i]])
 		}
 		at += widths[i]
-		shapes = append(shapes, x.shape)
 	}
 	c.inputs = xs
 	d := c.d
@@ -241,7 +284,7 @@ func cat(c *call) []value {
 		for i, w := range widths {
 			if n.inputs[i] != nil {
 				gi := d.fresh(engine.Float64, shapes[i])
-				for r := range rows {
+				for r := range runs {
 					copy(gi.floats[r*w:(r+1)*w], g.floats[r*width+at:r*width+at+w])
 				}
 				out[i] = &gi

@@ -40,7 +40,8 @@ func TestGradientsAreSlopes(t *testing.T) {
 		var op string
 		var args []any
 		var wrt []*Tensor
-		switch rapid.IntRange(0, 8).Draw(t, "op") {
+		dim := 1
+		switch rapid.IntRange(0, 11).Draw(t, "op") {
 		case 0:
 			op, wrt = "millrace::linear", []*Tensor{numbers(t, d, "x", 2, 3), numbers(t, d, "w", 4, 3), numbers(t, d, "b", 4)}
 		case 1:
@@ -64,12 +65,20 @@ func TestGradientsAreSlopes(t *testing.T) {
 			op, wrt = "millrace::embedding", []*Tensor{numbers(t, d, "table", 4, 2)}
 			ids, _ := d.FromBytes(engine.Int64, []int64{3}, slices.Concat([]byte{2, 0, 0, 0, 0, 0, 0, 0}, make([]byte, 8), []byte{2, 0, 0, 0, 0, 0, 0, 0}))
 			args = []any{nil, ids}
+		case 9:
+			op, wrt = "millrace::lstm", []*Tensor{numbers(t, d, "x", 2, 3, 2), numbers(t, d, "input", 8, 2), numbers(t, d, "state", 8, 2), numbers(t, d, "bias", 16)}
+			args = []any{nil, nil, nil, nil, rapid.Bool().Draw(t, "reverse")}
+		case 10:
+			op, wrt, dim = "aten::cat", []*Tensor{numbers(t, d, "a", 2, 2, 1), numbers(t, d, "b", 2, 2, 3)}, 2
+		case 11:
+			op, wrt = "aten::mul.Tensor", []*Tensor{numbers(t, d, "a", 2, 3, 2)}
+			args = []any{nil, numbers(t, d, "mask", 2, 1, 2)}
 		}
 		// f is the sum of the operator's output weighted by 1, 2, 3, ...
 		f := func(leaves []engine.Tensor) (engine.Tensor, float64) {
 			given := slices.Clone(args)
 			if op == "aten::cat" {
-				given = []any{leaves, 1}
+				given = []any{leaves, dim}
 			} else if given == nil {
 				for _, l := range leaves {
 					given = append(given, l)

@@ -19,10 +19,17 @@
 #include <torch/library.h>
 
 #include "internal.h"
+#include "split.h"
 
 namespace {
 
 using at::Tensor;
+using mr::split::gather;
+using mr::split::gather_product;
+using mr::split::refuse_graph;
+using mr::split::rows_of;
+using mr::split::takes;
+using mr::split::weights_half;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
@@ -35,7 +42,9 @@ struct Queue : c10::DebugInfoBase {
 };
 constexpr auto kQueue = c10::DebugInfoKind::TEST_INFO;
 
-void weights_half(std::function<void()> f) {
+}  // namespace
+
+void mr::split::weights_half(std::function<void()> f) {
   if (auto* queue = static_cast<Queue*>(c10::ThreadLocalDebugInfo::get(kQueue))) {
     queue->work.push_back(std::move(f));
   } else {
@@ -43,38 +52,7 @@ void weights_half(std::function<void()> f) {
   }
 }
 
-// gather adds g to what the leaf has; g is nobody else's.
-void gather(const Tensor& leaf, Tensor g) {
-  Tensor& sum = const_cast<Tensor&>(leaf).mutable_grad();
-  if (sum.defined()) {
-    sum.add_(g);
-  } else {
-    sum = std::move(g);
-  }
-}
-
-// gather_product adds a b to what the leaf has. The product's terms are added one after
-// the other to the sum so far, so the bits differ from adding a finished product.
-void gather_product(const Tensor& leaf, const Tensor& a, const Tensor& b) {
-  Tensor& sum = const_cast<Tensor&>(leaf).mutable_grad();
-  if (sum.defined()) {
-    sum.addmm_(a, b);
-  } else {
-    sum = at::mm(a, b);
-  }
-}
-
-// takes says whether the weight is a leaf that wants a gradient: only those are gathered
-// here. Through any other, autograd goes on.
-bool takes(const Tensor& w) { return w.defined() && w.requires_grad() && w.is_leaf(); }
-
-void refuse_graph(const Tensor& w, const char* op) {
-  if (w.defined() && w.requires_grad() && !w.is_leaf()) {
-    throw std::invalid_argument(std::string(op) + " takes its weights as leaves; this one was computed");
-  }
-}
-
-Tensor rows_of(const Tensor& t) { return t.dim() == 2 ? t : t.reshape({-1, t.size(-1)}); }
+namespace {
 
 struct Linear : Function<Linear> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w, const Optional& bias) {

@@ -1,0 +1,55 @@
+// split.h: what operators whose backward comes in halves share.
+//
+// The first half is the gradient of what an operator read and is the autograd node's
+// answer. The second, the gradients of its weights, is handed to weights_half, which does it
+// at once or, inside mr_backward_input, queues it.
+
+#pragma once
+
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+#include <ATen/Functions.h>
+
+namespace mr::split {
+
+using at::Tensor;
+
+void weights_half(std::function<void()> f);
+
+// takes says whether the weight is a leaf that wants a gradient: only those are gathered
+// by these operators. Through any other, autograd goes on.
+inline bool takes(const Tensor& w) { return w.defined() && w.requires_grad() && w.is_leaf(); }
+
+inline void refuse_graph(const Tensor& w, const char* op) {
+  if (w.defined() && w.requires_grad() && !w.is_leaf()) {
+    throw std::invalid_argument(std::string(op) + " takes its weights as leaves; this one was computed");
+  }
+}
+
+// gather adds g to what the leaf has; g is nobody else's.
+inline void gather(const Tensor& leaf, Tensor g) {
+  Tensor& sum = const_cast<Tensor&>(leaf).mutable_grad();
+  if (sum.defined()) {
+    sum.add_(g);
+  } else {
+    sum = std::move(g);
+  }
+}
+
+// gather_product adds a b to what the leaf has. The product's terms are added one after
+// the other to the sum so far, so the bits differ from adding a finished product.
+inline void gather_product(const Tensor& leaf, const Tensor& a, const Tensor& b) {
+  Tensor& sum = const_cast<Tensor&>(leaf).mutable_grad();
+  if (sum.defined()) {
+    sum.addmm_(a, b);
+  } else {
+    sum = at::mm(a, b);
+  }
+}
+
+// rows_of is a matrix of t's last dimension.
+inline Tensor rows_of(const Tensor& t) { return t.dim() == 2 ? t : t.reshape({-1, t.size(-1)}); }
+
+}  // namespace mr::split
