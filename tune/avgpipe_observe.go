@@ -51,7 +51,7 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 		kept[s.Step] = true
 	}
 	perBatch := 1 / float64(len(settled)*o.At.Pipelines)
-	out := &Observation{At: o.At, StepS: stepTime(t.Steps, o.Skip) / float64(o.At.Pipelines), Devices: make([]Observed, t.Workers)}
+	out := &Observation{At: o.At, StepS: StepTime(t, o.Skip) / float64(o.At.Pipelines), Devices: make([]Observed, t.Workers)}
 	first := make([]int, t.Workers) // stage of each worker
 	for w := range first {
 		first[w] = -1
@@ -114,12 +114,15 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 	return out, out.check()
 }
 
-// stepTime is the median time from the end of one iteration to the end of the next, of those
-// after the first skip.
-func stepTime(marks []trace.StepMark, skip int) float64 {
+// StepTime is the median time from the end of one iteration to the end of the next, of those
+// after the first skip; 0 where fewer than two are marked.
+func StepTime(t *trace.Timeline, skip int) float64 {
 	var took []float64
-	for i := max(skip, 1); i < len(marks); i++ {
-		took = append(took, marks[i].EndS-marks[i-1].EndS)
+	for i := max(skip, 1); i < len(t.Steps); i++ {
+		took = append(took, t.Steps[i].EndS-t.Steps[i-1].EndS)
+	}
+	if len(took) == 0 {
+		return 0
 	}
 	slices.Sort(took)
 	return (took[(len(took)-1)/2] + took[len(took)/2]) / 2

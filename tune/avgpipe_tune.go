@@ -49,11 +49,12 @@ const (
 type Choice struct {
 	Method Method  `json:"method"`
 	At     Degrees `json:"at"`
-	// TuningS is the time spent on the choice, seconds: trials at what they took, predictions
-	// at the clock.
-	TuningS   float64 `json:"tuning_s"`
-	Tried     int     `json:"tried"` // settings run
-	Predicted Scored  `json:"predicted"`
+	// TuningS is the time spent on the machine for the choice, seconds: trials, and for the
+	// simulator what measuring the layers took. PredictionS is what predicting took by the clock.
+	TuningS     float64 `json:"tuning_s"`
+	PredictionS float64 `json:"prediction_s"`
+	Tried       int     `json:"tried"` // settings run
+	Predicted   Scored  `json:"predicted"`
 	// Measured is the setting's own trial, where it was run.
 	Measured *Scored `json:"measured,omitempty"`
 	// Refused says why the method chose nothing.
@@ -135,8 +136,9 @@ type degreesTuning struct {
 	DegreesRequest
 	out        *DegreesResult
 	done, of   int
-	simulatedS float64 // what predicting the grid by simulation took
-	equationsS float64 // what profiling one setting and predicting from it took
+	simulatedS float64 // what predicting the grid by simulation took, and
+	equationsS float64 // by equations
+	profiledS  float64 // what profiling one setting took
 }
 
 func (t *degreesTuning) told(what string) {
@@ -192,7 +194,7 @@ func (t *degreesTuning) profile(ctx context.Context, grid []Degrees) error {
 			return err
 		}
 	}
-	t.equationsS = trial.TookS + time.Since(began).Seconds()
+	t.profiledS, t.equationsS = trial.TookS, time.Since(began).Seconds()
 	return nil
 }
 
@@ -260,9 +262,9 @@ func (t *degreesTuning) choose() error {
 		scores[ByAdjusted] = append(scores[ByAdjusted], c.Adjusted)
 	}
 	for _, m := range []Method{BySimulator, ByPrinted, ByAdjusted} {
-		c := Choice{Method: m, TuningS: t.equationsS, Tried: 1}
+		c := Choice{Method: m, TuningS: t.profiledS, PredictionS: t.equationsS, Tried: 1}
 		if m == BySimulator {
-			c.TuningS, c.Tried = t.ProfileS+t.simulatedS, 0
+			c.TuningS, c.PredictionS, c.Tried = t.ProfileS, t.simulatedS, 0
 		}
 		best, err := fastest(scores[m], t.Workload.LimitBytes)
 		if err != nil && m == BySimulator {

@@ -101,7 +101,7 @@ does all of it. Each verb does one part.`,
 		return badInput(fmt.Errorf("%w; see millrace %s -h", err, c.Name()))
 	})
 	root.AddCommand(doctorCommand(), profileCommand(), planCommand(), scheduleCommand(), simulateCommand(),
-		trainCommand(), reportCommand(), benchCommand(), reproduceCommand(), importCommand(), exportCommand())
+		tuneCommand(), trainCommand(), reportCommand(), benchCommand(), reproduceCommand(), importCommand(), exportCommand())
 	argumentsAreInput(root)
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+// tuneFlags is what tune takes beside a job.
+type tuneFlags struct {
+	pipelines                     int
+	memory, profileAt             string
+	all, rivals, simulate, asJSON bool
+	train                         int
+}
+
+func tuneCommand() *cobra.Command {
+	var flags jobFlags
+	own := tuneFlags{pipelines: 4, train: 10000}
+	c := &cobra.Command{
+		Use: "tune", Short: "Choose AvgPipe's micro-batches and pipelines, or with --all everything, from one profile",
+		Long: `Tune chooses into how many micro-batches (M) to cut a batch and how many pipelines (N) share
+the devices, as AvgPipe does: one setting is profiled for twenty batches, every other one is
+predicted from that by the paper's equations and by the simulator. The simulator decides.
+With --simulate, or for a described --cluster, the simulator is the machine too.`,
+		Example: `  millrace tune --model gpt --data text.txt --batch 32 --pipelines 2 --rivals
+  millrace tune --model gnmt --cluster avgpipe --batch 128 --pipelines 8 --memory 16GiB --rivals
+  millrace tune --model bert --cluster avgpipe --batch 32 --all --json`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			flags.given = append(flags.given, own.limit)
+			j, err := flags.job()
+			if err != nil {
+				return err
+			}
+			return own.run(c, j)
+		},
+	}
+	flags.add(c, job.ModelOptions, job.PlanOptions, job.ClusterOptions, []job.Option{dataOption()})
+	f := c.Flags()
+	f.IntVar(&own.pipelines, "pipelines", own.pipelines, "most parallel pipelines to look at; 1 is plain training")
+	f.StringVar(&own.memory, "memory", "", "memory of each device, like 16GiB (default: the cluster's)")
+	f.StringVar(&own.profileAt, "profile-at", "", "the setting to profile, M,N (default: the largest M but one, and 1)")
+	f.BoolVar(&own.all, "all", false, "choose schedule, depths, recompute and stages too, by simulation")
+	f.BoolVar(&own.rivals, "rivals", false, "choose by traversal, max-num and max-size too, and compare")
+	f.BoolVar(&own.simulate, "simulate", false, "let the simulator stand for the machine; needs no libtorch")
+	f.IntVar(&own.train, "train", own.train, "batches of the training whose time is compared")
+	f.BoolVar(&own.asJSON, "json", false, "for machines")
+	return c
+}
+
+// limit makes --memory the job's memory limit, which it refuses where it cannot be read.
+func (f *tuneFlags) limit(j *job.Job) error {
+	if f.memory != "" {
+		j.MemoryLimit = f.memory
+	}
+	if f.train < 1 {
+		return fmt.Errorf("--train %d; a training has 1 batch at least", f.train)
+	}
+	return nil
+}
+
+// tuned is what tune prints with --json.
+type tuned struct {
+	Model        string `json:"model"`
+	Cluster      string `json:"cluster"`
+	Batch        int    `json:"batch"`
+	Simulated    bool   `json:"simulated"` // the simulator was the machine
+	TrainBatches int    `json:"train_batches"`
+	LimitBytes   int64  `json:"limit_bytes,omitempty"`
+	*tune.DegreesResult
+	// Plan is the best of all schedules, with --all.
+	Plan *plan.Plan `json:"plan,omitempty"`
+}
+
+func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
+	p, err := f.gather(c, j)
+	if err != nil {
+		return err
+	}
+	w, err := f.workload(c, p)
+	if err != nil {
+		return err
+	}
+	r := tune.DegreesRequest{Workload: w, Sizes: p.profile.Sizes(p.cluster.Devices[0]), Pipelines: f.pipelines, Rivals: f.rivals}
+	if r.ProfileAt, err = readDegrees(f.profileAt); err != nil {
+		return err
+	}
+	if r.Machine = w.Simulated(); !f.simulate {
+		if r.Machine, err = trainingMachine(p); err != nil {
+			return err
+		}
+	}
+	bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(c.ErrOrStderr()), progressbar.OptionSetDescription("tune"),
+		progressbar.OptionSetWidth(30), progressbar.OptionSetVisibility(isTerminal(os.Stderr)), progressbar.OptionClearOnFinish())
+	r.Progress = func(done, of int, what string) {
+		bar.ChangeMax(of)
+		bar.Describe("tune: " + what)
+		_ = bar.Set(done) // a progress bar that cannot be drawn is no reason to stop
+	}
+	found, err := tune.TuneDegrees(c.Context(), r)
+	if err != nil {
+		return badInput(err)
+	}
+	out := &tuned{
+		Model: p.profile.Model, Cluster: p.cluster.Name, Batch: j.Batch, Simulated: f.simulate, TrainBatches: f.train, LimitBytes: w.LimitBytes, DegreesResult: found,
+	}
+	if f.all {
+		if p.result, err = tune.Search(c.Context(), f.general(p)); err != nil {
+			return badInput(err)
+		}
+		out.Plan = p.result.Best
+	}
+	if f.asJSON {
+		return writeJSON(c.OutOrStdout(), out)
+	}
+	return out.print(c.OutOrStdout(), p.result)
+}
+
+// gather is the job's model, hardware and profile: measured, given, or for described hardware
+// computed for every micro-batch size that divides the batch.
+func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*planned, error) {
+	p := &planned{job: j}
+	var err error
+	if p.model, err = loadModel(j); err != nil {
+		return nil, err
+	}
+	f.simulate = f.simulate || j.Cluster != ""
+	if j.Cluster == "" || j.Profile != "" {
+		return p, p.hardware(c)
+	}
+	if p.cluster, err = cluster.Read(j.Cluster); err != nil {
+		return nil, badInput(err)
+	}
+	j.Workers = len(p.cluster.Devices)
+	p.profile, err = profile.Analytic(p.model, p.cluster.DeviceTypes, divisors(j), j.Optimizer.Kind, len(j.Optimizer.States()))
+	return p, badInput(err)
+}
+
+// divisors is every size of micro-batch for a job's batch, or the one that is fixed.
+func divisors(j *job.Job) []int {
+	if j.MicroBatch > 0 || j.MicroBatches > 0 {
+		return microBatches(j)
+	}
+	var sizes []int
+	for n := 1; n <= j.Batch; n++ {
+		if j.Batch%n == 0 {
+			sizes = append(sizes, n)
+		}
+	}
+	return sizes
+}
+
+// workload cuts the model into stages, by the job's word or by AvgPipe's partitioner.
+func (f *tuneFlags) workload(c *cobra.Command, p *planned) (*tune.Workload, error) {
+	limit := p.job.MemoryBytes()
+	for d := range p.cluster.Devices {
+		if own := p.cluster.MemoryBytes(d); limit == 0 || own > 0 && own < limit {
+			limit = own
+		}
+	}
+	w := &tune.Workload{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, LimitBytes: limit}
+	fix, err := overrides(p.job, namesOf(p.model))
+	if err != nil {
+		return nil, err
+	}
+	if w.Base, err = tune.Partition(c.Context(), w, fix); err != nil {
+		return nil, badInput(err)
+	}
+	return w, nil
+}
+
+// general is the search over everything else.
+func (f *tuneFlags) general(p *planned) tune.Request {
+	fix, err := overrides(p.job, namesOf(p.model))
+	if err != nil {
+		panic("tune: overrides that workload has read: " + err.Error())
+	}
+	return tune.Request{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, Fix: fix, Runnable: p.job.Cluster == ""}
+}
+
+// readDegrees reads M,N; nothing is no degrees.
+func readDegrees(text string) (tune.Degrees, error) {
+	if text == "" {
+		return tune.Degrees{}, nil
+	}
+	m, n, _ := strings.Cut(text, ",")
+	micro, err := strconv.Atoi(strings.TrimSpace(m))
+	pipelines, err2 := strconv.Atoi(strings.TrimSpace(n))
+	if err = errors.Join(err, err2); err != nil || micro < 1 || pipelines < 1 {
+		return tune.Degrees{}, badInput(fmt.Errorf("--profile-at %q; give micro-batches and pipelines, both 1 at least, like 8,1", text))
+	}
+	return tune.Degrees{MicroBatches: micro, Pipelines: pipelines}, nil
+}

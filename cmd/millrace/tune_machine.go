@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+// trainingMachine runs settings on real tensors: a fresh training of some batches each, all of
+// whose events are kept. What it costs is everything from its start to its end.
+func trainingMachine(p *planned) (tune.Machine, error) {
+	train, err := trainingData(p.job, p.model)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := openEngine()
+	if err != nil {
+		return nil, fmt.Errorf("%w; or let the simulator stand for the machine with --simulate", err)
+	}
+	return func(ctx context.Context, s *tune.Pipelined, batches int) (*tune.Trial, error) {
+		began := time.Now()
+		steps := tune.Iterations(s.At, batches)
+		result, err := run.Train(ctx, run.Config{
+			Model: p.model, Plan: s.Plan, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
+			Optimizer: p.job.Optimizer, Rate: p.job.Rate, Clip: p.job.Clip, Seed: p.job.Seed, Steps: steps, KeepSteps: steps,
+			ThreadsPerWorker: p.job.ThreadsPerWorker, Cores: tune.Cores(p.cluster, s.Plan),
+		})
+		if err != nil {
+			return nil, err
+		}
+		if result.Stopped {
+			return nil, context.Cause(ctx)
+		}
+		return &tune.Trial{
+			Scored: tune.Scored{At: s.At, StepS: tune.StepTime(&result.Timeline, 1) / float64(s.At.Pipelines), MemoryBytes: result.Timeline.PeakBytes},
+			TookS:  time.Since(began).Seconds(), Timeline: &result.Timeline,
+		}, nil
+	}, nil
+}

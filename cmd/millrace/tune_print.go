@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+// print is for people.
+func (t *tuned) print(w io.Writer, general *tune.Result) error {
+	best := t.Best
+	where := "measured"
+	if t.Simulated {
+		where = "simulated"
+	}
+	fmt.Fprintf(w, "%s on %s, %s: %d samples a batch, %d stages\n", t.Model, t.Cluster, where, t.Batch, len(best.Plan.Stages))
+	fmt.Fprintf(w, "chosen: %d micro-batches of %d, %d pipelines, %d forwards in advance of 1F1B: %s a batch, %.4g samples/s\n",
+		best.At.MicroBatches, t.Batch/best.At.MicroBatches, best.At.Pipelines, best.Advance, trace.Seconds(best.StepS), float64(t.Batch)/best.StepS)
+	if t.LimitBytes > 0 {
+		fmt.Fprintf(w, "memory: %s on the fullest device, of %s\n", cluster.FormatBytes(best.Peak()), cluster.FormatBytes(t.LimitBytes))
+	} else {
+		fmt.Fprintf(w, "memory: %s on the fullest device\n", cluster.FormatBytes(best.Peak()))
+	}
+	if err := t.printGrid(w); err != nil {
+		return err
+	}
+	if err := t.printChoices(w); err != nil {
+		return err
+	}
+	if err := t.printErrors(w); err != nil {
+		return err
+	}
+	if general != nil {
+		fmt.Fprintf(w, "\nall schedules, one pipeline:\n")
+		printGeneral(w, general)
+	}
+	return nil
+}
+
+// printGrid is what the simulator and the equations say of every setting, and what was measured.
+func (t *tuned) printGrid(w io.Writer) error {
+	fmt.Fprintf(w, "\na batch in ms, and the fullest device (over: it does not fit):\n")
+	table := report.Table{Head: []string{" M", " N", " simulator", " printed", " adjusted", " measured", " simulator", " printed", " adjusted", " measured"}}
+	for _, c := range t.Grid {
+		row := []any{c.At.MicroBatches, c.At.Pipelines}
+		scores := []*tune.Scored{&c.Simulated.Scored, &c.Printed, &c.Adjusted, c.Measured}
+		for _, s := range scores {
+			if s == nil {
+				row = append(row, "")
+				continue
+			}
+			row = append(row, fmt.Sprintf("%.4g", 1e3*s.StepS))
+		}
+		for _, s := range scores {
+			switch {
+			case s == nil:
+				row = append(row, "")
+			case t.LimitBytes > 0 && s.Peak() > t.LimitBytes:
+				row = append(row, "over")
+			default:
+				row = append(row, cluster.FormatBytes(s.Peak()))
+			}
+		}
+		table.Add(row...)
+	}
+	return table.Text(w)
+}
+
+// printChoices is the shape of AvgPipe's Figs. 18 and 19: what each method costs and gives.
+func (t *tuned) printChoices(w io.Writer) error {
+	shortest := 0.0
+	for _, c := range t.Choices {
+		if s := c.StepS(); c.Refused == "" && c.Measured != nil && t.fits(c.Measured) && (shortest == 0 || s < shortest) {
+			shortest = s
+		}
+	}
+	fmt.Fprintf(w, "\nwhat each way of choosing costs and gives, a training of %d batches:\n", t.TrainBatches)
+	table := report.Table{Head: []string{"method", " M", " N", " tried", " tuning", " a batch", " training", " of the shortest"}}
+	for _, c := range t.Choices {
+		if c.Refused != "" {
+			table.Add(string(c.Method), "", "", c.Tried, trace.Seconds(c.TuningS), "nothing fits")
+			continue
+		}
+		how, against := "", ""
+		if c.Measured == nil {
+			how = " (predicted)"
+		} else if !t.fits(c.Measured) {
+			against = "does not fit"
+		} else {
+			against = fmt.Sprintf("%.2fx", c.StepS()/shortest)
+		}
+		table.Add(string(c.Method), c.At.MicroBatches, c.At.Pipelines, c.Tried, trace.Seconds(c.TuningS), trace.Seconds(c.StepS())+how,
+			duration(float64(t.TrainBatches)*c.StepS()), against)
+	}
+	return table.Text(w)
+}
+
+func (t *tuned) fits(s *tune.Scored) bool { return t.LimitBytes == 0 || s.Peak() <= t.LimitBytes }
+
+// printErrors is how far the predictions were off over the traversed grid.
+func (t *tuned) printErrors(w io.Writer) error {
+	if len(t.Errors) == 0 {
+		return nil
+	}
+	fmt.Fprintf(w, "\npredictions against what traversal measured, %d settings:\n", t.Errors[0].Settings)
+	table := report.Table{Head: []string{"method", " step, mean", " worst", " memory, mean", " worst"}}
+	for _, e := range t.Errors {
+		table.Add(string(e.Method), percent(e.MeanStep), percent(e.WorstStep), percent(e.MeanMemory), percent(e.WorstMemory))
+	}
+	if err := table.Text(w); err != nil {
+		return err
+	}
+	if t.Simulated {
+		fmt.Fprintln(w, "the simulator was the machine, so that its own errors say nothing")
+	}
+	return nil
+}
+
+func percent(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
+
+// duration is a long time in the unit that suits it.
+func duration(s float64) string {
+	switch {
+	case s >= 2*24*3600:
+		return fmt.Sprintf("%.3g days", s/24/3600)
+	case s >= 2*3600:
+		return fmt.Sprintf("%.3g h", s/3600)
+	case s >= 120:
+		return fmt.Sprintf("%.3g min", s/60)
+	}
+	return trace.Seconds(s)
+}
+
+// printGeneral is the best of each kind of schedule.
+func printGeneral(w io.Writer, r *tune.Result) {
+	ranked := slices.DeleteFunc(slices.Clone(r.Rivals), func(v tune.Rival) bool { return !v.Fits })
+	for i, v := range ranked {
+		fmt.Fprintf(w, "  %d  %s: %s a batch", i+1, v.Kind, trace.Seconds(v.Predicted.StepS))
+		if v.Plan != nil {
+			fmt.Fprintf(w, ", %s", shortPlan(v.Plan))
+		}
+		fmt.Fprintln(w)
+	}
+}

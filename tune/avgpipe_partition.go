@@ -1,0 +1,46 @@
+package tune
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// Partition is the Base of a Workload: the split that is fixed, or what AvgPipe's partitioner
+// (PipeDream's, section 6) makes of the model, a stage on every device.
+//
+// Refused: a split that contradicts the model or the devices, as in Search; a fixed number of
+// stages, which the partitioner does not take; more devices than layers.
+func Partition(ctx context.Context, w *Workload, fix Overrides) (*plan.Plan, error) {
+	check := Request{Profile: w.Profile, Cluster: w.Cluster, Batch: w.Batch, Fix: fix}
+	if err := check.check(); err != nil {
+		return nil, err
+	}
+	if fix.Split == nil && fix.Stages > 0 {
+		return nil, fmt.Errorf("tune: %d stages are fixed and AvgPipe's partitioner takes every device; give a split or as many devices", fix.Stages)
+	}
+	base := &plan.Plan{
+		Version: plan.Version, Model: w.Profile.Model, ModelID: w.Profile.ModelID, Cluster: w.Cluster.Name,
+		Replication: string(schedule.RoundRobin), Planner: "avgpipe", MicroBatch: 1, MicroBatches: 1,
+	}
+	first := 0
+	for i, cut := range append(fix.Split, len(w.Profile.Layers)) {
+		base.Stages = append(base.Stages, plan.Stage{FirstLayer: first, LastLayer: cut - 1, Devices: []int{i}})
+		first = cut
+	}
+	if fix.Split == nil && len(w.Cluster.Devices) > 1 {
+		planner, err := plan.LookupPlanner("avgpipe")
+		if err != nil {
+			return nil, fmt.Errorf("tune: %w", err)
+		}
+		if base, err = planner.Plan(ctx, plan.Request{Profile: w.Profile, Cluster: w.Cluster.Unlimited(), Batch: w.Batch, MicroBatch: fix.MicroBatch, Set: map[string]string{"use_fewer_machines": "off"}}); err != nil {
+			return nil, fmt.Errorf("tune: AvgPipe's partitioner: %w", err)
+		}
+	}
+	for i := range base.Stages {
+		base.Stages[i].Recompute = fix.Recompute == "all"
+	}
+	return base, nil
+}
