@@ -1,0 +1,110 @@
+package torch_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/millrace-ml/millrace/engine"
+)
+
+// recurrence is an lstm's sizes; reads is whether a gradient is asked for what it read.
+type recurrence struct {
+	rows, length, width, units int64
+	reverse                    bool
+}
+
+// gradients are the gradients after two micro-batches, and their outputs: of x for each,
+// then of the weights: of the input, of the state, the biases. theirs is libtorch's own.
+func (r recurrence) gradients(d engine.Device, theirs bool, back func(outputs, grads []engine.Tensor) error, last ...func()) [][]float32 {
+	leaf := func(seed int, shape ...int64) engine.Tensor { return must(d.Leaf(wave(d, shape, seed), true)) }
+	w, u, b := leaf(1, 4*r.units, r.width), leaf(2, 4*r.units, r.units), leaf(3, 8*r.units)
+	var all [][]float32
+	for micro := range 2 {
+		x := leaf(10+micro, r.rows, r.length, r.width)
+		var y engine.Tensor
+		if theirs {
+			turned := x
+			if r.reverse {
+				turned = call(d, "aten::flip", x, []int64{1})
+			}
+			state := must(d.Full(engine.Float32, []int64{1, r.rows, r.units}, 0))
+			half := func(from int64) engine.Tensor { return call(d, "aten::narrow", b, 0, from*r.units, 4*r.units) }
+			y = call(d, "aten::lstm.input", turned, []engine.Tensor{state, state}, []engine.Tensor{w, u, half(0), half(4)}, true, 1, 0.0, true, false, true)
+			if r.reverse {
+				y = call(d, "aten::flip", y, []int64{1})
+			}
+		} else {
+			y = call(d, "millrace::lstm", x, w, u, b, r.reverse)
+		}
+		all = append(all, values(d, y))
+		must(0, back([]engine.Tensor{y}, []engine.Tensor{wave(d, y.Shape(), 20+micro)}))
+		all = append(all, values(d, must(d.Grad(x))))
+	}
+	for _, f := range last {
+		f()
+	}
+	for _, p := range []engine.Tensor{w, u, b} {
+		all = append(all, values(d, must(d.Grad(p))))
+	}
+	return all
+}
+
+// An lstm's backward whole, in halves one right after the other, and with both weights' halves
+// at the end agree bit for bit, and with libtorch's own lstm within a millionth.
+func TestLSTMInHalvesAndAgainstLibtorch(t *testing.T) {
+	for _, r := range []recurrence{{3, 5, 4, 6, false}, {3, 5, 4, 6, true}, {1, 1, 2, 3, false}, {8, 20, 32, 48, false}, {8, 20, 32, 48, true}} {
+		t.Run(fmt.Sprintf("%+v", r), func(t *testing.T) {
+			d := device(t, 0)
+			m := d.Begin()
+			defer d.End(m)
+			whole := r.gradients(d, false, d.Backward)
+			halves := r.gradients(d, false, func(outputs, grads []engine.Tensor) error {
+				w, err := d.BackwardInput(outputs, grads)
+				if err != nil {
+					return err
+				}
+				if w.Size() != 1 {
+					t.Errorf("%d operators left a half, not 1", w.Size())
+				}
+				return w.Run()
+			})
+			var later []engine.Work
+			atTheEnd := r.gradients(d, false, func(outputs, grads []engine.Tensor) error {
+				w, err := d.BackwardInput(outputs, grads)
+				later = append(later, w)
+				return err
+			}, func() {
+				for _, w := range later {
+					must(0, w.Run())
+				}
+			})
+			alone := r.gradients(d, true, d.Backward)
+			names := []string{"y", "x", "y of the second", "x of the second", "input", "state", "bias"}
+			for i, g := range whole {
+				if !slices.Equal(g, halves[i]) || !slices.Equal(g, atTheEnd[i]) {
+					t.Errorf("%s: whole, in halves and with the weights at the end differ", names[i])
+				}
+				if far := distance(g, alone[i]); !(far <= 1e-6) && !slices.Equal(g, alone[i]) { // NaN: both are zero
+					t.Errorf("%s is %.2g away from aten::lstm's", names[i], far)
+				}
+			}
+		})
+	}
+}
+
+// What does not fit is refused by name, and computed weights are.
+func TestLSTMRefusals(t *testing.T) {
+	d := device(t, 0)
+	m := d.Begin()
+	defer d.End(m)
+	x, w, u, b := wave(d, []int64{2, 3, 4}, 1), wave(d, []int64{8, 4}, 2), wave(d, []int64{8, 2}, 3), wave(d, []int64{16}, 4)
+	computed := call(d, "aten::tanh", must(d.Leaf(w, true)))
+	for _, args := range [][]any{
+		{wave(d, []int64{2, 4}, 1), w, u, b}, {x, u, u, b}, {x, w, w, b}, {x, w, u, wave(d, []int64{8}, 1)}, {must(d.Empty(engine.Float32, []int64{2, 0, 4})), w, u, b}, {x, computed, u, b},
+	} {
+		if _, err := d.Call("millrace::lstm", args...); err == nil {
+			t.Errorf("%v was computed", args)
+		}
+	}
+}
