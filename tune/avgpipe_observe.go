@@ -16,8 +16,9 @@ type Observing struct {
 	// Reached is the part of its peak rate, 0 to 1, at which a stage's worker computes during
 	// an instruction of a kind. nil is 1: a worker that computes has its core to itself.
 	Reached func(stage int, kind string) float64
-	// ReferenceBytes is one set of parameters of each stage; nil is unknown.
-	ReferenceBytes []int64
+	// ReferenceBytes is one set of parameters of each stage, and UpdateBytes what its update
+	// takes for a moment; nil is unknown.
+	ReferenceBytes, UpdateBytes []int64
 }
 
 // Observe is AvgPipe's profiler (section 5.2.1): it takes what equations 1 to 8 are asked from
@@ -34,7 +35,8 @@ type Observing struct {
 // they get the link to when they have arrived. Gaps that waited for a link, or for the greater
 // part for a message under way, are blocking communication; all other gaps are bubble. F_mod is what a device
 // holds when an update begins, the least of all: by then activations are gone, and parameters,
-// optimizer states and gradients are there. The rest of the peak is F_dat.
+// optimizer states and gradients are there. The rest of the peak is F_dat, what an update takes
+// for a moment left out.
 //
 // Refused: Timelines without memory samples, or with fewer than two iterations after the first
 // Skip; an instruction whose text cannot be read.
@@ -85,9 +87,13 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 		d := &out.Devices[w]
 		d.Utilisation = d.Utilisation.scaled(perBatch)
 		for cause, s := range trace.Idle(gaps) {
-			if cause == trace.WaitTransfer {
+			switch cause {
+			case trace.WaitTransfer:
 				d.BlockedS += s * perBatch
-			} else {
+			case trace.WaitReduce:
+				d.FlushS += s * perBatch
+				fallthrough
+			default:
 				d.BubbleS += s * perBatch
 			}
 		}
@@ -96,6 +102,9 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 		}
 		if s := first[w]; s >= 0 && s < len(o.ReferenceBytes) {
 			d.ReferenceBytes = o.ReferenceBytes[s]
+		}
+		if s := first[w]; s >= 0 && s < len(o.UpdateBytes) {
+			d.UpdateBytes = o.UpdateBytes[s]
 		}
 	}
 	if err := splitMemory(t, kept, out.Devices); err != nil {
@@ -138,12 +147,13 @@ func splitMemory(t *trace.Timeline, kept map[int]bool, devices []Observed) error
 		// In the order of time; what happened at one moment stays in the order of its record.
 		slices.SortStableFunc(samples[w], func(a, b trace.MemorySample) int { return cmp.Compare(a.AtS, b.AtS) })
 	}
-	least := make([]int64, t.Workers)
+	least, updates := make([]int64, t.Workers), make([][]trace.Event, t.Workers)
 	for i := range t.Events {
 		e := &t.Events[i]
 		if e.Kind != "U" || !kept[e.Step] {
 			continue
 		}
+		updates[e.Worker] = append(updates[e.Worker], *e)
 		if before, ok := heldBefore(samples[e.Worker], e.StartS); ok && (least[e.Worker] == 0 || before < least[e.Worker]) {
 			least[e.Worker] = before
 		}
@@ -152,15 +162,21 @@ func splitMemory(t *trace.Timeline, kept map[int]bool, devices []Observed) error
 		if len(samples[w]) == 0 {
 			return fmt.Errorf("tune: the Timeline has no memory samples of worker %d; record them", w)
 		}
-		peak := int64(0)
+		d, peak, working := &devices[w], int64(0), int64(0)
 		if w < len(t.PeakBytes) {
 			peak = t.PeakBytes[w]
 		}
 		for _, m := range samples[w] {
 			peak = max(peak, m.Bytes)
+			if !slices.ContainsFunc(updates[w], func(u trace.Event) bool { return m.AtS >= u.StartS && m.AtS < u.EndS }) {
+				working = max(working, m.Bytes)
+			}
 		}
-		devices[w].ModelBytes = min(least[w], peak)
-		devices[w].DataBytes = peak - devices[w].ModelBytes
+		if peak > least[w]+d.UpdateBytes {
+			working = peak // more than updates reach: samples may have missed it
+		}
+		d.ModelBytes = min(least[w], peak)
+		d.DataBytes = max(working-d.ModelBytes, 0)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func TestObserveByHand(t *testing.T) {
 		}
 		return []float64{0.5, 0.25}[stage]
 	}
-	o, err := Observe(line, Observing{At: Degrees{4, 1}, Skip: 1, Reached: reached, ReferenceBytes: []int64{40, 41}})
+	o, err := Observe(line, Observing{At: Degrees{4, 1}, Skip: 1, Reached: reached, ReferenceBytes: []int64{40, 41}, UpdateBytes: []int64{7, 7}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,11 +41,15 @@ type Observed struct {
 	// rest of the peak.
 	ModelBytes int64 `json:"model_bytes"`
 	DataBytes  int64 `json:"data_bytes"`
-	// ReferenceBytes is one set of parameters of the device's stages, which is what the
-	// reference holds; Held is how many micro-batches of one pipeline it kept at most between
-	// forward and backward. Only the Adjusted form reads them; 0 is unknown.
-	ReferenceBytes int64 `json:"reference_bytes,omitempty"`
-	Held           int   `json:"held,omitempty"`
+	// The Adjusted form alone reads what follows; 0 is unknown. ReferenceBytes is one set of
+	// parameters of the device's stages, which is what the reference holds; UpdateBytes what
+	// an update takes for a moment; Held how many micro-batches of one pipeline the device kept
+	// at most between forward and backward; FlushS how long it waited for collectives at the
+	// end of a batch, which is in BubbleS.
+	ReferenceBytes int64   `json:"reference_bytes,omitempty"`
+	UpdateBytes    int64   `json:"update_bytes,omitempty"`
+	Held           int     `json:"held,omitempty"`
+	FlushS         float64 `json:"flush_s,omitempty"`
 }
 
 // Observation is one profiled setting.
@@ -62,7 +66,7 @@ type Form string
 const (
 	// Printed is the equations as the paper has them.
 	Printed Form = "printed"
-	// Adjusted keeps their terms and mends four things.
+	// Adjusted keeps their terms and mends what follows.
 	//
 	// Equation 2 spreads an iteration over its N batches, equations 4, 6 and 7 do not: every
 	// term here is of one iteration and is divided by N at the end.
@@ -75,7 +79,11 @@ const (
 	// Equation 8 multiplies the reference, of which there is one, by N. Without a second
 	// pipeline there is none.
 	//
-	// Equation 8 has as many micro-batches held whatever M is. No more are held than there are.
+	// Equation 8 has as many micro-batches held whatever M is. No more are held than there are;
+	// and what an update takes for a moment does not stand beside them.
+	//
+	// Equation 1 has no term for what ends a batch: sums of tied gradients, norms, all-reduces.
+	// The wait for them, as profiled, is added once a batch.
 	Adjusted Form = "adjusted"
 )
 
@@ -87,11 +95,14 @@ type DevicePrediction struct {
 	BlockedS       float64 `json:"blocked_s"`       // T_com, equations 3 and 4
 	UpS            float64 `json:"up_s"`            // T_up, equation 6
 	DownS          float64 `json:"down_s"`          // T_down, equation 7
+	FlushS         float64 `json:"flush_s"`         // collectives: of the Adjusted form alone
 	MemoryBytes    int64   `json:"memory_bytes"`    // F, equation 8
 }
 
 // TotalS is equation 1 with equation 5 in it: T = T_gpu + T_com + T_up + T_down.
-func (d DevicePrediction) TotalS() float64 { return d.ComputeS + d.BlockedS + d.UpS + d.DownS }
+func (d DevicePrediction) TotalS() float64 {
+	return d.ComputeS + d.BlockedS + d.UpS + d.DownS + d.FlushS
+}
 
 // Prediction is what the equations say of a setting.
 type Prediction struct {
@@ -135,7 +146,7 @@ func (o *Observation) Predict(to Degrees, form Form) (Prediction, error) {
 		p.BlockedS, p.UpS, p.DownS = BlockedTime(sent[k], compute[k], pieces)/batches, up[k]/batches, down[k]/batches
 		p.MemoryBytes = int64(math.Round(Footprint(float64(d.ModelBytes), float64(d.DataBytes), o.At, to)))
 		if form != Printed {
-			p.MemoryBytes = d.footprint(o.At, to)
+			p.MemoryBytes, p.FlushS = d.footprint(o.At, to), d.FlushS
 		}
 		out.StepS = max(out.StepS, p.TotalS())
 	}
@@ -215,7 +226,8 @@ func (d *Observed) footprint(at, to Degrees) int64 {
 	if d.Held > 0 {
 		data *= float64(min(d.Held, to.MicroBatches)) / float64(d.Held)
 	}
-	return int64(math.Round(Footprint(models, data, at, to) + reference(to.Pipelines)))
+	working, updating := Footprint(models, data, at, to), Footprint(models, 0, at, to)+float64(d.UpdateBytes)
+	return int64(math.Round(max(working, updating) + reference(to.Pipelines)))
 }
 
 // check refuses observations that no profiler makes.
@@ -236,7 +248,10 @@ func (o *Observation) check() error {
 		if !(d.CommunicationS >= 0) || math.IsInf(d.CommunicationS, 0) {
 			return fmt.Errorf("tune: device %d communicates for %v s; it must be a number, 0 or more", k, d.CommunicationS)
 		}
-		if d.ModelBytes < 0 || d.DataBytes < 0 || d.ReferenceBytes < 0 || d.Held < 0 {
+		if !(d.FlushS >= 0) || math.IsInf(d.FlushS, 0) {
+			return fmt.Errorf("tune: device %d waits %v s for collectives; it must be a number, 0 or more", k, d.FlushS)
+		}
+		if d.ModelBytes < 0 || d.DataBytes < 0 || d.ReferenceBytes < 0 || d.UpdateBytes < 0 || d.Held < 0 {
 			return fmt.Errorf("tune: device %d holds %d bytes of models, %d of data, %d of a reference for %d micro-batches; none may be negative",
 				k, d.ModelBytes, d.DataBytes, d.ReferenceBytes, d.Held)
 		}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/millrace-ml/millrace/sim"
 )
 
 // Batches that AvgPipe spends on a setting: twenty on the one it profiles (section 5.2.1), ten
@@ -175,12 +177,11 @@ func (t *degreesTuning) profile(ctx context.Context, grid []Degrees) error {
 	if err != nil {
 		return fmt.Errorf("tune: profiling %s: %w", at, err)
 	}
-	reached, reference, err := t.Workload.reached(p)
-	if err != nil {
+	o := Observing{At: at, Skip: 1}
+	if err := t.Workload.known(p, &o); err != nil {
 		return err
 	}
-	t.out.Profiled, err = Observe(trial.Timeline, Observing{At: at, Skip: 1, Reached: reached, ReferenceBytes: reference})
-	if err != nil {
+	if t.out.Profiled, err = Observe(trial.Timeline, o); err != nil {
 		return err
 	}
 	t.told("profiled " + at.String())
@@ -224,23 +225,25 @@ func (t *degreesTuning) equations(at Degrees, form Form) (Scored, error) {
 	return s, nil
 }
 
-// reached is the part of its peak rate that each stage's device computes at in a setting, by
-// kind of instruction, and one set of parameters of each stage.
-func (w *Workload) reached(p *Pipelined) (of func(stage int, kind string) float64, reference []int64, err error) {
+// known fills in what the layers' profile knows of a setting: the part of its peak rate that
+// each stage's device computes at, one set of parameters of each stage, and what its update
+// takes for a moment.
+func (w *Workload) known(p *Pipelined, o *Observing) error {
+	costs, err := sim.CostsOf(w.Profile, w.Cluster, p.Plan)
+	if err != nil {
+		return fmt.Errorf("tune: %s: %w", p.At, err)
+	}
 	parts := make([][2]float64, len(p.Plan.Stages))
 	for i, st := range p.Plan.Stages {
 		forward, backward, err := w.Profile.Reached(w.Cluster.Devices[st.Devices[0]], st.FirstLayer, st.LastLayer, p.Plan.MicroBatch)
 		if err != nil {
-			return nil, nil, err
+			return fmt.Errorf("tune: %w", err)
 		}
 		parts[i] = [2]float64{forward, backward}
-		bytes := int64(0)
-		for _, l := range w.Profile.Layers[st.FirstLayer : st.LastLayer+1] {
-			bytes += l.ParameterBytes
-		}
-		reference = append(reference, bytes)
+		o.ReferenceBytes = append(o.ReferenceBytes, costs.Stages[i][0].ParameterBytes)
+		o.UpdateBytes = append(o.UpdateBytes, costs.Stages[i][0].UpdatePeak)
 	}
-	return func(stage int, kind string) float64 {
+	o.Reached = func(stage int, kind string) float64 {
 		switch {
 		case stage >= len(parts):
 			return 1
@@ -250,7 +253,8 @@ func (w *Workload) reached(p *Pipelined) (of func(stage int, kind string) float6
 			return 1 // an update does not depend on how its batch was cut
 		}
 		return parts[stage][1]
-	}, reference, nil
+	}
+	return nil
 }
 
 // choose has the three predictors choose.
