@@ -15,16 +15,15 @@ type pipedreamStage struct {
 }
 
 // trace lists the stages of segment (i, end) at a level, for groups of devices that begin with bases and all
-// run it, by finding the cuts again.
-func (s *pipedreamSearch) trace(ctx context.Context, level, i, end int, bases []int) []pipedreamStage {
-	row := s.row(ctx, level, i, end)
+// run it, by finding the cuts again in their row, which is worked out where it is nil.
+func (s *pipedreamSearch) trace(ctx context.Context, level, i, end int, bases []int, row *pipedreamRow) []pipedreamStage {
+	if row == nil {
+		row = s.row(ctx, level, i, end)
+	}
 	if ctx.Err() != nil {
 		return nil
 	}
-	width := 1
-	for _, l := range s.levels[:level] {
-		width *= l.workers
-	}
+	width := s.width(level)
 	type run struct{ first, last, workers int }
 	var runs []run
 	r := s.levels[level].workers
@@ -58,7 +57,7 @@ func (s *pipedreamSearch) trace(ctx context.Context, level, i, end int, bases []
 		if level == 0 {
 			stages = append(stages, pipedreamStage{part.last, inside})
 		} else {
-			stages = append(stages, s.trace(ctx, level-1, part.first, part.last, inside)...)
+			stages = append(stages, s.trace(ctx, level-1, part.first, part.last, inside, nil)...)
 		}
 	}
 	return stages

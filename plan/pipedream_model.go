@@ -44,14 +44,11 @@ func (m *pipedreamModel) take(states *profile.States, limit int) {
 	}
 	if n := len(m.ids); n > limit {
 		m.dropped = n - limit
-		var kept []int
-		for b := range limit - 1 {
-			group := m.ids[b*(n-1)/max(limit-1, 1) : (b+1)*(n-1)/max(limit-1, 1)]
-			kept = append(kept, slices.MinFunc(group, func(a, b int) int {
-				return cmp.Compare(states.List[a].OutputBytes, states.List[b].OutputBytes)
-			}))
+		ids := m.ids
+		m.ids = nil
+		for _, k := range sparse(n, limit, func(k int) int64 { return states.List[ids[k]].OutputBytes }) {
+			m.ids = append(m.ids, ids[k])
 		}
-		m.ids = append(kept, m.ids[n-1])
 	}
 	n := len(m.ids)
 	m.words = (n + 63) / 64
@@ -147,14 +144,18 @@ func (m *pipedreamModel) fits(i, j, ahead, r int) bool {
 // receives is how long what a last stage of r workers receives behind a cut at k takes, forth
 // and back; sends is the same for what it sends on behind j.
 func (m *pipedreamModel) receives(level, k, r int) float64 {
-	t := 2 * float64(m.list[k].OutputBytes) / m.levels[level].bandwidth / m.o.compression
-	switch m.o.transfer {
-	case "none":
+	if m.o.transfer == "none" {
 		return 0
-	case "code":
-		return t / float64(r)
 	}
-	return t
+	return 2 * float64(m.list[k].OutputBytes) / m.levels[level].bandwidth / m.o.compression / m.share(r)
+}
+
+// share is what r replicas divide a transfer by.
+func (m *pipedreamModel) share(r int) float64 {
+	if m.o.transfer == "code" {
+		return float64(r)
+	}
+	return 1
 }
 
 func (m *pipedreamModel) sends(level, j, r int) float64 {

@@ -20,15 +20,18 @@ import (
 // cross and goes both ways, up until head and down until tail reaches the least found.
 // States are ordered by compute, so that on the innermost level, along a chain, tail is what
 // the last stage takes.
+//
+// Nor is anything looked at that cannot be part of a plan as good as one that is known; see
+// pipedream_reach.go.
 type pipedreamSearch struct {
 	pipedreamModel
-	inner    [][]float64 // by level k > 0: what segment (i, j) takes on one worker, at j*n + i
-	envelope [][]float64 // the least of inner over all beginnings up to i
-	received [][]float64 // by level: receives(level, k, 1)
-	weights  []float64   // most parameter bytes of all states up to k
+	pipedreamReach
+	inner    []pipedreamSegments // by level k > 0: what a segment takes on one worker
+	received [][]float64         // by level: receives(level, k, 1)
+	weights  []float64           // most parameter bytes of all states up to k
 }
 
-// pipedreamRow is A^k(i -> j, r) for one i.
+// pipedreamRow is A^k(i -> j, r) for one i; +Inf where it is out of reach.
 type pipedreamRow struct {
 	least [][]float64   // by r and j
 	head  [][][]float64 // by r, q and the last state before the cut
@@ -40,13 +43,47 @@ func (s *pipedreamSearch) computed(level, i, j int) float64 {
 	if level == 0 {
 		return s.compute(i, j)
 	}
-	return s.inner[level][j*len(s.list)+i]
+	return s.inner[level].at(i, j)
 }
 
 // solve returns the stages of the best plan and its value, or +Inf.
 func (s *pipedreamSearch) solve(ctx context.Context) ([]pipedreamStage, float64, error) {
+	s.limit = math.Inf(1)
+	n := len(s.list)
+	for _, few := range coarser {
+		if 2*few > n {
+			break
+		}
+		coarse := &pipedreamSearch{pipedreamModel: s.thinned(few), pipedreamReach: pipedreamReach{limit: s.limit}}
+		row, err := coarse.rows(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		s.limit = min(s.limit, row.value(len(coarse.list)-1))
+	}
+	row, err := s.rows(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	value := row.value(n - 1)
+	if math.IsInf(value, 1) {
+		return nil, value, nil
+	}
+	return s.trace(ctx, len(s.levels)-1, 0, n-1, []int{0}, row), value, ctx.Err()
+}
+
+// value is what states 0 to end take on all workers.
+func (r *pipedreamRow) value(end int) float64 {
+	if whole := r.least[len(r.least)-1]; end < len(whole) {
+		return whole[end]
+	}
+	return math.Inf(1)
+}
+
+// rows fills in all levels from the innermost, and returns the outermost's only row.
+func (s *pipedreamSearch) rows(ctx context.Context) (*pipedreamRow, error) {
 	n, top := len(s.list), len(s.levels)-1
-	s.inner, s.envelope, s.received = make([][]float64, top+1), make([][]float64, top+1), make([][]float64, top+1)
+	s.inner, s.received = make([]pipedreamSegments, top+1), make([][]float64, top+1)
 	s.weights = make([]float64, n)
 	for k, most := 0, 0.0; k < n; k++ {
 		most = max(most, float64(s.list[k].ParameterBytes))
@@ -58,8 +95,9 @@ func (s *pipedreamSearch) solve(ctx context.Context) ([]pipedreamStage, float64,
 			s.received[level][k] = s.receives(level, k, 1)
 		}
 	}
+	s.windows(&s.pipedreamModel, s.received)
 	for level := range top {
-		out := make([]float64, n*n)
+		out := s.segments(&s.pipedreamModel, level+1)
 		var next atomic.Int64
 		var all sync.WaitGroup
 		for range runtime.GOMAXPROCS(0) {
@@ -69,62 +107,60 @@ func (s *pipedreamSearch) solve(ctx context.Context) ([]pipedreamStage, float64,
 					if i >= n {
 						return
 					}
+					if !s.begins(level+1, i) {
+						continue
+					}
 					row := s.row(ctx, level, i, n-1)
-					for j := i; j < n; j++ {
-						out[j*n+i] = row.least[s.levels[level].workers][j]
+					for j, v := range row.least[s.levels[level].workers] {
+						if j >= i && s.ends[level+1][j] {
+							out.least[j][out.begins[i]] = v
+						}
 					}
 				}
 			})
 		}
 		all.Wait()
 		if err := ctx.Err(); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		s.inner[level+1], s.envelope[level+1] = out, lowest(out, n)
+		out.envelop()
+		s.inner[level+1] = out
 	}
 	row := s.row(ctx, top, 0, n-1)
-	if err := ctx.Err(); err != nil {
-		return nil, 0, err
-	}
-	value := row.least[s.levels[top].workers][n-1]
-	if math.IsInf(value, 1) {
-		return nil, value, nil
-	}
-	return s.trace(ctx, top, 0, n-1, []int{0}), value, ctx.Err()
+	return row, ctx.Err()
 }
 
-// lowest is the least of each column of segments so far.
-func lowest(segments []float64, n int) []float64 {
-	out := make([]float64, len(segments))
-	for j := range n {
-		least := math.Inf(1)
-		for i := range j + 1 {
-			least = min(least, segments[j*n+i])
-			out[j*n+i] = least
-		}
-	}
-	return out
-}
-
-// row is A^k(i -> j, r) for all i <= j <= end.
+// row is A^k(i -> j, r) for all i <= j <= end within reach; least ends with the last of
+// these.
 func (s *pipedreamSearch) row(ctx context.Context, level, i, end int) *pipedreamRow {
-	workers := s.levels[level].workers
+	workers, most := s.levels[level].workers, s.cap(&s.pipedreamModel, level, i)
+	end = s.last(&s.pipedreamModel, level, workers, i, end)
 	row := &pipedreamRow{least: make([][]float64, workers+1), head: make([][][]float64, workers+1), cross: make([][]int, workers+1)}
 	for r := 1; r <= workers; r++ {
 		least := make([]float64, end+1)
 		row.least[r] = least
 		row.cross[r], row.head[r] = make([]int, r), s.heads(level, i, end, r, row.least)
-		for j := i; j <= end; j++ {
+		ends := s.ends[level]
+		if r == workers {
+			ends = s.ends[level+1]
+		}
+		last := s.last(&s.pipedreamModel, level, r, i, end)
+		for j := i; j <= end && ctx.Err() == nil; j++ {
 			least[j] = math.Inf(1)
+			if j > last || !ends[j] {
+				continue
+			}
 			if r == 1 || !s.o.straight {
 				least[j] = s.whole(level, i, j, r, s.computed(level, i, j))
 			}
 			if r > 1 && s.mayIdle(i, j) {
 				least[j] = min(least[j], row.least[r-1][j])
 			}
-		}
-		for j := i + 1; r > 1 && j <= end && ctx.Err() == nil; j++ {
-			least[j], _, _ = s.cut(level, i, j, r, row, least[j])
+			if r > 1 && j > i {
+				if v, k, _ := s.cut(level, i, j, r, row, min(least[j], most)); k >= 0 {
+					least[j] = v
+				}
+			}
 		}
 	}
 	return row
@@ -145,24 +181,17 @@ func (s *pipedreamSearch) heads(level, i, end, r int, least [][]float64) [][]flo
 	return heads
 }
 
-// share is what q replicas divide a transfer by.
-func (s *pipedreamSearch) share(q int) float64 {
-	if s.o.transfer == "code" {
-		return float64(q)
-	}
-	return 1
-}
-
 // mayIdle says whether segment (i, j) may leave workers out; the artifact's single states do not.
 func (s *pipedreamSearch) mayIdle(i, j int) bool { return s.o.fewer && (s.o.nested || j > i) }
 
 // cut is the least that cutting segment (i, j) on r workers gives below best, with the
 // last state before the cut and the last stage's workers; k is -1 where nothing is below.
 func (s *pipedreamSearch) cut(level, i, j, r int, row *pipedreamRow, best float64) (value float64, k, q int) {
-	var inner, tails []float64 // of the segments that end with j, by where they begin
+	var inner, tails []float64 // of the segments that end with j, by the number of where they begin
+	var begins []int
 	if level > 0 {
-		n := len(s.list)
-		inner, tails = s.inner[level][j*n:(j+1)*n], s.envelope[level][j*n:(j+1)*n]
+		in := &s.inner[level]
+		inner, tails, begins = in.least[j], in.envelope[j], in.begins
 	}
 	to, received := s.list[j].ComputeS, s.received[level]
 	k = -1
@@ -181,7 +210,7 @@ func (s *pipedreamSearch) cut(level, i, j, r int, row *pipedreamRow, best float6
 		tail := func(c int) float64 {
 			compute := to - s.list[c].ComputeS
 			if level > 0 {
-				compute = tails[c+1]
+				compute = tails[begins[c+2]-1]
 			}
 			if sync := volume * max(0, weights-s.weights[c]); s.o.sum {
 				return (compute + sync) / workers
@@ -196,7 +225,7 @@ func (s *pipedreamSearch) cut(level, i, j, r int, row *pipedreamRow, best float6
 			}
 			last := to - s.list[c].ComputeS
 			if level > 0 {
-				last = inner[c+1]
+				last = inner[begins[c+1]]
 			}
 			if last/workers >= best || !s.mayCut(i, c, j) || !s.fits(c+1, j, s.levels[level].workers-r, try) {
 				return
