@@ -6,29 +6,7 @@ import "fmt"
 // that the papers' workloads can be planned and simulated, and package nn has no computation
 // for them: it refuses to build a model with one, by name.
 
-// gathered is the width of several sequences read side by side at each position.
-func gathered(in []Tensor) (positions, width int, err error) {
-	if len(in) == 0 {
-		return 0, 0, fmt.Errorf("it reads nothing; it takes sequences")
-	}
-	for _, x := range in {
-		if x.DType != Float || len(x.Shape) != 2 {
-			return 0, 0, fmt.Errorf("it reads %s of shape %v; it takes sequences, positions x width", x.DType, x.Shape)
-		}
-		if x.Shape[0] != in[0].Shape[0] {
-			return 0, 0, fmt.Errorf("it reads sequences of %d and %d positions; they must be as long", in[0].Shape[0], x.Shape[0])
-		}
-		width += x.Shape[1]
-	}
-	return in[0].Shape[0], width, nil
-}
-
 func init() {
-	RegisterKind(Kind{
-		Name: "lstm", Doc: "one recurrent layer over all its inputs side by side (described, not computed)",
-		Settings: []Setting{{"width", nil, "units"}, {"bidirectional", false, "a second one runs backwards; outputs side by side"}},
-		Infer:    lstm,
-	})
 	RegisterKind(Kind{
 		Name: "attention_to", Doc: "additive attention of a sequence to a memory: a context for each position (described, not computed)",
 		Infer: attentionTo,
@@ -53,34 +31,6 @@ func init() {
 		Settings: []Setting{{"channels", nil, "of each part of its output"}, {"reduction", false, "halve the image"}},
 		Infer:    amoebaCell,
 	})
-}
-
-// lstm: four gates, each a product with the input and with the state (Hochreiter and
-// Schmidhuber, 1997), with cuDNN's two biases a gate. Held: gates, cell and output.
-func lstm(l *Layer, in []Tensor) error {
-	t, width, err := gathered(in)
-	if err != nil {
-		return err
-	}
-	h, directions := l.Int("width"), 1
-	if h < 1 {
-		return fmt.Errorf("width is %d; it must be 1 at least", h)
-	}
-	names := []string{""}
-	if l.Flag("bidirectional") {
-		directions, names = 2, []string{"forward.", "backward."}
-	}
-	for _, n := range names {
-		l.Params = append(l.Params,
-			Param{Name: n + "input", Shape: []int{4 * h, width}, Init: fanIn(h)},
-			Param{Name: n + "state", Shape: []int{4 * h, h}, Init: fanIn(h)},
-			Param{Name: n + "bias", Shape: []int{8 * h}, Init: fanIn(h), NoDecay: true})
-	}
-	l.Outputs = out(t, directions*h)
-	l.ForwardFLOPs = int64(directions) * int64(t) * (2*4*int64(h)*int64(width+h) + 20*int64(h))
-	l.InputFLOPs, l.WeightFLOPs = l.ForwardFLOPs, l.ForwardFLOPs
-	l.SavedBytes = 4 * int64(directions) * int64(t) * int64(6*h)
-	return nil
 }
 
 // attentionTo: v tanh(W q + U m) for each pair (Bahdanau, Cho and Bengio, 2015).

@@ -120,7 +120,7 @@ func init() {
 	})
 	RegisterKind(Kind{
 		Name: "head", Doc: "logits: W layer_norm(x), W tied to an embedding on request",
-		Settings: []Setting{{"vocabulary", nil, "classes"}, {"tied", "", "full name of the parameter to share, like embed.weight"}},
+		Settings: []Setting{{"vocabulary", nil, "classes"}, {"tied", "", "full name of the parameter to share, like embed.weight"}, {"norm", true, "normalise x first"}},
 		Infer: func(l *Layer, in []Tensor) error {
 			x, err := sequence(in)
 			if err != nil {
@@ -130,13 +130,17 @@ func init() {
 			if v < 1 {
 				return fmt.Errorf("vocabulary is %d; it must be 1 at least", v)
 			}
-			l.Params = append(layerNorm("norm.", c), Param{
-				Name: "weight", Shape: []int{v, c}, Init: Init{Kind: "normal", Std: 0.02}, Tied: l.Word("tied"),
-			})
+			if l.Flag("norm") {
+				l.Params = layerNorm("norm.", c)
+			}
+			l.Params = append(l.Params, Param{Name: "weight", Shape: []int{v, c}, Init: Init{Kind: "normal", Std: 0.02}, Tied: l.Word("tied")})
 			l.Outputs = out(t, v)
 			l.ForwardFLOPs = 2 * int64(t) * int64(c) * int64(v)
 			l.InputFLOPs, l.WeightFLOPs = l.ForwardFLOPs, l.ForwardFLOPs
-			l.SavedBytes = 4 * int64(t) * int64(c+v)
+			l.SavedBytes = l.OutputBytes()
+			if l.Flag("norm") {
+				l.SavedBytes += x.BytesPerSample()
+			}
 			return nil
 		},
 	})

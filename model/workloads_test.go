@@ -82,7 +82,7 @@ func TestWorkloadsBranch(t *testing.T) {
 }
 
 func TestLSTMByHand(t *testing.T) {
-	l := Layer{Attr: map[string]any{"width": 3, "bidirectional": true}}
+	l := Layer{Attr: map[string]any{"width": 3, "bidirectional": true, "dropout": 0.5}}
 	in := []Tensor{{Shape: []int{5, 2}, DType: Float}, {Shape: []int{5, 4}, DType: Float}}
 	if err := lstm(&l, in); err != nil {
 		t.Fatal(err)
@@ -93,11 +93,40 @@ func TestLSTMByHand(t *testing.T) {
 	if want := int64(2 * 5 * (2*4*3*(6+3) + 20*3)); l.ForwardFLOPs != want {
 		t.Errorf("%d FLOPs, want %d", l.ForwardFLOPs, want)
 	}
+	// At each of 5 positions: what is read, side by side; for both ways four gates, cell and
+	// state; both states side by side; those again behind the dropout.
+	if want := int64(4 * 5 * (6 + 2*6*3 + 6 + 6)); l.SavedBytes != want {
+		t.Errorf("%d bytes held, want %d", l.SavedBytes, want)
+	}
+}
+
+// A language model's parameters by hand, with the softmax apart and tied; tied, the last
+// layer is as wide as the embedding. With AWD-LSTM's own sizes (Merity, Keskar and Socher, 2018,
+// section 5: 400, 1150, 10,000 words of Penn Treebank) they are that paper's 24 million (Table 1) but
+// for the softmax's bias, which we do not have.
+func TestLSTMLanguageModel(t *testing.T) {
+	layer := func(width, h int64) int64 { return 4*h*(width+h) + 8*h }
+	for _, c := range []struct {
+		settings map[string]any
+		want     int64
+	}{
+		{map[string]any{"width": 12, "embedding": 5, "vocabulary": 50}, 50*5 + layer(5, 12) + 2*layer(12, 12) + 50*12},
+		{map[string]any{"width": 12, "embedding": 5, "vocabulary": 50, "tied": true}, 50*5 + layer(5, 12) + layer(12, 12) + layer(12, 5)},
+		{map[string]any{"width": 1150, "embedding": 400, "vocabulary": 10000, "tied": true}, 24221600 - 10000},
+	} {
+		m, err := Build("lstm", c.settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.ParameterElements(); got != c.want {
+			t.Errorf("%v: %d parameters, want %d", c.settings, got, c.want)
+		}
+	}
 }
 
 func TestWorkloadRefusals(t *testing.T) {
 	for family, settings := range map[string]map[string]any{
-		"gnmt": {"layers": 7}, "vgg16": {"image": 16}, "amoebanet-36": {"cells": 35}, "awd-lm": {"layers": 0}, "bert-48": {"layers": 1 << 20}, "xlnet-36": {"heads": 7},
+		"gnmt": {"layers": 7}, "vgg16": {"image": 16}, "amoebanet-36": {"cells": 35}, "awd-lm": {"layers": 0}, "lstm": {"dropout": 1.0}, "bert-48": {"layers": 1 << 20}, "xlnet-36": {"heads": 7},
 	} {
 		if _, err := Build(family, settings); err == nil {
 			t.Errorf("%s accepts %v", family, settings)

@@ -118,6 +118,8 @@ func TestShapesAreAsDescribed(t *testing.T) {
 		{"convnet", map[string]any{"widths": []int{4, 8}, "batch_norm": true, "dropout": 0.1}},
 		{"convnet", map[string]any{"widths": []int{4}}},
 		{"gpt", map[string]any{"layers": 2, "width": 32, "heads": 4, "context": 16, "dropout": 0.1, "tied": true}},
+		{"lstm", map[string]any{"width": 24, "embedding": 12, "context": 9, "dropout": 0.1}},
+		{"lstm", map[string]any{"layers": 1, "embedding": 12, "context": 9, "tied": true}},
 	} {
 		m, err := model.Build(c.name, c.settings)
 		if err != nil {

@@ -49,6 +49,10 @@ func (o *ops) sum(x tensor) tensor                 { return o.call("aten::sum", 
 func (o *ops) equal(a, b tensor) tensor            { return o.call("aten::eq.Tensor", a, b) }
 func (o *ops) largest(x tensor) tensor             { return o.call("aten::argmax", x, -1) }
 
+func (o *ops) lstm(x, input, state, bias tensor, reverse bool) tensor {
+	return o.call("millrace::lstm", x, input, state, bias, reverse)
+}
+
 func (o *ops) layerNorm(x, gain, shift tensor) tensor {
 	return o.call("millrace::layer_norm", x, gain, shift, 1e-5)
 }

@@ -72,7 +72,10 @@ func (o *ops) mask(ctx *Context, site uint64, x tensor, p float64) tensor {
 	if o.err != nil {
 		return nil
 	}
-	shape := x.Shape()
+	return o.maskOf(ctx, site, x.DType(), x.Shape(), p)
+}
+
+func (o *ops) maskOf(ctx *Context, site uint64, dtype engine.DType, shape []int64, p float64) tensor {
 	rows := int(shape[0])
 	perRow := 1
 	for _, d := range shape[1:] {
@@ -84,7 +87,7 @@ func (o *ops) mask(ctx *Context, site uint64, x tensor, p float64) tensor {
 		return newStream(ctx.Seed, 'd', uint64(ctx.Layer), site, uint64(ctx.Step), uint64(ctx.Micro), uint64(ctx.FirstRow+r))
 	}
 	var m tensor
-	if x.DType() == engine.Float64 {
+	if dtype == engine.Float64 {
 		values := make([]float64, rows*perRow)
 		for r := range rows {
 			fillMask(row(r), values[r*perRow:(r+1)*perRow], threshold, keep)
@@ -130,4 +133,14 @@ func (o *ops) dropout(ctx *Context, site uint64, x tensor, p float64) tensor {
 		return x
 	}
 	return o.mul(x, o.mask(ctx, site, x, p))
+}
+
+// lockedDropout is dropout of x [rows, positions, width] with one mask a row, the same at
+// all positions.
+func (o *ops) lockedDropout(ctx *Context, site uint64, x tensor, p float64) tensor {
+	if p == 0 || !ctx.Training || o.err != nil {
+		return x
+	}
+	shape := x.Shape()
+	return o.mul(x, o.maskOf(ctx, site, x.DType(), []int64{shape[0], 1, shape[2]}, p))
 }

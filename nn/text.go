@@ -44,13 +44,17 @@ func init() {
 			return o.out(o.add(x, o.dropout(ctx, 0, o.linear(hidden, w[4], w[5]), p)))
 		}), nil
 	})
-	Register("head", func(model.Layer) (Layer, error) {
+	Register("head", func(l model.Layer) (Layer, error) {
+		norm := l.Flag("norm")
 		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
 			if err := take(in, 1); err != nil {
 				return nil, err
 			}
-			o, w := ops{dev: ctx.Device}, ctx.Params
-			return o.out(o.linear(o.layerNorm(in[0].Tensor, w[0], w[1]), w[2], nil))
+			o, x, w := ops{dev: ctx.Device}, in[0].Tensor, ctx.Params
+			if norm {
+				x, w = o.layerNorm(x, w[0], w[1]), w[2:]
+			}
+			return o.out(o.linear(x, w[0], nil))
 		}), nil
 	})
 }

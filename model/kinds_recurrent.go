@@ -1,0 +1,73 @@
+package model
+
+import "fmt"
+
+// gathered is the width of several sequences read side by side at each position.
+func gathered(in []Tensor) (positions, width int, err error) {
+	if len(in) == 0 {
+		return 0, 0, fmt.Errorf("it reads nothing; it takes sequences")
+	}
+	for _, x := range in {
+		if x.DType != Float || len(x.Shape) != 2 {
+			return 0, 0, fmt.Errorf("it reads %s of shape %v; it takes sequences, positions x width", x.DType, x.Shape)
+		}
+		if x.Shape[0] != in[0].Shape[0] {
+			return 0, 0, fmt.Errorf("it reads sequences of %d and %d positions; they must be as long", in[0].Shape[0], x.Shape[0])
+		}
+		width += x.Shape[1]
+	}
+	return in[0].Shape[0], width, nil
+}
+
+func init() {
+	RegisterKind(Kind{
+		Name: "lstm", Doc: "one recurrent layer over all its inputs side by side; its state is zero in front of each sequence",
+		Settings: []Setting{
+			{"width", nil, "units"}, {"bidirectional", false, "a second one runs backwards; outputs side by side"},
+			{"dropout", 0.0, "probability for each unit of the output, the same at all positions of a sequence"},
+		},
+		Infer: lstm,
+	})
+}
+
+// lstm: four gates, each a product with the input and with the state (Hochreiter and
+// Schmidhuber, 1997), with cuDNN's two biases a gate, in the order input, forget, cell,
+// output. Held: what several inputs make side by side, gates, cell and state, and the
+// outputs where another computation makes them.
+//
+// Dropout draws one mask a sequence for all its positions (Gal and Ghahramani, A
+// Theoretically Grounded Application of Dropout in Recurrent Neural Networks, 2016, section 4),
+// on the output alone, as AWD-LSTM does; the weights of the state are not dropped.
+func lstm(l *Layer, in []Tensor) error {
+	t, width, err := gathered(in)
+	if err != nil {
+		return err
+	}
+	h, directions := l.Int("width"), 1
+	if h < 1 || h > maxSample {
+		return fmt.Errorf("width is %d; it is 1 to 2^30", h)
+	}
+	names := []string{""}
+	if l.Flag("bidirectional") {
+		directions, names = 2, []string{"forward.", "backward."}
+	}
+	for _, n := range names {
+		l.Params = append(l.Params,
+			Param{Name: n + "input", Shape: []int{4 * h, width}, Init: fanIn(h)},
+			Param{Name: n + "state", Shape: []int{4 * h, h}, Init: fanIn(h)},
+			Param{Name: n + "bias", Shape: []int{8 * h}, Init: fanIn(h), NoDecay: true})
+	}
+	l.Outputs = out(t, directions*h)
+	l.ForwardFLOPs = int64(directions) * int64(t) * (2*4*int64(h)*int64(width+h) + 20*int64(h))
+	l.InputFLOPs, l.WeightFLOPs = l.ForwardFLOPs, l.ForwardFLOPs
+	l.SavedBytes = 4 * int64(directions) * int64(t) * int64(6*h)
+	if len(in) > 1 {
+		l.SavedBytes += 4 * int64(t) * int64(width)
+	}
+	for _, more := range []bool{directions > 1, l.Number("dropout") > 0} {
+		if more {
+			l.SavedBytes += l.OutputBytes()
+		}
+	}
+	return probability(l.Number("dropout"))
+}

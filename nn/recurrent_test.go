@@ -1,0 +1,98 @@
+package nn_test
+
+import (
+	"math"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/nn"
+)
+
+// recur runs an lstm both ways over two inputs side by side on two rows of unlike numbers,
+// where the last position of row 0 in the second can be moved, and yields [rows, positions, 6].
+func recur(t *testing.T, d engine.Device, dropout float64, training bool, moved float64, firstRow int) []float64 {
+	t.Helper()
+	inputs := []model.Tensor{{Shape: []int{4, 2}, DType: model.Float}, {Shape: []int{4, 3}, DType: model.Float}}
+	l := model.Layer{Name: "h", Kind: "lstm", Attr: map[string]any{"width": 3, "bidirectional": true, "dropout": dropout}}
+	for _, k := range model.Kinds() {
+		if k.Name == l.Kind {
+			if err := k.Infer(&l, inputs); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	layers, err := nn.Build(&model.Model{Layers: []model.Layer{l}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var in nn.Bundle
+	for i, x := range inputs {
+		values := make([]float64, 2*4*x.Shape[1])
+		for k := range values {
+			values[k] = math.Sin(float64(3*k + i))
+		}
+		if i == 1 {
+			values[3*3] += moved // row 0, last position
+		}
+		in = append(in, nn.Named{Name: x.Name, Tensor: numbers(t, d, engine.Float32, []int{2, 4, x.Shape[1]}, values)})
+	}
+	ctx := &nn.Context{Device: d, Training: training, Seed: 3, Rows: 2, FirstRow: firstRow}
+	for j, p := range l.Params {
+		ctx.Params = append(ctx.Params, leaf(t, d, p, 0, j))
+	}
+	out, err := layers[0].Forward(ctx, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read(t, d, out[0].Tensor)
+}
+
+// The state that goes forward at a position knows what came up to it, the one that goes
+// backward what comes from it on; rows know nothing of each other.
+func TestLSTMReadsEachWay(t *testing.T) {
+	d := device(t)
+	defer runtime.UnlockOSThread()
+	mark := d.Begin()
+	defer d.End(mark)
+	before, after := recur(t, d, 0, true, 0, 0), recur(t, d, 0, true, 0.5, 0)
+	for i := range before {
+		row, position, backward := i/24, i/6%4, i%6 >= 3
+		reached := row == 0 && (position == 3 || backward)
+		if same := before[i] == after[i]; same == reached {
+			t.Errorf("row %d, position %d, unit %d: %v became %v", row, position, i%6, before[i], after[i])
+		}
+	}
+}
+
+// A unit is dropped at all positions of a sequence or at none, scaled where it is kept, and
+// a slice of a micro-batch gets its rows' masks.
+func TestLSTMDropoutIsLocked(t *testing.T) {
+	d := device(t)
+	defer runtime.UnlockOSThread()
+	mark := d.Begin()
+	defer d.End(mark)
+	plain, dropped := recur(t, d, 0.5, false, 0, 0), recur(t, d, 0.5, true, 0, 0)
+	kept := map[float64]int{}
+	for i := range plain {
+		ratio := dropped[i] / plain[i]
+		kept[ratio]++
+		if first := i - 6*(i/6%4); dropped[first]/plain[first] != ratio {
+			t.Errorf("row %d, unit %d: %v at the first position, %v at position %d", i/24, i%6, dropped[first]/plain[first], ratio, i/6%4)
+		}
+	}
+	if len(kept) != 2 || kept[0] == 0 || kept[2] == 0 {
+		t.Errorf("units are scaled by %v", kept)
+	}
+	zeros := func(values []float64) (at []bool) {
+		for _, v := range values {
+			at = append(at, v == 0)
+		}
+		return at
+	}
+	if later := recur(t, d, 0.5, true, 0, 1); !slices.Equal(zeros(later[:24]), zeros(dropped[24:])) {
+		t.Error("row 1 of the micro-batch is dropped otherwise when a slice begins with it")
+	}
+}
