@@ -3,6 +3,7 @@ package tune
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/millrace-ml/millrace/trace"
@@ -54,6 +55,7 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 	}
 	perBatch := 1 / float64(len(settled)*o.At.Pipelines)
 	out := &Observation{At: o.At, StepS: StepTime(t, o.Skip) / float64(o.At.Pipelines), Devices: make([]Observed, t.Workers)}
+	sends := make([][]trace.Event, t.Workers)
 	first := make([]int, t.Workers) // stage of each worker
 	for w := range first {
 		first[w] = -1
@@ -67,6 +69,7 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 		d := &out.Devices[e.Worker]
 		if sent {
 			d.CommunicationS += (e.EndS - e.StartS) / float64(len(settled))
+			sends[e.Worker] = append(sends[e.Worker], *e)
 			continue
 		}
 		f, ok := trace.ParseFields(e.Instruction)
@@ -86,6 +89,7 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 	for w, gaps := range trace.AllGaps(window) {
 		d := &out.Devices[w]
 		d.Utilisation = d.Utilisation.scaled(perBatch)
+		d.InFlightS = inFlight(sends[w]) / float64(len(settled))
 		for cause, s := range trace.Idle(gaps) {
 			switch cause {
 			case trace.WaitTransfer:
@@ -123,6 +127,17 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 	return out, out.check()
 }
 
+// inFlight is for how long at least one of some messages waited for a link or was on its way.
+func inFlight(sends []trace.Event) float64 {
+	slices.SortFunc(sends, func(a, b trace.Event) int { return cmp.Compare(a.ReadyS, b.ReadyS) })
+	sum, until := 0.0, math.Inf(-1)
+	for _, e := range sends {
+		sum += max(e.EndS-max(e.ReadyS, until), 0)
+		until = max(until, e.EndS)
+	}
+	return sum
+}
+
 // StepTime is the median time from the end of one iteration to the end of the next, of those
 // after the first skip; 0 where fewer than two are marked.
 func StepTime(t *trace.Timeline, skip int) float64 {
@@ -150,10 +165,13 @@ func splitMemory(t *trace.Timeline, kept map[int]bool, devices []Observed) error
 	least, updates := make([]int64, t.Workers), make([][]trace.Event, t.Workers)
 	for i := range t.Events {
 		e := &t.Events[i]
-		if e.Kind != "U" || !kept[e.Step] {
+		if e.Kind != "U" {
 			continue
 		}
 		updates[e.Worker] = append(updates[e.Worker], *e)
+		if !kept[e.Step] {
+			continue
+		}
 		if before, ok := heldBefore(samples[e.Worker], e.StartS); ok && (least[e.Worker] == 0 || before < least[e.Worker]) {
 			least[e.Worker] = before
 		}

@@ -13,7 +13,10 @@ import (
 // simulated is a 1F1B pipeline of two stages, 4 micro-batches of F = 1, B = 2, update 0.5 and
 // messages of 0.25 s, for five steps. A worker holds 100 bytes always, 40 of gradients, 10
 // for each micro-batch and the messages.
-func simulated(t *testing.T) *trace.Timeline {
+func simulated(t *testing.T) *trace.Timeline { return updating(t, 7) }
+
+// updating is simulated with updates that hold so many bytes more for a moment.
+func updating(t *testing.T, bytes int64) *trace.Timeline {
 	t.Helper()
 	p, err := schedule.Generate("1f1b", schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 4, Repeat: 5})
 	if err != nil {
@@ -25,7 +28,7 @@ func simulated(t *testing.T) *trace.Timeline {
 	costs := sim.Uniform(2, 1, 2, 0.25)
 	for s := range costs.Stages {
 		c := &costs.Stages[s][0]
-		c.UpdateS, c.FixedBytes, c.ParameterBytes, c.SavedBytes, c.UpdatePeak = 0.5, 100, 40, 10, 7
+		c.UpdateS, c.FixedBytes, c.ParameterBytes, c.SavedBytes, c.UpdatePeak = 0.5, 100, 40, 10, bytes
 	}
 	line, _, err := sim.Run(p, costs, sim.Options{Record: true})
 	if err != nil {
@@ -59,6 +62,9 @@ func TestObserveByHand(t *testing.T) {
 		if !near(d.CommunicationS, 1) {
 			t.Errorf("device %d sends for %v s, want four messages of 0.25", k, d.CommunicationS)
 		}
+		if !near(d.InFlightS, 1) {
+			t.Errorf("device %d has messages on their way for %v s; no two of the four are together", k, d.InFlightS)
+		}
 		if d.ModelBytes != 140 || d.ReferenceBytes != int64(40+k) {
 			t.Errorf("device %d: %+v, want 140 bytes of models", k, d)
 		}
@@ -67,6 +73,27 @@ func TestObserveByHand(t *testing.T) {
 		}
 		if !near(d.BlockedS+d.BubbleS, 4) {
 			t.Errorf("device %d: %v s blocked and %v s of bubble beside 12.5 s of work in 16.5 s", k, d.BlockedS, d.BubbleS)
+		}
+	}
+}
+
+// What an update takes for a moment is the whole peak, and no data.
+func TestObserveKeepsUpdatesOutOfTheData(t *testing.T) {
+	small, err := Observe(updating(t, 7), Observing{At: Degrees{4, 1}, Skip: 1, UpdateBytes: []int64{7, 7}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large, err := Observe(updating(t, 700), Observing{At: Degrees{4, 1}, Skip: 1, UpdateBytes: []int64{700, 700}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, d := range large.Devices {
+		if d.ModelBytes != 140 || d.DataBytes != small.Devices[k].DataBytes {
+			t.Errorf("device %d: %d bytes of models and %d of data; want 140 and %d", k, d.ModelBytes, d.DataBytes, small.Devices[k].DataBytes)
+		}
+		p, err := large.Predict(Degrees{4, 1}, Adjusted)
+		if err != nil || p.Devices[k].MemoryBytes != 840 {
+			t.Errorf("device %d is predicted to hold %d at its update, want 840; %v", k, p.Devices[k].MemoryBytes, err)
 		}
 	}
 }

@@ -41,11 +41,13 @@ type Observed struct {
 	// rest of the peak.
 	ModelBytes int64 `json:"model_bytes"`
 	DataBytes  int64 `json:"data_bytes"`
-	// The Adjusted form alone reads what follows; 0 is unknown. ReferenceBytes is one set of
+	// The Adjusted form alone reads what follows; 0 is unknown. InFlightS is for how long of an
+	// iteration any message of the device waited for a link or was on its way. ReferenceBytes is one set of
 	// parameters of the device's stages, which is what the reference holds; UpdateBytes what
 	// an update takes for a moment; Held how many micro-batches of one pipeline the device kept
 	// at most between forward and backward; FlushS how long it waited for collectives at the
 	// end of a batch, which is in BubbleS.
+	InFlightS      float64 `json:"in_flight_s,omitempty"`
 	ReferenceBytes int64   `json:"reference_bytes,omitempty"`
 	UpdateBytes    int64   `json:"update_bytes,omitempty"`
 	Held           int     `json:"held,omitempty"`
@@ -75,6 +77,10 @@ const (
 	// core, and a worker of a Program, runs one computation at a time: utilisation here rises
 	// with the micro-batch alone, and N pipelines of M micro-batches pass through the devices
 	// as one of M N, which is what equations 3, 6 and 7 are then asked for.
+	//
+	// Equation 4 knows no link that several devices share, as those of a node share its network
+	// card. A first message has it to itself; those behind it take as long as they were seen
+	// to be on their way, waiting included.
 	//
 	// Equation 8 multiplies the reference, of which there is one, by N. Without a second
 	// pipeline there is none.
@@ -147,6 +153,11 @@ func (o *Observation) Predict(to Degrees, form Form) (Prediction, error) {
 		p.MemoryBytes = int64(math.Round(Footprint(float64(d.ModelBytes), float64(d.DataBytes), o.At, to)))
 		if form != Printed {
 			p.MemoryBytes, p.FlushS = d.footprint(o.At, to), d.FlushS
+			if d.InFlightS > d.CommunicationS {
+				shared := Communication(d.InFlightS, o.At, to)
+				behind := 1 - 1/float64(pieces)
+				p.BlockedS = (sent[k]/float64(pieces) + behind*max(shared-compute[k], 0)) / batches
+			}
 		}
 		out.StepS = max(out.StepS, p.TotalS())
 	}
@@ -247,6 +258,9 @@ func (o *Observation) check() error {
 		}
 		if !(d.CommunicationS >= 0) || math.IsInf(d.CommunicationS, 0) {
 			return fmt.Errorf("tune: device %d communicates for %v s; it must be a number, 0 or more", k, d.CommunicationS)
+		}
+		if !(d.InFlightS >= 0) || math.IsInf(d.InFlightS, 0) {
+			return fmt.Errorf("tune: device %d has messages on their way for %v s; it must be a number, 0 or more", k, d.InFlightS)
 		}
 		if !(d.FlushS >= 0) || math.IsInf(d.FlushS, 0) {
 			return fmt.Errorf("tune: device %d waits %v s for collectives; it must be a number, 0 or more", k, d.FlushS)

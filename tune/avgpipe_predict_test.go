@@ -224,6 +224,7 @@ func TestPredictRefuses(t *testing.T) {
 		"device 0 never computed":            func(o *Observation) Degrees { o.Devices[0].Utilisation = nil; return Degrees{1, 1} },
 		"device 1 communicates for NaN s":    func(o *Observation) Degrees { o.Devices[1].CommunicationS = math.NaN(); return Degrees{1, 1} },
 		"device 1 waits -1 s":                func(o *Observation) Degrees { o.Devices[1].FlushS = -1; return Degrees{1, 1} },
+		"device 0 has messages":              func(o *Observation) Degrees { o.Devices[0].InFlightS = math.NaN(); return Degrees{1, 1} },
 		"device 0 holds -5 bytes of models,": func(o *Observation) Degrees { o.Devices[0].ModelBytes = -5; return Degrees{1, 1} },
 	} {
 		o := two()
