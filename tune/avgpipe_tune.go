@@ -167,7 +167,10 @@ func (t *degreesTuning) predict(ctx context.Context, grid []Degrees) error {
 func (t *degreesTuning) profile(ctx context.Context, grid []Degrees) error {
 	at := t.ProfileAt
 	if at == (Degrees{}) {
-		at = t.profileAt()
+		var err error
+		if at, err = t.profileAt(); err != nil {
+			return err
+		}
 	}
 	p, err := t.Workload.Predict(ctx, at)
 	if err != nil {
@@ -200,17 +203,33 @@ func (t *degreesTuning) profile(ctx context.Context, grid []Degrees) error {
 }
 
 // profileAt is one pipeline and the largest number of micro-batches but one: "a rather large
-// M and a small N" (section 5.2.1). Equation 2 holds for larger micro-batches than the
-// profiled ones, and takes smaller ones to be slower than they are; but the smallest of all
-// are the slowest to profile.
-func (t *degreesTuning) profileAt() Degrees {
+// M and a small N so that GPUs are not fully utilized" (section 5.2.1). Equation 2 holds for
+// larger micro-batches than the profiled ones, and takes smaller ones to be slower than they
+// are; but the smallest of all are the slowest to profile. Where devices are full even so,
+// it is the largest number of all.
+func (t *degreesTuning) profileAt() (Degrees, error) {
 	var micros []int // rising
 	for _, c := range t.out.Grid {
 		if n := len(micros); n == 0 || micros[n-1] != c.At.MicroBatches {
 			micros = append(micros, c.At.MicroBatches)
 		}
 	}
-	return Degrees{micros[max(0, len(micros)-2)], 1}
+	most := Degrees{micros[len(micros)-1], 1}
+	if len(micros) < 2 {
+		return most, nil
+	}
+	at := Degrees{micros[len(micros)-2], 1}
+	var o Observing
+	if err := t.Workload.known(&Pipelined{Scored: Scored{At: at}, Plan: t.Workload.plan(at, 0)}, &o); err != nil {
+		return at, err
+	}
+	const full = 0.99
+	for i := range t.Workload.Base.Stages {
+		if o.Reached(i, "F") < full || o.Reached(i, "B") < full {
+			return at, nil
+		}
+	}
+	return most, nil
 }
 
 func (t *degreesTuning) equations(at Degrees, form Form) (Scored, error) {
