@@ -55,11 +55,20 @@ func (m *pipedreamModel) take(states *profile.States, limit int) {
 	m.before = make([]uint64, n*m.words)
 	m.list = make([]profile.State, n)
 	m.chain = true
+	first := 0 // of the same segment; all earlier ones come before, and take no more time
 	for j, id := range m.ids {
 		m.list[j] = states.List[id]
-		for i := range j {
+		row := m.before[j*m.words:][:m.words]
+		if states.Segment(id) != states.Segment(m.ids[first]) {
+			first = j
+		}
+		for i := range first / 64 {
+			row[i] = math.MaxUint64
+		}
+		row[first/64] = 1<<(first%64) - 1
+		for i := first; i < j; i++ {
 			if states.Before(m.ids[i], id) {
-				m.before[j*m.words+i/64] |= 1 << (i % 64)
+				row[i/64] |= 1 << (i % 64)
 			} else {
 				m.chain = false
 			}

@@ -97,6 +97,10 @@ func (s *States) Before(i, j int) bool {
 	return true
 }
 
+// Segment numbers the parts of the graph between layers that everything passes through:
+// states of a part are Before all states of later ones, and the list has them part by part.
+func (s *States) Segment(i int) int { return int(s.of[i]) }
+
 // Layers lists the closure of state i, ascending: the layers before the cut.
 func (s *States) Layers(i int) []int {
 	seg := s.segments[s.of[i]]

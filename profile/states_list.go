@@ -22,7 +22,6 @@ type lister struct {
 	seg    segment
 	past   [][]uint64 // what each layer comes after, inside the segment
 	extras [][]int    // what augments an antichain that holds the layer
-	mine   []int      // absorbed layers inside
 	marked []int      // the last visit that listed a layer
 	visit  int
 }
@@ -61,7 +60,7 @@ func (l *lister) enter(seg segment) error {
 	if size > maxSegment {
 		return &TooManyStatesError{l.profile.Model, maxSegment, "layers between two that everything passes through"}
 	}
-	l.seg, l.mine = seg, nil
+	l.seg = seg
 	words := seg.words()
 	flat := make([]uint64, size*words)
 	l.past, l.extras = make([][]uint64, size), make([][]int, size)
@@ -76,9 +75,6 @@ func (l *lister) enter(seg segment) error {
 			}
 		}
 		l.past[i] = past
-		if l.absorbed[seg.first+i] {
-			l.mine = append(l.mine, seg.first+i)
-		}
 		for _, p := range l.open {
 			if l.readOutside(p, i) {
 				l.extras[i] = append(l.extras[i], p)
@@ -141,8 +137,8 @@ func (l *lister) search(start []int) ([][]uint64, error) {
 	index := map[string]bool{}
 	var found [][]uint64
 	key := make([]byte, 8*words)
-	add := func(closure []uint64) error {
-		l.absorb(closure)
+	add := func(closure, from []uint64) error {
+		l.absorb(closure, from)
 		for w, word := range closure {
 			for b := range 8 {
 				key[8*w+b] = byte(word >> (8 * b))
@@ -173,7 +169,7 @@ func (l *lister) search(start []int) ([][]uint64, error) {
 					next[w] = closure[w] | l.past[at][w]
 				}
 				next[at/64] |= 1 << (at % 64)
-				if err := add(next); err != nil {
+				if err := add(next, closure); err != nil {
 					return err
 				}
 			}
@@ -183,7 +179,7 @@ func (l *lister) search(start []int) ([][]uint64, error) {
 	var err error
 	if start == nil {
 		next[0] = 1
-		err = add(next)
+		err = add(next, make([]uint64, words))
 	} else {
 		err = grow(make([]uint64, words), start)
 	}
@@ -199,18 +195,34 @@ func (l *lister) search(start []int) ([][]uint64, error) {
 	return found, nil
 }
 
-// absorb adds the absorbed layers of which all that they read is inside.
-func (l *lister) absorb(closure []uint64) {
-	for _, z := range l.mine {
-		inside := true
-		for _, from := range l.pred[z] {
-			at := from - l.seg.first
-			inside = inside && (at < 0 || closure[at/64]>>(at%64)&1 != 0)
-		}
-		if at := z - l.seg.first; inside {
-			closure[at/64] |= 1 << (at % 64)
+// absorb adds the absorbed layers of which all that they read is inside, where closure is
+// one that lacks none with more layers added. What an absorbed layer reads nothing else
+// reads, so that it is the one reader of what was added last; and some of it lies in its
+// own segment, for segments does not cut before an absorbed layer.
+func (l *lister) absorb(closure, before []uint64) {
+	for w := range closure {
+		for added := closure[w] &^ before[w]; added != 0; added &= added - 1 {
+			for m := l.seg.first + 64*w + bits.TrailingZeros64(added); len(l.succ[m]) == 1; {
+				z := l.succ[m][0]
+				at := z - l.seg.first
+				if !l.absorbed[z] || closure[at/64]>>(at%64)&1 != 0 || !l.reads(closure, z) {
+					break
+				}
+				closure[at/64] |= 1 << (at % 64)
+				m = z
+			}
 		}
 	}
+}
+
+// reads says whether all that layer z reads is before the segment or in the closure.
+func (l *lister) reads(closure []uint64, z int) bool {
+	for _, from := range l.pred[z] {
+		if at := from - l.seg.first; at >= 0 && closure[at/64]>>(at%64)&1 == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // antichain is the augmented antichain of a closure, ascending.
