@@ -185,7 +185,10 @@ func layerNames(m *model.Model) []string {
 func writeFile(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
-		return err
+		if at := (*os.PathError)(nil); errors.As(err, &at) {
+			err = at.Err // the name in it is one that nobody gave
+		}
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	defer os.Remove(f.Name())
 	err = errors.Join(write(f), f.Chmod(0o644), f.Close())

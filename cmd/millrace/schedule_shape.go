@@ -1,0 +1,172 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// shape is a pipeline without a model: uniform stages, for looking at schedules.
+type shape struct {
+	family, weights, replication string
+	workers, chunks, replicas    int
+	micros, minibatches          int
+	warmup                       []int
+	forward, backward, weight    float64
+	transfer, update             float64
+	file                         string
+}
+
+func (s *shape) add(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&s.family, "schedule", "1f1b", "the family: "+strings.Join(familyNames(), ", "))
+	f.StringVar(&s.file, "program", "", "a Program's file instead: its text, its JSON, or PyTorch's CSV")
+	f.IntSliceVar(&s.warmup, "warmup", nil, "forwards before the first backward, by stage")
+	f.IntVar(&s.chunks, "chunks", 2, "stages on each worker, for orders that let one choose")
+	f.IntVar(&s.replicas, "replicas", 1, "workers of each stage")
+	f.StringVar(&s.replication, "replication", "", "how replicas share the work: split or round_robin")
+	f.StringVar(&s.weights, "weights", "", "weight policy (default: the first that the order admits)")
+	f.IntVar(&s.minibatches, "minibatches", 0, "steps, or minibatches of a stream (default 1; of a stream 2 for each worker)")
+	s.addUniform(c)
+}
+
+// addUniform is the flags of uniform stages.
+func (s *shape) addUniform(c *cobra.Command) {
+	f := c.Flags()
+	f.IntVar(&s.workers, "stages", 4, "pipeline stages, a worker for each; replicas of dp")
+	f.IntVar(&s.micros, "micro-batches", 8, "micro-batches of a step (of a minibatch of 1f1b-rr: 1)")
+	f.Float64Var(&s.forward, "forward", 1, "time of a forward through all chunks of a worker")
+	f.Float64Var(&s.backward, "backward", 2, "time of a backward")
+	f.Float64Var(&s.weight, "weight", 0, "the part of the backward that is the weight gradient, where it is split (default: half)")
+	f.Float64Var(&s.transfer, "transfer", 0, "time of a transfer")
+	f.Float64Var(&s.update, "update", 0, "time of an update")
+}
+
+func familyNames() []string {
+	var names []string
+	for _, f := range schedule.Families() {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// program is the lowered, checked Program of a shape.
+func (s *shape) program() (*schedule.Program, schedule.Report, error) {
+	p, err := s.compute()
+	if err == nil && !p.Lowered {
+		p, err = schedule.Lower(p, schedule.LowerOptions{Tied: p.Tied, Clip: p.Clip})
+	}
+	if err != nil {
+		return nil, schedule.Report{}, badInput(err)
+	}
+	rep, err := schedule.Check(p)
+	if err != nil && s.file != "" {
+		err = fmt.Errorf("%w (in %s)", err, s.file)
+	}
+	return p, rep, badInput(err)
+}
+
+func (s *shape) compute() (*schedule.Program, error) {
+	if s.file != "" {
+		f, err := os.Open(s.file)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		p, err := schedule.Read(f)
+		if err != nil {
+			return nil, fmt.Errorf("%w (in %s)", err, s.file)
+		}
+		return p, nil
+	}
+	family, err := schedule.Lookup(s.family)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	placement := family.Placement(s.workers, s.chunks)
+	if s.replicas > 1 {
+		if len(placement) != s.workers {
+			return nil, fmt.Errorf("--replicas %d: %s places its stages itself; leave it out", s.replicas, family.Name)
+		}
+		placement = schedule.Replicated(s.workers, s.replicas)
+	}
+	settings := schedule.Settings{
+		Placement: placement, MicroBatches: s.micros, Warmup: s.warmup, Repeat: s.minibatches,
+		Replication: schedule.Replication(s.replication), Weights: schedule.Policy(s.weights),
+	}
+	if family.Asynchronous() && settings.Repeat == 0 {
+		settings.Repeat = 2 * s.workers * s.replicas
+	}
+	return schedule.Generate(family.Name, settings)
+}
+
+// check refuses numbers that no schedule can have.
+func (s *shape) check() error {
+	for _, f := range []struct {
+		name  string
+		value int
+		most  int
+	}{{"stages", s.workers, 4096}, {"chunks", s.chunks, 64}, {"replicas", s.replicas, schedule.MaxReplica}} {
+		if f.value < 1 || f.value > f.most {
+			return fmt.Errorf("--%s %d; give 1 to %d", f.name, f.value, f.most)
+		}
+	}
+	if s.minibatches < 0 || s.minibatches > 1<<16 {
+		return fmt.Errorf("--minibatches %d; give 1 to %d", s.minibatches, 1<<16)
+	}
+	if s.replication != "" && s.replication != string(schedule.Split) && s.replication != string(schedule.RoundRobin) {
+		return fmt.Errorf("--replication %q; it is %s or %s", s.replication, schedule.Split, schedule.RoundRobin)
+	}
+	return nil
+}
+
+// streams makes one micro-batch the default minibatch of an order without a flush.
+func (s *shape) streams(c *cobra.Command) {
+	if f, err := schedule.Lookup(s.family); err == nil && f.Asynchronous() && s.file == "" && !c.Flags().Changed("micro-batches") {
+		s.micros = 1
+		if schedule.Policy(s.weights) == schedule.DoubleBuffered {
+			s.micros = s.workers // which it needs
+		}
+	}
+}
+
+// costs is what instructions of a Program cost on uniform stages: a worker's chunks share
+// what a worker takes.
+func (s *shape) costs(p *schedule.Program) sim.Costs {
+	held := 1
+	for w := range p.Workers {
+		places := map[int]bool{} // two replicas of a stage are no chunks: each works on its own micro-batches
+		for _, h := range p.StagesOf(w) {
+			if h[0] == 0 && h[2] == 0 {
+				places[h[1]] = true
+			}
+		}
+		held = max(held, len(places))
+	}
+	chunks := float64(held)
+	c := sim.Uniform(p.Stages, s.forward/chunks, s.backward/chunks, s.transfer)
+	weight := s.weight
+	if weight == 0 {
+		weight = s.backward / 2
+	}
+	for i := range c.Stages {
+		k := &c.Stages[i][0]
+		k.WeightS, k.InputS, k.UpdateS = weight/chunks, (s.backward-weight)/chunks, s.update/chunks
+	}
+	return c
+}
+
+// draw simulates the Program of a shape on uniform stages.
+func (s *shape) draw(p *schedule.Program) (*trace.Timeline, sim.Summary, error) {
+	t, sum, err := sim.Run(p, s.costs(p), sim.Options{Record: true})
+	return t, sum, badInput(err)
+}

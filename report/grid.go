@@ -1,0 +1,286 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// Grid is a schedule drawn as papers draw them: a row for each worker, time to the right, a box
+// for each computation with its micro-batch's number.
+type Grid struct {
+	Title    string
+	Timeline *trace.Timeline
+	Facts    []Fact // shown under the title of a page
+	Stages   *Table // shown under the drawing of a page
+	// Micro colours boxes by their micro-batch instead of by what they compute. A page has
+	// both, to choose from; this one comes first.
+	Micro bool
+	// Unit names a unit of the clock, like "ms" where PerS is 1000. Empty is a clock
+	// without one, on which the costs of a formula are counted.
+	Unit string
+	PerS float64
+}
+
+// maxBoxes bounds a drawing: a browser should still move.
+const maxBoxes = 30_000
+
+// Sizes of the drawing in its own units, which a browser shows as pixels.
+const (
+	gridRow, gridGap     = 26.0, 4.0
+	gridLeft, gridTop    = 148.0, 30.0
+	gridBottom, gridEdge = 12.0, 14.0
+	gridBox              = 22.0 // width of the shortest computation, where there is room
+	gridWidest           = 8000.0
+	gridNarrowest        = 560.0
+)
+
+// box is a computation of the drawing.
+type box struct {
+	X, Y, W  float64
+	Class    string // its kind, chunk and direction
+	Hue      int    // of its micro-batch
+	Text     string // empty where there is no room
+	TextX    float64
+	Says     string // shown under the mouse
+	TextFrom float64
+}
+
+// gridView is a Grid worked out, for the templates.
+type gridView struct {
+	Width, Height float64
+	Title         string
+	Rows          []gridLine
+	Boxes         []box
+	Waits         []box
+	Ticks         []gridLine
+	Steps         []gridLine
+	Legend        []colourKey
+	Micros        []box // colours of the first micro-batches
+	ByMicro       bool
+	RowHeight     float64
+	PlotX, PlotW  float64
+	Baseline      float64
+}
+
+// gridLine is a row, a tick or the end of a step: a place and what it says.
+type gridLine struct {
+	X, Y float64
+	Text string
+	More string
+}
+
+// view lays a Grid out; an error where there is nothing to draw, or too much.
+func (g *Grid) view() (*gridView, error) {
+	t := g.Timeline
+	if t == nil {
+		return nil, fmt.Errorf("report: a grid of no Timeline")
+	}
+	if err := t.Validate(); err != nil {
+		return nil, err
+	}
+	begin, end := t.Extent()
+	events := computations(t)
+	if len(events) == 0 {
+		return nil, fmt.Errorf("report: the Timeline has no computation to draw")
+	}
+	if len(events) > maxBoxes {
+		return nil, fmt.Errorf("report: %d computations; a drawing can have %d: draw fewer micro-batches or steps", len(events), maxBoxes)
+	}
+	shortest := math.Inf(1)
+	for _, e := range events {
+		if e.Kind != "U" { // updates are narrow in any drawing
+			shortest = min(shortest, e.EndS-e.StartS)
+		}
+	}
+	if math.IsInf(shortest, 1) {
+		shortest = end - begin
+	}
+	scale := min(gridBox/shortest, gridWidest/(end-begin))
+	scale = max(scale, gridNarrowest/(end-begin))
+	v := &gridView{Title: g.Title, ByMicro: g.Micro, RowHeight: gridRow, PlotX: gridLeft, PlotW: scale * (end - begin)}
+	v.Width = gridLeft + v.PlotW + gridEdge
+	v.Baseline = gridTop + float64(t.Workers)*(gridRow+gridGap)
+	v.Height = v.Baseline + gridBottom
+	x := func(at float64) float64 { return gridLeft + scale*(at-begin) }
+	y := func(w int) float64 { return gridTop + float64(w)*(gridRow+gridGap) }
+	held := stagesOf(events, t.Workers)
+	for w := range t.Workers {
+		v.Rows = append(v.Rows, gridLine{Y: y(w), Text: fmt.Sprintf("worker %d", w), More: stageWords(held[w])})
+	}
+	for _, e := range events {
+		v.Boxes = append(v.Boxes, g.boxOf(e, held[e.Worker], x, y))
+	}
+	for w, gaps := range trace.AllGaps(t) {
+		for _, gap := range gaps {
+			if gap.Cause == trace.Finished || gap.StartS <= begin {
+				continue // before the first box and behind the last there is nothing to tell
+			}
+			v.Waits = append(v.Waits, box{X: x(gap.StartS), Y: y(w), W: x(gap.EndS) - x(gap.StartS), Class: "c-" + string(gap.Cause), Says: gap.Why})
+		}
+	}
+	v.Ticks = g.ticks(begin, end, x)
+	if len(t.Steps) > 1 {
+		for _, s := range t.Steps {
+			v.Steps = append(v.Steps, gridLine{X: x(s.EndS), Text: fmt.Sprintf("step %d ends", s.Step)})
+		}
+	}
+	v.legend(events, held)
+	return v, nil
+}
+
+// computations is what keeps workers busy, by worker and time.
+func computations(t *trace.Timeline) []trace.Event {
+	var out []trace.Event
+	for _, e := range t.Events {
+		if e.Lane == trace.Compute && trace.IsBusy(e.Kind) && e.EndS > e.StartS {
+			out = append(out, e)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b trace.Event) int {
+		return cmp.Or(cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.StartS, b.StartS))
+	})
+	return out
+}
+
+// heldStage is a stage of a pipeline on a worker; replica is told apart because Chimera's two
+// directions are two replicas of each stage.
+type heldStage struct{ pipeline, stage, replica int }
+
+// stagesOf is the stages that each worker computes for, ascending: its chunks.
+func stagesOf(events []trace.Event, workers int) [][]heldStage {
+	held := make([][]heldStage, workers)
+	for _, e := range events {
+		if f, ok := trace.ParseFields(e.Instruction); ok {
+			h := heldStage{f.Pipeline, f.Stage, f.Replica}
+			if !slices.Contains(held[e.Worker], h) {
+				held[e.Worker] = append(held[e.Worker], h)
+			}
+		}
+	}
+	for _, list := range held {
+		slices.SortFunc(list, func(a, b heldStage) int {
+			return cmp.Or(a.pipeline-b.pipeline, a.stage-b.stage, a.replica-b.replica)
+		})
+	}
+	return held
+}
+
+func stageWords(held []heldStage) string {
+	var words []string
+	for _, h := range held {
+		word := strconv.Itoa(h.stage)
+		if h.pipeline > 0 {
+			word = fmt.Sprintf("p%d/%d", h.pipeline, h.stage)
+		}
+		if h.replica > 0 {
+			word += fmt.Sprintf("@r%d", h.replica)
+		}
+		words = append(words, word)
+	}
+	switch {
+	case len(words) == 0:
+		return "computes nothing"
+	case len(words) == 1:
+		return "stage " + words[0]
+	case len(words) > 4:
+		return fmt.Sprintf("stages %s ... %s", words[0], words[len(words)-1])
+	}
+	return "stages " + strings.Join(words, ", ")
+}
+
+// shades is how many chunks of a worker are told apart by shade; further ones begin anew.
+const shades = 4
+
+// hueStep is far from every small fraction of a circle, so that neighbours differ.
+const hueStep = 137
+
+func (g *Grid) boxOf(e trace.Event, held []heldStage, x func(float64) float64, y func(int) float64) box {
+	b := box{X: x(e.StartS), Y: y(e.Worker), W: x(e.EndS) - x(e.StartS), Class: "k-" + e.Kind}
+	b.Says = fmt.Sprintf("%s on worker %d: %s, from %s to %s", e.Instruction, e.Worker, trace.Plain(e.Kind), g.time(e.StartS), g.time(e.EndS))
+	f, ok := trace.ParseFields(e.Instruction)
+	if !ok {
+		return b
+	}
+	if chunk := slices.Index(held, heldStage{f.Pipeline, f.Stage, f.Replica}) % shades; chunk > 0 {
+		b.Class += fmt.Sprintf(" s%d", chunk)
+	}
+	b.Hue = ((f.Micro*hueStep+215)%360 + 360) % 360
+	text := strconv.Itoa(f.Micro)
+	if e.Kind == "U" {
+		text = "U"
+	}
+	if b.W >= 7*float64(len(text))+2 {
+		b.Text, b.TextX, b.TextFrom = text, b.X+b.W/2, b.Y+gridRow/2+4
+	}
+	return b
+}
+
+func (g *Grid) time(s float64) string {
+	if g.Unit == "" {
+		return fmt.Sprintf("%.6g", s)
+	}
+	return fmt.Sprintf("%.4g %s", s*g.PerS, g.Unit)
+}
+
+// ticks are at round times, about a hundred units of the drawing apart.
+func (g *Grid) ticks(begin, end float64, x func(float64) float64) []gridLine {
+	per := 1.0
+	if g.Unit != "" {
+		per = g.PerS
+	}
+	least := 80 / (x(begin+1) - x(begin)) * per
+	step := math.Pow(10, math.Floor(math.Log10(least)))
+	for _, times := range []float64{1, 2, 5, 10} {
+		if step*times >= least {
+			step *= times
+			break
+		}
+	}
+	var out []gridLine
+	for k := math.Ceil(begin * per / step); k*step <= end*per*(1+1e-9); k++ {
+		text := strconv.FormatFloat(k*step, 'g', 6, 64)
+		if g.Unit != "" && len(out) == 0 {
+			text += " " + g.Unit
+		}
+		out = append(out, gridLine{X: x(k * step / per), Text: text})
+	}
+	return out
+}
+
+// legend lists the kinds that are drawn, and shades where workers hold several chunks.
+func (v *gridView) legend(events []trace.Event, held [][]heldStage) {
+	present := map[string]bool{}
+	most := 0
+	for _, e := range events {
+		present[e.Kind] = true
+		if f, ok := trace.ParseFields(e.Instruction); ok && e.Kind != "U" {
+			most = max(most, f.Micro)
+		}
+	}
+	for _, k := range []string{"F", "B", "I", "W", "U", "EV"} {
+		if present[k] {
+			v.Legend = append(v.Legend, colourKey{Class: "k-" + k, Label: trace.Plain(k)})
+		}
+	}
+	chunks := 0
+	for _, list := range held {
+		chunks = max(chunks, len(list))
+	}
+	for c := range min(chunks, shades) {
+		if chunks > 1 {
+			v.Legend = append(v.Legend, colourKey{Class: fmt.Sprintf("k-F s%d", c), Label: [...]string{"first", "second", "third", "fourth"}[c] + " chunk of a worker"})
+		}
+	}
+	for m := range min(most+1, 8) {
+		v.Micros = append(v.Micros, box{Hue: (m*hueStep + 215) % 360, Text: strconv.Itoa(m)})
+	}
+}
+
+// name is for the title of a drawing in one line.
+func (g *Grid) name() string { return strings.TrimSpace(cmp.Or(g.Title, "schedule")) }

@@ -1,0 +1,100 @@
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"io"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/trace/tracetest"
+)
+
+// elements counts a drawing's elements by name and class, and refuses XML that is not well formed.
+func elements(t *testing.T, svg []byte) map[string]int {
+	t.Helper()
+	seen := map[string]int{}
+	dec := xml.NewDecoder(bytes.NewReader(svg))
+	for {
+		token, err := dec.Token()
+		if err == io.EOF {
+			return seen
+		}
+		if err != nil {
+			t.Fatalf("the drawing is no XML: %v", err)
+		}
+		if e, ok := token.(xml.StartElement); ok {
+			seen[e.Name.Local]++
+			for _, a := range e.Attr {
+				if a.Name.Local == "class" {
+					seen[e.Name.Local+"."+strings.Fields(a.Value)[0]]++
+				}
+			}
+		}
+	}
+}
+
+// A grid has a box for each computation, a row for each worker and the end of each step.
+func TestGridDrawsEverything(t *testing.T) {
+	p := tracetest.FourStages()
+	p.Steps = 3
+	tl := p.Timeline()
+	g := &Grid{Title: "a < b & \"c\"", Timeline: tl}
+	var svg, page bytes.Buffer
+	if err := g.SVG(&svg); err != nil {
+		t.Fatal(err)
+	}
+	artifact(t, "grid.svg", svg.Bytes())
+	g.Facts, g.Stages = []Fact{{"step", "<1"}}, &Table{Head: []string{"stage", " peak"}, Rows: [][]string{{"0", "4"}}}
+	if err := g.HTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	artifact(t, "grid.html", page.Bytes())
+	v, err := g.view()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := elements(t, svg.Bytes())
+	boxes := len(computations(tl)) + len(v.Legend) + len(v.Micros)
+	if seen["g.box"] != boxes || seen["rect.row"] != tl.Workers || seen["line.step"] != 3 || len(computations(tl)) < 3*4*2 {
+		t.Errorf("%v, want %d boxes and %d rows", seen, boxes, tl.Workers)
+	}
+	for _, bad := range []string{"<script", "http://", "https://", "a < b"} {
+		if strings.Contains(strings.ReplaceAll(page.String(), "http://www.w3.org/2000/svg", ""), bad) {
+			t.Errorf("the page has %q", bad)
+		}
+	}
+	if !strings.Contains(page.String(), "&lt;1") || !strings.Contains(page.String(), `<td class="n">4</td>`) {
+		t.Error("the page lacks its facts or its stages")
+	}
+}
+
+// Boxes lie where their times say, to the hundredth of a unit.
+func TestGridIsToScale(t *testing.T) {
+	tl := &trace.Timeline{Version: trace.Version, Source: "sim", Workers: 2, Stages: 2, Events: []trace.Event{
+		{Worker: 0, Lane: trace.Compute, Instruction: "0F0", Kind: "F", EndS: 2},
+		{Worker: 1, Lane: trace.Compute, Instruction: "1F0", Kind: "F", ReadyS: 2, StartS: 2, EndS: 6},
+	}}
+	v, err := (&Grid{Timeline: tl}).view()
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func(a, b float64) bool { return math.Abs(a-b) < 0.01 }
+	if a, b := v.Boxes[0], v.Boxes[1]; !same(a.X, v.PlotX) || !same(b.X, a.X+a.W) || !same(b.W, 2*a.W) || !same(b.X+b.W, v.PlotX+v.PlotW) {
+		t.Errorf("boxes at %v + %v and %v + %v of %v + %v", a.X, a.W, b.X, b.W, v.PlotX, v.PlotW)
+	}
+}
+
+func TestGridRefusals(t *testing.T) {
+	for what, g := range map[string]*Grid{
+		"no Timeline":    {},
+		"no computation": {Timeline: &trace.Timeline{Version: trace.Version, Source: "sim", Workers: 1, Stages: 1}},
+		"30000":          {Timeline: many(400_000)},
+	} {
+		if err := g.SVG(io.Discard); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("got %v, want it to say %q", err, what)
+		}
+	}
+}
