@@ -178,8 +178,8 @@ func checkPlan(p *plan.Plan, m *model.Model) error {
 		if s.FirstFraction != 0 && s.FirstFraction != 1 || s.LastFraction != 0 && s.LastFraction != 1 {
 			return fmt.Errorf("run: stage %d computes a fraction of a layer; this runtime executes whole layers", i)
 		}
-		if len(s.Devices) > 1 && p.Replication != string(schedule.RoundRobin) {
-			return fmt.Errorf("run: stage %d has %d replicas with replication %q; this runtime executes %q", i, len(s.Devices), p.Replication, schedule.RoundRobin)
+		if p.Replication == string(schedule.Split) && len(s.Devices) > p.MicroBatch {
+			return fmt.Errorf("run: stage %d splits micro-batches of %d samples over %d replicas; each needs one at least", i, p.MicroBatch, len(s.Devices))
 		}
 		next = s.LastLayer + 1
 	}

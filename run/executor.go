@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,12 +31,13 @@ type executor struct {
 	mu      sync.Mutex
 	gate    schedule.Gate
 	program *schedule.Program
-	epoch   uint32 // of program
-	base    int    // step that minibatch 0 of program is
-	trains  bool   // program is training, so its instructions belong to steps
-	limit   int    // minibatches of program that may be started
-	steps   int    // minibatches of program that are done
-	whole   bool   // every list of the last Program was run to its end
+	epoch   uint32                       // of program
+	base    int                          // step that minibatch 0 of program is
+	trains  bool                         // program is training, so its instructions belong to steps
+	limit   int                          // minibatches of program that may be started
+	steps   int                          // minibatches of program that are done
+	micros  int                          // of program, in all its minibatches
+	joined  map[schedule.Instruction]int // members that have skipped a collective, by the first one
 	workers []*worker
 	idle    int           // workers that have come to the end of their lists
 	ended   chan struct{} // closed when all have
@@ -71,15 +73,11 @@ func (x *executor) load(p *schedule.Program, base int, trains bool) (<-chan stru
 	if x.err != nil {
 		return nil, x.err
 	}
-	if p.Weights != schedule.Sync {
-		return nil, fmt.Errorf("run: program %s has the weight policy %q; this runtime executes %q", p.Name, p.Weights, schedule.Sync)
-	}
 	if p.Workers != len(x.workers) {
 		return nil, fmt.Errorf("run: program %s is for %d workers; this run has %d", p.Name, p.Workers, len(x.workers))
 	}
 	var err error
-	if x.gate == nil || !x.whole {
-		// A Program that was stopped between two steps has nothing in flight: a new Gate loses nothing.
+	if x.gate == nil {
 		x.gate, err = x.newGate(p, x.cores)
 	} else {
 		err = x.gate.Load(p)
@@ -87,7 +85,8 @@ func (x *executor) load(p *schedule.Program, base int, trains bool) (<-chan stru
 	if err != nil {
 		return nil, err
 	}
-	x.program, x.base, x.trains, x.limit, x.steps, x.whole = p, base, trains, math.MaxInt, 0, true
+	x.program, x.base, x.trains, x.limit, x.steps = p, base, trains, math.MaxInt, 0
+	x.micros, x.joined = p.Minibatches()*p.MicroBatches/p.Period, map[schedule.Instruction]int{}
 	if trains && x.halting {
 		x.limit = 0
 	}
@@ -95,6 +94,7 @@ func (x *executor) load(p *schedule.Program, base int, trains bool) (<-chan stru
 	x.idle, x.ended, x.moved = 0, make(chan struct{}), time.Now()
 	for _, w := range x.workers {
 		w.here, w.running, w.minibatch = false, true, -1
+		w.prepare(p)
 		x.wake(w)
 	}
 	return x.ended, nil
@@ -122,7 +122,10 @@ func (x *executor) stopAfterStep() {
 	for _, w := range x.workers {
 		begun = max(begun, w.minibatch)
 	}
-	x.limit = min(x.limit, begun+1)
+	// Updates may cover several minibatches: all that one covers are done or none.
+	if last := (begun + x.program.Period) / x.program.Period * x.program.Period; last < x.program.Minibatches() {
+		x.limit = min(x.limit, last)
+	}
 	for _, w := range x.workers {
 		if !w.running {
 			x.set(w) // it may be waiting for a step that will not come
@@ -192,7 +195,7 @@ func (x *executor) poll(workers []int) {
 		if w.running || w.here {
 			continue
 		}
-		if _, more := x.head(w); more {
+		if _, more := x.gate.Head(k); more {
 			if need := x.gate.Poll(k); !need.Ready() {
 				w.lacks = need
 				continue
@@ -202,14 +205,26 @@ func (x *executor) poll(workers []int) {
 	}
 }
 
-// head is a worker's next instruction within the limit.
-func (x *executor) head(w *worker) (schedule.Instruction, bool) {
-	in, ok := x.gate.Head(w.rank)
-	if ok && x.minibatchOf(in) >= x.limit {
-		x.whole = false
-		return in, false
+// skip passes an instruction of a minibatch behind the limit, which w has started, without
+// doing it. Nobody has begun that minibatch, so nobody has anything of it.
+func (x *executor) skip(w *worker, in schedule.Instruction) {
+	if w.uses != nil && w.uses[0].Instruction == in {
+		w.uses = w.uses[1:]
 	}
-	return in, ok
+	x.poll(slices.Clone(x.gate.End(w.rank)))
+	switch in.Kind {
+	case schedule.SF, schedule.SB:
+		for _, to := range x.program.Receivers(in) {
+			x.poll(slices.Clone(x.gate.Arrive(to, in, w.rank)))
+		}
+	case schedule.AR, schedule.TG, schedule.GN:
+		members, workers := x.program.Group(in)
+		if x.joined[members[0]]++; x.joined[members[0]] == len(members) {
+			for i, m := range members {
+				x.poll(slices.Clone(x.gate.Arrive(workers[i], m, workers[i])))
+			}
+		}
+	}
 }
 
 // minibatchOf is the minibatch of the Program that an instruction works for.

@@ -115,6 +115,11 @@ func (j *job) evaluated(index, rows int, loss, correct float64) {
 	j.tests[index] = tested{rows, loss, correct}
 }
 
+// testRows is how many rows a micro-batch of an evaluation has.
+func (j *job) testRows(micro int) int {
+	return min(j.plan.MicroBatch, j.evalRows-micro*j.plan.MicroBatch)
+}
+
 // testMicros is how many micro-batches an evaluation has.
 func (j *job) testMicros() int {
 	return (j.evalRows + j.plan.MicroBatch - 1) / j.plan.MicroBatch

@@ -34,7 +34,7 @@ type stepRecord struct {
 	busy       time.Duration // summed over workers
 	start, end time.Duration
 	begun      bool
-	losses     []float64 // by micro-batch
+	losses     []float64 // by micro-batch, of its slices by replica
 	updates    int
 }
 
@@ -43,7 +43,8 @@ type stepRecord struct {
 type recorder struct {
 	keep    int // last steps kept in full
 	want    func(step int) bool
-	micros  int // in a step
+	slices  int // losses in a step: micro-batches times replicas of the last stage
+	last    int // replicas of the last stage
 	updates int // that make a step whole
 
 	open    map[int]*stepRecord // steps under way
@@ -52,18 +53,20 @@ type recorder struct {
 	marks   []trace.StepMark
 	losses  []trace.Loss
 	busyAll time.Duration
-	other   stepRecord // what belongs to no step: evaluation, checkpoints
+	tookAll time.Duration // of all steps, what two have in common counted once
+	ended   time.Duration // when the last step that is whole ended
+	other   stepRecord    // what belongs to no step: evaluation, checkpoints
 }
 
-func newRecorder(keep int, want func(int) bool, micros, updates int) *recorder {
-	return &recorder{keep: max(keep, 1), want: want, micros: micros, updates: updates, open: map[int]*stepRecord{}, kept: map[int]*stepRecord{}}
+func newRecorder(keep int, want func(int) bool, micros, replicas, updates int) *recorder {
+	return &recorder{keep: max(keep, 1), want: want, slices: micros * replicas, last: replicas, updates: updates, open: map[int]*stepRecord{}, kept: map[int]*stepRecord{}}
 }
 
 func (r *recorder) step(n int) *stepRecord {
 	s := r.open[n]
 	if s == nil {
 		if s = r.kept[n]; s == nil { // kept: a transfer was noted behind the step's end
-			s = &stepRecord{losses: make([]float64, r.micros)}
+			s = &stepRecord{losses: make([]float64, r.slices)}
 			r.open[n] = s
 		}
 	}
@@ -96,8 +99,9 @@ func (r *recorder) sample(e event, bytes int64) {
 	s.memory = append(s.memory, sample{e.worker, e.end, bytes})
 }
 
-func (r *recorder) loss(step, micro int, weighted float64) {
-	r.step(step).losses[micro] = weighted
+// loss notes what a replica of the last stage made of a micro-batch, or of its slice.
+func (r *recorder) loss(step, micro, replica int, weighted float64) {
+	r.step(step).losses[micro*r.last+replica] = weighted
 }
 
 // finished is what is known of a step once its last update has ended.
@@ -123,6 +127,9 @@ func (r *recorder) updated(step int) (finished, bool) {
 	r.marks = append(r.marks, trace.StepMark{Step: step, StartS: s.start.Seconds(), EndS: s.end.Seconds()})
 	r.losses = append(r.losses, trace.Loss{Step: step, Value: loss})
 	r.busyAll += s.busy
+	took := s.end - max(s.start, r.ended) // steps of a stream overlap
+	r.tookAll += took
+	r.ended = max(r.ended, s.end)
 	r.kept[step] = s
 	if r.want == nil || !r.want(step) {
 		r.order = append(r.order, step)
@@ -137,7 +144,7 @@ func (r *recorder) updated(step int) (finished, bool) {
 	if n := len(r.other.memory); n > maxOutside {
 		r.other.memory = slices.Delete(r.other.memory, 0, n-maxOutside)
 	}
-	return finished{step: step, loss: loss, took: s.end - s.start, busy: s.busy}, true
+	return finished{step: step, loss: loss, took: took, busy: s.busy}, true
 }
 
 // maxOutside bounds what is kept of evaluations and checkpoints.

@@ -66,7 +66,7 @@ func referenceLoop(c Config) (map[string]Weight, error) {
 			if err := w.feed(&holding{Stage: s}, given, c.Data.Train, step, c.Plan.Batch(), m*rows, rows); err != nil {
 				return nil, err
 			}
-			if _, _, err := s.Forward(stage.Micro{ID: m, Step: step, Index: m, Rows: rows}, given); err != nil {
+			if _, _, err := s.Forward(stage.Micro{ID: m, Step: step, Index: m, Rows: rows, Version: s.Version()}, given); err != nil {
 				return nil, err
 			}
 			if _, err := s.Backward(m, nil, float64(rows)/float64(c.Plan.Batch())); err != nil {
@@ -89,7 +89,7 @@ func referenceLoop(c Config) (map[string]Weight, error) {
 			scale = optim.ClipScale(stage.GlobalNorm(squares), c.Clip)
 		}
 		for _, s := range replicas {
-			if err := s.Update(c.Optimizer, optim.Step{Count: step + 1, Rate: c.Rate.At(step), GradScale: scale}); err != nil {
+			if err := s.Update(c.Optimizer, optim.Step{Count: step + 1, Rate: c.Rate.At(step), GradScale: scale}, stage.Replace); err != nil {
 				return nil, err
 			}
 		}

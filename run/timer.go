@@ -176,7 +176,7 @@ func (b *bench) forward() (id int, err error) {
 	}
 	id = b.next
 	b.next++
-	_, _, err = b.stage.Forward(stage.Micro{ID: id, Step: id, Rows: b.rows}, given)
+	_, _, err = b.stage.Forward(stage.Micro{ID: id, Step: id, Rows: b.rows, Version: b.stage.Version()}, given)
 	return id, err
 }
 
@@ -254,7 +254,7 @@ func (t *Timer) Updates(ctx context.Context, r profile.Request) (updateS []float
 		if _, err := b.stage.Backward(id, nil, 1); err != nil {
 			return err
 		}
-		return b.stage.Update(t.optimizer, optim.Step{Count: id + 1, Rate: 1e-6, GradScale: 1})
+		return b.stage.Update(t.optimizer, optim.Step{Count: id + 1, Rate: 1e-6, GradScale: 1}, stage.Replace)
 	}
 	clocks, err := t.crew(ctx, r, func(b *bench) error {
 		for i := range r.Warmup + r.Passes {

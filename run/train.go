@@ -90,7 +90,7 @@ func newRunner(j *job) (*runner, error) {
 	r.x = &executor{
 		ctx: ctx, cancel: cancel, mesh: mesh, newGate: j.config.Gate, cores: j.config.Cores, began: time.Now(),
 		onStep: r.stepDone, sent: map[delivery]sending{}, moved: time.Now(),
-		record: newRecorder(j.config.KeepSteps, j.config.WantStep, j.plan.MicroBatches, replicas),
+		record: newRecorder(j.config.KeepSteps, j.config.WantStep, j.plan.MicroBatches, len(j.placement[len(j.placement)-1]), replicas),
 	}
 	if j.from != nil {
 		r.done, r.loss = j.from.Manifest.Steps, j.from.Manifest.Loss
@@ -195,7 +195,8 @@ func (r *runner) next(steps int) (*schedule.Program, error) {
 		if err != nil {
 			return nil, fmt.Errorf("run: %w", err)
 		}
-		return p, nil
+		_, err = schedule.Check(p)
+		return p, err
 	}
 	p, err := c.Next(r.timeline(), steps)
 	if err != nil {
@@ -212,8 +213,8 @@ func (r *runner) checkProgram(p *schedule.Program, steps int) error {
 		return fmt.Errorf("run: program %s has %d stages in %d pipelines; the plan has %d in one", p.Name, p.Stages, len(p.Placement), len(c.Plan.Stages))
 	case p.Period < 1 || p.MicroBatches != p.Period*c.Plan.MicroBatches:
 		return fmt.Errorf("run: program %s has %d micro-batches in %d steps; the plan has %d in each", p.Name, p.MicroBatches, p.Period, c.Plan.MicroBatches)
-	case p.Repeat < 1 || p.Repeat*p.Period > steps:
-		return fmt.Errorf("run: program %s is %d steps long; 1 to %d are due", p.Name, p.Repeat*p.Period, steps)
+	case p.Minibatches() < 1 || p.Minibatches() > steps:
+		return fmt.Errorf("run: program %s is %d steps long; 1 to %d are due", p.Name, p.Minibatches(), steps)
 	case p.Clip != (c.Clip > 0):
 		return fmt.Errorf("run: program %s says clip: %v; the limit of the gradient norm is %v", p.Name, p.Clip, c.Clip)
 	}
@@ -233,7 +234,7 @@ func (r *runner) run(p *schedule.Program, base int, trains bool) (int, error) {
 	if r.x.err != nil {
 		return r.x.steps, r.x.err
 	}
-	return min(r.x.limit, p.Repeat*p.Period), nil
+	return min(r.x.limit, p.Minibatches()), nil
 }
 
 // evaluate passes the test data through the stages.
@@ -320,11 +321,7 @@ func (r *runner) end() (*Result, error) {
 	res.Timeline = r.timeline()
 	res.Timeline.PeakBytes = res.PeakBytes
 	res.BusySeconds = r.x.record.busyAll.Seconds()
-	length := 0.0
-	for _, s := range res.Timeline.Steps {
-		length += s.EndS - s.StartS
-	}
-	if length > 0 {
+	if length := r.x.record.tookAll.Seconds(); length > 0 {
 		res.BubbleMean = 1 - res.BusySeconds/(length*float64(len(r.x.workers)))
 	}
 	r.hooks.close()

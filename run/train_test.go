@@ -421,7 +421,7 @@ func TestRefusals(t *testing.T) {
 		{"plan with a hole", func(c *Config) { c.Plan.Stages[1].FirstLayer++ }, "must begin with layer"},
 		{"plan that ends early", func(c *Config) { c.Plan.Stages[1].LastLayer-- }, "ends with layer"},
 		{"fractions", func(c *Config) { c.Plan.Stages[0].LastFraction = 0.5 }, "fraction"},
-		{"split", func(c *Config) { c.Plan.Replication = "split"; c.Plan.Stages[1].Devices = []int{1, 2} }, "round_robin"},
+		{"split", func(c *Config) { c.Plan.Replication = "split"; c.Plan.Stages[1].Devices = []int{1, 2, 3} }, "over 3 replicas"},
 		{"weights", func(c *Config) { c.Plan.Weights = "stash" }, `"stash"`},
 		{"no such checkpoint", func(c *Config) { c.Resume = filepath.Join(dir, "none") }, "none"},
 		{"checkpoint of another seed", func(c *Config) { c.Resume = dir; c.Seed = 9 }, "seed is 1; this run has 9"},

@@ -15,14 +15,16 @@ import (
 // worker is one device and the stages on it. Its loop runs on a goroutine locked to its
 // thread; the fields below bell are guarded by the executor's mu.
 type worker struct {
-	rank int
-	x    *executor
-	job  *job
-	dev  engine.Device
-	ep   wire.Endpoint
-	held map[place]*holding
-	open int // micro-batches between forward and backward, over its stages
-	peak int // most there have been
+	rank  int
+	x     *executor
+	job   *job
+	dev   engine.Device
+	ep    wire.Endpoint
+	held  map[place]*holding
+	open  int            // micro-batches between forward and backward, over its stages
+	peak  int            // most there have been
+	uses  []schedule.Use // under a policy other than sync: what is left of the Program's
+	fresh bool           // nothing of the Program has been executed
 
 	idled chan struct{} // closed when it works no more
 
@@ -46,38 +48,25 @@ func placeOf(in schedule.Instruction) place { return place{in.Pipeline, in.Stage
 type holding struct {
 	*stage.Stage
 	place
-	inbox  map[int32]stage.Tensors // crossed the cut in front, not yet used
-	outbox map[int32]stage.Tensors // to cross the cut behind
-	grads  map[int32]stage.Tensors // gradients come from behind
-	back   map[int32]stage.Tensors // gradients to go to the front
-	scale  float64                 // what clipping multiplies gradients by, of the step under way
+	inbox box     // crossed the cut in front, not yet used
+	forth box     // to cross the cut behind
+	grads box     // gradients come from behind
+	back  box     // gradients to go to the front
+	scale float64 // what clipping multiplies gradients by, of the step under way
+	first int     // version of the weights that the Program under way began with
 }
 
 func newHolding(s *stage.Stage, p place) *holding {
 	return &holding{
-		Stage: s, place: p, inbox: map[int32]stage.Tensors{}, outbox: map[int32]stage.Tensors{},
-		grads: map[int32]stage.Tensors{}, back: map[int32]stage.Tensors{}, scale: 1,
+		Stage: s, place: p, inbox: box{}, forth: box{}, grads: box{}, back: box{}, scale: 1,
 	}
 }
 
 func (h *holding) close() {
-	for _, box := range []map[int32]stage.Tensors{h.inbox, h.outbox, h.grads, h.back} {
-		for micro, t := range box {
-			t.Free()
-			delete(box, micro)
-		}
+	for _, b := range []box{h.inbox, h.forth, h.grads, h.back} {
+		b.free()
 	}
 	h.Stage.Close()
-}
-
-// take removes a micro-batch's tensors from a box.
-func take(box map[int32]stage.Tensors, micro int32) stage.Tensors {
-	t := box[micro]
-	delete(box, micro)
-	if t == nil {
-		t = stage.Tensors{}
-	}
-	return t
 }
 
 // life is the worker's goroutine: it opens its device, says so, works until the run is
@@ -164,6 +153,11 @@ func (w *worker) work() {
 
 func (w *worker) try(in schedule.Instruction) (size int64, err error) {
 	err = guarded(func() error {
+		if w.fresh {
+			if err := w.settle(); err != nil {
+				return err
+			}
+		}
 		size, err = w.execute(in)
 		return err
 	})
@@ -182,7 +176,7 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 			return schedule.Instruction{}, time.Time{}, false
 		}
 		if !w.here && x.program != nil {
-			if in, more := x.head(w); !more {
+			if in, more := x.gate.Head(w.rank); !more {
 				w.here, w.running = true, false
 				x.idle++
 				if x.idle == len(x.workers) {
@@ -192,6 +186,10 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 				}
 			} else if need := x.gate.Poll(w.rank); need.Ready() {
 				x.gate.Start(w.rank)
+				if x.minibatchOf(in) >= x.limit {
+					x.skip(w, in)
+					continue
+				}
 				w.running = true
 				w.minibatch = x.minibatchOf(in)
 				now := time.Now()
@@ -229,10 +227,51 @@ func (w *worker) done(in schedule.Instruction, ready, start time.Time, size int6
 	}
 	w.lacks = schedule.Need{}
 	if in.Kind == schedule.U {
-		if f, whole := x.record.updated(x.base + int(in.Micro)); whole {
-			x.onStep(f)
+		for n := x.program.FirstOf(in); n < min(int(in.Micro)+1, x.program.Minibatches()); n++ {
+			if f, whole := x.record.updated(x.base + n); whole {
+				x.onStep(f)
+			}
 		}
 	}
 	x.poll(x.gate.End(w.rank))
 	return end
+}
+
+// prepare readies the worker for a Program that is about to start, with nothing in flight.
+func (w *worker) prepare(p *schedule.Program) {
+	w.fresh, w.uses = true, nil
+	if p.Weights != schedule.Sync && p.Weights != "" {
+		w.uses = p.Uses(w.rank)
+	}
+	for _, h := range w.held {
+		h.first = h.Version()
+	}
+}
+
+// settle drops versions of the weights that a Program cut short has left.
+func (w *worker) settle() error {
+	w.fresh = false
+	for _, h := range w.held {
+		if err := h.Settle(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// use is the version of the weights that the computation about to be executed uses or makes,
+// and the one that it frees, -1 for none.
+func (w *worker) use(h *holding, in schedule.Instruction) (version, frees int) {
+	if w.uses == nil {
+		return h.Version(), -1
+	}
+	u := w.uses[0]
+	if u.Instruction != in {
+		panic(fmt.Sprintf("run: worker %d executes %v where the program's next use of weights is by %v", w.rank, in, u.Instruction))
+	}
+	w.uses = w.uses[1:]
+	if u.Frees < 0 {
+		return h.first + u.Version, -1
+	}
+	return h.first + u.Version, h.first + u.Frees
 }

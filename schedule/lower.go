@@ -98,23 +98,29 @@ func (l List) trains() bool {
 	return slices.ContainsFunc(l, func(in Instruction) bool { return in.Kind == B || in.Kind == W })
 }
 
-// addFlush ends a synchronous step on one worker, also on a replica that had no
-// micro-batch to work on: for each stage it holds, the
-// collectives go right behind the stage's last gradient, in the order in which
-// one needs the other (replicas, then ties, then the norm), and the update ends the list.
+// addFlush ends a synchronous step on one worker, also on a replica that had no micro-batch
+// to work on. The collectives of a stage need each other in turn: replicas, then ties, then
+// the norm. The first goes right behind the stage's last gradient, where nothing waits for
+// it; the others end the list before the updates, those of all stages kind by kind. Where
+// a worker holds several stages, one that waited sooner could keep back a collective that the
+// others wait for.
 func addFlush(p *Program, worker int, list List) List {
 	held := p.StagesOf(worker)
+	var late [2]List // TG, GN
 	for _, h := range held {
 		flush := Instruction{Pipeline: int16(h[0]), Stage: int32(h[1]), Replica: int16(h[2])}
-		var add List
+		var chain List
 		if len(p.Placement[h[0]][h[1]]) > 1 {
-			add = append(add, flush.as(AR))
+			chain = append(chain, flush.as(AR))
 		}
 		if p.tiedTo(h[1]) != nil {
-			add = append(add, flush.as(TG))
+			chain = append(chain, flush.as(TG))
 		}
 		if p.Clip {
-			add = append(add, flush.as(GN))
+			chain = append(chain, flush.as(GN))
+		}
+		if len(chain) == 0 {
+			continue
 		}
 		at := 0
 		for i, in := range list {
@@ -125,8 +131,16 @@ func addFlush(p *Program, worker int, list List) List {
 		for at < len(list) && list[at].Kind == SB {
 			at++ // the neighbour waits for the gradient; nobody waits for the collective yet
 		}
-		list = slices.Insert(list, at, add...)
+		list = slices.Insert(list, at, chain[0])
+		for _, in := range chain[1:] {
+			if in.Kind == TG {
+				late[0] = append(late[0], in)
+			} else {
+				late[1] = append(late[1], in)
+			}
+		}
 	}
+	list = slices.Concat(list, late[0], late[1])
 	for _, h := range held {
 		list = append(list, Instruction{Pipeline: int16(h[0]), Stage: int32(h[1]), Replica: int16(h[2]), Kind: U})
 	}

@@ -21,22 +21,35 @@ func (s *Stage) Backward(id int, given Tensors, weight float64) (Tensors, error)
 // keeps for BackwardWeight. Micro-batches whose weights' halves run in the order of their
 // backwards leave the bits in the parameters' gradients that Backward leaves.
 func (s *Stage) BackwardInput(id int, given Tensors, weight float64) (Tensors, error) {
-	works := make([]engine.Work, s.Last-s.First+1)
-	back, err := s.goBack(id, given, weight, works)
-	s.halves[id] = works
+	h := &half{works: make([]engine.Work, s.Last-s.First+1)}
+	if f := s.open[id]; f != nil {
+		h.version = f.micro.Version
+	}
+	back, err := s.goBack(id, given, weight, h.works)
+	s.halves[id] = h
 	return back, err
+}
+
+// half is what is left to do of a backward: the weights' part of each layer, from First.
+type half struct {
+	works   []engine.Work
+	version int
 }
 
 // BackwardWeight runs what BackwardInput left of a micro-batch, from the last layer to the first.
 func (s *Stage) BackwardWeight(id int) error {
-	works, ok := s.halves[id]
-	if !ok {
+	h := s.halves[id]
+	if h == nil {
 		return fmt.Errorf("stage: micro-batch %d has no input gradient to go on from", id)
 	}
 	delete(s.halves, id)
-	defer freeWorks(works)
+	defer freeWorks(h.works)
+	if err := s.gatherOn(h.version); err != nil {
+		return err
+	}
+	s.sums = false
 	for l := s.Last; l >= s.First; l-- {
-		if w := works[l-s.First]; w != nil {
+		if w := h.works[l-s.First]; w != nil {
 			s.begin(WeightHalf, l)
 			err := w.Run()
 			s.end(WeightHalf, l, nil)
@@ -69,7 +82,10 @@ func (s *Stage) goBack(id int, given Tensors, weight float64, works []engine.Wor
 	}
 	delete(s.open, id)
 	s.sums = false
-	err := s.backward(f, grads, weight, works)
+	err := s.gatherOn(f.micro.Version)
+	if err == nil {
+		err = s.backward(f, grads, weight, works)
+	}
 	f.free()
 	if err != nil {
 		grads.Free()

@@ -21,6 +21,9 @@ type Vector struct {
 // hold takes a handle on the gradient of every use until the update. A use through which
 // nothing flowed this step, on a replica without a micro-batch for instance, gets zeros.
 func (s *Stage) hold() error {
+	if err := s.gatherOn(s.version); err != nil {
+		return err
+	}
 	for _, p := range s.params {
 		for i := range p.Uses {
 			u := &p.Uses[i]
@@ -215,12 +218,21 @@ func GlobalNorm(squares []float64) float64 {
 	return math.Sqrt(total)
 }
 
-// Update steps every parameter with its gathered gradients and forgets them. Parameters
-// come layer by layer; one that is tied belongs to its first layer here.
-func (s *Stage) Update(settings optim.Settings, step optim.Step) error {
+// Update steps every parameter with its gathered gradients and forgets them, which makes
+// the next version of the weights. Parameters come layer by layer; one that is tied belongs
+// to its first layer here.
+func (s *Stage) Update(settings optim.Settings, step optim.Step, how Renewal) error {
 	if err := s.sumUses(); err != nil {
 		return err
 	}
+	if how == Keep {
+		if err := s.keep(); err != nil {
+			return err
+		}
+	}
+	s.overwritten = s.overwritten || how == Overwrite
+	s.version++
+	s.gathers = s.version
 	s.sums = false
 	for from := 0; from < len(s.params); {
 		layer, to := s.params[from].Uses[0].Layer, from
@@ -240,8 +252,19 @@ func (s *Stage) Update(settings optim.Settings, step optim.Step) error {
 
 func (s *Stage) updateLayer(params []*Param, settings optim.Settings, step optim.Step) error {
 	slots := make([]optim.Slot, len(params))
+	m := s.dev.Begin()
+	defer s.dev.End(m)
 	for i, p := range params {
-		slots[i] = optim.Slot{Param: p.Value, Grad: p.Uses[0].grad, State: p.State, NoDecay: p.NoDecay}
+		value := p.Value
+		if s.overwritten {
+			// An alias with a version counter of its own: graphs under way do not notice.
+			alias, err := s.dev.Call("aten::data", value)
+			if err != nil {
+				return err
+			}
+			value = alias[0]
+		}
+		slots[i] = optim.Slot{Param: value, Grad: p.Uses[0].grad, State: p.State, NoDecay: p.NoDecay}
 	}
 	if err := settings.Apply(s.dev, step, slots); err != nil {
 		return err

@@ -13,6 +13,7 @@ type Micro struct {
 	Step           int
 	Index          int // within the step
 	FirstRow, Rows int // of the slice within the whole micro-batch
+	Version        int // of the weights it goes through, forward and backward
 }
 
 // Tensors is tensors by the values they stand for.
@@ -31,6 +32,7 @@ type flight struct {
 	given  Tensors           // what crossed the cut in front, and model inputs
 	made   []nn.Bundle       // by layer from First: outputs with their graphs; nil under recompute
 	leaves [][]engine.Tensor // by layer from First: what the layer read
+	params [][]engine.Tensor // by layer from First: the version of the parameters that it goes through
 }
 
 func (f *flight) free() {
@@ -63,7 +65,11 @@ func (s *Stage) Forward(micro Micro, given Tensors) (out Tensors, loss float64, 
 		given.Free()
 		return nil, 0, fmt.Errorf("stage: micro-batch %d is forwarded twice", micro.ID)
 	}
-	if err := s.checkGiven(given); err != nil {
+	err = s.checkGiven(given)
+	if err == nil {
+		f.params, err = s.leavesOf(micro.Version)
+	}
+	if err != nil {
 		given.Free()
 		return nil, 0, err
 	}
@@ -154,7 +160,7 @@ func (s *Stage) recordLayer(f *flight, l int, again bool) (err error) {
 
 func (s *Stage) context(f *flight, l int, training, again bool) *nn.Context {
 	return &nn.Context{
-		Device: s.dev, Params: s.leaves[l-s.First], Training: training, Seed: s.Seed, Layer: l,
+		Device: s.dev, Params: f.params[l-s.First], Training: training, Seed: s.Seed, Layer: l,
 		Step: f.micro.Step, Micro: f.micro.Index, FirstRow: f.micro.FirstRow, Rows: f.micro.Rows, Recomputing: again,
 	}
 }
@@ -284,7 +290,7 @@ func (s *Stage) Evaluate(micro Micro, given Tensors) (out Tensors, loss, correct
 	}
 	var extra []float64
 	err = s.dev.NoGrad(func() error {
-		out, loss, extra, err = s.pass(&flight{micro: micro, given: given}, false)
+		out, loss, extra, err = s.pass(&flight{micro: micro, given: given, params: s.leaves}, false)
 		return err
 	})
 	if err == nil && s.HoldsLoss() && len(extra) > 0 {

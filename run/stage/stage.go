@@ -27,16 +27,21 @@ type Config struct {
 type Stage struct {
 	Config
 	dev    engine.Device
-	in     []int                 // values that cross the cut in front
-	out    []int                 // values that cross the cut behind
-	feeds  []int                 // model inputs that some layer reads
-	leaves [][]engine.Tensor     // by layer from First: parameters and buffers as nn wants them
-	params []*Param              // in model order, each once
-	buffs  []*Param              // buffers, in model order
-	open   map[int]*flight       // by micro-batch: between forward and backward
-	halves map[int][]engine.Work // by micro-batch: between the input's half of a backward and the weights', by layer from First
-	peak   int                   // most in open at once
-	sums   bool                  // tied uses within this stage have been added up since the last backward
+	in     []int             // values that cross the cut in front
+	out    []int             // values that cross the cut behind
+	feeds  []int             // model inputs that some layer reads
+	leaves [][]engine.Tensor // by layer from First: parameters and buffers as nn wants them
+	params []*Param          // in model order, each once
+	buffs  []*Param          // buffers, in model order
+	open   map[int]*flight   // by micro-batch: between forward and backward
+	halves map[int]*half     // by micro-batch: between the input's half of a backward and the weights'
+	peak   int               // most in open at once
+	sums   bool              // tied uses within this stage have been added up since the last backward
+
+	version     int              // of params and leaves: updates so far
+	older       map[int]*weights // versions that micro-batches under way still use
+	gathers     int              // the version on whose leaves gradients gather
+	overwritten bool             // older versions were overwritten by newer ones
 }
 
 // New makes the parameters of a stage and gives them their first values.
@@ -45,7 +50,7 @@ func New(c Config) (*Stage, error) {
 		return nil, fmt.Errorf("stage: layers %d to %d; %s has layers 0 to %d", c.First, c.Last, c.Graph.Model.Name, len(c.Graph.Model.Layers)-1)
 	}
 	s := &Stage{
-		Config: c, dev: c.Device, open: map[int]*flight{}, halves: map[int][]engine.Work{},
+		Config: c, dev: c.Device, open: map[int]*flight{}, halves: map[int]*half{}, older: map[int]*weights{},
 		in: c.Graph.cut(c.First), out: c.Graph.cut(c.Last + 1), feeds: c.Graph.needs(c.First, c.Last),
 	}
 	if err := s.makeParams(); err != nil {
@@ -75,9 +80,13 @@ func (s *Stage) Close() {
 		f.free()
 		delete(s.open, micro)
 	}
-	for micro, works := range s.halves {
-		freeWorks(works)
+	for micro, h := range s.halves {
+		freeWorks(h.works)
 		delete(s.halves, micro)
+	}
+	for v, w := range s.older {
+		w.free()
+		delete(s.older, v)
 	}
 	for _, p := range append(s.params, s.buffs...) {
 		for _, u := range p.Uses {

@@ -1,0 +1,144 @@
+package run
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/run/stage"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// rows is a run of rows of a micro-batch, Hi left out.
+type rows struct{ Lo, Hi int }
+
+func (r rows) len() int { return r.Hi - r.Lo }
+
+func (r rows) and(o rows) rows {
+	return rows{max(r.Lo, o.Lo), max(max(r.Lo, o.Lo), min(r.Hi, o.Hi))}
+}
+
+// rowsOf is the part of a micro-batch of n rows that a replica of a stage computes: all of it
+// under round robin; under split, of r replicas the k-th has the rows from k n/r to
+// (k+1) n/r, rounded down (DAPPLE §5.2).
+func rowsOf(p *schedule.Program, pipeline int16, stage int32, replica, n int) rows {
+	r := len(p.Placement[pipeline][stage])
+	if p.Replication != schedule.Split || r == 1 {
+		return rows{0, n}
+	}
+	return rows{replica * n / r, (replica + 1) * n / r}
+}
+
+// part is a run of rows of the values that cross a cut.
+type part struct {
+	rows
+	tensors stage.Tensors
+}
+
+// box is what has come across a cut, by micro-batch: one part, or as many as the stage on
+// the other side has replicas with rows of it.
+type box map[int32][]part
+
+func (b box) put(micro int32, p part) { b[micro] = append(b[micro], p) }
+
+func (b box) free() {
+	for micro, parts := range b {
+		for _, p := range parts {
+			p.tensors.Free()
+		}
+		delete(b, micro)
+	}
+}
+
+// take removes a micro-batch from a box and joins its parts by rows.
+func (w *worker) take(b box, micro int32) (stage.Tensors, error) {
+	parts := b[micro]
+	delete(b, micro)
+	switch len(parts) {
+	case 0:
+		return stage.Tensors{}, nil
+	case 1:
+		return parts[0].tensors, nil
+	}
+	defer func() {
+		for _, p := range parts {
+			p.tensors.Free()
+		}
+	}()
+	slices.SortFunc(parts, func(a, b part) int { return a.Lo - b.Lo })
+	all := stage.Tensors{}
+	for v := range parts[0].tensors {
+		var data []byte
+		var shape []int64
+		for _, p := range parts {
+			t := p.tensors[v]
+			if t == nil {
+				all.Free()
+				return nil, fmt.Errorf("one replica has sent tensor %d of micro-batch %d, another has not", v, micro)
+			}
+			view, err := w.dev.View(t)
+			if err != nil {
+				all.Free()
+				return nil, err
+			}
+			data = append(data, view...)
+			if shape == nil {
+				shape = slices.Clone(t.Shape())
+			} else {
+				shape[0] += t.Shape()[0]
+			}
+		}
+		t, err := w.dev.FromBytes(parts[0].tensors[v].DType(), shape, data)
+		if err != nil {
+			all.Free()
+			return nil, err
+		}
+		all[v] = w.dev.Disown(t)
+	}
+	return all, nil
+}
+
+// cut copies some rows of tensors whose first row is `first`, to own. Of no rows it is
+// nothing: of replicas whose shares meet, rounding may leave no row to both.
+func (w *worker) cut(tensors stage.Tensors, first int, r rows) (stage.Tensors, error) {
+	out := stage.Tensors{}
+	if r.len() == 0 {
+		return out, nil
+	}
+	for v, t := range tensors {
+		data, err := w.dev.View(t)
+		if err != nil {
+			out.Free()
+			return nil, err
+		}
+		shape := slices.Clone(t.Shape())
+		row := len(data) / int(shape[0])
+		shape[0] = int64(r.len())
+		c, err := w.dev.FromBytes(t.DType(), shape, data[(r.Lo-first)*row:(r.Hi-first)*row])
+		if err != nil {
+			out.Free()
+			return nil, err
+		}
+		out[v] = w.dev.Disown(c)
+	}
+	return out, nil
+}
+
+// micro is the micro-batch of an instruction, or the slice of it that its replica computes.
+func (w *worker) micro(in schedule.Instruction) stage.Micro {
+	perStep := w.x.program.MicroBatches / w.x.program.Period
+	r := rowsOf(w.x.program, in.Pipeline, in.Stage, int(in.Replica), w.job.plan.MicroBatch)
+	return stage.Micro{
+		ID: int(in.Micro), Step: w.x.base + int(in.Micro)/perStep, Index: int(in.Micro) % perStep, FirstRow: r.Lo, Rows: r.len(),
+	}
+}
+
+// share is what a micro-batch's mean loss counts for in its step's.
+func (w *worker) share(m stage.Micro) float64 {
+	return float64(m.Rows) / float64(w.job.plan.Batch())
+}
+
+// weight is what a micro-batch's mean loss is differentiated with: its rows over those of all
+// micro-batches whose gradients the update adds up.
+func (w *worker) weight(in schedule.Instruction, m stage.Micro) float64 {
+	return float64(m.Rows) / float64(w.job.plan.MicroBatch*w.x.program.Gathered(in, w.x.micros))
+}

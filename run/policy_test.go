@@ -1,0 +1,274 @@
+package run
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// equation is the version of its weights that a micro-batch goes through on a stage of a
+// straight pipeline of S stages, i counted from 0 (schedule.Policy). t is its minibatch.
+func equation(policy schedule.Policy, stages, perMinibatch int) func(i, micro int) int {
+	return func(i, micro int) int {
+		t := micro / perMinibatch
+		switch policy {
+		case schedule.Stash:
+			return max(0, t-stages+i+1)
+		case schedule.Vertical:
+			return max(0, t-stages+1)
+		case schedule.DoubleBuffered:
+			return max(0, t-1)
+		}
+		return t
+	}
+}
+
+// streamConfig is a random model cut into stages on a stream without a flush.
+func streamConfig(t testing.TB, e engine.Engine, g *rand.Rand, policy schedule.Policy) Config {
+	m := randomModel(t, g)
+	n := len(m.Layers)
+	stages := 1 + g.IntN(min(6, n))
+	cuts := g.Perm(n - 1)[:stages-1]
+	slices.Sort(cuts)
+	micros := 1
+	if policy == schedule.DoubleBuffered {
+		micros = stages + g.IntN(3)
+	}
+	p := planOf(m, cuts, 1+g.IntN(3), micros, "1f1b-rr")
+	p.Weights = string(policy)
+	for i := range p.Stages {
+		p.Stages[i].Recompute = g.IntN(3) == 0
+	}
+	c := basic(t, e, m, p, 3, 1+g.IntN(3*stages+4))
+	c.Data.Train = noise{model: m, classes: 3, rows: 1 << 20, seed: g.Uint64()}
+	c.Optimizer, c.Seed, c.KeepSteps = randomOptimizer(g), g.Uint64(), c.Steps
+	if g.IntN(3) == 0 {
+		c.Clip = []float64{0.01, 0.3, 10}[g.IntN(3)]
+	}
+	return c
+}
+
+// A stream under stash, vertical or 2bw leaves the bits of the sequential program of its
+// equation, on straight pipelines.
+func TestStreamsEqualTheirEquations(t *testing.T) {
+	e := testEngine(t)
+	for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered} {
+		for seed := range uint64(120) {
+			g := rand.New(rand.NewPCG(seed, 11))
+			c := streamConfig(t, e, g, policy)
+			got := train(t, c)
+			want := sequential(t, c, equation(policy, len(c.Plan.Stages), c.Plan.MicroBatches))
+			if err := sameWeights(want, got.Weights); err != nil {
+				t.Fatalf("%s, seed %d: %v\n%+v\nsteps %d", policy, seed, err, *c.Plan, c.Steps)
+			}
+			checkOrder(t, c, got)
+		}
+	}
+}
+
+// replicate gives every stage one to three replicas.
+func replicate(c *Config, g *rand.Rand, equal bool) {
+	next, same := 0, 1+g.IntN(3)
+	for i := range c.Plan.Stages {
+		n := 1 + g.IntN(3)
+		if equal {
+			n = same
+		}
+		c.Plan.Stages[i].Devices = nil
+		for range n {
+			c.Plan.Stages[i].Devices = append(c.Plan.Stages[i].Devices, next)
+			next++
+		}
+	}
+}
+
+// The same with replicas that take minibatches in turn, as many on each stage as come. What
+// version a minibatch finds follows from the order; package schedule tests that.
+func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
+	e := testEngine(t)
+	ran := map[schedule.Policy]int{}
+	for seed := range uint64(200) {
+		g := rand.New(rand.NewPCG(seed, 12))
+		policy := []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered}[g.IntN(3)]
+		c := streamConfig(t, e, g, policy)
+		replicate(&c, g, c.Clip > 0 || g.IntN(2) == 0)
+		p, err := ProgramOf(c.Plan, c.Model, c.Clip > 0, c.Steps)
+		if err != nil {
+			continue // depths, replicas and weights that do not go together
+		}
+		ran[policy]++
+		versions := map[schedule.Instruction]int{}
+		for w := range p.Workers {
+			for _, u := range p.Uses(w) {
+				if in := u.Instruction; in.Kind == schedule.F {
+					versions[schedule.Instruction{Stage: in.Stage, Micro: in.Micro}] = u.Version
+				}
+			}
+		}
+		got := train(t, c)
+		want := sequential(t, c, func(i, micro int) int {
+			return versions[schedule.Instruction{Stage: int32(i), Micro: int32(micro)}]
+		})
+		if err := sameWeights(want, got.Weights); err != nil {
+			t.Fatalf("%s, seed %d: %v\n%+v\nsteps %d", policy, seed, err, *c.Plan, c.Steps)
+		}
+		checkOrder(t, c, got)
+	}
+	for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered} {
+		if ran[policy] < 20 {
+			t.Errorf("%d replicated streams under %s; more were meant", ran[policy], policy)
+		}
+	}
+}
+
+// Synchronous pipelines with any number of replicas on each stage, split or in turn, leave
+// the bits of a program that adds in the stated order.
+func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
+	e := testEngine(t)
+	for _, how := range []schedule.Replication{schedule.Split, schedule.RoundRobin} {
+		for seed := range uint64(150) {
+			g := rand.New(rand.NewPCG(seed, 13))
+			c := randomConfig(t, e, g)
+			c.Plan.Replication = string(how)
+			c.Plan.MicroBatch += 2
+			replicate(&c, g, false)
+			c.Plan.Stages[0].Warmup = 0
+			if how == schedule.RoundRobin {
+				c.Plan.Schedule = "afab"
+			}
+			got := train(t, c)
+			want := sequential(t, c, func(_, micro int) int { return micro / c.Plan.MicroBatches })
+			if err := sameWeights(want, got.Weights); err != nil {
+				t.Fatalf("%s, seed %d: %v\n%+v", how, seed, err, *c.Plan)
+			}
+			checkOrder(t, c, got)
+		}
+	}
+}
+
+// Orders with several chunks a worker, a backward in halves or two directions leave the
+// bits of one worker; two directions, of two replicas.
+func TestEveryOrderEqualsOneWorker(t *testing.T) {
+	e := testEngine(t)
+	for _, f := range schedule.Families() {
+		if f.Asynchronous() {
+			continue
+		}
+		t.Run(f.Name, func(t *testing.T) {
+			ran := 0
+			for seed := range uint64(40) {
+				g := rand.New(rand.NewPCG(seed, 14))
+				c := randomConfig(t, e, g)
+				if !c.placed(f, g) {
+					continue
+				}
+				if _, err := ProgramOf(c.Plan, c.Model, c.Clip > 0, 1); err != nil {
+					continue
+				}
+				ran++
+				got := train(t, c)
+				want := sequential(t, c, func(_, micro int) int { return micro / c.Plan.MicroBatches })
+				if err := sameWeights(want, got.Weights); err != nil {
+					t.Fatalf("seed %d: %v\n%+v", seed, err, *c.Plan)
+				}
+				checkOrder(t, c, got)
+			}
+			if ran < 8 {
+				t.Errorf("%d of 40 cases suited the family", ran)
+			}
+		})
+	}
+}
+
+// placed puts a plan's stages on workers as a family wants them, of as many workers as go.
+func (c *Config) placed(f schedule.Family, g *rand.Rand) bool {
+	p := c.Plan
+	stages := len(p.Stages)
+	p.Schedule = f.Name
+	for i := range p.Stages {
+		p.Stages[i].Warmup = 0
+	}
+	var on [][]int
+	switch {
+	case f.Name == "dp" || f.Name == "single":
+		p.Stages = []plan.Stage{{LastLayer: len(c.Model.Layers) - 1}}
+		on = [][]int{{0}}
+		if f.Name == "dp" {
+			on[0] = []int{0, 1, 2}[:2+g.IntN(2)]
+		}
+	case f.Name == "chimera" && stages%2 == 0:
+		on = schedule.Bidirectional(stages)
+		p.MicroBatches += p.MicroBatches % 2
+	case f.Chunks == 2 && stages%2 == 0:
+		on = schedule.Vee(stages / 2)
+	case f.Chunks == -1 && stages%2 == 0:
+		on = schedule.Wrap(stages/2, 2)
+		p.MicroBatches *= stages / 2
+	case f.Chunks == 0 || f.Chunks == 1:
+		for i := range p.Stages {
+			on = append(on, []int{i})
+		}
+	default:
+		return false
+	}
+	for i := range p.Stages {
+		p.Stages[i].Devices = on[i]
+	}
+	return true
+}
+
+// Latest trains: its updates land under micro-batches that are on their way.
+func TestLatestOverwrites(t *testing.T) {
+	for name, e := range map[string]engine.Engine{"ref": testEngine(t), "torch": optionalTorch()} {
+		if e == nil {
+			continue
+		}
+		c := basic(t, e, build(t, "mlp", map[string]any{"inputs": 5, "hidden": []int{6, 6, 6}}), nil, 10, 12)
+		c.Plan = planOf(c.Model, evenCuts(len(c.Model.Layers), 3), 4, 1, "1f1b-rr")
+		weights := map[schedule.Policy]map[string]Weight{}
+		for _, policy := range []schedule.Policy{schedule.Latest, schedule.Stash} {
+			c.Plan.Weights = string(policy)
+			weights[policy] = train(t, c).Weights
+		}
+		if sameWeights(weights[schedule.Latest], weights[schedule.Stash]) == nil {
+			t.Errorf("%s: latest learned what stash did, bit for bit", name)
+		}
+	}
+}
+
+func optionalTorch() engine.Engine {
+	e, err := openTorch()
+	if err != nil {
+		return nil
+	}
+	return e
+}
+
+// Torch keeps the bits too.
+func TestTorchStreamsEqualTheirEquations(t *testing.T) {
+	e := torchEngine(t)
+	for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered} {
+		for stages := 1; stages <= 4; stages++ {
+			t.Run(fmt.Sprintf("%s/%d", policy, stages), func(t *testing.T) {
+				c := basic(t, e, build(t, "gpt", map[string]any{"layers": 3, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1}), nil, 30, 9)
+				micros := 1
+				if policy == schedule.DoubleBuffered {
+					micros = stages
+				}
+				c.Plan = planOf(c.Model, evenCuts(len(c.Model.Layers), stages), 2, micros, "1f1b-rr")
+				c.Plan.Weights = string(policy)
+				c.Plan.Stages[0].Recompute = stages == 3
+				c.Clip = 0.5
+				got := train(t, c)
+				if err := sameWeights(sequential(t, c, equation(policy, stages, micros)), got.Weights); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
