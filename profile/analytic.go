@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/model"
@@ -17,6 +18,11 @@ type Analysis struct {
 	// OnChip leaves the parameters out of what passes through memory, on device types that
 	// have memory on the chip: for stages whose weights fit there (BaPipe, section 3.3).
 	OnChip bool
+	// Recurrent has layers whose state's weights are too large for a cache read them once a
+	// position, which decides how slow small micro-batches are: for tuning their size. Without
+	// it every size is about as efficient, as the published planners take it, which scale one
+	// measured size.
+	Recurrent bool
 }
 
 // Analytic is Analyze for weights in memory.
@@ -50,7 +56,7 @@ func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*
 		onChip := a.OnChip && d.OnChipBytes() > 0
 		for i := range m.Layers {
 			for _, size := range a.Sizes {
-				p.Layers[i].Costs = append(p.Layers[i].Costs, roofline(m, i, name, d, int64(size), onChip))
+				p.Layers[i].Costs = append(p.Layers[i].Costs, roofline(m, i, name, d, int64(size), onChip, a.Recurrent))
 			}
 			fixed := p.Layers[i].ParameterBytes * int64(3+2*a.States) // read p, g and states; write p and states
 			p.Layers[i].UpdateS = max(p.Layers[i].UpdateS, float64(fixed)/memory)
@@ -60,7 +66,7 @@ func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*
 }
 
 // roofline is the cost of layer i for a micro-batch of n samples.
-func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64, onChip bool) Cost {
+func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64, onChip, recurrent bool) Cost {
 	l := &m.Layers[i]
 	in, parameters := int64(0), 4*l.ParameterElements()
 	for _, from := range l.From {
@@ -74,23 +80,26 @@ func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64,
 			}
 		}
 	}
-	moved := n * (in + l.OutputBytes())
+	moved, again := n*(in+l.OutputBytes()), int64(0)
 	if !onChip {
 		moved += passing(l)
 	}
+	if recurrent && !onChip {
+		again = rereading(l)
+	}
 	speed := d.PeakFLOPS * Efficiency(name, d, l.Kind)
 	memory := d.MemoryBandwidthBytesPerSecond * Efficiency(name, d, Memory)
-	again := float64(n*l.OutputBytes()*passes(l)) / memory
+	activation := float64(n*l.OutputBytes()*passes(l)) / memory
 	time := func(flops, bytes int64) float64 {
 		return max(float64(n*flops)/speed, float64(bytes)/memory)
 	}
-	input, weight := time(l.InputFLOPs, moved)+again, 0.0
+	input, weight := time(l.InputFLOPs, moved+again)+activation, 0.0
 	if parameters > 0 {
 		weight = time(l.WeightFLOPs, moved)
 	}
 	saved := n * max(l.SavedBytes, l.OutputBytes())
 	return Cost{
-		Device: name, MicroBatch: int(n), ForwardS: time(l.ForwardFLOPs, moved) + again, BackwardS: input + weight,
+		Device: name, MicroBatch: int(n), ForwardS: time(l.ForwardFLOPs, moved+again) + activation, BackwardS: input + weight,
 		OutputBytes: n * l.OutputBytes(), SavedBytes: saved, ForwardPeakBytes: saved, BackwardPeakBytes: n * (in + l.OutputBytes()),
 		WorkspaceBytes: n * (in + l.OutputBytes()),
 	}
@@ -103,6 +112,31 @@ func passing(l *model.Layer) int64 {
 		return 0
 	}
 	return 4 * l.ParameterElements()
+}
+
+// cacheBytes is the second-level cache of a V100 (NVIDIA, Tesla V100 GPU architecture, 2017):
+// what is smaller stays there from one position to the next. Larger caches of later GPUs
+// would hold larger layers; no device's description has its own yet.
+const cacheBytes = 6 << 20
+
+// rereading is the bytes of parameters that a recurrent layer reads again: one position after
+// the other needs the weights of the state, forward and for the gradient of the input; the
+// gradient of the weights is one product over all positions. At small micro-batches this
+// decides: a sample more costs nothing.
+func rereading(l *model.Layer) int64 {
+	if l.Kind != "lstm" {
+		return 0
+	}
+	bytes := int64(0)
+	for _, p := range l.Params {
+		if len(p.Shape) == 2 && p.Shape[0] == 4*p.Shape[1] && strings.HasSuffix(p.Name, "state") {
+			bytes += 4 * int64(p.Shape[0]) * int64(p.Shape[1])
+		}
+	}
+	if bytes <= cacheBytes {
+		return 0
+	}
+	return bytes * int64(l.Outputs[0].Shape[0]-1)
 }
 
 // passes counts how often the output of a convolution passes through memory again: read and

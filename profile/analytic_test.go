@@ -48,3 +48,34 @@ func TestAnalyticKnownNumbers(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// An LSTM of 1024 units over 29 positions reads the weights of its state, 16 MiB, 28 times more
+// than once; one of 512 units has them in the cache. Many samples hide that behind FLOPs.
+func TestRecurrentWeightsAreReadAgain(t *testing.T) {
+	const flops, bytes = 1e13, 1e11
+	fast := map[string]cluster.DeviceType{"fast": {PeakFLOPS: flops, MemoryBandwidthBytesPerSecond: bytes, Efficiency: map[string]float64{"": 1, "memory": 1}}}
+	for width, again := range map[int]int64{1024: 28 * 4 * 4 * 1024 * 1024, 512: 0} {
+		m, err := model.Build("gnmt", map[string]any{"width": width, "context": 29})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := m.Index("decoder2")
+		var took [2]profile.Cost
+		for i, recurrent := range []bool{false, true} {
+			p, err := profile.Analyze(m, fast, profile.Analysis{Sizes: []int{1, 4096}, Optimizer: "sgd", Recurrent: recurrent})
+			if err != nil {
+				t.Fatal(err)
+			}
+			took[i] = p.Layers[at].Costs[0]
+			if recurrent && width == 1024 {
+				if large := p.Layers[at].Costs[1]; large.ForwardS != float64(4096*m.Layers[at].ForwardFLOPs)/flops {
+					t.Errorf("4096 samples take %v: FLOPs decide", large.ForwardS)
+				}
+			}
+		}
+		want := float64(again) / bytes
+		if f, b := took[1].ForwardS-took[0].ForwardS, took[1].BackwardS-took[0].BackwardS; math.Abs(f-want) > 1e-12 || math.Abs(b-want) > 1e-12 {
+			t.Errorf("%d units: %v s more forward and %v backward, want %v", width, f, b, want)
+		}
+	}
+}

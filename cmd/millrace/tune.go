@@ -144,7 +144,9 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*planned, error) {
 		return nil, badInput(err)
 	}
 	j.Workers = len(p.cluster.Devices)
-	p.profile, err = profile.Analytic(p.model, p.cluster.DeviceTypes, divisors(j), j.Optimizer.Kind, len(j.Optimizer.States()))
+	p.profile, err = profile.Analyze(p.model, p.cluster.DeviceTypes, profile.Analysis{
+		Sizes: divisors(j), Optimizer: j.Optimizer.Kind, States: len(j.Optimizer.States()), Recurrent: true,
+	})
 	return p, badInput(err)
 }
 
