@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
 )
 
 // overheads is eight equal layers of which a forward takes 0.2 s and 0.1 s a sample: small
@@ -34,6 +35,100 @@ func workload() *Workload {
 			Replication: "round_robin", Model: "chain",
 			Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 3, Devices: []int{0}}, {FirstLayer: 4, LastLayer: 7, Devices: []int{1}}},
 		},
+	}
+}
+
+// sideBySide is pipelines that share their workers in turn and know nothing of each other:
+// 1F1B of each, instruction by instruction.
+func sideBySide(s schedule.Settings, pipelines int) (*schedule.Program, error) {
+	s.Weights = schedule.Sync
+	one, err := schedule.Generate("1f1b", s)
+	if err != nil {
+		return nil, err
+	}
+	all := *one
+	all.Placement, all.Body = nil, make(schedule.Part, len(one.Body))
+	for range pipelines {
+		all.Placement = append(all.Placement, one.Placement[0])
+	}
+	for w, list := range one.Body {
+		for _, in := range list {
+			for p := range pipelines {
+				in.Pipeline = int16(p)
+				all.Body[w] = append(all.Body[w], in)
+			}
+		}
+	}
+	return &all, nil
+}
+
+// Two pipelines fill each other's bubbles, and hold twice the models.
+func TestTuneDegreesOfSeveralPipelines(t *testing.T) {
+	w := workload()
+	w.Generate = sideBySide
+	free, err := TuneDegrees(t.Context(), request(w, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(free.Grid) != 15 || free.Best.At.Pipelines == 1 {
+		t.Fatalf("of %d settings the best is %v", len(free.Grid), free.Best.At)
+	}
+	by := map[Degrees]Cell{}
+	for _, c := range free.Grid {
+		by[c.At] = c
+		if one, ok := by[Degrees{c.At.MicroBatches, 1}]; ok && c.At.Pipelines > 1 {
+			if c.Measured.StepS > one.Measured.StepS*(1+1e-9) || c.Measured.Peak() <= one.Measured.Peak() {
+				t.Errorf("%s: %v s and %d bytes; one pipeline %v s and %d", c.At, c.Measured.StepS, c.Measured.Peak(), one.Measured.StepS, one.Measured.Peak())
+			}
+		}
+	}
+	for _, e := range free.Errors {
+		if e.Method == ByAdjusted && e.MeanStep > 0.15 || e.Method == BySimulator && e.MeanStep > 0.02 {
+			t.Errorf("off what was measured: %+v", e)
+		}
+	}
+	traversal := free.Choices[3]
+	if off := free.Choices[0].Measured.StepS/traversal.Measured.StepS - 1; traversal.Method != ByTraversal || off > 0.05 {
+		t.Errorf("the simulator's choice is %.1f %% over %s", 100*off, traversal.Method)
+	}
+	w.LimitBytes = by[Degrees{2, 1}].Measured.Peak()
+	held, err := TuneDegrees(t.Context(), request(w, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held.Best.Peak() > w.LimitBytes {
+		t.Errorf("%v holds %d of %d bytes", held.Best.At, held.Best.Peak(), w.LimitBytes)
+	}
+}
+
+// The curve of two pipelines on a worker is of one batch, and never above 1.
+func TestObserveSeveralPipelines(t *testing.T) {
+	w := workload()
+	w.Generate = sideBySide
+	at := Degrees{4, 2}
+	p, err := w.Predict(t.Context(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trial, err := w.Simulated()(t.Context(), p, ProfileBatches)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(trial.Timeline.Steps); n != 10 {
+		t.Errorf("%d iterations of two batches for %d batches", n, ProfileBatches)
+	}
+	o, err := Observe(trial.Timeline, Observing{At: at, Skip: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, d := range o.Devices {
+		// Four layers, four micro-batches of 4 samples: 3 x 4 x 4 x 0.6 s and four updates.
+		if want := 28.8 + 4*0.01; !near(d.Utilisation.Length(), want) || d.Utilisation.Mean() != 1 {
+			t.Errorf("device %d computes %v s for a batch, want %v", k, d.Utilisation.Length(), want)
+		}
+		if !near(d.Utilisation.Length()+d.BlockedS+d.BubbleS, o.StepS) && d.Utilisation.Length()+d.BlockedS+d.BubbleS > o.StepS*1.1 {
+			t.Errorf("device %d: %v + %v + %v s of a batch of %v", k, d.Utilisation.Length(), d.BlockedS, d.BubbleS, o.StepS)
+		}
 	}
 }
 

@@ -25,6 +25,9 @@ type Workload struct {
 	Clip  bool // the update needs the global gradient norm
 	// LimitBytes is the memory of each device; 0 is no limit.
 	LimitBytes int64
+	// Generate writes the compute-only Program of several pipelines side by side; nil is
+	// schedule's family elastic.
+	Generate func(s schedule.Settings, pipelines int) (*schedule.Program, error)
 }
 
 // Pipelined is a setting made ready to run: a plan for one pipeline, with the depths of
@@ -63,7 +66,11 @@ func graded(advance, left, behind int) int {
 func (w *Workload) Program(p *Pipelined, iterations int) (*schedule.Program, error) {
 	name, s := schedule.FromPlan(p.Plan)
 	s.Repeat = iterations
-	program, err := schedule.Generate(name, s)
+	generate := func(s schedule.Settings, _ int) (*schedule.Program, error) { return schedule.Generate(name, s) }
+	if w.Generate != nil && p.At.Pipelines > 1 {
+		generate = w.Generate
+	}
+	program, err := generate(s, p.At.Pipelines)
 	if err != nil {
 		return nil, fmt.Errorf("tune: %s: %w", p.At, err)
 	}
