@@ -26,6 +26,7 @@ func init() {
 	})
 	Register(Family{
 		Name: "single", Doc: "one worker, no parallelism: gradient accumulation",
+		Place: func(int, int) [][]int { return Replicated(1, 1) },
 		Admits: func(s Settings) error {
 			if len(s.Placement) != 1 || len(s.Placement[0]) != 1 {
 				return fmt.Errorf("%d stages; it has one, on one worker", len(s.Placement))

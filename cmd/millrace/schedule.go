@@ -70,7 +70,7 @@ func scheduleCommand() *cobra.Command {
 		Long: `schedule writes the Program of a family, or reads one, proves that it cannot block, plays it on
 uniform stages and draws it: a row for each worker, time to the right, F forward, B backward (or I
 and W, its input and weight gradient), U update, with the number of the micro-batch.`,
-		Example: "  millrace schedule --schedule pb --stages 4 --micro-batches 8 --transfer 0.2\n  millrace schedule --schedule zb-v --html zb-v.html\n  millrace schedule --program runs/gpt/program.txt --svg step.svg",
+		Example: "  millrace schedule --schedule pb --stages 4 --micro-batches 8 --transfer 0.2\n  millrace schedule --schedule zb-v --html zb-v.html\n  millrace schedule --program runs/gpt/program.txt --svg step.svg\n  millrace schedule compare --stages 4 --micro-batches 8",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			s.streams(c)
@@ -111,6 +111,7 @@ and W, its input and weight gradient), U update, with the number of the micro-ba
 	f.BoolVar(&text, "text", false, "print the Program's text form, which --program reads")
 	f.StringVar(&svg, "svg", "", "draw it into this SVG file")
 	f.StringVar(&page, "html", "", "draw it into this HTML file, which needs nothing else")
+	c.AddCommand(compareCommand())
 	return c
 }
 

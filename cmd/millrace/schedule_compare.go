@@ -1,0 +1,163 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+// contestFlags is what families are compared on: uniform stages, or a profile on a cluster.
+type contestFlags struct {
+	shape
+	allReduce, parameters        float64
+	memory                       string
+	profile, cluster             string
+	microBatch                   int
+	only                         []string
+	asJSON, syncOnly, overlapped bool
+}
+
+func compareCommand() *cobra.Command {
+	var s contestFlags
+	c := &cobra.Command{
+		Use: "compare", Short: "Rank every schedule and weight policy, with the reason why each loses",
+		Long: `compare plays every family of schedules under every weight policy that it can keep, on the same
+workers and micro-batches, and ranks their steady steps under a memory limit: on uniform stages, or on
+a profile and a cluster. Nothing is searched; millrace plan does that. On uniform stages memory is
+counted in activations: what one micro-batch leaves on a worker, in all of the worker's chunks.`,
+		Example: "  millrace schedule compare --stages 4 --micro-batches 8 --memory-limit 8\n  millrace schedule compare --profile gpt.json --cluster cluster.yaml --micro-batch 4 --micro-batches 16 --memory-limit 2GiB",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			contest, err := s.contest()
+			if err != nil {
+				return badInput(err)
+			}
+			all, err := contest.Run(c.Context())
+			if err != nil {
+				return badInput(err)
+			}
+			if s.asJSON {
+				return writeJSON(c.OutOrStdout(), all)
+			}
+			t := contestTable(all, s.size)
+			return t.Text(c.OutOrStdout())
+		},
+	}
+	s.addUniform(c)
+	f := c.Flags()
+	f.IntVar(&s.chunks, "chunks", 2, "stages on each worker, for orders that let one choose")
+	f.Float64Var(&s.allReduce, "all-reduce", 0, "time to sum one worker's share of the gradients over replicas")
+	f.Float64Var(&s.parameters, "parameters", 1, "size of one worker's share of the parameters, in activations")
+	f.StringVar(&s.memory, "memory-limit", "", "of each worker: activations on uniform stages, else bytes like 2GiB")
+	f.StringVar(&s.profile, "profile", "", "a profile's file instead of uniform stages")
+	f.StringVar(&s.cluster, "cluster", "", "the cluster for the profile: a file")
+	f.IntVar(&s.microBatch, "micro-batch", 0, "samples of a micro-batch, for the profile (default: the profile's smallest)")
+	f.BoolVar(&s.overlapped, "streaming", false, "uniform devices transfer while they compute (BaPipe's boards)")
+	f.StringSliceVar(&s.only, "only", nil, "families to compare (default: all)")
+	f.BoolVar(&s.syncOnly, "sync", false, "leave out weights that are not synchronous")
+	f.BoolVar(&s.asJSON, "json", false, "for machines")
+	return c
+}
+
+// contest is the Contest that the flags ask for.
+func (s *contestFlags) contest() (tune.Contest, error) {
+	s.replicas = 1
+	if err := s.check(); err != nil {
+		return tune.Contest{}, err
+	}
+	out := tune.Contest{Workers: s.workers, MicroBatches: s.micros, Chunks: s.chunks, Only: s.only, Sync: s.syncOnly}
+	if (s.profile == "") != (s.cluster == "") {
+		return out, fmt.Errorf("schedule compare: --profile and --cluster go together: the model's costs, and what they are spread over")
+	}
+	if s.profile != "" {
+		return s.profiled(out)
+	}
+	weight := s.weight
+	if weight == 0 {
+		weight = s.backward / 2
+	}
+	out.Stages = tune.Uniform{
+		Workers: s.workers, ForwardS: s.forward, InputS: s.backward - weight, WeightS: weight, UpdateS: s.update, TransferS: s.transfer,
+		AllReduceS: s.allReduce, Parameters: s.parameters, Streaming: s.overlapped,
+	}.Stages
+	out.Bytes = tune.FormatActivations
+	if s.memory != "" {
+		limit, err := strconv.ParseFloat(s.memory, 64)
+		if err != nil || !(limit > 0) || limit > 1<<32 {
+			return out, fmt.Errorf("schedule compare: --memory-limit %q; on uniform stages it is a number of activations over 0", s.memory)
+		}
+		out.MemoryBytes = func(int) int64 { return int64(limit * tune.Activation) }
+	}
+	return out, nil
+}
+
+// profiled takes the workers, their memory and the stages from files.
+func (s *contestFlags) profiled(out tune.Contest) (tune.Contest, error) {
+	p, err := profile.Read(s.profile)
+	if err != nil {
+		return out, err
+	}
+	c, err := cluster.Read(s.cluster)
+	if err != nil {
+		return out, err
+	}
+	size := s.microBatch
+	if sizes := p.Sizes(c.Devices[0]); size == 0 && len(sizes) > 0 {
+		size = sizes[0]
+	}
+	out.Workers, out.Bytes, out.MemoryBytes = len(c.Devices), cluster.FormatBytes, c.MemoryBytes
+	if s.memory != "" {
+		limit, err := cluster.ParseBytes(s.memory)
+		if err != nil {
+			return out, fmt.Errorf("schedule compare: --memory-limit: %w", err)
+		}
+		out.MemoryBytes = func(int) int64 { return limit }
+	}
+	out.Stages = tune.ProfileStages{Profile: p, Cluster: c, MicroBatch: size}.Stages
+	return out, nil
+}
+
+// size writes bytes for the table.
+func (s *contestFlags) size(n int64) string {
+	if s.profile != "" {
+		return cluster.FormatBytes(n)
+	}
+	return fmt.Sprintf("%.4g", float64(n)/tune.Activation)
+}
+
+// contestTable is a row for each entry.
+func contestTable(all []tune.Entry, size func(int64) string) *report.Table {
+	t := &report.Table{Head: []string{" ", "schedule", "weights", " step", " behind", " bubble", " memory", " held", " copies", "why"}}
+	most := func(n []int) string {
+		if len(n) == 0 {
+			return ""
+		}
+		return strconv.Itoa(slices.Max(n))
+	}
+	place := 0
+	for _, e := range all {
+		row := []any{"", e.Schedule, e.Weights, "", "", "", "", "", "", strings.ReplaceAll(e.Why, "\n", "; ")}
+		if e.Verdict != tune.Refused {
+			row[3], row[5] = fmt.Sprintf("%.4g", e.StepS), fmt.Sprintf("%.1f %%", 100*e.Bubble)
+			row[6], row[7], row[8] = size(slices.Max(e.PeakBytes)), most(e.PeakActivations), most(e.Versions)
+		}
+		switch e.Verdict {
+		case tune.Won, tune.Slower:
+			place++
+			row[0] = place
+			row[4] = fmt.Sprintf("%.1f %%", 100*e.Behind)
+		default:
+			row[9] = fmt.Sprintf("%s: %s", e.Verdict, row[9])
+		}
+		t.Add(row...)
+	}
+	return t
+}

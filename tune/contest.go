@@ -1,0 +1,252 @@
+package tune
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
+)
+
+// Contest ranks every family of schedules, under every weight policy that it can keep, on the
+// same workers, the same micro-batches and the same memory. Nothing is searched: each order
+// gets a stage on every worker, or the stages that it needs.
+type Contest struct {
+	Workers      int
+	MicroBatches int // of a step; a stream of minibatches of one each is ranked by as many of them
+	Chunks       int // stages on each worker, for orders that let one choose
+	// MemoryBytes is what a worker has; 0, or nil, is no limit.
+	MemoryBytes func(worker int) int64
+	// Bytes writes a number of bytes for the reasons.
+	Bytes func(int64) string
+	// Stages are the costs of stages that lie so, and the tied ones among them.
+	Stages func(f schedule.Family, placement [][]int) (sim.Costs, [][]int, error)
+	Clip   bool
+	// Only are the families to compare; none is all of them. Sync leaves out policies that are not.
+	Only []string
+	Sync bool
+}
+
+// Verdict is what became of an entry.
+type Verdict string
+
+// The verdicts, in the order in which they are listed.
+const (
+	Won     Verdict = "best"
+	Slower  Verdict = "slower"
+	Control Verdict = "control" // fast, and its gradients belong to no weights
+	TooBig  Verdict = "memory"
+	Refused Verdict = "refused"
+)
+
+var verdicts = []Verdict{Won, Slower, Control, TooBig, Refused}
+
+// Entry is one order with one weight policy.
+type Entry struct {
+	Schedule string          `json:"schedule"`
+	Weights  schedule.Policy `json:"weights"`
+	Verdict  Verdict         `json:"verdict"`
+	Why      string          `json:"why"`
+	Stages   int             `json:"stages,omitempty"`
+	// StepS is a steady step's time for the Contest's micro-batches.
+	StepS           float64 `json:"step_s,omitempty"`
+	Bubble          float64 `json:"bubble"`
+	PeakBytes       []int64 `json:"peak_bytes,omitempty"`       // by worker
+	PeakActivations []int   `json:"peak_activations,omitempty"` // by worker, of its chunks
+	Versions        []int   `json:"versions,omitempty"`         // by worker
+	// Lost is where the workers' time of a step went that they did not compute in, as parts of it.
+	Lost Losses `json:"lost"`
+	// Behind is the time over that of the best, as a part of the best's.
+	Behind float64 `json:"behind"`
+}
+
+// Run simulates every entry and ranks them, the best first.
+func (c Contest) Run(ctx context.Context) ([]Entry, error) {
+	if c.Workers < 1 || c.MicroBatches < 1 || c.Workers*c.MicroBatches > 1<<17 {
+		return nil, fmt.Errorf("tune: %d workers and %d micro-batches to compare schedules on; give 1 of each at least, and %d in all at most", c.Workers, c.MicroBatches, 1<<17)
+	}
+	families := schedule.Families()
+	if len(c.Only) > 0 {
+		families = nil
+		for _, name := range c.Only {
+			f, err := schedule.Lookup(name)
+			if err != nil {
+				return nil, err
+			}
+			families = append(families, f)
+		}
+	}
+	var all []Entry
+	for _, f := range families {
+		policies := f.Policies
+		if len(policies) == 0 {
+			policies = []schedule.Policy{schedule.Sync}
+		}
+		for _, policy := range policies {
+			if c.Sync && policy != schedule.Sync {
+				continue
+			}
+			if err := ctx.Err(); err != nil {
+				return nil, fmt.Errorf("tune: comparing schedules: %w", err)
+			}
+			all = append(all, c.enter(f, policy))
+		}
+	}
+	rank(all)
+	return all, nil
+}
+
+// contestSteps is the steps of which the middle ones are measured.
+const contestSteps = 6
+
+// enter simulates one entry.
+func (c Contest) enter(f schedule.Family, policy schedule.Policy) Entry {
+	e := Entry{Schedule: f.Name, Weights: policy, Verdict: Slower}
+	refuse := func(err error) Entry {
+		e.Verdict, e.Why = Refused, err.Error()
+		return e
+	}
+	placement := f.Placement(c.Workers, max(1, c.Chunks))
+	e.Stages = len(placement)
+	costs, tied, err := c.Stages(f, placement)
+	if err != nil {
+		return refuse(err)
+	}
+	if f.Streaming && costs.Streams == nil {
+		return refuse(fmt.Errorf("it is for devices that transfer while they compute, and these do not"))
+	}
+	s := schedule.Settings{Placement: placement, MicroBatches: c.MicroBatches, Weights: policy, Repeat: contestSteps}
+	steps := 1.0 // of the entry in one of the contest
+	if policy != schedule.Sync && policy != schedule.DoubleBuffered {
+		s.MicroBatches, steps = 1, float64(c.MicroBatches)
+		s.Repeat = contestSteps * max(c.MicroBatches, 2*c.Workers)
+	}
+	p, err := schedule.Generate(f.Name, s)
+	if err == nil {
+		p, err = schedule.Lower(p, schedule.LowerOptions{Tied: tied, Clip: c.Clip})
+	}
+	var rep schedule.Report
+	if err == nil {
+		rep, err = schedule.Check(p)
+	}
+	if err != nil {
+		return refuse(err)
+	}
+	t, sum, err := sim.Run(p, costs, sim.Options{Record: true})
+	if err != nil {
+		return refuse(err)
+	}
+	e.PeakBytes, e.PeakActivations, e.Versions = sum.PeakBytes, sum.PeakActivations, rep.Versions
+	each, lost := lossesOf(t, policy == schedule.Sync)
+	if costs.Transfer != nil {
+		still := costs
+		still.Transfer, still.Occupies = nil, nil
+		at, _, err := sim.Run(p, still, sim.Options{Record: true})
+		if err != nil {
+			return refuse(err)
+		}
+		lost = lost.split(each, at, policy == schedule.Sync)
+	}
+	e.StepS, e.Lost = each*steps, lost
+	e.Bubble = lost.Sum()
+	if policy == schedule.Latest {
+		e.Verdict = Control
+	}
+	if worker, over := c.over(sum.PeakBytes); over > 0 {
+		e.Verdict = TooBig
+		e.Why = fmt.Sprintf("worker %d would hold %s, over its limit of %s", worker, c.bytes(sum.PeakBytes[worker]), c.bytes(c.MemoryBytes(worker)))
+	}
+	return e
+}
+
+// over is the worker that is the most over its memory, and by how many bytes.
+func (c Contest) over(peaks []int64) (worker int, over int64) {
+	if c.MemoryBytes == nil {
+		return 0, 0
+	}
+	for w, peak := range peaks {
+		if limit := c.MemoryBytes(w); limit > 0 && peak-limit > over {
+			worker, over = w, peak-limit
+		}
+	}
+	return worker, over
+}
+
+func (c Contest) bytes(n int64) string {
+	if c.Bytes == nil {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	return c.Bytes(n)
+}
+
+// name tells entries apart: the weights where they are not synchronous.
+func (e *Entry) name() string {
+	if e.Weights == schedule.Sync {
+		return e.Schedule
+	}
+	return e.Schedule + " " + string(e.Weights)
+}
+
+// tie is a difference in time that rounding makes.
+const tie = 1e-9
+
+// rank puts entries in order, and says of each why it stands behind the best.
+func rank(all []Entry) {
+	most := func(e *Entry) int64 {
+		if len(e.PeakBytes) == 0 {
+			return 0
+		}
+		return slices.Max(e.PeakBytes)
+	}
+	slices.SortStableFunc(all, func(a, b Entry) int {
+		if d := slices.Index(verdicts, a.Verdict) - slices.Index(verdicts, b.Verdict); d != 0 {
+			return d
+		}
+		if d := a.StepS - b.StepS; math.Abs(d) > tie*a.StepS {
+			return cmp.Compare(d, 0)
+		}
+		return cmp.Or(cmp.Compare(most(&a), most(&b)), cmp.Compare(a.Schedule, b.Schedule))
+	})
+	if len(all) == 0 || all[0].Verdict != Slower {
+		return // nothing fits
+	}
+	best := &all[0]
+	best.Verdict, best.Why = Won, "the fastest that fits"
+	for i := range all[1:] {
+		e := &all[1+i]
+		if e.StepS > 0 {
+			e.Behind = e.StepS/best.StepS - 1
+		}
+		switch e.Verdict {
+		case Slower:
+			e.Why = e.slower(best, most(e)-most(best))
+		case Control:
+			e.Why = "backwards use other weights than their forwards did: to compare with, not to train"
+		}
+	}
+}
+
+// noticedWork is from how many times the best's computation on a worker on a reason says so.
+const noticedWork = 1.02
+
+// slower says why an entry that fits is behind the best.
+func (e *Entry) slower(best *Entry, more int64) string {
+	if e.Behind <= tie {
+		if more > 0 {
+			return fmt.Sprintf("as fast as %s, and holds more", best.name())
+		}
+		return fmt.Sprintf("as fast as %s, and holds as much", best.name())
+	}
+	why := e.Lost.String()
+	work, least := e.StepS*(1-e.Bubble), best.StepS*(1-best.Bubble)
+	switch {
+	case work < noticedWork*least:
+		return why
+	case e.Lost.Sum() < worthNaming:
+		return fmt.Sprintf("%.3g times the work for each worker", work/least)
+	}
+	return fmt.Sprintf("%.3g times the work for each worker; %s", work/least, why)
+}

@@ -1,0 +1,128 @@
+package tune
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
+)
+
+// Uniform is costs for a Contest without a model: every worker's share of it takes as long and
+// holds as much. Sizes are in activations, what one micro-batch leaves on a worker.
+type Uniform struct {
+	Workers                   int
+	ForwardS, InputS, WeightS float64 // of a worker's share, for one micro-batch
+	UpdateS, TransferS        float64
+	AllReduceS                float64 // of a worker's share of the gradients, over two replicas or more
+	Parameters                float64 // of a worker's share, and as much again for their gradients
+	// Streaming devices send while they compute, as BaPipe's boards do: TransferS then is how long
+	// a message takes the link, from the moment its computation begins.
+	Streaming bool
+}
+
+// Activation is the bytes that stand for one activation of Uniform costs.
+const Activation = 1 << 20
+
+// FormatActivations writes bytes of Uniform costs as activations.
+func FormatActivations(n int64) string {
+	return fmt.Sprintf("%.4g activations", float64(n)/Activation)
+}
+
+// Stages implements Contest.Stages: a family that cuts the model into more stages than there
+// are workers has smaller ones, and one that keeps it whole has all of it in one.
+func (u Uniform) Stages(f schedule.Family, placement [][]int) (sim.Costs, [][]int, error) {
+	share := float64(u.Workers) / float64(len(placement))
+	c := sim.Costs{Transfer: func(int, int, int64) (float64, float64) { return u.TransferS, 0 }}
+	if u.Streaming {
+		c.Transfer = func(int, int, int64) (float64, float64) { return 0, u.TransferS }
+		c.Streams = func(int) bool { return true }
+	}
+	parameters := int64(math.Round(share * u.Parameters * Activation))
+	for _, on := range placement {
+		k := sim.StageCost{
+			ForwardS: share * u.ForwardS, BackwardS: share * (u.InputS + u.WeightS), InputS: share * u.InputS, WeightS: share * u.WeightS,
+			UpdateS: share * u.UpdateS, SavedBytes: int64(math.Round(share * Activation)), FixedBytes: parameters, ParameterBytes: parameters,
+		}
+		if len(on) > 1 {
+			k.AllReduceS = share * u.AllReduceS
+		}
+		c.Stages = append(c.Stages, []sim.StageCost{k})
+	}
+	return c, nil, nil
+}
+
+// ProfileStages are a profile's layers for Contest.Stages, cut so that the slowest stage
+// computes the least. MicroBatch is the samples of a micro-batch.
+type ProfileStages struct {
+	Profile    *profile.Profile
+	Cluster    *cluster.Cluster
+	MicroBatch int
+}
+
+// Stages implements Contest.Stages.
+func (s ProfileStages) Stages(f schedule.Family, placement [][]int) (sim.Costs, [][]int, error) {
+	if n := len(s.Profile.Layers); len(placement) > n {
+		return sim.Costs{}, nil, fmt.Errorf("it has %d stages; %s has %d layers", len(placement), s.Profile.Model, n)
+	}
+	costs, _, err := s.Profile.At(s.Cluster.Devices[0], s.MicroBatch)
+	if err != nil {
+		return sim.Costs{}, nil, fmt.Errorf("tune: %w", err)
+	}
+	times := make([]float64, len(costs))
+	for l := range costs {
+		times[l] = costs[l].ForwardS + costs[l].BackwardS
+	}
+	pl := &plan.Plan{
+		Version: plan.Version, Model: s.Profile.Model, Replication: string(schedule.RoundRobin),
+		MicroBatch: s.MicroBatch, MicroBatches: 1, Schedule: f.Name, Weights: string(schedule.Sync),
+	}
+	cuts := evenCuts(times, len(placement))
+	for i, on := range placement {
+		pl.Stages = append(pl.Stages, plan.Stage{FirstLayer: cuts[i], LastLayer: cuts[i+1] - 1, Devices: slices.Clone(on)})
+	}
+	c, err := sim.CostsOf(s.Profile, s.Cluster, pl)
+	return c, sim.TiedStages(s.Profile, pl), err
+}
+
+// evenCuts cuts times into runs, none empty, so that the greatest sum is least: run i is
+// times[cuts[i]:cuts[i+1]]. least[k][j] is the greatest of the best k runs of the first j.
+func evenCuts(times []float64, runs int) []int {
+	n := len(times)
+	before := make([]float64, n+1)
+	for i, x := range times {
+		before[i+1] = before[i] + x
+	}
+	least := make([][]float64, runs+1)
+	from := make([][]int, runs+1)
+	for k := range least {
+		least[k], from[k] = make([]float64, n+1), make([]int, n+1)
+		for j := range least[k] {
+			least[k][j] = math.Inf(1)
+		}
+	}
+	least[0][0] = 0
+	for k := 1; k <= runs; k++ {
+		for j := k; j <= n-(runs-k); j++ {
+			for i := j - 1; i >= k-1; i-- {
+				last := before[j] - before[i]
+				if last >= least[k][j] {
+					break // longer last runs only take longer
+				}
+				if worst := max(least[k-1][i], last); worst < least[k][j] {
+					least[k][j], from[k][j] = worst, i
+				}
+			}
+		}
+	}
+	cuts := make([]int, runs+1)
+	cuts[runs] = n
+	for k := runs; k > 0; k-- {
+		cuts[k-1] = from[k][cuts[k]]
+	}
+	return cuts
+}

@@ -1,0 +1,159 @@
+package tune
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// Losses are parts of the workers' time in which they did not compute.
+type Losses struct {
+	Fill       float64 `json:"fill"`       // between a step's last computation and the next one's first, once the step has ended elsewhere
+	Drain      float64 `json:"drain"`      // the same, while other workers still end the step
+	Bubble     float64 `json:"bubble"`     // inside a step, because another stage had not computed
+	Transfer   float64 `json:"transfer"`   // what messages cost: the step is so much shorter where they take no time
+	Collective float64 `json:"collective"` // because replicas, tied stages or the norm were not summed
+	Core       float64 `json:"core"`       // because others held every core
+}
+
+// named lists the parts with their names.
+func (l *Losses) named() []namedLoss {
+	return []namedLoss{{"fill", &l.Fill}, {"drain", &l.Drain}, {"bubble", &l.Bubble}, {"transfer", &l.Transfer}, {"collectives", &l.Collective}, {"cores", &l.Core}}
+}
+
+type namedLoss struct {
+	name string
+	part *float64
+}
+
+// Sum is all of it: the bubble as papers count it.
+func (l Losses) Sum() float64 {
+	sum := 0.0
+	for _, n := range l.named() {
+		sum += *n.part
+	}
+	return sum
+}
+
+// worthNaming is the least part that a reason names.
+const worthNaming = 0.0005
+
+// String is the parts as percentages, the greatest first.
+func (l Losses) String() string {
+	list := l.named()
+	slices.SortStableFunc(list, func(a, b namedLoss) int { return cmp.Compare(*b.part, *a.part) })
+	var words []string
+	for _, n := range list {
+		if *n.part >= worthNaming {
+			words = append(words, fmt.Sprintf("%s %.1f %%", n.name, 100**n.part))
+		}
+	}
+	if words == nil {
+		return "no time is lost"
+	}
+	return strings.Join(words, ", ")
+}
+
+// split tells what transfers cost from the rest: still is the same order where messages take no
+// time. The rest keeps the proportions that it has there.
+func (l Losses) split(stepS float64, still *trace.Timeline, flushes bool) Losses {
+	without, rest := lossesOf(still, flushes)
+	all := l.Sum()
+	transfer := min(max(0, 1-without/stepS), all)
+	scale := 0.0
+	if sum := rest.Sum(); sum > 0 {
+		scale = (all - transfer) / sum
+	} else {
+		transfer = all
+	}
+	for _, n := range rest.named() {
+		*n.part *= scale
+	}
+	rest.Transfer += transfer
+	return rest
+}
+
+// lossesOf measures the middle of a Timeline of some steps: a step's time, from end to end,
+// and where the workers' time in it went. Each gap goes to its cause as a whole, so that a
+// wait for a stage whose message then travels counts for the longer of the two. An order
+// that never flushes has no fill and no drain.
+func lossesOf(t *trace.Timeline, flushes bool) (stepS float64, lost Losses) {
+	n := len(t.Steps)
+	if n < 3 {
+		return 0, lost
+	}
+	first, last := n/3, n-1-n/6 // the end of the stream drains, its begin fills
+	if last <= first {
+		last = n - 1
+	}
+	from, to := t.Steps[first].EndS, t.Steps[last].EndS
+	stepS = (to - from) / float64(last-first)
+	ends := make([]float64, n) // ends of steps never fall
+	at := math.Inf(-1)
+	for i, s := range t.Steps {
+		at = max(at, s.EndS)
+		ends[i] = at
+	}
+	total := float64(t.Workers) * (to - from)
+	for w, gaps := range trace.AllGaps(t) {
+		steps := stepsAround(t, w)
+		for _, g := range gaps {
+			begin, end := max(g.StartS, from), min(g.EndS, to)
+			if end <= begin {
+				continue
+			}
+			part := (end - begin) / total
+			switch g.Cause {
+			case trace.WaitTransfer:
+				lost.Transfer += part
+				continue
+			case trace.WaitReduce:
+				lost.Collective += part
+				continue
+			case trace.WaitCore:
+				lost.Core += part
+				continue
+			}
+			before, after := steps.around(g)
+			if before == after || !flushes {
+				lost.Bubble += part
+				continue
+			}
+			over := min(max(ends[min(max(before, 0), n-1)], begin), end)
+			lost.Drain += (over - begin) / total
+			lost.Fill += (end - over) / total
+		}
+	}
+	return stepS, lost
+}
+
+// workerSteps is a worker's computations in order, for finding those around a gap.
+type workerSteps []trace.Event
+
+func stepsAround(t *trace.Timeline, worker int) workerSteps {
+	var out workerSteps
+	for _, e := range t.Events {
+		if e.Worker == worker && e.Lane == trace.Compute && trace.IsBusy(e.Kind) && e.EndS > e.StartS {
+			out = append(out, e)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b trace.Event) int { return cmp.Compare(a.StartS, b.StartS) })
+	return out
+}
+
+// around is the steps that the computations before and behind a gap belong to; -1 is none.
+func (s workerSteps) around(g trace.Gap) (before, after int) {
+	k, _ := slices.BinarySearchFunc(s, g.EndS-1e-12*math.Abs(g.EndS), func(e trace.Event, at float64) int { return cmp.Compare(e.StartS, at) })
+	before, after = -1, -1
+	if k > 0 {
+		before = s[k-1].Step
+	}
+	if k < len(s) {
+		after = s[k].Step
+	}
+	return before, after
+}

@@ -1,0 +1,157 @@
+package tune
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"pgregory.net/rapid"
+)
+
+func contestOf(t *testing.T, c Contest) map[string]Entry {
+	t.Helper()
+	all, err := c.Run(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]Entry{}
+	for _, e := range all {
+		out[e.Schedule+" "+string(e.Weights)] = e
+	}
+	return out
+}
+
+// TestContestKnownLosses: without transfers, of 1F1B's step of (M+S-1)(F+B) a part of
+// (S-1)/(M+S-1) is lost, all of it to fill, drain and bubble; ZB-V and ZB-H2 lose nothing where
+// F = I = W; BaPipe's Table II is the difference that transfers make; data parallelism loses its
+// all-reduce and nothing else.
+func TestContestKnownLosses(t *testing.T) {
+	const S, M, SR, reduce = 4, 8, 0.2, 1.5
+	free := contestOf(t, Contest{Workers: S, MicroBatches: M, Chunks: 2, Stages: Uniform{Workers: S, ForwardS: 1, InputS: 1, WeightS: 1}.Stages})
+	near := func(what string, got, want float64) {
+		t.Helper()
+		if math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	e := free["1f1b sync"]
+	near("1f1b's step", e.StepS, (M+S-1)*3)
+	near("1f1b's bubble", e.Bubble, 3.0/11)
+	near("its fill, drain and bubble", e.Lost.Fill+e.Lost.Drain+e.Lost.Bubble, 3.0/11)
+	near("zb-v's bubble", free["zb-v sync"].Bubble, 0)
+	near("zb-h2's bubble", free["zb-h2 sync"].Bubble, 0)
+	near("a stream's step", free["1f1b-rr stash"].StepS, 3*M)
+	if f := free["1f1b sync"].Behind; math.Abs(f-11.0/8+1) > 1e-9 {
+		t.Errorf("1f1b is %v behind the best", f)
+	}
+
+	slow := contestOf(t, Contest{Workers: S, MicroBatches: M, Chunks: 2, Stages: Uniform{Workers: S, ForwardS: 1, InputS: 1, WeightS: 1, TransferS: SR, AllReduceS: reduce}.Stages})
+	e = slow["1f1b sync"]
+	step := (M+S-1)*3 + (S+M-2-math.Ceil((M-1)/float64(S)))*2*SR
+	near("1f1b's step with transfers", e.StepS, step)
+	near("what transfers take of it", e.Lost.Transfer, 1-(M+S-1)*3/step)
+	e = slow["dp sync"]
+	near("dp's step", e.StepS, 3*M+S*reduce)
+	near("dp's all-reduce", e.Lost.Collective, S*reduce/(3*M+S*reduce))
+	near("and nothing else", e.Lost.Sum()-e.Lost.Collective, 0)
+}
+
+// TestContestReasons: each way to lose is told by its own numbers.
+func TestContestReasons(t *testing.T) {
+	u := Uniform{Workers: 4, ForwardS: 1, InputS: 1, WeightS: 1, Parameters: 1}
+	all := contestOf(t, Contest{
+		Workers: 4, MicroBatches: 8, Chunks: 2, Stages: u.Stages, Bytes: FormatActivations,
+		MemoryBytes: func(w int) int64 { return 6 * Activation },
+	})
+	for name, want := range map[string]string{
+		"zb-v sync":      "the fastest that fits",
+		"1f1b sync":      "bubble 13.6 %, drain 9.1 %, fill 4.5 %",
+		"afab sync":      "worker 0 would hold 9 activations, over its limit of 6 activations", // M of them, w and its gradient less what overlaps
+		"fbp-as sync":    "devices that transfer while they compute",
+		"1f1b-rr latest": "other weights than their forwards",
+		"mp sync":        "bubble 70.3 %",
+	} {
+		if got := all[name]; !strings.Contains(got.Why, want) {
+			t.Errorf("%s: %s: %q, want it to say %q", name, got.Verdict, got.Why, want)
+		}
+	}
+	few := contestOf(t, Contest{Workers: 3, MicroBatches: 2, Chunks: 2, Stages: Uniform{Workers: 3, ForwardS: 1, InputS: 1, WeightS: 1}.Stages})
+	for name, want := range map[string]string{
+		"chimera sync": "3 stages; two directions", "interleaved sync": "2 micro-batches on 3 workers",
+	} {
+		if got := few[name]; got.Verdict != Refused || !strings.Contains(got.Why, want) {
+			t.Errorf("%s: %s: %q, want a refusal that says %q", name, got.Verdict, got.Why, want)
+		}
+	}
+	if _, err := (Contest{Workers: 0, MicroBatches: 1}).Run(context.Background()); err == nil {
+		t.Error("no workers were accepted")
+	}
+	ended, stop := context.WithCancel(context.Background())
+	stop()
+	if _, err := (Contest{Workers: 2, MicroBatches: 2, Stages: u.Stages}).Run(ended); err == nil {
+		t.Error("it went on after its time")
+	}
+}
+
+// TestContestHasEveryone: every family under every policy it can keep has one entry, and
+// every entry a reason; losses are the bubble, and no more than all of the time.
+func TestContestHasEveryone(t *testing.T) {
+	for _, transfer := range []float64{0, 0.3} {
+		all := contestOf(t, Contest{Workers: 4, MicroBatches: 4, Chunks: 3, Clip: true, Stages: Uniform{Workers: 4, ForwardS: 1, InputS: 1.2, WeightS: 0.8, TransferS: transfer, UpdateS: 0.1, Streaming: true}.Stages})
+		want := 0
+		for _, f := range schedule.Families() {
+			want += max(1, len(f.Policies))
+			for _, e := range all {
+				if e.Why == "" || e.Lost.Sum() < -1e-9 || e.Lost.Sum() > 1 || math.Abs(e.Lost.Sum()-e.Bubble) > 1e-9 {
+					t.Errorf("%s %s: %+v", e.Schedule, e.Weights, e)
+				}
+			}
+		}
+		if len(all) != want {
+			t.Errorf("%d entries, want %d", len(all), want)
+		}
+	}
+}
+
+// TestEvenCuts compares with every way to cut.
+func TestEvenCuts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		times := rapid.SliceOfN(rapid.Float64Range(0, 5), 1, 9).Draw(t, "times")
+		runs := rapid.IntRange(1, len(times)).Draw(t, "runs")
+		slowest := func(cuts []int) float64 {
+			worst := 0.0
+			for i := range runs {
+				sum := 0.0
+				for _, x := range times[cuts[i]:cuts[i+1]] {
+					sum += x
+				}
+				worst = max(worst, sum)
+			}
+			return worst
+		}
+		best := math.Inf(1)
+		var try func(cuts []int)
+		try = func(cuts []int) {
+			if len(cuts) == runs {
+				best = min(best, slowest(append(slices.Clone(cuts), len(times))))
+				return
+			}
+			for next := cuts[len(cuts)-1] + 1; next < len(times); next++ {
+				try(append(slices.Clone(cuts), next))
+			}
+		}
+		try([]int{0})
+		got := evenCuts(times, runs)
+		for i := range runs {
+			if got[i] >= got[i+1] {
+				t.Fatalf("cuts %v", got)
+			}
+		}
+		if d := slowest(got) - best; math.Abs(d) > 1e-9 {
+			t.Fatalf("cuts %v of %v take %v, the best %v", got, times, slowest(got), best)
+		}
+	})
+}
