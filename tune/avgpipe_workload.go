@@ -34,9 +34,11 @@ type Workload struct {
 // advance forward propagation, and how many of these share the devices.
 type Pipelined struct {
 	Scored
-	Advance int        `json:"advance"` // extra warm-up of the first stage
-	Plan    *plan.Plan `json:"plan"`
+	Plan *plan.Plan `json:"plan"`
 }
+
+// afab as an advance sends all micro-batches ahead, on every stage.
+const afab = -1
 
 // plan is the base at some degrees, with advance more forwards on the first stage than 1F1B
 // has, graded down to none on the last: ceil(advance (S-1-i)/(S-1)).
@@ -50,7 +52,10 @@ func (w *Workload) plan(at Degrees, advance int) *plan.Plan {
 	}
 	behind := len(pl.Stages) - 1
 	for i := range pl.Stages {
-		pl.Stages[i].Warmup = min(behind-i+1+graded(advance, behind-i, behind), at.MicroBatches)
+		pl.Stages[i].Warmup = at.MicroBatches
+		if advance != afab {
+			pl.Stages[i].Warmup = min(behind-i+1+graded(advance, behind-i, behind), at.MicroBatches)
+		}
 	}
 	return &pl
 }
@@ -95,24 +100,35 @@ func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeli
 
 // simulate scores a setting at a depth.
 func (w *Workload) simulate(at Degrees, advance int) (*Pipelined, error) {
-	p := &Pipelined{Scored: Scored{At: at}, Advance: advance, Plan: w.plan(at, advance)}
+	return w.score(&Pipelined{Scored: Scored{At: at}, Plan: w.plan(at, advance)})
+}
+
+// score simulates a setting made ready.
+func (w *Workload) score(p *Pipelined) (*Pipelined, error) {
 	_, sum, err := w.run(p, 0, false)
 	if err != nil {
 		return nil, err
 	}
-	p.StepS, p.MemoryBytes = sum.StepS/float64(at.Pipelines), sum.PeakBytes
+	p.StepS, p.MemoryBytes = sum.StepS/float64(p.At.Pipelines), sum.PeakBytes
 	if !(p.StepS > 0) {
-		return nil, fmt.Errorf("tune: %s: a simulated batch takes %v s; the profile of %s has no times", at, p.StepS, w.Profile.Model)
+		return nil, fmt.Errorf("tune: %s: a simulated batch takes %v s; the profile of %s has no times", p.At, p.StepS, w.Profile.Model)
 	}
 	return p, nil
+}
+
+// Advance is how many forwards more than 1F1B has the first stage sends ahead.
+func (p *Pipelined) Advance() int {
+	return p.Plan.Stages[0].Warmup - min(len(p.Plan.Stages), p.At.MicroBatches)
 }
 
 // fasterBy is by how much a deeper warm-up must shorten a step to be worth its memory.
 const fasterBy = 1e-3
 
-// Predict is the simulator's word on a setting: as Algorithm 1 does while it trains, it
-// begins with 1F1B and sends more micro-batches ahead for as long as steps get faster and
-// memory lasts; here the number doubles from 1 on, so that AFAB is not far.
+// Predict is the simulator's word on a setting. It looks for the depth that Algorithm 1 looks for
+// while it trains: the fewest forwards in advance of 1F1B that are fastest within the
+// memory. Times do not fall evenly with depth (a message may miss its turn on a link by
+// little), so that a first slower step is no reason to stop: every number up to
+// twice the stages is tried, beyond that 4, 8, 16 ... times the stages, and AFAB.
 func (w *Workload) Predict(ctx context.Context, at Degrees) (*Pipelined, error) {
 	if err := at.check(); err != nil {
 		return nil, err
@@ -124,26 +140,43 @@ func (w *Workload) Predict(ctx context.Context, at Degrees) (*Pipelined, error) 
 	if err != nil {
 		return nil, err
 	}
-	for advance := 1; advance < 2*at.MicroBatches && len(w.Base.Stages) > 1; advance *= 2 {
+	for _, pl := range w.deeper(at) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		deeper, err := w.simulate(at, min(advance, at.MicroBatches))
+		deeper, err := w.score(&Pipelined{Scored: Scored{At: at}, Plan: pl})
 		if err != nil {
 			return nil, err
 		}
-		if !deeper.fits(w.LimitBytes) {
-			break
-		}
-		if deeper.StepS < best.StepS*(1-fasterBy) {
+		if deeper.fits(w.LimitBytes) && (deeper.StepS < best.StepS*(1-fasterBy) || !best.fits(w.LimitBytes)) {
 			best = deeper
-			continue
-		}
-		if advance > len(w.Base.Stages) {
-			break // a small step may gain nothing where a larger one does
 		}
 	}
 	return best, nil
+}
+
+// deeper is the plans beyond 1F1B that are tried, each with other depths than the one before.
+func (w *Workload) deeper(at Degrees) []*plan.Plan {
+	stages := len(w.Base.Stages)
+	if stages < 2 {
+		return nil
+	}
+	var tried []int
+	for x := 1; x <= 2*stages; x++ {
+		tried = append(tried, x)
+	}
+	for x := 4 * stages; x < at.MicroBatches; x *= 2 {
+		tried = append(tried, x)
+	}
+	before, out := w.plan(at, 0), []*plan.Plan(nil)
+	for _, x := range append(tried, afab) {
+		pl := w.plan(at, x)
+		if slices.EqualFunc(pl.Stages, before.Stages, func(a, b plan.Stage) bool { return a.Warmup == b.Warmup }) {
+			continue
+		}
+		before, out = pl, append(out, pl)
+	}
+	return out
 }
 
 // Trial is what some batches of a setting told, on a machine or in the simulator.
@@ -178,4 +211,40 @@ const fewest = 3
 // Iterations is how many iterations of all pipelines make at least so many batches.
 func Iterations(at Degrees, batches int) int {
 	return max(fewest, (batches+at.Pipelines-1)/at.Pipelines)
+}
+
+// Best is the simulator's choice of the grid alone: nothing is run.
+func (w *Workload) Best(ctx context.Context, grid []Degrees) (*Pipelined, error) {
+	by, all := map[Degrees]*Pipelined{}, []Scored{}
+	for _, at := range grid {
+		p, err := w.Predict(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		by[at] = p
+		all = append(all, p.Scored)
+	}
+	best, err := fastest(all, w.LimitBytes)
+	if err != nil {
+		return nil, err
+	}
+	return by[best.At], nil
+}
+
+// Over is the workload with the stages of another plan, where each of these is on a device
+// of its own and there are several; false where not.
+func (w *Workload) Over(pl *plan.Plan) (*Workload, bool) {
+	if len(pl.Stages) < 2 {
+		return nil, false
+	}
+	seen := map[int]bool{}
+	for _, st := range pl.Stages {
+		if len(st.Devices) != 1 || seen[st.Devices[0]] {
+			return nil, false
+		}
+		seen[st.Devices[0]] = true
+	}
+	other := *w
+	other.Base = pl
+	return &other, true
 }

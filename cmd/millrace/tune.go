@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -80,8 +83,9 @@ type tuned struct {
 	TrainBatches int    `json:"train_batches"`
 	LimitBytes   int64  `json:"limit_bytes,omitempty"`
 	*tune.DegreesResult
-	// Plan is the best of all schedules, with --all.
-	Plan *plan.Plan `json:"plan,omitempty"`
+	// All is the best of each kind of schedule by time, with --all: AvgPipe's among them, over
+	// the stages of whichever straight pipeline serves it best.
+	All []tune.Rival `json:"all,omitempty"`
 }
 
 func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
@@ -117,15 +121,14 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 		Model: p.profile.Model, Cluster: p.cluster.Name, Batch: j.Batch, Simulated: f.simulate, TrainBatches: f.train, LimitBytes: w.LimitBytes, DegreesResult: found,
 	}
 	if f.all {
-		if p.result, err = tune.Search(c.Context(), f.general(p)); err != nil {
+		if out.All, err = f.everything(c, p, w, found); err != nil {
 			return badInput(err)
 		}
-		out.Plan = p.result.Best
 	}
 	if f.asJSON {
 		return writeJSON(c.OutOrStdout(), out)
 	}
-	return out.print(c.OutOrStdout(), p.result)
+	return out.print(c.OutOrStdout())
 }
 
 // gather is the job's model, hardware and profile: measured, given, or for described hardware
@@ -183,13 +186,57 @@ func (f *tuneFlags) workload(c *cobra.Command, p *planned) (*tune.Workload, erro
 	return w, nil
 }
 
-// general is the search over everything else.
-func (f *tuneFlags) general(p *planned) tune.Request {
+// bases is how many of the search's answers AvgPipe tries its degrees over.
+const bases = 8
+
+// everything is the search over all schedules, with AvgPipe's choice among the answers: over
+// its own partition, and over the stages of every straight pipeline that the search liked.
+func (f *tuneFlags) everything(c *cobra.Command, p *planned, w *tune.Workload, found *tune.DegreesResult) ([]tune.Rival, error) {
 	fix, err := overrides(p.job, namesOf(p.model))
 	if err != nil {
-		panic("tune: overrides that workload has read: " + err.Error())
+		return nil, err
 	}
-	return tune.Request{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, Fix: fix, Runnable: p.job.Cluster == ""}
+	limited := *p.cluster
+	if p.job.MemoryBytes() > 0 {
+		limited.DeviceTypes = maps.Clone(p.cluster.DeviceTypes)
+		for name, d := range limited.DeviceTypes {
+			d.MemoryBytes = w.LimitBytes
+			limited.DeviceTypes[name] = d
+		}
+	}
+	general, err := tune.Search(c.Context(), tune.Request{Profile: p.profile, Cluster: &limited, Batch: p.job.Batch, Clip: p.job.Clip > 0, Fix: fix, Runnable: p.job.Cluster == ""})
+	if err != nil {
+		return nil, err
+	}
+	var grid []tune.Degrees
+	for _, cell := range found.Grid {
+		grid = append(grid, cell.At)
+	}
+	best := found.Best
+	all := slices.DeleteFunc(general.Rivals, func(r tune.Rival) bool { return !r.Fits })
+	for _, r := range all[:min(bases, len(all))] {
+		if r.Plan == nil {
+			continue
+		}
+		over, ok := w.Over(r.Plan)
+		if !ok {
+			continue
+		}
+		other, err := over.Best(c.Context(), grid)
+		var tooMuch *tune.DegreesError
+		if err != nil && !errors.As(err, &tooMuch) {
+			return nil, err
+		}
+		if err == nil && other.StepS < best.StepS {
+			best = other
+		}
+	}
+	all = append(all, tune.Rival{
+		Kind: fmt.Sprintf("AvgPipe, %d pipelines", best.At.Pipelines), Plan: best.Plan, Fits: true,
+		Predicted: plan.Predicted{StepS: best.StepS, SamplesPerSecond: float64(p.job.Batch) / best.StepS, MemoryBytes: best.MemoryBytes},
+	})
+	slices.SortStableFunc(all, func(a, b tune.Rival) int { return cmp.Compare(a.Predicted.StepS, b.Predicted.StepS) })
+	return all, nil
 }
 
 // readDegrees reads M,N; nothing is no degrees.

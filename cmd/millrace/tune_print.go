@@ -12,7 +12,7 @@ import (
 )
 
 // print is for people.
-func (t *tuned) print(w io.Writer, general *tune.Result) error {
+func (t *tuned) print(w io.Writer) error {
 	best := t.Best
 	where := "measured"
 	if t.Simulated {
@@ -20,7 +20,7 @@ func (t *tuned) print(w io.Writer, general *tune.Result) error {
 	}
 	fmt.Fprintf(w, "%s on %s, %s: %d samples a batch, %d stages\n", t.Model, t.Cluster, where, t.Batch, len(best.Plan.Stages))
 	fmt.Fprintf(w, "chosen: %d micro-batches of %d, %d pipelines, %d forwards in advance of 1F1B: %s a batch, %.4g samples/s\n",
-		best.At.MicroBatches, t.Batch/best.At.MicroBatches, best.At.Pipelines, best.Advance, trace.Seconds(best.StepS), float64(t.Batch)/best.StepS)
+		best.At.MicroBatches, t.Batch/best.At.MicroBatches, best.At.Pipelines, best.Advance(), trace.Seconds(best.StepS), float64(t.Batch)/best.StepS)
 	if t.LimitBytes > 0 {
 		fmt.Fprintf(w, "memory: %s on the fullest device, of %s\n", cluster.FormatBytes(best.Peak()), cluster.FormatBytes(t.LimitBytes))
 	} else {
@@ -35,11 +35,10 @@ func (t *tuned) print(w io.Writer, general *tune.Result) error {
 	if err := t.printErrors(w); err != nil {
 		return err
 	}
-	if general != nil {
-		fmt.Fprintf(w, "\nall schedules, one pipeline:\n")
-		printGeneral(w, general)
+	if t.All == nil {
+		return nil
 	}
-	return nil
+	return t.printAll(w)
 }
 
 // printGrid is what the simulator and the equations say of every setting, and what was measured.
@@ -136,14 +135,19 @@ func duration(s float64) string {
 	return trace.Seconds(s)
 }
 
-// printGeneral is the best of each kind of schedule.
-func printGeneral(w io.Writer, r *tune.Result) {
-	ranked := slices.DeleteFunc(slices.Clone(r.Rivals), func(v tune.Rival) bool { return !v.Fits })
-	for i, v := range ranked {
-		fmt.Fprintf(w, "  %d  %s: %s a batch", i+1, v.Kind, trace.Seconds(v.Predicted.StepS))
-		if v.Plan != nil {
-			fmt.Fprintf(w, ", %s", shortPlan(v.Plan))
+// printAll is the best of each kind of schedule.
+func (t *tuned) printAll(w io.Writer) error {
+	fmt.Fprintf(w, "\nevery schedule with its best settings:\n")
+	table := report.Table{Head: []string{" ", "schedule", " a batch", " samples/s", " fullest device", "plan"}}
+	for i, r := range t.All {
+		short, memory := "", ""
+		if r.Plan != nil {
+			short = shortPlan(r.Plan)
 		}
-		fmt.Fprintln(w)
+		if len(r.Predicted.MemoryBytes) > 0 {
+			memory = cluster.FormatBytes(slices.Max(r.Predicted.MemoryBytes))
+		}
+		table.Add(i+1, r.Kind, trace.Seconds(r.Predicted.StepS), fmt.Sprintf("%.4g", r.Predicted.SamplesPerSecond), memory, short)
 	}
+	return table.Text(w)
 }
