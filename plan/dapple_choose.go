@@ -32,6 +32,7 @@ func planDapplePaper(ctx context.Context, r Request) (*Plan, error) {
 		o.server = serverSize(r.Cluster)
 	}
 	at := newServers(len(r.Cluster.Devices), o.server)
+	places := newDapplePlaces(r.Cluster, at)
 	sizes := []int{r.MicroBatch}
 	if r.MicroBatch == 0 {
 		sizes = microBatches(r)
@@ -40,7 +41,7 @@ func planDapplePaper(ctx context.Context, r Request) (*Plan, error) {
 	limit, thinned := math.Inf(1), false
 	var missing error
 	for _, mb := range sizes {
-		costs, err := newDappleCosts(r.Profile, r.Cluster, at, r.Batch, mb, o.recompute)
+		costs, err := newDappleCosts(r.Profile, places, r.Batch, mb, o.recompute)
 		if err != nil {
 			missing = err
 			continue
@@ -62,7 +63,7 @@ func planDapplePaper(ctx context.Context, r Request) (*Plan, error) {
 	case best == nil && math.IsInf(dp.time(o.overlap), 1) && missing != nil:
 		return nil, missing
 	case best == nil && math.IsInf(dp.time(o.overlap), 1):
-		return nil, o.tooBig(r, at, sizes)
+		return nil, o.tooBig(r, places, sizes)
 	case best == nil || dp.time(o.overlap) <= best.best:
 		return o.planData(r, dp), nil
 	}
@@ -113,12 +114,12 @@ func microBatches(r Request) []int {
 }
 
 // tooBig says by how much nothing fits: the least that the largest layer takes.
-func (o dappleOptions) tooBig(r Request, at *servers, sizes []int) error {
-	costs, err := newDappleCosts(r.Profile, r.Cluster, at, r.Batch, sizes[0], o.recompute)
+func (o dappleOptions) tooBig(r Request, places *dapplePlaces, sizes []int) error {
+	costs, err := newDappleCosts(r.Profile, places, r.Batch, sizes[0], o.recompute)
 	if err != nil {
 		return err
 	}
-	all := costs.groupOf(at.between(at.none(), at.place(at.none(), len(r.Cluster.Devices))[0]))
+	all := places.groupOf(places.at.between(places.at.none(), places.full()))
 	total, largest := costs.fixed[len(r.Profile.Layers)], int64(0)
 	for k := range r.Profile.Layers {
 		largest = max(largest, costs.fixed[k+1]-costs.fixed[k])
@@ -166,7 +167,7 @@ func (o dappleOptions) planPipeline(r Request, s *dappleSearch, dp dappleDP, thi
 			want = 2*(S-i) - 1
 		}
 		depth = min(depth, want, s.depth(first, end, &g, again))
-		out.Stages = append(out.Stages, Stage{FirstLayer: first, LastLayer: end - 1, Devices: devices[i], Recompute: again, Warmup: depth})
+		out.Stages = append(out.Stages, Stage{FirstLayer: first, LastLayer: end - 1, Devices: devices[i], Recompute: AtBoundary(again), Warmup: depth})
 		first = end
 	}
 	out.Objective = Objective{Name: "pipeline latency L (DAPPLE eq. 2)", Value: s.best, Unit: "s"}

@@ -4,19 +4,22 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
+	"sort"
 )
 
-// planned is T_PL(j, m, g) of equation (4): layers 0..to-1 planned on the devices taken, the
+// planned is T_PL(j, m, g) of equation (4): layers 0..to-1 planned on the devices of a set, the
 // rest in one stage on all others.
 type planned struct {
-	to, used int // layers, devices
-	taken    taken
-	before   int // the planned prefix of all but its last stage; -1: none
+	to, used int
+	set      int32
+	before   int32 // the planned prefix of all but its last stage; -1: none
+	move     int32 // of that prefix's set, that the last stage is
 	latency  float64
-	stages   []dappleStage // of the prefix, networks between them included
-	last     dappleGroup
+	into     dappleStage // the network before the last stage
+	last     dappleStage
+	slowest  float64 // most F+B of a stage or network so far
+	begun    float64 // F+B and all-reduce of the first stage
 }
 
 // dappleSearch is equations (4) and (5) over one micro-batch size.
@@ -25,38 +28,36 @@ type dappleSearch struct {
 	cuts  []int // where a stage may begin, ascending
 	steps []int // how many devices a stage may have
 	width int   // over 0: of the prefixes with as many layers and devices, how many are searched on
-	keep  bool  // latencies at or above the best are searched on too (for tests)
+	keep  bool  // what cannot be below the best is searched on too (for tests)
 
 	found  []planned
-	index  [][]int32 // by cut and number of the set of devices taken, the planned, plus one
-	sets   map[string]int
-	room   []dappleStage // that prefixes' stages lie in
+	index  [][]int32 // by cut and set, the planned, plus one
 	best   float64
 	bestAt int // of found, the best plan's prefix
 	tried  int
+	stages []dappleStage // of the prefix at hand
 }
 
 // run finds the best plan of two stages or more below limit; bestAt is -1 where there is none.
 //
 // It is the memoised recursion as printed: for each number of layers and set of devices one
-// prefix is kept, that with the least latency if the rest were one stage. Prefixes with a
-// stage whose M(F+B) is not below the best latency are left out, since L is never below
-// it, and those whose rest has such a stage however it is split, since one of its stages
-// takes as much as all of them would evenly. The result is that of the recursion, or better.
+// prefix is kept, that with the least latency if the rest were one stage. Left out are those
+// of which no plan comes below the best known, see least. The result is that of the
+// recursion, or better.
 //
 // Order: prefixes by layers ascending; extensions have more layers, so each prefix is final
 // when it is extended. Time: (cuts x sets) x (cuts x steps).
 func (s *dappleSearch) run(ctx context.Context, limit float64) error {
-	s.best, s.bestAt = limit, -1
-	s.index, s.sets = make([][]int32, len(s.cuts)), map[string]int{}
-	if err := s.extend(ctx, -1, 0); err != nil {
+	s.best, s.bestAt, s.index = limit, -1, make([][]int32, len(s.cuts))
+	none := s.set(s.at.none())
+	if err := s.extend(ctx, planned{set: none, before: -1}, -1, 0); err != nil {
 		return err
 	}
 	for i := range s.cuts {
-		var order []int
+		var order []int32
 		for _, f := range s.index[i] {
 			if f > 0 {
-				order = append(order, int(f-1))
+				order = append(order, f-1)
 			}
 		}
 		slices.Sort(order)
@@ -64,151 +65,134 @@ func (s *dappleSearch) run(ctx context.Context, limit float64) error {
 			order = s.beam(order)
 		}
 		for _, f := range order {
-			if err := s.extend(ctx, f, i+1); err != nil {
-				return err
+			if p := s.found[f]; s.keep || s.least(p.slowest, p.begun, p.to, p.used) < s.best {
+				if err := s.extend(ctx, p, f, i+1); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
 }
 
+// least bounds L of all plans whose first stages are known: the most F+B of these, that and
+// the all-reduce of the first, and how many layers and devices they have. One stage of the
+// rest takes as much, at least, as all of it would take spread evenly.
+func (s *dappleSearch) least(slowest, begun float64, to, used int) float64 {
+	slowest = max(slowest, s.fastest[to]/float64(len(s.typeOf)-used))
+	return max(float64(s.M)*slowest, float64(s.M-1)*slowest+begun)
+}
+
 // planned is the place for the prefix that ends at a cut on a set of devices.
-func (s *dappleSearch) planned(cut, set int) *int32 {
-	for len(s.index[cut]) <= set {
-		s.index[cut] = append(s.index[cut], 0)
+func (s *dappleSearch) planned(cut int, set int32) *int32 {
+	if more := len(s.sets) - len(s.index[cut]); int(set) >= len(s.index[cut]) {
+		s.index[cut] = append(s.index[cut], make([]int32, more)...)
 	}
 	return &s.index[cut][set]
 }
 
 // beam leaves of prefixes with the same layers those with the least latencies, width for
 // each number of devices.
-func (s *dappleSearch) beam(prefixes []int) []int {
-	slices.SortStableFunc(prefixes, func(a, b int) int { return cmp.Compare(s.found[a].latency, s.found[b].latency) })
+func (s *dappleSearch) beam(prefixes []int32) []int32 {
+	slices.SortStableFunc(prefixes, func(a, b int32) int { return cmp.Compare(s.found[a].latency, s.found[b].latency) })
 	kept := map[int]int{}
-	return slices.DeleteFunc(prefixes, func(f int) bool {
+	return slices.DeleteFunc(prefixes, func(f int32) bool {
 		kept[s.found[f].used]++
 		return kept[s.found[f].used] > s.width
 	})
 }
 
+// before lists the stages of a planned prefix, networks between them included, with room
+// for one more, its network, the rest and its.
+func (s *dappleSearch) before(p planned, at int32) []dappleStage {
+	s.stages = s.stages[:0]
+	for ; at >= 0; at = s.found[at].before {
+		s.stages = append(s.stages, s.found[at].last)
+		if s.found[at].before >= 0 {
+			s.stages = append(s.stages, s.found[at].into)
+		}
+	}
+	slices.Reverse(s.stages)
+	return append(s.stages, dappleStage{}, dappleStage{}, dappleStage{}, dappleStage{})
+}
+
 // extend adds one more stage, ending before each later cut, on each set of devices, behind
 // a planned prefix.
-func (s *dappleSearch) extend(ctx context.Context, prefix, firstCut int) error {
+func (s *dappleSearch) extend(ctx context.Context, p planned, at int32, firstCut int) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("plan: dapple: %w", err)
 	}
-	from, used, before := 0, 0, s.at.none()
-	var earlier []dappleStage
-	if prefix >= 0 {
-		p := s.found[prefix]
-		from, used, before, earlier = p.to, p.used, p.taken, p.stages
+	n := len(s.p.Layers)
+	moves := s.dapplePlaces.extend(p.set, s.steps)
+	var streams []affine
+	if at >= 0 {
+		streams = s.streams(p.move, moves)
 	}
-	n, G := len(s.p.Layers), len(s.typeOf)
-	full := s.full()
-	stages := make([]dappleStage, len(earlier)+4)
-	copy(stages, earlier)
-	for _, m := range s.steps {
-		if used+m >= G {
-			break
+	stages := s.before(p, at)
+	begins := len(stages) - 4 // where what is added begins
+	for i := range moves {
+		move, k := &moves[i], begins
+		used := p.used + len(move.mine.devices)
+		rest := &s.sets[move.to].rest
+		next := planned{used: used, set: move.to, before: at, move: s.sets[p.set].first + int32(i), slowest: p.slowest, begun: p.begun}
+		if at >= 0 {
+			next.into = s.network(streams[i], p.to)
+			next.slowest = max(next.slowest, 2*next.into.F)
+			stages[k] = next.into
+			k++
+			if !s.keep && s.least(next.slowest, next.begun, p.to, p.used) >= s.best {
+				continue
+			}
 		}
-		for _, after := range s.at.place(before, m) {
-			mine, rest := s.group(before, after), s.group(after, full)
-			set, known := s.sets[after.key()]
-			if !known {
-				set = len(s.sets)
-				s.sets[after.key()] = set
+		c := firstCut
+		if !s.keep { // earlier cuts leave the rest too much even if it were spread evenly
+			c += sort.Search(len(s.cuts)-c, func(d int) bool { return s.least(0, 0, s.cuts[c+d], used) < s.best })
+		}
+		for ; c < len(s.cuts); c++ {
+			to := s.cuts[c]
+			own, _, fits := s.stage(p.to, to, &move.mine)
+			if !fits || !s.keep && float64(s.M)*(own.F+own.B) >= s.best {
+				break // more layers only take longer and more memory
 			}
-			into := affine{}
-			if prefix >= 0 {
-				into = s.between(s.found[prefix].last, mine, before, after, s.found[prefix].before)
+			next.to, next.last = to, own
+			next.slowest = max(p.slowest, own.F+own.B)
+			if at < 0 {
+				next.begun = own.F + own.B + own.AR
+			} else {
+				next.slowest = max(next.slowest, 2*next.into.F)
 			}
-			out := s.between(mine, rest, after, full, prefix)
-			for c := firstCut; c < len(s.cuts); c++ {
-				to := s.cuts[c]
-				own, _, fits := s.stage(from, to, &mine)
-				if !fits || !s.keep && float64(s.M)*(own.F+own.B) >= s.best {
-					break // more layers only take longer and more memory
-				}
-				if !s.keep && float64(s.M)*s.fastest(to)/float64(G-used-m) >= s.best {
-					continue // even if the rest were spread evenly
-				}
-				s.tried++
-				k := len(earlier)
-				if prefix >= 0 {
-					stages[k] = s.network(into, from)
-					k++
-				}
-				behind, _, restFits := s.stage(to, n, &rest)
-				stages[k], stages[k+1], stages[k+2] = own, s.network(out, to), behind
-				latency := dappleLatency(stages[:k+3], s.M)
-				if restFits && latency < s.best {
-					s.best, s.bestAt = latency, len(s.found)
-					if f := s.planned(c, set); *f > 0 {
-						s.bestAt = int(*f - 1)
-					}
-				} else if !s.keep && float64(s.M)*2*stages[k+1].F >= s.best {
-					continue
-				}
-				f := s.planned(c, set)
-				if *f > 0 && s.found[*f-1].latency <= latency {
-					continue
-				}
-				s.room = append(s.room, stages[:k+1]...)
-				end := len(s.room)
-				entry := planned{to: to, used: used + m, taken: after, before: prefix, latency: latency, stages: s.room[end-k-1 : end : end], last: mine}
+			if !s.keep && s.least(next.slowest, next.begun, to, used) >= s.best {
+				continue
+			}
+			s.tried++
+			behind, _, restFits := s.stage(to, n, rest)
+			stages[k], stages[k+1], stages[k+2] = own, s.network(move.rest, to), behind
+			next.latency = dappleLatency(stages[:k+3], s.M)
+			f := s.planned(c, move.to)
+			if restFits && next.latency < s.best {
+				s.best, s.bestAt = next.latency, len(s.found)
 				if *f > 0 {
-					s.found[*f-1] = entry
-				} else {
-					s.found = append(s.found, entry)
-					*f = int32(len(s.found))
+					s.bestAt = int(*f - 1)
 				}
+			}
+			if *f == 0 {
+				s.found = append(s.found, next)
+				*f = int32(len(s.found))
+			} else if next.latency < s.found[*f-1].latency {
+				s.found[*f-1] = next
 			}
 		}
 	}
 	return nil
 }
 
-// fastest is the forward and backward of the layers from one on, on one device of whatever
-// type is fastest at them.
-func (s *dappleSearch) fastest(from int) float64 {
-	n, least := len(s.p.Layers), math.Inf(1)
-	for t := range s.forward {
-		least = min(least, s.forward[t][n]-s.forward[t][from]+s.backward[t][n]-s.backward[t][from])
-	}
-	return least
-}
-
-func (s *dappleSearch) full() taken {
-	t := s.at.none()
-	for i := range t {
-		t[i] = uint16(s.at.size(i))
-	}
-	return t
-}
-
-// between is the network from one group to another, remembered by what was taken
-// before the first (by a planned prefix), between them and after both.
-func (s *dappleSearch) between(a, b dappleGroup, mid, after taken, prefix int) affine {
-	key := mid.key() + after.key()
-	if prefix >= 0 {
-		key += s.found[prefix].taken.key()
-	}
-	if v, ok := s.streamCache[key]; ok {
-		return v
-	}
-	v := s.stream(a.devices, b.devices)
-	s.streamCache[key] = v
-	return v
-}
-
 // chain lists the best plan's stages: where each ends, and on which devices.
 func (s *dappleSearch) chain() (ends []int, devices [][]int) {
-	last := s.found[s.bestAt]
 	ends = []int{len(s.p.Layers)}
-	devices = [][]int{s.group(last.taken, s.full()).devices}
-	for f := s.bestAt; f >= 0; f = s.found[f].before {
+	devices = [][]int{s.sets[s.found[s.bestAt].set].rest.devices}
+	for f := int32(s.bestAt); f >= 0; f = s.found[f].before {
 		ends = append(ends, s.found[f].to)
-		devices = append(devices, s.found[f].last.devices)
+		devices = append(devices, s.moves[s.found[f].move].mine.devices)
 	}
 	slices.Reverse(ends)
 	slices.Reverse(devices)

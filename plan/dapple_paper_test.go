@@ -102,7 +102,7 @@ func TestDappleSearchAgainstTwins(t *testing.T) {
 	for n := range 3000 {
 		p, c, batch, mb := chainCase(r)
 		at := newServers(len(c.Devices), c.Levels[0].Size)
-		costs, err := newDappleCosts(p, c, at, batch, mb, []string{"auto", "no", "yes"}[r.IntN(3)])
+		costs, err := newDappleCosts(p, newDapplePlaces(c, at), batch, mb, []string{"auto", "no", "yes"}[r.IntN(3)])
 		if err != nil {
 			t.Fatal(err)
 		}
