@@ -112,7 +112,7 @@ func TestExportsRefuse(t *testing.T) {
 		"stage 0 computes a fraction of a layer":   func(p *Plan) { p.Stages[0].LastFraction = 0.5 },
 		"weights are stash":                        func(p *Plan) { p.Weights = "stash" },
 		"layer 1 at position 0 of its own order":   func(p *Plan) { p.Order = []int{1, 0} },
-		"recompute is true for stage 1 and false":  func(p *Plan) { p.Stages[1].Recompute = true },
+		"recompute is stage for stage 1 and none":  func(p *Plan) { p.Stages[1].Recompute = KeepInput },
 		"ends with layer 10; the model has 12":     func(p *Plan) { p.Stages[1].LastLayer-- },
 		"begins with block3.mlp, inside a transfo": func(p *Plan) { p.Stages[0].LastLayer++; p.Stages[1].FirstLayer++ },
 		"begins with head, inside the loss":        func(p *Plan) { p.Stages[0].LastLayer, p.Stages[1].FirstLayer = 9, 10 },

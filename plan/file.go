@@ -115,6 +115,9 @@ func (p *Plan) Validate() error {
 				return fmt.Errorf("plan: stage %d: %s is %v; it is the part of a layer, above 0 to 1, or left out", i, field, f)
 			}
 		}
+		if s.Recompute < KeepInput {
+			return fmt.Errorf("plan: stage %d: recompute is %d; it is KeepAll, KeepInput or Every of 1 layer or more", i, int(s.Recompute))
+		}
 		if s.Warmup < 0 {
 			return fmt.Errorf("plan: stage %d: warmup is %d; it is the forwards before the first backward, 1 or more, or 0 to leave it to the schedule", i, s.Warmup)
 		}

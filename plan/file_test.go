@@ -15,7 +15,7 @@ func twoStages() *Plan {
 		Version: Version, Model: "mlp", ModelID: "0123", Cluster: "local",
 		Stages: []Stage{
 			{FirstLayer: 0, LastLayer: 1, Devices: []int{1}, Warmup: 2},
-			{FirstLayer: 2, LastLayer: 2, Devices: []int{0}, Warmup: 1, Recompute: true},
+			{FirstLayer: 2, LastLayer: 2, Devices: []int{0}, Warmup: 1, Recompute: Every(2)},
 		},
 		Replication: "round_robin", MicroBatch: 4, MicroBatches: 8, Schedule: "1f1b", Weights: "sync", Planner: "pipeline",
 		Predicted:  &Predicted{StepS: 0.5, MemoryBytes: []int64{1, 2}, BusyS: []float64{0.25, 0.5}, PeakActivations: []int{1, 2}},

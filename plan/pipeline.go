@@ -13,8 +13,8 @@ type Limits struct {
 	Stages       int
 	MicroBatch   int // samples
 	MicroBatches int
-	Depths       []int  // K_i by stage, for memory; nil is Stages-i clamped to MicroBatches
-	Recompute    []bool // by stage; nil is never
+	Depths       []int       // K_i by stage, for memory; nil is Stages-i clamped to MicroBatches
+	Recompute    []Recompute // by stage; nil is never
 }
 
 func (l Limits) depth(i int) int64 {
@@ -24,7 +24,12 @@ func (l Limits) depth(i int) int64 {
 	return int64(min(l.Stages-i, l.MicroBatches))
 }
 
-func (l Limits) again(i int) bool { return l.Recompute != nil && l.Recompute[i] }
+func (l Limits) again(i int) Recompute {
+	if l.Recompute == nil {
+		return KeepAll
+	}
+	return l.Recompute[i]
+}
 
 // MemoryError is a memory limit that no split into so many stages meets.
 type MemoryError struct {
@@ -162,7 +167,7 @@ func newSplitter(p *profile.Profile, c *cluster.Cluster, l Limits) (*splitter, e
 // time of stage i with layers from..to-1, for one micro-batch.
 func (s *splitter) time(i, from, to int) float64 {
 	t := s.forward[i][to] - s.forward[i][from] + s.backward[i][to] - s.backward[i][from]
-	if s.l.again(i) {
+	if s.l.again(i).Again() {
 		t += s.forward[i][to] - s.forward[i][from]
 	}
 	return t
@@ -177,14 +182,23 @@ func (s *splitter) transfer(i, from int) float64 {
 }
 
 // memory of stage i: what is fixed, the micro-batches in flight, and the widest layer's workspace.
+// Under recompute a micro-batch in flight is what crosses the cuts in front of its segments,
+// and the largest segment's activations are there once.
 func (s *splitter) memory(i, from, to int) int64 {
 	held := s.saved[i][to] - s.saved[i][from]
 	work := int64(0)
 	for k := from; k < to; k++ {
 		work = max(work, s.costs[i][k].WorkspaceBytes)
 	}
-	if s.l.again(i) {
-		return s.fixed[i][to] - s.fixed[i][from] + s.l.depth(i)*s.cut[from] + held + work
+	if k := s.l.again(i).Segment(to - from); k > 0 {
+		kept, segment := s.cut[from], int64(0)
+		for at := from; at < to; at += k {
+			if at > from {
+				kept += s.cut[at]
+			}
+			segment = max(segment, s.saved[i][min(at+k, to)]-s.saved[i][at])
+		}
+		return s.fixed[i][to] - s.fixed[i][from] + s.l.depth(i)*kept + segment + work
 	}
 	return s.fixed[i][to] - s.fixed[i][from] + s.l.depth(i)*(s.cut[from]+held) + work
 }

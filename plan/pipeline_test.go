@@ -49,7 +49,7 @@ func TestPipelineIsOptimal(t *testing.T) {
 		c := cluster.Local(S, 0, int64(rapid.IntRange(0, 400).Draw(t, "memory")), 0.1, 20, 0)
 		l := Limits{Stages: S, MicroBatch: 1, MicroBatches: rapid.IntRange(1, 5).Draw(t, "M")}
 		for range S {
-			l.Recompute = append(l.Recompute, rapid.Bool().Draw(t, "again"))
+			l.Recompute = append(l.Recompute, rapid.SampledFrom([]Recompute{KeepAll, KeepInput, Every(1), Every(2)}).Draw(t, "again"))
 		}
 		s, err := newSplitter(p, c, l)
 		if err != nil {

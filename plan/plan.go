@@ -18,10 +18,10 @@ type Stage struct {
 	Devices    []int `json:"devices"`    // one a replica
 	// Fractions of the first and last layer that this stage computes (BaPipe's
 	// intra-layer partition); 0 means all of it.
-	FirstFraction float64 `json:"first_fraction,omitempty"`
-	LastFraction  float64 `json:"last_fraction,omitempty"`
-	Recompute     bool    `json:"recompute"`
-	Warmup        int     `json:"warmup"` // K_i: forwards before the first backward
+	FirstFraction float64   `json:"first_fraction,omitempty"`
+	LastFraction  float64   `json:"last_fraction,omitempty"`
+	Recompute     Recompute `json:"recompute"`
+	Warmup        int       `json:"warmup"` // K_i: forwards before the first backward
 }
 
 // Objective is what a planner minimised, by its own formula.

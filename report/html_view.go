@@ -44,7 +44,7 @@ type stageRow struct {
 	Layers, Names   string
 	Workers         string
 	Warmup          string
-	Recompute       bool
+	Recompute       string // "" for none
 	Left, Width     string // of its bar, in percent
 	Busy, Predicted string
 }
@@ -145,7 +145,10 @@ func (v *pageView) plan(in Inputs, predicted *Numbers) {
 		layers = max(layers, s.LastLayer+1)
 	}
 	for i, s := range p.Stages {
-		r := stageRow{Stage: i, Layers: span(s.FirstLayer, s.LastLayer), Workers: list(s.Devices), Recompute: s.Recompute, Warmup: "–"}
+		r := stageRow{Stage: i, Layers: span(s.FirstLayer, s.LastLayer), Workers: list(s.Devices), Warmup: "–"}
+		if s.Recompute.Again() {
+			r.Recompute = s.Recompute.String()
+		}
 		if s.Warmup > 0 {
 			r.Warmup = fmt.Sprint(s.Warmup)
 		}

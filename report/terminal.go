@@ -135,8 +135,8 @@ func (d *drawing) plan() {
 		if s.Warmup > 0 {
 			note += fmt.Sprintf(" K %d", s.Warmup)
 		}
-		if s.Recompute {
-			note += " recompute"
+		if s.Recompute.Again() {
+			note += " recompute " + s.Recompute.String()
 		}
 		bar = strings.ReplaceAll(bar, strings.Repeat("■", max(1, last-first+1)), d.ink.paint("34", strings.Repeat("■", max(1, last-first+1))))
 		d.line("  stage %-2d %s  %s", i, bar, clip(note, terminalWidth-13-columns))

@@ -62,7 +62,7 @@ func TestTerminalOfManyWorkers(t *testing.T) {
 	pl := &plan.Plan{Model: "deep\x1b[31m", MicroBatch: 1, MicroBatches: 4, Schedule: "1f1b", Weights: "sync"}
 	for s := range 60 {
 		p.ForwardS, p.BackwardS = append(p.ForwardS, 1), append(p.BackwardS, 2)
-		pl.Stages = append(pl.Stages, plan.Stage{FirstLayer: s, LastLayer: s, Devices: []int{s}, Recompute: true})
+		pl.Stages = append(pl.Stages, plan.Stage{FirstLayer: s, LastLayer: s, Devices: []int{s}, Recompute: plan.KeepInput})
 	}
 	var b bytes.Buffer
 	if err := Terminal(&b, Inputs{Plan: pl, Simulated: p.Timeline()}); err != nil {

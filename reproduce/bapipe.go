@@ -301,7 +301,7 @@ func (b *bench) fits(family string, n, microBatch, microBatches int, recompute b
 		}
 	}
 	if recompute {
-		limits.Recompute = slices.Repeat([]bool{true}, n)
+		limits.Recompute = slices.Repeat([]plan.Recompute{plan.KeepInput}, n)
 	}
 	_, err = plan.Pipeline(p, b.c, limits)
 	var memory *plan.MemoryError

@@ -76,10 +76,15 @@ func randomPlan(g *rand.Rand, m *model.Model) *plan.Plan {
 	depth := 1 + g.IntN(p.MicroBatches)
 	for i := range p.Stages {
 		p.Stages[i].Warmup = depth
-		p.Stages[i].Recompute = g.IntN(3) == 0
+		p.Stages[i].Recompute = anyRecompute(g)
 		depth = 1 + g.IntN(depth)
 	}
 	return p
+}
+
+// anyRecompute keeps everything as often as not.
+func anyRecompute(g *rand.Rand) plan.Recompute {
+	return []plan.Recompute{plan.KeepAll, plan.KeepAll, plan.KeepInput, plan.Every(1 + g.IntN(3))}[g.IntN(4)]
 }
 
 func randomConfig(t testing.TB, e engine.Engine, g *rand.Rand) Config {

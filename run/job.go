@@ -92,7 +92,7 @@ func (j *job) stageConfig(dev engine.Device, s int) stage.Config {
 	p := j.plan.Stages[s]
 	c := stage.Config{
 		Device: dev, Float: j.engine.Float(), Graph: j.graph, First: p.FirstLayer, Last: p.LastLayer,
-		Layers: j.layers, Seed: j.config.Seed, States: j.optimizer.States(), Recompute: p.Recompute,
+		Layers: j.layers, Seed: j.config.Seed, States: j.optimizer.States(), Segment: p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1),
 	}
 	if j.from != nil {
 		c.Initial = func(name string) (engine.DType, []int64, []byte, error) {

@@ -42,7 +42,7 @@ func streamConfig(t testing.TB, e engine.Engine, g *rand.Rand, policy schedule.P
 	p := planOf(m, cuts, 1+g.IntN(3), micros, "1f1b-rr")
 	p.Weights = string(policy)
 	for i := range p.Stages {
-		p.Stages[i].Recompute = g.IntN(3) == 0
+		p.Stages[i].Recompute = anyRecompute(g)
 	}
 	c := basic(t, e, m, p, 3, 1+g.IntN(3*stages+4))
 	c.Data.Train = noise{model: m, classes: 3, rows: 1 << 20, seed: g.Uint64()}
@@ -262,7 +262,7 @@ func TestTorchStreamsEqualTheirEquations(t *testing.T) {
 				}
 				c.Plan = planOf(c.Model, evenCuts(len(c.Model.Layers), stages), 2, micros, "1f1b-rr")
 				c.Plan.Weights = string(policy)
-				c.Plan.Stages[0].Recompute = stages == 3
+				c.Plan.Stages[0].Recompute = plan.AtBoundary(stages == 3)
 				c.Clip = 0.5
 				got := train(t, c)
 				if err := sameWeights(sequential(t, c, equation(policy, stages, micros)), got.Weights); err != nil {

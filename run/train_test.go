@@ -495,7 +495,7 @@ func TestStagesThatShareAWorker(t *testing.T) {
 func allForwardAllBackward(c Config, devices []int, steps int) (*schedule.Program, error) {
 	p := &schedule.Program{
 		Name: "by hand", Stages: len(devices), Workers: 1 + slices.Max(devices), Placement: [][][]int{{}}, Replication: schedule.RoundRobin,
-		MicroBatches: c.Plan.MicroBatches, Period: 1, Repeat: steps, Weights: schedule.Sync, Recompute: make([]bool, len(devices)),
+		MicroBatches: c.Plan.MicroBatches, Period: 1, Repeat: steps, Weights: schedule.Sync, Recompute: make([]plan.Recompute, len(devices)),
 	}
 	p.Body = make(schedule.Part, p.Workers)
 	for _, d := range devices {

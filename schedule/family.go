@@ -11,10 +11,10 @@ import (
 
 // Settings is what a family needs to write a Program.
 type Settings struct {
-	Placement    [][]int // stage -> workers, by replica
-	MicroBatches int     // M, of one step
-	Warmup       []int   // K_i by stage; nil lets the family choose
-	Recompute    []bool  // by stage; nil is never
+	Placement    [][]int          // stage -> workers, by replica
+	MicroBatches int              // M, of one step
+	Warmup       []int            // K_i by stage; nil lets the family choose
+	Recompute    []plan.Recompute // by stage; nil is never
 	Replication  Replication
 	Weights      Policy // "" is the first that the family admits: Sync, or PipeDream's Stash
 	Repeat       int    // steps; 0 is 1
@@ -181,7 +181,7 @@ func (s Settings) checked() (Settings, error) {
 		return s, fmt.Errorf("%d warm-up depths for %d stages; give one for each", len(s.Warmup), stages)
 	}
 	if s.Recompute == nil {
-		s.Recompute = make([]bool, stages)
+		s.Recompute = make([]plan.Recompute, stages)
 	} else if len(s.Recompute) != stages {
 		return s, fmt.Errorf("%d recompute settings for %d stages; give one for each", len(s.Recompute), stages)
 	}

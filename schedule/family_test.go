@@ -36,12 +36,12 @@ func TestFromPlan(t *testing.T) {
 	name, s := FromPlan(&plan.Plan{
 		Schedule: "1f1b", Replication: "split", Weights: "sync", MicroBatch: 4, MicroBatches: 6,
 		Stages: []plan.Stage{
-			{Devices: []int{7, 2}, Warmup: 3, Recompute: true},
+			{Devices: []int{7, 2}, Warmup: 3, Recompute: plan.KeepInput},
 			{Devices: []int{4}, Warmup: 1},
 		},
 	})
 	want := Settings{
-		Placement: [][]int{{2, 0}, {1}}, MicroBatches: 6, Warmup: []int{3, 1}, Recompute: []bool{true, false}, Replication: Split, Weights: Sync,
+		Placement: [][]int{{2, 0}, {1}}, MicroBatches: 6, Warmup: []int{3, 1}, Recompute: []plan.Recompute{plan.KeepInput, plan.KeepAll}, Replication: Split, Weights: Sync,
 	}
 	if d := cmp.Diff(want, s); d != "" || name != "1f1b" {
 		t.Error(name, d)

@@ -4,8 +4,11 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/millrace-ml/millrace/plan"
 )
 
 const textHeader = "millrace program 1"
@@ -29,14 +32,8 @@ func (p *Program) Text() string {
 	if p.Paired {
 		fmt.Fprintln(&b, "paired true")
 	}
-	var again []int
-	for s, on := range p.Recompute {
-		if on {
-			again = append(again, s)
-		}
-	}
-	if again != nil {
-		fmt.Fprintf(&b, "recompute %s\n", numbers(again))
+	if slices.ContainsFunc(p.Recompute, plan.Recompute.Again) {
+		fmt.Fprintf(&b, "recompute%s\n", recomputing(p.Recompute))
 	}
 	for _, group := range p.Tied {
 		fmt.Fprintf(&b, "tied %s\n", numbers(group))
@@ -59,6 +56,48 @@ func (p *Program) Text() string {
 		}
 	}
 	return b.String()
+}
+
+// recomputing lists the stages that recompute, each with a space in front: 3 all of it at
+// once, 3:2 two layers at a time.
+func recomputing(stages []plan.Recompute) string {
+	var b strings.Builder
+	for s, r := range stages {
+		switch {
+		case r == plan.KeepInput:
+			fmt.Fprintf(&b, " %d", s)
+		case r.Again():
+			fmt.Fprintf(&b, " %d:%d", s, int(r))
+		}
+	}
+	return b.String()
+}
+
+// recomputed reads that list.
+func recomputed(value string, stages int) ([]plan.Recompute, error) {
+	all := make([]plan.Recompute, stages)
+	if value == "" {
+		return nil, fmt.Errorf("it names nothing")
+	}
+	for word := range strings.FieldsSeq(value) {
+		stage, layers, some := strings.Cut(word, ":")
+		s, err := number(stage, stages-1)
+		if err != nil {
+			return nil, err
+		}
+		all[s] = plan.KeepInput
+		if some {
+			k, err := number(layers, MaxMicro)
+			if err == nil && k < 1 {
+				err = fmt.Errorf("stage %d recomputes %d layers at a time; it must be 1 at least", s, k)
+			}
+			if err != nil {
+				return nil, err
+			}
+			all[s] = plan.Every(k)
+		}
+	}
+	return all, nil
 }
 
 func numbers(ns []int) string {
@@ -107,7 +146,7 @@ func (p *Program) complete() error {
 		}
 	}
 	if p.Recompute == nil {
-		p.Recompute = make([]bool, p.Stages)
+		p.Recompute = make([]plan.Recompute, p.Stages)
 	}
 	return nil
 }
@@ -172,13 +211,9 @@ func (t *textReader) setting(key, value string) error {
 	case "place":
 		return t.place(value)
 	case "recompute":
-		stages, err := fields(value, p.Stages-1)
-		if err != nil {
+		var err error
+		if p.Recompute, err = recomputed(value, p.Stages); err != nil {
 			return fmt.Errorf("recompute: %w", err)
-		}
-		p.Recompute = make([]bool, p.Stages)
-		for _, s := range stages {
-			p.Recompute[s] = true
 		}
 	case "tied":
 		group, err := fields(value, p.Stages-1)

@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
+
+	"github.com/millrace-ml/millrace/plan"
 )
 
 func TestTextRoundTrips(t *testing.T) {
@@ -42,7 +44,7 @@ func TestTextRefusals(t *testing.T) {
 }
 
 func FuzzProgramText(f *testing.F) {
-	p, _ := Generate("pb", Settings{Placement: straight(3), MicroBatches: 4, Recompute: []bool{true, false, false}})
+	p, _ := Generate("pb", Settings{Placement: straight(3), MicroBatches: 4, Recompute: []plan.Recompute{plan.KeepInput, plan.KeepAll, plan.Every(3)}})
 	f.Add(p.Text())
 	l, _ := Lower(p, LowerOptions{Tied: [][]int{{0, 2}}, Clip: true})
 	f.Add(l.Text())

@@ -40,7 +40,7 @@ func WriteTorchCSV(w io.Writer, p *Program) error {
 		if len(on) != replicas {
 			return refuse("stage %d has %d replicas and stage 0 has %d; its ranks are a mesh, with as many replicas of every stage", s, len(on), replicas)
 		}
-		if s < len(p.Recompute) && p.Recompute[s] {
+		if s < len(p.Recompute) && p.Recompute[s].Again() {
 			return refuse("stage %d is recomputed; that is said in the model there, with torch.utils.checkpoint: plan without", s)
 		}
 		workers = append(workers, on[0])

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/millrace-ml/millrace/plan"
 )
 
 // chain is a pipeline of so many stages, each on a worker of its own.
@@ -76,7 +78,7 @@ func TestTorchCSVRefuses(t *testing.T) {
 	for want, s := range map[string]Settings{
 		"stage 1 has 1 replicas and stage 0 has 2": {Placement: [][]int{{0, 1}, {2}}, MicroBatches: 4},
 		"take micro-batches in turn":               {Placement: [][]int{{0, 1}, {2, 3}}, MicroBatches: 4},
-		"stage 1 is recomputed":                    {Placement: chain(2), MicroBatches: 4, Recompute: []bool{false, true}},
+		"stage 1 is recomputed":                    {Placement: chain(2), MicroBatches: 4, Recompute: []plan.Recompute{plan.KeepAll, plan.Every(2)}},
 	} {
 		p, err := Generate("1f1b", s)
 		if err != nil {

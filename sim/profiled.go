@@ -129,7 +129,7 @@ func stageCost(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s, device 
 		out.ActivationBytes = p.CutBytes(costs, st.LastLayer)
 	}
 	stageMemory(&out, p, costs, st)
-	if st.Recompute {
+	if st.Recompute.Again() {
 		out.BackwardS += out.ForwardS
 		out.InputS += out.ForwardS
 	}

@@ -102,7 +102,7 @@ func TestCostsOfTwoStages(t *testing.T) {
 
 func TestRecomputeTradesTimeForMemory(t *testing.T) {
 	pl := twoStages()
-	pl.Stages[1].Recompute = true
+	pl.Stages[1].Recompute = plan.KeepInput
 	plain, err := CostsOf(chain(), local(2), twoStages())
 	if err != nil {
 		t.Fatal(err)

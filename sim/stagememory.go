@@ -11,8 +11,9 @@ import (
 //     however many of its layers read them;
 //   - a forward keeps what every layer saved, its output included; what crosses the cut
 //     behind is copied for the receiver;
-//   - under recompute a forward frees a layer's output after its last reader, and the
-//     backward begins by running the forward again with everything kept;
+//   - under recompute a forward frees a layer's output after its last reader, unless a later
+//     segment of the stage reads it: the backward takes segment by segment, from the last, frees
+//     what it is about to make again and runs its forward again with everything kept;
 //   - a backward walks the layers down. A layer's gradients are there from the first
 //     reader that made them until the layer is done, and what it saved is freed with them;
 //   - gradients of parameters appear layer by layer in the first backward after an update;
@@ -41,22 +42,44 @@ func stageMemory(out *StageCost, p *profile.Profile, costs []profile.Cost, st pl
 			out.UpdatePeak = max(out.UpdatePeak, own)
 		}
 	}
-	kept, recorded := int64(0), int64(0) // while recording; and the most at once
-	for l := st.FirstLayer; l <= st.LastLayer; l++ {
-		part := fraction(st, l)
-		recorded = max(recorded, kept+int64(part*float64(costs[l].ForwardPeakBytes)))
-		kept += int64(part * float64(costs[l].SavedBytes))
-	}
-	out.EvaluatePeak = passPeak(p, costs, st)
-	out.BackwardPeak = backwardPeak(p, costs, st, nil)
-	out.FirstBackwardPeak = backwardPeak(p, costs, st, grads)
-	if st.Recompute {
-		out.ForwardPeak = out.EvaluatePeak
-		out.BackwardPeak = max(recorded, kept+out.BackwardPeak)
-		out.FirstBackwardPeak = max(recorded, kept+out.FirstBackwardPeak)
+	kept := spanning(p, costs, st)
+	out.EvaluatePeak, _ = passPeak(p, costs, st, nil)
+	out.BackwardPeak = backwardPeak(p, costs, st, nil, kept)
+	out.FirstBackwardPeak = backwardPeak(p, costs, st, grads, kept)
+	if st.Recompute.Again() {
+		out.ForwardPeak, out.SavedBytes = passPeak(p, costs, st, kept)
 		return
 	}
-	out.ForwardPeak, out.SavedBytes = recorded, kept
+	out.ForwardPeak, out.SavedBytes = recording(costs, st, st.FirstLayer, st.LastLayer)
+}
+
+// recording is the most that a forward which keeps everything holds, and what it leaves.
+func recording(costs []profile.Cost, st plan.Stage, first, last int) (peak, kept int64) {
+	for l := first; l <= last; l++ {
+		part := fraction(st, l)
+		peak = max(peak, kept+int64(part*float64(costs[l].ForwardPeakBytes)))
+		kept += int64(part * float64(costs[l].SavedBytes))
+	}
+	return peak, kept
+}
+
+// spanning is, by layer from the stage's first, the bytes of its output that are kept under
+// recompute because a later segment reads it.
+func spanning(p *profile.Profile, costs []profile.Cost, st plan.Stage) []int64 {
+	n := st.LastLayer - st.FirstLayer + 1
+	kept := make([]int64, n)
+	k := st.Recompute.Segment(n)
+	if k == 0 {
+		return kept
+	}
+	for l := range n {
+		for _, from := range p.Layers[st.FirstLayer+l].From {
+			if at := from - st.FirstLayer; at >= 0 && at/k < l/k {
+				kept[at] = costs[from].OutputBytes
+			}
+		}
+	}
+	return kept
 }
 
 // feedBytes is the model inputs that a stage reads for one micro-batch.
@@ -75,11 +98,22 @@ func feedBytes(p *profile.Profile, costs []profile.Cost, st plan.Stage) int64 {
 }
 
 // backwardPeak is the most held inside a backward above what was held before it. grads is
-// what each layer's parameter gradients add, nil where they are there already.
-func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, grads []int64) int64 {
+// what each layer's parameter gradients add, nil where they are there already; kept is
+// spanning's.
+func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, grads, kept []int64) int64 {
 	held, peak := int64(0), int64(0)
 	made := map[int]bool{} // layers of the stage, or before it, whose output has a gradient here
+	k := st.Recompute.Segment(st.LastLayer - st.FirstLayer + 1)
 	for l := st.LastLayer; l >= st.FirstLayer; l-- {
+		if at := l - st.FirstLayer; k > 0 && (l == st.LastLayer || (at+1)%k == 0) { // a segment's last
+			first := l - at%k
+			for i := first; i <= l; i++ {
+				held -= kept[i-st.FirstLayer]
+			}
+			most, left := recording(costs, st, first, l)
+			peak = max(peak, held+most)
+			held += left
+		}
 		part := fraction(st, l)
 		peak = max(peak, held+int64(part*float64(costs[l].BackwardPeakBytes)))
 		held -= int64(part * float64(costs[l].SavedBytes))
@@ -100,8 +134,9 @@ func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, grads
 	return peak
 }
 
-// passPeak is the most held inside a forward that keeps nothing for a backward.
-func passPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage) int64 {
+// passPeak is the most held inside a forward without a graph, and what it leaves: the bytes
+// of kept by layer, nil where nothing is kept.
+func passPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, kept []int64) (peak, left int64) {
 	last := map[int]int{} // the last layer that reads each layer's output
 	for l := st.FirstLayer; l < len(p.Layers); l++ {
 		for _, from := range p.Layers[l].From {
@@ -110,13 +145,17 @@ func passPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage) int64 {
 	}
 	ends := make([]int64, len(p.Layers)) // by layer: bytes that it is the last to read
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
+		if kept != nil && kept[l-st.FirstLayer] > 0 {
+			left += kept[l-st.FirstLayer]
+			continue
+		}
 		ends[max(l, last[l])] += costs[l].OutputBytes
 	}
-	held, peak := int64(0), int64(0)
+	held := int64(0)
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
 		// What the layer would save exists only while it runs, at its peak.
 		peak = max(peak, held+costs[l].ForwardPeakBytes)
 		held += costs[l].OutputBytes - ends[l]
 	}
-	return peak
+	return peak, left
 }

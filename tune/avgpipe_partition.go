@@ -39,8 +39,12 @@ func Partition(ctx context.Context, w *Workload, fix Overrides) (*plan.Plan, err
 			return nil, fmt.Errorf("tune: AvgPipe's partitioner: %w", err)
 		}
 	}
+	again, _, err := fix.recompute()
+	if err != nil {
+		return nil, err
+	}
 	for i := range base.Stages {
-		base.Stages[i].Recompute = fix.Recompute == "all"
+		base.Stages[i].Recompute = again
 	}
 	return base, nil
 }

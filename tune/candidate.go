@@ -141,7 +141,7 @@ func describe(p *profile.Profile, pl *plan.Plan) string {
 		begins = append(begins, p.Layers[st.FirstLayer].Name)
 	}
 	again := ""
-	if slices.ContainsFunc(pl.Stages, func(s plan.Stage) bool { return s.Recompute }) {
+	if slices.ContainsFunc(pl.Stages, func(s plan.Stage) bool { return s.Recompute.Again() }) {
 		again = ", recomputing"
 	}
 	return fmt.Sprintf("%s on %d stages cut before %v, %d x %d%s", pl.Schedule, len(pl.Stages), begins, pl.MicroBatches, pl.MicroBatch, again)

@@ -71,9 +71,13 @@ func (s *search) neighbours(h *shape, yield func(*shape) bool) {
 	}
 	s.deviceMoves(h, try)
 	s.depthMoves(h, try)
-	if s.Fix.Recompute == "" || s.Fix.Recompute == "auto" {
+	if _, fixed, _ := s.Fix.recompute(); !fixed {
 		for i := range S {
-			try(func(n *shape) bool { n.again[i] = !n.again[i]; return true })
+			for _, again := range alternatives(h.cuts[i+1] - h.cuts[i]) {
+				if again != h.again[i] {
+					try(func(n *shape) bool { n.again[i] = again; return true })
+				}
+			}
 		}
 	}
 	for i, size := range s.sizes {

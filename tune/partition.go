@@ -3,6 +3,7 @@ package tune
 import (
 	"math"
 
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 )
 
@@ -11,7 +12,8 @@ type want struct {
 	stages, devices int  // devices in all; equal to stages is a straight pipeline
 	all             bool // also with fewer stages on as many devices
 	size            int
-	split, again    bool
+	split           bool
+	again           plan.Recompute
 	family          schedule.Family
 	order           []int
 	replicas        []int // how many a stage may have
@@ -96,7 +98,7 @@ func (s *search) partition(w want) []*shape {
 			continue
 		}
 		h := &shape{
-			cuts: make([]int, S+1), counts: make([]int, S), order: w.order, again: make([]bool, S),
+			cuts: make([]int, S+1), counts: make([]int, S), order: w.order, again: make([]plan.Recompute, S),
 			size: w.size, split: w.split, family: w.family.Name,
 		}
 		for i, j, d := S, n, D; i > 0; i-- {

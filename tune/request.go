@@ -14,18 +14,19 @@ import (
 
 // Overrides is what the user fixes; zero values leave the choice to the search.
 type Overrides struct {
-	Stages       int    // 1 with several workers is data parallelism
-	Split        []int  // first layers of stages 1, 2, ...
-	Schedule     string // a family of package schedule
-	MicroBatch   int    // samples
+	Stages       int             // 1 with several workers is data parallelism
+	Split        []int           // first layers of stages 1, 2, ...
+	Schedule     string          // a family of package schedule
+	Weights      schedule.Policy // a weight policy; "" is the family's own
+	MicroBatch   int             // samples
 	MicroBatches int
-	Recompute    string // "none", "all", or "auto" and "": only where it helps
+	Recompute    string // "none", "stage" or "all", "every:K", or "auto" and "": only where it helps
 	Warmup       []int  // K_i by stage
 }
 
 func (o Overrides) none() bool {
 	return o.Stages == 0 && o.Split == nil && o.Schedule == "" && o.MicroBatch == 0 && o.MicroBatches == 0 &&
-		(o.Recompute == "" || o.Recompute == "auto") && o.Warmup == nil
+		(o.Recompute == "" || o.Recompute == "auto") && o.Warmup == nil && o.Weights == ""
 }
 
 // Request is a search.
@@ -38,8 +39,8 @@ type Request struct {
 	// Time is how long the search may go on; it ends sooner only when nothing is left to
 	// try. 0 is a fixed amount of work, the same on every machine, of 10 s at most.
 	Time time.Duration
-	// Runnable keeps to plans that package run executes: one device for each stage of a
-	// pipeline, or data parallelism; updates at the flush.
+	// Runnable keeps to plans that package run executes: whole layers in the model's own
+	// order.
 	Runnable bool
 	// Async admits families that update without a flush.
 	Async bool
@@ -141,8 +142,8 @@ func (r *Request) checkStages() error {
 			return fmt.Errorf("tune: %w", err)
 		}
 	}
-	if !slices.Contains([]string{"", "auto", "none", "all"}, r.Fix.Recompute) {
-		return fmt.Errorf("tune: recompute is %q; it is auto, none or all", r.Fix.Recompute)
+	if _, _, err := r.Fix.recompute(); err != nil {
+		return err
 	}
 	return nil
 }

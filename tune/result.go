@@ -117,7 +117,7 @@ func (s *search) overlapped() (Rival, bool) {
 				}
 			}
 			slowest, update = max(slowest, now, summed), t.update[L]
-			if limit := s.Cluster.MemoryBytes(d); limit > 0 && t.memory(0, L, 1, false) > limit {
+			if limit := s.Cluster.MemoryBytes(d); limit > 0 && t.memory(0, L, 1, plan.KeepAll) > limit {
 				fits = false
 			}
 		}

@@ -69,7 +69,7 @@ func everyShape(s *search, family string, yield func(*shape)) {
 							if S == 1 {
 								name = "dp"
 							}
-							h := &shape{cuts: full, counts: slices.Clone(counts), order: order, again: make([]bool, S), size: size, split: split, family: name}
+							h := &shape{cuts: full, counts: slices.Clone(counts), order: order, again: make([]plan.Recompute, S), size: size, split: split, family: name}
 							s.redo(h)
 							yield(h)
 						}

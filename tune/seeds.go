@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
 )
 
 // baselines simulates the plans that need no search, so that there is an answer at once.
@@ -81,7 +83,7 @@ func (s *search) given() error {
 		for _, size := range s.sizes {
 			for _, all := range s.recomputes() {
 				h := &shape{
-					cuts: cuts, counts: slices.Repeat([]int{1}, S), order: s.orders[0], again: slices.Repeat([]bool{all}, S),
+					cuts: cuts, counts: slices.Repeat([]int{1}, S), order: s.orders[0], again: slices.Repeat([]plan.Recompute{all}, S),
 					size: size, family: name,
 				}
 				s.redo(h)
@@ -102,15 +104,13 @@ func (s *search) fitsBest(kind string) bool {
 	return ok && c.over(s.Cluster) == 0
 }
 
-// recomputes lists whether stages recompute: none first, then all.
-func (s *search) recomputes() []bool {
-	switch s.Fix.Recompute {
-	case "none":
-		return []bool{false}
-	case "all":
-		return []bool{true}
+// recomputes lists what all stages may recompute to begin with: nothing first, then all. What
+// is fixed is read by Request's check.
+func (s *search) recomputes() []plan.Recompute {
+	if fixed, ok, _ := s.Fix.recompute(); ok {
+		return []plan.Recompute{fixed}
 	}
-	return []bool{false, true}
+	return []plan.Recompute{plan.KeepAll, plan.KeepInput}
 }
 
 // dataParallel simulates one stage on 1, 2, ... devices.
@@ -127,7 +127,7 @@ func (s *search) dataParallel(ctx context.Context) error {
 			for _, order := range s.orders {
 				for _, all := range s.recomputes() {
 					h := &shape{
-						cuts: []int{0, len(s.Profile.Layers)}, counts: []int{n}, order: order, depth: []int{1}, again: []bool{all},
+						cuts: []int{0, len(s.Profile.Layers)}, counts: []int{n}, order: order, depth: []int{1}, again: []plan.Recompute{all},
 						size: size, family: "dp",
 					}
 					c, fresh, err := s.tryLean(kindOf(h), h)
@@ -195,7 +195,7 @@ func (s *search) seeds(ctx context.Context) {
 }
 
 // wants lists the partitions to ask for.
-func (s *search) wants(order []int, size int, again bool) []want {
+func (s *search) wants(order []int, size int, again plan.Recompute) []want {
 	var all []want
 	W := len(s.Cluster.Devices)
 	w := want{size: size, order: order, replicas: []int{1}, again: again, fits: true}
@@ -238,7 +238,7 @@ func (s *search) wants(order []int, size int, again bool) []want {
 // kind; it says whether any fits as it is.
 func (s *search) plant(w want, names []string) bool {
 	found := s.partition(w)
-	if found == nil && w.again == (s.Fix.Recompute != "none") { // nothing fits: the nearest miss
+	if found == nil && w.again == s.recomputes()[len(s.recomputes())-1] { // nothing fits: the nearest miss
 		w.fits = false
 		found = s.partition(w)
 	}

@@ -12,7 +12,7 @@ type shape struct {
 	counts []int // devices of each stage; they take order from its beginning on
 	order  []int // devices
 	depth  []int // K_i
-	again  []bool
+	again  []plan.Recompute
 	size   int  // samples of a micro-batch
 	split  bool // replicas take slices of each micro-batch, not micro-batches in turn
 	family string

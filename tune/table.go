@@ -2,6 +2,7 @@ package tune
 
 import (
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 )
 
@@ -14,9 +15,9 @@ type table struct {
 	costs                     []profile.Cost
 }
 
-func (t *table) time(from, to int, again bool) (forward, backward float64) {
+func (t *table) time(from, to int, again plan.Recompute) (forward, backward float64) {
 	forward, backward = t.forward[to]-t.forward[from], t.backward[to]-t.backward[from]
-	if again {
+	if again.Again() {
 		backward += forward
 	}
 	return forward, backward
@@ -24,14 +25,21 @@ func (t *table) time(from, to int, again bool) (forward, backward float64) {
 
 // memory is about what a stage holds with so many micro-batches in flight: the simulator
 // knows better, and this never decides alone.
-func (t *table) memory(from, to, depth int, again bool) int64 {
+func (t *table) memory(from, to, depth int, again plan.Recompute) int64 {
 	held, work := t.saved[to]-t.saved[from], int64(0)
 	for _, c := range t.costs[from:to] {
 		work = max(work, c.WorkspaceBytes, c.BackwardPeakBytes-c.SavedBytes)
 	}
 	always := t.fixed[to] - t.fixed[from] + t.gradients[to] - t.gradients[from] + work
-	if again {
-		return always + int64(depth)*t.cut[from] + held
+	if k := again.Segment(to - from); k > 0 {
+		kept, segment := t.cut[from], int64(0)
+		for at := from; at < to; at += k {
+			if at > from {
+				kept += t.cut[at]
+			}
+			segment = max(segment, t.saved[min(at+k, to)]-t.saved[at])
+		}
+		return always + int64(depth)*kept + segment
 	}
 	return always + int64(depth)*(t.cut[from]+held)
 }

@@ -153,7 +153,7 @@ func shortPlan(pl *plan.Plan) string {
 	for _, s := range pl.Stages[1:] {
 		cuts = append(cuts, fmt.Sprint(s.FirstLayer))
 	}
-	if pl.Stages[0].Recompute {
+	if pl.Stages[0].Recompute.Again() {
 		again = ", recomputed"
 	}
 	return fmt.Sprintf("%s, cut at %s, %d x %d%s", pl.Schedule, strings.Join(cuts, " "), pl.MicroBatches, pl.MicroBatch, again)

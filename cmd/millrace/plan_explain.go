@@ -65,8 +65,8 @@ func explain(w io.Writer, p *planned) {
 	fmt.Fprintf(w, "%s: %d samples a step as %d micro-batches of %d, schedule %s\n", pl.Model, pl.Batch(), pl.MicroBatches, pl.MicroBatch, pl.Schedule)
 	for i, s := range pl.Stages {
 		again := ""
-		if s.Recompute {
-			again = ", recomputed"
+		if s.Recompute.Again() {
+			again = ", recomputed: " + s.Recompute.String()
 		}
 		name := func(layer int) string {
 			if pl.Order != nil {

@@ -57,6 +57,9 @@ func (s *Stage) BackwardWeight(id int) error {
 				return s.failed(l, err)
 			}
 		}
+		if err := s.gathered(l); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -105,12 +108,25 @@ func (s *Stage) goBack(id int, given Tensors, weight float64, works []engine.Wor
 }
 
 func (s *Stage) backward(f *flight, grads Tensors, weight float64, works []engine.Work) error {
-	if f.made == nil {
-		if _, _, err := s.record(f, true); err != nil {
+	for last := s.Last; last >= s.First; {
+		first := s.segment(last)
+		if s.Segment > 0 {
+			f.forget(s, first)
+			if err := s.record(f, first, last, true); err != nil {
+				return err
+			}
+		}
+		if err := s.backwardRun(f, first, last, grads, weight, works); err != nil {
 			return err
 		}
+		last = first - 1
 	}
-	for l := s.Last; l >= s.First; l-- {
+	return nil
+}
+
+// backwardRun goes back through layers whose graphs are there.
+func (s *Stage) backwardRun(f *flight, first, last int, grads Tensors, weight float64, works []engine.Work) error {
+	for l := last; l >= first; l-- {
 		if l == len(s.Graph.Model.Layers)-1 {
 			seed, err := s.dev.Full(s.Float, f.made[l-s.First][0].Tensor.Shape(), weight)
 			if err != nil {
@@ -121,8 +137,20 @@ func (s *Stage) backward(f *flight, grads Tensors, weight float64, works []engin
 		if err := s.backwardLayer(f, l, grads, works); err != nil {
 			return s.failed(l, err)
 		}
+		if works == nil {
+			if err := s.gathered(l); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+func (s *Stage) gathered(l int) error {
+	if s.Gathered == nil {
+		return nil
+	}
+	return s.Gathered(l)
 }
 
 // backwardLayer runs one layer's graph and adds the gradients of what it read, in the order

@@ -30,13 +30,15 @@ func (t Tensors) Free() {
 type flight struct {
 	micro  Micro
 	given  Tensors           // what crossed the cut in front, and model inputs
-	made   []nn.Bundle       // by layer from First: outputs with their graphs; nil under recompute
+	made   []nn.Bundle       // by layer from First: outputs with their graphs; under recompute, of the segment at hand
 	leaves [][]engine.Tensor // by layer from First: what the layer read
+	kept   Tensors           // under recompute: what segments read that others of the stage made
 	params [][]engine.Tensor // by layer from First: the version of the parameters that it goes through
 }
 
 func (f *flight) free() {
 	f.given.Free()
+	f.kept.Free()
 	for l := range f.made {
 		f.freeLayer(l)
 	}
@@ -60,7 +62,8 @@ func (f *flight) freeLayer(l int) {
 // Copies, because the stage keeps its outputs for its backward and each worker is charged
 // for the memory it would need on a device of its own.
 func (s *Stage) Forward(micro Micro, given Tensors) (out Tensors, loss float64, err error) {
-	f := &flight{micro: micro, given: given}
+	n := s.Last - s.First + 1
+	f := &flight{micro: micro, given: given, made: make([]nn.Bundle, n), leaves: make([][]engine.Tensor, n), kept: Tensors{}}
 	if _, twice := s.open[micro.ID]; twice {
 		given.Free()
 		return nil, 0, fmt.Errorf("stage: micro-batch %d is forwarded twice", micro.ID)
@@ -73,13 +76,13 @@ func (s *Stage) Forward(micro Micro, given Tensors) (out Tensors, loss float64, 
 		given.Free()
 		return nil, 0, err
 	}
-	if s.Recompute {
+	if s.Segment > 0 {
 		err = s.dev.NoGrad(func() error {
 			out, loss, _, err = s.pass(f, true)
 			return err
 		})
 	} else {
-		out, loss, err = s.record(f, false)
+		out, loss, err = s.recordAll(f)
 	}
 	if err != nil {
 		f.free()
@@ -105,25 +108,28 @@ func (s *Stage) checkGiven(given Tensors) error {
 	return nil
 }
 
-// record runs the layers with autograd, each on leaves of its own, and keeps in f what a
+// record runs layers with autograd, each on leaves of its own, and keeps in f what a
 // backward needs.
-func (s *Stage) record(f *flight, again bool) (out Tensors, loss float64, err error) {
-	n := s.Last - s.First + 1
-	f.made, f.leaves = make([]nn.Bundle, n), make([][]engine.Tensor, n)
-	for l := s.First; l <= s.Last; l++ {
+func (s *Stage) record(f *flight, first, last int, again bool) error {
+	for l := first; l <= last; l++ {
 		s.begin(Forward, l)
 		err := s.recordLayer(f, l, again)
 		s.end(Forward, l, f.made[l-s.First])
 		if err != nil {
-			return nil, 0, s.failed(l, err)
+			return s.failed(l, err)
 		}
 	}
-	if again {
-		return nil, 0, nil
+	return nil
+}
+
+// recordAll is a forward that keeps everything.
+func (s *Stage) recordAll(f *flight) (out Tensors, loss float64, err error) {
+	if err := s.record(f, s.First, s.Last, false); err != nil {
+		return nil, 0, err
 	}
 	out, err = s.copies(func(v int) engine.Tensor { return s.valueOf(f, v) })
 	if err == nil && s.HoldsLoss() {
-		loss, err = s.dev.Item(f.made[n-1][0].Tensor)
+		loss, err = s.dev.Item(f.made[s.Last-s.First][0].Tensor)
 	}
 	return out, loss, err
 }
@@ -179,6 +185,9 @@ func (s *Stage) failed(l int, err error) error {
 // valueOf is a value within a flight: given, or made by a layer of the stage.
 func (s *Stage) valueOf(f *flight, v int) engine.Tensor {
 	x := &s.Graph.values[v]
+	if t := f.kept[v]; t != nil {
+		return t
+	}
 	if x.layer >= s.First && x.layer <= s.Last {
 		return f.made[x.layer-s.First][x.output].Tensor
 	}
@@ -249,9 +258,12 @@ func (s *Stage) pass(f *flight, training bool) (out Tensors, loss float64, extra
 			}
 		}
 		s.dev.End(m, keep...)
-		s.freePast(made, l)
+		s.freePast(made, f.kept, l)
 	}
 	out, err = s.copies(get)
+	if err == nil {
+		s.hand(made, f.kept)
+	}
 	return out, loss, extra, err
 }
 
@@ -270,13 +282,19 @@ func (s *Stage) read(bundle nn.Bundle) (loss float64, extra []float64, err error
 	return loss, extra, nil
 }
 
-// freePast frees what no layer behind l reads.
-func (s *Stage) freePast(made Tensors, l int) {
+// freePast frees what no layer behind l reads, but for what a later segment will read
+// again: that goes to kept.
+func (s *Stage) freePast(made, kept Tensors, l int) {
 	for v, t := range made {
-		if s.Graph.values[v].lastUse <= l {
-			free(t)
-			delete(made, v)
+		if s.Graph.values[v].lastUse > l {
+			continue
 		}
+		if kept != nil && s.spans(v) {
+			kept[v] = t
+		} else {
+			free(t)
+		}
+		delete(made, v)
 	}
 }
 

@@ -16,8 +16,10 @@ type Config struct {
 	Layers      []nn.Layer // of the whole model
 	Seed        uint64
 	States      []string // names of the tensors the optimizer keeps for each parameter; nil keeps none
-	Recompute   bool     // hold only what crosses the cut in front until the backward
-	Watch       Watch    // looks on; nil: nobody does
+	// Segment: 0 holds what layers made until the backward. k holds what every k-th layer of
+	// the stage reads, and the backward computes k layers at a time once more.
+	Segment int
+	Watch   Watch // looks on; nil: nobody does
 	// Initial gives parameters, buffers and states (StateName) their first values; nil
 	// draws parameters as the model says and starts states at zero.
 	Initial func(name string) (dtype engine.DType, shape []int64, data []byte, err error)
@@ -37,6 +39,10 @@ type Stage struct {
 	halves map[int]*half     // by micro-batch: between the input's half of a backward and the weights'
 	peak   int               // most in open at once
 	sums   bool              // tied uses within this stage have been added up since the last backward
+
+	// Gathered, if set, is called when the gradients of a layer's parameters have been added
+	// to by the backward under way; LayerGradients may then be asked for them.
+	Gathered func(layer int) error
 
 	version     int              // of params and leaves: updates so far
 	older       map[int]*weights // versions that micro-batches under way still use

@@ -54,7 +54,7 @@ type lab struct {
 	stages []*Stage
 }
 
-func newLab(t *testing.T, e engine.Engine, recompute bool, cuts ...int) *lab {
+func newLab(t *testing.T, e engine.Engine, segment int, cuts ...int) *lab {
 	t.Helper()
 	runtime.LockOSThread()
 	dev, err := e.Open(0, 1)
@@ -73,7 +73,7 @@ func newLab(t *testing.T, e engine.Engine, recompute bool, cuts ...int) *lab {
 	b := &lab{t: t, engine: e, dev: dev}
 	first := 0
 	for _, last := range append(cuts, len(layers)) {
-		s, err := New(Config{Device: dev, Float: e.Float(), Graph: g, First: first, Last: last - 1, Layers: layers, Seed: 5, Recompute: recompute})
+		s, err := New(Config{Device: dev, Float: e.Float(), Graph: g, First: first, Last: last - 1, Layers: layers, Seed: 5, Segment: segment})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +152,7 @@ func (b *lab) backward(id int, weight float64) {
 
 // The gradient of every weight is the slope of the loss, by central differences.
 func TestGradientsAreSlopes(t *testing.T) {
-	b := newLab(t, doubles(t), false)
+	b := newLab(t, doubles(t), 0)
 	defer b.close()
 	s := b.stages[0]
 	b.forward(0, 4, 9)
@@ -199,8 +199,8 @@ func TestGradientsAreSlopes(t *testing.T) {
 // Wherever the cuts are, with and without recompute, gradients have the same bits.
 func TestCutsChangeNoGradient(t *testing.T) {
 	e := doubles(t)
-	collect := func(recompute bool, cuts ...int) map[string]string {
-		b := newLab(t, e, recompute, cuts...)
+	collect := func(segment int, cuts ...int) map[string]string {
+		b := newLab(t, e, segment, cuts...)
 		defer b.close()
 		for id := range 3 {
 			b.forward(id, 2, uint64(id))
@@ -228,17 +228,17 @@ func TestCutsChangeNoGradient(t *testing.T) {
 		}
 		return all
 	}
-	want := collect(false)
+	want := collect(0)
 	if len(want) != 6*2 {
 		t.Errorf("%d gradients", len(want))
 	}
-	for recompute := range 2 {
+	for _, segment := range []int{0, 1, 2, 3, 9} {
 		for one := 1; one < 9; one++ {
 			for two := one + 1; two < 9; two++ {
-				got := collect(recompute == 1, one, two)
+				got := collect(segment, one, two)
 				for name := range want {
 					if got[name] != want[name] {
-						t.Fatalf("cut in front of layers %d and %d, recompute %d: %s differs", one, two, recompute, name)
+						t.Fatalf("cut in front of layers %d and %d, segments of %d: %s differs", one, two, segment, name)
 					}
 				}
 			}
@@ -266,7 +266,7 @@ func TestWhatCrossesACut(t *testing.T) {
 }
 
 func TestMistakesAreRefused(t *testing.T) {
-	b := newLab(t, doubles(t), false, 3)
+	b := newLab(t, doubles(t), 0, 3)
 	defer b.close()
 	front, back := b.stages[0], b.stages[1]
 	says := func(err error, want string) {
@@ -297,7 +297,7 @@ func TestMistakesAreRefused(t *testing.T) {
 
 // A replica that had no micro-batch contributes zeros and is stepped like the others.
 func TestAStageWithoutAMicroBatchHasZeroGradients(t *testing.T) {
-	b := newLab(t, doubles(t), false)
+	b := newLab(t, doubles(t), 0)
 	defer b.close()
 	s := b.stages[0]
 	gradients, err := s.Gradients()

@@ -1,0 +1,41 @@
+package plan
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestRecomputeHasATextForm(t *testing.T) {
+	for text, want := range map[string]Recompute{
+		`"none"`: KeepAll, `"stage"`: KeepInput, `"every 1"`: Every(1), `"every 12"`: Every(12), `"every:3"`: Every(3), `false`: KeepAll, `true`: KeepInput,
+	} {
+		var got Recompute
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
+			t.Errorf("%s is read as %v, %v; want %v", text, got, err, want)
+		}
+		out, err := json.Marshal(want)
+		var again Recompute
+		if err != nil || json.Unmarshal(out, &again) != nil || again != want {
+			t.Errorf("%v is written as %s and read as %v, %v", want, out, again, err)
+		}
+	}
+	for _, text := range []string{`"every"`, `"every 0"`, `"every -1"`, `"every 1.5"`, `"all"`, `""`, `2`, `null1`, `"every 99999999999"`, `[]`} {
+		var got Recompute
+		if err := json.Unmarshal([]byte(text), &got); err == nil {
+			t.Errorf("%s is read as %v", text, got)
+		}
+	}
+	if _, err := ParseRecompute("often"); err == nil || !strings.Contains(err.Error(), `every 2`) {
+		t.Errorf("%v does not say what would be right", err)
+	}
+}
+
+// Segments of a stage of 5 layers.
+func TestRecomputeSegments(t *testing.T) {
+	for r, want := range map[Recompute]int{KeepAll: 0, KeepInput: 5, Every(1): 1, Every(2): 2, Every(5): 5, Every(9): 5} {
+		if got := r.Segment(5); got != want {
+			t.Errorf("%v: %d layers at a time, want %d", r, got, want)
+		}
+	}
+}
