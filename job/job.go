@@ -42,7 +42,8 @@ type Job struct {
 
 	Stages       int      `json:"stages,omitempty" yaml:"stages" jsonschema:"fix the number of stages; 1 with several workers is data parallelism"`
 	Split        []string `json:"split,omitempty" yaml:"split" jsonschema:"first layers of stages 1, 2, ...: names or positions"`
-	Schedule     string   `json:"schedule,omitempty" yaml:"schedule" jsonschema:"fix the schedule: 1f1b, afab, pb, so, dp"`
+	Schedule     string   `json:"schedule,omitempty" yaml:"schedule" jsonschema:"fix the schedule: 1f1b, afab, pb, zb-h1, 1f1b-rr, ..."`
+	Weights      string   `json:"weights,omitempty" yaml:"weights" jsonschema:"fix the weight policy: sync, stash, vertical, 2bw, latest"`
 	MicroBatch   int      `json:"micro_batch,omitempty" yaml:"micro_batch" jsonschema:"fix the samples of a micro-batch"`
 	MicroBatches int      `json:"micro_batches,omitempty" yaml:"micro_batches" jsonschema:"fix the micro-batches of a step"`
 	Recompute    string   `json:"recompute,omitempty" yaml:"recompute" jsonschema:"auto, none or all"`

@@ -56,7 +56,8 @@ var (
 			j.Split = strings.Split(v, ",")
 			return nil
 		}},
-		word("fix the schedule: 1f1b, afab, pb, so, dp", "schedule", func(j *Job) *string { return &j.Schedule }),
+		word("fix the schedule, one of those that millrace schedule lists: 1f1b, zb-h1, 1f1b-rr, ...", "schedule", func(j *Job) *string { return &j.Schedule }),
+		word("fix the weight policy: sync, stash, vertical, 2bw or latest", "weights", func(j *Job) *string { return &j.Weights }),
 		whole("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.MicroBatch }),
 		whole("fix the micro-batches of a step", "micro-batches", func(j *Job) *int { return &j.MicroBatches }),
 		word("auto, none or all", "recompute", func(j *Job) *string { return &j.Recompute }),

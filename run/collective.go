@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 	"unsafe"
 
 	"github.com/millrace-ml/millrace/engine"
@@ -18,29 +19,6 @@ import (
 // phaseCollective marks messages of collectives that this package does itself, so that
 // they are not taken for transfers.
 const phaseCollective = 101
-
-// allReduce sums the gradients of a stage over its replicas, and its buffers, which the
-// update then divides.
-func (w *worker) allReduce(h *holding, in schedule.Instruction) error {
-	vectors, err := h.Gradients()
-	if err != nil {
-		return err
-	}
-	statistics, err := h.Statistics()
-	if err != nil {
-		return err
-	}
-	parts := partsOf(append(vectors, statistics...))
-	_, ranks := w.x.program.Group(in)
-	group := wire.Group{Ranks: ranks, Me: int(in.Replica)}
-	shared := in
-	shared.Replica = 0
-	tag := tagOf(shared, w.x.epoch)
-	w.x.besides(w, in, wire.Message(parts).Bytes(), func(ctx context.Context) error {
-		return wire.AllReduce(ctx, w.ep, group, tag, parts, w.job.sum)
-	})
-	return nil
-}
 
 func partsOf(vectors []stage.Vector) []wire.Part {
 	parts := make([]wire.Part, len(vectors))
@@ -92,7 +70,7 @@ func (w *worker) sumTied(h *holding, in schedule.Instruction) error {
 	for _, u := range uses {
 		size += int64(len(u.Data))
 	}
-	w.x.besides(w, in, size, func(ctx context.Context) error {
+	w.x.besides(w, in, time.Now(), size, func(ctx context.Context) error {
 		var m wire.Message
 		for _, u := range uses {
 			m = append(m, wire.Part{Name: u.Param.Name, DType: u.DType.String(), Shape: []int64{int64(u.Layer)}, Data: bytes.Clone(u.Data)})
@@ -143,7 +121,7 @@ func (w *worker) norm(h *holding, in schedule.Instruction) error {
 	}
 	members, ranks := w.x.program.Group(in)
 	epoch, step := w.x.epoch, w.x.base+int(in.Micro)
-	w.x.besides(w, in, int64(8*len(vectors)), func(ctx context.Context) error {
+	w.x.besides(w, in, time.Now(), int64(8*len(vectors)), func(ctx context.Context) error {
 		squares := make([]float64, len(vectors))
 		for i, v := range vectors {
 			squares[i] = stage.SquareSum(v)

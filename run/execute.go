@@ -99,6 +99,8 @@ func (w *worker) backward(h *holding, in schedule.Instruction) error {
 	if in.Kind == schedule.I {
 		half = h.BackwardInput
 	}
+	after := w.reduceDuring(h, in)
+	defer after()
 	back, err := half(int(in.Micro), given, w.weight(in, w.micro(in)))
 	if err != nil {
 		return err
@@ -115,6 +117,8 @@ func (w *worker) backward(h *holding, in schedule.Instruction) error {
 // backwardWeight is the weights' half of a backward.
 func (w *worker) backwardWeight(h *holding, in schedule.Instruction) error {
 	_, frees := w.use(h, in)
+	after := w.reduceDuring(h, in)
+	defer after()
 	if err := h.BackwardWeight(int(in.Micro)); err != nil {
 		return err
 	}

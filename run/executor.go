@@ -288,12 +288,11 @@ func (x *executor) note(e event) event {
 }
 
 // besides runs the work of a collective that worker w has issued, on a goroutine of its
-// own, and tells the Gate when it is done.
-func (x *executor) besides(w *worker, in schedule.Instruction, size int64, work func(ctx context.Context) error) {
+// own, and tells the Gate when it is done. start is when it began in fact.
+func (x *executor) besides(w *worker, in schedule.Instruction, start time.Time, size int64, work func(ctx context.Context) error) {
 	x.mu.Lock()
 	x.flying++
 	x.mu.Unlock()
-	start := time.Now()
 	x.beside.Go(func() {
 		err := guarded(func() error { return work(x.ctx) })
 		if err != nil {

@@ -15,16 +15,17 @@ import (
 // worker is one device and the stages on it. Its loop runs on a goroutine locked to its
 // thread; the fields below bell are guarded by the executor's mu.
 type worker struct {
-	rank  int
-	x     *executor
-	job   *job
-	dev   engine.Device
-	ep    wire.Endpoint
-	held  map[place]*holding
-	open  int            // micro-batches between forward and backward, over its stages
-	peak  int            // most there have been
-	uses  []schedule.Use // under a policy other than sync: what is left of the Program's
-	fresh bool           // nothing of the Program has been executed
+	rank    int
+	x       *executor
+	job     *job
+	dev     engine.Device
+	ep      wire.Endpoint
+	held    map[place]*holding
+	open    int                                           // micro-batches between forward and backward, over its stages
+	peak    int                                           // most there have been
+	uses    []schedule.Use                                // under a policy other than sync: what is left of the Program's
+	fresh   bool                                          // nothing of the Program has been executed
+	closing map[schedule.Instruction]schedule.Instruction // of the Program: see closings
 
 	idled chan struct{} // closed when it works no more
 
@@ -48,12 +49,13 @@ func placeOf(in schedule.Instruction) place { return place{in.Pipeline, in.Stage
 type holding struct {
 	*stage.Stage
 	place
-	inbox box     // crossed the cut in front, not yet used
-	forth box     // to cross the cut behind
-	grads box     // gradients come from behind
-	back  box     // gradients to go to the front
-	scale float64 // what clipping multiplies gradients by, of the step under way
-	first int     // version of the weights that the Program under way began with
+	inbox    box        // crossed the cut in front, not yet used
+	forth    box        // to cross the cut behind
+	grads    box        // gradients come from behind
+	back     box        // gradients to go to the front
+	scale    float64    // what clipping multiplies gradients by, of the step under way
+	first    int        // version of the weights that the Program under way began with
+	reducing *reduction // of the update to come, once its last backward runs
 }
 
 func newHolding(s *stage.Stage, p place) *holding {
@@ -239,7 +241,7 @@ func (w *worker) done(in schedule.Instruction, ready, start time.Time, size int6
 
 // prepare readies the worker for a Program that is about to start, with nothing in flight.
 func (w *worker) prepare(p *schedule.Program) {
-	w.fresh, w.uses = true, nil
+	w.fresh, w.uses, w.closing = true, nil, closings(p, w.rank)
 	if p.Weights != schedule.Sync && p.Weights != "" {
 		w.uses = p.Uses(w.rank)
 	}

@@ -12,10 +12,13 @@ import (
 // several stages. They take the stages that are best so far, or where a worker holds several,
 // stages cut for that; what a family does not admit is passed over.
 func (s *search) others(ctx context.Context) {
-	if s.Fix.Split != nil || s.Fix.Stages == 1 || s.brief {
+	if s.Fix.Split != nil && s.Fix.Schedule == "" || s.Fix.Stages == 1 || s.brief {
 		return
 	}
 	bases := s.bases()
+	if len(s.families) == 0 {
+		bases = s.cutAnew()
+	}
 	for _, f := range schedule.Families() {
 		if _, searched := s.families[f.Name]; searched || f.Name == "dp" || f.Name == "single" {
 			continue
@@ -24,7 +27,9 @@ func (s *search) others(ctx context.Context) {
 			continue
 		}
 		shapes := bases
-		if f.Chunks > 1 || f.Chunks < 0 {
+		if s.Fix.Split != nil {
+			shapes = s.splitAsGiven(f)
+		} else if f.Chunks > 1 || f.Chunks < 0 {
 			shapes = s.chunked(f)
 		}
 		s.tryFamily(ctx, f, shapes)
@@ -33,20 +38,13 @@ func (s *search) others(ctx context.Context) {
 
 // tryFamily simulates shapes under one family and each weight policy that was asked for.
 func (s *search) tryFamily(ctx context.Context, f schedule.Family, shapes []*shape) {
-	policies := f.Policies
-	if len(policies) == 0 {
-		policies = []schedule.Policy{schedule.Sync}
-	}
 	worked, why := false, ""
-	for _, policy := range policies {
-		if policy == schedule.Latest || policy != schedule.Sync && !s.Async {
-			continue // naive updates are a negative control, not a choice
-		}
+	for _, policy := range s.policies(f) {
 		for _, h := range shapes {
 			if ctx.Err() != nil {
 				return
 			}
-			if s.Fix.Stages > 0 && h.stages() != s.Fix.Stages {
+			if s.Fix.Stages > 0 && h.stages() != s.Fix.Stages && (f.Chunks == 0 || f.Chunks == 1) {
 				continue
 			}
 			pl := s.plan(h)
@@ -89,15 +87,7 @@ func (s *search) bases() []*shape {
 
 // chunked are shapes whose workers hold two stages or four: in rounds, and as a V.
 func (s *search) chunked(f schedule.Family) []*shape {
-	base, ok := s.families["1f1b"]
-	if !ok {
-		for _, base = range s.families {
-			break
-		}
-	}
-	if base.Warmup == nil {
-		return nil
-	}
+	base := plainFamily()
 	var out []*shape
 	W := len(s.Cluster.Devices)
 	for _, v := range []int{2, 4} {

@@ -113,6 +113,9 @@ func newSearch(r Request) (*search, error) {
 		}
 		r.Fix.Schedule = f.Name
 	}
+	if err := r.settleWeights(); err != nil {
+		return nil, err
+	}
 	s := &search{
 		Request: r, best: map[string]candidate{}, seen: map[string]candidate{}, families: map[string]schedule.Family{},
 		tables: newTables(r.Profile), sums: map[*int]*sums{}, notes: map[string]string{}, failed: map[string]string{},
@@ -126,7 +129,7 @@ func newSearch(r Request) (*search, error) {
 	}
 	s.orders = s.deviceOrders()
 	for _, f := range schedule.Families() {
-		if f.Warmup != nil && f.Chunks >= 0 && f.Chunks <= 1 && (!f.Streaming || s.streams()) && (r.Fix.Schedule == "" || r.Fix.Schedule == f.Name) && s.admits(f) {
+		if f.Warmup != nil && f.Chunks >= 0 && f.Chunks <= 1 && (!f.Streaming || s.streams()) && (s.Fix.Schedule == "" || s.Fix.Schedule == f.Name) && s.admits(f) {
 			s.families[f.Name] = f
 		}
 	}
@@ -135,6 +138,9 @@ func newSearch(r Request) (*search, error) {
 
 // admits says whether a family gives two stages on two workers a synchronous order.
 func (s *search) admits(f schedule.Family) bool {
+	if s.Fix.Weights != "" && s.Fix.Weights != schedule.Sync {
+		return false
+	}
 	_, err := schedule.Generate(f.Name, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 4, Weights: schedule.Sync})
 	return err == nil
 }

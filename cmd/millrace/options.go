@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/tune"
 )
 
@@ -108,7 +109,7 @@ func coresOf(j *job.Job) int {
 // overrides is what a job fixes of its plan for layers of these names.
 func overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	o := tune.Overrides{
-		Stages: j.Stages, Schedule: j.Schedule, MicroBatch: j.MicroBatch, MicroBatches: j.MicroBatches, Recompute: j.Recompute,
+		Stages: j.Stages, Schedule: j.Schedule, Weights: schedule.Policy(j.Weights), MicroBatch: j.MicroBatch, MicroBatches: j.MicroBatches, Recompute: j.Recompute,
 	}
 	for _, at := range j.Split {
 		at = strings.TrimSpace(at)

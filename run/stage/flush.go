@@ -30,18 +30,51 @@ func (s *Stage) hold() error {
 			if u.grad != nil {
 				continue
 			}
-			g, err := s.dev.Grad(u.leaf)
-			if err == nil && g == nil {
-				if g, err = s.dev.Full(s.Float, p.Value.Shape(), 0); err == nil {
-					err = s.dev.SetGrad(u.leaf, g)
-				}
+			if err := s.holdUse(u, u.leaf, p); err != nil {
+				return err
 			}
-			if err != nil {
-				return fmt.Errorf("stage: gradient of %s: %w", p.Name, err)
-			}
-			u.grad = s.dev.Disown(g)
 		}
 	}
+	return nil
+}
+
+// LayerGradients is the gradients of the parameters that a layer reads, complete while the
+// backward that makes the last of them goes on to the layers in front: what replicas sum
+// meanwhile. It gives each out once for each update.
+func (s *Stage) LayerGradients(layer int) ([]Vector, error) {
+	var all []Vector
+	uses := s.usesOf(s.gathers)
+	for i, p := range s.params {
+		for k := range p.Uses {
+			u := &p.Uses[k]
+			if u.Layer != layer || u.grad != nil {
+				continue
+			}
+			if err := s.holdUse(u, uses[i][k], p); err != nil {
+				return nil, err
+			}
+			v, err := s.vector(p.Name, u.grad)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, v)
+		}
+	}
+	return all, nil
+}
+
+// holdUse takes a handle on the gradient that a use has gathered on this leaf.
+func (s *Stage) holdUse(u *Use, leaf engine.Tensor, p *Param) error {
+	g, err := s.dev.Grad(leaf)
+	if err == nil && g == nil {
+		if g, err = s.dev.Full(s.Float, p.Value.Shape(), 0); err == nil {
+			err = s.dev.SetGrad(leaf, g)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("stage: gradient of %s: %w", p.Name, err)
+	}
+	u.grad = s.dev.Disown(g)
 	return nil
 }
 
@@ -289,4 +322,13 @@ func numbers[T float32 | float64](b []byte) []T {
 	}
 	var x T
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), len(b)/int(unsafe.Sizeof(x)))
+}
+
+// GradientBytes is the memory of the gradients of all uses of all parameters.
+func (s *Stage) GradientBytes() int64 {
+	var n int64
+	for _, p := range s.params {
+		n += int64(len(p.Uses)) * p.Value.Bytes()
+	}
+	return n
 }
