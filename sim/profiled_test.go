@@ -120,6 +120,39 @@ func TestRecomputeTradesTimeForMemory(t *testing.T) {
 	}
 }
 
+// Four layers in one stage, two at a time, by hand. Layer 1's output is read by layer 2 and
+// layer 0's by layer 3: those 200 are kept.
+func TestRecomputeTwoLayersAtATime(t *testing.T) {
+	pl := twoStages()
+	pl.Stages = []plan.Stage{{LastLayer: 3, Devices: []int{0}, Warmup: 1, Recompute: plan.Every(2)}}
+	c, err := CostsOf(chain(), local(1), pl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := c.Stages[0][0]
+	// Forward: layer 3 runs (170) while the outputs of layers 0, 1 and 2 are there.
+	if got.SavedBytes != 200 || got.ForwardPeak != 300+170 {
+		t.Errorf("held %d, forward's peak %d; want 200 and 470", got.SavedBytes, got.ForwardPeak)
+	}
+	// Backward: layers 2 and 3 once more, 300; layer 3 frees 150 and makes the gradients of layers 2
+	// and 0, 200; layer 2 needs 130 on top of that. Without segments: 600 -150 +200 +130.
+	if got.BackwardPeak != 300-150+200+130 {
+		t.Errorf("backward's peak %d, want 480", got.BackwardPeak)
+	}
+	pl.Stages[0].Recompute = plan.KeepInput
+	if c, err = CostsOf(chain(), local(1), pl); err != nil {
+		t.Fatal(err)
+	}
+	if whole := c.Stages[0][0]; whole.BackwardPeak != 600-150+200+130 || whole.SavedBytes != 0 || whole.BackwardS != got.BackwardS || whole.InputS != got.InputS {
+		t.Errorf("all at once: %+v; two layers at a time: %+v", whole, got)
+	}
+	pl.Stages[0].Recompute = plan.Every(7)
+	again, err := CostsOf(chain(), local(1), pl)
+	if d := cmp.Diff(c.Stages, again.Stages); d != "" || err != nil {
+		t.Errorf("seven of four layers at a time are not all at once: %v %s", err, d)
+	}
+}
+
 func TestSplitReplicasComputeSlices(t *testing.T) {
 	pl := &plan.Plan{
 		MicroBatch: 2, MicroBatches: 1, Replication: "split", Schedule: "1f1b", Weights: "sync",
