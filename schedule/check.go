@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,24 +21,27 @@ type Report struct {
 type CheckError struct {
 	Program     string
 	Worker      int // -1: no single worker
-	Position    int // in the worker's list, from 0, over all parts; -1: no single place
+	Position    int // in the worker's list once lowered, from 0, over all parts; -1: no single place
 	Instruction Instruction
 	Why         string
 	Waits       []Need // of a Program that would block: who would wait for what
+	File        string // that it was read from, where a Source was checked
+
+	part, at int            // the place in the Program as it was given; -1: lowering made the instruction
+	written  Instruction    // as it stands there, with the ids of its part
+	lines    [3]map[int]int // of the file, by part and worker
 }
 
 func (e *CheckError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "schedule: program %s", e.Program)
-	if e.Worker >= 0 {
-		fmt.Fprintf(&b, ", worker %d", e.Worker)
-	}
-	if e.Position >= 0 {
-		fmt.Fprintf(&b, ", instruction %d (%v)", e.Position, e.Instruction)
-	}
-	b.WriteString(": " + e.Why)
+	b.WriteString(strings.TrimSpace("schedule: program " + e.Program))
+	b.WriteString(e.place())
+	b.WriteString(": " + e.Why + e.in())
 	for _, n := range e.Waits {
 		b.WriteString("\n  " + n.String())
+		if line := e.lineOf(n.Worker); line > 0 {
+			fmt.Fprintf(&b, " (line %d)", line)
+		}
 	}
 	return b.String()
 }
@@ -60,11 +64,24 @@ func Check(p *Program) (Report, error) {
 	if err := p.Validate(); err != nil {
 		return Report{}, err
 	}
+	rep, q, err := check(p)
+	var wrong *CheckError
+	if errors.As(err, &wrong) {
+		given := *p
+		given.Repeat = q.Repeat
+		wrong.locate(&given, q)
+	}
+	return rep, err
+}
+
+// check also returns the Program that positions in its errors count in: lowered, and with as
+// many repetitions as are checked.
+func check(p *Program) (Report, *Program, error) {
 	q := p
 	if !p.Lowered {
 		var err error
 		if q, err = Lower(p, LowerOptions{Tied: p.Tied, Clip: p.Clip}); err != nil {
-			return Report{}, err
+			return Report{}, p, err
 		}
 	}
 	short := *q
@@ -73,11 +90,11 @@ func Check(p *Program) (Report, error) {
 	total := newTally(&short)
 	for w := range short.Workers {
 		if err := total.worker(w, &rep); err != nil {
-			return Report{}, err
+			return Report{}, &short, total.cause(err)
 		}
 	}
 	if err := total.whole(); err != nil {
-		return Report{}, err
+		return Report{}, &short, err
 	}
 	for w := range short.Workers {
 		if short.Weights == Sync || short.Weights == "" {
@@ -85,11 +102,11 @@ func Check(p *Program) (Report, error) {
 			continue
 		}
 		if err := total.versions(w); err != nil {
-			return Report{}, err
+			return Report{}, &short, err
 		}
 		rep.Versions = append(rep.Versions, short.copies(w))
 	}
-	return rep, replay(&short)
+	return rep, &short, replay(&short)
 }
 
 // prologueRepeats is how many repetitions of the body have as many micro-batches as the prologue.
@@ -148,14 +165,14 @@ func (p *Program) Validate() error {
 			}
 		}
 	}
-	for _, part := range []Part{p.Prologue, p.Body, p.Epilogue} {
+	for k, part := range []Part{p.Prologue, p.Body, p.Epilogue} {
 		if len(part) > p.Workers {
-			return fail("a part has %d lists for %d workers", len(part), p.Workers)
+			return fail("its %s has %d lists for %d workers", parts[k], len(part), p.Workers)
 		}
 		for w, list := range part {
 			for i, in := range list {
 				if err := checkFields(p, w, in); err != nil {
-					return &CheckError{Program: p.Name, Worker: w, Position: i, Instruction: in, Why: err.Error()}
+					return &CheckError{Program: p.Name, Worker: w, Position: i, Instruction: in, Why: err.Error(), part: k, at: i, written: in}
 				}
 			}
 		}

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -96,10 +97,33 @@ func (t *tally) worker(w int, rep *Report) error {
 		return true
 	})
 	if fault == nil && held > 0 {
-		fault = &CheckError{Program: t.p.Name, Worker: w, Position: -1, Why: fmt.Sprintf("it ends with %d forwards whose backward never comes", held)}
+		fault = &CheckError{Program: t.p.Name, Worker: w, Position: -1, Why: t.unanswered(w, have)}
 	}
 	rep.PeakActivations = append(rep.PeakActivations, peak)
 	return fault
+}
+
+// unanswered names the first gradient that a worker's list leaves out.
+func (t *tally) unanswered(w int, have map[Instruction]bool) string {
+	var first Instruction
+	left := 0
+	t.p.Walk(w, func(in Instruction) bool {
+		if in.Kind == F && !have[in.as(B)] && !have[in.as(W)] {
+			if left++; left == 1 {
+				first = in
+			}
+		}
+		return true
+	})
+	missing := first.as(B)
+	if have[first.as(I)] {
+		missing = first.as(W)
+	}
+	why := fmt.Sprintf("%v is missing: the list ends without the gradient of its forward %v", missing, first)
+	if left > 1 {
+		why += fmt.Sprintf(", nor those of %d more", left-1)
+	}
+	return why
 }
 
 // lacks says what a computation still needs from the neighbouring stage: the receive,
@@ -224,9 +248,35 @@ func (t *tally) mine(in Instruction) bool {
 	return t.p.Replication == Split || t.p.replicaOf(in.Micro, n) == int(in.Replica)
 }
 
+// cause is why an update or a collective lacks a gradient, where that is because a computation is
+// nowhere at all: then the computation is what is missing.
+func (t *tally) cause(err error) error {
+	var wrong *CheckError
+	if !errors.As(err, &wrong) || !wrong.Instruction.Kind.OfMinibatch() {
+		return err
+	}
+	all := newTally(t.p)
+	for w := range t.p.Workers {
+		t.p.Walk(w, func(in Instruction) bool {
+			if !in.Kind.OfMinibatch() {
+				all.done[in]++
+			}
+			return true
+		})
+	}
+	return cmp.Or(all.everyMicro(), err)
+}
+
 // whole checks counts over all workers: every stage has worked on every micro-batch
 // that any stage has worked on, and updated once for each minibatch.
 func (t *tally) whole() error {
+	if err := t.everyMicro(); err != nil {
+		return err
+	}
+	return t.everyUpdate()
+}
+
+func (t *tally) everyMicro() error {
 	type micro struct {
 		pipeline int16
 		id       int32
@@ -270,7 +320,7 @@ func (t *tally) whole() error {
 			}
 		}
 	}
-	return t.everyUpdate()
+	return nil
 }
 
 func (t *tally) everyUpdate() error {

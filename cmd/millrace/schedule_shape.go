@@ -16,7 +16,7 @@ import (
 type shape struct {
 	family, weights, replication string
 	workers, chunks, replicas    int
-	micros, minibatches          int
+	micros, minibatches, held    int
 	warmup                       []int
 	forward, backward, weight    float64
 	transfer, update             float64
@@ -33,6 +33,7 @@ func (s *shape) add(c *cobra.Command) {
 	f.StringVar(&s.replication, "replication", "", "how replicas share the work: split or round_robin")
 	f.StringVar(&s.weights, "weights", "", "weight policy (default: the first that the order admits)")
 	f.IntVar(&s.minibatches, "minibatches", 0, "steps, or minibatches of a stream (default 1; of a stream 2 for each worker)")
+	f.IntVar(&s.held, "most-held", 0, "refuse more micro-batches than this between forward and backward on a worker")
 	s.addUniform(c)
 }
 
@@ -58,32 +59,42 @@ func familyNames() []string {
 
 // program is the lowered, checked Program of a shape.
 func (s *shape) program() (*schedule.Program, schedule.Report, error) {
-	p, err := s.compute()
-	if err == nil && !p.Lowered {
-		p, err = schedule.Lower(p, schedule.LowerOptions{Tied: p.Tied, Clip: p.Clip})
-	}
+	source, err := s.source()
 	if err != nil {
 		return nil, schedule.Report{}, badInput(err)
 	}
-	rep, err := schedule.Check(p)
-	if err != nil && s.file != "" {
-		err = fmt.Errorf("%w (in %s)", err, s.file)
+	if s.held < 0 {
+		return nil, schedule.Report{}, badInput(fmt.Errorf("--most-held %d; give 1 or more, or 0 for any number", s.held))
+	}
+	rep, err := source.Check(s.held)
+	p := source.Program
+	if err == nil && !p.Lowered {
+		p, err = schedule.Lower(p, schedule.LowerOptions{Tied: p.Tied, Clip: p.Clip})
 	}
 	return p, rep, badInput(err)
 }
 
-func (s *shape) compute() (*schedule.Program, error) {
+// source is the Program of a shape with where it was read.
+func (s *shape) source() (*schedule.Source, error) {
 	if s.file != "" {
-		f, err := os.Open(s.file)
+		text, err := os.ReadFile(s.file)
 		if err != nil {
 			return nil, err
 		}
-		defer f.Close()
-		p, err := schedule.Read(f)
+		return schedule.ReadSource(s.file, text)
+	}
+	p, err := s.compute()
+	return &schedule.Source{Program: p}, err
+}
+
+// compute is the Program of a shape as it was written or generated.
+func (s *shape) compute() (*schedule.Program, error) {
+	if s.file != "" {
+		source, err := s.source()
 		if err != nil {
-			return nil, fmt.Errorf("%w (in %s)", err, s.file)
+			return nil, err
 		}
-		return p, nil
+		return source.Program, nil
 	}
 	family, err := schedule.Lookup(s.family)
 	if err != nil {
