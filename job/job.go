@@ -46,7 +46,7 @@ type Job struct {
 	Weights      string   `json:"weights,omitempty" yaml:"weights" jsonschema:"fix the weight policy: sync, stash, vertical, 2bw, latest"`
 	MicroBatch   int      `json:"micro_batch,omitempty" yaml:"micro_batch" jsonschema:"fix the samples of a micro-batch"`
 	MicroBatches int      `json:"micro_batches,omitempty" yaml:"micro_batches" jsonschema:"fix the micro-batches of a step"`
-	Recompute    string   `json:"recompute,omitempty" yaml:"recompute" jsonschema:"auto, none or all"`
+	Recompute    string   `json:"recompute,omitempty" yaml:"recompute" jsonschema:"auto, none, stage or every:K, K layers at a time"`
 	MemoryLimit  string   `json:"memory_limit,omitempty" yaml:"memory_limit" jsonschema:"of each worker, like 512MiB"`
 	Profile      string   `json:"profile,omitempty" yaml:"profile" jsonschema:"a profile to plan with instead of measuring"`
 	Plan         string   `json:"plan,omitempty" yaml:"plan" jsonschema:"a plan to carry out instead of searching one"`

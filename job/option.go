@@ -60,7 +60,7 @@ var (
 		word("fix the weight policy: sync, stash, vertical, 2bw or latest", "weights", func(j *Job) *string { return &j.Weights }),
 		whole("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.MicroBatch }),
 		whole("fix the micro-batches of a step", "micro-batches", func(j *Job) *int { return &j.MicroBatches }),
-		word("auto, none or all", "recompute", func(j *Job) *string { return &j.Recompute }),
+		word("auto, none, stage (all of a stage at once) or every:K (K layers at a time)", "recompute", func(j *Job) *string { return &j.Recompute }),
 		word("memory of each worker, like 512MiB", "memory-limit", func(j *Job) *string { return &j.MemoryLimit }),
 		word("a profile to plan with instead of measuring", "profile", func(j *Job) *string { return &j.Profile }),
 		word("sgd, adam or adamw", "optimizer", func(j *Job) *string { return &j.Optimizer.Kind }),
