@@ -63,7 +63,7 @@ func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 		n.SamplesPerSecond = float64(batch) / period
 	}
 	n.busy(t, len(t.Steps)-len(steps))
-	if kept := t.Kept(skip); median(overlaps) > n.StepS/4 && len(kept) > 0 {
+	if kept := t.Kept(skip); t.Stream && len(kept) > 0 {
 		n.StepS = period
 		n.Bubble = t.Bubble(kept[0].StartS, kept[len(kept)-1].EndS)
 	}

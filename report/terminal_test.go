@@ -124,7 +124,7 @@ func TestDifferences(t *testing.T) {
 
 // TestNumbersOfOverlappingSteps: without a flush, a step is the time between ends.
 func TestNumbersOfOverlappingSteps(t *testing.T) {
-	tl := &trace.Timeline{Version: 1, Workers: 1}
+	tl := &trace.Timeline{Version: 1, Workers: 1, Stream: true}
 	for s := range 5 {
 		at := 2 * float64(s)
 		tl.Events = append(tl.Events, trace.Event{Lane: trace.Compute, Kind: "F", Instruction: "0F0", Step: s, StartS: at, EndS: at + 1.5})

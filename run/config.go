@@ -220,3 +220,6 @@ func workersOf(p *plan.Plan) int {
 	slices.Sort(devices)
 	return len(slices.Compact(devices))
 }
+
+// streams says whether a plan trains without a flush.
+func streams(p *plan.Plan) bool { return p.Weights != "" && p.Weights != string(schedule.Sync) }

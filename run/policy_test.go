@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -237,6 +238,42 @@ func TestLatestOverwrites(t *testing.T) {
 		}
 		if sameWeights(weights[schedule.Latest], weights[schedule.Stash]) == nil {
 			t.Errorf("%s: latest learned what stash did, bit for bit", name)
+		}
+	}
+}
+
+// A stream that is told to stop finishes what it has begun, drains, and leaves what a run of
+// as many steps leaves; replicas stop behind a whole group.
+func TestAStoppedStreamIsAShorterOne(t *testing.T) {
+	e := testEngine(t)
+	for seed := range uint64(40) {
+		g := rand.New(rand.NewPCG(seed, 15))
+		c := streamConfig(t, e, g, []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered, schedule.Latest}[g.IntN(4)])
+		c.Steps = 40
+		if g.IntN(2) == 0 {
+			replicate(&c, g, true)
+		}
+		if _, err := ProgramOf(c.Plan, c.Model, c.Clip > 0, c.Steps); err != nil {
+			continue
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		at := g.IntN(20)
+		c.Hooks.OnStep = func(r StepReport) {
+			if r.Step == at {
+				cancel()
+			}
+		}
+		stopped, err := Train(ctx, c)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stopped.Steps <= at || stopped.Steps > c.Steps || stopped.Leaked != 0 {
+			t.Fatalf("seed %d: %d steps done when told to stop behind step %d; %d handles leaked", seed, stopped.Steps, at, stopped.Leaked)
+		}
+		c.Hooks.OnStep, c.Steps = nil, stopped.Steps
+		if err := sameWeights(train(t, c).Weights, stopped.Weights); err != nil {
+			t.Errorf("seed %d, %d steps: %v\n%+v", seed, stopped.Steps, err, *c.Plan)
 		}
 	}
 }

@@ -35,6 +35,9 @@ const (
 // Policies lists all of them.
 func Policies() []Policy { return []Policy{Sync, Latest, Stash, Vertical, DoubleBuffered} }
 
+// Streams says whether updates land without a flush, so that minibatches overlap.
+func (p *Program) Streams() bool { return p.Weights != Sync && p.Weights != "" }
+
 // perMinibatch is the micro-batches of a minibatch.
 func (p *Program) perMinibatch() int { return max(1, p.MicroBatches/max(1, p.Period)) }
 

@@ -128,7 +128,7 @@ func newState(p *schedule.Program, costs Costs, o Options) *state {
 		per: max(1, p.MicroBatches/max(1, p.Period)),
 	}
 	s.copies = copiesOf(p)
-	s.tl = trace.Timeline{Version: trace.Version, Source: "sim", Workers: p.Workers, Stages: p.Stages, Cores: o.Cores}
+	s.tl = trace.Timeline{Version: trace.Version, Source: "sim", Workers: p.Workers, Stages: p.Stages, Cores: o.Cores, Stream: p.Streams()}
 	n := 0
 	for _, stages := range p.Placement {
 		for stage, on := range stages {

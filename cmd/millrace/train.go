@@ -228,11 +228,16 @@ func checkAndSimulate(p *planned) (*trace.Timeline, error) {
 	return t, nil
 }
 
-// medianStep is the median time of the Timeline's steps, the first tenth left out.
+// medianStep is the median time of the Timeline's steps, in a stream what each one more
+// takes; the first tenth left out.
 func medianStep(t *trace.Timeline) float64 {
 	var took []float64
-	for _, s := range t.Steps[min(len(t.Steps)/10, 10):] {
-		took = append(took, s.EndS-s.StartS)
+	for i, s := range t.Steps[min(len(t.Steps)/10, 10):] {
+		start := s.StartS
+		if t.Stream && i > 0 {
+			start = t.Steps[min(len(t.Steps)/10, 10)+i-1].EndS
+		}
+		took = append(took, s.EndS-start)
 	}
 	if len(took) == 0 {
 		return 0
