@@ -9,7 +9,6 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/schedule"
 )
 
 // overheads is eight equal layers of which a forward takes 0.2 s and 0.1 s a sample: small
@@ -38,34 +37,10 @@ func workload() *Workload {
 	}
 }
 
-// sideBySide is pipelines that share their workers in turn and know nothing of each other:
-// 1F1B of each, instruction by instruction.
-func sideBySide(s schedule.Settings, pipelines int) (*schedule.Program, error) {
-	s.Weights = schedule.Sync
-	one, err := schedule.Generate("1f1b", s)
-	if err != nil {
-		return nil, err
-	}
-	all := *one
-	all.Placement, all.Body = nil, make(schedule.Part, len(one.Body))
-	for range pipelines {
-		all.Placement = append(all.Placement, one.Placement[0])
-	}
-	for w, list := range one.Body {
-		for _, in := range list {
-			for p := range pipelines {
-				in.Pipeline = int16(p)
-				all.Body[w] = append(all.Body[w], in)
-			}
-		}
-	}
-	return &all, nil
-}
-
 // Two pipelines fill each other's bubbles, and hold twice the models.
 func TestTuneDegreesOfSeveralPipelines(t *testing.T) {
 	w := workload()
-	w.Generate = sideBySide
+	w.Generate = SideBySide
 	free, err := TuneDegrees(t.Context(), request(w, 3))
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +79,7 @@ func TestTuneDegreesOfSeveralPipelines(t *testing.T) {
 // The curve of two pipelines on a worker is of one batch, and never above 1.
 func TestObserveSeveralPipelines(t *testing.T) {
 	w := workload()
-	w.Generate = sideBySide
+	w.Generate = SideBySide
 	at := Degrees{4, 2}
 	p, err := w.Predict(t.Context(), at)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
@@ -25,6 +26,7 @@ type tuneFlags struct {
 	pipelines                     int
 	memory, profileAt             string
 	all, rivals, simulate, asJSON bool
+	grid                          bool
 	train                         int
 }
 
@@ -58,6 +60,7 @@ With --simulate, or for a described --cluster, the simulator is the machine too.
 	f.BoolVar(&own.all, "all", false, "choose schedule, depths, recompute and stages too, by simulation")
 	f.BoolVar(&own.rivals, "rivals", false, "choose by traversal, max-num and max-size too, and compare")
 	f.BoolVar(&own.simulate, "simulate", false, "let the simulator stand for the machine; needs no libtorch")
+	f.BoolVar(&own.grid, "grid", false, "list every setting, however many there are")
 	f.IntVar(&own.train, "train", own.train, "batches of the training whose time is compared")
 	f.BoolVar(&own.asJSON, "json", false, "for machines")
 	return c
@@ -86,13 +89,17 @@ type tuned struct {
 	// All is the best of each kind of schedule by time, with --all: AvgPipe's among them, over
 	// the stages of whichever straight pipeline serves it best.
 	All []tune.Rival `json:"all,omitempty"`
+
+	whole bool // list the whole grid
 }
 
 func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
+	began := time.Now()
 	p, err := f.gather(c, j)
 	if err != nil {
 		return err
 	}
+	profiling := time.Since(began).Seconds()
 	w, err := f.workload(c, p)
 	if err != nil {
 		return err
@@ -102,6 +109,7 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 		return err
 	}
 	if r.Machine = w.Simulated(); !f.simulate {
+		r.ProfileS = profiling
 		if r.Machine, err = trainingMachine(p); err != nil {
 			return err
 		}
@@ -118,7 +126,7 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 		return badInput(err)
 	}
 	out := &tuned{
-		Model: p.profile.Model, Cluster: p.cluster.Name, Batch: j.Batch, Simulated: f.simulate, TrainBatches: f.train, LimitBytes: w.LimitBytes, DegreesResult: found,
+		Model: p.profile.Model, Cluster: p.cluster.Name, Batch: j.Batch, Simulated: f.simulate, TrainBatches: f.train, LimitBytes: w.LimitBytes, DegreesResult: found, whole: f.grid,
 	}
 	if f.all {
 		if out.All, err = f.everything(c, p, w, found); err != nil {
@@ -175,7 +183,7 @@ func (f *tuneFlags) workload(c *cobra.Command, p *planned) (*tune.Workload, erro
 			limit = own
 		}
 	}
-	w := &tune.Workload{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, LimitBytes: limit}
+	w := &tune.Workload{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, LimitBytes: limit, Generate: tune.SideBySide}
 	fix, err := overrides(p.job, namesOf(p.model))
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -41,11 +42,29 @@ func (t *tuned) print(w io.Writer) error {
 	return t.printAll(w)
 }
 
-// printGrid is what the simulator and the equations say of every setting, and what was measured.
+// listed is how many settings of a large grid are listed: the best by simulation.
+const listed = 12
+
+// printGrid is what the simulator and the equations say of every setting, and what was
+// measured; of a large grid, of its best settings.
 func (t *tuned) printGrid(w io.Writer) error {
-	fmt.Fprintf(w, "\na batch in ms, and the fullest device (over: it does not fit):\n")
+	grid, of := t.Grid, ""
+	if len(grid) > listed && !t.whole {
+		grid = slices.Clone(grid)
+		slices.SortStableFunc(grid, func(a, b tune.Cell) int {
+			if x, y := t.fits(&a.Simulated.Scored), t.fits(&b.Simulated.Scored); x != y {
+				if x {
+					return -1
+				}
+				return 1
+			}
+			return cmp.Compare(a.Simulated.StepS, b.Simulated.StepS)
+		})
+		grid, of = grid[:listed], fmt.Sprintf(", the best %d of %d settings by simulation (--grid lists all)", listed, len(t.Grid))
+	}
+	fmt.Fprintf(w, "\na batch in ms, and the fullest device (over: it does not fit)%s:\n", of)
 	table := report.Table{Head: []string{" M", " N", " simulator", " printed", " adjusted", " measured", " simulator", " printed", " adjusted", " measured"}}
-	for _, c := range t.Grid {
+	for _, c := range grid {
 		row := []any{c.At.MicroBatches, c.At.Pipelines}
 		scores := []*tune.Scored{&c.Simulated.Scored, &c.Printed, &c.Adjusted, c.Measured}
 		for _, s := range scores {
@@ -96,7 +115,23 @@ func (t *tuned) printChoices(w io.Writer) error {
 		table.Add(string(c.Method), c.At.MicroBatches, c.At.Pipelines, c.Tried, trace.Seconds(c.TuningS), trace.Seconds(c.StepS())+how,
 			duration(float64(t.TrainBatches)*c.StepS()), against)
 	}
-	return table.Text(w)
+	if err := table.Text(w); err != nil {
+		return err
+	}
+	if profiled, traversed := t.choice(tune.ByPrinted), t.choice(tune.ByTraversal); traversed != nil && traversed.Tried > 0 {
+		each := traversed.TuningS / float64(traversed.Tried) * tune.ProfileBatches / tune.TraversalBatches
+		fmt.Fprintf(w, "the equations' profile, %s of %d batches, costs what traversal takes for %.2g settings of as many\n", t.Profiled.At, tune.ProfileBatches, profiled.TuningS/each)
+	}
+	return nil
+}
+
+func (t *tuned) choice(m tune.Method) *tune.Choice {
+	for i := range t.Choices {
+		if t.Choices[i].Method == m {
+			return &t.Choices[i]
+		}
+	}
+	return nil
 }
 
 func (t *tuned) fits(s *tune.Scored) bool { return t.LimitBytes == 0 || s.Peak() <= t.LimitBytes }
