@@ -1,0 +1,253 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// What transfers of SR each way cost the orders whose papers count none: their closed forms with
+// a term of SR behind, which a simulation of every case below keeps exactly. SR does not occupy the
+// link. Outside of the range stated beside each test the order stalls and the step is longer.
+
+// latency is costs of chunked stages with transfers of SR.
+func latency(stages, v int, f, i, w, sr float64) Costs {
+	c := chunked(stages, v, f, i, w)
+	c.Transfer = func(int, int, int64) (float64, float64) { return sr, 0 }
+	return c
+}
+
+// ratios of F, I and W within ZB-H1's and ZB-H2's ranges: W <= I, W <= F, 2W <= F+I.
+var ratios = [][3]float64{{1, 1, 1}, {1, 1, 0.5}, {1, 1.2, 0.8}, {1, 1.5, 1}, {2, 2, 1}, {1, 2, 1}}
+
+func exactly(t *testing.T, got, want float64, format string, args ...any) {
+	t.Helper()
+	if math.Abs(got-want) > 1e-9*max(1, math.Abs(want)) {
+		t.Errorf("%s: %v, want %v", fmt.Sprintf(format, args...), got, want)
+	}
+}
+
+// TestZeroBubbleLatency: ZB-H1 and ZB-H2 (arXiv 2401.10241, Table 1) with transfers,
+//
+//	zb-h1  M(F+I+W) + (S-1)(F+I-W) + 4(S-1)SR     while 2 SR <= W
+//	zb-h2  M(F+I+W) + (S-1)(F+I-2W) + 2(S-1)SR    while 2 SR <= F+I, in a steady step
+//
+// for M >= 2S: a weight gradient hides two transfers, and where S micro-batches are in flight
+// each of the S-1 crossings shows twice each way. ZB-H2 alone lasts (S-1)(F+SR) over the work at least,
+// until the last stage, which begins so late, is through.
+func TestZeroBubbleLatency(t *testing.T) {
+	for _, S := range []int{2, 3, 4, 8} {
+		for _, M := range []int{2 * S, 4 * S, 2*S + 1} {
+			for _, x := range ratios {
+				F, I, W := x[0], x[1], x[2]
+				work, s1 := float64(M)*(F+I+W), float64(S-1)
+				for _, part := range []float64{0.25, 0.5, 1} {
+					what := fmt.Sprintf("S=%d M=%d F,I,W=%v, %v of the range", S, M, x, part)
+					SR := part * W / 2
+					h1 := work + s1*(F+I-W) + 4*s1*SR
+					exactly(t, simulate(t, "zb-h1", straight(S), M, 1, latency(S, 1, F, I, W, SR)).StepS, max(h1, work+s1*(F+SR)), "zb-h1 alone %s", what)
+					exactly(t, simulate(t, "zb-h1", straight(S), M, 6, latency(S, 1, F, I, W, SR)).StepS, h1, "zb-h1 %s", what)
+					SR = part * (F + I) / 2
+					h2 := work + s1*(F+I-2*W) + 2*s1*SR
+					exactly(t, simulate(t, "zb-h2", straight(S), M, 1, latency(S, 1, F, I, W, SR)).StepS, max(h2, work+s1*(F+SR)), "zb-h2 alone %s", what)
+					exactly(t, simulate(t, "zb-h2", straight(S), M, 6, latency(S, 1, F, I, W, SR)).StepS, h2, "zb-h2 %s", what)
+				}
+			}
+		}
+	}
+}
+
+// TestZeroBubbleVLatency: ZB-V (arXiv 2405.15362) where F = I = W and M >= 2p loses
+// (6(p-1)-2) SR of a steady step, while SR <= F/4, half a chunk's slot.
+func TestZeroBubbleVLatency(t *testing.T) {
+	for _, p := range []int{2, 3, 4, 8} {
+		for _, M := range []int{2 * p, 4 * p, 4*p + 1} {
+			for _, F := range []float64{1, 2} {
+				for _, part := range []float64{0, 0.2, 0.5, 1} {
+					SR := part * F / 4
+					sum := simulate(t, "zb-v", schedule.Vee(p), M, 6, latency(2*p, 2, F, F, F, SR))
+					exactly(t, sum.StepS, 3*F*float64(M)+float64(6*(p-1)-2)*SR, "p=%d M=%d F=%v SR=%v", p, M, F, SR)
+				}
+			}
+		}
+	}
+}
+
+// TestInterleavedLatency: M(F+B) + (p-1)(F+B)/v (arXiv 2104.04473, §2.2), and then
+//
+//	interleaved  2(pv-1)SR    while SR <= F/v and SR <= B/v, M a multiple of p
+//	bfs          2(p-1)SR     while SR <= (M/p-1) F/v, and so of B
+//
+// an interleaved micro-batch's chain shows in full, breadth first only one chunk's of it.
+func TestInterleavedLatency(t *testing.T) {
+	for _, p := range []int{2, 3, 4, 8} {
+		for _, v := range []int{2, 4} {
+			for _, M := range []int{2 * p, 4 * p, 2*p + 1} {
+				for _, x := range ratios {
+					F, B := x[0], x[1]+x[2]
+					base := float64(M)*(F+B) + float64(p-1)*(F+B)/float64(v)
+					for _, part := range []float64{0.25, 1} {
+						what := fmt.Sprintf("p=%d v=%d M=%d F=%v B=%v", p, v, M, F, B)
+						SR := part * min(F, B) / float64(v)
+						if M%p == 0 {
+							exactly(t, simulate(t, "interleaved", schedule.Wrap(p, v), M, 1, latency(p*v, v, x[0], x[1], x[2], SR)).StepS,
+								base+float64(2*(p*v-1))*SR, "interleaved %s SR=%v", what, SR)
+						}
+						SR = part * (float64(M)/float64(p) - 1) * min(F, B) / float64(v)
+						exactly(t, simulate(t, "bfs", schedule.Wrap(p, v), M, 1, latency(p*v, v, x[0], x[1], x[2], SR)).StepS,
+							base+float64(2*(p-1))*SR, "bfs %s SR=%v", what, SR)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestChimeraLatency: Chimera (arXiv 2107.06925) for even p, M a multiple of p, and B >= F takes
+//
+//	M(F+B) + (p-2)F + (M/p)(p-2)(B-F) + c SR,  c = 2M(1-1/p) + max(0, p-3)
+//
+// where SR = 0, or F = B and any SR up to 2F: each unit of p micro-batches pays for what B has over F anew.
+func TestChimeraLatency(t *testing.T) {
+	for _, p := range []int{2, 4, 6, 8} {
+		for _, M := range []int{p, 2 * p, 4 * p} {
+			for _, F := range []float64{1, 2} {
+				for _, over := range []float64{1, 1.5, 2, 3} {
+					B := over * F
+					sum := simulate(t, "chimera", schedule.Bidirectional(p), M, 1, latency(p, 1, F, B/2, B/2, 0))
+					exactly(t, sum.StepS, float64(M)*(F+B)+float64(p-2)*F+float64(M/p*(p-2))*(B-F), "p=%d M=%d F=%v B=%v", p, M, F, B)
+				}
+				for _, SR := range []float64{0.125, 0.5 * F, F, 2 * F} {
+					sum := simulate(t, "chimera", schedule.Bidirectional(p), M, 1, latency(p, 1, F, F/2, F/2, SR))
+					c := 2*float64(M)*(1-1/float64(p)) + float64(max(0, p-3))
+					exactly(t, sum.StepS, float64(2*M+p-2)*F+c*SR, "p=%d M=%d F=B=%v SR=%v", p, M, F, SR)
+				}
+			}
+		}
+	}
+}
+
+// TestStreamLatency: PipeDream's straight stream (§3.2) of N minibatches is 1F1B of as many
+// micro-batches: it ends at BaPipe Table II's SNO, so that a long one takes F+B+2 SR(1-1/S) for
+// each, any SR tried. Versions are S-i under stash and 2 under 2bw on every stage (§3.3, arXiv 2006.09503).
+func TestStreamLatency(t *testing.T) {
+	for _, S := range []int{2, 3, 4, 8} {
+		for _, N := range []int{S, 2 * S, 4 * S, 2*S + 1} {
+			for _, B := range []float64{1, 2} {
+				for _, SR := range []float64{0, 0.25, 1, 3} {
+					for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest} {
+						p, err := schedule.Generate("1f1b-rr", schedule.Settings{Placement: straight(S), MicroBatches: 1, Repeat: N, Weights: policy})
+						if err == nil {
+							p, err = schedule.Lower(p, schedule.LowerOptions{})
+						}
+						if err != nil {
+							t.Fatal(err)
+						}
+						_, sum, err := Run(p, Uniform(S, 1, B, SR), Options{})
+						if err != nil {
+							t.Fatal(err)
+						}
+						c := math.Ceil(float64(N-1) / float64(S))
+						exactly(t, sum.EndS, float64(N+S-1)*(1+B)+(float64(S+N-2)-c)*2*SR, "%s S=%d N=%d B=%v SR=%v", policy, S, N, B, SR)
+						if policy != schedule.Stash || N < 2*S {
+							continue // a short stream drains before the first stage has seen its newest weights
+						}
+						for _, h := range p.Holdings() {
+							if want := S - h.Stage; h.Versions != want {
+								t.Errorf("S=%d N=%d: stage %d keeps %d versions, want %d", S, N, h.Stage, h.Versions, want)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestDeeperOrdersBeyondTheirRange: LANDSCAPE's independent simulation at p = 8, M = 32, F = 1,
+// B = 2. BaPipe's SO formula (Table II) says 145 at SR = 2 and 159 at SR = 3; both SO and P_B take 159 and
+// 201 there, GPipe never more than its own formula.
+func TestDeeperOrdersBeyondTheirRange(t *testing.T) {
+	for SR, want := range map[float64]float64{2: 159, 3: 201} {
+		for _, name := range []string{"so", "pb"} {
+			exactly(t, simulate(t, name, straight(8), 32, 1, latency(8, 1, 1, 1, 1, SR)).StepS, want, "%s at SR=%v", name, SR)
+		}
+		exactly(t, simulate(t, "afab", straight(8), 32, 1, latency(8, 1, 1, 1, 1, SR)).StepS, (32+7)*3+14*SR, "afab at SR=%v", SR)
+	}
+}
+
+// TestPBNeedsOneLess: DAPPLE's P_B reaches BaPipe's SO in time, one micro-batch less held on every
+// stage, while 2 SR <= F+B (LANDSCAPE §C.3; M >= 2S so that no depth is clamped).
+func TestPBNeedsOneLess(t *testing.T) {
+	for _, S := range []int{2, 3, 4, 8} {
+		for _, M := range []int{2 * S, 4 * S, 4*S + 1} {
+			for _, B := range []float64{1, 2, 3} {
+				for _, SR := range []float64{0, 0.25, (1 + B) / 2} {
+					c := latency(S, 1, 1, B/2, B/2, SR)
+					pb, so := simulate(t, "pb", straight(S), M, 1, c), simulate(t, "so", straight(S), M, 1, c)
+					exactly(t, pb.StepS, so.StepS, "S=%d M=%d B=%v SR=%v", S, M, B, SR)
+					for w := range S {
+						if pb.PeakActivations[w] != so.PeakActivations[w]-1 {
+							t.Errorf("S=%d M=%d: stage %d holds %d under P_B and %d under SO", S, M, w, pb.PeakActivations[w], so.PeakActivations[w])
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestAdvanceForward: AvgPipe's knob (§4.2) at p = 8, M = 32, F = 1, B = 2 (LANDSCAPE §C.3): if every
+// stage but the last goes ahead by the same number over 1F1B, AFAB's time at SR = 0.1 takes 11
+// more and 19 held on the first stage; falling evenly from stage to stage 6 and 14. At SR = 0.25 the
+// first takes 21. As many as P_B goes ahead, p-1-i, but 3 at most is enough: 11 held.
+func TestAdvanceForward(t *testing.T) {
+	const p, M = 8, 32
+	least := func(SR float64, depth func(extra, i int) int) int {
+		c := latency(p, 1, 1, 1, 1, SR)
+		afab := simulate(t, "afab", straight(p), M, 1, c).StepS
+		for extra := range M {
+			s := schedule.Settings{Placement: straight(p), MicroBatches: M}
+			for i := range p {
+				s.Warmup = append(s.Warmup, min(M, depth(extra, i)))
+			}
+			program, err := schedule.Generate("1f1b", s)
+			if err == nil {
+				program, err = schedule.Lower(program, schedule.LowerOptions{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, sum, err := Run(program, c, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sum.StepS <= afab+1e-9 {
+				return extra
+			}
+		}
+		return M
+	}
+	same := func(extra, i int) int {
+		if i == p-1 {
+			return 1
+		}
+		return p - i + extra
+	}
+	graded := func(extra, i int) int { return p - i + (extra*(p-1-i)+p-2)/(p-1) }
+	capped := func(extra, i int) int { return p - i + min(extra, p-1-i) }
+	if got := least(0.1, same); got != 11 {
+		t.Errorf("the same number on every stage: %d more, want 11", got)
+	}
+	if got := least(0.25, same); got != 21 {
+		t.Errorf("at SR = 0.25: %d more, want 21", got)
+	}
+	if got := least(0.1, graded); got != 6 {
+		t.Errorf("by stage: %d more, want 6", got)
+	}
+	if got := least(0.1, capped); got != 3 {
+		t.Errorf("as many as P_B has, up to a bound: %d more, want 3", got)
+	}
+}
