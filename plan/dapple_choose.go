@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,15 @@ func planDapplePaper(ctx context.Context, r Request) (*Plan, error) {
 	}
 	best, dp := (*dappleSearch)(nil), dappleDP{plain: math.Inf(1), hidden: math.Inf(1)}
 	limit, thinned := math.Inf(1), false
+	search := func(s *dappleSearch) error {
+		err := s.run(ctx, limit)
+		if s.bestAt >= 0 {
+			best, limit = s, s.best
+		}
+		return err
+	}
 	var missing error
+	var searches []*dappleSearch
 	for _, mb := range sizes {
 		costs, err := newDappleCosts(r.Profile, places, r.Batch, mb, o.recompute)
 		if err != nil {
@@ -50,13 +59,23 @@ func planDapplePaper(ctx context.Context, r Request) (*Plan, error) {
 			dp = one
 		}
 		limit = min(limit, dp.time(o.overlap)) // a pipeline must be faster to be found
-		search := &dappleSearch{dappleCosts: costs}
-		thinned = search.thin(o.states) || thinned
-		if err := search.run(ctx, limit); err != nil {
+		s := &dappleSearch{dappleCosts: costs}
+		thinned = s.thin(o.states) || thinned
+		searches = append(searches, s)
+	}
+	// A look at a few cuts of every size finds a pipeline that is nearly the best: what cannot be
+	// below it is not searched afterwards, and the size that it has comes first.
+	for _, s := range searches {
+		if err := search(s.look()); err != nil {
 			return nil, err
 		}
-		if search.bestAt >= 0 {
-			best, limit = search, search.best
+	}
+	if best != nil {
+		slices.SortStableFunc(searches, func(a, b *dappleSearch) int { return cmp.Compare(abs(a.mb-best.mb), abs(b.mb-best.mb)) })
+	}
+	for _, s := range searches {
+		if err := search(s); err != nil {
+			return nil, err
 		}
 	}
 	switch {
@@ -209,3 +228,5 @@ func (s *dappleSearch) acrOf(ends []int, devices [][]int) float64 {
 	}
 	return sent / float64(len(ends)-1) / (worked / float64(len(ends)))
 }
+
+func abs(x int) int { return max(x, -x) }

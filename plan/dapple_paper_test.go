@@ -64,6 +64,36 @@ func TestDappleLatencyAsPrinted(t *testing.T) {
 	}
 }
 
+// TestDappleBelowIsABound: whatever comes behind the first stages of a random pipeline, it is not
+// left out while its latency is below the limit, and nearly always where it is far above.
+func TestDappleBelowIsABound(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	out := 0
+	for range 50000 {
+		stages := make([]dappleStage, 2+r.IntN(9))
+		for i := range stages {
+			stages[i] = dappleStage{r.Float64(), 2 * r.Float64(), 5 * r.Float64() * float64(r.IntN(2))}
+		}
+		M := 1 + r.IntN(20)
+		L := dappleLatency(stages, M)
+		known := 1 + r.IntN(len(stages)-1)
+		upTo := dappleUpTo(nil, stages[:known]...)
+		even := 0.0
+		for _, s := range stages[known:] {
+			even = max(even, s.F+s.B)
+		}
+		if !dappleBelow(L*(1+1e-9), stages[:known], upTo, M, even) {
+			t.Fatalf("%v, M %d: L is %g, and the first %d stages are left out", stages, M, L, known)
+		}
+		if !dappleBelow(L*0.7, stages[:known], upTo, M, even) {
+			out++
+		}
+	}
+	if out < 25000 {
+		t.Errorf("%d of 50000 pipelines are left out for a limit of 0.7 L; most should be", out)
+	}
+}
+
 // chainCase is a random chain of layers on a random cluster of one or two levels and types.
 func chainCase(r *rand.Rand) (*profile.Profile, *cluster.Cluster, int, int) {
 	p := &profile.Profile{Model: "chain", OptimizerStates: r.IntN(3)}
