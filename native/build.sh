@@ -42,7 +42,7 @@ fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
-flags="-std=c++17 -O2 -fPIC -fvisibility=hidden -Wall -Wno-unknown-pragmas ${abi:+-$abi}"
+flags="-std=c++17 -O2 -fopenmp-simd -fPIC -fvisibility=hidden -Wall -Wno-unknown-pragmas ${abi:+-$abi}"
 
 pids=
 for f in "$here"/*.cpp; do

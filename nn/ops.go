@@ -39,11 +39,6 @@ func (o *ops) mul(a, b tensor) tensor              { return o.call("aten::mul.Te
 func (o *ops) cat(xs []tensor, dim int) tensor     { return o.call("aten::cat", xs, dim) }
 func (o *ops) reshape(x tensor, to []int64) tensor { return o.call("aten::reshape", x, to) }
 func (o *ops) view(x tensor, to []int64) tensor    { return o.call("aten::view", x, to) }
-func (o *ops) permute(x tensor, d []int64) tensor  { return o.call("aten::permute", x, d) }
-func (o *ops) transpose(x tensor, a, b int) tensor { return o.call("aten::transpose.int", x, a, b) }
-func (o *ops) at(x tensor, dim, i int) tensor      { return o.call("aten::select.int", x, dim, i) }
-func (o *ops) bmm(a, b tensor) tensor              { return o.call("aten::bmm", a, b) }
-func (o *ops) softmax(x tensor) tensor             { return o.call("aten::softmax.int", x, -1) }
 func (o *ops) rows(table, ids tensor) tensor       { return o.call("millrace::embedding", table, ids) }
 func (o *ops) sum(x tensor) tensor                 { return o.call("aten::sum", x) }
 func (o *ops) equal(a, b tensor) tensor            { return o.call("aten::eq.Tensor", a, b) }

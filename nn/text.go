@@ -1,8 +1,6 @@
 package nn
 
 import (
-	"math"
-
 	"github.com/millrace-ml/millrace/model"
 )
 
@@ -72,30 +70,17 @@ func (a attention) Forward(ctx *Context, in Bundle) (Bundle, error) {
 		return nil, err
 	}
 	o, x, w := ops{dev: ctx.Device}, in[0].Tensor, ctx.Params
-	b, t, c := x.Shape()[0], x.Shape()[1], x.Shape()[2]
-	d := c / a.heads
-	// [b, t, 3c] -> [3, b*heads, t, d], one copy, so that the products run on whole matrices.
 	qkv := o.linear(o.layerNorm(x, w[0], w[1]), w[2], w[3])
-	qkv = o.permute(o.view(qkv, []int64{b, t, 3, a.heads, d}), []int64{2, 0, 3, 1, 4})
-	qkv = o.reshape(qkv, []int64{3, b * a.heads, t, d})
-	q, k, v := o.at(qkv, 0, 0), o.at(qkv, 0, 1), o.at(qkv, 0, 2)
-	// -inf above the diagonal, added as the scores are made.
-	future := o.call("aten::triu", o.call("aten::full", []int64{t, t}, math.Inf(-1)), 1)
-	scores := o.call("aten::baddbmm", future, q, o.transpose(k, 1, 2), 1.0, 1/math.Sqrt(float64(d)))
-	weights := o.dropout2(ctx, 1, o.softmax(scores), a.dropout, b)
-	y := o.view(o.bmm(weights, v), []int64{b, a.heads, t, d})
-	y = o.reshape(o.transpose(y, 1, 2), []int64{b, t, c})
+	y := o.call("millrace::causal_attention", qkv, a.heads, orNone(o.scoreMask(ctx, 1, x, a.heads, a.dropout)))
 	y = o.dropout(ctx, 0, o.linear(y, w[4], w[5]), a.dropout)
 	return o.out(o.add(x, y))
 }
 
-// dropout2 is dropout on a tensor whose first dimension is rows times heads: masks are
-// keyed by row.
-func (o *ops) dropout2(ctx *Context, site uint64, x tensor, p float64, rows int64) tensor {
+// scoreMask is a dropout mask for the scores of x [rows, positions, width], or nil.
+func (o *ops) scoreMask(ctx *Context, site uint64, x tensor, heads int64, p float64) tensor {
 	if p == 0 || !ctx.Training || o.err != nil {
-		return x
+		return nil
 	}
-	shape := x.Shape()
-	byRow := o.view(x, []int64{rows, shape[0] / rows, shape[1], shape[2]})
-	return o.view(o.dropout(ctx, site, byRow, p), shape)
+	rows, t := x.Shape()[0], x.Shape()[1]
+	return o.maskOf(ctx, site, x.DType(), []int64{rows, heads, t, t}, p)
 }

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define MR_ABI_VERSION 2
+#define MR_ABI_VERSION 3
 
 #define MR_API __attribute__((visibility("default")))
 
@@ -100,7 +100,7 @@ MR_API void mr_free(const int64_t *tensors, int64_t n);
 MR_API int mr_backward(const int64_t *outputs, const int64_t *grads, int64_t n);
 
 /* The same without the weights' half of the operators millrace::linear, conv2d,
- * layer_norm and embedding, which is left in the work. mr_work_run computes it, once;
+ * layer_norm, embedding and lstm, which is left in the work. mr_work_run computes it, once;
  * mr_work_free gives the work back, run or not. The size is the operators in it. */
 typedef struct mr_work mr_work;
 MR_API mr_work *mr_backward_input(const int64_t *outputs, const int64_t *grads, int64_t n);
