@@ -19,6 +19,7 @@ type dapplePlaces struct {
 	number map[string]int32 // of a set, by what is taken
 	sets   []dappleSet
 	moves  []dappleMove
+	groups map[string]dappleGroup // by their devices
 }
 
 // dappleSet is the devices that the stages of a prefix have taken.
@@ -44,16 +45,22 @@ type affine struct{ fixedS, perByteS float64 }
 
 func (a affine) of(bytes float64) float64 { return a.fixedS + bytes*a.perByteS }
 
+// most is the larger latency and the larger seconds a byte of two.
+func (a affine) most(b affine) affine {
+	return affine{max(a.fixedS, b.fixedS), max(a.perByteS, b.perByteS)}
+}
+
 // dappleGroup is what counts of a stage's devices.
 type dappleGroup struct {
 	devices []int
-	types   []int // that are among them
-	memory  int64 // of the smallest; 0: no limit
+	in      [][]int32 // how many are in each group of devices, by level; a device is the innermost
+	types   []int     // that are among them
+	memory  int64     // of the smallest; 0: no limit
 	reduce  [2]affine
 }
 
 func newDapplePlaces(c *cluster.Cluster, at *servers) *dapplePlaces {
-	d := &dapplePlaces{c: c, at: at, number: map[string]int32{}}
+	d := &dapplePlaces{c: c, at: at, number: map[string]int32{}, groups: map[string]dappleGroup{}}
 	for _, t := range c.Devices {
 		i := slices.Index(d.types, t)
 		if i < 0 {
@@ -102,7 +109,7 @@ func (d *dapplePlaces) extend(set int32, steps []int) []dappleMove {
 			for _, after := range d.at.place(s.taken, m) {
 				to := d.set(after)
 				mine := d.groupOf(d.at.between(s.taken, after))
-				d.moves = append(d.moves, dappleMove{to: to, mine: mine, rest: d.stream(mine.devices, d.sets[to].rest.devices)})
+				d.moves = append(d.moves, dappleMove{to: to, mine: mine, rest: d.between(&mine, &d.sets[to].rest)})
 			}
 		}
 		s.moves = len(d.moves) - int(s.first)
@@ -117,13 +124,26 @@ func (d *dapplePlaces) streams(move int32, behind []dappleMove) []affine {
 	if m.next == nil {
 		m.next = make([]affine, len(behind))
 		for i := range behind {
-			m.next[i] = d.stream(m.mine.devices, behind[i].mine.devices)
+			m.next[i] = d.between(&m.mine, &behind[i].mine)
 		}
 	}
 	return m.next
 }
 
 func (d *dapplePlaces) groupOf(devices []int) dappleGroup {
+	key := make([]byte, 0, 3*len(devices))
+	for _, dev := range devices {
+		key = append(key, byte(dev), byte(dev>>8), byte(dev>>16))
+	}
+	g, known := d.groups[string(key)]
+	if !known {
+		g = d.newGroup(devices)
+		d.groups[string(key)] = g
+	}
+	return g
+}
+
+func (d *dapplePlaces) newGroup(devices []int) dappleGroup {
 	g := dappleGroup{devices: devices}
 	for _, dev := range devices {
 		if !slices.Contains(g.types, d.typeOf[dev]) {
@@ -131,6 +151,17 @@ func (d *dapplePlaces) groupOf(devices []int) dappleGroup {
 		}
 		if m := d.c.MemoryBytes(dev); m > 0 && (g.memory == 0 || m < g.memory) {
 			g.memory = m
+		}
+	}
+	size := 1
+	for i := range len(d.c.Levels) + 1 {
+		in := make([]int32, (len(d.typeOf)+size-1)/size)
+		for _, dev := range devices {
+			in[dev/size]++
+		}
+		g.in = append(g.in, in)
+		if i < len(d.c.Levels) {
+			size *= d.c.Levels[i].Size
 		}
 	}
 	// Both ways to all-reduce are straight lines in the bytes where the links of one ring
@@ -156,46 +187,39 @@ func (g *dappleGroup) allReduceS(bytes float64) float64 {
 // links, one for each device of the stage in it, or one for the group where the level's
 // uplinks are shared.
 func (d *dapplePlaces) stream(from, to []int) affine {
+	a, b := d.groupOf(from), d.groupOf(to)
+	return d.between(&a, &b)
+}
+
+func (d *dapplePlaces) between(from, to *dappleGroup) affine {
 	var a affine
-	ra, rb := float64(len(from)), float64(len(to))
-	total := len(d.typeOf)
-	inner := 1
-	for _, l := range d.c.Levels {
-		outer := inner * l.Size
-		senders, receivers := count(from, inner, total), count(to, inner, total)
-		sendersIn, receiversIn := count(from, outer, total), count(to, outer, total)
-		// Through this level goes what stays in the outer group and leaves the inner one.
-		load := func(mine, others, outside []float64, rm, ro float64) {
-			for g, n := range mine {
-				if n == 0 {
-					continue
-				}
-				part, links := n/rm*(outside[g*inner/outer]-others[g])/ro, n
-				if part <= 0 {
-					continue
-				}
-				switch {
-				case l.Shared:
-					part, links = 1, 1
-				case l.Uplinks:
-					links = 1
-				}
-				a.perByteS = max(a.perByteS, part/links/l.BandwidthBytesPerSecond)
-				a.fixedS = max(a.fixedS, l.LatencyS)
-			}
-		}
-		load(senders, receivers, receiversIn, ra, rb)
-		load(receivers, senders, sendersIn, rb, ra)
-		inner = outer
+	for i, l := range d.c.Levels {
+		a = a.most(through(l, from.in[i], to.in[i], to.in[i+1], len(from.devices), len(to.devices)))
+		a = a.most(through(l, to.in[i], from.in[i], from.in[i+1], len(to.devices), len(from.devices)))
 	}
 	return a
 }
 
-// count is how many of some devices each group of a size holds.
-func count(devices []int, size, total int) []float64 {
-	n := make([]float64, (total+size-1)/size)
-	for _, dev := range devices {
-		n[dev/size]++
+// through is what goes through the links of one level:
+// what stays in its group and leaves a member of that. mine is by member how many of one stage's
+// devices are in it, others of the other's, outside by group.
+func through(l cluster.Level, mine, others, outside []int32, ofMine, ofOthers int) (a affine) {
+	for g, n := range mine {
+		if n == 0 {
+			continue
+		}
+		part := float64(n) / float64(ofMine) * float64(outside[g/l.Size]-others[g]) / float64(ofOthers)
+		links := float64(n)
+		if part <= 0 {
+			continue
+		}
+		switch {
+		case l.Shared:
+			part, links = 1, 1
+		case l.Uplinks:
+			links = 1
+		}
+		a = a.most(affine{l.LatencyS, part / links / l.BandwidthBytesPerSecond})
 	}
-	return n
+	return a
 }
