@@ -44,6 +44,7 @@ type Job struct {
 	Split        []string `json:"split,omitempty" yaml:"split" jsonschema:"first layers of stages 1, 2, ...: names or positions"`
 	Schedule     string   `json:"schedule,omitempty" yaml:"schedule" jsonschema:"fix the schedule: 1f1b, afab, pb, zb-h1, 1f1b-rr, ..."`
 	Weights      string   `json:"weights,omitempty" yaml:"weights" jsonschema:"fix the weight policy: sync, stash, vertical, 2bw, latest"`
+	BatchNorm    string   `json:"batch_norm,omitempty" yaml:"batch_norm" jsonschema:"per_slice lets layers that normalise over a micro-batch do so over slices, where replicas split micro-batches"`
 	MicroBatch   int      `json:"micro_batch,omitempty" yaml:"micro_batch" jsonschema:"fix the samples of a micro-batch"`
 	MicroBatches int      `json:"micro_batches,omitempty" yaml:"micro_batches" jsonschema:"fix the micro-batches of a step"`
 	Recompute    string   `json:"recompute,omitempty" yaml:"recompute" jsonschema:"auto, none, stage or every:K, K layers at a time"`
@@ -60,6 +61,9 @@ type Job struct {
 	Overwrite bool   `json:"overwrite,omitempty" yaml:"overwrite" jsonschema:"write over what an earlier run left in out"`
 	Metrics   string `json:"metrics,omitempty" yaml:"metrics" jsonschema:"address that serves Prometheus metrics, like localhost:9090"`
 }
+
+// PerSlice is the BatchNorm under which statistics are of slices of micro-batches.
+const PerSlice = "per_slice"
 
 // Auto in place of a number leaves it to millrace, where 0 says something else.
 const Auto = -1
@@ -115,6 +119,9 @@ func (j *Job) Complete() error {
 		if v < 0 {
 			return fmt.Errorf("job: %s is %d; it must not be negative", name, v)
 		}
+	}
+	if j.BatchNorm != "" && j.BatchNorm != PerSlice {
+		return fmt.Errorf("job: batch_norm is %q; it is %s, or left out", j.BatchNorm, PerSlice)
 	}
 	if j.EvalRows < Auto {
 		return fmt.Errorf("job: eval_rows is %d; it is a number of test samples, or 0 for all", j.EvalRows)

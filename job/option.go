@@ -58,6 +58,7 @@ var (
 		}},
 		word("fix the schedule, one of those that millrace schedule lists: 1f1b, zb-h1, 1f1b-rr, ...", "schedule", func(j *Job) *string { return &j.Schedule }),
 		word("fix the weight policy: sync, stash, vertical, 2bw or latest", "weights", func(j *Job) *string { return &j.Weights }),
+		word("per_slice: layers that normalise over a micro-batch may do so over slices of it, where replicas split micro-batches", "batch-norm", func(j *Job) *string { return &j.BatchNorm }),
 		whole("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.MicroBatch }),
 		whole("fix the micro-batches of a step", "micro-batches", func(j *Job) *int { return &j.MicroBatches }),
 		word("auto, none, stage (all of a stage at once) or every:K (K layers at a time)", "recompute", func(j *Job) *string { return &j.Recompute }),

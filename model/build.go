@@ -212,6 +212,19 @@ func (m *Model) checkParameters() error {
 	return nil
 }
 
+// NormalisesMicroBatches is the first layer that keeps statistics of its micro-batches, such
+// as a batch norm, or nil: what it computes depends on which rows it sees together.
+func (m *Model) NormalisesMicroBatches() *Layer {
+	for i := range m.Layers {
+		for _, p := range m.Layers[i].Params {
+			if p.Buffer {
+				return &m.Layers[i]
+			}
+		}
+	}
+	return nil
+}
+
 // ID is a digest of the description: profiles, plans and checkpoints carry it.
 func (m *Model) ID() string {
 	text, err := json.Marshal(m)

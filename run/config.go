@@ -57,7 +57,10 @@ type Config struct {
 	Rate      optim.Rate
 	Clip      float64 // limit of the gradients' global norm; 0: none
 	Seed      uint64
-	Steps     int // in all, those before a resumed checkpoint included
+	// PerSlice lets layers that normalise over a micro-batch do so over each replica's slice
+	// of it, where replicas split micro-batches; without it such a plan is refused.
+	PerSlice bool
+	Steps    int // in all, those before a resumed checkpoint included
 
 	ThreadsPerWorker int // of one operator; 0: 1
 	Cores            int // that the workers share; 0: each has its own
@@ -137,6 +140,9 @@ func (c Config) filled() (Config, error) {
 	}
 	if err := checkPlan(c.Plan, c.Model); err != nil {
 		return c, err
+	}
+	if l := c.Model.NormalisesMicroBatches(); l != nil && !c.PerSlice && splits(c.Plan) {
+		return c, fmt.Errorf("run: the plan splits micro-batches over replicas, and layer %s normalises over whole ones; set batch_norm: per_slice to have it normalise over slices", l.Name)
 	}
 	c.ThreadsPerWorker = max(c.ThreadsPerWorker, 1)
 	if c.KeepSteps == 0 {
@@ -219,6 +225,11 @@ func workersOf(p *plan.Plan) int {
 	}
 	slices.Sort(devices)
 	return len(slices.Compact(devices))
+}
+
+// splits says whether a plan gives replicas slices of micro-batches.
+func splits(p *plan.Plan) bool {
+	return p.Replication == string(schedule.Split) && slices.ContainsFunc(p.Stages, func(s plan.Stage) bool { return len(s.Devices) > 1 })
 }
 
 // streams says whether a plan trains without a flush.

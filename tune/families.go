@@ -23,7 +23,7 @@ func (s *search) others(ctx context.Context) {
 		if _, searched := s.families[f.Name]; searched || f.Name == "dp" || f.Name == "single" {
 			continue
 		}
-		if s.Fix.Schedule != "" && s.Fix.Schedule != f.Name || s.Fix.Schedule == "" && (s.Runnable || f.Streaming && !s.streams()) {
+		if s.Fix.Schedule != "" && s.Fix.Schedule != f.Name || s.Fix.Schedule == "" && f.Streaming && !s.streams() {
 			continue
 		}
 		shapes := bases

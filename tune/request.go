@@ -42,6 +42,9 @@ type Request struct {
 	// Runnable keeps to plans that package run executes: whole layers in the model's own
 	// order.
 	Runnable bool
+	// Whole keeps micro-batches whole: no replication `split`. A model that normalises over
+	// its micro-batches computes something else on slices of them.
+	Whole bool
 	// Async admits families that update without a flush.
 	Async bool
 

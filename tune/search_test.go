@@ -262,17 +262,30 @@ func TestNoTimeStillGivesAPlan(t *testing.T) {
 	}
 }
 
+// Plans to be run keep to whole layers in the model's own order and update at the flush;
+// those of models that normalise over micro-batches keep these whole.
 func TestRunnablePlansAreOnesThatRunExecutes(t *testing.T) {
-	r, err := Search(context.Background(), Request{Profile: chain(9, 1, 2), Cluster: cluster.Local(4, 0, 0, 0, 1e3, 1e3), Batch: 16, Runnable: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, rival := range r.Rivals {
-		if pl := rival.Plan; pl != nil && len(pl.Stages) > 1 && slices.ContainsFunc(pl.Stages, func(s plan.Stage) bool { return len(s.Devices) > 1 }) {
-			t.Errorf("%s has replicas in a pipeline", rival.Kind)
+	for _, whole := range []bool{false, true} {
+		r, err := Search(context.Background(), Request{Profile: chain(9, 1, 2), Cluster: cluster.Local(4, 0, 0, 0, 1e3, 1e3), Batch: 16, Runnable: true, Whole: whole})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if rival.Plan == nil || rival.Plan.Weights != string(schedule.Sync) {
-			t.Errorf("%s cannot run", rival.Kind)
+		splits := 0
+		for _, rival := range r.Rivals {
+			if rival.Plan == nil || rival.Plan.Weights != string(schedule.Sync) || rival.Plan.Order != nil {
+				t.Fatalf("%s cannot run", rival.Kind)
+			}
+			for _, st := range rival.Plan.Stages {
+				if st.FirstFraction != 0 || st.LastFraction != 0 {
+					t.Errorf("%s has fractions of layers", rival.Kind)
+				}
+				if len(st.Devices) > 1 && rival.Plan.Replication == "split" {
+					splits++
+				}
+			}
+		}
+		if whole && splits > 0 {
+			t.Errorf("%d stages split micro-batches that must stay whole", splits)
 		}
 	}
 }

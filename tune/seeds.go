@@ -212,9 +212,11 @@ func (s *search) wants(order []int, size int, again plan.Recompute) []want {
 			if W%S == 0 && S < W {
 				w.stages, w.replicas = S, []int{W / S}
 				all = append(all, w)
-				w.split = true
-				all = append(all, w)
-				w.split = false
+				if !s.Whole {
+					w.split = true
+					all = append(all, w)
+					w.split = false
+				}
 			}
 		}
 		return all
@@ -230,8 +232,11 @@ func (s *search) wants(order []int, size int, again plan.Recompute) []want {
 		return all
 	}
 	all = append(all, w)
-	w.split = true
-	return append(all, w)
+	if !s.Whole {
+		w.split = true
+		all = append(all, w)
+	}
+	return all
 }
 
 // plant estimates partitions under every family and keeps those among the best of their

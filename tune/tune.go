@@ -156,7 +156,7 @@ func (s *search) streams() bool {
 }
 
 // replicas says whether stages of a pipeline may be on several devices.
-func (s *search) replicas() bool { return !s.Runnable && s.Fix.Warmup == nil }
+func (s *search) replicas() bool { return s.Fix.Warmup == nil }
 
 // deviceOrders are the orders of devices that partitions are tried in: the cluster's, and
 // where devices differ the fastest first and the fastest last.

@@ -38,7 +38,8 @@ func prepare(c *cobra.Command, j *job.Job) (*planned, error) {
 	if j.Plan != "" {
 		return p, p.given()
 	}
-	p.result, err = tune.Search(c.Context(), tune.Request{Profile: p.profile, Cluster: p.cluster, Batch: j.Batch, Clip: j.Clip > 0, Fix: fix, Runnable: j.Cluster == ""})
+	p.result, err = tune.Search(c.Context(), tune.Request{Profile: p.profile, Cluster: p.cluster, Batch: j.Batch, Clip: j.Clip > 0, Fix: fix, Runnable: j.Cluster == "",
+		Whole: m.NormalisesMicroBatches() != nil && j.BatchNorm != job.PerSlice})
 	if err != nil {
 		return nil, badInput(err)
 	}

@@ -89,7 +89,7 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	}
 	config := run.Config{
 		Model: m, Plan: p.plan, Engine: engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
-		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps,
+		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps, PerSlice: j.BatchNorm == job.PerSlice,
 		ThreadsPerWorker: j.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan),
 		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: j.Resume,
 		Checkpoint: run.Checkpointing{Dir: filepath.Join(j.Out, "checkpoints"), Every: j.SaveEvery, Keep: j.Keep},
