@@ -35,6 +35,8 @@ type Workload struct {
 type Pipelined struct {
 	Scored
 	Plan *plan.Plan `json:"plan"`
+
+	busyS float64 // the busiest worker's time for a batch: no depth makes the step shorter
 }
 
 // afab as an advance sends all micro-batches ahead, on every stage.
@@ -109,7 +111,7 @@ func (w *Workload) score(p *Pipelined) (*Pipelined, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.StepS, p.MemoryBytes = sum.StepS/float64(p.At.Pipelines), sum.PeakBytes
+	p.StepS, p.MemoryBytes, p.busyS = sum.StepS/float64(p.At.Pipelines), sum.PeakBytes, slices.Max(sum.BusyS)/float64(p.At.Pipelines)
 	if !(p.StepS > 0) {
 		return nil, fmt.Errorf("tune: %s: a simulated batch takes %v s; the profile of %s has no times", p.At, p.StepS, w.Profile.Model)
 	}
@@ -143,6 +145,9 @@ func (w *Workload) Predict(ctx context.Context, at Degrees) (*Pipelined, error) 
 	for _, pl := range w.deeper(at) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
+		}
+		if best.fits(w.LimitBytes) && best.StepS*(1-fasterBy) <= best.busyS {
+			break
 		}
 		deeper, err := w.score(&Pipelined{Scored: Scored{At: at}, Plan: pl})
 		if err != nil {

@@ -1,0 +1,127 @@
+package reproduce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+func init() {
+	register("avgpipe-fig19", "AvgPipe Figures 18 and 19: what each method to tune the degrees costs and gives", avgpipeFigure19)
+}
+
+// avgpipeWorkload is one of AvgPipe's trainings and what section 7.3 says of tuning it.
+type avgpipeWorkload struct {
+	Name             string         `yaml:"name"`
+	Cluster          string         `yaml:"cluster"`
+	Batch            int            `yaml:"batch"`
+	Pipelines        int            `yaml:"pipelines"` // that max-num finds memory for
+	Optimizer        string         `yaml:"optimizer"`
+	Settings         map[string]any `yaml:"settings"`
+	TraversalMinutes float64        `yaml:"traversal_minutes"`
+	ProfilingMinutes float64        `yaml:"profiling_minutes"` // at most
+	MaxNum           float64        `yaml:"max_num"`           // over the shortest training; 0 is not printed
+	MaxSize          float64        `yaml:"max_size"`
+}
+
+// avgpipeTuned is every method's choice of the degrees of the three workloads, the simulator
+// standing for the machine.
+func avgpipeTuned(ctx context.Context, t *Table, yield func(avgpipeWorkload, *tune.DegreesResult) error) error {
+	var paper struct {
+		Source    string            `yaml:"source"`
+		Workloads []avgpipeWorkload `yaml:"workloads"`
+	}
+	if err := read("avgpipe-fig19", &paper); err != nil {
+		return err
+	}
+	t.Source = paper.Source
+	for _, w := range paper.Workloads {
+		c, err := cluster.Preset(w.Cluster)
+		if err != nil {
+			return err
+		}
+		m, err := model.Build(w.Name, w.Settings)
+		if err != nil {
+			return err
+		}
+		states := 0
+		if w.Optimizer == "adam" {
+			states = 2
+		}
+		var sizes []int
+		for n := 1; n <= w.Batch; n++ {
+			if w.Batch%n == 0 {
+				sizes = append(sizes, n)
+			}
+		}
+		p, err := profile.Analyze(m, c.DeviceTypes, profile.Analysis{Sizes: sizes, Optimizer: w.Optimizer, States: states, Recurrent: true})
+		if err != nil {
+			return err
+		}
+		load := &tune.Workload{Profile: p, Cluster: c, Batch: w.Batch, LimitBytes: c.MemoryBytes(0), Generate: tune.SideBySide}
+		if load.Base, err = tune.Partition(ctx, load, tune.Overrides{}); err != nil {
+			return err
+		}
+		found, err := tune.TuneDegrees(ctx, tune.DegreesRequest{Workload: load, Sizes: sizes, Pipelines: w.Pipelines, Machine: load.Simulated(), Rivals: true})
+		if err != nil {
+			return err
+		}
+		if err := yield(w, found); err != nil {
+			return err
+		}
+	}
+	t.Notes = append(t.Notes,
+		"on 3 x 2 V100 over 1 Gbps (AWD: 2 x 2), layers by roofline, the simulator as the machine: 20 batches are profiled, 10 of every setting traversed",
+		"BERT is its large model at 128 positions, AWD its 3 layers of 1150 units; stages by PipeDream's partitioner; 8 pipelines at most for GNMT, 4 for the others, as the text has max-num",
+		"a training is taken to need as many batches whatever the degrees, so that its time goes as a batch's")
+	return nil
+}
+
+// choiceOf is a method's choice; it is there, fit and measured, or the experiment is wrong.
+func choiceOf(found *tune.DegreesResult, m tune.Method) (tune.Choice, error) {
+	for _, c := range found.Choices {
+		if c.Method == m && c.Refused == "" && c.Measured != nil {
+			return c, nil
+		}
+	}
+	return tune.Choice{}, errors.New(string(m) + " chose nothing")
+}
+
+func avgpipeFigure19(ctx context.Context, _ Options, t *Table) error {
+	return avgpipeTuned(ctx, t, func(w avgpipeWorkload, found *tune.DegreesResult) error {
+		best, err := choiceOf(found, tune.ByTraversal)
+		if err != nil {
+			return err
+		}
+		profiling, err := choiceOf(found, tune.ByPrinted)
+		if err != nil {
+			return err
+		}
+		t.number(fmt.Sprintf("%s, time tuning by traversal (%d settings) over profiling", w.Name, best.Tried), w.TraversalMinutes/w.ProfilingMinutes,
+			best.TuningS/profiling.TuningS, "%.0fx", "the paper's is a bound, of minutes with starting up; its grid is not printed")
+		for _, by := range []struct {
+			method tune.Method
+			paper  float64
+			why    string
+		}{
+			{tune.ByTraversal, 1, ""},
+			{tune.ByPrinted, 0, "the paper: nearly the shortest"},
+			{tune.ByAdjusted, 0, ""},
+			{tune.BySimulator, 0, "the simulator is the machine"},
+			{tune.ByMaxNum, w.MaxNum, "a roofline has no cost for each kernel, and small layers are as efficient as large ones"},
+			{tune.ByMaxSize, w.MaxSize, "the paper says longest for GNMT and BERT, shortest for AWD"},
+		} {
+			c, err := choiceOf(found, by.method)
+			if err != nil {
+				return err
+			}
+			t.number(fmt.Sprintf("%s, training by %s: %s", w.Name, by.method, c.At), by.paper, c.Measured.StepS/best.Measured.StepS, "%.2fx", by.why)
+		}
+		return nil
+	})
+}
