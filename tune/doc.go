@@ -7,7 +7,11 @@
 // recompute and micro-batches by estimates, and lets sim decide; it never looks inside run.
 // Families that update without a flush join where the request says so; for this machine only
 // what run executes is looked at (Request.Runnable).
+//
+// AvgPipe's two degrees, micro-batches and parallel pipelines, have a search of their own
+// (TuneDegrees): its profiler (Observe), its predictor (Observation.Predict, equations 1 to 8) and
+// the simulator beside that; a Machine, which the caller passes in, runs what is to be tried.
 // Refused: a batch that no profiled micro-batch size divides, device types without costs,
 // memory limits that no candidate meets (with the smallest that would), overrides that
-// contradict each other.
+// contradict each other; degrees below 1, and batches that they do not divide.
 package tune

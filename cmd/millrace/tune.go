@@ -122,7 +122,8 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 		_ = bar.Set(done) // a progress bar that cannot be drawn is no reason to stop
 	}
 	found, err := tune.TuneDegrees(c.Context(), r)
-	if err != nil {
+	var tooMuch *tune.DegreesError
+	if err != nil && !(f.all && errors.As(err, &tooMuch)) {
 		return badInput(err)
 	}
 	out := &tuned{
@@ -216,12 +217,15 @@ func (f *tuneFlags) everything(c *cobra.Command, p *planned, w *tune.Workload, f
 	if err != nil {
 		return nil, err
 	}
+	all := slices.DeleteFunc(general.Rivals, func(r tune.Rival) bool { return !r.Fits })
+	if found == nil { // other schedules fit where AvgPipe's degrees do not
+		return all, nil
+	}
 	var grid []tune.Degrees
 	for _, cell := range found.Grid {
 		grid = append(grid, cell.At)
 	}
 	best := found.Best
-	all := slices.DeleteFunc(general.Rivals, func(r tune.Rival) bool { return !r.Fits })
 	for _, r := range all[:min(bases, len(all))] {
 		if r.Plan == nil {
 			continue

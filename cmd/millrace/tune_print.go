@@ -14,11 +14,15 @@ import (
 
 // print is for people.
 func (t *tuned) print(w io.Writer) error {
-	best := t.Best
 	where := "measured"
 	if t.Simulated {
 		where = "simulated"
 	}
+	if t.DegreesResult == nil {
+		fmt.Fprintf(w, "%s on %s, %s: %d samples a batch; no setting of AvgPipe's fits %s for each device\n", t.Model, t.Cluster, where, t.Batch, cluster.FormatBytes(t.LimitBytes))
+		return t.printAll(w)
+	}
+	best := t.Best
 	fmt.Fprintf(w, "%s on %s, %s: %d samples a batch, %d stages\n", t.Model, t.Cluster, where, t.Batch, len(best.Plan.Stages))
 	fmt.Fprintf(w, "chosen: %d micro-batches of %d, %d pipelines, %d forwards in advance of 1F1B: %s a batch, %.4g samples/s\n",
 		best.At.MicroBatches, t.Batch/best.At.MicroBatches, best.At.Pipelines, best.Advance(), trace.Seconds(best.StepS), float64(t.Batch)/best.StepS)
@@ -26,6 +30,9 @@ func (t *tuned) print(w io.Writer) error {
 		fmt.Fprintf(w, "memory: %s on the fullest device, of %s\n", cluster.FormatBytes(best.Peak()), cluster.FormatBytes(t.LimitBytes))
 	} else {
 		fmt.Fprintf(w, "memory: %s on the fullest device\n", cluster.FormatBytes(best.Peak()))
+	}
+	if err := t.printProfile(w); err != nil {
+		return err
 	}
 	if err := t.printGrid(w); err != nil {
 		return err
@@ -40,6 +47,17 @@ func (t *tuned) print(w io.Writer) error {
 		return nil
 	}
 	return t.printAll(w)
+}
+
+// printProfile is what equations 1 to 8 were asked from, a batch on each device.
+func (t *tuned) printProfile(w io.Writer) error {
+	fmt.Fprintf(w, "\nprofiled at %s, a batch of %s:\n", t.Profiled.At, trace.Seconds(t.Profiled.StepS))
+	table := report.Table{Head: []string{" device", " computes", " at", " sends", " blocked", " bubble", " models", " data"}}
+	for k, d := range t.Profiled.Devices {
+		table.Add(k, trace.Seconds(d.Utilisation.Length()), percent(d.Utilisation.Mean()), trace.Seconds(d.CommunicationS), trace.Seconds(d.BlockedS), trace.Seconds(d.BubbleS),
+			cluster.FormatBytes(d.ModelBytes), cluster.FormatBytes(d.DataBytes))
+	}
+	return table.Text(w)
 }
 
 // listed is how many settings of a large grid are listed: the best by simulation.
