@@ -139,7 +139,7 @@ type Device interface {
 	// seeded with one), and frees the graph. Leaves accumulate.
 	Backward(outputs, grads []Tensor) error
 	// BackwardInput is Backward without the weights' half of operators that can be split
-	// (millrace::linear, conv2d, layer_norm, embedding): every other gradient is complete
+	// (millrace::linear, conv2d, layer_norm, embedding, lstm): every other gradient is complete
 	// when it returns, theirs once Run of the Work was called. Running the Work at once
 	// gives the bits that Backward gives.
 	BackwardInput(outputs, grads []Tensor) (Work, error)

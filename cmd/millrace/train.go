@@ -189,7 +189,7 @@ func openData(j *job.Job, m *model.Model) (*data.Set, error) {
 		return nil, badInput(err)
 	}
 	if set.Tokens != (input.DType == model.Int) {
-		return nil, badInput(fmt.Errorf("model %s reads %s inputs, and %s has others; gpt needs a text, mlp and convnet images or tables", m.Name, input.DType, j.Data))
+		return nil, badInput(fmt.Errorf("model %s reads %s inputs, and %s has others; gpt and lstm need a text, mlp and convnet images or tables", m.Name, input.DType, j.Data))
 	}
 	if j.EvalRows == job.Auto {
 		j.EvalRows = 0

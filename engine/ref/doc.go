@@ -2,8 +2,8 @@
 // is tested with where there is no libtorch.
 //
 // In and out: as package engine says, for the operators of dense networks (linear, relu,
-// tanh, gelu, layer_norm, embedding, add, mul, cat, reshape, cross entropy) and what
-// optimizers need in place. Bytes are counted as engine/torch counts them, by storage and
+// tanh, gelu, layer_norm, embedding, add, mul, cat, reshape, cross entropy) and recurrent ones
+// (lstm), and what optimizers need in place. Bytes are counted as engine/torch counts them, by storage and
 // owner. Refused: every other operator, by name, and shapes that do not fit.
 //
 // It is slow and plain on purpose: loops in one order, so the same inputs give the same bits.
