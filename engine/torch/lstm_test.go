@@ -8,35 +8,43 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// recurrence is an lstm's sizes; reads is whether a gradient is asked for what it read.
+// recurrence is the sizes of an lstm and which way it reads.
 type recurrence struct {
 	rows, length, width, units int64
 	reverse                    bool
 }
 
-// gradients are the gradients after two micro-batches, and their outputs: of x for each,
-// then of the weights: of the input, of the state, the biases. theirs is libtorch's own.
-func (r recurrence) gradients(d engine.Device, theirs bool, back func(outputs, grads []engine.Tensor) error, last ...func()) [][]float32 {
+// forward is the states for x; theirs is libtorch's own. b is both biases.
+func (r recurrence) forward(d engine.Device, theirs bool, x, w, u, b engine.Tensor) engine.Tensor {
+	if !theirs {
+		return call(d, "millrace::lstm", x, w, u, b, r.reverse)
+	}
+	if r.reverse {
+		x = call(d, "aten::flip", x, []int64{1})
+	}
+	state := must(d.Full(engine.Float32, []int64{1, r.rows, r.units}, 0))
+	half := func(from int64) engine.Tensor { return call(d, "aten::narrow", b, 0, from*r.units, 4*r.units) }
+	y := call(d, "aten::lstm.input", x, []engine.Tensor{state, state}, []engine.Tensor{w, u, half(0), half(4)}, true, 1, 0.0, true, false, true)
+	if r.reverse {
+		y = call(d, "aten::flip", y, []int64{1})
+	}
+	return y
+}
+
+// leaves are the weights of the input and the state, and the biases.
+func (r recurrence) leaves(d engine.Device) (w, u, b engine.Tensor) {
 	leaf := func(seed int, shape ...int64) engine.Tensor { return must(d.Leaf(wave(d, shape, seed), true)) }
-	w, u, b := leaf(1, 4*r.units, r.width), leaf(2, 4*r.units, r.units), leaf(3, 8*r.units)
+	return leaf(1, 4*r.units, r.width), leaf(2, 4*r.units, r.units), leaf(3, 8*r.units)
+}
+
+// gradients are those after two micro-batches, and their outputs: of x for each, then of
+// the weights.
+func (r recurrence) gradients(d engine.Device, theirs bool, back func(outputs, grads []engine.Tensor) error, last ...func()) [][]float32 {
+	w, u, b := r.leaves(d)
 	var all [][]float32
 	for micro := range 2 {
-		x := leaf(10+micro, r.rows, r.length, r.width)
-		var y engine.Tensor
-		if theirs {
-			turned := x
-			if r.reverse {
-				turned = call(d, "aten::flip", x, []int64{1})
-			}
-			state := must(d.Full(engine.Float32, []int64{1, r.rows, r.units}, 0))
-			half := func(from int64) engine.Tensor { return call(d, "aten::narrow", b, 0, from*r.units, 4*r.units) }
-			y = call(d, "aten::lstm.input", turned, []engine.Tensor{state, state}, []engine.Tensor{w, u, half(0), half(4)}, true, 1, 0.0, true, false, true)
-			if r.reverse {
-				y = call(d, "aten::flip", y, []int64{1})
-			}
-		} else {
-			y = call(d, "millrace::lstm", x, w, u, b, r.reverse)
-		}
+		x := must(d.Leaf(wave(d, []int64{r.rows, r.length, r.width}, 10+micro), true))
+		y := r.forward(d, theirs, x, w, u, b)
 		all = append(all, values(d, y))
 		must(0, back([]engine.Tensor{y}, []engine.Tensor{wave(d, y.Shape(), 20+micro)}))
 		all = append(all, values(d, must(d.Grad(x))))
@@ -106,5 +114,25 @@ func TestLSTMRefusals(t *testing.T) {
 		if _, err := d.Call("millrace::lstm", args...); err == nil {
 			t.Errorf("%v was computed", args)
 		}
+	}
+}
+
+// Forward and backward of a layer of the language model: 16 rows of 128 positions, 256 units.
+func BenchmarkLSTM(b *testing.B) {
+	for _, theirs := range []bool{false, true} {
+		b.Run(map[bool]string{false: "ours", true: "libtorch's"}[theirs], func(b *testing.B) {
+			d := device(b, 0)
+			r := recurrence{rows: 16, length: 128, width: 256, units: 256}
+			whole := d.Begin()
+			defer d.End(whole)
+			w, u, bias := r.leaves(d)
+			x := must(d.Leaf(wave(d, []int64{r.rows, r.length, r.width}, 10), true))
+			seed := wave(d, []int64{r.rows, r.length, r.units}, 20)
+			for b.Loop() {
+				m := d.Begin()
+				must(0, d.Backward([]engine.Tensor{r.forward(d, theirs, x, w, u, bias)}, []engine.Tensor{seed}))
+				d.End(m)
+			}
+		})
 	}
 }
