@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 func TestGrid(t *testing.T) {
@@ -63,4 +65,47 @@ func TestGuidelinesLookAtMemoryAlone(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What is chosen fits, and nothing that fits would have been chosen before it.
+func TestChoicesAreTheBestThatFit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var all []Scored
+		for range rapid.IntRange(1, 12).Draw(t, "settings") {
+			all = append(all, Scored{
+				At:    Degrees{rapid.IntRange(1, 4).Draw(t, "M"), rapid.IntRange(1, 4).Draw(t, "N")},
+				StepS: float64(rapid.IntRange(1, 5).Draw(t, "step")), MemoryBytes: []int64{rapid.Int64Range(1, 9).Draw(t, "bytes")},
+			})
+		}
+		limit := rapid.Int64Range(0, 9).Draw(t, "limit")
+		for name, by := range map[string]struct {
+			choose func([]Scored, int64) (Scored, error)
+			before func(a, b Scored) bool
+		}{
+			"fastest": {fastest, func(a, b Scored) bool { return a.StepS < b.StepS || a.StepS == b.StepS && a.Peak() < b.Peak() }},
+			"max-num": {MaxNum, func(a, b Scored) bool {
+				return a.At.MicroBatches > b.At.MicroBatches || a.At.MicroBatches == b.At.MicroBatches && a.At.Pipelines > b.At.Pipelines
+			}},
+			"max-size": {MaxSize, func(a, b Scored) bool {
+				return a.At.MicroBatches < b.At.MicroBatches || a.At.MicroBatches == b.At.MicroBatches && a.At.Pipelines > b.At.Pipelines
+			}},
+		} {
+			got, err := by.choose(all, limit)
+			var over *DegreesError
+			if err != nil && !errors.As(err, &over) {
+				t.Fatal(err)
+			}
+			for _, s := range all {
+				switch fits := limit == 0 || s.Peak() <= limit; {
+				case err != nil && (fits || s.Peak() < over.SmallestBytes):
+					t.Fatalf("%s: %v, and %v is there", name, err, s)
+				case err == nil && fits && by.before(s, got):
+					t.Fatalf("%s chose %v before %v", name, got, s)
+				}
+			}
+			if err == nil && limit > 0 && got.Peak() > limit {
+				t.Fatalf("%s chose %v over %d", name, got, limit)
+			}
+		}
+	})
 }

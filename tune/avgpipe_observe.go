@@ -45,6 +45,9 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 	if err := o.At.check(); err != nil {
 		return nil, err
 	}
+	if err := t.Validate(); err != nil {
+		return nil, fmt.Errorf("tune: %w", err)
+	}
 	if o.Skip < 0 || len(t.Steps) < o.Skip+2 {
 		return nil, fmt.Errorf("tune: a Timeline of %d iterations, of which the first %d are left out; at least two must remain", len(t.Steps), o.Skip)
 	}

@@ -133,6 +133,7 @@ func TestObserveRefuses(t *testing.T) {
 		`is "x"; want an instruction`: func(l *trace.Timeline, _ *Observing) {
 			l.Events[slices.IndexFunc(l.Events, func(e trace.Event) bool { return e.Kind == "F" })].Instruction = "x"
 		},
+		"worker is 7, want":       func(l *trace.Timeline, _ *Observing) { l.Events[0].Worker = 7 },
 		"device 0 never computed": func(l *trace.Timeline, _ *Observing) { l.Events = nil },
 	} {
 		line, o := simulated(t), Observing{At: Degrees{4, 1}}
