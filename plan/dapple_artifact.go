@@ -72,8 +72,11 @@ type artifact struct {
 	at    *servers
 	// By state, in the published order: sums over the closure, and what crosses behind it.
 	compute, parameters, saved, output []float64
-	ancestors                          [][]int
+	before                             [][]uint64 // bit k of entry j: state k is an ancestor of state j
 }
+
+// isBefore says whether state k, by place, is an ancestor of state j.
+func (a *artifact) isBefore(k, j int) bool { return a.before[j][k/64]>>(k%64)&1 == 1 }
 
 func (a *artifact) total() float64 { return a.compute[len(a.compute)-1] }
 

@@ -3,7 +3,6 @@ package plan
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/millrace-ml/millrace/cluster"
@@ -111,28 +110,24 @@ func newArtifact(p *profile.Profile, c *cluster.Cluster, batch int, k DappleCons
 	if len(states.List) > maxDappleStates {
 		return nil, nil, fmt.Errorf("plan: dapple: %s has %d states; the published search is run on up to %d: use --formula paper", p.Model, len(states.List), maxDappleStates)
 	}
-	a := &artifact{DappleConstants: k, batch: batch, at: newServers(len(c.Devices), k.Server)}
 	order := publishedOrder(p, states)
+	a := &artifact{DappleConstants: k, batch: batch, at: newServers(len(c.Devices), k.Server)}
 	scale := float64(batch) / float64(k.ProfileBatch)
-	place := make([]int, len(order))
-	for at, i := range order {
+	for _, i := range order {
 		s := states.List[i]
 		a.compute = append(a.compute, s.ComputeS*scale)
 		a.saved = append(a.saved, float64(s.ActivationBytes)*scale)
 		a.output = append(a.output, float64(s.OutputBytes)*scale)
 		a.parameters = append(a.parameters, float64(s.ParameterBytes))
-		place[i] = at
 	}
-	a.ancestors = make([][]int, len(order))
-	for j := range states.List {
-		for i := range j {
-			if states.Before(i, j) {
-				a.ancestors[place[j]] = append(a.ancestors[place[j]], place[i])
+	a.before = make([][]uint64, len(order))
+	for j := range order {
+		a.before[j] = make([]uint64, (len(order)+63)/64)
+		for k := range order {
+			if states.Before(order[k], order[j]) {
+				a.before[j][k/64] |= 1 << (k % 64)
 			}
 		}
-	}
-	for _, list := range a.ancestors {
-		slices.SortFunc(list, func(x, y int) int { return y - x })
 	}
 	if a.PeakActivationPerSample == 0 {
 		a.PeakActivationPerSample = a.saved[len(order)-1] / float64(batch)
@@ -146,106 +141,6 @@ func newArtifact(p *profile.Profile, c *cluster.Cluster, batch int, k DappleCons
 // sameBlock is how much less, relatively, a bottleneck must be to count as less: layers
 // that are alike tie but for the rounding of sums, which must not choose the plan.
 const sameBlock = 1e-12
-
-// cell is one entry of the straight search: the least bottleneck of states 0..j on m
-// devices, by which devices are taken.
-type cell struct {
-	after   taken
-	block   float64
-	devices []int // of the last stage
-	state   int   // that the stage before ends with; -1: none
-	from    int   // its cell in the table of state and one device fewer
-	moves   []move
-}
-
-// move is one more stage behind a cell.
-type move struct {
-	after   taken
-	devices []int
-	rate    float64 // seconds for each byte sent there
-}
-
-// straight is plan_for(i, true): i stages of one device each, of rp = floor(G/i) pipelines
-// side by side, with the least slowest stage or transfer (2 a_k).
-func (a *artifact) straight(ctx context.Context, stages int) (best DappleCandidate, ok bool, err error) {
-	rp := len(a.at.of) / stages
-	N := len(a.compute)
-	moves := map[string][]taken{}
-	next := func(before taken) []taken {
-		key := before.key()
-		if _, seen := moves[key]; !seen {
-			moves[key] = a.at.placeEach(before, 1, rp)
-		}
-		return moves[key]
-	}
-	table := make([][][]cell, stages)
-	table[0] = make([][]cell, N)
-	first := a.at.place(a.at.none(), rp)[0]
-	for j := range N {
-		table[0][j] = []cell{{first, a.compute[j] / float64(rp), a.at.between(a.at.none(), first), -1, 0, nil}}
-	}
-	for m := 1; m < stages; m++ {
-		table[m] = make([][]cell, N)
-		// What a cell may become depends on which devices it has and its last stage's, alone.
-		known := map[string][]move{}
-		for k := range N {
-			for ci := range table[m-1][k] {
-				c := &table[m-1][k][ci]
-				key := c.after.key() + fmt.Sprint(c.devices)
-				options, seen := known[key]
-				if !seen {
-					for _, after := range next(c.after) {
-						devices := a.at.between(c.after, after)
-						options = append(options, move{after, devices, a.transferS(c.devices, devices, 1)})
-					}
-					known[key] = options
-				}
-				c.moves = options
-			}
-		}
-		for j := range N {
-			if err := ctx.Err(); err != nil {
-				return best, false, fmt.Errorf("plan: dapple: %w", err)
-			}
-			for _, k := range a.ancestors[j] {
-				last := (a.compute[j] - a.compute[k]) / float64(rp)
-				for ci := range table[m-1][k] {
-					c := &table[m-1][k][ci]
-					for _, o := range c.moves {
-						block := max(c.block, last, 2*a.output[k]*o.rate)
-						at := slices.IndexFunc(table[m][j], func(x cell) bool { return slices.Equal(x.after, o.after) })
-						if at < 0 {
-							table[m][j] = append(table[m][j], cell{after: o.after, block: math.Inf(1)})
-							at = len(table[m][j]) - 1
-						}
-						if block < table[m][j][at].block*(1-sameBlock) {
-							table[m][j][at] = cell{o.after, block, o.devices, k, ci, nil}
-						}
-					}
-				}
-			}
-		}
-	}
-	at := -1
-	for i, c := range table[stages-1][N-1] {
-		if at < 0 || c.block < table[stages-1][N-1][at].block {
-			at = i
-		}
-	}
-	if at < 0 {
-		return best, false, nil // fewer states than stages
-	}
-	best = DappleCandidate{Pipelines: rp, Block: table[stages-1][N-1][at].block}
-	end, state := N-1, N-1
-	for m := stages - 1; m >= 0; m-- {
-		c := table[m][state][at]
-		best.Stages = append(best.Stages, DappleStage{c.state + 1, end, c.devices})
-		end, state, at = c.state+1, c.state, c.from
-	}
-	slices.Reverse(best.Stages)
-	best.Speedup = a.speedup(best)
-	return best, true, nil
-}
 
 // bipartition is compute_bipartition: every cut in two, every number of devices before it,
 // every way to place both, by the analytical speedup. Here transfers count a_k once.

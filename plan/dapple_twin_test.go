@@ -58,7 +58,10 @@ func literalPlanFor(a *artifact, i int, straight bool) (DappleCandidate, bool) {
 	}
 	for m := 1; m < i; m++ {
 		for j := 1; j < N; j++ {
-			for _, k := range a.ancestors[j] {
+			for k := len(a.compute) - 1; k >= 0; k-- {
+				if !a.isBefore(k, j) {
+					continue
+				}
 				for mp := 1; mp <= m && (mp < 2 || !straight); mp++ {
 					for _, key := range sortedKeys(table[k][m-mp]) {
 						c := table[k][m-mp][key]
