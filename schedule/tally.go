@@ -25,6 +25,7 @@ func newTally(p *Program) *tally {
 // stand before it in the same list, so order alone decides, not time.
 func (t *tally) worker(w int, rep *Report) error {
 	have := map[Instruction]bool{} // RF, RB taken; F, B, I done, as seen by this worker
+	updated := map[Instruction]int32{} // by stage, in an update with no number: the last one
 	held, peak, at := 0, 0, -1
 	var fault error
 	t.p.Walk(w, func(in Instruction) bool {
@@ -85,6 +86,12 @@ func (t *tally) worker(w int, rep *Report) error {
 			if err := t.flushed(have, in); err != nil {
 				return fail("%v", err)
 			}
+			of := in
+			of.Micro = 0
+			if last, ok := updated[of]; ok && last > in.Micro {
+				return fail("a later update of its stage stands before it: updates come in their order")
+			}
+			updated[of] = in.Micro
 			t.updates[in]++
 		case AR, TG, GN:
 			if t.updates[in.as(U)] > 0 {

@@ -1,0 +1,80 @@
+package scheduletest
+
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// Damage is a way to spoil a Program.
+type Damage string
+
+// The ways. Some leave it another valid one: Replay says which.
+const (
+	Drop      Damage = "drop"
+	Double    Damage = "double"
+	Swap      Damage = "swap"
+	Move      Damage = "move"
+	Renumber  Damage = "renumber"
+	Elsewhere Damage = "another worker"
+	Cross     Damage = "cross-wait" // two swaps, on two workers
+)
+
+var damages = []Damage{Drop, Double, Swap, Move, Renumber, Elsewhere, Cross}
+
+// Corrupt is a copy of a Program with random damage to one of its parts. Programs without an
+// instruction come back as they are.
+func Corrupt(choose Choose, p *schedule.Program) (*schedule.Program, Damage) {
+	bad := *p
+	bad.Prologue, bad.Body, bad.Epilogue = clone(p.Prologue), clone(p.Body), clone(p.Epilogue)
+	var lists []*schedule.List
+	for _, part := range []schedule.Part{bad.Prologue, bad.Body, bad.Epilogue} {
+		for w := range part {
+			if len(part[w]) > 0 {
+				lists = append(lists, &part[w])
+			}
+		}
+	}
+	how := damages[choose(len(damages))]
+	if len(lists) == 0 {
+		return &bad, how
+	}
+	list := lists[choose(len(lists))]
+	i, j := choose(len(*list)), choose(len(*list))
+	switch how {
+	case Drop:
+		*list = slices.Delete(*list, i, i+1)
+	case Double:
+		*list = slices.Insert(*list, j, (*list)[i])
+	case Swap:
+		swap(*list, i, j)
+	case Move:
+		in := (*list)[i]
+		*list = slices.Insert(slices.Delete(*list, i, i+1), j, in)
+	case Renumber:
+		(*list)[i].Micro = int32(choose(p.MicroBatches))
+	case Elsewhere:
+		in := (*list)[i]
+		*list = slices.Delete(*list, i, i+1)
+		other := lists[choose(len(lists))]
+		*other = slices.Insert(*other, choose(len(*other)+1), in)
+	case Cross:
+		swap(*list, i, j)
+		other := lists[choose(len(lists))]
+		swap(*other, choose(len(*other)), choose(len(*other)))
+	}
+	return &bad, how
+}
+
+func swap(list schedule.List, i, j int) { list[i], list[j] = list[j], list[i] }
+
+func clone(part schedule.Part) schedule.Part {
+	if part == nil {
+		return nil
+	}
+	out := make(schedule.Part, len(part))
+	for w := range part {
+		out[w] = slices.Clone(part[w])
+	}
+	return out
+}

@@ -1,0 +1,288 @@
+// Package scheduletest makes Programs for tests: random orders that nobody designed, and random
+// damage to valid ones.
+//
+// In: a source of choices, from rapid or a seeded generator, and what the Programs may have. Out:
+// compute-only Programs that run to their end, each written down from a random execution: step by
+// step some worker does something whose inputs are there. That run is the proof that the
+// order can be kept. Refused: nothing; what the choices lead into a dead end is drawn again.
+package scheduletest
+
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// Choose returns a number from 0 to n-1, for any n over 0: rapid's draws, which shrink, or
+// rand's IntN.
+type Choose func(n int) int
+
+// Options bound what random Programs have. Zero values are 1 or none.
+type Options struct {
+	Workers      int  // at most
+	Chunks       int  // stages that a worker holds, at most
+	Replicas     int  // of a stage, at most
+	MicroBatches int  // of a minibatch, at most
+	Minibatches  int  // at most
+	Ascending    bool // each stage takes micro-batches in order, forward and backward
+	Whole        bool // no split backwards
+	Policies     []schedule.Policy
+	// Replications are how replicas share micro-batches; nil is both ways.
+	Replications []schedule.Replication
+}
+
+// Everything is options that let a small Program have all there is.
+func Everything() Options {
+	return Options{Workers: 5, Chunks: 3, Replicas: 3, MicroBatches: 6, Minibatches: 3,
+		Policies: []schedule.Policy{schedule.Sync, schedule.Latest, schedule.Stash, schedule.Vertical, schedule.DoubleBuffered}}
+}
+
+// attempts is how often a dead end is drawn again before replicas, which alone lead there, are given up.
+const attempts = 20
+
+// Random draws a compute-only Program. schedule.Check passes it.
+func Random(choose Choose, o Options) *schedule.Program {
+	for range attempts {
+		if p := draw(choose, o); p != nil {
+			return p
+		}
+	}
+	o.Replicas = 1
+	for {
+		if p := draw(choose, o); p != nil {
+			return p
+		}
+	}
+}
+
+// draw is one attempt; nil is a dead end.
+func draw(choose Choose, o Options) *schedule.Program {
+	up := func(most int) int { return 1 + choose(max(1, most)) }
+	p := &schedule.Program{Name: "random", Workers: up(o.Workers), Weights: schedule.Sync, Replication: schedule.RoundRobin, Period: 1, Repeat: 1}
+	if len(o.Policies) > 0 {
+		p.Weights = o.Policies[choose(len(o.Policies))]
+	}
+	how := o.Replications
+	if how == nil {
+		how = []schedule.Replication{schedule.Split, schedule.RoundRobin}
+	}
+	p.Replication = how[choose(len(how))]
+	p.MicroBatches = up(o.MicroBatches)
+	if n := up(o.Minibatches); p.Weights == schedule.Sync {
+		p.Repeat = n
+	} else {
+		// The stream is one body: its minibatches overlap, and nothing flushes.
+		p.Period = n
+		p.MicroBatches *= n
+	}
+	place(choose, p, o)
+	x := execution{choose: choose, p: p, o: o, done: map[schedule.Instruction]bool{}, halves: make([]bool, p.Stages)}
+	for s := range x.halves {
+		x.halves[s] = !o.Whole && choose(2) == 1
+	}
+	x.forwardFirst = choose(9)
+	if !x.run() {
+		return nil
+	}
+	if _, err := schedule.Check(p); err != nil {
+		return nil // an update in the stream that waits in a circle, or a version that is not there yet
+	}
+	return p
+}
+
+// place puts stages on workers so that every worker has one: first a stage for each worker in a
+// random order, then more of them anywhere.
+func place(choose Choose, p *schedule.Program, o Options) {
+	order := make([]int, p.Workers)
+	for i := range order {
+		order[i] = i
+	}
+	for i := len(order) - 1; i > 0; i-- {
+		j := choose(i + 1)
+		order[i], order[j] = order[j], order[i]
+	}
+	var stages [][]int
+	for len(order) > 0 {
+		n := 1 + choose(max(1, min(o.Replicas, len(order))))
+		stages = append(stages, slices.Clone(order[:n]))
+		order = order[n:]
+	}
+	held := make([]int, p.Workers)
+	for _, on := range stages {
+		for _, w := range on {
+			held[w]++
+		}
+	}
+	for range choose(max(1, (o.Chunks-1)*p.Workers+1)) {
+		w := choose(p.Workers)
+		if held[w] >= max(1, o.Chunks) {
+			continue
+		}
+		on := []int{w}
+		held[w]++
+		if second := choose(p.Workers); o.Replicas > 1 && second != w && held[second] < o.Chunks && choose(3) == 0 {
+			on = append(on, second)
+			held[second]++
+		}
+		stages = slices.Insert(stages, choose(len(stages)+1), on)
+	}
+	p.Stages = len(stages)
+	p.Placement = [][][]int{stages}
+	p.Recompute = make([]plan.Recompute, p.Stages)
+	p.Body = make(schedule.Part, p.Workers)
+}
+
+// execution is a Program being made up as it runs.
+type execution struct {
+	choose       Choose
+	p            *schedule.Program
+	o            Options
+	done         map[schedule.Instruction]bool
+	halves       []bool // by stage: backwards are split
+	forwardFirst int    // of 8: how often a forward goes before a backward, where both could
+}
+
+// run writes the body: as long as something is left, one of the workers that can do something does.
+func (x *execution) run() bool {
+	left := 0
+	for s, on := range x.p.Placement[0] {
+		for r := range on {
+			for m := range x.p.MicroBatches {
+				if x.mine(s, m, r) {
+					left += 2
+					if x.halves[s] {
+						left++
+					}
+				}
+			}
+		}
+	}
+	for ; left > 0; left-- {
+		forwards, backwards := x.possible()
+		list := slices.Concat(forwards, backwards)
+		switch {
+		case len(list) == 0:
+			return false
+		case len(forwards) > 0 && len(backwards) > 0:
+			list = backwards
+			if x.choose(8) < x.forwardFirst {
+				list = forwards
+			}
+		}
+		in := list[x.choose(len(list))]
+		x.done[in] = true
+		w := x.p.Placement[0][in.Stage][in.Replica]
+		x.p.Body[w] = append(x.p.Body[w], in)
+	}
+	return true
+}
+
+// possible is every computation whose inputs are there and that is not done.
+func (x *execution) possible() (forwards, backwards []schedule.Instruction) {
+	for s, on := range x.p.Placement[0] {
+		for r := range on {
+			var open [schedule.W + 1]bool // in ascending order only the first of each kind may go
+			for m := range x.p.MicroBatches {
+				if !x.mine(s, m, r) {
+					continue
+				}
+				at := schedule.Instruction{Stage: int32(s), Micro: int32(m), Replica: int16(r)}
+				for _, k := range x.kinds(s) {
+					in := at
+					in.Kind = k
+					if x.done[in] || x.o.Ascending && open[k] {
+						continue
+					}
+					open[k] = true
+					if !x.ready(in) {
+						continue
+					}
+					if k == schedule.F {
+						forwards = append(forwards, in)
+					} else {
+						backwards = append(backwards, in)
+					}
+				}
+			}
+		}
+	}
+	return forwards, backwards
+}
+
+func (x *execution) kinds(stage int) []schedule.Kind {
+	if x.halves[stage] {
+		return []schedule.Kind{schedule.F, schedule.I, schedule.W}
+	}
+	return []schedule.Kind{schedule.F, schedule.B}
+}
+
+// mine says whether a replica has a part in a micro-batch.
+func (x *execution) mine(stage, micro, replica int) bool {
+	return x.p.Replication == schedule.Split || micro%len(x.p.Placement[0][stage]) == replica
+}
+
+// ready says whether an instruction's inputs are there.
+func (x *execution) ready(in schedule.Instruction) bool {
+	own := func(k schedule.Kind) schedule.Instruction {
+		i := in
+		i.Kind = k
+		return i
+	}
+	switch in.Kind {
+	case schedule.F:
+		return x.fresh(in) && (in.Stage == 0 || x.all(in, in.Stage-1, schedule.F, schedule.F))
+	case schedule.W:
+		return x.done[own(schedule.I)]
+	}
+	return x.done[own(schedule.F)] && (int(in.Stage) == x.p.Stages-1 || x.all(in, in.Stage+1, schedule.B, schedule.I))
+}
+
+// fresh says whether the version of the weights is there that 2BW gives a forward: the last
+// minibatch but one has all its gradients here.
+func (x *execution) fresh(f schedule.Instruction) bool {
+	if x.p.Weights != schedule.DoubleBuffered {
+		return true
+	}
+	per := x.p.MicroBatches / x.p.Period
+	for m := range (int(f.Micro)/per - 1) * per {
+		if !x.mine(int(f.Stage), m, int(f.Replica)) {
+			continue
+		}
+		b := f
+		b.Micro = int32(m)
+		b.Kind = schedule.B
+		w := b
+		w.Kind = schedule.W
+		if !x.done[b] && !x.done[w] {
+			return false
+		}
+	}
+	return true
+}
+
+// all says whether every replica of a stage that shares rows with in has done a or b.
+func (x *execution) all(in schedule.Instruction, stage int32, a, b schedule.Kind) bool {
+	here, there := len(x.p.Placement[0][in.Stage]), len(x.p.Placement[0][stage])
+	for r := range there {
+		if x.p.Replication == schedule.Split {
+			// Replica r of n has rows r/n to (r+1)/n.
+			if r*here >= (int(in.Replica)+1)*there || int(in.Replica)*there >= (r+1)*here {
+				continue
+			}
+		} else if int(in.Micro)%there != r {
+			continue
+		}
+		other := in
+		other.Stage, other.Replica = stage, int16(r)
+		other.Kind = a
+		if x.done[other] {
+			continue
+		}
+		other.Kind = b
+		if !x.done[other] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,74 @@
+package scheduletest
+
+import (
+	"testing"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"pgregory.net/rapid"
+)
+
+func choices(t *rapid.T) Choose {
+	return func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
+}
+
+// TestRandomProgramsVary: they pass Check, lowered with clipping and ties too, and all that the
+// options allow turns up.
+func TestRandomProgramsVary(t *testing.T) {
+	seen := map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		p := Random(choices(t), Everything())
+		q, err := schedule.Lower(p, schedule.LowerOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := schedule.Check(q); err != nil {
+			t.Fatalf("%v\n%s", err, p.Text())
+		}
+		seen[string(p.Weights)]++
+		for _, on := range p.Placement[0] {
+			if len(on) > 1 {
+				seen[string(p.Replication)+" replicas"]++
+				break
+			}
+		}
+		for w, list := range p.Body {
+			if len(p.StagesOf(w)) > 1 {
+				seen["chunks"]++
+			}
+			for i, in := range list {
+				if in.Kind == schedule.W {
+					seen["halves"]++
+				}
+				if i > 0 && list[i-1].Kind == in.Kind && list[i-1].Stage == in.Stage && list[i-1].Micro > in.Micro {
+					seen["descending"]++
+				}
+			}
+		}
+	})
+	for _, what := range []string{"sync", "latest", "stash", "vertical", "2bw", "split replicas", "round_robin replicas", "chunks", "halves", "descending"} {
+		if seen[what] == 0 {
+			t.Errorf("no random Program had %s: %v", what, seen)
+		}
+	}
+	t.Log(seen)
+}
+
+// TestAscending: with that option no stage takes a micro-batch before an earlier one.
+func TestAscending(t *testing.T) {
+	o := Everything()
+	o.Ascending = true
+	rapid.Check(t, func(t *rapid.T) {
+		p := Random(choices(t), o)
+		for _, list := range p.Body {
+			last := map[schedule.Instruction]int32{}
+			for _, in := range list {
+				of := in
+				of.Micro = 0
+				if before, ok := last[of]; ok && before > in.Micro {
+					t.Fatalf("%v stands behind micro-batch %d\n%s", in, before, p.Text())
+				}
+				last[of] = in.Micro
+			}
+		}
+	})
+}

@@ -1,0 +1,361 @@
+package scheduletest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// Replay runs a lowered Program of one pipeline the slow way, from the meaning of each instruction
+// alone, and says what is wrong with it, or nil. Whole lists are walked for every rule and
+// nothing is shared with schedule.Check or its Machine but the Program's fields and who sends to
+// whom. What can happen happens at once: lists wait for messages, never for the absence of one,
+// so that every order of execution comes to the same end.
+func Replay(p *schedule.Program) error {
+	r := &replay{p: p, stages: p.Placement[0], per: max(1, p.MicroBatches/max(1, p.Period))}
+	for w := range p.Workers {
+		var list schedule.List
+		p.Walk(w, func(in schedule.Instruction) bool {
+			list = append(list, in)
+			return true
+		})
+		r.lists = append(r.lists, list)
+		r.at = append(r.at, 0)
+		r.made = append(r.made, map[schedule.Instruction]bool{})
+		r.box = append(r.box, map[schedule.Instruction]bool{})
+	}
+	for _, list := range r.lists {
+		for _, in := range list {
+			if in.Kind == schedule.F {
+				r.end = max(r.end, int(in.Micro)+1)
+			}
+		}
+	}
+	for moved := true; moved; {
+		moved = false
+		for w, list := range r.lists {
+			for r.at[w] < len(list) {
+				in := list[r.at[w]]
+				if r.made[w][in] {
+					return fmt.Errorf("worker %d: %v twice", w, in)
+				}
+				ready, err := r.step(w, in)
+				if err != nil {
+					return fmt.Errorf("worker %d: %v: %w", w, in, err)
+				}
+				if !ready {
+					break
+				}
+				r.at[w]++
+				r.made[w][in] = true
+				moved = true
+			}
+		}
+	}
+	return r.complete()
+}
+
+type replay struct {
+	p      *schedule.Program
+	stages [][]int // stage -> workers by replica
+	per    int     // micro-batches of a minibatch
+	end    int     // of the stream
+	lists  []schedule.List
+	at     []int
+	made   []map[schedule.Instruction]bool // by worker: what it has executed
+	box    []map[schedule.Instruction]bool // by worker: messages there, by the sender's instruction
+}
+
+func as(in schedule.Instruction, k schedule.Kind) schedule.Instruction {
+	in.Kind = k
+	return in
+}
+
+// step says whether an instruction can be done now; an error is one that stands where it never may.
+func (r *replay) step(w int, in schedule.Instruction) (bool, error) {
+	have := r.made[w]
+	switch in.Kind {
+	case schedule.F:
+		if err := r.version(have, in); err != nil {
+			return false, err
+		}
+		return true, r.input(w, in, schedule.RF, in.Stage-1, schedule.F, schedule.F)
+	case schedule.B, schedule.I:
+		if !have[as(in, schedule.F)] {
+			return false, fmt.Errorf("no forward")
+		}
+		if have[as(in, schedule.B)] || have[as(in, schedule.I)] {
+			return false, fmt.Errorf("its gradient is done")
+		}
+		return true, r.input(w, in, schedule.RB, in.Stage+1, schedule.B, schedule.I)
+	case schedule.W:
+		if !have[as(in, schedule.I)] {
+			return false, fmt.Errorf("no input gradient")
+		}
+	case schedule.SF, schedule.SB:
+		made := have[as(in, schedule.F)]
+		if in.Kind == schedule.SB {
+			made = have[as(in, schedule.B)] || have[as(in, schedule.I)]
+		}
+		if !made {
+			return false, fmt.Errorf("nothing to send")
+		}
+		for _, to := range r.p.Receivers(in) {
+			r.box[to][in] = true
+		}
+	case schedule.RF, schedule.RB:
+		return r.receive(w, in), nil
+	case schedule.AR, schedule.TG, schedule.GN, schedule.U:
+		return r.flush(have, in)
+	}
+	return true, nil
+}
+
+// neighbours are the replicas of another stage that share rows with in's.
+func (r *replay) neighbours(in schedule.Instruction, stage int32) []int {
+	if stage < 0 || int(stage) >= len(r.stages) {
+		return nil
+	}
+	here, there := len(r.stages[in.Stage]), len(r.stages[stage])
+	var out []int
+	for j := range there {
+		if r.p.Replication == schedule.Split {
+			if j*here < (int(in.Replica)+1)*there && int(in.Replica)*there < (j+1)*here {
+				out = append(out, j)
+			}
+		} else if r.turn(int(in.Micro), there) == j {
+			out = append(out, j)
+		}
+	}
+	return out
+}
+
+func (r *replay) turn(micro, replicas int) int { return micro % r.p.MicroBatches % replicas }
+
+func (r *replay) mine(in schedule.Instruction) bool {
+	n := len(r.stages[in.Stage])
+	return r.p.Replication == schedule.Split || r.turn(int(in.Micro), n) == int(in.Replica)
+}
+
+// input says whether what a computation needs from a neighbouring stage is here: received, or,
+// of a stage on the same worker, computed.
+func (r *replay) input(w int, in schedule.Instruction, receive schedule.Kind, stage int32, a, b schedule.Kind) error {
+	for _, j := range r.neighbours(in, stage) {
+		if r.stages[stage][j] != w {
+			if !r.made[w][as(in, receive)] {
+				return fmt.Errorf("nothing received")
+			}
+			continue
+		}
+		other := in
+		other.Stage, other.Replica = stage, int16(j)
+		if !r.made[w][as(other, a)] && !r.made[w][as(other, b)] {
+			return fmt.Errorf("stage %d here has not computed", stage)
+		}
+	}
+	return nil
+}
+
+// receive takes the messages of a receive, once all have come.
+func (r *replay) receive(w int, in schedule.Instruction) bool {
+	kind, stage := schedule.SF, in.Stage-1
+	if in.Kind == schedule.RB {
+		kind, stage = schedule.SB, in.Stage+1
+	}
+	var want []schedule.Instruction
+	for _, j := range r.neighbours(in, stage) {
+		if r.stages[stage][j] != w {
+			sent := as(in, kind)
+			sent.Stage, sent.Replica = stage, int16(j)
+			want = append(want, sent)
+		}
+	}
+	for _, sent := range want {
+		if !r.box[w][sent] {
+			return false
+		}
+	}
+	for _, sent := range want {
+		delete(r.box[w], sent)
+	}
+	return true
+}
+
+// group is how many micro-batches an update of a stage covers.
+func (r *replay) group(stage int32) int {
+	if n := len(r.stages[stage]); r.p.Weights != schedule.Sync && r.per == 1 && r.p.Replication == schedule.RoundRobin {
+		return n
+	}
+	return r.per
+}
+
+// updates counts those of in's replica in what a worker has done.
+func updates(have map[schedule.Instruction]bool, in schedule.Instruction) int {
+	n := 0
+	for u := range have {
+		if u.Kind == schedule.U && u.Stage == in.Stage && u.Replica == in.Replica {
+			n++
+		}
+	}
+	return n
+}
+
+// version says whether the weights are there that the policy gives a forward.
+func (r *replay) version(have map[schedule.Instruction]bool, f schedule.Instruction) error {
+	need := 0
+	switch g := r.group(f.Stage); r.p.Weights {
+	case schedule.Sync:
+		need = int(f.Micro) / g
+	case schedule.DoubleBuffered:
+		need = int(f.Micro)/g - 1
+	case schedule.Vertical:
+		need = r.entry(int(f.Micro)) / g
+	}
+	if got := updates(have, f); got < need {
+		return fmt.Errorf("%d updates, it needs %d", got, need)
+	}
+	return nil
+}
+
+// entry is how many micro-batches are in the input stage's weights when a micro-batch enters.
+func (r *replay) entry(micro int) int {
+	for replica, w := range r.stages[0] {
+		count := 0
+		for _, in := range r.lists[w] {
+			if in.Stage != 0 || int(in.Replica) != replica {
+				continue
+			}
+			if in.Kind == schedule.U {
+				count++
+			}
+			if in.Kind == schedule.F && int(in.Micro) == micro && (r.p.Replication == schedule.RoundRobin || replica == len(r.stages[0])-1) {
+				return count * r.group(0)
+			}
+		}
+	}
+	return 0
+}
+
+func (r *replay) tied(stage int32) bool {
+	return slices.ContainsFunc(r.p.Tied, func(g []int) bool { return slices.Contains(g, int(stage)) })
+}
+
+// chain is the collectives that a stage's update needs, in order.
+func (r *replay) chain(stage int32) []schedule.Kind {
+	var out []schedule.Kind
+	if len(r.stages[stage]) > 1 {
+		out = append(out, schedule.AR)
+	}
+	if r.tied(stage) {
+		out = append(out, schedule.TG)
+	}
+	if r.p.Clip {
+		out = append(out, schedule.GN)
+	}
+	return out
+}
+
+// flush is an update or a collective: every gradient of its group is here, and the collectives
+// before it in the chain are issued here and complete.
+func (r *replay) flush(have map[schedule.Instruction]bool, in schedule.Instruction) (bool, error) {
+	last := (int(in.Micro)+1)*r.per - 1
+	for m := max(0, last+1-r.group(in.Stage)); m <= last; m++ {
+		b := as(in, schedule.B)
+		b.Micro = int32(m)
+		if !r.mine(b) || r.p.Weights != schedule.Sync && m >= r.end {
+			continue
+		}
+		if !have[b] && !have[as(b, schedule.W)] {
+			return false, fmt.Errorf("no gradient of micro-batch %d", m)
+		}
+	}
+	for u := range have {
+		if u.Kind == schedule.U && u.Stage == in.Stage && u.Replica == in.Replica && (u.Micro == in.Micro || in.Kind == schedule.U && u.Micro > in.Micro) {
+			return false, fmt.Errorf("%v is done", u)
+		}
+	}
+	for _, k := range r.chain(in.Stage) {
+		if k == in.Kind {
+			break
+		}
+		if !have[as(in, k)] {
+			return false, fmt.Errorf("no %v", k)
+		}
+		if !r.all(as(in, k)) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// all says whether every member of a collective has come to it.
+func (r *replay) all(in schedule.Instruction) bool {
+	for s, on := range r.stages {
+		if in.Kind == schedule.AR && s != int(in.Stage) || in.Kind == schedule.TG && !r.together(in.Stage, s) {
+			continue
+		}
+		for replica, w := range on {
+			m := in
+			m.Stage, m.Replica = int32(s), int16(replica)
+			if !r.made[w][m] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// together says whether two stages are in one tied group.
+func (r *replay) together(a int32, b int) bool {
+	return slices.ContainsFunc(r.p.Tied, func(g []int) bool { return slices.Contains(g, int(a)) && slices.Contains(g, b) })
+}
+
+// complete says what is left undone at the end.
+func (r *replay) complete() error {
+	for w, list := range r.lists {
+		if r.at[w] < len(list) {
+			return fmt.Errorf("worker %d never gets to %v", w, list[r.at[w]])
+		}
+		if len(r.box[w]) > 0 {
+			return fmt.Errorf("worker %d leaves messages", w)
+		}
+		for in := range r.made[w] {
+			if in.Kind == schedule.AR || in.Kind == schedule.TG || in.Kind == schedule.GN {
+				if !r.all(in) {
+					return fmt.Errorf("%v is not complete", in)
+				}
+				if !slices.Contains(r.chain(in.Stage), in.Kind) {
+					return fmt.Errorf("%v belongs to nothing", in)
+				}
+			}
+		}
+	}
+	for s, on := range r.stages {
+		for replica, w := range on {
+			at := schedule.Instruction{Stage: int32(s), Replica: int16(replica)}
+			for m := range r.end {
+				at.Micro = int32(m)
+				if !r.mine(at) {
+					continue
+				}
+				if !r.made[w][as(at, schedule.F)] {
+					return fmt.Errorf("%v is missing", as(at, schedule.F))
+				}
+				if !r.made[w][as(at, schedule.B)] && !r.made[w][as(at, schedule.W)] {
+					return fmt.Errorf("%v is missing", as(at, schedule.B))
+				}
+				u := as(at, schedule.U)
+				g := r.group(int32(s))
+				u.Micro = int32((m/g+1)*g/r.per - 1)
+				for replica := range on {
+					u.Replica = int16(replica)
+					if !r.made[on[replica]][u] {
+						return fmt.Errorf("%v is missing", u)
+					}
+				}
+			}
+		}
+	}
+	return nil
+}

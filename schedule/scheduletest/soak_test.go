@@ -1,0 +1,66 @@
+package scheduletest
+
+import (
+	"testing"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"pgregory.net/rapid"
+)
+
+// lowered draws a random Program and lowers it with clipping or ties, where its stages update
+// together.
+func lowered(t *rapid.T, o Options) *schedule.Program {
+	p := Random(choices(t), o)
+	var options schedule.LowerOptions
+	if rapid.Bool().Draw(t, "clip") {
+		options.Clip = true
+	}
+	if p.Stages > 1 && rapid.Bool().Draw(t, "tied") {
+		options.Tied = [][]int{{0, p.Stages - 1}}
+	}
+	q, err := schedule.Lower(p, options)
+	if err != nil { // stages of unequal replicas in a stream have no common update
+		if q, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return q
+}
+
+// TestCheckIsTheReplay: Check passes random valid Programs, damaged or not, exactly where the
+// replay from the instructions' meaning does: no damage gets through, and no other valid order is
+// refused. Those that the replay proves still valid are counted.
+func TestCheckIsTheReplay(t *testing.T) {
+	still, all, refused := map[Damage]int{}, map[Damage]int{}, 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := lowered(t, Everything())
+		_, checked := schedule.Check(p)
+		if replayed := Replay(p); (checked == nil) != (replayed == nil) {
+			t.Fatalf("Check says %v, the replay %v\n%s", checked, replayed, p.Text())
+		}
+		if checked != nil {
+			if p.Weights == schedule.Sync {
+				t.Fatalf("a step that was run is refused: %v\n%s", checked, p.Text())
+			}
+			refused++ // an update in a stream that would wait for a norm or a tie with a stage behind it
+			return
+		}
+		bad, how := Corrupt(choices(t), p)
+		all[how]++
+		if bad.Validate() != nil {
+			return // on a worker that does not hold its stage, or of another's turn
+		}
+		_, checked = schedule.Check(bad)
+		replayed := Replay(bad)
+		if (checked == nil) != (replayed == nil) {
+			t.Fatalf("%s: Check says %v, the replay %v\n%s", how, checked, replayed, bad.Text())
+		}
+		if replayed == nil {
+			still[how]++
+			if how == Drop || how == Double {
+				t.Fatalf("%s leaves a valid Program\n%s", how, bad.Text())
+			}
+		}
+	})
+	t.Logf("damage %v; still valid %v; %d Programs refused before", all, still, refused)
+}
