@@ -31,6 +31,7 @@ func (o *ops) call(op string, args ...any) engine.Tensor {
 type tensor = engine.Tensor
 
 func (o *ops) linear(x, w, b tensor) tensor        { return o.call("millrace::linear", x, w, orNone(b)) }
+func (o *ops) linearGelu(x, w, b tensor) tensor    { return o.call("millrace::linear_gelu", x, w, b) }
 func (o *ops) relu(x tensor) tensor                { return o.call("aten::relu", x) }
 func (o *ops) gelu(x tensor) tensor                { return o.call("aten::gelu", x) }
 func (o *ops) tanh(x tensor) tensor                { return o.call("aten::tanh", x) }

@@ -38,8 +38,8 @@ func init() {
 				return nil, err
 			}
 			o, x, w := ops{dev: ctx.Device}, in[0].Tensor, ctx.Params
-			hidden := o.gelu(o.linear(o.layerNorm(x, w[0], w[1]), w[2], w[3]))
-			return o.out(o.add(x, o.dropout(ctx, 0, o.linear(hidden, w[4], w[5]), p)))
+			hidden := o.linearGelu(o.layerNorm(x, w[0], w[1]), w[2], w[3])
+			return o.out(o.residual(ctx, x, hidden, w[4], w[5], p))
 		}), nil
 	})
 	Register("head", func(l model.Layer) (Layer, error) {
@@ -72,8 +72,7 @@ func (a attention) Forward(ctx *Context, in Bundle) (Bundle, error) {
 	o, x, w := ops{dev: ctx.Device}, in[0].Tensor, ctx.Params
 	qkv := o.linear(o.layerNorm(x, w[0], w[1]), w[2], w[3])
 	y := o.call("millrace::causal_attention", qkv, a.heads, orNone(o.scoreMask(ctx, 1, x, a.heads, a.dropout)))
-	y = o.dropout(ctx, 0, o.linear(y, w[4], w[5]), a.dropout)
-	return o.out(o.add(x, y))
+	return o.out(o.residual(ctx, x, y, w[4], w[5], a.dropout))
 }
 
 // scoreMask is a dropout mask for the scores of x [rows, positions, width], or nil.
@@ -83,4 +82,12 @@ func (o *ops) scoreMask(ctx *Context, site uint64, x tensor, heads int64, p floa
 	}
 	rows, t := x.Shape()[0], x.Shape()[1]
 	return o.maskOf(ctx, site, x.DType(), []int64{rows, heads, t, t}, p)
+}
+
+// residual is x + dropout(linear(y, w, b)).
+func (o *ops) residual(ctx *Context, x, y, w, b tensor, p float64) tensor {
+	if p == 0 || !ctx.Training {
+		return o.call("millrace::linear_add", x, y, w, b)
+	}
+	return o.add(x, o.dropout(ctx, 0, o.linear(y, w, b), p))
 }

@@ -33,7 +33,7 @@ using mr::split::weights_half;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
-using Optional = decltype(std::declval<const c10::IValue&>().toOptional<Tensor>());
+using mr::split::Optional;
 
 // What one backward left for later. It travels as debug information because that is the
 // thread-local state that autograd carries along to the threads of other devices.
@@ -52,30 +52,37 @@ void mr::split::weights_half(std::function<void()> f) {
   }
 }
 
+void mr::split::save_linear(AutogradContext* ctx, const Tensor& x, const Tensor& w, const Optional& bias) {
+  ctx->save_for_backward({x});
+  ctx->saved_data["w"] = w;
+  ctx->saved_data["b"] = bias.has_value() && bias->defined() ? c10::IValue(*bias) : c10::IValue();
+  ctx->saved_data["reads"] = x.requires_grad();
+}
+
+Tensor mr::split::linear_back(AutogradContext* ctx, const Tensor& grad) {
+  const Tensor x = ctx->get_saved_variables()[0], w = ctx->saved_data["w"].toTensor();
+  const Tensor b = ctx->saved_data["b"].isNone() ? Tensor() : ctx->saved_data["b"].toTensor();
+  const Tensor g = rows_of(grad);
+  Tensor back;
+  if (ctx->saved_data["reads"].toBool()) back = at::mm(g, w).view(x.sizes());
+  weights_half([x, w, b, g] {
+    if (takes(w)) gather_product(w, g.t(), rows_of(x));
+    if (takes(b)) gather(b, g.sum(0));
+  });
+  return back;
+}
+
 namespace {
 
 struct Linear : Function<Linear> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w, const Optional& bias) {
-    const Tensor b = bias.has_value() ? *bias : Tensor();
     refuse_graph(w, "linear");
-    refuse_graph(b, "linear");
-    ctx->save_for_backward({x});
-    ctx->saved_data["w"] = w;
-    ctx->saved_data["b"] = b.defined() ? c10::IValue(b) : c10::IValue();
-    ctx->saved_data["reads"] = x.requires_grad();
+    if (bias.has_value()) refuse_graph(*bias, "linear");
+    mr::split::save_linear(ctx, x, w, bias);
     return at::linear(x, w, bias);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const Tensor x = ctx->get_saved_variables()[0], w = ctx->saved_data["w"].toTensor();
-    const Tensor b = ctx->saved_data["b"].isNone() ? Tensor() : ctx->saved_data["b"].toTensor();
-    const Tensor g = rows_of(grads[0]);
-    Tensor back;
-    if (ctx->saved_data["reads"].toBool()) back = at::mm(g, w).view(x.sizes());
-    weights_half([x, w, b, g] {
-      if (takes(w)) gather_product(w, g.t(), rows_of(x));
-      if (takes(b)) gather(b, g.sum(0));
-    });
-    return {back, Tensor(), Tensor()};
+    return {mr::split::linear_back(ctx, grads[0]), Tensor(), Tensor()};
   }
 };
 

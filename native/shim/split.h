@@ -11,10 +11,12 @@
 #include <string>
 
 #include <ATen/Functions.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 namespace mr::split {
 
 using at::Tensor;
+using Optional = decltype(std::declval<const c10::IValue&>().toOptional<Tensor>());
 
 void weights_half(std::function<void()> f);
 
@@ -51,5 +53,10 @@ inline void gather_product(const Tensor& leaf, const Tensor& a, const Tensor& b)
 
 // rows_of is a matrix of t's last dimension.
 inline Tensor rows_of(const Tensor& t) { return t.dim() == 2 ? t : t.reshape({-1, t.size(-1)}); }
+
+// save_linear keeps what the backward of x w^T + b needs; linear_back answers with the gradient
+// of x, if it wants one, and leaves the weights' half, from the output's gradient.
+void save_linear(torch::autograd::AutogradContext* ctx, const Tensor& x, const Tensor& w, const Optional& bias);
+Tensor linear_back(torch::autograd::AutogradContext* ctx, const Tensor& grad);
 
 }  // namespace mr::split
