@@ -101,6 +101,14 @@ func (p *Plan) Validate() error {
 	if p.Replication != "split" && p.Replication != "round_robin" {
 		return fmt.Errorf("plan: replication is %q; it is split or round_robin", p.Replication)
 	}
+	if e := p.Elastic; e != nil {
+		if p.Weights != "elastic" {
+			return fmt.Errorf("plan: elastic is given for weights %q; it belongs to the weight policy elastic", p.Weights)
+		}
+		if err := e.Check(); err != nil {
+			return fmt.Errorf("plan: elastic: %w", err)
+		}
+	}
 	next := 0
 	for i, s := range p.Stages {
 		if s.FirstLayer != next && !(s.FirstFraction > 0 && s.FirstLayer == next-1) {

@@ -62,7 +62,10 @@ type Plan struct {
 	MicroBatches int     `json:"micro_batches"`
 	Schedule     string  `json:"schedule"` // a family in package schedule: "1f1b", "afab", "dp", ...
 	Weights      string  `json:"weights"`  // the weight policy: "sync"
-	Planner      string  `json:"planner"`
+	// Elastic is the pipelines side by side of the weight policy elastic; each has a step of
+	// MicroBatches of its own.
+	Elastic *Elastic `json:"elastic,omitempty"`
+	Planner string   `json:"planner"`
 
 	Objective  Objective   `json:"objective"`
 	Predicted  *Predicted  `json:"predicted,omitempty"`
@@ -70,5 +73,5 @@ type Plan struct {
 	Why        []string    `json:"why,omitempty"` // what was compared and what decided, one sentence each
 }
 
-// Batch is the samples of one step.
+// Batch is the samples of one step of one pipeline.
 func (p *Plan) Batch() int { return p.MicroBatch * p.MicroBatches }

@@ -242,7 +242,7 @@ func (w *worker) done(in schedule.Instruction, ready, start time.Time, size int6
 // prepare readies the worker for a Program that is about to start, with nothing in flight.
 func (w *worker) prepare(p *schedule.Program) {
 	w.fresh, w.uses, w.closing = true, nil, closings(p, w.rank)
-	if p.Weights != schedule.Sync && p.Weights != "" {
+	if p.Streams() {
 		w.uses = p.Uses(w.rank)
 	}
 	for _, h := range w.held {

@@ -97,7 +97,7 @@ func check(p *Program) (Report, *Program, error) {
 		return Report{}, &short, err
 	}
 	for w := range short.Workers {
-		if short.Weights == Sync || short.Weights == "" {
+		if !short.Streams() {
 			rep.Versions = append(rep.Versions, len(short.StagesOf(w)))
 			continue
 		}
@@ -165,6 +165,9 @@ func (p *Program) Validate() error {
 			}
 		}
 	}
+	if err := p.checkElastic(); err != nil {
+		return fail("%v", err)
+	}
 	for k, part := range []Part{p.Prologue, p.Body, p.Epilogue} {
 		if len(part) > p.Workers {
 			return fail("its %s has %d lists for %d workers", parts[k], len(part), p.Workers)
@@ -192,6 +195,9 @@ func checkFields(p *Program, w int, in Instruction) error {
 	}
 	if in.Stage < 0 || int(in.Stage) >= p.Stages {
 		return fmt.Errorf("stages are 0 to %d", p.Stages-1)
+	}
+	if in.Kind != U && in.Kind != CK && in.Kind != EV && in.Kind != SF && in.Kind != RF && p.IsReference(int(in.Pipeline)) {
+		return fmt.Errorf("pipeline %d is the reference, which does not train", in.Pipeline)
 	}
 	on := p.Placement[in.Pipeline][in.Stage]
 	if in.Replica < 0 || int(in.Replica) >= len(on) {

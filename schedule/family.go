@@ -18,6 +18,8 @@ type Settings struct {
 	Replication  Replication
 	Weights      Policy // "" is the first that the family admits: Sync, or PipeDream's Stash
 	Repeat       int    // steps; 0 is 1
+	// Elastic is the pipelines of family elastic; nil lets it choose.
+	Elastic *plan.Elastic
 }
 
 // Family is a kind of schedule. A file that registers one is all that a new
@@ -74,7 +76,7 @@ var aliases = map[string]string{
 	"p_b":      "pb",
 	"sno":      "1f1b", // BaPipe Table II
 	"1f1b-sno": "1f1b", "1f1b-so": "so",
-	"pipedream": "1f1b-rr", "zb1p": "zb-h1", "zb2p": "zb-h2", "zbv": "zb-v",
+	"pipedream": "1f1b-rr", "avgpipe": "elastic", "zb1p": "zb-h1", "zb2p": "zb-h2", "zbv": "zb-v",
 }
 
 // Lookup finds a family by name, or by the name that its paper gives it.
@@ -125,6 +127,9 @@ func (f Family) admits(s Settings) error {
 	if replicated && f.Replications != nil && !slices.Contains(f.Replications, s.Replication) {
 		return fmt.Errorf("replication %q; this order admits %q", s.Replication, f.Replications)
 	}
+	if s.Elastic != nil && s.Weights != Elastic {
+		return fmt.Errorf("%d pipelines side by side; that is for schedule elastic", s.Elastic.Pipelines)
+	}
 	return f.Admits(s)
 }
 
@@ -138,8 +143,8 @@ func (f Family) policies() []Policy {
 // AdmitsPolicy says whether a Program of the family may carry a weight policy.
 func (f Family) AdmitsPolicy(w Policy) bool { return slices.Contains(f.policies(), w) }
 
-// Asynchronous says whether the family never flushes, so that it admits no Sync.
-func (f Family) Asynchronous() bool { return !f.AdmitsPolicy(Sync) }
+// Asynchronous says whether no pipeline of the family's ever flushes.
+func (f Family) Asynchronous() bool { return !slices.ContainsFunc(f.policies(), Policy.Flushes) }
 
 // checked fills in defaults and refuses settings that no family can use.
 func (s Settings) checked() (Settings, error) {
@@ -218,7 +223,7 @@ func FromPlan(p *plan.Plan) (name string, s Settings) {
 	}
 	slices.Sort(devices)
 	devices = slices.Compact(devices)
-	s = Settings{MicroBatches: p.MicroBatches, Replication: Replication(p.Replication), Weights: Policy(p.Weights)}
+	s = Settings{MicroBatches: p.MicroBatches, Replication: Replication(p.Replication), Weights: Policy(p.Weights), Elastic: p.Elastic}
 	warm := true
 	for _, st := range p.Stages {
 		on := make([]int, len(st.Devices))

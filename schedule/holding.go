@@ -34,7 +34,7 @@ func (p *Program) Holdings() []Holding {
 	}
 	for w := range p.Workers {
 		var copies map[Instruction]int
-		if p.Weights != Sync && p.Weights != "" {
+		if p.Streams() {
 			copies = p.Copies(w)
 		}
 		held, versions := map[place]int{}, map[place]int{}

@@ -37,9 +37,15 @@ func Lower(p *Program, o LowerOptions) (*Program, error) {
 		}
 		*part = lowered
 	}
-	if p.Weights != Sync && p.Weights != "" {
+	if p.Streams() {
 		if err := addUpdates(&out); err != nil {
 			return nil, err
+		}
+	} else if p.Weights == Elastic {
+		for _, part := range []Part{out.Prologue, out.Body, out.Epilogue} {
+			for w := range part {
+				part[w] = out.addCollectives(part[w])
+			}
 		}
 	} else if slices.ContainsFunc(out.Body, List.trains) {
 		for w := range out.Body {

@@ -13,7 +13,7 @@ import (
 // its micro-batches, v(t) for the version that its forward uses on a stage.
 type Policy string
 
-// The policies. All but Sync belong to orders without a flush.
+// The policies. All but Sync and Elastic belong to orders without a flush.
 const (
 	// Sync updates once per flush: every micro-batch of a step sees the same weights, v(t) = t.
 	Sync Policy = "sync"
@@ -30,23 +30,31 @@ const (
 	// DoubleBuffered is PipeDream-2BW (Narayanan et al., ICML 2021): v(t) = t-1, the first
 	// minibatch at 0, so that w(t+1) = w(t) - lr grad f(w(t-1)) and two versions are enough.
 	DoubleBuffered Policy = "2bw"
+	// Elastic is AvgPipe's (PPoPP 2023, §3.2): several pipelines with weights of their own over
+	// the same workers, each updated at its own flush, v(t) = t as under Sync, and diluted with a
+	// reference model then. Family elastic says which version of the reference that is.
+	Elastic Policy = "elastic"
 )
 
 // Policies lists all of them.
-func Policies() []Policy { return []Policy{Sync, Latest, Stash, Vertical, DoubleBuffered} }
+func Policies() []Policy { return []Policy{Sync, Latest, Stash, Vertical, DoubleBuffered, Elastic} }
 
-// Streams says whether updates land without a flush, so that minibatches overlap.
-func (p *Program) Streams() bool { return p.Weights != Sync && p.Weights != "" }
+// Flushes says whether every pipeline ends a minibatch before it begins the next, so that
+// one version of its weights is enough.
+func (w Policy) Flushes() bool { return w == Sync || w == "" || w == Elastic }
+
+// Streams says whether updates land without a flush, so that minibatches of a pipeline overlap.
+func (p *Program) Streams() bool { return !p.Weights.Flushes() }
 
 // perMinibatch is the micro-batches of a minibatch.
 func (p *Program) perMinibatch() int { return max(1, p.MicroBatches/max(1, p.Period)) }
 
-// group is how many micro-batches in a row one update of a stage covers. Under Sync, and
+// group is how many micro-batches in a row one update of a stage covers. Where pipelines flush, and
 // where a minibatch has several micro-batches, it is a minibatch. Where it has one, a
 // stage of r round-robin replicas updates once for r minibatches with their mean.
 func (p *Program) group(pipeline, stage int) int {
 	per := p.perMinibatch()
-	if r := len(p.Placement[pipeline][stage]); p.Weights != Sync && per == 1 && p.Replication == RoundRobin {
+	if r := len(p.Placement[pipeline][stage]); p.Streams() && per == 1 && p.Replication == RoundRobin {
 		return r
 	}
 	return per

@@ -37,9 +37,10 @@ type Program struct {
 	Period       int              `json:"period"`        // minibatches (updates) in one repetition
 	Repeat       int              `json:"repeat"`        // repetitions of the body
 	Weights      Policy           `json:"weights"`
-	Recompute    []plan.Recompute `json:"recompute"`      // by stage: what it keeps until its backward
-	Tied         [][]int          `json:"tied,omitempty"` // groups of stages that share a parameter
-	Clip         bool             `json:"clip,omitempty"` // updates need the global gradient norm
+	Elastic      *plan.Elastic    `json:"elastic,omitempty"` // of weight policy elastic: the last pipeline is the reference
+	Recompute    []plan.Recompute `json:"recompute"`         // by stage: what it keeps until its backward
+	Tied         [][]int          `json:"tied,omitempty"`    // groups of stages that share a parameter
+	Clip         bool             `json:"clip,omitempty"`    // updates need the global gradient norm
 	// Paired: a backward and the forward right behind it run together and end together
 	// (BaPipe's FBP-AS, §3.2.1). Lowered, both receives come first and both sends last.
 	Paired   bool `json:"paired,omitempty"`

@@ -24,7 +24,7 @@ func newTally(p *Program) *tally {
 // worker walks one list. Everything that an instruction needs on its own worker must
 // stand before it in the same list, so order alone decides, not time.
 func (t *tally) worker(w int, rep *Report) error {
-	have := map[Instruction]bool{} // RF, RB taken; F, B, I done, as seen by this worker
+	have := map[Instruction]bool{}     // RF, RB taken; F, B, I done, as seen by this worker
 	updated := map[Instruction]int32{} // by stage, in an update with no number: the last one
 	held, peak, at := 0, 0, -1
 	var fault error
@@ -166,7 +166,7 @@ func (t *tally) lacks(have map[Instruction]bool, in Instruction, receive, made K
 func (t *tally) stale(have map[Instruction]bool, f Instruction) (Instruction, bool) {
 	back := int32(1)
 	switch t.p.Weights {
-	case Sync, "":
+	case Sync, "", Elastic:
 	case DoubleBuffered:
 		back = 2
 	default:
@@ -222,7 +222,7 @@ func (t *tally) summed(have map[Instruction]bool, u Instruction) error {
 	for m := max(0, end-g); m < end; m++ {
 		b := u.as(B)
 		b.Micro = int32(m)
-		if !t.mine(b) || t.p.Weights != Sync && b.Micro >= t.end {
+		if !t.mine(b) || t.p.Streams() && b.Micro >= t.end {
 			continue
 		}
 		if !have[b] && !have[b.as(W)] {
@@ -234,6 +234,14 @@ func (t *tally) summed(have map[Instruction]bool, u Instruction) error {
 
 // flushed says whether an update has its gradients, and the collectives that it needs were issued.
 func (t *tally) flushed(have map[Instruction]bool, u Instruction) error {
+	if t.p.Weights == Elastic {
+		if err := t.averaged(have, u); err != nil {
+			return err
+		}
+		if t.p.IsReference(int(u.Pipeline)) {
+			return nil
+		}
+	}
 	if err := t.summed(have, u); err != nil {
 		return err
 	}
@@ -359,7 +367,7 @@ func (t *tally) everyUpdate() error {
 		pl := int(in.Pipeline)
 		for other := range t.p.Placement {
 			// A worker's pipelines are trained alike: a minibatch of one is one of all.
-			if t.p.Weights == Sync {
+			if !t.p.Streams() {
 				for s := range t.p.Placement[other] {
 					expected[place{other, s, t.p.updateOf(other, s, in.Micro)}] = true
 				}

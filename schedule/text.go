@@ -26,6 +26,9 @@ func (p *Program) Text() string {
 			fmt.Fprintf(&b, "place p%d/%d: %s\n", pl, s, numbers(on))
 		}
 	}
+	if e := p.Elastic; e != nil {
+		fmt.Fprintf(&b, "elastic %d %s %s\n", e.Pipelines, strconv.FormatFloat(e.Alpha, 'g', -1, 64), e.Order)
+	}
 	if p.Clip {
 		fmt.Fprintln(&b, "clip true")
 	}
@@ -56,6 +59,24 @@ func (p *Program) Text() string {
 		}
 	}
 	return b.String()
+}
+
+// elasticOf reads "3 0.25 dilute_first": pipelines, alpha and order of elastic averaging.
+func elasticOf(value string) (*plan.Elastic, error) {
+	words := strings.Fields(value)
+	if len(words) != 3 {
+		return nil, fmt.Errorf("%q; the form is \"elastic PIPELINES ALPHA ORDER\"", clip(value))
+	}
+	n, err := number(words[0], plan.MaxPipelines)
+	if err != nil {
+		return nil, err
+	}
+	alpha, err := strconv.ParseFloat(words[1], 64)
+	if err != nil {
+		return nil, fmt.Errorf("alpha %q; it is a number from 0 to 1", clip(words[1]))
+	}
+	e := &plan.Elastic{Pipelines: n, Alpha: alpha, Order: plan.AveragingOrder(words[2])}
+	return e, e.Check()
 }
 
 // recomputing lists the stages that recompute, each with a space in front: 3 all of it at
@@ -215,6 +236,11 @@ func (t *textReader) setting(key, value string) error {
 		if p.Recompute, err = recomputed(value, p.Stages); err != nil {
 			return fmt.Errorf("recompute: %w", err)
 		}
+	case "elastic":
+		var err error
+		if p.Elastic, err = elasticOf(value); err != nil {
+			return fmt.Errorf("elastic: %w", err)
+		}
 	case "tied":
 		group, err := fields(value, p.Stages-1)
 		if err != nil {
@@ -228,7 +254,7 @@ func (t *textReader) setting(key, value string) error {
 	case "epilogue":
 		t.part, p.Epilogue = &p.Epilogue, make(Part, p.Workers)
 	default:
-		return fmt.Errorf("unknown setting %q; settings are name stages workers micro_batches period repeat weights replication lowered clip paired place recompute tied, then prologue, body, epilogue", clip(key))
+		return fmt.Errorf("unknown setting %q; settings are name stages workers micro_batches period repeat weights replication lowered elastic clip paired place recompute tied, then prologue, body, epilogue", clip(key))
 	}
 	return nil
 }

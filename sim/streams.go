@@ -34,7 +34,7 @@ func (s *state) leaves(t transfer) float64 {
 // copiesOf is, by worker, how each instruction changes the copies of weights that the
 // policy keeps; nil under Sync, which keeps one.
 func copiesOf(p *schedule.Program) []map[schedule.Instruction]int {
-	if p.Weights == schedule.Sync || p.Weights == "" {
+	if !p.Streams() {
 		return nil
 	}
 	changes := make([]map[schedule.Instruction]int, p.Workers)

@@ -1,0 +1,60 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+)
+
+// AveragingOrder is in which order a pipeline's update takes its own step and the pull
+// towards the reference. x is the pipeline's weights, z the reference it sees, u the step
+// that its optimizer makes from the gradient at x.
+type AveragingOrder string
+
+const (
+	// DiluteFirst is x = (1-alpha) x + alpha z + u. With z += sum(u)/N the reference stays the
+	// average of the pipelines exactly, but for rounding (AvgPipe §3.2 asks for that).
+	DiluteFirst AveragingOrder = "dilute_first"
+	// UpdateFirst is x = (1-alpha)(x + u) + alpha z, as AvgPipe §3.2 lists its steps. Each
+	// iteration the average falls behind the reference by alpha sum(u)/N; with one pipeline
+	// and alpha = 1 nothing would be learnt at all.
+	UpdateFirst AveragingOrder = "printed"
+)
+
+// Elastic is AvgPipe's elastic averaging (PPoPP 2023, §3.2): so many pipelines over the same
+// devices, each with weights, optimizer and batches of its own, and a reference model that is
+// their average. One pipeline is plain training without a reference.
+type Elastic struct {
+	Pipelines int            `json:"pipelines"` // N
+	Alpha     float64        `json:"alpha"`     // weight of the reference when a pipeline is diluted with it
+	Order     AveragingOrder `json:"order"`
+}
+
+// MaxPipelines is how many pipelines may share devices.
+const MaxPipelines = 62
+
+// NewElastic is elastic averaging of n pipelines with the paper's alpha, 1/n, in the order
+// that keeps the average.
+func NewElastic(n int) *Elastic {
+	return &Elastic{Pipelines: n, Alpha: 1 / float64(max(1, n)), Order: DiluteFirst}
+}
+
+// Check refuses numbers that mean nothing.
+func (e *Elastic) Check() error {
+	switch {
+	case e.Pipelines < 1 || e.Pipelines > MaxPipelines:
+		return fmt.Errorf("%d pipelines; elastic averaging has 1 to %d", e.Pipelines, MaxPipelines)
+	case math.IsNaN(e.Alpha) || e.Alpha < 0 || e.Alpha > 1:
+		return fmt.Errorf("alpha %v; it is the part of the reference in a pipeline's weights, from 0 to 1", e.Alpha)
+	case e.Order != DiluteFirst && e.Order != UpdateFirst:
+		return fmt.Errorf("averaging order %q; it is %q or %q", e.Order, DiluteFirst, UpdateFirst)
+	}
+	return nil
+}
+
+// Together is how many pipelines train side by side under a plan: 1 but for elastic averaging.
+func (p *Plan) Together() int {
+	if p.Elastic == nil {
+		return 1
+	}
+	return p.Elastic.Pipelines
+}
