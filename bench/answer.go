@@ -15,14 +15,20 @@ const longestVisit = 24 * time.Hour
 type answer struct {
 	work Work
 	loss float64 // of the last step
+
+	stepS     float64 // median step of the visit; 0: it does not say
+	peakBytes []int64 // by worker, so far; nil: it does not say
 }
 
-// parseAnswer reads {"samples": n, "seconds": s, "loss": l}; other keys are ignored.
+// parseAnswer reads {"samples": n, "seconds": s, "loss": l}, and of a session of millrace's
+// "step_s" and "peak_bytes" too; other keys are ignored.
 func parseAnswer(line []byte) (answer, error) {
 	var fields struct {
 		Samples *int     `json:"samples"`
 		Seconds *float64 `json:"seconds"`
 		Loss    float64  `json:"loss"`
+		StepS   float64  `json:"step_s"`
+		Peak    []int64  `json:"peak_bytes"`
 	}
 	if err := parseLine(line, &fields); err != nil {
 		return answer{}, err
@@ -33,7 +39,7 @@ func parseAnswer(line []byte) (answer, error) {
 	if s := *fields.Seconds; s < 0 || s > longestVisit.Seconds() {
 		return answer{}, fmt.Errorf("it says that a visit took %g seconds; up to a day can be right", s)
 	}
-	a := answer{loss: fields.Loss, work: Work{
+	a := answer{loss: fields.Loss, stepS: fields.StepS, peakBytes: fields.Peak, work: Work{
 		Samples: *fields.Samples, Time: time.Duration(*fields.Seconds * float64(time.Second)),
 	}}
 	return a, a.work.check()

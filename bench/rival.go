@@ -48,6 +48,8 @@ type Description struct {
 type Rival struct {
 	Description Description
 	Loss        float64 // of the last step it has trained
+	StepS       float64 // median step of the last visit, where it says so
+	PeakBytes   []int64 // by worker, where it says so
 
 	command Command
 	process *exec.Cmd
@@ -122,7 +124,7 @@ func (r *Rival) step(ctx context.Context) (Work, error) {
 	if waited := time.Since(began); a.work.Time > waited+clockSlack {
 		return Work{}, fmt.Errorf("it says that a visit took %v and answered after %v: the answer is to another request", a.work.Time, waited)
 	}
-	r.Loss = a.loss
+	r.Loss, r.StepS, r.PeakBytes = a.loss, a.stepS, a.peakBytes
 	return a.work, nil
 }
 

@@ -43,6 +43,7 @@ type Job struct {
 	Stages       int      `json:"stages,omitempty" yaml:"stages" jsonschema:"fix the number of stages; 1 with several workers is data parallelism"`
 	Split        []string `json:"split,omitempty" yaml:"split" jsonschema:"first layers of stages 1, 2, ...: names or positions"`
 	Schedule     string   `json:"schedule,omitempty" yaml:"schedule" jsonschema:"fix the schedule: 1f1b, afab, pb, zb-h1, 1f1b-rr, ..."`
+	Program      string   `json:"program,omitempty" yaml:"program" jsonschema:"a file with a Program to use as the schedule, as millrace schedule writes them"`
 	Weights      string   `json:"weights,omitempty" yaml:"weights" jsonschema:"fix the weight policy: sync, stash, vertical, 2bw, latest"`
 	BatchNorm    string   `json:"batch_norm,omitempty" yaml:"batch_norm" jsonschema:"per_slice lets layers that normalise over a micro-batch do so over slices, where replicas split micro-batches"`
 	MicroBatch   int      `json:"micro_batch,omitempty" yaml:"micro_batch" jsonschema:"fix the samples of a micro-batch"`

@@ -57,6 +57,7 @@ var (
 			return nil
 		}},
 		word("fix the schedule, one of those that millrace schedule lists: 1f1b, zb-h1, 1f1b-rr, ...", "schedule", func(j *Job) *string { return &j.Schedule }),
+		word("a file with a Program to use as the schedule, as millrace schedule writes them", "program", func(j *Job) *string { return &j.Program }),
 		word("fix the weight policy: sync, stash, vertical, 2bw or latest", "weights", func(j *Job) *string { return &j.Weights }),
 		word("per_slice: layers that normalise over a micro-batch may do so over slices of it, where replicas split micro-batches", "batch-norm", func(j *Job) *string { return &j.BatchNorm }),
 		whole("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.MicroBatch }),

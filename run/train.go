@@ -198,7 +198,11 @@ func (r *runner) next(steps int) (*schedule.Program, error) {
 		_, err = schedule.Check(p)
 		return p, err
 	}
-	p, err := c.Next(r.timeline(), steps)
+	so := r.timeline()
+	for _, w := range r.x.workers { // idle between two Programs
+		so.PeakBytes = append(so.PeakBytes, w.dev.Memory().PeakBytes)
+	}
+	p, err := c.Next(so, steps)
 	if err != nil {
 		return nil, fmt.Errorf("run: the next program: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 )
 
@@ -29,8 +30,8 @@ func (s *search) others(ctx context.Context) {
 		shapes := bases
 		if s.Fix.Split != nil {
 			shapes = s.splitAsGiven(f)
-		} else if f.Chunks > 1 || f.Chunks < 0 {
-			shapes = s.chunked(f)
+		} else if f.Place != nil {
+			shapes = s.placed(f)
 		}
 		s.tryFamily(ctx, f, shapes)
 	}
@@ -52,6 +53,7 @@ func (s *search) tryFamily(ctx context.Context, f schedule.Family, shapes []*sha
 			for i := range pl.Stages {
 				pl.Stages[i].Warmup = 0 // the family's own
 			}
+			lay(pl, f, len(s.Cluster.Devices))
 			kind := f.Name
 			if policy != schedule.Sync {
 				kind += " " + string(policy)
@@ -65,6 +67,22 @@ func (s *search) tryFamily(ctx context.Context, f schedule.Family, shapes []*sha
 	}
 	if !worked && why != "" {
 		s.failed[f.Name] = why
+	}
+}
+
+// lay puts a plan's stages where its family wants them on so many devices, if it has as many
+// stages as that takes.
+func lay(pl *plan.Plan, f schedule.Family, devices int) {
+	if f.Place == nil {
+		return
+	}
+	for v := 1; v <= max(1, len(pl.Stages)/devices); v++ {
+		if on := f.Placement(devices, v); len(on) == len(pl.Stages) {
+			for i := range pl.Stages {
+				pl.Stages[i].Devices = on[i]
+			}
+			return
+		}
 	}
 }
 
@@ -85,27 +103,23 @@ func (s *search) bases() []*shape {
 	return slices.Concat(straight[:min(4, len(straight))], replicated[:min(4, len(replicated))])
 }
 
-// chunked are shapes whose workers hold two stages or four: in rounds, and as a V.
-func (s *search) chunked(f schedule.Family) []*shape {
-	base := plainFamily()
+// placed are shapes for a family that says itself where its stages lie: several on a worker,
+// in rounds or as a V, or each on several workers.
+func (s *search) placed(f schedule.Family) []*shape {
 	var out []*shape
 	W := len(s.Cluster.Devices)
-	for _, v := range []int{2, 4} {
-		if f.Chunks > 0 && v != f.Chunks || W*v > len(s.Profile.Layers) || W < 2 {
+	for _, v := range []int{1, 2, 4} {
+		if (f.Chunks == 0 || f.Chunks == 1) != (v == 1) || f.Chunks > 1 && v != f.Chunks || W < 2 {
 			continue
 		}
-		for _, mirrored := range []bool{false, true} {
-			var order []int
-			for chunk := range v {
-				round := slices.Clone(s.orders[0])
-				if mirrored && chunk%2 == 1 {
-					slices.Reverse(round)
-				}
-				order = append(order, round...)
-			}
-			for _, size := range s.baseSizes() {
-				out = append(out, s.partition(want{stages: W * v, devices: W * v, size: size, order: order, replicas: []int{1}, family: base})...)
-			}
+		on := f.Placement(W, v)
+		S, replicas := len(on), len(on[0])
+		if S < 2 || S > len(s.Profile.Layers) {
+			continue
+		}
+		order := slices.Concat(on...)
+		for _, size := range s.baseSizes() {
+			out = append(out, s.nearest(want{stages: S, devices: S * replicas, size: size, order: order, replicas: []int{replicas}, family: plainFamily()})...)
 		}
 	}
 	return out

@@ -108,16 +108,8 @@ func (s *search) splitAsGiven(f schedule.Family) []*shape {
 	cuts := slices.Concat([]int{0}, s.Fix.Split, []int{len(s.Profile.Layers)})
 	S := len(cuts) - 1
 	order := s.orders[0]
-	if f.Place != nil {
-		chunks := max(1, S/len(s.Cluster.Devices))
-		var on []int
-		for _, workers := range f.Placement(S/chunks, chunks) {
-			on = append(on, workers[0])
-		}
-		if len(on) != S {
-			return nil
-		}
-		order = on
+	if len(order) < S {
+		order = slices.Repeat(order, (S+len(order)-1)/len(order)) // lay says where they lie
 	}
 	var out []*shape
 	for _, size := range s.sizes {

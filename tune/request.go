@@ -116,11 +116,17 @@ func (r *Request) check() error {
 	return r.checkStages()
 }
 
+// severalStages says whether a worker may hold more than one stage under a schedule.
+func severalStages(name string) bool {
+	f, err := schedule.Lookup(name)
+	return err == nil && f.Chunks != 0 && f.Chunks != 1
+}
+
 func (r *Request) checkStages() error {
 	if r.Fix.Split != nil && r.Fix.Stages > 0 && len(r.Fix.Split)+1 != r.Fix.Stages {
 		return fmt.Errorf("tune: split %v makes %d stages, not %d", r.Fix.Split, len(r.Fix.Split)+1, r.Fix.Stages)
 	}
-	if n := max(r.Fix.Stages, len(r.Fix.Split)+1); n > len(r.Cluster.Devices) && n > 1 {
+	if n := max(r.Fix.Stages, len(r.Fix.Split)+1); n > len(r.Cluster.Devices) && n > 1 && !severalStages(r.Fix.Schedule) {
 		return fmt.Errorf("tune: %d stages for %d workers; give as many workers at least", n, len(r.Cluster.Devices))
 	}
 	n := len(r.Profile.Layers)

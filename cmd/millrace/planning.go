@@ -23,6 +23,9 @@ type planned struct {
 
 // prepare profiles and plans a job.
 func prepare(c *cobra.Command, j *job.Job) (*planned, error) {
+	if err := useProgram(j); err != nil {
+		return nil, err
+	}
 	m, err := loadModel(j)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/bench"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+func benchOrdersCommand() *cobra.Command {
+	var flags jobFlags
+	rounds, steps := 15, 6
+	var only []string
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "orders", Short: "Every schedule and weight policy on real tensors: step time and memory against their predictions, and against 1F1B",
+		Long: `Trains the model under every schedule and weight policy in turn, round after round, each in a
+process of its own that stands still while another trains. Every round compares with that
+round's 1F1B: what slows the machine for a while slows both.`,
+		Example: "  millrace bench orders --model gpt --data text.txt --workers 2 --batch 32 --micro-batches 4\n  millrace bench orders --model convnet --workers 4 --cores 2 --batch 64 --only zb-h1,1f1b-rr",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			j, err := flags.job()
+			if err != nil {
+				return err
+			}
+			if rounds < 6 || steps < 2 {
+				return badInput(fmt.Errorf("--rounds %d and --steps %d; an interval takes 6 rounds at least, a step's length 2 steps", rounds, steps))
+			}
+			return benchOrders(c, j, only, rounds, steps, asJSON)
+		},
+	}
+	flags.add(c, job.ModelOptions, job.PlanOptions, []job.Option{dataOption()})
+	f := c.Flags()
+	f.IntVar(&rounds, "rounds", rounds, "times that each is visited")
+	f.IntVar(&steps, "steps", steps, "training steps of a visit")
+	f.StringSliceVar(&only, "only", nil, "schedules to measure beside 1f1b; all if left out")
+	f.BoolVar(&asJSON, "json", false, "for machines")
+	return c
+}
+
+// order is one schedule under one policy, predicted and measured.
+type order struct {
+	Name      string         `json:"name"`
+	Predicted plan.Predicted `json:"predicted"`
+	StepS     []float64      `json:"step_s"` // measured, by round
+	PeakBytes []int64        `json:"peak_bytes"`
+	Gain      float64        `json:"gain"` // 1F1B's step over this one's, median over rounds
+	Interval  bench.Interval `json:"interval"`
+	Expected  float64        `json:"expected_gain"` // by the predictions
+
+	command bench.Command
+	rival   *bench.Rival
+}
+
+const baseOrder = "1f1b"
+
+func benchOrders(c *cobra.Command, j *job.Job, only []string, rounds, steps int, asJSON bool) (err error) {
+	dir, err := os.MkdirTemp("", "millrace-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	p, err := prepareHardware(c, j)
+	if err != nil {
+		return err
+	}
+	own := sessions{job: j, dir: dir, steps: steps}
+	orders, err := ordersOf(c, p, &own, only)
+	if err != nil {
+		return err
+	}
+	for _, o := range orders {
+		if o.rival, err = bench.Start(c.Context(), o.command); err != nil {
+			return err
+		}
+		defer func() {
+			if closed := o.rival.Close(); err == nil {
+				err = closed
+			}
+		}()
+	}
+	visits := slices.Clone(orders)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for round := range rounds + 1 { // the first warms up
+		rng.Shuffle(len(visits), func(a, b int) { visits[a], visits[b] = visits[b], visits[a] })
+		for _, o := range visits {
+			if _, err := o.rival.Step(c.Context()); err != nil {
+				return err
+			}
+			if round > 0 {
+				o.StepS = append(o.StepS, o.rival.StepS)
+			}
+			o.PeakBytes = o.rival.PeakBytes
+		}
+		fmt.Fprintf(c.ErrOrStderr(), "  round %d of %d\n", round, rounds)
+	}
+	base := orders[0]
+	for _, o := range orders {
+		var gains []float64
+		for i, s := range o.StepS {
+			gains = append(gains, base.StepS[i]/s)
+		}
+		o.Gain, o.Expected = bench.Median(gains), base.Predicted.StepS/o.Predicted.StepS
+		if o.Interval, err = bench.MedianInterval(gains, 0.95); err != nil {
+			return err
+		}
+	}
+	if asJSON {
+		return writeJSON(c.OutOrStdout(), orders)
+	}
+	return writeOrders(c.OutOrStdout(), orders)
+}
+
+// prepareHardware is a job with its model, its profile and this machine, and no plan yet.
+func prepareHardware(c *cobra.Command, j *job.Job) (*planned, error) {
+	m, err := loadModel(j)
+	if err != nil {
+		return nil, err
+	}
+	p := &planned{job: j, model: m}
+	return p, p.hardware(c)
+}
+
+// ordersOf plans for every family and policy that a plain pipeline of this model can have,
+// 1F1B first.
+func ordersOf(c *cobra.Command, p *planned, own *sessions, only []string) ([]*order, error) {
+	fix, err := overrides(p.job, namesOf(p.model))
+	if err != nil {
+		return nil, err
+	}
+	var out []*order
+	for _, f := range schedule.Families() {
+		if f.Name == "single" || f.Streaming || len(only) > 0 && f.Name != baseOrder && !slices.Contains(only, f.Name) {
+			continue
+		}
+		policies := f.Policies
+		if policies == nil {
+			policies = []schedule.Policy{schedule.Sync}
+		}
+		for _, policy := range policies {
+			o, err := orderOf(c.Context(), p, own, fix, f.Name, policy)
+			if err != nil {
+				fmt.Fprintf(c.ErrOrStderr(), "  %s: %v\n", f.Name, err)
+				continue
+			}
+			out = append(out, o)
+		}
+	}
+	at := slices.IndexFunc(out, func(o *order) bool { return o.Name == baseOrder })
+	if at < 0 {
+		return nil, badInput(fmt.Errorf("1f1b has no plan here, and everything is compared with it"))
+	}
+	out[0], out[at] = out[at], out[0]
+	return out, nil
+}
+
+func orderOf(ctx context.Context, p *planned, own *sessions, fix tune.Overrides, family string, policy schedule.Policy) (*order, error) {
+	fix.Schedule, fix.Weights = family, policy
+	found, err := tune.Search(ctx, tune.Request{
+		Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, Fix: fix, Runnable: true,
+		Whole: p.model.NormalisesMicroBatches() != nil,
+	})
+	if err != nil {
+		return nil, err
+	}
+	o := &order{Name: family, Predicted: *found.Best.Predicted}
+	if policy != schedule.Sync {
+		o.Name += " " + string(policy)
+	}
+	o.command, err = own.command(o.Name, found.Best, p.job.ThreadsPerWorker)
+	return o, err
+}
+
+func writeOrders(w io.Writer, orders []*order) error {
+	t := report.Table{Head: []string{"schedule", " predicted ms", " measured ms", " measured over predicted", " gain over 1f1b predicted", " measured", " 95 % interval", " memory off"}}
+	var steps, memory []float64
+	for _, o := range orders {
+		measured := bench.Median(o.StepS)
+		off := 0.0
+		for k, bytes := range o.PeakBytes {
+			off = max(off, bench.Off(float64(o.Predicted.MemoryBytes[k]), float64(bytes)))
+		}
+		steps, memory = append(steps, bench.Off(o.Predicted.StepS, measured)), append(memory, off)
+		t.Add(o.Name, fmt.Sprintf("%.1f", 1e3*o.Predicted.StepS), fmt.Sprintf("%.1f", 1e3*measured), fmt.Sprintf("%.3f", measured/o.Predicted.StepS),
+			fmt.Sprintf("%.3f", o.Expected), fmt.Sprintf("%.3f", o.Gain), fmt.Sprintf("%.3f to %.3f", o.Interval.Lo, o.Interval.Hi), fmt.Sprintf("%.1f %%", 100*off))
+	}
+	if err := t.Markdown(w); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nWorst: step %.1f %%, memory %.1f %%; median: step %.1f %%, memory %.1f %%.\n",
+		100*bench.Worst(steps), 100*bench.Worst(memory), 100*bench.Median(steps), 100*bench.Median(memory))
+	return err
+}

@@ -1,0 +1,92 @@
+package schedule
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// RegisterProgram makes a Program that somebody has written a family of its own name, so that
+// it can be planned for, simulated and run like any other. The family has the Program's
+// placement, micro-batches and weights; a body alone is repeated as often as there are
+// steps, and a stream runs for those numbers of minibatches that its prologue, whole
+// repetitions of its body and its epilogue make.
+//
+// Transfers, collectives and updates that stand where Lower puts them may be in it or not; a
+// Program that has them elsewhere is refused, as is one that does not pass Check or has a
+// family's name.
+func RegisterProgram(p *Program) error {
+	if _, err := Check(p); err != nil {
+		return err
+	}
+	if _, taken := families[p.Name]; taken || aliases[p.Name] != "" {
+		return fmt.Errorf("schedule: a program cannot be called %q: a family is; give it another name", p.Name)
+	}
+	if len(p.Placement) != 1 {
+		return fmt.Errorf("schedule: program %s has %d pipelines; one alone can be made a schedule of", p.Name, len(p.Placement))
+	}
+	bare, err := p.bare()
+	if err != nil {
+		return err
+	}
+	chunks := max(1, p.Stages/p.Workers)
+	Register(Family{
+		Name: p.Name, Doc: "read from a file", Policies: []Policy{p.Weights}, Chunks: chunks,
+		Replications: []Replication{p.Replication},
+		Place:        func(int, int) [][]int { return p.Placement[0] },
+		Admits: func(s Settings) error {
+			switch {
+			case !reflect.DeepEqual(s.Placement, p.Placement[0]):
+				return fmt.Errorf("stages lie on %v; the program's on %v", s.Placement, p.Placement[0])
+			case s.MicroBatches != p.perMinibatch():
+				return fmt.Errorf("%d micro-batches; the program has %d", s.MicroBatches, p.perMinibatch())
+			case s.Warmup != nil:
+				return fmt.Errorf("warm-up depths %v; the program has its own", s.Warmup)
+			}
+			return nil
+		},
+		Generate: func(s Settings) (*Program, error) {
+			out := *bare
+			out.Recompute = s.Recompute
+			out.Repeat = 0
+			fixed := out.Minibatches()
+			out.Repeat = (s.Repeat - fixed) / p.Period
+			if out.Minibatches() != s.Repeat {
+				return nil, fmt.Errorf("%d minibatches; the program has %d and any number times %d", s.Repeat, fixed, p.Period)
+			}
+			return &out, nil
+		},
+	})
+	return nil
+}
+
+// bare is the Program without what Lower adds.
+func (p *Program) bare() (*Program, error) {
+	if !p.Lowered {
+		return p, nil
+	}
+	out := *p
+	out.Lowered = false
+	for _, part := range []*Part{&out.Prologue, &out.Body, &out.Epilogue} {
+		lists := slices.Clone(*part)
+		for w := range lists {
+			lists[w] = slices.DeleteFunc(slices.Clone(lists[w]), func(in Instruction) bool {
+				return in.Kind == U || !in.Kind.IsCompute() && in.Kind != DR
+			})
+		}
+		*part = lists
+	}
+	again, err := Lower(&out, LowerOptions{Tied: p.Tied, Clip: p.Clip})
+	if err != nil {
+		return nil, err
+	}
+	for i, part := range []Part{again.Prologue, again.Body, again.Epilogue} {
+		was := []Part{p.Prologue, p.Body, p.Epilogue}[i]
+		for w := range part {
+			if w >= len(was) || !slices.Equal(part[w], was[w]) {
+				return nil, fmt.Errorf("schedule: program %s, worker %d: its transfers, collectives or updates stand elsewhere than millrace puts them; leave them out, and they are added", p.Name, w)
+			}
+		}
+	}
+	return &out, nil
+}

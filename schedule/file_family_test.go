@@ -1,0 +1,107 @@
+package schedule
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// A Program that somebody has written is scheduled like any family's, as often as there are
+// steps; lowered or not.
+func TestRegisterProgram(t *testing.T) {
+	for i, c := range []struct {
+		family  string
+		s       Settings
+		lowered bool
+	}{
+		{"zb-h1", Settings{Placement: Replicated(3, 1), MicroBatches: 5}, false},
+		{"zb-v", Settings{Placement: Vee(2), MicroBatches: 6}, true},
+		{"chimera", Settings{Placement: Bidirectional(4), MicroBatches: 4}, true},
+	} {
+		p, err := Generate(c.family, c.s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := *p
+		if c.lowered {
+			if p, err = Lower(p, LowerOptions{Clip: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.Name = "written" + strings.Repeat("!", i)
+		defer delete(families, p.Name)
+		if err := RegisterProgram(p); err != nil {
+			t.Fatal(err)
+		}
+		s := c.s
+		s.Repeat = 7
+		got, err := Generate(p.Name, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got.Body, want.Body) || got.Minibatches() != 7 {
+			t.Errorf("%s: the body is\n%v, want\n%v; %d minibatches", c.family, got.Body, want.Body, got.Minibatches())
+		}
+		s.MicroBatches++
+		if _, err := Generate(p.Name, s); err == nil {
+			t.Error("it took other micro-batches than it has")
+		}
+	}
+}
+
+// A stream runs for the minibatches that whole repetitions make.
+func TestRegisterStream(t *testing.T) {
+	p, err := Generate("1f1b-rr", Settings{Placement: [][]int{{0, 1}, {2}}, MicroBatches: 1, Repeat: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Name = "stream"
+	defer delete(families, p.Name)
+	if err := RegisterProgram(p); err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for n := 1; n < 40; n++ {
+		got, err := Generate(p.Name, Settings{Placement: p.Placement[0], MicroBatches: 1, Repeat: n})
+		if err != nil {
+			continue
+		}
+		ran++
+		if _, err := Check(got); err != nil || got.Minibatches() != n {
+			t.Errorf("%d minibatches: %v, %d in it", n, err, got.Minibatches())
+		}
+	}
+	if ran < 10 {
+		t.Errorf("it suits %d of 39 numbers of minibatches; one in two was meant", ran)
+	}
+}
+
+func TestRegisterProgramRefuses(t *testing.T) {
+	p, err := Generate("1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := RegisterProgram(p); err == nil || !strings.Contains(err.Error(), `"1f1b"`) {
+		t.Errorf("a family's name: %v", err)
+	}
+	p.Name = "broken"
+	p.Body[0] = p.Body[0][1:]
+	if err := RegisterProgram(p); err == nil {
+		t.Error("a program without its first forward was taken")
+	}
+	p, _ = Generate("1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 3})
+	if p, err = Lower(p, LowerOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p.Name = "eager"
+	list := p.Body[1] // ... 1RF1 1F1: a receive may come sooner, and does here
+	for i := range list {
+		if list[i].Kind == RF && list[i].Micro == 1 {
+			list[i], list[i-1] = list[i-1], list[i]
+			break
+		}
+	}
+	if err := RegisterProgram(p); err == nil || !strings.Contains(err.Error(), "elsewhere") {
+		t.Errorf("a receive that stands elsewhere: %v", err)
+	}
+}
