@@ -45,6 +45,10 @@ func (l *longest) takes(in schedule.Instruction) float64 {
 		return c.ForwardS + l.c.DispatchS
 	case schedule.B:
 		return c.BackwardS + l.c.DispatchS
+	case schedule.I:
+		return c.InputS + l.c.DispatchS
+	case schedule.W:
+		return c.WeightS + l.c.DispatchS
 	case schedule.EV:
 		return c.EvaluateS + l.c.DispatchS
 	case schedule.U:
@@ -66,6 +70,9 @@ func (l *longest) start(w, i int) float64 {
 	switch in.Kind {
 	case schedule.RF, schedule.RB:
 		for from, list := range l.lists {
+			if from == w {
+				continue // what the worker makes for itself is no message
+			}
 			for j, sent := range list {
 				if l.feeds(sent, in) {
 					latency, _ := l.c.Transfer(from, w, 0)
@@ -75,7 +82,7 @@ func (l *longest) start(w, i int) float64 {
 		}
 	case schedule.AR, schedule.TG, schedule.GN, schedule.U:
 		for j, before := range l.lists[w][:i] {
-			if before.Stage == in.Stage && (before.Kind == schedule.AR || before.Kind == schedule.TG || before.Kind == schedule.GN) {
+			if before.Stage == in.Stage && before.Pipeline == in.Pipeline && (before.Kind == schedule.AR || before.Kind == schedule.TG || before.Kind == schedule.GN) {
 				s = max(s, l.complete(w, j))
 			}
 		}
@@ -90,14 +97,14 @@ func (l *longest) end(w, i int) float64 { return l.start(w, i) + l.takes(l.lists
 
 // feeds says whether a send makes a message that a receive takes.
 func (l *longest) feeds(sent, in schedule.Instruction) bool {
-	if sent.Micro != in.Micro {
+	if sent.Micro != in.Micro || sent.Pipeline != in.Pipeline {
 		return false
 	}
 	if !(in.Kind == schedule.RF && sent.Kind == schedule.SF && sent.Stage == in.Stage-1) &&
 		!(in.Kind == schedule.RB && sent.Kind == schedule.SB && sent.Stage == in.Stage+1) {
 		return false
 	}
-	here, there := len(l.p.Placement[0][in.Stage]), len(l.p.Placement[0][sent.Stage])
+	here, there := len(l.p.Placement[in.Pipeline][in.Stage]), len(l.p.Placement[in.Pipeline][sent.Stage])
 	if l.p.Replication == schedule.Split { // rows in common?
 		a, b := int(in.Replica), int(sent.Replica)
 		return a*there < (b+1)*here && b*here < (a+1)*there
@@ -110,7 +117,7 @@ func (l *longest) feeds(sent, in schedule.Instruction) bool {
 func (l *longest) complete(w, i int) float64 {
 	in := l.lists[w][i]
 	last, takes := 0.0, 0.0
-	for s, on := range l.p.Placement[0] {
+	for s, on := range l.p.Placement[in.Pipeline] {
 		for r := range on {
 			member := in
 			member.Stage, member.Replica = int32(s), int16(r)
@@ -218,55 +225,62 @@ func randomCase(t *rapid.T) (*schedule.Program, Costs) {
 func TestRunIsTheLongestPath(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, c := randomCase(t)
-		tl, sum, err := Run(p, c, Options{Record: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := tl.Validate(); err != nil {
-			t.Fatal(err)
-		}
-		l := longestOf(p, c)
-		end := 0.0
-		at := make([]int, p.Workers)
-		perWorker := make([][]trace.Event, p.Workers)
-		for _, e := range tl.Events {
-			if e.Lane == trace.Compute {
-				perWorker[e.Worker] = append(perWorker[e.Worker], e)
-			}
-		}
-		for w, list := range l.lists {
-			for i, in := range list {
-				end = max(end, l.end(w, i))
-				if !in.Kind.IsCompute() {
-					continue
-				}
-				e := perWorker[w][at[w]]
-				at[w]++
-				if e.Instruction != in.String() {
-					t.Fatalf("worker %d ran %s where its list has %v", w, e.Instruction, in)
-				}
-				if math.Abs(e.StartS-l.start(w, i)) > 1e-9 || math.Abs(e.EndS-l.end(w, i)) > 1e-9 {
-					t.Fatalf("worker %d: %v runs from %v to %v, the longest path says %v to %v\n%s", w, in, e.StartS, e.EndS, l.start(w, i), l.end(w, i), p.Text())
-				}
-			}
-		}
-		for w := range l.lists {
-			for i := range l.lists[w] {
-				switch l.lists[w][i].Kind {
-				case schedule.AR, schedule.TG, schedule.GN:
-					end = max(end, l.complete(w, i))
-				}
-			}
-		}
-		if math.Abs(sum.EndS-end) > 1e-9 {
-			t.Fatalf("ends at %v, the longest path is %v", sum.EndS, end)
-		}
-		var busy float64
-		for _, b := range sum.BusyS {
-			busy += b
-		}
-		if got := 1 - busy/(float64(p.Workers)*sum.StepS); sum.StepS > 0 && math.Abs(got-sum.Bubble) > 1e-9 {
-			t.Fatalf("bubble %v, want %v", sum.Bubble, got)
-		}
+		sameAsLongestPath(t, p, c)
 	})
+}
+
+// sameAsLongestPath simulates a Program and compares.
+func sameAsLongestPath(t *rapid.T, p *schedule.Program, c Costs) Summary {
+	t.Helper()
+	tl, sum, err := Run(p, c, Options{Record: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tl.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	l := longestOf(p, c)
+	end := 0.0
+	at := make([]int, p.Workers)
+	perWorker := make([][]trace.Event, p.Workers)
+	for _, e := range tl.Events {
+		if e.Lane == trace.Compute {
+			perWorker[e.Worker] = append(perWorker[e.Worker], e)
+		}
+	}
+	for w, list := range l.lists {
+		for i, in := range list {
+			end = max(end, l.end(w, i))
+			if !in.Kind.IsCompute() {
+				continue
+			}
+			e := perWorker[w][at[w]]
+			at[w]++
+			if e.Instruction != in.String() {
+				t.Fatalf("worker %d ran %s where its list has %v", w, e.Instruction, in)
+			}
+			if math.Abs(e.StartS-l.start(w, i)) > 1e-9 || math.Abs(e.EndS-l.end(w, i)) > 1e-9 {
+				t.Fatalf("worker %d: %v runs from %v to %v, the longest path says %v to %v\n%s", w, in, e.StartS, e.EndS, l.start(w, i), l.end(w, i), p.Text())
+			}
+		}
+	}
+	for w := range l.lists {
+		for i := range l.lists[w] {
+			switch l.lists[w][i].Kind {
+			case schedule.AR, schedule.TG, schedule.GN:
+				end = max(end, l.complete(w, i))
+			}
+		}
+	}
+	if math.Abs(sum.EndS-end) > 1e-9 {
+		t.Fatalf("ends at %v, the longest path is %v", sum.EndS, end)
+	}
+	var busy float64
+	for _, b := range sum.BusyS {
+		busy += b
+	}
+	if got := max(0, 1-busy/(float64(p.Workers)*sum.StepS)); sum.StepS > 0 && math.Abs(got-sum.Bubble) > 1e-9 {
+		t.Fatalf("bubble %v, want %v", sum.Bubble, got)
+	}
+	return sum
 }

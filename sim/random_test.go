@@ -1,0 +1,86 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/scheduletest"
+	"pgregory.net/rapid"
+)
+
+// randomCosts draws a time for everything, and a latency for every pair of workers.
+func randomCosts(t *rapid.T, p *schedule.Program) Costs {
+	seconds := rapid.Float64Range(0, 3)
+	latency := make([]float64, p.Workers*p.Workers)
+	for i := range latency {
+		latency[i] = seconds.Draw(t, "latency")
+	}
+	c := Costs{
+		DispatchS: rapid.SampledFrom([]float64{0, 0.25}).Draw(t, "dispatch"),
+		Transfer:  func(from, to int, _ int64) (float64, float64) { return latency[from*p.Workers+to], 0 },
+	}
+	for _, on := range p.Placement[0] {
+		var replicas []StageCost
+		for range on {
+			replicas = append(replicas, StageCost{
+				ForwardS: seconds.Draw(t, "f"), BackwardS: seconds.Draw(t, "b"), InputS: seconds.Draw(t, "i"), WeightS: seconds.Draw(t, "w"),
+				UpdateS: seconds.Draw(t, "u"), AllReduceS: seconds.Draw(t, "ar"), TiedS: seconds.Draw(t, "tg"), NormS: seconds.Draw(t, "gn"),
+			})
+		}
+		c.Stages = append(c.Stages, replicas)
+	}
+	return c
+}
+
+// TestRandomPrograms: random valid orders, which nobody designed, run to their end in the order of
+// their lists, each computation exactly when the longest path to it says, and hold as many
+// micro-batches as Check counts.
+func TestRandomPrograms(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := scheduletest.Random(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }, scheduletest.Everything())
+		q, err := schedule.Lower(p, schedule.LowerOptions{Clip: p.Weights == schedule.Sync && rapid.Bool().Draw(t, "clip")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rep, err := schedule.Check(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sameAsLongestPath(t, q, randomCosts(t, q))
+		if d := cmp.Diff(rep.PeakActivations, sum.PeakActivations); d != "" {
+			t.Fatalf("Check counts other peaks than the simulation: %s\n%s", d, q.Text())
+		}
+	})
+}
+
+// TestEveryFamilyIsTheLongestPath is the same of every family and policy, on costs without any
+// symmetry: what no closed form covers equals a brute-force replay.
+func TestEveryFamilyIsTheLongestPath(t *testing.T) {
+	all := schedule.Families()
+	rapid.Check(t, func(t *rapid.T) {
+		f := rapid.SampledFrom(all).Draw(t, "family")
+		workers := rapid.IntRange(1, 5).Draw(t, "workers")
+		s := schedule.Settings{MicroBatches: rapid.IntRange(1, 8).Draw(t, "m"), Repeat: rapid.IntRange(1, 3).Draw(t, "repeat")}
+		s.Placement = f.Placement(workers, rapid.IntRange(2, 3).Draw(t, "chunks"))
+		if len(f.Policies) > 0 {
+			s.Weights = rapid.SampledFrom(f.Policies).Draw(t, "weights")
+		}
+		if len(s.Placement) == workers && f.Place == nil && rapid.Bool().Draw(t, "replicated") {
+			s.Placement = schedule.Replicated(workers, 2)
+			s.Replication = rapid.SampledFrom([]schedule.Replication{schedule.Split, schedule.RoundRobin}).Draw(t, "replication")
+			if f.Replications != nil && !slices.Contains(f.Replications, s.Replication) {
+				s.Replication = f.Replications[0]
+			}
+		}
+		p, err := schedule.Generate(f.Name, s)
+		if err != nil {
+			return // a shape that the family refuses
+		}
+		if p, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		sameAsLongestPath(t, p, randomCosts(t, p))
+	})
+}
