@@ -78,14 +78,16 @@ func (s *search) cutAnew() []*shape {
 		}
 		for _, size := range s.baseSizes() {
 			for _, order := range s.orders {
-				w := want{stages: stages, devices: stages, size: size, order: order, replicas: []int{1}, family: plainFamily(), fits: true}
-				out = append(out, s.nearest(w)...)
-				if stages < W && s.replicas() {
-					w.devices, w.replicas = W, nil
-					for r := 1; r <= W-stages+1; r++ {
-						w.replicas = append(w.replicas, r)
-					}
+				for _, again := range s.recomputes() {
+					w := want{stages: stages, devices: stages, size: size, order: order, replicas: []int{1}, again: again, family: plainFamily(), fits: true}
 					out = append(out, s.nearest(w)...)
+					if stages < W && s.replicas() {
+						w.devices, w.replicas = W, nil
+						for r := 1; r <= W-stages+1; r++ {
+							w.replicas = append(w.replicas, r)
+						}
+						out = append(out, s.nearest(w)...)
+					}
 				}
 			}
 		}

@@ -1,0 +1,52 @@
+package tune
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// held is the most that a plan with this recompute fixed holds on any worker.
+func held(t *testing.T, schedule, recompute string, want plan.Recompute) int64 {
+	t.Helper()
+	r, err := Search(context.Background(), Request{
+		Profile: chain(18, 1), Cluster: cluster.Local(2, 0, 0, 0, 1e9, 0.01), Batch: 16,
+		Fix: Overrides{Stages: 2, MicroBatch: 1, Schedule: schedule, Recompute: recompute},
+	})
+	if err != nil {
+		t.Fatalf("%s, %s: %v", schedule, recompute, err)
+	}
+	for i, st := range r.Best.Stages {
+		if st.Recompute != want {
+			t.Errorf("%s, recompute %s: stage %d has %v, want %v", schedule, recompute, i, st.Recompute, want)
+		}
+	}
+	return slices.Max(r.Best.Predicted.MemoryBytes)
+}
+
+// What is fixed holds for every stage of every family, and the search finds that three of
+// nine layers at a time fit where neither nothing nor all at once does.
+func TestRecomputeIsKeptOrFound(t *testing.T) {
+	for _, schedule := range []string{"1f1b", "zb-h1", "interleaved"} {
+		held(t, schedule, "none", plan.KeepAll)
+		held(t, schedule, "every:2", plan.Every(2))
+	}
+	nothing, all, some := held(t, "1f1b", "none", plan.KeepAll), held(t, "1f1b", "all", plan.KeepInput), held(t, "1f1b", "every:3", plan.Every(3))
+	if !(some < all && some < nothing) {
+		t.Fatalf("held: %d without, %d all at once, %d three at a time", nothing, all, some)
+	}
+	r, err := Search(context.Background(), Request{
+		Profile: chain(18, 1), Cluster: cluster.Local(2, 0, some, 0, 1e9, 0.01), Batch: 16, Fix: Overrides{Stages: 2, MicroBatch: 1, Schedule: "1f1b"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, bytes := range r.Best.Predicted.MemoryBytes {
+		if bytes > some {
+			t.Errorf("worker %d holds %d of %d", i, bytes, some)
+		}
+	}
+}
