@@ -7,9 +7,15 @@
 // its neighbour's blocks for ever. glibc maps large tensors afresh at each allocation
 // and the kernel clears their pages one fault at a time; cached blocks avoid that.
 //
+// Blocks are cut from slabs that ask the kernel for huge pages: a matrix product walks down
+// columns, a page or more to a row, and would spend its time looking pages up (a training
+// step of a small GPT took 3 % longer on small pages). Neighbours in a slab are a header
+// apart, so that matrices of a power of two do not all begin in the same cache sets.
+//
 // Charges: `owner` in the header is who pays for the block while it lives; mr_adopt
 // changes it. Live bytes are the bytes asked for. Cached bytes are capacities.
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <cstdlib>
@@ -28,15 +34,27 @@ namespace {
 constexpr int kOwners = 1024;
 constexpr size_t kAlign = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kSlab = size_t{32} << 20;
+constexpr size_t kLoner = size_t{8} << 20;  // blocks of this size and more are slabs of their own
+constexpr size_t kPage = 4096;
 constexpr int kClasses = 256;
 // A home gives its cache back when what it holds passes this many times what it
 // needed at most, plus some slack that small runs never reach.
 constexpr int64_t kHoard = 2, kHoardSlack = int64_t{64} << 20;
 
+// Slab is memory that blocks are cut from, one behind the other. Whoever can still cut holds
+// one reference and each block holds one.
+struct Slab {
+  char* memory;
+  size_t used;
+  std::atomic<int> references;
+};
+
 struct alignas(kAlign) Header {
   size_t bytes;     // asked for
   size_t capacity;  // usable
   Header* next;     // in a free list
+  Slab* slab;
   std::atomic<int> owner;
   int home;
   int size_class;
@@ -65,6 +83,7 @@ struct alignas(128) Account {
 
   std::mutex lock;  // of everything below
   Header* free[kClasses] = {};
+  Slab* slab = nullptr;  // that new blocks are cut from
   int64_t cached = 0;
   int64_t held = 0;     // capacities of blocks whose home this is, cached or not
   int64_t in_use = 0;   // held - cached
@@ -83,10 +102,32 @@ Account* accounts = nullptr;
 
 thread_local int current_owner = 0;
 
-void drop(Header* list) {
+Slab* new_slab(size_t bytes) {
+  void* memory = nullptr;
+  if (posix_memalign(&memory, kHugePage, bytes) != 0) throw std::bad_alloc();
+  madvise(memory, bytes, MADV_HUGEPAGE);  // advice: refusal costs speed only
+  return new Slab{static_cast<char*>(memory), 0, {1}};
+}
+
+void unpin(Slab* slab) {
+  if (slab->references.fetch_sub(1) != 1) return;
+  std::free(slab->memory);
+  delete slab;
+}
+
+// Gives a block's whole pages back at once, and the slab with its last block.
+void drop(Header* block) {
+  Slab* slab = block->slab;
+  const uintptr_t from = (reinterpret_cast<uintptr_t>(block) + kPage - 1) / kPage * kPage;
+  const uintptr_t to = (reinterpret_cast<uintptr_t>(block + 1) + block->capacity) / kPage * kPage;
+  if (to > from) madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+  unpin(slab);
+}
+
+void drop_all(Header* list) {
   while (list != nullptr) {
     Header* next = list->next;
-    std::free(list);
+    drop(list);
     list = next;
   }
 }
@@ -107,15 +148,24 @@ Header* take_all(Account& a) {
   return all;
 }
 
-Header* fresh(size_t capacity) {
+// Cuts a block from the account's slab, whose lock is held, or from a slab of its own.
+Header* fresh(Account& home, size_t capacity) {
   const size_t total = capacity + sizeof(Header);
-  void* memory = nullptr;
-  const bool huge = total >= 2 * kHugePage;
-  if (posix_memalign(&memory, huge ? kHugePage : kAlign, total) != 0) {
-    throw std::bad_alloc();
+  Slab* slab = home.slab;
+  if (total >= kLoner) {
+    slab = new_slab(total);
+  } else {
+    if (slab == nullptr || slab->used + total > kSlab) {
+      Slab* next = new_slab(kSlab);
+      if (slab != nullptr) unpin(slab);
+      home.slab = slab = next;
+    }
+    slab->references.fetch_add(1);
   }
-  if (huge) madvise(memory, total, MADV_HUGEPAGE);  // advice: refusal costs speed only
-  return new (memory) Header{};
+  Header* block = new (slab->memory + slab->used) Header{};
+  slab->used += total;
+  block->slab = slab;
+  return block;
 }
 
 void release(void* data) {
@@ -140,33 +190,29 @@ void* obtain(size_t bytes) {
   Account& home = accounts[owner];
   Header* block = nullptr;
   Header* surplus = nullptr;
-  {
+  try {
     const std::lock_guard<std::mutex> hold(home.lock);
-    home.in_use += capacity;
-    if (home.in_use > home.top_use) home.top_use = home.in_use;
     block = home.free[size_class];
     if (block != nullptr) {
       home.free[size_class] = block->next;
       home.cached -= capacity;
     } else {
+      if (home.held + static_cast<int64_t>(capacity) > kHoard * std::max<int64_t>(home.top_use, home.in_use + capacity) + kHoardSlack) {
+        surplus = take_all(home);
+      }
+      block = fresh(home, capacity);
       home.held += capacity;
-      if (home.held > kHoard * home.top_use + kHoardSlack) surplus = take_all(home);
+      block->capacity = capacity;
+      block->home = owner;
+      block->size_class = size_class;
     }
+    home.in_use += capacity;
+    if (home.in_use > home.top_use) home.top_use = home.in_use;
+  } catch (const std::bad_alloc&) {
+    drop_all(surplus);
+    throw std::runtime_error("out of memory asking for " + std::to_string(bytes) + " bytes");
   }
-  drop(surplus);
-  if (block == nullptr) {
-    try {
-      block = fresh(capacity);
-    } catch (const std::bad_alloc&) {
-      const std::lock_guard<std::mutex> hold(home.lock);
-      home.in_use -= capacity;
-      home.held -= capacity;
-      throw std::runtime_error("out of memory asking for " + std::to_string(bytes) + " bytes");
-    }
-    block->capacity = capacity;
-    block->home = owner;
-    block->size_class = size_class;
-  }
+  drop_all(surplus);
   block->bytes = bytes;
   block->owner.store(owner, std::memory_order_relaxed);
   home.add(static_cast<int64_t>(bytes));
@@ -250,5 +296,5 @@ void mr_trim(int owner) {
     const std::lock_guard<std::mutex> hold(accounts[owner].lock);
     all = take_all(accounts[owner]);
   }
-  drop(all);
+  drop_all(all);
 }
