@@ -15,8 +15,9 @@ type gathering struct {
 }
 
 // join brings a member to its collective. The last one to come sets it going: it takes
-// as long as the slowest member says, and is complete for all of them at once. Collectives
-// and transfers do not slow each other down.
+// as long as the slowest member says, and is complete for all of them at once. A worker takes part
+// in one all-reduce at a time, in the order in which they were complete; collectives and transfers
+// do not slow each other down.
 func (s *state) join(w int, in schedule.Instruction, takes float64) {
 	key := in
 	key.Replica = 0
@@ -41,14 +42,26 @@ func (s *state) join(w int, in schedule.Instruction, takes float64) {
 		return
 	}
 	delete(s.joined, key)
+	start := s.now
+	if in.Kind == schedule.AR && g.takes > 0 {
+		for _, other := range g.workers {
+			start = max(start, s.links[reducing(other)])
+		}
+		for _, other := range g.workers {
+			s.links[reducing(other)] = start + g.takes
+		}
+	}
 	for i, m := range g.members {
-		s.queue.push(event{at: s.now + g.takes, worker: int32(g.workers[i]), from: int32(w), in: m})
+		s.queue.push(event{at: start + g.takes, worker: int32(g.workers[i]), from: int32(w), in: m})
 		if s.o.Record {
 			blocked := ""
 			if s.now > g.issuedS[i] {
 				blocked = in.String()
 			}
-			s.recordSpan(g.workers[i], m, trace.Comm, g.issuedS[i], s.now, s.now+g.takes, s.bytesOf(m), blocked)
+			if start > s.now {
+				blocked = trace.ByLink
+			}
+			s.recordSpan(g.workers[i], m, trace.Comm, g.issuedS[i], start, start+g.takes, s.bytesOf(m), blocked)
 		}
 	}
 }
@@ -61,3 +74,6 @@ func (s *state) first(in schedule.Instruction) int32 {
 	members, _ := s.p.Group(in)
 	return members[0].Stage
 }
+
+// reducing is the name, among links, of a worker's part in all-reduces.
+func reducing(worker int) [2]int { return [2]int{-1, worker} }

@@ -21,6 +21,17 @@ func randomCosts(t *rapid.T, p *schedule.Program) Costs {
 		DispatchS: rapid.SampledFrom([]float64{0, 0.25}).Draw(t, "dispatch"),
 		Transfer:  func(from, to int, _ int64) (float64, float64) { return latency[from*p.Workers+to], 0 },
 	}
+	// Where a worker takes part in several stages' all-reduces these queue, which is no path.
+	queues := false
+	for w := range p.Workers {
+		several := 0
+		for _, h := range p.StagesOf(w) {
+			if h[0] == 0 && len(p.Placement[0][h[1]]) > 1 {
+				several++
+			}
+		}
+		queues = queues || several > 1
+	}
 	for _, on := range p.Placement[0] {
 		var replicas []StageCost
 		for range on {
@@ -28,6 +39,11 @@ func randomCosts(t *rapid.T, p *schedule.Program) Costs {
 				ForwardS: seconds.Draw(t, "f"), BackwardS: seconds.Draw(t, "b"), InputS: seconds.Draw(t, "i"), WeightS: seconds.Draw(t, "w"),
 				UpdateS: seconds.Draw(t, "u"), AllReduceS: seconds.Draw(t, "ar"), TiedS: seconds.Draw(t, "tg"), NormS: seconds.Draw(t, "gn"),
 			})
+		}
+		if queues {
+			for r := range replicas {
+				replicas[r].AllReduceS = 0
+			}
 		}
 		c.Stages = append(c.Stages, replicas)
 	}

@@ -1,0 +1,47 @@
+package sim
+
+import (
+	"math"
+	"testing"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// TestDataParallelSteps: a step of M micro-batches on r workers takes, for F and B of the whole
+// model and an all-reduce of R,
+//
+//	dp           ceil(M/r)(F+B) + R + U
+//	dp-overlap   the same with R replaced by max(R/G, R - B(1-1/G))
+//
+// where G equal groups of layers are summed one after the other while the backward goes on: the
+// last group's gradients are there B/G after the backward has begun, each further group's B/G later
+// (Li et al., VLDB 2020, §3.2). With G = 1 it is dp.
+func TestDataParallelSteps(t *testing.T) {
+	const F, U = 1.0, 0.25
+	for _, r := range []int{2, 3, 4, 8} {
+		for _, M := range []int{r, 2 * r, 4 * r, 2*r + 1} {
+			for _, B := range []float64{1, 2} {
+				for _, R := range []float64{0, 0.5, 1, 2, 5} {
+					work := math.Ceil(float64(M)/float64(r))*(F+B) + U
+					c := chunked(1, 1, F, B/2, B/2)
+					c.Stages[0][0].AllReduceS, c.Stages[0][0].UpdateS = R, U
+					exactly(t, simulate(t, "dp", schedule.Replicated(1, r), M, 1, c).StepS, work+R, "dp r=%d M=%d B=%v R=%v", r, M, B, R)
+					f, err := schedule.Lookup("dp-overlap")
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, G := range []int{1, 2, 4, 8} {
+						g := float64(G)
+						c := chunked(G, G, F, B/2, B/2)
+						for i := range c.Stages {
+							c.Stages[i][0].AllReduceS, c.Stages[i][0].UpdateS = R/g, U/g
+						}
+						// A replica without its share of an uneven last round comes to its all-reduces sooner.
+						want := work + max(R/g, R-B*(1-1/g))
+						exactly(t, simulate(t, "dp-overlap", f.Placement(r, G), M, 1, c).StepS, want, "dp-overlap r=%d M=%d B=%v R=%v G=%d", r, M, B, R, G)
+					}
+				}
+			}
+		}
+	}
+}
