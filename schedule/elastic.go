@@ -27,10 +27,11 @@ import (
 // arrived, promises none of this. N = 1 is plain training without a reference.
 //
 // The order. Each pipeline has the list of 1F1B(K_i), depths from Settings.Warmup (advance forward
-// propagation) or S-i. A worker that is free takes, of what the pipelines have ready, what has been
-// ready longest, a backward before a forward and then the lower pipeline, on
-// stages with a forward of one, a backward of two and no transfers; so one pipeline works in the bubbles of
-// another, over the ends of iterations too. A pipeline's update waits for its first stage's
+// propagation) or S-i. They are played on stages with a forward of one, a backward of two and no
+// transfers, where a worker that is free takes, of what the pipelines have ready, what has been
+// ready longest, a backward before a forward and then the lower pipeline; so one pipeline works
+// in the bubbles of another, over the ends of iterations too. Where another preference (the
+// earlier iteration, backwards) leads to a shorter cycle, it is taken (elasticRules). A pipeline's update waits for its first stage's
 // last backward, which the gradient norm and tied stages need; and that of iteration t+1 for
 // all pipelines' of t. The cycle that these orders settle into is the body of the Program.
 func init() {
@@ -105,9 +106,8 @@ func elasticProgram(s Settings) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := newElasticOrder(p, base.Body)
-	o.run(min(s.Repeat, mostBeforeCycle+3))
-	switch start, found := o.cycle(); {
+	o, start, found := settled(p, base.Body, min(s.Repeat, mostBeforeCycle+3))
+	switch {
 	case s.Repeat == 1:
 		p.Body = o.lists(0, 1)
 	case found && s.Repeat >= start+2:
@@ -123,7 +123,7 @@ func elasticProgram(s Settings) (*Program, error) {
 		p.Prologue, p.Body, p.Repeat = o.lists(0, s.Repeat-1), o.lists(s.Repeat-1, s.Repeat), 1
 	default:
 		// Orders that settle into no cycle of one iteration: each iteration on its own.
-		o = newElasticOrder(p, base.Body)
+		o = newElasticOrder(p, base.Body, elasticRules[0])
 		o.run(1)
 		p.Body = o.lists(0, 1)
 	}

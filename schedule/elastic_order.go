@@ -13,7 +13,8 @@ const mostBeforeCycle = 9
 type elasticOrder struct {
 	p          *Program
 	pipelines  int
-	iterations int        // that there are
+	iterations int // that there are
+	rule       elasticRule
 	base       Part       // one iteration of one pipeline
 	needs      [][][]spot // by worker and position in base: what it needs of its own pipeline
 	feeds      [][]int    // by worker: the workers that its computations let go on
@@ -24,6 +25,31 @@ type elasticOrder struct {
 	begun [][]started // by worker: what it started, in order
 	left  [][]int     // by pipeline and iteration: workers whose lists have not ended
 	done  [][]int     // by pipeline and iteration: when all of it had ended, -1 before
+}
+
+// elasticRule says which of two computations a free worker takes that could start at once.
+type elasticRule func(a, b waiting) bool
+
+// waiting is the next computation of a pipeline on a worker.
+type waiting struct {
+	pipeline, iteration int
+	since               int // when it had all that it needs
+	backward            bool
+}
+
+// elasticRules are tried in turn; the fastest cycle counts, and the earlier rule of two as fast.
+var elasticRules = []elasticRule{
+	func(a, b waiting) bool { // what has been ready longest, backwards first
+		return a.since < b.since || a.since == b.since && a.backward && !b.backward
+	},
+	func(a, b waiting) bool { // the earlier iteration, then what has been ready longest
+		return a.iteration < b.iteration || a.iteration == b.iteration && a.since < b.since
+	},
+	func(a, b waiting) bool { // the earlier iteration, then backwards
+		return a.iteration < b.iteration || a.iteration == b.iteration && a.backward && !b.backward
+	},
+	func(a, b waiting) bool { return a.iteration < b.iteration }, // then the lower pipeline
+	func(a, b waiting) bool { return a.backward && !b.backward },
 }
 
 // spot is a position in the base list of a worker.
@@ -43,9 +69,9 @@ func elasticSlots(k Kind) int {
 	return 1
 }
 
-func newElasticOrder(p *Program, base Part) *elasticOrder {
+func newElasticOrder(p *Program, base Part, rule elasticRule) *elasticOrder {
 	o := &elasticOrder{
-		p: p, pipelines: p.Elastic.Pipelines, base: base,
+		p: p, pipelines: p.Elastic.Pipelines, base: base, rule: rule,
 		needs: make([][][]spot, p.Workers), feeds: make([][]int, p.Workers),
 		free: make([]int, p.Workers), next: make([][]int, p.Workers), ends: make([][][]int, p.Workers), begun: make([][]started, p.Workers),
 		left: make([][]int, p.Elastic.Pipelines), done: make([][]int, p.Elastic.Pipelines),
@@ -121,18 +147,21 @@ func (o *elasticOrder) run(iterations int) {
 }
 
 // choose is what a worker starts next and when: of the pipelines whose next computation can
-// start soonest the one that has been ready longest.
+// start soonest the one that the rule prefers, and then the lower.
 func (o *elasticOrder) choose(w int) (pipeline, start int) {
 	start = math.MaxInt
-	since, kind := 0, F
+	var best waiting
 	for p := range o.pipelines {
 		ready, ok := o.ready(w, p)
 		if !ok {
 			continue
 		}
-		at, k := max(ready, o.free[w]), o.base[w][o.next[w][p]%len(o.base[w])].Kind
-		if at < start || at == start && (ready < since || ready == since && k == B && kind == F) {
-			pipeline, start, since, kind = p, at, ready, k
+		n := len(o.base[w])
+		k := o.next[w][p]
+		at := max(ready, o.free[w])
+		next := waiting{p, k / n, ready, o.base[w][k%n].Kind == B}
+		if at < start || at == start && o.rule(next, best) {
+			pipeline, start, best = p, at, next
 		}
 	}
 	return pipeline, start
@@ -228,6 +257,43 @@ func (o *elasticOrder) segment(w, t int) []started {
 		}
 	}
 	return out
+}
+
+// settled plays the order by every rule, and gives the one whose cycle is shortest with the
+// iteration that it begins with; where none comes to a cycle, the first rule's.
+func settled(p *Program, base Part, iterations int) (order *elasticOrder, start int, found bool) {
+	shortest := math.MaxInt
+	for _, rule := range elasticRules {
+		o := newElasticOrder(p, base, rule)
+		o.run(iterations)
+		at, ok := o.cycle()
+		if !ok {
+			if order == nil {
+				order = o
+			}
+			continue
+		}
+		if length := o.cut(at) - o.cut(at-1); length < shortest {
+			order, start, found, shortest = o, at, true, length
+		}
+		if shortest <= o.busiest() {
+			break // no order is shorter
+		}
+	}
+	return order, start, found
+}
+
+// busiest is the most that a worker computes in an iteration of all pipelines.
+func (o *elasticOrder) busiest() int {
+	most := 0
+	for _, list := range o.base {
+		slots := 0
+		for _, in := range list {
+			slots += elasticSlots(in.Kind)
+		}
+		most = max(most, slots*o.pipelines)
+	}
+	return most
 }
 
 // cycle is the first iteration from which on, as far as is known, one is like the other, in

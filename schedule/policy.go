@@ -46,6 +46,10 @@ func (w Policy) Flushes() bool { return w == Sync || w == "" || w == Elastic }
 // Streams says whether updates land without a flush, so that minibatches of a pipeline overlap.
 func (p *Program) Streams() bool { return !p.Weights.Flushes() }
 
+// Overlaps says whether a minibatch begins before the one in front of it has ended: of a stream,
+// and of pipelines that work in each other's bubbles.
+func (p *Program) Overlaps() bool { return p.Streams() || p.Elastic != nil && p.Elastic.Pipelines > 1 }
+
 // perMinibatch is the micro-batches of a minibatch.
 func (p *Program) perMinibatch() int { return max(1, p.MicroBatches/max(1, p.Period)) }
 

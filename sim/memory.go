@@ -87,6 +87,7 @@ func (s *state) settle(w int, in schedule.Instruction) {
 			s.gradients[at] = false
 			m.hold(-c.ParameterBytes)
 		}
+		m.hold(queued(s.p, in, c))
 	default:
 		return
 	}

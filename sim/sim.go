@@ -128,14 +128,14 @@ func newState(p *schedule.Program, costs Costs, o Options) *state {
 		per: max(1, p.MicroBatches/max(1, p.Period)),
 	}
 	s.copies = copiesOf(p)
-	s.tl = trace.Timeline{Version: trace.Version, Source: "sim", Workers: p.Workers, Stages: p.Stages, Cores: o.Cores, Stream: p.Streams()}
+	s.tl = trace.Timeline{Version: trace.Version, Source: "sim", Workers: p.Workers, Stages: p.Stages, Cores: o.Cores, Stream: p.Overlaps()}
 	n := 0
-	for _, stages := range p.Placement {
+	for pl, stages := range p.Placement {
 		for stage, on := range stages {
 			s.places = append(s.places, n)
 			n += len(on)
 			for r, w := range on {
-				s.workers[w].memory.hold(costs.of(stage, r).FixedBytes)
+				s.workers[w].memory.hold(fixedBytes(p, pl, costs.of(stage, r)))
 			}
 		}
 	}

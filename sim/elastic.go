@@ -1,0 +1,30 @@
+package sim
+
+import "github.com/millrace-ml/millrace/schedule"
+
+// Elastic averaging in memory: every pipeline holds a model and optimizer states of its own,
+// with parameter gradients from its first backward to its update; the reference holds
+// parameters and buffers and no optimizer. An update of a pipeline leaves its step in the worker's
+// queue, as large as the weights, until the reference applies it with those of the others.
+//
+// In time: a pipeline's update and the reference's take an update's time each. What
+// dilution adds to the first, and several steps to the second, is not in it: profiles do not measure them.
+
+// fixedBytes is what a pipeline holds of a stage throughout.
+func fixedBytes(p *schedule.Program, pipeline int, c *StageCost) int64 {
+	if p.IsReference(pipeline) {
+		return c.ReferenceBytes
+	}
+	return c.FixedBytes
+}
+
+// queued is by how much an update changes the queue of its worker.
+func queued(p *schedule.Program, u schedule.Instruction, c *StageCost) int64 {
+	switch n := p.Pipelines(); {
+	case p.Elastic == nil || n == 1:
+		return 0
+	case p.IsReference(int(u.Pipeline)):
+		return -int64(n) * c.WeightBytes
+	}
+	return c.WeightBytes
+}

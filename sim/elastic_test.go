@@ -1,0 +1,72 @@
+package sim
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+func loweredOf(t testing.TB, family string, s schedule.Settings) *schedule.Program {
+	t.Helper()
+	p, err := schedule.Generate(family, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestElasticFillsBubbles: on uniform stages with a backward twice as long as a forward, a batch of
+// one pipeline takes 3 (M+S-1); N pipelines take no less than 1/N of that each, since a
+// pipeline does not begin an iteration before it has ended the last, and no less than the 3 M that a stage works.
+// The order reaches the larger of the two within 3 %: as many pipelines as (M+S-1)/M leave no bubble.
+func TestElasticFillsBubbles(t *testing.T) {
+	for _, stages := range []int{2, 3, 4, 6} {
+		for _, m := range []int{1, 2, 3, 5, 8} {
+			for n := 1; n <= 6; n++ {
+				p := loweredOf(t, "elastic", schedule.Settings{Placement: straight(stages), MicroBatches: m, Repeat: 40, Elastic: plan.NewElastic(n)})
+				_, sum, err := Run(p, Uniform(stages, 1, 2, 0), Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				each := sum.StepS / float64(n)
+				least := max(float64(3*(m+stages-1))/float64(n), float64(3*m))
+				if each < least-1e-9 || each > least*1.03 {
+					t.Errorf("%d pipelines on %d stages, %d micro-batches: a batch takes %.4g, want %.4g", n, stages, m, each, least)
+				}
+			}
+		}
+	}
+}
+
+// TestElasticMemory adds up by hand, on two stages: N times what a pipeline holds, the reference, and
+// the most that the queue and the gradients hold together.
+func TestElasticMemory(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(2, 5).Draw(t, "pipelines")
+		m := rapid.IntRange(1, 4).Draw(t, "micro-batches")
+		p, err := schedule.Generate("elastic", schedule.Settings{Placement: straight(1), MicroBatches: m, Repeat: 6, Elastic: plan.NewElastic(n)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		c := Uniform(1, 1, 2, 0)
+		k := &c.Stages[0][0]
+		k.FixedBytes, k.ReferenceBytes, k.WeightBytes, k.ParameterBytes, k.SavedBytes = 3000, 1100, 1000, 1000, 0
+		_, sum, err := Run(p, c, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A pipeline's gradients become a step in the queue: each pipeline has one of the two.
+		if want := int64(n*3000 + 1100 + n*1000); sum.PeakBytes[0] != want {
+			t.Fatalf("%d pipelines hold %d bytes at most, want %d", n, sum.PeakBytes[0], want)
+		}
+	})
+}
