@@ -66,6 +66,8 @@ func TestCostsOfTwoStages(t *testing.T) {
 		SavedBytes:      300,
 		FixedBytes:      2*10*3 + 2, // parameters, two states each, buffers
 		ParameterBytes:  20,
+		WeightBytes:     20,
+		ReferenceBytes:  22,
 		ForwardPeak:     150 + 170,
 		EvaluatePeak:    100 + 170, // layer 0's output is read behind the stage and stays
 		// Layer 1: 130 above. Then its 150 are freed, layer 0's gradient of 100 is there: -50 + 130.
@@ -78,6 +80,8 @@ func TestCostsOfTwoStages(t *testing.T) {
 		GradientBytes: 200, InputBytes: 200, SavedBytes: 300,
 		FixedBytes:     (20+6)*3 + 2, // its own copy of the shared parameter, with states
 		ParameterBytes: 26,
+		WeightBytes:    26,
+		ReferenceBytes: 28,
 		ForwardPeak:    320,
 		EvaluatePeak:   100 + 170,
 		// Layer 3: 130. Then -150, two gradients of 100 (layers 2 and 0): 50 + 130 in layer 2.
