@@ -119,7 +119,9 @@ func (s *search) placed(f schedule.Family) []*shape {
 		}
 		order := slices.Concat(on...)
 		for _, size := range s.baseSizes() {
-			out = append(out, s.nearest(want{stages: S, devices: S * replicas, size: size, order: order, replicas: []int{replicas}, family: plainFamily()})...)
+			for _, again := range s.recomputes() {
+				out = append(out, s.nearest(want{stages: S, devices: S * replicas, size: size, order: order, replicas: []int{replicas}, again: again, family: plainFamily()})...)
+			}
 		}
 	}
 	return out
