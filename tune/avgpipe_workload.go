@@ -25,9 +25,6 @@ type Workload struct {
 	Clip  bool // the update needs the global gradient norm
 	// LimitBytes is the memory of each device; 0 is no limit.
 	LimitBytes int64
-	// Generate writes the compute-only Program of several pipelines side by side; nil is
-	// schedule's family elastic.
-	Generate func(s schedule.Settings, pipelines int) (*schedule.Program, error)
 }
 
 // Pipelined is a setting made ready to run: a plan for one pipeline, with the depths of
@@ -42,47 +39,42 @@ type Pipelined struct {
 // afab as an advance sends all micro-batches ahead, on every stage.
 const afab = -1
 
-// plan is the base at some degrees, with advance more forwards on the first stage than 1F1B
-// has, graded down to none on the last: ceil(advance (S-1-i)/(S-1)).
+// plan is the base at some degrees, with so many forwards in advance of 1F1B, graded by stage.
 func (w *Workload) plan(at Degrees, advance int) *plan.Plan {
 	pl := *w.Base
 	pl.Stages = slices.Clone(w.Base.Stages)
 	pl.MicroBatches, pl.MicroBatch = at.MicroBatches, w.Batch/at.MicroBatches
-	pl.Schedule, pl.Weights, pl.Predicted, pl.LowerBound, pl.Why = "1f1b", string(schedule.Sync), nil, nil, nil
+	pl.Schedule, pl.Weights, pl.Elastic, pl.Predicted, pl.LowerBound, pl.Why = "1f1b", string(schedule.Sync), nil, nil, nil, nil
 	if at.Pipelines > 1 {
-		pl.Schedule, pl.Weights = "elastic", "elastic"
+		pl.Schedule, pl.Weights, pl.Elastic = "elastic", string(schedule.Elastic), plan.NewElastic(at.Pipelines)
 	}
-	behind := len(pl.Stages) - 1
-	for i := range pl.Stages {
-		pl.Stages[i].Warmup = at.MicroBatches
-		if advance != afab {
-			pl.Stages[i].Warmup = min(behind-i+1+graded(advance, behind-i, behind), at.MicroBatches)
+	depths := slices.Repeat([]int{at.MicroBatches}, len(pl.Stages))
+	if advance != afab {
+		var err error
+		if depths, err = schedule.AdvanceDepths(len(pl.Stages), at.MicroBatches, advance, schedule.Graded); err != nil {
+			panic("tune: depths of checked degrees: " + err.Error())
 		}
 	}
-	return &pl
-}
-
-func graded(advance, left, behind int) int {
-	if behind == 0 {
-		return 0
+	for i := range pl.Stages {
+		pl.Stages[i].Warmup = depths[i]
 	}
-	return (advance*left + behind - 1) / behind
+	return &pl
 }
 
 // Program is the lowered Program of some iterations of a setting.
 func (w *Workload) Program(p *Pipelined, iterations int) (*schedule.Program, error) {
 	name, s := schedule.FromPlan(p.Plan)
 	s.Repeat = iterations
-	generate := func(s schedule.Settings, _ int) (*schedule.Program, error) { return schedule.Generate(name, s) }
-	if w.Generate != nil && p.At.Pipelines > 1 {
-		generate = w.Generate
-	}
-	program, err := generate(s, p.At.Pipelines)
+	program, err := schedule.Generate(name, s)
 	if err != nil {
 		return nil, fmt.Errorf("tune: %s: %w", p.At, err)
 	}
 	return schedule.Lower(program, schedule.LowerOptions{Tied: sim.TiedStages(w.Profile, p.Plan), Clip: w.Clip})
 }
+
+// settling is how many iterations pipelines that share devices are simulated for: they begin
+// together and drift into each other's bubbles.
+const settling = 6
 
 // run simulates some iterations; the time of a batch is an iteration's over its pipelines.
 func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeline, sim.Summary, error) {
@@ -92,6 +84,9 @@ func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeli
 	}
 	if iterations == 0 {
 		iterations = Steps(costs)
+		if p.At.Pipelines > 1 {
+			iterations = max(iterations, settling)
+		}
 	}
 	program, err := w.Program(p, iterations)
 	if err != nil {
@@ -188,18 +183,18 @@ func (w *Workload) deeper(at Degrees) []*plan.Plan {
 type Trial struct {
 	Scored
 	TookS    float64         `json:"took_s"` // what trying it cost
-	Timeline *trace.Timeline `json:"-"`      // every event and memory sample
+	Timeline *trace.Timeline `json:"-"`      // every event and memory sample, where that was asked for
 }
 
-// Machine runs a setting for at least so many batches of all pipelines together.
-type Machine func(ctx context.Context, p *Pipelined, batches int) (*Trial, error)
+// Machine runs a setting for at least so many batches of all pipelines together (Iterations), and
+// records every event of it on request.
+type Machine func(ctx context.Context, p *Pipelined, batches int, record bool) (*Trial, error)
 
 // Simulated is the simulator as the machine: what is tried costs the time that it would
 // have taken there.
 func (w *Workload) Simulated() Machine {
-	return func(ctx context.Context, p *Pipelined, batches int) (*Trial, error) {
-		iterations := Iterations(p.At, batches)
-		t, sum, err := w.run(p, iterations, true)
+	return func(_ context.Context, p *Pipelined, batches int, record bool) (*Trial, error) {
+		t, sum, err := w.run(p, Iterations(p.At, batches), record)
 		if err != nil {
 			return nil, err
 		}
@@ -213,9 +208,14 @@ func (w *Workload) Simulated() Machine {
 // there must be a median.
 const fewest = 3
 
-// Iterations is how many iterations of all pipelines make at least so many batches.
+// Iterations is how many iterations of all pipelines make at least so many batches, and let
+// several pipelines settle.
 func Iterations(at Degrees, batches int) int {
-	return max(fewest, (batches+at.Pipelines-1)/at.Pipelines)
+	least := fewest
+	if at.Pipelines > 1 {
+		least = settling
+	}
+	return max(least, (batches+at.Pipelines-1)/at.Pipelines)
 }
 
 // Best is the simulator's choice of the grid alone: nothing is run.

@@ -184,7 +184,7 @@ func (f *tuneFlags) workload(c *cobra.Command, p *planned) (*tune.Workload, erro
 			limit = own
 		}
 	}
-	w := &tune.Workload{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, LimitBytes: limit, Generate: tune.SideBySide}
+	w := &tune.Workload{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, LimitBytes: limit}
 	fix, err := overrides(p.job, namesOf(p.model))
 	if err != nil {
 		return nil, err

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/tune"
 )
 
-// trainingMachine runs settings on real tensors: a fresh training of some batches each, all of
-// whose events are kept. What it costs is everything from its start to its end.
+// trainingMachine runs settings on real tensors: a fresh training of some batches each. What
+// it costs is everything from its start to its end.
 func trainingMachine(p *planned) (tune.Machine, error) {
 	train, err := trainingData(p.job, p.model)
 	if err != nil {
@@ -21,12 +21,16 @@ func trainingMachine(p *planned) (tune.Machine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; or let the simulator stand for the machine with --simulate", err)
 	}
-	return func(ctx context.Context, s *tune.Pipelined, batches int) (*tune.Trial, error) {
+	return func(ctx context.Context, s *tune.Pipelined, batches int, record bool) (*tune.Trial, error) {
 		began := time.Now()
 		steps := tune.Iterations(s.At, batches)
+		kept := 1
+		if record {
+			kept = steps
+		}
 		result, err := run.Train(ctx, run.Config{
 			Model: p.model, Plan: s.Plan, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
-			Optimizer: p.job.Optimizer, Rate: p.job.Rate, Clip: p.job.Clip, Seed: p.job.Seed, Steps: steps, KeepSteps: steps,
+			Optimizer: p.job.Optimizer, Rate: p.job.Rate, Clip: p.job.Clip, Seed: p.job.Seed, Steps: steps, KeepSteps: kept,
 			ThreadsPerWorker: p.job.ThreadsPerWorker, Cores: tune.Cores(p.cluster, s.Plan),
 		})
 		if err != nil {
