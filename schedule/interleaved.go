@@ -30,60 +30,15 @@ func init() {
 			}
 			return nil
 		},
-		Generate: interleaved,
+		Generate: func(s Settings) (*Program, error) {
+			return list(s, listRule{ahead: func(at listPlace) int { return 2*(at.workers-at.worker-1) + (at.chunks-1)*at.workers + 1 }}), nil
+		},
 	})
 	Register(Family{
 		Name: "bfs", Doc: "looped, breadth first: all micro-batches of a chunk, then the next chunk (arXiv 2211.05953)", Chunks: -1, Place: Wrap,
-		Admits: admit, Generate: breadthFirst,
+		Admits: admit,
+		Generate: func(s Settings) (*Program, error) {
+			return list(s, listRule{breadth: true, ahead: func(at listPlace) int { return at.chunks * at.micros }}), nil
+		},
 	})
-}
-
-func interleaved(s Settings) (*Program, error) {
-	prog := s.program()
-	p := prog.Workers
-	v := len(s.Placement) / p
-	total := s.MicroBatches * v
-	for w := range p {
-		nth := func(k int, kind Kind) Instruction {
-			chunk := k % (p * v) / p
-			if kind == B {
-				chunk = v - 1 - chunk
-			}
-			return Instruction{Stage: int32(chunk*p + w), Kind: kind, Micro: int32(k/(p*v)*p + k%p)}
-		}
-		warm := min(total, 2*(p-w-1)+(v-1)*p+1)
-		list := make(List, 0, 2*total)
-		for k := range warm {
-			list = append(list, nth(k, F))
-		}
-		for k := range total {
-			list = append(list, nth(k, B))
-			if warm+k < total {
-				list = append(list, nth(warm+k, F))
-			}
-		}
-		prog.Body[w] = list
-	}
-	return prog, nil
-}
-
-func breadthFirst(s Settings) (*Program, error) {
-	prog := s.program()
-	p := prog.Workers
-	v := len(s.Placement) / p
-	for w := range p {
-		list := make(List, 0, 2*v*s.MicroBatches)
-		for _, kind := range []Kind{F, B} {
-			for c := range v {
-				if kind == B {
-					c = v - 1 - c
-				}
-				for m := range s.MicroBatches {
-					list = append(list, Instruction{Stage: int32(c*p + w), Kind: kind, Micro: int32(m)})
-				}
-			}
-		}
-		prog.Body[w] = list
-	}
-	return prog, nil
 }

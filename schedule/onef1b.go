@@ -67,27 +67,7 @@ func admitOneF1B(s Settings) error {
 }
 
 func oneF1B(s Settings) (*Program, error) {
-	p := s.program()
-	for stage, on := range s.Placement {
-		for r, w := range on {
-			mine := microsOf(s, len(on), r)
-			k := min(s.Warmup[stage], len(mine))
-			list := make(List, 0, 2*len(mine))
-			add := func(kind Kind, micro int) {
-				list = append(list, Instruction{Stage: int32(stage), Kind: kind, Micro: int32(micro), Replica: int16(r)})
-			}
-			for _, m := range mine[:k] {
-				add(F, m)
-			}
-			for j := range mine {
-				add(B, mine[j])
-				if k+j < len(mine) {
-					add(F, mine[k+j])
-				}
-			}
-			p.Body[w] = list
-		}
-	}
+	p := list(s, listRule{ahead: depth})
 	if s.Replication == RoundRobin && unequal(s.Placement) {
 		// Depths are counted by replica, and which micro-batches they cover differs from stage
 		// to stage: the rule on K_i is not enough, so the order itself is played.

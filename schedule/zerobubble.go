@@ -35,34 +35,7 @@ func init() {
 }
 
 func zeroBubble(s Settings) (*Program, error) {
-	p := s.program()
-	for stage, on := range s.Placement {
-		for r, w := range on {
-			mine := microsOf(s, len(on), r)
-			k := min(s.Warmup[stage], len(mine))
-			late := s.Warmup[0] - s.Warmup[stage]
-			list := make(List, 0, 3*len(mine))
-			add := func(kind Kind, j int) {
-				list = append(list, Instruction{Stage: int32(stage), Kind: kind, Micro: int32(mine[j]), Replica: int16(r)})
-			}
-			for j := range k {
-				add(F, j)
-			}
-			for j := range mine {
-				add(I, j)
-				if j >= late {
-					add(W, j-late)
-				}
-				if k+j < len(mine) {
-					add(F, k+j)
-				}
-			}
-			for j := max(0, len(mine)-late); j < len(mine); j++ {
-				add(W, j)
-			}
-			p.Body[w] = list
-		}
-	}
+	p := list(s, listRule{ahead: depth, late: func(at listPlace) int { return at.s.Warmup[0] - at.s.Warmup[at.stage] }})
 	if s.Replication == RoundRobin && unequal(s.Placement) {
 		if _, err := Check(p); err != nil {
 			return nil, fmt.Errorf("these depths do not suit stages of unequal replicas: %w", err)
