@@ -125,7 +125,8 @@ const fasterBy = 1e-3
 // while it trains: the fewest forwards in advance of 1F1B that are fastest within the
 // memory. Times do not fall evenly with depth (a message may miss its turn on a link by
 // little), so that a first slower step is no reason to stop: every number up to
-// twice the stages is tried, beyond that 4, 8, 16 ... times the stages, and AFAB.
+// twice the stages is tried, of several pipelines, which depend less on it, the powers of two
+// among them; beyond that 4, 8, 16 ... times the stages, and AFAB.
 func (w *Workload) Predict(ctx context.Context, at Degrees) (*Pipelined, error) {
 	if err := at.check(); err != nil {
 		return nil, err
@@ -163,7 +164,9 @@ func (w *Workload) deeper(at Degrees) []*plan.Plan {
 	}
 	var tried []int
 	for x := 1; x <= 2*stages; x++ {
-		tried = append(tried, x)
+		if at.Pipelines == 1 || x&(x-1) == 0 {
+			tried = append(tried, x)
+		}
 	}
 	for x := 4 * stages; x < at.MicroBatches; x *= 2 {
 		tried = append(tried, x)
