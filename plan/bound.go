@@ -47,14 +47,12 @@ type BoundKind struct {
 // layer a descends from, and are on W-r devices at most, so with A(a) the longest chain of c
 // among a's ancestors, on m rows or, split, on ceil(m/(W-r)),
 //
-//	step >= A(a) + 2 t + work(a, z, r)   for a > 0
+//	step >= A(a) + 2 t(a) + work(a, z, r)   for a > 0
 //
-// t is the least time of any cut's bytes (split by W) over the fastest link. A plan is a way to
+// t(a) is the time of what crosses the cut before a (split by W) over the fastest link. A plan is a way to
 // cut the layers into stages with W devices in all, so the least over plans of its worst stage
-// is found exactly by recursion over (layers, devices). The sum over r devices moves
-// 2 (r-1)/r of the bytes over some device's links, at the fastest level's rate: two rings of n
-// and n' one inside the other move 2 (2 - 1/n - 1/n'), no less than one of n n'. Recompute and
-// warm-up only add work.
+// is found exactly by recursion over (layers, devices). The sum over r devices takes what
+// bound_reduce.go says. Recompute and warm-up only add work.
 //
 // With more than 1<<24 layers squared times devices squared the chains are left out, and with
 // boards that pass on results as they come, of which the next stage can use the first before
@@ -207,7 +205,8 @@ func (b *bounder) chains() float64 {
 		params[k+1] = params[k] + l.ParameterBytes + l.TiedBytes
 		update[k+1] = update[k] + l.UpdateS
 	}
-	transfer := b.transfer()
+	transfers := b.transfers()
+	reduce := leastReduces(b.c, W)
 	least := make([]float64, (n+1)*(W+1)) // of layers before j on d devices at the most
 	for i := W + 1; i < len(least); i++ {
 		least[i] = math.Inf(1)
@@ -229,9 +228,9 @@ func (b *bounder) chains() float64 {
 					if work >= best {
 						break // more layers are more work
 					}
-					own := work + b.allReduce(r, params[j]-params[k]) + update[j] - update[k]
+					own := work + reduce[r].of(params[j]-params[k]) + update[j] - update[k]
 					if k > 0 && before != nil {
-						work += before[k] + 2*transfer
+						work += before[k] + 2*transfers[k]
 					}
 					best = min(best, max(least[k*(W+1)+d-r], work, own))
 				}
@@ -270,70 +269,53 @@ func (b *bounder) sums(r int) (sum, ancestry []float64) {
 	return sum, ancestry
 }
 
-// transfer is the least time that anything takes between two stages.
-func (b *bounder) transfer() float64 {
+// transfers is the least time that what crosses the cut before each layer takes.
+func (b *bounder) transfers() []float64 {
+	out := make([]float64, len(b.p.Layers))
 	if len(b.c.Devices) < 2 {
-		return 0
+		return out
 	}
-	costs := b.costs[b.types[0]][1]
+	var costs []profile.Cost
 	for _, t := range b.types {
 		if costs == nil {
 			costs = b.costs[t][1]
 		}
 	}
-	bytes := int64(math.MaxInt64)
-	for k := 1; k < len(b.p.Layers); k++ {
-		bytes = min(bytes, b.p.CutBytes(costs, k-1))
+	for k := 1; k < len(out); k++ {
+		bytes := b.p.CutBytes(costs, k-1)
+		if b.split {
+			bytes /= int64(b.kind.Workers)
+		}
+		least := math.Inf(1)
+		b.links(func(latency, bandwidth float64) {
+			least = min(least, latency+float64(bytes)/bandwidth)
+		})
+		if !math.IsInf(least, 1) {
+			out[k] = least
+		}
 	}
-	if bytes == math.MaxInt64 {
-		return 0
-	}
-	if b.split {
-		bytes /= int64(b.kind.Workers)
-	}
-	least := math.Inf(1)
-	b.links(func(latency, bandwidth, _ float64) {
-		least = min(least, latency+float64(bytes)/bandwidth)
-	})
-	return least
+	return out
 }
 
-// allReduce is the least time that r devices take to sum bytes.
-func (b *bounder) allReduce(r int, bytes int64) float64 {
-	if r == 1 {
-		return 0
-	}
-	least := math.Inf(1)
-	b.links(func(latency, _, collective float64) {
-		least = min(least, float64(2*(r-1))/float64(r)*float64(bytes)/collective)
-	})
-	return least
-}
-
-// links lists the levels' latency, bandwidth and collective bandwidth, nodes of their own
-// included.
-func (b *bounder) links(yield func(latency, bandwidth, collective float64)) {
+// links lists the levels' latency and bandwidth, nodes of their own included.
+func (b *bounder) links(yield func(latency, bandwidth float64)) {
 	for i, l := range b.c.Levels {
 		if l.Size < 2 {
 			continue
 		}
-		collective := l.CollectiveBandwidthBytesPerSecond
-		if collective == 0 {
-			collective = l.BandwidthBytesPerSecond
-		}
-		yield(l.LatencyS, l.BandwidthBytesPerSecond, collective)
+		yield(l.LatencyS, l.BandwidthBytesPerSecond)
 		if i > 0 {
 			continue
 		}
 		for _, n := range b.c.Nodes {
 			bandwidth, latency := l.BandwidthBytesPerSecond, l.LatencyS
 			if n.BandwidthBytesPerSecond > 0 {
-				bandwidth, collective = n.BandwidthBytesPerSecond, n.BandwidthBytesPerSecond
+				bandwidth = n.BandwidthBytesPerSecond
 			}
 			if n.LatencyS > 0 {
 				latency = n.LatencyS
 			}
-			yield(latency, bandwidth, collective)
+			yield(latency, bandwidth)
 		}
 	}
 }

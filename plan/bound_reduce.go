@@ -1,0 +1,118 @@
+package plan
+
+import (
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+)
+
+// leastReduce bounds from below how long some number of devices, wherever they are, take to
+// sum bytes: no less than one of these lines in the bytes, whichever is lowest.
+//
+// Rings inside rings: let n_i be the most groups of level i that one ring of that level
+// joins. A group of level i holds at most n_i of what is inside, so that r devices need a
+// product of all n_i of r at least. Every level takes 2 (n_i - 1) messages of bytes / n_i
+// over its links, one level after the other.
+//
+// One ring over all: where r devices are in several groups of some levels, these levels'
+// sizes have a product of r at least, and an edge of the ring crosses each. Each of
+// 2 (r-1) steps takes a chunk of bytes / r over the slowest edge.
+//
+// So a bound is the least over cases, and in each the most over lines in the bytes.
+type leastReduce [][]affine
+
+func (l leastReduce) of(bytes int64) float64 {
+	if bytes == 0 || len(l) == 0 {
+		return 0
+	}
+	least := math.Inf(1)
+	for _, lines := range l {
+		most := 0.0
+		for _, a := range lines {
+			most = max(most, a.of(float64(bytes)))
+		}
+		least = min(least, most)
+	}
+	return least
+}
+
+// leastReduces is by number of devices up to some; of none and of one it is empty.
+func leastReduces(c *cluster.Cluster, most int) []leastReduce {
+	fastest := make([]affine, len(c.Levels)) // link of each level
+	for i, l := range c.Levels {
+		fastest[i] = fastestLink(c, i, l)
+	}
+	out := make([]leastReduce, most+1)
+	add := func(r int, lines ...affine) {
+		if len(lines) == 1 && slices.ContainsFunc(out[r], func(b []affine) bool {
+			return len(b) == 1 && b[0].fixedS <= lines[0].fixedS && b[0].perByteS <= lines[0].perByteS
+		}) {
+			return
+		}
+		out[r] = append(out[r], lines)
+	}
+	var nested func(level, devices int, so affine)
+	nested = func(level, devices int, so affine) {
+		if level == len(c.Levels) {
+			for r := 2; r <= min(devices, most); r++ {
+				add(r, so)
+			}
+			return
+		}
+		for n := 1; n <= c.Levels[level].Size; n++ {
+			nested(level+1, devices*n, so.and(fastest[level].ring(n)))
+			if devices*n >= most {
+				break // more only takes longer
+			}
+		}
+	}
+	nested(0, 1, affine{})
+	var crossed func(level, devices int, edges []affine)
+	crossed = func(level, devices int, edges []affine) {
+		if level == len(c.Levels) {
+			for r := 2; r <= min(devices, most); r++ {
+				var lines []affine
+				for _, edge := range edges {
+					lines = append(lines, edge.ring(r))
+				}
+				add(r, lines...)
+			}
+			return
+		}
+		crossed(level+1, devices, edges)
+		if size := c.Levels[level].Size; size > 1 {
+			crossed(level+1, devices*size, append(slices.Clip(edges), fastest[level]))
+		}
+	}
+	crossed(0, 1, nil)
+	return out
+}
+
+// ring is 2 (n-1) messages of an n-th of the bytes.
+func (a affine) ring(n int) affine {
+	messages := 2 * float64(n-1)
+	return affine{messages * a.fixedS, messages / float64(n) * a.perByteS}
+}
+
+// and is one after the other.
+func (a affine) and(b affine) affine {
+	return affine{a.fixedS + b.fixedS, a.perByteS + b.perByteS}
+}
+
+// fastestLink is the least latency and seconds a byte of a level's rings.
+func fastestLink(c *cluster.Cluster, i int, l cluster.Level) affine {
+	bandwidth, latency := l.BandwidthBytesPerSecond, l.LatencyS
+	if l.CollectiveBandwidthBytesPerSecond > 0 {
+		bandwidth = l.CollectiveBandwidthBytesPerSecond
+	}
+	if i == 0 {
+		for _, n := range c.Nodes {
+			bandwidth = max(bandwidth, n.BandwidthBytesPerSecond)
+			if n.LatencyS > 0 {
+				latency = min(latency, n.LatencyS)
+			}
+		}
+	}
+	return affine{latency, 1 / bandwidth}
+}
