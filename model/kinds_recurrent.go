@@ -33,7 +33,7 @@ func init() {
 // lstm: four gates, each a product with the input and with the state (Hochreiter and
 // Schmidhuber, 1997), with cuDNN's two biases a gate, in the order input, forget, cell,
 // output. Held: what several inputs make side by side, gates, cell and state, and the
-// outputs where another computation makes them.
+// output where that is not the state itself.
 //
 // Dropout draws one mask a sequence for all its positions (Gal and Ghahramani, A
 // Theoretically Grounded Application of Dropout in Recurrent Neural Networks, 2016, section 4),
@@ -64,10 +64,8 @@ func lstm(l *Layer, in []Tensor) error {
 	if len(in) > 1 {
 		l.SavedBytes += 4 * int64(t) * int64(width)
 	}
-	for _, more := range []bool{directions > 1, l.Number("dropout") > 0} {
-		if more {
-			l.SavedBytes += l.OutputBytes()
-		}
+	if directions > 1 || l.Number("dropout") > 0 {
+		l.SavedBytes += l.OutputBytes()
 	}
 	return probability(l.Number("dropout"))
 }

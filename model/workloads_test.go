@@ -94,8 +94,8 @@ func TestLSTMByHand(t *testing.T) {
 		t.Errorf("%d FLOPs, want %d", l.ForwardFLOPs, want)
 	}
 	// At each of 5 positions: what is read, side by side; for both ways four gates, cell and
-	// state; both states side by side; those again behind the dropout.
-	if want := int64(4 * 5 * (6 + 2*6*3 + 6 + 6)); l.SavedBytes != want {
+	// state; both states side by side behind the dropout.
+	if want := int64(4 * 5 * (6 + 2*6*3 + 6)); l.SavedBytes != want {
 		t.Errorf("%d bytes held, want %d", l.SavedBytes, want)
 	}
 }

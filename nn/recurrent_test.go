@@ -96,3 +96,61 @@ func TestLSTMDropoutIsLocked(t *testing.T) {
 		t.Error("row 1 of the micro-batch is dropped otherwise when a slice begins with it")
 	}
 }
+
+// What the description says a layer holds until its backward is what it holds.
+func TestLSTMHoldsWhatItsDescriptionSays(t *testing.T) {
+	for _, c := range []struct {
+		inputs        []int
+		bidirectional bool
+		dropout       float64
+	}{{[]int{32}, false, 0}, {[]int{32}, true, 0}, {[]int{16, 48}, false, 0}, {[]int{16, 48}, true, 0.5}} {
+		const rows, positions, units = 4, 16, 64
+		l := model.Layer{Name: "h", Kind: "lstm", Attr: map[string]any{"width": units, "bidirectional": c.bidirectional, "dropout": c.dropout}}
+		var described []model.Tensor
+		for _, w := range c.inputs {
+			described = append(described, model.Tensor{Shape: []int{positions, w}, DType: model.Float})
+		}
+		for _, k := range model.Kinds() {
+			if k.Name == l.Kind {
+				if err := k.Infer(&l, described); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		layers, err := nn.Build(&model.Model{Layers: []model.Layer{l}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := device(t)
+		outer := d.Begin()
+		ctx := &nn.Context{Device: d, Training: true, Seed: 3, Rows: rows}
+		for j, p := range l.Params {
+			ctx.Params = append(ctx.Params, leaf(t, d, p, 0, j))
+		}
+		var in nn.Bundle
+		for _, w := range c.inputs {
+			x, err := d.Leaf(waves(t, d, []int64{rows, positions, int64(w)}, w), true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in = append(in, nn.Named{Name: "x", Tensor: x})
+		}
+		before := d.Memory().LiveBytes
+		inner := d.Begin()
+		out, err := layers[0].Forward(ctx, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.End(inner, out[0].Tensor)
+		want := rows * l.SavedBytes
+		if c.dropout > 0 {
+			want += rows * int64(l.Outputs[0].Shape[1]) * 4 // its mask, one for all positions
+		}
+		// The allocator counts whole lines of 64 bytes.
+		if got := d.Memory().LiveBytes - before; got < want || got > want+1024 {
+			t.Errorf("%+v: %d bytes held, the description says %d", c, got, want)
+		}
+		d.End(outer)
+		runtime.UnlockOSThread()
+	}
+}
