@@ -98,10 +98,14 @@ func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64,
 		weight = time(l.WeightFLOPs, moved)
 	}
 	saved := n * max(l.SavedBytes, l.OutputBytes())
+	pending := int64(0)
+	if parameters > 0 {
+		pending = n * (in + l.OutputBytes())
+	}
 	return Cost{
 		Device: name, MicroBatch: int(n), ForwardS: time(l.ForwardFLOPs, moved+again) + activation, BackwardS: input + weight,
 		OutputBytes: n * l.OutputBytes(), SavedBytes: saved, ForwardPeakBytes: saved, BackwardPeakBytes: n * (in + l.OutputBytes()),
-		WorkspaceBytes: n * (in + l.OutputBytes()),
+		WorkspaceBytes: n * (in + l.OutputBytes()), PendingBytes: &pending,
 	}
 }
 

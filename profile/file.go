@@ -139,6 +139,9 @@ func (p *Profile) Validate() error {
 					return bad(at+": "+field, v, "0 or more seconds")
 				}
 			}
+			if c.PendingBytes != nil && *c.PendingBytes < 0 {
+				return fmt.Errorf("profile: layer %s: pending_bytes is %d; it must be 0 or more", l.Name, *c.PendingBytes)
+			}
 			if least := min(c.OutputBytes, c.SavedBytes, c.WorkspaceBytes, c.ForwardPeakBytes, c.BackwardPeakBytes); least < 0 {
 				return bad(at+": a size in bytes", least, "0 or more")
 			}

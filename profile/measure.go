@@ -16,6 +16,7 @@ type LayerTiming struct {
 	BackwardInputS, BackwardWeightS     []float64
 	OutputBytes, SavedBytes             int64
 	ForwardPeakBytes, BackwardPeakBytes int64
+	PendingBytes                        int64 // 0 where there are no halves
 }
 
 // Request is one measurement: the whole model at one micro-batch size.
@@ -129,6 +130,7 @@ func costOf(t LayerTiming, device string, size int) Cost {
 	if len(t.BackwardInputS) > 0 && len(t.BackwardWeightS) > 0 {
 		c.BackwardInputS, c.BackwardWeightS = new(median(t.BackwardInputS)), new(median(t.BackwardWeightS))
 	}
+	c.PendingBytes = new(t.PendingBytes)
 	both := make([]float64, min(len(t.ForwardS), len(t.BackwardS)))
 	for i := range both {
 		both[i] = t.ForwardS[i] + t.BackwardS[i]

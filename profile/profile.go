@@ -24,9 +24,12 @@ type Cost struct {
 	// Spread is (third quartile - first quartile) / median of forward plus backward.
 	Spread float64 `json:"spread,omitempty"`
 
-	OutputBytes    int64 `json:"output_bytes"`    // the layer's output tensors
-	SavedBytes     int64 `json:"saved_bytes"`     // held from forward to backward, its own output included, its input not
-	WorkspaceBytes int64 `json:"workspace_bytes"` // most bytes held at once inside forward or backward beyond those
+	OutputBytes int64 `json:"output_bytes"` // the layer's output tensors
+	SavedBytes  int64 `json:"saved_bytes"`  // held from forward to backward, its own output included, its input not
+	// PendingBytes is what the weights' half of a backward keeps until it runs: what it was
+	// given and what the forward saved for it. null where that is not known.
+	PendingBytes   *int64 `json:"pending_bytes,omitempty"`
+	WorkspaceBytes int64  `json:"workspace_bytes"` // most bytes held at once inside forward or backward beyond those
 	// ForwardPeakBytes and BackwardPeakBytes: the high-water mark above what was live
 	// when the forward or backward of this layer began.
 	ForwardPeakBytes  int64 `json:"forward_peak_bytes"`

@@ -121,6 +121,13 @@ func (p *Profile) At(device string, size int) (costs []Cost, interpolated bool, 
 	return costs, low != high, nil
 }
 
+func wholeOrNone(a, b *int64, whole func(x, y int64) int64) *int64 {
+	if a == nil || b == nil {
+		return nil
+	}
+	return new(whole(*a, *b))
+}
+
 func between(a, b Cost, size int) Cost {
 	if a.MicroBatch == b.MicroBatch {
 		return a
@@ -130,7 +137,7 @@ func between(a, b Cost, size int) Cost {
 	whole := func(x, y int64) int64 { return x + int64(t*float64(y-x)) }
 	c := Cost{
 		Device: a.Device, MicroBatch: size, ForwardS: real(a.ForwardS, b.ForwardS), BackwardS: real(a.BackwardS, b.BackwardS),
-		Spread: max(a.Spread, b.Spread), OutputBytes: whole(a.OutputBytes, b.OutputBytes), SavedBytes: whole(a.SavedBytes, b.SavedBytes),
+		Spread: max(a.Spread, b.Spread), OutputBytes: whole(a.OutputBytes, b.OutputBytes), SavedBytes: whole(a.SavedBytes, b.SavedBytes), PendingBytes: wholeOrNone(a.PendingBytes, b.PendingBytes, whole),
 		WorkspaceBytes:   whole(a.WorkspaceBytes, b.WorkspaceBytes),
 		ForwardPeakBytes: whole(a.ForwardPeakBytes, b.ForwardPeakBytes), BackwardPeakBytes: whole(a.BackwardPeakBytes, b.BackwardPeakBytes),
 	}

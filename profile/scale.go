@@ -60,5 +60,8 @@ func (c Cost) times(x float64) Cost {
 	}
 	c.OutputBytes, c.SavedBytes, c.WorkspaceBytes = bytes(c.OutputBytes), bytes(c.SavedBytes), bytes(c.WorkspaceBytes)
 	c.ForwardPeakBytes, c.BackwardPeakBytes = bytes(c.ForwardPeakBytes), bytes(c.BackwardPeakBytes)
+	if c.PendingBytes != nil {
+		c.PendingBytes = new(bytes(*c.PendingBytes))
+	}
 	return c
 }

@@ -55,7 +55,7 @@ type clock struct {
 	live   int64
 }
 
-type layerBytes struct{ output, saved, forwardPeak, backwardPeak int64 }
+type layerBytes struct{ output, saved, forwardPeak, backwardPeak, pending int64 }
 
 func newClock(dev engine.Device, layers int) *clock {
 	c := &clock{dev: dev, bytes: make([]layerBytes, layers)}
@@ -68,8 +68,8 @@ func newClock(dev engine.Device, layers int) *clock {
 func (c *clock) Begin(p stage.Phase, layer int) {
 	if p == stage.Forward || p == stage.Backward {
 		c.dev.ResetPeak()
-		c.live = c.dev.Memory().LiveBytes
 	}
+	c.live = c.dev.Memory().LiveBytes
 	c.begun = time.Now()
 }
 
@@ -85,6 +85,8 @@ func (c *clock) End(p stage.Phase, layer int, made nn.Bundle) {
 		for _, n := range made {
 			b.output += n.Tensor.Bytes()
 		}
+	case stage.WeightHalf:
+		b.pending = c.live - m.LiveBytes
 	case stage.Backward:
 		b.backwardPeak = m.PeakBytes - c.live
 	}
@@ -240,6 +242,7 @@ func (t *Timer) Layers(ctx context.Context, r profile.Request) ([]profile.LayerT
 	}
 	for l, b := range clocks[0].bytes {
 		out[l].OutputBytes, out[l].SavedBytes, out[l].ForwardPeakBytes, out[l].BackwardPeakBytes = b.output, b.saved, b.forwardPeak, b.backwardPeak
+		out[l].PendingBytes = b.pending
 	}
 	return out, nil
 }

@@ -22,6 +22,7 @@ type StageCost struct {
 	GradientBytes   int64 // sent to the previous stage
 	SavedBytes      int64 // held from forward to backward beside what was received
 	InputBytes      int64 // the input received, held as long
+	PendingBytes    int64 // held from the first half of a split backward to the second
 	FixedBytes      int64 // parameters, buffers, optimizer states
 	ParameterBytes  int64 // gradients of parameters: what an all-reduce moves
 	WeightBytes     int64 // parameters alone: a step of elastic averaging
@@ -29,8 +30,8 @@ type StageCost struct {
 
 	// The most held at once inside an instruction, above what was held before it.
 	// FirstBackwardPeak is of the first backward since an update, which makes the gradients
-	// as it goes; BackwardPeak of those that find them there.
-	ForwardPeak, EvaluatePeak, FirstBackwardPeak, BackwardPeak, UpdatePeak int64
+	// as it goes; BackwardPeak of those that find them there, InputPeak of a first half.
+	ForwardPeak, EvaluatePeak, FirstBackwardPeak, BackwardPeak, InputPeak, UpdatePeak int64
 
 	AllReduceS float64 // over the stage's replicas
 	TiedS      float64 // sum of tied gradients
@@ -82,7 +83,7 @@ func Uniform(stages int, forwardS, backwardS, transferS float64) Costs {
 	c := Costs{Transfer: func(int, int, int64) (float64, float64) { return transferS, 0 }}
 	for range stages {
 		c.Stages = append(c.Stages, []StageCost{{
-			ForwardS: forwardS, BackwardS: backwardS, InputS: backwardS / 2, WeightS: backwardS / 2, EvaluateS: forwardS, SavedBytes: 1,
+			ForwardS: forwardS, BackwardS: backwardS, InputS: backwardS / 2, WeightS: backwardS / 2, EvaluateS: forwardS, SavedBytes: 1, PendingBytes: 1,
 		}})
 	}
 	return c
@@ -121,7 +122,7 @@ func (c *Costs) check(p *schedule.Program) error {
 				{"update", k.UpdateS}, {"evaluation", k.EvaluateS}, {"checkpoint", k.SaveS},
 				{"all-reduce", k.AllReduceS}, {"sum of tied gradients", k.TiedS}, {"norm", k.NormS},
 				{"activation bytes", float64(k.ActivationBytes)}, {"gradient bytes", float64(k.GradientBytes)},
-				{"saved bytes", float64(k.SavedBytes)}, {"input bytes", float64(k.InputBytes)},
+				{"saved bytes", float64(k.SavedBytes)}, {"input bytes", float64(k.InputBytes)}, {"pending bytes", float64(k.PendingBytes)},
 				{"fixed bytes", float64(k.FixedBytes)}, {"parameter bytes", float64(k.ParameterBytes)},
 				{"weight bytes", float64(k.WeightBytes)}, {"reference bytes", float64(k.ReferenceBytes)},
 			} {

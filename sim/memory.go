@@ -69,10 +69,11 @@ func (s *state) settle(w int, in schedule.Instruction) {
 		s.makeGradients(w, in, c)
 		m.hold(c.GradientBytes)
 	case schedule.I:
+		m.hold(c.PendingBytes - c.SavedBytes - c.InputBytes - s.received(in))
 		m.hold(c.GradientBytes)
 	case schedule.W:
 		m.micros--
-		m.hold(-c.SavedBytes - c.InputBytes - s.received(in))
+		m.hold(-c.PendingBytes)
 		s.makeGradients(w, in, c)
 	case schedule.RF, schedule.RB:
 		rounded := s.rounded(in, w, c)

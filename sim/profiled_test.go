@@ -72,6 +72,7 @@ func TestCostsOfTwoStages(t *testing.T) {
 		EvaluatePeak:    100 + 170, // layer 0's output is read behind the stage and stays
 		// Layer 1: 130 above. Then its 150 are freed, layer 0's gradient of 100 is there: -50 + 130.
 		BackwardPeak:      130,
+		InputPeak:         130,
 		FirstBackwardPeak: 130, // 10 bytes of gradients later: -150 + 100 + 10 + 130
 		UpdatePeak:        10,
 		TiedS:             tied, NormS: norm,
@@ -86,6 +87,7 @@ func TestCostsOfTwoStages(t *testing.T) {
 		EvaluatePeak:   100 + 170,
 		// Layer 3: 130. Then -150, two gradients of 100 (layers 2 and 0): 50 + 130 in layer 2.
 		BackwardPeak:      180,
+		InputPeak:         180,
 		FirstBackwardPeak: 180 + 16,
 		UpdatePeak:        16,
 		TiedS:             tied, NormS: norm,

@@ -259,10 +259,9 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 		s.backwardStarts(w, in, c)
 		takes = c.BackwardS
 	case schedule.I:
-		s.backwardStarts(w, in, c)
+		s.touch(w, c.InputPeak)
 		takes = c.InputS
 	case schedule.W:
-		s.backwardStarts(w, in, c)
 		takes = c.WeightS
 	case schedule.EV:
 		s.touch(w, c.EvaluatePeak)

@@ -48,11 +48,35 @@ func stageMemory(out *StageCost, p *profile.Profile, costs []profile.Cost, st pl
 	out.EvaluatePeak, _ = passPeak(p, costs, st, nil)
 	out.BackwardPeak = backwardPeak(p, costs, st, nil, kept)
 	out.FirstBackwardPeak = backwardPeak(p, costs, st, grads, kept)
+	waits := pending(costs, st)
+	out.InputPeak = backwardPeak(p, costs, st, waits, kept)
+	for _, n := range waits {
+		out.PendingBytes += n
+	}
 	if st.Recompute.Again() {
 		out.ForwardPeak, out.SavedBytes = passPeak(p, costs, st, kept)
 		return
 	}
 	out.ForwardPeak, out.SavedBytes = recording(costs, st, st.FirstLayer, st.LastLayer)
+}
+
+// pending is, by layer from the stage's first, what the weights' half of its backward keeps
+// until it runs: where nobody has measured it all that the forward saved, and nothing of a
+// layer without halves.
+func pending(costs []profile.Cost, st plan.Stage) []int64 {
+	out := make([]int64, st.LastLayer-st.FirstLayer+1)
+	for i := range out {
+		c := &costs[st.FirstLayer+i]
+		switch {
+		case c.BackwardWeightS == nil:
+		case c.PendingBytes != nil:
+			out[i] = *c.PendingBytes
+		default:
+			out[i] = c.SavedBytes
+		}
+		out[i] = int64(fraction(st, st.FirstLayer+i) * float64(out[i]))
+	}
+	return out
 }
 
 // recording is the most that a forward which keeps everything holds, and what it leaves.
@@ -100,8 +124,8 @@ func feedBytes(p *profile.Profile, costs []profile.Cost, st plan.Stage) int64 {
 }
 
 // backwardPeak is the most held inside a backward above what was held before it. grads is
-// what each layer's parameter gradients add, nil where they are there already; kept is
-// spanning's.
+// what each layer leaves behind: its parameters' gradients, nil where they are there already;
+// of the first half of a backward, what the second needs. kept is spanning's.
 func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, grads, kept []int64) int64 {
 	held, peak := int64(0), int64(0)
 	made := map[int]bool{} // layers of the stage, or before it, whose output has a gradient here

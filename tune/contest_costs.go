@@ -46,7 +46,7 @@ func (u Uniform) Stages(f schedule.Family, placement [][]int) (sim.Costs, [][]in
 	for _, on := range placement {
 		k := sim.StageCost{
 			ForwardS: share * u.ForwardS, BackwardS: share * (u.InputS + u.WeightS), InputS: share * u.InputS, WeightS: share * u.WeightS,
-			UpdateS: share * u.UpdateS, SavedBytes: int64(math.Round(share * Activation)), FixedBytes: parameters, ParameterBytes: parameters,
+			UpdateS: share * u.UpdateS, SavedBytes: int64(math.Round(share * Activation)), PendingBytes: int64(math.Round(share * Activation)), FixedBytes: parameters, ParameterBytes: parameters,
 		}
 		if len(on) > 1 {
 			k.AllReduceS = share * u.AllReduceS
