@@ -34,6 +34,8 @@ func TestTextRefusals(t *testing.T) {
 		{"0F1", "0X1", "line 14: worker 0, instruction 1: schedule: instruction \"0X1\": there is no kind \"X\""},
 		{"place p0/1: 1", "place p0/1: 7", "line 12: place p0/1: 7 is over 1"},
 		{"1: 1F0", "0: 1F0", "line 15: worker 0 has its list already"},
+		{"lowered false", "recompute 1:0", "recompute: stage 1 recomputes 0 layers at a time"},
+		{"lowered false", "recompute 0 2", "recompute: 2 is over 1"},
 	} {
 		text := strings.Replace(good, c.from, c.to, 1)
 		_, err := ParseText(strings.NewReader(text))

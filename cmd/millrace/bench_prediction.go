@@ -100,7 +100,7 @@ func randomPlan(rng *rand.Rand, p *planned) (*plan.Plan, error) {
 	}
 	slices.Sort(cuts)
 	fix := tune.Overrides{
-		Split: cuts, Schedule: []string{"1f1b", "afab", "pb"}[rng.IntN(3)], Recompute: []string{"none", "none", "all"}[rng.IntN(3)],
+		Split: cuts, Schedule: []string{"1f1b", "afab", "pb"}[rng.IntN(3)], Recompute: []string{"none", "none", "all", "every:2"}[rng.IntN(4)],
 		MicroBatch: p.job.MicroBatch, MicroBatches: p.job.MicroBatches,
 	}
 	if sizes := microBatches(p.job); fix.MicroBatch == 0 && fix.MicroBatches == 0 {
@@ -154,7 +154,7 @@ func shortPlan(pl *plan.Plan) string {
 		cuts = append(cuts, fmt.Sprint(s.FirstLayer))
 	}
 	if pl.Stages[0].Recompute.Again() {
-		again = ", recomputed"
+		again = ", recompute " + pl.Stages[0].Recompute.String()
 	}
 	return fmt.Sprintf("%s, cut at %s, %d x %d%s", pl.Schedule, strings.Join(cuts, " "), pl.MicroBatches, pl.MicroBatch, again)
 }
