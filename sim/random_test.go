@@ -26,7 +26,7 @@ func randomCosts(t *rapid.T, p *schedule.Program) Costs {
 	for w := range p.Workers {
 		several := 0
 		for _, h := range p.StagesOf(w) {
-			if h[0] == 0 && len(p.Placement[0][h[1]]) > 1 {
+			if !p.IsReference(h[0]) && len(p.Placement[h[0]][h[1]]) > 1 {
 				several++
 			}
 		}
