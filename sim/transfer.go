@@ -84,7 +84,8 @@ func (s *state) depart(t transfer, occupying bool) {
 		if start > t.issuedS {
 			blocked = trace.ByLink
 		}
-		s.recordSpan(t.from, t.in, trace.Comm, t.issuedS, start, end, t.bytes, blocked)
+		// What leaves while it is made is under way before it is issued.
+		s.recordSpan(t.from, t.in, trace.Comm, min(t.issuedS, start), start, end, t.bytes, blocked)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
 )
 
 // Grid is every setting of AvgPipe's degrees for a batch: as many micro-batches as each of the
@@ -15,8 +16,8 @@ func Grid(batch int, sizes []int, pipelines int) ([]Degrees, error) {
 	if batch < 1 {
 		return nil, fmt.Errorf("tune: batch of %d samples; it must be 1 at least", batch)
 	}
-	if pipelines < 1 {
-		return nil, fmt.Errorf("tune: %d pipelines; 1 is plain training, more are AvgPipe's", pipelines)
+	if pipelines < 1 || pipelines > plan.MaxPipelines {
+		return nil, fmt.Errorf("tune: %d pipelines; 1 is plain training, 2 to %d are AvgPipe's", pipelines, plan.MaxPipelines)
 	}
 	var micros []int
 	for _, size := range sizes {

@@ -19,6 +19,7 @@ func TestGrid(t *testing.T) {
 		sizes            []int
 	}{
 		"0 pipelines":            {8, 0, []int{1}},
+		"63 pipelines; 1 is":     {8, 63, []int{1}},
 		"batch of 0 samples":     {0, 1, []int{1}},
 		"none of the micro-batc": {7, 1, []int{2, 4}},
 	} {

@@ -9,10 +9,11 @@ import (
 )
 
 // Partition is the Base of a Workload: the split that is fixed, or what AvgPipe's partitioner
-// (PipeDream's, section 6) makes of the model, a stage on every device.
+// (PipeDream's, section 6) makes of the model, a stage on every device, or on fewer where
+// there are fewer layers.
 //
 // Refused: a split that contradicts the model or the devices, as in Search; a fixed number of
-// stages, which the partitioner does not take; more devices than layers.
+// stages, which the partitioner does not take.
 func Partition(ctx context.Context, w *Workload, fix Overrides) (*plan.Plan, error) {
 	check := Request{Profile: w.Profile, Cluster: w.Cluster, Batch: w.Batch, Fix: fix}
 	if err := check.check(); err != nil {
@@ -35,7 +36,13 @@ func Partition(ctx context.Context, w *Workload, fix Overrides) (*plan.Plan, err
 		if err != nil {
 			return nil, fmt.Errorf("tune: %w", err)
 		}
-		if base, err = planner.Plan(ctx, plan.Request{Profile: w.Profile, Cluster: w.Cluster.Unlimited(), Batch: w.Batch, MicroBatch: fix.MicroBatch, Set: map[string]string{"use_fewer_machines": "off"}}); err != nil {
+		fewer := "off"
+		if len(w.Cluster.Devices) > len(w.Profile.Layers) {
+			fewer = "on"
+		}
+		if base, err = planner.Plan(ctx, plan.Request{
+			Profile: w.Profile, Cluster: w.Cluster.Unlimited(), Batch: w.Batch, MicroBatch: fix.MicroBatch, Set: map[string]string{"use_fewer_machines": fewer},
+		}); err != nil {
 			return nil, fmt.Errorf("tune: AvgPipe's partitioner: %w", err)
 		}
 	}

@@ -78,9 +78,9 @@ const (
 	// with the micro-batch alone, and N pipelines of M micro-batches pass through the devices
 	// as one of M N, which is what equations 3, 6 and 7 are then asked for.
 	//
-	// Equation 4 knows no link that several devices share, as those of a node share its network
-	// card. A first message has it to itself; those behind it take as long as they were seen
-	// to be on their way, waiting included.
+	// Equation 4 adds up messages as if each were alone: it knows no link that several devices
+	// share, as those of a node share its network card, and no latencies that pass at once. The first
+	// message is alone; those behind it take as long as any was seen to wait or to be on its way.
 	//
 	// Equation 8 multiplies the reference, of which there is one, by N. Without a second
 	// pipeline there is none.
@@ -153,7 +153,7 @@ func (o *Observation) Predict(to Degrees, form Form) (Prediction, error) {
 		p.MemoryBytes = int64(math.Round(Footprint(float64(d.ModelBytes), float64(d.DataBytes), o.At, to)))
 		if form != Printed {
 			p.MemoryBytes, p.FlushS = d.footprint(o.At, to), d.FlushS
-			if d.InFlightS > d.CommunicationS {
+			if d.InFlightS > 0 {
 				shared := Communication(d.InFlightS, o.At, to)
 				behind := 1 - 1/float64(pieces)
 				p.BlockedS = (sent[k]/float64(pieces) + behind*max(shared-compute[k], 0)) / batches

@@ -119,7 +119,7 @@ func (t *tuned) printChoices(w io.Writer) error {
 	table := report.Table{Head: []string{"method", " M", " N", " tried", " tuning", " a batch", " training", " of the shortest"}}
 	for _, c := range t.Choices {
 		if c.Refused != "" {
-			table.Add(string(c.Method), "", "", c.Tried, trace.Seconds(c.TuningS), "nothing fits")
+			table.Add(string(c.Method), "", "", c.Tried, trace.Seconds(t.tuning(&c)), "nothing fits")
 			continue
 		}
 		how, against := "", ""
@@ -130,17 +130,32 @@ func (t *tuned) printChoices(w io.Writer) error {
 		} else {
 			against = fmt.Sprintf("%.2fx", c.StepS()/shortest)
 		}
-		table.Add(string(c.Method), c.At.MicroBatches, c.At.Pipelines, c.Tried, trace.Seconds(c.TuningS), trace.Seconds(c.StepS())+how,
+		table.Add(string(c.Method), c.At.MicroBatches, c.At.Pipelines, c.Tried, trace.Seconds(t.tuning(&c)), trace.Seconds(c.StepS())+how,
 			duration(float64(t.TrainBatches)*c.StepS()), against)
 	}
 	if err := table.Text(w); err != nil {
 		return err
 	}
-	if profiled, traversed := t.choice(tune.ByPrinted), t.choice(tune.ByTraversal); traversed != nil && traversed.Tried > 0 {
-		each := traversed.TuningS / float64(traversed.Tried) * tune.ProfileBatches / tune.TraversalBatches
-		fmt.Fprintf(w, "the equations' profile, %s of %d batches, costs what traversal takes for %.2g settings of as many\n", t.Profiled.At, tune.ProfileBatches, profiled.TuningS/each)
+	traversed := t.choice(tune.ByTraversal)
+	if traversed == nil || traversed.Tried == 0 {
+		return nil
 	}
+	each := traversed.TuningS / float64(traversed.Tried) * tune.ProfileBatches / tune.TraversalBatches
+	fmt.Fprintf(w, "the equations' profile, %s of %d batches, costs what traversal takes for %.2g settings of as many", t.Profiled.At, tune.ProfileBatches, t.tuning(t.choice(tune.ByPrinted))/each)
+	if !t.Simulated {
+		fmt.Fprintf(w, "; the simulator's, of every layer, for %.2g", t.tuning(t.choice(tune.BySimulator))/each)
+	}
+	fmt.Fprintln(w)
 	return nil
+}
+
+// tuning is the time spent on a choice, seconds. Where the simulator is the machine, time on
+// that is on another clock than what predictions take here, which is left out.
+func (t *tuned) tuning(c *tune.Choice) float64 {
+	if t.Simulated {
+		return c.TuningS
+	}
+	return c.TuningS + c.PredictionS
 }
 
 func (t *tuned) choice(m tune.Method) *tune.Choice {
