@@ -25,7 +25,7 @@ func (w *worker) execute(in schedule.Instruction) (int64, error) {
 	if in.Kind == schedule.DR {
 		return 0, nil
 	}
-	h := w.held[placeOf(in)]
+	h := w.held[w.placeOf(in)]
 	if h == nil {
 		return 0, fmt.Errorf("this worker does not hold the stage")
 	}
@@ -51,7 +51,7 @@ func (w *worker) execute(in schedule.Instruction) (int64, error) {
 	case schedule.U:
 		return 0, w.update(h, in)
 	case schedule.CK:
-		return 0, w.job.save(h)
+		return 0, w.save(h)
 	}
 	return 0, fmt.Errorf("this runtime does not execute %v", in.Kind)
 }
@@ -76,10 +76,10 @@ func (w *worker) forward(h *holding, in schedule.Instruction) error {
 	w.peak = max(w.peak, w.open)
 	if h.HoldsLoss() {
 		if math.IsNaN(loss) || math.IsInf(loss, 0) {
-			return &LossError{Step: m.Step, Stage: int(in.Stage), Micro: m.Index, Value: loss}
+			return &LossError{Step: w.x.base + w.x.minibatchOf(in), Stage: int(in.Stage), Micro: m.Index, Value: loss}
 		}
 		w.x.mu.Lock()
-		w.x.record.loss(m.Step, m.Index, int(in.Replica), loss*w.share(m))
+		w.x.record.loss(w.x.base+w.x.minibatchOf(in), int(in.Pipeline)*w.job.plan.MicroBatches+m.Index, int(in.Replica), loss*w.share(m))
 		w.x.mu.Unlock()
 	}
 	if err := w.pass(h, asKind(in, schedule.SF), out); err != nil {
@@ -141,6 +141,11 @@ func asKind(in schedule.Instruction, k schedule.Kind) schedule.Instruction {
 
 func (w *worker) evaluate(h *holding, in schedule.Instruction) error {
 	rows := w.job.testRows(int(in.Micro))
+	if in.Micro == int32(in.Replica) { // the first of this replica's
+		if err := w.measureApart(h); err != nil {
+			return err
+		}
+	}
 	m := stage.Micro{ID: int(in.Micro), Step: w.x.base, Index: int(in.Micro), Rows: rows}
 	given, err := w.take(h.inbox, in.Micro)
 	if err == nil {
@@ -164,10 +169,18 @@ func (w *worker) update(h *holding, in schedule.Instruction) error {
 	// A step's number is that of the last minibatch whose gradients are in it, so that a run
 	// that is resumed counts as one that was not stopped.
 	step := w.x.base + min(int(in.Micro), w.x.program.Minibatches()-1)
+	if w.x.program.IsReference(int(in.Pipeline)) {
+		return w.updateReference(h)
+	}
 	if n := len(w.x.program.Placement[in.Pipeline][in.Stage]); n > 1 {
 		if err := h.AverageStatistics(n); err != nil {
 			return err
 		}
+	}
+	at := optim.Step{Count: step + 1, Rate: w.job.rate.At(step), GradScale: h.scale}
+	h.scale = 1
+	if w.job.together() > 1 {
+		return w.updateElastic(h, at)
 	}
 	version, frees := w.use(h, in)
 	how := stage.Keep
@@ -177,7 +190,5 @@ func (w *worker) update(h *holding, in schedule.Instruction) error {
 	case w.x.program.Weights == schedule.Latest:
 		how = stage.Overwrite
 	}
-	err := h.Update(w.job.optimizer, optim.Step{Count: step + 1, Rate: w.job.rate.At(step), GradScale: h.scale}, how)
-	h.scale = 1
-	return err
+	return h.Update(w.job.optimizer, at, how)
 }

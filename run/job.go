@@ -37,6 +37,7 @@ type job struct {
 
 	mu    sync.Mutex
 	tests []tested // by evaluation micro-batch
+	apart float64  // at this evaluation: see Apart
 }
 
 // tested is what one evaluation micro-batch gave.
@@ -78,25 +79,30 @@ func newJob(c Config) (*job, error) {
 // places is the replicas of stages that a worker holds.
 func (j *job) places(worker int) []place {
 	var held []place
-	for s, on := range j.placement {
-		for r, w := range on {
-			if w == worker {
-				held = append(held, place{stage: int32(s), replica: int16(r)})
+	for p := range j.models() {
+		for s, on := range j.placement {
+			for r, w := range on {
+				if w == worker {
+					held = append(held, place{pipeline: int16(p), stage: int32(s), replica: int16(r)})
+				}
 			}
 		}
 	}
 	return held
 }
 
-func (j *job) stageConfig(dev engine.Device, s int) stage.Config {
-	p := j.plan.Stages[s]
+func (j *job) stageConfig(dev engine.Device, at place) stage.Config {
+	p := j.plan.Stages[at.stage]
 	c := stage.Config{
 		Device: dev, Float: j.engine.Float(), Graph: j.graph, First: p.FirstLayer, Last: p.LastLayer,
 		Layers: j.layers, Seed: j.config.Seed, States: j.optimizer.States(), Segment: p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1),
 	}
+	if at.pipeline > 0 && at.pipeline == j.shown() {
+		c.States = nil // the reference has no optimizer
+	}
 	if j.from != nil {
 		c.Initial = func(name string) (engine.DType, []int64, []byte, error) {
-			t, err := j.from.Tensor(name)
+			t, err := j.from.Tensor(j.tensorName(at.pipeline, name))
 			return t.DType, t.Shape, t.Data, err
 		}
 	}

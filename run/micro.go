@@ -128,13 +128,13 @@ func (w *worker) micro(in schedule.Instruction) stage.Micro {
 	perStep := w.x.program.MicroBatches / w.x.program.Period
 	r := rowsOf(w.x.program, in.Pipeline, in.Stage, int(in.Replica), w.job.plan.MicroBatch)
 	return stage.Micro{
-		ID: int(in.Micro), Step: w.x.base + int(in.Micro)/perStep, Index: int(in.Micro) % perStep, FirstRow: r.Lo, Rows: r.len(),
+		ID: int(in.Micro), Step: w.job.batchOf(w.x.base+int(in.Micro)/perStep, in.Pipeline), Index: int(in.Micro) % perStep, FirstRow: r.Lo, Rows: r.len(),
 	}
 }
 
 // share is what a micro-batch's mean loss counts for in its step's.
 func (w *worker) share(m stage.Micro) float64 {
-	return float64(m.Rows) / float64(w.job.plan.Batch())
+	return float64(m.Rows) / float64(w.job.plan.Batch()*w.job.together())
 }
 
 // weight is what a micro-batch's mean loss is differentiated with: its rows over those of all

@@ -30,7 +30,7 @@ func (r *runner) save() error {
 	}
 	path, err := draft.Commit(checkpoint.Manifest{
 		Model: c.Model.Name, ModelID: c.Model.ID(), Engine: c.Engine.Name(), Float: c.Engine.Float().String(),
-		Steps: r.done, Seed: c.Seed, Batch: c.Plan.Batch(), Samples: int64(r.done) * int64(c.Plan.Batch()), MicroBatch: c.Plan.MicroBatch,
+		Steps: r.done, Seed: c.Seed, Batch: c.Plan.Batch(), Samples: int64(r.done) * int64(c.Plan.Batch()*r.job.together()), MicroBatch: c.Plan.MicroBatch,
 		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Loss: r.loss, Plan: c.Plan,
 	})
 	if err != nil {
@@ -44,7 +44,20 @@ func (r *runner) save() error {
 	return nil
 }
 
-// save writes one stage's file; the CK of that stage.
+// save writes a stage's file, and of elastic averaging those of its pipelines; the CK of that stage.
+func (w *worker) save(h *holding) error {
+	if err := w.job.save(h); err != nil || w.job.together() == 1 {
+		return err
+	}
+	for _, one := range w.pipelinesOf(h) {
+		if err := w.job.save(one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// save writes one file.
 func (j *job) save(h *holding) error {
 	vectors, err := h.Snapshot()
 	if err != nil {
@@ -56,8 +69,9 @@ func (j *job) save(h *holding) error {
 			return fmt.Errorf("%s has values that are not finite; nothing is saved, the checkpoint before stays", v.Name)
 		}
 		tensors[i] = checkpoint.Tensor(v)
+		tensors[i].Name = j.tensorName(h.pipeline, v.Name)
 	}
-	return j.draft.WriteFile(fmt.Sprintf("stage-%03d.safetensors", h.place.stage), tensors, nil)
+	return j.draft.WriteFile(j.stageFile(h.place), tensors, nil)
 }
 
 func finite(v stage.Vector) bool {
@@ -88,6 +102,14 @@ func view[T float32 | float64](b []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), len(b)/int(unsafe.Sizeof(x)))
 }
 
+// pipelinesOf is how many pipelines side by side a checkpoint is of.
+func pipelinesOf(m *checkpoint.Manifest) int {
+	if m.Plan == nil {
+		return 1
+	}
+	return m.Plan.Together()
+}
+
 // openCheckpoint opens what a run goes on from and refuses what is not this run's.
 func openCheckpoint(c Config) (*checkpoint.Checkpoint, error) {
 	from, err := checkpoint.Open(c.Resume)
@@ -105,6 +127,8 @@ func openCheckpoint(c Config) (*checkpoint.Checkpoint, error) {
 		return nil, refuse("float", m.Float, c.Engine.Float())
 	case m.Batch != c.Plan.Batch():
 		return nil, refuse("batch", m.Batch, c.Plan.Batch())
+	case pipelinesOf(m) != c.Plan.Together():
+		return nil, refuse("pipelines side by side", pipelinesOf(m), c.Plan.Together())
 	case m.Seed != c.Seed:
 		return nil, refuse("seed", m.Seed, c.Seed)
 	case m.Optimizer.Kind != c.Optimizer.Kind:

@@ -59,6 +59,7 @@ type runner struct {
 	stopped     bool
 	checkpoint  string
 	evaluations []trace.Evaluation
+	apart       []Apart
 }
 
 // departure is what a worker leaves behind.
@@ -90,7 +91,7 @@ func newRunner(j *job) (*runner, error) {
 	r.x = &executor{
 		ctx: ctx, cancel: cancel, mesh: mesh, newGate: j.config.Gate, cores: j.config.Cores, began: time.Now(),
 		onStep: r.stepDone, sent: map[delivery]sending{}, moved: time.Now(),
-		record: newRecorder(j.config.KeepSteps, j.config.WantStep, j.plan.MicroBatches, len(j.placement[len(j.placement)-1]), replicas),
+		record: newRecorder(j.config.KeepSteps, j.config.WantStep, j.plan.MicroBatches*j.together(), len(j.placement[len(j.placement)-1]), replicas*j.models()),
 	}
 	if j.from != nil {
 		r.done, r.loss = j.from.Manifest.Steps, j.from.Manifest.Loss
@@ -213,8 +214,8 @@ func (r *runner) next(steps int) (*schedule.Program, error) {
 func (r *runner) checkProgram(p *schedule.Program, steps int) error {
 	c := &r.job.config
 	switch {
-	case p.Stages != len(c.Plan.Stages) || len(p.Placement) != 1:
-		return fmt.Errorf("run: program %s has %d stages in %d pipelines; the plan has %d in one", p.Name, p.Stages, len(p.Placement), len(c.Plan.Stages))
+	case p.Stages != len(c.Plan.Stages) || len(p.Placement) != r.job.models() || !sameElastic(p.Elastic, c.Plan.Elastic):
+		return fmt.Errorf("run: program %s has %d stages in %d pipelines; the plan has %d in %d, with the same elastic averaging", p.Name, p.Stages, len(p.Placement), len(c.Plan.Stages), r.job.models())
 	case p.Period < 1 || p.MicroBatches != p.Period*c.Plan.MicroBatches:
 		return fmt.Errorf("run: program %s has %d micro-batches in %d steps; the plan has %d in each", p.Name, p.MicroBatches, p.Period, c.Plan.MicroBatches)
 	case p.Minibatches() < 1 || p.Minibatches() > steps:
@@ -252,6 +253,10 @@ func (r *runner) evaluate() error {
 		return err
 	}
 	e := r.job.verdict(r.done - 1)
+	if r.job.together() > 1 {
+		r.apart = append(r.apart, Apart{Step: r.done, Relative: r.job.apart})
+		r.job.apart = 0
+	}
 	r.evaluations = append(r.evaluations, e)
 	if f := r.job.config.Hooks.OnEvaluation; f != nil {
 		r.hooks.add(func() { f(e) })
@@ -271,7 +276,7 @@ func (r *runner) stepDone(f finished) {
 		Step: f.step, Loss: f.loss, Rate: r.job.rate.At(f.step), Seconds: f.took.Seconds(), BusySeconds: f.busy.Seconds(),
 	}
 	if f.took > 0 {
-		report.SamplesPerSecond = float64(r.job.plan.Batch()) / report.Seconds
+		report.SamplesPerSecond = float64(r.job.plan.Batch()*r.job.together()) / report.Seconds
 		report.Bubble = 1 - report.BusySeconds/(report.Seconds*float64(len(r.x.workers)))
 	}
 	r.hooks.add(func() { hook(report) })
@@ -310,7 +315,7 @@ func (r *runner) end() (*Result, error) {
 	}
 	closing := r.x.mesh.Close()
 	close(r.release)
-	res := &Result{Steps: r.done, Loss: r.loss, Stopped: r.stopped, Checkpoint: r.checkpoint, PeakBytes: make([]int64, len(r.x.workers))}
+	res := &Result{Steps: r.done, Loss: r.loss, Stopped: r.stopped, Checkpoint: r.checkpoint, Apart: r.apart, PeakBytes: make([]int64, len(r.x.workers))}
 	for range r.x.workers {
 		d := <-r.gone
 		res.Leaked += d.leaked

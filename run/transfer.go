@@ -35,13 +35,13 @@ func (w *worker) pass(h *holding, send schedule.Instruction, made stage.Tensors)
 	mine := rowsOf(r, send.Pipeline, send.Stage, int(send.Replica), w.rowsIn(send))
 	alone := len(r.Receivers(send)) == 0
 	for _, near := range w.held {
-		if near.pipeline != send.Pipeline || near.stage != other(send) {
+		if near.pipeline != h.pipeline || near.stage != other(send) {
 			continue
 		}
 		if r.Replication == schedule.RoundRobin && !alone {
 			continue // its one taker is elsewhere
 		}
-		both := mine.and(rowsOf(r, near.pipeline, near.stage, int(near.replica), w.rowsIn(send)))
+		both := mine.and(rowsOf(r, send.Pipeline, near.stage, int(near.replica), w.rowsIn(send)))
 		if both.len() == 0 {
 			continue
 		}

@@ -49,13 +49,14 @@ func placeOf(in schedule.Instruction) place { return place{in.Pipeline, in.Stage
 type holding struct {
 	*stage.Stage
 	place
-	inbox    box        // crossed the cut in front, not yet used
-	forth    box        // to cross the cut behind
-	grads    box        // gradients come from behind
-	back     box        // gradients to go to the front
-	scale    float64    // what clipping multiplies gradients by, of the step under way
-	first    int        // version of the weights that the Program under way began with
-	reducing *reduction // of the update to come, once its last backward runs
+	inbox    box         // crossed the cut in front, not yet used
+	forth    box         // to cross the cut behind
+	grads    box         // gradients come from behind
+	back     box         // gradients to go to the front
+	scale    float64     // what clipping multiplies gradients by, of the step under way
+	first    int         // version of the weights that the Program under way began with
+	reducing *reduction  // of the update to come, once its last backward runs
+	push     *stage.Push // of a pipeline: its latest step, until the reference takes it
 }
 
 func newHolding(s *stage.Stage, p place) *holding {
@@ -67,6 +68,9 @@ func newHolding(s *stage.Stage, p place) *holding {
 func (h *holding) close() {
 	for _, b := range []box{h.inbox, h.forth, h.grads, h.back} {
 		b.free()
+	}
+	if h.push != nil {
+		h.push.Free()
 	}
 	h.Stage.Close()
 }
@@ -101,7 +105,7 @@ func (w *worker) life(opened chan<- error, release <-chan struct{}) departure {
 func (w *worker) weights() map[string]Weight {
 	all := map[string]Weight{}
 	for p, h := range w.held {
-		if p.replica != 0 {
+		if p.replica != 0 || p.pipeline != w.job.shown() {
 			continue
 		}
 		vectors, err := h.Snapshot()
@@ -126,7 +130,7 @@ func (w *worker) start() error {
 	}
 	w.dev = dev
 	for _, p := range w.job.places(w.rank) {
-		s, err := stage.New(w.job.stageConfig(dev, int(p.stage)))
+		s, err := stage.New(w.job.stageConfig(dev, p))
 		if err != nil {
 			return err
 		}
@@ -193,7 +197,7 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 					continue
 				}
 				w.running = true
-				w.minibatch = x.minibatchOf(in)
+				w.minibatch = max(w.minibatch, x.minibatchOf(in))
 				now := time.Now()
 				x.moved = now
 				x.mu.Unlock()

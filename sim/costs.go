@@ -25,8 +25,7 @@ type StageCost struct {
 	PendingBytes    int64 // held from the first half of a split backward to the second
 	FixedBytes      int64 // parameters, buffers, optimizer states
 	ParameterBytes  int64 // gradients of parameters: what an all-reduce moves
-	WeightBytes     int64 // parameters alone: a step of elastic averaging
-	ReferenceBytes  int64 // parameters and buffers: the reference of elastic averaging
+	ReferenceBytes  int64 // parameters and buffers: the reference of elastic averaging, and a step in its queue
 
 	// The most held at once inside an instruction, above what was held before it.
 	// FirstBackwardPeak is of the first backward since an update, which makes the gradients
@@ -124,7 +123,7 @@ func (c *Costs) check(p *schedule.Program) error {
 				{"activation bytes", float64(k.ActivationBytes)}, {"gradient bytes", float64(k.GradientBytes)},
 				{"saved bytes", float64(k.SavedBytes)}, {"input bytes", float64(k.InputBytes)}, {"pending bytes", float64(k.PendingBytes)},
 				{"fixed bytes", float64(k.FixedBytes)}, {"parameter bytes", float64(k.ParameterBytes)},
-				{"weight bytes", float64(k.WeightBytes)}, {"reference bytes", float64(k.ReferenceBytes)},
+				{"reference bytes", float64(k.ReferenceBytes)},
 			} {
 				if bad(f.value) {
 					return &CostError{Stage: s, Replica: r, Field: f.name, Value: f.value}

@@ -4,8 +4,8 @@ import "github.com/millrace-ml/millrace/schedule"
 
 // Elastic averaging in memory: every pipeline holds a model and optimizer states of its own,
 // with parameter gradients from its first backward to its update; the reference holds
-// parameters and buffers and no optimizer. An update of a pipeline leaves its step in the worker's
-// queue, as large as the weights, until the reference applies it with those of the others.
+// parameters and buffers and no optimizer. An update of a pipeline leaves its step and its buffers in the worker's
+// queue, as large as the reference, until the reference applies it with those of the others.
 //
 // In time: a pipeline's update and the reference's take an update's time each. What
 // dilution adds to the first, and several steps to the second, is not in it: profiles do not measure them.
@@ -24,7 +24,7 @@ func queued(p *schedule.Program, u schedule.Instruction, c *StageCost) int64 {
 	case p.Elastic == nil || n == 1:
 		return 0
 	case p.IsReference(int(u.Pipeline)):
-		return -int64(n) * c.WeightBytes
+		return -int64(n) * c.ReferenceBytes
 	}
-	return c.WeightBytes
+	return c.ReferenceBytes
 }

@@ -66,7 +66,6 @@ func TestCostsOfTwoStages(t *testing.T) {
 		SavedBytes:      300,
 		FixedBytes:      2*10*3 + 2, // parameters, two states each, buffers
 		ParameterBytes:  20,
-		WeightBytes:     20,
 		ReferenceBytes:  22,
 		ForwardPeak:     150 + 170,
 		EvaluatePeak:    100 + 170, // layer 0's output is read behind the stage and stays
@@ -81,7 +80,6 @@ func TestCostsOfTwoStages(t *testing.T) {
 		GradientBytes: 200, InputBytes: 200, SavedBytes: 300,
 		FixedBytes:     (20+6)*3 + 2, // its own copy of the shared parameter, with states
 		ParameterBytes: 26,
-		WeightBytes:    26,
 		ReferenceBytes: 28,
 		ForwardPeak:    320,
 		EvaluatePeak:   100 + 170,

@@ -267,13 +267,18 @@ func (s *Stage) Update(settings optim.Settings, step optim.Step, how Renewal) er
 	s.version++
 	s.gathers = s.version
 	s.sums = false
+	return s.eachLayer(func(params []*Param) error { return s.updateLayer(params, settings, step) })
+}
+
+// eachLayer calls update with the parameters of each layer that has any.
+func (s *Stage) eachLayer(update func([]*Param) error) error {
 	for from := 0; from < len(s.params); {
 		layer, to := s.params[from].Uses[0].Layer, from
 		for to < len(s.params) && s.params[to].Uses[0].Layer == layer {
 			to++
 		}
 		s.begin(Update, layer)
-		err := s.updateLayer(s.params[from:to], settings, step)
+		err := update(s.params[from:to])
 		s.end(Update, layer, nil)
 		if err != nil {
 			return s.failed(layer, err)

@@ -1,0 +1,135 @@
+package run
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/run/stage"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// Elastic averaging (schedule's family elastic) in a run. A worker holds every stage it has
+// once for each pipeline, and once for the reference. A step is an iteration: a batch of each
+// pipeline. Pipeline p of N trains on batch tN+p of the data in iteration t, with the masks of a step
+// of that number, so that no two pipelines see the same. Evaluations, and the weights that a run
+// leaves, are the reference's; checkpoints have all of them.
+
+// together is how many pipelines train side by side.
+func (j *job) together() int { return j.plan.Together() }
+
+// models is how many times a worker holds a stage: for every pipeline, and for the reference if there is one.
+func (j *job) models() int {
+	if n := j.together(); n > 1 {
+		return n + 1
+	}
+	return 1
+}
+
+// batchOf is the batch of the data that a pipeline trains on in a step.
+func (j *job) batchOf(step int, pipeline int16) int { return step*j.together() + int(pipeline) }
+
+// shown is the pipeline whose weights are evaluated and kept.
+func (j *job) shown() int16 { return int16(j.models() - 1) }
+
+// placeOf is the stage that an instruction is executed on. The Programs of evaluations and
+// checkpoints know one pipeline: the one that is shown.
+func (w *worker) placeOf(in schedule.Instruction) place {
+	p := placeOf(in)
+	if !w.x.trains {
+		p.pipeline = w.job.shown()
+	}
+	return p
+}
+
+// pipelinesOf is the stages of all pipelines that the reference h is the average of.
+func (w *worker) pipelinesOf(h *holding) []*holding {
+	var all []*holding
+	for p := range w.job.together() {
+		at := h.place
+		at.pipeline = int16(p)
+		all = append(all, w.held[at])
+	}
+	return all
+}
+
+// updateElastic updates a pipeline's stage and leaves its step in the worker's queue.
+func (w *worker) updateElastic(h *holding, step optim.Step) error {
+	at := h.place
+	at.pipeline = w.job.shown()
+	push, err := h.UpdateElastic(w.job.optimizer, step, w.held[at].Stage, w.job.plan.Elastic)
+	if err != nil {
+		return err
+	}
+	if h.push != nil {
+		push.Free()
+		return fmt.Errorf("the reference has not yet taken the step before")
+	}
+	h.push = push
+	return nil
+}
+
+// updateReference applies what the pipelines have left in the queue, in ascending order.
+func (w *worker) updateReference(h *holding) error {
+	var pushes []*stage.Push
+	for p, one := range w.pipelinesOf(h) {
+		if one.push == nil {
+			return fmt.Errorf("pipeline %d has left no step for the reference", p)
+		}
+		pushes = append(pushes, one.push)
+		one.push = nil
+	}
+	return h.Apply(pushes)
+}
+
+// measureApart notes how far this reference is from the average of its pipelines.
+func (w *worker) measureApart(h *holding) error {
+	if w.job.together() == 1 {
+		return nil
+	}
+	var stages []*stage.Stage
+	for _, one := range w.pipelinesOf(h) {
+		stages = append(stages, one.Stage)
+	}
+	difference, scale, err := h.Apart(stages)
+	if err != nil {
+		return err
+	}
+	w.job.mu.Lock()
+	defer w.job.mu.Unlock()
+	w.job.apart = max(w.job.apart, difference/max(scale, math.SmallestNonzeroFloat64))
+	return nil
+}
+
+// Apart is how far the reference of elastic averaging was from the average of the pipelines:
+// the largest difference of any parameter over the largest value on its stage.
+type Apart struct {
+	Step     int     `json:"step"` // done before
+	Relative float64 `json:"relative"`
+}
+
+// sameElastic says whether two settings of elastic averaging, nil for none, are the same.
+func sameElastic(a, b *plan.Elastic) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}
+
+// tensorName is what a checkpoint calls a tensor of a pipeline: its own name where one
+// model is all there is, and for the reference, so that whoever reads one model reads that.
+func (j *job) tensorName(pipeline int16, name string) string {
+	if pipeline == j.shown() {
+		return name
+	}
+	return fmt.Sprintf("pipeline-%d/%s", pipeline, name)
+}
+
+// stageFile is the file of a checkpoint that a stage of a pipeline is in.
+func (j *job) stageFile(p place) string {
+	if p.pipeline == j.shown() {
+		return fmt.Sprintf("stage-%03d.safetensors", p.stage)
+	}
+	return fmt.Sprintf("stage-%03d-pipeline-%02d.safetensors", p.stage, p.pipeline)
+}

@@ -1,0 +1,276 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/engine/ref"
+	"github.com/millrace-ml/millrace/nn"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/run/stage"
+)
+
+// averaged is elastic averaging without any Program, on plain slices: one worker, the whole
+// model as one stage for each pipeline, iteration by iteration and pipeline by pipeline. It
+// takes gradients and optimizer steps from package stage and does the rest itself.
+type averaged struct {
+	c    Config
+	x    []*stage.Stage
+	z    [][]float64 // by parameter, then by buffer
+	w    *worker
+	last float64 // loss
+}
+
+func averagedWeights(t testing.TB, c Config) map[string]Weight {
+	t.Helper()
+	var out map[string]Weight
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		done <- guarded(func() (err error) {
+			out, err = (&averaged{c: c}).run()
+			return err
+		})
+	}()
+	if err := <-done; err != nil {
+		t.Fatal("twin: ", err)
+	}
+	return out
+}
+
+func (a *averaged) run() (map[string]Weight, error) {
+	c := a.c
+	dev, err := c.Engine.Open(0, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer dev.Close()
+	graph, err := stage.NewGraph(c.Model)
+	if err != nil {
+		return nil, err
+	}
+	layers, err := nn.Build(c.Model)
+	if err != nil {
+		return nil, err
+	}
+	a.w = &worker{dev: dev, job: &job{engine: c.Engine}}
+	for range c.Plan.Elastic.Pipelines {
+		s, err := stage.New(stage.Config{
+			Device: dev, Float: c.Engine.Float(), Graph: graph, Last: len(layers) - 1, Layers: layers, Seed: c.Seed, States: c.Optimizer.States(),
+		})
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close()
+		a.x = append(a.x, s)
+	}
+	if a.z, err = a.copies(0); err != nil {
+		return nil, err
+	}
+	for t := range c.Steps {
+		if err := a.iteration(t); err != nil {
+			return nil, err
+		}
+	}
+	out := map[string]Weight{}
+	for i, v := range a.tensors(0) {
+		out[v.Name] = Weight{DType: c.Engine.Float(), Data: bytes.Clone(floatBytes(a.z[i]))}
+	}
+	return out, nil
+}
+
+// iteration takes every pipeline through a batch, and then the reference.
+func (a *averaged) iteration(t int) error {
+	n, alpha := len(a.x), a.c.Plan.Elastic.Alpha
+	var steps [][][]float64
+	for p, s := range a.x {
+		if err := a.gradients(s, t*n+p); err != nil {
+			return err
+		}
+		x, err := a.copies(p)
+		if err != nil {
+			return err
+		}
+		scale := 1.0
+		if a.c.Clip > 0 {
+			vectors, err := s.Norms()
+			if err != nil {
+				return err
+			}
+			var squares []float64
+			for _, v := range vectors {
+				squares = append(squares, stage.SquareSum(v))
+			}
+			scale = optim.ClipScale(stage.GlobalNorm(squares), a.c.Clip)
+		}
+		if err := s.Update(a.c.Optimizer, optim.Step{Count: t + 1, Rate: a.c.Rate.At(t), GradScale: scale}, stage.Replace); err != nil {
+			return err
+		}
+		stepped, err := a.views(p)
+		if err != nil {
+			return err
+		}
+		var u [][]float64
+		for i := range stepped {
+			if i >= len(s.Params()) {
+				u = append(u, slices.Clone(stepped[i])) // a buffer
+				continue
+			}
+			d := make([]float64, len(x[i]))
+			for k := range d {
+				d[k] = stepped[i][k] - x[i][k]
+				if a.c.Plan.Elastic.Order == plan.UpdateFirst {
+					stepped[i][k] = stepped[i][k]*(1-alpha) + alpha*a.z[i][k]
+				} else {
+					stepped[i][k] = x[i][k]*(1-alpha) + alpha*a.z[i][k] + d[k]
+				}
+			}
+			u = append(u, d)
+		}
+		steps = append(steps, u)
+	}
+	mean := 1 / float64(n)
+	for i := range a.z {
+		for k := range a.z[i] {
+			sum := steps[0][i][k]
+			for _, u := range steps[1:] {
+				sum += u[i][k]
+			}
+			if i < len(a.x[0].Params()) {
+				a.z[i][k] += mean * sum
+			} else {
+				a.z[i][k] = sum * mean
+			}
+		}
+	}
+	return nil
+}
+
+// gradients runs the micro-batches of one batch of the data.
+func (a *averaged) gradients(s *stage.Stage, batch int) error {
+	rows := a.c.Plan.MicroBatch
+	for m := range a.c.Plan.MicroBatches {
+		given := stage.Tensors{}
+		if err := a.w.feed(&holding{Stage: s}, given, a.c.Data.Train, batch, a.c.Plan.Batch(), m*rows, rows); err != nil {
+			return err
+		}
+		if _, _, err := s.Forward(stage.Micro{ID: m, Step: batch, Index: m, Rows: rows, Version: s.Version()}, given); err != nil {
+			return err
+		}
+		if _, err := s.Backward(m, nil, float64(rows)/float64(a.c.Plan.Batch())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tensors is the parameters of a pipeline, then its buffers.
+func (a *averaged) tensors(p int) []*stage.Param {
+	return slices.Concat(a.x[p].Params(), a.x[p].Buffers())
+}
+
+// views is their numbers, where they lie.
+func (a *averaged) views(p int) ([][]float64, error) {
+	var all [][]float64
+	for _, t := range a.tensors(p) {
+		data, err := a.w.dev.View(t.Value)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, floatsOf(data))
+	}
+	return all, nil
+}
+
+func (a *averaged) copies(p int) ([][]float64, error) {
+	views, err := a.views(p)
+	var all [][]float64
+	for _, v := range views {
+		all = append(all, slices.Clone(v))
+	}
+	return all, err
+}
+
+// elasticConfig is a random run of several pipelines.
+func elasticConfig(t testing.TB, g *rand.Rand) Config {
+	c := randomConfig(t, ref.New(), g)
+	c.Plan.Schedule, c.Plan.Weights, c.Plan.Replication = "elastic", "elastic", "round_robin"
+	c.Plan.Elastic = &plan.Elastic{Pipelines: 2 + g.IntN(2), Alpha: g.Float64(), Order: plan.DiluteFirst}
+	for i := range c.Plan.Stages {
+		c.Plan.Stages[i].Warmup = 0
+	}
+	c.Steps = 1 + g.IntN(6)
+	return c
+}
+
+// TestElasticEqualsItsEquations, bit by bit, for random models, cuts, optimizers and clipping.
+func TestElasticEqualsItsEquations(t *testing.T) {
+	for seed := range uint64(25) {
+		g := rand.New(rand.NewPCG(seed, 5))
+		c := elasticConfig(t, g)
+		if seed%5 == 0 {
+			c.Plan.Elastic.Order = plan.UpdateFirst
+		}
+		r := train(t, c)
+		if err := sameWeights(r.Weights, averagedWeights(t, c)); err != nil {
+			t.Errorf("seed %d, %+v on %d stages: %v", seed, *c.Plan.Elastic, len(c.Plan.Stages), err)
+		}
+		if r.Steps != c.Steps || len(losses(r.Timeline)) != c.Steps {
+			t.Errorf("seed %d: %d steps and %d losses, want %d", seed, r.Steps, len(losses(r.Timeline)), c.Steps)
+		}
+	}
+}
+
+// TestElasticReportsTheAverage: at every evaluation the reference is the average of the pipelines to
+// rounding; in the printed order it is not.
+func TestElasticReportsTheAverage(t *testing.T) {
+	c := small(t, 2, 12)
+	c.Engine = ref.New()
+	c.Plan.Schedule, c.Plan.Weights, c.Plan.Elastic = "elastic", "elastic", plan.NewElastic(3)
+	c.Data.Test, c.EvalEvery, c.EvalRows = noise{model: c.Model, classes: 3, rows: 16, seed: 9}, 4, 16
+	r := train(t, c)
+	if len(r.Apart) != 3 || r.Apart[0].Step != 4 {
+		t.Fatalf("measured %v", r.Apart)
+	}
+	for _, a := range r.Apart {
+		if a.Relative > 1e-14 {
+			t.Errorf("after %d steps the reference is %v from the average", a.Step, a.Relative)
+		}
+	}
+	c.Plan.Elastic.Order = plan.UpdateFirst
+	if r = train(t, c); r.Apart[2].Relative < 1e-6 {
+		t.Errorf("in the printed order it is %v", r.Apart)
+	}
+}
+
+// TestElasticGoesOn: stopped and resumed is as not stopped, evaluated and saved or not, and
+// another number of pipelines is refused with both.
+func TestElasticGoesOn(t *testing.T) {
+	fresh := func() Config {
+		c := small(t, 2, 10)
+		c.Engine = ref.New()
+		c.Plan.Schedule, c.Plan.Weights, c.Plan.Elastic = "elastic", "elastic", plan.NewElastic(2)
+		c.Optimizer, _ = optim.Default(optim.Adam)
+		c.Checkpoint = Checkpointing{Dir: t.TempDir(), Every: 5}
+		return c
+	}
+	whole := train(t, fresh())
+	first := fresh()
+	first.Steps = 5
+	half := train(t, first)
+	again := fresh()
+	again.Resume = half.Checkpoint
+	if err := sameWeights(whole.Weights, train(t, again).Weights); err != nil {
+		t.Error(err)
+	}
+	again.Plan.Elastic = plan.NewElastic(3)
+	if _, err := Train(context.Background(), again); err == nil || !strings.Contains(err.Error(), "pipelines side by side is 2; this run has 3") {
+		t.Errorf("got %v", err)
+	}
+}
