@@ -3,6 +3,7 @@ package tune
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,6 +73,26 @@ func TestTuneDegreesOfSeveralPipelines(t *testing.T) {
 	}
 	if held.Best.Peak() > w.LimitBytes {
 		t.Errorf("%v holds %d of %d bytes", held.Best.At, held.Best.Peak(), w.LimitBytes)
+	}
+}
+
+// A plan of several pipelines is predicted the same as such and as a setting: a step of it is
+// an iteration, a batch of each pipeline.
+func TestSimulateElasticPlans(t *testing.T) {
+	w := workload()
+	for _, at := range []Degrees{{4, 1}, {4, 2}, {2, 3}} {
+		p, err := w.Predict(t.Context(), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Simulate(w.Profile, w.Cluster, p.Plan, w.Clip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := float64(at.Pipelines)
+		if !near(got.StepS, n*p.StepS) || !near(got.SamplesPerSecond, float64(w.Batch)/p.StepS) || slices.Max(got.MemoryBytes) != p.Peak() {
+			t.Errorf("%s: %v s a step, %v samples/s, %v bytes; as a setting %v s a batch, %d bytes", at, got.StepS, got.SamplesPerSecond, got.MemoryBytes, p.StepS, p.Peak())
+		}
 	}
 }
 

@@ -31,7 +31,8 @@ func Steps(costs sim.Costs) int {
 }
 
 // Simulate predicts a plan: its steady step over simulated steps. cores, clipping and
-// the rest are as they will be in the run. A plan without a flush is a stream, in which
+// the rest are as they will be in the run. A step of pipelines side by side is an iteration of
+// all of them, a batch each. A plan without a flush is a stream, in which
 // minibatches end in groups: its step is what each one more takes on average, the difference
 // of two streams of which one is as long again.
 func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) (plan.Predicted, error) {
@@ -47,15 +48,18 @@ func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) 
 		_, sum, err := sim.Run(program, costs, sim.Options{Cores: Cores(c, pl), Jitter: true})
 		return sum, err
 	}
-	repeat := Steps(costs)
-	if pl.Weights != string(schedule.Sync) {
+	repeat, streams := Steps(costs), !schedule.Policy(pl.Weights).Flushes()
+	if pl.Together() > 1 {
+		repeat = max(repeat, settling)
+	}
+	if streams {
 		repeat = 2 * max(3, (2*len(sim.Devices(pl))+pl.MicroBatches-1)/pl.MicroBatches)
 	}
 	sum, err := run(repeat)
 	if err != nil {
 		return plan.Predicted{}, err
 	}
-	if pl.Weights != string(schedule.Sync) {
+	if streams {
 		half, err := run(repeat / 2)
 		if err != nil {
 			return plan.Predicted{}, err
@@ -73,7 +77,7 @@ func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) 
 		return plan.Predicted{}, fmt.Errorf("tune: a simulated step takes %v s; the profile of %s has no times", sum.StepS, p.Model)
 	}
 	return plan.Predicted{
-		StepS: sum.StepS, SamplesPerSecond: float64(pl.Batch()) / sum.StepS, Bubble: sum.Bubble,
+		StepS: sum.StepS, SamplesPerSecond: float64(pl.Batch()*pl.Together()) / sum.StepS, Bubble: sum.Bubble,
 		MemoryBytes: sum.PeakBytes, BusyS: sum.BusyS, PeakActivations: sum.PeakActivations,
 	}, nil
 }

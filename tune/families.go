@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -37,6 +38,10 @@ func (s *search) others(ctx context.Context) {
 	}
 }
 
+// fewestPipelines is how many pipelines a plan has that was asked for elastic averaging and not
+// for a number.
+const fewestPipelines = 2
+
 // tryFamily simulates shapes under one family and each weight policy that was asked for.
 func (s *search) tryFamily(ctx context.Context, f schedule.Family, shapes []*shape) {
 	worked, why := false, ""
@@ -50,6 +55,9 @@ func (s *search) tryFamily(ctx context.Context, f schedule.Family, shapes []*sha
 			}
 			pl := s.plan(h)
 			pl.Schedule, pl.Weights = f.Name, string(policy)
+			if policy == schedule.Elastic {
+				pl.Elastic = cmp.Or(s.Fix.Elastic, plan.NewElastic(fewestPipelines))
+			}
 			for i := range pl.Stages {
 				pl.Stages[i].Warmup = 0 // the family's own
 			}

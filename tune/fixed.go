@@ -11,6 +11,17 @@ import (
 // settleWeights checks the weight policy that is asked for and, where it has no flush and no
 // schedule is named, takes the family that keeps it.
 func (r *Request) settleWeights() error {
+	if e := r.Fix.Elastic; e != nil {
+		if err := e.Check(); err != nil {
+			return fmt.Errorf("tune: %w", err)
+		}
+		if r.Fix.Weights == "" {
+			r.Fix.Weights = schedule.Elastic
+		}
+		if r.Fix.Weights != schedule.Elastic {
+			return fmt.Errorf("tune: %d pipelines side by side have the weight policy %q, not %q", e.Pipelines, schedule.Elastic, r.Fix.Weights)
+		}
+	}
 	w := r.Fix.Weights
 	if w == "" {
 		return nil
@@ -37,7 +48,8 @@ func (r *Request) settleWeights() error {
 }
 
 // policies are those to try a family under: the one that is fixed, or all that train as
-// intended. Naive updates are a negative control, not a choice.
+// intended. Naive updates are a negative control, not a choice; pipelines side by side train on
+// several batches a step, and are compared by TuneDegrees.
 func (s *search) policies(f schedule.Family) []schedule.Policy {
 	all := f.Policies
 	if len(all) == 0 {
@@ -51,7 +63,7 @@ func (s *search) policies(f schedule.Family) []schedule.Policy {
 	}
 	var out []schedule.Policy
 	for _, w := range all {
-		if w == schedule.Sync || w != schedule.Latest && (s.Async || s.Fix.Schedule == f.Name) {
+		if w == schedule.Sync || w != schedule.Latest && (s.Async && w != schedule.Elastic || s.Fix.Schedule == f.Name) {
 			out = append(out, w)
 		}
 	}

@@ -130,7 +130,7 @@ func TestBoundIsBelowEverything(t *testing.T) {
 			}
 			for S := 2; S <= min(workers, n); S++ {
 				for _, f := range schedule.Families() {
-					if f.Warmup == nil {
+					if f.Warmup == nil || !f.AdmitsPolicy(schedule.Sync) {
 						continue
 					}
 					everySplit(n, S, func(cuts []int) {
