@@ -18,6 +18,7 @@ type Overrides struct {
 	Split        []int           // first layers of stages 1, 2, ...
 	Schedule     string          // a family of package schedule
 	Weights      schedule.Policy // a weight policy; "" is the family's own
+	Elastic      *plan.Elastic   // pipelines side by side, of the weight policy elastic; nil is the family's own
 	MicroBatch   int             // samples
 	MicroBatches int
 	Recompute    string // "none", "stage" or "all", "every:K", or "auto" and "": only where it helps
@@ -26,7 +27,7 @@ type Overrides struct {
 
 func (o Overrides) none() bool {
 	return o.Stages == 0 && o.Split == nil && o.Schedule == "" && o.MicroBatch == 0 && o.MicroBatches == 0 &&
-		(o.Recompute == "" || o.Recompute == "auto") && o.Warmup == nil && o.Weights == ""
+		(o.Recompute == "" || o.Recompute == "auto") && o.Warmup == nil && o.Weights == "" && o.Elastic == nil
 }
 
 // Request is a search.
