@@ -11,8 +11,9 @@ import (
 
 func init() {
 	RegisterPlanner(Planner{
-		Name:  "dapple",
-		Paper: "DAPPLE (PPoPP 2021), section 4",
+		Name:     "dapple",
+		Paper:    "DAPPLE (PPoPP 2021), section 4",
+		Artifact: "AlibabaPAI/DAPPLE@fd75dcf, src",
 		Settings: []Setting{
 			{"dp", "auto", "auto, yes, no", "whether data parallelism is returned where it wins (§4); auto is yes for the paper, no for the artifact, whose search leaves it to its caller"},
 			{"overlap", "both", "both, yes, no", "paper: data parallelism's all-reduces hide behind the last backward, or do not, or the better"},

@@ -32,6 +32,7 @@ import (
 func init() {
 	RegisterPlanner(Planner{
 		Name: "pipedream", Paper: "PipeDream: Generalized Pipeline Parallelism for DNN Training (Narayanan et al., SOSP 2019), section 3.1",
+		Artifact: "msr-fiddle/pipedream@7db6a1c, optimizer_graph_hierarchical.py",
 		Settings: pipedreamSettings, Plan: planPipeDream,
 	})
 }

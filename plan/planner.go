@@ -36,6 +36,7 @@ type Setting struct {
 type Planner struct {
 	Name     string
 	Paper    string // where it is described
+	Artifact string // the published code that formula "artifact" follows; empty: there is none
 	Settings []Setting
 	// Plan returns the planner's own best plan, with Objective in its own formula.
 	// It stops early with ctx's error.

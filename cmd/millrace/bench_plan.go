@@ -21,23 +21,30 @@ type plannedIn struct {
 	Model    string  `json:"model"`
 	Layers   int     `json:"layers"`
 	Devices  int     `json:"devices"`
+	Levels   []int   `json:"levels"` // sizes, innermost first
 	Planner  string  `json:"planner"`
 	Formula  string  `json:"formula"`
 	Seconds  float64 `json:"seconds"`
 	Stages   int     `json:"stages,omitempty"`
 	Refusal  string  `json:"refusal,omitempty"` // why there is no plan
 	TimedOut bool    `json:"timed_out,omitempty"`
+	// PublishedS is how long the published planner took for the same question, on another machine.
+	PublishedS float64 `json:"published_s,omitempty"`
 }
 
 func benchPlanCommand() *cobra.Command {
 	var planners, profiles []string
+	var folder string
 	var limit time.Duration
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "plan", Short: "How long each planner takes, and how that grows with layers and devices",
 		Long: `Every planner of the registry plans the described models on 16 devices, then chains of
-more and more layers and devices. --profile adds profiles from files, such as imported ones.`,
-		Example: "  millrace bench plan\n  millrace bench plan --planner pipedream --profile gnmt.json --limit 10s",
+more and more layers and devices, by the paper's formula and, where there is published code,
+by that one's. --profile adds profiles from files, such as imported ones; --profiles a folder
+of the published profiles, and how many times faster than the published planners ours are
+where their times are known.`,
+		Example: "  millrace bench plan\n  millrace bench plan --planner pipedream --profile gnmt.json --limit 10s\n  millrace bench plan --planner pipedream,dapple --profiles ../shared/data/profiles",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var list []plan.Planner
@@ -57,20 +64,32 @@ more and more layers and devices. --profile adds profiles from files, such as im
 			if err != nil {
 				return err
 			}
+			if folder != "" {
+				published, err := publishedQuestions(folder)
+				if err != nil {
+					return badInput(err)
+				}
+				questions = append(published, questions...)
+			}
 			var all []plannedIn
 			out := c.OutOrStdout()
 			if !asJSON {
-				fmt.Fprintln(out, "| model | layers | devices | planner | formula | time | stages |\n|---|---:|---:|---|---|---:|---:|")
+				fmt.Fprintln(out, "| model | layers | devices | planner | formula | time | stages | published |\n|---|---:|---:|---|---|---:|---:|---:|")
 			}
 			for _, q := range questions {
 				for _, p := range list {
-					row, err := q.ask(c.Context(), p, limit)
-					if err != nil {
-						return err
-					}
-					all = append(all, row)
-					if !asJSON {
-						printPlanned(out, row)
+					for _, formula := range []string{"paper", "artifact"} {
+						if formula == "artifact" && p.Artifact == "" {
+							continue
+						}
+						row, err := q.ask(c.Context(), p, formula, limit)
+						if err != nil {
+							return err
+						}
+						all = append(all, row)
+						if !asJSON {
+							printPlanned(out, row)
+						}
 					}
 				}
 			}
@@ -84,6 +103,7 @@ more and more layers and devices. --profile adds profiles from files, such as im
 	}
 	c.Flags().StringSliceVar(&planners, "planner", nil, "only these")
 	c.Flags().StringSliceVar(&profiles, "profile", nil, "also these profiles, on 16 devices")
+	c.Flags().StringVar(&folder, "profiles", "", "a folder with the published profiles, on 16 devices")
 	c.Flags().DurationVar(&limit, "limit", time.Minute, "a planner that takes longer is stopped")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
@@ -98,7 +118,11 @@ func printPlanned(out io.Writer, r plannedIn) {
 	case r.Refusal != "":
 		stages = r.Refusal
 	}
-	fmt.Fprintf(out, "| %s | %d | %d | %s | %s | %s | %s |\n", r.Model, r.Layers, r.Devices, r.Planner, r.Formula, took, stages)
+	published := ""
+	if r.PublishedS > 0 {
+		published = fmt.Sprintf("%.3g s, %.3g times", r.PublishedS, r.PublishedS/r.Seconds)
+	}
+	fmt.Fprintf(out, "| %s | %d | %s | %s | %s | %s | %s | %s |\n", r.Model, r.Layers, levelSizes(r.Levels), r.Planner, r.Formula, took, stages, published)
 }
 
 // planQuestion is a profile and a cluster to be planned for.
@@ -106,15 +130,23 @@ type planQuestion struct {
 	profile *profile.Profile
 	cluster *cluster.Cluster
 	batch   int
+	// published is seconds by planner, of its published code for this question.
+	published map[string]float64
 }
 
 // ask takes the time of one plan, the fastest of three where that is quick.
-func (q planQuestion) ask(ctx context.Context, p plan.Planner, limit time.Duration) (plannedIn, error) {
-	row := plannedIn{Model: q.profile.Model, Layers: len(q.profile.Layers), Devices: len(q.cluster.Devices), Planner: p.Name, Formula: "paper"}
+func (q planQuestion) ask(ctx context.Context, p plan.Planner, formula string, limit time.Duration) (plannedIn, error) {
+	row := plannedIn{Model: q.profile.Model, Layers: len(q.profile.Layers), Devices: len(q.cluster.Devices), Planner: p.Name, Formula: formula}
+	for _, l := range q.cluster.Levels {
+		row.Levels = append(row.Levels, l.Size)
+	}
+	if formula == "artifact" {
+		row.PublishedS = q.published[p.Name]
+	}
 	for visit := range 3 {
 		within, stop := context.WithTimeout(ctx, limit)
 		start := time.Now()
-		pl, err := p.Plan(within, plan.Request{Profile: q.profile, Cluster: q.cluster, Batch: q.batch})
+		pl, err := p.Plan(within, plan.Request{Profile: q.profile, Cluster: q.cluster, Batch: q.batch, Formula: formula})
 		took := time.Since(start).Seconds()
 		over := within.Err() != nil
 		stop()
@@ -151,7 +183,7 @@ func planQuestions(paths []string) ([]planQuestion, error) {
 		if err != nil {
 			return nil, fmt.Errorf("bench: %w", err)
 		}
-		questions = append(questions, planQuestion{p, sixteen, 64})
+		questions = append(questions, planQuestion{profile: p, cluster: sixteen, batch: 64})
 	}
 	for _, path := range paths {
 		p, err := profile.Read(path)
@@ -162,13 +194,13 @@ func planQuestions(paths []string) ([]planQuestion, error) {
 		if len(sizes) == 0 {
 			return nil, fmt.Errorf("bench: %s has no cost for v100, nor for any device; it has %v", path, p.DeviceTypes())
 		}
-		questions = append(questions, planQuestion{p, sixteen, sizes[len(sizes)-1]})
+		questions = append(questions, planQuestion{profile: p, cluster: sixteen, batch: sizes[len(sizes)-1]})
 	}
 	for _, layers := range []int{125, 250, 500, 1000} {
-		questions = append(questions, planQuestion{chainProfile(layers), sixteen, 64})
+		questions = append(questions, planQuestion{profile: chainProfile(layers), cluster: sixteen, batch: 64})
 	}
 	for _, sizes := range [][]int{{4, 4, 4}, {4, 4, 4, 4}, {4, 8, 4, 8}} {
-		questions = append(questions, planQuestion{chainProfile(1000), benchCluster(sizes...), 64})
+		questions = append(questions, planQuestion{profile: chainProfile(1000), cluster: benchCluster(sizes...), batch: 64})
 	}
 	return questions, nil
 }

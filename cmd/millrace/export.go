@@ -123,35 +123,45 @@ func exportCuts(w io.Writer, to string, pl *plan.Plan, names func() ([]string, e
 
 // exportedNames names the layers that a plan is for: the profile's, or the model's.
 func exportedNames(flags *jobFlags, profileFile string, pl *plan.Plan) ([]string, error) {
-	var names []string
+	layers, err := layersNamed(flags, profileFile)
+	if err != nil {
+		return nil, err
+	}
+	return layers.names, pl.Fits(layers.model, layers.id, len(layers.names))
+}
+
+// namedLayers is a model's layers by name.
+type namedLayers struct {
+	model, id string
+	names     []string
+}
+
+// layersNamed is the layers of a profile or, where none is given, of the flags' model.
+func layersNamed(flags *jobFlags, profileFile string) (namedLayers, error) {
 	if profileFile != "" {
 		p, err := profile.Read(profileFile)
 		if err != nil {
-			return nil, err
+			return namedLayers{}, err
 		}
-		if err := pl.Fits(p.Model, p.ModelID, len(p.Layers)); err != nil {
-			return nil, err
-		}
+		of := namedLayers{model: p.Model, id: p.ModelID}
 		for _, l := range p.Layers {
-			names = append(names, l.Name)
+			of.names = append(of.names, l.Name)
 		}
-		return names, nil
+		return of, nil
 	}
 	j, err := flags.job()
 	if err != nil {
-		return nil, err
+		return namedLayers{}, err
 	}
 	m, err := loadModel(j)
 	if err != nil {
-		return nil, err
+		return namedLayers{}, err
 	}
-	if err := pl.Fits(m.Name, m.ID(), len(m.Layers)); err != nil {
-		return nil, err
-	}
+	of := namedLayers{model: m.Name, id: m.ID()}
 	for _, l := range m.Layers {
-		names = append(names, l.Name)
+		of.names = append(of.names, l.Name)
 	}
-	return names, nil
+	return of, nil
 }
 
 // importTorch reads PyTorch's schedule, proves it, and writes it as a Program's text.

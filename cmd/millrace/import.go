@@ -2,20 +2,24 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/profile/importer"
 )
 
 func importCommand() *cobra.Command {
 	var options importer.Options
-	var output string
+	var output, profileFile string
+	var microBatch int
+	var flags jobFlags
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "import FILE", Short: "Read another planner's profile, or a PyTorch schedule",
+		Use: "import FILE", Short: "Read another planner's profile, or another runtime's schedule or stages",
 		Long: `import reads what others wrote.
 
   --from pipedream   PipeDream's graph.txt, times in ms for one minibatch
@@ -23,14 +27,25 @@ func importCommand() *cobra.Command {
   --from piper       Piper's JSON, times in s, or in ms with --time-unit ms
   --from torch-csv   PyTorch's pipeline schedule, compute-only CSV
 
+  --from split-points, megatron or deepspeed   where stages begin, as millrace export
+                     writes it: a plan with a device for each stage. Give the model, or a
+                     profile of it, and the --batch that a step has
+
 No profile says what minibatch it was measured with: --batch does. Costs for other
 micro-batch sizes are those in proportion. They hold for every device type unless
 --device names one. A schedule is written as millrace schedule writes one.`,
-		Example: "  millrace import --from pipedream --batch 128 vgg16/graph.txt -o vgg16.json\n  millrace import --from piper --batch 1 --time-unit ms resnet.json -o resnet-profile.json\n  millrace import --from torch-csv schedule.csv -o schedule.json",
+		Example: "  millrace import --from pipedream --batch 128 vgg16/graph.txt -o vgg16.json\n  millrace import --from piper --batch 1 --time-unit ms resnet.json -o resnet-profile.json\n  millrace import --from torch-csv schedule.csv -o schedule.json\n  millrace import --from megatron --model gpt --batch 32 layout.txt -o plan.json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if options.Format == fromTorch {
 				return importTorch(c, args[0], output)
+			}
+			if slices.Contains(cutFormats, options.Format) {
+				of, err := layersNamed(&flags, profileFile)
+				if err != nil {
+					return badInput(err)
+				}
+				return importCuts(c, options.Format, args[0], output, of, options.Batch, microBatch)
 			}
 			p, notes, err := importer.Read(args[0], options)
 			if err != nil {
@@ -54,10 +69,13 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 			return nil
 		},
 	}
-	c.Flags().StringVar(&options.Format, "from", "", strings.Join(importer.Formats, ", ")+" or "+fromTorch)
-	c.Flags().IntVar(&options.Batch, "batch", 0, "the minibatch that the profile was measured with")
+	c.Flags().StringVar(&options.Format, "from", "", strings.Join(slices.Concat(importer.Formats, cutFormats), ", ")+" or "+fromTorch)
+	c.Flags().IntVar(&options.Batch, "batch", 0, "the minibatch that the profile was measured with, or the samples of a step")
 	c.Flags().StringVar(&options.Device, "device", "", "the device type that the costs hold for (default: every one)")
 	c.Flags().StringVar(&options.TimeUnit, "time-unit", "", "s or ms, of Piper's times (default s)")
+	flags.add(c, job.ModelOptions)
+	c.Flags().StringVar(&profileFile, "profile", "", "the profile that names the layers of stages, in place of a model")
+	c.Flags().IntVar(&microBatch, "micro-batch", 0, "samples of a micro-batch of the plan (default 1)")
 	c.Flags().StringVarP(&output, "output", "o", "", "write it to this file")
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
 	return c
