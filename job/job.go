@@ -40,11 +40,15 @@ type Job struct {
 	Rate      optim.Rate     `json:"rate,omitzero" yaml:"rate" jsonschema:"learning rate and its schedule"`
 	Clip      float64        `json:"clip,omitempty" yaml:"clip" jsonschema:"limit of the gradients' global norm; 0 is none"`
 
+	Wire         string   `json:"wire,omitempty" yaml:"wire" jsonschema:"a cluster file or preset whose links the workers of this machine are put behind"`
 	Stages       int      `json:"stages,omitempty" yaml:"stages" jsonschema:"fix the number of stages; 1 with several workers is data parallelism"`
 	Split        []string `json:"split,omitempty" yaml:"split" jsonschema:"first layers of stages 1, 2, ...: names or positions"`
 	Schedule     string   `json:"schedule,omitempty" yaml:"schedule" jsonschema:"fix the schedule: 1f1b, afab, pb, zb-h1, 1f1b-rr, ..."`
 	Program      string   `json:"program,omitempty" yaml:"program" jsonschema:"a file with a Program to use as the schedule, as millrace schedule writes them"`
-	Weights      string   `json:"weights,omitempty" yaml:"weights" jsonschema:"fix the weight policy: sync, stash, vertical, 2bw, latest"`
+	Weights      string   `json:"weights,omitempty" yaml:"weights" jsonschema:"fix the weight policy: sync, stash, vertical, 2bw, latest, elastic"`
+	Pipelines    int      `json:"pipelines,omitempty" yaml:"pipelines" jsonschema:"pipelines side by side over the same workers, each with a model of its own, held together by a reference (AvgPipe); 1 is plain training"`
+	Alpha        float64  `json:"alpha,omitempty" yaml:"alpha" jsonschema:"part of the reference that a pipeline takes over at each update, 0 to 1; left out, 1 over the pipelines"`
+	Averaging    string   `json:"averaging,omitempty" yaml:"averaging" jsonschema:"dilute_first, which keeps the reference the average, or printed, as the paper lists its steps"`
 	BatchNorm    string   `json:"batch_norm,omitempty" yaml:"batch_norm" jsonschema:"per_slice lets layers that normalise over a micro-batch do so over slices, where replicas split micro-batches"`
 	MicroBatch   int      `json:"micro_batch,omitempty" yaml:"micro_batch" jsonschema:"fix the samples of a micro-batch"`
 	MicroBatches int      `json:"micro_batches,omitempty" yaml:"micro_batches" jsonschema:"fix the micro-batches of a step"`
@@ -81,7 +85,7 @@ const warmupSteps = 20
 func Default() Job {
 	return Job{
 		Workers: 2, ThreadsPerWorker: 1, Steps: 200, Recompute: "auto", Keep: 3, Seed: 1,
-		Optimizer: optim.Settings{WeightDecay: Auto, Beta1: Auto, Beta2: Auto, Epsilon: Auto}, Rate: optim.Rate{Warmup: Auto}, EvalRows: Auto,
+		Optimizer: optim.Settings{WeightDecay: Auto, Beta1: Auto, Beta2: Auto, Epsilon: Auto}, Rate: optim.Rate{Warmup: Auto}, EvalRows: Auto, Alpha: Auto,
 	}
 }
 
@@ -116,10 +120,13 @@ func (j *Job) Complete() error {
 		}
 	}
 	for name, v := range map[string]int{"batch": j.Batch, "cores": j.Cores, "stages": j.Stages, "micro_batch": j.MicroBatch,
-		"micro_batches": j.MicroBatches, "eval_every": j.EvalEvery, "save_every": j.SaveEvery, "keep": j.Keep} {
+		"micro_batches": j.MicroBatches, "pipelines": j.Pipelines, "eval_every": j.EvalEvery, "save_every": j.SaveEvery, "keep": j.Keep} {
 		if v < 0 {
 			return fmt.Errorf("job: %s is %d; it must not be negative", name, v)
 		}
+	}
+	if (j.Alpha != Auto || j.Averaging != "") && j.Pipelines == 0 {
+		return fmt.Errorf("job: alpha and averaging are of pipelines side by side; give pipelines too")
 	}
 	if j.BatchNorm != "" && j.BatchNorm != PerSlice {
 		return fmt.Errorf("job: batch_norm is %q; it is %s, or left out", j.BatchNorm, PerSlice)

@@ -49,6 +49,7 @@ var (
 	PlanOptions = []Option{
 		whole("most workers to use", "workers", func(j *Job) *int { return &j.Workers }),
 		whole("cores that the workers share (default: this machine's)", "cores", func(j *Job) *int { return &j.Cores }),
+		word("a cluster file or preset whose links the workers of this machine are put behind", "wire", func(j *Job) *string { return &j.Wire }),
 		whole("threads of one operator", "threads-per-worker", func(j *Job) *int { return &j.ThreadsPerWorker }),
 		whole("samples of one step", "batch", func(j *Job) *int { return &j.Batch }),
 		whole("fix the stages; 1 with several workers is data parallelism", "stages", func(j *Job) *int { return &j.Stages }),
@@ -58,7 +59,7 @@ var (
 		}},
 		word("fix the schedule, one of those that millrace schedule lists: 1f1b, zb-h1, 1f1b-rr, ...", "schedule", func(j *Job) *string { return &j.Schedule }),
 		word("a file with a Program to use as the schedule, as millrace schedule writes them", "program", func(j *Job) *string { return &j.Program }),
-		word("fix the weight policy: sync, stash, vertical, 2bw or latest", "weights", func(j *Job) *string { return &j.Weights }),
+		word("fix the weight policy: sync, stash, vertical, 2bw, latest or elastic", "weights", func(j *Job) *string { return &j.Weights }),
 		word("per_slice: layers that normalise over a micro-batch may do so over slices of it, where replicas split micro-batches", "batch-norm", func(j *Job) *string { return &j.BatchNorm }),
 		whole("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.MicroBatch }),
 		whole("fix the micro-batches of a step", "micro-batches", func(j *Job) *int { return &j.MicroBatches }),
@@ -69,6 +70,12 @@ var (
 		number("momentum of sgd", "momentum", func(j *Job) *float64 { return &j.Optimizer.Momentum }),
 		number("weight decay (default: 0.01 for adamw, else 0)", "weight-decay", func(j *Job) *float64 { return &j.Optimizer.WeightDecay }),
 		number("limit of the gradients' global norm", "clip", func(j *Job) *float64 { return &j.Clip }),
+	}
+	// ElasticOptions fix elastic averaging.
+	ElasticOptions = []Option{
+		whole("pipelines side by side, each with a model of its own, held together by a reference (AvgPipe)", "pipelines", func(j *Job) *int { return &j.Pipelines }),
+		number("part of the reference in a pipeline's weights at each update, 0 to 1 (default: 1 over the pipelines)", "alpha", func(j *Job) *float64 { return &j.Alpha }),
+		word("dilute_first (the reference stays the average) or printed (the paper's order)", "averaging", func(j *Job) *string { return &j.Averaging }),
 	}
 	// ClusterOptions choose other hardware than this machine, which cannot be trained on.
 	ClusterOptions = []Option{

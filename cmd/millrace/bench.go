@@ -72,6 +72,9 @@ func (s *sessions) command(name string, pl *plan.Plan, threads int) (bench.Comma
 		"--workers", strconv.Itoa(j.Workers), "--batch", strconv.Itoa(j.Batch), "--data", j.Data, "--seed", strconv.FormatUint(j.Seed, 10),
 		"--optimizer", j.Optimizer.Kind, "--momentum", fmt.Sprint(j.Optimizer.Momentum), "--weight-decay", fmt.Sprint(j.Optimizer.WeightDecay),
 		"--lr", fmt.Sprint(j.Rate.Base)}
+	if j.Wire != "" {
+		args = append(args, "--wire", j.Wire)
+	}
 	if j.Cores > 0 {
 		args = append(args, "--cores", strconv.Itoa(j.Cores))
 	}

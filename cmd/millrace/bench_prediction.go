@@ -38,7 +38,7 @@ func benchPredictionCommand() *cobra.Command {
 			return benchPrediction(c, j, splits, steps, asJSON)
 		},
 	}
-	flags.add(c, job.ModelOptions, job.PlanOptions, []job.Option{dataOption()})
+	flags.add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, []job.Option{dataOption()})
 	f := c.Flags()
 	f.IntVar(&splits, "splits", splits, "random splits beside the chosen plan")
 	f.IntVar(&steps, "steps", steps, "training steps of each")
@@ -129,7 +129,7 @@ func measuredTraining(ctx context.Context, p *planned, steps int) (*run.Result, 
 	return run.Train(ctx, run.Config{
 		Model: p.model, Plan: p.plan, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
 		Optimizer: p.job.Optimizer, Rate: p.job.Rate, Clip: p.job.Clip, Seed: p.job.Seed, Steps: steps, KeepSteps: steps,
-		ThreadsPerWorker: p.job.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan),
+		ThreadsPerWorker: p.job.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan), Mesh: meshOf(p.job, p.cluster),
 	})
 }
 

@@ -38,7 +38,7 @@ func benchSessionCommand() *cobra.Command {
 			return session(c, j)
 		},
 	}
-	flags.add(c, job.ModelOptions, job.PlanOptions, job.TrainOptions)
+	flags.add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.TrainOptions)
 	return c
 }
 
@@ -59,6 +59,12 @@ func session(c *cobra.Command, j *job.Job) error {
 	if err != nil {
 		return err
 	}
+	wired := cluster.Local(j.Workers, coresOf(j), 0, 0, 1, 1)
+	if j.Wire != "" {
+		if wired, err = shaped(j, wired); err != nil {
+			return badInput(err)
+		}
+	}
 	v := &visits{
 		requests: bufio.NewScanner(c.InOrStdin()), out: json.NewEncoder(c.OutOrStdout()), batch: pl.Batch(),
 		about: bench.Description{
@@ -70,7 +76,7 @@ func session(c *cobra.Command, j *job.Job) error {
 	_, err = run.Train(c.Context(), run.Config{
 		Model: m, Plan: pl, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
 		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: math.MaxInt32,
-		ThreadsPerWorker: j.ThreadsPerWorker, Cores: sharedCores(j, pl), Next: v.next,
+		ThreadsPerWorker: j.ThreadsPerWorker, Cores: sharedCores(j, pl), Next: v.next, Mesh: meshOf(j, wired),
 	})
 	if errors.Is(err, errNoMoreVisits) {
 		return nil

@@ -56,6 +56,11 @@ func (p *planned) hardware(c *cobra.Command) (err error) {
 	if p.job.Cluster == "" {
 		if p.profile, err = profileFor(c, p.job, p.model); err == nil {
 			p.cluster = localCluster(p.job, p.profile)
+			if p.job.Wire != "" {
+				if p.cluster, err = shaped(p.job, p.cluster); err != nil {
+					return badInput(err)
+				}
+			}
 		}
 		return err
 	}

@@ -42,7 +42,7 @@ func trainCommand() *cobra.Command {
 			return train(c, j, asJSON, dry)
 		},
 	}
-	flags.add(c, job.ModelOptions, job.PlanOptions, job.TrainOptions)
+	flags.add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.TrainOptions)
 	c.Flags().BoolVar(&asJSON, "json", false, "print the result for machines")
 	c.Flags().BoolVar(&dry, "dry-run", false, "stop before the first step")
 	return c
@@ -89,7 +89,7 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	}
 	config := run.Config{
 		Model: m, Plan: p.plan, Engine: engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
-		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps, PerSlice: j.BatchNorm == job.PerSlice,
+		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps, PerSlice: j.BatchNorm == job.PerSlice, Mesh: meshOf(j, p.cluster),
 		ThreadsPerWorker: j.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan),
 		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: j.Resume,
 		Checkpoint: run.Checkpointing{Dir: filepath.Join(j.Out, "checkpoints"), Every: j.SaveEvery, Keep: j.Keep},
