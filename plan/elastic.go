@@ -51,6 +51,9 @@ func (e *Elastic) Check() error {
 	return nil
 }
 
+// StepSamples is the samples of one step: a batch of every pipeline that trains side by side.
+func (p *Plan) StepSamples() int { return p.Batch() * p.Together() }
+
 // Together is how many pipelines train side by side under a plan: 1 but for elastic averaging.
 func (p *Plan) Together() int {
 	if p.Elastic == nil {

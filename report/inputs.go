@@ -57,7 +57,7 @@ func (in Inputs) filled() (Inputs, error) {
 		}
 	}
 	if in.Batch == 0 && in.Plan != nil {
-		in.Batch = in.Plan.Batch()
+		in.Batch = in.Plan.StepSamples()
 	}
 	if in.Title == "" {
 		in.Title = in.model()

@@ -120,7 +120,7 @@ func (c Contest) enter(f schedule.Family, policy schedule.Policy) Entry {
 	}
 	s := schedule.Settings{Placement: placement, MicroBatches: c.MicroBatches, Weights: policy, Repeat: contestSteps}
 	steps := 1.0 // of the entry in one of the contest
-	if policy != schedule.Sync && policy != schedule.DoubleBuffered {
+	if !policy.Flushes() && policy != schedule.DoubleBuffered {
 		s.MicroBatches, steps = 1, float64(c.MicroBatches)
 		s.Repeat = contestSteps * max(c.MicroBatches, 2*c.Workers)
 	}
@@ -150,7 +150,7 @@ func (c Contest) enter(f schedule.Family, policy schedule.Policy) Entry {
 		}
 		lost = lost.split(each, at, policy == schedule.Sync)
 	}
-	e.StepS, e.Lost = each*steps, lost
+	e.StepS, e.Lost = each*steps/float64(p.Pipelines()), lost
 	e.Bubble = lost.Sum()
 	if policy == schedule.Latest {
 		e.Verdict = Control

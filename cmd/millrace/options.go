@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/tune"
@@ -110,6 +111,18 @@ func coresOf(j *job.Job) int {
 func overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	o := tune.Overrides{
 		Stages: j.Stages, Schedule: j.Schedule, Weights: schedule.Policy(j.Weights), MicroBatch: j.MicroBatch, MicroBatches: j.MicroBatches, Recompute: j.Recompute,
+	}
+	if j.Pipelines > 0 {
+		o.Elastic = plan.NewElastic(j.Pipelines)
+		if j.Alpha != job.Auto {
+			o.Elastic.Alpha = j.Alpha
+		}
+		if j.Averaging != "" {
+			o.Elastic.Order = plan.AveragingOrder(j.Averaging)
+		}
+		if err := o.Elastic.Check(); err != nil {
+			return o, badInput(fmt.Errorf("--pipelines, --alpha, --averaging: %w", err))
+		}
 	}
 	for _, at := range j.Split {
 		at = strings.TrimSpace(at)

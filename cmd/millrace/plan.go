@@ -49,7 +49,7 @@ func planCommand() *cobra.Command {
 			return own.print(c, p)
 		},
 	}
-	flags.add(c, job.ModelOptions, job.PlanOptions, job.ClusterOptions)
+	flags.add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions)
 	f := c.Flags()
 	f.StringVar(&own.planner, "planner", "auto", "auto, or one alone: "+plannerNames())
 	f.StringVar(&own.formula, "formula", "", "paper (the default) or artifact, the published code's; --set reaches a planner's own settings")

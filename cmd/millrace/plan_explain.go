@@ -63,6 +63,9 @@ func (f *planFlags) print(c *cobra.Command, p *planned) error {
 func explain(w io.Writer, p *planned) {
 	pl := p.plan
 	fmt.Fprintf(w, "%s: %d samples a step as %d micro-batches of %d, schedule %s\n", pl.Model, pl.Batch(), pl.MicroBatches, pl.MicroBatch, pl.Schedule)
+	if e := pl.Elastic; e != nil {
+		fmt.Fprintf(w, "%d pipelines side by side, a batch of each a step, alpha %.3g, %s\n", e.Pipelines, e.Alpha, e.Order)
+	}
 	for i, s := range pl.Stages {
 		again := ""
 		if s.Recompute.Again() {

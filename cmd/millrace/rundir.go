@@ -115,7 +115,7 @@ func (w *runDir) hooks() run.Hooks {
 	}
 	return run.Hooks{
 		OnStep: func(s run.StepReport) {
-			samples += int64(w.plan.Batch())
+			samples += int64(w.plan.StepSamples())
 			keep(w.sinks.Step(report.StepValues{
 				Time: time.Now(), Step: s.Step, Loss: s.Loss, LearningRate: s.Rate, StepS: s.Seconds,
 				SamplesPerSecond: s.SamplesPerSecond, Bubble: s.Bubble, Samples: samples,

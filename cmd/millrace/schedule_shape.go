@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
@@ -21,6 +22,8 @@ type shape struct {
 	forward, backward, weight    float64
 	transfer, update             float64
 	file                         string
+	pipelines, advance           int
+	alpha                        float64
 }
 
 func (s *shape) add(c *cobra.Command) {
@@ -32,6 +35,9 @@ func (s *shape) add(c *cobra.Command) {
 	f.IntVar(&s.replicas, "replicas", 1, "workers of each stage")
 	f.StringVar(&s.replication, "replication", "", "how replicas share the work: split or round_robin")
 	f.StringVar(&s.weights, "weights", "", "weight policy (default: the first that the order admits)")
+	f.IntVar(&s.pipelines, "pipelines", 0, "pipelines side by side of elastic (default 2)")
+	f.Float64Var(&s.alpha, "alpha", -1, "part of the reference in a pipeline's weights, 0 to 1 (default: 1 over the pipelines)")
+	f.IntVar(&s.advance, "advance", 0, "forwards more than 1F1B has before the first backward on the first stage, graded down to none on the last (AvgPipe's advance forward propagation)")
 	f.IntVar(&s.minibatches, "minibatches", 0, "steps, or minibatches of a stream (default 1; of a stream 2 for each worker)")
 	f.IntVar(&s.held, "most-held", 0, "refuse more micro-batches than this between forward and backward on a worker")
 	s.addUniform(c)
@@ -114,10 +120,39 @@ func (s *shape) compute() (*schedule.Program, error) {
 		Placement: placement, MicroBatches: s.micros, Warmup: s.warmup, Repeat: s.minibatches,
 		Replication: schedule.Replication(s.replication), Weights: schedule.Policy(s.weights),
 	}
+	if err := s.advanced(family, &settings); err != nil {
+		return nil, err
+	}
 	if family.Asynchronous() && settings.Repeat == 0 {
 		settings.Repeat = 2 * s.workers * s.replicas
 	}
 	return schedule.Generate(family.Name, settings)
+}
+
+// advanced gives settings the pipelines side by side and the forwards in advance.
+func (s *shape) advanced(family schedule.Family, settings *schedule.Settings) error {
+	elastic := family.AdmitsPolicy(schedule.Elastic)
+	if !elastic && (s.pipelines != 0 || s.alpha != -1) {
+		return fmt.Errorf("--pipelines and --alpha are of --schedule elastic; %s has one pipeline", family.Name)
+	}
+	if elastic {
+		if s.pipelines == 0 {
+			s.pipelines = 2
+		}
+		settings.Elastic = plan.NewElastic(s.pipelines)
+		if s.alpha != -1 {
+			settings.Elastic.Alpha = s.alpha
+		}
+	}
+	if s.advance == 0 {
+		return nil
+	}
+	if len(s.warmup) > 0 || family.Warmup == nil {
+		return fmt.Errorf("--advance %d: %s has its own depths, or --warmup gives them", s.advance, family.Name)
+	}
+	var err error
+	settings.Warmup, err = schedule.AdvanceDepths(len(settings.Placement), settings.MicroBatches, s.advance, schedule.Graded)
+	return err
 }
 
 // check refuses numbers that no schedule can have.

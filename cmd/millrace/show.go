@@ -46,7 +46,7 @@ func simulateCommand() *cobra.Command {
 			return report.Terminal(c.OutOrStdout(), report.Inputs{Plan: p.plan, LayerNames: layerNames(p.model), Simulated: t})
 		},
 	}
-	flags.add(c, job.ModelOptions, job.PlanOptions, job.ClusterOptions, []job.Option{{Name: "plan", Doc: "a plan to simulate instead of searching one",
+	flags.add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions, []job.Option{{Name: "plan", Doc: "a plan to simulate instead of searching one",
 		Set: func(j *job.Job, v string) error { j.Plan = v; return nil }}})
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
 	c.Flags().StringVarP(&output, "output", "o", "", "write the Timeline to this file")
