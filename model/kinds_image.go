@@ -95,9 +95,6 @@ func init() {
 				l.Outputs = out(x.Shape[0], x.Shape[1]/n, x.Shape[2]/n)
 				l.ForwardFLOPs, l.InputFLOPs = x.Elements(), x.Elements()
 				l.SavedBytes = l.OutputBytes()
-				if l.Kind == "max_pool" {
-					l.SavedBytes *= 3 // 64-bit indices of the largest
-				}
 				return nil
 			},
 		})

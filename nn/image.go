@@ -26,6 +26,9 @@ func init() {
 			if norm {
 				y = o.batchNorm(ctx, y, ctx.Params[1:])
 			}
+			if activation == "relu" {
+				return o.out(o.call("aten::relu_", y)) // nobody else reads y, and its gradient needs the result alone
+			}
 			return o.out(o.activate(activation, y))
 		}), nil
 	})
@@ -38,8 +41,11 @@ func init() {
 			return o.out(o.batchNorm(ctx, in[0].Tensor, ctx.Params))
 		}), nil
 	})
-	Register("max_pool", func(l model.Layer) (Layer, error) { return pool(l, "aten::max_pool2d"), nil })
-	Register("avg_pool", func(l model.Layer) (Layer, error) { return pool(l, "aten::avg_pool2d"), nil })
+	Register("max_pool", func(l model.Layer) (Layer, error) { return pool("millrace::max_pool", l.Int("size")), nil })
+	Register("avg_pool", func(l model.Layer) (Layer, error) {
+		size := []int64{int64(l.Int("size")), int64(l.Int("size"))}
+		return pool("aten::avg_pool2d", size, size), nil
+	})
 	Register("global_avg_pool", func(model.Layer) (Layer, error) {
 		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
 			if err := take(in, 1); err != nil {
@@ -51,14 +57,13 @@ func init() {
 	})
 }
 
-func pool(l model.Layer, op string) Layer {
-	size := []int64{int64(l.Int("size")), int64(l.Int("size"))}
+func pool(op string, window ...any) Layer {
 	return Func(func(ctx *Context, in Bundle) (Bundle, error) {
 		if err := take(in, 1); err != nil {
 			return nil, err
 		}
 		o := ops{dev: ctx.Device}
-		return o.out(o.call(op, in[0].Tensor, size, size))
+		return o.out(o.call(op, append([]any{in[0].Tensor}, window...)...))
 	})
 }
 
