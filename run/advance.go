@@ -1,0 +1,107 @@
+package run
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// Advancing adapts the depths of a plan's schedule while it trains (AvgPipe §4.2, Algorithm 1;
+// schedule.Advance): Programs of Every steps, each with one forward more in advance, while their
+// median step gets faster and memory lasts; from then on the depths that were fastest. Depths
+// change the order of instructions and no bit of what they compute.
+type Advancing struct {
+	Plan  *plan.Plan
+	Model *model.Model
+	Clip  bool
+	Rule  schedule.AdvanceRule // "" is schedule.Graded
+	Every int                  // steps of the same depths before they are judged; 0: 8
+	// Patience and MinGain are schedule.Advance's; 0 stands for 2 advances and 1 % of a step,
+	// which is about what steps vary by themselves.
+	Patience int
+	MinGain  float64
+	// Fits says whether there is memory for these depths; nil: for any.
+	Fits func(depths []int) bool
+	// OnDepths is told of the depths of the steps to come, those that have just been measured and
+	// what a step took with them (0: none yet), and whether the depths are final.
+	OnDepths func(next, measured []int, stepS float64, settled bool)
+
+	control *schedule.Advance
+	depths  []int
+	settled bool
+	from    int // the first step with these depths
+}
+
+const (
+	defaultAdvanceSteps    = 8
+	defaultAdvancePatience = 2
+	defaultAdvanceGain     = 0.01
+)
+
+// Next is a Config's Next.
+func (a *Advancing) Next(so trace.Timeline, steps int) (*schedule.Program, error) {
+	if a.control == nil {
+		if err := a.begin(); err != nil {
+			return nil, err
+		}
+	} else if !a.settled {
+		a.adapt(so)
+	}
+	if n := len(so.Steps); n > 0 {
+		a.from = so.Steps[n-1].Step + 1
+	}
+	pl := *a.Plan
+	pl.Stages = slices.Clone(pl.Stages)
+	for i := range pl.Stages {
+		pl.Stages[i].Warmup = a.depths[i]
+	}
+	if !a.settled {
+		steps = min(steps, max(2, cmp.Or(a.Every, defaultAdvanceSteps)))
+	}
+	return ProgramOf(&pl, a.Model, a.Clip, steps)
+}
+
+func (a *Advancing) begin() error {
+	f, err := schedule.Lookup(a.Plan.Schedule)
+	if err != nil {
+		return err
+	}
+	if f.Warmup == nil {
+		return fmt.Errorf("run: schedule %s has depths of its own; forwards in advance are for 1f1b and elastic", f.Name)
+	}
+	a.control = &schedule.Advance{
+		Stages: len(a.Plan.Stages), MicroBatches: a.Plan.MicroBatches, Rule: a.Rule,
+		Patience: cmp.Or(a.Patience, defaultAdvancePatience), MinGain: cmp.Or(a.MinGain, defaultAdvanceGain),
+	}
+	a.depths, err = a.control.Depths()
+	if err == nil && a.OnDepths != nil {
+		a.OnDepths(a.depths, nil, 0, false)
+	}
+	return err
+}
+
+// adapt judges the depths by the steps since they were chosen. The first has the pipeline fill.
+func (a *Advancing) adapt(so trace.Timeline) {
+	var took []float64
+	for i, m := range so.Steps {
+		if i > 0 && m.Step > a.from {
+			took = append(took, m.EndS-so.Steps[i-1].EndS)
+		}
+	}
+	if len(took) == 0 {
+		return
+	}
+	slices.Sort(took)
+	median := (took[(len(took)-1)/2] + took[len(took)/2]) / 2
+	deeper := a.control.Deeper()
+	before := a.depths
+	a.depths, a.settled = a.control.Next(median, deeper != nil && (a.Fits == nil || a.Fits(deeper)))
+	if a.OnDepths != nil {
+		a.OnDepths(a.depths, before, median, a.settled)
+	}
+}

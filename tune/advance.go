@@ -1,0 +1,58 @@
+package tune
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
+)
+
+// Advanced is a plan with so many forwards in advance of 1F1B (AvgPipe §4.2), graded by stage,
+// predicted anew.
+func Advanced(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, advance int) (*plan.Plan, error) {
+	f, err := schedule.Lookup(pl.Schedule)
+	if err != nil {
+		return nil, fmt.Errorf("tune: %w", err)
+	}
+	if f.Warmup == nil {
+		return nil, fmt.Errorf("tune: schedule %s has depths of its own; forwards in advance are for 1f1b and elastic", f.Name)
+	}
+	depths, err := schedule.AdvanceDepths(len(pl.Stages), pl.MicroBatches, advance, schedule.Graded)
+	if err != nil {
+		return nil, fmt.Errorf("tune: %w", err)
+	}
+	return withDepths(p, c, pl, clip, depths)
+}
+
+func withDepths(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, depths []int) (*plan.Plan, error) {
+	out := *pl
+	out.Stages = slices.Clone(pl.Stages)
+	for i := range out.Stages {
+		out.Stages[i].Warmup = depths[i]
+	}
+	predicted, err := Simulate(p, c, &out, clip)
+	if err != nil {
+		return nil, err
+	}
+	out.Predicted, out.LowerBound = &predicted, nil
+	return &out, nil
+}
+
+// DepthsFit says whether a plan with these depths is within the memory of its devices, by the
+// simulator.
+func DepthsFit(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, depths []int) bool {
+	out, err := withDepths(p, c, pl, clip, depths)
+	if err != nil {
+		return false
+	}
+	for i, d := range sim.Devices(out) {
+		if limit := c.MemoryBytes(d); limit > 0 && out.Predicted.MemoryBytes[i] > limit {
+			return false
+		}
+	}
+	return true
+}
