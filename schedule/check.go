@@ -98,7 +98,11 @@ func check(p *Program) (Report, *Program, error) {
 	}
 	for w := range short.Workers {
 		if !short.Streams() {
-			rep.Versions = append(rep.Versions, len(short.StagesOf(w)))
+			copies := len(short.StagesOf(w))
+			if short.PostValidate {
+				copies *= 2 // what the weights were before the update that is not validated yet
+			}
+			rep.Versions = append(rep.Versions, copies)
 			continue
 		}
 		if err := total.versions(w); err != nil {
@@ -144,6 +148,8 @@ func (p *Program) Validate() error {
 		return fail("%d recompute settings for %d stages", len(p.Recompute), p.Stages)
 	case !p.Weights.known():
 		return fail("weight policy %q; there are %q", p.Weights, Policies())
+	case p.PostValidate && (p.Weights != Sync || !p.Clip || p.Period != 1):
+		return fail("its updates are validated later: that is for synchronous weights with a gradient norm, one step a repetition")
 	case p.Replication != Split && p.Replication != RoundRobin:
 		return fail("replication %q; it is %q or %q", p.Replication, Split, RoundRobin)
 	}
@@ -187,7 +193,7 @@ func checkFields(p *Program, w int, in Instruction) error {
 	if in.Kind == DR {
 		return nil
 	}
-	if in.Kind < F || in.Kind > DR {
+	if in.Kind < F || in.Kind > PV {
 		return fmt.Errorf("there is no such kind")
 	}
 	if int(in.Pipeline) < 0 || int(in.Pipeline) >= len(p.Placement) {

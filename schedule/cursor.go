@@ -77,7 +77,7 @@ func (c *cursor) advance() {
 // OfMinibatch says whether an instruction's number counts minibatches rather than micro-batches.
 func (k Kind) OfMinibatch() bool {
 	switch k {
-	case AR, TG, GN, U, CK, DR:
+	case AR, TG, GN, U, PV, CK, DR:
 		return true
 	}
 	return false

@@ -58,6 +58,12 @@ func (p *Program) Holdings() []Holding {
 				h.Reductions++
 			}
 			versions[here] += copies[in]
+			switch {
+			case p.PostValidate && in.Kind == U:
+				versions[here]++
+			case in.Kind == PV:
+				versions[here]--
+			}
 			h.Versions = max(h.Versions, 1+versions[here])
 			return true
 		})

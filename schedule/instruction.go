@@ -23,10 +23,11 @@ const (
 	CK                 // checkpoint
 	EV                 // forward of an evaluation micro-batch
 	DR                 // drain: nothing passes until every worker is here
+	PV                 // post-validation of an update that did not wait for the gradient norm
 )
 
 var kindNames = [...]string{F: "F", B: "B", I: "I", W: "W", SF: "SF", RF: "RF", SB: "SB", RB: "RB",
-	AR: "AR", TG: "TG", GN: "GN", U: "U", CK: "CK", EV: "EV", DR: "DR"}
+	AR: "AR", TG: "TG", GN: "GN", U: "U", CK: "CK", EV: "EV", DR: "DR", PV: "PV"}
 
 // String is the letters of the kind in an instruction's text.
 func (k Kind) String() string {
@@ -43,7 +44,7 @@ func (k Kind) IsCompute() bool {
 }
 
 // Instruction is one thing one worker does. Micro is the micro-batch, or for
-// AR, TG, GN, U, CK and DR the minibatch, relative to the repetition of the
+// AR, TG, GN, U, PV, CK and DR the minibatch, relative to the repetition of the
 // Program's body it stands in.
 type Instruction struct {
 	Stage    int32 // virtual stage

@@ -9,6 +9,9 @@ import (
 type LowerOptions struct {
 	Tied [][]int // groups of stages that share a parameter
 	Clip bool    // the update needs the global gradient norm
+	// PostValidate lets updates go before the norm is known and validates them in the next step; it
+	// changes nothing without Clip.
+	PostValidate bool
 }
 
 // Lower adds to a compute-only Program everything that its order implies:
@@ -50,6 +53,9 @@ func Lower(p *Program, o LowerOptions) (*Program, error) {
 	} else if slices.ContainsFunc(out.Body, List.trains) {
 		for w := range out.Body {
 			out.Body[w] = addFlush(&out, w, out.Body[w])
+		}
+		if o.PostValidate && o.Clip && out.Weights == Sync && out.Period == 1 {
+			validateLater(&out)
 		}
 	}
 	out.Lowered = true

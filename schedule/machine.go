@@ -85,7 +85,8 @@ func (n Need) String() string {
 	return fmt.Sprintf("worker %d has ended", n.Worker)
 }
 
-// message names an instruction in one word; Check keeps its fields in range.
+// message names a send in one word; Check keeps its fields in range, and no kind of message is
+// over the four bits that it has.
 type message uint64
 
 func nameOf(in Instruction) message {
@@ -197,8 +198,11 @@ func (m *Machine) lacking(w int) Need {
 			n.Lack, n.For, n.From = Message, sent, from
 			return false
 		})
-	case AR, TG, GN, U, CK:
+	case AR, TG, GN, U, PV, CK:
 		for _, c := range m.issued[w] {
+			if in.Kind == U && c.Kind == GN && m.p.PostValidate {
+				continue // its PV waits for the norm
+			}
 			if in.Kind == CK || c.Stage == in.Stage && c.Pipeline == in.Pipeline {
 				n.Lack, n.For = Collective, c
 				break

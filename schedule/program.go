@@ -43,9 +43,12 @@ type Program struct {
 	Clip         bool             `json:"clip,omitempty"`    // updates need the global gradient norm
 	// Paired: a backward and the forward right behind it run together and end together
 	// (BaPipe's FBP-AS, §3.2.1). Lowered, both receives come first and both sends last.
-	Paired   bool `json:"paired,omitempty"`
-	Lowered  bool `json:"lowered"` // transfers, collectives and updates are in
-	Prologue Part `json:"prologue"`
-	Body     Part `json:"body"`
-	Epilogue Part `json:"epilogue"`
+	Paired bool `json:"paired,omitempty"`
+	// PostValidate: updates do not wait for the gradient norm, and are validated in the next step; see
+	// LowerOptions.
+	PostValidate bool `json:"post_validate,omitempty"`
+	Lowered      bool `json:"lowered"` // transfers, collectives and updates are in
+	Prologue     Part `json:"prologue"`
+	Body         Part `json:"body"`
+	Epilogue     Part `json:"epilogue"`
 }

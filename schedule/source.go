@@ -149,7 +149,7 @@ func (e *CheckError) locate(p, q *Program) {
 
 // madeFor is what an instruction is found as: itself, or the computation that lowering has
 // put a transfer beside.
-var madeFor = func() (of [DR + 1][]Kind) {
+var madeFor = func() (of [PV + 1][]Kind) {
 	for k := range of {
 		of[k] = []Kind{Kind(k)}
 	}

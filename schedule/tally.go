@@ -11,14 +11,15 @@ import (
 // tally follows each list of a Program in order and keeps account of what each
 // instruction makes and uses.
 type tally struct {
-	p       *Program
-	done    map[Instruction]int // computations
-	updates map[Instruction]int
-	end     int32 // one more than the last micro-batch trained on
+	p         *Program
+	done      map[Instruction]int // computations
+	updates   map[Instruction]int
+	validated map[Instruction]int // PV
+	end       int32               // one more than the last micro-batch trained on
 }
 
 func newTally(p *Program) *tally {
-	return &tally{p: p, done: map[Instruction]int{}, updates: map[Instruction]int{}, end: p.streamEnd()}
+	return &tally{p: p, done: map[Instruction]int{}, updates: map[Instruction]int{}, validated: map[Instruction]int{}, end: p.streamEnd()}
 }
 
 // worker walks one list. Everything that an instruction needs on its own worker must
@@ -53,6 +54,9 @@ func (t *tally) worker(w int, rep *Report) error {
 			}
 			t.done[in]++
 		case B, I:
+			if missing, ok := t.unvalidated(have, in); ok {
+				return fail("an update that is taken back is made again from the gradients that this would add to: %v must come before it", missing)
+			}
 			if !have[in.as(F)] {
 				return fail("its forward %v must come before it", in.as(F))
 			}
@@ -93,6 +97,21 @@ func (t *tally) worker(w int, rep *Report) error {
 			}
 			updated[of] = in.Micro
 			t.updates[in]++
+			if t.p.PostValidate && in.Micro > 0 {
+				before := in.as(PV)
+				before.Micro--
+				if !have[before] {
+					return fail("the update before it is not validated: %v must come before it", before)
+				}
+			}
+		case PV:
+			if !t.p.PostValidate {
+				return fail("updates of this program wait for their norm, and are not validated later")
+			}
+			if !have[in.as(U)] {
+				return fail("its update %v must come before it", in.as(U))
+			}
+			t.validated[in]++
 		case AR, TG, GN:
 			if t.updates[in.as(U)] > 0 {
 				return fail("its update has been done already")
@@ -108,6 +127,17 @@ func (t *tally) worker(w int, rep *Report) error {
 	}
 	rep.PeakActivations = append(rep.PeakActivations, peak)
 	return fault
+}
+
+// unvalidated says whether a gradient stands before the validation of the update in front of its
+// step.
+func (t *tally) unvalidated(have map[Instruction]bool, in Instruction) (Instruction, bool) {
+	if !t.p.PostValidate {
+		return Instruction{}, false
+	}
+	v := in.as(PV)
+	v.Micro = in.Micro/int32(t.p.perMinibatch()) - 1
+	return v, v.Micro >= 0 && !have[v]
 }
 
 // unanswered names the first gradient that a worker's list leaves out.
@@ -381,6 +411,10 @@ func (t *tally) everyUpdate() error {
 	for _, e := range order {
 		for r, w := range t.p.Placement[e.pipeline][e.stage] {
 			in := Instruction{Pipeline: int16(e.pipeline), Stage: int32(e.stage), Micro: e.id, Replica: int16(r), Kind: U}
+			if v := in.as(PV); t.p.PostValidate && t.validated[v] != 1 {
+				return &CheckError{Program: t.p.Name, Worker: w, Position: -1,
+					Why: fmt.Sprintf("%v is there %d times; every update is validated once", v, t.validated[v])}
+			}
 			if t.updates[in] != 1 {
 				return &CheckError{Program: t.p.Name, Worker: w, Position: -1,
 					Why: fmt.Sprintf("%v is there %d times; every stage updates once for each minibatch", in, t.updates[in])}

@@ -84,15 +84,26 @@ func (s *state) settle(w int, in schedule.Instruction) {
 	case schedule.AR, schedule.TG, schedule.GN:
 		s.makeGradients(w, in, c) // a replica without a micro-batch contributes zeros
 	case schedule.U:
-		if at := s.placeOf(in); s.gradients[at] {
-			s.gradients[at] = false
-			m.hold(-c.ParameterBytes)
+		if s.p.PostValidate {
+			m.hold(c.FixedBytes) // what it would be taken back to, and the gradients to make it again
+			break
 		}
+		s.freeGradients(w, in, c)
 		m.hold(queued(s.p, in, c))
+	case schedule.PV:
+		s.freeGradients(w, in, c)
+		m.hold(-c.FixedBytes)
 	default:
 		return
 	}
 	s.sample(w)
+}
+
+func (s *state) freeGradients(w int, in schedule.Instruction, c *StageCost) {
+	if at := s.placeOf(in); s.gradients[at] {
+		s.gradients[at] = false
+		s.workers[w].memory.hold(-c.ParameterBytes)
+	}
 }
 
 // received is the bytes of the gradient that a backward was given: none on the last stage.

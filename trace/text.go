@@ -86,6 +86,8 @@ func Plain(kind string) string {
 		return "global gradient norm"
 	case "U":
 		return "update"
+	case "PV":
+		return "validate the update"
 	case "CK":
 		return "checkpoint"
 	case "EV":

@@ -1,0 +1,79 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// normed lowers an order whose updates need the gradient norm.
+func normed(t *testing.T, family string, S, M, repeat int, later bool) *schedule.Program {
+	t.Helper()
+	p, err := schedule.Generate(family, schedule.Settings{Placement: straight(S), MicroBatches: M, Repeat: repeat})
+	if err == nil {
+		p, err = schedule.Lower(p, schedule.LowerOptions{Clip: true, PostValidate: later})
+	}
+	if err == nil {
+		_, err = schedule.Check(p)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestPostValidation (arXiv 2401.10241, §4): an update that waits for the norm of all stages pulls them
+// level, so that of ZB-H2 a step of M(F+I+W) becomes
+//
+//	M(F+I+W) + (S-1)F + N + U
+//
+// with a norm of N and an update of U: the last stage begins S-1 forwards late, in every step anew. Validated
+// in the next step it is M(F+I+W) + U where F = I = W and M >= 2S, as without a norm, while N <= F, the last
+// stage's one forward before its first gradient.
+func TestPostValidation(t *testing.T) {
+	const U = 0.25
+	for _, S := range []int{2, 3, 4, 8} {
+		for _, M := range []int{2 * S, 4 * S, 2*S + 1} {
+			for _, N := range []float64{0, 0.25, 0.5, 1} {
+				c := chunked(S, 1, 1, 1, 1)
+				for i := range c.Stages {
+					c.Stages[i][0].NormS, c.Stages[i][0].UpdateS = N, U
+				}
+				for later, want := range map[bool]float64{false: 3*float64(M) + float64(S-1) + N + U, true: 3*float64(M) + U} {
+					_, sum, err := Run(normed(t, "zb-h2", S, M, 6, later), c, Options{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					exactly(t, sum.StepS, want, "S=%d M=%d N=%v, validated later: %v", S, M, N, later)
+				}
+			}
+		}
+	}
+}
+
+// TestPostValidationMemory: from its update to the validation a stage keeps what the update would be taken
+// back to, and the gradients; peaks are that much higher where the next step's forwards meet them.
+func TestPostValidationMemory(t *testing.T) {
+	const S, M, fixed, gradients = 4, 8, 1000, 100
+	c := chunked(S, 1, 1, 1, 1)
+	for i := range c.Stages {
+		c.Stages[i][0].FixedBytes, c.Stages[i][0].ParameterBytes = fixed, gradients
+	}
+	for _, later := range []bool{false, true} {
+		_, sum, err := Run(normed(t, "zb-h2", S, M, 3, later), c, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for w, got := range sum.PeakBytes {
+			// The forwards that go before the first gradient, of a byte each; the input's half of a
+			// backward lets it go, where the weights' half keeps nothing.
+			want := int64(fixed + gradients + 2*(S-w) - 1)
+			if later {
+				want += fixed
+			}
+			if got != want {
+				t.Errorf("worker %d, validated later %v: %d bytes, want %d", w, later, got, want)
+			}
+		}
+	}
+}
