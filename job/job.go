@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -49,6 +50,7 @@ type Job struct {
 	Pipelines    int      `json:"pipelines,omitempty" yaml:"pipelines" jsonschema:"pipelines side by side over the same workers, each with a model of its own, held together by a reference (AvgPipe); 1 is plain training"`
 	Alpha        float64  `json:"alpha,omitempty" yaml:"alpha" jsonschema:"part of the reference that a pipeline takes over at each update, 0 to 1; left out, 1 over the pipelines"`
 	Averaging    string   `json:"averaging,omitempty" yaml:"averaging" jsonschema:"dilute_first, which keeps the reference the average, or printed, as the paper lists its steps"`
+	Advance      string   `json:"advance,omitempty" yaml:"advance" jsonschema:"forwards in advance of 1F1B on the first stage, graded down to none on the last, or auto: one more every few steps while they get faster and memory lasts (AvgPipe)"`
 	BatchNorm    string   `json:"batch_norm,omitempty" yaml:"batch_norm" jsonschema:"per_slice lets layers that normalise over a micro-batch do so over slices, where replicas split micro-batches"`
 	MicroBatch   int      `json:"micro_batch,omitempty" yaml:"micro_batch" jsonschema:"fix the samples of a micro-batch"`
 	MicroBatches int      `json:"micro_batches,omitempty" yaml:"micro_batches" jsonschema:"fix the micro-batches of a step"`
@@ -69,6 +71,9 @@ type Job struct {
 
 // PerSlice is the BatchNorm under which statistics are of slices of micro-batches.
 const PerSlice = "per_slice"
+
+// AutoAdvance is the Advance that adapts while training goes on.
+const AutoAdvance = "auto"
 
 // Auto in place of a number leaves it to millrace, where 0 says something else.
 const Auto = -1
@@ -127,6 +132,11 @@ func (j *Job) Complete() error {
 	}
 	if (j.Alpha != Auto || j.Averaging != "") && j.Pipelines == 0 {
 		return fmt.Errorf("job: alpha and averaging are of pipelines side by side; give pipelines too")
+	}
+	if j.Advance != "" && j.Advance != AutoAdvance {
+		if n, err := strconv.Atoi(j.Advance); err != nil || n < 0 {
+			return fmt.Errorf("job: advance is %q; it is a number of forwards, 0 or more, or %s", j.Advance, AutoAdvance)
+		}
 	}
 	if j.BatchNorm != "" && j.BatchNorm != PerSlice {
 		return fmt.Errorf("job: batch_norm is %q; it is %s, or left out", j.BatchNorm, PerSlice)

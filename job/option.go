@@ -71,8 +71,9 @@ var (
 		number("weight decay (default: 0.01 for adamw, else 0)", "weight-decay", func(j *Job) *float64 { return &j.Optimizer.WeightDecay }),
 		number("limit of the gradients' global norm", "clip", func(j *Job) *float64 { return &j.Clip }),
 	}
-	// ElasticOptions fix elastic averaging.
+	// ElasticOptions are AvgPipe's: elastic averaging, and forwards in advance.
 	ElasticOptions = []Option{
+		word("forwards in advance of 1F1B on the first stage, graded down to none on the last; train: or auto, one more every few steps while they get faster and memory lasts", "advance", func(j *Job) *string { return &j.Advance }),
 		whole("pipelines side by side, each with a model of its own, held together by a reference (AvgPipe)", "pipelines", func(j *Job) *int { return &j.Pipelines }),
 		number("part of the reference in a pipeline's weights at each update, 0 to 1 (default: 1 over the pipelines)", "alpha", func(j *Job) *float64 { return &j.Alpha }),
 		word("dilute_first (the reference stays the average) or printed (the paper's order)", "averaging", func(j *Job) *string { return &j.Averaging }),

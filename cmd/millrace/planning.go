@@ -1,6 +1,10 @@
 package main
 
 import (
+	"fmt"
+	"io"
+	"strconv"
+
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cluster"
@@ -8,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/tune"
 )
 
@@ -47,7 +52,38 @@ func prepare(c *cobra.Command, j *job.Job) (*planned, error) {
 		return nil, badInput(err)
 	}
 	p.plan = p.result.Best
-	return p, nil
+	return p, p.advance()
+}
+
+// advance gives the plan as many forwards in advance as the job asks for.
+func (p *planned) advance() error {
+	n, err := strconv.Atoi(p.job.Advance)
+	if err != nil {
+		return nil // none, or while it trains
+	}
+	pl, err := tune.Advanced(p.profile, p.cluster, p.plan, p.job.Clip > 0, n)
+	if err != nil {
+		return badInput(err)
+	}
+	p.plan = pl
+	return nil
+}
+
+// advancing adapts the depths of the plan while it trains, and says so.
+func (p *planned) advancing(out io.Writer) *run.Advancing {
+	return &run.Advancing{
+		Plan: p.plan, Model: p.model, Clip: p.job.Clip > 0,
+		Fits: func(k []int) bool { return tune.DepthsFit(p.profile, p.cluster, p.plan, p.job.Clip > 0, k) },
+		OnDepths: func(next, measured []int, stepS float64, settled bool) {
+			switch {
+			case measured == nil:
+			case settled:
+				fmt.Fprintf(out, "advance: depths %v took %.4g ms a step; settled on %v\n", measured, 1e3*stepS, next)
+			default:
+				fmt.Fprintf(out, "advance: depths %v took %.4g ms a step; next %v\n", measured, 1e3*stepS, next)
+			}
+		},
+	}
 }
 
 // hardware fills in the cluster and what the model costs on it: this machine as measured,
@@ -89,7 +125,10 @@ func (p *planned) given() error {
 	if err != nil {
 		return badInput(err)
 	}
+	if n := p.job.Pipelines; n > 0 && n != pl.Together() {
+		return badInput(fmt.Errorf("--pipelines %d: %s is a plan of %d; leave it out", n, p.job.Plan, pl.Together()))
+	}
 	pl.Predicted, p.plan = &predicted, pl
 	p.job.Batch = pl.Batch()
-	return nil
+	return p.advance()
 }

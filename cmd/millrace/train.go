@@ -94,6 +94,9 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: j.Resume,
 		Checkpoint: run.Checkpointing{Dir: filepath.Join(j.Out, "checkpoints"), Every: j.SaveEvery, Keep: j.Keep},
 	}
+	if j.Advance == job.AutoAdvance {
+		config.Next = p.advancing(c.ErrOrStderr()).Next
+	}
 	if err := config.Check(); err != nil {
 		return badInput(err)
 	}
