@@ -80,14 +80,6 @@ func (m *pipedreamModel) isBefore(i, j int) bool {
 	return m.chain || m.before[j*m.words+i/64]>>(i%64)&1 == 1
 }
 
-// mayCut says whether segment (i, j) may be cut behind state k, i <= k < j.
-func (m *pipedreamModel) mayCut(i, k, j int) bool {
-	if !m.isBefore(k, j) {
-		return false
-	}
-	return i == 0 || !m.o.nested || m.isBefore(i-1, k)
-}
-
 func (m *pipedreamModel) compute(i, j int) float64 {
 	if i == 0 {
 		return m.list[j].ComputeS

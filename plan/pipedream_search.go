@@ -3,6 +3,7 @@ package plan
 import (
 	"context"
 	"math"
+	"math/bits"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,7 @@ type pipedreamRow struct {
 	least [][]float64   // by r and j
 	head  [][][]float64 // by r, q and the last state before the cut
 	cross [][]int       // by r and q: where head and tail crossed for the segment before
+	cuts  []uint64      // bit k: segments that begin with i may be cut behind state k, if that comes before their end
 }
 
 // computed is A^(k-1)(i->j) on all workers of the level inside.
@@ -135,7 +137,7 @@ func (s *pipedreamSearch) rows(ctx context.Context) (*pipedreamRow, error) {
 func (s *pipedreamSearch) row(ctx context.Context, level, i, end int) *pipedreamRow {
 	workers, most := s.levels[level].workers, s.cap(&s.pipedreamModel, level, i)
 	end = s.last(&s.pipedreamModel, level, workers, i, end)
-	row := &pipedreamRow{least: make([][]float64, workers+1), head: make([][][]float64, workers+1), cross: make([][]int, workers+1)}
+	row := &pipedreamRow{least: make([][]float64, workers+1), head: make([][][]float64, workers+1), cross: make([][]int, workers+1), cuts: s.cuts(level, i)}
 	for r := 1; r <= workers; r++ {
 		least := make([]float64, end+1)
 		row.least[r] = least
@@ -166,6 +168,17 @@ func (s *pipedreamSearch) row(ctx context.Context, level, i, end int) *pipedream
 	return row
 }
 
+// cuts is the states behind which a level may be cut and that come after all before i.
+func (s *pipedreamSearch) cuts(level, i int) []uint64 {
+	cuts := make([]uint64, s.words)
+	for k := i; k < len(s.list); k++ {
+		if s.ends[level][k] && (i == 0 || !s.o.nested || s.isBefore(i-1, k)) {
+			cuts[k/64] |= 1 << (k % 64)
+		}
+	}
+	return cuts
+}
+
 // heads is head by q and k, for segments that begin with i on r workers.
 func (s *pipedreamSearch) heads(level, i, end, r int, least [][]float64) [][]float64 {
 	heads := make([][]float64, r)
@@ -193,7 +206,7 @@ func (s *pipedreamSearch) cut(level, i, j, r int, row *pipedreamRow, best float6
 		in := &s.inner[level]
 		inner, tails, begins = in.least[j], in.envelope[j], in.begins
 	}
-	to, received := s.list[j].ComputeS, s.received[level]
+	to, received, before := s.list[j].ComputeS, s.received[level], s.before[j*s.words:][:s.words]
 	k = -1
 	most := r - 1
 	if s.o.straight {
@@ -227,7 +240,7 @@ func (s *pipedreamSearch) cut(level, i, j, r int, row *pipedreamRow, best float6
 			if level > 0 {
 				last = inner[begins[c+1]]
 			}
-			if last/workers >= best || !s.mayCut(i, c, j) || !s.fits(c+1, j, s.levels[level].workers-r, try) {
+			if last/workers >= best || !s.fits(c+1, j, s.levels[level].workers-r, try) {
 				return
 			}
 			if v := max(least[c], send, received[c]/share, s.stage(last, volume*s.parameters(c+1, j), try)); v < best {
@@ -242,11 +255,35 @@ func (s *pipedreamSearch) cut(level, i, j, r int, row *pipedreamRow, best float6
 			mid--
 		}
 		row.cross[r][try] = mid
-		for c := mid; c < j && head[c] < best && send < best; c++ {
-			better(c)
+	up: // until no later cut is below best
+		for w := mid / 64; w <= j/64 && send < best; w++ {
+			cuts := before[w] & row.cuts[w]
+			if w == mid/64 {
+				cuts &= math.MaxUint64 << (mid % 64)
+			}
+			for ; cuts != 0; cuts &= cuts - 1 {
+				c := 64*w + bits.TrailingZeros64(cuts)
+				if head[c] >= best {
+					break up
+				}
+				better(c)
+			}
 		}
-		for c := mid - 1; c >= i && tail(c) < best && send < best; c-- {
-			better(c)
+	down: // until no earlier one is
+		for w := mid / 64; w >= 0 && send < best; w-- {
+			cuts := before[w] & row.cuts[w]
+			if w == mid/64 {
+				cuts &= 1<<(mid%64) - 1
+			}
+			for cuts != 0 {
+				top := 63 - bits.LeadingZeros64(cuts)
+				cuts &^= 1 << top
+				c := 64*w + top
+				if tail(c) >= best {
+					break down
+				}
+				better(c)
+			}
 		}
 	}
 	return best, k, q
