@@ -23,14 +23,14 @@ type twin struct {
 	dev      engine.Device
 	stages   [][]*stage.Stage // by stage and replica
 	versions [][][][]byte     // by stage and version: the parameters' bytes
-	version  func(stage, micro int) int
+	version  func(stage, micro, replica int) int
 	sync     bool
 	split    bool
 	micros   int // in all
 }
 
 // sequential runs a twin and returns its final weights.
-func sequential(t testing.TB, c Config, version func(stage, micro int) int) map[string]Weight {
+func sequential(t testing.TB, c Config, version func(stage, micro, replica int) int) map[string]Weight {
 	t.Helper()
 	var out map[string]Weight
 	done := make(chan error)
@@ -47,7 +47,7 @@ func sequential(t testing.TB, c Config, version func(stage, micro int) int) map[
 	return out
 }
 
-func newTwin(c Config, version func(stage, micro int) int) *twin {
+func newTwin(c Config, version func(stage, micro, replica int) int) *twin {
 	weights := schedule.Policy(c.Plan.Weights)
 	return &twin{
 		c: c, version: version, sync: weights == schedule.Sync || weights == "",
@@ -144,7 +144,7 @@ func (w *twin) load(s *stage.Stage, from [][]byte) error {
 
 // group is the micro-batches that an update of stage i covers.
 func (w *twin) group(i int) int {
-	if per := w.c.Plan.MicroBatches; w.sync || per > 1 {
+	if per := w.c.Plan.MicroBatches; w.sync || w.split || per > 1 {
 		return per
 	}
 	return len(w.stages[i])
@@ -218,7 +218,7 @@ func (w *twin) through(id int) error {
 		which, of := w.takes(i, id)
 		for k, r := range which {
 			s := replicas[r]
-			if err := w.load(s, w.versions[i][w.version(i, id)]); err != nil {
+			if err := w.load(s, w.versions[i][w.version(i, id, r)]); err != nil {
 				return err
 			}
 			given, err := w.some(between, of[k])

@@ -1,0 +1,123 @@
+package run
+
+import (
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/scheduletest"
+	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// soaked is how many random Programs are run: `make soak` asks for more.
+func soaked(few int) int {
+	if n, err := strconv.Atoi(os.Getenv("MILLRACE_SOAK")); err == nil && n > 0 {
+		return n
+	}
+	return few
+}
+
+// randomProgram is a run of a random Program that nobody designed, of any placement,
+// replication and weight policy, on a random model cut anywhere; false where the model
+// is too small or its ties and clipping do not go with the Program.
+func randomProgram(t testing.TB, e engine.Engine, g *rand.Rand) (Config, *schedule.Program, bool) {
+	p := scheduletest.Random(g.IntN, scheduletest.Options{
+		Workers: 4, Chunks: 2, Replicas: 3, MicroBatches: 4, Minibatches: 3, Ascending: true,
+		Policies: []schedule.Policy{schedule.Sync, schedule.Sync, schedule.Stash, schedule.Vertical, schedule.DoubleBuffered, schedule.Latest},
+	})
+	m := randomModel(t, g)
+	n := len(m.Layers)
+	if p.Stages > n {
+		return Config{}, nil, false
+	}
+	cuts := g.Perm(n - 1)[:p.Stages-1]
+	slices.Sort(cuts)
+	pl := planOf(m, cuts, 3+g.IntN(3), p.MicroBatches/p.Period, "random")
+	pl.Weights, pl.Replication = string(p.Weights), string(p.Replication)
+	for i := range pl.Stages {
+		pl.Stages[i].Devices = p.Placement[0][i]
+		if g.IntN(4) == 0 {
+			pl.Stages[i].Recompute = plan.KeepInput
+		}
+	}
+	c := basic(t, e, m, pl, 3, p.Minibatches())
+	c.Optimizer, c.Seed, c.KeepSteps = randomOptimizer(g), g.Uint64(), c.Steps
+	if g.IntN(3) == 0 {
+		c.Clip = 0.3
+	}
+	lowered, err := schedule.Lower(p, schedule.LowerOptions{Tied: m.TiedStages(stageOf(pl, n)), Clip: c.Clip > 0})
+	if err != nil {
+		return Config{}, nil, false
+	}
+	if _, err := schedule.Check(lowered); err != nil {
+		return Config{}, nil, false
+	}
+	c.Next = func(trace.Timeline, int) (*schedule.Program, error) { return lowered, nil }
+	return c, lowered, true
+}
+
+// TestRandomProgramsRun: orders that nobody designed run to their end in sim and on tensors,
+// each worker's computations in the Program's order, with the micro-batches held that sim
+// counts, and leave the bits of the sequential program.
+func TestRandomProgramsRun(t *testing.T) {
+	e := testEngine(t)
+	want, ran := soaked(250), 0
+	for seed := uint64(0); ran < want; seed++ {
+		if seed > uint64(20*want+100) {
+			t.Fatalf("%d of %d random programs could be run", ran, seed)
+		}
+		g := rand.New(rand.NewPCG(seed, 21))
+		c, p, ok := randomProgram(t, e, g)
+		if !ok {
+			continue
+		}
+		ran++
+		got := train(t, c)
+		tl, _, err := sim.Run(p, sim.Uniform(p.Stages, 1, 2, 0.1), sim.Options{Record: true})
+		if err != nil {
+			t.Fatalf("seed %d: sim: %v\n%s", seed, err, p.Text())
+		}
+		if !slices.Equal(tl.PeakActivations, got.Timeline.PeakActivations) {
+			t.Errorf("seed %d: held %v micro-batches; sim says %v\n%s", seed, got.Timeline.PeakActivations, tl.PeakActivations, p.Text())
+		}
+		for w := range p.Workers {
+			if a, b := computed(tl, w), computed(&got.Timeline, w); !slices.Equal(a, b) {
+				t.Fatalf("seed %d: worker %d did\n%v; sim did\n%v", seed, w, b, a)
+			}
+		}
+		versions := map[schedule.Instruction]int{}
+		for w := range p.Workers {
+			for _, u := range p.Uses(w) {
+				if in := u.Instruction; in.Kind == schedule.F {
+					versions[schedule.Instruction{Stage: in.Stage, Micro: in.Micro, Replica: in.Replica}] = u.Version
+				}
+			}
+		}
+		if p.Weights == schedule.Latest {
+			continue // its backward reads other weights than its forward, which no equation of one version says
+		}
+		twin := sequential(t, c, func(i, micro, replica int) int {
+			return versions[schedule.Instruction{Stage: int32(i), Micro: int32(micro), Replica: int16(replica)}]
+		})
+		if err := sameWeights(twin, got.Weights); err != nil {
+			t.Fatalf("seed %d: %v\n%s\n%+v", seed, err, p.Text(), *c.Plan)
+		}
+	}
+}
+
+// computed is the computations of a worker in the order in which they began.
+func computed(t *trace.Timeline, worker int) []string {
+	var out []string
+	for _, e := range t.Events {
+		if e.Worker == worker && e.Lane == trace.Compute {
+			out = append(out, e.Instruction)
+		}
+	}
+	return out
+}
