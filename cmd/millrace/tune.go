@@ -27,6 +27,7 @@ type tuneFlags struct {
 	memory, profileAt             string
 	all, rivals, simulate, asJSON bool
 	grid                          bool
+	output                        string
 	train                         int
 }
 
@@ -41,7 +42,8 @@ predicted from that by the paper's equations and by the simulator. The simulator
 With --simulate, or for a described --cluster, the simulator is the machine too.`,
 		Example: `  millrace tune --model gpt --data text.txt --batch 32 --pipelines 2 --rivals
   millrace tune --model gnmt --cluster avgpipe --batch 128 --pipelines 8 --memory 16GiB --rivals
-  millrace tune --model bert --cluster avgpipe --batch 32 --all --json`,
+  millrace tune --model bert --cluster avgpipe --batch 32 --all --json
+  millrace tune --model gpt --batch 32 -o plan.json && millrace train --model gpt --data text.txt --plan plan.json`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			flags.given = append(flags.given, own.limit)
@@ -62,6 +64,7 @@ With --simulate, or for a described --cluster, the simulator is the machine too.
 	f.BoolVar(&own.simulate, "simulate", false, "let the simulator stand for the machine; needs no libtorch")
 	f.BoolVar(&own.grid, "grid", false, "list every setting, however many there are")
 	f.IntVar(&own.train, "train", own.train, "batches of the training whose time is compared")
+	f.StringVarP(&own.output, "output", "o", "", "write the chosen plan to this file, to simulate or train it")
 	f.BoolVar(&own.asJSON, "json", false, "for machines")
 	return c
 }
@@ -129,6 +132,11 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 	out := &tuned{
 		Model: p.profile.Model, Cluster: p.cluster.Name, Batch: j.Batch, Simulated: f.simulate, TrainBatches: f.train, LimitBytes: w.LimitBytes, DegreesResult: found, whole: f.grid,
 	}
+	if f.output != "" && found != nil {
+		if err := f.write(p, found.Best); err != nil {
+			return err
+		}
+	}
 	if f.all {
 		if out.All, err = f.everything(c, p, w, found); err != nil {
 			return badInput(err)
@@ -138,6 +146,19 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 		return writeJSON(c.OutOrStdout(), out)
 	}
 	return out.print(c.OutOrStdout())
+}
+
+// write files the chosen plan with its prediction.
+func (f *tuneFlags) write(p *planned, best *tune.Pipelined) error {
+	pl := *best.Plan
+	predicted, err := tune.Simulate(p.profile, p.cluster, &pl, p.job.Clip > 0)
+	if err != nil {
+		return badInput(err)
+	}
+	pl.Predicted = &predicted
+	pl.Objective = plan.Objective{Name: "simulated time of a batch", Value: best.StepS, Unit: "s"}
+	pl.Why = []string{fmt.Sprintf("%s of AvgPipe's degrees within the memory is the fastest, simulated", best.At)}
+	return badInput(pl.Write(f.output))
 }
 
 // gather is the job's model, hardware and profile: measured, given, or for described hardware
