@@ -74,7 +74,14 @@ var (
 	// ElasticOptions are AvgPipe's: elastic averaging, and forwards in advance.
 	ElasticOptions = []Option{
 		word("forwards in advance of 1F1B on the first stage, graded down to none on the last; train: or auto, one more every few steps while they get faster and memory lasts", "advance", func(j *Job) *string { return &j.Advance }),
-		whole("pipelines side by side, each with a model of its own, held together by a reference (AvgPipe)", "pipelines", func(j *Job) *int { return &j.Pipelines }),
+		{Name: "pipelines", Doc: "pipelines side by side, each with a model of its own, held together by a reference (AvgPipe)", Set: func(j *Job, v string) error {
+			n, err := strconv.Atoi(v)
+			if err != nil || n < 1 {
+				return fmt.Errorf("job: --pipelines %q; it is a number of pipelines, 1 (plain training) or more", v)
+			}
+			j.Pipelines = n
+			return nil
+		}},
 		number("part of the reference in a pipeline's weights at each update, 0 to 1 (default: 1 over the pipelines)", "alpha", func(j *Job) *float64 { return &j.Alpha }),
 		word("dilute_first (the reference stays the average) or printed (the paper's order)", "averaging", func(j *Job) *string { return &j.Averaging }),
 	}

@@ -142,10 +142,11 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*planned, error) {
 		return p, f.other(c, p)
 	}
 	p.result, err = tune.Search(c.Context(), f.request(p))
-	if err == nil {
-		p.plan = p.result.Best
+	if err != nil {
+		return p, badInput(err)
 	}
-	return p, badInput(err)
+	p.plan = p.result.Best
+	return p, p.advance()
 }
 
 func (f *planFlags) request(p *planned) tune.Request {

@@ -18,7 +18,8 @@ import (
 const gridColumns = 40
 
 // grid draws a Timeline with schedule.Grid, a column for the shortest computation; of many
-// columns the first. Boxes name their stage where workers hold several.
+// columns the first. Boxes name their stage where workers hold several, and of elastic averaging
+// their pipeline, by a letter.
 func grid(p *schedule.Program, t *trace.Timeline) string {
 	end, slot := 0.0, 0.0
 	for _, e := range t.Events {
@@ -33,9 +34,9 @@ func grid(p *schedule.Program, t *trace.Timeline) string {
 		return ""
 	}
 	shown := min(end, gridColumns*slot)
-	several := false
+	several, models := false, p.Elastic != nil && p.Pipelines() > 1
 	for w := range p.Workers {
-		several = several || len(p.StagesOf(w)) > 1
+		several = several || !models && len(p.StagesOf(w)) > 1
 	}
 	var spans []schedule.Span
 	for _, e := range t.Events {
@@ -47,6 +48,9 @@ func grid(p *schedule.Program, t *trace.Timeline) string {
 			text = fmt.Sprintf("%s%d", f.Kind, f.Micro)
 			if several {
 				text = fmt.Sprintf("%d%s", f.Stage, text)
+			}
+			if models {
+				text = fmt.Sprintf("%c%s", 'a'+f.Pipeline%26, text)
 			}
 		}
 		spans = append(spans, schedule.Span{Worker: e.Worker, Text: text, Start: e.StartS, End: min(shown, e.EndS)})
