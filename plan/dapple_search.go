@@ -146,27 +146,45 @@ const sameBlock = 1e-12
 // every way to place both, by the analytical speedup. Here transfers count a_k once.
 func (a *artifact) bipartition(ctx context.Context) (best DappleCandidate, ok bool, err error) {
 	N, G := len(a.compute), len(a.at.of)
-	type split struct{ one, two []int }
+	// All costs are in proportion to the bytes: a split is worked out once, for all cuts.
+	type split struct {
+		one, two         []int
+		sent, sum1, sum2 float64 // seconds a byte of the transfer and of both all-reduces
+	}
 	var splits []split
 	for g := 1; g < G; g++ {
 		for _, first := range a.at.place(a.at.none(), g) {
 			for _, second := range a.at.place(first, G-g) {
-				splits = append(splits, split{a.at.between(a.at.none(), first), a.at.between(first, second)})
+				s := split{one: a.at.between(a.at.none(), first), two: a.at.between(first, second)}
+				s.sent, s.sum1, s.sum2 = a.transferS(s.one, s.two, 1), a.allReduceS(s.one, 1), a.allReduceS(s.two, 1)
+				splits = append(splits, s)
 			}
 		}
 	}
+	M, most, cut := float64(a.microBatches(1)), 0.0, 0
+	var chosen *split
 	for l := range N - 1 {
 		if err := ctx.Err(); err != nil {
 			return best, false, fmt.Errorf("plan: dapple: %w", err)
 		}
-		for _, s := range splits {
-			cand := DappleCandidate{Pipelines: 1, Stages: []DappleStage{{0, l + 1, s.one}, {l + 1, N - 1, s.two}}}
-			cand.Block = max(a.compute[l]/float64(len(s.one)), (a.compute[N-1]-a.compute[l])/float64(len(s.two)), a.transferS(s.one, s.two, a.output[l]))
-			if cand.Speedup = a.speedup(cand); !ok || cand.Speedup >= best.Speedup*(1-sameBlock) {
-				// the last of equals, as the original's max_by_key
-				best, ok = cand, true
+		reduced, reduced2 := span(a.parameters, 0, l+1), span(a.parameters, l+1, N-1)
+		for i := range splits {
+			s, speedup := &splits[i], 0.0
+			if M > 0 {
+				block := max(a.compute[l]/float64(len(s.one)), (a.compute[N-1]-a.compute[l])/float64(len(s.two)), s.sent*a.output[l]) / M
+				length := block*(M-1) + a.total()/M + s.sent*a.output[l]/M
+				speedup = a.total() / (length + max(0, s.sum1*reduced, s.sum2*reduced2-block))
+			}
+			if chosen == nil || speedup >= most*(1-sameBlock) { // the last of equals, as the original's max_by_key
+				chosen, most, cut = s, speedup, l
 			}
 		}
 	}
-	return best, ok, nil
+	if chosen == nil {
+		return best, false, nil
+	}
+	best = DappleCandidate{Pipelines: 1, Stages: []DappleStage{{0, cut + 1, chosen.one}, {cut + 1, N - 1, chosen.two}}}
+	best.Block = max(a.compute[cut]/float64(len(chosen.one)), (a.compute[N-1]-a.compute[cut])/float64(len(chosen.two)), a.transferS(chosen.one, chosen.two, a.output[cut]))
+	best.Speedup = a.speedup(best)
+	return best, true, nil
 }
