@@ -83,6 +83,25 @@ func fastest(all []Scored, limit int64) (Scored, error) {
 	return best, nil
 }
 
+// closeEnough is by how much of a step two settings must differ for a prediction to tell them apart.
+const closeEnough = 0.005
+
+// frugal is the setting that holds least of those as fast as the fastest, as far as a
+// prediction can tell.
+func frugal(all []Scored, limit int64) (Scored, error) {
+	best, err := fastest(all, limit)
+	if err != nil {
+		return best, err
+	}
+	least := best
+	for _, s := range all {
+		if s.fits(limit) && s.StepS <= best.StepS*(1+closeEnough) && s.Peak() < least.Peak() {
+			least = s
+		}
+	}
+	return least, nil
+}
+
 // MaxNum is the guideline that maximises the micro-batches, and then the pipelines (section
 // 7.3); MaxSize the one that maximises their size, and then the pipelines. Neither looks at
 // times.

@@ -110,3 +110,16 @@ func TestChoicesAreTheBestThatFit(t *testing.T) {
 		}
 	})
 }
+
+func TestFrugalTakesTheLeanestOfTheFast(t *testing.T) {
+	all := []Scored{
+		{At: Degrees{1, 1}, StepS: 1, MemoryBytes: []int64{100}}, {At: Degrees{2, 1}, StepS: 1.004, MemoryBytes: []int64{40}},
+		{At: Degrees{4, 1}, StepS: 1.006, MemoryBytes: []int64{10}}, {At: Degrees{8, 1}, StepS: 0.5, MemoryBytes: []int64{1000}},
+	}
+	if got, err := frugal(all, 500); err != nil || got.At != (Degrees{2, 1}) {
+		t.Errorf("got %v and %v, want M=2 N=1", got, err)
+	}
+	if got, err := frugal(all, 0); err != nil || got.At != (Degrees{8, 1}) {
+		t.Errorf("got %v and %v, want M=8 N=1", got, err)
+	}
+}

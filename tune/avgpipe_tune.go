@@ -102,7 +102,8 @@ type DegreesResult struct {
 
 // TuneDegrees chooses M and N as AvgPipe does (section 5), and by simulation beside that: one
 // setting is profiled for ProfileBatches, every setting of the grid is predicted, and the best
-// one that keeps to the limit is the answer. With Rivals the paper's other methods choose
+// one that keeps to the limit is the answer; of those that simulation cannot tell apart the one that
+// holds least. With Rivals the paper's other methods choose
 // too, and all predictions are held against what the traversal measured.
 func TuneDegrees(ctx context.Context, r DegreesRequest) (*DegreesResult, error) {
 	grid, err := Grid(r.Workload.Batch, r.Sizes, r.Pipelines)
@@ -285,11 +286,13 @@ func (t *degreesTuning) choose() error {
 		scores[ByAdjusted] = append(scores[ByAdjusted], c.Adjusted)
 	}
 	for _, m := range []Method{BySimulator, ByPrinted, ByAdjusted} {
+		choose := fastest
 		c := Choice{Method: m, TuningS: t.profiledS, PredictionS: t.equationsS, Tried: 1}
 		if m == BySimulator {
+			choose = frugal
 			c.TuningS, c.PredictionS, c.Tried = t.ProfileS, t.simulatedS, 0
 		}
-		best, err := fastest(scores[m], t.Workload.LimitBytes)
+		best, err := choose(scores[m], t.Workload.LimitBytes)
 		if err != nil && m == BySimulator {
 			return err
 		}

@@ -164,7 +164,8 @@ func TestTuneDegreesFindsTheMiddle(t *testing.T) {
 		by[c.Method] = c
 	}
 	best := by[ByTraversal]
-	if m := best.At.MicroBatches; by[BySimulator].At != best.At || m != 2 && m != 4 {
+	// Both take 36.06 s; the simulator takes the one that holds less.
+	if by[BySimulator].At != (Degrees{4, 1}) || best.At != (Degrees{2, 1}) && best.At != (Degrees{4, 1}) {
 		t.Errorf("traversal finds %v, the simulator %v", best.At, by[BySimulator].At)
 	}
 	if off := by[ByAdjusted].Measured.StepS/best.Measured.StepS - 1; off > 0.05 {

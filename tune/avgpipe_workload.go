@@ -232,7 +232,7 @@ func (w *Workload) Best(ctx context.Context, grid []Degrees) (*Pipelined, error)
 		by[at] = p
 		all = append(all, p.Scored)
 	}
-	best, err := fastest(all, w.LimitBytes)
+	best, err := frugal(all, w.LimitBytes)
 	if err != nil {
 		return nil, err
 	}
