@@ -52,6 +52,10 @@ type Options struct {
 	Concurrency  int   // [1]
 	Threads      int   // [1]
 	Workers      int   // of the transfer measurement [2]
+	// Reference times a fixed loop that has nothing to do with the model, in seconds. It is
+	// asked before and after each piece of work, and the median is kept: who measures the
+	// same loop later knows by how much the machine's speed has drifted. Nil: nobody asks.
+	Reference func() (float64, error)
 	// Progress is called after each piece of work, with pieces done and in all.
 	Progress func(done, all int, what string)
 }
@@ -91,6 +95,10 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 	p.Source, p.Engine = "measured", t.Engine()
 	p.ThreadsPerWorker, p.Concurrency = o.Threads, o.Concurrency
 	all := len(o.MicroBatches) + 2
+	beats := reference{ask: o.Reference}
+	if err := beats.take(); err != nil {
+		return nil, err
+	}
 	for i, size := range o.MicroBatches {
 		r := Request{Model: m, MicroBatch: size, Warmup: o.Warmup, Passes: o.Passes, Concurrency: o.Concurrency, Threads: o.Threads}
 		timings, err := t.Layers(ctx, r)
@@ -99,6 +107,9 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 		}
 		for l, timing := range timings {
 			p.Layers[l].Costs = append(p.Layers[l].Costs, costOf(timing, t.Device(), size))
+		}
+		if err := beats.take(); err != nil {
+			return nil, err
 		}
 		o.Progress(i+1, all, fmt.Sprintf("micro-batch %d", size))
 	}
@@ -116,7 +127,32 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 		return nil, fmt.Errorf("profile: transfers: %w", err)
 	}
 	o.Progress(all, all, "transfers")
+	if err := beats.take(); err != nil {
+		return nil, err
+	}
+	p.ReferenceS = median(beats.times)
 	return p, p.Validate()
+}
+
+// reference gathers times of the loop of Options.Reference.
+type reference struct {
+	ask   func() (float64, error)
+	times []float64
+}
+
+// take asks as often as makes a median of its own steady.
+func (r *reference) take() error {
+	if r.ask == nil {
+		return nil
+	}
+	for range 5 {
+		s, err := r.ask()
+		if err != nil {
+			return fmt.Errorf("profile: the reference loop: %w", err)
+		}
+		r.times = append(r.times, s)
+	}
+	return nil
 }
 
 func costOf(t LayerTiming, device string, size int) Cost {

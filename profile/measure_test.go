@@ -1,0 +1,59 @@
+package profile
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/model"
+)
+
+// evenTimer takes a millisecond for everything.
+type evenTimer struct{}
+
+func (evenTimer) Layers(_ context.Context, r Request) ([]LayerTiming, error) {
+	out := make([]LayerTiming, len(r.Model.Layers))
+	for l := range out {
+		out[l] = LayerTiming{ForwardS: []float64{1e-3}, BackwardS: []float64{1e-3}}
+	}
+	return out, nil
+}
+
+func (evenTimer) Updates(_ context.Context, r Request) ([]float64, string, int, error) {
+	return make([]float64, len(r.Model.Layers)), "sgd", 0, nil
+}
+
+func (evenTimer) Transfer(context.Context, int) (*Transfer, error) { return nil, nil }
+func (evenTimer) Engine() string                                   { return "even" }
+func (evenTimer) Device() string                                   { return "cpu" }
+
+// The reference loop is timed around every piece of work, its median is kept, its error stops
+// the measurement, and without one nothing is said.
+func TestMeasureTimesTheReferenceLoop(t *testing.T) {
+	m, err := model.Build("mlp", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	rising := func() (float64, error) {
+		asked++
+		return float64(asked), nil
+	}
+	p, err := Measure(t.Context(), m, evenTimer{}, Options{MicroBatches: []int{1, 2}, Reference: rising})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Before all, after two sizes, and after updates and transfers: four times five.
+	if asked != 20 || p.ReferenceS != 10.5 {
+		t.Errorf("asked %d times, reference %v; want 20 and the median, 10.5", asked, p.ReferenceS)
+	}
+	if p, err = Measure(t.Context(), m, evenTimer{}, Options{}); err != nil || p.ReferenceS != 0 {
+		t.Errorf("without a loop: reference %v, %v", p.ReferenceS, err)
+	}
+	broken := errors.New("broken")
+	_, err = Measure(t.Context(), m, evenTimer{}, Options{Reference: func() (float64, error) { return 0, broken }})
+	if !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "profile: ") {
+		t.Errorf("a broken loop gives %v", err)
+	}
+}
