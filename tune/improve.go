@@ -112,6 +112,8 @@ func (s *search) redo(n *shape) bool {
 		n.depth = []int{1}
 	case ok:
 		n.depth = depths(n.counts, n.split, f.Warmup, m)
+	case len(n.depth) != n.stages():
+		return false // stages where the schedule that is fixed has one
 	}
 	return true
 }

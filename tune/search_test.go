@@ -289,3 +289,14 @@ func TestRunnablePlansAreOnesThatRunExecutes(t *testing.T) {
 		}
 	}
 }
+
+// A fixed schedule of one stage is not cut by the search's moves.
+func TestFixedDataParallelism(t *testing.T) {
+	r, err := Search(context.Background(), Request{Profile: chain(9, 1, 2), Cluster: cluster.Local(4, 2, 0, 0, 1e3, 1e3), Batch: 16, Fix: Overrides{Schedule: "dp"}, Runnable: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Best.Stages) != 1 || len(r.Best.Stages[0].Devices) < 2 {
+		t.Errorf("%d stages, the first on %v", len(r.Best.Stages), r.Best.Stages[0].Devices)
+	}
+}
