@@ -274,3 +274,87 @@ func TestElasticGoesOn(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestTorchElasticStagesAreBitEqual: however the model is cut, and whether or not it stops in
+// between, torch's bits are those of one stage, batch norm, dropout and ties included.
+func TestTorchElasticStagesAreBitEqual(t *testing.T) {
+	e := torchEngine(t)
+	for _, family := range []struct {
+		name     string
+		settings map[string]any
+		classes  int
+	}{
+		{"gpt", map[string]any{"layers": 2, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1}, 30},
+		{"convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true}, 10},
+	} {
+		var want map[string]Weight
+		for stages := 1; stages <= 3; stages++ {
+			m := build(t, family.name, family.settings)
+			c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), stages), 2, 3, "elastic"), family.classes, 7)
+			c.Plan.Weights, c.Plan.Elastic = "elastic", plan.NewElastic(3)
+			c.Optimizer, _ = optim.Default(optim.AdamW)
+			c.Rate.Base, c.Clip = 0.01, 0.5
+			got := train(t, c).Weights
+			if want == nil {
+				want = got
+			}
+			if err := sameWeights(want, got); err != nil {
+				t.Errorf("%s on %d stages: %v", family.name, stages, err)
+			}
+		}
+	}
+}
+
+// TestAStoppedElasticRunIsAShorterOne: pipelines are told to stop while one is an iteration ahead of
+// another, and end with the same iteration.
+func TestAStoppedElasticRunIsAShorterOne(t *testing.T) {
+	for seed := range uint64(12) {
+		g := rand.New(rand.NewPCG(seed, 21))
+		c := elasticConfig(t, g)
+		c.Steps = 30
+		at := g.IntN(20)
+		ctx, cancel := context.WithCancel(t.Context())
+		c.Hooks.OnStep = func(s StepReport) {
+			if s.Step == at {
+				cancel()
+			}
+		}
+		stopped, err := Train(ctx, c)
+		cancel()
+		if err != nil || stopped.Leaked != 0 {
+			t.Fatalf("seed %d: %v, %d handles leaked", seed, err, stopped.Leaked)
+		}
+		if stopped.Steps <= at {
+			t.Fatalf("seed %d: %d steps done when told to stop behind step %d", seed, stopped.Steps, at)
+		}
+		c.Hooks.OnStep, c.Steps = nil, stopped.Steps
+		if err := sameWeights(train(t, c).Weights, stopped.Weights); err != nil {
+			t.Errorf("seed %d, %d steps: %v", seed, stopped.Steps, err)
+		}
+	}
+}
+
+// TestElasticReplicas: stages on several workers, in turn or on slices, come near to the run without
+// replicas, which adds the same numbers in another order.
+func TestElasticReplicas(t *testing.T) {
+	for _, how := range []string{"round_robin", "split"} {
+		c := small(t, 2, 6)
+		c.Engine = ref.New()
+		c.Plan.MicroBatch, c.Plan.MicroBatches, c.Plan.Replication = 4, 4, how
+		c.Plan.Schedule, c.Plan.Weights, c.Plan.Elastic = "elastic", "elastic", plan.NewElastic(2)
+		one := train(t, c)
+		c.Plan.Stages[0].Devices, c.Plan.Stages[1].Devices = []int{0, 1}, []int{2, 3}
+		two, again := train(t, c), train(t, c)
+		if err := sameWeights(two.Weights, again.Weights); err != nil {
+			t.Errorf("%s: twice the same run: %v", how, err)
+		}
+		for name, w := range one.Weights {
+			other := floatsOf(two.Weights[name].Data)
+			for k, x := range floatsOf(w.Data) {
+				if d := x - other[k]; d > 1e-9 || d < -1e-9 {
+					t.Fatalf("%s: %s is %v with replicas, %v without", how, name, other[k], x)
+				}
+			}
+		}
+	}
+}

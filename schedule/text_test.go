@@ -50,6 +50,8 @@ func FuzzProgramText(f *testing.F) {
 	f.Add(p.Text())
 	l, _ := Lower(p, LowerOptions{Tied: [][]int{{0, 2}}, Clip: true})
 	f.Add(l.Text())
+	e, _ := Generate("elastic", Settings{Placement: straight(2), MicroBatches: 2, Repeat: 6})
+	f.Add(e.Text())
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := ParseText(strings.NewReader(text))
 		if err != nil || p.Workers > 1000 || p.Repeat > 4 {

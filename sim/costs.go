@@ -31,6 +31,9 @@ type StageCost struct {
 	// FirstBackwardPeak is of the first backward since an update, which makes the gradients
 	// as it goes; BackwardPeak of those that find them there, InputPeak of a first half.
 	ForwardPeak, EvaluatePeak, FirstBackwardPeak, BackwardPeak, InputPeak, UpdatePeak int64
+	// LayerBytes is the parameters of the largest layer, of which elastic averaging keeps a copy
+	// while it updates them.
+	LayerBytes int64
 
 	AllReduceS float64 // over the stage's replicas
 	TiedS      float64 // sum of tied gradients

@@ -18,6 +18,17 @@ func fixedBytes(p *schedule.Program, pipeline int, c *StageCost) int64 {
 	return c.FixedBytes
 }
 
+// updatePeak is the most held inside an update above what was held before it.
+func updatePeak(p *schedule.Program, u schedule.Instruction, c *StageCost) int64 {
+	switch {
+	case p.Elastic == nil || p.Pipelines() == 1:
+		return c.UpdatePeak
+	case p.IsReference(int(u.Pipeline)):
+		return 0
+	}
+	return c.UpdatePeak + c.LayerBytes
+}
+
 // queued is by how much an update changes the queue of its worker.
 func queued(p *schedule.Program, u schedule.Instruction, c *StageCost) int64 {
 	switch n := p.Pipelines(); {

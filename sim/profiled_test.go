@@ -74,6 +74,7 @@ func TestCostsOfTwoStages(t *testing.T) {
 		InputPeak:         130,
 		FirstBackwardPeak: 130, // 10 bytes of gradients later: -150 + 100 + 10 + 130
 		UpdatePeak:        10,
+		LayerBytes:        10,
 		TiedS:             tied, NormS: norm,
 	}}, {{
 		ForwardS: 3 + 4, BackwardS: 6 + 8, InputS: 14, UpdateS: 1, EvaluateS: 7,
@@ -88,6 +89,7 @@ func TestCostsOfTwoStages(t *testing.T) {
 		InputPeak:         180,
 		FirstBackwardPeak: 180 + 16,
 		UpdatePeak:        16,
+		LayerBytes:        16,
 		TiedS:             tied, NormS: norm,
 	}}}
 	if d := cmp.Diff(want, c.Stages, close9); d != "" {

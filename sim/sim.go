@@ -267,7 +267,7 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 		s.touch(w, c.EvaluatePeak)
 		takes = c.EvaluateS
 	case schedule.U:
-		s.touch(w, c.UpdatePeak)
+		s.touch(w, updatePeak(s.p, in, c))
 		s.compute(w, in)
 		return c.UpdateS, false
 	case schedule.CK:

@@ -37,6 +37,7 @@ func stageMemory(out *StageCost, p *profile.Profile, costs []profile.Cost, st pl
 		own = int64(part * float64(own))
 		out.FixedBytes += own*int64(1+p.OptimizerStates) + layer.BufferBytes
 		out.ReferenceBytes += own + layer.BufferBytes
+		out.LayerBytes = max(out.LayerBytes, own)
 		grads[l-st.FirstLayer] = int64(part * float64(layer.ParameterBytes+layer.TiedBytes))
 		out.ParameterBytes += grads[l-st.FirstLayer]
 		if p.OptimizerStates >= 2 {
