@@ -17,7 +17,7 @@ const (
 	paceSide  = 512
 	paceCalls = 12
 	// paceOwner is where the owners of memory begin, downwards, that no worker has.
-	paceOwner = 1023
+	paceOwner = 1022
 )
 
 // Pace tells how fast a machine computes at the moment. Machines that others use too drift by

@@ -1,12 +1,15 @@
 package bench
 
 import (
+	"errors"
 	"math"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/engine/ref"
+	"github.com/millrace-ml/millrace/engine/torch"
 )
 
 func TestAtPaceByHand(t *testing.T) {
@@ -50,12 +53,26 @@ func TestAtPaceUndoesAnyDrift(t *testing.T) {
 }
 
 func TestPaceBeats(t *testing.T) {
-	p, err := startPace(ref.New(), 2, 1, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	if s, err := p.Beat(); err != nil || !(s > 0) {
-		t.Errorf("a beat took %v s, %v", s, err)
+	for name, open := range map[string]func() (engine.Engine, error){
+		"ref":   func() (engine.Engine, error) { return ref.New(), nil },
+		"torch": func() (engine.Engine, error) { return torch.Open() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, err := open()
+			if errors.Is(err, torch.ErrNotFound) || errors.Is(err, torch.ErrNoCgo) {
+				t.Skip("libtorch is not installed: ", err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := startPace(e, 2, 1, 8)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			if s, err := p.Beat(); err != nil || !(s > 0) {
+				t.Errorf("a beat took %v s, %v", s, err)
+			}
+		})
 	}
 }
