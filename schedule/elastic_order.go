@@ -8,6 +8,9 @@ import (
 // mostBeforeCycle is after how many iterations at most an order must have come to its cycle.
 const mostBeforeCycle = 9
 
+// usuallyEnough is how many iterations show most orders' cycles.
+const usuallyEnough = 6
+
 // elasticOrder plays pipelines that share workers on uniform stages, to see in which order
 // instructions become ready: see family elastic for the rule.
 type elasticOrder struct {
@@ -264,9 +267,15 @@ func (o *elasticOrder) segment(w, t int) []started {
 func settled(p *Program, base Part, iterations int) (order *elasticOrder, start int, found bool) {
 	shortest := math.MaxInt
 	for _, rule := range elasticRules {
-		o := newElasticOrder(p, base, rule)
-		o.run(iterations)
-		at, ok := o.cycle()
+		var o *elasticOrder
+		at, ok := 0, false
+		for _, n := range []int{min(usuallyEnough, iterations), iterations} {
+			if !ok {
+				o = newElasticOrder(p, base, rule)
+				o.run(n)
+				at, ok = o.cycle()
+			}
+		}
 		if !ok {
 			if order == nil {
 				order = o
