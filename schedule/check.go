@@ -148,6 +148,8 @@ func (p *Program) Validate() error {
 		return fail("%d recompute settings for %d stages", len(p.Recompute), p.Stages)
 	case !p.Weights.known():
 		return fail("weight policy %q; there are %q", p.Weights, Policies())
+	case p.DeferUpdates && (p.Weights != DoubleBuffered || p.oneReplica()):
+		return fail("its updates are put off until a forward needs them: that is for weights 2bw and stages of several replicas")
 	case p.PostValidate && (p.Weights != Sync || !p.Clip || p.Period != 1):
 		return fail("its updates are validated later: that is for synchronous weights with a gradient norm, one step a repetition")
 	case p.Replication != Split && p.Replication != RoundRobin:

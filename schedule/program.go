@@ -44,6 +44,9 @@ type Program struct {
 	// Paired: a backward and the forward right behind it run together and end together
 	// (BaPipe's FBP-AS, §3.2.1). Lowered, both receives come first and both sends last.
 	Paired bool `json:"paired,omitempty"`
+	// DeferUpdates: updates of a stream stand in front of the first forward that needs them, not
+	// behind their gradients, so that the sum over the replicas goes on beside the next minibatch.
+	DeferUpdates bool `json:"defer_updates,omitempty"`
 	// PostValidate: updates do not wait for the gradient norm, and are validated in the next step; see
 	// LowerOptions.
 	PostValidate bool `json:"post_validate,omitempty"`

@@ -73,6 +73,19 @@ func roundRobin(s Settings) (*Program, error) {
 	if depths == nil {
 		depths = NOAM(s.Placement)
 	}
+	p, err := streamed(s, depths, 0)
+	if err == nil && (unequal(s.Placement) || s.Warmup != nil || s.Weights == DoubleBuffered) {
+		p.Name = "1f1b-rr"
+		if _, err := Check(p); err != nil {
+			return nil, fmt.Errorf("these depths, replicas and weights do not go together: %w", err)
+		}
+	}
+	return p, err
+}
+
+// streamed writes the lists of an alternation of these depths, with a prologue of so many cycles at
+// least.
+func streamed(s Settings, depths []int, cycles int) (*Program, error) {
 	cycle, fill := s.MicroBatches, 0
 	for i, on := range s.Placement {
 		cycle = lcm(cycle, len(on))
@@ -81,7 +94,7 @@ func roundRobin(s Settings) (*Program, error) {
 	if cycle > MaxMicro {
 		return nil, fmt.Errorf("replicas and micro-batches come out even only after %d micro-batches; there can be %d", cycle, MaxMicro)
 	}
-	fill = (fill + cycle - 1) / cycle * cycle
+	fill = max(cycles, (fill+cycle-1)/cycle) * cycle
 	total := s.MicroBatches * s.Repeat
 	p := s.program()
 	p.MicroBatches, p.Period, p.Repeat = cycle, cycle/s.MicroBatches, max(0, (total-fill)/cycle)
@@ -99,12 +112,6 @@ func roundRobin(s Settings) (*Program, error) {
 			if p.Repeat == 0 {
 				p.Body[w] = nil
 			}
-		}
-	}
-	if unequal(s.Placement) || s.Warmup != nil || s.Weights == DoubleBuffered {
-		p.Name = "1f1b-rr"
-		if _, err := Check(p); err != nil {
-			return nil, fmt.Errorf("these depths, replicas and weights do not go together: %w", err)
 		}
 	}
 	return p, nil

@@ -35,6 +35,9 @@ func (p *Program) Text() string {
 	if p.Paired {
 		fmt.Fprintln(&b, "paired true")
 	}
+	if p.DeferUpdates {
+		fmt.Fprintln(&b, "defer_updates true")
+	}
 	if p.PostValidate {
 		fmt.Fprintln(&b, "post_validate true")
 	}
@@ -227,11 +230,11 @@ func (t *textReader) setting(key, value string) error {
 		p.Weights = Policy(value)
 	case "replication":
 		p.Replication = Replication(value)
-	case "lowered", "clip", "paired", "post_validate":
+	case "lowered", "clip", "paired", "defer_updates", "post_validate":
 		if value != "true" && value != "false" {
 			return fmt.Errorf("%s is %q; it is true or false", key, clip(value))
 		}
-		*map[string]*bool{"lowered": &p.Lowered, "clip": &p.Clip, "paired": &p.Paired, "post_validate": &p.PostValidate}[key] = value == "true"
+		*map[string]*bool{"lowered": &p.Lowered, "clip": &p.Clip, "paired": &p.Paired, "defer_updates": &p.DeferUpdates, "post_validate": &p.PostValidate}[key] = value == "true"
 	case "place":
 		return t.place(value)
 	case "recompute":
@@ -257,7 +260,7 @@ func (t *textReader) setting(key, value string) error {
 	case "epilogue":
 		t.part, p.Epilogue = &p.Epilogue, make(Part, p.Workers)
 	default:
-		return fmt.Errorf("unknown setting %q; settings are name stages workers micro_batches period repeat weights replication lowered elastic clip paired post_validate place recompute tied, then prologue, body, epilogue", clip(key))
+		return fmt.Errorf("unknown setting %q; settings are name stages workers micro_batches period repeat weights replication lowered elastic clip paired defer_updates post_validate place recompute tied, then prologue, body, epilogue", clip(key))
 	}
 	return nil
 }

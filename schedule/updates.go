@@ -27,14 +27,26 @@ func addUpdates(p *Program) error {
 					out = append(out, list[j])
 				}
 				if p.closes(in) {
-					out = append(out, p.updating(in, p.updateOf(int(in.Pipeline), int(in.Stage), in.Micro))...)
+					chain := p.updating(in, p.updateOf(int(in.Pipeline), int(in.Stage), in.Micro))
+					if p.DeferUpdates {
+						chain = chain[:1] // the sum over the replicas alone
+					}
+					out = append(out, chain...)
 				}
+			}
+			if p.DeferUpdates {
+				out = p.deferred(out, i == 0)
 			}
 			part[w] = out
 		}
 		if i == 2 || i == 1 && len(p.Epilogue) == 0 {
 			for w := range part {
-				part[w] = append(part[w], p.leftOver(w, end-int32(i/2*p.Repeat*p.MicroBatches))...)
+				here := end - int32(i/2*p.Repeat*p.MicroBatches)
+				if p.DeferUpdates {
+					part[w] = append(part[w], p.lastDeferred(w, here, p.Minibatches())...)
+					continue
+				}
+				part[w] = append(part[w], p.leftOver(w, here)...)
 			}
 		}
 	}

@@ -45,3 +45,40 @@ func TestDataParallelSteps(t *testing.T) {
 		}
 	}
 }
+
+// TestAsynchronousDataParallelSteps: where the all-reduce goes on beside the next minibatch a steady
+// step takes max(ceil(M/r)(F+B) + U, R), and workers hold two copies of the gradients
+// (Li et al., Pipe-SGD, NeurIPS 2018, §3, width 2).
+func TestAsynchronousDataParallelSteps(t *testing.T) {
+	const F, B, U, weights = 1.0, 2.0, 0.25, 1000
+	for _, r := range []int{2, 3, 4, 8} {
+		for _, M := range []int{r, 2 * r, 4 * r} {
+			for _, R := range []float64{0, 1, 2.5, 5, 20} {
+				p, err := schedule.Generate("dp-async", schedule.Settings{Placement: schedule.Replicated(1, r), MicroBatches: M, Repeat: 12})
+				if err == nil {
+					p, err = schedule.Lower(p, schedule.LowerOptions{})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				c := chunked(1, 1, F, B/2, B/2)
+				k := &c.Stages[0][0]
+				k.AllReduceS, k.UpdateS, k.FixedBytes, k.ParameterBytes = R, U, weights, weights
+				_, sum, err := Run(p, c, Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				exactly(t, sum.StepS, max(float64(M/r)*(F+B)+U, R), "r=%d M=%d R=%v", r, M, R)
+				for w, bytes := range sum.PeakBytes {
+					want := int64(weights + 2*weights)
+					if M > r {
+						want++ // a micro-batch that runs once its minibatch has gradients
+					}
+					if bytes != want {
+						t.Errorf("r=%d M=%d: worker %d holds %d bytes, want the weights and two copies of gradients, %d", r, M, w, bytes, want)
+					}
+				}
+			}
+		}
+	}
+}

@@ -83,12 +83,19 @@ func (s *state) settle(w int, in schedule.Instruction) {
 		m.hold(rounded)
 	case schedule.AR, schedule.TG, schedule.GN:
 		s.makeGradients(w, in, c) // a replica without a micro-batch contributes zeros
+		if s.p.DeferUpdates && in.Kind == schedule.AR {
+			s.gradients[s.placeOf(in)] = false // they are kept for their update, and the next minibatch makes others
+		}
 	case schedule.U:
 		if s.p.PostValidate {
 			m.hold(c.FixedBytes) // what it would be taken back to, and the gradients to make it again
 			break
 		}
-		s.freeGradients(w, in, c)
+		if s.p.DeferUpdates {
+			m.hold(-c.ParameterBytes)
+		} else {
+			s.freeGradients(w, in, c)
+		}
 		m.hold(queued(s.p, in, c))
 	case schedule.PV:
 		s.freeGradients(w, in, c)

@@ -82,7 +82,7 @@ func (l *longest) start(w, i int) float64 {
 		}
 	case schedule.AR, schedule.TG, schedule.GN, schedule.U:
 		for j, before := range l.lists[w][:i] {
-			if before.Stage == in.Stage && before.Pipeline == in.Pipeline && (before.Kind == schedule.AR || before.Kind == schedule.TG || before.Kind == schedule.GN) {
+			if before.Stage == in.Stage && before.Pipeline == in.Pipeline && (in.Kind != schedule.U || before.Micro <= in.Micro) && (before.Kind == schedule.AR || before.Kind == schedule.TG || before.Kind == schedule.GN) {
 				s = max(s, l.complete(w, j))
 			}
 		}

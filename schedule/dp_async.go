@@ -1,0 +1,95 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Asynchronous data parallelism without a parameter server (Li et al., Pipe-SGD, NeurIPS 2018, with a
+// pipeline of width 2). Every replica of the one stage works through its micro-batches and never waits
+// for the others' gradients of the minibatch that it has just done: their sum is taken beside the
+// next minibatch, and the update that it makes stands in front of the minibatch behind that one. With w(k) the
+// weights after k updates and f_k the mean loss of minibatch k over all replicas,
+//
+//	w(k+1) = w(k) - lr grad f_k(w(k-1)),  w(-1) = w(0)
+//
+// which is the weight policy 2bw: a bounded staleness of one update, the same on every replica and in
+// every run, where a server that takes gradients as they come has neither. A replica may be
+// one minibatch ahead of the slowest. A minibatch has M = Settings.MicroBatches micro-batches over r
+// replicas, one for each at least; with an all-reduce of R a steady step takes
+//
+//	max(ceil(M/r)(F+B) + U, R)
+//
+// at the price of a second copy of the gradients: one is summed while the next is made. Of the weights
+// one copy is enough, because an update stands where nobody needs the version before it any more.
+func init() {
+	Register(Family{
+		Name: "dp-async", Doc: "data parallelism that sums gradients beside the next minibatch, one update late (Pipe-SGD)",
+		Policies: []Policy{DoubleBuffered}, Replications: []Replication{RoundRobin}, Simulated: true,
+		Place: func(workers, _ int) [][]int { return Replicated(1, workers) },
+		Admits: func(s Settings) error {
+			switch {
+			case len(s.Placement) != 1 || len(s.Placement[0]) < 2:
+				return fmt.Errorf("%d stages; it has one, on two workers at least", len(s.Placement))
+			case s.MicroBatches < len(s.Placement[0]):
+				return fmt.Errorf("%d micro-batches for %d replicas; each needs one at least", s.MicroBatches, len(s.Placement[0]))
+			case s.Warmup != nil && s.Warmup[0] != 1:
+				return fmt.Errorf("warm-up %d; data parallelism keeps one micro-batch at a time", s.Warmup[0])
+			}
+			return admitRoundRobin(s)
+		},
+		Generate: func(s Settings) (*Program, error) {
+			p, err := streamed(s, []int{1}, 2)
+			if err == nil {
+				p.DeferUpdates = true
+			}
+			return p, err
+		},
+	})
+}
+
+// oneReplica says whether some stage has no one to sum its gradients with.
+func (p *Program) oneReplica() bool {
+	return slices.ContainsFunc(p.Placement, func(stages [][]int) bool {
+		return slices.ContainsFunc(stages, func(on []int) bool { return len(on) < 2 })
+	})
+}
+
+// deferred puts the updates of one list where the forwards are that need them: in front of the first
+// forward of a minibatch the update of the minibatch before the one before it. begins says that the stream
+// does so with the list: its first two minibatches need none.
+func (p *Program) deferred(list List, begins bool) List {
+	var out List
+	type place struct {
+		pipeline int16
+		stage    int32
+	}
+	last := map[place]int32{}
+	for _, in := range list {
+		if in.Kind == F {
+			here, mini := place{in.Pipeline, in.Stage}, in.Micro/int32(p.perMinibatch())
+			if before, seen := last[here]; !seen || before != mini {
+				last[here] = mini
+				if !begins || mini >= 2 {
+					out = append(out, p.updating(in, mini-2)[1:]...)
+				}
+			}
+		}
+		out = append(out, in)
+	}
+	return out
+}
+
+// lastDeferred is the updates that no forward needs, at the end of a worker's last list: of the last two
+// minibatches, or of the only one. end counts as the list's ids do, all is the minibatches of the stream.
+func (p *Program) lastDeferred(worker int, end int32, all int) List {
+	var out List
+	per := int32(p.perMinibatch())
+	for _, held := range p.StagesOf(worker) {
+		at := Instruction{Pipeline: int16(held[0]), Stage: int32(held[1]), Replica: int16(held[2])}
+		for mini := end/per - int32(min(2, all)); mini < end/per; mini++ {
+			out = append(out, p.updating(at, mini)[1:]...)
+		}
+	}
+	return out
+}
