@@ -31,7 +31,7 @@ func benchAccuracyCommand() *cobra.Command {
 			return benchAccuracy(c, j, asJSON)
 		},
 	}
-	flags.add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.TrainOptions)
+	flags.add(c, job.ModelOptions, job.PlanOptions, job.TrainOptions)
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
 	return c
 }
