@@ -71,7 +71,7 @@ func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) 
 		for _, b := range sum.BusyS {
 			busy += b
 		}
-		sum.Bubble = 1 - busy/(float64(len(sum.BusyS))*sum.StepS)
+		sum.Bubble = max(0, 1-busy/(float64(len(sum.BusyS))*sum.StepS)) // rounding can leave less
 	}
 	if !(sum.StepS > 0) {
 		return plan.Predicted{}, fmt.Errorf("tune: a simulated step takes %v s; the profile of %s has no times", sum.StepS, p.Model)

@@ -1,0 +1,143 @@
+package tune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// Baseline is one of the systems that AvgPipe is compared with (section 7.1), as simulated.
+type Baseline struct {
+	Name      string         `json:"name"`
+	Plan      *plan.Plan     `json:"plan"`
+	Predicted plan.Predicted `json:"predicted"`
+	Fits      bool           `json:"fits"` // within the Workload's limit
+}
+
+// Utilisation is the part of the devices' time in which they compute.
+func (b Baseline) Utilisation() float64 { return 1 - b.Predicted.Bubble }
+
+// Baselines are data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW on the workload's
+// devices: the pipelines over its stages, none recomputing, as in the paper. Those that cut a batch
+// cut it into microBatches, which section 7.1 has as the number of GPUs; data
+// parallelism accumulates over what is fastest. One that cannot be planned is left out.
+func (w *Workload) Baselines(ctx context.Context, microBatches int) ([]Baseline, error) {
+	if microBatches < 1 || w.Batch%microBatches != 0 {
+		return nil, fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it", w.Batch, microBatches)
+	}
+	out := w.dataParallel(ctx)
+	for _, b := range []struct {
+		name, family string
+		policy       schedule.Policy
+		micros       int
+	}{
+		{"GPipe", "afab", schedule.Sync, microBatches},
+		{"DAPPLE", "1f1b", schedule.Sync, microBatches},
+		{"PipeDream", "1f1b-rr", schedule.Stash, 1},
+		{"PipeDream-2BW", "1f1b-rr", schedule.DoubleBuffered, max(microBatches, len(w.Base.Stages))},
+	} {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if w.Batch%b.micros != 0 {
+			continue
+		}
+		pl := w.plan(Degrees{b.micros, 1}, 0)
+		pl.Schedule, pl.Weights, pl.Planner = b.family, string(b.policy), "avgpipe"
+		for i := range pl.Stages {
+			pl.Stages[i].Warmup = 0 // the family's own
+		}
+		predicted, err := Simulate(w.Profile, w.Cluster, pl, w.Clip)
+		if err != nil {
+			return nil, fmt.Errorf("tune: %s: %w", b.name, err)
+		}
+		out = append(out, w.baseline(b.name, pl, predicted))
+	}
+	return out, nil
+}
+
+func (w *Workload) baseline(name string, pl *plan.Plan, predicted plan.Predicted) Baseline {
+	return Baseline{Name: name, Plan: pl, Predicted: predicted, Fits: w.LimitBytes == 0 || slices.Max(predicted.MemoryBytes) <= w.LimitBytes}
+}
+
+// dataParallel is the fastest data parallelism over all devices, the largest micro-batches
+// that fit before others.
+func (w *Workload) dataParallel(ctx context.Context) []Baseline {
+	var best []Baseline
+	for _, size := range w.Profile.Sizes(w.Cluster.Devices[0]) {
+		if ctx.Err() != nil || w.Batch%size != 0 || w.Batch/size < len(w.Cluster.Devices) {
+			continue
+		}
+		pl, err := plan.DataParallel(w.Profile, w.Cluster, size, w.Batch/size, len(w.Cluster.Devices))
+		if err != nil {
+			continue // a size that the profile does not have on every device
+		}
+		predicted, err := Simulate(w.Profile, w.Cluster, pl, w.Clip)
+		if err != nil {
+			continue
+		}
+		b := w.baseline("data parallelism", pl, predicted)
+		if best == nil || b.Fits && !best[0].Fits || b.Fits == best[0].Fits && b.Predicted.StepS < best[0].Predicted.StepS {
+			best = []Baseline{b}
+		}
+	}
+	return best
+}
+
+// EqualMemory is a baseline and AvgPipe held to its memory (section 7.1.1).
+type EqualMemory struct {
+	Baseline
+	// AvgPipe is the best degrees that hold no more than the baseline's fullest device; nil where
+	// none do, and then Smallest says what the leanest need.
+	AvgPipe       *Pipelined `json:"avgpipe,omitempty"`
+	SmallestBytes int64      `json:"smallest_bytes,omitempty"`
+}
+
+// Speedup is how many times faster AvgPipe is on a batch; 0 where it does not fit.
+func (e EqualMemory) Speedup() float64 {
+	if e.AvgPipe == nil {
+		return 0
+	}
+	return e.Predicted.StepS / e.AvgPipe.StepS
+}
+
+// AtEqualMemory holds AvgPipe to the memory of each baseline in turn, and of the devices.
+func (w *Workload) AtEqualMemory(ctx context.Context, grid []Degrees, baselines []Baseline) ([]EqualMemory, error) {
+	var out []EqualMemory
+	for _, b := range baselines {
+		held := *w
+		held.LimitBytes = slices.Max(b.Predicted.MemoryBytes)
+		if w.LimitBytes > 0 {
+			held.LimitBytes = min(held.LimitBytes, w.LimitBytes)
+		}
+		row := EqualMemory{Baseline: b}
+		var over *DegreesError
+		best, err := held.Best(ctx, grid)
+		switch {
+		case errors.As(err, &over):
+			row.SmallestBytes = over.SmallestBytes
+		case err != nil:
+			return nil, err
+		}
+		row.AvgPipe = best
+		out = append(out, row)
+	}
+	return out, nil
+}
+
+// Schedules is a setting under 1F1B, under the depth that advance forward propagation settles
+// at, and under AFAB (Fig. 17).
+func (w *Workload) Schedules(ctx context.Context, at Degrees) (oneF1B, advance, all *Pipelined, err error) {
+	if advance, err = w.Predict(ctx, at); err != nil {
+		return nil, nil, nil, err
+	}
+	if oneF1B, err = w.simulate(at, 0); err != nil {
+		return nil, nil, nil, err
+	}
+	all, err = w.simulate(at, afab)
+	return oneF1B, advance, all, err
+}
