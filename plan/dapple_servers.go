@@ -99,14 +99,21 @@ func (s *servers) place(before taken, n int) []taken {
 	return out
 }
 
-// placeEach is place n devices, times times, with every choice of policies.
+// maxWays is how many sets placeEach follows: on hundreds of devices there are more than the
+// published search would ever come through.
+const maxWays = 512
+
+// placeEach is place n devices, times times, with every choice of policies; of more than
+// maxWays sets those that are found first.
 func (s *servers) placeEach(before taken, n, times int) []taken {
 	now := []taken{before}
 	for range times {
 		var next []taken
+		seen := map[string]bool{}
 		for _, t := range now {
 			for _, u := range s.place(t, n) {
-				if !slices.ContainsFunc(next, func(o taken) bool { return slices.Equal(o, u) }) {
+				if key := u.key(); !seen[key] && len(next) < maxWays {
+					seen[key] = true
 					next = append(next, u)
 				}
 			}

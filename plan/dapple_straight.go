@@ -20,6 +20,7 @@ type straightSearch struct {
 	stages, rp int
 	limit      float64
 	some       []bool // states that may be cut behind; nil: all
+	inOrder    bool   // servers are filled one after the other
 
 	number map[string]int32 // of what is taken
 	sets   []taken
@@ -48,29 +49,46 @@ type cell struct {
 	from  int // its cell in the table of state and one device fewer
 }
 
-// straight is plan_for(i, true). A search over a few of the states finds the limit of the
-// one over all.
+// straight is plan_for(i, true). The plans of a search over a few of the states, and of one
+// with the devices in order, are plans too: what they take limits it. The published search
+// keeps one cell for all that its last stage may be on, and so may miss the best plan and
+// find none within a limit: then the limit is raised. Within any, its cells are the same.
 func (a *artifact) straight(ctx context.Context, stages int) (best DappleCandidate, ok bool, err error) {
 	N, limit := len(a.compute), math.Inf(1)
+	if N < stages {
+		return best, false, nil // each stage ends with a state of its own
+	}
+	looks := [][]bool{nil}
 	if few := 4 * stages; N > 2*few {
 		some := make([]bool, N)
 		for _, j := range sparse(N, few, func(j int) int64 { return int64(a.output[j]) }) {
 			some[j] = true
 		}
-		first, ok, err := a.straightWithin(ctx, stages, limit, some)
+		looks = [][]bool{some, nil}
+	}
+	for _, some := range looks {
+		first, ok, err := a.straightWithin(ctx, stages, limit, some, true)
 		if err != nil {
 			return best, false, err
 		}
 		if ok {
-			limit = first.Block * (1 + sameTime)
+			limit = min(limit, first.Block*(1+sameTime))
 		}
 	}
-	return a.straightWithin(ctx, stages, limit, nil)
+	for {
+		best, ok, err = a.straightWithin(ctx, stages, limit, nil, false)
+		if ok || err != nil || math.IsInf(limit, 1) {
+			return best, ok, err
+		}
+		if limit *= 1.2; limit > a.total() {
+			limit = math.Inf(1)
+		}
+	}
 }
 
-func (a *artifact) straightWithin(ctx context.Context, stages int, limit float64, some []bool) (best DappleCandidate, ok bool, err error) {
+func (a *artifact) straightWithin(ctx context.Context, stages int, limit float64, some []bool, inOrder bool) (best DappleCandidate, ok bool, err error) {
 	s := &straightSearch{
-		artifact: a, stages: stages, rp: len(a.at.of) / stages, limit: limit, some: some,
+		artifact: a, stages: stages, rp: len(a.at.of) / stages, limit: limit, some: some, inOrder: inOrder,
 		number: map[string]int32{}, places: map[[2]int32]*place{},
 	}
 	N := len(a.compute)
@@ -143,7 +161,11 @@ func (s *straightSearch) set(t taken) int32 {
 // moves lists the stages that may come behind a place, with every choice of policies.
 func (s *straightSearch) moves(p *place) []move {
 	if p.next == nil {
-		for _, after := range s.at.placeEach(s.sets[p.set], 1, s.rp) {
+		ways := s.at.placeEach(s.sets[p.set], 1, s.rp)
+		if s.inOrder {
+			ways = ways[max(0, len(ways)-1):] // scattered: the first server with a device left
+		}
+		for _, after := range ways {
 			to := s.place(s.sets[p.set], after)
 			p.next = append(p.next, move{to, s.transferS(p.devices, to.devices, 1)})
 		}
