@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/trace"
@@ -155,6 +156,7 @@ func (w *runDir) finish(r *run.Result, simulated *trace.Timeline, out io.Writer,
 			{Name: "optimizer", Value: w.job.Optimizer.Kind}, {Name: "data", Value: w.job.Data},
 		},
 	}
+	in.Facts = append(in.Facts, averageFacts(w.plan, r.Apart)...)
 	page := w.path("report.html")
 	err = errors.Join(err, t.WriteFile(w.path("timeline.json.gz")),
 		writeFile(page, func(f io.Writer) error { return report.HTML(f, in) }),
@@ -171,6 +173,24 @@ func (w *runDir) finish(r *run.Result, simulated *trace.Timeline, out io.Writer,
 	}
 	fmt.Fprintf(out, "report      %s\n", page)
 	return page, nil
+}
+
+// averageFacts says how far the reference of elastic averaging was from the average of the
+// pipelines, at worst.
+func averageFacts(pl *plan.Plan, measured []run.Apart) []report.Fact {
+	if pl.Together() == 1 {
+		return nil
+	}
+	e := pl.Elastic
+	facts := []report.Fact{{Name: "pipelines", Value: fmt.Sprintf("%d side by side, alpha %.3g, %s", e.Pipelines, e.Alpha, e.Order)}}
+	worst := 0.0
+	for _, a := range measured {
+		worst = max(worst, a.Relative)
+	}
+	if n := len(measured); n > 0 {
+		facts = append(facts, report.Fact{Name: "reference", Value: fmt.Sprintf("within %.1e of the pipelines' average at %d evaluations", worst, n)})
+	}
+	return facts
 }
 
 func layerNames(m *model.Model) []string {

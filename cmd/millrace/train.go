@@ -59,6 +59,7 @@ type outcome struct {
 	Measured    float64            `json:"measured_step_s"`
 	Report      string             `json:"report"`
 	Stopped     bool               `json:"stopped"`
+	Apart       []run.Apart        `json:"reference_apart,omitempty"` // of elastic averaging, at every evaluation
 }
 
 func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
@@ -125,7 +126,7 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	}
 	if asJSON {
 		out := outcome{Out: j.Out, Steps: result.Steps, Loss: result.Loss, Evaluations: result.Timeline.Evaluations,
-			Checkpoint: result.Checkpoint, Predicted: p.plan.Predicted.StepS, Measured: medianStep(&result.Timeline), Report: report, Stopped: result.Stopped}
+			Checkpoint: result.Checkpoint, Predicted: p.plan.Predicted.StepS, Measured: medianStep(&result.Timeline), Report: report, Stopped: result.Stopped, Apart: result.Apart}
 		if err := writeJSON(c.OutOrStdout(), out); err != nil {
 			return err
 		}
