@@ -17,7 +17,7 @@ import (
 // contestFlags is what families are compared on: uniform stages, or a profile on a cluster.
 type contestFlags struct {
 	shape
-	allReduce, parameters        float64
+	parameters                   float64
 	memory                       string
 	profile, cluster             string
 	microBatch                   int

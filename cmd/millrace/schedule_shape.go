@@ -21,6 +21,8 @@ type shape struct {
 	warmup                       []int
 	forward, backward, weight    float64
 	transfer, update             float64
+	allReduce, norm              float64
+	clip, later                  bool
 	file                         string
 	pipelines, advance           int
 	alpha                        float64
@@ -39,6 +41,10 @@ func (s *shape) add(c *cobra.Command) {
 	f.Float64Var(&s.alpha, "alpha", -1, "part of the reference in a pipeline's weights, 0 to 1 (default: 1 over the pipelines)")
 	f.IntVar(&s.advance, "advance", 0, "forwards more than 1F1B has before the first backward on the first stage, graded down to none on the last (AvgPipe's advance forward propagation)")
 	f.IntVar(&s.minibatches, "minibatches", 0, "steps, or minibatches of a stream (default 1; of a stream 2 for each worker)")
+	f.Float64Var(&s.allReduce, "all-reduce", 0, "time to sum the gradients of all chunks of a worker over replicas")
+	f.BoolVar(&s.clip, "clip", false, "updates need the gradient norm of all stages")
+	f.BoolVar(&s.later, "post-validate", false, "with --clip: updates do not wait for the norm, and are validated in the next step")
+	f.Float64Var(&s.norm, "norm", 0, "time to pool the norm")
 	f.IntVar(&s.held, "most-held", 0, "refuse more micro-batches than this between forward and backward on a worker")
 	s.addUniform(c)
 }
@@ -72,10 +78,16 @@ func (s *shape) program() (*schedule.Program, schedule.Report, error) {
 	if s.held < 0 {
 		return nil, schedule.Report{}, badInput(fmt.Errorf("--most-held %d; give 1 or more, or 0 for any number", s.held))
 	}
+	if s.later && !s.clip {
+		return nil, schedule.Report{}, badInput(fmt.Errorf("--post-validate: without --clip an update waits for nobody; give both"))
+	}
 	rep, err := source.Check(s.held)
 	p := source.Program
 	if err == nil && !p.Lowered {
-		p, err = schedule.Lower(p, schedule.LowerOptions{Tied: p.Tied, Clip: p.Clip})
+		p, err = schedule.Lower(p, schedule.LowerOptions{Tied: p.Tied, Clip: p.Clip || s.clip, PostValidate: s.later})
+		if err == nil && s.clip {
+			rep, err = schedule.Check(p) // what a norm adds to the order may block it
+		}
 	}
 	return p, rep, badInput(err)
 }
@@ -207,6 +219,7 @@ func (s *shape) costs(p *schedule.Program) sim.Costs {
 	for i := range c.Stages {
 		k := &c.Stages[i][0]
 		k.WeightS, k.InputS, k.UpdateS = weight/chunks, (s.backward-weight)/chunks, s.update/chunks
+		k.AllReduceS, k.NormS = s.allReduce/chunks, s.norm
 	}
 	return c
 }
