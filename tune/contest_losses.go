@@ -100,14 +100,18 @@ func lossesOf(t *trace.Timeline, flushes bool) (stepS float64, lost Losses) {
 	}
 	total := float64(t.Workers) * (to - from)
 	for w, gaps := range trace.AllGaps(t) {
-		steps := stepsAround(t, w)
+		steps := around(t, w)
 		for _, g := range gaps {
 			begin, end := max(g.StartS, from), min(g.EndS, to)
 			if end <= begin {
 				continue
 			}
 			part := (end - begin) / total
-			switch g.Cause {
+			cause := g.Cause
+			if cause == trace.Between && steps.reducing(g) {
+				cause = trace.WaitReduce // a collective that waits for the one before it records no wait
+			}
+			switch cause {
 			case trace.WaitTransfer:
 				lost.Transfer += part
 				continue
@@ -131,29 +135,38 @@ func lossesOf(t *trace.Timeline, flushes bool) (stepS float64, lost Losses) {
 	return stepS, lost
 }
 
-// workerSteps is a worker's computations in order, for finding those around a gap.
-type workerSteps []trace.Event
+// surroundings is a worker's computations and collectives in order, for finding those around a gap.
+type surroundings struct{ computed, reduced []trace.Event }
 
-func stepsAround(t *trace.Timeline, worker int) workerSteps {
-	var out workerSteps
+func around(t *trace.Timeline, worker int) surroundings {
+	var out surroundings
 	for _, e := range t.Events {
-		if e.Worker == worker && e.Lane == trace.Compute && trace.IsBusy(e.Kind) && e.EndS > e.StartS {
-			out = append(out, e)
+		switch {
+		case e.Worker != worker || e.EndS <= e.StartS:
+		case e.Lane == trace.Compute && trace.IsBusy(e.Kind):
+			out.computed = append(out.computed, e)
+		case e.Kind == "AR" || e.Kind == "TG" || e.Kind == "GN":
+			out.reduced = append(out.reduced, e)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b trace.Event) int { return cmp.Compare(a.StartS, b.StartS) })
+	slices.SortStableFunc(out.computed, func(a, b trace.Event) int { return cmp.Compare(a.StartS, b.StartS) })
 	return out
 }
 
 // around is the steps that the computations before and behind a gap belong to; -1 is none.
-func (s workerSteps) around(g trace.Gap) (before, after int) {
-	k, _ := slices.BinarySearchFunc(s, g.EndS-1e-12*math.Abs(g.EndS), func(e trace.Event, at float64) int { return cmp.Compare(e.StartS, at) })
+func (s surroundings) around(g trace.Gap) (before, after int) {
+	k, _ := slices.BinarySearchFunc(s.computed, g.EndS-1e-12*math.Abs(g.EndS), func(e trace.Event, at float64) int { return cmp.Compare(e.StartS, at) })
 	before, after = -1, -1
 	if k > 0 {
-		before = s[k-1].Step
+		before = s.computed[k-1].Step
 	}
-	if k < len(s) {
-		after = s[k].Step
+	if k < len(s.computed) {
+		after = s.computed[k].Step
 	}
 	return before, after
+}
+
+// reducing says whether a collective went on in a gap.
+func (s surroundings) reducing(g trace.Gap) bool {
+	return slices.ContainsFunc(s.reduced, func(e trace.Event) bool { return e.StartS < g.EndS && e.EndS > g.StartS })
 }

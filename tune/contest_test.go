@@ -57,6 +57,10 @@ func TestContestKnownLosses(t *testing.T) {
 	near("dp's step", e.StepS, 3*M+S*reduce)
 	near("dp's all-reduce", e.Lost.Collective, S*reduce/(3*M+S*reduce))
 	near("and nothing else", e.Lost.Sum()-e.Lost.Collective, 0)
+	long := contestOf(t, Contest{Workers: S, MicroBatches: S, Stages: Uniform{Workers: S, ForwardS: 1, InputS: 1, WeightS: 1, AllReduceS: 6}.Stages})
+	e = long["dp-async 2bw"]
+	near("dp-async's step with a long all-reduce", e.StepS, S*6)
+	near("what it waits for", e.Lost.Collective, 1-3*S/(S*6.0))
 }
 
 // TestContestReasons: each way to lose is told by its own numbers.
