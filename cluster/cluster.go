@@ -31,6 +31,9 @@ type Level struct {
 	FullDuplex                        bool
 	OccupiesDevice                    bool // BaPipe's synchronous execution: a transfer keeps both devices from computing
 	Shared                            bool // one link for the whole group, so that all its transfers contend
+	// OneMemory: devices are threads of one process. What is sent is the receiver's to hold at
+	// once, and LatencyS is that of waking it.
+	OneMemory bool
 	// Uplinks: each member of the group (a server, in a rack) has one link to the others,
 	// which all devices inside it share, so that what they send out contends. Without it
 	// every pair of devices has a link of its own.

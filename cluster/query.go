@@ -8,7 +8,7 @@ func Local(workers, cores int, memoryBytes int64, latencyS, bandwidthBytesPerSec
 		Name: "local", DeviceTypes: map[string]DeviceType{"cpu": {MemoryBytes: memoryBytes}}, Cores: cores,
 		Levels: []Level{{
 			Name: "machine", Size: workers, BandwidthBytesPerSecond: bandwidthBytesPerSecond, LatencyS: latencyS,
-			CollectiveBandwidthBytesPerSecond: collectiveBytesPerSecond, FullDuplex: true,
+			CollectiveBandwidthBytesPerSecond: collectiveBytesPerSecond, FullDuplex: true, OneMemory: true,
 		}},
 	}
 	for range workers {
@@ -89,6 +89,10 @@ func (c *Cluster) Transfer(from, to int, bytes int64) (latencyS, linkS float64) 
 	l := c.link(c.LevelOf(from, to), from)
 	return l.LatencyS, float64(bytes) / l.BandwidthBytesPerSecond
 }
+
+// InOneMemory says whether two devices share memory, so that a message is the receiver's to
+// hold from its sending.
+func (c *Cluster) InOneMemory(a, b int) bool { return c.Levels[c.LevelOf(a, b)].OneMemory }
 
 // TransferS is how long bytes take from one device to another with nothing else on
 // the way: latency + bytes / bandwidth of the level that joins them.

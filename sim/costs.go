@@ -50,6 +50,9 @@ type Costs struct {
 	// common queue, first come first served. nil gives every ordered pair of workers its own.
 	// The answer is not written to.
 	Links func(from, to int) [][2]int
+	// OneMemory says whether what one worker sends another is the receiver's to hold at once,
+	// whenever it takes notice; nil is never.
+	OneMemory func(from, to int) bool
 	// Occupies says whether a transfer keeps both workers from computing; nil is never.
 	Occupies func(from, to int) bool
 	// Streams says of a worker whether its messages leave while they are made (BaPipe's
@@ -78,6 +81,8 @@ func (c *Costs) of(stage, replica int) *StageCost {
 	replicas := c.Stages[stage]
 	return &replicas[min(replica, len(replicas)-1)]
 }
+
+func (c *Costs) oneMemory(from, to int) bool { return c.OneMemory != nil && c.OneMemory(from, to) }
 
 // Uniform is costs for formulas: every stage takes forwardS and backwardS, every
 // transfer transferS without taking the link, every micro-batch holds one byte.

@@ -32,8 +32,9 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 		Transfer: func(from, to int, bytes int64) (float64, float64) {
 			return c.Transfer(devices[from], devices[to], bytes)
 		},
-		Links: links(c, devices),
-		Cores: c.Cores,
+		Links:     links(c, devices),
+		OneMemory: func(from, to int) bool { return c.InOneMemory(devices[from], devices[to]) },
+		Cores:     c.Cores,
 	}
 	if slices.ContainsFunc(devices, func(d int) bool { return c.DeviceTypes[c.Devices[d]].FPGA != nil }) {
 		out.Streams = func(w int) bool { return c.DeviceTypes[c.Devices[devices[w]]].FPGA != nil }

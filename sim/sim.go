@@ -196,7 +196,9 @@ func (s *state) happen(e event) {
 		s.leaveDevices(int(e.from), w)
 	}
 	if e.in.Kind == schedule.SF || e.in.Kind == schedule.SB {
-		s.handOver(int(e.from), w, e.in)
+		if e.occupying || !s.costs.oneMemory(int(e.from), w) {
+			s.handOver(int(e.from), w, e.in)
+		}
 	}
 	s.wakeAll(s.gate.Arrive(w, e.in, int(e.from)))
 	if e.occupying {

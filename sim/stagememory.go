@@ -49,7 +49,7 @@ func stageMemory(out *StageCost, p *profile.Profile, costs []profile.Cost, st pl
 	out.BackwardPeak = backwardPeak(p, costs, st, nil, kept)
 	out.FirstBackwardPeak = backwardPeak(p, costs, st, grads, kept)
 	waits := pending(costs, st)
-	out.InputPeak = backwardPeak(p, costs, st, waits, kept)
+	out.InputPeak = backwardPeak(p, costs, st, shares(p, costs, st, waits), kept)
 	for _, n := range waits {
 		out.PendingBytes += n
 	}
@@ -75,6 +75,25 @@ func pending(costs []profile.Cost, st plan.Stage) []int64 {
 			out[i] = c.SavedBytes
 		}
 		out[i] = int64(fraction(st, st.FirstLayer+i) * float64(out[i]))
+	}
+	return out
+}
+
+// shares is how each layer of a stage adds to what waits for the weights' halves, while its
+// backward's first half goes down the layers. A layer's input, which its half needs, is the
+// output of a layer in front and counted there until that one is done.
+func shares(p *profile.Profile, costs []profile.Cost, st plan.Stage, waits []int64) []int64 {
+	out := make([]int64, len(waits))
+	later := int64(0)
+	for l := st.LastLayer; l >= st.FirstLayer; l-- {
+		at, input := l-st.FirstLayer, int64(0)
+		for _, from := range p.Layers[l].From {
+			if from >= st.FirstLayer {
+				input += costs[from].OutputBytes
+			}
+		}
+		both := min(waits[at], input)
+		out[at], later = waits[at]-both+later, both
 	}
 	return out
 }

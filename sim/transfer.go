@@ -46,6 +46,9 @@ func (s *state) send(w int, in schedule.Instruction) (until bool) {
 			s.pending = append(s.pending, t)
 			return true
 		}
+		if s.costs.oneMemory(w, to) {
+			s.handOver(w, to, in)
+		}
 		s.depart(t, false)
 		return true
 	})
