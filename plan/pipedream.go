@@ -92,11 +92,19 @@ func (o pipedreamOptions) plan(ctx context.Context, r Request) (*Plan, error) {
 			pl.Why = append(pl.Why, note)
 		}
 	}
-	if s.dropped > 0 {
-		bound := s.list[len(s.list)-1].ComputeS / float64(s.devices())
-		pl.Why = append(pl.Why, fmt.Sprintf("no plan takes less than %.6g s, all compute shared evenly: the beam's is at most %.1f %% above the optimum", bound, 100*(value/bound-1)))
+	if s.dropped > 0 || states.SlackS > 0 || states.SlackParameterBytes > 0 {
+		pl.Why = append(pl.Why, s.gap(value))
 	}
 	return pl, nil
+}
+
+// gap is how far a plan over some of the states can be above the optimum over all of them.
+func (s *pipedreamSearch) gap(value float64) string {
+	bound := s.list[len(s.list)-1].ComputeS / float64(s.devices())
+	if value <= bound*(1+sameTime) {
+		return fmt.Sprintf("it is the optimum over all states, too: no plan takes less than %.6g s, all compute shared evenly", bound)
+	}
+	return fmt.Sprintf("no plan takes less than %.6g s, all compute shared evenly: with all states it would be at most %.1f %% better", bound, 100*(1-bound/value))
 }
 
 // cutStates is where a profile may be cut, and what was left out, in words.
