@@ -7,6 +7,7 @@
 //   - HTML: one page that needs nothing else, with both steps on one axis;
 //   - Perfetto and ChromeJSON: the Timeline for other people's viewers;
 //   - Sinks for the values of a step: JSONL, TensorBoard, Prometheus;
+//   - Grid: a schedule as papers draw it, as SVG or a page, a row for each worker;
 //   - Table: rows as aligned text or as Markdown.
 //
 // Refused: Timelines that trace.Validate refuses, Inputs with nothing to draw.

@@ -11,6 +11,8 @@
 // AvgPipe's two degrees, micro-batches and parallel pipelines, have a search of their own
 // (TuneDegrees): its profiler (Observe), its predictor (Observation.Predict, equations 1 to 8) and
 // the simulator beside that; a Machine, which the caller passes in, runs what is to be tried.
+// A Contest is no search: it ranks every order under every weight policy on the same stages, and says
+// why each is behind the best.
 // Refused: a batch that no profiled micro-batch size divides, device types without costs,
 // memory limits that no candidate meets (with the smallest that would), overrides that
 // contradict each other; degrees below 1, and batches that they do not divide.
