@@ -102,6 +102,7 @@ var splittable = []splitCase{
 		args: []any{[]int64{2, 2}, []int64{1, 1}},
 	},
 	{name: "millrace::layer_norm", whole: "aten::layer_norm", reads: []int64{3, 8}, weights: [][]int64{{8}, {8}}, args: []any{1e-5}},
+	{name: "millrace::layer_norm", whole: "aten::layer_norm", reads: []int64{2, 70, 33}, weights: [][]int64{{33}, {33}}, args: []any{1e-5}},
 	{name: "millrace::embedding", whole: "aten::embedding", weights: [][]int64{{4, 3}}},
 }
 

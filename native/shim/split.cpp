@@ -122,33 +122,6 @@ struct Convolution : Function<Convolution> {
   }
 };
 
-// LayerNorm computes the gradients of its gain and shift along with the first half, from
-// which they cost nothing more, and holds two rows until the second.
-struct LayerNorm : Function<LayerNorm> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& gain, const Tensor& shift, double eps) {
-    refuse_graph(gain, "layer_norm");
-    refuse_graph(shift, "layer_norm");
-    const auto made = at::native_layer_norm(x, gain.sizes(), gain, shift, eps);
-    ctx->save_for_backward({x, std::get<1>(made), std::get<2>(made)});
-    ctx->saved_data["gain"] = gain;
-    ctx->saved_data["shift"] = shift;
-    ctx->saved_data["reads"] = x.requires_grad();
-    return std::get<0>(made);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const auto saved = ctx->get_saved_variables();
-    const Tensor gain = ctx->saved_data["gain"].toTensor(), shift = ctx->saved_data["shift"].toTensor();
-    const auto found = at::native_layer_norm_backward(grads[0].contiguous(), saved[0], gain.sizes(), saved[1], saved[2], gain, shift,
-                                                      {ctx->saved_data["reads"].toBool(), takes(gain), takes(shift)});
-    const Tensor by_gain = std::get<1>(found), by_shift = std::get<2>(found);
-    weights_half([=] {
-      if (takes(gain)) gather(gain, by_gain);
-      if (takes(shift)) gather(shift, by_shift);
-    });
-    return {std::get<0>(found), Tensor(), Tensor(), Tensor()};
-  }
-};
-
 // Embedding reads whole numbers: it has a second half only.
 struct Embedding : Function<Embedding> {
   static Tensor forward(AutogradContext* ctx, const Tensor& table, const Tensor& ids) {
@@ -173,8 +146,6 @@ TORCH_LIBRARY(millrace, m) {
         [](const Tensor& x, const Tensor& w, const Optional& b, at::IntArrayRef stride, at::IntArrayRef padding) {
           return Convolution::apply(x, w, b, stride.vec(), padding.vec());
         });
-  m.def("layer_norm(Tensor x, Tensor gain, Tensor shift, float eps) -> Tensor",
-        [](const Tensor& x, const Tensor& gain, const Tensor& shift, double eps) { return LayerNorm::apply(x, gain, shift, eps); });
   m.def("embedding(Tensor table, Tensor ids) -> Tensor",
         [](const Tensor& table, const Tensor& ids) { return Embedding::apply(table, ids); });
 }
