@@ -16,19 +16,55 @@ func init() {
 	register("avgpipe-fig19", "AvgPipe Figures 18 and 19: what each method to tune the degrees costs and gives", avgpipeFigure19)
 }
 
-// avgpipeWorkload is one of AvgPipe's trainings and what section 7.3 says of tuning it.
+// avgpipeTraining is one of AvgPipe's three trainings (section 7).
+type avgpipeTraining struct {
+	Name      string         `yaml:"name"`
+	Cluster   string         `yaml:"cluster"`
+	Batch     int            `yaml:"batch"`
+	Pipelines int            `yaml:"pipelines"` // at most, what max-num finds memory for
+	Optimizer string         `yaml:"optimizer"`
+	Settings  map[string]any `yaml:"settings"`
+}
+
+// load is the training partitioned, on devices by roofline, and every size of micro-batch.
+func (a avgpipeTraining) load(ctx context.Context) (w *tune.Workload, sizes []int, err error) {
+	c, err := cluster.Preset(a.Cluster)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := model.Build(a.Name, a.Settings)
+	if err != nil {
+		return nil, nil, err
+	}
+	states := 0
+	if a.Optimizer == "adam" {
+		states = 2
+	}
+	for n := 1; n <= a.Batch; n++ {
+		if a.Batch%n == 0 {
+			sizes = append(sizes, n)
+		}
+	}
+	p, err := profile.Analyze(m, c.DeviceTypes, profile.Analysis{Sizes: sizes, Optimizer: a.Optimizer, States: states, Recurrent: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	w = &tune.Workload{Profile: p, Cluster: c, Batch: a.Batch, LimitBytes: c.MemoryBytes(0)}
+	w.Base, err = tune.Partition(ctx, w, tune.Overrides{})
+	return w, sizes, err
+}
+
+// avgpipeNote says how the trainings are modelled.
+const avgpipeNote = "on 3 x 2 V100 over 1 Gbps (AWD: 2 x 2), layers by roofline; BERT is its large model at 128 positions, AWD its 3 layers of 1150 units; stages by PipeDream's partitioner"
+
+// avgpipeWorkload is a training and what section 7.3 says of tuning it.
 type avgpipeWorkload struct {
-	Name             string         `yaml:"name"`
-	Cluster          string         `yaml:"cluster"`
-	Batch            int            `yaml:"batch"`
-	Pipelines        int            `yaml:"pipelines"` // that max-num finds memory for
-	Optimizer        string         `yaml:"optimizer"`
-	Settings         map[string]any `yaml:"settings"`
-	TraversalMinutes float64        `yaml:"traversal_minutes"`
-	ProfilingMinutes float64        `yaml:"profiling_minutes"` // at most
-	MaxNum           float64        `yaml:"max_num"`           // over the shortest training; 0 is not printed
-	MaxSize          float64        `yaml:"max_size"`
-	MaxSizePipelines int            `yaml:"max_size_pipelines"`
+	Training         avgpipeTraining `yaml:",inline"`
+	TraversalMinutes float64         `yaml:"traversal_minutes"`
+	ProfilingMinutes float64         `yaml:"profiling_minutes"` // at most
+	MaxNum           float64         `yaml:"max_num"`           // over the shortest training; 0 is not printed
+	MaxSize          float64         `yaml:"max_size"`
+	MaxSizePipelines int             `yaml:"max_size_pipelines"`
 }
 
 // avgpipeTuned is every method's choice of the degrees of the three workloads, the simulator
@@ -43,33 +79,11 @@ func avgpipeTuned(ctx context.Context, t *Table, yield func(avgpipeWorkload, *tu
 	}
 	t.Source = paper.Source
 	for _, w := range paper.Workloads {
-		c, err := cluster.Preset(w.Cluster)
+		load, sizes, err := w.Training.load(ctx)
 		if err != nil {
 			return err
 		}
-		m, err := model.Build(w.Name, w.Settings)
-		if err != nil {
-			return err
-		}
-		states := 0
-		if w.Optimizer == "adam" {
-			states = 2
-		}
-		var sizes []int
-		for n := 1; n <= w.Batch; n++ {
-			if w.Batch%n == 0 {
-				sizes = append(sizes, n)
-			}
-		}
-		p, err := profile.Analyze(m, c.DeviceTypes, profile.Analysis{Sizes: sizes, Optimizer: w.Optimizer, States: states, Recurrent: true})
-		if err != nil {
-			return err
-		}
-		load := &tune.Workload{Profile: p, Cluster: c, Batch: w.Batch, LimitBytes: c.MemoryBytes(0)}
-		if load.Base, err = tune.Partition(ctx, load, tune.Overrides{}); err != nil {
-			return err
-		}
-		found, err := tune.TuneDegrees(ctx, tune.DegreesRequest{Workload: load, Sizes: sizes, Pipelines: w.Pipelines, Machine: load.Simulated(), Rivals: true})
+		found, err := tune.TuneDegrees(ctx, tune.DegreesRequest{Workload: load, Sizes: sizes, Pipelines: w.Training.Pipelines, Machine: load.Simulated(), Rivals: true})
 		if err != nil {
 			return err
 		}
@@ -77,9 +91,8 @@ func avgpipeTuned(ctx context.Context, t *Table, yield func(avgpipeWorkload, *tu
 			return err
 		}
 	}
-	t.Notes = append(t.Notes,
-		"on 3 x 2 V100 over 1 Gbps (AWD: 2 x 2), layers by roofline, the simulator as the machine: 20 batches are profiled, 10 of every setting traversed",
-		"BERT is its large model at 128 positions, AWD its 3 layers of 1150 units; stages by PipeDream's partitioner; 8 pipelines at most for GNMT, 4 for the others, which is what the text has max-num find memory for",
+	t.Notes = append(t.Notes, avgpipeNote,
+		"the simulator is the machine: 20 batches are profiled, 10 of every setting traversed; 8 pipelines at most for GNMT, 4 for the others, which is what the text has max-num find memory for",
 		"a training is taken to need as many batches whatever the degrees, so that its time goes as a batch's")
 	return nil
 }
@@ -104,7 +117,7 @@ func avgpipeFigure19(ctx context.Context, _ Options, t *Table) error {
 		if err != nil {
 			return err
 		}
-		t.number(fmt.Sprintf("%s, time tuning by traversal (%d settings) over profiling", w.Name, best.Tried), w.TraversalMinutes/w.ProfilingMinutes,
+		t.number(fmt.Sprintf("%s, time tuning by traversal (%d settings) over profiling", w.Training.Name, best.Tried), w.TraversalMinutes/w.ProfilingMinutes,
 			best.TuningS/profiling.TuningS, "%.0fx", "the paper's is a bound, of minutes with starting up; its grid is not printed")
 		for _, by := range []tune.Method{tune.ByTraversal, tune.ByPrinted, tune.ByAdjusted, tune.BySimulator} {
 			c, err := choiceOf(found, by)
@@ -120,7 +133,7 @@ func avgpipeFigure19(ctx context.Context, _ Options, t *Table) error {
 			case tune.BySimulator:
 				why = "the simulator is the machine"
 			}
-			t.number(fmt.Sprintf("%s, training by %s: %s", w.Name, by, c.At), paper, c.Measured.StepS/best.Measured.StepS, "%.2fx", why)
+			t.number(fmt.Sprintf("%s, training by %s: %s", w.Training.Name, by, c.At), paper, c.Measured.StepS/best.Measured.StepS, "%.2fx", why)
 		}
 		for _, by := range []struct {
 			method tune.Method
@@ -128,14 +141,14 @@ func avgpipeFigure19(ctx context.Context, _ Options, t *Table) error {
 			paper  float64
 			why    string
 		}{
-			{tune.ByMaxNum, tune.Degrees{MicroBatches: w.Batch, Pipelines: w.Pipelines}, w.MaxNum, "a roofline has no cost for each kernel, and small products are as efficient as large ones"},
+			{tune.ByMaxNum, tune.Degrees{MicroBatches: w.Training.Batch, Pipelines: w.Training.Pipelines}, w.MaxNum, "a roofline has no cost for each kernel, and small products are as efficient as large ones"},
 			{tune.ByMaxSize, tune.Degrees{MicroBatches: 1, Pipelines: w.MaxSizePipelines}, w.MaxSize, "the paper: 2 to 3.0x for GNMT and BERT"},
 		} {
 			i := slices.IndexFunc(found.Grid, func(c tune.Cell) bool { return c.At == by.at })
 			if i < 0 {
-				return fmt.Errorf("%s of %s is not in the grid", by.at, w.Name)
+				return fmt.Errorf("%s of %s is not in the grid", by.at, w.Training.Name)
 			}
-			t.number(fmt.Sprintf("%s, training by %s as the paper has it: %s", w.Name, by.method, by.at), by.paper, found.Grid[i].Measured.StepS/best.Measured.StepS, "%.2fx", by.why)
+			t.number(fmt.Sprintf("%s, training by %s as the paper has it: %s", w.Training.Name, by.method, by.at), by.paper, found.Grid[i].Measured.StepS/best.Measured.StepS, "%.2fx", by.why)
 		}
 		return nil
 	})

@@ -38,3 +38,24 @@ func TestAvgPipeTuningAsTheTextHasIt(t *testing.T) {
 		t.Errorf("the worst of each method over the shortest: %v", worst)
 	}
 }
+
+// Held to a baseline's memory AvgPipe is no slower than the flushing ones, whose settings it can take,
+// and on average faster than pipelines; data parallelism is the slowest, as section 7.1.1 has it.
+func TestAvgPipeAtEqualMemory(t *testing.T) {
+	for _, r := range run(t, "avgpipe-fig11").Rows {
+		v, err := strconv.ParseFloat(strings.TrimSuffix(r.Ours, "x"), 64)
+		switch {
+		case err != nil && !strings.Contains(r.What, "utilisation"):
+			t.Errorf("%s: %s", r.What, r.Ours)
+		case strings.Contains(r.What, "utilisation"):
+		case strings.Contains(r.What, "data parallelism") && v < 2, strings.Contains(r.What, "GPipe") && v < 0.99, strings.Contains(r.What, "DAPPLE") && v < 0.99, strings.Contains(r.What, "mean") && v <= 1:
+			t.Errorf("%s: %s", r.What, r.Ours)
+		}
+	}
+	for _, r := range run(t, "avgpipe-fig17").Rows {
+		v, err := strconv.ParseFloat(strings.TrimSuffix(r.Ours, "x"), 64)
+		if err != nil || v < 0.999 {
+			t.Errorf("%s: %s: 1F1B holds least and is no faster", r.What, r.Ours)
+		}
+	}
+}

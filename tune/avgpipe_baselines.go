@@ -107,23 +107,26 @@ func (e EqualMemory) Speedup() float64 {
 
 // AtEqualMemory holds AvgPipe to the memory of each baseline in turn, and of the devices.
 func (w *Workload) AtEqualMemory(ctx context.Context, grid []Degrees, baselines []Baseline) ([]EqualMemory, error) {
+	settings, err := w.everySetting(ctx, grid)
+	if err != nil {
+		return nil, err
+	}
 	var out []EqualMemory
 	for _, b := range baselines {
-		held := *w
-		held.LimitBytes = slices.Max(b.Predicted.MemoryBytes)
+		limit := slices.Max(b.Predicted.MemoryBytes)
 		if w.LimitBytes > 0 {
-			held.LimitBytes = min(held.LimitBytes, w.LimitBytes)
+			limit = min(limit, w.LimitBytes)
 		}
 		row := EqualMemory{Baseline: b}
 		var over *DegreesError
-		best, err := held.Best(ctx, grid)
+		held, err := best(settings, limit)
 		switch {
 		case errors.As(err, &over):
 			row.SmallestBytes = over.SmallestBytes
 		case err != nil:
 			return nil, err
 		}
-		row.AvgPipe = best
+		row.AvgPipe = held
 		out = append(out, row)
 	}
 	return out, nil

@@ -128,32 +128,51 @@ const fasterBy = 1e-3
 // twice the stages is tried, of several pipelines, which depend less on it, the powers of two
 // among them; beyond that 4, 8, 16 ... times the stages, and AFAB.
 func (w *Workload) Predict(ctx context.Context, at Degrees) (*Pipelined, error) {
+	all, err := w.atEveryDepth(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	return shallowest(all, w.LimitBytes), nil
+}
+
+// atEveryDepth simulates a setting at 1F1B's depths and deeper ones, until the busiest worker
+// is all that a step takes.
+func (w *Workload) atEveryDepth(ctx context.Context, at Degrees) ([]*Pipelined, error) {
 	if err := at.check(); err != nil {
 		return nil, err
 	}
 	if w.Batch%at.MicroBatches != 0 {
 		return nil, fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it", w.Batch, at.MicroBatches)
 	}
-	best, err := w.simulate(at, 0)
+	now, err := w.simulate(at, 0)
 	if err != nil {
 		return nil, err
 	}
+	all := []*Pipelined{now}
 	for _, pl := range w.deeper(at) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if best.fits(w.LimitBytes) && best.StepS*(1-fasterBy) <= best.busyS {
+		if now.StepS*(1-fasterBy) <= now.busyS {
 			break
 		}
-		deeper, err := w.score(&Pipelined{Scored: Scored{At: at}, Plan: pl})
-		if err != nil {
+		if now, err = w.score(&Pipelined{Scored: Scored{At: at}, Plan: pl}); err != nil {
 			return nil, err
 		}
-		if deeper.fits(w.LimitBytes) && (deeper.StepS < best.StepS*(1-fasterBy) || !best.fits(w.LimitBytes)) {
+		all = append(all, now)
+	}
+	return all, nil
+}
+
+// shallowest is the first depth than which no deeper one that fits is faster by much; 1F1B where none fits.
+func shallowest(all []*Pipelined, limit int64) *Pipelined {
+	best := all[0]
+	for _, deeper := range all[1:] {
+		if deeper.fits(limit) && (deeper.StepS < best.StepS*(1-fasterBy) || !best.fits(limit)) {
 			best = deeper
 		}
 	}
-	return best, nil
+	return best
 }
 
 // deeper is the plans beyond 1F1B that are tried, each with other depths than the one before.
@@ -223,20 +242,39 @@ func Iterations(at Degrees, batches int) int {
 
 // Best is the simulator's choice of the grid alone: nothing is run.
 func (w *Workload) Best(ctx context.Context, grid []Degrees) (*Pipelined, error) {
-	by, all := map[Degrees]*Pipelined{}, []Scored{}
-	for _, at := range grid {
-		p, err := w.Predict(ctx, at)
-		if err != nil {
-			return nil, err
-		}
-		by[at] = p
-		all = append(all, p.Scored)
-	}
-	best, err := frugal(all, w.LimitBytes)
+	settings, err := w.everySetting(ctx, grid)
 	if err != nil {
 		return nil, err
 	}
-	return by[best.At], nil
+	return best(settings, w.LimitBytes)
+}
+
+// everySetting is every setting of a grid at every depth.
+func (w *Workload) everySetting(ctx context.Context, grid []Degrees) ([][]*Pipelined, error) {
+	var settings [][]*Pipelined
+	for _, at := range grid {
+		all, err := w.atEveryDepth(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		settings = append(settings, all)
+	}
+	return settings, nil
+}
+
+// best is the choice of settings at every depth under a limit.
+func best(settings [][]*Pipelined, limit int64) (*Pipelined, error) {
+	by, all := map[Degrees]*Pipelined{}, []Scored{}
+	for _, depths := range settings {
+		p := shallowest(depths, limit)
+		by[p.At] = p
+		all = append(all, p.Scored)
+	}
+	chosen, err := frugal(all, limit)
+	if err != nil {
+		return nil, err
+	}
+	return by[chosen.At], nil
 }
 
 // Over is the workload with the stages of another plan, where each of these is on a device

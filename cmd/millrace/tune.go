@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,7 +27,7 @@ type tuneFlags struct {
 	pipelines                     int
 	memory, profileAt             string
 	all, rivals, simulate, asJSON bool
-	grid                          bool
+	grid, baselines               bool
 	output                        string
 	train                         int
 }
@@ -64,6 +65,7 @@ With --simulate, or for a described --cluster, the simulator is the machine too.
 	f.BoolVar(&own.simulate, "simulate", false, "let the simulator stand for the machine; needs no libtorch")
 	f.BoolVar(&own.grid, "grid", false, "list every setting, however many there are")
 	f.IntVar(&own.train, "train", own.train, "batches of the training whose time is compared")
+	f.BoolVar(&own.baselines, "baselines", false, "simulate data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW, and AvgPipe held to the memory of each")
 	f.StringVarP(&own.output, "output", "o", "", "write the chosen plan to this file, to simulate or train it")
 	f.BoolVar(&own.asJSON, "json", false, "for machines")
 	return c
@@ -92,6 +94,9 @@ type tuned struct {
 	// All is the best of each kind of schedule by time, with --all: AvgPipe's among them, over
 	// the stages of whichever straight pipeline serves it best.
 	All []tune.Rival `json:"all,omitempty"`
+
+	// Baselines is each rival system beside AvgPipe at its memory, with --baselines.
+	Baselines []tune.EqualMemory `json:"baselines,omitempty"`
 
 	whole bool // list the whole grid
 }
@@ -142,10 +147,33 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 			return badInput(err)
 		}
 	}
+	if f.baselines && found != nil {
+		if out.Baselines, err = compared(c.Context(), w, found); err != nil {
+			return badInput(err)
+		}
+	}
 	if f.asJSON {
 		return writeJSON(c.OutOrStdout(), out)
 	}
 	return out.print(c.OutOrStdout())
+}
+
+// compared is AvgPipe at the memory of each baseline; those cut a batch into as many
+// micro-batches as there are stages, or the next number that the grid has.
+func compared(ctx context.Context, w *tune.Workload, found *tune.DegreesResult) ([]tune.EqualMemory, error) {
+	var grid []tune.Degrees
+	micros := 0
+	for _, cell := range found.Grid {
+		grid = append(grid, cell.At)
+		if m := cell.At.MicroBatches; micros < len(w.Base.Stages) && m > micros {
+			micros = m
+		}
+	}
+	baselines, err := w.Baselines(ctx, micros)
+	if err != nil {
+		return nil, err
+	}
+	return w.AtEqualMemory(ctx, grid, baselines)
 }
 
 // write files the chosen plan with its prediction.

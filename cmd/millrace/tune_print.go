@@ -43,8 +43,8 @@ func (t *tuned) print(w io.Writer) error {
 	if err := t.printErrors(w); err != nil {
 		return err
 	}
-	if t.All == nil {
-		return nil
+	if err := t.printBaselines(w); err != nil || t.All == nil {
+		return err
 	}
 	return t.printAll(w)
 }
@@ -201,6 +201,26 @@ func duration(s float64) string {
 		return fmt.Sprintf("%.3g min", s/60)
 	}
 	return trace.Seconds(s)
+}
+
+// printBaselines is the rival systems and AvgPipe held to the memory of each (Figs. 11 to 13),
+// all simulated.
+func (t *tuned) printBaselines(w io.Writer) error {
+	if t.Baselines == nil {
+		return nil
+	}
+	fmt.Fprintf(w, "\nsimulated, AvgPipe held to the memory of each baseline:\n")
+	table := report.Table{Head: []string{"baseline", " a batch", " computing", " fullest device", " AvgPipe M", " N", " a batch", " fullest device", " speedup"}}
+	for _, b := range t.Baselines {
+		row := []any{b.Name, trace.Seconds(b.Predicted.StepS), percent(b.Utilisation()), cluster.FormatBytes(slices.Max(b.Predicted.MemoryBytes))}
+		if a := b.AvgPipe; a != nil {
+			row = append(row, a.At.MicroBatches, a.At.Pipelines, trace.Seconds(a.StepS), cluster.FormatBytes(a.Peak()), fmt.Sprintf("%.2fx", b.Speedup()))
+		} else {
+			row = append(row, "", "", "none fits", cluster.FormatBytes(b.SmallestBytes), "")
+		}
+		table.Add(row...)
+	}
+	return table.Text(w)
 }
 
 // printAll is the best of each kind of schedule.

@@ -1,0 +1,110 @@
+package reproduce
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+func init() {
+	register("avgpipe-fig11", "AvgPipe Figures 11 to 13: each baseline against AvgPipe held to its memory", avgpipeFigure11)
+	register("avgpipe-fig17", "AvgPipe Figure 17: 1F1B, advance forward propagation and AFAB", avgpipeFigure17)
+}
+
+// avgpipeCompared is a training and what sections 7.1.1 and 7.2 say of it; 0 is not printed.
+type avgpipeCompared struct {
+	Training      avgpipeTraining `yaml:",inline"`
+	MicroBatches  int             `yaml:"micro_batches"` // of the baselines: the number of GPUs, up to a divisor
+	DP            float64         `yaml:"dp"`            // AvgPipe's speedup over data parallelism at its memory
+	GPipe         float64         `yaml:"gpipe"`
+	PipeDream     float64         `yaml:"pipedream"`
+	BW2           float64         `yaml:"bw2"`
+	At            []int           `yaml:"at"` // M and N of the schedules compared
+	AFABFaster    float64         `yaml:"afab_faster"`
+	AFABMemory    float64         `yaml:"afab_memory"`
+	AdvanceFaster float64         `yaml:"advance_faster"`
+	AdvanceMemory float64         `yaml:"advance_memory"`
+}
+
+func avgpipeComparisons(ctx context.Context, t *Table, yield func(avgpipeCompared, *tune.Workload, []int) error) error {
+	var paper struct {
+		Source    string            `yaml:"source"`
+		Workloads []avgpipeCompared `yaml:"workloads"`
+	}
+	if err := read("avgpipe-fig11", &paper); err != nil {
+		return err
+	}
+	t.Source = paper.Source
+	for _, w := range paper.Workloads {
+		load, sizes, err := w.Training.load(ctx)
+		if err != nil {
+			return err
+		}
+		if err := yield(w, load, sizes); err != nil {
+			return err
+		}
+	}
+	t.Notes = append(t.Notes, avgpipeNote)
+	return nil
+}
+
+func avgpipeFigure11(ctx context.Context, _ Options, t *Table) error {
+	sum, compared := 0.0, 0
+	err := avgpipeComparisons(ctx, t, func(w avgpipeCompared, load *tune.Workload, sizes []int) error {
+		baselines, err := load.Baselines(ctx, w.MicroBatches)
+		if err != nil {
+			return err
+		}
+		grid, err := tune.Grid(w.Training.Batch, sizes, w.Training.Pipelines)
+		if err != nil {
+			return err
+		}
+		rows, err := load.AtEqualMemory(ctx, grid, baselines)
+		if err != nil {
+			return err
+		}
+		printed := map[string]float64{"data parallelism": w.DP, "GPipe": w.GPipe, "PipeDream": w.PipeDream, "PipeDream-2BW": w.BW2}
+		for _, r := range rows {
+			what := fmt.Sprintf("%s, over %s", w.Training.Name, r.Name)
+			if r.AvgPipe == nil {
+				t.word(what+", speedup", "-", "none fits "+cluster.FormatBytes(r.SmallestBytes), "the baseline holds less than AvgPipe's leanest degrees")
+				continue
+			}
+			why := "every micro-batch is as efficient alone as with others, so that pipelines fill bubbles and nothing else"
+			if r.Name == "data parallelism" {
+				why = "all gradients over 1 Gbps once a batch take many seconds; the paper does not say how its own were sent"
+			}
+			t.number(fmt.Sprintf("%s, speedup at %s of %s", what, r.AvgPipe.At, cluster.FormatBytes(r.AvgPipe.Peak())), printed[r.Name], r.Speedup(), "%.2fx", why)
+			t.number(what+", its utilisation", 0, 100*r.Utilisation(), "%.0f %%", "")
+			if r.Name != "data parallelism" {
+				sum, compared = sum+r.Speedup(), compared+1
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	t.number("mean speedup over pipelines", 1.7, sum/float64(max(compared, 1)), "%.2fx", "of a batch, here; the paper's is of training to a target")
+	return nil
+}
+
+func avgpipeFigure17(ctx context.Context, _ Options, t *Table) error {
+	return avgpipeComparisons(ctx, t, func(w avgpipeCompared, load *tune.Workload, _ []int) error {
+		at := tune.Degrees{MicroBatches: w.At[0], Pipelines: w.At[1]}
+		one, advance, all, err := load.Schedules(ctx, at)
+		if err != nil {
+			return err
+		}
+		name := fmt.Sprintf("%s at %s, ", w.Training.Name, at)
+		memory := func(p *tune.Pipelined) float64 { return float64(p.Peak()) / float64(one.Peak()) }
+		const fixed = "parameters and optimizer states are more of the memory here, and computing more of the time"
+		t.number(name+"AFAB over 1F1B, speed", w.AFABFaster, one.StepS/all.StepS, "%.2fx", fixed)
+		t.number(name+"advance over 1F1B, speed", w.AdvanceFaster, one.StepS/advance.StepS, "%.2fx", fixed)
+		t.number(name+"AFAB over 1F1B, memory", w.AFABMemory, memory(all), "%.2fx", fixed)
+		t.number(name+"advance over 1F1B, memory", w.AdvanceMemory, memory(advance), "%.2fx", fixed)
+		return nil
+	})
+}
