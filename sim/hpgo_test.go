@@ -1,10 +1,7 @@
 package sim
 
 import (
-	"encoding/json"
 	"math"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/millrace-ml/millrace/internal/shared"
@@ -14,23 +11,7 @@ import (
 // TestPipelineLengthsAsPublished: a hundred lengths of a strict 1F1B order from the script of
 // DAPPLE's published planner, with the networks between stages as stages of their own.
 func TestPipelineLengthsAsPublished(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(shared.Dir(t), "oracles", "hpgo_pipeline_length_cases.json"))
-	if err != nil {
-		t.Skip("shared folder absent: ", err)
-	}
-	var file struct {
-		Cases []struct {
-			Name              string
-			Forward, Backward []float64
-			MicroBatches      int     `json:"micro_batches"`
-			Warmup            []int   `json:"initial_micro_batches_per_stage"`
-			Length            float64 `json:"pipeline_length"`
-		}
-	}
-	if err := json.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range file.Cases {
+	for _, c := range shared.PipelineLengths(t) {
 		S := len(c.Forward)
 		p, err := schedule.Generate("1f1b", schedule.Settings{Placement: straight(S), MicroBatches: c.MicroBatches, Warmup: c.Warmup})
 		if err == nil {
