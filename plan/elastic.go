@@ -23,6 +23,10 @@ const (
 // Elastic is AvgPipe's elastic averaging (PPoPP 2023, §3.2): so many pipelines over the same
 // devices, each with weights, optimizer and batches of its own, and a reference model that is
 // their average. One pipeline is plain training without a reference.
+//
+// The reference moves by the mean of N steps made from N batches. To learn as much from as many
+// samples as one pipeline does, the learning rate goes up with N, as it does with the batch in data
+// parallelism.
 type Elastic struct {
 	Pipelines int            `json:"pipelines"` // N
 	Alpha     float64        `json:"alpha"`     // weight of the reference when a pipeline is diluted with it
