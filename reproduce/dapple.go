@@ -15,7 +15,7 @@ func init() {
 	register("dapple-table4", "DAPPLE Table 4: plans on 16 devices", dappleTable4)
 	register("dapple-table6", "DAPPLE Table 6: its plans and PipeDream's on 2x8", dappleTable6)
 	register("dapple-fig11", "DAPPLE Figure 11: speedups of pipeline and data parallelism at a batch of 128", dappleFigure11)
-	register("dapple-fig12", "DAPPLE Figure 12: speedups of Table 6's plans by simulation, 2x8", dappleFigure12)
+	register("dapple-fig12", "DAPPLE Figure 12: speedups of Table 6's plans by simulation, 2x8, and of our plans, 4x8", dappleFigure12)
 	register("dapple-table7", "DAPPLE Table 7: the most layers of BERT with recompute", dappleTable7)
 }
 
@@ -309,6 +309,44 @@ func dappleFigure12(ctx context.Context, _ Options, t *Table) error {
 			why = "the paper does not print micro-batch sizes for these"
 		}
 		t.number(fmt.Sprintf("%s, %s's plan", r.Workload, r.Planner), r.Speedup, ours, "%.1f", why)
+	}
+	return figure12OnFour(ctx, t, paper.Rows)
+}
+
+// figure12OnFour is the figure's other half, four servers of eight: plans by equations (1)
+// to (5), simulated, since the paper prints neither plans nor values.
+func figure12OnFour(ctx context.Context, t *Table, rows []dappleRow) error {
+	t.Notes = append(t.Notes, "on 4x8 the paper prints neither plans nor numbers; these are the planner's plans by equations (1) to (5) for the batches of 2x8")
+	planner, err := plan.LookupPlanner("dapple")
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if r.Planner != "dapple" {
+			continue
+		}
+		b, err := newBench(Options{}, r.Workload, nil, "dapple-a:4x8")
+		if err != nil {
+			return err
+		}
+		p, err := b.profile(sizesFor(r.Batch, r.MicroBatch)...)
+		if err != nil {
+			return err
+		}
+		pl, err := planner.Plan(ctx, Options{}.request(p, b.c, r.Batch))
+		if err != nil {
+			return err
+		}
+		if len(pl.Stages) > 1 {
+			if err := as(pl, "pb"); err != nil {
+				return err
+			}
+		}
+		ours, err := b.speedup(pl)
+		if err != nil {
+			return err
+		}
+		t.number(fmt.Sprintf("%s on 4x8, %s", r.Workload, colons(pl)), 0, ours, "%.1f", "")
 	}
 	return nil
 }
