@@ -19,7 +19,7 @@ import (
 func init() {
 	Register(Family{
 		Name: "dp-overlap", Doc: "data parallelism whose groups of layers are summed while the backward goes on (PyTorch DDP)",
-		Chunks: -1,
+		Chunks: -1, Beside: true,
 		Place: func(workers, groups int) [][]int {
 			on := make([][]int, groups)
 			for g := range on {

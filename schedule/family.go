@@ -34,6 +34,9 @@ type Family struct {
 	// Streaming: the order is for devices that compute and transfer at once
 	// (BaPipe's asynchronous execution, §3.2.1), FPGA boards among them.
 	Streaming bool
+	// Beside: what the order gains is that collectives go on beside computations, which takes
+	// somebody else than the workers' cores to carry them out.
+	Beside bool
 	// Simulated: package run does not execute the order.
 	Simulated bool
 	// Chunks is how many virtual stages a worker holds: 0 and 1 are one, 2 is a V or two

@@ -25,7 +25,7 @@ func (s *search) others(ctx context.Context) {
 		if _, searched := s.families[f.Name]; searched || f.Name == "dp" || f.Name == "single" {
 			continue
 		}
-		if s.Fix.Schedule != "" && s.Fix.Schedule != f.Name || s.Fix.Schedule == "" && f.Streaming && !s.streams() {
+		if s.Fix.Schedule != "" && s.Fix.Schedule != f.Name || s.Fix.Schedule == "" && (f.Streaming && !s.streams() || f.Beside && s.crowded()) {
 			continue
 		}
 		shapes := bases
@@ -41,6 +41,13 @@ func (s *search) others(ctx context.Context) {
 // fewestPipelines is how many pipelines a plan has that was asked for elastic averaging and not
 // for a number.
 const fewestPipelines = 2
+
+// crowded says whether the workers are threads of one process that keep all its cores busy:
+// sums beside a backward are then at the cost of it, which the simulator does not see.
+func (s *search) crowded() bool {
+	n := len(s.Cluster.Devices)
+	return n > 1 && s.Cluster.InOneMemory(0, n-1) && s.Cluster.Cores > 0 && s.Cluster.Cores <= n
+}
 
 // tryFamily simulates shapes under one family and each weight policy that was asked for.
 func (s *search) tryFamily(ctx context.Context, f schedule.Family, shapes []*shape) {
