@@ -1,6 +1,9 @@
 package bench
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // StageBound is the most that a pipeline of these stages can be faster than one worker
 // that does the same work, when a step has so many micro-batches and nothing but the
@@ -42,4 +45,24 @@ func Off(predicted, measured float64) float64 {
 		return 0
 	}
 	return d / measured
+}
+
+// Correlation is Pearson's coefficient of two lists of the same length; 0 where one of them
+// does not vary.
+func Correlation(a, b []float64) float64 {
+	var ma, mb float64
+	for i := range a {
+		ma += a[i] / float64(len(a))
+		mb += b[i] / float64(len(b))
+	}
+	var ab, aa, bb float64
+	for i := range a {
+		ab += (a[i] - ma) * (b[i] - mb)
+		aa += (a[i] - ma) * (a[i] - ma)
+		bb += (b[i] - mb) * (b[i] - mb)
+	}
+	if aa == 0 || bb == 0 {
+		return 0
+	}
+	return ab / math.Sqrt(aa*bb)
 }

@@ -2,8 +2,9 @@
 //
 // In: a model, a plan, an engine, data, an optimizer. Out: a trained model in
 // checkpoints, and a trace.Timeline of what happened.
-// Refused: plans for another model, weight policies this runtime does not execute,
-// checkpoints of another model or batch; during a run, a loss that is not finite.
+// Refused: plans for another model, orders that package schedule only simulates, Programs
+// that do not pass Check, checkpoints of another model or batch; during a run, a loss that is
+// not finite.
 //
 // Every worker is a goroutine locked to an OS thread for life, with an engine Device of its
 // own. It asks the Gate, the pure state machine that the simulator drives too, whether

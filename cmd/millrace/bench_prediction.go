@@ -248,6 +248,11 @@ func writePredictions(w io.Writer, rows []predictionRow) error {
 	}
 	fmt.Fprintf(w, "\nWorst: step %.1f %%, memory %.1f %%; median: step %.1f %%, memory %.1f %%.\n",
 		100*bench.Worst(steps), 100*bench.Worst(memory), 100*bench.Median(steps), 100*bench.Median(memory))
+	var predicted, measured []float64
+	for _, r := range rows {
+		predicted, measured = append(predicted, r.Predicted.SamplesPerSecond), append(measured, r.Measured.SamplesPerSecond)
+	}
+	fmt.Fprintf(w, "Throughput, predicted against real over the plans (PipeDream Fig. 15): correlation %.3f.\n", bench.Correlation(predicted, measured))
 	if len(atPace) == 0 {
 		_, err := fmt.Fprintln(w, "The profile does not say how fast the machine was when it was taken, so steps cannot be brought to its pace.")
 		return err
