@@ -288,7 +288,7 @@ func (r *runner) timeline() trace.Timeline {
 	defer r.x.mu.Unlock()
 	t := trace.Timeline{
 		Version: trace.Version, Source: "run", Model: r.job.model.Name, Workers: len(r.x.workers), Stages: len(r.job.plan.Stages),
-		Cores: r.job.config.Cores, ThreadsPerWorker: r.job.threads, Stream: streams(r.job.plan),
+		Cores: r.job.config.Cores, ThreadsPerWorker: r.job.threads, Stream: overlaps(r.job.plan),
 	}
 	r.x.record.fill(&t)
 	t.Evaluations = append(t.Evaluations, r.evaluations...)

@@ -78,6 +78,23 @@ func (t *Timeline) Settled(skip int) []StepMark {
 	return t.Steps
 }
 
+// StepTimes is what each of the last n steps takes, in seconds: from its start to its end, or
+// in a stream, whose steps overlap, from the end of the step before it, which leaves out the
+// first of several.
+func (t *Timeline) StepTimes(n int) []float64 {
+	steps := t.Steps[max(0, len(t.Steps)-n):]
+	var took []float64
+	for i, s := range steps {
+		switch {
+		case !t.Stream || len(steps) == 1:
+			took = append(took, s.EndS-s.StartS)
+		case i > 0:
+			took = append(took, s.EndS-steps[i-1].EndS)
+		}
+	}
+	return took
+}
+
 // MedianStep is, of the settled steps whose events are kept, the one whose length is
 // nearest to the median of all settled steps: a long run keeps the events of few steps,
 // and a step without events cannot be drawn. The earlier of two equally near; false

@@ -145,25 +145,6 @@ func (v *visits) answer(so trace.Timeline) error {
 		loss = so.Losses[n-1].Value
 	}
 	return v.out.Encode(map[string]any{
-		"samples": v.steps * v.batch, "seconds": took, "loss": loss, "step_s": medianPeriod(&so, v.steps), "peak_bytes": so.PeakBytes,
+		"samples": v.steps * v.batch, "seconds": took, "loss": loss, "step_s": medianOf(so.StepTimes(v.steps)), "peak_bytes": so.PeakBytes,
 	})
-}
-
-// medianPeriod is what one more step takes, the median of the last n steps; the first of them
-// fills the pipeline where updates come without a flush.
-func medianPeriod(t *trace.Timeline, n int) float64 {
-	steps := t.Steps[max(0, len(t.Steps)-n):]
-	var took []float64
-	for i, s := range steps {
-		switch {
-		case !t.Stream:
-			took = append(took, s.EndS-s.StartS)
-		case i > 0:
-			took = append(took, s.EndS-steps[i-1].EndS)
-		}
-	}
-	if len(took) == 0 {
-		return 0
-	}
-	return bench.Median(took)
 }

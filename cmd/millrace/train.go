@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/job"
@@ -126,7 +126,7 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	}
 	if asJSON {
 		out := outcome{Out: j.Out, Steps: result.Steps, Loss: result.Loss, Evaluations: result.Timeline.Evaluations,
-			Checkpoint: result.Checkpoint, Predicted: p.plan.Predicted.StepS, Measured: medianStep(&result.Timeline), Report: report, Stopped: result.Stopped, Apart: result.Apart}
+			Checkpoint: result.Checkpoint, Predicted: p.plan.Predicted.StepS, Measured: medianOf(result.Timeline.StepTimes(len(result.Timeline.Steps) - min(len(result.Timeline.Steps)/10, 10))), Report: report, Stopped: result.Stopped, Apart: result.Apart}
 		if err := writeJSON(c.OutOrStdout(), out); err != nil {
 			return err
 		}
@@ -232,22 +232,12 @@ func checkAndSimulate(p *planned) (*trace.Timeline, error) {
 	return t, nil
 }
 
-// medianStep is the median time of the Timeline's steps, in a stream what each one more
-// takes; the first tenth left out.
-func medianStep(t *trace.Timeline) float64 {
-	var took []float64
-	for i, s := range t.Steps[min(len(t.Steps)/10, 10):] {
-		start := s.StartS
-		if t.Stream && i > 0 {
-			start = t.Steps[min(len(t.Steps)/10, 10)+i-1].EndS
-		}
-		took = append(took, s.EndS-start)
-	}
+// medianOf is the median of times, 0 of none.
+func medianOf(took []float64) float64 {
 	if len(took) == 0 {
 		return 0
 	}
-	slices.Sort(took)
-	return took[len(took)/2]
+	return bench.Median(took)
 }
 
 // clean removes what an earlier run left, once the user has said so.
