@@ -2,13 +2,12 @@ package plan
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/profile"
 )
 
@@ -31,25 +30,9 @@ func Decode(r io.Reader) (*Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	// The version is looked at first: another one may have other fields.
-	var head struct {
-		Version *int `json:"version"`
-	}
-	if err := json.Unmarshal(text, &head); err != nil {
-		return nil, fmt.Errorf("plan: not a whole plan file (%w); plan again with: millrace plan", err)
-	}
-	if head.Version == nil || *head.Version != Version {
-		got := "none"
-		if head.Version != nil {
-			got = fmt.Sprint(*head.Version)
-		}
-		return nil, fmt.Errorf("plan: version is %s; this millrace reads version %d: plan again with: millrace plan", got, Version)
-	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
 	var p Plan
-	if err := dec.Decode(&p); err != nil {
-		return nil, fmt.Errorf("plan: not a plan file: %w", err)
+	if err := document.Decode(text, Version, &p); err != nil {
+		return nil, fmt.Errorf("plan: cannot read it: %w; plan again with: millrace plan", err)
 	}
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -62,27 +45,8 @@ func (p *Plan) Write(path string) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(p, "", "  ")
-	if err != nil {
+	if err := document.WriteJSON(path, p); err != nil {
 		return fmt.Errorf("plan: %w", err)
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".plan-*")
-	if err != nil {
-		return fmt.Errorf("plan: %w", err)
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(append(text, '\n'))
-	if e := tmp.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Chmod(tmp.Name(), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("plan: write %s: %w", path, err)
 	}
 	return nil
 }

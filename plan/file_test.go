@@ -46,7 +46,7 @@ func TestAPlanCutShortIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range text {
-		if _, err := Decode(bytes.NewReader(text[:n])); err == nil || !strings.HasPrefix(err.Error(), "plan: not a whole plan file") {
+		if _, err := Decode(bytes.NewReader(text[:n])); err == nil || !strings.HasPrefix(err.Error(), "plan: cannot read it: not a whole JSON object") {
 			t.Fatalf("the first %d of %d bytes: %v", n, len(text), err)
 		}
 	}

@@ -2,12 +2,12 @@ package profile
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"os"
-	"path/filepath"
+
+	"github.com/millrace-ml/millrace/internal/document"
 )
 
 // Read reads a profile file. Unknown fields, other versions and truncated files are
@@ -30,24 +30,9 @@ func Decode(r io.Reader) (*Profile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}
-	var head struct {
-		Version *int `json:"version"`
-	}
-	if err := json.Unmarshal(text, &head); err != nil {
-		return nil, fmt.Errorf("profile: not a whole JSON file (%w); write it again with: millrace profile", err)
-	}
-	if head.Version == nil || *head.Version != Version {
-		got := "none"
-		if head.Version != nil {
-			got = fmt.Sprint(*head.Version)
-		}
-		return nil, fmt.Errorf("profile: version is %s; this millrace reads version %d: write it again with: millrace profile", got, Version)
-	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
 	var p Profile
-	if err := dec.Decode(&p); err != nil {
-		return nil, fmt.Errorf("profile: %w", err)
+	if err := document.Decode(text, Version, &p); err != nil {
+		return nil, fmt.Errorf("profile: cannot read it: %w; write it again with: millrace profile", err)
 	}
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -60,27 +45,8 @@ func (p *Profile) Write(path string) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(p, "", "  ")
-	if err != nil {
+	if err := document.WriteJSON(path, p); err != nil {
 		return fmt.Errorf("profile: %w", err)
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".profile-*")
-	if err != nil {
-		return fmt.Errorf("profile: %w", err)
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(append(text, '\n'))
-	if e := tmp.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Chmod(tmp.Name(), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("profile: write %s: %w", path, err)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func TestAProfileCutShortIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range text {
-		if _, err := profile.Decode(bytes.NewReader(text[:n])); err == nil || !strings.HasPrefix(err.Error(), "profile: not a whole JSON file") {
+		if _, err := profile.Decode(bytes.NewReader(text[:n])); err == nil || !strings.HasPrefix(err.Error(), "profile: cannot read it: not a whole JSON object") {
 			t.Fatalf("the first %d of %d bytes: %v", n, len(text), err)
 		}
 	}

@@ -9,8 +9,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"github.com/millrace-ml/millrace/internal/document"
 )
 
 // maxFileBytes bounds what a reader unpacks: a few bytes of gzip can claim terabytes.
@@ -161,31 +162,9 @@ func ReadFile(path string) (*Timeline, error) {
 
 // WriteFile writes the Timeline to a file, gzipped when the name ends in .gz. A file
 // of that name is replaced only once the new one is whole.
-func (t *Timeline) WriteFile(path string) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+func (t *Timeline) WriteFile(path string) error {
+	err := document.Write(path, func(w io.Writer) error { return t.writeTo(w, strings.HasSuffix(path, ".gz")) })
 	if err != nil {
-		return fmt.Errorf("trace: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	if err := t.writeTo(f, strings.HasSuffix(path, ".gz")); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	// CreateTemp makes files that only their owner reads; a Timeline is no secret.
-	if err := f.Chmod(0o644); err != nil {
-		return fmt.Errorf("trace: %w", err)
-	}
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("trace: %w", err)
-	}
-	if err := f.Close(); err != nil {
-		return fmt.Errorf("trace: %w", err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
 		return fmt.Errorf("trace: %w", err)
 	}
 	return nil

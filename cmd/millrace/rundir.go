@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
@@ -60,7 +61,7 @@ func openRun(p *planned, simulated *trace.Timeline) (*runDir, error) {
 		return nil, err
 	}
 	err = errors.Join(p.plan.Write(w.path("plan.json")), p.profile.Write(w.path("profile.json")),
-		writeFile(w.path("program.txt"), func(f io.Writer) error { _, err := io.WriteString(f, program.Text()); return err }),
+		document.Write(w.path("program.txt"), func(f io.Writer) error { _, err := io.WriteString(f, program.Text()); return err }),
 		simulated.WriteFile(w.path("predicted.json.gz")))
 	if err != nil {
 		return nil, err
@@ -159,9 +160,9 @@ func (w *runDir) finish(r *run.Result, simulated *trace.Timeline, out io.Writer,
 	in.Facts = append(in.Facts, averageFacts(w.plan, r.Apart)...)
 	page := w.path("report.html")
 	err = errors.Join(err, t.WriteFile(w.path("timeline.json.gz")),
-		writeFile(page, func(f io.Writer) error { return report.HTML(f, in) }),
-		writeFile(w.path("trace.perfetto"), func(f io.Writer) error { return report.Perfetto(f, t) }),
-		writeFile(w.path("trace.json"), func(f io.Writer) error { return report.ChromeJSON(f, t) }))
+		document.Write(page, func(f io.Writer) error { return report.HTML(f, in) }),
+		document.Write(w.path("trace.perfetto"), func(f io.Writer) error { return report.Perfetto(f, t) }),
+		document.Write(w.path("trace.json"), func(f io.Writer) error { return report.ChromeJSON(f, t) }))
 	if err != nil || quiet {
 		return page, err
 	}
@@ -199,23 +200,6 @@ func layerNames(m *model.Model) []string {
 		names = append(names, l.Name)
 	}
 	return names
-}
-
-// writeFile writes a file whole or not at all.
-func writeFile(path string, write func(io.Writer) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		if at := (*os.PathError)(nil); errors.As(err, &at) {
-			err = at.Err // the name in it is one that nobody gave
-		}
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer os.Remove(f.Name())
-	err = errors.Join(write(f), f.Chmod(0o644), f.Close())
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return os.Rename(f.Name(), path)
 }
 
 // progress is one line on a terminal, and a line every few seconds elsewhere.

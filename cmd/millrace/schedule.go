@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
+	"github.com/spf13/cobra"
 )
 
 // gridColumns bounds a drawing on a terminal.
@@ -171,7 +171,7 @@ func writeDrawings(g *report.Grid, svg, page string) error {
 		if f.path == "" {
 			continue
 		}
-		if err := writeFile(f.path, f.write); err != nil {
+		if err := document.Write(f.path, f.write); err != nil {
 			return err
 		}
 	}

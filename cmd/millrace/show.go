@@ -5,13 +5,13 @@ import (
 	"io"
 	"path/filepath"
 
-	"github.com/spf13/cobra"
-
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/trace"
+	"github.com/spf13/cobra"
 )
 
 func simulateCommand() *cobra.Command {
@@ -72,7 +72,7 @@ func reportCommand() *cobra.Command {
 				return writeJSON(c.OutOrStdout(), rows)
 			}
 			page := filepath.Join(args[0], "report.html")
-			if err := writeFile(page, func(f io.Writer) error { return report.HTML(f, in) }); err != nil {
+			if err := document.Write(page, func(f io.Writer) error { return report.HTML(f, in) }); err != nil {
 				return err
 			}
 			if err := report.Terminal(c.OutOrStdout(), in); err != nil {

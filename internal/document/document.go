@@ -1,0 +1,86 @@
+// Package document is how the nouns of the house become files: a profile, a plan or a
+// timeline is read only as what it claims to be and written whole or not at all.
+//
+// In goes a value, or the bytes of a JSON object with a version; out comes the file, or the
+// value. Refused: a file cut short, another version, fields that nobody knows (they would be
+// lost at the next writing). Errors say what is wrong; which noun it was, and what
+// to do about it, its room adds.
+package document
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// ErrCut is matched by the error for text that is no whole JSON object.
+var ErrCut = errors.New("not a whole JSON object")
+
+// Decode reads text, a JSON object of that version, into a pointer. The version is
+// looked at first: a file of another one may have other fields.
+func Decode(text []byte, version int, into any) error {
+	var head struct {
+		Version *int `json:"version"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return fmt.Errorf("%w (%w)", ErrCut, err)
+	}
+	if head.Version == nil {
+		return fmt.Errorf("version is none; this millrace reads version %d", version)
+	}
+	if *head.Version != version {
+		return fmt.Errorf("version is %d; this millrace reads version %d", *head.Version, version)
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	return dec.Decode(into)
+}
+
+// Write writes a file through a sibling that takes its name once it is whole and on
+// the disk: whoever reads path sees the old file or the new one. Errors name path and
+// not the sibling, which nobody asked for.
+func Write(path string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, bare(err))
+	}
+	defer os.Remove(f.Name())
+	// CreateTemp makes files that only their owner reads; these are no secret.
+	err = errors.Join(write(f), f.Chmod(0o644), f.Sync())
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, bare(err))
+	}
+	return nil
+}
+
+// WriteJSON writes a value as indented JSON.
+func WriteJSON(path string, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return Write(path, func(w io.Writer) error {
+		_, err := w.Write(append(text, '\n'))
+		return err
+	})
+}
+
+// bare is what the system said, without the name it was said of.
+func bare(err error) error {
+	var path *os.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return path.Err
+	case errors.As(err, &link):
+		return link.Err
+	}
+	return err
+}
