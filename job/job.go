@@ -50,6 +50,7 @@ type Job struct {
 	Pipelines    int      `json:"pipelines,omitempty" yaml:"pipelines" jsonschema:"pipelines side by side over the same workers, each with a model of its own, held together by a reference (AvgPipe); 1 is plain training"`
 	Alpha        float64  `json:"alpha,omitempty" yaml:"alpha" jsonschema:"part of the reference that a pipeline takes over at each update, 0 to 1; left out, 1 over the pipelines"`
 	Averaging    string   `json:"averaging,omitempty" yaml:"averaging" jsonschema:"dilute_first, which keeps the reference the average, or printed, as the paper lists its steps"`
+	RateScale    string   `json:"rate_scale,omitempty" yaml:"rate_scale" jsonschema:"pipelines multiplies the learning rate by their number: the reference moves by the mean of their steps, so that each step counts for one part in N; left out, the rate is as given"`
 	Advance      string   `json:"advance,omitempty" yaml:"advance" jsonschema:"forwards in advance of 1F1B on the first stage, graded down to none on the last, or auto: one more every few steps while they get faster and memory lasts (AvgPipe)"`
 	BatchNorm    string   `json:"batch_norm,omitempty" yaml:"batch_norm" jsonschema:"per_slice lets layers that normalise over a micro-batch do so over slices, where replicas split micro-batches"`
 	MicroBatch   int      `json:"micro_batch,omitempty" yaml:"micro_batch" jsonschema:"fix the samples of a micro-batch"`
@@ -59,18 +60,22 @@ type Job struct {
 	Profile      string   `json:"profile,omitempty" yaml:"profile" jsonschema:"a profile to plan with instead of measuring"`
 	Plan         string   `json:"plan,omitempty" yaml:"plan" jsonschema:"a plan to carry out instead of searching one"`
 
-	EvalEvery int    `json:"eval_every,omitempty" yaml:"eval_every" jsonschema:"steps between evaluations; 0 is only at the end"`
-	EvalRows  int    `json:"eval_rows,omitempty" yaml:"eval_rows" jsonschema:"test samples of an evaluation, the first ones; 0 is all; left out, all of a table and 256 of a text"`
-	SaveEvery int    `json:"save_every,omitempty" yaml:"save_every" jsonschema:"steps between checkpoints; 0 is only at the end"`
-	Keep      int    `json:"keep,omitempty" yaml:"keep" jsonschema:"checkpoints to keep; 0 is all"`
-	Resume    string `json:"resume,omitempty" yaml:"resume" jsonschema:"a checkpoint, or a folder of them, to go on from"`
-	Out       string `json:"out,omitempty" yaml:"out" jsonschema:"folder that everything is written to"`
-	Overwrite bool   `json:"overwrite,omitempty" yaml:"overwrite" jsonschema:"write over what an earlier run left in out"`
-	Metrics   string `json:"metrics,omitempty" yaml:"metrics" jsonschema:"address that serves Prometheus metrics, like localhost:9090"`
+	EvalEvery      int    `json:"eval_every,omitempty" yaml:"eval_every" jsonschema:"steps between evaluations; 0 is only at the end"`
+	EvalRows       int    `json:"eval_rows,omitempty" yaml:"eval_rows" jsonschema:"test samples of an evaluation, the first ones; 0 is all; left out, all of a table and 256 of a text"`
+	SaveEvery      int    `json:"save_every,omitempty" yaml:"save_every" jsonschema:"steps between checkpoints; 0 is only at the end"`
+	Keep           int    `json:"keep,omitempty" yaml:"keep" jsonschema:"checkpoints to keep; 0 is all"`
+	Resume         string `json:"resume,omitempty" yaml:"resume" jsonschema:"a checkpoint, or a folder of them, to go on from"`
+	ResumeAveraged bool   `json:"resume_averaged,omitempty" yaml:"resume_averaged" jsonschema:"go on with another number of pipelines than the checkpoint has: all begin at its reference, with the average of their optimizer states"`
+	Out            string `json:"out,omitempty" yaml:"out" jsonschema:"folder that everything is written to"`
+	Overwrite      bool   `json:"overwrite,omitempty" yaml:"overwrite" jsonschema:"write over what an earlier run left in out"`
+	Metrics        string `json:"metrics,omitempty" yaml:"metrics" jsonschema:"address that serves Prometheus metrics, like localhost:9090"`
 }
 
 // PerSlice is the BatchNorm under which statistics are of slices of micro-batches.
 const PerSlice = "per_slice"
+
+// ScaleByPipelines is the RateScale that multiplies the rate by the number of pipelines.
+const ScaleByPipelines = "pipelines"
 
 // AutoAdvance is the Advance that adapts while training goes on.
 const AutoAdvance = "auto"
@@ -132,6 +137,12 @@ func (j *Job) Complete() error {
 	}
 	if (j.Alpha != Auto || j.Averaging != "") && j.Pipelines == 0 {
 		return fmt.Errorf("job: alpha and averaging are of pipelines side by side; give pipelines too")
+	}
+	if j.RateScale != "" && j.RateScale != ScaleByPipelines {
+		return fmt.Errorf("job: rate_scale is %q; it is %s, or left out", j.RateScale, ScaleByPipelines)
+	}
+	if j.ResumeAveraged && j.Resume == "" {
+		return fmt.Errorf("job: resume_averaged is of a checkpoint to go on from; give resume too")
 	}
 	if j.Advance != "" && j.Advance != AutoAdvance {
 		if n, err := strconv.Atoi(j.Advance); err != nil || n < 0 {

@@ -109,6 +109,12 @@ var (
 		whole("steps between checkpoints (0: at the end)", "save-every", func(j *Job) *int { return &j.SaveEvery }),
 		whole("checkpoints to keep (0: all)", "keep", func(j *Job) *int { return &j.Keep }),
 		word("a checkpoint, or a folder of them, to go on from", "resume", func(j *Job) *string { return &j.Resume }),
+		{Name: "resume-averaged", Doc: "go on with another number of pipelines than the checkpoint has: all begin at its reference", Bool: true, Set: func(j *Job, v string) error {
+			on, err := strconv.ParseBool(v)
+			j.ResumeAveraged = on
+			return err
+		}},
+		word("pipelines: multiply the learning rate by the number of pipelines side by side, as the reference moves by the mean of their steps", "lr-scale", func(j *Job) *string { return &j.RateScale }),
 		word("folder that everything is written to", "out", func(j *Job) *string { return &j.Out }),
 		{Name: "overwrite", Doc: "write over what an earlier run left in --out", Bool: true, Set: func(j *Job, v string) error {
 			on, err := strconv.ParseBool(v)

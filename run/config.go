@@ -70,6 +70,10 @@ type Config struct {
 	// Checkpoint periods, like EvalEvery, are drains in the Programs, whether or not anybody stops there.
 	Checkpoint Checkpointing
 	Resume     string // a checkpoint, or a directory of them, to go on from; empty: from the start
+	// AverageResumed has a run go on from a checkpoint of another number of pipelines than its
+	// own: all begin at the reference, with the average of the optimizer states. Without
+	// it such a checkpoint is refused.
+	AverageResumed bool
 
 	Hooks     Hooks
 	KeepSteps int            // last steps whose events are kept in full; 0: 8

@@ -27,9 +27,6 @@ func (j *job) models() int {
 	return 1
 }
 
-// batchOf is the batch of the data that a pipeline trains on in a step.
-func (j *job) batchOf(step int, pipeline int16) int { return step*j.together() + int(pipeline) }
-
 // shown is the pipeline whose weights are evaluated and kept.
 func (j *job) shown() int16 { return int16(j.models() - 1) }
 
@@ -123,7 +120,7 @@ func (j *job) tensorName(pipeline int16, name string) string {
 	if pipeline == j.shown() {
 		return name
 	}
-	return fmt.Sprintf("pipeline-%d/%s", pipeline, name)
+	return pipelineTensor(int(pipeline), name)
 }
 
 // stageFile is the file of a checkpoint that a stage of a pipeline is in.

@@ -20,21 +20,30 @@ import (
 // model as one stage for each pipeline, iteration by iteration and pipeline by pipeline. It
 // takes gradients and optimizer steps from package stage and does the rest itself.
 type averaged struct {
-	c    Config
-	x    []*stage.Stage
-	z    [][]float64 // by parameter, then by buffer
-	w    *worker
-	last float64 // loss
+	c     Config
+	x     []*stage.Stage
+	z     [][]float64 // by parameter, then by buffer
+	w     *worker
+	graph *stage.Graph
+	layer []nn.Layer
+	batch int   // of the data, the next
+	later []leg // iterations behind the Config's own
 }
 
-func averagedWeights(t testing.TB, c Config) map[string]Weight {
+// leg is iterations with another number of pipelines than those before.
+type leg struct {
+	elastic *plan.Elastic
+	steps   int
+}
+
+func averagedWeights(t testing.TB, c Config, later ...leg) map[string]Weight {
 	t.Helper()
 	var out map[string]Weight
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		done <- guarded(func() (err error) {
-			out, err = (&averaged{c: c}).run()
+			out, err = (&averaged{c: c, later: later}).run()
 			return err
 		})
 	}()
@@ -51,31 +60,36 @@ func (a *averaged) run() (map[string]Weight, error) {
 		return nil, err
 	}
 	defer dev.Close()
-	graph, err := stage.NewGraph(c.Model)
-	if err != nil {
+	if a.graph, err = stage.NewGraph(c.Model); err != nil {
 		return nil, err
 	}
-	layers, err := nn.Build(c.Model)
-	if err != nil {
+	if a.layer, err = nn.Build(c.Model); err != nil {
 		return nil, err
 	}
 	a.w = &worker{dev: dev, job: &job{engine: c.Engine}}
-	for range c.Plan.Elastic.Pipelines {
-		s, err := stage.New(stage.Config{
-			Device: dev, Float: c.Engine.Float(), Graph: graph, Last: len(layers) - 1, Layers: layers, Seed: c.Seed, States: c.Optimizer.States(),
-		})
-		if err != nil {
-			return nil, err
+	defer func() {
+		for _, s := range a.x {
+			s.Close()
 		}
-		defer s.Close()
-		a.x = append(a.x, s)
+	}()
+	if err := a.open(c.Plan.Together()); err != nil {
+		return nil, err
 	}
 	if a.z, err = a.copies(0); err != nil {
 		return nil, err
 	}
-	for t := range c.Steps {
-		if err := a.iteration(t); err != nil {
-			return nil, err
+	done := 0
+	for _, l := range append([]leg{{c.Plan.Elastic, c.Steps}}, a.later...) {
+		if done > 0 {
+			if err := a.regroup(l.elastic.Pipelines); err != nil {
+				return nil, err
+			}
+		}
+		for range l.steps {
+			if err := a.iteration(done, l.elastic); err != nil {
+				return nil, err
+			}
+			done++
 		}
 	}
 	out := map[string]Weight{}
@@ -85,14 +99,83 @@ func (a *averaged) run() (map[string]Weight, error) {
 	return out, nil
 }
 
-// iteration takes every pipeline through a batch, and then the reference.
-func (a *averaged) iteration(t int) error {
-	n, alpha := len(a.x), a.c.Plan.Elastic.Alpha
-	var steps [][][]float64
-	for p, s := range a.x {
-		if err := a.gradients(s, t*n+p); err != nil {
+// open makes so many pipelines, all of them with the initial weights.
+func (a *averaged) open(pipelines int) error {
+	for range pipelines {
+		s, err := stage.New(stage.Config{
+			Device: a.w.dev, Float: a.c.Engine.Float(), Graph: a.graph, Last: len(a.layer) - 1, Layers: a.layer, Seed: a.c.Seed, States: a.c.Optimizer.States(),
+		})
+		if err != nil {
 			return err
 		}
+		a.x = append(a.x, s)
+	}
+	return nil
+}
+
+// regroup goes on with another number of pipelines: weights and buffers of the reference, states
+// the mean of those that there were.
+func (a *averaged) regroup(pipelines int) error {
+	var states [][]float64 // by parameter and state
+	for _, s := range a.x {
+		at := 0
+		for _, p := range s.Params() {
+			for _, state := range p.State {
+				data, err := a.w.dev.View(state)
+				if err != nil {
+					return err
+				}
+				if at == len(states) {
+					states = append(states, make([]float64, len(floatsOf(data))))
+				}
+				for k, v := range floatsOf(data) {
+					states[at][k] += v
+				}
+				at++
+			}
+		}
+		defer s.Close()
+	}
+	before := len(a.x)
+	a.x = nil
+	if err := a.open(pipelines); err != nil {
+		return err
+	}
+	for q, s := range a.x {
+		views, err := a.views(q)
+		if err != nil {
+			return err
+		}
+		for i, v := range views {
+			copy(v, a.z[i])
+		}
+		at := 0
+		for _, p := range s.Params() {
+			for _, state := range p.State {
+				data, err := a.w.dev.View(state)
+				if err != nil {
+					return err
+				}
+				for k := range floatsOf(data) {
+					floatsOf(data)[k] = states[at][k] / float64(before)
+				}
+				at++
+			}
+		}
+	}
+	return nil
+}
+
+// iteration takes every pipeline through a batch, and then the reference. One pipeline is
+// plain training, and its own reference.
+func (a *averaged) iteration(t int, e *plan.Elastic) error {
+	n, alpha := len(a.x), e.Alpha
+	var steps [][][]float64
+	for p, s := range a.x {
+		if err := a.gradients(s, a.batch); err != nil {
+			return err
+		}
+		a.batch++
 		x, err := a.copies(p)
 		if err != nil {
 			return err
@@ -116,6 +199,10 @@ func (a *averaged) iteration(t int) error {
 		if err != nil {
 			return err
 		}
+		if n == 1 {
+			a.z, err = a.copies(0)
+			return err
+		}
 		var u [][]float64
 		for i := range stepped {
 			if i >= len(s.Params()) {
@@ -125,7 +212,7 @@ func (a *averaged) iteration(t int) error {
 			d := make([]float64, len(x[i]))
 			for k := range d {
 				d[k] = stepped[i][k] - x[i][k]
-				if a.c.Plan.Elastic.Order == plan.UpdateFirst {
+				if e.Order == plan.UpdateFirst {
 					stepped[i][k] = stepped[i][k]*(1-alpha) + alpha*a.z[i][k]
 				} else {
 					stepped[i][k] = x[i][k]*(1-alpha) + alpha*a.z[i][k] + d[k]

@@ -102,7 +102,7 @@ func (j *job) stageConfig(dev engine.Device, at place) stage.Config {
 	}
 	if j.from != nil {
 		c.Initial = func(name string) (engine.DType, []int64, []byte, error) {
-			t, err := j.from.Tensor(j.tensorName(at.pipeline, name))
+			t, err := j.resumed(at.pipeline, name)
 			return t.DType, t.Shape, t.Data, err
 		}
 	}

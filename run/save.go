@@ -30,7 +30,7 @@ func (r *runner) save() error {
 	}
 	path, err := draft.Commit(checkpoint.Manifest{
 		Model: c.Model.Name, ModelID: c.Model.ID(), Engine: c.Engine.Name(), Float: c.Engine.Float().String(),
-		Steps: r.done, Seed: c.Seed, Batch: c.Plan.Batch(), Samples: int64(r.done) * int64(c.Plan.Batch()*r.job.together()), MicroBatch: c.Plan.MicroBatch,
+		Steps: r.done, Seed: c.Seed, Batch: c.Plan.Batch(), Samples: int64(r.job.batchOf(r.done, 0)) * int64(c.Plan.Batch()), MicroBatch: c.Plan.MicroBatch,
 		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Loss: r.loss, Plan: c.Plan,
 	})
 	if err != nil {
@@ -127,8 +127,8 @@ func openCheckpoint(c Config) (*checkpoint.Checkpoint, error) {
 		return nil, refuse("float", m.Float, c.Engine.Float())
 	case m.Batch != c.Plan.Batch():
 		return nil, refuse("batch", m.Batch, c.Plan.Batch())
-	case pipelinesOf(m) != c.Plan.Together():
-		return nil, refuse("pipelines side by side", pipelinesOf(m), c.Plan.Together())
+	case pipelinesOf(m) != c.Plan.Together() && !c.AverageResumed:
+		return nil, refuse("pipelines side by side", pipelinesOf(m), fmt.Sprintf("%d; --resume-averaged begins all of them at the average", c.Plan.Together()))
 	case m.Seed != c.Seed:
 		return nil, refuse("seed", m.Seed, c.Seed)
 	case m.Optimizer.Kind != c.Optimizer.Kind:

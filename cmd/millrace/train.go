@@ -92,8 +92,11 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 		Model: m, Plan: p.plan, Engine: engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
 		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps, PerSlice: j.BatchNorm == job.PerSlice, Mesh: meshOf(j, p.cluster),
 		ThreadsPerWorker: j.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan),
-		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: j.Resume,
+		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: j.Resume, AverageResumed: j.ResumeAveraged,
 		Checkpoint: run.Checkpointing{Dir: filepath.Join(j.Out, "checkpoints"), Every: j.SaveEvery, Keep: j.Keep},
+	}
+	if j.RateScale == job.ScaleByPipelines {
+		config.Rate = config.Rate.Scaled(float64(p.plan.Together()))
 	}
 	if j.Advance == job.AutoAdvance {
 		config.Next = p.advancing(c.ErrOrStderr()).Next

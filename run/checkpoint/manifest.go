@@ -75,6 +75,8 @@ func decodeManifest(b []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("batch is %d and micro_batch %d; both must be at least 1", m.Batch, m.MicroBatch)
 	case m.Samples < 0:
 		return nil, fmt.Errorf("samples is %d; it must be 0 or more", m.Samples)
+	case m.Samples%int64(m.Batch) != 0:
+		return nil, fmt.Errorf("samples is %d with a batch of %d; they are whole batches", m.Samples, m.Batch)
 	case len(m.Files) == 0:
 		return nil, fmt.Errorf("files is empty; a checkpoint has at least one")
 	}

@@ -26,6 +26,13 @@ type Rate struct {
 	Power  float64 `json:"power,omitempty" yaml:"power"`   // polynomial: 1 is linear
 }
 
+// Scaled is the schedule with every rate of it multiplied.
+func (r Rate) Scaled(by float64) Rate {
+	r.Base *= by
+	r.Floor *= by
+	return r
+}
+
 // Check refuses schedules that are not defined.
 func (r Rate) Check() error {
 	finite := func(v float64) bool { return v >= 0 && !math.IsInf(v, 0) }

@@ -59,3 +59,19 @@ func TestClipScale(t *testing.T) {
 		}
 	}
 }
+
+// TestScaledRate: every step's rate is multiplied, whatever the schedule.
+func TestScaledRate(t *testing.T) {
+	for _, r := range []Rate{
+		{Kind: Constant, Base: 0.25, Warmup: 3},
+		{Kind: StepDecay, Base: 0.5, Every: 2, Factor: 0.5},
+		{Kind: Cosine, Base: 1, Floor: 0.25, Total: 8},
+		{Kind: Polynomial, Base: 1, Floor: 0.125, Total: 8, Power: 1},
+	} {
+		for step := range 10 {
+			if got, want := r.Scaled(4).At(step), 4*r.At(step); got != want {
+				t.Errorf("%s: step %d has %v, want %v", r.Kind, step, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/engine/ref"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/checkpoint"
+	"github.com/millrace-ml/millrace/run/optim"
+)
+
+// settingsOf is every optimizer, momentum on.
+func settingsOf(t testing.TB) []optim.Settings {
+	t.Helper()
+	all := []optim.Settings{{Kind: optim.SGD}, {Kind: optim.SGD, Momentum: 0.9, Nesterov: true, WeightDecay: 0.01}}
+	for _, kind := range []string{optim.Adam, optim.AdamW} {
+		s, err := optim.Default(kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// pipelinesConfig is a run of so many pipelines, plain 1F1B for one.
+func pipelinesConfig(t testing.TB, n, steps int, o optim.Settings) Config {
+	c := small(t, 2, steps)
+	c.Engine, c.Optimizer = ref.New(), o
+	if n > 1 {
+		c.Plan.Schedule, c.Plan.Weights, c.Plan.Elastic = "elastic", "elastic", plan.NewElastic(n)
+	}
+	c.Checkpoint = Checkpointing{Dir: t.TempDir()}
+	return c
+}
+
+// TestElasticGoesOnWithAnotherNumber: from N to N' pipelines, one among them, every optimizer: bit
+// by bit what a sequential program of the rule does; and resumed once more it is as if it had not stopped.
+func TestElasticGoesOnWithAnotherNumber(t *testing.T) {
+	for _, o := range settingsOf(t) {
+		for _, n := range [][2]int{{1, 3}, {3, 1}, {2, 3}, {4, 2}} {
+			t.Run(fmt.Sprintf("%s%v from %d to %d", o.Kind, o.Momentum, n[0], n[1]), func(t *testing.T) {
+				first := pipelinesConfig(t, n[0], 3, o)
+				half := train(t, first)
+
+				again := pipelinesConfig(t, n[1], 8, o)
+				again.Resume = half.Checkpoint
+				if _, err := Train(context.Background(), again); err == nil ||
+					!strings.Contains(err.Error(), fmt.Sprintf("pipelines side by side is %d; this run has %d", n[0], n[1])) {
+					t.Fatalf("unasked: %v", err)
+				}
+				again.AverageResumed = true
+				got := train(t, again)
+
+				twin := first
+				twin.Plan.Elastic = plan.NewElastic(n[0])
+				if err := sameWeights(got.Weights, averagedWeights(t, twin, leg{plan.NewElastic(n[1]), 5})); err != nil {
+					t.Error(err)
+				}
+
+				part := pipelinesConfig(t, n[1], 5, o)
+				part.Resume, part.AverageResumed = half.Checkpoint, true
+				rest := pipelinesConfig(t, n[1], 8, o)
+				rest.Resume = train(t, part).Checkpoint
+				if err := sameWeights(got.Weights, train(t, rest).Weights); err != nil {
+					t.Errorf("resumed once more: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestElasticCheckpointHoldsAllModels: N models with their optimizer states and the reference
+// without any, one file a stage each.
+func TestElasticCheckpointHoldsAllModels(t *testing.T) {
+	for _, o := range settingsOf(t) {
+		c := pipelinesConfig(t, 3, 2, o)
+		r := train(t, c)
+		from, err := checkpoint.Open(r.Checkpoint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer from.Close()
+		if files := len(from.Manifest.Files); files != 4*len(c.Plan.Stages) {
+			t.Errorf("%s: %d files for %d stages of 3 pipelines and the reference", o.Kind, files, len(c.Plan.Stages))
+		}
+		for name, w := range r.Weights {
+			z, err := from.Tensor(name)
+			if err != nil || string(z.Data) != string(w.Data) {
+				t.Fatalf("%s: %s in the checkpoint is not the run's: %v", o.Kind, name, err)
+			}
+			mean := make([]float64, len(floatsOf(z.Data)))
+			for p := range 3 {
+				x, err := from.Tensor(pipelineTensor(p, name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for k, v := range floatsOf(x.Data) {
+					mean[k] += v / 3
+				}
+				for _, state := range o.States() {
+					if s := name + "#" + state; !from.Has(pipelineTensor(p, s)) || from.Has(s) {
+						t.Errorf("%s: state %s is to be each pipeline's and not the reference's", o.Kind, s)
+					}
+				}
+			}
+			for k, v := range floatsOf(z.Data) {
+				if d := v - mean[k]; d > 1e-12 || d < -1e-12 {
+					t.Fatalf("%s: %s[%d] of the reference is %v, the average %v", o.Kind, name, k, v, mean[k])
+				}
+			}
+		}
+	}
+}
+
+// TestAverageOfStates: known numbers, in both widths; what cannot be averaged is refused.
+func TestAverageOfStates(t *testing.T) {
+	narrow := func(name string, x ...float32) checkpoint.Tensor {
+		t := checkpoint.Tensor{Name: name, DType: engine.Float32, Shape: []int64{int64(len(x))}, Data: make([]byte, 4*len(x))}
+		copy(view[float32](t.Data), x)
+		return t
+	}
+	got, err := average([]checkpoint.Tensor{narrow("a", 1, -2), narrow("b", 2, 4), narrow("c", 6, 1)})
+	if err != nil || view[float32](got.Data)[0] != 3 || view[float32](got.Data)[1] != 1 {
+		t.Errorf("%v, %v; want 3 and 1", got, err)
+	}
+	if _, err := average([]checkpoint.Tensor{narrow("a", 1), narrow("b", 1, 2)}); err == nil || !strings.Contains(err.Error(), "alike") {
+		t.Errorf("other shapes: %v", err)
+	}
+	whole := checkpoint.Tensor{Name: "n", DType: engine.Int64, Data: make([]byte, 8)}
+	if _, err := average([]checkpoint.Tensor{whole, whole}); err == nil || !strings.Contains(err.Error(), "floats alone") {
+		t.Errorf("whole numbers: %v", err)
+	}
+}
