@@ -1,0 +1,121 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+)
+
+// Training is one training that was evaluated as it went on.
+type Training struct {
+	// Of says all that its outcome depends on but the code: whoever asks for the same gets it
+	// without training again.
+	Of       json.RawMessage `json:"of"`
+	Method   string          `json:"method"`
+	Seed     uint64          `json:"seed"`
+	Points   []Point         `json:"points"`
+	Diverged string          `json:"diverged,omitempty"` // how it ended early: its loss was no number any more
+}
+
+// Trainings is a file of trainings, a line of JSON each, that is added to as they end: what has
+// been trained when a benchmark is stopped need not be trained again. Its methods may be called
+// from several goroutines.
+type Trainings struct {
+	mu   sync.Mutex
+	file *os.File
+	all  []Training
+}
+
+// OpenTrainings opens a file of trainings, or makes it. A last line that is cut short, by the end
+// of the machine or a full disk, is dropped from the file. It refuses other lines that are no
+// training, with their number.
+func OpenTrainings(path string) (*Trainings, error) {
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	t := &Trainings{}
+	whole := bytes.LastIndexByte(text, '\n') + 1
+	number := 0
+	for line := range bytes.Lines(text[:whole]) {
+		number++
+		one, err := parseTraining(line)
+		if err != nil {
+			return nil, fmt.Errorf("bench: %s: line %d: %w; mend it or delete the file, and what it has is trained again", path, number, err)
+		}
+		t.all = append(t.all, one)
+	}
+	if t.file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644); err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	_, err = t.file.Seek(int64(whole), 0)
+	if err = errors.Join(t.file.Truncate(int64(whole)), err); err != nil {
+		return nil, errors.Join(fmt.Errorf("bench: %w", err), t.file.Close())
+	}
+	return t, nil
+}
+
+func parseTraining(line []byte) (Training, error) {
+	var t Training
+	if err := json.Unmarshal(line, &t); err != nil {
+		return t, fmt.Errorf("no training: %w", err)
+	}
+	if len(t.Of) == 0 || t.Method == "" {
+		return t, errors.New("a training without \"of\" or \"method\"")
+	}
+	for i, p := range t.Points {
+		if p.Epoch <= 0 || i > 0 && p.Epoch <= t.Points[i-1].Epoch {
+			return t, fmt.Errorf("point %d is at epoch %g; epochs rise from above 0", i, p.Epoch)
+		}
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, t.Of); err != nil {
+		return t, err
+	}
+	t.Of = compact.Bytes()
+	return t, nil
+}
+
+// Find is the training of these settings, if the file has it. Settings are the same where their
+// JSON is.
+func (t *Trainings) Find(of any) (Training, bool, error) {
+	key, err := json.Marshal(of)
+	if err != nil {
+		return Training{}, false, fmt.Errorf("bench: %w", err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, one := range t.all {
+		if bytes.Equal(one.Of, key) {
+			return one, true, nil
+		}
+	}
+	return Training{}, false, nil
+}
+
+// Add writes a training that has ended, of these settings.
+func (t *Trainings) Add(of any, one Training) error {
+	key, err := json.Marshal(of)
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	one.Of = key
+	line, err := json.Marshal(one)
+	if err != nil {
+		return fmt.Errorf("bench: training of %s, seed %d: %w", one.Method, one.Seed, err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, err := t.file.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	t.all = append(t.all, one)
+	return nil
+}
+
+// Close closes the file.
+func (t *Trainings) Close() error { return t.file.Close() }

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// learningMethod is a way to learn that bench curves compares: a weight policy, or elastic
+// averaging, with what it changes of the job's settings.
+type learningMethod struct {
+	Name    string // as it was asked for
+	Policy  schedule.Policy
+	Elastic *plan.Elastic // nil: none
+
+	lr       float64 // factor of the learning rate
+	momentum float64 // of SGD; below 0: the job's
+	warmup   int     // steps; below 0: the job's
+}
+
+// usualMethods are compared unless others are asked for.
+var usualMethods = []string{"sync", "stash", "vertical", "2bw", "latest", "elastic:2", "elastic:3"}
+
+// readMethods reads methods, sync first: the others are compared with it.
+func readMethods(words []string) ([]learningMethod, error) {
+	all := []learningMethod{{Name: "sync", Policy: schedule.Sync, lr: 1, momentum: -1, warmup: -1}}
+	seen := map[string]bool{"sync": true}
+	for _, word := range words {
+		if seen[word] {
+			continue
+		}
+		seen[word] = true
+		m, err := readMethod(word)
+		if err != nil {
+			return nil, fmt.Errorf("--methods: %q: %w", word, err)
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// readMethod reads "stash", or "elastic:2", or either with settings of its own: "elastic:3:lr=1:alpha=0.5".
+func readMethod(word string) (learningMethod, error) {
+	parts := strings.Split(word, ":")
+	m := learningMethod{Name: word, Policy: schedule.Policy(parts[0]), lr: 1, momentum: -1, warmup: -1}
+	parts = parts[1:]
+	switch m.Policy {
+	case schedule.Sync, schedule.Stash, schedule.Vertical, schedule.DoubleBuffered, schedule.Latest:
+	case schedule.Elastic:
+		n := 0
+		if len(parts) > 0 {
+			n, _ = strconv.Atoi(parts[0])
+			parts = parts[1:]
+		}
+		if n < 2 || n > plan.MaxPipelines {
+			return m, fmt.Errorf("give the number of pipelines, 2 to %d, like elastic:2", plan.MaxPipelines)
+		}
+		// As much is to be learnt from as many samples; see plan.Elastic.
+		m.Elastic, m.lr = plan.NewElastic(n), float64(n)
+	default:
+		return m, fmt.Errorf("there is no such method; there are sync, stash, vertical, 2bw, latest and elastic:N")
+	}
+	for _, part := range parts {
+		if err := m.set(part); err != nil {
+			return m, err
+		}
+	}
+	return m, nil
+}
+
+// set lays a setting like lr=1 over the method's own.
+func (m *learningMethod) set(setting string) error {
+	name, value, _ := strings.Cut(setting, "=")
+	number, err := strconv.ParseFloat(value, 64)
+	if name == "order" && m.Elastic != nil {
+		m.Elastic.Order = plan.AveragingOrder(value)
+		return m.Elastic.Check()
+	}
+	if err != nil {
+		return fmt.Errorf("setting %q; there are lr=FACTOR, momentum=M and warmup=STEPS, and of elastic alpha=A and order=O", setting)
+	}
+	switch {
+	case name == "lr" && number > 0:
+		m.lr = number
+	case name == "momentum" && number >= 0 && number < 1:
+		m.momentum = number
+	case name == "warmup" && number >= 0 && number == float64(int(number)):
+		m.warmup = int(number)
+	case name == "alpha" && m.Elastic != nil:
+		m.Elastic.Alpha = number
+		return m.Elastic.Check()
+	default:
+		return fmt.Errorf("setting %q; there are lr=FACTOR above 0, momentum=M from 0 to below 1 and warmup=STEPS, and of elastic alpha=A and order=O", setting)
+	}
+	return nil
+}
+
+// pipelines is how many models learn side by side.
+func (m *learningMethod) pipelines() int {
+	if m.Elastic == nil {
+		return 1
+	}
+	return m.Elastic.Pipelines
+}
+
+// plan is the method over some stages, cutting a batch into micros micro-batches where it
+// cuts it at all: PipeDream and its kin pass whole minibatches (section 3.2).
+func (m *learningMethod) plan(base *plan.Plan, batch, micros int) *plan.Plan {
+	pl := *base
+	pl.Stages = slices.Clone(base.Stages)
+	for i := range pl.Stages {
+		pl.Stages[i].Warmup = 0 // the schedule's own
+	}
+	pl.Weights, pl.Elastic, pl.MicroBatches = string(m.Policy), m.Elastic, micros
+	switch m.Policy {
+	case schedule.Sync:
+		pl.Schedule = "1f1b"
+	case schedule.Elastic:
+		pl.Schedule = "elastic"
+	case schedule.DoubleBuffered:
+		pl.Schedule, pl.MicroBatches = "1f1b-rr", max(micros, len(pl.Stages)) // fewer than stages make stages wait
+	default:
+		pl.Schedule, pl.MicroBatches = "1f1b-rr", 1
+	}
+	pl.MicroBatch = batch / pl.MicroBatches
+	return &pl
+}
+
+// job is the method's own version of a job.
+func (m *learningMethod) job(j *job.Job, seed uint64) job.Job {
+	own := *j
+	own.Seed = seed
+	own.Rate.Base *= m.lr
+	if m.momentum >= 0 {
+		own.Optimizer.Momentum = m.momentum
+	}
+	if m.warmup >= 0 {
+		own.Rate.Warmup = m.warmup
+	}
+	return own
+}

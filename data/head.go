@@ -1,0 +1,32 @@
+package data
+
+import "fmt"
+
+// headed are the splits that can be cut short.
+type headed interface{ head(n int) Split }
+
+// Head is the first n samples of a split that Open made, in file order, shuffled anew for every
+// epoch of n: a small data set out of a large one. It refuses more than the split has,
+// and splits that are not of Open.
+func Head(s Split, n int) (Split, error) {
+	h, ok := s.(headed)
+	if !ok {
+		return nil, fmt.Errorf("data: %T cannot be cut to its first %d samples", s, n)
+	}
+	if n < 1 || n > s.Len() {
+		return nil, fmt.Errorf("data: the first %d samples of %d; give 1 to %d", n, s.Len(), s.Len())
+	}
+	return h.head(n), nil
+}
+
+func (o order) of(n int) order { return newOrder(n, o.seed, o.keep) }
+
+func (t *table) head(n int) Split {
+	short := *t
+	short.labels, short.order = t.labels[:n], t.order.of(n)
+	return &short
+}
+
+func (t *text) head(n int) Split {
+	return &text{order: t.order.of(n), bytes: t.bytes[:n*t.context+1], context: t.context}
+}
