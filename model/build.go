@@ -85,13 +85,9 @@ func assemble(name string, inputs []Tensor, nodes []node) (*Model, error) {
 		fail := func(err error) error {
 			return fmt.Errorf("model: %s: %w", name, &layerError{n.position, fmt.Errorf("layer %q: %w", n.Name, err)})
 		}
-		kind, ok := kinds[n.Kind]
-		if !ok {
-			var names []string
-			for _, k := range Kinds() {
-				names = append(names, k.Name)
-			}
-			return nil, fail(fmt.Errorf("there is no kind %q; there are %s", n.Kind, strings.Join(names, ", ")))
+		kind, err := kinds.Find(n.Kind)
+		if err != nil {
+			return nil, fail(err)
 		}
 		attr, err := settle("kind "+n.Kind, kind.Settings, n.Settings)
 		if err != nil {

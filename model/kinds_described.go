@@ -14,7 +14,7 @@ func init() {
 	RegisterKind(Kind{
 		Name: "encoder_attention", Doc: "attention without the causal mask: the same work (described, not computed)",
 		Settings: []Setting{{"heads", nil, "heads; they divide the width"}, {"dropout", 0.0, "probability"}, {"depth", 1, "blocks in the model"}},
-		Infer:    func(l *Layer, in []Tensor) error { return kinds["attention"].Infer(l, in) },
+		Infer:    inferAttention,
 	})
 	RegisterKind(Kind{
 		Name: "relative_attention", Doc: "attention with relative positions, over a memory and itself (described, not computed)",

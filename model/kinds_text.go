@@ -75,26 +75,7 @@ func init() {
 	RegisterKind(Kind{
 		Name: "attention", Doc: "x + attention(layer_norm(x)): causal self-attention with its residual",
 		Settings: []Setting{{"heads", nil, "heads; they divide the width"}, {"dropout", 0.0, "probability"}, {"depth", 1, "blocks in the model: scales the start of the output weights by 1/sqrt(2 depth)"}},
-		Infer: func(l *Layer, in []Tensor) error {
-			x, err := sequence(in)
-			if err != nil {
-				return err
-			}
-			t, c, heads := x.Shape[0], x.Shape[1], l.Int("heads")
-			if heads < 1 || c%heads != 0 {
-				return fmt.Errorf("%d heads do not divide a width of %d", heads, c)
-			}
-			l.Params = append(layerNorm("norm.", c), linear("qkv.", 3*c, c, 0.02)...)
-			l.Params = append(l.Params, linear("out.", c, c, residualStd(l))...)
-			l.Outputs = out(t, c)
-			products := 2 * int64(t) * int64(c) * int64(4*c) // qkv and out
-			scores := 2 * 2 * int64(t) * int64(t) * int64(c) // q k^T and p v
-			l.ForwardFLOPs = products + scores
-			l.InputFLOPs, l.WeightFLOPs = products+2*scores, products
-			// layer norm's output, q k v, the scores, their product, the output
-			l.SavedBytes = 4 * (int64(t)*int64(c)*6 + int64(heads)*int64(t)*int64(t))
-			return probability(l.Number("dropout"))
-		},
+		Infer:    inferAttention,
 	})
 	RegisterKind(Kind{
 		Name: "mlp", Doc: "x + W2 gelu(W1 layer_norm(x)): the other half of a transformer block",
@@ -150,3 +131,25 @@ func init() {
 // sqrt(2 depth)), so that the sum over all branches keeps its variance (Radford
 // et al., Language Models are Unsupervised Multitask Learners, §2.3).
 func residualStd(l *Layer) float64 { return 0.02 / math.Sqrt(2*float64(max(1, l.Int("depth")))) }
+
+// inferAttention is the shapes and the work of self-attention, causal or not.
+func inferAttention(l *Layer, in []Tensor) error {
+	x, err := sequence(in)
+	if err != nil {
+		return err
+	}
+	t, c, heads := x.Shape[0], x.Shape[1], l.Int("heads")
+	if heads < 1 || c%heads != 0 {
+		return fmt.Errorf("%d heads do not divide a width of %d", heads, c)
+	}
+	l.Params = append(layerNorm("norm.", c), linear("qkv.", 3*c, c, 0.02)...)
+	l.Params = append(l.Params, linear("out.", c, c, residualStd(l))...)
+	l.Outputs = out(t, c)
+	products := 2 * int64(t) * int64(c) * int64(4*c) // qkv and out
+	scores := 2 * 2 * int64(t) * int64(t) * int64(c) // q k^T and p v
+	l.ForwardFLOPs = products + scores
+	l.InputFLOPs, l.WeightFLOPs = products+2*scores, products
+	// layer norm's output, q k v, the scores, their product, the output
+	l.SavedBytes = 4 * (int64(t)*int64(c)*6 + int64(heads)*int64(t)*int64(t))
+	return probability(l.Number("dropout"))
+}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/millrace-ml/millrace/internal/registry"
 )
 
 // Kind is a kind of layer: its settings and what they make of its inputs.
@@ -25,26 +27,14 @@ type Setting struct {
 	Doc     string
 }
 
-var kinds = map[string]Kind{}
+var kinds = registry.New[Kind]("kind")
 
 // RegisterKind adds a kind of layer, so that Go users can bring their own (its
 // computation goes to nn.Register). A name taken twice is a bug.
-func RegisterKind(k Kind) {
-	if _, taken := kinds[k.Name]; taken {
-		panic("model: kind " + k.Name + " registered twice")
-	}
-	kinds[k.Name] = k
-}
+func RegisterKind(k Kind) { kinds.Add(k.Name, k) }
 
 // Kinds lists the registered kinds by name.
-func Kinds() []Kind {
-	var all []Kind
-	for _, k := range kinds {
-		all = append(all, k)
-	}
-	slices.SortFunc(all, func(a, b Kind) int { return strings.Compare(a.Name, b.Name) })
-	return all
-}
+func Kinds() []Kind { return kinds.All() }
 
 // settle checks given settings against the known ones and fills in defaults.
 func settle(what string, known []Setting, given map[string]any) (map[string]any, error) {

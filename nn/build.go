@@ -2,9 +2,8 @@ package nn
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
+	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/model"
 )
 
@@ -14,15 +13,12 @@ type Func func(ctx *Context, in Bundle) (Bundle, error)
 // Forward implements Layer.
 func (f Func) Forward(ctx *Context, in Bundle) (Bundle, error) { return f(ctx, in) }
 
-var makers = map[string]func(model.Layer) (Layer, error){}
+var makers = registry.New[func(model.Layer) (Layer, error)]("computation of kind")
 
 // Register says how layers of a kind are computed; with model.RegisterKind, it is
 // all that a new kind needs. A kind taken twice is a bug.
 func Register(kind string, make func(model.Layer) (Layer, error)) {
-	if _, taken := makers[kind]; taken {
-		panic("nn: kind " + kind + " registered twice")
-	}
-	makers[kind] = make
+	makers.Add(kind, make)
 }
 
 // Build makes the layers of a model, in its order. They hold no tensors and may be
@@ -30,14 +26,9 @@ func Register(kind string, make func(model.Layer) (Layer, error)) {
 func Build(m *model.Model) ([]Layer, error) {
 	layers := make([]Layer, len(m.Layers))
 	for i, l := range m.Layers {
-		make, ok := makers[l.Kind]
-		if !ok {
-			var kinds []string
-			for k := range makers {
-				kinds = append(kinds, k)
-			}
-			slices.Sort(kinds)
-			return nil, fmt.Errorf("nn: layer %q: nobody registered how to compute kind %q; there are %s", l.Name, l.Kind, strings.Join(kinds, ", "))
+		make, err := makers.Find(l.Kind)
+		if err != nil {
+			return nil, fmt.Errorf("nn: layer %q: %w (nn.Register adds one)", l.Name, err)
 		}
 		layer, err := make(l)
 		if err != nil {

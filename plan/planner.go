@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/profile"
 )
 
@@ -43,36 +44,21 @@ type Planner struct {
 	Plan func(ctx context.Context, r Request) (*Plan, error)
 }
 
-var planners = map[string]Planner{}
+var planners = registry.New[Planner]("planner")
 
 // RegisterPlanner adds a planner; called from init functions of this package's files.
-func RegisterPlanner(p Planner) {
-	if _, dup := planners[p.Name]; dup {
-		panic("plan: planner " + p.Name + " registered twice")
-	}
-	planners[p.Name] = p
-}
+func RegisterPlanner(p Planner) { planners.Add(p.Name, p) }
 
 // Planners lists all registered planners by name.
-func Planners() []Planner {
-	var all []Planner
-	for _, p := range planners {
-		all = append(all, p)
-	}
-	slices.SortFunc(all, func(a, b Planner) int { return strings.Compare(a.Name, b.Name) })
-	return all
-}
+func Planners() []Planner { return planners.All() }
 
 // LookupPlanner finds a planner, or lists those that there are.
 func LookupPlanner(name string) (Planner, error) {
-	if p, ok := planners[name]; ok {
-		return p, nil
+	p, err := planners.Find(name)
+	if err != nil {
+		return p, fmt.Errorf("plan: %w", err)
 	}
-	var names []string
-	for _, p := range Planners() {
-		names = append(names, p.Name)
-	}
-	return Planner{}, fmt.Errorf("plan: unknown planner %q: there are %s", name, strings.Join(names, ", "))
+	return p, nil
 }
 
 // CheckSettings refuses names in set that the planner does not have.

@@ -11,10 +11,10 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 )
@@ -58,29 +58,22 @@ type Experiment struct {
 	run   func(ctx context.Context, o Options, t *Table) error
 }
 
-var experiments []Experiment
+var experiments = registry.New[Experiment]("experiment")
 
 func register(name, title string, run func(ctx context.Context, o Options, t *Table) error) {
-	experiments = append(experiments, Experiment{Name: name, Title: title, run: run})
+	experiments.Add(name, Experiment{Name: name, Title: title, run: run})
 }
 
 // Experiments lists what can be reproduced, by name.
-func Experiments() []Experiment {
-	all := slices.Clone(experiments)
-	slices.SortFunc(all, func(a, b Experiment) int { return strings.Compare(a.Name, b.Name) })
-	return all
-}
+func Experiments() []Experiment { return experiments.All() }
 
 // Lookup finds an experiment, or lists those that there are.
 func Lookup(name string) (Experiment, error) {
-	var names []string
-	for _, e := range Experiments() {
-		if e.Name == name {
-			return e, nil
-		}
-		names = append(names, e.Name)
+	e, err := experiments.Find(name)
+	if err != nil {
+		return e, fmt.Errorf("reproduce: %w", err)
 	}
-	return Experiment{}, fmt.Errorf("reproduce: there is no experiment %q; there are %s", name, strings.Join(names, ", "))
+	return e, nil
 }
 
 // Run computes the experiment. It stops early with ctx's error.

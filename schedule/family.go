@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/plan"
 )
 
@@ -54,24 +55,21 @@ type Family struct {
 	Generate func(Settings) (*Program, error)
 }
 
-var families = map[string]Family{}
+var families = registry.New[Family]("schedule")
 
 // Register adds a family; a name taken twice is a bug.
-func Register(f Family) {
-	if _, taken := families[f.Name]; taken {
-		panic("schedule: family " + f.Name + " registered twice")
-	}
-	families[f.Name] = f
-}
+func Register(f Family) { families.Add(f.Name, f) }
 
 // Families lists the registry by name.
-func Families() []Family {
-	var all []Family
-	for _, f := range families {
-		all = append(all, f)
+func Families() []Family { return families.All() }
+
+// depthsOf is the depths K_i that a family of this package gives.
+func depthsOf(family string, stages, microBatches int) []int {
+	f, err := families.Find(family)
+	if err != nil {
+		panic(err)
 	}
-	slices.SortFunc(all, func(a, b Family) int { return strings.Compare(a.Name, b.Name) })
-	return all
+	return f.Warmup(stages, microBatches)
 }
 
 // aliases are the names that papers and other systems have for families of ours.
@@ -89,14 +87,11 @@ func Lookup(name string) (Family, error) {
 	if ours, ok := aliases[strings.ToLower(name)]; ok {
 		name = ours
 	}
-	if f, ok := families[name]; ok {
-		return f, nil
+	f, err := families.Find(name)
+	if err != nil {
+		return f, fmt.Errorf("schedule: %w", err)
 	}
-	var names []string
-	for _, f := range Families() {
-		names = append(names, f.Name)
-	}
-	return Family{}, fmt.Errorf("schedule: there is no schedule %q; there are %s", name, strings.Join(names, ", "))
+	return f, nil
 }
 
 // Generate writes a family's Program for these settings.

@@ -19,7 +19,7 @@ func RegisterProgram(p *Program) error {
 	if _, err := Check(p); err != nil {
 		return err
 	}
-	if _, taken := families[p.Name]; taken || aliases[p.Name] != "" {
+	if families.Has(p.Name) || aliases[p.Name] != "" {
 		return fmt.Errorf("schedule: a program cannot be called %q: a family is; give it another name", p.Name)
 	}
 	if len(p.Placement) != 1 {

@@ -29,7 +29,7 @@ func TestRegisterProgram(t *testing.T) {
 			}
 		}
 		p.Name = "written" + strings.Repeat("!", i)
-		defer delete(families, p.Name)
+		defer families.Remove(p.Name)
 		if err := RegisterProgram(p); err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func TestRegisterStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Name = "stream"
-	defer delete(families, p.Name)
+	defer families.Remove(p.Name)
 	if err := RegisterProgram(p); err != nil {
 		t.Fatal(err)
 	}

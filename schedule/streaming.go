@@ -15,7 +15,7 @@ func init() {
 		Streaming: true, Admits: admitOneF1B,
 		Generate: func(s Settings) (*Program, error) {
 			if s.Warmup == nil {
-				s.Warmup = families["1f1b"].Warmup(len(s.Placement), s.MicroBatches)
+				s.Warmup = depthsOf("1f1b", len(s.Placement), s.MicroBatches)
 			}
 			return oneF1B(s)
 		},
@@ -25,7 +25,7 @@ func init() {
 		Streaming: true, Admits: admitOneF1B,
 		Generate: func(s Settings) (*Program, error) {
 			if s.Warmup == nil {
-				s.Warmup = families["pb"].Warmup(len(s.Placement), s.MicroBatches)
+				s.Warmup = depthsOf("pb", len(s.Placement), s.MicroBatches)
 			}
 			p, err := oneF1B(s)
 			if err == nil {

@@ -21,7 +21,7 @@ func init() {
 		{"zb-h1", "weight gradients put off within 1F1B's memory (ZB-H1, arXiv 2401.10241)", "1f1b"},
 		{"zb-h2", "weight gradients put off within twice 1F1B's memory (ZB-H2, arXiv 2401.10241)", "pb"},
 	} {
-		warmup := func(stages, microBatches int) []int { return families[d.depths].Warmup(stages, microBatches) }
+		warmup := func(stages, microBatches int) []int { return depthsOf(d.depths, stages, microBatches) }
 		Register(Family{
 			Name: d.name, Doc: d.doc, Admits: admitOneF1B,
 			Generate: func(s Settings) (*Program, error) {
