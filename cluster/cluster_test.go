@@ -56,7 +56,13 @@ func TestRefusals(t *testing.T) {
 		{"device: v100", "device: a100", `type "a100"`},
 		{"latency: 5us", "latancy: 5us", "unknown field"},
 		{"duplex: full", "duplex: fall", "full or half"},
-		{"memory: 16GiB", "memory: -16GiB", "no number"},
+		{"memory: 16GiB", "memory: -16GiB", "memory is -16GiB; it cannot be negative"},
+		{"memory: 16GiB", "memory: 0GiB", "memory is 0GiB; it must be over 0"},
+		{"memory: 16GiB", "memory: 16", `device type v100: memory "16" has no unit`},
+		{"peak: 15.7TFLOPS", "peak: 0TFLOPS", "peak is 0TFLOPS"},
+		{"bandwidth: 25Gbps", "bandwidth: .nan", "no number"},
+		{"latency: 5us", "latency: -5us", "latency is -5us"},
+		{"device: v100", "cores: 2", "device 0 has no type; name one of device_types (t4, v100)"},
 		{"device: v100", "device: v100\nnodes: [{device: t4}]", "1 nodes of 8 devices"},
 	} {
 		_, err := Parse(strings.NewReader(strings.Replace(dappleA, c.from, c.to, 1)))
@@ -78,7 +84,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if c, err := Parse(strings.NewReader(text)); err == nil && len(c.Devices) > 1 {
-			if n := len(c.Devices); c.TransferS(0, n-1, 1) < 0 || c.AllReduceS([]int{0, n - 1}, 1) < 0 || len(c.Links(0, n-1)) == 0 {
+			if n := len(c.Devices); !(c.TransferS(0, n-1, 1) >= 0) || !(c.AllReduceS([]int{0, n - 1}, 1) >= 0) || len(c.Links(0, n-1)) == 0 {
 				t.Error("time runs backwards, or there is no way")
 			}
 		}

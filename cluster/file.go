@@ -127,7 +127,7 @@ func (f *file) cluster() (*Cluster, error) {
 func (d fileDeviceType) deviceType() (t DeviceType, err error) {
 	t.Efficiency = d.Efficiency
 	if d.Memory != "" {
-		if t.MemoryBytes, err = ParseBytes(d.Memory); err != nil {
+		if t.MemoryBytes, err = memory(d.Memory); err != nil {
 			return t, err
 		}
 	}
@@ -137,12 +137,12 @@ func (d fileDeviceType) deviceType() (t DeviceType, err error) {
 		}
 	}
 	if d.Peak != "" {
-		if t.PeakFLOPS, err = quantity(d.Peak, "peak", speedUnits); err != nil {
+		if t.PeakFLOPS, err = positive(d.Peak, "peak", speedUnits); err != nil {
 			return t, err
 		}
 	}
 	if d.MemoryBandwidth != "" {
-		if t.MemoryBandwidthBytesPerSecond, err = quantity(d.MemoryBandwidth, "memory_bandwidth", rateUnits); err != nil {
+		if t.MemoryBandwidthBytesPerSecond, err = positive(d.MemoryBandwidth, "memory_bandwidth", rateUnits); err != nil {
 			return t, err
 		}
 	}
@@ -170,11 +170,8 @@ func (l fileLevel) level() (out Level, err error) {
 	if l.Duplex != "" && l.Duplex != "half" && l.Duplex != "full" {
 		return out, fmt.Errorf("duplex is %q; it is full or half", l.Duplex)
 	}
-	if out.BandwidthBytesPerSecond, err = quantity(l.Bandwidth, "bandwidth", rateUnits); err != nil {
+	if out.BandwidthBytesPerSecond, err = positive(l.Bandwidth, "bandwidth", rateUnits); err != nil {
 		return out, err
-	}
-	if out.BandwidthBytesPerSecond <= 0 {
-		return out, fmt.Errorf("bandwidth is %s; it must be over 0", l.Bandwidth)
 	}
 	if l.Latency != "" {
 		if out.LatencyS, err = quantity(l.Latency, "latency", timeUnits); err != nil {
@@ -182,11 +179,8 @@ func (l fileLevel) level() (out Level, err error) {
 		}
 	}
 	if l.CollectiveBandwidth != "" {
-		if out.CollectiveBandwidthBytesPerSecond, err = quantity(l.CollectiveBandwidth, "collective_bandwidth", rateUnits); err != nil {
+		if out.CollectiveBandwidthBytesPerSecond, err = positive(l.CollectiveBandwidth, "collective_bandwidth", rateUnits); err != nil {
 			return out, err
-		}
-		if out.CollectiveBandwidthBytesPerSecond <= 0 {
-			return out, fmt.Errorf("collective_bandwidth is %s; it must be over 0", l.CollectiveBandwidth)
 		}
 	}
 	return out, nil

@@ -65,15 +65,12 @@ func (f *fileFPGA) board() (*FPGA, error) {
 		return nil, fmt.Errorf("flops_per_slice is %v; operations of one slice in one cycle, over 0 and up to 64 (a multiply and an add are 2)", f.FLOPsPerSlice)
 	}
 	var err error
-	if b.ClockHz, err = quantity(f.Clock, "clock", clockUnits); err != nil {
+	if b.ClockHz, err = positive(f.Clock, "clock", clockUnits); err != nil {
 		return nil, err
 	}
-	if b.ClockHz <= 0 {
-		return nil, fmt.Errorf("clock is %s; it must be over 0", f.Clock)
-	}
 	if f.OnChip != "" {
-		if b.OnChipBytes, err = ParseBytes(f.OnChip); err != nil {
-			return nil, fmt.Errorf("on_chip: %w", err)
+		if b.OnChipBytes, err = byteCount(f.OnChip, "on_chip"); err != nil {
+			return nil, err
 		}
 	}
 	for i, t := range f.Transceivers {

@@ -20,6 +20,9 @@ func (f *file) placeDevices(c *Cluster, count int) error {
 		if len(nodes) > 0 {
 			t = nodes[i/size].typeOf(i%size, f.Device)
 		}
+		if t == "" {
+			return fmt.Errorf("cluster: %s: device %d has no type; name one of device_types (%s) with device:, or in nodes:", f.Name, i, strings.Join(slices.Sorted(maps.Keys(c.DeviceTypes)), ", "))
+		}
 		if _, ok := c.DeviceTypes[t]; !ok {
 			return fmt.Errorf("cluster: %s: device %d is of type %q, which device_types does not have; there are %s", f.Name, i, t, strings.Join(slices.Sorted(maps.Keys(c.DeviceTypes)), ", "))
 		}
@@ -81,16 +84,13 @@ func (n *fileNode) typeOf(k int, common string) string {
 
 func (n *fileNode) own() (own Node, err error) {
 	if n.Memory != "" {
-		if own.MemoryBytes, err = ParseBytes(n.Memory); err != nil {
+		if own.MemoryBytes, err = memory(n.Memory); err != nil {
 			return own, err
 		}
 	}
 	if n.Bandwidth != "" {
-		if own.BandwidthBytesPerSecond, err = quantity(n.Bandwidth, "bandwidth", rateUnits); err != nil {
+		if own.BandwidthBytesPerSecond, err = positive(n.Bandwidth, "bandwidth", rateUnits); err != nil {
 			return own, err
-		}
-		if own.BandwidthBytesPerSecond <= 0 {
-			return own, fmt.Errorf("bandwidth is %s; it must be over 0", n.Bandwidth)
 		}
 	}
 	if n.Latency != "" {

@@ -29,6 +29,9 @@ func quantity(text, what string, units []unit) (float64, error) {
 	for _, u := range units {
 		names = append(names, u.suffix)
 	}
+	if strings.HasPrefix(text, "-") {
+		return 0, fmt.Errorf("%s is %s; it cannot be negative", what, text)
+	}
 	if cut <= 0 {
 		return 0, fmt.Errorf("%s %q has no unit or no number; write a number and one of %s", what, text, strings.Join(names, " "))
 	}
@@ -43,14 +46,41 @@ func quantity(text, what string, units []unit) (float64, error) {
 
 // ParseBytes reads a size such as "16GiB".
 func ParseBytes(text string) (int64, error) {
-	v, err := quantity(text, "size", byteUnits)
-	if err == nil && v >= 1<<62 {
-		err = fmt.Errorf("size %q is over 4 EiB", text)
-	}
+	n, err := byteCount(text, "size")
 	if err != nil {
 		return 0, fmt.Errorf("cluster: %w", err)
 	}
+	return n, nil
+}
+
+// byteCount reads a size that an error calls what.
+func byteCount(text, what string) (int64, error) {
+	v, err := quantity(text, what, byteUnits)
+	if err == nil && v >= 1<<62 {
+		err = fmt.Errorf("%s %q is over 4 EiB", what, text)
+	}
+	if err != nil {
+		return 0, err
+	}
 	return int64(v), nil
+}
+
+// memory reads the memory of a device, which 0 would leave unlimited.
+func memory(text string) (int64, error) {
+	n, err := byteCount(text, "memory")
+	if err == nil && n == 0 {
+		err = fmt.Errorf("memory is %s; it must be over 0, or left out where it is not limited", text)
+	}
+	return n, err
+}
+
+// positive reads a quantity that cannot be 0.
+func positive(text, what string, units []unit) (float64, error) {
+	v, err := quantity(text, what, units)
+	if err == nil && v <= 0 {
+		err = fmt.Errorf("%s is %s; it must be over 0", what, text)
+	}
+	return v, err
 }
 
 // FormatBytes writes a size for people, in binary units with three digits.

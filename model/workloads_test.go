@@ -33,6 +33,7 @@ func TestWorkloads(t *testing.T) {
 		{"amoebanet-18", nil, 82e6, 0.03, "GPipe, Table 1", 0},
 		{"amoebanet-36", map[string]any{"filters": 544}, 1.05e9, 0.03, "GPipe, Table 1", 0},
 		{"awd-lm", nil, 0.41e9 / 4, 0.01, "PipeDream, section 5.2: 0.41 GB", 0},
+		{"s2vt", nil, 500*4097 + 4*1000*(500+1000) + 8000 + 500*12594 + 4*1000*(1500+1000) + 8000 + 1001*12594, 0, "by hand, from Venugopalan et al.'s sizes", 0},
 		{"gnmt", map[string]any{"layers": 32}, 445.6e6, 0.01, "BaPipe, Table IV", 0},
 		{"gnmt", map[string]any{"layers": 74}, 886.4e6, 0.01, "BaPipe, Table IV", 0},
 		{"gnmt", map[string]any{"layers": 158}, 1.78e9, 0.01, "BaPipe, Table IV", 0},
@@ -126,7 +127,7 @@ func TestLSTMLanguageModel(t *testing.T) {
 
 func TestWorkloadRefusals(t *testing.T) {
 	for family, settings := range map[string]map[string]any{
-		"gnmt": {"layers": 7}, "vgg16": {"image": 16}, "amoebanet-36": {"cells": 35}, "awd-lm": {"layers": 0}, "lstm": {"dropout": 1.0}, "bert-48": {"layers": 1 << 20}, "xlnet-36": {"heads": 7},
+		"gnmt": {"layers": 7}, "vgg16": {"image": 16}, "amoebanet-36": {"cells": 35}, "awd-lm": {"layers": 0}, "s2vt": {"features": 0}, "lstm": {"dropout": 1.0}, "bert-48": {"layers": 1 << 20}, "xlnet-36": {"heads": 7},
 	} {
 		if _, err := Build(family, settings); err == nil {
 			t.Errorf("%s accepts %v", family, settings)

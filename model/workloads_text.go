@@ -23,6 +23,11 @@ func tokens(l *Layer) ([]Tensor, error) {
 	if err := repeats("layers", l.Int("layers")); err != nil {
 		return nil, err
 	}
+	return sequences(l)
+}
+
+// sequences is tokens without layers to check.
+func sequences(l *Layer) ([]Tensor, error) {
 	if n := l.Int("context"); n < 1 || n > maxSample {
 		return nil, fmt.Errorf("context is %d; it is 1 to 2^30", n)
 	}

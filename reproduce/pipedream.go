@@ -8,17 +8,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/profile"
 )
 
 func init() {
 	register("pipedream-table1", "PipeDream Table 1: the paper's configurations, epoch time against data parallelism", pipedreamTable1)
 	register("pipedream-fig1", "PipeDream Figure 1: share of a step that data parallelism stalls", pipedreamFigure1)
 	register("pipedream-fig15", "PipeDream Figure 15, predicted half: VGG-16 on 16 workers, throughput by configuration", pipedreamFigure15)
-	register("pipedream-fig16", "PipeDream Figure 16: memory by stage on 4 GPUs against data parallelism", pipedreamFigure16)
-	register("pipedream-fig17", "PipeDream Figure 17: bytes for each training sample on 4 GPUs", pipedreamFigure17)
 }
 
 type pipedreamRow struct {
@@ -42,7 +38,7 @@ func pipedreamTable1(ctx context.Context, o Options, t *Table) error {
 	}
 	t.Source = paper.Source
 	t.Notes = append(t.Notes,
-		"speedup: wait-free data parallelism's step over the slowest stage of the paper's configuration, cut where that is least (section 3.1, max of compute and communication); S2VT has no published description",
+		"speedup: wait-free data parallelism's step over the slowest stage of the paper's configuration, cut where that is least (section 3.1, max of compute and communication)",
 		"no single formula gives all of Table 1: 15-1 on 4x4 needs one flat level of 16, straight GNMT needs compute and communication added up; the planner is run with the published code's rules that fit each row",
 		"where straight has a stage of three replicas here, so has the configuration shipped with the code; the paper ran the straight pipeline of as many stages")
 	for _, r := range paper.Rows {
@@ -194,104 +190,5 @@ func pipedreamFigure15(ctx context.Context, o Options, t *Table) error {
 		t.number(p.name+", samples/s", 0, p.rate, "%.0f", "the figure's points have no numbers and no names")
 	}
 	t.word("best configuration", "15-1", points[0].name, "on analytic costs another cut of the dense layers is as good")
-	return nil
-}
-
-func pipedreamFigure16(ctx context.Context, o Options, t *Table) error {
-	t.Source = "PipeDream (SOSP'19), Figure 16 and section 5.5: drawn only; the text says that the worst stage is on par with data parallelism"
-	t.Notes = append(t.Notes, "straight pipelines of four; stage i of 4 stashes 4-i versions of its weights and activations; gradients and momentum once; layers' activations as described")
-	for _, w := range []struct {
-		name  string
-		batch int
-	}{{"vgg16", 64}, {"gnmt-8", 64}, {"gnmt-16", 64}} {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		b, err := newBench(o, w.name, nil, "pipedream-a:1x4")
-		if err != nil {
-			return err
-		}
-		p, costs, err := b.costs(w.batch)
-		if err != nil {
-			return err
-		}
-		s, err := b.bestSplit(ones(4), w.batch)
-		if err != nil {
-			return err
-		}
-		all, worst := stageBytes(p, costs, 0, len(costs)-1, 1), int64(0)
-		t.Rows = append(t.Rows, Row{What: w.name + ", data parallelism", Paper: "drawn", Ours: cluster.FormatBytes(all), Difference: "-"})
-		first := 0
-		for i, last := range s.last {
-			bytes := stageBytes(p, costs, first, last, int64(4-i))
-			worst = max(worst, bytes)
-			t.Rows = append(t.Rows, Row{What: fmt.Sprintf("%s, stage %d", w.name, i), Paper: "drawn", Ours: cluster.FormatBytes(bytes), Difference: "-"})
-			first = last + 1
-		}
-		t.number(w.name+", worst stage over data parallelism", 1, float64(worst)/float64(all), "%.2f", "the paper says \"on par\", not a number")
-	}
-	return nil
-}
-
-// stageBytes is what a stage holds with so many minibatches, and weights of so many, in flight.
-func stageBytes(p *profile.Profile, costs []profile.Cost, first, last int, inFlight int64) int64 {
-	var n int64
-	for l := first; l <= last; l++ {
-		n += p.Layers[l].ParameterBytes*(inFlight+2) + costs[l].SavedBytes*inFlight
-	}
-	return n
-}
-
-func pipedreamFigure17(ctx context.Context, o Options, t *Table) error {
-	t.Source = "PipeDream (SOSP'19), Figure 17 and section 5: drawn only; the text gives AWD LM's 88 % less, and far less for GNMT and VGG-16, more for ResNet-50"
-	t.Notes = append(t.Notes, "data parallelism: 2 (m-1) W over all workers for m minibatches; pipelines: 2 a at each boundary and their stages' all-reduces; straight where Table 1 has it, else 3-1, cut where the slowest stage is fastest")
-	for _, w := range []struct {
-		name     string
-		batch    int
-		replicas []int
-		paper    string
-	}{
-		{"vgg16", 64, []int{3, 1}, "far less"}, {"resnet50", 128, []int{3, 1}, "more"}, {"gnmt-8", 64, ones(4), "far less"},
-		{"gnmt-16", 64, ones(4), "far less"}, {"awd-lm", 80, ones(4), "88 % less"},
-	} {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		b, err := newBench(o, w.name, nil, "pipedream-a:1x4")
-		if err != nil {
-			return err
-		}
-		p, costs, err := b.costs(w.batch)
-		if err != nil {
-			return err
-		}
-		best, err := b.bestSplit(w.replicas, w.batch)
-		if err != nil {
-			return err
-		}
-		dp := 2 * 3 * float64(parameterBytes(p)) / float64(4*w.batch)
-		pipeline, first := 0.0, 0
-		for i, last := range best.last {
-			var weights int64
-			for _, l := range p.Layers[first : last+1] {
-				weights += l.ParameterBytes
-			}
-			r := float64(best.replicas[i])
-			pipeline += 2 * (r - 1) * float64(weights) / (r * float64(w.batch))
-			if last < len(costs)-1 {
-				pipeline += 2 * float64(p.CutBytes(costs, last)) / float64(w.batch)
-			}
-			first = last + 1
-		}
-		change := 100 * (pipeline/dp - 1)
-		said := fmt.Sprintf("%.0f %% less", -change)
-		if change > 0 {
-			said = fmt.Sprintf("%.0f %% more", change)
-		}
-		t.Rows = append(t.Rows,
-			Row{What: w.name + ", data parallelism", Paper: "drawn", Ours: cluster.FormatBytes(int64(dp)), Difference: "-"},
-			Row{What: w.name + ", pipeline", Paper: "drawn", Ours: cluster.FormatBytes(int64(pipeline)), Difference: "-"},
-			Row{What: w.name + ", pipeline against data parallelism", Paper: w.paper, Ours: said, Difference: "-", Why: "lengths of sentences and widths that the paper does not print decide"})
-	}
 	return nil
 }

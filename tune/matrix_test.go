@@ -12,7 +12,7 @@ import (
 )
 
 // workloads are the papers', by their names in model's registry.
-var workloads = []string{"vgg16", "bert-48", "gnmt-16", "alexnet", "resnet50", "xlnet-36", "awd-lm", "bert-large", "amoebanet-36", "gnmt-8", "vgg19"}
+var workloads = []string{"vgg16", "bert-48", "gnmt-16", "alexnet", "resnet50", "xlnet-36", "awd-lm", "bert-large", "amoebanet-36", "gnmt-8", "vgg19", "s2vt"}
 
 // TestNeverWorseThanAnyPlanner on every preset, each with another of the papers' models: what
 // a planner alone answers, simulated, is no faster than what auto answers.

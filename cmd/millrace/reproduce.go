@@ -80,7 +80,9 @@ const widest = 36
 
 // printTable prints a reproduced table. A reason that many rows share is a numbered note.
 func printTable(w io.Writer, t *reproduce.Table) {
-	fmt.Fprintf(w, "%s\npaper's values: %s\n\n", t.Title, t.Source)
+	fmt.Fprintln(w, t.Title)
+	printItem(w, "paper's values: ", t.Source)
+	fmt.Fprintln(w)
 	width := [4]int{0, len("paper"), len("ours"), len("difference")}
 	for _, r := range t.Rows {
 		for i, text := range []string{r.What, r.Paper, r.Ours, r.Difference} {
@@ -115,10 +117,33 @@ func printTable(w io.Writer, t *reproduce.Table) {
 	}
 	fmt.Fprintln(w)
 	for i, why := range whys {
-		fmt.Fprintf(w, "  [%d] %s\n", i+1, why)
+		printItem(w, fmt.Sprintf("  [%d] ", i+1), why)
 	}
 	for _, n := range t.Notes {
-		fmt.Fprintf(w, "  %s\n", n)
+		printItem(w, "  - ", n)
 	}
-	fmt.Fprintln(w)
+	if len(whys)+len(t.Notes) > 0 {
+		fmt.Fprintln(w)
+	}
+}
+
+// lineWidth is the most columns of a line of prose.
+const lineWidth = 110
+
+// printItem prints a sentence behind a mark, its further lines as far in as its first.
+func printItem(w io.Writer, mark, text string) {
+	line := mark
+	at := utf8.RuneCountInString(mark)
+	for i, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i > 0 && at+1+n > lineWidth:
+			fmt.Fprintln(w, line)
+			line, at = strings.Repeat(" ", utf8.RuneCountInString(mark)), utf8.RuneCountInString(mark)
+		case i > 0:
+			line, at = line+" ", at+1
+		}
+		line, at = line+word, at+n
+	}
+	fmt.Fprintln(w, line)
 }

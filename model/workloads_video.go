@@ -1,0 +1,41 @@
+package model
+
+import "fmt"
+
+// The network over videos that PipeDream plans for.
+
+func init() {
+	families = append(families, Family{
+		Name: "s2vt", Doc: "captions of videos: two LSTMs, one over frames, one over its output and words",
+		// Venugopalan et al., Sequence to Sequence - Video to Text (2015), sections 3 and 4: 4,096
+		// features a frame, 500 wide embeddings of frames and words, two LSTMs of 1,000 units
+		// unrolled over 80 steps, 12,594 words in MSVD (Table 1).
+		Settings: []Setting{{"features", 4096, "features of a frame"}, {"width", 1000, "units"}, {"embedding", 500, "width of the embeddings"}, {"vocabulary", 12594, "words"}, {"context", 80, "steps: frames, then words"}},
+		describe: s2vt,
+	})
+}
+
+// s2vt reads frames first and writes words behind them: both LSTMs run over all steps, with
+// nothing in place of words while frames come and of frames while words go.
+func s2vt(l *Layer) ([]Tensor, []node, error) {
+	inputs, err := sequences(l)
+	if err != nil {
+		return nil, nil, err
+	}
+	if n := l.Int("features"); n < 1 || n > maxSample {
+		return nil, nil, fmt.Errorf("features is %d; it is 1 to 2^30", n)
+	}
+	words := inputs[0]
+	words.Name = "previous"
+	inputs[0].Shape, inputs[0].DType = []int{l.Int("context"), l.Int("features")}, Float
+	inputs = append(inputs, words)
+	c := chain{last: "input"}
+	c.add("frames", "dense", map[string]any{"width": l.Int("embedding")})
+	c.add("lstm1", "lstm", map[string]any{"width": l.Int("width")})
+	c.last = "previous"
+	c.add("words", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("embedding"), "positions": false})
+	c.nodes = append(c.nodes, node{Name: "lstm2", Kind: "lstm", From: []string{"lstm1", "words"}, Settings: map[string]any{"width": l.Int("width")}})
+	c.last = "lstm2"
+	c.add("classifier", "dense", map[string]any{"width": l.Int("vocabulary")})
+	return inputs, c.loss(), nil
+}
