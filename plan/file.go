@@ -73,6 +73,9 @@ func (p *Plan) Validate() error {
 			return fmt.Errorf("plan: elastic: %w", err)
 		}
 	}
+	if p.PostValidate && p.Weights != "sync" && p.Weights != "" {
+		return fmt.Errorf("plan: post_validate is given for weights %q; updates are validated later where a step ends in a flush, under sync", p.Weights)
+	}
 	next := 0
 	for i, s := range p.Stages {
 		if s.FirstLayer != next && !(s.FirstFraction > 0 && s.FirstLayer == next-1) {

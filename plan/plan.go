@@ -65,7 +65,10 @@ type Plan struct {
 	// Elastic is the pipelines side by side of the weight policy elastic; each has a step of
 	// MicroBatches of its own.
 	Elastic *Elastic `json:"elastic,omitempty"`
-	Planner string   `json:"planner"`
+	// PostValidate: where gradients are clipped, updates do not wait for their norm and are validated in
+	// the next step (Qi et al., Zero Bubble, ICLR 2024, §4). It changes no weight.
+	PostValidate bool   `json:"post_validate,omitempty"`
+	Planner      string `json:"planner"`
 
 	Objective  Objective   `json:"objective"`
 	Predicted  *Predicted  `json:"predicted,omitempty"`

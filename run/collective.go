@@ -140,9 +140,16 @@ func (w *worker) norm(h *holding, in schedule.Instruction) error {
 		}
 		total := stage.GlobalNorm(all)
 		if math.IsNaN(total) || math.IsInf(total, 0) {
-			return fmt.Errorf("the gradient norm of step %d is %v on stage %d; lower the learning rate", step, total, in.Stage)
+			err := fmt.Errorf("the gradient norm of step %d is %v on stage %d; lower the learning rate", step, total, in.Stage)
+			if w.x.program.PostValidate {
+				w.x.refuse(int(in.Micro), fmt.Errorf("run: %w; the step was taken back", err))
+				return nil
+			}
+			return err
 		}
-		h.scale = optim.ClipScale(total, w.job.clip)
+		if h.scale = optim.ClipScale(total, w.job.clip); h.scale != 1 && w.x.program.PostValidate {
+			w.x.refuse(int(in.Micro), nil)
+		}
 		return nil
 	})
 	return nil

@@ -219,10 +219,7 @@ func ProgramOf(p *plan.Plan, m *model.Model, clip bool, steps int) (*schedule.Pr
 	if err != nil {
 		return nil, err
 	}
-	if f, err := schedule.Lookup(name); err == nil && f.Simulated {
-		return nil, fmt.Errorf("schedule %s is simulated only: this runtime keeps one copy of a stage's gradients", f.Name)
-	}
-	return schedule.Lower(program, schedule.LowerOptions{Tied: m.TiedStages(stageOf(p, len(m.Layers))), Clip: clip})
+	return schedule.Lower(program, schedule.LowerOptions{Tied: m.TiedStages(stageOf(p, len(m.Layers))), Clip: clip, PostValidate: p.PostValidate})
 }
 
 // workersOf is how many workers a plan has.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/millrace-ml/millrace/run/optim"
 	"github.com/millrace-ml/millrace/run/stage"
 	"github.com/millrace-ml/millrace/schedule"
 )
@@ -50,6 +49,8 @@ func (w *worker) execute(in schedule.Instruction) (int64, error) {
 		return 0, w.norm(h, in)
 	case schedule.U:
 		return 0, w.update(h, in)
+	case schedule.PV:
+		return 0, w.validate(h, in)
 	case schedule.CK:
 		return 0, w.save(h)
 	}
@@ -74,9 +75,14 @@ func (w *worker) forward(h *holding, in schedule.Instruction) error {
 	}
 	w.open++
 	w.peak = max(w.peak, w.open)
+	h.forwards++
 	if h.HoldsLoss() {
 		if math.IsNaN(loss) || math.IsInf(loss, 0) {
-			return &LossError{Step: w.x.base + w.x.minibatchOf(in), Stage: int(in.Stage), Micro: m.Index, Value: loss}
+			err := &LossError{Step: w.x.base + w.x.minibatchOf(in), Stage: int(in.Stage), Micro: m.Index, Value: loss}
+			if !h.doubtful {
+				return err
+			}
+			h.doubts = err
 		}
 		w.x.mu.Lock()
 		w.x.record.loss(w.x.base+w.x.minibatchOf(in), int(in.Pipeline)*w.job.plan.MicroBatches+m.Index, int(in.Replica), loss*w.share(m))
@@ -163,32 +169,4 @@ func (w *worker) evaluate(h *holding, in schedule.Instruction) error {
 		w.job.evaluated(m.Index, rows, loss, correct)
 	}
 	return w.pass(h, asKind(in, schedule.SF), out)
-}
-
-func (w *worker) update(h *holding, in schedule.Instruction) error {
-	// A step's number is that of the last minibatch whose gradients are in it, so that a run
-	// that is resumed counts as one that was not stopped.
-	step := w.x.base + min(int(in.Micro), w.x.program.Minibatches()-1)
-	if w.x.program.IsReference(int(in.Pipeline)) {
-		return w.updateReference(h)
-	}
-	if n := len(w.x.program.Placement[in.Pipeline][in.Stage]); n > 1 {
-		if err := h.AverageStatistics(n); err != nil {
-			return err
-		}
-	}
-	at := optim.Step{Count: step + 1, Rate: w.job.rate.At(step), GradScale: h.scale}
-	h.scale = 1
-	if w.job.together() > 1 {
-		return w.updateElastic(h, at)
-	}
-	version, frees := w.use(h, in)
-	how := stage.Keep
-	switch {
-	case w.uses == nil || frees == version-1:
-		how = stage.Replace
-	case w.x.program.Weights == schedule.Latest:
-		how = stage.Overwrite
-	}
-	return h.Update(w.job.optimizer, at, how)
 }

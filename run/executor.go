@@ -46,8 +46,10 @@ type executor struct {
 	sent    map[delivery]sending
 	record  *recorder
 	err     error
-	over    bool // no further Program: workers leave
-	halting bool // no further step either, but for those begun
+	over    bool  // no further Program: workers leave
+	halting bool  // no further step either, but for those begun
+	again   bool  // the updates of the last minibatch below limit are taken back
+	refused error // why for good
 }
 
 // delivery is one message on its way; sending is what to note when it arrives.
@@ -85,7 +87,7 @@ func (x *executor) load(p *schedule.Program, base int, trains bool) (<-chan stru
 	if err != nil {
 		return nil, err
 	}
-	x.program, x.base, x.trains, x.limit, x.steps = p, base, trains, math.MaxInt, 0
+	x.program, x.base, x.trains, x.limit, x.steps, x.again, x.refused = p, base, trains, math.MaxInt, 0, false, nil
 	x.micros, x.joined = p.Minibatches()*p.MicroBatches/p.Period, map[schedule.Instruction]int{}
 	if trains && x.halting {
 		x.limit = 0
@@ -206,13 +208,16 @@ func (x *executor) poll(workers []int) {
 }
 
 // skip passes an instruction of a minibatch behind the limit, which w has started, without
-// doing it. Nobody has begun that minibatch, so nobody has anything of it.
+// doing it. Nobody has begun that minibatch, so nobody has anything of it; but for one that was
+// begun with weights that have been taken back: what comes of it is thrown away.
 func (x *executor) skip(w *worker, in schedule.Instruction) {
 	if w.uses != nil && w.uses[0].Instruction == in {
 		w.uses = w.uses[1:]
 	}
 	x.poll(slices.Clone(x.gate.End(w.rank)))
 	switch in.Kind {
+	case schedule.RF:
+		w.discard(in)
 	case schedule.SF, schedule.SB:
 		for _, to := range x.program.Receivers(in) {
 			x.poll(slices.Clone(x.gate.Arrive(to, in, w.rank)))
@@ -229,8 +234,7 @@ func (x *executor) skip(w *worker, in schedule.Instruction) {
 
 // minibatchOf is the minibatch of the Program that an instruction works for.
 func (x *executor) minibatchOf(in schedule.Instruction) int {
-	switch in.Kind {
-	case schedule.AR, schedule.TG, schedule.GN, schedule.U, schedule.CK, schedule.DR:
+	if in.Kind.OfMinibatch() {
 		return int(in.Micro)
 	}
 	return int(in.Micro) * x.program.Period / x.program.MicroBatches
@@ -241,10 +245,9 @@ func (x *executor) absolute(in schedule.Instruction) schedule.Instruction {
 	if !x.trains {
 		return in
 	}
-	switch in.Kind {
-	case schedule.AR, schedule.TG, schedule.GN, schedule.U, schedule.CK, schedule.DR:
+	if in.Kind.OfMinibatch() {
 		in.Micro += int32(x.base)
-	default:
+	} else {
 		in.Micro += int32(x.base * x.program.MicroBatches / x.program.Period)
 	}
 	return in

@@ -118,13 +118,18 @@ func (w *worker) allReduce(h *holding, in schedule.Instruction) error {
 		}
 		w.sum(h, in, vectors)
 	}
-	statistics, err := h.Statistics()
+	statistics, err := w.statistics(h)
 	if err != nil {
 		return err
 	}
 	w.sum(h, in, statistics)
 	r := h.reducing
 	h.reducing = nil
+	if w.x.program.DeferUpdates {
+		if err := h.SetAside(); err != nil {
+			return err
+		}
+	}
 	if len(r.open) > 0 {
 		r.buckets <- r.open
 	}

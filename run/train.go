@@ -239,6 +239,12 @@ func (r *runner) run(p *schedule.Program, base int, trains bool) (int, error) {
 	if r.x.err != nil {
 		return r.x.steps, r.x.err
 	}
+	if r.x.again {
+		r.x.record.discard(base + r.x.limit)
+	}
+	if r.x.refused != nil {
+		return r.x.steps, r.x.refused
+	}
 	return min(r.x.limit, p.Minibatches()), nil
 }
 

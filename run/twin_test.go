@@ -27,24 +27,32 @@ type twin struct {
 	sync     bool
 	split    bool
 	micros   int // in all
+	clipped  int // updates whose norm was over the limit
 }
 
 // sequential runs a twin and returns its final weights.
 func sequential(t testing.TB, c Config, version func(stage, micro, replica int) int) map[string]Weight {
 	t.Helper()
-	var out map[string]Weight
+	out, _ := sequentially(t, c, version)
+	return out
+}
+
+// sequentially also says how many updates were clipped.
+func sequentially(t testing.TB, c Config, version func(stage, micro, replica int) int) (weights map[string]Weight, clipped int) {
+	t.Helper()
+	w := newTwin(c, version)
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		done <- guarded(func() (err error) {
-			out, err = newTwin(c, version).run()
+			weights, err = w.run()
 			return err
 		})
 	}()
 	if err := <-done; err != nil {
 		t.Fatal("twin: ", err)
 	}
-	return out
+	return weights, w.clipped
 }
 
 func newTwin(c Config, version func(stage, micro, replica int) int) *twin {
@@ -295,7 +303,9 @@ func (w *twin) updates(id int) error {
 				squares = append(squares, stage.SquareSum(v))
 			}
 		}
-		scale = optim.ClipScale(stage.GlobalNorm(squares), w.c.Clip)
+		if scale = optim.ClipScale(stage.GlobalNorm(squares), w.c.Clip); scale != 1 {
+			w.clipped++
+		}
 	}
 	step := id / w.c.Plan.MicroBatches
 	for _, i := range due {

@@ -57,6 +57,10 @@ type holding struct {
 	first    int         // version of the weights that the Program under way began with
 	reducing *reduction  // of the update to come, once its last backward runs
 	push     *stage.Push // of a pipeline: its latest step, until the reference takes it
+	doubtful bool        // its last update is not validated yet
+	doubts   error       // what a forward behind it has met, which counts if it stands
+	forwards int         // of training so far
+	summed   []summed    // buffers of updates to come
 }
 
 func newHolding(s *stage.Stage, p place) *holding {
@@ -232,7 +236,7 @@ func (w *worker) done(in schedule.Instruction, ready, start time.Time, size int6
 		}
 	}
 	w.lacks = schedule.Need{}
-	if in.Kind == schedule.U {
+	if in.Kind == x.program.Settles() && x.refused == nil {
 		for n := x.program.FirstOf(in); n < min(int(in.Micro)+1, x.program.Minibatches()); n++ {
 			if f, whole := x.record.updated(x.base + n); whole {
 				x.onStep(f)

@@ -38,8 +38,6 @@ type Family struct {
 	// Beside: what the order gains is that collectives go on beside computations, which takes
 	// somebody else than the workers' cores to carry them out.
 	Beside bool
-	// Simulated: package run does not execute the order.
-	Simulated bool
 	// Chunks is how many virtual stages a worker holds: 0 and 1 are one, 2 is a V or two
 	// directions, -1 is any number.
 	Chunks int

@@ -200,7 +200,7 @@ func (m *Machine) lacking(w int) Need {
 		})
 	case AR, TG, GN, U, PV, CK:
 		for _, c := range m.issued[w] {
-			if in.Kind == U && (c.Kind == GN && m.p.PostValidate || c.Micro > in.Micro) {
+			if in.Kind == U && c.Kind == GN && m.p.PostValidate || (in.Kind == U || in.Kind == GN) && c.Micro > in.Micro {
 				continue // its PV waits for the norm; a later update waits for a later sum
 			}
 			if in.Kind == CK || c.Stage == in.Stage && c.Pipeline == in.Pipeline {

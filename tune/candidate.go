@@ -19,7 +19,7 @@ func Program(p *profile.Profile, pl *plan.Plan, clip bool, repeat int) (*schedul
 	if err != nil {
 		return nil, err
 	}
-	return schedule.Lower(program, schedule.LowerOptions{Tied: sim.TiedStages(p, pl), Clip: clip})
+	return schedule.Lower(program, schedule.LowerOptions{Tied: sim.TiedStages(p, pl), Clip: clip, PostValidate: pl.PostValidate})
 }
 
 // Steps is how many steps a prediction is the median of: more where computations vary.

@@ -202,6 +202,7 @@ func (s *Stage) sumUses() error {
 // Norms is the final gradients of the parameters that this stage owns, whose squares make up
 // the global norm: a tied parameter counts once, with its owner.
 func (s *Stage) Norms() ([]Vector, error) {
+	defer s.recall()()
 	if err := s.sumUses(); err != nil {
 		return nil, err
 	}
@@ -255,6 +256,13 @@ func GlobalNorm(squares []float64) float64 {
 // the next version of the weights. Parameters come layer by layer; one that is tied belongs
 // to its first layer here.
 func (s *Stage) Update(settings optim.Settings, step optim.Step, how Renewal) error {
+	if len(s.aside) > 0 {
+		back := s.recall()
+		defer func() {
+			back()
+			s.aside = s.aside[1:]
+		}()
+	}
 	if err := s.sumUses(); err != nil {
 		return err
 	}
@@ -265,7 +273,9 @@ func (s *Stage) Update(settings optim.Settings, step optim.Step, how Renewal) er
 	}
 	s.overwritten = s.overwritten || how == Overwrite
 	s.version++
-	s.gathers = s.version
+	if how != Keep || len(s.aside) == 0 {
+		s.gathers = s.version
+	}
 	s.sums = false
 	return s.eachLayer(func(params []*Param) error { return s.updateLayer(params, settings, step) })
 }
@@ -303,8 +313,15 @@ func (s *Stage) updateLayer(params []*Param, settings optim.Settings, step optim
 			value = alias[0]
 		}
 		slots[i] = optim.Slot{Param: value, Grad: p.Uses[0].grad, State: p.State, NoDecay: p.NoDecay}
+		if s.tentative != nil { // a step uses gradients up, and this one may be made again
+			grad, err := s.clone(p.Uses[0].grad)
+			if err != nil {
+				return err
+			}
+			slots[i].Grad = grad
+		}
 	}
-	if err := settings.Apply(s.dev, step, slots); err != nil {
+	if err := settings.Apply(s.dev, step, slots); err != nil || s.tentative != nil {
 		return err
 	}
 	for _, p := range params {
@@ -312,6 +329,9 @@ func (s *Stage) updateLayer(params []*Param, settings optim.Settings, step optim
 			u := &p.Uses[i]
 			free(u.grad)
 			u.grad = nil
+			if len(s.aside) > 0 {
+				continue // what the leaf gathers is the next update's
+			}
 			if err := s.dev.SetGrad(u.leaf, nil); err != nil {
 				return err
 			}

@@ -48,6 +48,9 @@ type Stage struct {
 	older       map[int]*weights // versions that micro-batches under way still use
 	gathers     int              // the version on whose leaves gradients gather
 	overwritten bool             // older versions were overwritten by newer ones
+
+	tentative *tentative // of the last update, while it may be taken back
+	aside     []*set     // gradients of updates to come, those of the next one first
 }
 
 // New makes the parameters of a stage and gives them their first values.
@@ -94,6 +97,14 @@ func (s *Stage) Close() {
 		w.free()
 		delete(s.older, v)
 	}
+	if s.tentative != nil {
+		s.tentative.free()
+		s.tentative = nil
+	}
+	for _, g := range s.aside {
+		g.free()
+	}
+	s.aside = nil
 	for _, p := range append(s.params, s.buffs...) {
 		for _, u := range p.Uses {
 			if u.leaf != p.Value {
