@@ -49,11 +49,10 @@ func OpenTrainings(path string) (*Trainings, error) {
 		}
 		t.all = append(t.all, one)
 	}
-	if t.file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644); err != nil {
+	if t.file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
-	_, err = t.file.Seek(int64(whole), 0)
-	if err = errors.Join(t.file.Truncate(int64(whole)), err); err != nil {
+	if err := t.file.Truncate(int64(whole)); err != nil {
 		return nil, errors.Join(fmt.Errorf("bench: %w", err), t.file.Close())
 	}
 	return t, nil

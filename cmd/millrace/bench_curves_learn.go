@@ -85,7 +85,7 @@ func stagesByOperations(ctx context.Context, j *job.Job, m *model.Model) (*plan.
 	if err != nil {
 		return nil, badInput(err)
 	}
-	base, err := tune.Partition(ctx, &tune.Workload{Profile: p, Cluster: cluster.Local(j.Workers, j.Workers, 0, 20e-6, 10e9, 2e9), Batch: j.Batch}, fix)
+	base, err := tune.Partition(ctx, &tune.Workload{Profile: p, Cluster: cluster.Local(j.Workers, j.Workers, 0, 1e-9, 1e15, 1e15), Batch: j.Batch}, fix)
 	return base, badInput(err)
 }
 
