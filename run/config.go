@@ -106,7 +106,6 @@ type Result struct {
 	BubbleMean  float64 // over all steps of this run
 	BusySeconds float64 // computing, summed over workers and steps
 	Weights     map[string]Weight
-	Apart       []Apart // of elastic averaging, at every evaluation
 }
 
 // Weight is a parameter or buffer after training.

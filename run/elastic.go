@@ -99,13 +99,6 @@ func (w *worker) measureApart(h *holding) error {
 	return nil
 }
 
-// Apart is how far the reference of elastic averaging was from the average of the pipelines:
-// the largest difference of any parameter over the largest value on its stage.
-type Apart struct {
-	Step     int     `json:"step"` // done before
-	Relative float64 `json:"relative"`
-}
-
 // sameElastic says whether two settings of elastic averaging, nil for none, are the same.
 func sameElastic(a, b *plan.Elastic) bool {
 	if a == nil || b == nil {

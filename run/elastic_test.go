@@ -322,17 +322,23 @@ func TestElasticReportsTheAverage(t *testing.T) {
 	c.Plan.Schedule, c.Plan.Weights, c.Plan.Elastic = "elastic", "elastic", plan.NewElastic(3)
 	c.Data.Test, c.EvalEvery, c.EvalRows = noise{model: c.Model, classes: 3, rows: 16, seed: 9}, 4, 16
 	r := train(t, c)
-	if len(r.Apart) != 3 || r.Apart[0].Step != 4 {
-		t.Fatalf("measured %v", r.Apart)
+	all := r.Timeline.Evaluations
+	if len(all) != 3 || all[0].Step != 3 {
+		t.Fatalf("evaluated %v", all)
 	}
-	for _, a := range r.Apart {
-		if a.Relative > 1e-14 {
-			t.Errorf("after %d steps the reference is %v from the average", a.Step, a.Relative)
+	for _, e := range all {
+		if e.Apart == nil || *e.Apart > 1e-14 {
+			t.Errorf("after step %d the reference is %v from the average", e.Step, e.Apart)
 		}
 	}
 	c.Plan.Elastic.Order = plan.UpdateFirst
-	if r = train(t, c); r.Apart[2].Relative < 1e-6 {
-		t.Errorf("in the printed order it is %v", r.Apart)
+	if last := train(t, c).Timeline.Evaluations[2]; last.Apart == nil || *last.Apart < 1e-6 {
+		t.Errorf("in the printed order it is %v", last.Apart)
+	}
+	c = pipelinesConfig(t, 1, 4, c.Optimizer)
+	c.Data.Test, c.EvalRows = noise{model: c.Model, classes: 3, rows: 16, seed: 9}, 16
+	if last := train(t, c).Timeline.Evaluations[0]; last.Apart != nil {
+		t.Errorf("one pipeline has no reference, and it is %v from the average", *last.Apart)
 	}
 }
 

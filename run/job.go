@@ -37,7 +37,7 @@ type job struct {
 
 	mu    sync.Mutex
 	tests []tested // by evaluation micro-batch
-	apart float64  // at this evaluation: see Apart
+	apart float64  // at this evaluation: see trace.Evaluation
 }
 
 // tested is what one evaluation micro-batch gave.

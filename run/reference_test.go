@@ -73,7 +73,7 @@ func referenceLoop(c Config) (map[string]Weight, error) {
 				return nil, err
 			}
 		}
-		if err := sumReplicas(c.Engine, replicas); err != nil {
+		if err := sumReplicas(c.Engine, replicas, true); err != nil {
 			return nil, err
 		}
 		scale := 1.0
@@ -104,9 +104,9 @@ func referenceLoop(c Config) (map[string]Weight, error) {
 	return out, err
 }
 
-// sumReplicas gives every replica the sums, in rank order, of gradients and buffers, and
-// the mean of the latter.
-func sumReplicas(e engine.Engine, replicas []*stage.Stage) error {
+// sumReplicas gives every replica the sums, in rank order, of gradients and, if they are wanted, of
+// buffers, and the mean of the latter.
+func sumReplicas(e engine.Engine, replicas []*stage.Stage, buffers bool) error {
 	if len(replicas) == 1 {
 		return nil
 	}
@@ -116,11 +116,14 @@ func sumReplicas(e engine.Engine, replicas []*stage.Stage) error {
 		if err != nil {
 			return err
 		}
+		if all[r] = gradients; !buffers {
+			continue
+		}
 		statistics, err := s.Statistics()
 		if err != nil {
 			return err
 		}
-		all[r] = append(gradients, statistics...)
+		all[r] = append(all[r], statistics...)
 	}
 	for i, total := range all[0] {
 		for _, other := range all[1:] {
@@ -133,6 +136,9 @@ func sumReplicas(e engine.Engine, replicas []*stage.Stage) error {
 		}
 	}
 	for _, s := range replicas {
+		if !buffers {
+			break
+		}
 		if err := s.AverageStatistics(len(replicas)); err != nil {
 			return err
 		}

@@ -59,7 +59,6 @@ type runner struct {
 	stopped     bool
 	checkpoint  string
 	evaluations []trace.Evaluation
-	apart       []Apart
 }
 
 // departure is what a worker leaves behind.
@@ -260,7 +259,7 @@ func (r *runner) evaluate() error {
 	}
 	e := r.job.verdict(r.done - 1)
 	if r.job.together() > 1 {
-		r.apart = append(r.apart, Apart{Step: r.done, Relative: r.job.apart})
+		e.Apart = new(r.job.apart)
 		r.job.apart = 0
 	}
 	r.evaluations = append(r.evaluations, e)
@@ -321,7 +320,7 @@ func (r *runner) end() (*Result, error) {
 	}
 	closing := r.x.mesh.Close()
 	close(r.release)
-	res := &Result{Steps: r.done, Loss: r.loss, Stopped: r.stopped, Checkpoint: r.checkpoint, Apart: r.apart, PeakBytes: make([]int64, len(r.x.workers))}
+	res := &Result{Steps: r.done, Loss: r.loss, Stopped: r.stopped, Checkpoint: r.checkpoint, PeakBytes: make([]int64, len(r.x.workers))}
 	for range r.x.workers {
 		d := <-r.gone
 		res.Leaked += d.leaked

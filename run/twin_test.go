@@ -281,7 +281,8 @@ func (w *twin) updates(id int) error {
 		}
 	}
 	for _, i := range due {
-		if err := sumReplicas(w.c.Engine, w.stages[i]); err != nil {
+		// Asynchronous data parallelism sums buffers at the end alone.
+		if err := sumReplicas(w.c.Engine, w.stages[i], w.c.Plan.Schedule != "dp-async" || id == w.micros-1); err != nil {
 			return err
 		}
 	}

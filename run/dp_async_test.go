@@ -1,0 +1,110 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// asynchronous puts a model on replicas that sum their gradients beside the next minibatch.
+func asynchronous(c *Config, replicas, micros int) {
+	c.Plan = replicated(c.Plan, len(c.Model.Layers), replicas)
+	c.Plan.Schedule, c.Plan.Weights, c.Plan.MicroBatches = "dp-async", string(schedule.DoubleBuffered), micros
+}
+
+func asyncConfig(t testing.TB, e engine.Engine, g *rand.Rand) Config {
+	c := randomConfig(t, e, g)
+	replicas := 2 + g.IntN(3)
+	asynchronous(&c, replicas, replicas+g.IntN(2*replicas))
+	c.Plan.Stages[0].Recompute = anyRecompute(g)
+	c.Steps = 1 + g.IntN(8)
+	c.KeepSteps = c.Steps
+	return c
+}
+
+// Asynchronous data parallelism leaves the bits of w(k+1) = w(k) - lr grad f_k(w(k-1)), gradients
+// summed in rank order, clipped or not, however long messages take.
+func TestAsynchronousDataParallelismEqualsItsEquation(t *testing.T) {
+	e := testEngine(t)
+	for seed := range uint64(120) {
+		g := rand.New(rand.NewPCG(seed, 32))
+		c := asyncConfig(t, e, g)
+		if seed%4 == 0 {
+			c.Mesh = func(n int) (wire.Mesh, error) {
+				return wire.NewShaped(n, func(from, to int) wire.Link {
+					return wire.Link{Latency: time.Duration(g.IntN(300)) * time.Microsecond, BytesPerSecond: 1e6}
+				})
+			}
+		}
+		got := train(t, c)
+		want := sequential(t, c, equation(schedule.DoubleBuffered, 1, c.Plan.MicroBatches))
+		if err := sameWeights(want, got.Weights); err != nil {
+			t.Fatalf("seed %d: %v\n%+v\nsteps %d", seed, err, *c.Plan, c.Steps)
+		}
+		checkOrder(t, c, got)
+	}
+}
+
+// One that is told to stop makes the updates of what it has begun, and leaves what a shorter run leaves.
+func TestAStoppedAsynchronousRunIsAShorterOne(t *testing.T) {
+	e := testEngine(t)
+	for seed := range uint64(20) {
+		g := rand.New(rand.NewPCG(seed, 33))
+		c := asyncConfig(t, e, g)
+		c.Steps = 30
+		ctx, cancel := context.WithCancel(t.Context())
+		at := g.IntN(12)
+		c.Hooks.OnStep = func(r StepReport) {
+			if r.Step == at {
+				cancel()
+			}
+		}
+		stopped, err := Train(ctx, c)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stopped.Steps <= at || stopped.Leaked != 0 {
+			t.Fatalf("seed %d: %d steps done when told to stop behind step %d; %d handles leaked", seed, stopped.Steps, at, stopped.Leaked)
+		}
+		c.Hooks.OnStep, c.Steps = nil, stopped.Steps
+		if err := sameWeights(train(t, c).Weights, stopped.Weights); err != nil {
+			t.Errorf("seed %d, %d steps: %v\n%+v", seed, stopped.Steps, err, *c.Plan)
+		}
+	}
+}
+
+// Torch keeps the bits too; the statistics of a batch norm are the replicas' mean at the end.
+func TestTorchAsynchronousDataParallelism(t *testing.T) {
+	e := torchEngine(t)
+	for _, family := range []struct {
+		name     string
+		settings map[string]any
+		classes  int
+	}{
+		{"mlp", map[string]any{"inputs": 20, "hidden": []int{32, 24}, "dropout": 0.2}, 10},
+		{"convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true}, 10},
+		{"gpt", map[string]any{"layers": 2, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1, "tied": true}, 30},
+	} {
+		for replicas := 2; replicas <= 3; replicas++ {
+			t.Run(fmt.Sprintf("%s/%d", family.name, replicas), func(t *testing.T) {
+				m := build(t, family.name, family.settings)
+				c := basic(t, e, m, planOf(m, nil, 3, 1, "dp"), family.classes, 5)
+				c.Clip = 0.5
+				asynchronous(&c, replicas, 2*replicas-1)
+				c.Plan.Stages[0].Recompute = plan.AtBoundary(replicas == 3)
+				got := train(t, c)
+				if err := sameWeights(sequential(t, c, equation(schedule.DoubleBuffered, 1, c.Plan.MicroBatches)), got.Weights); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
