@@ -14,7 +14,7 @@ install=(apt-get install -y --no-install-recommends "${missing[@]}")
 as=()
 if [ "$(id -u)" -ne 0 ]; then
   if ! sudo -n true 2>/dev/null; then
-    echo "setup: not root and sudo needs a password; run this, then make again:" >&2
+    echo "setup: missing: ${missing[*]}; not root, and sudo is not there or asks for a password; run this, then make again:" >&2
     echo "  sudo apt-get update && sudo ${install[*]}" >&2
     exit 1
   fi
