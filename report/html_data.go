@@ -18,6 +18,7 @@ type pageData struct {
 	Losses      curve       `json:"losses"`
 	EvalLosses  curve       `json:"eval_losses"`
 	Accuracies  curve       `json:"accuracies"`
+	Apart       curve       `json:"reference_apart"`
 	PeakBytes   [2][]int64  `json:"peak_bytes"` // of the whole run: predicted, measured
 	StageLabels []string    `json:"stage_labels"`
 }
@@ -108,7 +109,7 @@ func pageDataOf(in Inputs) pageData {
 			d.Losses.X, d.Losses.Y = append(d.Losses.X, l.Step), append(d.Losses.Y, l.Value)
 		}
 	}
-	d.EvalLosses, d.Accuracies = curve{[]int{}, []float64{}}, curve{[]int{}, []float64{}}
+	d.EvalLosses, d.Accuracies, d.Apart = curve{[]int{}, []float64{}}, curve{[]int{}, []float64{}}, curve{[]int{}, []float64{}}
 	for _, e := range in.Evaluations {
 		if math.IsNaN(e.Loss) || math.IsInf(e.Loss, 0) {
 			continue
@@ -116,6 +117,9 @@ func pageDataOf(in Inputs) pageData {
 		d.EvalLosses.X, d.EvalLosses.Y = append(d.EvalLosses.X, e.Step), append(d.EvalLosses.Y, e.Loss)
 		if e.Samples > 0 && e.Correct > 0 {
 			d.Accuracies.X, d.Accuracies.Y = append(d.Accuracies.X, e.Step), append(d.Accuracies.Y, e.Accuracy())
+		}
+		if e.Apart != nil && !math.IsNaN(*e.Apart) && !math.IsInf(*e.Apart, 0) {
+			d.Apart.X, d.Apart.Y = append(d.Apart.X, e.Step), append(d.Apart.Y, *e.Apart)
 		}
 	}
 	for w := range in.workers() {

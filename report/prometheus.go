@@ -25,6 +25,7 @@ type Prometheus struct {
 	peak         *prometheus.GaugeVec
 	evalLoss     prometheus.Gauge
 	evalAccuracy prometheus.Gauge
+	apart        prometheus.Gauge
 	shown        map[prometheus.Collector]bool // of those that appear later
 }
 
@@ -65,6 +66,7 @@ func NewPrometheus(labels map[string]string) *Prometheus {
 	p.peak = byWorker("peak_memory_bytes", "Most bytes the worker has held so far.")
 	p.evalLoss = laterGauge("evaluation_loss", "Mean loss on the held-out set.")
 	p.evalAccuracy = laterGauge("evaluation_accuracy_ratio", "Part of the held-out predictions that was right.")
+	p.apart = laterGauge("reference_apart_ratio", "How far the reference of elastic averaging is from the average of its pipelines, as a part of the largest parameter.")
 	p.stepSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "millrace", Name: "step_seconds", Help: "Length of a step.",
 		ConstLabels: labels, Buckets: prometheus.ExponentialBuckets(0.001, 2, 18)})
 	p.registry.MustRegister(p.stepSeconds)
@@ -103,6 +105,10 @@ func (p *Prometheus) Evaluation(v EvaluationValues) error {
 	p.evalAccuracy.Set(v.Accuracy)
 	p.appear(p.evalLoss)
 	p.appear(p.evalAccuracy)
+	if v.Apart != nil {
+		p.apart.Set(*v.Apart)
+		p.appear(p.apart)
+	}
 	return nil
 }
 

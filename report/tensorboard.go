@@ -63,7 +63,11 @@ func (t *TensorBoard) Step(v StepValues) error {
 
 // Evaluation writes the scalars of an evaluation under evaluation/.
 func (t *TensorBoard) Evaluation(v EvaluationValues) error {
-	return t.scalars(v.Time, v.Step, []scalar{{"evaluation/loss", v.Loss}, {"evaluation/accuracy", v.Accuracy}})
+	s := []scalar{{"evaluation/loss", v.Loss}, {"evaluation/accuracy", v.Accuracy}}
+	if v.Apart != nil {
+		s = append(s, scalar{"evaluation/reference_apart", *v.Apart})
+	}
+	return t.scalars(v.Time, v.Step, s)
 }
 
 // Close writes what is still held back.

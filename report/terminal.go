@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -254,6 +255,15 @@ func (d *drawing) learning() {
 			s += fmt.Sprintf(", accuracy %.2f %% (%d of %d)", 100*e.Accuracy(), e.Correct, e.Samples)
 		}
 		d.line("%s", s)
+	}
+	var apart []float64
+	for _, e := range d.in.Evaluations {
+		if e.Apart != nil {
+			apart = append(apart, *e.Apart)
+		}
+	}
+	if len(apart) > 0 {
+		d.line("  reference off its average %s at most %.1e", d.ink.paint("36", sparkline(apart, 32)), slices.Max(apart))
 	}
 }
 

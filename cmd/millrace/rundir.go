@@ -125,7 +125,7 @@ func (w *runDir) hooks() run.Hooks {
 			w.progress.step(s)
 		},
 		OnEvaluation: func(e trace.Evaluation) {
-			keep(w.sinks.Evaluation(report.EvaluationValues{Time: time.Now(), Step: e.Step, Loss: e.Loss, Accuracy: e.Accuracy()}))
+			keep(w.sinks.Evaluation(report.EvaluationValues{Time: time.Now(), Step: e.Step, Loss: e.Loss, Accuracy: e.Accuracy(), Apart: e.Apart}))
 			w.progress.say(fmt.Sprintf("after step %d: evaluation loss %.4f, accuracy %.2f %%", e.Step+1, e.Loss, 100*e.Accuracy()))
 		},
 		OnCheckpoint: func(dir string, _ int) { w.progress.say("saved " + dir) },
@@ -157,7 +157,7 @@ func (w *runDir) finish(r *run.Result, simulated *trace.Timeline, out io.Writer,
 			{Name: "optimizer", Value: w.job.Optimizer.Kind}, {Name: "data", Value: w.job.Data},
 		},
 	}
-	in.Facts = append(in.Facts, averageFacts(w.plan, r.Apart)...)
+	in.Facts = append(in.Facts, averageFacts(w.plan, r.Timeline.Evaluations)...)
 	page := w.path("report.html")
 	err = errors.Join(err, t.WriteFile(w.path("timeline.json.gz")),
 		document.Write(page, func(f io.Writer) error { return report.HTML(f, in) }),
@@ -178,17 +178,20 @@ func (w *runDir) finish(r *run.Result, simulated *trace.Timeline, out io.Writer,
 
 // averageFacts says how far the reference of elastic averaging was from the average of the
 // pipelines, at worst.
-func averageFacts(pl *plan.Plan, measured []run.Apart) []report.Fact {
+func averageFacts(pl *plan.Plan, evaluations []trace.Evaluation) []report.Fact {
 	if pl.Together() == 1 {
 		return nil
 	}
 	e := pl.Elastic
 	facts := []report.Fact{{Name: "pipelines", Value: fmt.Sprintf("%d side by side, alpha %.3g, %s", e.Pipelines, e.Alpha, e.Order)}}
 	worst := 0.0
-	for _, a := range measured {
-		worst = max(worst, a.Relative)
+	n := 0
+	for _, e := range evaluations {
+		if e.Apart != nil {
+			worst, n = max(worst, *e.Apart), n+1
+		}
 	}
-	if n := len(measured); n > 0 {
+	if n > 0 {
 		facts = append(facts, report.Fact{Name: "reference", Value: fmt.Sprintf("within %.1e of the pipelines' average at %d evaluations", worst, n)})
 	}
 	return facts

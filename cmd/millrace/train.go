@@ -59,7 +59,6 @@ type outcome struct {
 	Measured    float64            `json:"measured_step_s"`
 	Report      string             `json:"report"`
 	Stopped     bool               `json:"stopped"`
-	Apart       []run.Apart        `json:"reference_apart,omitempty"` // of elastic averaging, at every evaluation
 }
 
 func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
@@ -129,7 +128,7 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	}
 	if asJSON {
 		out := outcome{Out: j.Out, Steps: result.Steps, Loss: result.Loss, Evaluations: result.Timeline.Evaluations,
-			Checkpoint: result.Checkpoint, Predicted: p.plan.Predicted.StepS, Measured: medianOf(result.Timeline.StepTimes(len(result.Timeline.Steps) - min(len(result.Timeline.Steps)/10, 10))), Report: report, Stopped: result.Stopped, Apart: result.Apart}
+			Checkpoint: result.Checkpoint, Predicted: p.plan.Predicted.StepS, Measured: medianOf(result.Timeline.StepTimes(len(result.Timeline.Steps) - min(len(result.Timeline.Steps)/10, 10))), Report: report, Stopped: result.Stopped}
 		if err := writeJSON(c.OutOrStdout(), out); err != nil {
 			return err
 		}

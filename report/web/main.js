@@ -134,7 +134,7 @@ function startMemory(parent) {
 function startLearning(parent) {
   const number = (y, step) => y.toFixed(Math.min(4, Math.max(0, Math.ceil(-Math.log10(step) - 1e-9))));
   const whole = (x) => "step " + Math.round(x);
-  const { losses, eval_losses: tested, accuracies } = data;
+  const { losses, eval_losses: tested, accuracies, reference_apart: apart } = data;
   if (losses.x.length + tested.x.length > 0) {
     const last = losses.y.length ? `training ${losses.y[losses.y.length - 1].toFixed(4)}` : "";
     const held = tested.y.length ? `held-out ${tested.y[tested.y.length - 1].toFixed(4)}` : "";
@@ -149,6 +149,11 @@ function startLearning(parent) {
     const note = (100 * accuracies.y[accuracies.y.length - 1]).toFixed(2) + " %";
     makeChart(parent, { title: "Held-out accuracy", note, xText: whole, yText: (y, step) => number(100 * y, 100 * step) + " %",
       label: `Held-out accuracy over the steps, at the end ${note}`, series: [{ name: "accuracy", style: "dots", x: accuracies.x, y: accuracies.y }] });
+  }
+  if (apart.x.length > 0) {
+    const note = `at most ${Math.max(...apart.y).toExponential(1)} of the largest parameter`;
+    makeChart(parent, { title: "Reference from the pipelines' average", note, xText: whole, yText: (y) => y === 0 ? "0" : y.toExponential(1), yMin: 0,
+      label: `How far the reference is from the average of the pipelines over the steps: ${note}`, series: [{ name: "apart", style: "dots", x: apart.x, y: apart.y }] });
   }
 }
 

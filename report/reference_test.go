@@ -1,0 +1,53 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/trace/tracetest"
+)
+
+// TestReferenceIsReportedOverTraining: how far the reference of elastic averaging was from the
+// average is in every sink and in both reports; nothing is said of runs without a reference.
+func TestReferenceIsReportedOverTraining(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		apart *float64
+	}{{"elastic", new(2.5e-8)}, {"plain", nil}} {
+		told := c.apart != nil
+		var lines, events bytes.Buffer
+		tb, err := NewTensorBoard(&events, noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := NewPrometheus(nil)
+		sinks := Sinks{NewJSONL(&lines), tb, p}
+		if err := errors.Join(sinks.Evaluation(EvaluationValues{Time: noon, Loss: 1, Apart: c.apart}), sinks.Close()); err != nil {
+			t.Fatal(err)
+		}
+		scrape := httptest.NewRecorder()
+		p.Handler().ServeHTTP(scrape, httptest.NewRequest("GET", "/metrics", nil))
+		in := sample(tracetest.TwoStages())
+		in.Evaluations = []trace.Evaluation{{Step: 3, Loss: 1, Samples: 8}, {Step: 7, Loss: 1, Samples: 8, Apart: c.apart}}
+		var screen bytes.Buffer
+		if err := Terminal(&screen, in); err != nil {
+			t.Fatal(err)
+		}
+		page := dataOf(t, drawPage(t, in))
+		for what, got := range map[string]bool{
+			"JSON lines":  strings.Contains(lines.String(), `"reference_apart":2.5e-8`) || strings.Contains(lines.String(), `"reference_apart":2.5e-08`),
+			"TensorBoard": strings.Contains(events.String(), "evaluation/reference_apart"),
+			"Prometheus":  strings.Contains(scrape.Body.String(), "millrace_reference_apart_ratio 2.5e-08"),
+			"terminal":    strings.Contains(screen.String(), "reference off its average ▁ at most 2.5e-08"),
+			"page":        len(page.Apart.X) == 1 && page.Apart.X[0] == 7 && page.Apart.Y[0] == 2.5e-8,
+		} {
+			if got != told {
+				t.Errorf("%s: %s tells of the reference: %v, want %v", c.name, what, got, told)
+			}
+		}
+	}
+}
