@@ -94,6 +94,7 @@ func (c *clock) End(p stage.Phase, layer int, made nn.Bundle) {
 
 // bench is one worker of a measurement.
 type bench struct {
+	rank  int
 	dev   engine.Device
 	stage *stage.Stage
 	clock *clock
@@ -101,6 +102,8 @@ type bench struct {
 	float engine.DType
 	rows  int
 	next  int // micro-batch
+
+	reference *stage.Stage // of elastic averaging, where that is timed
 }
 
 // crew runs f on as many locked threads as r says workers compute at once, each with the
@@ -132,7 +135,7 @@ func (t *Timer) crew(ctx context.Context, r profile.Request, f func(*bench) erro
 					return err
 				}
 				defer dev.Close()
-				b := &bench{dev: dev, clock: newClock(dev, len(r.Model.Layers)), split: t.split, float: t.engine.Float(), rows: r.MicroBatch}
+				b := &bench{rank: k, dev: dev, clock: newClock(dev, len(r.Model.Layers)), split: t.split, float: t.engine.Float(), rows: r.MicroBatch}
 				clocks[k] = b.clock
 				b.stage, err = stage.New(stage.Config{
 					Device: dev, Float: b.float, Graph: graph, Last: len(layers) - 1, Layers: layers, Seed: 1,
@@ -140,7 +143,7 @@ func (t *Timer) crew(ctx context.Context, r profile.Request, f func(*bench) erro
 				})
 				ready.meet()
 				if err == nil {
-					defer b.stage.Close()
+					defer b.close()
 					err = f(b)
 				}
 				busy.Add(-1)
@@ -157,6 +160,13 @@ func (t *Timer) crew(ctx context.Context, r profile.Request, f func(*bench) erro
 		return nil, fmt.Errorf("run: measuring: %w", context.Cause(ctx))
 	}
 	return clocks, errors.Join(errs...)
+}
+
+func (b *bench) close() {
+	b.stage.Close()
+	if b.reference != nil {
+		b.reference.Close()
+	}
 }
 
 // forward passes another micro-batch through all layers.

@@ -13,6 +13,8 @@ type StageCost struct {
 	ForwardS, BackwardS float64
 	InputS, WeightS     float64 // the halves of a split backward
 	UpdateS             float64
+	ElasticUpdateS      float64 // of a pipeline of elastic averaging: an UpdateS, diluting and queueing; 0: UpdateS
+	ReferenceUpdateS    float64 // of the reference, for each pipeline
 	EvaluateS           float64
 	SaveS               float64 // a checkpoint
 	// Spread is the distance of the quartiles of a computation's time over its median.
@@ -32,7 +34,7 @@ type StageCost struct {
 	// as it goes; BackwardPeak of those that find them there, InputPeak of a first half.
 	ForwardPeak, EvaluatePeak, FirstBackwardPeak, BackwardPeak, InputPeak, UpdatePeak int64
 	// LayerBytes is the parameters of the largest layer, of which elastic averaging keeps a copy
-	// while it updates them.
+	// while it updates them, and an update that may be taken back one of their gradients.
 	LayerBytes int64
 
 	AllReduceS float64 // over the stage's replicas
@@ -126,7 +128,7 @@ func (c *Costs) check(p *schedule.Program) error {
 				value float64
 			}{
 				{"forward", k.ForwardS}, {"backward", k.BackwardS}, {"input gradient", k.InputS}, {"weight gradient", k.WeightS},
-				{"update", k.UpdateS}, {"evaluation", k.EvaluateS}, {"checkpoint", k.SaveS},
+				{"update", k.UpdateS}, {"elastic update", k.ElasticUpdateS}, {"reference update", k.ReferenceUpdateS}, {"evaluation", k.EvaluateS}, {"checkpoint", k.SaveS},
 				{"all-reduce", k.AllReduceS}, {"sum of tied gradients", k.TiedS}, {"norm", k.NormS},
 				{"activation bytes", float64(k.ActivationBytes)}, {"gradient bytes", float64(k.GradientBytes)},
 				{"saved bytes", float64(k.SavedBytes)}, {"input bytes", float64(k.InputBytes)}, {"pending bytes", float64(k.PendingBytes)},

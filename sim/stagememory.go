@@ -17,7 +17,10 @@ import (
 //   - a backward walks the layers down. A layer's gradients are there from the first
 //     reader that made them until the layer is done, and what it saved is freed with them;
 //   - gradients of parameters appear layer by layer in the first backward after an update;
-//   - an optimizer with two states needs one more tensor of a parameter's size for a moment.
+//   - an optimizer with two states needs one more tensor of a parameter's size for a moment;
+//   - an update that is validated later keeps what it changes, parameters, states and buffers, as they
+//     were, and the gradients, until it is (settle);
+//   - where the replicas' sum goes on beside the next minibatch there are two sets of gradients (settle).
 func stageMemory(out *StageCost, p *profile.Profile, costs []profile.Cost, st plan.Stage) {
 	fed := feedBytes(p, costs, st)
 	defer func() {

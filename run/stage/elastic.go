@@ -120,16 +120,24 @@ func (s *Stage) Apply(pushes []*Push) error {
 	m := s.dev.Begin()
 	defer s.dev.End(m)
 	return s.dev.NoGrad(func() error {
-		for i, p := range s.params {
-			total := pushes[0].steps[i]
-			for _, other := range pushes[1:] {
-				if err := s.call("aten::add_.Tensor", total, other.steps[i], 1.0); err != nil {
-					return fmt.Errorf("stage: reference of %s: %w", p.Name, err)
+		at := 0
+		err := s.eachLayer(func(params []*Param) error {
+			for _, p := range params {
+				total := pushes[0].steps[at]
+				for _, other := range pushes[1:] {
+					if err := s.call("aten::add_.Tensor", total, other.steps[at], 1.0); err != nil {
+						return fmt.Errorf("reference of %s: %w", p.Name, err)
+					}
 				}
+				if err := s.call("aten::add_.Tensor", p.Value, total, mean); err != nil {
+					return fmt.Errorf("reference of %s: %w", p.Name, err)
+				}
+				at++
 			}
-			if err := s.call("aten::add_.Tensor", p.Value, total, mean); err != nil {
-				return fmt.Errorf("stage: reference of %s: %w", p.Name, err)
-			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 		for i, b := range s.buffs {
 			total := pushes[0].buffers[i]
