@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 	"unsafe"
@@ -139,8 +138,8 @@ func (w *worker) norm(h *holding, in schedule.Instruction) error {
 			}
 		}
 		total := stage.GlobalNorm(all)
-		if math.IsNaN(total) || math.IsInf(total, 0) {
-			err := fmt.Errorf("the gradient norm of step %d is %v on stage %d; lower the learning rate", step, total, in.Stage)
+		if !isFinite(total) {
+			err := &notFiniteError{fmt.Sprintf("the gradient norm of step %d is %v on stage %d; lower the learning rate", step, total, in.Stage)}
 			if w.x.program.PostValidate {
 				w.x.refuse(int(in.Micro), fmt.Errorf("run: %w; the step was taken back", err))
 				return nil

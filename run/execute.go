@@ -2,21 +2,10 @@ package run
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/millrace-ml/millrace/run/stage"
 	"github.com/millrace-ml/millrace/schedule"
 )
-
-// LossError is a loss that is not finite.
-type LossError struct {
-	Step, Stage, Micro int
-	Value              float64
-}
-
-func (e *LossError) Error() string {
-	return fmt.Sprintf("the loss of step %d, micro-batch %d is %v on stage %d; lower the learning rate or clip gradients", e.Step, e.Micro, e.Value, e.Stage)
-}
 
 // execute does what an instruction says, or begins what goes on beside the worker, and
 // returns the bytes it moved. The worker does not hold mu.
@@ -77,7 +66,7 @@ func (w *worker) forward(h *holding, in schedule.Instruction) error {
 	w.peak = max(w.peak, w.open)
 	h.forwards++
 	if h.HoldsLoss() {
-		if math.IsNaN(loss) || math.IsInf(loss, 0) {
+		if !isFinite(loss) {
 			err := &LossError{Step: w.x.base + w.x.minibatchOf(in), Stage: int(in.Stage), Micro: m.Index, Value: loss}
 			if !h.doubtful {
 				return err
@@ -166,6 +155,9 @@ func (w *worker) evaluate(h *holding, in schedule.Instruction) error {
 		return err
 	}
 	if h.HoldsLoss() {
+		if !isFinite(loss) {
+			return &LossError{Step: w.x.base - 1, Stage: int(in.Stage), Micro: m.Index, Value: loss, Evaluation: true}
+		}
 		w.job.evaluated(m.Index, rows, loss, correct)
 	}
 	return w.pass(h, asKind(in, schedule.SF), out)

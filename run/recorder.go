@@ -1,7 +1,6 @@
 package run
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -191,7 +190,7 @@ func (r *recorder) fill(t *trace.Timeline) {
 	t.Steps = slices.Clone(r.marks)
 	slices.SortStableFunc(t.Steps, func(a, b trace.StepMark) int { return a.Step - b.Step })
 	for _, l := range r.losses {
-		if !math.IsNaN(l.Value) && !math.IsInf(l.Value, 0) {
+		if isFinite(l.Value) {
 			t.Losses = append(t.Losses, l)
 		}
 	}

@@ -3,12 +3,9 @@ package run
 import (
 	"errors"
 	"fmt"
-	"math"
 	"unsafe"
 
-	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/run/checkpoint"
-	"github.com/millrace-ml/millrace/run/stage"
 	"github.com/millrace-ml/millrace/schedule"
 )
 
@@ -46,19 +43,19 @@ func (r *runner) save() error {
 
 // save writes a stage's file, and of elastic averaging those of its pipelines; the CK of that stage.
 func (w *worker) save(h *holding) error {
-	if err := w.job.save(h); err != nil || w.job.together() == 1 {
+	if err := w.job.save(h, w.x.base); err != nil || w.job.together() == 1 {
 		return err
 	}
 	for _, one := range w.pipelinesOf(h) {
-		if err := w.job.save(one); err != nil {
+		if err := w.job.save(one, w.x.base); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// save writes one file.
-func (j *job) save(h *holding) error {
+// save writes one file of a checkpoint after so many steps.
+func (j *job) save(h *holding, steps int) error {
 	vectors, err := h.Snapshot()
 	if err != nil {
 		return err
@@ -66,31 +63,13 @@ func (j *job) save(h *holding) error {
 	tensors := make([]checkpoint.Tensor, len(vectors))
 	for i, v := range vectors {
 		if !finite(v) {
-			return fmt.Errorf("%s has values that are not finite; nothing is saved, the checkpoint before stays", v.Name)
+			return &notFiniteError{fmt.Sprintf("after %d steps %s, on stage %d, has values that are not finite; nothing is saved, the checkpoint before stays: lower the learning rate or clip gradients",
+				steps, v.Name, h.place.stage)}
 		}
 		tensors[i] = checkpoint.Tensor(v)
 		tensors[i].Name = j.tensorName(h.pipeline, v.Name)
 	}
 	return j.draft.WriteFile(j.stageFile(h.place), tensors, nil)
-}
-
-func finite(v stage.Vector) bool {
-	switch v.DType {
-	case engine.Float32:
-		return allFinite(view[float32](v.Data))
-	case engine.Float64:
-		return allFinite(view[float64](v.Data))
-	}
-	return true
-}
-
-func allFinite[T float32 | float64](xs []T) bool {
-	for _, x := range xs {
-		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
-			return false
-		}
-	}
-	return true
 }
 
 // view reads bytes as the numbers they are.

@@ -355,7 +355,7 @@ func TestANaNLossStopsAndKeepsTheLastGoodCheckpoint(t *testing.T) {
 	c.Data.Train = poisoned{c.Data.Train.(noise), 5}
 	res, err := Train(t.Context(), c)
 	var loss *LossError
-	if !errors.As(err, &loss) || loss.Step != 5 || loss.Stage != 2 || !math.IsNaN(loss.Value) {
+	if !errors.As(err, &loss) || loss.Step != 5 || loss.Stage != 2 || loss.Evaluation || !math.IsNaN(loss.Value) || !errors.Is(err, ErrNotFinite) {
 		t.Fatal(err)
 	}
 	if res.Steps != 5 || res.Leaked != 0 {
@@ -366,6 +366,31 @@ func TestANaNLossStopsAndKeepsTheLastGoodCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := saved.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestANaNLossOfAnEvaluationStops(t *testing.T) {
+	c := small(t, 3, 20)
+	c.Data.Test = poisoned{c.Data.Train.(noise), 0}
+	c.EvalEvery, c.EvalRows = 4, 8
+	c.Checkpoint.Dir = t.TempDir()
+	res, err := Train(t.Context(), c)
+	var loss *LossError
+	if !errors.As(err, &loss) || loss.Step != 3 || loss.Stage != 2 || !loss.Evaluation || !strings.Contains(err.Error(), "evaluation loss after step 3") {
+		t.Fatal(err)
+	}
+	if res.Steps != 4 || res.Leaked != 0 || len(res.Timeline.Evaluations) != 0 {
+		t.Error(res.Steps, res.Leaked, res.Timeline.Evaluations)
+	}
+}
+
+// With weights of 1e60 the loss of four layers is a number and the squares of gradients are not.
+func TestAGradientNormThatIsNotFiniteStops(t *testing.T) {
+	c := small(t, 2, 3)
+	c.Optimizer, c.Clip = optim.Settings{Kind: optim.SGD}, 1
+	c.Rate = optim.Rate{Kind: optim.Constant, Base: 1e60}
+	if _, err := Train(t.Context(), c); !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "the gradient norm of step 1 is +Inf on stage") {
 		t.Error(err)
 	}
 }
@@ -381,7 +406,7 @@ func TestWeightsThatAreNotFiniteAreNotSaved(t *testing.T) {
 	c.Steps = 1
 	c.Checkpoint.Dir = t.TempDir()
 	_, err := Train(t.Context(), c)
-	if err == nil || !strings.Contains(err.Error(), "not finite") {
+	if !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "after 1 steps") {
 		t.Fatal(err)
 	}
 	if entries, _ := os.ReadDir(c.Checkpoint.Dir); len(entries) != 0 {

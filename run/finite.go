@@ -1,0 +1,64 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/run/stage"
+)
+
+// ErrNotFinite is what every error is of a run whose numbers have left the finite ones: a
+// loss, a gradient norm, weights about to be saved. Such a run has settings to be mended;
+// the checkpoints before it stay.
+var ErrNotFinite = errors.New("run: not finite")
+
+// LossError is a loss that is not finite. It is an ErrNotFinite.
+type LossError struct {
+	Step       int // index of the step, or of the one before the evaluation
+	Stage      int
+	Micro      int
+	Value      float64
+	Evaluation bool // the loss is that of the test data
+}
+
+func (e *LossError) Error() string {
+	of := fmt.Sprintf("the loss of step %d", e.Step)
+	if e.Evaluation {
+		of = fmt.Sprintf("the evaluation loss after step %d", e.Step)
+	}
+	return fmt.Sprintf("%s, micro-batch %d is %v on stage %d; lower the learning rate or clip gradients", of, e.Micro, e.Value, e.Stage)
+}
+
+// Is makes a LossError an ErrNotFinite.
+func (e *LossError) Is(target error) bool { return target == ErrNotFinite }
+
+// notFiniteError says of something else than a loss that it is not finite.
+type notFiniteError struct{ text string }
+
+func (e *notFiniteError) Error() string        { return e.text }
+func (e *notFiniteError) Is(target error) bool { return target == ErrNotFinite }
+
+// isFinite says whether x is a number and not infinite.
+func isFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+// finite says whether all numbers of a vector are finite. Integers are.
+func finite(v stage.Vector) bool {
+	switch v.DType {
+	case engine.Float32:
+		return allFinite(view[float32](v.Data))
+	case engine.Float64:
+		return allFinite(view[float64](v.Data))
+	}
+	return true
+}
+
+func allFinite[T float32 | float64](xs []T) bool {
+	for _, x := range xs {
+		if !isFinite(float64(x)) {
+			return false
+		}
+	}
+	return true
+}
