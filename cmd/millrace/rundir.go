@@ -111,8 +111,8 @@ func (w *runDir) hooks() run.Hooks {
 	samples := int64(0)
 	keep := func(err error) {
 		if err != nil && w.failed == nil {
-			w.failed = err
-			slog.Error("metrics are not written", "error", err)
+			w.failed = fmt.Errorf("metrics are not whole: %w", err)
+			w.progress.say(w.failed.Error())
 		}
 	}
 	return run.Hooks{
@@ -134,7 +134,7 @@ func (w *runDir) hooks() run.Hooks {
 
 // close ends the sinks.
 func (w *runDir) close() error {
-	err := w.sinks.Close()
+	err := errors.Join(w.failed, w.sinks.Close())
 	for _, f := range w.files {
 		err = errors.Join(err, f.Close())
 	}

@@ -88,7 +88,14 @@ func tell(t *testing.T, stories, native string) {
 				}
 				return ""
 			case "ls":
-				return p.list(t)
+				if len(d.CmdArgs) == 0 {
+					return p.list(t, ".")
+				}
+				below := ""
+				for _, dir := range d.CmdArgs {
+					below += p.list(t, dir.Key)
+				}
+				return below
 			case "run":
 				p.fileLimit = ""
 				d.MaybeScanArgs(t, "file-limit", &p.fileLimit)
@@ -152,10 +159,13 @@ func (p *program) run(t *testing.T, args []string, quiet bool) string {
 	return text + code
 }
 
-// list is the files below the folder, those with a time in their name without it.
-func (p *program) list(t *testing.T) string {
+// list is the files below a folder of it, those with a time in their name without it.
+func (p *program) list(t *testing.T, dir string) string {
 	var names []string
-	err := filepath.WalkDir(p.dir, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(p.dir, dir), func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil || d.IsDir() {
 			return err
 		}

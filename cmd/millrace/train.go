@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,16 +116,16 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	}
 	w, err := openRun(p, simulated)
 	if err != nil {
-		return err
+		return faultOf(err, "")
 	}
 	config.Hooks = w.hooks()
 	result, err := run.Train(c.Context(), config)
 	if result == nil {
-		return errors.Join(err, w.close())
+		return faultOf(errors.Join(err, w.close()), "")
 	}
 	report, reportErr := w.finish(result, simulated, c.OutOrStdout(), asJSON)
 	if err = errors.Join(err, reportErr); err != nil {
-		return err
+		return faultOf(err, cmp.Or(result.Checkpoint, j.Resume))
 	}
 	if asJSON {
 		out := outcome{Out: j.Out, Steps: result.Steps, Loss: result.Loss, Evaluations: result.Timeline.Evaluations,
