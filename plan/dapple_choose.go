@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/profile"
 )
 
@@ -147,7 +148,8 @@ func (o dappleOptions) tooBig(r Request, places *dapplePlaces, sizes []int) erro
 	if all.memory == 0 {
 		return errors.New("plan: dapple: no plan: micro-batches have fewer samples than a stage would have replicas, and data parallelism is left out by dp=no")
 	}
-	return fmt.Errorf("plan: dapple: no plan of %s fits devices of %d bytes: its parameters, gradients and optimizer take %d bytes, at least %d for a device, before activations; give more devices, more memory or a smaller micro_batch", r.Profile.Model, all.memory, total, least)
+	return fmt.Errorf("%w: dapple: parameters, gradients and optimizer of %s take %s (%d bytes), and some device %s of them at least, where the smallest has %s, before activations; give more devices, more memory or a smaller micro_batch",
+		ErrMemory, r.Profile.Model, cluster.FormatBytes(total), total, cluster.FormatBytes(least), cluster.FormatBytes(all.memory))
 }
 
 // planData writes data parallelism down.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -31,7 +32,10 @@ func (l Limits) again(i int) Recompute {
 	return l.Recompute[i]
 }
 
-// MemoryError is a memory limit that no split into so many stages meets.
+// ErrMemory is what every refusal is that more memory, or more devices, would lift.
+var ErrMemory = errors.New("plan: no plan fits the memory of the devices")
+
+// MemoryError is a memory limit that no split into so many stages meets. It is ErrMemory.
 type MemoryError struct {
 	Stages        int
 	LimitBytes    int64
@@ -42,6 +46,8 @@ func (e *MemoryError) Error() string {
 	return fmt.Sprintf("plan: no split into %d stages fits %s for each device; the smallest limit that one would fit is %s (%d bytes)",
 		e.Stages, cluster.FormatBytes(e.LimitBytes), cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes)
 }
+
+func (e *MemoryError) Is(target error) bool { return target == ErrMemory }
 
 // Pipeline splits the layers into a given number of stages, stage i on device i, so
 // that the slowest of all stages and transfers takes the least time for each

@@ -142,7 +142,11 @@ func describe(p *profile.Profile, pl *plan.Plan) string {
 	}
 	var begins []string
 	for _, st := range pl.Stages[1:] {
-		begins = append(begins, p.Layers[st.FirstLayer].Name)
+		first := st.FirstLayer
+		if pl.Order != nil {
+			first = pl.Order[first]
+		}
+		begins = append(begins, p.Layers[first].Name)
 	}
 	again := ""
 	if slices.ContainsFunc(pl.Stages, func(s plan.Stage) bool { return s.Recompute.Again() }) {

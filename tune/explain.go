@@ -126,7 +126,11 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 		}
 	}
 	for s, st := range pl.Stages {
-		if sum := costs.Stages[s][0].AllReduceS; sum > most {
+		sum := costs.Stages[s][0].AllReduceS
+		if pl.Weights != "sync" { // an update, and its sum, for as many micro-batches as there are replicas
+			sum *= float64(pl.MicroBatches) / float64(len(st.Devices))
+		}
+		if sum > most {
 			most = sum
 			text = fmt.Sprintf("the all-reduce of stage %d over %d devices takes %.0f %% of the step", s, len(st.Devices), 100*sum/q.StepS)
 		}
@@ -233,7 +237,7 @@ func doubled(c *cluster.Cluster) *cluster.Cluster {
 // Remedies says what would make a model fit, the smallest changes that are known to do: a
 // limit that a plan was simulated to keep, or more devices as they are.
 func Remedies(ctx context.Context, r Request, e *MemoryError) []string {
-	out := []string{fmt.Sprintf("devices of %s: %s", cluster.FormatBytes(e.SmallestBytes), e.Plan)}
+	out := []string{fmt.Sprintf("devices of %s (%d bytes): %s", cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes, e.Plan)}
 	bigger := r
 	for times := 2; times <= 8 && r.Cluster.Cores == 0 && ctx.Err() == nil; times *= 2 {
 		bigger.Cluster, bigger.brief = doubled(bigger.Cluster), true
@@ -242,37 +246,6 @@ func Remedies(ctx context.Context, r Request, e *MemoryError) []string {
 		}
 	}
 	return out
-}
-
-// drawn is how many columns a drawing has.
-const drawn = 28
-
-// drawing is the first step of a plan, a row for each worker; of a long step its beginning.
-func drawing(r Request, pl *plan.Plan, costs sim.Costs) (string, error) {
-	if len(sim.Devices(pl)) > 64 || pl.MicroBatches > 4096 {
-		return "", nil // nobody reads so much
-	}
-	program, err := Program(r.Profile, pl, r.Clip, 1)
-	if err != nil {
-		return "", err
-	}
-	t, sum, err := sim.Run(program, costs, sim.Options{Cores: Cores(r.Cluster, pl), Record: true, Jitter: true})
-	if err != nil {
-		return "", err
-	}
-	shortest := sum.EndS
-	for _, e := range t.Events {
-		if d := e.EndS - e.StartS; e.Lane == trace.Compute && (e.Kind == "F" || e.Kind == "B") && d > 0 {
-			shortest = min(shortest, d)
-		}
-	}
-	slot := max(shortest, sum.EndS/(4*drawn)) // four pages of the drawing at most are left out
-	end := min(sum.EndS, slot*drawn)
-	text, err := schedule.Grid(t.Workers, Spans(t, end), slot)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("the first %.3g ms of %.3g ms, a column is %.3g ms, F forward and B backward of a micro-batch, U update:\n%s", 1e3*end, 1e3*sum.EndS, 1e3*slot, text), nil
 }
 
 // Spans are the boxes of a Timeline's forwards and backwards before a moment, for schedule.Grid.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -179,13 +178,4 @@ func (f *planFlags) other(c *cobra.Command, p *planned) error {
 	}
 	p.plan.Predicted = &predicted
 	return nil
-}
-
-// remedied adds to a plan that does not fit what would make it.
-func (f *planFlags) remedied(c *cobra.Command, p *planned, err error) error {
-	var memory *tune.MemoryError
-	if p == nil || !errors.As(err, &memory) || f.asJSON {
-		return err
-	}
-	return fmt.Errorf("%w\nwhat would fit:\n  %s", err, strings.Join(tune.Remedies(c.Context(), f.request(p), memory), "\n  "))
 }

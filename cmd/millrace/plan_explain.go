@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/tune"
 )
 
@@ -55,6 +56,9 @@ func (f *planFlags) print(c *cobra.Command, p *planned) error {
 	}
 	if why != nil {
 		explainMore(out, p, why)
+		if over := overLimit(why.Memory); over != nil {
+			f.doesNotFit(c, p, over)
+		}
 	}
 	return nil
 }
@@ -62,7 +66,7 @@ func (f *planFlags) print(c *cobra.Command, p *planned) error {
 // explain prints a plan for people.
 func explain(w io.Writer, p *planned) {
 	pl := p.plan
-	fmt.Fprintf(w, "%s: %d samples a step as %d micro-batches of %d, schedule %s\n", pl.Model, pl.Batch(), pl.MicroBatches, pl.MicroBatch, pl.Schedule)
+	fmt.Fprintf(w, "%s: %d samples a step as %s of %d, schedule %s\n", pl.Model, pl.Batch(), countMicros(pl.MicroBatches), pl.MicroBatch, pl.Schedule)
 	if e := pl.Elastic; e != nil {
 		fmt.Fprintf(w, "%d pipelines side by side, a batch of each a step, alpha %.3g, %s\n", e.Pipelines, e.Alpha, e.Order)
 	}
@@ -78,20 +82,18 @@ func explain(w io.Writer, p *planned) {
 			return p.profile.Layers[layer].Name
 		}
 		fmt.Fprintf(w, "  stage %d  layers %d-%d  %s .. %s  on worker %s%s\n", i, s.FirstLayer, s.LastLayer,
-			name(s.FirstLayer), name(s.LastLayer), strings.Trim(fmt.Sprint(s.Devices), "[]"), again)
+			name(s.FirstLayer), name(s.LastLayer), numbers(s.Devices), again)
 	}
 	if pl.Objective.Name != "" && pl.Planner != "auto" && pl.Objective.Value > 0 {
 		fmt.Fprintf(w, "planner %s: %s %.6g %s\n", pl.Planner, pl.Objective.Name, pl.Objective.Value, pl.Objective.Unit)
 	}
 	if q := pl.Predicted; q != nil {
 		fmt.Fprintf(w, "predicted: %.4g ms a step, %.4g samples/s, bubble %.1f %%\n", 1e3*q.StepS, q.SamplesPerSecond, 100*q.Bubble)
-		for i, bytes := range q.MemoryBytes {
-			if i == 16 {
-				fmt.Fprintf(w, "  and %d more\n", len(q.MemoryBytes)-i)
-				break
-			}
-			fmt.Fprintf(w, "  worker %d  busy %.4g ms  peak %s  at most %d micro-batches at once\n", i, 1e3*q.BusyS[i], cluster.FormatBytes(bytes), q.PeakActivations[i])
+		rows := alike{}
+		for i, d := range sim.Devices(pl) {
+			rows.add(d, fmt.Sprintf("busy %.4g ms  peak %s  at most %s at once", 1e3*q.BusyS[i], cluster.FormatBytes(q.MemoryBytes[i]), countMicros(q.PeakActivations[i])))
 		}
+		rows.each(func(workers, text string) { fmt.Fprintf(w, "  worker %s  %s\n", workers, text) })
 	}
 	if b := pl.LowerBound; b != nil {
 		fmt.Fprintf(w, "no plan on %d workers can take less than %.4g ms; this is %.1f %% above\n", len(p.cluster.Devices), 1e3*b.StepS, 100*max(0, b.Gap)) // rounding can leave a gap of -0
@@ -109,11 +111,8 @@ func explainMore(w io.Writer, p *planned, why *tune.Explanation) {
 	fmt.Fprintln(w, "memory at its fullest:")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "  worker\tweights\tversions\tgradients\toptimizer\tactivations\tbuffers\tpeak\tlimit\t")
-	for i, m := range why.Memory {
-		if i == 16 {
-			fmt.Fprintf(t, "  ...\t\t\t\t\t\t\t\t\t\n")
-			break
-		}
+	rows := alike{}
+	for _, m := range why.Memory {
 		limit := "none"
 		if m.LimitBytes > 0 {
 			limit = cluster.FormatBytes(m.LimitBytes)
@@ -121,12 +120,13 @@ func explainMore(w io.Writer, p *planned, why *tune.Explanation) {
 				limit += fmt.Sprintf(" (%s over)", cluster.FormatBytes(m.PeakBytes-m.LimitBytes))
 			}
 		}
-		fmt.Fprintf(t, "  %d\t", m.Device)
+		cells := ""
 		for _, n := range []int64{m.WeightBytes, m.VersionBytes, m.GradientBytes, m.OptimizerBytes, m.ActivationBytes, m.BufferBytes, m.PeakBytes} {
-			fmt.Fprintf(t, "%s\t", cluster.FormatBytes(n))
+			cells += cluster.FormatBytes(n) + "\t"
 		}
-		fmt.Fprintf(t, "%s\t\n", limit)
+		rows.add(m.Device, cells+limit)
 	}
+	rows.each(func(workers, text string) { fmt.Fprintf(t, "  %s\t%s\t\n", workers, text) })
 	t.Flush()
 	fmt.Fprintf(w, "bottleneck: %s\n", why.Bottleneck)
 	if len(why.Levers) > 0 {
