@@ -85,6 +85,9 @@ func (p *Profile) Validate() error {
 		if !(l.UpdateS >= 0) || math.IsInf(l.UpdateS, 0) {
 			return bad("update_s", l.UpdateS, "0 or more seconds")
 		}
+		if !(l.ElasticUpdateS >= 0) || math.IsInf(l.ElasticUpdateS, 0) || !(l.ReferenceUpdateS >= 0) || math.IsInf(l.ReferenceUpdateS, 0) {
+			return bad("elastic_update_s and reference_update_s", [2]float64{l.ElasticUpdateS, l.ReferenceUpdateS}, "0 or more seconds")
+		}
 		if len(l.Costs) == 0 {
 			return bad("costs", "empty", "one entry for each device and micro-batch size")
 		}

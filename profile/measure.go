@@ -37,6 +37,9 @@ type Timer interface {
 	// Updates is the time of one optimizer step on each layer's parameters: medians,
 	// with the optimizer's name and how many copies of the parameters it keeps.
 	Updates(ctx context.Context, r Request) (updateS []float64, optimizer string, states int, err error)
+	// Averaging is the time, for each layer, of one update of a pipeline of elastic averaging
+	// and of the reference's for each of its pipelines: medians. See Layer.
+	Averaging(ctx context.Context, r Request) (updateS, referenceS []float64, err error)
 	// Transfer measures the wire between workers of this process.
 	Transfer(ctx context.Context, workers int) (*Transfer, error)
 	// Engine and Device name what was measured: "torch 1.13.1", "cpu".
@@ -121,6 +124,13 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 	p.Optimizer, p.OptimizerStates = optimizer, states
 	for l, s := range updates {
 		p.Layers[l].UpdateS = s
+	}
+	elastic, references, err := t.Averaging(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("profile: %s: updates of elastic averaging: %w", m.Name, err)
+	}
+	for l, s := range elastic {
+		p.Layers[l].ElasticUpdateS, p.Layers[l].ReferenceUpdateS = s, references[l]
 	}
 	o.Progress(all-1, all, "updates")
 	if p.Transfer, err = t.Transfer(ctx, o.Workers); err != nil {

@@ -24,6 +24,14 @@ func (evenTimer) Updates(_ context.Context, r Request) ([]float64, string, int, 
 	return make([]float64, len(r.Model.Layers)), "sgd", 0, nil
 }
 
+func (evenTimer) Averaging(_ context.Context, r Request) (updateS, referenceS []float64, err error) {
+	updateS, referenceS = make([]float64, len(r.Model.Layers)), make([]float64, len(r.Model.Layers))
+	for l := range updateS {
+		updateS[l], referenceS[l] = 2e-3, 1e-3
+	}
+	return updateS, referenceS, nil
+}
+
 func (evenTimer) Transfer(context.Context, int) (*Transfer, error) { return nil, nil }
 func (evenTimer) Engine() string                                   { return "even" }
 func (evenTimer) Device() string                                   { return "cpu" }
@@ -43,6 +51,11 @@ func TestMeasureTimesTheReferenceLoop(t *testing.T) {
 	p, err := Measure(t.Context(), m, evenTimer{}, Options{MicroBatches: []int{1, 2}, Reference: rising})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, l := range p.Layers {
+		if l.ElasticUpdateS != 2e-3 || l.ReferenceUpdateS != 1e-3 {
+			t.Errorf("%s: updates of elastic averaging take %v and %v s", l.Name, l.ElasticUpdateS, l.ReferenceUpdateS)
+		}
 	}
 	// Before all, after two sizes, and after updates and transfers: four times five.
 	if asked != 20 || p.ReferenceS != 10.5 {

@@ -7,6 +7,10 @@
 // It knows no plan.
 package profile
 
+// Measures counts what Measure has come to measure: what is kept for later with fewer of them is
+// measured anew. The second is the updates of elastic averaging.
+const Measures = 2
+
 // Version of the JSON form.
 const Version = 1
 
@@ -55,7 +59,13 @@ type Layer struct {
 	TiedTo    int     `json:"tied_to"`
 	TiedBytes int64   `json:"tied_bytes,omitempty"`
 	UpdateS   float64 `json:"update_s"` // one optimizer step on this layer's parameters
-	Costs     []Cost  `json:"costs"`
+	// ElasticUpdateS is such a step in a pipeline of elastic averaging (AvgPipe, §3.2): the
+	// optimizer's, diluting the parameters with the reference's, and leaving the step in the
+	// queue. ReferenceUpdateS is what the reference's update takes for each pipeline. 0 where
+	// nobody has measured them: each is then taken to be a plain step.
+	ElasticUpdateS   float64 `json:"elastic_update_s,omitempty"`
+	ReferenceUpdateS float64 `json:"reference_update_s,omitempty"`
+	Costs            []Cost  `json:"costs"`
 }
 
 // Transfer is what moving data between workers costs on the measured machine.

@@ -13,8 +13,8 @@ type StageCost struct {
 	ForwardS, BackwardS float64
 	InputS, WeightS     float64 // the halves of a split backward
 	UpdateS             float64
-	ElasticUpdateS      float64 // of a pipeline of elastic averaging: an UpdateS, diluting and queueing; 0: UpdateS
-	ReferenceUpdateS    float64 // of the reference, for each pipeline
+	ElasticUpdateS      float64 // of a pipeline of elastic averaging: an UpdateS, diluting and queueing; UpdateS at least
+	ReferenceUpdateS    float64 // of the reference, for each pipeline; 0: one UpdateS for all
 	EvaluateS           float64
 	SaveS               float64 // a checkpoint
 	// Spread is the distance of the quartiles of a computation's time over its median.

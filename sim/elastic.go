@@ -8,7 +8,8 @@ import "github.com/millrace-ml/millrace/schedule"
 // queue, as large as the reference, until the reference applies it with those of the others.
 //
 // In time: a pipeline's update dilutes its weights and fills the queue beside what its
-// optimizer does, and the reference's adds up as many steps as there are pipelines. Profiles measure both.
+// optimizer does, and the reference's adds up as many steps as there are pipelines. Profiles measure both; of costs
+// without them every update takes an UpdateS.
 
 // fixedBytes is what a pipeline holds of a stage throughout.
 func fixedBytes(p *schedule.Program, pipeline int, c *StageCost) int64 {
@@ -48,6 +49,9 @@ func updateS(p *schedule.Program, u schedule.Instruction, c *StageCost) float64 
 	case p.Elastic == nil || n == 1:
 		return c.UpdateS
 	case p.IsReference(int(u.Pipeline)):
+		if c.ReferenceUpdateS == 0 {
+			return c.UpdateS
+		}
 		return float64(n) * c.ReferenceUpdateS
 	}
 	return max(c.UpdateS, c.ElasticUpdateS)

@@ -70,3 +70,34 @@ func TestElasticMemory(t *testing.T) {
 		}
 	})
 }
+
+// TestElasticUpdateTimes adds up by hand: one worker, n pipelines of m micro-batches, each with an update
+// that dilutes and queues, and the reference that adds up as many steps. Unmeasured, all
+// updates take the same.
+func TestElasticUpdateTimes(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 5} {
+		for _, m := range []int{1, 4} {
+			p := loweredOf(t, "elastic", schedule.Settings{Placement: straight(1), MicroBatches: m, Repeat: 8, Elastic: plan.NewElastic(n)})
+			c := Uniform(1, 1, 2, 0)
+			c.Stages[0][0].UpdateS = 0.5
+			compute := float64(3 * n * m)
+			for _, k := range []struct{ elastic, reference, want float64 }{
+				{0.75, 0.125, compute + float64(n)*(0.75+0.125)},
+				{0, 0, compute + float64(n+1)*0.5},
+			} {
+				c.Stages[0][0].ElasticUpdateS, c.Stages[0][0].ReferenceUpdateS = k.elastic, k.reference
+				want := k.want
+				if n == 1 {
+					want = compute + 0.5 // plain training
+				}
+				_, sum, err := Run(p, c, Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if sum.StepS < want-1e-9 || sum.StepS > want+1e-9 {
+					t.Errorf("%d pipelines, %d micro-batches, updates of %v and %v: %v a step, want %v", n, m, k.elastic, k.reference, sum.StepS, want)
+				}
+			}
+		}
+	}
+}

@@ -116,6 +116,8 @@ func stageCost(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s, device 
 			out.InputS += part * cost.BackwardS
 		}
 		out.UpdateS += part * p.Layers[l].UpdateS
+		out.ElasticUpdateS += part * p.Layers[l].ElasticUpdateS
+		out.ReferenceUpdateS += part * p.Layers[l].ReferenceUpdateS
 		out.Spread += part * (cost.ForwardS + cost.BackwardS) * cost.Spread
 	}
 	if all := out.ForwardS + out.BackwardS; all > 0 {

@@ -271,7 +271,7 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 	case schedule.U:
 		s.touch(w, updatePeak(s.p, in, c))
 		s.compute(w, in)
-		return c.UpdateS, false
+		return updateS(s.p, in, c), false
 	case schedule.CK:
 		return c.SaveS, false
 	case schedule.SF, schedule.SB:

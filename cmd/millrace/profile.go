@@ -252,7 +252,7 @@ func cachedProfile(j *job.Job, m *model.Model, sizes []int) (string, error) {
 	if library != nil {
 		built = library.ModTime()
 	}
-	key := sha256.Sum256(fmt.Append(nil, m.ID(), sizes, j.Workers, coresOf(j), j.ThreadsPerWorker, j.Optimizer, cpuModel(), built, os.Getenv("OPENBLAS_CORETYPE"), profile.Version))
+	key := sha256.Sum256(fmt.Append(nil, m.ID(), sizes, j.Workers, coresOf(j), j.ThreadsPerWorker, j.Optimizer, cpuModel(), built, os.Getenv("OPENBLAS_CORETYPE"), profile.Version, profile.Measures))
 	dir := filepath.Join(cache, "millrace", "profiles")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("cache folder for profiles: %w", err)
