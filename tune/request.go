@@ -72,6 +72,8 @@ type Result struct {
 	Tried     int     // plans simulated
 	Estimated int     // shapes whose step was estimated
 	LowestS   float64 // plan.Bound
+	// Exhaustive: no plan of the space that is searched takes less by the simulator.
+	Exhaustive bool
 }
 
 // MemoryError is a search in which nothing fits.

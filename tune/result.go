@@ -19,7 +19,7 @@ func (s *search) result() (*Result, error) {
 		return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %d stages, schedule %q on %d workers; \"dp\" has one stage, the others two or more",
 			max(s.Fix.Stages, len(s.Fix.Split)+1), s.Fix.Schedule, len(s.Cluster.Devices))
 	}
-	out := &Result{Tried: s.tried, Estimated: s.estimates}
+	out := &Result{Tried: s.tried, Estimated: s.estimates, Exhaustive: s.exhausted}
 	for _, kind := range kinds {
 		c := s.best[kind]
 		c.plan.Predicted = &c.predicted
@@ -62,6 +62,9 @@ func (s *search) why(kinds []string) []string {
 	best := s.top
 	out := []string{fmt.Sprintf("%s: %.4g ms a step, the least of %d plans simulated and %d estimated",
 		describe(s.Profile, best.plan), 1e3*best.predicted.StepS, s.tried, s.estimates)}
+	if s.exhausted {
+		out = append(out, "every cut, device, replication, depth and order that the search knows was simulated, or cannot be faster")
+	}
 	for _, kind := range kinds {
 		c := s.best[kind]
 		if c.plan == best.plan {

@@ -147,13 +147,14 @@ func TestEstimateIsASimulation(t *testing.T) {
 	})
 }
 
-// TestNoShapeBeatsTheBoundOrAuto: of every cut, count, order of devices, size and way to
-// replicate, none takes less than the bound, and the best takes no less than what Search
-// found, which knows deeper warm-ups as well.
+// TestNoShapeBeatsTheBoundOrAuto: of every cut, count, order of devices, size, way to replicate
+// and choice of depths by a family, none takes less than the bound, and none less than what
+// Search found, which on so few layers and devices looks at every plan.
 func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
-	worse, cases := 0, 0
+	searched, cases := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		p, c := world(t, rapid.IntRange(1, 4).Draw(t, "layers"), rapid.IntRange(1, 3).Draw(t, "devices"))
+		layers := rapid.IntRange(1, 4).Draw(t, "layers")
+		p, c := world(t, layers, rapid.IntRange(1, min(4, 6-layers)).Draw(t, "devices"))
 		request := Request{Profile: p, Cluster: c, Batch: 4}
 		s, err := newSearch(request)
 		if err != nil {
@@ -161,13 +162,17 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 		}
 		bound := plan.Bound(p, c, plan.BoundKind{Workers: len(c.Devices), Batch: 4, Sizes: s.sizes})
 		best, shown := math.Inf(1), ""
-		everyShape(s, "pb", func(h *shape) {
+		family := rapid.SampledFrom([]string{"pb", "1f1b", "so", "afab", "zb-h1", "zb-h2", "zb-auto"}).Draw(t, "family")
+		everyShape(s, family, func(h *shape) {
+			if h.depth == nil {
+				h.depth = make([]int, h.stages())
+			}
 			pl := s.plan(h)
 			q, err := Simulate(p, c, pl, false)
 			if err != nil {
 				return
 			}
-			if q.StepS < bound*(1-1e-9) {
+			if _, whole := s.families[family]; whole && q.StepS < bound*(1-1e-9) {
 				t.Fatalf("%s on %v, %s: takes %v, the bound is %v", describe(p, pl), h.devices(), pl.Replication, q.StepS, bound)
 			}
 			if q.StepS < best {
@@ -179,17 +184,17 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 			t.Fatal(err)
 		}
 		cases++
-		if got := found.Best.Predicted.StepS; got > best*(1+1e-9) {
-			worse++
-			t.Logf("auto takes %v (%s), best is %v: %s", got, found.Best.Why[0], best, shown)
-			if got > 1.25*best { // the search is no proof: seen up to 10 % off, once in some thousand cases
-				t.Fatalf("auto takes %v (%s), brute force found %v: %s", got, found.Best.Why[0], best, shown)
-			}
+		if !found.Exhaustive {
+			searched++
+		}
+		got := found.Best.Predicted.StepS
+		if got > best*(1+1e-9) && found.Exhaustive || got > 1.1*best {
+			t.Fatalf("auto takes %v (%s), brute force found %v: %s", got, found.Best.Why[0], best, shown)
 		}
 	})
-	t.Logf("auto missed the best of %d cases in %d", cases, worse)
-	if worse*20 > cases {
-		t.Errorf("auto missed the best of %d small cases in %d", cases, worse)
+	t.Logf("auto looked at every plan in all but %d of %d cases", searched, cases)
+	if searched*4 > cases {
+		t.Errorf("auto did not look at every plan in %d of %d small cases", searched, cases)
 	}
 }
 

@@ -54,9 +54,12 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	for p := range others {
 		s.hear(p)
 	}
-	s.refine(ctx)
+	s.exhausted = s.exhaust(ctx)
+	if !s.exhausted {
+		s.refine(ctx)
+	}
 	s.others(ctx)
-	if r.Time > 0 {
+	if r.Time > 0 && !s.exhausted {
 		s.wander(ctx)
 	}
 	return s.result()
@@ -90,6 +93,7 @@ type search struct {
 	pool      []seed
 	start     *shape // of a search for other hardware, the plan for the present one
 	tried     int
+	exhausted bool // every plan of the space was looked at
 }
 
 // seed is a shape that is worth simulating.

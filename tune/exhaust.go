@@ -1,0 +1,307 @@
+package tune
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// mostInstructions bounds the exhaustive search: the instructions of one step of all the plans of
+// its space together.
+const mostInstructions = 1_500_000
+
+// mostExhausted bounds what there may be of layers and devices for plans to be counted at all.
+const mostExhausted = 12
+
+// exhaust simulates every plan of a small space but those that cannot win: every cut of the layers
+// into stages, every set of devices for each, both ways to replicate, every micro-batch size,
+// every depth K_i that orders by depths admit, what to recompute where memory is limited,
+// and for every other family that is searched all of these stages with its own depths and any, or
+// where it places stages itself all cuts for each number of chunks. A plan is passed over
+// if its devices' own work (least) takes no less than the best plan so far. It says
+// whether the space was small enough and ctx lasted; then no plan of it takes less than the answer.
+func (s *search) exhaust(ctx context.Context) bool {
+	free := s.Fix
+	free.MicroBatch, free.MicroBatches = 0, 0
+	if s.brief || !free.none() || s.varies() || len(s.Profile.Layers) > mostExhausted || len(s.Cluster.Devices) > mostExhausted {
+		return false
+	}
+	left := mostInstructions
+	count := func(h *shape) bool {
+		left -= 2 * s.Batch / h.size * max(h.stages(), h.used())
+		return left >= 0
+	}
+	if !s.everyPlan(ctx, count) {
+		return false
+	}
+	return s.everyPlan(ctx, func(h *shape) bool {
+		if s.top.plan == nil || s.top.over(s.Cluster) > 0 || s.least(h) < s.top.predicted.StepS*(1-1e-9) {
+			s.tryAny(h)
+		}
+		return true
+	})
+}
+
+// varies says whether a computation of the profile has a spread: then a simulated step is one of
+// many.
+func (s *search) varies() bool {
+	for _, l := range s.Profile.Layers {
+		if slices.ContainsFunc(l.Costs, func(c profile.Cost) bool { return c.Spread > 0 }) {
+			return true
+		}
+	}
+	return false
+}
+
+// tryAny simulates a shape of any family; one without depths has its family's own. What a family does
+// not schedule is none of its plans.
+func (s *search) tryAny(h *shape) {
+	if _, searched := s.families[h.family]; searched || h.stages() == 1 {
+		s.note(s.tryShape(kindOf(h), h))
+		return
+	}
+	pl := s.plan(h)
+	if f, err := schedule.Lookup(h.family); err == nil {
+		lay(pl, f, len(s.Cluster.Devices))
+		_, err = s.try(f.Name, pl)
+		s.note(candidate{}, false, err)
+	}
+}
+
+// everyPlan goes through the space until yield or ctx says no; it says whether it came to the end.
+func (s *search) everyPlan(ctx context.Context, yield func(*shape) bool) bool {
+	on := true
+	give := func(h *shape) { on = on && ctx.Err() == nil && yield(h) }
+	n, W := len(s.Profile.Layers), len(s.Cluster.Devices)
+	placed, own := s.placing()
+	for _, size := range s.sizes {
+		everyCut(n, W, func(cuts []int) bool {
+			S := len(cuts) - 1
+			s.everyPlaces(S, func(counts, order []int) bool {
+				s.everyRecompute(cuts, func(again []plan.Recompute) bool {
+					for _, split := range []bool{false, true} {
+						if split && (s.Whole || slices.Max(counts) == 1 || size < slices.Max(counts)) {
+							continue
+						}
+						h := &shape{cuts: cuts, counts: counts, order: order, again: again, size: size, split: split, family: "1f1b"}
+						s.everyDepth(h, own, give)
+					}
+					return on
+				})
+				return on
+			})
+			return on
+		})
+		for _, f := range placed {
+			for v := 1; v <= n && on; v++ {
+				if v > 1 && (f.Chunks == 0 || f.Chunks == 1) || f.Chunks > 1 && v != f.Chunks {
+					continue
+				}
+				at := f.Placement(W, v)
+				if len(at) > n {
+					break
+				}
+				counts, order := make([]int, len(at)), slices.Concat(at...)
+				for i := range at {
+					counts[i] = len(at[i])
+				}
+				everyCut(n, len(at), func(cuts []int) bool {
+					if len(cuts)-1 == len(at) {
+						s.everyRecompute(cuts, func(again []plan.Recompute) bool {
+							give(&shape{cuts: cuts, counts: counts, order: order, depth: make([]int, len(at)), again: again, size: size, family: f.Name})
+							return on
+						})
+					}
+					return on
+				})
+			}
+		}
+	}
+	return on
+}
+
+// placing lists the families of the registry beside those of depths: those that place their
+// stages themselves, and those that take a stage for each worker.
+func (s *search) placing() (placed, own []schedule.Family) {
+	for _, f := range schedule.Families() {
+		if _, searched := s.families[f.Name]; searched || f.Name == "dp" || f.Name == "single" || f.Streaming && !s.streams() || f.Beside && s.crowded() ||
+			!slices.Contains(s.policies(f), schedule.Sync) {
+			continue
+		}
+		if f.Place != nil {
+			placed = append(placed, f)
+		} else {
+			own = append(own, f)
+		}
+	}
+	return placed, own
+}
+
+// everyDepth gives a shape all depths that do not grow from stage to stage, under the family of
+// these, and every other family of one stage a worker: with its own depths and with these.
+func (s *search) everyDepth(h *shape, own []schedule.Family, give func(*shape)) {
+	S, m := h.stages(), s.Batch/h.size
+	as := func(family string, depth []int) {
+		n := *h
+		n.family, n.depth = family, depth
+		give(&n)
+	}
+	if S == 1 {
+		as("dp", []int{1})
+		return
+	}
+	if s.replicas() || h.used() == S {
+		everyFalling(S, m, func(depth []int) {
+			as("1f1b", depth)
+			for _, f := range own {
+				if f.Name == "zb-auto" || f.Name == "zb-h1" {
+					as(f.Name, depth)
+				}
+			}
+		})
+	}
+	for _, f := range own {
+		as(f.Name, make([]int, S))
+	}
+}
+
+// everyFalling lists all sequences of n numbers from 1 to most that do not grow.
+func everyFalling(n, most int, yield func([]int)) {
+	var walk func(have []int)
+	walk = func(have []int) {
+		if len(have) == n {
+			yield(slices.Clone(have))
+			return
+		}
+		top := most
+		if len(have) > 0 {
+			top = have[len(have)-1]
+		}
+		for k := top; k >= 1; k-- {
+			walk(append(have, k))
+		}
+	}
+	walk(make([]int, 0, n))
+}
+
+// everyCut lists all ways to cut n layers into at most so many stages, 0 and n included.
+func everyCut(n, most int, yield func(cuts []int) bool) {
+	on := true
+	var walk func(have []int)
+	walk = func(have []int) {
+		if on && len(have) <= most {
+			on = yield(append(slices.Clone(have), n))
+		}
+		for k := have[len(have)-1] + 1; k < n && len(have) < most && on; k++ {
+			walk(append(have, k))
+		}
+	}
+	walk([]int{0})
+}
+
+// everyPlaces lists all ways to give S stages devices, those of a stage ascending, the unused ones
+// last. Where all devices are alike and on one level, only how many counts.
+func (s *search) everyPlaces(S int, yield func(counts, order []int) bool) {
+	W, on := len(s.Cluster.Devices), true
+	alike := !s.mixed && len(s.Cluster.Levels) == 1 && s.Cluster.Nodes == nil
+	var walk func(counts, order []int, left []int)
+	walk = func(counts, order, left []int) {
+		if len(counts) == S {
+			on = yield(slices.Clone(counts), slices.Concat(order, left))
+			return
+		}
+		for r := 1; r <= len(left)-(S-1-len(counts)) && on; r++ {
+			every := everySubset
+			if alike {
+				every = func(of []int, r int, yield func(in, out []int)) { yield(of[:r], of[r:]) }
+			}
+			every(left, r, func(in, out []int) {
+				if on {
+					walk(append(slices.Clip(counts), r), slices.Concat(order, in), out)
+				}
+			})
+		}
+	}
+	all := make([]int, W)
+	for d := range all {
+		all[d] = d
+	}
+	walk(nil, nil, all)
+}
+
+// everySubset lists the ways to take r of a list, and what is left, both in order.
+func everySubset(of []int, r int, yield func(in, out []int)) {
+	var walk func(i int, in, out []int)
+	walk = func(i int, in, out []int) {
+		switch {
+		case len(in) == r:
+			yield(in, slices.Concat(out, of[i:]))
+		case len(of)-i >= r-len(in):
+			walk(i+1, append(slices.Clip(in), of[i]), out)
+			walk(i+1, in, append(slices.Clip(out), of[i]))
+		}
+	}
+	walk(0, nil, nil)
+}
+
+// everyRecompute lists what stages may recompute: nothing where no device's memory is limited,
+// since that only adds work.
+func (s *search) everyRecompute(cuts []int, yield func([]plan.Recompute) bool) {
+	S, on := len(cuts)-1, true
+	limited := slices.ContainsFunc(s.orders[0], func(d int) bool { return s.Cluster.MemoryBytes(d) > 0 })
+	var walk func(have []plan.Recompute)
+	walk = func(have []plan.Recompute) {
+		if len(have) == S {
+			on = yield(slices.Clone(have))
+			return
+		}
+		some := []plan.Recompute{plan.KeepAll}
+		if limited {
+			some = alternatives(cuts[len(have)+1] - cuts[len(have)])
+		}
+		for _, again := range some {
+			if on {
+				walk(append(have, again))
+			}
+		}
+	}
+	walk(make([]plan.Recompute, 0, S))
+}
+
+// least bounds a shape's step from below whatever its order: each device computes all that its
+// stages have for it, and updates them. A device with one stage of which the order does not
+// halve backwards cannot begin its next step before its gradients are summed and its stage updated.
+func (s *search) least(h *shape) float64 {
+	busy := map[int]float64{}
+	worst, m, at := 0.0, s.Batch/h.size, 0
+	_, byDepth := s.families[h.family]
+	for i, r := range h.counts {
+		from, to := h.cuts[i], h.cuts[i+1]
+		rows := h.size
+		if h.split {
+			rows = (h.size + r - 1) / r
+		}
+		for k, d := range h.order[at : at+r] {
+			t := s.tables.of(s.Cluster.Devices[d], rows)
+			if t == nil {
+				return math.Inf(1)
+			}
+			f, b := t.time(from, to, h.again[i])
+			mine := (m - k + r - 1) / r
+			if h.split {
+				mine = m
+			}
+			busy[d] += float64(mine)*(f+b) + t.update[to] - t.update[from]
+			if byDepth && r > 1 && k == 0 {
+				busy[d] += s.Cluster.AllReduceS(h.order[at:at+r], t.gradients[to]-t.gradients[from])
+			}
+			worst = max(worst, busy[d])
+		}
+		at += r
+	}
+	return worst
+}
