@@ -18,10 +18,11 @@ type answer struct {
 
 	stepS     float64 // median step of the visit; 0: it does not say
 	peakBytes []int64 // by worker, so far; nil: it does not say
+	busy      float64 // part of the workers' time in which they computed; 0: it does not say
 }
 
 // parseAnswer reads {"samples": n, "seconds": s, "loss": l}, and of a session of millrace's
-// "step_s" and "peak_bytes" too; other keys are ignored.
+// "step_s", "peak_bytes" and "busy" too; other keys are ignored.
 func parseAnswer(line []byte) (answer, error) {
 	var fields struct {
 		Samples *int     `json:"samples"`
@@ -29,6 +30,7 @@ func parseAnswer(line []byte) (answer, error) {
 		Loss    float64  `json:"loss"`
 		StepS   float64  `json:"step_s"`
 		Peak    []int64  `json:"peak_bytes"`
+		Busy    float64  `json:"busy"`
 	}
 	if err := parseLine(line, &fields); err != nil {
 		return answer{}, err
@@ -39,7 +41,7 @@ func parseAnswer(line []byte) (answer, error) {
 	if s := *fields.Seconds; s < 0 || s > longestVisit.Seconds() {
 		return answer{}, fmt.Errorf("it says that a visit took %g seconds; up to a day can be right", s)
 	}
-	a := answer{loss: fields.Loss, stepS: fields.StepS, peakBytes: fields.Peak, work: Work{
+	a := answer{loss: fields.Loss, stepS: fields.StepS, peakBytes: fields.Peak, busy: fields.Busy, work: Work{
 		Samples: *fields.Samples, Time: time.Duration(*fields.Seconds * float64(time.Second)),
 	}}
 	return a, a.work.check()

@@ -50,6 +50,7 @@ type Rival struct {
 	Loss        float64 // of the last step it has trained
 	StepS       float64 // median step of the last visit, where it says so
 	PeakBytes   []int64 // by worker, where it says so
+	Busy        float64 // part of the workers' time of the last visit in which they computed, where it says so
 
 	command Command
 	process *exec.Cmd
@@ -124,7 +125,7 @@ func (r *Rival) step(ctx context.Context) (Work, error) {
 	if waited := time.Since(began); a.work.Time > waited+clockSlack {
 		return Work{}, fmt.Errorf("it says that a visit took %v and answered after %v: the answer is to another request", a.work.Time, waited)
 	}
-	r.Loss, r.StepS, r.PeakBytes = a.loss, a.stepS, a.peakBytes
+	r.Loss, r.StepS, r.PeakBytes, r.Busy = a.loss, a.stepS, a.peakBytes, a.busy
 	return a.work, nil
 }
 

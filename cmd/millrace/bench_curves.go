@@ -88,7 +88,7 @@ func (f *curvesFlags) check() error {
 			return fmt.Errorf("--only %s; there are %s and %s", p, learnPart, timePart)
 		}
 	}
-	for name, n := range map[string]int{"seeds": f.seeds, "evals": f.evals, "at-once": f.at, "rounds": f.rounds} {
+	for name, n := range map[string]int{"seeds": f.seeds, "evals": f.evals, "at-once": f.at} {
 		if n < 1 {
 			return fmt.Errorf("--%s %d; it must be 1 at least", name, n)
 		}
@@ -98,6 +98,8 @@ func (f *curvesFlags) check() error {
 		return fmt.Errorf("--epochs %g; it must be above 0", f.epochs)
 	case f.rows < 0:
 		return fmt.Errorf("--rows %d; it is a number of samples, or 0 for all", f.rows)
+	case f.rounds < 6:
+		return fmt.Errorf("--rounds %d; an interval takes 6 at least", f.rounds)
 	case f.steps < 4:
 		return fmt.Errorf("--visit-steps %d; the length of a step in a stream takes 4 at least", f.steps)
 	case f.metric != "" && f.metric != string(bench.Loss) && f.metric != string(bench.Accuracy):
@@ -144,7 +146,16 @@ func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	return f.show(c, l, trained)
+	var measured *times
+	if slices.Contains(f.parts, timePart) {
+		measured, err = f.measureTimes(c, l)
+	} else {
+		measured, err = readTimes(l)
+	}
+	if err != nil {
+		return err
+	}
+	return f.show(c, l, trained, measured)
 }
 
 // learning is how the methods are to learn.

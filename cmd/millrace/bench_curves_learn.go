@@ -191,10 +191,9 @@ func (l *learning) train(ctx context.Context, t task, file *bench.Trainings) err
 		Optimizer: t.job.Optimizer, Rate: t.job.Rate, Clip: t.job.Clip, Seed: t.job.Seed, Steps: t.steps,
 		ThreadsPerWorker: t.job.ThreadsPerWorker, EvalEvery: t.of.EvalEvery, EvalRows: t.job.EvalRows, KeepSteps: 1,
 	})
-	var lost *run.LossError
 	switch {
-	case errors.As(err, &lost):
-		one.Diverged = lost.Error()
+	case errors.Is(err, run.ErrNotFinite):
+		one.Diverged = err.Error()
 	case err != nil:
 		return fmt.Errorf("%s, seed %d: %w", t.method.Name, t.job.Seed, err)
 	case result.Stopped:

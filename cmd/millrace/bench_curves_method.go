@@ -136,6 +136,7 @@ func (m *learningMethod) job(j *job.Job, seed uint64) job.Job {
 	own := *j
 	own.Seed = seed
 	own.Rate.Base *= m.lr
+	own.Rate.Warmup /= m.pipelines() // as many samples
 	if m.momentum >= 0 {
 		own.Optimizer.Momentum = m.momentum
 	}

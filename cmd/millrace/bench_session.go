@@ -66,7 +66,7 @@ func session(c *cobra.Command, j *job.Job) error {
 		}
 	}
 	v := &visits{
-		requests: bufio.NewScanner(c.InOrStdin()), out: json.NewEncoder(c.OutOrStdout()), batch: pl.Batch(),
+		requests: bufio.NewScanner(c.InOrStdin()), out: json.NewEncoder(c.OutOrStdout()), batch: pl.StepSamples(),
 		about: bench.Description{
 			Name: "millrace", Torch: engine.Info().Torch, Parameters: m.ParameterElements(), Threads: j.ThreadsPerWorker,
 			Batch: pl.Batch(), Micro: pl.MicroBatch, Optimizer: j.Optimizer.Kind, BLASCore: engine.Info().BLASCore,
@@ -76,7 +76,7 @@ func session(c *cobra.Command, j *job.Job) error {
 	_, err = run.Train(c.Context(), run.Config{
 		Model: m, Plan: pl, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
 		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: math.MaxInt32,
-		ThreadsPerWorker: j.ThreadsPerWorker, Cores: sharedCores(j, pl), Next: v.next, Mesh: meshOf(j, wired),
+		ThreadsPerWorker: j.ThreadsPerWorker, Cores: sharedCores(j, pl), Next: v.next, Mesh: meshOf(j, wired), KeepSteps: sessionKeeps,
 	})
 	if errors.Is(err, errNoMoreVisits) {
 		return nil
@@ -146,5 +146,28 @@ func (v *visits) answer(so trace.Timeline) error {
 	}
 	return v.out.Encode(map[string]any{
 		"samples": v.steps * v.batch, "seconds": took, "loss": loss, "step_s": medianOf(so.StepTimes(v.steps)), "peak_bytes": so.PeakBytes,
+		"busy": busyShare(&so, min(v.steps, sessionKeeps)),
 	})
+}
+
+// sessionKeeps is how many steps of a visit a session keeps the events of.
+const sessionKeeps = 16
+
+// busyShare is the part of the workers' time of the last steps in which they computed, from the
+// end of the first of them on. A stream has no whole step that is one minibatch's alone, and in its last steps
+// the later stages have nothing left to do: those are left out.
+func busyShare(so *trace.Timeline, steps int) float64 {
+	marks := so.Steps[max(0, len(so.Steps)-steps):]
+	if so.Stream {
+		marks = marks[:max(0, len(marks)-so.Stages)]
+	}
+	if len(marks) < 2 {
+		return 0
+	}
+	from, to := marks[0].EndS, marks[len(marks)-1].EndS
+	busy := 0.0
+	for _, s := range so.Busy(from, to) {
+		busy += s
+	}
+	return busy / (to - from) / float64(so.Workers)
 }

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/bench"
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+// timesVersion is of the file times.json.
+const timesVersion = 1
+
+// times is what the part of bench curves that needs a quiet machine leaves: every contender's
+// steps, in rounds in which each had its turn.
+type times struct {
+	Version   int          `json:"version"`
+	Model     string       `json:"model"`
+	Batch     int          `json:"batch"`
+	Workers   int          `json:"workers"`
+	Cores     int          `json:"cores"`
+	Wire      string       `json:"wire,omitempty"`
+	Stages    []int        `json:"stages"` // first layers
+	Contested []*contender `json:"contenders"`
+	// Held is AvgPipe at the memory of each rival, by position in Contested; the smallest that
+	// any of AvgPipe's settings needs where none fits.
+	Held []heldTo `json:"held"`
+}
+
+// contender is one method's plan, predicted and measured.
+type contender struct {
+	Name         string          `json:"name"`
+	Policy       schedule.Policy `json:"policy"`
+	Pipelines    int             `json:"pipelines"`
+	MicroBatches int             `json:"micro_batches"`
+	Advance      int             `json:"advance,omitempty"` // forwards in advance of 1F1B
+	PredictedS   float64         `json:"predicted_s"`       // of a batch
+	Predicted    []int64         `json:"predicted_bytes"`   // by worker
+	StepS        []float64       `json:"step_s"`            // of a batch, by round
+	Busy         []float64       `json:"busy"`              // part of the workers' time, by round
+	PeakBytes    []int64         `json:"peak_bytes"`        // by worker
+
+	plan  *plan.Plan
+	rival *bench.Rival
+}
+
+// heldTo is AvgPipe held to a rival's memory.
+type heldTo struct {
+	Rival         int   `json:"rival"`
+	AvgPipe       int   `json:"avgpipe"` // -1: nothing of it fits
+	SmallestBytes int64 `json:"smallest_bytes,omitempty"`
+}
+
+// peak is the fullest worker's memory, measured.
+func (c *contender) peak() int64 {
+	if len(c.PeakBytes) == 0 {
+		return 0
+	}
+	return slices.Max(c.PeakBytes)
+}
+
+// measureTimes plans every contender, and measures them in rounds.
+func (f *curvesFlags) measureTimes(c *cobra.Command, l *learning) (*times, error) {
+	j := *l.job
+	p, err := prepareHardware(c, &j)
+	if err != nil {
+		return nil, err
+	}
+	fix, err := overrides(&j, namesOf(l.model))
+	if err != nil {
+		return nil, err
+	}
+	w := &tune.Workload{Profile: p.profile, Cluster: p.cluster, Batch: j.Batch, Clip: j.Clip > 0, LimitBytes: j.MemoryBytes()}
+	if w.Base, err = tune.Partition(c.Context(), w, fix); err != nil {
+		return nil, badInput(err)
+	}
+	t := &times{Version: timesVersion, Model: l.model.ID(), Batch: j.Batch, Workers: j.Workers, Cores: coresOf(&j), Wire: j.Wire, Stages: firstLayers(w.Base)}
+	if err := t.contend(c.Context(), w, l); err != nil {
+		return nil, badInput(err)
+	}
+	if err := t.rounds(c, &j, f.rounds, f.steps); err != nil {
+		return nil, err
+	}
+	return t, document.Write(timesPath(l.job), func(out io.Writer) error { return writeJSON(out, t) })
+}
+
+func firstLayers(pl *plan.Plan) []int {
+	var first []int
+	for _, st := range pl.Stages {
+		first = append(first, st.FirstLayer)
+	}
+	return first
+}
+
+func timesPath(j *job.Job) string { return filepath.Join(j.Out, "times.json") }
+
+// readTimes is what an earlier run measured of the same model and batch; nil where none did.
+func readTimes(l *learning) (*times, error) {
+	text, err := os.ReadFile(timesPath(l.job))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	t := &times{}
+	if err == nil {
+		err = document.Decode(text, timesVersion, t)
+	}
+	switch {
+	case err != nil:
+		return nil, badInput(fmt.Errorf("bench: %s: %w", timesPath(l.job), err))
+	case t.Model != l.model.ID() || t.Batch != l.job.Batch:
+		return nil, badInput(fmt.Errorf("bench: %s is of model %s and batches of %d; this is %s and %d: give another --out, or measure again", timesPath(l.job), t.Model, t.Batch, l.model.ID(), l.job.Batch))
+	}
+	for _, h := range t.Held {
+		if h.Rival < 0 || h.Rival >= len(t.Contested) || h.AvgPipe >= len(t.Contested) {
+			return nil, badInput(fmt.Errorf("bench: %s: no contender %d or %d of %d", timesPath(l.job), h.Rival, h.AvgPipe, len(t.Contested)))
+		}
+	}
+	return t, nil
+}
+
+// systems are the rivals' names and how each learns.
+var systems = map[string]struct {
+	name   string
+	policy schedule.Policy
+}{
+	"data parallelism": {"DP", schedule.Sync}, "GPipe": {"GPipe (AFAB)", schedule.Sync}, "DAPPLE": {"DAPPLE (1F1B)", schedule.Sync},
+	"PipeDream": {"PipeDream (stash)", schedule.Stash}, "PipeDream-2BW": {"PipeDream-2BW", schedule.DoubleBuffered},
+}
+
+// contend plans the rivals, PipeDream's other policies among them, and AvgPipe at the memory of each.
+func (t *times) contend(ctx context.Context, w *tune.Workload, l *learning) error {
+	rivals, err := w.Baselines(ctx, l.micros)
+	if err != nil {
+		return err
+	}
+	for _, b := range slices.Clone(rivals) {
+		if b.Name != "PipeDream" {
+			continue
+		}
+		for _, policy := range []schedule.Policy{schedule.Vertical, schedule.Latest} {
+			pl := *b.Plan
+			pl.Weights = string(policy)
+			predicted, err := tune.Simulate(w.Profile, w.Cluster, &pl, w.Clip)
+			if err != nil {
+				return err
+			}
+			rivals = append(rivals, tune.Baseline{Name: string(policy), Plan: &pl, Predicted: predicted, Fits: true})
+		}
+	}
+	several, one, err := degrees(w, l.methods)
+	if err != nil {
+		return err
+	}
+	averaging, err := w.AtEqualMemory(ctx, several, rivals)
+	if err != nil {
+		return err
+	}
+	single, err := w.AtEqualMemory(ctx, one, rivals)
+	if err != nil {
+		return err
+	}
+	for _, b := range rivals {
+		t.Contested = append(t.Contested, rivalContender(b))
+	}
+	for i := range rivals {
+		held := averaging[i].AvgPipe
+		if held == nil {
+			held = single[i].AvgPipe // forward propagation in advance is left of AvgPipe
+		}
+		h := heldTo{Rival: i, AvgPipe: -1, SmallestBytes: averaging[i].SmallestBytes}
+		if held != nil {
+			h.AvgPipe = t.avgPipe(held)
+		}
+		t.Held = append(t.Held, h)
+	}
+	return nil
+}
+
+func rivalContender(b tune.Baseline) *contender {
+	c := &contender{
+		Name: b.Name, Policy: schedule.Policy(b.Plan.Weights), Pipelines: 1, MicroBatches: b.Plan.MicroBatches,
+		PredictedS: b.Predicted.StepS, Predicted: b.Predicted.MemoryBytes, plan: b.Plan,
+	}
+	if s, ok := systems[b.Name]; ok {
+		c.Name, c.Policy = s.name, s.policy
+	}
+	return c
+}
+
+// avgPipe is the position of a setting of AvgPipe among the contenders, behind all rivals'; it
+// becomes one where it is none yet.
+func (t *times) avgPipe(p *tune.Pipelined) int {
+	at := slices.IndexFunc(t.Contested, func(c *contender) bool {
+		return c.Policy == schedule.Elastic && c.Pipelines == p.At.Pipelines && c.MicroBatches == p.At.MicroBatches && c.Advance == p.Advance()
+	})
+	if at >= 0 {
+		return at
+	}
+	c := &contender{
+		Name: fmt.Sprintf("AvgPipe M=%d N=%d", p.At.MicroBatches, p.At.Pipelines), Policy: schedule.Elastic, Pipelines: p.At.Pipelines, MicroBatches: p.At.MicroBatches,
+		Advance: p.Advance(), PredictedS: p.StepS, Predicted: p.MemoryBytes, plan: p.Plan,
+	}
+	if c.Advance > 0 {
+		c.Name += fmt.Sprintf(" +%d", c.Advance)
+	}
+	t.Contested = append(t.Contested, c)
+	return len(t.Contested) - 1
+}
+
+// degrees are AvgPipe's settings: with as many pipelines as some method has, and with one.
+func degrees(w *tune.Workload, methods []learningMethod) (several, one []tune.Degrees, err error) {
+	most := 1
+	for _, m := range methods {
+		most = max(most, m.pipelines())
+	}
+	grid, err := tune.Grid(w.Batch, w.Profile.Sizes(w.Cluster.Devices[0]), most)
+	for _, at := range grid {
+		if at.Pipelines == 1 {
+			one = append(one, at)
+		} else if _, ok := methodOf(methods, schedule.Elastic, at.Pipelines); ok {
+			several = append(several, at)
+		}
+	}
+	return several, one, err
+}
+
+// rounds measures every contender once a round, each in a process of its own that stands still
+// while another trains.
+func (t *times) rounds(c *cobra.Command, j *job.Job, rounds, steps int) (err error) {
+	dir, remove, err := scratch()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	own := sessions{job: j, dir: dir, steps: steps}
+	for _, one := range t.Contested {
+		command, err := own.command(one.Name, one.plan, j.ThreadsPerWorker)
+		if err != nil {
+			return err
+		}
+		if one.rival, err = bench.Start(c.Context(), command); err != nil {
+			return err
+		}
+		defer func() {
+			if closed := one.rival.Close(); err == nil {
+				err = closed
+			}
+		}()
+	}
+	visits := slices.Clone(t.Contested)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for round := range rounds + 1 { // the first warms up
+		rng.Shuffle(len(visits), func(a, b int) { visits[a], visits[b] = visits[b], visits[a] })
+		for _, one := range visits {
+			if _, err := one.rival.Step(c.Context()); err != nil {
+				return err
+			}
+			if round > 0 {
+				one.StepS, one.Busy = append(one.StepS, one.rival.StepS/float64(one.Pipelines)), append(one.Busy, one.rival.Busy)
+			}
+			one.PeakBytes = one.rival.PeakBytes
+		}
+		fmt.Fprintf(c.ErrOrStderr(), "  round %d of %d\n", round, rounds)
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+)
+
+// Lines is a plot of curves over an axis, each with the range that it is the mean of.
+type Lines struct {
+	Title  string
+	XLabel string
+	Unit   Unit // of Y; UnitBytes has its marks at powers of two
+	Series []Series
+	Target *float64 // a value that is to be reached; nil: none
+	Zero   bool     // Y begins at 0
+}
+
+// Series is one curve of a plot.
+type Series struct {
+	Name   string
+	Points []SeriesPoint
+	Dashed bool
+	Dots   bool // points alone, no line
+	// Like is the series before this one whose colour it takes; below 0: a colour of its own.
+	Like int
+}
+
+// SeriesPoint is a point of a curve, the mean of values from Lo to Hi; all three are the same
+// where there is one.
+type SeriesPoint struct{ X, Y, Lo, Hi float64 }
+
+// SVG implements Plot.
+func (p *Lines) SVG(w io.Writer) error { return writePlot(w, p) }
+
+// view lays the plot out. It refuses plots without a point and values that are no number.
+func (p *Lines) view() (plotView, error) {
+	x0, x1, y0, y1, err := p.extent()
+	if err != nil {
+		return plotView{}, err
+	}
+	v := plotView{Title: p.Title, Says: p.says(), XLabel: p.XLabel}
+	bottom := plotTop + linesHigh
+	toX := func(x float64) float64 { return plotLeft + (x-x0)/(x1-x0)*(plotWidth-plotLeft-plotRight) }
+	toY := func(y float64) float64 { return bottom - (y-y0)/(y1-y0)*linesHigh }
+	marks, step := ticks(y0, y1, 4)
+	if p.Unit == UnitBytes {
+		marks = byteTicks(y1)
+	}
+	for _, y := range marks {
+		v.Across = append(v.Across, plotTick{
+			X1: plotLeft, X2: plotWidth - plotRight, Y1: toY(y), Y2: toY(y),
+			Text: plotText{X: plotLeft - 6, Y: toY(y) + 3.5, Text: axisText(p.Unit, y, step), Anchor: "end"},
+		})
+	}
+	marks, step = ticks(x0, x1, 6)
+	for _, x := range marks {
+		v.Along = append(v.Along, plotTick{Text: plotText{X: toX(x), Y: bottom + 15, Text: decimals(x, step), Anchor: "middle"}})
+	}
+	v.XLabelY = bottom + 30
+	var names, classes []string
+	own := 0
+	for i, s := range p.Series {
+		class := ""
+		if s.Like >= 0 && s.Like < i {
+			class = strings.Fields(classes[s.Like])[0]
+		} else {
+			class = seriesClass(own)
+			own++
+		}
+		if s.Dashed {
+			class += " d1"
+		}
+		names, classes = append(names, s.Name), append(classes, class)
+		p.draw(&v, s, class, toX, toY)
+	}
+	if t := p.Target; t != nil && *t >= y0 && *t <= y1 {
+		v.Target = &plotTick{X1: plotLeft, X2: plotWidth - plotRight, Y1: toY(*t), Y2: toY(*t),
+			Text: plotText{X: plotWidth - plotRight, Y: toY(*t) - 4, Text: "target " + p.Unit.Format(*t), Anchor: "end"}}
+	}
+	v.Legend, v.Height = legend(names, classes, true, bottom+46)
+	v.Height += 6
+	return v, nil
+}
+
+func (p *Lines) draw(v *plotView, s Series, class string, toX, toY func(float64) float64) {
+	var line, over, under strings.Builder
+	banded := false
+	for i, at := range s.Points {
+		verb := "L"
+		if i == 0 {
+			verb = "M"
+		}
+		fmt.Fprintf(&line, "%s%s %s", verb, number(toX(at.X)), number(toY(at.Y)))
+		fmt.Fprintf(&over, "%s%s %s", verb, number(toX(at.X)), number(toY(at.Hi)))
+		banded = banded || at.Hi > at.Lo
+		if s.Dots {
+			v.Dots = append(v.Dots, plotDot{Class: class, X: toX(at.X), Y: toY(at.Y), Says: fmt.Sprintf("%s, %s %g: %s", s.Name, p.XLabel, at.X, p.Unit.Format(at.Y))})
+		}
+	}
+	for i := len(s.Points) - 1; i >= 0; i-- {
+		fmt.Fprintf(&under, "L%s %s", number(toX(s.Points[i].X)), number(toY(s.Points[i].Lo)))
+	}
+	if banded {
+		v.Bands = append(v.Bands, plotPath{class, over.String() + under.String() + "Z"})
+	}
+	if !s.Dots && len(s.Points) > 0 {
+		v.Lines = append(v.Lines, plotPath{class, line.String()})
+	}
+}
+
+// extent is what the axes go over.
+func (p *Lines) extent() (x0, x1, y0, y1 float64, err error) {
+	x0, x1, y0, y1 = math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
+	for _, s := range p.Series {
+		for _, at := range s.Points {
+			for _, v := range []float64{at.X, at.Y, at.Lo, at.Hi} {
+				if math.IsNaN(v) || math.IsInf(v, 0) {
+					return 0, 0, 0, 0, fmt.Errorf("report: plot %q: %s has %v; values must be numbers", p.Title, s.Name, v)
+				}
+			}
+			x0, x1, y0, y1 = min(x0, at.X), max(x1, at.X), min(y0, at.Lo, at.Y), max(y1, at.Hi, at.Y)
+		}
+	}
+	if x0 > x1 {
+		return 0, 0, 0, 0, fmt.Errorf("report: plot %q has no points", p.Title)
+	}
+	if p.Zero {
+		y0 = min(y0, 0)
+	}
+	if x0 == x1 {
+		x0, x1 = x0-.5, x1+.5
+	}
+	if y0 == y1 {
+		y0, y1 = y0-.5, y1+.5
+	}
+	pad := (y1 - y0) * .04
+	if !p.Zero {
+		y0 -= pad
+	}
+	return x0, x1, y0, y1 + pad, nil
+}
+
+// says is the plot in a sentence.
+func (p *Lines) says() string {
+	var parts []string
+	for _, s := range p.Series {
+		if n := len(s.Points); n > 0 {
+			parts = append(parts, fmt.Sprintf("%s ends at %s", s.Name, p.Unit.Format(s.Points[n-1].Y)))
+		}
+	}
+	return p.Title + ": " + strings.Join(parts, ", ")
+}
