@@ -26,8 +26,8 @@ type twin struct {
 	version  func(stage, micro, replica int) int
 	sync     bool
 	split    bool
-	micros   int // in all
-	clipped  int // updates whose norm was over the limit
+	micros   int       // in all
+	norms    []float64 // of the gradients of all updates, where they are clipped
 }
 
 // sequential runs a twin and returns its final weights.
@@ -37,8 +37,8 @@ func sequential(t testing.TB, c Config, version func(stage, micro, replica int) 
 	return out
 }
 
-// sequentially also says how many updates were clipped.
-func sequentially(t testing.TB, c Config, version func(stage, micro, replica int) int) (weights map[string]Weight, clipped int) {
+// sequentially also says the gradient norms of all updates, where they are clipped.
+func sequentially(t testing.TB, c Config, version func(stage, micro, replica int) int) (weights map[string]Weight, norms []float64) {
 	t.Helper()
 	w := newTwin(c, version)
 	done := make(chan error)
@@ -52,7 +52,7 @@ func sequentially(t testing.TB, c Config, version func(stage, micro, replica int
 	if err := <-done; err != nil {
 		t.Fatal("twin: ", err)
 	}
-	return weights, w.clipped
+	return weights, w.norms
 }
 
 func newTwin(c Config, version func(stage, micro, replica int) int) *twin {
@@ -304,9 +304,9 @@ func (w *twin) updates(id int) error {
 				squares = append(squares, stage.SquareSum(v))
 			}
 		}
-		if scale = optim.ClipScale(stage.GlobalNorm(squares), w.c.Clip); scale != 1 {
-			w.clipped++
-		}
+		norm := stage.GlobalNorm(squares)
+		w.norms = append(w.norms, norm)
+		scale = optim.ClipScale(norm, w.c.Clip)
 	}
 	step := id / w.c.Plan.MicroBatches
 	for _, i := range due {

@@ -1,15 +1,32 @@
 package run
 
 import (
+	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/run/optim"
 	"github.com/millrace-ml/millrace/schedule"
 )
 
 // synchronous is the version that a micro-batch goes through where steps end in a flush.
 func synchronous(c Config) func(stage, micro, replica int) int {
 	return func(_, micro, _ int) int { return micro / c.Plan.MicroBatches }
+}
+
+// over is how many norms are over a limit.
+func over(norms []float64, limit float64) int {
+	n := 0
+	for _, x := range norms {
+		if x > limit {
+			n++
+		}
+	}
+	return n
 }
 
 // Updates that go before the norm is known leave the bits of updates that waited, whether norms are
@@ -36,7 +53,8 @@ func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 					continue
 				}
 				ran++
-				want, clipped := sequentially(t, c, synchronous(c))
+				want, norms := sequentially(t, c, synchronous(c))
+				clipped := over(norms, c.Clip)
 				got := train(t, c)
 				if err := sameWeights(want, got.Weights); err != nil {
 					t.Fatalf("seed %d, %d of %d updates clipped: %v\n%+v", seed, clipped, c.Steps, err, *c.Plan)
@@ -60,4 +78,107 @@ func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Torch too: dropout, batch norm statistics and optimizer states are taken back with the weights.
+func TestTorchValidatedUpdates(t *testing.T) {
+	e := torchEngine(t)
+	for _, family := range []struct {
+		name     string
+		settings map[string]any
+		classes  int
+	}{
+		{"mlp", map[string]any{"inputs": 20, "hidden": []int{32, 24, 16}, "dropout": 0.2}, 10},
+		{"convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true}, 10},
+		{"gpt", map[string]any{"layers": 3, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1, "tied": true}, 30},
+	} {
+		sometimes, median := 0, 0.0
+		for _, order := range []string{"zb-h2", "1f1b", "zb-v", "dp"} {
+			for _, clip := range []float64{1e6, 0, 1e-3} { // 0 stands for the median norm
+				m := build(t, family.name, family.settings)
+				c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 4), 3, 8, "1f1b"), family.classes, 5)
+				if f, err := schedule.Lookup(order); err != nil || !c.placed(f, rand.New(rand.NewPCG(1, 34))) {
+					t.Fatal(order, err)
+				}
+				c.Optimizer = optim.Settings{Kind: optim.AdamW, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.1}
+				if clip == 0 {
+					clip = median
+				}
+				c.Rate.Base, c.Clip, c.Plan.PostValidate = 0.05, clip, true
+				got := train(t, c)
+				want, norms := sequentially(t, c, synchronous(c))
+				clipped := over(norms, clip)
+				if clip == 1e6 {
+					median = slices.Sorted(slices.Values(norms))[len(norms)/2]
+				}
+				if err := sameWeights(want, got.Weights); err != nil {
+					t.Errorf("%s, %s, limit %v, %d updates clipped: %v", family.name, order, clip, clipped, err)
+				}
+				if clipped > 0 && clipped < c.Steps {
+					sometimes++
+				}
+			}
+		}
+		if sometimes < 4 {
+			t.Errorf("%s: some norms over the limit in %d cases; 4 were meant", family.name, sometimes)
+		}
+	}
+}
+
+// A norm that is no number takes its update back for good: the run ends with the stage and the step in its
+// error and the weights before that step, on every stage.
+func TestANormThatIsNoNumberTakesTheStepBack(t *testing.T) {
+	e := testEngine(t)
+	for _, name := range []string{"zb-h2", "1f1b", "zb-v", "interleaved"} {
+		for _, at := range []int{0, 1, 3} {
+			c := small(t, 4, 6)
+			if f, err := schedule.Lookup(name); err != nil || !c.placed(f, rand.New(rand.NewPCG(1, 35))) {
+				t.Fatal(name, err)
+			}
+			c.Plan.MicroBatches, c.Plan.PostValidate = 8, true
+			before := c
+			c.Engine = spoiledEngine{Engine: e, step: at, micros: c.Plan.MicroBatches}
+			got, err := Train(t.Context(), c)
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("the gradient norm of step %d is NaN on stage", at)) {
+				t.Fatalf("%s: got %v, want it to name step %d", name, err, at)
+			}
+			if got.Steps != at || got.Leaked != 0 {
+				t.Errorf("%s: %d steps done and %d handles leaked; the norm of step %d is no number", name, got.Steps, got.Leaked, at)
+			}
+			if at == 0 {
+				before.Steps, before.Rate.Base = 1, 0 // weights that nothing has changed
+				before.Optimizer = optim.Settings{Kind: optim.SGD}
+			} else {
+				before.Steps = at
+			}
+			if err := sameWeights(train(t, before).Weights, got.Weights); err != nil {
+				t.Errorf("%s: weights after a step %d that was taken back: %v", name, at, err)
+			}
+		}
+	}
+}
+
+// spoiledEngine seeds the backwards of one step with what is no number.
+type spoiledEngine struct {
+	engine.Engine
+	step, micros int
+}
+
+func (s spoiledEngine) Open(worker, threads int) (engine.Device, error) {
+	d, err := s.Engine.Open(worker, threads)
+	return &spoiledDevice{Device: d, left: s.step * s.micros}, err
+}
+
+type spoiledDevice struct {
+	engine.Device
+	left int // seeds that are let be
+}
+
+func (d *spoiledDevice) Full(dtype engine.DType, shape []int64, value float64) (engine.Tensor, error) {
+	if value != 0 {
+		if d.left--; d.left < 0 {
+			value = math.NaN()
+		}
+	}
+	return d.Device.Full(dtype, shape, value)
 }
