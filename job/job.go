@@ -40,6 +40,8 @@ type Job struct {
 	Optimizer optim.Settings `json:"optimizer,omitzero" yaml:"optimizer" jsonschema:"sgd, adam or adamw and its coefficients"`
 	Rate      optim.Rate     `json:"rate,omitzero" yaml:"rate" jsonschema:"learning rate and its schedule"`
 	Clip      float64        `json:"clip,omitempty" yaml:"clip" jsonschema:"limit of the gradients' global norm; 0 is none"`
+	// PostValidate has plans with a flush validate their updates in the next step.
+	PostValidate bool `json:"post_validate,omitempty" yaml:"post_validate" jsonschema:"with clip: updates do not wait for the gradient norm; they are validated in the next step and taken back where it is over the limit"`
 
 	Wire         string   `json:"wire,omitempty" yaml:"wire" jsonschema:"a cluster file or preset whose links the workers of this machine are put behind"`
 	Stages       int      `json:"stages,omitempty" yaml:"stages" jsonschema:"fix the number of stages; 1 with several workers is data parallelism"`
@@ -137,6 +139,9 @@ func (j *Job) Complete() error {
 	}
 	if (j.Alpha != Auto || j.Averaging != "") && j.Pipelines == 0 {
 		return fmt.Errorf("job: alpha and averaging are of pipelines side by side; give pipelines too")
+	}
+	if j.PostValidate && !(j.Clip > 0) {
+		return fmt.Errorf("job: post_validate is of updates that clip gradients, and would wait for their norm; give clip too")
 	}
 	if j.RateScale != "" && j.RateScale != ScaleByPipelines {
 		return fmt.Errorf("job: rate_scale is %q; it is %s, or left out", j.RateScale, ScaleByPipelines)

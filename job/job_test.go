@@ -93,6 +93,7 @@ func TestRefusals(t *testing.T) {
 		"workers: [1]\n":                                "[1:10] it must be a whole number",
 		"split: block1.mlp\n":                           "[1:8] string was used where sequence",
 		"batch: 32\n":                                   "no model is named",
+		"model: gpt\npost_validate: true\n":             "give clip too",
 	} {
 		j := Default()
 		err := j.decode([]byte(text))

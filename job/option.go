@@ -70,6 +70,11 @@ var (
 		number("momentum of sgd", "momentum", func(j *Job) *float64 { return &j.Optimizer.Momentum }),
 		number("weight decay (default: 0.01 for adamw, else 0)", "weight-decay", func(j *Job) *float64 { return &j.Optimizer.WeightDecay }),
 		number("limit of the gradients' global norm", "clip", func(j *Job) *float64 { return &j.Clip }),
+		{Name: "post-validate", Doc: "with --clip: updates do not wait for the norm, and are validated in the next step", Bool: true, Set: func(j *Job, v string) error {
+			on, err := strconv.ParseBool(v)
+			j.PostValidate = on
+			return err
+		}},
 	}
 	// ElasticOptions are AvgPipe's: elastic averaging, and forwards in advance.
 	ElasticOptions = []Option{

@@ -24,7 +24,9 @@ type Contest struct {
 	Bytes func(int64) string
 	// Stages are the costs of stages that lie so, and the tied ones among them.
 	Stages func(f schedule.Family, placement [][]int) (sim.Costs, [][]int, error)
-	Clip   bool
+	Clip   bool // updates need the gradient norm
+	// PostValidate also enters orders with a flush whose updates do not wait for the norm.
+	PostValidate bool
 	// Only are the families to compare; none is all of them. Sync leaves out policies that are not.
 	Only []string
 	Sync bool
@@ -48,9 +50,11 @@ var verdicts = []Verdict{Won, Slower, Control, TooBig, Refused}
 type Entry struct {
 	Schedule string          `json:"schedule"`
 	Weights  schedule.Policy `json:"weights"`
-	Verdict  Verdict         `json:"verdict"`
-	Why      string          `json:"why"`
-	Stages   int             `json:"stages,omitempty"`
+	// Validated: updates do not wait for the gradient norm, and are validated in the next step.
+	Validated bool    `json:"validated,omitempty"`
+	Verdict   Verdict `json:"verdict"`
+	Why       string  `json:"why"`
+	Stages    int     `json:"stages,omitempty"`
 	// StepS is a steady step's time for the Contest's micro-batches.
 	StepS           float64 `json:"step_s,omitempty"`
 	Bubble          float64 `json:"bubble"`
@@ -92,7 +96,10 @@ func (c Contest) Run(ctx context.Context) ([]Entry, error) {
 			if err := ctx.Err(); err != nil {
 				return nil, fmt.Errorf("tune: comparing schedules: %w", err)
 			}
-			all = append(all, c.enter(f, policy))
+			all = append(all, c.enter(f, policy, false))
+			if c.PostValidate && c.Clip && policy == schedule.Sync {
+				all = append(all, c.enter(f, policy, true))
+			}
 		}
 	}
 	rank(all)
@@ -103,8 +110,8 @@ func (c Contest) Run(ctx context.Context) ([]Entry, error) {
 const contestSteps = 6
 
 // enter simulates one entry.
-func (c Contest) enter(f schedule.Family, policy schedule.Policy) Entry {
-	e := Entry{Schedule: f.Name, Weights: policy, Verdict: Slower}
+func (c Contest) enter(f schedule.Family, policy schedule.Policy, validated bool) Entry {
+	e := Entry{Schedule: f.Name, Weights: policy, Validated: validated, Verdict: Slower}
 	refuse := func(err error) Entry {
 		e.Verdict, e.Why = Refused, err.Error()
 		return e
@@ -126,7 +133,7 @@ func (c Contest) enter(f schedule.Family, policy schedule.Policy) Entry {
 	}
 	p, err := schedule.Generate(f.Name, s)
 	if err == nil {
-		p, err = schedule.Lower(p, schedule.LowerOptions{Tied: tied, Clip: c.Clip})
+		p, err = schedule.Lower(p, schedule.LowerOptions{Tied: tied, Clip: c.Clip, PostValidate: validated})
 	}
 	var rep schedule.Report
 	if err == nil {
@@ -184,6 +191,9 @@ func (c Contest) bytes(n int64) string {
 
 // name tells entries apart: the weights where they are not synchronous.
 func (e *Entry) name() string {
+	if e.Validated {
+		return e.Schedule + " validated later"
+	}
 	if e.Weights == schedule.Sync {
 		return e.Schedule
 	}

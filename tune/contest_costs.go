@@ -19,6 +19,7 @@ type Uniform struct {
 	ForwardS, InputS, WeightS float64 // of a worker's share, for one micro-batch
 	UpdateS, TransferS        float64
 	AllReduceS                float64 // of a worker's share of the gradients, over two replicas or more
+	NormS                     float64 // of pooling the gradient norm
 	Parameters                float64 // of a worker's share, and as much again for their gradients
 	// Streaming devices send while they compute, as BaPipe's boards do: TransferS then is how long
 	// a message takes the link, from the moment its computation begins.
@@ -46,7 +47,7 @@ func (u Uniform) Stages(f schedule.Family, placement [][]int) (sim.Costs, [][]in
 	for _, on := range placement {
 		k := sim.StageCost{
 			ForwardS: share * u.ForwardS, BackwardS: share * (u.InputS + u.WeightS), InputS: share * u.InputS, WeightS: share * u.WeightS,
-			UpdateS: share * u.UpdateS, SavedBytes: int64(math.Round(share * Activation)), PendingBytes: int64(math.Round(share * Activation)), FixedBytes: parameters, ParameterBytes: parameters,
+			UpdateS: share * u.UpdateS, NormS: u.NormS, SavedBytes: int64(math.Round(share * Activation)), PendingBytes: int64(math.Round(share * Activation)), FixedBytes: parameters, ParameterBytes: parameters,
 		}
 		if len(on) > 1 {
 			k.AllReduceS = share * u.AllReduceS

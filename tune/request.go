@@ -23,6 +23,8 @@ type Overrides struct {
 	MicroBatches int
 	Recompute    string // "none", "stage" or "all", "every:K", or "auto" and "": only where it helps
 	Warmup       []int  // K_i by stage
+	// PostValidate: updates at a flush do not wait for the gradient norm (plan.Plan.PostValidate).
+	PostValidate bool
 }
 
 func (o Overrides) none() bool {

@@ -206,6 +206,7 @@ func (s *search) sumsOf(order []int) *sums {
 
 // try simulates a plan and keeps it if it is the best of its kind.
 func (s *search) try(kind string, pl *plan.Plan) (candidate, error) {
+	pl.PostValidate = s.Fix.PostValidate && s.Clip && schedule.Policy(pl.Weights) == schedule.Sync
 	predicted, err := Simulate(s.Profile, s.Cluster, pl, s.Clip)
 	if err != nil {
 		return candidate{}, fmt.Errorf("tune: %s: %w", describe(s.Profile, pl), err)

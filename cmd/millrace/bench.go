@@ -72,6 +72,9 @@ func (s *sessions) command(name string, pl *plan.Plan, threads int) (bench.Comma
 		"--workers", strconv.Itoa(j.Workers), "--batch", strconv.Itoa(j.Batch), "--data", j.Data, "--seed", strconv.FormatUint(j.Seed, 10),
 		"--optimizer", j.Optimizer.Kind, "--momentum", fmt.Sprint(j.Optimizer.Momentum), "--weight-decay", fmt.Sprint(j.Optimizer.WeightDecay),
 		"--lr", fmt.Sprint(j.Rate.Base)}
+	if j.Clip > 0 {
+		args = append(args, "--clip", fmt.Sprint(j.Clip))
+	}
 	if j.Wire != "" {
 		args = append(args, "--wire", j.Wire)
 	}

@@ -27,7 +27,8 @@ func benchOrdersCommand() *cobra.Command {
 		Use: "orders", Short: "Every schedule and weight policy on real tensors: step time and memory against their predictions, and against 1F1B",
 		Long: `Trains the model under every schedule and weight policy in turn, round after round, each in a
 process of its own that stands still while another trains. Every round compares with that
-round's 1F1B: what slows the machine for a while slows both.`,
+round's 1F1B: what slows the machine for a while slows both. With --clip and --post-validate,
+orders with a flush are measured both ways.`,
 		Example: "  millrace bench orders --model gpt --data text.txt --workers 2 --batch 32 --micro-batches 4\n  millrace bench orders --model convnet --workers 4 --cores 2 --batch 64 --only zb-h1,1f1b-rr",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -150,12 +151,18 @@ func ordersOf(c *cobra.Command, p *planned, own *sessions, only []string) ([]*or
 			policies = []schedule.Policy{schedule.Sync}
 		}
 		for _, policy := range policies {
-			o, err := orderOf(c.Context(), p, own, fix, f.Name, policy)
-			if err != nil {
-				fmt.Fprintf(c.ErrOrStderr(), "  %s: %v\n", f.Name, err)
-				continue
+			for _, later := range []bool{false, true} {
+				if later && (!p.job.PostValidate || policy != schedule.Sync) {
+					continue
+				}
+				fix.PostValidate = later
+				o, err := orderOf(c.Context(), p, own, fix, f.Name, policy)
+				if err != nil {
+					fmt.Fprintf(c.ErrOrStderr(), "  %s: %v\n", f.Name, err)
+					continue
+				}
+				out = append(out, o)
 			}
-			out = append(out, o)
 		}
 	}
 	at := slices.IndexFunc(out, func(o *order) bool { return o.Name == baseOrder })
@@ -178,6 +185,9 @@ func orderOf(ctx context.Context, p *planned, own *sessions, fix tune.Overrides,
 	o := &order{Name: family, Predicted: *found.Best.Predicted}
 	if policy != schedule.Sync {
 		o.Name += " " + string(policy)
+	}
+	if fix.PostValidate {
+		o.Name += " validated later"
 	}
 	o.command, err = own.command(o.Name, found.Best, p.job.ThreadsPerWorker)
 	return o, err

@@ -110,7 +110,7 @@ func coresOf(j *job.Job) int {
 // overrides is what a job fixes of its plan for layers of these names.
 func overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	o := tune.Overrides{
-		Stages: j.Stages, Schedule: j.Schedule, Weights: schedule.Policy(j.Weights), MicroBatch: j.MicroBatch, MicroBatches: j.MicroBatches, Recompute: j.Recompute,
+		Stages: j.Stages, Schedule: j.Schedule, Weights: schedule.Policy(j.Weights), MicroBatch: j.MicroBatch, MicroBatches: j.MicroBatches, Recompute: j.Recompute, PostValidate: j.PostValidate,
 	}
 	if j.Pipelines > 0 {
 		o.Elastic = plan.NewElastic(j.Pipelines)

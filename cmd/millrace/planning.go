@@ -121,6 +121,10 @@ func (p *planned) given() error {
 	if err := pl.Fits(p.model.Name, p.model.ID(), len(p.model.Layers)); err != nil {
 		return badInput(err)
 	}
+	pl.PostValidate = pl.PostValidate || p.job.PostValidate
+	if err := pl.Validate(); err != nil {
+		return badInput(fmt.Errorf("--post-validate: %w", err))
+	}
 	predicted, err := tune.Simulate(p.profile, p.cluster, pl, p.job.Clip > 0)
 	if err != nil {
 		return badInput(err)

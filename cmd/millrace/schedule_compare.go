@@ -47,8 +47,11 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 			if s.asJSON {
 				return writeJSON(c.OutOrStdout(), all)
 			}
-			t := contestTable(all, s.size)
-			return t.Text(c.OutOrStdout())
+			if err := contestTable(all, s.time, s.size).Text(c.OutOrStdout()); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), s.legend())
+			return err
 		},
 	}
 	s.addUniform(c)
@@ -58,8 +61,11 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 	f.Float64Var(&s.parameters, "parameters", 1, "size of one worker's share of the parameters, in activations")
 	f.StringVar(&s.memory, "memory-limit", "", "of each worker: activations on uniform stages, else bytes like 2GiB")
 	f.StringVar(&s.profile, "profile", "", "a profile's file instead of uniform stages")
-	f.StringVar(&s.cluster, "cluster", "", "the cluster for the profile: a file")
+	f.StringVar(&s.cluster, "cluster", "", "the cluster for the profile: a file or preset")
 	f.IntVar(&s.microBatch, "micro-batch", 0, "samples of a micro-batch, for the profile (default: the profile's smallest)")
+	f.BoolVar(&s.clip, "clip", false, "updates need the gradient norm of all stages")
+	f.Float64Var(&s.norm, "norm", 0, "with --clip, time to pool the norm on uniform stages")
+	f.BoolVar(&s.later, "post-validate", false, "with --clip: also orders whose updates do not wait for the norm, and are validated in the next step")
 	f.BoolVar(&s.overlapped, "streaming", false, "uniform devices transfer while they compute (BaPipe's boards)")
 	f.StringSliceVar(&s.only, "only", nil, "families to compare (default: all)")
 	f.BoolVar(&s.syncOnly, "sync", false, "leave out weights that are not synchronous")
@@ -73,7 +79,10 @@ func (s *contestFlags) contest() (tune.Contest, error) {
 	if err := s.check(); err != nil {
 		return tune.Contest{}, err
 	}
-	out := tune.Contest{Workers: s.workers, MicroBatches: s.micros, Chunks: s.chunks, Only: s.only, Sync: s.syncOnly}
+	out := tune.Contest{Workers: s.workers, MicroBatches: s.micros, Chunks: s.chunks, Only: s.only, Sync: s.syncOnly, Clip: s.clip, PostValidate: s.later}
+	if s.later && !s.clip {
+		return out, fmt.Errorf("schedule compare: --post-validate: without --clip an update waits for nobody; give both")
+	}
 	if (s.profile == "") != (s.cluster == "") {
 		return out, fmt.Errorf("schedule compare: --profile and --cluster go together: the model's costs, and what they are spread over")
 	}
@@ -86,7 +95,7 @@ func (s *contestFlags) contest() (tune.Contest, error) {
 	}
 	out.Stages = tune.Uniform{
 		Workers: s.workers, ForwardS: s.forward, InputS: s.backward - weight, WeightS: weight, UpdateS: s.update, TransferS: s.transfer,
-		AllReduceS: s.allReduce, Parameters: s.parameters, Streaming: s.overlapped,
+		AllReduceS: s.allReduce, NormS: s.norm, Parameters: s.parameters, Streaming: s.overlapped,
 	}.Stages
 	out.Bytes = tune.FormatActivations
 	if s.memory != "" {
@@ -133,8 +142,25 @@ func (s *contestFlags) size(n int64) string {
 	return fmt.Sprintf("%.4g", float64(n)/tune.Activation)
 }
 
+// time writes the length of a step for the table.
+func (s *contestFlags) time(n float64) string {
+	if s.profile != "" {
+		return fmt.Sprintf("%.4g ms", 1e3*n)
+	}
+	return fmt.Sprintf("%.4g", n)
+}
+
+// legend says what the table's columns are, and their units.
+func (s *contestFlags) legend() string {
+	units := "memory of the fullest worker"
+	if s.profile == "" {
+		units = fmt.Sprintf("step in units of time, a worker's forward takes %.4g and its backward %.4g; memory of the fullest worker in activations", s.forward, s.backward)
+	}
+	return units + "\nbehind: more time than the fastest; held: most micro-batches between forward and backward; copies: versions of weights, of all stages of the worker"
+}
+
 // contestTable is a row for each entry.
-func contestTable(all []tune.Entry, size func(int64) string) *report.Table {
+func contestTable(all []tune.Entry, time func(float64) string, size func(int64) string) *report.Table {
 	t := &report.Table{Head: []string{" ", "schedule", "weights", " step", " behind", " bubble", " memory", " held", " copies", "why"}}
 	most := func(n []int) string {
 		if len(n) == 0 {
@@ -144,9 +170,9 @@ func contestTable(all []tune.Entry, size func(int64) string) *report.Table {
 	}
 	place := 0
 	for _, e := range all {
-		row := []any{"", e.Schedule, e.Weights, "", "", "", "", "", "", strings.ReplaceAll(e.Why, "\n", "; ")}
+		row := []any{"", e.Schedule, weightsOf(e), "", "", "", "", "", "", strings.ReplaceAll(e.Why, "\n", "; ")}
 		if e.Verdict != tune.Refused {
-			row[3], row[5] = fmt.Sprintf("%.4g", e.StepS), fmt.Sprintf("%.1f %%", 100*e.Bubble)
+			row[3], row[5] = time(e.StepS), fmt.Sprintf("%.1f %%", 100*e.Bubble)
 			row[6], row[7], row[8] = size(slices.Max(e.PeakBytes)), most(e.PeakActivations), most(e.Versions)
 		}
 		switch e.Verdict {
@@ -160,4 +186,12 @@ func contestTable(all []tune.Entry, size func(int64) string) *report.Table {
 		t.Add(row...)
 	}
 	return t
+}
+
+// weightsOf is an entry's weight policy, and whether its updates are validated later.
+func weightsOf(e tune.Entry) string {
+	if e.Validated {
+		return string(e.Weights) + ", validated later"
+	}
+	return string(e.Weights)
 }
