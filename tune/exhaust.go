@@ -12,7 +12,7 @@ import (
 
 // mostInstructions bounds the exhaustive search: the instructions of one step of all the plans of
 // its space together.
-const mostInstructions = 1_500_000
+const mostInstructions = 400_000
 
 // mostExhausted bounds what there may be of layers and devices for plans to be counted at all.
 const mostExhausted = 12
@@ -23,11 +23,11 @@ const mostExhausted = 12
 // and for every other family that is searched all of these stages with its own depths and any, or
 // where it places stages itself all cuts for each number of chunks. A plan is passed over
 // if its devices' own work (least) takes no less than the best plan so far. It says
-// whether the space was small enough and ctx lasted; then no plan of it takes less than the answer.
+// whether the space was small enough, something fits and ctx lasted; then no plan of it takes less than the answer.
 func (s *search) exhaust(ctx context.Context) bool {
 	free := s.Fix
 	free.MicroBatch, free.MicroBatches = 0, 0
-	if s.brief || !free.none() || s.varies() || len(s.Profile.Layers) > mostExhausted || len(s.Cluster.Devices) > mostExhausted {
+	if s.brief || !free.none() || s.top.plan == nil || s.top.over(s.Cluster) > 0 || s.varies() || len(s.Profile.Layers) > mostExhausted || len(s.Cluster.Devices) > mostExhausted {
 		return false
 	}
 	left := mostInstructions
@@ -39,7 +39,7 @@ func (s *search) exhaust(ctx context.Context) bool {
 		return false
 	}
 	return s.everyPlan(ctx, func(h *shape) bool {
-		if s.top.plan == nil || s.top.over(s.Cluster) > 0 || s.least(h) < s.top.predicted.StepS*(1-1e-9) {
+		if s.least(h) < s.top.predicted.StepS*(1-1e-9) {
 			s.tryAny(h)
 		}
 		return true
