@@ -149,18 +149,12 @@ func (r *recorder) updated(step int) (finished, bool) {
 // maxOutside bounds what is kept of evaluations and checkpoints.
 const maxOutside = 4096
 
-// discard takes what has happened in a step that is begun anew out of it.
+// discard begins a step anew: what was done of it for nothing stays part of it, of its time
+// and of its busy time; the losses are those of what comes.
 func (r *recorder) discard(step int) {
-	s := r.open[step]
-	if s == nil {
-		return
+	if s := r.open[step]; s != nil {
+		clear(s.losses)
 	}
-	delete(r.open, step)
-	for _, e := range s.events {
-		e.outside, e.step = true, step-1
-		r.other.events = append(r.other.events, e)
-	}
-	r.other.memory = append(r.other.memory, s.memory...)
 }
 
 // fill writes the record into a Timeline.

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/run/optim"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/trace"
 )
 
 // synchronous is the version that a micro-batch goes through where steps end in a flush.
@@ -181,4 +182,34 @@ func (d *spoiledDevice) Full(dtype engine.DType, shape []int64, value float64) (
 		}
 	}
 	return d.Device.Full(dtype, shape, value)
+}
+
+// What a step did before it was begun anew is part of it: of its events, its length and its
+// busy time, and it is kept or dropped with the rest of the step.
+func TestWorkDoneForNothingIsPartOfItsStep(t *testing.T) {
+	c := small(t, 2, 6)
+	c.Clip, c.Plan.PostValidate, c.KeepSteps = 1e-6, true, 2
+	tl := train(t, c).Timeline
+	kept := tl.Kept(0)
+	if len(kept) != c.KeepSteps || kept[0].Step != c.Steps-2 || kept[1].Step != c.Steps-1 {
+		t.Fatalf("kept %v", kept)
+	}
+	forwards := map[int]int{}
+	for _, e := range tl.Events {
+		if !trace.IsBusy(e.Kind) || e.Kind == "EV" {
+			continue
+		}
+		mark, err := tl.Mark(e.Step)
+		if err != nil || e.StartS < mark.StartS || e.EndS > mark.EndS {
+			t.Errorf("%s of step %d at %v to %v; the step is %v (%v)", e.Instruction, e.Step, e.StartS, e.EndS, mark, err)
+		}
+		if e.Kind == "F" {
+			forwards[e.Step]++
+		}
+	}
+	for _, s := range kept {
+		if once := 2 * c.Plan.MicroBatches; forwards[s.Step] < once {
+			t.Errorf("step %d has %d forwards; those that count are %d", s.Step, forwards[s.Step], once)
+		}
+	}
 }
