@@ -14,7 +14,7 @@ import (
 // several stages. They take the stages that are best so far, or where a worker holds several,
 // stages cut for that; what a family does not admit is passed over.
 func (s *search) others(ctx context.Context) {
-	if s.Fix.Split != nil && s.Fix.Schedule == "" || s.Fix.Stages == 1 || s.brief {
+	if s.Fix.Split != nil && s.Fix.Schedule == "" || s.Fix.Stages == 1 && s.Fix.Schedule == "" || s.brief {
 		return
 	}
 	bases := s.bases()
@@ -129,6 +129,9 @@ func (s *search) placed(f schedule.Family) []*shape {
 		}
 		on := f.Placement(W, v)
 		S, replicas := len(on), len(on[0])
+		if S == 1 {
+			out = append(out, s.undivided(on[0])...)
+		}
 		if S < 2 || S > len(s.Profile.Layers) {
 			continue
 		}
@@ -137,6 +140,22 @@ func (s *search) placed(f schedule.Family) []*shape {
 			for _, again := range s.recomputes() {
 				out = append(out, s.nearest(want{stages: S, devices: S * replicas, size: size, order: order, replicas: []int{replicas}, again: again, family: plainFamily()})...)
 			}
+		}
+	}
+	return out
+}
+
+// undivided are the whole model on each of some devices, with as many micro-batches as devices at least.
+func (s *search) undivided(on []int) []*shape {
+	var out []*shape
+	for _, size := range s.sizes {
+		if s.Batch/size < len(on) {
+			continue
+		}
+		for _, again := range s.recomputes() {
+			out = append(out, &shape{
+				cuts: []int{0, len(s.Profile.Layers)}, counts: []int{len(on)}, order: on, depth: []int{1}, again: []plan.Recompute{again}, size: size, family: "dp",
+			})
 		}
 	}
 	return out
