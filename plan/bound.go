@@ -13,9 +13,11 @@ type BoundKind struct {
 	Workers int
 	Batch   int   // samples of a step
 	Sizes   []int // micro-batches that a plan may have
-	// Loose is for plans with layers divided between stages, several stages on a device or
-	// backwards in halves: less is proven of them.
+	// Loose is for plans with layers divided between stages or in another order than the profile's,
+	// several stages on a device, or sums beside computations: less is proven of them.
 	Loose bool
+	// Halves is for plans whose backwards are in halves, of which only the first is waited for.
+	Halves bool
 }
 
 // Bound is a step time that no synchronous plan over these devices can beat, whatever its
@@ -43,18 +45,18 @@ type BoundKind struct {
 //
 // And stage 0 begins a step after its update in the step before, which comes after the last
 // gradient has come back through all stages between; in every step one micro-batch of
-// the device goes forward through them first and one goes back last. They hold all that
-// layer a descends from, and are on W-r devices at most, so with A(a) the longest chain of c
-// among a's ancestors, on m rows or, split, on ceil(m/(W-r)),
+// the device goes forward through them first and one goes back last. They hold all layers before a,
+// and are on W-r devices at most, so with A(a) the sum of c over these layers, on m rows or,
+// split, on ceil(m/(W-r)),
 //
 //	step >= A(a) + 2 t(a) + work(a, z, r)   for a > 0
 //
-// t(a) is the time of what crosses the cut before a (split by W) over the fastest link. A plan is a way to
-// cut the layers into stages with W devices in all, so the least over plans of its worst stage
-// is found exactly by recursion over (layers, devices). The sum over r devices takes what
-// bound_reduce.go says. Recompute and warm-up only add work.
+// t(a) is the time of what crosses the cut before a (split by W) over the fastest link. With backwards in
+// halves only the first of the two is known. The sum over r devices takes what bound_reduce.go
+// says. Recompute and warm-up only add work. Which stages a plan can have within a step, and
+// what goes between servers, is serverBound's.
 //
-// With more than 1<<24 layers squared times devices squared the chains are left out, and with
+// With more than maxServerStates layers times devices squared only the work is left, and with
 // boards that pass on results as they come, of which the next stage can use the first before
 // the last is there.
 func Bound(p *profile.Profile, c *cluster.Cluster, kind BoundKind) float64 {
@@ -65,7 +67,7 @@ func Bound(p *profile.Profile, c *cluster.Cluster, kind BoundKind) float64 {
 		}
 		for _, split := range []bool{false, true} {
 			if b := newBounder(p, c, kind, m, split); b != nil {
-				least = min(least, b.bound())
+				least = min(least, b.bound(least))
 			}
 		}
 	}
@@ -117,13 +119,14 @@ func (b *bounder) rows(r int) int {
 	return b.m
 }
 
-func (b *bounder) bound() float64 {
+// bound is a bound, or enough if there is one no less than that.
+func (b *bounder) bound(enough float64) float64 {
 	work := b.work()
 	n, W := len(b.p.Layers), b.kind.Workers
-	if b.kind.Loose || b.streams() || n*n*W*W > 1<<24 {
+	if b.kind.Loose || b.streams() || n*W*W > maxServerStates {
 		return work
 	}
-	return max(work, b.chains())
+	return b.servers(work, enough)
 }
 
 // streams says whether any device is a board.
@@ -190,83 +193,6 @@ func (b *bounder) layer(t string, k int) float64 {
 		}
 	}
 	return least
-}
-
-// chains is the second.
-func (b *bounder) chains() float64 {
-	n, W := len(b.p.Layers), b.kind.Workers
-	sum := make([][]float64, W+1)      // by replicas: times of the layers before
-	ancestry := make([][]float64, W+1) // by replicas
-	for r := 1; r <= W; r++ {
-		sum[r], ancestry[r] = b.sums(r)
-	}
-	params, update := make([]int64, n+1), make([]float64, n+1)
-	for k, l := range b.p.Layers {
-		params[k+1] = params[k] + l.ParameterBytes + l.TiedBytes
-		update[k+1] = update[k] + l.UpdateS
-	}
-	transfers := b.transfers()
-	reduce := leastReduces(b.c, W)
-	least := make([]float64, (n+1)*(W+1)) // of layers before j on d devices at the most
-	for i := W + 1; i < len(least); i++ {
-		least[i] = math.Inf(1)
-	}
-	for j := 1; j <= n; j++ {
-		for d := 1; d <= W; d++ {
-			best := math.Inf(1)
-			for r := 1; r <= d; r++ {
-				if sum[r] == nil {
-					continue
-				}
-				times := b.M
-				if !b.split {
-					times = (b.M + r - 1) / r
-				}
-				before := ancestry[max(1, W-r)]
-				for k := j - 1; k >= 0; k-- {
-					work := float64(times) * (sum[r][j] - sum[r][k])
-					if work >= best {
-						break // more layers are more work
-					}
-					own := work + reduce[r].of(params[j]-params[k]) + update[j] - update[k]
-					if k > 0 && before != nil {
-						work += before[k] + 2*transfers[k]
-					}
-					best = min(best, max(least[k*(W+1)+d-r], work, own))
-				}
-			}
-			least[j*(W+1)+d] = best
-		}
-	}
-	return least[n*(W+1)+W]
-}
-
-// sums is, for layers on r replicas of the fastest type, prefix sums of their times, and by
-// layer the longest chain among its ancestors.
-func (b *bounder) sums(r int) (sum, ancestry []float64) {
-	n := len(b.p.Layers)
-	sum, ancestry = make([]float64, n+1), make([]float64, n)
-	own := make([]float64, n)
-	for k := range n {
-		own[k] = math.Inf(1)
-		for _, t := range b.types {
-			if costs := b.costs[t][r]; costs != nil {
-				own[k] = min(own[k], costs[k].ForwardS+costs[k].BackwardS)
-			}
-		}
-		if math.IsInf(own[k], 1) {
-			return nil, nil
-		}
-		sum[k+1] = sum[k] + own[k]
-	}
-	for k, l := range b.p.Layers {
-		for _, from := range l.From {
-			if from >= 0 {
-				ancestry[k] = max(ancestry[k], ancestry[from]+own[from])
-			}
-		}
-	}
-	return sum, ancestry
 }
 
 // transfers is the least time that what crosses the cut before each layer takes.

@@ -37,10 +37,17 @@ func (l leastReduce) of(bytes int64) float64 {
 	return least
 }
 
-// leastReduces is by number of devices up to some; of none and of one it is empty.
-func leastReduces(c *cluster.Cluster, most int) []leastReduce {
-	fastest := make([]affine, len(c.Levels)) // link of each level
-	for i, l := range c.Levels {
+// leastReduces is by number of devices up to some; of none and of one it is empty. The devices
+// are in one group of the first `inside` levels, or where across is set in several groups of these.
+func leastReduces(c *cluster.Cluster, most, inside int, across bool) []leastReduce {
+	levels, fewest := c.Levels, 0 // from level fewest on some ring joins several groups
+	if across {
+		fewest = inside
+	} else {
+		levels = levels[:inside]
+	}
+	fastest := make([]affine, len(levels)) // link of each level
+	for i, l := range levels {
 		fastest[i] = fastestLink(c, i, l)
 	}
 	out := make([]leastReduce, most+1)
@@ -52,26 +59,26 @@ func leastReduces(c *cluster.Cluster, most int) []leastReduce {
 		}
 		out[r] = append(out[r], lines)
 	}
-	var nested func(level, devices int, so affine)
-	nested = func(level, devices int, so affine) {
-		if level == len(c.Levels) {
-			for r := 2; r <= min(devices, most); r++ {
+	var nested func(level, devices int, apart bool, so affine)
+	nested = func(level, devices int, apart bool, so affine) {
+		if level == len(levels) {
+			for r := 2; r <= min(devices, most) && (apart || !across); r++ {
 				add(r, so)
 			}
 			return
 		}
-		for n := 1; n <= c.Levels[level].Size; n++ {
-			nested(level+1, devices*n, so.and(fastest[level].ring(n)))
-			if devices*n >= most {
+		for n := 1; n <= levels[level].Size; n++ {
+			nested(level+1, devices*n, apart || n > 1 && level >= fewest, so.and(fastest[level].ring(n)))
+			if devices*n >= most && (n > 1 || apart || !across) {
 				break // more only takes longer
 			}
 		}
 	}
-	nested(0, 1, affine{})
-	var crossed func(level, devices int, edges []affine)
-	crossed = func(level, devices int, edges []affine) {
-		if level == len(c.Levels) {
-			for r := 2; r <= min(devices, most); r++ {
+	nested(0, 1, false, affine{})
+	var crossed func(level, devices int, apart bool, edges []affine)
+	crossed = func(level, devices int, apart bool, edges []affine) {
+		if level == len(levels) {
+			for r := 2; r <= min(devices, most) && (apart || !across); r++ {
 				var lines []affine
 				for _, edge := range edges {
 					lines = append(lines, edge.ring(r))
@@ -80,12 +87,12 @@ func leastReduces(c *cluster.Cluster, most int) []leastReduce {
 			}
 			return
 		}
-		crossed(level+1, devices, edges)
-		if size := c.Levels[level].Size; size > 1 {
-			crossed(level+1, devices*size, append(slices.Clip(edges), fastest[level]))
+		crossed(level+1, devices, apart, edges)
+		if size := levels[level].Size; size > 1 {
+			crossed(level+1, devices*size, apart || level >= fewest, append(slices.Clip(edges), fastest[level]))
 		}
 	}
-	crossed(0, 1, nil)
+	crossed(0, 1, false, nil)
 	return out
 }
 

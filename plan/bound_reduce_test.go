@@ -41,7 +41,7 @@ func TestNoDevicesSumFasterThanTheBound(t *testing.T) {
 				c.Nodes = append(c.Nodes, cluster.Node{BandwidthBytesPerSecond: 30 * r.Float64() * float64(r.IntN(2)), LatencyS: r.Float64() * float64(r.IntN(2))})
 			}
 		}
-		bounds := leastReduces(c, devices)
+		bounds := leastReduces(c, devices, len(c.Levels), false)
 		for _, bytes := range []int64{0, 1, 1000} {
 			best := make([]float64, devices+1)
 			for i := range best {

@@ -186,6 +186,12 @@ func (s *search) ranked() []string {
 	return kinds
 }
 
+// halves says whether a family puts weight gradients off.
+func halves(f schedule.Family) bool {
+	p, err := schedule.Generate(f.Name, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 4})
+	return err == nil && slices.ContainsFunc(slices.Concat(p.Body...), func(in schedule.Instruction) bool { return in.Kind == schedule.I })
+}
+
 // boundKind is what Bound is asked for plans like this one: whole layers, one stage a
 // device, a backward in one piece, or less.
 func (s *search) boundKind(pl *plan.Plan) plan.BoundKind {
@@ -199,8 +205,10 @@ func (s *search) boundKind(pl *plan.Plan) plan.BoundKind {
 		k.Loose = k.Loose || st.FirstFraction > 0 || st.LastFraction > 0
 	}
 	if f, err := schedule.Lookup(pl.Schedule); err == nil {
-		k.Loose = k.Loose || f.Streaming || f.Chunks != 0 && f.Chunks != 1
+		k.Loose = k.Loose || f.Streaming || f.Beside || f.Chunks != 0 && f.Chunks != 1
+		k.Halves = halves(f)
 	}
+	k.Loose = k.Loose || pl.Order != nil
 	k.Loose = k.Loose || places > len(sim.Devices(pl)) || pl.Weights != string(schedule.Sync)
 	return k
 }

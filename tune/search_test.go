@@ -155,12 +155,20 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		layers := rapid.IntRange(1, 4).Draw(t, "layers")
 		p, c := world(t, layers, rapid.IntRange(1, min(4, 6-layers)).Draw(t, "devices"))
+		for i := range c.Levels { // one link for each group, for all of them, or for each pair
+			links := rapid.IntRange(0, 2).Draw(t, "links")
+			c.Levels[i].Uplinks, c.Levels[i].Shared = links == 1, links == 2
+			c.Levels[i].FullDuplex = rapid.Bool().Draw(t, "duplex")
+		}
 		request := Request{Profile: p, Cluster: c, Batch: 4}
 		s, err := newSearch(request)
 		if err != nil {
 			t.Fatal(err)
 		}
-		bound := plan.Bound(p, c, plan.BoundKind{Workers: len(c.Devices), Batch: 4, Sizes: s.sizes})
+		kind := plan.BoundKind{Workers: len(c.Devices), Batch: 4, Sizes: s.sizes}
+		whole := plan.Bound(p, c, kind)
+		kind.Halves = true
+		halved := plan.Bound(p, c, kind)
 		best, shown := math.Inf(1), ""
 		family := rapid.SampledFrom([]string{"pb", "1f1b", "so", "afab", "zb-h1", "zb-h2", "zb-auto"}).Draw(t, "family")
 		everyShape(s, family, func(h *shape) {
@@ -172,7 +180,11 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if _, whole := s.families[family]; whole && q.StepS < bound*(1-1e-9) {
+			bound := halved
+			if _, searched := s.families[h.family]; searched || h.stages() == 1 {
+				bound = whole
+			}
+			if q.StepS < bound*(1-1e-9) {
 				t.Fatalf("%s on %v, %s: takes %v, the bound is %v", describe(p, pl), h.devices(), pl.Replication, q.StepS, bound)
 			}
 			if q.StepS < best {
