@@ -102,9 +102,13 @@ func (l *learning) tasks() []task {
 
 func (l *learning) task(m learningMethod, seed uint64) task {
 	own := m.job(l.job, seed)
-	pl := m.plan(l.base, own.Batch, l.micros)
+	micros := 1 // their number changes rounding alone, and one is cheapest
+	if l.model.NormalisesMicroBatches() != nil {
+		micros = l.micros
+	}
+	pl := m.plan(l.base, own.Batch, micros)
 	if m.Policy == schedule.Sync {
-		// Bit-equal to every synchronous pipeline with these micro-batches, and cheaper.
+		// Bit-equal to every synchronous pipeline with as many micro-batches, and cheaper.
 		pl = alone(l.model, pl.MicroBatch, own.Batch)
 	}
 	rows, samples := float64(l.set.Train.Len()), float64(pl.StepSamples())

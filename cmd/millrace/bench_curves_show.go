@@ -139,7 +139,7 @@ func (s *comparison) learningSection() {
 		Note:  fmt.Sprintf("The mean of the seeds, evaluated %d times an epoch of %d samples.", s.evals, s.set.Train.Len()),
 		Table: t, Plots: []report.Plot{s.plot("epochs.svg", reached), s.plot("loss.svg", s.curves(bench.Loss, "")), s.plot("accuracy.svg", s.curves(bench.Accuracy, report.UnitPart))},
 		Notes: []string{
-			"sync stands for AFAB (GPipe) and 1F1B (DAPPLE), which give the same bits, and for data parallelism, which adds the same gradients in another order.",
+			"sync stands for AFAB (GPipe) and 1F1B (DAPPLE), which give the bits of one worker with their micro-batches, and for data parallelism, which adds the same gradients in another order. Batches are not cut to learn (2BW's are): that changes rounding alone, and where layers normalise over micro-batches they are cut.",
 			"Evaluations drain the pipeline; the first minibatches behind one see fresher weights than the policy has them see.",
 		},
 	})
