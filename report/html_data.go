@@ -79,7 +79,7 @@ const moreSteps = 30_000
 const mostSamples = 4000
 
 // kinds is the vocabulary, in the order of the legend.
-var kinds = []string{"F", "B", "I", "W", "U", "EV", "SF", "RF", "SB", "RB", "AR", "TG", "GN", "CK", "DR"}
+var kinds = []string{"F", "B", "I", "W", "U", "EV", "SF", "RF", "SB", "RB", "AR", "TG", "GN", "PV", "CK", "DR"}
 
 func pageDataOf(in Inputs) pageData {
 	d := pageData{Predicted: []panel{}, Measured: []panel{}}

@@ -169,6 +169,9 @@ func TestEveryColourIsDefined(t *testing.T) {
 		if !strings.Contains(light, "--"+k.Name+":") || !strings.Contains(dark, "--"+k.Name+":") {
 			t.Errorf("kind %s has no colour in one of the themes", k.Name)
 		}
+		if k.Label == k.Name || !strings.Contains(dark, ".k-"+k.Name) {
+			t.Errorf("kind %s, %q, has no name in words or no place in the legend", k.Name, k.Label)
+		}
 	}
 	for _, c := range d.Causes {
 		if !strings.Contains(light, "--"+string(c.Name)+":") || !strings.Contains(dark, "--"+string(c.Name)+":") || !strings.Contains(dark, ".c-"+string(c.Name)) {

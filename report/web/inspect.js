@@ -1,5 +1,6 @@
 // Words about a box or a gap: in the tip beside the pointer, and below the timeline.
 import { byteText, duration, percent } from "./format.js";
+import { minibatchKinds } from "./model.js";
 import { colour } from "./theme.js";
 
 function paragraph(className, ...children) {
@@ -20,8 +21,7 @@ export function describe(thing, other, data) {
   if ("why" in thing) return describeGap(thing, data);
   const b = thing;
   const kind = data.kinds.find((k) => k.name === b.kind)?.label ?? b.kind;
-  const whole = ["U", "AR", "TG", "GN", "CK", "DR"].includes(b.kind);
-  const what = `${b.text} — ${kind}, ${whole ? "minibatch" : "micro-batch"} ${b.micro}, stage ${b.stage}, worker ${b.worker}`;
+  const what = `${b.text} — ${kind}, ${minibatchKinds.has(b.kind) ? "minibatch" : "micro-batch"} ${b.micro}, stage ${b.stage}, worker ${b.worker}`;
   const out = [paragraph("name-line", swatch(b.kind), what)];
   let times = `${duration(b.start)} to ${duration(b.end)}: ${duration(b.end - b.start)}`;
   if (b.bytes > 0) {

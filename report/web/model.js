@@ -1,7 +1,8 @@
 // The data of the page as something to look things up in: a step is rows of boxes
 // and gaps, sorted by time.
 
-const minibatchKinds = new Set(["AR", "TG", "GN", "U", "CK", "DR"]);
+// minibatchKinds is the kinds whose number is a minibatch, not a micro-batch.
+export const minibatchKinds = new Set(["AR", "TG", "GN", "U", "PV", "CK", "DR"]);
 
 // fieldsOf takes an instruction's text apart: [p<pipeline>/]<stage><kind><micro>[@r<replica>].
 export function fieldsOf(text) {
