@@ -207,7 +207,8 @@ func everyCut(n, most int, yield func(cuts []int) bool) {
 // last. Where all devices are alike and on one level, only how many counts.
 func (s *search) everyPlaces(S int, yield func(counts, order []int) bool) {
 	W, on := len(s.Cluster.Devices), true
-	alike := !s.mixed && len(s.Cluster.Levels) == 1 && s.Cluster.Nodes == nil
+	// The one link of a level goes two ways, by which of two devices has the lower number.
+	alike := !s.mixed && len(s.Cluster.Levels) == 1 && s.Cluster.Nodes == nil && !s.Cluster.Levels[0].Shared
 	var walk func(counts, order []int, left []int)
 	walk = func(counts, order, left []int) {
 		if len(counts) == S {
