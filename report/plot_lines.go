@@ -14,7 +14,7 @@ type Lines struct {
 	Unit   Unit // of Y; UnitBytes has its marks at powers of two
 	Series []Series
 	Target *float64 // a value that is to be reached; nil: none
-	Zero   bool     // Y begins at 0
+	Zero   bool     // Y begins at 0, as bytes always do
 }
 
 // Series is one curve of a plot.
@@ -126,7 +126,7 @@ func (p *Lines) extent() (x0, x1, y0, y1 float64, err error) {
 	if x0 > x1 {
 		return 0, 0, 0, 0, fmt.Errorf("report: plot %q has no points", p.Title)
 	}
-	if p.Zero {
+	if p.Zero || p.Unit == UnitBytes { // whose marks begin there
 		y0 = min(y0, 0)
 	}
 	if x0 == x1 {
@@ -136,7 +136,7 @@ func (p *Lines) extent() (x0, x1, y0, y1 float64, err error) {
 		y0, y1 = y0-.5, y1+.5
 	}
 	pad := (y1 - y0) * .04
-	if !p.Zero {
+	if !p.Zero && p.Unit != UnitBytes {
 		y0 -= pad
 	}
 	return x0, x1, y0, y1 + pad, nil
