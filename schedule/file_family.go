@@ -76,7 +76,11 @@ func (p *Program) bare() (*Program, error) {
 		}
 		*part = lists
 	}
-	again, err := Lower(&out, LowerOptions{Tied: p.Tied, Clip: p.Clip})
+	if p.PostValidate { // its first step is the prologue; whether updates are validated later is the plan's to say
+		out.Prologue, out.Body, out.Epilogue = nil, out.Prologue, nil
+		out.Repeat, out.PostValidate = p.Repeat+1, false
+	}
+	again, err := Lower(&out, LowerOptions{Tied: p.Tied, Clip: p.Clip, PostValidate: p.PostValidate})
 	if err != nil {
 		return nil, err
 	}

@@ -85,6 +85,24 @@ func (s *Source) Check(held int) (Report, error) {
 	return rep, wrong
 }
 
+// TooMuch is the refusal of a Program of which a worker cannot carry out an instruction, with absolute
+// ids, for want of memory. lowered is the Program as it would run, with as many repetitions as it would.
+func (s *Source) TooMuch(lowered *Program, worker int, in Instruction, why string) error {
+	e := &CheckError{Program: s.Program.Name, Worker: worker, Position: -1, Instruction: in, Why: why, File: s.File, lines: s.lines}
+	at := 0
+	lowered.Walk(worker, func(other Instruction) bool {
+		if other == in {
+			e.Position = at
+		}
+		at++
+		return e.Position < 0
+	})
+	written := *s.Program
+	written.Repeat = lowered.Repeat
+	e.locate(&written, lowered)
+	return e
+}
+
 // CheckHeld refuses a Program in which a worker holds more than so many micro-batches between
 // their forward and their last gradient, counting those of each of its stages. It names the
 // forward that is one too many. The Program has passed Check.

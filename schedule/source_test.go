@@ -107,3 +107,34 @@ func TestLocate(t *testing.T) {
 		}
 	})
 }
+
+// TestTooMuchSaysWhere: a want of memory is said at the line and the instruction of the file, in whichever
+// repetition it comes, and at what lowering has put a transfer beside.
+func TestTooMuchSaysWhere(t *testing.T) {
+	text := "millrace program 1\nname mine\nstages 2\nworkers 2\nmicro_batches 2\nperiod 1\nrepeat 1\nplace p0/0: 0\nplace p0/1: 1\nbody\n0: 0F0 0F1 0B0 0B1\n1: 1F0 1B0 1F1 1B1\n"
+	s, err := ReadSource("mine.txt", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := *s.Program
+	steps.Repeat = 3
+	lowered, err := Lower(&steps, LowerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		worker int
+		in     Instruction
+		want   string
+	}{
+		{0, Instruction{Kind: F, Micro: 1}, "worker 0, line 11, instruction 1 (0F1): too much (in mine.txt)"},
+		{1, Instruction{Kind: F, Stage: 1, Micro: 5}, "worker 1, line 12, instruction 2 (1F1): too much"},
+		{1, Instruction{Kind: RF, Stage: 1, Micro: 1}, "worker 1, line 12, instruction 2 (1F1): too much"},
+		{0, Instruction{Kind: U, Micro: 0}, "worker 0, line 11, 0U0, which its order implies: too much"},
+		{1, Instruction{Micro: -1}, "worker 1, line 12: too much"},
+	} {
+		if got := s.TooMuch(lowered, c.worker, c.in, "too much").Error(); !strings.Contains(got, c.want) {
+			t.Errorf("%v: got %q, want %q in it", c.in, got, c.want)
+		}
+	}
+}

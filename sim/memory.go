@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -126,6 +128,12 @@ func (s *state) handOver(from, to int, sent schedule.Instruction) {
 	bytes := s.portion(sent, to)
 	s.workers[from].memory.hold(-bytes)
 	s.workers[to].memory.hold(bytes)
+	receive := sent
+	if receive.Kind, receive.Stage = schedule.RF, sent.Stage+1; sent.Kind == schedule.SB {
+		receive.Kind, receive.Stage = schedule.RB, sent.Stage-1
+	}
+	receive.Replica = int16(slices.Index(s.p.Placement[receive.Pipeline][receive.Stage], to))
+	s.limit(to, receive, false)
 	s.sample(from)
 	s.sample(to)
 }
@@ -159,6 +167,16 @@ func (s *state) portion(send schedule.Instruction, to int) int64 {
 		return w != to
 	})
 	return mine
+}
+
+// limit notes the first instruction that takes a worker beyond its memory.
+func (s *state) limit(w int, in schedule.Instruction, throughout bool) {
+	if s.over != nil || s.o.MemoryBytes == nil {
+		return
+	}
+	if most := s.o.MemoryBytes(w); most > 0 && s.workers[w].memory.peak > most {
+		s.over = &Over{Worker: w, Instruction: in, Throughout: throughout, Bytes: s.workers[w].memory.peak}
+	}
 }
 
 func (s *state) sample(w int) {

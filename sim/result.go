@@ -82,7 +82,7 @@ func (s *state) timeline() *trace.Timeline {
 }
 
 func (s *state) summary() Summary {
-	sum := Summary{EndS: s.now, StepS: s.now, Steps: len(s.tl.Steps), Instructions: s.count}
+	sum := Summary{EndS: s.now, StepS: s.now, Steps: len(s.tl.Steps), Instructions: s.count, Over: s.over}
 	if sum.Steps == 1 {
 		sum.StepS = s.tl.Steps[0].EndS - s.tl.Steps[0].StartS
 	}

@@ -15,6 +15,17 @@ type Options struct {
 	Record bool          // keep every event and memory sample in the Timeline
 	// Jitter lets computations vary by their StageCost.Spread, the same way every time.
 	Jitter bool
+	// MemoryBytes is what a worker has, for Summary.Over; 0, or nil, is any amount.
+	MemoryBytes func(worker int) int64
+}
+
+// Over is the first instruction, with absolute ids, in which a worker holds more than it has. Of a
+// worker with too little for what it holds throughout there is none.
+type Over struct {
+	Worker      int
+	Instruction schedule.Instruction
+	Throughout  bool
+	Bytes       int64
 }
 
 // Summary is what a run comes to.
@@ -29,6 +40,7 @@ type Summary struct {
 	PeakBytes       []int64   `json:"peak_bytes"`       // by worker
 	PeakActivations []int     `json:"peak_activations"` // by worker
 	Instructions    int64     `json:"instructions"`
+	Over            *Over     `json:"-"` // nil: every worker has enough
 }
 
 // StallError is a Program, or a Gate, that lets nobody move before the end.
@@ -119,6 +131,7 @@ type state struct {
 	per       int                            // micro-batches in a minibatch
 	tl        trace.Timeline
 	marks     map[int]*trace.StepMark
+	over      *Over
 }
 
 func newState(p *schedule.Program, costs Costs, o Options) *state {
@@ -142,6 +155,7 @@ func newState(p *schedule.Program, costs Costs, o Options) *state {
 	s.gradients = make([]bool, n)
 	for w := range s.workers {
 		s.sample(w)
+		s.limit(w, schedule.Instruction{}, true)
 	}
 	return s
 }
@@ -172,6 +186,7 @@ func (s *state) advance(w int) {
 		s.count++
 		me.running, me.started = true, s.now
 		takes, until := s.begin(w, in)
+		s.limit(w, in, false)
 		switch {
 		case until:
 		case takes > 0:
@@ -229,6 +244,7 @@ func (s *state) finish(w int, in schedule.Instruction) {
 		s.record(w, in)
 	}
 	s.settle(w, in)
+	s.limit(w, in, false)
 	me.running = false
 	wake := s.gate.End(w)
 	me.reached, me.blockedBy = s.now, ""

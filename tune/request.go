@@ -85,6 +85,7 @@ type MemoryError struct {
 	OverBytes     int64
 	SmallestBytes int64  // the least limit for every device that a plan tried would meet
 	Plan          string // that one
+	Leanest       *plan.Plan
 }
 
 func (e *MemoryError) Error() string {

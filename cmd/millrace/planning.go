@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -28,7 +29,8 @@ type planned struct {
 
 // prepare profiles and plans a job.
 func prepare(c *cobra.Command, j *job.Job) (*planned, error) {
-	if err := useProgram(j); err != nil {
+	source, err := useProgram(j)
+	if err != nil {
 		return nil, err
 	}
 	m, err := loadModel(j)
@@ -48,6 +50,10 @@ func prepare(c *cobra.Command, j *job.Job) (*planned, error) {
 	}
 	p.result, err = tune.Search(c.Context(), tune.Request{Profile: p.profile, Cluster: p.cluster, Batch: j.Batch, Clip: j.Clip > 0, Fix: fix, Runnable: j.Cluster == "",
 		Whole: m.NormalisesMicroBatches() != nil && j.BatchNorm != job.PerSlice})
+	var memory *tune.MemoryError
+	if source != nil && errors.As(err, &memory) {
+		err = p.tooMuch(source, memory)
+	}
 	if err != nil {
 		return nil, badInput(err)
 	}

@@ -5,38 +5,75 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/tune"
 )
 
-// useProgram makes the Program in the job's file the job's schedule, under the file's name.
-func useProgram(j *job.Job) error {
+// useProgram makes the Program in the job's file the job's schedule, under the file's name; nil where the
+// job names none.
+func useProgram(j *job.Job) (*schedule.Source, error) {
 	if j.Program == "" {
-		return nil
+		return nil, nil
 	}
 	if j.Schedule != "" || j.Plan != "" {
-		return badInput(fmt.Errorf("--program %s is a schedule of its own; leave out --schedule and --plan", j.Program))
+		return nil, badInput(fmt.Errorf("--program %s is a schedule of its own; leave out --schedule and --plan", j.Program))
 	}
 	text, err := os.ReadFile(j.Program)
 	if err != nil {
-		return badInput(err)
+		return nil, badInput(err)
 	}
 	source, err := schedule.ReadSource(j.Program, text)
 	if err != nil {
-		return badInput(err)
+		return nil, badInput(err)
 	}
 	if _, err := source.Check(0); err != nil {
-		return badInput(err)
+		return nil, badInput(err)
 	}
 	p := *source.Program
 	p.Name = filepath.Base(j.Program)
 	if err := schedule.RegisterProgram(&p); err != nil {
-		return badInput(err)
+		return nil, badInput(err)
 	}
 	j.Schedule, j.Workers = p.Name, p.Workers
+	if j.PostValidate = j.PostValidate || p.PostValidate; p.PostValidate && !(j.Clip > 0) {
+		return nil, badInput(fmt.Errorf("--program %s: its updates are validated by a gradient norm; give the norm's limit with --clip", j.Program))
+	}
 	j.MicroBatches = p.MicroBatches / p.Period
 	if j.Weights == "" {
 		j.Weights = string(p.Weights)
 	}
-	return nil
+	return source, nil
+}
+
+// tooMuch is the refusal of the job's own Program under the plan that comes nearest to the workers'
+// memory: which worker would hold too much, and from which instruction on.
+func (p *planned) tooMuch(source *schedule.Source, refused *tune.MemoryError) error {
+	pl := refused.Leanest
+	costs, err := sim.CostsOf(p.profile, p.cluster, pl)
+	if err != nil {
+		return err
+	}
+	program, err := tune.Program(p.profile, pl, p.job.Clip > 0, tune.Steps(costs))
+	if err != nil {
+		return err
+	}
+	devices := sim.Devices(pl)
+	limit := func(w int) int64 { return p.cluster.MemoryBytes(devices[w]) }
+	_, sum, err := sim.Run(program, costs, sim.Options{Cores: tune.Cores(p.cluster, pl), Jitter: true, MemoryBytes: limit})
+	if err != nil {
+		return err
+	}
+	over := sum.Over
+	if over == nil {
+		return refused
+	}
+	held := fmt.Sprintf("%s; its memory is %s, and at most it would hold %s (%s)", cluster.FormatBytes(over.Bytes), cluster.FormatBytes(limit(over.Worker)),
+		cluster.FormatBytes(sum.PeakBytes[over.Worker]), refused.Plan)
+	if over.Throughout {
+		return source.TooMuch(program, over.Worker, schedule.Instruction{Micro: -1}, "before its first instruction the worker would hold "+held)
+	}
+	return source.TooMuch(program, over.Worker, over.Instruction, "from here on the worker would hold "+held)
 }
