@@ -55,13 +55,17 @@ func (w *worker) pipelinesOf(h *holding) []*holding {
 func (w *worker) updateElastic(h *holding, step optim.Step) error {
 	at := h.place
 	at.pipeline = w.job.shown()
-	push, err := h.UpdateElastic(w.job.optimizer, step, w.held[at].Stage, w.job.plan.Elastic)
-	if err != nil {
+	var push *stage.Push
+	err := guarded(func() (err error) {
+		push, err = h.UpdateElastic(w.job.optimizer, step, w.held[at].Stage, w.job.plan.Elastic)
 		return err
+	})
+	if err != nil {
+		return fmt.Errorf("pipeline %d died before it left its step in the queue of the reference of stage %d: %w", h.pipeline, h.stage, err)
 	}
 	if h.push != nil {
 		push.Free()
-		return fmt.Errorf("the reference has not yet taken the step before")
+		return fmt.Errorf("the reference of stage %d has not yet taken the step that pipeline %d left before", h.stage, h.pipeline)
 	}
 	h.push = push
 	return nil
@@ -69,15 +73,21 @@ func (w *worker) updateElastic(h *holding, step optim.Step) error {
 
 // updateReference applies what the pipelines have left in the queue, in ascending order.
 func (w *worker) updateReference(h *holding) error {
+	all := w.pipelinesOf(h)
 	var pushes []*stage.Push
-	for p, one := range w.pipelinesOf(h) {
+	for p, one := range all {
 		if one.push == nil {
-			return fmt.Errorf("pipeline %d has left no step for the reference", p)
+			return fmt.Errorf("pipeline %d has left no step in the queue of the reference of stage %d", p, h.stage)
 		}
 		pushes = append(pushes, one.push)
+	}
+	for _, one := range all {
 		one.push = nil
 	}
-	return h.Apply(pushes)
+	if err := guarded(func() error { return h.Apply(pushes) }); err != nil {
+		return fmt.Errorf("the reference of stage %d died with the steps of %d pipelines in its queue: %w", h.stage, len(pushes), err)
+	}
+	return nil
 }
 
 // measureApart notes how far this reference is from the average of its pipelines.
