@@ -101,10 +101,10 @@ type plotBar struct {
 }
 
 type plotKey struct {
-	Class string
-	Line  bool
-	X, Y  float64
-	Text  string
+	Class     string
+	Line, Dot bool // neither: a box
+	X, Y      float64
+	Text      string
 }
 
 var plotPage = template.Must(template.New("plot").Funcs(template.FuncMap{

@@ -77,9 +77,12 @@ func (p *Lines) view() (plotView, error) {
 	}
 	if t := p.Target; t != nil && *t >= y0 && *t <= y1 {
 		v.Target = &plotTick{X1: plotLeft, X2: plotWidth - plotRight, Y1: toY(*t), Y2: toY(*t),
-			Text: plotText{X: plotWidth - plotRight, Y: toY(*t) - 4, Text: "target " + p.Unit.Format(*t), Anchor: "end"}}
+			Text: plotText{X: plotLeft + 3, Y: toY(*t) - 4, Text: "target " + p.Unit.Format(*t)}}
 	}
 	v.Legend, v.Height = legend(names, classes, true, bottom+46)
+	for i, s := range p.Series {
+		v.Legend[i].Dot = s.Dots
+	}
 	v.Height += 6
 	return v, nil
 }

@@ -216,7 +216,7 @@ var claims = map[string]string{
 
 // heldSection is AvgPipe held to each rival's memory: Figs. 11 to 13.
 func (s *comparison) heldSection() error {
-	t := &report.Table{Head: []string{"rival", "AvgPipe at its memory", " memory of the rival", " of AvgPipe", " faster, a batch", " 95 % interval", " epochs, rival over AvgPipe", " faster, to the target", " the paper's"}}
+	t := &report.Table{Head: []string{"rival", "AvgPipe", " rival holds", " AvgPipe", " faster, batch", " 95 % interval", " x epochs", " = to target", " paper"}}
 	names := []string{"rival", "AvgPipe at its memory"}
 	taken, memory, busy := &report.Bars{Title: "Time to the target", Unit: report.UnitSeconds, Names: names}, &report.Bars{Title: "Peak memory of the fullest worker", Unit: report.UnitBytes, Names: names}, &report.Bars{Title: "Workers computing", Unit: report.UnitPart, Names: names}
 	batches := &report.Bars{Title: "Time of a batch", Unit: report.UnitSeconds, Names: names}
@@ -256,7 +256,7 @@ func (s *comparison) heldSection() error {
 			}
 			name := strings.TrimPrefix(own.Name, "AvgPipe ")
 			if own.Pipelines == 1 && h.SmallestBytes > 0 {
-				name += fmt.Sprintf(" (two pipelines need %s)", report.Bytes(float64(h.SmallestBytes)))
+				name += fmt.Sprintf(" (N=2 needs %s)", report.Bytes(float64(h.SmallestBytes)))
 			}
 			t.Add(rival.Name, name, report.Bytes(float64(rival.peak())), report.Bytes(float64(own.peak())), fmt.Sprintf("%.3f", speed.Batch),
 				fmt.Sprintf("%.3f to %.3f", speed.Interval.Lo, speed.Interval.Hi), epochs, target, cmp.Or(claims[rival.Name], "–"))
@@ -267,7 +267,7 @@ func (s *comparison) heldSection() error {
 	}
 	s.study.Sections = append(s.study.Sections, report.StudySection{
 		Title: "AvgPipe held to each rival's memory",
-		Note:  "M micro-batches, N pipelines, +x forwards in advance of 1F1B: the fastest setting, by simulation, whose fullest worker holds no more than the rival's. Ratios are medians over rounds in which both had their turn.",
+		Note:  "M micro-batches, N pipelines, +x forwards in advance of 1F1B: the fastest setting, by simulation, whose fullest worker holds no more than the rival's. How much faster it is over a batch is the median over rounds in which both had their turn; times the rival's epochs over its own, that is how much faster it is to the target.",
 		Table: t,
 		Plots: []report.Plot{s.plot("time.svg", taken), s.plot("batch.svg", batches), s.plot("memory.svg", memory), s.plot("computing.svg", busy)},
 		Notes: []string{"The paper's are of GNMT, BERT and AWD, of its training time to a target on 6 V100 (AWD: 4) and 1 Gbit/s (section 7.1.1); over all pipelines it has 1.7."},
