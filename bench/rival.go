@@ -50,6 +50,8 @@ type Rival struct {
 	Loss        float64 // of the last step it has trained
 	StepS       float64 // median step of the last visit, where it says so
 	PeakBytes   []int64 // by worker, where it says so
+	Depths      []int   // of the last visit, by stage, where they adapt (AvgPipe §4.2)
+	Settled     bool    // they are final
 	Busy        float64 // part of the workers' time of the last visit in which they computed, where it says so
 
 	command Command
@@ -126,6 +128,7 @@ func (r *Rival) step(ctx context.Context) (Work, error) {
 		return Work{}, fmt.Errorf("it says that a visit took %v and answered after %v: the answer is to another request", a.work.Time, waited)
 	}
 	r.Loss, r.StepS, r.PeakBytes, r.Busy = a.loss, a.stepS, a.peakBytes, a.busy
+	r.Depths, r.Settled = a.depths, a.settled
 	return a.work, nil
 }
 

@@ -25,10 +25,11 @@ func Advanced(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, 
 	if err != nil {
 		return nil, fmt.Errorf("tune: %w", err)
 	}
-	return withDepths(p, c, pl, clip, depths)
+	return WithDepths(p, c, pl, clip, depths)
 }
 
-func withDepths(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, depths []int) (*plan.Plan, error) {
+// WithDepths is a plan with other depths K_i by stage, predicted anew.
+func WithDepths(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, depths []int) (*plan.Plan, error) {
 	out := *pl
 	out.Stages = slices.Clone(pl.Stages)
 	for i := range out.Stages {
@@ -45,7 +46,7 @@ func withDepths(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool
 // DepthsFit says whether a plan with these depths is within the memory of its devices, by the
 // simulator.
 func DepthsFit(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, depths []int) bool {
-	out, err := withDepths(p, c, pl, clip, depths)
+	out, err := WithDepths(p, c, pl, clip, depths)
 	if err != nil {
 		return false
 	}

@@ -27,7 +27,7 @@ OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(benchPeersCommand(), benchSpeedupCommand(), benchPredictionCommand(), benchOrdersCommand(), benchAccuracyCommand(), benchSessionCommand(), benchPlanCommand(), benchCurvesCommand(), benchMemoryCommand())
+	c.AddCommand(benchPeersCommand(), benchSpeedupCommand(), benchPredictionCommand(), benchOrdersCommand(), benchAdvanceCommand(), benchAccuracyCommand(), benchSessionCommand(), benchPlanCommand(), benchCurvesCommand(), benchMemoryCommand())
 	return c
 }
 

@@ -71,7 +71,15 @@ func session(c *cobra.Command, j *job.Job) error {
 			Name: "millrace", Torch: engine.Info().Torch, Parameters: m.ParameterElements(), Threads: j.ThreadsPerWorker,
 			Batch: pl.Batch(), Micro: pl.MicroBatch, Optimizer: j.Optimizer.Kind, BLASCore: engine.Info().BLASCore,
 		},
-		program: func(steps int) (*schedule.Program, error) { return run.ProgramOf(pl, m, j.Clip > 0, steps) },
+		program: func(_ trace.Timeline, steps int) (*schedule.Program, error) {
+			return run.ProgramOf(pl, m, j.Clip > 0, steps)
+		},
+	}
+	if j.Advance == job.AutoAdvance {
+		adapts := &run.Advancing{Plan: pl, Model: m, Clip: j.Clip > 0, Every: math.MaxInt32, OnDepths: func(next, _ []int, _ float64, settled bool) {
+			v.depths, v.settled = next, settled
+		}}
+		v.program = adapts.Next
 	}
 	_, err = run.Train(c.Context(), run.Config{
 		Model: m, Plan: pl, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
@@ -112,7 +120,9 @@ type visits struct {
 	out      *json.Encoder
 	batch    int
 	about    bench.Description
-	program  func(steps int) (*schedule.Program, error)
+	program  func(so trace.Timeline, steps int) (*schedule.Program, error)
+	depths   []int // where they adapt: those of the visit under way
+	settled  bool  // they are final
 
 	ready bool
 	steps int       // of the visit under way; 0: none is
@@ -130,7 +140,7 @@ func (v *visits) next(so trace.Timeline, _ int) (*schedule.Program, error) {
 		return nil, badInput(fmt.Errorf("%q is no request; \"step N\" is, with N of 1 or more", v.requests.Text()))
 	}
 	v.began = time.Now()
-	return v.program(v.steps)
+	return v.program(so, v.steps)
 }
 
 // answer says what the visit took, or, before the first, what this is.
@@ -146,7 +156,7 @@ func (v *visits) answer(so trace.Timeline) error {
 	}
 	return v.out.Encode(map[string]any{
 		"samples": v.steps * v.batch, "seconds": took, "loss": loss, "step_s": medianOf(so.StepTimes(v.steps)), "peak_bytes": so.PeakBytes,
-		"busy": busyShare(&so, min(v.steps, sessionKeeps)),
+		"busy": busyShare(&so, min(v.steps, sessionKeeps)), "depths": v.depths, "settled": v.settled,
 	})
 }
 
