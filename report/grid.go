@@ -114,7 +114,7 @@ func (g *Grid) view() (*gridView, error) {
 		v.Rows = append(v.Rows, gridLine{Y: y(w), Text: fmt.Sprintf("worker %d", w), More: stageWords(held[w])})
 	}
 	for _, e := range events {
-		v.Boxes = append(v.Boxes, g.boxOf(e, held[e.Worker], x, y))
+		v.Boxes = append(v.Boxes, g.boxOf(e, held, x, y))
 	}
 	for w, gaps := range trace.AllGaps(t) {
 		for _, gap := range gaps {
@@ -148,29 +148,6 @@ func computations(t *trace.Timeline) []trace.Event {
 	return out
 }
 
-// heldStage is a stage of a pipeline on a worker; replica is told apart because Chimera's two
-// directions are two replicas of each stage.
-type heldStage struct{ pipeline, stage, replica int }
-
-// stagesOf is the stages that each worker computes for, ascending: its chunks.
-func stagesOf(events []trace.Event, workers int) [][]heldStage {
-	held := make([][]heldStage, workers)
-	for _, e := range events {
-		if f, ok := trace.ParseFields(e.Instruction); ok {
-			h := heldStage{f.Pipeline, f.Stage, f.Replica}
-			if !slices.Contains(held[e.Worker], h) {
-				held[e.Worker] = append(held[e.Worker], h)
-			}
-		}
-	}
-	for _, list := range held {
-		slices.SortFunc(list, func(a, b heldStage) int {
-			return cmp.Or(a.pipeline-b.pipeline, a.stage-b.stage, a.replica-b.replica)
-		})
-	}
-	return held
-}
-
 func stageWords(held []heldStage) string {
 	var words []string
 	for _, h := range held {
@@ -194,21 +171,18 @@ func stageWords(held []heldStage) string {
 	return "stages " + strings.Join(words, ", ")
 }
 
-// shades is how many chunks of a worker are told apart by shade; further ones begin anew.
-const shades = 4
-
 // hueStep is far from every small fraction of a circle, so that neighbours differ.
 const hueStep = 137
 
-func (g *Grid) boxOf(e trace.Event, held []heldStage, x func(float64) float64, y func(int) float64) box {
+func (g *Grid) boxOf(e trace.Event, held holdings, x func(float64) float64, y func(int) float64) box {
 	b := box{X: x(e.StartS), Y: y(e.Worker), W: x(e.EndS) - x(e.StartS), Class: "k-" + e.Kind}
 	b.Says = fmt.Sprintf("%s on worker %d: %s, from %s to %s", e.Instruction, e.Worker, trace.Plain(e.Kind), g.time(e.StartS), g.time(e.EndS))
 	f, ok := trace.ParseFields(e.Instruction)
 	if !ok {
 		return b
 	}
-	if chunk := slices.Index(held, heldStage{f.Pipeline, f.Stage, f.Replica}) % shades; chunk > 0 {
-		b.Class += fmt.Sprintf(" s%d", chunk)
+	if shade := held.shade(e.Worker, f); shade > 0 {
+		b.Class += fmt.Sprintf(" s%d", shade)
 	}
 	b.Hue = ((f.Micro*hueStep+215)%360 + 360) % 360
 	text := strconv.Itoa(f.Micro)
@@ -254,7 +228,7 @@ func (g *Grid) ticks(begin, end float64, x func(float64) float64) []gridLine {
 }
 
 // legend lists the kinds that are drawn, and shades where workers hold several chunks.
-func (v *gridView) legend(events []trace.Event, held [][]heldStage) {
+func (v *gridView) legend(events []trace.Event, held holdings) {
 	present := map[string]bool{}
 	most := 0
 	for _, e := range events {
@@ -268,15 +242,7 @@ func (v *gridView) legend(events []trace.Event, held [][]heldStage) {
 			v.Legend = append(v.Legend, colourKey{Class: "k-" + k, Label: trace.Plain(k)})
 		}
 	}
-	chunks := 0
-	for _, list := range held {
-		chunks = max(chunks, len(list))
-	}
-	for c := range min(chunks, shades) {
-		if chunks > 1 {
-			v.Legend = append(v.Legend, colourKey{Class: fmt.Sprintf("k-F s%d", c), Label: [...]string{"first", "second", "third", "fourth"}[c] + " chunk of a worker"})
-		}
-	}
+	v.Legend = append(v.Legend, held.legend()...)
 	for m := range min(most+1, 8) {
 		v.Micros = append(v.Micros, box{Hue: (m*hueStep + 215) % 360, Text: strconv.Itoa(m)})
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,6 +96,43 @@ func TestGridRefusals(t *testing.T) {
 	} {
 		if err := g.SVG(io.Discard); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("got %v, want it to say %q", err, what)
+		}
+	}
+}
+
+// A shade is one pipeline, one direction or one chunk, the same on every worker.
+func TestShadesTellAWorkersStagesApart(t *testing.T) {
+	computed := func(worker int, text string) trace.Event {
+		f, _ := trace.ParseFields(text)
+		return trace.Event{Worker: worker, Lane: trace.Compute, Instruction: text, Kind: f.Kind, EndS: 1}
+	}
+	for name, c := range map[string]struct {
+		events []trace.Event
+		same   [2]trace.Event // of one shade
+		legend []string
+	}{
+		"one stage each": {[]trace.Event{computed(0, "0F0"), computed(1, "1F0")}, [2]trace.Event{computed(0, "0F0"), computed(1, "1F0")}, nil},
+		"two directions": {[]trace.Event{computed(0, "1F1@r1"), computed(0, "0F0"), computed(1, "1F0"), computed(1, "0F1@r1")},
+			[2]trace.Event{computed(0, "1F1@r1"), computed(1, "0F1@r1")}, []string{"first direction", "second direction"}},
+		"pipelines": {[]trace.Event{computed(0, "p1/0F0"), computed(0, "0F0"), computed(1, "1F0"), computed(1, "p1/1F0")},
+			[2]trace.Event{computed(0, "p1/0F0"), computed(1, "p1/1F0")}, []string{"pipeline 0", "pipeline 1"}},
+		"chunks": {[]trace.Event{computed(0, "2F0"), computed(0, "0F0"), computed(1, "1F0"), computed(1, "3F0")},
+			[2]trace.Event{computed(0, "2F0"), computed(1, "3F0")}, []string{"first chunk of a worker", "second chunk of a worker"}},
+	} {
+		held := stagesOf(c.events, 2)
+		var legend []string
+		for _, k := range held.legend() {
+			legend = append(legend, k.Label)
+		}
+		if !slices.Equal(legend, c.legend) {
+			t.Errorf("%s: the legend says %q, want %q", name, legend, c.legend)
+		}
+		shade := func(e trace.Event) int {
+			f, _ := trace.ParseFields(e.Instruction)
+			return held.shade(e.Worker, f)
+		}
+		if a, b := shade(c.same[0]), shade(c.same[1]); a != b || (len(c.legend) > 0) != (a == 1) {
+			t.Errorf("%s: %s and %s have shades %d and %d", name, c.same[0].Instruction, c.same[1].Instruction, a, b)
 		}
 	}
 }

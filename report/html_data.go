@@ -55,6 +55,7 @@ type eventColumns struct {
 	Start   []int64  `json:"start"`
 	Length  []int64  `json:"length"`
 	Bytes   []int64  `json:"bytes"`
+	Shade   []int    `json:"shade"` // which of the worker's stages it is for
 }
 
 type gapColumns struct {
@@ -156,7 +157,8 @@ func measuredPanels(t *trace.Timeline, skip int) []panel {
 func panelOf(t *trace.Timeline, name string) panel {
 	_, end := t.Extent()
 	p := panel{Name: name, Workers: t.Workers, EndNS: nanoseconds(end), Memory: memoryCurves(t)}
-	p.Events = eventColumns{Text: []string{}, Worker: []int{}, Compute: []int{}, Start: []int64{}, Length: []int64{}, Bytes: []int64{}}
+	p.Events = eventColumns{Text: []string{}, Worker: []int{}, Compute: []int{}, Start: []int64{}, Length: []int64{}, Bytes: []int64{}, Shade: []int{}}
+	held := stagesOf(t.Events, t.Workers)
 	type place struct {
 		worker int
 		text   string
@@ -176,6 +178,11 @@ func panelOf(t *trace.Timeline, name string) panel {
 		start := nanoseconds(e.StartS)
 		c.Text, c.Worker, c.Compute = append(c.Text, e.Instruction), append(c.Worker, e.Worker), append(c.Compute, lane)
 		c.Start, c.Length, c.Bytes = append(c.Start, start), append(c.Length, nanoseconds(e.EndS)-start), append(c.Bytes, e.Bytes)
+		shade := 0
+		if f, ok := trace.ParseFields(e.Instruction); ok {
+			shade = held.shade(e.Worker, f)
+		}
+		c.Shade = append(c.Shade, shade)
 	}
 	index := func(worker int, text string) int {
 		if i, ok := at[place{worker, text}]; ok && text != "" {

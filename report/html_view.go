@@ -228,6 +228,12 @@ func (v *pageView) shares(in Inputs) {
 			v.Keys = append(v.Keys, colourKey{"k-" + k, label})
 		}
 	}
+	for _, t := range []*trace.Timeline{sim, run} {
+		if t != nil {
+			v.Keys = append(v.Keys, stagesOf(t.Events, t.Workers).legend()...)
+			break
+		}
+	}
 	for _, c := range trace.Causes {
 		if class := "c-" + string(c); used[class] {
 			v.Keys = append(v.Keys, colourKey{class, c.Label()})

@@ -45,7 +45,7 @@ function drawChart(canvas, series, { xText, yText, yMin, pointer, say }) {
     for (const x of s.x) { if (x < x0) x0 = x; if (x > x1) x1 = x; }
     for (const y of s.y) { if (y < y0) y0 = y; if (y > y1) y1 = y; }
   }
-  if (x1 <= x0) x1 = x0 + 1;
+  if (x1 <= x0) [x0, x1] = [Math.max(0, x0 - 1), x0 + 1]; // a single point stands in the middle
   if (y1 <= y0) y1 = y0 + (Math.abs(y0) || 1) * 0.1;
   const step = yText.step ? yText.step(y1 - y0) : niceStep(y1 - y0, 4);
   y1 = Math.ceil(y1 / step - 1e-9) * step;
@@ -63,7 +63,7 @@ function drawChart(canvas, series, { xText, yText, yMin, pointer, say }) {
     ctx.textAlign = "right";
     ctx.fillText(yText(y, step), left - 8, toY(y));
   }
-  const marks = niceStep(x1 - x0, Math.max(2, (width - left) / 90));
+  const marks = Math.max(xText.least ?? 0, niceStep(x1 - x0, Math.max(2, (width - left) / 90)));
   for (let x = Math.ceil(x0 / marks) * marks; x <= x1 + marks * 1e-6; x += marks) {
     const text = xText(x, marks), half = ctx.measureText(text).width / 2;
     ctx.fillStyle = colour("muted");

@@ -134,6 +134,7 @@ function startMemory(parent) {
 function startLearning(parent) {
   const number = (y, step) => y.toFixed(Math.min(4, Math.max(0, Math.ceil(-Math.log10(step) - 1e-9))));
   const whole = (x) => "step " + Math.round(x);
+  whole.least = 1;
   const { losses, eval_losses: tested, accuracies, reference_apart: apart } = data;
   if (losses.x.length + tested.x.length > 0) {
     const last = losses.y.length ? `training ${losses.y[losses.y.length - 1].toFixed(4)}` : "";

@@ -17,7 +17,7 @@ export function stepModel(panel, side) {
   const boxes = ev.text.map((text, i) => {
     const f = fieldsOf(text);
     return { id: i, text, ...f, worker: ev.worker[i], compute: ev.compute[i] === 1,
-      start: ev.start[i], end: ev.start[i] + ev.length[i], bytes: ev.bytes[i], gap: null, twin: "", side };
+      start: ev.start[i], end: ev.start[i] + ev.length[i], bytes: ev.bytes[i], shade: ev.shade[i], gap: null, twin: "", side };
   });
   // The same instruction of another step has other ids: count from the step's first one.
   let firstMicro = Infinity, firstBatch = Infinity;

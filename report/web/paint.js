@@ -1,6 +1,6 @@
 // Draws the steps on the canvas, and says what is at a point of it.
 import { duration, moment, niceStep } from "./format.js";
-import { colour, inkOn } from "./theme.js";
+import { colour, inkOn, shaded } from "./theme.js";
 import { firstAfter } from "./model.js";
 
 const axisHeight = 26;
@@ -9,7 +9,7 @@ const titleHeight = 30;
 // layoutOf gives every row its place: rows are lower where there are many workers.
 export function layoutOf(steps, width) {
   const narrow = width < 620;
-  const gutter = narrow ? 40 : 118;
+  const gutter = narrow ? 40 : 132;
   const most = Math.max(1, ...steps.map((s) => s.rows.length));
   const box = most > 24 ? 14 : most > 10 ? 20 : narrow ? 28 : 30;
   const thin = most > 24 ? 3 : 6;
@@ -101,7 +101,7 @@ function paintLabel(ctx, { narrow }, { row, y, box }, labels) {
   if (stage) {
     const x = ctx.measureText(name).width + 7;
     ctx.fillStyle = colour("muted");
-    ctx.fillText(shorten(ctx, stage, 112 - x), x, y + box / 2 + 0.5);
+    ctx.fillText(shorten(ctx, stage, 126 - x), x, y + box / 2 + 0.5);
   }
 }
 
@@ -157,7 +157,7 @@ function paintBoxes(ctx, gutter, view, lane, y, height, named) {
       fine.filled[b.kind] = (fine.filled[b.kind] ?? 0) + width;
       continue;
     }
-    const fill = colour(b.kind in kindAlias ? kindAlias[b.kind] : b.kind);
+    const fill = shaded(b.kind in kindAlias ? kindAlias[b.kind] : b.kind, b.shade);
     ctx.fillStyle = fill;
     const inset = width > 4 ? 0.5 : 0;
     if (named && width > 7) {

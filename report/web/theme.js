@@ -50,6 +50,20 @@ export function colour(name) {
   return colours[name];
 }
 
+const shadeOf = [1, 0.62, 0.8, 0.45];
+
+// shaded is a colour as much of itself as a worker's first, second, ... stage has it; the
+// rest is the ground it lies on. The style sheet's .s1 to .s3 are the same.
+export function shaded(name, shade) {
+  const key = name + shade;
+  if (!shade) return colour(name);
+  if (colours[key]) return colours[key];
+  const parts = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+  const ground = parts(colour("surface")), part = shadeOf[shade];
+  colours[key] = "#" + parts(colour(name)).map((c, i) => Math.round(part * c + (1 - part) * ground[i]).toString(16).padStart(2, "0")).join("");
+  return colours[key];
+}
+
 // inkOn is black or white, whichever reads better on a #rrggbb colour.
 export function inkOn(hex) {
   const [r, g, b] = [1, 3, 5].map((i) => {
