@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/nn"
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/optim"
 	"github.com/millrace-ml/millrace/run/stage"
 	"github.com/millrace-ml/millrace/schedule"
@@ -17,7 +18,8 @@ import (
 // twin is a plain sequential program for plans of any replication under any weight policy:
 // micro-batch after micro-batch goes through all stages and back at once, with the version
 // of the weights that the policy's equation gives it written into the parameters first. No
-// Program, Gate, wire or held version takes part.
+// Program, Gate, wire or held version takes part. Every other reference of these tests is made of it:
+// one worker is a plan of one stage, elastic averaging several twins and a rule for what is between them.
 type twin struct {
 	c        Config
 	dev      engine.Device
@@ -26,8 +28,9 @@ type twin struct {
 	version  func(stage, micro, replica int) int
 	sync     bool
 	split    bool
-	micros   int       // in all
-	norms    []float64 // of the gradients of all updates, where they are clipped
+	micros   int                // in all
+	batch    func(step int) int // of the data; nil: the step's own
+	norms    []float64          // of the gradients of all updates, where they are clipped
 }
 
 // sequential runs a twin and returns its final weights.
@@ -35,6 +38,29 @@ func sequential(t testing.TB, c Config, version func(stage, micro, replica int) 
 	t.Helper()
 	out, _ := sequentially(t, c, version)
 	return out
+}
+
+// reference is what every synchronous schedule must equal bit by bit: one worker with the whole model that
+// adds up the gradients of its micro-batches and updates once a step; with replicas on the first stage as
+// many of them that take turns, and a sum in rank order.
+func reference(t testing.TB, c Config) map[string]Weight {
+	t.Helper()
+	c = undivided(c)
+	return sequential(t, c, synchronous(c))
+}
+
+// undivided is a synchronous run of a model in one stage, on the workers that the first stage has.
+func undivided(c Config) Config {
+	p := *c.Plan
+	p.Weights, p.Elastic, p.Replication = string(schedule.Sync), nil, string(schedule.RoundRobin)
+	p.Stages = []plan.Stage{{LastLayer: len(c.Model.Layers) - 1, Devices: p.Stages[0].Devices}}
+	c.Plan = &p
+	return c
+}
+
+// synchronous is the version that a micro-batch goes through where steps end in a flush.
+func synchronous(c Config) func(stage, micro, replica int) int {
+	return func(_, micro, _ int) int { return micro / c.Plan.MicroBatches }
 }
 
 // sequentially also says the gradient norms of all updates, where they are clipped.
@@ -64,47 +90,85 @@ func newTwin(c Config, version func(stage, micro, replica int) int) *twin {
 }
 
 func (w *twin) run() (map[string]Weight, error) {
-	var err error
-	if w.dev, err = w.c.Engine.Open(0, 1); err != nil {
-		return nil, err
-	}
-	defer w.dev.Close()
-	graph, err := stage.NewGraph(w.c.Model)
+	dev, err := w.c.Engine.Open(0, 1)
 	if err != nil {
 		return nil, err
+	}
+	defer dev.Close()
+	defer w.close()
+	if err := w.open(dev); err != nil {
+		return nil, err
+	}
+	for step := range w.c.Steps {
+		if err := w.minibatch(step); err != nil {
+			return nil, err
+		}
+	}
+	return w.weights()
+}
+
+// open makes the stages, each replica with the initial weights.
+func (w *twin) open(dev engine.Device) error {
+	w.dev = dev
+	graph, err := stage.NewGraph(w.c.Model)
+	if err != nil {
+		return err
 	}
 	layers, err := nn.Build(w.c.Model)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, p := range w.c.Plan.Stages {
-		var replicas []*stage.Stage
+	for i, p := range w.c.Plan.Stages {
+		w.stages = append(w.stages, nil)
 		for range p.Devices {
 			s, err := stage.New(stage.Config{
 				Device: w.dev, Float: w.c.Engine.Float(), Graph: graph, First: p.FirstLayer, Last: p.LastLayer, Layers: layers,
 				Seed: w.c.Seed, States: w.c.Optimizer.States(),
 			})
 			if err != nil {
-				return nil, err
+				return err
 			}
-			defer s.Close()
-			replicas = append(replicas, s)
+			w.stages[i] = append(w.stages[i], s)
 		}
-		w.stages = append(w.stages, replicas)
-		first, err := w.bytes(replicas[0])
-		if err != nil {
-			return nil, err
-		}
-		w.versions = append(w.versions, [][][]byte{first})
 	}
-	for id := range w.micros {
+	return w.restart()
+}
+
+func (w *twin) close() {
+	for _, s := range slices.Concat(w.stages...) {
+		s.Close()
+	}
+}
+
+// restart makes the weights that the stages hold the only version.
+func (w *twin) restart() error {
+	w.versions = nil
+	for _, replicas := range w.stages {
+		now, err := w.bytes(replicas[0])
+		if err != nil {
+			return err
+		}
+		w.versions = append(w.versions, [][][]byte{now})
+	}
+	return nil
+}
+
+// minibatch takes the micro-batches of a step through all stages and makes the updates that are due.
+func (w *twin) minibatch(step int) error {
+	for index := range w.c.Plan.MicroBatches {
+		id := step*w.c.Plan.MicroBatches + index
 		if err := w.through(id); err != nil {
-			return nil, err
+			return err
 		}
 		if err := w.updates(id); err != nil {
-			return nil, err
+			return err
 		}
 	}
+	return nil
+}
+
+// weights is the newest parameters, and the buffers.
+func (w *twin) weights() (map[string]Weight, error) {
 	out := map[string]Weight{}
 	for i, replicas := range w.stages {
 		if err := w.load(replicas[0], w.latest(i)); err != nil {
@@ -220,6 +284,9 @@ func (w *twin) some(from whole, r rows) (stage.Tensors, error) {
 func (w *twin) through(id int) error {
 	per := w.c.Plan.MicroBatches
 	step, index := id/per, id%per
+	if w.batch != nil {
+		step = w.batch(step)
+	}
 	between := whole{}
 	for i, replicas := range w.stages {
 		next := whole{}
@@ -359,6 +426,48 @@ func (w *twin) sumTied(due []int) error {
 		}
 		for _, u := range firsts[name] {
 			copy(u.Data, total)
+		}
+	}
+	return nil
+}
+
+// sumReplicas gives every replica the sums, in rank order, of gradients and, if they are wanted, of
+// buffers, and the mean of the latter.
+func sumReplicas(e engine.Engine, replicas []*stage.Stage, buffers bool) error {
+	if len(replicas) == 1 {
+		return nil
+	}
+	all := make([][]stage.Vector, len(replicas))
+	for r, s := range replicas {
+		gradients, err := s.Gradients()
+		if err != nil {
+			return err
+		}
+		if all[r] = gradients; !buffers {
+			continue
+		}
+		statistics, err := s.Statistics()
+		if err != nil {
+			return err
+		}
+		all[r] = append(all[r], statistics...)
+	}
+	for i, total := range all[0] {
+		for _, other := range all[1:] {
+			if err := e.SumInto(total.Data, other[i].Data, total.DType); err != nil {
+				return err
+			}
+		}
+		for _, other := range all[1:] {
+			copy(other[i].Data, total.Data)
+		}
+	}
+	for _, s := range replicas {
+		if !buffers {
+			break
+		}
+		if err := s.AverageStatistics(len(replicas)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -14,11 +14,6 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// synchronous is the version that a micro-batch goes through where steps end in a flush.
-func synchronous(c Config) func(stage, micro, replica int) int {
-	return func(_, micro, _ int) int { return micro / c.Plan.MicroBatches }
-}
-
 // over is how many norms are over a limit.
 func over(norms []float64, limit float64) int {
 	n := 0

@@ -1,0 +1,263 @@
+package run
+
+import (
+	"bytes"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/stage"
+)
+
+// averaged is elastic averaging without any Program, on plain slices: one worker, a twin of the undivided
+// model for each pipeline, iteration by iteration and pipeline by pipeline.
+type averaged struct {
+	c     Config
+	dev   engine.Device
+	x     []*twin
+	z     [][]float64 // by parameter, then by buffer
+	batch int         // of the data, the next
+	later []leg       // iterations behind the Config's own
+}
+
+// leg is iterations with another number of pipelines than those before.
+type leg struct {
+	elastic *plan.Elastic
+	steps   int
+}
+
+func averagedWeights(t testing.TB, c Config, later ...leg) map[string]Weight {
+	t.Helper()
+	var out map[string]Weight
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		done <- guarded(func() (err error) {
+			out, err = (&averaged{c: c, later: later}).run()
+			return err
+		})
+	}()
+	if err := <-done; err != nil {
+		t.Fatal("twin: ", err)
+	}
+	return out
+}
+
+func (a *averaged) run() (map[string]Weight, error) {
+	c := a.c
+	var err error
+	if a.dev, err = c.Engine.Open(0, 1); err != nil {
+		return nil, err
+	}
+	defer a.dev.Close()
+	defer func() {
+		for _, x := range a.x {
+			x.close()
+		}
+	}()
+	if err := a.open(c.Plan.Together()); err != nil {
+		return nil, err
+	}
+	if a.z, err = a.copies(0); err != nil {
+		return nil, err
+	}
+	done := 0
+	for _, l := range append([]leg{{c.Plan.Elastic, c.Steps}}, a.later...) {
+		if done > 0 {
+			if err := a.regroup(l.elastic.Pipelines); err != nil {
+				return nil, err
+			}
+		}
+		for range l.steps {
+			if err := a.iteration(done, l.elastic); err != nil {
+				return nil, err
+			}
+			done++
+		}
+	}
+	out := map[string]Weight{}
+	for i, v := range a.tensors(0) {
+		out[v.Name] = Weight{DType: c.Engine.Float(), Data: bytes.Clone(floatBytes(a.z[i]))}
+	}
+	return out, nil
+}
+
+// open makes so many pipelines, all of them with the initial weights. The steps of each are without end:
+// what a twin does at its last is not for them.
+func (a *averaged) open(pipelines int) error {
+	c := undivided(a.c)
+	c.Plan.Stages[0].Devices = []int{0}
+	c.Steps = 1 << 20
+	for range pipelines {
+		x := newTwin(c, func(int, int, int) int { return 0 })
+		a.x = append(a.x, x)
+		if err := x.open(a.dev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// regroup goes on with another number of pipelines: weights and buffers of the reference, states
+// the mean of those that there were.
+func (a *averaged) regroup(pipelines int) error {
+	var sums [][]float64 // by parameter and state
+	before := a.x
+	for p := range before {
+		states, err := a.states(p)
+		if err != nil {
+			return err
+		}
+		if sums == nil {
+			sums = make([][]float64, len(states))
+		}
+		for i, s := range states {
+			if sums[i] == nil {
+				sums[i] = make([]float64, len(s))
+			}
+			for k, v := range s {
+				sums[i][k] += v
+			}
+		}
+		defer before[p].close()
+	}
+	a.x = nil
+	if err := a.open(pipelines); err != nil {
+		return err
+	}
+	for p, x := range a.x {
+		views, err := a.views(p)
+		if err != nil {
+			return err
+		}
+		for i, v := range views {
+			copy(v, a.z[i])
+		}
+		states, err := a.states(p)
+		if err != nil {
+			return err
+		}
+		for i, s := range states {
+			for k := range s {
+				s[k] = sums[i][k] / float64(len(before))
+			}
+		}
+		if err := x.restart(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// iteration takes every pipeline through a batch, and then the reference. One pipeline is
+// plain training, and its own reference.
+func (a *averaged) iteration(t int, e *plan.Elastic) error {
+	n, alpha := len(a.x), e.Alpha
+	var steps [][][]float64
+	for p, pipeline := range a.x {
+		x, err := a.copies(p)
+		if err != nil {
+			return err
+		}
+		batch := a.batch
+		a.batch++
+		pipeline.batch = func(int) int { return batch }
+		if err := pipeline.minibatch(t); err != nil {
+			return err
+		}
+		stepped, err := a.views(p)
+		if err != nil {
+			return err
+		}
+		if n == 1 {
+			if a.z, err = a.copies(0); err != nil {
+				return err
+			}
+			return pipeline.restart()
+		}
+		var u [][]float64
+		for i := range stepped {
+			if i >= len(x)-a.buffers() {
+				u = append(u, slices.Clone(stepped[i]))
+				continue
+			}
+			d := make([]float64, len(x[i]))
+			for k := range d {
+				d[k] = stepped[i][k] - x[i][k]
+				if e.Order == plan.UpdateFirst {
+					stepped[i][k] = stepped[i][k]*(1-alpha) + alpha*a.z[i][k]
+				} else {
+					stepped[i][k] = x[i][k]*(1-alpha) + alpha*a.z[i][k] + d[k]
+				}
+			}
+			u = append(u, d)
+		}
+		steps = append(steps, u)
+		if err := pipeline.restart(); err != nil {
+			return err
+		}
+	}
+	mean := 1 / float64(n)
+	for i := range a.z {
+		for k := range a.z[i] {
+			sum := steps[0][i][k]
+			for _, u := range steps[1:] {
+				sum += u[i][k]
+			}
+			if i < len(a.z)-a.buffers() {
+				a.z[i][k] += mean * sum
+			} else {
+				a.z[i][k] = sum * mean
+			}
+		}
+	}
+	return nil
+}
+
+// buffers is how many of a pipeline's tensors are buffers, its last ones.
+func (a *averaged) buffers() int { return len(a.x[0].stages[0][0].Buffers()) }
+
+// tensors is the parameters of a pipeline, then its buffers.
+func (a *averaged) tensors(p int) []*stage.Param {
+	s := a.x[p].stages[0][0]
+	return slices.Concat(s.Params(), s.Buffers())
+}
+
+// views is their numbers, where they lie.
+func (a *averaged) views(p int) ([][]float64, error) {
+	var all [][]float64
+	for _, t := range a.tensors(p) {
+		data, err := a.dev.View(t.Value)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, floatsOf(data))
+	}
+	return all, nil
+}
+
+func (a *averaged) copies(p int) ([][]float64, error) {
+	views, err := a.views(p)
+	var all [][]float64
+	for _, v := range views {
+		all = append(all, slices.Clone(v))
+	}
+	return all, err
+}
+
+// states is the optimizer's numbers of a pipeline, where they lie.
+func (a *averaged) states(p int) ([][]float64, error) {
+	var all [][]float64
+	for _, param := range a.x[p].stages[0][0].Params() {
+		for _, t := range param.State {
+			data, err := a.dev.View(t)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, floatsOf(data))
+		}
+	}
+	return all, nil
+}
