@@ -2,11 +2,8 @@ package plan_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +11,6 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/shared"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/profile/importer"
 )
 
 // dappleRun is one file of what the published planner answered.
@@ -61,25 +57,9 @@ func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(math.Abs(a), mat
 // TestDappleArtifactAnswersAsPublished compares every run of the published planner that
 // the oracles hold: each candidate, the plan layer by layer, and data parallelism.
 func TestDappleArtifactAnswersAsPublished(t *testing.T) {
-	dir := shared.Dir(t)
-	files, err := filepath.Glob(filepath.Join(dir, "oracles", "dapple_*.json"))
-	if err != nil || len(files) == 0 {
-		t.Skip("shared folder absent: it has no oracles")
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var want dappleRun
-			if err := json.Unmarshal(text, &want); err != nil {
-				t.Fatal(err)
-			}
-			p, _, err := importer.Read(filepath.Join(dir, "data", "profiles", want.Profile), importer.Options{Format: "dapple", Batch: want.Batch.Profile})
-			if err != nil {
-				t.Fatal(err)
-			}
+	for name, want := range shared.Oracles[dappleRun](t, "dapple_*") {
+		t.Run(name, func(t *testing.T) {
+			p := readProfile(t, want.Profile, want.Batch.Profile)
 			seps := want.Topology.Seps
 			c := flatCluster(seps[len(seps)-1])
 			got, err := plan.SearchDapple(context.Background(), p, c, want.Batch.Global, plan.DappleConstants{

@@ -1,9 +1,8 @@
 package plan_test
 
 import (
-	"encoding/json"
+	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -77,23 +76,10 @@ func TestPipeDreamAnswersAsPublished(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, _ := filepath.Glob(filepath.Join(shared.Dir(t), "oracles", "*pipedream_*.json"))
-	n := 0
-	for _, file := range files {
-		base := filepath.Base(file)
-		if strings.HasPrefix(base, "states_") || strings.HasPrefix(base, "reference_") || strings.HasPrefix(base, "paper_") {
-			continue
-		}
-		n++
-		t.Run(strings.TrimSuffix(base, ".json"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var run published
-			if err := json.Unmarshal(text, &run); err != nil {
-				t.Fatal(err)
-			}
+	runs := shared.Oracles[published](t, "pipedream_*")
+	maps.Copy(runs, shared.Oracles[published](t, "derived_max_pipedream_*"))
+	for name, run := range runs {
+		t.Run(name, func(t *testing.T) {
 			set := map[string]string{"activation_compression_ratio": "none"}
 			for i, f := range run.Flags {
 				switch f {
@@ -105,7 +91,7 @@ func TestPipeDreamAnswersAsPublished(t *testing.T) {
 					set["use_fewer_machines"] = "on"
 				}
 			}
-			if strings.HasPrefix(base, "derived_max") {
+			if strings.HasPrefix(name, "derived_max") {
 				set["overlap"] = "max"
 			}
 			var sizes []int
@@ -147,8 +133,5 @@ func TestPipeDreamAnswersAsPublished(t *testing.T) {
 				}
 			}
 		})
-	}
-	if n == 0 {
-		t.Error("no published runs found")
 	}
 }

@@ -65,6 +65,9 @@ func grid(p *schedule.Program, t *trace.Timeline) string {
 	return text
 }
 
+// mostDrawn is the most instructions of a Program that a terminal is shown a drawing of.
+const mostDrawn = 1 << 20
+
 func scheduleCommand() *cobra.Command {
 	var s shape
 	var asJSON, text bool
@@ -87,7 +90,8 @@ and W, its input and weight gradient), U update, with the number of the micro-ba
 				_, err := fmt.Fprint(out, p.Text())
 				return err
 			}
-			t, sum, err := s.draw(p)
+			recorded := svg != "" || page != "" || !asJSON && rep.Instructions <= mostDrawn
+			t, sum, err := s.play(p, recorded)
 			if err != nil {
 				return err
 			}
@@ -104,7 +108,11 @@ and W, its input and weight gradient), U update, with the number of the micro-ba
 				}{p, rep, p.Holdings(), sum})
 			}
 			fmt.Fprintf(out, "%s: %d stages, %d micro-batches; checked: %d instructions, %d messages, nothing can block\n", p.Name, p.Stages, trained(p), rep.Instructions, rep.Messages)
-			fmt.Fprint(out, grid(p, t))
+			if rep.Instructions <= mostDrawn {
+				fmt.Fprint(out, grid(p, t))
+			} else {
+				fmt.Fprintf(out, "not drawn here: it has over %d instructions; --svg and --html draw it\n", mostDrawn)
+			}
 			fmt.Fprintf(out, "step %.4g, bubble %.1f %%, most micro-batches held by worker %v\n", sum.StepS, 100*sum.Bubble, rep.PeakActivations)
 			return drawn.Stages.Text(out)
 		},

@@ -224,8 +224,8 @@ func (s *shape) costs(p *schedule.Program) sim.Costs {
 	return c
 }
 
-// draw simulates the Program of a shape on uniform stages.
-func (s *shape) draw(p *schedule.Program) (*trace.Timeline, sim.Summary, error) {
-	t, sum, err := sim.Run(p, s.costs(p), sim.Options{Record: true})
+// play simulates the Program of a shape on uniform stages, with every event where it is recorded.
+func (s *shape) play(p *schedule.Program, recorded bool) (*trace.Timeline, sim.Summary, error) {
+	t, sum, err := sim.Run(p, s.costs(p), sim.Options{Record: recorded})
 	return t, sum, badInput(err)
 }

@@ -1,10 +1,8 @@
 package importer
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -69,31 +67,19 @@ func TestPublishedProfilesHaveTheirStates(t *testing.T) {
 
 // The states that the published code enumerated, as sets, with their cumulative values.
 func TestStatesAreThoseOfTheOracles(t *testing.T) {
-	dir := shared.Dir(t)
-	files, err := filepath.Glob(filepath.Join(dir, "oracles", "states_*.json"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no states_*.json in the shared folder: %v", err)
+	type enumerated struct {
+		Profile string
+		States  []struct {
+			Antichain         []string
+			CumComputeS       float64 `json:"cum_compute_s"`
+			CumParams         float64 `json:"cum_params"`
+			CumActivations    float64 `json:"cum_activations"`
+			OutputActivation  float64 `json:"output_activation"`
+			PredecessorStates int     `json:"num_predecessor_states"`
+		}
 	}
-	for _, file := range files {
-		var oracle struct {
-			Profile string
-			States  []struct {
-				Antichain         []string
-				CumComputeS       float64 `json:"cum_compute_s"`
-				CumParams         float64 `json:"cum_params"`
-				CumActivations    float64 `json:"cum_activations"`
-				OutputActivation  float64 `json:"output_activation"`
-				PredecessorStates int     `json:"num_predecessor_states"`
-			}
-		}
-		text, err := os.ReadFile(file)
-		if err == nil {
-			err = json.Unmarshal(text, &oracle)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, _, err := Read(filepath.Join(dir, "data", "profiles", oracle.Profile), Options{Format: "dapple", Batch: 4})
+	for _, oracle := range shared.Oracles[enumerated](t, "states_*") {
+		p, _, err := Read(filepath.Join(shared.Dir(t), "data", "profiles", oracle.Profile), Options{Format: "dapple", Batch: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
