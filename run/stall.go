@@ -13,7 +13,18 @@ import (
 type StallError struct {
 	Program string
 	After   time.Duration // nothing happened for so long; 0: nobody can ever move
-	Waits   []schedule.Need
+	Waits   []Wait
+}
+
+// Wait is what one worker waits for, and for how long it has.
+type Wait struct {
+	schedule.Need
+	Waited time.Duration // since its last instruction ended
+	Since  time.Duration // of the run, when that was
+}
+
+func (w Wait) String() string {
+	return fmt.Sprintf("%v; it has waited for %v, since %v of the run", w.Need, w.Waited.Round(time.Millisecond), w.Since.Round(time.Millisecond))
 }
 
 func (e *StallError) Error() string {
@@ -32,12 +43,12 @@ func (e *StallError) Error() string {
 
 // chain is Waits in the order in which one leads to the next: each worker is followed by
 // the one whose message it waits for.
-func (e *StallError) chain() []schedule.Need {
-	byWorker := map[int]schedule.Need{}
+func (e *StallError) chain() []Wait {
+	byWorker := map[int]Wait{}
 	for _, n := range e.Waits {
 		byWorker[n.Worker] = n
 	}
-	var ordered []schedule.Need
+	var ordered []Wait
 	for _, n := range e.Waits {
 		for {
 			if _, left := byWorker[n.Worker]; !left {
@@ -66,7 +77,18 @@ func (x *executor) checkStall() {
 			return
 		}
 	}
-	x.failLocked(0, &StallError{Program: x.program.Name, Waits: x.gate.Waits()})
+	x.failLocked(0, &StallError{Program: x.program.Name, Waits: x.waits()})
+}
+
+// waits is what everybody waits for. The caller holds mu.
+func (x *executor) waits() []Wait {
+	now := time.Now()
+	var all []Wait
+	for _, n := range x.gate.Waits() {
+		free := x.workers[n.Worker].free
+		all = append(all, Wait{Need: n, Waited: now.Sub(free), Since: x.since(free)})
+	}
+	return all
 }
 
 // watch fails the run when nothing has happened for a set time while somebody waits and
@@ -87,7 +109,7 @@ func (x *executor) watch(after time.Duration, stop <-chan struct{}) {
 			stalled = stalled && !w.running
 		}
 		if stalled {
-			x.failLocked(0, &StallError{Program: x.program.Name, After: quiet.Round(time.Millisecond), Waits: x.gate.Waits()})
+			x.failLocked(0, &StallError{Program: x.program.Name, After: quiet.Round(time.Millisecond), Waits: x.waits()})
 		}
 		x.mu.Unlock()
 	}

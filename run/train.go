@@ -106,7 +106,7 @@ func newRunner(j *job) (*runner, error) {
 func (r *runner) startWorkers(n int) error {
 	opened := make(chan error, n)
 	for rank := range n {
-		w := &worker{rank: rank, x: r.x, job: r.job, ep: r.x.mesh.Endpoint(rank), held: map[place]*holding{}, bell: make(chan struct{}, 1), idled: make(chan struct{}), running: true}
+		w := &worker{rank: rank, x: r.x, job: r.job, ep: r.x.mesh.Endpoint(rank), held: map[place]*holding{}, bell: make(chan struct{}, 1), idled: make(chan struct{}), running: true, free: time.Now()}
 		r.x.workers = append(r.x.workers, w)
 	}
 	for _, w := range r.x.workers {

@@ -32,6 +32,7 @@ type worker struct {
 	bell      chan struct{} // capacity 1: look again
 	running   bool          // has something to do, or has been told to look
 	here      bool          // at the end of its list
+	free      time.Time     // when its last instruction ended
 	minibatch int           // latest of the Program it has begun
 	lacks     schedule.Need // what it last waited for
 }
@@ -146,7 +147,6 @@ func (w *worker) start() error {
 
 // work executes instructions until there are no more.
 func (w *worker) work() {
-	ready := time.Now()
 	for {
 		in, start, ok := w.await()
 		if !ok {
@@ -157,7 +157,7 @@ func (w *worker) work() {
 			w.x.fail(w.rank, fmt.Errorf("run: worker %d: %v: %w", w.rank, w.x.absolute(in), err))
 			return
 		}
-		ready = w.done(in, ready, start, size)
+		w.done(in, start, size)
 	}
 }
 
@@ -218,12 +218,12 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 }
 
 // done files what the worker has executed and tells the Gate.
-func (w *worker) done(in schedule.Instruction, ready, start time.Time, size int64) time.Time {
+func (w *worker) done(in schedule.Instruction, start time.Time, size int64) {
 	x := w.x
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	end := time.Now()
-	x.moved = end
+	ready, end := w.free, time.Now()
+	w.free, x.moved = end, end
 	switch in.Kind {
 	case schedule.SF, schedule.SB, schedule.AR, schedule.TG, schedule.GN:
 		// Noted when it is complete: until then it goes on beside the worker.
@@ -244,7 +244,6 @@ func (w *worker) done(in schedule.Instruction, ready, start time.Time, size int6
 		}
 	}
 	x.poll(x.gate.End(w.rank))
-	return end
 }
 
 // prepare readies the worker for a Program that is about to start, with nothing in flight.
