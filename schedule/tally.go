@@ -390,14 +390,16 @@ func (t *tally) everyUpdate() error {
 			}
 		}
 	}
+	trained := map[int32]bool{}
 	for in := range t.done {
 		if in.Kind != B && in.Kind != W {
 			continue
 		}
 		pl := int(in.Pipeline)
-		for other := range t.p.Placement {
+		if !t.p.Streams() && !trained[in.Micro] {
 			// A worker's pipelines are trained alike: a minibatch of one is one of all.
-			if !t.p.Streams() {
+			trained[in.Micro] = true
+			for other := range t.p.Placement {
 				for s := range t.p.Placement[other] {
 					expected[place{other, s, t.p.updateOf(other, s, in.Micro)}] = true
 				}
