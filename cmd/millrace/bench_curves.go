@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,6 +53,8 @@ elastic:3:lr=1:alpha=0.5, where lr is a factor of --lr (of elastic:N it is N if 
 		Example: "  millrace bench curves --model convnet --data fashion-mnist --rows 8000 --batch 32 --out runs/curves\n  millrace bench curves --model gpt --data text.txt --only learn --methods sync,elastic:2 --seeds 5 --out runs/gpt-curves",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			// How many steps --epochs are is known with the data; the rate's schedule goes over those.
+			flags.given = append(flags.given, func(j *job.Job) error { j.Steps = math.MaxInt32; return nil })
 			j, err := flags.job()
 			if err != nil {
 				return err

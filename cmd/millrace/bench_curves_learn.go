@@ -90,14 +90,18 @@ func stagesByOperations(ctx context.Context, j *job.Job, m *model.Model) (*plan.
 }
 
 // tasks are all trainings, seed by seed, so that what is there early compares all methods.
-func (l *learning) tasks() []task {
+func (l *learning) tasks() ([]task, error) {
 	var out []task
 	for seed := range l.seeds {
 		for _, m := range l.methods {
-			out = append(out, l.task(m, l.job.Seed+uint64(seed)))
+			t := l.task(m, l.job.Seed+uint64(seed))
+			if err := t.job.Rate.Check(); err != nil {
+				return nil, badInput(fmt.Errorf("%s: %w", m.Name, err))
+			}
+			out = append(out, t)
 		}
 	}
-	return out
+	return out, nil
 }
 
 func (l *learning) task(m learningMethod, seed uint64) task {
@@ -131,7 +135,10 @@ func (l *learning) task(m learningMethod, seed uint64) task {
 func (l *learning) learn(ctx context.Context, file *bench.Trainings) (map[string][]bench.Training, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	tasks := l.tasks()
+	tasks, err := l.tasks()
+	if err != nil {
+		return nil, err
+	}
 	todo := make(chan task)
 	var wait sync.WaitGroup
 	for range l.at {
@@ -169,8 +176,12 @@ func (l *learning) learn(ctx context.Context, file *bench.Trainings) (map[string
 
 // found is the trainings that a file has, by method.
 func (l *learning) found(file *bench.Trainings) (map[string][]bench.Training, error) {
+	tasks, err := l.tasks()
+	if err != nil {
+		return nil, err
+	}
 	out := map[string][]bench.Training{}
-	for _, t := range l.tasks() {
+	for _, t := range tasks {
 		one, ok, err := file.Find(t.of)
 		if err != nil {
 			return nil, err
