@@ -56,8 +56,10 @@ type Options struct {
 	Threads      int   // [1]
 	Workers      int   // of the transfer measurement [2]
 	// Reference times a fixed loop that has nothing to do with the model, in seconds. It is
-	// asked before and after each piece of work, and the median is kept: who measures the
-	// same loop later knows by how much the machine's speed has drifted. Nil: nobody asks.
+	// asked before and after each piece of work. Each piece is told at the pace of the median of
+	// all: a machine that was slow for a while would else make one micro-batch size dearer than
+	// the next. The median is kept: who measures the same loop later knows by how much
+	// the machine's speed has drifted. Nil: nobody asks.
 	Reference func() (float64, error)
 	// Progress is called after each piece of work, with pieces done and in all.
 	Progress func(done, all int, what string)
@@ -141,7 +143,49 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 		return nil, err
 	}
 	p.ReferenceS = median(beats.times)
+	p.atOnePace(o.MicroBatches, beats)
 	return p, p.Validate()
+}
+
+// atOnePace tells what each piece of work took at the median pace of all: the i-th size at that of
+// the beats before and after it, the updates, which come after all sizes, likewise.
+func (p *Profile) atOnePace(sizes []int, beats reference) {
+	if beats.ask == nil || p.ReferenceS <= 0 {
+		return
+	}
+	of := map[int]float64{}
+	for i, size := range sizes {
+		of[size] = p.ReferenceS / beats.around(i)
+	}
+	updates := p.ReferenceS / beats.around(len(sizes))
+	for l := range p.Layers {
+		layer := &p.Layers[l]
+		for i := range layer.Costs {
+			layer.Costs[i].slower(of[layer.Costs[i].MicroBatch])
+		}
+		layer.UpdateS *= updates
+		layer.ElasticUpdateS *= updates
+		layer.ReferenceUpdateS *= updates
+	}
+}
+
+// slower multiplies every time of a cost.
+func (c *Cost) slower(by float64) {
+	c.ForwardS *= by
+	c.BackwardS *= by
+	for _, half := range []*float64{c.BackwardInputS, c.BackwardWeightS} {
+		if half != nil {
+			*half *= by
+		}
+	}
+}
+
+// beatsEach is how often the loop is timed between two pieces of work.
+const beatsEach = 5
+
+// around is the median of the beats before and after the i-th piece of work.
+func (r *reference) around(i int) float64 {
+	return median(r.times[i*beatsEach : (i+2)*beatsEach])
 }
 
 // reference gathers times of the loop of Options.Reference.
@@ -155,7 +199,7 @@ func (r *reference) take() error {
 	if r.ask == nil {
 		return nil
 	}
-	for range 5 {
+	for range beatsEach {
 		s, err := r.ask()
 		if err != nil {
 			return fmt.Errorf("profile: the reference loop: %w", err)

@@ -115,7 +115,11 @@ func (t *tuned) printChoices(w io.Writer) error {
 			shortest = s
 		}
 	}
-	fmt.Fprintf(w, "\nwhat each way of choosing costs and gives, a training of %d batches:\n", t.TrainBatches)
+	pace := ""
+	if len(t.Errors) > 0 && !t.Simulated {
+		pace = " at the pace of the profile"
+	}
+	fmt.Fprintf(w, "\nwhat each way of choosing costs and gives, a training of %d batches%s:\n", t.TrainBatches, pace)
 	table := report.Table{Head: []string{"method", " M", " N", " tried", " tuning", " a batch", " training", " of the shortest"}}
 	for _, c := range t.Choices {
 		if c.Refused != "" {
@@ -176,8 +180,15 @@ func (t *tuned) printErrors(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "\npredictions against what traversal measured, %d settings:\n", t.Errors[0].Settings)
 	table := report.Table{Head: []string{"method", " step, mean", " worst", " memory, mean", " worst"}}
+	if !t.Simulated {
+		table.Head = append(table.Head, " step at the profile's pace, mean", " worst")
+	}
 	for _, e := range t.Errors {
-		table.Add(string(e.Method), percent(e.MeanStep), percent(e.WorstStep), percent(e.MeanMemory), percent(e.WorstMemory))
+		row := []any{string(e.Method), percent(e.MeanStep), percent(e.WorstStep), percent(e.MeanMemory), percent(e.WorstMemory)}
+		if !t.Simulated {
+			row = append(row, percent(e.MeanAtPace), percent(e.WorstAtPace))
+		}
+		table.Add(row...)
 	}
 	if err := table.Text(w); err != nil {
 		return err
