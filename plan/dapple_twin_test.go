@@ -150,30 +150,41 @@ func TestDappleArtifactAgainstALiteralTwin(t *testing.T) {
 				at++
 			}
 		}
-		least := 0.0
-		for l := range len(a.compute) - 1 {
-			for g := 1; g < G; g++ {
-				for _, one := range a.at.place(a.at.none(), g) {
-					for _, two := range a.at.place(one, G-g) {
-						x, y := a.at.between(a.at.none(), one), a.at.between(one, two)
-						cand := DappleCandidate{Pipelines: 1, Stages: []DappleStage{{0, l + 1, x}, {l + 1, len(a.compute) - 1, y}}}
-						cand.Block = max(a.compute[l]/float64(len(x)), (a.compute[len(a.compute)-1]-a.compute[l])/float64(len(y)), a.transferS(x, y, a.output[l]))
-						least = max(least, a.speedup(cand))
-					}
-				}
-			}
-		}
+		least := literalBipartition(a, G)
 		if len(got.Candidates) != at+1 || !close(got.Candidates[at].Speedup, least) {
 			t.Fatalf("case %d: bipartition %+v, the best of all is %g", n, got.Candidates[at:], least)
 		}
 	}
 }
 
+// literalBipartition is the best speedup of two stages: every cut, every number of devices
+// of the first, every placement of both.
+func literalBipartition(a *artifact, G int) float64 {
+	best, states := 0.0, len(a.compute)
+	for l := range states - 1 {
+		for g := 1; g < G; g++ {
+			for _, one := range a.at.place(a.at.none(), g) {
+				for _, two := range a.at.place(one, G-g) {
+					x, y := a.at.between(a.at.none(), one), a.at.between(one, two)
+					c := DappleCandidate{Pipelines: 1, Stages: []DappleStage{{0, l + 1, x}, {l + 1, states - 1, y}}}
+					c.Block = max(a.compute[l]/float64(len(x)), (a.compute[states-1]-a.compute[l])/float64(len(y)), a.transferS(x, y, a.output[l]))
+					best = max(best, a.speedup(c))
+				}
+			}
+		}
+	}
+	return best
+}
+
 // TestDappleArtifactOnPerturbedProfiles: the published profiles with times off by up to a
-// tenth, so that nothing ties, straight over sixteen devices against the literal twin.
+// tenth, so that nothing ties, straight over sixteen devices and cut in two against the literal
+// twins.
 func TestDappleArtifactOnPerturbedProfiles(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
-	for file, size := range map[string]int{"dapple-vgg-19-pbs-32": 32, "dapple-xlnet-36-pbs-1": 1, "dapple-amoeba-36-pbs-1": 1, "hpgo-bert_large": 6} {
+	for file, size := range map[string]int{
+		"dapple-vgg-19-pbs-32": 32, "dapple-xlnet-36-pbs-1": 1, "dapple-amoeba-36-pbs-1": 1, "hpgo-bert_large": 6,
+		"dapple-bert-48-pbs-2": 2, "dapple-bert-24-pbs-6": 6,
+	} {
 		p, _, err := importer.Read(filepath.Join(shared.Dir(t), "data", "profiles", file+".txt"), importer.Options{Format: "dapple", Batch: size})
 		if err != nil {
 			t.Fatal(err)
@@ -184,9 +195,17 @@ func TestDappleArtifactOnPerturbedProfiles(t *testing.T) {
 				p.Layers[l].Costs[0].BackwardS *= 0.9 + 0.2*r.Float64()
 			}
 			k := DappleConstants{MinMicroBatch: size, OptimizerMemoryScaling: 2, NVLink: 25e9, EthernetP2P: 1e9, EthernetNCCL: 3e9, GPUMemory: 16e9, Server: server}
-			a, _, err := newArtifact(p, cluster.Local(16, 0, 0, 0, 1e9, 0), 32*size, k)
+			c := cluster.Local(16, 0, 0, 0, 1e9, 0)
+			a, _, err := newArtifact(p, c, 32*size, k)
 			if err != nil {
 				t.Fatal(err)
+			}
+			searched, err := SearchDapple(t.Context(), p, c, 32*size, k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := searched.Candidates[len(searched.Candidates)-1].Speedup, literalBipartition(a, 16); !close(got, want) {
+				t.Errorf("%s, servers of %d, cut in two: %g, literally %g", file, server, got, want)
 			}
 			for _, stages := range []int{2, 16} {
 				got, _, err := a.straight(context.Background(), stages)

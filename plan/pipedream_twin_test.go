@@ -80,11 +80,17 @@ func TestPipeDreamArtifactTwin(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(3, 5))
 	for _, c := range []struct {
-		file  string
-		batch int
-	}{{"pipedream-alexnet.txt", 256}, {"pipedream-vgg16.txt", 128}, {"pipedream-gnmt.txt", 32}} {
+		file         string
+		batch, times int
+		sizes        [][]int
+	}{
+		{"pipedream-alexnet.txt", 256, 6, [][]int{{4}, {4, 4}, {2, 3, 2}}},
+		{"pipedream-vgg16.txt", 128, 6, [][]int{{4}, {4, 4}, {2, 3, 2}}},
+		{"pipedream-gnmt.txt", 32, 6, [][]int{{4}, {4, 4}, {2, 3, 2}}},
+		{"pipedream-resnet50.txt", 128, 1, [][]int{{2, 2}}}, // 240 states: literally, a second for each level
+	} {
 		p := readProfile(t, c.file, c.batch)
-		for range 6 {
+		for range c.times {
 			for i := range p.Layers {
 				p.Layers[i].Costs[0].ForwardS *= 0.9 + 0.2*rng.Float64()
 				p.Layers[i].Costs[0].BackwardS *= 0.9 + 0.2*rng.Float64()
@@ -97,7 +103,7 @@ func TestPipeDreamArtifactTwin(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, sizes := range [][]int{{4}, {4, 4}, {2, 3, 2}} {
+			for _, sizes := range c.sizes {
 				bandwidths := []float64{12e9 * rng.Float64(), 6e9 * rng.Float64(), 1e9 * rng.Float64()}
 				for _, ratio := range []string{"none", "1", "2.5"} {
 					var number float64
