@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
@@ -28,7 +29,7 @@ type tuneFlags struct {
 	memory, profileAt             string
 	all, rivals, simulate, asJSON bool
 	grid, baselines               bool
-	output                        string
+	output, page                  string
 	train                         int
 }
 
@@ -67,6 +68,7 @@ With --simulate, or for a described --cluster, the simulator is the machine too.
 	f.IntVar(&own.train, "train", own.train, "batches of the training whose time is compared")
 	f.BoolVar(&own.baselines, "baselines", false, "simulate data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW, and AvgPipe held to the memory of each")
 	f.StringVarP(&own.output, "output", "o", "", "write the chosen plan to this file, to simulate or train it")
+	f.StringVar(&own.page, "report", "", "write a page to this file: every prediction against what was measured, and what tuning costs and gives")
 	f.BoolVar(&own.asJSON, "json", false, "for machines")
 	return c
 }
@@ -152,6 +154,14 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 	if f.baselines && found != nil {
 		if out.Baselines, err = compared(c.Context(), w, found); err != nil {
 			return badInput(err)
+		}
+	}
+	if f.page != "" {
+		if found == nil {
+			return badInput(tooMuch)
+		}
+		if err := document.Write(f.page, out.study().HTML); err != nil {
+			return err
 		}
 	}
 	if f.asJSON {

@@ -81,7 +81,12 @@ func (t *tuned) printGrid(w io.Writer) error {
 		grid, of = grid[:listed], fmt.Sprintf(", the best %d of %d settings by simulation (--grid lists all)", listed, len(t.Grid))
 	}
 	fmt.Fprintf(w, "\na batch in ms, and the fullest device (over: it does not fit)%s:\n", of)
-	table := report.Table{Head: []string{" M", " N", " simulator", " printed", " adjusted", " measured", " simulator", " printed", " adjusted", " measured"}}
+	return t.gridTable(grid).Text(w)
+}
+
+// gridTable is a row for each of some settings.
+func (t *tuned) gridTable(grid []tune.Cell) *report.Table {
+	table := &report.Table{Head: []string{" M", " N", " simulator", " printed", " adjusted", " measured", " simulator", " printed", " adjusted", " measured"}}
 	for _, c := range grid {
 		row := []any{c.At.MicroBatches, c.At.Pipelines}
 		scores := []*tune.Scored{&c.Simulated.Scored, &c.Printed, &c.Adjusted, c.Measured}
@@ -104,23 +109,34 @@ func (t *tuned) printGrid(w io.Writer) error {
 		}
 		table.Add(row...)
 	}
-	return table.Text(w)
+	return table
 }
 
 // printChoices is the shape of AvgPipe's Figs. 18 and 19: what each method costs and gives.
 func (t *tuned) printChoices(w io.Writer) error {
+	pace := ""
+	if len(t.Errors) > 0 && !t.Simulated {
+		pace = " at the pace of the profile"
+	}
+	fmt.Fprintf(w, "\nwhat each way of choosing costs and gives, a training of %d batches%s:\n", t.TrainBatches, pace)
+	if err := t.choicesTable().Text(w); err != nil {
+		return err
+	}
+	if cost := t.cost(); cost != "" {
+		fmt.Fprintln(w, cost)
+	}
+	return nil
+}
+
+// choicesTable is a row for each way of choosing.
+func (t *tuned) choicesTable() *report.Table {
 	shortest := 0.0
 	for _, c := range t.Choices {
 		if s := c.StepS(); c.Refused == "" && c.Measured != nil && t.fits(c.Measured) && (shortest == 0 || s < shortest) {
 			shortest = s
 		}
 	}
-	pace := ""
-	if len(t.Errors) > 0 && !t.Simulated {
-		pace = " at the pace of the profile"
-	}
-	fmt.Fprintf(w, "\nwhat each way of choosing costs and gives, a training of %d batches%s:\n", t.TrainBatches, pace)
-	table := report.Table{Head: []string{"method", " M", " N", " tried", " tuning", " a batch", " training", " of the shortest"}}
+	table := &report.Table{Head: []string{"method", " M", " N", " tried", " tuning", " a batch", " training", " of the shortest"}}
 	for _, c := range t.Choices {
 		if c.Refused != "" {
 			table.Add(string(c.Method), "", "", c.Tried, trace.Seconds(t.tuning(&c)), "nothing fits")
@@ -137,20 +153,21 @@ func (t *tuned) printChoices(w io.Writer) error {
 		table.Add(string(c.Method), c.At.MicroBatches, c.At.Pipelines, c.Tried, trace.Seconds(t.tuning(&c)), trace.Seconds(c.StepS())+how,
 			duration(float64(t.TrainBatches)*c.StepS()), against)
 	}
-	if err := table.Text(w); err != nil {
-		return err
-	}
+	return table
+}
+
+// cost is what the profiles cost in settings of a traversal; empty where none was traversed.
+func (t *tuned) cost() string {
 	traversed := t.choice(tune.ByTraversal)
 	if traversed == nil || traversed.Tried == 0 {
-		return nil
+		return ""
 	}
 	each := traversed.TuningS / float64(traversed.Tried) * tune.ProfileBatches / tune.TraversalBatches
-	fmt.Fprintf(w, "the equations' profile, %s of %d batches, costs what traversal takes for %.2g settings of as many", t.Profiled.At, tune.ProfileBatches, t.tuning(t.choice(tune.ByPrinted))/each)
+	said := fmt.Sprintf("the equations' profile, %s of %d batches, costs what traversal takes for %.2g settings of as many", t.Profiled.At, tune.ProfileBatches, t.tuning(t.choice(tune.ByPrinted))/each)
 	if !t.Simulated {
-		fmt.Fprintf(w, "; the simulator's, of every layer, for %.2g", t.tuning(t.choice(tune.BySimulator))/each)
+		said += fmt.Sprintf("; the simulator's, of every layer, for %.2g", t.tuning(t.choice(tune.BySimulator))/each)
 	}
-	fmt.Fprintln(w)
-	return nil
+	return said
 }
 
 // tuning is the time spent on a choice, seconds. Where the simulator is the machine, time on
@@ -179,7 +196,18 @@ func (t *tuned) printErrors(w io.Writer) error {
 		return nil
 	}
 	fmt.Fprintf(w, "\npredictions against what traversal measured, %d settings:\n", t.Errors[0].Settings)
-	table := report.Table{Head: []string{"method", " step, mean", " worst", " memory, mean", " worst"}}
+	if err := t.errorsTable().Text(w); err != nil {
+		return err
+	}
+	if t.Simulated {
+		fmt.Fprintln(w, "the simulator was the machine, so that its own errors say nothing")
+	}
+	return nil
+}
+
+// errorsTable is a row for each predictor.
+func (t *tuned) errorsTable() *report.Table {
+	table := &report.Table{Head: []string{"method", " step, mean", " worst", " memory, mean", " worst"}}
 	if !t.Simulated {
 		table.Head = append(table.Head, " step at the profile's pace, mean", " worst")
 	}
@@ -190,13 +218,7 @@ func (t *tuned) printErrors(w io.Writer) error {
 		}
 		table.Add(row...)
 	}
-	if err := table.Text(w); err != nil {
-		return err
-	}
-	if t.Simulated {
-		fmt.Fprintln(w, "the simulator was the machine, so that its own errors say nothing")
-	}
-	return nil
+	return table
 }
 
 func percent(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
