@@ -94,6 +94,13 @@ func (c *Cluster) Transfer(from, to int, bytes int64) (latencyS, linkS float64) 
 // hold from its sending.
 func (c *Cluster) InOneMemory(a, b int) bool { return c.Levels[c.LevelOf(a, b)].OneMemory }
 
+// Crowded says whether so many workers are threads of one process that keep all its cores busy:
+// what goes on beside their computations, sums of gradients for instance, is at the cost of these.
+func (c *Cluster) Crowded(workers int) bool {
+	n := len(c.Devices)
+	return n > 1 && c.InOneMemory(0, n-1) && c.Cores > 0 && c.Cores <= workers
+}
+
 // TransferS is how long bytes take from one device to another with nothing else on
 // the way: latency + bytes / bandwidth of the level that joins them.
 func (c *Cluster) TransferS(from, to int, bytes int64) float64 {

@@ -43,6 +43,9 @@ type BoundKind struct {
 //
 //	step >= work(a, z, r) + sum(a..z, r) + update(a..z)
 //
+// where, unless the workers' own cores do the summing, sum is what is left of it when the last of these
+// backwards is over, within which it may have begun: the sum's time less c(a..z), once, or nothing.
+//
 // And stage 0 begins a step after its update in the step before, which comes after the last
 // gradient has come back through all stages between; in every step one micro-batch of
 // the device goes forward through them first and one goes back last. They hold all layers before a,

@@ -184,6 +184,9 @@ func (s *serverBound) farthest(k, r int, T float64, reduce []leastReduce) int {
 		work, sums := times*(sum[j]-sum[k]), 0.0
 		if r > 1 {
 			sums = reduce[r].of(s.params[j] - s.params[k])
+			if !s.c.Crowded(2) { // with as many workers as have replicas at least
+				sums = max(0, sums-(sum[j]-sum[k]))
+			}
 		}
 		return before+work > T || work+sums+s.update[j]-s.update[k] > T
 	})

@@ -16,8 +16,8 @@ type gathering struct {
 
 // join brings a member to its collective. The last one to come sets it going: it takes
 // as long as the slowest member says, and is complete for all of them at once. A worker takes part
-// in one all-reduce at a time, in the order in which they were complete; collectives and transfers
-// do not slow each other down.
+// in one all-reduce at a time, in the order in which they were complete, each begun in the
+// backward in front of it (summed); collectives and transfers do not slow each other down.
 func (s *state) join(w int, in schedule.Instruction, takes float64) {
 	key := in
 	key.Replica = 0
@@ -42,17 +42,15 @@ func (s *state) join(w int, in schedule.Instruction, takes float64) {
 		return
 	}
 	delete(s.joined, key)
-	start := s.now
+	start, end := s.now, s.now+g.takes
 	if in.Kind == schedule.AR && g.takes > 0 {
+		start, end = s.summed(g)
 		for _, other := range g.workers {
-			start = max(start, s.links[reducing(other)])
-		}
-		for _, other := range g.workers {
-			s.links[reducing(other)] = start + g.takes
+			s.links[reducing(other)] = end
 		}
 	}
 	for i, m := range g.members {
-		s.queue.push(event{at: start + g.takes, worker: int32(g.workers[i]), from: int32(w), in: m})
+		s.queue.push(event{at: end, worker: int32(g.workers[i]), from: int32(w), in: m})
 		if s.o.Record {
 			blocked := ""
 			if s.now > g.issuedS[i] {
@@ -61,7 +59,7 @@ func (s *state) join(w int, in schedule.Instruction, takes float64) {
 			if start > s.now {
 				blocked = trace.ByLink
 			}
-			s.recordSpan(g.workers[i], m, trace.Comm, g.issuedS[i], start, start+g.takes, s.bytesOf(m), blocked)
+			s.recordSpan(g.workers[i], m, trace.Comm, min(start, g.issuedS[i]), start, end, s.bytesOf(m), blocked)
 		}
 	}
 }

@@ -38,6 +38,9 @@ type StageCost struct {
 	LayerBytes int64
 
 	AllReduceS float64 // over the stage's replicas
+	// Shares are the gradients that are summed while the stage's last backward goes on, WeightShares
+	// while its last weights' half does; the rest is summed behind.
+	Shares, WeightShares []Share
 	TiedS      float64 // sum of tied gradients
 	NormS      float64 // pooling the gradient norm
 }

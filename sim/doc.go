@@ -5,7 +5,8 @@
 // worker. The same input gives the same bytes. It drives the same schedule.Gate as
 // run, so the two cannot disagree about who may start.
 //
-// Links queue first come, first served; a worker takes part in one all-reduce at a time; a transfer
+// Links queue first come, first served; a worker takes part in one all-reduce at a time, which
+// begins within the backward that makes the last gradients, as in run; a transfer
 // may occupy both of its devices;
 // workers may share cores. Memory follows the rules of the runtime: parameters, optimizer
 // states, gradients from the first backward of a step to its update, what each

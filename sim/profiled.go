@@ -138,6 +138,7 @@ func stageCost(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s, device 
 	}
 	if len(st.Devices) > 1 {
 		out.AllReduceS = c.AllReduceS(st.Devices, out.ParameterBytes)
+		out.Shares, out.WeightShares = summedBeside(p, c, costs, st, len(Devices(pl)))
 	}
 	out.TiedS = tiedS(p, c, pl, s)
 	if all := Devices(pl); len(all) > 1 {

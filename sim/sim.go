@@ -132,6 +132,7 @@ type state struct {
 	tl        trace.Timeline
 	marks     map[int]*trace.StepMark
 	over      *Over
+	closings  []closing // by place
 }
 
 func newState(p *schedule.Program, costs Costs, o Options) *state {
@@ -152,7 +153,7 @@ func newState(p *schedule.Program, costs Costs, o Options) *state {
 			}
 		}
 	}
-	s.gradients = make([]bool, n)
+	s.gradients, s.closings = make([]bool, n), make([]closing, n)
 	for w := range s.workers {
 		s.sample(w)
 		s.limit(w, schedule.Instruction{}, true)
@@ -239,6 +240,7 @@ func (s *state) finish(w int, in schedule.Instruction) {
 		me.busy += s.now - me.started
 		me.device.computing = false
 		s.markEnd(w, in)
+		s.closes(w, in)
 	}
 	if s.o.Record && !issued(in.Kind) {
 		s.record(w, in)

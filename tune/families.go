@@ -42,12 +42,8 @@ func (s *search) others(ctx context.Context) {
 // for a number.
 const fewestPipelines = 2
 
-// crowded says whether the workers are threads of one process that keep all its cores busy:
-// sums beside a backward are then at the cost of it, which the simulator does not see.
-func (s *search) crowded() bool {
-	n := len(s.Cluster.Devices)
-	return n > 1 && s.Cluster.InOneMemory(0, n-1) && s.Cluster.Cores > 0 && s.Cluster.Cores <= n
-}
+// crowded says whether sums beside a backward are at the cost of it, which the simulator does not see.
+func (s *search) crowded() bool { return s.Cluster.Crowded(len(s.Cluster.Devices)) }
 
 // tryFamily simulates shapes under one family and each weight policy that was asked for.
 func (s *search) tryFamily(ctx context.Context, f schedule.Family, shapes []*shape) {

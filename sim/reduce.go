@@ -1,0 +1,130 @@
+package sim
+
+import (
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// The sum of gradients over a stage's replicas begins in the backward that makes the last of them: as in
+// package run, layers are summed from the last to the first, as many at once as make a bucket, while the
+// backward goes on with those in front (PipeDream §4).
+
+// Share is gradients of a stage that its replicas sum at once.
+type Share struct {
+	At   float64 // part of the backward's time behind which they are there
+	Part float64 // of the stage's gradients, and of AllReduceS
+}
+
+// bucketBytes is how many bytes of gradients replicas sum at once, at least, as in package run.
+const bucketBytes = 1 << 20
+
+// summedBeside are the buckets of a stage's gradients that fill within its last whole backward, and within the
+// last weights' half; what is left is summed behind it. Workers that are threads and keep all cores busy
+// would sum at the cost of their own backwards: there it is as if all were summed behind.
+func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, st plan.Stage, workers int) (whole, halves []Share) {
+	if len(st.Devices) < 2 || c.Crowded(workers) {
+		return nil, nil
+	}
+	n := st.LastLayer - st.FirstLayer + 1
+	backward, weights, bytes := make([]float64, n), make([]float64, n), make([]int64, n)
+	segment := st.Recompute.Segment(n)
+	for at := range n {
+		l := st.FirstLayer + at
+		part := fraction(st, l)
+		backward[at] += part * costs[l].BackwardS
+		if costs[l].BackwardWeightS != nil {
+			weights[at] = part * *costs[l].BackwardWeightS
+		}
+		bytes[at] = int64(part * float64(p.Layers[l].ParameterBytes+p.Layers[l].TiedBytes))
+		if segment > 0 { // its forward runs again in front of the last layer of its segment
+			backward[min(n-1, at/segment*segment+segment-1)] += part * costs[l].ForwardS
+		}
+	}
+	return buckets(backward, bytes), buckets(weights, bytes)
+}
+
+// buckets fills buckets from the last layer to the first.
+func buckets(took []float64, bytes []int64) []Share {
+	time, all := 0.0, int64(0)
+	for at := range took {
+		time, all = time+took[at], all+bytes[at]
+	}
+	if time == 0 {
+		return nil
+	}
+	var out []Share
+	passed, open := 0.0, int64(0)
+	for at := len(took) - 1; at >= 0; at-- {
+		passed += took[at]
+		if open += bytes[at]; open >= bucketBytes {
+			out = append(out, Share{At: min(1, passed/time), Part: float64(open) / float64(all)})
+			open = 0
+		}
+	}
+	return out
+}
+
+// closing is the latest backward of a replica, or weights' half, whose gradients are not summed yet.
+type closing struct {
+	kind       schedule.Kind // 0 where there is none
+	start, end float64
+}
+
+// closes notes that a backward has ended.
+func (s *state) closes(w int, in schedule.Instruction) {
+	if in.Kind == schedule.B || in.Kind == schedule.W {
+		s.closings[s.placeOf(in)] = closing{in.Kind, s.workers[w].started, s.now}
+	}
+}
+
+// summed is when the replicas begin to sum gradients and when they are done. All of them have come; a
+// worker takes part in one sum at a time.
+func (s *state) summed(g *gathering) (start, end float64) {
+	for _, w := range g.workers {
+		end = max(end, s.links[reducing(w)])
+	}
+	start = -1
+	add := func(ready, part float64) {
+		end = max(end, ready)
+		if start < 0 {
+			start = end
+		}
+		end += part * g.takes
+	}
+	left := 1.0
+	for i, share := range s.sharesOf(g.members[0]) {
+		ready := 0.0
+		for k, m := range g.members {
+			if there := s.sharesOf(m); i < len(there) {
+				last := s.closings[s.placeOf(m)]
+				ready = max(ready, last.start+there[i].At*(last.end-last.start))
+			} else { // it has made none, and gives zeros
+				ready = max(ready, g.issuedS[k])
+			}
+		}
+		add(ready, share.Part)
+		left -= share.Part
+	}
+	if left < 1e-12 {
+		left = 0
+	}
+	add(s.now, left)
+	for _, m := range g.members {
+		s.closings[s.placeOf(m)] = closing{}
+	}
+	return start, end
+}
+
+// sharesOf is what a replica has summed beside its latest backward.
+func (s *state) sharesOf(m schedule.Instruction) []Share {
+	c := s.costs.of(int(m.Stage), int(m.Replica))
+	switch s.closings[s.placeOf(m)].kind {
+	case schedule.B:
+		return c.Shares
+	case schedule.W:
+		return c.WeightShares
+	}
+	return nil
+}

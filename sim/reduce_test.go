@@ -1,0 +1,122 @@
+package sim
+
+import (
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// TestSumsBeginInTheBackward: two replicas with two micro-batches each, F = 1, B = 6 and U = 0.5, whose last
+// backward is from 8 to 14. Half of the gradients are there after a third of it, at 10, a quarter more at its
+// end, with what is left. The steps are worked out by hand.
+func TestSumsBeginInTheBackward(t *testing.T) {
+	p := replicas(t, "dp", 2, 4)
+	for _, c := range []struct{ R, want float64 }{
+		{0, 14.5},
+		{4, 14.5 + 2},   // the first half is summed by 8 + 2 + 2, the rest, 2, behind 14
+		{16, 14.5 + 12}, // the first half by 8 + 2 + 8 = 18, the rest by 26
+	} {
+		costs := Uniform(1, 1, 6, 0)
+		k := &costs.Stages[0][0]
+		k.AllReduceS, k.UpdateS = c.R, 0.5
+		k.Shares = []Share{{At: 1.0 / 3, Part: 0.5}, {At: 1, Part: 0.25}}
+		tl, sum, err := Run(p, costs, Options{Record: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		exactly(t, sum.StepS, c.want, "an all-reduce of %v", c.R)
+		if err := tl.Validate(); err != nil {
+			t.Error(err)
+		}
+		for _, e := range tl.Events {
+			if e.Kind == "AR" && c.R > 0 && e.StartS != 10 {
+				t.Errorf("%s begins at %v; half of the gradients are there at 10", e.Instruction, e.StartS)
+			}
+		}
+	}
+}
+
+func replicas(t testing.TB, family string, n, micros int) *schedule.Program {
+	t.Helper()
+	p, err := schedule.Generate(family, schedule.Settings{Placement: schedule.Replicated(1, n), MicroBatches: micros})
+	if err == nil {
+		p, err = schedule.Lower(p, schedule.LowerOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestSumsBesideGainAtMostTheBackward: never slower than a sum behind it, and faster by no more than the
+// backward or the sum takes.
+func TestSumsBesideGainAtMostTheBackward(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(2, 4).Draw(t, "replicas")
+		seconds := rapid.Float64Range(0, 5)
+		costs := Uniform(1, seconds.Draw(t, "f"), seconds.Draw(t, "b"), 0)
+		k := &costs.Stages[0][0]
+		k.AllReduceS, k.UpdateS = seconds.Draw(t, "r"), 1
+		p, err := schedule.Generate("dp", schedule.Settings{Placement: schedule.Replicated(1, n), MicroBatches: rapid.IntRange(1, 9).Draw(t, "m"), Repeat: 3})
+		if err == nil {
+			p, err = schedule.Lower(p, schedule.LowerOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, behind, err := Run(p, costs, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		took, bytes := make([]float64, 5), make([]int64, 5)
+		for i := range took {
+			took[i], bytes[i] = rapid.Float64Range(0, 1).Draw(t, "layer"), int64(rapid.IntRange(0, 3<<20).Draw(t, "bytes"))
+		}
+		k.Shares = buckets(took, bytes)
+		_, beside, err := Run(p, costs, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gain := behind.StepS - beside.StepS; gain < -1e-9 || gain > min(k.BackwardS, k.AllReduceS)+1e-9 {
+			t.Fatalf("%v behind the backward, %v beside it", behind.StepS, beside.StepS)
+		}
+	})
+}
+
+// TestBuckets: layers are summed from the last, at least a mebibyte at once; what fills none is left.
+func TestBuckets(t *testing.T) {
+	got := buckets([]float64{2, 1, 2, 3}, []int64{1 << 19, 2 << 20, 1 << 19, 3 << 18})
+	if len(got) != 2 || math.Abs(got[0].At-5.0/8) > 1e-12 || math.Abs(got[0].Part-1.25/3.75) > 1e-12 || math.Abs(got[1].At-6.0/8) > 1e-12 || math.Abs(got[1].Part-2/3.75) > 1e-12 {
+		t.Errorf("%+v", got)
+	}
+	if got := buckets([]float64{1, 1}, []int64{1 << 19, 1 << 18}); got != nil {
+		t.Errorf("%+v of less than a bucket", got)
+	}
+}
+
+// TestCrowdedWorkersSumBehind: where workers are threads that share all cores a sum takes them from the backward.
+func TestCrowdedWorkersSumBehind(t *testing.T) {
+	p := chain()
+	for l := range p.Layers {
+		p.Layers[l].ParameterBytes = 2 << 20
+	}
+	for _, c := range []struct {
+		cores int
+		want  bool
+	}{{0, true}, {2, false}, {4, true}} {
+		pl := twoStages()
+		pl.Stages[0].Devices = []int{0, 1}
+		pl.Stages[1].Devices = []int{2}
+		costs, err := CostsOf(p, cluster.Local(3, c.cores, 0, 0, 1e9, 1e9), pl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := costs.Stages[0][0].Shares != nil; got != c.want {
+			t.Errorf("%d cores: sums beside the backward: %v, want %v", c.cores, got, c.want)
+		}
+	}
+}
