@@ -33,10 +33,10 @@ func asyncConfig(t testing.TB, e engine.Engine, g *rand.Rand) Config {
 // summed in rank order, clipped or not, however long messages take.
 func TestAsynchronousDataParallelismEqualsItsEquation(t *testing.T) {
 	e := testEngine(t)
-	for seed := range uint64(120) {
+	for seed := range uint64(80) {
 		g := rand.New(rand.NewPCG(seed, 32))
 		c := asyncConfig(t, e, g)
-		if seed%4 == 0 {
+		if seed%8 == 0 {
 			c.Mesh = func(n int) (wire.Mesh, error) {
 				return wire.NewShaped(n, func(from, to int) wire.Link {
 					return wire.Link{Latency: time.Duration(g.IntN(300)) * time.Microsecond, BytesPerSecond: 1e6}
@@ -45,7 +45,7 @@ func TestAsynchronousDataParallelismEqualsItsEquation(t *testing.T) {
 		}
 		got := train(t, c)
 		want := sequential(t, c, equation(schedule.DoubleBuffered, 1, c.Plan.MicroBatches))
-		if err := sameWeights(want, got.Weights); err != nil {
+		if err := equalCase(c, want, got.Weights); err != nil {
 			t.Fatalf("seed %d: %v\n%+v\nsteps %d", seed, err, *c.Plan, c.Steps)
 		}
 		checkOrder(t, c, got)
@@ -101,7 +101,7 @@ func TestTorchAsynchronousDataParallelism(t *testing.T) {
 				asynchronous(&c, replicas, 2*replicas-1)
 				c.Plan.Stages[0].Recompute = plan.AtBoundary(replicas == 3)
 				got := train(t, c)
-				if err := sameWeights(sequential(t, c, equation(schedule.DoubleBuffered, 1, c.Plan.MicroBatches)), got.Weights); err != nil {
+				if err := equalCase(c, sequential(t, c, equation(schedule.DoubleBuffered, 1, c.Plan.MicroBatches)), got.Weights); err != nil {
 					t.Error(err)
 				}
 			})

@@ -32,7 +32,7 @@ func TestElasticEqualsItsEquations(t *testing.T) {
 			c.Plan.Elastic.Order = plan.UpdateFirst
 		}
 		r := train(t, c)
-		if err := sameWeights(r.Weights, averagedWeights(t, c)); err != nil {
+		if err := equalCase(c, r.Weights, averagedWeights(t, c)); err != nil {
 			t.Errorf("seed %d, %+v on %d stages: %v", seed, *c.Plan.Elastic, len(c.Plan.Stages), err)
 		}
 		if r.Steps != c.Steps || len(losses(r.Timeline)) != c.Steps {

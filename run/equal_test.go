@@ -106,7 +106,7 @@ func TestAnyPipelineEqualsOneWorker(t *testing.T) {
 		g := rand.New(rand.NewPCG(seed, 2))
 		c := randomConfig(t, e, g)
 		got := train(t, c)
-		if err := sameWeights(reference(t, c), got.Weights); err != nil {
+		if err := equalCase(c, reference(t, c), got.Weights); err != nil {
 			t.Fatalf("seed %d: %v\n%+v", seed, err, *c.Plan)
 		}
 		checkOrder(t, c, got)
@@ -130,7 +130,7 @@ func TestDelaysChangeNothing(t *testing.T) {
 		}
 		c.Cores = g.IntN(3)
 		got := train(t, c)
-		if err := sameWeights(want, got.Weights); err != nil {
+		if err := equalCase(c, want, got.Weights); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		checkOrder(t, c, got)

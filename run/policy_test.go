@@ -65,7 +65,7 @@ func TestStreamsEqualTheirEquations(t *testing.T) {
 			c := streamConfig(t, e, g, policy)
 			got := train(t, c)
 			want := sequential(t, c, equation(policy, len(c.Plan.Stages), c.Plan.MicroBatches))
-			if err := sameWeights(want, got.Weights); err != nil {
+			if err := equalCase(c, want, got.Weights); err != nil {
 				t.Fatalf("%s, seed %d: %v\n%+v\nsteps %d", policy, seed, err, *c.Plan, c.Steps)
 			}
 			checkOrder(t, c, got)
@@ -116,7 +116,7 @@ func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 		want := sequential(t, c, func(i, micro, replica int) int {
 			return versions[schedule.Instruction{Stage: int32(i), Micro: int32(micro), Replica: int16(replica)}]
 		})
-		if err := sameWeights(want, got.Weights); err != nil {
+		if err := equalCase(c, want, got.Weights); err != nil {
 			t.Fatalf("%s, seed %d: %v\n%+v\nsteps %d", policy, seed, err, *c.Plan, c.Steps)
 		}
 		checkOrder(t, c, got)
@@ -145,7 +145,7 @@ func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
 			}
 			got := train(t, c)
 			want := sequential(t, c, func(_, micro, _ int) int { return micro / c.Plan.MicroBatches })
-			if err := sameWeights(want, got.Weights); err != nil {
+			if err := equalCase(c, want, got.Weights); err != nil {
 				t.Fatalf("%s, seed %d: %v\n%+v", how, seed, err, *c.Plan)
 			}
 			checkOrder(t, c, got)
@@ -178,7 +178,7 @@ func TestEveryOrderEqualsOneWorker(t *testing.T) {
 				ran++
 				got := train(t, c)
 				want := sequential(t, c, func(_, micro, _ int) int { return micro / c.Plan.MicroBatches })
-				if err := sameWeights(want, got.Weights); err != nil {
+				if err := equalCase(c, want, got.Weights); err != nil {
 					t.Fatalf("seed %d: %v\n%+v", seed, err, *c.Plan)
 				}
 				checkOrder(t, c, got)
@@ -310,7 +310,7 @@ func TestTorchStreamsEqualTheirEquations(t *testing.T) {
 				c.Plan.Stages[0].Recompute = plan.AtBoundary(stages == 3)
 				c.Clip = 0.5
 				got := train(t, c)
-				if err := sameWeights(sequential(t, c, equation(policy, stages, micros)), got.Weights); err != nil {
+				if err := equalCase(c, sequential(t, c, equation(policy, stages, micros)), got.Weights); err != nil {
 					t.Error(err)
 				}
 			})
@@ -340,7 +340,7 @@ func TestTorchReplicasEqualTheSequentialProgram(t *testing.T) {
 						c.Plan.Stages[i].Devices = replicas[i]
 					}
 					got := train(t, c)
-					if err := sameWeights(sequential(t, c, func(_, micro, _ int) int { return micro / 4 }), got.Weights); err != nil {
+					if err := equalCase(c, sequential(t, c, func(_, micro, _ int) int { return micro / 4 }), got.Weights); err != nil {
 						t.Error(err)
 					}
 				})
@@ -424,7 +424,7 @@ func TestTorchEveryOrderEqualsOneWorker(t *testing.T) {
 			t.Run(family.name+"/"+f.Name, func(t *testing.T) {
 				ran++
 				got := train(t, c)
-				if err := sameWeights(sequential(t, c, func(_, micro, _ int) int { return micro / c.Plan.MicroBatches }), got.Weights); err != nil {
+				if err := equalCase(c, sequential(t, c, func(_, micro, _ int) int { return micro / c.Plan.MicroBatches }), got.Weights); err != nil {
 					t.Error(err)
 				}
 			})

@@ -105,7 +105,7 @@ func TestRandomProgramsRun(t *testing.T) {
 		twin := sequential(t, c, func(i, micro, replica int) int {
 			return versions[schedule.Instruction{Stage: int32(i), Micro: int32(micro), Replica: int16(replica)}]
 		})
-		if err := sameWeights(twin, got.Weights); err != nil {
+		if err := equalCase(c, twin, got.Weights); err != nil {
 			t.Fatalf("seed %d: %v\n%s\n%+v", seed, err, p.Text(), *c.Plan)
 		}
 	}

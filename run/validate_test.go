@@ -52,7 +52,7 @@ func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 				want, norms := sequentially(t, c, synchronous(c))
 				clipped := over(norms, c.Clip)
 				got := train(t, c)
-				if err := sameWeights(want, got.Weights); err != nil {
+				if err := equalCase(c, want, got.Weights); err != nil {
 					t.Fatalf("seed %d, %d of %d updates clipped: %v\n%+v", seed, clipped, c.Steps, err, *c.Plan)
 				}
 				if len(got.Timeline.Steps) != c.Steps || len(got.Timeline.Losses) != c.Steps || got.Steps != c.Steps {
@@ -107,7 +107,7 @@ func TestTorchValidatedUpdates(t *testing.T) {
 				if clip == 1e6 {
 					median = slices.Sorted(slices.Values(norms))[len(norms)/2]
 				}
-				if err := sameWeights(want, got.Weights); err != nil {
+				if err := equalCase(c, want, got.Weights); err != nil {
 					t.Errorf("%s, %s, limit %v, %d updates clipped: %v", family.name, order, clip, clipped, err)
 				}
 				if clipped > 0 && clipped < c.Steps {
