@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -128,13 +129,17 @@ func (x *bapipe) coarse(h *chain, fits func(i, from, to int) bool) []boundary {
 	slices.Sort(levels)
 	levels = slices.Compact(levels)
 	first, _ := slices.BinarySearch(levels, threshold+1)
-	for _, a := range append([]int64{threshold}, levels[min(first, len(levels)):]...) {
-		cuts := x.partition(h, func(_, cut int) bool { return h.cut[cut] <= a }, fits)
-		if cuts != nil {
-			return whole(cuts)
-		}
+	thresholds := append([]int64{threshold}, levels[min(first, len(levels)):]...)
+	below := func(a int64) []int {
+		return x.partition(h, func(_, cut int) bool { return h.cut[cut] <= a }, fits)
 	}
-	return nil
+	// A higher threshold allows all cuts that a lower one does: the first with a partition is found
+	// by bisection.
+	at := sort.Search(len(thresholds), func(i int) bool { return below(thresholds[i]) != nil })
+	if at == len(thresholds) {
+		return nil
+	}
+	return whole(below(thresholds[at]))
 }
 
 // searchBytes is the largest number up to most that passes, or 0.
