@@ -136,3 +136,50 @@ func TestAverageOfStates(t *testing.T) {
 		t.Errorf("whole numbers: %v", err)
 	}
 }
+
+// TestTorchElasticGoesOn: on torch, with every optimizer, dropout and batch norm, a run that was stopped and
+// resumed with all its models has the bits of one that was not; and one that takes up another number of
+// pipelines begins at the checkpoint's reference.
+func TestTorchElasticGoesOn(t *testing.T) {
+	e := torchEngine(t)
+	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true})
+	statistics := map[string]bool{} // of batch norms: they move without a rate
+	for _, l := range m.Layers {
+		for _, p := range l.Params {
+			statistics[l.Name+"."+p.Name] = p.Buffer
+		}
+	}
+	config := func(o optim.Settings, pipelines, steps int) Config {
+		c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 2), 2, 3, "elastic"), 10, steps)
+		c.Plan.Weights, c.Plan.Elastic = "elastic", plan.NewElastic(pipelines)
+		c.Optimizer, c.Rate.Base = o, 0.01
+		c.Checkpoint = Checkpointing{Dir: t.TempDir(), Every: 3}
+		return c
+	}
+	for _, o := range settingsOf(t) {
+		whole := train(t, config(o, 2, 6))
+		half := train(t, config(o, 2, 3))
+		again := config(o, 2, 6)
+		again.Resume = half.Checkpoint
+		if err := sameWeights(whole.Weights, train(t, again).Weights); err != nil {
+			t.Errorf("%s %v: %v", o.Kind, o.Momentum, err)
+		}
+		for _, n := range []int{1, 4} {
+			other := config(o, n, 4)
+			other.Resume, other.AverageResumed, other.Rate.Base = half.Checkpoint, true, 0
+			other.Optimizer.WeightDecay = 0
+			got := train(t, other).Weights
+			for name, w := range half.Weights {
+				if statistics[name] {
+					continue
+				}
+				x, z := view[float32](got[name].Data), view[float32](w.Data)
+				for k := range z {
+					if d := x[k] - z[k]; d > 1e-6 || d < -1e-6 {
+						t.Fatalf("%s %v, %d pipelines: %s[%d] is %v after a step of rate 0 from the reference's %v", o.Kind, o.Momentum, n, name, k, x[k], z[k])
+					}
+				}
+			}
+		}
+	}
+}
