@@ -111,9 +111,13 @@ func (l *learning) task(m learningMethod, seed uint64) task {
 		micros = l.micros
 	}
 	pl := m.plan(l.base, own.Batch, micros)
-	if m.Policy == schedule.Sync {
-		// Bit-equal to every synchronous pipeline with as many micro-batches, and cheaper.
-		pl = alone(l.model, pl.MicroBatch, own.Batch)
+	if m.Policy == schedule.Sync || m.Policy == schedule.Elastic {
+		// On one worker: bit-equal to every split into stages, and cheaper.
+		one := alone(l.model, pl.MicroBatch, own.Batch)
+		if pl.Elastic != nil {
+			one.Schedule, one.Weights, one.Elastic, one.Stages[0].Warmup = pl.Schedule, pl.Weights, pl.Elastic, 0
+		}
+		pl = one
 	}
 	rows, samples := float64(l.set.Train.Len()), float64(pl.StepSamples())
 	every := max(1, int(math.Round(rows/float64(l.evals)/samples)))

@@ -203,8 +203,14 @@ func rivalContender(b tune.Baseline) *contender {
 // avgPipe is the position of a setting of AvgPipe among the contenders, behind all rivals'; it
 // becomes one where it is none yet.
 func (t *times) avgPipe(p *tune.Pipelined) int {
+	depths := func(pl *plan.Plan) (k []int) {
+		for _, st := range pl.Stages {
+			k = append(k, st.Warmup)
+		}
+		return k
+	}
 	at := slices.IndexFunc(t.Contested, func(c *contender) bool {
-		return c.Policy == schedule.Elastic && c.Pipelines == p.At.Pipelines && c.MicroBatches == p.At.MicroBatches && c.Advance == p.Advance()
+		return c.Policy == schedule.Elastic && c.Pipelines == p.At.Pipelines && c.MicroBatches == p.At.MicroBatches && slices.Equal(depths(c.plan), depths(p.Plan))
 	})
 	if at >= 0 {
 		return at
@@ -213,7 +219,10 @@ func (t *times) avgPipe(p *tune.Pipelined) int {
 		Name: fmt.Sprintf("AvgPipe M=%d N=%d", p.At.MicroBatches, p.At.Pipelines), Policy: schedule.Elastic, Pipelines: p.At.Pipelines, MicroBatches: p.At.MicroBatches,
 		Advance: p.Advance(), PredictedS: p.StepS, Predicted: p.MemoryBytes, plan: p.Plan,
 	}
-	if c.Advance > 0 {
+	switch last := p.Plan.Stages[len(p.Plan.Stages)-1]; {
+	case len(p.Plan.Stages) > 1 && last.Warmup > 1 && last.Warmup == p.At.MicroBatches:
+		c.Name += " AFAB"
+	case c.Advance > 0:
 		c.Name += fmt.Sprintf(" +%d", c.Advance)
 	}
 	t.Contested = append(t.Contested, c)
