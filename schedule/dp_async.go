@@ -20,7 +20,10 @@ import (
 //
 //	max(ceil(M/r)(F+B) + U, R)
 //
-// at the price of a second copy of the gradients: one is summed while the next is made. Of the weights
+// (what of the sum goes on within the backward that makes its last gradients left out), at the price
+// of a second copy of the gradients: one is summed while the next is made. The statistics of a batch
+// norm, of which each replica gathers its own, are averaged where nothing follows: they are linear in what
+// they saw, and training does not read them. Of the weights
 // one copy is enough, because an update stands where nobody needs the version before it any more.
 func init() {
 	Register(Family{
