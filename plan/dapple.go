@@ -25,7 +25,7 @@ func init() {
 			{"recursive", "no", "yes, no", "artifact: the objective is sync_pipeline_speedup_recursive's of the chosen plan"},
 			{"min_micro_batch", "0", "samples, 0: the request's, or 1", "artifact: min_micro_batch_size"},
 			{"optimizer_memory_scaling", "1", "copies of the parameters", "artifact: parameters with gradients and optimizer"},
-			{"peak_activation_per_batch", "0", "bytes by sample, 0: all activations", "artifact: peak_activation_per_batch"},
+			{"peak_activation_per_batch", "0", "bytes by sample, 0: all activations", "what a sample takes on a device of data parallelism; artifact: peak_activation_per_batch"},
 			{"profile_batch", "0", "samples, 0: as the profile says", "artifact: profile_batch_size"},
 			{"nvlink", "25e9", "bytes/s", "artifact: inside a server"},
 			{"ethernet_p2p", "1e9", "bytes/s", "artifact: between servers, point to point; 1.25e9 gives configuration C"},

@@ -26,6 +26,7 @@ func planDapplePaper(ctx context.Context, r Request) (*Plan, error) {
 	o := dappleOptions{
 		dp: s.choice("dp", "auto", "yes", "no"), overlap: s.choice("overlap", "both", "yes", "no"), policy: s.choice("policy", "auto", "pa", "pb"),
 		recompute: s.choice("recompute", "auto", "yes", "no"), acr: s.number("acr_threshold", 0.1), states: s.count("max_states", 60000), server: s.count("server", 0),
+		peak: s.number("peak_activation_per_batch", 0),
 	}
 	if s.err != nil {
 		return nil, s.err
@@ -56,6 +57,7 @@ func planDapplePaper(ctx context.Context, r Request) (*Plan, error) {
 			missing = err
 			continue
 		}
+		costs.peak = o.peak
 		if one, ok := costs.dataParallel(); ok && o.dp != "no" && one.time(o.overlap) < dp.time(o.overlap) {
 			dp = one
 		}
@@ -92,7 +94,7 @@ func planDapplePaper(ctx context.Context, r Request) (*Plan, error) {
 
 type dappleOptions struct {
 	dp, overlap, policy, recompute string
-	acr                            float64
+	acr, peak                      float64
 	states, server                 int
 }
 

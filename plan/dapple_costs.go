@@ -23,6 +23,7 @@ type dappleCosts struct {
 	cut        []int64   // bytes that cross before a layer
 	workspace  int64     // the widest layer's
 	recompute  string    // auto, yes, no
+	peak       float64   // bytes that a sample takes in data parallelism; 0: its activations
 }
 
 func newDappleCosts(p *profile.Profile, places *dapplePlaces, batch, mb int, recompute string) (*dappleCosts, error) {
