@@ -36,8 +36,9 @@ type runDir struct {
 
 func (w *runDir) path(name string) string { return filepath.Join(w.job.Out, name) }
 
-// openRun makes the folder and writes everything that is known before the first step.
-func openRun(p *planned, simulated *trace.Timeline) (*runDir, error) {
+// openRun makes the folder and writes everything that is known before the first step, of
+// which `done` were done before.
+func openRun(p *planned, simulated *trace.Timeline, done int) (*runDir, error) {
 	w := &runDir{planned: p}
 	if p.job.Metrics != "" {
 		var err error
@@ -52,6 +53,8 @@ func openRun(p *planned, simulated *trace.Timeline) (*runDir, error) {
 		if !p.job.Overwrite {
 			return nil, badInput(fmt.Errorf("%s has checkpoints of an earlier run: go on from them with --resume %s, write over them with --overwrite, or give another --out", p.job.Out, w.path("checkpoints")))
 		}
+	}
+	if p.job.Resume == "" {
 		if err := clean(p.job.Out); err != nil {
 			return nil, err
 		}
@@ -66,11 +69,11 @@ func openRun(p *planned, simulated *trace.Timeline) (*runDir, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w, w.openSinks()
+	return w, w.openSinks(done)
 }
 
-func (w *runDir) openSinks() error {
-	jsonl, err := os.OpenFile(w.path("metrics.jsonl"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+func (w *runDir) openSinks(done int) error {
+	jsonl, err := openMetrics(w.path("metrics.jsonl"), done)
 	if err != nil {
 		return err
 	}

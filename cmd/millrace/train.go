@@ -81,7 +81,8 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	if err != nil {
 		return err
 	}
-	if err := keepMicroBatch(j); err != nil {
+	done, err := resume(j)
+	if err != nil {
 		return err
 	}
 	p, err := prepare(c, j)
@@ -114,7 +115,7 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	if dry {
 		return nil
 	}
-	w, err := openRun(p, simulated)
+	w, err := openRun(p, simulated, done)
 	if err != nil {
 		return faultOf(err, "")
 	}
@@ -140,21 +141,21 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	return nil
 }
 
-// keepMicroBatch has a job that goes on from a checkpoint keep its micro-batch, unless it
-// asks for another: which sums are formed depends on it, and with the same ones every
-// bit is as if the run had not stopped, under any plan.
-func keepMicroBatch(j *job.Job) error {
+// resume is how many steps the checkpoint has behind it that a job goes on from, 0 without one. The job
+// keeps its micro-batch, unless it asks for another: which sums are formed depends on it, and with
+// the same ones every bit is as if the run had not stopped, under any plan.
+func resume(j *job.Job) (int, error) {
 	if j.Resume == "" {
-		return nil
+		return 0, nil
 	}
 	from, err := checkpoint.Open(j.Resume)
 	if err != nil {
-		return badInput(err)
+		return 0, badInput(err)
 	}
 	if j.MicroBatch == 0 && j.MicroBatches == 0 && j.Batch == from.Manifest.Batch {
 		j.MicroBatch = from.Manifest.MicroBatch
 	}
-	return from.Close()
+	return from.Manifest.Steps, from.Close()
 }
 
 func trimmed(name string) string {
@@ -243,7 +244,7 @@ func medianOf(took []float64) float64 {
 	return bench.Median(took)
 }
 
-// clean removes what an earlier run left, once the user has said so.
+// clean removes what an earlier run left: its checkpoints only once the user has said so.
 func clean(out string) error {
 	for _, name := range []string{"checkpoints", "metrics.jsonl"} {
 		if err := os.RemoveAll(filepath.Join(out, name)); err != nil {

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestMetricsHoldEveryStepOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		was  string
+		from int
+		want string
+	}{
+		"a new run":                  {"", 0, "new\n"},
+		"begun anew":                 {"{\"step\":0}\n{\"step\":1}\n", 0, "new\n"},
+		"from the last step":         {"{\"step\":0}\n{\"step\":1}\n", 2, "{\"step\":0}\n{\"step\":1}\nnew\n"},
+		"from an earlier checkpoint": {"{\"step\":0}\n{\"step\":0,\"evaluation_loss\":1}\n{\"step\":1}\n{\"step\":2}\n", 1, "{\"step\":0}\n{\"step\":0,\"evaluation_loss\":1}\nnew\n"},
+		"cut short":                  {"{\"step\":0}\n{\"step\":1,\"lo", 5, "{\"step\":0}\nnew\n"},
+		"not all of it metrics":      {"hello\n{\"loss\":1}\n{\"step\":0}\n", 1, "{\"step\":0}\nnew\n"},
+	} {
+		path := filepath.Join(t.TempDir(), "metrics.jsonl")
+		if c.was != "" {
+			if err := os.WriteFile(path, []byte(c.was), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f, err := openMetrics(path, c.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString("new\n"); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := os.ReadFile(path); string(got) != c.want {
+			t.Errorf("%s: it holds %q, want %q", name, got, c.want)
+		}
+	}
+}
