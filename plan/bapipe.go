@@ -115,12 +115,19 @@ func (r Request) bapipeOptions() (o bapipeOptions, err error) {
 	return o, err
 }
 
+// mostBaPipeLayers bounds a search whose time grows with the square of the layers: seconds for
+// so many.
+const mostBaPipeLayers = 10000
+
 func planBaPipe(ctx context.Context, r Request) (*Plan, error) {
 	if r.Formula != "" && r.Formula != "paper" {
 		return nil, fmt.Errorf("plan: bapipe: formula is %q; BaPipe published no code, so there is only paper", r.Formula)
 	}
 	if len(r.Profile.Layers) == 0 || len(r.Cluster.Devices) == 0 {
 		return nil, fmt.Errorf("plan: bapipe: %d layers and %d devices; both must be 1 at least", len(r.Profile.Layers), len(r.Cluster.Devices))
+	}
+	if n := len(r.Profile.Layers); n > mostBaPipeLayers {
+		return nil, fmt.Errorf("plan: bapipe: %s has %d layers; it searches up to %d. Merge layers in the profile, or ask planner pipedream or dapple", r.Profile.Model, n, mostBaPipeLayers)
 	}
 	o, err := r.bapipeOptions()
 	if err != nil {

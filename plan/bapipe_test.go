@@ -338,6 +338,7 @@ func TestBaPipeRefusals(t *testing.T) {
 		{nil, func(r *Request) { r.MicroBatch = 3 }, "no multiple of the micro-batch, 3"},
 		{nil, func(r *Request) { r.Formula = "artifact" }, "published no code"},
 		{nil, func(r *Request) { r.Profile = &profile.Profile{} }, "0 layers"},
+		{nil, func(r *Request) { r.Profile = &profile.Profile{Layers: make([]profile.Layer, mostBaPipeLayers+1)} }, "has 10001 layers; it searches up to 10000"},
 	} {
 		r := evenChain(4, 2, 1e9)
 		r.Set = c.set
