@@ -39,6 +39,7 @@ type executor struct {
 	micros  int                          // of program, in all its minibatches
 	joined  map[schedule.Instruction]int // members that have skipped a collective, by the first one
 	workers []*worker
+	seats   *seats
 	idle    int           // workers that have come to the end of their lists
 	ended   chan struct{} // closed when all have
 	flying  int           // transfers and collectives under way
@@ -175,10 +176,7 @@ func (x *executor) failure() error {
 
 // wake sends a worker back to look.
 func (x *executor) wake(w *worker) {
-	select {
-	case w.bell <- struct{}{}:
-	default:
-	}
+	w.bell.ring()
 }
 
 // set wakes a worker and counts it as running from now on, so that nobody takes the
@@ -190,6 +188,17 @@ func (x *executor) set(w *worker) {
 	}
 }
 
+// letOn looks at the workers that an instruction of w may have set free. Where workers take
+// turns on the processors, the end of a computation does not do so at once: the next to
+// compute would take the processor before w has sent off what it has made.
+func (x *executor) letOn(w *worker) {
+	if len(w.next) == 0 {
+		return
+	}
+	x.poll(w.next)
+	w.next = w.next[:0]
+}
+
 // poll wakes those of the workers that may start now; the others know why not.
 func (x *executor) poll(workers []int) {
 	for _, k := range workers {
@@ -197,10 +206,13 @@ func (x *executor) poll(workers []int) {
 		if w.running || w.here {
 			continue
 		}
-		if _, more := x.gate.Head(k); more {
+		if in, more := x.gate.Head(k); more {
 			if need := x.gate.Poll(k); !need.Ready() {
 				w.lacks = need
 				continue
+			}
+			if in.Kind.IsCompute() {
+				x.seats.sit(w)
 			}
 		}
 		x.set(w)
@@ -211,6 +223,7 @@ func (x *executor) poll(workers []int) {
 // doing it. Nobody has begun that minibatch, so nobody has anything of it; but for one that was
 // begun with weights that have been taken back: what comes of it is thrown away.
 func (x *executor) skip(w *worker, in schedule.Instruction) {
+	x.seats.rise(w)
 	if w.uses != nil && w.uses[0].Instruction == in {
 		w.uses = w.uses[1:]
 	}

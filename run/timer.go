@@ -118,15 +118,18 @@ func (t *Timer) crew(ctx context.Context, r profile.Request, f func(*bench) erro
 	if err != nil {
 		return nil, err
 	}
-	defer yieldToWorkers()()
 	n := max(r.Concurrency, 1)
+	roomFor(n)
+	defer yieldToWorkers()()
 	clocks, errs := make([]*clock, n), make([]error, n)
 	var busy atomic.Int32
 	busy.Store(int32(n))
 	ready, wg := newGathering(n), sync.WaitGroup{}
+	seats := newSeats(allowedCores(), n, 0, r.Threads)
 	for k := range n {
 		wg.Go(func() {
 			becomeWorker()
+			seats.settle(k)
 			errs[k] = guarded(func() error {
 				dev, err := t.engine.Open(k, max(r.Threads, 1))
 				if err != nil {

@@ -24,6 +24,7 @@ func Train(ctx context.Context, c Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	roomFor(workersOf(j.plan))
 	defer yieldToWorkers()()
 	r, err := newRunner(j)
 	if err == nil {
@@ -90,6 +91,7 @@ func newRunner(j *job) (*runner, error) {
 	r.x = &executor{
 		ctx: ctx, cancel: cancel, mesh: mesh, newGate: j.config.Gate, cores: j.config.Cores, began: time.Now(),
 		onStep: r.stepDone, sent: map[delivery]sending{}, moved: time.Now(),
+		seats:  newSeats(allowedCores(), workers, j.config.Cores, j.threads),
 		record: newRecorder(j.config.KeepSteps, j.config.WantStep, j.plan.MicroBatches*j.together(), len(j.placement[len(j.placement)-1]), replicas*j.models()),
 	}
 	if j.from != nil {
@@ -106,7 +108,7 @@ func newRunner(j *job) (*runner, error) {
 func (r *runner) startWorkers(n int) error {
 	opened := make(chan error, n)
 	for rank := range n {
-		w := &worker{rank: rank, x: r.x, job: r.job, ep: r.x.mesh.Endpoint(rank), held: map[place]*holding{}, bell: make(chan struct{}, 1), idled: make(chan struct{}), running: true, free: time.Now()}
+		w := &worker{rank: rank, x: r.x, job: r.job, ep: r.x.mesh.Endpoint(rank), held: map[place]*holding{}, bell: newBell(), seat: none, bound: none, idled: make(chan struct{}), running: true, free: time.Now()}
 		r.x.workers = append(r.x.workers, w)
 	}
 	for _, w := range r.x.workers {

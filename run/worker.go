@@ -29,7 +29,11 @@ type worker struct {
 
 	idled chan struct{} // closed when it works no more
 
-	bell      chan struct{} // capacity 1: look again
+	bell      *bell         // look again
+	thread    int           // of the operating system
+	seat      int           // the processor it may compute on now, or none
+	bound     int           // the processor that its thread is bound to, or none
+	next      []int         // workers to look at again once it computes again or waits
 	running   bool          // has something to do, or has been told to look
 	here      bool          // at the end of its list
 	free      time.Time     // when its last instruction ended
@@ -84,6 +88,8 @@ func (h *holding) close() {
 // over, and once nothing is in flight any more gives everything back.
 func (w *worker) life(opened chan<- error, release <-chan struct{}) departure {
 	becomeWorker()
+	w.thread = threadID()
+	w.x.seats.settle(w.rank)
 	err := guarded(w.start)
 	opened <- err
 	if err == nil {
@@ -188,6 +194,7 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 		if !w.here && x.program != nil {
 			if in, more := x.gate.Head(w.rank); !more {
 				w.here, w.running = true, false
+				x.letOn(w)
 				x.idle++
 				if x.idle == len(x.workers) {
 					x.closeEnded()
@@ -196,6 +203,10 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 				}
 			} else if need := x.gate.Poll(w.rank); need.Ready() {
 				x.gate.Start(w.rank)
+				if in.Kind.IsCompute() {
+					x.seats.sit(w)
+					x.letOn(w)
+				}
 				if x.minibatchOf(in) >= x.limit {
 					x.skip(w, in)
 					continue
@@ -208,11 +219,13 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 				return in, now, true
 			} else {
 				w.lacks, w.running = need, false
+				x.seats.rise(w)
+				x.letOn(w)
 				x.checkStall()
 			}
 		}
 		x.mu.Unlock()
-		<-w.bell
+		w.bell.wait()
 		x.mu.Lock()
 	}
 }
@@ -236,6 +249,7 @@ func (w *worker) done(in schedule.Instruction, start time.Time, size int64) {
 		}
 	}
 	w.lacks = schedule.Need{}
+	x.seats.rise(w)
 	if in.Kind == x.program.Settles() && x.refused == nil {
 		for n := x.program.FirstOf(in); n < min(int(in.Micro)+1, x.program.Minibatches()); n++ {
 			if f, whole := x.record.updated(x.base + n); whole {
@@ -243,7 +257,10 @@ func (w *worker) done(in schedule.Instruction, start time.Time, size int64) {
 			}
 		}
 	}
-	x.poll(x.gate.End(w.rank))
+	w.next = append(w.next, x.gate.End(w.rank)...)
+	if head, more := x.gate.Head(w.rank); !x.seats.inTurn() || !more || head.Kind != schedule.SF && head.Kind != schedule.SB {
+		x.letOn(w)
+	}
 }
 
 // prepare readies the worker for a Program that is about to start, with nothing in flight.

@@ -1,0 +1,46 @@
+package run
+
+import (
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+)
+
+// Operations of the futex system call, on memory of this process alone.
+const (
+	futexWait = 0 | 128
+	futexWake = 1 | 128
+)
+
+// bell wakes a worker: a rung bell stays so until the worker has heard it.
+//
+// A channel would do, but it wakes a goroutine that is locked to a thread by way of another
+// thread, which must find a processor first; where all of them compute, that takes until the
+// kernel's next tick. The kernel wakes a thread at once.
+type bell struct{ rung atomic.Uint32 }
+
+func newBell() *bell { return &bell{} }
+
+// ring wakes whoever waits, or has the next wait return.
+func (b *bell) ring() {
+	if b.rung.Swap(1) == 0 {
+		syscall.RawSyscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&b.rung)), futexWake, 1, 0, 0, 0)
+	}
+}
+
+// wait returns once the bell has been rung since the last wait.
+func (b *bell) wait() {
+	for !b.rung.CompareAndSwap(1, 0) {
+		syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&b.rung)), futexWait, 0, 0, 0, 0)
+	}
+}
+
+// roomFor lets that many workers come back from the kernel without a wait for one of the Go
+// scheduler's places: each is in calls to libraries nearly always, and a place that it holds
+// there is taken from it only with a delay.
+func roomFor(workers int) {
+	if want := workers + runtime.NumCPU(); runtime.GOMAXPROCS(0) < want {
+		runtime.GOMAXPROCS(want)
+	}
+}
