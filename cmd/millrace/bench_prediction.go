@@ -24,7 +24,7 @@ import (
 func benchPredictionCommand() *cobra.Command {
 	var flags jobFlags
 	splits, steps := 20, 15
-	var asJSON bool
+	var asJSON, parts bool
 	c := &cobra.Command{
 		Use: "prediction", Short: "Compare predictions with measurements: the chosen plan and random splits",
 		Long: `Predicts the chosen plan and random splits from a profile that another process measured,
@@ -46,7 +46,7 @@ same in both. For a fresh profile, take one with "millrace profile" and name it 
 			if steps <= settleSteps {
 				return badInput(fmt.Errorf("--steps %d; the first %d are left out, so give %d at least", steps, settleSteps, settleSteps+1))
 			}
-			return benchPrediction(c, j, splits, steps, asJSON)
+			return benchPrediction(c, j, splits, steps, asJSON, parts)
 		},
 	}
 	flags.add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, []job.Option{dataOption()})
@@ -54,6 +54,7 @@ same in both. For a fresh profile, take one with "millrace profile" and name it 
 	f.IntVar(&splits, "splits", splits, "random splits beside the chosen plan")
 	f.IntVar(&steps, "steps", steps, "training steps of each")
 	f.BoolVar(&asJSON, "json", false, "for machines")
+	f.BoolVar(&parts, "parts", false, "show what each kind of instruction takes of each worker's step, predicted and measured")
 	return c
 }
 
@@ -68,9 +69,10 @@ type predictionRow struct {
 	Beats     []float64      `json:"beats_s"`    // around the steps, see bench.Pace
 	OffMemory float64        `json:"off_memory"` // the worst worker's
 	SameCount bool           `json:"same_count"` // of live micro-batches, on every worker
+	Parts     []stepPart     `json:"parts"`
 }
 
-func benchPrediction(c *cobra.Command, j *job.Job, splits, steps int, asJSON bool) error {
+func benchPrediction(c *cobra.Command, j *job.Job, splits, steps int, asJSON, parts bool) error {
 	p, err := prepare(c, j)
 	if err != nil {
 		return err
@@ -106,9 +108,19 @@ func benchPrediction(c *cobra.Command, j *job.Job, splits, steps int, asJSON boo
 		if i == 0 {
 			r.Plan += " (chosen)"
 		}
+		simulated, err := checkAndSimulate(&q)
+		if err != nil {
+			return err
+		}
+		r.Parts = stepParts(simulated, &result.Timeline, 1, settleSteps)
 		rows = append(rows, r)
 		fmt.Fprintf(c.ErrOrStderr(), "  %d of %d: %s: step %.1f %% off, at the profile's pace %.1f %%, memory %.1f %%\n",
 			i+1, len(plans), r.Plan, 100*r.OffStep, 100*r.OffAtPace, 100*r.OffMemory)
+		if parts {
+			if err := writeParts(c.ErrOrStderr(), r.Parts); err != nil {
+				return err
+			}
+		}
 	}
 	if asJSON {
 		return writeJSON(c.OutOrStdout(), rows)

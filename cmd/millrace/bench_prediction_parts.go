@@ -1,0 +1,94 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// stepPart is what one kind of instruction takes of one worker's step, predicted and
+// measured: the medians over steps of the sums over its instructions. Of Kind "-" it is the
+// time between instructions: what the worker waited.
+type stepPart struct {
+	Worker     int     `json:"worker"`
+	Kind       string  `json:"kind"`
+	Count      int     `json:"count"` // instructions in a step
+	PredictedS float64 `json:"predicted_s"`
+	MeasuredS  float64 `json:"measured_s"`
+}
+
+const waiting = "-"
+
+// stepParts lays the parts of two Timelines' steps side by side, each without its first
+// skipped steps.
+func stepParts(predicted, measured *trace.Timeline, skipPredicted, skipMeasured int) []stepPart {
+	expected, found := partTimes(predicted, skipPredicted), partTimes(measured, skipMeasured)
+	var parts []stepPart
+	for key, p := range found {
+		parts = append(parts, stepPart{Worker: key.worker, Kind: key.kind, Count: p.count, PredictedS: medianOf(expected[key].took), MeasuredS: medianOf(p.took)})
+	}
+	slices.SortFunc(parts, func(a, b stepPart) int {
+		return cmp.Or(cmp.Compare(a.Worker, b.Worker), cmp.Compare(b.Kind, a.Kind))
+	})
+	return parts
+}
+
+type partKey struct {
+	worker int
+	kind   string
+}
+
+type partTime struct {
+	took  []float64 // by step
+	count int
+}
+
+// partTimes sums computations by worker, kind and step.
+func partTimes(t *trace.Timeline, skip int) map[partKey]partTime {
+	type stepKey struct {
+		partKey
+		step int
+	}
+	sums, counts := map[stepKey]float64{}, map[stepKey]int{}
+	for i := range t.Events {
+		e := &t.Events[i]
+		if e.Lane == trace.Compute && trace.IsBusy(e.Kind) {
+			key := stepKey{partKey{e.Worker, e.Kind}, e.Step}
+			sums[key] += e.EndS - e.StartS
+			counts[key]++
+		}
+	}
+	out := map[partKey]partTime{}
+	for _, mark := range t.Settled(skip) {
+		for w := range t.Workers {
+			idle := mark.EndS - mark.StartS
+			for key, sum := range sums {
+				if key.step == mark.Step && key.worker == w {
+					p := out[key.partKey]
+					out[key.partKey] = partTime{append(p.took, sum), counts[key]}
+					idle -= sum
+				}
+			}
+			p := out[partKey{w, waiting}]
+			out[partKey{w, waiting}] = partTime{append(p.took, idle), 0}
+		}
+	}
+	return out
+}
+
+// writeParts is a table of them.
+func writeParts(w io.Writer, parts []stepPart) error {
+	t := report.Table{Head: []string{"worker", "kind", " in a step", " predicted ms", " measured ms", " over predicted"}}
+	for _, p := range parts {
+		over := "-"
+		if p.PredictedS > 0 {
+			over = fmt.Sprintf("%.3f", p.MeasuredS/p.PredictedS)
+		}
+		t.Add(p.Worker, p.Kind, p.Count, fmt.Sprintf("%.2f", 1e3*p.PredictedS), fmt.Sprintf("%.2f", 1e3*p.MeasuredS), over)
+	}
+	return t.Text(w)
+}
