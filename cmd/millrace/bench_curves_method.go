@@ -20,6 +20,7 @@ type learningMethod struct {
 
 	lr       float64 // factor of the learning rate
 	momentum float64 // of SGD; below 0: the job's
+	beta1    float64 // of Adam and AdamW; below 0: the job's
 	warmup   int     // steps; below 0: the job's
 }
 
@@ -28,7 +29,7 @@ var usualMethods = []string{"sync", "stash", "vertical", "2bw", "latest", "elast
 
 // readMethods reads methods, sync first: the others are compared with it.
 func readMethods(words []string) ([]learningMethod, error) {
-	all := []learningMethod{{Name: "sync", Policy: schedule.Sync, lr: 1, momentum: -1, warmup: -1}}
+	all := []learningMethod{{Name: "sync", Policy: schedule.Sync, lr: 1, momentum: -1, beta1: -1, warmup: -1}}
 	seen := map[string]bool{"sync": true}
 	for _, word := range words {
 		if seen[word] {
@@ -47,7 +48,7 @@ func readMethods(words []string) ([]learningMethod, error) {
 // readMethod reads "stash", or "elastic:2", or either with settings of its own: "elastic:3:lr=1:alpha=0.5".
 func readMethod(word string) (learningMethod, error) {
 	parts := strings.Split(word, ":")
-	m := learningMethod{Name: word, Policy: schedule.Policy(parts[0]), lr: 1, momentum: -1, warmup: -1}
+	m := learningMethod{Name: word, Policy: schedule.Policy(parts[0]), lr: 1, momentum: -1, beta1: -1, warmup: -1}
 	parts = parts[1:]
 	switch m.Policy {
 	case schedule.Sync, schedule.Stash, schedule.Vertical, schedule.DoubleBuffered, schedule.Latest:
@@ -82,20 +83,22 @@ func (m *learningMethod) set(setting string) error {
 		return m.Elastic.Check()
 	}
 	if err != nil {
-		return fmt.Errorf("setting %q; there are lr=FACTOR, momentum=M and warmup=STEPS, and of elastic alpha=A and order=O", setting)
+		return fmt.Errorf("setting %q; there are lr=FACTOR, momentum=M, beta1=B and warmup=STEPS, and of elastic alpha=A and order=O", setting)
 	}
 	switch {
 	case name == "lr" && number > 0:
 		m.lr = number
 	case name == "momentum" && number >= 0 && number < 1:
 		m.momentum = number
+	case name == "beta1" && number >= 0 && number < 1:
+		m.beta1 = number
 	case name == "warmup" && number >= 0 && number == float64(int(number)):
 		m.warmup = int(number)
 	case name == "alpha" && m.Elastic != nil:
 		m.Elastic.Alpha = number
 		return m.Elastic.Check()
 	default:
-		return fmt.Errorf("setting %q; there are lr=FACTOR above 0, momentum=M from 0 to below 1 and warmup=STEPS, and of elastic alpha=A and order=O", setting)
+		return fmt.Errorf("setting %q; there are lr=FACTOR above 0, momentum=M and beta1=B from 0 to below 1 and warmup=STEPS, and of elastic alpha=A and order=O", setting)
 	}
 	return nil
 }
@@ -139,6 +142,9 @@ func (m *learningMethod) job(j *job.Job, seed uint64) job.Job {
 	own.Rate.Warmup /= m.pipelines() // as many samples
 	if m.momentum >= 0 {
 		own.Optimizer.Momentum = m.momentum
+	}
+	if m.beta1 >= 0 {
+		own.Optimizer.Beta1 = m.beta1
 	}
 	if m.warmup >= 0 {
 		own.Rate.Warmup = m.warmup

@@ -20,7 +20,7 @@ import (
 )
 
 func TestReadMethods(t *testing.T) {
-	all, err := readMethods([]string{"stash", "elastic:3", "elastic:2:lr=1:alpha=0.25:momentum=0.5:warmup=4:order=printed", "sync", "stash"})
+	all, err := readMethods([]string{"stash", "elastic:3", "elastic:2:lr=1:alpha=0.25:momentum=0.5:beta1=0.7:warmup=4:order=printed", "sync", "stash"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestReadMethods(t *testing.T) {
 		t.Errorf("elastic:3: %+v of %+v", three, all[2].Elastic)
 	}
 	own := all[3].job(j, 7)
-	if want := (plan.Elastic{Pipelines: 2, Alpha: 0.25, Order: plan.UpdateFirst}); *all[3].Elastic != want || own.Rate.Base != 0.1 || own.Rate.Warmup != 4 || own.Optimizer.Momentum != 0.5 {
+	if want := (plan.Elastic{Pipelines: 2, Alpha: 0.25, Order: plan.UpdateFirst}); *all[3].Elastic != want || own.Rate.Base != 0.1 || own.Rate.Warmup != 4 || own.Optimizer.Momentum != 0.5 || own.Optimizer.Beta1 != 0.7 {
 		t.Errorf("with settings: %+v of %+v", own, all[3].Elastic)
 	}
 }
