@@ -132,6 +132,11 @@ func planDappleArtifact(ctx context.Context, r Request) (*Plan, error) {
 	}
 	why := []string{fmt.Sprintf("The published search compared %d plans over %d states; the best is %s with an estimated speedup of %.3f over one device.", len(a.Candidates), len(a.Order), shape(best), best.Speedup)}
 	why = append(why, fmt.Sprintf("It estimates data parallelism at %.3f without overlap and %.3f with, and never returns it: compare these yourself, or set dp=yes.", a.DP.NoOverlap, a.DP.NormalOverlap))
+	if a.Limited {
+		least := a.TotalComputeS / float64(len(r.Cluster.Devices))
+		why = append(why, fmt.Sprintf("Stages side by side may be on more than %d sets of devices, of which the first were followed; the slowest stage or transfer of the plan is %.1f %% above all devices computing without pause, so no set left out is better by more.",
+			maxWays, 100*(best.Block/least-1)))
+	}
 	if a.BestMulti >= 0 {
 		why = append(why, fmt.Sprintf("Micro-batch by micro-batch (its recursive estimate) the best of several stages, %s, gives %.3f.", shape(a.Candidates[a.BestMulti]), a.RecursiveSpeedup))
 	}

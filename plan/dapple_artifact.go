@@ -61,6 +61,9 @@ type DappleAnswer struct {
 	BestMulti     int // of those with several stages; -1: none
 	TotalComputeS float64
 	DP            DappleDP
+	// Limited says that some stage of the straight searches may be on more than maxWays sets of devices,
+	// of which only the first were followed.
+	Limited bool
 	// RecursiveSpeedup of BestMulti is sync_pipeline_speedup_recursive's.
 	RecursiveSpeedup float64
 }

@@ -72,7 +72,7 @@ func SearchDapple(ctx context.Context, p *profile.Profile, c *cluster.Cluster, b
 			answer.BestMulti = i
 		}
 	}
-	answer.TotalComputeS, answer.DP = a.total(), a.dataParallel()
+	answer.TotalComputeS, answer.DP, answer.Limited = a.total(), a.dataParallel(), a.at.ways
 	if answer.BestMulti >= 0 {
 		answer.RecursiveSpeedup = a.recursive(answer.Candidates[answer.BestMulti])
 	}

@@ -11,6 +11,8 @@ import (
 type servers struct {
 	first []int // of each server, its lowest device; one more entry ends the last
 	of    []int // the server of each device
+	// ways says that placeEach left some sets out.
+	ways bool
 }
 
 // taken is how many devices of each server earlier stages have.
@@ -112,7 +114,12 @@ func (s *servers) placeEach(before taken, n, times int) []taken {
 		seen := map[string]bool{}
 		for _, t := range now {
 			for _, u := range s.place(t, n) {
-				if key := u.key(); !seen[key] && len(next) < maxWays {
+				key := u.key()
+				switch {
+				case seen[key]:
+				case len(next) == maxWays:
+					s.ways = true
+				default:
 					seen[key] = true
 					next = append(next, u)
 				}

@@ -1,0 +1,32 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+)
+
+// Where stages side by side may be on more sets of devices than are followed, the answer says so.
+func TestDappleSaysThatSetsWereLeftOut(t *testing.T) {
+	for _, c := range []struct {
+		devices, each int
+		limited       bool
+	}{{16, 8, false}, {1024, 8, true}} {
+		s := newServers(c.devices, c.each)
+		half := s.none() // of every other server
+		for i := 0; i < len(half); i += 2 {
+			half[i] = uint16(c.each / 2)
+		}
+		ways := s.placeEach(half, 1, min(64, c.devices/4))
+		if s.ways != c.limited || len(ways) > maxWays {
+			t.Errorf("%d devices, %d a server: %d sets, left out %v, want %v", c.devices, c.each, len(ways), s.ways, c.limited)
+		}
+	}
+	r := evenChain(8, 2, 1e9)
+	p, err := planDapple(t.Context(), Request{Profile: r.Profile, Cluster: r.Cluster, Batch: 8, Formula: "artifact"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(strings.Join(p.Why, " "), "sets of devices") {
+		t.Errorf("two devices have no sets left out: %v", p.Why)
+	}
+}
