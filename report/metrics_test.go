@@ -135,6 +135,11 @@ func TestJSONL(t *testing.T) {
 
 func TestPrometheus(t *testing.T) {
 	p := NewPrometheus(map[string]string{"model": "gpt"})
+	early := httptest.NewRecorder()
+	p.Handler().ServeHTTP(early, httptest.NewRequest("GET", "/metrics", nil))
+	if body := early.Body.String(); strings.Contains(body, "millrace_loss") || !strings.Contains(body, `millrace_steps_total{model="gpt"} 0`) {
+		t.Errorf("before the first step a scrape says\n%s", body)
+	}
 	v := values()
 	for range 2 {
 		if err := p.Step(v); err != nil {

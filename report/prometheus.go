@@ -39,11 +39,6 @@ func NewPrometheus(labels map[string]string) *Prometheus {
 	laterCounter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "millrace", Name: name, Help: help, ConstLabels: labels})
 	}
-	gauge := func(name, help string) prometheus.Gauge {
-		g := laterGauge(name, help)
-		p.registry.MustRegister(g)
-		return g
-	}
 	counter := func(name, help string) prometheus.Counter {
 		c := laterCounter(name, help)
 		p.registry.MustRegister(c)
@@ -54,13 +49,13 @@ func NewPrometheus(labels map[string]string) *Prometheus {
 		p.registry.MustRegister(g)
 		return g
 	}
-	p.step = gauge("step", "Number of the newest step, from 0.")
+	p.step = laterGauge("step", "Number of the newest step, from 0.")
 	p.steps = counter("steps_total", "Steps done by this process.")
-	p.loss = gauge("loss", "Mean loss of the newest step.")
-	p.learningRate = gauge("learning_rate", "Learning rate of the newest step.")
+	p.loss = laterGauge("loss", "Mean loss of the newest step.")
+	p.learningRate = laterGauge("learning_rate", "Learning rate of the newest step.")
 	p.norm = laterGauge("gradient_norm", "Global gradient norm of the newest step, before clipping.")
-	p.throughput = gauge("samples_per_second", "Samples per second of the newest step.")
-	p.bubble = gauge("bubble_ratio", "Part of the workers' time in the newest step in which they did not compute.")
+	p.throughput = laterGauge("samples_per_second", "Samples per second of the newest step.")
+	p.bubble = laterGauge("bubble_ratio", "Part of the workers' time in the newest step in which they did not compute.")
 	p.sent = laterCounter("bytes_sent_total", "Bytes that workers sent to each other.")
 	p.busy = byWorker("busy_seconds", "Time the worker computed in the newest step.")
 	p.peak = byWorker("peak_memory_bytes", "Most bytes the worker has held so far.")
@@ -86,6 +81,9 @@ func (p *Prometheus) Step(v StepValues) error {
 	p.stepSeconds.Observe(v.StepS)
 	p.throughput.Set(v.SamplesPerSecond)
 	p.bubble.Set(v.Bubble)
+	for _, c := range []prometheus.Gauge{p.step, p.loss, p.learningRate, p.throughput, p.bubble} {
+		p.appear(c)
+	}
 	if v.SentBytes > 0 {
 		p.sent.Add(float64(v.SentBytes))
 		p.appear(p.sent)
