@@ -33,7 +33,7 @@ type Bar struct {
 const (
 	barHigh, barApart, groupApart = 15.0, 2.0, 9.0
 	barNames, barValues           = 128.0, 92.0
-	nameLetters                   = 21
+	nameLetters                   = 19
 )
 
 // SVG implements Plot.
