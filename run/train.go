@@ -56,6 +56,7 @@ type runner struct {
 	watched chan struct{}
 
 	done        int // steps, in all
+	span        int // steps of the next Program, at most
 	loss        float64
 	stopped     bool
 	checkpoint  string
@@ -86,7 +87,10 @@ func newRunner(j *job) (*runner, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &runner{
 		job: j, hooks: newHookQueue(), release: make(chan struct{}), gone: make(chan departure, workers),
-		quit: make(chan struct{}), watched: make(chan struct{}),
+		quit: make(chan struct{}), watched: make(chan struct{}), span: maxRepeat,
+	}
+	if j.plan.PostValidate {
+		r.span = 16 * leastRepeat
 	}
 	r.x = &executor{
 		ctx: ctx, cancel: cancel, mesh: mesh, newGate: j.config.Gate, cores: j.config.Cores, began: time.Now(),
@@ -172,12 +176,17 @@ func (r *runner) boundary() int {
 // trainTo runs Programs until `end` steps are done or ctx has ended.
 func (r *runner) trainTo(ctx context.Context, end int) error {
 	for r.done < end && !r.stopped {
-		p, err := r.next(min(end-r.done, maxRepeat))
+		p, err := r.next(min(end-r.done, r.span))
 		if err != nil {
 			return err
 		}
 		steps, err := r.run(p, r.done, true)
 		r.done += steps
+		if p.PostValidate && steps < p.Minibatches() {
+			r.span = max(leastRepeat, r.span/4)
+		} else {
+			r.span = min(maxRepeat, 2*r.span)
+		}
 		if err != nil {
 			return err
 		}
@@ -188,6 +197,11 @@ func (r *runner) trainTo(ctx context.Context, end int) error {
 
 // maxRepeat bounds the steps of one Program, so that micro-batch ids stay small.
 const maxRepeat = 4096
+
+// leastRepeat is the steps of a Program where updates are often taken back: each time the rest of
+// the Program is passed over, so that it is to be short, and each begins with an empty pipeline, so that it
+// is not to be a step.
+const leastRepeat = 4
 
 // next is the Program of the next steps.
 func (r *runner) next(steps int) (*schedule.Program, error) {
