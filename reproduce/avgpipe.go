@@ -70,32 +70,43 @@ type avgpipeWorkload struct {
 // avgpipeTuned is every method's choice of the degrees of the three workloads, the simulator
 // standing for the machine.
 func avgpipeTuned(ctx context.Context, t *Table, yield func(avgpipeWorkload, *tune.DegreesResult) error) error {
-	var paper struct {
-		Source    string            `yaml:"source"`
-		Workloads []avgpipeWorkload `yaml:"workloads"`
-	}
-	if err := read("avgpipe-fig19", &paper); err != nil {
-		return err
-	}
-	t.Source = paper.Source
-	for _, w := range paper.Workloads {
-		load, sizes, err := w.Training.load(ctx)
-		if err != nil {
-			return err
-		}
+	err := avgpipeLoads(ctx, t, "avgpipe-fig19", func(w avgpipeWorkload, load *tune.Workload, sizes []int) error {
 		found, err := tune.TuneDegrees(ctx, tune.DegreesRequest{Workload: load, Sizes: sizes, Pipelines: w.Training.Pipelines, Machine: load.Simulated(), Rivals: true})
 		if err != nil {
 			return err
 		}
-		if err := yield(w, found); err != nil {
+		return yield(w, found)
+	})
+	t.Notes = append(t.Notes,
+		"the simulator is the machine: 20 batches are profiled, 10 of every setting traversed; 8 pipelines at most for GNMT, 4 for the others, which is what the text has max-num find memory for",
+		"a training is taken to need as many batches whatever the degrees, so that its time goes as a batch's")
+	return err
+}
+
+// avgpipeLoads reads the trainings of a table, and loads them one after the other.
+func avgpipeLoads[W interface{ training() avgpipeTraining }](ctx context.Context, t *Table, table string, yield func(w W, load *tune.Workload, sizes []int) error) error {
+	var paper struct {
+		Source    string `yaml:"source"`
+		Workloads []W    `yaml:"workloads"`
+	}
+	if err := read(table, &paper); err != nil {
+		return err
+	}
+	t.Source = paper.Source
+	t.Notes = append(t.Notes, avgpipeNote)
+	for _, w := range paper.Workloads {
+		load, sizes, err := w.training().load(ctx)
+		if err != nil {
+			return err
+		}
+		if err := yield(w, load, sizes); err != nil {
 			return err
 		}
 	}
-	t.Notes = append(t.Notes, avgpipeNote,
-		"the simulator is the machine: 20 batches are profiled, 10 of every setting traversed; 8 pipelines at most for GNMT, 4 for the others, which is what the text has max-num find memory for",
-		"a training is taken to need as many batches whatever the degrees, so that its time goes as a batch's")
 	return nil
 }
+
+func (w avgpipeWorkload) training() avgpipeTraining { return w.Training }
 
 // choiceOf is a method's choice; it is there, fit and measured, or the experiment is wrong.
 func choiceOf(found *tune.DegreesResult, m tune.Method) (tune.Choice, error) {

@@ -28,31 +28,11 @@ type avgpipeCompared struct {
 	AdvanceMemory float64         `yaml:"advance_memory"`
 }
 
-func avgpipeComparisons(ctx context.Context, t *Table, yield func(avgpipeCompared, *tune.Workload, []int) error) error {
-	var paper struct {
-		Source    string            `yaml:"source"`
-		Workloads []avgpipeCompared `yaml:"workloads"`
-	}
-	if err := read("avgpipe-fig11", &paper); err != nil {
-		return err
-	}
-	t.Source = paper.Source
-	for _, w := range paper.Workloads {
-		load, sizes, err := w.Training.load(ctx)
-		if err != nil {
-			return err
-		}
-		if err := yield(w, load, sizes); err != nil {
-			return err
-		}
-	}
-	t.Notes = append(t.Notes, avgpipeNote)
-	return nil
-}
+func (w avgpipeCompared) training() avgpipeTraining { return w.Training }
 
 func avgpipeFigure11(ctx context.Context, _ Options, t *Table) error {
 	sum, compared := 0.0, 0
-	err := avgpipeComparisons(ctx, t, func(w avgpipeCompared, load *tune.Workload, sizes []int) error {
+	err := avgpipeLoads(ctx, t, "avgpipe-fig11", func(w avgpipeCompared, load *tune.Workload, sizes []int) error {
 		baselines, err := load.Baselines(ctx, w.MicroBatches)
 		if err != nil {
 			return err
@@ -92,7 +72,7 @@ func avgpipeFigure11(ctx context.Context, _ Options, t *Table) error {
 }
 
 func avgpipeFigure17(ctx context.Context, _ Options, t *Table) error {
-	return avgpipeComparisons(ctx, t, func(w avgpipeCompared, load *tune.Workload, _ []int) error {
+	return avgpipeLoads(ctx, t, "avgpipe-fig11", func(w avgpipeCompared, load *tune.Workload, _ []int) error {
 		at := tune.Degrees{MicroBatches: w.At[0], Pipelines: w.At[1]}
 		one, advance, all, err := load.Schedules(ctx, at)
 		if err != nil {

@@ -360,7 +360,7 @@ func dappleFigure11(ctx context.Context, o Options, t *Table) error {
 	}
 	gain := map[string]float64{"dapple-a": 1.71, "dapple-b": 1.37, "dapple-c": 1.79}
 	for _, preset := range []string{"dapple-a", "dapple-b", "dapple-c"} {
-		sum, count := 0.0, 0
+		sum, most, count := 0.0, 0.0, 0
 		for _, r := range paper.Rows {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -380,11 +380,15 @@ func dappleFigure11(ctx context.Context, o Options, t *Table) error {
 			t.number(what+"hybrid", 0, hybrid, "%.1f", "")
 			t.number(what+"DP no overlap", 0, plain, "%.1f", "")
 			t.number(what+"DP overlap", 0, overlapped, "%.1f", "")
-			sum += max(hybrid, overlapped) / overlapped
+			best := max(hybrid, overlapped) / overlapped
+			sum, most = sum+best, max(most, best)
+			if r.Workload == "gnmt-16" && preset == "dapple-c" {
+				t.number(what+"gain of the best over DP overlap", 2.32, best, "%.2f", "the paper's is near what the published planner estimates at 1024 samples (4.37 over 2.12); at 128, 8 samples a device, the sum of the gradients is nearly all of a data-parallel step")
+			}
 			count++
 		}
 		t.number(fmt.Sprintf("%s, mean gain of the best over DP overlap", preset), gain[preset], sum/float64(count), "%.2f",
-			"the paper's mean is over its five models; AmoebaNet-36, without DP, and ResNet-50 are left out here")
+			fmt.Sprintf("GNMT-16 gains %.1f times here, the others %.2f in the mean: at 8 samples a device the sum of its 1.2 GB of gradients is nearly all of the step; the paper's largest gain, its 2.32, is near what the published planner estimates at 1024 samples (4.37 over 2.12), not at 128", most, (sum-most)/float64(count-1)))
 	}
 	return nil
 }
