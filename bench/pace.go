@@ -106,19 +106,6 @@ func (p *Pace) Beat() (float64, error) {
 	return sum / float64(len(p.threads)), failed
 }
 
-// Beats is so many beats one after the other.
-func (p *Pace) Beats(n int) ([]float64, error) {
-	var all []float64
-	for range n {
-		s, err := p.Beat()
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, s)
-	}
-	return all, nil
-}
-
 // Close ends the threads. No beat may be under way.
 func (p *Pace) Close() {
 	for _, t := range p.threads {

@@ -56,10 +56,8 @@ type Options struct {
 	Threads      int   // [1]
 	Workers      int   // of the transfer measurement [2]
 	// Reference times a fixed loop that has nothing to do with the model, in seconds. It is
-	// asked before and after each piece of work. Each piece is told at the pace of the median of
-	// all: a machine that was slow for a while would else make one micro-batch size dearer than
-	// the next. The median is kept: who measures the same loop later knows by how much
-	// the machine's speed has drifted. Nil: nobody asks.
+	// asked before and after each round of sizes and at the end. The median is kept: who measures the
+	// same loop later knows by how much the machine's speed has drifted. Nil: nobody asks.
 	Reference func() (float64, error)
 	// Progress is called after each piece of work, with pieces done and in all.
 	Progress func(done, all int, what string)
@@ -88,9 +86,9 @@ func (o Options) filled() (Options, error) {
 	return o, nil
 }
 
-// Measure profiles a model: each micro-batch size in passes over the whole model, with
-// as many workers computing at once as will train, because cores share caches and
-// memory bandwidth.
+// Measure profiles a model: each micro-batch size in passes over the whole model, the sizes in
+// turn in several rounds, with as many workers computing at once as will train, because cores
+// share caches and memory bandwidth.
 func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile, error) {
 	o, err := o.filled()
 	if err != nil {
@@ -99,24 +97,35 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 	p := describe(m)
 	p.Source, p.Engine = "measured", t.Engine()
 	p.ThreadsPerWorker, p.Concurrency = o.Threads, o.Concurrency
-	all := len(o.MicroBatches) + 2
+	rounds := min(roundsOfSizes, o.Passes)
+	all := rounds*len(o.MicroBatches) + 2
 	beats := reference{ask: o.Reference}
 	if err := beats.take(); err != nil {
 		return nil, err
 	}
-	for i, size := range o.MicroBatches {
-		r := Request{Model: m, MicroBatch: size, Warmup: o.Warmup, Passes: o.Passes, Concurrency: o.Concurrency, Threads: o.Threads}
-		timings, err := t.Layers(ctx, r)
-		if err != nil {
-			return nil, fmt.Errorf("profile: %s at micro-batch %d: %w", m.Name, size, err)
+	gathered := make([][]LayerTiming, len(o.MicroBatches))
+	for round := range rounds {
+		r := Request{Model: m, Warmup: o.Warmup, Passes: (o.Passes + round) / rounds, Concurrency: o.Concurrency, Threads: o.Threads}
+		if round > 0 {
+			r.Warmup = min(r.Warmup, 1) // caches are cold again, memory is not
 		}
-		for l, timing := range timings {
-			p.Layers[l].Costs = append(p.Layers[l].Costs, costOf(timing, t.Device(), size))
+		for i, size := range o.MicroBatches {
+			r.MicroBatch = size
+			timings, err := t.Layers(ctx, r)
+			if err != nil {
+				return nil, fmt.Errorf("profile: %s at micro-batch %d: %w", m.Name, size, err)
+			}
+			gathered[i] = join(gathered[i], timings)
+			o.Progress(round*len(o.MicroBatches)+i+1, all, fmt.Sprintf("micro-batch %d", size))
 		}
 		if err := beats.take(); err != nil {
 			return nil, err
 		}
-		o.Progress(i+1, all, fmt.Sprintf("micro-batch %d", size))
+	}
+	for i, size := range o.MicroBatches {
+		for l, timing := range gathered[i] {
+			p.Layers[l].Costs = append(p.Layers[l].Costs, costOf(timing, t.Device(), size))
+		}
 	}
 	r := Request{Model: m, MicroBatch: o.MicroBatches[0], Warmup: o.Warmup, Passes: o.Passes, Concurrency: o.Concurrency, Threads: o.Threads}
 	updates, optimizer, states, err := t.Updates(ctx, r)
@@ -143,50 +152,29 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 		return nil, err
 	}
 	p.ReferenceS = median(beats.times)
-	p.atOnePace(o.MicroBatches, beats)
 	return p, p.Validate()
 }
 
-// atOnePace tells what each piece of work took at the median pace of all: the i-th size at that of
-// the beats before and after it, the updates, which come after all sizes, likewise.
-func (p *Profile) atOnePace(sizes []int, beats reference) {
-	if beats.ask == nil || p.ReferenceS <= 0 {
-		return
+// roundsOfSizes is how often the sizes are visited in turn. A machine is slow for seconds at a time: were a
+// size timed in one go, it could come out dearer than its neighbours, and planners would avoid it.
+const roundsOfSizes = 3
+
+// join adds the times of another visit.
+func join(all, more []LayerTiming) []LayerTiming {
+	if all == nil {
+		return more
 	}
-	of := map[int]float64{}
-	for i, size := range sizes {
-		of[size] = p.ReferenceS / beats.around(i)
+	for l, m := range more {
+		t := &all[l]
+		t.ForwardS, t.BackwardS = append(t.ForwardS, m.ForwardS...), append(t.BackwardS, m.BackwardS...)
+		t.BackwardInputS, t.BackwardWeightS = append(t.BackwardInputS, m.BackwardInputS...), append(t.BackwardWeightS, m.BackwardWeightS...)
+		t.ForwardPeakBytes, t.BackwardPeakBytes = max(t.ForwardPeakBytes, m.ForwardPeakBytes), max(t.BackwardPeakBytes, m.BackwardPeakBytes)
 	}
-	updates := p.ReferenceS / beats.around(len(sizes))
-	for l := range p.Layers {
-		layer := &p.Layers[l]
-		for i := range layer.Costs {
-			layer.Costs[i].slower(of[layer.Costs[i].MicroBatch])
-		}
-		layer.UpdateS *= updates
-		layer.ElasticUpdateS *= updates
-		layer.ReferenceUpdateS *= updates
-	}
+	return all
 }
 
-// slower multiplies every time of a cost.
-func (c *Cost) slower(by float64) {
-	c.ForwardS *= by
-	c.BackwardS *= by
-	for _, half := range []*float64{c.BackwardInputS, c.BackwardWeightS} {
-		if half != nil {
-			*half *= by
-		}
-	}
-}
-
-// beatsEach is how often the loop is timed between two pieces of work.
+// beatsEach is how often the loop is timed between two rounds.
 const beatsEach = 5
-
-// around is the median of the beats before and after the i-th piece of work.
-func (r *reference) around(i int) float64 {
-	return median(r.times[i*beatsEach : (i+2)*beatsEach])
-}
 
 // reference gathers times of the loop of Options.Reference.
 type reference struct {

@@ -9,7 +9,7 @@ package profile
 
 // Measures counts what Measure has come to measure: what is kept for later with fewer of them is
 // measured anew. The second is the updates of elastic averaging.
-const Measures = 2
+const Measures = 3
 
 // Version of the JSON form.
 const Version = 1

@@ -43,17 +43,6 @@ type Scored struct {
 	At          Degrees `json:"at"`
 	StepS       float64 `json:"step_s"` // seconds for one batch
 	MemoryBytes []int64 `json:"memory_bytes"`
-	// AtPaceS is StepS at the pace that the machine had when it was profiled, by a fixed loop timed then
-	// and next to what is measured; 0 where nobody has timed it.
-	AtPaceS float64 `json:"at_pace_s,omitempty"`
-}
-
-// paced is StepS, at the profile's pace where that is known.
-func (s Scored) paced() float64 {
-	if s.AtPaceS > 0 {
-		return s.AtPaceS
-	}
-	return s.StepS
 }
 
 // Peak is the fullest device's memory.

@@ -63,11 +63,10 @@ type Choice struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// StepS is a batch of the choice, measured where it can be: at the profile's pace where that is
-// known, as choices are held against each other.
+// StepS is a batch of the choice, measured where it can be.
 func (c *Choice) StepS() float64 {
 	if c.Measured != nil {
-		return c.Measured.paced()
+		return c.Measured.StepS
 	}
 	return c.Predicted.StepS
 }
@@ -87,8 +86,6 @@ type PredictionError struct {
 	Method      Method  `json:"method"`
 	MeanStep    float64 `json:"mean_step"`
 	WorstStep   float64 `json:"worst_step"`
-	MeanAtPace  float64 `json:"mean_step_at_pace"` // against Scored.AtPaceS, where it is known
-	WorstAtPace float64 `json:"worst_step_at_pace"`
 	MeanMemory  float64 `json:"mean_memory"` // of the fullest device
 	WorstMemory float64 `json:"worst_memory"`
 	Settings    int     `json:"settings"`
@@ -383,9 +380,6 @@ func errorsOf(grid []Cell) []PredictionError {
 			}
 			step := math.Abs(by.score(c).StepS/c.Measured.StepS - 1)
 			memory := math.Abs(float64(by.score(c).Peak())/float64(max(c.Measured.Peak(), 1)) - 1)
-			paced := math.Abs(by.score(c).StepS/c.Measured.paced() - 1)
-			e.MeanAtPace += paced
-			e.WorstAtPace = max(e.WorstAtPace, paced)
 			e.Settings++
 			e.MeanStep += step
 			e.MeanMemory += memory
@@ -393,7 +387,6 @@ func errorsOf(grid []Cell) []PredictionError {
 		}
 		if e.Settings > 0 {
 			e.MeanStep /= float64(e.Settings)
-			e.MeanAtPace /= float64(e.Settings)
 			e.MeanMemory /= float64(e.Settings)
 		}
 		out = append(out, e)

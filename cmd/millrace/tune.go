@@ -120,11 +120,9 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 	}
 	if r.Machine = w.Simulated(); !f.simulate {
 		r.ProfileS = profiling
-		var end func()
-		if r.Machine, end, err = trainingMachine(p); err != nil {
+		if r.Machine, err = trainingMachine(p); err != nil {
 			return err
 		}
-		defer end()
 	}
 	bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(c.ErrOrStderr()), progressbar.OptionSetDescription("tune"),
 		progressbar.OptionSetWidth(30), progressbar.OptionSetVisibility(isTerminal(os.Stderr)), progressbar.OptionClearOnFinish())

@@ -114,11 +114,7 @@ func (t *tuned) gridTable(grid []tune.Cell) *report.Table {
 
 // printChoices is the shape of AvgPipe's Figs. 18 and 19: what each method costs and gives.
 func (t *tuned) printChoices(w io.Writer) error {
-	pace := ""
-	if len(t.Errors) > 0 && !t.Simulated {
-		pace = " at the pace of the profile"
-	}
-	fmt.Fprintf(w, "\nwhat each way of choosing costs and gives, a training of %d batches%s:\n", t.TrainBatches, pace)
+	fmt.Fprintf(w, "\nwhat each way of choosing costs and gives, a training of %d batches:\n", t.TrainBatches)
 	if err := t.choicesTable().Text(w); err != nil {
 		return err
 	}
@@ -208,15 +204,8 @@ func (t *tuned) printErrors(w io.Writer) error {
 // errorsTable is a row for each predictor.
 func (t *tuned) errorsTable() *report.Table {
 	table := &report.Table{Head: []string{"method", " step, mean", " worst", " memory, mean", " worst"}}
-	if !t.Simulated {
-		table.Head = append(table.Head, " step at the profile's pace, mean", " worst")
-	}
 	for _, e := range t.Errors {
-		row := []any{string(e.Method), percent(e.MeanStep), percent(e.WorstStep), percent(e.MeanMemory), percent(e.WorstMemory)}
-		if !t.Simulated {
-			row = append(row, percent(e.MeanAtPace), percent(e.WorstAtPace))
-		}
-		table.Add(row...)
+		table.Add(string(e.Method), percent(e.MeanStep), percent(e.WorstStep), percent(e.MeanMemory), percent(e.WorstMemory))
 	}
 	return table
 }
