@@ -50,8 +50,8 @@ type Timer interface {
 // Options of Measure. Zero values take the defaults in brackets.
 type Options struct {
 	MicroBatches []int // [1 2 4 8]
-	Warmup       int   // [2]
-	Passes       int   // [7]
+	Warmup       int   // [1]
+	Passes       int   // [6]
 	Concurrency  int   // [1]
 	Threads      int   // [1]
 	Workers      int   // of the transfer measurement [2]
@@ -74,10 +74,10 @@ func (o Options) filled() (Options, error) {
 		return o, fmt.Errorf("profile: micro-batch of %d samples; sizes are 1 at least", o.MicroBatches[0])
 	}
 	if o.Warmup == 0 {
-		o.Warmup = 2
+		o.Warmup = 1
 	}
 	if o.Passes == 0 {
-		o.Passes = 7
+		o.Passes = 6
 	}
 	o.Concurrency, o.Threads, o.Workers = max(o.Concurrency, 1), max(o.Threads, 1), max(o.Workers, 2)
 	if o.Progress == nil {
@@ -106,9 +106,6 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 	gathered := make([][]LayerTiming, len(o.MicroBatches))
 	for round := range rounds {
 		r := Request{Model: m, Warmup: o.Warmup, Passes: (o.Passes + round) / rounds, Concurrency: o.Concurrency, Threads: o.Threads}
-		if round > 0 {
-			r.Warmup = min(r.Warmup, 1) // caches are cold again, memory is not
-		}
 		for i, size := range o.MicroBatches {
 			r.MicroBatch = size
 			timings, err := t.Layers(ctx, r)

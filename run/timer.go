@@ -238,7 +238,7 @@ func (t *Timer) Layers(ctx context.Context, r profile.Request) ([]profile.LayerT
 		if err := passes(b.pass, r.Passes); err != nil {
 			return err
 		}
-		return passes(b.passInHalves, max(r.Passes/2, 3))
+		return passes(b.passInHalves, max(r.Passes/2, 1))
 	}, (*bench).pass)
 	if err != nil {
 		return nil, err

@@ -84,7 +84,7 @@ func (s *search) everyPlan(ctx context.Context, yield func(*shape) bool) bool {
 			s.everyPlaces(S, func(counts, order []int) bool {
 				s.everyRecompute(cuts, func(again []plan.Recompute) bool {
 					for _, split := range []bool{false, true} {
-						if split && (s.Whole || slices.Max(counts) == 1 || size < slices.Max(counts)) {
+						if split && (s.Whole || slices.Max(counts) == 1) {
 							continue
 						}
 						h := &shape{cuts: cuts, counts: counts, order: order, again: again, size: size, split: split, family: "1f1b"}

@@ -49,7 +49,7 @@ Tensor without_bias(const Tensor& x, const Tensor& w) {
   }
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = w.size(0);
-  return at::mm(mr::split::rows_of(x), w.t()).view(sizes);
+  return mr::gemm::product(mr::split::rows_of(x), w.t()).view(sizes);
 }
 
 Tensor bias_of(const Tensor& w, const Optional& bias) {

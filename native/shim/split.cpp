@@ -64,7 +64,7 @@ Tensor mr::split::linear_back(AutogradContext* ctx, const Tensor& grad) {
   const Tensor b = ctx->saved_data["b"].isNone() ? Tensor() : ctx->saved_data["b"].toTensor();
   const Tensor g = rows_of(grad);
   Tensor back;
-  if (ctx->saved_data["reads"].toBool()) back = at::mm(g, w).view(x.sizes());
+  if (ctx->saved_data["reads"].toBool()) back = mr::gemm::product(g, w).view(x.sizes());
   weights_half([x, w, b, g] {
     if (takes(w)) gather_product(w, g.t(), rows_of(x));
     if (takes(b)) gather(b, g.sum(0));
@@ -79,7 +79,12 @@ struct Linear : Function<Linear> {
     refuse_graph(w, "linear");
     if (bias.has_value()) refuse_graph(*bias, "linear");
     mr::split::save_linear(ctx, x, w, bias);
-    return at::linear(x, w, bias);
+    if (x.dim() < 2 || w.dim() != 2) return at::linear(x, w, bias);
+    std::vector<int64_t> sizes = x.sizes().vec();
+    sizes.back() = w.size(0);
+    const Tensor rows = rows_of(x);
+    const bool plain = !bias.has_value() || !bias->defined();
+    return (plain ? mr::gemm::product(rows, w.t()) : mr::gemm::product_plus_row(rows, w.t(), *bias)).view(sizes);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     return {mr::split::linear_back(ctx, grads[0]), Tensor(), Tensor()};

@@ -13,6 +13,8 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "gemm.h"
+
 namespace mr::split {
 
 using at::Tensor;
@@ -45,9 +47,9 @@ inline void gather(const Tensor& leaf, Tensor g) {
 inline void gather_product(const Tensor& leaf, const Tensor& a, const Tensor& b) {
   Tensor& sum = const_cast<Tensor&>(leaf).mutable_grad();
   if (sum.defined()) {
-    sum.addmm_(a, b);
+    mr::gemm::add_product(sum, a, b);
   } else {
-    sum = at::mm(a, b);
+    sum = mr::gemm::product(a, b);
   }
 }
 
