@@ -106,6 +106,9 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 	gathered := make([][]LayerTiming, len(o.MicroBatches))
 	for round := range rounds {
 		r := Request{Model: m, Warmup: o.Warmup, Passes: (o.Passes + round) / rounds, Concurrency: o.Concurrency, Threads: o.Threads}
+		if round > 0 {
+			r.Warmup = 0 // a Timer's first pass, which fills the machine, is never counted
+		}
 		for i, size := range o.MicroBatches {
 			r.MicroBatch = size
 			timings, err := t.Layers(ctx, r)
