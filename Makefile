@@ -9,7 +9,7 @@ export CGO_ENABLED := 1
 .PHONY: demo test build setup lint bench bench-peers soak clean
 
 demo: build
-	bin/millrace train --job examples/demo.yaml
+	bin/millrace train --job examples/demo.yaml --overwrite
 
 test: setup
 	go vet ./...
