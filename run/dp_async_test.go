@@ -1,7 +1,6 @@
 package run
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -59,25 +58,7 @@ func TestAStoppedAsynchronousRunIsAShorterOne(t *testing.T) {
 		g := rand.New(rand.NewPCG(seed, 33))
 		c := asyncConfig(t, e, g)
 		c.Steps = 30
-		ctx, cancel := context.WithCancel(t.Context())
-		at := g.IntN(12)
-		c.Hooks.OnStep = func(r StepReport) {
-			if r.Step == at {
-				cancel()
-			}
-		}
-		stopped, err := Train(ctx, c)
-		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if stopped.Steps <= at || stopped.Leaked != 0 {
-			t.Fatalf("seed %d: %d steps done when told to stop behind step %d; %d handles leaked", seed, stopped.Steps, at, stopped.Leaked)
-		}
-		c.Hooks.OnStep, c.Steps = nil, stopped.Steps
-		if err := sameWeights(train(t, c).Weights, stopped.Weights); err != nil {
-			t.Errorf("seed %d, %d steps: %v\n%+v", seed, stopped.Steps, err, *c.Plan)
-		}
+		stopsAsAShorterRun(t, seed, c, g.IntN(12))
 	}
 }
 

@@ -79,15 +79,7 @@ func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 // Torch too: dropout, batch norm statistics and optimizer states are taken back with the weights.
 func TestTorchValidatedUpdates(t *testing.T) {
 	e := torchEngine(t)
-	for _, family := range []struct {
-		name     string
-		settings map[string]any
-		classes  int
-	}{
-		{"mlp", map[string]any{"inputs": 20, "hidden": []int{32, 24, 16}, "dropout": 0.2}, 10},
-		{"convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true}, 10},
-		{"gpt", map[string]any{"layers": 3, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1, "tied": true}, 30},
-	} {
+	for _, family := range smallModels {
 		sometimes, median := 0, 0.0
 		for _, order := range []string{"zb-h2", "1f1b", "zb-v", "dp"} {
 			for _, clip := range []float64{1e6, 0, 1e-3} { // 0 stands for the median norm
