@@ -22,6 +22,7 @@ type plannedIn struct {
 	Layers   int     `json:"layers"`
 	Devices  int     `json:"devices"`
 	Levels   []int   `json:"levels"` // sizes, innermost first
+	Cluster  string  `json:"cluster,omitempty"`
 	Planner  string  `json:"planner"`
 	Formula  string  `json:"formula"`
 	Seconds  float64 `json:"seconds"`
@@ -33,7 +34,7 @@ type plannedIn struct {
 }
 
 func benchPlanCommand() *cobra.Command {
-	var planners, profiles []string
+	var planners, profiles, clusters []string
 	var folder string
 	var limit time.Duration
 	var asJSON bool
@@ -43,8 +44,9 @@ func benchPlanCommand() *cobra.Command {
 more and more layers and devices, by the paper's formula and, where there is published code,
 by that one's. --profile adds profiles from files, such as imported ones; --profiles a folder
 of the published profiles, and how many times faster than the published planners ours are
-where their times are known.`,
-		Example: "  millrace bench plan\n  millrace bench plan --planner pipedream --profile gnmt.json --limit 10s\n  millrace bench plan --planner pipedream,dapple --profiles ../shared/data/profiles",
+where their times are known. --cluster asks about the described models on other clusters
+instead, presets or files.`,
+		Example: "  millrace bench plan\n  millrace bench plan --planner pipedream --profile gnmt.json --limit 10s\n  millrace bench plan --planner pipedream,dapple --profiles ../shared/data/profiles\n  millrace bench plan --cluster dapple-a,dapple-b,dapple-c,pipedream-a,pipedream-b",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var list []plan.Planner
@@ -60,7 +62,11 @@ where their times are known.`,
 				}
 				list = append(list, p)
 			}
-			questions, err := planQuestions(profiles)
+			ask := planQuestions
+			if len(clusters) > 0 {
+				ask = func(profiles []string) ([]planQuestion, error) { return clusterQuestions(clusters, profiles) }
+			}
+			questions, err := ask(profiles)
 			if err != nil {
 				return err
 			}
@@ -103,6 +109,7 @@ where their times are known.`,
 	}
 	c.Flags().StringSliceVar(&planners, "planner", nil, "only these")
 	c.Flags().StringSliceVar(&profiles, "profile", nil, "also these profiles, on 16 devices")
+	c.Flags().StringSliceVar(&clusters, "cluster", nil, "the described models and the given profiles on these clusters instead")
 	c.Flags().StringVar(&folder, "profiles", "", "a folder with the published profiles, on 16 devices")
 	c.Flags().DurationVar(&limit, "limit", time.Minute, "a planner that takes longer is stopped")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -122,7 +129,11 @@ func printPlanned(out io.Writer, r plannedIn) {
 	if r.PublishedS > 0 {
 		published = fmt.Sprintf("%.3g s, %.3g times", r.PublishedS, r.PublishedS/r.Seconds)
 	}
-	fmt.Fprintf(out, "| %s | %d | %s | %s | %s | %s | %s | %s |\n", r.Model, r.Layers, levelSizes(r.Levels), r.Planner, r.Formula, took, stages, published)
+	devices := levelSizes(r.Levels)
+	if r.Cluster != "" {
+		devices = r.Cluster
+	}
+	fmt.Fprintf(out, "| %s | %d | %s | %s | %s | %s | %s | %s |\n", r.Model, r.Layers, devices, r.Planner, r.Formula, took, stages, published)
 }
 
 // planQuestion is a profile and a cluster to be planned for.
@@ -130,6 +141,7 @@ type planQuestion struct {
 	profile *profile.Profile
 	cluster *cluster.Cluster
 	batch   int
+	named   bool // the cluster by its name
 	// published is seconds by planner, of its published code for this question.
 	published map[string]float64
 }
@@ -139,6 +151,9 @@ func (q planQuestion) ask(ctx context.Context, p plan.Planner, formula string, l
 	row := plannedIn{Model: q.profile.Model, Layers: len(q.profile.Layers), Devices: len(q.cluster.Devices), Planner: p.Name, Formula: formula}
 	for _, l := range q.cluster.Levels {
 		row.Levels = append(row.Levels, l.Size)
+	}
+	if q.named {
+		row.Cluster = q.cluster.Name
 	}
 	if formula == "artifact" {
 		row.PublishedS = q.published[p.Name]
@@ -172,35 +187,62 @@ func (q planQuestion) ask(ctx context.Context, p plan.Planner, formula string, l
 // planQuestions are the described models and the given profiles on 4 servers of 4 devices, and
 // chains of layers on up to 1,024 devices in 4 levels.
 func planQuestions(paths []string) ([]planQuestion, error) {
-	var questions []planQuestion
 	sixteen := benchCluster(4, 4)
-	for _, family := range model.Families() {
-		m, err := model.Build(family.Name, nil)
-		if err != nil {
-			return nil, fmt.Errorf("bench: %w", err)
-		}
-		p, err := profile.Analytic(m, sixteen.DeviceTypes, []int{1, 2, 4, 8, 16, 32, 64}, "sgd", 0)
-		if err != nil {
-			return nil, fmt.Errorf("bench: %w", err)
-		}
-		questions = append(questions, planQuestion{profile: p, cluster: sixteen, batch: 64})
-	}
-	for _, path := range paths {
-		p, err := profile.Read(path)
-		if err != nil {
-			return nil, err
-		}
-		sizes := p.Sizes("v100")
-		if len(sizes) == 0 {
-			return nil, fmt.Errorf("bench: %s has no cost for v100, nor for any device; it has %v", path, p.DeviceTypes())
-		}
-		questions = append(questions, planQuestion{profile: p, cluster: sixteen, batch: sizes[len(sizes)-1]})
+	questions, err := questionsOn(sixteen, paths)
+	if err != nil {
+		return nil, err
 	}
 	for _, layers := range []int{125, 250, 500, 1000} {
 		questions = append(questions, planQuestion{profile: chainProfile(layers), cluster: sixteen, batch: 64})
 	}
 	for _, sizes := range [][]int{{4, 4, 4}, {4, 4, 4, 4}, {4, 8, 4, 8}} {
 		questions = append(questions, planQuestion{profile: chainProfile(1000), cluster: benchCluster(sizes...), batch: 64})
+	}
+	return questions, nil
+}
+
+// clusterQuestions are the described models and the given profiles on clusters.
+func clusterQuestions(names, paths []string) (questions []planQuestion, err error) {
+	for _, name := range names {
+		c, err := cluster.Read(name)
+		if err != nil {
+			return nil, badInput(err)
+		}
+		these, err := questionsOn(c, paths)
+		if err != nil {
+			return nil, err
+		}
+		for i := range these {
+			these[i].named = true
+		}
+		questions = append(questions, these...)
+	}
+	return questions, nil
+}
+
+// questionsOn are the described models and the given profiles on one cluster.
+func questionsOn(c *cluster.Cluster, paths []string) (questions []planQuestion, err error) {
+	for _, family := range model.Families() {
+		m, err := model.Build(family.Name, nil)
+		if err != nil {
+			return nil, fmt.Errorf("bench: %w", err)
+		}
+		p, err := profile.Analytic(m, c.DeviceTypes, []int{1, 2, 4, 8, 16, 32, 64}, "sgd", 0)
+		if err != nil {
+			return nil, fmt.Errorf("bench: %w", err)
+		}
+		questions = append(questions, planQuestion{profile: p, cluster: c, batch: 64})
+	}
+	for _, path := range paths {
+		p, err := profile.Read(path)
+		if err != nil {
+			return nil, err
+		}
+		sizes := p.Sizes(c.Devices[0])
+		if len(sizes) == 0 {
+			return nil, fmt.Errorf("bench: %s has no cost for %s, nor for any device; it has %v", path, c.Devices[0], p.DeviceTypes())
+		}
+		questions = append(questions, planQuestion{profile: p, cluster: c, batch: sizes[len(sizes)-1]})
 	}
 	return questions, nil
 }
