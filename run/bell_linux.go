@@ -36,11 +36,7 @@ func (b *bell) wait() {
 	}
 }
 
-// roomFor lets that many workers come back from the kernel without a wait for one of the Go
-// scheduler's places: each is in calls to libraries nearly always, and a place that it holds
-// there is taken from it only with a delay.
-func roomFor(workers int) {
-	if want := workers + runtime.NumCPU(); runtime.GOMAXPROCS(0) < want {
-		runtime.GOMAXPROCS(want)
-	}
-}
+// placesFor is how many of the Go scheduler's places that many workers need, so that each comes
+// back from the kernel without a wait for one: it is in calls to libraries nearly always, and a
+// place that it holds there is taken from it only with a delay.
+func placesFor(workers int) int { return workers + runtime.NumCPU() }

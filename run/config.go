@@ -33,6 +33,9 @@ type Hooks struct {
 	OnStep       func(StepReport)
 	OnEvaluation func(trace.Evaluation)
 	OnCheckpoint func(dir string, steps int)
+	// OnTaken is called before the first step where another run has bound its workers to this
+	// processor, among others, so that this one's are bound to none: see Config.Bind.
+	OnTaken func(processor int)
 }
 
 // StepReport is what is known once a step is done.
@@ -64,6 +67,7 @@ type Config struct {
 
 	ThreadsPerWorker int // of one operator; 0: 1
 	Cores            int // that the workers share; 0: each has its own
+	Bind             Binding
 
 	EvalEvery int // steps between two evaluations; 0: only at the end, if there is test data
 	EvalRows  int // of the test data; 0: all
@@ -135,6 +139,9 @@ func (c Config) filled() (Config, error) {
 		return c, fmt.Errorf("run: %d threads a worker and %d cores: neither may be negative", c.ThreadsPerWorker, c.Cores)
 	case c.EvalEvery > 0 && c.Data.Test == nil:
 		return c, fmt.Errorf("run: evaluation every %d steps without test data", c.EvalEvery)
+	}
+	if err := c.Bind.check(); err != nil {
+		return c, err
 	}
 	if err := c.Optimizer.Check(); err != nil {
 		return c, fmt.Errorf("run: %w", err)

@@ -119,13 +119,13 @@ func (t *Timer) crew(ctx context.Context, r profile.Request, f func(*bench) erro
 		return nil, err
 	}
 	n := max(r.Concurrency, 1)
-	roomFor(n)
-	defer yieldToWorkers()()
+	defer enter(n)()
 	clocks, errs := make([]*clock, n), make([]error, n)
 	var busy atomic.Int32
 	busy.Store(int32(n))
 	ready, wg := newGathering(n), sync.WaitGroup{}
-	seats := newSeats(allowedCores(), n, 0, r.Threads)
+	seats, leave, _ := BindAlone.take(newSeats(allowedCores(), n, 0, r.Threads))
+	defer leave()
 	for k := range n {
 		wg.Go(func() {
 			becomeWorker()

@@ -24,9 +24,14 @@ func Train(ctx context.Context, c Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	roomFor(workersOf(j.plan))
-	defer yieldToWorkers()()
-	r, err := newRunner(j)
+	workers := workersOf(j.plan)
+	defer enter(workers)()
+	seats, leave, taken := c.Bind.take(newSeats(allowedCores(), workers, c.Cores, c.ThreadsPerWorker))
+	defer leave()
+	if h := c.Hooks.OnTaken; h != nil && taken != none {
+		h(taken)
+	}
+	r, err := newRunner(j, seats)
 	if err == nil {
 		err = r.train(ctx)
 	}
@@ -71,7 +76,7 @@ type departure struct {
 	weights map[string]Weight
 }
 
-func newRunner(j *job) (*runner, error) {
+func newRunner(j *job, seats *seats) (*runner, error) {
 	workers := workersOf(j.plan)
 	mesh, err := j.config.Mesh(workers)
 	if err != nil {
@@ -95,7 +100,7 @@ func newRunner(j *job) (*runner, error) {
 	r.x = &executor{
 		ctx: ctx, cancel: cancel, mesh: mesh, newGate: j.config.Gate, cores: j.config.Cores, began: time.Now(),
 		onStep: r.stepDone, sent: map[delivery]sending{}, moved: time.Now(),
-		seats:  newSeats(allowedCores(), workers, j.config.Cores, j.threads),
+		seats:  seats,
 		record: newRecorder(j.config.KeepSteps, j.config.WantStep, j.plan.MicroBatches*j.together(), len(j.placement[len(j.placement)-1]), replicas*j.models()),
 	}
 	if j.from != nil {
