@@ -31,6 +31,7 @@ type Job struct {
 	Workers          int `json:"workers,omitempty" yaml:"workers" jsonschema:"most workers to use"`
 	Cores            int `json:"cores,omitempty" yaml:"cores" jsonschema:"cores that the workers share; this machine's where left out"`
 	ThreadsPerWorker int `json:"threads_per_worker,omitempty" yaml:"threads_per_worker" jsonschema:"threads of one operator"`
+	Bind             string `json:"bind,omitempty" yaml:"bind" jsonschema:"always or never: whether workers are bound to processors; left out, where no other run on this machine has bound its own"`
 
 	Cluster string `json:"cluster,omitempty" yaml:"cluster" jsonschema:"a cluster file to plan for instead of this machine"`
 
@@ -78,6 +79,12 @@ const PerSlice = "per_slice"
 
 // ScaleByPipelines is the RateScale that multiplies the rate by the number of pipelines.
 const ScaleByPipelines = "pipelines"
+
+// Values of Bind. Left out, workers are bound where no other run on this machine has bound its own.
+const (
+	BindAlways = "always"
+	BindNever  = "never"
+)
 
 // AutoAdvance is the Advance that adapts while training goes on.
 const AutoAdvance = "auto"
@@ -153,6 +160,9 @@ func (j *Job) Complete() error {
 		if n, err := strconv.Atoi(j.Advance); err != nil || n < 0 {
 			return fmt.Errorf("job: advance is %q; it is a number of forwards, 0 or more, or %s", j.Advance, AutoAdvance)
 		}
+	}
+	if j.Bind != "" && j.Bind != BindAlways && j.Bind != BindNever {
+		return fmt.Errorf("job: bind is %q; it is %s or %s, or left out to bind workers where no other run has", j.Bind, BindAlways, BindNever)
 	}
 	if j.BatchNorm != "" && j.BatchNorm != PerSlice {
 		return fmt.Errorf("job: batch_norm is %q; it is %s, or left out", j.BatchNorm, PerSlice)

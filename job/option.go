@@ -109,6 +109,7 @@ var (
 			return nil
 		}},
 		word("a plan to carry out instead of searching one", "plan", func(j *Job) *string { return &j.Plan }),
+		word("always or never: whether workers are bound to processors (default: where no other run on this machine has bound its own)", "bind", func(j *Job) *string { return &j.Bind }),
 		whole("steps between evaluations (0: at the end)", "eval-every", func(j *Job) *int { return &j.EvalEvery }),
 		whole("test samples of an evaluation, 0: all (default: all of a table, 256 of a text)", "eval-rows", func(j *Job) *int { return &j.EvalRows }),
 		whole("steps between checkpoints (0: at the end)", "save-every", func(j *Job) *int { return &j.SaveEvery }),

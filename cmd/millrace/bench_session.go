@@ -85,6 +85,7 @@ func session(c *cobra.Command, j *job.Job) error {
 		Model: m, Plan: pl, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
 		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: math.MaxInt32,
 		ThreadsPerWorker: j.ThreadsPerWorker, Cores: sharedCores(j, pl), Next: v.next, Mesh: meshOf(j, wired), KeepSteps: sessionKeeps,
+		Bind: run.BindAlways, // of several sessions one trains at a time
 	})
 	if errors.Is(err, errNoMoreVisits) {
 		return nil

@@ -132,6 +132,9 @@ func (w *runDir) hooks() run.Hooks {
 			w.progress.say(fmt.Sprintf("after step %d: evaluation loss %.4f, accuracy %.2f %%", e.Step+1, e.Loss, 100*e.Accuracy()))
 		},
 		OnCheckpoint: func(dir string, _ int) { w.progress.say("saved " + dir) },
+		OnTaken: func(processor int) {
+			w.progress.say(fmt.Sprintf("another run on this machine has bound its workers to processor %d and others; this one's go wherever there is room, and steps will take longer than predicted (--bind always binds them too)", processor))
+		},
 	}
 }
 
