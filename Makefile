@@ -49,7 +49,8 @@ bench: build bench-peers $(TEXT)
 	$(BENCH) peers --data $(TEXT)
 
 soak: setup
-	MILLRACE_SOAK=10000 go test -count=1 -timeout 60m ./schedule/... ./sim ./run -rapid.checks=10000
+	go test -count=1 -timeout 60m ./schedule/... ./sim -rapid.checks=10000
+	MILLRACE_SOAK=10000 go test -count=1 -timeout 60m ./run
 
 clean:
 	rm -rf bin build runs

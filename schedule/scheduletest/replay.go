@@ -275,6 +275,12 @@ func (r *replay) flush(have map[schedule.Instruction]bool, in schedule.Instructi
 			return false, fmt.Errorf("%v is done", u)
 		}
 	}
+	for c := range have { // a stage's sums go on one at a time; a norm and an update may overtake a later group's
+		later := c.Micro > in.Micro && (in.Kind == schedule.GN || in.Kind == schedule.U)
+		if isSum(c.Kind) && c.Stage == in.Stage && !later && !r.all(c) {
+			return false, nil
+		}
+	}
 	for _, k := range r.chain(in.Stage) {
 		if k == in.Kind {
 			break
@@ -288,6 +294,8 @@ func (r *replay) flush(have map[schedule.Instruction]bool, in schedule.Instructi
 	}
 	return true, nil
 }
+
+func isSum(k schedule.Kind) bool { return k == schedule.AR || k == schedule.TG || k == schedule.GN }
 
 // all says whether every member of a collective has come to it.
 func (r *replay) all(in schedule.Instruction) bool {
@@ -321,7 +329,7 @@ func (r *replay) complete() error {
 			return fmt.Errorf("worker %d leaves messages", w)
 		}
 		for in := range r.made[w] {
-			if in.Kind == schedule.AR || in.Kind == schedule.TG || in.Kind == schedule.GN {
+			if isSum(in.Kind) {
 				if !r.all(in) {
 					return fmt.Errorf("%v is not complete", in)
 				}
