@@ -24,9 +24,8 @@ type Numbers struct {
 // samples of a step, 0 where that is not known. Times are over all of them, busy time and
 // bubble over those whose events are kept.
 //
-// Where steps overlap by more than a quarter, as they do without a flush, a step is the time
-// from one's end to the next one's, and the bubble is that of the whole recorded window.
-// Workers that are a little out of step at a flush do not make it one.
+// In a stream, whose steps overlap, a step is the time from one's end to the next one's, and
+// the bubble is that of the whole recorded window.
 func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 	steps := t.Settled(skip)
 	n := Numbers{Steps: len(steps), PeakBytes: t.PeakBytes, PeakActivations: t.PeakActivations}
@@ -38,33 +37,12 @@ func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 		n.BusyS, n.Bubble = t.Busy(start, end), t.Bubble(start, end)
 		return n
 	}
-	var lengths, intervals, overlaps []float64
-	for k, s := range steps {
-		lengths = append(lengths, s.EndS-s.StartS)
-		if k > 0 {
-			intervals = append(intervals, s.EndS-steps[k-1].EndS)
-			overlaps = append(overlaps, steps[k-1].EndS-s.StartS)
-		}
-	}
-	n.StepS = median(lengths)
-	// Where an evaluation or a checkpoint stands between two steps, the time from end to
-	// end is not a step's.
-	var joined []float64
-	for k, interval := range intervals {
-		if -overlaps[k] < n.StepS/20 {
-			joined = append(joined, interval)
-		}
-	}
-	period := n.StepS
-	if len(joined) > 0 {
-		period = median(joined)
-	}
-	if period > 0 {
+	n.StepS = t.StepTime(skip)
+	if period := t.Period(skip); period > 0 {
 		n.SamplesPerSecond = float64(batch) / period
 	}
 	n.busy(t, len(t.Steps)-len(steps))
 	if kept := t.Kept(skip); t.Stream && len(kept) > 0 {
-		n.StepS = period
 		n.Bubble = t.Bubble(kept[0].StartS, kept[len(kept)-1].EndS)
 	}
 	return n

@@ -116,6 +116,8 @@ func TestShadesTellAWorkersStagesApart(t *testing.T) {
 			[2]trace.Event{computed(0, "1F1@r1"), computed(1, "0F1@r1")}, []string{"first direction", "second direction"}},
 		"pipelines": {[]trace.Event{computed(0, "p1/0F0"), computed(0, "0F0"), computed(1, "1F0"), computed(1, "p1/1F0")},
 			[2]trace.Event{computed(0, "p1/0F0"), computed(1, "p1/1F0")}, []string{"pipeline 0", "pipeline 1"}},
+		"pipelines and their reference": {[]trace.Event{computed(0, "p1/0U0"), computed(0, "0F0"), computed(0, "0U0"), computed(1, "1F0"), computed(1, "p1/1U0")},
+			[2]trace.Event{computed(0, "p1/0U0"), computed(1, "p1/1U0")}, []string{"pipeline 0", "reference (pipeline 1)"}},
 		"chunks": {[]trace.Event{computed(0, "2F0"), computed(0, "0F0"), computed(1, "1F0"), computed(1, "3F0")},
 			[2]trace.Event{computed(0, "2F0"), computed(1, "3F0")}, []string{"first chunk of a worker", "second chunk of a worker"}},
 	} {

@@ -10,7 +10,10 @@ import (
 
 // heldStage is a stage of a pipeline on a worker; replica is told apart because Chimera's two
 // directions are two replicas of each stage.
-type heldStage struct{ pipeline, stage, replica int }
+type heldStage struct {
+	pipeline, stage, replica int
+	updates                  bool // and nothing else: it is of elastic averaging's reference model
+}
 
 // holdings is, for each worker, the stages that it computes for: by pipeline, then by
 // direction, then ascending, so that a shade means the same on every worker.
@@ -25,9 +28,13 @@ func stagesOf(events []trace.Event, workers int) holdings {
 	for i := range events {
 		e := &events[i]
 		if f, ok := trace.ParseFields(e.Instruction); ok && e.Lane == trace.Compute && trace.IsBusy(e.Kind) {
-			h := heldStage{f.Pipeline, f.Stage, f.Replica}
-			if !slices.Contains(held[e.Worker], h) {
-				held[e.Worker] = append(held[e.Worker], h)
+			at := held.index(e.Worker, f)
+			if at < 0 {
+				held[e.Worker] = append(held[e.Worker], heldStage{f.Pipeline, f.Stage, f.Replica, true})
+				at = len(held[e.Worker]) - 1
+			}
+			if e.Kind != "U" {
+				held[e.Worker][at].updates = false
 			}
 		}
 	}
@@ -39,9 +46,16 @@ func stagesOf(events []trace.Event, workers int) holdings {
 	return held
 }
 
+// index is where an instruction's stage is in its worker's list; -1: nowhere.
+func (h holdings) index(worker int, f trace.Fields) int {
+	return slices.IndexFunc(h[worker], func(s heldStage) bool {
+		return s.pipeline == f.Pipeline && s.stage == f.Stage && s.replica == f.Replica
+	})
+}
+
 // shade tells an instruction's stage from the others of its worker, 0 to shades-1.
 func (h holdings) shade(worker int, f trace.Fields) int {
-	return max(0, slices.Index(h[worker], heldStage{f.Pipeline, f.Stage, f.Replica})) % shades
+	return max(0, h.index(worker, f)) % shades
 }
 
 // legend says what the shades stand for; nothing where every worker has one stage.
@@ -69,6 +83,9 @@ func shadeLabel(held []heldStage, c int) string {
 	pipelines, directions := last.pipeline-first.pipeline+1, last.replica-first.replica+1
 	switch len(held) {
 	case pipelines:
+		if held[c].updates && held[c].pipeline > 0 {
+			return fmt.Sprintf("reference (pipeline %d)", held[c].pipeline)
+		}
 		return fmt.Sprintf("pipeline %d", held[c].pipeline)
 	case directions:
 		return nth + " direction"

@@ -250,7 +250,7 @@ func (d *drawing) learning() {
 	}
 	if n := len(d.in.Evaluations); n > 0 {
 		e := d.in.Evaluations[n-1]
-		s := fmt.Sprintf("  evaluation after step %d: loss %.4f", e.Step, e.Loss)
+		s := fmt.Sprintf("  evaluation after %d steps: loss %.4f", e.Step+1, e.Loss)
 		if e.Samples > 0 && e.Correct > 0 {
 			s += fmt.Sprintf(", accuracy %.2f %% (%d of %d)", 100*e.Accuracy(), e.Correct, e.Samples)
 		}

@@ -80,8 +80,12 @@ func (s *search) why(kinds []string) []string {
 		}
 		slower := c.predicted.StepS/best.predicted.StepS - 1
 		if slower < 1e-9 {
-			out = append(out, fmt.Sprintf("%s: as fast, and holds %s where this holds %s", name,
-				cluster.FormatBytes(slices.Max(c.predicted.MemoryBytes)), cluster.FormatBytes(slices.Max(best.predicted.MemoryBytes))))
+			held, holds := cluster.FormatBytes(slices.Max(c.predicted.MemoryBytes)), cluster.FormatBytes(slices.Max(best.predicted.MemoryBytes))
+			if held == holds {
+				out = append(out, fmt.Sprintf("%s: as fast, and holds as much, %s", name, holds))
+			} else {
+				out = append(out, fmt.Sprintf("%s: as fast, and holds %s where this holds %s", name, held, holds))
+			}
 			continue
 		}
 		out = append(out, fmt.Sprintf("%s: %.4g ms, %.1f %% slower (bubble %.1f %% against %.1f %%)", name,

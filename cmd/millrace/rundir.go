@@ -129,7 +129,7 @@ func (w *runDir) hooks() run.Hooks {
 		},
 		OnEvaluation: func(e trace.Evaluation) {
 			keep(w.sinks.Evaluation(report.EvaluationValues{Time: time.Now(), Step: e.Step, Loss: e.Loss, Accuracy: e.Accuracy(), Apart: e.Apart}))
-			w.progress.say(fmt.Sprintf("after step %d: evaluation loss %.4f, accuracy %.2f %%", e.Step+1, e.Loss, 100*e.Accuracy()))
+			w.progress.say(fmt.Sprintf("after %d steps: evaluation loss %.4f, accuracy %.2f %%", e.Step+1, e.Loss, 100*e.Accuracy()))
 		},
 		OnCheckpoint: func(dir string, _ int) { w.progress.say("saved " + dir) },
 		OnTaken: func(processor int) {

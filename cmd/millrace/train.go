@@ -130,7 +130,7 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	}
 	if asJSON {
 		out := outcome{Out: j.Out, Steps: result.Steps, Loss: result.Loss, Evaluations: result.Timeline.Evaluations,
-			Checkpoint: result.Checkpoint, Predicted: p.plan.Predicted.StepS, Measured: medianOf(result.Timeline.StepTimes(len(result.Timeline.Steps) - min(len(result.Timeline.Steps)/10, 10))), Report: report, Stopped: result.Stopped}
+			Checkpoint: result.Checkpoint, Predicted: p.plan.Predicted.StepS, Measured: result.Timeline.StepTime(min(10, len(result.Timeline.Steps)/10)), Report: report, Stopped: result.Stopped}
 		if err := writeJSON(c.OutOrStdout(), out); err != nil {
 			return err
 		}
