@@ -53,6 +53,7 @@ type Rival struct {
 	Depths      []int   // of the last visit, by stage, where they adapt (AvgPipe §4.2)
 	Settled     bool    // they are final
 	Busy        float64 // part of the workers' time of the last visit in which they computed, where it says so
+	TakenBack   int     // how often updates of the last visit were taken back, where it says so
 
 	command Command
 	process *exec.Cmd
@@ -128,7 +129,7 @@ func (r *Rival) step(ctx context.Context) (Work, error) {
 		return Work{}, fmt.Errorf("it says that a visit took %v and answered after %v: the answer is to another request", a.work.Time, waited)
 	}
 	r.Loss, r.StepS, r.PeakBytes, r.Busy = a.loss, a.stepS, a.peakBytes, a.busy
-	r.Depths, r.Settled = a.depths, a.settled
+	r.Depths, r.Settled, r.TakenBack = a.depths, a.settled, a.takenBack
 	return a.work, nil
 }
 

@@ -28,7 +28,8 @@ func benchOrdersCommand() *cobra.Command {
 		Long: `Trains the model under every schedule and weight policy in turn, round after round, each in a
 process of its own that stands still while another trains. Every round compares with that
 round's 1F1B: what slows the machine for a while slows both. With --clip and --post-validate,
-orders with a flush are measured both ways.`,
+orders with a flush are measured both ways. Predictions take no update back: give a --clip that
+gradients seldom exceed, or the table says in how many visits they did.`,
 		Example: "  millrace bench orders --model gpt --data text.txt --workers 2 --batch 32 --micro-batches 4\n  millrace bench orders --model convnet --workers 4 --cores 2 --batch 64 --only zb-h1,1f1b-rr",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -36,8 +37,8 @@ orders with a flush are measured both ways.`,
 			if err != nil {
 				return err
 			}
-			if rounds < 6 || steps < 2 {
-				return badInput(fmt.Errorf("--rounds %d and --steps %d; an interval takes 6 rounds at least, a step's length 2 steps", rounds, steps))
+			if rounds < 6 || steps < 4 {
+				return badInput(fmt.Errorf("--rounds %d and --steps %d; an interval takes 6 rounds at least, and a step's length 4 steps: a stream's are told by their ends, of which the last comes early", rounds, steps))
 			}
 			return benchOrders(c, j, only, rounds, steps, asJSON)
 		},
@@ -60,6 +61,7 @@ type order struct {
 	Gain      float64        `json:"gain"` // 1F1B's step over this one's, median over rounds
 	Interval  bench.Interval `json:"interval"`
 	Expected  float64        `json:"expected_gain"` // by the predictions
+	TakenBack int            `json:"taken_back"`    // rounds in which updates were
 
 	command bench.Command
 	rival   *bench.Rival
@@ -102,6 +104,9 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, rounds, steps int,
 			}
 			if round > 0 {
 				o.StepS = append(o.StepS, o.rival.StepS)
+				if o.rival.TakenBack > 0 {
+					o.TakenBack++
+				}
 			}
 			o.PeakBytes = o.rival.PeakBytes
 		}
@@ -208,6 +213,13 @@ func writeOrders(w io.Writer, orders []*order) error {
 	}
 	if err := t.Markdown(w); err != nil {
 		return err
+	}
+	for _, o := range orders {
+		if o.TakenBack > 0 {
+			if _, err := fmt.Fprintf(w, "\n%s: gradients were clipped in %d of %d rounds, so that updates were taken back and minibatches done again; a step of such a round is its time over its steps.\n", o.Name, o.TakenBack, len(o.StepS)); err != nil {
+				return err
+			}
+		}
 	}
 	_, err := fmt.Fprintf(w, "\nWorst: step %.1f %%, memory %.1f %%; median: step %.1f %%, memory %.1f %%.\n",
 		100*bench.Worst(steps), 100*bench.Worst(memory), 100*bench.Median(steps), 100*bench.Median(memory))

@@ -125,23 +125,38 @@ type visits struct {
 	depths   []int // where they adapt: those of the visit under way
 	settled  bool  // they are final
 
-	ready bool
-	steps int       // of the visit under way; 0: none is
-	began time.Time // when it was asked for
+	ready     bool
+	steps     int       // of the visit under way
+	until     int       // steps in all when it is done
+	due       int       // steps in all when its Program is
+	takenBack int       // Programs of it that ended before: the updates of a step were taken back
+	began     time.Time // when it was asked for
 }
 
-func (v *visits) next(so trace.Timeline, _ int) (*schedule.Program, error) {
-	if err := v.answer(so); err != nil {
-		return nil, err
+// next is the Program of a visit, once the one before has been answered. A visit whose updates
+// were taken back goes on where they were, and so may one longer than run lets a Program be.
+func (v *visits) next(so trace.Timeline, most int) (*schedule.Program, error) {
+	done := 0
+	if n := len(so.Steps); n > 0 {
+		done = so.Steps[n-1].Step + 1
 	}
-	if !v.requests.Scan() {
-		return nil, errors.Join(errNoMoreVisits, v.requests.Err())
+	if done < v.due {
+		v.takenBack++
 	}
-	if _, err := fmt.Sscanf(v.requests.Text(), "step %d", &v.steps); err != nil || v.steps < 1 {
-		return nil, badInput(fmt.Errorf("%q is no request; \"step N\" is, with N of 1 or more", v.requests.Text()))
+	if done == v.until {
+		if err := v.answer(so); err != nil {
+			return nil, err
+		}
+		if !v.requests.Scan() {
+			return nil, errors.Join(errNoMoreVisits, v.requests.Err())
+		}
+		if _, err := fmt.Sscanf(v.requests.Text(), "step %d", &v.steps); err != nil || v.steps < 1 {
+			return nil, badInput(fmt.Errorf("%q is no request; \"step N\" is, with N of 1 or more", v.requests.Text()))
+		}
+		v.began, v.takenBack, v.until = time.Now(), 0, done+v.steps
 	}
-	v.began = time.Now()
-	return v.program(so, v.steps)
+	v.due = min(v.until, done+most)
+	return v.program(so, v.due-done)
 }
 
 // answer says what the visit took, or, before the first, what this is.
@@ -155,9 +170,13 @@ func (v *visits) answer(so trace.Timeline) error {
 	if n := len(so.Losses); n > 0 {
 		loss = so.Losses[n-1].Value
 	}
+	step := medianOf(so.StepTimes(v.steps))
+	if v.takenBack > 0 {
+		step = took / float64(v.steps) // what was done in vain is in no step
+	}
 	return v.out.Encode(map[string]any{
-		"samples": v.steps * v.batch, "seconds": took, "loss": loss, "step_s": medianOf(so.StepTimes(v.steps)), "peak_bytes": so.PeakBytes,
-		"busy": busyShare(&so, min(v.steps, sessionKeeps)), "depths": v.depths, "settled": v.settled,
+		"samples": v.steps * v.batch, "seconds": took, "loss": loss, "step_s": step, "peak_bytes": so.PeakBytes,
+		"busy": busyShare(&so, min(v.steps, sessionKeeps)), "depths": v.depths, "settled": v.settled, "taken_back": v.takenBack,
 	})
 }
 

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// A visit goes on until its steps are done, whatever is taken back and however short Programs
+// must be, and is answered once.
+func TestAVisitIsAllItsSteps(t *testing.T) {
+	var asked []int
+	var out bytes.Buffer
+	v := &visits{
+		requests: bufio.NewScanner(strings.NewReader("step 6\nstep 2\n")), out: json.NewEncoder(&out), batch: 10,
+		program: func(_ trace.Timeline, steps int) (*schedule.Program, error) {
+			asked = append(asked, steps)
+			return nil, nil
+		},
+	}
+	so := trace.Timeline{Workers: 1}
+	for _, run := range []struct{ most, done int }{
+		{4, 3},   // of visit 1; a fourth was taken back
+		{4, 3},   // the other three
+		{100, 2}, // visit 2
+	} {
+		if _, err := v.next(so, run.most); err != nil {
+			t.Fatal(err)
+		}
+		for range run.done {
+			n := float64(len(so.Steps))
+			so.Steps = append(so.Steps, trace.StepMark{Step: len(so.Steps), StartS: n, EndS: n + 1})
+		}
+	}
+	if _, err := v.next(so, 100); !errors.Is(err, errNoMoreVisits) {
+		t.Errorf("after the last request: %v", err)
+	}
+	if want := []int{4, 3, 2}; !slices.Equal(asked, want) {
+		t.Errorf("Programs of %v steps, want %v", asked, want)
+	}
+	var samples, back []int
+	var last float64
+	for lines := json.NewDecoder(&out); lines.More(); {
+		var a struct {
+			Samples   int     `json:"samples"`
+			TakenBack int     `json:"taken_back"`
+			StepS     float64 `json:"step_s"`
+		}
+		if err := lines.Decode(&a); err != nil {
+			t.Fatal(err)
+		}
+		samples, back, last = append(samples, a.Samples), append(back, a.TakenBack), a.StepS
+	}
+	if !slices.Equal(samples, []int{0, 60, 20}) || !slices.Equal(back, []int{0, 1, 0}) || last != 1 {
+		t.Errorf("visits of %v samples, updates taken back %v times, a step of %v s; want the description, 60 and 20; 0, 1 and 0; 1", samples, back, last)
+	}
+}
