@@ -69,11 +69,9 @@ func act(manner string) {
 
 func start(t *testing.T, ctx context.Context, manner string) (*Rival, error) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return Start(ctx, Command{Name: "fake", Path: self, Env: append(os.Environ(), actAs+"="+manner), Steps: 3})
+	c := fakes(t, manner)[0]
+	c.Name = "fake"
+	return Start(ctx, c)
 }
 
 func TestRivalTrains(t *testing.T) {
@@ -187,4 +185,63 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("%q became %+v", line, a)
 		}
 	})
+}
+
+func fakes(t *testing.T, manners ...string) (out []Command) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range manners {
+		out = append(out, Command{Name: m, Path: self, Env: append(os.Environ(), actAs+"="+m), Steps: 3})
+	}
+	return out
+}
+
+// Everybody is visited once a round, and the first round counts for nothing.
+func TestRounds(t *testing.T) {
+	visits, ended := make([]int, 3), []int{}
+	err := Together(t.Context(), fakes(t, "well", "well", "well"), func(rivals []*Rival) error {
+		return Rounds(t.Context(), rivals, 4, func(at int) { visits[at]++ }, func(round int) {
+			ended = append(ended, round)
+			for at, n := range visits {
+				if n != round {
+					t.Errorf("after round %d rival %d has had %d visits", round, at, n)
+				}
+			}
+		})
+	})
+	if err != nil || len(ended) != 5 {
+		t.Errorf("rounds %v: %v", ended, err)
+	}
+}
+
+// What went wrong first is what is told, and nobody is left behind.
+func TestTogetherTellsWhatWentWrong(t *testing.T) {
+	var open []*Rival
+	keep := func(rivals []*Rival) error {
+		open = rivals
+		return nil
+	}
+	if err := Together(t.Context(), fakes(t, "well", "ends badly"), keep); err == nil || !strings.Contains(err.Error(), "ends badly: it ended with exit status 4") {
+		t.Errorf("a rival that ends badly: %v", err)
+	}
+	if err := Together(t.Context(), fakes(t, "well", "no model"), keep); err == nil || !strings.Contains(err.Error(), "heads do not divide") {
+		t.Errorf("a rival that does not start: %v", err)
+	}
+	err := Together(t.Context(), fakes(t, "dies", "ends badly"), func(rivals []*Rival) error {
+		open = rivals
+		return Rounds(t.Context(), rivals[:1], 1, nil, nil)
+	})
+	if err == nil || !strings.Contains(err.Error(), "out of memory") {
+		t.Errorf("a rival that dies: %v", err)
+	}
+	for _, r := range open {
+		select {
+		case <-r.gone:
+		default:
+			t.Errorf("%s is still there", r.Name())
+		}
+	}
 }

@@ -113,25 +113,21 @@ func (s *sessions) singles(m *model.Model) ([]bench.Command, error) {
 
 // duel runs two commands in pairs, both warm.
 func duel(ctx context.Context, a, b bench.Command, pairs int, log io.Writer) (result bench.Result, err error) {
-	var open []bench.Runner
-	for _, c := range []bench.Command{a, b} {
-		r, err := bench.Start(ctx, c)
-		if err != nil {
-			return result, err
+	err = bench.Together(ctx, []bench.Command{a, b}, func(open []*bench.Rival) (err error) {
+		if err := bench.Warm(ctx, 3, open[0], open[1]); err != nil {
+			return err
 		}
-		defer func() {
-			if closed := r.Close(); err == nil {
-				err = closed
-			}
-		}()
-		open = append(open, r)
-	}
-	if err := bench.Warm(ctx, 3, open...); err != nil {
-		return result, err
-	}
-	return bench.Pairs(ctx, open[0], open[1], pairs, func(p bench.Pair) {
-		fmt.Fprintf(log, "  pair %d of %d: %s over %s %.3f\n", p.Done, p.Of, a.Name, b.Name, p.Ratio())
+		result, err = bench.Pairs(ctx, open[0], open[1], pairs, func(p bench.Pair) {
+			fmt.Fprintf(log, "  pair %d of %d: %s over %s %.3f\n", p.Done, p.Of, a.Name, b.Name, p.Ratio())
+		})
+		return err
 	})
+	return result, err
+}
+
+// tellRound says how far a measurement in rounds is.
+func tellRound(log io.Writer, rounds int) func(int) {
+	return func(round int) { fmt.Fprintf(log, "  round %d of %d\n", round, rounds) }
 }
 
 // tellMeasured says what a sweep has found so far.

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -19,8 +18,7 @@ import (
 
 func benchAdvanceCommand() *cobra.Command {
 	var flags jobFlags
-	rounds, steps := 15, 6
-	var asJSON bool
+	own := measuring{rounds: 15, steps: 6}
 	c := &cobra.Command{
 		Use: "advance", Short: "Advance forward propagation on real tensors: its time and memory against 1F1B's and AFAB's",
 		Long: `Advance forward propagation (AvgPipe, section 4.2) adapts in a training of its own until it
@@ -34,17 +32,14 @@ Messages must take time for depths to matter: give --wire.`,
 			if err != nil {
 				return err
 			}
-			if rounds < 6 || steps < 3 {
-				return badInput(fmt.Errorf("--rounds %d and --steps %d; an interval takes 6 rounds at least, and depths are judged by 3 steps at least", rounds, steps))
+			if err := own.check(c, 3, "to judge depths by"); err != nil {
+				return err
 			}
-			return benchAdvance(c, j, rounds, steps, asJSON)
+			return benchAdvance(c, j, own)
 		},
 	}
 	flags.add(c, job.ModelOptions, job.PlanOptions, []job.Option{dataOption()})
-	f := c.Flags()
-	f.IntVar(&rounds, "rounds", rounds, "times that each is visited")
-	f.IntVar(&steps, "steps", steps, "training steps of a visit")
-	f.BoolVar(&asJSON, "json", false, "for machines")
+	own.add(c, "steps")
 	return c
 }
 
@@ -57,8 +52,6 @@ type depth struct {
 	PeakBytes []int64        `json:"peak_bytes"`
 	Against   float64        `json:"over_afab"` // its step over AFAB's, median over rounds
 	Interval  bench.Interval `json:"interval"`
-
-	rival *bench.Rival
 }
 
 // advanced is what bench advance prints with --json.
@@ -79,7 +72,7 @@ type adaptation struct {
 // mostAdaptations is beyond what any pipeline here takes to settle.
 const mostAdaptations = 200
 
-func benchAdvance(c *cobra.Command, j *job.Job, rounds, steps int, asJSON bool) (err error) {
+func benchAdvance(c *cobra.Command, j *job.Job, m measuring) error {
 	dir, remove, err := scratch()
 	if err != nil {
 		return err
@@ -89,7 +82,7 @@ func benchAdvance(c *cobra.Command, j *job.Job, rounds, steps int, asJSON bool) 
 	if err != nil {
 		return err
 	}
-	own := sessions{job: j, dir: dir, steps: steps}
+	own := sessions{job: j, dir: dir, steps: m.steps}
 	base, err := plainPipeline(c, p)
 	if err != nil {
 		return err
@@ -99,6 +92,7 @@ func benchAdvance(c *cobra.Command, j *job.Job, rounds, steps int, asJSON bool) 
 	if err != nil {
 		return err
 	}
+	var commands []bench.Command
 	all := slices.Repeat([]int{base.MicroBatches}, len(base.Stages))
 	for _, d := range []*depth{{Name: "1F1B", Depths: out.Adapted[0].Depths}, {Name: "advance, settled", Depths: settled}, {Name: "AFAB", Depths: all}} {
 		pl, err := tune.WithDepths(p.profile, p.cluster, base, j.Clip > 0, d.Depths)
@@ -110,20 +104,12 @@ func benchAdvance(c *cobra.Command, j *job.Job, rounds, steps int, asJSON bool) 
 		if err != nil {
 			return err
 		}
-		if d.rival, err = bench.Start(c.Context(), command); err != nil {
-			return err
-		}
-		defer func() {
-			if closed := d.rival.Close(); err == nil {
-				err = closed
-			}
-		}()
-		out.Orders = append(out.Orders, d)
+		commands, out.Orders = append(commands, command), append(out.Orders, d)
 	}
-	if err := out.measure(c, rounds); err != nil {
+	if err := out.measure(c, commands, m.rounds); err != nil {
 		return err
 	}
-	if asJSON {
+	if m.asJSON {
 		return writeJSON(c.OutOrStdout(), out)
 	}
 	return out.write(c.OutOrStdout())
@@ -164,44 +150,34 @@ func (a *advanced) adapt(c *cobra.Command, own *sessions, base *plan.Plan) (sett
 		return nil, err
 	}
 	command.Args = append(command.Args, "--advance", job.AutoAdvance)
-	r, err := bench.Start(c.Context(), command)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if closed := r.Close(); err == nil {
-			err = closed
+	err = bench.Together(c.Context(), []bench.Command{command}, func(rivals []*bench.Rival) error {
+		r := rivals[0]
+		for range mostAdaptations {
+			if _, err := r.Step(c.Context()); err != nil {
+				return err
+			}
+			if r.Settled {
+				settled = r.Depths
+				return nil
+			}
+			a.Adapted = append(a.Adapted, adaptation{r.Depths, r.StepS})
+			fmt.Fprintf(c.ErrOrStderr(), "  depths %v: %.4g ms a step\n", r.Depths, 1e3*r.StepS)
 		}
-	}()
-	for range mostAdaptations {
-		if _, err := r.Step(c.Context()); err != nil {
-			return nil, err
-		}
-		if r.Settled {
-			return r.Depths, nil
-		}
-		a.Adapted = append(a.Adapted, adaptation{r.Depths, r.StepS})
-		fmt.Fprintf(c.ErrOrStderr(), "  depths %v: %.4g ms a step\n", r.Depths, 1e3*r.StepS)
-	}
-	return nil, fmt.Errorf("bench: depths have not settled within %d visits", mostAdaptations)
+		return fmt.Errorf("bench: depths have not settled within %d visits", mostAdaptations)
+	})
+	return settled, err
 }
 
 // measure visits every order once a round, in another sequence each time.
-func (a *advanced) measure(c *cobra.Command, rounds int) error {
-	visits := slices.Clone(a.Orders)
-	rng := rand.New(rand.NewPCG(1, 1))
-	for round := range rounds + 1 { // the first warms up
-		rng.Shuffle(len(visits), func(i, k int) { visits[i], visits[k] = visits[k], visits[i] })
-		for _, d := range visits {
-			if _, err := d.rival.Step(c.Context()); err != nil {
-				return err
-			}
-			if round > 0 {
-				d.StepS = append(d.StepS, d.rival.StepS)
-			}
-			d.PeakBytes = d.rival.PeakBytes
-		}
-		fmt.Fprintf(c.ErrOrStderr(), "  round %d of %d\n", round, rounds)
+func (a *advanced) measure(c *cobra.Command, commands []bench.Command, rounds int) error {
+	err := bench.Together(c.Context(), commands, func(rivals []*bench.Rival) error {
+		return bench.Rounds(c.Context(), rivals, rounds, func(at int) {
+			d := a.Orders[at]
+			d.StepS, d.PeakBytes = append(d.StepS, rivals[at].StepS), rivals[at].PeakBytes
+		}, tellRound(c.ErrOrStderr(), rounds))
+	})
+	if err != nil {
+		return err
 	}
 	afab := a.Orders[len(a.Orders)-1]
 	for _, d := range a.Orders {

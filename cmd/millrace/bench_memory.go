@@ -23,13 +23,12 @@ import (
 type memoryFlags struct {
 	counts    []int
 	schedules []string
-	steps     int
-	asJSON    bool
+	measuring
 }
 
 func benchMemoryCommand() *cobra.Command {
 	var flags jobFlags
-	own := memoryFlags{counts: []int{2, 4, 8, 16}, schedules: []string{"afab", "1f1b"}, steps: 4}
+	own := memoryFlags{counts: []int{2, 4, 8, 16}, schedules: []string{"afab", "1f1b"}, measuring: measuring{steps: 4}}
 	c := &cobra.Command{
 		Use: "memory", Short: "What schedules hold as the micro-batches of a step grow in number and not in size: predicted and measured",
 		Long: `Trains a few steps with every number of micro-batches and every schedule, over the same stages, and
@@ -51,8 +50,7 @@ activations. With --out it draws them too.`,
 	f := c.Flags()
 	f.IntSliceVar(&own.counts, "counts", own.counts, "micro-batches of a step")
 	f.StringSliceVar(&own.schedules, "schedules", own.schedules, "schedules to compare")
-	f.IntVar(&own.steps, "visit-steps", own.steps, "training steps of each")
-	f.BoolVar(&own.asJSON, "json", false, "for machines")
+	own.add(c, "visit-steps")
 	return c
 }
 
@@ -72,8 +70,9 @@ func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
 		return badInput(fmt.Errorf("--counts %v; give two numbers of micro-batches or more, 1 at least", f.counts))
 	case len(f.schedules) == 0:
 		return badInput(fmt.Errorf("--schedules names none; give afab,1f1b"))
-	case f.steps < 2:
-		return badInput(fmt.Errorf("--visit-steps %d; a step's length takes 2 at least", f.steps))
+	}
+	if err := f.check(c, 1, "to hold what it takes"); err != nil {
+		return err
 	}
 	if j.MicroBatch == 0 {
 		j.MicroBatch = 4
@@ -132,21 +131,12 @@ func (f *memoryFlags) measure(ctx context.Context, p *planned, base *plan.Plan, 
 	if err != nil {
 		return one, err
 	}
-	rival, err := bench.Start(ctx, command)
-	if err != nil {
-		return one, err
-	}
-	defer func() {
-		if closed := rival.Close(); err == nil {
-			err = closed
-		}
-	}()
-	for range 2 { // the first warms up
-		if _, err := rival.Step(ctx); err != nil {
-			return one, err
-		}
-	}
-	return held{Schedule: name, MicroBatches: micros, Predicted: predicted.MemoryBytes, Measured: rival.PeakBytes}, nil
+	one = held{Schedule: name, MicroBatches: micros, Predicted: predicted.MemoryBytes}
+	err = bench.Together(ctx, []bench.Command{command}, func(rivals []*bench.Rival) error {
+		defer func() { one.Measured = rivals[0].PeakBytes }()
+		return bench.Warm(ctx, 2, rivals[0])
+	})
+	return one, err
 }
 
 // show prints the table, and draws it where there is a folder for that.

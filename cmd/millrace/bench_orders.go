@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -20,9 +18,8 @@ import (
 
 func benchOrdersCommand() *cobra.Command {
 	var flags jobFlags
-	rounds, steps := 15, 6
+	own := measuring{rounds: 15, steps: 6}
 	var only []string
-	var asJSON bool
 	c := &cobra.Command{
 		Use: "orders", Short: "Every schedule and weight policy on real tensors: step time and memory against their predictions, and against 1F1B",
 		Long: `Trains the model under every schedule and weight policy in turn, round after round, each in a
@@ -37,20 +34,23 @@ gradients seldom exceed, or the table says in how many visits they did.`,
 			if err != nil {
 				return err
 			}
-			if rounds < 6 || steps < 4 {
-				return badInput(fmt.Errorf("--rounds %d and --steps %d; an interval takes 6 rounds at least, and a step's length 4 steps: a stream's are told by their ends, of which the last comes early", rounds, steps))
+			if err := own.check(c, leastOfStream, ofStream); err != nil {
+				return err
 			}
-			return benchOrders(c, j, only, rounds, steps, asJSON)
+			return benchOrders(c, j, only, own)
 		},
 	}
 	flags.add(c, job.ModelOptions, job.PlanOptions, []job.Option{dataOption()})
-	f := c.Flags()
-	f.IntVar(&rounds, "rounds", rounds, "times that each is visited")
-	f.IntVar(&steps, "steps", steps, "training steps of a visit")
-	f.StringSliceVar(&only, "only", nil, "schedules to measure beside 1f1b; all if left out")
-	f.BoolVar(&asJSON, "json", false, "for machines")
+	own.add(c, "steps")
+	c.Flags().StringSliceVar(&only, "only", nil, "schedules to measure beside 1f1b; all if left out")
 	return c
 }
+
+// leastOfStream is how many steps a visit must have for the length of a stream's, and ofStream why.
+const (
+	leastOfStream = 4
+	ofStream      = "because a stream's steps are told by their ends, of which the last comes early"
+)
 
 // order is one schedule under one policy, predicted and measured.
 type order struct {
@@ -64,53 +64,40 @@ type order struct {
 	TakenBack int            `json:"taken_back"`    // rounds in which updates were
 
 	command bench.Command
-	rival   *bench.Rival
 }
 
 const baseOrder = "1f1b"
 
-func benchOrders(c *cobra.Command, j *job.Job, only []string, rounds, steps int, asJSON bool) (err error) {
-	dir, err := os.MkdirTemp("", "millrace-bench-")
+func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error {
+	dir, remove, err := scratch()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	p, err := prepareHardware(c, j)
 	if err != nil {
 		return err
 	}
-	own := sessions{job: j, dir: dir, steps: steps}
+	own := sessions{job: j, dir: dir, steps: m.steps}
 	orders, err := ordersOf(c, p, &own, only)
 	if err != nil {
 		return err
 	}
+	var commands []bench.Command
 	for _, o := range orders {
-		if o.rival, err = bench.Start(c.Context(), o.command); err != nil {
-			return err
-		}
-		defer func() {
-			if closed := o.rival.Close(); err == nil {
-				err = closed
-			}
-		}()
+		commands = append(commands, o.command)
 	}
-	visits := slices.Clone(orders)
-	rng := rand.New(rand.NewPCG(1, 1))
-	for round := range rounds + 1 { // the first warms up
-		rng.Shuffle(len(visits), func(a, b int) { visits[a], visits[b] = visits[b], visits[a] })
-		for _, o := range visits {
-			if _, err := o.rival.Step(c.Context()); err != nil {
-				return err
+	err = bench.Together(c.Context(), commands, func(rivals []*bench.Rival) error {
+		return bench.Rounds(c.Context(), rivals, m.rounds, func(at int) {
+			o, r := orders[at], rivals[at]
+			o.StepS, o.PeakBytes = append(o.StepS, r.StepS), r.PeakBytes
+			if r.TakenBack > 0 {
+				o.TakenBack++
 			}
-			if round > 0 {
-				o.StepS = append(o.StepS, o.rival.StepS)
-				if o.rival.TakenBack > 0 {
-					o.TakenBack++
-				}
-			}
-			o.PeakBytes = o.rival.PeakBytes
-		}
-		fmt.Fprintf(c.ErrOrStderr(), "  round %d of %d\n", round, rounds)
+		}, tellRound(c.ErrOrStderr(), m.rounds))
+	})
+	if err != nil {
+		return err
 	}
 	base := orders[0]
 	for _, o := range orders {
@@ -123,7 +110,7 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, rounds, steps int,
 			return err
 		}
 	}
-	if asJSON {
+	if m.asJSON {
 		return writeJSON(c.OutOrStdout(), orders)
 	}
 	return writeOrders(c.OutOrStdout(), orders)

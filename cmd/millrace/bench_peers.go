@@ -14,33 +14,30 @@ import (
 
 func benchPeersCommand() *cobra.Command {
 	w := bench.SixMillion()
-	pairs, visits, steps := 15, 3, 2
-	var only []string
-	var asJSON bool
+	own := peersOptions{measuring: measuring{pairs: 15, visits: 3, steps: 2}}
 	c := &cobra.Command{
 		Use: "peers", Short: "Race PyTorch: one process, sync.Pipe, DDP and 1F1B by hand, each at its best",
 		Example: "  millrace bench peers --data text.txt\n  millrace bench peers --data text.txt --only pipe,onef1b --pairs 25",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return benchPeers(c, w, peersOptions{pairs, visits, steps, only, asJSON})
+			if err := own.check(c, 1, "to be timed"); err != nil {
+				return err
+			}
+			return benchPeers(c, w, own)
 		},
 	}
 	f := c.Flags()
 	f.StringVar(&w.Data, "data", "", "a text that everybody trains on (default: random bytes)")
 	f.IntVar(&w.Batch, "batch", w.Batch, "rows of an optimizer step")
 	f.StringVar(&w.Optimizer, "optimizer", w.Optimizer, "sgd or adamw")
-	f.IntVar(&pairs, "pairs", pairs, "alternating pairs of each comparison")
-	f.IntVar(&visits, "visits", visits, "visits to each candidate when a rival's best settings are looked for")
-	f.IntVar(&steps, "steps", steps, "optimizer steps of a visit")
-	f.StringSliceVar(&only, "only", nil, "these rivals alone: single, pipe, ddp, onef1b")
-	f.BoolVar(&asJSON, "json", false, "for machines")
+	f.StringSliceVar(&own.only, "only", nil, "these rivals alone: single, pipe, ddp, onef1b")
+	own.add(c, "steps")
 	return c
 }
 
 type peersOptions struct {
-	pairs, visits, steps int
-	only                 []string
-	asJSON               bool
+	measuring
+	only []string
 }
 
 // workloadJob is the job whose training is the workload.

@@ -15,8 +15,7 @@ const settleSteps = 3
 
 func benchSpeedupCommand() *cobra.Command {
 	var flags jobFlags
-	pairs, visits, visitSteps := 15, 3, 2
-	var asJSON bool
+	own := measuring{pairs: 15, visits: 3, steps: 2}
 	c := &cobra.Command{
 		Use: "speedup", Short: "Compare the planned pipeline with the best single worker over all micro-batches and threads",
 		Example: "  millrace bench speedup --model gpt --data text.txt --batch 32 --micro-batches 16\n  millrace bench speedup --model convnet --data fashion-mnist --batch 128",
@@ -26,15 +25,14 @@ func benchSpeedupCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return benchSpeedup(c, j, pairs, visits, visitSteps, asJSON)
+			if err := own.check(c, 1, "to be timed"); err != nil {
+				return err
+			}
+			return benchSpeedup(c, j, own)
 		},
 	}
 	flags.add(c, job.ModelOptions, job.PlanOptions, []job.Option{dataOption()})
-	f := c.Flags()
-	f.IntVar(&pairs, "pairs", pairs, "alternating pairs")
-	f.IntVar(&visits, "visits", visits, "visits to each candidate when the best single worker is looked for")
-	f.IntVar(&visitSteps, "visit-steps", visitSteps, "optimizer steps of a visit")
-	f.BoolVar(&asJSON, "json", false, "for machines")
+	own.add(c, "visit-steps")
 	return c
 }
 
@@ -54,7 +52,7 @@ type speedup struct {
 	Interval bench.Interval   `json:"of_bound_interval"`
 }
 
-func benchSpeedup(c *cobra.Command, j *job.Job, pairs, visits, steps int, asJSON bool) error {
+func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 	ctx, out, log := c.Context(), c.OutOrStdout(), c.ErrOrStderr()
 	if j.Stages == 0 {
 		j.Stages = j.Workers
@@ -68,7 +66,7 @@ func benchSpeedup(c *cobra.Command, j *job.Job, pairs, visits, steps int, asJSON
 		return err
 	}
 	defer remove()
-	own := sessions{job: j, dir: dir, steps: steps}
+	own := sessions{job: j, dir: dir, steps: m.steps}
 	singles, err := own.singles(p.model)
 	if err != nil {
 		return err
@@ -79,10 +77,10 @@ func benchSpeedup(c *cobra.Command, j *job.Job, pairs, visits, steps int, asJSON
 	}
 	unit := unitOf(p.model)
 	s := speedup{Plan: reason(p.plan)}
-	if s.Singles, err = bench.Sweep(ctx, singles, visits, bench.Open, tellMeasured(log, unit)); err != nil {
+	if s.Singles, err = bench.Sweep(ctx, singles, m.visits, bench.Open, tellMeasured(log, unit)); err != nil {
 		return err
 	}
-	if s.Result, err = duel(ctx, pipeline, s.Singles[0].Command, pairs, log); err != nil {
+	if s.Result, err = duel(ctx, pipeline, s.Singles[0].Command, m.pairs, log); err != nil {
 		return err
 	}
 	measured, err := measuredTraining(ctx, p, 20)
@@ -93,7 +91,7 @@ func benchSpeedup(c *cobra.Command, j *job.Job, pairs, visits, steps int, asJSON
 	s.Bound = bench.StageBound(s.BusyS, p.plan.MicroBatches)
 	s.OfBound = s.Result.MedianRatio / s.Bound
 	s.Interval = bench.Interval{Lo: s.Result.Lo / s.Bound, Hi: s.Result.Hi / s.Bound, Confidence: s.Result.Confidence}
-	if asJSON {
+	if m.asJSON {
 		return writeJSON(out, s)
 	}
 	fmt.Fprintf(out, "%s\n\n", s.Plan)

@@ -1,0 +1,52 @@
+package bench
+
+import (
+	"context"
+	"math/rand/v2"
+)
+
+// Together starts rivals, has f measure them, and closes them: what f says counts first, and then
+// how the first of them ended that did not end well.
+func Together(ctx context.Context, commands []Command, f func([]*Rival) error) (err error) {
+	var rivals []*Rival
+	defer func() {
+		for _, r := range rivals {
+			if closed := r.Close(); err == nil {
+				err = closed
+			}
+		}
+	}()
+	for _, c := range commands {
+		r, err := Start(ctx, c)
+		if err != nil {
+			return err
+		}
+		rivals = append(rivals, r)
+	}
+	return f(rivals)
+}
+
+// Rounds visits all rivals once a round, in another order each time, after a round that warms
+// them up: what slows the machine for a while slows all of them, and none has always the same
+// one before it. visited is told of each visit that counts, by the rival's position; ended of
+// each round, 0 the one before all.
+func Rounds(ctx context.Context, rivals []*Rival, rounds int, visited func(at int), ended func(round int)) error {
+	order := make([]int, len(rivals))
+	for i := range order {
+		order[i] = i
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for round := range rounds + 1 {
+		rng.Shuffle(len(order), func(a, b int) { order[a], order[b] = order[b], order[a] })
+		for _, at := range order {
+			if _, err := visit(ctx, rivals[at]); err != nil {
+				return err
+			}
+			if round > 0 {
+				visited(at)
+			}
+		}
+		ended(round)
+	}
+	return nil
+}
