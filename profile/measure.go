@@ -22,11 +22,12 @@ type LayerTiming struct {
 // Request is one measurement: the whole model at one micro-batch size.
 type Request struct {
 	Model       *model.Model
-	MicroBatch  int // samples
-	Warmup      int // passes not counted
-	Passes      int // passes counted
-	Concurrency int // workers that run the same passes at once
-	Threads     int // per worker
+	MicroBatch  int     // samples
+	Warmup      int     // passes not counted
+	Passes      int     // passes counted, at least
+	AtLeastS    float64 // passes go on, the ones not counted for half as long, until they have taken this
+	Concurrency int     // workers that run the same passes at once
+	Threads     int     // per worker
 }
 
 // Timer measures. run implements it on the code that trains, so that what is timed
@@ -51,14 +52,12 @@ type Timer interface {
 type Options struct {
 	MicroBatches []int // [1 2 4 8]
 	Warmup       int   // [1]
-	Passes       int   // [6]
-	Concurrency  int   // [1]
-	Threads      int   // [1]
-	Workers      int   // of the transfer measurement [2]
-	// Reference times a fixed loop that has nothing to do with the model, in seconds. It is
-	// asked before and after each round of sizes and at the end. The median is kept: who measures the
-	// same loop later knows by how much the machine's speed has drifted. Nil: nobody asks.
-	Reference func() (float64, error)
+	Passes       int   // [6], at least
+	// AtLeastS is how long the counted passes of one visit to a micro-batch size take together [0.1].
+	AtLeastS    float64
+	Concurrency int // [1]
+	Threads     int // [1]
+	Workers     int // of the transfer measurement [2]
 	// Progress is called after each piece of work, with pieces done and in all.
 	Progress func(done, all int, what string)
 }
@@ -78,6 +77,9 @@ func (o Options) filled() (Options, error) {
 	}
 	if o.Passes == 0 {
 		o.Passes = 6
+	}
+	if o.AtLeastS == 0 {
+		o.AtLeastS = 0.1
 	}
 	o.Concurrency, o.Threads, o.Workers = max(o.Concurrency, 1), max(o.Threads, 1), max(o.Workers, 2)
 	if o.Progress == nil {
@@ -99,13 +101,9 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 	p.ThreadsPerWorker, p.Concurrency = o.Threads, o.Concurrency
 	rounds := min(roundsOfSizes, o.Passes)
 	all := rounds*len(o.MicroBatches) + 2
-	beats := reference{ask: o.Reference}
-	if err := beats.take(); err != nil {
-		return nil, err
-	}
 	gathered := make([][]LayerTiming, len(o.MicroBatches))
 	for round := range rounds {
-		r := Request{Model: m, Warmup: o.Warmup, Passes: (o.Passes + round) / rounds, Concurrency: o.Concurrency, Threads: o.Threads}
+		r := Request{Model: m, Warmup: o.Warmup, Passes: (o.Passes + round) / rounds, AtLeastS: o.AtLeastS, Concurrency: o.Concurrency, Threads: o.Threads}
 		if round > 0 {
 			r.Warmup = 0 // a Timer's first pass, which fills the machine, is never counted
 		}
@@ -117,9 +115,6 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 			}
 			gathered[i] = join(gathered[i], timings)
 			o.Progress(round*len(o.MicroBatches)+i+1, all, fmt.Sprintf("micro-batch %d", size))
-		}
-		if err := beats.take(); err != nil {
-			return nil, err
 		}
 	}
 	for i, size := range o.MicroBatches {
@@ -148,10 +143,6 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 		return nil, fmt.Errorf("profile: transfers: %w", err)
 	}
 	o.Progress(all, all, "transfers")
-	if err := beats.take(); err != nil {
-		return nil, err
-	}
-	p.ReferenceS = median(beats.times)
 	return p, p.Validate()
 }
 
@@ -171,30 +162,6 @@ func join(all, more []LayerTiming) []LayerTiming {
 		t.ForwardPeakBytes, t.BackwardPeakBytes = max(t.ForwardPeakBytes, m.ForwardPeakBytes), max(t.BackwardPeakBytes, m.BackwardPeakBytes)
 	}
 	return all
-}
-
-// beatsEach is how often the loop is timed between two rounds.
-const beatsEach = 5
-
-// reference gathers times of the loop of Options.Reference.
-type reference struct {
-	ask   func() (float64, error)
-	times []float64
-}
-
-// take asks as often as makes a median of its own steady.
-func (r *reference) take() error {
-	if r.ask == nil {
-		return nil
-	}
-	for range beatsEach {
-		s, err := r.ask()
-		if err != nil {
-			return fmt.Errorf("profile: the reference loop: %w", err)
-		}
-		r.times = append(r.times, s)
-	}
-	return nil
 }
 
 func costOf(t LayerTiming, device string, size int) Cost {

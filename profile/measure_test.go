@@ -2,8 +2,6 @@ package profile
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/model"
@@ -35,36 +33,6 @@ func (evenTimer) Averaging(_ context.Context, r Request) (updateS, referenceS []
 func (evenTimer) Transfer(context.Context, int) (*Transfer, error) { return nil, nil }
 func (evenTimer) Engine() string                                   { return "even" }
 func (evenTimer) Device() string                                   { return "cpu" }
-
-// The reference loop is timed around every round, its median is kept, its error stops
-// the measurement, and without one nothing is said.
-func TestMeasureTimesTheReferenceLoop(t *testing.T) {
-	m, err := model.Build("mlp", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	asked := 0
-	rising := func() (float64, error) {
-		asked++
-		return float64(asked), nil
-	}
-	p, err := Measure(t.Context(), m, evenTimer{}, Options{MicroBatches: []int{1, 2}, Reference: rising})
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Before all, after each of three rounds, and at the end: five times five.
-	if asked != 25 || p.ReferenceS != 13 {
-		t.Errorf("asked %d times, reference %v; want 25 and the median, 13", asked, p.ReferenceS)
-	}
-	if p, err = Measure(t.Context(), m, evenTimer{}, Options{}); err != nil || p.ReferenceS != 0 {
-		t.Errorf("without a loop: reference %v, %v", p.ReferenceS, err)
-	}
-	broken := errors.New("broken")
-	_, err = Measure(t.Context(), m, evenTimer{}, Options{Reference: func() (float64, error) { return 0, broken }})
-	if !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "profile: ") {
-		t.Errorf("a broken loop gives %v", err)
-	}
-}
 
 // driftingTimer is a machine that halves its speed after so many visits.
 type driftingTimer struct {

@@ -90,8 +90,7 @@ type Profile struct {
 	ThreadsPerWorker int       `json:"threads_per_worker,omitempty"`
 	Concurrency      int       `json:"concurrency,omitempty"` // workers that computed at once while it was measured
 	Optimizer        string    `json:"optimizer,omitempty"`
-	ReferenceS       float64   `json:"reference_s,omitempty"` // of a fixed loop beside the measurements, see Options.Reference; 0: not measured
-	OptimizerStates  int       `json:"optimizer_states"`      // copies of the parameters the optimizer keeps: SGD 0, momentum 1, Adam 2
+	OptimizerStates  int       `json:"optimizer_states"` // copies of the parameters the optimizer keeps: SGD 0, momentum 1, Adam 2
 	Layers           []Layer   `json:"layers"`
 	Transfer         *Transfer `json:"transfer,omitempty"`
 }

@@ -217,34 +217,38 @@ func (b *bench) passInHalves() error {
 	return b.stage.BackwardWeight(id - 1)
 }
 
+// passes goes over the model n times, and on until it has taken that many seconds: a small
+// model's first hundred passes find code and caches cold, as training soon does not.
+func (b *bench) passes(ctx context.Context, pass func() error, n int, seconds float64) error {
+	begun := time.Now()
+	for i := 0; i < n || time.Since(begun).Seconds() < seconds; i++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := pass(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Layers implements profile.Timer.
 func (t *Timer) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTiming, error) {
-	passes := func(pass func() error, n int) error {
-		for range n {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if err := pass(); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
 	clocks, err := t.crew(ctx, r, func(b *bench) error {
-		if err := passes(b.pass, r.Warmup+1); err != nil {
+		if err := b.passes(ctx, b.pass, r.Warmup+1, r.AtLeastS/2); err != nil {
 			return err
 		}
 		b.clock.counts = true
-		if err := passes(b.pass, r.Passes); err != nil {
+		if err := b.passes(ctx, b.pass, r.Passes, r.AtLeastS); err != nil {
 			return err
 		}
 		// The first pass in halves finds no memory of the sizes that halves ask for.
 		b.clock.counts = false
-		if err := passes(b.passInHalves, 1); err != nil {
+		if err := b.passes(ctx, b.passInHalves, 1, r.AtLeastS/4); err != nil {
 			return err
 		}
 		b.clock.counts = true
-		return passes(b.passInHalves, max(r.Passes/2, 1))
+		return b.passes(ctx, b.passInHalves, max(r.Passes/2, 1), r.AtLeastS/2)
 	}, (*bench).pass)
 	if err != nil {
 		return nil, err

@@ -150,7 +150,7 @@ func feedBytes(p *profile.Profile, costs []profile.Cost, st plan.Stage) int64 {
 // of the first half of a backward, what the second needs. kept is spanning's.
 func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, grads, kept []int64) int64 {
 	held, peak := int64(0), int64(0)
-	made := map[int]bool{} // layers of the stage, or before it, whose output has a gradient here
+	made := given(p, st) // layers of the stage, or before it, whose output has a gradient here
 	k := st.Recompute.Segment(st.LastLayer - st.FirstLayer + 1)
 	for l := st.LastLayer; l >= st.FirstLayer; l-- {
 		if at := l - st.FirstLayer; k > 0 && (l == st.LastLayer || (at+1)%k == 0) { // a segment's last
@@ -180,6 +180,20 @@ func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, grads
 		peak = max(peak, held)
 	}
 	return peak
+}
+
+// given is the layers of a stage that a later stage reads: their gradients are there when the
+// stage's backward begins, and go with the layer.
+func given(p *profile.Profile, st plan.Stage) map[int]bool {
+	out := map[int]bool{}
+	for _, l := range p.Layers[st.LastLayer+1:] {
+		for _, from := range l.From {
+			if from >= st.FirstLayer && from <= st.LastLayer {
+				out[from] = true
+			}
+		}
+	}
+	return out
 }
 
 // passPeak is the most held inside a forward without a graph, and what it leaves: the bytes

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -16,26 +17,21 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/run"
-	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune"
 )
 
 func benchPredictionCommand() *cobra.Command {
 	var flags jobFlags
-	splits, steps := 20, 15
+	splits, steps, rounds := 20, 15, 3
 	var asJSON, parts bool
 	c := &cobra.Command{
 		Use: "prediction", Short: "Compare predictions with measurements: the chosen plan and random splits",
 		Long: `Predicts the chosen plan and random splits from a profile that another process measured,
 then trains a few steps of each and compares step times, peak memory and live micro-batches.
 
-The same fixed loop of matrix products is timed while the profile is taken and between the
-steps. The table shows each step time as measured, and beside it what it would have been at the
-profile's pace: scaled by how much slower or faster the loop ran around each step. The first
-is what a user of the machine sees; the second leaves out the machine's own drift, but only what
-such a loop can see of it, the clock and stolen time, not memory. Predictions are the
-same in both. For a fresh profile, take one with "millrace profile" and name it with --profile.`,
+All plans are trained in turn, in several rounds, and a plan's figures are those of the
+training whose step is the middle one: a machine shared with others is slow for seconds or
+minutes at a time. For a fresh profile, take one with "millrace profile" and name it with --profile.`,
 		Example: "  millrace bench prediction --model gpt --data text.txt --workers 2 --batch 32\n  millrace bench prediction --model convnet --workers 4 --cores 2 --batch 64 --splits 40",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -46,77 +42,75 @@ same in both. For a fresh profile, take one with "millrace profile" and name it 
 			if steps <= settleSteps {
 				return badInput(fmt.Errorf("--steps %d; the first %d are left out, so give %d at least", steps, settleSteps, settleSteps+1))
 			}
-			return benchPrediction(c, j, splits, steps, asJSON, parts)
+			if rounds < 1 {
+				return badInput(fmt.Errorf("--rounds %d; each plan is trained once at least", rounds))
+			}
+			return benchPrediction(c, j, trials{splits, steps, rounds}, asJSON, parts)
 		},
 	}
 	flags.add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, []job.Option{dataOption()})
 	f := c.Flags()
 	f.IntVar(&splits, "splits", splits, "random splits beside the chosen plan")
-	f.IntVar(&steps, "steps", steps, "training steps of each")
+	f.IntVar(&steps, "steps", steps, "training steps of each, each time")
+	f.IntVar(&rounds, "rounds", rounds, "times that each plan is trained")
 	f.BoolVar(&asJSON, "json", false, "for machines")
 	f.BoolVar(&parts, "parts", false, "show what each kind of instruction takes of each worker's step, predicted and measured")
 	return c
 }
+
+// trials is how much is trained.
+type trials struct{ splits, steps, rounds int }
 
 // predictionRow is one plan, predicted and measured.
 type predictionRow struct {
 	Plan      string         `json:"plan"`
 	Predicted plan.Predicted `json:"predicted"`
 	Measured  report.Numbers `json:"measured"`
-	OffStep   float64        `json:"off_step"`  // as a part of what was measured
-	AtPaceS   float64        `json:"at_pace_s"` // the measured step at the machine's speed of when the profile was taken; 0: not known
-	OffAtPace float64        `json:"off_at_pace"`
-	Beats     []float64      `json:"beats_s"`    // around the steps, see bench.Pace
+	OffStep   float64        `json:"off_step"`   // as a part of what was measured
 	OffMemory float64        `json:"off_memory"` // the worst worker's
 	SameCount bool           `json:"same_count"` // of live micro-batches, on every worker
+	StepsS    []float64      `json:"steps_s"`    // the median step of each training of it
 	Parts     []stepPart     `json:"parts"`
 }
 
-func benchPrediction(c *cobra.Command, j *job.Job, splits, steps int, asJSON, parts bool) error {
+func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool) error {
 	p, err := prepare(c, j)
 	if err != nil {
 		return err
 	}
 	plans := []*plan.Plan{p.plan}
 	rng := rand.New(rand.NewPCG(j.Seed, 7))
-	for len(plans) <= splits {
+	for len(plans) <= t.splits {
 		pl, err := randomPlan(rng, p)
 		if err != nil {
 			return err
 		}
 		plans = append(plans, pl)
 	}
-	engine, err := openEngine()
-	if err != nil {
-		return err
+	trained := make([][]predictionRow, len(plans))
+	for round := range t.rounds {
+		for i, pl := range plans {
+			q := *p
+			q.plan = pl
+			r, err := predictedAndTrained(c.Context(), &q, t.steps)
+			if err != nil {
+				return err
+			}
+			if i == 0 {
+				r.Plan += " (chosen)"
+			}
+			trained[i] = append(trained[i], r)
+			fmt.Fprintf(c.ErrOrStderr(), "  round %d of %d, plan %d of %d: %s: step %.1f %% off, memory %.1f %%\n",
+				round+1, t.rounds, i+1, len(plans), r.Plan, 100*r.OffStep, 100*r.OffMemory)
+		}
 	}
-	pace, err := bench.StartPace(engine, min(j.Workers, coresOf(j)), j.ThreadsPerWorker)
-	if err != nil {
-		return err
-	}
-	defer pace.Close()
 	var rows []predictionRow
-	for i, pl := range plans {
-		q := *p
-		q.plan = pl
-		result, beats, err := pacedTraining(c.Context(), &q, steps, pace)
-		if err != nil {
-			return err
-		}
-		r := compareWith(pl, result)
-		r.atPace(result, beats, p.profile.ReferenceS)
-		if i == 0 {
-			r.Plan += " (chosen)"
-		}
-		simulated, err := checkAndSimulate(&q)
-		if err != nil {
-			return err
-		}
-		r.Parts = stepParts(simulated, &result.Timeline, 1, settleSteps)
-		rows = append(rows, r)
-		fmt.Fprintf(c.ErrOrStderr(), "  %d of %d: %s: step %.1f %% off, at the profile's pace %.1f %%, memory %.1f %%\n",
-			i+1, len(plans), r.Plan, 100*r.OffStep, 100*r.OffAtPace, 100*r.OffMemory)
-		if parts {
+	for _, all := range trained {
+		rows = append(rows, middleTraining(all))
+	}
+	if parts {
+		for _, r := range rows {
+			fmt.Fprintln(c.ErrOrStderr(), r.Plan)
 			if err := writeParts(c.ErrOrStderr(), r.Parts); err != nil {
 				return err
 			}
@@ -126,6 +120,34 @@ func benchPrediction(c *cobra.Command, j *job.Job, splits, steps int, asJSON, pa
 		return writeJSON(c.OutOrStdout(), rows)
 	}
 	return writePredictions(c.OutOrStdout(), rows)
+}
+
+// predictedAndTrained trains a plan once and holds it against its prediction.
+func predictedAndTrained(ctx context.Context, p *planned, steps int) (predictionRow, error) {
+	result, err := measuredTraining(ctx, p, steps)
+	if err != nil {
+		return predictionRow{}, err
+	}
+	simulated, err := checkAndSimulate(p)
+	if err != nil {
+		return predictionRow{}, err
+	}
+	r := compareWith(p.plan, result)
+	r.Parts = stepParts(simulated, &result.Timeline, 1, settleSteps)
+	return r, nil
+}
+
+// middleTraining is, of several trainings of a plan, the one whose step is in the middle, the slower
+// one of two; it lists the others' steps.
+func middleTraining(all []predictionRow) predictionRow {
+	var steps []float64
+	for _, r := range all {
+		steps = append(steps, r.Measured.StepS)
+	}
+	slices.SortStableFunc(all, func(a, b predictionRow) int { return cmp.Compare(a.Measured.StepS, b.Measured.StepS) })
+	r := all[len(all)/2]
+	r.StepsS = steps
+	return r
 }
 
 // randomPlan cuts the model anywhere, with any profiled micro-batch, schedule and recompute.
@@ -155,34 +177,6 @@ func randomPlan(rng *rand.Rand, p *planned) (*plan.Plan, error) {
 
 // measuredTraining trains a few steps of a plan, and nothing else.
 func measuredTraining(ctx context.Context, p *planned, steps int) (*run.Result, error) {
-	return trainWith(ctx, p, steps, nil)
-}
-
-// pacedTraining is measuredTraining with a beat before each step and one after the last: run
-// asks for each step's Program when all workers have drained, which is between two steps and
-// in neither. A plan that never drains is trained in one piece, without beats.
-func pacedTraining(ctx context.Context, p *planned, steps int, pace *bench.Pace) (*run.Result, []float64, error) {
-	if p.plan.Weights != string(schedule.Sync) {
-		result, err := measuredTraining(ctx, p, steps)
-		return result, nil, err
-	}
-	var beats []float64
-	result, err := trainWith(ctx, p, steps, func(trace.Timeline, int) (*schedule.Program, error) {
-		b, err := pace.Beat()
-		if err != nil {
-			return nil, err
-		}
-		beats = append(beats, b)
-		return run.ProgramOf(p.plan, p.model, p.job.Clip > 0, 1)
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	last, err := pace.Beat()
-	return result, append(beats, last), err
-}
-
-func trainWith(ctx context.Context, p *planned, steps int, next func(trace.Timeline, int) (*schedule.Program, error)) (*run.Result, error) {
 	train, err := trainingData(p.job, p.model)
 	if err != nil {
 		return nil, err
@@ -194,7 +188,7 @@ func trainWith(ctx context.Context, p *planned, steps int, next func(trace.Timel
 	return run.Train(ctx, run.Config{
 		Model: p.model, Plan: p.plan, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
 		Optimizer: p.job.Optimizer, Rate: p.job.Rate, Clip: p.job.Clip, Seed: p.job.Seed, Steps: steps, KeepSteps: steps,
-		ThreadsPerWorker: p.job.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan), Mesh: meshOf(p.job, p.cluster), Next: next,
+		ThreadsPerWorker: p.job.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan), Mesh: meshOf(p.job, p.cluster),
 	})
 }
 
@@ -206,21 +200,6 @@ func compareWith(pl *plan.Plan, r *run.Result) predictionRow {
 		row.OffMemory = max(row.OffMemory, bench.Off(float64(pl.Predicted.MemoryBytes[w]), float64(bytes)))
 	}
 	return row
-}
-
-// atPace fills in what the steps would have taken at the profile's pace.
-func (r *predictionRow) atPace(result *run.Result, beats []float64, reference float64) {
-	if len(beats) <= settleSteps || len(result.Timeline.Steps) <= settleSteps {
-		return
-	}
-	var took []float64
-	for _, s := range result.Timeline.Steps[settleSteps:] {
-		took = append(took, s.EndS-s.StartS)
-	}
-	r.Beats = beats[settleSteps:]
-	if r.AtPaceS = bench.AtPace(took, r.Beats, reference); r.AtPaceS > 0 {
-		r.OffAtPace = bench.Off(r.Predicted.StepS, r.AtPaceS)
-	}
 }
 
 // shortPlan is a plan in a table's cell.
@@ -240,20 +219,17 @@ func shortPlan(pl *plan.Plan) string {
 }
 
 func writePredictions(w io.Writer, rows []predictionRow) error {
-	t := report.Table{Head: []string{"plan", " predicted ms", " measured ms", " step off", " at the profile's pace ms", " off", " memory off", "live micro-batches"}}
-	var steps, atPace, memory []float64
+	t := report.Table{Head: []string{"plan", " predicted ms", " measured ms", " least and most ms", " step off", " memory off", "live micro-batches"}}
+	var steps, memory []float64
 	for _, r := range rows {
 		live := "exact"
 		if !r.SameCount {
 			live = fmt.Sprintf("%v, measured %v", r.Predicted.PeakActivations, r.Measured.PeakActivations)
 		}
 		t.Add(r.Plan, fmt.Sprintf("%.1f", 1e3*r.Predicted.StepS), fmt.Sprintf("%.1f", 1e3*r.Measured.StepS),
-			fmt.Sprintf("%.1f %%", 100*r.OffStep), known(r.AtPaceS, "%.1f", 1e3*r.AtPaceS), known(r.AtPaceS, "%.1f %%", 100*r.OffAtPace),
-			fmt.Sprintf("%.1f %%", 100*r.OffMemory), live)
+			fmt.Sprintf("%.1f to %.1f", 1e3*slices.Min(r.StepsS), 1e3*slices.Max(r.StepsS)),
+			fmt.Sprintf("%.1f %%", 100*r.OffStep), fmt.Sprintf("%.1f %%", 100*r.OffMemory), live)
 		steps, memory = append(steps, r.OffStep), append(memory, r.OffMemory)
-		if r.AtPaceS > 0 {
-			atPace = append(atPace, r.OffAtPace)
-		}
 	}
 	if err := t.Markdown(w); err != nil {
 		return err
@@ -264,22 +240,8 @@ func writePredictions(w io.Writer, rows []predictionRow) error {
 	for _, r := range rows {
 		predicted, measured = append(predicted, r.Predicted.SamplesPerSecond), append(measured, r.Measured.SamplesPerSecond)
 	}
-	fmt.Fprintf(w, "Throughput, predicted against real over the plans (PipeDream Fig. 15): correlation %.3f.\n", bench.Correlation(predicted, measured))
-	if len(atPace) == 0 {
-		_, err := fmt.Fprintln(w, "The profile does not say how fast the machine was when it was taken, so steps cannot be brought to its pace.")
-		return err
-	}
-	_, err := fmt.Fprintf(w, "At the profile's pace, of %d plans: worst %.1f %%, median %.1f %%. A fixed loop of matrix products was timed while the profile was taken and between the steps; steps are scaled by its drift.\n",
-		len(atPace), 100*bench.Worst(atPace), 100*bench.Median(atPace))
+	_, err := fmt.Fprintf(w, "Throughput, predicted against real over the plans (PipeDream Fig. 15): correlation %.3f.\n", bench.Correlation(predicted, measured))
 	return err
-}
-
-// known is a figure, or a dash where it is not known, which is at 0.
-func known(value float64, format string, figure float64) string {
-	if value == 0 {
-		return "-"
-	}
-	return fmt.Sprintf(format, figure)
 }
 
 // milliseconds lists times for people.

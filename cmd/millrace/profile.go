@@ -17,7 +17,6 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine/torch"
@@ -154,13 +153,7 @@ func measure(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes i
 	}
 	bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(c.ErrOrStderr()), progressbar.OptionSetDescription("profile"),
 		progressbar.OptionSetWidth(30), progressbar.OptionSetVisibility(isTerminal(os.Stderr)), progressbar.OptionClearOnFinish())
-	pace, err := bench.StartPace(e, min(j.Workers, coresOf(j)), j.ThreadsPerWorker)
-	if err != nil {
-		return nil, err
-	}
-	defer pace.Close()
 	return profile.Measure(c.Context(), m, timer, profile.Options{
-		Reference:    pace.Beat,
 		MicroBatches: sizes, Passes: passes, Concurrency: min(j.Workers, coresOf(j)), Threads: j.ThreadsPerWorker, Workers: j.Workers,
 		Progress: func(done, all int, what string) {
 			bar.ChangeMax(all)
