@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-//go:embed web/page.html web/style.css web/*.js
+//go:embed web/page.html web/study.html web/head.html web/style.css web/*.js
 var web embed.FS
 
 // modules are the page's ES modules in the order they are put into it: each imports
 // only from those before it.
 var modules = []string{"format.js", "theme.js", "model.js", "view.js", "paint.js", "inspect.js", "gestures.js", "curves.js", "main.js"}
 
-var page = template.Must(template.New("page.html").ParseFS(web, "web/page.html"))
+var page = template.Must(template.New("page.html").ParseFS(web, "web/page.html", "web/head.html"))
 
 // HTML writes the report as ONE page that fetches nothing: styles, scripts and data are
 // in it, and a content policy forbids the rest. Tables are plain HTML and are there

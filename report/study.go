@@ -1,15 +1,11 @@
 package report
 
 import (
-	_ "embed" // the page
 	"fmt"
 	"html/template"
 	"io"
 	"strings"
 )
-
-//go:embed web/study.html
-var studyTemplate string
 
 // Study is a page of tables and plots that compare methods.
 type Study struct {
@@ -31,7 +27,7 @@ type StudySection struct {
 // StudyLink is a file beside the page.
 type StudyLink struct{ File, What string }
 
-var studyPage = template.Must(template.Must(plotPage.Clone()).New("study").Parse(studyTemplate))
+var studyPage = template.Must(template.Must(plotPage.Clone()).ParseFS(web, "web/study.html", "web/head.html"))
 
 // HTML writes the study as ONE page that fetches nothing and needs no script: plots are in it.
 func (s *Study) HTML(w io.Writer) error {
@@ -69,7 +65,7 @@ func (s *Study) HTML(w io.Writer) error {
 		}
 		page.Parts = append(page.Parts, out)
 	}
-	if err := studyPage.ExecuteTemplate(w, "study", page); err != nil {
+	if err := studyPage.ExecuteTemplate(w, "study.html", page); err != nil {
 		return fmt.Errorf("report: writing the study: %w", err)
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -52,6 +51,11 @@ func workloadJob(w bench.Workload) (*job.Job, error) {
 
 func benchPeers(c *cobra.Command, w bench.Workload, o peersOptions) error {
 	ctx, out, log := c.Context(), c.OutOrStdout(), c.ErrOrStderr()
+	for _, name := range o.only {
+		if !slices.ContainsFunc(w.Peers("", "", o.steps), func(p bench.Peer) bool { return p.Name == name }) {
+			return badInput(fmt.Errorf("--only %s: the rivals are single, pipe, ddp and onef1b", name))
+		}
+	}
 	python, version, err := bench.Python(ctx)
 	if err != nil {
 		return fmt.Errorf("%w, or run: make bench-peers", err)
@@ -111,9 +115,6 @@ func benchPeers(c *cobra.Command, w bench.Workload, o peersOptions) error {
 			}
 			report.Results = append(report.Results, r)
 		}
-	}
-	if len(report.order) == 0 {
-		return badInput(fmt.Errorf("--only %s: the rivals are single, pipe, ddp and onef1b", strings.Join(o.only, ",")))
 	}
 	if o.asJSON {
 		return writeJSON(out, report)
