@@ -43,7 +43,7 @@ func planDapplePaper(ctx context.Context, r Request) (*Plan, error) {
 	best, dp := (*dappleSearch)(nil), dappleDP{plain: math.Inf(1), hidden: math.Inf(1)}
 	limit, thinned := math.Inf(1), false
 	search := func(s *dappleSearch) error {
-		err := s.run(ctx, limit)
+		err := s.search(ctx, limit)
 		if s.bestAt >= 0 {
 			best, limit = s, s.best
 		}
@@ -189,7 +189,7 @@ func (o dappleOptions) planPipeline(r Request, s *dappleSearch, dp dappleDP, thi
 		if policy == "pb" {
 			want = 2*(S-i) - 1
 		}
-		depth = min(depth, want, s.depth(first, end, &g, again))
+		depth = min(depth, want, s.depth(first, end, len(g.devices), g.memory, again))
 		out.Stages = append(out.Stages, Stage{FirstLayer: first, LastLayer: end - 1, Devices: devices[i], Recompute: AtBoundary(again), Warmup: depth})
 		first = end
 	}

@@ -92,9 +92,9 @@ func (d *dappleCosts) stage(from, to int, g *dappleGroup) (s dappleStage, again,
 		s.B = max(s.B, (d.backward[t][to]-d.backward[t][from])/r)
 	}
 	s.AR = g.allReduceS(float64(d.parameters[to] - d.parameters[from]))
-	again, fits = d.recompute == "yes", d.depth(from, to, g, d.recompute == "yes") > 0
+	again, fits = d.recompute == "yes", d.depth(from, to, len(g.devices), g.memory, d.recompute == "yes") > 0
 	if !fits && d.recompute == "auto" {
-		again, fits = true, d.depth(from, to, g, true) > 0
+		again, fits = true, d.depth(from, to, len(g.devices), g.memory, true) > 0
 	}
 	if again {
 		s.B += s.F
@@ -103,14 +103,14 @@ func (d *dappleCosts) stage(from, to int, g *dappleGroup) (s dappleStage, again,
 }
 
 // depth is D of §5.3: how many micro-batches' activations fit beside weights, gradients,
-// the optimizer and a layer's workspace on the smallest device of a group.
-func (d *dappleCosts) depth(from, to int, g *dappleGroup, again bool) int {
-	if g.memory == 0 {
+// the optimizer and a layer's workspace in the memory of each of so many replicas.
+func (d *dappleCosts) depth(from, to, replicas int, memory int64, again bool) int {
+	if memory == 0 {
 		return d.M
 	}
-	r := int64(len(g.devices))
+	r := int64(replicas)
 	slice := func(bytes int64) int64 { return (bytes + r - 1) / r }
-	left := g.memory - (d.fixed[to] - d.fixed[from]) - slice(d.workspace)
+	left := memory - (d.fixed[to] - d.fixed[from]) - slice(d.workspace)
 	each := slice(d.cut[from] + d.saved[to] - d.saved[from])
 	if again {
 		left -= slice(d.saved[to] - d.saved[from])

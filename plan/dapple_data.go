@@ -45,10 +45,8 @@ func (d *dappleCosts) dataParallel() (dp dappleDP, ok bool) {
 		dp.hidden = max(dp.hidden, now, link)
 	}
 	dp.hidden = min(dp.hidden, dp.plain) // one all-reduce of everything is always possible
-	alone := g
-	alone.devices = all[:1]
 	if d.peak > 0 && g.memory > 0 && float64(d.fixed[n])+d.peak*float64(d.mb) > float64(g.memory) {
 		return dp, false
 	}
-	return dp, d.depth(0, n, &alone, false) > 0
+	return dp, d.depth(0, n, 1, g.memory, false) > 0
 }

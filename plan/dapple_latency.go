@@ -29,7 +29,7 @@ func pivot(stages []dappleStage, M int) int {
 //
 // It ignores bubbles inside the pivot; the simulator is the judge of those.
 //
-// L >= M(F_s+B_s) for every stage s, which the search prunes by. L >= Ts + sum_{0..Q}(F+B)
+// L >= M(F_s+B_s) for every stage s, which the search prunes by, beside dappleLeast. L >= Ts + sum_{0..Q}(F+B)
 // with all-reduces of 0 or more, so it holds for Q. For s < Q equation (3) left Q the pivot:
 // (M-1)(F_s+B_s) <= Ts + sum_{s<a<Q}(F_a+B_a), and L holds that and s itself. Each s > Q has
 // a steady phase no longer than some pivot's before Q took over, and so than Q's.
@@ -49,53 +49,4 @@ func dappleLatency(stages []dappleStage, M int) float64 {
 		end = max(end, s.AR-back)
 	}
 	return warm + float64(M-1)*(stages[Q].F+stages[Q].B) + end
-}
-
-// dappleFill is what a pipeline takes up to a stage Q, and with it, beside its steady phase,
-// were that the pivot: U_Q is their sum.
-type dappleFill struct {
-	forward float64 // sum of F up to Q
-	end     float64 // max over s up to Q of AR_s + the sum of B from s to Q
-}
-
-// dappleUpTo adds those of more stages.
-func dappleUpTo(fills []dappleFill, more ...dappleStage) []dappleFill {
-	var u dappleFill
-	if n := len(fills); n > 0 {
-		u = fills[n-1]
-	}
-	for _, s := range more {
-		u = dappleFill{u.forward + s.F, max(u.end, s.AR) + s.B}
-		fills = append(fills, u)
-	}
-	return fills
-}
-
-// dappleBelow says whether a pipeline that begins with some stages may have L below a limit,
-// upTo being theirs, where one stage behind them has F + B of even at least. Where it says
-// no, none has.
-//
-// Where Q is one of the stages known, L >= U_Q + (M-1)(F_Q+B_Q), Te being no less than its
-// terms up to Q. Each stage behind the pivot has a steady phase no longer than its, see
-// dappleLatency; so Q is one of those that have no more F + B behind them, nor even more.
-// Where Q is none of them, L >= U_last + M even: the stage s behind them with F + B of even
-// is the pivot; or behind it, and then F_Q+B_Q is no less than that of s; or before it, and
-// then by equation (3) the steady phase of the pivot and what lies between them is not less
-// than that of s, and L has s itself besides.
-func dappleBelow(limit float64, stages []dappleStage, upTo []dappleFill, M int, even float64) bool {
-	last := len(stages) - 1
-	if upTo[last].forward+upTo[last].end+float64(M)*even < limit {
-		return true
-	}
-	most := even
-	for Q := last; Q >= 0; Q-- {
-		rate := stages[Q].F + stages[Q].B
-		if rate >= most*(1-sameBlock) {
-			if upTo[Q].forward+upTo[Q].end+float64(M-1)*rate < limit {
-				return true
-			}
-			most = rate
-		}
-	}
-	return false
 }

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
-	"sort"
 )
 
 // planned is T_PL(j, m, g) of equation (4): layers 0..to-1 planned on the devices of a set, the
@@ -18,8 +18,6 @@ type planned struct {
 	latency  float64
 	into     dappleStage // the network before the last stage
 	last     dappleStage
-	slowest  float64 // most F+B of a stage or network so far
-	begun    float64 // F+B and all-reduce of the first stage
 }
 
 // dappleSearch is equations (4) and (5) over one micro-batch size.
@@ -28,7 +26,6 @@ type dappleSearch struct {
 	cuts  []int // where a stage may begin, ascending
 	steps []int // how many devices a stage may have
 	width int   // over 0: of the prefixes with as many layers and devices, how many are searched on
-	keep  bool  // what cannot be below the best is searched on too (for tests)
 
 	found  []planned
 	index  [][]int32 // by cut and set, the planned, plus one
@@ -36,21 +33,54 @@ type dappleSearch struct {
 	bestAt int // of found, the best plan's prefix
 	tried  int
 	stages []dappleStage // of the prefix at hand
-	upTo   []dappleFill  // of each of them
+	rest   *dappleRests  // nil: not known
 }
 
-// run finds the best plan of two stages or more below limit; bestAt is -1 where there is none.
+// search finds the best plan of two stages or more below limit; bestAt is -1 where there is none.
+// The nearer a limit is to what the best plan takes the fewer prefixes are planned, and the fewer that
+// no good plan begins with, so limits from the least that any plan may take on are tried first.
+func (s *dappleSearch) search(ctx context.Context, limit float64) error {
+	s.best, s.bestAt = limit, -1
+	if float64(s.M)*s.fastest[0]/float64(len(s.typeOf)) >= limit {
+		return nil
+	}
+	s.rest = s.rests(limit)
+	least := s.rest.least()
+	if within := least; within < limit {
+		for tries := 0; s.bestAt < 0 && within < limit; tries++ {
+			if within *= dappleWider; within > limit || tries == dappleTries {
+				within = limit
+			}
+			if err := s.run(ctx, within); err != nil {
+				return err
+			}
+		}
+	}
+	if s.bestAt < 0 {
+		s.best = limit
+	}
+	return nil
+}
+
+// dappleWider is how much further each limit is than the one before, and dappleTries how many there are
+// before the last.
+const (
+	dappleWider = 1.2
+	dappleTries = 16
+)
+
+// run is search within one limit.
 //
 // It is the memoised recursion as printed: for each number of layers and set of devices one
 // prefix is kept, that with the least latency if the rest were one stage. Left out are those
-// of which no plan comes below the best known, see least and dappleBelow. Others may then
+// of which no plan comes below the best known, see dappleLeast. Others may then
 // be kept in their place, so that what is found is not the recursion's; in thousands of
 // random cases it was never worse (TestDappleSearchAgainstTwins).
 //
 // Order: prefixes by layers ascending; extensions have more layers, so each prefix is final
 // when it is extended. Time: (cuts x sets) x (cuts x steps).
 func (s *dappleSearch) run(ctx context.Context, limit float64) error {
-	s.best, s.bestAt, s.index = limit, -1, make([][]int32, len(s.cuts))
+	s.best, s.bestAt, s.found, s.index = limit, -1, s.found[:0], make([][]int32, len(s.cuts))
 	none := s.set(s.at.none())
 	if err := s.extend(ctx, planned{set: none, before: -1}, -1, 0); err != nil {
 		return err
@@ -67,22 +97,16 @@ func (s *dappleSearch) run(ctx context.Context, limit float64) error {
 			order = s.beam(order)
 		}
 		for _, f := range order {
-			if p := s.found[f]; s.keep || s.least(p.slowest, p.begun, p.to, p.used) < s.best {
-				if err := s.extend(ctx, p, f, i+1); err != nil {
-					return err
-				}
+			p := s.found[f]
+			if s.rest != nil && dappleLeast(s.before(p, f), s.rest.at(i, len(s.typeOf)-p.used), s.M) >= s.best {
+				continue
+			}
+			if err := s.extend(ctx, p, f, i+1); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
-}
-
-// least bounds L of all plans whose first stages are known: the most F+B of these, that and
-// the all-reduce of the first, and how many layers and devices they have. One stage of the
-// rest takes as much, at least, as all of it would take spread evenly.
-func (s *dappleSearch) least(slowest, begun float64, to, used int) float64 {
-	slowest = max(slowest, s.fastest[to]/float64(len(s.typeOf)-used))
-	return max(float64(s.M)*slowest, float64(s.M-1)*slowest+begun)
 }
 
 // planned is the place for the prefix that ends at a cut on a set of devices.
@@ -105,7 +129,7 @@ func (s *dappleSearch) beam(prefixes []int32) []int32 {
 }
 
 // before lists the stages of a planned prefix, networks between them included, with room
-// for one more, its network, the rest and its.
+// for one more, its network, the rest and its behind them.
 func (s *dappleSearch) before(p planned, at int32) []dappleStage {
 	s.stages = s.stages[:0]
 	for ; at >= 0; at = s.found[at].before {
@@ -115,8 +139,9 @@ func (s *dappleSearch) before(p planned, at int32) []dappleStage {
 		}
 	}
 	slices.Reverse(s.stages)
-	s.upTo = dappleUpTo(s.upTo[:0], s.stages...)
-	return append(s.stages, dappleStage{}, dappleStage{}, dappleStage{}, dappleStage{})
+	known := len(s.stages)
+	s.stages = append(s.stages, dappleStage{}, dappleStage{}, dappleStage{}, dappleStage{})
+	return s.stages[:known]
 }
 
 // extend adds one more stage, ending before each later cut, on each set of devices, behind
@@ -131,52 +156,38 @@ func (s *dappleSearch) extend(ctx context.Context, p planned, at int32, firstCut
 	if at >= 0 {
 		streams = s.streams(p.move, moves)
 	}
-	stages := s.before(p, at)
-	begins := len(stages) - 4 // where what is added begins
+	begins := len(s.before(p, at)) // where what is added begins
+	stages := s.stages
 	for i := range moves {
 		move, k := &moves[i], begins
 		used := p.used + len(move.mine.devices)
 		rest := &s.sets[move.to].rest
-		next := planned{used: used, set: move.to, before: at, move: s.sets[p.set].first + int32(i), slowest: p.slowest, begun: p.begun}
+		next := planned{used: used, set: move.to, before: at, move: s.sets[p.set].first + int32(i)}
 		if at >= 0 {
 			next.into = s.network(streams[i], p.to)
-			next.slowest = max(next.slowest, 2*next.into.F)
 			stages[k] = next.into
 			k++
-			if !s.keep && s.least(next.slowest, next.begun, p.to, p.used) >= s.best {
+		}
+		if s.rest != nil && s.rest.next != nil && dappleLeast(stages[:k], s.rest.after(firstCut-1, len(s.typeOf)-p.used, move.step), s.M) >= s.best {
+			continue
+		}
+		for c := firstCut; c < len(s.cuts); c++ {
+			if s.rest != nil && math.IsInf(s.rest.at(c, len(s.typeOf)-used).late, 1) {
 				continue
 			}
-		}
-		c := firstCut
-		if !s.keep { // earlier cuts leave the rest too much even if it were spread evenly
-			c += sort.Search(len(s.cuts)-c, func(d int) bool { return s.least(0, 0, s.cuts[c+d], used) < s.best })
-		}
-		for ; c < len(s.cuts); c++ {
 			to := s.cuts[c]
 			own, _, fits := s.stage(p.to, to, &move.mine)
-			if !fits || !s.keep && float64(s.M)*(own.F+own.B) >= s.best {
+			if !fits || s.rest != nil && float64(s.M)*(own.F+own.B) >= s.best {
 				break // more layers only take longer and more memory
 			}
 			next.to, next.last = to, own
-			next.slowest = max(p.slowest, own.F+own.B)
-			if at < 0 {
-				next.begun = own.F + own.B + own.AR
-			} else {
-				next.slowest = max(next.slowest, 2*next.into.F)
-			}
-			if !s.keep && s.least(next.slowest, next.begun, to, used) >= s.best {
-				continue
-			}
 			stages[k] = own
-			if !s.keep {
-				s.upTo = dappleUpTo(s.upTo[:begins], stages[begins:k+1]...)
-				if !dappleBelow(s.best, stages[:k+1], s.upTo, s.M, s.fastest[to]/float64(len(s.typeOf)-used)) {
-					continue
-				}
+			if s.rest != nil && dappleLeast(stages[:k+1], s.rest.at(c, len(s.typeOf)-used), s.M) >= s.best {
+				continue
 			}
 			s.tried++
 			behind, _, restFits := s.stage(to, n, rest)
-			stages[k+1], stages[k+2] = s.network(move.rest, to), behind
+			stages[k+1], stages[k+2] = s.network(s.toRest(move), to), behind
 			next.latency = dappleLatency(stages[:k+3], s.M)
 			f := s.planned(c, move.to)
 			switch {

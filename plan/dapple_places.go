@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"github.com/millrace-ml/millrace/cluster"
@@ -20,6 +21,9 @@ type dapplePlaces struct {
 	sets   []dappleSet
 	moves  []dappleMove
 	groups map[string]dappleGroup // by their devices
+
+	reduces  map[string][2]affine // by how many devices are in each server
+	shortest []affine             // see shortestReduces
 }
 
 // dappleSet is the devices that the stages of a prefix have taken.
@@ -35,8 +39,9 @@ type dappleSet struct {
 // dappleMove is one more stage behind a set.
 type dappleMove struct {
 	to   int32 // the set with it
+	step int   // place of its number of devices
 	mine dappleGroup
-	rest affine   // how what it sends gets to all devices that are left
+	rest *affine  // how what it sends gets to all devices that are left; nil until asked for
 	next []affine // how it gets to the devices of each move behind; nil until asked for
 }
 
@@ -60,7 +65,7 @@ type dappleGroup struct {
 }
 
 func newDapplePlaces(c *cluster.Cluster, at *servers) *dapplePlaces {
-	d := &dapplePlaces{c: c, at: at, number: map[string]int32{}, groups: map[string]dappleGroup{}}
+	d := &dapplePlaces{c: c, at: at, number: map[string]int32{}, groups: map[string]dappleGroup{}, reduces: map[string][2]affine{}}
 	for _, t := range c.Devices {
 		i := slices.Index(d.types, t)
 		if i < 0 {
@@ -102,20 +107,28 @@ func (d *dapplePlaces) extend(set int32, steps []int) []dappleMove {
 	s := d.sets[set]
 	if !s.extended {
 		s.extended, s.first = true, int32(len(d.moves))
-		for _, m := range steps {
+		for step, m := range steps {
 			if s.used+m >= len(d.typeOf) {
 				break
 			}
 			for _, after := range d.at.place(s.taken, m) {
 				to := d.set(after)
-				mine := d.groupOf(d.at.between(s.taken, after))
-				d.moves = append(d.moves, dappleMove{to: to, mine: mine, rest: d.between(&mine, &d.sets[to].rest)})
+				d.moves = append(d.moves, dappleMove{to: to, step: step, mine: d.groupOf(d.at.between(s.taken, after))})
 			}
 		}
 		s.moves = len(d.moves) - int(s.first)
 		d.sets[set] = s
 	}
 	return d.moves[s.first:][:s.moves]
+}
+
+// toRest is how what the stage of a move sends gets to all devices that are left.
+func (d *dapplePlaces) toRest(m *dappleMove) affine {
+	if m.rest == nil {
+		a := d.between(&m.mine, &d.sets[m.to].rest)
+		m.rest = &a
+	}
+	return *m.rest
 }
 
 // streams is how what the stage of a move sends gets to the devices of each move behind it.
@@ -164,14 +177,35 @@ func (d *dapplePlaces) newGroup(devices []int) dappleGroup {
 			size *= d.c.Levels[i].Size
 		}
 	}
-	// Both ways to all-reduce are straight lines in the bytes where the links of one ring
-	// are alike, and never above this line where they are not.
+	g.reduce = d.reduce(&g)
+	return g
+}
+
+// reduce is the hierarchical and the flat all-reduce of a group. Groups of as many devices in
+// each server take the same, and where there are two levels of links in whichever servers.
+func (d *dapplePlaces) reduce(g *dappleGroup) (lines [2]affine) {
+	each := slices.Clone(g.in[min(1, len(g.in)-1)])
+	if len(d.c.Levels) < 3 {
+		slices.Sort(each)
+	}
+	var text []byte
+	for _, n := range each {
+		text = binary.AppendUvarint(text, uint64(n))
+	}
+	key := string(text)
+	alike, known := d.reduces[key]
+	if known && d.c.Nodes == nil {
+		return alike
+	}
+	// Both are straight lines in the bytes where the links of one ring are alike, and never above
+	// this line where they are not.
 	const far = 1 << 40
 	for i, reduce := range []func([]int, int64) float64{d.c.HierarchicalAllReduceS, d.c.RingAllReduceS} {
-		zero := reduce(devices, 0)
-		g.reduce[i] = affine{zero, (reduce(devices, far) - zero) / far}
+		zero := reduce(g.devices, 0)
+		lines[i] = affine{zero, (reduce(g.devices, far) - zero) / far}
 	}
-	return g
+	d.reduces[key] = lines
+	return lines
 }
 
 func (g *dappleGroup) allReduceS(bytes float64) float64 {
