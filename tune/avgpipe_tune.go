@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/millrace-ml/millrace/sim"
@@ -17,6 +18,13 @@ const (
 	TraversalBatches = 10
 )
 
+// Of an anchored profile's twenty batches these are at the profiled setting; three iterations, of which the first is
+// cold, are at each end of the grid.
+const (
+	anchoredBatches  = 8
+	anchorIterations = fewest
+)
+
 // DegreesRequest is a search for AvgPipe's degrees.
 type DegreesRequest struct {
 	Workload  *Workload
@@ -26,8 +34,13 @@ type DegreesRequest struct {
 	// ProfileAt is the setting to profile; none chooses it: one pipeline and rather many
 	// micro-batches, so that devices are not full (section 5.2.1).
 	ProfileAt Degrees
-	// ProfileS is what measuring the layers took, which the simulator's prediction needs.
+	// ProfileS is what measuring the layers took.
 	ProfileS float64
+	// Anchored spends the profile's batches on three settings instead of one, the smallest
+	// and the largest micro-batches besides those profiled, and scales the layers' profile to what
+	// stages took there: what a machine asks for whose layers were measured briefly, if at all.
+	// The simulator as the machine has nothing to add to a profile.
+	Anchored bool
 	// Rivals traverses the grid, and follows both guidelines.
 	Rivals bool
 	// Progress is told of every setting predicted or tried; nil is nobody.
@@ -39,8 +52,8 @@ type Method string
 
 // The methods, in the order in which they are reported.
 const (
-	BySimulator Method = "simulator"             // millrace's: every setting simulated from the layers' profile
-	ByPrinted   Method = "equations, as printed" // AvgPipe's: equations 1 to 8 on one profiled setting
+	BySimulator Method = "simulator"             // millrace's: every setting simulated from the layers' profile, scaled to the profiled setting
+	ByPrinted   Method = "equations, as printed" // AvgPipe's: equations 1 to 8 on the profiled setting
 	ByAdjusted  Method = "equations, adjusted"   // the same, see Adjusted
 	ByTraversal Method = "traversal"             // every setting tried
 	ByMaxNum    Method = "max-num"               // most micro-batches, then most pipelines
@@ -51,8 +64,8 @@ const (
 type Choice struct {
 	Method Method  `json:"method"`
 	At     Degrees `json:"at"`
-	// TuningS is the time spent on the machine for the choice, seconds: trials, and for the
-	// simulator what measuring the layers took. PredictionS is what predicting took by the clock.
+	// TuningS is the time spent on the machine for the choice, seconds: the layers' profile and the
+	// profiled setting, or the trials. PredictionS is what predicting took by the clock.
 	TuningS     float64 `json:"tuning_s"`
 	PredictionS float64 `json:"prediction_s"`
 	Tried       int     `json:"tried"` // settings run
@@ -93,17 +106,23 @@ type PredictionError struct {
 
 // DegreesResult is a search done.
 type DegreesResult struct {
-	Best     *Pipelined        `json:"best"` // the simulator's choice, as predicted
-	Profiled *Observation      `json:"profiled"`
-	Choices  []Choice          `json:"choices"`
-	Grid     []Cell            `json:"grid"`
-	Errors   []PredictionError `json:"errors,omitempty"` // with Rivals alone
+	Best     *Pipelined   `json:"best"` // the simulator's choice, as predicted
+	Profiled *Observation `json:"profiled"`
+	// Factors is how much longer each stage took where it ran than the layers' profile has it, and
+	// Anchors the settings it ran at: of an Anchored request alone.
+	Factors []StageFactors    `json:"factors,omitempty"`
+	Anchors []Degrees         `json:"anchors,omitempty"`
+	Choices []Choice          `json:"choices"`
+	Grid    []Cell            `json:"grid"`
+	Errors  []PredictionError `json:"errors,omitempty"` // with Rivals alone
+	// Calibrated is the request's workload with its layers scaled by Factors: what predicted.
+	Calibrated *Workload `json:"-"`
 }
 
 // TuneDegrees chooses M and N as AvgPipe does (section 5), and by simulation beside that: one
 // setting is profiled for ProfileBatches, every setting of the grid is predicted, and the best
 // one that keeps to the limit is the answer; of those that simulation cannot tell apart the one that
-// holds least. With Rivals the paper's other methods choose
+// holds least. Both predictors are fed from one profile, the layers' and the profiled setting's; see Anchored. With Rivals the paper's other methods choose
 // too, and all predictions are held against what the traversal measured.
 func TuneDegrees(ctx context.Context, r DegreesRequest) (*DegreesResult, error) {
 	grid, err := Grid(r.Workload.Batch, r.Sizes, r.Pipelines)
@@ -114,13 +133,19 @@ func TuneDegrees(ctx context.Context, r DegreesRequest) (*DegreesResult, error) 
 		r.Progress = func(int, int, string) {}
 	}
 	t := &degreesTuning{DegreesRequest: r, out: &DegreesResult{}, of: len(grid) + 1}
+	if r.Anchored {
+		t.of += 2 // where one of the ends is left out, the last steps are skipped
+	}
 	if r.Rivals {
 		t.of += len(grid)
 	}
-	if err := t.predict(ctx, grid); err != nil {
+	for _, at := range grid {
+		t.out.Grid = append(t.out.Grid, Cell{At: at})
+	}
+	if err := t.profile(ctx); err != nil {
 		return nil, err
 	}
-	if err := t.profile(ctx, grid); err != nil {
+	if err := t.predict(ctx); err != nil {
 		return nil, err
 	}
 	if err := t.choose(); err != nil {
@@ -141,7 +166,7 @@ type degreesTuning struct {
 	done, of   int
 	simulatedS float64 // what predicting the grid by simulation took, and
 	equationsS float64 // by equations
-	profiledS  float64 // what profiling one setting took
+	profiledS  float64 // what running the settings of the profile took
 }
 
 func (t *degreesTuning) told(what string) {
@@ -149,23 +174,8 @@ func (t *degreesTuning) told(what string) {
 	t.Progress(t.done, t.of, what)
 }
 
-// predict simulates every setting of the grid.
-func (t *degreesTuning) predict(ctx context.Context, grid []Degrees) error {
-	began := time.Now()
-	for _, at := range grid {
-		p, err := t.Workload.Predict(ctx, at)
-		if err != nil {
-			return err
-		}
-		t.out.Grid = append(t.out.Grid, Cell{At: at, Simulated: p})
-		t.told("predicted " + at.String())
-	}
-	t.simulatedS = time.Since(began).Seconds()
-	return nil
-}
-
-// profile runs one setting and predicts the others from it by the equations.
-func (t *degreesTuning) profile(ctx context.Context, grid []Degrees) error {
+// profile runs one setting, or with Anchored three, and scales the layers' profile to them.
+func (t *degreesTuning) profile(ctx context.Context) error {
 	at := t.ProfileAt
 	if at == (Degrees{}) {
 		var err error
@@ -173,25 +183,107 @@ func (t *degreesTuning) profile(ctx context.Context, grid []Degrees) error {
 			return err
 		}
 	}
+	batches := ProfileBatches
+	if t.Anchored {
+		batches = anchoredBatches
+	}
+	first, err := t.try(ctx, at, Iterations(at, batches))
+	if err != nil {
+		return err
+	}
+	t.out.Calibrated = t.Workload
+	observed := first
+	if t.Anchored {
+		if observed, err = t.anchor(ctx, first); err != nil {
+			return err
+		}
+	}
+	o := Observing{At: observed.setting.At, Skip: 1}
+	if err := t.out.Calibrated.known(observed.setting, &o); err != nil {
+		return err
+	}
+	t.out.Profiled, err = Observe(observed.timeline, o)
+	return err
+}
+
+// anchor runs the ends of the grid too and scales the layers' profile. The equations are to be asked from the anchor
+// of one pipeline with most micro-batches: see profileAt.
+func (t *degreesTuning) anchor(ctx context.Context, first anchor) (observed anchor, err error) {
+	anchors := []anchor{first}
+	observed = first
+	for _, end := range t.ends(first.setting.At) {
+		one, err := t.try(ctx, end, anchorIterations)
+		if err != nil {
+			return observed, err
+		}
+		anchors = append(anchors, one)
+		if end.Pipelines == 1 && end.MicroBatches > observed.setting.At.MicroBatches {
+			observed = one
+		}
+	}
+	for _, a := range anchors {
+		t.out.Anchors = append(t.out.Anchors, a.setting.At)
+	}
+	t.out.Calibrated, t.out.Factors, err = t.Workload.calibrated(anchors)
+	return observed, err
+}
+
+// try runs a setting for some iterations, recording them.
+func (t *degreesTuning) try(ctx context.Context, at Degrees, iterations int) (anchor, error) {
 	p, err := t.Workload.Predict(ctx, at)
 	if err != nil {
-		return err
+		return anchor{}, err
 	}
-	trial, err := t.Machine(ctx, p, ProfileBatches, true)
+	trial, err := t.Machine(ctx, p, iterations, true)
 	if err != nil {
-		return fmt.Errorf("tune: profiling %s: %w", at, err)
+		return anchor{}, fmt.Errorf("tune: profiling %s: %w", at, err)
 	}
-	o := Observing{At: at, Skip: 1}
-	if err := t.Workload.known(p, &o); err != nil {
-		return err
-	}
-	if t.out.Profiled, err = Observe(trial.Timeline, o); err != nil {
-		return err
-	}
+	t.profiledS += trial.TookS
 	t.told("profiled " + at.String())
+	return anchor{p, trial.Timeline}, nil
+}
+
+// ends are the settings of the fewest and of the most micro-batches that there are beside the
+// profiled one. Of the fewest two pipelines run, if they fit: they show what it takes to be one of several,
+// and keep the devices as busy as they will be.
+func (t *degreesTuning) ends(profiled Degrees) []Degrees {
+	grid := t.out.Grid
+	var ends []Degrees
+	for _, m := range []int{grid[0].At.MicroBatches, grid[len(grid)-1].At.MicroBatches} {
+		if m == profiled.MicroBatches || slices.ContainsFunc(ends, func(e Degrees) bool { return e.MicroBatches == m }) {
+			continue
+		}
+		most := 1
+		if len(ends) == 0 {
+			most = min(2, t.Pipelines)
+		}
+		for n := most; n > 0; n-- {
+			at := Degrees{m, n}
+			if p, err := t.Workload.simulate(at, 0); err == nil && p.fits(t.Workload.LimitBytes) {
+				ends = append(ends, at)
+				break
+			}
+		}
+	}
+	return ends
+}
+
+// predict predicts every setting of the grid, by simulation and by the equations.
+func (t *degreesTuning) predict(ctx context.Context) error {
 	began := time.Now()
 	for i := range t.out.Grid {
 		c := &t.out.Grid[i]
+		var err error
+		if c.Simulated, err = t.out.Calibrated.Predict(ctx, c.At); err != nil {
+			return err
+		}
+		t.told("predicted " + c.At.String())
+	}
+	t.simulatedS = time.Since(began).Seconds()
+	began = time.Now()
+	for i := range t.out.Grid {
+		c := &t.out.Grid[i]
+		var err error
 		if c.Printed, err = t.equations(c.At, Printed); err == nil {
 			c.Adjusted, err = t.equations(c.At, Adjusted)
 		}
@@ -199,11 +291,13 @@ func (t *degreesTuning) profile(ctx context.Context, grid []Degrees) error {
 			return err
 		}
 	}
-	t.profiledS, t.equationsS = trial.TookS, time.Since(began).Seconds()
+	t.equationsS = time.Since(began).Seconds()
 	return nil
 }
 
-// profileAt is one pipeline and the largest number of micro-batches but one: "a rather large
+// profileAt is what an anchored profile has between its ends: one pipeline and the size of
+// micro-batches in the middle of all, the smaller of two. Of others it
+// is one pipeline and the largest number of micro-batches but one: "a rather large
 // M and a small N so that GPUs are not fully utilized" (section 5.2.1). Equation 2 holds for
 // larger micro-batches than the profiled ones, and takes smaller ones to be slower than they
 // are; but the smallest of all are the slowest to profile. Where devices are full even so,
@@ -218,6 +312,9 @@ func (t *degreesTuning) profileAt() (Degrees, error) {
 	most := Degrees{micros[len(micros)-1], 1}
 	if len(micros) < 2 {
 		return most, nil
+	}
+	if t.Anchored {
+		return Degrees{micros[len(micros)/2], 1}, nil
 	}
 	at := Degrees{micros[len(micros)-2], 1}
 	var o Observing
@@ -287,10 +384,12 @@ func (t *degreesTuning) choose() error {
 	}
 	for _, m := range []Method{BySimulator, ByPrinted, ByAdjusted} {
 		choose := fastest
-		c := Choice{Method: m, TuningS: t.profiledS, PredictionS: t.equationsS, Tried: 1}
+		c := Choice{Method: m, TuningS: t.ProfileS + t.profiledS, PredictionS: t.equationsS, Tried: max(1, len(t.out.Anchors))}
 		if m == BySimulator {
-			choose = frugal
-			c.TuningS, c.PredictionS, c.Tried = t.ProfileS, t.simulatedS, 0
+			choose, c.PredictionS = frugal, t.simulatedS
+			if !t.Anchored { // it predicts from the layers' profile alone
+				c.TuningS, c.Tried = t.ProfileS, 0
+			}
 		}
 		best, err := choose(scores[m], t.Workload.LimitBytes)
 		if err != nil && m == BySimulator {
@@ -326,7 +425,7 @@ func (t *degreesTuning) traverse(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		trial, err := t.Machine(ctx, c.Simulated, TraversalBatches, false)
+		trial, err := t.Machine(ctx, c.Simulated, Iterations(c.At, TraversalBatches), false)
 		if err != nil {
 			return fmt.Errorf("tune: trying %s: %w", c.At, err)
 		}

@@ -104,7 +104,7 @@ func TestObserveSeveralPipelines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trial, err := w.Simulated()(t.Context(), p, ProfileBatches, true)
+	trial, err := w.Simulated()(t.Context(), p, Iterations(at, ProfileBatches), true)
 	if err != nil {
 		t.Fatal(err)
 	}

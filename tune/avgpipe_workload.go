@@ -208,15 +208,14 @@ type Trial struct {
 	Timeline *trace.Timeline `json:"-"`      // every event and memory sample, where that was asked for
 }
 
-// Machine runs a setting for at least so many batches of all pipelines together (Iterations), and
-// records every event of it on request.
-type Machine func(ctx context.Context, p *Pipelined, batches int, record bool) (*Trial, error)
+// Machine runs a setting for so many iterations, and records every event of it on request.
+type Machine func(ctx context.Context, p *Pipelined, iterations int, record bool) (*Trial, error)
 
 // Simulated is the simulator as the machine: what is tried costs the time that it would
 // have taken there.
 func (w *Workload) Simulated() Machine {
-	return func(_ context.Context, p *Pipelined, batches int, record bool) (*Trial, error) {
-		t, sum, err := w.run(p, Iterations(p.At, batches), record)
+	return func(_ context.Context, p *Pipelined, iterations int, record bool) (*Trial, error) {
+		t, sum, err := w.run(p, iterations, record)
 		if err != nil {
 			return nil, err
 		}

@@ -22,6 +22,7 @@ type planned struct {
 	job     *job.Job
 	model   *model.Model
 	profile *profile.Profile
+	brief   bool // the profile is of few sizes; what it has at others is to be scaled to trainings
 	cluster *cluster.Cluster
 	plan    *plan.Plan
 	result  *tune.Result // nil where the plan was given or is another planner's
@@ -96,15 +97,10 @@ func (p *planned) advancing(out io.Writer) *run.Advancing {
 // or the one a file describes.
 func (p *planned) hardware(c *cobra.Command) (err error) {
 	if p.job.Cluster == "" {
-		if p.profile, err = profileFor(c, p.job, p.model); err == nil {
-			p.cluster = localCluster(p.job, p.profile)
-			if p.job.Wire != "" {
-				if p.cluster, err = shaped(p.job, p.cluster); err != nil {
-					return badInput(err)
-				}
-			}
+		if p.profile, err = profileFor(c, p.job, p.model); err != nil {
+			return err
 		}
-		return err
+		return p.local()
 	}
 	if p.cluster, err = cluster.Read(p.job.Cluster); err != nil {
 		return badInput(err)
@@ -115,6 +111,15 @@ func (p *planned) hardware(c *cobra.Command) (err error) {
 		return err
 	}
 	p.profile, err = profile.Analytic(p.model, p.cluster.DeviceTypes, microBatches(p.job), p.job.Optimizer.Kind, len(p.job.Optimizer.States()))
+	return badInput(err)
+}
+
+// local is this machine as the profile found it, or behind the links of a file.
+func (p *planned) local() (err error) {
+	p.cluster = localCluster(p.job, p.profile)
+	if p.job.Wire != "" {
+		p.cluster, err = shaped(p.job, p.cluster)
+	}
 	return badInput(err)
 }
 

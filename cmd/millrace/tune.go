@@ -39,9 +39,12 @@ func tuneCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "tune", Short: "Choose AvgPipe's micro-batches and pipelines, or with --all everything, from one profile",
 		Long: `Tune chooses into how many micro-batches (M) to cut a batch and how many pipelines (N) share
-the devices, as AvgPipe does: one setting is profiled for twenty batches, every other one is
-predicted from that by the paper's equations and by the simulator. The simulator decides.
-With --simulate, or for a described --cluster, the simulator is the machine too.`,
+the devices, as AvgPipe does: from one short profile every setting is predicted, by the paper's
+equations and by the simulator. The simulator decides. The profile is a few passes over every
+layer and some twenty batches at three settings: the fewest micro-batches, the most, and a number
+between, to which the layers' times are scaled; for --all the layers are profiled in full. With
+--simulate, or for a described --cluster, the simulator is the machine too, and one setting is
+profiled for twenty batches.`,
 		Example: `  millrace tune --model gpt --data text.txt --batch 32 --pipelines 2 --rivals
   millrace tune --model gnmt --cluster avgpipe --batch 128 --pipelines 8 --memory 16GiB --rivals
   millrace tune --model bert --cluster avgpipe --batch 32 --all --json
@@ -60,7 +63,7 @@ With --simulate, or for a described --cluster, the simulator is the machine too.
 	f := c.Flags()
 	f.IntVar(&own.pipelines, "pipelines", own.pipelines, "most parallel pipelines to look at; 1 is plain training")
 	f.StringVar(&own.memory, "memory", "", "memory of each device, like 16GiB (default: the cluster's)")
-	f.StringVar(&own.profileAt, "profile-at", "", "the setting to profile, M,N (default: the largest M but one, and 1)")
+	f.StringVar(&own.profileAt, "profile-at", "", "the setting to profile, M,N (default: one of the middle, simulated the largest M but one, and 1)")
 	f.BoolVar(&own.all, "all", false, "choose schedule, depths, recompute and stages too, by simulation")
 	f.BoolVar(&own.rivals, "rivals", false, "choose by traversal, max-num and max-size too, and compare")
 	f.BoolVar(&own.simulate, "simulate", false, "let the simulator stand for the machine; needs no libtorch")
@@ -114,7 +117,7 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	r := tune.DegreesRequest{Workload: w, Sizes: p.profile.Sizes(p.cluster.Devices[0]), Pipelines: f.pipelines, Rivals: f.rivals}
+	r := tune.DegreesRequest{Workload: w, Sizes: f.sizes(p), Pipelines: f.pipelines, Rivals: f.rivals, Anchored: !f.simulate}
 	if r.ProfileAt, err = readDegrees(f.profileAt); err != nil {
 		return err
 	}
@@ -135,6 +138,9 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 	var tooMuch *tune.DegreesError
 	if err != nil && !(f.all && errors.As(err, &tooMuch)) {
 		return badInput(err)
+	}
+	if found != nil {
+		w, p.profile = found.Calibrated, found.Calibrated.Profile
 	}
 	out := &tuned{
 		Model: p.profile.Model, Cluster: p.cluster.Name, Batch: j.Batch, Simulated: f.simulate, TrainBatches: f.train, LimitBytes: w.LimitBytes, DegreesResult: found, whole: f.grid,
@@ -199,8 +205,8 @@ func (f *tuneFlags) write(p *planned, best *tune.Pipelined) error {
 	return badInput(pl.Write(f.output))
 }
 
-// gather is the job's model, hardware and profile: measured, given, or for described hardware
-// computed for every micro-batch size that divides the batch.
+// gather is the job's model, hardware and profile: measured briefly, or in full for all schedules, or
+// given, or for described hardware computed for every micro-batch size that divides the batch.
 func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*planned, error) {
 	p := &planned{job: j}
 	var err error
@@ -208,7 +214,14 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*planned, error) {
 		return nil, err
 	}
 	f.simulate = f.simulate || j.Cluster != ""
-	if j.Cluster == "" || j.Profile != "" {
+	switch {
+	case j.Cluster == "" && j.Profile == "" && !f.all && !f.simulate:
+		if p.profile, err = briefly(c, j, p.model); err != nil {
+			return nil, err
+		}
+		p.brief = true
+		return p, p.local()
+	case j.Cluster == "" || j.Profile != "":
 		return p, p.hardware(c)
 	}
 	if p.cluster, err = cluster.Read(j.Cluster); err != nil {
@@ -219,6 +232,14 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*planned, error) {
 		Sizes: divisors(j), Optimizer: j.Optimizer.Kind, States: len(j.Optimizer.States()), Recurrent: true,
 	})
 	return p, badInput(err)
+}
+
+// sizes are those of micro-batches that are looked at: what was measured, or briefly all that could be.
+func (f *tuneFlags) sizes(p *planned) []int {
+	if p.brief {
+		return microBatches(p.job)
+	}
+	return p.profile.Sizes(p.cluster.Devices[0])
 }
 
 // divisors is every size of micro-batch for a job's batch, or the one that is fixed.

@@ -21,9 +21,8 @@ func trainingMachine(p *planned) (tune.Machine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; or let the simulator stand for the machine with --simulate", err)
 	}
-	return func(ctx context.Context, s *tune.Pipelined, batches int, record bool) (*tune.Trial, error) {
+	return func(ctx context.Context, s *tune.Pipelined, steps int, record bool) (*tune.Trial, error) {
 		began := time.Now()
-		steps := tune.Iterations(s.At, batches)
 		kept := 1
 		if record {
 			kept = steps

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/report"
@@ -159,11 +160,20 @@ func (t *tuned) cost() string {
 		return ""
 	}
 	each := traversed.TuningS / float64(traversed.Tried) * tune.ProfileBatches / tune.TraversalBatches
-	said := fmt.Sprintf("the equations' profile, %s of %d batches, costs what traversal takes for %.2g settings of as many", t.Profiled.At, tune.ProfileBatches, t.tuning(t.choice(tune.ByPrinted))/each)
-	if !t.Simulated {
-		said += fmt.Sprintf("; the simulator's, of every layer, for %.2g", t.tuning(t.choice(tune.BySimulator))/each)
+	if len(t.Anchors) == 0 {
+		return fmt.Sprintf("the profile, %s of %d batches, costs what traversal takes for %.2g settings of as many", t.Profiled.At, tune.ProfileBatches, t.tuning(t.choice(tune.ByPrinted))/each)
 	}
-	return said
+	return fmt.Sprintf("the profile, of all layers and of %s, costs what traversal takes for %.2g settings of %d batches", join(t.Anchors),
+		t.tuning(t.choice(tune.BySimulator))/each, tune.ProfileBatches)
+}
+
+// join lists settings.
+func join(all []tune.Degrees) string {
+	var words []string
+	for _, at := range all {
+		words = append(words, at.String())
+	}
+	return strings.Join(words, ", ")
 }
 
 // tuning is the time spent on a choice, seconds. Where the simulator is the machine, time on

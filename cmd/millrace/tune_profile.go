@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+// Passes over every layer at one of the two sizes measured, and their seconds at least: the trainings of a tuning
+// say what whole stages take, these which of their layers are dear.
+const (
+	briefPasses = 3
+	briefS      = 0.05 // they go on until then: code is cold at first
+)
+
+// briefly measures the layers as little as a tuning of AvgPipe's degrees needs: at two of the
+// small sizes, where passes are short. Those at other sizes are extrapolated. It is not kept.
+func briefly(c *cobra.Command, j *job.Job, m *model.Model) (*profile.Profile, error) {
+	e, err := openEngine()
+	if err != nil {
+		return nil, fmt.Errorf("%w; or name a profile that was measured elsewhere with --profile, and let the simulator stand for the machine with --simulate", err)
+	}
+	split, err := synthetic(m)
+	if err != nil {
+		return nil, err
+	}
+	timer, err := run.NewTimer(e, split, j.Optimizer)
+	if err != nil {
+		return nil, err
+	}
+	sizes := microBatches(j)
+	p, err := profile.Measure(c.Context(), m, briefTimer{timer, m, j.Optimizer}, profile.Options{
+		MicroBatches: briefSizes(sizes), Passes: 1, Concurrency: min(j.Workers, coresOf(j)), Threads: j.ThreadsPerWorker, Workers: j.Workers,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tune.Extrapolated(p, sizes), nil
+}
+
+// briefSizes are the smallest size and another that is short too: up to an eighth of the largest, two points of
+// the line that times and bytes lie on.
+func briefSizes(sizes []int) []int {
+	if len(sizes) < 2 {
+		return sizes
+	}
+	second := sizes[1]
+	for _, s := range sizes[1:] {
+		if 8*s <= sizes[len(sizes)-1] {
+			second = s
+		}
+	}
+	return []int{sizes[0], second}
+}
+
+// briefTimer measures layers in one visit, and leaves updates to the trainings of the tuning: it says
+// that they take as long as they have bytes, which is scaled to what those show.
+type briefTimer struct {
+	profile.Timer
+	model     *model.Model
+	optimizer optim.Settings
+}
+
+// Updates per byte of parameters: their size does not matter, their parts do.
+const (
+	nominalUpdateS    = 1e-9
+	nominalElasticS   = 2e-9
+	nominalReferenceS = 0.5e-9
+)
+
+// Layers implements profile.Timer.
+func (t briefTimer) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTiming, error) {
+	r.Warmup, r.Passes, r.AtLeastS = 0, briefPasses, briefS
+	return t.Timer.Layers(ctx, r)
+}
+
+// Updates implements profile.Timer.
+func (t briefTimer) Updates(context.Context, profile.Request) (updateS []float64, optimizer string, states int, err error) {
+	return t.perByte(nominalUpdateS), t.optimizer.Kind, len(t.optimizer.States()), nil
+}
+
+// Averaging implements profile.Timer.
+func (t briefTimer) Averaging(context.Context, profile.Request) (updateS, referenceS []float64, err error) {
+	return t.perByte(nominalElasticS), t.perByte(nominalReferenceS), nil
+}
+
+func (t briefTimer) perByte(seconds float64) []float64 {
+	out := make([]float64, len(t.model.Layers))
+	for l := range out {
+		out[l] = seconds * float64(4*t.model.Layers[l].ParameterElements())
+	}
+	return out
+}

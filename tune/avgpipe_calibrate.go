@@ -1,0 +1,210 @@
+package tune
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// StageFactors is how much longer a stage's instructions take where it trains than the layers'
+// profile has them, as factors.
+type StageFactors struct {
+	// At is of forwards and backwards, one for each profiled size of micro-batch, rising.
+	At []SizeFactors `json:"at"`
+	// Update is of plain updates, Elastic of the updates of parallel pipelines, Reference of their
+	// reference's.
+	Update    float64 `json:"update"`
+	Elastic   float64 `json:"elastic"`
+	Reference float64 `json:"reference"`
+	// Spread is how much forwards and backwards vary, and no factor: see profile.Cost.
+	Spread float64 `json:"spread"`
+}
+
+// SizeFactors is a stage's factors at one size of micro-batch.
+type SizeFactors struct {
+	MicroBatch int     `json:"micro_batch"`
+	Forward    float64 `json:"forward"`
+	Backward   float64 `json:"backward"`
+}
+
+// anchor is a setting that was run, with what it showed.
+type anchor struct {
+	setting  *Pipelined
+	timeline *trace.Timeline
+}
+
+// calibrated is the workload with layers that take as long as the Timelines of some settings show,
+// and by how much each stage's differ from before. A pass or two over every layer says which of them
+// are dear; some batches on the code and beside the neighbours that train say what a stage
+// takes. Each stage's layers are scaled by the medians of its instructions over those of the
+// simulator in the same setting, so that whatever the simulator adds to a layer's time is on both sides.
+// The first anchor, which has most batches, speaks for how much instructions vary. Of each
+// the second half of its iterations counts: memory of the sizes that a setting asks for is new in the
+// first ones, and slow.
+func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, error) {
+	factors := make([]StageFactors, len(w.Base.Stages))
+	for s := range factors {
+		factors[s] = StageFactors{Update: 1, Elastic: 1, Reference: 1}
+	}
+	steady := *w // what is compared is medians
+	steady.Profile = w.scaled(factors)
+	for i, a := range anchors {
+		simulated, _, err := steady.run(a.setting, len(a.timeline.Steps), true)
+		if err != nil {
+			return nil, nil, err
+		}
+		skip := (len(a.timeline.Steps) + 1) / 2
+		want, have := durations(a.timeline, a.setting.At.Pipelines, skip), durations(simulated, a.setting.At.Pipelines, skip)
+		for s := range factors {
+			f := &factors[s]
+			of := func(kind string) (float64, bool) {
+				x, y := middle(want[instructions{s, kind}]), middle(have[instructions{s, kind}])
+				if x > 0 && y > 0 {
+					return x / y, true
+				}
+				return 1, false
+			}
+			forward, _ := of("F")
+			backward, _ := of("B")
+			f.At = append(f.At, SizeFactors{a.setting.Plan.MicroBatch, forward, backward})
+			for kind, at := range map[string]*float64{"U": &f.Update, elasticUpdate: &f.Elastic, referenceUpdate: &f.Reference} {
+				if x, ok := of(kind); ok {
+					*at = x
+				}
+			}
+			if i == 0 {
+				f.Spread = spread(want, s)
+			}
+		}
+	}
+	for s := range factors {
+		slices.SortStableFunc(factors[s].At, func(a, b SizeFactors) int { return cmp.Compare(a.MicroBatch, b.MicroBatch) })
+	}
+	out := *w
+	out.Profile = w.scaled(factors)
+	return &out, factors, nil
+}
+
+// at is a stage's factors at a size: between two profiled ones in proportion to the size's
+// logarithm, beyond them those of the nearest.
+func (f *StageFactors) at(size int) SizeFactors {
+	above, found := slices.BinarySearchFunc(f.At, size, func(a SizeFactors, size int) int { return cmp.Compare(a.MicroBatch, size) })
+	switch {
+	case len(f.At) == 0:
+		return SizeFactors{size, 1, 1}
+	case found || above == 0:
+		return f.At[above]
+	case above == len(f.At):
+		return f.At[above-1]
+	}
+	a, b := f.At[above-1], f.At[above]
+	t := math.Log(float64(size)/float64(a.MicroBatch)) / math.Log(float64(b.MicroBatch)/float64(a.MicroBatch))
+	return SizeFactors{size, a.Forward + t*(b.Forward-a.Forward), a.Backward + t*(b.Backward-a.Backward)}
+}
+
+// The updates of parallel pipelines and of their reference, as kinds of their own.
+const (
+	elasticUpdate   = "UE"
+	referenceUpdate = "UR"
+)
+
+// instructions is one stage's of one kind.
+type instructions struct {
+	stage int
+	kind  string
+}
+
+// durations are the times of each stage's instructions after the first skip iterations, sorted.
+func durations(t *trace.Timeline, pipelines, skip int) map[instructions][]float64 {
+	from := 0
+	if skip < len(t.Steps) {
+		from = t.Steps[skip].Step
+	}
+	out := map[instructions][]float64{}
+	for i := range t.Events {
+		e := &t.Events[i]
+		if e.Step < from || e.Kind != "F" && e.Kind != "B" && e.Kind != "U" {
+			continue
+		}
+		f, ok := trace.ParseFields(e.Instruction)
+		if !ok {
+			continue
+		}
+		at := instructions{f.Stage, e.Kind}
+		switch {
+		case e.Kind != "U" || pipelines < 2:
+		case f.Pipeline == pipelines:
+			at.kind = referenceUpdate
+		default:
+			at.kind = elasticUpdate
+		}
+		out[at] = append(out[at], e.EndS-e.StartS)
+	}
+	for _, d := range out {
+		slices.Sort(d)
+	}
+	return out
+}
+
+// middle is the median of sorted values, 0 of none.
+func middle(sorted []float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+}
+
+// spread is the distance of the quartiles of a stage's forwards and backwards, as a part of
+// their medians: profile.Cost.Spread.
+func spread(of map[instructions][]float64, stage int) float64 {
+	apart, all := 0.0, 0.0
+	for _, kind := range []string{"F", "B"} {
+		d := of[instructions{stage, kind}]
+		if n := len(d); n > 3 {
+			apart, all = apart+d[3*n/4]-d[n/4], all+middle(d)
+		}
+	}
+	if all == 0 {
+		return 0
+	}
+	return apart / all
+}
+
+// scaled is the workload's profile with layers that take their stages' factors as long. A layer that two
+// stages share counts to the first.
+func (w *Workload) scaled(factors []StageFactors) *profile.Profile {
+	out := *w.Profile
+	out.Layers = slices.Clone(out.Layers)
+	position := func(l int) int { return l }
+	if order := w.Base.Order; len(order) > 0 {
+		position = func(l int) int { return slices.Index(order, l) }
+	}
+	for l := range out.Layers {
+		at := position(l)
+		s := 0
+		for s < len(factors)-1 && w.Base.Stages[s].LastLayer < at {
+			s++
+		}
+		layer, f := &out.Layers[l], &factors[s]
+		layer.UpdateS *= f.Update
+		layer.ElasticUpdateS *= f.Elastic
+		layer.ReferenceUpdateS *= f.Reference
+		layer.Costs = slices.Clone(layer.Costs)
+		for i := range layer.Costs {
+			c := &layer.Costs[i]
+			own := f.at(c.MicroBatch)
+			c.ForwardS *= own.Forward
+			c.BackwardS *= own.Backward
+			for _, half := range []**float64{&c.BackwardInputS, &c.BackwardWeightS} {
+				if *half != nil {
+					*half = new(**half * own.Backward)
+				}
+			}
+			c.Spread = f.Spread
+		}
+	}
+	return &out
+}

@@ -1,0 +1,123 @@
+package tune
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// dearer is overheads() on a machine that it does not describe: the first four layers take 1.5 times as
+// long forward and twice as long backward, the others 0.7 times, and updates five times; and where
+// micro-batches have 16 samples all of it takes a quarter more.
+func dearer() *profile.Profile {
+	p := overheads()
+	for l := range p.Layers {
+		forward, backward := 1.5, 2.
+		if l > 3 {
+			forward, backward = 0.7, 0.7
+		}
+		layer := &p.Layers[l]
+		layer.UpdateS, layer.ElasticUpdateS, layer.ReferenceUpdateS = 0.05, 0.08, 0.03
+		for i := range layer.Costs {
+			c := &layer.Costs[i]
+			c.ForwardS *= forward
+			c.BackwardS *= backward
+			if c.MicroBatch == 16 {
+				c.ForwardS, c.BackwardS = 1.25*c.ForwardS, 1.25*c.BackwardS
+			}
+		}
+	}
+	return p
+}
+
+// A profile that is off by stages and kinds is put right by three settings, at the ends of the
+// grid, in its middle and, as all that differs lies between those, everywhere.
+func TestAnchoredProfileIsPutRight(t *testing.T) {
+	w := workload()
+	for l := range w.Profile.Layers {
+		w.Profile.Layers[l].ElasticUpdateS, w.Profile.Layers[l].ReferenceUpdateS = 0.02, 0.005
+	}
+	truth := workload()
+	truth.Profile = dearer()
+	r := request(w, 3)
+	r.Machine, r.Anchored = truth.Simulated(), true
+	out, err := TuneDegrees(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []Degrees{{4, 1}, {1, 2}, {16, 1}}; !slices.Equal(out.Anchors, want) {
+		t.Fatalf("anchors %v; want %v", out.Anchors, want)
+	}
+	if out.Profiled.At != (Degrees{16, 1}) {
+		t.Errorf("the equations were asked from %s; want the most micro-batches", out.Profiled.At)
+	}
+	for l, layer := range out.Calibrated.Profile.Layers {
+		want := truth.Profile.Layers[l]
+		if !near(layer.UpdateS, want.UpdateS) || !near(layer.ElasticUpdateS, want.ElasticUpdateS) || !near(layer.ReferenceUpdateS, want.ReferenceUpdateS) {
+			t.Errorf("layer %d updates in %v, %v and %v s; want %v, %v, %v", l, layer.UpdateS, layer.ElasticUpdateS, layer.ReferenceUpdateS, want.UpdateS, want.ElasticUpdateS, want.ReferenceUpdateS)
+		}
+		for i, c := range layer.Costs {
+			if b := c.MicroBatch; b == 8 { // half way from 4 to 16, where a quarter more has come in by half
+				if want := want.Costs[i].ForwardS * 1.125; !near(c.ForwardS, want) {
+					t.Errorf("layer %d at %d samples: %v s; want %v", l, b, c.ForwardS, want)
+				}
+			} else if !near(c.ForwardS, want.Costs[i].ForwardS) || !near(c.BackwardS, want.Costs[i].BackwardS) {
+				t.Errorf("layer %d at %d samples: %v and %v s; want %v and %v", l, b, c.ForwardS, c.BackwardS, want.Costs[i].ForwardS, want.Costs[i].BackwardS)
+			}
+		}
+	}
+	for _, e := range out.Errors {
+		if e.Method == BySimulator && e.MeanStep > 0.03 /* 12 % where factors are interpolated */ {
+			t.Errorf("off what was measured: %+v", e)
+		}
+	}
+	if c := out.Choices[0]; c.Tried != 3 || c.Measured.StepS > out.Choices[3].Measured.StepS*1.05 {
+		t.Errorf("chose %s of %v s after %d settings; traversal %v s", c.At, c.Measured.StepS, c.Tried, out.Choices[3].Measured.StepS)
+	}
+}
+
+// Under a limit that two pipelines of the largest micro-batches do not keep to, one stands for them.
+func TestAnchorsKeepToTheLimit(t *testing.T) {
+	w := workload()
+	one, err := w.simulate(Degrees{1, 1}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.LimitBytes = one.Peak()
+	r := request(w, 2)
+	r.Anchored, r.Rivals = true, false
+	out, err := TuneDegrees(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []Degrees{{4, 1}, {1, 1}, {16, 1}}; !slices.Equal(out.Anchors, want) {
+		t.Errorf("anchors %v; want %v", out.Anchors, want)
+	}
+}
+
+// A line through two sizes, which bytes lie on; more samples never take less.
+func TestExtrapolated(t *testing.T) {
+	p := chain(1, 2, 4)
+	costs := p.Layers[0].Costs
+	costs[0].ForwardS, costs[1].ForwardS = 0.5, 0.75
+	costs[0].BackwardS, costs[1].BackwardS = 2, 1
+	costs[0].SavedBytes, costs[1].SavedBytes = 1000, 1800
+	costs[1].BackwardInputS = new(0.5)
+	out := Extrapolated(p, []int{2, 4, 8, 16})
+	if got := out.Sizes("cpu"); !slices.Equal(got, []int{2, 4, 8, 16}) {
+		t.Fatalf("sizes %v", got)
+	}
+	c := out.Layers[0].Costs[3]
+	if c.ForwardS != 2.25 || c.BackwardS != 1 || c.SavedBytes != 6600 || *c.BackwardInputS != 0.5 {
+		t.Errorf("at 16 samples: %+v", c)
+	}
+	if len(p.Layers[0].Costs) != 2 {
+		t.Error("the profile itself has changed")
+	}
+	one := Extrapolated(chain(1, 4), []int{8})
+	if a, b := one.Layers[0].Costs[0], one.Layers[0].Costs[1]; math.Abs(b.ForwardS-2*a.ForwardS) > 1e-12 || b.OutputBytes != 2*a.OutputBytes {
+		t.Errorf("of one size: %+v, then %+v", a, b)
+	}
+}

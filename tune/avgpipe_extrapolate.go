@@ -1,0 +1,59 @@
+package tune
+
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// Extrapolated is a profile with costs at further sizes of micro-batch, on the line through its
+// two largest sizes. What tensors hold lies on it exactly; times do as far as small
+// micro-batches are as efficient as large ones, and they are to be scaled to what is measured, as
+// an Anchored request does. A profile of one size is in proportion to that.
+func Extrapolated(p *profile.Profile, sizes []int) *profile.Profile {
+	out := *p
+	out.Layers = slices.Clone(p.Layers)
+	for l := range out.Layers {
+		costs := &out.Layers[l].Costs
+		*costs = slices.Clone(*costs)
+		n := len(*costs)
+		if n == 0 {
+			continue
+		}
+		b := (*costs)[n-1]
+		var a profile.Cost // at no samples nothing
+		if n > 1 {
+			a = (*costs)[n-2]
+		}
+		for _, size := range sizes {
+			if size > b.MicroBatch {
+				*costs = append(*costs, beyond(a, b, size))
+			}
+		}
+	}
+	return &out
+}
+
+// beyond is the cost of a size above b's.
+func beyond(a, b profile.Cost, size int) profile.Cost {
+	t := float64(size-b.MicroBatch) / float64(b.MicroBatch-a.MicroBatch)
+	// More samples never take less.
+	real := func(x, y float64) float64 { return y + t*max(y-x, 0) }
+	whole := func(x, y int64) int64 { return y + int64(t*float64(max(y-x, 0))) }
+	c := b
+	c.MicroBatch = size
+	c.ForwardS, c.BackwardS = real(a.ForwardS, b.ForwardS), real(a.BackwardS, b.BackwardS)
+	c.OutputBytes, c.SavedBytes, c.WorkspaceBytes = whole(a.OutputBytes, b.OutputBytes), whole(a.SavedBytes, b.SavedBytes), whole(a.WorkspaceBytes, b.WorkspaceBytes)
+	c.ForwardPeakBytes, c.BackwardPeakBytes = whole(a.ForwardPeakBytes, b.ForwardPeakBytes), whole(a.BackwardPeakBytes, b.BackwardPeakBytes)
+	half := func(x, y *float64) *float64 {
+		if y == nil || x == nil {
+			return y
+		}
+		return new(real(*x, *y))
+	}
+	c.BackwardInputS, c.BackwardWeightS = half(a.BackwardInputS, b.BackwardInputS), half(a.BackwardWeightS, b.BackwardWeightS)
+	if a.PendingBytes != nil && b.PendingBytes != nil {
+		c.PendingBytes = new(whole(*a.PendingBytes, *b.PendingBytes))
+	}
+	return c
+}
