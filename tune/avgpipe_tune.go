@@ -18,10 +18,10 @@ const (
 	TraversalBatches = 10
 )
 
-// Of an anchored profile's twenty batches these are at the profiled setting; three iterations, of which the first is
-// cold, are at each end of the grid.
+// Of an anchored profile's batches, fewer than twenty, these are at the profiled setting; three iterations, of which
+// the first is cold, are at each end of the grid.
 const (
-	anchoredBatches  = 8
+	anchoredBatches  = 6
 	anchorIterations = fewest
 )
 

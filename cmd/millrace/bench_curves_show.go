@@ -101,8 +101,11 @@ func (s *comparison) value(x float64) string {
 	return fmt.Sprintf("%.4f", x)
 }
 
-// learningSection is the epochs to the target and the curves.
+// learningSection is the epochs to the target and the curves, where something has been trained.
 func (s *comparison) learningSection() {
+	if len(s.trained) == 0 {
+		return
+	}
 	t := &report.Table{Head: []string{"method", " learning rate", " epochs to target", " least", " most", " over sync", " reached", " diverged", " best " + string(s.metric)}}
 	reached := &report.Bars{Title: "Epochs to the target"}
 	sync := s.found["sync"]
@@ -213,7 +216,11 @@ func (s *comparison) timeSections() error {
 		Note:  "Time to the target is epochs × batches of an epoch × the median time of a batch; evaluations are not counted. Computing is the part of the workers' time; memory is of the fullest worker, by its allocator.",
 		Table: t,
 	})
-	return s.heldSection()
+	if err := s.heldSection(); err != nil {
+		return err
+	}
+	s.fillingSection()
+	return nil
 }
 
 // claims are what AvgPipe's authors say of their speedup over each rival at equal memory

@@ -38,6 +38,8 @@ type times struct {
 	// Held is AvgPipe at the memory of each rival, by position in Contested; the smallest that
 	// any of AvgPipe's settings needs where none fits.
 	Held []heldTo `json:"held"`
+	// Filling is what AvgPipe makes of 1F1B's bubbles; nil where one of both is missing.
+	Filling *filling `json:"filling,omitempty"`
 }
 
 // contender is one method's plan, predicted and measured.
@@ -94,6 +96,9 @@ func (f *curvesFlags) measureTimes(c *cobra.Command, l *learning) (*times, error
 	if err := t.rounds(c, &j, f.rounds, f.steps); err != nil {
 		return nil, err
 	}
+	if err := t.record(c.Context(), p, w); err != nil {
+		return nil, err
+	}
 	return t, document.Write(timesPath(l.job), func(out io.Writer) error { return writeJSON(out, t) })
 }
 
@@ -122,6 +127,9 @@ func readTimes(l *learning) (*times, error) {
 		return nil, badInput(fmt.Errorf("bench: %s: %w", timesPath(l.job), err))
 	case t.Model != l.model.ID() || t.Batch != l.job.Batch:
 		return nil, badInput(fmt.Errorf("bench: %s is of model %s and batches of %d; this is %s and %d: give another --out, or measure again", timesPath(l.job), t.Model, t.Batch, l.model.ID(), l.job.Batch))
+	}
+	if f := t.Filling; f != nil && (min(f.OneF1B, f.AvgPipe) < 0 || max(f.OneF1B, f.AvgPipe) >= len(t.Contested)) {
+		return nil, badInput(fmt.Errorf("bench: %s: no contender %d or %d of %d", timesPath(l.job), f.OneF1B, f.AvgPipe, len(t.Contested)))
 	}
 	for _, h := range t.Held {
 		if h.Rival < 0 || h.Rival >= len(t.Contested) || h.AvgPipe >= len(t.Contested) {
@@ -186,7 +194,7 @@ func (t *times) contend(ctx context.Context, w *tune.Workload, l *learning) erro
 		}
 		t.Held = append(t.Held, h)
 	}
-	return nil
+	return t.free(ctx, w, several)
 }
 
 func rivalContender(b tune.Baseline) *contender {

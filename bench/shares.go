@@ -1,0 +1,101 @@
+package bench
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// Share is what one worker did during a batch, in seconds; all of it adds up to the batch's length.
+type Share struct {
+	ComputeS   float64 `json:"compute_s"`   // forwards and backwards
+	UpdateS    float64 `json:"update_s"`    // updates: of parallel pipelines with diluting the weights
+	ReferenceS float64 `json:"reference_s"` // the update of the reference of parallel pipelines
+	BubbleS    float64 `json:"bubble_s"`    // waiting for what others had to compute
+	MessageS   float64 `json:"message_s"`   // waiting for messages on their way
+	CoreS      float64 `json:"core_s"`      // waiting for a core that other workers held
+	BetweenS   float64 `json:"between_s"`   // between two instructions: the runtime itself
+}
+
+// LengthS is the batch's.
+func (s Share) LengthS() float64 { return s.BusyS() + s.IdleS() }
+
+// BusyS is the worker's own work, IdleS the rest.
+func (s Share) BusyS() float64 { return s.ComputeS + s.UpdateS + s.ReferenceS }
+
+// IdleS: see BusyS.
+func (s Share) IdleS() float64 { return s.BubbleS + s.MessageS + s.CoreS + s.BetweenS }
+
+// Mean is the mean of some workers' shares.
+func Mean(all []Share) Share {
+	var m Share
+	for _, s := range all {
+		n := float64(len(all))
+		m.ComputeS += s.ComputeS / n
+		m.UpdateS += s.UpdateS / n
+		m.ReferenceS += s.ReferenceS / n
+		m.BubbleS += s.BubbleS / n
+		m.MessageS += s.MessageS / n
+		m.CoreS += s.CoreS / n
+		m.BetweenS += s.BetweenS / n
+	}
+	return m
+}
+
+// Shares says what every worker did during a batch of a Timeline of pipelines side by side, of which an
+// iteration is a batch each: the mean over the iterations behind the first skip. The last one is left out where
+// there are several pipelines, because none comes behind it that would fill its bubbles.
+//
+// Refused: fewer than two iterations behind those; a pipeline count below 1; an instruction whose
+// text cannot be read.
+func Shares(t *trace.Timeline, pipelines, skip int) ([]Share, error) {
+	if pipelines < 1 {
+		return nil, fmt.Errorf("bench: %d pipelines; there is 1 at least", pipelines)
+	}
+	last := len(t.Steps) - 1
+	if pipelines > 1 {
+		last--
+	}
+	if skip < 1 || last-skip < 1 {
+		return nil, fmt.Errorf("bench: a Timeline of %d iterations, of which %d are left out; two at least must remain, and one left out", len(t.Steps), skip+len(t.Steps)-1-last)
+	}
+	startS, endS := t.Steps[skip-1].EndS, t.Steps[last].EndS
+	batch := float64((last - skip + 1) * pipelines)
+	out := make([]Share, t.Workers)
+	for i := range t.Events {
+		e := &t.Events[i]
+		within := min(e.EndS, endS) - max(e.StartS, startS)
+		if e.Lane != trace.Compute || !trace.IsBusy(e.Kind) || within <= 0 {
+			continue
+		}
+		f, ok := trace.ParseFields(e.Instruction)
+		if !ok {
+			return nil, fmt.Errorf("bench: event %d of the Timeline is %q; want an instruction like 0F3", i, e.Instruction)
+		}
+		at := &out[e.Worker].ComputeS
+		switch {
+		case e.Kind == "U" && pipelines > 1 && f.Pipeline == pipelines:
+			at = &out[e.Worker].ReferenceS
+		case e.Kind == "U":
+			at = &out[e.Worker].UpdateS
+		}
+		*at += within / batch
+	}
+	window := t.Window(startS, endS)
+	for w, gaps := range trace.AllGaps(window) {
+		s := &out[w]
+		for cause, took := range trace.Idle(gaps) {
+			switch cause {
+			case trace.WaitTransfer:
+				s.MessageS += took / batch
+			case trace.WaitCore:
+				s.CoreS += took / batch
+			case trace.Between, trace.Saving:
+			default:
+				s.BubbleS += took / batch
+			}
+		}
+		s.BetweenS = max((endS-startS)/batch-s.BusyS()-s.BubbleS-s.MessageS-s.CoreS, 0)
+	}
+	return out, nil
+}

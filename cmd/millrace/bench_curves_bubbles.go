@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/bench"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+// filling is where AvgPipe's time differs from 1F1B's: what every worker of both did during a batch, by
+// timelines recorded on this machine and by simulated ones.
+type filling struct {
+	OneF1B  int `json:"one_f1b"` // positions among the contenders
+	AvgPipe int `json:"avgpipe"`
+
+	Measured  [2][]bench.Share `json:"measured"` // 1F1B's, AvgPipe's; by worker
+	Simulated [2][]bench.Share `json:"simulated"`
+}
+
+// Batches of a recorded training, and its first iterations that are left out.
+const (
+	recordedBatches = 24
+	recordedSkip    = 3
+)
+
+// compared are 1F1B with a flush, and the fastest of AvgPipe's settings that have several pipelines; false
+// where one is missing.
+func (t *times) compared() (f filling, ok bool) {
+	f = filling{OneF1B: -1, AvgPipe: -1}
+	for i, c := range t.Contested {
+		switch {
+		case c.Name == systems["DAPPLE"].name:
+			f.OneF1B = i
+		case c.Policy == schedule.Elastic && c.Pipelines > 1 && (f.AvgPipe < 0 || bench.Median(c.StepS) < bench.Median(t.Contested[f.AvgPipe].StepS)):
+			f.AvgPipe = i
+		}
+	}
+	return f, f.OneF1B >= 0 && f.AvgPipe >= 0
+}
+
+// record trains and simulates both once more, keeping what every worker did when.
+func (t *times) record(ctx context.Context, p *planned, w *tune.Workload) error {
+	f, ok := t.compared()
+	if !ok {
+		return nil
+	}
+	machine, err := trainingMachine(p)
+	if err != nil {
+		return err
+	}
+	for _, by := range []struct {
+		machine tune.Machine
+		shares  *[2][]bench.Share
+	}{{machine, &f.Measured}, {w.Simulated(), &f.Simulated}} {
+		for i, at := range []int{f.OneF1B, f.AvgPipe} {
+			c := t.Contested[at]
+			setting := &tune.Pipelined{Scored: tune.Scored{At: tune.Degrees{MicroBatches: c.MicroBatches, Pipelines: c.Pipelines}}, Plan: c.plan}
+			trial, err := by.machine(ctx, setting, tune.Iterations(setting.At, recordedBatches), true)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.Name, err)
+			}
+			if by.shares[i], err = bench.Shares(trial.Timeline, c.Pipelines, recordedSkip); err != nil {
+				return fmt.Errorf("%s: %w", c.Name, err)
+			}
+		}
+	}
+	t.Filling = &f
+	return nil
+}
+
+// fillingSection says why AvgPipe is faster than 1F1B, or is not: worker by worker and in a sentence.
+func (s *comparison) fillingSection() {
+	f := s.times.Filling
+	if f == nil {
+		return
+	}
+	one, avg := s.times.Contested[f.OneF1B], s.times.Contested[f.AvgPipe]
+	table := &report.Table{Head: []string{"timeline", "order", " worker", " a batch", " forwards, backwards", " updates", " reference", " bubble", " messages", " waits for a core", " between", " busy"}}
+	for _, by := range []struct {
+		name   string
+		shares [2][]bench.Share
+	}{{"measured", f.Measured}, {"simulated", f.Simulated}} {
+		for i, c := range []*contender{one, avg} {
+			for w, x := range by.shares[i] {
+				table.Add(by.name, c.Name, w, trace.Seconds(x.LengthS()), trace.Seconds(x.ComputeS), trace.Seconds(x.UpdateS), trace.Seconds(x.ReferenceS),
+					trace.Seconds(x.BubbleS), trace.Seconds(x.MessageS), trace.Seconds(x.CoreS), trace.Seconds(x.BetweenS), percent(x.BusyS()/x.LengthS()))
+			}
+		}
+	}
+	s.study.Sections = append(s.study.Sections, report.StudySection{
+		Title: "Where AvgPipe's time differs from 1F1B's",
+		Note:  "What each worker does during a batch, from recorded timelines: the bubble is waiting for what other workers had to compute; updates of parallel pipelines dilute the weights too; the reference's update is a part of each pipeline's batch.",
+		Table: table,
+		Notes: []string{
+			"Measured: " + explained(one.Name, avg.Name, f.Measured),
+			"Simulated: " + explained(one.Name, avg.Name, f.Simulated),
+			"AvgPipe's authors have 1.3 to 1.8 over the pipelines they compare with on 6 V100 and 1 Gbit/s, of time to a target at equal memory.",
+		},
+	})
+}
+
+// explained says what becomes of 1F1B's bubble in AvgPipe, on a worker on average.
+func explained(one, avg string, of [2][]bench.Share) string {
+	a, b := bench.Mean(of[0]), bench.Mean(of[1])
+	var out strings.Builder
+	fmt.Fprintf(&out, "a worker of %s is idle for %s of a batch's %s (%s), of %s for %s of %s (%s). ", one, trace.Seconds(a.IdleS()), trace.Seconds(a.LengthS()), percent(a.IdleS()/a.LengthS()),
+		avg, trace.Seconds(b.IdleS()), trace.Seconds(b.LengthS()), percent(b.IdleS()/b.LengthS()))
+	filled := a.IdleS() - b.IdleS()
+	if filled > 0 {
+		fmt.Fprintf(&out, "That fills %s of the idle time, %s a batch. ", percent(filled/a.IdleS()), trace.Seconds(filled))
+	} else {
+		fmt.Fprintf(&out, "That fills none of it: %s more. ", trace.Seconds(-filled))
+	}
+	costs := []struct {
+		what string
+		s    float64
+	}{
+		{"diluting the weights and the queue", b.UpdateS - a.UpdateS},
+		{"the reference", b.ReferenceS},
+		{"forwards and backwards, whose micro-batches have another size and which share caches and memory with those of another pipeline,", b.ComputeS - a.ComputeS},
+	}
+	var said []string
+	for _, c := range costs {
+		verb := "cost"
+		if c.s < 0 {
+			verb = "save"
+		}
+		said = append(said, fmt.Sprintf("%s %s %s", c.what, verb, trace.Seconds(math.Abs(c.s))))
+	}
+	out.WriteString(upperFirst(strings.Join(said[:2], ", ")) + "; " + said[2] + ". ")
+	if core := b.CoreS - a.CoreS; core > 0 {
+		fmt.Fprintf(&out, "Of what is idle, waiting for a core that workers share is %s, in 1F1B %s. ", trace.Seconds(b.CoreS), trace.Seconds(a.CoreS))
+	}
+	fmt.Fprintf(&out, "So a batch takes %s instead of %s: %.3f times as fast", trace.Seconds(b.LengthS()), trace.Seconds(a.LengthS()), a.LengthS()/b.LengthS())
+	if most := a.LengthS() / a.BusyS(); most > 0 {
+		fmt.Fprintf(&out, ", where a bubble filled for nothing would give %.3f", most)
+	}
+	out.WriteString(".")
+	const full = 0.97
+	for w, x := range of[1] {
+		if x.BusyS() > full*x.LengthS() {
+			fmt.Fprintf(&out, " Worker %d computes for %s of it: with these stages no order is faster.", w, percent(x.BusyS()/x.LengthS()))
+			break
+		}
+	}
+	return out.String()
+}
+
+// upperFirst begins a sentence.
+func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// free is AvgPipe's fastest setting of several pipelines whatever it holds, which the rivals' memory may leave
+// no room for: what is compared with 1F1B's bubbles.
+func (t *times) free(ctx context.Context, w *tune.Workload, several []tune.Degrees) error {
+	several = slices.DeleteFunc(slices.Clone(several), func(at tune.Degrees) bool { return at.Pipelines < 2 })
+	if len(several) == 0 {
+		return nil
+	}
+	unlimited := *w
+	unlimited.LimitBytes = 0
+	best, err := unlimited.Best(ctx, several)
+	if err != nil {
+		return err
+	}
+	t.avgPipe(best)
+	return nil
+}
