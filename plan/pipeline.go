@@ -39,11 +39,11 @@ var ErrMemory = errors.New("plan: no plan fits the memory of the devices")
 type MemoryError struct {
 	Stages        int
 	LimitBytes    int64
-	SmallestBytes int64 // the least limit for every device that some split would meet
+	SmallestBytes int64 // the least limit for every device that some split would meet, as the planner counts
 }
 
 func (e *MemoryError) Error() string {
-	return fmt.Sprintf("plan: no split into %d stages fits %s for each device; the smallest limit that one would fit is %s (%d bytes)",
+	return fmt.Sprintf("plan: no split into %d stages fits %s for each device; by its own count of weights, gradients, optimizer and activations the smallest limit that one would fit is %s (%d bytes)",
 		e.Stages, cluster.FormatBytes(e.LimitBytes), cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes)
 }
 

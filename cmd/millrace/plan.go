@@ -155,6 +155,11 @@ func (f *planFlags) request(p *planned) tune.Request {
 	}
 }
 
+// question is what one planner alone is asked.
+func (f *planFlags) question(p *planned) plan.Request {
+	return plan.Request{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, MicroBatch: p.job.MicroBatch, Formula: f.formula, Set: f.set}
+}
+
 // other asks one planner alone, and simulates what it says.
 func (f *planFlags) other(c *cobra.Command, p *planned) error {
 	planner, err := plan.LookupPlanner(f.planner)
@@ -164,10 +169,7 @@ func (f *planFlags) other(c *cobra.Command, p *planned) error {
 	if err := planner.CheckSettings(f.set); err != nil {
 		return badInput(err)
 	}
-	ctx := c.Context()
-	p.plan, err = planner.Plan(ctx, plan.Request{
-		Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, MicroBatch: p.job.MicroBatch, Formula: f.formula, Set: f.set,
-	})
+	p.plan, err = planner.Plan(c.Context(), f.question(p))
 	if err != nil {
 		return badInput(err)
 	}

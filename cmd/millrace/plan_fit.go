@@ -30,8 +30,27 @@ func (f *planFlags) doesNotFit(c *cobra.Command, p *planned, m *tune.MemorySplit
 	out := c.OutOrStdout()
 	fmt.Fprintf(out, "does not fit: worker %d (stage %s) would hold %s, %s more than its %s\n", m.Device, numbers(m.Stages),
 		cluster.FormatBytes(m.PeakBytes), cluster.FormatBytes(m.PeakBytes-m.LimitBytes), cluster.FormatBytes(m.LimitBytes))
-	remedies := append([]string{fmt.Sprintf("devices of %s (%d bytes): this plan", cluster.FormatBytes(m.PeakBytes), m.PeakBytes)}, f.remedies(c, p)...)
+	remedies := []string{fmt.Sprintf("devices of %s (%d bytes): this plan", cluster.FormatBytes(m.PeakBytes), m.PeakBytes)}
+	if limit, what := f.limit(c, p, m.PeakBytes); limit > m.PeakBytes {
+		remedies[0] += "; asked for those, its planner takes another"
+		remedies = append(remedies, what)
+	}
+	remedies = append(remedies, f.remedies(c, p)...)
 	fmt.Fprintf(out, "what would fit:\n  %s\n", strings.Join(remedies, "\n  "))
+}
+
+// limit is a memory limit under which the planner that was named has a plan that fits, and what
+// to say of it; 0 where there is none. from is a limit that it needs at least.
+func (f *planFlags) limit(c *cobra.Command, p *planned, from int64) (bytes int64, what string) {
+	planner, err := plan.LookupPlanner(f.planner)
+	if err != nil {
+		return 0, ""
+	}
+	bytes, fits, err := tune.FittingLimit(c.Context(), planner, f.question(p), from)
+	if err != nil {
+		return 0, ""
+	}
+	return bytes, fmt.Sprintf("devices of %s (%d bytes), by planner %s: %s, %s", cluster.FormatBytes(bytes), bytes, planner.Name, fits.Schedule, shapeOf(fits))
 }
 
 // remedies is plans that fit, or the least that would make one.
@@ -58,7 +77,15 @@ func (f *planFlags) remedied(c *cobra.Command, p *planned, err error) error {
 	case errors.As(err, &memory):
 		remedies = tune.Remedies(c.Context(), f.request(p), memory)
 	case errors.Is(err, plan.ErrMemory):
-		remedies = f.remedies(c, p)
+		from := int64(1)
+		var own *plan.MemoryError
+		if errors.As(err, &own) {
+			from = own.SmallestBytes
+		}
+		if limit, what := f.limit(c, p, from); limit > 0 {
+			remedies = append(remedies, what)
+		}
+		remedies = append(remedies, f.remedies(c, p)...)
 	}
 	if len(remedies) == 0 {
 		return err
