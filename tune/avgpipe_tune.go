@@ -142,6 +142,9 @@ func TuneDegrees(ctx context.Context, r DegreesRequest) (*DegreesResult, error) 
 	for _, at := range grid {
 		t.out.Grid = append(t.out.Grid, Cell{At: at})
 	}
+	if err := t.room(); err != nil {
+		return nil, err
+	}
 	if err := t.profile(ctx); err != nil {
 		return nil, err
 	}
@@ -172,6 +175,22 @@ type degreesTuning struct {
 func (t *degreesTuning) told(what string) {
 	t.done++
 	t.Progress(t.done, t.of, what)
+}
+
+// room refuses a limit that no setting keeps to before anything is run.
+func (t *degreesTuning) room() error {
+	var all []Scored
+	for _, c := range t.out.Grid {
+		p, err := t.Workload.simulate(c.At, 0)
+		if err != nil {
+			return err
+		}
+		if p.fits(t.Workload.LimitBytes) {
+			return nil
+		}
+		all = append(all, p.Scored)
+	}
+	return smallest(all, t.Workload.LimitBytes)
 }
 
 // profile runs one setting, or with Anchored three, and scales the layers' profile to them.
@@ -296,7 +315,7 @@ func (t *degreesTuning) predict(ctx context.Context) error {
 }
 
 // profileAt is what an anchored profile has between its ends: one pipeline and the size of
-// micro-batches in the middle of all, the smaller of two. Of others it
+// micro-batches in the middle of all, the smaller of two, or the next one below that fits. Of others it
 // is one pipeline and the largest number of micro-batches but one: "a rather large
 // M and a small N so that GPUs are not fully utilized" (section 5.2.1). Equation 2 holds for
 // larger micro-batches than the profiled ones, and takes smaller ones to be slower than they
@@ -314,7 +333,13 @@ func (t *degreesTuning) profileAt() (Degrees, error) {
 		return most, nil
 	}
 	if t.Anchored {
-		return Degrees{micros[len(micros)/2], 1}, nil
+		at := Degrees{micros[len(micros)/2], 1}
+		for _, m := range micros[len(micros)/2:] {
+			if p, err := t.Workload.simulate(Degrees{m, 1}, 0); err == nil && p.fits(t.Workload.LimitBytes) {
+				return p.At, nil
+			}
+		}
+		return at, nil
 	}
 	at := Degrees{micros[len(micros)-2], 1}
 	var o Observing

@@ -210,7 +210,12 @@ func TestTuneDegreesKeepsToTheLimit(t *testing.T) {
 		}
 	}
 	w.LimitBytes = least - 1
-	_, err = TuneDegrees(t.Context(), request(w, 1))
+	refused := request(w, 1)
+	refused.Machine = func(context.Context, *Pipelined, int, bool) (*Trial, error) {
+		t.Error("something was run where nothing fits")
+		return nil, nil
+	}
+	_, err = TuneDegrees(t.Context(), refused)
 	var over *DegreesError
 	if !errors.As(err, &over) || over.SmallestBytes != least {
 		t.Fatalf("got %v, want %d bytes named", err, least)
