@@ -39,8 +39,8 @@ type anchor struct {
 // calibrated is the workload with layers that take as long as the Timelines of some settings show,
 // and by how much each stage's differ from before. A pass or two over every layer says which of them
 // are dear; some batches on the code and beside the neighbours that train say what a stage
-// takes. Each stage's layers are scaled by the medians of its instructions over those of the
-// simulator in the same setting, so that whatever the simulator adds to a layer's time is on both sides.
+// takes. Each stage's layers are scaled by the means of its instructions over those of the
+// simulator in the same setting (means, because a step is a sum of them, with whatever holds one up now and then), so that whatever the simulator adds to a layer's time is on both sides.
 // The first anchor, which has most batches, speaks for how much instructions vary. Of each
 // the second half of its iterations counts: memory of the sizes that a setting asks for is new in the
 // first ones, and slow.
@@ -49,7 +49,7 @@ func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, erro
 	for s := range factors {
 		factors[s] = StageFactors{Update: 1, Elastic: 1, Reference: 1}
 	}
-	steady := *w // what is compared is medians
+	steady := *w // without the variation that the profile has
 	steady.Profile = w.scaled(factors)
 	for i, a := range anchors {
 		simulated, _, err := steady.run(a.setting, len(a.timeline.Steps), true)
@@ -61,7 +61,7 @@ func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, erro
 		for s := range factors {
 			f := &factors[s]
 			of := func(kind string) (float64, bool) {
-				x, y := middle(want[instructions{s, kind}]), middle(have[instructions{s, kind}])
+				x, y := mean(want[instructions{s, kind}]), mean(have[instructions{s, kind}])
 				if x > 0 && y > 0 {
 					return x / y, true
 				}
@@ -155,6 +155,15 @@ func middle(sorted []float64) float64 {
 		return 0
 	}
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+}
+
+// mean is 0 of none.
+func mean(all []float64) float64 {
+	sum := 0.0
+	for _, x := range all {
+		sum += x
+	}
+	return sum / float64(max(len(all), 1))
 }
 
 // spread is the distance of the quartiles of a stage's forwards and backwards, as a part of

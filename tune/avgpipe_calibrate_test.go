@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"context"
 	"math"
 	"slices"
 	"testing"
@@ -42,10 +43,20 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 	truth := workload()
 	truth.Profile = dearer()
 	r := request(w, 3)
-	r.Machine, r.Anchored = truth.Simulated(), true
+	machine, ran := truth.Simulated(), map[Degrees]int{}
+	r.Machine = func(ctx context.Context, p *Pipelined, iterations int, record bool) (*Trial, error) {
+		ran[p.At]++
+		return machine(ctx, p, iterations, record)
+	}
+	r.Anchored = true
 	out, err := TuneDegrees(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, c := range out.Choices { // profiled or not, tried once, and with all choices in rounds
+		if n := ran[c.At]; n < 1+rounds || n > 2+rounds {
+			t.Errorf("%s, of %s, ran %d times", c.At, c.Method, n)
+		}
 	}
 	if want := []Degrees{{4, 1}, {1, 2}, {16, 1}}; !slices.Equal(out.Anchors, want) {
 		t.Fatalf("anchors %v; want %v", out.Anchors, want)

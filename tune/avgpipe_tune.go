@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,7 +71,8 @@ type Choice struct {
 	PredictionS float64 `json:"prediction_s"`
 	Tried       int     `json:"tried"` // settings run
 	Predicted   Scored  `json:"predicted"`
-	// Measured is the setting's own trial, where it was run.
+	// Measured is the setting's own trial, where it was run; of an Anchored request, in rounds with those of
+	// the other choices.
 	Measured *Scored `json:"measured,omitempty"`
 	// Refused says why the method chose nothing.
 	Refused string `json:"refused,omitempty"`
@@ -157,6 +159,11 @@ func TuneDegrees(ctx context.Context, r DegreesRequest) (*DegreesResult, error) 
 	if r.Rivals {
 		if err := t.traverse(ctx); err != nil {
 			return nil, err
+		}
+		if t.Anchored {
+			if err := t.again(ctx); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return t.out, nil
@@ -262,9 +269,13 @@ func (t *degreesTuning) try(ctx context.Context, at Degrees, iterations int) (an
 	return anchor{p, trial.Timeline}, nil
 }
 
+// hopeless is by how much the layers' profile must have a setting slower than another for it not to be tried: it
+// is measured at small micro-batches, and not that far off.
+const hopeless = 2
+
 // ends are the settings of the fewest and of the most micro-batches that there are beside the
-// profiled one. Of the fewest two pipelines run, if they fit: they show what it takes to be one of several,
-// and keep the devices as busy as they will be.
+// profiled one, where those have a chance. Of the fewest two pipelines run, if they fit: they show what it takes
+// to be one of several, and keep the devices as busy as they will be.
 func (t *degreesTuning) ends(profiled Degrees) []Degrees {
 	grid := t.out.Grid
 	var ends []Degrees
@@ -278,10 +289,14 @@ func (t *degreesTuning) ends(profiled Degrees) []Degrees {
 		}
 		for n := most; n > 0; n-- {
 			at := Degrees{m, n}
-			if p, err := t.Workload.simulate(at, 0); err == nil && p.fits(t.Workload.LimitBytes) {
-				ends = append(ends, at)
-				break
+			p, err := t.Workload.simulate(at, 0)
+			if err != nil || !p.fits(t.Workload.LimitBytes) {
+				continue
 			}
+			if middle, err := t.Workload.simulate(profiled, 0); m < profiled.MicroBatches || err == nil && p.StepS < hopeless*middle.StepS {
+				ends = append(ends, at)
+			}
+			break
 		}
 	}
 	return ends
@@ -483,6 +498,43 @@ func (t *degreesTuning) traverse(ctx context.Context) error {
 		}
 	}
 	t.out.Errors = errorsOf(t.out.Grid)
+	return nil
+}
+
+// rounds is how often every choice is run again, in turn.
+const rounds = 5
+
+// again runs what was chosen once more, the settings in turn in several rounds, and measures the choices by
+// the median. A traversal's own choice is the one whose few batches happened to be fastest, on a machine whose speed
+// moves by more than settings differ.
+func (t *degreesTuning) again(ctx context.Context) error {
+	tried := map[Degrees][]*Trial{}
+	var order []*Pipelined
+	for _, c := range t.out.Grid {
+		if slices.ContainsFunc(t.out.Choices, func(o Choice) bool { return o.Refused == "" && o.At == c.At }) {
+			order = append(order, c.Simulated)
+		}
+	}
+	for round := range rounds {
+		for _, p := range order {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			trial, err := t.Machine(ctx, p, Iterations(p.At, TraversalBatches), false)
+			if err != nil {
+				return fmt.Errorf("tune: %s again: %w", p.At, err)
+			}
+			tried[p.At] = append(tried[p.At], trial)
+		}
+		t.Progress(t.of, t.of, fmt.Sprintf("the choices again, round %d of %d", round+1, rounds))
+	}
+	for i := range t.out.Choices {
+		c := &t.out.Choices[i]
+		if trials := tried[c.At]; c.Refused == "" && len(trials) > 0 {
+			slices.SortFunc(trials, func(a, b *Trial) int { return cmp.Compare(a.StepS, b.StepS) })
+			c.Measured = &trials[rounds/2].Scored
+		}
+	}
 	return nil
 }
 

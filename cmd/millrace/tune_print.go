@@ -163,7 +163,7 @@ func (t *tuned) cost() string {
 	if len(t.Anchors) == 0 {
 		return fmt.Sprintf("the profile, %s of %d batches, costs what traversal takes for %.2g settings of as many", t.Profiled.At, tune.ProfileBatches, t.tuning(t.choice(tune.ByPrinted))/each)
 	}
-	return fmt.Sprintf("the profile, of all layers and of %s, costs what traversal takes for %.2g settings of %d batches", join(t.Anchors),
+	return fmt.Sprintf("the profile, of all layers and of %s, costs what traversal takes for %.2g settings of %d batches; a batch is of the choices run again in turn", join(t.Anchors),
 		t.tuning(t.choice(tune.BySimulator))/each, tune.ProfileBatches)
 }
 
