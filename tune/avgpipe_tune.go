@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/millrace-ml/millrace/sim"
@@ -269,12 +271,8 @@ func (t *degreesTuning) try(ctx context.Context, at Degrees, iterations int) (an
 	return anchor{p, trial.Timeline}, nil
 }
 
-// hopeless is by how much the layers' profile must have a setting slower than another for it not to be tried: it
-// is measured at small micro-batches, and not that far off.
-const hopeless = 2
-
 // ends are the settings of the fewest and of the most micro-batches that there are beside the
-// profiled one, where those have a chance. Of the fewest two pipelines run, if they fit: they show what it takes
+// profiled one. Of the fewest two pipelines run, if they fit: they show what it takes
 // to be one of several, and keep the devices as busy as they will be.
 func (t *degreesTuning) ends(profiled Degrees) []Degrees {
 	grid := t.out.Grid
@@ -289,14 +287,10 @@ func (t *degreesTuning) ends(profiled Degrees) []Degrees {
 		}
 		for n := most; n > 0; n-- {
 			at := Degrees{m, n}
-			p, err := t.Workload.simulate(at, 0)
-			if err != nil || !p.fits(t.Workload.LimitBytes) {
-				continue
-			}
-			if middle, err := t.Workload.simulate(profiled, 0); m < profiled.MicroBatches || err == nil && p.StepS < hopeless*middle.StepS {
+			if p, err := t.Workload.simulate(at, 0); err == nil && p.fits(t.Workload.LimitBytes) {
 				ends = append(ends, at)
+				break
 			}
-			break
 		}
 	}
 	return ends
@@ -305,12 +299,23 @@ func (t *degreesTuning) ends(profiled Degrees) []Degrees {
 // predict predicts every setting of the grid, by simulation and by the equations.
 func (t *degreesTuning) predict(ctx context.Context) error {
 	began := time.Now()
+	failed := make([]error, len(t.out.Grid))
+	slots, wait := make(chan struct{}, runtime.GOMAXPROCS(0)), sync.WaitGroup{}
 	for i := range t.out.Grid {
-		c := &t.out.Grid[i]
-		var err error
-		if c.Simulated, err = t.out.Calibrated.Predict(ctx, c.At); err != nil {
+		slots <- struct{}{}
+		wait.Go(func() {
+			c := &t.out.Grid[i]
+			c.Simulated, failed[i] = t.out.Calibrated.Predict(ctx, c.At)
+			<-slots
+		})
+	}
+	wait.Wait()
+	for _, err := range failed {
+		if err != nil {
 			return err
 		}
+	}
+	for _, c := range t.out.Grid {
 		t.told("predicted " + c.At.String())
 	}
 	t.simulatedS = time.Since(began).Seconds()

@@ -31,6 +31,8 @@ type tuneFlags struct {
 	grid, baselines               bool
 	output, page                  string
 	train                         int
+
+	profilingS float64 // what gathering the layers' profile took
 }
 
 func tuneCommand() *cobra.Command {
@@ -107,12 +109,10 @@ type tuned struct {
 }
 
 func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
-	began := time.Now()
 	p, err := f.gather(c, j)
 	if err != nil {
 		return err
 	}
-	profiling := time.Since(began).Seconds()
 	w, err := f.workload(c, p)
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 		return err
 	}
 	if r.Machine = w.Simulated(); !f.simulate {
-		r.ProfileS = profiling
+		r.ProfileS = f.profilingS
 		if r.Machine, err = trainingMachine(p); err != nil {
 			return err
 		}
@@ -214,6 +214,13 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*planned, error) {
 		return nil, err
 	}
 	f.simulate = f.simulate || j.Cluster != ""
+	if !f.simulate {
+		if _, err := openEngine(); err != nil { // whatever runs here needs it, so that no way of choosing pays for it
+			return nil, noEngine(err)
+		}
+	}
+	began := time.Now()
+	defer func() { f.profilingS = time.Since(began).Seconds() }()
 	switch {
 	case j.Cluster == "" && j.Profile == "" && !f.all && !f.simulate:
 		if p.profile, err = briefly(c, j, p.model); err != nil {

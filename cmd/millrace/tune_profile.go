@@ -18,7 +18,7 @@ import (
 // say what whole stages take, these which of their layers are dear.
 const (
 	briefPasses = 3
-	briefS      = 0.02 // they go on until then: code is cold at first
+	briefS      = 0.05 // they go on until then: code is cold at first
 )
 
 // briefly measures the layers as little as a tuning of AvgPipe's degrees needs: at two of the
@@ -26,7 +26,7 @@ const (
 func briefly(c *cobra.Command, j *job.Job, m *model.Model) (*profile.Profile, error) {
 	e, err := openEngine()
 	if err != nil {
-		return nil, fmt.Errorf("%w; or name a profile that was measured elsewhere with --profile, and let the simulator stand for the machine with --simulate", err)
+		return nil, noEngine(err)
 	}
 	split, err := synthetic(m)
 	if err != nil {
@@ -44,6 +44,11 @@ func briefly(c *cobra.Command, j *job.Job, m *model.Model) (*profile.Profile, er
 		return nil, err
 	}
 	return tune.Extrapolated(p, sizes), nil
+}
+
+// noEngine says what goes on without the native library.
+func noEngine(err error) error {
+	return fmt.Errorf("%w; or name a profile that was measured elsewhere with --profile, and let the simulator stand for the machine with --simulate", err)
 }
 
 // briefSizes are the smallest size and another that is short too: up to an eighth of the largest, two points of
