@@ -43,6 +43,12 @@ func TestAvgPipeTuningAsTheTextHasIt(t *testing.T) {
 // and on average faster than pipelines; data parallelism is the slowest, as section 7.1.1 has it.
 func TestAvgPipeAtEqualMemory(t *testing.T) {
 	for _, r := range run(t, "avgpipe-fig11").Rows {
+		if strings.HasPrefix(r.What, "least to most") {
+			if least, most, ok := strings.Cut(r.Ours, "x to "); !ok || least > "1" || most < "1.2" {
+				t.Errorf("%s: %s", r.What, r.Ours)
+			}
+			continue
+		}
 		v, err := strconv.ParseFloat(strings.TrimSuffix(r.Ours, "x"), 64)
 		switch {
 		case err != nil && !strings.Contains(r.What, "utilisation"):
