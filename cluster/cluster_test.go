@@ -90,3 +90,21 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A size that is read is a number of bytes, and is near what it is printed as.
+func FuzzParseBytes(f *testing.F) {
+	for _, text := range []string{"16GiB", "1.5 MB", "0B", "512", "-1GiB", "4096 TiB", "1e3KB", "..B"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		n, err := ParseBytes(text)
+		if err != nil {
+			return
+		}
+		printed := FormatBytes(n)
+		m, err := ParseBytes(printed)
+		if off := math.Abs(float64(m - n)); n < 0 || err != nil && !strings.ContainsAny(printed, "e") || err == nil && off > float64(n)/150 {
+			t.Errorf("%q is %d bytes, printed as %q, which is %d, %v", text, n, printed, m, err)
+		}
+	})
+}

@@ -39,3 +39,27 @@ func TestRecomputeSegments(t *testing.T) {
 		}
 	}
 }
+
+// Text that is understood says the same once it has been written, as JSON too.
+func FuzzParseRecompute(f *testing.F) {
+	for _, text := range []string{"none", "stage", "every 2", "every:3", "every 0", "every +4", "every"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := ParseRecompute(text)
+		if err != nil {
+			return
+		}
+		if again, err := ParseRecompute(r.String()); err != nil || again != r {
+			t.Errorf("%q is %v, written as %q and read as %v, %v", text, r, r.String(), again, err)
+		}
+		written, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read Recompute
+		if err := json.Unmarshal(written, &read); err != nil || read != r {
+			t.Errorf("%q is %v, written as %s and read as %v, %v", text, r, written, read, err)
+		}
+	})
+}

@@ -20,16 +20,7 @@ func openMetrics(path string, from int) (*os.File, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	var kept []byte
-	for line := range bytes.Lines(text) {
-		var at struct {
-			Step *int `json:"step"`
-		}
-		if !bytes.HasSuffix(line, []byte("\n")) || json.Unmarshal(line, &at) != nil || at.Step == nil || *at.Step >= from {
-			continue
-		}
-		kept = append(kept, line...)
-	}
+	kept := metricsBefore(text, from)
 	if len(kept) < len(text) {
 		err := document.Write(path, func(w io.Writer) error {
 			_, err := w.Write(kept)
@@ -40,4 +31,18 @@ func openMetrics(path string, from int) (*os.File, error) {
 		}
 	}
 	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+}
+
+// metricsBefore is the whole lines of text that are about steps below from.
+func metricsBefore(text []byte, from int) (kept []byte) {
+	for line := range bytes.Lines(text) {
+		var at struct {
+			Step *int `json:"step"`
+		}
+		if !bytes.HasSuffix(line, []byte("\n")) || json.Unmarshal(line, &at) != nil || at.Step == nil || *at.Step >= from {
+			continue
+		}
+		kept = append(kept, line...)
+	}
+	return kept
 }

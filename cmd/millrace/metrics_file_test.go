@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -39,4 +41,22 @@ func TestMetricsHoldEveryStepOnce(t *testing.T) {
 			t.Errorf("%s: it holds %q, want %q", name, got, c.want)
 		}
 	}
+}
+
+// What is kept of any file is a line of JSON each, about earlier steps, and is kept again.
+func FuzzMetrics(f *testing.F) {
+	f.Add([]byte("{\"step\":0}\n{\"step\":1,\"lo"), 5)
+	f.Add([]byte("hello\n{\"step\":null}\n{\"step\":3}\n"), 3)
+	f.Fuzz(func(t *testing.T, text []byte, from int) {
+		kept := metricsBefore(text, from)
+		if again := metricsBefore(kept, from); !bytes.Equal(again, kept) {
+			t.Errorf("of %q %q is kept, and of that %q", text, kept, again)
+		}
+		for line := range bytes.Lines(kept) {
+			var at struct{ Step int }
+			if err := json.Unmarshal(line, &at); err != nil || at.Step >= from {
+				t.Errorf("%q is kept before step %d: %v", line, from, err)
+			}
+		}
+	})
 }

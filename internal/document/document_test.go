@@ -1,10 +1,12 @@
 package document
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -80,4 +82,28 @@ func TestWriteNamesAFolderThatIsNotThere(t *testing.T) {
 	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) {
 		t.Errorf("error is %v; want %s and that its folder is not there", err, path)
 	}
+}
+
+// What is read at all is whole, of this version, and the same once it has been written.
+func FuzzDecode(f *testing.F) {
+	for _, text := range []string{`{"version": 1, "name": "a"}`, `{"version": 2}`, `{"name": "a"}`, `{"version": 1, "nam`, `{"version": 1} {}`, `[]`, `null`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var n noun
+		if Decode(text, 1, &n) != nil {
+			return
+		}
+		if n.Version != 1 {
+			t.Fatalf("%q is of version %d", text, n.Version)
+		}
+		again, err := json.Marshal(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m noun
+		if err := Decode(again, 1, &m); err != nil || !reflect.DeepEqual(m, n) {
+			t.Errorf("%q is %+v, written as %s and read as %+v, %v", text, n, again, m, err)
+		}
+	})
 }
