@@ -40,10 +40,10 @@ type anchor struct {
 // and by how much each stage's differ from before. A pass or two over every layer says which of them
 // are dear; some batches on the code and beside the neighbours that train say what a stage
 // takes. Each stage's layers are scaled by the means of its instructions over those of the
-// simulator in the same setting (means, because a step is a sum of them, with whatever holds one up now and then), so that whatever the simulator adds to a layer's time is on both sides.
-// The first anchor, which has most batches, speaks for how much instructions vary. Of each
-// the second half of its iterations counts: memory of the sizes that a setting asks for is new in the
-// first ones, and slow.
+// simulator in the same setting (means of an iteration, because a step is a sum of them, with whatever holds one up
+// now and then; of the iteration in the middle, because a machine is slow for one now and then too), so that whatever the simulator adds to a layer's time is on both sides.
+// The first anchor, which has most batches, speaks for how much instructions vary. The first
+// iteration of each is left out: memory of the sizes that a setting asks for is new in it, and slow.
 func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, error) {
 	factors := make([]StageFactors, len(w.Base.Stages))
 	for s := range factors {
@@ -56,12 +56,11 @@ func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, erro
 		if err != nil {
 			return nil, nil, err
 		}
-		skip := (len(a.timeline.Steps) + 1) / 2
-		want, have := durations(a.timeline, a.setting.At.Pipelines, skip), durations(simulated, a.setting.At.Pipelines, skip)
+		want, have := durations(a.timeline, a.setting.At.Pipelines), durations(simulated, a.setting.At.Pipelines)
 		for s := range factors {
 			f := &factors[s]
 			of := func(kind string) (float64, bool) {
-				x, y := mean(want[instructions{s, kind}]), mean(have[instructions{s, kind}])
+				x, y := typical(want[instructions{s, kind}]), typical(have[instructions{s, kind}])
 				if x > 0 && y > 0 {
 					return x / y, true
 				}
@@ -117,13 +116,10 @@ type instructions struct {
 	kind  string
 }
 
-// durations are the times of each stage's instructions after the first skip iterations, sorted.
-func durations(t *trace.Timeline, pipelines, skip int) map[instructions][]float64 {
-	from := 0
-	if skip < len(t.Steps) {
-		from = t.Steps[skip].Step
-	}
-	out := map[instructions][]float64{}
+// durations are the times of each stage's instructions, by iteration, without the first one.
+func durations(t *trace.Timeline, pipelines int) map[instructions][][]float64 {
+	from := t.Steps[0].Step + 1
+	out := map[instructions][][]float64{}
 	for i := range t.Events {
 		e := &t.Events[i]
 		if e.Step < from || e.Kind != "F" && e.Kind != "B" && e.Kind != "U" {
@@ -141,12 +137,24 @@ func durations(t *trace.Timeline, pipelines, skip int) map[instructions][]float6
 		default:
 			at.kind = elasticUpdate
 		}
-		out[at] = append(out[at], e.EndS-e.StartS)
-	}
-	for _, d := range out {
-		slices.Sort(d)
+		for len(out[at]) <= e.Step-from {
+			out[at] = append(out[at], nil)
+		}
+		out[at][e.Step-from] = append(out[at][e.Step-from], e.EndS-e.StartS)
 	}
 	return out
+}
+
+// typical is the mean time of the iteration in the middle, 0 of none.
+func typical(iterations [][]float64) float64 {
+	var means []float64
+	for _, d := range iterations {
+		if len(d) > 0 {
+			means = append(means, mean(d))
+		}
+	}
+	slices.Sort(means)
+	return middle(means)
 }
 
 // middle is the median of sorted values, 0 of none.
@@ -168,10 +176,11 @@ func mean(all []float64) float64 {
 
 // spread is the distance of the quartiles of a stage's forwards and backwards, as a part of
 // their medians: profile.Cost.Spread.
-func spread(of map[instructions][]float64, stage int) float64 {
+func spread(of map[instructions][][]float64, stage int) float64 {
 	apart, all := 0.0, 0.0
 	for _, kind := range []string{"F", "B"} {
-		d := of[instructions{stage, kind}]
+		d := slices.Concat(of[instructions{stage, kind}]...)
+		slices.Sort(d)
 		if n := len(d); n > 3 {
 			apart, all = apart+d[3*n/4]-d[n/4], all+middle(d)
 		}

@@ -21,11 +21,12 @@ const (
 	TraversalBatches = 10
 )
 
-// Of an anchored profile's batches, fewer than twenty, these are at the profiled setting; three iterations, of which
-// the first is cold, are at each end of the grid.
+// Of an anchored profile's batches, fewer than twenty, these are at the profiled setting. Iterations at the ends of
+// the grid are few: three, of which the first is cold, and of large micro-batches, of which each has few, one more.
 const (
 	anchoredBatches  = 6
 	anchorIterations = fewest
+	fewMicros        = 4
 )
 
 // DegreesRequest is a search for AvgPipe's degrees.
@@ -240,7 +241,11 @@ func (t *degreesTuning) anchor(ctx context.Context, first anchor) (observed anch
 	anchors := []anchor{first}
 	observed = first
 	for _, end := range t.ends(first.setting.At) {
-		one, err := t.try(ctx, end, anchorIterations)
+		iterations := anchorIterations
+		if end.MicroBatches < fewMicros {
+			iterations++
+		}
+		one, err := t.try(ctx, end, iterations)
 		if err != nil {
 			return observed, err
 		}

@@ -219,8 +219,7 @@ func (s *comparison) timeSections() error {
 	if err := s.heldSection(); err != nil {
 		return err
 	}
-	s.fillingSection()
-	return nil
+	return s.fillingSection()
 }
 
 // claims are what AvgPipe's authors say of their speedup over each rival at equal memory

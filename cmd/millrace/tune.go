@@ -43,7 +43,7 @@ func tuneCommand() *cobra.Command {
 		Long: `Tune chooses into how many micro-batches (M) to cut a batch and how many pipelines (N) share
 the devices, as AvgPipe does: from one short profile every setting is predicted, by the paper's
 equations and by the simulator. The simulator decides. The profile is a few passes over every
-layer and fifteen batches at three settings: the fewest micro-batches, the most, and a number
+layer and some seventeen batches at three settings: the fewest micro-batches, the most, and a number
 between, to which the layers' times are scaled; for --all the layers are profiled in full. With
 --simulate, or for a described --cluster, the simulator is the machine too, and one setting is
 profiled for twenty batches.`,
