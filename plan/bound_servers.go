@@ -3,6 +3,8 @@ package plan
 import (
 	"math"
 	"sort"
+
+	"github.com/millrace-ml/millrace/profile"
 )
 
 // serverBound bounds the step of plans over groups of devices (the servers of a rack, or single
@@ -75,10 +77,14 @@ func (b *bounder) servers(atLeast, enough float64) float64 {
 			break
 		}
 		s := b.group(level, size)
-		if !math.IsInf(enough, 1) && !s.reached(enough) {
+		within := s.reached
+		if f := s.fill(); f != nil {
+			within = func(T float64) bool { return s.reached(T) && f.reached(T) }
+		}
+		if !math.IsInf(enough, 1) && !within(enough) {
 			return enough
 		}
-		best = max(best, s.bound(best))
+		best = max(best, greatest(best, within))
 	}
 	return best
 }
@@ -140,19 +146,19 @@ func (b *bounder) cuts() []float64 {
 	return out
 }
 
-// bound bisects between a step that is known to be a bound and one that is not.
-func (s *serverBound) bound(low float64) float64 {
-	if low <= 0 || math.IsInf(low, 1) || s.reached(low) {
+// greatest bisects between a step that is known to be a bound and one that is not: that some path reaches.
+func greatest(low float64, reached func(T float64) bool) float64 {
+	if low <= 0 || math.IsInf(low, 1) || reached(low) {
 		return low
 	}
 	high := 2 * low
-	for !s.reached(high) {
+	for !reached(high) {
 		if low, high = high, 2*high; math.IsInf(high, 1) {
 			return low
 		}
 	}
 	for high > low*(1+1e-5) {
-		if middle := (low + high) / 2; s.reached(middle) {
+		if middle := (low + high) / 2; reached(middle) {
 			high = middle
 		} else {
 			low = middle
@@ -314,13 +320,19 @@ func (s *serverBound) joins(k, r int, T float64) bool {
 
 // sums is, for layers on r replicas of the fastest type, prefix sums of their times.
 func (b *bounder) sums(r int) []float64 {
+	return b.prefix(r, func(c profile.Cost) float64 { return c.ForwardS + c.BackwardS })
+}
+
+// prefix is prefix sums over layers on r replicas of the least that some device type has of
+// something; nil where no type is known to.
+func (b *bounder) prefix(r int, of func(profile.Cost) float64) []float64 {
 	n := len(b.p.Layers)
 	sum := make([]float64, n+1)
 	for k := range n {
 		own := math.Inf(1)
 		for _, t := range b.types {
 			if costs := b.costs[t][r]; costs != nil {
-				own = min(own, costs[k].ForwardS+costs[k].BackwardS)
+				own = min(own, of(costs[k]))
 			}
 		}
 		if math.IsInf(own, 1) {

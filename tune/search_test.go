@@ -28,12 +28,17 @@ func world(t *rapid.T, layers, devices int) (*profile.Profile, *cluster.Cluster)
 		}
 		f, b := rapid.Float64Range(0.1, 3).Draw(t, "f"), rapid.Float64Range(0.1, 3).Draw(t, "b")
 		out := rapid.Int64Range(1, 20).Draw(t, "out")
+		halves, first := rapid.Bool().Draw(t, "halves"), rapid.Float64Range(0, 1).Draw(t, "first")
 		for k, name := range types {
 			slower := 1 + float64(k)*rapid.Float64Range(0, 2).Draw(t, "slower")
 			for _, m := range []int{1, 2, 4} {
 				grow := slower * (0.3 + 0.7*float64(m))
-				l.Costs = append(l.Costs, profile.Cost{Device: name, MicroBatch: m, ForwardS: f * grow, BackwardS: b * grow,
-					OutputBytes: out * int64(m), SavedBytes: 5 * out * int64(m)})
+				c := profile.Cost{Device: name, MicroBatch: m, ForwardS: f * grow, BackwardS: b * grow, OutputBytes: out * int64(m), SavedBytes: 5 * out * int64(m)}
+				if halves {
+					input, weights := first*c.BackwardS, (1-first)*c.BackwardS
+					c.BackwardInputS, c.BackwardWeightS = &input, &weights
+				}
+				l.Costs = append(l.Costs, c)
 			}
 		}
 		p.Layers = append(p.Layers, l)
