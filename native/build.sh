@@ -42,7 +42,7 @@ fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
-flags="-std=c++17 -O2 -fopenmp-simd -fPIC -fvisibility=hidden -Wall -Wno-unknown-pragmas ${abi:+-$abi}"
+flags="-std=c++17 -O2 -fopenmp -fno-math-errno -fPIC -fvisibility=hidden -Wall -Wno-unknown-pragmas ${abi:+-$abi}"
 
 pids=
 for f in "$here"/*.cpp; do
@@ -54,7 +54,7 @@ done
 for p in $pids; do wait "$p"; done
 
 # The finished file is moved in place, so that nobody ever loads half of one.
-"$cxx" -shared -o "$work/out.so" "$work"/*.o -L"$lib" -Wl,-rpath,"$lib" -ltorch_cpu -lc10 -ldl -lpthread
+"$cxx" -shared -fopenmp -o "$work/out.so" "$work"/*.o -L"$lib" -Wl,-rpath,"$lib" -ltorch_cpu -lc10 -ldl -lpthread
 mkdir -p "$(dirname "$out")"
 cp "$work/out.so" "$out.new.$$"
 mv "$out.new.$$" "$out"

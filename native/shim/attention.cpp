@@ -9,14 +9,17 @@
 // Here a block of rows of one head goes from q, k and v where they lie, in the output of
 // the projection, to y where the next projection reads it; only j <= i is computed, up to
 // the corner of a block. Backward writes the gradients of q, k and v side by side likewise.
+// Products are gemm.cpp's where they fit, k and v copied once for all blocks of a head, and
+// BLAS's elsewhere.
 //
 // Rows and heads are computed one by one with the same calls wherever they are, so slices
-// of a micro-batch have the bits of the whole.
+// of a micro-batch have the bits of the whole, by any number of threads.
 //
 // Held between forward and backward, in elements: the input, and p: rows heads t t.
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -26,7 +29,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "gemm.h"
 #include "internal.h"
+#include "room.h"
 #include "simd.h"
 
 namespace {
@@ -52,12 +57,31 @@ struct Matrix {
   int64_t apart;
 };
 
-// c = alpha a b + beta c, c of m rows and n columns, with k terms to each sum. BLAS counts
+// Side is a second factor of several products, of so many terms and columns; turned where its rows are columns.
+struct Side {
+  Matrix from;
+  bool turned;
+  mr::gemm::Panels panels;  // where multiply fits
+
+  // A Side where multiply fits is copied into floats from `room` on, which then begins behind them.
+  Side(Matrix from, bool turned, int64_t terms, int64_t columns, float*& room) : from(from), turned(turned), panels{} {
+    if (!mr::gemm::fits()) return;
+    panels = mr::gemm::pack({from.at, from.apart, turned}, terms, columns, room);
+    room += mr::gemm::panels_size(terms, columns);
+  }
+};
+
+// c = alpha a b, c of m rows and n columns, over the terms of b from `term` up to last_term. BLAS counts
 // by columns: to it the matrices are transposed, and so is their product.
-void product(bool a_turned, bool b_turned, int64_t m, int64_t n, int64_t k, float alpha, Matrix a, Matrix b, float beta, Matrix c) {
-  const char ta = a_turned ? 'T' : 'N', tb = b_turned ? 'T' : 'N';
-  const int rows = m, columns = n, terms = k, la = a.apart, lb = b.apart, lc = c.apart;
-  sgemm()(&tb, &ta, &columns, &rows, &terms, &alpha, b.at, &lb, a.at, &la, &beta, c.at, &lc);
+void product(int64_t m, int64_t n, int64_t term, int64_t last_term, float alpha, Matrix a, bool a_turned, const Side& b, Matrix c) {
+  if (mr::gemm::fits()) {
+    mr::gemm::multiply_packed(m, n, term, last_term, alpha, {a.at, a.apart, a_turned}, b.panels, {}, c.at, c.apart);
+    return;
+  }
+  const char ta = a_turned ? 'T' : 'N', tb = b.turned ? 'T' : 'N';
+  const int rows = m, columns = n, terms = last_term - term, la = a.apart, lb = b.from.apart, lc = c.apart;
+  const float none = 0, *const from = b.from.at + (b.turned ? term : term * b.from.apart);
+  sgemm()(&tb, &ta, &columns, &rows, &terms, &alpha, from, &lb, a.at, &la, &none, c.at, &lc);
 }
 
 // Rows of one head that are computed together.
@@ -75,21 +99,35 @@ Shape shape_of(const Tensor& qkv, int64_t heads) {
   return {qkv.size(0), qkv.size(1), width, heads, d, static_cast<float>(1 / std::sqrt(static_cast<double>(d)))};
 }
 
-// softmax turns n scores into probabilities, in place.
-inline void softmax(float* s, int64_t n) {
+// softmax turns the first n of `wide` scores into probabilities, in place, and the others into 0. It goes
+// over all of them, so that there are whole vectors.
+inline void softmax(float* s, int32_t n, int32_t wide) {
   float most = s[0];
 #pragma omp simd reduction(max : most)
-  for (int64_t j = 0; j < n; ++j) most = s[j] > most ? s[j] : most;
+  for (int32_t j = 0; j < wide; ++j) {
+    const float seen = j < n ? s[j] : most;
+    most = seen > most ? seen : most;
+  }
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t j = 0; j < n; ++j) {
-    const float e = mr::simd::exp(s[j] - most);
-    s[j] = e;
-    sum += e;
+  for (int32_t j = 0; j < wide; ++j) {
+    const float e = mr::simd::exp(s[j] - most), seen = j < n ? e : 0;
+    s[j] = seen;
+    sum += seen;
   }
   const float by = 1 / sum;
 #pragma omp simd
-  for (int64_t j = 0; j < n; ++j) s[j] *= by;
+  for (int32_t j = 0; j < wide; ++j) s[j] *= by;
+}
+
+// go_back turns the gradients of n probabilities p into those of their scores. Where p is 0, behind the
+// diagonal, so is the result.
+inline void go_back(const float* p, float* g, int64_t n) {
+  float along = 0;
+#pragma omp simd reduction(+ : along)
+  for (int64_t j = 0; j < n; ++j) along += p[j] * g[j];
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) g[j] = p[j] * (g[j] - along);
 }
 
 // Head is where one head of one row lies.
@@ -105,21 +143,21 @@ struct Head {
 
 Matrix from_row(Matrix m, int64_t row) { return {m.at + row * m.apart, m.apart}; }
 
-// The positions of a head, block by block, from the first or from the last.
+// The positions of a head, block by block.
 template <class F>
-void blocks(int64_t t, bool backwards, F f) {
-  const int64_t n = (t + kBlock - 1) / kBlock;
-  for (int64_t b = 0; b < n; ++b) {
-    const int64_t from = (backwards ? n - 1 - b : b) * kBlock;
-    f(from, std::min(from + kBlock, t));
-  }
+void blocks(int64_t t, F f) {
+  for (int64_t from = 0; from < t; from += kBlock) f(from, std::min(from + kBlock, t));
 }
+
+// room_of is how many floats a head takes beside its tensors: four sides, and two matrices of t by t.
+int64_t room_of(const Shape& s) { return mr::gemm::panels_size(s.d, s.t) + 3 * mr::gemm::panels_size(s.t, s.d) + 2 * s.t * s.t; }
 
 template <class F>
 void each_head(const Shape& s, F f) {
   at::parallel_for(0, s.rows * s.heads, 1, [&](int64_t from, int64_t to) {
-    std::vector<float> scratch(2 * std::min(kBlock, s.t) * s.t);
-    for (int64_t i = from; i < to; ++i) f(i / s.heads, i % s.heads, scratch.data());
+    static thread_local mr::Room room;
+    float* const at = room.floats(room_of(s));
+    for (int64_t i = from; i < to; ++i) f(i / s.heads, i % s.heads, at);
   });
 }
 
@@ -132,51 +170,41 @@ Matrix times(Matrix a, const float* mask, int64_t n, int64_t columns, int64_t t,
   return {out, t};
 }
 
-void forward_head(const Shape& s, const Head& h, float* p, const float* mask, Matrix y, float* scratch) {
-  blocks(s.t, false, [&](int64_t from, int64_t to) {
+void forward_head(const Shape& s, const Head& h, float* p, const float* mask, Matrix y, float* room) {
+  const Side keys(h.k, true, s.d, s.t, room), values(h.v, false, s.t, s.d, room);
+  blocks(s.t, [&](int64_t from, int64_t to) {
     const int64_t n = to - from;
     float* block = p + from * s.t;
-    product(false, true, n, to, s.d, s.scale, from_row(h.q, from), h.k, 0, {block, s.t});
+    product(n, to, 0, s.d, s.scale, from_row(h.q, from), false, keys, {block, s.t});
     mr::simd::widest([&] {
-      for (int64_t i = from; i < to; ++i) {
-        float* row = p + i * s.t;
-        softmax(row, i + 1);
-        for (int64_t j = i + 1; j < to; ++j) row[j] = 0;
-      }
+      for (int64_t i = 0; i < n; ++i) softmax(block + i * s.t, static_cast<int32_t>(from + i + 1), static_cast<int32_t>(to));
     });
-    const Matrix weights = times({block, s.t}, mask == nullptr ? nullptr : mask + from * s.t, n, to, s.t, scratch);
-    product(false, false, n, s.d, to, 1, weights, h.v, 0, from_row(y, from));
+    const Matrix weights = times({block, s.t}, mask == nullptr ? nullptr : mask + from * s.t, n, to, s.t, room);
+    product(n, s.d, 0, to, 1, weights, false, values, from_row(y, from));
   });
 }
 
-// backward_head goes from the last block to the first: the last one reaches all of k and v, so
-// it writes their gradients, and the others add to them.
-void backward_head(const Shape& s, const Head& h, float* p, const float* mask, Matrix dy, const Head& d, float* scratch) {
-  blocks(s.t, true, [&](int64_t from, int64_t to) {
+// backward_head first computes the scores' gradients, all of them, and those of q, and then
+// those of k and v, each from the rows that see them.
+void backward_head(const Shape& s, const Head& h, float* p, const float* mask, Matrix dy, const Head& d, float* room) {
+  const Side values(h.v, true, s.d, s.t, room), keys(h.k, false, s.t, s.d, room), queries(h.q, false, s.t, s.d, room), above(dy, false, s.t, s.d, room);
+  float *const ds = room, *const weights = mask == nullptr ? p : room + s.t * s.t;
+  blocks(s.t, [&](int64_t from, int64_t to) {
     const int64_t n = to - from;
-    const float add = to == s.t ? 0 : 1;
     const float* m = mask == nullptr ? nullptr : mask + from * s.t;
-    float* block = p + from * s.t;
-    float* ds = scratch;
-    product(false, true, n, to, s.d, 1, from_row(dy, from), h.v, 0, {ds, s.t});
-    times({ds, s.t}, m, n, to, s.t, ds);
+    float *const block = p + from * s.t, *const di = ds + from * s.t;
+    product(n, to, 0, s.d, 1, from_row(dy, from), false, values, {di, s.t});
+    times({di, s.t}, m, n, to, s.t, di);
+    times({block, s.t}, m, n, to, s.t, weights + from * s.t);
     mr::simd::widest([&] {
-      for (int64_t i = 0; i < n; ++i) {
-        const float* pi = block + i * s.t;
-        float* di = ds + i * s.t;
-        float along = 0;
-        const int64_t seen = from + i + 1;
-#pragma omp simd reduction(+ : along)
-        for (int64_t j = 0; j < seen; ++j) along += pi[j] * di[j];
-#pragma omp simd
-        for (int64_t j = 0; j < seen; ++j) di[j] = pi[j] * (di[j] - along);
-        for (int64_t j = seen; j < to; ++j) di[j] = 0;
-      }
+      for (int64_t i = 0; i < n; ++i) go_back(block + i * s.t, di + i * s.t, to);
     });
-    product(false, false, n, s.d, to, s.scale, {ds, s.t}, h.k, 0, from_row(d.q, from));
-    product(true, false, to, s.d, n, s.scale, {ds, s.t}, from_row(h.q, from), add, d.k);
-    const Matrix weights = times({block, s.t}, m, n, to, s.t, scratch + n * s.t);
-    product(true, false, to, s.d, n, 1, weights, from_row(dy, from), add, d.v);
+    product(n, s.d, 0, to, s.scale, {di, s.t}, false, keys, from_row(d.q, from));
+  });
+  blocks(s.t, [&](int64_t from, int64_t to) {
+    const int64_t corner = from * s.t + from;
+    product(to - from, s.d, from, s.t, s.scale, {ds + corner, s.t}, true, queries, from_row(d.k, from));
+    product(to - from, s.d, from, s.t, 1, {weights + corner, s.t}, true, above, from_row(d.v, from));
   });
 }
 
@@ -233,7 +261,7 @@ Tensor causal_attention(const Tensor& qkv, int64_t heads, const Optional& drop) 
       throw std::invalid_argument("causal_attention takes a mask of [rows, heads, positions, positions] of its input's element type");
     }
   }
-  if (sgemm() == nullptr || !qkv.is_cpu() || qkv.scalar_type() != at::kFloat) return composed(qkv, heads, mask);
+  if ((sgemm() == nullptr && !mr::gemm::fits()) || !qkv.is_cpu() || qkv.scalar_type() != at::kFloat) return composed(qkv, heads, mask);
   return CausalAttention::apply(qkv.contiguous(), heads, mask.defined() ? Optional(mask) : Optional());
 }
 

@@ -36,20 +36,14 @@ bool fast(const Tensor& t) { return t.is_cpu() && t.scalar_type() == at::kFloat;
 // Numbers of elements that are worth a second thread.
 constexpr int64_t kGrain = 32768;
 
-// each_row runs f on ranges of rows of so many columns.
-template <class F>
-void each_row(int64_t rows, int64_t columns, F f) {
-  at::parallel_for(0, rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, columns)), f);
-}
-
-// without_bias is x w^T of shape [..., out].
-Tensor without_bias(const Tensor& x, const Tensor& w) {
+// sizes_of is the shape of x w^T, [..., out].
+std::vector<int64_t> sizes_of(const Tensor& x, const Tensor& w) {
   if (x.dim() < 1 || w.dim() != 2 || w.size(1) != x.size(-1)) {
     throw std::invalid_argument("a linear layer takes x [..., in] and weight [out, in]");
   }
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = w.size(0);
-  return mr::gemm::product(mr::split::rows_of(x), w.t()).view(sizes);
+  return sizes;
 }
 
 Tensor bias_of(const Tensor& w, const Optional& bias) {
@@ -58,84 +52,99 @@ Tensor bias_of(const Tensor& w, const Optional& bias) {
   return bias->contiguous();
 }
 
-// gelu_in_place turns a + b into gelu(a + b) and yields the derivative there.
-Tensor gelu_in_place(Tensor& a, const Tensor& b) {
-  if (!fast(a)) {
-    if (b.defined()) a.add_(b);
-    const Tensor slope = at::gelu_backward(at::ones_like(a), a);
-    a = at::gelu(a);
-    return slope;
-  }
-  const Tensor slope = at::empty_like(a);
-  const int64_t columns = a.size(-1), rows = columns == 0 ? 0 : a.numel() / columns;
-  const Tensor none = b.defined() ? b : at::zeros({columns}, a.options());
-  float *const y = a.data_ptr<float>(), *const d = slope.data_ptr<float>();
-  const float* const bias = none.data_ptr<float>();
-  each_row(rows, columns, [&](int64_t from, int64_t to) {
+// gelu_of writes gelu(x w^T + b) to y and its derivative to slope, while what a product has
+// finished is near. b is a row of zeros where there is none.
+void gelu_of(const Tensor& x, const Tensor& w, const Tensor& b, Tensor& y, const Tensor& slope) {
+  const int64_t columns = y.size(1);
+  float *const out = y.data_ptr<float>(), *const by = slope.data_ptr<float>();
+  const float* const bias = b.data_ptr<float>();
+  mr::gemm::write_product(y, x, w.t(), [&](int64_t row, int64_t last_row, int64_t column, int64_t last_column) {
     mr::simd::widest([&] {
-      for (int64_t i = from; i < to; ++i) {
-        float *const yi = y + i * columns, *const di = d + i * columns;
+      for (int64_t i = row; i < last_row; ++i) {
+        float *const yi = out + i * columns, *const di = by + i * columns;
 #pragma omp simd
-        for (int64_t j = 0; j < columns; ++j) {
-          const float x = yi[j] + bias[j];
-          const float below = 0.5f + 0.5f * mr::simd::erf(x * 0.707106781f);
-          yi[j] = x * below;
-          di[j] = below + x * 0.398942280f * mr::simd::exp(-0.5f * x * x);
+        for (int64_t j = column; j < last_column; ++j) {
+          const float a = yi[j] + bias[j];
+          const mr::simd::Normal at = mr::simd::normal(a);
+          yi[j] = a * at.below;
+          di[j] = at.below + a * at.density;
         }
       }
     });
   });
-  return slope;
+}
+
+// Rows that are summed together, and then with the other groups.
+constexpr int64_t kGroup = 64;
+
+// times_in_place multiplies g by so much and yields the sum of its rows. Rows are added within groups
+// and then group by group, so that the bits depend on no number of threads.
+Tensor times_in_place(Tensor& g, const Tensor& by) {
+  if (!fast(g) || !by.is_contiguous() || g.sizes() != by.sizes() || by.scalar_type() != g.scalar_type()) {
+    g.mul_(by);
+    return mr::split::rows_of(g).sum(0);
+  }
+  const int64_t columns = g.size(-1), rows = columns == 0 ? 0 : g.numel() / columns, groups = (rows + kGroup - 1) / kGroup;
+  const Tensor sums = at::zeros({groups, columns}, g.options()), total = at::zeros({columns}, g.options());
+  float *const to = g.data_ptr<float>(), *const group = sums.data_ptr<float>(), *const all = total.data_ptr<float>();
+  const float* const factor = by.data_ptr<float>();
+  at::parallel_for(0, groups, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, kGroup * columns)), [&](int64_t from, int64_t last) {
+    mr::simd::widest([&] {
+      for (int64_t i = from * kGroup; i < std::min(last * kGroup, rows); ++i) {
+        float *const row = to + i * columns, *const sum = group + i / kGroup * columns;
+        const float* const f = factor + i * columns;
+#pragma omp simd
+        for (int64_t j = 0; j < columns; ++j) {
+          const float product = row[j] * f[j];
+          row[j] = product;
+          sum[j] += product;
+        }
+      }
+    });
+  });
+  for (int64_t i = 0; i < groups; ++i) {
+    for (int64_t j = 0; j < columns; ++j) all[j] += group[i * columns + j];
+  }
+  return total;
 }
 
 struct LinearGelu : Function<LinearGelu> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w, const Optional& bias) {
-    const Tensor b = bias_of(w, bias);
+    const std::vector<int64_t> sizes = sizes_of(x, w);
+    const Tensor b = bias_of(w, bias), rows = mr::split::rows_of(x);
     mr::split::refuse_graph(w, "linear_gelu");
     mr::split::refuse_graph(b, "linear_gelu");
-    Tensor y = without_bias(x, w);
-    const Tensor slope = gelu_in_place(y, b);
+    Tensor y, slope;
+    if (fast(x) && fast(w) && (!b.defined() || fast(b))) {
+      y = at::empty({rows.size(0), w.size(0)}, x.options());
+      slope = at::empty(sizes, x.options());
+      gelu_of(rows, w, b.defined() ? b : at::zeros({w.size(0)}, x.options()), y, slope);
+    } else {
+      const Tensor a = mr::gemm::product(rows, w.t(), b);
+      slope = at::gelu_backward(at::ones_like(a), a).view(sizes);
+      y = at::gelu(a);
+    }
     mr::split::save_linear(ctx, x, w, bias);
     ctx->saved_data["slope"] = slope;
-    return y;
+    return y.view(sizes);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     Tensor g = ctx->saved_data["slope"].toTensor();
-    g.mul_(grads[0]);
-    return {mr::split::linear_back(ctx, g), Tensor(), Tensor()};
+    const Tensor by_bias = times_in_place(g, grads[0]);
+    return {mr::split::linear_back(ctx, g, by_bias), Tensor(), Tensor()};
   }
 };
 
-// add_in_place adds r and the row b to y.
-void add_in_place(Tensor& y, const Tensor& r, const Tensor& b) {
-  if (!fast(y) || !fast(r) || !b.defined()) {
-    if (b.defined()) y.add_(b);
-    y.add_(r);
-    return;
-  }
-  const int64_t columns = y.size(-1), rows = columns == 0 ? 0 : y.numel() / columns;
-  float* const to_row = y.data_ptr<float>();
-  const float *const other = r.data_ptr<float>(), *const bias = b.data_ptr<float>();
-  each_row(rows, columns, [&](int64_t from, int64_t to) {
-    mr::simd::widest([&] {
-      for (int64_t i = from; i < to; ++i) {
-#pragma omp simd
-        for (int64_t j = 0; j < columns; ++j) to_row[i * columns + j] += bias[j] + other[i * columns + j];
-      }
-    });
-  });
-}
-
 struct LinearAdd : Function<LinearAdd> {
   static Tensor forward(AutogradContext* ctx, const Tensor& r, const Tensor& x, const Tensor& w, const Optional& bias) {
+    const std::vector<int64_t> sizes = sizes_of(x, w);
     const Tensor b = bias_of(w, bias);
     mr::split::refuse_graph(w, "linear_add");
     mr::split::refuse_graph(b, "linear_add");
-    Tensor y = without_bias(x, w);
-    if (r.sizes() != y.sizes() || r.scalar_type() != y.scalar_type()) throw std::invalid_argument("linear_add adds a tensor of its output's shape and type");
-    add_in_place(y, r.contiguous(), b);
+    if (r.sizes() != at::IntArrayRef(sizes) || r.scalar_type() != x.scalar_type()) throw std::invalid_argument("linear_add adds a tensor of its output's shape and type");
+    const Tensor y = mr::gemm::product(mr::split::rows_of(x), w.t(), b, mr::split::rows_of(r).contiguous());
     mr::split::save_linear(ctx, x, w, bias);
-    return y;
+    return y.view(sizes);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     return {grads[0], mr::split::linear_back(ctx, grads[0]), Tensor(), Tensor()};

@@ -59,15 +59,15 @@ void mr::split::save_linear(AutogradContext* ctx, const Tensor& x, const Tensor&
   ctx->saved_data["reads"] = x.requires_grad();
 }
 
-Tensor mr::split::linear_back(AutogradContext* ctx, const Tensor& grad) {
+Tensor mr::split::linear_back(AutogradContext* ctx, const Tensor& grad, const Tensor& by_bias) {
   const Tensor x = ctx->get_saved_variables()[0], w = ctx->saved_data["w"].toTensor();
   const Tensor b = ctx->saved_data["b"].isNone() ? Tensor() : ctx->saved_data["b"].toTensor();
   const Tensor g = rows_of(grad);
   Tensor back;
   if (ctx->saved_data["reads"].toBool()) back = mr::gemm::product(g, w).view(x.sizes());
-  weights_half([x, w, b, g] {
+  weights_half([x, w, b, g, by_bias] {
     if (takes(w)) gather_product(w, g.t(), rows_of(x));
-    if (takes(b)) gather(b, g.sum(0));
+    if (takes(b)) gather(b, by_bias.defined() ? by_bias : g.sum(0));
   });
   return back;
 }
@@ -84,7 +84,7 @@ struct Linear : Function<Linear> {
     sizes.back() = w.size(0);
     const Tensor rows = rows_of(x);
     const bool plain = !bias.has_value() || !bias->defined();
-    return (plain ? mr::gemm::product(rows, w.t()) : mr::gemm::product_plus_row(rows, w.t(), *bias)).view(sizes);
+    return mr::gemm::product(rows, w.t(), plain ? Tensor() : *bias).view(sizes);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     return {mr::split::linear_back(ctx, grads[0]), Tensor(), Tensor()};

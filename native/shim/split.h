@@ -57,8 +57,9 @@ inline void gather_product(const Tensor& leaf, const Tensor& a, const Tensor& b)
 inline Tensor rows_of(const Tensor& t) { return t.dim() == 2 ? t : t.reshape({-1, t.size(-1)}); }
 
 // save_linear keeps what the backward of x w^T + b needs; linear_back answers with the gradient
-// of x, if it wants one, and leaves the weights' half, from the output's gradient.
+// of x, if it wants one, and leaves the weights' half, from the output's gradient and, if it is
+// at hand, the bias's.
 void save_linear(torch::autograd::AutogradContext* ctx, const Tensor& x, const Tensor& w, const Optional& bias);
-Tensor linear_back(torch::autograd::AutogradContext* ctx, const Tensor& grad);
+Tensor linear_back(torch::autograd::AutogradContext* ctx, const Tensor& grad, const Tensor& by_bias = {});
 
 }  // namespace mr::split
