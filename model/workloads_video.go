@@ -9,7 +9,9 @@ func init() {
 		Name: "s2vt", Doc: "captions of videos: two LSTMs, one over frames, one over its output and words",
 		// Venugopalan et al., Sequence to Sequence - Video to Text (2015), sections 3 and 4: 4,096
 		// features a frame, 500 wide embeddings of frames and words, two LSTMs of 1,000 units
-		// unrolled over 80 steps, 12,594 words in MSVD (Table 1).
+		// unrolled over 80 steps, 12,594 words in MSVD (Table 1). PipeDream prints none of these, only
+		// 80 samples a device, MSVD and 2-1-1 on four (sections 5.1 and 5.2, Table 1); they are recalled
+		// from that paper, and were not compared with its text.
 		Settings: []Setting{{"features", 4096, "features of a frame"}, {"width", 1000, "units"}, {"embedding", 500, "width of the embeddings"}, {"vocabulary", 12594, "words"}, {"context", 80, "steps: frames, then words"}},
 		describe: s2vt,
 	})
