@@ -41,9 +41,9 @@ type anchor struct {
 // are dear; some batches on the code and beside the neighbours that train say what a stage
 // takes. Each stage's layers are scaled by the means of its instructions over those of the
 // simulator in the same setting (means of an iteration, because a step is a sum of them, with whatever holds one up
-// now and then; of the iteration in the middle, because a machine is slow for one now and then too), so that whatever the simulator adds to a layer's time is on both sides.
-// The first anchor, which has most batches, speaks for how much instructions vary. The first
-// iteration of each is left out: memory of the sizes that a setting asks for is new in it, and slow.
+// now and then; of the iteration in the middle, of two the faster one, because a machine is slow for one now and then), so that whatever the simulator adds to a layer's time is on both sides.
+// The first anchor, which has most batches, speaks for how much instructions vary. The first half of
+// each is left out: memory of the sizes that a setting asks for is new in it, and slow.
 func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, error) {
 	factors := make([]StageFactors, len(w.Base.Stages))
 	for s := range factors {
@@ -116,9 +116,9 @@ type instructions struct {
 	kind  string
 }
 
-// durations are the times of each stage's instructions, by iteration, without the first one.
+// durations are the times of each stage's instructions, by iteration, without the first half.
 func durations(t *trace.Timeline, pipelines int) map[instructions][][]float64 {
-	from := t.Steps[0].Step + 1
+	from := t.Steps[len(t.Steps)/2].Step
 	out := map[instructions][][]float64{}
 	for i := range t.Events {
 		e := &t.Events[i]
@@ -145,7 +145,7 @@ func durations(t *trace.Timeline, pipelines int) map[instructions][][]float64 {
 	return out
 }
 
-// typical is the mean time of the iteration in the middle, 0 of none.
+// typical is the mean time of the iteration in the middle, of two the faster one, 0 of none.
 func typical(iterations [][]float64) float64 {
 	var means []float64
 	for _, d := range iterations {
@@ -153,8 +153,11 @@ func typical(iterations [][]float64) float64 {
 			means = append(means, mean(d))
 		}
 	}
+	if len(means) == 0 {
+		return 0
+	}
 	slices.Sort(means)
-	return middle(means)
+	return means[(len(means)-1)/2]
 }
 
 // middle is the median of sorted values, 0 of none.

@@ -103,6 +103,7 @@ type Cell struct {
 type PredictionError struct {
 	Method      Method  `json:"method"`
 	MeanStep    float64 `json:"mean_step"`
+	MedianStep  float64 `json:"median_step"` // beside a machine that is slow while one of the settings is tried
 	WorstStep   float64 `json:"worst_step"`
 	MeanMemory  float64 `json:"mean_memory"` // of the fullest device
 	WorstMemory float64 `json:"worst_memory"`
@@ -560,6 +561,7 @@ func errorsOf(grid []Cell) []PredictionError {
 		{ByAdjusted, func(c Cell) Scored { return c.Adjusted }},
 	} {
 		e := PredictionError{Method: by.method}
+		var steps []float64
 		for _, c := range grid {
 			if c.Measured == nil {
 				continue
@@ -567,12 +569,15 @@ func errorsOf(grid []Cell) []PredictionError {
 			step := math.Abs(by.score(c).StepS/c.Measured.StepS - 1)
 			memory := math.Abs(float64(by.score(c).Peak())/float64(max(c.Measured.Peak(), 1)) - 1)
 			e.Settings++
+			steps = append(steps, step)
 			e.MeanStep += step
 			e.MeanMemory += memory
 			e.WorstStep, e.WorstMemory = max(e.WorstStep, step), max(e.WorstMemory, memory)
 		}
 		if e.Settings > 0 {
 			e.MeanStep /= float64(e.Settings)
+			slices.Sort(steps)
+			e.MedianStep = middle(steps)
 			e.MeanMemory /= float64(e.Settings)
 		}
 		out = append(out, e)

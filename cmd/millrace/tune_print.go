@@ -213,9 +213,9 @@ func (t *tuned) printErrors(w io.Writer) error {
 
 // errorsTable is a row for each predictor.
 func (t *tuned) errorsTable() *report.Table {
-	table := &report.Table{Head: []string{"method", " step, mean", " worst", " memory, mean", " worst"}}
+	table := &report.Table{Head: []string{"method", " step, mean", " median", " worst", " memory, mean", " worst"}}
 	for _, e := range t.Errors {
-		table.Add(string(e.Method), percent(e.MeanStep), percent(e.WorstStep), percent(e.MeanMemory), percent(e.WorstMemory))
+		table.Add(string(e.Method), percent(e.MeanStep), percent(e.MedianStep), percent(e.WorstStep), percent(e.MeanMemory), percent(e.WorstMemory))
 	}
 	return table
 }
