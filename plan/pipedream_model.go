@@ -135,6 +135,12 @@ func (m *pipedreamModel) whole(level, i, j, r int, compute float64) float64 {
 	return m.stage(compute, sync, r)
 }
 
+// fits is the published rule: each replica holds the weights and outputs of ceil(ahead / r)
+// minibatches. It is not what a plan's memory split says, of weights, versions, gradients,
+// optimizer, activations and buffers: those depend on how many minibatches a stage has in
+// flight, so on all workers behind it up to the outermost level, and a table of an inner level is made
+// for whatever will be behind it. millrace plan simulates the plan, says where that does not
+// fit and names a limit under which this rule has a plan that does (tune.FittingLimit).
 func (m *pipedreamModel) fits(i, j, ahead, r int) bool {
 	if m.o.memory == 0 {
 		return true

@@ -19,7 +19,7 @@ var pipedreamSettings = []Setting{
 	{"activation_compression_ratio", "formula", "none, or a number above 0", "what transfers are divided by; the artifact charges none without it. Default 1"},
 	{"inner_division", "formula", "on, off", "an uncut stage's synchronisation is divided by the workers of the level inside (artifact)"},
 	{"cuts", "formula", "nested, ancestors", "cuts must be nested inside a server too, or only come before the end of what they cut (artifact)"},
-	{"memory", "formula", "auto, on, off, or bytes like 16GiB", "the limit of a device: auto (paper) drops it where no plan keeps to it, off (artifact)"},
+	{"memory", "formula", "auto, on, off, or bytes like 16GiB", "the limit of a device, by the published rule on weights and outputs alone: auto (paper) drops it where no plan keeps to it, off (artifact)"},
 	{"use_fewer_machines", "off", "on, off", "devices may stay idle"},
 	{"straight_pipeline", "off", "on, off", "no stage is replicated"},
 	{"bandwidths", "cluster", "cluster, or bytes/s innermost first like 12e9,1.25e9", "in place of the cluster's"},
