@@ -18,7 +18,7 @@ import (
 // say what whole stages take, these which of their layers are dear.
 const (
 	briefPasses = 3
-	briefS      = 0.05 // they go on until then: code is cold at first
+	briefS      = 0.025 // they go on until then: code is cold at first
 )
 
 // briefly measures the layers as little as a tuning of AvgPipe's degrees needs: at two of the
