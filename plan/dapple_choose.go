@@ -207,11 +207,24 @@ func (o dappleOptions) planPipeline(r Request, s *dappleSearch, dp dappleDP, thi
 	if thinned {
 		out.Why = append(out.Why, fmt.Sprintf("More than %d prefixes by device sets: the search was thinned to %d cuts and stages of multiples of %d devices; the gap to the best is at most that to the bound.", o.states, len(s.cuts), s.steps[0]))
 	}
+	if branches(r.Profile) {
+		out.Why = append(out.Why, fmt.Sprintf("Layers branch: it cut between layers in the profile's order alone, at %d places; formula artifact and planner pipedream cut branches apart too.", len(r.Profile.Layers)-1))
+	}
 	if r.Profile.Source == profile.SourceImported {
 		out.Why = append(out.Why, "Times were scaled in proportion to the samples.")
 	}
 	out.Why = append(out.Why, "It assumed: replicas split each micro-batch without loss, every pair of links works at once, no bubbles inside the pivot, servers taken in the cluster's order.")
 	return out
+}
+
+// branches says whether some layer does not read the one before it alone.
+func branches(p *profile.Profile) bool {
+	for k, l := range p.Layers {
+		if k > 0 && !slices.Equal(l.From, []int{k - 1}) {
+			return true
+		}
+	}
+	return false
 }
 
 // acrOf is the mean forward transfer between stages over the mean forward and backward of

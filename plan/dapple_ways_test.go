@@ -30,3 +30,20 @@ func TestDappleSaysThatSetsWereLeftOut(t *testing.T) {
 		t.Errorf("two devices have no sets left out: %v", p.Why)
 	}
 }
+
+// TestDappleSaysWhereItCuts: of a profile that branches, not of a chain.
+func TestDappleSaysWhereItCuts(t *testing.T) {
+	for _, branched := range []bool{false, true} {
+		r := evenChain(8, 2, 1e9)
+		if branched {
+			r.Profile.Layers[5].From = []int{4, 1}
+		}
+		p, err := planDapple(t.Context(), Request{Profile: r.Profile, Cluster: r.Cluster, Batch: 8, Set: map[string]string{"dp": "no"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said := strings.Contains(strings.Join(p.Why, " "), "Layers branch"); said != branched {
+			t.Errorf("branches %v: %v", branched, p.Why)
+		}
+	}
+}
