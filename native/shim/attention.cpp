@@ -21,6 +21,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include <ATen/Functions.h>
@@ -99,22 +100,50 @@ Shape shape_of(const Tensor& qkv, int64_t heads) {
   return {qkv.size(0), qkv.size(1), width, heads, d, static_cast<float>(1 / std::sqrt(static_cast<double>(d)))};
 }
 
-// softmax turns the first n of `wide` scores into probabilities, in place, and the others into 0. It goes
-// over all of them, so that there are whole vectors.
+// Lanes is floats that are compared, or added up, apart from one another. Left to reduce a loop the
+// compiler takes the last sixteen one by one, half the time in rows as short as these.
+typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t Places __attribute__((vector_size(64)));
+constexpr int32_t kLanes = 16;
+
+inline const Lanes& lanes(const float* at) { return *reinterpret_cast<const Lanes*>(at); }
+
+// fold joins all lanes, in halves.
+template <class F>
+inline float fold(const Lanes& x, F join) {
+  float part[kLanes];
+  std::memcpy(part, &x, sizeof part);
+#pragma GCC unroll 4
+  for (int32_t half = kLanes / 2; half > 0; half /= 2) {
+#pragma GCC unroll 8
+    for (int32_t l = 0; l < half; ++l) part[l] = join(part[l], part[l + half]);
+  }
+  return part[0];
+}
+
+inline float larger(float a, float b) { return a > b ? a : b; }
+inline float plus(float a, float b) { return a + b; }
+
+// softmax turns the first n of `wide` scores into probabilities, in place, and the others into 0.
 inline void softmax(float* s, int32_t n, int32_t wide) {
-  float most = s[0];
-#pragma omp simd reduction(max : most)
-  for (int32_t j = 0; j < wide; ++j) {
-    const float seen = j < n ? s[j] : most;
-    most = seen > most ? seen : most;
+  const int32_t whole = wide / kLanes * kLanes;
+  Lanes all = Lanes{} + s[0];
+  Places place = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  for (int32_t j = 0; j < whole; j += kLanes, place += kLanes) {
+    const Lanes seen = place < n ? lanes(s + j) : all;
+    all = seen > all ? seen : all;
   }
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
+  float most = fold(all, larger);
+  for (int32_t j = whole; j < n; ++j) most = larger(s[j], most);
+#pragma omp simd
   for (int32_t j = 0; j < wide; ++j) {
-    const float e = mr::simd::exp(s[j] - most), seen = j < n ? e : 0;
-    s[j] = seen;
-    sum += seen;
+    const float e = mr::simd::exp(s[j] - most);
+    s[j] = j < n ? e : 0;
   }
+  all = Lanes{};
+  for (int32_t j = 0; j < whole; j += kLanes) all += lanes(s + j);
+  float sum = fold(all, plus);
+  for (int32_t j = whole; j < n; ++j) sum += s[j];
   const float by = 1 / sum;
 #pragma omp simd
   for (int32_t j = 0; j < wide; ++j) s[j] *= by;
@@ -122,12 +151,14 @@ inline void softmax(float* s, int32_t n, int32_t wide) {
 
 // go_back turns the gradients of n probabilities p into those of their scores. Where p is 0, behind the
 // diagonal, so is the result.
-inline void go_back(const float* p, float* g, int64_t n) {
-  float along = 0;
-#pragma omp simd reduction(+ : along)
-  for (int64_t j = 0; j < n; ++j) along += p[j] * g[j];
+inline void go_back(const float* p, float* g, int32_t n) {
+  const int32_t whole = n / kLanes * kLanes;
+  Lanes all = Lanes{};
+  for (int32_t j = 0; j < whole; j += kLanes) all += lanes(p + j) * lanes(g + j);
+  float along = fold(all, plus);
+  for (int32_t j = whole; j < n; ++j) along += p[j] * g[j];
 #pragma omp simd
-  for (int64_t j = 0; j < n; ++j) g[j] = p[j] * (g[j] - along);
+  for (int32_t j = 0; j < n; ++j) g[j] = p[j] * (g[j] - along);
 }
 
 // Head is where one head of one row lies.
@@ -197,7 +228,7 @@ void backward_head(const Shape& s, const Head& h, float* p, const float* mask, M
     times({di, s.t}, m, n, to, s.t, di);
     times({block, s.t}, m, n, to, s.t, weights + from * s.t);
     mr::simd::widest([&] {
-      for (int64_t i = 0; i < n; ++i) go_back(block + i * s.t, di + i * s.t, to);
+      for (int64_t i = 0; i < n; ++i) go_back(block + i * s.t, di + i * s.t, static_cast<int32_t>(to));
     });
     product(n, s.d, 0, to, s.scale, {di, s.t}, false, keys, from_row(d.q, from));
   });
