@@ -34,4 +34,3 @@ func TestBuildRefuses(t *testing.T) {
 		t.Errorf("a cancelled build: %v", err)
 	}
 }
-
