@@ -33,12 +33,23 @@ type Objective struct {
 
 // Predicted is what the simulator says of the plan, written before the first step.
 type Predicted struct {
-	StepS            float64   `json:"step_s"`
-	SamplesPerSecond float64   `json:"samples_per_s"`
-	Bubble           float64   `json:"bubble"`       // 1 - sum(busy) / (workers x step)
-	MemoryBytes      []int64   `json:"memory_bytes"` // peak by device
-	BusyS            []float64 `json:"busy_s"`       // computing, by device, in one step
-	PeakActivations  []int     `json:"peak_activations"`
+	StepS            float64 `json:"step_s"`
+	SamplesPerSecond float64 `json:"samples_per_s"`
+	Bubble           float64 `json:"bubble"`       // 1 - sum(busy) / (workers x step)
+	MemoryBytes      []int64 `json:"memory_bytes"` // peak by device
+	// AtMostBytes is more than which no timing makes a device hold: messages may lie there before
+	// their turn if it falls behind. nil where that is not known.
+	AtMostBytes     []int64   `json:"at_most_bytes,omitempty"`
+	BusyS           []float64 `json:"busy_s"` // computing, by device, in one step
+	PeakActivations []int     `json:"peak_activations"`
+}
+
+// Needs is what each device must have: AtMostBytes, or MemoryBytes where those are not known.
+func (p *Predicted) Needs() []int64 {
+	if p.AtMostBytes != nil {
+		return p.AtMostBytes
+	}
+	return p.MemoryBytes
 }
 
 // LowerBound is a step time that no plan of the same kind can beat.

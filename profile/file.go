@@ -111,7 +111,7 @@ func (p *Profile) Validate() error {
 			if c.PendingBytes != nil && *c.PendingBytes < 0 {
 				return fmt.Errorf("profile: layer %s: pending_bytes is %d; it must be 0 or more", l.Name, *c.PendingBytes)
 			}
-			if least := min(c.OutputBytes, c.SavedBytes, c.WorkspaceBytes, c.ForwardPeakBytes, c.BackwardPeakBytes); least < 0 {
+			if least := min(c.OutputBytes, c.SavedBytes, c.WorkspaceBytes, c.ForwardPeakBytes, c.BackwardPeakBytes, c.FirstBackwardPeakBytes); least < 0 {
 				return bad(at+": a size in bytes", least, "0 or more")
 			}
 		}

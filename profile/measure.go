@@ -16,6 +16,7 @@ type LayerTiming struct {
 	BackwardInputS, BackwardWeightS     []float64
 	OutputBytes, SavedBytes             int64
 	ForwardPeakBytes, BackwardPeakBytes int64
+	FirstBackwardPeakBytes              int64 // of the backward that makes the parameters' gradients
 	PendingBytes                        int64 // 0 where there are no halves
 }
 
@@ -160,6 +161,7 @@ func join(all, more []LayerTiming) []LayerTiming {
 		t.ForwardS, t.BackwardS = append(t.ForwardS, m.ForwardS...), append(t.BackwardS, m.BackwardS...)
 		t.BackwardInputS, t.BackwardWeightS = append(t.BackwardInputS, m.BackwardInputS...), append(t.BackwardWeightS, m.BackwardWeightS...)
 		t.ForwardPeakBytes, t.BackwardPeakBytes = max(t.ForwardPeakBytes, m.ForwardPeakBytes), max(t.BackwardPeakBytes, m.BackwardPeakBytes)
+		t.FirstBackwardPeakBytes = max(t.FirstBackwardPeakBytes, m.FirstBackwardPeakBytes)
 	}
 	return all
 }
@@ -169,7 +171,7 @@ func costOf(t LayerTiming, device string, size int) Cost {
 		Device: device, MicroBatch: size,
 		ForwardS: median(t.ForwardS), BackwardS: median(t.BackwardS),
 		OutputBytes: t.OutputBytes, SavedBytes: t.SavedBytes,
-		ForwardPeakBytes: t.ForwardPeakBytes, BackwardPeakBytes: t.BackwardPeakBytes,
+		ForwardPeakBytes: t.ForwardPeakBytes, BackwardPeakBytes: t.BackwardPeakBytes, FirstBackwardPeakBytes: t.FirstBackwardPeakBytes,
 	}
 	c.WorkspaceBytes = max(0, t.ForwardPeakBytes-t.SavedBytes, t.BackwardPeakBytes)
 	if len(t.BackwardInputS) > 0 && len(t.BackwardWeightS) > 0 {

@@ -8,8 +8,8 @@
 package profile
 
 // Measures counts what Measure has come to measure: what is kept for later with fewer of them is
-// measured anew. The second is the updates of elastic averaging.
-const Measures = 3
+// measured anew. The last is that small sizes are timed for longer.
+const Measures = 4
 
 // Version of the JSON form.
 const Version = 1
@@ -38,6 +38,9 @@ type Cost struct {
 	// when the forward or backward of this layer began.
 	ForwardPeakBytes  int64 `json:"forward_peak_bytes"`
 	BackwardPeakBytes int64 `json:"backward_peak_bytes"`
+	// FirstBackwardPeakBytes is that of the first backward after an update, which makes the gradients of
+	// the parameters as it goes. 0 where nobody has measured it.
+	FirstBackwardPeakBytes int64 `json:"first_backward_peak_bytes,omitempty"`
 }
 
 // Feed is a model input that a layer reads.

@@ -140,6 +140,7 @@ func between(a, b Cost, size int) Cost {
 		Spread: max(a.Spread, b.Spread), OutputBytes: whole(a.OutputBytes, b.OutputBytes), SavedBytes: whole(a.SavedBytes, b.SavedBytes), PendingBytes: wholeOrNone(a.PendingBytes, b.PendingBytes, whole),
 		WorkspaceBytes:   whole(a.WorkspaceBytes, b.WorkspaceBytes),
 		ForwardPeakBytes: whole(a.ForwardPeakBytes, b.ForwardPeakBytes), BackwardPeakBytes: whole(a.BackwardPeakBytes, b.BackwardPeakBytes),
+		FirstBackwardPeakBytes: whole(a.FirstBackwardPeakBytes, b.FirstBackwardPeakBytes),
 	}
 	if a.BackwardInputS != nil && b.BackwardInputS != nil {
 		c.BackwardInputS = new(real(*a.BackwardInputS, *b.BackwardInputS))

@@ -55,7 +55,7 @@ type clock struct {
 	live   int64
 }
 
-type layerBytes struct{ output, saved, forwardPeak, backwardPeak, pending int64 }
+type layerBytes struct{ output, saved, forwardPeak, firstBackwardPeak, backwardPeak, pending int64 }
 
 func newClock(dev engine.Device, layers int) *clock {
 	c := &clock{dev: dev, bytes: make([]layerBytes, layers)}
@@ -88,7 +88,11 @@ func (c *clock) End(p stage.Phase, layer int, made nn.Bundle) {
 	case stage.WeightHalf:
 		b.pending = c.live - m.LiveBytes
 	case stage.Backward:
-		b.backwardPeak = m.PeakBytes - c.live
+		if b.firstBackwardPeak == 0 { // no backward has made the parameters' gradients before
+			b.firstBackwardPeak = m.PeakBytes - c.live
+		} else {
+			b.backwardPeak = m.PeakBytes - c.live
+		}
 	}
 }
 
@@ -235,7 +239,8 @@ func (b *bench) passes(ctx context.Context, pass func() error, n int, seconds fl
 // Layers implements profile.Timer.
 func (t *Timer) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTiming, error) {
 	clocks, err := t.crew(ctx, r, func(b *bench) error {
-		if err := b.passes(ctx, b.pass, r.Warmup+1, r.AtLeastS/2); err != nil {
+		// The first pass has no backward, and the second's makes the gradients.
+		if err := b.passes(ctx, b.pass, r.Warmup+2, r.AtLeastS/2); err != nil {
 			return err
 		}
 		b.clock.counts = true
@@ -265,7 +270,7 @@ func (t *Timer) Layers(ctx context.Context, r profile.Request) ([]profile.LayerT
 	}
 	for l, b := range clocks[0].bytes {
 		out[l].OutputBytes, out[l].SavedBytes, out[l].ForwardPeakBytes, out[l].BackwardPeakBytes = b.output, b.saved, b.forwardPeak, b.backwardPeak
-		out[l].PendingBytes = b.pending
+		out[l].FirstBackwardPeakBytes, out[l].PendingBytes = b.firstBackwardPeak, b.pending
 	}
 	return out, nil
 }

@@ -9,6 +9,11 @@ import (
 // quartiles is the distance of the quartiles of a normal distribution in standard deviations.
 const quartiles = 1.349
 
+// mostSigma is the largest deviation that computations are given. Larger ones were measured on a
+// machine that something interrupted for longer than a computation takes: of an exponential of them
+// nothing sensible comes.
+const mostSigma = 0.25
+
 // jitter is what an instruction takes beyond its median, as a factor.
 //
 // A computation never takes the same time twice, and a pipeline waits for whoever was slow:
@@ -21,6 +26,7 @@ func jitter(in schedule.Instruction, sigma float64) float64 {
 	if sigma == 0 {
 		return 1
 	}
+	sigma = min(sigma, mostSigma)
 	// Of two neighbouring micro-batches one draws the other's number with the opposite sign: a
 	// pair then takes at least twice the median, and a worker's even number of micro-batches
 	// never less in all than with constant times.

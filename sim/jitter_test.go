@@ -57,3 +57,13 @@ func TestJitterNeedsSlack(t *testing.T) {
 		t.Errorf("the same Program took %v and then %v", a, again)
 	}
 }
+
+// TestJitterOfAnInterruptedMeasurement: a machine that stood still while a layer was timed, a thousand times as
+// long as it takes, does not make the layer take that.
+func TestJitterOfAnInterruptedMeasurement(t *testing.T) {
+	for micro := range int32(1000) {
+		if f := jitter(schedule.Instruction{Kind: schedule.F, Micro: micro}, 1000); f < 1.0/3 || f > 3 {
+			t.Fatalf("micro-batch %d takes %v times its median", micro, f)
+		}
+	}
+}

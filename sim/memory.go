@@ -18,6 +18,28 @@ func (a *account) hold(n int64) {
 	a.peak = max(a.peak, a.bytes)
 }
 
+// inside is the most that an instruction holds for a moment beyond what was held before it. The
+// first backward after an update makes the gradients of parameters as it goes.
+func (s *state) inside(in schedule.Instruction) int64 {
+	c := s.costs.of(int(in.Stage), int(in.Replica))
+	switch in.Kind {
+	case schedule.F:
+		return c.ForwardPeak
+	case schedule.B:
+		if s.gradients[s.placeOf(in)] {
+			return c.BackwardPeak
+		}
+		return max(c.FirstBackwardPeak, c.BackwardPeak)
+	case schedule.I:
+		return c.InputPeak
+	case schedule.EV:
+		return c.EvaluatePeak
+	case schedule.U:
+		return updatePeak(s.p, in, c)
+	}
+	return 0
+}
+
 // touch notes that n more bytes are held for a moment.
 func (s *state) touch(w int, n int64) {
 	a := &s.workers[w].memory
@@ -30,16 +52,6 @@ func (s *state) touch(w int, n int64) {
 // placeOf numbers the replicas of all stages of all pipelines.
 func (s *state) placeOf(in schedule.Instruction) int {
 	return s.places[int(in.Pipeline)*s.p.Stages+int(in.Stage)] + int(in.Replica)
-}
-
-// backwardStarts notes the peak of a backward: gradients of parameters come into being with
-// the first one after an update and go with the update.
-func (s *state) backwardStarts(w int, in schedule.Instruction, c *StageCost) {
-	if s.gradients[s.placeOf(in)] {
-		s.touch(w, c.BackwardPeak)
-		return
-	}
-	s.touch(w, max(c.FirstBackwardPeak, c.BackwardPeak))
 }
 
 func (s *state) makeGradients(w int, in schedule.Instruction, c *StageCost) {

@@ -17,6 +17,8 @@ type Options struct {
 	Jitter bool
 	// MemoryBytes is what a worker has, for Summary.Over; 0, or nil, is any amount.
 	MemoryBytes func(worker int) int64
+	// lasting has what an instruction holds for a moment meet what arrives while it runs.
+	lasting bool
 }
 
 // Over is the first instruction, with absolute ids, in which a worker holds more than it has. Of a
@@ -237,6 +239,9 @@ func (s *state) wakeAll(list []int) {
 func (s *state) finish(w int, in schedule.Instruction) {
 	me := &s.workers[w]
 	if in.Kind.IsCompute() {
+		if s.o.lasting {
+			s.touch(w, s.inside(in))
+		}
 		me.busy += s.now - me.started
 		me.device.computing = false
 		s.markEnd(w, in)
@@ -271,23 +276,19 @@ func issued(k schedule.Kind) bool {
 // until says that something else will end it.
 func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool) {
 	c := s.costs.of(int(in.Stage), int(in.Replica))
+	s.touch(w, s.inside(in))
 	switch in.Kind {
 	case schedule.F:
-		s.touch(w, c.ForwardPeak)
 		takes = c.ForwardS
 	case schedule.B:
-		s.backwardStarts(w, in, c)
 		takes = c.BackwardS
 	case schedule.I:
-		s.touch(w, c.InputPeak)
 		takes = c.InputS
 	case schedule.W:
 		takes = c.WeightS
 	case schedule.EV:
-		s.touch(w, c.EvaluatePeak)
 		takes = c.EvaluateS
 	case schedule.U:
-		s.touch(w, updatePeak(s.p, in, c))
 		s.compute(w, in)
 		return updateS(s.p, in, c), false
 	case schedule.CK:

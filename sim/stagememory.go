@@ -49,10 +49,10 @@ func stageMemory(out *StageCost, p *profile.Profile, costs []profile.Cost, st pl
 	}
 	kept := spanning(p, costs, st)
 	out.EvaluatePeak, _ = passPeak(p, costs, st, nil)
-	out.BackwardPeak = backwardPeak(p, costs, st, nil, kept)
-	out.FirstBackwardPeak = backwardPeak(p, costs, st, grads, kept)
+	out.BackwardPeak = backwardPeak(p, costs, st, nil, kept, false)
+	out.FirstBackwardPeak = backwardPeak(p, costs, st, grads, kept, true)
 	waits := pending(costs, st)
-	out.InputPeak = backwardPeak(p, costs, st, shares(p, costs, st, waits), kept)
+	out.InputPeak = backwardPeak(p, costs, st, shares(p, costs, st, waits), kept, false)
 	for _, n := range waits {
 		out.PendingBytes += n
 	}
@@ -145,25 +145,29 @@ func feedBytes(p *profile.Profile, costs []profile.Cost, st plan.Stage) int64 {
 	return bytes
 }
 
-// backwardPeak is the most held inside a backward above what was held before it. grads is
+// backwardPeak is the most held inside a backward above what was held before it. leaves is
 // what each layer leaves behind: its parameters' gradients, nil where they are there already;
-// of the first half of a backward, what the second needs. kept is spanning's.
-func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, grads, kept []int64) int64 {
+// of the first half of a backward, what the second needs. first says that it is the former. kept is spanning's.
+func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, leaves, kept []int64, first bool) int64 {
 	held, peak := int64(0), int64(0)
 	made := given(p, st) // layers of the stage, or before it, whose output has a gradient here
 	k := st.Recompute.Segment(st.LastLayer - st.FirstLayer + 1)
 	for l := st.LastLayer; l >= st.FirstLayer; l-- {
 		if at := l - st.FirstLayer; k > 0 && (l == st.LastLayer || (at+1)%k == 0) { // a segment's last
-			first := l - at%k
-			for i := first; i <= l; i++ {
+			from := l - at%k
+			for i := from; i <= l; i++ {
 				held -= kept[i-st.FirstLayer]
 			}
-			most, left := recording(costs, st, first, l)
+			most, left := recording(costs, st, from, l)
 			peak = max(peak, held+most)
 			held += left
 		}
 		part := fraction(st, l)
-		peak = max(peak, held+int64(part*float64(costs[l].BackwardPeakBytes)))
+		inside := costs[l].BackwardPeakBytes
+		if first && costs[l].FirstBackwardPeakBytes > 0 {
+			inside = costs[l].FirstBackwardPeakBytes
+		}
+		peak = max(peak, held+int64(part*float64(inside)))
 		held -= int64(part * float64(costs[l].SavedBytes))
 		if made[l] {
 			held -= costs[l].OutputBytes
@@ -174,8 +178,8 @@ func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, grads
 				held += costs[from].OutputBytes
 			}
 		}
-		if grads != nil {
-			held += grads[l-st.FirstLayer]
+		if leaves != nil {
+			held += leaves[l-st.FirstLayer]
 		}
 		peak = max(peak, held)
 	}

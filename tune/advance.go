@@ -51,7 +51,7 @@ func DepthsFit(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 		return false
 	}
 	for i, d := range sim.Devices(out) {
-		if limit := c.MemoryBytes(d); limit > 0 && out.Predicted.MemoryBytes[i] > limit {
+		if limit := c.MemoryBytes(d); limit > 0 && out.Predicted.Needs()[i] > limit {
 			return false
 		}
 	}

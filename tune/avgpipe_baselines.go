@@ -61,7 +61,7 @@ func (w *Workload) Baselines(ctx context.Context, microBatches int) ([]Baseline,
 }
 
 func (w *Workload) baseline(name string, pl *plan.Plan, predicted plan.Predicted) Baseline {
-	return Baseline{Name: name, Plan: pl, Predicted: predicted, Fits: w.LimitBytes == 0 || slices.Max(predicted.MemoryBytes) <= w.LimitBytes}
+	return Baseline{Name: name, Plan: pl, Predicted: predicted, Fits: w.LimitBytes == 0 || slices.Max(predicted.Needs()) <= w.LimitBytes}
 }
 
 // dataParallel is the fastest data parallelism over all devices, the largest micro-batches

@@ -76,10 +76,35 @@ func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) 
 	if !(sum.StepS > 0) {
 		return plan.Predicted{}, fmt.Errorf("tune: a simulated step takes %v s; the profile of %s has no times", sum.StepS, p.Model)
 	}
+	atMost, err := atMostBytes(p, c, pl, clip, costs)
+	if err != nil {
+		return plan.Predicted{}, err
+	}
 	return plan.Predicted{
 		StepS: sum.StepS, SamplesPerSecond: float64(pl.Batch()*pl.Together()) / sum.StepS, Bubble: sum.Bubble,
-		MemoryBytes: sum.PeakBytes, BusyS: sum.BusyS, PeakActivations: sum.PeakActivations,
+		MemoryBytes: sum.PeakBytes, AtMostBytes: atMost, BusyS: sum.BusyS, PeakActivations: sum.PeakActivations,
 	}, nil
+}
+
+// boundedWorkers is the most workers of which atMostBytes simulates each.
+const boundedWorkers = 16
+
+// atMostBytes is plan.Predicted's: of two steps, so that one's messages meet the other's, or of
+// as much of a stream as fills it.
+func atMostBytes(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, costs sim.Costs) ([]int64, error) {
+	workers := len(sim.Devices(pl))
+	if workers > boundedWorkers || !c.InOneMemory(0, len(c.Devices)-1) {
+		return nil, nil
+	}
+	repeat := 2
+	if !schedule.Policy(pl.Weights).Flushes() {
+		repeat = max(3, (2*workers+pl.MicroBatches-1)/pl.MicroBatches)
+	}
+	program, err := Program(p, pl, clip, repeat)
+	if err != nil {
+		return nil, err
+	}
+	return sim.AtMostBytes(program, costs)
 }
 
 // Cores is how many cores a plan's workers share, as sim and run count it: 0 where each
@@ -102,7 +127,7 @@ func (c candidate) over(cl *cluster.Cluster) int64 {
 	worst := int64(0)
 	for i, d := range sim.Devices(c.plan) {
 		if limit := cl.MemoryBytes(d); limit > 0 {
-			worst = max(worst, c.predicted.MemoryBytes[i]-limit)
+			worst = max(worst, c.predicted.Needs()[i]-limit)
 		}
 	}
 	return worst
@@ -111,8 +136,8 @@ func (c candidate) over(cl *cluster.Cluster) int64 {
 // fullest is the device that is the most over its memory, and by how many bytes.
 func (c candidate) fullest(cl *cluster.Cluster) (device int, over int64) {
 	for i, d := range sim.Devices(c.plan) {
-		if limit := cl.MemoryBytes(d); limit > 0 && c.predicted.MemoryBytes[i]-limit > over {
-			device, over = d, c.predicted.MemoryBytes[i]-limit
+		if limit := cl.MemoryBytes(d); limit > 0 && c.predicted.Needs()[i]-limit > over {
+			device, over = d, c.predicted.Needs()[i]-limit
 		}
 	}
 	return device, over
@@ -129,7 +154,7 @@ func (c candidate) better(than candidate, cl *cluster.Cluster) bool {
 	if d := a - b; d < -tie*b || d > tie*b {
 		return d < 0
 	}
-	return slices.Max(c.predicted.MemoryBytes) < slices.Max(than.predicted.MemoryBytes)
+	return slices.Max(c.predicted.Needs()) < slices.Max(than.predicted.Needs())
 }
 
 // describe names a plan in a few words.

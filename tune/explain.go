@@ -26,6 +26,7 @@ type MemorySplit struct {
 	ActivationBytes int64   `json:"activation_bytes"` // saved and received for micro-batches in flight
 	BufferBytes     int64   `json:"buffer_bytes"`     // the rest: messages on their way, what an operator needs while it runs
 	PeakBytes       int64   `json:"peak_bytes"`
+	NeedsBytes      int64   `json:"needs_bytes"` // plan.Predicted.Needs: what LimitBytes is held against
 	LimitBytes      int64   `json:"limit_bytes"` // 0: none
 	MicrosInFlight  int     `json:"micros_in_flight"`
 	BusyS           float64 `json:"busy_s"`
@@ -69,7 +70,7 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 	for i, d := range sim.Devices(pl) {
 		m := MemorySplit{
 			Device: d, Type: c.Devices[d], LimitBytes: c.MemoryBytes(d),
-			PeakBytes: pl.Predicted.MemoryBytes[i], MicrosInFlight: pl.Predicted.PeakActivations[i], BusyS: pl.Predicted.BusyS[i],
+			PeakBytes: pl.Predicted.MemoryBytes[i], NeedsBytes: pl.Predicted.Needs()[i], MicrosInFlight: pl.Predicted.PeakActivations[i], BusyS: pl.Predicted.BusyS[i],
 		}
 		each := int64(0)
 		for s, st := range pl.Stages {

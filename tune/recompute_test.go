@@ -24,7 +24,7 @@ func held(t *testing.T, schedule, recompute string, want plan.Recompute) int64 {
 			t.Errorf("%s, recompute %s: stage %d has %v, want %v", schedule, recompute, i, st.Recompute, want)
 		}
 	}
-	return slices.Max(r.Best.Predicted.MemoryBytes)
+	return slices.Max(r.Best.Predicted.Needs())
 }
 
 // What is fixed holds for every stage of every family, and the search finds that three of
@@ -44,7 +44,7 @@ func TestRecomputeIsKeptOrFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, bytes := range r.Best.Predicted.MemoryBytes {
+	for i, bytes := range r.Best.Predicted.Needs() {
 		if bytes > some {
 			t.Errorf("worker %d holds %d of %d", i, bytes, some)
 		}

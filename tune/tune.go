@@ -22,7 +22,8 @@ const shortest = time.Second
 // equal stages, model parallelism), asks every planner in plan's registry beside that, cuts
 // the layers by dynamic programming for every micro-batch size, number of stages, replication and
 // family of schedule's registry, and moves what looks best about: cuts, devices between
-// stages, which device takes which stage, depths, recompute, micro-batches. Estimates rank, the
+// stages, which device takes which stage, depths, recompute, micro-batches; of plans with
+// several stages a worker or without a flush cuts, recompute and micro-batches. Estimates rank, the
 // simulator decides. Once ctx or the time is over the best so far is the answer, so more
 // time never gives a worse one; what a planner returned in time has been simulated too, so
 // it is never worse than those either.
@@ -59,6 +60,7 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 		s.refine(ctx)
 	}
 	s.others(ctx)
+	s.polish(ctx)
 	if r.Time > 0 && !s.exhausted {
 		s.wander(ctx)
 	}
@@ -240,7 +242,7 @@ func (s *search) tryShape(kind string, h *shape) (c candidate, fresh bool, err e
 // refusal names as the smallest limit must be found again under that limit.
 func (s *search) tryLean(kind string, h *shape) (candidate, bool, error) {
 	c, fresh, err := s.tryShape(kind, h)
-	if err == nil && (s.leanest.plan == nil || slices.Max(c.predicted.MemoryBytes) < slices.Max(s.leanest.predicted.MemoryBytes)) {
+	if err == nil && (s.leanest.plan == nil || slices.Max(c.predicted.Needs()) < slices.Max(s.leanest.predicted.Needs())) {
 		s.leanest = c
 	}
 	return c, fresh, err

@@ -91,7 +91,11 @@ func explain(w io.Writer, p *planned) {
 		fmt.Fprintf(w, "predicted: %.4g ms a step, %.4g samples/s, bubble %.1f %%\n", 1e3*q.StepS, q.SamplesPerSecond, 100*q.Bubble)
 		rows := alike{}
 		for i, d := range sim.Devices(pl) {
-			rows.add(d, fmt.Sprintf("busy %.4g ms  peak %s  at most %s at once", 1e3*q.BusyS[i], cluster.FormatBytes(q.MemoryBytes[i]), countMicros(q.PeakActivations[i])))
+			peak := cluster.FormatBytes(q.MemoryBytes[i])
+			if most := q.Needs()[i]; most > q.MemoryBytes[i] {
+				peak += fmt.Sprintf(" (at most %s, if it falls behind)", cluster.FormatBytes(most))
+			}
+			rows.add(d, fmt.Sprintf("busy %.4g ms  peak %s  at most %s at once", 1e3*q.BusyS[i], peak, countMicros(q.PeakActivations[i])))
 		}
 		rows.each(func(workers, text string) { fmt.Fprintf(w, "  worker %s  %s\n", workers, text) })
 	}
@@ -116,8 +120,8 @@ func explainMore(w io.Writer, p *planned, why *tune.Explanation) {
 		limit := "none"
 		if m.LimitBytes > 0 {
 			limit = cluster.FormatBytes(m.LimitBytes)
-			if m.PeakBytes > m.LimitBytes {
-				limit += fmt.Sprintf(" (%s over)", cluster.FormatBytes(m.PeakBytes-m.LimitBytes))
+			if m.NeedsBytes > m.LimitBytes {
+				limit += fmt.Sprintf(" (%s over)", cluster.FormatBytes(m.NeedsBytes-m.LimitBytes))
 			}
 		}
 		cells := ""

@@ -17,8 +17,8 @@ import (
 func overLimit(memory []tune.MemorySplit) *tune.MemorySplit {
 	var worst *tune.MemorySplit
 	for i, m := range memory {
-		over := m.PeakBytes - m.LimitBytes
-		if m.LimitBytes > 0 && over > 0 && (worst == nil || over > worst.PeakBytes-worst.LimitBytes) {
+		over := m.NeedsBytes - m.LimitBytes
+		if m.LimitBytes > 0 && over > 0 && (worst == nil || over > worst.NeedsBytes-worst.LimitBytes) {
 			worst = &memory[i]
 		}
 	}
@@ -29,9 +29,9 @@ func overLimit(memory []tune.MemorySplit) *tune.MemorySplit {
 func (f *planFlags) doesNotFit(c *cobra.Command, p *planned, m *tune.MemorySplit) {
 	out := c.OutOrStdout()
 	fmt.Fprintf(out, "does not fit: worker %d (stage %s) would hold %s, %s more than its %s\n", m.Device, numbers(m.Stages),
-		cluster.FormatBytes(m.PeakBytes), cluster.FormatBytes(m.PeakBytes-m.LimitBytes), cluster.FormatBytes(m.LimitBytes))
-	remedies := []string{fmt.Sprintf("devices of %s (%d bytes): this plan", cluster.FormatBytes(m.PeakBytes), m.PeakBytes)}
-	if limit, what := f.limit(c, p, m.PeakBytes); limit > m.PeakBytes {
+		cluster.FormatBytes(m.NeedsBytes), cluster.FormatBytes(m.NeedsBytes-m.LimitBytes), cluster.FormatBytes(m.LimitBytes))
+	remedies := []string{fmt.Sprintf("devices of %s (%d bytes): this plan", cluster.FormatBytes(m.NeedsBytes), m.NeedsBytes)}
+	if limit, what := f.limit(c, p, m.NeedsBytes); limit > m.NeedsBytes {
 		remedies[0] += "; asked for those, its planner takes another"
 		remedies = append(remedies, what)
 	}
