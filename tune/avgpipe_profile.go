@@ -1,0 +1,204 @@
+package tune
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/sim"
+)
+
+// Of an anchored profile's batches, fewer than twenty, these are at the profiled setting. Iterations at the ends of
+// the grid are few: three, of which the first is cold, and of large micro-batches, of which each has few, one more.
+const (
+	anchoredBatches  = 6
+	anchorIterations = fewest
+	fewMicros        = 4
+)
+
+// room refuses a limit that no setting keeps to before anything is run.
+func (t *degreesTuning) room() error {
+	var all []Scored
+	for _, c := range t.out.Grid {
+		p, err := t.Workload.simulate(c.At, 0)
+		if err != nil {
+			return err
+		}
+		if p.fits(t.Workload.LimitBytes) {
+			return nil
+		}
+		all = append(all, p.Scored)
+	}
+	return smallest(all, t.Workload.LimitBytes)
+}
+
+// profile runs one setting, or with Anchored three, and scales the layers' profile to them.
+func (t *degreesTuning) profile(ctx context.Context) error {
+	at := t.ProfileAt
+	if at == (Degrees{}) {
+		var err error
+		if at, err = t.profileAt(); err != nil {
+			return err
+		}
+	}
+	batches := ProfileBatches
+	if t.Anchored {
+		batches = anchoredBatches
+	}
+	first, err := t.try(ctx, at, Iterations(at, batches))
+	if err != nil {
+		return err
+	}
+	t.out.Calibrated = t.Workload
+	observed := first
+	if t.Anchored {
+		if observed, err = t.anchor(ctx, first); err != nil {
+			return err
+		}
+	}
+	o := Observing{At: observed.setting.At, Skip: 1}
+	if err := t.out.Calibrated.known(observed.setting, &o); err != nil {
+		return err
+	}
+	t.out.Profiled, err = Observe(observed.timeline, o)
+	return err
+}
+
+// anchor runs the ends of the grid too and scales the layers' profile. The equations are to be asked from the anchor
+// of one pipeline with most micro-batches: see profileAt.
+func (t *degreesTuning) anchor(ctx context.Context, first anchor) (observed anchor, err error) {
+	anchors := []anchor{first}
+	observed = first
+	for _, end := range t.ends(first.setting.At) {
+		iterations := anchorIterations
+		if end.MicroBatches < fewMicros {
+			iterations++
+		}
+		one, err := t.try(ctx, end, iterations)
+		if err != nil {
+			return observed, err
+		}
+		anchors = append(anchors, one)
+		if end.Pipelines == 1 && end.MicroBatches > observed.setting.At.MicroBatches {
+			observed = one
+		}
+	}
+	for _, a := range anchors {
+		t.out.Anchors = append(t.out.Anchors, a.setting.At)
+	}
+	t.out.Calibrated, t.out.Factors, err = t.Workload.calibrated(anchors)
+	return observed, err
+}
+
+// try runs a setting for some iterations, recording them.
+func (t *degreesTuning) try(ctx context.Context, at Degrees, iterations int) (anchor, error) {
+	p, err := t.Workload.Predict(ctx, at)
+	if err != nil {
+		return anchor{}, err
+	}
+	trial, err := t.Machine(ctx, p, iterations, true)
+	if err != nil {
+		return anchor{}, fmt.Errorf("tune: profiling %s: %w", at, err)
+	}
+	t.profiledS += trial.TookS
+	t.told("profiled " + at.String())
+	return anchor{p, trial.Timeline}, nil
+}
+
+// ends are the settings of the fewest and of the most micro-batches that there are beside the
+// profiled one. Of the fewest two pipelines run, if they fit: they show what it takes
+// to be one of several, and keep the devices as busy as they will be.
+func (t *degreesTuning) ends(profiled Degrees) []Degrees {
+	grid := t.out.Grid
+	var ends []Degrees
+	for _, m := range []int{grid[0].At.MicroBatches, grid[len(grid)-1].At.MicroBatches} {
+		if m == profiled.MicroBatches || slices.ContainsFunc(ends, func(e Degrees) bool { return e.MicroBatches == m }) {
+			continue
+		}
+		most := 1
+		if len(ends) == 0 {
+			most = min(2, t.Pipelines)
+		}
+		for n := most; n > 0; n-- {
+			at := Degrees{m, n}
+			if p, err := t.Workload.simulate(at, 0); err == nil && p.fits(t.Workload.LimitBytes) {
+				ends = append(ends, at)
+				break
+			}
+		}
+	}
+	return ends
+}
+
+// profileAt is what an anchored profile has between its ends: one pipeline and the size of
+// micro-batches in the middle of all, the smaller of two, or the next one below that fits. Of others it
+// is one pipeline and the largest number of micro-batches but one: "a rather large
+// M and a small N so that GPUs are not fully utilized" (section 5.2.1). Equation 2 holds for
+// larger micro-batches than the profiled ones, and takes smaller ones to be slower than they
+// are; but the smallest of all are the slowest to profile. Where devices are full even so,
+// it is the largest number of all.
+func (t *degreesTuning) profileAt() (Degrees, error) {
+	var micros []int // rising
+	for _, c := range t.out.Grid {
+		if n := len(micros); n == 0 || micros[n-1] != c.At.MicroBatches {
+			micros = append(micros, c.At.MicroBatches)
+		}
+	}
+	most := Degrees{micros[len(micros)-1], 1}
+	if len(micros) < 2 {
+		return most, nil
+	}
+	if t.Anchored {
+		at := Degrees{micros[len(micros)/2], 1}
+		for _, m := range micros[len(micros)/2:] {
+			if p, err := t.Workload.simulate(Degrees{m, 1}, 0); err == nil && p.fits(t.Workload.LimitBytes) {
+				return p.At, nil
+			}
+		}
+		return at, nil
+	}
+	at := Degrees{micros[len(micros)-2], 1}
+	var o Observing
+	if err := t.Workload.known(&Pipelined{Scored: Scored{At: at}, Plan: t.Workload.plan(at, 0)}, &o); err != nil {
+		return at, err
+	}
+	const full = 0.99
+	for i := range t.Workload.Base.Stages {
+		if o.Reached(i, "F") < full || o.Reached(i, "B") < full {
+			return at, nil
+		}
+	}
+	return most, nil
+}
+
+// known fills in what the layers' profile knows of a setting: the part of its peak rate that
+// each stage's device computes at, one set of parameters of each stage, and what its update
+// takes for a moment.
+func (w *Workload) known(p *Pipelined, o *Observing) error {
+	costs, err := sim.CostsOf(w.Profile, w.Cluster, p.Plan)
+	if err != nil {
+		return fmt.Errorf("tune: %s: %w", p.At, err)
+	}
+	parts := make([][2]float64, len(p.Plan.Stages))
+	for i, st := range p.Plan.Stages {
+		forward, backward, err := w.Profile.Reached(w.Cluster.Devices[st.Devices[0]], st.FirstLayer, st.LastLayer, p.Plan.MicroBatch)
+		if err != nil {
+			return fmt.Errorf("tune: %w", err)
+		}
+		parts[i] = [2]float64{forward, backward}
+		o.ReferenceBytes = append(o.ReferenceBytes, costs.Stages[i][0].ParameterBytes)
+		o.UpdateBytes = append(o.UpdateBytes, costs.Stages[i][0].UpdatePeak)
+	}
+	o.Reached = func(stage int, kind string) float64 {
+		switch {
+		case stage >= len(parts):
+			return 1
+		case kind == "F":
+			return parts[stage][0]
+		case kind == "U":
+			return 1 // an update does not depend on how its batch was cut
+		}
+		return parts[stage][1]
+	}
+	return nil
+}
