@@ -42,7 +42,7 @@ func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int6
 		if err != nil {
 			return 0, nil, err
 		}
-		peak := slices.Max(predicted.MemoryBytes)
+		peak := slices.Max(predicted.Needs())
 		if peak <= limit {
 			return limit, pl, nil
 		}

@@ -53,7 +53,7 @@ func TestAPlannersNamedLimitIsMet(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if peak := slices.Max(predicted.MemoryBytes); peak > limit {
+			if peak := slices.Max(predicted.Needs()); peak > limit {
 				t.Fatalf("%d bytes are said to fit, %d are held", limit, peak)
 			}
 		})
