@@ -50,7 +50,7 @@ func openText(path string, o Options) (*Set, error) {
 		return nil, fmt.Errorf("data: a context of %d positions; it must be 1 at least", o.Context)
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("data: %s is empty", path)
+		return nil, fmt.Errorf("data: %s is empty; give a text that was written to its end", path)
 	}
 	cut := len(all) - len(all)/10
 	if cut <= o.Context || len(all)-cut <= o.Context {

@@ -28,9 +28,9 @@ type Job struct {
 	Data     string         `json:"data,omitempty" yaml:"data" jsonschema:"digits, fashion-mnist, a folder of IDX files, a .csv file, or a text"`
 	Seed     uint64         `json:"seed,omitempty" yaml:"seed" jsonschema:"of initial weights, masks and data order"`
 
-	Workers          int `json:"workers,omitempty" yaml:"workers" jsonschema:"most workers to use"`
-	Cores            int `json:"cores,omitempty" yaml:"cores" jsonschema:"cores that the workers share; this machine's where left out"`
-	ThreadsPerWorker int `json:"threads_per_worker,omitempty" yaml:"threads_per_worker" jsonschema:"threads of one operator"`
+	Workers          int    `json:"workers,omitempty" yaml:"workers" jsonschema:"most workers to use"`
+	Cores            int    `json:"cores,omitempty" yaml:"cores" jsonschema:"cores that the workers share; this machine's where left out"`
+	ThreadsPerWorker int    `json:"threads_per_worker,omitempty" yaml:"threads_per_worker" jsonschema:"threads of one operator"`
 	Bind             string `json:"bind,omitempty" yaml:"bind" jsonschema:"always or never: whether workers are bound to processors; left out, where no other run on this machine has bound its own"`
 
 	Cluster string `json:"cluster,omitempty" yaml:"cluster" jsonschema:"a cluster file to plan for instead of this machine"`

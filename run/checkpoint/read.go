@@ -25,6 +25,9 @@ type Checkpoint struct {
 func Open(path string) (*Checkpoint, error) {
 	if _, err := os.Stat(filepath.Join(path, manifestName)); errors.Is(err, os.ErrNotExist) {
 		latest, err := Latest(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("checkpoint: there is no %s; give a checkpoint, or the folder of checkpoints that a run has left", path)
+		}
 		if err != nil {
 			return nil, err
 		}
