@@ -49,6 +49,8 @@ type Family struct {
 	// Warmup is the depths K_i the family gives S stages for M micro-batches before
 	// clamping; nil where the family has no such knob.
 	Warmup func(stages, microBatches int) []int
+	// General names the family that this one is a choice of depths of: with others it is that one.
+	General string
 	// Generate writes the compute-only Program.
 	Generate func(Settings) (*Program, error)
 }

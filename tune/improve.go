@@ -183,20 +183,28 @@ func (s *search) deviceMoves(h *shape, try func(func(*shape) bool)) {
 	}
 }
 
+// depthMoves changes how many micro-batches stages have in hand. AFAB or P_B with other depths than
+// theirs is neither any more, but 1F1B with these.
 func (s *search) depthMoves(h *shape, try func(func(*shape) bool)) {
 	if s.Fix.Warmup != nil || s.Fix.Schedule != "" || h.stages() == 1 {
 		return
 	}
 	m := s.Batch / h.size
+	general := s.families[h.family].General
+	if general == "" {
+		general = h.family
+	}
 	for _, by := range []int{1, -1} {
 		for i := range h.depth {
 			try(func(n *shape) bool {
+				n.family = general
 				n.depth[i] += by
 				return n.depth[i] >= 1 && n.depth[i] <= m && (i == 0 || n.depth[i] <= n.depth[i-1]) &&
 					(i+1 == len(n.depth) || n.depth[i] >= n.depth[i+1])
 			})
 		}
 		try(func(n *shape) bool {
+			n.family = general
 			for i := range n.depth {
 				n.depth[i] = min(max(1, n.depth[i]+by), m)
 			}
