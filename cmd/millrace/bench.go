@@ -92,18 +92,16 @@ func (s *sessions) command(name string, pl *plan.Plan, threads int) (bench.Comma
 	return c, pl.Write(path)
 }
 
-// singles are the candidates for the best single worker: every micro-batch that halving
-// the batch gives, with one thread and with two.
-func (s *sessions) singles(m *model.Model) ([]bench.Command, error) {
+// singles are the candidates for the best single worker of so many threads: every micro-batch that
+// halving the batch gives.
+func (s *sessions) singles(m *model.Model, threads int) ([]bench.Command, error) {
 	var out []bench.Command
 	for size := s.job.Batch; ; size /= 2 {
-		for threads := 1; threads <= 2; threads++ {
-			c, err := s.command(fmt.Sprintf("one worker (micro-batch %d, threads %d)", size, threads), alone(m, size, s.job.Batch), threads)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, c)
+		c, err := s.command(fmt.Sprintf("one worker (micro-batch %d, threads %d)", size, threads), alone(m, size, s.job.Batch), threads)
+		if err != nil {
+			return nil, err
 		}
+		out = append(out, c)
 		if size%2 != 0 {
 			slices.Reverse(out)
 			return out, nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +18,14 @@ func benchSpeedupCommand() *cobra.Command {
 	var flags jobFlags
 	own := measuring{pairs: 15, visits: 3, steps: 2}
 	c := &cobra.Command{
-		Use: "speedup", Short: "Compare the planned pipeline with the best single worker over all micro-batches and threads",
+		Use: "speedup", Short: "Compare the planned pipeline with the best single workers over all micro-batches, of one thread and of two",
+		Long: `Races the planned pipeline against the fastest single worker of one thread, over all micro-batch
+sizes, and against the fastest of two threads.
+
+The first is what a pipeline divides: its stages' measured shares and its fill bound how much faster
+it can be, and the table says how much of that it reaches. The second has as many cores as a
+pipeline of two workers and divides each operator among them instead of the layers; no bound but
+the machine's own is between the two.`,
 		Example: "  millrace bench speedup --model gpt --data text.txt --batch 32 --micro-batches 16\n  millrace bench speedup --model convnet --data fashion-mnist --batch 128",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -43,13 +51,13 @@ func dataOption() job.Option {
 
 // speedup is what bench speedup found.
 type speedup struct {
-	Plan     string           `json:"plan"`
-	Singles  []bench.Measured `json:"singles"`
-	Result   bench.Result     `json:"result"`
-	BusyS    []float64        `json:"busy_s"` // by stage, in the median step
-	Bound    float64          `json:"bound"`  // that these shares and the fill allow
-	OfBound  float64          `json:"of_bound"`
-	Interval bench.Interval   `json:"of_bound_interval"`
+	Plan     string             `json:"plan"`
+	Singles  [][]bench.Measured `json:"singles"` // of one thread, of two
+	Results  []bench.Result     `json:"results"` // against the best of each
+	BusyS    []float64          `json:"busy_s"`  // by worker, in the median step
+	Bound    float64            `json:"bound"`   // over one thread, that these shares and the fill allow
+	OfBound  float64            `json:"of_bound"`
+	Interval bench.Interval     `json:"of_bound_interval"`
 }
 
 func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
@@ -67,38 +75,68 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 	}
 	defer remove()
 	own := sessions{job: j, dir: dir, steps: m.steps}
-	singles, err := own.singles(p.model)
-	if err != nil {
-		return err
-	}
 	pipeline, err := own.command("pipeline", p.plan, j.ThreadsPerWorker)
 	if err != nil {
 		return err
 	}
 	unit := unitOf(p.model)
 	s := speedup{Plan: reason(p.plan)}
-	if s.Singles, err = bench.Sweep(ctx, singles, m.visits, bench.Open, tellMeasured(log, unit)); err != nil {
-		return err
-	}
-	if s.Result, err = duel(ctx, pipeline, s.Singles[0].Command, m.pairs, log); err != nil {
-		return err
+	for threads := 1; threads <= 2; threads++ {
+		singles, err := own.singles(p.model, threads)
+		if err != nil {
+			return err
+		}
+		found, err := bench.Sweep(ctx, singles, m.visits, bench.Open, tellMeasured(log, unit))
+		if err != nil {
+			return err
+		}
+		result, err := duel(ctx, pipeline, found[0].Command, m.pairs, log)
+		if err != nil {
+			return err
+		}
+		s.Singles, s.Results = append(s.Singles, found), append(s.Results, result)
 	}
 	measured, err := measuredTraining(ctx, p, 20)
 	if err != nil {
 		return err
 	}
 	s.BusyS = report.NumbersOf(&measured.Timeline, settleSteps, p.plan.Batch()).BusyS
-	s.Bound = bench.StageBound(s.BusyS, p.plan.MicroBatches)
-	s.OfBound = s.Result.MedianRatio / s.Bound
-	s.Interval = bench.Interval{Lo: s.Result.Lo / s.Bound, Hi: s.Result.Hi / s.Bound, Confidence: s.Result.Confidence}
+	s.Bound = boundOf(p, s.BusyS)
+	one := s.Results[0]
+	s.OfBound = one.MedianRatio / s.Bound
+	s.Interval = bench.Interval{Lo: one.Lo / s.Bound, Hi: one.Hi / s.Bound, Confidence: one.Confidence}
 	if m.asJSON {
 		return writeJSON(out, s)
 	}
 	fmt.Fprintf(out, "%s\n\n", s.Plan)
-	if err := bench.WriteResults(out, unit, []bench.Result{s.Result}); err != nil {
+	if err := bench.WriteResults(out, unit, s.Results); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nStages computed %s of a step: no pipeline of them can be more than %.3f times as fast as one worker. Reached: %.1f %% (%.1f to %.1f).\n\n",
+	fmt.Fprintf(out, "\nWorkers computed %s of a step: no pipeline of these shares can be more than %.3f times as fast as one worker of one thread. Reached: %.1f %% (%.1f to %.1f).\n\n",
 		milliseconds(s.BusyS), s.Bound, 100*s.OfBound, 100*s.Interval.Lo, 100*s.Interval.Hi)
-	return bench.WriteSweep(out, unit, s.Singles)
+	for i, singles := range s.Singles {
+		fmt.Fprintf(out, "One worker, %s:\n\n", []string{"one thread", "two threads"}[i])
+		if err := bench.WriteSweep(out, unit, singles); err != nil {
+			return err
+		}
+		fmt.Fprintln(out)
+	}
+	return nil
+}
+
+// boundOf is bench.StageBound of a straight pipeline. Where a worker holds several stages, or stages
+// have replicas, workers need not wait for each other's: only the fullest worker bounds the step.
+func boundOf(p *planned, busy []float64) float64 {
+	straight := len(p.plan.Stages) == len(busy)
+	for _, s := range p.plan.Stages {
+		straight = straight && len(s.Devices) == 1
+	}
+	if straight {
+		return bench.StageBound(busy, p.plan.MicroBatches)
+	}
+	all := 0.0
+	for _, b := range busy {
+		all += b
+	}
+	return all / slices.Max(busy)
 }
