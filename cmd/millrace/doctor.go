@@ -32,6 +32,9 @@ func doctorCommand() *cobra.Command {
 				if err := torch.Build(c.Context(), "", c.ErrOrStderr()); err != nil {
 					return badInput(err) // what is missing is for the user to install
 				}
+				if made, err := torch.CachePath(); err == nil {
+					fmt.Fprintf(c.ErrOrStderr(), "compiled %s\n", made)
+				}
 			}
 			found := examine()
 			if asJSON {
