@@ -53,7 +53,7 @@ func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) 
 		repeat = max(repeat, settling)
 	}
 	if streams {
-		repeat = 2 * max(3, (2*len(sim.Devices(pl))+pl.MicroBatches-1)/pl.MicroBatches)
+		repeat = 2 * filled(pl)
 	}
 	sum, err := run(repeat)
 	if err != nil {
@@ -86,6 +86,11 @@ func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) 
 	}, nil
 }
 
+// filled is how many steps of a stream fill all of its workers, and empty them again.
+func filled(pl *plan.Plan) int {
+	return max(3, (2*len(sim.Devices(pl))+pl.MicroBatches-1)/pl.MicroBatches)
+}
+
 // boundedWorkers is the most workers of which atMostBytes simulates each.
 const boundedWorkers = 16
 
@@ -98,7 +103,7 @@ func atMostBytes(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip boo
 	}
 	repeat := 2
 	if !schedule.Policy(pl.Weights).Flushes() {
-		repeat = max(3, (2*workers+pl.MicroBatches-1)/pl.MicroBatches)
+		repeat = filled(pl)
 	}
 	program, err := Program(p, pl, clip, repeat)
 	if err != nil {

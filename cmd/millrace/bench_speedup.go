@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"slices"
+	"math"
 
 	"github.com/spf13/cobra"
 
@@ -125,18 +125,15 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 }
 
 // boundOf is bench.StageBound of a straight pipeline. Where a worker holds several stages, or stages
-// have replicas, workers need not wait for each other's: only the fullest worker bounds the step.
+// have replicas, workers need not wait for each other's: only the fullest worker bounds the step, as if
+// fills took no time.
 func boundOf(p *planned, busy []float64) float64 {
 	straight := len(p.plan.Stages) == len(busy)
 	for _, s := range p.plan.Stages {
 		straight = straight && len(s.Devices) == 1
 	}
-	if straight {
-		return bench.StageBound(busy, p.plan.MicroBatches)
+	if !straight {
+		return bench.StageBound(busy, math.MaxInt)
 	}
-	all := 0.0
-	for _, b := range busy {
-		all += b
-	}
-	return all / slices.Max(busy)
+	return bench.StageBound(busy, p.plan.MicroBatches)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
@@ -138,16 +139,21 @@ func costs(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int
 	return p, badInput(err)
 }
 
+// layerTimer times the model's layers on samples made up for it.
+func layerTimer(e engine.Engine, j *job.Job, m *model.Model) (*run.Timer, error) {
+	split, err := synthetic(m)
+	if err != nil {
+		return nil, err
+	}
+	return run.NewTimer(e, split, j.Optimizer)
+}
+
 func measure(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int) (*profile.Profile, error) {
 	e, err := openEngine()
 	if err != nil {
 		return nil, err
 	}
-	split, err := synthetic(m)
-	if err != nil {
-		return nil, err
-	}
-	timer, err := run.NewTimer(e, split, j.Optimizer)
+	timer, err := layerTimer(e, j, m)
 	if err != nil {
 		return nil, err
 	}

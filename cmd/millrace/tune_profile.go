@@ -9,7 +9,6 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/optim"
 	"github.com/millrace-ml/millrace/tune"
 )
@@ -28,11 +27,7 @@ func briefly(c *cobra.Command, j *job.Job, m *model.Model) (*profile.Profile, er
 	if err != nil {
 		return nil, noEngine(err)
 	}
-	split, err := synthetic(m)
-	if err != nil {
-		return nil, err
-	}
-	timer, err := run.NewTimer(e, split, j.Optimizer)
+	timer, err := layerTimer(e, j, m)
 	if err != nil {
 		return nil, err
 	}
