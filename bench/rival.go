@@ -47,13 +47,14 @@ type Description struct {
 // "step N" a line {"samples": n, "seconds": s}.
 type Rival struct {
 	Description Description
-	Loss        float64 // of the last step it has trained
-	StepS       float64 // median step of the last visit, where it says so
-	PeakBytes   []int64 // by worker, where it says so
-	Depths      []int   // of the last visit, by stage, where they adapt (AvgPipe §4.2)
-	Settled     bool    // they are final
-	Busy        float64 // part of the workers' time of the last visit in which they computed, where it says so
-	TakenBack   int     // how often updates of the last visit were taken back, where it says so
+	Loss        float64   // of the last step it has trained
+	StepS       float64   // median step of the last visit, where it says so
+	PeakBytes   []int64   // by worker, where it says so
+	Depths      []int     // of the last visit, by stage, where they adapt (AvgPipe §4.2)
+	Settled     bool      // they are final
+	Busy        float64   // part of the workers' time of the last visit in which they computed, where it says so
+	BusyS       []float64 // what each worker computed in a step of the last visit, the mean, where it says so
+	TakenBack   int       // how often updates of the last visit were taken back, where it says so
 
 	command Command
 	process *exec.Cmd
@@ -128,7 +129,7 @@ func (r *Rival) step(ctx context.Context) (Work, error) {
 	if waited := time.Since(began); a.work.Time > waited+clockSlack {
 		return Work{}, fmt.Errorf("it says that a visit took %v and answered after %v: the answer is to another request", a.work.Time, waited)
 	}
-	r.Loss, r.StepS, r.PeakBytes, r.Busy = a.loss, a.stepS, a.peakBytes, a.busy
+	r.Loss, r.StepS, r.PeakBytes, r.Busy, r.BusyS = a.loss, a.stepS, a.peakBytes, a.busy, a.busyS
 	r.Depths, r.Settled, r.TakenBack = a.depths, a.settled, a.takenBack
 	return a.work, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/millrace-ml/millrace/model"
 )
@@ -53,7 +54,8 @@ type Timer interface {
 type Options struct {
 	MicroBatches []int // [1 2 4 8]
 	Warmup       int   // [1]
-	Passes       int   // [6], at least
+	// Passes is how many are counted of each size, at least [15, or as many as enoughS lets].
+	Passes int
 	// AtLeastS is how long the counted passes of one visit to a micro-batch size take together [0.1].
 	AtLeastS    float64
 	Concurrency int // [1]
@@ -76,9 +78,6 @@ func (o Options) filled() (Options, error) {
 	if o.Warmup == 0 {
 		o.Warmup = 1
 	}
-	if o.Passes == 0 {
-		o.Passes = 6
-	}
 	if o.AtLeastS == 0 {
 		o.AtLeastS = 0.1
 	}
@@ -100,30 +99,38 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 	p := describe(m)
 	p.Source, p.Engine = "measured", t.Engine()
 	p.ThreadsPerWorker, p.Concurrency = o.Threads, o.Concurrency
-	rounds := min(roundsOfSizes, o.Passes)
+	rounds, passes, begun := mostRounds, o.Passes, time.Now()
+	if passes == 0 {
+		passes = mostRounds
+	}
+	rounds = min(rounds, passes)
 	all := rounds*len(o.MicroBatches) + 2
-	gathered := make([][]LayerTiming, len(o.MicroBatches))
+	var visits [][]visit
 	for round := range rounds {
-		r := Request{Model: m, Warmup: o.Warmup, Passes: (o.Passes + round) / rounds, AtLeastS: o.AtLeastS, Concurrency: o.Concurrency, Threads: o.Threads}
+		if o.Passes == 0 && round >= leastRounds && time.Since(begun).Seconds() > enoughS {
+			break
+		}
+		r := Request{Model: m, Warmup: o.Warmup, Passes: (passes + round) / rounds, AtLeastS: o.AtLeastS, Concurrency: o.Concurrency, Threads: o.Threads}
 		if round > 0 {
 			r.Warmup = 0 // a Timer's first pass, which fills the machine, is never counted
 		}
+		visits = append(visits, nil)
 		for i, size := range o.MicroBatches {
 			r.MicroBatch = size
 			timings, err := t.Layers(ctx, r)
 			if err != nil {
 				return nil, fmt.Errorf("profile: %s at micro-batch %d: %w", m.Name, size, err)
 			}
-			gathered[i] = join(gathered[i], timings)
+			visits[round] = append(visits[round], timings)
 			o.Progress(round*len(o.MicroBatches)+i+1, all, fmt.Sprintf("micro-batch %d", size))
 		}
 	}
-	for i, size := range o.MicroBatches {
-		for l, timing := range gathered[i] {
-			p.Layers[l].Costs = append(p.Layers[l].Costs, costOf(timing, t.Device(), size))
+	for i, timings := range paced(visits) {
+		for l, timing := range timings {
+			p.Layers[l].Costs = append(p.Layers[l].Costs, costOf(timing, t.Device(), o.MicroBatches[i]))
 		}
 	}
-	r := Request{Model: m, MicroBatch: o.MicroBatches[0], Warmup: o.Warmup, Passes: o.Passes, Concurrency: o.Concurrency, Threads: o.Threads}
+	r := Request{Model: m, MicroBatch: o.MicroBatches[0], Warmup: o.Warmup, Passes: max(o.Passes, leastPasses), Concurrency: o.Concurrency, Threads: o.Threads}
 	updates, optimizer, states, err := t.Updates(ctx, r)
 	if err != nil {
 		return nil, fmt.Errorf("profile: %s: updates: %w", m.Name, err)
@@ -147,24 +154,15 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 	return p, p.Validate()
 }
 
-// roundsOfSizes is how often the sizes are visited in turn. A machine is slow for seconds at a time: were a
-// size timed in one go, it could come out dearer than its neighbours, and planners would avoid it.
-const roundsOfSizes = 3
-
-// join adds the times of another visit.
-func join(all, more []LayerTiming) []LayerTiming {
-	if all == nil {
-		return more
-	}
-	for l, m := range more {
-		t := &all[l]
-		t.ForwardS, t.BackwardS = append(t.ForwardS, m.ForwardS...), append(t.BackwardS, m.BackwardS...)
-		t.BackwardInputS, t.BackwardWeightS = append(t.BackwardInputS, m.BackwardInputS...), append(t.BackwardWeightS, m.BackwardWeightS...)
-		t.ForwardPeakBytes, t.BackwardPeakBytes = max(t.ForwardPeakBytes, m.ForwardPeakBytes), max(t.BackwardPeakBytes, m.BackwardPeakBytes)
-		t.FirstBackwardPeakBytes = max(t.FirstBackwardPeakBytes, m.FirstBackwardPeakBytes)
-	}
-	return all
-}
+// How often the sizes are visited in turn. A machine is slow for seconds at a time: were a size timed in
+// one go, it could come out dearer than its neighbours, and planners would avoid it; and the more seconds a
+// measurement is spread over, the more of what training will meet is in it.
+const (
+	leastRounds = 3
+	mostRounds  = 15
+	enoughS     = 15.0 // seconds after which no other round begins, unless passes are asked for
+	leastPasses = 6    // of updates
+)
 
 func costOf(t LayerTiming, device string, size int) Cost {
 	c := Cost{

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"context"
+	"math"
 	"testing"
 
 	"github.com/millrace-ml/millrace/model"
@@ -63,7 +64,7 @@ func TestASlowWhileHitsEverySizeAlike(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &driftingTimer{slowFrom: 8, passes: map[int]int{}}
+	d := &driftingTimer{slowFrom: 17, passes: map[int]int{}}
 	p, err := Measure(t.Context(), m, d, Options{MicroBatches: []int{1, 2, 4, 8}, Passes: 7})
 	if err != nil {
 		t.Fatal(err)
@@ -71,6 +72,51 @@ func TestASlowWhileHitsEverySizeAlike(t *testing.T) {
 	for _, c := range p.Layers[0].Costs {
 		if c.ForwardS != 1e-3 || c.BackwardS != 2e-3 || d.passes[c.MicroBatch] != 7 {
 			t.Errorf("micro-batch %d: forward %v s, backward %v s of %d passes; want 0.001, 0.002 of 7", c.MicroBatch, c.ForwardS, c.BackwardS, d.passes[c.MicroBatch])
+		}
+	}
+}
+
+// unsteadyTimer is a machine whose pace is another in every round, and in some single visits; size s
+// takes s milliseconds at its usual pace, and twice that backward.
+type unsteadyTimer struct {
+	evenTimer
+	visits, sizes int
+	paces         []float64       // by round
+	hiccups       map[int]float64 // by visit
+}
+
+func (u *unsteadyTimer) Layers(_ context.Context, r Request) ([]LayerTiming, error) {
+	pace := u.paces[u.visits/u.sizes]
+	if h, ok := u.hiccups[u.visits]; ok {
+		pace *= h
+	}
+	u.visits++
+	out := make([]LayerTiming, len(r.Model.Layers))
+	for l := range out {
+		s := 1e-3 * float64(r.MicroBatch) * pace
+		out[l] = LayerTiming{ForwardS: []float64{s}, BackwardS: []float64{2 * s}}
+	}
+	return out, nil
+}
+
+// Whatever a round's pace and wherever single visits stumble, sizes compare as they do on a steady machine, at the
+// pace of the middle round. Without the paces the medians of the sizes would lie on different rounds.
+func TestSizesCompareWithinRounds(t *testing.T) {
+	m, err := model.Build("mlp", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &unsteadyTimer{
+		sizes: 3, paces: []float64{2, 1, 1.5, 1, 1.25, 3, 1.25},
+		hiccups: map[int]float64{1: 4, 6: 1.7, 14: 2, 16: 1.3, 20: 5},
+	}
+	p, err := Measure(t.Context(), m, u, Options{MicroBatches: []int{1, 2, 4}, Passes: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range p.Layers[0].Costs {
+		if want := 1.25e-3 * float64(c.MicroBatch); math.Abs(c.ForwardS/want-1) > 1e-9 || math.Abs(c.BackwardS/want-2) > 1e-9 {
+			t.Errorf("micro-batch %d: forward %v s, backward %v s; want %v and twice that, as in the middle round", c.MicroBatch, c.ForwardS, c.BackwardS, want)
 		}
 	}
 }

@@ -8,8 +8,8 @@
 package profile
 
 // Measures counts what Measure has come to measure: what is kept for later with fewer of them is
-// measured anew. The last is that small sizes are timed for longer.
-const Measures = 4
+// measured anew. The last is that sizes are compared within rounds, over many rounds.
+const Measures = 5
 
 // Version of the JSON form.
 const Version = 1

@@ -109,14 +109,17 @@ func (s *sessions) singles(m *model.Model, threads int) ([]bench.Command, error)
 	}
 }
 
-// duel runs two commands in pairs, both warm.
-func duel(ctx context.Context, a, b bench.Command, pairs int, log io.Writer) (result bench.Result, err error) {
+// duel runs two commands in pairs, both warm; after, unless nil, sees both after every pair.
+func duel(ctx context.Context, a, b bench.Command, pairs int, log io.Writer, after func(a, b *bench.Rival)) (result bench.Result, err error) {
 	err = bench.Together(ctx, []bench.Command{a, b}, func(open []*bench.Rival) (err error) {
 		if err := bench.Warm(ctx, 3, open[0], open[1]); err != nil {
 			return err
 		}
 		result, err = bench.Pairs(ctx, open[0], open[1], pairs, func(p bench.Pair) {
 			fmt.Fprintf(log, "  pair %d of %d: %s over %s %.3f\n", p.Done, p.Of, a.Name, b.Name, p.Ratio())
+			if after != nil {
+				after(open[0], open[1])
+			}
 		})
 		return err
 	})

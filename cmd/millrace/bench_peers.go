@@ -109,7 +109,7 @@ func benchPeers(c *cobra.Command, w bench.Workload, o peersOptions) error {
 			against = append(against, cut)
 		}
 		for _, a := range against {
-			r, err := duel(ctx, a, found[0].Command, o.pairs, log)
+			r, err := duel(ctx, a, found[0].Command, o.pairs, log, nil)
 			if err != nil {
 				return err
 			}

@@ -176,8 +176,21 @@ func (v *visits) answer(so trace.Timeline) error {
 	}
 	return v.out.Encode(map[string]any{
 		"samples": v.steps * v.batch, "seconds": took, "loss": loss, "step_s": step, "peak_bytes": so.PeakBytes,
-		"busy": busyShare(&so, min(v.steps, sessionKeeps)), "depths": v.depths, "settled": v.settled, "taken_back": v.takenBack,
+		"busy": busyShare(&so, min(v.steps, sessionKeeps)), "busy_s": busyOfStep(&so, min(v.steps, sessionKeeps)), "depths": v.depths, "settled": v.settled, "taken_back": v.takenBack,
 	})
+}
+
+// busyOfStep is what each worker computed in a step, the mean of the last steps.
+func busyOfStep(so *trace.Timeline, steps int) []float64 {
+	all := so.StepBusy()
+	all = all[max(0, len(all)-steps):]
+	mean := make([]float64, so.Workers)
+	for _, step := range all {
+		for w, s := range step {
+			mean[w] += s / float64(len(all))
+		}
+	}
+	return mean
 }
 
 // sessionKeeps is how many steps of a visit a session keeps the events of.

@@ -8,7 +8,8 @@ import (
 
 	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/job"
-	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
 )
 
 // settleSteps are left out at the start of every measured training: memory grows in them.
@@ -22,8 +23,11 @@ func benchSpeedupCommand() *cobra.Command {
 		Long: `Races the planned pipeline against the fastest single worker of one thread, over all micro-batch
 sizes, and against the fastest of two threads.
 
-The first is what a pipeline divides: its stages' measured shares and its fill bound how much faster
-it can be, and the table says how much of that it reaches. The second has as many cores as a
+The first is what a pipeline divides: its stages' shares and its fill bound how much faster it can
+be. Shares are measured in every pair, in the very visit that is timed, because a machine shared
+with others slows one core and not the other for seconds at a time; how much of the bound is reached
+is the median over pairs, and so are its two parts: how much the stages compute beyond what the
+single worker needs, and how much they wait. The second has as many cores as a
 pipeline of two workers and divides each operator among them instead of the layers; no bound but
 the machine's own is between the two.`,
 		Example: "  millrace bench speedup --model gpt --data text.txt --batch 32 --micro-batches 16\n  millrace bench speedup --model convnet --data fashion-mnist --batch 128",
@@ -54,10 +58,21 @@ type speedup struct {
 	Plan     string             `json:"plan"`
 	Singles  [][]bench.Measured `json:"singles"` // of one thread, of two
 	Results  []bench.Result     `json:"results"` // against the best of each
-	BusyS    []float64          `json:"busy_s"`  // by worker, in the median step
-	Bound    float64            `json:"bound"`   // over one thread, that these shares and the fill allow
+	Pairs    []speedupPair      `json:"pairs"`   // against one thread
+	Bound    float64            `json:"bound"`   // the median of theirs, and so on
 	OfBound  float64            `json:"of_bound"`
 	Interval bench.Interval     `json:"of_bound_interval"`
+	Work     float64            `json:"work"`
+	Waiting  float64            `json:"waiting"`
+}
+
+// speedupPair is what one pair of visits says of the bound.
+type speedupPair struct {
+	BusyS   []float64 `json:"busy_s"`   // what each worker computed in a step
+	Bound   float64   `json:"bound"`    // over one thread, that these shares and the fill allow
+	OfBound float64   `json:"of_bound"` // reached of it
+	Work    float64   `json:"work"`     // what all workers computed, over the single worker's step
+	Waiting float64   `json:"waiting"`  // the pipeline's step, over the least that these shares and the fill allow
 }
 
 func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
@@ -90,21 +105,18 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 		if err != nil {
 			return err
 		}
-		result, err := duel(ctx, pipeline, found[0].Command, m.pairs, log)
+		var busy [][]float64
+		result, err := duel(ctx, pipeline, found[0].Command, m.pairs, log, func(piped, _ *bench.Rival) { busy = append(busy, piped.BusyS) })
 		if err != nil {
 			return err
 		}
 		s.Singles, s.Results = append(s.Singles, found), append(s.Results, result)
+		if threads == 1 {
+			if err := s.bounded(p.plan, result, busy); err != nil {
+				return err
+			}
+		}
 	}
-	measured, err := measuredTraining(ctx, p, 20)
-	if err != nil {
-		return err
-	}
-	s.BusyS = report.NumbersOf(&measured.Timeline, settleSteps, p.plan.Batch()).BusyS
-	s.Bound = boundOf(p, s.BusyS)
-	one := s.Results[0]
-	s.OfBound = one.MedianRatio / s.Bound
-	s.Interval = bench.Interval{Lo: one.Lo / s.Bound, Hi: one.Hi / s.Bound, Confidence: one.Confidence}
 	if m.asJSON {
 		return writeJSON(out, s)
 	}
@@ -112,8 +124,8 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 	if err := bench.WriteResults(out, unit, s.Results); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nWorkers computed %s of a step: no pipeline of these shares can be more than %.3f times as fast as one worker of one thread. Reached: %.1f %% (%.1f to %.1f).\n\n",
-		milliseconds(s.BusyS), s.Bound, 100*s.OfBound, 100*s.Interval.Lo, 100*s.Interval.Hi)
+	fmt.Fprintf(out, "\nBy what its workers computed, and its fill, the pipeline can be no more than %.3f times as fast as one worker of one thread. Reached: %.1f %% (%.1f to %.1f).\nTogether its workers computed %.3f times as long as the single worker took; a step was %.3f times the least that their shares and the fill allow. All are medians over the pairs.\n\n",
+		s.Bound, 100*s.OfBound, 100*s.Interval.Lo, 100*s.Interval.Hi, s.Work, s.Waiting)
 	for i, singles := range s.Singles {
 		fmt.Fprintf(out, "One worker, %s:\n\n", []string{"one thread", "two threads"}[i])
 		if err := bench.WriteSweep(out, unit, singles); err != nil {
@@ -124,16 +136,38 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 	return nil
 }
 
-// boundOf is bench.StageBound of a straight pipeline. Where a worker holds several stages, or stages
-// have replicas, workers need not wait for each other's: only the fullest worker bounds the step, as if
-// fills took no time.
-func boundOf(p *planned, busy []float64) float64 {
-	straight := len(p.plan.Stages) == len(busy)
-	for _, s := range p.plan.Stages {
-		straight = straight && len(s.Devices) == 1
+// bounded fills what the pairs against one thread say of the bound; busy is what the pipeline's workers
+// computed in a step of each.
+func (s *speedup) bounded(pl *plan.Plan, one bench.Result, busy [][]float64) (err error) {
+	var bounds, reached, work, waiting []float64
+	for i, shares := range busy {
+		all := 0.0
+		for _, b := range shares {
+			all += b
+		}
+		pair := speedupPair{BusyS: shares, Bound: boundOf(pl, shares), Work: all * one.B.Rates[i] / float64(pl.StepSamples())}
+		pair.OfBound = one.Ratios[i] / pair.Bound
+		pair.Waiting = 1 / (pair.OfBound * pair.Work)
+		s.Pairs = append(s.Pairs, pair)
+		bounds, reached, work, waiting = append(bounds, pair.Bound), append(reached, pair.OfBound), append(work, pair.Work), append(waiting, pair.Waiting)
 	}
-	if !straight {
+	s.Bound, s.OfBound, s.Work, s.Waiting = bench.Median(bounds), bench.Median(reached), bench.Median(work), bench.Median(waiting)
+	s.Interval, err = bench.MedianInterval(reached, one.Confidence)
+	return err
+}
+
+// boundOf is bench.StageBound of a straight pipeline that flushes and keeps each backward whole. Of any other only
+// the fullest worker bounds the step, as if fills took no time: where a worker holds several stages or stages
+// have replicas, workers need not wait for each other's, weight gradients fill the end of a step, and
+// without a flush nothing is filled but once.
+func boundOf(pl *plan.Plan, busy []float64) float64 {
+	f, err := schedule.Lookup(pl.Schedule)
+	fills := err == nil && f.General == baseOrder && schedule.Policy(pl.Weights).Flushes() && len(pl.Stages) == len(busy)
+	for _, s := range pl.Stages {
+		fills = fills && len(s.Devices) == 1
+	}
+	if !fills {
 		return bench.StageBound(busy, math.MaxInt)
 	}
-	return bench.StageBound(busy, p.plan.MicroBatches)
+	return bench.StageBound(busy, pl.MicroBatches)
 }

@@ -83,7 +83,7 @@ func profileCommand() *cobra.Command {
 	flags.add(c, job.ModelOptions, job.PlanOptions, job.ClusterOptions)
 	c.Flags().StringVarP(&output, "output", "o", "", "write the profile to this file")
 	c.Flags().StringVar(&sizes, "sizes", "", "micro-batch sizes, with commas (default: those that divide --batch)")
-	c.Flags().IntVar(&passes, "passes", 0, "measured passes over the model for each size (default 6)")
+	c.Flags().IntVar(&passes, "passes", 0, "measured passes over the model for each size (default: up to 15, for some 15 seconds)")
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
 	c.Flags().BoolVar(&analytic, "analytic", false, "compute, do not measure: by roofline from --cluster's devices (which alone says so too)")
 	return c
