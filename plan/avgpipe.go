@@ -22,11 +22,6 @@ func init() {
 		Name: "avgpipe", Paper: "Elastic Averaging for Efficient Pipelined DNN Training (Chen et al., PPoPP 2023), section 3.1",
 		Settings: settings,
 		Plan: func(ctx context.Context, r Request) (*Plan, error) {
-			set := map[string]string{"straight_pipeline": "on", "use_fewer_machines": "on"}
-			for name, value := range r.Set {
-				set[name] = value
-			}
-			r.Set = set
 			o, err := readPipeDream("avgpipe", settings, r)
 			if err != nil {
 				return nil, err

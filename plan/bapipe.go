@@ -3,12 +3,9 @@ package plan
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/millrace-ml/millrace/cluster"
 )
 
 // bapipe is BaPipe's exploration (§3): for every micro-batch size, every order of the
@@ -33,18 +30,19 @@ import (
 func init() {
 	RegisterPlanner(Planner{
 		Name: "bapipe", Paper: "BaPipe: Exploration of Balanced Pipeline Parallelism for DNN Training (Zhao et al., 2020)",
-		Settings: []Setting{
-			{"schedule", "auto", "auto, 1F1B-AS, FBP-AS, 1F1B-SNO, 1F1B-SO", "one schedule in place of all that suit the devices (Tables I and II)"},
-			{"order", "search", "search, given", "whether device types change places along the chain"},
-			{"balance", "exact", "exact, moves", "how inter-layer partition iterates (section 3.3.1)"},
-			{"fractions", "on", "on, off", "whether boundary layers are divided (section 3.3.2)"},
-			{"a_th", "auto", "auto, or bytes like 4MiB", "feature threshold of the coarse-grained partition (section 3.3.3)"},
-			{"stages", "all", "all, or a number", "accelerators in the chain"},
-			{"on_chip", "profiled", "profiled, spill", "spill: the profile keeps weights on the chip (section 4.3), and those that do not fit there pass through memory"},
-			{"dp", "on", "on, off", "whether data parallelism may win"},
-		},
-		Plan: planBaPipe,
+		Settings: bapipeSettings, Plan: planBaPipe,
 	})
+}
+
+var bapipeSettings = []Setting{
+	{"schedule", "auto", "auto, 1F1B-AS, FBP-AS, 1F1B-SNO, 1F1B-SO", "one schedule in place of all that suit the devices (Tables I and II)"},
+	{"order", "search", "search, given", "whether device types change places along the chain"},
+	{"balance", "exact", "exact, moves", "how inter-layer partition iterates (section 3.3.1)"},
+	{"fractions", "on", "on, off", "whether boundary layers are divided (section 3.3.2)"},
+	{"a_th", "auto", "auto, or bytes like 4MiB", "feature threshold of the coarse-grained partition (section 3.3.3)"},
+	{"stages", "all", "all, or a number", "accelerators in the chain"},
+	{"on_chip", "profiled", "profiled, spill", "spill: the profile keeps weights on the chip (section 4.3), and those that do not fit there pass through memory"},
+	{"dp", "on", "on, off", "whether data parallelism may win"},
 }
 
 // bapipeOptions is the settings, read.
@@ -57,42 +55,20 @@ type bapipeOptions struct {
 }
 
 func (r Request) bapipeOptions() (o bapipeOptions, err error) {
-	planner, err := LookupPlanner("bapipe")
-	if err != nil {
-		return o, err
-	}
-	if err := planner.CheckSettings(r.Set); err != nil {
-		return o, err
-	}
-	value := func(name string, allowed ...string) string {
-		i := slices.IndexFunc(planner.Settings, func(s Setting) bool { return s.Name == name })
-		s := planner.Settings[i]
-		got, ok := r.Set[name]
-		if !ok {
-			got = s.Default
-		}
-		if allowed != nil && !slices.Contains(allowed, got) && err == nil {
-			err = fmt.Errorf("plan: bapipe: %s is %q; it is %s", name, got, s.Values)
-		}
-		return got
-	}
-	o.search = value("order", "search", "given") == "search"
-	o.exact = value("balance", "exact", "moves") == "exact"
-	o.divide = value("fractions", "on", "off") == "on"
-	o.spill = value("on_chip", "profiled", "spill") == "spill"
-	o.dataParallel = value("dp", "on", "off") == "on"
-	if text := value("a_th"); text != "auto" {
-		bytes, e := cluster.ParseBytes(text)
-		if e != nil || bytes < 1 {
-			return o, fmt.Errorf("plan: bapipe: a_th is %q; it is auto, or bytes like 4MiB", text)
-		}
-		o.threshold = bytes
+	s := reads("bapipe", bapipeSettings, false, r)
+	o.search = s.choice("order") == "search"
+	o.exact = s.choice("balance") == "exact"
+	o.divide = s.choice("fractions") == "on"
+	o.spill = s.choice("on_chip") == "spill"
+	o.dataParallel = s.choice("dp") == "on"
+	if s.text("a_th") != "auto" {
+		o.threshold = int64(s.bytes("a_th"))
 	}
 	o.stages = min(len(r.Cluster.Devices), len(r.Profile.Layers))
-	if text := value("stages"); text != "all" {
+	if text := s.text("stages"); text != "all" {
 		n, e := strconv.Atoi(text)
-		if e != nil || n < 1 || n > o.stages {
-			return o, fmt.Errorf("plan: bapipe: stages is %q; it is all, or 1 to %d: %s has %d layers, cluster %s %d devices",
+		if (e != nil || n < 1 || n > o.stages) && s.err == nil {
+			s.err = fmt.Errorf("plan: bapipe: stages is %q; it is all, or 1 to %d: %s has %d layers, cluster %s %d devices",
 				text, o.stages, r.Profile.Model, len(r.Profile.Layers), r.Cluster.Name, len(r.Cluster.Devices))
 		}
 		o.stages = n
@@ -102,17 +78,17 @@ func (r Request) bapipeOptions() (o bapipeOptions, err error) {
 	if !slices.ContainsFunc(r.Cluster.Devices, func(d string) bool { return r.Cluster.DeviceTypes[d].FPGA == nil }) {
 		o.schedules = []string{"1f1b-as", "fbp-as"}
 	}
-	if name := value("schedule"); name != "auto" {
+	if name := s.text("schedule"); name != "auto" {
 		family, ok := bapipeSchedules[strings.ToUpper(name)]
-		if !ok {
-			return o, fmt.Errorf("plan: bapipe: schedule is %q; it is auto, 1F1B-AS, FBP-AS, 1F1B-SNO or 1F1B-SO", name)
-		}
-		if (family == "fbp-as" || family == "1f1b-as") && o.schedules[0] == "1f1b" {
-			return o, fmt.Errorf("plan: bapipe: schedule %s needs devices that transfer while they compute, FPGA boards; cluster %s has others", name, r.Cluster.Name)
+		switch {
+		case !ok:
+			s.wrong("schedule")
+		case (family == "fbp-as" || family == "1f1b-as") && o.schedules[0] == "1f1b" && s.err == nil:
+			s.err = fmt.Errorf("plan: bapipe: schedule %s needs devices that transfer while they compute, FPGA boards; cluster %s has others", name, r.Cluster.Name)
 		}
 		o.schedules = []string{family}
 	}
-	return o, err
+	return o, s.done()
 }
 
 // mostBaPipeLayers bounds a search whose time grows with the square of the layers: seconds for
@@ -120,9 +96,6 @@ func (r Request) bapipeOptions() (o bapipeOptions, err error) {
 const mostBaPipeLayers = 10000
 
 func planBaPipe(ctx context.Context, r Request) (*Plan, error) {
-	if r.Formula != "" && r.Formula != "paper" {
-		return nil, fmt.Errorf("plan: bapipe: formula is %q; BaPipe published no code, so there is only paper", r.Formula)
-	}
 	if len(r.Profile.Layers) == 0 || len(r.Cluster.Devices) == 0 {
 		return nil, fmt.Errorf("plan: bapipe: %d layers and %d devices; both must be 1 at least", len(r.Profile.Layers), len(r.Cluster.Devices))
 	}
@@ -137,7 +110,7 @@ func planBaPipe(ctx context.Context, r Request) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &bapipe{r: r, o: o, least: math.MaxInt64}
+	x := &bapipe{r: r, o: o}
 	orders, all := bapipeOrders(r.Cluster, o)
 	for _, size := range sizes {
 		for _, devices := range orders {
@@ -155,7 +128,7 @@ func planBaPipe(ctx context.Context, r Request) (*Plan, error) {
 		}
 	}
 	if x.best == nil {
-		return nil, &MemoryError{Stages: o.stages, LimitBytes: r.Cluster.MemoryBytes(0), SmallestBytes: x.least}
+		return nil, x.least
 	}
 	x.best.Why = append(x.best.Why, fmt.Sprintf("%d partitions compared by BaPipe's Tables I and II: micro-batches of %v samples, %d orders of devices, schedules %v",
 		x.tried, sizes, len(orders), o.schedules))

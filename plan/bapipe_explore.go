@@ -12,7 +12,7 @@ type bapipe struct {
 	r     Request
 	o     bapipeOptions
 	best  *Plan
-	least int64 // the smallest memory that something tried would need
+	least *MemoryError // of what would need the smallest memory of all that was tried
 	tried int
 }
 
@@ -40,7 +40,7 @@ func (x *bapipe) try(devices []int, size int) error {
 		anywhere := func(int, int) bool { return true }
 		cuts := x.partition(h, anywhere, fits)
 		if cuts == nil {
-			x.least = min(x.least, h.leastMemory(family, M))
+			x.refuse(h.leastMemory(family, M))
 			continue
 		}
 		bounds := whole(cuts)
@@ -203,20 +203,34 @@ func (x *bapipe) step(h *chain, family string, bounds []boundary, M int) float64
 	return row.TimeS
 }
 
-// leastMemory is the least limit that some partition would meet, up to the rounding of one
-// byte in 2^40: what fits only grows with the limit.
-func (h *chain) leastMemory(family string, M int) int64 {
-	high := int64(0)
+// leastMemory is the refusal that names the least limit that some partition would meet: what fits
+// only grows with the limit.
+func (h *chain) leastMemory(family string, M int) *MemoryError {
+	N, high := len(h.devices), int64(0)
+	need := func(i, from, to int) int64 { return h.memory(i, from, to, bapipeFeatures(family, i, N, M)) }
 	for i := range h.devices {
-		high = max(high, h.memory(i, 0, len(h.p.Layers), bapipeFeatures(family, i, len(h.devices), M)))
+		high = max(high, need(i, 0, len(h.p.Layers)))
 	}
-	high += int64(len(h.p.Layers)) // never 0
-	low := searchBytes(high, func(limit int64) bool {
-		return h.balanced(func(int, int) bool { return true }, func(i, from, to int) bool {
-			return h.memory(i, from, to, bapipeFeatures(family, i, len(h.devices), M)) <= limit
-		}) == nil
-	})
-	return low + 1
+	within := func(limit int64) []int {
+		return h.balanced(func(int, int) bool { return true }, func(i, from, to int) bool { return need(i, from, to) <= limit })
+	}
+	limit := searchBytes(high, func(limit int64) bool { return within(limit) == nil }) + 1
+	var stages []held
+	from := 0
+	for i, to := range append(within(limit), len(h.p.Layers)) {
+		stages = append(stages, held{h.p.Layers[from].Name, h.p.Layers[to-1].Name, h.devices[i : i+1], need(i, from, to)})
+		from = to
+	}
+	return refusal("bapipe", bapipeCounts, limit, h.c.MemoryBytes, stages)
+}
+
+const bapipeCounts = "weights, gradients, optimizer and features"
+
+// refuse keeps the refusal that names the smallest limit.
+func (x *bapipe) refuse(e *MemoryError) {
+	if x.least == nil || e.SmallestBytes < x.least.SmallestBytes {
+		x.least = e
+	}
 }
 
 // plan writes a partition down.
@@ -281,7 +295,8 @@ func (x *bapipe) tryDataParallel(size int) error {
 		}
 		need := h.memory(0, 0, n, 1)
 		if limit := x.r.Cluster.MemoryBytes(d); limit > 0 && need > limit {
-			x.least = min(x.least, need)
+			layers := x.r.Profile.Layers
+			x.refuse(refusal("bapipe", bapipeCounts, need, x.r.Cluster.MemoryBytes, []held{{layers[0].Name, layers[n-1].Name, devices, need}}))
 			return nil
 		}
 		slowest, bytes = max(slowest, h.compute(0, 0, n)), h.weights[n]

@@ -3,7 +3,6 @@ package plan
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,79 +13,34 @@ func init() {
 		Name:     "dapple",
 		Paper:    "DAPPLE (PPoPP 2021), section 4",
 		Artifact: "AlibabaPAI/DAPPLE@fd75dcf, src",
-		Settings: []Setting{
-			{"dp", "auto", "auto, yes, no", "whether data parallelism is returned where it wins (§4); auto is yes for the paper, no for the artifact, whose search leaves it to its caller"},
-			{"overlap", "both", "both, yes, no", "paper: data parallelism's all-reduces hide behind the last backward, or do not, or the better"},
-			{"policy", "auto", "auto, pa, pb", "paper: K_i = min(S-i, D) or min(2(S-i)-1, D) (§5.3); auto is pb from acr_threshold on"},
-			{"acr_threshold", "0.1", "a ratio", "paper: the activation-communication ratio from which policy pb serves (§5.3, Table 3)"},
-			{"recompute", "auto", "auto, yes, no", "paper: forwards again in the backward; auto where a stage does not fit otherwise"},
-			{"max_states", "60000", "a count", "paper: layers planned by device sets beyond which a beam searches"},
-			{"server", "0", "devices, 0: by the cluster's levels", "devices of one server, for placement"},
-			{"recursive", "no", "yes, no", "artifact: the objective is sync_pipeline_speedup_recursive's of the chosen plan"},
-			{"min_micro_batch", "0", "samples, 0: the request's, or 1", "artifact: min_micro_batch_size"},
-			{"optimizer_memory_scaling", "1", "copies of the parameters", "artifact: parameters with gradients and optimizer"},
-			{"peak_activation_per_batch", "0", "bytes by sample, 0: all activations", "what a sample takes on a device of data parallelism; artifact: peak_activation_per_batch"},
-			{"profile_batch", "0", "samples, 0: as the profile says", "artifact: profile_batch_size"},
-			{"nvlink", "25e9", "bytes/s", "artifact: inside a server"},
-			{"ethernet_p2p", "1e9", "bytes/s", "artifact: between servers, point to point; 1.25e9 gives configuration C"},
-			{"ethernet_nccl", "3e9", "bytes/s", "artifact: between servers, collectives; 1.25e9 gives configuration C"},
-			{"gpu_memory", "16e9", "bytes", "artifact: for data parallelism's gradient accumulation"},
-		},
-		Plan: planDapple,
+		Settings: dappleSettings, Plan: planDapple,
 	})
 }
 
-// dappleSettings reads a request's settings, of which the first that is wrong is the error.
-type dappleSettings struct {
-	set map[string]string
-	err error
-}
-
-func (s *dappleSettings) number(name string, fallback float64) float64 {
-	text, ok := s.set[name]
-	if !ok {
-		return fallback
-	}
-	v, err := strconv.ParseFloat(text, 64)
-	if (err != nil || !(v >= 0) || math.IsInf(v, 0)) && s.err == nil {
-		s.err = fmt.Errorf("plan: dapple: setting %s is %q; it is a number, 0 or more", name, text)
-	}
-	return v
-}
-
-// positive is a number that divides.
-func (s *dappleSettings) positive(name string, fallback float64) float64 {
-	v := s.number(name, fallback)
-	if v == 0 && s.err == nil {
-		s.err = fmt.Errorf("plan: dapple: setting %s is %s; it must be over 0", name, s.set[name])
-	}
-	return v
-}
-
-func (s *dappleSettings) count(name string, fallback int) int {
-	v := s.number(name, float64(fallback))
-	if (v != math.Trunc(v) || v > 1<<30) && s.err == nil {
-		s.err = fmt.Errorf("plan: dapple: setting %s is %s; it is a whole number up to %d", name, s.set[name], 1<<30)
-	}
-	return int(min(v, 1<<30))
-}
-
-func (s *dappleSettings) choice(name string, values ...string) string {
-	text, ok := s.set[name]
-	if !ok {
-		return values[0]
-	}
-	if !slices.Contains(values, text) && s.err == nil {
-		s.err = fmt.Errorf("plan: dapple: setting %s is %q; it is one of %s", name, text, strings.Join(values, ", "))
-	}
-	return text
+var dappleSettings = []Setting{
+	{"dp", "auto", "auto, yes, no", "whether data parallelism is returned where it wins (§4); auto is yes for the paper, no for the artifact, whose search leaves it to its caller"},
+	{"overlap", "both", "both, yes, no", "paper: data parallelism's all-reduces hide behind the last backward, or do not, or the better"},
+	{"policy", "auto", "auto, pa, pb", "paper: K_i = min(S-i, D) or min(2(S-i)-1, D) (§5.3); auto is pb from acr_threshold on"},
+	{"acr_threshold", "0.1", "a ratio, 0 or more", "paper: the activation-communication ratio from which policy pb serves (§5.3, Table 3)"},
+	{"recompute", "auto", "auto, yes, no", "paper: forwards again in the backward; auto where a stage does not fit otherwise"},
+	{"max_states", "60000", "a whole number", "paper: layers planned by device sets beyond which a beam searches"},
+	{"server", "0", "a whole number of devices, 0: by the cluster's levels", "devices of one server, for placement"},
+	{"recursive", "no", "yes, no", "artifact: the objective is sync_pipeline_speedup_recursive's of the chosen plan"},
+	{"min_micro_batch", "0", "a whole number of samples, 0: the request's, or 1", "artifact: min_micro_batch_size"},
+	{"optimizer_memory_scaling", "1", "copies of the parameters, 0 or more", "artifact: parameters with gradients and optimizer"},
+	{"peak_activation_per_batch", "0", "bytes by sample, 0: all activations", "what a sample takes on a device of data parallelism; artifact: peak_activation_per_batch"},
+	{"profile_batch", "0", "a whole number of samples, 0: as the profile says", "artifact: profile_batch_size"},
+	{"nvlink", "25e9", "bytes/s, over 0", "artifact: inside a server"},
+	{"ethernet_p2p", "1e9", "bytes/s, over 0", "artifact: between servers, point to point; 1.25e9 gives configuration C"},
+	{"ethernet_nccl", "3e9", "bytes/s, over 0", "artifact: between servers, collectives; 1.25e9 gives configuration C"},
+	{"gpu_memory", "16e9", "bytes, 0 or more", "artifact: for data parallelism's gradient accumulation"},
 }
 
 // planDapple is the registered planner: the paper's, or the published code's.
 func planDapple(ctx context.Context, r Request) (*Plan, error) {
-	p, _ := LookupPlanner("dapple")
-	if err := p.CheckSettings(r.Set); err != nil {
-		return nil, err
+	s := reads("dapple", dappleSettings, true, r)
+	if s.err != nil {
+		return nil, s.err
 	}
 	switch {
 	case r.Profile == nil || r.Cluster == nil || len(r.Profile.Layers) == 0 || len(r.Cluster.Devices) == 0:
@@ -96,28 +50,24 @@ func planDapple(ctx context.Context, r Request) (*Plan, error) {
 	case r.MicroBatch < 0 || r.MicroBatch > 0 && r.Batch%r.MicroBatch != 0:
 		return nil, fmt.Errorf("plan: dapple: micro-batches of %d samples do not divide a batch of %d", r.MicroBatch, r.Batch)
 	}
-	switch r.Formula {
-	case "", "paper":
-		return planDapplePaper(ctx, r)
-	case "artifact":
-		return planDappleArtifact(ctx, r)
+	if s.artifact {
+		return planDappleArtifact(ctx, r, s)
 	}
-	return nil, fmt.Errorf("plan: dapple: formula is %q; it is paper or artifact", r.Formula)
+	return planDapplePaper(ctx, r, s)
 }
 
 // planDappleArtifact turns the published planner's answer into a plan.
-func planDappleArtifact(ctx context.Context, r Request) (*Plan, error) {
-	s := dappleSettings{set: r.Set}
+func planDappleArtifact(ctx context.Context, r Request, s *settingsReader) (*Plan, error) {
 	k := DappleConstants{
-		MinMicroBatch:           s.count("min_micro_batch", 0),
-		OptimizerMemoryScaling:  s.number("optimizer_memory_scaling", 1),
+		MinMicroBatch:           s.count("min_micro_batch", 0, mostCount),
+		OptimizerMemoryScaling:  s.number("optimizer_memory_scaling", 0),
 		PeakActivationPerSample: s.number("peak_activation_per_batch", 0),
-		NVLink:                  s.positive("nvlink", 25e9), EthernetP2P: s.positive("ethernet_p2p", 1e9), EthernetNCCL: s.positive("ethernet_nccl", 3e9),
-		GPUMemory: s.number("gpu_memory", 16e9), ProfileBatch: s.count("profile_batch", 0), Server: s.count("server", 0),
+		NVLink:                  s.positive("nvlink"), EthernetP2P: s.positive("ethernet_p2p"), EthernetNCCL: s.positive("ethernet_nccl"),
+		GPUMemory: s.number("gpu_memory", 0), ProfileBatch: s.count("profile_batch", 0, mostCount), Server: s.count("server", 0, mostCount),
 	}
-	dp, recursive := s.choice("dp", "auto", "yes", "no"), s.choice("recursive", "no", "yes")
-	if s.err != nil {
-		return nil, s.err
+	dp, recursive := s.choice("dp"), s.choice("recursive")
+	if err := s.done(); err != nil {
+		return nil, err
 	}
 	if k.MinMicroBatch == 0 {
 		k.MinMicroBatch = max(1, r.MicroBatch)

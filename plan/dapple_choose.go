@@ -3,12 +3,10 @@ package plan
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 
-	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/profile"
 )
 
@@ -21,15 +19,14 @@ import (
 // Device types may differ: a stage is as slow, and has as much memory for each, as its
 // slowest and smallest device. Servers are taken in the cluster's order, so that the type
 // listed first has the first stages; other orders are auto's to try.
-func planDapplePaper(ctx context.Context, r Request) (*Plan, error) {
-	s := dappleSettings{set: r.Set}
+func planDapplePaper(ctx context.Context, r Request, s *settingsReader) (*Plan, error) {
 	o := dappleOptions{
-		dp: s.choice("dp", "auto", "yes", "no"), overlap: s.choice("overlap", "both", "yes", "no"), policy: s.choice("policy", "auto", "pa", "pb"),
-		recompute: s.choice("recompute", "auto", "yes", "no"), acr: s.number("acr_threshold", 0.1), states: s.count("max_states", 60000), server: s.count("server", 0),
+		dp: s.choice("dp"), overlap: s.choice("overlap"), policy: s.choice("policy"), recompute: s.choice("recompute"),
+		acr: s.number("acr_threshold", 0), states: s.count("max_states", 0, mostCount), server: s.count("server", 0, mostCount),
 		peak: s.number("peak_activation_per_batch", 0),
 	}
-	if s.err != nil {
-		return nil, s.err
+	if err := s.done(); err != nil {
+		return nil, err
 	}
 	if o.server == 0 {
 		o.server = serverSize(r.Cluster)
@@ -85,7 +82,7 @@ func planDapplePaper(ctx context.Context, r Request) (*Plan, error) {
 	case best == nil && math.IsInf(dp.time(o.overlap), 1) && missing != nil:
 		return nil, missing
 	case best == nil && math.IsInf(dp.time(o.overlap), 1):
-		return nil, o.tooBig(r, places, sizes)
+		return nil, o.tooBig(r.Profile, searches)
 	case best == nil || dp.time(o.overlap) <= best.best:
 		return o.planData(r, dp), nil
 	}
@@ -133,25 +130,6 @@ func microBatches(r Request) []int {
 		sizes = fewer
 	}
 	return sizes
-}
-
-// tooBig says by how much nothing fits: the least that the largest layer takes.
-func (o dappleOptions) tooBig(r Request, places *dapplePlaces, sizes []int) error {
-	costs, err := newDappleCosts(r.Profile, places, r.Batch, sizes[0], o.recompute)
-	if err != nil {
-		return err
-	}
-	all := places.groupOf(places.at.between(places.at.none(), places.full()))
-	total, largest := costs.fixed[len(r.Profile.Layers)], int64(0)
-	for k := range r.Profile.Layers {
-		largest = max(largest, costs.fixed[k+1]-costs.fixed[k])
-	}
-	least := max(largest, total/int64(len(r.Cluster.Devices)))
-	if all.memory == 0 {
-		return errors.New("plan: dapple: no plan: micro-batches have fewer samples than a stage would have replicas, and data parallelism is left out by dp=no")
-	}
-	return fmt.Errorf("%w: dapple: parameters, gradients and optimizer of %s take %s (%d bytes), and some device %s of them at least, where the smallest has %s, before activations; give more devices, more memory or a smaller micro_batch",
-		ErrMemory, r.Profile.Model, cluster.FormatBytes(total), total, cluster.FormatBytes(least), cluster.FormatBytes(all.memory))
 }
 
 // planData writes data parallelism down.

@@ -78,8 +78,7 @@ func (o pipedreamOptions) plan(ctx context.Context, r Request) (*Plan, error) {
 		return nil, err
 	}
 	if math.IsInf(value, 1) {
-		return nil, fmt.Errorf("plan: %s: no plan uses all %d devices within %s a device: allow fewer with use_fewer_machines=on, or give memory=off",
-			o.planner, len(r.Cluster.Devices), cluster.FormatBytes(int64(s.o.memory)))
+		return nil, s.refusal(ctx, r, states)
 	}
 	pl, err := s.answer(r, states, stages, size)
 	if err != nil {

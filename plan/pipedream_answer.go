@@ -15,7 +15,8 @@ type pipedreamStage struct {
 }
 
 // trace lists the stages of segment (i, end) at a level, for groups of devices that begin with bases and all
-// run it, by finding the cuts again in their row, which is worked out where it is nil.
+// run it, by finding the cuts again in their row, which is worked out where it is nil. It keeps the segment
+// that the published rule counts most for in fullest.
 func (s *pipedreamSearch) trace(ctx context.Context, level, i, end int, bases []int, row *pipedreamRow) []pipedreamStage {
 	if row == nil {
 		row = s.row(ctx, level, i, end)
@@ -24,9 +25,10 @@ func (s *pipedreamSearch) trace(ctx context.Context, level, i, end int, bases []
 		return nil
 	}
 	width := s.width(level)
-	type run struct{ first, last, workers int }
+	type run struct{ first, last, workers, ahead int }
 	var runs []run
-	r := s.levels[level].workers
+	n := s.levels[level].workers
+	r := n
 	for j := end; ; {
 		for r > 1 && s.mayIdle(i, j) && row.least[r-1][j] == row.least[r][j] {
 			r--
@@ -36,11 +38,11 @@ func (s *pipedreamSearch) trace(ctx context.Context, level, i, end int, bases []
 			whole = s.whole(level, i, j, r, s.computed(level, i, j))
 		}
 		if whole <= row.least[r][j] {
-			runs = append(runs, run{i, j, r})
+			runs = append(runs, run{i, j, r, n - r})
 			break
 		}
 		_, k, q := s.cut(level, i, j, r, row, math.Nextafter(row.least[r][j], math.Inf(1)))
-		runs = append(runs, run{k + 1, j, q})
+		runs = append(runs, run{k + 1, j, q, n - r})
 		j, r = k, r-q
 	}
 	slices.Reverse(runs)
@@ -54,6 +56,9 @@ func (s *pipedreamSearch) trace(ctx context.Context, level, i, end int, bases []
 			}
 		}
 		worker += part.workers
+		if bytes := s.held(part.first, part.last, part.ahead, part.workers); bytes > s.fullest.bytes {
+			s.fullest = pipedreamHeld{part.first, part.last, inside, bytes}
+		}
 		if level == 0 {
 			stages = append(stages, pipedreamStage{part.last, inside})
 		} else {

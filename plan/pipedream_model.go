@@ -142,10 +142,12 @@ func (m *pipedreamModel) whole(level, i, j, r int, compute float64) float64 {
 // for whatever will be behind it. millrace plan simulates the plan, says where that does not
 // fit and names a limit under which this rule has a plan that does (tune.FittingLimit).
 func (m *pipedreamModel) fits(i, j, ahead, r int) bool {
-	if m.o.memory == 0 {
-		return true
-	}
-	return math.Ceil(float64(ahead)/float64(r))*(m.activations(i, j)+m.parameters(i, j)) <= m.o.memory
+	return m.o.memory == 0 || m.held(i, j, ahead, r) <= m.o.memory
+}
+
+// held is what the published rule counts for segment (i, j) on r workers with so many ahead.
+func (m *pipedreamModel) held(i, j, ahead, r int) float64 {
+	return math.Ceil(float64(ahead)/float64(r)) * (m.activations(i, j) + m.parameters(i, j))
 }
 
 // receives is how long what a last stage of r workers receives behind a cut at k takes, forth

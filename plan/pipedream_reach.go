@@ -148,10 +148,10 @@ func (m *pipedreamModel) width(level int) int {
 func (m *pipedreamModel) thinned(few int) pipedreamModel {
 	n := len(m.list)
 	kept := sparse(n, few, func(k int) int64 { return m.list[k].OutputBytes })
-	out := pipedreamModel{o: m.o, levels: m.levels, chain: m.chain, list: make([]profile.State, len(kept)), words: (len(kept) + 63) / 64}
+	out := pipedreamModel{o: m.o, levels: m.levels, chain: m.chain, list: make([]profile.State, len(kept)), ids: make([]int, len(kept)), words: (len(kept) + 63) / 64}
 	out.before = make([]uint64, len(kept)*out.words)
 	for j, old := range kept {
-		out.list[j] = m.list[old]
+		out.list[j], out.ids[j] = m.list[old], m.ids[old]
 		for i := range j {
 			if m.isBefore(kept[i], old) {
 				out.before[j*out.words+i/64] |= 1 << (i % 64)

@@ -30,6 +30,7 @@ type pipedreamSearch struct {
 	inner    []pipedreamSegments // by level k > 0: what a segment takes on one worker
 	received [][]float64         // by level: receives(level, k, 1)
 	weights  []float64           // most parameter bytes of all states up to k
+	fullest  pipedreamHeld       // of the plan that trace last wrote down
 }
 
 // pipedreamRow is A^k(i -> j, r) for one i; +Inf where it is out of reach.
@@ -71,6 +72,7 @@ func (s *pipedreamSearch) solve(ctx context.Context) ([]pipedreamStage, float64,
 	if math.IsInf(value, 1) {
 		return nil, value, nil
 	}
+	s.fullest = pipedreamHeld{}
 	return s.trace(ctx, len(s.levels)-1, 0, n-1, []int{0}, row), value, ctx.Err()
 }
 

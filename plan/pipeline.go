@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
@@ -32,23 +31,6 @@ func (l Limits) again(i int) Recompute {
 	return l.Recompute[i]
 }
 
-// ErrMemory is what every refusal is that more memory, or more devices, would lift.
-var ErrMemory = errors.New("plan: no plan fits the memory of the devices")
-
-// MemoryError is a memory limit that no split into so many stages meets. It is ErrMemory.
-type MemoryError struct {
-	Stages        int
-	LimitBytes    int64
-	SmallestBytes int64 // the least limit for every device that some split would meet, as the planner counts
-}
-
-func (e *MemoryError) Error() string {
-	return fmt.Sprintf("plan: no split into %d stages fits %s for each device; by its own count of weights, gradients, optimizer and activations the smallest limit that one would fit is %s (%d bytes)",
-		e.Stages, cluster.FormatBytes(e.LimitBytes), cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes)
-}
-
-func (e *MemoryError) Is(target error) bool { return target == ErrMemory }
-
 // Pipeline splits the layers into a given number of stages, stage i on device i, so
 // that the slowest of all stages and transfers takes the least time for each
 // micro-batch: a stage takes its layers' forward and backward (and its forward once
@@ -70,8 +52,12 @@ func Pipeline(p *profile.Profile, c *cluster.Cluster, l Limits) (*Plan, error) {
 		return max(s.time(i, from, to), s.transfer(i, from))
 	})
 	if math.IsInf(bottleneck, 1) {
-		_, least := s.best(func(i, from, to int) float64 { return float64(s.memory(i, from, to)) })
-		return nil, &MemoryError{Stages: l.Stages, LimitBytes: c.MemoryBytes(0), SmallestBytes: int64(least)}
+		cuts, least := s.best(func(i, from, to int) float64 { return float64(s.memory(i, from, to)) })
+		var stages []held
+		for i, st := range s.plan(cuts).Stages {
+			stages = append(stages, held{p.Layers[st.FirstLayer].Name, p.Layers[st.LastLayer].Name, st.Devices, s.memory(i, st.FirstLayer, st.LastLayer+1)})
+		}
+		return nil, refusal("pipeline", "weights, gradients, optimizer and activations", int64(least), c.MemoryBytes, stages)
 	}
 	plan := s.plan(cuts)
 	plan.Planner = "pipeline"

@@ -3,8 +3,6 @@ package plan
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/registry"
@@ -23,14 +21,6 @@ type Request struct {
 	Formula string
 	// Set holds the planner's own settings by name, as in `--set overlap=max`.
 	Set map[string]string
-}
-
-// Setting is one knob of a planner.
-type Setting struct {
-	Name    string
-	Default string
-	Values  string // what it may be, for a person
-	Doc     string // one sentence, with the source
 }
 
 // Planner is one way to find a plan.
@@ -59,18 +49,4 @@ func LookupPlanner(name string) (Planner, error) {
 		return p, fmt.Errorf("plan: %w", err)
 	}
 	return p, nil
-}
-
-// CheckSettings refuses names in set that the planner does not have.
-func (p Planner) CheckSettings(set map[string]string) error {
-	for name := range set {
-		if !slices.ContainsFunc(p.Settings, func(s Setting) bool { return s.Name == name }) {
-			var names []string
-			for _, s := range p.Settings {
-				names = append(names, s.Name)
-			}
-			return fmt.Errorf("plan: planner %s has no setting %q: it has %s", p.Name, name, strings.Join(names, ", "))
-		}
-	}
-	return nil
 }

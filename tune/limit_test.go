@@ -9,11 +9,21 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAPlannersNamedLimitIsMet: under the limit that FittingLimit names, the planner that refused
-// plans, and the simulator finds its plan to keep it; under what it named itself it plans too, by its own count.
+// TestAPlannersNamedLimitIsMet: every planner that refuses names a limit with which it plans, by its own count,
+// and without one byte of which it refuses; it says where, and how much more that is than there was. Under
+// the limit that FittingLimit names the simulator finds its plan to keep it.
 func TestAPlannersNamedLimitIsMet(t *testing.T) {
-	for _, name := range []string{"bapipe", "dapple"} {
-		planner, err := plan.LookupPlanner(name)
+	straight := map[string]string{"memory": "on", "straight_pipeline": "on"}
+	for _, asked := range []struct {
+		planner string
+		set     map[string]string
+	}{
+		{"bapipe", nil}, {"dapple", nil}, {"dapple", map[string]string{"dp": "no", "recompute": "no"}},
+		{"dapple", map[string]string{"recompute": "yes", "peak_activation_per_batch": "40"}},
+		{"avgpipe", map[string]string{"memory": "on"}}, {"pipedream", straight},
+		{"pipedream", map[string]string{"memory": "on", "straight_pipeline": "on", "use_fewer_machines": "on", "cuts": "ancestors"}},
+	} {
+		planner, err := plan.LookupPlanner(asked.planner)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,21 +35,32 @@ func TestAPlannersNamedLimitIsMet(t *testing.T) {
 					p.Layers[i].Costs[k].WorkspaceBytes = rapid.Int64Range(0, 50).Draw(t, "workspace")
 				}
 			}
-			r := plan.Request{Profile: p, Cluster: limitedTo(c, 1), Batch: 4}
+			r := plan.Request{Profile: p, Cluster: limitedTo(c, 1), Batch: 4, Set: asked.set}
 			_, err := planner.Plan(t.Context(), r)
-			if !errors.Is(err, plan.ErrMemory) {
-				t.Fatalf("one byte is enough? %v", err)
+			if err == nil || !errors.Is(err, plan.ErrMemory) {
+				// One stage alone holds nothing by PipeDream's rule, some of its plans use every device, and
+				// DAPPLE's pipelines have two stages, of as many replicas as samples at most.
+				if asked.set == nil {
+					t.Fatalf("one byte is enough? %v", err)
+				}
+				return
 			}
 			refused++
-			from := int64(1)
 			var memory *plan.MemoryError
-			if errors.As(err, &memory) {
-				from = memory.SmallestBytes
-				r.Cluster = limitedTo(c, from)
-				if _, err := planner.Plan(t.Context(), r); err != nil {
-					t.Fatalf("%d bytes were said to do: %v", from, err)
+			if !errors.As(err, &memory) {
+				t.Fatalf("%v names no limit", err)
+			}
+			if memory.Planner != asked.planner || memory.NeedBytes != memory.SmallestBytes || memory.LimitBytes != 1 || memory.Stage < 0 || memory.Stage >= memory.Stages {
+				t.Fatalf("%+v", memory)
+			}
+			from := memory.SmallestBytes
+			for _, less := range []int64{0, 1} {
+				r.Cluster = limitedTo(c, from-less)
+				if _, err := planner.Plan(t.Context(), r); (err == nil) != (less == 0) {
+					t.Fatalf("%d bytes were said to be the least that would do; %d less: %v", from, less, err)
 				}
 			}
+			r.Cluster = limitedTo(c, 1)
 			limit, _, err := FittingLimit(t.Context(), planner, r, from)
 			if err != nil {
 				t.Fatal(err)
@@ -58,7 +79,7 @@ func TestAPlannersNamedLimitIsMet(t *testing.T) {
 			}
 		})
 		if refused == 0 {
-			t.Errorf("%s refused nothing", name)
+			t.Errorf("%s with %v refused nothing", asked.planner, asked.set)
 		}
 	}
 }

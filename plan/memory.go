@@ -1,0 +1,63 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/millrace-ml/millrace/cluster"
+)
+
+// ErrMemory is what every refusal is that more memory, or more devices, would lift.
+var ErrMemory = errors.New("plan: no plan fits the memory of the devices")
+
+// MemoryError is devices for which a planner has no plan, by its own count of what a device
+// holds. It is ErrMemory. It says by how much and where, of the plan that the least memory would
+// do for: what is furthest beyond its device there.
+type MemoryError struct {
+	Planner       string
+	Counts        string // what the planner counts
+	SmallestBytes int64  // the least memory of every device for which the planner has a plan
+
+	Stages      int    // of the plan with that
+	Stage       int    // the one that is furthest beyond its device
+	First, Last string // its layers
+	Device      int
+	NeedBytes   int64
+	LimitBytes  int64 // of Device
+}
+
+func (e *MemoryError) Error() string {
+	what := "the whole model"
+	switch {
+	case e.Stages > 1 && e.First == e.Last:
+		what = fmt.Sprintf("stage %d of %d, layer %s,", e.Stage, e.Stages, e.First)
+	case e.Stages > 1:
+		what = fmt.Sprintf("stage %d of %d, layers %s to %s,", e.Stage, e.Stages, e.First, e.Last)
+	}
+	return fmt.Sprintf("plan: %s: no plan fits %s on every device: of the plan that needs least, %s takes %s on device %d, %s more than its %s; with %s (%d bytes) on each there is a plan, counting %s",
+		e.Planner, cluster.FormatBytes(e.LimitBytes), what, cluster.FormatBytes(e.NeedBytes), e.Device,
+		cluster.FormatBytes(e.NeedBytes-e.LimitBytes), cluster.FormatBytes(e.LimitBytes), cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes, e.Counts)
+}
+
+func (e *MemoryError) Is(target error) bool { return target == ErrMemory }
+
+// held is what a run of layers takes on each of some devices.
+type held struct {
+	first, last string
+	devices     []int
+	bytes       int64
+}
+
+// refusal is the MemoryError of a plan of these stages, which would do with the smallest limit
+// that some plan would, where limit is what a device has; 0 is no limit.
+func refusal(planner, counts string, smallest int64, limit func(device int) int64, stages []held) *MemoryError {
+	e := &MemoryError{Planner: planner, Counts: counts, SmallestBytes: smallest, Stages: len(stages), Stage: -1}
+	for i, h := range stages {
+		for _, d := range h.devices {
+			if has := limit(d); has > 0 && (e.Stage < 0 || h.bytes-has > e.NeedBytes-e.LimitBytes) {
+				e.Stage, e.First, e.Last, e.Device, e.NeedBytes, e.LimitBytes = i, h.first, h.last, d, h.bytes, has
+			}
+		}
+	}
+	return e
+}
