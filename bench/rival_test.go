@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -201,9 +202,9 @@ func fakes(t *testing.T, manners ...string) (out []Command) {
 
 // Everybody is visited once a round, and the first round counts for nothing.
 func TestRounds(t *testing.T) {
-	visits, ended := make([]int, 3), []int{}
+	visits, before, ended := make([]int, 3), []int{}, []int{}
 	err := Together(t.Context(), fakes(t, "well", "well", "well"), func(rivals []*Rival) error {
-		return Rounds(t.Context(), rivals, 4, func(at int) { visits[at]++ }, func(round int) {
+		return Rounds(t.Context(), rivals, 4, func(round int) error { before = append(before, round); return nil }, func(at int) { visits[at]++ }, func(round int) {
 			ended = append(ended, round)
 			for at, n := range visits {
 				if n != round {
@@ -212,8 +213,8 @@ func TestRounds(t *testing.T) {
 			}
 		})
 	})
-	if err != nil || len(ended) != 5 {
-		t.Errorf("rounds %v: %v", ended, err)
+	if err != nil || len(ended) != 5 || !slices.Equal(before, []int{1, 2, 3, 4}) {
+		t.Errorf("rounds %v, before which %v: %v", ended, before, err)
 	}
 }
 
@@ -232,7 +233,7 @@ func TestTogetherTellsWhatWentWrong(t *testing.T) {
 	}
 	err := Together(t.Context(), fakes(t, "dies", "ends badly"), func(rivals []*Rival) error {
 		open = rivals
-		return Rounds(t.Context(), rivals[:1], 1, nil, nil)
+		return Rounds(t.Context(), rivals[:1], 1, nil, nil, nil)
 	})
 	if err == nil || !strings.Contains(err.Error(), "out of memory") {
 		t.Errorf("a rival that dies: %v", err)

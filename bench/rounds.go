@@ -28,15 +28,21 @@ func Together(ctx context.Context, commands []Command, f func([]*Rival) error) (
 
 // Rounds visits all rivals once a round, in another order each time, after a round that warms
 // them up: what slows the machine for a while slows all of them, and none has always the same
-// one before it. visited is told of each visit that counts, by the rival's position; ended of
-// each round, 0 the one before all.
-func Rounds(ctx context.Context, rivals []*Rival, rounds int, visited func(at int), ended func(round int)) error {
+// one before it. before, unless nil, comes before each round that counts, 1 the first, while all rivals
+// stand still; visited is told of each visit that counts, by the rival's position; ended of each round, 0
+// the one before all.
+func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round int) error, visited func(at int), ended func(round int)) error {
 	order := make([]int, len(rivals))
 	for i := range order {
 		order[i] = i
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	for round := range rounds + 1 {
+		if round > 0 && before != nil {
+			if err := before(round); err != nil {
+				return err
+			}
+		}
 		rng.Shuffle(len(order), func(a, b int) { order[a], order[b] = order[b], order[a] })
 		for _, at := range order {
 			if _, err := visit(ctx, rivals[at]); err != nil {

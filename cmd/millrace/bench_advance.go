@@ -171,7 +171,7 @@ func (a *advanced) adapt(c *cobra.Command, own *sessions, base *plan.Plan) (sett
 // measure visits every order once a round, in another sequence each time.
 func (a *advanced) measure(c *cobra.Command, commands []bench.Command, rounds int) error {
 	err := bench.Together(c.Context(), commands, func(rivals []*bench.Rival) error {
-		return bench.Rounds(c.Context(), rivals, rounds, func(at int) {
+		return bench.Rounds(c.Context(), rivals, rounds, nil, func(at int) {
 			d := a.Orders[at]
 			d.StepS, d.PeakBytes = append(d.StepS, rivals[at].StepS), rivals[at].PeakBytes
 		}, tellRound(c.ErrOrStderr(), rounds))

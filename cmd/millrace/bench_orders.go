@@ -26,7 +26,10 @@ func benchOrdersCommand() *cobra.Command {
 process of its own that stands still while another trains. Every round compares with that
 round's 1F1B: what slows the machine for a while slows both. With --clip and --post-validate,
 orders with a flush are measured both ways. Predictions take no update back: give a --clip that
-gradients seldom exceed, or the table says in how many visits they did.`,
+gradients seldom exceed, or the table says in how many visits they did.
+
+Before every round all of them are predicted anew, from a profile that another process measures
+then, unless --profile names one.`,
 		Example: "  millrace bench orders --model gpt --data text.txt --workers 2 --batch 32 --micro-batches 4\n  millrace bench orders --model convnet --workers 4 --cores 2 --batch 64 --only zb-h1,1f1b-rr",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -55,15 +58,26 @@ const (
 // order is one schedule under one policy, predicted and measured.
 type order struct {
 	Name      string         `json:"name"`
-	Predicted plan.Predicted `json:"predicted"`
-	StepS     []float64      `json:"step_s"` // measured, by round
+	Predicted plan.Predicted `json:"predicted"`  // when it was planned
+	ExpectedS []float64      `json:"expected_s"` // its step as predicted before each round
+	StepS     []float64      `json:"step_s"`     // measured, by round
 	PeakBytes []int64        `json:"peak_bytes"`
 	Gain      float64        `json:"gain"` // 1F1B's step over this one's, median over rounds
 	Interval  bench.Interval `json:"interval"`
-	Expected  float64        `json:"expected_gain"` // by the predictions
+	Expected  float64        `json:"expected_gain"` // by the predictions, likewise
 	TakenBack int            `json:"taken_back"`    // rounds in which updates were
 
+	plan    *plan.Plan
 	command bench.Command
+}
+
+// overPredicted is what was measured over what was predicted, the median over rounds.
+func (o *order) overPredicted() float64 {
+	var ratios []float64
+	for i, s := range o.StepS {
+		ratios = append(ratios, s/o.ExpectedS[i])
+	}
+	return bench.Median(ratios)
 }
 
 const baseOrder = "1f1b"
@@ -84,28 +98,39 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error
 		return err
 	}
 	var commands []bench.Command
+	var plans []*plan.Plan
 	for _, o := range orders {
-		commands = append(commands, o.command)
+		commands, plans = append(commands, o.command), append(plans, o.plan)
 	}
+	ahead := foresight{p: p, dir: dir}
+	tell := tellRound(c.ErrOrStderr(), m.rounds)
 	err = bench.Together(c.Context(), commands, func(rivals []*bench.Rival) error {
-		return bench.Rounds(c.Context(), rivals, m.rounds, func(at int) {
+		return bench.Rounds(c.Context(), rivals, m.rounds, func(round int) error {
+			predicted, err := ahead.again(c.Context(), plans)
+			for i, o := range orders {
+				if err == nil {
+					o.ExpectedS = append(o.ExpectedS, predicted[i].StepS)
+				}
+			}
+			return err
+		}, func(at int) {
 			o, r := orders[at], rivals[at]
 			o.StepS, o.PeakBytes = append(o.StepS, r.StepS), r.PeakBytes
 			if r.TakenBack > 0 {
 				o.TakenBack++
 			}
-		}, tellRound(c.ErrOrStderr(), m.rounds))
+		}, tell)
 	})
 	if err != nil {
 		return err
 	}
 	base := orders[0]
 	for _, o := range orders {
-		var gains []float64
+		var gains, expected []float64
 		for i, s := range o.StepS {
-			gains = append(gains, base.StepS[i]/s)
+			gains, expected = append(gains, base.StepS[i]/s), append(expected, base.ExpectedS[i]/o.ExpectedS[i])
 		}
-		o.Gain, o.Expected = bench.Median(gains), base.Predicted.StepS/o.Predicted.StepS
+		o.Gain, o.Expected = bench.Median(gains), bench.Median(expected)
 		if o.Interval, err = bench.MedianInterval(gains, 0.95); err != nil {
 			return err
 		}
@@ -174,7 +199,7 @@ func orderOf(ctx context.Context, p *planned, own *sessions, fix tune.Overrides,
 	if err != nil {
 		return nil, err
 	}
-	o := &order{Name: family, Predicted: *found.Best.Predicted}
+	o := &order{Name: family, Predicted: *found.Best.Predicted, plan: found.Best}
 	if policy != schedule.Sync {
 		o.Name += " " + string(policy)
 	}
@@ -189,13 +214,13 @@ func writeOrders(w io.Writer, orders []*order) error {
 	t := report.Table{Head: []string{"schedule", " predicted ms", " measured ms", " measured over predicted", " gain over 1f1b predicted", " measured", " 95 % interval", " memory off"}}
 	var steps, memory []float64
 	for _, o := range orders {
-		measured := bench.Median(o.StepS)
 		off := 0.0
 		for k, bytes := range o.PeakBytes {
 			off = max(off, bench.Off(float64(o.Predicted.MemoryBytes[k]), float64(bytes)))
 		}
-		steps, memory = append(steps, bench.Off(o.Predicted.StepS, measured)), append(memory, off)
-		t.Add(o.Name, fmt.Sprintf("%.1f", 1e3*o.Predicted.StepS), fmt.Sprintf("%.1f", 1e3*measured), fmt.Sprintf("%.3f", measured/o.Predicted.StepS),
+		ratio := o.overPredicted()
+		steps, memory = append(steps, bench.Off(1, ratio)), append(memory, off)
+		t.Add(o.Name, fmt.Sprintf("%.1f", 1e3*bench.Median(o.ExpectedS)), fmt.Sprintf("%.1f", 1e3*bench.Median(o.StepS)), fmt.Sprintf("%.3f", ratio),
 			fmt.Sprintf("%.3f", o.Expected), fmt.Sprintf("%.3f", o.Gain), fmt.Sprintf("%.3f to %.3f", o.Interval.Lo, o.Interval.Hi), fmt.Sprintf("%.1f %%", 100*off))
 	}
 	if err := t.Markdown(w); err != nil {

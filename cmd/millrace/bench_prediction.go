@@ -29,9 +29,10 @@ func benchPredictionCommand() *cobra.Command {
 		Long: `Predicts the chosen plan and random splits from a profile that another process measured,
 then trains a few steps of each and compares step times, peak memory and live micro-batches.
 
-All plans are trained in turn, in several rounds, and a plan's figures are those of the
-training whose step is the middle one: a machine shared with others is slow for seconds or
-minutes at a time. For a fresh profile, take one with "millrace profile" and name it with --profile.`,
+All plans are trained in turn, in several rounds, and before each round they are predicted anew,
+from a profile that another process measures then: a machine shared with others is slow for
+seconds or minutes at a time. A plan's figures are those of the round in which its step over its
+prediction is the middle one. With --profile, that profile predicts every round.`,
 		Example: "  millrace bench prediction --model gpt --data text.txt --workers 2 --batch 32\n  millrace bench prediction --model convnet --workers 4 --cores 2 --batch 64 --splits 40",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -70,7 +71,7 @@ type predictionRow struct {
 	OffMemory float64        `json:"off_memory"` // the worst worker's
 	OfMost    float64        `json:"of_most"`    // the largest part that a worker held of what no timing exceeds, in any training
 	SameCount bool           `json:"same_count"` // of live micro-batches, on every worker
-	StepsS    []float64      `json:"steps_s"`    // the median step of each training of it
+	Ratios    []float64      `json:"ratios"`     // of each round: the median step over its prediction
 	Parts     []stepPart     `json:"parts"`
 }
 
@@ -88,11 +89,21 @@ func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool)
 		}
 		plans = append(plans, pl)
 	}
+	dir, remove, err := scratch()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	ahead := foresight{p: p, dir: dir}
 	trained := make([][]predictionRow, len(plans))
 	for round := range t.rounds {
+		predicted, err := ahead.again(c.Context(), plans)
+		if err != nil {
+			return err
+		}
 		for i, pl := range plans {
-			q := *p
-			q.plan = pl
+			q, now := *p, *pl
+			q.plan, now.Predicted = &now, &predicted[i]
 			r, err := predictedAndTrained(c.Context(), &q, t.steps)
 			if err != nil {
 				return err
@@ -138,16 +149,19 @@ func predictedAndTrained(ctx context.Context, p *planned, steps int) (prediction
 	return r, nil
 }
 
-// middleTraining is, of several trainings of a plan, the one whose step is in the middle, the slower
-// one of two; it lists the others' steps.
+// ratio is the step over its prediction.
+func (r predictionRow) ratio() float64 { return r.Measured.StepS / r.Predicted.StepS }
+
+// middleTraining is, of several trainings of a plan, the one whose step over its prediction is in the middle, the
+// slower one of two; it lists the others' ratios.
 func middleTraining(all []predictionRow) predictionRow {
-	var steps []float64
+	var ratios []float64
 	for _, r := range all {
-		steps = append(steps, r.Measured.StepS)
+		ratios = append(ratios, r.ratio())
 	}
-	slices.SortStableFunc(all, func(a, b predictionRow) int { return cmp.Compare(a.Measured.StepS, b.Measured.StepS) })
+	slices.SortStableFunc(all, func(a, b predictionRow) int { return cmp.Compare(a.ratio(), b.ratio()) })
 	r := all[len(all)/2]
-	r.StepsS = steps
+	r.Ratios = ratios
 	for _, other := range all {
 		r.OfMost = max(r.OfMost, other.OfMost)
 	}
@@ -224,7 +238,7 @@ func shortPlan(pl *plan.Plan) string {
 }
 
 func writePredictions(w io.Writer, rows []predictionRow) error {
-	t := report.Table{Head: []string{"plan", " predicted ms", " measured ms", " least and most ms", " step off", " memory off", "live micro-batches"}}
+	t := report.Table{Head: []string{"plan", " predicted ms", " measured ms", " measured over predicted", " least and most", " step off", " memory off", "live micro-batches"}}
 	var steps, memory []float64
 	for _, r := range rows {
 		live := "exact"
@@ -232,7 +246,7 @@ func writePredictions(w io.Writer, rows []predictionRow) error {
 			live = fmt.Sprintf("%v, measured %v", r.Predicted.PeakActivations, r.Measured.PeakActivations)
 		}
 		t.Add(r.Plan, fmt.Sprintf("%.1f", 1e3*r.Predicted.StepS), fmt.Sprintf("%.1f", 1e3*r.Measured.StepS),
-			fmt.Sprintf("%.1f to %.1f", 1e3*slices.Min(r.StepsS), 1e3*slices.Max(r.StepsS)),
+			fmt.Sprintf("%.3f", r.ratio()), fmt.Sprintf("%.3f to %.3f", slices.Min(r.Ratios), slices.Max(r.Ratios)),
 			fmt.Sprintf("%.1f %%", 100*r.OffStep), fmt.Sprintf("%.1f %%", 100*r.OffMemory), live)
 		steps, memory = append(steps, r.OffStep), append(memory, r.OffMemory)
 	}

@@ -221,6 +221,7 @@ func profileFor(c *cobra.Command, j *job.Job, m *model.Model) (*profile.Profile,
 	if p, err := profile.Read(path); err == nil && p.ModelID == m.ID() {
 		return p, nil
 	}
+	fmt.Fprintf(os.Stderr, "profile: measuring %s at micro-batches %v, once for this machine\n", j.Model, sizes)
 	if err := profileInChild(c.Context(), j, path, sizes); err != nil {
 		return nil, err
 	}
@@ -287,7 +288,6 @@ func profileInChild(ctx context.Context, j *job.Job, path string, sizes []int) e
 	}
 	child := exec.CommandContext(ctx, self, args...)
 	child.Stderr = os.Stderr
-	fmt.Fprintf(os.Stderr, "profile: measuring %s at micro-batches %v, once for this machine\n", j.Model, sizes)
 	if err := child.Run(); err != nil {
 		return fmt.Errorf("profile: the measuring process: %w", err)
 	}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+// foresight predicts plans anew before each round of trainings, from a profile that another process measured
+// a moment before. The one that the plans were made from may be minutes old, and a machine that is
+// shared with others has another pace by then. Where the job names a profile, that is what all
+// rounds are predicted from.
+type foresight struct {
+	p   *planned
+	dir string // profiles are written here
+	n   int    // measured so far
+}
+
+// again measures the sizes of these plans, unless the job names a profile, and predicts all plans.
+func (f *foresight) again(ctx context.Context, plans []*plan.Plan) ([]plan.Predicted, error) {
+	if f.p.job.Profile == "" && f.p.job.Cluster == "" {
+		var sizes []int
+		for _, pl := range plans {
+			sizes = append(sizes, pl.MicroBatch)
+		}
+		slices.Sort(sizes)
+		path := filepath.Join(f.dir, fmt.Sprintf("profile%d.json", f.n))
+		f.n++
+		if err := profileInChild(ctx, f.p.job, path, slices.Compact(sizes)); err != nil {
+			return nil, err
+		}
+		var err error
+		if f.p.profile, err = profile.Read(path); err != nil {
+			return nil, err
+		}
+		if err := f.p.local(); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]plan.Predicted, len(plans))
+	for i, pl := range plans {
+		var err error
+		if out[i], err = tune.Simulate(f.p.profile, f.p.cluster, pl, f.p.job.Clip > 0); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
