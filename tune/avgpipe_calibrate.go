@@ -12,8 +12,11 @@ import (
 // StageFactors is how much longer a stage's instructions take where it trains than the layers'
 // profile has them, as factors.
 type StageFactors struct {
-	// At is of forwards and backwards, one for each profiled size of micro-batch, rising.
-	At []SizeFactors `json:"at"`
+	// At is of forwards and backwards of one pipeline, one for each profiled size of micro-batch, rising;
+	// Beside is those of several. They differ where micro-batches are small: what a pipeline's
+	// instruction reads of its parameters and adds to its gradients, another's has driven out of the cache.
+	At     []SizeFactors `json:"at"`
+	Beside []SizeFactors `json:"beside"`
 	// Update is of plain updates, Elastic of the updates of parallel pipelines, Reference of their
 	// reference's.
 	Update    float64 `json:"update"`
@@ -42,21 +45,22 @@ type anchor struct {
 // takes. Each stage's layers are scaled by the means of its instructions over those of the
 // simulator in the same setting (means of an iteration, because a step is a sum of them, with whatever holds one up
 // now and then; of the iteration in the middle, of two the faster one, because a machine is slow for one now and then), so that whatever the simulator adds to a layer's time is on both sides.
-// The first anchor, which has most batches, speaks for how much instructions vary. The first half of
-// each is left out: memory of the sizes that a setting asks for is new in it, and slow.
+// The last anchor, which has most iterations, speaks for how much instructions vary. The first half of
+// each is left out: memory of the sizes that a setting asks for is new in it, and slow. One pipeline and several
+// have factors of their own; a size that was run with one of both alone has its factors for both.
 func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, error) {
 	factors := make([]StageFactors, len(w.Base.Stages))
 	for s := range factors {
 		factors[s] = StageFactors{Update: 1, Elastic: 1, Reference: 1}
 	}
 	steady := *w // without the variation that the profile has
-	steady.Profile = w.scaled(factors)
+	steady.Profile, steady.Beside = w.scaled(factors, 1), nil
 	for i, a := range anchors {
 		simulated, _, err := steady.run(a.setting, len(a.timeline.Steps), true)
 		if err != nil {
 			return nil, nil, err
 		}
-		want, have := durations(a.timeline, a.setting.At.Pipelines), durations(simulated, a.setting.At.Pipelines)
+		want, have := durations(a.timeline, a.setting.At), durations(simulated, a.setting.At)
 		for s := range factors {
 			f := &factors[s]
 			of := func(kind string) (float64, bool) {
@@ -68,38 +72,59 @@ func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, erro
 			}
 			forward, _ := of("F")
 			backward, _ := of("B")
-			f.At = append(f.At, SizeFactors{a.setting.Plan.MicroBatch, forward, backward})
+			own := &f.At
+			if a.setting.At.Pipelines > 1 {
+				own = &f.Beside
+			}
+			*own = append(*own, SizeFactors{a.setting.Plan.MicroBatch, forward, backward})
 			for kind, at := range map[string]*float64{"U": &f.Update, elasticUpdate: &f.Elastic, referenceUpdate: &f.Reference} {
 				if x, ok := of(kind); ok {
 					*at = x
 				}
 			}
-			if i == 0 {
+			if i == len(anchors)-1 {
 				f.Spread = spread(want, s)
 			}
 		}
 	}
 	for s := range factors {
-		slices.SortStableFunc(factors[s].At, func(a, b SizeFactors) int { return cmp.Compare(a.MicroBatch, b.MicroBatch) })
+		f := &factors[s]
+		f.At, f.Beside = completed(f.At, f.Beside), completed(f.Beside, f.At)
 	}
 	out := *w
-	out.Profile = w.scaled(factors)
+	out.Profile, out.Beside = w.scaled(factors, 1), w.scaled(factors, 2)
 	return &out, factors, nil
 }
 
-// at is a stage's factors at a size: between two profiled ones in proportion to the size's
-// logarithm, beyond them those of the nearest.
-func (f *StageFactors) at(size int) SizeFactors {
-	above, found := slices.BinarySearchFunc(f.At, size, func(a SizeFactors, size int) int { return cmp.Compare(a.MicroBatch, size) })
+// completed is some factors, and others of sizes that those do not have, by size.
+func completed(own, others []SizeFactors) []SizeFactors {
+	all := slices.Clone(own)
+	for _, o := range others {
+		if !slices.ContainsFunc(own, func(a SizeFactors) bool { return a.MicroBatch == o.MicroBatch }) {
+			all = append(all, o)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b SizeFactors) int { return cmp.Compare(a.MicroBatch, b.MicroBatch) })
+	return all
+}
+
+// at is a stage's factors at a size, of one or several pipelines: between two profiled ones in proportion to the
+// size's logarithm, beyond them those of the nearest.
+func (f *StageFactors) at(size, pipelines int) SizeFactors {
+	known := f.At
+	if pipelines > 1 {
+		known = f.Beside
+	}
+	above, found := slices.BinarySearchFunc(known, size, func(a SizeFactors, size int) int { return cmp.Compare(a.MicroBatch, size) })
 	switch {
-	case len(f.At) == 0:
+	case len(known) == 0:
 		return SizeFactors{size, 1, 1}
 	case found || above == 0:
-		return f.At[above]
-	case above == len(f.At):
-		return f.At[above-1]
+		return known[above]
+	case above == len(known):
+		return known[above-1]
 	}
-	a, b := f.At[above-1], f.At[above]
+	a, b := known[above-1], known[above]
 	t := math.Log(float64(size)/float64(a.MicroBatch)) / math.Log(float64(b.MicroBatch)/float64(a.MicroBatch))
 	return SizeFactors{size, a.Forward + t*(b.Forward-a.Forward), a.Backward + t*(b.Backward-a.Backward)}
 }
@@ -116,9 +141,13 @@ type instructions struct {
 	kind  string
 }
 
-// durations are the times of each stage's instructions, by iteration, without the first half.
-func durations(t *trace.Timeline, pipelines int) map[instructions][][]float64 {
-	from := t.Steps[len(t.Steps)/2].Step
+// durations are the times of each stage's instructions, by iteration, without the first half. Of one iteration alone
+// it is the first half of its micro-batches that is left out, and its updates.
+func durations(t *trace.Timeline, at Degrees) map[instructions][][]float64 {
+	from, fromMicro := t.Steps[len(t.Steps)/2].Step, 0
+	if len(t.Steps) == 1 {
+		fromMicro = at.MicroBatches / 2
+	}
 	out := map[instructions][][]float64{}
 	for i := range t.Events {
 		e := &t.Events[i]
@@ -126,21 +155,21 @@ func durations(t *trace.Timeline, pipelines int) map[instructions][][]float64 {
 			continue
 		}
 		f, ok := trace.ParseFields(e.Instruction)
-		if !ok {
+		if !ok || fromMicro > 0 && (e.Kind == "U" || f.Micro < fromMicro) {
 			continue
 		}
-		at := instructions{f.Stage, e.Kind}
+		of := instructions{f.Stage, e.Kind}
 		switch {
-		case e.Kind != "U" || pipelines < 2:
-		case f.Pipeline == pipelines:
-			at.kind = referenceUpdate
+		case e.Kind != "U" || at.Pipelines < 2:
+		case f.Pipeline == at.Pipelines:
+			of.kind = referenceUpdate
 		default:
-			at.kind = elasticUpdate
+			of.kind = elasticUpdate
 		}
-		for len(out[at]) <= e.Step-from {
-			out[at] = append(out[at], nil)
+		for len(out[of]) <= e.Step-from {
+			out[of] = append(out[of], nil)
 		}
-		out[at][e.Step-from] = append(out[at][e.Step-from], e.EndS-e.StartS)
+		out[of][e.Step-from] = append(out[of][e.Step-from], e.EndS-e.StartS)
 	}
 	return out
 }
@@ -194,9 +223,9 @@ func spread(of map[instructions][][]float64, stage int) float64 {
 	return apart / all
 }
 
-// scaled is the workload's profile with layers that take their stages' factors as long. A layer that two
-// stages share counts to the first.
-func (w *Workload) scaled(factors []StageFactors) *profile.Profile {
+// scaled is the workload's profile with layers that take their stages' factors of one or several pipelines as long.
+// A layer that two stages share counts to the first.
+func (w *Workload) scaled(factors []StageFactors, pipelines int) *profile.Profile {
 	out := *w.Profile
 	out.Layers = slices.Clone(out.Layers)
 	position := func(l int) int { return l }
@@ -216,7 +245,7 @@ func (w *Workload) scaled(factors []StageFactors) *profile.Profile {
 		layer.Costs = slices.Clone(layer.Costs)
 		for i := range layer.Costs {
 			c := &layer.Costs[i]
-			own := f.at(c.MicroBatch)
+			own := f.at(c.MicroBatch, pipelines)
 			c.ForwardS *= own.Forward
 			c.BackwardS *= own.Backward
 			for _, half := range []**float64{&c.BackwardInputS, &c.BackwardWeightS} {

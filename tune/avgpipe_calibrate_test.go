@@ -33,7 +33,24 @@ func dearer() *profile.Profile {
 	return p
 }
 
-// A profile that is off by stages and kinds is put right by three settings, at the ends of the
+// crowded is dearer() beside another pipeline, whose parameters drive out those that micro-batches of one sample
+// would find in the cache: forwards take 1.4 and backwards 1.6 times as long, of two samples half as much more, of four no more.
+func crowded() *profile.Profile {
+	p := dearer()
+	for l := range p.Layers {
+		for i := range p.Layers[l].Costs {
+			switch c := &p.Layers[l].Costs[i]; c.MicroBatch {
+			case 1:
+				c.ForwardS, c.BackwardS = 1.4*c.ForwardS, 1.6*c.BackwardS
+			case 2:
+				c.ForwardS, c.BackwardS = 1.2*c.ForwardS, 1.3*c.BackwardS
+			}
+		}
+	}
+	return p
+}
+
+// A profile that is off by stages, kinds and company is put right by four settings, at the ends of the
 // grid, in its middle and, as all that differs lies between those, everywhere.
 func TestAnchoredProfileIsPutRight(t *testing.T) {
 	w := workload()
@@ -41,7 +58,7 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 		w.Profile.Layers[l].ElasticUpdateS, w.Profile.Layers[l].ReferenceUpdateS = 0.02, 0.005
 	}
 	truth := workload()
-	truth.Profile = dearer()
+	truth.Profile, truth.Beside = dearer(), crowded()
 	r := request(w, 3)
 	machine, ran := truth.Simulated(), map[Degrees]int{}
 	r.Machine = func(ctx context.Context, p *Pipelined, iterations int, record bool) (*Trial, error) {
@@ -58,7 +75,7 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 			t.Errorf("%s, of %s, ran %d times", c.At, c.Method, n)
 		}
 	}
-	if want := []Degrees{{4, 1}, {1, 2}, {16, 1}}; !slices.Equal(out.Anchors, want) {
+	if want := []Degrees{{1, 2}, {16, 1}, {16, 2}, {4, 1}}; !slices.Equal(out.Anchors, want) {
 		t.Fatalf("anchors %v; want %v", out.Anchors, want)
 	}
 	if out.Profiled.At != (Degrees{16, 1}) {
@@ -79,12 +96,20 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 			}
 		}
 	}
+	for l, layer := range out.Calibrated.Beside.Layers {
+		for i, c := range layer.Costs {
+			want, b := truth.Beside.Layers[l].Costs[i], c.MicroBatch
+			if b != 8 && (!near(c.ForwardS, want.ForwardS) || !near(c.BackwardS, want.BackwardS)) {
+				t.Errorf("layer %d at %d samples beside another pipeline: %v and %v s; want %v and %v", l, b, c.ForwardS, c.BackwardS, want.ForwardS, want.BackwardS)
+			}
+		}
+	}
 	for _, e := range out.Errors {
 		if e.Method == BySimulator && e.MeanStep > 0.03 /* 12 % where factors are interpolated */ {
 			t.Errorf("off what was measured: %+v", e)
 		}
 	}
-	if c := out.Choices[0]; c.Tried != 3 || c.Measured.StepS > out.Choices[3].Measured.StepS*1.05 {
+	if c := out.Choices[0]; c.Tried != 4 || c.Measured.StepS > out.Choices[3].Measured.StepS*1.05 {
 		t.Errorf("chose %s of %v s after %d settings; traversal %v s", c.At, c.Measured.StepS, c.Tried, out.Choices[3].Measured.StepS)
 	}
 }
@@ -103,7 +128,7 @@ func TestAnchorsKeepToTheLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []Degrees{{4, 1}, {1, 1}, {16, 1}}; !slices.Equal(out.Anchors, want) {
+	if want := []Degrees{{1, 1}, {16, 1}, {4, 1}}; !slices.Equal(out.Anchors, want) {
 		t.Errorf("anchors %v; want %v", out.Anchors, want)
 	}
 }
@@ -130,5 +155,49 @@ func TestExtrapolated(t *testing.T) {
 	one := Extrapolated(chain(1, 4), []int{8})
 	if a, b := one.Layers[0].Costs[0], one.Layers[0].Costs[1]; math.Abs(b.ForwardS-2*a.ForwardS) > 1e-12 || b.OutputBytes != 2*a.OutputBytes {
 		t.Errorf("of one size: %+v, then %+v", a, b)
+	}
+}
+
+// A grid that is traversed in several rounds is measured by medians, and says how far trials of a setting are apart: a
+// machine whose every third trial takes twice as long is off by a third of a step in the mean, its medians by nothing.
+func TestTraversalInRounds(t *testing.T) {
+	w := workload()
+	machine, trials := w.Simulated(), 0
+	r := request(w, 2)
+	r.Rounds = 3
+	r.Machine = func(ctx context.Context, p *Pipelined, iterations int, record bool) (*Trial, error) {
+		trial, err := machine(ctx, p, iterations, record)
+		if !record && err == nil {
+			if trials++; trials%3 == 0 {
+				trial.StepS *= 2
+			}
+		}
+		return trial, err
+	}
+	out, err := TuneDegrees(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if trials != 3*len(out.Grid) || len(out.Grid)%3 == 0 {
+		t.Fatalf("%d trials of %d settings; want 3 of each, the slow ones of another setting each round", trials, len(out.Grid))
+	}
+	for _, e := range out.Errors {
+		switch e.Method {
+		case BySimulator:
+			if e.MeanStep > 0.05 {
+				t.Errorf("medians of trials are off what is simulated: %+v", e)
+			}
+		case ByTrial:
+			if math.Abs(e.MeanStep-1./3) > 0.01 || e.WorstStep != 1 || e.Settings != len(out.Grid) {
+				t.Errorf("trials are off their medians by %+v; want a third in the mean and 1 at most", e)
+			}
+		}
+	}
+	if last := out.Errors[len(out.Errors)-1].Method; last != ByTrial {
+		t.Errorf("the last error is %s's", last)
+	}
+	r.Rounds = -1
+	if _, err := TuneDegrees(t.Context(), r); err == nil {
+		t.Error("-1 rounds are not refused")
 	}
 }

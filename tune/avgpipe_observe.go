@@ -57,7 +57,7 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 		kept[s.Step] = true
 	}
 	perBatch := 1 / float64(len(settled)*o.At.Pipelines)
-	out := &Observation{At: o.At, StepS: StepTime(t, o.Skip) / float64(o.At.Pipelines), Devices: make([]Observed, t.Workers)}
+	out := &Observation{At: o.At, StepS: t.Period(max(o.Skip-1, 0)) / float64(o.At.Pipelines), Devices: make([]Observed, t.Workers)}
 	sends := make([][]trace.Event, t.Workers)
 	first := make([]int, t.Workers) // stage of each worker
 	for w := range first {
@@ -139,20 +139,6 @@ func inFlight(sends []trace.Event) float64 {
 		until = max(until, e.EndS)
 	}
 	return sum
-}
-
-// StepTime is the median time from the end of one iteration to the end of the next, of those
-// after the first skip; 0 where fewer than two are marked.
-func StepTime(t *trace.Timeline, skip int) float64 {
-	var took []float64
-	for i := max(skip, 1); i < len(t.Steps); i++ {
-		took = append(took, t.Steps[i].EndS-t.Steps[i-1].EndS)
-	}
-	if len(took) == 0 {
-		return 0
-	}
-	slices.Sort(took)
-	return (took[(len(took)-1)/2] + took[len(took)/2]) / 2
 }
 
 // splitMemory fills in ModelBytes and DataBytes.

@@ -3,17 +3,17 @@ package tune
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/millrace-ml/millrace/sim"
 )
 
 // Of an anchored profile's batches, fewer than twenty, these are at the profiled setting. Iterations at the ends of
-// the grid are few: three, of which the first is cold, and of large micro-batches, of which each has few, one more.
+// the grid are few: three, of which the first is cold, and one of several pipelines with most micro-batches, of which it
+// has enough for half of them to be warm.
 const (
 	anchoredBatches  = 6
 	anchorIterations = fewest
-	fewMicros        = 4
+	manyMicros       = 16
 )
 
 // room refuses a limit that no setting keeps to before anything is run.
@@ -32,29 +32,24 @@ func (t *degreesTuning) room() error {
 	return smallest(all, t.Workload.LimitBytes)
 }
 
-// profile runs one setting, or with Anchored three, and scales the layers' profile to them.
+// profile runs one setting, or with Anchored up to four, and scales the layers' profile to them.
 func (t *degreesTuning) profile(ctx context.Context) error {
 	at := t.ProfileAt
+	var err error
 	if at == (Degrees{}) {
-		var err error
 		if at, err = t.profileAt(); err != nil {
 			return err
 		}
 	}
-	batches := ProfileBatches
+	t.out.Calibrated = t.Workload
+	var observed anchor
 	if t.Anchored {
-		batches = anchoredBatches
+		observed, err = t.anchor(ctx, at)
+	} else {
+		observed, err = t.try(ctx, at, Iterations(at, ProfileBatches))
 	}
-	first, err := t.try(ctx, at, Iterations(at, batches))
 	if err != nil {
 		return err
-	}
-	t.out.Calibrated = t.Workload
-	observed := first
-	if t.Anchored {
-		if observed, err = t.anchor(ctx, first); err != nil {
-			return err
-		}
 	}
 	o := Observing{At: observed.setting.At, Skip: 1}
 	if err := t.out.Calibrated.known(observed.setting, &o); err != nil {
@@ -64,27 +59,28 @@ func (t *degreesTuning) profile(ctx context.Context) error {
 	return err
 }
 
-// anchor runs the ends of the grid too and scales the layers' profile. The equations are to be asked from the anchor
+// anchor runs the ends of the grid and then a setting between, which most predictions lean on and which is best
+// asked when the process is warm, and scales the layers' profile. The equations are to be asked from the anchor
 // of one pipeline with most micro-batches: see profileAt.
-func (t *degreesTuning) anchor(ctx context.Context, first anchor) (observed anchor, err error) {
-	anchors := []anchor{first}
-	observed = first
-	for _, end := range t.ends(first.setting.At) {
+func (t *degreesTuning) anchor(ctx context.Context, at Degrees) (observed anchor, err error) {
+	var anchors []anchor
+	for _, one := range append(t.ends(at), at) {
 		iterations := anchorIterations
-		if end.MicroBatches < fewMicros {
-			iterations++
+		switch {
+		case one == at:
+			iterations = Iterations(at, anchoredBatches)
+		case one.Pipelines > 1 && one.MicroBatches >= manyMicros:
+			iterations = 1
 		}
-		one, err := t.try(ctx, end, iterations)
+		tried, err := t.try(ctx, one, iterations)
 		if err != nil {
 			return observed, err
 		}
-		anchors = append(anchors, one)
-		if end.Pipelines == 1 && end.MicroBatches > observed.setting.At.MicroBatches {
-			observed = one
+		anchors = append(anchors, tried)
+		if one == at && observed.setting == nil || one.Pipelines == 1 && (observed.setting == nil || one.MicroBatches > observed.setting.At.MicroBatches) {
+			observed = tried
 		}
-	}
-	for _, a := range anchors {
-		t.out.Anchors = append(t.out.Anchors, a.setting.At)
+		t.out.Anchors = append(t.out.Anchors, one)
 	}
 	t.out.Calibrated, t.out.Factors, err = t.Workload.calibrated(anchors)
 	return observed, err
@@ -107,24 +103,33 @@ func (t *degreesTuning) try(ctx context.Context, at Degrees, iterations int) (an
 
 // ends are the settings of the fewest and of the most micro-batches that there are beside the
 // profiled one. Of the fewest two pipelines run, if they fit: they show what it takes
-// to be one of several, and keep the devices as busy as they will be.
+// to be one of several, and keep the devices as busy as they will be. Of the most both one and two
+// do, as the smallest micro-batches are those that another pipeline's in between hold up.
 func (t *degreesTuning) ends(profiled Degrees) []Degrees {
 	grid := t.out.Grid
+	fewest, most := grid[0].At.MicroBatches, grid[len(grid)-1].At.MicroBatches
+	fits := func(at Degrees) bool {
+		if at.Pipelines > t.Pipelines {
+			return false
+		}
+		p, err := t.Workload.simulate(at, 0)
+		return err == nil && p.fits(t.Workload.LimitBytes)
+	}
 	var ends []Degrees
-	for _, m := range []int{grid[0].At.MicroBatches, grid[len(grid)-1].At.MicroBatches} {
-		if m == profiled.MicroBatches || slices.ContainsFunc(ends, func(e Degrees) bool { return e.MicroBatches == m }) {
-			continue
-		}
-		most := 1
-		if len(ends) == 0 {
-			most = min(2, t.Pipelines)
-		}
-		for n := most; n > 0; n-- {
-			at := Degrees{m, n}
-			if p, err := t.Workload.simulate(at, 0); err == nil && p.fits(t.Workload.LimitBytes) {
+	if fewest != profiled.MicroBatches {
+		for _, n := range []int{2, 1} {
+			if at := (Degrees{fewest, n}); fits(at) {
 				ends = append(ends, at)
 				break
 			}
+		}
+	}
+	if most == fewest {
+		return ends
+	}
+	for _, n := range []int{1, 2} {
+		if at := (Degrees{most, n}); at != profiled && fits(at) {
+			ends = append(ends, at)
 		}
 	}
 	return ends
@@ -175,13 +180,14 @@ func (t *degreesTuning) profileAt() (Degrees, error) {
 // each stage's device computes at, one set of parameters of each stage, and what its update
 // takes for a moment.
 func (w *Workload) known(p *Pipelined, o *Observing) error {
-	costs, err := sim.CostsOf(w.Profile, w.Cluster, p.Plan)
+	own := w.profileOf(p.At.Pipelines)
+	costs, err := sim.CostsOf(own, w.Cluster, p.Plan)
 	if err != nil {
 		return fmt.Errorf("tune: %s: %w", p.At, err)
 	}
 	parts := make([][2]float64, len(p.Plan.Stages))
 	for i, st := range p.Plan.Stages {
-		forward, backward, err := w.Profile.Reached(w.Cluster.Devices[st.Devices[0]], st.FirstLayer, st.LastLayer, p.Plan.MicroBatch)
+		forward, backward, err := own.Reached(w.Cluster.Devices[st.Devices[0]], st.FirstLayer, st.LastLayer, p.Plan.MicroBatch)
 		if err != nil {
 			return fmt.Errorf("tune: %w", err)
 		}

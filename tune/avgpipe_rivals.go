@@ -10,22 +10,30 @@ import (
 )
 
 // traverse tries every setting, follows the guidelines and holds the predictions against what
-// was measured.
+// was measured: of several rounds the median, as what one costs is what a traversal's choice rests on and costs.
 func (t *degreesTuning) traverse(ctx context.Context) error {
-	all := make([]Scored, len(t.out.Grid))
+	all := make([]Scored, len(t.out.Grid)) // of the first round
 	spent := 0.0
+	tried := make([][]Scored, len(t.out.Grid))
+	for range max(t.Rounds, 1) {
+		for i := range t.out.Grid {
+			c := &t.out.Grid[i]
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			trial, err := t.Machine(ctx, c.Simulated, Iterations(c.At, TraversalBatches), false)
+			if err != nil {
+				return fmt.Errorf("tune: trying %s: %w", c.At, err)
+			}
+			if tried[i] = append(tried[i], trial.Scored); len(tried[i]) == 1 {
+				all[i] = trial.Scored
+			}
+			spent += trial.TookS / float64(max(t.Rounds, 1))
+			t.told("tried " + c.At.String())
+		}
+	}
 	for i := range t.out.Grid {
-		c := &t.out.Grid[i]
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		trial, err := t.Machine(ctx, c.Simulated, Iterations(c.At, TraversalBatches), false)
-		if err != nil {
-			return fmt.Errorf("tune: trying %s: %w", c.At, err)
-		}
-		c.Measured, all[i] = &trial.Scored, trial.Scored
-		spent += trial.TookS
-		t.told("tried " + c.At.String())
+		t.out.Grid[i].Measured = inTheMiddle(tried[i])
 	}
 	for _, by := range []struct {
 		method Method
@@ -52,7 +60,29 @@ func (t *degreesTuning) traverse(ctx context.Context) error {
 		}
 	}
 	t.out.Errors = errorsOf(t.out.Grid)
+	if t.Rounds > 1 {
+		t.out.Errors = append(t.out.Errors, scatter(tried))
+	}
 	return nil
+}
+
+// inTheMiddle is the trial with the median time, of two the faster one.
+func inTheMiddle(trials []Scored) *Scored {
+	sorted := slices.SortedFunc(slices.Values(trials), func(a, b Scored) int { return cmp.Compare(a.StepS, b.StepS) })
+	return &sorted[(len(sorted)-1)/2]
+}
+
+// scatter is how far the trials of a setting are off their median: no prediction of one can be expected to be nearer.
+func scatter(tried [][]Scored) PredictionError {
+	var pairs [][2]Scored
+	for _, trials := range tried {
+		for _, s := range trials {
+			pairs = append(pairs, [2]Scored{s, *inTheMiddle(trials)})
+		}
+	}
+	e := errorOf(ByTrial, pairs)
+	e.Settings = len(tried)
+	return e
 }
 
 // rounds is how often every choice is run again, in turn.
@@ -62,7 +92,7 @@ const rounds = 5
 // the median. A traversal's own choice is the one whose few batches happened to be fastest, on a machine whose speed
 // moves by more than settings differ.
 func (t *degreesTuning) again(ctx context.Context) error {
-	tried := map[Degrees][]*Trial{}
+	tried := map[Degrees][]Scored{}
 	var order []*Pipelined
 	for _, c := range t.out.Grid {
 		if slices.ContainsFunc(t.out.Choices, func(o Choice) bool { return o.Refused == "" && o.At == c.At }) {
@@ -78,15 +108,14 @@ func (t *degreesTuning) again(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("tune: %s again: %w", p.At, err)
 			}
-			tried[p.At] = append(tried[p.At], trial)
+			tried[p.At] = append(tried[p.At], trial.Scored)
 		}
 		t.Progress(t.of, t.of, fmt.Sprintf("the choices again, round %d of %d", round+1, rounds))
 	}
 	for i := range t.out.Choices {
 		c := &t.out.Choices[i]
 		if trials := tried[c.At]; c.Refused == "" && len(trials) > 0 {
-			slices.SortFunc(trials, func(a, b *Trial) int { return cmp.Compare(a.StepS, b.StepS) })
-			c.Measured = &trials[rounds/2].Scored
+			c.Measured = inTheMiddle(trials)
 		}
 	}
 	return nil
@@ -103,27 +132,29 @@ func errorsOf(grid []Cell) []PredictionError {
 		{ByPrinted, func(c Cell) Scored { return c.Printed }},
 		{ByAdjusted, func(c Cell) Scored { return c.Adjusted }},
 	} {
-		e := PredictionError{Method: by.method}
-		var steps []float64
+		var pairs [][2]Scored
 		for _, c := range grid {
-			if c.Measured == nil {
-				continue
+			if c.Measured != nil {
+				pairs = append(pairs, [2]Scored{by.score(c), *c.Measured})
 			}
-			step := math.Abs(by.score(c).StepS/c.Measured.StepS - 1)
-			memory := math.Abs(float64(by.score(c).Peak())/float64(max(c.Measured.Peak(), 1)) - 1)
-			e.Settings++
-			steps = append(steps, step)
-			e.MeanStep += step
-			e.MeanMemory += memory
-			e.WorstStep, e.WorstMemory = max(e.WorstStep, step), max(e.WorstMemory, memory)
 		}
-		if e.Settings > 0 {
-			e.MeanStep /= float64(e.Settings)
-			slices.Sort(steps)
-			e.MedianStep = middle(steps)
-			e.MeanMemory /= float64(e.Settings)
-		}
-		out = append(out, e)
+		out = append(out, errorOf(by.method, pairs))
 	}
 	return out
+}
+
+// errorOf compares what was predicted with what was measured, pair by pair.
+func errorOf(by Method, pairs [][2]Scored) PredictionError {
+	e := PredictionError{Method: by, Settings: len(pairs)}
+	var steps []float64
+	for _, p := range pairs {
+		step := math.Abs(p[0].StepS/p[1].StepS - 1)
+		memory := math.Abs(float64(p[0].Peak())/float64(max(p[1].Peak(), 1)) - 1)
+		steps = append(steps, step)
+		e.MeanMemory += memory / float64(len(pairs))
+		e.WorstStep, e.WorstMemory = max(e.WorstStep, step), max(e.WorstMemory, memory)
+	}
+	slices.Sort(steps)
+	e.MeanStep, e.MedianStep = mean(steps), middle(steps)
+	return e
 }

@@ -2,6 +2,7 @@ package tune
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync"
 	"time"
@@ -25,13 +26,16 @@ type DegreesRequest struct {
 	ProfileAt Degrees
 	// ProfileS is what measuring the layers took.
 	ProfileS float64
-	// Anchored spends the profile's batches on three settings instead of one, the smallest
-	// and the largest micro-batches besides those profiled, and scales the layers' profile to what
+	// Anchored spends the profile's batches on up to four settings instead of one, the smallest
+	// (of one pipeline and of two) and the largest micro-batches besides those profiled, and scales the layers' profile to what
 	// stages took there: what a machine asks for whose layers were measured briefly, if at all.
 	// The simulator as the machine has nothing to add to a profile.
 	Anchored bool
 	// Rivals traverses the grid, and follows both guidelines.
 	Rivals bool
+	// Rounds is how often Rivals traverses the grid, once for 0: measured is then the median of each setting's
+	// trials, and how far those are apart is reported beside the predictions' errors.
+	Rounds int
 	// Progress is told of every setting predicted or tried; nil is nobody.
 	Progress func(done, of int, what string)
 }
@@ -49,6 +53,9 @@ const (
 	ByMaxSize   Method = "max-size"              // largest micro-batches, then most pipelines
 )
 
+// ByTrial is no way to choose: among the errors, it is what one trial of a setting says of its median trial.
+const ByTrial Method = "one trial"
+
 // Choice is what a method chose and what that cost.
 type Choice struct {
 	Method Method  `json:"method"`
@@ -59,8 +66,8 @@ type Choice struct {
 	PredictionS float64 `json:"prediction_s"`
 	Tried       int     `json:"tried"` // settings run
 	Predicted   Scored  `json:"predicted"`
-	// Measured is the setting's own trial, where it was run; of an Anchored request, in rounds with those of
-	// the other choices.
+	// Measured is the setting's own trial, where it was run; of an Anchored request, the median of rounds with those of
+	// the other choices, or over the whole grid.
 	Measured *Scored `json:"measured,omitempty"`
 	// Refused says why the method chose nothing.
 	Refused string `json:"refused,omitempty"`
@@ -120,15 +127,18 @@ func TuneDegrees(ctx context.Context, r DegreesRequest) (*DegreesResult, error) 
 	if err != nil {
 		return nil, err
 	}
+	if r.Rounds < 0 {
+		return nil, fmt.Errorf("tune: %d rounds over the grid; it is traversed once at least", r.Rounds)
+	}
 	if r.Progress == nil {
 		r.Progress = func(int, int, string) {}
 	}
 	t := &degreesTuning{DegreesRequest: r, out: &DegreesResult{}, of: len(grid) + 1}
 	if r.Anchored {
-		t.of += 2 // where one of the ends is left out, the last steps are skipped
+		t.of += 3 // where one of the ends is left out, the last steps are skipped
 	}
 	if r.Rivals {
-		t.of += len(grid)
+		t.of += len(grid) * max(r.Rounds, 1)
 	}
 	for _, at := range grid {
 		t.out.Grid = append(t.out.Grid, Cell{At: at})
@@ -149,7 +159,7 @@ func TuneDegrees(ctx context.Context, r DegreesRequest) (*DegreesResult, error) 
 		if err := t.traverse(ctx); err != nil {
 			return nil, err
 		}
-		if t.Anchored {
+		if t.Anchored && t.Rounds < 2 {
 			if err := t.again(ctx); err != nil {
 				return nil, err
 			}

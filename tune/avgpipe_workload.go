@@ -17,6 +17,8 @@ import (
 // as given (section 6).
 type Workload struct {
 	Profile *profile.Profile
+	// Beside is the profile of several pipelines that share the devices, where it is another; nil: Profile.
+	Beside  *profile.Profile
 	Cluster *cluster.Cluster
 	// Base says the stages and their devices, one each, and whether they recompute; its
 	// micro-batches and depths are not read.
@@ -72,13 +74,21 @@ func (w *Workload) Program(p *Pipelined, iterations int) (*schedule.Program, err
 	return schedule.Lower(program, schedule.LowerOptions{Tied: sim.TiedStages(w.Profile, p.Plan), Clip: w.Clip})
 }
 
+// profileOf is the profile of so many pipelines.
+func (w *Workload) profileOf(pipelines int) *profile.Profile {
+	if pipelines > 1 && w.Beside != nil {
+		return w.Beside
+	}
+	return w.Profile
+}
+
 // settling is how many iterations pipelines that share devices are simulated for: they begin
 // together and drift into each other's bubbles.
 const settling = 6
 
 // run simulates some iterations; the time of a batch is an iteration's over its pipelines.
 func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeline, sim.Summary, error) {
-	costs, err := sim.CostsOf(w.Profile, w.Cluster, p.Plan)
+	costs, err := sim.CostsOf(w.profileOf(p.At.Pipelines), w.Cluster, p.Plan)
 	if err != nil {
 		return nil, sim.Summary{}, fmt.Errorf("tune: %s: %w", p.At, err)
 	}

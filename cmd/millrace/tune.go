@@ -30,21 +30,21 @@ type tuneFlags struct {
 	all, rivals, simulate, asJSON bool
 	grid, baselines               bool
 	output, page                  string
-	train                         int
+	train, rounds                 int
 
 	profilingS float64 // what gathering the layers' profile took
 }
 
 func tuneCommand() *cobra.Command {
 	var flags jobFlags
-	own := tuneFlags{pipelines: 4, train: 10000}
+	own := tuneFlags{pipelines: 4, train: 10000, rounds: 1}
 	c := &cobra.Command{
 		Use: "tune", Short: "Choose AvgPipe's micro-batches and pipelines, or with --all everything, from one profile",
 		Long: `Tune chooses into how many micro-batches (M) to cut a batch and how many pipelines (N) share
 the devices, as AvgPipe does: from one short profile every setting is predicted, by the paper's
 equations and by the simulator. The simulator decides. The profile is a few passes over every
-layer and some seventeen batches at three settings: the fewest micro-batches, the most, and a number
-between, to which the layers' times are scaled; for --all the layers are profiled in full. With
+layer and some seventeen batches at up to four settings: the fewest micro-batches, the most (of one
+pipeline and of two), and a number between, to which the layers' times are scaled; for --all the layers are profiled in full. With
 --simulate, or for a described --cluster, the simulator is the machine too, and one setting is
 profiled for twenty batches.`,
 		Example: `  millrace tune --model gpt --data text.txt --batch 32 --pipelines 2 --rivals
@@ -68,6 +68,7 @@ profiled for twenty batches.`,
 	f.StringVar(&own.profileAt, "profile-at", "", "the setting to profile, M,N (default: one of the middle, simulated the largest M but one, and 1)")
 	f.BoolVar(&own.all, "all", false, "choose schedule, depths, recompute and stages too, by simulation")
 	f.BoolVar(&own.rivals, "rivals", false, "choose by traversal, max-num and max-size too, and compare")
+	f.IntVar(&own.rounds, "rounds", own.rounds, "times --rivals traverses the grid; the median of each setting counts")
 	f.BoolVar(&own.simulate, "simulate", false, "let the simulator stand for the machine; needs no libtorch")
 	f.BoolVar(&own.grid, "grid", false, "list every setting, however many there are")
 	f.IntVar(&own.train, "train", own.train, "batches of the training whose time is compared")
@@ -85,6 +86,9 @@ func (f *tuneFlags) limit(j *job.Job) error {
 	}
 	if f.train < 1 {
 		return fmt.Errorf("--train %d; a training has 1 batch at least", f.train)
+	}
+	if f.rounds < 1 || f.rounds > 1 && !f.rivals {
+		return fmt.Errorf("--rounds %d; the grid is traversed with --rivals, once at least", f.rounds)
 	}
 	return nil
 }
@@ -117,7 +121,7 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	r := tune.DegreesRequest{Workload: w, Sizes: f.sizes(p), Pipelines: f.pipelines, Rivals: f.rivals, Anchored: !f.simulate}
+	r := tune.DegreesRequest{Workload: w, Sizes: f.sizes(p), Pipelines: f.pipelines, Rivals: f.rivals, Rounds: f.rounds, Anchored: !f.simulate}
 	if r.ProfileAt, err = readDegrees(f.profileAt); err != nil {
 		return err
 	}

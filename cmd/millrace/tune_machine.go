@@ -39,7 +39,7 @@ func trainingMachine(p *planned) (tune.Machine, error) {
 			return nil, context.Cause(ctx)
 		}
 		return &tune.Trial{
-			Scored: tune.Scored{At: s.At, StepS: tune.StepTime(&result.Timeline, 1) / float64(s.At.Pipelines), MemoryBytes: result.Timeline.PeakBytes},
+			Scored: tune.Scored{At: s.At, StepS: result.Timeline.Period(0) / float64(s.At.Pipelines), MemoryBytes: result.Timeline.PeakBytes},
 			TookS:  time.Since(began).Seconds(), Timeline: &result.Timeline,
 		}, nil
 	}, nil
