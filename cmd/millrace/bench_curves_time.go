@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,8 +54,7 @@ type contender struct {
 	Busy         []float64       `json:"busy"`              // part of the workers' time, by round
 	PeakBytes    []int64         `json:"peak_bytes"`        // by worker
 
-	plan  *plan.Plan
-	rival *bench.Rival
+	plan *plan.Plan
 }
 
 // heldTo is AvgPipe held to a rival's memory.
@@ -256,41 +254,25 @@ func degrees(w *tune.Workload, methods []learningMethod) (several, one []tune.De
 
 // rounds measures every contender once a round, each in a process of its own that stands still
 // while another trains.
-func (t *times) rounds(c *cobra.Command, j *job.Job, rounds, steps int) (err error) {
+func (t *times) rounds(c *cobra.Command, j *job.Job, rounds, steps int) error {
 	dir, remove, err := scratch()
 	if err != nil {
 		return err
 	}
 	defer remove()
 	own := sessions{job: j, dir: dir, steps: steps}
+	var commands []bench.Command
 	for _, one := range t.Contested {
 		command, err := own.command(one.Name, one.plan, j.ThreadsPerWorker)
 		if err != nil {
 			return err
 		}
-		if one.rival, err = bench.Start(c.Context(), command); err != nil {
-			return err
-		}
-		defer func() {
-			if closed := one.rival.Close(); err == nil {
-				err = closed
-			}
-		}()
+		commands = append(commands, command)
 	}
-	visits := slices.Clone(t.Contested)
-	rng := rand.New(rand.NewPCG(1, 1))
-	for round := range rounds + 1 { // the first warms up
-		rng.Shuffle(len(visits), func(a, b int) { visits[a], visits[b] = visits[b], visits[a] })
-		for _, one := range visits {
-			if _, err := one.rival.Step(c.Context()); err != nil {
-				return err
-			}
-			if round > 0 {
-				one.StepS, one.Busy = append(one.StepS, one.rival.StepS/float64(one.Pipelines)), append(one.Busy, one.rival.Busy)
-			}
-			one.PeakBytes = one.rival.PeakBytes
-		}
-		fmt.Fprintf(c.ErrOrStderr(), "  round %d of %d\n", round, rounds)
-	}
-	return nil
+	return bench.Together(c.Context(), commands, func(rivals []*bench.Rival) error {
+		return bench.Rounds(c.Context(), rivals, rounds, nil, func(at int) {
+			one, r := t.Contested[at], rivals[at]
+			one.StepS, one.Busy, one.PeakBytes = append(one.StepS, r.StepS/float64(one.Pipelines)), append(one.Busy, r.Busy), r.PeakBytes
+		}, tellRound(c.ErrOrStderr(), rounds))
+	})
 }
