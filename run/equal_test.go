@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,7 +103,7 @@ func randomConfig(t testing.TB, e engine.Engine, g *rand.Rand) Config {
 // weight, and what ran is what the Program says.
 func TestAnyPipelineEqualsOneWorker(t *testing.T) {
 	e := testEngine(t)
-	for seed := range uint64(500) {
+	eachSeed(t, 500, func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 2))
 		c := randomConfig(t, e, g)
 		got := train(t, c)
@@ -110,15 +111,15 @@ func TestAnyPipelineEqualsOneWorker(t *testing.T) {
 			t.Fatalf("seed %d: %v\n%+v", seed, err, *c.Plan)
 		}
 		checkOrder(t, c, got)
-	}
+	})
 }
 
 // The same with transfers and operators that take random times, so that workers
 // overlap in ever other ways.
 func TestDelaysChangeNothing(t *testing.T) {
 	e := testEngine(t)
-	could, did := 0, 0
-	for seed := range uint64(60) {
+	var could, did atomic.Int64
+	eachSeed(t, 60, func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 3))
 		c := randomConfig(t, e, g)
 		want := reference(t, c)
@@ -135,16 +136,16 @@ func TestDelaysChangeNothing(t *testing.T) {
 		}
 		checkOrder(t, c, got)
 		if len(c.Plan.Stages) > 1 && c.Plan.Stages[0].Warmup > 1 && c.Cores != 1 {
-			could++
+			could.Add(1)
 			if overlapped(got) {
-				did++
+				did.Add(1)
 			}
 		}
 		if c.Cores == 1 && overlapped(got) {
 			t.Fatalf("seed %d: two workers computed at once on one core", seed)
 		}
-	}
-	if could < 15 || did < could*9/10 {
+	})
+	if could, did := could.Load(), did.Load(); could < 15 || did < could*9/10 {
 		t.Errorf("workers overlapped in %d of the %d cases where they could", did, could)
 	}
 }

@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -60,6 +61,23 @@ func build(t testing.TB, family string, settings map[string]any) *model.Model {
 		t.Fatal(err)
 	}
 	return m
+}
+
+// eachSeed tries a case for seeds from 0 on, as many side by side as there are processors, and returns behind
+// the last.
+func eachSeed(t *testing.T, seeds uint64, try func(t *testing.T, seed uint64)) {
+	t.Helper()
+	lanes := uint64(runtime.GOMAXPROCS(0))
+	t.Run("seeds", func(t *testing.T) {
+		for lane := range lanes {
+			t.Run(fmt.Sprint(lane), func(t *testing.T) {
+				t.Parallel()
+				for seed := lane; seed < seeds; seed += lanes {
+					try(t, seed)
+				}
+			})
+		}
+	})
 }
 
 // planOf cuts a model behind the layers in cuts, a stage a worker.

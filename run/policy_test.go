@@ -60,7 +60,7 @@ func streamConfig(t testing.TB, e engine.Engine, g *rand.Rand, policy schedule.P
 func TestStreamsEqualTheirEquations(t *testing.T) {
 	e := testEngine(t)
 	for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered} {
-		for seed := range uint64(120) {
+		eachSeed(t, 120, func(t *testing.T, seed uint64) {
 			g := rand.New(rand.NewPCG(seed, 11))
 			c := streamConfig(t, e, g, policy)
 			got := train(t, c)
@@ -69,7 +69,7 @@ func TestStreamsEqualTheirEquations(t *testing.T) {
 				t.Fatalf("%s, seed %d: %v\n%+v\nsteps %d", policy, seed, err, *c.Plan, c.Steps)
 			}
 			checkOrder(t, c, got)
-		}
+		})
 	}
 }
 
@@ -133,7 +133,7 @@ func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
 	for _, how := range []schedule.Replication{schedule.Split, schedule.RoundRobin} {
-		for seed := range uint64(150) {
+		eachSeed(t, 150, func(t *testing.T, seed uint64) {
 			g := rand.New(rand.NewPCG(seed, 13))
 			c := randomConfig(t, e, g)
 			c.Plan.Replication = string(how)
@@ -149,7 +149,7 @@ func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
 				t.Fatalf("%s, seed %d: %v\n%+v", how, seed, err, *c.Plan)
 			}
 			checkOrder(t, c, got)
-		}
+		})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -25,7 +26,12 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(closeLedger)) }
+// TestMain lets garbage lie: thousands of runs of a few kilobytes each, on locked threads, spent
+// four tenths of their time on collecting it.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(800)
+	goleak.VerifyTestMain(m, goleak.Cleanup(closeLedger))
+}
 
 // small is an mlp with dropout on `stages` workers, with momentum, clipping and warm-up.
 func small(t testing.TB, stages, steps int) Config {

@@ -40,7 +40,8 @@ type Device struct {
 	tracking bool
 	open     []*Tensor            // in scopes, oldest first
 	marks    []int                // where each open scope begins in it
-	owned    map[*Tensor]struct{} // the caller's
+	owned    map[*Tensor]struct{} // the caller's; freed ones until there are as many as crowd
+	crowd    int
 }
 
 var _ engine.Device = (*Device)(nil)
@@ -309,10 +310,13 @@ func (d *Device) own(t *Tensor) {
 	if d.owned == nil {
 		d.owned = map[*Tensor]struct{}{}
 	}
-	for old := range d.owned {
-		if old.freed.Load() {
-			delete(d.owned, old)
+	if len(d.owned) >= d.crowd {
+		for old := range d.owned {
+			if old.freed.Load() {
+				delete(d.owned, old)
+			}
 		}
+		d.crowd = 2*len(d.owned) + 64
 	}
 	t.owned = true
 	d.owned[t] = struct{}{}
