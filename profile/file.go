@@ -108,11 +108,10 @@ func (p *Profile) Validate() error {
 					return bad(at+": "+field, v, "0 or more seconds")
 				}
 			}
-			if c.PendingBytes != nil && *c.PendingBytes < 0 {
-				return fmt.Errorf("profile: layer %s: pending_bytes is %d; it must be 0 or more", l.Name, *c.PendingBytes)
-			}
-			if least := min(c.OutputBytes, c.SavedBytes, c.WorkspaceBytes, c.ForwardPeakBytes, c.BackwardPeakBytes, c.FirstBackwardPeakBytes); least < 0 {
-				return bad(at+": a size in bytes", least, "0 or more")
+			for _, n := range c.sizes() {
+				if *n < 0 {
+					return bad(at+": a size in bytes", *n, "0 or more")
+				}
 			}
 		}
 	}

@@ -19,6 +19,7 @@ type LayerTiming struct {
 	ForwardPeakBytes, BackwardPeakBytes int64
 	FirstBackwardPeakBytes              int64 // of the backward that makes the parameters' gradients
 	PendingBytes                        int64 // 0 where there are no halves
+	HalvesPeakBytes                     HalvesPeaks
 }
 
 // Request is one measurement: the whole model at one micro-batch size.
@@ -175,7 +176,7 @@ func costOf(t LayerTiming, device string, size int) Cost {
 	if len(t.BackwardInputS) > 0 && len(t.BackwardWeightS) > 0 {
 		c.BackwardInputS, c.BackwardWeightS = new(median(t.BackwardInputS)), new(median(t.BackwardWeightS))
 	}
-	c.PendingBytes = new(t.PendingBytes)
+	c.PendingBytes, c.HalvesPeakBytes = new(t.PendingBytes), new(t.HalvesPeakBytes)
 	both := make([]float64, min(len(t.ForwardS), len(t.BackwardS)))
 	for i := range both {
 		both[i] = t.ForwardS[i] + t.BackwardS[i]

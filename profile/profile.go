@@ -8,8 +8,8 @@
 package profile
 
 // Measures counts what Measure has come to measure: what is kept for later with fewer of them is
-// measured anew. The last is that sizes are compared within rounds, over many rounds.
-const Measures = 5
+// measured anew. The last is what the halves of a backward hold for a moment.
+const Measures = 6
 
 // Version of the JSON form.
 const Version = 1
@@ -41,6 +41,18 @@ type Cost struct {
 	// FirstBackwardPeakBytes is that of the first backward after an update, which makes the gradients of
 	// the parameters as it goes. 0 where nobody has measured it.
 	FirstBackwardPeakBytes int64 `json:"first_backward_peak_bytes,omitempty"`
+	// HalvesPeakBytes is those of the halves of a backward; null where nobody has measured them.
+	HalvesPeakBytes *HalvesPeaks `json:"halves_peak_bytes,omitempty"`
+}
+
+// HalvesPeaks is the high-water marks of the halves of a layer's backward, in bytes above what was live
+// when they began. First ones make the gradients of parameters as they go: of a layer that cannot
+// split the input's half, which is its whole backward, of others the weights' half.
+type HalvesPeaks struct {
+	Input       int64 `json:"input"`
+	FirstInput  int64 `json:"first_input"`
+	Weight      int64 `json:"weight"`
+	FirstWeight int64 `json:"first_weight"`
 }
 
 // Feed is a model input that a layer reads.

@@ -121,13 +121,6 @@ func (p *Profile) At(device string, size int) (costs []Cost, interpolated bool, 
 	return costs, low != high, nil
 }
 
-func wholeOrNone(a, b *int64, whole func(x, y int64) int64) *int64 {
-	if a == nil || b == nil {
-		return nil
-	}
-	return new(whole(*a, *b))
-}
-
 func between(a, b Cost, size int) Cost {
 	if a.MicroBatch == b.MicroBatch {
 		return a
@@ -135,13 +128,9 @@ func between(a, b Cost, size int) Cost {
 	t := float64(size-a.MicroBatch) / float64(b.MicroBatch-a.MicroBatch)
 	real := func(x, y float64) float64 { return x + t*(y-x) }
 	whole := func(x, y int64) int64 { return x + int64(t*float64(y-x)) }
-	c := Cost{
-		Device: a.Device, MicroBatch: size, ForwardS: real(a.ForwardS, b.ForwardS), BackwardS: real(a.BackwardS, b.BackwardS),
-		Spread: max(a.Spread, b.Spread), OutputBytes: whole(a.OutputBytes, b.OutputBytes), SavedBytes: whole(a.SavedBytes, b.SavedBytes), PendingBytes: wholeOrNone(a.PendingBytes, b.PendingBytes, whole),
-		WorkspaceBytes:   whole(a.WorkspaceBytes, b.WorkspaceBytes),
-		ForwardPeakBytes: whole(a.ForwardPeakBytes, b.ForwardPeakBytes), BackwardPeakBytes: whole(a.BackwardPeakBytes, b.BackwardPeakBytes),
-		FirstBackwardPeakBytes: whole(a.FirstBackwardPeakBytes, b.FirstBackwardPeakBytes),
-	}
+	c := a.WithSizes(&b, whole)
+	c.MicroBatch, c.ForwardS, c.BackwardS, c.Spread = size, real(a.ForwardS, b.ForwardS), real(a.BackwardS, b.BackwardS), max(a.Spread, b.Spread)
+	c.BackwardInputS, c.BackwardWeightS = nil, nil
 	if a.BackwardInputS != nil && b.BackwardInputS != nil {
 		c.BackwardInputS = new(real(*a.BackwardInputS, *b.BackwardInputS))
 	}

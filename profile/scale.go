@@ -35,8 +35,10 @@ func (p *Profile) scaled(device string, from, to int) ([]Cost, error) {
 				continue
 			}
 			if to != from {
-				if most := max(c.OutputBytes, c.SavedBytes, c.WorkspaceBytes, c.ForwardPeakBytes, c.BackwardPeakBytes, c.FirstBackwardPeakBytes); float64(most)*times >= math.MaxInt64 {
-					return nil, fmt.Errorf("profile: layer %d (%s) would have more than %d bytes for a micro-batch of %d samples; it has %d for %d", i, l.Name, int64(math.MaxInt64), to, most, from)
+				for _, n := range c.sizes() {
+					if float64(*n)*times >= math.MaxInt64 {
+						return nil, fmt.Errorf("profile: layer %d (%s) would have more than %d bytes for a micro-batch of %d samples; it has %d for %d", i, l.Name, int64(math.MaxInt64), to, *n, from)
+					}
 				}
 				c = c.times(times)
 			}
@@ -58,10 +60,9 @@ func (c Cost) times(x float64) Cost {
 	if c.BackwardWeightS != nil {
 		c.BackwardWeightS = new(*c.BackwardWeightS * x)
 	}
-	c.OutputBytes, c.SavedBytes, c.WorkspaceBytes = bytes(c.OutputBytes), bytes(c.SavedBytes), bytes(c.WorkspaceBytes)
-	c.ForwardPeakBytes, c.BackwardPeakBytes, c.FirstBackwardPeakBytes = bytes(c.ForwardPeakBytes), bytes(c.BackwardPeakBytes), bytes(c.FirstBackwardPeakBytes)
-	if c.PendingBytes != nil {
-		c.PendingBytes = new(bytes(*c.PendingBytes))
+	c = c.owned()
+	for _, n := range c.sizes() {
+		*n = bytes(*n)
 	}
 	return c
 }

@@ -53,12 +53,18 @@ type clock struct {
 	bytes  []layerBytes
 	begun  time.Time
 	live   int64
+	first  bool // no backward since the last update: the next one makes the parameters' gradients
 }
 
-type layerBytes struct{ output, saved, forwardPeak, firstBackwardPeak, backwardPeak, pending int64 }
+// layerBytes is what an allocator has counted of one layer. peaks are the high-water marks of each phase
+// above what was live as it began, firsts those of phases that made the parameters' gradients.
+type layerBytes struct {
+	output, saved, pending int64
+	peaks, firsts          [stage.Phases]int64
+}
 
 func newClock(dev engine.Device, layers int) *clock {
-	c := &clock{dev: dev, bytes: make([]layerBytes, layers)}
+	c := &clock{dev: dev, bytes: make([]layerBytes, layers), first: true}
 	for p := range c.phases {
 		c.phases[p] = make([][]float64, layers)
 	}
@@ -66,9 +72,7 @@ func newClock(dev engine.Device, layers int) *clock {
 }
 
 func (c *clock) Begin(p stage.Phase, layer int) {
-	if p == stage.Forward || p == stage.Backward {
-		c.dev.ResetPeak()
-	}
+	c.dev.ResetPeak()
 	c.live = c.dev.Memory().LiveBytes
 	c.begun = time.Now()
 }
@@ -79,20 +83,19 @@ func (c *clock) End(p stage.Phase, layer int, made nn.Bundle) {
 		c.phases[p][layer] = append(c.phases[p][layer], took)
 	}
 	m, b := c.dev.Memory(), &c.bytes[layer]
-	switch p {
-	case stage.Forward:
-		b.saved, b.forwardPeak, b.output = m.LiveBytes-c.live, m.PeakBytes-c.live, 0
+	most := &b.peaks
+	if c.first && p != stage.Forward {
+		most = &b.firsts
+	}
+	most[p] = max(most[p], m.PeakBytes-c.live)
+	switch {
+	case p == stage.Forward:
+		b.saved, b.output = m.LiveBytes-c.live, 0
 		for _, n := range made {
 			b.output += n.Tensor.Bytes()
 		}
-	case stage.WeightHalf:
+	case p == stage.WeightHalf && !c.first:
 		b.pending = c.live - m.LiveBytes
-	case stage.Backward:
-		if b.firstBackwardPeak == 0 { // no backward has made the parameters' gradients before
-			b.firstBackwardPeak = m.PeakBytes - c.live
-		} else {
-			b.backwardPeak = m.PeakBytes - c.live
-		}
 	}
 }
 
@@ -205,7 +208,13 @@ func (b *bench) pass() error {
 	if err != nil || id == 0 {
 		return err
 	}
-	_, err = b.stage.Backward(id-1, nil, 1)
+	return b.backward(id - 1)
+}
+
+// backward goes back through all layers.
+func (b *bench) backward(id int) error {
+	_, err := b.stage.Backward(id, nil, 1)
+	b.clock.first = false
 	return err
 }
 
@@ -218,7 +227,16 @@ func (b *bench) passInHalves() error {
 	if _, err = b.stage.BackwardInput(id-1, nil, 1); err != nil {
 		return err
 	}
-	return b.stage.BackwardWeight(id - 1)
+	err = b.stage.BackwardWeight(id - 1)
+	b.clock.first = false
+	return err
+}
+
+// update steps the optimizer, which leaves no gradients. No micro-batch may be under way.
+func (b *bench) update(by optim.Settings) error {
+	err := b.stage.Update(by, optim.Step{Count: b.next, Rate: 1e-6, GradScale: 1}, stage.Replace)
+	b.clock.first = true
+	return err
 }
 
 // passes goes over the model n times, and on until it has taken that many seconds: a small
@@ -247,8 +265,17 @@ func (t *Timer) Layers(ctx context.Context, r profile.Request) ([]profile.LayerT
 		if err := b.passes(ctx, b.pass, r.Passes, r.AtLeastS); err != nil {
 			return err
 		}
-		// The first pass in halves finds no memory of the sizes that halves ask for.
+		// The first pass in halves makes the gradients, and finds no memory of the sizes that halves ask for.
 		b.clock.counts = false
+		if err := b.backward(b.next - 1); err != nil {
+			return err
+		}
+		if err := b.update(t.optimizer); err != nil {
+			return err
+		}
+		if _, err := b.forward(); err != nil {
+			return err
+		}
 		if err := b.passes(ctx, b.passInHalves, 1, r.AtLeastS/4); err != nil {
 			return err
 		}
@@ -269,8 +296,13 @@ func (t *Timer) Layers(ctx context.Context, r profile.Request) ([]profile.LayerT
 		}
 	}
 	for l, b := range clocks[0].bytes {
-		out[l].OutputBytes, out[l].SavedBytes, out[l].ForwardPeakBytes, out[l].BackwardPeakBytes = b.output, b.saved, b.forwardPeak, b.backwardPeak
-		out[l].FirstBackwardPeakBytes, out[l].PendingBytes = b.firstBackwardPeak, b.pending
+		o := &out[l]
+		o.OutputBytes, o.SavedBytes, o.PendingBytes = b.output, b.saved, b.pending
+		o.ForwardPeakBytes, o.BackwardPeakBytes, o.FirstBackwardPeakBytes = b.peaks[stage.Forward], b.peaks[stage.Backward], b.firsts[stage.Backward]
+		o.HalvesPeakBytes = profile.HalvesPeaks{
+			Input: b.peaks[stage.InputHalf], FirstInput: b.firsts[stage.InputHalf],
+			Weight: b.peaks[stage.WeightHalf], FirstWeight: b.firsts[stage.WeightHalf],
+		}
 	}
 	return out, nil
 }
@@ -282,10 +314,10 @@ func (t *Timer) Updates(ctx context.Context, r profile.Request) (updateS []float
 		if err != nil {
 			return err
 		}
-		if _, err := b.stage.Backward(id, nil, 1); err != nil {
+		if err := b.backward(id); err != nil {
 			return err
 		}
-		return b.stage.Update(t.optimizer, optim.Step{Count: id + 1, Rate: 1e-6, GradScale: 1}, stage.Replace)
+		return b.update(t.optimizer)
 	}
 	clocks, err := t.crew(ctx, r, func(b *bench) error {
 		for i := range r.Warmup + r.Passes {

@@ -26,6 +26,7 @@ func TestAtMostBytesHoldsForAnyTiming(t *testing.T) {
 				SavedBytes:   bytes.Draw(t, "saved"),
 				PendingBytes: bytes.Draw(t, "pending"), FixedBytes: bytes.Draw(t, "fixed"), ParameterBytes: bytes.Draw(t, "parameters"),
 				ForwardPeak: bytes.Draw(t, "forward peak"), FirstBackwardPeak: bytes.Draw(t, "first peak"), BackwardPeak: bytes.Draw(t, "backward peak"),
+				FirstInputPeak: bytes.Draw(t, "first input peak"), FirstWeightPeak: bytes.Draw(t, "first weight peak"), WeightPeak: bytes.Draw(t, "weight peak"),
 				InputPeak: bytes.Draw(t, "input peak"), UpdatePeak: bytes.Draw(t, "update peak"),
 			}
 			for r := range replicas {

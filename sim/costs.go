@@ -29,10 +29,18 @@ type StageCost struct {
 	ParameterBytes  int64 // gradients of parameters: what an all-reduce moves
 	ReferenceBytes  int64 // parameters and buffers: the reference of elastic averaging, and a step in its queue
 
+	// WholeBytes is those of the gradients that a split backward's first half makes, because their layers
+	// have no halves.
+	WholeBytes int64
+
 	// The most held at once inside an instruction, above what was held before it.
 	// FirstBackwardPeak is of the first backward since an update, which makes the gradients
-	// as it goes; BackwardPeak of those that find them there, InputPeak of a first half.
-	ForwardPeak, EvaluatePeak, FirstBackwardPeak, BackwardPeak, InputPeak, UpdatePeak int64
+	// as it goes; BackwardPeak of those that find them there. So are FirstInputPeak and InputPeak
+	// of a split backward's first half, FirstWeightPeak and WeightPeak of its second.
+	ForwardPeak, EvaluatePeak, UpdatePeak int64
+	FirstBackwardPeak, BackwardPeak       int64
+	FirstInputPeak, InputPeak             int64
+	FirstWeightPeak, WeightPeak           int64
 	// LayerBytes is the parameters of the largest layer, of which elastic averaging keeps a copy
 	// while it updates them, and an update that may be taken back one of their gradients.
 	LayerBytes int64
@@ -136,7 +144,7 @@ func (c *Costs) check(p *schedule.Program) error {
 				{"activation bytes", float64(k.ActivationBytes)}, {"gradient bytes", float64(k.GradientBytes)},
 				{"saved bytes", float64(k.SavedBytes)}, {"input bytes", float64(k.InputBytes)}, {"pending bytes", float64(k.PendingBytes)},
 				{"fixed bytes", float64(k.FixedBytes)}, {"parameter bytes", float64(k.ParameterBytes)},
-				{"reference bytes", float64(k.ReferenceBytes)},
+				{"reference bytes", float64(k.ReferenceBytes)}, {"bytes of gradients that the first half makes", float64(k.WholeBytes)},
 			} {
 				if bad(f.value) {
 					return &CostError{Stage: s, Replica: r, Field: f.name, Value: f.value}

@@ -18,6 +18,26 @@ func (a *account) hold(n int64) {
 	a.peak = max(a.peak, a.bytes)
 }
 
+// gathered is which gradients of a stage's parameters there are.
+type gathered uint8
+
+const (
+	none    gathered = iota
+	ofWhole          // of the layers without halves: no second half of a backward has run
+	ofAll
+)
+
+// gradientBytes is their size.
+func (c *StageCost) gradientBytes(g gathered) int64 {
+	switch g {
+	case ofWhole:
+		return c.WholeBytes
+	case ofAll:
+		return c.ParameterBytes
+	}
+	return 0
+}
+
 // inside is the most that an instruction holds for a moment beyond what was held before it. The
 // first backward after an update makes the gradients of parameters as it goes.
 func (s *state) inside(in schedule.Instruction) int64 {
@@ -26,12 +46,20 @@ func (s *state) inside(in schedule.Instruction) int64 {
 	case schedule.F:
 		return c.ForwardPeak
 	case schedule.B:
-		if s.gradients[s.placeOf(in)] {
+		if s.gradients[s.placeOf(in)] == ofAll {
 			return c.BackwardPeak
 		}
 		return max(c.FirstBackwardPeak, c.BackwardPeak)
 	case schedule.I:
-		return c.InputPeak
+		if s.gradients[s.placeOf(in)] != none {
+			return c.InputPeak
+		}
+		return max(c.FirstInputPeak, c.InputPeak)
+	case schedule.W:
+		if s.gradients[s.placeOf(in)] == ofAll {
+			return c.WeightPeak
+		}
+		return max(c.FirstWeightPeak, c.WeightPeak)
 	case schedule.EV:
 		return c.EvaluatePeak
 	case schedule.U:
@@ -54,10 +82,11 @@ func (s *state) placeOf(in schedule.Instruction) int {
 	return s.places[int(in.Pipeline)*s.p.Stages+int(in.Stage)] + int(in.Replica)
 }
 
-func (s *state) makeGradients(w int, in schedule.Instruction, c *StageCost) {
-	if at := s.placeOf(in); !s.gradients[at] {
-		s.gradients[at] = true
-		s.workers[w].memory.hold(c.ParameterBytes)
+// makeGradients has those gradients be there that are not yet.
+func (s *state) makeGradients(w int, in schedule.Instruction, c *StageCost, g gathered) {
+	if at := &s.gradients[s.placeOf(in)]; *at < g {
+		s.workers[w].memory.hold(c.gradientBytes(g) - c.gradientBytes(*at))
+		*at = g
 	}
 }
 
@@ -80,15 +109,16 @@ func (s *state) settle(w int, in schedule.Instruction) {
 	case schedule.B:
 		m.micros--
 		m.hold(-c.SavedBytes - c.InputBytes - s.received(in))
-		s.makeGradients(w, in, c)
+		s.makeGradients(w, in, c, ofAll)
 		m.hold(c.GradientBytes)
 	case schedule.I:
 		m.hold(c.PendingBytes - c.SavedBytes - c.InputBytes - s.received(in))
+		s.makeGradients(w, in, c, ofWhole)
 		m.hold(c.GradientBytes)
 	case schedule.W:
 		m.micros--
 		m.hold(-c.PendingBytes)
-		s.makeGradients(w, in, c)
+		s.makeGradients(w, in, c, ofAll)
 	case schedule.RF, schedule.RB:
 		rounded := s.rounded(in, w, c)
 		if rounded == 0 {
@@ -96,9 +126,9 @@ func (s *state) settle(w int, in schedule.Instruction) {
 		}
 		m.hold(rounded)
 	case schedule.AR, schedule.TG, schedule.GN:
-		s.makeGradients(w, in, c) // a replica without a micro-batch contributes zeros
+		s.makeGradients(w, in, c, ofAll) // a replica without a micro-batch contributes zeros
 		if s.p.DeferUpdates && in.Kind == schedule.AR {
-			s.gradients[s.placeOf(in)] = false // they are kept for their update, and the next minibatch makes others
+			s.gradients[s.placeOf(in)] = none // they are kept for their update, and the next minibatch makes others
 		}
 	case schedule.U:
 		if s.p.PostValidate {
@@ -121,10 +151,9 @@ func (s *state) settle(w int, in schedule.Instruction) {
 }
 
 func (s *state) freeGradients(w int, in schedule.Instruction, c *StageCost) {
-	if at := s.placeOf(in); s.gradients[at] {
-		s.gradients[at] = false
-		s.workers[w].memory.hold(-c.ParameterBytes)
-	}
+	at := &s.gradients[s.placeOf(in)]
+	s.workers[w].memory.hold(-c.gradientBytes(*at))
+	*at = none
 }
 
 // received is the bytes of the gradient that a backward was given: none on the last stage.

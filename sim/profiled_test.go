@@ -73,6 +73,8 @@ func TestCostsOfTwoStages(t *testing.T) {
 		BackwardPeak:      130,
 		InputPeak:         130,
 		FirstBackwardPeak: 130, // 10 bytes of gradients later: -150 + 100 + 10 + 130
+		FirstInputPeak:    130, // no layer has halves
+		WholeBytes:        20,
 		UpdatePeak:        10,
 		LayerBytes:        10,
 		TiedS:             tied, NormS: norm,
@@ -88,6 +90,8 @@ func TestCostsOfTwoStages(t *testing.T) {
 		BackwardPeak:      180,
 		InputPeak:         180,
 		FirstBackwardPeak: 180 + 16,
+		FirstInputPeak:    180 + 16,
+		WholeBytes:        26,
 		UpdatePeak:        16,
 		LayerBytes:        16,
 		TiedS:             tied, NormS: norm,

@@ -125,7 +125,7 @@ type state struct {
 	count     int64
 	workers   []workerState
 	places    []int              // number of the first replica of each stage of each pipeline
-	gradients []bool             // by place: parameter gradients exist
+	gradients []gathered         // by place
 	links     map[[2]int]float64 // when each link is free again
 	pending   []transfer         // that wait for their two devices, first come first served
 	joined    map[schedule.Instruction]*gathering
@@ -155,7 +155,7 @@ func newState(p *schedule.Program, costs Costs, o Options) *state {
 			}
 		}
 	}
-	s.gradients, s.closings = make([]bool, n), make([]closing, n)
+	s.gradients, s.closings = make([]gathered, n), make([]closing, n)
 	for w := range s.workers {
 		s.sample(w)
 		s.limit(w, schedule.Instruction{}, true)

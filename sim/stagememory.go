@@ -16,7 +16,10 @@ import (
 //     what it is about to make again and runs its forward again with everything kept;
 //   - a backward walks the layers down. A layer's gradients are there from the first
 //     reader that made them until the layer is done, and what it saved is freed with them;
-//   - gradients of parameters appear layer by layer in the first backward after an update;
+//   - gradients of parameters appear layer by layer in the first backward after an update. Of a backward in
+//     halves the first makes those of the layers that cannot be split, the second the others'. What waits
+//     for the second half, the gradient that a layer was given and what its forward saved for it,
+//     goes layer by layer while that half runs;
 //   - an optimizer with two states needs one more tensor of a parameter's size for a moment;
 //   - an update that is validated later keeps what it changes, parameters, states and buffers, as they
 //     were, and the gradients, until it is (settle);
@@ -49,56 +52,14 @@ func stageMemory(out *StageCost, p *profile.Profile, costs []profile.Cost, st pl
 	}
 	kept := spanning(p, costs, st)
 	out.EvaluatePeak, _ = passPeak(p, costs, st, nil)
-	out.BackwardPeak = backwardPeak(p, costs, st, nil, kept, false)
-	out.FirstBackwardPeak = backwardPeak(p, costs, st, grads, kept, true)
-	waits := pending(costs, st)
-	out.InputPeak = backwardPeak(p, costs, st, shares(p, costs, st, waits), kept, false)
-	for _, n := range waits {
-		out.PendingBytes += n
-	}
+	out.BackwardPeak = backwardPeak(p, costs, st, later, nil, kept)
+	out.FirstBackwardPeak = backwardPeak(p, costs, st, first, grads, kept)
+	halves(out, p, costs, st, grads, kept)
 	if st.Recompute.Again() {
 		out.ForwardPeak, out.SavedBytes = passPeak(p, costs, st, kept)
 		return
 	}
 	out.ForwardPeak, out.SavedBytes = recording(costs, st, st.FirstLayer, st.LastLayer)
-}
-
-// pending is, by layer from the stage's first, what the weights' half of its backward keeps
-// until it runs: where nobody has measured it all that the forward saved, and nothing of a
-// layer without halves.
-func pending(costs []profile.Cost, st plan.Stage) []int64 {
-	out := make([]int64, st.LastLayer-st.FirstLayer+1)
-	for i := range out {
-		c := &costs[st.FirstLayer+i]
-		switch {
-		case c.BackwardWeightS == nil:
-		case c.PendingBytes != nil:
-			out[i] = *c.PendingBytes
-		default:
-			out[i] = c.SavedBytes
-		}
-		out[i] = int64(fraction(st, st.FirstLayer+i) * float64(out[i]))
-	}
-	return out
-}
-
-// shares is how each layer of a stage adds to what waits for the weights' halves, while its
-// backward's first half goes down the layers. A layer's input, which its half needs, is the
-// output of a layer in front and counted there until that one is done.
-func shares(p *profile.Profile, costs []profile.Cost, st plan.Stage, waits []int64) []int64 {
-	out := make([]int64, len(waits))
-	later := int64(0)
-	for l := st.LastLayer; l >= st.FirstLayer; l-- {
-		at, input := l-st.FirstLayer, int64(0)
-		for _, from := range p.Layers[l].From {
-			if from >= st.FirstLayer {
-				input += costs[from].OutputBytes
-			}
-		}
-		both := min(waits[at], input)
-		out[at], later = waits[at]-both+later, both
-	}
-	return out
 }
 
 // recording is the most that a forward which keeps everything holds, and what it leaves.
@@ -145,10 +106,10 @@ func feedBytes(p *profile.Profile, costs []profile.Cost, st plan.Stage) int64 {
 	return bytes
 }
 
-// backwardPeak is the most held inside a backward above what was held before it. leaves is
-// what each layer leaves behind: its parameters' gradients, nil where they are there already;
-// of the first half of a backward, what the second needs. first says that it is the former. kept is spanning's.
-func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, leaves, kept []int64, first bool) int64 {
+// backwardPeak is the most held inside a backward above what was held before it. inside is what a
+// layer's backward holds for a moment, leaves what it leaves behind: its parameters' gradients, nil where
+// they are there already; of the first half of a backward, also what the second needs. kept is spanning's.
+func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, inside func(*profile.Cost) int64, leaves, kept []int64) int64 {
 	held, peak := int64(0), int64(0)
 	made := given(p, st) // layers of the stage, or before it, whose output has a gradient here
 	k := st.Recompute.Segment(st.LastLayer - st.FirstLayer + 1)
@@ -163,11 +124,7 @@ func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, leave
 			held += left
 		}
 		part := fraction(st, l)
-		inside := costs[l].BackwardPeakBytes
-		if first && costs[l].FirstBackwardPeakBytes > 0 {
-			inside = costs[l].FirstBackwardPeakBytes
-		}
-		peak = max(peak, held+int64(part*float64(inside)))
+		peak = max(peak, held+int64(part*float64(inside(&costs[l]))))
 		held -= int64(part * float64(costs[l].SavedBytes))
 		if made[l] {
 			held -= costs[l].OutputBytes
@@ -184,6 +141,16 @@ func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, leave
 		peak = max(peak, held)
 	}
 	return peak
+}
+
+// later is what a whole backward holds that finds the parameters' gradients there, first one that makes them.
+func later(c *profile.Cost) int64 { return c.BackwardPeakBytes }
+
+func first(c *profile.Cost) int64 {
+	if c.FirstBackwardPeakBytes > 0 {
+		return c.FirstBackwardPeakBytes
+	}
+	return c.BackwardPeakBytes
 }
 
 // given is the layers of a stage that a later stage reads: their gradients are there when the

@@ -40,11 +40,9 @@ func beyond(a, b profile.Cost, size int) profile.Cost {
 	// More samples never take less.
 	real := func(x, y float64) float64 { return y + t*max(y-x, 0) }
 	whole := func(x, y int64) int64 { return y + int64(t*float64(max(y-x, 0))) }
-	c := b
+	c := b.WithSizes(&a, func(b, a int64) int64 { return whole(a, b) })
 	c.MicroBatch = size
 	c.ForwardS, c.BackwardS = real(a.ForwardS, b.ForwardS), real(a.BackwardS, b.BackwardS)
-	c.OutputBytes, c.SavedBytes, c.WorkspaceBytes = whole(a.OutputBytes, b.OutputBytes), whole(a.SavedBytes, b.SavedBytes), whole(a.WorkspaceBytes, b.WorkspaceBytes)
-	c.ForwardPeakBytes, c.BackwardPeakBytes = whole(a.ForwardPeakBytes, b.ForwardPeakBytes), whole(a.BackwardPeakBytes, b.BackwardPeakBytes)
 	half := func(x, y *float64) *float64 {
 		if y == nil || x == nil {
 			return y
@@ -52,8 +50,5 @@ func beyond(a, b profile.Cost, size int) profile.Cost {
 		return new(real(*x, *y))
 	}
 	c.BackwardInputS, c.BackwardWeightS = half(a.BackwardInputS, b.BackwardInputS), half(a.BackwardWeightS, b.BackwardWeightS)
-	if a.PendingBytes != nil && b.PendingBytes != nil {
-		c.PendingBytes = new(whole(*a.PendingBytes, *b.PendingBytes))
-	}
 	return c
 }
