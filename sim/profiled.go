@@ -49,13 +49,14 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 	if p.Transfer != nil {
 		out.DispatchS = p.Transfer.DispatchS
 	}
+	known := layerCosts{p: p, of: map[layerSize][]profile.Cost{}}
 	for s := range pl.Stages {
 		if len(pl.Stages[s].Devices) == 0 {
 			return Costs{}, fmt.Errorf("sim: stage %d of the plan is on no device", s)
 		}
 		var replicas []StageCost
 		for _, d := range pl.Stages[s].Devices {
-			cost, err := stageCost(p, c, pl, s, d)
+			cost, err := stageCost(&known, c, pl, s, d)
 			if err != nil {
 				return Costs{}, err
 			}
@@ -90,9 +91,33 @@ func links(c *cluster.Cluster, devices []int) func(from, to int) [][2]int {
 	}
 }
 
+// layerCosts keeps what a profile says of all layers on a device type at a number of rows, which
+// many stages of a plan ask for: of a long profile scaling or interpolating it takes a while.
+type layerCosts struct {
+	p  *profile.Profile
+	of map[layerSize][]profile.Cost
+}
+
+type layerSize struct {
+	device string
+	rows   int
+}
+
+func (k *layerCosts) at(device string, rows int) ([]profile.Cost, error) {
+	size := layerSize{device, rows}
+	if costs, ok := k.of[size]; ok {
+		return costs, nil
+	}
+	costs, _, err := k.p.At(device, rows)
+	if err == nil {
+		k.of[size] = costs
+	}
+	return costs, err
+}
+
 // stageCost adds up the layers of a stage on one device.
-func stageCost(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s, device int) (StageCost, error) {
-	st := pl.Stages[s]
+func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s, device int) (StageCost, error) {
+	p, st := known.p, pl.Stages[s]
 	if st.FirstLayer < 0 || st.LastLayer < st.FirstLayer || st.LastLayer >= len(p.Layers) {
 		return StageCost{}, fmt.Errorf("sim: stage %d has layers %d to %d; profile %s has layers 0 to %d", s, st.FirstLayer, st.LastLayer, p.Model, len(p.Layers)-1)
 	}
@@ -100,7 +125,7 @@ func stageCost(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s, device 
 	if pl.Replication == "split" && len(st.Devices) > 1 {
 		rows = (rows + len(st.Devices) - 1) / len(st.Devices)
 	}
-	costs, _, err := p.At(c.Devices[device], rows)
+	costs, err := known.at(c.Devices[device], rows)
 	if err != nil {
 		return StageCost{}, fmt.Errorf("sim: stage %d: %w", s, err)
 	}
