@@ -22,6 +22,9 @@ func (s *search) baselines(ctx context.Context) error {
 		return nil
 	}
 	for _, size := range s.baseSizes() {
+		if ctx.Err() != nil && s.top.plan != nil {
+			return nil // of very many layers every size takes a while
+		}
 		w := want{stages: S, devices: S, size: size, order: s.orders[0], replicas: []int{1}, family: f, fits: true}
 		found := s.partition(w)
 		if found == nil {

@@ -13,6 +13,28 @@ type table struct {
 	fixed, saved, gradients   []int64   // bytes; fixed is parameters, optimizer states and buffers
 	cut                       []int64   // bytes that cross the cut before each layer
 	costs                     []profile.Cost
+	widest                    []int64 // of each blockOf layers, what the one that needs most needs while it runs
+}
+
+// blockOf is the layers of which a table keeps the widest.
+const blockOf = 64
+
+// running is what a layer needs while it runs, beside what it saves.
+func running(c *profile.Cost) int64 { return max(c.WorkspaceBytes, c.BackwardPeakBytes-c.SavedBytes) }
+
+// work is the most that a layer of from..to-1 needs while it runs, 0 at least.
+func (t *table) work(from, to int) int64 {
+	most := int64(0)
+	for k := from; k < to; {
+		if k%blockOf == 0 && k+blockOf <= to {
+			most = max(most, t.widest[k/blockOf])
+			k += blockOf
+			continue
+		}
+		most = max(most, running(&t.costs[k]))
+		k++
+	}
+	return most
 }
 
 func (t *table) time(from, to int, again plan.Recompute) (forward, backward float64) {
@@ -26,11 +48,8 @@ func (t *table) time(from, to int, again plan.Recompute) (forward, backward floa
 // memory is about what a stage holds with so many micro-batches in flight: the simulator
 // knows better, and this never decides alone.
 func (t *table) memory(from, to, depth int, again plan.Recompute) int64 {
-	held, work := t.saved[to]-t.saved[from], int64(0)
-	for _, c := range t.costs[from:to] {
-		work = max(work, c.WorkspaceBytes, c.BackwardPeakBytes-c.SavedBytes)
-	}
-	always := t.fixed[to] - t.fixed[from] + t.gradients[to] - t.gradients[from] + work
+	held := t.saved[to] - t.saved[from]
+	always := t.fixed[to] - t.fixed[from] + t.gradients[to] - t.gradients[from] + t.work(from, to)
 	if k := again.Segment(to - from); k > 0 {
 		kept, segment := t.cut[from], int64(0)
 		for at := from; at < to; at += k {
@@ -86,7 +105,7 @@ func (t *tables) make(device string, rows int) *table {
 	n := len(costs)
 	out := &table{
 		forward: make([]float64, n+1), backward: make([]float64, n+1), update: make([]float64, n+1),
-		fixed: make([]int64, n+1), saved: make([]int64, n+1), gradients: make([]int64, n+1), cut: make([]int64, n+1), costs: costs,
+		fixed: make([]int64, n+1), saved: make([]int64, n+1), gradients: make([]int64, n+1), cut: make([]int64, n+1), costs: costs, widest: make([]int64, n/blockOf+1),
 	}
 	for k, c := range costs {
 		layer := &t.p.Layers[k]
@@ -97,6 +116,7 @@ func (t *tables) make(device string, rows int) *table {
 		out.fixed[k+1] = out.fixed[k] + own*int64(1+t.p.OptimizerStates) + layer.BufferBytes
 		out.gradients[k+1] = out.gradients[k] + own
 		out.saved[k+1] = out.saved[k] + c.SavedBytes
+		out.widest[k/blockOf] = max(out.widest[k/blockOf], running(&c))
 		if last := t.last[k]; last > k { // crosses the cuts before layers k+1..last
 			out.cut[k+1] += c.OutputBytes
 			if last+1 <= n {
