@@ -99,11 +99,11 @@ const Auto = -1
 // a run that goes on with more steps repeats the ones that it had.
 const warmupSteps = 20
 
-// Default is a Job with the settings that need no thought. Batch, rate and data depend on
+// Default is a Job with the settings that need no thought. Optimizer, rate and data depend on
 // the model and are filled by Complete.
 func Default() Job {
 	return Job{
-		Workers: 2, ThreadsPerWorker: 1, Steps: 200, Recompute: "auto", Keep: 3, Seed: 1,
+		Workers: 2, ThreadsPerWorker: 1, Batch: 32, Steps: 200, Recompute: "auto", Keep: 3, Seed: 1,
 		Optimizer: optim.Settings{WeightDecay: Auto, Beta1: Auto, Beta2: Auto, Epsilon: Auto}, Rate: optim.Rate{Warmup: Auto}, EvalRows: Auto, Alpha: Auto,
 	}
 }
@@ -133,12 +133,12 @@ func (j *Job) Complete() error {
 	if j.Model == "" {
 		return fmt.Errorf("job: no model is named; give mlp, convnet, gpt or a .yaml file")
 	}
-	for name, v := range map[string]int{"workers": j.Workers, "steps": j.Steps, "threads_per_worker": j.ThreadsPerWorker} {
+	for name, v := range map[string]int{"workers": j.Workers, "batch": j.Batch, "steps": j.Steps, "threads_per_worker": j.ThreadsPerWorker} {
 		if v < 1 {
 			return fmt.Errorf("job: %s is %d; it must be 1 at least", name, v)
 		}
 	}
-	for name, v := range map[string]int{"batch": j.Batch, "cores": j.Cores, "stages": j.Stages, "micro_batch": j.MicroBatch,
+	for name, v := range map[string]int{"cores": j.Cores, "stages": j.Stages, "micro_batch": j.MicroBatch,
 		"micro_batches": j.MicroBatches, "pipelines": j.Pipelines, "eval_every": j.EvalEvery, "save_every": j.SaveEvery, "keep": j.Keep} {
 		if v < 0 {
 			return fmt.Errorf("job: %s is %d; it must not be negative", name, v)
@@ -169,9 +169,6 @@ func (j *Job) Complete() error {
 	}
 	if j.EvalRows < Auto {
 		return fmt.Errorf("job: eval_rows is %d; it is a number of test samples, or 0 for all", j.EvalRows)
-	}
-	if j.Batch == 0 {
-		j.Batch = 32
 	}
 	if j.Optimizer.Kind == "" {
 		j.Optimizer.Kind = optim.AdamW

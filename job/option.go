@@ -24,6 +24,22 @@ func whole(doc, name string, at func(*Job) *int) Option {
 	}}
 }
 
+// fixed is a whole number of 1 at least, which the planner chooses where it is left out.
+func fixed(doc, name string, at func(*Job) *int) Option {
+	o := whole(doc, name, at)
+	set := o.Set
+	o.Set = func(j *Job, v string) error {
+		if err := set(j, v); err != nil {
+			return err
+		}
+		if n := *at(j); n < 1 {
+			return fmt.Errorf("job: --%s is %d; it is 1 at least, or left out", name, n)
+		}
+		return nil
+	}
+	return o
+}
+
 func word(doc, name string, at func(*Job) *string) Option {
 	return Option{Name: name, Doc: doc, Set: func(j *Job, v string) error { *at(j) = v; return nil }}
 }
@@ -48,11 +64,11 @@ var (
 	}
 	PlanOptions = []Option{
 		whole("most workers to use", "workers", func(j *Job) *int { return &j.Workers }),
-		whole("cores that the workers share (default: this machine's)", "cores", func(j *Job) *int { return &j.Cores }),
+		fixed("cores that the workers share (default: this machine's)", "cores", func(j *Job) *int { return &j.Cores }),
 		word("a cluster file or preset whose links the workers of this machine are put behind", "wire", func(j *Job) *string { return &j.Wire }),
 		whole("threads of one operator", "threads-per-worker", func(j *Job) *int { return &j.ThreadsPerWorker }),
-		whole("samples of one step", "batch", func(j *Job) *int { return &j.Batch }),
-		whole("fix the stages; 1 with several workers is data parallelism", "stages", func(j *Job) *int { return &j.Stages }),
+		fixed("samples of one step (default: 32)", "batch", func(j *Job) *int { return &j.Batch }),
+		fixed("fix the stages; 1 with several workers is data parallelism", "stages", func(j *Job) *int { return &j.Stages }),
 		{Name: "split", Doc: "first layers of stages 1, 2, ...: names or positions, with commas", Set: func(j *Job, v string) error {
 			j.Split = strings.Split(v, ",")
 			return nil
@@ -61,8 +77,8 @@ var (
 		word("a file with a Program to use as the schedule, as millrace schedule writes them", "program", func(j *Job) *string { return &j.Program }),
 		word("fix the weight policy: sync, stash, vertical, 2bw, latest or elastic", "weights", func(j *Job) *string { return &j.Weights }),
 		word("per_slice: layers that normalise over a micro-batch may do so over slices of it, where replicas split micro-batches", "batch-norm", func(j *Job) *string { return &j.BatchNorm }),
-		whole("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.MicroBatch }),
-		whole("fix the micro-batches of a step", "micro-batches", func(j *Job) *int { return &j.MicroBatches }),
+		fixed("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.MicroBatch }),
+		fixed("fix the micro-batches of a step", "micro-batches", func(j *Job) *int { return &j.MicroBatches }),
 		word("auto, none, stage (all of a stage at once) or every:K (K layers at a time)", "recompute", func(j *Job) *string { return &j.Recompute }),
 		word("memory of each worker, like 512MiB", "memory-limit", func(j *Job) *string { return &j.MemoryLimit }),
 		word("a profile to plan with instead of measuring", "profile", func(j *Job) *string { return &j.Profile }),

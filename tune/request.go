@@ -107,19 +107,30 @@ func (r *Request) check() error {
 	if r.Time < 0 {
 		return fmt.Errorf("tune: %v to search; give a time over 0", r.Time)
 	}
+	if err := r.Fix.Check(r.Profile.Model, len(r.Profile.Layers), len(r.Cluster.Devices), r.Batch); err != nil {
+		return err
+	}
 	if m := r.Fix.MicroBatches; m > 0 {
-		if r.Batch%m != 0 {
-			return fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it", r.Batch, m)
-		}
-		if r.Fix.MicroBatch > 0 && r.Fix.MicroBatch*m != r.Batch {
-			return fmt.Errorf("tune: %d micro-batches of %d samples are not a batch of %d", m, r.Fix.MicroBatch, r.Batch)
-		}
 		r.Fix.MicroBatch = r.Batch / m
 	}
-	if r.Fix.MicroBatch > 0 && r.Batch%r.Fix.MicroBatch != 0 {
-		return fmt.Errorf("tune: a batch of %d samples is no multiple of the micro-batch, %d", r.Batch, r.Fix.MicroBatch)
+	return nil
+}
+
+// Check refuses settings that contradict each other, or that no plan of the model, of so many layers, for so
+// many workers and such a batch can have. Search checks too; this needs no profile.
+func (o Overrides) Check(model string, layers, workers, batch int) error {
+	if m := o.MicroBatches; m > 0 {
+		if batch%m != 0 {
+			return fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it", batch, m)
+		}
+		if o.MicroBatch > 0 && o.MicroBatch*m != batch {
+			return fmt.Errorf("tune: %d micro-batches of %d samples are not a batch of %d", m, o.MicroBatch, batch)
+		}
 	}
-	return r.checkStages()
+	if o.MicroBatch > 0 && batch%o.MicroBatch != 0 {
+		return fmt.Errorf("tune: a batch of %d samples is no multiple of the micro-batch, %d", batch, o.MicroBatch)
+	}
+	return o.checkStages(model, layers, workers)
 }
 
 // severalStages says whether a worker may hold more than one stage under a schedule.
@@ -128,36 +139,35 @@ func severalStages(name string) bool {
 	return err == nil && f.Chunks != 0 && f.Chunks != 1
 }
 
-func (r *Request) checkStages() error {
-	if r.Fix.Split != nil && r.Fix.Stages > 0 && len(r.Fix.Split)+1 != r.Fix.Stages {
-		return fmt.Errorf("tune: split %v makes %d stages, not %d", r.Fix.Split, len(r.Fix.Split)+1, r.Fix.Stages)
+func (o Overrides) checkStages(model string, layers, workers int) error {
+	if o.Split != nil && o.Stages > 0 && len(o.Split)+1 != o.Stages {
+		return fmt.Errorf("tune: split %v makes %d stages, not %d", o.Split, len(o.Split)+1, o.Stages)
 	}
-	if n := max(r.Fix.Stages, len(r.Fix.Split)+1); n > len(r.Cluster.Devices) && n > 1 && !severalStages(r.Fix.Schedule) {
-		return fmt.Errorf("tune: %d stages for %d workers; give as many workers at least", n, len(r.Cluster.Devices))
+	if n := max(o.Stages, len(o.Split)+1); n > workers && n > 1 && !severalStages(o.Schedule) {
+		return fmt.Errorf("tune: %d stages for %d workers; give as many workers at least", n, workers)
 	}
-	n := len(r.Profile.Layers)
-	if r.Fix.Stages > n {
-		return fmt.Errorf("tune: %d stages; %s has %d layers, so give 1 to %d", r.Fix.Stages, r.Profile.Model, n, n)
+	if o.Stages > layers {
+		return fmt.Errorf("tune: %d stages; %s has %d layers, so give 1 to %d", o.Stages, model, layers, layers)
 	}
 	before := 0
-	for _, cut := range r.Fix.Split {
-		if cut <= before || cut >= n {
-			return fmt.Errorf("tune: split %v: stages begin with rising layers between 1 and %d", r.Fix.Split, n-1)
+	for _, cut := range o.Split {
+		if cut <= before || cut >= layers {
+			return fmt.Errorf("tune: split %v: stages begin with rising layers between 1 and %d", o.Split, layers-1)
 		}
 		before = cut
 	}
-	if r.Fix.Warmup != nil && r.Fix.Stages == 0 && r.Fix.Split == nil {
-		return fmt.Errorf("tune: warm-up depths %v without a number of stages; fix that too", r.Fix.Warmup)
+	if o.Warmup != nil && o.Stages == 0 && o.Split == nil {
+		return fmt.Errorf("tune: warm-up depths %v without a number of stages; fix that too", o.Warmup)
 	}
-	if n := max(r.Fix.Stages, len(r.Fix.Split)+1); r.Fix.Warmup != nil && len(r.Fix.Warmup) != n {
-		return fmt.Errorf("tune: %d warm-up depths for %d stages; give one for each", len(r.Fix.Warmup), n)
+	if n := max(o.Stages, len(o.Split)+1); o.Warmup != nil && len(o.Warmup) != n {
+		return fmt.Errorf("tune: %d warm-up depths for %d stages; give one for each", len(o.Warmup), n)
 	}
-	if r.Fix.Schedule != "" {
-		if _, err := schedule.Lookup(r.Fix.Schedule); err != nil {
+	if o.Schedule != "" {
+		if _, err := schedule.Lookup(o.Schedule); err != nil {
 			return fmt.Errorf("tune: %w", err)
 		}
 	}
-	if _, _, err := r.Fix.recompute(); err != nil {
+	if _, _, err := o.recompute(); err != nil {
 		return err
 	}
 	return nil

@@ -42,6 +42,11 @@ func prepare(c *cobra.Command, j *job.Job) (*planned, error) {
 	if err != nil {
 		return nil, err
 	}
+	if j.Cluster == "" && j.Plan == "" { // before anything is measured
+		if err := fix.Check(m.Name, len(m.Layers), j.Workers, j.Batch); err != nil {
+			return nil, badInput(err)
+		}
+	}
 	p := &planned{job: j, model: m}
 	if err := p.hardware(c); err != nil {
 		return nil, err
