@@ -7,11 +7,12 @@ import "fmt"
 func init() {
 	families = append(families, Family{
 		Name: "s2vt", Doc: "captions of videos: two LSTMs, one over frames, one over its output and words",
-		// Venugopalan et al., Sequence to Sequence - Video to Text (2015), sections 3 and 4: 4,096
-		// features a frame, 500 wide embeddings of frames and words, two LSTMs of 1,000 units
-		// unrolled over 80 steps, 12,594 words in MSVD (Table 1). PipeDream prints none of these, only
-		// 80 samples a device, MSVD and 2-1-1 on four (sections 5.1 and 5.2, Table 1); they are recalled
-		// from that paper, and were not compared with its text.
+		// It is here for a row of PipeDream's Table 1 and two of its figures. PipeDream prints no sizes of
+		// it, only 80 samples a device, MSVD and 2-1-1 on four (sections 5.1 and 5.2, Table 1). These are
+		// those of Venugopalan et al., Sequence to Sequence - Video to Text (2015), from memory, not from its
+		// text: 4,096 features a frame, embeddings of frames and words 500 wide, two LSTMs unrolled over 80
+		// steps, of which public implementations have as many; 1,000 units, of which some have 500; and
+		// 12,594 words, for which there is no second source. All five are settings.
 		Settings: []Setting{{"features", 4096, "features of a frame"}, {"width", 1000, "units"}, {"embedding", 500, "width of the embeddings"}, {"vocabulary", 12594, "words"}, {"context", 80, "steps: frames, then words"}},
 		describe: s2vt,
 	})
