@@ -109,6 +109,18 @@ func (s *sessions) singles(m *model.Model, threads int) ([]bench.Command, error)
 	}
 }
 
+// prepareToTrain is prepare for a job whose data suits its model: that is found out before a profile takes its time.
+func prepareToTrain(c *cobra.Command, j *job.Job) (*planned, error) {
+	m, err := loadModel(j)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := trainingData(j, m); err != nil {
+		return nil, err
+	}
+	return prepare(c, j)
+}
+
 // duel runs two commands in pairs, both warm; after, unless nil, sees both after every pair.
 func duel(ctx context.Context, a, b bench.Command, pairs int, log io.Writer, after func(a, b *bench.Rival)) (result bench.Result, err error) {
 	err = bench.Together(ctx, []bench.Command{a, b}, func(open []*bench.Rival) (err error) {

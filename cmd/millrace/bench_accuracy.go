@@ -54,7 +54,7 @@ func benchAccuracy(c *cobra.Command, j *job.Job, asJSON bool) error {
 	if j.Stages == 0 {
 		j.Stages = j.Workers
 	}
-	p, err := prepare(c, j)
+	p, err := prepareToTrain(c, j)
 	if err != nil {
 		return err
 	}

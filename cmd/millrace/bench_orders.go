@@ -141,11 +141,14 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error
 	return writeOrders(c.OutOrStdout(), orders)
 }
 
-// prepareHardware is a job with its model, its profile and this machine, and no plan yet.
+// prepareHardware is a job with its model, data that suits it, its profile and this machine, and no plan yet.
 func prepareHardware(c *cobra.Command, j *job.Job) (*planned, error) {
 	m, err := loadModel(j)
 	if err != nil {
 		return nil, err
+	}
+	if _, err := trainingData(j, m); err != nil {
+		return nil, err // before a profile takes its time
 	}
 	p := &planned{job: j, model: m}
 	return p, p.hardware(c)

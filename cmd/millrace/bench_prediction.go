@@ -78,7 +78,7 @@ type predictionRow struct {
 }
 
 func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool) error {
-	p, err := prepare(c, j)
+	p, err := prepareToTrain(c, j)
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 	if j.Stages == 0 {
 		j.Stages = j.Workers
 	}
-	p, err := prepare(c, j)
+	p, err := prepareToTrain(c, j)
 	if err != nil {
 		return err
 	}
