@@ -1,13 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,8 +41,8 @@ func tuneCommand() *cobra.Command {
 the devices, as AvgPipe does: from one short profile every setting is predicted, by the paper's
 equations and by the simulator. The simulator decides. The profile is a few passes over every
 layer and some seventeen batches at up to four settings: the fewest micro-batches, the most (of one
-pipeline and of two), and a number between, to which the layers' times are scaled; for --all the layers are profiled in full. With
---simulate, or for a described --cluster, the simulator is the machine too, and one setting is
+pipeline and of two), and a number between, to which the layers' times are scaled. --all chooses from that too, and with --rivals tries the
+best in turn. With --simulate, or for a described --cluster, the simulator is the machine too, and one setting is
 profiled for twenty batches.`,
 		Example: `  millrace tune --model gpt --data text.txt --batch 32 --pipelines 2 --rivals
   millrace tune --model gnmt --cluster avgpipe --batch 128 --pipelines 8 --memory 16GiB --rivals
@@ -104,7 +101,7 @@ type tuned struct {
 	*tune.DegreesResult
 	// All is the best of each kind of schedule by time, with --all: AvgPipe's among them, over
 	// the stages of whichever straight pipeline serves it best.
-	All []tune.Rival `json:"all,omitempty"`
+	All []anySchedule `json:"all,omitempty"`
 
 	// Baselines is each rival system beside AvgPipe at its memory, with --baselines.
 	Baselines []tune.EqualMemory `json:"baselines,omitempty"`
@@ -149,14 +146,19 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 	out := &tuned{
 		Model: p.profile.Model, Cluster: p.cluster.Name, Batch: j.Batch, Simulated: f.simulate, TrainBatches: f.train, LimitBytes: w.LimitBytes, DegreesResult: found, whole: f.grid,
 	}
-	if f.output != "" && found != nil {
-		if err := f.write(p, found.Best); err != nil {
-			return err
-		}
-	}
 	if f.all {
 		if out.All, err = f.everything(c, p, w, found); err != nil {
 			return badInput(err)
+		}
+		if f.rivals && !f.simulate {
+			if err := inTurn(c, out.All, r.Machine); err != nil {
+				return err
+			}
+		}
+	}
+	if f.output != "" {
+		if err := f.write(p, out); err != nil {
+			return err
 		}
 	}
 	if f.baselines && found != nil {
@@ -196,21 +198,30 @@ func compared(ctx context.Context, w *tune.Workload, found *tune.DegreesResult) 
 	return w.AtEqualMemory(ctx, grid, baselines)
 }
 
-// write files the chosen plan with its prediction.
-func (f *tuneFlags) write(p *planned, best *tune.Pipelined) error {
-	pl := *best.Plan
+// write files the chosen plan with its prediction: AvgPipe's, or with --all the fastest of all.
+func (f *tuneFlags) write(p *planned, t *tuned) error {
+	chosen, why := (*plan.Plan)(nil), ""
+	switch {
+	case len(t.All) > 0:
+		chosen, why = t.All[0].Plan, t.All[0].Kind+" is the fastest of all schedules within the memory, simulated"
+	case t.DegreesResult != nil:
+		chosen, why = t.Best.Plan, fmt.Sprintf("%s of AvgPipe's degrees within the memory is the fastest, simulated", t.Best.At)
+	}
+	if chosen == nil {
+		return badInput(fmt.Errorf("nothing fits, so that there is no plan to write to %s", f.output))
+	}
+	pl := *chosen
 	predicted, err := tune.Simulate(p.profile, p.cluster, &pl, p.job.Clip > 0)
 	if err != nil {
 		return badInput(err)
 	}
 	pl.Predicted = &predicted
-	pl.Objective = plan.Objective{Name: "simulated time of a batch", Value: best.StepS, Unit: "s"}
-	pl.Why = []string{fmt.Sprintf("%s of AvgPipe's degrees within the memory is the fastest, simulated", best.At)}
+	pl.Objective = plan.Objective{Name: "simulated time of a batch", Value: predicted.StepS / float64(pl.Together()), Unit: "s"}
+	pl.Why = []string{why}
 	return badInput(pl.Write(f.output))
 }
 
-// gather is the job's model, hardware and profile: measured briefly, or in full for all schedules, or
-// given, or for described hardware computed for every micro-batch size that divides the batch.
+// gather is the job's model, hardware and profile: measured briefly, or given, or for described hardware computed for every micro-batch size that divides the batch.
 func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*planned, error) {
 	p := &planned{job: j}
 	var err error
@@ -226,7 +237,7 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*planned, error) {
 	began := time.Now()
 	defer func() { f.profilingS = time.Since(began).Seconds() }()
 	switch {
-	case j.Cluster == "" && j.Profile == "" && !f.all && !f.simulate:
+	case j.Cluster == "" && j.Profile == "" && !f.simulate:
 		if p.profile, err = briefly(c, j, p.model); err != nil {
 			return nil, err
 		}
@@ -284,62 +295,6 @@ func (f *tuneFlags) workload(c *cobra.Command, p *planned) (*tune.Workload, erro
 		return nil, badInput(err)
 	}
 	return w, nil
-}
-
-// bases is how many of the search's answers AvgPipe tries its degrees over.
-const bases = 8
-
-// everything is the search over all schedules, with AvgPipe's choice among the answers: over
-// its own partition, and over the stages of every straight pipeline that the search liked.
-func (f *tuneFlags) everything(c *cobra.Command, p *planned, w *tune.Workload, found *tune.DegreesResult) ([]tune.Rival, error) {
-	fix, err := overrides(p.job, namesOf(p.model))
-	if err != nil {
-		return nil, err
-	}
-	limited := *p.cluster
-	if p.job.MemoryBytes() > 0 {
-		limited.DeviceTypes = maps.Clone(p.cluster.DeviceTypes)
-		for name, d := range limited.DeviceTypes {
-			d.MemoryBytes = w.LimitBytes
-			limited.DeviceTypes[name] = d
-		}
-	}
-	general, err := tune.Search(c.Context(), tune.Request{Profile: p.profile, Cluster: &limited, Batch: p.job.Batch, Clip: p.job.Clip > 0, Fix: fix, Runnable: p.job.Cluster == ""})
-	if err != nil {
-		return nil, err
-	}
-	all := slices.DeleteFunc(general.Rivals, func(r tune.Rival) bool { return !r.Fits })
-	if found == nil { // other schedules fit where AvgPipe's degrees do not
-		return all, nil
-	}
-	var grid []tune.Degrees
-	for _, cell := range found.Grid {
-		grid = append(grid, cell.At)
-	}
-	best := found.Best
-	for _, r := range all[:min(bases, len(all))] {
-		if r.Plan == nil {
-			continue
-		}
-		over, ok := w.Over(r.Plan)
-		if !ok {
-			continue
-		}
-		other, err := over.Best(c.Context(), grid)
-		var tooMuch *tune.DegreesError
-		if err != nil && !errors.As(err, &tooMuch) {
-			return nil, err
-		}
-		if err == nil && other.StepS < best.StepS {
-			best = other
-		}
-	}
-	all = append(all, tune.Rival{
-		Kind: fmt.Sprintf("AvgPipe, %d pipelines", best.At.Pipelines), Plan: best.Plan, Fits: true,
-		Predicted: plan.Predicted{StepS: best.StepS, SamplesPerSecond: float64(p.job.Batch) / best.StepS, MemoryBytes: best.MemoryBytes},
-	})
-	slices.SortStableFunc(all, func(a, b tune.Rival) int { return cmp.Compare(a.Predicted.StepS, b.Predicted.StepS) })
-	return all, nil
 }
 
 // readDegrees reads M,N; nothing is no degrees.

@@ -258,7 +258,11 @@ func (t *tuned) printBaselines(w io.Writer) error {
 // printAll is the best of each kind of schedule.
 func (t *tuned) printAll(w io.Writer) error {
 	fmt.Fprintf(w, "\nevery schedule with its best settings:\n")
+	off, tried := behind(t.All)
 	table := report.Table{Head: []string{" ", "schedule", " a batch", " samples/s", " fullest device", "plan"}}
+	if tried {
+		table.Head = slices.Insert(table.Head, 3, " measured")
+	}
 	for i, r := range t.All {
 		short, memory := "", ""
 		if r.Plan != nil {
@@ -267,7 +271,19 @@ func (t *tuned) printAll(w io.Writer) error {
 		if len(r.Predicted.MemoryBytes) > 0 {
 			memory = cluster.FormatBytes(slices.Max(r.Predicted.MemoryBytes))
 		}
-		table.Add(i+1, r.Kind, trace.Seconds(r.Predicted.StepS), fmt.Sprintf("%.4g", r.Predicted.SamplesPerSecond), memory, short)
+		row := []any{i + 1, r.Kind, trace.Seconds(r.Predicted.StepS), fmt.Sprintf("%.4g", r.Predicted.SamplesPerSecond), memory, short}
+		if tried {
+			measured := ""
+			if r.MeasuredS > 0 {
+				measured = trace.Seconds(r.MeasuredS)
+			}
+			row = slices.Insert(row, 3, any(measured))
+		}
+		table.Add(row...)
 	}
-	return table.Text(w)
+	if err := table.Text(w); err != nil || !tried {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "the choice is %s behind the fastest of those that were tried, medians of %d rounds\n", percent(off), scheduleRounds)
+	return err
 }
