@@ -19,7 +19,9 @@ type LayerTiming struct {
 	ForwardPeakBytes, BackwardPeakBytes int64
 	FirstBackwardPeakBytes              int64 // of the backward that makes the parameters' gradients
 	PendingBytes                        int64 // 0 where there are no halves
-	HalvesPeakBytes                     HalvesPeaks
+	// InputLeavesBytes is what is live behind the input's half of a backward less what was before it.
+	InputLeavesBytes int64
+	HalvesPeakBytes  HalvesPeaks
 }
 
 // Request is one measurement: the whole model at one micro-batch size.
@@ -127,8 +129,11 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 		}
 	}
 	for i, timings := range paced(visits) {
+		inputs := pendingInputs(p.Layers, timings)
 		for l, timing := range timings {
-			p.Layers[l].Costs = append(p.Layers[l].Costs, costOf(timing, t.Device(), o.MicroBatches[i]))
+			c := costOf(timing, t.Device(), o.MicroBatches[i])
+			c.PendingInputBytes = new(inputs[l])
+			p.Layers[l].Costs = append(p.Layers[l].Costs, c)
 		}
 	}
 	r := Request{Model: m, MicroBatch: o.MicroBatches[0], Warmup: o.Warmup, Passes: max(o.Passes, leastPasses), Concurrency: o.Concurrency, Threads: o.Threads}
@@ -186,6 +191,30 @@ func costOf(t LayerTiming, device string, size int) Cost {
 		c.Spread = (both[3*n/4] - both[n/4]) / both[n/2]
 	}
 	return c
+}
+
+// pendingInputs is, by layer, how much of what waits for the weights' half of its backward is the layer's input. All
+// else that comes and goes in the input's half is known: what the forward saved goes, unless it is the input that
+// the half of a later layer waits with; the gradient of the output goes, those of the layers that it read come, once
+// each; and what waits for its own half stays.
+func pendingInputs(layers []Layer, timings []LayerTiming) []int64 {
+	inputs, kept, made := make([]int64, len(layers)), make([]int64, len(layers)), make([]bool, len(layers))
+	for l := len(layers) - 1; l >= 0; l-- {
+		t := &timings[l]
+		inputs[l] = kept[l] - t.SavedBytes - t.OutputBytes + t.PendingBytes - t.InputLeavesBytes
+		nearest := -1
+		for _, from := range layers[l].From {
+			if nearest = max(nearest, from); from >= 0 && !made[from] {
+				made[from] = true
+				inputs[l] += timings[from].OutputBytes
+			}
+		}
+		inputs[l] = max(0, inputs[l])
+		if nearest >= 0 {
+			kept[nearest] += inputs[l]
+		}
+	}
+	return inputs
 }
 
 func median(s []float64) float64 {

@@ -86,7 +86,7 @@ func join(all, more []LayerTiming, pace float64) []LayerTiming {
 				*times.to = append(*times.to, s/pace)
 			}
 		}
-		t.OutputBytes, t.SavedBytes, t.PendingBytes = m.OutputBytes, m.SavedBytes, m.PendingBytes
+		t.OutputBytes, t.SavedBytes, t.PendingBytes, t.InputLeavesBytes = m.OutputBytes, m.SavedBytes, m.PendingBytes, m.InputLeavesBytes
 		t.ForwardPeakBytes, t.BackwardPeakBytes = max(t.ForwardPeakBytes, m.ForwardPeakBytes), max(t.BackwardPeakBytes, m.BackwardPeakBytes)
 		t.FirstBackwardPeakBytes = max(t.FirstBackwardPeakBytes, m.FirstBackwardPeakBytes)
 		a, b := &t.HalvesPeakBytes, &m.HalvesPeakBytes

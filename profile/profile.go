@@ -32,8 +32,11 @@ type Cost struct {
 	SavedBytes  int64 `json:"saved_bytes"`  // held from forward to backward, its own output included, its input not
 	// PendingBytes is what the weights' half of a backward keeps until it runs: what it was
 	// given and what the forward saved for it. null where that is not known.
-	PendingBytes   *int64 `json:"pending_bytes,omitempty"`
-	WorkspaceBytes int64  `json:"workspace_bytes"` // most bytes held at once inside forward or backward beyond those
+	PendingBytes *int64 `json:"pending_bytes,omitempty"`
+	// PendingInputBytes is how much of it is the layer's input, which the layer in front has saved too, until its
+	// own half is done. null where that is not known.
+	PendingInputBytes *int64 `json:"pending_input_bytes,omitempty"`
+	WorkspaceBytes    int64  `json:"workspace_bytes"` // most bytes held at once inside forward or backward beyond those
 	// ForwardPeakBytes and BackwardPeakBytes: the high-water mark above what was live
 	// when the forward or backward of this layer began.
 	ForwardPeakBytes  int64 `json:"forward_peak_bytes"`

@@ -8,7 +8,7 @@ import (
 
 func TestEverySizeIsWorkedOut(t *testing.T) {
 	cost := func(n int64) Cost {
-		c := Cost{Device: "cpu", MicroBatch: int(n), PendingBytes: new(int64), HalvesPeakBytes: &HalvesPeaks{}}
+		c := Cost{Device: "cpu", MicroBatch: int(n), PendingBytes: new(int64), PendingInputBytes: new(int64), HalvesPeakBytes: &HalvesPeaks{}}
 		for i, at := range c.sizes() {
 			*at = n * int64(i+1)
 		}

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"math"
 	"slices"
 	"testing"
 
@@ -50,8 +49,8 @@ func sizedModels(t *testing.T) []sizedModel {
 	return all
 }
 
-// held trains some steps of a plan, and has the simulator say what they hold.
-func (s *sizedModel) held(t *testing.T, pl *plan.Plan, steps int, clip float64) (got *Result, want sim.Summary, costs sim.Costs) {
+// held trains some steps of a plan, and has the simulator say what they hold at most, whatever anything takes.
+func (s *sizedModel) held(t *testing.T, pl *plan.Plan, steps int, clip float64) (got *Result, most []int64, costs sim.Costs) {
 	t.Helper()
 	c := basic(t, torchEngine(t), s.model, pl, s.classes, steps)
 	c.Optimizer, c.Clip = s.optimizer, clip
@@ -62,47 +61,90 @@ func (s *sizedModel) held(t *testing.T, pl *plan.Plan, steps int, clip float64) 
 	if costs, err = sim.CostsOf(s.profile, cluster.Local(2, 0, 0, 1e-5, 1e10, 1e9), pl); err != nil {
 		t.Fatal(err)
 	}
-	if _, want, err = sim.Run(p, costs, sim.Options{}); err != nil {
+	if most, err = sim.AtMostBytes(p, costs); err != nil || most == nil {
+		t.Fatal(most, err)
+	}
+	_, sum, err := sim.Run(p, costs, sim.Options{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	return train(t, c), want, costs
+	got = train(t, c)
+	if !slices.Equal(got.Timeline.PeakActivations, sum.PeakActivations) {
+		t.Errorf("%s: %v micro-batches held; predicted %v", pl.Schedule, got.Timeline.PeakActivations, sum.PeakActivations)
+	}
+	return got, most, costs
 }
 
-// What each worker holds at most is what the simulator says from layers measured one at a time, under
-// synchronous orders and streams, with updates that are kept to be taken back, and with two sets of
-// gradients. Where stages do not wait for each other's messages they agree to a fraction of a percent.
+// gathersStatistics says whether the model has buffers that each forward changes.
+func (s *sizedModel) gathersStatistics() bool {
+	return slices.ContainsFunc(s.profile.Layers, func(l profile.Layer) bool { return l.BufferBytes > 0 })
+}
+
+// twoWorkers is a plan of a family and policy for two workers, with as many stages on each as it takes.
+func twoWorkers(m *model.Model, family string, policy schedule.Policy) *plan.Plan {
+	var on [][]int
+	switch family {
+	case "dp", "dp-async", "dp-overlap":
+		on = [][]int{{0, 1}}
+	case "chimera":
+		on = [][]int{{0, 1}, {1, 0}}
+	case "zb-v", "v-half", "v-min":
+		on = [][]int{{0}, {1}, {1}, {0}}
+	case "interleaved", "bfs":
+		on = [][]int{{0}, {1}, {0}, {1}}
+	default:
+		on = [][]int{{0}, {1}}
+	}
+	pl := planOf(m, evenCuts(len(m.Layers), len(on)), sizedMicro, 6, family)
+	for s := range pl.Stages {
+		pl.Stages[s].Devices = on[s]
+	}
+	if !policy.Flushes() && len(on) > 1 {
+		pl.MicroBatches = 1
+	}
+	pl.Weights = string(policy)
+	return pl
+}
+
+// What each worker holds at most is what the simulator says from layers measured one at a time, to the
+// byte but for the messages that lie with it before their turn: of those no run has more than the simulator says, and
+// some have fewer. This is so under every order and policy, with updates that are kept to be taken back, and
+// with halves of backwards. What a convolution takes for a moment varies by some hundred bytes with the memory it
+// finds: a thousandth is allowed for it, and for losses that wait for their backwards.
 func TestMemoryIsAsPredicted(t *testing.T) {
 	for _, sized := range sizedModels(t) {
 		m := sized.model
-		for _, order := range []struct {
-			schedule  string
-			weights   schedule.Policy
-			validated bool
-		}{
-			{"1f1b", schedule.Sync, false}, {"1f1b", schedule.Sync, true}, {"zb-h1", schedule.Sync, false}, {"zb-h2", schedule.Sync, true},
-			{"1f1b-rr", schedule.Stash, false}, {"dp", schedule.Sync, false}, {"dp", schedule.Sync, true}, {"dp-async", schedule.DoubleBuffered, false},
-		} {
-			pl := planOf(m, evenCuts(len(m.Layers), 2), sizedMicro, 6, order.schedule)
-			if order.schedule == "dp" || order.schedule == "dp-async" {
-				pl.Stages = []plan.Stage{{LastLayer: len(m.Layers) - 1, Devices: []int{0, 1}}}
+		check := func(pl *plan.Plan) {
+			got, most, costs := sized.held(t, pl, 6, map[bool]float64{true: 1e9}[pl.PostValidate])
+			message := int64(0)
+			for _, replicas := range costs.Stages {
+				message = max(message, replicas[0].ActivationBytes)
 			}
-			if order.weights == schedule.Stash {
-				pl.MicroBatches = 1
+			for w, n := range most {
+				off := got.PeakBytes[w] - n
+				t.Logf("%s %s %s, validated later %v: worker %d holds %d bytes, %+d of what no timing exceeds", m.Name, pl.Schedule, pl.Weights, pl.PostValidate, w, got.PeakBytes[w], off)
+				if off > n/1000 || off < -10*message {
+					t.Errorf("%s %s %s, validated later %v: worker %d holds %d bytes; no timing should exceed %d, and few messages of %d bytes come in time",
+						m.Name, pl.Schedule, pl.Weights, pl.PostValidate, w, got.PeakBytes[w], n, message)
+				}
 			}
-			pl.Weights, pl.PostValidate = string(order.weights), order.validated
-			got, want, stages := sized.held(t, pl, 6, 1e9)
-			// How many messages are on their way at once depends on clocks that are not the real ones.
-			messages := float64(6 * stages.Stages[0][0].ActivationBytes)
-			off, excess := 0.0, 0.0
-			for w, n := range want.PeakBytes {
-				away := math.Abs(float64(got.PeakBytes[w] - n))
-				off, excess = max(off, away/float64(n)), max(excess, (away-messages)/float64(n))
+		}
+		for _, f := range schedule.Families() {
+			policies := f.Policies
+			if policies == nil {
+				policies = []schedule.Policy{schedule.Sync}
 			}
-			t.Logf("%s %s %s, validated later %v: %v bytes, predicted %v, off by %.2f %%", m.Name, order.schedule, order.weights, order.validated, got.PeakBytes, want.PeakBytes, 100*off)
-			if excess > 0.015 || !slices.Equal(got.Timeline.PeakActivations, want.PeakActivations) {
-				t.Errorf("%s %s %s, validated later %v: %v bytes and %v micro-batches held; predicted %v and %v", m.Name, order.schedule, order.weights, order.validated,
-					got.PeakBytes, got.Timeline.PeakActivations, want.PeakBytes, want.PeakActivations)
+			for _, policy := range policies {
+				if f.Name == "single" || f.Streaming || policy == schedule.Elastic || policy == schedule.Latest && sized.gathersStatistics() {
+					continue
+				}
+				check(twoWorkers(m, f.Name, policy))
 			}
+		}
+		for _, family := range []string{"1f1b", "zb-h2", "dp"} {
+			pl := twoWorkers(m, family, schedule.Sync)
+			pl.PostValidate = true
+			check(pl)
 		}
 	}
 }

@@ -60,6 +60,7 @@ type clock struct {
 // above what was live as it began, firsts those of phases that made the parameters' gradients.
 type layerBytes struct {
 	output, saved, pending int64
+	inputLeaves            int64 // by how much an input's half that makes no gradients of parameters changes what is live
 	peaks, firsts          [stage.Phases]int64
 }
 
@@ -94,6 +95,8 @@ func (c *clock) End(p stage.Phase, layer int, made nn.Bundle) {
 		for _, n := range made {
 			b.output += n.Tensor.Bytes()
 		}
+	case p == stage.InputHalf && !c.first:
+		b.inputLeaves = m.LiveBytes - c.live
 	case p == stage.WeightHalf && !c.first:
 		b.pending = c.live - m.LiveBytes
 	}
@@ -299,6 +302,7 @@ func (t *Timer) Layers(ctx context.Context, r profile.Request) ([]profile.LayerT
 		o := &out[l]
 		o.OutputBytes, o.SavedBytes, o.PendingBytes = b.output, b.saved, b.pending
 		o.ForwardPeakBytes, o.BackwardPeakBytes, o.FirstBackwardPeakBytes = b.peaks[stage.Forward], b.peaks[stage.Backward], b.firsts[stage.Backward]
+		o.InputLeavesBytes = b.inputLeaves
 		o.HalvesPeakBytes = profile.HalvesPeaks{
 			Input: b.peaks[stage.InputHalf], FirstInput: b.firsts[stage.InputHalf],
 			Weight: b.peaks[stage.WeightHalf], FirstWeight: b.firsts[stage.WeightHalf],

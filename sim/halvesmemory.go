@@ -94,20 +94,27 @@ func pending(costs []profile.Cost, st plan.Stage) []int64 {
 }
 
 // shares is how each layer of a stage adds to what waits for the weights' halves, while its
-// backward's first half goes down the layers. A layer's input, which its half needs, is the
+// backward's first half goes down the layers. What a layer's half needs of its input is the
 // output of a layer in front and counted there until that one is done.
 func shares(p *profile.Profile, costs []profile.Cost, st plan.Stage, waits []int64) []int64 {
 	out := make([]int64, len(waits))
-	later := int64(0)
 	for l := st.LastLayer; l >= st.FirstLayer; l-- {
-		at, input := l-st.FirstLayer, int64(0)
+		at, nearest, input := l-st.FirstLayer, -1, int64(0)
 		for _, from := range p.Layers[l].From {
 			if from >= st.FirstLayer {
+				nearest = max(nearest, from)
 				input += costs[from].OutputBytes
 			}
 		}
-		both := min(waits[at], input)
-		out[at], later = waits[at]-both+later, both
+		if n := costs[l].PendingInputBytes; n != nil {
+			input = *n
+		}
+		out[at] += waits[at]
+		if nearest >= 0 {
+			input = min(waits[at], input)
+			out[at] -= input
+			out[nearest-st.FirstLayer] += input
+		}
 	}
 	return out
 }

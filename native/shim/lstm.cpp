@@ -121,7 +121,7 @@ struct Lstm : Function<Lstm> {
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto saved = ctx->get_saved_variables();
-    const Tensor x = saved[0], h = saved[3].detach(), u = ctx->saved_data["u"].toTensor();
+    const Tensor x = saved[0].detach(), h = saved[3].detach(), u = ctx->saved_data["u"].toTensor();
     const Tensor w = ctx->saved_data["w"].toTensor(), bias = ctx->saved_data["bias"].toTensor();
     const Walk walk{x.size(1), ctx->saved_data["reverse"].toBool()};
     const Tensor d = mr::split::rows_of(through_time(grads[0], saved[1], saved[2], u, walk));

@@ -52,6 +52,8 @@ void mr::split::weights_half(std::function<void()> f) {
   }
 }
 
+Tensor mr::split::kept(AutogradContext* ctx) { return ctx->get_saved_variables()[0].detach(); }
+
 void mr::split::save_linear(AutogradContext* ctx, const Tensor& x, const Tensor& w, const Optional& bias) {
   ctx->save_for_backward({x});
   ctx->saved_data["w"] = w;
@@ -60,7 +62,7 @@ void mr::split::save_linear(AutogradContext* ctx, const Tensor& x, const Tensor&
 }
 
 Tensor mr::split::linear_back(AutogradContext* ctx, const Tensor& grad, const Tensor& by_bias) {
-  const Tensor x = ctx->get_saved_variables()[0], w = ctx->saved_data["w"].toTensor();
+  const Tensor x = mr::split::kept(ctx), w = ctx->saved_data["w"].toTensor();
   const Tensor b = ctx->saved_data["b"].isNone() ? Tensor() : ctx->saved_data["b"].toTensor();
   const Tensor g = rows_of(grad);
   Tensor back;
@@ -106,7 +108,7 @@ struct Convolution : Function<Convolution> {
     return at::conv2d(x, w, bias, stride, padding);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const Tensor x = ctx->get_saved_variables()[0], w = ctx->saved_data["w"].toTensor(), g = grads[0].contiguous();
+    const Tensor x = mr::split::kept(ctx), w = ctx->saved_data["w"].toTensor(), g = grads[0].contiguous();
     const Tensor b = ctx->saved_data["b"].isNone() ? Tensor() : ctx->saved_data["b"].toTensor();
     const auto stride = ctx->saved_data["stride"].toIntVector(), padding = ctx->saved_data["padding"].toIntVector();
     const auto half = [=](bool reads, bool weight, bool bias) {

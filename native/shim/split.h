@@ -53,6 +53,10 @@ inline void gather_product(const Tensor& leaf, const Tensor& a, const Tensor& b)
   }
 }
 
+// kept is the first tensor that a forward saved, without its history: a half that is left for later
+// would otherwise keep the graph of all that the layer computed before, down to the leaf and its gradient.
+Tensor kept(torch::autograd::AutogradContext* ctx);
+
 // rows_of is a matrix of t's last dimension.
 inline Tensor rows_of(const Tensor& t) { return t.dim() == 2 ? t : t.reshape({-1, t.size(-1)}); }
 
