@@ -114,9 +114,7 @@ func overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	}
 	if j.Pipelines > 0 {
 		o.Elastic = plan.NewElastic(j.Pipelines)
-		if j.Alpha != job.Auto {
-			o.Elastic.Alpha = j.Alpha
-		}
+		o.Elastic.Alpha = j.AlphaOf(j.Pipelines)
 		if j.Averaging != "" {
 			o.Elastic.Order = plan.AveragingOrder(j.Averaging)
 		}

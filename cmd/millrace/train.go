@@ -96,9 +96,7 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: j.Resume, AverageResumed: j.ResumeAveraged,
 		Checkpoint: run.Checkpointing{Dir: filepath.Join(j.Out, "checkpoints"), Every: j.SaveEvery, Keep: j.Keep},
 	}
-	if j.RateScale == job.ScaleByPipelines {
-		config.Rate = config.Rate.Scaled(float64(p.plan.Together()))
-	}
+	config.Rate = config.Rate.Scaled(j.RateFactor(p.plan.Together()))
 	if j.Advance == job.AutoAdvance {
 		config.Next = p.advancing(c.ErrOrStderr()).Next
 	}
