@@ -129,6 +129,9 @@ const Auto = -1
 // a run that goes on with more steps repeats the ones that it had.
 const warmupSteps = 20
 
+// mostWorkers is beyond what one machine runs, and within what a plan is found for.
+const mostWorkers = 4096
+
 // Default is a Job with the settings that need no thought. Optimizer, rate and data depend on
 // the model and are filled by Complete.
 func Default() Job {
@@ -167,6 +170,9 @@ func (j *Job) Complete() error {
 		if v < 1 {
 			return fmt.Errorf("job: %s is %d; it must be 1 at least", name, v)
 		}
+	}
+	if j.Workers > mostWorkers {
+		return fmt.Errorf("job: workers is %d; give 1 to %d", j.Workers, mostWorkers)
 	}
 	for name, v := range map[string]int{"cores": j.Cores, "stages": j.Stages, "micro_batch": j.MicroBatch,
 		"micro_batches": j.MicroBatches, "pipelines": j.Pipelines, "eval_every": j.EvalEvery, "save_every": j.SaveEvery, "keep": j.Keep} {

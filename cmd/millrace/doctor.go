@@ -94,11 +94,20 @@ func examine() []finding {
 	return found
 }
 
-// memory is the machine's, from /proc/meminfo.
+// memory is the machine's.
 func memory() string {
-	text, err := os.ReadFile("/proc/meminfo")
+	bytes, err := memoryBytes()
 	if err != nil {
 		return "unknown: " + err.Error()
+	}
+	return fmt.Sprintf("%s, %s available", cluster.FormatBytes(bytes["MemTotal"]), cluster.FormatBytes(bytes["MemAvailable"]))
+}
+
+// memoryBytes is /proc/meminfo.
+func memoryBytes() (map[string]int64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return nil, err
 	}
 	bytes := map[string]int64{}
 	for line := range strings.Lines(string(text)) {
@@ -108,5 +117,5 @@ func memory() string {
 			bytes[strings.TrimSuffix(key, ":")] = n << 10
 		}
 	}
-	return fmt.Sprintf("%s, %s available", cluster.FormatBytes(bytes["MemTotal"]), cluster.FormatBytes(bytes["MemAvailable"]))
+	return bytes, nil
 }

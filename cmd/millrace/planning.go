@@ -48,6 +48,11 @@ func prepare(c *cobra.Command, j *job.Job) (*planned, error) {
 		}
 	}
 	p := &planned{job: j, model: m}
+	if j.Plan != "" {
+		if p.plan, err = givenPlan(j, m); err != nil {
+			return nil, err
+		}
+	}
 	if err := p.hardware(c); err != nil {
 		return nil, err
 	}
@@ -128,27 +133,33 @@ func (p *planned) local() (err error) {
 	return badInput(err)
 }
 
-// given takes the job's own plan, and predicts it.
-func (p *planned) given() error {
-	pl, err := plan.Read(p.job.Plan)
+// givenPlan is the plan that a job names, for this model.
+func givenPlan(j *job.Job, m *model.Model) (*plan.Plan, error) {
+	pl, err := plan.Read(j.Plan)
 	if err != nil {
-		return badInput(err)
+		return nil, badInput(err)
 	}
-	if err := pl.Fits(p.model.Name, p.model.ID(), len(p.model.Layers)); err != nil {
-		return badInput(err)
+	if err := pl.Fits(m.Name, m.ID(), len(m.Layers)); err != nil {
+		return nil, badInput(err)
 	}
-	pl.PostValidate = pl.PostValidate || p.job.PostValidate
+	pl.PostValidate = pl.PostValidate || j.PostValidate
 	if err := pl.Validate(); err != nil {
-		return badInput(fmt.Errorf("--post-validate: %w", err))
+		return nil, badInput(fmt.Errorf("--post-validate: %w", err))
 	}
+	if n := j.Pipelines; n > 0 && n != pl.Together() {
+		return nil, badInput(fmt.Errorf("--pipelines %d: %s is a plan of %d; leave it out", n, j.Plan, pl.Together()))
+	}
+	return pl, nil
+}
+
+// given predicts the job's own plan.
+func (p *planned) given() error {
+	pl := p.plan
 	predicted, err := tune.Simulate(p.profile, p.cluster, pl, p.job.Clip > 0)
 	if err != nil {
 		return badInput(err)
 	}
-	if n := p.job.Pipelines; n > 0 && n != pl.Together() {
-		return badInput(fmt.Errorf("--pipelines %d: %s is a plan of %d; leave it out", n, p.job.Plan, pl.Together()))
-	}
-	pl.Predicted, p.plan = &predicted, pl
+	pl.Predicted = &predicted
 	p.job.Batch = pl.Batch()
 	return p.advance()
 }

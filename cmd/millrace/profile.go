@@ -62,6 +62,14 @@ func profileCommand() *cobra.Command {
 					list = append(list, n)
 				}
 			}
+			if output != "" {
+				if err := checkFolder("--output", filepath.Dir(output)); err != nil {
+					return err
+				}
+				if _, err := os.Stat(filepath.Dir(output)); err != nil {
+					return badInput(fmt.Errorf("--output: %w; make the folder first", err))
+				}
+			}
 			p, err := costs(c, j, m, list, passes)
 			if err != nil {
 				return err
@@ -149,6 +157,9 @@ func layerTimer(e engine.Engine, j *job.Job, m *model.Model) (*run.Timer, error)
 }
 
 func measure(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int) (*profile.Profile, error) {
+	if err := checkSizes(m, sizes); err != nil {
+		return nil, err
+	}
 	e, err := openEngine()
 	if err != nil {
 		return nil, err
@@ -167,6 +178,39 @@ func measure(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes i
 			_ = bar.Set(done) // a progress bar that cannot be drawn is no reason to stop
 		},
 	})
+}
+
+// checkSizes refuses micro-batches of which the widest layer's inputs and outputs alone are more than the
+// machine's memory.
+func checkSizes(m *model.Model, sizes []int) error {
+	bytes, err := memoryBytes()
+	have := bytes["MemTotal"]
+	if err != nil || have == 0 {
+		return nil // a machine that does not say what it has
+	}
+	width := 0.0 // of the widest layer, in bytes a sample
+	for _, l := range m.Layers {
+		sample := 0.0
+		for _, t := range l.Outputs {
+			sample += 4 * float64(t.Elements())
+		}
+		for _, from := range l.From {
+			if at := m.Index(from); at >= 0 {
+				for _, t := range m.Layers[at].Outputs {
+					sample += 4 * float64(t.Elements())
+				}
+			}
+		}
+		width = max(width, sample)
+	}
+	for _, t := range m.Inputs {
+		width = max(width, 4*float64(t.Elements()))
+	}
+	if most := slices.Max(sizes); float64(most)*width > float64(have) {
+		return badInput(fmt.Errorf("profile: a micro-batch of %d samples takes %.3g GiB in %s's widest layer, and this machine has %s; give micro-batches of %d at most, with --micro-batch or --batch",
+			most, float64(most)*width/(1<<30), m.Name, cluster.FormatBytes(have), int(float64(have)/width)))
+	}
+	return nil
 }
 
 func printProfile(c *cobra.Command, p *profile.Profile) {
@@ -214,6 +258,9 @@ func profileFor(c *cobra.Command, j *job.Job, m *model.Model) (*profile.Profile,
 		return nil, fmt.Errorf("%w; or name a profile that was measured elsewhere with --profile", err)
 	}
 	sizes := microBatches(j)
+	if err := checkSizes(m, sizes); err != nil {
+		return nil, err
+	}
 	path, err := cachedProfile(j, m, sizes)
 	if err != nil {
 		return nil, err

@@ -49,10 +49,8 @@ func openRun(p *planned, simulated *trace.Timeline, done int) (*runDir, error) {
 	if err := os.MkdirAll(p.job.Out, 0o755); err != nil {
 		return nil, badInput(fmt.Errorf("--out: %w", err))
 	}
-	if old, _ := filepath.Glob(w.path("checkpoints/*")); len(old) > 0 && p.job.Resume == "" {
-		if !p.job.Overwrite {
-			return nil, badInput(fmt.Errorf("%s has checkpoints of an earlier run: go on from them with --resume %s, write over them with --overwrite, or give another --out", p.job.Out, w.path("checkpoints")))
-		}
+	if err := checkOut(p.job); err != nil { // another run may have begun there meanwhile
+		return nil, err
 	}
 	if p.job.Resume == "" {
 		if err := clean(p.job.Out); err != nil {

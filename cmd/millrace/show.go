@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 
 	"github.com/millrace-ml/millrace/internal/document"
@@ -90,6 +91,9 @@ func reportCommand() *cobra.Command {
 func readRun(dir string) (report.Inputs, error) {
 	in := report.Inputs{Title: dir}
 	var err error
+	if _, err := os.Stat(filepath.Join(dir, "plan.json")); err != nil {
+		return in, fmt.Errorf("%s is no folder of a run: %w; give what train --out named", dir, err)
+	}
 	if in.Plan, err = plan.Read(filepath.Join(dir, "plan.json")); err != nil {
 		return in, err
 	}

@@ -85,6 +85,11 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	if err != nil {
 		return err
 	}
+	if !dry {
+		if err := checkOut(j); err != nil {
+			return err
+		}
+	}
 	p, err := prepare(c, j)
 	if err != nil {
 		return err

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/millrace-ml/millrace/job"
+)
+
+// checkOut says before anything is measured whether a run may write to its folder.
+func checkOut(j *job.Job) error {
+	if err := checkFolder("--out", j.Out); err != nil {
+		return err
+	}
+	checkpoints := filepath.Join(j.Out, "checkpoints")
+	if old, _ := filepath.Glob(filepath.Join(checkpoints, "*")); len(old) > 0 && j.Resume == "" && !j.Overwrite {
+		return badInput(fmt.Errorf("%s has checkpoints of an earlier run: go on from them with --resume %s, write over them with --overwrite, or give another --out", j.Out, checkpoints))
+	}
+	return nil
+}
+
+// checkFolder refuses a folder that files cannot be put into; of one that is not there yet, the
+// folder that it would be made in is asked. It leaves nothing behind.
+func checkFolder(flag, dir string) error {
+	at := filepath.Clean(dir)
+	for {
+		info, err := os.Stat(at)
+		if err == nil && !info.IsDir() {
+			return badInput(fmt.Errorf("%s %s: %s is a file; give a folder", flag, dir, at))
+		}
+		if err == nil {
+			break
+		}
+		up := filepath.Dir(at)
+		if info, above := os.Stat(up); up == at || above == nil && info.IsDir() && !errors.Is(err, fs.ErrNotExist) {
+			return badInput(fmt.Errorf("%s: %w", flag, err))
+		}
+		at = up
+	}
+	probe, err := os.CreateTemp(at, ".millrace-*")
+	if err != nil {
+		return badInput(fmt.Errorf("%s %s: %w; give a folder that can be written to", flag, dir, errors.Unwrap(err)))
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+}
