@@ -10,43 +10,70 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// mostLimits is how many limits FittingLimit tries.
-const mostLimits = 40
+// mostLimits is how many limits FittingLimit tries until one fits, and nearerLimits how many below that.
+const mostLimits, nearerLimits = 40, 6
 
 // FittingLimit is a memory limit for every device under which a planner gives a plan that the
 // simulator finds to keep it, and that plan; it is from, at least, and what some device has. Planners of the papers count
 // what their papers count, weights and activations say, and what else a worker holds, such as workspace and
 // what is on its way, the simulator alone knows. So what a planner calls the smallest limit may
 // not be enough for its plan: the limit is raised to what that plan holds until it is. A planner that names
-// none is asked about limits each a quarter above the last.
+// none is asked about limits each a quarter above the last. With less a planner may plan otherwise, and
+// fit: some limits between the last that did not do and the one that does are tried too.
 func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int64) (bytes int64, fits *plan.Plan, err error) {
+	// under plans under a limit; next is a limit to go on with where the plan, if there is one, does not keep it.
+	under := func(limit int64) (pl *plan.Plan, next int64, err error) {
+		r := r
+		r.Cluster = limitedTo(r.Cluster, limit)
+		pl, err = p.Plan(ctx, r)
+		var memory *plan.MemoryError
+		switch {
+		case errors.As(err, &memory):
+			return nil, max(limit+limit/16+1, memory.SmallestBytes), nil
+		case errors.Is(err, plan.ErrMemory):
+			return nil, limit + limit/4 + 1, nil
+		case err != nil:
+			return nil, 0, err
+		}
+		predicted, err := Simulate(r.Profile, r.Cluster, pl, false)
+		if err != nil {
+			return nil, 0, err
+		}
+		if peak := slices.Max(predicted.Needs()); peak > limit {
+			return nil, peak, nil
+		}
+		return pl, limit, nil
+	}
 	limit := max(1, from)
 	for d := range r.Cluster.Devices {
 		limit = max(limit, r.Cluster.MemoryBytes(d))
 	}
+	short := limit - 1
 	for range mostLimits {
-		r.Cluster = limitedTo(r.Cluster, limit)
-		pl, err := p.Plan(ctx, r)
-		var memory *plan.MemoryError
-		switch {
-		case errors.As(err, &memory):
-			limit = max(limit+limit/16+1, memory.SmallestBytes)
-			continue
-		case errors.Is(err, plan.ErrMemory):
-			limit += limit/4 + 1
-			continue
-		case err != nil:
-			return 0, nil, err
-		}
-		predicted, err := Simulate(r.Profile, r.Cluster, pl, false)
+		pl, next, err := under(limit)
 		if err != nil {
 			return 0, nil, err
 		}
-		peak := slices.Max(predicted.Needs())
-		if peak <= limit {
-			return limit, pl, nil
+		if pl == nil {
+			short, limit = limit, next
+			continue
 		}
-		limit = peak
+		for range nearerLimits {
+			middle := short + (limit-short)/2
+			if middle <= short {
+				break
+			}
+			nearer, _, err := under(middle)
+			if err != nil {
+				return 0, nil, err
+			}
+			if nearer == nil {
+				short = middle
+			} else {
+				limit, pl = middle, nearer
+			}
+		}
+		return limit, pl, nil
 	}
 	return 0, nil, fmt.Errorf("tune: planner %s has no plan that keeps %s a device", p.Name, cluster.FormatBytes(limit))
 }
