@@ -105,8 +105,8 @@ func (f *curvesFlags) check() error {
 		return fmt.Errorf("--rows %d; it is a number of samples, or 0 for all", f.rows)
 	case f.rounds < 6:
 		return fmt.Errorf("--rounds %d; an interval takes 6 at least", f.rounds)
-	case f.steps < 4:
-		return fmt.Errorf("--visit-steps %d; the length of a step in a stream takes 4 at least", f.steps)
+	case f.steps < 1:
+		return fmt.Errorf("--visit-steps %d; it must be 1 at least", f.steps)
 	case f.metric != "" && f.metric != string(bench.Loss) && f.metric != string(bench.Accuracy):
 		return fmt.Errorf("--metric %s; there are %s and %s", f.metric, bench.Loss, bench.Accuracy)
 	case f.target < 0 || f.metric == string(bench.Accuracy) && f.target > 1:
@@ -129,6 +129,9 @@ func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
 	m, err := loadModel(j)
 	if err != nil {
 		return err
+	}
+	if least := j.Workers + 2; slices.Contains(f.parts, timePart) && f.steps < least {
+		return badInput(fmt.Errorf("--visit-steps %d; of a stream over %d workers whole steps are left with %d at least", f.steps, j.Workers, least))
 	}
 	l, err := f.learning(c, j, m, methods)
 	if err != nil {
