@@ -8,6 +8,8 @@
 // closed forms, and comparing candidates by simulation is tune's.
 package plan
 
+import "slices"
+
 // Version of the JSON form.
 const Version = 1
 
@@ -35,22 +37,27 @@ type Objective struct {
 type Predicted struct {
 	StepS            float64 `json:"step_s"`
 	SamplesPerSecond float64 `json:"samples_per_s"`
-	Bubble           float64 `json:"bubble"`       // 1 - sum(busy) / (workers x step)
-	MemoryBytes      []int64 `json:"memory_bytes"` // peak by device
-	// AtMostBytes is more than which no timing makes a device hold: messages may lie there before
-	// their turn if it falls behind. It is of training, not of evaluations, and counts as profiled: the
-	// moments inside a half of a backward are not, and were seen to hold 1.3 % more. nil where it is not known.
-	AtMostBytes     []int64   `json:"at_most_bytes,omitempty"`
+	Bubble           float64 `json:"bubble"` // 1 - sum(busy) / (workers x step)
+	// MemoryBytes is the peak of training by device. Where workers share one memory it is more than which no timing
+	// makes a device hold, which runs come to: whoever falls behind for a moment has messages there before their
+	// turn. Elsewhere, and of very many workers, it is the peak of the simulated timing.
+	MemoryBytes []int64 `json:"memory_bytes"`
+	// EvaluationBytes is the same of an evaluation; nil where it is not known.
+	EvaluationBytes []int64   `json:"evaluation_bytes,omitempty"`
 	BusyS           []float64 `json:"busy_s"` // computing, by device, in one step
 	PeakActivations []int     `json:"peak_activations"`
 }
 
-// Needs is what each device must have: AtMostBytes, or MemoryBytes where those are not known.
+// Needs is what each device must have, for training and for evaluations.
 func (p *Predicted) Needs() []int64 {
-	if p.AtMostBytes != nil {
-		return p.AtMostBytes
+	if len(p.EvaluationBytes) != len(p.MemoryBytes) {
+		return p.MemoryBytes
 	}
-	return p.MemoryBytes
+	needs := slices.Clone(p.MemoryBytes)
+	for i, bytes := range p.EvaluationBytes {
+		needs[i] = max(needs[i], bytes)
+	}
+	return needs
 }
 
 // LowerBound is a step time that no plan of the same kind can beat.

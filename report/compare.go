@@ -88,10 +88,14 @@ func peaks(t *trace.Timeline) []int64 {
 	return out
 }
 
-// predictedOf is what the plan promised, as written in it.
-func predictedOf(p *plan.Predicted) Numbers {
+// predictedOf is what the plan promised, as written in it: with the memory of evaluations, where there were any.
+func predictedOf(p *plan.Predicted, evaluated bool) Numbers {
+	peaks := p.MemoryBytes
+	if evaluated {
+		peaks = p.Needs()
+	}
 	return Numbers{Steps: 1, StepS: p.StepS, SamplesPerSecond: p.SamplesPerSecond, Bubble: p.Bubble,
-		BusyS: p.BusyS, PeakBytes: p.MemoryBytes, PeakActivations: p.PeakActivations}
+		BusyS: p.BusyS, PeakBytes: peaks, PeakActivations: p.PeakActivations}
 }
 
 // median of numbers in any order; 0 of none. The mean of the two in the middle.
@@ -151,7 +155,7 @@ func (in Inputs) numbers() (predicted, measured *Numbers) {
 		predicted = &n
 	}
 	if in.Plan != nil && in.Plan.Predicted != nil {
-		n := predictedOf(in.Plan.Predicted)
+		n := predictedOf(in.Plan.Predicted, in.Measured != nil && len(in.Measured.Evaluations) > 0)
 		if predicted != nil {
 			n.BusyS = firstOf(n.BusyS, predicted.BusyS)
 			n.PeakBytes = firstOf(n.PeakBytes, predicted.PeakBytes)

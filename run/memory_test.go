@@ -148,3 +148,53 @@ func TestMemoryIsAsPredicted(t *testing.T) {
 		}
 	}
 }
+
+// With one micro-batch a step, evaluations can hold more than training, because several micro-batches are under
+// way: they do on a stage that is the loss alone.
+func TestMemoryOfEvaluationsIsAsPredicted(t *testing.T) {
+	more := 0
+	for _, sized := range sizedModels(t) {
+		m := sized.model
+		for _, family := range []string{"1f1b", "chimera", "interleaved", "mp"} {
+			pl := twoWorkers(m, family, schedule.Sync)
+			if last := len(m.Layers) - 1; family == "mp" {
+				pl.Stages[0].LastLayer, pl.Stages[1].FirstLayer = last-1, last
+			}
+			pl.MicroBatches = 1
+			if family == "chimera" || family == "interleaved" {
+				pl.MicroBatches = 2
+			}
+			c := basic(t, torchEngine(t), m, pl, sized.classes, 2)
+			c.Optimizer, c.EvalEvery, c.Data.Test = sized.optimizer, 1, noise{model: m, classes: sized.classes, rows: 9 * sizedMicro, seed: 8}
+			p, err := ProgramOf(pl, m, false, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			costs, err := sim.CostsOf(sized.profile, cluster.Local(2, 0, 0, 1e-5, 1e10, 1e9), pl)
+			if err != nil {
+				t.Fatal(err)
+			}
+			training, err := sim.AtMostBytes(p, costs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			evaluation, err := sim.EvaluationBytes(p, costs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for w, got := range train(t, c).PeakBytes {
+				want := max(training[w], evaluation[w])
+				if evaluation[w] > training[w] {
+					more++
+				}
+				t.Logf("%s %s: worker %d holds %d bytes, %+d of what was said: %d in training, %d in evaluations", m.Name, family, w, got, got-want, training[w], evaluation[w])
+				if got > want+want/1000 || got < want-want/10 {
+					t.Errorf("%s %s: worker %d holds %d bytes; %d in training and %d in evaluations were said", m.Name, family, w, got, training[w], evaluation[w])
+				}
+			}
+		}
+	}
+	if more == 0 {
+		t.Error("no evaluation holds more than training: the test says nothing")
+	}
+}

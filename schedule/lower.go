@@ -164,15 +164,15 @@ func (in Instruction) as(k Kind) Instruction {
 	return in
 }
 
-// evaluationWindow is how many micro-batches of an evaluation a replica may be ahead of the
+// EvaluationWindow is how many micro-batches of an evaluation a replica may be ahead of the
 // stages behind it. Without a backward pass nothing else holds the first stage back, and
 // everything it has sent would lie in memory. A drain costs the pipeline's fill,
 // (stages - 1) of so many micro-batches.
-const evaluationWindow = 4
+const EvaluationWindow = 4
 
 // Evaluation is a lowered Program that passes n micro-batches forward through the
 // stages and updates nothing. Replicas share them in turn. All workers drain every
-// evaluationWindow micro-batches.
+// EvaluationWindow micro-batches.
 func Evaluation(placement [][]int, n int) (*Program, error) {
 	s, err := Settings{Placement: placement, MicroBatches: n}.checked()
 	if err != nil {
@@ -184,7 +184,7 @@ func Evaluation(placement [][]int, n int) (*Program, error) {
 	for _, on := range placement {
 		widest = max(widest, len(on))
 	}
-	window := evaluationWindow * widest
+	window := EvaluationWindow * widest
 	for from := 0; from < n; from += window {
 		if from > 0 {
 			p.drain(from / window)

@@ -34,6 +34,45 @@ func AtMostBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	return peaks, nil
 }
 
+// EvaluationBytes is the same of an evaluation between two steps of a Program that trains: by worker, more than
+// which no timing makes it hold. Every replica of every stage keeps its parameters, buffers and optimizer states, those of
+// all pipelines; gradients there are none. It is of the pipeline that evaluations show, the reference of several.
+func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
+	shown, widest := 0, 1
+	for pl, stages := range p.Placement {
+		if p.IsReference(pl) {
+			shown = pl
+		}
+		for _, on := range stages {
+			widest = max(widest, len(on))
+		}
+	}
+	// Every worker drains before a micro-batch more than so many is begun.
+	e, err := schedule.Evaluation(p.Placement[shown], schedule.EvaluationWindow*widest)
+	if err != nil {
+		return nil, fmt.Errorf("sim: %w", err)
+	}
+	if e.Workers != p.Workers { // some take no part in it
+		return nil, nil
+	}
+	peaks, err := AtMostBytes(e, costs)
+	if peaks == nil || err != nil {
+		return nil, err
+	}
+	for pl, stages := range p.Placement {
+		for s, on := range stages {
+			for r, w := range on {
+				c := costs.of(s, r)
+				peaks[w] += fixedBytes(p, pl, c)
+				if pl == shown {
+					peaks[w] -= c.FixedBytes // e takes every model for one that trains
+				}
+			}
+		}
+	}
+	return peaks, nil
+}
+
 // onlyOn is the costs with no time for what workers other than w compute, nor for what is on its way.
 func (c *Costs) onlyOn(p *schedule.Program, w int) Costs {
 	out := *c

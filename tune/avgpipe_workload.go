@@ -116,7 +116,19 @@ func (w *Workload) score(p *Pipelined) (*Pipelined, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.StepS, p.MemoryBytes, p.busyS = sum.StepS/float64(p.At.Pipelines), sum.PeakBytes, slices.Max(sum.BusyS)/float64(p.At.Pipelines)
+	own := w.profileOf(p.At.Pipelines)
+	costs, err := sim.CostsOf(own, w.Cluster, p.Plan)
+	if err != nil {
+		return nil, err
+	}
+	memory, _, err := atMostBytes(own, w.Cluster, p.Plan, w.Clip, costs)
+	if err != nil {
+		return nil, err
+	}
+	if memory == nil {
+		memory = sum.PeakBytes
+	}
+	p.StepS, p.MemoryBytes, p.busyS = sum.StepS/float64(p.At.Pipelines), memory, slices.Max(sum.BusyS)/float64(p.At.Pipelines)
 	if !(p.StepS > 0) {
 		return nil, fmt.Errorf("tune: %s: a simulated batch takes %v s; the profile of %s has no times", p.At, p.StepS, w.Profile.Model)
 	}

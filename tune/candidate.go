@@ -76,13 +76,16 @@ func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) 
 	if !(sum.StepS > 0) {
 		return plan.Predicted{}, fmt.Errorf("tune: a simulated step takes %v s; the profile of %s has no times", sum.StepS, p.Model)
 	}
-	atMost, err := atMostBytes(p, c, pl, clip, costs)
+	memory, evaluation, err := atMostBytes(p, c, pl, clip, costs)
 	if err != nil {
 		return plan.Predicted{}, err
 	}
+	if memory == nil {
+		memory = sum.PeakBytes
+	}
 	return plan.Predicted{
 		StepS: sum.StepS, SamplesPerSecond: float64(pl.Batch()*pl.Together()) / sum.StepS, Bubble: sum.Bubble,
-		MemoryBytes: sum.PeakBytes, AtMostBytes: atMost, BusyS: sum.BusyS, PeakActivations: sum.PeakActivations,
+		MemoryBytes: memory, EvaluationBytes: evaluation, BusyS: sum.BusyS, PeakActivations: sum.PeakActivations,
 	}, nil
 }
 
@@ -94,12 +97,12 @@ func filled(pl *plan.Plan) int {
 // boundedWorkers is the most workers of which atMostBytes simulates each.
 const boundedWorkers = 16
 
-// atMostBytes is plan.Predicted's: of two steps, so that one's messages meet the other's, or of
-// as much of a stream as fills it.
-func atMostBytes(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, costs sim.Costs) ([]int64, error) {
+// atMostBytes is what no timing of training exceeds, and none of an evaluation: of two steps, so that one's
+// messages meet the other's, or of as much of a stream as fills it. Both are nil where they are not known.
+func atMostBytes(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, costs sim.Costs) (training, evaluation []int64, err error) {
 	workers := len(sim.Devices(pl))
 	if workers > boundedWorkers || !c.InOneMemory(0, len(c.Devices)-1) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	repeat := 2
 	if !schedule.Policy(pl.Weights).Flushes() {
@@ -107,9 +110,13 @@ func atMostBytes(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip boo
 	}
 	program, err := Program(p, pl, clip, repeat)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return sim.AtMostBytes(program, costs)
+	if training, err = sim.AtMostBytes(program, costs); err != nil {
+		return nil, nil, err
+	}
+	evaluation, err = sim.EvaluationBytes(program, costs)
+	return training, evaluation, err
 }
 
 // Cores is how many cores a plan's workers share, as sim and run count it: 0 where each
