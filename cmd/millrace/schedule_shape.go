@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -67,6 +69,29 @@ func familyNames() []string {
 		names = append(names, f.Name)
 	}
 	return names
+}
+
+// name takes the family or the Program's file that is named without a flag. A file whose name is a family's too
+// is named with --program.
+func (s *shape) name(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	for _, flag := range []string{"schedule", "program"} {
+		if f := c.Flags().Lookup(flag); f.Changed {
+			return fmt.Errorf("schedule: both %s and --%s %s are named; one can be drawn", args[0], flag, f.Value)
+		}
+	}
+	_, unknown := schedule.Lookup(args[0])
+	if unknown == nil {
+		s.family = args[0]
+		return nil
+	}
+	s.file = args[0]
+	if _, err := os.Stat(s.file); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; and there is no file %s", unknown, s.file)
+	}
+	return nil
 }
 
 // program is the lowered, checked Program of a shape.
