@@ -13,9 +13,10 @@ import (
 type Link struct {
 	Latency        time.Duration
 	BytesPerSecond float64 // 0: as fast as memory
-	// Shared numbers a link that several pairs of ranks use in turns, as workers behind
-	// one network card do. 0: the pair has the link for itself, each direction apart.
-	Shared int
+	// Shared numbers the links on the way that several pairs of ranks use in turns, as workers behind
+	// one network card do: a transfer takes all of them at once, as soon as all are free. None: the pair
+	// has the link for itself, each direction apart.
+	Shared []int
 }
 
 // NewShaped is a mesh within one process whose messages take the time that links says
@@ -25,7 +26,7 @@ func NewShaped(size int, links func(from, to int) Link) (*Shaped, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Shaped{local: local, lines: map[lineKey]*line{}, links: make([][]Link, size)}
+	s := &Shaped{local: local, lines: map[lineKey]*line{}, free: map[lineKey]time.Time{}, links: make([][]Link, size)}
 	for from := range size {
 		s.links[from] = make([]Link, size)
 		for to := range size {
@@ -46,11 +47,25 @@ type Shaped struct {
 
 	mu     sync.Mutex
 	lines  map[lineKey]*line
+	free   map[lineKey]time.Time // when the last transfer's bytes are through, by link
 	closed bool
 	wg     sync.WaitGroup
 }
 
+// lineKey is a link of a pair of ranks, or a shared one.
 type lineKey struct{ from, to, shared int }
+
+// keys are the links on a way.
+func (l *Link) keys(from, to int) []lineKey {
+	if len(l.Shared) == 0 {
+		return []lineKey{{from: from, to: to}}
+	}
+	keys := make([]lineKey, len(l.Shared))
+	for i, shared := range l.Shared {
+		keys[i] = lineKey{from: -1, to: -1, shared: shared}
+	}
+	return keys
+}
 
 // Size is the number of ranks.
 func (s *Shaped) Size() int { return s.local.Size() }
@@ -70,14 +85,13 @@ func (s *Shaped) Close() error {
 	return s.local.Close()
 }
 
-// line carries the messages of one link, in order.
+// line delivers the messages of a way when they are due.
 type line struct {
 	mesh *Shaped
 	more chan struct{} // capacity 1: there may be something in queue
 
 	mu    sync.Mutex
 	queue []transfer // by due time; equal ones in the order they were sent
-	free  time.Time  // when the last transfer's bytes are through
 	ended bool
 }
 
@@ -97,16 +111,11 @@ func (e *shapedEndpoint) Send(to int, tag Tag, m Message) error {
 	if to < 0 || to >= e.Size() || to == e.rank {
 		return e.mailbox.Send(to, tag, m)
 	}
-	l := e.mesh.links[e.rank][to]
-	if l == (Link{}) {
+	l := &e.mesh.links[e.rank][to]
+	if l.Latency == 0 && l.BytesPerSecond == 0 && len(l.Shared) == 0 {
 		return e.mailbox.Send(to, tag, m)
 	}
 	if err := e.mailbox.mesh.reason(); err != nil {
-		m.Release()
-		return err
-	}
-	line, err := e.mesh.line(e.rank, to, l.Shared)
-	if err != nil {
 		m.Release()
 		return err
 	}
@@ -114,23 +123,22 @@ func (e *shapedEndpoint) Send(to int, tag Tag, m Message) error {
 	if l.BytesPerSecond > 0 {
 		takes = time.Duration(float64(m.Bytes()) / l.BytesPerSecond * float64(time.Second))
 	}
-	return line.add(takes, l.Latency, transfer{from: e.rank, to: to, tag: tag, message: m})
+	line, through, err := e.mesh.take(l.keys(e.rank, to), takes)
+	if err != nil {
+		m.Release()
+		return err
+	}
+	return line.add(transfer{due: through.Add(l.Latency), from: e.rank, to: to, tag: tag, message: m})
 }
 
-// add queues a transfer behind those the link is busy with.
-func (l *line) add(takes, latency time.Duration, t transfer) error {
+// add queues a transfer.
+func (l *line) add(t transfer) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
 		t.message.Release()
 		return l.mesh.local.reason()
 	}
-	start := time.Now()
-	if l.free.After(start) {
-		start = l.free
-	}
-	l.free = start.Add(takes)
-	t.due = l.free.Add(latency)
 	at := len(l.queue)
 	for at > 0 && l.queue[at-1].due.After(t.due) {
 		at--
@@ -143,24 +151,30 @@ func (l *line) add(takes, latency time.Duration, t transfer) error {
 	return nil
 }
 
-// line is the line of a link, started when first used.
-func (s *Shaped) line(from, to, shared int) (*line, error) {
-	key := lineKey{from: from, to: to}
-	if shared != 0 {
-		key = lineKey{from: -1, to: -1, shared: shared}
-	}
+// take has a transfer of so long take all links of its way as soon as all are free, and says when it is through
+// and which line delivers it, started when first used.
+func (s *Shaped) take(way []lineKey, takes time.Duration) (l *line, through time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, ErrClosed
+		return nil, time.Time{}, ErrClosed
 	}
-	l := s.lines[key]
-	if l == nil {
+	start := time.Now()
+	for _, key := range way {
+		if free := s.free[key]; free.After(start) {
+			start = free
+		}
+	}
+	through = start.Add(takes)
+	for _, key := range way {
+		s.free[key] = through
+	}
+	if l = s.lines[way[0]]; l == nil {
 		l = &line{mesh: s, more: make(chan struct{}, 1)}
-		s.lines[key] = l
+		s.lines[way[0]] = l
 		s.wg.Go(l.run)
 	}
-	return l, nil
+	return l, through, nil
 }
 
 // run delivers each transfer when it is due, until the mesh ends.

@@ -21,10 +21,15 @@ func TestALinkTakesItsTime(t *testing.T) {
 		{"one after the other", link, [][3]int{{0, 1, 10}, {0, 1, 20}, {0, 1, 0}}, []time.Duration{15, 35, 35}},
 		{"each direction and pair apart", link, [][3]int{{0, 1, 10}, {1, 0, 20}, {2, 1, 30}}, []time.Duration{15, 25, 35}},
 		{"to itself at once", link, [][3]int{{1, 1, 1000}}, []time.Duration{0}},
-		{"one card for all", func(from, to int) Link { return Link{Latency: 5 * time.Millisecond, BytesPerSecond: 1000, Shared: 1} },
+		{"one card for all", func(from, to int) Link {
+			return Link{Latency: 5 * time.Millisecond, BytesPerSecond: 1000, Shared: []int{1}}
+		},
 			[][3]int{{0, 1, 10}, {1, 0, 20}, {2, 1, 30}}, []time.Duration{15, 35, 65}},
+		{"two cards on one way", func(from, to int) Link {
+			return Link{Latency: 5 * time.Millisecond, BytesPerSecond: 1000, Shared: [][]int{{1, 2}, {1}, {2}}[from]}
+		}, [][3]int{{0, 1, 10}, {1, 0, 20}, {2, 1, 30}, {0, 1, 10}}, []time.Duration{15, 35, 45, 55}},
 		{"latencies differ on a shared link", func(from, to int) Link {
-			return Link{Latency: time.Duration(30-10*from) * time.Millisecond, BytesPerSecond: 1000, Shared: 1}
+			return Link{Latency: time.Duration(30-10*from) * time.Millisecond, BytesPerSecond: 1000, Shared: []int{1}}
 		}, [][3]int{{0, 1, 10}, {2, 1, 5}}, []time.Duration{40, 25}},
 		{"no shape at all", func(from, to int) Link { return Link{} }, [][3]int{{0, 1, 1000}}, []time.Duration{0}},
 	} {

@@ -26,7 +26,7 @@ func shaped(j *job.Job, local *cluster.Cluster) (*cluster.Cluster, error) {
 }
 
 // meshOf makes the wire between a job's workers: plain memory, or shaped as the job says. nil
-// is run's own. Of several links on a way that others use too, transfers queue for the last.
+// is run's own.
 func meshOf(j *job.Job, c *cluster.Cluster) func(workers int) (wire.Mesh, error) {
 	if j.Wire == "" {
 		return nil
@@ -58,7 +58,7 @@ func meshOf(j *job.Job, c *cluster.Cluster) func(workers int) (wire.Mesh, error)
 					if number[link] == 0 {
 						number[link] = len(number) + 1
 					}
-					l.Shared = number[link]
+					l.Shared = append(l.Shared, number[link])
 				}
 			}
 			return l
