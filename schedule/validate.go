@@ -21,6 +21,11 @@ import "slices"
 // their bound, nothing is waited for as long as the norm takes no longer than a stage's first forwards. The
 // paper passes partial sums from stage to stage and the whole back; here the norm is one collective.
 //
+// Simulations are of runs in which no update is taken back. One that is throws away what each stage had done
+// of step k+1 before its sPVk, which is forwards in front of its first gradient and no more, and step k+1 then begins as
+// behind an update that waited: with the norm known, all stages level and the pipeline empty. run
+// counts what was done for nothing as part of that step.
+//
 // The Program says the first step by itself (nothing is validated in it), then the others, and at
 // the end the validation of the last update. Check holds it to that: every update validated once, before
 // the stage's next gradient and next update.
