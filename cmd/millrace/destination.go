@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/millrace-ml/millrace/job"
 )
@@ -45,4 +46,17 @@ func checkFolder(flag, dir string) error {
 		return badInput(fmt.Errorf("%s %s: %w; give a folder that can be written to", flag, dir, errors.Unwrap(err)))
 	}
 	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+}
+
+// takeFolder holds a run's folder until it is closed or the process ends; a folder that another run holds is
+// refused. A file system that knows no such locks has every run take it.
+func takeFolder(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, badInput(fmt.Errorf("--out: %w", err))
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, errors.Join(badInput(fmt.Errorf("--out %s: another run is under way there; give another folder, or wait for its end", dir)), f.Close())
+	}
+	return f, nil
 }

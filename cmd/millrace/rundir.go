@@ -49,7 +49,12 @@ func openRun(p *planned, simulated *trace.Timeline, done int) (*runDir, error) {
 	if err := os.MkdirAll(p.job.Out, 0o755); err != nil {
 		return nil, badInput(fmt.Errorf("--out: %w", err))
 	}
-	if err := checkOut(p.job); err != nil { // another run may have begun there meanwhile
+	folder, err := takeFolder(p.job.Out)
+	if err != nil {
+		return nil, err
+	}
+	w.files = append(w.files, folder)
+	if err := checkOut(p.job); err != nil { // another run may have been there meanwhile
 		return nil, err
 	}
 	if p.job.Resume == "" {
@@ -84,7 +89,7 @@ func (w *runDir) openSinks(done int) error {
 	if err != nil {
 		return errors.Join(err, jsonl.Close())
 	}
-	w.files = []io.Closer{jsonl, events}
+	w.files = append(w.files, jsonl, events)
 	board, err := report.NewTensorBoard(events, now)
 	if err != nil {
 		return err

@@ -142,10 +142,22 @@ func (d *Draft) Commit(m Manifest) (string, error) {
 	if err := d.commit(&m); err != nil {
 		return "", errors.Join(err, d.Abort())
 	}
-	if err := d.store.prune(); err != nil {
-		return d.final, err
+	return d.final, errors.Join(d.store.prune(), d.sweep())
+}
+
+// sweep removes what a run that was killed left half-written, of no more steps than this checkpoint's.
+func (d *Draft) sweep() error {
+	entries, err := os.ReadDir(d.store.Dir)
+	for _, e := range entries {
+		name, left := strings.CutSuffix(e.Name(), partial)
+		if left && strings.HasPrefix(name, prefix) && name <= filepath.Base(d.final) { // steps have leading zeros
+			err = errors.Join(err, os.RemoveAll(filepath.Join(d.store.Dir, e.Name())))
+		}
 	}
-	return d.final, nil
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	return nil
 }
 
 func (d *Draft) commit(m *Manifest) error {

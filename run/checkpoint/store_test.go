@@ -122,6 +122,13 @@ func TestWhatWasCutShortIsNotSeen(t *testing.T) {
 	if err := d.WriteFile("stage-0.safetensors", tensors(0, 9), nil); err != nil {
 		t.Fatal(err)
 	}
+	later, err := s.Begin(7) // whose process is still at it, as far as step 2 knows
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Begin(0); err != nil { // of one that died long ago
+		t.Fatal(err)
+	}
 	// The process dies here. Another one goes on.
 	if steps, value, err := valueIn(s.Dir); steps != 1 || value != 1 || err != nil {
 		t.Error(steps, value, err)
@@ -129,7 +136,7 @@ func TestWhatWasCutShortIsNotSeen(t *testing.T) {
 	if _, err := write(s, 2, 2); err != nil {
 		t.Fatal(err)
 	}
-	if got := names(t, s.Dir); !slices.Equal(got, []string{"step-00000001", "step-00000002"}) {
+	if got := names(t, s.Dir); !slices.Equal(got, []string{"step-00000001", "step-00000002", filepath.Base(later.path)}) {
 		t.Error(got)
 	}
 }

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A folder of one run is none for another until the first is done with it.
+func TestAFolderIsOneRuns(t *testing.T) {
+	dir := t.TempDir()
+	first, err := takeFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := takeFolder(dir); err == nil || !strings.Contains(err.Error(), "another run is under way") {
+		t.Errorf("taken twice: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := takeFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whether a folder can be written to is found out without leaving anything, there or on the way.
+func TestCheckFolderLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for path, says := range map[string]string{
+		dir: "", filepath.Join(dir, "a", "b"): "", file: "is a file", filepath.Join(file, "a"): "is a file", filepath.Join(file, "a", "b"): "is a file",
+	} {
+		err := checkFolder("--out", path)
+		if got := err != nil; got != (says != "") || got && !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v; want %q in it", path, err, says)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("%v is left: %v", left, err)
+	}
+}
