@@ -76,7 +76,7 @@ func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, erro
 			if a.setting.At.Pipelines > 1 {
 				own = &f.Beside
 			}
-			*own = append(*own, SizeFactors{a.setting.Plan.MicroBatch, forward, backward})
+			*own = seen(*own, SizeFactors{a.setting.Plan.MicroBatch, forward, backward})
 			for kind, at := range map[string]*float64{"U": &f.Update, elasticUpdate: &f.Elastic, referenceUpdate: &f.Reference} {
 				if x, ok := of(kind); ok {
 					*at = x
@@ -94,6 +94,17 @@ func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, erro
 	out := *w
 	out.Profile, out.Beside = w.scaled(factors, 1), w.scaled(factors, 2)
 	return &out, factors, nil
+}
+
+// seen adds a visit's factors: of a size that was visited before, the mean of both visits counts.
+func seen(all []SizeFactors, visit SizeFactors) []SizeFactors {
+	for i := range all {
+		if f := &all[i]; f.MicroBatch == visit.MicroBatch {
+			f.Forward, f.Backward = (f.Forward+visit.Forward)/2, (f.Backward+visit.Backward)/2
+			return all
+		}
+	}
+	return append(all, visit)
 }
 
 // completed is some factors, and others of sizes that those do not have, by size.

@@ -3,12 +3,13 @@ package tune
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Of an anchored profile's batches, fewer than twenty, these are at the profiled setting. Iterations at the ends of
-// the grid are few: three, of which the first is cold, and one of several pipelines with most micro-batches, of which it
+// Of an anchored profile's batches, fewer than twenty, these are at the profiled setting, in two visits. Iterations at the
+// ends of the grid are few: three, of which the first is cold, and one of several pipelines with most micro-batches, of which it
 // has enough for half of them to be warm.
 const (
 	anchoredBatches  = 6
@@ -59,16 +60,21 @@ func (t *degreesTuning) profile(ctx context.Context) error {
 	return err
 }
 
-// anchor runs the ends of the grid and then a setting between, which most predictions lean on and which is best
-// asked when the process is warm, and scales the layers' profile. The equations are to be asked from the anchor
+// anchor runs the ends of the grid, with a setting between, which most predictions lean on, visited behind the first of
+// them, when the process is warm, and behind the last: a machine is slow for a second now and then. It
+// scales the layers' profile. The equations are to be asked from the anchor
 // of one pipeline with most micro-batches: see profileAt.
 func (t *degreesTuning) anchor(ctx context.Context, at Degrees) (observed anchor, err error) {
 	var anchors []anchor
-	for _, one := range append(t.ends(at), at) {
+	settings := append(t.ends(at), at)
+	if len(settings) > 1 {
+		settings = slices.Insert(settings, 1, at)
+	}
+	for i, one := range settings {
 		iterations := anchorIterations
 		switch {
 		case one == at:
-			iterations = Iterations(at, anchoredBatches)
+			iterations = max(Iterations(at, anchoredBatches/min(len(settings), 2)), anchorIterations)
 		case one.Pipelines > 1 && one.MicroBatches >= manyMicros:
 			iterations = 1
 		}
@@ -80,7 +86,9 @@ func (t *degreesTuning) anchor(ctx context.Context, at Degrees) (observed anchor
 		if one == at && observed.setting == nil || one.Pipelines == 1 && (observed.setting == nil || one.MicroBatches > observed.setting.At.MicroBatches) {
 			observed = tried
 		}
-		t.out.Anchors = append(t.out.Anchors, one)
+		if one != at || i == len(settings)-1 {
+			t.out.Anchors = append(t.out.Anchors, one)
+		}
 	}
 	t.out.Calibrated, t.out.Factors, err = t.Workload.calibrated(anchors)
 	return observed, err

@@ -135,7 +135,7 @@ func TuneDegrees(ctx context.Context, r DegreesRequest) (*DegreesResult, error) 
 	}
 	t := &degreesTuning{DegreesRequest: r, out: &DegreesResult{}, of: len(grid) + 1}
 	if r.Anchored {
-		t.of += 3 // where one of the ends is left out, the last steps are skipped
+		t.of += 4 // where one of the ends is left out, the last steps are skipped
 	}
 	if r.Rivals {
 		t.of += len(grid) * max(r.Rounds, 1)
