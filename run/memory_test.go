@@ -188,7 +188,8 @@ func TestMemoryOfEvaluationsIsAsPredicted(t *testing.T) {
 					more++
 				}
 				t.Logf("%s %s: worker %d holds %d bytes, %+d of what was said: %d in training, %d in evaluations", m.Name, family, w, got, got-want, training[w], evaluation[w])
-				if got > want+want/1000 || got < want-want/10 {
+				// Of the messages that may wait, the window's four, some may have come in time.
+				if got > want+want/1000 || got < want-want/10-4*costs.Stages[0][0].ActivationBytes {
 					t.Errorf("%s %s: worker %d holds %d bytes; %d in training and %d in evaluations were said", m.Name, family, w, got, training[w], evaluation[w])
 				}
 			}
