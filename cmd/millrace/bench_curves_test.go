@@ -140,7 +140,7 @@ func TestComparisonTables(t *testing.T) {
 		"| measured | AvgPipe M=4 N=2 | 0 | 80 ms | 40 ms | 20 ms | 10 ms | 10 ms | 0 s | 0 s | 0 s | 87.5 % |",
 		"a worker of DAPPLE (1F1B) is idle for 30 ms of a batch's 100 ms (30.0 %), of AvgPipe M=4 N=2 for 5 ms of 80 ms (6.2 %). That fills 83.3 % of the idle time, 25 ms a batch. " +
 			"Diluting the weights and the queue cost 10 ms, the reference cost 10 ms; forwards and backwards, whose micro-batches have another size and which share caches and memory with those of another pipeline, save 15 ms. " +
-			"So a batch takes 80 ms instead of 100 ms: 1.250 times as fast, where a bubble filled for nothing would give 1.429. Worker 1 computes for 100.0 % of it: with these stages no order is faster.",
+			"So a batch takes 80 ms instead of 100 ms: 1.250 times as fast, where a bubble filled for nothing would give 1.250. Worker 1 computes for 100.0 % of it: with these stages no order is faster.",
 		"In rounds in which both had their turn AvgPipe M=4 N=2 is 2.000 times as fast as DAPPLE (1F1B) over a batch (95 % interval 2.000 to 2.000), and 1.600 times to a loss of 2; its fullest worker holds 2.00 MiB instead of 2.00 MiB.",
 		"That fills none of it: 150 ms more.", "waiting for a core that workers share is 50 ms, in 1F1B 0 s.",
 	} {
