@@ -32,7 +32,7 @@ func asyncConfig(t testing.TB, e engine.Engine, g *rand.Rand) Config {
 // summed in rank order, clipped or not, however long messages take.
 func TestAsynchronousDataParallelismEqualsItsEquation(t *testing.T) {
 	e := testEngine(t)
-	for seed := range uint64(80) {
+	for seed := range cases(32, 80) {
 		g := rand.New(rand.NewPCG(seed, 32))
 		c := asyncConfig(t, e, g)
 		if seed%8 == 0 {
@@ -54,7 +54,7 @@ func TestAsynchronousDataParallelismEqualsItsEquation(t *testing.T) {
 // One that is told to stop makes the updates of what it has begun, and leaves what a shorter run leaves.
 func TestAStoppedAsynchronousRunIsAShorterOne(t *testing.T) {
 	e := testEngine(t)
-	for seed := range uint64(20) {
+	for seed := range cases(8, 20) {
 		g := rand.New(rand.NewPCG(seed, 33))
 		c := asyncConfig(t, e, g)
 		c.Steps = 30

@@ -128,7 +128,7 @@ func TestTorchElasticStagesAreBitEqual(t *testing.T) {
 // TestAStoppedElasticRunIsAShorterOne: pipelines are told to stop while one is an iteration ahead of
 // another, and end with the same iteration.
 func TestAStoppedElasticRunIsAShorterOne(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range cases(6, 12) {
 		g := rand.New(rand.NewPCG(seed, 21))
 		c := elasticConfig(t, g)
 		c.Steps = 30

@@ -60,7 +60,7 @@ func streamConfig(t testing.TB, e engine.Engine, g *rand.Rand, policy schedule.P
 func TestStreamsEqualTheirEquations(t *testing.T) {
 	e := testEngine(t)
 	for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered} {
-		eachSeed(t, 120, func(t *testing.T, seed uint64) {
+		eachSeed(t, cases(40, 120), func(t *testing.T, seed uint64) {
 			g := rand.New(rand.NewPCG(seed, 11))
 			c := streamConfig(t, e, g, policy)
 			got := train(t, c)
@@ -93,8 +93,8 @@ func replicate(c *Config, g *rand.Rand, equal bool) {
 // version a minibatch finds follows from the order; package schedule tests that.
 func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
-	ran := map[schedule.Policy]int{}
-	for seed := range uint64(200) {
+	ran, seeds := map[schedule.Policy]int{}, cases(80, 200)
+	for seed := range seeds {
 		g := rand.New(rand.NewPCG(seed, 12))
 		policy := []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered}[g.IntN(3)]
 		c := streamConfig(t, e, g, policy)
@@ -122,7 +122,7 @@ func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 		checkOrder(t, c, got)
 	}
 	for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered} {
-		if ran[policy] < 20 {
+		if ran[policy] < int(seeds/10) {
 			t.Errorf("%d replicated streams under %s; more were meant", ran[policy], policy)
 		}
 	}
@@ -133,7 +133,7 @@ func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
 	for _, how := range []schedule.Replication{schedule.Split, schedule.RoundRobin} {
-		eachSeed(t, 150, func(t *testing.T, seed uint64) {
+		eachSeed(t, cases(40, 150), func(t *testing.T, seed uint64) {
 			g := rand.New(rand.NewPCG(seed, 13))
 			c := randomConfig(t, e, g)
 			c.Plan.Replication = string(how)
@@ -162,8 +162,8 @@ func TestEveryOrderEqualsOneWorker(t *testing.T) {
 			continue
 		}
 		t.Run(f.Name, func(t *testing.T) {
-			ran := 0
-			for seed := range uint64(40) {
+			ran, seeds := 0, cases(12, 40)
+			for seed := range seeds {
 				g := rand.New(rand.NewPCG(seed, 14))
 				c := randomConfig(t, e, g)
 				if !c.placed(f, g) {
@@ -183,8 +183,8 @@ func TestEveryOrderEqualsOneWorker(t *testing.T) {
 				}
 				checkOrder(t, c, got)
 			}
-			if ran < 8 {
-				t.Errorf("%d of 40 cases suited the family", ran)
+			if ran < int(seeds/4) {
+				t.Errorf("%d of %d cases suited the family", ran, seeds)
 			}
 		})
 	}
@@ -254,7 +254,7 @@ func TestLatestOverwrites(t *testing.T) {
 // as many steps leaves; replicas stop behind a whole group.
 func TestAStoppedStreamIsAShorterOne(t *testing.T) {
 	e := testEngine(t)
-	for seed := range uint64(40) {
+	for seed := range cases(16, 40) {
 		g := rand.New(rand.NewPCG(seed, 15))
 		c := streamConfig(t, e, g, []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered, schedule.Latest}[g.IntN(4)])
 		c.Steps = 40

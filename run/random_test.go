@@ -23,6 +23,14 @@ func soaked(few int) int {
 	return few
 }
 
+// cases is how many seeds of a property are tried: few of them, and all with `make soak`.
+func cases(few, all uint64) uint64 {
+	if soaked(0) > 0 {
+		return all
+	}
+	return few
+}
+
 // randomProgram is a run of a random Program that nobody designed, of any placement,
 // replication and weight policy, on a random model cut anywhere; false where the model
 // is too small or its ties and clipping do not go with the Program.
@@ -67,7 +75,7 @@ func randomProgram(t testing.TB, e engine.Engine, g *rand.Rand) (Config, *schedu
 // counts, and leave the bits of the sequential program.
 func TestRandomProgramsRun(t *testing.T) {
 	e := testEngine(t)
-	want, ran := soaked(250), 0
+	want, ran := soaked(90), 0
 	for seed := uint64(0); ran < want; seed++ {
 		if seed > uint64(20*want+100) {
 			t.Fatalf("%d of %d random programs could be run", ran, seed)

@@ -58,7 +58,7 @@ func replicated(p *plan.Plan, layers, n int) *plan.Plan {
 // with more replicas than micro-batches some only sum and update.
 func TestDataParallelismEqualsARankOrderSum(t *testing.T) {
 	e := testEngine(t)
-	for seed := range uint64(40) {
+	for seed := range cases(16, 40) {
 		g := rand.New(rand.NewPCG(seed, 5))
 		c := randomConfig(t, e, g)
 		c.Plan = replicated(c.Plan, len(c.Model.Layers), 2+g.IntN(3))

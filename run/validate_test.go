@@ -35,8 +35,9 @@ func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 		}
 		t.Run(f.Name, func(t *testing.T) {
 			ran, never, sometimes, always := 0, 0, 0, 0
+			enough := int(cases(8, 24))
 			for seed := range uint64(60) {
-				if ran >= 24 && never > 0 && sometimes > 0 && always > 0 {
+				if ran >= enough && never > 0 && sometimes > 0 && always > 0 {
 					break
 				}
 				g := rand.New(rand.NewPCG(seed, 31))
