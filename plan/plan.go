@@ -38,26 +38,37 @@ type Predicted struct {
 	StepS            float64 `json:"step_s"`
 	SamplesPerSecond float64 `json:"samples_per_s"`
 	Bubble           float64 `json:"bubble"` // 1 - sum(busy) / (workers x step)
-	// MemoryBytes is the peak of training by device. Where workers share one memory it is more than which no timing
-	// makes a device hold, which runs come to: whoever falls behind for a moment has messages there before their
-	// turn. Elsewhere, and of very many workers, it is the peak of the simulated timing.
+	// MemoryBytes is the peak of training by device: of the simulated timing, or of one in which this device falls
+	// behind the others as much as cores of one machine do for a while, because messages then lie there before
+	// their turn.
 	MemoryBytes []int64 `json:"memory_bytes"`
+	// AtMostBytes is more than which no timing of training makes a device hold; nil where it is not known.
+	AtMostBytes []int64 `json:"at_most_bytes,omitempty"`
 	// EvaluationBytes is the same of an evaluation; nil where it is not known.
 	EvaluationBytes []int64   `json:"evaluation_bytes,omitempty"`
 	BusyS           []float64 `json:"busy_s"` // computing, by device, in one step
 	PeakActivations []int     `json:"peak_activations"`
 }
 
-// Needs is what each device must have, for training and for evaluations.
+// Needs is what each device must have, for training however it comes and for evaluations.
 func (p *Predicted) Needs() []int64 {
-	if len(p.EvaluationBytes) != len(p.MemoryBytes) {
-		return p.MemoryBytes
+	return fullest(p.MemoryBytes, p.AtMostBytes, p.EvaluationBytes)
+}
+
+// Trained is what each device holds in training and in evaluations.
+func (p *Predicted) Trained() []int64 { return fullest(p.MemoryBytes, p.EvaluationBytes) }
+
+// fullest is the most of each device; lists that are not known count for nothing.
+func fullest(first []int64, others ...[]int64) []int64 {
+	most := slices.Clone(first)
+	for _, bytes := range others {
+		if len(bytes) == len(most) {
+			for i, b := range bytes {
+				most[i] = max(most[i], b)
+			}
+		}
 	}
-	needs := slices.Clone(p.MemoryBytes)
-	for i, bytes := range p.EvaluationBytes {
-		needs[i] = max(needs[i], bytes)
-	}
-	return needs
+	return most
 }
 
 // LowerBound is a step time that no plan of the same kind can beat.

@@ -19,6 +19,9 @@ type Options struct {
 	MemoryBytes func(worker int) int64
 	// lasting has what an instruction holds for a moment meet what arrives while it runs.
 	lasting bool
+	// slowBy is how many times as long slowWorker's forwards and backwards take; 0 is once.
+	slowWorker int
+	slowBy     float64
 }
 
 // Over is the first instruction, with absolute ids, in which a worker holds more than it has. Of a
@@ -310,6 +313,9 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 	s.compute(w, in)
 	if s.o.Jitter {
 		takes *= jitter(in, c.Spread/quartiles)
+	}
+	if s.o.slowBy > 0 && w == s.o.slowWorker {
+		takes *= s.o.slowBy
 	}
 	return takes + s.costs.DispatchS, false
 }

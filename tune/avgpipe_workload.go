@@ -121,14 +121,11 @@ func (w *Workload) score(p *Pipelined) (*Pipelined, error) {
 	if err != nil {
 		return nil, err
 	}
-	memory, _, err := atMostBytes(own, w.Cluster, p.Plan, w.Clip, costs)
+	held, err := peaksOf(own, w.Cluster, p.Plan, w.Clip, costs, sum.PeakBytes)
 	if err != nil {
 		return nil, err
 	}
-	if memory == nil {
-		memory = sum.PeakBytes
-	}
-	p.StepS, p.MemoryBytes, p.busyS = sum.StepS/float64(p.At.Pipelines), memory, slices.Max(sum.BusyS)/float64(p.At.Pipelines)
+	p.StepS, p.MemoryBytes, p.busyS = sum.StepS/float64(p.At.Pipelines), held.likely, slices.Max(sum.BusyS)/float64(p.At.Pipelines)
 	if !(p.StepS > 0) {
 		return nil, fmt.Errorf("tune: %s: a simulated batch takes %v s; the profile of %s has no times", p.At, p.StepS, w.Profile.Model)
 	}

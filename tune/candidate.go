@@ -76,16 +76,13 @@ func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) 
 	if !(sum.StepS > 0) {
 		return plan.Predicted{}, fmt.Errorf("tune: a simulated step takes %v s; the profile of %s has no times", sum.StepS, p.Model)
 	}
-	memory, evaluation, err := atMostBytes(p, c, pl, clip, costs)
+	peaks, err := peaksOf(p, c, pl, clip, costs, sum.PeakBytes)
 	if err != nil {
 		return plan.Predicted{}, err
 	}
-	if memory == nil {
-		memory = sum.PeakBytes
-	}
 	return plan.Predicted{
 		StepS: sum.StepS, SamplesPerSecond: float64(pl.Batch()*pl.Together()) / sum.StepS, Bubble: sum.Bubble,
-		MemoryBytes: memory, EvaluationBytes: evaluation, BusyS: sum.BusyS, PeakActivations: sum.PeakActivations,
+		MemoryBytes: peaks.likely, AtMostBytes: peaks.atMost, EvaluationBytes: peaks.evaluation, BusyS: sum.BusyS, PeakActivations: sum.PeakActivations,
 	}, nil
 }
 
@@ -94,15 +91,26 @@ func filled(pl *plan.Plan) int {
 	return max(3, (2*len(sim.Devices(pl))+pl.MicroBatches-1)/pl.MicroBatches)
 }
 
-// boundedWorkers is the most workers of which atMostBytes simulates each.
-const boundedWorkers = 16
+// peaks is what workers hold at most, by device.
+type peaks struct {
+	likely             []int64 // in training, if one of them falls behind by slowCore
+	atMost, evaluation []int64 // what no timing of training exceeds, and none of an evaluation; nil where they are not known
+}
 
-// atMostBytes is what no timing of training exceeds, and none of an evaluation: of two steps, so that one's
-// messages meet the other's, or of as much of a stream as fills it. Both are nil where they are not known.
-func atMostBytes(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, costs sim.Costs) (training, evaluation []int64, err error) {
-	workers := len(sim.Devices(pl))
-	if workers > boundedWorkers || !c.InOneMemory(0, len(c.Devices)-1) {
-		return nil, nil, nil
+const (
+	// boundedWorkers is the most workers of which each is simulated behind the others.
+	boundedWorkers = 16
+	// slowCore is how many times as slow a core can be as its neighbours for a while: those of a shared machine
+	// were seen 9 to 30 % apart for seconds.
+	slowCore = 1.25
+)
+
+// peaksOf is what a plan's workers hold, simulated being the peaks of the timing that its costs give. It looks at two
+// steps, so that one's messages meet the other's, or at as much of a stream as fills it.
+func peaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, costs sim.Costs, simulated []int64) (peaks, error) {
+	out := peaks{likely: simulated}
+	if len(sim.Devices(pl)) > boundedWorkers || !c.InOneMemory(0, len(c.Devices)-1) {
+		return out, nil
 	}
 	repeat := 2
 	if !schedule.Policy(pl.Weights).Flushes() {
@@ -110,13 +118,26 @@ func atMostBytes(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip boo
 	}
 	program, err := Program(p, pl, clip, repeat)
 	if err != nil {
-		return nil, nil, err
+		return out, err
 	}
-	if training, err = sim.AtMostBytes(program, costs); err != nil {
-		return nil, nil, err
+	if out.atMost, err = sim.AtMostBytes(program, costs); err != nil {
+		return out, err
 	}
-	evaluation, err = sim.EvaluationBytes(program, costs)
-	return training, evaluation, err
+	if out.evaluation, err = sim.EvaluationBytes(program, costs); err != nil || slices.Equal(out.atMost, simulated) {
+		return out, err
+	}
+	behind, err := sim.BehindBytes(program, costs, slowCore, sim.Options{Cores: Cores(c, pl)})
+	if err != nil {
+		return out, err
+	}
+	out.likely = slices.Clone(simulated)
+	for w, bytes := range behind {
+		out.likely[w] = max(out.likely[w], bytes)
+		if out.atMost != nil {
+			out.likely[w] = min(out.likely[w], out.atMost[w])
+		}
+	}
+	return out, nil
 }
 
 // Cores is how many cores a plan's workers share, as sim and run count it: 0 where each

@@ -217,7 +217,7 @@ func compareWith(pl *plan.Plan, r *run.Result) predictionRow {
 	row := predictionRow{Plan: shortPlan(pl), Predicted: *pl.Predicted, Measured: n, SameCount: slices.Equal(pl.Predicted.PeakActivations, n.PeakActivations)}
 	row.OffStep = bench.Off(pl.Predicted.StepS, n.StepS)
 	for w, bytes := range n.PeakBytes {
-		row.OfMost = max(row.OfMost, float64(bytes)/float64(pl.Predicted.MemoryBytes[w]))
+		row.OfMost = max(row.OfMost, float64(bytes)/float64(pl.Predicted.Needs()[w]))
 		row.OffMemory = max(row.OffMemory, bench.Off(float64(pl.Predicted.MemoryBytes[w]), float64(bytes)))
 	}
 	return row

@@ -93,7 +93,7 @@ func explain(w io.Writer, p *planned) {
 		for i, d := range sim.Devices(pl) {
 			peak := cluster.FormatBytes(q.MemoryBytes[i])
 			if most := q.Needs()[i]; most > q.MemoryBytes[i] {
-				peak += fmt.Sprintf(" (%s in evaluations)", cluster.FormatBytes(most))
+				peak += fmt.Sprintf(" (at most %s, if it falls behind or evaluates)", cluster.FormatBytes(most))
 			}
 			rows.add(d, fmt.Sprintf("busy %.4g ms  peak %s  at most %s at once", 1e3*q.BusyS[i], peak, countMicros(q.PeakActivations[i])))
 		}
