@@ -16,8 +16,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// checkSearches checks a property whose every case is whole searches, on a third of rapid's number of cases.
-func checkSearches(t *testing.T, property func(*rapid.T)) {
+// checkSearches checks a property whose every case is whole searches, on one of so many of rapid's number of cases.
+func checkSearches(t *testing.T, oneOf int, property func(*rapid.T)) {
 	t.Helper()
 	checks := flag.Lookup("rapid.checks").Value
 	before := checks.String()
@@ -25,7 +25,7 @@ func checkSearches(t *testing.T, property func(*rapid.T)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := checks.Set(strconv.Itoa((n + 2) / 3)); err != nil {
+	if err := checks.Set(strconv.Itoa((n + oneOf - 1) / oneOf)); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {

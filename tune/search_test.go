@@ -157,7 +157,7 @@ func TestEstimateIsASimulation(t *testing.T) {
 // Search found, which on so few layers and devices looks at every plan.
 func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 	searched, cases := 0, 0
-	checkSearches(t, func(t *rapid.T) {
+	checkSearches(t, 3, func(t *rapid.T) {
 		layers := rapid.IntRange(1, 4).Draw(t, "layers")
 		p, c := world(t, layers, rapid.IntRange(1, min(4, 6-layers)).Draw(t, "devices"))
 		for i := range c.Levels { // one link for each group, for all of them, or for each pair
@@ -240,8 +240,8 @@ func TestTheFastDeviceTakesTheLargeStage(t *testing.T) {
 
 // TestALimitThatIsNamedIsMet on random worlds, of which some are small enough to be searched through.
 func TestALimitThatIsNamedIsMet(t *testing.T) {
-	checkSearches(t, func(t *rapid.T) {
-		p, c := world(t, rapid.IntRange(2, 5).Draw(t, "layers"), rapid.IntRange(1, 4).Draw(t, "devices"))
+	checkSearches(t, 8, func(t *rapid.T) {
+		p, c := world(t, rapid.IntRange(2, 4).Draw(t, "layers"), rapid.IntRange(1, 4).Draw(t, "devices"))
 		limited := func(bytes int64) Request {
 			d := *c
 			d.DeviceTypes = map[string]cluster.DeviceType{"fast": {MemoryBytes: bytes}, "slow": {MemoryBytes: bytes}}
@@ -267,13 +267,13 @@ func TestALimitThatIsNamedIsMet(t *testing.T) {
 func TestNoTimeStillGivesAPlan(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	c := cluster.Local(8, 0, 0, 1e-6, 1e9, 1e9)
-	hasty, err := Search(ctx, Request{Profile: chain(24, 1, 2, 4), Cluster: c, Batch: 32})
+	c := cluster.Local(6, 0, 0, 1e-6, 1e9, 1e9)
+	hasty, err := Search(ctx, Request{Profile: chain(14, 1, 2), Cluster: c, Batch: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	calm, err := Search(context.Background(), Request{Profile: chain(24, 1, 2, 4), Cluster: c, Batch: 32})
+	calm, err := Search(context.Background(), Request{Profile: chain(14, 1, 2), Cluster: c, Batch: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
