@@ -17,7 +17,7 @@ func measured(t *testing.T, e engine.Engine, m *model.Model, classes int) *profi
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := profile.Measure(t.Context(), m, timer, profile.Options{MicroBatches: []int{1, 4}, Concurrency: 2})
+	p, err := profile.Measure(t.Context(), m, timer, profile.Options{MicroBatches: []int{1, 4}, Concurrency: 2, Passes: 3, AtLeastS: 0.005})
 	if err != nil {
 		t.Fatal(err)
 	}
