@@ -39,8 +39,8 @@ type Predicted struct {
 	SamplesPerSecond float64 `json:"samples_per_s"`
 	Bubble           float64 `json:"bubble"` // 1 - sum(busy) / (workers x step)
 	// MemoryBytes is the peak of training by device: of the simulated timing, or of one in which this device falls
-	// behind the others as much as cores of one machine do for a while, because messages then lie there before
-	// their turn.
+	// to half its speed, because messages then lie there before their turn; a stage so light that it waits for the
+	// others all the same has none.
 	MemoryBytes []int64 `json:"memory_bytes"`
 	// AtMostBytes is more than which no timing of training makes a device hold; nil where it is not known.
 	AtMostBytes []int64 `json:"at_most_bytes,omitempty"`

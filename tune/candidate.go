@@ -100,9 +100,9 @@ type peaks struct {
 const (
 	// boundedWorkers is the most workers of which each is simulated behind the others.
 	boundedWorkers = 16
-	// slowCore is how many times as slow a core can be as its neighbours for a while: those of a shared machine
-	// were seen 9 to 30 % apart for seconds.
-	slowCore = 1.25
+	// slowCore is how many times as slow a worker is taken to be for a while. Of 1.25, 1.6 and 2 it came closest to what
+	// convnet and gpt held on a machine whose cores differ by up to 1.3 for seconds and stumble in between.
+	slowCore = 2.0
 )
 
 // peaksOf is what a plan's workers hold, simulated being the peaks of the timing that its costs give. It looks at two
