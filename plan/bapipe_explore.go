@@ -285,21 +285,24 @@ func (x *bapipe) tryDataParallel(size int) error {
 		return err
 	}
 	devices := p.Stages[0].Devices
-	slowest := 0.0
-	n := len(x.r.Profile.Layers)
-	bytes := int64(0)
+	layers := x.r.Profile.Layers
+	n, slowest, bytes, fits := len(layers), 0.0, int64(0), true
+	least, whole := int64(0), []held{} // on each device
 	for _, d := range devices {
 		h, err := newChain(x.r, []int{d}, size, x.o.spill)
 		if err != nil {
 			return err
 		}
-		need := h.memory(0, 0, n, 1)
-		if limit := x.r.Cluster.MemoryBytes(d); limit > 0 && need > limit {
-			layers := x.r.Profile.Layers
-			x.refuse(refusal("bapipe", bapipeCounts, need, x.r.Cluster.MemoryBytes, []held{{layers[0].Name, layers[n-1].Name, devices, need}}))
-			return nil
-		}
+		need, limit := h.memory(0, 0, n, 1), x.r.Cluster.MemoryBytes(d)
+		fits, least = fits && (limit == 0 || need <= limit), max(least, need)
+		whole = append(whole, held{layers[0].Name, layers[n-1].Name, []int{d}, need})
 		slowest, bytes = max(slowest, h.compute(0, 0, n)), h.weights[n]
+	}
+	if !fits {
+		e := refusal("bapipe", bapipeCounts, least, x.r.Cluster.MemoryBytes, whole)
+		e.Stages, e.Stage = 1, 0
+		x.refuse(e)
+		return nil
 	}
 	p.Planner = "bapipe"
 	share := float64((M + N - 1) / N)

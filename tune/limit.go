@@ -28,6 +28,8 @@ func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int6
 		pl, err = p.Plan(ctx, r)
 		var memory *plan.MemoryError
 		switch {
+		case errors.As(err, &memory) && memory.SmallestBytes <= limit:
+			return nil, 0, fmt.Errorf("tune: planner %s keeps to a limit of its settings, which other devices do not change: %w", p.Name, err)
 		case errors.As(err, &memory):
 			return nil, max(limit+limit/16+1, memory.SmallestBytes), nil
 		case errors.Is(err, plan.ErrMemory):
@@ -65,7 +67,7 @@ func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int6
 			}
 			nearer, _, err := under(middle)
 			if err != nil {
-				return 0, nil, err
+				break // there is one that fits
 			}
 			if nearer == nil {
 				short = middle

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -82,4 +83,29 @@ func TestAPlannersNamedLimitIsMet(t *testing.T) {
 			t.Errorf("%s with %v refused nothing", asked.planner, asked.set)
 		}
 	}
+}
+
+// TestALimitOfSettingsIsNotTheDevices: a planner that was given a limit of its own is asked once, and not about
+// larger and larger devices, which it does not look at.
+func TestALimitOfSettingsIsNotTheDevices(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, c := world(t, rapid.IntRange(2, 6).Draw(t, "layers"), rapid.IntRange(2, 4).Draw(t, "devices"))
+		planner, err := plan.LookupPlanner("pipedream")
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked, own := 0, planner.Plan
+		planner.Plan = func(ctx context.Context, r plan.Request) (*plan.Plan, error) {
+			asked++
+			return own(ctx, r)
+		}
+		r := plan.Request{Profile: p, Cluster: c, Batch: 4, Set: map[string]string{"memory": "1", "straight_pipeline": "on"}}
+		var memory *plan.MemoryError
+		if _, err := own(t.Context(), r); !errors.As(err, &memory) {
+			return // more devices than layers
+		}
+		if limit, _, err := FittingLimit(t.Context(), planner, r, memory.SmallestBytes); !errors.Is(err, plan.ErrMemory) || asked != 1 {
+			t.Fatalf("asked %d times: %d, %v", asked, limit, err)
+		}
+	})
 }
