@@ -42,6 +42,9 @@ type Request struct {
 	// Time is how long the search may go on; it ends sooner only when nothing is left to
 	// try. 0 is a fixed amount of work, the same on every machine, of 10 s at most.
 	Time time.Duration
+	// AtMost is how long the fixed amount of work may take [10 s, for other hardware 1 s]: hours have the
+	// answer not depend on how fast the machine is.
+	AtMost time.Duration
 	// Runnable keeps to plans that package run executes: whole layers in the model's own
 	// order.
 	Runnable bool

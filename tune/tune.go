@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -32,12 +33,9 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	limit := r.Time
-	if limit == 0 {
-		limit = longest
-	}
+	limit := cmp.Or(r.Time, r.AtMost, longest)
 	if r.start != nil {
-		limit = shortest
+		limit = cmp.Or(r.AtMost, shortest)
 		if s.start = s.shapeOf(r.start); s.start != nil {
 			s.pool = append(s.pool, seed{s.start, s.score(s.start), kindOf(s.start)})
 		}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 
@@ -35,6 +36,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
+	searchAtMost = time.Hour
 	os.Exit(execute(os.Args[1:]))
 }
 
