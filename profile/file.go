@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"math"
 	"os"
 
 	"github.com/millrace-ml/millrace/internal/document"
@@ -54,6 +53,13 @@ func (p *Profile) Write(path string) error {
 // maxLayers bounds what a file may ask of planners.
 const maxLayers = 100_000
 
+// What a profile may say at most, so that no sum over layers, micro-batches and versions overflows: a time is
+// thirty years, and all layers together hold a petabyte.
+const (
+	mostS     = 1e9
+	mostBytes = 1e15
+)
+
 // Validate refuses values that no measurement gives, naming the layer and the field.
 func (p *Profile) Validate() error {
 	if len(p.Layers) == 0 {
@@ -62,6 +68,7 @@ func (p *Profile) Validate() error {
 	if len(p.Layers) > maxLayers {
 		return fmt.Errorf("profile: %s has %d layers; at most %d are read", p.Model, len(p.Layers), maxLayers)
 	}
+	held := 0.0 // by all layers so far, each at its largest size
 	for i, l := range p.Layers {
 		bad := func(field string, v any, want string) error {
 			return fmt.Errorf("profile: layer %d (%s): %s is %v; it must be %s", i, l.Name, field, v, want)
@@ -82,15 +89,16 @@ func (p *Profile) Validate() error {
 		if l.ParameterBytes < 0 || l.TiedBytes < 0 || l.BufferBytes < 0 {
 			return bad("parameter_bytes, tied_bytes or buffer_bytes", min(l.ParameterBytes, l.TiedBytes, l.BufferBytes), "0 or more")
 		}
-		if !(l.UpdateS >= 0) || math.IsInf(l.UpdateS, 0) {
-			return bad("update_s", l.UpdateS, "0 or more seconds")
+		if !(l.UpdateS >= 0 && l.UpdateS <= mostS) {
+			return bad("update_s", l.UpdateS, fmt.Sprintf("0 or more seconds, up to %g", mostS))
 		}
-		if !(l.ElasticUpdateS >= 0) || math.IsInf(l.ElasticUpdateS, 0) || !(l.ReferenceUpdateS >= 0) || math.IsInf(l.ReferenceUpdateS, 0) {
+		if !(l.ElasticUpdateS >= 0 && l.ElasticUpdateS <= mostS && l.ReferenceUpdateS >= 0 && l.ReferenceUpdateS <= mostS) {
 			return bad("elastic_update_s and reference_update_s", [2]float64{l.ElasticUpdateS, l.ReferenceUpdateS}, "0 or more seconds")
 		}
 		if len(l.Costs) == 0 {
 			return bad("costs", "empty", "one entry for each device and micro-batch size")
 		}
+		largest := int64(0)
 		for _, c := range l.Costs {
 			at := fmt.Sprintf("micro-batch %d on %s", c.MicroBatch, c.Device)
 			if c.MicroBatch < 1 {
@@ -104,15 +112,20 @@ func (p *Profile) Validate() error {
 				times["backward_weight_s"] = *c.BackwardWeightS
 			}
 			for _, field := range []string{"forward_s", "backward_s", "backward_input_s", "backward_weight_s"} {
-				if v, ok := times[field]; ok && (!(v >= 0) || math.IsInf(v, 0)) {
-					return bad(at+": "+field, v, "0 or more seconds")
+				if v, ok := times[field]; ok && !(v >= 0 && v <= mostS) {
+					return bad(at+": "+field, v, fmt.Sprintf("0 or more seconds, up to %g", mostS))
 				}
 			}
 			for _, n := range c.sizes() {
 				if *n < 0 {
 					return bad(at+": a size in bytes", *n, "0 or more")
 				}
+				largest = max(largest, *n)
 			}
+		}
+		held += float64(l.ParameterBytes) + float64(l.TiedBytes) + float64(l.BufferBytes) + float64(largest)
+		if held > mostBytes {
+			return bad("the bytes of all layers up to it", held, fmt.Sprintf("%g at most together: what a plan adds up would not fit an integer", mostBytes))
 		}
 	}
 	return nil
