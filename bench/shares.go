@@ -26,6 +26,11 @@ func (s Share) BusyS() float64 { return s.ComputeS + s.UpdateS + s.ReferenceS }
 // IdleS: see BusyS.
 func (s Share) IdleS() float64 { return s.BubbleS + s.MessageS + s.CoreS + s.BetweenS }
 
+// Times is the share of so many such batches.
+func (s Share) Times(n float64) Share {
+	return Share{n * s.ComputeS, n * s.UpdateS, n * s.ReferenceS, n * s.BubbleS, n * s.MessageS, n * s.CoreS, n * s.BetweenS}
+}
+
 // Mean is the mean of some workers' shares.
 func Mean(all []Share) Share {
 	var m Share

@@ -51,7 +51,7 @@ first two to the last bit), and are trained once, as "sync". A method is a
 weight policy, or elastic:N, AvgPipe with N pipelines; settings go behind it with colons:
 elastic:3:lr=1:alpha=0.5, where lr is a factor of --lr (of elastic:N it is N if left out). With
 momentum m, elastic:N:momentum=m^N:lr=N(1-m^N)/(1-m) remembers as many samples as one pipeline
-does. --only= trains and measures nothing and shows what is there.`,
+does. elastic:N:split has the pipelines take an N-th of a batch each, at the rate as it is. --only= trains and measures nothing and shows what is there.`,
 		Example: "  millrace bench curves --model convnet --data fashion-mnist --rows 8000 --batch 32 --out runs/curves\n  millrace bench curves --model gpt --data text.txt --only learn --methods sync,elastic:2 --seeds 5 --out runs/gpt-curves",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -175,6 +175,11 @@ func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model, met
 	j.MicroBatches = 0 // AvgPipe chooses its own
 	if j.Batch%micros != 0 {
 		return nil, badInput(fmt.Errorf("a batch of %d samples does not divide into %d micro-batches; give --micro-batches, or another --batch", j.Batch, micros))
+	}
+	for _, own := range methods {
+		if own.split && j.Batch%own.pipelines() != 0 {
+			return nil, badInput(fmt.Errorf("--methods: %s: a batch of %d samples does not divide among %d pipelines; give another --batch", own.Name, j.Batch, own.pipelines()))
+		}
 	}
 	set, err := openData(j, m)
 	if err != nil {

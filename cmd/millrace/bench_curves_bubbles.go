@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/millrace-ml/millrace/bench"
@@ -68,6 +67,9 @@ func (t *times) record(ctx context.Context, p *planned, w *tune.Workload) error 
 			}
 			if by.shares[i], err = bench.Shares(trial.Timeline, c.Pipelines, recordedSkip); err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
+			}
+			for w := range by.shares[i] { // they are of a pipeline's batch, several of which may make one of the comparison's
+				by.shares[i][w] = by.shares[i][w].Times(float64(c.Pipelines / c.batches()))
 			}
 		}
 	}
@@ -175,20 +177,3 @@ func explained(one, avg string, of [2][]bench.Share, cores int) string {
 
 // upperFirst begins a sentence.
 func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
-
-// free is AvgPipe's fastest setting of several pipelines whatever it holds, which the rivals' memory may leave
-// no room for: what is compared with 1F1B's bubbles.
-func (t *times) free(ctx context.Context, w *tune.Workload, several []tune.Degrees) error {
-	several = slices.DeleteFunc(slices.Clone(several), func(at tune.Degrees) bool { return at.Pipelines < 2 })
-	if len(several) == 0 {
-		return nil
-	}
-	unlimited := *w
-	unlimited.LimitBytes = 0
-	best, err := unlimited.Best(ctx, several)
-	if err != nil {
-		return err
-	}
-	t.avgPipe(best)
-	return nil
-}

@@ -109,6 +109,12 @@ func (l *learning) task(m learningMethod, seed uint64) task {
 	micros := 1 // their number changes rounding alone, and one is cheapest
 	if l.model.NormalisesMicroBatches() != nil {
 		micros = l.micros
+		if m.split { // micro-batches as large as the others', as far as that goes
+			micros = max(1, micros/m.pipelines())
+			for own.Batch%micros != 0 {
+				micros--
+			}
+		}
 	}
 	pl := m.plan(l.base, own.Batch, micros)
 	if m.Policy == schedule.Sync || m.Policy == schedule.Elastic {
@@ -250,12 +256,14 @@ func (l *learning) shuffled(seed uint64) (*data.Set, error) {
 	return &short, badInput(err)
 }
 
-// methodNamed is the first of the methods of so many pipelines and a policy.
-func methodOf(methods []learningMethod, policy schedule.Policy, pipelines int) (learningMethod, bool) {
+// methodOf is the first of the methods of so many pipelines, which split a batch or do not, and a policy.
+func methodOf(methods []learningMethod, policy schedule.Policy, pipelines int, split bool) (learningMethod, bool) {
 	if pipelines == 1 && policy == schedule.Elastic {
 		policy = schedule.Sync // one pipeline is plain training
 	}
-	at := slices.IndexFunc(methods, func(m learningMethod) bool { return m.Policy == policy && m.pipelines() == pipelines })
+	at := slices.IndexFunc(methods, func(m learningMethod) bool {
+		return m.Policy == policy && m.pipelines() == pipelines && m.split == split
+	})
 	if at < 0 {
 		return learningMethod{}, false
 	}

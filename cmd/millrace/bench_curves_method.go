@@ -18,6 +18,9 @@ type learningMethod struct {
 	Policy  schedule.Policy
 	Elastic *plan.Elastic // nil: none
 
+	// split has the pipelines of elastic averaging share a batch, an N-th of it each, so that all of them together learn
+	// from as many samples in an iteration as the others in a step.
+	split    bool
 	lr       float64 // factor of the learning rate
 	momentum float64 // of SGD; below 0: the job's
 	beta1    float64 // of Adam and AdamW; below 0: the job's
@@ -45,6 +48,9 @@ func readMethods(words []string) ([]learningMethod, error) {
 	return all, nil
 }
 
+// splitBatches is the setting of elastic averaging under which its pipelines share a batch.
+const splitBatches = "split"
+
 // readMethod reads "stash", or "elastic:2", or either with settings of its own: "elastic:3:lr=1:alpha=0.5".
 func readMethod(word string) (learningMethod, error) {
 	parts := strings.Split(word, ":")
@@ -63,6 +69,10 @@ func readMethod(word string) (learningMethod, error) {
 		}
 		// As much is to be learnt from as many samples; see plan.Elastic.
 		m.Elastic, m.lr = plan.NewElastic(n), float64(n)
+		if slices.Contains(parts, splitBatches) {
+			m.split, m.lr = true, 1
+			parts = slices.DeleteFunc(parts, func(part string) bool { return part == splitBatches })
+		}
 	default:
 		return m, fmt.Errorf("there is no such method; there are sync, stash, vertical, 2bw, latest and elastic:N")
 	}
@@ -83,7 +93,7 @@ func (m *learningMethod) set(setting string) error {
 		return m.Elastic.Check()
 	}
 	if err != nil {
-		return fmt.Errorf("setting %q; there are lr=FACTOR, momentum=M, beta1=B and warmup=STEPS, and of elastic alpha=A and order=O", setting)
+		return fmt.Errorf("setting %q; there are lr=FACTOR, momentum=M, beta1=B and warmup=STEPS, and of elastic split, alpha=A and order=O", setting)
 	}
 	switch {
 	case name == "lr" && number > 0:
@@ -98,7 +108,7 @@ func (m *learningMethod) set(setting string) error {
 		m.Elastic.Alpha = number
 		return m.Elastic.Check()
 	default:
-		return fmt.Errorf("setting %q; there are lr=FACTOR above 0, momentum=M and beta1=B from 0 to below 1 and warmup=STEPS, and of elastic alpha=A and order=O", setting)
+		return fmt.Errorf("setting %q; there are lr=FACTOR above 0, momentum=M and beta1=B from 0 to below 1 and warmup=STEPS, and of elastic split, alpha=A and order=O", setting)
 	}
 	return nil
 }
@@ -139,7 +149,11 @@ func (m *learningMethod) job(j *job.Job, seed uint64) job.Job {
 	own := *j
 	own.Seed = seed
 	own.Rate.Base *= m.lr
-	own.Rate.Warmup /= m.pipelines() // as many samples
+	if m.split {
+		own.Batch /= m.pipelines()
+	} else {
+		own.Rate.Warmup /= m.pipelines() // as many samples
+	}
 	if m.momentum >= 0 {
 		own.Optimizer.Momentum = m.momentum
 	}

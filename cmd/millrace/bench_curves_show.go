@@ -186,7 +186,7 @@ func (s *comparison) curves(metric bench.Metric, unit report.Unit) report.Plot {
 
 // epochsOf is how many epochs a contender takes to the target; 0 where that is not known.
 func (s *comparison) epochsOf(c *contender) float64 {
-	m, ok := methodOf(s.methods, c.Policy, c.Pipelines)
+	m, ok := methodOf(s.methods, c.Policy, c.Pipelines, c.Split)
 	if e := s.found[m.Name]; ok && e.Missed == 0 {
 		return e.Mean
 	}

@@ -40,6 +40,38 @@ func TestReadMethods(t *testing.T) {
 	}
 }
 
+// Pipelines that split a batch take an N-th of it each, at the rate and warm-up of one that takes it whole.
+func TestSplitMethod(t *testing.T) {
+	m, err := readMethod("elastic:4:alpha=0.75:split")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &job.Job{Seed: 1, Batch: 32}
+	j.Rate.Base, j.Rate.Warmup = 0.1, 20
+	own := m.job(j, 7)
+	if own.Batch != 8 || own.Rate.Base != 0.1 || own.Rate.Warmup != 20 || m.Elastic.Alpha != 0.75 {
+		t.Errorf("%+v of %+v", own, m.Elastic)
+	}
+	base := &plan.Plan{Stages: []plan.Stage{{}}}
+	if pl := m.plan(base, own.Batch, 1); pl.StepSamples() != 32 {
+		t.Errorf("an iteration trains on %d samples, not on a batch of 32", pl.StepSamples())
+	}
+	if m, _ := readMethod("elastic:2:split:lr=3"); m.lr != 3 {
+		t.Errorf("a rate of its own became %v", m.lr)
+	}
+	if _, err := readMethod("stash:split"); err == nil || !strings.Contains(err.Error(), `"split"`) {
+		t.Errorf("stash:split: %v", err)
+	}
+	whole, _ := readMethod("elastic:4")
+	methods := []learningMethod{whole, m}
+	if got, ok := methodOf(methods, schedule.Elastic, 4, true); !ok || got.Name != m.Name {
+		t.Errorf("split among 4: %+v, %v", got, ok)
+	}
+	if _, ok := methodOf(methods[:1], schedule.Elastic, 4, true); ok {
+		t.Error("whole batches stand for split ones")
+	}
+}
+
 func TestMethodPlans(t *testing.T) {
 	base := &plan.Plan{Stages: []plan.Stage{{Warmup: 5}, {FirstLayer: 1, LastLayer: 1, Warmup: 5}}}
 	for word, want := range map[string]string{

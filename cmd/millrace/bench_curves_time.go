@@ -46,7 +46,8 @@ type contender struct {
 	Name         string          `json:"name"`
 	Policy       schedule.Policy `json:"policy"`
 	Pipelines    int             `json:"pipelines"`
-	MicroBatches int             `json:"micro_batches"`
+	Split        bool            `json:"split,omitempty"`   // the pipelines share a batch
+	MicroBatches int             `json:"micro_batches"`     // of what one pipeline takes of it
 	Advance      int             `json:"advance,omitempty"` // forwards in advance of 1F1B
 	PredictedS   float64         `json:"predicted_s"`       // of a batch
 	Predicted    []int64         `json:"predicted_bytes"`   // by worker
@@ -55,6 +56,14 @@ type contender struct {
 	PeakBytes    []int64         `json:"peak_bytes"`        // by worker
 
 	plan *plan.Plan
+}
+
+// batches is how many batches an iteration trains.
+func (c *contender) batches() int {
+	if c.Split {
+		return 1
+	}
+	return c.Pipelines
 }
 
 // heldTo is AvgPipe held to a rival's memory.
@@ -166,33 +175,18 @@ func (t *times) contend(ctx context.Context, w *tune.Workload, l *learning) erro
 			rivals = append(rivals, tune.Baseline{Name: string(policy), Plan: &pl, Predicted: predicted, Fits: true})
 		}
 	}
-	several, one, err := degrees(w, l.methods)
-	if err != nil {
-		return err
-	}
-	averaging, err := w.AtEqualMemory(ctx, several, rivals)
-	if err != nil {
-		return err
-	}
-	single, err := w.AtEqualMemory(ctx, one, rivals)
+	ways, err := averagings(w, l.methods)
 	if err != nil {
 		return err
 	}
 	for _, b := range rivals {
 		t.Contested = append(t.Contested, rivalContender(b))
+		t.Held = append(t.Held, heldTo{Rival: len(t.Contested) - 1, AvgPipe: -1})
 	}
-	for i := range rivals {
-		held := averaging[i].AvgPipe
-		if held == nil {
-			held = single[i].AvgPipe // forward propagation in advance is left of AvgPipe
-		}
-		h := heldTo{Rival: i, AvgPipe: -1, SmallestBytes: averaging[i].SmallestBytes}
-		if held != nil {
-			h.AvgPipe = t.avgPipe(held)
-		}
-		t.Held = append(t.Held, h)
+	if err := t.hold(ctx, ways, rivals); err != nil {
+		return err
 	}
-	return t.free(ctx, w, several)
+	return t.free(ctx, ways)
 }
 
 func rivalContender(b tune.Baseline) *contender {
@@ -204,52 +198,6 @@ func rivalContender(b tune.Baseline) *contender {
 		c.Name, c.Policy = s.name, s.policy
 	}
 	return c
-}
-
-// avgPipe is the position of a setting of AvgPipe among the contenders, behind all rivals'; it
-// becomes one where it is none yet.
-func (t *times) avgPipe(p *tune.Pipelined) int {
-	depths := func(pl *plan.Plan) (k []int) {
-		for _, st := range pl.Stages {
-			k = append(k, st.Warmup)
-		}
-		return k
-	}
-	at := slices.IndexFunc(t.Contested, func(c *contender) bool {
-		return c.Policy == schedule.Elastic && c.Pipelines == p.At.Pipelines && c.MicroBatches == p.At.MicroBatches && slices.Equal(depths(c.plan), depths(p.Plan))
-	})
-	if at >= 0 {
-		return at
-	}
-	c := &contender{
-		Name: fmt.Sprintf("AvgPipe M=%d N=%d", p.At.MicroBatches, p.At.Pipelines), Policy: schedule.Elastic, Pipelines: p.At.Pipelines, MicroBatches: p.At.MicroBatches,
-		Advance: p.Advance(), PredictedS: p.StepS, Predicted: p.MemoryBytes, plan: p.Plan,
-	}
-	switch last := p.Plan.Stages[len(p.Plan.Stages)-1]; {
-	case len(p.Plan.Stages) > 1 && last.Warmup > 1 && last.Warmup == p.At.MicroBatches:
-		c.Name += " AFAB"
-	case c.Advance > 0:
-		c.Name += fmt.Sprintf(" +%d", c.Advance)
-	}
-	t.Contested = append(t.Contested, c)
-	return len(t.Contested) - 1
-}
-
-// degrees are AvgPipe's settings: with as many pipelines as some method has, and with one.
-func degrees(w *tune.Workload, methods []learningMethod) (several, one []tune.Degrees, err error) {
-	most := 1
-	for _, m := range methods {
-		most = max(most, m.pipelines())
-	}
-	grid, err := tune.Grid(w.Batch, w.Profile.Sizes(w.Cluster.Devices[0]), most)
-	for _, at := range grid {
-		if at.Pipelines == 1 {
-			one = append(one, at)
-		} else if _, ok := methodOf(methods, schedule.Elastic, at.Pipelines); ok {
-			several = append(several, at)
-		}
-	}
-	return several, one, err
 }
 
 // rounds measures every contender once a round, each in a process of its own that stands still
@@ -272,7 +220,7 @@ func (t *times) rounds(c *cobra.Command, j *job.Job, rounds, steps int) error {
 	return bench.Together(c.Context(), commands, func(rivals []*bench.Rival) error {
 		return bench.Rounds(c.Context(), rivals, rounds, nil, func(at int) {
 			one, r := t.Contested[at], rivals[at]
-			one.StepS, one.Busy, one.PeakBytes = append(one.StepS, r.StepS/float64(one.Pipelines)), append(one.Busy, r.Busy), r.PeakBytes
+			one.StepS, one.Busy, one.PeakBytes = append(one.StepS, r.StepS/float64(one.batches())), append(one.Busy, r.Busy), r.PeakBytes
 		}, tellRound(c.ErrOrStderr(), rounds))
 	})
 }

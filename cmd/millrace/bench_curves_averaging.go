@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+// averaging is a way in which AvgPipe's pipelines get their batches, with the degrees that some method learns with: each a
+// whole one, or each an N-th of one; or a single pipeline, of which forward propagation in advance is left.
+type averaging struct {
+	workload *tune.Workload // its Batch is what one pipeline takes
+	grid     []tune.Degrees
+	split    bool
+	single   bool
+}
+
+// averagings are the ways that methods name, and last a single pipeline's.
+func averagings(w *tune.Workload, methods []learningMethod) ([]averaging, error) {
+	sizes := w.Profile.Sizes(w.Cluster.Devices[0])
+	var ways []averaging
+	add := func(pipelines int, split bool) error {
+		own := *w
+		if split {
+			own.Batch /= pipelines
+		}
+		grid, err := tune.Grid(own.Batch, sizes, pipelines)
+		if err != nil {
+			return err
+		}
+		grid = slices.DeleteFunc(grid, func(at tune.Degrees) bool { return at.Pipelines != pipelines })
+		ways = append(ways, averaging{workload: &own, grid: grid, split: split, single: pipelines == 1})
+		return nil
+	}
+	seen := map[[2]int]bool{}
+	for _, m := range methods {
+		own := [2]int{m.pipelines(), 0}
+		if m.split {
+			own[1] = 1
+		}
+		if m.Policy != schedule.Elastic || seen[own] {
+			continue
+		}
+		seen[own] = true
+		if err := add(m.pipelines(), m.split); err != nil {
+			return nil, err
+		}
+	}
+	return ways, add(1, false)
+}
+
+// batchS is how long a setting takes for a batch of the comparison.
+func (a *averaging) batchS(p *tune.Pipelined) float64 {
+	if a.split {
+		return p.StepS * float64(p.At.Pipelines)
+	}
+	return p.StepS
+}
+
+// hold has AvgPipe keep to the memory of each rival: the fastest way that does, a single pipeline where none of
+// several does.
+func (t *times) hold(ctx context.Context, ways []averaging, rivals []tune.Baseline) error {
+	best := make([]float64, len(rivals))
+	for _, way := range ways {
+		rows, err := way.workload.AtEqualMemory(ctx, way.grid, rivals)
+		if err != nil {
+			return err
+		}
+		for i, row := range rows {
+			h := &t.Held[i]
+			switch {
+			case row.AvgPipe == nil && !way.single && (h.SmallestBytes == 0 || row.SmallestBytes < h.SmallestBytes):
+				h.SmallestBytes = row.SmallestBytes
+			case row.AvgPipe == nil, best[i] > 0 && (way.single || way.batchS(row.AvgPipe) >= best[i]):
+			default:
+				best[i], h.AvgPipe = way.batchS(row.AvgPipe), t.avgPipe(&way, row.AvgPipe)
+			}
+		}
+	}
+	for i := range t.Held {
+		if at := t.Held[i].AvgPipe; at >= 0 && t.Contested[at].Pipelines > 1 {
+			t.Held[i].SmallestBytes = 0 // some of several fit
+		}
+	}
+	t.forget()
+	return nil
+}
+
+// forget drops contenders that were a rival's best until a faster one was found.
+func (t *times) forget() {
+	kept := make([]int, len(t.Contested))
+	var contested []*contender
+	for i, c := range t.Contested {
+		kept[i] = len(contested)
+		if c.Policy != schedule.Elastic || slices.ContainsFunc(t.Held, func(h heldTo) bool { return h.AvgPipe == i }) {
+			contested = append(contested, c)
+		}
+	}
+	for i := range t.Held {
+		if h := &t.Held[i]; h.AvgPipe >= 0 {
+			h.AvgPipe = kept[h.AvgPipe]
+		}
+	}
+	t.Contested = contested
+}
+
+// free adds AvgPipe's fastest setting of each way with several pipelines whatever it holds, which the rivals' memory may leave
+// no room for: what is compared with 1F1B's bubbles.
+func (t *times) free(ctx context.Context, ways []averaging) error {
+	for _, way := range ways {
+		if way.single {
+			continue
+		}
+		unlimited := *way.workload
+		unlimited.LimitBytes = 0
+		best, err := unlimited.Best(ctx, way.grid)
+		if err != nil {
+			return err
+		}
+		t.avgPipe(&way, best)
+	}
+	return nil
+}
+
+// avgPipe is the position of a setting of AvgPipe among the contenders, behind all rivals'; it
+// becomes one where it is none yet.
+func (t *times) avgPipe(way *averaging, p *tune.Pipelined) int {
+	depths := func(pl *plan.Plan) (k []int) {
+		for _, st := range pl.Stages {
+			k = append(k, st.Warmup)
+		}
+		return k
+	}
+	at := slices.IndexFunc(t.Contested, func(c *contender) bool {
+		return c.Policy == schedule.Elastic && c.Pipelines == p.At.Pipelines && c.Split == way.split && c.MicroBatches == p.At.MicroBatches && slices.Equal(depths(c.plan), depths(p.Plan))
+	})
+	if at >= 0 {
+		return at
+	}
+	c := &contender{
+		Name: fmt.Sprintf("AvgPipe M=%d N=%d", p.At.MicroBatches, p.At.Pipelines), Policy: schedule.Elastic, Pipelines: p.At.Pipelines, Split: way.split, MicroBatches: p.At.MicroBatches,
+		Advance: p.Advance(), PredictedS: way.batchS(p), Predicted: p.MemoryBytes, plan: p.Plan,
+	}
+	if way.split {
+		c.Name += " " + splitBatches
+	}
+	switch last := p.Plan.Stages[len(p.Plan.Stages)-1]; {
+	case len(p.Plan.Stages) > 1 && last.Warmup > 1 && last.Warmup == p.At.MicroBatches:
+		c.Name += " AFAB"
+	case c.Advance > 0:
+		c.Name += fmt.Sprintf(" +%d", c.Advance)
+	}
+	t.Contested = append(t.Contested, c)
+	return len(t.Contested) - 1
+}
