@@ -106,7 +106,7 @@ func elasticProgram(s Settings) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, start, found := settled(p, base.Body, min(s.Repeat, mostBeforeCycle+3))
+	o, start, found := settled(s, p, base.Body, min(s.Repeat, mostBeforeCycle+3))
 	switch {
 	case s.Repeat == 1:
 		p.Body = o.lists(0, 1)

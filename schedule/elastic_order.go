@@ -1,8 +1,10 @@
 package schedule
 
 import (
+	"fmt"
 	"math"
 	"slices"
+	"sync"
 )
 
 // mostBeforeCycle is after how many iterations at most an order must have come to its cycle.
@@ -25,9 +27,10 @@ type elasticOrder struct {
 	free  []int       // by worker: when it is free
 	next  [][]int     // by worker and pipeline: position in the pipeline's endless list
 	ends  [][][]int   // by worker and pipeline: when each computation of that list ended
+	since [][]int     // by worker and pipeline: when its next computation had all that it needs; unknown before that is known
 	begun [][]started // by worker: what it started, in order
 	left  [][]int     // by pipeline and iteration: workers whose lists have not ended
-	done  [][]int     // by pipeline and iteration: when all of it had ended, -1 before
+	done  [][]int     // by pipeline and iteration: when all of it had ended; unknown before
 }
 
 // elasticRule says which of two computations a free worker takes that could start at once.
@@ -64,6 +67,9 @@ type started struct {
 	in Instruction
 }
 
+// unknown in place of a time that is not known yet.
+const unknown = -1
+
 // elasticSlots is what a computation takes on the stages of family elastic's rule.
 func elasticSlots(k Kind) int {
 	if k == B {
@@ -77,12 +83,14 @@ func newElasticOrder(p *Program, base Part, rule elasticRule) *elasticOrder {
 		p: p, pipelines: p.Elastic.Pipelines, base: base, rule: rule,
 		needs: make([][][]spot, p.Workers), feeds: make([][]int, p.Workers),
 		free: make([]int, p.Workers), next: make([][]int, p.Workers), ends: make([][][]int, p.Workers), begun: make([][]started, p.Workers),
-		left: make([][]int, p.Elastic.Pipelines), done: make([][]int, p.Elastic.Pipelines),
+		since: make([][]int, p.Workers),
+		left:  make([][]int, p.Elastic.Pipelines), done: make([][]int, p.Elastic.Pipelines),
 	}
 	at := map[Instruction]spot{}
 	for w, list := range base {
 		o.next[w] = make([]int, o.pipelines)
 		o.ends[w] = make([][]int, o.pipelines)
+		o.since[w] = slices.Repeat([]int{unknown}, o.pipelines)
 		for i, in := range list {
 			at[in] = spot{w, i}
 		}
@@ -115,7 +123,7 @@ func (o *elasticOrder) run(iterations int) {
 	left := 0
 	for p := range o.pipelines {
 		o.left[p] = slices.Repeat([]int{o.p.Workers}, iterations)
-		o.done[p] = slices.Repeat([]int{-1}, iterations)
+		o.done[p] = slices.Repeat([]int{unknown}, iterations)
 	}
 	for _, list := range o.base {
 		left += len(list) * iterations * o.pipelines
@@ -154,57 +162,61 @@ func (o *elasticOrder) run(iterations int) {
 func (o *elasticOrder) choose(w int) (pipeline, start int) {
 	start = math.MaxInt
 	var best waiting
-	for p := range o.pipelines {
-		ready, ok := o.ready(w, p)
-		if !ok {
+	n := len(o.base[w])
+	for p, since := range o.since[w] {
+		if since == unknown { // and once known, it stays
+			since = o.ready(w, p)
+			if o.since[w][p] = since; since == unknown {
+				continue
+			}
+		}
+		at := max(since, o.free[w])
+		if at > start {
 			continue
 		}
-		n := len(o.base[w])
 		k := o.next[w][p]
-		at := max(ready, o.free[w])
-		next := waiting{p, k / n, ready, o.base[w][k%n].Kind == B}
-		if at < start || at == start && o.rule(next, best) {
+		next := waiting{p, k / n, since, o.base[w][k%n].Kind == B}
+		if at < start || o.rule(next, best) {
 			pipeline, start, best = p, at, next
 		}
 	}
 	return pipeline, start
 }
 
-// ready is when the next computation of a pipeline on a worker has all that it needs; false
-// while it is not known.
-func (o *elasticOrder) ready(w, p int) (at int, ok bool) {
+// ready is when the next computation of a pipeline on a worker has all that it needs.
+func (o *elasticOrder) ready(w, p int) int {
 	n := len(o.base[w])
 	t, i := o.next[w][p]/n, o.next[w][p]%n
 	if t >= o.iterations {
-		return 0, false
+		return unknown
 	}
-	after := func(pipeline, iteration int) bool {
-		end := o.done[pipeline][iteration]
-		at = max(at, end)
-		return end >= 0
+	at := 0
+	if i == 0 && t > 0 {
+		if at = o.done[p][t-1]; at == unknown {
+			return unknown
+		}
 	}
-	if i == 0 && t > 0 && !after(p, t-1) {
-		return 0, false
-	}
-	if in := o.base[w][i]; i == n-1 && t > 0 && in.Stage == 0 {
+	if i == n-1 && t > 0 && o.base[w][i].Stage == 0 {
 		for q := range o.pipelines {
-			if !after(q, t-1) {
-				return 0, false
+			end := o.done[q][t-1]
+			if end == unknown {
+				return unknown
 			}
+			at = max(at, end)
 		}
 	}
 	for _, need := range o.needs[w][i] {
 		made := o.ends[need.worker][p]
 		k := t*len(o.base[need.worker]) + need.at
 		if k >= len(made) {
-			return 0, false
+			return unknown
 		}
 		at = max(at, made[k])
 	}
-	if k := len(o.ends[w][p]); k > 0 {
-		at = max(at, o.ends[w][p][k-1])
+	if own := o.ends[w][p]; len(own) > 0 {
+		at = max(at, own[len(own)-1])
 	}
-	return at, true
+	return at
 }
 
 // start begins a computation, and says whether its pipeline's iteration ends with it everywhere.
@@ -219,6 +231,7 @@ func (o *elasticOrder) start(w, p, at int) bool {
 	o.ends[w][p] = append(o.ends[w][p], end)
 	o.free[w] = end
 	o.next[w][p]++
+	o.since[w][p] = unknown
 	if i < n-1 {
 		return false
 	}
@@ -262,34 +275,52 @@ func (o *elasticOrder) segment(w, t int) []started {
 	return out
 }
 
+// verdict is which rule's order settled takes, how many iterations showed its cycle, and with which iteration that begins.
+type verdict struct {
+	rule, iterations, start int
+	found                   bool
+}
+
+// verdicts remembers what settled found: searches for the degrees of several pipelines ask about the same few orders
+// with every size of the batch, and playing one order takes a fifth of playing them all.
+var verdicts sync.Map // by what an order depends on, as text
+
 // settled plays the order by every rule, and gives the one whose cycle is shortest with the
 // iteration that it begins with; where none comes to a cycle, the first rule's.
-func settled(p *Program, base Part, iterations int) (order *elasticOrder, start int, found bool) {
+func settled(s Settings, p *Program, base Part, iterations int) (order *elasticOrder, start int, found bool) {
+	play := func(rule, iterations int) *elasticOrder {
+		o := newElasticOrder(p, base, elasticRules[rule])
+		o.run(iterations)
+		return o
+	}
+	key := fmt.Sprint(s.Placement, s.Replication, s.MicroBatches, s.Warmup, s.Elastic.Pipelines, iterations)
+	if v, ok := verdicts.Load(key); ok {
+		v := v.(verdict)
+		return play(v.rule, v.iterations), v.start, v.found
+	}
+	var taken verdict
 	shortest := math.MaxInt
-	for _, rule := range elasticRules {
-		var o *elasticOrder
-		at, ok := 0, false
-		for _, n := range []int{min(usuallyEnough, iterations), iterations} {
+	for rule := range elasticRules {
+		for _, n := range slices.Compact([]int{min(usuallyEnough, iterations), iterations}) {
+			o := play(rule, n)
+			at, ok := o.cycle()
 			if !ok {
-				o = newElasticOrder(p, base, rule)
-				o.run(n)
-				at, ok = o.cycle()
+				if order == nil && n == iterations {
+					order, taken = o, verdict{rule: rule, iterations: n}
+				}
+				continue
 			}
-		}
-		if !ok {
-			if order == nil {
-				order = o
+			if length := o.cut(at) - o.cut(at-1); length < shortest {
+				order, shortest, taken = o, length, verdict{rule, n, at, true}
 			}
-			continue
+			break
 		}
-		if length := o.cut(at) - o.cut(at-1); length < shortest {
-			order, start, found, shortest = o, at, true, length
-		}
-		if shortest <= o.busiest() {
+		if taken.found && shortest <= order.busiest() {
 			break // no order is shorter
 		}
 	}
-	return order, start, found
+	verdicts.Store(key, taken)
+	return order, taken.start, taken.found
 }
 
 // busiest is the most that a worker computes in an iteration of all pipelines.
