@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -92,7 +93,7 @@ func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, erro
 		f.At, f.Beside = completed(f.At, f.Beside), completed(f.Beside, f.At)
 	}
 	out := *w
-	out.Profile, out.Beside = w.scaled(factors, 1), w.scaled(factors, 2)
+	out.Profile, out.Beside, out.means = w.scaled(factors, 1), w.scaled(factors, 2), true
 	return &out, factors, nil
 }
 
@@ -253,10 +254,13 @@ func (w *Workload) scaled(factors []StageFactors, pipelines int) *profile.Profil
 		layer.UpdateS *= f.Update
 		layer.ElasticUpdateS *= f.Elastic
 		layer.ReferenceUpdateS *= f.Reference
+		// Factors are of means; a profile's times are medians, to which a simulation adds what forwards and backwards vary by.
+		median := 1 / sim.MeanVariation(f.Spread)
 		layer.Costs = slices.Clone(layer.Costs)
 		for i := range layer.Costs {
 			c := &layer.Costs[i]
 			own := f.at(c.MicroBatch, pipelines)
+			own.Forward, own.Backward = median*own.Forward, median*own.Backward
 			c.ForwardS *= own.Forward
 			c.BackwardS *= own.Backward
 			for _, half := range []**float64{&c.BackwardInputS, &c.BackwardWeightS} {

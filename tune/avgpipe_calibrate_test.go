@@ -109,7 +109,8 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 			t.Errorf("off what was measured: %+v", e)
 		}
 	}
-	if c := out.Choices[0]; c.Tried != 4 || c.Measured.StepS > out.Choices[3].Measured.StepS*1.05 {
+	// M = 1 and M = 2 are predicted alike, as factors of 8 samples are half way between others; the steadier is taken.
+	if c := out.Choices[0]; c.Tried != 4 || c.At != (Degrees{1, 2}) || c.Measured.StepS > out.Choices[3].Measured.StepS*1.125 {
 		t.Errorf("chose %s of %v s after %d settings; traversal %v s", c.At, c.Measured.StepS, c.Tried, out.Choices[3].Measured.StepS)
 	}
 }

@@ -85,9 +85,11 @@ func (c *Choice) StepS() float64 {
 type Cell struct {
 	At        Degrees    `json:"at"`
 	Simulated *Pipelined `json:"simulated"`
-	Printed   Scored     `json:"printed"`
-	Adjusted  Scored     `json:"adjusted"`
-	Measured  *Scored    `json:"measured,omitempty"`
+	// StrainedS is a batch of Simulated in a bad moment of the machine, of an Anchored request: see steadiest.
+	StrainedS float64 `json:"strained_s,omitempty"`
+	Printed   Scored  `json:"printed"`
+	Adjusted  Scored  `json:"adjusted"`
+	Measured  *Scored `json:"measured,omitempty"`
 }
 
 // PredictionError is how far predictions were off what was measured over the traversed grid,
@@ -120,7 +122,7 @@ type DegreesResult struct {
 // TuneDegrees chooses M and N as AvgPipe does (section 5), and by simulation beside that: one
 // setting is profiled for ProfileBatches, every setting of the grid is predicted, and the best
 // one that keeps to the limit is the answer; of those that simulation cannot tell apart the one that
-// holds least. Both predictors are fed from one profile, the layers' and the profiled setting's; see Anchored. With Rivals the paper's other methods choose
+// holds least; of an Anchored request the steadiest. Both predictors are fed from one profile, the layers' and the profiled setting's; see Anchored. With Rivals the paper's other methods choose
 // too, and all predictions are held against what the traversal measured.
 func TuneDegrees(ctx context.Context, r DegreesRequest) (*DegreesResult, error) {
 	grid, err := Grid(r.Workload.Batch, r.Sizes, r.Pipelines)
@@ -186,13 +188,19 @@ func (t *degreesTuning) told(what string) {
 // predict predicts every setting of the grid, by simulation and by the equations.
 func (t *degreesTuning) predict(ctx context.Context) error {
 	began := time.Now()
+	strained := t.out.Calibrated.strained()
 	failed := make([]error, len(t.out.Grid))
 	slots, wait := make(chan struct{}, runtime.GOMAXPROCS(0)), sync.WaitGroup{}
 	for i := range t.out.Grid {
 		slots <- struct{}{}
 		wait.Go(func() {
 			c := &t.out.Grid[i]
-			c.Simulated, failed[i] = t.out.Calibrated.Predict(ctx, c.At)
+			if c.Simulated, failed[i] = t.out.Calibrated.Predict(ctx, c.At); failed[i] == nil && t.Anchored {
+				bad := &Pipelined{Scored: Scored{At: c.At}, Plan: c.Simulated.Plan}
+				if bad, failed[i] = strained.score(bad); failed[i] == nil {
+					c.StrainedS = bad.StepS
+				}
+			}
 			<-slots
 		})
 	}
@@ -251,6 +259,9 @@ func (t *degreesTuning) choose() error {
 			}
 		}
 		best, err := choose(scores[m], t.Workload.LimitBytes)
+		if m == BySimulator && t.Anchored {
+			best, err = steadiest(t.out.Grid, t.Workload.LimitBytes)
+		}
 		if err != nil && m == BySimulator {
 			return err
 		}

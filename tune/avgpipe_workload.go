@@ -27,6 +27,8 @@ type Workload struct {
 	Clip  bool // the update needs the global gradient norm
 	// LimitBytes is the memory of each device; 0 is no limit.
 	LimitBytes int64
+
+	means bool // of what a stage takes, the profile's times and Spreads give the mean rightly: see aroundMeans
 }
 
 // Pipelined is a setting made ready to run: a plan for one pipeline, with the depths of
@@ -97,12 +99,45 @@ func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeli
 		if p.At.Pipelines > 1 {
 			iterations = max(iterations, settling)
 		}
+		if w.means {
+			iterations = max(iterations, (variedMicros+p.At.MicroBatches-1)/p.At.MicroBatches)
+		}
+	}
+	if w.means {
+		aroundMeans(costs, p.At, iterations)
 	}
 	program, err := w.Program(p, iterations)
 	if err != nil {
 		return nil, sim.Summary{}, err
 	}
 	return sim.Run(program, costs, sim.Options{Cores: Cores(w.Cluster, p.Plan), Jitter: true, Record: record})
+}
+
+// variedMicros is how many micro-batches a simulation of instructions that vary has at least: the median over its steps is
+// then not that of a few draws.
+const variedMicros = 48
+
+// aroundMeans has a stage's forwards and backwards, which vary, take in the mean over so many iterations of a setting
+// what they take in the mean over all there could be: a setting with few micro-batches that happened to draw slow forwards would be
+// predicted to be slow. What others wait for them stays.
+func aroundMeans(costs sim.Costs, at Degrees, iterations int) {
+	for s, replicas := range costs.Stages {
+		for r := range replicas {
+			c := &replicas[r]
+			if c.Spread == 0 {
+				continue
+			}
+			for kind, takes := range map[schedule.Kind]*float64{schedule.F: &c.ForwardS, schedule.B: &c.BackwardS} {
+				sum, micros := 0.0, at.MicroBatches*iterations
+				for pipeline := range at.Pipelines {
+					for m := range micros {
+						sum += sim.Variation(schedule.Instruction{Kind: kind, Pipeline: int16(pipeline), Stage: int32(s), Micro: int32(m)}, c.Spread)
+					}
+				}
+				*takes *= sim.MeanVariation(c.Spread) * float64(at.Pipelines*micros) / sum
+			}
+		}
+	}
 }
 
 // simulate scores a setting at a depth.
