@@ -8,15 +8,17 @@ type cursor struct {
 	part   int // 0 prologue, 1 body, 2 epilogue, 3 the end
 	rep    int32
 	at     int
-	list   List  // of the part it is in
-	micro  int32 // how far ids of micro-batches are from the Program's start here
-	mini   int32 // and of minibatches
+	list   List        // of the part it is in
+	micro  int32       // how far ids of micro-batches are from the Program's start here
+	mini   int32       // and of minibatches
+	in     Instruction // the one under it, with absolute ids; whoever drives a Gate asks for it several times
 }
 
 func newCursor(p *Program, worker int) cursor {
 	c := cursor{p: p, worker: worker}
 	c.enter(0)
 	c.settle()
+	c.read()
 	return c
 }
 
@@ -55,22 +57,26 @@ func (c *cursor) settle() {
 }
 
 // head is the instruction under the cursor with absolute ids.
-func (c *cursor) head() (Instruction, bool) {
-	if c.part >= 3 {
-		return Instruction{}, false
-	}
-	in := c.list[c.at]
-	if in.Kind.OfMinibatch() {
-		in.Micro += c.mini
-	} else {
-		in.Micro += c.micro
-	}
-	return in, true
-}
+func (c *cursor) head() (Instruction, bool) { return c.in, c.part < 3 }
 
 func (c *cursor) advance() {
 	if c.at++; c.at >= len(c.list) {
 		c.settle()
+	}
+	c.read()
+}
+
+// read takes in the instruction under the cursor.
+func (c *cursor) read() {
+	if c.part >= 3 {
+		c.in = Instruction{}
+		return
+	}
+	c.in = c.list[c.at]
+	if c.in.Kind.OfMinibatch() {
+		c.in.Micro += c.mini
+	} else {
+		c.in.Micro += c.micro
 	}
 }
 

@@ -64,6 +64,15 @@ func otherEnd(in Instruction) int32 {
 	return -1
 }
 
+// alone is the worker on the other side of a transfer where neither side is replicated, which most are not.
+func (p *Program) alone(in Instruction, other int32) (worker int, yes bool) {
+	stages := p.Placement[in.Pipeline]
+	if other < 0 || int(other) >= len(stages) || len(stages[other]) != 1 || len(stages[in.Stage]) != 1 {
+		return 0, false
+	}
+	return stages[other][0], true
+}
+
 // Receivers are the workers that a send goes to, itself left out; nil for other kinds.
 func (p *Program) Receivers(in Instruction) []int {
 	if in.Kind != SF && in.Kind != SB {
@@ -113,8 +122,14 @@ func Sent(receive Instruction, replica int) Instruction {
 // sender's instruction and the worker it runs on. It allocates nothing.
 func (p *Program) Expected(receive Instruction, yield func(sent Instruction, from int) bool) {
 	other := otherEnd(receive)
-	var room [8]int
 	self := p.WorkerOf(int(receive.Pipeline), int(receive.Stage), int(receive.Replica))
+	if w, alone := p.alone(receive, other); alone {
+		if w != self {
+			yield(Sent(receive, 0), w)
+		}
+		return
+	}
+	var room [8]int
 	for _, r := range p.peers(room[:0], receive, other) {
 		if w := p.WorkerOf(int(receive.Pipeline), int(other), r); w != self {
 			if !yield(Sent(receive, r), w) {
@@ -130,9 +145,15 @@ func (p *Program) Expected(receive Instruction, yield func(sent Instruction, fro
 // rows that are both the sender's and its own. It allocates nothing.
 func (p *Program) Recipients(send Instruction, yield func(to, lo, hi, n int) bool) {
 	other := otherEnd(send)
+	self := p.WorkerOf(int(send.Pipeline), int(send.Stage), int(send.Replica))
+	if w, alone := p.alone(send, other); alone {
+		if w != self {
+			yield(w, 0, 1, 1)
+		}
+		return
+	}
 	var room [8]int
 	stages := p.Placement[send.Pipeline]
-	self := p.WorkerOf(int(send.Pipeline), int(send.Stage), int(send.Replica))
 	for _, r := range p.peers(room[:0], send, other) {
 		w := stages[other][r]
 		if w == self {

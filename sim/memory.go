@@ -198,9 +198,12 @@ func (s *state) rounded(in schedule.Instruction, w int, c *StageCost) int64 {
 	return whole - arrived
 }
 
-// portion is the bytes that a send makes for worker to.
+// portion is the bytes that a send makes for worker to, one of those it goes to.
 func (s *state) portion(send schedule.Instruction, to int) int64 {
 	bytes, mine := s.bytesOf(send), int64(0)
+	if s.p.Replication != schedule.Split {
+		return bytes
+	}
 	s.p.Recipients(send, func(w, lo, hi, n int) bool {
 		if w == to {
 			mine = bytes*int64(hi)/int64(n) - bytes*int64(lo)/int64(n)
