@@ -28,7 +28,7 @@ type LayerTiming struct {
 type Request struct {
 	Model       *model.Model
 	MicroBatch  int     // samples
-	Warmup      int     // passes not counted
+	Warmup      int     // passes not counted, beside those that fill the machine
 	Passes      int     // passes counted, at least
 	AtLeastS    float64 // passes go on, the ones not counted for half as long, until they have taken this
 	Concurrency int     // workers that run the same passes at once
@@ -38,8 +38,8 @@ type Request struct {
 // Timer measures. run implements it on the code that trains, so that what is timed
 // is what will run.
 type Timer interface {
-	// Layers times every layer of the model in passes over the whole model.
-	Layers(ctx context.Context, r Request) ([]LayerTiming, error)
+	// Crew opens the workers that time the layers of r.Model; r.MicroBatch is what they begin with.
+	Crew(ctx context.Context, r Request) (Crew, error)
 	// Updates is the time of one optimizer step on each layer's parameters: medians,
 	// with the optimizer's name and how many copies of the parameters it keeps.
 	Updates(ctx context.Context, r Request) (updateS []float64, optimizer string, states int, err error)
@@ -53,10 +53,18 @@ type Timer interface {
 	Device() string
 }
 
+// Crew is the workers of a measurement, who stay for all its visits.
+type Crew interface {
+	// Layers is one visit to one micro-batch size: it times every layer of the model that the crew
+	// was opened for, in passes over the whole model.
+	Layers(ctx context.Context, r Request) ([]LayerTiming, error)
+	Close()
+}
+
 // Options of Measure. Zero values take the defaults in brackets.
 type Options struct {
 	MicroBatches []int // [1 2 4 8]
-	Warmup       int   // [1]
+	Warmup       int   // of updates [1]; layers are warm when what fills the machine is through
 	// Passes is how many are counted of each size, at least [15, or as many as enoughS lets].
 	Passes int
 	// AtLeastS is how long the counted passes of one visit to a micro-batch size take together [0.1].
@@ -102,31 +110,16 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 	p := describe(m)
 	p.Source, p.Engine = "measured", t.Engine()
 	p.ThreadsPerWorker, p.Concurrency = o.Threads, o.Concurrency
-	rounds, passes, begun := mostRounds, o.Passes, time.Now()
+	r := Request{Model: m, MicroBatch: o.MicroBatches[0], AtLeastS: o.AtLeastS, Concurrency: o.Concurrency, Threads: o.Threads}
+	rounds, passes := mostRounds, o.Passes
 	if passes == 0 {
 		passes = mostRounds
 	}
 	rounds = min(rounds, passes)
 	all := rounds*len(o.MicroBatches) + 2
-	var visits [][]visit
-	for round := range rounds {
-		if o.Passes == 0 && round >= leastRounds && time.Since(begun).Seconds() > enoughS {
-			break
-		}
-		r := Request{Model: m, Warmup: o.Warmup, Passes: (passes + round) / rounds, AtLeastS: o.AtLeastS, Concurrency: o.Concurrency, Threads: o.Threads}
-		if round > 0 {
-			r.Warmup = 0 // a Timer's first pass, which fills the machine, is never counted
-		}
-		visits = append(visits, nil)
-		for i, size := range o.MicroBatches {
-			r.MicroBatch = size
-			timings, err := t.Layers(ctx, r)
-			if err != nil {
-				return nil, fmt.Errorf("profile: %s at micro-batch %d: %w", m.Name, size, err)
-			}
-			visits[round] = append(visits[round], timings)
-			o.Progress(round*len(o.MicroBatches)+i+1, all, fmt.Sprintf("micro-batch %d", size))
-		}
+	visits, err := visitAll(ctx, t, r, o, rounds, passes, all)
+	if err != nil {
+		return nil, err
 	}
 	for i, timings := range paced(visits) {
 		inputs := pendingInputs(p.Layers, timings)
@@ -136,7 +129,7 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 			p.Layers[l].Costs = append(p.Layers[l].Costs, c)
 		}
 	}
-	r := Request{Model: m, MicroBatch: o.MicroBatches[0], Warmup: o.Warmup, Passes: max(o.Passes, leastPasses), Concurrency: o.Concurrency, Threads: o.Threads}
+	r.MicroBatch, r.Warmup, r.Passes = o.MicroBatches[0], o.Warmup, max(o.Passes, leastPasses)
 	updates, optimizer, states, err := t.Updates(ctx, r)
 	if err != nil {
 		return nil, fmt.Errorf("profile: %s: updates: %w", m.Name, err)
@@ -160,11 +153,39 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 	return p, p.Validate()
 }
 
+// visitAll times each size in every round: [round][size]. The passes are spread over the rounds.
+func visitAll(ctx context.Context, t Timer, r Request, o Options, rounds, passes, all int) (visits [][]visit, err error) {
+	crew, err := t.Crew(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("profile: %s: %w", r.Model.Name, err)
+	}
+	defer crew.Close()
+	begun := time.Now()
+	for round := range rounds {
+		if o.Passes == 0 && round >= leastRounds && time.Since(begun).Seconds() > enoughS {
+			break
+		}
+		r.Passes = (passes + round) / rounds
+		visits = append(visits, make([]visit, len(o.MicroBatches)))
+		// The largest first: what it needed bounds how much freed memory an allocator keeps for the others.
+		for i, size := range slices.Backward(o.MicroBatches) {
+			r.MicroBatch = size
+			timings, err := crew.Layers(ctx, r)
+			if err != nil {
+				return nil, fmt.Errorf("profile: %s at micro-batch %d: %w", r.Model.Name, size, err)
+			}
+			visits[round][i] = timings
+			o.Progress((round+1)*len(o.MicroBatches)-i, all, fmt.Sprintf("micro-batch %d", size))
+		}
+	}
+	return visits, nil
+}
+
 // How often the sizes are visited in turn. A machine is slow for seconds at a time: were a size timed in
 // one go, it could come out dearer than its neighbours, and planners would avoid it; and the more seconds a
 // measurement is spread over, the more of what training will meet is in it.
 const (
-	leastRounds = 3
+	leastRounds = 4
 	mostRounds  = 15
 	enoughS     = 15.0 // seconds after which no other round begins, unless passes are asked for
 	leastPasses = 6    // of updates

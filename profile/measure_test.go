@@ -11,6 +11,9 @@ import (
 // evenTimer takes a millisecond for everything.
 type evenTimer struct{}
 
+func (e evenTimer) Crew(context.Context, Request) (Crew, error) { return e, nil }
+func (evenTimer) Close()                                        {}
+
 func (evenTimer) Layers(_ context.Context, r Request) ([]LayerTiming, error) {
 	out := make([]LayerTiming, len(r.Model.Layers))
 	for l := range out {
@@ -41,6 +44,8 @@ type driftingTimer struct {
 	visits, slowFrom int
 	passes           map[int]int // by size
 }
+
+func (d *driftingTimer) Crew(context.Context, Request) (Crew, error) { return d, nil }
 
 func (d *driftingTimer) Layers(_ context.Context, r Request) ([]LayerTiming, error) {
 	s := 1e-3
@@ -84,6 +89,8 @@ type unsteadyTimer struct {
 	paces         []float64       // by round
 	hiccups       map[int]float64 // by visit
 }
+
+func (u *unsteadyTimer) Crew(context.Context, Request) (Crew, error) { return u, nil }
 
 func (u *unsteadyTimer) Layers(_ context.Context, r Request) ([]LayerTiming, error) {
 	pace := u.paces[u.visits/u.sizes]

@@ -2,11 +2,8 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/millrace-ml/millrace/data"
@@ -64,6 +61,14 @@ type layerBytes struct {
 	peaks, firsts          [stage.Phases]int64
 }
 
+// restart forgets the times, and keeps what was counted in bytes.
+func (c *clock) restart(first bool) {
+	c.counts, c.first = false, first
+	for _, layers := range c.phases {
+		clear(layers)
+	}
+}
+
 func newClock(dev engine.Device, layers int) *clock {
 	c := &clock{dev: dev, bytes: make([]layerBytes, layers), first: true}
 	for p := range c.phases {
@@ -102,203 +107,28 @@ func (c *clock) End(p stage.Phase, layer int, made nn.Bundle) {
 	}
 }
 
-// bench is one worker of a measurement.
-type bench struct {
-	rank  int
-	dev   engine.Device
-	stage *stage.Stage
-	clock *clock
-	split data.Split
-	float engine.DType
-	rows  int
-	next  int // micro-batch
-
-	reference *stage.Stage // of elastic averaging, where that is timed
+// Crew implements profile.Timer.
+func (t *Timer) Crew(ctx context.Context, r profile.Request) (profile.Crew, error) {
+	return t.hire(r)
 }
 
-// crew runs f on as many locked threads as r says workers compute at once, each with the
-// whole model on a device of its own, and waits for all of them. A worker that
-// is done keeps computing by `idle` until the last is, so that all are timed under the same load.
-func (t *Timer) crew(ctx context.Context, r profile.Request, f func(*bench) error, idle func(*bench) error) ([]*clock, error) {
-	graph, err := stage.NewGraph(r.Model)
-	if err != nil {
-		return nil, err
-	}
-	layers, err := nn.Build(r.Model)
-	if err != nil {
-		return nil, err
-	}
-	n := max(r.Concurrency, 1)
-	defer enter(n)()
-	clocks, errs := make([]*clock, n), make([]error, n)
-	var busy atomic.Int32
-	busy.Store(int32(n))
-	ready, wg := newGathering(n), sync.WaitGroup{}
-	seats, leave, _ := BindAlone.take(newSeats(allowedCores(), n, 0, r.Threads))
-	defer leave()
-	for k := range n {
-		wg.Go(func() {
-			becomeWorker()
-			seats.settle(k)
-			errs[k] = guarded(func() error {
-				dev, err := t.engine.Open(k, max(r.Threads, 1))
-				if err != nil {
-					busy.Add(-1)
-					ready.leave()
-					return err
-				}
-				defer dev.Close()
-				b := &bench{rank: k, dev: dev, clock: newClock(dev, len(r.Model.Layers)), split: t.split, float: t.engine.Float(), rows: r.MicroBatch}
-				clocks[k] = b.clock
-				b.stage, err = stage.New(stage.Config{
-					Device: dev, Float: b.float, Graph: graph, Last: len(layers) - 1, Layers: layers, Seed: 1,
-					States: t.optimizer.States(), Watch: b.clock,
-				})
-				ready.meet()
-				if err == nil {
-					defer b.close()
-					err = f(b)
-				}
-				busy.Add(-1)
-				b.clock.counts = false
-				for err == nil && busy.Load() > 0 && ctx.Err() == nil {
-					err = idle(b)
-				}
-				return err
-			})
-		})
-	}
-	wg.Wait()
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("run: measuring: %w", context.Cause(ctx))
-	}
-	return clocks, errors.Join(errs...)
-}
-
-func (b *bench) close() {
-	b.stage.Close()
-	if b.reference != nil {
-		b.reference.Close()
-	}
-}
-
-// forward passes another micro-batch through all layers.
-func (b *bench) forward() (id int, err error) {
-	given := stage.Tensors{}
-	batch, err := b.split.Batch(b.next, b.rows, 0, b.rows)
-	if err != nil {
-		return 0, err
-	}
-	for _, v := range b.stage.Feeds() {
-		array := batch.Input
-		if b.stage.Graph.Name(v) == "target" {
-			array = batch.Target
-		}
-		if given[v], err = tensorOf(b.dev, b.float, array); err != nil {
-			given.Free()
-			return 0, err
-		}
-	}
-	id = b.next
-	b.next++
-	_, _, err = b.stage.Forward(stage.Micro{ID: id, Step: id, Rows: b.rows, Version: b.stage.Version()}, given)
-	return id, err
-}
-
-// pass is a forward of one micro-batch and a backward of the one before.
-func (b *bench) pass() error {
-	id, err := b.forward()
-	if err != nil || id == 0 {
-		return err
-	}
-	return b.backward(id - 1)
-}
-
-// backward goes back through all layers.
-func (b *bench) backward(id int) error {
-	_, err := b.stage.Backward(id, nil, 1)
-	b.clock.first = false
-	return err
-}
-
-// passInHalves is a pass whose backward comes in two halves, one right after the other.
-func (b *bench) passInHalves() error {
-	id, err := b.forward()
-	if err != nil {
-		return err
-	}
-	if _, err = b.stage.BackwardInput(id-1, nil, 1); err != nil {
-		return err
-	}
-	err = b.stage.BackwardWeight(id - 1)
-	b.clock.first = false
-	return err
-}
-
-// update steps the optimizer, which leaves no gradients. No micro-batch may be under way.
-func (b *bench) update(by optim.Settings) error {
-	err := b.stage.Update(by, optim.Step{Count: b.next, Rate: 1e-6, GradScale: 1}, stage.Replace)
-	b.clock.first = true
-	return err
-}
-
-// passes goes over the model n times, and on until it has taken that many seconds: a small
-// model's first hundred passes find code and caches cold, as training soon does not.
-func (b *bench) passes(ctx context.Context, pass func() error, n int, seconds float64) error {
-	begun := time.Now()
-	for i := 0; i < n || time.Since(begun).Seconds() < seconds; i++ {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := pass(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Layers implements profile.Timer.
-func (t *Timer) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTiming, error) {
-	clocks, err := t.crew(ctx, r, func(b *bench) error {
-		// The first pass has no backward, and the second's makes the gradients.
-		if err := b.passes(ctx, b.pass, r.Warmup+2, r.AtLeastS/2); err != nil {
-			return err
-		}
-		b.clock.counts = true
-		if err := b.passes(ctx, b.pass, r.Passes, r.AtLeastS); err != nil {
-			return err
-		}
-		// The first pass in halves makes the gradients, and finds no memory of the sizes that halves ask for.
-		b.clock.counts = false
-		if err := b.backward(b.next - 1); err != nil {
-			return err
-		}
-		if err := b.update(t.optimizer); err != nil {
-			return err
-		}
-		if _, err := b.forward(); err != nil {
-			return err
-		}
-		if err := b.passes(ctx, b.passInHalves, 1, r.AtLeastS/4); err != nil {
-			return err
-		}
-		b.clock.counts = true
-		return b.passes(ctx, b.passInHalves, max(r.Passes/2, 1), r.AtLeastS/2)
-	}, (*bench).pass)
+// Layers implements profile.Crew.
+func (c *crew) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTiming, error) {
+	err := c.work(ctx, func(b *bench) error { return b.visit(ctx, r, c.optimizer) }, (*bench).pass)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]profile.LayerTiming, len(r.Model.Layers))
-	for _, c := range clocks {
+	for _, b := range c.benches {
 		for l := range out {
 			o := &out[l]
-			o.ForwardS = append(o.ForwardS, c.phases[stage.Forward][l]...)
-			o.BackwardS = append(o.BackwardS, c.phases[stage.Backward][l]...)
-			o.BackwardInputS = append(o.BackwardInputS, c.phases[stage.InputHalf][l]...)
-			o.BackwardWeightS = append(o.BackwardWeightS, c.phases[stage.WeightHalf][l]...)
+			o.ForwardS = append(o.ForwardS, b.clock.phases[stage.Forward][l]...)
+			o.BackwardS = append(o.BackwardS, b.clock.phases[stage.Backward][l]...)
+			o.BackwardInputS = append(o.BackwardInputS, b.clock.phases[stage.InputHalf][l]...)
+			o.BackwardWeightS = append(o.BackwardWeightS, b.clock.phases[stage.WeightHalf][l]...)
 		}
 	}
-	for l, b := range clocks[0].bytes {
+	for l, b := range c.benches[0].clock.bytes {
 		o := &out[l]
 		o.OutputBytes, o.SavedBytes, o.PendingBytes = b.output, b.saved, b.pending
 		o.ForwardPeakBytes, o.BackwardPeakBytes, o.FirstBackwardPeakBytes = b.peaks[stage.Forward], b.peaks[stage.Backward], b.firsts[stage.Backward]
@@ -323,7 +153,12 @@ func (t *Timer) Updates(ctx context.Context, r profile.Request) (updateS []float
 		}
 		return b.update(t.optimizer)
 	}
-	clocks, err := t.crew(ctx, r, func(b *bench) error {
+	c, err := t.hire(r)
+	if err != nil {
+		return nil, "", 0, err
+	}
+	defer c.Close()
+	err = c.work(ctx, func(b *bench) error {
 		for i := range r.Warmup + r.Passes {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -341,8 +176,8 @@ func (t *Timer) Updates(ctx context.Context, r profile.Request) (updateS []float
 	updateS = make([]float64, len(r.Model.Layers))
 	for l := range updateS {
 		var all []float64
-		for _, c := range clocks {
-			all = append(all, c.phases[stage.Update][l]...)
+		for _, b := range c.benches {
+			all = append(all, b.clock.phases[stage.Update][l]...)
 		}
 		updateS[l] = middle(all)
 	}
@@ -357,27 +192,4 @@ func middle(xs []float64) float64 {
 	xs = slices.Clone(xs)
 	slices.Sort(xs)
 	return (xs[(len(xs)-1)/2] + xs[len(xs)/2]) / 2
-}
-
-// gathering lets workers begin together.
-type gathering struct {
-	left atomic.Int32
-	all  chan struct{}
-}
-
-func newGathering(n int) *gathering {
-	g := &gathering{all: make(chan struct{})}
-	g.left.Store(int32(n))
-	return g
-}
-
-func (g *gathering) leave() {
-	if g.left.Add(-1) == 0 {
-		close(g.all)
-	}
-}
-
-func (g *gathering) meet() {
-	g.leave()
-	<-g.all
 }

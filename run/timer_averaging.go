@@ -34,7 +34,12 @@ func (t *Timer) Averaging(ctx context.Context, r profile.Request) (updateS, refe
 		return b.reference.Apply(pushes)
 	}
 	references := make([]*clock, max(r.Concurrency, 1))
-	clocks, err := t.crew(ctx, r, func(b *bench) error {
+	crew, err := t.hire(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer crew.Close()
+	err = crew.work(ctx, func(b *bench) error {
 		c := newClock(b.dev, len(r.Model.Layers))
 		references[b.rank] = c
 		config := b.stage.Config
@@ -61,8 +66,8 @@ func (t *Timer) Averaging(ctx context.Context, r profile.Request) (updateS, refe
 	updateS, referenceS = make([]float64, len(r.Model.Layers)), make([]float64, len(r.Model.Layers))
 	for l := range updateS {
 		var update, reference []float64
-		for k, c := range clocks {
-			update = append(update, c.phases[stage.Update][l]...)
+		for k, b := range crew.benches {
+			update = append(update, b.clock.phases[stage.Update][l]...)
 			reference = append(reference, references[k].phases[stage.Update][l]...)
 		}
 		updateS[l], referenceS[l] = middle(update), middle(reference)/averagedPipelines

@@ -119,9 +119,13 @@ func (t *Timer) dispatch(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	layers, err := (&Timer{engine: t.engine, split: ones{4}, optimizer: optim.Settings{Kind: optim.SGD}}).Layers(ctx, profile.Request{
-		Model: m, MicroBatch: 1, Warmup: 8, Passes: probeMicros, Concurrency: 1, Threads: 1,
-	})
+	r := profile.Request{Model: m, MicroBatch: 1, Warmup: 8, Passes: probeMicros, Concurrency: 1, Threads: 1}
+	crew, err := (&Timer{engine: t.engine, split: ones{4}, optimizer: optim.Settings{Kind: optim.SGD}}).hire(r)
+	if err != nil {
+		return 0, err
+	}
+	defer crew.Close()
+	layers, err := crew.Layers(ctx, r)
 	if err != nil {
 		return 0, err
 	}

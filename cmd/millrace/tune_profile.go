@@ -76,10 +76,18 @@ const (
 	nominalReferenceS = 0.5e-9
 )
 
-// Layers implements profile.Timer.
-func (t briefTimer) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTiming, error) {
-	r.Warmup, r.Passes, r.AtLeastS = 0, briefPasses, briefS
-	return t.Timer.Layers(ctx, r)
+// Crew implements profile.Timer.
+func (t briefTimer) Crew(ctx context.Context, r profile.Request) (profile.Crew, error) {
+	crew, err := t.Timer.Crew(ctx, r)
+	return briefCrew{crew}, err
+}
+
+type briefCrew struct{ profile.Crew }
+
+// Layers implements profile.Crew.
+func (c briefCrew) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTiming, error) {
+	r.Passes, r.AtLeastS = briefPasses, briefS
+	return c.Crew.Layers(ctx, r)
 }
 
 // Updates implements profile.Timer.

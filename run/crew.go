@@ -1,0 +1,282 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/nn"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/run/stage"
+)
+
+// crew is workers that measure: locked threads, each with the whole model on a device of its own. They stay from one
+// piece of work to the next, because making a model and finding memory takes longer than a pass over it.
+type crew struct {
+	benches []*bench
+	orders  []chan func(*bench) error
+	busy    atomic.Int32 // workers whose piece of work is not done
+	done    sync.WaitGroup
+	gone    sync.WaitGroup
+	errs    []error
+	leave   func()
+
+	optimizer optim.Settings
+}
+
+// hire opens as many workers as r says compute at once. Whoever hires closes.
+func (t *Timer) hire(r profile.Request) (*crew, error) {
+	graph, err := stage.NewGraph(r.Model)
+	if err != nil {
+		return nil, err
+	}
+	layers, err := nn.Build(r.Model)
+	if err != nil {
+		return nil, err
+	}
+	n := max(r.Concurrency, 1)
+	seats, rise, _ := BindAlone.take(newSeats(allowedCores(), n, 0, r.Threads))
+	leave := enter(n)
+	c := &crew{benches: make([]*bench, n), orders: make([]chan func(*bench) error, n), errs: make([]error, n), leave: func() { rise(); leave() }, optimizer: t.optimizer}
+	for k := range n {
+		c.orders[k] = make(chan func(*bench) error)
+		c.done.Add(1)
+		c.gone.Go(func() {
+			becomeWorker()
+			seats.settle(k)
+			b := &bench{rank: k, split: t.split, float: t.engine.Float(), rows: r.MicroBatch, waiting: noMicro, sizes: map[int]*clock{}}
+			c.benches[k] = b
+			defer b.close()
+			c.errs[k] = guarded(func() (err error) {
+				if b.dev, err = t.engine.Open(k, max(r.Threads, 1)); err != nil {
+					return err
+				}
+				b.clock = newClock(b.dev, len(layers))
+				b.stage, err = stage.New(stage.Config{
+					Device: b.dev, Float: b.float, Graph: graph, Last: len(layers) - 1, Layers: layers, Seed: 1,
+					States: t.optimizer.States(), Watch: b.clock,
+				})
+				return err
+			})
+			c.done.Done()
+			for f := range c.orders[k] {
+				c.errs[k] = guarded(func() error { return f(b) })
+				c.done.Done()
+			}
+		})
+	}
+	c.done.Wait()
+	if err := errors.Join(c.errs...); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// work has every worker do f and waits for all of them. A worker that is done keeps computing by idle until
+// the last is, so that all are timed under the same load.
+func (c *crew) work(ctx context.Context, f, idle func(*bench) error) error {
+	c.busy.Store(int32(len(c.benches)))
+	c.done.Add(len(c.benches))
+	for _, order := range c.orders {
+		order <- func(b *bench) error {
+			err := guarded(func() error { return f(b) })
+			c.busy.Add(-1)
+			b.clock.counts = false
+			for err == nil && c.busy.Load() > 0 && ctx.Err() == nil {
+				err = idle(b)
+			}
+			return err
+		}
+	}
+	c.done.Wait()
+	if ctx.Err() != nil {
+		return fmt.Errorf("run: measuring: %w", context.Cause(ctx))
+	}
+	return errors.Join(c.errs...)
+}
+
+// Close sends the workers home.
+func (c *crew) Close() {
+	for _, order := range c.orders {
+		close(order)
+	}
+	c.gone.Wait()
+	c.leave()
+}
+
+// bench is one worker of a measurement.
+type bench struct {
+	rank    int
+	dev     engine.Device
+	stage   *stage.Stage
+	clock   *clock
+	split   data.Split
+	float   engine.DType
+	rows    int
+	next    int            // micro-batch
+	waiting int            // micro-batch that has been forward and not back, or noMicro
+	sizes   map[int]*clock // of the visits, by micro-batch size
+
+	reference *stage.Stage // of elastic averaging, where that is timed
+}
+
+const noMicro = -1
+
+func (b *bench) close() {
+	for _, s := range []*stage.Stage{b.stage, b.reference} {
+		if s != nil {
+			s.Close()
+		}
+	}
+	if b.dev != nil {
+		b.dev.Close()
+	}
+}
+
+// forward passes another micro-batch through all layers.
+func (b *bench) forward() (id int, err error) {
+	given := stage.Tensors{}
+	batch, err := b.split.Batch(b.next, b.rows, 0, b.rows)
+	if err != nil {
+		return 0, err
+	}
+	for _, v := range b.stage.Feeds() {
+		array := batch.Input
+		if b.stage.Graph.Name(v) == "target" {
+			array = batch.Target
+		}
+		if given[v], err = tensorOf(b.dev, b.float, array); err != nil {
+			given.Free()
+			return 0, err
+		}
+	}
+	id = b.next
+	b.next++
+	_, _, err = b.stage.Forward(stage.Micro{ID: id, Step: id, Rows: b.rows, Version: b.stage.Version()}, given)
+	return id, err
+}
+
+// backward goes back through all layers.
+func (b *bench) backward(id int) error {
+	_, err := b.stage.Backward(id, nil, 1)
+	b.clock.first = false
+	return err
+}
+
+// halves goes back in two halves, one right after the other.
+func (b *bench) halves(id int) error {
+	if _, err := b.stage.BackwardInput(id, nil, 1); err != nil {
+		return err
+	}
+	err := b.stage.BackwardWeight(id)
+	b.clock.first = false
+	return err
+}
+
+// drain takes back the micro-batch that waits, if one does.
+func (b *bench) drain(back func(id int) error) error {
+	id := b.waiting
+	if b.waiting = noMicro; id == noMicro {
+		return nil
+	}
+	return back(id)
+}
+
+// through is a forward of one micro-batch and a backward, by back, of the one that waited.
+func (b *bench) through(back func(id int) error) error {
+	id, err := b.forward()
+	if err != nil {
+		return err
+	}
+	before := b.waiting
+	if b.waiting = id; before == noMicro {
+		return nil
+	}
+	return back(before)
+}
+
+func (b *bench) pass() error         { return b.through(b.backward) }
+func (b *bench) passInHalves() error { return b.through(b.halves) }
+
+// update steps the optimizer, which leaves no gradients. No micro-batch may be under way.
+func (b *bench) update(by optim.Settings) error {
+	err := b.stage.Update(by, optim.Step{Count: b.next, Rate: 1e-6, GradScale: 1}, stage.Replace)
+	b.clock.first = true
+	return err
+}
+
+// passes goes over the model n times, and on until it has taken that many seconds: a small
+// model's first hundred passes find code and caches cold, as training soon does not.
+func (b *bench) passes(ctx context.Context, pass func() error, n int, seconds float64) error {
+	begun := time.Now()
+	for i := 0; i < n || time.Since(begun).Seconds() < seconds; i++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := pass(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// visit times passes over micro-batches of r.MicroBatch samples into b.clock. What the first visit to a size finds,
+// memory for its tensors and what the allocator counts, later ones do not look for again.
+func (b *bench) visit(ctx context.Context, r profile.Request, by optim.Settings) error {
+	if err := b.drain(b.backward); err != nil {
+		return err
+	}
+	old, known := b.sizes[r.MicroBatch]
+	if !known {
+		if err := b.update(by); err != nil {
+			return err
+		}
+		old = newClock(b.dev, len(r.Model.Layers))
+		b.sizes[r.MicroBatch] = old
+	}
+	old.restart(b.clock.first)
+	b.rows, b.clock, b.stage.Watch = r.MicroBatch, old, old
+
+	// The first pass has no backward, and a new size's second makes the gradients.
+	uncounted := r.Warmup + 1
+	if !known {
+		uncounted++
+	}
+	if err := b.passes(ctx, b.pass, uncounted, r.AtLeastS/2); err != nil {
+		return err
+	}
+	b.clock.counts = true
+	begun := time.Now()
+	if err := b.passes(ctx, b.pass, r.Passes, r.AtLeastS); err != nil {
+		return err
+	}
+	long := time.Since(begun).Seconds() > r.AtLeastS*float64(r.Passes)
+	if !known {
+		// The first pass in halves makes the gradients, and finds no memory of the sizes that halves ask for.
+		b.clock.counts = false
+		if err := b.drain(b.backward); err != nil {
+			return err
+		}
+		if err := b.update(by); err != nil {
+			return err
+		}
+		if err := b.passes(ctx, b.passInHalves, 2, r.AtLeastS/4); err != nil {
+			return err
+		}
+		b.clock.counts = true
+	}
+	// The micro-batch that waits goes back in halves too: where passes are long, it is the only one.
+	if n := max(r.Passes/2, 1) - 1; n > 0 || !long {
+		if err := b.passes(ctx, b.passInHalves, n, r.AtLeastS/2); err != nil {
+			return err
+		}
+	}
+	return b.drain(b.halves)
+}
