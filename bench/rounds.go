@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 )
 
 // Together starts rivals, has f measure them, and closes them: what f says counts first, and then
@@ -45,6 +46,27 @@ func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round 
 		}
 		rng.Shuffle(len(order), func(a, b int) { order[a], order[b] = order[b], order[a] })
 		for _, at := range order {
+			if _, err := visit(ctx, rivals[at]); err != nil {
+				return err
+			}
+			if round > 0 {
+				visited(at)
+			}
+		}
+		ended(round)
+	}
+	return nil
+}
+
+// Mirrored is Rounds in which each rival has two visits a round, the second in the opposite order: of what slows the
+// machine more and more in the course of a round, each has as much. visited is told of each visit that counts.
+func Mirrored(ctx context.Context, rivals []*Rival, rounds int, visited func(at int), ended func(round int)) error {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for round := range rounds + 1 {
+		order := rng.Perm(len(rivals))
+		back := slices.Clone(order)
+		slices.Reverse(back)
+		for _, at := range append(order, back...) {
 			if _, err := visit(ctx, rivals[at]); err != nil {
 				return err
 			}

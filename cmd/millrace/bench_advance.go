@@ -18,13 +18,14 @@ import (
 
 func benchAdvanceCommand() *cobra.Command {
 	var flags jobFlags
-	own := measuring{rounds: 15, steps: 6}
+	own := measuring{rounds: 40, steps: 3}
 	c := &cobra.Command{
 		Use: "advance", Short: "Advance forward propagation on real tensors: its time and memory against 1F1B's and AFAB's",
 		Long: `Advance forward propagation (AvgPipe, section 4.2) adapts in a training of its own until it
 settles, one forward more in advance on each visit. Then 1F1B, the depths it settled on and AFAB
-train in turn, round after round, each in a process of its own that stands still while another trains.
-Messages must take time for depths to matter: give --wire.`,
+train in turn, round after round, each in a process of its own that stands still while another trains. In a round each
+has two visits, the second in the opposite order, so that a machine that slows down in between slows all alike; many short
+rounds say more than few long ones. Messages must take time for depths to matter: give --wire.`,
 		Example: "  millrace bench advance --model gpt --batch 32 --micro-batches 16 --wire examples/two-machines-1gbps.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -48,7 +49,7 @@ type depth struct {
 	Name      string         `json:"name"`
 	Depths    []int          `json:"depths"` // K_i by stage
 	Predicted plan.Predicted `json:"predicted"`
-	StepS     []float64      `json:"step_s"` // measured, by round
+	StepS     []float64      `json:"step_s"` // measured, by round the mean of both visits
 	PeakBytes []int64        `json:"peak_bytes"`
 	Against   float64        `json:"over_afab"` // its step over AFAB's, median over rounds
 	Interval  bench.Interval `json:"interval"`
@@ -168,12 +169,16 @@ func (a *advanced) adapt(c *cobra.Command, own *sessions, base *plan.Plan) (sett
 	return settled, err
 }
 
-// measure visits every order once a round, in another sequence each time.
+// measure visits every order twice a round, in another sequence each time and back.
 func (a *advanced) measure(c *cobra.Command, commands []bench.Command, rounds int) error {
 	err := bench.Together(c.Context(), commands, func(rivals []*bench.Rival) error {
-		return bench.Rounds(c.Context(), rivals, rounds, nil, func(at int) {
+		there := make([][]float64, len(rivals)) // of each order, its visits of the round under way
+		return bench.Mirrored(c.Context(), rivals, rounds, func(at int) {
 			d := a.Orders[at]
-			d.StepS, d.PeakBytes = append(d.StepS, rivals[at].StepS), rivals[at].PeakBytes
+			if there[at] = append(there[at], rivals[at].StepS); len(there[at]) == 2 {
+				d.StepS, there[at] = append(d.StepS, (there[at][0]+there[at][1])/2), nil
+			}
+			d.PeakBytes = rivals[at].PeakBytes
 		}, tellRound(c.ErrOrStderr(), rounds))
 	})
 	if err != nil {
