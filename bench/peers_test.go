@@ -6,12 +6,16 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/bench"
+	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/model"
 )
 
 // Every rival trains the model that millrace builds, and from the same start on the
 // same rows all reach the same loss.
 func TestRivalsTrainOurModel(t *testing.T) {
+	if _, err := torch.Open(); err != nil {
+		t.Skip("libtorch is not installed: ", err) // rivals of whom?
+	}
 	python, version, err := bench.Python(t.Context())
 	if err != nil {
 		t.Skip("PyTorch's Python side is not installed: ", err)

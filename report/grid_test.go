@@ -92,7 +92,7 @@ func TestGridRefusals(t *testing.T) {
 	for what, g := range map[string]*Grid{
 		"no Timeline":    {},
 		"no computation": {Timeline: &trace.Timeline{Version: trace.Version, Source: "sim", Workers: 1, Stages: 1}},
-		"30000":          {Timeline: many(400_000)},
+		"30000":          {Timeline: many(3 * maxBoxes)},
 	} {
 		if err := g.SVG(io.Discard); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("got %v, want it to say %q", err, what)

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -40,27 +41,47 @@ var rules = []rule{
 	{"data", []string{"engine", "model", "plan", "schedule", "run"}, "data yields batches and knows nobody"},
 }
 
-// depsOf is every package that the room's own code reaches, module packages
-// without the module's prefix.
-func depsOf(t *testing.T, room string) []string {
+// imported is what a package imports, and what it and all these reach; those of the module without its prefix.
+type imported struct {
+	ImportPath string
+	GoFiles    []string
+	Imports    []string
+	Deps       []string
+}
+
+// packages is every package of the module, by its path in it.
+func packages(t *testing.T) map[string]imported {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}}", module+room).Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,GoFiles,Imports,Deps", module+"...").Output()
 	if err != nil {
-		t.Fatalf("go list %s: %v", room, err)
+		t.Fatalf("go list: %v", err)
 	}
-	var deps []string
-	for path := range strings.FieldsSeq(string(out)) {
-		deps = append(deps, strings.TrimPrefix(path, module))
+	all := map[string]imported{}
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p imported
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		for _, list := range [][]string{p.Imports, p.Deps} {
+			for i := range list {
+				list[i] = strings.TrimPrefix(list[i], module)
+			}
+		}
+		all[strings.TrimPrefix(p.ImportPath, module)] = p
 	}
-	return deps
 }
 
 func TestDataFlowsOneWay(t *testing.T) {
+	all := packages(t)
 	for _, r := range rules {
-		own := importsOf(t, r.room)
-		deps := depsOf(t, r.room)
+		p, ok := all[r.room]
+		if !ok {
+			t.Errorf("there is a rule for %s, and no such room", r.room)
+		}
 		for _, b := range r.banned {
-			if slices.Contains(own, b) || (!isStandard(b) && slices.Contains(deps, b)) {
+			if slices.Contains(p.Imports, b) || (!isStandard(b) && slices.Contains(p.Deps, b)) {
 				t.Errorf("%s reaches %s: %s (ARCHITECTURE.md)", r.room, b, r.why)
 			}
 		}
@@ -73,40 +94,9 @@ func isStandard(path string) bool {
 	return slices.Contains([]string{"net", "time", "os/exec"}, path)
 }
 
-func importsOf(t *testing.T, room string) []string {
-	t.Helper()
-	out, err := exec.Command("go", "list", "-json=Imports", module+room).Output()
-	if err != nil {
-		t.Fatalf("go list %s: %v", room, err)
-	}
-	var p struct{ Imports []string }
-	if err := json.Unmarshal(out, &p); err != nil {
-		t.Fatal(err)
-	}
-	for i := range p.Imports {
-		p.Imports[i] = strings.TrimPrefix(p.Imports[i], module)
-	}
-	return p.Imports
-}
-
 // TestEveryRoomHasARule keeps the table above complete.
 func TestEveryRoomHasARule(t *testing.T) {
-	out, err := exec.Command("go", "list", "-json=ImportPath,GoFiles", module+"...").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dec := json.NewDecoder(strings.NewReader(string(out)))
-	for {
-		var p struct {
-			ImportPath string
-			GoFiles    []string
-		}
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		room := strings.TrimPrefix(p.ImportPath, module)
+	for room, p := range packages(t) {
 		top, _, _ := strings.Cut(room, "/")
 		if slices.Contains([]string{"cmd", "internal", "native", "bench", "job"}, top) || len(p.GoFiles) == 0 {
 			continue
