@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/strictyaml"
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/optim"
 )
 
@@ -170,6 +171,9 @@ func (j *Job) Complete() error {
 		if v < 1 {
 			return fmt.Errorf("job: %s is %d; it must be 1 at least", name, v)
 		}
+	}
+	if j.Batch > plan.MaxBatch {
+		return fmt.Errorf("job: batch is %d; give 1 to %d", j.Batch, plan.MaxBatch)
 	}
 	if j.Workers > mostWorkers {
 		return fmt.Errorf("job: workers is %d; give 1 to %d", j.Workers, mostWorkers)

@@ -10,9 +10,6 @@ import (
 
 // bapipeSizes is the micro-batch sizes to try, ascending: those that every type in the chain has.
 func bapipeSizes(r Request) ([]int, error) {
-	if r.Batch < 1 {
-		return nil, fmt.Errorf("plan: bapipe: batch of %d samples; it must be 1 at least", r.Batch)
-	}
 	if m := r.MicroBatch; m > 0 {
 		if r.Batch%m != 0 {
 			return nil, fmt.Errorf("plan: bapipe: a batch of %d samples is no multiple of the micro-batch, %d", r.Batch, m)

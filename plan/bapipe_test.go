@@ -334,7 +334,6 @@ func TestBaPipeRefusals(t *testing.T) {
 		{map[string]string{"a_th": "much"}, nil, `a_th is "much"`},
 		{map[string]string{"schedule": "zigzag"}, nil, `schedule is "zigzag"`},
 		{map[string]string{"schedule": "FBP-AS"}, nil, "needs devices that transfer while they compute"},
-		{nil, func(r *Request) { r.Batch = 0 }, "batch of 0 samples"},
 		{nil, func(r *Request) { r.MicroBatch = 3 }, "no multiple of the micro-batch, 3"},
 		{nil, func(r *Request) { r.Formula = "artifact" }, "published no code"},
 		{nil, func(r *Request) { r.Profile = &profile.Profile{} }, "0 layers"},

@@ -45,8 +45,6 @@ func planDapple(ctx context.Context, r Request) (*Plan, error) {
 	switch {
 	case r.Profile == nil || r.Cluster == nil || len(r.Profile.Layers) == 0 || len(r.Cluster.Devices) == 0:
 		return nil, fmt.Errorf("plan: dapple: it needs a profile with a layer and a cluster with a device")
-	case r.Batch < 1:
-		return nil, fmt.Errorf("plan: dapple: a batch of %d samples; it is 1 at least", r.Batch)
 	case r.MicroBatch < 0 || r.MicroBatch > 0 && r.Batch%r.MicroBatch != 0:
 		return nil, fmt.Errorf("plan: dapple: micro-batches of %d samples do not divide a batch of %d", r.MicroBatch, r.Batch)
 	}
@@ -164,17 +162,4 @@ func dapplePlan(r Request) *Plan {
 		Version: Version, Model: r.Profile.Model, ModelID: r.Profile.ModelID, Cluster: r.Cluster.Name,
 		Replication: "split", Schedule: "1f1b", Weights: "sync", Planner: "dapple",
 	}
-}
-
-// atLeast is the smallest divisor of a batch that is not below n; the batch if there is none.
-func atLeast(batch, n int) int {
-	least := batch
-	for m := 1; m*m <= batch; m++ {
-		for _, d := range []int{m, batch / m} {
-			if batch%m == 0 && d >= n {
-				least = min(least, d)
-			}
-		}
-	}
-	return least
 }

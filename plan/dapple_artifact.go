@@ -208,11 +208,7 @@ func (a *artifact) accumulation(fit int) int {
 	case fit >= a.batch:
 		return a.batch
 	}
-	steps := (a.batch + fit - 1) / fit
-	for steps < a.batch/2+1 && a.batch%steps != 0 {
-		steps++
-	}
-	return a.batch / steps
+	return a.batch / atLeast(a.batch, (a.batch+fit-1)/fit)
 }
 
 // overlap is by how much the all-reduces, each state's alone and last state first, are

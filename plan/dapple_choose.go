@@ -108,12 +108,10 @@ func microBatches(r Request) []int {
 		}
 	}
 	if len(sizes) < 2 {
-		for m := 1; m*m <= r.Batch; m++ {
-			for _, d := range []int{m, r.Batch / m} {
-				if r.Batch%m == 0 && !slices.Contains(sizes, d) {
-					if _, _, err := r.Profile.At(r.Cluster.Devices[0], d); err == nil {
-						sizes = append(sizes, d)
-					}
+		for _, m := range Divisors(r.Batch) {
+			if !slices.Contains(sizes, m) {
+				if _, _, err := r.Profile.At(r.Cluster.Devices[0], m); err == nil {
+					sizes = append(sizes, m)
 				}
 			}
 		}

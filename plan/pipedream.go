@@ -122,8 +122,8 @@ func cutStates(p *profile.Profile, costs []profile.Cost) (*profile.States, strin
 // costs chooses the minibatch and the costs of the slowest device type: the whole batch where
 // the profile has it, or else the largest of its sizes that divides the batch.
 func (o pipedreamOptions) costs(r Request) (size int, costs []profile.Cost, why string, err error) {
-	if len(r.Profile.Layers) == 0 || len(r.Cluster.Devices) == 0 || r.Batch < 1 {
-		return 0, nil, "", fmt.Errorf("plan: %s: %d layers, %d devices, batch %d; all must be 1 at least", o.planner, len(r.Profile.Layers), len(r.Cluster.Devices), r.Batch)
+	if len(r.Profile.Layers) == 0 || len(r.Cluster.Devices) == 0 {
+		return 0, nil, "", fmt.Errorf("plan: %s: %d layers, %d devices; both must be 1 at least", o.planner, len(r.Profile.Layers), len(r.Cluster.Devices))
 	}
 	types := slices.Compact(slices.Sorted(slices.Values(r.Cluster.Devices)))
 	if size, err = o.size(r); err != nil {

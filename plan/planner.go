@@ -36,8 +36,17 @@ type Planner struct {
 
 var planners = registry.New[Planner]("planner")
 
-// RegisterPlanner adds a planner; called from init functions of this package's files.
-func RegisterPlanner(p Planner) { planners.Add(p.Name, p) }
+// RegisterPlanner adds a planner, which is not asked about batches that CheckBatch refuses; called from init functions of this package's files.
+func RegisterPlanner(p Planner) {
+	search := p.Plan
+	p.Plan = func(ctx context.Context, r Request) (*Plan, error) {
+		if err := CheckBatch(r.Batch); err != nil {
+			return nil, fmt.Errorf("%w (planner %s)", err, p.Name)
+		}
+		return search(ctx, r)
+	}
+	planners.Add(p.Name, p)
+}
 
 // Planners lists all registered planners by name.
 func Planners() []Planner { return planners.All() }

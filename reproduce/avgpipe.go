@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/tune"
 )
@@ -40,11 +41,7 @@ func (a avgpipeTraining) load(ctx context.Context) (w *tune.Workload, sizes []in
 	if a.Optimizer == "adam" {
 		states = 2
 	}
-	for n := 1; n <= a.Batch; n++ {
-		if a.Batch%n == 0 {
-			sizes = append(sizes, n)
-		}
-	}
+	sizes = plan.Divisors(a.Batch)
 	p, err := profile.Analyze(m, c.DeviceTypes, profile.Analysis{Sizes: sizes, Optimizer: a.Optimizer, States: states, Recurrent: true})
 	if err != nil {
 		return nil, nil, err

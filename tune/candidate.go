@@ -27,14 +27,17 @@ func Steps(costs sim.Costs) int {
 	if costs.Varies() {
 		return 9
 	}
-	return 3
+	return fewestSteps
 }
+
+// fewestSteps is how many steps a prediction plays where all take the same.
+const fewestSteps = 3
 
 // Simulate predicts a plan: its steady step over simulated steps. cores, clipping and
 // the rest are as they will be in the run. A step of pipelines side by side is an iteration of
 // all of them, a batch each. A plan without a flush is a stream, in which
 // minibatches end in groups: its step is what each one more takes on average, the difference
-// of two streams of which one is as long again.
+// of two streams of which one is as long again. A plan of too many micro-batches is a WorkError.
 func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) (plan.Predicted, error) {
 	costs, err := sim.CostsOf(p, c, pl)
 	if err != nil {
@@ -52,8 +55,13 @@ func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) 
 	if pl.Together() > 1 {
 		repeat = max(repeat, settling)
 	}
+	played := repeat
 	if streams {
 		repeat = 2 * filled(pl)
+		played = repeat + repeat/2
+	}
+	if err := checkWork(pl, played); err != nil {
+		return plan.Predicted{}, err
 	}
 	sum, err := run(repeat)
 	if err != nil {
@@ -105,16 +113,24 @@ const (
 	slowCore = 2.0
 )
 
-// peaksOf is what a plan's workers hold, simulated being the peaks of the timing that its costs give. It looks at two
-// steps, so that one's messages meet the other's, or at as much of a stream as fills it.
+// peakSteps is how many steps peaks are looked for in: one's messages meet the other's.
+const peakSteps = 2
+
+// boundsPeaks says whether a plan's memory is looked into beyond the simulated timing.
+func boundsPeaks(c *cluster.Cluster, pl *plan.Plan) bool {
+	return len(sim.Devices(pl)) <= boundedWorkers && c.InOneMemory(0, len(c.Devices)-1)
+}
+
+// peaksOf is what a plan's workers hold, simulated being the peaks of the timing that its costs give. It looks at peakSteps
+// steps, or at as much of a stream as fills it; where that is more than is simulated, at that timing alone.
 func peaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, costs sim.Costs, simulated []int64) (peaks, error) {
 	out := peaks{likely: simulated}
-	if len(sim.Devices(pl)) > boundedWorkers || !c.InOneMemory(0, len(c.Devices)-1) {
-		return out, nil
-	}
-	repeat := 2
+	repeat := peakSteps
 	if !schedule.Policy(pl.Weights).Flushes() {
 		repeat = filled(pl)
+	}
+	if !boundsPeaks(c, pl) || checkWork(pl, 2*repeat*len(sim.Devices(pl))) != nil {
+		return out, nil
 	}
 	program, err := Program(p, pl, clip, repeat)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // (TestEstimateIsASimulation); contention for shared links and cores is left out, so it ranks and never decides.
 func (s *search) estimate(h *shape) (stepS float64, over int64) {
 	e := &s.estimator
-	if !e.load(s, h) {
+	if !s.playable(h) || !e.load(s, h) {
 		return math.Inf(1), math.MaxInt64 / 2
 	}
 	return e.play(), e.over

@@ -32,7 +32,7 @@ func (s *search) exhaust(ctx context.Context) bool {
 	}
 	left := mostInstructions
 	count := func(h *shape) bool {
-		left -= 2 * s.Batch / h.size * max(h.stages(), h.used())
+		left -= 2 * (s.Batch / h.size) * max(h.stages(), h.used())
 		return left >= 0
 	}
 	if !s.everyPlan(ctx, count) {
@@ -75,7 +75,7 @@ func (s *search) tryAny(h *shape) {
 // everyPlan goes through the space until yield or ctx says no; it says whether it came to the end.
 func (s *search) everyPlan(ctx context.Context, yield func(*shape) bool) bool {
 	on := true
-	give := func(h *shape) { on = on && ctx.Err() == nil && yield(h) }
+	give := func(h *shape) bool { on = on && ctx.Err() == nil && yield(h); return on }
 	n, W := len(s.Profile.Layers), len(s.Cluster.Devices)
 	placed, own := s.placing()
 	for _, size := range s.sizes {
@@ -143,25 +143,26 @@ func (s *search) placing() (placed, own []schedule.Family) {
 
 // everyDepth gives a shape all depths that do not grow from stage to stage, under the family of
 // these, and every other family of one stage a worker: with its own depths and with these.
-func (s *search) everyDepth(h *shape, own []schedule.Family, give func(*shape)) {
+func (s *search) everyDepth(h *shape, own []schedule.Family, give func(*shape) bool) {
 	S, m := h.stages(), s.Batch/h.size
-	as := func(family string, depth []int) {
+	as := func(family string, depth []int) bool {
 		n := *h
 		n.family, n.depth = family, depth
-		give(&n)
+		return give(&n)
 	}
 	if S == 1 {
 		as("dp", []int{1})
 		return
 	}
 	if s.replicas() || h.used() == S {
-		everyFalling(S, m, func(depth []int) {
-			as("1f1b", depth)
+		everyFalling(S, m, func(depth []int) bool {
+			on := as("1f1b", depth)
 			for _, f := range own {
-				if f.Name == "zb-auto" || f.Name == "zb-h1" {
-					as(f.Name, depth)
+				if on && (f.Name == "zb-auto" || f.Name == "zb-h1") {
+					on = as(f.Name, depth)
 				}
 			}
+			return on
 		})
 	}
 	for _, f := range own {
@@ -169,19 +170,20 @@ func (s *search) everyDepth(h *shape, own []schedule.Family, give func(*shape)) 
 	}
 }
 
-// everyFalling lists all sequences of n numbers from 1 to most that do not grow.
-func everyFalling(n, most int, yield func([]int)) {
+// everyFalling lists all sequences of n numbers from 1 to most that do not grow, until yield says no.
+func everyFalling(n, most int, yield func([]int) bool) {
+	on := true
 	var walk func(have []int)
 	walk = func(have []int) {
 		if len(have) == n {
-			yield(slices.Clone(have))
+			on = yield(slices.Clone(have))
 			return
 		}
 		top := most
 		if len(have) > 0 {
 			top = have[len(have)-1]
 		}
-		for k := top; k >= 1; k-- {
+		for k := top; k >= 1 && on; k-- {
 			walk(append(have, k))
 		}
 	}

@@ -142,8 +142,14 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 	return text
 }
 
-// levers tries better hardware.
+// mostLevered bounds the instructions of a prediction of which each lever asks for one more: some seconds of them.
+const mostLevered = 10_000_000
+
+// levers tries better hardware; none for a plan whose prediction alone takes long.
 func levers(ctx context.Context, r Request, pl *plan.Plan, research bool) []Lever {
+	if checkWork(pl, fewestSteps*mostSimulated/mostLevered) != nil {
+		return nil
+	}
 	var out []Lever
 	add := func(change string, c *cluster.Cluster, same bool) {
 		if ctx.Err() != nil {

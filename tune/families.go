@@ -69,7 +69,11 @@ func (s *search) tryFamily(ctx context.Context, f schedule.Family, shapes []*sha
 			if policy != schedule.Sync {
 				kind += " " + string(policy)
 			}
-			if _, err := s.try(kind, pl); err != nil {
+			err := s.late(pl)
+			if err == nil {
+				_, err = s.try(kind, pl)
+			}
+			if err != nil {
 				why = err.Error()
 				continue
 			}

@@ -104,8 +104,8 @@ func (r *Request) check() error {
 			return fmt.Errorf("tune: device %d of %s is of type %q, for which the profile of %s has no costs; it has %s", d, r.Cluster.Name, t, r.Profile.Model, strings.Join(known, ", "))
 		}
 	}
-	if r.Batch < 1 {
-		return fmt.Errorf("tune: batch of %d samples; it must be 1 at least", r.Batch)
+	if err := plan.CheckBatch(r.Batch); err != nil {
+		return fmt.Errorf("tune: %w", err)
 	}
 	if r.Time < 0 {
 		return fmt.Errorf("tune: %v to search; give a time over 0", r.Time)
@@ -210,8 +210,8 @@ func (r *Request) microBatches() ([]int, error) {
 		}
 	}
 	if len(sizes) < 3 {
-		for size := 1; size <= r.Batch; size++ {
-			if r.Batch%size == 0 && !slices.Contains(sizes, size) && knows(size) {
+		for _, size := range plan.Divisors(r.Batch) {
+			if !slices.Contains(sizes, size) && knows(size) {
 				sizes = append(sizes, size)
 			}
 		}

@@ -49,7 +49,7 @@ func (s *search) baselines(ctx context.Context) error {
 			kind  string
 			shape *shape
 		}{{straightPipeline, h}, {equalSplit, equal}, {modelParallel, alone}} {
-			if _, _, err := s.tryShape(b.kind, b.shape); err != nil {
+			if _, _, err := s.tryShape(b.kind, b.shape); err != nil && !s.passOver(err) {
 				return err
 			}
 		}
@@ -90,7 +90,7 @@ func (s *search) given() error {
 					size: size, family: name,
 				}
 				s.redo(h)
-				if _, _, err := s.tryLean(name, h); err != nil {
+				if _, _, err := s.tryLean(name, h); err != nil && !s.passOver(err) {
 					return err
 				}
 				if s.fitsBest(name) {
@@ -122,7 +122,7 @@ func (s *search) dataParallel(ctx context.Context) error {
 		return nil
 	}
 	W := len(s.Cluster.Devices)
-	for _, size := range s.sizes {
+	for _, size := range slices.Backward(s.sizes) { // the least to simulate first
 		for n := 1; n <= min(W, s.Batch/size); n++ {
 			if n > 4 && n < W && n&(n-1) != 0 || n == 1 && s.Fix.Stages == 1 && W > 1 {
 				continue
@@ -134,10 +134,10 @@ func (s *search) dataParallel(ctx context.Context) error {
 						size: size, family: "dp",
 					}
 					c, fresh, err := s.tryLean(kindOf(h), h)
-					if err != nil {
+					if err != nil && !s.passOver(err) {
 						return err
 					}
-					if fresh && c.over(s.Cluster) == 0 {
+					if err == nil && fresh && c.over(s.Cluster) == 0 {
 						break
 					}
 				}

@@ -42,6 +42,7 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	s.deadline, _ = ctx.Deadline()
 	others := s.ask(ctx)
 	if err := s.baselines(ctx); err != nil {
 		return nil, err
@@ -94,6 +95,7 @@ type search struct {
 	start     *shape // of a search for other hardware, the plan for the present one
 	tried     int
 	exhausted bool // every plan of the space was looked at
+	deadline  time.Time
 }
 
 // seed is a shape that is worth simulating.
@@ -222,14 +224,16 @@ func (s *search) try(kind string, pl *plan.Plan) (candidate, error) {
 	return c, nil
 }
 
-// tryShape simulates a shape unless the same was simulated before.
+// tryShape simulates a shape unless the same was simulated before, or there is no time for it.
 func (s *search) tryShape(kind string, h *shape) (c candidate, fresh bool, err error) {
 	pl := s.plan(h)
 	key := kind + fmt.Sprint(h.cuts, h.counts, h.order[:h.used()], h.depth, h.again, h.size, h.split, h.family)
 	if before, ok := s.seen[key]; ok {
 		return before, false, nil
 	}
-	c, err = s.try(kind, pl)
+	if err = s.late(pl); err == nil {
+		c, err = s.try(kind, pl)
+	}
 	if err == nil {
 		s.seen[key] = c
 	}

@@ -269,13 +269,7 @@ func divisors(j *job.Job) []int {
 	if j.MicroBatch > 0 || j.MicroBatches > 0 {
 		return microBatches(j)
 	}
-	var sizes []int
-	for n := 1; n <= j.Batch; n++ {
-		if j.Batch%n == 0 {
-			sizes = append(sizes, n)
-		}
-	}
-	return sizes
+	return plan.Divisors(j.Batch)
 }
 
 // workload cuts the model into stages, by the job's word or by AvgPipe's partitioner.

@@ -1,0 +1,74 @@
+package tune
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// imported is a profile of one size, of which others are taken in proportion.
+func imported(layers, size int) *profile.Profile {
+	p := &profile.Profile{Version: profile.Version, Model: "imported", Source: "imported"}
+	for i := range layers {
+		p.Layers = append(p.Layers, profile.Layer{
+			Name: string(rune('a' + i)), Kind: "linear", From: []int{i - 1}, TiedTo: -1, ParameterBytes: 1 << 20,
+			Costs: []profile.Cost{{Device: profile.AnyDevice, MicroBatch: size, ForwardS: 0.01, BackwardS: 0.02, OutputBytes: 1 << 10, SavedBytes: 1 << 10}},
+		})
+	}
+	return p
+}
+
+// TestBatchesOfAnySizeEnd: a search ends or refuses, whatever the batch.
+func TestBatchesOfAnySizeEnd(t *testing.T) {
+	c, err := cluster.Preset("pipedream-a:2x2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, batch := range []int{64, 65536, 1 << 22, 99999989} { // the last is prime
+		found, err := Search(t.Context(), Request{Profile: imported(5, 64), Cluster: c, Batch: batch, Time: 200 * time.Millisecond})
+		var memory *MemoryError
+		if err != nil && !errors.As(err, &memory) {
+			t.Errorf("batch %d: %v", batch, err)
+		}
+		if err == nil && found.Best.Batch() != batch {
+			t.Errorf("batch %d: a plan of %d samples", batch, found.Best.Batch())
+		}
+	}
+	for _, batch := range []int{0, -4, plan.MaxBatch + 1, 1e12, 1e18} {
+		_, err := Search(t.Context(), Request{Profile: imported(5, 64), Cluster: c, Batch: batch})
+		if err == nil || !strings.Contains(err.Error(), "it is 1 to 268435455") {
+			t.Errorf("batch %d: %v", batch, err)
+		}
+	}
+}
+
+// TestMoreThanIsSimulatedIsRefused: with how much it is.
+func TestMoreThanIsSimulatedIsRefused(t *testing.T) {
+	c, err := cluster.Preset("pipedream-a:2x2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl := &plan.Plan{
+		Version: plan.Version, Model: "imported", Replication: "round_robin", MicroBatch: 1, MicroBatches: 100_000_000, Schedule: "1f1b", Weights: "sync",
+		Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 1, Devices: []int{0}}, {FirstLayer: 2, LastLayer: 4, Devices: []int{1}}},
+	}
+	_, err = Simulate(imported(5, 64), c, pl, false)
+	var work *WorkError
+	if !errors.As(err, &work) || work.MicroBatches != 100_000_000 || work.Stages != 2 || work.Instructions != 3_600_000_000 {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestEveryFallingStops: depths of thousands of micro-batches are not counted to the end.
+func TestEveryFallingStops(t *testing.T) {
+	n := 0
+	everyFalling(6, 1<<20, func([]int) bool { n++; return n < 100 })
+	if n != 100 {
+		t.Errorf("went on to %d", n)
+	}
+}
