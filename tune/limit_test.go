@@ -14,6 +14,7 @@ import (
 // and without one byte of which it refuses; it says where, and how much more that is than there was. Under
 // the limit that FittingLimit names the simulator finds its plan to keep it.
 func TestAPlannersNamedLimitIsMet(t *testing.T) {
+	t.Parallel()
 	straight := map[string]string{"memory": "on", "straight_pipeline": "on"}
 	for _, asked := range []struct {
 		planner string
@@ -29,7 +30,7 @@ func TestAPlannersNamedLimitIsMet(t *testing.T) {
 			t.Fatal(err)
 		}
 		refused := 0
-		rapid.Check(t, func(t *rapid.T) {
+		checkSearches(t, 1, func(t *rapid.T) {
 			p, c := world(t, rapid.IntRange(2, 6).Draw(t, "layers"), rapid.IntRange(1, 4).Draw(t, "devices"))
 			for i := range p.Layers {
 				for k := range p.Layers[i].Costs {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strconv"
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -16,11 +17,23 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// checking is held while rapid reads how many cases a property has.
+var checking sync.Mutex
+
 // checkSearches checks a property whose every case is whole searches, on one of so many of rapid's number of cases.
+// Tests that do may be parallel to each other, and to none that asks rapid itself.
 func checkSearches(t *testing.T, oneOf int, property func(*rapid.T)) {
 	t.Helper()
+	checking.Lock()
 	checks := flag.Lookup("rapid.checks").Value
 	before := checks.String()
+	restore := sync.OnceFunc(func() {
+		defer checking.Unlock()
+		if err := checks.Set(before); err != nil {
+			t.Error(err)
+		}
+	})
+	defer restore()
 	n, err := strconv.Atoi(before)
 	if err != nil {
 		t.Fatal(err)
@@ -28,10 +41,8 @@ func checkSearches(t *testing.T, oneOf int, property func(*rapid.T)) {
 	if err := checks.Set(strconv.Itoa((n + oneOf - 1) / oneOf)); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := checks.Set(before); err != nil {
-			t.Error(err)
-		}
-	}()
-	rapid.Check(t, property)
+	rapid.Check(t, func(t *rapid.T) {
+		restore()
+		property(t)
+	})
 }

@@ -19,6 +19,7 @@ var workloads = []string{"vgg16", "bert-48", "gnmt-16", "alexnet", "resnet50", "
 // MILLRACE_SOAK set with all of them: what a planner alone answers, simulated, is no faster than what
 // auto answers.
 func TestNeverWorseThanAnyPlanner(t *testing.T) {
+	t.Parallel()
 	for i, preset := range cluster.Presets() {
 		names := workloads[i%len(workloads) : i%len(workloads)+1]
 		if os.Getenv("MILLRACE_SOAK") != "" {
@@ -46,7 +47,7 @@ func TestNeverWorseThanAnyPlanner(t *testing.T) {
 
 func neverWorse(t *testing.T, p *profile.Profile, c *cluster.Cluster, batch int) {
 	began := time.Now()
-	found, err := Search(context.Background(), Request{Profile: p, Cluster: c, Batch: batch, Time: 250 * time.Millisecond})
+	found, err := Search(context.Background(), Request{Profile: p, Cluster: c, Batch: batch, Time: 150 * time.Millisecond})
 	if err != nil {
 		t.Log(err) // too large for these devices, which is an answer
 		return

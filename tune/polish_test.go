@@ -13,6 +13,7 @@ import (
 // of a family with several stages a worker, and of one without a flush, has no clearly better one a move
 // away.
 func TestPlansOfOtherFamiliesAreMovedToo(t *testing.T) {
+	t.Parallel()
 	p := chain(26, 1, 2)
 	for i := range p.Layers {
 		for k := range p.Layers[i].Costs {

@@ -156,6 +156,7 @@ func TestEstimateIsASimulation(t *testing.T) {
 // and choice of depths by a family, none takes less than the bound, and none less than what
 // Search found, which on so few layers and devices looks at every plan.
 func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
+	t.Parallel()
 	searched, cases := 0, 0
 	checkSearches(t, 3, func(t *rapid.T) {
 		layers := rapid.IntRange(1, 4).Draw(t, "layers")
@@ -217,6 +218,7 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 
 // TestTheFastDeviceTakesTheLargeStage: of two devices the order is part of the answer.
 func TestTheFastDeviceTakesTheLargeStage(t *testing.T) {
+	t.Parallel()
 	p := chain(4, 1)
 	for i := range p.Layers {
 		slow := p.Layers[i].Costs[0]
@@ -240,6 +242,7 @@ func TestTheFastDeviceTakesTheLargeStage(t *testing.T) {
 
 // TestALimitThatIsNamedIsMet on random worlds, of which some are small enough to be searched through.
 func TestALimitThatIsNamedIsMet(t *testing.T) {
+	t.Parallel()
 	checkSearches(t, 8, func(t *rapid.T) {
 		p, c := world(t, rapid.IntRange(2, 4).Draw(t, "layers"), rapid.IntRange(1, 4).Draw(t, "devices"))
 		limited := func(bytes int64) Request {
@@ -265,6 +268,7 @@ func TestALimitThatIsNamedIsMet(t *testing.T) {
 }
 
 func TestNoTimeStillGivesAPlan(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	c := cluster.Local(6, 0, 0, 1e-6, 1e9, 1e9)
@@ -287,6 +291,7 @@ func TestNoTimeStillGivesAPlan(t *testing.T) {
 // Plans to be run keep to whole layers in the model's own order and update at the flush;
 // those of models that normalise over micro-batches keep these whole.
 func TestRunnablePlansAreOnesThatRunExecutes(t *testing.T) {
+	t.Parallel()
 	for _, whole := range []bool{false, true} {
 		r, err := Search(context.Background(), Request{Profile: chain(9, 1, 2), Cluster: cluster.Local(4, 0, 0, 0, 1e3, 1e3), Batch: 16, Runnable: true, Whole: whole})
 		if err != nil {

@@ -27,6 +27,7 @@ func chain(layers int, sizes ...int) *profile.Profile {
 }
 
 func TestFreeTransfersAndCostlySumsMakeAPipeline(t *testing.T) {
+	t.Parallel()
 	request := Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0, 1e9, 0.01), Batch: 16}
 	free, err := Search(context.Background(), request)
 	if err != nil {
@@ -53,6 +54,7 @@ func TestFreeTransfersAndCostlySumsMakeAPipeline(t *testing.T) {
 }
 
 func TestFreeSumsMakeDataParallelism(t *testing.T) {
+	t.Parallel()
 	r, err := Search(context.Background(), Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0.1, 1, 1e12), Batch: 16})
 	if err != nil {
 		t.Fatal(err)
@@ -63,6 +65,7 @@ func TestFreeSumsMakeDataParallelism(t *testing.T) {
 }
 
 func TestMemoryMakesItRecompute(t *testing.T) {
+	t.Parallel()
 	request := Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0, 1e9, 0.01), Batch: 16, Fix: Overrides{Stages: 2}}
 	free, err := Search(context.Background(), request)
 	if err != nil {

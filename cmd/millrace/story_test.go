@@ -36,21 +36,21 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	searchAtMost = time.Hour
+	longestSearch = time.Hour
 	os.Exit(execute(os.Args[1:]))
 }
 
 // TestStories tells what a user sees who has no libtorch: refusals with their exit codes,
 // plans for described hardware, drawings. Record new output with -rewrite, and read it.
 func TestStories(t *testing.T) {
-	tell(t, "testdata/stories", filepath.Join(t.TempDir(), "no-library.so"))
+	tell(t, "testdata/stories", filepath.Join(t.TempDir(), "no-library.so"), true)
 }
 
 // TestTorchStories tells of training.
 func TestTorchStories(t *testing.T) {
 	needTorch(t)
 	native, _ := torch.Find()
-	tell(t, "testdata/torch", native)
+	tell(t, "testdata/torch", native, false) // of two trainings at once the second says that processors are taken
 }
 
 func needTorch(t *testing.T) {
@@ -61,10 +61,13 @@ func needTorch(t *testing.T) {
 }
 
 // tell walks through the stories of a folder, each in a folder of its own that its commands
-// run in.
-func tell(t *testing.T, stories, native string) {
+// run in; several at once where they do not disturb each other.
+func tell(t *testing.T, stories, native string, atOnce bool) {
 	cache := t.TempDir()
 	datadriven.Walk(t, stories, func(t *testing.T, path string) {
+		if atOnce {
+			t.Parallel()
+		}
 		p := &program{dir: t.TempDir(), native: native, cache: cache}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
