@@ -1,0 +1,260 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/run/checkpoint"
+	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// A Gate that never releases anything starts nothing, and the run says so at once.
+type closedGate struct{ schedule.Gate }
+
+func (closedGate) Poll(w int) schedule.Need {
+	return schedule.Need{Worker: w, Lack: schedule.Message, At: schedule.Instruction{Kind: schedule.F}, For: schedule.Instruction{Kind: schedule.SF}, From: 1 - w}
+}
+func (g closedGate) Waits() []schedule.Need { return []schedule.Need{g.Poll(0), g.Poll(1)} }
+func (closedGate) Start(w int)              { panic(fmt.Sprint("worker ", w, " was started")) }
+
+func TestAGateThatNeverReleasesStartsNothing(t *testing.T) {
+	c := small(t, 2, 3)
+	c.Gate = func(p *schedule.Program, cores int) (schedule.Gate, error) {
+		m, err := schedule.NewMachine(p, cores)
+		return closedGate{m}, err
+	}
+	res, err := Train(t.Context(), c)
+	var stall *StallError
+	if !errors.As(err, &stall) || len(stall.Waits) != 2 || !strings.Contains(err.Error(), "worker 1 cannot start") {
+		t.Fatal(err)
+	}
+	if len(res.Timeline.Events) != 0 || res.Leaked != 0 {
+		t.Error(res.Timeline.Events, res.Leaked)
+	}
+}
+
+// badEngine fails, panics or yields NaN in the n-th backward pass of one worker.
+type badEngine struct {
+	engine.Engine
+	worker int
+	after  int
+	do     func() error
+}
+
+func (b badEngine) Open(worker, threads int) (engine.Device, error) {
+	d, err := b.Engine.Open(worker, threads)
+	if err != nil || worker != b.worker {
+		return d, err
+	}
+	return &badDevice{Device: d, left: b.after, do: b.do}, nil
+}
+
+type badDevice struct {
+	engine.Device
+	left int
+	do   func() error
+}
+
+func (d *badDevice) Backward(outputs, grads []engine.Tensor) error {
+	if d.left--; d.left < 0 {
+		return d.do()
+	}
+	return d.Device.Backward(outputs, grads)
+}
+
+func TestAFailingWorkerStopsTheOthers(t *testing.T) {
+	why := errors.New("the device is on fire")
+	for name, do := range map[string]func() error{
+		"error": func() error { return why },
+		"panic": func() error { panic(why.Error()) },
+	} {
+		for worker := range 3 {
+			for _, plan := range []string{"pipeline", "dp"} {
+				c := small(t, 3, 50)
+				if plan == "dp" {
+					c.Plan = replicated(c.Plan, len(c.Model.Layers), 3)
+				}
+				c.Engine = badEngine{Engine: c.Engine, worker: worker, after: 20, do: do}
+				start := time.Now()
+				res, err := Train(t.Context(), c)
+				if err == nil || !strings.Contains(err.Error(), why.Error()) || !strings.Contains(err.Error(), fmt.Sprintf("worker %d", worker)) {
+					t.Fatalf("%s on worker %d: %v", name, worker, err)
+				}
+				if name == "panic" && !strings.Contains(err.Error(), "badDevice") {
+					t.Errorf("the panic's stack is lost: %v", err)
+				}
+				if res.Leaked != 0 && name == "error" {
+					t.Errorf("%s on worker %d: %d handles leaked", name, worker, res.Leaked)
+				}
+				if took := time.Since(start); took > 5*time.Second {
+					t.Errorf("it took %v", took)
+				}
+			}
+		}
+	}
+}
+
+func TestADeviceThatDoesNotOpenEndsTheRun(t *testing.T) {
+	c := small(t, 3, 5)
+	c.ThreadsPerWorker = 1
+	c.Engine = closedEngine{c.Engine}
+	if _, err := Train(t.Context(), c); err == nil || !strings.Contains(err.Error(), "no device 2") {
+		t.Error(err)
+	}
+}
+
+type closedEngine struct{ engine.Engine }
+
+func (e closedEngine) Open(worker, threads int) (engine.Device, error) {
+	if worker == 2 {
+		return nil, errors.New("there is no device 2")
+	}
+	return e.Engine.Open(worker, threads)
+}
+
+// poisoned has a sample that is not a number in one step.
+type poisoned struct {
+	noise
+	step int
+}
+
+func (p poisoned) Batch(step, batch, first, rows int) (data.Batch, error) {
+	b, err := p.noise.Batch(step, batch, first, rows)
+	if step == p.step {
+		b.Input.Floats[0] = float32(math.NaN())
+	}
+	return b, err
+}
+
+func TestANaNLossStopsAndKeepsTheLastGoodCheckpoint(t *testing.T) {
+	c := small(t, 3, 20)
+	dir := t.TempDir()
+	c.Checkpoint = Checkpointing{Dir: dir, Every: 2}
+	c.Data.Train = poisoned{c.Data.Train.(noise), 5}
+	res, err := Train(t.Context(), c)
+	var loss *LossError
+	if !errors.As(err, &loss) || loss.Step != 5 || loss.Stage != 2 || loss.Evaluation || !math.IsNaN(loss.Value) || !errors.Is(err, ErrNotFinite) {
+		t.Fatal(err)
+	}
+	if res.Steps != 5 || res.Leaked != 0 {
+		t.Error(res.Steps, res.Leaked)
+	}
+	saved, err := checkpoint.Open(dir)
+	if err != nil || saved.Manifest.Steps != 4 {
+		t.Fatal(err)
+	}
+	if err := saved.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestANaNLossOfAnEvaluationStops(t *testing.T) {
+	c := small(t, 3, 20)
+	c.Data.Test = poisoned{c.Data.Train.(noise), 0}
+	c.EvalEvery, c.EvalRows = 4, 8
+	c.Checkpoint.Dir = t.TempDir()
+	res, err := Train(t.Context(), c)
+	var loss *LossError
+	if !errors.As(err, &loss) || loss.Step != 3 || loss.Stage != 2 || !loss.Evaluation || !strings.Contains(err.Error(), "evaluation loss after step 3") {
+		t.Fatal(err)
+	}
+	if res.Steps != 4 || res.Leaked != 0 || len(res.Timeline.Evaluations) != 0 {
+		t.Error(res.Steps, res.Leaked, res.Timeline.Evaluations)
+	}
+}
+
+// With weights of 1e60 the loss of four layers is a number and the squares of gradients are not.
+func TestAGradientNormThatIsNotFiniteStops(t *testing.T) {
+	c := small(t, 2, 3)
+	c.Optimizer, c.Clip = optim.Settings{Kind: optim.SGD}, 1
+	c.Rate = optim.Rate{Kind: optim.Constant, Base: 1e60}
+	if _, err := Train(t.Context(), c); !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "the gradient norm of step 1 is +Inf on stage") {
+		t.Error(err)
+	}
+}
+
+func TestWeightsThatAreNotFiniteAreNotSaved(t *testing.T) {
+	c := small(t, 2, 2)
+	huge := 1e30 // its square is infinite
+	if c.Engine.Float() == engine.Float64 {
+		huge = 1e200
+	}
+	c.Optimizer, c.Clip = optim.Settings{Kind: optim.SGD, WeightDecay: huge}, 0
+	c.Rate = optim.Rate{Kind: optim.Constant, Base: huge}
+	c.Steps = 1
+	c.Checkpoint.Dir = t.TempDir()
+	_, err := Train(t.Context(), c)
+	if !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "after 1 steps") {
+		t.Fatal(err)
+	}
+	if entries, _ := os.ReadDir(c.Checkpoint.Dir); len(entries) != 0 {
+		t.Error(entries)
+	}
+}
+
+// missing loses every activation on its way: the run must not wait for ever.
+func TestNothingHappeningIsAStall(t *testing.T) {
+	c := small(t, 2, 3)
+	c.Mesh = lossyMesh
+	c.StallAfter = 50 * time.Millisecond
+	_, err := Train(t.Context(), c)
+	var stall *StallError
+	said := regexp.MustCompile(`^run: program \S+ has stalled: nothing has happened for \d+ms
+  worker 0 cannot start 0RB0: 1SB0 from worker 1 has not arrived; it has waited for \d+ms, since \d+\S* of the run
+  worker 1 cannot start 1RF0: 0SF0 from worker 0 has not arrived; it has waited for \d+ms, since \d+\S* of the run$`)
+	if !errors.As(err, &stall) || stall.After < c.StallAfter || !said.MatchString(err.Error()) {
+		t.Error(err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	dir := t.TempDir()
+	saved := small(t, 2, 2)
+	saved.Checkpoint.Dir = dir
+	train(t, saved)
+	for _, c := range []struct {
+		name   string
+		change func(*Config)
+		says   string
+	}{
+		{"no model", func(c *Config) { c.Model = nil }, "needs a model"},
+		{"no steps", func(c *Config) { c.Steps = 0 }, "0 steps"},
+		{"clip", func(c *Config) { c.Clip = -1 }, "clipped to -1"},
+		{"optimizer", func(c *Config) { c.Optimizer.Kind = "lion" }, `"lion"`},
+		{"rate", func(c *Config) { c.Rate.Base = -1 }, "learning rate -1"},
+		{"evaluation without data", func(c *Config) { c.EvalEvery = 1 }, "without test data"},
+		{"plan of another model", func(c *Config) { c.Plan.ModelID = "x" }, "is for model"},
+		{"plan with a hole", func(c *Config) { c.Plan.Stages[1].FirstLayer++ }, "must begin with layer"},
+		{"plan that ends early", func(c *Config) { c.Plan.Stages[1].LastLayer-- }, "ends with layer"},
+		{"fractions", func(c *Config) { c.Plan.Stages[0].LastFraction = 0.5 }, "fraction"},
+		{"split", func(c *Config) { c.Plan.Replication = "split"; c.Plan.Stages[1].Devices = []int{1, 2, 3} }, "over 3 replicas"},
+		{"weights", func(c *Config) { c.Plan.Weights = "stash" }, `"stash"`},
+		{"no such checkpoint", func(c *Config) { c.Resume = filepath.Join(dir, "none") }, "none"},
+		{"checkpoint of another seed", func(c *Config) { c.Resume = dir; c.Seed = 9 }, "seed is 1; this run has 9"},
+		{"checkpoint of another batch", func(c *Config) { c.Resume = dir; c.Plan.MicroBatches = 7 }, "batch is 6; this run has 14"},
+		{"checkpoint of another optimizer", func(c *Config) { c.Resume = dir; c.Optimizer = optim.Settings{Kind: optim.SGD} }, "optimizer"},
+		{"checkpoint that is done", func(c *Config) { c.Resume = dir; c.Steps = 2 }, "ask for more"},
+	} {
+		config := small(t, 2, 9)
+		c.change(&config)
+		if _, err := Train(t.Context(), config); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v; want something about %q", c.name, err, c.says)
+		}
+	}
+	other := small(t, 2, 9)
+	other.Model = build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8}, "classes": 4})
+	other.Plan, other.Resume = planOf(other.Model, nil, 2, 3, "1f1b"), dir
+	if _, err := Train(t.Context(), other); err == nil || !strings.Contains(err.Error(), "model is mlp") {
+		t.Error(err)
+	}
+}
