@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 
@@ -108,6 +109,12 @@ func (o dappleOptions) tooBig(p *profile.Profile, searches []*dappleSearch) erro
 	consider := func(s *dappleSearch, bytes int64, stages []held) {
 		if least == nil || bytes < least.SmallestBytes {
 			least = refusal("dapple", "weights, gradients, optimizer, activations and a layer's workspace", bytes, s.c.MemoryBytes, stages)
+			if n := len(p.Layers); len(s.cuts) < n-1 {
+				least.Among = fmt.Sprintf("those cut behind %d of its %d layers", len(s.cuts), n)
+				if unit := s.steps[0]; unit > 1 {
+					least.Among += fmt.Sprintf(", on multiples of %d devices", unit)
+				}
+			}
 		}
 	}
 	for _, s := range searches {

@@ -17,6 +17,7 @@ type MemoryError struct {
 	Planner       string
 	Counts        string // what the planner counts
 	SmallestBytes int64  // the least memory of every device for which the planner has a plan
+	Among         string // the plans that this is the least of, like "those cut at 384 of its 1495 states"; "" is all
 
 	Stages      int    // of the plan with that
 	Stage       int    // the one that is furthest beyond its device
@@ -34,8 +35,12 @@ func (e *MemoryError) Error() string {
 	case e.Stages > 1:
 		what = fmt.Sprintf("stage %d of %d, layers %s to %s,", e.Stage, e.Stages, e.First, e.Last)
 	}
-	return fmt.Sprintf("plan: %s: no plan fits %s on every device: of the plan that needs least, %s takes %s on device %d, %s more than its %s; with %s (%d bytes) on each there is a plan, counting %s",
-		e.Planner, cluster.FormatBytes(e.LimitBytes), what, cluster.FormatBytes(e.NeedBytes), e.Device,
+	among := ""
+	if e.Among != "" {
+		among = " of " + e.Among
+	}
+	return fmt.Sprintf("plan: %s: no plan fits %s on every device: of the plan that needs least%s, %s takes %s on device %d, %s more than its %s; with %s (%d bytes) on each there is a plan, counting %s",
+		e.Planner, cluster.FormatBytes(e.LimitBytes), among, what, cluster.FormatBytes(e.NeedBytes), e.Device,
 		cluster.FormatBytes(e.NeedBytes-e.LimitBytes), cluster.FormatBytes(e.LimitBytes), cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes, e.Counts)
 }
 

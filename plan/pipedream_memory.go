@@ -79,5 +79,8 @@ func (s *pipedreamSearch) refusal(ctx context.Context, r Request, states *profil
 		func(int) int64 { return int64(s.o.memory) },
 		[]held{{first: name(first), last: name(max(first, ends[at]-1)), devices: probe.fullest.devices, bytes: least}})
 	e.Stages, e.Stage = len(stages), before
+	if looked := len(probe.list); looked < len(states.List) {
+		e.Among = fmt.Sprintf("those cut at %d of its %d states", looked, len(states.List))
+	}
 	return e
 }

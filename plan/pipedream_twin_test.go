@@ -1,9 +1,11 @@
 package plan_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/plan"
@@ -176,5 +178,39 @@ func TestPipeDreamRefuses(t *testing.T) {
 	r := plan.Request{Profile: uneven(4), Cluster: levels([]int{2}, []float64{1e9}), Batch: 64, Set: map[string]string{"memory": "1000", "straight_pipeline": "on"}}
 	if _, err := planner.Plan(t.Context(), r); err == nil {
 		t.Error("1000 bytes a device hold 20 MB")
+	}
+}
+
+// TestRefusalsSayOfWhichPlans: where a model has more cuts than a refusal looks at, the least limit is of some plans only.
+func TestRefusalsSayOfWhichPlans(t *testing.T) {
+	for _, c := range []struct {
+		planner string
+		set     map[string]string
+		layers  int
+		among   string
+	}{
+		{"pipedream", map[string]string{"memory": "1000", "straight_pipeline": "on"}, 383, ""},
+		{"pipedream", map[string]string{"memory": "1000", "straight_pipeline": "on"}, 400, "those cut at 384 of its 400 states"},
+		{"dapple", nil, 40, ""},
+		{"dapple", map[string]string{"max_states": "60"}, 40, "those cut behind 15 of its 40 layers"},
+	} {
+		planner, err := plan.LookupPlanner(c.planner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hardware := levels([]int{4}, []float64{1e9})
+		for name, d := range hardware.DeviceTypes {
+			d.MemoryBytes = 1000
+			hardware.DeviceTypes[name] = d
+		}
+		_, err = planner.Plan(t.Context(), plan.Request{Profile: uneven(c.layers), Cluster: hardware, Batch: 64, Set: c.set})
+		var memory *plan.MemoryError
+		if !errors.As(err, &memory) {
+			t.Fatalf("%s, %d layers: %v", c.planner, c.layers, err)
+		}
+		says := strings.Contains(err.Error(), "of the plan that needs least of "+c.among+",")
+		if memory.Among != c.among || says != (c.among != "") {
+			t.Errorf("%s, %d layers: of %q, %v", c.planner, c.layers, memory.Among, err)
+		}
 	}
 }

@@ -55,8 +55,9 @@ func (p *Predicted) Needs() []int64 {
 	return fullest(p.MemoryBytes, p.AtMostBytes, p.EvaluationBytes)
 }
 
-// Trained is what each device holds in training and in evaluations.
-func (p *Predicted) Trained() []int64 { return fullest(p.MemoryBytes, p.EvaluationBytes) }
+// Evaluated is what each device comes to hold in a training that evaluates: MemoryBytes, or EvaluationBytes where
+// that is more. Unlike Needs it allows for no other timing.
+func (p *Predicted) Evaluated() []int64 { return fullest(p.MemoryBytes, p.EvaluationBytes) }
 
 // fullest is the most of each device; lists that are not known count for nothing.
 func fullest(first []int64, others ...[]int64) []int64 {

@@ -92,7 +92,7 @@ func peaks(t *trace.Timeline) []int64 {
 func predictedOf(p *plan.Predicted, evaluated bool) Numbers {
 	peaks := p.MemoryBytes
 	if evaluated {
-		peaks = p.Trained()
+		peaks = p.Evaluated()
 	}
 	return Numbers{Steps: 1, StepS: p.StepS, SamplesPerSecond: p.SamplesPerSecond, Bubble: p.Bubble,
 		BusyS: p.BusyS, PeakBytes: peaks, PeakActivations: p.PeakActivations}

@@ -42,9 +42,9 @@ type Request struct {
 	// Time is how long the search may go on; it ends sooner only when nothing is left to
 	// try. 0 is a fixed amount of work, the same on every machine, of 10 s at most.
 	Time time.Duration
-	// AtMost is how long the fixed amount of work may take [10 s, for other hardware 1 s]: hours have the
-	// answer not depend on how fast the machine is.
-	AtMost time.Duration
+	// Longest is how long the fixed amount of work may take; 0 is 10 s, for other hardware 1 s. Hours have the
+	// answer not depend on how fast the machine is. Where Time is given, that counts.
+	Longest time.Duration
 	// Runnable keeps to plans that package run executes: whole layers in the model's own
 	// order.
 	Runnable bool
@@ -107,8 +107,10 @@ func (r *Request) check() error {
 	if err := plan.CheckBatch(r.Batch); err != nil {
 		return fmt.Errorf("tune: %w", err)
 	}
-	if r.Time < 0 {
-		return fmt.Errorf("tune: %v to search; give a time over 0", r.Time)
+	for _, t := range []time.Duration{r.Time, r.Longest} {
+		if t < 0 {
+			return fmt.Errorf("tune: %v to search; give a time over 0", t)
+		}
 	}
 	if err := r.Fix.Check(r.Profile.Model, len(r.Profile.Layers), len(r.Cluster.Devices), r.Batch); err != nil {
 		return err

@@ -33,9 +33,9 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	limit := cmp.Or(r.Time, r.AtMost, longest)
+	limit := cmp.Or(r.Time, r.Longest, longest)
 	if r.start != nil {
-		limit = cmp.Or(r.AtMost, shortest)
+		limit = cmp.Or(r.Longest, shortest)
 		if s.start = s.shapeOf(r.start); s.start != nil {
 			s.pool = append(s.pool, seed{s.start, s.score(s.start), kindOf(s.start)})
 		}

@@ -72,3 +72,34 @@ func TestEveryFallingStops(t *testing.T) {
 		t.Errorf("went on to %d", n)
 	}
 }
+
+// TestLongest: a search of a fixed amount of work ends with what it has when that takes longer, and where it may take
+// hours it is the same every time.
+func TestLongest(t *testing.T) {
+	c, err := cluster.Preset("pipedream-a:2x2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	within := func(longest, limit time.Duration) *Result {
+		found, err := Search(t.Context(), Request{Profile: imported(14, 8), Cluster: c, Batch: 64, Longest: longest, Time: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	long, short, timed := within(time.Hour, 0), within(time.Nanosecond, 0), within(time.Hour, time.Nanosecond)
+	if again := within(time.Hour, 0); again.Tried != long.Tried || again.Estimated != long.Estimated {
+		t.Errorf("%d plans simulated and %d estimated, then %d and %d", long.Tried, long.Estimated, again.Tried, again.Estimated)
+	}
+	for _, r := range []*Result{short, timed} {
+		if r.Tried >= long.Tried || r.Best.Predicted.StepS < long.Best.Predicted.StepS {
+			t.Errorf("in no time %d plans simulated, the best %v s; in an hour %d and %v s", r.Tried, r.Best.Predicted.StepS, long.Tried, long.Best.Predicted.StepS)
+		}
+	}
+	for _, r := range []Request{{Longest: -1}, {Time: -1}} {
+		r.Profile, r.Cluster, r.Batch = imported(3, 8), c, 64
+		if _, err := Search(t.Context(), r); err == nil || !strings.Contains(err.Error(), "-1ns to search") {
+			t.Errorf("%v, %v: %v", r.Longest, r.Time, err)
+		}
+	}
+}

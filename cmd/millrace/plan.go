@@ -14,9 +14,9 @@ import (
 	"github.com/millrace-ml/millrace/tune"
 )
 
-// searchAtMost is how long a search of a fixed amount of work may take; 0: as long as package tune lets it. Stories
+// longestSearch is how long a search of a fixed amount of work may take; 0: as long as package tune lets it. Stories
 // have it take its time, so that they end alike on a machine that stands still for a while.
-var searchAtMost time.Duration
+var longestSearch time.Duration
 
 // planFlags is what plan takes beside a job.
 type planFlags struct {
@@ -155,7 +155,7 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*planned, error) {
 func (f *planFlags) request(p *planned) tune.Request {
 	return tune.Request{
 		Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, Fix: f.fix,
-		Runnable: p.job.Cluster == "", Async: f.async, Time: f.time, AtMost: searchAtMost,
+		Runnable: p.job.Cluster == "", Async: f.async, Time: f.time, Longest: longestSearch,
 	}
 }
 
