@@ -6,11 +6,11 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// strain is how many times as long the fixed part of a micro-batch's time is taken to last in a bad moment: what every
+// Strain is how many times as long the fixed part of a micro-batch's time is taken to last in a bad moment: what every
 // micro-batch costs however small it is, mostly going over the parameters and adding to their gradients. Whether these come
 // from a cache or from memory that others are busy with changes within seconds on a machine that is shared. For one model on one such
 // machine that part was measured a dozen times within a day, at 0.6 to 2.8 ms.
-const strain = 4
+const Strain = 4
 
 // strained is the workload in such a moment.
 func (w *Workload) strained() *Workload {
@@ -30,8 +30,8 @@ func strainedProfile(p *profile.Profile) *profile.Profile {
 		costs := slices.Clone(as)
 		for i, c := range as {
 			own := slices.DeleteFunc(slices.Clone(as), func(o profile.Cost) bool { return o.Device != c.Device })
-			costs[i].ForwardS += (strain - 1) * fixedPart(own, func(c profile.Cost) float64 { return c.ForwardS })
-			costs[i].BackwardS += (strain - 1) * fixedPart(own, func(c profile.Cost) float64 { return c.BackwardS })
+			costs[i].ForwardS += (Strain - 1) * fixedPart(own, func(c profile.Cost) float64 { return c.ForwardS })
+			costs[i].BackwardS += (Strain - 1) * fixedPart(own, func(c profile.Cost) float64 { return c.BackwardS })
 		}
 		out.Layers[l].Costs = costs
 	}
@@ -49,9 +49,9 @@ func fixedPart(costs []profile.Cost, of func(profile.Cost) float64) float64 {
 	return max(of(a)-each*float64(a.MicroBatch), 0)
 }
 
-// nearly is by how much settings may be behind the fastest prediction and still be taken for as fast: about what predictions
+// Nearly is by how much settings may be behind the fastest prediction and still be taken for as fast: about what predictions
 // are off what is measured.
-const nearly = 0.05
+const Nearly = 0.05
 
 // steadiest is, of the settings that are nearly the fastest as profiled, the one that is fastest strained: a prediction that is
 // ahead by a little is not worth being behind by much a minute later. Of those that it cannot tell apart it is the one
@@ -66,7 +66,7 @@ func steadiest(grid []Cell, limit int64) (Scored, error) {
 		return best, err
 	}
 	for _, c := range grid {
-		if c.Simulated.StepS <= best.StepS*(1+nearly) {
+		if c.Simulated.StepS <= best.StepS*(1+Nearly) {
 			bad = append(bad, Scored{At: c.At, StepS: c.StrainedS, MemoryBytes: c.Simulated.MemoryBytes})
 		}
 	}
@@ -75,4 +75,29 @@ func steadiest(grid []Cell, limit int64) (Scored, error) {
 		return best, err
 	}
 	return all[slices.IndexFunc(all, func(s Scored) bool { return s.At == steady.At })], nil
+}
+
+// PassedOver is the setting that is predicted to be fastest where another was chosen that is nearly as fast and steadier, and the
+// chosen one; false where they are the same.
+func (r *DegreesResult) PassedOver(limit int64) (over, chosen Cell, ok bool) {
+	var all []Scored
+	for _, c := range r.Grid {
+		if c.StrainedS == 0 {
+			return over, chosen, false
+		}
+		all = append(all, c.Simulated.Scored)
+	}
+	best, err := fastest(all, limit)
+	if err != nil {
+		return over, chosen, false
+	}
+	for _, c := range r.Grid {
+		switch c.At {
+		case best.At:
+			over = c
+		case r.Best.At:
+			chosen = c
+		}
+	}
+	return over, chosen, best.At != r.Best.At && over.StrainedS > chosen.StrainedS
 }

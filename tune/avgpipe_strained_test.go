@@ -14,7 +14,7 @@ func TestStrainedProfile(t *testing.T) {
 	p := overheads()
 	for l, layer := range strainedProfile(p).Layers {
 		for i, c := range layer.Costs {
-			if want := strain*0.2 + 0.1*float64(c.MicroBatch); !near(c.ForwardS, want) || !near(c.BackwardS, 2*want) {
+			if want := Strain*0.2 + 0.1*float64(c.MicroBatch); !near(c.ForwardS, want) || !near(c.BackwardS, 2*want) {
 				t.Errorf("layer %d of %d samples: %v and %v s; want %v and %v", l, c.MicroBatch, c.ForwardS, c.BackwardS, want, 2*want)
 			}
 			if was := p.Layers[l].Costs[i].ForwardS; !near(was, 0.2+0.1*float64(c.MicroBatch)) {
@@ -52,6 +52,14 @@ func TestSteadiest(t *testing.T) {
 		if err != nil || got.At.MicroBatches != c.want || got.StepS != grid[map[int]int{8: 0, 4: 1, 2: 2}[c.want]].Simulated.StepS {
 			t.Errorf("within %d: %+v, %v; want M = %d", c.limit, got, err, c.want)
 		}
+	}
+	r := &DegreesResult{Grid: grid, Best: grid[2].Simulated}
+	if over, chosen, ok := r.PassedOver(0); !ok || over.At != grid[0].At || chosen.At != grid[2].At {
+		t.Errorf("passed over %v for %v, %v", over.At, chosen.At, ok)
+	}
+	r.Best = grid[0].Simulated
+	if over, _, ok := r.PassedOver(0); ok {
+		t.Errorf("the fastest, %v, is passed over for itself", over.At)
 	}
 	grid[0].StrainedS = 1.101 // no telling from M = 2, and holds less
 	if got, _ := steadiest(grid, 0); got.At.MicroBatches != 8 {

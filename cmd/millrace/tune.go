@@ -41,8 +41,10 @@ func tuneCommand() *cobra.Command {
 the devices, as AvgPipe does: from one short profile every setting is predicted, by the paper's
 equations and by the simulator. The simulator decides. The profile is a few passes over every
 layer and some seventeen batches at up to four settings: the fewest micro-batches, the most (of one
-pipeline and of two), and a number between, to which the layers' times are scaled. --all chooses from that too, and with --rivals tries the
-best in turn. With --simulate, or for a described --cluster, the simulator is the machine too, and one setting is
+pipeline and of two), and a number between, to which the layers' times are scaled. Of settings
+within 5 % of the fastest it takes the one that suffers least when memory is slow for a while.
+--all chooses from that profile too, and with --rivals tries the best in turn. With --simulate, or
+for a described --cluster, the simulator is the machine too, and one setting is
 profiled for twenty batches.`,
 		Example: `  millrace tune --model gpt --data text.txt --batch 32 --pipelines 2 --rivals
   millrace tune --model gnmt --cluster avgpipe --batch 128 --pipelines 8 --memory 16GiB --rivals

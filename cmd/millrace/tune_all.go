@@ -108,7 +108,10 @@ func (f *tuneFlags) everything(c *cobra.Command, p *planned, w *tune.Workload, f
 	for _, cell := range found.Grid {
 		grid = append(grid, cell.At)
 	}
-	best := found.Best
+	best, margin := found.Best, 0.0
+	if !f.simulate {
+		margin = tune.Nearly // what is faster by less is no better than the steadiest over its own stages
+	}
 	for _, r := range all[:min(bases, len(all))] {
 		if r.Plan == nil {
 			continue
@@ -122,7 +125,7 @@ func (f *tuneFlags) everything(c *cobra.Command, p *planned, w *tune.Workload, f
 		if err != nil && !errors.As(err, &tooMuch) {
 			return nil, err
 		}
-		if err == nil && other.StepS < best.StepS {
+		if err == nil && other.StepS < best.StepS*(1-margin) {
 			best = other
 		}
 	}

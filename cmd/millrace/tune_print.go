@@ -27,6 +27,10 @@ func (t *tuned) print(w io.Writer) error {
 	fmt.Fprintf(w, "%s on %s, %s: %d samples a batch, %d stages\n", t.Model, t.Cluster, where, t.Batch, len(best.Plan.Stages))
 	fmt.Fprintf(w, "chosen: %d micro-batches of %d, %d pipelines, %d forwards in advance of 1F1B: %s a batch, %.4g samples/s\n",
 		best.At.MicroBatches, t.Batch/best.At.MicroBatches, best.At.Pipelines, best.Advance(), trace.Seconds(best.StepS), float64(t.Batch)/best.StepS)
+	if over, chosen, ok := t.PassedOver(t.LimitBytes); ok {
+		fmt.Fprintf(w, "passed over: %s, predicted to be %s faster and, when what micro-batches cost however small they are takes %d times as long for a while, %s slower\n",
+			over.At, percent(chosen.Simulated.StepS/over.Simulated.StepS-1), tune.Strain, percent(over.StrainedS/chosen.StrainedS-1))
+	}
 	if t.LimitBytes > 0 {
 		fmt.Fprintf(w, "memory: %s on the fullest device, of %s\n", cluster.FormatBytes(best.Peak()), cluster.FormatBytes(t.LimitBytes))
 	} else {
