@@ -39,9 +39,16 @@ const fewestSteps = 3
 // minibatches end in groups: its step is what each one more takes on average, the difference
 // of two streams of which one is as long again. A plan of too many micro-batches is a WorkError.
 func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) (plan.Predicted, error) {
+	predicted, _, err := simulate(p, c, pl, clip, func(float64) bool { return true })
+	return predicted, err
+}
+
+// simulate is Simulate for a search: what workers hold under other timings, which several simulations more say, is
+// looked into where the step is worth it, and left out (rough) where not.
+func simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, worth func(stepS float64) bool) (predicted plan.Predicted, rough bool, err error) {
 	costs, err := sim.CostsOf(p, c, pl)
 	if err != nil {
-		return plan.Predicted{}, err
+		return predicted, false, err
 	}
 	run := func(repeat int) (sim.Summary, error) {
 		program, err := Program(p, pl, clip, repeat)
@@ -61,16 +68,16 @@ func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) 
 		played = repeat + repeat/2
 	}
 	if err := checkWork(pl, played); err != nil {
-		return plan.Predicted{}, err
+		return predicted, false, err
 	}
 	sum, err := run(repeat)
 	if err != nil {
-		return plan.Predicted{}, err
+		return predicted, false, err
 	}
 	if streams {
 		half, err := run(repeat / 2)
 		if err != nil {
-			return plan.Predicted{}, err
+			return predicted, false, err
 		}
 		busy := 0.0
 		if more := float64(sum.Steps - half.Steps); more > 0 {
@@ -82,16 +89,18 @@ func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) 
 		sum.Bubble = max(0, 1-busy/(float64(len(sum.BusyS))*sum.StepS)) // rounding can leave less
 	}
 	if !(sum.StepS > 0) {
-		return plan.Predicted{}, fmt.Errorf("tune: a simulated step takes %v s; the profile of %s has no times", sum.StepS, p.Model)
+		return predicted, false, fmt.Errorf("tune: a simulated step takes %v s; the profile of %s has no times", sum.StepS, p.Model)
 	}
-	peaks, err := peaksOf(p, c, pl, clip, costs, sum.PeakBytes)
-	if err != nil {
-		return plan.Predicted{}, err
+	held := peaks{likely: sum.PeakBytes}
+	if rough = !worth(sum.StepS); !rough {
+		if held, err = peaksOf(p, c, pl, clip, costs, sum.PeakBytes); err != nil {
+			return predicted, false, err
+		}
 	}
 	return plan.Predicted{
 		StepS: sum.StepS, SamplesPerSecond: float64(pl.Batch()*pl.Together()) / sum.StepS, Bubble: sum.Bubble,
-		MemoryBytes: peaks.likely, AtMostBytes: peaks.atMost, EvaluationBytes: peaks.evaluation, BusyS: sum.BusyS, PeakActivations: sum.PeakActivations,
-	}, nil
+		MemoryBytes: held.likely, AtMostBytes: held.atMost, EvaluationBytes: held.evaluation, BusyS: sum.BusyS, PeakActivations: sum.PeakActivations,
+	}, rough, nil
 }
 
 // filled is how many steps of a stream fill all of its workers, and empty them again.
@@ -169,6 +178,7 @@ func Cores(c *cluster.Cluster, pl *plan.Plan) int {
 type candidate struct {
 	plan      *plan.Plan
 	predicted plan.Predicted
+	rough     bool // its memory is of the simulated timing alone: it is slower than another of its kind, which fits
 }
 
 // over is by how many bytes the worst device is over its memory; 0 if none is.
@@ -198,7 +208,6 @@ func (c candidate) better(than candidate, cl *cluster.Cluster) bool {
 	if a, b := c.over(cl), than.over(cl); a > 0 || b > 0 {
 		return a < b
 	}
-	const tie = 1e-9 // relative: rounding alone
 	a, b := c.predicted.StepS, than.predicted.StepS
 	if d := a - b; d < -tie*b || d > tie*b {
 		return d < 0

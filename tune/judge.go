@@ -125,6 +125,9 @@ func (s *search) climb(ctx context.Context, best candidate, h *shape) {
 			}
 			budget--
 			c, fresh, err := s.tryShape(kindOf(next), next)
+			if err == nil && (best.over(s.Cluster) > 0 || c.predicted.StepS <= best.predicted.StepS*(1+tie)) {
+				c, err = s.whole(c)
+			}
 			if s.note(c, fresh, err) && c.better(best, s.Cluster) {
 				best, h, again = c, next, true
 				return false

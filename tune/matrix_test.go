@@ -74,7 +74,7 @@ func neverWorse(t *testing.T, p *profile.Profile, c *cluster.Cluster, batch int)
 			continue
 		}
 		alone, err := Simulate(p, c, pl, false)
-		if err == nil && (candidate{pl, alone}).over(c) == 0 && alone.StepS < best.Predicted.StepS*(1-1e-9) {
+		if err == nil && (candidate{plan: pl, predicted: alone}).over(c) == 0 && alone.StepS < best.Predicted.StepS*(1-1e-9) {
 			t.Errorf("%s alone takes %v s, auto %v s", planner.Name, alone.StepS, best.Predicted.StepS)
 		}
 	}

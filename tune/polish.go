@@ -48,9 +48,11 @@ func (s *search) polishOne(ctx context.Context, kind string, best candidate) {
 		again = false
 		s.nearby(best.plan, func(next *plan.Plan) bool {
 			budget--
-			predicted, err := Simulate(s.Profile, s.Cluster, next, s.Clip)
+			predicted, rough, err := simulate(s.Profile, s.Cluster, next, s.Clip, func(stepS float64) bool {
+				return stepS < best.predicted.StepS*(1-worthMoving)
+			})
 			s.tried++
-			if c := (candidate{next, predicted}); err == nil && c.over(s.Cluster) == 0 && predicted.StepS < best.predicted.StepS*(1-worthMoving) {
+			if c := (candidate{plan: next, predicted: predicted}); err == nil && !rough && c.over(s.Cluster) == 0 {
 				if c, err = s.try(kind, next); err == nil {
 					best, again = c, true
 					return false

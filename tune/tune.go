@@ -94,8 +94,8 @@ type search struct {
 	pool      []seed
 	start     *shape // of a search for other hardware, the plan for the present one
 	tried     int
-	exhausted bool // every plan of the space was looked at
-	deadline  time.Time
+	exhausted bool      // every plan of the space was looked at
+	deadline  time.Time // of the search; zero: none
 }
 
 // seed is a shape that is worth simulating.
@@ -209,19 +209,37 @@ func (s *search) sumsOf(order []int) *sums {
 // try simulates a plan and keeps it if it is the best of its kind.
 func (s *search) try(kind string, pl *plan.Plan) (candidate, error) {
 	pl.PostValidate = s.Fix.PostValidate && s.Clip && schedule.Policy(pl.Weights) == schedule.Sync
-	predicted, err := Simulate(s.Profile, s.Cluster, pl, s.Clip)
+	before, ok := s.best[kind]
+	predicted, rough, err := simulate(s.Profile, s.Cluster, pl, s.Clip, func(stepS float64) bool {
+		return !ok || before.over(s.Cluster) > 0 || stepS <= before.predicted.StepS*(1+tie)
+	})
 	if err != nil {
 		return candidate{}, fmt.Errorf("tune: %s: %w", describe(s.Profile, pl), err)
 	}
 	s.tried++
-	c := candidate{pl, predicted}
-	if before, ok := s.best[kind]; !ok || c.better(before, s.Cluster) {
+	c := candidate{pl, predicted, rough}
+	if rough {
+		return c, nil
+	}
+	if !ok || c.better(before, s.Cluster) {
 		s.best[kind] = c
 	}
 	if s.notes[kind] == "" && (s.top.plan == nil || c.better(s.top, s.Cluster)) {
 		s.top = c
 	}
 	return c, nil
+}
+
+// whole is a candidate that is not rough.
+func (s *search) whole(c candidate) (candidate, error) {
+	if !c.rough {
+		return c, nil
+	}
+	predicted, err := Simulate(s.Profile, s.Cluster, c.plan, s.Clip)
+	if err != nil {
+		return candidate{}, fmt.Errorf("tune: %s: %w", describe(s.Profile, c.plan), err)
+	}
+	return candidate{plan: c.plan, predicted: predicted}, nil
 }
 
 // tryShape simulates a shape unless the same was simulated before, or there is no time for it.
@@ -244,6 +262,9 @@ func (s *search) tryShape(kind string, h *shape) (c candidate, fresh bool, err e
 // refusal names as the smallest limit must be found again under that limit.
 func (s *search) tryLean(kind string, h *shape) (candidate, bool, error) {
 	c, fresh, err := s.tryShape(kind, h)
+	if err == nil {
+		c, err = s.whole(c)
+	}
 	if err == nil && (s.leanest.plan == nil || slices.Max(c.predicted.Needs()) < slices.Max(s.leanest.predicted.Needs())) {
 		s.leanest = c
 	}
