@@ -3,6 +3,8 @@ package job
 import (
 	"strings"
 	"testing"
+
+	"github.com/millrace-ml/millrace/run/optim"
 )
 
 // What the rate is multiplied by and which part of the reference a pipeline takes over, by what was asked for.
@@ -26,9 +28,28 @@ func TestRateAndAlphaOfPipelines(t *testing.T) {
 			t.Errorf("%q, alpha %v, %d pipelines: rate times %v, alpha %v; want %v and %v", c.scale, c.alpha, c.pipelines, f, a, c.factor, c.wants)
 		}
 	}
+	// Pipelines that split a batch take plain steps at the same rate, and steps that are as long whatever the batch at the root of 4.
+	for _, c := range []struct {
+		kind string
+		clip float64
+		want float64
+	}{{optim.SGD, 0, 1}, {optim.SGD, 0.25, 2}, {optim.Adam, 0, 2}, {optim.AdamW, 1, 2}} {
+		j := Job{RateScale: ScaleSplit, Alpha: Auto, Clip: c.clip}
+		j.Optimizer.Kind = c.kind
+		if f, a := j.RateFactor(4), j.AlphaOf(4); f != c.want || a != 0.375 || j.RateFactor(1) != 1 {
+			t.Errorf("split, %s, clip %v: rate times %v, alpha %v; want %v and 0.375", c.kind, c.clip, f, a, c.want)
+		}
+	}
+	for _, scale := range []string{ScaleStiff, ScaleSplit} {
+		j := Default()
+		j.Model, j.RateScale = "mlp", scale
+		if err := j.Complete(); err == nil || !strings.Contains(err.Error(), "give pipelines too") {
+			t.Errorf("%s without pipelines: %v", scale, err)
+		}
+	}
 	j := Default()
-	j.Model, j.RateScale = "mlp", ScaleStiff
-	if err := j.Complete(); err == nil || !strings.Contains(err.Error(), "give pipelines too") {
-		t.Errorf("stiff without pipelines: %v", err)
+	j.Model, j.RateScale = "mlp", "steep"
+	if err := j.Complete(); err == nil || !strings.Contains(err.Error(), "pipelines, stiff, split, or left out") {
+		t.Errorf("steep: %v", err)
 	}
 }

@@ -136,7 +136,7 @@ var (
 			j.ResumeAveraged = on
 			return err
 		}},
-		word("pipelines: multiply the learning rate by the number of pipelines side by side, as the reference moves by the mean of their steps; stiff: by a quarter more, with alpha 3/2 over their number", "lr-scale", func(j *Job) *string { return &j.RateScale }),
+		word("pipelines: multiply the learning rate by the number of pipelines side by side, as the reference moves by the mean of their steps; stiff: by a quarter more, with alpha 3/2 over their number; split, where --batch is an N-th of the one that the rate is for: by the root of N with Adam or clipping, with that alpha", "lr-scale", func(j *Job) *string { return &j.RateScale }),
 		word("folder that everything is written to", "out", func(j *Job) *string { return &j.Out }),
 		{Name: "overwrite", Doc: "write over what an earlier run left in --out", Bool: true, Set: func(j *Job, v string) error {
 			on, err := strconv.ParseBool(v)

@@ -51,7 +51,8 @@ first two to the last bit), and are trained once, as "sync". A method is a
 weight policy, or elastic:N, AvgPipe with N pipelines; settings go behind it with colons:
 elastic:3:lr=1:alpha=0.5, where lr is a factor of --lr (of elastic:N it is N if left out). With
 momentum m, elastic:N:momentum=m^N:lr=N(1-m^N)/(1-m) remembers as many samples as one pipeline
-does. elastic:N:split has the pipelines take an N-th of a batch each, at the rate as it is. --only= trains and measures nothing and shows what is there.`,
+does. elastic:N:split has the pipelines take an N-th of a batch each, at the rate and
+alpha of train --lr-scale split. --only= trains and measures nothing and shows what is there.`,
 		Example: "  millrace bench curves --model convnet --data fashion-mnist --rows 8000 --batch 32 --out runs/curves\n  millrace bench curves --model gpt --data text.txt --only learn --methods sync,elastic:2 --seeds 5 --out runs/gpt-curves",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -21,7 +21,7 @@ type learningMethod struct {
 	// split has the pipelines of elastic averaging share a batch, an N-th of it each, so that all of them together learn
 	// from as many samples in an iteration as the others in a step.
 	split    bool
-	lr       float64 // factor of the learning rate
+	lr       float64 // factor of the learning rate; 0: of pipelines that split a batch, the job's rule for them
 	momentum float64 // of SGD; below 0: the job's
 	beta1    float64 // of Adam and AdamW; below 0: the job's
 	warmup   int     // steps; below 0: the job's
@@ -70,7 +70,8 @@ func readMethod(word string) (learningMethod, error) {
 		// As much is to be learnt from as many samples; see plan.Elastic.
 		m.Elastic, m.lr = plan.NewElastic(n), float64(n)
 		if slices.Contains(parts, splitBatches) {
-			m.split, m.lr = true, 1
+			m.split, m.lr = true, 0
+			m.Elastic.Alpha = (&job.Job{RateScale: job.ScaleSplit, Alpha: job.Auto}).AlphaOf(n)
 			parts = slices.DeleteFunc(parts, func(part string) bool { return part == splitBatches })
 		}
 	default:
@@ -144,11 +145,20 @@ func (m *learningMethod) plan(base *plan.Plan, batch, micros int) *plan.Plan {
 	return &pl
 }
 
+// factor is what the method multiplies a job's learning rate by.
+func (m *learningMethod) factor(j *job.Job) float64 {
+	if m.lr > 0 {
+		return m.lr
+	}
+	split := job.Job{RateScale: job.ScaleSplit, Clip: j.Clip, Optimizer: j.Optimizer}
+	return split.RateFactor(m.pipelines())
+}
+
 // job is the method's own version of a job.
 func (m *learningMethod) job(j *job.Job, seed uint64) job.Job {
 	own := *j
 	own.Seed = seed
-	own.Rate.Base *= m.lr
+	own.Rate.Base *= m.factor(j)
 	if m.split {
 		own.Batch /= m.pipelines()
 	} else {

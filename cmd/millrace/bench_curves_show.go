@@ -115,7 +115,7 @@ func (s *comparison) learningSection() {
 		if all == 0 {
 			continue
 		}
-		row := []any{m.Name, fmt.Sprintf("%.3g", s.job.Rate.Base*m.lr)}
+		row := []any{m.Name, fmt.Sprintf("%.3g", s.job.Rate.Base*m.factor(s.job))}
 		bar := report.Bar{None: "not reached"}
 		if n := len(e.Epochs); n > 0 {
 			row = append(row, fmt.Sprintf("%.3f", e.Mean), fmt.Sprintf("%.3f", e.Lo), fmt.Sprintf("%.3f", e.Hi))
@@ -298,7 +298,7 @@ func (s *comparison) facts() {
 	add("batch", fmt.Sprintf("%d samples; GPipe, DAPPLE and 2BW cut it into %d micro-batches", j.Batch, s.micros))
 	add("optimizer", fmt.Sprintf("%s, momentum %g, learning rate %g, %s", j.Optimizer.Kind, j.Optimizer.Momentum, j.Rate.Base, j.Rate.Kind))
 	add("seeds", fmt.Sprintf("%d from %d on", s.seeds, j.Seed))
-	add("AvgPipe", "learning rate times the number of pipelines, unless its name says otherwise; alpha 1/N; dilutes first")
+	add("AvgPipe", "learning rate times the number of pipelines, unless its name says otherwise; alpha 1/N; dilutes first; split: an N-th of a batch each, rate and alpha as of train --lr-scale split")
 	add("stages that learn", fmt.Sprintf("begin with layers %v", firstLayers(s.base)))
 	if t := s.times; t != nil {
 		where := fmt.Sprintf("%d workers on %d of %d cores", t.Workers, t.Cores, runtime.NumCPU())

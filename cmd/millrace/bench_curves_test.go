@@ -40,24 +40,29 @@ func TestReadMethods(t *testing.T) {
 	}
 }
 
-// Pipelines that split a batch take an N-th of it each, at the rate and warm-up of one that takes it whole.
+// Pipelines that split a batch take an N-th of it each, with the warm-up of one that takes it whole and the rate and alpha of
+// --lr-scale split.
 func TestSplitMethod(t *testing.T) {
-	m, err := readMethod("elastic:4:alpha=0.75:split")
+	m, err := readMethod("elastic:4:split")
 	if err != nil {
 		t.Fatal(err)
 	}
 	j := &job.Job{Seed: 1, Batch: 32}
-	j.Rate.Base, j.Rate.Warmup = 0.1, 20
+	j.Rate.Base, j.Rate.Warmup, j.Optimizer.Kind = 0.1, 20, "sgd"
 	own := m.job(j, 7)
-	if own.Batch != 8 || own.Rate.Base != 0.1 || own.Rate.Warmup != 20 || m.Elastic.Alpha != 0.75 {
+	if own.Batch != 8 || own.Rate.Base != 0.1 || own.Rate.Warmup != 20 || m.Elastic.Alpha != 0.375 {
 		t.Errorf("%+v of %+v", own, m.Elastic)
+	}
+	j.Clip = 1
+	if own := m.job(j, 7); own.Rate.Base != 0.2 {
+		t.Errorf("clipped: a rate of %v; want the root of 4 times as large", own.Rate.Base)
 	}
 	base := &plan.Plan{Stages: []plan.Stage{{}}}
 	if pl := m.plan(base, own.Batch, 1); pl.StepSamples() != 32 {
 		t.Errorf("an iteration trains on %d samples, not on a batch of 32", pl.StepSamples())
 	}
-	if m, _ := readMethod("elastic:2:split:lr=3"); m.lr != 3 {
-		t.Errorf("a rate of its own became %v", m.lr)
+	if m, _ := readMethod("elastic:2:split:lr=3:alpha=0.5"); m.factor(j) != 3 || m.Elastic.Alpha != 0.5 {
+		t.Errorf("a rate and alpha of its own became %v and %v", m.factor(j), m.Elastic.Alpha)
 	}
 	if _, err := readMethod("stash:split"); err == nil || !strings.Contains(err.Error(), `"split"`) {
 		t.Errorf("stash:split: %v", err)
