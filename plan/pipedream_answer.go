@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 
@@ -68,7 +69,8 @@ func (s *pipedreamSearch) trace(ctx context.Context, level, i, end int, bases []
 	return stages
 }
 
-// answer writes the stages as a plan. Every replica's warm-up is PipeDream's: NOAM on the input
+// answer writes the stages as a plan. An update of every minibatch is PipeDream's; where the batch is several, an update
+// takes all of them if every replica of a stage then has one. Every replica's warm-up is PipeDream's: NOAM on the input
 // stage, and what its runtime counts behind it, ceil(workers from here on / replicas).
 func (s *pipedreamSearch) answer(r Request, states *profile.States, stages []pipedreamStage, size int) (*Plan, error) {
 	chain := make([]int, len(stages))
@@ -99,6 +101,11 @@ func (s *pipedreamSearch) answer(r Request, states *profile.States, stages []pip
 	if len(pl.Stages) == 1 && s.o.flush {
 		pl.Schedule = "dp"
 	}
+	if widest := pl.widest(); !s.o.flush && pl.MicroBatches > 1 && pl.MicroBatches < widest {
+		pl.Why = append(pl.Why, fmt.Sprintf("a step is one minibatch of %d samples, not the %d of the batch of %d: a stage on %d devices works on as many at once, and so many make no update that each of them has a part in",
+			size, pl.MicroBatches, r.Batch, widest))
+		pl.MicroBatches = 1
+	}
 	behind := 0
 	for i := len(pl.Stages) - 1; i >= 0; i-- {
 		st := &pl.Stages[i]
@@ -109,4 +116,13 @@ func (s *pipedreamSearch) answer(r Request, states *profile.States, stages []pip
 		}
 	}
 	return pl, pl.Validate()
+}
+
+// widest is the most devices that a stage has.
+func (p *Plan) widest() int {
+	most := 0
+	for _, st := range p.Stages {
+		most = max(most, len(st.Devices))
+	}
+	return most
 }

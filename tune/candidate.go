@@ -65,7 +65,7 @@ func simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, 
 	played := repeat
 	if streams {
 		repeat = 2 * filled(pl)
-		played = repeat + repeat/2
+		played = provenAsPlayed * (repeat + repeat/2)
 	}
 	if err := checkWork(pl, played); err != nil {
 		return predicted, false, err

@@ -15,6 +15,9 @@ const (
 	mostSimulated = 100_000_000
 	// simulatedPerSecond is how many a search counts on playing in a second.
 	simulatedPerSecond = 1_000_000
+	// provenAsPlayed is how many times a stream is counted: what proves that it fits together takes as long as playing it
+	// so many times.
+	provenAsPlayed = 8
 	// surelySimulated is how many a search plays without a look at the clock.
 	surelySimulated = 500_000
 )

@@ -1,0 +1,37 @@
+package tune
+
+import (
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// TestWhatAPlannerSaysIsSimulated: a planner's plan is one that a schedule orders, whatever multiple the batch is of what
+// was profiled and however its replicas divide it.
+func TestWhatAPlannerSaysIsSimulated(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"pipedream-a:2x2", "pipedream-a:4x4", "dapple-c:7"} {
+		c, err := cluster.Preset(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, batch := range []int{8, 16, 24, 40, 64, 7 * 8 * 3, 512} {
+			for _, planner := range plan.Planners() {
+				p := imported(9, 8)
+				for i := range p.Layers { // first layers compute, the last hold the weights: replicas of the first alone
+					p.Layers[i].Costs[0].ForwardS /= float64(1 + i*i)
+					p.Layers[i].Costs[0].BackwardS /= float64(1 + i*i)
+					p.Layers[i].ParameterBytes <<= i
+				}
+				pl, err := planner.Plan(t.Context(), plan.Request{Profile: p, Cluster: c, Batch: batch})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := Simulate(p, c, pl, false); err != nil {
+					t.Errorf("%s, batch %d on %s: %d micro-batches, stages %+v: %v", planner.Name, batch, name, pl.MicroBatches, pl.Stages, err)
+				}
+			}
+		}
+	}
+}
