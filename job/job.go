@@ -136,8 +136,9 @@ const (
 // AutoAdvance is the Advance that adapts while training goes on.
 const AutoAdvance = "auto"
 
-// Auto in place of a number leaves it to millrace, where 0 says something else.
-const Auto = -1
+// Auto in place of a number leaves it to millrace, where 0 says something else. It is nothing that somebody would write: of
+// the numbers below 0 that people do write, none is a setting.
+const Auto = math.MinInt32
 
 // warmupSteps is how long the rate of Adam and AdamW rises unless the job says otherwise.
 // Their first steps are as long as the rate allows whatever the gradients are (Kingma and
@@ -229,7 +230,10 @@ func (j *Job) Complete() error {
 	if j.BatchNorm != "" && j.BatchNorm != PerSlice {
 		return fmt.Errorf("job: batch_norm is %q; it is %s, or left out", j.BatchNorm, PerSlice)
 	}
-	if j.EvalRows < Auto {
+	if !(j.Clip >= 0) || math.IsInf(j.Clip, 0) {
+		return fmt.Errorf("job: clip is %v; it is the gradient norm to clip to, above 0, or 0 for none", j.Clip)
+	}
+	if j.EvalRows < 0 && j.EvalRows != Auto {
 		return fmt.Errorf("job: eval_rows is %d; it is a number of test samples, or 0 for all", j.EvalRows)
 	}
 	if j.Optimizer.Kind == "" {

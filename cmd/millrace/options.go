@@ -63,6 +63,9 @@ func (f *jobFlags) add(c *cobra.Command, groups ...[]job.Option) {
 // job is the complete job.
 func (f *jobFlags) job() (*job.Job, error) {
 	j := job.Default()
+	if err := missing("job file", f.file, makesJob); err != nil {
+		return nil, err
+	}
 	if f.file != "" {
 		if err := j.Read(f.file); err != nil {
 			return nil, badInput(err)
@@ -73,11 +76,19 @@ func (f *jobFlags) job() (*job.Job, error) {
 			return nil, badInput(err)
 		}
 	}
-	return &j, badInput(j.Complete())
+	if err := j.Complete(); err != nil {
+		return nil, badInput(err)
+	}
+	return &j, checkFiles(&j)
 }
 
 // loadModel makes the job's model.
 func loadModel(j *job.Job) (*model.Model, error) {
+	if isModelFile(j.Model) {
+		if err := missing("--model", j.Model, makesModel); err != nil {
+			return nil, err
+		}
+	}
 	m, err := model.Load(j.Model, j.Settings)
 	return m, badInput(err)
 }

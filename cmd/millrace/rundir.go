@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
@@ -36,16 +37,22 @@ type runDir struct {
 
 func (w *runDir) path(name string) string { return filepath.Join(w.job.Out, name) }
 
-// openRun makes the folder and writes everything that is known before the first step, of
-// which `done` were done before.
-func openRun(p *planned, simulated *trace.Timeline, done int) (*runDir, error) {
-	w := &runDir{planned: p}
-	if p.job.Metrics != "" {
-		var err error
-		if w.listener, err = net.Listen("tcp", p.job.Metrics); err != nil {
-			return nil, badInput(fmt.Errorf("--metrics %s: %w; give an address like localhost:9090", p.job.Metrics, err))
-		}
+// listenForMetrics takes the address that a job wants its metrics asked for at; nil where it names none.
+func listenForMetrics(j *job.Job) (net.Listener, error) {
+	if j.Metrics == "" {
+		return nil, nil
 	}
+	l, err := net.Listen("tcp", j.Metrics)
+	if err != nil {
+		return nil, badInput(fmt.Errorf("--metrics %s: %w; give an address like localhost:9090", j.Metrics, err))
+	}
+	return l, nil
+}
+
+// openRun makes the folder and writes everything that is known before the first step, of
+// which `done` were done before. metrics is nil where nobody asked for them.
+func openRun(p *planned, simulated *trace.Timeline, done int, metrics net.Listener) (*runDir, error) {
+	w := &runDir{planned: p, listener: metrics}
 	if err := os.MkdirAll(p.job.Out, 0o755); err != nil {
 		return nil, badInput(fmt.Errorf("--out: %w", err))
 	}

@@ -90,6 +90,13 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 			return err
 		}
 	}
+	metrics, err := listenForMetrics(j)
+	if err != nil {
+		return err
+	}
+	if metrics != nil {
+		defer metrics.Close()
+	}
 	p, err := prepare(c, j)
 	if err != nil {
 		return err
@@ -118,7 +125,7 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	if dry {
 		return nil
 	}
-	w, err := openRun(p, simulated, done)
+	w, err := openRun(p, simulated, done, metrics)
 	if err != nil {
 		return faultOf(err, "")
 	}

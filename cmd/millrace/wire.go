@@ -13,6 +13,17 @@ import (
 
 // shaped is this machine's workers behind the links of another cluster: the job's wire.
 func shaped(j *job.Job, local *cluster.Cluster) (*cluster.Cluster, error) {
+	of, err := wiredAs(j)
+	if err != nil {
+		return nil, err
+	}
+	c := *local
+	c.Name, c.Levels, c.DeviceTypes = "local, wired as "+of.Name, of.Levels, maps.Clone(local.DeviceTypes)
+	return &c, nil
+}
+
+// wiredAs is the cluster whose links a job puts between its workers.
+func wiredAs(j *job.Job) (*cluster.Cluster, error) {
 	of, err := cluster.Read(j.Wire)
 	if err != nil {
 		return nil, err
@@ -20,9 +31,7 @@ func shaped(j *job.Job, local *cluster.Cluster) (*cluster.Cluster, error) {
 	if len(of.Devices) != j.Workers {
 		return nil, fmt.Errorf("--wire %s has %d devices for %d workers; it must have as many", j.Wire, len(of.Devices), j.Workers)
 	}
-	c := *local
-	c.Name, c.Levels, c.DeviceTypes = "local, wired as "+of.Name, of.Levels, maps.Clone(local.DeviceTypes)
-	return &c, nil
+	return of, nil
 }
 
 // meshOf makes the wire between a job's workers: plain memory, or shaped as the job says. nil
