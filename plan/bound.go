@@ -56,7 +56,7 @@ type BoundKind struct {
 //
 // t(a) is the time of what crosses the cut before a (split by W) over the fastest link. With backwards in
 // halves only the first of the two is known. The sum over r devices takes what bound_reduce.go
-// says. Recompute and warm-up only add work. Which stages a plan can have within a step, and
+// says. Recompute and warm-up only add work, or what computing again was measured to take is bounded (cheapest). Which stages a plan can have within a step, and
 // what goes between servers, is serverBound's; what their way takes stage by stage fillBound's.
 //
 // With more than maxServerStates layers times devices squared only the work is left, and with
@@ -104,7 +104,7 @@ func newBounder(p *profile.Profile, c *cluster.Cluster, kind BoundKind, m int, s
 				continue
 			}
 			if costs, _, err := p.At(t, rows); err == nil {
-				b.costs[t][r] = costs
+				b.costs[t][r] = cheapest(costs)
 			}
 		}
 	}
@@ -112,6 +112,24 @@ func newBounder(p *profile.Profile, c *cluster.Cluster, kind BoundKind, m int, s
 		return nil
 	}
 	return b
+}
+
+// cheapest has forwards and backwards take no longer together than where they are computed again, if that was measured
+// to be less: a forward that keeps nothing finds its memory in the caches.
+func cheapest(costs []profile.Cost) []profile.Cost {
+	out := slices.Clone(costs)
+	for k := range out {
+		c := &out[k]
+		bare, again := c.Again()
+		if whole := c.ForwardS + c.BackwardS; bare+again < whole {
+			less := (bare + again) / whole
+			c.ForwardS, c.BackwardS = less*c.ForwardS, less*c.BackwardS
+			if c.BackwardInputS != nil {
+				c.BackwardInputS = new(less * *c.BackwardInputS)
+			}
+		}
+	}
+	return out
 }
 
 // rows that each of r replicas has of a micro-batch.

@@ -2,8 +2,10 @@ package profile
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/millrace-ml/millrace/internal/document"
@@ -13,6 +15,9 @@ import (
 // refused, so that nothing is lost by reading and writing again.
 func Read(path string) (*Profile, error) {
 	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("profile: %w; millrace profile -o writes one, and millrace import makes one of another project's", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}
@@ -104,14 +109,20 @@ func (p *Profile) Validate() error {
 			if c.MicroBatch < 1 {
 				return bad(at+": micro_batch", c.MicroBatch, "1 at least")
 			}
-			times := map[string]float64{"forward_s": c.ForwardS, "backward_s": c.BackwardS}
+			times := map[string]float64{"forward_s": c.ForwardS, "backward_s": c.BackwardS, "feed_s": c.FeedS}
+			if c.BareForwardS != nil {
+				times["bare_forward_s"] = *c.BareForwardS
+			}
+			if c.AgainS != nil {
+				times["again_s"] = *c.AgainS
+			}
 			if c.BackwardInputS != nil {
 				times["backward_input_s"] = *c.BackwardInputS
 			}
 			if c.BackwardWeightS != nil {
 				times["backward_weight_s"] = *c.BackwardWeightS
 			}
-			for _, field := range []string{"forward_s", "backward_s", "backward_input_s", "backward_weight_s"} {
+			for _, field := range []string{"forward_s", "backward_s", "backward_input_s", "backward_weight_s", "bare_forward_s", "again_s", "feed_s"} {
 				if v, ok := times[field]; ok && !(v >= 0 && v <= mostS) {
 					return bad(at+": "+field, v, fmt.Sprintf("0 or more seconds, up to %g", mostS))
 				}

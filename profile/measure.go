@@ -15,6 +15,8 @@ type LayerTiming struct {
 	ForwardS, BackwardS []float64
 	// BackwardInputS and BackwardWeightS are empty where the layer has no such half.
 	BackwardInputS, BackwardWeightS     []float64
+	BareForwardS, AgainS                []float64 // see Cost; empty where nobody asked
+	FeedS                               []float64 // empty of a layer that is the first to read no model input
 	OutputBytes, SavedBytes             int64
 	ForwardPeakBytes, BackwardPeakBytes int64
 	FirstBackwardPeakBytes              int64 // of the backward that makes the parameters' gradients
@@ -31,6 +33,7 @@ type Request struct {
 	Warmup      int     // passes not counted, beside those that fill the machine
 	Passes      int     // passes counted, at least
 	AtLeastS    float64 // passes go on, the ones not counted for half as long, until they have taken this
+	Again       bool    // passes that keep nothing and compute layers again are timed too
 	Concurrency int     // workers that run the same passes at once
 	Threads     int     // per worker
 }
@@ -46,7 +49,7 @@ type Timer interface {
 	// Averaging is the time, for each layer, of one update of a pipeline of elastic averaging
 	// and of the reference's for each of its pipelines: medians. See Layer.
 	Averaging(ctx context.Context, r Request) (updateS, referenceS []float64, err error)
-	// Transfer measures the wire between workers of this process.
+	// Transfer measures the wire between workers of this process, and what instructions take beside layers.
 	Transfer(ctx context.Context, workers int) (*Transfer, error)
 	// Engine and Device name what was measured: "torch 1.13.1", "cpu".
 	Engine() string
@@ -65,7 +68,8 @@ type Crew interface {
 type Options struct {
 	MicroBatches []int // [1 2 4 8]
 	Warmup       int   // of updates [1]; layers are warm when what fills the machine is through
-	// Passes is how many are counted of each size, at least [15, or as many as enoughS lets].
+	// Passes is how many are counted of each size, at least [15, or as many as enoughS lets]. With 1
+	// no passes are timed that compute layers again.
 	Passes int
 	// AtLeastS is how long the counted passes of one visit to a micro-batch size take together [0.1].
 	AtLeastS    float64
@@ -116,6 +120,7 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 		passes = mostRounds
 	}
 	rounds = min(rounds, passes)
+	r.Again = passes > 1
 	all := rounds*len(o.MicroBatches) + 2
 	visits, err := visitAll(ctx, t, r, o, rounds, passes, all)
 	if err != nil {
@@ -202,6 +207,10 @@ func costOf(t LayerTiming, device string, size int) Cost {
 	if len(t.BackwardInputS) > 0 && len(t.BackwardWeightS) > 0 {
 		c.BackwardInputS, c.BackwardWeightS = new(median(t.BackwardInputS)), new(median(t.BackwardWeightS))
 	}
+	if len(t.BareForwardS) > 0 && len(t.AgainS) > 0 {
+		c.BareForwardS, c.AgainS = new(median(t.BareForwardS)), new(median(t.AgainS))
+	}
+	c.FeedS = median(t.FeedS)
 	c.PendingBytes, c.HalvesPeakBytes = new(t.PendingBytes), new(t.HalvesPeakBytes)
 	both := make([]float64, min(len(t.ForwardS), len(t.BackwardS)))
 	for i := range both {

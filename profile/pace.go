@@ -81,6 +81,7 @@ func join(all, more []LayerTiming, pace float64) []LayerTiming {
 		}{
 			{&t.ForwardS, m.ForwardS}, {&t.BackwardS, m.BackwardS},
 			{&t.BackwardInputS, m.BackwardInputS}, {&t.BackwardWeightS, m.BackwardWeightS},
+			{&t.BareForwardS, m.BareForwardS}, {&t.AgainS, m.AgainS}, {&t.FeedS, m.FeedS},
 		} {
 			for _, s := range times.from {
 				*times.to = append(*times.to, s/pace)

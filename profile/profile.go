@@ -8,8 +8,8 @@
 package profile
 
 // Measures counts what Measure has come to measure: what is kept for later with fewer of them is
-// measured anew. The last is what the halves of a backward hold for a moment.
-const Measures = 6
+// measured anew. The last is what instructions take beside their layers.
+const Measures = 7
 
 // Version of the JSON form.
 const Version = 1
@@ -25,6 +25,14 @@ type Cost struct {
 	BackwardS       float64  `json:"backward_s"`
 	BackwardInputS  *float64 `json:"backward_input_s"`
 	BackwardWeightS *float64 `json:"backward_weight_s"`
+	// BareForwardS is a forward that keeps nothing, as under recompute and in an evaluation: it makes no graph, and
+	// soon reuses the memory that it frees. AgainS is the backward to it, which computes the forward once more, with
+	// a graph, and goes back. null where nobody has measured them: ForwardS, and ForwardS + BackwardS.
+	BareForwardS *float64 `json:"bare_forward_s,omitempty"`
+	AgainS       *float64 `json:"again_s,omitempty"`
+	// FeedS is copying the model inputs of a micro-batch that the layer is the first to read; the data has got them by
+	// then, beside the workers.
+	FeedS float64 `json:"feed_s,omitempty"`
 	// Spread is (third quartile - first quartile) / median of forward plus backward.
 	Spread float64 `json:"spread,omitempty"`
 
@@ -94,8 +102,16 @@ type Transfer struct {
 	// them takes among AllReduceWorkers.
 	AllReduceBytesPerSecond float64 `json:"all_reduce_bytes_per_s"`
 	AllReduceWorkers        int     `json:"all_reduce_workers"`
-	// DispatchS is what the runtime spends on each instruction beside the layers' own time.
+	// DispatchS is what the runtime spends on each computation beside the layers' own time. SendS and ReceiveS are what
+	// a worker spends on giving a message away and on taking one that has come. A layer's forward, or its backward,
+	// takes LayerS longer in a pipeline than in passes over all layers: what goes on between the instructions
+	// drives its code out of the caches. And the first computation after a wait takes WakeS longer.
+	// Of a small model that is most of a step. 0 where nobody has measured them.
 	DispatchS float64 `json:"dispatch_s"`
+	SendS     float64 `json:"send_s,omitempty"`
+	ReceiveS  float64 `json:"receive_s,omitempty"`
+	LayerS    float64 `json:"layer_s,omitempty"`
+	WakeS     float64 `json:"wake_s,omitempty"`
 }
 
 // Profile is a model's costs.

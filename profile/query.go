@@ -130,6 +130,11 @@ func between(a, b Cost, size int) Cost {
 	whole := func(x, y int64) int64 { return x + int64(t*float64(y-x)) }
 	c := a.WithSizes(&b, whole)
 	c.MicroBatch, c.ForwardS, c.BackwardS, c.Spread = size, real(a.ForwardS, b.ForwardS), real(a.BackwardS, b.BackwardS), max(a.Spread, b.Spread)
+	c.FeedS = real(a.FeedS, b.FeedS)
+	c.BareForwardS, c.AgainS = nil, nil
+	if a.BareForwardS != nil && b.BareForwardS != nil && a.AgainS != nil && b.AgainS != nil {
+		c.BareForwardS, c.AgainS = new(real(*a.BareForwardS, *b.BareForwardS)), new(real(*a.AgainS, *b.AgainS))
+	}
 	c.BackwardInputS, c.BackwardWeightS = nil, nil
 	if a.BackwardInputS != nil && b.BackwardInputS != nil {
 		c.BackwardInputS = new(real(*a.BackwardInputS, *b.BackwardInputS))
@@ -138,6 +143,14 @@ func between(a, b Cost, size int) Cost {
 		c.BackwardWeightS = new(real(*a.BackwardWeightS, *b.BackwardWeightS))
 	}
 	return c
+}
+
+// Again is what the layer's forward and backward take where it is computed once more before its backward.
+func (c *Cost) Again() (forwardS, backwardS float64) {
+	if c.BareForwardS == nil || c.AgainS == nil {
+		return c.ForwardS, c.ForwardS + c.BackwardS
+	}
+	return *c.BareForwardS, *c.AgainS
 }
 
 // CutBytes is what crosses the cut behind a layer: the outputs of every layer at or

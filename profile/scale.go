@@ -54,6 +54,12 @@ func (c Cost) times(x float64) Cost {
 	bytes := func(n int64) int64 { return int64(math.Round(float64(n) * x)) }
 	c.ForwardS *= x
 	c.BackwardS *= x
+	c.FeedS *= x
+	for _, s := range []**float64{&c.BareForwardS, &c.AgainS} {
+		if *s != nil {
+			*s = new(**s * x)
+		}
+	}
 	if c.BackwardInputS != nil {
 		c.BackwardInputS = new(*c.BackwardInputS * x)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/run/stage"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire"
@@ -96,6 +97,8 @@ type Config struct {
 	// `steps` steps at most (its Repeat times its Period); nil: the plan's own schedule. The
 	// Timeline is that of the run so far.
 	Next func(so trace.Timeline, steps int) (*schedule.Program, error)
+
+	watch func(place) stage.Watch // of each stage, where a Timer looks on; nil: nobody does
 }
 
 // Result is what a run leaves.

@@ -147,6 +147,7 @@ func (b *bench) forward() (id int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	begun := time.Now()
 	for _, v := range b.stage.Feeds() {
 		array := batch.Input
 		if b.stage.Graph.Name(v) == "target" {
@@ -156,6 +157,9 @@ func (b *bench) forward() (id int, err error) {
 			given.Free()
 			return 0, err
 		}
+	}
+	if b.clock.counts && !b.clock.timing {
+		b.clock.feeds = append(b.clock.feeds, time.Since(begun).Seconds())
 	}
 	id = b.next
 	b.next++
@@ -278,5 +282,35 @@ func (b *bench) visit(ctx context.Context, r profile.Request, by optim.Settings)
 			return err
 		}
 	}
-	return b.drain(b.halves)
+	if err := b.drain(b.halves); err != nil || !r.Again || long && b.clock.visits%2 == 0 {
+		return err
+	}
+	return b.computeAgain(ctx, long, max(r.Passes/2, 1), r.AtLeastS/2)
+}
+
+// computeAgain counts at least n passes whose forwards keep nothing and whose backwards compute all layers again. No
+// micro-batch is under way, nor is one afterwards. Of long passes the very first counts: the memory is there.
+func (b *bench) computeAgain(ctx context.Context, long bool, n int, seconds float64) error {
+	b.clock.counts = false
+	b.clock.timing, b.stage.Segment = true, b.stage.Last+1
+	b.clock.phases, b.clock.again = b.clock.again, b.clock.phases
+	defer func() {
+		b.clock.timing, b.stage.Segment, b.clock.counts = false, 0, false
+		b.clock.phases, b.clock.again = b.clock.again, b.clock.phases
+	}()
+	begun := time.Now()
+	again := func() error {
+		id, err := b.forward()
+		if err == nil {
+			err = b.backward(id)
+		}
+		return err
+	}
+	if !long {
+		if err := again(); err != nil {
+			return err
+		}
+	}
+	b.clock.counts = true
+	return b.passes(ctx, again, n, seconds-time.Since(begun).Seconds())
 }

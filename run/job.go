@@ -97,6 +97,9 @@ func (j *job) stageConfig(dev engine.Device, at place) stage.Config {
 		Device: dev, Float: j.engine.Float(), Graph: j.graph, First: p.FirstLayer, Last: p.LastLayer,
 		Layers: j.layers, Seed: j.config.Seed, States: j.optimizer.States(), Segment: p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1),
 	}
+	if j.config.watch != nil {
+		c.Watch = j.config.watch(at)
+	}
 	if at.pipeline > 0 && at.pipeline == j.shown() {
 		c.States = nil // the reference has no optimizer
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run/optim"
@@ -47,6 +48,11 @@ type clock struct {
 	dev    engine.Device
 	counts bool                      // passes count now
 	phases [stage.Phases][][]float64 // seconds by layer, one for each pass
+	again  [stage.Phases][][]float64 // the same of passes that compute layers again
+	feeds  []float64                 // seconds in which a pass copied the model inputs
+	beside []float64                 // seconds of an update that are no layer's
+	timing bool                      // bytes do not count now
+	visits int                       // to this size
 	bytes  []layerBytes
 	begun  time.Time
 	live   int64
@@ -64,15 +70,18 @@ type layerBytes struct {
 // restart forgets the times, and keeps what was counted in bytes.
 func (c *clock) restart(first bool) {
 	c.counts, c.first = false, first
-	for _, layers := range c.phases {
-		clear(layers)
+	c.feeds = nil
+	c.visits++
+	for p := range c.phases {
+		clear(c.phases[p])
+		clear(c.again[p])
 	}
 }
 
 func newClock(dev engine.Device, layers int) *clock {
 	c := &clock{dev: dev, bytes: make([]layerBytes, layers), first: true}
 	for p := range c.phases {
-		c.phases[p] = make([][]float64, layers)
+		c.phases[p], c.again[p] = make([][]float64, layers), make([][]float64, layers)
 	}
 	return c
 }
@@ -87,6 +96,9 @@ func (c *clock) End(p stage.Phase, layer int, made nn.Bundle) {
 	took := time.Since(c.begun).Seconds()
 	if c.counts {
 		c.phases[p][layer] = append(c.phases[p][layer], took)
+	}
+	if c.timing {
+		return
 	}
 	m, b := c.dev.Memory(), &c.bytes[layer]
 	most := &b.peaks
@@ -126,6 +138,20 @@ func (c *crew) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTi
 			o.BackwardS = append(o.BackwardS, b.clock.phases[stage.Backward][l]...)
 			o.BackwardInputS = append(o.BackwardInputS, b.clock.phases[stage.InputHalf][l]...)
 			o.BackwardWeightS = append(o.BackwardWeightS, b.clock.phases[stage.WeightHalf][l]...)
+			o.BareForwardS = append(o.BareForwardS, b.clock.again[stage.Pass][l]...)
+			for i, s := range b.clock.again[stage.Backward][l] {
+				o.AgainS = append(o.AgainS, s+b.clock.again[stage.Forward][l][i])
+			}
+		}
+	}
+	for l, part := range feedParts(r.Model) {
+		if part == 0 {
+			continue
+		}
+		for _, b := range c.benches {
+			for _, s := range b.clock.feeds {
+				out[l].FeedS = append(out[l].FeedS, part*s)
+			}
 		}
 	}
 	for l, b := range c.benches[0].clock.bytes {
@@ -141,7 +167,41 @@ func (c *crew) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTi
 	return out, nil
 }
 
-// Updates implements profile.Timer.
+// feedParts is, by layer, the part that those model inputs which it is the first to read have of all in bytes.
+func feedParts(m *model.Model) []float64 {
+	parts, bytes, read := make([]float64, len(m.Layers)), 0.0, map[string]bool{}
+	for l, layer := range m.Layers {
+		for _, from := range layer.From {
+			for _, t := range m.Inputs {
+				if t.Name == from && !read[from] {
+					read[from] = true
+					parts[l] += float64(t.BytesPerSample())
+					bytes += float64(t.BytesPerSample())
+				}
+			}
+		}
+	}
+	for l := range parts {
+		if bytes > 0 {
+			parts[l] /= bytes
+		}
+	}
+	return parts
+}
+
+// updated is the seconds of all updates that have counted.
+func (c *clock) updated() float64 {
+	sum := 0.0
+	for _, layer := range c.phases[stage.Update] {
+		for _, s := range layer {
+			sum += s
+		}
+	}
+	return sum
+}
+
+// Updates implements profile.Timer. What an update takes beside its layers, going over the parameters' gradients for
+// instance, is shared out evenly among those that have parameters.
 func (t *Timer) Updates(ctx context.Context, r profile.Request) (updateS []float64, optimizer string, states int, err error) {
 	step := func(b *bench) error {
 		id, err := b.forward()
@@ -151,7 +211,12 @@ func (t *Timer) Updates(ctx context.Context, r profile.Request) (updateS []float
 		if err := b.backward(id); err != nil {
 			return err
 		}
-		return b.update(t.optimizer)
+		begun, before := time.Now(), b.clock.updated()
+		err = b.update(t.optimizer)
+		if b.clock.counts {
+			b.clock.beside = append(b.clock.beside, time.Since(begun).Seconds()-(b.clock.updated()-before))
+		}
+		return err
 	}
 	c, err := t.hire(r)
 	if err != nil {
@@ -174,12 +239,24 @@ func (t *Timer) Updates(ctx context.Context, r profile.Request) (updateS []float
 		return nil, "", 0, err
 	}
 	updateS = make([]float64, len(r.Model.Layers))
+	var beside []float64
+	with := 0 // layers with parameters
+	for _, b := range c.benches {
+		beside = append(beside, b.clock.beside...)
+	}
+	for _, s := range c.benches[0].clock.phases[stage.Update] {
+		if len(s) > 0 {
+			with++
+		}
+	}
 	for l := range updateS {
 		var all []float64
 		for _, b := range c.benches {
 			all = append(all, b.clock.phases[stage.Update][l]...)
 		}
-		updateS[l] = middle(all)
+		if len(all) > 0 {
+			updateS[l] = middle(all) + max(0, middle(beside))/float64(with)
+		}
 	}
 	return updateS, t.optimizer.Kind, len(t.optimizer.States()), nil
 }

@@ -23,6 +23,12 @@ func measured(t *testing.T, e engine.Engine, m *model.Model, classes int) *profi
 	}
 	for _, layer := range p.Layers {
 		for _, c := range layer.Costs {
+			if c.BareForwardS == nil || *c.BareForwardS <= 0 || c.AgainS == nil || *c.AgainS <= 0 {
+				t.Errorf("%s: computing again is not measured: %+v", layer.Name, c)
+			}
+			if fed := len(layer.Feeds) > 0; fed != (c.FeedS > 0) {
+				t.Errorf("%s reads model inputs: %v; they are copied in %v s", layer.Name, fed, c.FeedS)
+			}
 			if c.ForwardS <= 0 || c.BackwardS <= 0 || c.OutputBytes <= 0 || c.SavedBytes < c.OutputBytes || c.ForwardPeakBytes < c.SavedBytes {
 				t.Errorf("%s: %+v", layer.Name, c)
 			}
@@ -43,6 +49,9 @@ func measured(t *testing.T, e engine.Engine, m *model.Model, classes int) *profi
 		t.Error(p.OptimizerStates, p.Concurrency)
 	}
 	if x := p.Transfer; x.LatencyS <= 0 || x.BandwidthBytesPerSecond < 1e7 || x.AllReduceBytesPerSecond < 1e6 || x.DispatchS < 0 || x.DispatchS > 1e-2 {
+		t.Errorf("%+v", *x)
+	}
+	if x := p.Transfer; x.SendS <= 0 || x.ReceiveS <= 0 || max(x.SendS, x.ReceiveS, x.LayerS, x.WakeS) > 1e-2 {
 		t.Errorf("%+v", *x)
 	}
 	return p

@@ -21,16 +21,19 @@ import (
 const (
 	probeMicros  = 64
 	probeSteps   = 6
+	besidePairs  = 7
+	besideMicros = 16
+	besideSteps  = 16
+	besideCold   = 4 // steps that find code and caches cold
 	reduceBytes  = 16 << 20
 	reduceRounds = 7
 	copyBytes    = 4 << 20
 	copyRounds   = 15
 )
 
-// Transfer implements profile.Timer. Latency is what passes between a send and the receiver's
-// next instruction where the receiver sleeps, in a run of a model too small to cost
-// anything; bandwidth is that of the one copy a transfer within a process makes; dispatch
-// is what such a run on one worker spends on an instruction beside its layers.
+// Transfer implements profile.Timer. Latency is what passes between a send and the instruction with which a
+// receiver that sleeps takes the message, in a run of a model too small to cost
+// anything; bandwidth is that of the one copy a transfer within a process makes.
 func (t *Timer) Transfer(ctx context.Context, workers int) (*profile.Transfer, error) {
 	out := &profile.Transfer{AllReduceWorkers: max(workers, 2)}
 	var err error
@@ -43,8 +46,7 @@ func (t *Timer) Transfer(ctx context.Context, workers int) (*profile.Transfer, e
 	if out.AllReduceBytesPerSecond, err = t.allReduceRate(ctx, out.AllReduceWorkers); err != nil {
 		return nil, err
 	}
-	out.DispatchS, err = t.dispatch(ctx)
-	return out, err
+	return out, t.beside(ctx, out)
 }
 
 // ones is data for the probe: every feature is 1, every target 0.
@@ -63,11 +65,16 @@ func (o ones) Batch(_, _, _, rows int) (data.Batch, error) {
 	}, nil
 }
 
+// probeModel takes hardly any time of its own: four layers, cut in the middle by whoever cuts it.
+func probeModel() (*model.Model, error) {
+	return model.Build("mlp", map[string]any{"inputs": 4, "hidden": []int{4, 4}, "classes": 2})
+}
+
 // probe trains a model that costs nothing, cut into stages behind the layers in cuts.
-func (t *Timer) probe(ctx context.Context, cuts []int) (*Result, *model.Model, error) {
-	m, err := model.Build("mlp", map[string]any{"inputs": 4, "hidden": []int{4, 4}, "classes": 2})
+func (t *Timer) probe(ctx context.Context, cuts []int) (*Result, error) {
+	m, err := probeModel()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	p := &plan.Plan{
 		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Replication: string(schedule.RoundRobin), MicroBatch: 1, MicroBatches: probeMicros,
@@ -79,18 +86,14 @@ func (t *Timer) probe(ctx context.Context, cuts []int) (*Result, *model.Model, e
 		p.Stages = append(p.Stages, plan.Stage{FirstLayer: first, LastLayer: last, Devices: []int{i}, Warmup: 1})
 		first = last + 1
 	}
-	res, err := Train(ctx, Config{
-		Model: m, Plan: p, Engine: t.engine, Data: Data{Train: ones{4}}, Optimizer: optim.Settings{Kind: optim.SGD},
-		Rate: optim.Rate{Kind: optim.Constant, Base: 1e-3}, Steps: probeSteps, KeepSteps: probeSteps,
+	return t.train(ctx, m, p, Config{
+		Data: Data{Train: ones{4}}, Optimizer: optim.Settings{Kind: optim.SGD}, Rate: optim.Rate{Kind: optim.Constant, Base: 1e-3},
+		Steps: probeSteps, KeepSteps: probeSteps,
 	})
-	if err == nil && res.Stopped {
-		err = fmt.Errorf("run: measuring: %w", context.Cause(ctx))
-	}
-	return res, m, err
 }
 
 func (t *Timer) latency(ctx context.Context) (float64, error) {
-	res, _, err := t.probe(ctx, []int{1})
+	res, err := t.probe(ctx, []int{1})
 	if err != nil {
 		return 0, err
 	}
@@ -102,48 +105,14 @@ func (t *Timer) latency(ctx context.Context) (float64, error) {
 	}
 	var took []float64
 	for _, e := range res.Timeline.Events {
-		if from, ok := sent[e.BlockedBy]; ok && e.Step > 0 && e.EndS > from.StartS {
-			took = append(took, e.EndS-from.StartS)
+		if from, ok := sent[e.BlockedBy]; ok && e.Step > 0 && e.StartS > from.StartS {
+			took = append(took, e.StartS-from.StartS)
 		}
 	}
 	if len(took) == 0 {
 		return 0, fmt.Errorf("run: measuring: no message was waited for")
 	}
 	return middle(took), nil
-}
-
-// dispatch is the time of a step on one worker that its layers do not account for, for
-// each instruction.
-func (t *Timer) dispatch(ctx context.Context) (float64, error) {
-	res, m, err := t.probe(ctx, nil)
-	if err != nil {
-		return 0, err
-	}
-	r := profile.Request{Model: m, MicroBatch: 1, Warmup: 8, Passes: probeMicros, Concurrency: 1, Threads: 1}
-	crew, err := (&Timer{engine: t.engine, split: ones{4}, optimizer: optim.Settings{Kind: optim.SGD}}).hire(r)
-	if err != nil {
-		return 0, err
-	}
-	defer crew.Close()
-	layers, err := crew.Layers(ctx, r)
-	if err != nil {
-		return 0, err
-	}
-	own := 0.0
-	for _, l := range layers {
-		own += middle(l.ForwardS) + middle(l.BackwardS)
-	}
-	var beside []float64
-	for _, s := range res.Timeline.Steps[1:] {
-		end := s.EndS
-		for _, e := range res.Timeline.Events {
-			if e.Kind == "U" && e.Step == s.Step {
-				end = e.StartS
-			}
-		}
-		beside = append(beside, ((end-s.StartS)/probeMicros-own)/2)
-	}
-	return max(0, middle(beside)), nil
 }
 
 // bandwidth is that of handing a copy of a tensor to another worker.
@@ -223,4 +192,14 @@ func (t *Timer) allReduceRate(ctx context.Context, workers int) (float64, error)
 		took = append(took, time.Since(start).Seconds())
 	}
 	return reduceBytes / middle(took), nil
+}
+
+// train is a short training for a measurement, with the Timer's engine.
+func (t *Timer) train(ctx context.Context, m *model.Model, p *plan.Plan, c Config) (*Result, error) {
+	c.Model, c.Plan, c.Engine = m, p, t.engine
+	res, err := Train(ctx, c)
+	if err == nil && res.Stopped {
+		err = fmt.Errorf("run: measuring: %w", context.Cause(ctx))
+	}
+	return res, err
 }

@@ -72,8 +72,10 @@ type Costs struct {
 	// asynchronous execution, §3.2.1): a transfer overlaps the computation in front of it.
 	// nil is never.
 	Streams func(worker int) bool
-	// DispatchS is what the runtime adds to each computation.
-	DispatchS float64
+	// DispatchS is what the runtime adds to each computation; SendS and ReceiveS are what a worker spends on giving a
+	// message away, which is on its way from the beginning of that, and on taking one that has come. WakeS is
+	// added to the first computation after each wait.
+	DispatchS, SendS, ReceiveS, WakeS float64
 	// Cores is how many cores the workers share where Options does not say; 0 gives each its own.
 	Cores int
 }
@@ -125,8 +127,13 @@ func (c *Costs) check(p *schedule.Program) error {
 	if len(c.Stages) != p.Stages {
 		return fmt.Errorf("sim: costs of %d stages for program %s of %d", len(c.Stages), p.Name, p.Stages)
 	}
-	if bad(c.DispatchS) {
-		return fmt.Errorf("sim: dispatch takes %v s; it must be a number, 0 or more", c.DispatchS)
+	for _, f := range []struct {
+		name  string
+		value float64
+	}{{"dispatch", c.DispatchS}, {"a send", c.SendS}, {"a receive", c.ReceiveS}, {"waking", c.WakeS}} {
+		if bad(f.value) {
+			return fmt.Errorf("sim: %s takes %v s; it must be a number, 0 or more", f.name, f.value)
+		}
 	}
 	for s, replicas := range c.Stages {
 		if len(replicas) == 0 {

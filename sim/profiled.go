@@ -47,7 +47,8 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 		}
 	}
 	if p.Transfer != nil {
-		out.DispatchS = p.Transfer.DispatchS
+		t := p.Transfer
+		out.DispatchS, out.SendS, out.ReceiveS, out.WakeS = t.DispatchS, t.SendS, t.ReceiveS, t.WakeS
 	}
 	known := layerCosts{p: p, of: map[layerSize][]profile.Cost{}}
 	for s := range pl.Stages {
@@ -130,15 +131,29 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s, device i
 		return StageCost{}, fmt.Errorf("sim: stage %d: %w", s, err)
 	}
 	var out StageCost
+	layerS := 0.0
+	if p.Transfer != nil {
+		layerS = p.Transfer.LayerS
+	}
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
 		cost, part := &costs[l], fraction(st, l)
-		out.ForwardS += part * cost.ForwardS
-		out.BackwardS += part * cost.BackwardS
-		if cost.BackwardInputS != nil && cost.BackwardWeightS != nil {
-			out.InputS += part * *cost.BackwardInputS
-			out.WeightS += part * *cost.BackwardWeightS
+		bare, again := cost.Again()
+		forward, backward := cost.ForwardS+layerS, cost.BackwardS+layerS
+		bare, again = bare+layerS, again+2*layerS
+		out.EvaluateS += cost.FeedS + part*bare
+		if st.Recompute.Again() {
+			out.ForwardS += cost.FeedS + part*bare
+			out.BackwardS += part * again
+			out.InputS += part * max(0, again-backward)
 		} else {
-			out.InputS += part * cost.BackwardS
+			out.ForwardS += cost.FeedS + part*forward
+			out.BackwardS += part * backward
+		}
+		if cost.BackwardInputS != nil && cost.BackwardWeightS != nil {
+			out.InputS += part * (*cost.BackwardInputS + layerS)
+			out.WeightS += part * (*cost.BackwardWeightS + layerS)
+		} else {
+			out.InputS += part * backward
 		}
 		out.UpdateS += part * p.Layers[l].UpdateS
 		out.ElasticUpdateS += part * p.Layers[l].ElasticUpdateS
@@ -148,7 +163,6 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s, device i
 	if all := out.ForwardS + out.BackwardS; all > 0 {
 		out.Spread /= all
 	}
-	out.EvaluateS = out.ForwardS
 	if s > 0 {
 		out.InputBytes = p.CutBytes(costs, st.FirstLayer-1)
 		out.GradientBytes = out.InputBytes
@@ -157,10 +171,6 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s, device i
 		out.ActivationBytes = p.CutBytes(costs, st.LastLayer)
 	}
 	stageMemory(&out, p, costs, st)
-	if st.Recompute.Again() {
-		out.BackwardS += out.ForwardS
-		out.InputS += out.ForwardS
-	}
 	if len(st.Devices) > 1 {
 		out.AllReduceS = c.AllReduceS(st.Devices, out.ParameterBytes)
 		out.Shares, out.WeightShares = summedBeside(p, c, costs, st, len(Devices(pl)))

@@ -130,6 +130,57 @@ func TestRecomputeTradesTimeForMemory(t *testing.T) {
 	}
 }
 
+// What a profile has measured beside layers' times: a layer takes longer in a pipeline whenever it runs, inputs are
+// copied once a forward, and computing again is as long as it was measured, not a forward more.
+func TestWhatInstructionsTakeBeside(t *testing.T) {
+	p := chain()
+	p.Transfer = &profile.Transfer{DispatchS: 1, SendS: 2, ReceiveS: 3, LayerS: 0.5, WakeS: 4}
+	for l := range p.Layers {
+		for i := range p.Layers[l].Costs {
+			c := &p.Layers[l].Costs[i]
+			c.BareForwardS, c.AgainS = new(c.ForwardS/2), new(c.ForwardS/4+c.BackwardS)
+		}
+	}
+	for i := range p.Layers[0].Costs {
+		p.Layers[0].Costs[i].FeedS = 0.125
+	}
+	without, err := CostsOf(chain(), local(2), twoStages())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl := twoStages()
+	c, err := CostsOf(p, local(2), pl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.DispatchS != 1 || c.SendS != 2 || c.ReceiveS != 3 || c.WakeS != 4 {
+		t.Errorf("%v %v %v %v", c.DispatchS, c.SendS, c.ReceiveS, c.WakeS)
+	}
+	pl.Stages[0].Recompute, pl.Stages[1].Recompute = plan.KeepInput, plan.KeepInput
+	again, err := CostsOf(p, local(2), pl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s, st := range pl.Stages {
+		plain, got, thrice := without.Stages[s][0], c.Stages[s][0], again.Stages[s][0]
+		extra, fed := 0.5*float64(st.LastLayer-st.FirstLayer+1), 0.0
+		if s == 0 {
+			fed = 0.125
+		}
+		same := func(what string, got, want float64) {
+			if math.Abs(got-want) > 1e-12 {
+				t.Errorf("stage %d: %s takes %v s, want %v", s, what, got, want)
+			}
+		}
+		same("a forward", got.ForwardS, plain.ForwardS+extra+fed)
+		same("a backward", got.BackwardS, plain.BackwardS+extra)
+		same("an evaluation", got.EvaluateS, plain.ForwardS/2+extra+fed)
+		same("a forward that keeps nothing", thrice.ForwardS, plain.ForwardS/2+extra+fed)
+		same("a backward that computes again", thrice.BackwardS, plain.ForwardS/4+plain.BackwardS+2*extra)
+		same("what computing again adds to the first half", thrice.InputS-got.InputS, plain.ForwardS/4+extra)
+	}
+}
+
 // Four layers in one stage, two at a time, by hand. Layer 1's output is read by layer 2 and
 // layer 0's by layer 3: those 200 are kept.
 func TestRecomputeTwoLayersAtATime(t *testing.T) {

@@ -101,9 +101,13 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 	return s.timeline(), s.summary(), nil
 }
 
+// leastWaitS is what rounding may make of no wait.
+const leastWaitS = 1e-9
+
 // workerState is one worker in the simulation.
 type workerState struct {
 	running   bool
+	waited    bool // and has computed nothing since but an update
 	ended     bool
 	reached   float64 // when the head became the head
 	started   float64
@@ -191,6 +195,7 @@ func (s *state) advance(w int) {
 		s.gate.Start(w)
 		s.count++
 		me.running, me.started = true, s.now
+		me.waited = me.waited || s.now > me.reached+leastWaitS
 		takes, until := s.begin(w, in)
 		s.limit(w, in, false)
 		switch {
@@ -297,7 +302,9 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 	case schedule.CK:
 		return c.SaveS, false
 	case schedule.SF, schedule.SB:
-		return 0, s.send(w, in)
+		return s.costs.SendS, s.send(w, in)
+	case schedule.RF, schedule.RB:
+		return s.costs.ReceiveS, false
 	case schedule.AR:
 		s.join(w, in, c.AllReduceS)
 		return 0, false
@@ -316,6 +323,9 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 	}
 	if s.o.slowBy > 0 && w == s.o.slowWorker {
 		takes *= s.o.slowBy
+	}
+	if me := &s.workers[w]; me.waited {
+		me.waited, takes = false, takes+s.costs.WakeS
 	}
 	return takes + s.costs.DispatchS, false
 }

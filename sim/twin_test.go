@@ -57,6 +57,30 @@ func (l *longest) takes(in schedule.Instruction) float64 {
 	return 0
 }
 
+// passes is how long the worker is at an instruction besides.
+func (l *longest) passes(w, i int) float64 {
+	switch in := l.lists[w][i]; in.Kind {
+	case schedule.SF, schedule.SB:
+		return l.c.SendS
+	case schedule.RF, schedule.RB:
+		return l.c.ReceiveS
+	case schedule.F, schedule.B, schedule.I, schedule.W, schedule.EV:
+		for j := i; j >= 0; j-- {
+			before := 0.0
+			if j > 0 {
+				before = l.end(w, j-1)
+			}
+			if l.start(w, j) > before+leastWaitS {
+				return l.c.WakeS
+			}
+			if j > 0 && l.lists[w][j-1].Kind.IsCompute() && l.lists[w][j-1].Kind != schedule.U {
+				return 0
+			}
+		}
+	}
+	return 0
+}
+
 func (l *longest) start(w, i int) float64 {
 	at := [2]int{w, i}
 	if s, ok := l.begun[at]; ok {
@@ -93,7 +117,9 @@ func (l *longest) start(w, i int) float64 {
 	return s
 }
 
-func (l *longest) end(w, i int) float64 { return l.start(w, i) + l.takes(l.lists[w][i]) }
+func (l *longest) end(w, i int) float64 {
+	return l.start(w, i) + l.takes(l.lists[w][i]) + l.passes(w, i)
+}
 
 // feeds says whether a send makes a message that a receive takes.
 func (l *longest) feeds(sent, in schedule.Instruction) bool {
@@ -207,6 +233,7 @@ func randomCase(t *rapid.T) (*schedule.Program, Costs) {
 		DispatchS: rapid.SampledFrom([]float64{0, 0.25}).Draw(t, "dispatch"),
 		Transfer:  func(from, to int, _ int64) (float64, float64) { return latency[from*next+to], 0 },
 	}
+	drawBesides(t, &c)
 	for _, on := range p.Placement[0] {
 		var replicas []StageCost
 		for range on {
@@ -218,6 +245,14 @@ func randomCase(t *rapid.T) (*schedule.Program, Costs) {
 		c.Stages = append(c.Stages, replicas)
 	}
 	return p, c
+}
+
+// drawBesides draws what instructions take beside computations, in half of all cases.
+func drawBesides(t *rapid.T, c *Costs) {
+	if rapid.Bool().Draw(t, "besides") {
+		some := rapid.SampledFrom([]float64{0, 0.0625, 0.75})
+		c.SendS, c.ReceiveS, c.WakeS = some.Draw(t, "send"), some.Draw(t, "receive"), some.Draw(t, "wake")
+	}
 }
 
 // TestRunIsTheLongestPath compares every compute instruction's start and end, exactly up

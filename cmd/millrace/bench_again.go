@@ -11,18 +11,19 @@ import (
 	"github.com/millrace-ml/millrace/tune"
 )
 
-// foresight predicts plans anew before each round of trainings, from a profile that another process measured
+// foresight predicts plans anew before they are trained once more, from a profile that another process measured
 // a moment before. The one that the plans were made from may be minutes old, and a machine that is
 // shared with others has another pace by then. Where the job names a profile, that is what all
-// rounds are predicted from.
+// trainings are predicted from.
 type foresight struct {
 	p   *planned
 	dir string // profiles are written here
 	n   int    // measured so far
 }
 
-// again measures the sizes of these plans, unless the job names a profile, and predicts all plans.
-func (f *foresight) again(ctx context.Context, plans []*plan.Plan) ([]plan.Predicted, error) {
+// again measures the sizes of these plans in as many passes (0: a profile's default), unless the job names a profile, and
+// predicts all plans.
+func (f *foresight) again(ctx context.Context, plans []*plan.Plan, passes int) ([]plan.Predicted, error) {
 	if f.p.job.Profile == "" && f.p.job.Cluster == "" {
 		var sizes []int
 		for _, pl := range plans {
@@ -31,7 +32,7 @@ func (f *foresight) again(ctx context.Context, plans []*plan.Plan) ([]plan.Predi
 		slices.Sort(sizes)
 		path := filepath.Join(f.dir, fmt.Sprintf("profile%d.json", f.n))
 		f.n++
-		if err := profileInChild(ctx, f.p.job, path, slices.Compact(sizes)); err != nil {
+		if err := profileInChild(ctx, f.p.job, path, slices.Compact(sizes), passes); err != nil {
 			return nil, err
 		}
 		var err error

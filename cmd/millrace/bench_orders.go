@@ -106,7 +106,7 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error
 	tell := tellRound(c.ErrOrStderr(), m.rounds)
 	err = bench.Together(c.Context(), commands, func(rivals []*bench.Rival) error {
 		return bench.Rounds(c.Context(), rivals, m.rounds, func(round int) error {
-			predicted, err := ahead.again(c.Context(), plans)
+			predicted, err := ahead.again(c.Context(), plans, 0)
 			for i, o := range orders {
 				if err == nil {
 					o.ExpectedS = append(o.ExpectedS, predicted[i].StepS)

@@ -29,12 +29,12 @@ func benchPredictionCommand() *cobra.Command {
 		Long: `Predicts the chosen plan and random splits from a profile that another process measured,
 then trains a few steps of each and compares step times, peak memory and live micro-batches.
 
-All plans are trained in turn, in several rounds, and before each round they are predicted anew,
-from a profile that another process measures then: a machine shared with others is slow for
-seconds or minutes at a time. A plan's figures are those of the round in which its step over its
+All plans are trained in turn, in several rounds, and before each training the plan is predicted anew,
+from a profile that another process measures then, in a few passes over the plan's own micro-batch
+size: a machine shared with others is slow for a second or for minutes at a time. A plan's figures are those of the round in which its step over its
 prediction is the middle one; from 6 rounds on the table has an interval for it, of 95 %, and says
 how many plans' reach within 5 % of their predictions: what a machine does not repeat any better
-is no error of the prediction. With --profile, that profile predicts every round.`,
+is no error of the prediction. With --profile, that profile predicts every training.`,
 		Example: "  millrace bench prediction --model gpt --data text.txt --workers 2 --batch 32\n  millrace bench prediction --model convnet --workers 4 --cores 2 --batch 64 --splits 40",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -60,6 +60,10 @@ is no error of the prediction. With --profile, that profile predicts every round
 	f.BoolVar(&parts, "parts", false, "show what each kind of instruction takes of each worker's step, predicted and measured")
 	return c
 }
+
+// foresightPasses is how often a profile just before a training visits the plan's size: all of it is to be no longer
+// than the machine keeps its pace.
+const foresightPasses = 3
 
 // trials is how much is trained.
 type trials struct{ splits, steps, rounds int }
@@ -99,13 +103,13 @@ func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool)
 	ahead := foresight{p: p, dir: dir}
 	trained := make([][]predictionRow, len(plans))
 	for round := range t.rounds {
-		predicted, err := ahead.again(c.Context(), plans)
-		if err != nil {
-			return err
-		}
 		for i, pl := range plans {
+			predicted, err := ahead.again(c.Context(), plans[i:i+1], foresightPasses)
+			if err != nil {
+				return err
+			}
 			q, now := *p, *pl
-			q.plan, now.Predicted = &now, &predicted[i]
+			q.plan, now.Predicted = &now, &predicted[0]
 			r, err := predictedAndTrained(c.Context(), &q, t.steps)
 			if err != nil {
 				return err

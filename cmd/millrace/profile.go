@@ -269,7 +269,7 @@ func profileFor(c *cobra.Command, j *job.Job, m *model.Model) (*profile.Profile,
 		return p, nil
 	}
 	fmt.Fprintf(os.Stderr, "profile: measuring %s at micro-batches %v, once for this machine\n", j.Model, sizes)
-	if err := profileInChild(c.Context(), j, path, sizes); err != nil {
+	if err := profileInChild(c.Context(), j, path, sizes, 0); err != nil {
 		return nil, err
 	}
 	return profile.Read(path)
@@ -317,7 +317,8 @@ func cpuModel() string {
 	return ""
 }
 
-func profileInChild(ctx context.Context, j *job.Job, path string, sizes []int) error {
+// profileInChild has another process measure sizes, in as many passes; 0 is as many as a profile has by default.
+func profileInChild(ctx context.Context, j *job.Job, path string, sizes []int, passes int) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("profile: %w", err)
@@ -332,6 +333,9 @@ func profileInChild(ctx context.Context, j *job.Job, path string, sizes []int) e
 		"--momentum", fmt.Sprint(j.Optimizer.Momentum), "--weight-decay", fmt.Sprint(j.Optimizer.WeightDecay)}
 	for _, name := range sortedKeys(j.Settings) {
 		args = append(args, "--set", name+"="+settingText(j.Settings[name]))
+	}
+	if passes > 0 {
+		args = append(args, "--passes", strconv.Itoa(passes))
 	}
 	child := exec.CommandContext(ctx, self, args...)
 	child.Stderr = os.Stderr

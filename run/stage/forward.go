@@ -237,6 +237,7 @@ func (s *Stage) pass(f *flight, training bool) (out Tensors, loss float64, extra
 		for i, v := range s.Graph.reads[l] {
 			in[i] = nn.Named{Name: s.Graph.Name(v), Tensor: get(v)}
 		}
+		s.begin(Pass, l)
 		m := s.dev.Begin()
 		bundle, err := s.Layers[l].Forward(s.context(f, l, training, false), in)
 		if err == nil {
@@ -259,6 +260,7 @@ func (s *Stage) pass(f *flight, training bool) (out Tensors, loss float64, extra
 		}
 		s.dev.End(m, keep...)
 		s.freePast(made, f.kept, l)
+		s.end(Pass, l, bundle)
 	}
 	out, err = s.copies(get)
 	if err == nil {

@@ -13,6 +13,7 @@ const (
 	InputHalf
 	WeightHalf
 	Update
+	Pass   // a forward that keeps nothing for a backward: under recompute, and in evaluation
 	Phases // how many there are
 )
 

@@ -1,0 +1,171 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millrace-ml/millrace/nn"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/run/stage"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// instructionClock is a stage.Watch that adds up what the layers take within each forward and each backward.
+type instructionClock struct {
+	first, last int
+	layersS     []float64 // by forward and backward of the stage, as they come
+	begun       time.Time
+}
+
+// Begin implements stage.Watch.
+func (c *instructionClock) Begin(p stage.Phase, layer int) {
+	if p == stage.Forward && layer == c.first || p == stage.Backward && layer == c.last {
+		c.layersS = append(c.layersS, 0)
+	}
+	c.begun = time.Now()
+}
+
+// End implements stage.Watch.
+func (c *instructionClock) End(p stage.Phase, _ int, _ nn.Bundle) {
+	if p == stage.Forward || p == stage.Backward {
+		c.layersS[len(c.layersS)-1] += time.Since(c.begun).Seconds()
+	}
+}
+
+// besides is what single instructions took beside their layers, in seconds.
+type besides struct{ dispatch, send, receive, layer, wake []float64 }
+
+// beside measures what instructions take beside layers: it trains a model too small to cost anything on two
+// workers, and times the passes of a profile over its layers right behind, several times in turn, as a
+// machine shared with others halves its pace for a second now and then.
+//
+// Of a computation it counts the way to it as well, from the end of the worker's instruction before, where the worker
+// did not wait; likewise of a receive; and a send lasts from the end of the computation to the next
+// instruction. Forwards of the first half do not count: they copy the model inputs, which layers' costs have.
+func (t *Timer) beside(ctx context.Context, into *profile.Transfer) error {
+	m, err := probeModel()
+	if err != nil {
+		return err
+	}
+	plain := optim.Settings{Kind: optim.SGD}
+	n := len(m.Layers)
+	p := &plan.Plan{
+		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Replication: string(schedule.RoundRobin),
+		MicroBatch: 1, MicroBatches: besideMicros, Schedule: "1f1b", Weights: string(schedule.Sync),
+		Stages: []plan.Stage{
+			{FirstLayer: 0, LastLayer: n/2 - 1, Devices: []int{0}, Warmup: 2},
+			{FirstLayer: n / 2, LastLayer: n - 1, Devices: []int{1}, Warmup: 1},
+		},
+	}
+	var all besides
+	for range besidePairs {
+		clocks := make([]*instructionClock, len(p.Stages))
+		for s, st := range p.Stages {
+			clocks[s] = &instructionClock{first: st.FirstLayer, last: st.LastLayer}
+		}
+		res, err := t.train(ctx, m, p, Config{
+			Data: Data{Train: ones{4}}, Optimizer: plain, Rate: optim.Rate{Kind: optim.Constant, Base: 1e-6},
+			Steps: besideSteps, KeepSteps: besideSteps, watch: func(at place) stage.Watch { return clocks[at.stage] },
+		})
+		if err != nil {
+			return err
+		}
+		loop, err := (&Timer{engine: t.engine, split: ones{4}, optimizer: plain}).once(ctx, profile.Request{
+			Model: m, MicroBatch: 1, Warmup: 8, Passes: probeMicros, Concurrency: len(p.Stages), Threads: 1,
+		})
+		if err != nil {
+			return err
+		}
+		for w, c := range clocks {
+			if err := all.add(ownEvents(&res.Timeline, w), c.layersS, loop[c.first:c.last+1], w > 0); err != nil {
+				return err
+			}
+		}
+	}
+	of := func(samples []float64) float64 { return max(0, middle(samples)) }
+	into.DispatchS, into.SendS, into.ReceiveS, into.LayerS, into.WakeS = of(all.dispatch), of(all.send), of(all.receive), of(all.layer), of(all.wake)
+	return nil
+}
+
+// once is one visit of a crew of its own.
+func (t *Timer) once(ctx context.Context, r profile.Request) ([]profile.LayerTiming, error) {
+	c, err := t.hire(r)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Layers(ctx, r)
+}
+
+// ownEvents is what a worker did itself, in order: a send is noted when it has arrived, and is not among it.
+func ownEvents(t *trace.Timeline, worker int) []trace.Event {
+	var own []trace.Event
+	for _, e := range t.Events {
+		if e.Worker == worker && e.Kind != "SF" && e.Kind != "SB" {
+			own = append(own, e)
+		}
+	}
+	slices.SortStableFunc(own, func(a, b trace.Event) int { return cmp.Compare(a.StartS, b.StartS) })
+	return own
+}
+
+// add goes through one worker's instructions. layersS is by forward and backward, in order; loop is what its
+// layers take in passes; forwards says whether forwards count.
+func (b *besides) add(own []trace.Event, layersS []float64, loop []profile.LayerTiming, forwards bool) error {
+	var layers, whole [2]map[string][]float64 // of those after a wait, and of the others, by kind
+	for i := range layers {
+		layers[i], whole[i] = map[string][]float64{}, map[string][]float64{}
+	}
+	computations, waited := 0, 0
+	for i, e := range own {
+		took := e.EndS - e.StartS
+		if e.BlockedBy == "" {
+			took += e.StartS - e.ReadyS
+		} else {
+			waited = 1
+		}
+		computes, within, after := e.Kind == "F" || e.Kind == "B", 0.0, waited
+		if computes {
+			if computations == len(layersS) {
+				return fmt.Errorf("run: measuring: %s has no layers' time", e.Instruction)
+			}
+			within, waited = layersS[computations], 0
+			computations++
+		}
+		if e.Step < besideCold {
+			continue
+		}
+		if before := own[i-1]; (before.Kind == "F" || before.Kind == "B") && before.Step == e.Step && e.ReadyS > before.EndS {
+			b.send = append(b.send, e.ReadyS-before.EndS)
+		}
+		switch {
+		case computes:
+			layers[after][e.Kind] = append(layers[after][e.Kind], within)
+			whole[after][e.Kind] = append(whole[after][e.Kind], took)
+			if after == 0 && (forwards || e.Kind == "B") {
+				b.dispatch = append(b.dispatch, took-within)
+			}
+		case e.Kind == "RF" || e.Kind == "RB":
+			b.receive = append(b.receive, took)
+		}
+	}
+	forward, backward := 0.0, 0.0
+	for _, l := range loop {
+		forward, backward = forward+middle(l.ForwardS), backward+middle(l.BackwardS)
+	}
+	for kind, loopS := range map[string]float64{"F": forward, "B": backward} {
+		if s := layers[0][kind]; len(s) > 0 {
+			b.layer = append(b.layer, (middle(s)-loopS)/float64(len(loop)))
+		}
+		if len(whole[0][kind]) > 0 && len(whole[1][kind]) > 0 {
+			b.wake = append(b.wake, middle(whole[1][kind])-middle(whole[0][kind]))
+		}
+	}
+	return nil
+}
