@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/millrace-ml/millrace/internal/strictyaml"
 )
@@ -59,6 +60,9 @@ func Read(path string) (*Cluster, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && looksLikePreset(path) {
 		return Preset(path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("cluster: %w; give a YAML file of the hardware, or a preset: %s", err, strings.Join(Presets(), ", "))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)

@@ -2,8 +2,10 @@ package plan
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 
@@ -14,6 +16,9 @@ import (
 // Read reads a plan file.
 func Read(path string) (*Plan, error) {
 	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("plan: %w; millrace plan -o writes one", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}

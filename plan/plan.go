@@ -8,7 +8,10 @@
 // closed forms, and comparing candidates by simulation is tune's.
 package plan
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Version of the JSON form.
 const Version = 1
@@ -76,6 +79,15 @@ func fullest(first []int64, others ...[]int64) []int64 {
 type LowerBound struct {
 	StepS float64 `json:"step_s"`
 	Gap   float64 `json:"gap"` // predicted step over the bound, minus one
+}
+
+// Above is the gap in words: "5.8 % above", or of what is twice the bound and more "3.1 times that".
+func (b *LowerBound) Above() string {
+	gap := max(0, b.Gap) // rounding can leave a gap of -0
+	if gap >= 1 {
+		return fmt.Sprintf("%.1f times that", 1+gap)
+	}
+	return fmt.Sprintf("%.1f %% above", 100*gap)
 }
 
 // Plan is how a model is spread over devices.

@@ -170,7 +170,7 @@ func (v *pageView) plan(in Inputs, predicted *Numbers) {
 	}
 	v.Why = p.Why
 	if p.LowerBound != nil && p.LowerBound.StepS > 0 {
-		v.Bound = fmt.Sprintf("No plan of this kind takes less than %s a step; this one is predicted within %.1f %% of that.", trace.Seconds(p.LowerBound.StepS), 100*p.LowerBound.Gap)
+		v.Bound = fmt.Sprintf("No plan of this kind takes less than %s a step; what is predicted of this one is %s.", trace.Seconds(p.LowerBound.StepS), p.LowerBound.Above())
 	}
 }
 

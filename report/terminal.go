@@ -143,7 +143,7 @@ func (d *drawing) plan() {
 		d.line("  stage %-2d %s  %s", i, bar, clip(note, terminalWidth-13-columns))
 	}
 	if p.LowerBound != nil && p.LowerBound.StepS > 0 {
-		d.line("  no such plan takes less than %s a step; this one is within %.1f %% of that", trace.Seconds(p.LowerBound.StepS), 100*p.LowerBound.Gap)
+		d.line("  no such plan takes less than %s a step; this one is %s", trace.Seconds(p.LowerBound.StepS), p.LowerBound.Above())
 	}
 	for _, why := range p.Why {
 		d.wrap("  ", printable(why))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
@@ -115,8 +116,17 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 			busiest, most = i, b
 		}
 	}
-	stage := slices.IndexFunc(pl.Stages, func(s plan.Stage) bool { return slices.Contains(s.Devices, devices[busiest]) })
-	text := fmt.Sprintf("stage %d on device %d (%s) computes %.0f %% of the step", stage, devices[busiest], c.Devices[devices[busiest]], 100*most/q.StepS)
+	what := "stage"
+	var stages []string
+	for s, st := range pl.Stages {
+		if slices.Contains(st.Devices, devices[busiest]) {
+			stages = append(stages, fmt.Sprint(s))
+		}
+	}
+	if len(stages) > 1 {
+		what = "stages"
+	}
+	text := fmt.Sprintf("worker %d (%s), %s %s, computes %.0f %% of the step", devices[busiest], c.Devices[devices[busiest]], what, strings.Join(stages, " "), 100*most/q.StepS)
 	for s := 1; s < len(pl.Stages); s++ {
 		from, to := pl.Stages[s-1].Devices, pl.Stages[s].Devices
 		_, taken := c.Transfer(from[0], to[0], costs.Stages[s][0].InputBytes)

@@ -60,8 +60,11 @@ func (s *search) memoryError(best candidate) *MemoryError {
 // why says, a sentence each, what the best plan is, what it beat and by how much.
 func (s *search) why(kinds []string) []string {
 	best := s.top
-	out := []string{fmt.Sprintf("%s: %.4g ms a step, the least of %d plans simulated and %d estimated",
-		describe(s.Profile, best.plan), 1e3*best.predicted.StepS, s.tried, s.estimates)}
+	among := fmt.Sprintf("the least of %d plans simulated and %d estimated", s.tried, s.estimates)
+	if s.tried == 1 && s.estimates == 0 {
+		among = "the only plan there is to try"
+	}
+	out := []string{fmt.Sprintf("%s: %.4g ms a step, %s", describe(s.Profile, best.plan), 1e3*best.predicted.StepS, among)}
 	if s.exhausted {
 		out = append(out, "every cut, device, replication, depth and order that the search knows was simulated, or cannot be faster")
 	}

@@ -100,7 +100,7 @@ func explain(w io.Writer, p *planned) {
 		rows.each(func(workers, text string) { fmt.Fprintf(w, "  worker %s  %s\n", workers, text) })
 	}
 	if b := pl.LowerBound; b != nil {
-		fmt.Fprintf(w, "no plan on %d workers can take less than %.4g ms; this is %.1f %% above\n", len(p.cluster.Devices), 1e3*b.StepS, 100*max(0, b.Gap)) // rounding can leave a gap of -0
+		fmt.Fprintf(w, "no plan on %d workers can take less than %.4g ms; this is %s\n", len(p.cluster.Devices), 1e3*b.StepS, b.Above())
 	}
 	if len(pl.Why) > 0 {
 		fmt.Fprintln(w, "why:")

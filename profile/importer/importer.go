@@ -16,7 +16,9 @@ package importer
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -44,6 +46,9 @@ const maxBatch = 1<<28 - 1
 // Read reads a profile from a file and says what was left out or assumed.
 func Read(path string, o Options) (*profile.Profile, []string, error) {
 	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("importer: %w; give the file that the other project's profiler wrote, graph.txt or .json", err)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("importer: %w", err)
 	}
