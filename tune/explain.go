@@ -152,12 +152,9 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 	return text
 }
 
-// mostLevered bounds the instructions of a prediction of which each lever asks for one more: some seconds of them.
-const mostLevered = 10_000_000
-
 // levers tries better hardware; none for a plan whose prediction alone takes long.
 func levers(ctx context.Context, r Request, pl *plan.Plan, research bool) []Lever {
-	if checkWork(pl, fewestSteps*mostSimulated/mostLevered) != nil {
+	if checkWork(pl, oftenPlayed) != nil {
 		return nil
 	}
 	var out []Lever

@@ -19,7 +19,8 @@ const mostLimits, nearerLimits = 40, 6
 // what is on its way, the simulator alone knows. So what a planner calls the smallest limit may
 // not be enough for its plan: the limit is raised to what that plan holds until it is. A planner that names
 // none is asked about limits each a quarter above the last. With less a planner may plan otherwise, and
-// fit: some limits between the last that did not do and the one that does are tried too.
+// fit: some limits between the last that did not do and the one that does are tried too. A plan that takes long to
+// simulate is a WorkError.
 func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int64) (bytes int64, fits *plan.Plan, err error) {
 	// under plans under a limit; next is a limit to go on with where the plan, if there is one, does not keep it.
 	under := func(limit int64) (pl *plan.Plan, next int64, err error) {
@@ -35,6 +36,9 @@ func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int6
 		case errors.Is(err, plan.ErrMemory):
 			return nil, limit + limit/4 + 1, nil
 		case err != nil:
+			return nil, 0, err
+		}
+		if err := checkWork(pl, oftenPlayed); err != nil {
 			return nil, 0, err
 		}
 		predicted, err := Simulate(r.Profile, r.Cluster, pl, false)

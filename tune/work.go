@@ -15,6 +15,8 @@ const (
 	mostSimulated = 100_000_000
 	// simulatedPerSecond is how many a search counts on playing in a second.
 	simulatedPerSecond = 1_000_000
+	// oftenPlayed is as many steps as a question takes that asks for prediction upon prediction: ten of a step's.
+	oftenPlayed = 10 * fewestSteps
 	// provenAsPlayed is how many times a stream is counted: what proves that it fits together takes as long as playing it
 	// so many times.
 	provenAsPlayed = 8
