@@ -167,7 +167,9 @@ function paintBoxes(ctx, gutter, view, lane, y, height, named) {
     } else {
       ctx.fillRect(x + inset, y, width - 2 * inset, height);
     }
-    if (named && width > 13 && height >= 14) nameBox(ctx, b, x, width, y + height / 2 + 0.5, fill);
+    // The name stands in the part that is in sight: of a box that fills the view, too.
+    const left = Math.max(x, gutter), seen = Math.min(x + width, gutter + view.width) - left;
+    if (named && seen > 13 && height >= 14) nameBox(ctx, b, left, seen, y + height / 2 + 0.5, fill);
   }
   paintFine(ctx, fine, y, height);
 }
