@@ -112,6 +112,9 @@ type Transfer struct {
 	ReceiveS  float64 `json:"receive_s,omitempty"`
 	LayerS    float64 `json:"layer_s,omitempty"`
 	WakeS     float64 `json:"wake_s,omitempty"`
+	// StallS is by how much the longest of some ten thousand computations of a model too small to cost anything was
+	// longer than their median: the kernel, or the machine's owner, took the core away for so long, or it was the first.
+	StallS float64 `json:"stall_s,omitempty"`
 }
 
 // Profile is a model's costs.

@@ -39,7 +39,11 @@ func (c *instructionClock) End(p stage.Phase, _ int, _ nn.Bundle) {
 }
 
 // besides is what single instructions took beside their layers, in seconds.
-type besides struct{ dispatch, send, receive, layer, wake []float64 }
+type besides struct {
+	dispatch, send, receive, layer, wake []float64
+
+	computations []float64 // whole, the first ones too
+}
 
 // beside measures what instructions take beside layers: it trains a model too small to cost anything on two
 // workers, and times the passes of a profile over its layers right behind, several times in turn, as a
@@ -90,6 +94,7 @@ func (t *Timer) beside(ctx context.Context, into *profile.Transfer) error {
 	}
 	of := func(samples []float64) float64 { return max(0, middle(samples)) }
 	into.DispatchS, into.SendS, into.ReceiveS, into.LayerS, into.WakeS = of(all.dispatch), of(all.send), of(all.receive), of(all.layer), of(all.wake)
+	into.StallS = slices.Max(all.computations) - middle(all.computations)
 	return nil
 }
 
@@ -137,6 +142,9 @@ func (b *besides) add(own []trace.Event, layersS []float64, loop []profile.Layer
 			}
 			within, waited = layersS[computations], 0
 			computations++
+		}
+		if computes {
+			b.computations = append(b.computations, e.EndS-e.StartS)
 		}
 		if e.Step < besideCold {
 			continue

@@ -36,8 +36,10 @@ func AtMostBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 
 // BehindBytes is, by worker, the peak of a simulation in which its forwards and backwards take this many times as long,
 // and nobody else's: cores of one machine differ by such a factor for seconds at a time, and the messages of
-// others then lie with the worker that falls behind. Where a stage is so light that it waits for the
-// others all the same, none do.
+// others then lie with the worker that falls behind. In every step it is besides kept for StallS from one computation
+// of each kind, the first micro-batch's, behind which the most can pile up: messages that come meanwhile meet what
+// that computation holds for a moment. Where a stage is so light that it waits for the others all the
+// same, and they take longer than that, none do.
 func BehindBytes(p *schedule.Program, costs Costs, slower float64, o Options) ([]int64, error) {
 	peaks := make([]int64, p.Workers)
 	for w := range p.Workers {
@@ -93,7 +95,7 @@ func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 // onlyOn is the costs with no time for what workers other than w compute, nor for what is on its way.
 func (c *Costs) onlyOn(p *schedule.Program, w int) Costs {
 	out := *c
-	out.Transfer, out.DispatchS, out.SendS, out.ReceiveS, out.WakeS = nil, 0, 0, 0, 0
+	out.Transfer, out.DispatchS, out.SendS, out.ReceiveS, out.WakeS, out.StallS = nil, 0, 0, 0, 0, 0
 	out.Stages = make([][]StageCost, p.Stages)
 	for _, stages := range p.Placement {
 		for s, on := range stages {

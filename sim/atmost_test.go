@@ -115,4 +115,19 @@ func TestAtMostBytesOfAWaitingStage(t *testing.T) {
 	if sum.PeakBytes[0] != 207 || most[0] != 214 {
 		t.Errorf("stage 0 holds %d bytes, at most %d; want 207 and 214", sum.PeakBytes[0], most[0])
 	}
+	// Twice as slow it waits all the same; kept from one backward for longer than stage 1 takes for the
+	// next micro-batch, it does not.
+	for stall, want := range map[float64]int64{0: 207, 20: 207, 40: 214} {
+		costs.StallS = stall
+		behind, err := BehindBytes(p, costs, 2, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if behind[0] != want {
+			t.Errorf("kept from a backward for %v s stage 0 holds %d bytes; want %d", stall, behind[0], want)
+		}
+		if _, sum, err = Run(p, costs, Options{}); err != nil || sum.PeakBytes[0] != 207 {
+			t.Errorf("%d bytes where nobody is kept from anything: %v", sum.PeakBytes[0], err)
+		}
+	}
 }

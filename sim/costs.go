@@ -76,6 +76,9 @@ type Costs struct {
 	// message away, which is on its way from the beginning of that, and on taking one that has come. WakeS is
 	// added to the first computation after each wait.
 	DispatchS, SendS, ReceiveS, WakeS float64
+	// StallS is for how long a worker may be kept from a computation now and then. Simulated steps have none of it;
+	// BehindBytes has.
+	StallS float64
 	// Cores is how many cores the workers share where Options does not say; 0 gives each its own.
 	Cores int
 }
@@ -130,7 +133,7 @@ func (c *Costs) check(p *schedule.Program) error {
 	for _, f := range []struct {
 		name  string
 		value float64
-	}{{"dispatch", c.DispatchS}, {"a send", c.SendS}, {"a receive", c.ReceiveS}, {"waking", c.WakeS}} {
+	}{{"dispatch", c.DispatchS}, {"a send", c.SendS}, {"a receive", c.ReceiveS}, {"waking", c.WakeS}, {"a stall", c.StallS}} {
 		if bad(f.value) {
 			return fmt.Errorf("sim: %s takes %v s; it must be a number, 0 or more", f.name, f.value)
 		}

@@ -247,7 +247,7 @@ func (s *state) wakeAll(list []int) {
 func (s *state) finish(w int, in schedule.Instruction) {
 	me := &s.workers[w]
 	if in.Kind.IsCompute() {
-		if s.o.lasting {
+		if s.o.lasting || s.stalls(w, in) {
 			s.touch(w, s.inside(in))
 		}
 		me.busy += s.now - me.started
@@ -324,10 +324,18 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 	if s.o.slowBy > 0 && w == s.o.slowWorker {
 		takes *= s.o.slowBy
 	}
+	if s.stalls(w, in) {
+		takes += s.costs.StallS
+	}
 	if me := &s.workers[w]; me.waited {
 		me.waited, takes = false, takes+s.costs.WakeS
 	}
 	return takes + s.costs.DispatchS, false
+}
+
+// stalls says whether a computation is one that StallS is added to.
+func (s *state) stalls(w int, in schedule.Instruction) bool {
+	return s.o.slowBy > 0 && w == s.o.slowWorker && s.costs.StallS > 0 && int(in.Micro)%s.per == 0 && !in.Kind.OfMinibatch()
 }
 
 // compute notes that a worker's device is taken by a computation.
