@@ -49,18 +49,10 @@ func listenForMetrics(j *job.Job) (net.Listener, error) {
 	return l, nil
 }
 
-// openRun makes the folder and writes everything that is known before the first step, of
-// which `done` were done before. metrics is nil where nobody asked for them.
+// openRun writes everything that is known before the first step, of which `done` were done before, to the job's
+// folder, which is taken. metrics is nil where nobody asked for them.
 func openRun(p *planned, simulated *trace.Timeline, done int, metrics net.Listener) (*runDir, error) {
 	w := &runDir{planned: p, listener: metrics}
-	if err := os.MkdirAll(p.job.Out, 0o755); err != nil {
-		return nil, badInput(fmt.Errorf("--out: %w", err))
-	}
-	folder, err := takeFolder(p.job.Out)
-	if err != nil {
-		return nil, err
-	}
-	w.files = append(w.files, folder)
 	if err := checkOut(p.job); err != nil { // another run may have been there meanwhile
 		return nil, err
 	}
@@ -96,7 +88,7 @@ func (w *runDir) openSinks(done int) error {
 	if err != nil {
 		return errors.Join(err, jsonl.Close())
 	}
-	w.files = append(w.files, jsonl, events)
+	w.files = []io.Closer{jsonl, events}
 	board, err := report.NewTensorBoard(events, now)
 	if err != nil {
 		return err

@@ -125,6 +125,11 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	if dry {
 		return nil
 	}
+	folder, err := takeFolder(j.Out)
+	if err != nil {
+		return faultOf(err, "")
+	}
+	defer folder.Close() // behind the report
 	w, err := openRun(p, simulated, done, metrics)
 	if err != nil {
 		return faultOf(err, "")
