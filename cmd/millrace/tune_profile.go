@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/optim"
 	"github.com/millrace-ml/millrace/tune"
 )
@@ -62,9 +63,10 @@ func briefSizes(sizes []int) []int {
 }
 
 // briefTimer measures layers in one visit, and leaves updates to the trainings of the tuning: it says
-// that they take as long as they have bytes, which is scaled to what those show.
+// that they take as long as they have bytes, which is scaled to what those show. What instructions take beside
+// layers is in what the trainings show too.
 type briefTimer struct {
-	profile.Timer
+	*run.Timer
 	model     *model.Model
 	optimizer optim.Settings
 }
@@ -88,6 +90,11 @@ type briefCrew struct{ profile.Crew }
 func (c briefCrew) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTiming, error) {
 	r.Passes, r.AtLeastS = briefPasses, briefS
 	return c.Crew.Layers(ctx, r)
+}
+
+// Transfer implements profile.Timer.
+func (t briefTimer) Transfer(ctx context.Context, workers int) (*profile.Transfer, error) {
+	return t.Wire(ctx, workers)
 }
 
 // Updates implements profile.Timer.
