@@ -49,7 +49,7 @@ func (s *search) judge(ctx context.Context) {
 
 // note forgets a shape that no family schedules: the next one may do.
 func (s *search) note(c candidate, fresh bool, err error) bool {
-	if err != nil {
+	if err != nil && !s.passOver(err) {
 		s.failed["shape"] = err.Error()
 	}
 	return fresh && err == nil

@@ -97,6 +97,10 @@ func (s *search) hear(a answer) {
 		s.failed[a.planner] = fmt.Sprintf("its plan has %d samples a step, not %d", pl.Batch(), s.Batch)
 		return
 	}
+	if late := s.late(&pl); late != nil && checkWork(&pl, oftenPlayed) != nil {
+		s.failed[a.planner] = "its own was not simulated: " + late.Error()
+		return
+	}
 	c, err := s.try(a.planner, &pl)
 	if err != nil {
 		s.failed[a.planner] = err.Error()

@@ -89,11 +89,16 @@ type MemoryError struct {
 	SmallestBytes int64  // the least limit for every device that a plan tried would meet
 	Plan          string // that one
 	Leanest       *plan.Plan
+	Skipped       string // why some plan was not simulated, which may do with less; "": all were
 }
 
 func (e *MemoryError) Error() string {
-	return fmt.Sprintf("tune: no plan fits %s for each worker; the nearest is %s over on device %d; the smallest limit that one would fit is %s (%d bytes): %s",
+	text := fmt.Sprintf("tune: no plan fits %s for each worker; the nearest is %s over on device %d; the smallest limit that one would fit is %s (%d bytes): %s",
 		cluster.FormatBytes(e.LimitBytes), cluster.FormatBytes(e.OverBytes), e.Device, cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes, e.Plan)
+	if e.Skipped != "" {
+		text += "; not all were looked at: " + e.Skipped
+	}
+	return text
 }
 
 // check refuses requests that contradict themselves, and settles micro-batch sizes.

@@ -51,7 +51,7 @@ func (s *search) memoryError(best candidate) *MemoryError {
 	if lean.plan == nil {
 		lean = best
 	}
-	e := &MemoryError{SmallestBytes: slices.Max(lean.predicted.Needs()), Plan: describe(s.Profile, lean.plan), Leanest: lean.plan}
+	e := &MemoryError{SmallestBytes: slices.Max(lean.predicted.Needs()), Plan: describe(s.Profile, lean.plan), Leanest: lean.plan, Skipped: s.skipped}
 	e.Device, e.OverBytes = lean.fullest(s.Cluster)
 	e.LimitBytes = s.Cluster.MemoryBytes(e.Device)
 	return e

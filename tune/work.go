@@ -115,5 +115,6 @@ func (s *search) passOver(err error) bool {
 		return false
 	}
 	s.failed["shape"] = err.Error()
+	s.skipped = err.Error()
 	return true
 }

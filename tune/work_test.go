@@ -29,7 +29,7 @@ func TestBatchesOfAnySizeEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, batch := range []int{64, 65536, 1 << 22, 99999989} { // the last is prime
+	for _, batch := range []int{64, 65536, 1 << 20, 99999989} { // the last is prime
 		found, err := Search(t.Context(), Request{Profile: imported(5, 64), Cluster: c, Batch: batch, Time: 200 * time.Millisecond})
 		var memory *MemoryError
 		if err != nil && !errors.As(err, &memory) {
@@ -60,6 +60,20 @@ func TestMoreThanIsSimulatedIsRefused(t *testing.T) {
 	_, err = Simulate(imported(5, 64), c, pl, false)
 	var work *WorkError
 	if !errors.As(err, &work) || work.MicroBatches != 100_000_000 || work.Stages != 2 || work.Instructions != 3_600_000_000 {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestASmallestLimitSaysWhatWasLeftOut: micro-batches that would fit are too many to simulate.
+func TestASmallestLimitSaysWhatWasLeftOut(t *testing.T) {
+	c := cluster.Local(2, 0, 10<<20, 0, 1e9, 0.01)
+	p := imported(2, 64)
+	for i := range p.Layers {
+		p.Layers[i].Costs[0].SavedBytes = 64 << 20
+	}
+	_, err := Search(t.Context(), Request{Profile: p, Cluster: c, Batch: 1 << 27, Time: 100 * time.Millisecond})
+	var memory *MemoryError
+	if !errors.As(err, &memory) || memory.Skipped == "" || !strings.Contains(err.Error(), "not all were looked at: tune: ") {
 		t.Errorf("got %v", err)
 	}
 }
