@@ -270,7 +270,7 @@ func (s *comparison) heldSection() error {
 			}
 			name := strings.TrimPrefix(own.Name, "AvgPipe ")
 			if own.Pipelines == 1 && h.SmallestBytes > 0 {
-				name += fmt.Sprintf(" (N=2 needs %s)", report.Bytes(float64(h.SmallestBytes)))
+				name += fmt.Sprintf(" (several pipelines need %s)", report.Bytes(float64(h.SmallestBytes)))
 			}
 			t.Add(rival.Name, name, report.Bytes(float64(rival.peak())), report.Bytes(float64(own.peak())), fmt.Sprintf("%.3f", speed.Batch),
 				fmt.Sprintf("%.3f to %.3f", speed.Interval.Lo, speed.Interval.Hi), epochs, target, cmp.Or(claims[rival.Name], "–"))
