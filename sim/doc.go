@@ -8,7 +8,8 @@
 // Links queue first come, first served; a worker takes part in one all-reduce at a time, which
 // begins within the backward that makes the last gradients, as in run; a transfer
 // may occupy both of its devices;
-// workers may share cores. Memory follows the rules of the runtime: parameters, optimizer
+// workers may share cores. Beside computing, instructions take what a profile has measured: a
+// worker sends, receives, and wakes up slowly after a wait. Memory follows the rules of the runtime: parameters, optimizer
 // states, gradients from the first backward of a step to its update, what each
 // micro-batch saved, messages on their way, and the peak inside each instruction. Not
 // counted: the samples that the first and last stages read, and what collectives and transfers
