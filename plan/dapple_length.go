@@ -35,9 +35,15 @@ func PipelineLength(forward, backward []float64, microBatches int, warmup []int)
 // between them, as DAPPLE's sync_pipeline_speedup_recursive does.
 func pipelineEnds(forward, backward []float64, M int, warmup []int, inOrder bool) (forwards, backwards []float64) {
 	S := len(forward)
-	f, b := make([][]float64, M), make([][]float64, M)
-	for i := range M {
-		f[i], b[i] = make([]float64, S), make([]float64, S)
+	// Forwards run ahead of the backward that they wait for by a warm-up, and what a stage reads of the one before it
+	// by the difference of two: of so many micro-batches f is kept, of b the one before.
+	ring := 1
+	for _, k := range warmup {
+		ring = max(ring, min(k, M)+1)
+	}
+	f, b := make([][]float64, ring), [2][]float64{make([]float64, S), make([]float64, S)}
+	for i := range f {
+		f[i] = make([]float64, S)
 	}
 	// What f and b of micro-batch i wait for has been worked out when, for every stage,
 	// forwards up to i+warmup-1 are: those wait for backwards below i alone.
@@ -48,32 +54,32 @@ func pipelineEnds(forward, backward []float64, M int, warmup []int, inOrder bool
 				n := done[x]
 				at := 0.0
 				if x > 0 {
-					at = f[n][x-1]
+					at = f[n%ring][x-1]
 				}
 				if n > 0 {
-					at = max(at, f[n-1][x])
+					at = max(at, f[(n-1)%ring][x])
 				}
-				if k := n - warmup[x]; k >= 0 {
-					at = max(at, b[k][x])
+				if n >= warmup[x] { // backward n-warmup is i-1
+					at = max(at, b[(i+1)%2][x])
 				}
-				f[n][x] = at + forward[x]
+				f[n%ring][x] = at + forward[x]
 			}
 		}
 		for x := S - 1; x >= 0; x-- {
 			at := 0.0
 			if x < S-1 {
-				at = b[i][x+1]
+				at = b[i%2][x+1]
 			}
 			if n := i + warmup[x] - 1; n < M {
-				at = max(at, f[n][x])
+				at = max(at, f[n%ring][x])
 			} else if inOrder {
-				at = max(at, f[M-1][x])
+				at = max(at, f[(M-1)%ring][x])
 			}
 			if inOrder && i > 0 {
-				at = max(at, b[i-1][x])
+				at = max(at, b[(i+1)%2][x])
 			}
-			b[i][x] = at + backward[x]
+			b[i%2][x] = at + backward[x]
 		}
 	}
-	return f[M-1], b[M-1]
+	return f[(M-1)%ring], b[(M-1)%2]
 }
