@@ -257,11 +257,11 @@ func (b *bench) visit(ctx context.Context, r profile.Request, by optim.Settings)
 		return err
 	}
 	b.clock.counts = true
-	begun := time.Now()
+	begun, before := time.Now(), b.next
 	if err := b.passes(ctx, b.pass, r.Passes, r.AtLeastS); err != nil {
 		return err
 	}
-	long := time.Since(begun).Seconds() > r.AtLeastS*float64(r.Passes)
+	long := time.Since(begun).Seconds() > r.AtLeastS*float64(b.next-before) // one pass takes as long as all are to
 	if !known {
 		// The first pass in halves makes the gradients, and finds no memory of the sizes that halves ask for.
 		b.clock.counts = false

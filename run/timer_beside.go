@@ -123,7 +123,7 @@ func ownEvents(t *trace.Timeline, worker int) []trace.Event {
 // add goes through one worker's instructions. layersS is by forward and backward, in order; loop is what its
 // layers take in passes; forwards says whether forwards count.
 func (b *besides) add(own []trace.Event, layersS []float64, loop []profile.LayerTiming, forwards bool) error {
-	var layers, whole [2]map[string][]float64 // of those after a wait, and of the others, by kind
+	var layers, whole [2]map[string][]float64 // by kind: of those that nothing was waited for, and of those after a wait
 	for i := range layers {
 		layers[i], whole[i] = map[string][]float64{}, map[string][]float64{}
 	}
@@ -142,8 +142,6 @@ func (b *besides) add(own []trace.Event, layersS []float64, loop []profile.Layer
 			}
 			within, waited = layersS[computations], 0
 			computations++
-		}
-		if computes {
 			b.computations = append(b.computations, e.EndS-e.StartS)
 		}
 		if e.Step < besideCold {

@@ -1,0 +1,55 @@
+package run
+
+import (
+	"testing"
+
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/run/optim"
+)
+
+// Short passes are timed in halves, and computing layers again, many times in every visit; of long ones a visit has one
+// pass in halves, and one visit alone computes again.
+func TestWhatAVisitTimes(t *testing.T) {
+	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8}, "classes": 4})
+	timer, err := NewTimer(testEngine(t), noise{model: m, classes: 4, rows: 1000}, optim.Settings{Kind: optim.SGD})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// times is how many samples of a half, and of computing again, each of some visits has.
+	times := func(atLeastS float64) (halves, again []int) {
+		r := profile.Request{Model: m, MicroBatch: 2, Passes: 1, AtLeastS: atLeastS, Again: true, Concurrency: 1, Threads: 1}
+		c, err := timer.Crew(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for range 4 {
+			layers, err := c.Layers(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			halves, again = append(halves, len(layers[0].BackwardWeightS)), append(again, len(layers[0].AgainS))
+			if len(layers[0].AgainS) != len(layers[0].BareForwardS) {
+				t.Errorf("%d backwards that compute again behind %d forwards that keep nothing", len(layers[0].AgainS), len(layers[0].BareForwardS))
+			}
+		}
+		return halves, again
+	}
+	halves, again := times(1e-9)
+	for visit := range halves {
+		if halves[visit] != 1 || (again[visit] > 0) != (visit+1 == againVisit) {
+			t.Errorf("long passes, visit %d: %d in halves, %d that compute again", visit+1, halves[visit], again[visit])
+		}
+	}
+	// A machine that stands still for a moment may make the passes of some visit long.
+	halves, again = times(0.02)
+	many := 0
+	for visit := range halves {
+		if visit+1 != againVisit && halves[visit] > 1 && again[visit] > 0 {
+			many++
+		}
+	}
+	if many == 0 {
+		t.Errorf("short passes: %v in halves, %v that compute again, by visit", halves, again)
+	}
+}
