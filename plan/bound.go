@@ -114,19 +114,22 @@ func newBounder(p *profile.Profile, c *cluster.Cluster, kind BoundKind, m int, s
 	return b
 }
 
-// cheapest has forwards and backwards take no longer together than where they are computed again, if that was measured
-// to be less: a forward that keeps nothing finds its memory in the caches.
+// cheapest has a forward and its backward, or the backward's first half, take no longer together than where the layer is
+// computed again, if that was measured to be less: a forward that keeps nothing finds its memory in the caches. Bounds
+// use these sums only, not their parts.
 func cheapest(costs []profile.Cost) []profile.Cost {
 	out := slices.Clone(costs)
 	for k := range out {
 		c := &out[k]
+		forward, backward := c.ForwardS, c.BackwardS
 		bare, again := c.Again()
-		if whole := c.ForwardS + c.BackwardS; bare+again < whole {
-			less := (bare + again) / whole
-			c.ForwardS, c.BackwardS = less*c.ForwardS, less*c.BackwardS
-			if c.BackwardInputS != nil {
-				c.BackwardInputS = new(less * *c.BackwardInputS)
-			}
+		if bare+again < forward+backward {
+			c.ForwardS = min(forward, bare)
+			c.BackwardS = bare + again - c.ForwardS
+		}
+		// What computing again adds to a backward it adds to the first half.
+		if half := bare + max(0, again-backward); half < forward && c.BackwardInputS != nil {
+			c.BackwardInputS = new(*c.BackwardInputS + half - c.ForwardS)
 		}
 	}
 	return out
