@@ -30,9 +30,14 @@ type file struct {
 	Layers []map[string]any `yaml:"layers"`
 }
 
-// Load makes a model from a built-in's name, or from a YAML file where the word ends in .yaml or .yml.
+// IsFile says whether Load takes a word for the path of a YAML file, not for a built-in's name: it ends in .yaml or .yml.
+func IsFile(nameOrPath string) bool {
+	return strings.HasSuffix(nameOrPath, ".yaml") || strings.HasSuffix(nameOrPath, ".yml")
+}
+
+// Load makes a model from a built-in's name, or from a YAML file; see IsFile.
 func Load(nameOrPath string, settings map[string]any) (*Model, error) {
-	if !strings.HasSuffix(nameOrPath, ".yaml") && !strings.HasSuffix(nameOrPath, ".yml") {
+	if !IsFile(nameOrPath) {
 		return Build(nameOrPath, settings)
 	}
 	if len(settings) > 0 {

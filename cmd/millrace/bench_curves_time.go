@@ -47,7 +47,7 @@ type contender struct {
 	Policy       schedule.Policy `json:"policy"`
 	Pipelines    int             `json:"pipelines"`
 	Split        bool            `json:"split,omitempty"`   // the pipelines share a batch
-	MicroBatches int             `json:"micro_batches"`     // of what one pipeline takes of it
+	MicroBatches int             `json:"micro_batches"`     // that one pipeline cuts its batch into
 	Advance      int             `json:"advance,omitempty"` // forwards in advance of 1F1B
 	PredictedS   float64         `json:"predicted_s"`       // of a batch
 	Predicted    []int64         `json:"predicted_bytes"`   // by worker

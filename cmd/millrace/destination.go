@@ -48,8 +48,8 @@ func checkFolder(flag, dir string) error {
 	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
-// takeFolder makes a run's folder, where it is not there, and holds it until it is closed or the process ends; a folder that another run holds is
-// refused. A file system that knows no such locks has every run take it.
+// takeFolder makes a run's folder, where it is not there, and holds it until it is closed or the process ends; a folder
+// that another run holds is refused. A file system that knows no such locks has every run take it.
 func takeFolder(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, badInput(fmt.Errorf("--out: %w", err))

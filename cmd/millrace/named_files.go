@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/millrace-ml/millrace/job"
 )
@@ -17,7 +16,7 @@ const (
 	makesProgram = "millrace schedule --text writes one, and train leaves program.txt in its --out"
 )
 
-// missing refuses a file that is not there, and says what makes one.
+// missing refuses a file that is not there, and says what makes one; an empty path is no file.
 func missing(what, path, makes string) error {
 	if _, err := os.Stat(path); path != "" && errors.Is(err, fs.ErrNotExist) {
 		return badInput(fmt.Errorf("%s %s: there is no such file; %s", what, path, makes))
@@ -35,10 +34,4 @@ func checkFiles(j *job.Job) error {
 		return badInput(err)
 	}
 	return nil
-}
-
-// isModelFile says whether a model's name is that of a file.
-func isModelFile(name string) bool {
-	ext := filepath.Ext(name)
-	return ext == ".yaml" || ext == ".yml"
 }

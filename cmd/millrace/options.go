@@ -84,7 +84,7 @@ func (f *jobFlags) job() (*job.Job, error) {
 
 // loadModel makes the job's model.
 func loadModel(j *job.Job) (*model.Model, error) {
-	if isModelFile(j.Model) {
+	if model.IsFile(j.Model) {
 		if err := missing("--model", j.Model, makesModel); err != nil {
 			return nil, err
 		}

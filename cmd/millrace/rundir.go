@@ -88,11 +88,11 @@ func (w *runDir) openSinks(done int) error {
 	if err != nil {
 		return errors.Join(err, jsonl.Close())
 	}
-	w.files = []io.Closer{jsonl, events}
 	board, err := report.NewTensorBoard(events, now)
 	if err != nil {
-		return err
+		return errors.Join(err, jsonl.Close(), events.Close())
 	}
+	w.files = []io.Closer{jsonl, events}
 	w.sinks = report.Sinks{report.NewJSONL(jsonl), board}
 	w.progress = newProgress(os.Stderr, w.job.Steps)
 	if w.listener == nil {
