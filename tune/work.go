@@ -3,6 +3,7 @@ package tune
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/millrace-ml/millrace/plan"
@@ -39,12 +40,12 @@ func (e *WorkError) Error() string {
 type LateError struct{ Takes, Left time.Duration }
 
 func (e *LateError) Error() string {
-	return fmt.Sprintf("tune: simulating it takes %v, about, and the search has %v left", e.Takes, e.Left)
+	return fmt.Sprintf("tune: simulating the plan takes about %v, and the search has %v left", e.Takes, e.Left)
 }
 
 // instructionsOf is how many a lowered step of so many micro-batches has, about: a forward and a backward of each on
 // each of its workers, and behind the first stage a transfer each way, sent and received.
-func instructionsOf(micros int, visits, stages int) int64 {
+func instructionsOf(micros, visits, stages int) int64 {
 	n := 2 * int64(micros) * int64(visits)
 	if stages > 1 {
 		n *= 3
@@ -93,7 +94,7 @@ func (s *search) stepsPlayed(pl *plan.Plan) int {
 	return steps
 }
 
-// late refuses a plan that would take longer to simulate than there is time, once there is an answer.
+// late refuses a plan that would take longer to simulate than there is time, once there is an answer: with a LateError.
 func (s *search) late(pl *plan.Plan) error {
 	n := int64(s.stepsPlayed(pl)) * stepInstructions(pl)
 	if n <= surelySimulated || s.top.plan == nil || s.deadline.IsZero() {
@@ -111,10 +112,14 @@ func (s *search) late(pl *plan.Plan) error {
 func (s *search) passOver(err error) bool {
 	var work *WorkError
 	var late *LateError
-	if !errors.As(err, &work) && !errors.As(err, &late) {
+	switch {
+	case errors.As(err, &work):
+		s.skipped = strings.TrimPrefix(work.Error(), "tune: ")
+	case errors.As(err, &late):
+		s.skipped = strings.TrimPrefix(late.Error(), "tune: ")
+	default:
 		return false
 	}
 	s.failed["shape"] = err.Error()
-	s.skipped = err.Error()
 	return true
 }
