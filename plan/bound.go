@@ -56,8 +56,9 @@ type BoundKind struct {
 //
 // t(a) is the time of what crosses the cut before a (split by W) over the fastest link. With backwards in
 // halves only the first of the two is known. The sum over r devices takes what bound_reduce.go
-// says. Recompute and warm-up only add work, or what computing again was measured to take is bounded (cheapest). Which stages a plan can have within a step, and
-// what goes between servers, is serverBound's; what their way takes stage by stage fillBound's.
+// says. Recompute and warm-up only add work, or what computing again was measured to take is bounded (cheapest). Which
+// stages a plan can have within a step, and what goes between servers, is serverBound's; what their way takes stage by
+// stage fillBound's.
 //
 // With more than maxServerStates layers times devices squared only the work is left, and with
 // boards that pass on results as they come, of which the next stage can use the first before

@@ -122,8 +122,9 @@ type DegreesResult struct {
 // TuneDegrees chooses M and N as AvgPipe does (section 5), and by simulation beside that: one
 // setting is profiled for ProfileBatches, every setting of the grid is predicted, and the best
 // one that keeps to the limit is the answer; of those that simulation cannot tell apart the one that
-// holds least; of an Anchored request the steadiest. Both predictors are fed from one profile, the layers' and the profiled setting's; see Anchored. With Rivals the paper's other methods choose
-// too, and all predictions are held against what the traversal measured.
+// holds least; of an Anchored request the steadiest. Both predictors are fed from one profile, the layers' and the
+// profiled setting's; see Anchored. With Rivals the paper's other methods choose too, and all predictions are held
+// against what the traversal measured.
 func TuneDegrees(ctx context.Context, r DegreesRequest) (*DegreesResult, error) {
 	grid, err := Grid(r.Workload.Batch, r.Sizes, r.Pipelines)
 	if err != nil {

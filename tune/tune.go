@@ -27,7 +27,8 @@ const shortest = time.Second
 // several stages a worker or without a flush cuts, recompute and micro-batches. Estimates rank, the
 // simulator decides. Once ctx or the time is over the best so far is the answer, so more
 // time never gives a worse one; what a planner returned in time has been simulated too, so
-// it is never worse than those either; but a plan of millions of instructions (oftenPlayed) only where there is time for that.
+// it is never worse than those either; but a plan of millions of instructions (oftenPlayed) only where there is time
+// for that.
 func Search(ctx context.Context, r Request) (*Result, error) {
 	s, err := newSearch(r)
 	if err != nil {
