@@ -37,7 +37,7 @@ func AtMostBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 // BehindBytes is, by worker, the peak of a simulation in which its forwards and backwards take this many times as long,
 // and nobody else's: cores of one machine differ by such a factor for seconds at a time, and the messages of
 // others then lie with the worker that falls behind. In every step it is besides kept for StallS from one computation
-// of each kind, the first micro-batch's, behind which the most can pile up: messages that come meanwhile meet what
+// of each kind, a stage's first, behind which the most can pile up: messages that come meanwhile meet what
 // that computation holds for a moment. Where a stage is so light that it waits for the others all the
 // same, and they take longer than that, none do.
 func BehindBytes(p *schedule.Program, costs Costs, slower float64, o Options) ([]int64, error) {

@@ -131,3 +131,33 @@ func TestAtMostBytesOfAWaitingStage(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryReplicaIsKeptFromAComputation: of a stage whose replicas take turns, one alone has the first micro-batch. Three
+// pipelines that share nothing hold the same, and each that is kept from a backward holds one gradient more.
+func TestEveryReplicaIsKeptFromAComputation(t *testing.T) {
+	p, err := schedule.Generate("1f1b", schedule.Settings{
+		Placement: schedule.Replicated(2, 3), MicroBatches: 12, Replication: schedule.RoundRobin,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	costs := Uniform(2, 1, 2, 0)
+	costs.OneMemory, costs.StallS = func(int, int) bool { return true }, 40
+	costs.Stages[1][0].ForwardS, costs.Stages[1][0].BackwardS = 10, 20
+	for s := range costs.Stages {
+		costs.Stages[s][0].SavedBytes = 100
+	}
+	costs.Stages[0][0].ActivationBytes, costs.Stages[1][0].InputBytes, costs.Stages[1][0].GradientBytes = 7, 7, 7
+	behind, err := BehindBytes(p, costs, 2, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range p.Placement[0][0] {
+		if behind[w] != 214 {
+			t.Errorf("worker %d, of the first stage, holds %d bytes; want 214", w, behind[w])
+		}
+	}
+}

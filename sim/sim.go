@@ -108,6 +108,7 @@ const leastWaitS = 1e-9
 type workerState struct {
 	running   bool
 	waited    bool // and has computed nothing since but an update
+	stalled   bool // is kept from the computation that runs
 	ended     bool
 	reached   float64 // when the head became the head
 	started   float64
@@ -133,6 +134,7 @@ type state struct {
 	workers   []workerState
 	places    []int              // number of the first replica of each stage of each pipeline
 	gradients []gathered         // by place
+	stalled   map[firstOf]int    // the last step in which slowWorker was kept from one
 	links     map[[2]int]float64 // when each link is free again
 	pending   []transfer         // that wait for their two devices, first come first served
 	joined    map[schedule.Instruction]*gathering
@@ -147,7 +149,7 @@ type state struct {
 func newState(p *schedule.Program, costs Costs, o Options) *state {
 	s := &state{
 		p: p, costs: costs, o: o, gate: o.Gate, workers: make([]workerState, p.Workers),
-		links: map[[2]int]float64{}, joined: map[schedule.Instruction]*gathering{}, marks: map[int]*trace.StepMark{},
+		stalled: map[firstOf]int{}, links: map[[2]int]float64{}, joined: map[schedule.Instruction]*gathering{}, marks: map[int]*trace.StepMark{},
 		per: max(1, p.MicroBatches/max(1, p.Period)),
 	}
 	s.copies = copiesOf(p)
@@ -247,9 +249,10 @@ func (s *state) wakeAll(list []int) {
 func (s *state) finish(w int, in schedule.Instruction) {
 	me := &s.workers[w]
 	if in.Kind.IsCompute() {
-		if s.o.lasting || s.stalls(w, in) {
+		if s.o.lasting || me.stalled {
 			s.touch(w, s.inside(in))
 		}
+		me.stalled = false
 		me.busy += s.now - me.started
 		me.device.computing = false
 		s.markEnd(w, in)
@@ -324,7 +327,7 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 	if s.o.slowBy > 0 && w == s.o.slowWorker {
 		takes *= s.o.slowBy
 	}
-	if s.stalls(w, in) {
+	if s.workers[w].stalled = s.stalls(w, in); s.workers[w].stalled {
 		takes += s.costs.StallS
 	}
 	if me := &s.workers[w]; me.waited {
@@ -333,9 +336,24 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 	return takes + s.costs.DispatchS, false
 }
 
-// stalls says whether a computation is one that StallS is added to.
+// stalls says whether a computation that begins is one that StallS is added to: a stage's first of its kind in a
+// step. That is not everywhere the first micro-batch's, which under round robin only one replica has.
 func (s *state) stalls(w int, in schedule.Instruction) bool {
-	return s.o.slowBy > 0 && w == s.o.slowWorker && s.costs.StallS > 0 && int(in.Micro)%s.per == 0 && !in.Kind.OfMinibatch()
+	if s.o.slowBy == 0 || w != s.o.slowWorker || s.costs.StallS == 0 {
+		return false
+	}
+	of, step := firstOf{s.placeOf(in), in.Kind}, s.stepOf(in)
+	if before, ok := s.stalled[of]; ok && before >= step {
+		return false
+	}
+	s.stalled[of] = step
+	return true
+}
+
+// firstOf is one kind of computation of a replica of a stage.
+type firstOf struct {
+	place int
+	kind  schedule.Kind
 }
 
 // compute notes that a worker's device is taken by a computation.
