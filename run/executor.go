@@ -213,6 +213,8 @@ func (x *executor) poll(workers []int) {
 			}
 			if in.Kind.IsCompute() {
 				x.seats.sit(w)
+			} else {
+				x.seats.approach(w)
 			}
 		}
 		x.set(w)

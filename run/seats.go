@@ -59,6 +59,17 @@ func (s *seats) sit(w *worker) {
 	}
 }
 
+// approach has w wake on a free processor, if there is one, without taking it: a worker is woken for a message it
+// takes before it computes, and bound to where it computed last it would wait there for another's computation
+// to end, for milliseconds beside a processor that is idle.
+func (s *seats) approach(w *worker) {
+	if s == nil || !s.turn || w.seat != none || len(s.free) == 0 || slices.Contains(s.free, w.bound) {
+		return
+	}
+	w.bound = s.free[0]
+	pinTo(w.thread, w.bound)
+}
+
 // rise takes w's seat back.
 func (s *seats) rise(w *worker) {
 	if s != nil && w.seat != none {

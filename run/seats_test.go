@@ -67,6 +67,15 @@ func TestAWorkerTakesItsLastSeatIfItCan(t *testing.T) {
 	if len(s.free) != 0 {
 		t.Errorf("free: %v", s.free)
 	}
+	s.approach(&w[1])
+	expect("none is free to wake on", 1, none, 5)
+	s.rise(&w[0])
+	s.approach(&w[1])
+	expect("it wakes beside nobody", 1, none, 3)
+	s.approach(&w[2])
+	expect("it has a seat", 2, 5, 5)
+	s.sit(&w[0])
+	expect("the seat was not taken", 0, 3, 3)
 }
 
 // Every ring is heard: a wait after a ring returns, and one before it too.
