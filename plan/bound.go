@@ -126,11 +126,11 @@ func cheapest(costs []profile.Cost) []profile.Cost {
 		bare, again := c.Again()
 		if bare+again < forward+backward {
 			c.ForwardS = min(forward, bare)
-			c.BackwardS = bare + again - c.ForwardS
+			c.BackwardS = max(0, bare+again-c.ForwardS) // below 0 by rounding only
 		}
 		// What computing again adds to a backward it adds to the first half.
 		if half := bare + max(0, again-backward); half < forward && c.BackwardInputS != nil {
-			c.BackwardInputS = new(*c.BackwardInputS + half - c.ForwardS)
+			c.BackwardInputS = new(max(0, *c.BackwardInputS+half-c.ForwardS))
 		}
 	}
 	return out
