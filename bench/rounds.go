@@ -45,13 +45,8 @@ func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round 
 			}
 		}
 		rng.Shuffle(len(order), func(a, b int) { order[a], order[b] = order[b], order[a] })
-		for _, at := range order {
-			if _, err := visit(ctx, rivals[at]); err != nil {
-				return err
-			}
-			if round > 0 {
-				visited(at)
-			}
+		if err := takeTurns(ctx, rivals, order, round, visited); err != nil {
+			return err
 		}
 		ended(round)
 	}
@@ -66,15 +61,23 @@ func Mirrored(ctx context.Context, rivals []*Rival, rounds int, visited func(at 
 		order := rng.Perm(len(rivals))
 		back := slices.Clone(order)
 		slices.Reverse(back)
-		for _, at := range append(order, back...) {
-			if _, err := visit(ctx, rivals[at]); err != nil {
-				return err
-			}
-			if round > 0 {
-				visited(at)
-			}
+		if err := takeTurns(ctx, rivals, append(order, back...), round, visited); err != nil {
+			return err
 		}
 		ended(round)
+	}
+	return nil
+}
+
+// takeTurns visits rivals in an order of their positions, and tells of the visits where the round counts.
+func takeTurns(ctx context.Context, rivals []*Rival, order []int, round int, visited func(at int)) error {
+	for _, at := range order {
+		if _, err := visit(ctx, rivals[at]); err != nil {
+			return err
+		}
+		if round > 0 {
+			visited(at)
+		}
 	}
 	return nil
 }
