@@ -28,29 +28,30 @@ type executor struct {
 
 	beside sync.WaitGroup // collectives under way
 
-	mu      sync.Mutex
-	gate    schedule.Gate
-	program *schedule.Program
-	epoch   uint32                       // of program
-	base    int                          // step that minibatch 0 of program is
-	trains  bool                         // program is training, so its instructions belong to steps
-	limit   int                          // minibatches of program that may be started
-	steps   int                          // minibatches of program that are done
-	micros  int                          // of program, in all its minibatches
-	joined  map[schedule.Instruction]int // members that have skipped a collective, by the first one
-	workers []*worker
-	seats   *seats
-	idle    int           // workers that have come to the end of their lists
-	ended   chan struct{} // closed when all have
-	flying  int           // transfers and collectives under way
-	moved   time.Time     // when something last happened
-	sent    map[delivery]sending
-	record  *recorder
-	err     error
-	over    bool  // no further Program: workers leave
-	halting bool  // no further step either, but for those begun
-	again   bool  // the updates of the last minibatch below limit are taken back
-	refused error // why for good
+	mu       monitor
+	gate     schedule.Gate
+	program  *schedule.Program
+	epoch    uint32                       // of program
+	base     int                          // step that minibatch 0 of program is
+	trains   bool                         // program is training, so its instructions belong to steps
+	limit    int                          // minibatches of program that may be started
+	steps    int                          // minibatches of program that are done
+	micros   int                          // of program, in all its minibatches
+	joined   map[schedule.Instruction]int // members that have skipped a collective, by the first one
+	workers  []*worker
+	seats    *seats
+	standing []int         // workers that may compute, but for a seat
+	idle     int           // workers that have come to the end of their lists
+	ended    chan struct{} // closed when all have
+	flying   int           // transfers and collectives under way
+	moved    time.Time     // when something last happened
+	sent     map[delivery]sending
+	record   *recorder
+	err      error
+	over     bool  // no further Program: workers leave
+	halting  bool  // no further step either, but for those begun
+	again    bool  // the updates of the last minibatch below limit are taken back
+	refused  error // why for good
 }
 
 // delivery is one message on its way; sending is what to note when it arrives.
@@ -94,7 +95,7 @@ func (x *executor) load(p *schedule.Program, base int, trains bool) (<-chan stru
 		x.limit = 0
 	}
 	x.epoch++
-	x.idle, x.ended, x.moved = 0, make(chan struct{}), time.Now()
+	x.idle, x.ended, x.moved, x.standing = 0, make(chan struct{}), time.Now(), nil
 	for _, w := range x.workers {
 		w.here, w.running, w.minibatch = false, true, -1
 		w.prepare(p)
@@ -174,9 +175,9 @@ func (x *executor) failure() error {
 	return x.err
 }
 
-// wake sends a worker back to look.
+// wake sends a worker back to look, once mu is free.
 func (x *executor) wake(w *worker) {
-	w.bell.ring()
+	x.mu.ring(w.bell)
 }
 
 // set wakes a worker and counts it as running from now on, so that nobody takes the
@@ -188,20 +189,26 @@ func (x *executor) set(w *worker) {
 	}
 }
 
-// letOn looks at the workers that an instruction of w may have set free. Where workers take
-// turns on the processors, the end of a computation does not do so at once: the next to
-// compute would take the processor before w has sent off what it has made.
-func (x *executor) letOn(w *worker) {
-	if len(w.next) == 0 {
+// stand has w wait for a seat.
+func (x *executor) stand(w *worker, in schedule.Instruction) {
+	w.lacks = schedule.Need{Worker: w.rank, At: in, Lack: schedule.Core}
+	x.standing = append(x.standing, w.rank)
+}
+
+// rise takes the seat of a worker that waits, and looks at those that stand.
+func (x *executor) rise(w *worker) {
+	if !x.seats.rise(w) || len(x.standing) == 0 {
 		return
 	}
-	x.poll(w.next)
-	w.next = w.next[:0]
+	standing := x.standing
+	x.standing = nil
+	x.poll(standing)
 }
 
 // poll wakes those of the workers that may start now; the others know why not.
 func (x *executor) poll(workers []int) {
-	for _, k := range workers {
+	for i := 0; i < len(workers); i++ {
+		k := workers[i]
 		w := x.workers[k]
 		if w.running || w.here {
 			continue
@@ -211,10 +218,14 @@ func (x *executor) poll(workers []int) {
 				w.lacks = need
 				continue
 			}
-			if in.Kind.IsCompute() {
-				x.seats.sit(w)
-			} else {
-				x.seats.approach(w)
+			if x.mayOwe(in) {
+				rest := slices.Clone(workers[i+1:]) // the Gate may overwrite what it has returned before
+				workers, i = append(rest, x.owe(w, in)...), -1
+				continue
+			}
+			if in.Kind.IsCompute() && !x.seats.sit(w) {
+				x.stand(w, in)
+				continue
 			}
 		}
 		x.set(w)
@@ -225,7 +236,6 @@ func (x *executor) poll(workers []int) {
 // doing it. Nobody has begun that minibatch, so nobody has anything of it; but for one that was
 // begun with weights that have been taken back: what comes of it is thrown away.
 func (x *executor) skip(w *worker, in schedule.Instruction) {
-	x.seats.rise(w)
 	if w.uses != nil && w.uses[0].Instruction == in {
 		w.uses = w.uses[1:]
 	}

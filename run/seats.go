@@ -10,7 +10,9 @@ import "slices"
 // there for milliseconds beside an idle processor, because a thread that has just run is
 // dear to move. Four workers on two processors lost a tenth of their time so. Who may compute
 // is the Gate's business; a worker that may takes a free seat, its last one if it can have
-// it, and is bound to that processor before it is woken.
+// it, and is bound to that processor before it is woken. It keeps its seat until it waits: were
+// another woken there at the end of a computation, what was computed would not be sent before
+// that other has computed too.
 //
 // The executor's mu guards it. nil seats nobody.
 type seats struct {
@@ -45,10 +47,13 @@ func (s *seats) settle(rank int) {
 	}
 }
 
-// sit gives w a seat, if it has none.
-func (s *seats) sit(w *worker) {
-	if s == nil || !s.turn || w.seat != none || len(s.free) == 0 {
-		return
+// sit gives w a seat, if it has none, and says whether it may compute: where all seats are taken, it may not.
+func (s *seats) sit(w *worker) bool {
+	if s == nil || !s.turn || w.seat != none {
+		return true
+	}
+	if len(s.free) == 0 {
+		return false
 	}
 	at := max(0, slices.Index(s.free, w.bound))
 	w.seat = s.free[at]
@@ -57,23 +62,15 @@ func (s *seats) sit(w *worker) {
 		w.bound = w.seat
 		pinTo(w.thread, w.seat)
 	}
+	return true
 }
 
-// approach has w wake on a free processor, if there is one, without taking it: a worker is woken for a message it
-// takes before it computes, and bound to where it computed last it would wait there for another's computation
-// to end, for milliseconds beside a processor that is idle.
-func (s *seats) approach(w *worker) {
-	if s == nil || !s.turn || w.seat != none || len(s.free) == 0 || slices.Contains(s.free, w.bound) {
-		return
+// rise takes w's seat back, and says whether it had one.
+func (s *seats) rise(w *worker) bool {
+	if s == nil || w.seat == none {
+		return false
 	}
-	w.bound = s.free[0]
-	pinTo(w.thread, w.bound)
-}
-
-// rise takes w's seat back.
-func (s *seats) rise(w *worker) {
-	if s != nil && w.seat != none {
-		s.free = append(s.free, w.seat)
-		w.seat = none
-	}
+	s.free = append(s.free, w.seat)
+	w.seat = none
+	return true
 }

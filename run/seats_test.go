@@ -67,15 +67,21 @@ func TestAWorkerTakesItsLastSeatIfItCan(t *testing.T) {
 	if len(s.free) != 0 {
 		t.Errorf("free: %v", s.free)
 	}
-	s.approach(&w[1])
-	expect("none is free to wake on", 1, none, 5)
-	s.rise(&w[0])
-	s.approach(&w[1])
-	expect("it wakes beside nobody", 1, none, 3)
-	s.approach(&w[2])
-	expect("it has a seat", 2, 5, 5)
-	s.sit(&w[0])
-	expect("the seat was not taken", 0, 3, 3)
+	if s.sit(&w[1]) || !s.sit(&w[2]) {
+		t.Error("who has no seat may compute, or who has one may not")
+	}
+	if !s.rise(&w[2]) || s.rise(&w[2]) {
+		t.Error("a seat was given back never, or twice")
+	}
+}
+
+func TestWhoeverHasAProcessorOfItsOwnMayCompute(t *testing.T) {
+	w := worker{thread: nobody, seat: none, bound: none}
+	for _, s := range []*seats{nil, newSeats([]int{3, 5}, 2, 0, 1)} {
+		if !s.sit(&w) || w.seat != none || s.rise(&w) {
+			t.Errorf("%+v: a worker that takes no turns was seated", s)
+		}
+	}
 }
 
 // Every ring is heard: a wait after a ring returns, and one before it too.

@@ -33,12 +33,12 @@ type worker struct {
 	thread    int           // of the operating system
 	seat      int           // the processor it may compute on now, or none
 	bound     int           // the processor that its thread is bound to, or none
-	next      []int         // workers to look at again once it computes again or waits
 	running   bool          // has something to do, or has been told to look
 	here      bool          // at the end of its list
 	free      time.Time     // when its last instruction ended
 	minibatch int           // latest of the Program it has begun
 	lacks     schedule.Need // what it last waited for
+	owes      []owed        // in the order of its list
 }
 
 // place is one replica of one stage.
@@ -160,11 +160,16 @@ func (w *worker) work() {
 		}
 		size, err := w.try(in)
 		if err != nil {
-			w.x.fail(w.rank, fmt.Errorf("run: worker %d: %v: %w", w.rank, w.x.absolute(in), err))
+			w.x.fail(w.rank, w.failed(in, err))
 			return
 		}
 		w.done(in, start, size)
 	}
+}
+
+// failed is the error of an instruction.
+func (w *worker) failed(in schedule.Instruction, err error) error {
+	return fmt.Errorf("run: worker %d: %v: %w", w.rank, w.x.absolute(in), err)
 }
 
 func (w *worker) try(in schedule.Instruction) (size int64, err error) {
@@ -186,6 +191,7 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 	x := w.x
 	x.mu.Lock()
 	for {
+		w.settleOwed()
 		if x.err != nil || x.over {
 			w.running = false
 			x.mu.Unlock()
@@ -194,19 +200,15 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 		if !w.here && x.program != nil {
 			if in, more := x.gate.Head(w.rank); !more {
 				w.here, w.running = true, false
-				x.letOn(w)
+				x.rise(w)
 				x.idle++
 				if x.idle == len(x.workers) {
 					x.closeEnded()
 				} else {
 					x.checkStall()
 				}
-			} else if need := x.gate.Poll(w.rank); need.Ready() {
+			} else if need := x.gate.Poll(w.rank); need.Ready() && (!in.Kind.IsCompute() || x.seats.sit(w)) {
 				x.gate.Start(w.rank)
-				if in.Kind.IsCompute() {
-					x.seats.sit(w)
-					x.letOn(w)
-				}
 				if x.minibatchOf(in) >= x.limit {
 					x.skip(w, in)
 					continue
@@ -219,8 +221,10 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 				return in, now, true
 			} else {
 				w.lacks, w.running = need, false
-				x.seats.rise(w)
-				x.letOn(w)
+				if need.Ready() {
+					x.stand(w, in)
+				}
+				x.rise(w)
 				x.checkStall()
 			}
 		}
@@ -249,7 +253,6 @@ func (w *worker) done(in schedule.Instruction, start time.Time, size int64) {
 		}
 	}
 	w.lacks = schedule.Need{}
-	x.seats.rise(w)
 	if in.Kind == x.program.Settles() && x.refused == nil {
 		for n := x.program.FirstOf(in); n < min(int(in.Micro)+1, x.program.Minibatches()); n++ {
 			if f, whole := x.record.updated(x.base + n); whole {
@@ -257,10 +260,7 @@ func (w *worker) done(in schedule.Instruction, start time.Time, size int64) {
 			}
 		}
 	}
-	w.next = append(w.next, x.gate.End(w.rank)...)
-	if head, more := x.gate.Head(w.rank); !x.seats.inTurn() || !more || head.Kind != schedule.SF && head.Kind != schedule.SB {
-		x.letOn(w)
-	}
+	x.poll(x.gate.End(w.rank))
 }
 
 // prepare readies the worker for a Program that is about to start, with nothing in flight.
