@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/spf13/cobra"
 )
@@ -15,6 +16,7 @@ type measuring struct {
 	asJSON bool
 
 	stepsFlag string
+	stepsDoc  string // where the flag's 0 stands for a number that is found out
 }
 
 // leastRepeats is how many measurements an interval of 95 % of their median takes.
@@ -34,9 +36,12 @@ func (m *measuring) add(c *cobra.Command, stepsFlag string) {
 		{"visits", "visits to each candidate when the best settings are looked for", &m.visits},
 		{stepsFlag, "training steps of a visit", &m.steps},
 	} {
-		if *count.at > 0 {
-			f.IntVar(count.at, count.name, *count.at, count.doc)
+		if *count.at == 0 && count.name == stepsFlag && m.stepsDoc != "" {
+			count.doc = m.stepsDoc
+		} else if *count.at == 0 {
+			continue
 		}
+		f.IntVar(count.at, count.name, *count.at, count.doc)
 	}
 	f.BoolVar(&m.asJSON, "json", false, "for machines")
 }
@@ -54,9 +59,24 @@ func (m *measuring) check(c *cobra.Command, leastSteps int, why string) error {
 		{"visits", m.visits, 1, "to choose by"},
 		{m.stepsFlag, m.steps, leastSteps, why},
 	} {
+		if count.name == m.stepsFlag && m.stepsDoc != "" && !c.Flags().Changed(count.name) {
+			continue
+		}
 		if c.Flags().Lookup(count.name) != nil && count.is < count.least {
 			return badInput(fmt.Errorf("--%s %d; give %d at least, %s", count.name, count.is, count.least, count.why))
 		}
 	}
 	return nil
+}
+
+// What a visit takes by itself: what has just stood still finds its caches cold for a third of a second.
+const (
+	visitS    = 1.5
+	mostSteps = 400
+	untilDoc  = "training steps of a visit (default: as many as take 1.5 s)"
+)
+
+// visitSteps is how many steps that take stepS each make a visit, so many at least.
+func visitSteps(stepS float64, least int) int {
+	return max(least, int(math.Ceil(min(visitS/stepS, mostSteps))))
 }

@@ -18,7 +18,7 @@ import (
 
 func benchOrdersCommand() *cobra.Command {
 	var flags jobFlags
-	own := measuring{rounds: 15, steps: 6}
+	own := measuring{rounds: 15, stepsDoc: untilDoc}
 	var only []string
 	c := &cobra.Command{
 		Use: "orders", Short: "Every schedule and weight policy on real tensors: step time and memory against their predictions, and against 1F1B",
@@ -100,6 +100,9 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error
 	var commands []bench.Command
 	var plans []*plan.Plan
 	for _, o := range orders {
+		if m.steps == 0 {
+			o.command.Steps = visitSteps(o.Predicted.StepS, leastOfStream)
+		}
 		commands, plans = append(commands, o.command), append(plans, o.plan)
 	}
 	ahead := foresight{p: p, dir: dir}

@@ -22,7 +22,7 @@ import (
 
 func benchPredictionCommand() *cobra.Command {
 	var flags jobFlags
-	splits, steps, rounds := 20, 15, 6
+	splits, steps, rounds := 20, 0, 6
 	var asJSON, parts bool
 	c := &cobra.Command{
 		Use: "prediction", Short: "Compare predictions with measurements: the chosen plan and random splits",
@@ -42,7 +42,7 @@ is no error of the prediction. With --profile, that profile predicts every train
 			if err != nil {
 				return err
 			}
-			if steps <= settleSteps {
+			if c.Flags().Changed("steps") && steps <= settleSteps {
 				return badInput(fmt.Errorf("--steps %d; the first %d are left out, so give %d at least", steps, settleSteps, settleSteps+1))
 			}
 			if rounds < 1 {
@@ -54,7 +54,7 @@ is no error of the prediction. With --profile, that profile predicts every train
 	flags.add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, []job.Option{dataOption()})
 	f := c.Flags()
 	f.IntVar(&splits, "splits", splits, "random splits beside the chosen plan")
-	f.IntVar(&steps, "steps", steps, "training steps of each, each time")
+	f.IntVar(&steps, "steps", steps, untilDoc)
 	f.IntVar(&rounds, "rounds", rounds, "times that each plan is trained")
 	f.BoolVar(&asJSON, "json", false, "for machines")
 	f.BoolVar(&parts, "parts", false, "show what each kind of instruction takes of each worker's step, predicted and measured")
@@ -65,7 +65,10 @@ is no error of the prediction. With --profile, that profile predicts every train
 // than the machine keeps its pace.
 const foresightPasses = 3
 
-// trials is how much is trained.
+// leastCounted is how many steps a training counts, however long they are.
+const leastCounted = 6
+
+// trials is how much is trained; of 0 steps, as many as a visit has.
 type trials struct{ splits, steps, rounds int }
 
 // predictionRow is one plan, predicted and measured.
@@ -110,7 +113,11 @@ func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool)
 			}
 			q, now := *p, *pl
 			q.plan, now.Predicted = &now, &predicted[0]
-			r, err := predictedAndTrained(c.Context(), &q, t.steps)
+			steps := t.steps
+			if steps == 0 {
+				steps = settleSteps + visitSteps(now.Predicted.StepS, leastCounted)
+			}
+			r, err := predictedAndTrained(c.Context(), &q, steps)
 			if err != nil {
 				return err
 			}
