@@ -8,8 +8,8 @@
 package profile
 
 // Measures counts what Measure has come to measure: what is kept for later with fewer of them is
-// measured anew. The last is what instructions take beside their layers.
-const Measures = 7
+// measured anew. The last is what it takes to hand a processor from one worker to another.
+const Measures = 8
 
 // Version of the JSON form.
 const Version = 1
@@ -112,6 +112,10 @@ type Transfer struct {
 	ReceiveS  float64 `json:"receive_s,omitempty"`
 	LayerS    float64 `json:"layer_s,omitempty"`
 	WakeS     float64 `json:"wake_s,omitempty"`
+	// TurnS is for how long a processor stands idle where a worker that has computed and sent leaves it to another that
+	// waits for one: until that other's thread has been woken there. 0 where workers take no turns on the processors
+	// of the measured machine, or nobody has measured them.
+	TurnS float64 `json:"turn_s,omitempty"`
 	// StallS is by how much the longest of some ten thousand computations of a model too small to cost anything was
 	// longer than their median: the kernel, or the machine's owner, took the core away for so long, or it was the first.
 	StallS float64 `json:"stall_s,omitempty"`

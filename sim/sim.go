@@ -108,6 +108,7 @@ const leastWaitS = 1e-9
 type workerState struct {
 	running   bool
 	waited    bool // and has computed nothing since but an update
+	queued    bool // the head lacks only a core
 	stalled   bool // is kept from the computation that runs
 	ended     bool
 	reached   float64 // when the head became the head
@@ -130,6 +131,7 @@ type state struct {
 	queue     queue
 	now       float64
 	ended     int
+	giver     int // the worker whose computation ended last: its core is what others get
 	count     int64
 	workers   []workerState
 	places    []int              // number of the first replica of each stage of each pipeline
@@ -192,22 +194,37 @@ func (s *state) advance(w int) {
 			if s.o.Record {
 				me.blockedBy = need.Blocker()
 			}
+			me.queued = need.Lack == schedule.Core
 			return
 		}
 		s.gate.Start(w)
 		s.count++
-		me.running, me.started = true, s.now
+		turn := s.turn(me)
+		me.running, me.queued, me.started = true, false, s.now+turn
 		me.waited = me.waited || s.now > me.reached+leastWaitS
 		takes, until := s.begin(w, in)
 		s.limit(w, in, false)
 		switch {
 		case until:
-		case takes > 0:
-			s.queue.push(event{at: s.now + takes, worker: int32(w), from: ownEnd, in: in})
+		case turn+takes > 0:
+			s.queue.push(event{at: me.started + takes, worker: int32(w), from: ownEnd, in: in})
 		default:
 			s.finish(w, in)
 		}
 	}
+}
+
+// turn is how much later a computation begins than it gets a core, because that has changed hands. The giver
+// stands behind its computation: it sends first.
+func (s *state) turn(me *workerState) float64 {
+	if !me.queued || s.costs.TurnS == 0 {
+		return 0
+	}
+	next, _ := s.gate.Head(s.giver)
+	if next.Kind == schedule.SF || next.Kind == schedule.SB {
+		return s.costs.SendS + s.costs.TurnS
+	}
+	return s.costs.TurnS
 }
 
 // happen moves the clock to an event.
@@ -254,7 +271,7 @@ func (s *state) finish(w int, in schedule.Instruction) {
 		}
 		me.stalled = false
 		me.busy += s.now - me.started
-		me.device.computing = false
+		me.device.computing, s.giver = false, w
 		s.markEnd(w, in)
 		s.closes(w, in)
 	}
@@ -358,6 +375,6 @@ type firstOf struct {
 
 // compute notes that a worker's device is taken by a computation.
 func (s *state) compute(w int, in schedule.Instruction) {
-	s.workers[w].device.began(in, s.now, s.p.Paired)
+	s.workers[w].device.began(in, s.workers[w].started, s.p.Paired)
 	s.markStart(w, in)
 }
