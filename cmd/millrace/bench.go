@@ -59,6 +59,10 @@ type sessions struct {
 	plans int
 }
 
+// timedRate is the learning rate of trainings that are only timed: under no policy does one so small end in NaN, however
+// many steps a comparison takes.
+const timedRate = 1e-5
+
 // command starts millrace on a plan, with so many threads to an operator.
 func (s *sessions) command(name string, pl *plan.Plan, threads int) (bench.Command, error) {
 	path := filepath.Join(s.dir, fmt.Sprintf("plan%d.json", s.plans))
@@ -71,7 +75,7 @@ func (s *sessions) command(name string, pl *plan.Plan, threads int) (bench.Comma
 	args := []string{"bench", "session", "--model", j.Model, "--plan", path, "--threads-per-worker", strconv.Itoa(threads),
 		"--workers", strconv.Itoa(j.Workers), "--batch", strconv.Itoa(j.Batch), "--data", j.Data, "--seed", strconv.FormatUint(j.Seed, 10),
 		"--optimizer", j.Optimizer.Kind, "--momentum", fmt.Sprint(j.Optimizer.Momentum), "--weight-decay", fmt.Sprint(j.Optimizer.WeightDecay),
-		"--lr", fmt.Sprint(j.Rate.Base)}
+		"--lr", fmt.Sprint(timedRate)}
 	if j.Clip > 0 {
 		args = append(args, "--clip", fmt.Sprint(j.Clip))
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/run/optim"
 	"github.com/millrace-ml/millrace/tune"
 )
 
@@ -218,7 +219,7 @@ func measuredTraining(ctx context.Context, p *planned, steps int) (*run.Result, 
 	}
 	return run.Train(ctx, run.Config{
 		Model: p.model, Plan: p.plan, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
-		Optimizer: p.job.Optimizer, Rate: p.job.Rate, Clip: p.job.Clip, Seed: p.job.Seed, Steps: steps, KeepSteps: steps,
+		Optimizer: p.job.Optimizer, Rate: optim.Rate{Kind: optim.Constant, Base: timedRate}, Clip: p.job.Clip, Seed: p.job.Seed, Steps: steps, KeepSteps: steps,
 		ThreadsPerWorker: p.job.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan), Mesh: meshOf(p.job, p.cluster),
 	})
 }
