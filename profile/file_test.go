@@ -33,7 +33,7 @@ func twoLayers() *profile.Profile {
 			{Name: "a", Kind: "dense", From: []int{-1}, ParameterBytes: 1000, BufferBytes: 8, TiedTo: -1, UpdateS: 1e-4, Costs: costs(1)},
 			{Name: "b", Kind: "dense", From: []int{0}, ParameterBytes: 500, TiedTo: 0, TiedBytes: 400, UpdateS: 1e-4, Costs: costs(2)},
 		},
-		Transfer: &profile.Transfer{LatencyS: 1e-5, BandwidthBytesPerSecond: 1e10, AllReduceBytesPerSecond: 1e9, AllReduceWorkers: 2, DispatchS: 1e-6},
+		Transfer: &profile.Transfer{LatencyS: 1e-5, BandwidthBytesPerSecond: 1e10, AllReduceBytesPerSecond: 1e9, AllReduceWorkers: 2, DispatchS: 1e-6, TurnS: 2e-5},
 	}
 }
 

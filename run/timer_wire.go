@@ -31,13 +31,16 @@ const (
 	copyRounds   = 15
 )
 
-// Transfer implements profile.Timer: Wire, and what instructions take beside layers.
+// Transfer implements profile.Timer: Wire, what instructions take beside layers, and turns on a processor.
 func (t *Timer) Transfer(ctx context.Context, workers int) (*profile.Transfer, error) {
 	out, err := t.Wire(ctx, workers)
 	if err != nil {
 		return nil, err
 	}
 	if err := t.beside(ctx, out); err != nil {
+		return nil, err
+	}
+	if out.TurnS, err = t.turn(ctx, BindAlone); err != nil {
 		return nil, err
 	}
 	return out, nil
