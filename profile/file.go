@@ -73,6 +73,9 @@ func (p *Profile) Validate() error {
 	if len(p.Layers) > maxLayers {
 		return fmt.Errorf("profile: %s has %d layers; at most %d are read", p.Model, len(p.Layers), maxLayers)
 	}
+	if !(p.PaceSpread >= 0 && p.PaceSpread <= mostSpread) {
+		return fmt.Errorf("profile: %s: pace_spread is %v; it must be a part of the workers' mean, 0 to %g", p.Model, p.PaceSpread, mostSpread)
+	}
 	held := 0.0 // by all layers so far, each at its largest size
 	for i, l := range p.Layers {
 		bad := func(field string, v any, want string) error {

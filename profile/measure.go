@@ -17,6 +17,7 @@ type LayerTiming struct {
 	BackwardInputS, BackwardWeightS     []float64
 	BareForwardS, AgainS                []float64 // see Cost; empty where nobody asked
 	FeedS                               []float64 // empty of a layer that is the first to read no model input
+	WorkerS                             []float64 // by worker, the middle forward and the middle backward together
 	OutputBytes, SavedBytes             int64
 	ForwardPeakBytes, BackwardPeakBytes int64
 	FirstBackwardPeakBytes              int64 // of the backward that makes the parameters' gradients
@@ -134,6 +135,7 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 			p.Layers[l].Costs = append(p.Layers[l].Costs, c)
 		}
 	}
+	p.PaceSpread = paceSpread(visits)
 	r.MicroBatch, r.Warmup, r.Passes = o.MicroBatches[0], o.Warmup, max(o.Passes, leastPasses)
 	updates, optimizer, states, err := t.Updates(ctx, r)
 	if err != nil {

@@ -1,5 +1,7 @@
 package profile
 
+import "slices"
+
 // visit is what one visit to one micro-batch size measured of every layer.
 type visit []LayerTiming
 
@@ -94,4 +96,37 @@ func join(all, more []LayerTiming, pace float64) []LayerTiming {
 		*a = HalvesPeaks{max(a.Input, b.Input), max(a.FirstInput, b.FirstInput), max(a.Weight, b.Weight), max(a.FirstWeight, b.FirstWeight)}
 	}
 	return all
+}
+
+// mostSpread is the largest Profile.PaceSpread that is read: a worker who takes so many times as long as the mean stands still.
+const mostSpread = 100.0
+
+// fewestPaced is how many visits it takes to say how far apart workers are in the middle one.
+const fewestPaced = 6
+
+// paceSpread is Profile.PaceSpread; 0 where few visits say something, or one worker was alone.
+func paceSpread(rounds [][]visit) float64 {
+	var behind []float64
+	for _, visits := range rounds {
+		for _, v := range visits {
+			var workers []float64
+			for _, t := range v {
+				workers = append(workers, make([]float64, max(0, len(t.WorkerS)-len(workers)))...)
+				for w, s := range t.WorkerS {
+					workers[w] += s
+				}
+			}
+			sum := 0.0
+			for _, s := range workers {
+				sum += s
+			}
+			if len(workers) > 1 && sum > 0 {
+				behind = append(behind, slices.Max(workers)*float64(len(workers))/sum-1)
+			}
+		}
+	}
+	if len(behind) < fewestPaced {
+		return 0
+	}
+	return median(behind)
 }

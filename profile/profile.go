@@ -8,8 +8,8 @@
 package profile
 
 // Measures counts what Measure has come to measure: what is kept for later with fewer of them is
-// measured anew. The last is what it takes to hand a processor from one worker to another.
-const Measures = 8
+// measured anew. The last is how far workers are apart in pace.
+const Measures = 9
 
 // Version of the JSON form.
 const Version = 1
@@ -123,15 +123,18 @@ type Transfer struct {
 
 // Profile is a model's costs.
 type Profile struct {
-	Version          int       `json:"version"`
-	Model            string    `json:"model"`
-	ModelID          string    `json:"model_id"` // digest of the description: a profile fits one model
-	Source           string    `json:"source"`   // "measured", "roofline", "imported"
-	Engine           string    `json:"engine,omitempty"`
-	ThreadsPerWorker int       `json:"threads_per_worker,omitempty"`
-	Concurrency      int       `json:"concurrency,omitempty"` // workers that computed at once while it was measured
-	Optimizer        string    `json:"optimizer,omitempty"`
-	OptimizerStates  int       `json:"optimizer_states"` // copies of the parameters the optimizer keeps: SGD 0, momentum 1, Adam 2
-	Layers           []Layer   `json:"layers"`
-	Transfer         *Transfer `json:"transfer,omitempty"`
+	Version          int    `json:"version"`
+	Model            string `json:"model"`
+	ModelID          string `json:"model_id"` // digest of the description: a profile fits one model
+	Source           string `json:"source"`   // "measured", "roofline", "imported"
+	Engine           string `json:"engine,omitempty"`
+	ThreadsPerWorker int    `json:"threads_per_worker,omitempty"`
+	Concurrency      int    `json:"concurrency,omitempty"` // workers that computed at once while it was measured
+	// PaceSpread is by what part of the workers' mean the slowest of them was behind it, in the middle of the visits in which they
+	// computed the same at once: cores of a machine shared with others are slow one at a time, for a second or so.
+	PaceSpread      float64   `json:"pace_spread,omitempty"`
+	Optimizer       string    `json:"optimizer,omitempty"`
+	OptimizerStates int       `json:"optimizer_states"` // copies of the parameters the optimizer keeps: SGD 0, momentum 1, Adam 2
+	Layers          []Layer   `json:"layers"`
+	Transfer        *Transfer `json:"transfer,omitempty"`
 }

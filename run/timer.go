@@ -138,6 +138,7 @@ func (c *crew) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTi
 			o.BackwardS = append(o.BackwardS, b.clock.phases[stage.Backward][l]...)
 			o.BackwardInputS = append(o.BackwardInputS, b.clock.phases[stage.InputHalf][l]...)
 			o.BackwardWeightS = append(o.BackwardWeightS, b.clock.phases[stage.WeightHalf][l]...)
+			o.WorkerS = append(o.WorkerS, middle(b.clock.phases[stage.Forward][l])+middle(b.clock.phases[stage.Backward][l]))
 			o.BareForwardS = append(o.BareForwardS, b.clock.again[stage.Pass][l]...)
 			for i, s := range b.clock.again[stage.Backward][l] {
 				o.AgainS = append(o.AgainS, s+b.clock.again[stage.Forward][l][i])

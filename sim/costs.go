@@ -85,6 +85,9 @@ type Costs struct {
 	StallS float64
 	// Cores is how many cores the workers share where Options does not say; 0 gives each its own.
 	Cores int
+	// PaceSpread is by what part of the workers' mean one of them is behind it at a time, for longer than a step. Expect
+	// knows it, Run does not.
+	PaceSpread float64
 }
 
 // Varies says whether some computation has a spread.
@@ -137,9 +140,9 @@ func (c *Costs) check(p *schedule.Program) error {
 	for _, f := range []struct {
 		name  string
 		value float64
-	}{{"dispatch", c.DispatchS}, {"a send", c.SendS}, {"a receive", c.ReceiveS}, {"waking", c.WakeS}, {"a turn", c.TurnS}, {"a stall", c.StallS}} {
+	}{{"dispatch", c.DispatchS}, {"a send", c.SendS}, {"a receive", c.ReceiveS}, {"waking", c.WakeS}, {"a turn", c.TurnS}, {"a stall", c.StallS}, {"the slowest worker behind the mean", c.PaceSpread}} {
 		if bad(f.value) {
-			return fmt.Errorf("sim: %s takes %v s; it must be a number, 0 or more", f.name, f.value)
+			return fmt.Errorf("sim: %s is %v; it must be a number, 0 or more", f.name, f.value)
 		}
 	}
 	for s, replicas := range c.Stages {

@@ -14,6 +14,7 @@
 // micro-batch saved, messages on their way, and the peak inside each instruction. Not
 // counted: the samples that the first and last stages read, and what collectives and transfers
 // take from each other.
+// Run plays all of that at one pace of the workers; Expect lets each fall behind in turn, as cores of a shared machine do.
 // Refused: costs that do not cover the Program's stages, a Gate that lets nobody
 // move (the error lists who waits for what). It reads no wall clock and knows no engine.
 package sim

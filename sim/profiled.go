@@ -34,7 +34,7 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 		},
 		Links:     links(c, devices),
 		OneMemory: func(from, to int) bool { return c.InOneMemory(devices[from], devices[to]) },
-		Cores:     c.Cores,
+		Cores:     c.Cores, PaceSpread: p.PaceSpread,
 	}
 	if slices.ContainsFunc(devices, func(d int) bool { return c.DeviceTypes[c.Devices[d]].FPGA != nil }) {
 		out.Streams = func(w int) bool { return c.DeviceTypes[c.Devices[devices[w]]].FPGA != nil }

@@ -17,6 +17,8 @@ type Options struct {
 	Jitter bool
 	// MemoryBytes is what a worker has, for Summary.Over; 0, or nil, is any amount.
 	MemoryBytes func(worker int) int64
+	// Pace is how many times as long each worker computes; nil is once.
+	Pace []float64
 	// lasting has what an instruction holds for a moment meet what arrives while it runs.
 	lasting bool
 	// slowBy is how many times as long slowWorker's forwards and backwards take; 0 is once.
@@ -340,6 +342,9 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 	s.compute(w, in)
 	if s.o.Jitter {
 		takes *= jitter(in, c.Spread/quartiles)
+	}
+	if s.o.Pace != nil {
+		takes *= s.o.Pace[w]
 	}
 	if s.o.slowBy > 0 && w == s.o.slowWorker {
 		takes *= s.o.slowBy

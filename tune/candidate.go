@@ -55,8 +55,7 @@ func simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, 
 		if err != nil {
 			return sim.Summary{}, err
 		}
-		_, sum, err := sim.Run(program, costs, sim.Options{Cores: Cores(c, pl), Jitter: true})
-		return sum, err
+		return sim.Expect(program, costs, sim.Options{Cores: Cores(c, pl), Jitter: true})
 	}
 	repeat, streams := Steps(costs), !schedule.Policy(pl.Weights).Flushes()
 	if pl.Together() > 1 {

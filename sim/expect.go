@@ -1,0 +1,49 @@
+package sim
+
+import "github.com/millrace-ml/millrace/schedule"
+
+// mostPaced is the most workers of whom Expect has each fall behind. Among more of them one step in many has every
+// worker at its usual pace no longer, and playing each takes long.
+const mostPaced = 16
+
+// Expect is what Run's Summary comes to on workers that do not keep one pace: its times are the means of runs in each of which another
+// worker is behind by Costs.PaceSpread, and the rest so much ahead that all together compute what they usually do.
+//
+// Which core is slow changes within seconds, and a step takes milliseconds: within a step one of them is. A step
+// is convex in what computations take, as long as their order stays, so that it comes out no shorter than at
+// one pace; how much longer depends on how often the schedule has workers wait for each other, and on nothing
+// else that a plan could choose. Workers that take turns on fewer cores are not slow themselves: whoever is free goes on, and the
+// mean pace is all that counts.
+func Expect(p *schedule.Program, costs Costs, o Options) (Summary, error) {
+	_, sum, err := Run(p, costs, o)
+	cores := o.Cores
+	if cores == 0 {
+		cores = costs.Cores
+	}
+	if err != nil || costs.PaceSpread == 0 || p.Workers < 2 || p.Workers > mostPaced || cores > 0 && cores < p.Workers {
+		return sum, err
+	}
+	n := float64(p.Workers)
+	spread := min(costs.PaceSpread, n-1) // nobody computes in less than no time
+	sum.StepS, sum.EndS = 0, 0
+	for behind := range p.Workers {
+		o.Pace = make([]float64, p.Workers)
+		for w := range o.Pace {
+			o.Pace[w] = 1 - spread/(n-1)
+		}
+		o.Pace[behind] = 1 + spread
+		_, paced, err := Run(p, costs, o)
+		if err != nil {
+			return sum, err
+		}
+		sum.StepS, sum.EndS = sum.StepS+paced.StepS/n, sum.EndS+paced.EndS/n
+	}
+	busy := 0.0
+	for _, b := range sum.BusyS {
+		busy += b
+	}
+	if sum.StepS > 0 {
+		sum.Bubble = max(0, 1-busy/(n*sum.StepS))
+	}
+	return sum, nil
+}

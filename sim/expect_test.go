@@ -1,0 +1,59 @@
+package sim
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// Two stages of 1F1B, F = 1, B = 2, four micro-batches, one worker a tenth behind and the other a tenth ahead. With the second
+// behind it is never idle between the first forward and the last backward in front of it: 0.9 + 4 x 3.3 + 1.8. With
+// the first behind that one is idle until its second forward's gradient is there, 2.7 - 1.1, and for the last, 2.7 - 2.2: 13.2 + 2.1.
+func TestWorkersFallBehindInTurn(t *testing.T) {
+	p := loweredOf(t, "1f1b", schedule.Settings{Placement: straight(2), MicroBatches: 4, Repeat: 1})
+	costs := Uniform(2, 1, 2, 0)
+	costs.PaceSpread = 0.1
+	sum, err := Expect(p, costs, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exactly(t, sum.StepS, (15.9+15.3)/2, "step")
+	exactly(t, sum.EndS, sum.StepS, "end of the only step")
+	exactly(t, sum.Bubble, 1-12/15.6, "bubble")
+	exactly(t, sum.BusyS[0], 12, "computing")
+
+	costs.Cores = 1
+	shared, err := Expect(p, costs, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exactly(t, shared.StepS, 24, "taking turns")
+	costs.PaceSpread = -0.1
+	if _, err := Expect(p, costs, Options{}); err == nil {
+		t.Error("a spread below 0 was taken")
+	}
+}
+
+// A step is convex in what computations take: workers at several paces are no faster than at one.
+func TestPacesNeverShortenAStep(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, _ := randomCase(t)
+		costs := randomCosts(t, p)
+		costs.Links, costs.Cores = nil, 0
+		costs.Transfer = func(int, int, int64) (float64, float64) { return 0.1, 0 }
+		_, usual, err := Run(p, costs, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		costs.PaceSpread = rapid.Float64Range(0, 0.5).Draw(t, "spread")
+		sum, err := Expect(p, costs, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum.EndS < usual.EndS*(1-1e-9) {
+			t.Fatalf("%s ends at %v, at one pace at %v", p.Name, sum.EndS, usual.EndS)
+		}
+	})
+}
