@@ -189,10 +189,13 @@ func (x *executor) set(w *worker) {
 	}
 }
 
-// stand has w wait for a seat.
+// stand has w wait for a seat, in the order in which workers came. It may be told so again: for every message that
+// arrives meanwhile.
 func (x *executor) stand(w *worker, in schedule.Instruction) {
 	w.lacks = schedule.Need{Worker: w.rank, At: in, Lack: schedule.Core}
-	x.standing = append(x.standing, w.rank)
+	if !slices.Contains(x.standing, w.rank) {
+		x.standing = append(x.standing, w.rank)
+	}
 }
 
 // rise takes the seat of a worker that waits, and looks at those that stand.
@@ -239,19 +242,19 @@ func (x *executor) skip(w *worker, in schedule.Instruction) {
 	if w.uses != nil && w.uses[0].Instruction == in {
 		w.uses = w.uses[1:]
 	}
-	x.poll(slices.Clone(x.gate.End(w.rank)))
+	x.poll(x.gate.End(w.rank))
 	switch in.Kind {
 	case schedule.RF:
 		w.discard(in)
 	case schedule.SF, schedule.SB:
 		for _, to := range x.program.Receivers(in) {
-			x.poll(slices.Clone(x.gate.Arrive(to, in, w.rank)))
+			x.poll(x.gate.Arrive(to, in, w.rank))
 		}
 	case schedule.AR, schedule.TG, schedule.GN:
 		members, workers := x.program.Group(in)
 		if x.joined[members[0]]++; x.joined[members[0]] == len(members) {
 			for i, m := range members {
-				x.poll(slices.Clone(x.gate.Arrive(workers[i], m, workers[i])))
+				x.poll(x.gate.Arrive(workers[i], m, workers[i]))
 			}
 		}
 	}

@@ -9,8 +9,8 @@ import (
 // lock is a mutex for locked threads.
 //
 // A goroutine that waits for a sync.Mutex and is locked to a thread comes back by way of another thread, as from a
-// channel (see bell): what it waited for takes microseconds, its return may take until the kernel's next tick. Here the thread itself
-// waits, in the kernel (Drepper, Futexes Are Tricky, 2011, mutex 2).
+// channel (see bell): what it waited for takes microseconds, its return may take until the
+// kernel's next tick. Here the thread itself waits, in the kernel (Drepper, Futexes Are Tricky, 2011, the mutex of "Take 3").
 type lock struct{ state atomic.Uint32 }
 
 // States of a lock.

@@ -86,36 +86,40 @@ func TestRandomProgramsRun(t *testing.T) {
 			continue
 		}
 		ran++
-		got := train(t, c)
-		tl, _, err := sim.Run(p, sim.Uniform(p.Stages, 1, 2, 0.1), sim.Options{Record: true})
-		if err != nil {
-			t.Fatalf("seed %d: sim: %v\n%s", seed, err, p.Text())
+		sameAsSimulated(t, c, p, train(t, c), seed)
+	}
+}
+
+// sameAsSimulated compares what was run of a Program with what sim says of it, and the weights with those of the
+// sequential program.
+func sameAsSimulated(t *testing.T, c Config, p *schedule.Program, got *Result, seed uint64) {
+	t.Helper()
+	tl, _, err := sim.Run(p, sim.Uniform(p.Stages, 1, 2, 0.1), sim.Options{Record: true})
+	if err != nil {
+		t.Fatalf("seed %d: sim: %v\n%s", seed, err, p.Text())
+	}
+	if !slices.Equal(tl.PeakActivations, got.Timeline.PeakActivations) {
+		t.Errorf("seed %d: held %v micro-batches; sim says %v\n%s", seed, got.Timeline.PeakActivations, tl.PeakActivations, p.Text())
+	}
+	versions := map[schedule.Instruction]int{}
+	for w := range p.Workers {
+		if a, b := computed(tl, w), computed(&got.Timeline, w); !slices.Equal(a, b) {
+			t.Fatalf("seed %d: worker %d did\n%v; sim did\n%v", seed, w, b, a)
 		}
-		if !slices.Equal(tl.PeakActivations, got.Timeline.PeakActivations) {
-			t.Errorf("seed %d: held %v micro-batches; sim says %v\n%s", seed, got.Timeline.PeakActivations, tl.PeakActivations, p.Text())
-		}
-		for w := range p.Workers {
-			if a, b := computed(tl, w), computed(&got.Timeline, w); !slices.Equal(a, b) {
-				t.Fatalf("seed %d: worker %d did\n%v; sim did\n%v", seed, w, b, a)
+		for _, u := range p.Uses(w) {
+			if in := u.Instruction; in.Kind == schedule.F {
+				versions[schedule.Instruction{Stage: in.Stage, Micro: in.Micro, Replica: in.Replica}] = u.Version
 			}
 		}
-		versions := map[schedule.Instruction]int{}
-		for w := range p.Workers {
-			for _, u := range p.Uses(w) {
-				if in := u.Instruction; in.Kind == schedule.F {
-					versions[schedule.Instruction{Stage: in.Stage, Micro: in.Micro, Replica: in.Replica}] = u.Version
-				}
-			}
-		}
-		if p.Weights == schedule.Latest {
-			continue // its backward reads other weights than its forward, which no equation of one version says
-		}
-		twin := sequential(t, c, func(i, micro, replica int) int {
-			return versions[schedule.Instruction{Stage: int32(i), Micro: int32(micro), Replica: int16(replica)}]
-		})
-		if err := equalCase(c, twin, got.Weights); err != nil {
-			t.Fatalf("seed %d: %v\n%s\n%+v", seed, err, p.Text(), *c.Plan)
-		}
+	}
+	if p.Weights == schedule.Latest {
+		return // its backward reads other weights than its forward, which no equation of one version says
+	}
+	twin := sequential(t, c, func(i, micro, replica int) int {
+		return versions[schedule.Instruction{Stage: int32(i), Micro: int32(micro), Replica: int16(replica)}]
+	})
+	if err := equalCase(c, twin, got.Weights); err != nil {
+		t.Fatalf("seed %d: %v\n%s\n%+v", seed, err, p.Text(), *c.Plan)
 	}
 }
 

@@ -231,6 +231,7 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 		x.mu.Unlock()
 		w.bell.wait()
 		x.mu.Lock()
+		w.running = !w.here // also where a bell rang that load had no need to ring: it looks, and nobody else is to
 	}
 }
 

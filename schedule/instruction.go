@@ -43,8 +43,7 @@ func (k Kind) IsCompute() bool {
 	return k == F || k == B || k == I || k == W || k == U || k == EV
 }
 
-// IsSend and IsReceive say whether the instruction sends a message to other workers, or takes one.
-func (k Kind) IsSend() bool    { return k == SF || k == SB }
+// IsReceive says whether the instruction takes a message of another worker's.
 func (k Kind) IsReceive() bool { return k == RF || k == RB }
 
 // Instruction is one thing one worker does. Micro is the micro-batch, or for
