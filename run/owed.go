@@ -20,7 +20,7 @@ type owed struct {
 
 // mayOwe says whether a worker that waits may owe an instruction of its list.
 func (x *executor) mayOwe(in schedule.Instruction) bool {
-	return x.seats.inTurn() && in.Kind.IsReceive() && !x.program.PostValidate && x.minibatchOf(in) < x.limit
+	return x.seats.inTurn() && in.Kind.IsReceive() && x.minibatchOf(in) < x.limit
 }
 
 // owe passes the head of w's list, a receive that Poll calls ready, and returns the workers that are worth polling again.
