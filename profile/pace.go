@@ -101,8 +101,9 @@ func join(all, more []LayerTiming, pace float64) []LayerTiming {
 // mostSpread is the largest Profile.PaceSpread that is read: a worker who takes so many times as long as the mean stands still.
 const mostSpread = 100.0
 
-// fewestPaced is how many visits it takes to say how far apart workers are in the middle one.
-const fewestPaced = 6
+// fewestPaced is how many visits it takes to say how far apart workers are in the middle one: one core is slow for a second,
+// and a second has several visits.
+const fewestPaced = 24
 
 // paceSpread is Profile.PaceSpread; 0 where few visits say something, or one worker was alone.
 func paceSpread(rounds [][]visit) float64 {

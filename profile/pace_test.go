@@ -18,15 +18,20 @@ func TestPaceSpreadIsOfTheMiddleVisit(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		rounds [][]visit
+		times  int
 		want   float64
 	}{
-		{"one pace", [][]visit{{even, even, even}, {even, even, first}}, 0},
-		{"one behind in the middle", [][]visit{{even, first}, {second, even}, {first, first}, {second, second}}, 0.2},
-		{"too few visits", [][]visit{{first, first}, {first, first}}, 0},
-		{"nobody beside", [][]visit{{at([]float64{1}), at([]float64{2})}, {at([]float64{3}), at(nil)}, {at([]float64{1}), at([]float64{1})}}, 0},
-		{"three workers", [][]visit{{at([]float64{1, 1, 1.6}), at([]float64{1.6, 1, 1})}, {at([]float64{1, 1.6, 1}), at([]float64{1, 1, 1.6})}, {at([]float64{1, 1, 1.6}), at([]float64{1, 1, 1.6})}}, 1.0 / 3},
+		{"one pace", [][]visit{{even, even, even}, {even, even, first}}, 4, 0},
+		{"one behind in the middle", [][]visit{{even, first}, {second, even}, {first, first}, {second, second}}, 3, 0.2},
+		{"too few visits", [][]visit{{first, first}, {first, first}}, 5, 0},
+		{"nobody beside", [][]visit{{at([]float64{1}), at([]float64{2})}, {at([]float64{3}), at(nil)}, {at([]float64{1}), at([]float64{1})}}, 8, 0},
+		{"three workers", [][]visit{{at([]float64{1, 1, 1.6}), at([]float64{1.6, 1, 1})}, {at([]float64{1, 1.6, 1}), at([]float64{1, 1, 1.6})}, {at([]float64{1, 1, 1.6}), at([]float64{1, 1, 1.6})}}, 4, 1.0 / 3},
 	} {
-		if got := paceSpread(c.rounds); math.Abs(got-c.want) > 1e-12 {
+		var rounds [][]visit
+		for range c.times {
+			rounds = append(rounds, c.rounds...)
+		}
+		if got := paceSpread(rounds); math.Abs(got-c.want) > 1e-12 {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}

@@ -35,10 +35,14 @@ func (f *foresight) again(ctx context.Context, plans []*plan.Plan, passes int) (
 		if err := profileInChild(ctx, f.p.job, path, slices.Compact(sizes), passes); err != nil {
 			return nil, err
 		}
-		var err error
-		if f.p.profile, err = profile.Read(path); err != nil {
+		again, err := profile.Read(path)
+		if err != nil {
 			return nil, err
 		}
+		if again.PaceSpread == 0 && f.p.profile != nil { // a brief one sees too little of it
+			again.PaceSpread = f.p.profile.PaceSpread
+		}
+		f.p.profile = again
 		if err := f.p.local(); err != nil {
 			return nil, err
 		}
