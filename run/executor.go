@@ -210,20 +210,20 @@ func (x *executor) rise(w *worker) {
 
 // poll wakes those of the workers that may start now; the others know why not.
 func (x *executor) poll(workers []int) {
-	for i := 0; i < len(workers); i++ {
-		k := workers[i]
-		w := x.workers[k]
+	for len(workers) > 0 {
+		w := x.workers[workers[0]]
+		workers = workers[1:]
 		if w.running || w.here {
 			continue
 		}
-		if in, more := x.gate.Head(k); more {
-			if need := x.gate.Poll(k); !need.Ready() {
+		if in, more := x.gate.Head(w.rank); more {
+			if need := x.gate.Poll(w.rank); !need.Ready() {
 				w.lacks = need
 				continue
 			}
 			if x.mayOwe(in) {
-				rest := slices.Clone(workers[i+1:]) // the Gate may overwrite what it has returned before
-				workers, i = append(rest, x.owe(w, in)...), -1
+				rest := slices.Clone(workers) // the Gate may overwrite what it has returned before
+				workers = append(rest, x.owe(w, in)...)
 				continue
 			}
 			if in.Kind.IsCompute() && !x.seats.sit(w) {
