@@ -16,11 +16,7 @@ const mostPaced = 16
 // mean pace is all that counts.
 func Expect(p *schedule.Program, costs Costs, o Options) (Summary, error) {
 	_, sum, err := Run(p, costs, o)
-	cores := o.Cores
-	if cores == 0 {
-		cores = costs.Cores
-	}
-	if err != nil || costs.PaceSpread == 0 || p.Workers < 2 || p.Workers > mostPaced || cores > 0 && cores < p.Workers {
+	if err != nil || costs.Plays(p.Workers, o.Cores) == 1 {
 		return sum, err
 	}
 	n := float64(p.Workers)
@@ -46,4 +42,15 @@ func Expect(p *schedule.Program, costs Costs, o Options) (Summary, error) {
 		sum.Bubble = max(0, 1-busy/(n*sum.StepS))
 	}
 	return sum, nil
+}
+
+// Plays is how many times Expect plays a Program of so many workers, who share so many cores: 0 takes Costs.Cores.
+func (c *Costs) Plays(workers, cores int) int {
+	if cores == 0 {
+		cores = c.Cores
+	}
+	if c.PaceSpread == 0 || workers < 2 || workers > mostPaced || cores > 0 && cores < workers {
+		return 1
+	}
+	return 1 + workers
 }

@@ -57,3 +57,20 @@ func TestPacesNeverShortenAStep(t *testing.T) {
 		}
 	})
 }
+
+func TestPlaysCountsWhatExpectPlays(t *testing.T) {
+	spread := Costs{PaceSpread: 0.1}
+	turns := Costs{PaceSpread: 0.1, Cores: 2}
+	for _, c := range []struct {
+		costs          Costs
+		workers, cores int
+		want           int
+	}{
+		{Costs{}, 4, 0, 1}, {spread, 1, 0, 1}, {spread, 2, 0, 3}, {spread, 2, 2, 3},
+		{spread, 4, 2, 1}, {turns, 4, 0, 1}, {turns, 4, 4, 5}, {spread, mostPaced + 1, 0, 1},
+	} {
+		if got := c.costs.Plays(c.workers, c.cores); got != c.want {
+			t.Errorf("%d workers on %d cores: %d plays, want %d", c.workers, c.cores, got, c.want)
+		}
+	}
+}

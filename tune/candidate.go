@@ -66,7 +66,7 @@ func simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, 
 		repeat = 2 * filled(pl)
 		played = provenAsPlayed * (repeat + repeat/2)
 	}
-	if err := checkWork(pl, played); err != nil {
+	if err := checkWork(pl, played*costs.Plays(len(sim.Devices(pl)), Cores(c, pl))); err != nil {
 		return predicted, false, err
 	}
 	sum, err := run(repeat)
