@@ -2,39 +2,101 @@ package main
 
 import (
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// What the README shows of a schedule is what is printed today; what it shows of times
-// depends on the machine.
-func TestTheReadmesScheduleIsTheOnePrinted(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
+// shown is a command in a document, with the lines that it is said to print.
+type shown struct {
+	args []string
+	want []string
+}
+
+// shownIn returns the commands in the indented blocks of a document.
+func shownIn(t *testing.T, path string) []shown {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &program{dir: t.TempDir(), native: "none", cache: t.TempDir()}
+	var all []shown
+	joined := strings.ReplaceAll(string(text), " \\\n", " ")
+	for line := range strings.SplitSeq(joined, "\n") {
+		line, indented := strings.CutPrefix(line, "    ")
+		if command, ok := strings.CutPrefix(line, "$ bin/millrace "); ok {
+			all = append(all, shown{args: strings.Fields(command)})
+		} else if indented && len(all) > 0 {
+			all[len(all)-1].want = append(all[len(all)-1].want, line)
+		}
+	}
+	return all
+}
+
+// matches says whether lines are those wanted, where "..." stands for any lines.
+func matches(got, want []string) bool {
+	if len(want) == 0 {
+		return len(got) == 0
+	}
+	if want[0] != "..." {
+		return len(got) > 0 && got[0] == want[0] && matches(got[1:], want[1:])
+	}
+	return matches(got, want[1:]) || len(got) > 0 && matches(got[1:], want)
+}
+
+// What the README shows of schedules and of plans for a described cluster is what is printed
+// today; what it shows of times depends on the machine.
+func TestTheReadmeShowsWhatIsPrinted(t *testing.T) {
+	p := &program{dir: "../..", native: "none", cache: t.TempDir()}
 	checked := 0
-	for block := range strings.SplitSeq(string(text), "\n    $ bin/millrace ") {
-		command, rest, _ := strings.Cut(block, "\n")
-		if !strings.HasPrefix(command, "schedule ") {
+	for _, s := range shownIn(t, "../../README.md") {
+		command := strings.Join(s.args, " ")
+		described := s.args[0] == "schedule" || strings.Contains(command, " --cluster ")
+		if !described || strings.Contains(command, " > ") {
 			continue
 		}
-		want := ""
-		for line := range strings.Lines(rest) {
-			shown, ok := strings.CutPrefix(line, "    ")
-			if !ok {
-				break
-			}
-			want += shown
-		}
-		if got := p.run(t, strings.Fields(command), false); got != want {
-			t.Errorf("millrace %s prints\n%s\nthe README has\n%s", command, got, want)
+		got := p.run(t, s.args, false)
+		if !matches(strings.Split(strings.TrimSuffix(got, "\n"), "\n"), s.want) {
+			t.Errorf("millrace %s prints\n%s\nthe README has\n%s", command, got, strings.Join(s.want, "\n"))
 		}
 		checked++
 	}
-	if checked == 0 {
-		t.Error("the README shows no schedule")
+	if checked < 3 {
+		t.Errorf("the README shows %d schedules and plans", checked)
+	}
+}
+
+// Every command that a document names has its verb and its flags.
+func TestTheDocumentsCommandsAreThere(t *testing.T) {
+	inline := regexp.MustCompile("`(?:bin/)?millrace ([^`]+)`")
+	for _, path := range []string{"../../README.md", "../../BENCHMARKS.md", "../../ARCHITECTURE.md"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var commands [][]string
+		for _, s := range shownIn(t, path) {
+			commands = append(commands, s.args)
+		}
+		for _, m := range inline.FindAllStringSubmatch(string(text), -1) {
+			commands = append(commands, strings.Fields(m[1]))
+		}
+		for _, args := range commands {
+			if slices.Contains(args, "VERB") {
+				continue
+			}
+			if i := slices.Index(args, ">"); i >= 0 {
+				args = args[:i]
+			}
+			verb, rest, err := command().Find(args)
+			if err == nil {
+				err = verb.ParseFlags(rest)
+			}
+			if err != nil || verb.Name() == "millrace" {
+				t.Errorf("%s: millrace %s: %v", path, strings.Join(args, " "), err)
+			}
+		}
 	}
 }
 
