@@ -55,7 +55,7 @@ func admitOneF1B(s Settings) error {
 	}
 	m := s.MicroBatches
 	for i, k := range s.Warmup {
-		if k < 1 {
+		if k < 1 || k > m {
 			return fmt.Errorf("warm-up K_%d is %d; it must be 1 to M = %d", i, k, m)
 		}
 		if i > 0 && min(k, m) > min(s.Warmup[i-1], m) {

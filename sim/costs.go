@@ -121,6 +121,14 @@ func Uniform(stages int, forwardS, backwardS, transferS float64) Costs {
 	return c
 }
 
+// Streaming is costs on devices that transfer while they compute (BaPipe §3.2.1), where a message
+// takes its link for linkS from the moment its computation begins.
+func Streaming(c Costs, linkS float64) Costs {
+	c.Transfer = func(int, int, int64) (float64, float64) { return 0, linkS }
+	c.Streams = func(int) bool { return true }
+	return c
+}
+
 // CostError is a cost that no simulation can use.
 type CostError struct {
 	Stage, Replica int
@@ -129,10 +137,18 @@ type CostError struct {
 }
 
 func (e *CostError) Error() string {
-	return fmt.Sprintf("sim: stage %d, replica %d: %s is %v; it must be a number, 0 or more", e.Stage, e.Replica, e.Field, e.Value)
+	what := "a number, 0 or more"
+	if e.Value > mostBytes && !math.IsInf(e.Value, 0) {
+		what = "1 PiB at most"
+	}
+	return fmt.Sprintf("sim: stage %d, replica %d: %s is %v; it must be %s", e.Stage, e.Replica, e.Field, e.Value, what)
 }
 
-// check refuses costs that do not cover a Program or would run the clock backwards.
+// mostBytes bounds each size, so that what thousands of micro-batches hold together is still a number.
+const mostBytes = 1 << 50
+
+// check refuses costs that do not cover a Program or would run the clock backwards. What a transfer
+// takes is a function's to say, and is looked at when it is asked (transferS).
 func (c *Costs) check(p *schedule.Program) error {
 	if len(c.Stages) != p.Stages {
 		return fmt.Errorf("sim: costs of %d stages for program %s of %d", len(c.Stages), p.Name, p.Stages)
@@ -150,26 +166,64 @@ func (c *Costs) check(p *schedule.Program) error {
 			return fmt.Errorf("sim: stage %d has no costs; give one for each replica, or one for all", s)
 		}
 		for r := range replicas {
-			k := &replicas[r]
-			for _, f := range []struct {
-				name  string
-				value float64
-			}{
-				{"forward", k.ForwardS}, {"backward", k.BackwardS}, {"input gradient", k.InputS}, {"weight gradient", k.WeightS},
-				{"update", k.UpdateS}, {"elastic update", k.ElasticUpdateS}, {"reference update", k.ReferenceUpdateS}, {"evaluation", k.EvaluateS}, {"checkpoint", k.SaveS},
-				{"all-reduce", k.AllReduceS}, {"sum of tied gradients", k.TiedS}, {"norm", k.NormS},
-				{"activation bytes", float64(k.ActivationBytes)}, {"gradient bytes", float64(k.GradientBytes)},
-				{"saved bytes", float64(k.SavedBytes)}, {"input bytes", float64(k.InputBytes)}, {"pending bytes", float64(k.PendingBytes)},
-				{"fixed bytes", float64(k.FixedBytes)}, {"parameter bytes", float64(k.ParameterBytes)},
-				{"reference bytes", float64(k.ReferenceBytes)}, {"bytes of gradients that the first half makes", float64(k.WholeBytes)},
-			} {
-				if bad(f.value) {
-					return &CostError{Stage: s, Replica: r, Field: f.name, Value: f.value}
-				}
+			if field, value := replicas[r].wrong(); field != "" {
+				return &CostError{Stage: s, Replica: r, Field: field, Value: value}
 			}
 		}
 	}
 	return nil
+}
+
+// wrong is the first of a stage's costs that no simulation can use; no name where there is none.
+func (k *StageCost) wrong() (field string, value float64) {
+	for _, f := range []struct {
+		name  string
+		value float64
+	}{
+		{"forward", k.ForwardS}, {"backward", k.BackwardS}, {"input gradient", k.InputS}, {"weight gradient", k.WeightS},
+		{"update", k.UpdateS}, {"elastic update", k.ElasticUpdateS}, {"reference update", k.ReferenceUpdateS}, {"evaluation", k.EvaluateS}, {"checkpoint", k.SaveS},
+		{"all-reduce", k.AllReduceS}, {"sum of tied gradients", k.TiedS}, {"norm", k.NormS}, {"spread", k.Spread},
+	} {
+		if bad(f.value) {
+			return f.name, f.value
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"activation bytes", k.ActivationBytes}, {"gradient bytes", k.GradientBytes}, {"saved bytes", k.SavedBytes}, {"input bytes", k.InputBytes},
+		{"pending bytes", k.PendingBytes}, {"fixed bytes", k.FixedBytes}, {"parameter bytes", k.ParameterBytes}, {"reference bytes", k.ReferenceBytes},
+		{"bytes of gradients that the first half makes", k.WholeBytes}, {"bytes of the largest layer", k.LayerBytes},
+		{"peak of a forward", k.ForwardPeak}, {"peak of an evaluation", k.EvaluatePeak}, {"peak of an update", k.UpdatePeak},
+		{"peak of the first backward", k.FirstBackwardPeak}, {"peak of a backward", k.BackwardPeak},
+		{"peak of the first input gradient", k.FirstInputPeak}, {"peak of an input gradient", k.InputPeak},
+		{"peak of the first weight gradient", k.FirstWeightPeak}, {"peak of a weight gradient", k.WeightPeak},
+	} {
+		if f.value < 0 || f.value > mostBytes {
+			return f.name, float64(f.value)
+		}
+	}
+	for _, shares := range [][]Share{k.Shares, k.WeightShares} {
+		for _, share := range shares {
+			if bad(share.At) || bad(share.Part) {
+				return "share of an all-reduce", max(share.At, share.Part)
+			}
+		}
+	}
+	return "", 0
+}
+
+// transferS is what a transfer takes, or an error where no clock can take that.
+func (c *Costs) transferS(t transfer) (latency, link float64, err error) {
+	if c.Transfer == nil {
+		return 0, 0, nil
+	}
+	latency, link = c.Transfer(t.from, t.to, t.bytes)
+	if bad(latency) || bad(link) {
+		err = fmt.Errorf("sim: %v from worker %d to worker %d, %d bytes, is on its way for %v s and takes the link for %v s; both must be numbers, 0 or more", t.in, t.from, t.to, t.bytes, latency, link)
+	}
+	return latency, link, err
 }
 
 func bad(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) || x < 0 }

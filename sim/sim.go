@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/millrace-ml/millrace/schedule"
@@ -94,8 +95,14 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 	for w := range p.Workers {
 		s.advance(w)
 	}
-	for len(s.queue.events) > 0 {
+	for len(s.queue.events) > 0 && s.fault == nil {
 		s.happen(s.queue.pop())
+	}
+	if s.fault != nil {
+		return nil, Summary{}, s.fault
+	}
+	if math.IsInf(s.now, 0) {
+		return nil, Summary{}, fmt.Errorf("sim: program %s: its times add up to more than a number can be; give smaller ones", p.Name)
 	}
 	if s.ended < p.Workers {
 		return nil, Summary{}, &StallError{Program: p.Name, AtS: s.now, Waits: o.Gate.Waits()}
@@ -147,6 +154,7 @@ type state struct {
 	tl        trace.Timeline
 	marks     map[int]*trace.StepMark
 	over      *Over
+	fault     error     // ends the simulation
 	closings  []closing // by place
 }
 

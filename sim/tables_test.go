@@ -46,10 +46,7 @@ func TestBaPipeTableI(t *testing.T) {
 
 // streaming is uniform stages whose messages take `link` seconds and leave while they are made.
 func streaming(stages int, forwardS, backwardS, link float64) Costs {
-	c := Uniform(stages, forwardS, backwardS, 0)
-	c.Transfer = func(int, int, int64) (float64, float64) { return 0, link }
-	c.Streams = func(int) bool { return true }
-	return c
+	return Streaming(Uniform(stages, forwardS, backwardS, 0), link)
 }
 
 // Beyond Table I's bandwidth the pipeline slows down: below it, with links 10 % too slow for

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"cmp"
+
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -62,9 +64,10 @@ func (s *state) send(w int, in schedule.Instruction) (until bool) {
 // it: first come, first served. The latency behind it takes no link. The last bytes of a
 // message leave no sooner than they are made.
 func (s *state) depart(t transfer, occupying bool) {
-	latency, taken := 0.0, 0.0
-	if s.costs.Transfer != nil {
-		latency, taken = s.costs.Transfer(t.from, t.to, t.bytes)
+	latency, taken, err := s.costs.transferS(t)
+	if err != nil {
+		s.fault = cmp.Or(s.fault, err)
+		return
 	}
 	start := s.leaves(t)
 	if taken > 0 {

@@ -40,8 +40,7 @@ func (u Uniform) Stages(f schedule.Family, placement [][]int) (sim.Costs, [][]in
 	share := float64(u.Workers) / float64(len(placement))
 	c := sim.Costs{Transfer: func(int, int, int64) (float64, float64) { return u.TransferS, 0 }}
 	if u.Streaming {
-		c.Transfer = func(int, int, int64) (float64, float64) { return 0, u.TransferS }
-		c.Streams = func(int) bool { return true }
+		c = sim.Streaming(c, u.TransferS)
 	}
 	parameters := int64(math.Round(share * u.Parameters * Activation))
 	for _, on := range placement {

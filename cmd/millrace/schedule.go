@@ -111,6 +111,9 @@ and W, its input and weight gradient), U update, with the number of the micro-ba
 				}{p, rep, p.Holdings(), sum})
 			}
 			fmt.Fprintf(out, "%s: %d stages, %d micro-batches; checked: %d instructions, %d messages, nothing can block\n", p.Name, p.Stages, trained(p), rep.Instructions, rep.Messages)
+			if s.onStreaming(p) {
+				fmt.Fprintln(out, "devices transfer while they compute")
+			}
 			if rep.Instructions <= mostDrawn {
 				fmt.Fprint(out, grid(p, t))
 			} else {

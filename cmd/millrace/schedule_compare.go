@@ -17,12 +17,12 @@ import (
 // contestFlags is what families are compared on: uniform stages, or a profile on a cluster.
 type contestFlags struct {
 	shape
-	parameters                   float64
-	memory                       string
-	profile, cluster             string
-	microBatch                   int
-	only                         []string
-	asJSON, syncOnly, overlapped bool
+	parameters       float64
+	memory           string
+	profile, cluster string
+	microBatch       int
+	only             []string
+	asJSON, syncOnly bool
 }
 
 func compareCommand() *cobra.Command {
@@ -66,18 +66,26 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 	f.BoolVar(&s.clip, "clip", false, "updates need the gradient norm of all stages")
 	f.Float64Var(&s.norm, "norm", 0, "with --clip, time to pool the norm on uniform stages")
 	f.BoolVar(&s.later, "post-validate", false, "with --clip: also orders whose updates do not wait for the norm, and are validated in the next step")
-	f.BoolVar(&s.overlapped, "streaming", false, "uniform devices transfer while they compute (BaPipe's boards)")
 	f.StringSliceVar(&s.only, "only", nil, "families to compare (default: all)")
 	f.BoolVar(&s.syncOnly, "sync", false, "leave out weights that are not synchronous")
 	f.BoolVar(&s.asJSON, "json", false, "for machines")
 	return c
 }
 
+// mostParameters bounds a worker's share of the parameters, in activations.
+const mostParameters = 1e9
+
 // contest is the Contest that the flags ask for.
 func (s *contestFlags) contest() (tune.Contest, error) {
 	s.replicas = 1
 	if err := s.check(); err != nil {
 		return tune.Contest{}, err
+	}
+	if err := s.checkCosts(); err != nil {
+		return tune.Contest{}, err
+	}
+	if !(s.parameters >= 0 && s.parameters <= mostParameters) {
+		return tune.Contest{}, fmt.Errorf("--parameters %v; give a size from 0 to %g, in activations", s.parameters, mostParameters)
 	}
 	out := tune.Contest{Workers: s.workers, MicroBatches: s.micros, Chunks: s.chunks, Only: s.only, Sync: s.syncOnly, Clip: s.clip, PostValidate: s.later}
 	if s.later && !s.clip {

@@ -24,7 +24,7 @@ type shape struct {
 	forward, backward, weight    float64
 	transfer, update             float64
 	allReduce, norm              float64
-	clip, later                  bool
+	clip, later, overlapped      bool
 	file                         string
 	pipelines, advance           int
 	alpha                        float64
@@ -61,6 +61,7 @@ func (s *shape) addUniform(c *cobra.Command) {
 	f.Float64Var(&s.weight, "weight", 0, "the part of the backward that is the weight gradient, where it is split (default: half)")
 	f.Float64Var(&s.transfer, "transfer", 0, "time of a transfer")
 	f.Float64Var(&s.update, "update", 0, "time of an update")
+	f.BoolVar(&s.overlapped, "streaming", false, "devices transfer while they compute (BaPipe's boards)")
 }
 
 func familyNames() []string {
@@ -96,6 +97,9 @@ func (s *shape) name(c *cobra.Command, args []string) error {
 
 // program is the lowered, checked Program of a shape.
 func (s *shape) program() (*schedule.Program, schedule.Report, error) {
+	if err := s.checkCosts(); err != nil {
+		return nil, schedule.Report{}, badInput(err)
+	}
 	source, err := s.source()
 	if err != nil {
 		return nil, schedule.Report{}, badInput(err)
@@ -206,10 +210,40 @@ func (s *shape) check() error {
 	if s.minibatches < 0 || s.minibatches > 1<<16 {
 		return fmt.Errorf("--minibatches %d; give 1 to %d", s.minibatches, 1<<16)
 	}
+	if s.micros < 1 {
+		return fmt.Errorf("--micro-batches %d; give 1 or more", s.micros)
+	}
 	if s.replication != "" && s.replication != string(schedule.Split) && s.replication != string(schedule.RoundRobin) {
 		return fmt.Errorf("--replication %q; it is %s or %s", s.replication, schedule.Split, schedule.RoundRobin)
 	}
 	return nil
+}
+
+// mostCost bounds what an instruction of uniform stages takes: the times of every Program that is
+// played add up without rounding a shortest one away.
+const mostCost = 1e9
+
+// checkCosts refuses times that no device can take.
+func (s *shape) checkCosts() error {
+	for _, f := range []struct {
+		name  string
+		value float64
+	}{{"forward", s.forward}, {"backward", s.backward}, {"weight", s.weight}, {"transfer", s.transfer}, {"update", s.update}, {"all-reduce", s.allReduce}, {"norm", s.norm}} {
+		if !(f.value >= 0 && f.value <= mostCost) {
+			return fmt.Errorf("--%s %v; give a time from 0 to %g", f.name, f.value, mostCost)
+		}
+	}
+	if s.weight > s.backward {
+		return fmt.Errorf("--weight %v; it is a part of --backward, which is %v", s.weight, s.backward)
+	}
+	return nil
+}
+
+// onStreaming says whether a Program is played on devices that transfer while they compute: where that
+// is asked for, and where its order is for no others.
+func (s *shape) onStreaming(p *schedule.Program) bool {
+	f, err := schedule.Lookup(p.Name)
+	return s.overlapped || p.Paired || err == nil && f.Streaming
 }
 
 // streams makes one micro-batch the default minibatch of an order without a flush.
@@ -237,6 +271,9 @@ func (s *shape) costs(p *schedule.Program) sim.Costs {
 	}
 	chunks := float64(held)
 	c := sim.Uniform(p.Stages, s.forward/chunks, s.backward/chunks, s.transfer)
+	if s.onStreaming(p) {
+		c = sim.Streaming(c, s.transfer)
+	}
 	weight := s.weight
 	if weight == 0 {
 		weight = s.backward / 2

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
+)
+
+// ran is what a command prints to its two outputs, and the code that it would exit with.
+func ran(t *testing.T, args ...string) (out, errs string, code int) {
+	t.Helper()
+	var o, e bytes.Buffer
+	c := command()
+	c.SetArgs(args)
+	c.SetOut(&o)
+	c.SetErr(&e)
+	err := c.ExecuteContext(t.Context())
+	var exit *exitError
+	switch {
+	case errors.As(err, &exit):
+		code = exit.code
+	case err != nil:
+		code = exitFailed
+	}
+	if err != nil {
+		fmt.Fprintln(&e, err)
+	}
+	return o.String(), e.String(), code
+}
+
+// TestScheduleDrawsBaPipesTables: step and held micro-batches of BaPipe's four orders as Tables I and II of the paper
+// have them, worked out by hand for F = 1, B = 2 and SR = 0.5:
+//
+//	1F1B-AS, FBP-AS  (M+N-1)(F+B), transfers hidden
+//	1F1B-SNO         (M+N-1)(F+B) + (N+M-2-ceil((M-1)/N)) 2 SR
+//	1F1B-SO          (M+N-1)(F+B) + (N-1) 2 SR
+//
+// and N-i+1 micro-batches held on stage i, counted from 1, or twice as many for FBP-AS.
+func TestScheduleDrawsBaPipesTables(t *testing.T) {
+	for _, c := range []struct {
+		family       string
+		stages, m    int
+		step, bubble float64
+		held         []int // nil: not in question
+	}{
+		{"1f1b-as", 3, 8, 30, 2. / 10, []int{3, 2, 1}},
+		{"fbp-as", 3, 8, 30, 2. / 10, []int{6, 4, 2}},
+		{"1f1b-as", 2, 4, 15, 1. / 5, []int{2, 1}},
+		{"fbp-as", 2, 4, 15, 1. / 5, []int{4, 2}},
+		{"1f1b-as", 4, 8, 33, 3. / 11, []int{4, 3, 2, 1}},
+		{"fbp-as", 4, 8, 33, 3. / 11, []int{8, 6, 4, 2}},
+		{"1f1b-as", 4, 3, 18, 3. / 6, []int{3, 3, 2, 1}},
+		{"fbp-as", 5, 20, 72, 4. / 24, []int{10, 8, 6, 4, 2}},
+		{"1f1b", 3, 8, 36, 12. / 36, []int{3, 2, 1}},
+		{"1f1b", 2, 4, 17, 5. / 17, []int{2, 1}},
+		{"1f1b", 4, 8, 41, 17. / 41, []int{4, 3, 2, 1}},
+		{"so", 3, 8, 32, 8. / 32, nil},
+		{"so", 2, 4, 16, 4. / 16, nil},
+		{"so", 4, 8, 36, 12. / 36, nil},
+	} {
+		args := []string{"schedule", c.family, "--stages", strconv.Itoa(c.stages), "--micro-batches", strconv.Itoa(c.m), "--transfer", "0.5", "--json"}
+		out, errs, code := ran(t, args...)
+		var got struct {
+			Check   schedule.Report
+			Summary sim.Summary
+		}
+		if err := json.Unmarshal([]byte(out), &got); code != 0 || err != nil {
+			t.Fatalf("%v: exit %d, %v\n%s", args, code, err, errs)
+		}
+		if math.Abs(got.Summary.StepS-c.step) > 1e-9 || math.Abs(got.Summary.Bubble-c.bubble) > 1e-9 {
+			t.Errorf("%v: step %v, bubble %v; the table has %v and %v", args, got.Summary.StepS, got.Summary.Bubble, c.step, c.bubble)
+		}
+		if held := fmt.Sprint(got.Check.PeakActivations); c.held != nil && held != fmt.Sprint(c.held) {
+			t.Errorf("%v: held %s; the table has %v", args, held, c.held)
+		}
+	}
+}
+
+// TestScheduleOnStreamingDevices: a Program keeps its devices over a file, and any order can ask for them.
+func TestScheduleOnStreamingDevices(t *testing.T) {
+	text, _, _ := ran(t, "schedule", "1f1b-as", "--stages", "3", "--micro-batches", "8", "--text")
+	file := t.TempDir() + "/as.txt"
+	write(t, file, text)
+	for _, args := range [][]string{
+		{"schedule", file, "--transfer", "0.5"},
+		{"schedule", "1f1b", "--stages", "3", "--micro-batches", "8", "--transfer", "0.5", "--streaming"},
+	} {
+		if out, errs, code := ran(t, args...); code != 0 || !strings.Contains(out, "step 30,") || !strings.Contains(out, "devices transfer while they compute") {
+			t.Errorf("%v: exit %d, want a step of 30\n%s%s", args, code, out, errs)
+		}
+	}
+}
+
+// TestScheduleRefusesCosts: a time that no device takes is refused by the name of its flag, with the value and the range.
+func TestScheduleRefusesCosts(t *testing.T) {
+	flags := map[string][]string{
+		"schedule":         {"forward", "backward", "weight", "transfer", "update", "all-reduce", "norm"},
+		"schedule compare": {"forward", "backward", "weight", "transfer", "update", "all-reduce", "norm", "parameters"},
+	}
+	for verb, names := range flags {
+		for _, name := range names {
+			for _, value := range []string{"NaN", "inf", "-inf", "-1", "-5", "1e308"} {
+				args := append(strings.Fields(verb), "--clip", "--"+name+"="+value)
+				out, errs, code := ran(t, args...)
+				if code != exitBadInput || out != "" || !strings.Contains(errs, "--"+name) || !strings.Contains(errs, " from 0 to ") {
+					t.Errorf("%v: exit %d, %q", args, code, errs)
+				}
+			}
+		}
+	}
+	for _, c := range [][2]string{
+		{"schedule --weight 3", "it is a part of --backward, which is 2"},
+		{"schedule --warmup 99,99,99,99", "K_0 is 99; it must be 1 to M = 8"},
+		{"schedule --warmup 8,8,8,9", "K_3 is 9; it must be 1 to M = 8"},
+		{"schedule --warmup -1,1,1,1", "K_0 is -1; it must be 1 to M = 8"},
+		{"schedule --forward 1e308 --backward 1e308", "--forward 1e+308; give a time from 0 to 1e+09"},
+	} {
+		if _, errs, code := ran(t, strings.Fields(c[0])...); code != exitBadInput || !strings.Contains(errs, c[1]) {
+			t.Errorf("%s: exit %d, %q; want 2, %q", c[0], code, errs, c[1])
+		}
+	}
+}
+
+// write makes a file.
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
