@@ -119,11 +119,12 @@ func (w *worker) norm(h *holding, in schedule.Instruction) error {
 		return err
 	}
 	members, ranks := w.x.program.Group(in)
-	epoch, step := w.x.epoch, w.x.base+int(in.Micro)
+	first, end := w.x.program.Covers(in, w.x.minibatches)
+	epoch, step, covered := w.x.epoch, w.x.base+end-1, float64(end-first)
 	w.x.besides(w, in, time.Now(), int64(8*len(vectors)), func(ctx context.Context) error {
 		squares := make([]float64, len(vectors))
 		for i, v := range vectors {
-			squares[i] = stage.SquareSum(v)
+			squares[i] = stage.SquareSum(v) / (covered * covered) // of the mean over the minibatches, not of their sum
 		}
 		m := wire.Message{{Name: "squares", DType: engine.Float64.String(), Shape: []int64{int64(len(squares))}, Data: floatBytes(squares)}}
 		got, err := w.exchange(ctx, members, ranks, in, epoch, m)

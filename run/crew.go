@@ -211,7 +211,7 @@ func (b *bench) passInHalves() error { return b.through(b.halves) }
 
 // update steps the optimizer, which leaves no gradients. No micro-batch may be under way.
 func (b *bench) update(by optim.Settings) error {
-	err := b.stage.Update(by, optim.Step{Count: b.next, Rate: 1e-6, GradScale: 1}, stage.Replace)
+	err := b.stage.Update(by, optim.Step{Rate: 1e-6, GradScale: 1}, stage.Replace)
 	b.clock.first = true
 	return err
 }

@@ -57,7 +57,7 @@ func (a *averaged) run() (map[string]Weight, error) {
 			x.close()
 		}
 	}()
-	if err := a.open(c.Plan.Together()); err != nil {
+	if err := a.open(c.Plan.Together(), 0); err != nil {
 		return nil, err
 	}
 	if a.z, err = a.copies(0); err != nil {
@@ -66,7 +66,7 @@ func (a *averaged) run() (map[string]Weight, error) {
 	done := 0
 	for _, l := range append([]leg{{c.Plan.Elastic, c.Steps}}, a.later...) {
 		if done > 0 {
-			if err := a.regroup(l.elastic.Pipelines); err != nil {
+			if err := a.regroup(l.elastic.Pipelines, done); err != nil {
 				return nil, err
 			}
 		}
@@ -86,12 +86,13 @@ func (a *averaged) run() (map[string]Weight, error) {
 
 // open makes so many pipelines, all of them with the initial weights. The steps of each are without end:
 // what a twin does at its last is not for them.
-func (a *averaged) open(pipelines int) error {
+func (a *averaged) open(pipelines, before int) error {
 	c := undivided(a.c)
 	c.Plan.Stages[0].Devices = []int{0}
 	c.Steps = 1 << 20
 	for range pipelines {
 		x := newTwin(c, func(int, int, int) int { return 0 })
+		x.before = before
 		a.x = append(a.x, x)
 		if err := x.open(a.dev); err != nil {
 			return err
@@ -102,7 +103,7 @@ func (a *averaged) open(pipelines int) error {
 
 // regroup goes on with another number of pipelines: weights and buffers of the reference, states
 // the mean of those that there were.
-func (a *averaged) regroup(pipelines int) error {
+func (a *averaged) regroup(pipelines, done int) error {
 	var sums [][]float64 // by parameter and state
 	before := a.x
 	for p := range before {
@@ -124,7 +125,7 @@ func (a *averaged) regroup(pipelines int) error {
 		defer before[p].close()
 	}
 	a.x = nil
-	if err := a.open(pipelines); err != nil {
+	if err := a.open(pipelines, done); err != nil {
 		return err
 	}
 	for p, x := range a.x {

@@ -96,7 +96,7 @@ func (w *worker) backward(h *holding, in schedule.Instruction) error {
 	}
 	after := w.reduceDuring(h, in)
 	defer after()
-	back, err := half(int(in.Micro), given, w.weight(in, w.micro(in)))
+	back, err := half(int(in.Micro), given, w.weight(w.micro(in)))
 	if err != nil {
 		return err
 	}

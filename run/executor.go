@@ -28,30 +28,30 @@ type executor struct {
 
 	beside sync.WaitGroup // collectives under way
 
-	mu       monitor
-	gate     schedule.Gate
-	program  *schedule.Program
-	epoch    uint32                       // of program
-	base     int                          // step that minibatch 0 of program is
-	trains   bool                         // program is training, so its instructions belong to steps
-	limit    int                          // minibatches of program that may be started
-	steps    int                          // minibatches of program that are done
-	micros   int                          // of program, in all its minibatches
-	joined   map[schedule.Instruction]int // members that have skipped a collective, by the first one
-	workers  []*worker
-	seats    *seats
-	standing []int         // workers that may compute, but for a seat
-	idle     int           // workers that have come to the end of their lists
-	ended    chan struct{} // closed when all have
-	flying   int           // transfers and collectives under way
-	moved    time.Time     // when something last happened
-	sent     map[delivery]sending
-	record   *recorder
-	err      error
-	over     bool  // no further Program: workers leave
-	halting  bool  // no further step either, but for those begun
-	again    bool  // the updates of the last minibatch below limit are taken back
-	refused  error // why for good
+	mu          monitor
+	gate        schedule.Gate
+	program     *schedule.Program
+	epoch       uint32                       // of program
+	base        int                          // step that minibatch 0 of program is
+	trains      bool                         // program is training, so its instructions belong to steps
+	limit       int                          // minibatches of program that may be started
+	steps       int                          // minibatches of program that are done
+	minibatches int                          // of program
+	joined      map[schedule.Instruction]int // members that have skipped a collective, by the first one
+	workers     []*worker
+	seats       *seats
+	standing    []int         // workers that may compute, but for a seat
+	idle        int           // workers that have come to the end of their lists
+	ended       chan struct{} // closed when all have
+	flying      int           // transfers and collectives under way
+	moved       time.Time     // when something last happened
+	sent        map[delivery]sending
+	record      *recorder
+	err         error
+	over        bool  // no further Program: workers leave
+	halting     bool  // no further step either, but for those begun
+	again       bool  // the updates of the last minibatch below limit are taken back
+	refused     error // why for good
 }
 
 // delivery is one message on its way; sending is what to note when it arrives.
@@ -90,7 +90,7 @@ func (x *executor) load(p *schedule.Program, base int, trains bool) (<-chan stru
 		return nil, err
 	}
 	x.program, x.base, x.trains, x.limit, x.steps, x.again, x.refused = p, base, trains, math.MaxInt, 0, false, nil
-	x.micros, x.joined = p.Minibatches()*p.MicroBatches/p.Period, map[schedule.Instruction]int{}
+	x.minibatches, x.joined = p.Minibatches(), map[schedule.Instruction]int{}
 	if trains && x.halting {
 		x.limit = 0
 	}
@@ -127,7 +127,7 @@ func (x *executor) stopAfterStep() {
 		begun = max(begun, w.minibatch)
 	}
 	// Updates may cover several minibatches: all that one covers are done or none.
-	if last := (begun + x.program.Period) / x.program.Period * x.program.Period; last < x.program.Minibatches() {
+	if last := (begun + x.program.Period) / x.program.Period * x.program.Period; last < x.minibatches {
 		x.limit = min(x.limit, last)
 	}
 	for _, w := range x.workers {

@@ -35,9 +35,10 @@ type job struct {
 
 	draft *checkpoint.Draft // of the checkpoint Program under way
 
-	mu    sync.Mutex
-	tests []tested // by evaluation micro-batch
-	apart float64  // at this evaluation: see trace.Evaluation
+	mu      sync.Mutex
+	updates map[string]int // of the draft: by layer, where they are not its steps
+	tests   []tested       // by evaluation micro-batch
+	apart   float64        // at this evaluation: see trace.Evaluation
 }
 
 // tested is what one evaluation micro-batch gave.
@@ -107,6 +108,9 @@ func (j *job) stageConfig(dev engine.Device, at place) stage.Config {
 		c.Initial = func(name string) (engine.DType, []int64, []byte, error) {
 			t, err := j.resumed(at.pipeline, name)
 			return t.DType, t.Shape, t.Data, err
+		}
+		c.Before = func(layer int) int {
+			return j.from.Manifest.UpdatesOf(j.model.Layers[layer].Name)
 		}
 	}
 	return c

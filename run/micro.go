@@ -137,8 +137,9 @@ func (w *worker) share(m stage.Micro) float64 {
 	return float64(m.Rows) / float64(w.job.plan.Batch()*w.job.together())
 }
 
-// weight is what a micro-batch's mean loss is differentiated with: its rows over those of all
-// micro-batches whose gradients the update adds up.
-func (w *worker) weight(in schedule.Instruction, m stage.Micro) float64 {
-	return float64(m.Rows) / float64(w.job.plan.MicroBatch*w.x.program.Gathered(in, w.x.micros))
+// weight is what a micro-batch's mean loss is differentiated with: its rows over those of its minibatch.
+// Where an update covers several minibatches each stage divides by their number itself (stepOf), because
+// stages of other numbers of replicas cover others with the same gradients.
+func (w *worker) weight(m stage.Micro) float64 {
+	return float64(m.Rows) / float64(w.job.plan.Batch())
 }

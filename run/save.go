@@ -17,7 +17,7 @@ func (r *runner) save() error {
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	r.job.draft = draft
+	r.job.draft, r.job.updates = draft, nil
 	p, err := schedule.Checkpoint(r.job.placement)
 	if err == nil {
 		_, err = r.run(p, r.done, false)
@@ -28,7 +28,7 @@ func (r *runner) save() error {
 	path, err := draft.Commit(checkpoint.Manifest{
 		Model: c.Model.Name, ModelID: c.Model.ID(), Engine: c.Engine.Name(), Float: c.Engine.Float().String(),
 		Steps: r.done, Seed: c.Seed, Batch: c.Plan.Batch(), Samples: int64(r.job.batchOf(r.done, 0)) * int64(c.Plan.Batch()), MicroBatch: c.Plan.MicroBatch,
-		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Loss: r.loss, Plan: c.Plan,
+		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Loss: r.loss, Plan: c.Plan, Updates: r.job.updates,
 	})
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
@@ -69,6 +69,16 @@ func (j *job) save(h *holding, steps int) error {
 		tensors[i] = checkpoint.Tensor(v)
 		tensors[i].Name = j.tensorName(h.pipeline, v.Name)
 	}
+	j.mu.Lock()
+	for _, p := range h.Params() {
+		if n := h.Updates(p); h.Owns(p) && n != steps {
+			if j.updates == nil {
+				j.updates = map[string]int{}
+			}
+			j.updates[j.model.Layers[p.Layer].Name] = n
+		}
+	}
+	j.mu.Unlock()
 	return j.draft.WriteFile(j.stageFile(h.place), tensors, nil)
 }
 

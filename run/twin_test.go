@@ -31,6 +31,7 @@ type twin struct {
 	micros   int                // in all
 	batch    func(step int) int // of the data; nil: the step's own
 	norms    []float64          // of the gradients of all updates, where they are clipped
+	before   int                // updates that the optimizer's states are of at first
 }
 
 // sequential runs a twin and returns its final weights.
@@ -123,7 +124,7 @@ func (w *twin) open(dev engine.Device) error {
 		for range p.Devices {
 			s, err := stage.New(stage.Config{
 				Device: w.dev, Float: w.c.Engine.Float(), Graph: graph, First: p.FirstLayer, Last: p.LastLayer, Layers: layers,
-				Seed: w.c.Seed, States: w.c.Optimizer.States(),
+				Seed: w.c.Seed, States: w.c.Optimizer.States(), Before: func(int) int { return w.before },
 			})
 			if err != nil {
 				return err
@@ -220,6 +221,11 @@ func (w *twin) group(i int) int {
 		return per
 	}
 	return len(w.stages[i])
+}
+
+// covered is how many minibatches' gradients the update of stage i behind a micro-batch takes.
+func (w *twin) covered(i, id int) float64 {
+	return float64(id%w.group(i)/w.c.Plan.MicroBatches + 1)
 }
 
 // takes is the replicas of stage i that compute a micro-batch, and the rows of each.
@@ -323,9 +329,7 @@ func (w *twin) through(id int) error {
 			if err != nil {
 				return err
 			}
-			g := w.group(i)
-			gathered := min(g, w.micros-id/g*g)
-			back, err := replicas[r].Backward(id, given, float64(of[k].len())/float64(w.c.Plan.MicroBatch*gathered))
+			back, err := replicas[r].Backward(id, given, float64(of[k].len())/float64(w.c.Plan.Batch()))
 			if err != nil {
 				return err
 			}
@@ -368,7 +372,7 @@ func (w *twin) updates(id int) error {
 				return err
 			}
 			for _, v := range vectors {
-				squares = append(squares, stage.SquareSum(v))
+				squares = append(squares, stage.SquareSum(v)/(w.covered(i, id)*w.covered(i, id)))
 			}
 		}
 		norm := stage.GlobalNorm(squares)
@@ -381,7 +385,7 @@ func (w *twin) updates(id int) error {
 			if err := w.load(s, w.latest(i)); err != nil {
 				return err
 			}
-			if err := s.Update(w.c.Optimizer, optim.Step{Count: step + 1, Rate: w.c.Rate.At(step), GradScale: scale}, stage.Replace); err != nil {
+			if err := s.Update(w.c.Optimizer, optim.Step{Rate: w.c.Rate.At(step), GradScale: scale / w.covered(i, id)}, stage.Replace); err != nil {
 				return err
 			}
 		}

@@ -6,11 +6,11 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// stepOf is the circumstances of an update of a pipeline. Its number is that of the last minibatch whose
-// gradients are in it, so that a run that is resumed counts as one that was not stopped.
+// stepOf is the circumstances of an update of a pipeline. Its gradients are sums over the minibatches that
+// it covers, and it steps by their mean, times scale. Its learning rate is that of the last of them.
 func (w *worker) stepOf(in schedule.Instruction, scale float64) optim.Step {
-	step := w.x.base + min(int(in.Micro), w.x.program.Minibatches()-1)
-	return optim.Step{Count: step + 1, Rate: w.job.rate.At(step), GradScale: scale}
+	first, end := w.x.program.Covers(in, w.x.minibatches)
+	return optim.Step{Rate: w.job.rate.At(w.x.base + end - 1), GradScale: scale / float64(end-first)}
 }
 
 func (w *worker) update(h *holding, in schedule.Instruction) error {
@@ -32,10 +32,10 @@ func (w *worker) update(h *holding, in schedule.Instruction) error {
 	version, frees := w.use(h, in)
 	how := stage.Keep
 	switch {
+	case w.x.program.Weights == schedule.Latest:
+		how = stage.Overwrite // micro-batches on their way read what is there when they come back
 	case w.uses == nil || frees == version-1:
 		how = stage.Replace
-	case w.x.program.Weights == schedule.Latest:
-		how = stage.Overwrite
 	}
 	return h.Update(w.job.optimizer, at, how)
 }

@@ -255,7 +255,8 @@ func (w *worker) done(in schedule.Instruction, start time.Time, size int64) {
 	}
 	w.lacks = schedule.Need{}
 	if in.Kind == x.program.Settles() && x.refused == nil {
-		for n := x.program.FirstOf(in); n < min(int(in.Micro)+1, x.program.Minibatches()); n++ {
+		first, end := x.program.Covers(in, x.minibatches)
+		for n := first; n < end; n++ {
 			if f, whole := x.record.updated(x.base + n); whole {
 				x.onStep(f)
 			}

@@ -221,18 +221,13 @@ func (p *Program) Minibatches() int {
 	return (int(p.streamEnd()) + per - 1) / per
 }
 
-// Gathered is how many micro-batches' gradients the update adds up that takes that of in,
-// one of the Program's F, B, I or W: those of a minibatch; without a flush, of as many
-// minibatches as the stage has replicas, and at the end of a stream of those that are left.
-// end is the Program's micro-batches in all, Minibatches times those of a minibatch.
-func (p *Program) Gathered(in Instruction, end int) int {
-	g := p.group(int(in.Pipeline), int(in.Stage))
-	return min(g, end-int(in.Micro)/g*g)
-}
-
-// FirstOf is the first minibatch that an update of in's stage covers; its own number is the last.
-func (p *Program) FirstOf(update Instruction) int {
-	return max(0, (int(update.Micro)+1)*p.perMinibatch()-p.group(int(update.Pipeline), int(update.Stage))) / p.perMinibatch()
+// Covers is the minibatches, end left out, whose gradients an update takes, or a collective in front of it:
+// one; in a stream with one micro-batch each as many as its stage has replicas, and at the
+// stream's end those that are left. minibatches is how many the Program has.
+func (p *Program) Covers(update Instruction, minibatches int) (first, end int) {
+	per := p.perMinibatch()
+	first = max(0, (int(update.Micro)+1)*per-p.group(int(update.Pipeline), int(update.Stage))) / per
+	return first, min(int(update.Micro)+1, minibatches)
 }
 
 // streamEnd is one more than the last micro-batch that is trained on.

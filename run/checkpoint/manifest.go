@@ -40,7 +40,18 @@ type Manifest struct {
 	Clip       float64        `json:"clip,omitempty"`
 	Loss       float64        `json:"loss"` // of the last step
 	Plan       *plan.Plan     `json:"plan,omitempty"`
-	Files      []File         `json:"files"`
+	// Updates is, by layer, how many updates the optimizer's states are of, where that is not Steps: a stage of
+	// replicas that take minibatches in turn updates once for several.
+	Updates map[string]int `json:"updates,omitempty"`
+	Files   []File         `json:"files"`
+}
+
+// UpdatesOf is how many updates the optimizer's states of a layer are of.
+func (m *Manifest) UpdatesOf(layer string) int {
+	if n, apart := m.Updates[layer]; apart {
+		return n
+	}
+	return m.Steps
 }
 
 func (m *Manifest) encode() ([]byte, error) {
@@ -79,6 +90,11 @@ func decodeManifest(b []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("samples is %d with a batch of %d; they are whole batches", m.Samples, m.Batch)
 	case len(m.Files) == 0:
 		return nil, fmt.Errorf("files is empty; a checkpoint has at least one")
+	}
+	for layer, n := range m.Updates {
+		if n < 0 || n > m.Steps {
+			return nil, fmt.Errorf("updates of layer %s are %d in %d steps; a step updates it once at most", layer, n, m.Steps)
+		}
 	}
 	seen := map[string]bool{}
 	for i, f := range m.Files {

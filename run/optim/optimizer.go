@@ -91,14 +91,14 @@ type Slot struct {
 	Param   engine.Tensor
 	Grad    engine.Tensor   // used up: its values are undefined afterwards
 	State   []engine.Tensor // as States names them
+	Count   int             // updates of this parameter including this one: 1 the first time
 	NoDecay bool            // exempt from weight decay
 }
 
 // Step is the circumstances of one update.
 type Step struct {
-	Count     int     // updates including this one: 1 the first time
 	Rate      float64 // learning rate
-	GradScale float64 // what gradients are multiplied by first: the clipping coefficient
+	GradScale float64 // what gradients are multiplied by first: the clipping coefficient over the minibatches summed
 }
 
 // Apply steps every slot, in order. It must run on dev's goroutine.
@@ -169,8 +169,8 @@ func (s Settings) sgd(c *caller, step Step, p *Slot, decay float64) {
 // AdamW's decay (Loshchilov and Hutter, ICLR 2019, Algorithm 2) has happened before.
 func (s Settings) adam(c *caller, step Step, p *Slot) {
 	mean, variance := p.State[0], p.State[1]
-	c1 := 1 - math.Pow(s.Beta1, float64(step.Count))
-	c2 := math.Sqrt(1 - math.Pow(s.Beta2, float64(step.Count)))
+	c1 := 1 - math.Pow(s.Beta1, float64(p.Count))
+	c2 := math.Sqrt(1 - math.Pow(s.Beta2, float64(p.Count)))
 	c.call("aten::mul_.Scalar", mean, s.Beta1)
 	c.call("aten::add_.Tensor", mean, p.Grad, 1-s.Beta1)
 	c.call("aten::mul_.Scalar", variance, s.Beta2)

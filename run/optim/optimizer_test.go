@@ -16,7 +16,7 @@ type twin struct {
 	b, m, v float64
 }
 
-func (w *twin) step(p, g float64, s Step, noDecay bool) float64 {
+func (w *twin) step(p, g float64, s Step, count int, noDecay bool) float64 {
 	g *= s.GradScale
 	decay := w.WeightDecay
 	if noDecay {
@@ -37,8 +37,8 @@ func (w *twin) step(p, g float64, s Step, noDecay bool) float64 {
 	}
 	w.m = w.Beta1*w.m + (1-w.Beta1)*g
 	w.v = w.Beta2*w.v + (1-w.Beta2)*g*g
-	mean := w.m / (1 - math.Pow(w.Beta1, float64(s.Count)))
-	variance := w.v / (1 - math.Pow(w.Beta2, float64(s.Count)))
+	mean := w.m / (1 - math.Pow(w.Beta1, float64(count)))
+	variance := w.v / (1 - math.Pow(w.Beta2, float64(count)))
 	return p - s.Rate*mean/(math.Sqrt(variance)+w.Epsilon)
 }
 
@@ -65,14 +65,14 @@ func TestStepsAreThoseOfThePapers(t *testing.T) {
 				slot.State = append(slot.State, tensor(t, e, dev, make([]float64, len(values))))
 			}
 			for count := 1; count <= 5; count++ {
-				step := Step{Count: count, Rate: 0.1 / float64(count), GradScale: []float64{1, 0.5}[count%2]}
+				step := Step{Rate: 0.1 / float64(count), GradScale: []float64{1, 0.5}[count%2]}
 				grads := make([]float64, len(values))
 				for i, p := range values {
 					grads[i] = p*p - float64(i)*0.3 + 0.1
 					twins[i].Settings = s
-					values[i] = twins[i].step(p, grads[i], step, noDecay)
+					values[i] = twins[i].step(p, grads[i], step, count, noDecay)
 				}
-				slot.Grad = tensor(t, e, dev, grads)
+				slot.Grad, slot.Count = tensor(t, e, dev, grads), count
 				if err := s.Apply(dev, step, []Slot{slot}); err != nil {
 					t.Fatal(err)
 				}
@@ -177,7 +177,7 @@ func TestAnErrorNamesTheParameter(t *testing.T) {
 		{Param: tensor(t, e, dev, []float64{1, 2}), Grad: tensor(t, e, dev, []float64{1, 2, 3})},
 	}
 	s := Settings{Kind: SGD}
-	if err := s.Apply(dev, Step{Count: 1, Rate: 1, GradScale: 1}, slots); err == nil || !strings.Contains(err.Error(), "parameter 1") {
+	if err := s.Apply(dev, Step{Rate: 1, GradScale: 1}, slots); err == nil || !strings.Contains(err.Error(), "parameter 1") {
 		t.Error(err)
 	}
 }

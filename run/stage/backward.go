@@ -9,8 +9,9 @@ import (
 // Backward computes the gradients of a micro-batch that Forward computed, adds those of
 // the parameters to what has gathered, and frees what was held. given is the gradients of the
 // values of Out, the stage's from now on; values nobody needed may be missing. On the last
-// stage the loss is seeded with weight, the micro-batch's rows over the step's, so
-// that gradients are those of the mean over the step. The results are copies of the
+// stage the loss is seeded with weight, the micro-batch's rows over its minibatch's, so
+// that gradients are those of the mean over a minibatch; where an update covers several
+// minibatches it divides their sum itself (optim.Step.GradScale). The results are copies of the
 // gradients of the values of In, for others to own: autograd may let two gradients share
 // memory, and one of them may be a parameter's, which the next backward adds to.
 func (s *Stage) Backward(id int, given Tensors, weight float64) (Tensors, error) {

@@ -312,7 +312,7 @@ func (s *Stage) updateLayer(params []*Param, settings optim.Settings, step optim
 			}
 			value = alias[0]
 		}
-		slots[i] = optim.Slot{Param: value, Grad: p.Uses[0].grad, State: p.State, NoDecay: p.NoDecay}
+		slots[i] = optim.Slot{Param: value, Grad: p.Uses[0].grad, State: p.State, Count: s.Updates(p), NoDecay: p.NoDecay}
 		if s.tentative != nil { // a step uses gradients up, and this one may be made again
 			grad, err := s.clone(p.Uses[0].grad)
 			if err != nil {

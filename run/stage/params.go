@@ -22,6 +22,7 @@ type Param struct {
 	State   []engine.Tensor
 	Uses    []Use // in layer order
 	Shared  bool  // layers outside of this stage use it too
+	before  int   // updates before those of this stage
 }
 
 // Use is one layer's reading of a parameter. Gradients of the uses gather apart and are
@@ -34,6 +35,10 @@ type Use struct {
 
 // Owns says whether this stage is the one that saves p.
 func (s *Stage) Owns(p *Param) bool { return p.Layer >= s.First && p.Layer <= s.Last }
+
+// Updates is how many updates p has had, those before Initial included: what Adam's bias corrections go by. It
+// falls behind the steps of a run where an update covers several, and layers differ in it.
+func (s *Stage) Updates(p *Param) int { return p.before + s.version }
 
 // Params is the stage's parameters in model order, Buffers its buffers.
 func (s *Stage) Params() []*Param  { return s.params }
@@ -62,6 +67,9 @@ func (s *Stage) makeParams() error {
 					s.buffs = append(s.buffs, p)
 				} else {
 					s.params = append(s.params, p)
+				}
+				if s.Before != nil {
+					p.before = s.Before(owner)
 				}
 				if err := s.fill(p); err != nil {
 					return fmt.Errorf("stage: parameter %s: %w", name, err)

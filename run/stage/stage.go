@@ -23,6 +23,8 @@ type Config struct {
 	// Initial gives parameters, buffers and states (StateName) their first values; nil
 	// draws parameters as the model says and starts states at zero.
 	Initial func(name string) (dtype engine.DType, shape []int64, data []byte, err error)
+	// Before is how many updates the parameters of a layer have had that Initial gives; nil: none.
+	Before func(layer int) int
 }
 
 // Stage is a run of layers with their parameters, on one device.

@@ -309,7 +309,7 @@ func TestAStageWithoutAMicroBatchHasZeroGradients(t *testing.T) {
 			t.Errorf("%s is not zero", g.Name)
 		}
 	}
-	if err := s.Update(optim.Settings{Kind: optim.SGD}, optim.Step{Count: 1, Rate: 1, GradScale: 1}, Replace); err != nil {
+	if err := s.Update(optim.Settings{Kind: optim.SGD}, optim.Step{Rate: 1, GradScale: 1}, Replace); err != nil {
 		t.Error(err)
 	}
 }
