@@ -12,10 +12,11 @@ import (
 type chain struct {
 	p       *profile.Profile
 	c       *cluster.Cluster
-	devices []int // stage -> device
-	size    int   // samples of a micro-batch
-	spill   bool  // weights that do not fit on the chip come from memory
-	cut     []int64
+	devices []int       // stage -> device
+	size    int         // samples of a micro-batch
+	spill   bool        // weights that do not fit on the chip come from memory
+	cut     []int64     // before each layer: what crosses there
+	read    []int64     // the output of each layer that another one reads
 	time    [][]float64 // by stage: prefix sums of forward + backward
 	forward [][]float64
 	fixed   []int64   // prefix sums of bytes: weights, gradients, optimizer's copies
@@ -26,7 +27,7 @@ type chain struct {
 func newChain(r Request, devices []int, size int, spill bool) (*chain, error) {
 	n := len(r.Profile.Layers)
 	h := &chain{p: r.Profile, c: r.Cluster, devices: devices, size: size, spill: spill,
-		cut: make([]int64, n+1), fixed: make([]int64, n+1), weights: make([]int64, n+1)}
+		cut: make([]int64, n+1), read: make([]int64, n), fixed: make([]int64, n+1), weights: make([]int64, n+1)}
 	type sums struct {
 		time, forward []float64
 		saved         []int64
@@ -50,6 +51,13 @@ func newChain(r Request, devices []int, size int, spill bool) (*chain, error) {
 			if i == 0 {
 				for k := 1; k < n; k++ {
 					h.cut[k] = r.Profile.CutBytes(costs, k-1)
+				}
+				for _, l := range r.Profile.Layers {
+					for _, from := range l.From {
+						if from >= 0 {
+							h.read[from] = costs[from].OutputBytes
+						}
+					}
 				}
 			}
 		}

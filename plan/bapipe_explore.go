@@ -156,22 +156,19 @@ func searchBytes(most int64, passes func(int64) bool) int64 {
 	return low
 }
 
-// holds says whether every stage of a divided partition fits; a divided layer's weights and
-// features are counted in full on both sides, which is safe.
+// holds says whether every stage of a divided partition fits.
 func (x *bapipe) holds(h *chain, family string, bounds []boundary, M int) bool {
-	from := 0
+	from := boundary{}
 	for i, d := range h.devices {
-		to, next := len(h.p.Layers), len(h.p.Layers)
+		to := boundary{layer: len(h.p.Layers)}
 		if i < len(bounds) {
-			to, next = bounds[i].layer, bounds[i].layer
-			if bounds[i].part > 0 {
-				to++
-			}
+			to = bounds[i]
 		}
-		if limit := x.r.Cluster.MemoryBytes(d); limit > 0 && h.memory(i, from, to, bapipeFeatures(family, i, len(h.devices), M)) > limit {
+		limit := x.r.Cluster.MemoryBytes(d)
+		if limit > 0 && h.holds(i, from, to, bapipeFeatures(family, i, len(h.devices), M)) > limit {
 			return false
 		}
-		from = next
+		from = to
 	}
 	return true
 }
@@ -185,7 +182,7 @@ func (x *bapipe) step(h *chain, family string, bounds []boundary, M int) float64
 		// Features must be through while a forward computes, errors while a backward does: a/F.
 		from := boundary{}
 		for i := range bounds {
-			f := h.forward[i][bounds[i].layer] - h.forward[i][from.layer]
+			f := h.forward[i][bounds[i].layer] - h.forward[i][from.layer] + borders(h.forward[i], from, bounds[i])
 			t := h.transfer(i+1, h.crossing(bounds[i]))
 			pace = max(pace, max(f, t)+max(h.work(i, from, bounds[i])-f, t))
 			from = bounds[i]

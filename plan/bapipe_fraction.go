@@ -1,5 +1,7 @@
 package plan
 
+import "github.com/millrace-ml/millrace/profile"
+
 // boundary is where one stage ends and the next begins: before layer `layer`, of which the
 // stages in front compute a part, 0 for none.
 type boundary struct {
@@ -79,24 +81,35 @@ func (h *chain) fill(limit float64) []boundary {
 	return out
 }
 
-// crossing is the bytes that cross a boundary forward: what layer `layer` reads and, where it
-// is divided, the part of its output that the stage in front has made.
+// crossing is the bytes that cross a boundary forward: what layer `layer` reads and layers behind it, and, where it
+// is divided, the part of its output that the stages in front have made.
 func (h *chain) crossing(b boundary) int64 {
 	if b.part == 0 {
 		return h.cut[b.layer]
 	}
-	after := int64(0)
-	if b.layer+1 < len(h.p.Layers) {
-		after = h.cut[b.layer+1]
-	}
-	return h.cut[b.layer] + int64(b.part*float64(after))
+	return h.cut[b.layer] + profile.PartBytes(h.read[b.layer], b.part)
 }
 
 // work is F + B of stage i between two boundaries.
 func (h *chain) work(i int, from, to boundary) float64 {
-	t := h.compute(i, from.layer, to.layer) - from.part*(h.time[i][min(from.layer+1, len(h.p.Layers))]-h.time[i][from.layer])
-	if to.part > 0 {
-		t += to.part * (h.time[i][to.layer+1] - h.time[i][to.layer])
+	return h.compute(i, from.layer, to.layer) + borders(h.time[i], from, to)
+}
+
+// borders is what the divided layers at two boundaries change of a sum over whole layers, whose prefix sums
+// are given: the part in front of the first boundary is not the stage's, that in front of the second is.
+func borders[T int64 | float64](sums []T, from, to boundary) (change T) {
+	if from.part > 0 {
+		change -= T(from.part * float64(sums[from.layer+1]-sums[from.layer]))
 	}
-	return t
+	if to.part > 0 {
+		change += T(to.part * float64(sums[to.layer+1]-sums[to.layer]))
+	}
+	return change
+}
+
+// holds is memory between two boundaries: of a divided layer a stage has its part of the weights and features, and
+// the input that it receives.
+func (h *chain) holds(i int, from, to boundary, held int) int64 {
+	features := borders(h.saved[i], from, to) + h.crossing(from) - h.cut[from.layer]
+	return h.memory(i, from.layer, to.layer, held) + borders(h.fixed, from, to) + int64(held)*features
 }

@@ -89,10 +89,16 @@ func (p *Plan) Validate() error {
 		if s.LastLayer < s.FirstLayer {
 			return fmt.Errorf("plan: stage %d is layers %d to %d; it needs one at least", i, s.FirstLayer, s.LastLayer)
 		}
+		if s.LastLayer >= profile.MaxLayers {
+			return fmt.Errorf("plan: stage %d ends with layer %d; a model has %d layers at most", i, s.LastLayer, profile.MaxLayers)
+		}
 		next = s.LastLayer + 1
-		for field, f := range map[string]float64{"first_fraction": s.FirstFraction, "last_fraction": s.LastFraction} {
-			if !(f >= 0 && f <= 1) {
-				return fmt.Errorf("plan: stage %d: %s is %v; it is the part of a layer, above 0 to 1, or left out", i, field, f)
+		for _, f := range []struct {
+			field string
+			part  float64
+		}{{"first_fraction", s.FirstFraction}, {"last_fraction", s.LastFraction}} {
+			if !(f.part >= 0 && f.part <= 1) {
+				return fmt.Errorf("plan: stage %d: %s is %v; it is the part of a layer, above 0 to 1, or left out", i, f.field, f.part)
 			}
 		}
 		if s.Recompute < KeepInput {
@@ -110,6 +116,9 @@ func (p *Plan) Validate() error {
 				return fmt.Errorf("plan: stage %d is on device %d, which is negative or named twice", i, d)
 			}
 		}
+	}
+	if err := p.checkParts(); err != nil {
+		return err
 	}
 	if len(p.Order) > 0 {
 		if len(p.Order) != next {

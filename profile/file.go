@@ -55,8 +55,8 @@ func (p *Profile) Write(path string) error {
 	return nil
 }
 
-// maxLayers bounds what a file may ask of planners.
-const maxLayers = 100_000
+// MaxLayers bounds what a file may ask of planners.
+const MaxLayers = 100_000
 
 // What a profile may say at most, so that no sum over layers, micro-batches and versions overflows: a time is
 // thirty years, and all layers together hold a petabyte.
@@ -70,8 +70,8 @@ func (p *Profile) Validate() error {
 	if len(p.Layers) == 0 {
 		return fmt.Errorf("profile: %s has no layers", p.Model)
 	}
-	if len(p.Layers) > maxLayers {
-		return fmt.Errorf("profile: %s has %d layers; at most %d are read", p.Model, len(p.Layers), maxLayers)
+	if len(p.Layers) > MaxLayers {
+		return fmt.Errorf("profile: %s has %d layers; at most %d are read", p.Model, len(p.Layers), MaxLayers)
 	}
 	if !(p.PaceSpread >= 0 && p.PaceSpread <= mostSpread) {
 		return fmt.Errorf("profile: %s: pace_spread is %v; it must be a part of the workers' mean, 0 to %g", p.Model, p.PaceSpread, mostSpread)

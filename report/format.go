@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -141,6 +142,15 @@ func span(first, last int) string {
 		return strconv.Itoa(first)
 	}
 	return fmt.Sprintf("%d–%d", first, last)
+}
+
+// layersOf is the layers of a stage, and of which it computes a part.
+func layersOf(s *plan.Stage) string {
+	text := span(s.FirstLayer, s.LastLayer)
+	if parts := s.Parts(); parts != "" {
+		text += " (" + parts + ")"
+	}
+	return text
 }
 
 // list is numbers with runs joined: "0–3, 7".

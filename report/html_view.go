@@ -145,7 +145,7 @@ func (v *pageView) plan(in Inputs, predicted *Numbers) {
 		layers = max(layers, s.LastLayer+1)
 	}
 	for i, s := range p.Stages {
-		r := stageRow{Stage: i, Layers: span(s.FirstLayer, s.LastLayer), Workers: list(s.Devices), Warmup: "–"}
+		r := stageRow{Stage: i, Layers: layersOf(&s), Workers: list(s.Devices), Warmup: "–"}
 		if s.Recompute.Again() {
 			r.Recompute = s.Recompute.String()
 		}

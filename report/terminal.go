@@ -127,7 +127,7 @@ func (d *drawing) plan() {
 		}
 		first, last := s.FirstLayer*columns/layers, max(s.FirstLayer*columns/layers, (s.LastLayer+1)*columns/layers-1)
 		bar := strings.Repeat("·", max(0, first)) + strings.Repeat("■", max(0, last-first+1)) + strings.Repeat("·", max(0, columns-1-last))
-		note := fmt.Sprintf("layers %s", span(s.FirstLayer, s.LastLayer))
+		note := "layers " + layersOf(&s)
 		if len(s.Devices) > 1 {
 			note += " workers " + list(s.Devices)
 		} else if len(s.Devices) == 1 {

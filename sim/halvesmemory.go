@@ -68,7 +68,7 @@ func weightPeak(costs []profile.Cost, st plan.Stage, inside func(*profile.Cost) 
 		if c.BackwardWeightS == nil {
 			continue
 		}
-		peak = max(peak, held+int64(fraction(st, l)*float64(inside(c))), held+grads[at])
+		peak = max(peak, held+inside(c), held+grads[at])
 		held += grads[at] - waits[at]
 	}
 	return peak
@@ -88,7 +88,6 @@ func pending(costs []profile.Cost, st plan.Stage) []int64 {
 		default:
 			out[i] = c.SavedBytes
 		}
-		out[i] = int64(fraction(st, st.FirstLayer+i) * float64(out[i]))
 	}
 	return out
 }

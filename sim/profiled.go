@@ -11,16 +11,11 @@ import (
 
 // CostsOf puts a profile, a cluster and a plan together. Worker i is the plan's i-th
 // device in ascending order, as in schedule.FromPlan. Stages are runs of the plan's own
-// order of layers, where it has one.
+// order of layers, where it has one; of a divided layer each piece is a layer.
 func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, error) {
-	if len(pl.Order) > 0 {
-		ordered, err := p.Ordered(pl.Order)
-		if err != nil {
-			return Costs{}, fmt.Errorf("sim: the plan's order of layers: %w", err)
-		}
-		run := *pl
-		run.Order = nil
-		p, pl = ordered, &run
+	pl, p, err := pl.Runs(p)
+	if err != nil {
+		return Costs{}, fmt.Errorf("sim: %w", err)
 	}
 	devices := Devices(pl)
 	for _, d := range devices {
@@ -119,9 +114,6 @@ func (k *layerCosts) at(device string, rows int) ([]profile.Cost, error) {
 // stageCost adds up the layers of a stage on one device.
 func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s, device int) (StageCost, error) {
 	p, st := known.p, pl.Stages[s]
-	if st.FirstLayer < 0 || st.LastLayer < st.FirstLayer || st.LastLayer >= len(p.Layers) {
-		return StageCost{}, fmt.Errorf("sim: stage %d has layers %d to %d; profile %s has layers 0 to %d", s, st.FirstLayer, st.LastLayer, p.Model, len(p.Layers)-1)
-	}
 	rows := pl.MicroBatch
 	if pl.Replication == "split" && len(st.Devices) > 1 {
 		rows = (rows + len(st.Devices) - 1) / len(st.Devices)
@@ -136,29 +128,29 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s, device i
 		layerS = p.Transfer.LayerS
 	}
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
-		cost, part := &costs[l], fraction(st, l)
+		cost := &costs[l]
 		bare, again := cost.Again()
 		forward, backward := cost.ForwardS+layerS, cost.BackwardS+layerS
 		bare, again = bare+layerS, again+2*layerS
-		out.EvaluateS += cost.FeedS + part*bare
+		out.EvaluateS += cost.FeedS + bare
 		if st.Recompute.Again() {
-			out.ForwardS += cost.FeedS + part*bare
-			out.BackwardS += part * again
-			out.InputS += part * max(0, again-backward)
+			out.ForwardS += cost.FeedS + bare
+			out.BackwardS += again
+			out.InputS += max(0, again-backward)
 		} else {
-			out.ForwardS += cost.FeedS + part*forward
-			out.BackwardS += part * backward
+			out.ForwardS += cost.FeedS + forward
+			out.BackwardS += backward
 		}
 		if cost.BackwardInputS != nil && cost.BackwardWeightS != nil {
-			out.InputS += part * (*cost.BackwardInputS + layerS)
-			out.WeightS += part * (*cost.BackwardWeightS + layerS)
+			out.InputS += *cost.BackwardInputS + layerS
+			out.WeightS += *cost.BackwardWeightS + layerS
 		} else {
-			out.InputS += part * backward
+			out.InputS += backward
 		}
-		out.UpdateS += part * p.Layers[l].UpdateS
-		out.ElasticUpdateS += part * p.Layers[l].ElasticUpdateS
-		out.ReferenceUpdateS += part * p.Layers[l].ReferenceUpdateS
-		out.Spread += part * (cost.ForwardS + cost.BackwardS) * cost.Spread
+		out.UpdateS += p.Layers[l].UpdateS
+		out.ElasticUpdateS += p.Layers[l].ElasticUpdateS
+		out.ReferenceUpdateS += p.Layers[l].ReferenceUpdateS
+		out.Spread += (cost.ForwardS + cost.BackwardS) * cost.Spread
 	}
 	if all := out.ForwardS + out.BackwardS; all > 0 {
 		out.Spread /= all
@@ -180,19 +172,6 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s, device i
 		out.NormS = c.TransferS(all[0], all[len(all)-1], 8*int64(len(p.Layers)))
 	}
 	return out, nil
-}
-
-// fraction is how much of a layer a stage computes: all of it, unless the plan splits a
-// layer at the stage's border.
-func fraction(st plan.Stage, l int) float64 {
-	part := 1.0
-	if l == st.FirstLayer && st.FirstFraction > 0 {
-		part *= st.FirstFraction
-	}
-	if l == st.LastLayer && st.LastFraction > 0 && (l != st.FirstLayer || st.FirstFraction == 0) {
-		part *= st.LastFraction
-	}
-	return part
 }
 
 // tiedS is how long the gradients of parameters shared with other stages take to be there.

@@ -32,14 +32,13 @@ func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, 
 	segment := st.Recompute.Segment(n)
 	for at := range n {
 		l := st.FirstLayer + at
-		part := fraction(st, l)
-		backward[at] += part * costs[l].BackwardS
+		backward[at] += costs[l].BackwardS
 		if costs[l].BackwardWeightS != nil {
-			weights[at] = part * *costs[l].BackwardWeightS
+			weights[at] = *costs[l].BackwardWeightS
 		}
-		bytes[at] = int64(part * float64(p.Layers[l].ParameterBytes+p.Layers[l].TiedBytes))
+		bytes[at] = p.Layers[l].ParameterBytes + p.Layers[l].TiedBytes
 		if segment > 0 { // its forward runs again in front of the last layer of its segment
-			backward[min(n-1, at/segment*segment+segment-1)] += part * costs[l].ForwardS
+			backward[min(n-1, at/segment*segment+segment-1)] += costs[l].ForwardS
 		}
 	}
 	return buckets(backward, bytes), buckets(weights, bytes)

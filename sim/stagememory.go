@@ -34,17 +34,16 @@ func stageMemory(out *StageCost, p *profile.Profile, costs []profile.Cost, st pl
 	copied := map[int]bool{} // owners outside of the stage whose parameter it has a copy of
 	grads := make([]int64, st.LastLayer-st.FirstLayer+1)
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
-		layer, part := &p.Layers[l], fraction(st, l)
+		layer := &p.Layers[l]
 		own := layer.ParameterBytes
 		if t := layer.TiedTo; t >= 0 && (t < st.FirstLayer || t > st.LastLayer) && !copied[t] {
 			copied[t] = true
 			own += layer.TiedBytes
 		}
-		own = int64(part * float64(own))
 		out.FixedBytes += own*int64(1+p.OptimizerStates) + layer.BufferBytes
 		out.ReferenceBytes += own + layer.BufferBytes
 		out.LayerBytes = max(out.LayerBytes, own)
-		grads[l-st.FirstLayer] = int64(part * float64(layer.ParameterBytes+layer.TiedBytes))
+		grads[l-st.FirstLayer] = layer.ParameterBytes + layer.TiedBytes
 		out.ParameterBytes += grads[l-st.FirstLayer]
 		if p.OptimizerStates >= 2 {
 			out.UpdatePeak = max(out.UpdatePeak, own)
@@ -65,9 +64,8 @@ func stageMemory(out *StageCost, p *profile.Profile, costs []profile.Cost, st pl
 // recording is the most that a forward which keeps everything holds, and what it leaves.
 func recording(costs []profile.Cost, st plan.Stage, first, last int) (peak, kept int64) {
 	for l := first; l <= last; l++ {
-		part := fraction(st, l)
-		peak = max(peak, kept+int64(part*float64(costs[l].ForwardPeakBytes)))
-		kept += int64(part * float64(costs[l].SavedBytes))
+		peak = max(peak, kept+costs[l].ForwardPeakBytes)
+		kept += costs[l].SavedBytes
 	}
 	return peak, kept
 }
@@ -123,9 +121,8 @@ func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, insid
 			peak = max(peak, held+most)
 			held += left
 		}
-		part := fraction(st, l)
-		peak = max(peak, held+int64(part*float64(inside(&costs[l]))))
-		held -= int64(part * float64(costs[l].SavedBytes))
+		peak = max(peak, held+inside(&costs[l]))
+		held -= costs[l].SavedBytes
 		if made[l] {
 			held -= costs[l].OutputBytes
 		}

@@ -228,7 +228,11 @@ func describe(p *profile.Profile, pl *plan.Plan) string {
 		if pl.Order != nil {
 			first = pl.Order[first]
 		}
-		begins = append(begins, p.Layers[first].Name)
+		name := p.Layers[first].Name
+		if part := st.Fraction(st.FirstLayer); part < 1 {
+			name = fmt.Sprintf("%.4g %% of %s", 100*part, name)
+		}
+		begins = append(begins, name)
 	}
 	again := ""
 	if slices.ContainsFunc(pl.Stages, func(s plan.Stage) bool { return s.Recompute.Again() }) {

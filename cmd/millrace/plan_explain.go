@@ -81,7 +81,7 @@ func explain(w io.Writer, p *planned) {
 			}
 			return p.profile.Layers[layer].Name
 		}
-		fmt.Fprintf(w, "  stage %d  layers %d-%d  %s .. %s  on worker %s%s\n", i, s.FirstLayer, s.LastLayer,
+		fmt.Fprintf(w, "  stage %d  layers %s  %s .. %s  on worker %s%s\n", i, s.Layers(),
 			name(s.FirstLayer), name(s.LastLayer), numbers(s.Devices), again)
 	}
 	if pl.Objective.Name != "" && pl.Planner != "auto" && pl.Objective.Value > 0 {
@@ -182,7 +182,19 @@ func shapeOf(pl *plan.Plan) string {
 	if n := len(counts); n > 8 && strings.Count(text, "1:") == n-1 {
 		text = fmt.Sprintf("straight %d", n)
 	}
-	return fmt.Sprintf("devices %s, micro-batches %dx%d", text, pl.MicroBatches, pl.MicroBatch)
+	text = fmt.Sprintf("devices %s, micro-batches %dx%d", text, pl.MicroBatches, pl.MicroBatch)
+	if pl.Divided() {
+		text += ", stages end behind"
+		for i, done := 0, 0.0; i < len(pl.Stages)-1; i++ {
+			st := &pl.Stages[i]
+			for l := st.FirstLayer; l <= st.LastLayer; l++ {
+				done += st.Fraction(l)
+			}
+			text += fmt.Sprintf(" %.4g", done)
+		}
+		text += " layers"
+	}
+	return text
 }
 
 func layersOf(p *profile.Profile) []string {

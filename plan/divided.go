@@ -1,0 +1,111 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// Fraction is how much of one of its layers a stage computes: all of it, unless the layer is at the stage's border
+// and divided there.
+func (s *Stage) Fraction(layer int) float64 {
+	switch {
+	case layer == s.FirstLayer && s.FirstFraction > 0:
+		return s.FirstFraction
+	case layer == s.LastLayer && s.LastFraction > 0:
+		return s.LastFraction
+	}
+	return 1
+}
+
+// Parts says for people of which layers the stage computes a part: "37.5 % of 1"; "" where it computes whole ones.
+func (s *Stage) Parts() string {
+	var parts []string
+	for _, l := range slices.Compact([]int{s.FirstLayer, s.LastLayer}) {
+		if f := s.Fraction(l); f < 1 {
+			parts = append(parts, fmt.Sprintf("%.4g %% of %d", 100*f, l))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Layers is a stage's layers for people: "0-1", or where it has a part of one "0-1 (37.5 % of 1)".
+func (s *Stage) Layers() string {
+	text := fmt.Sprintf("%d-%d", s.FirstLayer, s.LastLayer)
+	if parts := s.Parts(); parts != "" {
+		text += " (" + parts + ")"
+	}
+	return text
+}
+
+// Divided says whether some layer is computed by several stages.
+func (p *Plan) Divided() bool {
+	return slices.ContainsFunc(p.Stages, func(s Stage) bool { return s.Fraction(s.FirstLayer) < 1 || s.Fraction(s.LastLayer) < 1 })
+}
+
+// parts is, by layer, how much of it is computed by each of the stages that have some of it.
+func (p *Plan) parts(layers int) [][]float64 {
+	out := make([][]float64, layers)
+	for i := range p.Stages {
+		s := &p.Stages[i]
+		for l := max(0, s.FirstLayer); l <= s.LastLayer && l < layers; l++ {
+			out[l] = append(out[l], s.Fraction(l))
+		}
+	}
+	return out
+}
+
+// checkParts refuses layers of which the stages compute more or less than all.
+func (p *Plan) checkParts() error {
+	if !p.Divided() {
+		return nil
+	}
+	for l, parts := range p.parts(p.Stages[len(p.Stages)-1].LastLayer + 1) {
+		sum := 0.0
+		for _, part := range parts {
+			sum += part
+		}
+		if math.Abs(sum-1) > 1e-6 {
+			return fmt.Errorf("plan: the stages compute %v of layer %d together (first_fraction and last_fraction %v); it must be 1", sum, l, parts)
+		}
+	}
+	return nil
+}
+
+// Runs gives a plan whose stages are runs of whole layers, and the profile with those layers: in the plan's own
+// order, where it has one, and each piece of a divided layer a layer of its own.
+func (p *Plan) Runs(costs *profile.Profile) (*Plan, *profile.Profile, error) {
+	costs, err := costs.Ordered(p.Order)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the plan's order of layers: %w", err)
+	}
+	for i, s := range p.Stages {
+		if s.FirstLayer < 0 || s.LastLayer < s.FirstLayer || s.LastLayer >= len(costs.Layers) {
+			return nil, nil, fmt.Errorf("stage %d has layers %d to %d; profile %s has layers 0 to %d", i, s.FirstLayer, s.LastLayer, costs.Model, len(costs.Layers)-1)
+		}
+	}
+	if len(p.Order) == 0 && !p.Divided() {
+		return p, costs, nil
+	}
+	runs := *p
+	runs.Order = nil
+	if !p.Divided() {
+		return &runs, costs, nil
+	}
+	if err := p.checkParts(); err != nil {
+		return nil, nil, err
+	}
+	parts := p.parts(len(costs.Layers))
+	runs.Stages = slices.Clone(p.Stages)
+	at := 0 // the next piece
+	for i := range runs.Stages {
+		s := &runs.Stages[i]
+		n := s.LastLayer - s.FirstLayer
+		s.FirstLayer, s.LastLayer, s.FirstFraction, s.LastFraction = at, at+n, 0, 0
+		at += n + 1
+	}
+	return &runs, costs.Divided(parts), nil
+}

@@ -1,0 +1,70 @@
+package tune
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// BaPipe's Table II, 1F1B-SNO, is (M+N-1)(F+B) + (N+M-2-ceil((M-1)/N)) 2 SR. Layers divided between neighbours
+// make F + B the same on every stage, and SR is what crosses the boundary inside a layer: its input and the part
+// of its output that was made in front (§3.3.2). The simulator must come to what the table says.
+func TestDividedLayersTakeWhatTheTableSays(t *testing.T) {
+	type layer struct {
+		f, b float64
+		out  int64
+	}
+	for _, k := range []struct {
+		name    string
+		layers  []layer
+		devices int
+		parts   []float64 // of the divided layer, by stage
+		want    float64
+	}{
+		// T = 15/2: 4.5 of layer 1's 12 s are stage 0's. 300 B in 1 s. 9 x 7.5 + 4 x 2 x 1.
+		{"nothing made of it is sent", []layer{{1, 2, 300}, {4, 8, 0}}, 2, []float64{0.375, 0.625}, 75.5},
+		// T = 18/2: half of layer 1. 300 B and half of 120 in 1.2 s. 9 x 9 + 4 x 2 x 1.2.
+		{"half of its output is sent too", []layer{{1, 2, 300}, {4, 8, 120}, {1, 2, 0}}, 2, []float64{0.5, 0.5}, 90.6},
+		// T = 24/3: 5, 8 and 5 of layer 1's 18 s. 300 B at both boundaries in 1 s. 10 x 8 + 6 x 2 x 1.
+		{"three stages share it", []layer{{1, 2, 300}, {6, 12, 0}, {1, 2, 0}}, 3, []float64{5. / 18, 8. / 18, 5. / 18}, 92},
+	} {
+		t.Run(k.name, func(t *testing.T) {
+			p := &profile.Profile{Version: profile.Version, Model: "divided", ModelID: "x", Source: "roofline"}
+			for i, l := range k.layers {
+				p.Layers = append(p.Layers, profile.Layer{Name: string(rune('a' + i)), Kind: "linear", From: []int{i - 1}, TiedTo: -1,
+					Costs: []profile.Cost{{Device: "d", MicroBatch: 1, ForwardS: l.f, BackwardS: l.b, OutputBytes: l.out}}})
+			}
+			c := &cluster.Cluster{Name: "chain", DeviceTypes: map[string]cluster.DeviceType{"d": {}},
+				Levels: []cluster.Level{{Name: "chain", Size: k.devices, BandwidthBytesPerSecond: 300, FullDuplex: true}}}
+			for range k.devices {
+				c.Devices = append(c.Devices, "d")
+			}
+			bapipe, err := plan.LookupPlanner("bapipe")
+			if err != nil {
+				t.Fatal(err)
+			}
+			pl, err := bapipe.Plan(context.Background(), plan.Request{Profile: p, Cluster: c, Batch: 8, MicroBatch: 1,
+				Set: map[string]string{"schedule": "1F1B-SNO", "dp": "off"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for s, part := range k.parts {
+				st := &pl.Stages[s]
+				if got := st.FirstFraction + st.LastFraction; math.Abs(got-part) > 1e-6 {
+					t.Errorf("stage %d computes %v of the divided layer, want %v: %+v", s, got, part, st)
+				}
+			}
+			predicted, err := Simulate(p, c, pl, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if math.Abs(pl.Objective.Value-k.want) > 1e-6 || math.Abs(predicted.StepS-k.want) > 1e-6 {
+				t.Errorf("the table gives %v s, the simulator %v s; by hand it is %v", pl.Objective.Value, predicted.StepS, k.want)
+			}
+		})
+	}
+}
