@@ -168,6 +168,9 @@ func TuneDegrees(ctx context.Context, r DegreesRequest) (*DegreesResult, error) 
 			}
 		}
 	}
+	if err := cancelled(ctx); err != nil {
+		return nil, err
+	}
 	return t.out, nil
 }
 

@@ -62,6 +62,9 @@ func Explain(ctx context.Context, r Request, pl *plan.Plan, research bool) (*Exp
 	out := &Explanation{Memory: memorySplits(r.Profile, r.Cluster, pl, &costs)}
 	out.Bottleneck = bottleneck(r.Cluster, pl, &costs)
 	out.Levers = levers(ctx, r, pl, research)
+	if err := cancelled(ctx); err != nil {
+		return nil, err
+	}
 	out.Drawing, err = drawing(r, pl, costs)
 	return out, err
 }

@@ -269,8 +269,8 @@ func TestALimitThatIsNamedIsMet(t *testing.T) {
 
 func TestNoTimeStillGivesAPlan(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
+	ctx, cancel := context.WithDeadline(context.Background(), time.Now())
+	defer cancel()
 	c := cluster.Local(6, 0, 0, 1e-6, 1e9, 1e9)
 	hasty, err := Search(ctx, Request{Profile: chain(14, 1, 2), Cluster: c, Batch: 16})
 	if err != nil {
@@ -285,6 +285,26 @@ func TestNoTimeStillGivesAPlan(t *testing.T) {
 		hasty.Best.Predicted.StepS, calm.Best.Predicted.StepS, calm.LowestS)
 	if calm.Best.Predicted.StepS > hasty.Best.Predicted.StepS {
 		t.Errorf("more time made it worse: %v after %v", calm.Best.Predicted.StepS, hasty.Best.Predicted.StepS)
+	}
+}
+
+// Who is stopped has no answer: what a search had found by then must not pass for its end.
+func TestACancelledSearchHasNoAnswer(t *testing.T) {
+	t.Parallel()
+	why := errors.New("somebody pressed a key")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	c := cluster.Local(6, 0, 0, 1e-6, 1e9, 1e9)
+	r := Request{Profile: chain(14, 1, 2), Cluster: c, Batch: 16}
+	whole, err := Search(ctx, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel(why)
+	if found, err := Search(ctx, r); found != nil || !errors.Is(err, why) {
+		t.Errorf("Search found %v (%v)", found, err)
+	}
+	if why2, err := Explain(ctx, r, whole.Best, true); why2 != nil || !errors.Is(err, why) {
+		t.Errorf("Explain says %v (%v)", why2, err)
 	}
 }
 

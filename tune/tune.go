@@ -3,6 +3,7 @@ package tune
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -25,10 +26,10 @@ const shortest = time.Second
 // family of schedule's registry, and moves what looks best about: cuts, devices between
 // stages, which device takes which stage, depths, recompute, micro-batches; of plans with
 // several stages a worker or without a flush cuts, recompute and micro-batches. Estimates rank, the
-// simulator decides. Once ctx or the time is over the best so far is the answer, so more
+// simulator decides. Once the time is over, or ctx's, the best so far is the answer, so more
 // time never gives a worse one; what a planner returned in time has been simulated too, so
 // it is never worse than those either; but a plan of millions of instructions (oftenPlayed) only where there is time
-// for that.
+// for that. A search whose ctx is cancelled has no answer: its error is the cause.
 func Search(ctx context.Context, r Request) (*Result, error) {
 	s, err := newSearch(r)
 	if err != nil {
@@ -41,6 +42,7 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 			s.pool = append(s.pool, seed{s.start, s.score(s.start), kindOf(s.start)})
 		}
 	}
+	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	s.deadline, _ = ctx.Deadline()
@@ -64,7 +66,19 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	if r.Time > 0 && !s.exhausted {
 		s.wander(ctx)
 	}
+	if err := cancelled(caller); err != nil {
+		return nil, err
+	}
 	return s.result()
+}
+
+// cancelled is the cause of a ctx that its caller cancelled. Time that ran out is none: the best so far is what
+// was asked for.
+func cancelled(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 // candidate kinds that are not families.

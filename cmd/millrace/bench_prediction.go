@@ -93,7 +93,7 @@ func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool)
 	plans := []*plan.Plan{p.plan}
 	rng := rand.New(rand.NewPCG(j.Seed, 7))
 	for len(plans) <= t.splits {
-		pl, err := randomPlan(rng, p)
+		pl, err := randomPlan(c.Context(), rng, p)
 		if err != nil {
 			return err
 		}
@@ -183,7 +183,7 @@ func middleTraining(all []predictionRow) predictionRow {
 }
 
 // randomPlan cuts the model anywhere, with any profiled micro-batch, schedule and recompute.
-func randomPlan(rng *rand.Rand, p *planned) (*plan.Plan, error) {
+func randomPlan(ctx context.Context, rng *rand.Rand, p *planned) (*plan.Plan, error) {
 	stages := min(p.job.Workers, len(p.model.Layers))
 	cuts := rng.Perm(len(p.model.Layers) - 1)[:stages-1]
 	for i := range cuts {
@@ -200,7 +200,7 @@ func randomPlan(rng *rand.Rand, p *planned) (*plan.Plan, error) {
 	if stages == 1 {
 		fix = tune.Overrides{Stages: 1, MicroBatch: fix.MicroBatch, MicroBatches: fix.MicroBatches}
 	}
-	found, err := tune.Search(context.Background(), tune.Request{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, Fix: fix, Runnable: true})
+	found, err := tune.Search(ctx, tune.Request{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, Fix: fix, Runnable: true})
 	if err != nil {
 		return nil, err
 	}

@@ -3,14 +3,9 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -40,48 +35,14 @@ func badInput(err error) error {
 
 func main() { os.Exit(execute(os.Args[1:])) }
 
-// sameSignal is how close two signals must be to be one: make, timeout and terminals signal
-// a process and then its group, so that it hears of the same wish twice.
-const sameSignal = time.Second
-
-// execute is main without the exit: 0 done, 1 failed, 2 bad usage or input, 130 or 143 stopped
-// by SIGINT or SIGTERM after finishing the step.
+// execute is main without the exit: 0 done, 1 failed, 2 bad usage or input, 129, 130 or 143
+// stopped by SIGHUP, SIGINT or SIGTERM.
 func execute(args []string) int {
-	ctx, stop := context.WithCancelCause(context.Background())
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	defer signal.Stop(signals)
-	go func() {
-		s := <-signals
-		fmt.Fprintf(os.Stderr, "millrace: %v: finishing the step; once more ends at once\n", s)
-		stop(&stopped{s})
-		for first := time.Now(); time.Since(first) < sameSignal; {
-			s = <-signals
-		}
-		os.Exit(128 + int(s.(syscall.Signal)))
-	}()
+	ctx, signals := hearSignals()
 	root := command()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return 0
-	}
-	var by *stopped
-	if errors.As(err, &by) {
-		return 128 + int(by.signal.(syscall.Signal))
-	}
-	fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
-	var exit *exitError
-	if errors.As(err, &exit) {
-		return exit.code
-	}
-	return exitFailed
+	return signals.code(root.ExecuteContext(ctx))
 }
-
-// stopped is the cause of a context that a signal ended.
-type stopped struct{ signal os.Signal }
-
-func (s *stopped) Error() string { return "stopped by " + s.signal.String() }
 
 func command() *cobra.Command {
 	root := &cobra.Command{

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -339,7 +340,12 @@ func profileInChild(ctx context.Context, j *job.Job, path string, sizes []int, p
 	}
 	child := exec.CommandContext(ctx, self, args...)
 	child.Stderr = os.Stderr
-	if err := child.Run(); err != nil {
+	// It ends as this process does, and leaves no half of a file.
+	child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
+	child.WaitDelay = stopGrace
+	if err := child.Run(); err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	} else if err != nil {
 		return fmt.Errorf("profile: the measuring process: %w", err)
 	}
 	return nil

@@ -125,6 +125,9 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	if dry {
 		return nil
 	}
+	if err := finishesItsStep(c); err != nil {
+		return err
+	}
 	folder, err := takeFolder(j.Out)
 	if err != nil {
 		return faultOf(err, "")

@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 )
 
 // ErrCut is matched by the error for text that is no whole JSON object.
@@ -40,15 +41,49 @@ func Decode(text []byte, version int, into any) error {
 	return dec.Decode(into)
 }
 
+// unfinished are the siblings that files are being written through. Whoever ends the process
+// keeps it locked, so that none is begun any more.
+var unfinished = struct {
+	sync.Mutex
+	paths map[string]bool
+}{paths: map[string]bool{}}
+
+// begin makes the sibling that path is written through.
+func begin(path string) (*os.File, error) {
+	unfinished.Lock()
+	defer unfinished.Unlock()
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err == nil {
+		unfinished.paths[f.Name()] = true
+	}
+	return f, err
+}
+
+// end removes a sibling that did not take the name of its file.
+func end(sibling string) {
+	unfinished.Lock()
+	defer unfinished.Unlock()
+	_ = os.Remove(sibling) // it has its file's name where all went well
+	delete(unfinished.paths, sibling)
+}
+
+// Abandon removes what is half-written, for a process that ends at once; no Write begins after it.
+func Abandon() {
+	unfinished.Lock()
+	for path := range unfinished.paths {
+		_ = os.Remove(path) // it may have its file's name already
+	}
+}
+
 // Write writes a file through a sibling that takes its name once it is whole and on
 // the disk: whoever reads path sees the old file or the new one. Errors name path and
 // not the sibling, which nobody asked for.
 func Write(path string, write func(io.Writer) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	f, err := begin(path)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, bare(err))
 	}
-	defer os.Remove(f.Name())
+	defer end(f.Name())
 	// CreateTemp makes files that only their owner reads; these are no secret.
 	err = errors.Join(write(f), f.Chmod(0o644), f.Sync())
 	if err = errors.Join(err, f.Close()); err == nil {
