@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // shown is a command in a document, with the lines that it is said to print.
@@ -95,6 +96,28 @@ func TestTheDocumentsCommandsAreThere(t *testing.T) {
 			}
 			if err != nil || verb.Name() == "millrace" {
 				t.Errorf("%s: millrace %s: %v", path, strings.Join(args, " "), err)
+			}
+		}
+	}
+}
+
+// The documents fit a screen: lines of at most 120 columns, and the two that are read first
+// at most 150 of them.
+func TestTheDocumentsKeepTheirSize(t *testing.T) {
+	for path, most := range map[string]int{
+		"README.md": 150, "BENCHMARKS.md": 150, "ARCHITECTURE.md": 400, "CHANGELOG.md": 400, "docs/data.md": 150, "docs/models.md": 400,
+	} {
+		text, err := os.ReadFile("../../" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+		if len(lines) > most {
+			t.Errorf("%s has %d lines; %d at most", path, len(lines), most)
+		}
+		for i, line := range lines {
+			if n := utf8.RuneCountInString(line); n > 120 {
+				t.Errorf("%s:%d has %d columns; 120 at most", path, i+1, n)
 			}
 		}
 	}

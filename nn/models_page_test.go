@@ -1,0 +1,59 @@
+package nn
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/model"
+)
+
+// entry is what docs/models.md says of a kind of layer or of a built-in model.
+func entry(name, doc string, settings []model.Setting) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "### %s\n\n%s.\n", name, doc)
+	for i, s := range settings {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		value := "needed"
+		if s.Default != nil {
+			value = strings.Trim(strings.ReplaceAll(fmt.Sprint(s.Default), " ", ","), "[]")
+		}
+		fmt.Fprintf(&b, "- `%s` (%s): %s\n", s.Name, value, s.Doc)
+	}
+	return b.String()
+}
+
+// The page of models has every kind of layer and every built-in model with all settings, and
+// says of each kind whether it trains.
+func TestTheModelsPageIsComplete(t *testing.T) {
+	text, err := os.ReadFile("../docs/models.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	trained, described, _ := strings.Cut(page, "\n## Layers that are planned and not trained\n")
+	for _, k := range model.Kinds() {
+		part := described
+		if _, err := makers.Find(k.Name); err == nil {
+			part = trained
+		}
+		if want := entry(k.Name, k.Doc, k.Settings); !strings.Contains(part, "\n"+want) {
+			t.Errorf("docs/models.md lacks in its part:\n%s", want)
+		}
+	}
+	for _, f := range model.Families() {
+		if !slices.Contains([]string{"mlp", "convnet", "gpt", "lstm"}, f.Name) {
+			if !strings.Contains(page, "`"+f.Name+"`") {
+				t.Errorf("docs/models.md does not name the model %s", f.Name)
+			}
+			continue
+		}
+		if want := entry(f.Name, f.Doc, f.Settings); !strings.Contains(page, "\n"+want) {
+			t.Errorf("docs/models.md lacks:\n%s", want)
+		}
+	}
+}
