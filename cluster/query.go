@@ -27,21 +27,6 @@ func (c *Cluster) MemoryBytes(device int) int64 {
 	return c.DeviceTypes[c.Devices[device]].MemoryBytes
 }
 
-// Unlimited is the cluster with devices that hold anything.
-func (c *Cluster) Unlimited() *Cluster {
-	free := *c
-	free.DeviceTypes = map[string]DeviceType{}
-	for name, t := range c.DeviceTypes {
-		t.MemoryBytes = 0
-		free.DeviceTypes[name] = t
-	}
-	free.Nodes = append([]Node(nil), c.Nodes...)
-	for i := range free.Nodes {
-		free.Nodes[i].MemoryBytes = 0
-	}
-	return &free
-}
-
 // LevelOf is the innermost level that joins two different devices.
 func (c *Cluster) LevelOf(a, b int) int {
 	group := 1

@@ -30,7 +30,7 @@ type Job struct {
 	Data     string         `json:"data,omitempty" yaml:"data" jsonschema:"digits, fashion-mnist, a folder of IDX files, a .csv file, or a text"`
 	Seed     uint64         `json:"seed,omitempty" yaml:"seed" jsonschema:"of initial weights, masks and data order"`
 
-	Workers          int    `json:"workers,omitempty" yaml:"workers" jsonschema:"most workers to use"`
+	Workers          int    `json:"workers,omitempty" yaml:"workers" jsonschema:"most workers to use (default: 2, or all devices of the cluster)"`
 	Cores            int    `json:"cores,omitempty" yaml:"cores" jsonschema:"cores that the workers share; this machine's where left out"`
 	ThreadsPerWorker int    `json:"threads_per_worker,omitempty" yaml:"threads_per_worker" jsonschema:"threads of one operator"`
 	Bind             string `json:"bind,omitempty" yaml:"bind" jsonschema:"always or never: whether workers are bound to processors; left out, where no other run on this machine has bound its own"`
@@ -155,7 +155,7 @@ const mostWorkers = 4096
 // the model and are filled by Complete.
 func Default() Job {
 	return Job{
-		Workers: 2, ThreadsPerWorker: 1, Batch: 32, Steps: 200, Recompute: "auto", Keep: 3, Seed: 1,
+		Workers: Auto, ThreadsPerWorker: 1, Batch: 32, Steps: 200, Recompute: "auto", Keep: 3, Seed: 1,
 		Optimizer: optim.Settings{WeightDecay: Auto, Beta1: Auto, Beta2: Auto, Epsilon: Auto}, Rate: optim.Rate{Warmup: Auto}, EvalRows: Auto, Alpha: Auto,
 	}
 }
@@ -185,6 +185,13 @@ func (j *Job) Complete() error {
 	if j.Model == "" {
 		return fmt.Errorf("job: no model is named; give mlp, convnet, gpt or a .yaml file")
 	}
+	if j.Cluster != "" && j.Wire != "" {
+		return fmt.Errorf("job: wire puts workers of this machine behind the links of %s, and cluster %s is other hardware; leave one out", j.Wire, j.Cluster)
+	}
+	all := j.Workers == Auto && j.Cluster != ""
+	if j.Workers == Auto {
+		j.Workers = 2
+	}
 	for name, v := range map[string]int{"workers": j.Workers, "batch": j.Batch, "steps": j.Steps, "threads_per_worker": j.ThreadsPerWorker} {
 		if v < 1 {
 			return fmt.Errorf("job: %s is %d; it must be 1 at least", name, v)
@@ -195,6 +202,9 @@ func (j *Job) Complete() error {
 	}
 	if j.Workers > mostWorkers {
 		return fmt.Errorf("job: workers is %d; give 1 to %d", j.Workers, mostWorkers)
+	}
+	if all {
+		j.Workers = cluster.MaxDevices
 	}
 	for name, v := range map[string]int{"cores": j.Cores, "stages": j.Stages, "micro_batch": j.MicroBatch,
 		"micro_batches": j.MicroBatches, "pipelines": j.Pipelines, "eval_every": j.EvalEvery, "save_every": j.SaveEvery, "keep": j.Keep} {

@@ -63,7 +63,7 @@ var (
 		{Name: "set", Doc: "a setting of the built-in model, name=value (repeat for more)", Set: setSetting},
 	}
 	PlanOptions = []Option{
-		whole("most workers to use", "workers", func(j *Job) *int { return &j.Workers }),
+		whole("most workers to use (default: 2, or all devices of --cluster)", "workers", func(j *Job) *int { return &j.Workers }),
 		fixed("cores that the workers share (default: this machine's)", "cores", func(j *Job) *int { return &j.Cores }),
 		word("a cluster file or preset whose links the workers of this machine are put behind", "wire", func(j *Job) *string { return &j.Wire }),
 		whole("threads of one operator", "threads-per-worker", func(j *Job) *int { return &j.ThreadsPerWorker }),

@@ -121,3 +121,19 @@ type Plan struct {
 
 // Batch is the samples of one step of one pipeline.
 func (p *Plan) Batch() int { return p.MicroBatch * p.MicroBatches }
+
+// Sizes is the samples that its stages compute at once, ascending: a micro-batch, or where replicas split those
+// the slices that they take.
+func (p *Plan) Sizes() []int {
+	var sizes []int
+	for _, s := range p.Stages {
+		n := 1
+		if p.Replication == "split" {
+			n = max(1, len(s.Devices))
+		}
+		sizes = append(sizes, p.MicroBatch/n, (p.MicroBatch+n-1)/n)
+	}
+	slices.Sort(sizes)
+	sizes = slices.Compact(sizes)
+	return slices.DeleteFunc(sizes, func(n int) bool { return n < 1 })
+}

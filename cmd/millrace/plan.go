@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
@@ -121,8 +120,8 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*planned, error) {
 	p := &planned{job: j}
 	var err error
 	if f.bare {
-		if p.cluster, err = cluster.Read(j.Cluster); err != nil {
-			return nil, badInput(err)
+		if p.cluster, err = describedCluster(c, j); err != nil {
+			return nil, err
 		}
 		if p.profile, err = profile.Read(j.Profile); err != nil {
 			return nil, badInput(err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -112,16 +113,43 @@ func (p *planned) hardware(c *cobra.Command) (err error) {
 		}
 		return p.local()
 	}
-	if p.cluster, err = cluster.Read(p.job.Cluster); err != nil {
-		return badInput(err)
+	if p.cluster, err = describedCluster(c, p.job); err != nil {
+		return err
 	}
-	p.job.Workers = len(p.cluster.Devices)
 	if p.job.Profile != "" {
 		p.profile, err = givenProfile(p.job, p.model)
 		return err
 	}
-	p.profile, err = profile.Analytic(p.model, p.cluster.DeviceTypes, microBatches(p.job), p.job.Optimizer.Kind, len(p.job.Optimizer.States()))
+	sizes := microBatches(p.job)
+	if p.plan != nil {
+		sizes = p.plan.Sizes()
+	}
+	p.profile, err = profile.Analytic(p.model, p.cluster.DeviceTypes, sizes, p.job.Optimizer.Kind, len(p.job.Optimizer.States()))
 	return badInput(err)
+}
+
+// describedCluster is the cluster that a job names, with as many of its devices and as much of their memory and
+// as many cores as the job gives it, and has the job's workers be its devices.
+func describedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
+	all, err := cluster.Read(j.Cluster)
+	if err != nil {
+		return nil, badInput(err)
+	}
+	described, err := all.First(j.Workers)
+	if err != nil {
+		return nil, badInput(fmt.Errorf("--workers %d: %w", j.Workers, err))
+	}
+	if n := len(described.Devices); n < len(all.Devices) {
+		fmt.Fprintf(c.ErrOrStderr(), "millrace: the first %d of the %d devices of %s, as --workers asks\n", n, len(all.Devices), all.Name)
+	}
+	described = described.Limited(j.MemoryBytes())
+	if j.Cores > 0 {
+		shared := *described
+		shared.Cores = j.Cores
+		described = &shared
+	}
+	j.Workers = len(described.Devices)
+	return described, nil
 }
 
 // local is this machine as the profile found it, or behind the links of a file.
@@ -161,5 +189,10 @@ func (p *planned) given() error {
 	}
 	pl.Predicted = &predicted
 	p.job.Batch = pl.Batch()
+	for _, size := range pl.Sizes() {
+		if basis := p.profile.Basis(p.cluster.Devices[pl.Stages[0].Devices[0]], size); basis != "" && !slices.Contains(pl.Why, basis) {
+			pl.Why = append(pl.Why, basis)
+		}
+	}
 	return p.advance()
 }

@@ -140,9 +140,9 @@ func costs(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int
 	if j.Cluster == "" {
 		return measure(c, j, m, sizes, passes)
 	}
-	described, err := cluster.Read(j.Cluster)
+	described, err := describedCluster(c, j)
 	if err != nil {
-		return nil, badInput(err)
+		return nil, err
 	}
 	p, err := profile.Analytic(m, described.DeviceTypes, sizes, j.Optimizer.Kind, len(j.Optimizer.States()))
 	return p, badInput(err)

@@ -37,7 +37,10 @@ func useProgram(j *job.Job) (*schedule.Source, error) {
 	if err := schedule.RegisterProgram(&p); err != nil {
 		return nil, badInput(err)
 	}
-	j.Schedule, j.Workers = p.Name, p.Workers
+	j.Schedule = p.Name
+	if j.Cluster == "" {
+		j.Workers = p.Workers
+	}
 	if j.PostValidate = j.PostValidate || p.PostValidate; p.PostValidate && !(j.Clip > 0) {
 		return nil, badInput(fmt.Errorf("--program %s: its updates are validated by a gradient norm; give the norm's limit with --clip", j.Program))
 	}

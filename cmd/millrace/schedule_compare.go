@@ -23,6 +23,7 @@ type contestFlags struct {
 	microBatch       int
 	only             []string
 	asJSON, syncOnly bool
+	most             int // devices of the cluster to use at most; 0: all
 }
 
 func compareCommand() *cobra.Command {
@@ -36,6 +37,9 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 		Example: "  millrace schedule compare --stages 4 --micro-batches 8 --memory-limit 8\n  millrace schedule compare --profile gpt.json --cluster cluster.yaml --micro-batch 4 --micro-batches 16 --memory-limit 2GiB",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("stages") {
+				s.most = s.workers
+			}
 			contest, err := s.contest()
 			if err != nil {
 				return badInput(err)
@@ -61,7 +65,7 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 	f.Float64Var(&s.parameters, "parameters", 1, "size of one worker's share of the parameters, in activations")
 	f.StringVar(&s.memory, "memory-limit", "", "of each worker: activations on uniform stages, else bytes like 2GiB")
 	f.StringVar(&s.profile, "profile", "", "a profile's file instead of uniform stages")
-	f.StringVar(&s.cluster, "cluster", "", "the cluster for the profile: a file or preset")
+	f.StringVar(&s.cluster, "cluster", "", "the cluster for the profile: a file or preset; of its devices the first --stages, or all")
 	f.IntVar(&s.microBatch, "micro-batch", 0, "samples of a micro-batch, for the profile (default: the profile's smallest)")
 	f.BoolVar(&s.clip, "clip", false, "updates need the gradient norm of all stages")
 	f.Float64Var(&s.norm, "norm", 0, "with --clip, time to pool the norm on uniform stages")
@@ -123,6 +127,9 @@ func (s *contestFlags) profiled(out tune.Contest) (tune.Contest, error) {
 		return out, err
 	}
 	c, err := cluster.Read(s.cluster)
+	if err == nil && s.most > 0 {
+		c, err = c.First(s.most)
+	}
 	if err != nil {
 		return out, err
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
@@ -248,10 +247,9 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*planned, error) {
 	case j.Cluster == "" || j.Profile != "":
 		return p, p.hardware(c)
 	}
-	if p.cluster, err = cluster.Read(j.Cluster); err != nil {
-		return nil, badInput(err)
+	if p.cluster, err = describedCluster(c, j); err != nil {
+		return nil, err
 	}
-	j.Workers = len(p.cluster.Devices)
 	p.profile, err = profile.Analyze(p.model, p.cluster.DeviceTypes, profile.Analysis{
 		Sizes: divisors(j), Optimizer: j.Optimizer.Kind, States: len(j.Optimizer.States()), Recurrent: true,
 	})

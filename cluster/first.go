@@ -1,0 +1,82 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+)
+
+// First is the cluster with its first n devices alone, or all of them where it has no more. They must fill whole
+// groups of its levels, or be part of one innermost group: planners think in these.
+func (c *Cluster) First(n int) (*Cluster, error) {
+	if n < 1 {
+		return nil, fmt.Errorf("cluster: %d devices of %s; give 1 to %d", n, c.Name, len(c.Devices))
+	}
+	if n >= len(c.Devices) {
+		return c, nil
+	}
+	inner, fewer, more := 1, 0, len(c.Devices)
+	for i, l := range c.Levels {
+		if n <= inner*l.Size {
+			if n%inner != 0 {
+				fewer, more = n/inner*inner, (n/inner+1)*inner
+				break
+			}
+			first := *c
+			first.Devices = slices.Clone(c.Devices[:n])
+			first.Levels = slices.Clone(c.Levels[:i+1])
+			first.Levels[i].Size = n / inner
+			if c.Nodes != nil {
+				size := first.Levels[0].Size
+				first.Nodes = slices.Clone(c.Nodes[:n/size])
+			}
+			return &first, nil
+		}
+		inner *= l.Size
+	}
+	return nil, fmt.Errorf("cluster: the first %d devices of %s are no whole groups of its levels (%s); %d and %d are", n, c.Name, c.shape(), fewer, more)
+}
+
+// shape is the members of each level, outermost first as the papers write it.
+func (c *Cluster) shape() string {
+	text := ""
+	for i, l := range slices.Backward(c.Levels) {
+		text += fmt.Sprintf("%d", l.Size)
+		if i > 0 {
+			text += "x"
+		}
+	}
+	return text
+}
+
+// Limited is the cluster whose devices have so much memory at most; 0 limits nothing.
+func (c *Cluster) Limited(bytes int64) *Cluster {
+	if bytes <= 0 {
+		return c
+	}
+	return c.withMemory(func(own int64) int64 {
+		if own == 0 {
+			return bytes
+		}
+		return min(own, bytes)
+	})
+}
+
+// Unlimited is the cluster with devices that hold anything.
+func (c *Cluster) Unlimited() *Cluster { return c.withMemory(func(int64) int64 { return 0 }) }
+
+// withMemory is the cluster with other memory: of makes it of a device type's or a node's own.
+func (c *Cluster) withMemory(of func(own int64) int64) *Cluster {
+	other := *c
+	other.DeviceTypes = map[string]DeviceType{}
+	for name, t := range c.DeviceTypes {
+		t.MemoryBytes = of(t.MemoryBytes)
+		other.DeviceTypes[name] = t
+	}
+	other.Nodes = slices.Clone(c.Nodes)
+	for i, n := range other.Nodes {
+		if n.MemoryBytes > 0 {
+			other.Nodes[i].MemoryBytes = of(n.MemoryBytes)
+		}
+	}
+	return &other
+}
