@@ -1,18 +1,9 @@
 package run
 
 import (
-	"fmt"
 	"maps"
 	"math"
 	"slices"
-	"strings"
-	"testing"
-
-	"github.com/millrace-ml/millrace/data"
-	"github.com/millrace-ml/millrace/engine"
-	"github.com/millrace-ml/millrace/model"
-	"github.com/millrace-ml/millrace/nn"
-	"github.com/millrace-ml/millrace/run/optim"
 )
 
 // Training as the papers write it, on slices of float64: forward, backward, update. No stage, Program, engine,
@@ -77,17 +68,28 @@ func (v values) scale(by float64) {
 // kept is what a layer's backward needs of its forward.
 type kept struct {
 	x, y, hat [][]float64
-	parts     []part2     // of a norm: the rows that are normalised together
+	parts     []span      // of a norm: the rows that are normalised together
 	spread    [][]float64 // of a norm, by part: 1 over the standard deviation
 	means     [][]float64 // by part
 	variances [][]float64 // by part, over one row less
 }
 
-// part2 is rows from, to left out.
-type part2 struct{ from, to int }
+// norm is the root of the sum of squares.
+func (v values) norm() float64 {
+	square := 0.0
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		for _, x := range v[name] {
+			square += x * x
+		}
+	}
+	return math.Sqrt(square)
+}
+
+// span is rows from, to left out.
+type span struct{ from, to int }
 
 // forward is y = act(x W^T + b), or batch norm (Ioffe and Szegedy, ICML 2015, Algorithm 1).
-func (l link) forward(w values, x [][]float64, parts []part2) *kept {
+func (l link) forward(w values, x [][]float64, parts []span) *kept {
 	k := &kept{x: x, parts: parts}
 	if l.norm {
 		return l.normalise(w, k)
@@ -198,9 +200,9 @@ func (l link) normaliseBack(w values, k *kept, dy [][]float64) (dx [][]float64, 
 	return dx, values{l.name + ".gain": dGain, l.name + ".shift": dShift}
 }
 
-// crossEntropyBack is the gradient of -log softmax(x)[target], summed over the rows.
-func crossEntropyBack(x [][]float64, target []int64) [][]float64 {
-	var out [][]float64
+// crossEntropy is the sum over the rows of -log softmax(x)[target], its gradient, and how many
+// rows have their target on top.
+func crossEntropy(x [][]float64, target []int64) (out [][]float64, loss float64, correct int) {
 	for r, row := range x {
 		top, sum := math.Inf(-1), 0.0
 		for _, v := range row {
@@ -214,206 +216,12 @@ func crossEntropyBack(x [][]float64, target []int64) [][]float64 {
 		for c := range g {
 			g[c] /= sum
 		}
+		loss -= math.Log(g[target[r]])
+		if row[target[r]] == top {
+			correct++
+		}
 		g[target[r]]--
 		out = append(out, g)
 	}
-	return out
-}
-
-// chain is a model of links on rows of `inputs` numbers, and its description; on torch as convolutions of one
-// pixel where it normalises, because batch norm is of images.
-type chain struct {
-	inputs int
-	links  []link
-	pixels bool
-}
-
-// newChain makes a chain of these layers behind an input of so many numbers, the last one's outputs being classes.
-func newChain(inputs int, pixels bool, links ...link) chain {
-	c := chain{inputs: inputs, pixels: pixels}
-	in := inputs
-	for i, l := range links {
-		l.name, l.in = fmt.Sprintf("n%d", i), in
-		if l.norm {
-			l.out = in
-		}
-		in = l.out
-		c.links = append(c.links, l)
-	}
-	return c
-}
-
-// model is the chain as millrace trains it. A chain of pixels ends with a layer more, which makes rows of images,
-// in front of its loss.
-func (c chain) model(t testing.TB) *model.Model {
-	t.Helper()
-	var b strings.Builder
-	shape := fmt.Sprint(c.inputs)
-	if c.pixels {
-		shape += ", 1, 1"
-	}
-	fmt.Fprintf(&b, "name: chain\ninputs:\n- {name: input, shape: [%s], dtype: float}\n- {name: target, shape: [], dtype: int}\nlayers:\n", shape)
-	from := "input"
-	for _, l := range c.links {
-		act := l.act
-		if act == "" {
-			act = "none"
-		}
-		switch {
-		case l.norm:
-			fmt.Fprintf(&b, "- {name: %s, kind: batch_norm, from: [%s]}\n", l.name, from)
-		case c.pixels:
-			fmt.Fprintf(&b, "- {name: %s, kind: conv2d, from: [%s], channels: %d, kernel: 1, padding: 0, activation: %s}\n", l.name, from, l.out, act)
-		default:
-			fmt.Fprintf(&b, "- {name: %s, kind: dense, from: [%s], width: %d, activation: %s}\n", l.name, from, l.out, act)
-		}
-		from = l.name
-	}
-	if c.pixels {
-		fmt.Fprintf(&b, "- {name: rows, kind: flatten, from: [%s]}\n", from)
-		from = "rows"
-	}
-	fmt.Fprintf(&b, "- {name: loss, kind: cross_entropy, from: [%s, target]}\n", from)
-	m, err := model.Parse(strings.NewReader(b.String()))
-	if err != nil {
-		t.Fatalf("%v\n%s", err, b.String())
-	}
-	for _, l := range c.links {
-		if l.tied != "" {
-			m.Layers[m.Index(l.name)].Params[0].Tied = l.weight()
-		}
-	}
-	return m
-}
-
-// initial is the first weights of a run, as wide as its engine keeps them.
-func (c chain) initial(m *model.Model, seed uint64, float engine.DType) values {
-	out := values{}
-	for _, l := range c.links {
-		at := m.Index(l.name)
-		for i, p := range m.Layers[at].Params {
-			if p.Tied != "" || p.Buffer {
-				continue
-			}
-			x := nn.InitialValues(p, at, i, seed)
-			for k := range x {
-				if float == engine.Float32 {
-					x[k] = float64(float32(x[k]))
-				}
-			}
-			out[l.name+"."+p.Name] = x
-		}
-	}
-	return out
-}
-
-// batch is one batch of the data as rows.
-func (c chain) batch(d data.Split, step, rows int) (x [][]float64, target []int64, err error) {
-	b, err := d.Batch(step, rows, 0, rows)
-	if err != nil {
-		return nil, nil, err
-	}
-	for r := range rows {
-		row := make([]float64, c.inputs)
-		for i := range row {
-			row[i] = float64(b.Input.Floats[r*c.inputs+i])
-		}
-		x = append(x, row)
-	}
-	return x, b.Target.Ints, nil
-}
-
-// memories is what an optimizer keeps of each parameter.
-type memories struct{ a, b values }
-
-// step is one update, as the optimizers' papers write it: count is the updates of these parameters, this one
-// included. Biases, gains and shifts do not decay.
-func (m *memories) step(s optim.Settings, w, grads values, count int, rate float64) values {
-	if m.a == nil {
-		m.a, m.b = values{}, values{}
-	}
-	out := values{}
-	for name, x := range w {
-		if m.a[name] == nil {
-			m.a[name], m.b[name] = make([]float64, len(x)), make([]float64, len(x))
-		}
-		decay := s.WeightDecay
-		if !strings.HasSuffix(name, ".weight") {
-			decay = 0
-		}
-		y := make([]float64, len(x))
-		for k, p := range x {
-			y[k] = m.number(s, name, k, p, grads[name][k], decay, count, rate)
-		}
-		out[name] = y
-	}
-	return out
-}
-
-// number is one parameter's next value.
-func (m *memories) number(s optim.Settings, name string, k int, p, g, decay float64, count int, rate float64) float64 {
-	a, b := &m.a[name][k], &m.b[name][k]
-	switch s.Kind {
-	case optim.SGD: // Sutskever et al., ICML 2013
-		g += decay * p
-		*a = s.Momentum**a + g
-		if s.Nesterov {
-			return p - rate*(g+s.Momentum**a)
-		}
-		return p - rate**a
-	case optim.Adam: // Kingma and Ba, ICLR 2015, Algorithm 1
-		g += decay * p
-	case optim.AdamW: // Loshchilov and Hutter, ICLR 2019, Algorithm 2
-		p -= rate * decay * p
-	}
-	*a = s.Beta1**a + (1-s.Beta1)*g
-	*b = s.Beta2**b + (1-s.Beta2)*g*g
-	mean, variance := *a/(1-math.Pow(s.Beta1, float64(count))), *b/(1-math.Pow(s.Beta2, float64(count)))
-	return p - rate*mean/(math.Sqrt(variance)+s.Epsilon)
-}
-
-// rateAt is the learning rate of a step.
-func rateAt(r optim.Rate, step int) float64 {
-	if step < r.Warmup {
-		return r.Base / float64(r.Warmup+1) * float64(step+1)
-	}
-	at := step - r.Warmup
-	done := math.Min(1, float64(at)/float64(max(1, r.Total-r.Warmup)))
-	switch r.Kind {
-	case optim.StepDecay:
-		rate := r.Base
-		for ; at >= r.Every; at -= r.Every {
-			rate *= r.Factor
-		}
-		return rate
-	case optim.Cosine:
-		return r.Floor + 0.5*(r.Base-r.Floor)*(1+math.Cos(math.Pi*done))
-	case optim.Polynomial:
-		return (r.Base-r.Floor)*math.Pow(1-done, r.Power) + r.Floor
-	}
-	return r.Base
-}
-
-// nearTo says where weights of a run are farther than tolerance, of the largest number of each parameter and of
-// 1 at least, from those that are right.
-func (v values) nearTo(got map[string]Weight, tolerance float64) error {
-	for _, name := range slices.Sorted(maps.Keys(v)) {
-		want := v[name]
-		w, here := got[name]
-		if !here {
-			return fmt.Errorf("%s is not there", name)
-		}
-		x := numbersOf(w)
-		if len(x) != len(want) {
-			return fmt.Errorf("%s has %d numbers; want %d", name, len(x), len(want))
-		}
-		size, off := 1.0, 0.0
-		for k := range x {
-			size, off = max(size, math.Abs(want[k])), max(off, math.Abs(x[k]-want[k]))
-		}
-		if !(off <= tolerance*size) {
-			return fmt.Errorf("%s is %.2g off, of at most %.2g", name, off, size)
-		}
-	}
-	return nil
+	return out, loss, correct
 }

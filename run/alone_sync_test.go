@@ -1,0 +1,149 @@
+package run
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// optimizers and rates are one of each kind, with every coefficient that it has.
+var (
+	optimizers = []optim.Settings{
+		{Kind: optim.SGD},
+		{Kind: optim.SGD, Momentum: 0.9, WeightDecay: 0.05},
+		{Kind: optim.SGD, Momentum: 0.8, Nesterov: true, WeightDecay: 0.01},
+		{Kind: optim.Adam, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-4, WeightDecay: 0.02},
+		{Kind: optim.AdamW, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-4, WeightDecay: 0.1},
+	}
+	rates = []optim.Rate{
+		{Kind: optim.Constant, Base: 0.1},
+		{Kind: optim.StepDecay, Base: 0.2, Warmup: 2, Every: 3, Factor: 0.5},
+		{Kind: optim.Cosine, Base: 0.2, Floor: 0.01, Warmup: 1, Total: 9},
+		{Kind: optim.Polynomial, Base: 0.2, Floor: 0.02, Total: 10, Power: 2},
+	}
+)
+
+// asAlone trains a chain both ways and says how they differ: in weights, in what norms evaluate with, in
+// losses and in the evaluation behind the last step.
+func asAlone(t *testing.T, c chain, config Config, tolerance float64) error {
+	t.Helper()
+	config.Data.Test = noise{model: config.Model, classes: 3, rows: 1 << 10, seed: 11}
+	config.EvalRows = 7
+	twin := newAlone(c, config)
+	if err := twin.train(config.Steps, config.EvalEvery); err != nil {
+		return err
+	}
+	got := train(t, config)
+	if err := twin.weights().nearTo(got.Weights, tolerance); err != nil {
+		return err
+	}
+	running := twin.running()
+	if err := running.nearTo(got.Weights, tolerance); err != nil {
+		return err
+	}
+	if err := near("losses", losses(got.Timeline), twin.losses, tolerance); err != nil {
+		return err
+	}
+	if config.EvalEvery > 0 && len(got.Timeline.Evaluations) != (config.Steps+config.EvalEvery-1)/config.EvalEvery {
+		return fmt.Errorf("evaluated %d times", len(got.Timeline.Evaluations))
+	}
+	loss, correct, err := twin.evaluate(config.Data.Test, config.EvalRows, twin.weights(), running)
+	if err != nil {
+		return err
+	}
+	e := got.Timeline.Evaluations[len(got.Timeline.Evaluations)-1]
+	if e.Correct != correct || e.Samples != config.EvalRows {
+		return fmt.Errorf("%d of %d right; want %d of %d", e.Correct, e.Samples, correct, config.EvalRows)
+	}
+	return near("the evaluation", []float64{e.Loss}, []float64{loss}, tolerance)
+}
+
+// Any synchronous order, with one pipeline's weights, is plain training: the mean gradient of the batch, its
+// norm clipped, the optimizer's step at the schedule's rate. Halves of backwards, recompute, validation
+// behind the norm and weights that layers share change nothing of that.
+func TestEverySynchronousOrderIsPlainTraining(t *testing.T) {
+	e := testEngine(t)
+	for _, f := range schedule.Families() {
+		if !f.AdmitsPolicy(schedule.Sync) {
+			continue
+		}
+		t.Run(f.Name, func(t *testing.T) {
+			ran, clipped := 0, 0
+			for seed := range uint64(40) {
+				g := rand.New(rand.NewPCG(seed, 41))
+				c := tanhChain(false)
+				if g.IntN(2) == 0 {
+					c = tiedChain()
+				}
+				m := c.model(t)
+				config := basic(t, e, m, randomPlan(g, m), 3, 10)
+				config.Optimizer, config.Rate = optimizers[g.IntN(len(optimizers))], rates[g.IntN(len(rates))]
+				config.Clip = []float64{0, 0.3, 1}[g.IntN(3)]
+				if !config.placed(f, g) {
+					continue
+				}
+				if f.AdmitsPolicy(schedule.Elastic) {
+					config.Plan.Weights, config.Plan.Elastic = string(schedule.Elastic), plan.NewElastic(1)
+				}
+				config.Plan.PostValidate = config.Clip > 0 && g.IntN(2) == 0 && !f.AdmitsPolicy(schedule.Elastic)
+				if _, err := ProgramOf(config.Plan, m, config.Clip > 0, 1); err != nil {
+					continue
+				}
+				twin := newAlone(c, config)
+				if err := twin.train(config.Steps, config.EvalEvery); err != nil {
+					t.Fatal(err)
+				}
+				if n := over(twin.norms, config.Clip); n > 0 && n < config.Steps {
+					clipped++
+				}
+				if err := asAlone(t, c, config, tolerance(e)); err != nil {
+					t.Fatalf("seed %d: %v\n%+v\n%+v %+v clip %v", seed, err, *config.Plan, config.Optimizer, config.Rate, config.Clip)
+				}
+				if ran++; ran >= 6 && clipped > 0 {
+					break
+				}
+			}
+			if ran < 5 || clipped == 0 {
+				t.Errorf("%d cases, %d of them clipped now and then", ran, clipped)
+			}
+		})
+	}
+}
+
+// tiedChain has a layer that shares its weight with one in front of it.
+func tiedChain() chain {
+	return newChain(4, false, link{out: 4, act: "tanh"}, link{out: 4, act: "tanh"}, link{out: 4, act: "tanh", tied: "n0"}, link{out: 3})
+}
+
+// Replicas that split micro-batches, or take them in turn, train on the mean over the batch. A norm is over what one of
+// them computes, and they agree on the mean of what their norms have seen.
+func TestReplicasOfAStepTrainOnItsMean(t *testing.T) {
+	for _, x := range []struct {
+		engine engine.Engine
+		chain  chain
+		limit  float64
+	}{{testEngine(t), tanhChain(false), 1e-12}, {optionalTorch(), normChain(), 1e-5}} {
+		if x.engine == nil {
+			continue
+		}
+		m := x.chain.model(t)
+		for _, how := range []schedule.Replication{schedule.Split, schedule.RoundRobin} {
+			for _, replicas := range [][]int{{3}, {1, 2}, {3, 2}, {2, 1, 3}} {
+				for i, optimizer := range optimizers {
+					config := basic(t, x.engine, m, planOf(m, evenCuts(len(m.Layers), len(replicas)), 13, 4, "afab"), 3, 6)
+					config.Optimizer, config.Rate, config.Clip = optimizer, rates[i%len(rates)], 0.5
+					config.Plan.Replication, config.PerSlice = string(how), true
+					on(config.Plan, replicas...)
+					if err := asAlone(t, x.chain, config, x.limit); err != nil {
+						t.Errorf("%s, %s %v, %+v: %v", x.engine.Name(), how, replicas, optimizer, err)
+					}
+				}
+			}
+		}
+	}
+}

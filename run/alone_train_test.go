@@ -1,0 +1,314 @@
+package run
+
+import (
+	"math"
+
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// alone trains a chain cut into stages, minibatch by minibatch, with the versions of the weights that the
+// policy's paper gives each stage.
+type alone struct {
+	chain
+	first      []int // layer of each stage
+	replicas   []int // of each stage
+	again      []bool
+	policy     schedule.Policy
+	split      bool
+	micros     int // of a minibatch
+	rows       int // of a micro-batch
+	clip       float64
+	rate       optim.Rate
+	optimizer  optim.Settings
+	data       data.Split
+	done       int        // steps before the stream that is under way
+	counts     values     // updates of each parameter before it, its only number
+	apart      bool       // replicas agree on what norms have seen at the end alone
+	versions   [][]values // by stage, of the stream under way
+	memories   []memories // by stage
+	sums       []values   // by stage: gradients of the minibatches of the group so far
+	norms      []float64
+	losses     []float64
+	statistics statistics
+}
+
+// newAlone is the twin of a run of a chain.
+func newAlone(c chain, of Config) *alone {
+	p := of.Plan
+	a := &alone{
+		chain: c, policy: schedule.Policy(p.Weights), split: p.Replication == string(schedule.Split), micros: p.MicroBatches, rows: p.MicroBatch,
+		clip: of.Clip, rate: of.Rate, optimizer: of.Optimizer, data: of.Data.Train,
+		statistics: statistics{}, counts: values{}, apart: p.Schedule == "dp-async",
+	}
+	a.cut(p, c.initial(of.Model, of.Seed, of.Engine.Float()), memories{})
+	return a
+}
+
+// cut gives the stages of a plan their parts of weights and of what the optimizer keeps.
+func (a *alone) cut(p *plan.Plan, weights values, m memories) {
+	n := len(p.Stages)
+	a.first, a.replicas, a.again = nil, nil, nil
+	a.versions, a.memories, a.sums = make([][]values, n), make([]memories, n), make([]values, n)
+	for i, s := range p.Stages {
+		a.first, a.replicas = append(a.first, s.FirstLayer), append(a.replicas, len(s.Devices))
+		a.again = append(a.again, s.Recompute != plan.KeepAll)
+		held, kept := values{}, memories{values{}, values{}}
+		for l := s.FirstLayer; l <= s.LastLayer && l < len(a.links); l++ {
+			for _, name := range a.links[l].params() {
+				held[name], kept.a[name], kept.b[name] = weights[name], m.a[name], m.b[name]
+			}
+		}
+		a.versions[i], a.memories[i], a.sums[i] = []values{held.clone()}, memories{kept.a.clone(), kept.b.clone()}, values{}
+	}
+}
+
+// resume goes on under another plan of as large minibatches.
+func (a *alone) resume(p *plan.Plan) {
+	all := memories{values{}, values{}}
+	for _, m := range a.memories {
+		m.a.addTo(all.a)
+		m.b.addTo(all.b)
+	}
+	a.policy = schedule.Policy(p.Weights)
+	a.cut(p, a.weights(), all)
+}
+
+// of is the layers of a stage. A stage of what the chain does not know, the loss alone, has none.
+func (a *alone) of(stage int) []link {
+	end := len(a.links)
+	if stage+1 < len(a.first) {
+		end = min(end, a.first[stage+1])
+	}
+	return a.links[min(a.first[stage], end):end]
+}
+
+// group is the minibatches that one update of a stage averages: as many as it has replicas where these take
+// minibatches in turn (PipeDream §3.2), 1 where a minibatch of several micro-batches is aggregated or a step ends in a flush.
+func (a *alone) group(stage int) int {
+	if a.flushes() || a.split || a.micros > 1 {
+		return 1
+	}
+	return a.replicas[stage]
+}
+
+// depth is how many minibatches a replica of a stage runs forward before its first backward: the workers from
+// its stage on over the replicas, rounded up; on the input stage that is NOAM (PipeDream §3.2).
+func (a *alone) depth(stage int) int {
+	workers := 0
+	for _, r := range a.replicas[stage:] {
+		workers += r
+	}
+	return (workers + a.replicas[stage] - 1) / a.replicas[stage]
+}
+
+// reads is the versions of a stage's weights that the forward and the backward of a minibatch go through. Replicas
+// alternate between one backward, its update, and one forward, so the q-th minibatch of a replica
+// begins behind q - depth + 1 updates and goes back behind q.
+func (a *alone) reads(stage, t int) (forward, backward int) {
+	begun := func(i int) int { return max(0, t/a.group(i)-a.depth(i)+1) }
+	switch a.policy {
+	case schedule.Latest: // what is there
+		return begun(stage), t / a.group(stage)
+	case schedule.Stash: // §3.3, weight stashing: what the forward used
+		return begun(stage), begun(stage)
+	case schedule.Vertical: // §3.3, vertical sync: the minibatches that the input stage's weights had seen
+		seen := begun(0) * a.group(0)
+		return seen / a.group(stage), seen / a.group(stage)
+	case schedule.DoubleBuffered: // w(t+1) = w(t) - lr grad f(w(t-1))
+		return max(0, t/a.group(stage)-1), max(0, t/a.group(stage)-1)
+	}
+	return t, t
+}
+
+// parts is the rows of a micro-batch that a stage normalises together.
+func (a *alone) parts(stage, rows int) []span {
+	n := a.replicas[stage]
+	if !a.split {
+		n = 1
+	}
+	var out []span
+	for k := range n {
+		out = append(out, span{k * rows / n, (k + 1) * rows / n})
+	}
+	return out
+}
+
+// gradients adds those of the mean loss of a batch to sums, by stage.
+func (a *alone) gradients(batch int, forward, backward, sums []values) error {
+	x, target, err := a.batch(a.data, batch, a.micros*a.rows)
+	if err != nil {
+		return err
+	}
+	loss := 0.0
+	for m := range a.micros {
+		from, to := m*a.rows, (m+1)*a.rows
+		inputs := make([][][]float64, len(a.first))
+		all := make([][]*kept, len(a.first))
+		at := x[from:to]
+		for i := range a.first {
+			inputs[i] = at
+			if all[i] = a.through(i, forward[i], at); len(all[i]) > 0 {
+				at = all[i][len(all[i])-1].y
+			}
+			a.statistics.note(a.of(i), all[i])
+		}
+		g, total, _ := crossEntropy(at, target[from:to])
+		loss += total / float64(a.micros*a.rows)
+		for _, row := range g {
+			for c := range row {
+				row[c] /= float64(a.micros * a.rows)
+			}
+		}
+		for i := len(a.first) - 1; i >= 0; i-- {
+			if a.again[i] {
+				all[i] = a.through(i, backward[i], inputs[i])
+			}
+			links := a.of(i)
+			for l := len(links) - 1; l >= 0; l-- {
+				var own values
+				g, own = links[l].backward(backward[i], all[i][l], g)
+				own.addTo(sums[i])
+			}
+		}
+	}
+	a.losses = append(a.losses, loss)
+	return nil
+}
+
+func (a *alone) through(stage int, w values, x [][]float64) []*kept {
+	var all []*kept
+	for _, l := range a.of(stage) {
+		k := l.forward(w, x, a.parts(stage, len(x)))
+		all, x = append(all, k), k.y
+	}
+	return all
+}
+
+// train does so many steps in a stream, or in several of them where the pipeline is drained `every` so many.
+func (a *alone) train(steps, every int) error {
+	if every > 0 && every < steps {
+		for _, n := range []int{every, steps - every} {
+			if err := a.train(n, every); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for i := range a.first { // it begins with the newest weights
+		a.versions[i] = a.versions[i][len(a.versions[i])-1:]
+	}
+	for t := range steps {
+		forward, backward := make([]values, len(a.first)), make([]values, len(a.first))
+		for i := range a.first {
+			f, b := a.reads(i, t)
+			forward[i], backward[i] = a.versions[i][f], a.versions[i][b]
+		}
+		if err := a.gradients(a.done+t, forward, backward, a.sums); err != nil {
+			return err
+		}
+		a.update(t, t == steps-1)
+	}
+	a.done += steps
+	for i, v := range a.versions {
+		for name := range v[0] {
+			a.counts[name] = []float64{a.count(name) + float64(len(a.versions[i])-1)}
+		}
+	}
+	return nil
+}
+
+// count is the updates of a parameter before the stream under way.
+func (a *alone) count(name string) float64 {
+	if n := a.counts[name]; n != nil {
+		return n[0]
+	}
+	return 0
+}
+
+// update steps the stages whose group of minibatches ends with t, by the mean over the group.
+func (a *alone) update(t int, last bool) {
+	means := map[int]values{}
+	for i := range a.first {
+		g := a.group(i)
+		if (t+1)%g != 0 && !last {
+			continue
+		}
+		a.sums[i].scale(1 / float64(t%g+1))
+		means[i], a.sums[i] = a.sums[i], values{}
+	}
+	total := values{}
+	for _, mean := range means {
+		mean.addTo(total)
+	}
+	by := 1.0
+	if norm := total.norm(); a.clip > 0 { // Pascanu et al., ICML 2013, Algorithm 1
+		a.norms = append(a.norms, norm)
+		by = math.Min(1, a.clip/norm)
+	}
+	for i, mean := range means {
+		for name := range mean {
+			mean[name] = append([]float64(nil), total[name]...) // of all stages, where several use it
+		}
+		mean.scale(by)
+		updates := len(a.versions[i])
+		now, count := a.versions[i][updates-1], func(name string) float64 { return a.count(name) + float64(updates) }
+		for name, x := range now {
+			if mean[name] == nil {
+				mean[name] = make([]float64, len(x))
+			}
+		}
+		a.versions[i] = append(a.versions[i], a.memories[i].step(a.optimizer, now, mean, count, rateAt(a.rate, a.done+t)))
+	}
+}
+
+// evaluate is the mean loss of rows of test data, and how many it gets right.
+func (a *alone) evaluate(d data.Split, rows int, w, running values) (loss float64, correct int, err error) {
+	x, target, err := a.batch(d, 0, rows)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, l := range a.links {
+		if !l.norm {
+			x = l.forward(w, x, nil).y
+			continue
+		}
+		for r, row := range x {
+			y := make([]float64, len(row))
+			for c, v := range row {
+				y[c] = w[l.name+".gain"][c]*(v-running[l.name+".mean"][c])/math.Sqrt(running[l.name+".variance"][c]+1e-5) + w[l.name+".shift"][c]
+			}
+			x[r] = y
+		}
+	}
+	_, total, correct := crossEntropy(x, target)
+	return total / float64(rows), correct, nil
+}
+
+// weights is the newest of all stages.
+func (a *alone) weights() values {
+	out := values{}
+	for _, v := range a.versions {
+		for name, x := range v[len(v)-1] {
+			out[name] = x
+		}
+	}
+	return out
+}
+
+// flushes says whether a step ends before the next one begins.
+func (a *alone) flushes() bool { return a.policy == schedule.Sync || a.policy == "" }
+
+// on puts the stages of a plan on so many workers each.
+func on(p *plan.Plan, replicas ...int) {
+	next := 0
+	for i, r := range replicas {
+		p.Stages[i].Devices = nil
+		for range r {
+			p.Stages[i].Devices = append(p.Stages[i].Devices, next)
+			next++
+		}
+	}
+}
