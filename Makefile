@@ -1,12 +1,13 @@
 # make demo   sets up everything and trains a planned pipeline on real data
 # make test   sets up everything and runs every test
+# make runs   trains the list of small runs in lab/runs; with AGAINST=COMMIT, compares with that commit
 
 SHELL := /bin/bash
 NATIVE := build/libmillrace_native.so
 TEXT := build/text/kjv.txt
 export CGO_ENABLED := 1
 
-.PHONY: demo test build setup lint bench bench-peers soak clean
+.PHONY: demo test runs build setup lint bench bench-peers soak clean
 
 demo: build
 	bin/millrace train --job examples/demo.yaml --overwrite
@@ -14,6 +15,9 @@ demo: build
 test: setup
 	go vet ./...
 	go test ./...
+
+runs: setup
+	go run ./lab/runs $(if $(AGAINST),--against $(AGAINST))
 
 build: setup
 	@mkdir -p bin
@@ -48,7 +52,7 @@ bench: build bench-peers $(TEXT)
 	$(BENCH) accuracy --job examples/demo.yaml
 	$(BENCH) peers --data $(TEXT)
 
-soak: setup
+soak: setup runs
 	go test -count=1 -timeout 60m ./schedule/... ./sim -rapid.checks=10000
 	MILLRACE_SOAK=10000 go test -count=1 -timeout 60m ./run
 

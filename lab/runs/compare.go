@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"math"
+)
+
+// outcome is what became of a run on one side.
+type outcome struct {
+	tensors tensors
+	err     error
+}
+
+// verdict is how a run ended against another.
+type verdict struct {
+	Word  string // same, differs, fails here, fails there, fails in both, or left: nothing to compare with
+	Apart float64
+	Why   string
+}
+
+// The words of verdicts.
+const (
+	left       = "left"
+	same       = "same"
+	differs    = "differs"
+	failsHere  = "fails here"
+	failsThere = "fails there"
+	failsBoth  = "fails in both"
+)
+
+// compare says how a run on this side ended against the same run on the other one.
+func compare(here, there outcome) verdict {
+	switch {
+	case here.err != nil && there.err != nil:
+		return verdict{Word: failsBoth, Why: here.err.Error()}
+	case here.err != nil:
+		return verdict{Word: failsHere, Why: here.err.Error()}
+	case there.err != nil:
+		return verdict{Word: failsThere, Why: there.err.Error()}
+	}
+	return apart(here.tensors, there.tensors)
+}
+
+// apart says whether two sets of tensors are the same, and if not, by how much.
+func apart(here, there tensors) verdict {
+	if here.hashes() == there.hashes() {
+		return verdict{Word: same}
+	}
+	weights, state := here.split()
+	wantWeights, wantState := there.split()
+	d, at := weights.distance(wantWeights)
+	ds, ats := state.distance(wantState)
+	v := verdict{Word: differs, Apart: max(d, ds)}
+	if at == "" {
+		v.Why = "weights the same"
+	} else {
+		v.Why = "weights " + amount(d, at)
+	}
+	if ats != "" {
+		v.Why += "; state " + amount(ds, ats)
+	}
+	return v
+}
+
+func amount(d float64, at string) string {
+	if math.IsInf(d, 1) {
+		return at
+	}
+	return fmt.Sprintf("%.2g apart (%s)", d, at)
+}
+
+// against compares a run with what a file says.
+func (h *hashes) against(name string, here outcome) verdict {
+	want, known := h.Runs[name]
+	switch {
+	case here.err != nil:
+		return verdict{Word: failsHere, Why: here.err.Error()}
+	case !known:
+		return verdict{Word: failsThere, Why: "the file has no hash of it"}
+	case here.tensors.hashes() != want:
+		return verdict{Word: differs, Apart: math.Inf(1), Why: "weights " + short(here.tensors.hashes().Weights) + ", there " + short(want.Weights)}
+	}
+	return verdict{Word: same}
+}
+
+// short is the beginning of a hash, which is enough to tell it by.
+func short(hash string) string { return hash[:min(16, len(hash))] }
+
+// exception is a run that is to differ from a commit, and why.
+type exception struct {
+	Run string
+	// Fails: it fails at that commit. Else its tensors differ.
+	Fails bool
+	// Within is the most by which they do, as distance measures it; 0 is any amount.
+	Within float64
+	Why    string
+}
+
+// admits says whether a verdict is what the exception is about.
+func (e exception) admits(v verdict) bool {
+	if e.Fails {
+		return v.Word == failsThere
+	}
+	return v.Word == differs && (e.Within == 0 || v.Apart <= e.Within)
+}
+
+// judge says whether a verdict is as it must be, given what is expected of the commit, and what to print
+// beside it.
+func judge(name string, v verdict, exceptions []exception) (fine bool, remark string) {
+	for _, e := range exceptions {
+		if e.Run != name {
+			continue
+		}
+		switch {
+		case e.admits(v):
+			return true, "as expected: " + e.Why
+		case v.Word == same:
+			return true, "but it was expected to differ: " + e.Why
+		}
+		return false, "more than is expected: " + e.Why
+	}
+	return v.Word == same || v.Word == left, ""
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// ending is what the name of a file of hashes ends in: git ignores it.
+const ending = ".hashes"
+
+// hashes is a file of what the runs left on one machine.
+type hashes struct {
+	Commit      string            `json:"commit"` // of the tree; "+" behind it where files were changed
+	Environment environment       `json:"environment"`
+	List        string            `json:"list"` // digest of the list
+	Runs        map[string]hashOf `json:"runs"`
+}
+
+// hashOf is what one run left.
+type hashOf struct {
+	Weights string `json:"weights"`
+	State   string `json:"state,omitempty"` // what the optimizer keeps
+}
+
+func (t tensors) hashes() hashOf {
+	weights, state := t.split()
+	return hashOf{weights.hash(), state.hash()}
+}
+
+// nameOfHashes refuses names that git would take in.
+func nameOfHashes(path string) error {
+	if !strings.HasSuffix(path, ending) {
+		return fmt.Errorf("-o %s: hashes are of this machine and stay here: give a name that ends in %s, which git ignores", path, ending)
+	}
+	return nil
+}
+
+func (h *hashes) write(path string) error {
+	text, err := json.MarshalIndent(h, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// readHashes reads a file of hashes, and refuses it where it cannot be compared with runs of a list here.
+func readHashes(path string, here environment, list string) (*hashes, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--check: %w", err)
+	}
+	h := &hashes{}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(h); err != nil {
+		return nil, fmt.Errorf("--check %s: it is no file that -o wrote: %w", path, err)
+	}
+	if why := here.unlike(h.Environment); why != "" {
+		return nil, fmt.Errorf("--check %s: it was written where other bits are right: %s; compare with a commit by --against", path, why)
+	}
+	if h.List != list {
+		return nil, fmt.Errorf("--check %s: it is of another list of runs; write it again at %s with this list, or compare by --against", path, h.Commit)
+	}
+	return h, nil
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// seed is that of weights, masks and data order in every run.
+const seed = "3"
+
+// play trains a run on a side and returns the tensors of its last checkpoint.
+func (s *side) play(ctx context.Context, r run) (tensors, error) {
+	folder := filepath.Join(s.folder, r.Name)
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(folder)
+	var left string
+	for i, l := range r.legs() {
+		args, err := s.arguments(ctx, r, l, i)
+		if err != nil {
+			return nil, err
+		}
+		if left != "" {
+			args = append(args, "--resume", left)
+		}
+		out, err := s.millrace(ctx, args...)
+		if err != nil {
+			return nil, err
+		}
+		var outcome struct {
+			Checkpoint string `json:"checkpoint"`
+			Steps      int    `json:"steps"`
+		}
+		if err := json.Unmarshal(out, &outcome); err != nil {
+			return nil, fmt.Errorf("train --json: %w", err)
+		}
+		if outcome.Steps != l.Steps || outcome.Checkpoint == "" {
+			return nil, fmt.Errorf("train --json says %d steps and checkpoint %q; %d steps were asked for", outcome.Steps, outcome.Checkpoint, l.Steps)
+		}
+		left = outcome.Checkpoint
+	}
+	if !filepath.IsAbs(left) {
+		left = filepath.Join(s.folder, left)
+	}
+	return readCheckpoint(left)
+}
+
+// arguments is the command line of one leg. A run that goes on writes into the folder that it began in.
+func (s *side) arguments(ctx context.Context, r run, l leg, number int) ([]string, error) {
+	sub := subjects[r.Subject]
+	args := []string{"train", "--json", "--seed", seed, "--steps", strconv.Itoa(l.Steps), "--profile", r.Subject + ".profile.json",
+		"--out", filepath.Join(r.Name, "out"), "--cores", "2", "--bind", "never", "--eval-rows", "4"}
+	args = concatenate(args, sub.Model, sub.Optimizer, sub.Train, l.Flags)
+	named := func(kind string) string { return filepath.Join(r.Name, fmt.Sprintf("%s-%d", kind, number)) }
+	switch {
+	case l.Program != nil:
+		text, err := s.millrace(ctx, concatenate([]string{"schedule"}, l.Program, []string{"--text"})...)
+		if err != nil {
+			return nil, err
+		}
+		return append(args, "--program", named("program.txt")), os.WriteFile(filepath.Join(s.folder, named("program.txt")), text, 0o644)
+	case l.Schedule == "":
+		return args, nil
+	}
+	plan, err := l.plan(sub, s.modelOf[r.Subject].Model, s.modelOf[r.Subject].ID)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.Name, err)
+	}
+	args = append(args, "--workers", strconv.Itoa(l.workers()), "--plan", named("plan.json"))
+	return args, os.WriteFile(filepath.Join(s.folder, named("plan.json")), plan, 0o644)
+}

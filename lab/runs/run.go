@@ -1,0 +1,159 @@
+package main
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// subject is a model with its data, its optimizer and the batch that it trains on.
+type subject struct {
+	Model        []string // flags of every verb that reads the model
+	Optimizer    []string // flags of the profile too, which costs what an optimizer keeps
+	Train        []string // flags of train alone
+	Layers       int
+	Batch        int
+	MicroBatches int
+}
+
+// layout says which layers are a stage, who holds it, and in which order it all goes.
+type layout struct {
+	Schedule     string
+	Weights      string  // a weight policy; "" is sync
+	Cuts         []int   // first layers of stages 1, 2, ...
+	On           [][]int // workers of each stage; nil is stage i on worker i
+	Rows         bool    // replicas split the rows of micro-batches; else they take whole ones in turn
+	Recompute    string
+	Warmup       []int // forwards before the first backward by stage; nil leaves it to the schedule
+	Batch        int   // 0 is the subject's
+	MicroBatches int   // 0 is the subject's
+	Pipelines    int
+	Alpha        float64 // 0 is one over Pipelines
+	Printed      bool    // elastic averaging in the order that the paper prints
+}
+
+// leg is a training from one checkpoint to the next, or from the beginning.
+type leg struct {
+	layout
+	Steps int
+	Flags []string // of train
+	// Program is arguments of `millrace schedule`: the text that it prints is trained by instead of a
+	// plan's schedule. Where Schedule is "" too, Flags say everything.
+	Program []string
+}
+
+// run is one line of the list.
+type run struct {
+	Name    string // says what the run holds up
+	Subject string
+	leg
+	// Like is the run whose tensors this one must leave bit by bit.
+	Like string
+	// Then is how the run goes on from its checkpoint, if it does.
+	Then *leg
+}
+
+func (r run) legs() []leg {
+	if r.Then == nil {
+		return []leg{r.leg}
+	}
+	return []leg{r.leg, *r.Then}
+}
+
+// workers is how many workers a layout needs.
+func (l layout) workers() int {
+	most := 0
+	for _, on := range l.places() {
+		most = max(most, slices.Max(on)+1)
+	}
+	return most
+}
+
+// places is On with the default filled in.
+func (l layout) places() [][]int {
+	if l.On != nil {
+		return l.On
+	}
+	var on [][]int
+	for i := range len(l.Cuts) + 1 {
+		on = append(on, []int{i})
+	}
+	return on
+}
+
+// planFile is the part of a plan's JSON that says how to train. It is written here, not by the code under
+// test, and holds only what every version of that code reads.
+type planFile struct {
+	Version      int          `json:"version"`
+	Model        string       `json:"model"`
+	ModelID      string       `json:"model_id"`
+	Cluster      string       `json:"cluster"`
+	Stages       []planStage  `json:"stages"`
+	Replication  string       `json:"replication"`
+	MicroBatch   int          `json:"micro_batch"`
+	MicroBatches int          `json:"micro_batches"`
+	Schedule     string       `json:"schedule"`
+	Weights      string       `json:"weights"`
+	Elastic      *planElastic `json:"elastic,omitempty"`
+	Planner      string       `json:"planner"`
+}
+
+type planStage struct {
+	First     int    `json:"first_layer"`
+	Last      int    `json:"last_layer"`
+	Devices   []int  `json:"devices"`
+	Recompute string `json:"recompute"`
+	Warmup    int    `json:"warmup"`
+}
+
+type planElastic struct {
+	Pipelines int     `json:"pipelines"`
+	Alpha     float64 `json:"alpha"`
+	Order     string  `json:"order"`
+}
+
+// plan is a layout as the file that `train --plan` reads, for a model by its name and digest.
+func (l layout) plan(s subject, model, id string) ([]byte, error) {
+	batch, micro := cmp.Or(l.Batch, s.Batch), cmp.Or(l.MicroBatches, s.MicroBatches)
+	if batch%micro != 0 {
+		return nil, fmt.Errorf("a batch of %d in %d micro-batches", batch, micro)
+	}
+	p := planFile{Version: 1, Model: model, ModelID: id, Cluster: "local", Replication: "round_robin", MicroBatch: batch / micro,
+		MicroBatches: micro, Schedule: l.Schedule, Weights: cmp.Or(l.Weights, "sync"), Planner: "lab"}
+	if l.Rows {
+		p.Replication = "split"
+	}
+	if l.Pipelines > 0 {
+		p.Elastic = &planElastic{Pipelines: l.Pipelines, Alpha: cmp.Or(l.Alpha, 1/float64(l.Pipelines)), Order: "dilute_first"}
+		if l.Printed {
+			p.Elastic.Order = "printed"
+		}
+	}
+	first := append([]int{0}, l.Cuts...)
+	for i, on := range l.places() {
+		st := planStage{First: first[i], Last: s.Layers - 1, Devices: on, Recompute: cmp.Or(l.Recompute, "none")}
+		if i+1 < len(first) {
+			st.Last = first[i+1] - 1
+		}
+		if l.Warmup != nil {
+			st.Warmup = l.Warmup[i]
+		}
+		p.Stages = append(p.Stages, st)
+	}
+	return json.MarshalIndent(p, "", "  ")
+}
+
+// digest names a list with its subjects: another list has other hashes.
+func digest(list []run, subjects map[string]subject) string {
+	text, err := json.Marshal(struct {
+		Runs     []run
+		Subjects map[string]subject
+		Files    map[string]string
+	}{list, subjects, inputs()})
+	if err != nil {
+		panic(err) // the list is plain values
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(text))
+}

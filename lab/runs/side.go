@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// side is a built source tree, and a folder with what its runs read and write.
+type side struct {
+	root    string
+	binary  string
+	native  string
+	folder  string
+	modelOf map[string]identity // by subject
+}
+
+// identity is what a plan calls its model.
+type identity struct {
+	Model string `json:"model"`
+	ID    string `json:"model_id"`
+}
+
+// longest is how long one command may take before it is said to hang; each takes about a second.
+const longest = 2 * time.Minute
+
+// build compiles a source tree and its native library.
+func build(ctx context.Context, root string) (*side, error) {
+	s := &side{root: root, binary: filepath.Join(root, "bin", "millrace"), native: filepath.Join(root, "build", "libmillrace_native.so")}
+	for _, command := range [][]string{
+		{filepath.Join(root, "scripts", "native.sh"), s.native},
+		{"go", "build", "-trimpath", "-o", s.binary, "./cmd/millrace"},
+	} {
+		c := exec.CommandContext(ctx, command[0], command[1:]...)
+		c.Dir, c.Env = root, append(os.Environ(), "CGO_ENABLED=1")
+		if out, err := c.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w\n%s", root, strings.Join(command, " "), err, out)
+		}
+	}
+	return s, nil
+}
+
+// checkout clones the repository at root into an empty folder, at a commit. It takes a copy of the native
+// library, which scripts/native.sh compiles again unless it is of the same sources.
+func checkout(ctx context.Context, root, commit, folder string) error {
+	for _, args := range [][]string{
+		{"clone", "--quiet", "--shared", "--no-checkout", root, folder},
+		{"-C", folder, "checkout", "--quiet", "--detach", commit},
+	} {
+		if _, err := git(ctx, args...); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"libmillrace_native.so", "libmillrace_native.so.sources"} {
+		content, err := os.ReadFile(filepath.Join(root, "build", name))
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Join(folder, "build"), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(folder, "build", name), content, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// git runs git and returns what it prints, without the last newline.
+func git(ctx context.Context, args ...string) (string, error) {
+	c := exec.CommandContext(ctx, "git", args...)
+	var out, complaint bytes.Buffer
+	c.Stdout, c.Stderr = &out, &complaint
+	if err := c.Run(); err != nil {
+		return "", fmt.Errorf("git %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(complaint.String()))
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// furnish writes what runs read into a folder, and has the side cost each model.
+func (s *side) furnish(ctx context.Context, folder string) error {
+	s.folder, s.modelOf = folder, map[string]identity{}
+	for name, content := range inputs() {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	for name, sub := range subjects {
+		args := []string{"profile", "--analytic", "--cluster", "lab.yaml", "--sizes", sizes, "--json", "-o", name + ".profile.json"}
+		out, err := s.millrace(ctx, concatenate(args, sub.Model, sub.Optimizer)...)
+		if err != nil {
+			return err
+		}
+		var who identity
+		if err := json.Unmarshal(out, &who); err != nil {
+			return fmt.Errorf("profile --json of %s: %w", name, err)
+		}
+		s.modelOf[name] = who
+	}
+	return nil
+}
+
+// millrace runs the side's command line in its folder and returns what it prints. Its error is the last line
+// that it complained with.
+func (s *side) millrace(ctx context.Context, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	c := exec.CommandContext(ctx, s.binary, args...)
+	c.Dir, c.Env = s.folder, append(os.Environ(), "MILLRACE_NATIVE="+s.native)
+	var out, complaint bytes.Buffer
+	c.Stdout, c.Stderr = &out, &complaint
+	err := c.Run()
+	switch {
+	case ctx.Err() == context.DeadlineExceeded:
+		return nil, fmt.Errorf("millrace %s: still running after %v", args[0], longest)
+	case err != nil:
+		lines := strings.Split(strings.TrimSpace(complaint.String()), "\n")
+		return nil, fmt.Errorf("millrace %s: %w: %s", args[0], err, lines[len(lines)-1])
+	}
+	return out.Bytes(), nil
+}
+
+func concatenate(parts ...[]string) (all []string) {
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}
