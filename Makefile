@@ -17,7 +17,8 @@ test: setup
 	go test ./...
 
 runs: setup
-	go run ./lab/runs $(if $(AGAINST),--against $(AGAINST))
+	go build -trimpath -o bin/runs ./lab/runs
+	bin/runs $(if $(AGAINST),--against $(AGAINST))
 
 build: setup
 	@mkdir -p bin

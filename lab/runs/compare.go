@@ -78,7 +78,10 @@ func (h *hashes) against(name string, here outcome) verdict {
 	case !known:
 		return verdict{Word: failsThere, Why: "the file has no hash of it"}
 	case here.tensors.hashes() != want:
-		return verdict{Word: differs, Apart: math.Inf(1), Why: "weights " + short(here.tensors.hashes().Weights) + ", there " + short(want.Weights)}
+		got := here.tensors.hashes()
+		why := fmt.Sprintf("weights %s, state %s; there %s, %s", 
+			short(got.Weights), short(got.State), short(want.Weights), short(want.State))
+		return verdict{Word: differs, Apart: math.Inf(1), Why: why}
 	}
 	return verdict{Word: same}
 }

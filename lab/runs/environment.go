@@ -60,8 +60,8 @@ func processor() string {
 	flags := strings.Fields(said["flags"] + said["Features"])
 	slices.Sort(flags)
 	sum := sha256.Sum256([]byte(strings.Join(flags, " ")))
-	return fmt.Sprintf("%s %s, family %s model %s stepping %s, flags %x", runtime.GOARCH, said["model name"], said["cpu family"], said["model"],
-		said["stepping"], sum[:4])
+	return fmt.Sprintf("%s %s, family %s model %s stepping %s, flags %x", runtime.GOARCH, said["model name"],
+		said["cpu family"], said["model"], said["stepping"], sum[:4])
 }
 
 // unlike says in which way another environment differs, "" if it does not.

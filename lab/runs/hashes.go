@@ -33,7 +33,8 @@ func (t tensors) hashes() hashOf {
 // nameOfHashes refuses names that git would take in.
 func nameOfHashes(path string) error {
 	if !strings.HasSuffix(path, ending) {
-		return fmt.Errorf("-o %s: hashes are of this machine and stay here: give a name that ends in %s, which git ignores", path, ending)
+		return fmt.Errorf("-o %s: hashes are of this machine and stay here: give a name that ends in %s, which git ignores",
+			path, ending)
 	}
 	return nil
 }
@@ -59,10 +60,11 @@ func readHashes(path string, here environment, list string) (*hashes, error) {
 		return nil, fmt.Errorf("--check %s: it is no file that -o wrote: %w", path, err)
 	}
 	if why := here.unlike(h.Environment); why != "" {
-		return nil, fmt.Errorf("--check %s: it was written where other bits are right: %s; compare with a commit by --against", path, why)
+		return nil, fmt.Errorf("--check %s: it was written where other bits are right: %s; compare by --against", path, why)
 	}
 	if h.List != list {
-		return nil, fmt.Errorf("--check %s: it is of another list of runs; write it again at %s with this list, or compare by --against", path, h.Commit)
+		return nil, fmt.Errorf("--check %s: it is of another list of runs; write it again, or compare with %s by --against",
+			path, h.Commit)
 	}
 	return h, nil
 }

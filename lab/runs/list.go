@@ -53,7 +53,8 @@ func concat(parts ...[]run) (all []run) {
 func flushes() []run {
 	return []run{
 		{Name: "mlp-on-one-worker", Subject: "mlp", leg: leg{layout: layout{Schedule: "single"}, Steps: 6}},
-		flush("afab", nil, mlp3), flush("1f1b", nil, mlp3), flush("pb", nil, mlp3), flush("so", nil, mlp3), flush("mp", nil, mlp3),
+		flush("afab", nil, mlp3), flush("1f1b", nil, mlp3), flush("pb", nil, mlp3), flush("so", nil, mlp3),
+		flush("mp", nil, mlp3),
 		flush("zb-h1", nil, mlp3), flush("zb-h2", nil, mlp3), flush("zb-auto", nil, mlp3),
 		flush("1f1b-as", nil, mlp3), flush("fbp-as", nil, mlp3),
 		flush("interleaved", wrapped, mlp4), flush("bfs", wrapped, mlp4),
@@ -79,7 +80,8 @@ func streams() []run {
 // replicas is stages on several workers.
 func replicas() []run {
 	rows := func(name, family, like string, on [][]int, cuts ...int) run {
-		return run{Name: name, Subject: "mlp", Like: like, leg: leg{Steps: 6, layout: layout{Schedule: family, Cuts: cuts, On: on, Rows: true}}}
+		return run{Name: name, Subject: "mlp", Like: like, leg: leg{Steps: 6,
+			layout: layout{Schedule: family, Cuts: cuts, On: on, Rows: true}}}
 	}
 	turns := func(name, family, like string, on [][]int, cuts ...int) run {
 		r := rows(name, family, like, on, cuts...)
@@ -132,13 +134,16 @@ func limits() []run {
 	clip := []string{"--clip", "0.4"}
 	post := append(clip[:1:1], "0.4", "--post-validate")
 	of := func(name, family, like string, flags []string, cuts ...int) run {
-		return run{Name: name, Subject: "mlp", Like: like, leg: leg{layout: layout{Schedule: family, Cuts: cuts}, Steps: 8, Flags: flags}}
+		l := leg{layout: layout{Schedule: family, Cuts: cuts}, Steps: 8, Flags: flags}
+		return run{Name: name, Subject: "mlp", Like: like, leg: l}
 	}
 	return []run{
+		of("mlp-8-steps-on-one-worker", "single", "", nil),
 		of("clip-on-one-worker", "single", "", clip),
 		of("clip-pools-the-norm-of-all-stages", "1f1b", "clip-on-one-worker", clip, mlp3...),
 		of("post-validated-updates-are-those-that-wait", "zb-h2", "clip-on-one-worker", post, mlp3...),
-		of("post-validated-with-room-for-every-norm", "zb-h1", "", []string{"--clip", "1000", "--post-validate"}, mlp3...),
+		of("post-validated-with-room-for-every-norm", "zb-h1", "mlp-8-steps-on-one-worker",
+			[]string{"--clip", "1000", "--post-validate"}, mlp3...),
 		{Name: "post-validated-over-rows-of-replicas", Subject: "mlp", leg: leg{Steps: 8, Flags: post,
 			layout: layout{Schedule: "1f1b", Cuts: []int{3}, On: two2, Rows: true}}},
 		{Name: "elastic-clips-each-pipeline", Subject: "mlp", leg: leg{Steps: 6, Flags: clip,

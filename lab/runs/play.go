@@ -40,7 +40,8 @@ func (s *side) play(ctx context.Context, r run) (tensors, error) {
 			return nil, fmt.Errorf("train --json: %w", err)
 		}
 		if outcome.Steps != l.Steps || outcome.Checkpoint == "" {
-			return nil, fmt.Errorf("train --json says %d steps and checkpoint %q; %d steps were asked for", outcome.Steps, outcome.Checkpoint, l.Steps)
+			return nil, fmt.Errorf("train --json says %d steps and checkpoint %q; %d steps were asked for",
+				outcome.Steps, outcome.Checkpoint, l.Steps)
 		}
 		left = outcome.Checkpoint
 	}
@@ -53,17 +54,20 @@ func (s *side) play(ctx context.Context, r run) (tensors, error) {
 // arguments is the command line of one leg. A run that goes on writes into the folder that it began in.
 func (s *side) arguments(ctx context.Context, r run, l leg, number int) ([]string, error) {
 	sub := subjects[r.Subject]
-	args := []string{"train", "--json", "--seed", seed, "--steps", strconv.Itoa(l.Steps), "--profile", r.Subject + ".profile.json",
-		"--out", filepath.Join(r.Name, "out"), "--cores", "2", "--bind", "never", "--eval-rows", "4"}
+	args := []string{"train", "--json", "--seed", seed, "--steps", strconv.Itoa(l.Steps),
+		"--out", filepath.Join(r.Name, "out"), "--profile", r.Subject + ".profile.json", "--cores", "2", "--bind", "never", "--eval-rows", "4"}
 	args = concatenate(args, sub.Model, sub.Optimizer, sub.Train, l.Flags)
 	named := func(kind string) string { return filepath.Join(r.Name, fmt.Sprintf("%s-%d", kind, number)) }
+	write := func(path string, content []byte) error {
+		return os.WriteFile(filepath.Join(s.folder, path), content, 0o644)
+	}
 	switch {
 	case l.Program != nil:
 		text, err := s.millrace(ctx, concatenate([]string{"schedule"}, l.Program, []string{"--text"})...)
 		if err != nil {
 			return nil, err
 		}
-		return append(args, "--program", named("program.txt")), os.WriteFile(filepath.Join(s.folder, named("program.txt")), text, 0o644)
+		return append(args, "--program", named("program")), write(named("program"), text)
 	case l.Schedule == "":
 		return args, nil
 	}
@@ -71,6 +75,6 @@ func (s *side) arguments(ctx context.Context, r run, l leg, number int) ([]strin
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.Name, err)
 	}
-	args = append(args, "--workers", strconv.Itoa(l.workers()), "--plan", named("plan.json"))
-	return args, os.WriteFile(filepath.Join(s.folder, named("plan.json")), plan, 0o644)
+	args = append(args, "--workers", strconv.Itoa(l.workers()), "--plan", named("plan"))
+	return args, write(named("plan"), plan)
 }

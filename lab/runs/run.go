@@ -120,13 +120,16 @@ func (l layout) plan(s subject, model, id string) ([]byte, error) {
 	if batch%micro != 0 {
 		return nil, fmt.Errorf("a batch of %d in %d micro-batches", batch, micro)
 	}
-	p := planFile{Version: 1, Model: model, ModelID: id, Cluster: "local", Replication: "round_robin", MicroBatch: batch / micro,
-		MicroBatches: micro, Schedule: l.Schedule, Weights: cmp.Or(l.Weights, "sync"), Planner: "lab"}
+	p := planFile{
+		Version: 1, Model: model, ModelID: id, Cluster: "local", Replication: "round_robin", Planner: "lab",
+		MicroBatch: batch / micro, MicroBatches: micro, Schedule: l.Schedule, Weights: cmp.Or(l.Weights, "sync"),
+	}
 	if l.Rows {
 		p.Replication = "split"
 	}
 	if l.Pipelines > 0 {
-		p.Elastic = &planElastic{Pipelines: l.Pipelines, Alpha: cmp.Or(l.Alpha, 1/float64(l.Pipelines)), Order: "dilute_first"}
+		alpha := cmp.Or(l.Alpha, 1/float64(l.Pipelines))
+		p.Elastic = &planElastic{Pipelines: l.Pipelines, Alpha: alpha, Order: "dilute_first"}
 		if l.Printed {
 			p.Elastic.Order = "printed"
 		}

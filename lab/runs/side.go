@@ -30,9 +30,12 @@ type identity struct {
 // longest is how long one command may take before it is said to hang; each takes about a second.
 const longest = 2 * time.Minute
 
+// library is the native library's file in a source tree's folder "build".
+const library = "libmillrace_native.so"
+
 // build compiles a source tree and its native library.
 func build(ctx context.Context, root string) (*side, error) {
-	s := &side{root: root, binary: filepath.Join(root, "bin", "millrace"), native: filepath.Join(root, "build", "libmillrace_native.so")}
+	s := &side{root: root, binary: filepath.Join(root, "bin", "millrace"), native: filepath.Join(root, "build", library)}
 	for _, command := range [][]string{
 		{filepath.Join(root, "scripts", "native.sh"), s.native},
 		{"go", "build", "-trimpath", "-o", s.binary, "./cmd/millrace"},
@@ -57,7 +60,7 @@ func checkout(ctx context.Context, root, commit, folder string) error {
 			return err
 		}
 	}
-	for _, name := range []string{"libmillrace_native.so", "libmillrace_native.so.sources"} {
+	for _, name := range []string{library, library + ".sources"} {
 		content, err := os.ReadFile(filepath.Join(root, "build", name))
 		if err != nil {
 			return err
@@ -92,7 +95,8 @@ func (s *side) furnish(ctx context.Context, folder string) error {
 		}
 	}
 	for name, sub := range subjects {
-		args := []string{"profile", "--analytic", "--cluster", "lab.yaml", "--sizes", sizes, "--json", "-o", name + ".profile.json"}
+		args := []string{"profile", "--analytic", "--cluster", "lab.yaml", "--sizes", sizes, "--json",
+			"-o", name + ".profile.json"}
 		out, err := s.millrace(ctx, concatenate(args, sub.Model, sub.Optimizer)...)
 		if err != nil {
 			return err
