@@ -79,7 +79,7 @@ func (h *hashes) against(name string, here outcome) verdict {
 		return verdict{Word: failsThere, Why: "the file has no hash of it"}
 	case here.tensors.hashes() != want:
 		got := here.tensors.hashes()
-		why := fmt.Sprintf("weights %s, state %s; there %s, %s", 
+		why := fmt.Sprintf("weights %s, state %s; there %s, %s",
 			short(got.Weights), short(got.State), short(want.Weights), short(want.State))
 		return verdict{Word: differs, Apart: math.Inf(1), Why: why}
 	}

@@ -140,11 +140,11 @@ func (o options) run(ctx context.Context, rest []string) (fine bool, err error) 
 		return false, errors.New("stopped")
 	}
 	fmt.Printf("%.0f s\n", time.Since(began).Seconds())
-	if o.output == "" || !fine {
+	if o.output == "" {
 		return fine, nil
 	}
 	h := &hashes{Commit: commitOf(ctx, root), Environment: at, List: digest(list, subjects), Runs: found}
-	return true, h.write(o.output)
+	return fine, h.write(o.output)
 }
 
 // ready builds a source tree and furnishes a folder for its runs.

@@ -55,7 +55,8 @@ func (s *side) play(ctx context.Context, r run) (tensors, error) {
 func (s *side) arguments(ctx context.Context, r run, l leg, number int) ([]string, error) {
 	sub := subjects[r.Subject]
 	args := []string{"train", "--json", "--seed", seed, "--steps", strconv.Itoa(l.Steps),
-		"--out", filepath.Join(r.Name, "out"), "--profile", r.Subject + ".profile.json", "--cores", "2", "--bind", "never", "--eval-rows", "4"}
+		"--out", filepath.Join(r.Name, "out"), "--profile", r.Subject + ".profile.json",
+		"--cores", "2", "--bind", "never", "--eval-rows", "4"}
 	args = concatenate(args, sub.Model, sub.Optimizer, sub.Train, l.Flags)
 	named := func(kind string) string { return filepath.Join(r.Name, fmt.Sprintf("%s-%d", kind, number)) }
 	write := func(path string, content []byte) error {
