@@ -1,0 +1,46 @@
+package schedule
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// The page of Programs has every kind of instruction, a star at those that count minibatches,
+// and its example passes Check.
+func TestTheProgramsPageIsComplete(t *testing.T) {
+	text, err := os.ReadFile("../docs/programs.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	listed := map[string]bool{}
+	for line := range strings.Lines(page) {
+		if cells := strings.Split(line, "|"); len(cells) > 2 {
+			for name := range strings.SplitSeq(cells[1], ",") {
+				listed[strings.TrimSpace(name)] = true
+			}
+		}
+	}
+	for k := F; k <= PV; k++ {
+		name := k.String()
+		if k.OfMinibatch() {
+			name += "*"
+		}
+		if !listed[name] {
+			t.Errorf("docs/programs.md does not say what %s is", name)
+		}
+	}
+	_, example, _ := strings.Cut(page, "\n    "+textHeader+"\n")
+	example, _, _ = strings.Cut(example, "\n\n")
+	p, err := ParseText(strings.NewReader(textHeader + "\n" + example))
+	if err == nil {
+		p, err = Lower(p, LowerOptions{})
+	}
+	if err == nil {
+		_, err = Check(p)
+	}
+	if err != nil {
+		t.Errorf("the example: %v", err)
+	}
+}
