@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/millrace-ml/millrace/internal/crash"
 )
 
 const (
@@ -88,7 +90,7 @@ func Start(ctx context.Context, c Command) (*Rival, error) {
 	if err := r.process.Start(); err != nil {
 		return nil, fmt.Errorf("bench: %s: it does not start: %w", c.Name, err)
 	}
-	go r.listen(output)
+	crash.Go(func() { r.listen(output) })
 	line, err := r.answer(ctx)
 	if err == nil {
 		err = parseLine(line, &r.Description)
@@ -144,7 +146,7 @@ func (r *Rival) Close() error {
 	}
 	close(r.closing)
 	closed := r.input.Close()
-	impatient := time.AfterFunc(closeGrace, func() { _ = r.process.Process.Kill() })
+	impatient := time.AfterFunc(closeGrace, crash.Caught(func() { _ = r.process.Process.Kill() }))
 	defer impatient.Stop()
 	<-r.gone
 	if r.status != nil {

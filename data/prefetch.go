@@ -1,6 +1,10 @@
 package data
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+)
 
 // request names a batch.
 type request struct{ step, batchSize, firstRow, rows int }
@@ -53,11 +57,11 @@ func (p *prefetched) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	}
 	p.mu.Unlock()
 	if len(next) > 0 {
-		go func() {
+		crash.Go(func() {
 			for _, e := range next {
 				p.fill(e)
 			}
-		}()
+		})
 	}
 	if fresh {
 		p.fill(mine)

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"github.com/millrace-ml/millrace/internal/crash"
 )
 
 // pipedreamSearch finds the least of the recursion exactly. What makes it fast loses nothing.
@@ -105,7 +107,7 @@ func (s *pipedreamSearch) rows(ctx context.Context) (*pipedreamRow, error) {
 		var next atomic.Int64
 		var all sync.WaitGroup
 		for range runtime.GOMAXPROCS(0) {
-			all.Go(func() {
+			all.Go(crash.Caught(func() {
 				for ctx.Err() == nil {
 					i := int(next.Add(1)) - 1
 					if i >= n {
@@ -121,7 +123,7 @@ func (s *pipedreamSearch) rows(ctx context.Context) (*pipedreamRow, error) {
 						}
 					}
 				}
-			})
+			}))
 		}
 		all.Wait()
 		if err := ctx.Err(); err != nil {

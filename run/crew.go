@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run/optim"
@@ -47,13 +48,13 @@ func (t *Timer) hire(r profile.Request) (*crew, error) {
 	for k := range n {
 		c.orders[k] = make(chan func(*bench) error)
 		c.done.Add(1)
-		c.gone.Go(func() {
+		c.gone.Go(crash.Caught(func() {
 			becomeWorker()
 			seats.settle(k)
 			b := &bench{rank: k, split: t.split, float: t.engine.Float(), rows: r.MicroBatch, waiting: noMicro, sizes: map[int]*clock{}}
 			c.benches[k] = b
 			defer b.close()
-			c.errs[k] = guarded(func() (err error) {
+			c.errs[k] = crash.Guard(func() (err error) {
 				if b.dev, err = t.engine.Open(k, max(r.Threads, 1)); err != nil {
 					return err
 				}
@@ -66,10 +67,10 @@ func (t *Timer) hire(r profile.Request) (*crew, error) {
 			})
 			c.done.Done()
 			for f := range c.orders[k] {
-				c.errs[k] = guarded(func() error { return f(b) })
+				c.errs[k] = crash.Guard(func() error { return f(b) })
 				c.done.Done()
 			}
-		})
+		}))
 	}
 	c.done.Wait()
 	if err := errors.Join(c.errs...); err != nil {
@@ -86,7 +87,7 @@ func (c *crew) work(ctx context.Context, f, idle func(*bench) error) error {
 	c.done.Add(len(c.benches))
 	for _, order := range c.orders {
 		order <- func(b *bench) error {
-			err := guarded(func() error { return f(b) })
+			err := crash.Guard(func() error { return f(b) })
 			c.busy.Add(-1)
 			b.clock.counts = false
 			for err == nil && c.busy.Load() > 0 && ctx.Err() == nil {

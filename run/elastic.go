@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/optim"
 	"github.com/millrace-ml/millrace/run/stage"
@@ -56,7 +57,7 @@ func (w *worker) updateElastic(h *holding, step optim.Step) error {
 	at := h.place
 	at.pipeline = w.job.shown()
 	var push *stage.Push
-	err := guarded(func() (err error) {
+	err := crash.Guard(func() (err error) {
 		push, err = h.UpdateElastic(w.job.optimizer, step, w.held[at].Stage, w.job.plan.Elastic)
 		return err
 	})
@@ -84,7 +85,7 @@ func (w *worker) updateReference(h *holding) error {
 	for _, one := range all {
 		one.push = nil
 	}
-	if err := guarded(func() error { return h.Apply(pushes) }); err != nil {
+	if err := crash.Guard(func() error { return h.Apply(pushes) }); err != nil {
 		return fmt.Errorf("the reference of stage %d died with the steps of %d pipelines in its queue: %w", h.stage, len(pushes), err)
 	}
 	return nil

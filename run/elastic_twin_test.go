@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/stage"
 )
@@ -34,7 +35,7 @@ func averagedWeights(t testing.TB, c Config, later ...leg) map[string]Weight {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		done <- guarded(func() (err error) {
+		done <- crash.Guard(func() (err error) {
 			out, err = (&averaged{c: c, later: later}).run()
 			return err
 		})

@@ -2,14 +2,13 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/stage"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/wire"
@@ -324,8 +323,8 @@ func (x *executor) besides(w *worker, in schedule.Instruction, start time.Time, 
 	x.mu.Lock()
 	x.flying++
 	x.mu.Unlock()
-	x.beside.Go(func() {
-		err := guarded(func() error { return work(x.ctx) })
+	x.beside.Go(crash.Caught(func() {
+		err := crash.Guard(func() error { return work(x.ctx) })
 		if err != nil {
 			x.fail(w.rank, fmt.Errorf("run: worker %d: %v: %w", w.rank, in, err))
 			return
@@ -338,18 +337,5 @@ func (x *executor) besides(w *worker, in schedule.Instruction, start time.Time, 
 		x.note(event{worker: w.rank, in: in, ready: at, start: at, end: x.since(x.moved), bytes: size})
 		x.poll(x.gate.Arrive(w.rank, in, w.rank))
 		x.checkStall()
-	})
-}
-
-// errPanic marks errors made of panics.
-var errPanic = errors.New("panic")
-
-// guarded turns a panic into an error with its stack.
-func guarded(f func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %v\n%s", errPanic, p, debug.Stack())
-		}
-	}()
-	return f()
+	}))
 }

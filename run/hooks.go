@@ -1,6 +1,10 @@
 package run
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+)
 
 // hookQueue calls hooks one after the other on a goroutine of its own, so that no worker
 // waits for a progress line. It holds as many calls as there are.
@@ -15,7 +19,7 @@ type hookQueue struct {
 func newHookQueue() *hookQueue {
 	q := &hookQueue{done: make(chan struct{})}
 	q.more = sync.NewCond(&q.mu)
-	go q.run()
+	crash.Go(q.run)
 	return q
 }
 

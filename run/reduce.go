@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/stage"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/wire"
@@ -87,8 +88,8 @@ func (w *worker) reduce(ar schedule.Instruction) *reduction {
 	// As many buckets as there can be without the worker waiting to hand one over.
 	most := int(w.held[placeOf(ar)].GradientBytes()/bucketBytes) + 2
 	r := &reduction{begun: time.Now(), buckets: make(chan []wire.Part, most), done: make(chan error, 1)}
-	w.x.beside.Go(func() {
-		r.done <- guarded(func() error {
+	w.x.beside.Go(crash.Caught(func() {
+		r.done <- crash.Guard(func() error {
 			for {
 				select {
 				case <-w.x.ctx.Done():
@@ -103,7 +104,7 @@ func (w *worker) reduce(ar schedule.Instruction) *reduction {
 				}
 			}
 		})
-	})
+	}))
 	return r
 }
 

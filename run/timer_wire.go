@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
@@ -163,10 +164,10 @@ func (t *Timer) bandwidth() (float64, error) {
 // onThread runs f on a locked thread of its own, as a worker's.
 func onThread(f func() error) error {
 	failed := make(chan error, 1)
-	go func() {
+	crash.Go(func() {
 		becomeWorker()
-		failed <- guarded(f)
-	}()
+		failed <- crash.Guard(f)
+	})
 	return <-failed
 }
 
@@ -193,13 +194,13 @@ func (t *Timer) allReduceRate(ctx context.Context, workers int) (float64, error)
 		errs := make([]error, workers)
 		var wg sync.WaitGroup
 		for k := range workers {
-			wg.Go(func() {
+			wg.Go(crash.Caught(func() {
 				part := []wire.Part{{Name: "gradients", DType: float.String(), Shape: []int64{reduceBytes / float.Size()}, Data: vectors[k]}}
 				errs[k] = wire.AllReduce(ctx, mesh.Endpoint(k), wire.Group{Ranks: group, Me: k}, wire.Tag{Sequence: uint64(round)}, part, sum)
 				if errs[k] != nil {
 					mesh.Endpoint(k).Fail(errs[k])
 				}
-			})
+			}))
 		}
 		wg.Wait()
 		if err := errors.Join(errs...); err != nil {

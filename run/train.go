@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire"
@@ -106,10 +107,10 @@ func newRunner(j *job, seats *seats) (*runner, error) {
 	if j.from != nil {
 		r.done, r.loss = j.from.Manifest.Steps, j.from.Manifest.Loss
 	}
-	go func() {
+	crash.Go(func() {
 		defer close(r.watched)
 		r.x.watch(j.config.StallAfter, r.quit)
-	}()
+	})
 	return r, r.startWorkers(workers)
 }
 
@@ -122,7 +123,7 @@ func (r *runner) startWorkers(n int) error {
 	}
 	for _, w := range r.x.workers {
 		w.ep.Notify(func(from int, tag wire.Tag) { r.x.arrived(w.rank, from, tag) })
-		go func() { r.gone <- w.life(opened, r.release) }()
+		crash.Go(func() { r.gone <- w.life(opened, r.release) })
 	}
 	var first error
 	for range n {
@@ -139,7 +140,7 @@ func (r *runner) startWorkers(n int) error {
 
 // train hands out Programs until the last step is done or ctx ends.
 func (r *runner) train(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, r.x.stopAfterStep)
+	stop := context.AfterFunc(ctx, crash.Caught(r.x.stopAfterStep))
 	defer stop()
 	if ctx.Err() != nil {
 		r.x.stopAfterStep() // not only on AfterFunc's goroutine, which may come after the first step

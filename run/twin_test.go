@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/optim"
@@ -71,7 +72,7 @@ func sequentially(t testing.TB, c Config, version func(stage, micro, replica int
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		done <- guarded(func() (err error) {
+		done <- crash.Guard(func() (err error) {
 			weights, err = w.run()
 			return err
 		})

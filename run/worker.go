@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/stage"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/wire"
@@ -90,7 +91,7 @@ func (w *worker) life(opened chan<- error, release <-chan struct{}) departure {
 	becomeWorker()
 	w.thread = threadID()
 	w.x.seats.settle(w.rank)
-	err := guarded(w.start)
+	err := crash.Guard(w.start)
 	opened <- err
 	if err == nil {
 		w.work()
@@ -173,7 +174,7 @@ func (w *worker) failed(in schedule.Instruction, err error) error {
 }
 
 func (w *worker) try(in schedule.Instruction) (size int64, err error) {
-	err = guarded(func() error {
+	err = crash.Guard(func() error {
 		if w.fresh {
 			if err := w.settle(); err != nil {
 				return err

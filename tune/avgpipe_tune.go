@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	"github.com/millrace-ml/millrace/internal/crash"
 )
 
 // Batches that AvgPipe spends on a setting: twenty on the one it profiles (section 5.2.1), ten
@@ -197,7 +199,7 @@ func (t *degreesTuning) predict(ctx context.Context) error {
 	slots, wait := make(chan struct{}, runtime.GOMAXPROCS(0)), sync.WaitGroup{}
 	for i := range t.out.Grid {
 		slots <- struct{}{}
-		wait.Go(func() {
+		wait.Go(crash.Caught(func() {
 			c := &t.out.Grid[i]
 			if c.Simulated, failed[i] = t.out.Calibrated.Predict(ctx, c.At); failed[i] == nil && t.Anchored {
 				bad := &Pipelined{Scored: Scored{At: c.At}, Plan: c.Simulated.Plan}
@@ -206,7 +208,7 @@ func (t *degreesTuning) predict(ctx context.Context) error {
 				}
 			}
 			<-slots
-		})
+		}))
 	}
 	wait.Wait()
 	for _, err := range failed {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/plan"
 )
 
@@ -32,7 +33,7 @@ func (s *search) ask(ctx context.Context) <-chan answer {
 	answers := make(chan answer, len(list))
 	var all sync.WaitGroup
 	for range 2 {
-		all.Go(func() {
+		all.Go(crash.Caught(func() {
 			for p := range work {
 				if ctx.Err() != nil {
 					return
@@ -40,10 +41,10 @@ func (s *search) ask(ctx context.Context) <-chan answer {
 				pl, err := p.Plan(ctx, plan.Request{Profile: s.Profile, Cluster: s.Cluster, Batch: s.Batch})
 				answers <- answer{p.Name, pl, err}
 			}
-		})
+		}))
 	}
-	go func() { all.Wait(); close(answers) }()
-	go func() {
+	crash.Go(func() { all.Wait(); close(answers) })
+	crash.Go(func() {
 		defer close(out)
 		for {
 			select {
@@ -56,7 +57,7 @@ func (s *search) ask(ctx context.Context) <-chan answer {
 				return // a planner that does not stop is not waited for
 			}
 		}
-	}()
+	})
 	return out
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/millrace-ml/millrace/internal/crash"
 )
 
 // Link is what a transfer from one rank to another takes: Latency plus the bytes over
@@ -172,7 +174,7 @@ func (s *Shaped) take(way []lineKey, takes time.Duration) (l *line, through time
 	if l = s.lines[way[0]]; l == nil {
 		l = &line{mesh: s, more: make(chan struct{}, 1)}
 		s.lines[way[0]] = l
-		s.wg.Go(l.run)
+		s.wg.Go(crash.Caught(l.run))
 	}
 	return l, through, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
@@ -152,13 +153,13 @@ func (l *learning) learn(ctx context.Context, file *bench.Trainings) (map[string
 	todo := make(chan task)
 	var wait sync.WaitGroup
 	for range l.at {
-		wait.Go(func() {
+		wait.Go(crash.Caught(func() {
 			for t := range todo {
 				if err := l.train(ctx, t, file); err != nil {
 					cancel(err)
 				}
 			}
-		})
+		}))
 	}
 	missing := 0
 	for _, t := range tasks {

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/internal/crash"
 )
 
 // Exit codes.
@@ -37,11 +39,15 @@ func main() { os.Exit(execute(os.Args[1:])) }
 
 // execute is main without the exit: 0 done, 1 failed, 2 bad usage or input, 129, 130 or 143
 // stopped by SIGHUP, SIGINT or SIGTERM.
-func execute(args []string) int {
+func execute(args []string) int { return executeAs(command(), args) }
+
+func executeAs(root *cobra.Command, args []string) int {
+	crash.Handle(dieOf(args))
 	ctx, signals := hearSignals()
-	root := command()
 	root.SetArgs(args)
-	return signals.code(root.ExecuteContext(ctx))
+	code := signals.code(crash.Guard(func() error { return root.ExecuteContext(ctx) }), args)
+	crash.Settle()
+	return code
 }
 
 func command() *cobra.Command {

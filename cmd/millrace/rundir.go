@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
@@ -102,11 +103,11 @@ func (w *runDir) openSinks(done int) error {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", metrics.Handler())
 	w.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	go func() {
+	crash.Go(func() {
 		if err := w.server.Serve(w.listener); !errors.Is(err, http.ErrServerClosed) {
 			slog.Error("metrics server", "error", err)
 		}
-	}()
+	})
 	w.sinks = append(w.sinks, metrics)
 	return nil
 }

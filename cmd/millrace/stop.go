@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
@@ -67,7 +68,7 @@ func hearSignals() (context.Context, *stopper) {
 	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, heard...)
-	go s.listen(signals)
+	crash.Go(func() { s.listen(signals) })
 	return context.WithValue(ctx, stopperKey{}, s), s
 }
 
@@ -98,7 +99,7 @@ func (s *stopper) first(by *stopped) {
 	if saving {
 		fmt.Fprintf(os.Stderr, "millrace: %s: finishing the step and saving; once more ends at once\n", by.name())
 	} else {
-		time.AfterFunc(stopGrace, func() { s.exit(s.say(by)) })
+		time.AfterFunc(stopGrace, crash.Caught(func() { s.exit(s.say(by)) }))
 	}
 	s.cancel(by)
 }
@@ -137,12 +138,15 @@ func finishesItsStep(c *cobra.Command) error {
 
 // code is what the process ends with after a verb returned err, and says why. A signal decides it, unless all
 // was done in spite of it, or failed while it was being saved.
-func (s *stopper) code(err error) int {
+func (s *stopper) code(err error, args []string) int {
 	s.mu.Lock()
 	by, saving := s.by, s.saving
 	s.mu.Unlock()
 	var cause *stopped
 	switch {
+	case asPanic(err) != nil:
+		fmt.Fprintf(os.Stderr, "millrace: %s\n", explainPanic(args, asPanic(err), err))
+		return exitFailed
 	case by == nil && err == nil, saving && err == nil:
 		return 0
 	case saving && errors.As(err, &cause):

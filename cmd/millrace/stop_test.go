@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/millrace-ml/millrace/engine/torch"
@@ -25,8 +24,9 @@ func trainer(t *testing.T) *program {
 // 128 + the signal; the checkpoint is whole and training goes on from it.
 func TestSignalsStopAfterAStep(t *testing.T) {
 	p := trainer(t)
-	for signal, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+	for signal, code := range ends {
 		t.Run(signal.String(), func(t *testing.T) {
+			obeyed(t, signal)
 			out := "runs/" + signal.String()
 			c := p.command(t, strings.Fields("train --model mlp --data digits --batch 32 --stages 2 --steps 100000000 --out "+out))
 			stderr, err := c.StderrPipe()

@@ -42,6 +42,17 @@ func TestSignalsStopEveryVerb(t *testing.T) {
 	}
 }
 
+// A verb that does not look whether it was stopped is ended, and leaves no half of a file.
+func TestSignalsStopADeafVerb(t *testing.T) {
+	p := &program{dir: t.TempDir(), cache: t.TempDir()}
+	if said := p.stopAtWork(t, "deaf", "writing", syscall.SIGTERM, 143); said != "writing\nmillrace: stopped by SIGTERM before it was done\n" {
+		t.Errorf("it said %q", said)
+	}
+	if left := p.list(t, "."); left != "" {
+		t.Errorf("it left\n%s", left)
+	}
+}
+
 // Training that is stopped while another process measures its profile ends as that process does.
 func TestSignalsStopTrainingThatMeasures(t *testing.T) {
 	p := trainer(t)
@@ -60,13 +71,18 @@ const atWork = 150 * time.Millisecond
 // promptly is how long a verb may take to end; machines that are busy with other tests take longer.
 const promptly = 5 * time.Second
 
+// obeyed skips a test where whoever runs the tests has them ignore a signal, as nohup does: millrace ignores it too.
+func obeyed(t *testing.T, sig syscall.Signal) {
+	if signal.Ignored(sig) {
+		t.Skip(sig, " is ignored here")
+	}
+}
+
 // stopAtWork runs a command, signals it once it has said a word, or without one is at work, and is what it said. It must
 // end promptly with this code and print nothing.
 func (p *program) stopAtWork(t *testing.T, args, word string, sig syscall.Signal, code int) (said string) {
 	t.Helper()
-	if signal.Ignored(sig) {
-		t.Skip("whoever runs the tests has them ignore ", sig, ", as nohup does, and millrace obeys it")
-	}
+	obeyed(t, sig)
 	if err := os.WriteFile(filepath.Join(p.dir, "text.txt"), bytes.Repeat([]byte("so it was said. "), 1000), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +97,7 @@ func (p *program) stopAtWork(t *testing.T, args, word string, sig syscall.Signal
 	if word != "" {
 		<-stderr.heard
 	}
-	for busy := time.Duration(0); busy < atWork; busy = processorTime(t, c.Process.Pid) {
+	for busy := time.Duration(0); word == "" && busy < atWork; busy = processorTime(t, c.Process.Pid) {
 		time.Sleep(5 * time.Millisecond) // nothing tells when a process has worked for so long
 	}
 	told := time.Now()

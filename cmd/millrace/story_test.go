@@ -37,7 +37,9 @@ func TestMain(m *testing.M) {
 		}
 	}
 	longestSearch = time.Hour
-	os.Exit(execute(os.Args[1:]))
+	root := command()
+	root.AddCommand(faultyCommands()...)
+	os.Exit(executeAs(root, os.Args[1:]))
 }
 
 // TestStories tells what a user sees who has no libtorch: refusals with their exit codes,

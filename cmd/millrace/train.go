@@ -133,6 +133,7 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 		return faultOf(err, "")
 	}
 	defer folder.Close() // behind the report
+	runFolder.Store(&j.Out)
 	w, err := openRun(p, simulated, done, metrics)
 	if err != nil {
 		return faultOf(err, "")

@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -106,6 +110,64 @@ func TestEveryRoomHasARule(t *testing.T) {
 			t.Errorf("%s has no rule about what it may import: add one to this table and a paragraph to ARCHITECTURE.md", room)
 		}
 	}
+}
+
+// TestPanicsOfEveryGoroutineAreCaught holds all rooms to package crash: a goroutine is begun by it, or
+// with what it made, so that no panic ends the process without a word that a user understands.
+func TestPanicsOfEveryGoroutineAreCaught(t *testing.T) {
+	files, err := filepath.Glob("../../*/*.go")
+	for _, deeper := range []string{"../../*/*/*.go", "../../*/*/*/*.go"} {
+		more, e := filepath.Glob(deeper)
+		files, err = append(files, more...), errors.Join(err, e)
+	}
+	if err != nil || len(files) < 300 {
+		t.Fatalf("%d files of Go (%v)", len(files), err)
+	}
+	set := token.NewFileSet()
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") || strings.HasSuffix(filepath.Dir(file), "internal/crash") {
+			continue
+		}
+		parsed, err := parser.ParseFile(set, file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s: a go statement; use crash.Go", set.Position(n.Pos()))
+			case *ast.CallExpr:
+				if starts(n) && !isCaught(n.Args[len(n.Args)-1]) {
+					t.Errorf("%s: a goroutine whose panics nobody catches; give crash.Caught of its function", set.Position(n.Pos()))
+				}
+			}
+			return true
+		})
+	}
+}
+
+// starts says whether a call has its last argument run on a goroutine: wait.Go(f), time.AfterFunc(d, f).
+func starts(c *ast.CallExpr) bool {
+	called, ok := c.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	of, _ := called.X.(*ast.Ident)
+	return len(c.Args) > 0 && (called.Sel.Name == "AfterFunc" || called.Sel.Name == "Go" && (of == nil || of.Name != "crash"))
+}
+
+// isCaught says whether an expression is crash.Caught(f).
+func isCaught(e ast.Expr) bool {
+	c, ok := e.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	called, ok := c.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	of, ok := called.X.(*ast.Ident)
+	return ok && of.Name == "crash" && called.Sel.Name == "Caught"
 }
 
 // TestSimReadsNoClock is the grep beside the import rule: a simulator that

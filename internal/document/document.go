@@ -95,6 +95,14 @@ func Write(path string, write func(io.Writer) error) error {
 	return nil
 }
 
+// WriteText writes a text.
+func WriteText(path, text string) error {
+	return Write(path, func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	})
+}
+
 // WriteJSON writes a value as indented JSON.
 func WriteJSON(path string, v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/internal/document"
+)
+
+// faultyCommands are verbs that the program has in tests alone: they do what no verb should.
+func faultyCommands() []*cobra.Command {
+	return []*cobra.Command{
+		{Use: "panics", RunE: func(*cobra.Command, []string) error { panic("a line\nand another") }},
+		{Use: "panics-beside", RunE: func(c *cobra.Command, _ []string) error {
+			crash.Go(func() { panic("beside") })
+			<-c.Context().Done()
+			return nil
+		}},
+		{Use: "panics-in-run", RunE: func(*cobra.Command, []string) error {
+			here := "."
+			runFolder.Store(&here)
+			return badInput(fmt.Errorf("worker 1: %w", crash.Guard(func() error { return []error{}[runtime.NumCPU()] })))
+		}},
+		{Use: "deaf", RunE: func(*cobra.Command, []string) error {
+			return document.Write("half.json", func(w io.Writer) error {
+				fmt.Fprintln(os.Stderr, "writing")
+				select {}
+			})
+		}},
+	}
+}
+
+// A panic, on whichever goroutine, is one line that names a file to send, and exit code 1. The file has the stack,
+// versions and the command line, with its secrets left out.
+func TestAPanicIsOneLineAndAFileToSend(t *testing.T) {
+	for verb, want := range map[string]string{
+		"panics":        "panic: a line and another",
+		"panics-beside": "panic: beside",
+		"panics-in-run": "worker 1: panic: runtime error: index out of range",
+	} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			tmp := t.TempDir()
+			p := &program{dir: t.TempDir(), cache: t.TempDir()}
+			c := p.command(t, []string{verb})
+			c.Env = append(c.Env, "TMPDIR="+tmp)
+			out, _ := c.CombinedOutput()
+			line := regexp.MustCompile(`^millrace: internal error in millrace (\S+): (.*); please send (\S+)\n$`).FindStringSubmatch(string(out))
+			if c.ProcessState.ExitCode() != exitFailed || line == nil || line[1] != verb || !strings.HasPrefix(line[2], want) {
+				t.Fatalf("exit %d, said\n%s", c.ProcessState.ExitCode(), out)
+			}
+			folder := tmp
+			if verb == "panics-in-run" {
+				folder = p.dir
+			}
+			text, err := os.ReadFile(filepath.Join(folder, filepath.Base(line[3])))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, needed := range []string{"command: " + verb + "\n", "crash_test.go", runtime.Version(), "all goroutines:", want} {
+				if !strings.Contains(string(text), needed) {
+					t.Errorf("%s does not say %q:\n%.2000s", line[3], needed, text)
+				}
+			}
+		})
+	}
+}
+
+func TestSecretsAreLeftOut(t *testing.T) {
+	args := strings.Fields("train --metrics 0.0.0.0:1 --token abc --password=def --token-file f --name token")
+	if got := strings.Join(withoutSecrets(args), " "); got != "train --metrics 0.0.0.0:1 --token *** --password=*** --token-file f --name token" {
+		t.Error(got)
+	}
+}
