@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/optim"
 	"github.com/millrace-ml/millrace/schedule"
@@ -90,7 +91,7 @@ func TestAFailingWorkerStopsTheOthers(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), why.Error()) || !strings.Contains(err.Error(), fmt.Sprintf("worker %d", worker)) {
 					t.Fatalf("%s on worker %d: %v", name, worker, err)
 				}
-				if name == "panic" && !strings.Contains(err.Error(), "badDevice") {
+				if p := (*crash.Panic)(nil); name == "panic" && (!errors.As(err, &p) || !strings.Contains(string(p.Stack), "badDevice")) {
 					t.Errorf("the panic's stack is lost: %v", err)
 				}
 				if res.Leaked != 0 && name == "error" {
