@@ -52,7 +52,11 @@ weight policy, or elastic:N, AvgPipe with N pipelines; settings go behind it wit
 elastic:3:lr=1:alpha=0.5, where lr is a factor of --lr (of elastic:N it is N if left out). With
 momentum m, elastic:N:momentum=m^N:lr=N(1-m^N)/(1-m) remembers as many samples as one pipeline
 does. elastic:N:split has the pipelines take an N-th of a batch each, at the rate and
-alpha of train --lr-scale split. --only= trains and measures nothing and shows what is there.`,
+alpha of train --lr-scale split.
+
+Without --target the target is what every training of sync reaches in two thirds of its epochs. Of
+a part that --only leaves out, what an earlier run left in --out is shown; --only= trains and
+measures nothing.`,
 		Example: "  millrace bench curves --model convnet --data fashion-mnist --rows 8000 --batch 32 --out runs/curves\n  millrace bench curves --model gpt --data text.txt --only learn --methods sync,elastic:2 --seeds 5 --out runs/gpt-curves",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -67,7 +71,7 @@ alpha of train --lr-scale split. --only= trains and measures nothing and shows w
 	}
 	flags.add(c, job.ModelOptions, job.PlanOptions, curvesOptions())
 	f := c.Flags()
-	f.StringSliceVar(&own.parts, "only", own.parts, "parts to do: learn, time; of a part left out, what an earlier run left in --out is shown")
+	f.StringSliceVar(&own.parts, "only", own.parts, "parts to do: learn, time; of others what lies in --out is shown")
 	f.StringSliceVar(&own.methods, "methods", own.methods, "ways to learn: sync, stash, vertical, 2bw, latest, elastic:N")
 	f.IntVar(&own.seeds, "seeds", own.seeds, "trainings of each method, with seeds from --seed on")
 	f.Float64Var(&own.epochs, "epochs", own.epochs, "length of a training")
@@ -75,7 +79,7 @@ alpha of train --lr-scale split. --only= trains and measures nothing and shows w
 	f.IntVar(&own.rows, "rows", own.rows, "training samples of an epoch, the first ones; 0 is all")
 	f.IntVar(&own.at, "at-once", own.at, "trainings at a time")
 	f.StringVar(&own.metric, "metric", "", "loss or accuracy (default: accuracy for images and tables, loss for texts)")
-	f.Float64Var(&own.target, "target", 0, "value to reach (default: what every sync training reaches in two thirds of its epochs)")
+	f.Float64Var(&own.target, "target", 0, "value to reach (default: from the trainings of sync, see above)")
 	f.IntVar(&own.rounds, "rounds", own.rounds, "times that each method's step is measured")
 	f.IntVar(&own.steps, "visit-steps", own.steps, "training steps of a measurement")
 	return c

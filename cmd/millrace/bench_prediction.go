@@ -58,7 +58,7 @@ is no error of the prediction. With --profile, that profile predicts every train
 	f.IntVar(&steps, "steps", steps, untilDoc)
 	f.IntVar(&rounds, "rounds", rounds, "times that each plan is trained")
 	f.BoolVar(&asJSON, "json", false, "for machines")
-	f.BoolVar(&parts, "parts", false, "show what each kind of instruction takes of each worker's step, predicted and measured")
+	f.BoolVar(&parts, "parts", false, "show what each kind of instruction takes, predicted and measured")
 	return c
 }
 

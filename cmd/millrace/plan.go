@@ -33,6 +33,16 @@ func planCommand() *cobra.Command {
 	var own planFlags
 	c := &cobra.Command{
 		Use: "plan", Short: "Choose stages, schedule and micro-batches, and say why",
+		Long: `plan splits a model into stages and chooses schedule, micro-batches, replicas and recompute. It
+prints the plan, its predicted step and memory, a step time that no plan can beat, and why rivals
+lost.
+
+Without --cluster it plans for this machine, from a profile that it measures once. With --cluster it
+plans for described hardware, from costs that it computes from the devices' peaks; --profile brings
+other costs.
+
+--planner asks one of the papers' planners instead of all. --formula paper or artifact says whether
+it follows the paper's formula or the published code's, and --set reaches its own settings.`,
 		Example: `  millrace plan --model gpt --workers 2 --batch 32
   millrace plan --model gpt --profile gpt.json --stages 4 --workers 4 --schedule pb -o plan.json
   millrace plan --model gpt --cluster examples/two-nodes.yaml --batch 64 --time 10s
@@ -54,7 +64,7 @@ func planCommand() *cobra.Command {
 	flags.add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions)
 	f := c.Flags()
 	f.StringVar(&own.planner, "planner", "auto", "auto, or one alone: "+plannerNames())
-	f.StringVar(&own.formula, "formula", "", "paper (the default) or artifact, the published code's; --set reaches a planner's own settings")
+	f.StringVar(&own.formula, "formula", "", "whose formula a planner follows: paper (the default) or artifact")
 	f.DurationVar(&own.time, "time", 0, "how long auto may search, like 10s (default: a fixed amount of work)")
 	f.BoolVar(&own.async, "async", false, "plans that update without a flush too")
 	f.BoolVar(&own.asJSON, "json", false, "for machines")

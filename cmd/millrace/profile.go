@@ -35,6 +35,12 @@ func profileCommand() *cobra.Command {
 	var asJSON, analytic bool
 	c := &cobra.Command{
 		Use: "profile [MODEL]", Short: "Measure what each layer costs on this machine, or compute it for described devices",
+		Long: `profile passes micro-batches of several sizes through every layer, on as many workers at once as
+will train, and prints the medians of forward and backward. Sizes are visited in turn, in rounds: at
+most 15 of them, for about 15 seconds, unless --passes says otherwise.
+
+With --cluster it computes the costs of that cluster's devices instead, from their peaks;
+--analytic says so.`,
 		Example: "  millrace profile --model gpt --batch 32 -o gpt.json\n  millrace profile --model convnet --sizes 8,16,32 --workers 1\n  millrace profile bert-48 --analytic --cluster dapple-a --batch 64 -o bert-48.json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -92,9 +98,9 @@ func profileCommand() *cobra.Command {
 	flags.add(c, job.ModelOptions, job.PlanOptions, job.ClusterOptions)
 	c.Flags().StringVarP(&output, "output", "o", "", "write the profile to this file")
 	c.Flags().StringVar(&sizes, "sizes", "", "micro-batch sizes, with commas (default: those that divide --batch)")
-	c.Flags().IntVar(&passes, "passes", 0, "measured passes over the model for each size (default: up to 15, for some 15 seconds)")
+	c.Flags().IntVar(&passes, "passes", 0, "measured passes over the model for each size (default: up to 15)")
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
-	c.Flags().BoolVar(&analytic, "analytic", false, "compute, do not measure: by roofline from --cluster's devices (which alone says so too)")
+	c.Flags().BoolVar(&analytic, "analytic", false, "compute costs from --cluster's devices instead of measuring")
 	return c
 }
 

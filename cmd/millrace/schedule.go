@@ -76,7 +76,11 @@ func scheduleCommand() *cobra.Command {
 		Use: "schedule [NAME | FILE]", Short: "Write, check and draw a schedule",
 		Long: `schedule writes the Program of a family, or reads one from a file, proves that it cannot block, plays it on
 uniform stages and draws it: a row for each worker, time to the right, F forward, B backward (or I
-and W, its input and weight gradient), U update, with the number of the micro-batch.`,
+and W, its input and weight gradient), U update, with the number of the micro-batch.
+
+The families are:
+
+` + familyList(),
 		Example: "  millrace schedule pb --stages 4 --micro-batches 8 --transfer 0.2\n  millrace schedule zb-v --html zb-v.html\n  millrace schedule runs/gpt/program.txt --svg step.svg\n  millrace schedule compare --stages 4 --micro-batches 8",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -69,7 +69,7 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 	f.IntVar(&s.microBatch, "micro-batch", 0, "samples of a micro-batch, for the profile (default: the profile's smallest)")
 	f.BoolVar(&s.clip, "clip", false, "updates need the gradient norm of all stages")
 	f.Float64Var(&s.norm, "norm", 0, "with --clip, time to pool the norm on uniform stages")
-	f.BoolVar(&s.later, "post-validate", false, "with --clip: also orders whose updates do not wait for the norm, and are validated in the next step")
+	f.BoolVar(&s.later, "post-validate", false, "with --clip: also orders that update before the norm is known")
 	f.StringSliceVar(&s.only, "only", nil, "families to compare (default: all)")
 	f.BoolVar(&s.syncOnly, "sync", false, "leave out weights that are not synchronous")
 	f.BoolVar(&s.asJSON, "json", false, "for machines")

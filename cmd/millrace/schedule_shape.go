@@ -32,7 +32,7 @@ type shape struct {
 
 func (s *shape) add(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&s.family, "schedule", "1f1b", "the family: "+strings.Join(familyNames(), ", "))
+	f.StringVar(&s.family, "schedule", "1f1b", "the family: one of those above")
 	f.StringVar(&s.file, "program", "", "a Program's file instead: its text, its JSON, or PyTorch's CSV")
 	f.IntSliceVar(&s.warmup, "warmup", nil, "forwards before the first backward, by stage")
 	f.IntVar(&s.chunks, "chunks", 2, "stages on each worker, for orders that let one choose")
@@ -40,12 +40,13 @@ func (s *shape) add(c *cobra.Command) {
 	f.StringVar(&s.replication, "replication", "", "how replicas share the work: split or round_robin")
 	f.StringVar(&s.weights, "weights", "", "weight policy (default: the first that the order admits)")
 	f.IntVar(&s.pipelines, "pipelines", 0, "pipelines side by side of elastic (default 2)")
-	f.Float64Var(&s.alpha, "alpha", -1, "part of the reference in a pipeline's weights, 0 to 1 (default: 1 over the pipelines)")
-	f.IntVar(&s.advance, "advance", 0, "forwards more than 1F1B has before the first backward on the first stage, graded down to none on the last (AvgPipe's advance forward propagation)")
+	f.Float64Var(&s.alpha, "alpha", -1, "part of the reference in a pipeline's weights (default: 1 over their number)")
+	f.Lookup("alpha").DefValue = "0" // not to be printed: -1 stands for that default
+	f.IntVar(&s.advance, "advance", 0, "forwards in advance of 1F1B on the first stage (AvgPipe)")
 	f.IntVar(&s.minibatches, "minibatches", 0, "steps, or minibatches of a stream (default 1; of a stream 2 for each worker)")
 	f.Float64Var(&s.allReduce, "all-reduce", 0, "time to sum the gradients of all chunks of a worker over replicas")
 	f.BoolVar(&s.clip, "clip", false, "updates need the gradient norm of all stages")
-	f.BoolVar(&s.later, "post-validate", false, "with --clip: updates do not wait for the norm, and are validated in the next step")
+	f.BoolVar(&s.later, "post-validate", false, "with --clip: update before the norm is known, and test it in the next step")
 	f.Float64Var(&s.norm, "norm", 0, "time to pool the norm")
 	f.IntVar(&s.held, "most-held", 0, "refuse more micro-batches than this between forward and backward on a worker")
 	s.addUniform(c)
@@ -58,18 +59,19 @@ func (s *shape) addUniform(c *cobra.Command) {
 	f.IntVar(&s.micros, "micro-batches", 8, "micro-batches of a step (of a minibatch of 1f1b-rr: 1)")
 	f.Float64Var(&s.forward, "forward", 1, "time of a forward through all chunks of a worker")
 	f.Float64Var(&s.backward, "backward", 2, "time of a backward")
-	f.Float64Var(&s.weight, "weight", 0, "the part of the backward that is the weight gradient, where it is split (default: half)")
+	f.Float64Var(&s.weight, "weight", 0, "the weight gradient's part of a split backward (default: half)")
 	f.Float64Var(&s.transfer, "transfer", 0, "time of a transfer")
 	f.Float64Var(&s.update, "update", 0, "time of an update")
 	f.BoolVar(&s.overlapped, "streaming", false, "devices transfer while they compute (BaPipe's boards)")
 }
 
-func familyNames() []string {
-	var names []string
+// familyList is a line for each family, with what it is.
+func familyList() string {
+	var b strings.Builder
 	for _, f := range schedule.Families() {
-		names = append(names, f.Name)
+		fmt.Fprintf(&b, "  %-12s %s\n", f.Name, f.Doc)
 	}
-	return names
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // name takes the family or the Program's file that is named without a flag. A file whose name is a family's too

@@ -42,9 +42,14 @@ equations and by the simulator. The simulator decides. The profile is a few pass
 layer and some seventeen batches at up to four settings: the fewest micro-batches, the most (of one
 pipeline and of two), and a number between, to which the layers' times are scaled. Of settings
 within 5 % of the fastest it takes the one that suffers least when memory is slow for a while.
---all chooses from that profile too, and with --rivals tries the best in turn. With --simulate, or
-for a described --cluster, the simulator is the machine too, and one setting is
-profiled for twenty batches.`,
+--all chooses schedule, depths, recompute and stages from that profile too, and with --rivals tries
+the best in turn. With --simulate, or for a described --cluster, the simulator is the machine too,
+and one setting is profiled for twenty batches: the largest M but one with one pipeline, unless
+--profile-at says which.
+
+--baselines also simulates data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW, and AvgPipe
+held to the memory of each. --report writes a page that lays every prediction beside what was
+measured, and what tuning costs and gives.`,
 		Example: `  millrace tune --model gpt --data text.txt --batch 32 --pipelines 2 --rivals
   millrace tune --model gnmt --cluster avgpipe --batch 128 --pipelines 8 --memory 16GiB --rivals
   millrace tune --model bert --cluster avgpipe --batch 32 --all --json
@@ -63,16 +68,16 @@ profiled for twenty batches.`,
 	f := c.Flags()
 	f.IntVar(&own.pipelines, "pipelines", own.pipelines, "most parallel pipelines to look at; 1 is plain training")
 	f.StringVar(&own.memory, "memory", "", "memory of each device, like 16GiB (default: the cluster's)")
-	f.StringVar(&own.profileAt, "profile-at", "", "the setting to profile, M,N (default: one of the middle, simulated the largest M but one, and 1)")
+	f.StringVar(&own.profileAt, "profile-at", "", "the setting to profile, M,N (default: one in the middle)")
 	f.BoolVar(&own.all, "all", false, "choose schedule, depths, recompute and stages too, by simulation")
 	f.BoolVar(&own.rivals, "rivals", false, "choose by traversal, max-num and max-size too, and compare")
 	f.IntVar(&own.rounds, "rounds", own.rounds, "times --rivals traverses the grid; the median of each setting counts")
 	f.BoolVar(&own.simulate, "simulate", false, "let the simulator stand for the machine; needs no libtorch")
 	f.BoolVar(&own.grid, "grid", false, "list every setting, however many there are")
 	f.IntVar(&own.train, "train", own.train, "batches of the training whose time is compared")
-	f.BoolVar(&own.baselines, "baselines", false, "simulate data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW, and AvgPipe held to the memory of each")
+	f.BoolVar(&own.baselines, "baselines", false, "simulate the other methods too, and AvgPipe in the memory of each")
 	f.StringVarP(&own.output, "output", "o", "", "write the chosen plan to this file, to simulate or train it")
-	f.StringVar(&own.page, "report", "", "write a page to this file: every prediction against what was measured, and what tuning costs and gives")
+	f.StringVar(&own.page, "report", "", "write a page to this file: predictions beside measurements")
 	f.BoolVar(&own.asJSON, "json", false, "for machines")
 	return c
 }
