@@ -1,6 +1,7 @@
 package run
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/engine"
@@ -186,5 +187,26 @@ func TestAResumedStreamKnowsItsUpdates(t *testing.T) {
 				t.Fatalf("%+v, %d steps done: %v", optimizer, next.Steps, err)
 			}
 		}
+	}
+}
+
+// Stages that share a weight update together, whatever replicas others have; with other numbers of replicas than
+// one another they are refused.
+func TestTiedStagesOfAStreamUpdateTogether(t *testing.T) {
+	e := testEngine(t)
+	c := newChain(4, false, link{out: 4, act: "tanh"}, link{out: 4, act: "tanh"}, link{out: 4, act: "relu"}, link{out: 4, tied: "n1"})
+	m := c.model(t)
+	config := basic(t, e, m, planOf(m, []int{0, 2}, 2, 1, "1f1b-rr"), 3, 13)
+	config.Optimizer.Momentum = 0.9
+	for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest} {
+		config.Plan.Weights = string(policy)
+		on(config.Plan, 2, 1, 1)
+		if err := asAlone(t, c, config, tolerance(e)); err != nil {
+			t.Errorf("%s: %v", policy, err)
+		}
+	}
+	on(config.Plan, 1, 2, 1)
+	if _, err := Train(t.Context(), config); err == nil || !strings.Contains(err.Error(), "stage 1 updates every 2 minibatches and stage 2 every 1") {
+		t.Errorf("a weight that stages of 2 and of 1 replica share: %v", err)
 	}
 }

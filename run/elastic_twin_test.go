@@ -92,7 +92,7 @@ func (a *averaged) open(pipelines, before int) error {
 	c.Plan.Stages[0].Devices = []int{0}
 	c.Steps = 1 << 20
 	for range pipelines {
-		x := newTwin(c, func(int, int, int) int { return 0 })
+		x := newTwin(c, func(int, int, int, bool) int { return 0 })
 		x.before = before
 		a.x = append(a.x, x)
 		if err := x.open(a.dev); err != nil {

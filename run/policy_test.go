@@ -2,8 +2,6 @@ package run
 
 import (
 	"context"
-	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -15,10 +13,15 @@ import (
 
 // equation is the version of its weights that a micro-batch goes through on a stage of a
 // straight pipeline of S stages, i counted from 0 (schedule.Policy). t is its minibatch.
-func equation(policy schedule.Policy, stages, perMinibatch int) func(i, micro, replica int) int {
-	return func(i, micro, _ int) int {
+func equation(policy schedule.Policy, stages, perMinibatch int) reads {
+	return func(i, micro, _ int, back bool) int {
 		t := micro / perMinibatch
 		switch policy {
+		case schedule.Latest:
+			if back {
+				return t // what is there
+			}
+			return max(0, t-stages+i+1)
 		case schedule.Stash:
 			return max(0, t-stages+i+1)
 		case schedule.Vertical:
@@ -55,11 +58,14 @@ func streamConfig(t testing.TB, e engine.Engine, g *rand.Rand, policy schedule.P
 	return c
 }
 
-// A stream under stash, vertical or 2bw leaves the bits of the sequential program of its
+// streamPolicies is those of orders without a flush.
+var streamPolicies = []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered, schedule.Latest}
+
+// A stream leaves the bits of the sequential program of its
 // equation, on straight pipelines.
 func TestStreamsEqualTheirEquations(t *testing.T) {
 	e := testEngine(t)
-	for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered} {
+	for _, policy := range streamPolicies {
 		eachSeed(t, cases(40, 120), func(t *testing.T, seed uint64) {
 			g := rand.New(rand.NewPCG(seed, 11))
 			c := streamConfig(t, e, g, policy)
@@ -89,6 +95,23 @@ func replicate(c *Config, g *rand.Rand, equal bool) {
 	}
 }
 
+// versionsOf is the versions that a Program gives its computations.
+func versionsOf(p *schedule.Program) reads {
+	type use struct {
+		stage, micro, replica int
+		back                  bool
+	}
+	versions := map[use]int{}
+	for w := range p.Workers {
+		for _, u := range p.Uses(w) {
+			if in := u.Instruction; in.Kind == schedule.F || in.Kind == schedule.B || in.Kind == schedule.I {
+				versions[use{int(in.Stage), int(in.Micro), int(in.Replica), in.Kind != schedule.F}] = u.Version
+			}
+		}
+	}
+	return func(stage, micro, replica int, back bool) int { return versions[use{stage, micro, replica, back}] }
+}
+
 // The same with replicas that take minibatches in turn, as many on each stage as come. What
 // version a minibatch finds follows from the order; package schedule tests that.
 func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
@@ -96,7 +119,7 @@ func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 	ran, seeds := map[schedule.Policy]int{}, cases(80, 200)
 	for seed := range seeds {
 		g := rand.New(rand.NewPCG(seed, 12))
-		policy := []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered}[g.IntN(3)]
+		policy := streamPolicies[g.IntN(len(streamPolicies))]
 		c := streamConfig(t, e, g, policy)
 		replicate(&c, g, c.Clip > 0 || g.IntN(2) == 0)
 		p, err := ProgramOf(c.Plan, c.Model, c.Clip > 0, c.Steps)
@@ -104,24 +127,14 @@ func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 			continue // depths, replicas and weights that do not go together
 		}
 		ran[policy]++
-		versions := map[schedule.Instruction]int{}
-		for w := range p.Workers {
-			for _, u := range p.Uses(w) {
-				if in := u.Instruction; in.Kind == schedule.F {
-					versions[schedule.Instruction{Stage: in.Stage, Micro: in.Micro, Replica: in.Replica}] = u.Version
-				}
-			}
-		}
 		got := train(t, c)
-		want := sequential(t, c, func(i, micro, replica int) int {
-			return versions[schedule.Instruction{Stage: int32(i), Micro: int32(micro), Replica: int16(replica)}]
-		})
+		want := sequential(t, c, versionsOf(p))
 		if err := equalCase(c, want, got.Weights); err != nil {
 			t.Fatalf("%s, seed %d: %v\n%+v\nsteps %d", policy, seed, err, *c.Plan, c.Steps)
 		}
 		checkOrder(t, c, got)
 	}
-	for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered} {
+	for _, policy := range streamPolicies {
 		if ran[policy] < int(seeds/10) {
 			t.Errorf("%d replicated streams under %s; more were meant", ran[policy], policy)
 		}
@@ -144,7 +157,7 @@ func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
 				c.Plan.Schedule = "afab"
 			}
 			got := train(t, c)
-			want := sequential(t, c, func(_, micro, _ int) int { return micro / c.Plan.MicroBatches })
+			want := sequential(t, c, synchronous(c))
 			if err := equalCase(c, want, got.Weights); err != nil {
 				t.Fatalf("%s, seed %d: %v\n%+v", how, seed, err, *c.Plan)
 			}
@@ -177,7 +190,7 @@ func TestEveryOrderEqualsOneWorker(t *testing.T) {
 				}
 				ran++
 				got := train(t, c)
-				want := sequential(t, c, func(_, micro, _ int) int { return micro / c.Plan.MicroBatches })
+				want := sequential(t, c, synchronous(c))
 				if err := equalCase(c, want, got.Weights); err != nil {
 					t.Fatalf("seed %d: %v\n%+v", seed, err, *c.Plan)
 				}
@@ -256,7 +269,7 @@ func TestAStoppedStreamIsAShorterOne(t *testing.T) {
 	e := testEngine(t)
 	for seed := range cases(16, 40) {
 		g := rand.New(rand.NewPCG(seed, 15))
-		c := streamConfig(t, e, g, []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered, schedule.Latest}[g.IntN(4)])
+		c := streamConfig(t, e, g, streamPolicies[g.IntN(len(streamPolicies))])
 		c.Steps = 40
 		if g.IntN(2) == 0 {
 			replicate(&c, g, true)
@@ -308,137 +321,4 @@ func optionalTorch() engine.Engine {
 		return nil
 	}
 	return e
-}
-
-// Torch keeps the bits too.
-func TestTorchStreamsEqualTheirEquations(t *testing.T) {
-	e := torchEngine(t)
-	for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered} {
-		for stages := 1; stages <= 4; stages++ {
-			t.Run(fmt.Sprintf("%s/%d", policy, stages), func(t *testing.T) {
-				c := basic(t, e, build(t, "gpt", map[string]any{"layers": 3, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1}), nil, 30, 9)
-				micros := 1
-				if policy == schedule.DoubleBuffered {
-					micros = stages
-				}
-				c.Plan = planOf(c.Model, evenCuts(len(c.Model.Layers), stages), 2, micros, "1f1b-rr")
-				c.Plan.Weights = string(policy)
-				c.Plan.Stages[0].Recompute = plan.AtBoundary(stages == 3)
-				c.Clip = 0.5
-				got := train(t, c)
-				if err := equalCase(c, sequential(t, c, equation(policy, stages, micros)), got.Weights); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
-}
-
-// Torch's replicas leave the bits of the sequential program: dropout masks are slices of the
-// whole micro-batch's, a batch norm's statistics are of slices where that is asked for.
-func TestTorchReplicasEqualTheSequentialProgram(t *testing.T) {
-	e := torchEngine(t)
-	for _, family := range []struct {
-		name     string
-		settings map[string]any
-		classes  int
-	}{
-		{"gpt", map[string]any{"layers": 3, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1}, 30},
-		{"convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true}, 10},
-	} {
-		for _, how := range []schedule.Replication{schedule.Split, schedule.RoundRobin} {
-			for _, replicas := range [][][]int{{{0, 1, 2}}, {{0}, {1, 2}}, {{0, 1, 2}, {3, 4}}} {
-				t.Run(fmt.Sprintf("%s/%s/%v", family.name, how, replicas), func(t *testing.T) {
-					m := build(t, family.name, family.settings)
-					c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), len(replicas)), 5, 4, "afab"), family.classes, 2)
-					c.Plan.Replication, c.PerSlice = string(how), how == schedule.Split
-					for i := range replicas {
-						c.Plan.Stages[i].Devices = replicas[i]
-					}
-					got := train(t, c)
-					if err := equalCase(c, sequential(t, c, func(_, micro, _ int) int { return micro / 4 }), got.Weights); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-		}
-	}
-}
-
-// Replicas add in another order than one worker, and after one step of plain SGD every
-// parameter is as near to one worker's as the type allows.
-func TestReplicasAreNearOneWorker(t *testing.T) {
-	for _, x := range []struct {
-		engine engine.Engine
-		limit  float64
-	}{{testEngine(t), 1e-12}, {optionalTorch(), 1e-6}} {
-		if x.engine == nil {
-			continue
-		}
-		m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{12, 12}, "dropout": 0.2})
-		one := basic(t, x.engine, m, planOf(m, nil, 6, 4, "1f1b"), 10, 1)
-		want := train(t, one).Weights
-		for _, how := range []schedule.Replication{schedule.Split, schedule.RoundRobin} {
-			for _, replicas := range [][][]int{{{0, 1, 2}}, {{0, 1}, {2, 3, 4}}} {
-				c := one
-				c.Plan = planOf(m, evenCuts(len(m.Layers), len(replicas)), 6, 4, "afab")
-				c.Plan.Replication = string(how)
-				for i := range replicas {
-					c.Plan.Stages[i].Devices = replicas[i]
-				}
-				for name, w := range train(t, c).Weights {
-					a, b := numbersOf(w), numbersOf(want[name])
-					var off, size float64
-					for i := range a {
-						off += (a[i] - b[i]) * (a[i] - b[i])
-						size += b[i] * b[i]
-					}
-					if off > x.limit*x.limit*size {
-						t.Errorf("%s, %s %v: %s is %.2g of its size off", x.engine.Name(), how, replicas, name, math.Sqrt(off/size))
-					}
-				}
-			}
-		}
-	}
-}
-
-// numbersOf is a weight's values.
-func numbersOf(w Weight) []float64 {
-	if w.DType == engine.Float64 {
-		return view[float64](w.Data)
-	}
-	var out []float64
-	for _, x := range view[float32](w.Data) {
-		out = append(out, float64(x))
-	}
-	return out
-}
-
-// On torch too every synchronous order leaves the bits of one worker.
-func TestTorchEveryOrderEqualsOneWorker(t *testing.T) {
-	e := torchEngine(t)
-	ran := 0
-	for _, family := range smallModels {
-		for _, f := range schedule.Families() {
-			if !f.AdmitsPolicy(schedule.Sync) {
-				continue
-			}
-			m := build(t, family.name, family.settings)
-			c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 4), 2, 4, "1f1b"), family.classes, 2)
-			c.Clip = 0.5
-			if !c.placed(f, rand.New(rand.NewPCG(1, 16))) {
-				continue
-			}
-			t.Run(family.name+"/"+f.Name, func(t *testing.T) {
-				ran++
-				got := train(t, c)
-				if err := equalCase(c, sequential(t, c, func(_, micro, _ int) int { return micro / c.Plan.MicroBatches }), got.Weights); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
-	if ran < 36 {
-		t.Errorf("%d cases; every family on three models was meant", ran)
-	}
 }

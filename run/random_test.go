@@ -101,23 +101,12 @@ func sameAsSimulated(t *testing.T, c Config, p *schedule.Program, got *Result, s
 	if !slices.Equal(tl.PeakActivations, got.Timeline.PeakActivations) {
 		t.Errorf("seed %d: held %v micro-batches; sim says %v\n%s", seed, got.Timeline.PeakActivations, tl.PeakActivations, p.Text())
 	}
-	versions := map[schedule.Instruction]int{}
 	for w := range p.Workers {
 		if a, b := computed(tl, w), computed(&got.Timeline, w); !slices.Equal(a, b) {
 			t.Fatalf("seed %d: worker %d did\n%v; sim did\n%v", seed, w, b, a)
 		}
-		for _, u := range p.Uses(w) {
-			if in := u.Instruction; in.Kind == schedule.F {
-				versions[schedule.Instruction{Stage: in.Stage, Micro: in.Micro, Replica: in.Replica}] = u.Version
-			}
-		}
 	}
-	if p.Weights == schedule.Latest {
-		return // its backward reads other weights than its forward, which no equation of one version says
-	}
-	twin := sequential(t, c, func(i, micro, replica int) int {
-		return versions[schedule.Instruction{Stage: int32(i), Micro: int32(micro), Replica: int16(replica)}]
-	})
+	twin := sequential(t, c, versionsOf(p))
 	if err := equalCase(c, twin, got.Weights); err != nil {
 		t.Fatalf("seed %d: %v\n%s\n%+v", seed, err, p.Text(), *c.Plan)
 	}

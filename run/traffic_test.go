@@ -280,7 +280,7 @@ func TestRaggedSlices(t *testing.T) {
 				next++
 			}
 		}
-		want := sequential(t, c, func(_, micro, _ int) int { return micro / crossingMicros })
+		want := sequential(t, c, synchronous(c))
 		if err := sameWeights(want, train(t, c).Weights); err != nil {
 			t.Errorf("%+v: %v", c.Plan.Stages, err)
 		}

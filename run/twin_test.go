@@ -2,7 +2,6 @@ package run
 
 import (
 	"bytes"
-	"fmt"
 	"runtime"
 	"slices"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/run/optim"
 	"github.com/millrace-ml/millrace/run/stage"
 	"github.com/millrace-ml/millrace/schedule"
 )
@@ -26,7 +24,7 @@ type twin struct {
 	dev      engine.Device
 	stages   [][]*stage.Stage // by stage and replica
 	versions [][][][]byte     // by stage and version: the parameters' bytes
-	version  func(stage, micro, replica int) int
+	version  reads
 	sync     bool
 	split    bool
 	micros   int                // in all
@@ -35,8 +33,12 @@ type twin struct {
 	before   int                // updates that the optimizer's states are of at first
 }
 
+// reads is the version of its weights that a replica of a stage takes a micro-batch through, forward or back. They
+// differ under the policy latest.
+type reads func(stage, micro, replica int, back bool) int
+
 // sequential runs a twin and returns its final weights.
-func sequential(t testing.TB, c Config, version func(stage, micro, replica int) int) map[string]Weight {
+func sequential(t testing.TB, c Config, version reads) map[string]Weight {
 	t.Helper()
 	out, _ := sequentially(t, c, version)
 	return out
@@ -61,12 +63,12 @@ func undivided(c Config) Config {
 }
 
 // synchronous is the version that a micro-batch goes through where steps end in a flush.
-func synchronous(c Config) func(stage, micro, replica int) int {
-	return func(_, micro, _ int) int { return micro / c.Plan.MicroBatches }
+func synchronous(c Config) reads {
+	return func(_, micro, _ int, _ bool) int { return micro / c.Plan.MicroBatches }
 }
 
 // sequentially also says the gradient norms of all updates, where they are clipped.
-func sequentially(t testing.TB, c Config, version func(stage, micro, replica int) int) (weights map[string]Weight, norms []float64) {
+func sequentially(t testing.TB, c Config, version reads) (weights map[string]Weight, norms []float64) {
 	t.Helper()
 	w := newTwin(c, version)
 	done := make(chan error)
@@ -83,7 +85,7 @@ func sequentially(t testing.TB, c Config, version func(stage, micro, replica int
 	return weights, w.norms
 }
 
-func newTwin(c Config, version func(stage, micro, replica int) int) *twin {
+func newTwin(c Config, version reads) *twin {
 	weights := schedule.Policy(c.Plan.Weights)
 	return &twin{
 		c: c, version: version, sync: weights == schedule.Sync || weights == "",
@@ -122,10 +124,14 @@ func (w *twin) open(dev engine.Device) error {
 	}
 	for i, p := range w.c.Plan.Stages {
 		w.stages = append(w.stages, nil)
+		segment := 0 // what is computed again has the same bits, but through the weights that there are by then
+		if schedule.Policy(w.c.Plan.Weights) == schedule.Latest {
+			segment = p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1)
+		}
 		for range p.Devices {
 			s, err := stage.New(stage.Config{
 				Device: w.dev, Float: w.c.Engine.Float(), Graph: graph, First: p.FirstLayer, Last: p.LastLayer, Layers: layers,
-				Seed: w.c.Seed, States: w.c.Optimizer.States(), Before: func(int) int { return w.before },
+				Seed: w.c.Seed, States: w.c.Optimizer.States(), Before: func(int) int { return w.before }, Segment: segment,
 			})
 			if err != nil {
 				return err
@@ -300,7 +306,7 @@ func (w *twin) through(id int) error {
 		which, of := w.takes(i, id)
 		for k, r := range which {
 			s := replicas[r]
-			if err := w.load(s, w.versions[i][w.version(i, id, r)]); err != nil {
+			if err := w.load(s, w.versions[i][w.version(i, id, r, false)]); err != nil {
 				return err
 			}
 			given, err := w.some(between, of[k])
@@ -330,6 +336,9 @@ func (w *twin) through(id int) error {
 			if err != nil {
 				return err
 			}
+			if err := w.load(replicas[r], w.versions[i][w.version(i, id, r, true)]); err != nil {
+				return err
+			}
 			back, err := replicas[r].Backward(id, given, float64(of[k].len())/float64(w.c.Plan.Batch()))
 			if err != nil {
 				return err
@@ -339,141 +348,6 @@ func (w *twin) through(id int) error {
 			}
 		}
 		between = next
-	}
-	return nil
-}
-
-// updates makes the updates that are due behind a micro-batch: sums over replicas in rank
-// order, over the uses of tied parameters in layer order, the norm in model order.
-func (w *twin) updates(id int) error {
-	var due []int
-	for i := range w.stages {
-		if g := w.group(i); (id+1)%g == 0 || id == w.micros-1 {
-			due = append(due, i)
-		}
-	}
-	for _, i := range due {
-		// Asynchronous data parallelism sums buffers at the end alone.
-		if err := sumReplicas(w.c.Engine, w.stages[i], w.c.Plan.Schedule != "dp-async" || id == w.micros-1); err != nil {
-			return err
-		}
-	}
-	if err := w.sumTied(due); err != nil {
-		return err
-	}
-	scale := 1.0
-	if w.c.Clip > 0 && len(due) > 0 {
-		if len(due) < len(w.stages) {
-			return fmt.Errorf("stages update apart; there is no common norm")
-		}
-		var squares []float64
-		for _, i := range due {
-			vectors, err := w.stages[i][0].Norms()
-			if err != nil {
-				return err
-			}
-			for _, v := range vectors {
-				squares = append(squares, stage.SquareSum(v)/(w.covered(i, id)*w.covered(i, id)))
-			}
-		}
-		norm := stage.GlobalNorm(squares)
-		w.norms = append(w.norms, norm)
-		scale = optim.ClipScale(norm, w.c.Clip)
-	}
-	step := id / w.c.Plan.MicroBatches
-	for _, i := range due {
-		for _, s := range w.stages[i] {
-			if err := w.load(s, w.latest(i)); err != nil {
-				return err
-			}
-			if err := s.Update(w.c.Optimizer, optim.Step{Rate: w.c.Rate.At(step), GradScale: scale / w.covered(i, id)}, stage.Replace); err != nil {
-				return err
-			}
-		}
-		now, err := w.bytes(w.stages[i][0])
-		if err != nil {
-			return err
-		}
-		w.versions[i] = append(w.versions[i], now)
-	}
-	return nil
-}
-
-// sumTied adds up what all stages' layers have for each parameter they share.
-func (w *twin) sumTied(due []int) error {
-	uses := map[string][]stage.TiedUse{}
-	firsts := map[string][]stage.TiedUse{} // the first use on each replica, which gets the sum
-	for _, i := range due {
-		for r, s := range w.stages[i] {
-			all, err := s.TiedUses()
-			if err != nil {
-				return err
-			}
-			seen := map[string]bool{}
-			for _, u := range all {
-				if r == 0 {
-					uses[u.Param.Name] = append(uses[u.Param.Name], u)
-				}
-				if !seen[u.Param.Name] {
-					firsts[u.Param.Name] = append(firsts[u.Param.Name], u)
-				}
-				seen[u.Param.Name] = true
-			}
-		}
-	}
-	for name, terms := range uses {
-		slices.SortFunc(terms, func(a, b stage.TiedUse) int { return a.Layer - b.Layer })
-		total := bytes.Clone(terms[0].Data)
-		for _, u := range terms[1:] {
-			if err := w.c.Engine.SumInto(total, u.Data, u.DType); err != nil {
-				return err
-			}
-		}
-		for _, u := range firsts[name] {
-			copy(u.Data, total)
-		}
-	}
-	return nil
-}
-
-// sumReplicas gives every replica the sums, in rank order, of gradients and, if they are wanted, of
-// buffers, and the mean of the latter.
-func sumReplicas(e engine.Engine, replicas []*stage.Stage, buffers bool) error {
-	if len(replicas) == 1 {
-		return nil
-	}
-	all := make([][]stage.Vector, len(replicas))
-	for r, s := range replicas {
-		gradients, err := s.Gradients()
-		if err != nil {
-			return err
-		}
-		if all[r] = gradients; !buffers {
-			continue
-		}
-		statistics, err := s.Statistics()
-		if err != nil {
-			return err
-		}
-		all[r] = append(all[r], statistics...)
-	}
-	for i, total := range all[0] {
-		for _, other := range all[1:] {
-			if err := e.SumInto(total.Data, other[i].Data, total.DType); err != nil {
-				return err
-			}
-		}
-		for _, other := range all[1:] {
-			copy(other[i].Data, total.Data)
-		}
-	}
-	for _, s := range replicas {
-		if !buffers {
-			break
-		}
-		if err := s.AverageStatistics(len(replicas)); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -103,18 +103,32 @@ func (p *Program) leftOver(worker int, end int32) List {
 	return out
 }
 
-// groupsMeet refuses collectives over stages that update after different numbers of minibatches.
+// groupsMeet refuses collectives over stages that update after different numbers of minibatches. PipeDream has
+// each stage update for itself and says nothing of weights that stages share: copies that step at different
+// times, by means over other minibatches, would not be one weight.
 func groupsMeet(p *Program) error {
-	if !p.Clip && len(p.Tied) == 0 {
-		return nil
-	}
-	for pl, stages := range p.Placement {
-		for s := range stages {
-			if g, first := p.group(pl, s), p.group(pl, 0); g != first && (p.Clip || p.tiedTo(s) != nil) {
-				return fmt.Errorf("schedule: program %s: stage 0 updates every %d minibatches and stage %d every %d: they have no common update to clip or to sum tied gradients in; give them as many replicas each",
-					p.Name, first, s, g)
+	meet := func(stages []int, what string) error {
+		for pl := range p.Placement {
+			for _, s := range stages {
+				if g, first := p.group(pl, s), p.group(pl, stages[0]); g != first {
+					return fmt.Errorf("schedule: program %s: stage %d updates every %d minibatches and stage %d every %d: they have no common update to %s; give them as many replicas each",
+						p.Name, stages[0], first, s, g, what)
+				}
 			}
 		}
+		return nil
 	}
-	return nil
+	for _, tied := range p.Tied {
+		if err := meet(tied, "sum tied gradients in"); err != nil {
+			return err
+		}
+	}
+	if !p.Clip {
+		return nil
+	}
+	all := make([]int, p.Stages)
+	for s := range all {
+		all[s] = s
+	}
+	return meet(all, "clip")
 }

@@ -15,8 +15,10 @@ const (
 	// Keep steps a copy, because micro-batches under way still go back through the version
 	// before (PipeDream §3.3, weight stashing).
 	Keep
-	// Overwrite steps the weights in place although micro-batches under way have read them:
-	// their backward will read the new ones (the policy `latest`).
+	// Overwrite steps the weights in place although micro-batches under way have read them: their
+	// backward reads what is there when it comes (the policy `latest`). What operators kept
+	// of their forward besides, activations and a batch norm's mean and deviation, stays;
+	// under recompute the forward is made again, from the weights that are there.
 	Overwrite
 )
 

@@ -1,0 +1,148 @@
+package run
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// Torch keeps the bits too, of batch norm, dropout and a tied weight; under latest its operators go back through
+// weights that have changed since they went forward.
+func TestTorchStreamsEqualTheirEquations(t *testing.T) {
+	e := torchEngine(t)
+	for _, policy := range streamPolicies {
+		for i, family := range smallModels {
+			for _, stages := range [][]int{{2, 3}, {3}, {1, 2, 3, 4}}[i] {
+				t.Run(fmt.Sprintf("%s/%s/%d", policy, family.name, stages), func(t *testing.T) {
+					m := build(t, family.name, family.settings)
+					micros := 1
+					if policy == schedule.DoubleBuffered {
+						micros = stages
+					}
+					c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), stages), 3, micros, "1f1b-rr"), family.classes, 9)
+					c.Plan.Weights = string(policy)
+					c.Plan.Stages[0].Recompute = plan.AtBoundary(stages == 3)
+					c.Optimizer.Momentum, c.Clip = 0.9*float64(i%2), 0.5
+					got := train(t, c)
+					if err := equalCase(c, sequential(t, c, equation(policy, stages, micros)), got.Weights); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// Torch's replicas leave the bits of the sequential program: dropout masks are slices of the
+// whole micro-batch's, a batch norm's statistics are of slices where that is asked for.
+func TestTorchReplicasEqualTheSequentialProgram(t *testing.T) {
+	e := torchEngine(t)
+	for _, family := range []struct {
+		name     string
+		settings map[string]any
+		classes  int
+	}{
+		{"gpt", map[string]any{"layers": 3, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1}, 30},
+		{"convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true}, 10},
+	} {
+		for _, how := range []schedule.Replication{schedule.Split, schedule.RoundRobin} {
+			for _, replicas := range [][][]int{{{0, 1, 2}}, {{0}, {1, 2}}, {{0, 1, 2}, {3, 4}}} {
+				t.Run(fmt.Sprintf("%s/%s/%v", family.name, how, replicas), func(t *testing.T) {
+					m := build(t, family.name, family.settings)
+					c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), len(replicas)), 5, 4, "afab"), family.classes, 2)
+					c.Plan.Replication, c.PerSlice = string(how), how == schedule.Split
+					for i := range replicas {
+						c.Plan.Stages[i].Devices = replicas[i]
+					}
+					got := train(t, c)
+					if err := equalCase(c, sequential(t, c, synchronous(c)), got.Weights); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// Replicas add in another order than one worker, and after one step of plain SGD every
+// parameter is as near to one worker's as the type allows.
+func TestReplicasAreNearOneWorker(t *testing.T) {
+	for _, x := range []struct {
+		engine engine.Engine
+		limit  float64
+	}{{testEngine(t), 1e-12}, {optionalTorch(), 1e-6}} {
+		if x.engine == nil {
+			continue
+		}
+		m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{12, 12}, "dropout": 0.2})
+		one := basic(t, x.engine, m, planOf(m, nil, 6, 4, "1f1b"), 10, 1)
+		want := train(t, one).Weights
+		for _, how := range []schedule.Replication{schedule.Split, schedule.RoundRobin} {
+			for _, replicas := range [][][]int{{{0, 1, 2}}, {{0, 1}, {2, 3, 4}}} {
+				c := one
+				c.Plan = planOf(m, evenCuts(len(m.Layers), len(replicas)), 6, 4, "afab")
+				c.Plan.Replication = string(how)
+				for i := range replicas {
+					c.Plan.Stages[i].Devices = replicas[i]
+				}
+				for name, w := range train(t, c).Weights {
+					a, b := numbersOf(w), numbersOf(want[name])
+					var off, size float64
+					for i := range a {
+						off += (a[i] - b[i]) * (a[i] - b[i])
+						size += b[i] * b[i]
+					}
+					if off > x.limit*x.limit*size {
+						t.Errorf("%s, %s %v: %s is %.2g of its size off", x.engine.Name(), how, replicas, name, math.Sqrt(off/size))
+					}
+				}
+			}
+		}
+	}
+}
+
+// numbersOf is a weight's values.
+func numbersOf(w Weight) []float64 {
+	if w.DType == engine.Float64 {
+		return view[float64](w.Data)
+	}
+	var out []float64
+	for _, x := range view[float32](w.Data) {
+		out = append(out, float64(x))
+	}
+	return out
+}
+
+// On torch too every synchronous order leaves the bits of one worker.
+func TestTorchEveryOrderEqualsOneWorker(t *testing.T) {
+	e := torchEngine(t)
+	ran := 0
+	for _, family := range smallModels {
+		for _, f := range schedule.Families() {
+			if !f.AdmitsPolicy(schedule.Sync) {
+				continue
+			}
+			m := build(t, family.name, family.settings)
+			c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 4), 2, 4, "1f1b"), family.classes, 2)
+			c.Clip = 0.5
+			if !c.placed(f, rand.New(rand.NewPCG(1, 16))) {
+				continue
+			}
+			t.Run(family.name+"/"+f.Name, func(t *testing.T) {
+				ran++
+				got := train(t, c)
+				if err := equalCase(c, sequential(t, c, synchronous(c)), got.Weights); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	if ran < 36 {
+		t.Errorf("%d cases; every family on three models was meant", ran)
+	}
+}

@@ -1,0 +1,146 @@
+package run
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/run/stage"
+)
+
+// updates makes the updates that are due behind a micro-batch: sums over replicas in rank
+// order, over the uses of tied parameters in layer order, the norm in model order.
+func (w *twin) updates(id int) error {
+	var due []int
+	for i := range w.stages {
+		if g := w.group(i); (id+1)%g == 0 || id == w.micros-1 {
+			due = append(due, i)
+		}
+	}
+	for _, i := range due {
+		// Asynchronous data parallelism sums buffers at the end alone.
+		if err := sumReplicas(w.c.Engine, w.stages[i], w.c.Plan.Schedule != "dp-async" || id == w.micros-1); err != nil {
+			return err
+		}
+	}
+	if err := w.sumTied(due); err != nil {
+		return err
+	}
+	scale := 1.0
+	if w.c.Clip > 0 && len(due) > 0 {
+		if len(due) < len(w.stages) {
+			return fmt.Errorf("stages update apart; there is no common norm")
+		}
+		var squares []float64
+		for _, i := range due {
+			vectors, err := w.stages[i][0].Norms()
+			if err != nil {
+				return err
+			}
+			for _, v := range vectors {
+				squares = append(squares, stage.SquareSum(v)/(w.covered(i, id)*w.covered(i, id)))
+			}
+		}
+		norm := stage.GlobalNorm(squares)
+		w.norms = append(w.norms, norm)
+		scale = optim.ClipScale(norm, w.c.Clip)
+	}
+	step := id / w.c.Plan.MicroBatches
+	for _, i := range due {
+		for _, s := range w.stages[i] {
+			if err := w.load(s, w.latest(i)); err != nil {
+				return err
+			}
+			if err := s.Update(w.c.Optimizer, optim.Step{Rate: w.c.Rate.At(step), GradScale: scale / w.covered(i, id)}, stage.Replace); err != nil {
+				return err
+			}
+		}
+		now, err := w.bytes(w.stages[i][0])
+		if err != nil {
+			return err
+		}
+		w.versions[i] = append(w.versions[i], now)
+	}
+	return nil
+}
+
+// sumTied adds up what all stages' layers have for each parameter they share.
+func (w *twin) sumTied(due []int) error {
+	uses := map[string][]stage.TiedUse{}
+	firsts := map[string][]stage.TiedUse{} // the first use on each replica, which gets the sum
+	for _, i := range due {
+		for r, s := range w.stages[i] {
+			all, err := s.TiedUses()
+			if err != nil {
+				return err
+			}
+			seen := map[string]bool{}
+			for _, u := range all {
+				if r == 0 {
+					uses[u.Param.Name] = append(uses[u.Param.Name], u)
+				}
+				if !seen[u.Param.Name] {
+					firsts[u.Param.Name] = append(firsts[u.Param.Name], u)
+				}
+				seen[u.Param.Name] = true
+			}
+		}
+	}
+	for name, terms := range uses {
+		slices.SortFunc(terms, func(a, b stage.TiedUse) int { return a.Layer - b.Layer })
+		total := bytes.Clone(terms[0].Data)
+		for _, u := range terms[1:] {
+			if err := w.c.Engine.SumInto(total, u.Data, u.DType); err != nil {
+				return err
+			}
+		}
+		for _, u := range firsts[name] {
+			copy(u.Data, total)
+		}
+	}
+	return nil
+}
+
+// sumReplicas gives every replica the sums, in rank order, of gradients and, if they are wanted, of
+// buffers, and the mean of the latter.
+func sumReplicas(e engine.Engine, replicas []*stage.Stage, buffers bool) error {
+	if len(replicas) == 1 {
+		return nil
+	}
+	all := make([][]stage.Vector, len(replicas))
+	for r, s := range replicas {
+		gradients, err := s.Gradients()
+		if err != nil {
+			return err
+		}
+		if all[r] = gradients; !buffers {
+			continue
+		}
+		statistics, err := s.Statistics()
+		if err != nil {
+			return err
+		}
+		all[r] = append(all[r], statistics...)
+	}
+	for i, total := range all[0] {
+		for _, other := range all[1:] {
+			if err := e.SumInto(total.Data, other[i].Data, total.DType); err != nil {
+				return err
+			}
+		}
+		for _, other := range all[1:] {
+			copy(other[i].Data, total.Data)
+		}
+	}
+	for _, s := range replicas {
+		if !buffers {
+			break
+		}
+		if err := s.AverageStatistics(len(replicas)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
