@@ -2,8 +2,8 @@ package cluster
 
 import "slices"
 
-// AllReduceS is how long an all-reduce of bytes takes among devices: the faster of one
-// ring over all of them and a hierarchy of rings, as a library that knows both would choose.
+// AllReduceS is how long an all-reduce of bytes takes among devices: the faster of
+// rings over all of them and a hierarchy of rings, as a library that knows both would choose.
 func (c *Cluster) AllReduceS(devices []int, bytes int64) float64 {
 	total, levels := c.hierarchical(devices, bytes)
 	if levels < 2 {
@@ -13,9 +13,9 @@ func (c *Cluster) AllReduceS(devices []int, bytes int64) float64 {
 }
 
 // HierarchicalAllReduceS is the time of reduce-scatter inside, all-reduce across and
-// all-gather inside, level by level: where a level joins n groups, a ring of n moves
-// 2 (n-1)/n of the bytes over every group's link in 2 (n-1) messages. Where groups differ
-// in how many devices they bring, the slowest decides.
+// all-gather inside, level by level: where a level joins n groups, rings of n move
+// 2 (n-1)/n of the bytes in 2 (n-1) messages. Each device inside a group has its part of the bytes by then, and
+// there are as many rings side by side as the groups have rails. Where groups differ, the slowest decides.
 func (c *Cluster) HierarchicalAllReduceS(devices []int, bytes int64) float64 {
 	total, _ := c.hierarchical(devices, bytes)
 	return total
@@ -23,52 +23,80 @@ func (c *Cluster) HierarchicalAllReduceS(devices []int, bytes int64) float64 {
 
 // hierarchical also says at how many levels there was anything to do.
 func (c *Cluster) hierarchical(devices []int, bytes int64) (total float64, levels int) {
-	group := 1
-	heads := devices
-	for i, l := range c.Levels {
-		group *= l.Size
-		parts := map[int][]int{}
-		var next []int
-		for _, d := range heads {
-			if len(parts[d/group]) == 0 {
-				next = append(next, d)
-			}
-			parts[d/group] = append(parts[d/group], d)
-		}
-		slowest := 0.0
-		for _, members := range parts {
-			if len(members) > 1 {
-				slowest = max(slowest, c.ringS(i, members, bytes))
-			}
-		}
-		if len(next) < len(heads) {
+	sorted := slices.Sorted(slices.Values(devices))
+	for i := range c.Levels {
+		slowest, any := 0.0, false
+		c.joins(i, sorted, func(first, members, rails int) {
+			slowest, any = max(slowest, c.ringS(i, first, members, float64(bytes)/float64(rails))), true
+		})
+		if any {
 			levels++
 		}
 		total += slowest
-		heads = next
 	}
 	return total, levels
 }
 
-// ringS is a ring among one device of each of several groups that level i joins.
-func (c *Cluster) ringS(i int, members []int, bytes int64) float64 {
-	l := c.link(i, members[0])
-	n := float64(len(members))
-	chunk := float64(bytes) / n
-	if l.Shared && l.CollectiveBandwidthBytesPerSecond == 0 {
-		chunk *= n // all n chunks of a step go over the one link
-		if !l.FullDuplex {
-			return 2 * (n - 1) * (l.LatencyS + chunk/l.BandwidthBytesPerSecond)
+// joins calls yield for every group of a level in which several members have some of the devices, which are sorted:
+// with the first of these devices, how many such members there are, and how many rails every one of them has at least.
+func (c *Cluster) joins(level int, devices []int, yield func(first, members, rails int)) {
+	member := c.groupSize(level - 1)
+	group := member * c.Levels[level].Size
+	outlet := c.outlet(level)
+	for at := 0; at < len(devices); {
+		first, members, rails := devices[at], 0, len(devices)
+		for at < len(devices) && devices[at]/group == first/group {
+			members++
+			own, last, inside := 0, -1, devices[at]/member
+			for ; at < len(devices) && devices[at]/member == inside; at++ {
+				if devices[at]/outlet != last {
+					own, last = own+1, devices[at]/outlet
+				}
+			}
+			rails = min(rails, own)
+		}
+		if members > 1 {
+			yield(first, members, rails)
 		}
 	}
-	return 2 * (n - 1) * (l.LatencyS + chunk/l.collective())
 }
 
-// RingAllReduceS is the time of one ring over the devices in ascending order, which
-// crosses every level as seldom as it can: 2 (n-1) steps, each of which moves a chunk of
-// bytes/n over every edge of the ring at once and lasts as long as its slowest edge. Chunks
-// that share a link in a step (a Shared level) queue there; uplinks carry one chunk each
-// way, since an ascending ring leaves and enters every group once.
+// outlet is how many devices in a row share a rail out of a member of a level's groups: one where every pair of
+// devices has a link of its own, a whole member where the level is one link or has an uplink for each, and as many
+// as share an uplink further in. A bandwidth of collectives that is given is that of all rails together.
+func (c *Cluster) outlet(level int) int {
+	l := c.Levels[level]
+	if level == 0 || l.Uplinks || l.Shared || l.CollectiveBandwidthBytesPerSecond > 0 {
+		return c.groupSize(level - 1)
+	}
+	for j := level - 1; j > 0; j-- {
+		if c.Levels[j].Uplinks {
+			return c.groupSize(j - 1)
+		}
+	}
+	return 1
+}
+
+// ringS is a ring over one rail of each of n members of a group of level i, first being a device of the group.
+func (c *Cluster) ringS(i, first, n int, bytes float64) float64 {
+	l := c.link(i, first)
+	chunk := bytes / float64(n)
+	steps := 2 * float64(n-1)
+	if l.Shared && l.CollectiveBandwidthBytesPerSecond == 0 {
+		chunk *= float64(n) // all n chunks of a step go over the one link
+		if !l.FullDuplex {
+			return steps * (l.LatencyS + chunk/l.BandwidthBytesPerSecond)
+		}
+	}
+	return steps * (l.LatencyS + chunk/l.collective())
+}
+
+// RingAllReduceS is the time of rings over all devices, which cross every level as seldom as they can:
+// 2 (n-1) steps, each of which moves a chunk of bytes/n over every edge at once and lasts as long as the slowest
+// edge. Where groups have several rails there are as many rings, each with its part of a chunk: they go round inside
+// a group from another device each, so that each leaves by a rail of its own, and an edge inside carries a part for
+// nearly all of them. Chunks that share a link in a step (a Shared level) queue there; uplinks carry one
+// chunk each way, since a ring leaves and enters every group once.
 func (c *Cluster) RingAllReduceS(devices []int, bytes int64) float64 {
 	n := len(devices)
 	if n < 2 {
@@ -76,6 +104,11 @@ func (c *Cluster) RingAllReduceS(devices []int, bytes int64) float64 {
 	}
 	ring := slices.Sorted(slices.Values(devices))
 	chunk := float64(bytes) / float64(n)
+	rails := make([]int, len(c.Levels))
+	for i := range c.Levels {
+		rails[i] = n
+		c.joins(i, ring, func(_, _, own int) { rails[i] = min(rails[i], own) })
+	}
 	crossing := map[[2]int]int{} // edges by shared link
 	for i, a := range ring {
 		if key, shared := c.sharedLink(a, ring[(i+1)%n]); shared {
@@ -85,12 +118,13 @@ func (c *Cluster) RingAllReduceS(devices []int, bytes int64) float64 {
 	slowest := 0.0
 	for i, a := range ring {
 		b := ring[(i+1)%n]
-		l := c.link(c.LevelOf(a, b), a)
+		level := c.LevelOf(a, b)
+		l := c.link(level, a)
 		queue := 1.0
 		if key, shared := c.sharedLink(a, b); shared && l.CollectiveBandwidthBytesPerSecond == 0 {
 			queue = float64(crossing[key])
 		}
-		slowest = max(slowest, l.LatencyS+queue*chunk/l.collective())
+		slowest = max(slowest, l.LatencyS+queue*chunk/float64(rails[level])/l.collective())
 	}
 	return 2 * float64(n-1) * slowest
 }

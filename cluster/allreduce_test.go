@@ -23,11 +23,18 @@ func TestAllReduceByHand(t *testing.T) {
 		},
 	}
 	all := []int{0, 1, 2, 3, 4, 5, 6, 7}
-	// Inside: 2x3 messages of 80/4; between: 2x1 of 80/2.
-	close(t, "hierarchical", c.HierarchicalAllReduceS(all, 80), 6*(1+20.0/100)+2*(2+40.0/10))
-	// 14 steps of 10 bytes, as slow as the edge between servers.
-	close(t, "ring", c.RingAllReduceS(all, 80), 14*(2+10.0/10))
-	close(t, "the faster", c.AllReduceS(all, 80), 6*1.2+12)
+	// Inside: 2x3 messages of 80/4; between: four rails, with 2x1 messages of 20/2 on each.
+	close(t, "hierarchical", c.HierarchicalAllReduceS(all, 80), 6*(1+20.0/100)+2*(2+10.0/10))
+	// 14 steps of 10 bytes, as slow as the edges between servers, of which four carry a quarter each.
+	close(t, "ring", c.RingAllReduceS(all, 80), 14*(2+2.5/10))
+	close(t, "the faster", c.AllReduceS(all, 80), 6*1.2+6)
+	c.Levels[1].Uplinks = true // one link out of each server: 2x1 messages of 80/2, or edges of 10 bytes
+	close(t, "hierarchical over uplinks", c.HierarchicalAllReduceS(all, 80), 6*(1+20.0/100)+2*(2+40.0/10))
+	close(t, "ring over uplinks", c.RingAllReduceS(all, 80), 14*(2+10.0/10))
+	c.Levels[1].Uplinks = false
+	c.Levels[1].CollectiveBandwidthBytesPerSecond = 20 // of all rails together
+	close(t, "ring at a measured bandwidth", c.RingAllReduceS(all, 80), 14*(2+10.0/20))
+	c.Levels[1].CollectiveBandwidthBytesPerSecond = 0
 	// Uneven: 3 in one server, 1 in the other.
 	close(t, "uneven ring", c.RingAllReduceS([]int{4, 0, 2, 1}, 80), 6*(2+20.0/10))
 	close(t, "uneven hierarchy", c.HierarchicalAllReduceS([]int{4, 0, 2, 1}, 80), 4*(1+80.0/3/100)+2*(2+40.0/10))
@@ -37,6 +44,48 @@ func TestAllReduceByHand(t *testing.T) {
 	c.Levels[0].Shared = true // all four chunks of a step queue on one link
 	close(t, "bus", c.AllReduceS([]int{0, 1, 2, 3}, 80), 6*(1+80.0/100))
 	close(t, "bus as a ring", c.RingAllReduceS([]int{0, 1, 2, 3}, 80), 6*(1+80.0/100))
+}
+
+// dgx-h100: eight GPUs on NVLink at 450 GB/s and 5 us, a rail of 50 GB/s and 10 us for each. By hand for 1 GB among 16.
+func TestEveryRailIsUsed(t *testing.T) {
+	c, err := Preset("dgx-h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make([]int, 16)
+	for i := range all {
+		all[i] = i
+	}
+	const GB = 1_000_000_000
+	// Eighths inside, 14 messages; then each GPU sums its eighth with the other server's over its own rail.
+	close(t, "hierarchical", c.HierarchicalAllReduceS(all, GB), 14*(5e-6+GB/8/450e9)+2*(10e-6+GB/8/2/50e9))
+	// 30 steps of a sixteenth, an eighth of which goes over each rail.
+	close(t, "ring", c.AllReduceS(all, GB), 30*(10e-6+GB/16./8/50e9))
+	// The eight rails as one uplink of eight times the bandwidth take as long.
+	one := *c
+	one.Levels = append([]Level(nil), c.Levels...)
+	one.Levels[1].Uplinks, one.Levels[1].BandwidthBytesPerSecond = true, 400e9
+	close(t, "one uplink of 400 GB/s", one.AllReduceS(all, GB), c.AllReduceS(all, GB))
+	// Three GPUs of one server and one of the other: its one rail carries all.
+	close(t, "uneven", c.HierarchicalAllReduceS([]int{0, 1, 2, 9}, GB), 4*(5e-6+GB/3./450e9)+2*(10e-6+GB/2/50e9))
+}
+
+// A room of two racks of two servers of four. Each server has an uplink in its rack: two rails out of a rack.
+func TestRailsBehindUplinks(t *testing.T) {
+	c := &Cluster{
+		Devices: make([]string, 16),
+		Levels: []Level{
+			{Size: 4, BandwidthBytesPerSecond: 100, FullDuplex: true},
+			{Size: 2, BandwidthBytesPerSecond: 10, FullDuplex: true, Uplinks: true},
+			{Size: 2, BandwidthBytesPerSecond: 5, FullDuplex: true},
+		},
+	}
+	all := make([]int, 16)
+	for i := range all {
+		all[i] = i
+	}
+	close(t, "hierarchical", c.HierarchicalAllReduceS(all, 80), 6*20.0/100+2*40.0/10+2*20.0/5)
+	close(t, "ring", c.RingAllReduceS(all, 80), 30*5.0/10) // 5 bytes over an uplink, half of them over each of two rails
 }
 
 func TestLinksByHand(t *testing.T) {

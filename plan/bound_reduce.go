@@ -13,11 +13,13 @@ import (
 // Rings inside rings: let n_i be the most groups of level i that one ring of that level
 // joins. A group of level i holds at most n_i of what is inside, so that r devices need a
 // product of all n_i of r at least. Every level takes 2 (n_i - 1) messages of bytes / n_i
-// over its links, one level after the other.
+// over its links, one level after the other. Its groups share the bytes over their rails, of which the smallest
+// has no more than devices: the product of the n_i inside at most, and r / n_i.
 //
-// One ring over all: where r devices are in several groups of some levels, these levels'
-// sizes have a product of r at least, and an edge of the ring crosses each. Each of
-// 2 (r-1) steps takes a chunk of bytes / r over the slowest edge.
+// Rings over all: where r devices are in several groups of some levels, these levels'
+// sizes have a product of r at least, and an edge of a ring crosses each. Each of
+// 2 (r-1) steps takes a chunk of bytes / r over the slowest edge, or a part of one where there are rails: no more
+// of them than the sizes of the levels inside make, and r / 2.
 //
 // So a bound is the least over cases, and in each the most over lines in the bytes.
 type leastReduce [][]affine
@@ -59,29 +61,37 @@ func leastReduces(c *cluster.Cluster, most, inside int, across bool) []leastRedu
 		}
 		out[r] = append(out[r], lines)
 	}
-	var nested func(level, devices int, apart bool, so affine)
-	nested = func(level, devices int, apart bool, so affine) {
+	var nested func(level, devices int, apart bool, rings []boundRing)
+	nested = func(level, devices int, apart bool, rings []boundRing) {
 		if level == len(levels) {
 			for r := 2; r <= min(devices, most) && (apart || !across); r++ {
+				so := affine{}
+				for _, x := range rings {
+					so = so.and(fastest[x.level].over(railsAtMost(levels, x.level, x.inside, r/x.n)).ring(x.n))
+				}
 				add(r, so)
 			}
 			return
 		}
 		for n := 1; n <= levels[level].Size; n++ {
-			nested(level+1, devices*n, apart || n > 1 && level >= fewest, so.and(fastest[level].ring(n)))
+			joined := rings
+			if n > 1 {
+				joined = append(slices.Clip(rings), boundRing{level, n, devices})
+			}
+			nested(level+1, devices*n, apart || n > 1 && level >= fewest, joined)
 			if devices*n >= most && (n > 1 || apart || !across) {
-				break // more only takes longer
+				break // more only takes longer: there are rails for all devices
 			}
 		}
 	}
-	nested(0, 1, false, affine{})
-	var crossed func(level, devices int, apart bool, edges []affine)
-	crossed = func(level, devices int, apart bool, edges []affine) {
+	nested(0, 1, false, nil)
+	var crossed func(level, devices int, apart bool, edges []boundRing)
+	crossed = func(level, devices int, apart bool, edges []boundRing) {
 		if level == len(levels) {
 			for r := 2; r <= min(devices, most) && (apart || !across); r++ {
 				var lines []affine
-				for _, edge := range edges {
-					lines = append(lines, edge.ring(r))
+				for _, x := range edges {
+					lines = append(lines, fastest[x.level].over(railsAtMost(levels, x.level, x.inside, r/2)).ring(r))
 				}
 				add(r, lines...)
 			}
@@ -89,12 +99,27 @@ func leastReduces(c *cluster.Cluster, most, inside int, across bool) []leastRedu
 		}
 		crossed(level+1, devices, apart, edges)
 		if size := levels[level].Size; size > 1 {
-			crossed(level+1, devices*size, apart || level >= fewest, append(slices.Clip(edges), fastest[level]))
+			crossed(level+1, devices*size, apart || level >= fewest, append(slices.Clip(edges), boundRing{level, size, devices}))
 		}
 	}
 	crossed(0, 1, false, nil)
 	return out
 }
+
+// boundRing is a ring of a level that joins n groups, with so many devices inside each at most.
+type boundRing struct{ level, n, inside int }
+
+// railsAtMost bounds the rails out of the smallest of some groups that a level joins.
+func railsAtMost(levels []cluster.Level, level, inside, devices int) int {
+	l := levels[level]
+	if level == 0 || l.Uplinks || l.Shared || l.CollectiveBandwidthBytesPerSecond > 0 {
+		return 1
+	}
+	return max(1, min(inside, devices))
+}
+
+// over is a link of which several share the bytes.
+func (a affine) over(rails int) affine { return affine{a.fixedS, a.perByteS / float64(rails)} }
 
 // ring is 2 (n-1) messages of an n-th of the bytes.
 func (a affine) ring(n int) affine {

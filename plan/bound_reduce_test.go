@@ -19,6 +19,7 @@ func TestNoDevicesSumFasterThanTheBound(t *testing.T) {
 		devices := 1
 		for range 1 + r.IntN(3) {
 			l := cluster.Level{Size: 1 + r.IntN(3), BandwidthBytesPerSecond: 1 + 20*r.Float64(), LatencyS: r.Float64() * float64(r.IntN(2)), Shared: r.IntN(5) == 0, FullDuplex: r.IntN(2) == 0}
+			l.Uplinks = !l.Shared && r.IntN(4) == 0
 			if r.IntN(4) == 0 {
 				l.CollectiveBandwidthBytesPerSecond = 1 + 20*r.Float64()
 			}
