@@ -73,10 +73,10 @@ var (
 			j.Split = strings.Split(v, ",")
 			return nil
 		}},
-		word("fix the schedule, one of those that millrace schedule lists: 1f1b, zb-h1, 1f1b-rr, ...", "schedule", func(j *Job) *string { return &j.Schedule }),
+		word("fix the schedule, a family of millrace schedule -h: 1f1b, zb-h1, ...", "schedule", func(j *Job) *string { return &j.Schedule }),
 		word("a file with a Program to use as the schedule, as millrace schedule writes them", "program", func(j *Job) *string { return &j.Program }),
 		word("fix the weight policy: sync, stash, vertical, 2bw, latest or elastic", "weights", func(j *Job) *string { return &j.Weights }),
-		word("per_slice: layers that normalise over a micro-batch may do so over slices of it, where replicas split micro-batches", "batch-norm", func(j *Job) *string { return &j.BatchNorm }),
+		word("per_slice: replicas may normalise over their slices of a micro-batch", "batch-norm", func(j *Job) *string { return &j.BatchNorm }),
 		fixed("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.MicroBatch }),
 		fixed("fix the micro-batches of a step", "micro-batches", func(j *Job) *int { return &j.MicroBatches }),
 		word("auto, none, stage (all of a stage at once) or every:K (K layers at a time)", "recompute", func(j *Job) *string { return &j.Recompute }),
@@ -86,7 +86,7 @@ var (
 		number("momentum of sgd", "momentum", func(j *Job) *float64 { return &j.Optimizer.Momentum }),
 		number("weight decay (default: 0.01 for adamw, else 0)", "weight-decay", func(j *Job) *float64 { return &j.Optimizer.WeightDecay }),
 		number("limit of the gradients' global norm", "clip", func(j *Job) *float64 { return &j.Clip }),
-		{Name: "post-validate", Doc: "with --clip: updates do not wait for the norm, and are validated in the next step", Bool: true, Set: func(j *Job, v string) error {
+		{Name: "post-validate", Doc: "with --clip: update before the norm is known, and test it in the next step", Bool: true, Set: func(j *Job, v string) error {
 			on, err := strconv.ParseBool(v)
 			j.PostValidate = on
 			return err
@@ -95,7 +95,7 @@ var (
 	// ElasticOptions are AvgPipe's: elastic averaging, and forwards in advance.
 	ElasticOptions = []Option{
 		word("forwards in advance of 1F1B on the first stage, graded down to none on the last; train: or auto, one more every few steps while they get faster and memory lasts", "advance", func(j *Job) *string { return &j.Advance }),
-		{Name: "pipelines", Doc: "pipelines side by side, each with a model of its own, held together by a reference (AvgPipe)", Set: func(j *Job, v string) error {
+		{Name: "pipelines", Doc: "models trained side by side, held together by a reference (AvgPipe)", Set: func(j *Job, v string) error {
 			n, err := strconv.Atoi(v)
 			if err != nil || n < 1 {
 				return fmt.Errorf("job: --pipelines %q; it is a number of pipelines, 1 (plain training) or more", v)
@@ -103,7 +103,7 @@ var (
 			j.Pipelines = n
 			return nil
 		}},
-		number("part of the reference in a pipeline's weights at each update, 0 to 1 (default: 1 over the pipelines)", "alpha", func(j *Job) *float64 { return &j.Alpha }),
+		number("part of the reference in a pipeline's weights (default: 1 over their number)", "alpha", func(j *Job) *float64 { return &j.Alpha }),
 		word("dilute_first (the reference stays the average) or printed (the paper's order)", "averaging", func(j *Job) *string { return &j.Averaging }),
 	}
 	// ClusterOptions choose other hardware than this machine, which cannot be trained on.
@@ -125,18 +125,18 @@ var (
 			return nil
 		}},
 		word("a plan to carry out instead of searching one", "plan", func(j *Job) *string { return &j.Plan }),
-		word("always or never: whether workers are bound to processors (default: where no other run on this machine has bound its own)", "bind", func(j *Job) *string { return &j.Bind }),
+		word("always or never bind workers to processors (default: if no other run has)", "bind", func(j *Job) *string { return &j.Bind }),
 		whole("steps between evaluations (0: at the end)", "eval-every", func(j *Job) *int { return &j.EvalEvery }),
 		whole("test samples of an evaluation, 0: all (default: all of a table, 256 of a text)", "eval-rows", func(j *Job) *int { return &j.EvalRows }),
 		whole("steps between checkpoints (0: at the end)", "save-every", func(j *Job) *int { return &j.SaveEvery }),
 		whole("checkpoints to keep (0: all)", "keep", func(j *Job) *int { return &j.Keep }),
 		word("a checkpoint, or a folder of them, to go on from", "resume", func(j *Job) *string { return &j.Resume }),
-		{Name: "resume-averaged", Doc: "go on with another number of pipelines than the checkpoint has: all begin at its reference", Bool: true, Set: func(j *Job, v string) error {
+		{Name: "resume-averaged", Doc: "go on with another number of pipelines, all from the reference", Bool: true, Set: func(j *Job, v string) error {
 			on, err := strconv.ParseBool(v)
 			j.ResumeAveraged = on
 			return err
 		}},
-		word("pipelines: multiply the learning rate by the number of pipelines side by side, as the reference moves by the mean of their steps; stiff: by a quarter more, with alpha 3/2 over their number; split, where --batch is an N-th of the one that the rate is for: by the root of N with Adam or clipping, with that alpha", "lr-scale", func(j *Job) *string { return &j.RateScale }),
+		word("scale the rate for several pipelines: pipelines, stiff or split", "lr-scale", func(j *Job) *string { return &j.RateScale }),
 		word("folder that everything is written to", "out", func(j *Job) *string { return &j.Out }),
 		{Name: "overwrite", Doc: "write over what an earlier run left in --out", Bool: true, Set: func(j *Job, v string) error {
 			on, err := strconv.ParseBool(v)
