@@ -59,7 +59,13 @@ simulates that plan, trains with it, and shows what happened.
 
   millrace train --model convnet --data fashion-mnist --batch 128 --steps 500
 
-does all of it. Each verb does one part.`,
+does all of it. Each verb does one part.
+
+Training runs in one process on the CPU cores of this machine; planning and simulation also work for
+clusters that a file describes.
+
+Exit codes: 0 all done; 1 failed; 2 bad usage or bad input; 129, 130, 143 stopped by SIGHUP, SIGINT,
+SIGTERM.`,
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,

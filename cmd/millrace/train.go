@@ -27,7 +27,7 @@ func trainCommand() *cobra.Command {
 	var flags jobFlags
 	var asJSON, dry bool
 	c := &cobra.Command{
-		Use: "train [JOB.yaml]", Short: "Profile, plan, check, simulate, train and report",
+		Use: "train [JOB.yaml]", Short: "Profile, plan, check, simulate, train and report", Long: trainHelp,
 		Example: `  millrace train --model gpt --data FILE.txt --workers 2 --batch 32 --steps 200 --out runs/gpt
   millrace train --model convnet --data fashion-mnist --batch 128 --steps 500 --eval-every 100
   millrace train job.yaml --resume runs/gpt/checkpoints`,
