@@ -283,14 +283,24 @@ func (x *executor) absolute(in schedule.Instruction) schedule.Instruction {
 // since is the time on the Timeline's clock.
 func (x *executor) since(t time.Time) time.Duration { return t.Sub(x.began) }
 
-// arrived is what the mesh calls when a message is there for a worker.
+// arrived is what the mesh calls, on any goroutine, when a message is there for a worker.
 func (x *executor) arrived(to, from int, tag wire.Tag) {
+	in := instructionOf(tag)
+	err := crash.Guard(func() error {
+		x.arrive(to, from, tag, in)
+		return nil
+	})
+	if err != nil {
+		x.fail(to, x.workers[to].failed(in, err))
+	}
+}
+
+func (x *executor) arrive(to, from int, tag wire.Tag, in schedule.Instruction) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.err != nil {
 		return
 	}
-	in := instructionOf(tag)
 	x.moved = time.Now()
 	x.flying--
 	key := delivery{tag, to}
@@ -324,18 +334,22 @@ func (x *executor) besides(w *worker, in schedule.Instruction, start time.Time, 
 	x.flying++
 	x.mu.Unlock()
 	x.beside.Go(crash.Caught(func() {
-		err := crash.Guard(func() error { return work(x.ctx) })
+		err := crash.Guard(func() error {
+			if err := work(x.ctx); err != nil {
+				return err
+			}
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			x.moved = time.Now()
+			x.flying--
+			at := x.since(start)
+			x.note(event{worker: w.rank, in: in, ready: at, start: at, end: x.since(x.moved), bytes: size})
+			x.poll(x.gate.Arrive(w.rank, in, w.rank))
+			x.checkStall()
+			return nil
+		})
 		if err != nil {
-			x.fail(w.rank, fmt.Errorf("run: worker %d: %v: %w", w.rank, in, err))
-			return
+			x.fail(w.rank, w.failed(in, err))
 		}
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		x.moved = time.Now()
-		x.flying--
-		at := x.since(start)
-		x.note(event{worker: w.rank, in: in, ready: at, start: at, end: x.since(x.moved), bytes: size})
-		x.poll(x.gate.Arrive(w.rank, in, w.rank))
-		x.checkStall()
 	}))
 }

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"fmt"
 	"sync"
 
 	"github.com/millrace-ml/millrace/internal/crash"
@@ -14,10 +15,11 @@ type hookQueue struct {
 	more  *sync.Cond
 	ended bool
 	done  chan struct{}
+	fail  func(error) // ends the run
 }
 
-func newHookQueue() *hookQueue {
-	q := &hookQueue{done: make(chan struct{})}
+func newHookQueue(fail func(error)) *hookQueue {
+	q := &hookQueue{done: make(chan struct{}), fail: fail}
 	q.more = sync.NewCond(&q.mu)
 	crash.Go(q.run)
 	return q
@@ -45,7 +47,9 @@ func (q *hookQueue) run() {
 		q.calls = nil
 		q.mu.Unlock()
 		for _, f := range calls {
-			f()
+			if err := crash.Guard(func() error { f(); return nil }); err != nil {
+				q.fail(fmt.Errorf("run: a hook: %w", err))
+			}
 		}
 	}
 }

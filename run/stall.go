@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/schedule"
 )
 
@@ -102,15 +103,23 @@ func (x *executor) watch(after time.Duration, stop <-chan struct{}) {
 			return
 		case <-tick.C:
 		}
-		x.mu.Lock()
-		quiet := time.Since(x.moved)
-		stalled := x.program != nil && x.err == nil && x.idle < len(x.workers) && quiet >= after
-		for _, w := range x.workers {
-			stalled = stalled && !w.running
+		if err := crash.Guard(func() error { x.look(after); return nil }); err != nil {
+			x.fail(0, fmt.Errorf("run: looking for a stall: %w", err))
+			return
 		}
-		if stalled {
-			x.failLocked(0, &StallError{Program: x.program.Name, After: quiet.Round(time.Millisecond), Waits: x.waits()})
-		}
-		x.mu.Unlock()
+	}
+}
+
+// look ends the run where nothing has happened for too long.
+func (x *executor) look(after time.Duration) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	quiet := time.Since(x.moved)
+	stalled := x.program != nil && x.err == nil && x.idle < len(x.workers) && quiet >= after
+	for _, w := range x.workers {
+		stalled = stalled && !w.running
+	}
+	if stalled {
+		x.failLocked(0, &StallError{Program: x.program.Name, After: quiet.Round(time.Millisecond), Waits: x.waits()})
 	}
 }

@@ -34,12 +34,15 @@ func Train(ctx context.Context, c Config) (*Result, error) {
 	}
 	r, err := newRunner(j, seats)
 	if err == nil {
-		err = r.train(ctx)
+		err = crash.Guard(func() error { return r.train(ctx) })
 	}
 	if r == nil {
 		return nil, errors.Join(err, j.close())
 	}
 	res, closing := r.end()
+	if err == nil {
+		err = r.x.failure() // of a hook, or of the watchdog, behind the last step
+	}
 	return res, errors.Join(err, closing, j.close())
 }
 
@@ -75,6 +78,7 @@ type departure struct {
 	leaked  int
 	memory  engine.Memory
 	weights map[string]Weight
+	err     error
 }
 
 func newRunner(j *job, seats *seats) (*runner, error) {
@@ -92,7 +96,7 @@ func newRunner(j *job, seats *seats) (*runner, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &runner{
-		job: j, hooks: newHookQueue(), release: make(chan struct{}), gone: make(chan departure, workers),
+		job: j, release: make(chan struct{}), gone: make(chan departure, workers),
 		quit: make(chan struct{}), watched: make(chan struct{}), span: maxRepeat,
 	}
 	if j.plan.PostValidate {
@@ -104,6 +108,7 @@ func newRunner(j *job, seats *seats) (*runner, error) {
 		seats:  seats,
 		record: newRecorder(j.config.KeepSteps, j.config.WantStep, j.plan.MicroBatches*j.together(), len(j.placement[len(j.placement)-1]), replicas*j.models()),
 	}
+	r.hooks = newHookQueue(func(err error) { r.x.fail(0, err) })
 	if j.from != nil {
 		r.done, r.loss = j.from.Manifest.Steps, j.from.Manifest.Loss
 	}
@@ -217,8 +222,10 @@ func (r *runner) next(steps int) (*schedule.Program, error) {
 		if err != nil {
 			return nil, fmt.Errorf("run: %w", err)
 		}
-		_, err = schedule.Check(p)
-		return p, err
+		if _, err = schedule.Check(p); err != nil {
+			return nil, err
+		}
+		return p, executable(p, r.job.plan)
 	}
 	so := r.timeline()
 	for _, w := range r.x.workers { // idle between two Programs
@@ -244,8 +251,10 @@ func (r *runner) checkProgram(p *schedule.Program, steps int) error {
 	case p.Clip != (c.Clip > 0):
 		return fmt.Errorf("run: program %s says clip: %v; the limit of the gradient norm is %v", p.Name, p.Clip, c.Clip)
 	}
-	_, err := schedule.Check(p)
-	return err
+	if _, err := schedule.Check(p); err != nil {
+		return err
+	}
+	return executable(p, r.job.plan)
 }
 
 // run executes one Program and returns how many minibatches of it were executed.
@@ -337,6 +346,7 @@ func (r *runner) end() (*Result, error) {
 	}
 	r.x.cancel()
 	r.x.beside.Wait()
+	r.hooks.close()
 	for _, w := range r.x.workers {
 		w.ep.Notify(nil)
 	}
@@ -346,6 +356,7 @@ func (r *runner) end() (*Result, error) {
 	for range r.x.workers {
 		d := <-r.gone
 		res.Leaked += d.leaked
+		closing = errors.Join(closing, d.err)
 		res.PeakBytes[d.rank] = d.memory.PeakBytes
 		for name, x := range d.weights {
 			if res.Weights == nil {
@@ -360,6 +371,5 @@ func (r *runner) end() (*Result, error) {
 	if length := r.x.record.tookAll.Seconds(); length > 0 {
 		res.BubbleMean = 1 - res.BusySeconds/(length*float64(len(r.x.workers)))
 	}
-	r.hooks.close()
 	return res, closing
 }

@@ -28,7 +28,8 @@ type worker struct {
 	fresh   bool                                          // nothing of the Program has been executed
 	closing map[schedule.Instruction]schedule.Instruction // of the Program: see closings
 
-	idled chan struct{} // closed when it works no more
+	at    schedule.Instruction // that it last looked at
+	idled chan struct{}        // closed when it works no more
 
 	bell      *bell         // look again
 	thread    int           // of the operating system
@@ -99,22 +100,30 @@ func (w *worker) life(opened chan<- error, release <-chan struct{}) departure {
 	close(w.idled)
 	<-release
 	left := departure{rank: w.rank}
+	if err := crash.Guard(func() error { return w.leave(&left) }); err != nil {
+		left.err = fmt.Errorf("run: worker %d, behind its last instruction: %w", w.rank, err)
+	}
+	return left
+}
+
+// leave gives everything back.
+func (w *worker) leave(left *departure) (err error) {
 	if w.dev == nil {
-		return left
+		return nil
 	}
 	left.memory = w.dev.Memory()
 	if w.job.config.KeepWeights && w.x.failure() == nil {
-		left.weights = w.weights()
+		left.weights, err = w.weights()
 	}
 	for _, h := range w.held {
 		h.close()
 	}
 	left.leaked = w.dev.Close()
-	return left
+	return err
 }
 
 // weights copies the parameters and buffers of the stages that this worker saves.
-func (w *worker) weights() map[string]Weight {
+func (w *worker) weights() (map[string]Weight, error) {
 	all := map[string]Weight{}
 	for p, h := range w.held {
 		if p.replica != 0 || p.pipeline != w.job.shown() {
@@ -122,7 +131,7 @@ func (w *worker) weights() map[string]Weight {
 		}
 		vectors, err := h.Snapshot()
 		if err != nil {
-			panic("run: a stage cannot show its weights: " + err.Error())
+			return nil, fmt.Errorf("the weights of stage %d: %w", p.stage, err)
 		}
 		for _, v := range vectors {
 			if !strings.Contains(v.Name, "#") {
@@ -130,7 +139,7 @@ func (w *worker) weights() map[string]Weight {
 			}
 		}
 	}
-	return all
+	return all, nil
 }
 
 // start opens the device and makes the worker's stages. Nothing of a device is used from
@@ -152,24 +161,32 @@ func (w *worker) start() error {
 	return nil
 }
 
-// work executes instructions until there are no more.
+// work executes instructions until there are no more. A panic between two of them, of the Gate for instance, is an
+// error of the one that it last looked at.
 func (w *worker) work() {
-	for {
-		in, start, ok := w.await()
-		if !ok {
-			return
+	err := crash.Guard(func() error {
+		for {
+			in, start, ok := w.await()
+			if !ok {
+				return nil
+			}
+			size, err := w.try(in)
+			if err != nil {
+				return err
+			}
+			w.done(in, start, size)
 		}
-		size, err := w.try(in)
-		if err != nil {
-			w.x.fail(w.rank, w.failed(in, err))
-			return
-		}
-		w.done(in, start, size)
+	})
+	if err != nil {
+		w.x.fail(w.rank, w.failed(w.at, err))
 	}
 }
 
 // failed is the error of an instruction.
 func (w *worker) failed(in schedule.Instruction, err error) error {
+	if in.Kind == 0 {
+		return fmt.Errorf("run: worker %d: in front of its first instruction: %w", w.rank, err)
+	}
 	return fmt.Errorf("run: worker %d: %v: %w", w.rank, w.x.absolute(in), err)
 }
 
@@ -191,25 +208,18 @@ func (w *worker) try(in schedule.Instruction) (size int64, err error) {
 func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 	x := w.x
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	for {
 		w.settleOwed()
 		if x.err != nil || x.over {
 			w.running = false
-			x.mu.Unlock()
 			return schedule.Instruction{}, time.Time{}, false
 		}
 		if !w.here && x.program != nil {
-			if in, more := x.gate.Head(w.rank); !more {
-				w.here, w.running = true, false
-				x.rise(w)
-				x.idle++
-				if x.idle == len(x.workers) {
-					x.closeEnded()
-				} else {
-					x.checkStall()
-				}
-			} else if need := x.gate.Poll(w.rank); need.Ready() && (!in.Kind.IsCompute() || x.seats.sit(w)) {
-				x.gate.Start(w.rank)
+			in, more := x.gate.Head(w.rank)
+			if !more {
+				w.arrive()
+			} else if w.at = in; w.mayStart(in) {
 				if x.minibatchOf(in) >= x.limit {
 					x.skip(w, in)
 					continue
@@ -218,15 +228,7 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 				w.minibatch = max(w.minibatch, x.minibatchOf(in))
 				now := time.Now()
 				x.moved = now
-				x.mu.Unlock()
 				return in, now, true
-			} else {
-				w.lacks, w.running = need, false
-				if need.Ready() {
-					x.stand(w, in)
-				}
-				x.rise(w)
-				x.checkStall()
 			}
 		}
 		x.mu.Unlock()
@@ -234,6 +236,36 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 		x.mu.Lock()
 		w.running = !w.here // also where a bell rang that load had no need to ring: it looks, and nobody else is to
 	}
+}
+
+// arrive has the worker wait for the next Program at the end of its list.
+func (w *worker) arrive() {
+	x := w.x
+	w.here, w.running = true, false
+	x.rise(w)
+	x.idle++
+	if x.idle == len(x.workers) {
+		x.closeEnded()
+	} else {
+		x.checkStall()
+	}
+}
+
+// mayStart starts an instruction, or notes what it waits for.
+func (w *worker) mayStart(in schedule.Instruction) bool {
+	x := w.x
+	need := x.gate.Poll(w.rank)
+	if need.Ready() && (!in.Kind.IsCompute() || x.seats.sit(w)) {
+		x.gate.Start(w.rank)
+		return true
+	}
+	w.lacks, w.running = need, false
+	if need.Ready() {
+		x.stand(w, in)
+	}
+	x.rise(w)
+	x.checkStall()
+	return false
 }
 
 // done files what the worker has executed and tells the Gate.

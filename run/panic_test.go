@@ -1,0 +1,137 @@
+package run
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// brittleGate panics in the n-th call of one of its methods.
+type brittleGate struct {
+	schedule.Gate
+	method string
+	left   atomic.Int64
+}
+
+func (g *brittleGate) called(method string) {
+	if method == g.method && g.left.Add(-1) == 0 {
+		panic("the gate fell off")
+	}
+}
+
+func (g *brittleGate) Head(w int) (schedule.Instruction, bool) {
+	g.called("Head")
+	return g.Gate.Head(w)
+}
+
+func (g *brittleGate) Poll(w int) schedule.Need {
+	g.called("Poll")
+	return g.Gate.Poll(w)
+}
+
+func (g *brittleGate) Start(w int) {
+	g.called("Start")
+	g.Gate.Start(w)
+}
+
+func (g *brittleGate) End(w int) []int {
+	g.called("End")
+	return g.Gate.End(w)
+}
+
+func (g *brittleGate) Arrive(to int, in schedule.Instruction, from int) []int {
+	g.called("Arrive")
+	return g.Gate.Arrive(to, in, from)
+}
+
+func (g *brittleGate) Load(p *schedule.Program) error {
+	g.called("Load")
+	return g.Gate.Load(p)
+}
+
+// A panic on any goroutine of a run is the run's error, with its stack, the worker and the instruction; nobody waits
+// for ever.
+func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
+	for _, method := range []string{"Head", "Poll", "Start", "End", "Arrive"} {
+		for _, after := range []int64{1, 30, 200} {
+			c := small(t, 3, 20)
+			c.Gate = func(p *schedule.Program, cores int) (schedule.Gate, error) {
+				m, err := schedule.NewMachine(p, cores)
+				g := &brittleGate{Gate: m, method: method}
+				g.left.Store(after)
+				return g, err
+			}
+			_, err := Train(t.Context(), c)
+			var p *crash.Panic
+			if !errors.As(err, &p) || !strings.Contains(string(p.Stack), "brittleGate") || !regexp.MustCompile(`^run: worker [0-2]: (in front of its first instruction|[0-2][A-Z]+[0-9]*): panic: the gate fell off$`).MatchString(err.Error()) {
+				t.Errorf("call %d of %s: %v", after, method, err)
+			}
+		}
+	}
+	for name, spoil := range map[string]func(c *Config){
+		"a hook": func(c *Config) { c.Hooks.OnStep = func(StepReport) { panic("unhooked") } },
+		"next": func(c *Config) {
+			c.Next = func(trace.Timeline, int) (*schedule.Program, error) { panic("nothing is next") }
+		},
+		"load": func(c *Config) {
+			c.EvalEvery, c.Data.Test = 2, noise{model: c.Model, classes: 4, rows: 8, seed: 3}
+			c.Gate = func(p *schedule.Program, cores int) (schedule.Gate, error) {
+				m, err := schedule.NewMachine(p, cores)
+				g := &brittleGate{Gate: m, method: "Load"}
+				g.left.Store(1)
+				return g, err
+			}
+		},
+	} {
+		c := small(t, 3, 20)
+		spoil(&c)
+		var p *crash.Panic
+		if _, err := Train(t.Context(), c); !errors.As(err, &p) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What a run cannot execute is refused with the worker and the instruction, before anything is executed.
+func TestWhatCannotBeExecutedIsRefusedFirst(t *testing.T) {
+	for want, spoil := range map[string]func(p *schedule.Program){
+		"worker 1: 1CK0: a run saves itself between two Programs": func(p *schedule.Program) {
+			p.Body[1] = append(p.Body[1], schedule.Instruction{Stage: 1, Kind: schedule.CK})
+		},
+		"worker 0: 0EV0: a run evaluates between two Programs": func(p *schedule.Program) {
+			for w := range p.Body { // of all stages, or Check has something to say
+				p.Body[w] = nil
+				for m := range 3 {
+					p.Body[w] = append(p.Body[w], schedule.Instruction{Stage: int32(w), Kind: schedule.EV, Micro: int32(m)})
+				}
+			}
+			p.Stages, p.Workers = 1, 1
+		},
+		"worker 0: 1RF0: the plan does not put this stage on this worker": func(p *schedule.Program) {
+			p.Placement[0][0], p.Placement[0][1] = []int{1}, []int{0}
+			p.Body[0], p.Body[1] = p.Body[1], p.Body[0]
+		},
+	} {
+		c := small(t, 2, 4)
+		p, err := ProgramOf(c.Plan, c.Model, true, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spoil(p)
+		if err := executable(p, c.Plan); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q: %v", want, err)
+		}
+		c.Next = func(trace.Timeline, int) (*schedule.Program, error) { return p, nil }
+		res, err := Train(t.Context(), c)
+		var panicked *crash.Panic
+		if err == nil || errors.As(err, &panicked) || len(res.Timeline.Events) != 0 {
+			t.Errorf("want %q: %v, and %d events", want, err, len(res.Timeline.Events))
+		}
+	}
+}
