@@ -74,6 +74,19 @@ type Job struct {
 	Out            string `json:"out,omitempty" yaml:"out" jsonschema:"folder that everything is written to"`
 	Overwrite      bool   `json:"overwrite,omitempty" yaml:"overwrite" jsonschema:"write over what an earlier run left in out"`
 	Metrics        string `json:"metrics,omitempty" yaml:"metrics" jsonschema:"address that serves Prometheus metrics, like localhost:9090"`
+
+	given map[string]bool // keys that a file, a flag or a checkpoint has set, like rate.base
+}
+
+// Given says whether somebody has set a key, such as batch or rate.base, to whatever value.
+func (j *Job) Given(key string) bool { return j.given[key] }
+
+// Give notes that a key is set.
+func (j *Job) Give(key string) {
+	if j.given == nil {
+		j.given = map[string]bool{}
+	}
+	j.given[key] = true
 }
 
 // PerSlice is the BatchNorm under which statistics are of slices of micro-batches.
@@ -137,8 +150,8 @@ const (
 // AutoAdvance is the Advance that adapts while training goes on.
 const AutoAdvance = "auto"
 
-// Auto in place of a number leaves it to millrace, where 0 says something else. It is nothing that somebody would write: of
-// the numbers below 0 that people do write, none is a setting.
+// Auto in place of a number leaves it to millrace, where 0 says something else. A job that was given
+// this very number is refused, as those below 0 are.
 const Auto = math.MinInt32
 
 // warmupSteps is how long the rate of Adam and AdamW rises unless the job says otherwise.
@@ -156,7 +169,8 @@ const mostWorkers = 4096
 func Default() Job {
 	return Job{
 		Workers: Auto, ThreadsPerWorker: 1, Batch: 32, Steps: 200, Recompute: "auto", Keep: 3, Seed: 1,
-		Optimizer: optim.Settings{WeightDecay: Auto, Beta1: Auto, Beta2: Auto, Epsilon: Auto}, Rate: optim.Rate{Warmup: Auto}, EvalRows: Auto, Alpha: Auto,
+		Optimizer: optim.Settings{Momentum: Auto, WeightDecay: Auto, Beta1: Auto, Beta2: Auto, Epsilon: Auto},
+		Rate:      optim.Rate{Base: Auto, Warmup: Auto, Total: Auto, Power: Auto}, EvalRows: Auto, Alpha: Auto,
 	}
 }
 
@@ -177,7 +191,27 @@ func (j *Job) decode(text []byte) error {
 	if errors.Is(err, io.EOF) {
 		return nil // an empty file asks for nothing
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	var keys map[string]any
+	if err := strictyaml.Decode(text, &keys); err != nil {
+		return err
+	}
+	j.giveAll("", keys)
+	return nil
+}
+
+// giveAll notes the keys of a file. One without a value is not set.
+func (j *Job) giveAll(within string, keys map[string]any) {
+	for name, value := range keys {
+		switch below, isMap := value.(map[string]any); {
+		case isMap && within+name != "settings":
+			j.giveAll(within+name+".", below)
+		case value != nil:
+			j.Give(within + name)
+		}
+	}
 }
 
 // Complete fills in what depends on other settings, and refuses what cannot be.
@@ -188,8 +222,8 @@ func (j *Job) Complete() error {
 	if j.Cluster != "" && j.Wire != "" {
 		return fmt.Errorf("job: wire puts workers of this machine behind the links of %s, and cluster %s is other hardware; leave one out", j.Wire, j.Cluster)
 	}
-	all := j.Workers == Auto && j.Cluster != ""
-	if j.Workers == Auto {
+	all := j.Workers == Auto && !j.Given("workers") && j.Cluster != ""
+	if j.Workers == Auto && !j.Given("workers") {
 		j.Workers = 2
 	}
 	for name, v := range map[string]int{"workers": j.Workers, "batch": j.Batch, "steps": j.Steps, "threads_per_worker": j.ThreadsPerWorker} {
@@ -206,11 +240,18 @@ func (j *Job) Complete() error {
 	if all {
 		j.Workers = cluster.MaxDevices
 	}
-	for name, v := range map[string]int{"cores": j.Cores, "stages": j.Stages, "micro_batch": j.MicroBatch,
-		"micro_batches": j.MicroBatches, "pipelines": j.Pipelines, "eval_every": j.EvalEvery, "save_every": j.SaveEvery, "keep": j.Keep} {
+	for name, v := range map[string]int{"cores": j.Cores, "stages": j.Stages, "micro_batch": j.MicroBatch, "micro_batches": j.MicroBatches, "pipelines": j.Pipelines} {
+		if v < 0 || v == 0 && j.Given(name) {
+			return fmt.Errorf("job: %s is %d; it is 1 at least, or left out", name, v)
+		}
+	}
+	for name, v := range map[string]int{"eval_every": j.EvalEvery, "save_every": j.SaveEvery, "keep": j.Keep} {
 		if v < 0 {
 			return fmt.Errorf("job: %s is %d; it must not be negative", name, v)
 		}
+	}
+	if j.Alpha == Auto && j.Given("alpha") {
+		return fmt.Errorf("job: alpha is %v; it is from 0 to 1, or left out", j.Alpha)
 	}
 	if (j.Alpha != Auto || j.Averaging != "") && j.Pipelines == 0 {
 		return fmt.Errorf("job: alpha and averaging are of pipelines side by side; give pipelines too")
@@ -244,57 +285,13 @@ func (j *Job) Complete() error {
 	if !(j.Clip >= 0) || math.IsInf(j.Clip, 0) {
 		return fmt.Errorf("job: clip is %v; it is the gradient norm to clip to, above 0, or 0 for none", j.Clip)
 	}
-	if j.EvalRows < 0 && j.EvalRows != Auto {
+	if j.EvalRows < 0 && (j.EvalRows != Auto || j.Given("eval_rows")) {
 		return fmt.Errorf("job: eval_rows is %d; it is a number of test samples, or 0 for all", j.EvalRows)
 	}
-	if j.Optimizer.Kind == "" {
-		j.Optimizer.Kind = optim.AdamW
-		if j.Model == "convnet" {
-			j.Optimizer.Kind = optim.SGD
-			if j.Optimizer.Momentum == 0 {
-				j.Optimizer.Momentum = 0.9
-			}
-		}
-	}
-	usual, err := optim.Default(j.Optimizer.Kind)
-	if err != nil {
+	if err := j.completeOptimizer(); err != nil {
 		return fmt.Errorf("job: %w", err)
 	}
-	o := &j.Optimizer
-	for at, v := range map[*float64]float64{&o.WeightDecay: usual.WeightDecay, &o.Beta1: usual.Beta1, &o.Beta2: usual.Beta2, &o.Epsilon: usual.Epsilon} {
-		if *at == Auto {
-			*at = v
-		}
-	}
-	if err := o.Check(); err != nil {
-		return fmt.Errorf("job: %w", err)
-	}
-	r := &j.Rate
-	if r.Kind == "" {
-		r.Kind = optim.Constant
-	}
-	if r.Base == 0 {
-		r.Base = 3e-4
-		if o.Kind == optim.SGD {
-			r.Base = 0.05
-		}
-	}
-	if r.Total == 0 {
-		r.Total = j.Steps
-	}
-	if r.Warmup == Auto {
-		r.Warmup = 0
-		if o.Kind != optim.SGD {
-			r.Warmup = warmupSteps
-			if r.Kind == optim.Cosine || r.Kind == optim.Polynomial {
-				r.Warmup = min(warmupSteps, r.Total/10)
-			}
-		}
-	}
-	if r.Power == 0 {
-		r.Power = 1
-	}
-	if err := r.Check(); err != nil {
+	if err := j.completeRate(); err != nil {
 		return fmt.Errorf("job: %w", err)
 	}
 	if j.MemoryLimit != "" {

@@ -13,6 +13,31 @@ type Option struct {
 	Set       func(j *Job, value string) error
 }
 
+// keys of options that a job file calls otherwise, but for dashes.
+var keys = map[string]string{
+	"set": "settings", "optimizer": "optimizer.kind", "momentum": "optimizer.momentum", "weight-decay": "optimizer.weight_decay",
+	"lr": "rate.base", "lr-schedule": "rate.kind", "lr-warmup": "rate.warmup", "lr-scale": "rate_scale",
+}
+
+// Key is what a job file calls the option.
+func (o Option) Key() string {
+	if key, ok := keys[o.Name]; ok {
+		return key
+	}
+	return strings.ReplaceAll(o.Name, "-", "_")
+}
+
+// noted has options note in the job that they were given.
+func noted(options []Option) []Option {
+	for i, o := range options {
+		options[i].Set = func(j *Job, v string) error {
+			j.Give(o.Key())
+			return o.Set(j, v)
+		}
+	}
+	return options
+}
+
 func whole(doc, name string, at func(*Job) *int) Option {
 	return Option{Name: name, Doc: doc, Set: func(j *Job, v string) error {
 		n, err := strconv.Atoi(v)
@@ -58,11 +83,11 @@ func number(doc, name string, at func(*Job) *float64) Option {
 // ModelOptions name the model; PlanOptions what a plan depends on beside it; TrainOptions
 // the rest.
 var (
-	ModelOptions = []Option{
+	ModelOptions = noted([]Option{
 		word("mlp, convnet, gpt or a .yaml file", "model", func(j *Job) *string { return &j.Model }),
 		{Name: "set", Doc: "a setting of the built-in model, name=value (repeat for more)", Set: setSetting},
-	}
-	PlanOptions = []Option{
+	})
+	PlanOptions = noted([]Option{
 		whole("most workers to use (default: 2, or all devices of --cluster)", "workers", func(j *Job) *int { return &j.Workers }),
 		fixed("cores that the workers share (default: this machine's)", "cores", func(j *Job) *int { return &j.Cores }),
 		word("a cluster file or preset whose links the workers of this machine are put behind", "wire", func(j *Job) *string { return &j.Wire }),
@@ -91,9 +116,9 @@ var (
 			j.PostValidate = on
 			return err
 		}},
-	}
+	})
 	// ElasticOptions are AvgPipe's: elastic averaging, and forwards in advance.
-	ElasticOptions = []Option{
+	ElasticOptions = noted([]Option{
 		word("forwards in advance of 1F1B on the first stage, graded down to none on the last; train: or auto, one more every few steps while they get faster and memory lasts", "advance", func(j *Job) *string { return &j.Advance }),
 		{Name: "pipelines", Doc: "models trained side by side, held together by a reference (AvgPipe)", Set: func(j *Job, v string) error {
 			n, err := strconv.Atoi(v)
@@ -105,12 +130,12 @@ var (
 		}},
 		number("part of the reference in a pipeline's weights (default: 1 over their number)", "alpha", func(j *Job) *float64 { return &j.Alpha }),
 		word("dilute_first (the reference stays the average) or printed (the paper's order)", "averaging", func(j *Job) *string { return &j.Averaging }),
-	}
+	})
 	// ClusterOptions choose other hardware than this machine, which cannot be trained on.
-	ClusterOptions = []Option{
+	ClusterOptions = noted([]Option{
 		word("a cluster file or preset (such as dapple-a, or dapple-a:4x8) to plan for; unless --profile is given too, costs come from its devices' peaks", "cluster", func(j *Job) *string { return &j.Cluster }),
-	}
-	TrainOptions = []Option{
+	})
+	TrainOptions = noted([]Option{
 		word("digits, fashion-mnist, a folder of IDX files, a .csv file or a text", "data", func(j *Job) *string { return &j.Data }),
 		whole("training steps in all", "steps", func(j *Job) *int { return &j.Steps }),
 		number("learning rate", "lr", func(j *Job) *float64 { return &j.Rate.Base }),
@@ -144,7 +169,7 @@ var (
 			return err
 		}},
 		word("address that serves Prometheus metrics, like localhost:9090", "metrics", func(j *Job) *string { return &j.Metrics }),
-	}
+	})
 )
 
 func setSetting(j *Job, v string) error {

@@ -1,6 +1,7 @@
 package optim
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -13,6 +14,9 @@ const (
 	Adam  = "adam"
 	AdamW = "adamw"
 )
+
+// ErrRange is what a step fails with that would multiply float32 parameters by a number which float32 does not hold.
+var ErrRange = errors.New("beyond the numbers of float32")
 
 // Settings is an optimizer and its coefficients. The learning rate is not among them:
 // it comes with every step.
@@ -74,6 +78,19 @@ func (s Settings) Check() error {
 	return nil
 }
 
+// FitFloat32 refuses settings and rates that float32 parameters cannot be stepped with.
+func FitFloat32(s Settings, r Rate) error {
+	switch {
+	case r.Base > math.MaxFloat32:
+		return fmt.Errorf("optim: learning rate %v; it must be at most %.4g, the largest number of float32", r.Base, math.MaxFloat32)
+	case s.WeightDecay > math.MaxFloat32:
+		return fmt.Errorf("optim: weight decay %v; it must be at most %.4g, the largest number of float32", s.WeightDecay, math.MaxFloat32)
+	case s.Epsilon > math.MaxFloat32, s.Epsilon > 0 && float32(s.Epsilon) == 0:
+		return fmt.Errorf("optim: epsilon %v; in float32 it must be above 0, and at most %.4g", s.Epsilon, math.MaxFloat32)
+	}
+	return nil
+}
+
 // States names the tensors, each of the parameter's shape and zero at first, that the
 // optimizer keeps for every parameter.
 func (s Settings) States() []string {
@@ -117,7 +134,7 @@ func (s Settings) Apply(dev engine.Device, step Step, slots []Slot) error {
 }
 
 func (s Settings) apply(dev engine.Device, step Step, p *Slot) error {
-	c := caller{dev: dev}
+	c := caller{dev: dev, single: p.Param.DType() == engine.Float32}
 	if step.GradScale != 1 {
 		c.call("aten::mul_.Scalar", p.Grad, step.GradScale)
 	}
@@ -182,13 +199,20 @@ func (s Settings) adam(c *caller, step Step, p *Slot) {
 
 // caller makes calls until one fails.
 type caller struct {
-	dev engine.Device
-	err error
+	dev    engine.Device
+	single bool // of float32 parameters
+	err    error
 }
 
 func (c *caller) call(op string, args ...any) engine.Tensor {
 	if c.err != nil {
 		return nil
+	}
+	for _, x := range args {
+		if v, ok := x.(float64); ok && c.single && !(math.Abs(v) <= math.MaxFloat32) {
+			c.err = fmt.Errorf("%s by %v: %w; lower the learning rate", op, v, ErrRange)
+			return nil
+		}
 	}
 	out, err := c.dev.Call(op, args...)
 	if err != nil {
