@@ -26,7 +26,7 @@ type Data struct {
 type Checkpointing struct {
 	Dir   string // empty: never
 	Every int    // steps between two checkpoints; 0: only at the end and when stopped
-	Keep  int    // how many are kept, the latest ones; 0 keeps all
+	Keep  int    // how many of the run's own are kept, the newest ones; 0 keeps all
 }
 
 // Hooks are called as a run goes on, one at a time, on a goroutine that no worker waits for.
@@ -59,8 +59,11 @@ type Config struct {
 
 	Optimizer optim.Settings
 	Rate      optim.Rate
-	Clip      float64 // limit of the gradients' global norm; 0: none
-	Seed      uint64
+	// RateFactor is what Rate was multiplied by, by the rule RateScale: checkpoints say so. 0 is 1.
+	RateScale  string
+	RateFactor float64
+	Clip       float64 // limit of the gradients' global norm; 0: none
+	Seed       uint64
 	// PerSlice lets layers that normalise over a micro-batch do so over each replica's slice
 	// of it, where replicas split micro-batches; without it such a plan is refused.
 	PerSlice bool
@@ -80,7 +83,10 @@ type Config struct {
 	// it such a checkpoint is refused.
 	AverageResumed bool
 
-	Hooks     Hooks
+	Hooks Hooks
+	// Begin is called once, when workers and the first Program are ready, and no step has been taken. An error
+	// of it ends the run, as one of its own would.
+	Begin     func() error
 	KeepSteps int            // last steps whose events are kept in full; 0: 8
 	WantStep  func(int) bool // further steps to keep in full
 	// StallAfter is how long nothing may happen while everybody waits; 0: 5 minutes. That
@@ -151,6 +157,11 @@ func (c Config) filled() (Config, error) {
 	}
 	if err := c.Rate.Check(); err != nil {
 		return c, fmt.Errorf("run: %w", err)
+	}
+	if c.Engine.Float() == engine.Float32 {
+		if err := optim.FitFloat32(c.Optimizer, c.Rate); err != nil {
+			return c, fmt.Errorf("run: %w", err)
+		}
 	}
 	if err := checkPlan(c.Plan, c.Model); err != nil {
 		return c, err

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -33,6 +34,7 @@ type job struct {
 	evalRows  int
 	from      *checkpoint.Checkpoint // nil: from the start
 
+	store checkpoint.Store
 	draft *checkpoint.Draft // of the checkpoint Program under way
 
 	mu      sync.Mutex
@@ -60,6 +62,7 @@ func newJob(c Config) (*job, error) {
 	j := &job{
 		config: c, engine: c.Engine, model: c.Model, plan: c.Plan, graph: graph, layers: layers, data: c.Data,
 		optimizer: c.Optimizer, rate: c.Rate, clip: c.Clip, threads: c.ThreadsPerWorker, placement: settings.Placement,
+		store: checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep},
 	}
 	if t := c.Data.Test; t != nil {
 		if j.evalRows = t.Len(); c.EvalRows > 0 {
@@ -72,6 +75,9 @@ func newJob(c Config) (*job, error) {
 	if c.Resume != "" {
 		if j.from, err = openCheckpoint(c); err != nil {
 			return nil, err
+		}
+		if err := j.store.Continue(j.from); err != nil {
+			return nil, errors.Join(fmt.Errorf("run: %w", err), j.close())
 		}
 	}
 	return j, nil

@@ -12,8 +12,7 @@ import (
 // save has every stage write itself and commits the checkpoint once all have.
 func (r *runner) save() error {
 	c := &r.job.config
-	store := checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep}
-	draft, err := store.Begin(r.done)
+	draft, err := r.job.store.Begin(r.done)
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
@@ -29,6 +28,9 @@ func (r *runner) save() error {
 		Model: c.Model.Name, ModelID: c.Model.ID(), Engine: c.Engine.Name(), Float: c.Engine.Float().String(),
 		Steps: r.done, Seed: c.Seed, Batch: c.Plan.Batch(), Samples: int64(r.job.batchOf(r.done, 0)) * int64(c.Plan.Batch()), MicroBatch: c.Plan.MicroBatch,
 		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Loss: r.loss, Plan: c.Plan, Updates: r.job.updates,
+		Asked: &checkpoint.Asked{
+			Steps: c.Steps, EvalEvery: c.EvalEvery, SaveEvery: c.Checkpoint.Every, RateScale: c.RateScale, RateFactor: c.RateFactor, Since: r.job.since(),
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
@@ -91,14 +93,6 @@ func view[T float32 | float64](b []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), len(b)/int(unsafe.Sizeof(x)))
 }
 
-// pipelinesOf is how many pipelines side by side a checkpoint is of.
-func pipelinesOf(m *checkpoint.Manifest) int {
-	if m.Plan == nil {
-		return 1
-	}
-	return m.Plan.Together()
-}
-
 // openCheckpoint opens what a run goes on from and refuses what is not this run's.
 func openCheckpoint(c Config) (*checkpoint.Checkpoint, error) {
 	from, err := checkpoint.Open(c.Resume)
@@ -116,15 +110,15 @@ func openCheckpoint(c Config) (*checkpoint.Checkpoint, error) {
 		return nil, refuse("float", m.Float, c.Engine.Float())
 	case m.Batch != c.Plan.Batch():
 		return nil, refuse("batch", m.Batch, c.Plan.Batch())
-	case pipelinesOf(m) != c.Plan.Together() && !c.AverageResumed:
-		return nil, refuse("pipelines side by side", pipelinesOf(m), fmt.Sprintf("%d; --resume-averaged begins all of them at the average", c.Plan.Together()))
+	case m.Pipelines() != c.Plan.Together() && !c.AverageResumed:
+		return nil, refuse("pipelines side by side", m.Pipelines(), fmt.Sprintf("%d; --resume-averaged begins all of them at the average", c.Plan.Together()))
 	case m.Seed != c.Seed:
 		return nil, refuse("seed", m.Seed, c.Seed)
 	case m.Optimizer.Kind != c.Optimizer.Kind:
 		return nil, refuse("optimizer", m.Optimizer.Kind, c.Optimizer.Kind)
 	case len(m.Optimizer.States()) != len(c.Optimizer.States()): // with momentum or without
 		return nil, refuse("the optimizer's state", m.Optimizer.States(), c.Optimizer.States())
-	case m.Steps >= c.Steps:
+	case m.Steps > c.Steps:
 		return nil, refuse("steps", m.Steps, fmt.Sprintf("%d in all; ask for more", c.Steps))
 	}
 	return from, nil

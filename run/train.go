@@ -68,6 +68,7 @@ type runner struct {
 	span        int // steps of the next Program, at most
 	loss        float64
 	stopped     bool
+	begun       bool // Config.Begin was called
 	checkpoint  string
 	evaluations []trace.Evaluation
 }
@@ -151,6 +152,9 @@ func (r *runner) train(ctx context.Context) error {
 		r.x.stopAfterStep() // not only on AfterFunc's goroutine, which may come after the first step
 	}
 	c := &r.job.config
+	if r.done == c.Steps {
+		return r.finishOnly()
+	}
 	for r.done < c.Steps && !r.stopped {
 		if err := r.trainTo(ctx, r.boundary()); err != nil {
 			return err
@@ -168,6 +172,34 @@ func (r *runner) train(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// finishOnly does what is left of a run whose checkpoint has all steps behind it, one that was killed before it
+// could evaluate and report: it saves itself where it goes on in another directory, and evaluates.
+func (r *runner) finishOnly() error {
+	c := &r.job.config
+	if err := r.begin(); err != nil {
+		return err
+	}
+	r.checkpoint = r.job.from.Path
+	if c.Checkpoint.Dir != "" && !r.job.store.Holds(r.job.from.Path) {
+		if err := r.save(); err != nil {
+			return err
+		}
+	}
+	if c.Data.Test == nil {
+		return nil
+	}
+	return r.evaluate()
+}
+
+// begin says once that the run can begin.
+func (r *runner) begin() error {
+	if r.begun || r.job.config.Begin == nil {
+		return nil
+	}
+	r.begun = true
+	return r.job.config.Begin()
 }
 
 func divides(every, n int) bool { return every > 0 && n%every == 0 }
@@ -189,6 +221,9 @@ func (r *runner) trainTo(ctx context.Context, end int) error {
 	for r.done < end && !r.stopped {
 		p, err := r.next(min(end-r.done, r.span))
 		if err != nil {
+			return err
+		}
+		if err := r.begin(); err != nil {
 			return err
 		}
 		steps, err := r.run(p, r.done, true)

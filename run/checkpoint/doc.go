@@ -6,7 +6,12 @@
 // whatever stage wrote them.
 // Refused: files cut short, headers that overlap, leave holes or repeat a name, sizes that
 // do not fit their shapes, manifests of another version, files that changed since they
-// were written. Nothing that a file says is trusted before it is checked.
+// were written, the manifest included. Nothing that a file says is trusted before it is checked.
+// A manifest of version 1 is read, and has no checksum: of what stands in it alone, its keys are checked,
+// its steps against the directory's name, its files against theirs, and that its samples suffice for its steps.
+//
+// Of a directory of checkpoints the newest is opened, or none: one that is damaged is named, with the
+// newest whole one before it, and not passed over. A run that is killed leaves no damaged one.
 //
 // Tensors are named "layer.parameter"; what an optimizer keeps for one is
 // "layer.parameter#state". No name mentions a stage, so a run may go on under another plan.

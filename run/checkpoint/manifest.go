@@ -2,6 +2,8 @@ package checkpoint
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 
@@ -9,8 +11,11 @@ import (
 	"github.com/millrace-ml/millrace/run/optim"
 )
 
-// Version of the manifest's JSON form.
-const Version = 1
+// Version of the manifest's JSON form. Version 1 has neither a checksum nor Asked, and is read still.
+const (
+	Version = 2
+	bare    = 1
+)
 
 // File is one safetensors file of a checkpoint.
 type File struct {
@@ -36,14 +41,17 @@ type Manifest struct {
 	// with the same bits keeps it; the stages may change.
 	MicroBatch int            `json:"micro_batch"`
 	Optimizer  optim.Settings `json:"optimizer"`
-	Rate       optim.Rate     `json:"rate"`
+	Rate       optim.Rate     `json:"rate"` // as it is applied, Asked.RateFactor included
 	Clip       float64        `json:"clip,omitempty"`
 	Loss       float64        `json:"loss"` // of the last step
 	Plan       *plan.Plan     `json:"plan,omitempty"`
 	// Updates is, by layer, how many updates the optimizer's states are of, where that is not Steps: a stage of
 	// replicas that take minibatches in turn updates once for several.
 	Updates map[string]int `json:"updates,omitempty"`
+	Asked   *Asked         `json:"asked,omitempty"` // nil in version 1
 	Files   []File         `json:"files"`
+	// SHA256 is the checksum of the manifest's own text, as it stands with this value empty.
+	SHA256 string `json:"manifest_sha256,omitempty"`
 }
 
 // UpdatesOf is how many updates the optimizer's states of a layer are of.
@@ -54,12 +62,66 @@ func (m *Manifest) UpdatesOf(layer string) int {
 	return m.Steps
 }
 
+// Asked holds what else the run was asked for, which a run that goes on keeps.
+type Asked struct {
+	Steps      int     `json:"steps"`                 // in all
+	EvalEvery  int     `json:"eval_every,omitempty"`  // steps between evaluations, which drain a stream
+	SaveEvery  int     `json:"save_every,omitempty"`  // steps between checkpoints, which drain one too
+	RateScale  string  `json:"rate_scale,omitempty"`  // the rule that RateFactor is by
+	RateFactor float64 `json:"rate_factor,omitempty"` // what the rate was multiplied by; 0 is 1
+	// Since is where the number of pipelines side by side changed last: from there on, every step
+	// consumes a batch for each of the plan's pipelines.
+	Since Position `json:"since,omitzero"`
+}
+
+// Position is a place in a training: steps done, and samples consumed by them.
+type Position struct {
+	Steps   int   `json:"steps"`
+	Samples int64 `json:"samples"`
+}
+
+// Pipelines is how many pipelines side by side the checkpoint is of.
+func (m *Manifest) Pipelines() int {
+	if m.Plan == nil {
+		return 1
+	}
+	return m.Plan.Together()
+}
+
+// Since is where the number of pipelines changed last, as far as the manifest says.
+func (m *Manifest) Since() Position {
+	if m.Asked == nil {
+		return Position{}
+	}
+	return m.Asked.Since
+}
+
+// sumOf is the checksum of a manifest's text in which the sum itself is empty.
+func sumOf(emptied []byte) string {
+	sum := sha256.Sum256(emptied)
+	return hex.EncodeToString(sum[:])
+}
+
+// sumField is the text of a manifest's checksum. No string within the manifest can hold it: its
+// quotation marks would be escaped.
+func sumField(sum string) []byte { return fmt.Appendf(nil, "\"manifest_sha256\": %q", sum) }
+
+// encode is the manifest's text, under its checksum unless it is of version 1.
 func (m *Manifest) encode() ([]byte, error) {
-	b, err := json.MarshalIndent(m, "", "  ")
+	sealed := *m
+	if m.Version != bare {
+		sealed.SHA256 = "-" // a value, so that the field is there
+	}
+	text, err := json.MarshalIndent(&sealed, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: manifest: %w", err)
 	}
-	return append(b, '\n'), nil
+	text = append(text, '\n')
+	if m.Version == bare {
+		return text, nil
+	}
+	emptied := bytes.Replace(text, sumField("-"), sumField(""), 1)
+	return bytes.Replace(emptied, sumField(""), sumField(sumOf(emptied)), 1), nil
 }
 
 // decodeManifest reads and checks a manifest.
@@ -70,8 +132,8 @@ func decodeManifest(b []byte) (*Manifest, error) {
 	if err := json.Unmarshal(b, &head); err != nil {
 		return nil, fmt.Errorf("it is cut short or no JSON: %w", err)
 	}
-	if head.Version != Version {
-		return nil, fmt.Errorf("version is %d; this millrace reads %d", head.Version, Version)
+	if head.Version != Version && head.Version != bare {
+		return nil, fmt.Errorf("version is %d; this millrace reads %d and %d", head.Version, bare, Version)
 	}
 	m := &Manifest{}
 	dec := json.NewDecoder(bytes.NewReader(b))
@@ -79,34 +141,91 @@ func decodeManifest(b []byte) (*Manifest, error) {
 	if err := dec.Decode(m); err != nil {
 		return nil, err
 	}
+	if err := m.checkSum(b); err != nil {
+		return nil, err
+	}
+	if err := checkKeys(b, m); err != nil {
+		return nil, err
+	}
+	return m, m.check()
+}
+
+// checkSum holds a manifest against its checksum. A text of version 1 has none, and nothing else
+// that version 2 brought: a newer one whose version was changed is not taken for an old one.
+func (m *Manifest) checkSum(text []byte) error {
+	if m.Version == bare {
+		if m.SHA256 != "" || m.Asked != nil || m.Updates != nil {
+			return fmt.Errorf("version is %d, and it has manifest_sha256, asked or updates, which version %d brought: it has changed since it was written", bare, Version)
+		}
+		return nil
+	}
+	if m.Asked == nil {
+		return fmt.Errorf("asked is missing: it has changed since it was written")
+	}
+	field := sumField(m.SHA256)
+	if bytes.Count(text, field) != 1 {
+		return fmt.Errorf("manifest_sha256 is missing or not as it was written: it has changed since")
+	}
+	if got := sumOf(bytes.Replace(text, field, sumField(""), 1)); got != m.SHA256 {
+		return fmt.Errorf("checksum %s; its manifest_sha256 is %s: it has changed since it was written", got, m.SHA256)
+	}
+	return nil
+}
+
+// check refuses values that cannot be, or that contradict each other.
+func (m *Manifest) check() error {
 	switch {
 	case m.Steps < 0:
-		return nil, fmt.Errorf("steps is %d; it must be 0 or more", m.Steps)
+		return fmt.Errorf("steps is %d; it must be 0 or more", m.Steps)
 	case m.Batch < 1 || m.MicroBatch < 1:
-		return nil, fmt.Errorf("batch is %d and micro_batch %d; both must be at least 1", m.Batch, m.MicroBatch)
+		return fmt.Errorf("batch is %d and micro_batch %d; both must be at least 1", m.Batch, m.MicroBatch)
 	case m.Samples < 0:
-		return nil, fmt.Errorf("samples is %d; it must be 0 or more", m.Samples)
+		return fmt.Errorf("samples is %d; it must be 0 or more", m.Samples)
 	case m.Samples%int64(m.Batch) != 0:
-		return nil, fmt.Errorf("samples is %d with a batch of %d; they are whole batches", m.Samples, m.Batch)
+		return fmt.Errorf("samples is %d with a batch of %d; they are whole batches", m.Samples, m.Batch)
 	case len(m.Files) == 0:
-		return nil, fmt.Errorf("files is empty; a checkpoint has at least one")
+		return fmt.Errorf("files is empty; a checkpoint has at least one")
+	}
+	if err := m.checkPosition(); err != nil {
+		return err
 	}
 	for layer, n := range m.Updates {
 		if n < 0 || n > m.Steps {
-			return nil, fmt.Errorf("updates of layer %s are %d in %d steps; a step updates it once at most", layer, n, m.Steps)
+			return fmt.Errorf("updates of layer %s are %d in %d steps; a step updates it once at most", layer, n, m.Steps)
 		}
 	}
 	seen := map[string]bool{}
 	for i, f := range m.Files {
 		if !plainName(f.Name) || f.Name == manifestName || seen[f.Name] {
-			return nil, fmt.Errorf("files[%d].name is %q; it must be a file name of its own in the same directory", i, f.Name)
+			return fmt.Errorf("files[%d].name is %q; it must be a file name of its own in the same directory", i, f.Name)
 		}
 		if f.Bytes < 0 || f.Tensors < 0 {
-			return nil, fmt.Errorf("files[%d]: bytes %d and tensors %d; neither can be negative", i, f.Bytes, f.Tensors)
+			return fmt.Errorf("files[%d]: bytes %d and tensors %d; neither can be negative", i, f.Bytes, f.Tensors)
 		}
 		seen[f.Name] = true
 	}
-	return m, nil
+	return nil
+}
+
+// checkPosition holds the samples consumed against the steps done. Version 1 does not say whether the
+// number of pipelines changed on the way; each step consumed one batch at least.
+func (m *Manifest) checkPosition() error {
+	batches := m.Samples / int64(m.Batch)
+	if m.Asked == nil {
+		if batches < int64(m.Steps) {
+			return fmt.Errorf("samples is %d, %d batches of %d; %d steps consume one each at least", m.Samples, batches, m.Batch, m.Steps)
+		}
+		return nil
+	}
+	since, each := m.Asked.Since, int64(max(m.Pipelines(), 1))
+	steps, behind := int64(m.Steps)-int64(since.Steps), m.Samples-since.Samples
+	if since.Steps < 0 || since.Samples < 0 || steps < 0 || behind < 0 || since.Samples%int64(m.Batch) != 0 {
+		return fmt.Errorf("asked.since is step %d, sample %d; the checkpoint is of step %d, sample %d", since.Steps, since.Samples, m.Steps, m.Samples)
+	}
+	if batches = behind / int64(m.Batch); batches%each != 0 || batches/each != steps {
+		return fmt.Errorf("samples is %d; %d steps of %d pipelines with batches of %d consume others", m.Samples, m.Steps, each, m.Batch)
+	}
+	return nil
 }
 
 // plainName says whether a name stays inside the directory it is in.

@@ -20,26 +20,75 @@ type Checkpoint struct {
 	where    map[string]int // tensor -> file
 }
 
+// maxManifest bounds the text of a manifest that is read; a plan of thousands of stages is far below.
+const maxManifest = 64 << 20
+
+// DamagedError says that the newest checkpoint of a directory cannot be read. It is not passed over for
+// an older one: going on from that is for somebody to decide.
+type DamagedError struct {
+	Err   error  // what is wrong, with the checkpoint's name
+	Whole string // the newest whole checkpoint before it; empty: there is none
+}
+
+func (e *DamagedError) Error() string {
+	if e.Whole == "" {
+		return e.Err.Error() + "; no checkpoint before it is whole"
+	}
+	return fmt.Sprintf("%v; the newest whole one before it is %s", e.Err, e.Whole)
+}
+
+func (e *DamagedError) Unwrap() error { return e.Err }
+
 // Open opens the checkpoint in a directory, or the latest one of a store's directory, and
-// checks all of it: the manifest, every header, every byte's checksum.
+// checks all of it: the manifest, every header, every byte's checksum. Of a directory whose
+// latest checkpoint is damaged the error is a DamagedError.
 func Open(path string) (*Checkpoint, error) {
-	if _, err := os.Stat(filepath.Join(path, manifestName)); errors.Is(err, os.ErrNotExist) {
-		latest, err := Latest(path)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("checkpoint: there is no %s; give a checkpoint, or the folder of checkpoints that a run has left", path)
-		}
-		if err != nil {
-			return nil, err
-		}
-		path = latest
+	if _, err := os.Stat(filepath.Join(path, manifestName)); err == nil || !errors.Is(err, os.ErrNotExist) || namesSteps(path) {
+		return open(path)
 	}
-	text, err := os.ReadFile(filepath.Join(path, manifestName))
-	if err != nil {
-		return nil, fmt.Errorf("checkpoint: %w", err)
+	found, err := list(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, &noneError{fmt.Sprintf("checkpoint: there is no %s; give a checkpoint, or the folder of checkpoints that a run has left", path)}
 	}
-	m, err := decodeManifest(text)
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint: %s: %w", filepath.Join(path, manifestName), err)
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, noneIn(path)
+	}
+	last := len(found) - 1
+	c, err := open(found[last].path)
+	if err == nil {
+		return c, nil
+	}
+	damaged := &DamagedError{Err: err}
+	for _, s := range slices.Backward(found[:last]) {
+		if older, err := open(s.path); err == nil {
+			damaged.Whole = s.path
+			return nil, errors.Join(damaged, older.Close())
+		}
+	}
+	return nil, damaged
+}
+
+// namesSteps says whether a path is called what a single checkpoint is called.
+func namesSteps(path string) bool {
+	_, ok := stepsOf(filepath.Base(path))
+	return ok
+}
+
+// open opens one checkpoint.
+func open(path string) (*Checkpoint, error) {
+	at := filepath.Join(path, manifestName)
+	m, err := readManifest(at)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("checkpoint: %s has no %s: it is none, or not whole", path, manifestName)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %s: %w", at, err)
+	}
+	if steps, ok := stepsOf(filepath.Base(path)); ok && steps != m.Steps {
+		return nil, fmt.Errorf("checkpoint: %s: steps is %d, and the folder is that of %d steps: one of the two has changed since it was written", at, m.Steps, steps)
 	}
 	c := &Checkpoint{Path: path, Manifest: m, where: map[string]int{}}
 	for _, f := range m.Files {
@@ -50,19 +99,45 @@ func Open(path string) (*Checkpoint, error) {
 	return c, nil
 }
 
+// readManifest reads and checks the manifest in a file.
+func readManifest(path string) (*Manifest, error) {
+	f, size, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if size > maxManifest {
+		return nil, fmt.Errorf("%d bytes; a manifest has at most %d", size, int64(maxManifest))
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxManifest))
+	if err != nil {
+		return nil, err
+	}
+	return decodeManifest(text)
+}
+
+// openRegular opens a file that is no pipe or device, whose opening or reading may never end.
+func openRegular(path string) (*os.File, int64, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("it is no regular file (%v)", info.Mode().Type())
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	f, err := os.Open(path)
+	return f, info.Size(), err
+}
+
 // add opens and checks one file.
 func (c *Checkpoint) add(want File) error {
-	f, err := os.Open(filepath.Join(c.Path, want.Name))
+	f, size, err := openRegular(filepath.Join(c.Path, want.Name))
 	if err != nil {
 		return err
 	}
 	c.files = append(c.files, f)
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if info.Size() != want.Bytes {
-		return fmt.Errorf("%d bytes; the manifest says %d: the file is cut short or not the one that was written", info.Size(), want.Bytes)
+	if size != want.Bytes {
+		return fmt.Errorf("%d bytes; the manifest says %d: the file is cut short or not the one that was written", size, want.Bytes)
 	}
 	sum := crc32.New(castagnoli)
 	if _, err := io.Copy(sum, f); err != nil {
@@ -71,7 +146,7 @@ func (c *Checkpoint) add(want File) error {
 	if got := fmt.Sprintf("%08x", sum.Sum32()); got != want.CRC32C {
 		return fmt.Errorf("checksum %s; the manifest says %s: the file has changed since it was written", got, want.CRC32C)
 	}
-	x, err := ReadIndex(f, info.Size())
+	x, err := ReadIndex(f, size)
 	if err != nil {
 		return err
 	}

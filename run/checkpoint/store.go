@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,11 +24,13 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Store is a directory of checkpoints, one directory each, named after the steps done.
+// Store is a directory of checkpoints, one directory each, named after the steps done. It drops
+// none but its own: those that it has written, and those of the run that it continues.
 type Store struct {
 	Dir  string
-	Keep int // how many are kept, the latest ones; 0 keeps all
+	Keep int // how many of its own are kept, the newest ones; 0 keeps all
 
+	own    []string                          // their paths, oldest first
 	create func(path string) (output, error) // os.Create; tests make it fail
 }
 
@@ -48,6 +49,38 @@ type Draft struct {
 
 	mu    sync.Mutex
 	files []File
+}
+
+// Continue makes the checkpoint that a run goes on from, and those of its run before it, the store's own,
+// where they lie in its directory.
+func (s *Store) Continue(from *Checkpoint) error {
+	here, err := os.Stat(s.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	there, errThere := os.Stat(filepath.Join(from.Path, ".."))
+	if err = errors.Join(err, errThere); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	if !os.SameFile(here, there) {
+		return nil
+	}
+	found, err := list(s.Dir)
+	for _, f := range found {
+		if f.steps > from.Manifest.Steps {
+			continue
+		}
+		m, unreadable := readManifest(filepath.Join(f.path, manifestName))
+		if unreadable == nil && m.ModelID == from.Manifest.ModelID && m.Seed == from.Manifest.Seed {
+			s.own = append(s.own, f.path)
+		}
+	}
+	return err
+}
+
+// Holds says whether a checkpoint is one of the store's own.
+func (s *Store) Holds(path string) bool {
+	return slices.ContainsFunc(s.own, func(own string) bool { return filepath.Base(own) == filepath.Base(path) })
 }
 
 // Begin starts a checkpoint after `steps` steps. What an earlier run left half-written
@@ -131,7 +164,7 @@ func failed(path string, err error) error {
 	return fmt.Errorf("checkpoint: write %s: %w%s", path, err, remedy)
 }
 
-// Commit writes the manifest and gives the checkpoint its name, then drops the oldest
+// Commit writes the manifest and gives the checkpoint its name, then drops the store's oldest
 // ones beyond Keep. It returns the checkpoint's path. After an error the draft is gone
 // and everything older is as it was.
 func (d *Draft) Commit(m Manifest) (string, error) {
@@ -142,7 +175,9 @@ func (d *Draft) Commit(m Manifest) (string, error) {
 	if err := d.commit(&m); err != nil {
 		return "", errors.Join(err, d.Abort())
 	}
-	return d.final, errors.Join(d.store.prune(), d.sweep())
+	s := d.store
+	s.own = append(slices.DeleteFunc(s.own, func(path string) bool { return path == d.final }), d.final)
+	return d.final, errors.Join(s.prune(), d.sweep())
 }
 
 // sweep removes what a run that was killed left half-written, of no more steps than this checkpoint's.
@@ -220,72 +255,12 @@ func syncDir(path string) error {
 	return f.Close()
 }
 
-// saved is a checkpoint's directory in a store.
-type saved struct {
-	steps int
-	path  string
-	old   bool // the replaced one of two
-}
-
-// list is the checkpoints of a directory, oldest first.
-func list(dir string) ([]saved, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("checkpoint: %w", err)
-	}
-	var found []saved
-	for _, e := range entries {
-		name, ok := strings.CutPrefix(e.Name(), prefix)
-		name, old := strings.CutSuffix(name, replaced)
-		steps, err := strconv.Atoi(name)
-		if !ok || !e.IsDir() || err != nil || steps < 0 {
-			continue
-		}
-		found = append(found, saved{steps, filepath.Join(dir, e.Name()), old})
-	}
-	slices.SortFunc(found, func(a, b saved) int {
-		if a.steps != b.steps {
-			return a.steps - b.steps
-		}
-		if a.old == b.old {
-			return 0
-		}
-		if a.old {
-			return -1
-		}
-		return 1
-	})
-	return found, nil
-}
-
 func (s *Store) prune() error {
-	if s.Keep <= 0 {
-		return nil
-	}
-	found, err := list(s.Dir)
-	if err != nil {
-		return err
-	}
-	for len(found) > s.Keep {
-		if err := os.RemoveAll(found[0].path); err != nil {
-			return fmt.Errorf("checkpoint: %w", err)
+	for s.Keep > 0 && len(s.own) > s.Keep {
+		if err := drop(s.own[0]); err != nil {
+			return err
 		}
-		found = found[1:]
+		s.own = s.own[1:]
 	}
 	return nil
-}
-
-// ErrNone is what Latest answers where there is no checkpoint.
-var ErrNone = errors.New("checkpoint: none is there")
-
-// Latest is the path of the newest checkpoint in a store's directory.
-func Latest(dir string) (string, error) {
-	found, err := list(dir)
-	if err != nil {
-		return "", err
-	}
-	if len(found) == 0 {
-		return "", fmt.Errorf("%w: %s holds no %s directory", ErrNone, dir, prefix+"N")
-	}
-	return found[len(found)-1].path, nil
 }

@@ -18,7 +18,7 @@ import (
 func manifest(steps int) Manifest {
 	return Manifest{
 		Model: "mlp", ModelID: "abc", Engine: "ref", Float: "F64", Steps: steps, Seed: 3, Batch: 8, Samples: int64(8 * steps), MicroBatch: 2,
-		Optimizer: optim.Settings{Kind: optim.SGD}, Rate: optim.Rate{Kind: optim.Constant, Base: 0.1},
+		Optimizer: optim.Settings{Kind: optim.SGD}, Rate: optim.Rate{Kind: optim.Constant, Base: 0.1}, Asked: &Asked{Steps: 100},
 	}
 }
 
@@ -235,69 +235,109 @@ func TestAChangedByteIsNoticed(t *testing.T) {
 	}
 }
 
-func TestManifestsAreChecked(t *testing.T) {
-	good := manifest(1)
-	good.Version = Version
-	good.Files = []File{{Name: "a.safetensors", Bytes: 8, CRC32C: "00000000"}}
-	text, err := good.encode()
+// What lies in the directory beside the store's own checkpoints, later ones of a training that was given up and
+// one of another model, is neither counted nor dropped.
+func TestAStoreDropsItsOwnAlone(t *testing.T) {
+	dir := t.TempDir()
+	abandoned := &Store{Dir: dir}
+	for _, steps := range []int{2, 4, 6, 8} {
+		if _, err := write(abandoned, steps, byte(steps)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from, err := Open(filepath.Join(dir, "step-00000002"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := decodeManifest(text); err != nil {
+	s := &Store{Dir: dir, Keep: 2}
+	if err := errors.Join(s.Continue(from), from.Close()); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ from, to, says string }{
-		{`"version": 1`, `"version": 2`, "version is 2"},
-		{`"steps": 1`, `"steps": -1`, "steps"},
-		{`"batch": 8`, `"batch": 0`, "batch"},
-		{`"micro_batch": 2`, `"micro_batch": 0`, "micro_batch"},
-		{`"samples": 8`, `"samples": -8`, "samples"},
-		{`"a.safetensors"`, `"../a.safetensors"`, "file name"},
-		{`"a.safetensors"`, `"manifest.json"`, "file name"},
-		{`"a.safetensors"`, `""`, "file name"},
-		{`"bytes": 8`, `"bytes": -8`, "bytes"},
-		{`"seed": 3`, `"sead": 3`, "sead"},
-		{`"seed": 3`, `"seed": "x"`, "seed"},
-	} {
-		bad := strings.Replace(string(text), c.from, c.to, 1)
-		if bad == string(text) {
-			t.Fatalf("%s is not in the manifest", c.from)
+	for _, steps := range []int{3, 4, 5} { // 4 takes the place of the one that was given up
+		if _, err := write(s, steps, 9); err != nil {
+			t.Fatal(err)
 		}
-		if _, err := decodeManifest([]byte(bad)); err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v", c.to, err)
+		if _, value, err := valueIn(filepath.Join(dir, fmt.Sprintf("step-%08d", steps))); value != 9 || err != nil {
+			t.Fatalf("step %d: %d, %v", steps, value, err)
 		}
 	}
-	for i := range text[:len(text)-2] {
-		if _, err := decodeManifest(text[:i]); err == nil {
-			t.Errorf("a manifest cut after byte %d was read", i)
-		}
+	if got := names(t, dir); !slices.Equal(got, []string{"step-00000004", "step-00000005", "step-00000006", "step-00000008"}) {
+		t.Error(got)
 	}
 }
 
-func FuzzManifest(f *testing.F) {
-	good := manifest(1)
-	good.Version = Version
-	good.Files = []File{{Name: "a.safetensors", Bytes: 8, CRC32C: "00000000"}}
-	text, err := good.encode()
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(text)
-	f.Add([]byte(`{"version":1,"files":[{}]}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := decodeManifest(b)
-		if err != nil {
-			return
+// What is set aside is whole where it is, and the rest ends with a checkpoint of the same training.
+func TestSetAside(t *testing.T) {
+	s := &Store{Dir: filepath.Join(t.TempDir(), "checkpoints")}
+	for _, steps := range []int{2, 4, 6} {
+		if _, err := write(s, steps, byte(steps)); err != nil {
+			t.Fatal(err)
 		}
-		for _, file := range m.Files {
-			if filepath.Base(file.Name) != file.Name {
-				t.Fatalf("%q leaves the directory", file.Name)
+	}
+	later, err := Later(s.Dir, 2)
+	if err != nil || !slices.Equal(later, []string{"step-00000004", "step-00000006"}) {
+		t.Fatal(later, err)
+	}
+	aside := filepath.Join(s.Dir, "..", "aside", "checkpoints")
+	if err := SetAside(s.Dir, aside, later); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]int{s.Dir: 2, aside: 6} {
+		if steps, value, err := valueIn(dir); steps != want || int(value) != want || err != nil {
+			t.Errorf("%s: %d, %d, %v", dir, steps, value, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(aside, "notes"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(Remove(aside), Remove(s.Dir), Remove(s.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(t, aside); !slices.Equal(got, []string{"notes"}) {
+		t.Error(got)
+	}
+	if _, err := os.Stat(s.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// The newest checkpoint is opened or named with what is wrong, and with the newest whole one before it.
+func TestADamagedNewestCheckpointIsNamed(t *testing.T) {
+	s := &Store{Dir: t.TempDir()}
+	for _, steps := range []int{2, 4, 6} {
+		if _, err := write(s, steps, byte(steps)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		harm func(string) error
+		at   string
+		says []string
+	}{
+		{func(at string) error { return os.Mkdir(at, 0o755) }, "step-99999999", []string{"step-99999999 has no manifest.json", "before it is DIR/step-00000006"}},
+		{os.RemoveAll, "step-99999999", nil},
+		{func(at string) error { return os.Truncate(filepath.Join(at, "stage-1.safetensors"), 9) }, "step-00000006", []string{"step-00000006/stage-1.safetensors: 9 bytes", "before it is DIR/step-00000004"}},
+		{func(at string) error { return os.Remove(filepath.Join(at, "stage-0.safetensors")) }, "step-00000004", []string{"step-00000006/stage-1", "before it is DIR/step-00000002"}},
+		{func(at string) error { return os.Truncate(filepath.Join(at, manifestName), 0) }, "step-00000002", []string{"step-00000006/stage-1", "no checkpoint before it is whole"}},
+	} {
+		if err := c.harm(filepath.Join(s.Dir, c.at)); err != nil {
+			t.Fatal(err)
+		}
+		from, err := Open(s.Dir)
+		if c.says == nil {
+			if err != nil || from.Manifest.Steps != 6 {
+				t.Errorf("%v, %v", from, err)
+			}
+			continue
+		}
+		var damaged *DamagedError
+		if !errors.As(err, &damaged) {
+			t.Fatalf("%s: %v", c.at, err)
+		}
+		for _, says := range c.says {
+			if !strings.Contains(err.Error(), strings.ReplaceAll(says, "DIR", s.Dir)) {
+				t.Errorf("%v; want %q in it", err, says)
 			}
 		}
-		if again, err := m.encode(); err != nil {
-			t.Fatal(err)
-		} else if _, err := decodeManifest(again); err != nil {
-			t.Fatalf("what was read cannot be written and read again: %v", err)
-		}
-	})
+	}
 }

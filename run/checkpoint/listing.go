@@ -1,0 +1,150 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// saved is a checkpoint's directory in a store.
+type saved struct {
+	steps int
+	path  string
+	old   bool // the replaced one of two
+}
+
+// list is the checkpoints of a directory, oldest first.
+func list(dir string) ([]saved, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	var found []saved
+	for _, e := range entries {
+		if steps, ok := stepsOf(e.Name()); ok && e.IsDir() && !strings.HasSuffix(e.Name(), partial) {
+			found = append(found, saved{steps, filepath.Join(dir, e.Name()), strings.HasSuffix(e.Name(), replaced)})
+		}
+	}
+	slices.SortFunc(found, func(a, b saved) int {
+		if a.steps != b.steps {
+			return a.steps - b.steps
+		}
+		if a.old == b.old {
+			return 0
+		}
+		if a.old {
+			return -1
+		}
+		return 1
+	})
+	return found, nil
+}
+
+// stepsOf is the steps that a checkpoint's directory is named after.
+func stepsOf(name string) (int, bool) {
+	digits, ok := strings.CutPrefix(name, prefix)
+	digits = strings.TrimSuffix(strings.TrimSuffix(digits, partial), replaced)
+	steps, err := strconv.Atoi(digits)
+	return steps, ok && err == nil && steps >= 0
+}
+
+// drop removes a checkpoint. It loses its name first, so that nobody sees half of one.
+func drop(path string) error {
+	gone := strings.TrimSuffix(path, partial) + partial
+	if gone == path {
+		return os.RemoveAll(path)
+	}
+	err := os.RemoveAll(gone)
+	if err == nil {
+		err = os.Rename(path, gone)
+	}
+	if err == nil || errors.Is(err, os.ErrNotExist) { // somebody has removed it already
+		err = os.RemoveAll(gone)
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	return nil
+}
+
+// Remove drops all checkpoints of a directory, and the directory where nothing else is in it.
+func Remove(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	others := 0
+	for _, e := range entries {
+		if _, ok := stepsOf(e.Name()); !ok || !e.IsDir() {
+			others++
+			continue
+		}
+		if err := drop(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	if others > 0 {
+		return nil
+	}
+	if err := os.Remove(dir); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	return nil
+}
+
+// Later is the names of the checkpoints of a directory that are of more than so many steps, oldest first.
+func Later(dir string, steps int) ([]string, error) {
+	found, err := list(dir)
+	var names []string
+	for _, f := range found {
+		if f.steps > steps {
+			names = append(names, filepath.Base(f.path))
+		}
+	}
+	return names, err
+}
+
+// SetAside moves checkpoints to another directory, which it makes, the last of the names first: wherever it
+// is cut short, what is left ends with a checkpoint of the same training.
+func SetAside(dir, to string, names []string) error {
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	for _, name := range slices.Backward(names) {
+		if err := os.Rename(filepath.Join(dir, name), filepath.Join(to, name)); err != nil {
+			return fmt.Errorf("checkpoint: %w", err)
+		}
+	}
+	return errors.Join(syncDir(to), syncDir(dir))
+}
+
+// ErrNone is what every error is of Open and Latest where there is no checkpoint, whole or damaged.
+var ErrNone = errors.New("checkpoint: none is there")
+
+type noneError struct{ text string }
+
+func (e *noneError) Error() string        { return e.text }
+func (e *noneError) Is(target error) bool { return target == ErrNone }
+
+func noneIn(dir string) error {
+	return &noneError{fmt.Sprintf("checkpoint: %s holds no %s directory; give a checkpoint, or the folder of checkpoints that a run has left", dir, prefix+"N")}
+}
+
+// Latest is the path of the newest checkpoint in a store's directory.
+func Latest(dir string) (string, error) {
+	found, err := list(dir)
+	if err != nil {
+		return "", err
+	}
+	if len(found) == 0 {
+		return "", noneIn(dir)
+	}
+	return found[len(found)-1].path, nil
+}
