@@ -11,16 +11,23 @@ import (
 	"github.com/millrace-ml/millrace/job"
 )
 
-// checkOut says before anything is measured whether a run may write to its folder.
-func checkOut(j *job.Job) error {
+// checkOut says before anything is measured whether a run may write to its folder. from is what it goes on from.
+func checkOut(j *job.Job, from *resumption) error {
 	if err := checkFolder("--out", j.Out); err != nil {
 		return err
 	}
-	checkpoints := filepath.Join(j.Out, "checkpoints")
-	if old, _ := filepath.Glob(filepath.Join(checkpoints, "*")); len(old) > 0 && j.Resume == "" && !j.Overwrite {
-		return badInput(fmt.Errorf("%s has checkpoints of an earlier run: go on from them with --resume %s, write over them with --overwrite, or give another --out", j.Out, checkpoints))
+	dir := checkpoints(j)
+	old, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return badInput(fmt.Errorf("--out: %w", err))
 	}
-	return nil
+	switch {
+	case len(old) == 0 || j.Overwrite || from != nil && (from.here || from.anew):
+		return nil
+	case from != nil:
+		return badInput(fmt.Errorf("%s has checkpoints of another run than %s is of: give another --out, or write over them with --overwrite", j.Out, from.path))
+	}
+	return badInput(fmt.Errorf("%s has checkpoints of an earlier run: go on from them with --resume %s, write over them with --overwrite, or give another --out", j.Out, dir))
 }
 
 // checkFolder refuses a folder that files cannot be put into; of one that is not there yet, the

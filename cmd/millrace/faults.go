@@ -6,20 +6,26 @@ import (
 	"syscall"
 
 	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/run/optim"
 )
 
-// faultOf marks what ended a run as bad input where the user can mend it: numbers that are no
-// longer finite, which other settings keep so, and a disk that is full. Of a run that has
-// diverged it names the checkpoint to go on from.
+// faultOf says of a run that has failed what is left of it where that is what its user asks next: of one that
+// has diverged, and of one that a full disk has ended. Both are failures, not bad input.
 func faultOf(err error, saved string) error {
-	switch {
-	case errors.Is(err, run.ErrNotFinite):
-		if saved == "" {
-			return badInput(fmt.Errorf("%w; no checkpoint was saved before it (--save-every)", err))
-		}
-		return badInput(fmt.Errorf("%w; the last checkpoint is %s", err, saved))
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
-		return badInput(err)
+	diverged := errors.Is(err, run.ErrNotFinite) || errors.Is(err, optim.ErrRange)
+	switch full := isFull(err); {
+	case !diverged && !full:
+		return err
+	case saved != "":
+		return fmt.Errorf("%w; the last checkpoint is %s", err, saved)
+	case diverged:
+		return fmt.Errorf("%w; no checkpoint was saved before it (--save-every)", err)
+	default:
+		return fmt.Errorf("%w; no checkpoint was saved before it: make room and begin again", err)
 	}
-	return err
+}
+
+// isFull says whether a disk, or what a user may have of it, was full.
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }

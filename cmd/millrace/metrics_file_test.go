@@ -27,7 +27,7 @@ func TestMetricsHoldEveryStepOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		f, err := openMetrics(path, c.from)
+		f, err := openMetrics(path, c.from, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,8 +48,8 @@ func FuzzMetrics(f *testing.F) {
 	f.Add([]byte("{\"step\":0}\n{\"step\":1,\"lo"), 5)
 	f.Add([]byte("hello\n{\"step\":null}\n{\"step\":3}\n"), 3)
 	f.Fuzz(func(t *testing.T, text []byte, from int) {
-		kept := metricsBefore(text, from)
-		if again := metricsBefore(kept, from); !bytes.Equal(again, kept) {
+		kept := metricsBefore(text, from, false)
+		if again := metricsBefore(kept, from, false); !bytes.Equal(again, kept) {
 			t.Errorf("of %q %q is kept, and of that %q", text, kept, again)
 		}
 		for line := range bytes.Lines(kept) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,12 +29,17 @@ import (
 // they come, and at the end the Timeline and the reports.
 type runDir struct {
 	*planned
-	sinks    report.Sinks
-	files    []io.Closer
-	listener net.Listener // of server, which serves metrics on request
-	server   *http.Server
-	progress *progress
-	failed   error // the first error of a sink
+	simulated *trace.Timeline
+	program   string
+	from      *resumption // nil: the run begins with step 0
+	begun     bool        // the folder is this run's
+	replaced  string      // where the run is that this one replaces; empty: nowhere
+	sinks     report.Sinks
+	files     []io.Closer
+	listener  net.Listener // of server, which serves metrics on request
+	server    *http.Server
+	progress  *progress
+	failed    error // the first error of a sink
 }
 
 func (w *runDir) path(name string) string { return filepath.Join(w.job.Out, name) }
@@ -50,33 +56,37 @@ func listenForMetrics(j *job.Job) (net.Listener, error) {
 	return l, nil
 }
 
-// openRun writes everything that is known before the first step, of which `done` were done before, to the job's
-// folder, which is taken. metrics is nil where nobody asked for them.
-func openRun(p *planned, simulated *trace.Timeline, done int, metrics net.Listener) (*runDir, error) {
-	w := &runDir{planned: p, listener: metrics}
-	if err := checkOut(p.job); err != nil { // another run may have been there meanwhile
-		return nil, err
-	}
-	if p.job.Resume == "" {
-		if err := clean(p.job.Out); err != nil {
-			return nil, err
-		}
-	}
+// newRun is the folder of a run that has not begun. metrics is nil where nobody asked for them.
+func newRun(p *planned, simulated *trace.Timeline, from *resumption, metrics net.Listener) (*runDir, error) {
 	program, err := tune.Program(p.profile, p.plan, p.job.Clip > 0, 1)
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(p.plan.Write(w.path("plan.json")), p.profile.Write(w.path("profile.json")),
-		document.Write(w.path("program.txt"), func(f io.Writer) error { _, err := io.WriteString(f, program.Text()); return err }),
-		simulated.WriteFile(w.path("predicted.json.gz")))
-	if err != nil {
-		return nil, err
-	}
-	return w, w.openSinks(done)
+	return &runDir{planned: p, simulated: simulated, program: program.Text(), from: from, listener: metrics, progress: newProgress(os.Stderr, p.job.Steps)}, nil
 }
 
-func (w *runDir) openSinks(done int) error {
-	jsonl, err := openMetrics(w.path("metrics.jsonl"), done)
+// begin makes the job's folder, which is taken, this run's, and writes everything that is known before the first step.
+func (w *runDir) begin() error {
+	if err := checkOut(w.job, w.from); err != nil { // another run may have been there meanwhile
+		return err
+	}
+	if err := w.makeRoom(); err != nil {
+		return err
+	}
+	w.begun = true
+	err := errors.Join(note(w.job.Out, written...), os.MkdirAll(checkpoints(w.job), 0o755))
+	err = errors.Join(err, w.plan.Write(w.path("plan.json")), w.profile.Write(w.path("profile.json")),
+		document.Write(w.path("program.txt"), func(f io.Writer) error { _, err := io.WriteString(f, w.program); return err }),
+		w.simulated.WriteFile(w.path("predicted.json.gz")))
+	if err != nil {
+		return err
+	}
+	return w.openSinks()
+}
+
+func (w *runDir) openSinks() error {
+	done := w.from.steps()
+	jsonl, err := openMetrics(w.path("metrics.jsonl"), done, done == w.job.Steps)
 	if err != nil {
 		return err
 	}
@@ -85,7 +95,7 @@ func (w *runDir) openSinks(done int) error {
 		host = "localhost"
 	}
 	now := time.Now()
-	events, err := os.Create(w.path(report.TensorBoardName(now, host)))
+	events, err := w.createEvents(now, host)
 	if err != nil {
 		return errors.Join(err, jsonl.Close())
 	}
@@ -95,7 +105,6 @@ func (w *runDir) openSinks(done int) error {
 	}
 	w.files = []io.Closer{jsonl, events}
 	w.sinks = report.Sinks{report.NewJSONL(jsonl), board}
-	w.progress = newProgress(os.Stderr, w.job.Steps)
 	if w.listener == nil {
 		return nil
 	}
@@ -114,31 +123,42 @@ func (w *runDir) openSinks(done int) error {
 
 // hooks feed the sinks and the progress line.
 func (w *runDir) hooks() run.Hooks {
-	samples := int64(0)
+	samples := w.from.samples()
 	keep := func(err error) {
 		if err != nil && w.failed == nil {
-			w.failed = fmt.Errorf("metrics are not whole: %w", err)
+			w.failed = err
 			w.progress.say(w.failed.Error())
 		}
 	}
 	return run.Hooks{
 		OnStep: func(s run.StepReport) {
 			samples += int64(w.plan.StepSamples())
-			keep(w.sinks.Step(report.StepValues{
+			keep(incomplete(w.sinks.Step(report.StepValues{
 				Time: time.Now(), Step: s.Step, Loss: s.Loss, LearningRate: s.Rate, StepS: s.Seconds,
 				SamplesPerSecond: s.SamplesPerSecond, Bubble: s.Bubble, Samples: samples,
-			}))
+			})))
 			w.progress.step(s)
 		},
 		OnEvaluation: func(e trace.Evaluation) {
-			keep(w.sinks.Evaluation(report.EvaluationValues{Time: time.Now(), Step: e.Step, Loss: e.Loss, Accuracy: e.Accuracy(), Apart: e.Apart}))
+			keep(incomplete(w.sinks.Evaluation(report.EvaluationValues{Time: time.Now(), Step: e.Step, Loss: e.Loss, Accuracy: e.Accuracy(), Apart: e.Apart})))
 			w.progress.say(fmt.Sprintf("after %d steps: evaluation loss %.4f, accuracy %.2f %%", e.Step+1, e.Loss, 100*e.Accuracy()))
 		},
-		OnCheckpoint: func(dir string, _ int) { w.progress.say("saved " + dir) },
+		OnCheckpoint: func(dir string, _ int) {
+			w.progress.say("saved " + dir)
+			keep(w.dropReplaced())
+		},
 		OnTaken: func(processor int) {
 			w.progress.say(fmt.Sprintf("another run on this machine has bound its workers to processor %d and others; this one's go wherever there is room, and steps will take longer than predicted (--bind always binds them too)", processor))
 		},
 	}
+}
+
+// incomplete is an error of a sink.
+func incomplete(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("metrics are not whole: %w", err)
 }
 
 // close ends the sinks.
@@ -154,35 +174,55 @@ func (w *runDir) close() error {
 	return err
 }
 
-// finish writes the Timeline and the reports, and says how it went.
-func (w *runDir) finish(r *run.Result, simulated *trace.Timeline, out io.Writer, quiet bool) (string, error) {
+// finish writes the Timeline and the reports, and returns what they were drawn from.
+func (w *runDir) finish(r *run.Result) (report.Inputs, error) {
 	err := w.close()
-	t := &r.Timeline
+	t := w.measured(r)
 	in := report.Inputs{
-		Title: w.job.Out, Plan: w.plan, LayerNames: layerNames(w.model), Simulated: simulated, Measured: t,
+		Title: w.job.Out, Plan: w.plan, LayerNames: layerNames(w.model), Simulated: w.simulated, Measured: t,
 		Facts: []report.Fact{
 			{Name: "engine", Value: w.profile.Engine}, {Name: "cores", Value: fmt.Sprint(runtime.NumCPU())},
 			{Name: "threads per worker", Value: fmt.Sprint(w.job.ThreadsPerWorker)}, {Name: "seed", Value: fmt.Sprint(w.job.Seed)},
 			{Name: "optimizer", Value: w.job.Optimizer.Kind}, {Name: "data", Value: w.job.Data},
 		},
 	}
-	in.Facts = append(in.Facts, averageFacts(w.plan, r.Timeline.Evaluations)...)
-	page := w.path("report.html")
-	err = errors.Join(err, t.WriteFile(w.path("timeline.json.gz")),
-		document.Write(page, func(f io.Writer) error { return report.HTML(f, in) }),
+	in.Facts = append(in.Facts, averageFacts(w.plan, t.Evaluations)...)
+	return in, errors.Join(err, t.WriteFile(w.path("timeline.json.gz")),
+		document.Write(w.page(), func(f io.Writer) error { return report.HTML(f, in) }),
 		document.Write(w.path("trace.perfetto"), func(f io.Writer) error { return report.Perfetto(f, t) }),
 		document.Write(w.path("trace.json"), func(f io.Writer) error { return report.ChromeJSON(f, t) }))
-	if err != nil || quiet {
-		return page, err
+}
+
+// page is where the report is.
+func (w *runDir) page() string { return w.path("report.html") }
+
+// measured is the Timeline of the run. One without a step, of a run that was killed before it could report, is that
+// of the steps before, where they left one of the same workers, with the evaluation.
+func (w *runDir) measured(r *run.Result) *trace.Timeline {
+	t := &r.Timeline
+	if len(t.Steps) > 0 || w.from.steps() == 0 {
+		return t
 	}
+	before, err := trace.ReadFile(w.path("timeline.json.gz"))
+	if err != nil || before.Model != t.Model || before.Workers != t.Workers || before.Stages != t.Stages {
+		return t
+	}
+	last := w.from.steps() - 1
+	before.Evaluations = slices.DeleteFunc(before.Evaluations, func(e trace.Evaluation) bool { return e.Step == last })
+	before.Evaluations = append(before.Evaluations, t.Evaluations...)
+	return before
+}
+
+// print says how the run went.
+func (w *runDir) print(out io.Writer, in report.Inputs, r *run.Result) error {
 	if err := report.Terminal(out, in); err != nil {
-		return page, err
+		return err
 	}
 	if r.Checkpoint != "" {
 		fmt.Fprintf(out, "checkpoint  %s\n", r.Checkpoint)
 	}
-	fmt.Fprintf(out, "report      %s\n", page)
-	return page, nil
+	_, err := fmt.Fprintf(out, "report      %s\n", w.page())
+	return err
 }
 
 // averageFacts says how far the reference of elastic averaging was from the average of the

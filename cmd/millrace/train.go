@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -16,7 +16,6 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/run"
-	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
@@ -36,11 +35,16 @@ func trainCommand() *cobra.Command {
 			if len(args) == 1 {
 				flags.file = args[0]
 			}
+			var from *resumption
+			flags.given = append(flags.given, func(j *job.Job) (err error) {
+				from, err = takeUp(j)
+				return err
+			})
 			j, err := flags.job()
 			if err != nil {
-				return err
+				return remedied(err)
 			}
-			return train(c, j, asJSON, dry)
+			return train(c, j, from, asJSON, dry)
 		},
 	}
 	flags.add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.TrainOptions)
@@ -60,14 +64,14 @@ type outcome struct {
 	Measured    float64            `json:"measured_step_s"`
 	Report      string             `json:"report"`
 	Stopped     bool               `json:"stopped"`
+	// Taken and Changed are settings of the checkpoint that the run went on from.
+	Taken   []string `json:"taken,omitempty"`
+	Changed []string `json:"changed,omitempty"`
 }
 
-func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
+func train(c *cobra.Command, j *job.Job, from *resumption, asJSON, dry bool) error {
 	if j.Cluster != "" {
 		return badInput(fmt.Errorf("cluster %s: training runs on this machine; plan for others with: millrace plan --cluster", j.Cluster))
-	}
-	if j.Out == "" {
-		j.Out = filepath.Join("runs", trimmed(j.Model))
 	}
 	m, err := loadModel(j)
 	if err != nil {
@@ -81,12 +85,8 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	if err != nil {
 		return err
 	}
-	done, err := resume(j)
-	if err != nil {
-		return err
-	}
 	if !dry {
-		if err := checkOut(j); err != nil {
+		if err := checkOut(j, from); err != nil {
 			return err
 		}
 	}
@@ -97,20 +97,26 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	if metrics != nil {
 		defer metrics.Close()
 	}
+	if !asJSON {
+		fmt.Fprint(c.OutOrStdout(), from.explain(j))
+	}
 	p, err := prepare(c, j)
 	if err != nil {
 		return err
 	}
 	config := run.Config{
 		Model: m, Plan: p.plan, Engine: engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
-		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps, PerSlice: j.BatchNorm == job.PerSlice, Mesh: meshOf(j, p.cluster),
+		Optimizer: j.Optimizer, RateScale: j.RateScale, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps, PerSlice: j.BatchNorm == job.PerSlice, Mesh: meshOf(j, p.cluster),
 		ThreadsPerWorker: j.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan), Bind: run.Binding(j.Bind),
 		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: j.Resume, AverageResumed: j.ResumeAveraged,
-		Checkpoint: run.Checkpointing{Dir: filepath.Join(j.Out, "checkpoints"), Every: j.SaveEvery, Keep: j.Keep},
+		Checkpoint: run.Checkpointing{Dir: checkpoints(j), Every: j.SaveEvery, Keep: j.Keep},
 	}
-	config.Rate = config.Rate.Scaled(j.RateFactor(p.plan.Together()))
+	config.Rate, config.RateFactor = from.rate(j, p.plan.Together())
 	if j.Advance == job.AutoAdvance {
 		config.Next = p.advancing(c.ErrOrStderr()).Next
+		if _, err := p.advancing(io.Discard).Next(trace.Timeline{}, 1); err != nil { // before anything is written
+			return badInput(fmt.Errorf("--advance %s: %w", j.Advance, err))
+		}
 	}
 	if err := config.Check(); err != nil {
 		return badInput(err)
@@ -134,47 +140,51 @@ func train(c *cobra.Command, j *job.Job, asJSON, dry bool) error {
 	}
 	defer folder.Close() // behind the report
 	runFolder.Store(&j.Out)
-	w, err := openRun(p, simulated, done, metrics)
+	w, err := newRun(p, simulated, from, metrics)
 	if err != nil {
-		return faultOf(err, "")
+		return err
 	}
-	config.Hooks = w.hooks()
+	config.Hooks, config.Begin = w.hooks(), w.begin
 	result, err := run.Train(c.Context(), config)
-	if result == nil {
-		return faultOf(errors.Join(err, w.close()), "")
+	if !w.begun {
+		return faultOf(errors.Join(err, w.close()), from.at())
 	}
-	report, reportErr := w.finish(result, simulated, c.OutOrStdout(), asJSON)
-	if err = errors.Join(err, reportErr); err != nil {
-		return faultOf(err, cmp.Or(result.Checkpoint, j.Resume))
+	in, writing := w.finish(result)
+	if !isFull(err) { // of a full disk every file says so
+		err = errors.Join(err, writing)
+	}
+	if err != nil {
+		return faultOf(w.unreplaced(err), cmp.Or(result.Checkpoint, from.at()))
 	}
 	if asJSON {
-		out := outcome{Out: j.Out, Steps: result.Steps, Loss: result.Loss, Evaluations: result.Timeline.Evaluations,
-			Checkpoint: result.Checkpoint, Predicted: p.plan.Predicted.StepS, Measured: result.Timeline.StepTime(min(10, len(result.Timeline.Steps)/10)), Report: report, Stopped: result.Stopped}
-		if err := writeJSON(c.OutOrStdout(), out); err != nil {
-			return err
-		}
+		err = writeJSON(c.OutOrStdout(), w.outcome(in.Measured, result))
+	} else {
+		err = w.print(c.OutOrStdout(), in, result)
 	}
 	if result.Stopped {
 		return context.Cause(c.Context())
 	}
-	return nil
+	return err
 }
 
-// resume is how many steps the checkpoint has behind it that a job goes on from, 0 without one. The job
-// keeps its micro-batch, unless it asks for another: which sums are formed depends on it, and with
-// the same ones every bit is as if the run had not stopped, under any plan.
-func resume(j *job.Job) (int, error) {
-	if j.Resume == "" {
-		return 0, nil
+// outcome is what is printed for machines.
+func (w *runDir) outcome(t *trace.Timeline, r *run.Result) outcome {
+	o := outcome{
+		Out: w.job.Out, Steps: r.Steps, Loss: r.Loss, Evaluations: t.Evaluations, Checkpoint: r.Checkpoint, Predicted: w.plan.Predicted.StepS,
+		Measured: t.StepTime(min(10, len(t.Steps)/10)), Report: w.page(), Stopped: r.Stopped,
 	}
-	from, err := checkpoint.Open(j.Resume)
-	if err != nil {
-		return 0, badInput(err)
+	if w.from != nil {
+		o.Taken, o.Changed = w.from.taken, w.from.changed
 	}
-	if j.MicroBatch == 0 && j.MicroBatches == 0 && j.Batch == from.Manifest.Batch {
-		j.MicroBatch = from.Manifest.MicroBatch
+	return o
+}
+
+// unreplaced says of a run that has failed without a checkpoint where the one is that it was to replace.
+func (w *runDir) unreplaced(err error) error {
+	if w.replaced == "" {
+		return err
 	}
-	return from.Manifest.Steps, from.Close()
+	return fmt.Errorf("%w; what was in %s before is in %s", err, w.job.Out, w.replaced)
 }
 
 func trimmed(name string) string {
@@ -261,18 +271,4 @@ func medianOf(took []float64) float64 {
 		return 0
 	}
 	return bench.Median(took)
-}
-
-// clean removes what an earlier run left: its checkpoints only once the user has said so.
-func clean(out string) error {
-	for _, name := range []string{"checkpoints", "metrics.jsonl"} {
-		if err := os.RemoveAll(filepath.Join(out, name)); err != nil {
-			return err
-		}
-	}
-	old, err := filepath.Glob(filepath.Join(out, "events.out.tfevents.*"))
-	for _, f := range old {
-		err = errors.Join(err, os.Remove(f))
-	}
-	return err
 }
