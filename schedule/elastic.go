@@ -36,7 +36,7 @@ import (
 // all pipelines' of t. The cycle that these orders settle into is the body of the Program.
 func init() {
 	Register(Family{
-		Name: "elastic", Doc: "pipelines with weights of their own fill each other's bubbles, held together by a reference model (AvgPipe)",
+		Name: "elastic", Doc: "pipelines with weights of their own, held together by a reference model (AvgPipe)",
 		Policies: []Policy{Elastic},
 		Admits: func(s Settings) error {
 			if err := s.elastic().Check(); err != nil {

@@ -14,7 +14,7 @@ import "fmt"
 // search has measured times.
 func init() {
 	Register(Family{
-		Name: "zb-auto", Doc: "a list scheduler: input gradients, forwards where there is room, weight gradients in the bubbles (arXiv 2401.10241 §3.1)",
+		Name: "zb-auto", Doc: "a list scheduler that fills bubbles with weight gradients (arXiv 2401.10241 §3.1)",
 		Admits: func(s Settings) error {
 			for i, on := range s.Placement {
 				if len(on) != 1 {

@@ -23,9 +23,10 @@ func benchAdvanceCommand() *cobra.Command {
 		Use: "advance", Short: "Advance forward propagation on real tensors: its time and memory against 1F1B's and AFAB's",
 		Long: `Advance forward propagation (AvgPipe, section 4.2) adapts in a training of its own until it
 settles, one forward more in advance on each visit. Then 1F1B, the depths it settled on and AFAB
-train in turn, round after round, each in a process of its own that stands still while another trains. In a round each
-has two visits, the second in the opposite order, so that a machine that slows down in between slows all alike; many short
-rounds say more than few long ones. Messages must take time for depths to matter: give --wire.`,
+train in turn, round after round, each in a process of its own that stands still while another
+trains. In a round each has two visits, the second in the opposite order, so that a machine that slows
+down in between slows all alike; many short rounds say more than few long ones. Messages must take
+time for depths to matter: give --wire.`,
 		Example: "  millrace bench advance --model gpt --batch 32 --micro-batches 16 --wire examples/two-machines-1gbps.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

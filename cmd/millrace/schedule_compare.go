@@ -65,7 +65,7 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 	f.Float64Var(&s.parameters, "parameters", 1, "size of one worker's share of the parameters, in activations")
 	f.StringVar(&s.memory, "memory-limit", "", "of each worker: activations on uniform stages, else bytes like 2GiB")
 	f.StringVar(&s.profile, "profile", "", "a profile's file instead of uniform stages")
-	f.StringVar(&s.cluster, "cluster", "", "the cluster for the profile: a file or preset; of its devices the first --stages, or all")
+	f.StringVar(&s.cluster, "cluster", "", "cluster of the profile, a file or preset: all or the first --stages devices")
 	f.IntVar(&s.microBatch, "micro-batch", 0, "samples of a micro-batch, for the profile (default: the profile's smallest)")
 	f.BoolVar(&s.clip, "clip", false, "updates need the gradient norm of all stages")
 	f.Float64Var(&s.norm, "norm", 0, "with --clip, time to pool the norm on uniform stages")
