@@ -68,6 +68,10 @@ func resumed() []run {
 	stash := func(cuts ...int) layout {
 		return layout{Schedule: "1f1b-rr", Weights: "stash", Cuts: cuts, Batch: 8, MicroBatches: 1}
 	}
+	turns := func(on [][]int, cuts ...int) layout {
+		return layout{Schedule: "1f1b-rr", Weights: "stash", Cuts: cuts, On: on, MicroBatches: 1}
+	}
+	adam := []string{"--optimizer", "adam", "--lr", "0.01", "--lr-warmup", "0"}
 	clip := []string{"--clip", "0.4"}
 	return []run{
 		of("three-stages-go-on-as-one-worker", "mlp", "mlp-on-one-worker", 3, 6,
@@ -83,7 +87,8 @@ func resumed() []run {
 			append(clip[:2:2], "--post-validate")...),
 		of("two-replicas-go-on-as-three", "mlp", "", 3, 6,
 			layout{Schedule: "dp", On: [][]int{{0, 1}}}, layout{Schedule: "dp", On: [][]int{{0, 1, 2}}}),
-		of("stream-goes-on-with-fewer-stages", "mlp", "", 5, 11, stash(2, 4), stash(3)),
+		of("stream-goes-on-with-fewer-stages", "mlp", "", 5, 11, stash(2, 4), stash(3), "--lr", "0.02"),
+		of("adam-goes-on-counting-the-updates-of-a-stage", "skip", "", 4, 8, turns(two1, 3), turns(one2, 2), adam...),
 		of("elastic-goes-on-with-other-cuts", "mlp", "elastic-2-pipelines", 3, 6, elastic(2, 3), elastic(2, 2, 4)),
 		of("batch-norm-goes-on-with-other-cuts", "convnet", "convnet-on-one-worker", 3, 6,
 			layout{Schedule: "1f1b", Cuts: conv3}, layout{Schedule: "zb-h1", Cuts: []int{4}}),
@@ -107,6 +112,9 @@ func commandLine() []run {
 			layout: layout{Schedule: "1f1b", Cuts: mlp3}, Flags: []string{"--advance", "2"}}},
 		{Name: "warm-up-depths-of-a-plan", Subject: "mlp", Like: "mlp-on-one-worker", leg: leg{Steps: 6,
 			layout: layout{Schedule: "1f1b", Cuts: mlp3, Warmup: []int{5, 3, 1}}}},
+		{Name: "adam-counts-the-updates-of-a-stage", Subject: "skip", leg: leg{Steps: 7,
+			layout: layout{Schedule: "1f1b-rr", Weights: "stash", Cuts: []int{3}, On: two1, MicroBatches: 1},
+			Flags:  []string{"--optimizer", "adam", "--lr", "0.01", "--lr-warmup", "0"}}},
 		{Name: "rate-follows-its-schedule", Subject: "gpt", leg: leg{Steps: 6,
 			layout: layout{Schedule: "1f1b", Cuts: gpt3}, Flags: []string{"--lr-schedule", "cosine"}}},
 		{Name: "evaluations-and-saves-change-nothing", Subject: "convnet", Like: "convnet-on-one-worker", leg: leg{Steps: 6,
