@@ -29,13 +29,18 @@ func newChain(inputs int, pixels bool, links ...link) chain {
 	in := inputs
 	for i, l := range links {
 		l.name, l.in = fmt.Sprintf("n%d", i), in
-		if l.norm {
+		if l.norm || l.add != "" {
 			l.out = in
 		}
 		in = l.out
 		c.links = append(c.links, l)
 	}
 	return c
+}
+
+// index is the position of a layer.
+func (c chain) index(name string) int {
+	return slices.IndexFunc(c.links, func(l link) bool { return l.name == name })
 }
 
 // model is the chain as millrace trains it. A chain of pixels ends with a layer more, which makes rows of images,
@@ -55,6 +60,8 @@ func (c chain) model(t testing.TB) *model.Model {
 			act = "none"
 		}
 		switch {
+		case l.add != "":
+			fmt.Fprintf(&b, "- {name: %s, kind: add, from: [%s, %s]}\n", l.name, from, l.add)
 		case l.norm:
 			fmt.Fprintf(&b, "- {name: %s, kind: batch_norm, from: [%s]}\n", l.name, from)
 		case c.pixels:

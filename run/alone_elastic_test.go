@@ -141,7 +141,9 @@ func TestElasticAveragingMovesAsItsEquationsSay(t *testing.T) {
 					return c
 				}
 				first := config(6, pipelines)
-				first.Checkpoint.Dir = t.TempDir()
+				if i%2 == pipelines%2 {
+					first.Checkpoint.Dir = t.TempDir()
+				}
 				twin := newAveraging(x.chain, first)
 				if err := twin.train(6, *first.Plan.Elastic); err != nil {
 					t.Fatal(err)
@@ -152,6 +154,9 @@ func TestElasticAveragingMovesAsItsEquationsSay(t *testing.T) {
 				}
 				if err := twin.running(pipelines).nearTo(got.Weights, x.limit); err != nil {
 					t.Errorf("%s, %d pipelines, %+v: %v", x.engine.Name(), pipelines, optimizer, err)
+				}
+				if i%2 != pipelines%2 {
+					continue
 				}
 				again := config(10, 5-pipelines)
 				again.Resume, again.AverageResumed = first.Checkpoint.Dir, true

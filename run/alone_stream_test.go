@@ -17,15 +17,15 @@ func tolerance(e engine.Engine) float64 {
 	return 1e-6
 }
 
-// tanhChain has as many tanh layers as stages want.
-func tanhChain(pixels bool) chain {
-	return newChain(4, pixels, link{out: 5, act: "tanh"}, link{out: 4, act: "tanh"}, link{out: 4, act: "relu"}, link{out: 3})
+// denseChain has a layer that is read by the next one and by one behind that, across whatever lies between.
+func denseChain() chain {
+	return newChain(4, false, link{out: 5, act: "tanh"}, link{out: 4, act: "tanh"}, link{out: 4, act: "relu"}, link{add: "n1"}, link{out: 3})
 }
 
 // Each stage of 1F1B-RR steps by the mean over its own replicas' minibatches (PipeDream §3.2, §3.3), whatever
 // the other stages have, and at the end of the stream by the mean over those that are left.
 func TestEachStageTakesTheMeanOverItsOwnReplicas(t *testing.T) {
-	c := tanhChain(false)
+	c := denseChain()
 	m := c.model(t)
 	for name, e := range map[string]engine.Engine{"ref": testEngine(t), "torch": optionalTorch()} {
 		if e == nil {
@@ -115,7 +115,7 @@ func TestStreamsStepAsTheirPapersSay(t *testing.T) {
 	} {
 		for i, optimizer := range optimizers {
 			together := x.micros > 1 || x.replicas[0] == x.replicas[len(x.replicas)-1]
-			c := tanhChain(false)
+			c := denseChain()
 			if together && i%2 == 0 {
 				c = tiedChain()
 			}
@@ -162,7 +162,7 @@ func TestAsynchronousReplicasStepAsTheirEquationSays(t *testing.T) {
 // optimizer's states and with how many updates they are of, which differ from stage to stage.
 func TestAResumedStreamKnowsItsUpdates(t *testing.T) {
 	e := testEngine(t)
-	c := tanhChain(false)
+	c := denseChain()
 	m := c.model(t)
 	for i, optimizer := range optimizers {
 		at := func(steps int, policy schedule.Policy, replicas ...int) Config {

@@ -16,6 +16,7 @@ type link struct {
 	out  int  // width of a dense layer
 	act  string
 	tied string // the layer whose weight it shares
+	add  string // a sum with what this layer makes, and nothing else
 	in   int
 }
 
@@ -28,7 +29,10 @@ func (l link) weight() string {
 
 // params is the names of what a layer learns.
 func (l link) params() []string {
-	if l.norm {
+	switch {
+	case l.add != "":
+		return nil
+	case l.norm:
 		return []string{l.name + ".gain", l.name + ".shift"}
 	}
 	return []string{l.weight(), l.name + ".bias"}
@@ -91,6 +95,9 @@ type span struct{ from, to int }
 // forward is y = act(x W^T + b), or batch norm (Ioffe and Szegedy, ICML 2015, Algorithm 1).
 func (l link) forward(w values, x [][]float64, parts []span) *kept {
 	k := &kept{x: x, parts: parts}
+	if l.add != "" {
+		return k
+	}
 	if l.norm {
 		return l.normalise(w, k)
 	}
@@ -148,6 +155,9 @@ func (l link) normalise(w values, k *kept) *kept {
 
 // backward is the gradients of what the layer read and of what it learns, through the weights w.
 func (l link) backward(w values, k *kept, dy [][]float64) (dx [][]float64, grads values) {
+	if l.add != "" {
+		return dy, nil
+	}
 	if l.norm {
 		return l.normaliseBack(w, k, dy)
 	}
@@ -198,6 +208,22 @@ func (l link) normaliseBack(w values, k *kept, dy [][]float64) (dx [][]float64, 
 		}
 	}
 	return dx, values{l.name + ".gain": dGain, l.name + ".shift": dShift}
+}
+
+// plus is a sum of rows; nil counts for nothing.
+func plus(a, b [][]float64) [][]float64 {
+	if a == nil {
+		return b
+	}
+	var out [][]float64
+	for r := range a {
+		row := make([]float64, len(a[r]))
+		for c := range row {
+			row[c] = a[r][c] + b[r][c]
+		}
+		out = append(out, row)
+	}
+	return out
 }
 
 // crossEntropy is the sum over the rows of -log softmax(x)[target], its gradient, and how many

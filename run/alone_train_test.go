@@ -145,32 +145,34 @@ func (a *alone) gradients(batch int, forward, backward, sums []values) error {
 	loss := 0.0
 	for m := range a.micros {
 		from, to := m*a.rows, (m+1)*a.rows
-		inputs := make([][][]float64, len(a.first))
+		made, grads := make([][][]float64, len(a.links)+1), make([][][]float64, len(a.links)+1) // the input first
+		made[0] = x[from:to]
 		all := make([][]*kept, len(a.first))
-		at := x[from:to]
 		for i := range a.first {
-			inputs[i] = at
-			if all[i] = a.through(i, forward[i], at); len(all[i]) > 0 {
-				at = all[i][len(all[i])-1].y
-			}
+			all[i] = a.through(i, forward[i], made)
 			a.statistics.note(a.of(i), all[i])
 		}
-		g, total, _ := crossEntropy(at, target[from:to])
+		g, total, _ := crossEntropy(made[len(a.links)], target[from:to])
 		loss += total / float64(a.micros*a.rows)
 		for _, row := range g {
 			for c := range row {
 				row[c] /= float64(a.micros * a.rows)
 			}
 		}
+		grads[len(a.links)] = g
 		for i := len(a.first) - 1; i >= 0; i-- {
 			if a.again[i] {
-				all[i] = a.through(i, backward[i], inputs[i])
+				all[i] = a.through(i, backward[i], made)
 			}
 			links := a.of(i)
 			for l := len(links) - 1; l >= 0; l-- {
-				var own values
-				g, own = links[l].backward(backward[i], all[i][l], g)
+				at := a.first[i] + l
+				back, own := links[l].backward(backward[i], all[i][l], grads[at+1])
 				own.addTo(sums[i])
+				grads[at] = plus(grads[at], back)
+				if links[l].add != "" {
+					grads[a.index(links[l].add)+1] = plus(grads[a.index(links[l].add)+1], back)
+				}
 			}
 		}
 	}
@@ -178,11 +180,16 @@ func (a *alone) gradients(batch int, forward, backward, sums []values) error {
 	return nil
 }
 
-func (a *alone) through(stage int, w values, x [][]float64) []*kept {
+// through takes what the layers of a stage read of made forward, and puts there what they make.
+func (a *alone) through(stage int, w values, made [][][]float64) []*kept {
 	var all []*kept
-	for _, l := range a.of(stage) {
-		k := l.forward(w, x, a.parts(stage, len(x)))
-		all, x = append(all, k), k.y
+	for l, link := range a.of(stage) {
+		at := a.first[stage] + l
+		k := link.forward(w, made[at], a.parts(stage, len(made[at])))
+		if link.add != "" {
+			k.y = plus(made[at], made[a.index(link.add)+1])
+		}
+		all, made[at+1] = append(all, k), k.y
 	}
 	return all
 }
@@ -270,9 +277,15 @@ func (a *alone) evaluate(d data.Split, rows int, w, running values) (loss float6
 	if err != nil {
 		return 0, 0, err
 	}
+	made := [][][]float64{}
 	for _, l := range a.links {
-		if !l.norm {
+		switch {
+		case l.add != "":
+			x = plus(x, made[a.index(l.add)])
+		case !l.norm:
 			x = l.forward(w, x, nil).y
+		}
+		if made = append(made, x); !l.norm {
 			continue
 		}
 		for r, row := range x {
