@@ -90,7 +90,7 @@ var (
 	PlanOptions = noted([]Option{
 		whole("most workers to use (default: 2, or all devices of --cluster)", "workers", func(j *Job) *int { return &j.Workers }),
 		fixed("cores that the workers share (default: this machine's)", "cores", func(j *Job) *int { return &j.Cores }),
-		word("a cluster file or preset whose links the workers of this machine are put behind", "wire", func(j *Job) *string { return &j.Wire }),
+		word("cluster file or preset whose links slow this machine's transfers", "wire", func(j *Job) *string { return &j.Wire }),
 		whole("threads of one operator", "threads-per-worker", func(j *Job) *int { return &j.ThreadsPerWorker }),
 		fixed("samples of one step (default: 32)", "batch", func(j *Job) *int { return &j.Batch }),
 		fixed("fix the stages; 1 with several workers is data parallelism", "stages", func(j *Job) *int { return &j.Stages }),
@@ -119,7 +119,7 @@ var (
 	})
 	// ElasticOptions are AvgPipe's: elastic averaging, and forwards in advance.
 	ElasticOptions = noted([]Option{
-		word("forwards in advance of 1F1B on the first stage, graded down to none on the last; train: or auto, one more every few steps while they get faster and memory lasts", "advance", func(j *Job) *string { return &j.Advance }),
+		word("forwards in advance of 1F1B on the first stage; in train also auto", "advance", func(j *Job) *string { return &j.Advance }),
 		{Name: "pipelines", Doc: "models trained side by side, held together by a reference (AvgPipe)", Set: func(j *Job, v string) error {
 			n, err := strconv.Atoi(v)
 			if err != nil || n < 1 {
@@ -133,7 +133,7 @@ var (
 	})
 	// ClusterOptions choose other hardware than this machine, which cannot be trained on.
 	ClusterOptions = noted([]Option{
-		word("a cluster file or preset (such as dapple-a, or dapple-a:4x8) to plan for; unless --profile is given too, costs come from its devices' peaks", "cluster", func(j *Job) *string { return &j.Cluster }),
+		word("cluster file or preset to plan for, like dapple-a or dapple-a:4x8", "cluster", func(j *Job) *string { return &j.Cluster }),
 	})
 	TrainOptions = noted([]Option{
 		word("digits, fashion-mnist, a folder of IDX files, a .csv file or a text", "data", func(j *Job) *string { return &j.Data }),

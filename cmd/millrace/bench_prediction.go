@@ -35,7 +35,8 @@ from a profile that another process measures then, in a few passes over the plan
 size: a machine shared with others is slow for a second or for minutes at a time. A plan's figures
 are those of the round in which its step over its prediction is the middle one. From 6 rounds on the
 table has an interval for it, of 95 %, and says how many plans' reach within 5 % of their
-predictions: what a machine does not repeat any better is no error of the prediction. With --profile, that profile predicts every training.`,
+predictions: what a machine does not repeat any better is no error of the prediction. With --profile,
+that profile predicts every training.`,
 		Example: "  millrace bench prediction --model gpt --data text.txt --workers 2 --batch 32\n  millrace bench prediction --model convnet --workers 4 --cores 2 --batch 64 --splits 40",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
