@@ -3,7 +3,6 @@ package schedule
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -86,6 +85,12 @@ func check(p *Program) (Report, *Program, error) {
 	}
 	short := *q
 	short.Repeat = min(q.Repeat, checkRepeats+q.prologueRepeats())
+	if err := short.Playable(); err != nil {
+		return Report{}, p, err
+	}
+	if err := short.executable(); err != nil {
+		return Report{}, &short, err
+	}
 	var rep Report
 	total := newTally(&short)
 	for w := range short.Workers {
@@ -124,103 +129,6 @@ func (p *Program) prologueRepeats() int {
 		}
 	}
 	return (int(n) + p.MicroBatches - 1) / p.MicroBatches
-}
-
-// Validate refuses what makes no sense instruction by instruction: counts and ids out of
-// range, instructions on a worker that does not hold their stage. It is the part of Check
-// that costs one look at each instruction; what it passes cannot make a Machine panic, but may block.
-func (p *Program) Validate() error {
-	fail := func(format string, args ...any) error {
-		return &CheckError{Program: p.Name, Worker: -1, Position: -1, Why: fmt.Sprintf(format, args...)}
-	}
-	switch {
-	case p.Workers < 1:
-		return fail("it has %d workers; it needs one at least", p.Workers)
-	case p.Stages < 1 || p.Stages > MaxStage:
-		return fail("it has %d stages; it can have 1 to %d", p.Stages, MaxStage)
-	case len(p.Placement) < 1 || len(p.Placement) > MaxPipeline:
-		return fail("it places %d pipelines; it can have 1 to %d", len(p.Placement), MaxPipeline)
-	case p.MicroBatches < 1 || p.Repeat < 0 || int64(p.MicroBatches)*int64(max(p.Repeat, 1)) > MaxMicro:
-		return fail("%d micro-batches repeated %d times; there can be 1 to %d in all", p.MicroBatches, p.Repeat, MaxMicro)
-	case p.Period < 1:
-		return fail("its period is %d minibatches; it must be 1 at least", p.Period)
-	case len(p.Recompute) != 0 && len(p.Recompute) != p.Stages:
-		return fail("%d recompute settings for %d stages", len(p.Recompute), p.Stages)
-	case !p.Weights.known():
-		return fail("weight policy %q; there are %q", p.Weights, Policies())
-	case p.DeferUpdates && (p.Weights != DoubleBuffered || p.oneReplica()):
-		return fail("its updates are put off until a forward needs them: that is for weights 2bw and stages of several replicas")
-	case p.PostValidate && (p.Weights != Sync || !p.Clip || p.Period != 1):
-		return fail("its updates are validated later: that is for synchronous weights with a gradient norm, one step a repetition")
-	case p.Replication != Split && p.Replication != RoundRobin:
-		return fail("replication %q; it is %q or %q", p.Replication, Split, RoundRobin)
-	}
-	for pl, stages := range p.Placement {
-		if len(stages) != p.Stages {
-			return fail("pipeline %d places %d of %d stages", pl, len(stages), p.Stages)
-		}
-		for s, on := range stages {
-			if len(on) == 0 || len(on) > MaxReplica {
-				return fail("stage %d of pipeline %d is on %d workers; it needs 1 to %d", s, pl, len(on), MaxReplica)
-			}
-			for i, w := range on {
-				if w < 0 || w >= p.Workers {
-					return fail("stage %d of pipeline %d is on worker %d; workers are 0 to %d", s, pl, w, p.Workers-1)
-				}
-				if slices.Contains(on[:i], w) {
-					return fail("stage %d of pipeline %d is on worker %d twice", s, pl, w)
-				}
-			}
-		}
-	}
-	if err := p.checkElastic(); err != nil {
-		return fail("%v", err)
-	}
-	for k, part := range []Part{p.Prologue, p.Body, p.Epilogue} {
-		if len(part) > p.Workers {
-			return fail("its %s has %d lists for %d workers", parts[k], len(part), p.Workers)
-		}
-		for w, list := range part {
-			for i, in := range list {
-				if err := checkFields(p, w, in); err != nil {
-					return &CheckError{Program: p.Name, Worker: w, Position: i, Instruction: in, Why: err.Error(), part: k, at: i, written: in}
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func checkFields(p *Program, w int, in Instruction) error {
-	if in.Kind == DR {
-		return nil
-	}
-	if in.Kind < F || in.Kind > PV {
-		return fmt.Errorf("there is no such kind")
-	}
-	if int(in.Pipeline) < 0 || int(in.Pipeline) >= len(p.Placement) {
-		return fmt.Errorf("there are %d pipelines, counted from 0", len(p.Placement))
-	}
-	if in.Stage < 0 || int(in.Stage) >= p.Stages {
-		return fmt.Errorf("stages are 0 to %d", p.Stages-1)
-	}
-	if in.Kind != U && in.Kind != CK && in.Kind != EV && in.Kind != SF && in.Kind != RF && p.IsReference(int(in.Pipeline)) {
-		return fmt.Errorf("pipeline %d is the reference, which does not train", in.Pipeline)
-	}
-	on := p.Placement[in.Pipeline][in.Stage]
-	if in.Replica < 0 || int(in.Replica) >= len(on) {
-		return fmt.Errorf("stage %d has %d replicas, counted from 0", in.Stage, len(on))
-	}
-	if on[in.Replica] != w {
-		return fmt.Errorf("replica %d of stage %d is on worker %d, not here", in.Replica, in.Stage, on[in.Replica])
-	}
-	switch in.Kind {
-	case F, B, I, W, EV, SF, RF, SB, RB:
-		if n := len(on); p.Replication == RoundRobin && n > 1 && p.replicaOf(in.Micro, n) != int(in.Replica) {
-			return fmt.Errorf("under round robin this micro-batch belongs to replica %d", p.replicaOf(in.Micro, n))
-		}
-	}
-	return nil
 }
 
 // replay runs the Machine with transfers that take no time. What is possible at all

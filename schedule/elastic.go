@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/millrace-ml/millrace/plan"
@@ -39,7 +40,8 @@ func init() {
 		Name: "elastic", Doc: "pipelines with weights of their own, held together by a reference model (AvgPipe)",
 		Policies: []Policy{Elastic},
 		Admits: func(s Settings) error {
-			if err := s.elastic().Check(); err != nil {
+			s.Elastic = s.elastic()
+			if err := cmp.Or(s.Elastic.Check(), s.sized()); err != nil {
 				return err
 			}
 			if err := admitOneF1B(s); err != nil {

@@ -164,6 +164,9 @@ func (s Settings) checked() (Settings, error) {
 			workers = max(workers, w+1)
 		}
 	}
+	if workers > MaxWorkers {
+		return s, fmt.Errorf("%d workers; there can be %d", workers, MaxWorkers)
+	}
 	used := make([]bool, workers)
 	for i, on := range s.Placement {
 		if len(on) == 0 {
@@ -196,7 +199,7 @@ func (s Settings) checked() (Settings, error) {
 	if s.Repeat == 0 {
 		s.Repeat = 1
 	}
-	return s, nil
+	return s, s.sized()
 }
 
 // program is an empty Program for these settings.

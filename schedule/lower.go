@@ -23,12 +23,8 @@ func Lower(p *Program, o LowerOptions) (*Program, error) {
 	}
 	out := *p
 	out.Tied, out.Clip = o.Tied, o.Clip
-	for _, group := range o.Tied {
-		for _, s := range group {
-			if s < 0 || s >= p.Stages {
-				return nil, fmt.Errorf("schedule: tied stage %d; stages are 0 to %d", s, p.Stages-1)
-			}
-		}
+	if err := out.checkTies(); err != nil {
+		return nil, fmt.Errorf("schedule: %w", err)
 	}
 	for _, part := range []*Part{&out.Prologue, &out.Body, &out.Epilogue} {
 		if *part == nil {

@@ -3,6 +3,7 @@ package schedule
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"strings"
 )
@@ -11,7 +12,7 @@ import (
 // brace, PyTorch's CSV if its first line has an action and not our header, and our text
 // otherwise. What it accepts still has to pass Check.
 func Read(r io.Reader) (*Program, error) {
-	in := bufio.NewReader(r)
+	in := bufio.NewReader(&bounded{from: r, left: MaxFile})
 	begin, err := in.Peek(512)
 	if err != nil && err != io.EOF {
 		return ParseText(in) // which says what is wrong with the file
@@ -21,8 +22,25 @@ func Read(r io.Reader) (*Program, error) {
 		return ReadJSON(in)
 	case looksLikeTorch(begin):
 		return ReadTorchCSV(in)
+	case !bytes.HasPrefix(begin, []byte(textHeader)):
+		first, _, _ := strings.Cut(string(begin), "\n") // no more of it is looked at
+		return ParseText(strings.NewReader(first))
 	}
 	return ParseText(in)
+}
+
+// bounded reads so many bytes and fails at the next.
+type bounded struct {
+	from io.Reader
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.from.Read(p[:min(len(p), b.left+1)])
+	if b.left -= n; b.left < 0 {
+		return 0, fmt.Errorf("schedule: a program's file can have %d bytes; this one has more", MaxFile)
+	}
+	return n, err
 }
 
 // looksLikeTorch says whether some cell of the first line is an action.

@@ -85,6 +85,16 @@ func (s *Source) Check(held int) (Report, error) {
 	return rep, wrong
 }
 
+// Playable is Playable of the Program; errors name the file.
+func (s *Source) Playable() error {
+	err := s.Program.Playable()
+	var wrong *CheckError
+	if errors.As(err, &wrong) {
+		wrong.File = s.File
+	}
+	return err
+}
+
 // TooMuch is the refusal of a Program of which a worker cannot carry out an instruction, with absolute
 // ids, for want of memory. lowered is the Program as it would run, with as many repetitions as it would.
 func (s *Source) TooMuch(lowered *Program, worker int, in Instruction, why string) error {

@@ -135,15 +135,12 @@ func numbers(ns []int) string {
 	return strings.Join(words, " ")
 }
 
-// maxLists bounds what a text may claim before any list is read.
-const maxLists = 1 << 20
-
 // ParseText reads the text form. What it accepts still has to pass Check. Errors
 // name the line.
 func ParseText(r io.Reader) (*Program, error) {
 	in := bufio.NewScanner(r)
-	in.Buffer(nil, 1<<30)
-	t := textReader{p: &Program{}}
+	in.Buffer(nil, 2*MaxFile)
+	t := textReader{p: &Program{}, given: map[string]int{}}
 	for in.Scan() {
 		t.line++
 		if err := t.read(in.Text()); err != nil {
@@ -179,9 +176,11 @@ func (p *Program) complete() error {
 }
 
 type textReader struct {
-	p    *Program
-	line int
-	part *Part // whose lists are being read
+	p     *Program
+	line  int
+	part  *Part          // whose lists are being read
+	given map[string]int // the line of each setting
+	count int            // instructions so far
 }
 
 func (t *textReader) read(line string) error {
@@ -205,6 +204,10 @@ func (t *textReader) read(line string) error {
 
 func (t *textReader) setting(key, value string) error {
 	p := t.p
+	if before, twice := t.given[key]; twice && key != "place" && key != "tied" {
+		return fmt.Errorf("%s stands in line %d already; give it once", clip(key), before)
+	}
+	t.given[key] = t.line
 	count := func(to *int, limit int) error {
 		n, err := number(value, limit)
 		if err != nil {
@@ -219,7 +222,7 @@ func (t *textReader) setting(key, value string) error {
 	case "stages":
 		return count(&p.Stages, MaxStage)
 	case "workers":
-		return count(&p.Workers, maxLists)
+		return count(&p.Workers, MaxWorkers)
 	case "micro_batches":
 		return count(&p.MicroBatches, MaxMicro)
 	case "period":
@@ -299,6 +302,9 @@ func (t *textReader) list(line string) error {
 	}
 	list := List{}
 	for word := range strings.FieldsSeq(text) {
+		if t.count++; t.count > MaxInstructions {
+			return fmt.Errorf("worker %d, instruction %d: a program can have %d instructions in its lists", w, len(list), MaxInstructions)
+		}
 		in, err := ParseInstruction(word)
 		if err != nil {
 			return fmt.Errorf("worker %d, instruction %d: %w", w, len(list), err)

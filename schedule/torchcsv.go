@@ -92,7 +92,7 @@ func ReadTorchCSV(r io.Reader) (*Program, error) {
 	in.ReuseRecord = true
 	var lists Part
 	on := map[int32]int{}
-	stages, micros := 0, 0
+	stages, micros, read := 0, 0, 0
 	for {
 		cells, err := in.Read()
 		if err == io.EOF {
@@ -117,6 +117,9 @@ func ReadTorchCSV(r io.Reader) (*Program, error) {
 				stages, micros = max(stages, int(a.Stage)+1), max(micros, int(a.Micro)+1)
 			}
 			list = append(list, actions...)
+			if read += len(actions); read > MaxInstructions {
+				return nil, fmt.Errorf("schedule: PyTorch's schedule, line %d, cell %d: a program can have %d instructions", line, c+1, MaxInstructions)
+			}
 		}
 		if len(list) == 0 {
 			return nil, fmt.Errorf("schedule: PyTorch's schedule: rank %d has no action", worker)

@@ -91,8 +91,9 @@ func (p *Program) leftOver(worker int, end int32) List {
 		}
 		at := Instruction{Pipeline: int16(held[0]), Stage: int32(held[1]), Replica: int16(held[2]), Kind: B}
 		closed := false
-		for at.Micro = end / g * g; at.Micro < end; at.Micro++ {
-			r := len(p.Placement[held[0]][held[1]])
+		r := len(p.Placement[held[0]][held[1]])
+		// Only the last r of a group can close it.
+		for at.Micro = max(end/g*g, (end/g+1)*g-int32(r)); at.Micro < end; at.Micro++ {
 			mine := p.Replication == Split || p.replicaOf(at.Micro, r) == held[2]
 			closed = closed || mine && p.closes(at)
 		}

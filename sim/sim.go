@@ -67,6 +67,10 @@ func (e *StallError) Error() string {
 	return b.String()
 }
 
+// mostPlayed bounds the instructions of a simulation, repetitions counted, before anything of their size is made:
+// over four times as many as a step of 1,024 workers with 4,096 micro-batches has.
+const mostPlayed = 1 << 27
+
 // Run simulates a lowered Program. The Program need not have passed Check: one that blocks
 // is a StallError.
 func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary, error) {
@@ -78,6 +82,9 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 	}
 	if err := costs.check(p); err != nil {
 		return nil, Summary{}, err
+	}
+	if n := p.Instructions(); n > mostPlayed {
+		return nil, Summary{}, fmt.Errorf("sim: program %s has %d instructions, its body %d times; at most %d are simulated: give fewer repetitions or micro-batches", p.Name, n, p.Repeat, int64(mostPlayed))
 	}
 	if o.Cores == 0 {
 		o.Cores = costs.Cores

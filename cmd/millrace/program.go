@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -12,6 +13,20 @@ import (
 	"github.com/millrace-ml/millrace/tune"
 )
 
+// readProgram reads the Program in a file.
+func readProgram(file string) (*schedule.Source, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, schedule.MaxFile+1)) // of more, ReadSource says so
+	if err != nil {
+		return nil, err
+	}
+	return schedule.ReadSource(file, text)
+}
+
 // useProgram makes the Program in the job's file the job's schedule, under the file's name; nil where the
 // job names none.
 func useProgram(j *job.Job) (*schedule.Source, error) {
@@ -21,11 +36,7 @@ func useProgram(j *job.Job) (*schedule.Source, error) {
 	if j.Schedule != "" || j.Plan != "" {
 		return nil, badInput(fmt.Errorf("--program %s is a schedule of its own; leave out --schedule and --plan", j.Program))
 	}
-	text, err := os.ReadFile(j.Program)
-	if err != nil {
-		return nil, badInput(err)
-	}
-	source, err := schedule.ReadSource(j.Program, text)
+	source, err := readProgram(j.Program)
 	if err != nil {
 		return nil, badInput(err)
 	}

@@ -65,8 +65,12 @@ func grid(p *schedule.Program, t *trace.Timeline) string {
 	return text
 }
 
-// mostDrawn is the most instructions of a Program that a terminal is shown a drawing of.
-const mostDrawn = 1 << 20
+const (
+	// mostDrawn is the most instructions of a Program that a terminal is shown a drawing of.
+	mostDrawn = 1 << 20
+	// mostInFile is the most that a file shows: a browser opens no larger ones.
+	mostInFile = 1 << 22
+)
 
 func scheduleCommand() *cobra.Command {
 	var s shape
@@ -97,7 +101,11 @@ The families are:
 				_, err := fmt.Fprint(out, p.Text())
 				return err
 			}
-			recorded := svg != "" || page != "" || !asJSON && rep.Instructions <= mostDrawn
+			size := p.Instructions()
+			if wanted := svg + page; wanted != "" && size > mostInFile {
+				return badInput(fmt.Errorf("%s: a drawing in a file shows %d instructions at most; this program has %d, repetitions counted", wanted, mostInFile, size))
+			}
+			recorded := svg != "" || page != "" || !asJSON && size <= mostDrawn
 			t, sum, err := s.play(p, recorded)
 			if err != nil {
 				return err
@@ -118,10 +126,10 @@ The families are:
 			if s.onStreaming(p) {
 				fmt.Fprintln(out, "devices transfer while they compute")
 			}
-			if rep.Instructions <= mostDrawn {
+			if size <= mostDrawn {
 				fmt.Fprint(out, grid(p, t))
 			} else {
-				fmt.Fprintf(out, "not drawn here: it has over %d instructions; --svg and --html draw it\n", mostDrawn)
+				fmt.Fprintf(out, "not drawn here: it has %d instructions, repetitions counted, and %d are drawn; --svg and --html draw up to %d\n", size, mostDrawn, mostInFile)
 			}
 			fmt.Fprintf(out, "step %.4g, bubble %.1f %%, most micro-batches held by worker %v\n", sum.StepS, 100*sum.Bubble, rep.PeakActivations)
 			return drawn.Stages.Text(out)

@@ -114,6 +114,9 @@ func (s *shape) program() (*schedule.Program, schedule.Report, error) {
 	}
 	rep, err := source.Check(s.held)
 	p := source.Program
+	if err == nil {
+		err = source.Playable()
+	}
 	if err == nil && !p.Lowered {
 		p, err = schedule.Lower(p, schedule.LowerOptions{Tied: p.Tied, Clip: p.Clip || s.clip, PostValidate: s.later})
 		if err == nil && s.clip {
@@ -126,11 +129,7 @@ func (s *shape) program() (*schedule.Program, schedule.Report, error) {
 // source is the Program of a shape with where it was read.
 func (s *shape) source() (*schedule.Source, error) {
 	if s.file != "" {
-		text, err := os.ReadFile(s.file)
-		if err != nil {
-			return nil, err
-		}
-		return schedule.ReadSource(s.file, text)
+		return readProgram(s.file)
 	}
 	p, err := s.compute()
 	return &schedule.Source{Program: p}, err
