@@ -52,8 +52,8 @@ type fileLevel struct {
 	Uplinks             bool   `yaml:"uplinks"`
 }
 
-// MaxDevices bounds what a file may describe.
-const MaxDevices = 1 << 20
+// MaxDevices bounds what a file may describe: a search over as many ends in seconds.
+const MaxDevices = 1 << 16
 
 // Read reads a cluster file, or finds the preset of that name (see Preset).
 func Read(path string) (*Cluster, error) {

@@ -86,34 +86,40 @@ type bounder struct {
 	m, M  int
 	split bool
 	types []string
-	// by device type, and by replicas (nil where the profile does not know so few rows)
+	// by device type, and by rows of a replica (nil where the profile does not know so few)
 	costs map[string]map[int][]profile.Cost
+	// counts is the numbers of replicas of which one fewer has more rows: of others that have as many rows
+	// one of these does less work.
+	counts []int
 }
 
 func newBounder(p *profile.Profile, c *cluster.Cluster, kind BoundKind, m int, split bool) *bounder {
 	b := &bounder{p: p, c: c, kind: kind, m: m, M: kind.Batch / m, split: split, costs: map[string]map[int][]profile.Cost{}}
+	for r := 1; r <= kind.Workers; r++ {
+		if r == 1 || b.rows(r) < b.rows(r-1) {
+			b.counts = append(b.counts, r)
+		}
+	}
 	for _, t := range c.Devices {
 		if b.costs[t] != nil {
 			continue
 		}
 		b.types = append(b.types, t)
 		b.costs[t] = map[int][]profile.Cost{}
-		for r := 1; r <= kind.Workers; r++ {
-			rows := b.rows(r)
-			if r > 1 && rows == b.rows(r-1) {
-				b.costs[t][r] = b.costs[t][r-1]
-				continue
-			}
-			if costs, _, err := p.At(t, rows); err == nil {
-				b.costs[t][r] = cheapest(costs)
+		for _, r := range b.counts {
+			if costs, _, err := p.At(t, b.rows(r)); err == nil {
+				b.costs[t][b.rows(r)] = cheapest(costs)
 			}
 		}
 	}
-	if !slices.ContainsFunc(b.types, func(t string) bool { return b.costs[t][1] != nil }) {
+	if !slices.ContainsFunc(b.types, func(t string) bool { return b.at(t, 1) != nil }) {
 		return nil
 	}
 	return b
 }
+
+// at is what the layers cost each of r replicas on a device type.
+func (b *bounder) at(device string, r int) []profile.Cost { return b.costs[device][b.rows(r)] }
 
 // cheapest has a forward and its backward, or the backward's first half, take no longer together than where the layer is
 // computed again, if that was measured to be less: a forward that keeps nothing finds its memory in the caches. Bounds
@@ -208,8 +214,8 @@ func (b *bounder) work() float64 {
 // layer is all the work of a layer in a step on devices of one type.
 func (b *bounder) layer(t string, k int) float64 {
 	least := math.Inf(1)
-	for r := 1; r <= b.kind.Workers; r++ {
-		if costs := b.costs[t][r]; costs != nil {
+	for _, r := range b.counts {
+		if costs := b.at(t, r); costs != nil {
 			times := 1.0
 			if b.split {
 				times = float64(r)
@@ -229,7 +235,7 @@ func (b *bounder) transfers() []float64 {
 	var costs []profile.Cost
 	for _, t := range b.types {
 		if costs == nil {
-			costs = b.costs[t][1]
+			costs = b.at(t, 1)
 		}
 	}
 	for k := 1; k < len(out); k++ {

@@ -114,7 +114,7 @@ func (s *serverBound) fill() *fillBound {
 		}
 	}
 	for _, t := range s.types {
-		if costs := s.costs[t][1]; costs != nil {
+		if costs := s.at(t, 1); costs != nil {
 			for k := 1; k < n; k++ {
 				f.cutBytes[k] = float64(s.p.CutBytes(costs, k-1))
 			}

@@ -134,7 +134,7 @@ func (b *bounder) cuts() []float64 {
 		least := math.Inf(1)
 		for _, t := range b.types {
 			for r := 1; r <= b.kind.Workers && (r == 1 || b.split); r++ {
-				if costs := b.costs[t][r]; costs != nil {
+				if costs := b.at(t, r); costs != nil {
 					least = min(least, float64(r)*float64(b.p.CutBytes(costs, k-1)))
 				}
 			}
@@ -331,7 +331,7 @@ func (b *bounder) prefix(r int, of func(profile.Cost) float64) []float64 {
 	for k := range n {
 		own := math.Inf(1)
 		for _, t := range b.types {
-			if costs := b.costs[t][r]; costs != nil {
+			if costs := b.at(t, r); costs != nil {
 				own = min(own, of(costs[k]))
 			}
 		}

@@ -51,10 +51,14 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 			return Costs{}, fmt.Errorf("sim: stage %d of the plan is on no device", s)
 		}
 		var replicas []StageCost
+		of := map[string]StageCost{} // by device type: replicas on the same have the same costs
 		for _, d := range pl.Stages[s].Devices {
-			cost, err := stageCost(&known, c, pl, s, d)
-			if err != nil {
-				return Costs{}, err
+			cost, ok := of[c.Devices[d]]
+			if !ok {
+				if cost, err = stageCost(&known, c, pl, s, c.Devices[d], devices); err != nil {
+					return Costs{}, err
+				}
+				of[c.Devices[d]] = cost
 			}
 			replicas = append(replicas, cost)
 		}
@@ -111,14 +115,14 @@ func (k *layerCosts) at(device string, rows int) ([]profile.Cost, error) {
 	return costs, err
 }
 
-// stageCost adds up the layers of a stage on one device.
-func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s, device int) (StageCost, error) {
+// stageCost adds up the layers of a stage on one type of device; all is the plan's devices.
+func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, device string, all []int) (StageCost, error) {
 	p, st := known.p, pl.Stages[s]
 	rows := pl.MicroBatch
 	if pl.Replication == "split" && len(st.Devices) > 1 {
 		rows = (rows + len(st.Devices) - 1) / len(st.Devices)
 	}
-	costs, err := known.at(c.Devices[device], rows)
+	costs, err := known.at(device, rows)
 	if err != nil {
 		return StageCost{}, fmt.Errorf("sim: stage %d: %w", s, err)
 	}
@@ -165,10 +169,10 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s, device i
 	stageMemory(&out, p, costs, st)
 	if len(st.Devices) > 1 {
 		out.AllReduceS = c.AllReduceS(st.Devices, out.ParameterBytes)
-		out.Shares, out.WeightShares = summedBeside(p, c, costs, st, len(Devices(pl)))
+		out.Shares, out.WeightShares = summedBeside(p, c, costs, st, len(all))
 	}
 	out.TiedS = tiedS(p, c, pl, s)
-	if all := Devices(pl); len(all) > 1 {
+	if len(all) > 1 {
 		out.NormS = c.TransferS(all[0], all[len(all)-1], 8*int64(len(p.Layers)))
 	}
 	return out, nil

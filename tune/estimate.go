@@ -39,14 +39,18 @@ type estimator struct {
 	m           int
 	ready       []float64 // [stage][micro]: when the forward's input is there
 	gradient    []float64 // [stage][micro]: when the backward's is
-	ahead, back []link    // [actor of the sender][actor number of the receiver]
-	wide        int
+	ahead, back []link    // [boundary][pair]: there are no more pairs of actors than micro-batches pass between
+	cuts        []cutLinks
 	over        int64
 	work        float64
 	cores       int
 }
 
 type link struct{ latency, taken, free float64 }
+
+// cutLinks is where a boundary's links are: micro-batch m goes between actors m modulo the number of each side's,
+// and so over the same pair as micro-batch m + period.
+type cutLinks struct{ first, period int }
 
 func (e *estimator) load(s *search, h *shape) bool {
 	S := h.stages()
@@ -100,26 +104,20 @@ func (e *estimator) load(s *search, h *shape) bool {
 		}
 		e.count = append(e.count, len(e.actors)-e.first[i])
 	}
-	e.wide = 1
-	for _, n := range e.count {
-		e.wide = max(e.wide, n)
-	}
 	e.ready = sized(e.ready, S*e.m)
 	e.gradient = sized(e.gradient, S*e.m)
-	e.ahead = sized(e.ahead, len(e.actors)*e.wide)
-	e.back = sized(e.back, len(e.actors)*e.wide)
+	e.ahead, e.back, e.cuts = e.ahead[:0], e.back[:0], e.cuts[:0]
 	for i := 0; i+1 < S; i++ {
 		bytes := s.cutBytes(h, i+1)
 		if h.split {
 			bytes /= int64(max(len(devices[i]), len(devices[i+1])))
 		}
-		for a := range e.count[i] {
-			for b := range e.count[i+1] {
-				x, y := e.first[i]+a, e.first[i+1]+b
-				from, to := e.actors[x].device, e.actors[y].device
-				e.ahead[x*e.wide+b] = newLink(s.Cluster, from, to, bytes)
-				e.back[y*e.wide+a] = newLink(s.Cluster, to, from, bytes)
-			}
+		senders, receivers := e.count[i], e.count[i+1]
+		e.cuts = append(e.cuts, cutLinks{len(e.ahead), senders / divisor(senders, receivers) * receivers})
+		for m := range min(e.cuts[i].period, e.m) {
+			from, to := e.actors[e.first[i]+m%senders].device, e.actors[e.first[i+1]+m%receivers].device
+			e.ahead = append(e.ahead, newLink(s.Cluster, from, to, bytes))
+			e.back = append(e.back, newLink(s.Cluster, to, from, bytes))
 		}
 	}
 	for i := range S {
@@ -220,8 +218,7 @@ func (e *estimator) advance(x int) {
 			if a.stage+1 == S {
 				e.gradient[slot] = a.free
 			} else {
-				b := micro % e.count[a.stage+1]
-				e.ready[slot+e.m] = e.ahead[x*e.wide+b].pass(a.free)
+				e.ready[slot+e.m] = e.between(e.ahead, a.stage, micro).pass(a.free)
 			}
 		} else {
 			if e.gradient[slot] < 0 {
@@ -229,12 +226,25 @@ func (e *estimator) advance(x int) {
 			}
 			a.free = max(a.free, e.gradient[slot]) + a.backward
 			if a.stage > 0 {
-				b := micro % e.count[a.stage-1]
-				e.gradient[slot-e.m] = e.back[x*e.wide+b].pass(a.free)
+				e.gradient[slot-e.m] = e.between(e.back, a.stage-1, micro).pass(a.free)
 			}
 		}
 		a.at++
 	}
+}
+
+// between is the link that a micro-batch takes over a boundary.
+func (e *estimator) between(links []link, boundary, micro int) *link {
+	cut := e.cuts[boundary]
+	return &links[cut.first+micro%cut.period]
+}
+
+// divisor is the greatest common divisor of two numbers.
+func divisor(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // pass is when a message that is ready now has arrived.
