@@ -81,6 +81,8 @@ func TestManifestsAreChecked(t *testing.T) {
 		{`"a.safetensors"`, `""`, "file name"},
 		{`"bytes": 8`, `"bytes": -8`, "bytes"},
 		{`"seed": 3`, `"sead": 3`, "sead"},
+		{`"seed": 3`, `"seed": 3, "updates": {"conv": 7}`, "updates of layer conv are 7 in 6 steps"},
+		{`"seed": 3`, `"seed": 3, "updates": {"conv": -1}`, "updates of layer conv are -1"},
 		{`"seed": 3`, `"seed": "x"`, "seed"},
 		{`"asked": {
     "steps": 100
