@@ -6,8 +6,12 @@ trains, and writes checkpoints and a report into --out. What a flag fixes is not
 --split, --schedule, --weights, --micro-batches, --recompute, or all of it by --plan or --program.
 
 SIGINT, SIGTERM and SIGHUP stop it behind the step under way, which it saves; a second signal ends it
-at once. --resume goes on from a checkpoint, or from the newest one in a folder, also under another
-plan.
+at once.
+
+--resume goes on from a checkpoint, or from the newest one in a folder, also under another plan.
+Settings that neither a flag nor the job file gives are the checkpoint's, and train says which. From
+an earlier checkpoint of --out, the later ones are set aside there. --overwrite sets an earlier run
+aside and deletes it once the new one has a checkpoint.
 
 Weights without a flush (--weights stash, vertical, 2bw, latest) are for orders without one, such as
 1f1b-rr. Such a stream drains for every evaluation and checkpoint, so that --eval-every and
