@@ -116,3 +116,59 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// A number that is given is taken as it is, 0 and Auto's own value included; one that is left out is not.
+func TestWhatIsGivenIsTaken(t *testing.T) {
+	option := func(j *Job, name, value string) error {
+		for _, o := range append(PlanOptions[:len(PlanOptions):len(PlanOptions)], TrainOptions...) {
+			if o.Name == name {
+				return o.Set(j, value)
+			}
+		}
+		t.Fatalf("there is no --%s", name)
+		return nil
+	}
+	for name, c := range map[string]struct {
+		text, flag, value string
+		of                func(*Job) any
+		want              any
+	}{
+		"rate in a file":          {text: "rate: {base: 0}", of: func(j *Job) any { return j.Rate.Base }, want: 0.},
+		"rate":                    {flag: "lr", value: "0", of: func(j *Job) any { return j.Rate.Base }, want: 0.},
+		"rate left out":           {text: "rate: {base: }", of: func(j *Job) any { return j.Rate.Base }, want: 0.05},
+		"momentum in a file":      {text: "optimizer: {momentum: 0}", of: func(j *Job) any { return j.Optimizer.Momentum }, want: 0.},
+		"momentum":                {flag: "momentum", value: "0", of: func(j *Job) any { return j.Optimizer.Momentum }, want: 0.},
+		"momentum left out":       {of: func(j *Job) any { return j.Optimizer.Momentum }, want: 0.9},
+		"decay":                   {flag: "weight-decay", value: "0", of: func(j *Job) any { return j.Optimizer.WeightDecay }, want: 0.},
+		"clip":                    {text: "clip: 1", flag: "clip", value: "0", of: func(j *Job) any { return j.Clip }, want: 0.},
+		"warm-up of a cosine":     {text: "rate: {kind: cosine, warmup: 0}", of: func(j *Job) any { return j.Rate.Warmup }, want: 0},
+		"factor of a step":        {text: "rate: {kind: step, every: 3, factor: 0}", of: func(j *Job) any { return j.Rate.Factor }, want: 0.},
+		"evaluated rows":          {flag: "eval-rows", value: "0", of: func(j *Job) any { return j.EvalRows }, want: 0},
+		"no factor":               {text: "rate: {kind: step, every: 3}", want: "rate.factor is missing"},
+		"no stages in a file":     {text: "stages: 0", want: "stages is 0; it is 1 at least, or left out"},
+		"no total":                {text: "rate: {kind: cosine, total: 0}", want: "the total must be more"},
+		"no power":                {text: "rate: {kind: polynomial, power: 0}", want: "power 0; it must be above 0"},
+		"Auto's value as rate":    {flag: "lr", value: "-2147483648", want: "learning rate"},
+		"Auto's value as rows":    {flag: "eval-rows", value: "-2147483648", want: "eval_rows is -2147483648"},
+		"a rate beyond float32":   {flag: "lr", value: "1e308", want: "the largest number of float32"},
+		"an epsilon 0 in float32": {text: "optimizer: {kind: adam, epsilon: 1e-60}", want: "in float32 it must be above 0"},
+	} {
+		j := Default()
+		err := j.decode([]byte("model: convnet\n" + c.text))
+		if err == nil && c.flag != "" {
+			err = option(&j, c.flag, c.value)
+		}
+		if err == nil {
+			err = j.Complete()
+		}
+		if c.of == nil {
+			if err == nil || !strings.Contains(err.Error(), c.want.(string)) {
+				t.Errorf("%s: %v; want %q in it", name, err, c.want)
+			}
+			continue
+		}
+		if err != nil || c.of(&j) != c.want {
+			t.Errorf("%s: %v (%v), want %v", name, c.of(&j), err, c.want)
+		}
+	}
+}

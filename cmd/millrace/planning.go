@@ -108,7 +108,7 @@ func (p *planned) advancing(out io.Writer) *run.Advancing {
 // or the one a file describes.
 func (p *planned) hardware(c *cobra.Command) (err error) {
 	if p.job.Cluster == "" {
-		if p.profile, err = profileFor(c, p.job, p.model); err != nil {
+		if p.profile, err = profileFor(c, p.job, p.model, p.sizes()); err != nil {
 			return err
 		}
 		return p.local()
@@ -120,12 +120,23 @@ func (p *planned) hardware(c *cobra.Command) (err error) {
 		p.profile, err = givenProfile(p.job, p.model)
 		return err
 	}
-	sizes := microBatches(p.job)
-	if p.plan != nil {
-		sizes = p.plan.Sizes()
-	}
-	p.profile, err = profile.Analytic(p.model, p.cluster.DeviceTypes, sizes, p.job.Optimizer.Kind, len(p.job.Optimizer.States()))
+	p.profile, err = profile.Analytic(p.model, p.cluster.DeviceTypes, p.sizes(), p.job.Optimizer.Kind, len(p.job.Optimizer.States()))
 	return badInput(err)
+}
+
+// sizes is the micro-batches whose costs are asked for: those that a given plan computes, slices of replicas
+// included, unless they are among those of any plan for its batch, which may have been measured for planning it.
+func (p *planned) sizes() []int {
+	if p.plan == nil {
+		return microBatches(p.job)
+	}
+	j := *p.job
+	j.Batch = p.plan.Batch()
+	usual, own := microBatches(&j), p.plan.Sizes()
+	if slices.ContainsFunc(own, func(n int) bool { return !slices.Contains(usual, n) }) {
+		return own
+	}
+	return usual
 }
 
 // describedCluster is the cluster that a job names, with as many of its devices and as much of their memory and

@@ -257,14 +257,13 @@ func origin(p *profile.Profile) string {
 // profileFor is the profile that a job plans with: the file it names, one in the cache, or
 // one that a process of its own measures now, so that nothing measured in a run can enter
 // that run's prediction.
-func profileFor(c *cobra.Command, j *job.Job, m *model.Model) (*profile.Profile, error) {
+func profileFor(c *cobra.Command, j *job.Job, m *model.Model, sizes []int) (*profile.Profile, error) {
 	if j.Profile != "" {
 		return givenProfile(j, m)
 	}
 	if _, err := openEngine(); err != nil {
 		return nil, fmt.Errorf("%w; or name a profile that was measured elsewhere with --profile", err)
 	}
-	sizes := microBatches(j)
 	if err := checkSizes(m, sizes); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/checkpoint"
+)
+
+// learn trains and returns what is printed for machines.
+func (p *program) learn(t *testing.T, args string) outcome {
+	t.Helper()
+	c := p.command(t, strings.Fields("train --json --model mlp --data digits --profile mlp.json --eval-rows 8 "+args))
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	text, err := c.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", args, err, stderr.String())
+	}
+	var o outcome
+	if err := json.Unmarshal(text, &o); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return o
+}
+
+// profiled is a program with a profile of the mlp.
+func profiled(t *testing.T) *program {
+	p := trainer(t)
+	if out := p.run(t, strings.Fields("profile --model mlp --sizes 4 --batch 4 --passes 1 -o mlp.json"), true); out != "" {
+		t.Fatal(out)
+	}
+	return p
+}
+
+// sameTensors compares two checkpoints bit by bit.
+func (p *program) sameTensors(t *testing.T, a, b string) {
+	t.Helper()
+	var of [2]*checkpoint.Checkpoint
+	for i, path := range []string{a, b} {
+		c, err := checkpoint.Open(filepath.Join(p.dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		of[i] = c
+	}
+	for _, name := range of[0].Names() {
+		x, err := of[0].Tensor(name)
+		y, errY := of[1].Tensor(name)
+		if err != nil || errY != nil || !bytes.Equal(x.Data, y.Data) {
+			t.Errorf("%s: %s and %s differ (%v, %v)", name, a, b, err, errY)
+		}
+	}
+}
+
+// A run that goes on takes every setting of the training from its checkpoint, to the last bit, but for those
+// that a flag changes.
+func TestResumeTakesItsSettingsFromTheCheckpoint(t *testing.T) {
+	p := profiled(t)
+	p.learn(t, "--optimizer sgd --lr 0.5 --momentum 0.9 --weight-decay 0.1 --clip 0.1 --seed 3 --batch 12 --lr-schedule cosine --lr-warmup 2 --split 1 --micro-batches 3 --steps 6 --save-every 3 --out whole")
+	rest := p.learn(t, "--split 2 --out rest --resume whole/checkpoints/step-00000003")
+	if rest.Steps != 6 || len(rest.Changed) != 0 || !strings.Contains(strings.Join(rest.Taken, ", "), "optimizer.momentum 0.9, ") {
+		t.Errorf("%+v", rest)
+	}
+	p.sameTensors(t, "whole/checkpoints", "rest/checkpoints")
+
+	other := p.learn(t, "--split 1 --out other --resume whole/checkpoints/step-00000003 --optimizer sgd --momentum 0.1 --clip 0")
+	if got := strings.Join(other.Changed, ", "); got != "optimizer.momentum 0.1 (was 0.9), clip 0 (was 0.1)" {
+		t.Errorf("changed: %s", got)
+	}
+	c, err := checkpoint.Open(filepath.Join(p.dir, "other/checkpoints"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if m := c.Manifest; m.Optimizer.Momentum != 0.1 || m.Optimizer.WeightDecay != 0.1 || m.Clip != 0 || m.Rate.Base != 0.5 || m.Rate.Kind != "cosine" || m.Rate.Total != 6 || m.Batch != 12 || m.Seed != 3 {
+		t.Errorf("%+v", *m)
+	}
+}
+
+// What is 0 is 0: nothing moves at a rate of 0.
+func TestARateOfZeroIsZero(t *testing.T) {
+	p := profiled(t)
+	p.learn(t, "--optimizer sgd --lr 0 --batch 8 --split 1 --micro-batches 2 --steps 2 --save-every 1 --out frozen")
+	p.sameTensors(t, "frozen/checkpoints/step-00000001", "frozen/checkpoints/step-00000002")
+}
+
+// The command that goes on from another checkpoint is the one that was given, as a shell takes it.
+func TestCommandFrom(t *testing.T) {
+	for given, want := range map[string]string{
+		"train|--resume|a|--out|b":  "train --resume c/d --out b",
+		"train|--resume=a|--out|b":  "train --resume=c/d --out b",
+		"train|job.yaml":            "train job.yaml --resume c/d",
+		"train|--out|it's [0.1]|-x": `train --out 'it'\''s [0.1]' -x --resume c/d`,
+	} {
+		if got := commandFrom(strings.Split(given, "|"), "c/d"); got != want {
+			t.Errorf("%s: %s; want %s", given, got, want)
+		}
+	}
+}
+
+// A plan that is given has the sizes measured that it computes: the slices of its replicas, where they are none of its batch's parts.
+func TestAGivenPlanHasItsSlicesMeasured(t *testing.T) {
+	three := plan.Plan{Stages: []plan.Stage{{Devices: []int{0, 1}}}, Replication: "split", MicroBatch: 3, MicroBatches: 2}
+	four := three
+	four.MicroBatch = 4
+	for _, c := range []struct {
+		plan *plan.Plan
+		want []int
+	}{{nil, []int{1, 2, 4, 8}}, {&three, []int{1, 2}}, {&four, []int{1, 2, 4, 8}}} {
+		p := &planned{job: &job.Job{Batch: 8}, plan: c.plan}
+		if got := p.sizes(); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %v, want %v", c.plan, got, c.want)
+		}
+	}
+}
