@@ -92,23 +92,21 @@ func (j *Job) Give(key string) {
 // PerSlice is the BatchNorm under which statistics are of slices of micro-batches.
 const PerSlice = "per_slice"
 
-// The RateScales, for a rate that was chosen for one pipeline. What they come to, in epochs over one pipeline's at its own best
-// rate, is in BENCHMARKS.md, "How methods converge".
+// The RateScales set the rate of several pipelines from one that was chosen for a single one. `millrace bench
+// curves` measures what they come to, in epochs to a target.
 //
-// ScaleByPipelines multiplies the rate by the number of pipelines, each of which takes as large a batch as one did: the reference moves by
-// the mean of their steps. That is a batch so many times as large, with what this costs where batches were not small. At the best rates
-// two pipelines took 1.07 times one's epochs on convnet and 1.12 on gpt; on lstm, where one pipeline with batches
-// twice as large takes 1.4, most did not come to the target in 1.6.
+// ScaleByPipelines multiplies the rate by the number of pipelines, each of which takes as large a batch as one
+// did: the reference moves by the mean of their steps. That is a batch so many times as large, with what this
+// costs where batches were not small.
 //
-// ScaleStiff multiplies it by a quarter more and sets alpha to one and a half over that number instead of the paper's one. It was chosen on
-// convnet, gpt and lstm at rates below their best, where it makes up for those (0.94 to 1.07). At the best ones it is no better than
-// ScaleByPipelines on gpt, and on convnet and lstm some or all of the runs miss the target.
+// ScaleStiff multiplies it by a quarter more and sets alpha to one and a half over that number instead of the
+// paper's one. It makes up for rates that are below their best, and for nothing at the best ones.
 //
-// ScaleSplit is for pipelines of which each takes an N-th of the batch, so that an iteration learns from as many samples as a step of one did. The
-// mean of N steps in proportion to gradients is the step of the whole batch, at the same rate. With Adam, or where gradients are clipped, a
-// step is about as long whatever the batch; the mean of N whose noise points elsewhere is shorter by up to the root of N, which the
-// rate is multiplied by. Alpha is one and a half over N. At one pipeline's best rates two took 0.95, 1.02 and
-// 1.07 times its epochs on convnet, gpt and lstm, with a rule chosen on other seeds.
+// ScaleSplit is for pipelines of which each takes an N-th of the batch, so that an iteration learns from as many
+// samples as a step of one did. The mean of N steps in proportion to gradients is the step of the whole batch, at
+// the same rate. With Adam, or where gradients are clipped, a step is about as long whatever the batch; the mean
+// of N whose noise points elsewhere is shorter by up to the root of N, which the rate is multiplied by. Alpha is
+// one and a half over N.
 const (
 	ScaleByPipelines = "pipelines"
 	ScaleStiff       = "stiff"

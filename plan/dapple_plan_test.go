@@ -137,7 +137,7 @@ func TestDappleTable6(t *testing.T) {
 }
 
 // TestDappleIsFast: imported profiles on 16 devices, and a long chain on a thousand, well
-// under what a person waits for; BENCHMARKS.md has the times of a quiet machine.
+// under what a person waits for; millrace bench plan prints the times.
 func TestDappleIsFast(t *testing.T) {
 	for _, m := range dappleModels {
 		imp := imported(t, m.file, m.pbs)
