@@ -91,6 +91,9 @@ func (o Options) filled() (Options, error) {
 	if o.MicroBatches[0] < 1 {
 		return o, fmt.Errorf("profile: micro-batch of %d samples; sizes are 1 at least", o.MicroBatches[0])
 	}
+	if o.Passes < 0 {
+		return o, fmt.Errorf("profile: %d passes; give 1 at least, or 0 for as many as time allows", o.Passes)
+	}
 	if o.Warmup == 0 {
 		o.Warmup = 1
 	}

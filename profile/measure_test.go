@@ -3,6 +3,7 @@ package profile
 import (
 	"context"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/model"
@@ -125,5 +126,15 @@ func TestSizesCompareWithinRounds(t *testing.T) {
 		if want := 1.25e-3 * float64(c.MicroBatch); math.Abs(c.ForwardS/want-1) > 1e-9 || math.Abs(c.BackwardS/want-2) > 1e-9 {
 			t.Errorf("micro-batch %d: forward %v s, backward %v s; want %v and twice that, as in the middle round", c.MicroBatch, c.ForwardS, c.BackwardS, want)
 		}
+	}
+}
+
+func TestMeasureRefusesPassesBelowNone(t *testing.T) {
+	m, err := model.Build("mlp", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Measure(t.Context(), m, evenTimer{}, Options{Passes: -1}); err == nil || !strings.Contains(err.Error(), "-1 passes") {
+		t.Errorf("got %v", err)
 	}
 }

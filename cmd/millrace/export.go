@@ -74,6 +74,7 @@ A plan that the other runtime has no words for is refused with the reason.`,
 	f.StringVar(&programFile, "program", "", "a Program's text file, for "+fromTorch)
 	f.StringVar(&profileFile, "profile", "", "the profile that the plan was made with, for the names of layers")
 	f.StringVarP(&output, "output", "o", "", "write it to this file")
+	writes(c, "output")
 	return c
 }
 

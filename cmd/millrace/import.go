@@ -77,6 +77,7 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 	c.Flags().StringVar(&profileFile, "profile", "", "the profile that names the layers of stages, in place of a model")
 	c.Flags().IntVar(&microBatch, "micro-batch", 0, "samples of a micro-batch of the plan (default 1)")
 	c.Flags().StringVarP(&output, "output", "o", "", "write it to this file")
+	writes(c, "output")
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
 	return c
 }

@@ -76,6 +76,7 @@ SIGTERM.`,
 	root.AddCommand(doctorCommand(), profileCommand(), planCommand(), scheduleCommand(), simulateCommand(),
 		tuneCommand(), trainCommand(), reportCommand(), benchCommand(), reproduceCommand(), importCommand(), exportCommand())
 	argumentsAreInput(root)
+	root.PersistentPreRunE = checkOutputs
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return badInput(fmt.Errorf("there is no verb %q; see millrace -h", args[0]))

@@ -69,6 +69,7 @@ it follows the paper's formula or the published code's, and --set reaches its ow
 	f.BoolVar(&own.async, "async", false, "plans that update without a flush too")
 	f.BoolVar(&own.asJSON, "json", false, "for machines")
 	f.StringVarP(&own.output, "output", "o", "", "write the plan to this file")
+	writes(c, "output")
 	return c
 }
 

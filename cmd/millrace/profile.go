@@ -54,6 +54,9 @@ With --cluster it computes the costs of that cluster's devices instead, from the
 			if analytic && j.Cluster == "" {
 				return badInput(fmt.Errorf("--analytic computes costs for described devices: name them with --cluster FILE or a preset, %s", strings.Join(cluster.Presets(), ", ")))
 			}
+			if passes < 0 {
+				return badInput(fmt.Errorf("--passes %d; give 1 at least, or 0 for up to 15", passes))
+			}
 			m, err := loadModel(j)
 			if err != nil {
 				return err
@@ -67,14 +70,6 @@ With --cluster it computes the costs of that cluster's devices instead, from the
 						return badInput(fmt.Errorf("--sizes: %q is no micro-batch size", word))
 					}
 					list = append(list, n)
-				}
-			}
-			if output != "" {
-				if err := checkFolder("--output", filepath.Dir(output)); err != nil {
-					return err
-				}
-				if _, err := os.Stat(filepath.Dir(output)); err != nil {
-					return badInput(fmt.Errorf("--output: %w; make the folder first", err))
 				}
 			}
 			p, err := costs(c, j, m, list, passes)
@@ -97,6 +92,7 @@ With --cluster it computes the costs of that cluster's devices instead, from the
 	}
 	flags.add(c, job.ModelOptions, job.PlanOptions, job.ClusterOptions)
 	c.Flags().StringVarP(&output, "output", "o", "", "write the profile to this file")
+	writes(c, "output")
 	c.Flags().StringVar(&sizes, "sizes", "", "micro-batch sizes, with commas (default: those that divide --batch)")
 	c.Flags().IntVar(&passes, "passes", 0, "measured passes over the model for each size (default: up to 15)")
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")

@@ -141,6 +141,7 @@ The families are:
 	f.BoolVar(&text, "text", false, "print the Program's text form, which --program reads")
 	f.StringVar(&svg, "svg", "", "draw it into this SVG file")
 	f.StringVar(&page, "html", "", "draw it into this HTML file, which needs nothing else")
+	writes(c, "svg", "html")
 	c.AddCommand(compareCommand())
 	return c
 }

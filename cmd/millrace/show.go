@@ -51,6 +51,7 @@ func simulateCommand() *cobra.Command {
 		Set: func(j *job.Job, v string) error { j.Plan = v; return nil }}})
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
 	c.Flags().StringVarP(&output, "output", "o", "", "write the Timeline to this file")
+	writes(c, "output")
 	return c
 }
 

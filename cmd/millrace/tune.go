@@ -78,6 +78,7 @@ measured, and what tuning costs and gives.`,
 	f.BoolVar(&own.baselines, "baselines", false, "simulate the other methods too, and AvgPipe in the memory of each")
 	f.StringVarP(&own.output, "output", "o", "", "write the chosen plan to this file, to simulate or train it")
 	f.StringVar(&own.page, "report", "", "write a page to this file: predictions beside measurements")
+	writes(c, "output", "report")
 	f.BoolVar(&own.asJSON, "json", false, "for machines")
 	return c
 }

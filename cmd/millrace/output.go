@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// writtenTo marks flags that name a file which the verb writes once its work is done.
+const writtenTo = "written to"
+
+// writes says of flags that they name such files, so that checkOutputs asks before the work whether they can be.
+func writes(c *cobra.Command, flags ...string) {
+	for _, name := range flags {
+		c.Flags().Lookup(name).Annotations = map[string][]string{writtenTo: nil}
+	}
+}
+
+// checkOutputs refuses files that a verb is to write and could not.
+func checkOutputs(c *cobra.Command, _ []string) error {
+	var refused error
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if _, ok := f.Annotations[writtenTo]; ok && refused == nil && f.Value.String() != "" {
+			refused = badInput(checkFile("--"+f.Name, f.Value.String()))
+		}
+	})
+	return refused
+}
+
+// checkFile refuses a path that no file can be written to. It leaves nothing behind.
+func checkFile(flag, path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return fmt.Errorf("%s %s: it is a folder; give a file in it", flag, path)
+	case err == nil && !info.Mode().IsRegular():
+		return fmt.Errorf("%s %s: it is no plain file; give one that can be written over", flag, path)
+	}
+	dir := filepath.Dir(path)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return fmt.Errorf("%s %s: %s is no folder; make it first", flag, path, dir)
+	}
+	return checkFolder(flag, dir)
+}
