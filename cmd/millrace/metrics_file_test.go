@@ -10,16 +10,18 @@ import (
 
 func TestMetricsHoldEveryStepOnce(t *testing.T) {
 	for name, c := range map[string]struct {
-		was  string
-		from int
-		want string
+		was   string
+		from  int
+		want  string
+		again bool // the step before is evaluated again
 	}{
-		"a new run":                  {"", 0, "new\n"},
-		"begun anew":                 {"{\"step\":0}\n{\"step\":1}\n", 0, "new\n"},
-		"from the last step":         {"{\"step\":0}\n{\"step\":1}\n", 2, "{\"step\":0}\n{\"step\":1}\nnew\n"},
-		"from an earlier checkpoint": {"{\"step\":0}\n{\"step\":0,\"evaluation_loss\":1}\n{\"step\":1}\n{\"step\":2}\n", 1, "{\"step\":0}\n{\"step\":0,\"evaluation_loss\":1}\nnew\n"},
-		"cut short":                  {"{\"step\":0}\n{\"step\":1,\"lo", 5, "{\"step\":0}\nnew\n"},
-		"not all of it metrics":      {"hello\n{\"loss\":1}\n{\"step\":0}\n", 1, "{\"step\":0}\nnew\n"},
+		"a new run":                  {"", 0, "new\n", false},
+		"begun anew":                 {"{\"step\":0}\n{\"step\":1}\n", 0, "new\n", false},
+		"from the last step":         {"{\"step\":0}\n{\"step\":1}\n", 2, "{\"step\":0}\n{\"step\":1}\nnew\n", false},
+		"from an earlier checkpoint": {"{\"step\":0}\n{\"step\":0,\"evaluation_loss\":1}\n{\"step\":1}\n{\"step\":2}\n", 1, "{\"step\":0}\n{\"step\":0,\"evaluation_loss\":1}\nnew\n", false},
+		"cut short":                  {"{\"step\":0}\n{\"step\":1,\"lo", 5, "{\"step\":0}\nnew\n", false},
+		"not all of it metrics":      {"hello\n{\"loss\":1}\n{\"step\":0}\n", 1, "{\"step\":0}\nnew\n", false},
+		"evaluated again":            {"{\"step\":0,\"evaluation_loss\":2}\n{\"step\":1}\n{\"step\":1,\"evaluation_loss\":1}\n", 2, "{\"step\":0,\"evaluation_loss\":2}\n{\"step\":1}\nnew\n", true},
 	} {
 		path := filepath.Join(t.TempDir(), "metrics.jsonl")
 		if c.was != "" {
@@ -27,7 +29,7 @@ func TestMetricsHoldEveryStepOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		f, err := openMetrics(path, c.from, false)
+		f, err := openMetrics(path, c.from, c.again)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -111,7 +111,7 @@ func take[T comparable](r *resumption, j *job.Job, key string, at *T, was T) (ta
 
 // inherit gives the job all settings of the training. The stages and where they are may change, and are the planner's.
 func (r *resumption) inherit(j *job.Job) {
-	m, stepsGiven := r.manifest, j.Given("steps")
+	m, stepsGiven, scaleGiven := r.manifest, j.Given("steps"), j.Given("rate_scale")
 	if asked := m.Asked; asked != nil {
 		take(r, j, "steps", &j.Steps, max(asked.Steps, m.Steps))
 		take(r, j, "eval_every", &j.EvalEvery, asked.EvalEvery)
@@ -128,7 +128,7 @@ func (r *resumption) inherit(j *job.Job) {
 		if j.Batch == m.Batch && !j.Given("micro_batches") && !j.Given("program") {
 			take(r, j, "micro_batch", &j.MicroBatch, m.MicroBatch)
 		}
-		r.inheritPolicy(j, m.Plan)
+		r.inheritPolicy(j, m.Plan, scaleGiven)
 	}
 	r.inheritOptimizer(j, m.Optimizer)
 	take(r, j, "clip", &j.Clip, m.Clip)
@@ -137,13 +137,13 @@ func (r *resumption) inherit(j *job.Job) {
 
 // inheritPolicy takes over which weights the training computes with: pipelines side by side, and the policy
 // and schedule of one without a flush, whose order decides how old weights are.
-func (r *resumption) inheritPolicy(j *job.Job, pl *plan.Plan) {
+func (r *resumption) inheritPolicy(j *job.Job, pl *plan.Plan, scaleGiven bool) {
 	if pl == nil || j.Given("program") {
 		return
 	}
 	if e := pl.Elastic; e != nil {
 		take(r, j, "pipelines", &j.Pipelines, e.Pipelines)
-		if j.Pipelines == e.Pipelines && !j.Given("rate_scale") {
+		if j.Pipelines == e.Pipelines && !scaleGiven {
 			take(r, j, "alpha", &j.Alpha, e.Alpha)
 			take(r, j, "averaging", &j.Averaging, string(e.Order))
 		}
