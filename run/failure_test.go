@@ -244,7 +244,7 @@ func TestRefusals(t *testing.T) {
 		{"checkpoint of another seed", func(c *Config) { c.Resume = dir; c.Seed = 9 }, "seed is 1; this run has 9"},
 		{"checkpoint of another batch", func(c *Config) { c.Resume = dir; c.Plan.MicroBatches = 7 }, "batch is 6; this run has 14"},
 		{"checkpoint of another optimizer", func(c *Config) { c.Resume = dir; c.Optimizer = optim.Settings{Kind: optim.SGD} }, "optimizer"},
-		{"checkpoint that is done", func(c *Config) { c.Resume = dir; c.Steps = 2 }, "ask for more"},
+		{"checkpoint of more steps", func(c *Config) { c.Resume = dir; c.Steps = 1 }, "steps is 2; this run has 1 in all; ask for more"},
 	} {
 		config := small(t, 2, 9)
 		c.change(&config)
