@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+
+	"github.com/millrace-ml/millrace/internal/document"
 )
 
 // Training is one training that was evaluated as it went on.
@@ -34,7 +36,7 @@ type Trainings struct {
 // of the machine or a full disk, is dropped from the file. It refuses other lines that are no
 // training, with their number.
 func OpenTrainings(path string) (*Trainings, error) {
-	text, err := os.ReadFile(path)
+	text, err := document.Read(path, document.MaxBytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("bench: %w", err)
 	}

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strings"
 
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/strictyaml"
 )
 
@@ -57,7 +57,7 @@ const MaxDevices = 1 << 16
 
 // Read reads a cluster file, or finds the preset of that name (see Preset).
 func Read(path string) (*Cluster, error) {
-	text, err := os.ReadFile(path)
+	text, err := document.Read(path, strictyaml.MaxBytes)
 	if errors.Is(err, fs.ErrNotExist) && looksLikePreset(path) {
 		return Preset(path)
 	}
@@ -76,7 +76,7 @@ func Read(path string) (*Cluster, error) {
 
 // Parse reads the YAML form. Unknown keys are errors that quote the line.
 func Parse(r io.Reader) (*Cluster, error) {
-	source, err := io.ReadAll(r)
+	source, err := document.ReadAll(r, strictyaml.MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}

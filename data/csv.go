@@ -1,6 +1,7 @@
 package data
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	_ "embed"
@@ -11,6 +12,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/millrace-ml/millrace/internal/document"
 )
 
 // digits are 1,797 handwritten digits of 8x8 pixels from 0 to 16, a row each with the
@@ -30,9 +33,45 @@ func openDigits(o Options) (*Set, error) {
 	return readCSV("digits", z, o)
 }
 
+// Bounds of a table: its text, a line of it, and its numbers, each of which takes four bytes.
+const (
+	maxTableBytes = 1 << 30
+	maxLineBytes  = 4 << 20
+	maxNumbers    = 1 << 28
+)
+
+// shortLines refuses lines that are too long for a row of numbers, before they are held.
+type shortLines struct {
+	r    io.Reader
+	line int // the one under way, from 0
+	long int // bytes of it so far
+}
+
+func (s *shortLines) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	for _, c := range p[:n] {
+		if s.long++; c == '\n' {
+			s.line, s.long = s.line+1, 0
+		}
+		if s.long > maxLineBytes {
+			return n, fmt.Errorf("line %d is longer than %d bytes, and no more are read", s.line+1, maxLineBytes)
+		}
+	}
+	return n, err
+}
+
+// withoutMark is r behind the mark that some programs put before a text in UTF-8.
+func withoutMark(r io.Reader) io.Reader {
+	b := bufio.NewReaderSize(r, 1<<16)
+	if mark, err := b.Peek(3); err == nil && string(mark) == "\ufeff" {
+		_, _ = b.Discard(len(mark)) // they are there
+	}
+	return b
+}
+
 // readCSV reads rows of numbers, the class last; a first row without a number is a heading.
 func readCSV(name string, r io.Reader, o Options) (*Set, error) {
-	in := csv.NewReader(r)
+	in := csv.NewReader(withoutMark(&shortLines{r: document.AtMost(r, maxTableBytes)}))
 	in.ReuseRecord = true
 	in.FieldsPerRecord = -1 // counted here, to say how many there must be
 	parts := [2]*table{{}, {}}
@@ -62,7 +101,9 @@ func readCSV(name string, r io.Reader, o Options) (*Set, error) {
 		if row%testEvery == testEvery-1 {
 			t = parts[1]
 		}
-		row++
+		if row++; row > maxNumbers/width {
+			return nil, fmt.Errorf("data: %s: line %d: it has more than %d numbers, and no more are read", name, line, maxNumbers)
+		}
 		for i, field := range record[:width] {
 			v, err := strconv.ParseFloat(field, 32)
 			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
@@ -79,11 +120,47 @@ func readCSV(name string, r io.Reader, o Options) (*Set, error) {
 	if len(parts[1].labels) == 0 {
 		return nil, fmt.Errorf("data: %s has %d rows of numbers; it needs %d at least, of which every %dth is for testing", name, row, testEvery, testEvery)
 	}
+	if !covers(parts[0], parts[1]) {
+		if parts = byClass(parts, width); len(parts[1].labels) == 0 {
+			return nil, fmt.Errorf("data: %s: no class has %d rows, of which one could be kept for testing; give more rows of each", name, testEvery)
+		}
+	}
 	for i, t := range parts {
 		t.order = newOrder(len(t.labels), o.Seed, i == 1)
 		t.shape, t.width = []int{width}, width
 	}
 	return tableSet(name, parts[0], parts[1], o)
+}
+
+// covers says whether every class of the test part is one that training sees.
+func covers(train, test *table) bool {
+	var seen [256]bool
+	for _, class := range train.labels {
+		seen[class] = true
+	}
+	return !slices.ContainsFunc(test.labels, func(class uint8) bool { return !seen[class] })
+}
+
+// byClass divides rows anew, whose classes come in a period: every fifth of each class is for testing.
+func byClass(parts [2]*table, width int) [2]*table {
+	out, taken := [2]*table{{}, {}}, [2]int{}
+	var count [256]int
+	for row := range len(parts[0].labels) + len(parts[1].labels) {
+		from := 0
+		if row%testEvery == testEvery-1 {
+			from = 1
+		}
+		at := taken[from]
+		taken[from]++
+		class := parts[from].labels[at]
+		to := out[0]
+		if count[class]++; count[class]%testEvery == 0 {
+			to = out[1]
+		}
+		to.labels = append(to.labels, class)
+		to.values = append(to.values, parts[from].values[at*width:(at+1)*width]...)
+	}
+	return out
 }
 
 // isNumber says whether a field is written as a number, even as one that cannot be held.

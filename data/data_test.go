@@ -134,7 +134,7 @@ func TestIDXRefusals(t *testing.T) {
 		{good[:20], "ends after 4 of 8 bytes"},
 		{append(bytes.Clone(good), 0), "data behind the last"},
 		{idxBytes([]uint32{0}, nil), "dimension 0 is 0"},
-		{idxBytes([]uint32{1 << 31, 1 << 31}, nil), "2^31 elements"},
+		{idxBytes([]uint32{1 << 31, 1 << 31}, nil), "2^30 elements"},
 	} {
 		if _, err := readIDX(bytes.NewReader(c.file)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%x: got %v, want it to say %q", c.file, err, c.want)
@@ -176,7 +176,7 @@ func TestCSVRefusals(t *testing.T) {
 		"1,2,256\n":               `line 1, the class "256"`,
 		"1,2,-1\n":                `line 1, the class "-1"`,
 		"1,2,3\n1,\"2,3\n":        "parse error on line 2",
-		"1,0\n1,0\n1,0\n1,0\n1,1": "test sample 0 has class 1; training samples have 0 to 0",
+		"1,0\n1,0\n1,0\n1,0\n1,1": "no class has 5 rows, of which one could be kept for testing",
 	} {
 		if _, err := readCSV("a.csv", strings.NewReader(text), Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want it to say %q", text, err, want)

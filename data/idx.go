@@ -2,19 +2,19 @@ package data
 
 import (
 	"bufio"
-	"compress/gzip"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/millrace-ml/millrace/internal/document"
 )
 
 // maxElements bounds what an IDX header may claim.
-const maxElements = 1 << 31
+const maxElements = 1 << 30
 
 // idx is an array of bytes in the IDX format of the MNIST files: two zero bytes, type
 // 0x08, the number of dimensions, the dimensions as big-endian 32-bit numbers, the data.
@@ -39,7 +39,7 @@ func readIDX(r io.Reader) (*idx, error) {
 			return nil, cutShort(err, fmt.Sprintf("offset %d: dimension %d is cut short", 4+4*i, i))
 		}
 		if size == 0 || uint64(elements)*uint64(size) > maxElements {
-			return nil, fmt.Errorf("offset %d: dimension %d is %d; sizes are 1 or more, and 2^31 elements in all", 4+4*i, i, size)
+			return nil, fmt.Errorf("offset %d: dimension %d is %d; sizes are 1 or more, and 2^30 elements in all", 4+4*i, i, size)
 		}
 		elements *= int(size)
 		out.shape = append(out.shape, int(size))
@@ -69,9 +69,9 @@ func cutShort(err error, where string) error {
 
 // openMaybeGzip opens path, or path.gz, and uncompresses what is compressed.
 func openMaybeGzip(path string) (io.ReadCloser, string, error) {
-	f, err := os.Open(path)
+	f, err := document.Open(path)
 	if errors.Is(err, fs.ErrNotExist) && !strings.HasSuffix(path, ".gz") {
-		if g, e := os.Open(path + ".gz"); e == nil {
+		if g, e := document.Open(path + ".gz"); e == nil {
 			f, err, path = g, nil, path+".gz"
 		}
 	}
@@ -81,9 +81,9 @@ func openMaybeGzip(path string) (io.ReadCloser, string, error) {
 	if !strings.HasSuffix(path, ".gz") {
 		return f, path, nil
 	}
-	z, err := gzip.NewReader(bufio.NewReader(f))
+	z, err := document.Gunzip(bufio.NewReader(f))
 	if err != nil {
-		return nil, path, errors.Join(fmt.Errorf("it is no gzip file: %w", err), f.Close())
+		return nil, path, errors.Join(fmt.Errorf("%s: it is no gzip file: %w", path, err), f.Close())
 	}
 	return struct {
 		io.Reader
@@ -97,7 +97,7 @@ func loadIDX(path string) (*idx, error) {
 		return nil, fmt.Errorf("data: %w; a folder of IDX files has train- and t10k-images-idx3-ubyte and -labels-idx1-ubyte, each with .gz or without", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("data: %s: %w", path, err)
+		return nil, fmt.Errorf("data: %w", err)
 	}
 	defer r.Close()
 	x, err := readIDX(bufio.NewReader(r))

@@ -37,7 +37,7 @@ func Open(spec string, o Options) (*Set, error) {
 	if strings.HasSuffix(spec, ".csv") || strings.HasSuffix(spec, ".csv.gz") {
 		r, _, err := openMaybeGzip(spec)
 		if err != nil {
-			return nil, fmt.Errorf("data: %s: %w", spec, err)
+			return nil, fmt.Errorf("data: %w", err)
 		}
 		defer r.Close()
 		return readCSV(spec, r, o)

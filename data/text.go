@@ -2,9 +2,12 @@ package data
 
 import (
 	"fmt"
-	"io"
-	"os"
+
+	"github.com/millrace-ml/millrace/internal/document"
 )
+
+// maxTextBytes is the longest text that is read: it is held in memory.
+const maxTextBytes = 1 << 31
 
 // text is windows of context+1 bytes, each beginning where the one before it ended but one.
 type text struct {
@@ -34,14 +37,9 @@ func (t *text) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 
 // openText keeps the last tenth for testing: it comes after everything trained on.
 func openText(path string, o Options) (*Set, error) {
-	f, err := os.Open(path)
+	all, err := document.Read(path, maxTextBytes)
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
-	}
-	defer f.Close()
-	all, err := io.ReadAll(f)
-	if err != nil {
-		return nil, fmt.Errorf("data: %s: %w", path, err)
 	}
 	if o.Context == 0 {
 		o.Context = 128

@@ -12,12 +12,12 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strconv"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/strictyaml"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/optim"
@@ -174,7 +174,7 @@ func Default() Job {
 
 // Read lays a job file over j. Unknown keys are errors that quote the line.
 func (j *Job) Read(path string) error {
-	text, err := os.ReadFile(path)
+	text, err := document.Read(path, strictyaml.MaxBytes)
 	if err != nil {
 		return fmt.Errorf("job: %w", err)
 	}

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/strictyaml"
 )
 
@@ -43,7 +43,7 @@ func Load(nameOrPath string, settings map[string]any) (*Model, error) {
 	if len(settings) > 0 {
 		return nil, fmt.Errorf("model: %s: settings %v belong in the file itself", nameOrPath, sortedKeys(settings))
 	}
-	text, err := os.ReadFile(nameOrPath)
+	text, err := document.Read(nameOrPath, strictyaml.MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
@@ -56,7 +56,7 @@ func Load(nameOrPath string, settings map[string]any) (*Model, error) {
 
 // Parse reads the YAML form. Unknown keys are errors that quote the line.
 func Parse(r io.Reader) (*Model, error) {
-	source, err := io.ReadAll(r)
+	source, err := document.ReadAll(r, strictyaml.MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 
 	"github.com/millrace-ml/millrace/internal/document"
@@ -15,7 +14,7 @@ import (
 
 // Read reads a plan file.
 func Read(path string) (*Plan, error) {
-	text, err := os.ReadFile(path)
+	text, err := document.Read(path, document.MaxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("plan: %w; millrace plan -o writes one", err)
 	}
@@ -31,7 +30,7 @@ func Read(path string) (*Plan, error) {
 
 // Decode reads the JSON form and checks what can be checked without the model.
 func Decode(r io.Reader) (*Plan, error) {
-	text, err := io.ReadAll(r)
+	text, err := document.ReadAll(r, document.MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 
 	"github.com/millrace-ml/millrace/internal/document"
 )
@@ -14,7 +13,7 @@ import (
 // Read reads a profile file. Unknown fields, other versions and truncated files are
 // refused, so that nothing is lost by reading and writing again.
 func Read(path string) (*Profile, error) {
-	text, err := os.ReadFile(path)
+	text, err := document.Read(path, document.MaxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("profile: %w; millrace profile -o writes one, and millrace import makes one of another project's", err)
 	}
@@ -30,7 +29,7 @@ func Read(path string) (*Profile, error) {
 
 // Decode reads the JSON form.
 func Decode(r io.Reader) (*Profile, error) {
-	text, err := io.ReadAll(r)
+	text, err := document.ReadAll(r, document.MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}

@@ -8,14 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// maxFileBytes bounds what a reader unpacks: a few bytes of gzip can claim terabytes.
-const maxFileBytes = 4 << 30
+// Bounds of a file: what it unpacks to, and the events, samples and marks in it.
+const (
+	maxFileBytes = 1 << 30
+	maxRows      = 1 << 23
+)
 
 // Write writes the Timeline as JSON, one event a line so that two of them can be
 // compared with diff. It refuses what Read would refuse.
@@ -77,22 +79,28 @@ func Read(r io.Reader) (*Timeline, error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	var src io.Reader = in
 	if magic, _ := in.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
-		z, err := gzip.NewReader(in)
+		z, err := document.Gunzip(in)
 		if err != nil {
 			return nil, fmt.Errorf("trace: not a gzip file: %w", err)
 		}
 		defer z.Close()
 		src = z
 	}
-	lines := &lineCounter{r: io.LimitReader(src, maxFileBytes)}
-	dec := json.NewDecoder(lines)
+	text, err := document.ReadAll(src, maxFileBytes)
+	if err != nil {
+		return nil, readError(err, text)
+	}
+	if err := document.Bounded(text, maxRows); err != nil {
+		return nil, fmt.Errorf("trace: %w", err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	var t Timeline
 	if err := dec.Decode(&t); err != nil {
-		return nil, readError(err, lines)
+		return nil, readError(err, text)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("trace: line %d: something follows the end of the Timeline: want one JSON object", lines.lineOf(dec.InputOffset()))
+		return nil, fmt.Errorf("trace: line %d: something follows the end of the Timeline: want one JSON object", document.LineOf(text, int(dec.InputOffset())))
 	}
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -100,55 +108,26 @@ func Read(r io.Reader) (*Timeline, error) {
 	return &t, nil
 }
 
-// readError says where the JSON went wrong and, for the usual case, why.
-func readError(err error, lines *lineCounter) error {
+// readError says where the JSON of a text went wrong and, for the usual case, why.
+func readError(err error, text []byte) error {
 	var syntax *json.SyntaxError
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("trace: the file is empty: want a Timeline in JSON")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("trace: line %d: the file ends too early: it was cut short, write it again: %w", lines.lineOf(lines.read), err)
+		return fmt.Errorf("trace: line %d: the file ends too early: it was cut short, write it again: %w", document.LineOf(text, len(text)), err)
 	case errors.As(err, &syntax):
-		return fmt.Errorf("trace: line %d: %w", lines.lineOf(syntax.Offset), err)
+		return fmt.Errorf("trace: line %d: %w", document.LineOf(text, int(syntax.Offset)), err)
 	case errors.As(err, &wrong):
-		return fmt.Errorf("trace: line %d: %s is a %s, want %s", lines.lineOf(wrong.Offset), wrong.Field, wrong.Value, wrong.Type)
+		return fmt.Errorf("trace: line %d: %s is a %s, want %s", document.LineOf(text, int(wrong.Offset)), wrong.Field, wrong.Value, wrong.Type)
 	}
-	return fmt.Errorf("trace: near line %d: %w", lines.lineOf(lines.read), err)
-}
-
-// lineCounter remembers where lines end, so that an offset becomes a line.
-type lineCounter struct {
-	r    io.Reader
-	read int64
-	ends []int64
-}
-
-func (c *lineCounter) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	for i, b := range p[:n] {
-		if b == '\n' {
-			c.ends = append(c.ends, c.read+int64(i))
-		}
-	}
-	c.read += int64(n)
-	return n, err
-}
-
-func (c *lineCounter) lineOf(offset int64) int {
-	line := 1
-	for _, end := range c.ends {
-		if end >= offset {
-			break
-		}
-		line++
-	}
-	return line
+	return fmt.Errorf("trace: near line %d: %w", document.LineOf(text, len(text)), err)
 }
 
 // ReadFile reads the Timeline in a file; errors name it.
 func ReadFile(path string) (*Timeline, error) {
-	f, err := os.Open(path)
+	f, err := document.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -121,7 +120,7 @@ func timesPath(j *job.Job) string { return filepath.Join(j.Out, "times.json") }
 
 // readTimes is what an earlier run measured of the same model and batch; nil where none did.
 func readTimes(l *learning) (*times, error) {
-	text, err := os.ReadFile(timesPath(l.job))
+	text, err := document.Read(timesPath(l.job), document.MaxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
@@ -167,12 +167,11 @@ func layersNamed(flags *jobFlags, profileFile string) (namedLayers, error) {
 
 // importTorch reads PyTorch's schedule, proves it, and writes it as a Program's text.
 func importTorch(c *cobra.Command, file, output string) error {
-	f, err := os.Open(file)
+	text, err := document.Read(file, document.MaxBytes)
 	if err != nil {
 		return badInput(err)
 	}
-	defer f.Close()
-	p, err := schedule.ReadTorchCSV(f)
+	p, err := schedule.ReadTorchCSV(bytes.NewReader(text))
 	if err != nil {
 		return badInput(fmt.Errorf("%w (in %s)", err, file))
 	}
@@ -192,5 +191,5 @@ func writeOut(c *cobra.Command, file string, text []byte) error {
 		_, err := c.OutOrStdout().Write(text)
 		return err
 	}
-	return os.WriteFile(file, text, 0o644)
+	return document.WriteText(file, string(text))
 }

@@ -2,11 +2,11 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/plan"
 )
 
@@ -16,7 +16,7 @@ var cutFormats = []string{"split-points", "megatron", "deepspeed"}
 // importCuts reads where another runtime's stages begin and writes the plan that has them, a
 // device for each stage.
 func importCuts(c *cobra.Command, from, file, output string, of namedLayers, batch, microBatch int) error {
-	text, err := os.ReadFile(file)
+	text, err := document.Read(file, document.MaxBytes)
 	if err != nil {
 		return badInput(fmt.Errorf("import: %w", err))
 	}

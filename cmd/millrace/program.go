@@ -3,10 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
@@ -15,7 +15,7 @@ import (
 
 // readProgram reads the Program in a file.
 func readProgram(file string) (*schedule.Source, error) {
-	f, err := os.Open(file)
+	f, err := document.Open(file)
 	if err != nil {
 		return nil, err
 	}

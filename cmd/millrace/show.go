@@ -102,6 +102,9 @@ func readRun(dir string) (report.Inputs, error) {
 	if err != nil {
 		return in, err
 	}
+	if err := in.Plan.Fits(prof.Model, prof.ModelID, len(prof.Layers)); err != nil {
+		return in, fmt.Errorf("%w (in %s)", err, filepath.Join(dir, "plan.json"))
+	}
 	for _, l := range prof.Layers {
 		in.LayerNames = append(in.LayerNames, l.Name)
 	}

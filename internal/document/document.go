@@ -3,7 +3,7 @@
 //
 // In goes a value, or the bytes of a JSON object with a version; out comes the file, or the
 // value. Refused: a file cut short, another version, fields that nobody knows (they would be
-// lost at the next writing). Errors say what is wrong; which noun it was, and what
+// lost at the next writing), and what is no regular file, too long, or stands for too much. Errors say what is wrong; which noun it was, and what
 // to do about it, its room adds.
 package document
 
@@ -24,6 +24,9 @@ var ErrCut = errors.New("not a whole JSON object")
 // Decode reads text, a JSON object of that version, into a pointer. The version is
 // looked at first: a file of another one may have other fields.
 func Decode(text []byte, version int, into any) error {
+	if err := Bounded(text, MaxObjects); err != nil {
+		return err
+	}
 	var head struct {
 		Version *int `json:"version"`
 	}

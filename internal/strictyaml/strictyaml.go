@@ -4,7 +4,7 @@
 // gives line and column and quotes the text around them. Refused, beside what is not YAML:
 // unknown and repeated keys, a second document, tags (the files mean what the program says they
 // mean, and the YAML library fails to return on some), aliases that would grow a small text
-// beyond bounds, and texts beyond MaxBytes. It never panics and never hangs.
+// beyond bounds, and texts beyond MaxBytes or the library's patience. It never panics and never hangs.
 package strictyaml
 
 import (
@@ -35,6 +35,9 @@ const (
 func Decode(text []byte, v any) (err error) {
 	if len(text) > MaxBytes {
 		return fmt.Errorf("the text has %d bytes; at most %d are read", len(text), MaxBytes)
+	}
+	if err := bounded(text); err != nil {
+		return err
 	}
 	// Some malformed texts have the library dereference nil: the text's fault, not ours.
 	defer func() {

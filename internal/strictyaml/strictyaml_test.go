@@ -73,6 +73,11 @@ func TestRefusals(t *testing.T) {
 		"any: &a {b: *a}\n":             "alias *a stands for nothing that is complete before it",
 		"any: {b: *c}\n":                "alias *c stands for nothing that is complete before it",
 		"any: " + strings.Repeat("[", 100) + strings.Repeat("]", 100): "it is nested deeper than 64 levels",
+		"any: " + strings.Repeat("[", 100_000):                        "line 1: it is nested deeper than 64 levels",
+		strings.Repeat("- ", 100_000):                                 "line 1: it is nested deeper than 64 levels",
+		"list: [" + strings.Repeat("a,", 400_000) + "a]":              "the text has more than 65536 marks of YAML, and no more are read",
+		"any:\n" + strings.Repeat(" a: 1\n", 20_000):                  "a mapping has more than 4096 lines, and no more are read",
+		"any:\r" + strings.Repeat(" a: 1\r", 20_000):                  "a mapping has more than 4096 lines, and no more are read",
 		bomb:                                     "with its aliases it stands for more than 262144 values",
 		"word: " + strings.Repeat("a", MaxBytes): "the text has 1048582 bytes; at most 1048576 are read",
 	} {
@@ -112,3 +117,15 @@ type quiet struct{ error }
 
 func (quiet) Error() string   { return "" }
 func (q quiet) Unwrap() error { return q.error }
+
+// What is bounded is what a text might be, not what files for millrace are.
+func TestLongFilesAreRead(t *testing.T) {
+	text := "many:\n"
+	for i := range 4000 {
+		text += fmt.Sprintf("  - name: layer%d\n    out: %d\n    # as wide as [the last]\n", i, i)
+	}
+	var k kinds
+	if err := Decode([]byte(text), &k); err != nil || len(k.Many) != 4000 {
+		t.Errorf("%d entries (%v)", len(k.Many), err)
+	}
+}

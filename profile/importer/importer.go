@@ -20,10 +20,10 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/profile"
 )
 
@@ -45,7 +45,7 @@ const maxBatch = 1<<28 - 1
 
 // Read reads a profile from a file and says what was left out or assumed.
 func Read(path string, o Options) (*profile.Profile, []string, error) {
-	text, err := os.ReadFile(path)
+	text, err := document.Read(path, document.MaxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("importer: %w; give the file that the other project's profiler wrote, graph.txt or .json", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/millrace-ml/millrace/internal/document"
 )
 
 // piperFile is what is read of Piper's JSON. Other fields are its planner's settings.
@@ -41,6 +43,9 @@ func readPiper(path string, text []byte, unit string) (*graph, error) {
 		return nil, fmt.Errorf("importer: unknown time unit %q; Piper's times are in s (bert32a100) or ms (gnmt, resnet)", unit)
 	}
 	g := newGraph(path)
+	if err := document.Bounded(text, document.MaxObjects); err != nil {
+		return nil, fmt.Errorf("importer: %s: %w", path, err)
+	}
 	var f piperFile
 	if err := json.Unmarshal(text, &f); err != nil {
 		at := int64(0)

@@ -1,0 +1,176 @@
+package document
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// MaxBytes is the longest document that is read.
+const MaxBytes = 64 << 20
+
+// Bounds of what JSON may stand for: a few bytes of it can be a value of hundreds.
+const (
+	MaxDepth   = 64
+	MaxObjects = 1 << 20 // objects and lists
+)
+
+// Open opens a file to be read. Refused at once is what might never end or never begin: devices, sockets, folders, and
+// pipes with a name. A pipe that the process was handed, as by /dev/stdin or <(command), is read.
+func Open(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return os.Open(path) // whose error says what is wrong
+	}
+	kind := ""
+	switch mode := info.Mode(); {
+	case mode.IsRegular() || mode&fs.ModeNamedPipe != 0 && handed(path):
+		return os.Open(path)
+	case mode.IsDir():
+		kind = "a folder"
+	case mode&fs.ModeNamedPipe != 0:
+		kind = "a pipe with a name"
+	case mode&fs.ModeSocket != 0:
+		kind = "a socket"
+	default:
+		kind = "a device"
+	}
+	return nil, fmt.Errorf("%s is %s; give a regular file", path, kind)
+}
+
+// handed says whether a path is of a file that the process has open.
+func handed(path string) bool {
+	return path == "/dev/stdin" || strings.HasPrefix(path, "/dev/fd/") || strings.HasPrefix(path, "/proc/self/fd/")
+}
+
+// Read reads a whole file of at most so many bytes.
+func Read(path string, most int64) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > most {
+		return nil, fmt.Errorf("%s has %d bytes; at most %d are read", path, info.Size(), most)
+	}
+	text := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
+	if err := readAll(text, f, most); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return text.Bytes(), nil
+}
+
+// ReadAll reads at most so many bytes, and refuses more.
+func ReadAll(r io.Reader, most int64) ([]byte, error) {
+	var text bytes.Buffer
+	err := readAll(&text, r, most)
+	return text.Bytes(), err
+}
+
+func readAll(text *bytes.Buffer, r io.Reader, most int64) error {
+	if _, err := text.ReadFrom(io.LimitReader(r, most+1)); err != nil {
+		return err
+	}
+	if int64(text.Len()) > most {
+		return tooLong(most)
+	}
+	return nil
+}
+
+func tooLong(most int64) error {
+	return fmt.Errorf("it is longer than %d bytes, and no more are read", most)
+}
+
+// AtMost reads on from r until so many bytes were read; more of them are an error.
+func AtMost(r io.Reader, most int64) io.Reader { return &bounded{r, most, most} }
+
+type bounded struct {
+	r          io.Reader
+	most, left int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return n, tooLong(b.most)
+	}
+	return n, err
+}
+
+// What packed bytes may unpack to, so that a small file does not take all memory.
+const (
+	unpacksFreely = 64 << 20
+	unpacksTo     = 200 // times their number
+)
+
+// Gunzip unpacks r, and refuses what unpacks to far more than texts do.
+func Gunzip(r io.Reader) (io.ReadCloser, error) {
+	packed := &counted{r: r}
+	z, err := gzip.NewReader(packed)
+	if err != nil {
+		return nil, err
+	}
+	return &unpacked{Reader: z, packed: packed}, nil
+}
+
+type counted struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+type unpacked struct {
+	*gzip.Reader
+	packed *counted
+	n      int64
+}
+
+func (u *unpacked) Read(p []byte) (int, error) {
+	n, err := u.Reader.Read(p)
+	if u.n += int64(n); u.n > unpacksFreely+unpacksTo*u.packed.n {
+		return n, fmt.Errorf("it unpacks to over %d bytes and %d times its length; no text does", unpacksFreely, unpacksTo)
+	}
+	return n, err
+}
+
+// Bounded refuses JSON that is nested deeper than MaxDepth or has more than so many objects and lists.
+func Bounded(text []byte, objects int) error {
+	depth, n, quoted := 0, 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if depth++; depth > MaxDepth {
+				return fmt.Errorf("line %d: it is nested deeper than %d levels", LineOf(text, i), MaxDepth)
+			}
+			if n++; n > objects {
+				return fmt.Errorf("line %d: it has more than %d objects and lists, and no more are read", LineOf(text, i), objects)
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return nil
+}
+
+// LineOf is the line that a byte of a text is in, from 1.
+func LineOf(text []byte, at int) int {
+	return 1 + bytes.Count(text[:max(0, min(at, len(text)))], []byte("\n"))
+}
