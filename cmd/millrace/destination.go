@@ -25,9 +25,12 @@ func checkOut(j *job.Job, from *resumption) error {
 	case len(old) == 0 || j.Overwrite || from != nil && (from.here || from.anew):
 		return nil
 	case from != nil:
-		return badInput(fmt.Errorf("%s has checkpoints of another run than %s is of: give another --out, or write over them with --overwrite", j.Out, from.path))
+		return badInput(fmt.Errorf("%s has checkpoints of another run than %s is of: "+
+			"give another --out, or write over them with --overwrite",
+			j.Out, from.path))
 	}
-	return badInput(fmt.Errorf("%s has checkpoints of an earlier run: go on from them with --resume %s, write over them with --overwrite, or give another --out", j.Out, dir))
+	return badInput(fmt.Errorf("%s has checkpoints of an earlier run: go on from them with --resume %s, "+
+		"write over them with --overwrite, or give another --out", j.Out, dir))
 }
 
 // checkFolder refuses a folder that files cannot be put into; of one that is not there yet, the

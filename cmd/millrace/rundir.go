@@ -62,7 +62,8 @@ func newRun(p *planned, simulated *trace.Timeline, from *resumption, metrics net
 	if err != nil {
 		return nil, err
 	}
-	return &runDir{planned: p, simulated: simulated, program: program.Text(), from: from, listener: metrics, progress: newProgress(os.Stderr, p.job.Steps)}, nil
+	return &runDir{planned: p, simulated: simulated, program: program.Text(), from: from, listener: metrics,
+		progress: newProgress(os.Stderr, p.job.Steps)}, nil
 }
 
 // begin makes the job's folder, which is taken, this run's, and writes everything that is known before the first step.
@@ -140,7 +141,9 @@ func (w *runDir) hooks() run.Hooks {
 			w.progress.step(s)
 		},
 		OnEvaluation: func(e trace.Evaluation) {
-			keep(incomplete(w.sinks.Evaluation(report.EvaluationValues{Time: time.Now(), Step: e.Step, Loss: e.Loss, Accuracy: e.Accuracy(), Apart: e.Apart})))
+			keep(incomplete(w.sinks.Evaluation(report.EvaluationValues{
+				Time: time.Now(), Step: e.Step, Loss: e.Loss, Accuracy: e.Accuracy(), Apart: e.Apart,
+			})))
 			w.progress.say(fmt.Sprintf("after %d steps: evaluation loss %.4f, accuracy %.2f %%", e.Step+1, e.Loss, 100*e.Accuracy()))
 		},
 		OnCheckpoint: func(dir string, _ int) {

@@ -106,7 +106,8 @@ func train(c *cobra.Command, j *job.Job, from *resumption, asJSON, dry bool) err
 	}
 	config := run.Config{
 		Model: m, Plan: p.plan, Engine: engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
-		Optimizer: j.Optimizer, RateScale: j.RateScale, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps, PerSlice: j.BatchNorm == job.PerSlice, Mesh: meshOf(j, p.cluster),
+		Optimizer: j.Optimizer, RateScale: j.RateScale, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps,
+		PerSlice: j.BatchNorm == job.PerSlice, Mesh: meshOf(j, p.cluster),
 		ThreadsPerWorker: j.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan), Bind: run.Binding(j.Bind),
 		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: j.Resume, AverageResumed: j.ResumeAveraged,
 		Checkpoint: run.Checkpointing{Dir: checkpoints(j), Every: j.SaveEvery, Keep: j.Keep},
@@ -170,8 +171,8 @@ func train(c *cobra.Command, j *job.Job, from *resumption, asJSON, dry bool) err
 // outcome is what is printed for machines.
 func (w *runDir) outcome(t *trace.Timeline, r *run.Result) outcome {
 	o := outcome{
-		Out: w.job.Out, Steps: r.Steps, Loss: r.Loss, Evaluations: t.Evaluations, Checkpoint: r.Checkpoint, Predicted: w.plan.Predicted.StepS,
-		Measured: t.StepTime(min(10, len(t.Steps)/10)), Report: w.page(), Stopped: r.Stopped,
+		Out: w.job.Out, Steps: r.Steps, Loss: r.Loss, Evaluations: t.Evaluations, Checkpoint: r.Checkpoint,
+		Predicted: w.plan.Predicted.StepS, Measured: t.StepTime(min(10, len(t.Steps)/10)), Report: w.page(), Stopped: r.Stopped,
 	}
 	if w.from != nil {
 		o.Taken, o.Changed = w.from.taken, w.from.changed

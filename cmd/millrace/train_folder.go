@@ -40,7 +40,9 @@ func readRecord(dir string) []string {
 	if err != nil || document.Decode(text, recordVersion, &r) != nil {
 		return nil
 	}
-	return slices.DeleteFunc(r.Files, func(name string) bool { return name != filepath.Base(name) || !filepath.IsLocal(name) })
+	return slices.DeleteFunc(r.Files, func(name string) bool {
+		return name != filepath.Base(name) || !filepath.IsLocal(name)
+	})
 }
 
 // note adds files to those that the folder says are its run's own.
@@ -75,7 +77,8 @@ func (w *runDir) makeRoom() error {
 		return name == "checkpoints" || name == recordName || slices.Contains(ours, name)
 	})
 	if len(strangers) > 0 {
-		w.progress.say(fmt.Sprintf("%s of %s is not known to be of an earlier run: it is kept in %s", strings.Join(strangers, ", "), w.job.Out, aside))
+		w.progress.say(fmt.Sprintf("%s of %s is not known to be of an earlier run: it is kept in %s",
+			strings.Join(strangers, ", "), w.job.Out, aside))
 	}
 	return nil
 }
@@ -118,19 +121,24 @@ func (w *runDir) setLaterAside() error {
 		return err
 	}
 	if len(text) > 0 {
-		err = document.Write(filepath.Join(aside, "metrics.jsonl"), func(f io.Writer) error { _, err := f.Write(text); return err })
+		err = document.Write(filepath.Join(aside, "metrics.jsonl"), func(f io.Writer) error {
+			_, err := f.Write(text)
+			return err
+		})
 		if err != nil {
 			return err
 		}
 	}
 	if len(later) == 0 {
-		w.progress.say(fmt.Sprintf("%s has lines that are no metrics of a step: a copy is in %s", w.path("metrics.jsonl"), aside))
+		w.progress.say(fmt.Sprintf("%s has lines that are no metrics of a step: a copy is in %s",
+			w.path("metrics.jsonl"), aside))
 		return nil
 	}
 	if err := checkpoint.SetAside(dir, filepath.Join(aside, "checkpoints"), later); err != nil {
 		return err
 	}
-	w.progress.say(fmt.Sprintf("set aside in %s, with the metrics up to them: %s, which are behind the checkpoint that this run goes on from",
+	w.progress.say(fmt.Sprintf("set aside in %s, with the metrics up to them: %s, "+
+		"which are behind the checkpoint that this run goes on from",
 		filepath.Join(aside, "checkpoints"), strings.Join(later, ", ")))
 	return nil
 }

@@ -128,13 +128,16 @@ func SetAside(dir, to string, names []string) error {
 // ErrNone is what every error is of Open and Latest where there is no checkpoint, whole or damaged.
 var ErrNone = errors.New("checkpoint: none is there")
 
+// remedy is what to give where there is no checkpoint.
+const remedy = "give a checkpoint, or the folder of checkpoints that a run has left"
+
 type noneError struct{ text string }
 
 func (e *noneError) Error() string        { return e.text }
 func (e *noneError) Is(target error) bool { return target == ErrNone }
 
 func noneIn(dir string) error {
-	return &noneError{fmt.Sprintf("checkpoint: %s holds no %s directory; give a checkpoint, or the folder of checkpoints that a run has left", dir, prefix+"N")}
+	return &noneError{fmt.Sprintf("checkpoint: %s holds no %s directory; "+remedy, dir, prefix+"N")}
 }
 
 // Latest is the path of the newest checkpoint in a store's directory.

@@ -155,7 +155,8 @@ func decodeManifest(b []byte) (*Manifest, error) {
 func (m *Manifest) checkSum(text []byte) error {
 	if m.Version == bare {
 		if m.SHA256 != "" || m.Asked != nil || m.Updates != nil {
-			return fmt.Errorf("version is %d, and it has manifest_sha256, asked or updates, which version %d brought: it has changed since it was written", bare, Version)
+			return fmt.Errorf("version is %d, and it has manifest_sha256, asked or updates, which version %d brought: "+
+				"it has changed since it was written", bare, Version)
 		}
 		return nil
 	}
@@ -213,17 +214,20 @@ func (m *Manifest) checkPosition() error {
 	batches := m.Samples / int64(m.Batch)
 	if m.Asked == nil {
 		if batches < int64(m.Steps) {
-			return fmt.Errorf("samples is %d, %d batches of %d; %d steps consume one each at least", m.Samples, batches, m.Batch, m.Steps)
+			return fmt.Errorf("samples is %d, %d batches of %d; %d steps consume one each at least",
+				m.Samples, batches, m.Batch, m.Steps)
 		}
 		return nil
 	}
 	since, each := m.Asked.Since, int64(max(m.Pipelines(), 1))
 	steps, behind := int64(m.Steps)-int64(since.Steps), m.Samples-since.Samples
 	if since.Steps < 0 || since.Samples < 0 || steps < 0 || behind < 0 || since.Samples%int64(m.Batch) != 0 {
-		return fmt.Errorf("asked.since is step %d, sample %d; the checkpoint is of step %d, sample %d", since.Steps, since.Samples, m.Steps, m.Samples)
+		return fmt.Errorf("asked.since is step %d, sample %d; the checkpoint is of step %d, sample %d",
+			since.Steps, since.Samples, m.Steps, m.Samples)
 	}
 	if batches = behind / int64(m.Batch); batches%each != 0 || batches/each != steps {
-		return fmt.Errorf("samples is %d; %d steps of %d pipelines with batches of %d consume others", m.Samples, m.Steps, each, m.Batch)
+		return fmt.Errorf("samples is %d; %d steps of %d pipelines with batches of %d consume others",
+			m.Samples, m.Steps, each, m.Batch)
 	}
 	return nil
 }

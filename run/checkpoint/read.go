@@ -43,12 +43,12 @@ func (e *DamagedError) Unwrap() error { return e.Err }
 // checks all of it: the manifest, every header, every byte's checksum. Of a directory whose
 // latest checkpoint is damaged the error is a DamagedError.
 func Open(path string) (*Checkpoint, error) {
-	if _, err := os.Stat(filepath.Join(path, manifestName)); err == nil || !errors.Is(err, os.ErrNotExist) || namesSteps(path) {
+	if _, err := os.Stat(filepath.Join(path, manifestName)); !errors.Is(err, os.ErrNotExist) || namesSteps(path) {
 		return open(path)
 	}
 	found, err := list(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, &noneError{fmt.Sprintf("checkpoint: there is no %s; give a checkpoint, or the folder of checkpoints that a run has left", path)}
+		return nil, &noneError{fmt.Sprintf("checkpoint: there is no %s; "+remedy, path)}
 	}
 	if err != nil {
 		return nil, err
@@ -88,7 +88,9 @@ func open(path string) (*Checkpoint, error) {
 		return nil, fmt.Errorf("checkpoint: %s: %w", at, err)
 	}
 	if steps, ok := stepsOf(filepath.Base(path)); ok && steps != m.Steps {
-		return nil, fmt.Errorf("checkpoint: %s: steps is %d, and the folder is that of %d steps: one of the two has changed since it was written", at, m.Steps, steps)
+		return nil, fmt.Errorf("checkpoint: %s: steps is %d, and the folder is that of %d steps: "+
+			"one of the two has changed since it was written",
+			at, m.Steps, steps)
 	}
 	c := &Checkpoint{Path: path, Manifest: m, where: map[string]int{}}
 	for _, f := range m.Files {
@@ -137,7 +139,8 @@ func (c *Checkpoint) add(want File) error {
 	}
 	c.files = append(c.files, f)
 	if size != want.Bytes {
-		return fmt.Errorf("%d bytes; the manifest says %d: the file is cut short or not the one that was written", size, want.Bytes)
+		return fmt.Errorf("%d bytes; the manifest says %d: the file is cut short or not the one that was written",
+			size, want.Bytes)
 	}
 	sum := crc32.New(castagnoli)
 	if _, err := io.Copy(sum, f); err != nil {
