@@ -1,5 +1,6 @@
 # make demo   sets up everything and trains a planned pipeline on real data
 # make test   sets up everything and runs every test
+# make attack runs millrace on bad inputs, kills, signals and full disks; ATTACK='--only kills --seed 2' are its flags
 # make runs   trains the list of small runs in lab/runs; with AGAINST=COMMIT, compares with that commit
 
 SHELL := /bin/bash
@@ -7,7 +8,7 @@ NATIVE := build/libmillrace_native.so
 TEXT := build/text/kjv.txt
 export CGO_ENABLED := 1
 
-.PHONY: demo test runs build setup lint bench bench-peers soak clean
+.PHONY: demo test runs build setup lint bench bench-peers soak attack clean
 
 demo: build
 	bin/millrace train --job examples/demo.yaml --overwrite
@@ -52,6 +53,10 @@ bench: build bench-peers $(TEXT)
 	$(BENCH) accuracy --model gpt --data $(TEXT) --batch 32 --steps 200 --eval-rows 256
 	$(BENCH) accuracy --job examples/demo.yaml
 	$(BENCH) peers --data $(TEXT)
+
+attack: build
+	go build -trimpath -o bin/attack ./lab/attack
+	bin/attack $(ATTACK)
 
 soak: setup runs
 	go test -count=1 -timeout 60m ./schedule/... ./sim -rapid.checks=10000

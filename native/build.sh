@@ -41,7 +41,8 @@ if [ -n "${TORCH_DIR:-}" ]; then
 fi
 
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT INT TERM
+trap 'rm -rf "$work" "$out.new.$$"' EXIT
+trap 'exit 1' HUP INT TERM
 flags="-std=c++17 -O2 -fopenmp -fno-math-errno -fPIC -fvisibility=hidden -Wall -Wno-unknown-pragmas ${abi:+-$abi}"
 
 pids=

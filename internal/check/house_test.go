@@ -42,6 +42,7 @@ var rules = []rule{
 	{"report", []string{"run", "sim", "engine", "nn", "tune"}, "a report is drawn from values that were saved"},
 	{"tune", []string{"run", "engine", "nn", "wire"}, "tune asks plan, schedule and sim, never the inside of run"},
 	{"reproduce", []string{"run", "engine", "nn", "wire", "net"}, "papers are reproduced from descriptions: planners and the simulator answer, nothing is trained"},
+	{"lab/attack", []string{"schedule", "sim", "run", "engine/torch", "nn", "tune"}, "it attacks the program from outside, and opens the checkpoints that are left"},
 	{"lab/runs", []string{"model", "plan", "schedule", "sim", "run", "run/checkpoint", "engine", "nn"}, "it measures through the command line, and reads what is left by itself"},
 	{"data", []string{"engine", "model", "plan", "schedule", "run"}, "data yields batches and knows nobody"},
 }

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// documented are the exit codes that the documents name; 0, 1 and 2, and those of signals.
+var documented = map[int]bool{0: true, 1: true, 2: true, 129: true, 130: true, 143: true}
+
+// dumps are what Go, libtorch and libc print where a program fell over, and what millrace says of a
+// panic that it caught: of bad input there must be none of either.
+var dumps = regexp.MustCompile(`(?m)^fatal error:|^goroutine \d+ |^SIG[A-Z]+: |\bpanic\b|runtime error:` +
+	`|internal error in |unexpected fault address|terminate called|core dumped|stack smashing|double free|corrupted size`)
+
+// faults are what no command may do, whatever it was given.
+func (e *ended) faults(l limits) []string {
+	var found []string
+	if e.hung {
+		return append(found, fmt.Sprintf("did not end in %v", l.wall))
+	}
+	if e.overgrown || l.resident > 0 && e.peak > l.resident {
+		return append(found, fmt.Sprintf("took %d MiB of memory, over the limit of %d MiB", e.peak>>20, l.resident>>20))
+	}
+	for _, text := range [][]byte{e.err, e.out} {
+		if at := dumps.FindIndex(text); at != nil {
+			found = append(found, fmt.Sprintf("printed a crash: %s", lineAt(text, at[0])))
+			break
+		}
+	}
+	if !documented[e.code] {
+		found = append(found, fmt.Sprintf("ended with code %d, which the documents do not name", e.code))
+	}
+	if e.code != 0 && e.signal == 0 && len(strings.TrimSpace(string(e.err))) == 0 {
+		found = append(found, fmt.Sprintf("ended with code %d and said nothing", e.code))
+	}
+	for name, text := range map[string][]byte{"stderr": e.err, "stdout": e.out} {
+		if at := control(text); at >= 0 {
+			found = append(found, fmt.Sprintf("printed a control character to %s: %s", name, lineAt(text, at)))
+		}
+	}
+	return found
+}
+
+// control is where a text has a character that acts on a terminal, -1 where it has none: those of
+// ASCII and Latin-1 but for line ends and tabs, those that turn the direction of writing, and bytes that
+// are no UTF-8.
+func control(text []byte) int {
+	if len(text) == keptOutput {
+		text = text[:keptOutput-utf8.UTFMax] // it may end inside a character
+	}
+	for at := 0; at < len(text); {
+		r, size := utf8.DecodeRune(text[at:])
+		if r == utf8.RuneError && size <= 1 || r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Bidi_Control) {
+			return at
+		}
+		at += size
+	}
+	return -1
+}
+
+// lineAt quotes the line of a text that a position is in.
+func lineAt(text []byte, at int) string {
+	from := strings.LastIndexByte(string(text[:at]), '\n') + 1
+	line, _, _ := strings.Cut(string(text[from:]), "\n")
+	return clipped(line, 160)
+}
+
+// clipped quotes the first part of a text.
+func clipped(s string, most int) string {
+	if len(s) > most {
+		return fmt.Sprintf("%+q...", s[:most])
+	}
+	return fmt.Sprintf("%+q", s)
+}

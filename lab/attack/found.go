@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+)
+
+// finding is something that an attack found.
+type finding struct {
+	name    string   // of the input, or the number of the attack
+	wrong   []string // what millrace did that it must not
+	repeat  string   // a command that does it again
+	kept    string   // the folder with its files, empty where none are kept
+	message string   // what stderr said
+}
+
+// tally is what an attack of one kind came to.
+type tally struct {
+	want  int
+	done  atomic.Int64
+	mu    sync.Mutex
+	found []finding
+	notes []string
+}
+
+// add counts an attack made, and what it found.
+func (t *tally) add(f *finding) {
+	t.done.Add(1)
+	if f == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.found = append(t.found, *f)
+}
+
+// say adds what a reader of the counts should know.
+func (t *tally) say(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.notes = append(t.notes, fmt.Sprintf(format, args...))
+}
+
+// found makes a finding of what was wrong, nil where nothing was.
+func (a *attack) found(name string, c command, e *ended, wrong []string) *finding {
+	if len(wrong) == 0 {
+		return nil
+	}
+	f := &finding{name: name, wrong: wrong, repeat: c.quoted(a.millrace)}
+	if e != nil {
+		f.message = string(e.err)
+	}
+	return f
+}
+
+// keepFolder copies the folder that a finding was made in to where it can be repeated.
+func (a *attack) keepFolder(f *finding, home string) error {
+	if f == nil || a.keep == "" {
+		return nil
+	}
+	plain := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, f.name)
+	f.kept = filepath.Join(a.keep, plain)
+	if err := errors.Join(os.RemoveAll(f.kept), os.MkdirAll(filepath.Dir(f.kept), 0o755)); err != nil {
+		return err
+	}
+	if err := copyTree(f.kept, home); err != nil {
+		return err
+	}
+	f.repeat = strings.NewReplacer(home, f.kept, a.fixtures, filepath.Join(a.keep, "fixtures")).Replace(f.repeat)
+	return os.WriteFile(filepath.Join(f.kept, "stderr.txt"), []byte(f.message), 0o644)
+}
+
+// copyTree copies a folder, what is neither file, folder nor link as an empty file.
+func copyTree(to, from string) error {
+	t, err := treeOf(from)
+	if err != nil {
+		return err
+	}
+	for name := range t {
+		source, target := filepath.Join(from, name), filepath.Join(to, name)
+		info, err := os.Lstat(source)
+		if err != nil {
+			return err
+		}
+		switch {
+		case info.IsDir():
+			err = os.MkdirAll(target, 0o755)
+		case info.Mode()&os.ModeSymlink != 0:
+			// What it points to is the table's.
+		case info.Mode().IsRegular() && info.Size() <= digested:
+			var text []byte
+			if text, err = os.ReadFile(source); err == nil {
+				err = errors.Join(os.MkdirAll(filepath.Dir(target), 0o755), os.WriteFile(target, text, 0o644))
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each calls do for 0 to n-1, some at once, until the context is done or one fails. That the time is
+// over is no failure: fewer attacks were made than were wanted.
+func (a *attack) each(ctx context.Context, n int, do func(i int) error) error {
+	var next atomic.Int64
+	var all sync.WaitGroup
+	failed := make([]error, a.parallel)
+	for w := range a.parallel {
+		all.Go(crash.Caught(func() {
+			for ctx.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				if err := do(i); err != nil && ctx.Err() == nil {
+					failed[w] = err
+					return
+				}
+			}
+		}))
+	}
+	all.Wait()
+	return errors.Join(failed...)
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+)
+
+// The sizes of address space that a training is given lie between what the program alone does not begin
+// with and what is enough for all of it.
+const (
+	leastAddress = 400 << 20
+	mostAddress  = 3600 << 20
+)
+
+// attackMemory has trainings run out of address space.
+func attackMemory(ctx context.Context, a *attack, want int) (*tally, error) {
+	t := &tally{want: want}
+	var passed, aborted atomic.Int64
+	err := a.each(ctx, want, func(i int) error {
+		r := seeded(a.seed+4, uint64(i))
+		part := (float64(i) + r.Float64()) / float64(want) // one in each of as many equal parts
+		c := command{limits: usual}
+		c.limits.address = leastAddress + int64(part*(mostAddress-leastAddress))
+		f, e, err := a.starve(ctx, i, c)
+		if err != nil {
+			return fmt.Errorf("memory %d: %w", i, err)
+		}
+		t.add(f)
+		if e.code == 0 {
+			passed.Add(1)
+		} else if dumps.Match(e.err) {
+			aborted.Add(1)
+		}
+		return nil
+	})
+	// Go's runtime gives up by itself where it gets no memory; nothing that millrace does is asked.
+	t.say("%d had enough, %d of the others were ended by Go's runtime", passed.Load(), aborted.Load())
+	return t, err
+}
+
+func (a *attack) starve(ctx context.Context, number int, c command) (f *finding, e *ended, err error) {
+	c.dir, err = os.MkdirTemp(a.scratch, "memory-")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(c.dir)) }()
+	c.home = c.dir
+	c.args = a.trainArgs("--model mlp --data digits @P --schedule 1f1b --steps 8 --save-every 2", "")
+	if e, err = a.run(ctx, c); err != nil {
+		return nil, nil, err
+	}
+	var wrong []string
+	switch {
+	case e.hung:
+		wrong = append(wrong, fmt.Sprintf("did not end in %v", c.limits.wall))
+	case e.code > exitMost:
+		wrong = append(wrong, fmt.Sprintf("ended with %d: %s", e.code, e.last()))
+	}
+	if f = a.found(fmt.Sprintf("memory %d, %d bytes of address space", number, c.limits.address), c, e, wrong); f != nil {
+		err = a.keepFolder(f, c.dir)
+		f.repeat = fmt.Sprintf("(ulimit -v %d; %s)", c.limits.address>>10, f.repeat)
+	}
+	return f, e, err
+}
+
+// exitMost is the largest exit code of a process that ended by itself.
+const exitMost = 2

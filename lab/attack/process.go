@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+)
+
+// limits bound what one process may take. A zero is no bound.
+type limits struct {
+	wall     time.Duration
+	address  int64 // bytes of address space, of each process
+	resident int64 // bytes of memory, of the process and those it started
+	file     int64 // bytes of a file
+}
+
+// usual is what any command of an attack may take: far more than the inputs are worth, and
+// little enough that two at once leave the machine alone.
+var usual = limits{wall: 60 * time.Second, address: 12 << 30, resident: 3 << 30}
+
+// command is one call of millrace.
+type command struct {
+	dir    string // the folder that it runs in
+	home   string // the folder of its cache and of its temporary files
+	env    []string
+	args   []string
+	limits limits
+	// meanwhile is called once the process runs; it may signal it.
+	meanwhile func(pid int)
+}
+
+// ended is how a process ended and what it said.
+type ended struct {
+	code      int            // of the shell's: 128 and the number where a signal ended it
+	signal    syscall.Signal // that ended it, 0 where it ended by itself
+	hung      bool
+	overgrown bool
+	peak      int64
+	took      time.Duration
+	out, err  []byte
+}
+
+// last quotes the last line of what a process said of its failure.
+func (e *ended) last() string {
+	lines := strings.Split(strings.TrimSpace(string(e.err)), "\n")
+	return clipped(lines[len(lines)-1], 300)
+}
+
+// keptOutput is how much of each stream is kept and searched.
+const keptOutput = 4 << 20
+
+// stream keeps the first part of what a process writes.
+type stream struct{ bytes.Buffer }
+
+func (s *stream) Write(p []byte) (int, error) {
+	if room := keptOutput - s.Len(); room > 0 {
+		s.Buffer.Write(p[:min(room, len(p))])
+	}
+	return len(p), nil
+}
+
+// run runs millrace until it ends, is over a limit or the context is done.
+func (a *attack) run(ctx context.Context, c command) (*ended, error) {
+	if c.limits == (limits{}) {
+		c.limits = usual
+	}
+	temporary := filepath.Join(c.home, "tmp")
+	if err := os.MkdirAll(temporary, 0o755); err != nil {
+		return nil, err
+	}
+	// A shell sets the limits before there is anything to limit. It then becomes millrace, so that
+	// the process that is signalled is the one that was started.
+	script := "ulimit -c 0; "
+	if c.limits.address > 0 {
+		script += fmt.Sprintf("ulimit -v %d; ", c.limits.address>>10)
+	}
+	if c.limits.file > 0 {
+		script += fmt.Sprintf("ulimit -f %d; ", c.limits.file>>9)
+	}
+	p := exec.Command("/bin/sh", append([]string{"-c", script + `exec "$0" "$@"`, a.millrace}, c.args...)...)
+	p.Dir = c.dir
+	p.Env = append(append(os.Environ(), "MILLRACE_NATIVE="+a.native, "HOME="+c.home,
+		"XDG_CACHE_HOME="+filepath.Join(c.home, "cache"), "TMPDIR="+temporary), c.env...)
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	var out, errs stream
+	p.Stdout, p.Stderr = &out, &errs
+	p.WaitDelay = 2 * time.Second // for a child that holds the streams open
+	began := time.Now()
+	if err := p.Start(); err != nil {
+		return nil, err
+	}
+	pid := p.Process.Pid
+	watch := watcher{limits: c.limits, pid: pid, began: began, over: make(chan struct{})}
+	crash.Go(func() { watch.until(ctx) })
+	if c.meanwhile != nil {
+		c.meanwhile(pid)
+	}
+	err := p.Wait()
+	close(watch.over)
+	_ = syscall.Kill(-pid, syscall.SIGKILL) // what it may have left running
+	e := &ended{took: time.Since(began), out: out.Bytes(), err: errs.Bytes(),
+		hung: watch.hung.Load(), overgrown: watch.overgrown.Load()}
+	state, ok := p.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok || p.ProcessState == nil {
+		return nil, fmt.Errorf("waiting for millrace: %w", err)
+	}
+	e.code = state.ExitStatus()
+	if state.Signaled() {
+		e.signal = state.Signal()
+		e.code = 128 + int(state.Signal())
+	}
+	e.peak = watch.peak.Load() // what the kernel counts at the end begins with this process's own
+	return e, ctx.Err()
+}
+
+// quoted is a command as somebody would type it.
+func (c command) quoted(program string) string {
+	words := []string{"cd " + shellWord(c.dir) + " &&"}
+	for _, e := range c.env {
+		name, value, _ := strings.Cut(e, "=")
+		words = append(words, name+"="+shellWord(value))
+	}
+	words = append(words, shellWord(program))
+	for _, arg := range c.args {
+		words = append(words, shellWord(arg))
+	}
+	return strings.Join(words, " ")
+}
+
+// shellWord writes a word so that a shell reads it as it is.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./,:=+@%", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) || strings.ToValidUTF8(s, "") != s {
+		return "$'" + strings.NewReplacer(`"`, `"`, `'`, `\'`).Replace(strings.Trim(strconv.QuoteToASCII(s), `"`)) + "'"
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

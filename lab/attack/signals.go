@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/millrace-ml/millrace/run/checkpoint"
+)
+
+// signalled is a command to signal, and the time in which it does something worth disturbing.
+type signalled struct {
+	args     string
+	span     time.Duration // of a training: of the undisturbed one
+	training *training     // that is taken to its end afterwards, nil for other verbs
+}
+
+// heardWithin is how long a command may take from the signal to its end. In training the step is
+// finished and saved first; steps here take a millisecond.
+const heardWithin = 10 * time.Second
+
+var signalledCommands = []signalled{
+	{args: "train --model mlp --data digits --batch 8 --stages 2 --eval-rows 8 --steps 100000000 --out out", span: 5 * time.Second},
+	{args: "plan --model gpt --set layers=24 --cluster dapple-a --batch 256 -o plan.json", span: 4 * time.Second},
+	{training: &trainings[0]},
+	{args: "schedule compare --stages 16 --micro-batches 128", span: 4 * time.Second},
+	{args: "profile --model gpt --batch 8 -o profile.json", span: 5 * time.Second},
+	{training: &trainings[1]},
+	{args: "simulate --model gpt --set layers=24 --cluster dapple-a --batch 256 -o timeline.json.gz", span: 4 * time.Second},
+	{args: "tune --model gpt --set layers=24 --cluster dapple-a --batch 256 --all -o p.json --report p.html", span: 3 * time.Second},
+	{training: &trainings[2]},
+	{args: "schedule zb-auto --stages 32 --micro-batches 2000 --html step.html --svg step.svg", span: 2 * time.Second},
+	{args: "bench plan", span: 5 * time.Second},
+	{training: &trainings[3]},
+	{args: "reproduce all", span: 3 * time.Second},
+	{args: "report @run", span: 15 * time.Millisecond},
+	{args: "doctor --build", span: 3 * time.Second},
+}
+
+var stopping = []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM}
+
+// tries is how often a command is begun until a signal meets it.
+const tries = 8
+
+// attackSignals signals commands at random instants.
+func attackSignals(ctx context.Context, a *attack, want int) (*tally, error) {
+	t := &tally{want: want}
+	err := a.each(ctx, want, func(i int) error {
+		if a.one != "" && a.one != fmt.Sprint(i) {
+			t.done.Add(1)
+			return nil
+		}
+		r := seeded(a.seed+2, uint64(i))
+		for range tries {
+			met, f, err := a.signal(ctx, i, r)
+			if err != nil {
+				return fmt.Errorf("signal %d: %w", i, err)
+			}
+			if met || f != nil {
+				t.add(f)
+				return nil
+			}
+		}
+		t.say("signal %d met nothing: %s is over too soon", i, signalledCommands[i%len(signalledCommands)].args)
+		t.done.Add(1)
+		return nil
+	})
+	return t, err
+}
+
+// signal begins the command of this number and signals it. It has not met where the command was over.
+func (a *attack) signal(ctx context.Context, number int, r *rand.Rand) (met bool, f *finding, err error) {
+	s := signalledCommands[number%len(signalledCommands)]
+	with := stopping[(number+number/len(signalledCommands))%len(stopping)]
+	dir, err := os.MkdirTemp(a.scratch, "signal-")
+	if err != nil {
+		return false, nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	args := a.words(strings.Fields(s.args))
+	if s.training != nil {
+		whole, err := a.reference(ctx, s.training)
+		if err != nil {
+			return false, nil, err
+		}
+		s.span = whole.took
+		args = a.trainArgs(s.training.args, "")
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "tmp"), 0o755); err != nil {
+		return false, nil, err
+	}
+	before, err := treeOf(dir)
+	if err != nil {
+		return false, nil, err
+	}
+	var sent time.Time
+	c := command{dir: dir, home: dir, args: args, limits: usual}
+	c.meanwhile = func(pid int) {
+		pause(ctx, time.Duration(r.Int64N(int64(s.span))))
+		if syscall.Kill(pid, with) == nil {
+			sent = time.Now()
+		}
+	}
+	began := time.Now()
+	e, err := a.run(ctx, c)
+	if err != nil {
+		return false, nil, err
+	}
+	took := e.took - sent.Sub(began)
+	// What was nearly done when the signal came may end well.
+	if e.code == 0 && took < time.Second {
+		return false, nil, nil
+	}
+	wrong := e.faults(c.limits)
+	if want := 128 + int(with); e.code != want {
+		wrong = append(wrong, fmt.Sprintf("ended with %d on %v, not %d: %s", e.code, with, want, e.last()))
+	}
+	if took > heardWithin {
+		wrong = append(wrong, fmt.Sprintf("took %v to end on %v", took.Round(time.Millisecond), with))
+	}
+	after, err := treeOf(dir)
+	if err != nil {
+		return false, nil, err
+	}
+	wrong = append(wrong, after.halfWritten(before)...)
+	last := c
+	if s.training != nil {
+		var more []string
+		if more, last, err = a.resumed(ctx, s.training, dir); err != nil {
+			return false, nil, err
+		}
+		wrong = append(wrong, more...)
+	} else if !strings.HasPrefix(s.args, "train") {
+		wrong = append(wrong, after.changes(before, inCacheOrTemporary)...)
+	}
+	name := fmt.Sprintf("signal %d, %v to millrace %s", number, with, strings.Join(args, " "))
+	if f = a.found(name, last, e, wrong); f != nil {
+		f.name = fmt.Sprintf("signal %d", number)
+		err = a.keepFolder(f, dir)
+		f.name = name
+		f.repeat = fmt.Sprintf("make attack ATTACK='--only signals --case %d --seed %d'; its folder: %s",
+			number, a.seed, f.kept)
+	}
+	return true, f, err
+}
+
+// resumed takes a training that was stopped to its end. The weights must be those of an undisturbed one:
+// in the end, or where saving changes what comes behind, when it was stopped.
+func (a *attack) resumed(ctx context.Context, t *training, dir string) (wrong []string, last command, err error) {
+	latest, err := checkpoint.Latest(filepath.Join(dir, "out", "checkpoints"))
+	if err == nil && t.drains {
+		if wrong, err = a.afresh(ctx, t, latest, dir); err != nil {
+			return nil, last, err
+		}
+	}
+	more, last, err := a.finish(ctx, t, t.args, dir, !t.drains)
+	return append(wrong, more...), last, err
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/millrace-ml/millrace/run/checkpoint"
+)
+
+// steps is how long the trainings are that are killed and stopped: long enough that most instants
+// are in the middle of them.
+const steps = 120
+
+// training is one that is cut short and resumed.
+type training struct {
+	name string
+	args string // of train, but for --out and --resume
+	// others are arguments in place of args to go on with under another plan.
+	others []string
+	// drains says that to save it empties the pipeline, which changes what comes behind: a training that
+	// is stopped, and saves once more, does not end as one that is not.
+	drains bool
+}
+
+const saved = " --steps 120 --save-every 4 --keep 3"
+
+// mlp is the training of all policies.
+const mlp = "--model mlp --data digits @P "
+
+var trainings = []training{
+	{name: "sync", args: mlp + "--schedule 1f1b --clip 1" + saved, others: []string{
+		mlp + "--schedule zb-h1 --clip 1" + saved,
+		mlp + "--schedule afab --clip 1 --recompute stage" + saved,
+		"--model mlp --data digits --profile @mlp.json --batch 8 --stages 1 --workers 1 --eval-rows 8 --clip 1" + saved}},
+	{name: "stash", args: mlp + "--schedule 1f1b-rr --weights stash --optimizer sgd --momentum 0.9" + saved, drains: true},
+	{name: "2bw", args: mlp + "--schedule 1f1b-rr --weights 2bw" + saved, drains: true},
+	{name: "elastic", args: mlp + "--schedule elastic --pipelines 2" + saved},
+}
+
+// references are undisturbed trainings, each made once.
+type references struct {
+	mu   sync.Mutex
+	made map[string]reference
+}
+
+// reference is what an undisturbed training came to: its final checkpoint, and how long it took.
+type reference struct {
+	final string
+	took  time.Duration
+}
+
+// reference is the training that nothing disturbs.
+func (a *attack) reference(ctx context.Context, t *training) (reference, error) {
+	a.undisturbed.mu.Lock()
+	defer a.undisturbed.mu.Unlock()
+	if made, ok := a.undisturbed.made[t.name]; ok {
+		return made, nil
+	}
+	dir := filepath.Join(a.scratch, "reference-"+t.name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return reference{}, err
+	}
+	e, err := a.run(ctx, command{dir: dir, home: dir, args: a.trainArgs(t.args, "")})
+	if err != nil {
+		return reference{}, err
+	}
+	if e.code != 0 {
+		return reference{}, fmt.Errorf("the undisturbed training %s ends with %d: %s", t.name, e.code, e.last())
+	}
+	made := reference{finalOf(dir, steps), e.took}
+	if a.undisturbed.made == nil {
+		a.undisturbed.made = map[string]reference{}
+	}
+	a.undisturbed.made[t.name] = made
+	return made, nil
+}
+
+// trainArgs are the arguments of a training in the folder out, which goes on from a checkpoint where one
+// is named.
+func (a *attack) trainArgs(args, resume string) []string {
+	words := append([]string{"train", "--out", "out"}, strings.Fields(args)...)
+	if resume != "" {
+		words = append(words, "--resume", resume)
+	}
+	return a.words(words)
+}
+
+// afresh trains as many steps as a checkpoint has behind it, undisturbed, and says what differs.
+func (a *attack) afresh(ctx context.Context, t *training, stopped, dir string) (wrong []string, err error) {
+	c, err := checkpoint.Open(stopped)
+	if err != nil {
+		return []string{"saved a checkpoint that does not open: " + err.Error()}, nil
+	}
+	done := c.Manifest.Steps
+	if err := c.Close(); err != nil {
+		return nil, err
+	}
+	home := filepath.Join(dir, "afresh")
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return nil, err
+	}
+	shorter := strings.Replace(t.args, fmt.Sprintf("--steps %d", steps), fmt.Sprintf("--steps %d", done), 1)
+	e, err := a.run(ctx, command{dir: home, home: home, args: a.trainArgs(shorter, "")})
+	if err != nil {
+		return nil, err
+	}
+	if e.code != 0 {
+		return nil, fmt.Errorf("%s, undisturbed for %d steps, ends with %d: %s", t.name, done, e.code, e.last())
+	}
+	if err := sameTensors(finalOf(home, done), stopped); err != nil {
+		wrong = append(wrong, "saved other weights than an undisturbed run has after as many steps: "+err.Error())
+	}
+	return wrong, os.RemoveAll(home)
+}
+
+// finish takes a training that was cut short to its end and compares it with an undisturbed one. Args are the
+// plan that it goes on under; compares says whether the weights must be the same in the end.
+func (a *attack) finish(ctx context.Context, t *training, args, dir string, compares bool) (
+	wrong []string, last command, err error,
+) {
+	want, err := a.reference(ctx, t)
+	if err != nil {
+		return nil, last, err
+	}
+	words := a.trainArgs(args, "out/checkpoints")
+	if latest, err := checkpoint.Latest(filepath.Join(dir, "out", "checkpoints")); err != nil || latest == "" {
+		words = append(a.trainArgs(t.args, ""), "--overwrite") // it was cut short in front of the first
+	}
+	last = command{dir: dir, home: dir, args: words, limits: usual}
+	before, err := treeOf(dir)
+	if err != nil {
+		return nil, last, err
+	}
+	e, err := a.run(ctx, last)
+	if err != nil {
+		return nil, last, err
+	}
+	wrong = e.faults(usual)
+	if e.code != 0 {
+		return append(wrong, fmt.Sprintf("cannot be finished: it ends with %d: %s", e.code, e.last())), last, nil
+	}
+	after, err := treeOf(dir)
+	if err != nil {
+		return nil, last, err
+	}
+	for _, name := range []string{"out/report.html", "out/timeline.json.gz"} {
+		if after[name] == "" {
+			wrong = append(wrong, "is finished without "+name)
+		}
+	}
+	for path := range after {
+		if unfinished.MatchString(path) && before[path] == "" {
+			wrong = append(wrong, fmt.Sprintf("left %+q behind", path))
+		}
+	}
+	got := finalOf(dir, steps)
+	if err := sameTensors(want.final, got); compares && err != nil {
+		wrong = append(wrong, "ends with other weights than an undisturbed run: "+err.Error())
+	}
+	return wrong, last, nil
+}
+
+// finalOf is the checkpoint of so many steps of a training in a folder.
+func finalOf(dir string, steps int) string {
+	return filepath.Join(dir, "out", "checkpoints", fmt.Sprintf("step-%08d", steps))
+}
+
+// sameTensors says what differs between the tensors of two checkpoints, nil where every bit is the same.
+func sameTensors(want, got string) (err error) {
+	a, err := checkpoint.Open(want)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.Close()) }()
+	b, err := checkpoint.Open(got)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	names := a.Names()
+	if others := b.Names(); strings.Join(names, " ") != strings.Join(others, " ") {
+		return fmt.Errorf("tensors %v and %v", names, others)
+	}
+	var differ []string
+	for _, name := range names {
+		x, err := a.Tensor(name)
+		if err != nil {
+			return err
+		}
+		y, err := b.Tensor(name)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(x.Data, y.Data) {
+			differ = append(differ, name)
+		}
+	}
+	if len(differ) > 0 {
+		return fmt.Errorf("%d of %d tensors differ: %s", len(differ), len(names), strings.Join(differ, " "))
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+)
+
+// tree is what lies below a folder: what each path is, and for a file its size and digest.
+type tree map[string]string
+
+// unfinished are the names of files that something was being written to.
+var unfinished = regexp.MustCompile(`\.partial$|\.replaced$|\.tmp$|(^|/)\.millrace-`)
+
+// digested is how much of a file its digest is of; what the attacks leave is smaller.
+const digested = 64 << 20
+
+// treeOf reads what lies below a folder.
+func treeOf(root string) (tree, error) {
+	t := tree{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it went meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		t[name], err = entry(path, d)
+		return err
+	})
+	return t, err
+}
+
+func entry(path string, d fs.DirEntry) (string, error) {
+	if d.Type()&fs.ModeSymlink != 0 {
+		to, err := os.Readlink(path)
+		return "link to " + to, err
+	}
+	if !d.Type().IsRegular() {
+		return d.Type().String(), nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	n, err := io.Copy(sum, io.LimitReader(f, digested))
+	return fmt.Sprintf("%d bytes, %x", n, sum.Sum(nil)), err
+}
+
+// changes lists what is new, gone or other in a tree than it was before, but for what may change.
+func (t tree) changes(before tree, may func(path string) bool) []string {
+	all := maps.Clone(before)
+	maps.Copy(all, t)
+	var found []string
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		was, old := before[path]
+		is, now := t[path]
+		if was == is || may(path) {
+			continue
+		}
+		switch {
+		case !old:
+			found = append(found, fmt.Sprintf("left %+q behind", path))
+		case !now:
+			found = append(found, fmt.Sprintf("removed %+q", path))
+		default:
+			found = append(found, fmt.Sprintf("changed %+q", path))
+		}
+	}
+	return found
+}
+
+// halfWritten lists what is new and was being written to.
+func (t tree) halfWritten(before tree) []string {
+	return t.changes(before, func(path string) bool {
+		_, old := before[path]
+		return old || !unfinished.MatchString(path)
+	})
+}
