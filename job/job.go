@@ -64,6 +64,7 @@ type Job struct {
 	MemoryLimit  string   `json:"memory_limit,omitempty" yaml:"memory_limit" jsonschema:"of each worker, like 512MiB"`
 	Profile      string   `json:"profile,omitempty" yaml:"profile" jsonschema:"a profile to plan with instead of measuring"`
 	Plan         string   `json:"plan,omitempty" yaml:"plan" jsonschema:"a plan to carry out instead of searching one"`
+	AnyOrder     bool     `json:"any_order,omitempty" yaml:"any_order" jsonschema:"train with a program whose sums do not ascend, which leaves other bits than one worker"`
 
 	EvalEvery      int    `json:"eval_every,omitempty" yaml:"eval_every" jsonschema:"steps between evaluations; 0 is only at the end"`
 	EvalRows       int    `json:"eval_rows,omitempty" yaml:"eval_rows" jsonschema:"test samples of an evaluation, the first ones; 0 is all; left out, all of a table and 256 of a text"`

@@ -155,6 +155,11 @@ var (
 		whole("test samples of an evaluation, 0: all (default: all of a table, 256 of a text)", "eval-rows", func(j *Job) *int { return &j.EvalRows }),
 		whole("steps between checkpoints (0: at the end)", "save-every", func(j *Job) *int { return &j.SaveEvery }),
 		whole("checkpoints to keep (0: all)", "keep", func(j *Job) *int { return &j.Keep }),
+		{Name: "any-order", Doc: "take a --program whose sums do not ascend; bits are then not promised", Bool: true, Set: func(j *Job, v string) error {
+			on, err := strconv.ParseBool(v)
+			j.AnyOrder = on
+			return err
+		}},
 		word("a checkpoint, or a folder of them, to go on from", "resume", func(j *Job) *string { return &j.Resume }),
 		{Name: "resume-averaged", Doc: "go on with another number of pipelines, all from the reference", Bool: true, Set: func(j *Job, v string) error {
 			on, err := strconv.ParseBool(v)

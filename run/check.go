@@ -21,6 +21,9 @@ func (c Config) Check() error {
 	if err := executable(p, c.Plan); err != nil {
 		return err
 	}
+	if err := c.ordered(p); err != nil {
+		return err
+	}
 	if c.Resume == "" {
 		return nil
 	}
@@ -29,6 +32,17 @@ func (c Config) Check() error {
 		return err
 	}
 	return from.Close()
+}
+
+// ordered refuses a Program whose sums do not ascend, unless any order will do.
+func (c Config) ordered(p *schedule.Program) error {
+	if c.AnyOrder {
+		return nil
+	}
+	if wrong := p.OutOfOrder(c.Model.NormalisesMicroBatches() != nil); wrong != nil {
+		return fmt.Errorf("run: %w", wrong)
+	}
+	return nil
 }
 
 // executable refuses a Program of training with an instruction that its worker could not execute, before

@@ -67,6 +67,9 @@ type Config struct {
 	// PerSlice lets layers that normalise over a micro-batch do so over each replica's slice
 	// of it, where replicas split micro-batches; without it such a plan is refused.
 	PerSlice bool
+	// AnyOrder lets Programs run whose sums do not ascend; without it they are refused, as their bits
+	// are not those of one worker.
+	AnyOrder bool
 	Steps    int // in all, those before a resumed checkpoint included
 
 	ThreadsPerWorker int // of one operator; 0: 1

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -232,7 +233,7 @@ func (r *runner) next(steps int) (*schedule.Program, error) {
 		if _, err = schedule.Check(p); err != nil {
 			return nil, err
 		}
-		return p, executable(p, r.job.plan)
+		return p, cmp.Or(executable(p, r.job.plan), c.ordered(p))
 	}
 	so := r.timeline()
 	for _, w := range r.x.workers { // idle between two Programs
@@ -261,7 +262,7 @@ func (r *runner) checkProgram(p *schedule.Program, steps int) error {
 	if _, err := schedule.Check(p); err != nil {
 		return err
 	}
-	return executable(p, r.job.plan)
+	return cmp.Or(executable(p, r.job.plan), c.ordered(p))
 }
 
 // run executes one Program and returns how many minibatches of it were executed.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 )
 
 // tally follows each list of a Program in order and keeps account of what each
@@ -14,12 +12,13 @@ type tally struct {
 	p         *Program
 	done      map[Instruction]int // computations
 	updates   map[Instruction]int
-	validated map[Instruction]int // PV
-	end       int32               // one more than the last micro-batch trained on
+	validated map[Instruction]int         // PV
+	latest    map[Instruction]Instruction // by stage, in a B with no number: the gradient of the highest micro-batch so far
+	end       int32                       // one more than the last micro-batch trained on
 }
 
 func newTally(p *Program) *tally {
-	return &tally{p: p, done: map[Instruction]int{}, updates: map[Instruction]int{}, validated: map[Instruction]int{}, end: p.streamEnd()}
+	return &tally{p: p, done: map[Instruction]int{}, updates: map[Instruction]int{}, validated: map[Instruction]int{}, latest: map[Instruction]Instruction{}, end: p.streamEnd()}
 }
 
 // worker walks one list. Everything that an instruction needs on its own worker must
@@ -69,12 +68,14 @@ func (t *tally) worker(w int, rep *Report) error {
 			if in.Kind == B {
 				held--
 			}
+			t.gradient(in) // of I: that of layers without halves
 			t.done[in]++
 		case W:
 			if !have[in.as(I)] {
 				return fail("its input gradient %v must come before it", in.as(I))
 			}
 			held--
+			t.gradient(in)
 			t.done[in]++
 		case SF:
 			if !have[in.as(F)] && !have[in.as(EV)] {
@@ -127,6 +128,15 @@ func (t *tally) worker(w int, rep *Report) error {
 	}
 	rep.PeakActivations = append(rep.PeakActivations, peak)
 	return fault
+}
+
+// gradient notes that a stage has added a micro-batch's gradient to what has gathered.
+func (t *tally) gradient(in Instruction) {
+	here := in.as(B)
+	here.Micro = 0
+	if last, ok := t.latest[here]; !ok || last.Micro < in.Micro {
+		t.latest[here] = in
+	}
 }
 
 // unvalidated says whether a gradient stands before the validation of the update in front of its
@@ -249,6 +259,11 @@ func (t *tally) gathered(have map[Instruction]bool, in Instruction) error {
 func (t *tally) summed(have map[Instruction]bool, u Instruction) error {
 	g := t.p.group(int(u.Pipeline), int(u.Stage))
 	end := (int(u.Micro) + 1) * t.p.perMinibatch()
+	here := u.as(B)
+	here.Micro = 0
+	if last, ok := t.latest[here]; ok && int(last.Micro) >= end && (!t.p.DeferUpdates || u.Kind == AR) {
+		return fmt.Errorf("it would take the gradient of %v too, which is of a later update and must come behind it", last)
+	}
 	for m := max(0, end-g); m < end; m++ {
 		b := u.as(B)
 		b.Micro = int32(m)
@@ -310,118 +325,4 @@ func (t *tally) cause(err error) error {
 		})
 	}
 	return cmp.Or(all.everyMicro(), err)
-}
-
-// whole checks counts over all workers: every stage has worked on every micro-batch
-// that any stage has worked on, and updated once for each minibatch.
-func (t *tally) whole() error {
-	if err := t.everyMicro(); err != nil {
-		return err
-	}
-	return t.everyUpdate()
-}
-
-func (t *tally) everyMicro() error {
-	type micro struct {
-		pipeline int16
-		id       int32
-		eval     bool
-	}
-	seen, ids := map[micro]bool{}, map[int32]bool{}
-	for in := range t.done {
-		seen[micro{in.Pipeline, in.Micro, in.Kind == EV}] = true
-		ids[in.Micro] = true
-	}
-	missing := func(in Instruction, what string) error {
-		w := t.p.WorkerOf(int(in.Pipeline), int(in.Stage), int(in.Replica))
-		return &CheckError{Program: t.p.Name, Worker: w, Position: -1, Why: fmt.Sprintf("%v is missing: %s", in, what)}
-	}
-	for _, id := range slices.Sorted(maps.Keys(ids)) {
-		for pl := range t.p.Placement {
-			for _, eval := range []bool{false, true} {
-				if !seen[micro{int16(pl), id, eval}] {
-					continue
-				}
-				for s, on := range t.p.Placement[pl] {
-					for r := range on {
-						in := Instruction{Pipeline: int16(pl), Stage: int32(s), Micro: id, Replica: int16(r), Kind: F}
-						if !t.mine(in) {
-							continue
-						}
-						if eval {
-							if t.done[in.as(EV)] == 0 {
-								return missing(in.as(EV), "other stages evaluate this micro-batch")
-							}
-							continue
-						}
-						if t.done[in] == 0 {
-							return missing(in, "other stages run this micro-batch")
-						}
-						if t.done[in.as(B)] == 0 && (t.done[in.as(I)] == 0 || t.done[in.as(W)] == 0) {
-							return missing(in.as(B), "the stage runs this micro-batch's forward")
-						}
-					}
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func (t *tally) everyUpdate() error {
-	if len(t.updates) == 0 {
-		for in := range t.done {
-			if in.Kind == B || in.Kind == W {
-				return &CheckError{Program: t.p.Name, Worker: -1, Position: -1, Why: "it makes gradients and never updates"}
-			}
-		}
-		return nil
-	}
-	type place struct {
-		pipeline, stage int
-		id              int32
-	}
-	expected := map[place]bool{}
-	for in := range t.updates {
-		// An update that one stage makes, every stage makes that updates as often.
-		for s := range t.p.Placement[in.Pipeline] {
-			if t.p.group(int(in.Pipeline), s) == t.p.group(int(in.Pipeline), int(in.Stage)) {
-				expected[place{int(in.Pipeline), s, in.Micro}] = true
-			}
-		}
-	}
-	trained := map[int32]bool{}
-	for in := range t.done {
-		if in.Kind != B && in.Kind != W {
-			continue
-		}
-		pl := int(in.Pipeline)
-		if !t.p.Streams() && !trained[in.Micro] {
-			// A worker's pipelines are trained alike: a minibatch of one is one of all.
-			trained[in.Micro] = true
-			for other := range t.p.Placement {
-				for s := range t.p.Placement[other] {
-					expected[place{other, s, t.p.updateOf(other, s, in.Micro)}] = true
-				}
-			}
-		}
-		expected[place{pl, int(in.Stage), t.p.updateOf(pl, int(in.Stage), in.Micro)}] = true
-	}
-	order := slices.SortedFunc(maps.Keys(expected), func(a, b place) int {
-		return cmp.Or(cmp.Compare(a.id, b.id), a.pipeline-b.pipeline, a.stage-b.stage)
-	})
-	for _, e := range order {
-		for r, w := range t.p.Placement[e.pipeline][e.stage] {
-			in := Instruction{Pipeline: int16(e.pipeline), Stage: int32(e.stage), Micro: e.id, Replica: int16(r), Kind: U}
-			if v := in.as(PV); t.p.PostValidate && t.validated[v] != 1 {
-				return &CheckError{Program: t.p.Name, Worker: w, Position: -1,
-					Why: fmt.Sprintf("%v is there %d times; every update is validated once", v, t.validated[v])}
-			}
-			if t.updates[in] != 1 {
-				return &CheckError{Program: t.p.Name, Worker: w, Position: -1,
-					Why: fmt.Sprintf("%v is there %d times; every stage updates once for each minibatch", in, t.updates[in])}
-			}
-		}
-	}
-	return nil
 }

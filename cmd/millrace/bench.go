@@ -122,7 +122,7 @@ func prepareToTrain(c *cobra.Command, j *job.Job) (*planned, error) {
 	if _, err := trainingData(j, m); err != nil {
 		return nil, err
 	}
-	return prepare(c, j)
+	return prepare(c, j, true)
 }
 
 // duel runs two commands in pairs, both warm; after, unless nil, sees both after every pair.

@@ -64,13 +64,13 @@ func benchPeers(c *cobra.Command, w bench.Workload, o peersOptions) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := prepare(c, j)
+	chosen, err := prepare(c, j, true)
 	if err != nil {
 		return err
 	}
 	piped := *j
 	piped.Stages = 2
-	pipeline, err := prepare(c, &piped)
+	pipeline, err := prepare(c, &piped, true)
 	if err != nil {
 		return err
 	}

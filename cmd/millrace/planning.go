@@ -29,13 +29,17 @@ type planned struct {
 	result  *tune.Result // nil where the plan was given or is another planner's
 }
 
-// prepare profiles and plans a job.
-func prepare(c *cobra.Command, j *job.Job) (*planned, error) {
+// prepare profiles and plans a job, which is then trained or not.
+func prepare(c *cobra.Command, j *job.Job, trains bool) (*planned, error) {
 	source, err := useProgram(j)
 	if err != nil {
 		return nil, err
 	}
 	m, err := loadModel(j)
+	if err != nil {
+		return nil, err
+	}
+	note, err := sums(c, j, source, m, trains)
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +74,9 @@ func prepare(c *cobra.Command, j *job.Job) (*planned, error) {
 		return nil, badInput(err)
 	}
 	p.plan = p.result.Best
+	if note != "" {
+		p.plan.Why = append(p.plan.Why, note)
+	}
 	return p, p.advance()
 }
 

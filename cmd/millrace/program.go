@@ -5,9 +5,12 @@ import (
 	"io"
 	"path/filepath"
 
+	"github.com/spf13/cobra"
+
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/tune"
@@ -60,6 +63,27 @@ func useProgram(j *job.Job) (*schedule.Source, error) {
 		j.Weights = string(p.Weights)
 	}
 	return source, nil
+}
+
+// notPromised is what is said of a Program whose sums do not ascend.
+const notPromised = "the bits of one worker are not promised"
+
+// sums looks at the order of the sums of the job's own Program. Where they do not ascend on this model, training
+// refuses it unless any order will do, and says and returns what the run's plan keeps of it.
+func sums(c *cobra.Command, j *job.Job, source *schedule.Source, m *model.Model, trains bool) (note string, err error) {
+	if source == nil {
+		return "", nil
+	}
+	wrong := source.OutOfOrder(m.NormalisesMicroBatches() != nil)
+	if wrong == nil {
+		return "", nil
+	}
+	if trains && !j.AnyOrder {
+		return "", badInput(fmt.Errorf("%w; reorder it, or train all the same with --any-order: %s then", wrong, notPromised))
+	}
+	note = fmt.Sprintf("%s: %v", notPromised, wrong)
+	fmt.Fprintf(c.ErrOrStderr(), "millrace: %s\n", note)
+	return note, nil
 }
 
 // tooMuch is the refusal of the job's own Program under the plan that comes nearest to the workers'

@@ -96,6 +96,9 @@ The families are:
 			if err != nil {
 				return err
 			}
+			if s.note != "" {
+				fmt.Fprintf(c.ErrOrStderr(), "millrace: %s\n", s.note)
+			}
 			out := c.OutOrStdout()
 			if text {
 				_, err := fmt.Fprint(out, p.Text())

@@ -26,6 +26,7 @@ type shape struct {
 	allReduce, norm              float64
 	clip, later, overlapped      bool
 	file                         string
+	note                         string // of the order of the Program's sums
 	pipelines, advance           int
 	alpha                        float64
 }
@@ -113,6 +114,9 @@ func (s *shape) program() (*schedule.Program, schedule.Report, error) {
 		return nil, schedule.Report{}, badInput(fmt.Errorf("--post-validate: without --clip an update waits for nobody; give both"))
 	}
 	rep, err := source.Check(s.held)
+	if err == nil && s.file != "" {
+		s.note = orderNote(source)
+	}
 	p := source.Program
 	if err == nil {
 		err = source.Playable()
@@ -124,6 +128,18 @@ func (s *shape) program() (*schedule.Program, schedule.Report, error) {
 		}
 	}
 	return p, rep, badInput(err)
+}
+
+// orderNote says of a Program that somebody wrote that its sums do not ascend, on any model or on one with batch
+// norm; nothing where they do.
+func orderNote(source *schedule.Source) string {
+	if wrong := source.OutOfOrder(false); wrong != nil {
+		return fmt.Sprintf("%s: %v", notPromised, wrong)
+	}
+	if wrong := source.OutOfOrder(true); wrong != nil {
+		return fmt.Sprintf("of a model with batch norm %s: %v", notPromised, wrong)
+	}
+	return ""
 }
 
 // source is the Program of a shape with where it was read.

@@ -28,7 +28,7 @@ func simulateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := prepare(c, j)
+			p, err := prepare(c, j, false)
 			if err != nil {
 				return err
 			}

@@ -100,14 +100,14 @@ func train(c *cobra.Command, j *job.Job, from *resumption, asJSON, dry bool) err
 	if !asJSON {
 		fmt.Fprint(c.OutOrStdout(), from.explain(j))
 	}
-	p, err := prepare(c, j)
+	p, err := prepare(c, j, true)
 	if err != nil {
 		return err
 	}
 	config := run.Config{
 		Model: m, Plan: p.plan, Engine: engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
 		Optimizer: j.Optimizer, RateScale: j.RateScale, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps,
-		PerSlice: j.BatchNorm == job.PerSlice, Mesh: meshOf(j, p.cluster),
+		PerSlice: j.BatchNorm == job.PerSlice, AnyOrder: j.AnyOrder, Mesh: meshOf(j, p.cluster),
 		ThreadsPerWorker: j.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan), Bind: run.Binding(j.Bind),
 		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: j.Resume, AverageResumed: j.ResumeAveraged,
 		Checkpoint: run.Checkpointing{Dir: checkpoints(j), Every: j.SaveEvery, Keep: j.Keep},

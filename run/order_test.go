@@ -1,0 +1,142 @@
+package run
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/scheduletest"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// addedUp is the micro-batches in the order in which a stage of a Program of one step adds their gradients up, of layers
+// whose backwards have halves and of those whose have none.
+func addedUp(p *schedule.Program, stage int) (halves, whole []int32) {
+	p.Walk(p.Placement[0][stage][0], func(in schedule.Instruction) bool {
+		if int(in.Stage) != stage {
+			return true
+		}
+		if in.Kind == schedule.B || in.Kind == schedule.W {
+			halves = append(halves, in.Micro)
+		}
+		if in.Kind == schedule.B || in.Kind == schedule.I {
+			whole = append(whole, in.Micro)
+		}
+		return true
+	})
+	return halves, whole
+}
+
+// another says whether floats added in this order give another sum than in ascending order: which of the first
+// two comes first makes no difference.
+func another(order []int32) bool {
+	o := slices.Clone(order)
+	if len(o) > 1 && o[0] > o[1] {
+		o[0], o[1] = o[1], o[0]
+	}
+	return !slices.IsSorted(o)
+}
+
+// TestProgramsThatDoNotAscend: a random synchronous Program that is accepted leaves the bits of one worker; one whose sums
+// do not ascend is refused before a step, and let through it leaves others.
+func TestProgramsThatDoNotAscend(t *testing.T) {
+	e := testEngine(t)
+	accepted, refused := 0, 0
+	for seed := uint64(0); accepted < 12 || refused < 12; seed++ {
+		if seed > 2000 {
+			t.Fatalf("%d accepted and %d refused of %d random programs", accepted, refused, seed)
+		}
+		g := rand.New(rand.NewPCG(seed, 77))
+		p := scheduletest.Random(g.IntN, scheduletest.Options{Workers: 3, Chunks: 2, MicroBatches: 5, Minibatches: 1, Ascending: g.IntN(2) == 0, Policies: []schedule.Policy{schedule.Sync}})
+		m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{5, 5, 5, 5}, "classes": 3, "activation": "tanh"})
+		if p.Stages > len(m.Layers) {
+			continue
+		}
+		pl := planOf(m, evenCuts(len(m.Layers), p.Stages), 3, p.MicroBatches, "random")
+		differs, same := false, true
+		for s := range pl.Stages {
+			pl.Stages[s].Devices = p.Placement[0][s]
+			holds := slices.ContainsFunc(m.Layers[pl.Stages[s].FirstLayer:pl.Stages[s].LastLayer+1], hasParams)
+			halves, whole := addedUp(p, s)
+			differs = differs || holds && another(halves) && another(whole)
+			same = same && !another(halves) && !another(whole)
+		}
+		ordered := p.OutOfOrder(false) == nil
+		if ordered && accepted >= 12 || !ordered && (refused >= 12 || !differs) {
+			continue
+		}
+		lowered, err := schedule.Lower(p, schedule.LowerOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := basic(t, e, m, pl, 3, 1)
+		c.Rate.Base = 1e3 // the last bit of a gradient is not lost in its weight
+		c.Next = func(trace.Timeline, int) (*schedule.Program, error) { return lowered, nil }
+		want := reference(t, c)
+		if ordered {
+			accepted++
+			if !same {
+				t.Fatalf("seed %d: it is accepted, and sums are not in order\n%s", seed, p.Text())
+			}
+			if err := sameWeights(want, train(t, c).Weights); err != nil {
+				t.Fatalf("seed %d: %v\n%s", seed, err, p.Text())
+			}
+			continue
+		}
+		refused++
+		if res, err := Train(t.Context(), c); err == nil || !strings.Contains(err.Error(), "must come before") || res != nil && res.Steps > 0 {
+			t.Fatalf("seed %d: it is not refused: %v\n%s", seed, err, p.Text())
+		}
+		c.AnyOrder = true
+		if sameWeights(want, train(t, c).Weights) == nil {
+			t.Fatalf("seed %d: it is refused, and leaves the bits of one worker\n%s", seed, p.Text())
+		}
+	}
+}
+
+// TestForwardsOfBatchNormAscend: forwards in another order leave other statistics in a model that has a batch norm, and the
+// Program is refused for it; for a model without one it is not, and leaves the bits of one worker.
+func TestForwardsOfBatchNormAscend(t *testing.T) {
+	const micros = 3
+	p := &schedule.Program{Name: "forwards", Stages: 2, Workers: 2, Placement: [][][]int{{{0}, {1}}}, MicroBatches: micros, Period: 1, Repeat: 1,
+		Weights: schedule.Sync, Replication: schedule.RoundRobin, Recompute: make([]plan.Recompute, 2), Body: make(schedule.Part, 2)}
+	for w, text := range []string{"0F2 0F0 0F1 0B0 0B1 0B2", "1F2 1F0 1F1 1B0 1B1 1B2"} {
+		for word := range strings.FieldsSeq(text) {
+			in, err := schedule.ParseInstruction(word)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Body[w] = append(p.Body[w], in)
+		}
+	}
+	lowered, err := schedule.Lower(p, schedule.LowerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := torchEngine(t)
+	for _, norm := range []bool{false, true} {
+		m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{2, 4}, "dense": []int{8}, "batch_norm": norm, "classes": 3})
+		c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 2), 2, micros, "forwards"), 3, 1)
+		c.Next = func(trace.Timeline, int) (*schedule.Program, error) { return lowered, nil }
+		want := reference(t, c)
+		if !norm {
+			if err := sameWeights(want, train(t, c).Weights); err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		if _, err := Train(t.Context(), c); err == nil || !strings.Contains(err.Error(), "the statistics of a batch norm take it in behind that of 0F2") {
+			t.Errorf("it is not refused: %v", err)
+		}
+		c.AnyOrder = true
+		if sameWeights(want, train(t, c).Weights) == nil {
+			t.Error("forwards in another order left the same statistics")
+		}
+	}
+}
+
+func hasParams(l model.Layer) bool { return len(l.Params) > 0 }
