@@ -137,3 +137,42 @@ func write(t *testing.T, file, text string) {
 		t.Fatal(err)
 	}
 }
+
+// TestOrdersThatDoNotAscend: schedule names what the bits of a Program depend on, and train refuses it in time, unless any
+// order will do.
+func TestOrdersThatDoNotAscend(t *testing.T) {
+	file := t.TempDir() + "/mine.txt"
+	lists := func(stage string, order ...string) string {
+		return strings.NewReplacer(" ", " "+stage).Replace(" " + strings.Join(order, " "))
+	}
+	for order, want := range map[string]string{
+		"F0 F1 F2 B0 B1 B2":          "",
+		"F0 F1 F2 B2 B1 B0":          "(1B1): its gradient is added behind that of 1B2",
+		"F0 F1 F2 B2 B0 B1":          "(1B0): its gradient is added behind that of 1B2",
+		"F0 F1 F2 I0 I1 I2 W0 W2 W1": "(1W1): its gradient is added behind that of 1W2",
+		"F0 F1 F2 I0 I2 I1 W0 W1 W2": "(1I1): its gradient is added behind that of 1I2",
+		"F0 F1 F2 I0 B1 W0 B2":       "(1W0): its gradient is added behind that of 1B1",
+		"F0 F2 F1 B0 B1 B2":          "of a model with batch norm the bits of one worker are not promised: schedule: program mine, worker 1, line 14, instruction 2 (1F1)",
+	} {
+		words := strings.Fields(order)
+		write(t, file, "millrace program 1\nname mine\nstages 2\nworkers 2\nmicro_batches 3\nperiod 1\nrepeat 1\nweights sync\nreplication split\nplace p0/0: 0\nplace p0/1: 1\nbody\n0:"+
+			lists("0", "F0", "F1", "F2", "B0", "B1", "B2")+"\n1:"+lists("1", words...)+"\n")
+		out, errs, code := ran(t, "schedule", file)
+		if code != 0 || !strings.Contains(out, "nothing can block") || (want == "") != (errs == "") || !strings.Contains(errs, want) {
+			t.Errorf("%s: exit %d, %q; want it to say %q", order, code, errs, want)
+		}
+	}
+	needTorch(t)
+	runs := t.TempDir()
+	args := func(name string) []string { // a process makes a schedule of a file's name once
+		write(t, runs+"/"+name, "0F0,0F1,0F2,0B2,0B1,0B0\n1F0,1F1,1F2,1B2,1B1,1B0\n")
+		return []string{"train", "--model", "mlp", "--data", "digits", "--batch", "6", "--steps", "1", "--program", runs + "/" + name, "--out", runs + "/x", "--profile", runs + "/nowhere.json"}
+	}
+	_, errs, code := ran(t, args("refused.csv")...)
+	if code != exitBadInput || !strings.Contains(errs, "line 1, instruction 4 (0B1)") || !strings.Contains(errs, "--any-order") {
+		t.Errorf("train: exit %d, %q", code, errs)
+	}
+	if _, errs, _ = ran(t, append(args("taken.csv"), "--any-order")...); !strings.Contains(errs, notPromised) || !strings.Contains(errs, "nowhere.json") {
+		t.Errorf("train --any-order: %q", errs)
+	}
+}
