@@ -38,11 +38,18 @@ func quantity(text, what string, units []unit) (float64, error) {
 	n, err := strconv.ParseFloat(text[:cut], 64)
 	suffix := strings.TrimSpace(text[cut:])
 	i := slices.IndexFunc(units, func(u unit) bool { return u.suffix == suffix })
-	if err != nil || i < 0 || math.IsInf(n*units[i].factor, 0) {
+	if err != nil || i < 0 {
 		return 0, fmt.Errorf("%s %q is not a number with a unit; units are %s", what, text, strings.Join(names, " "))
 	}
-	return n * units[i].factor, nil
+	v := n * units[i].factor
+	if v > mostQuantity || v > 0 && v < leastQuantity {
+		return 0, fmt.Errorf("%s is %.40s; no hardware has that, %g to %g of its first unit (%s) are read", what, text, leastQuantity, mostQuantity, names[0])
+	}
+	return v, nil
 }
+
+// What a quantity over 0 may be, in its base unit, so that no time that is worked out of several is infinite.
+const leastQuantity, mostQuantity = 1e-12, 1e24
 
 // ParseBytes reads a size such as "16GiB".
 func ParseBytes(text string) (int64, error) {

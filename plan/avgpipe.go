@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// avgpipe is AvgPipe's partitioner (PPoPP'23, section 3.1), which is PipeDream's: the slowest stage is made
+// avgpipe is AvgPipe's partitioner (PPoPP'23, section 6), which is PipeDream's: the slowest stage is made
 // as fast as can be. Its pipelines are straight and synchronous: no stage is replicated (that
 // is what its parallel pipelines are for), all micro-batches of a batch share one version of
 // the weights, and the order is 1F1B, which its advance forward propagation then deepens. A
@@ -19,7 +19,7 @@ func init() {
 		}
 	}
 	RegisterPlanner(Planner{
-		Name: "avgpipe", Paper: "Elastic Averaging for Efficient Pipelined DNN Training (Chen et al., PPoPP 2023), section 3.1",
+		Name: "avgpipe", Paper: "Elastic Averaging for Efficient Pipelined DNN Training (Chen et al., PPoPP 2023), section 6",
 		Settings: settings,
 		Plan: func(ctx context.Context, r Request) (*Plan, error) {
 			o, err := readPipeDream("avgpipe", settings, r)

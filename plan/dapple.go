@@ -54,8 +54,20 @@ func planDapple(ctx context.Context, r Request) (*Plan, error) {
 	return planDapplePaper(ctx, r, s)
 }
 
-// planDappleArtifact turns the published planner's answer into a plan.
-func planDappleArtifact(ctx context.Context, r Request, s *settingsReader) (*Plan, error) {
+// DappleConstantsOf reads the published code's constants from a request's settings, as the planner does.
+func DappleConstantsOf(r Request) (DappleConstants, error) {
+	r.Formula = "artifact"
+	s := reads("dapple", dappleSettings, true, r)
+	if s.err != nil {
+		return DappleConstants{}, s.err
+	}
+	k := s.dappleConstants(r)
+	s.choice("dp")
+	s.choice("recursive")
+	return k, s.done()
+}
+
+func (s *settingsReader) dappleConstants(r Request) DappleConstants {
 	k := DappleConstants{
 		MinMicroBatch:           s.count("min_micro_batch", 0, mostCount),
 		OptimizerMemoryScaling:  s.number("optimizer_memory_scaling", 0),
@@ -63,12 +75,18 @@ func planDappleArtifact(ctx context.Context, r Request, s *settingsReader) (*Pla
 		NVLink:                  s.positive("nvlink"), EthernetP2P: s.positive("ethernet_p2p"), EthernetNCCL: s.positive("ethernet_nccl"),
 		GPUMemory: s.number("gpu_memory", 0), ProfileBatch: s.count("profile_batch", 0, mostCount), Server: s.count("server", 0, mostCount),
 	}
+	if k.MinMicroBatch == 0 {
+		k.MinMicroBatch = max(1, r.MicroBatch)
+	}
+	return k
+}
+
+// planDappleArtifact turns the published planner's answer into a plan.
+func planDappleArtifact(ctx context.Context, r Request, s *settingsReader) (*Plan, error) {
+	k := s.dappleConstants(r)
 	dp, recursive := s.choice("dp"), s.choice("recursive")
 	if err := s.done(); err != nil {
 		return nil, err
-	}
-	if k.MinMicroBatch == 0 {
-		k.MinMicroBatch = max(1, r.MicroBatch)
 	}
 	a, err := SearchDapple(ctx, r.Profile, r.Cluster, r.Batch, k)
 	if err != nil {

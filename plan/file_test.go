@@ -71,6 +71,18 @@ func TestPlansThatContradictThemselves(t *testing.T) {
 		"stage 1: first_fraction is 1.5; it is the part of a layer":                  func(p *Plan) { p.Stages[1].FirstFraction = 1.5 },
 		"stage 0: last_fraction is -1":                                               func(p *Plan) { p.Stages[0].LastFraction = -1 },
 		"stage 0: warmup is -3":                                                      func(p *Plan) { p.Stages[0].Warmup = -3 },
+		"stage 1 ends with layer 99999999; a model has 100000 layers at most":        func(p *Plan) { p.Stages[1].LastLayer = 99999999 },
+		"stage 1 is on device 65536; a cluster has 65536 at most":                    func(p *Plan) { p.Stages[1].Devices = []int{1 << 16} },
+		"stage 1: warmup is 4611686018427387904":                                     func(p *Plan) { p.Stages[1].Warmup = 1 << 62 },
+		"compute 0.5 of layer 1 together":                                            func(p *Plan) { p.Stages[0].LastFraction = 0.5 },
+		"first_fraction and last_fraction are both of layer 2; give one":             func(p *Plan) { p.Stages[1].FirstFraction, p.Stages[1].LastFraction = 0.5, 0.5 },
+		"predicted: step_s is -0.5":                                                  func(p *Plan) { p.Predicted.StepS = -0.5 },
+		"predicted: busy_s is -1":                                                    func(p *Plan) { p.Predicted.BusyS[1] = -1 },
+		"predicted: memory_bytes has -2":                                             func(p *Plan) { p.Predicted.MemoryBytes[1] = -2 },
+		"predicted: 1 at_most_bytes for 2 devices":                                   func(p *Plan) { p.Predicted.AtMostBytes = []int64{1} },
+		"lower_bound: step_s is -1":                                                  func(p *Plan) { p.LowerBound.StepS = -1 },
+		"order has 1 layers; the stages have 3":                                      func(p *Plan) { p.Order = []int{0} },
+		"order: layer 0 is at positions 0 and 1":                                     func(p *Plan) { p.Order = []int{0, 0, 1} },
 		"predicted: 1 memory_bytes, 2 busy_s and 2 peak_activations":                 func(p *Plan) { p.Predicted.MemoryBytes = []int64{1} },
 	} {
 		p := twoStages()
@@ -81,6 +93,23 @@ func TestPlansThatContradictThemselves(t *testing.T) {
 		}
 		if _, err := Decode(bytes.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want it to say %q", err, want)
+		}
+	}
+	for _, k := range []struct{ from, to, want string }{
+		{`"micro_batch":4`, `"micro_batch":1e999`, "1e999"},
+		{`"micro_batch":4`, `"micro_batch":4.5`, "4.5"},
+		{`"step_s":0.5`, `"step_s":NaN`, "invalid character 'N'"},
+		{`"warmup":2`, `"warmup":"2"`, "warmup"},
+		{`"warmup":2`, `"warm_up":2`, `unknown field "warm_up"`},
+		{`"devices":[1]`, `"devices":1`, "devices"},
+	} {
+		text, err := json.Marshal(twoStages())
+		if err != nil || !strings.Contains(string(text), k.from) {
+			t.Fatalf("%v: no %s in %s", err, k.from, text)
+		}
+		_, err = Decode(strings.NewReader(strings.Replace(string(text), k.from, k.to, 1)))
+		if err == nil || !strings.Contains(err.Error(), k.want) {
+			t.Errorf("%s: %v, want %q in it", k.to, err, k.want)
 		}
 	}
 	if err := twoStages().Fits("gpt", "4567", 3); err == nil || !strings.Contains(err.Error(), "it is for model mlp (0123), not for gpt (4567)") {

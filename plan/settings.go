@@ -21,6 +21,15 @@ type Setting struct {
 // byFormula is the default of settings for which the paper and the published code differ.
 const byFormula = "formula"
 
+// SettingError is a formula or a setting that a planner refuses, whatever it is to plan.
+type SettingError struct{ text string }
+
+func (e *SettingError) Error() string { return e.text }
+
+func wrongSetting(format string, args ...any) error {
+	return &SettingError{fmt.Sprintf("plan: "+format, args...)}
+}
+
 // CheckSettings refuses names in set that the planner does not have.
 func (p Planner) CheckSettings(set map[string]string) error {
 	for name := range set {
@@ -29,7 +38,7 @@ func (p Planner) CheckSettings(set map[string]string) error {
 			for _, s := range p.Settings {
 				names = append(names, s.Name)
 			}
-			return fmt.Errorf("plan: planner %s has no setting %q: it has %s", p.Name, name, strings.Join(names, ", "))
+			return wrongSetting("planner %s has no setting %q: it has %s", p.Name, name, strings.Join(names, ", "))
 		}
 	}
 	return nil
@@ -54,9 +63,9 @@ func reads(planner string, table []Setting, published bool, r Request) *settings
 	switch {
 	case s.err != nil || r.Formula == "" || r.Formula == "paper" || published && s.artifact:
 	case published:
-		s.err = fmt.Errorf("plan: %s: formula is %q; it is paper or artifact", planner, r.Formula)
+		s.err = wrongSetting("%s: formula is %q; it is paper or artifact", planner, r.Formula)
 	default:
-		s.err = fmt.Errorf("plan: %s: formula is %q; its authors published no code, so there is only paper", planner, r.Formula)
+		s.err = wrongSetting("%s: formula is %q; its authors published no code, so there is only paper", planner, r.Formula)
 	}
 	return s
 }
@@ -78,7 +87,7 @@ func (s *settingsReader) of(name string) (Setting, string) {
 // wrong makes a setting the error, unless another was before.
 func (s *settingsReader) wrong(name string) {
 	if one, text := s.of(name); s.err == nil {
-		s.err = fmt.Errorf("plan: %s: %s is %q; it is %s", s.planner, name, text, one.Values)
+		s.err = wrongSetting("%s: %s is %q; it is %s", s.planner, name, text, one.Values)
 	}
 }
 
@@ -90,7 +99,8 @@ func (s *settingsReader) done() error {
 			if s.artifact {
 				formula, other = other, formula
 			}
-			s.err = fmt.Errorf("plan: %s: %s is %q; it is a setting of formula %s, and formula %s does without it", s.planner, one.Name, s.set[one.Name], other, formula)
+			s.err = wrongSetting("%s: %s is %q; it is a setting of formula %s, and formula %s does without it",
+				s.planner, one.Name, s.set[one.Name], other, formula)
 		}
 	}
 	return s.err

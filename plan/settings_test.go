@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -49,11 +50,20 @@ func TestSettingsAreReadByTheirTables(t *testing.T) {
 				t.Errorf("%s: no formula reads %s", planner.Name, name)
 			}
 		}
-		if _, err := planner.Plan(context.Background(), Request{Profile: p, Cluster: c, Batch: 8, Formula: "printed"}); err == nil {
+		var refused *SettingError
+		if _, err := planner.Plan(context.Background(), Request{Profile: p, Cluster: c, Batch: 8, Formula: "printed"}); !errors.As(err, &refused) {
 			t.Errorf("%s took formula printed", planner.Name)
 		}
 		if _, err := planner.Plan(context.Background(), Request{Profile: p, Cluster: c, Batch: 8, Set: map[string]string{"colour": "blue"}}); err == nil || !strings.Contains(err.Error(), "colour") {
 			t.Errorf("%s took a setting that it does not have: %v", planner.Name, err)
 		}
+	}
+}
+
+// AvgPipe's paper names its partitioner where it describes the system, in section 6.
+func TestAvgPipeCitesWhereItsPartitionerIs(t *testing.T) {
+	p, err := LookupPlanner("avgpipe")
+	if err != nil || !strings.HasSuffix(p.Paper, "section 6") {
+		t.Errorf("%q, %v", p.Paper, err)
 	}
 }

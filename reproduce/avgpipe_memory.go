@@ -10,8 +10,8 @@ import (
 )
 
 func init() {
-	register("avgpipe-fig11", "AvgPipe Figures 11 to 13: each baseline against AvgPipe held to its memory", avgpipeFigure11)
-	register("avgpipe-fig17", "AvgPipe Figure 17: 1F1B, advance forward propagation and AFAB", avgpipeFigure17)
+	register("avgpipe-fig11", "AvgPipe Figures 11 to 13: each baseline against AvgPipe held to its memory", uses{}, avgpipeFigure11)
+	register("avgpipe-fig17", "AvgPipe Figure 17: 1F1B, advance forward propagation and AFAB", uses{}, avgpipeFigure17)
 }
 
 // avgpipeCompared is a training and what sections 7.1.1 and 7.2 say of it; 0 is not printed.

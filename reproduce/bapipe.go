@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 
@@ -14,11 +13,13 @@ import (
 )
 
 func init() {
-	register("bapipe-table1", "BaPipe Table I: 1F1B-AS and FBP-AS on uniform stages, transfers overlapped", bapipeTable1)
-	register("bapipe-table2", "BaPipe Table II: 1F1B-SNO and 1F1B-SO on uniform stages, time for each transfer", bapipeTable2)
-	register("bapipe-table3", "BaPipe Table III: speedup over data parallelism on V100s over PCIe", bapipeTable3)
-	register("bapipe-table4", "BaPipe Table IV: the most layers of GNMT-L", bapipeTable4)
-	register("bapipe-table6", "BaPipe Table VI: ResNet-50 on FPGA boards, speedup over data parallelism", bapipeTable6)
+	register("bapipe-table1", "BaPipe Table I: 1F1B-AS and FBP-AS on uniform stages, transfers overlapped", uses{}, bapipeTable1)
+	register("bapipe-table2", "BaPipe Table II: 1F1B-SNO and 1F1B-SO on uniform stages, time for each transfer", uses{}, bapipeTable2)
+	register("bapipe-table3", "BaPipe Table III: speedup over data parallelism on V100s over PCIe",
+		uses{profiles: true, planners: []string{"bapipe"}, fixed: []string{"dp"}}, bapipeTable3)
+	register("bapipe-table4", "BaPipe Table IV: the most layers of GNMT-L", uses{}, bapipeTable4)
+	register("bapipe-table6", "BaPipe Table VI: ResNet-50 on FPGA boards, speedup over data parallelism",
+		uses{planners: []string{"bapipe"}, fixed: []string{"dp", "on_chip"}}, bapipeTable6)
 }
 
 // uniform simulates a family on n stages that take F = 1 and B = 2, with SR for a transfer.
@@ -172,11 +173,8 @@ func (b *bench) explored(ctx context.Context, o Options, batch, microBatch int) 
 	if err != nil {
 		return nil, 0, err
 	}
-	r := o.request(p, b.c, batch)
-	r.MicroBatch, r.Set = microBatch, maps.Clone(r.Set)
-	if r.Set == nil {
-		r.Set = map[string]string{}
-	}
+	r := o.request("bapipe", p, b.c, batch)
+	r.MicroBatch = microBatch
 	r.Set["dp"] = "off"
 	if b.a.OnChip {
 		r.Set["on_chip"] = "spill"

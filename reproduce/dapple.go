@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strconv"
 	"strings"
 
 	"github.com/millrace-ml/millrace/plan"
@@ -12,11 +11,10 @@ import (
 )
 
 func init() {
-	register("dapple-table4", "DAPPLE Table 4: plans on 16 devices", dappleTable4)
-	register("dapple-table6", "DAPPLE Table 6: its plans and PipeDream's on 2x8", dappleTable6)
-	register("dapple-fig11", "DAPPLE Figure 11: speedups of pipeline and data parallelism at a batch of 128", dappleFigure11)
-	register("dapple-fig12", "DAPPLE Figure 12: speedups of Table 6's plans by simulation, 2x8, and of our plans, 4x8", dappleFigure12)
-	register("dapple-table7", "DAPPLE Table 7: the most layers of BERT with recompute", dappleTable7)
+	register("dapple-table4", "DAPPLE Table 4: plans on 16 devices", uses{profiles: true, planners: []string{"dapple"}}, dappleTable4)
+	register("dapple-fig11", "DAPPLE Figure 11: speedups of pipeline and data parallelism at a batch of 128", uses{profiles: true}, dappleFigure11)
+	register("dapple-fig12", "DAPPLE Figure 12: speedups of Table 6's plans by simulation, 2x8, and of our plans, 4x8", uses{}, dappleFigure12)
+	register("dapple-table7", "DAPPLE Table 7: the most layers of BERT with recompute", uses{}, dappleTable7)
 }
 
 type dappleRow struct {
@@ -43,15 +41,16 @@ type dappleTable struct {
 // asked is a request to the planner. On published profiles it is the published planner,
 // told what its authors told it, unless the caller says otherwise.
 func (o Options) asked(b *bench, p *profile.Profile, batch int, told ...map[string]string) plan.Request {
-	r := o.request(p, b.c, batch)
+	r := o.request("dapple", p, b.c, batch)
 	if b.given != nil && r.Formula == "" {
 		r.Formula = "artifact"
 	}
 	if r.Formula == "artifact" {
-		r.Set = map[string]string{"dp": "yes"}
-		for _, set := range append(told, o.Set) {
-			maps.Copy(r.Set, set)
+		set := map[string]string{"dp": "yes"}
+		for _, more := range append(told, r.Set) {
+			maps.Copy(set, more)
 		}
+		r.Set = set
 	}
 	return r
 }
@@ -104,6 +103,9 @@ func dappleTable4(ctx context.Context, o Options, t *Table) error {
 				asked := o
 				asked.Formula = formula
 				pl, err := planner.Plan(ctx, asked.asked(b, p, r.Batch, told))
+				if err := ofSettings(err); err != nil {
+					return err
+				}
 				ours, why := "none", ""
 				switch {
 				case err != nil:
@@ -117,126 +119,6 @@ func dappleTable4(ctx context.Context, o Options, t *Table) error {
 			}
 		}
 	}
-	return nil
-}
-
-func dappleTable6(ctx context.Context, o Options, t *Table) error {
-	var paper dappleTable
-	if err := read("dapple-table6", &paper); err != nil {
-		return err
-	}
-	t.Source = paper.Source
-	for _, r := range paper.Rows {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		b, err := newBench(o, r.Workload, nil, "dapple-a")
-		if err != nil {
-			return err
-		}
-		what := fmt.Sprintf("%s (%d) by %s", r.Workload, r.Batch, r.Planner)
-		if b.given != nil && r.Planner == "dapple" {
-			if err := b.publishedPlan(ctx, o, t, what, r); err != nil {
-				return err
-			}
-			continue
-		}
-		planner, err := plan.LookupPlanner(r.Planner)
-		if err != nil {
-			t.Notes = append(t.Notes, what+": "+err.Error())
-			continue
-		}
-		p, err := b.profile(sizesFor(r.Batch, r.MicroBatch)...)
-		if err != nil {
-			return err
-		}
-		words := func(ends []string, replicas []int) string {
-			text := ""
-			for i, n := range replicas {
-				text += fmt.Sprintf(" ..%s@%d", append(ends, "end")[i], n)
-			}
-			return strings.TrimSpace(text)
-		}
-		said := "straight"
-		if !r.Straight {
-			said = words(r.Cuts, r.Replicas)
-		}
-		asked := o
-		if asked.Formula == "" { // Table 6 is of the published search
-			asked.Formula = "artifact"
-		}
-		request := asked.asked(b, p, r.Batch, r.Artifact, map[string]string{"dp": "no"})
-		if r.Planner == "pipedream" {
-			request = o.request(p, b.c, r.MicroBatch) // it plans for one minibatch after another
-			request.MicroBatch = r.MicroBatch
-		}
-		ours, why := "none", ""
-		if pl, err := planner.Plan(ctx, request); err != nil {
-			why = err.Error()
-		} else {
-			if ours = configuration(pl); ours != "straight" {
-				var ends []string
-				var replicas []int
-				for i, s := range pl.Stages {
-					last := s.LastLayer
-					if pl.Order != nil {
-						last = pl.Order[last]
-					}
-					if i < len(pl.Stages)-1 {
-						ends = append(ends, p.Layers[last].Name)
-					}
-					replicas = append(replicas, len(s.Devices))
-				}
-				ours = words(ends, replicas)
-			}
-			why = b.source() + " costs weigh layers otherwise than the paper's profile, and layers here are finer"
-		}
-		t.word(what, said, ours, why)
-	}
-	return nil
-}
-
-// publishedPlan is the best plan of several stages by the published search, in states of the
-// published profile.
-func (b *bench) publishedPlan(ctx context.Context, o Options, t *Table, what string, r dappleRow) error {
-	set := o.asked(b, b.given, r.Batch, r.Artifact).Set
-	k := plan.DappleConstants{NVLink: 25e9, EthernetP2P: 1e9, EthernetNCCL: 3e9, GPUMemory: 16e9}
-	for name, to := range map[string]*float64{"optimizer_memory_scaling": &k.OptimizerMemoryScaling, "peak_activation_per_batch": &k.PeakActivationPerSample} {
-		v, err := strconv.ParseFloat(set[name], 64)
-		if err != nil {
-			return fmt.Errorf("setting %s is %q; it is a number", name, set[name])
-		}
-		*to = v
-	}
-	var err error
-	if k.MinMicroBatch, err = strconv.Atoi(set["min_micro_batch"]); err != nil {
-		return fmt.Errorf("setting min_micro_batch is %q; it is a whole number", set["min_micro_batch"])
-	}
-	a, err := plan.SearchDapple(ctx, b.given, b.c, r.Batch, k)
-	if err != nil {
-		return err
-	}
-	if a.BestMulti < 0 {
-		t.word(what, fmt.Sprint(r.States), "one stage", "no plan of several stages is estimated to be faster")
-		return nil
-	}
-	said, ours := "", ""
-	for i, n := range r.Replicas {
-		if i < len(r.States) {
-			said += fmt.Sprintf(" ..%d@%d", r.States[i], n)
-		} else {
-			said += fmt.Sprintf(" ..end@%d", n)
-		}
-	}
-	stages := a.Candidates[a.BestMulti].Stages
-	for i, s := range stages {
-		if i < len(stages)-1 {
-			ours += fmt.Sprintf(" ..%d@%d", s.End-1, len(s.Devices))
-		} else {
-			ours += fmt.Sprintf(" ..end@%d", len(s.Devices))
-		}
-	}
-	t.word(what+", states", strings.TrimSpace(said), strings.TrimSpace(ours), "the authors' settings for this model are not published with the table")
 	return nil
 }
 
@@ -333,7 +215,7 @@ func figure12OnFour(ctx context.Context, t *Table, rows []dappleRow) error {
 		if err != nil {
 			return err
 		}
-		pl, err := planner.Plan(ctx, Options{}.request(p, b.c, r.Batch))
+		pl, err := planner.Plan(ctx, Options{}.request("dapple", p, b.c, r.Batch))
 		if err != nil {
 			return err
 		}

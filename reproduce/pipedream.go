@@ -1,6 +1,7 @@
 package reproduce
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -12,9 +13,11 @@ import (
 )
 
 func init() {
-	register("pipedream-table1", "PipeDream Table 1: the paper's configurations, epoch time against data parallelism", pipedreamTable1)
-	register("pipedream-fig1", "PipeDream Figure 1: share of a step that data parallelism stalls", pipedreamFigure1)
-	register("pipedream-fig15", "PipeDream Figure 15, predicted half: VGG-16 on 16 workers, throughput by configuration", pipedreamFigure15)
+	register("pipedream-table1", "PipeDream Table 1: the paper's configurations, epoch time against data parallelism",
+		uses{profiles: true, planners: []string{"pipedream"}}, pipedreamTable1)
+	register("pipedream-fig1", "PipeDream Figure 1: share of a step that data parallelism stalls", uses{profiles: true}, pipedreamFigure1)
+	register("pipedream-fig15", "PipeDream Figure 15, predicted half: VGG-16 on 16 workers, throughput by configuration",
+		uses{profiles: true}, pipedreamFigure15)
 }
 
 type pipedreamRow struct {
@@ -69,7 +72,10 @@ func pipedreamTable1(ctx context.Context, o Options, t *Table) error {
 		what := fmt.Sprintf("%s %s %s", r.Workload, r.Cluster, r.Config)
 		t.number(what+" speedup", r.Speedup, ours, "%.2f", "data parallelism is wait-free here and stalls less than the paper's PyTorch 1.1 did, whose collectives reached less than the wires carry")
 		if planner, err := plan.LookupPlanner("pipedream"); err == nil {
-			config, why := planned(ctx, o, planner, b, r.Batch, r.Set)
+			config, why, err := planned(ctx, o, planner, b, r.Batch, r.Set)
+			if err != nil {
+				return err
+			}
 			t.word(what+", planner's choice", r.Config, config, why)
 		}
 	}
@@ -80,13 +86,13 @@ func pipedreamTable1(ctx context.Context, o Options, t *Table) error {
 }
 
 // planned is a planner's plan in the papers' notation, by the published code with these
-// settings unless the caller asks otherwise, or why it has none.
-func planned(ctx context.Context, o Options, planner plan.Planner, b *bench, batch int, set map[string]string) (config, why string) {
+// settings unless the caller asks otherwise, or why it has none. Its error is of what the planner was told.
+func planned(ctx context.Context, o Options, planner plan.Planner, b *bench, batch int, set map[string]string) (config, why string, err error) {
 	p, err := b.profile(sizesFor(batch, 0)...)
 	if err != nil {
-		return "none", err.Error()
+		return "none", err.Error(), nil
 	}
-	request := o.request(p, b.c, batch)
+	request := o.request(planner.Name, p, b.c, batch)
 	request.MicroBatch = batch
 	if o.Formula == "" {
 		request.Formula, request.Set = "artifact", maps.Clone(set)
@@ -94,9 +100,9 @@ func planned(ctx context.Context, o Options, planner plan.Planner, b *bench, bat
 	}
 	pl, err := planner.Plan(ctx, request)
 	if err != nil {
-		return "none", err.Error()
+		return "none", err.Error(), ofSettings(err)
 	}
-	return configuration(pl), "by " + b.source() + " costs this is as fast or faster; the optimizer that made each row is not published, and its ties fall by chance"
+	return configuration(pl), "by " + b.source() + " costs this is as fast or faster; the optimizer that made each row is not published, and its ties fall by chance", nil
 }
 
 // sizesFor is powers of two up to the batch, and what is asked for.
@@ -185,7 +191,7 @@ func pipedreamFigure15(ctx context.Context, o Options, t *Table) error {
 		}
 		points = append(points, point{name, batch / s.slowestS})
 	}
-	slices.SortStableFunc(points, func(a, b point) int { return int(b.rate - a.rate) })
+	slices.SortStableFunc(points, func(a, b point) int { return cmp.Compare(b.rate, a.rate) })
 	for _, p := range points {
 		t.number(p.name+", samples/s", 0, p.rate, "%.0f", "the figure's points have no numbers and no names")
 	}

@@ -3,8 +3,8 @@
 // In: the name of a table or figure. Out: a Table with the paper's value, ours, the
 // difference and one line on why they differ. Ours is computed from layer descriptions,
 // described devices, planners and the simulator; what a paper printed is read only to be
-// shown beside it. Refused: names of no experiment, planners that are not registered. It
-// trains nothing.
+// shown beside it. Refused: names of no experiment, planners that are not registered, options
+// that an experiment does not use. It trains nothing.
 package reproduce
 
 import (
@@ -47,21 +47,29 @@ type Options struct {
 	Set     map[string]string
 }
 
-func (o Options) request(p *profile.Profile, c *cluster.Cluster, batch int) plan.Request {
-	return plan.Request{Profile: p, Cluster: c, Batch: batch, Formula: o.Formula, Set: o.Set}
+// request is what a planner is asked, told those of the settings that it has.
+func (o Options) request(planner string, p *profile.Profile, c *cluster.Cluster, batch int) plan.Request {
+	set := map[string]string{}
+	for name, value := range o.Set {
+		if has(planner, name) {
+			set[name] = value
+		}
+	}
+	return plan.Request{Profile: p, Cluster: c, Batch: batch, Formula: o.Formula, Set: set}
 }
 
 // Experiment is one table or figure.
 type Experiment struct {
 	Name  string
 	Title string
+	uses  uses
 	run   func(ctx context.Context, o Options, t *Table) error
 }
 
 var experiments = registry.New[Experiment]("experiment")
 
-func register(name, title string, run func(ctx context.Context, o Options, t *Table) error) {
-	experiments.Add(name, Experiment{Name: name, Title: title, run: run})
+func register(name, title string, u uses, run func(ctx context.Context, o Options, t *Table) error) {
+	experiments.Add(name, Experiment{Name: name, Title: title, uses: u, run: run})
 }
 
 // Experiments lists what can be reproduced, by name.
@@ -78,6 +86,9 @@ func Lookup(name string) (Experiment, error) {
 
 // Run computes the experiment. It stops early with ctx's error.
 func (e Experiment) Run(ctx context.Context, o Options) (*Table, error) {
+	if err := e.Check(o); err != nil {
+		return nil, err
+	}
 	t := &Table{Name: e.Name, Title: e.Title}
 	if err := e.run(ctx, o, t); err != nil {
 		return nil, fmt.Errorf("reproduce: %s: %w", e.Name, err)

@@ -2,6 +2,7 @@ package reproduce
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -151,5 +152,17 @@ func TestStopsWithItsContext(t *testing.T) {
 	}
 	if _, err := e.Run(ctx, Options{}); err == nil {
 		t.Error("it ran to its end")
+	}
+}
+
+// A planner is told those of the settings that it has.
+func TestSettingsGoToThePlannerThatHasThem(t *testing.T) {
+	o := Options{Formula: "paper", Set: map[string]string{"policy": "pa", "volume": "prose"}}
+	for planner, want := range map[string]map[string]string{
+		"dapple": {"policy": "pa"}, "pipedream": {"volume": "prose"}, "bapipe": {},
+	} {
+		if r := o.request(planner, nil, nil, 1); !maps.Equal(r.Set, want) || r.Formula != "paper" {
+			t.Errorf("%s is told %v; want %v", planner, r.Set, want)
+		}
 	}
 }

@@ -22,6 +22,9 @@ func reproduceCommand() *cobra.Command {
 		Example: "  millrace reproduce\n  millrace reproduce bapipe-table2\n  millrace reproduce dapple-table4 --profiles ../profiles --formula artifact",
 		RunE: func(c *cobra.Command, names []string) error {
 			out := c.OutOrStdout()
+			if len(names) == 0 && (o.Profiles != "" || o.Formula != "" || len(set) > 0) {
+				return badInput(fmt.Errorf("--profiles, --formula and --set are of an experiment; name one of those that millrace reproduce lists"))
+			}
 			if len(names) == 0 {
 				for _, e := range reproduce.Experiments() {
 					fmt.Fprintf(out, "%-18s %s\n", e.Name, e.Title)
@@ -47,6 +50,11 @@ func reproduceCommand() *cobra.Command {
 					return badInput(fmt.Errorf("--set %q has no =; write name=value", s))
 				}
 				o.Set[name] = value
+			}
+			for _, e := range chosen { // before the first of them takes its minutes
+				if err := e.Check(o); err != nil {
+					return badInput(err)
+				}
 			}
 			var tables []*reproduce.Table
 			for _, e := range chosen {

@@ -1,0 +1,160 @@
+package profile
+
+import (
+	"fmt"
+	"slices"
+)
+
+// MaxLayers bounds what a file may ask of planners.
+const MaxLayers = 100_000
+
+// What a profile may say at most, so that no sum over layers, micro-batches and versions overflows: a time is
+// thirty years, and all layers together hold a petabyte.
+const (
+	mostS     = 1e9
+	mostBytes = 1e15
+	mostRate  = 1e18 // bytes a second of a link
+	leastRate = 1e-3
+	// mostSize is the samples of a micro-batch, as plan has it.
+	mostSize = 1<<28 - 1
+	// mostCounted bounds what is counted on one machine: workers, threads, copies that an optimizer keeps.
+	mostCounted = 1 << 16
+)
+
+// wrong is a value that no measurement gives.
+func wrong(field string, v any, want string) error {
+	return fmt.Errorf("%s is %v; it must be %s", field, v, want)
+}
+
+// times refuses seconds that are negative, no number or more than mostS. Fields that are nil are not known.
+func times(fields ...named) error {
+	for _, f := range fields {
+		if f.value != nil && !(*f.value >= 0 && *f.value <= mostS) {
+			return wrong(f.field, *f.value, fmt.Sprintf("0 or more seconds, up to %g", mostS))
+		}
+	}
+	return nil
+}
+
+type named struct {
+	field string
+	value *float64
+}
+
+// Validate refuses values that no measurement gives, naming the layer and the field.
+func (p *Profile) Validate() error {
+	if len(p.Layers) == 0 {
+		return fmt.Errorf("profile: %s has no layers", p.Model)
+	}
+	if len(p.Layers) > MaxLayers {
+		return fmt.Errorf("profile: %s has %d layers; at most %d are read", p.Model, len(p.Layers), MaxLayers)
+	}
+	if err := p.validateMachine(); err != nil {
+		return fmt.Errorf("profile: %s: %w", p.Model, err)
+	}
+	held := 0.0 // by all layers so far, each at its largest size
+	for i := range p.Layers {
+		l := &p.Layers[i]
+		own, err := l.validate(i)
+		if err == nil {
+			if held += own; held > mostBytes {
+				err = wrong("the bytes of all layers up to it", held, fmt.Sprintf("%g at most together: what a plan adds up would not fit an integer", mostBytes))
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("profile: layer %d (%s): %w", i, l.Name, err)
+		}
+	}
+	return nil
+}
+
+// validateMachine is Validate of what is not of a layer.
+func (p *Profile) validateMachine() error {
+	if !(p.PaceSpread >= 0 && p.PaceSpread <= mostSpread) {
+		return wrong("pace_spread", p.PaceSpread, fmt.Sprintf("a part of the workers' mean, 0 to %g", mostSpread))
+	}
+	t := p.Transfer
+	if t == nil {
+		t = &Transfer{}
+	}
+	for _, n := range []struct {
+		field string
+		value int
+	}{{"optimizer_states", p.OptimizerStates}, {"threads_per_worker", p.ThreadsPerWorker}, {"concurrency", p.Concurrency}, {"transfer: all_reduce_workers", t.AllReduceWorkers}} {
+		if n.value < 0 || n.value > mostCounted {
+			return wrong(n.field, n.value, fmt.Sprintf("0 to %d", mostCounted))
+		}
+	}
+	if p.Transfer == nil {
+		return nil
+	}
+	if b := t.BandwidthBytesPerSecond; !(b >= leastRate && b <= mostRate) {
+		return wrong("transfer: bandwidth_bytes_per_s", b, fmt.Sprintf("%g to %g", leastRate, mostRate))
+	}
+	if b := t.AllReduceBytesPerSecond; b != 0 && !(b >= leastRate && b <= mostRate) {
+		return wrong("transfer: all_reduce_bytes_per_s", b, fmt.Sprintf("%g to %g, or 0 for that of a transfer", leastRate, mostRate))
+	}
+	return times(named{"transfer: latency_s", &t.LatencyS}, named{"transfer: dispatch_s", &t.DispatchS}, named{"transfer: send_s", &t.SendS},
+		named{"transfer: receive_s", &t.ReceiveS}, named{"transfer: layer_s", &t.LayerS}, named{"transfer: wake_s", &t.WakeS},
+		named{"transfer: turn_s", &t.TurnS}, named{"transfer: stall_s", &t.StallS})
+}
+
+// validate is Validate of layer i, and the most bytes that it holds.
+func (l *Layer) validate(i int) (bytes float64, err error) {
+	if l.TiedTo < -1 || l.TiedTo >= i {
+		return 0, wrong("tied_to", l.TiedTo, "an earlier layer or -1")
+	}
+	for _, from := range l.From {
+		if from < -1 || from >= i {
+			return 0, wrong("from", from, "an earlier layer, or -1 for a model input")
+		}
+	}
+	if l.ParameterBytes < 0 || l.TiedBytes < 0 || l.BufferBytes < 0 {
+		return 0, wrong("parameter_bytes, tied_bytes or buffer_bytes", min(l.ParameterBytes, l.TiedBytes, l.BufferBytes), "0 or more")
+	}
+	if err := times(named{"update_s", &l.UpdateS}, named{"elastic_update_s", &l.ElasticUpdateS}, named{"reference_update_s", &l.ReferenceUpdateS}); err != nil {
+		return 0, err
+	}
+	if len(l.Costs) == 0 {
+		return 0, wrong("costs", "empty", "one entry for each device and micro-batch size")
+	}
+	largest, rows := int64(0), 0
+	for k := range l.Costs {
+		c := &l.Costs[k]
+		err := c.validate()
+		if err == nil && slices.ContainsFunc(l.Costs[:k], func(o Cost) bool { return o.Device == c.Device && o.MicroBatch == c.MicroBatch }) {
+			err = fmt.Errorf("it is there twice")
+		}
+		if err != nil {
+			return 0, fmt.Errorf("micro-batch %d on %s: %w", c.MicroBatch, c.Device, err)
+		}
+		rows = max(rows, c.MicroBatch)
+		for _, n := range c.sizes() {
+			largest = max(largest, *n)
+		}
+	}
+	bytes = float64(l.ParameterBytes) + float64(l.TiedBytes) + float64(l.BufferBytes) + float64(largest)
+	for _, f := range l.Feeds {
+		if f.BytesPerSample < 0 {
+			return 0, wrong("feeds: bytes_per_sample of "+f.Name, f.BytesPerSample, "0 or more")
+		}
+		bytes += float64(f.BytesPerSample) * float64(rows)
+	}
+	return bytes, nil
+}
+
+func (c *Cost) validate() error {
+	if c.MicroBatch < 1 || c.MicroBatch > mostSize {
+		return wrong("micro_batch", c.MicroBatch, fmt.Sprintf("1 at least, and %d at most", mostSize))
+	}
+	if !(c.Spread >= 0 && c.Spread <= mostS) {
+		return wrong("spread", c.Spread, "a part of the median, 0 or more")
+	}
+	for _, n := range c.sizes() {
+		if *n < 0 {
+			return wrong("a size in bytes", *n, "0 or more")
+		}
+	}
+	return times(named{"forward_s", &c.ForwardS}, named{"backward_s", &c.BackwardS}, named{"backward_input_s", c.BackwardInputS},
+		named{"backward_weight_s", c.BackwardWeightS}, named{"bare_forward_s", c.BareForwardS}, named{"again_s", c.AgainS}, named{"feed_s", &c.FeedS})
+}

@@ -1,0 +1,199 @@
+package reproduce
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+func init() {
+	register("dapple-table6", "DAPPLE Table 6: its plans and PipeDream's on 2x8",
+		uses{profiles: true, planners: []string{"dapple", "pipedream"}, fixed: []string{"dp", "recursive"}}, dappleTable6)
+}
+
+// Table 6 is of the published search, and of its best plan of several stages; by the paper's equations it is
+// of what they choose.
+func dappleTable6(ctx context.Context, o Options, t *Table) error {
+	var paper dappleTable
+	if err := read("dapple-table6", &paper); err != nil {
+		return err
+	}
+	t.Source = paper.Source
+	for _, r := range paper.Rows {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b, err := newBench(o, r.Workload, nil, "dapple-a")
+		if err != nil {
+			return err
+		}
+		p, err := b.profile(sizesFor(r.Batch, r.MicroBatch)...)
+		if err != nil {
+			return err
+		}
+		row := table6Row{dappleRow: r, what: fmt.Sprintf("%s (%d) by %s", r.Workload, r.Batch, r.Planner)}
+		switch {
+		case b.given == nil || r.Planner != "dapple":
+			err = row.inLayers(ctx, o, b, p, t)
+		case o.Formula == "paper":
+			err = row.inStates(ctx, o, b, t)
+		default:
+			err = row.bySearch(ctx, o, b, t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// table6Row is a row of the table and its name in ours.
+type table6Row struct {
+	dappleRow
+	what string
+}
+
+// ended is a plan of several stages as the table has it: where each ends, and its replicas.
+func ended(ends []string, replicas []int) string {
+	var words []string
+	for i, n := range replicas {
+		words = append(words, fmt.Sprintf("..%s@%d", append(slices.Clone(ends), "end")[i], n))
+	}
+	return strings.Join(words, " ")
+}
+
+// replicasOf is how many devices each stage has.
+func replicasOf(pl *plan.Plan) (replicas []int) {
+	for _, s := range pl.Stages {
+		replicas = append(replicas, len(s.Devices))
+	}
+	return replicas
+}
+
+// inLayers asks the row's planner and names layers.
+func (r table6Row) inLayers(ctx context.Context, o Options, b *bench, p *profile.Profile, t *Table) error {
+	planner, err := plan.LookupPlanner(r.Planner)
+	if err != nil {
+		t.Notes = append(t.Notes, r.what+": "+err.Error())
+		return nil
+	}
+	said := "straight"
+	if !r.Straight {
+		said = ended(r.Cuts, r.Replicas)
+	}
+	asked := o
+	if asked.Formula == "" {
+		asked.Formula = "artifact"
+	}
+	request := asked.asked(b, p, r.Batch, r.Artifact, map[string]string{"dp": "no"})
+	if r.Planner == "pipedream" {
+		request = o.request(r.Planner, p, b.c, r.MicroBatch) // it plans for one minibatch after another
+		request.MicroBatch = r.MicroBatch
+	}
+	pl, err := planner.Plan(ctx, request)
+	if err != nil {
+		return r.none(t, said, err)
+	}
+	ours := configuration(pl)
+	if ours != "straight" {
+		var ends []string
+		for _, s := range pl.Stages[:len(pl.Stages)-1] {
+			ends = append(ends, p.Layers[prefix(pl, s)[s.LastLayer]].Name)
+		}
+		ours = ended(ends, replicasOf(pl))
+	}
+	t.word(r.what, said, ours, b.source()+" costs weigh layers otherwise than the paper's profile, and layers here are finer")
+	return nil
+}
+
+// none adds a row without a plan, unless the planner was told what it refuses.
+func (r table6Row) none(t *Table, said string, err error) error {
+	if err := ofSettings(err); err != nil {
+		return err
+	}
+	t.word(r.what, said, "none", err.Error())
+	return nil
+}
+
+// prefix is the layers from the first to the stage's last, in the plan's order.
+func prefix(pl *plan.Plan, s plan.Stage) []int {
+	layers := make([]int, s.LastLayer+1)
+	for i := range layers {
+		if layers[i] = i; pl.Order != nil {
+			layers[i] = pl.Order[i]
+		}
+	}
+	return layers
+}
+
+// states is the row's plan in states of the published profile.
+func (r table6Row) states() string {
+	var ends []string
+	for _, s := range r.States {
+		ends = append(ends, fmt.Sprint(s))
+	}
+	return ended(ends, r.Replicas)
+}
+
+// bySearch is the best plan of several stages by the published search, in states of the published profile.
+func (r table6Row) bySearch(ctx context.Context, o Options, b *bench, t *Table) error {
+	k, err := plan.DappleConstantsOf(o.asked(b, b.given, r.Batch, r.Artifact))
+	if err != nil {
+		return err
+	}
+	a, err := plan.SearchDapple(ctx, b.given, b.c, r.Batch, k)
+	if err != nil {
+		return err
+	}
+	if a.BestMulti < 0 {
+		t.word(r.what+", states", r.states(), "one stage", "no plan of several stages is estimated to be faster")
+		return nil
+	}
+	var ends []string
+	var replicas []int
+	for _, s := range a.Candidates[a.BestMulti].Stages {
+		ends, replicas = append(ends, fmt.Sprint(s.End-1)), append(replicas, len(s.Devices))
+	}
+	t.word(r.what+", states", r.states(), ended(ends[:len(ends)-1], replicas),
+		"the authors' settings for this model are not published with the table")
+	return nil
+}
+
+// inStates is the plan by the paper's equations, in states of the published profile.
+func (r table6Row) inStates(ctx context.Context, o Options, b *bench, t *Table) error {
+	planner, err := plan.LookupPlanner(r.Planner)
+	if err != nil {
+		return err
+	}
+	r.what += ", states"
+	pl, err := planner.Plan(ctx, o.asked(b, b.given, r.Batch))
+	if err != nil {
+		return r.none(t, r.states(), err)
+	}
+	_, costs, err := b.costs(pl.MicroBatch)
+	if err != nil {
+		return err
+	}
+	all, err := profile.StatesOf(b.given, costs)
+	if err != nil {
+		return err
+	}
+	var ends []string
+	for _, s := range pl.Stages[:len(pl.Stages)-1] {
+		before := slices.Sorted(slices.Values(prefix(pl, s)))
+		state := 0
+		for state < len(all.List) && !slices.Equal(before, all.Layers(state)) {
+			state++
+		}
+		if state == len(all.List) {
+			return fmt.Errorf("%s: the stage that ends with layer %d ends at no state of the profile", r.what, s.LastLayer)
+		}
+		ends = append(ends, fmt.Sprint(state))
+	}
+	t.word(r.what, r.states(), ended(ends, replicasOf(pl)), "equations (1) to (5) searched in full: the table is of the published search")
+	return nil
+}

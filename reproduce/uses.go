@@ -1,0 +1,122 @@
+package reproduce
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// uses is which Options change what an experiment prints.
+type uses struct {
+	profiles bool     // published profiles
+	planners []string // who is asked by Formula and told Set
+	fixed    []string // settings that the experiment gives them itself
+}
+
+// Check refuses options that the experiment does not use, and those that say nothing.
+func (e Experiment) Check(o Options) error {
+	if err := e.check(o); err != nil {
+		return fmt.Errorf("reproduce: %s: %w", e.Name, err)
+	}
+	return nil
+}
+
+func (e Experiment) check(o Options) error {
+	asks := func(u uses) bool { return len(u.planners) > 0 }
+	if o.Profiles != "" {
+		if !e.uses.profiles {
+			return fmt.Errorf("--profiles: it uses no published profiles; %s", those(func(u uses) bool { return u.profiles }))
+		}
+		info, err := os.Stat(o.Profiles)
+		if err != nil {
+			return fmt.Errorf("--profiles: %w; give the folder with the published profiles", err)
+		}
+		if !info.IsDir() {
+			return fmt.Errorf("--profiles %s: it is a file; give the folder with the published profiles", o.Profiles)
+		}
+	}
+	switch {
+	case o.Formula == "" && len(o.Set) == 0:
+		return nil
+	case !asks(e.uses):
+		flag := "--formula " + o.Formula
+		if o.Formula == "" {
+			flag = "--set " + slices.Min(slices.Collect(maps.Keys(o.Set)))
+		}
+		return fmt.Errorf("%s: it asks no planner; %s", flag, those(asks))
+	case o.Formula != "" && o.Formula != "paper" && o.Formula != "artifact":
+		return fmt.Errorf("--formula is %q; it is paper or artifact", o.Formula)
+	case o.Formula == "artifact" && !slices.ContainsFunc(e.uses.planners, hasCode):
+		return fmt.Errorf("--formula artifact: the authors of %s published no code, so there is only paper",
+			strings.Join(e.uses.planners, ", "))
+	}
+	return e.uses.checkSet(o.Set)
+}
+
+// checkSet refuses settings that no planner has, or that are not for the user to choose here. What they
+// may be, the planners say.
+func (u uses) checkSet(set map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		if !slices.ContainsFunc(u.planners, func(p string) bool { return has(p, name) }) {
+			var all []string
+			for _, p := range u.planners {
+				for _, s := range settingsOf(p) {
+					if !slices.Contains(u.fixed, s.Name) && !slices.Contains(all, s.Name) {
+						all = append(all, s.Name)
+					}
+				}
+			}
+			return fmt.Errorf("--set %s=%s: %s has no such setting; there are %s", name, set[name],
+				strings.Join(u.planners, " or "), strings.Join(all, ", "))
+		}
+		if slices.Contains(u.fixed, name) {
+			return fmt.Errorf("--set %s=%s: the experiment sets %s itself", name, set[name], name)
+		}
+	}
+	return nil
+}
+
+// settingsOf is the settings of a planner, none of one that is not in this build.
+func settingsOf(planner string) []plan.Setting {
+	p, err := plan.LookupPlanner(planner)
+	if err != nil {
+		return nil
+	}
+	return p.Settings
+}
+
+func has(planner, setting string) bool {
+	return slices.ContainsFunc(settingsOf(planner), func(s plan.Setting) bool { return s.Name == setting })
+}
+
+// hasCode says whether a planner's authors published code.
+func hasCode(planner string) bool {
+	p, err := plan.LookupPlanner(planner)
+	return err == nil && p.Artifact != ""
+}
+
+// those names the experiments that use an option.
+func those(use func(uses) bool) string {
+	var names []string
+	for _, e := range Experiments() {
+		if use(e.uses) {
+			names = append(names, e.Name)
+		}
+	}
+	return "these do: " + strings.Join(names, ", ")
+}
+
+// ofSettings is err if a planner refuses what it was told. That ends an experiment; any other reason for which
+// a planner has no plan stands in its row.
+func ofSettings(err error) error {
+	var refused *plan.SettingError
+	if errors.As(err, &refused) {
+		return err
+	}
+	return nil
+}
