@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/internal/strictyaml"
 )
 
@@ -101,6 +104,15 @@ func parse(source []byte) (*file, error) {
 
 func (f *file) cluster() (*Cluster, error) {
 	c := &Cluster{Name: f.Name, Cores: f.Cores, DeviceTypes: map[string]DeviceType{}}
+	called := append([]string{f.Name}, slices.Collect(maps.Keys(f.DeviceTypes))...)
+	for _, l := range f.Levels {
+		called = append(called, l.Name)
+	}
+	for _, name := range called {
+		if err := names.Check(name); err != nil {
+			return nil, fmt.Errorf("cluster: it has %w", err)
+		}
+	}
 	if f.Cores < 0 {
 		return nil, fmt.Errorf("cluster: %s: cores is %d; it must be 1 or more, or left out", f.Name, f.Cores)
 	}

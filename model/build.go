@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/millrace-ml/millrace/internal/names"
 )
 
 // node is a layer as it is described, before inference.
@@ -124,6 +126,9 @@ func topological(name string, inputs []Tensor, nodes []node) ([]node, error) {
 	for i, n := range nodes {
 		if n.Name == "" || strings.ContainsAny(n.Name, " \t\r\n/") {
 			return nil, fail(i, "layer %d is named %q; a name has letters and no spaces or slashes", i, n.Name)
+		}
+		if err := names.Check(n.Name); err != nil {
+			return nil, fail(i, "layer %d has %w", i, err)
 		}
 		if defined[n.Name] {
 			return nil, fail(i, "the name %q is used twice", n.Name)

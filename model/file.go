@@ -10,6 +10,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/internal/strictyaml"
 )
 
@@ -100,6 +101,9 @@ func excerpt(source []byte, layer int) (text string) {
 func (f *file) model() (*Model, error) {
 	if f.Name == "" {
 		return nil, fmt.Errorf("model: the file gives no name")
+	}
+	if err := names.Check(f.Name); err != nil {
+		return nil, fmt.Errorf("model: the file has %w", err)
 	}
 	for _, in := range f.Inputs {
 		if in.Name != "input" && in.Name != "target" {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/profile"
 )
 
@@ -14,6 +15,11 @@ const maxCount = 1<<28 - 1
 
 // Validate refuses plans that contradict themselves.
 func (p *Plan) Validate() error {
+	for _, name := range []string{p.Model, p.Planner, p.Schedule} {
+		if err := names.Check(name); err != nil {
+			return fmt.Errorf("plan: it has %w", err)
+		}
+	}
 	if len(p.Stages) == 0 {
 		return fmt.Errorf("plan: it has no stages")
 	}

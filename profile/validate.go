@@ -1,8 +1,10 @@
 package profile
 
 import (
+	"errors"
 	"fmt"
-	"slices"
+
+	"github.com/millrace-ml/millrace/internal/names"
 )
 
 // MaxLayers bounds what a file may ask of planners.
@@ -43,6 +45,9 @@ type named struct {
 
 // Validate refuses values that no measurement gives, naming the layer and the field.
 func (p *Profile) Validate() error {
+	if err := names.Check(p.Model); err != nil {
+		return fmt.Errorf("profile: the model has %w", err)
+	}
 	if len(p.Layers) == 0 {
 		return fmt.Errorf("profile: %s has no layers", p.Model)
 	}
@@ -101,6 +106,9 @@ func (p *Profile) validateMachine() error {
 
 // validate is Validate of layer i, and the most bytes that it holds.
 func (l *Layer) validate(i int) (bytes float64, err error) {
+	if err := names.Check(l.Name); err != nil {
+		return 0, err
+	}
 	if l.TiedTo < -1 || l.TiedTo >= i {
 		return 0, wrong("tied_to", l.TiedTo, "an earlier layer or -1")
 	}
@@ -119,11 +127,18 @@ func (l *Layer) validate(i int) (bytes float64, err error) {
 		return 0, wrong("costs", "empty", "one entry for each device and micro-batch size")
 	}
 	largest, rows := int64(0), 0
+	type key struct {
+		device string
+		size   int
+	}
+	seen := map[key]bool{}
 	for k := range l.Costs {
 		c := &l.Costs[k]
-		err := c.validate()
-		if err == nil && slices.ContainsFunc(l.Costs[:k], func(o Cost) bool { return o.Device == c.Device && o.MicroBatch == c.MicroBatch }) {
+		err := errors.Join(names.Check(c.Device), c.validate())
+		if at := (key{c.Device, c.MicroBatch}); err == nil && seen[at] {
 			err = fmt.Errorf("it is there twice")
+		} else {
+			seen[at] = true
 		}
 		if err != nil {
 			return 0, fmt.Errorf("micro-batch %d on %s: %w", c.MicroBatch, c.Device, err)

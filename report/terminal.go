@@ -42,7 +42,7 @@ type ink bool
 
 // inkFor says whether w shows colours, by the convention of no-color.org.
 func inkFor(w io.Writer) ink {
-	f, ok := w.(*os.File)
+	f, ok := w.(interface{ Fd() uintptr }) // a file, or what stands before one
 	return ink(ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd())))
 }
 

@@ -3,6 +3,8 @@ package trace
 import (
 	"fmt"
 	"math"
+
+	"github.com/millrace-ml/millrace/internal/names"
 )
 
 // MaxWorkers bounds what a file may claim, so that a short file cannot ask for much memory.
@@ -16,6 +18,9 @@ func (t *Timeline) Validate() error {
 	}
 	if t.Workers < 1 || t.Workers > MaxWorkers {
 		return fmt.Errorf("trace: workers is %d, want 1 to %d", t.Workers, MaxWorkers)
+	}
+	if err := names.Check(t.Model); err != nil {
+		return fmt.Errorf("trace: the model has %w", err)
 	}
 	if t.Stages < 0 || t.Cores < 0 || t.ThreadsPerWorker < 0 {
 		return fmt.Errorf("trace: stages %d, cores %d, threads_per_worker %d: none may be negative", t.Stages, t.Cores, t.ThreadsPerWorker)

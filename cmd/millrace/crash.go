@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/names"
 )
 
 // runFolder is the folder of the run under way, where what is left of a panic is put; nil before it is there.
@@ -28,7 +29,7 @@ func dieOf(args []string) func(*crash.Panic) {
 // explainPanic leaves a file that says what happened and is one line that names it. err is the error that the
 // panic came with.
 func explainPanic(args []string, p *crash.Panic, err error) string {
-	what := fmt.Sprintf("internal error in %s: %s", verbOf(args), strings.Join(strings.Fields(err.Error()), " "))
+	what := names.Shown(fmt.Sprintf("internal error in %s: %s", verbOf(args), strings.Join(strings.Fields(err.Error()), " ")))
 	path, failed := leaveReport(args, p, err)
 	if failed != nil {
 		return fmt.Sprintf("%s; it could not be written down: %v\n%s", what, failed, p.Stack)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/internal/names"
 )
 
 // Exit codes.
@@ -45,6 +46,9 @@ func executeAs(root *cobra.Command, args []string) int {
 	crash.Handle(dieOf(args))
 	ctx, signals := hearSignals()
 	root.SetArgs(args)
+	screen := names.Screen(os.Stdout)
+	defer screen.Close()
+	root.SetOut(screen)
 	code := signals.code(crash.Guard(func() error { return root.ExecuteContext(ctx) }), args)
 	crash.Settle()
 	return code

@@ -22,6 +22,7 @@ import (
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
@@ -270,7 +271,7 @@ func profileFor(c *cobra.Command, j *job.Job, m *model.Model, sizes []int) (*pro
 	if p, err := profile.Read(path); err == nil && p.ModelID == m.ID() {
 		return p, nil
 	}
-	fmt.Fprintf(os.Stderr, "profile: measuring %s at micro-batches %v, once for this machine\n", j.Model, sizes)
+	fmt.Fprintf(os.Stderr, "profile: measuring %s at micro-batches %v, once for this machine\n", names.Shown(j.Model), sizes)
 	if err := profileInChild(c.Context(), j, path, sizes, 0); err != nil {
 		return nil, err
 	}
@@ -306,7 +307,7 @@ func cachedProfile(j *job.Job, m *model.Model, sizes []int) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("cache folder for profiles: %w", err)
 	}
-	return filepath.Join(dir, m.Name+"-"+hex.EncodeToString(key[:6])+".json"), nil
+	return filepath.Join(dir, names.File(m.Name)+"-"+hex.EncodeToString(key[:6])+".json"), nil
 }
 
 func cpuModel() string {

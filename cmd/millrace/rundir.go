@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
@@ -299,6 +300,7 @@ func (p *progress) say(line string) { p.write(line, true) }
 
 // write draws a line over the live one, which stays only if it is kept.
 func (p *progress) write(line string, keep bool) {
+	line = names.Shown(line)
 	if !p.live {
 		fmt.Fprintln(p.to, line)
 		return

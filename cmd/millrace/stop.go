@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/names"
 )
 
 // stopped is the cause of a context that a signal ended.
@@ -154,7 +155,7 @@ func (s *stopper) code(err error, args []string) int {
 	case by != nil && !saving:
 		return s.say(by)
 	}
-	fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
+	fmt.Fprintf(os.Stderr, "millrace: %s\n", names.Shown(err.Error()))
 	var exit *exitError
 	if errors.As(err, &exit) {
 		return exit.code

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
+)
+
+// named is a small model's YAML under a name, which a double-quoted YAML text says.
+func named(name, layer string) string {
+	return fmt.Sprintf(`name: "%s"
+inputs: [{name: input, dtype: float, shape: [4]}, {name: target, dtype: int, shape: []}]
+layers:
+  - {name: "%s", kind: dense, width: 2, from: [input]}
+  - {name: loss, kind: cross_entropy, from: ["%s", target]}
+`, name, layer, layer)
+}
+
+// A model's name is no path: its profile stays in the folder of profiles, and whatever the name is, it has one.
+func TestAModelsNameIsNoPath(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	for _, name := range []string{"../../../escaped/evil", "a/b", "..", "/", strings.Repeat("n", 300), "a\x00b"} {
+		j := job.Default()
+		path, err := cachedProfile(&j, &model.Model{Name: name}, []int{4})
+		if err != nil {
+			t.Errorf("%.30q: %v", name, err)
+			continue
+		}
+		if filepath.Dir(path) != filepath.Join(cache, "millrace", "profiles") {
+			t.Errorf("%.30q: its profile is kept in %s", name, filepath.Dir(path))
+		}
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			t.Errorf("%.30q: %v", name, err)
+		}
+	}
+}
+
+// What a file calls its model, layers and devices is not obeyed by a terminal: not in what is printed, not in
+// what is refused.
+func TestNamesAreNotObeyed(t *testing.T) {
+	p := &program{dir: t.TempDir(), native: filepath.Join(t.TempDir(), "no-library.so"), cache: t.TempDir()}
+	for file, text := range map[string]string{
+		"model.yaml":   named(`ev\e[2Jil`, "a"),
+		"layer.yaml":   named("m", `a\e]0;title\a`),
+		"turned.yaml":  named(`abc\u202edef`, "a"),
+		"long.yaml":    named(strings.Repeat("n", 201), "a"),
+		"raw.yaml":     named("m\x1b[2J", "a") + "nonsense: \x1b[2J\u202e\n",
+		"cluster.yaml": "name: \"c\\e[2J\"\ndevice_types: {d: {}}\ndevice: d\nlevels: [{name: l, size: 2, bandwidth: 1GB/s, latency: 1us}]\n",
+		"p.json":       `{"version": 1, "model": "\u001b[2J\u202e"}`,
+		"plan.json":    `{"version": 1, "model": "\u001b[2J\u202e"}`,
+	} {
+		if err := os.WriteFile(filepath.Join(p.dir, file), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		args := "plan --cluster dapple-b:2 --batch 4 --model " + file
+		switch file {
+		case "cluster.yaml":
+			args = "plan --model mlp --batch 4 --cluster " + file
+		case "p.json":
+			args = "plan --cluster dapple-b:2 --profile " + file
+		case "plan.json":
+			args = "export --to deepspeed --plan " + file
+		}
+		out := p.run(t, strings.Fields(args), false)
+		if !strings.HasSuffix(out, "exit 2\n") || strings.ContainsAny(out, "\x1b\a\u202e\u009b") {
+			t.Errorf("%s: %q", file, out)
+		}
+	}
+	// A path is a name too, and one that exists is printed.
+	if err := os.Mkdir(filepath.Join(p.dir, "\x1b[2J"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(p.dir, "\x1b[2J", "m.yaml"), []byte(named("m", "a")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"plan", "--cluster", "dapple-b:2", "--batch", "4", "--model", "\x1b[2J/m.yaml"}, {"report", "\x1b[2J"}, {"\x1b[2J"}, {"plan", "--\x1b[2J"}} {
+		if out := p.run(t, args, false); strings.Contains(out, "\x1b") {
+			t.Errorf("%q: %q", args, out)
+		}
+	}
+}

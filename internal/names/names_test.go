@@ -1,0 +1,109 @@
+package names
+
+import (
+	"encoding/json"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestCheck(t *testing.T) {
+	for name, want := range map[string]string{
+		"":                                     "",
+		"gpt-2 (größer) 模型":                    "",
+		strings.Repeat("é", Longest):           "",
+		strings.Repeat("é", Longest+1):         "a name of 201 characters",
+		"a\x1b[31mb":                           "U+001B",
+		"a\nb":                                 "U+000A",
+		"a\u202eb":                             "U+202E",
+		"a\u200bb":                             "U+200B",
+		"a\u009b31mb":                          "U+009B",
+		"a\x9bb":                               "must be text in UTF-8",
+		"a\u2028b":                             "U+2028",
+		"a" + string(rune(0xe0041)) + "hidden": "U+E0041",
+	} {
+		if err := Check(name); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: got %v, want it to say %q", name, err, want)
+		}
+	}
+}
+
+// Whatever the name, the file is in the folder that it is put into, and not hidden there.
+func TestFile(t *testing.T) {
+	for name, want := range map[string]string{
+		"gpt-2.5_b":              "gpt-2.5_b",
+		"../../../escaped/evil":  "-..-..-escaped-evil",
+		"a/b":                    "a-b",
+		"..":                     "unnamed",
+		"":                       "unnamed",
+		"/":                      "-",
+		"a\x00b\nc":              "a-b-c",
+		"größer":                 "gr--er",
+		strings.Repeat("a", 300): strings.Repeat("a", 64),
+	} {
+		if got := File(name); got != want {
+			t.Errorf("%q became %q, want %q", name, got, want)
+		}
+	}
+}
+
+func FuzzFile(f *testing.F) {
+	f.Add("../a")
+	f.Fuzz(func(t *testing.T, name string) {
+		got := File(name)
+		if len(got) == 0 || len(got) > longestFile || got[0] == '.' || filepath.Base(got) != got {
+			t.Errorf("%q became %q", name, got)
+		}
+	})
+}
+
+func TestShown(t *testing.T) {
+	for text, want := range map[string]string{
+		"a line\n\tand another, größer\n": "a line\n\tand another, größer\n",
+		"\x1b[2Jgone":                     `\u001b[2Jgone`,
+		"\x1b]0;title\a":                  `\u001b]0;title\u0007`,
+		"over\rwritten":                   `over\u000dwritten`,
+		"abc\u202edef":                    `abc\u202edef`,
+		"\u009b31m":                       `\u009b31m`,
+		"\x9b31m":                         "\ufffd31m",
+		"\x1b[31mred\x1b[0m":              "\x1b[31mred\x1b[0m",
+		"\x1b[38;5;1":                     `\u001b[38;5;1`,
+		"cut \xc3":                        "cut \ufffd",
+	} {
+		if got := Shown(text); got != want {
+			t.Errorf("%q is shown as %q, want %q", text, got, want)
+		}
+	}
+}
+
+// JSON says the same behind a Screen, and how a text is cut into writes changes nothing.
+func FuzzScreen(f *testing.F) {
+	f.Add("a\u202e\x1b[31m\x1b[2J\u00e9"+string(rune(0xe0041)), 3)
+	f.Fuzz(func(t *testing.T, text string, cut int) {
+		var b strings.Builder
+		s := Screen(&b)
+		cut = max(0, min(cut, len(text)))
+		for _, part := range []string{text[:cut], text[cut:]} {
+			if n, err := io.WriteString(s, part); n != len(part) || err != nil {
+				t.Fatalf("%d of %d (%v)", n, len(part), err)
+			}
+		}
+		s.Close()
+		if b.String() != Shown(text) {
+			t.Errorf("%q cut at %d is shown as %q, whole as %q", text, cut, b.String(), Shown(text))
+		}
+		if !utf8.ValidString(text) {
+			return
+		}
+		quoted, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back string
+		if err := json.Unmarshal([]byte(Shown(string(quoted))), &back); err != nil || back != text {
+			t.Errorf("%q became %q in JSON (%v)", text, back, err)
+		}
+	})
+}
