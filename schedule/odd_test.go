@@ -217,3 +217,31 @@ func (endless) Read(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+// FuzzOddPrograms: whatever text is read can be checked, lowered, walked and drawn without a panic, from Programs that
+// are nearly right.
+func FuzzOddPrograms(f *testing.F) {
+	for _, c := range oddPrograms() {
+		f.Add(c[0])
+	}
+	for _, family := range []string{"1f1b-rr", "elastic", "dp-async", "chimera", "zb-v", "zb-h2"} {
+		known, _ := Lookup(family)
+		p, err := Generate(family, Settings{Placement: known.Placement(2, 2), MicroBatches: 2, Repeat: 4})
+		if err == nil {
+			f.Add(p.Text())
+			p, err = Lower(p, LowerOptions{Clip: true, PostValidate: true})
+		}
+		if err == nil {
+			f.Add(p.Text())
+		}
+	}
+	f.Fuzz(func(_ *testing.T, text string) {
+		if s, err := ReadSource("odd.txt", []byte(text)); err == nil {
+			if s.Program.Instructions() < 1<<12 && s.Program.Workers < 1<<8 {
+				_, _ = s.Check(2)
+				s.Program.OutOfOrder(true)
+			}
+			handled(s.Program)
+		}
+	})
+}
