@@ -78,6 +78,7 @@ func TestRefusals(t *testing.T) {
 		{"memory: 16GiB", "memory: 16GiB, efficiency: {linear: .inf}", "efficiency of linear is +Inf"},
 		{"device: v100", "device: v100\nnodes: [{count: -1}]", "count is -1"},
 		{"device: v100", "device: v100\nnodes: [{count: 2, latency: -1us}]", "latency is -1us"},
+		{"levels:", "levels:" + strings.Repeat("\n  - {name: x, size: 1, bandwidth: 1GB/s}", 15), "17 levels; 16 at most"},
 		{"device: v100", "cores: 2", "device 0 has no type; name one of device_types (t4, v100)"},
 		{"device: v100", "device: v100\nnodes: [{device: t4}]", "1 nodes of 8 devices"},
 	} {

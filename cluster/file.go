@@ -58,6 +58,9 @@ type fileLevel struct {
 // MaxDevices bounds what a file may describe: a search over as many ends in seconds.
 const MaxDevices = 1 << 16
 
+// mostLevels bounds the levels of links: more than there are between any two chips, and few enough to search.
+const mostLevels = 16
+
 // Read reads a cluster file, or finds the preset of that name (see Preset).
 func Read(path string) (*Cluster, error) {
 	text, err := document.Read(path, strictyaml.MaxBytes)
@@ -124,6 +127,9 @@ func (f *file) cluster() (*Cluster, error) {
 		c.DeviceTypes[name] = t
 	}
 	count := 1
+	if len(f.Levels) > mostLevels {
+		return nil, fmt.Errorf("cluster: %s has %d levels; %d at most are read", f.Name, len(f.Levels), mostLevels)
+	}
 	for i, l := range f.Levels {
 		level, err := l.level()
 		if err != nil {

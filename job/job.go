@@ -294,8 +294,12 @@ func (j *Job) Complete() error {
 		return fmt.Errorf("job: %w", err)
 	}
 	if j.MemoryLimit != "" {
-		if _, err := cluster.ParseBytes(j.MemoryLimit); err != nil {
+		n, err := cluster.ParseBytes(j.MemoryLimit)
+		if err != nil {
 			return fmt.Errorf("job: memory_limit: %w", err)
+		}
+		if n == 0 {
+			return fmt.Errorf("job: memory_limit is %s; it must be over 0, or left out where memory is not limited", j.MemoryLimit)
 		}
 	}
 	return nil

@@ -74,7 +74,7 @@ func TestProfilesThatNoMeasurementGives(t *testing.T) {
 		"micro-batch 4 on cpu: forward_s is -1":                          func(p *profile.Profile) { p.Layers[1].Costs[1].ForwardS = -1 },
 		"micro-batch 4 on cpu: a size in bytes is -1":                    func(p *profile.Profile) { p.Layers[1].Costs[1].SavedBytes = -1 },
 		"micro-batch 1 on cpu: it is there twice":                        func(p *profile.Profile) { p.Layers[1].Costs[1].MicroBatch = 1 },
-		"micro-batch 268435456 on cpu: micro_batch is 268435456":         func(p *profile.Profile) { p.Layers[1].Costs[1].MicroBatch = 1 << 28 },
+		"micro-batch 2147483648 on cpu: micro_batch is 2147483648":       func(p *profile.Profile) { p.Layers[1].Costs[1].MicroBatch = 1 << 31 },
 		"micro-batch 4 on cpu: spread is -0.5":                           func(p *profile.Profile) { p.Layers[1].Costs[1].Spread = -0.5 },
 		"micro-batch 4 on cpu: feed_s is -1":                             func(p *profile.Profile) { p.Layers[1].Costs[1].FeedS = -1 },
 		"micro-batch 4 on cpu: again_s is 2e+09":                         func(p *profile.Profile) { p.Layers[1].Costs[1].AgainS = new(2e9) },

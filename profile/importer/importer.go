@@ -21,6 +21,7 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/millrace-ml/millrace/internal/document"
@@ -57,6 +58,9 @@ func Read(path string, o Options) (*profile.Profile, []string, error) {
 
 // Decode reads a profile from a file's text; errors name the path.
 func Decode(path string, text []byte, o Options) (*profile.Profile, []string, error) {
+	if !slices.Contains(Formats, o.Format) {
+		return nil, nil, fmt.Errorf("importer: unknown format %q: there are %s", o.Format, strings.Join(Formats, ", "))
+	}
 	if o.Batch < 1 || o.Batch > maxBatch {
 		return nil, nil, fmt.Errorf("importer: a batch of %d samples; give the minibatch that %s was measured with, 1 to %d: the file does not say", o.Batch, path, maxBatch)
 	}
@@ -75,8 +79,6 @@ func Decode(path string, text []byte, o Options) (*profile.Profile, []string, er
 		g, err = readText(path, string(text), true)
 	case "piper":
 		g, err = readPiper(path, text, o.TimeUnit)
-	default:
-		return nil, nil, fmt.Errorf("importer: unknown format %q: there are %s", o.Format, strings.Join(Formats, ", "))
 	}
 	if err != nil {
 		return nil, nil, err
