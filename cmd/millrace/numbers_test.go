@@ -1,0 +1,101 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/internal/crash"
+)
+
+// baseOf is a command line of each verb that is right, and short of work once its context has ended.
+var baseOf = map[string]string{
+	"profile": "mlp --analytic --cluster dapple-b:2 --batch 8", "plan": "--model mlp --cluster dapple-b:2 --batch 8", "schedule": "1f1b",
+	"compare": "", "simulate": "--model mlp --cluster dapple-b:2 --batch 8", "tune": "--model mlp --cluster dapple-b:2 --batch 8",
+	"train": "--model mlp --data digits --batch 8 --steps 2 --dry-run", "report": "nowhere", "reproduce": "bapipe-table4",
+	"import": "nowhere --from piper --batch 8", "export": "--to deepspeed --plan nowhere",
+}
+
+// inWords is what messages call a flag whose name is not in them.
+var inWords = map[string]string{
+	"lr": "learning rate", "lr-schedule": "learning-rate schedule", "lr-warmup": "warm-up steps", "lr-scale": "rate_scale",
+	"weight-decay": "weight decay", "warmup": "warm-up depths", "resume": "checkpoint", "wire": "cluster", "weights": "weight policy",
+}
+
+// elsewhere is what stops a verb of baseOf before it has looked at a flag that is right.
+var elsewhere = []string{"native library", "no such file", "context canceled", "PyTorch does not load"}
+
+// Whatever number a flag is given, the verb is done, is stopped, or refuses it with exit code 2 and the flag's name.
+func TestNumbersOutOfRange(t *testing.T) {
+	for name, native := range map[string]string{"with libtorch": "", "without": filepath.Join(t.TempDir(), "no-library.so")} {
+		t.Run(name, func(t *testing.T) {
+			only := ""
+			if native == "" {
+				needTorch(t)
+				native, _ = torch.Find()
+				only = "train"
+			}
+			t.Setenv("MILLRACE_NATIVE", native)
+			t.Setenv("XDG_CACHE_HOME", t.TempDir())
+			t.Chdir(t.TempDir())
+			everyVerb(command(), nil, func(c *cobra.Command, path []string) {
+				if only != "" && only != path[len(path)-1] {
+					return
+				}
+				c.Flags().VisitAll(func(f *pflag.Flag) {
+					if kind := f.Value.Type(); kind == "bool" || strings.HasPrefix(kind, "string") {
+						return
+					}
+					for _, value := range strings.Split("-1 0 9223372036854775807 2147483648 1e308 NaN -Inf  99999999999999999999", " ") {
+						tryNumber(t, path, f.Name, value)
+					}
+				})
+			})
+		})
+	}
+}
+
+// everyVerb visits the verbs below c that do something.
+func everyVerb(c *cobra.Command, path []string, visit func(c *cobra.Command, path []string)) {
+	if c.RunE != nil && len(path) > 0 {
+		visit(c, path)
+	}
+	for _, verb := range c.Commands() {
+		everyVerb(verb, append(path[:len(path):len(path)], verb.Name()), visit)
+	}
+}
+
+// tryNumber gives a flag of a verb a value, in a context that has ended.
+func tryNumber(t *testing.T, path []string, flag, value string) {
+	t.Helper()
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(&stopped{})
+	args := append(append(path[:len(path):len(path)], strings.Fields(baseOf[path[len(path)-1]])...), "--"+flag+"="+value)
+	root := command()
+	root.SetOut(io.Discard)
+	root.SetErr(io.Discard)
+	root.SetArgs(args)
+	err := crash.Guard(func() error { return root.ExecuteContext(ctx) })
+	var exit *exitError
+	var by *stopped
+	switch line := strings.Join(args, " "); {
+	case asPanic(err) != nil:
+		t.Errorf("%s: %v\n%s", line, err, asPanic(err).Stack)
+	case err == nil || errors.As(err, &by) || slices.ContainsFunc(elsewhere, func(why string) bool { return strings.Contains(err.Error(), why) }):
+	case !errors.As(err, &exit) || exit.code != exitBadInput:
+		t.Errorf("%s: not exit code 2: %v", line, err)
+	case !strings.Contains(strings.ReplaceAll(err.Error(), "_", "-"), flag) && !strings.Contains(err.Error(), cmp.Or(inWords[flag], flag)):
+		if c, _, _ := root.Find(path); c.Name() != "bench" && c.Parent().Name() != "bench" { // these have no model
+			t.Errorf("%s: it does not name the flag: %v", line, err)
+		}
+	}
+}
