@@ -33,7 +33,8 @@ func (c *Cluster) First(n int) (*Cluster, error) {
 		}
 		inner *= l.Size
 	}
-	return nil, fmt.Errorf("cluster: the first %d devices of %s are no whole groups of its levels (%s); %d and %d are", n, c.Name, c.shape(), fewer, more)
+	return nil, fmt.Errorf("cluster: the first %d devices of %s are no whole groups of its levels (%s); %d and %d are",
+		n, c.Name, c.shape(), fewer, more)
 }
 
 // shape is the members of each level, outermost first as the papers write it.

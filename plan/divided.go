@@ -43,7 +43,9 @@ func (s *Stage) Layers() string {
 
 // Divided says whether some layer is computed by several stages.
 func (p *Plan) Divided() bool {
-	return slices.ContainsFunc(p.Stages, func(s Stage) bool { return s.Fraction(s.FirstLayer) < 1 || s.Fraction(s.LastLayer) < 1 })
+	return slices.ContainsFunc(p.Stages, func(s Stage) bool {
+		return s.Fraction(s.FirstLayer) < 1 || s.Fraction(s.LastLayer) < 1
+	})
 }
 
 // parts is, by layer, how much of it is computed by each of the stages that have some of it.
@@ -69,7 +71,8 @@ func (p *Plan) checkParts() error {
 			sum += part
 		}
 		if math.Abs(sum-1) > 1e-6 {
-			return fmt.Errorf("plan: the stages compute %v of layer %d together (first_fraction and last_fraction %v); it must be 1", sum, l, parts)
+			return fmt.Errorf("plan: the stages compute %v of layer %d together (first_fraction, last_fraction %v); it must be 1",
+				sum, l, parts)
 		}
 	}
 	return nil
@@ -84,7 +87,8 @@ func (p *Plan) Runs(costs *profile.Profile) (*Plan, *profile.Profile, error) {
 	}
 	for i, s := range p.Stages {
 		if s.FirstLayer < 0 || s.LastLayer < s.FirstLayer || s.LastLayer >= len(costs.Layers) {
-			return nil, nil, fmt.Errorf("stage %d has layers %d to %d; profile %s has layers 0 to %d", i, s.FirstLayer, s.LastLayer, costs.Model, len(costs.Layers)-1)
+			return nil, nil, fmt.Errorf("stage %d has layers %d to %d; profile %s has layers 0 to %d",
+				i, s.FirstLayer, s.LastLayer, costs.Model, len(costs.Layers)-1)
 		}
 	}
 	if len(p.Order) == 0 && !p.Divided() {

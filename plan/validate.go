@@ -24,27 +24,31 @@ func (p *Plan) Validate() error {
 		return fmt.Errorf("plan: it has no stages")
 	}
 	if p.MicroBatch < 1 || p.MicroBatches < 1 || p.MicroBatch > maxCount || p.MicroBatches > maxCount {
-		return fmt.Errorf("plan: %d micro-batches of %d samples; both must be 1 to %d", p.MicroBatches, p.MicroBatch, maxCount)
+		return fmt.Errorf("plan: %d micro-batches of %d samples; both must be 1 to %d",
+			p.MicroBatches, p.MicroBatch, maxCount)
 	}
 	if p.Replication != "split" && p.Replication != "round_robin" {
 		return fmt.Errorf("plan: replication is %q; it is split or round_robin", p.Replication)
 	}
 	if e := p.Elastic; e != nil {
 		if p.Weights != "elastic" {
-			return fmt.Errorf("plan: elastic is given for weights %q; it belongs to the weight policy elastic", p.Weights)
+			return fmt.Errorf("plan: elastic is given for weights %q; it belongs to the weight policy elastic",
+				p.Weights)
 		}
 		if err := e.Check(); err != nil {
 			return fmt.Errorf("plan: elastic: %w", err)
 		}
 	}
 	if p.PostValidate && p.Weights != "sync" && p.Weights != "" {
-		return fmt.Errorf("plan: post_validate is given for weights %q; updates are validated later where a step ends in a flush, under sync", p.Weights)
+		return fmt.Errorf("plan: post_validate is given for weights %q; updates are validated later where a step ends in a flush, under sync",
+			p.Weights)
 	}
 	next := 0
 	for i := range p.Stages {
 		s := &p.Stages[i]
 		if s.FirstLayer != next && !(s.FirstFraction > 0 && s.FirstLayer == next-1) {
-			return fmt.Errorf("plan: stage %d begins with layer %d; the stage before it ends so that it must be %d", i, s.FirstLayer, next)
+			return fmt.Errorf("plan: stage %d begins with layer %d; the stage before it ends so that it must be %d",
+				i, s.FirstLayer, next)
 		}
 		if err := s.validate(); err != nil {
 			return fmt.Errorf("plan: stage %d%w", i, err)
@@ -83,7 +87,8 @@ func (s *Stage) validate() error {
 		return fmt.Errorf(": recompute is %d; it is KeepAll, KeepInput or Every of 1 layer or more", int(s.Recompute))
 	}
 	if s.Warmup < 0 || s.Warmup > maxCount {
-		return fmt.Errorf(": warmup is %d; it is the forwards before the first backward, 1 to %d, or 0 to leave it to the schedule", s.Warmup, maxCount)
+		return fmt.Errorf(": warmup is %d; it is the forwards before the first backward, 1 to %d, or 0 to leave it to the schedule",
+			s.Warmup, maxCount)
 	}
 	if len(s.Devices) == 0 {
 		return fmt.Errorf(" is on no device")
@@ -128,20 +133,24 @@ func (p *Plan) checkNumbers() error {
 	if v := p.Objective.Value; math.IsNaN(v) || math.IsInf(v, 0) {
 		return fmt.Errorf("plan: objective: value is %v; it must be a number", v)
 	}
-	if b := p.LowerBound; b != nil && (!(b.StepS >= 0) || math.IsInf(b.StepS, 0) || math.IsNaN(b.Gap) || math.IsInf(b.Gap, 0)) {
-		return fmt.Errorf("plan: lower_bound: step_s is %v and gap %v; they must be numbers, step_s 0 or more", b.StepS, b.Gap)
+	finite := func(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+	if b := p.LowerBound; b != nil && !(b.StepS >= 0 && finite(b.StepS) && finite(b.Gap)) {
+		return fmt.Errorf("plan: lower_bound: step_s is %v and gap %v; they must be numbers, step_s 0 or more",
+			b.StepS, b.Gap)
 	}
 	q := p.Predicted
 	if q == nil {
 		return nil
 	}
 	if len(q.BusyS) != len(q.MemoryBytes) || len(q.PeakActivations) != len(q.MemoryBytes) {
-		return fmt.Errorf("plan: predicted: %d memory_bytes, %d busy_s and %d peak_activations; each has one for each device", len(q.MemoryBytes), len(q.BusyS), len(q.PeakActivations))
+		return fmt.Errorf("plan: predicted: %d memory_bytes, %d busy_s and %d peak_activations; each has one for each device",
+			len(q.MemoryBytes), len(q.BusyS), len(q.PeakActivations))
 	}
 	for _, f := range []struct {
 		field  string
 		values []float64
-	}{{"step_s", []float64{q.StepS}}, {"samples_per_s", []float64{q.SamplesPerSecond}}, {"bubble", []float64{q.Bubble}}, {"busy_s", q.BusyS}} {
+	}{{"step_s", []float64{q.StepS}}, {"samples_per_s", []float64{q.SamplesPerSecond}},
+		{"bubble", []float64{q.Bubble}}, {"busy_s", q.BusyS}} {
 		for _, v := range f.values {
 			if !(v >= 0) || math.IsInf(v, 0) {
 				return fmt.Errorf("plan: predicted: %s is %v; it must be a number, 0 or more", f.field, v)

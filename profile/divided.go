@@ -47,7 +47,9 @@ func (p *Profile) Divided(parts [][]float64) *Profile {
 // piece is the part of layer l that begins behind the part before.
 func (p *Profile) piece(layer Layer, l int, before, part float64) Layer {
 	share := func(n int64) int64 { return PartBytes(n, before+part) - PartBytes(n, before) }
-	layer.ParameterBytes, layer.TiedBytes, layer.BufferBytes = share(layer.ParameterBytes), share(layer.TiedBytes), share(layer.BufferBytes)
+	for _, n := range []*int64{&layer.ParameterBytes, &layer.TiedBytes, &layer.BufferBytes} {
+		*n = share(*n)
+	}
 	layer.UpdateS *= part
 	layer.ElasticUpdateS *= part
 	layer.ReferenceUpdateS *= part
@@ -95,7 +97,8 @@ func (c Cost) piece(input int64, part float64, share func(int64) int64) Cost {
 		c.HalvesPeakBytes.Input, c.HalvesPeakBytes.FirstInput = beyond(input, h.Input), beyond(input, h.FirstInput)
 	}
 	if whole.PendingBytes != nil && whole.PendingInputBytes != nil {
-		c.PendingBytes, c.PendingInputBytes = new(beyond(*whole.PendingInputBytes, *whole.PendingBytes)), new(*whole.PendingInputBytes)
+		c.PendingBytes = new(beyond(*whole.PendingInputBytes, *whole.PendingBytes))
+		c.PendingInputBytes = new(*whole.PendingInputBytes)
 	}
 	return c
 }

@@ -63,7 +63,8 @@ func (p *Profile) Validate() error {
 		own, err := l.validate(i)
 		if err == nil {
 			if held += own; held > mostBytes {
-				err = wrong("the bytes of all layers up to it", held, fmt.Sprintf("%g at most together: what a plan adds up would not fit an integer", mostBytes))
+				err = wrong("the bytes of all layers up to it", held,
+					fmt.Sprintf("%g at most together: what a plan adds up would not fit an integer", mostBytes))
 			}
 		}
 		if err != nil {
@@ -85,7 +86,8 @@ func (p *Profile) validateMachine() error {
 	for _, n := range []struct {
 		field string
 		value int
-	}{{"optimizer_states", p.OptimizerStates}, {"threads_per_worker", p.ThreadsPerWorker}, {"concurrency", p.Concurrency}, {"transfer: all_reduce_workers", t.AllReduceWorkers}} {
+	}{{"optimizer_states", p.OptimizerStates}, {"threads_per_worker", p.ThreadsPerWorker},
+		{"concurrency", p.Concurrency}, {"transfer: all_reduce_workers", t.AllReduceWorkers}} {
 		if n.value < 0 || n.value > mostCounted {
 			return wrong(n.field, n.value, fmt.Sprintf("0 to %d", mostCounted))
 		}
@@ -97,10 +99,13 @@ func (p *Profile) validateMachine() error {
 		return wrong("transfer: bandwidth_bytes_per_s", b, fmt.Sprintf("%g to %g", leastRate, mostRate))
 	}
 	if b := t.AllReduceBytesPerSecond; b != 0 && !(b >= leastRate && b <= mostRate) {
-		return wrong("transfer: all_reduce_bytes_per_s", b, fmt.Sprintf("%g to %g, or 0 for that of a transfer", leastRate, mostRate))
+		return wrong("transfer: all_reduce_bytes_per_s", b, fmt.Sprintf("%g to %g, or 0 for that of a transfer",
+			leastRate, mostRate))
 	}
-	return times(named{"transfer: latency_s", &t.LatencyS}, named{"transfer: dispatch_s", &t.DispatchS}, named{"transfer: send_s", &t.SendS},
-		named{"transfer: receive_s", &t.ReceiveS}, named{"transfer: layer_s", &t.LayerS}, named{"transfer: wake_s", &t.WakeS},
+	return times(named{"transfer: latency_s", &t.LatencyS}, named{"transfer: dispatch_s", &t.DispatchS},
+		named{"transfer: send_s", &t.SendS},
+		named{"transfer: receive_s", &t.ReceiveS}, named{"transfer: layer_s", &t.LayerS},
+		named{"transfer: wake_s", &t.WakeS},
 		named{"transfer: turn_s", &t.TurnS}, named{"transfer: stall_s", &t.StallS})
 }
 
@@ -118,9 +123,11 @@ func (l *Layer) validate(i int) (bytes float64, err error) {
 		}
 	}
 	if l.ParameterBytes < 0 || l.TiedBytes < 0 || l.BufferBytes < 0 {
-		return 0, wrong("parameter_bytes, tied_bytes or buffer_bytes", min(l.ParameterBytes, l.TiedBytes, l.BufferBytes), "0 or more")
+		return 0, wrong("parameter_bytes, tied_bytes or buffer_bytes", min(l.ParameterBytes, l.TiedBytes,
+			l.BufferBytes), "0 or more")
 	}
-	if err := times(named{"update_s", &l.UpdateS}, named{"elastic_update_s", &l.ElasticUpdateS}, named{"reference_update_s", &l.ReferenceUpdateS}); err != nil {
+	if err := times(named{"update_s", &l.UpdateS}, named{"elastic_update_s", &l.ElasticUpdateS},
+		named{"reference_update_s", &l.ReferenceUpdateS}); err != nil {
 		return 0, err
 	}
 	if len(l.Costs) == 0 {
@@ -170,6 +177,8 @@ func (c *Cost) validate() error {
 			return wrong("a size in bytes", *n, "0 or more")
 		}
 	}
-	return times(named{"forward_s", &c.ForwardS}, named{"backward_s", &c.BackwardS}, named{"backward_input_s", c.BackwardInputS},
-		named{"backward_weight_s", c.BackwardWeightS}, named{"bare_forward_s", c.BareForwardS}, named{"again_s", c.AgainS}, named{"feed_s", &c.FeedS})
+	return times(named{"forward_s", &c.ForwardS}, named{"backward_s", &c.BackwardS},
+		named{"backward_input_s", c.BackwardInputS},
+		named{"backward_weight_s", c.BackwardWeightS}, named{"bare_forward_s", c.BareForwardS},
+		named{"again_s", c.AgainS}, named{"feed_s", &c.FeedS})
 }
