@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -11,69 +12,123 @@ import (
 // Numbers is what a Timeline, or a prediction, says of a step. Lists are by worker;
 // a list that nobody knows is nil, a number that nobody knows is 0.
 type Numbers struct {
-	Steps            int       `json:"steps"` // that the medians are over
+	Steps            int       `json:"steps"`      // that step, busy time and bubble are all of
+	First            int       `json:"first_step"` // of these
+	Last             int       `json:"last_step"`
 	StepS            float64   `json:"step_s"`
 	SamplesPerSecond float64   `json:"samples_per_s"`
 	Bubble           float64   `json:"bubble"` // 1 - sum(busy) / (workers x step)
 	BusyS            []float64 `json:"busy_s"`
 	PeakBytes        []int64   `json:"peak_bytes"`
 	PeakActivations  []int     `json:"peak_activations"`
+
+	means bool // not medians
 }
 
 // NumbersOf takes medians over the steps of a Timeline after the first skip; batch is the
-// samples of a step, 0 where that is not known. Times are over all of them, busy time and
-// bubble over those whose events are kept.
+// samples of a step, 0 where that is not known. Times, busy times and bubble are of the same
+// steps, those of which it is known who computed how long, so that no worker is busy for
+// longer than a step; of all where that is known of none.
 //
 // In a stream, whose steps overlap, a step is the time from one's end to the next one's, and
-// the bubble is that of the whole recorded window.
+// the numbers are means over those.
 func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
-	steps := t.Settled(skip)
-	n := Numbers{Steps: len(steps), PeakBytes: t.PeakBytes, PeakActivations: t.PeakActivations}
+	n := Numbers{PeakBytes: t.PeakBytes, PeakActivations: t.PeakActivations}
 	if len(n.PeakBytes) == 0 {
 		n.PeakBytes = peaks(t)
 	}
-	if len(steps) == 0 {
+	if len(t.Steps) == 0 {
 		start, end := t.Extent()
 		n.BusyS, n.Bubble = t.Busy(start, end), t.Bubble(start, end)
 		return n
 	}
-	n.StepS = t.StepTime(skip)
-	if period := t.Period(skip); period > 0 {
+	if t.Stream && n.steady(t, skip, batch) {
+		return n
+	}
+	steps, busy := known(t, skip)
+	n.over(steps)
+	of := *t
+	of.Steps, of.Stream = steps, false // a stream of which no two steps follow each other has their lengths alone
+	n.StepS = of.StepTime(0)
+	if period := of.Period(0); period > 0 {
 		n.SamplesPerSecond = float64(batch) / period
 	}
-	n.busy(t, len(t.Steps)-len(steps))
-	if kept := t.Kept(skip); t.Stream && len(kept) > 0 {
-		n.Bubble = t.Bubble(kept[0].StartS, kept[len(kept)-1].EndS)
-	}
+	n.busy(steps, busy)
 	return n
 }
 
-// busy fills the medians of busy time and bubble over the recorded steps from first on.
-func (n *Numbers) busy(t *trace.Timeline, first int) {
+// over names the steps that the numbers are of.
+func (n *Numbers) over(steps []trace.StepMark) {
+	n.Steps, n.First, n.Last = len(steps), steps[0].Step, steps[len(steps)-1].Step
+}
+
+// steady fills in what a stream takes from step to step; false where no two of its steps follow each other.
+func (n *Numbers) steady(t *trace.Timeline, skip, batch int) bool {
+	steps, stepS, busyS := t.Steady(skip)
+	if len(steps) == 0 {
+		return false
+	}
+	n.over(steps)
+	n.means, n.StepS, n.BusyS = true, stepS, busyS
+	n.SamplesPerSecond, n.Bubble = float64(batch)/stepS, 1-sum(busyS)/(float64(t.Workers)*stepS)
+	return true
+}
+
+// known is the settled steps of which it is known how long each worker computed, and that time by
+// worker; all settled steps, and nil, where it is known of none.
+func known(t *trace.Timeline, skip int) (steps []trace.StepMark, busy [][]float64) {
+	settled := t.Settled(skip)
+	all := t.StepBusy()[len(t.Steps)-len(settled):]
+	for k, s := range settled {
+		if sum(all[k]) > 0 {
+			steps, busy = append(steps, s), append(busy, all[k])
+		}
+	}
+	if len(steps) == 0 {
+		return settled, nil
+	}
+	return steps, busy
+}
+
+// busy fills in the medians of busy times and bubble.
+func (n *Numbers) busy(steps []trace.StepMark, busy [][]float64) {
+	if len(busy) == 0 {
+		return
+	}
+	workers := len(busy[0])
+	byWorker := make([][]float64, workers)
 	var bubbles []float64
-	byWorker := make([][]float64, t.Workers)
-	for k, busy := range t.StepBusy()[first:] {
-		sum := 0.0
-		for _, b := range busy {
-			sum += b
-		}
-		if sum == 0 {
-			continue
-		}
-		for w, b := range busy {
+	for k, s := range steps {
+		for w, b := range busy[k] {
 			byWorker[w] = append(byWorker[w], b)
 		}
-		if s := t.Steps[first+k]; s.EndS > s.StartS {
-			bubbles = append(bubbles, 1-sum/(float64(t.Workers)*(s.EndS-s.StartS)))
+		if s.EndS > s.StartS {
+			bubbles = append(bubbles, 1-sum(busy[k])/(float64(workers)*(s.EndS-s.StartS)))
 		}
 	}
 	n.Bubble = median(bubbles)
-	if len(bubbles) == 0 {
-		return
-	}
 	for _, b := range byWorker {
 		n.BusyS = append(n.BusyS, median(b))
 	}
+}
+
+func sum(xs []float64) (all float64) {
+	for _, x := range xs {
+		all += x
+	}
+	return all
+}
+
+// which says of which steps the numbers are, "" of one step.
+func (n *Numbers) which() string {
+	if n == nil || n.Steps < 2 {
+		return ""
+	}
+	what := "medians"
+	if n.means {
+		what = "means"
+	}
+	return fmt.Sprintf("%s over %d steps, %d to %d", what, n.Steps, n.First, n.Last)
 }
 
 // peaks is the highest memory sample of each worker, or nil where there are none.

@@ -85,8 +85,8 @@ func pageViewOf(in Inputs) *pageView {
 		c := &rows[i]
 		v.Rows = append(v.Rows, numberRow{c.label(), c.text(c.Predicted), c.text(c.Measured), c.differenceText(), c.off(), i > 0 && c.Name != rows[i-1].Name})
 	}
-	if measured != nil && measured.Steps > 1 {
-		v.Medians = fmt.Sprintf("Measured numbers are medians over %d steps.", measured.Steps)
+	if over := measured.which(); over != "" {
+		v.Medians = "Measured numbers are " + over + "."
 	}
 	v.cards(rows)
 	v.shares(in)

@@ -175,11 +175,7 @@ func (d *drawing) numbers() {
 	if len(rows) == 0 {
 		return
 	}
-	more := ""
-	if measured != nil && measured.Steps > 1 {
-		more = fmt.Sprintf("medians over %d steps", measured.Steps)
-	}
-	d.section("Predicted against measured", more)
+	d.section("Predicted against measured", measured.which())
 	var b strings.Builder
 	for i := range rows {
 		c := &rows[i]

@@ -63,7 +63,10 @@ func shownStep(t *trace.Timeline, skip int) (*trace.Timeline, string) {
 		return t.Window(start, end), "run"
 	}
 	what := ""
-	if len(t.Steps) > 1 {
+	switch {
+	case len(t.Kept(skip)) < len(t.Settled(skip)):
+		what = "of those kept, nearest to the median"
+	case len(t.Steps) > 1:
 		what = "median"
 	}
 	return t.Window(m.StartS, m.EndS), stepName(m.Step, what)

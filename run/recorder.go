@@ -30,7 +30,8 @@ type sample struct {
 type stepRecord struct {
 	events     []event
 	memory     []sample
-	busy       time.Duration // summed over workers
+	busy       time.Duration   // summed over workers
+	busyOf     []time.Duration // by worker
 	start, end time.Duration
 	begun      bool
 	losses     []float64 // by micro-batch, of its slices by replica
@@ -46,15 +47,16 @@ type recorder struct {
 	last    int // replicas of the last stage
 	updates int // that make a step whole
 
-	open    map[int]*stepRecord // steps under way
-	kept    map[int]*stepRecord // finished steps kept in full
-	order   []int               // of those in kept that are there only because they are recent
-	marks   []trace.StepMark
-	losses  []trace.Loss
-	busyAll time.Duration
-	tookAll time.Duration // of all steps, what two have in common counted once
-	ended   time.Duration // when the last step that is whole ended
-	other   stepRecord    // what belongs to no step: evaluation, checkpoints
+	open     map[int]*stepRecord // steps under way
+	kept     map[int]*stepRecord // finished steps kept in full
+	order    []int               // of those in kept that are there only because they are recent
+	marks    []trace.StepMark
+	computed []trace.Computed
+	losses   []trace.Loss
+	busyAll  time.Duration
+	tookAll  time.Duration // of all steps, what two have in common counted once
+	ended    time.Duration // when the last step that is whole ended
+	other    stepRecord    // what belongs to no step: evaluation, checkpoints
 }
 
 func newRecorder(keep int, want func(int) bool, micros, replicas, updates int) *recorder {
@@ -83,6 +85,10 @@ func (r *recorder) add(e event) {
 		return
 	}
 	s.busy += e.end - e.start
+	for len(s.busyOf) <= e.worker {
+		s.busyOf = append(s.busyOf, 0)
+	}
+	s.busyOf[e.worker] += e.end - e.start
 	if !s.begun || e.start < s.start {
 		s.begun, s.start = true, e.start
 	}
@@ -124,6 +130,7 @@ func (r *recorder) updated(step int) (finished, bool) {
 	}
 	delete(r.open, step)
 	r.marks = append(r.marks, trace.StepMark{Step: step, StartS: s.start.Seconds(), EndS: s.end.Seconds()})
+	r.computed = append(r.computed, s.computed(step))
 	r.losses = append(r.losses, trace.Loss{Step: step, Value: loss})
 	r.busyAll += s.busy
 	took := s.end - max(s.start, r.ended) // steps of a stream overlap
@@ -144,6 +151,15 @@ func (r *recorder) updated(step int) (finished, bool) {
 		r.other.memory = slices.Delete(r.other.memory, 0, n-maxOutside)
 	}
 	return finished{step: step, loss: loss, took: took, busy: s.busy}, true
+}
+
+// computed is how long each worker computed in the step, as far as the last that did.
+func (s *stepRecord) computed(step int) trace.Computed {
+	c := trace.Computed{Step: step}
+	for _, b := range s.busyOf {
+		c.BusyS = append(c.BusyS, b.Seconds())
+	}
+	return c
 }
 
 // maxOutside bounds what is kept of evaluations and checkpoints.
@@ -183,6 +199,12 @@ func (r *recorder) fill(t *trace.Timeline) {
 	slices.SortStableFunc(t.Memory, func(a, b trace.MemorySample) int { return compareTimes(a.AtS, b.AtS) })
 	t.Steps = slices.Clone(r.marks)
 	slices.SortStableFunc(t.Steps, func(a, b trace.StepMark) int { return a.Step - b.Step })
+	for _, c := range r.computed {
+		all := make([]float64, t.Workers)
+		copy(all, c.BusyS)
+		t.Computed = append(t.Computed, trace.Computed{Step: c.Step, BusyS: all})
+	}
+	slices.SortStableFunc(t.Computed, func(a, b trace.Computed) int { return a.Step - b.Step })
 	for _, l := range r.losses {
 		if isFinite(l.Value) {
 			t.Losses = append(t.Losses, l)

@@ -8,17 +8,52 @@ import "slices"
 // steps in a row it is the median length of a step, and 0 without any.
 func (t *Timeline) Period(skip int) float64 {
 	steps := t.Settled(skip)
-	length := t.medianLength(skip)
 	var apart []float64
-	for k := 1; k < len(steps); k++ {
-		if between := steps[k].StartS - steps[k-1].EndS; between < length/20 {
-			apart = append(apart, steps[k].EndS-steps[k-1].EndS)
-		}
+	for _, k := range following(steps) {
+		apart = append(apart, steps[k].EndS-steps[k-1].EndS)
 	}
 	if len(apart) == 0 {
-		return length
+		return medianLength(steps)
 	}
 	return median(apart)
+}
+
+// following is the positions of steps that begin where the one before them ends, or sooner: nothing else stands
+// between the two.
+func following(steps []StepMark) (at []int) {
+	length := medianLength(steps)
+	for k := 1; k < len(steps); k++ {
+		if between := steps[k].StartS - steps[k-1].EndS; between < length/20 {
+			at = append(at, k)
+		}
+	}
+	return at
+}
+
+// Steady is what a stream takes from the end of one kept step to the end of the next, where nothing else stands between
+// the two: the steps that such a time ends with, its mean, and how long each worker computes in it, which is never
+// longer. It has no steps where no two follow each other.
+func (t *Timeline) Steady(skip int) (steps []StepMark, stepS float64, busyS []float64) {
+	kept := t.Kept(skip)
+	busyS = make([]float64, t.Workers)
+	for _, k := range following(kept) {
+		from, to := kept[k-1].EndS, kept[k].EndS
+		if kept[k].Step != kept[k-1].Step+1 || to <= from {
+			continue
+		}
+		steps = append(steps, kept[k])
+		stepS += to - from
+		for w, b := range t.Busy(from, to) {
+			busyS[w] += b
+		}
+	}
+	if n := float64(len(steps)); n > 0 {
+		stepS /= n
+		for w := range busyS {
+			busyS[w] /= n
+		}
+	}
+	return steps, stepS, busyS
 }
 
 // StepTime is what a settled step takes, in seconds: the median from its start to its end, or in
@@ -27,12 +62,12 @@ func (t *Timeline) StepTime(skip int) float64 {
 	if t.Stream {
 		return t.Period(skip)
 	}
-	return t.medianLength(skip)
+	return medianLength(t.Settled(skip))
 }
 
-func (t *Timeline) medianLength(skip int) float64 {
+func medianLength(steps []StepMark) float64 {
 	var lengths []float64
-	for _, s := range t.Settled(skip) {
+	for _, s := range steps {
 		lengths = append(lengths, s.EndS-s.StartS)
 	}
 	return median(lengths)

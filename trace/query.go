@@ -19,8 +19,8 @@ func (t *Timeline) Busy(startS, endS float64) []float64 {
 	return busy
 }
 
-// StepBusy is how long each worker computed in each step, [step mark][worker], in seconds;
-// zeros for a step whose events are not recorded.
+// StepBusy is how long each worker computed in each step, [step mark][worker], in seconds:
+// as Computed has it, else by events; zeros for a step of which neither is recorded.
 // It is one pass over the events however many steps there are.
 func (t *Timeline) StepBusy() [][]float64 {
 	steps := make([][]float64, len(t.Steps))
@@ -33,6 +33,11 @@ func (t *Timeline) StepBusy() [][]float64 {
 		e := &t.Events[i]
 		if k, marked := at[e.Step]; marked && ofStep(e) {
 			steps[k][e.Worker] += e.EndS - e.StartS
+		}
+	}
+	for _, c := range t.Computed {
+		if k, marked := at[c.Step]; marked {
+			copy(steps[k], c.BusyS)
 		}
 	}
 	return steps
@@ -169,7 +174,7 @@ func (t *Timeline) Window(startS, endS float64) *Timeline {
 		endS = startS
 	}
 	w := *t
-	w.Events, w.Memory, w.Steps, w.Losses, w.Evaluations = nil, nil, nil, nil, nil
+	w.Events, w.Memory, w.Steps, w.Computed, w.Losses, w.Evaluations = nil, nil, nil, nil, nil, nil
 	for i := range t.Events {
 		e := t.Events[i]
 		if e.EndS < startS || e.StartS > endS {
@@ -188,6 +193,11 @@ func (t *Timeline) Window(startS, endS float64) *Timeline {
 		if s.StartS >= startS && s.EndS <= endS {
 			inside[s.Step] = true
 			w.Steps = append(w.Steps, StepMark{s.Step, s.StartS - startS, s.EndS - startS})
+		}
+	}
+	for _, c := range t.Computed {
+		if inside[c.Step] {
+			w.Computed = append(w.Computed, c)
 		}
 	}
 	for _, l := range t.Losses {
@@ -281,9 +291,9 @@ func Merge(parts ...*Timeline) (*Timeline, error) {
 	}
 	first := parts[0]
 	out := *first
-	out.Events, out.Memory, out.Steps, out.Losses, out.Evaluations = []Event{}, nil, nil, nil, nil
+	out.Events, out.Memory, out.Steps, out.Computed, out.Losses, out.Evaluations = []Event{}, nil, nil, nil, nil, nil
 	out.PeakBytes, out.PeakActivations = nil, nil
-	steps, lossOf, evaluated := map[int]int{}, map[int]bool{}, map[int]bool{}
+	steps, computed, lossOf, evaluated := map[int]int{}, map[int]int{}, map[int]bool{}, map[int]bool{}
 	for i, p := range parts {
 		if p.Version != first.Version || p.Source != first.Source || p.Model != first.Model || p.Workers != first.Workers || p.Stages != first.Stages {
 			return nil, fmt.Errorf("trace: part %d is of another run: %s of %q with %d workers and %d stages, part 0 is %s of %q with %d and %d",
@@ -302,6 +312,14 @@ func Merge(parts ...*Timeline) (*Timeline, error) {
 			steps[s.Step] = len(out.Steps)
 			out.Steps = append(out.Steps, s)
 		}
+		for _, c := range p.Computed { // a worker is in one part, and 0 in the others
+			if k, seen := computed[c.Step]; seen {
+				out.Computed[k].BusyS = highest(out.Computed[k].BusyS, c.BusyS)
+				continue
+			}
+			computed[c.Step] = len(out.Computed)
+			out.Computed = append(out.Computed, c)
+		}
 		for _, l := range p.Losses {
 			if !lossOf[l.Step] {
 				lossOf[l.Step] = true
@@ -316,6 +334,7 @@ func Merge(parts ...*Timeline) (*Timeline, error) {
 		}
 	}
 	slices.SortFunc(out.Steps, func(a, b StepMark) int { return a.Step - b.Step })
+	slices.SortFunc(out.Computed, func(a, b Computed) int { return a.Step - b.Step })
 	slices.SortFunc(out.Losses, func(a, b Loss) int { return a.Step - b.Step })
 	slices.SortFunc(out.Evaluations, func(a, b Evaluation) int { return a.Step - b.Step })
 	out.Sort()
@@ -323,7 +342,7 @@ func Merge(parts ...*Timeline) (*Timeline, error) {
 }
 
 // highest is the larger of each pair; a missing list counts as zeros.
-func highest[T int | int64](a, b []T) []T {
+func highest[T int | int64 | float64](a, b []T) []T {
 	if len(a) < len(b) {
 		a = append(slices.Clone(a), make([]T, len(b)-len(a))...)
 	}

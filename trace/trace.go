@@ -60,6 +60,12 @@ type StepMark struct {
 	EndS   float64 `json:"end_s"`
 }
 
+// Computed is how long each worker computed in one step, in seconds.
+type Computed struct {
+	Step  int       `json:"step"`
+	BusyS []float64 `json:"busy_s"` // by worker
+}
+
 // Loss is the mean loss over the samples of one step.
 type Loss struct {
 	Step  int     `json:"step"`
@@ -101,6 +107,7 @@ type Timeline struct {
 	PeakBytes        []int64        `json:"peak_bytes,omitempty"`       // by worker
 	PeakActivations  []int          `json:"peak_activations,omitempty"` // by worker: micro-batches held at once
 	Steps            []StepMark     `json:"steps,omitempty"`
+	Computed         []Computed     `json:"computed,omitempty"` // of steps whose events are not kept, too
 	Losses           []Loss         `json:"losses,omitempty"`
 	Evaluations      []Evaluation   `json:"evaluations,omitempty"`
 }

@@ -51,6 +51,16 @@ func (t *Timeline) Validate() error {
 			return fmt.Errorf("trace: steps[%d] (step %d) runs from %v s to %v s, want an end that is not before the start", i, s.Step, s.StartS, s.EndS)
 		}
 	}
+	for i, c := range t.Computed {
+		if n := len(c.BusyS); n != t.Workers {
+			return fmt.Errorf("trace: computed[%d] (step %d): busy_s has %d entries, want one for each of %d workers", i, c.Step, n, t.Workers)
+		}
+		for w, b := range c.BusyS {
+			if !finite(b) || b < 0 {
+				return fmt.Errorf("trace: computed[%d] (step %d): busy_s of worker %d is %v, want 0 or more seconds", i, c.Step, w, b)
+			}
+		}
+	}
 	for i, l := range t.Losses {
 		if !finite(l.Value) {
 			return fmt.Errorf("trace: losses[%d] (step %d) is %v, want a finite number", i, l.Step, l.Value)

@@ -1,0 +1,90 @@
+package report
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// longRun is a run of one worker whose last steps, the only ones with events, are longer than the others: 110 ms with
+// 103 ms of computing behind 92 of 92.4 ms.
+func longRun() *trace.Timeline {
+	t := &trace.Timeline{Version: trace.Version, Source: "run", Model: "m", Workers: 1, Stages: 1}
+	at := 0.0
+	for s := range 100 {
+		length := .0924
+		if s >= 92 {
+			length = .110
+			t.Events = append(t.Events, trace.Event{Lane: trace.Compute, Kind: "F", Instruction: "0F0", Step: s, ReadyS: at, StartS: at, EndS: at + .103})
+		}
+		t.Steps = append(t.Steps, trace.StepMark{Step: s, StartS: at, EndS: at + length})
+		at += length
+	}
+	return t
+}
+
+// Step, busy time and bubble are of the same steps, and the heading says of which.
+func TestNumbersAreOfTheSameSteps(t *testing.T) {
+	n := NumbersOf(longRun(), 10, 32)
+	if math.Abs(n.StepS-.110) > 1e-9 || math.Abs(n.BusyS[0]-.103) > 1e-9 || math.Abs(n.Bubble-(1-.103/.110)) > 1e-9 {
+		t.Errorf("a step of %v s, busy %v, bubble %v; 110 ms with 103 ms of them busy", n.StepS, n.BusyS, n.Bubble)
+	}
+	var b strings.Builder
+	in := Inputs{Plan: &plan.Plan{Model: "m", MicroBatch: 8, MicroBatches: 4}, Measured: longRun()}
+	if err := Terminal(&b, in); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"medians over 8 steps, 92 to 99", "110 ms", "103 ms"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the report does not say %q:\n%s", want, &b)
+		}
+	}
+}
+
+// However long its steps are and whichever of them are kept, no worker of a run or of a stream is busy for longer than
+// a step, and the bubble is what is left.
+func TestNoWorkerIsBusyForLongerThanAStep(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		tl := &trace.Timeline{Version: trace.Version, Workers: 1 + r.IntN(3), Stream: seed%2 == 1}
+		at, kept := 0.0, r.IntN(12)
+		free := make([]float64, tl.Workers)
+		for s := range 12 {
+			length := math.Exp(r.NormFloat64())
+			start, end := at, at+length
+			if tl.Stream { // steps overlap, and often end together
+				start -= 2 * r.Float64()
+				end = at + length*float64(s%2)
+			}
+			for w := range free {
+				from := max(start, free[w])
+				to := from + r.Float64()*(end-from)
+				if to <= from {
+					continue
+				}
+				free[w] = to
+				if s >= kept {
+					tl.Events = append(tl.Events, trace.Event{Worker: w, Lane: trace.Compute, Kind: "F", Instruction: "0F0", Step: s, ReadyS: from, StartS: from, EndS: to})
+				}
+			}
+			tl.Steps = append(tl.Steps, trace.StepMark{Step: s, StartS: start, EndS: end})
+			at = end
+			if r.IntN(6) == 0 {
+				at += 5 // an evaluation
+			}
+		}
+		n := NumbersOf(tl, 2, 8)
+		for w, busy := range n.BusyS {
+			if busy > n.StepS*(1+1e-12) || busy < 0 {
+				t.Errorf("seed %d: worker %d is busy for %v s of a step of %v s", seed, w, busy, n.StepS)
+			}
+		}
+		if n.Bubble < -1e-12 || n.Bubble > 1 {
+			t.Errorf("seed %d: bubble %v", seed, n.Bubble)
+		}
+	}
+}
