@@ -79,6 +79,9 @@ func (f *jobFlags) job() (*job.Job, error) {
 	if err := j.Complete(); err != nil {
 		return nil, badInput(err)
 	}
+	if err := checkThreads(&j); err != nil {
+		return nil, err
+	}
 	return &j, checkFiles(&j)
 }
 

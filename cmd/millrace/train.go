@@ -195,8 +195,14 @@ func trimmed(name string) string {
 
 // openEngine opens libtorch. That it is missing is for the user to mend, like any input.
 func openEngine() (*torch.Engine, error) {
+	if err := loadWithoutThreads(); err != nil {
+		return nil, err
+	}
 	e, err := torch.Open()
-	return e, badInput(err)
+	if err != nil {
+		return nil, badInput(err)
+	}
+	return e, checkSpace()
 }
 
 // textEvalRows is how many windows of a text an evaluation takes unless the job says: all of
