@@ -10,6 +10,13 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
+// forward is computing of one step on one worker.
+func forward(worker, step int, from, to float64) trace.Event {
+	e := trace.Event{Worker: worker, Lane: trace.Compute, Kind: "F", Instruction: "0F0", Step: step}
+	e.ReadyS, e.StartS, e.EndS = from, from, to
+	return e
+}
+
 // longRun is a run of one worker whose last steps, the only ones with events, are longer than the others: 110 ms with
 // 103 ms of computing behind 92 of 92.4 ms.
 func longRun() *trace.Timeline {
@@ -19,7 +26,7 @@ func longRun() *trace.Timeline {
 		length := .0924
 		if s >= 92 {
 			length = .110
-			t.Events = append(t.Events, trace.Event{Lane: trace.Compute, Kind: "F", Instruction: "0F0", Step: s, ReadyS: at, StartS: at, EndS: at + .103})
+			t.Events = append(t.Events, forward(0, s, at, at+.103))
 		}
 		t.Steps = append(t.Steps, trace.StepMark{Step: s, StartS: at, EndS: at + length})
 		at += length
@@ -68,7 +75,7 @@ func TestNoWorkerIsBusyForLongerThanAStep(t *testing.T) {
 				}
 				free[w] = to
 				if s >= kept {
-					tl.Events = append(tl.Events, trace.Event{Worker: w, Lane: trace.Compute, Kind: "F", Instruction: "0F0", Step: s, ReadyS: from, StartS: from, EndS: to})
+					tl.Events = append(tl.Events, forward(w, s, from, to))
 				}
 			}
 			tl.Steps = append(tl.Steps, trace.StepMark{Step: s, StartS: start, EndS: end})

@@ -14,7 +14,8 @@ import (
 )
 
 func init() {
-	register("avgpipe-fig19", "AvgPipe Figures 18 and 19: what each method to tune the degrees costs and gives", uses{}, avgpipeFigure19)
+	register("avgpipe-fig19", "AvgPipe Figures 18 and 19: what each method to tune the degrees costs and gives",
+		uses{}, avgpipeFigure19)
 }
 
 // avgpipeTraining is one of AvgPipe's three trainings (section 7).

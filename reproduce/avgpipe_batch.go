@@ -11,8 +11,10 @@ import (
 )
 
 func init() {
-	register("avgpipe-fig15", "AvgPipe Figure 15: GPipe and AvgPipe at its memory over batch sizes, GNMT", uses{}, avgpipeFigure15)
-	register("avgpipe-fig16", "AvgPipe Figure 16: utilisation of GPipe, PipeDream-2BW and AvgPipe at its memory, GNMT", uses{}, avgpipeFigure16)
+	register("avgpipe-fig15", "AvgPipe Figure 15: GPipe and AvgPipe at its memory over batch sizes, GNMT",
+		uses{}, avgpipeFigure15)
+	register("avgpipe-fig16", "AvgPipe Figure 16: utilisation of GPipe, PipeDream-2BW and AvgPipe at its memory, GNMT",
+		uses{}, avgpipeFigure16)
 }
 
 // avgpipeBatches is what the text says of Figures 15 and 16.

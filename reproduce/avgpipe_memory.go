@@ -10,7 +10,8 @@ import (
 )
 
 func init() {
-	register("avgpipe-fig11", "AvgPipe Figures 11 to 13: each baseline against AvgPipe held to its memory", uses{}, avgpipeFigure11)
+	register("avgpipe-fig11", "AvgPipe Figures 11 to 13: each baseline against AvgPipe held to its memory",
+		uses{}, avgpipeFigure11)
 	register("avgpipe-fig17", "AvgPipe Figure 17: 1F1B, advance forward propagation and AFAB", uses{}, avgpipeFigure17)
 }
 

@@ -13,8 +13,10 @@ import (
 )
 
 func init() {
-	register("bapipe-table1", "BaPipe Table I: 1F1B-AS and FBP-AS on uniform stages, transfers overlapped", uses{}, bapipeTable1)
-	register("bapipe-table2", "BaPipe Table II: 1F1B-SNO and 1F1B-SO on uniform stages, time for each transfer", uses{}, bapipeTable2)
+	register("bapipe-table1", "BaPipe Table I: 1F1B-AS and FBP-AS on uniform stages, transfers overlapped",
+		uses{}, bapipeTable1)
+	register("bapipe-table2", "BaPipe Table II: 1F1B-SNO and 1F1B-SO on uniform stages, time for each transfer",
+		uses{}, bapipeTable2)
 	register("bapipe-table3", "BaPipe Table III: speedup over data parallelism on V100s over PCIe",
 		uses{profiles: true, planners: []string{"bapipe"}, fixed: []string{"dp"}}, bapipeTable3)
 	register("bapipe-table4", "BaPipe Table IV: the most layers of GNMT-L", uses{}, bapipeTable4)

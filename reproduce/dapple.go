@@ -11,9 +11,12 @@ import (
 )
 
 func init() {
-	register("dapple-table4", "DAPPLE Table 4: plans on 16 devices", uses{profiles: true, planners: []string{"dapple"}}, dappleTable4)
-	register("dapple-fig11", "DAPPLE Figure 11: speedups of pipeline and data parallelism at a batch of 128", uses{profiles: true}, dappleFigure11)
-	register("dapple-fig12", "DAPPLE Figure 12: speedups of Table 6's plans by simulation, 2x8, and of our plans, 4x8", uses{}, dappleFigure12)
+	register("dapple-table4", "DAPPLE Table 4: plans on 16 devices",
+		uses{profiles: true, planners: []string{"dapple"}}, dappleTable4)
+	register("dapple-fig11", "DAPPLE Figure 11: speedups of pipeline and data parallelism at a batch of 128",
+		uses{profiles: true}, dappleFigure11)
+	register("dapple-fig12", "DAPPLE Figure 12: speedups of Table 6's plans by simulation, 2x8, and of our plans, 4x8",
+		uses{}, dappleFigure12)
 	register("dapple-table7", "DAPPLE Table 7: the most layers of BERT with recompute", uses{}, dappleTable7)
 }
 

@@ -106,7 +106,8 @@ func (r table6Row) inLayers(ctx context.Context, o Options, b *bench, p *profile
 		}
 		ours = ended(ends, replicasOf(pl))
 	}
-	t.word(r.what, said, ours, b.source()+" costs weigh layers otherwise than the paper's profile, and layers here are finer")
+	t.word(r.what, said, ours,
+		b.source()+" costs weigh layers otherwise than the paper's profile, and layers here are finer")
 	return nil
 }
 
@@ -194,6 +195,7 @@ func (r table6Row) inStates(ctx context.Context, o Options, b *bench, t *Table) 
 		}
 		ends = append(ends, fmt.Sprint(state))
 	}
-	t.word(r.what, r.states(), ended(ends, replicasOf(pl)), "equations (1) to (5) searched in full: the table is of the published search")
+	t.word(r.what, r.states(), ended(ends, replicasOf(pl)),
+		"equations (1) to (5) searched in full: the table is of the published search")
 	return nil
 }

@@ -15,7 +15,8 @@ import (
 func init() {
 	register("pipedream-table1", "PipeDream Table 1: the paper's configurations, epoch time against data parallelism",
 		uses{profiles: true, planners: []string{"pipedream"}}, pipedreamTable1)
-	register("pipedream-fig1", "PipeDream Figure 1: share of a step that data parallelism stalls", uses{profiles: true}, pipedreamFigure1)
+	register("pipedream-fig1", "PipeDream Figure 1: share of a step that data parallelism stalls",
+		uses{profiles: true}, pipedreamFigure1)
 	register("pipedream-fig15", "PipeDream Figure 15, predicted half: VGG-16 on 16 workers, throughput by configuration",
 		uses{profiles: true}, pipedreamFigure15)
 }

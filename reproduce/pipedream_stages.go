@@ -9,8 +9,10 @@ import (
 )
 
 func init() {
-	register("pipedream-fig16", "PipeDream Figure 16: memory by stage on 4 GPUs against data parallelism", uses{profiles: true}, pipedreamFigure16)
-	register("pipedream-fig17", "PipeDream Figure 17: bytes for each training sample on 4 GPUs", uses{profiles: true}, pipedreamFigure17)
+	register("pipedream-fig16", "PipeDream Figure 16: memory by stage on 4 GPUs against data parallelism",
+		uses{profiles: true}, pipedreamFigure16)
+	register("pipedream-fig17", "PipeDream Figure 17: bytes for each training sample on 4 GPUs",
+		uses{profiles: true}, pipedreamFigure17)
 }
 
 // fourGPUs is a workload on four GPUs, cut for PipeDream's steady state.

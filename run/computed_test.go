@@ -20,7 +20,8 @@ func TestWhatWorkersComputedIsKnownOfEveryStep(t *testing.T) {
 		mark := tl.Steps[k]
 		for w, busy := range known.BusyS {
 			if known.Step != mark.Step || busy <= 0 || busy > mark.EndS-mark.StartS {
-				t.Errorf("step %d: worker %d computed %v s of step %d's %v s", known.Step, w, busy, mark.Step, mark.EndS-mark.StartS)
+				t.Errorf("step %d: worker %d computed %v s of step %d's %v s",
+					known.Step, w, busy, mark.Step, mark.EndS-mark.StartS)
 			}
 		}
 	}

@@ -53,11 +53,13 @@ func (t *Timeline) Validate() error {
 	}
 	for i, c := range t.Computed {
 		if n := len(c.BusyS); n != t.Workers {
-			return fmt.Errorf("trace: computed[%d] (step %d): busy_s has %d entries, want one for each of %d workers", i, c.Step, n, t.Workers)
+			return fmt.Errorf("trace: computed[%d] (step %d): busy_s has %d entries, want one for each of %d workers",
+				i, c.Step, n, t.Workers)
 		}
 		for w, b := range c.BusyS {
 			if !finite(b) || b < 0 {
-				return fmt.Errorf("trace: computed[%d] (step %d): busy_s of worker %d is %v, want 0 or more seconds", i, c.Step, w, b)
+				return fmt.Errorf("trace: computed[%d] (step %d): busy_s of worker %d is %v, want 0 or more seconds",
+					i, c.Step, w, b)
 			}
 		}
 	}

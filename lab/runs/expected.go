@@ -3,7 +3,7 @@ package main
 // Why runs differ from 13446a8, the commit from which the list begins.
 const (
 	ownMean = "each stage was scaled by the replicas of the last stage, not by its own (REVIEW 6.1)"
-	lost    = "gradients of micro-batches in flight were lost under latest, so that the stages before the last did not train"
+	lost    = "gradients of micro-batches in flight were lost under latest, all stages but the last stood still"
 	divided = "the mean over replicas is taken of the sum, not of each part; 1/3 rounds"
 	counted = "Adam counted minibatches where its stage's updates are fewer"
 	refused = "an update replaced weights that a batch norm in flight had kept (BUGS 4)"
