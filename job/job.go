@@ -75,6 +75,7 @@ type Job struct {
 	Out            string `json:"out,omitempty" yaml:"out" jsonschema:"folder that everything is written to"`
 	Overwrite      bool   `json:"overwrite,omitempty" yaml:"overwrite" jsonschema:"write over what an earlier run left in out"`
 	Metrics        string `json:"metrics,omitempty" yaml:"metrics" jsonschema:"address that serves Prometheus metrics, like localhost:9090"`
+	TokenFile      string `json:"token_file,omitempty" yaml:"token_file" jsonschema:"file with the token that requests for metrics must bear"`
 
 	given map[string]bool // keys that a file, a flag or a checkpoint has set, like rate.base
 }

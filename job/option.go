@@ -174,6 +174,7 @@ var (
 			return err
 		}},
 		word("address that serves Prometheus metrics, like localhost:9090", "metrics", func(j *Job) *string { return &j.Metrics }),
+		word("file with the token that requests for metrics must bear", "token-file", func(j *Job) *string { return &j.TokenFile }),
 	})
 )
 

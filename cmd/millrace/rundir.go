@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,10 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/names"
-	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
@@ -37,33 +33,20 @@ type runDir struct {
 	replaced  string      // where the run is that this one replaces; empty: nowhere
 	sinks     report.Sinks
 	files     []io.Closer
-	listener  net.Listener // of server, which serves metrics on request
-	server    *http.Server
+	metrics   *metricsServer // nil where nobody asked for it
 	progress  *progress
 	failed    error // the first error of a sink
 }
 
 func (w *runDir) path(name string) string { return filepath.Join(w.job.Out, name) }
 
-// listenForMetrics takes the address that a job wants its metrics asked for at; nil where it names none.
-func listenForMetrics(j *job.Job) (net.Listener, error) {
-	if j.Metrics == "" {
-		return nil, nil
-	}
-	l, err := net.Listen("tcp", j.Metrics)
-	if err != nil {
-		return nil, badInput(fmt.Errorf("--metrics %s: %w; give an address like localhost:9090", j.Metrics, err))
-	}
-	return l, nil
-}
-
 // newRun is the folder of a run that has not begun. metrics is nil where nobody asked for them.
-func newRun(p *planned, simulated *trace.Timeline, from *resumption, metrics net.Listener) (*runDir, error) {
+func newRun(p *planned, simulated *trace.Timeline, from *resumption, metrics *metricsServer) (*runDir, error) {
 	program, err := tune.Program(p.profile, p.plan, p.job.Clip > 0, 1)
 	if err != nil {
 		return nil, err
 	}
-	return &runDir{planned: p, simulated: simulated, program: program.Text(), from: from, listener: metrics,
+	return &runDir{planned: p, simulated: simulated, program: program.Text(), from: from, metrics: metrics,
 		progress: newProgress(os.Stderr, p.job.Steps)}, nil
 }
 
@@ -107,19 +90,11 @@ func (w *runDir) openSinks() error {
 	}
 	w.files = []io.Closer{jsonl, events}
 	w.sinks = report.Sinks{report.NewJSONL(jsonl), board}
-	if w.listener == nil {
-		return nil
+	if w.metrics != nil {
+		scraped := report.NewPrometheus(map[string]string{"model": w.model.Name})
+		w.sinks = append(w.sinks, scraped)
+		w.metrics.serve(scraped.Handler(), func(err error) { slog.Error("metrics server", "error", err) })
 	}
-	metrics := report.NewPrometheus(map[string]string{"model": w.model.Name})
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", metrics.Handler())
-	w.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	crash.Go(func() {
-		if err := w.server.Serve(w.listener); !errors.Is(err, http.ErrServerClosed) {
-			slog.Error("metrics server", "error", err)
-		}
-	})
-	w.sinks = append(w.sinks, metrics)
 	return nil
 }
 
@@ -171,8 +146,8 @@ func (w *runDir) close() error {
 	for _, f := range w.files {
 		err = errors.Join(err, f.Close())
 	}
-	if w.server != nil {
-		err = errors.Join(err, w.server.Close())
+	if w.metrics != nil {
+		err = errors.Join(err, w.metrics.Close())
 	}
 	w.progress.end()
 	return err
