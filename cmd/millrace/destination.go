@@ -58,18 +58,27 @@ func checkFolder(flag, dir string) error {
 	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
-// takeFolder makes a run's folder, where it is not there, and holds it until it is closed or the process ends; a folder
-// that another run holds is refused. A file system that knows no such locks has every run take it.
+// takeFolder makes a run's folder, where it is not there, and holds it until it is closed or the process ends.
 func takeFolder(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, badInput(fmt.Errorf("--out: %w", err))
+	}
+	return holdFolder(dir)
+}
+
+// holdFolder is takeFolder of a folder that is there, else nil. A folder that another run holds is refused. A file
+// system that knows no such locks has every run hold it.
+func holdFolder(dir string) (*os.File, error) {
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil, nil
 	}
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, badInput(fmt.Errorf("--out: %w", err))
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, errors.Join(badInput(fmt.Errorf("--out %s: another run is under way there; give another folder, or wait for its end", dir)), f.Close())
+		return nil, errors.Join(badInput(fmt.Errorf("--out %s: another run is under way there; "+
+			"give another folder, or wait for its end", dir)), f.Close())
 	}
 	return f, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -36,15 +37,22 @@ func trainCommand() *cobra.Command {
 				flags.file = args[0]
 			}
 			var from *resumption
+			var folder *os.File
+			defer func() { folder.Close() }()
 			flags.given = append(flags.given, func(j *job.Job) (err error) {
-				from, err = takeUp(j)
+				if nameOut(j); !dry { // before its checkpoints are looked at, which a run there adds to
+					folder, err = holdFolder(j.Out)
+				}
+				if err == nil {
+					from, err = takeUp(j)
+				}
 				return err
 			})
 			j, err := flags.job()
 			if err != nil {
 				return remedied(err)
 			}
-			return train(c, j, from, asJSON, dry)
+			return train(c, j, from, folder, asJSON, dry)
 		},
 	}
 	flags.add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.TrainOptions)
@@ -69,7 +77,8 @@ type outcome struct {
 	Changed []string `json:"changed,omitempty"`
 }
 
-func train(c *cobra.Command, j *job.Job, from *resumption, asJSON, dry bool) error {
+// train does a job. folder is that of the job, where it was there and is held.
+func train(c *cobra.Command, j *job.Job, from *resumption, folder *os.File, asJSON, dry bool) error {
 	if j.Cluster != "" {
 		return badInput(fmt.Errorf("cluster %s: training runs on this machine; plan for others with: millrace plan --cluster", j.Cluster))
 	}
@@ -109,7 +118,7 @@ func train(c *cobra.Command, j *job.Job, from *resumption, asJSON, dry bool) err
 		Optimizer: j.Optimizer, RateScale: j.RateScale, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps,
 		PerSlice: j.BatchNorm == job.PerSlice, AnyOrder: j.AnyOrder, Mesh: meshOf(j, p.cluster),
 		ThreadsPerWorker: j.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan), Bind: run.Binding(j.Bind),
-		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: j.Resume, AverageResumed: j.ResumeAveraged,
+		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: from.at(), AverageResumed: j.ResumeAveraged,
 		Checkpoint: run.Checkpointing{Dir: checkpoints(j), Every: j.SaveEvery, Keep: j.Keep},
 	}
 	config.Rate, config.RateFactor = from.rate(j, p.plan.Together())
@@ -135,11 +144,12 @@ func train(c *cobra.Command, j *job.Job, from *resumption, asJSON, dry bool) err
 	if err := finishesItsStep(c); err != nil {
 		return err
 	}
-	folder, err := takeFolder(j.Out)
-	if err != nil {
-		return faultOf(err, "")
+	if folder == nil {
+		if folder, err = takeFolder(j.Out); err != nil {
+			return faultOf(err, "")
+		}
+		defer folder.Close() // behind the report
 	}
-	defer folder.Close() // behind the report
 	runFolder.Store(&j.Out)
 	w, err := newRun(p, simulated, from, metrics)
 	if err != nil {
@@ -148,7 +158,7 @@ func train(c *cobra.Command, j *job.Job, from *resumption, asJSON, dry bool) err
 	config.Hooks, config.Begin = w.hooks(), w.begin
 	result, err := run.Train(c.Context(), config)
 	if !w.begun {
-		return faultOf(errors.Join(err, w.close()), from.at())
+		return faultOf(w.unreplaced(errors.Join(err, w.close())), from.at())
 	}
 	in, writing := w.finish(result)
 	if !isFull(err) { // of a full disk every file says so

@@ -30,10 +30,14 @@ type record struct {
 }
 
 // written is the names of the files that every run writes to its folder, beside its checkpoints and event files.
-var written = []string{"plan.json", "profile.json", "program.txt", "predicted.json.gz", "metrics.jsonl", "report.html",
-	"timeline.json.gz", "trace.perfetto", "trace.json"}
+var written = slices.Concat(reported,
+	[]string{"plan.json", "profile.json", "program.txt", "predicted.json.gz", "metrics.jsonl"})
 
-// readRecord is the files that a folder says are its run's own; none where it says nothing that can be read.
+// reported is those that it writes at its end, of the steps that it took.
+var reported = []string{"report.html", "timeline.json.gz", "trace.perfetto", "trace.json"}
+
+// readRecord is the files that a folder says are its run's own; none where it has no record. A file of that name which
+// is no record is somebody else's.
 func readRecord(dir string) []string {
 	var r record
 	text, err := os.ReadFile(filepath.Join(dir, recordName))
@@ -47,7 +51,7 @@ func readRecord(dir string) []string {
 
 // note adds files to those that the folder says are its run's own.
 func note(dir string, names ...string) error {
-	names = append(names, readRecord(dir)...)
+	names = slices.Concat(names, readRecord(dir))
 	slices.Sort(names)
 	return document.WriteJSON(filepath.Join(dir, recordName), record{recordVersion, slices.Compact(names)})
 }
@@ -56,6 +60,9 @@ func note(dir string, names ...string) error {
 // checkpoint of the folder the later ones, else whatever it would write over. It deletes nothing.
 func (w *runDir) makeRoom() error {
 	if w.from != nil && w.from.here {
+		if err := w.setForeignRecordAside(); err != nil {
+			return err
+		}
 		return w.setLaterAside()
 	}
 	names, err := w.present(append(readRecord(w.job.Out), written...))
@@ -67,19 +74,37 @@ func (w *runDir) makeRoom() error {
 		return err
 	}
 	ours := readRecord(w.job.Out)
+	w.replaced = aside
 	for _, name := range names {
 		if err := os.Rename(w.path(name), filepath.Join(aside, name)); err != nil {
 			return fmt.Errorf("--out: %w", err)
 		}
 	}
-	w.replaced = aside
 	strangers := slices.DeleteFunc(names, func(name string) bool {
-		return name == "checkpoints" || name == recordName || slices.Contains(ours, name)
+		return name == "checkpoints" || name == recordName && ours != nil || slices.Contains(ours, name)
 	})
 	if len(strangers) > 0 {
 		w.progress.say(fmt.Sprintf("%s of %s is not known to be of an earlier run: it is kept in %s",
 			strings.Join(strangers, ", "), w.job.Out, aside))
 	}
+	return nil
+}
+
+// setForeignRecordAside moves a file that has the record's name and is none: a run that goes on writes its own there.
+func (w *runDir) setForeignRecordAside() error {
+	_, err := os.Lstat(w.path(recordName))
+	if errors.Is(err, fs.ErrNotExist) || readRecord(w.job.Out) != nil {
+		return nil
+	}
+	aside, err := w.newAside()
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(w.path(recordName), filepath.Join(aside, recordName)); err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	w.progress.say(fmt.Sprintf("%s of %s is not known to be of an earlier run: it is kept in %s",
+		recordName, w.job.Out, aside))
 	return nil
 }
 
@@ -101,8 +126,9 @@ func (w *runDir) present(names []string) ([]string, error) {
 	return there, nil
 }
 
-// setLaterAside moves the checkpoints behind the one that the run goes on from, and a copy of the metrics that belong
-// to them: they are of a training that is given up, and --resume with the folder must not find them.
+// setLaterAside moves the checkpoints behind the one that the run goes on from, with the report and a copy of the metrics
+// that belong to them: they are of a training that is given up. --resume with the folder must not find them, nor may
+// this run's report show their steps.
 func (w *runDir) setLaterAside() error {
 	dir := checkpoints(w.job)
 	later, err := checkpoint.Later(dir, w.from.steps())
@@ -134,10 +160,15 @@ func (w *runDir) setLaterAside() error {
 			w.path("metrics.jsonl"), aside))
 		return nil
 	}
+	for _, name := range reported {
+		if err := os.Rename(w.path(name), filepath.Join(aside, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("--out: %w", err)
+		}
+	}
 	if err := checkpoint.SetAside(dir, filepath.Join(aside, "checkpoints"), later); err != nil {
 		return err
 	}
-	w.progress.say(fmt.Sprintf("set aside in %s, with the metrics up to them: %s, "+
+	w.progress.say(fmt.Sprintf("set aside in %s, with the metrics and the report up to them: %s, "+
 		"which are behind the checkpoint that this run goes on from",
 		filepath.Join(aside, "checkpoints"), strings.Join(later, ", ")))
 	return nil
@@ -179,7 +210,10 @@ func (w *runDir) dropReplaced() error {
 	w.replaced = ""
 	names := readRecord(dir)
 	err := checkpoint.Remove(filepath.Join(dir, "checkpoints"))
-	for _, name := range append(names, recordName) {
+	if names != nil {
+		names = append(names, recordName)
+	}
+	for _, name := range names {
 		if gone := os.Remove(filepath.Join(dir, name)); !errors.Is(gone, fs.ErrNotExist) {
 			err = errors.Join(err, gone)
 		}

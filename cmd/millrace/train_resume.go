@@ -55,14 +55,17 @@ func (r *resumption) samples() int64 {
 // checkpoints is the folder of a job's checkpoints.
 func checkpoints(j *job.Job) string { return filepath.Join(j.Out, "checkpoints") }
 
+// nameOut gives a job that names none a folder.
+func nameOut(j *job.Job) {
+	if j.Model != "" {
+		j.Out = cmp.Or(j.Out, filepath.Join("runs", trimmed(j.Model)))
+	}
+}
+
 // takeUp opens what a job goes on from, nil where it begins, and gives the job every setting of the training
 // there that neither a flag nor the job file says otherwise. It comes before the job is complete.
 func takeUp(j *job.Job) (*resumption, error) {
-	if j.Model == "" {
-		return nil, nil // which Complete refuses
-	}
-	j.Out = cmp.Or(j.Out, filepath.Join("runs", trimmed(j.Model)))
-	if j.Resume == "" {
+	if j.Model == "" || j.Resume == "" { // Complete refuses a job without a model
 		return nil, nil
 	}
 	from, err := checkpoint.Open(j.Resume)

@@ -44,7 +44,7 @@ func (e *DamagedError) Unwrap() error { return e.Err }
 // latest checkpoint is damaged the error is a DamagedError.
 func Open(path string) (*Checkpoint, error) {
 	if _, err := os.Stat(filepath.Join(path, manifestName)); !errors.Is(err, os.ErrNotExist) || namesSteps(path) {
-		return open(path)
+		return open(named(path))
 	}
 	found, err := list(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -69,6 +69,18 @@ func Open(path string) (*Checkpoint, error) {
 		}
 	}
 	return nil, damaged
+}
+
+// named is a checkpoint's path under the name that its store gave it, where a link leads there, or a path like ".".
+func named(path string) string {
+	full, err := filepath.Abs(path)
+	if err == nil {
+		full, err = filepath.EvalSymlinks(full)
+	}
+	if namesSteps(path) || err != nil || !namesSteps(full) {
+		return path
+	}
+	return full
 }
 
 // namesSteps says whether a path is called what a single checkpoint is called.

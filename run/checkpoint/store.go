@@ -58,7 +58,7 @@ func (s *Store) Continue(from *Checkpoint) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	there, errThere := os.Stat(filepath.Join(from.Path, ".."))
+	there, errThere := os.Stat(filepath.Dir(from.Path))
 	if err = errors.Join(err, errThere); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/trace"
+)
+
+const shortTraining = "--batch 8 --split 1 --micro-batches 2 --save-every 2 --keep 0 "
+
+// A file that has the name of the record, and is none, is somebody's: a run keeps it, whether it begins or goes on.
+func TestAFileThatIsNoRecordIsKept(t *testing.T) {
+	p := profiled(t)
+	theirs := func(out string) {
+		t.Helper()
+		if text, err := os.ReadFile(filepath.Join(p.dir, out, "aside-1", recordName)); err != nil || string(text) != "mine\n" {
+			t.Errorf("%s: %v: %q", out, err, text)
+		}
+	}
+	write(t, filepath.Join(p.dir, recordName), "mine\n")
+	p.learn(t, shortTraining+"--steps 2 --out .")
+	theirs(".")
+
+	p.learn(t, shortTraining+"--steps 2 --out run")
+	write(t, filepath.Join(p.dir, "run", recordName), "mine\n")
+	p.learn(t, "--steps 4 --out run --resume run/checkpoints")
+	theirs("run")
+	if ours := readRecord(filepath.Join(p.dir, "run")); len(ours) == 0 {
+		t.Error("the run that went on has no record")
+	}
+}
+
+// A link to a checkpoint of the run's own folder is that checkpoint. Going back to it gives up the steps behind it:
+// the report of what is left does not show them, and theirs is set aside with their checkpoint.
+func TestGoingBackThroughALink(t *testing.T) {
+	p := profiled(t)
+	p.learn(t, shortTraining+"--steps 4 --out run")
+	if err := os.Symlink("run/checkpoints/step-00000002", filepath.Join(p.dir, "best")); err != nil {
+		t.Fatal(err)
+	}
+	back := p.learn(t, "--steps 2 --out run --resume best")
+	if len(back.Evaluations) != 1 || back.Evaluations[0].Step != 1 || filepath.Base(back.Checkpoint) != "step-00000002" {
+		t.Errorf("%+v", back)
+	}
+	after, err := trace.ReadFile(filepath.Join(p.dir, "run/timeline.json.gz"))
+	if err != nil || len(after.Steps) != 0 {
+		t.Errorf("%v: %+v", err, after.Steps)
+	}
+	before, err := trace.ReadFile(filepath.Join(p.dir, "run/aside-1/timeline.json.gz"))
+	if err != nil || len(before.Steps) != 4 {
+		t.Errorf("%v: %+v", err, before)
+	}
+	if got := p.list(t, "run/checkpoints") + p.list(t, "run/aside-1/checkpoints"); !strings.Contains(got, "00000004") {
+		t.Error(got)
+	}
+}
+
+// A run looks at the checkpoints of its folder once it has it: they cannot become others while it prepares.
+func TestTheFolderIsHeldBeforeItsCheckpointsAreRead(t *testing.T) {
+	p := trainer(t)
+	folder, err := takeFolder(filepath.Join(p.dir, "run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	out := p.run(t, strings.Fields("train --model mlp --data digits --resume run/checkpoints/step-00000002 --out run"), true)
+	if !strings.Contains(out, "another run is under way there") || !strings.HasSuffix(out, "exit 2\n") {
+		t.Error(out)
+	}
+}
