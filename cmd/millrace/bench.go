@@ -115,14 +115,20 @@ func (s *sessions) singles(m *model.Model, threads int) ([]bench.Command, error)
 
 // prepareToTrain is prepare for a job whose data suits its model: that is found out before a profile takes its time.
 func prepareToTrain(c *cobra.Command, j *job.Job) (*planned, error) {
-	m, err := loadModel(j)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := trainingData(j, m); err != nil {
+	if err := checkTrainingData(j); err != nil {
 		return nil, err
 	}
 	return prepare(c, j, true)
+}
+
+// checkTrainingData says whether a job's data can be read and suits its model.
+func checkTrainingData(j *job.Job) error {
+	m, err := loadModel(j)
+	if err != nil {
+		return err
+	}
+	_, err = trainingData(j, m)
+	return err
 }
 
 // duel runs two commands in pairs, both warm; after, unless nil, sees both after every pair.

@@ -56,13 +56,16 @@ func benchPeers(c *cobra.Command, w bench.Workload, o peersOptions) error {
 			return badInput(fmt.Errorf("--only %s: the rivals are single, pipe, ddp and onef1b", name))
 		}
 	}
-	python, version, err := bench.Python(ctx)
-	if err != nil {
-		return fmt.Errorf("%w, or run: make bench-peers", err)
-	}
 	j, err := workloadJob(w)
 	if err != nil {
 		return err
+	}
+	if err := checkTrainingData(j); err != nil {
+		return err
+	}
+	python, version, err := bench.Python(ctx)
+	if err != nil {
+		return fmt.Errorf("%w, or run: make bench-peers", err)
 	}
 	chosen, err := prepare(c, j, true)
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run"
 )
@@ -118,8 +119,27 @@ func microBatches(j *job.Job) []int {
 	return sizes
 }
 
+// checkRunnable refuses a model that reads what no data set gives, or has layers that nobody computes here.
+func checkRunnable(m *model.Model) error {
+	for _, in := range m.Inputs {
+		if in.Name != "input" && in.Name != "target" {
+			return badInput(fmt.Errorf("model %s reads an input named %q, and data gives \"input\" and \"target\" alone%s", m.Name, in.Name, notHere))
+		}
+	}
+	if _, err := nn.Build(m); err != nil {
+		return badInput(fmt.Errorf("model %s: %w%s", m.Name, err, notHere))
+	}
+	return nil
+}
+
+// notHere is what can be done with a model that cannot run.
+const notHere = ", so that it is neither measured nor trained here; its costs are computed for the devices of a --cluster (plan, profile --analytic)"
+
 // synthetic is data of the shape that a model reads.
 func synthetic(m *model.Model) (data.Split, error) {
+	if err := checkRunnable(m); err != nil {
+		return nil, err
+	}
 	var input, target model.Tensor
 	for _, in := range m.Inputs {
 		switch in.Name {
@@ -258,6 +278,9 @@ func profileFor(c *cobra.Command, j *job.Job, m *model.Model, sizes []int) (*pro
 	if j.Profile != "" {
 		return givenProfile(j, m)
 	}
+	if err := checkRunnable(m); err != nil {
+		return nil, err
+	}
 	if _, err := openEngine(); err != nil {
 		return nil, fmt.Errorf("%w; or name a profile that was measured elsewhere with --profile", err)
 	}
@@ -345,12 +368,17 @@ func profileInChild(ctx context.Context, j *job.Job, path string, sizes []int, p
 	// It ends as this process does, and leaves no half of a file.
 	child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
 	child.WaitDelay = stopGrace
-	if err := child.Run(); err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	} else if err != nil {
-		return fmt.Errorf("profile: the measuring process: %w", err)
+	err = child.Run()
+	if err == nil {
+		return nil
 	}
-	return nil
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if child.ProcessState != nil && child.ProcessState.ExitCode() == exitBadInput {
+		return badInput(fmt.Errorf("profile: the measuring process refused, see above"))
+	}
+	return fmt.Errorf("profile: the measuring process: %w", err)
 }
 
 func sortedKeys(m map[string]any) []string {

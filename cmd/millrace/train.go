@@ -224,6 +224,9 @@ func openData(j *job.Job, m *model.Model) (*data.Set, error) {
 	if j.Data == "" {
 		return nil, badInput(fmt.Errorf("no data is named; give --data digits, fashion-mnist, a folder of IDX files, a .csv file or a text"))
 	}
+	if err := checkRunnable(m); err != nil {
+		return nil, err
+	}
 	var input model.Tensor
 	for _, in := range m.Inputs {
 		if in.Name == "input" {

@@ -240,6 +240,9 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*planned, error) {
 		if _, err := openEngine(); err != nil { // whatever runs here needs it, so that no way of choosing pays for it
 			return nil, noEngine(err)
 		}
+		if _, err := trainingData(j, p.model); err != nil { // before anything is measured
+			return nil, err
+		}
 	}
 	began := time.Now()
 	defer func() { f.profilingS = time.Since(began).Seconds() }()
