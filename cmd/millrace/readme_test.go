@@ -131,15 +131,17 @@ func TestTheDocumentsKeepTheirSize(t *testing.T) {
 	}
 }
 
-// Every example of a job and of a cluster that is shipped is read.
+// Every example of a job and of a cluster that is shipped is read, and --workers takes the cluster's
+// first devices.
 func TestTheExamplesAreRead(t *testing.T) {
 	p := &program{dir: "../..", native: "none", cache: t.TempDir()}
-	for _, args := range []string{
-		"plan --model mlp --cluster examples/two-nodes.yaml",
-		"plan --job examples/demo.yaml --workers 2 --stages 2 --cluster examples/two-nodes.yaml",
+	for args, note := range map[string]string{
+		"plan --model mlp --cluster examples/two-nodes.yaml": "",
+		"plan --job examples/demo.yaml --workers 2 --stages 2 --cluster examples/two-nodes.yaml": "millrace: the first 2 " +
+			"of the 8 devices of two-nodes, as --workers asks\n",
 	} {
-		if out := p.run(t, strings.Fields(args), true); out != "" {
-			t.Errorf("millrace %s: %s", args, out)
+		if out := p.run(t, strings.Fields(args), true); out != note {
+			t.Errorf("millrace %s: %q, want %q", args, out, note)
 		}
 	}
 }
