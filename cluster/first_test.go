@@ -13,7 +13,8 @@ func racks(t *testing.T) *Cluster {
 name: racks
 device_types: {a: {memory: 4GiB}, b: {memory: 8GiB}}
 nodes: [{count: 3, device: a, memory: 2GiB}, {count: 3, device: b}]
-levels: [{name: server, size: 4, bandwidth: 100GB/s}, {name: rack, size: 3, bandwidth: 10GB/s}, {name: room, size: 2, bandwidth: 1GB/s}]
+levels: [{name: server, size: 4, bandwidth: 100GB/s}, {name: rack, size: 3, bandwidth: 10GB/s},
+	{name: room, size: 2, bandwidth: 1GB/s}]
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -29,15 +30,18 @@ func TestFirstDevices(t *testing.T) {
 			t.Errorf("the first %d: %v", n, err)
 			continue
 		}
-		if len(first.Devices) != min(n, 24) || first.shape() != levels || !slices.Equal(first.Devices, c.Devices[:min(n, 24)]) {
+		if len(first.Devices) != min(n, 24) || first.shape() != levels ||
+			!slices.Equal(first.Devices, c.Devices[:min(n, 24)]) {
 			t.Errorf("the first %d are %d in levels %s, want %s", n, len(first.Devices), first.shape(), levels)
 		}
 		last := len(first.Devices) - 1
-		if first.MemoryBytes(last) != c.MemoryBytes(last) || last > 0 && first.TransferS(0, last, 1e9) != c.TransferS(0, last, 1e9) {
+		if first.MemoryBytes(last) != c.MemoryBytes(last) ||
+			last > 0 && first.TransferS(0, last, 1e9) != c.TransferS(0, last, 1e9) {
 			t.Errorf("the first %d differ from themselves in the whole cluster", n)
 		}
 	}
-	for n, want := range map[int]string{5: "4 and 8 are", 13: "12 and 24 are", 20: "12 and 24 are", 0: "give 1 to 24", -1: "give 1 to 24"} {
+	for n, want := range map[int]string{5: "4 and 8 are", 13: "12 and 24 are", 20: "12 and 24 are", 0: "give 1 to 24",
+		-1: "give 1 to 24"} {
 		if _, err := c.First(n); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the first %d: %v, want %q in it", n, err, want)
 		}

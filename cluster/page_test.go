@@ -29,7 +29,8 @@ func TestTheClustersPageIsComplete(t *testing.T) {
 	}
 	_, example, _ := strings.Cut(page, "\n    name: ")
 	example, _, _ = strings.Cut("    name: "+example, "\n\n")
-	if c, err := Parse(strings.NewReader(strings.ReplaceAll(example, "\n    ", "\n")[4:])); err != nil || len(c.Devices) != 8 {
+	if c, err := Parse(strings.NewReader(strings.ReplaceAll(example, "\n    ", "\n")[4:])); err != nil ||
+		len(c.Devices) != 8 {
 		t.Errorf("the example is %v, %v", c, err)
 	}
 }

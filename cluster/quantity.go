@@ -43,7 +43,8 @@ func quantity(text, what string, units []unit) (float64, error) {
 	}
 	v := n * units[i].factor
 	if v > mostQuantity || v > 0 && v < leastQuantity {
-		return 0, fmt.Errorf("%s is %.40s; no hardware has that, %g to %g of its first unit (%s) are read", what, text, leastQuantity, mostQuantity, names[0])
+		return 0, fmt.Errorf("%s is %.40s; no hardware has that, %g to %g of its first unit (%s) are read", what, text,
+			leastQuantity, mostQuantity, names[0])
 	}
 	return v, nil
 }

@@ -53,7 +53,8 @@ func TestEndlessInputsAreRefused(t *testing.T) {
 		fifo:        "is a pipe with a name; give a regular file",
 		writeFile(t, "bomb.csv.gz", zipped(t, "0,", 8)):            "line 1 is longer than 4194304 bytes",
 		writeFile(t, "long.csv", bytes.Repeat([]byte("0"), 5<<20)): "line 1 is longer than 4194304 bytes",
-		writeFile(t, "rows.csv.gz", zipped(t, "\n", 100)):          "it unpacks to over 67108864 bytes and 200 times its length",
+		writeFile(t, "rows.csv.gz", zipped(t, "\n", 100)): "it unpacks to over 67108864 bytes and " +
+			"200 times its length",
 	} {
 		if _, err := Open(spec, Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want it to say %q", spec, err, want)
@@ -72,8 +73,9 @@ func TestAByteOrderMarkIsNoNumber(t *testing.T) {
 	}
 }
 
-// Rows whose classes come in a period of five or ten put whole classes into every fifth row: there every fifth of each class
-// is for testing. Where training sees all classes, the division is that of every fifth row.
+// Rows whose classes come in a period of five or ten put whole classes into every fifth row: there
+// every fifth of each class is for testing. Where training sees all classes, the division is that of
+// every fifth row.
 func TestEveryClassIsTrained(t *testing.T) {
 	for _, period := range []int{3, 5, 10} {
 		text := ""
@@ -95,7 +97,8 @@ func TestEveryClassIsTrained(t *testing.T) {
 		}
 	}
 	few := "1,0\n2,1\n3,2\n4,3\n5,4\n"
-	if _, err := Open(writeFile(t, "t.csv", []byte(few)), Options{}); err == nil || !strings.Contains(err.Error(), "no class has 5 rows") {
+	if _, err := Open(writeFile(t, "t.csv", []byte(few)), Options{}); err == nil ||
+		!strings.Contains(err.Error(), "no class has 5 rows") {
 		t.Errorf("a row of each class: %v", err)
 	}
 }

@@ -102,7 +102,8 @@ func readCSV(name string, r io.Reader, o Options) (*Set, error) {
 			t = parts[1]
 		}
 		if row++; row > maxNumbers/width {
-			return nil, fmt.Errorf("data: %s: line %d: it has more than %d numbers, and no more are read", name, line, maxNumbers)
+			return nil, fmt.Errorf("data: %s: line %d: it has more than %d numbers, and no more are read",
+				name, line, maxNumbers)
 		}
 		for i, field := range record[:width] {
 			v, err := strconv.ParseFloat(field, 32)
@@ -122,7 +123,8 @@ func readCSV(name string, r io.Reader, o Options) (*Set, error) {
 	}
 	if !covers(parts[0], parts[1]) {
 		if parts = byClass(parts, width); len(parts[1].labels) == 0 {
-			return nil, fmt.Errorf("data: %s: no class has %d rows, of which one could be kept for testing; give more rows of each", name, testEvery)
+			return nil, fmt.Errorf("data: %s: no class has %d rows, of which one could be kept for testing; give more rows of "+
+				"each", name, testEvery)
 		}
 	}
 	for i, t := range parts {

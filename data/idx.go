@@ -39,7 +39,8 @@ func readIDX(r io.Reader) (*idx, error) {
 			return nil, cutShort(err, fmt.Sprintf("offset %d: dimension %d is cut short", 4+4*i, i))
 		}
 		if size == 0 || uint64(elements)*uint64(size) > maxElements {
-			return nil, fmt.Errorf("offset %d: dimension %d is %d; sizes are 1 or more, and 2^30 elements in all", 4+4*i, i, size)
+			return nil, fmt.Errorf("offset %d: dimension %d is %d; sizes are 1 or more, and 2^30 elements "+
+				"in all", 4+4*i, i, size)
 		}
 		elements *= int(size)
 		out.shape = append(out.shape, int(size))

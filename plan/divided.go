@@ -71,7 +71,8 @@ func (p *Plan) checkParts() error {
 			sum += part
 		}
 		if math.Abs(sum-1) > 1e-6 {
-			return fmt.Errorf("plan: the stages compute %v of layer %d together (first_fraction, last_fraction %v); it must be 1",
+			return fmt.Errorf("plan: the stages compute %v of layer %d together (first_fraction, "+
+				"last_fraction %v); it must be 1",
 				sum, l, parts)
 		}
 	}

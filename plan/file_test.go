@@ -71,19 +71,23 @@ func TestPlansThatContradictThemselves(t *testing.T) {
 		"stage 1: first_fraction is 1.5; it is the part of a layer":                  func(p *Plan) { p.Stages[1].FirstFraction = 1.5 },
 		"stage 0: last_fraction is -1":                                               func(p *Plan) { p.Stages[0].LastFraction = -1 },
 		"stage 0: warmup is -3":                                                      func(p *Plan) { p.Stages[0].Warmup = -3 },
-		"stage 1 ends with layer 99999999; a model has 100000 layers at most":        func(p *Plan) { p.Stages[1].LastLayer = 99999999 },
-		"stage 1 is on device 65536; a cluster has 65536 at most":                    func(p *Plan) { p.Stages[1].Devices = []int{1 << 16} },
-		"stage 1: warmup is 4611686018427387904":                                     func(p *Plan) { p.Stages[1].Warmup = 1 << 62 },
-		"compute 0.5 of layer 1 together":                                            func(p *Plan) { p.Stages[0].LastFraction = 0.5 },
-		"first_fraction and last_fraction are both of layer 2; give one":             func(p *Plan) { p.Stages[1].FirstFraction, p.Stages[1].LastFraction = 0.5, 0.5 },
-		"predicted: step_s is -0.5":                                                  func(p *Plan) { p.Predicted.StepS = -0.5 },
-		"predicted: busy_s is -1":                                                    func(p *Plan) { p.Predicted.BusyS[1] = -1 },
-		"predicted: memory_bytes has -2":                                             func(p *Plan) { p.Predicted.MemoryBytes[1] = -2 },
-		"predicted: 1 at_most_bytes for 2 devices":                                   func(p *Plan) { p.Predicted.AtMostBytes = []int64{1} },
-		"lower_bound: step_s is -1":                                                  func(p *Plan) { p.LowerBound.StepS = -1 },
-		"order has 1 layers; the stages have 3":                                      func(p *Plan) { p.Order = []int{0} },
-		"order: layer 0 is at positions 0 and 1":                                     func(p *Plan) { p.Order = []int{0, 0, 1} },
-		"predicted: 1 memory_bytes, 2 busy_s and 2 peak_activations":                 func(p *Plan) { p.Predicted.MemoryBytes = []int64{1} },
+		"stage 1 ends with layer 99999999; a model has 100000 layers at most": func(p *Plan) {
+			p.Stages[1].LastLayer = 99999999
+		},
+		"stage 1 is on device 65536; a cluster has 65536 at most": func(p *Plan) { p.Stages[1].Devices = []int{1 << 16} },
+		"stage 1: warmup is 4611686018427387904":                  func(p *Plan) { p.Stages[1].Warmup = 1 << 62 },
+		"compute 0.5 of layer 1 together":                         func(p *Plan) { p.Stages[0].LastFraction = 0.5 },
+		"first_fraction and last_fraction are both of layer 2; give one": func(p *Plan) {
+			p.Stages[1].FirstFraction, p.Stages[1].LastFraction = 0.5, 0.5
+		},
+		"predicted: step_s is -0.5":                                  func(p *Plan) { p.Predicted.StepS = -0.5 },
+		"predicted: busy_s is -1":                                    func(p *Plan) { p.Predicted.BusyS[1] = -1 },
+		"predicted: memory_bytes has -2":                             func(p *Plan) { p.Predicted.MemoryBytes[1] = -2 },
+		"predicted: 1 at_most_bytes for 2 devices":                   func(p *Plan) { p.Predicted.AtMostBytes = []int64{1} },
+		"lower_bound: step_s is -1":                                  func(p *Plan) { p.LowerBound.StepS = -1 },
+		"order has 1 layers; the stages have 3":                      func(p *Plan) { p.Order = []int{0} },
+		"order: layer 0 is at positions 0 and 1":                     func(p *Plan) { p.Order = []int{0, 0, 1} },
+		"predicted: 1 memory_bytes, 2 busy_s and 2 peak_activations": func(p *Plan) { p.Predicted.MemoryBytes = []int64{1} },
 	} {
 		p := twoStages()
 		change(p)

@@ -51,7 +51,8 @@ func TestSettingsAreReadByTheirTables(t *testing.T) {
 			}
 		}
 		var refused *SettingError
-		if _, err := planner.Plan(context.Background(), Request{Profile: p, Cluster: c, Batch: 8, Formula: "printed"}); !errors.As(err, &refused) {
+		if _, err := planner.Plan(context.Background(),
+			Request{Profile: p, Cluster: c, Batch: 8, Formula: "printed"}); !errors.As(err, &refused) {
 			t.Errorf("%s took formula printed", planner.Name)
 		}
 		if _, err := planner.Plan(context.Background(), Request{Profile: p, Cluster: c, Batch: 8, Set: map[string]string{"colour": "blue"}}); err == nil || !strings.Contains(err.Error(), "colour") {

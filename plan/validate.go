@@ -40,7 +40,8 @@ func (p *Plan) Validate() error {
 		}
 	}
 	if p.PostValidate && p.Weights != "sync" && p.Weights != "" {
-		return fmt.Errorf("plan: post_validate is given for weights %q; updates are validated later where a step ends in a flush, under sync",
+		return fmt.Errorf("plan: post_validate is given for weights %q; updates are validated later where a step ends "+
+			"in a flush, under sync",
 			p.Weights)
 	}
 	next := 0
@@ -87,7 +88,8 @@ func (s *Stage) validate() error {
 		return fmt.Errorf(": recompute is %d; it is KeepAll, KeepInput or Every of 1 layer or more", int(s.Recompute))
 	}
 	if s.Warmup < 0 || s.Warmup > maxCount {
-		return fmt.Errorf(": warmup is %d; it is the forwards before the first backward, 1 to %d, or 0 to leave it to the schedule",
+		return fmt.Errorf(": warmup is %d; it is the forwards before the first backward, 1 to %d, or 0 to "+
+			"leave it to the schedule",
 			s.Warmup, maxCount)
 	}
 	if len(s.Devices) == 0 {

@@ -73,29 +73,45 @@ func TestProfilesThatNoMeasurementGives(t *testing.T) {
 		"layer 1 (b): micro-batch 0 on cpu: micro_batch is 0":            func(p *profile.Profile) { p.Layers[1].Costs[0].MicroBatch = 0 },
 		"micro-batch 4 on cpu: forward_s is -1":                          func(p *profile.Profile) { p.Layers[1].Costs[1].ForwardS = -1 },
 		"micro-batch 4 on cpu: a size in bytes is -1":                    func(p *profile.Profile) { p.Layers[1].Costs[1].SavedBytes = -1 },
-		"micro-batch 1 on cpu: it is there twice":                        func(p *profile.Profile) { p.Layers[1].Costs[1].MicroBatch = 1 },
-		"micro-batch 2147483648 on cpu: micro_batch is 2147483648":       func(p *profile.Profile) { p.Layers[1].Costs[1].MicroBatch = 1 << 31 },
-		"micro-batch 4 on cpu: spread is -0.5":                           func(p *profile.Profile) { p.Layers[1].Costs[1].Spread = -0.5 },
-		"micro-batch 4 on cpu: feed_s is -1":                             func(p *profile.Profile) { p.Layers[1].Costs[1].FeedS = -1 },
-		"micro-batch 4 on cpu: again_s is 2e+09":                         func(p *profile.Profile) { p.Layers[1].Costs[1].AgainS = new(2e9) },
-		"micro-batch 4 on cpu: backward_input_s is -1":                   func(p *profile.Profile) { p.Layers[1].Costs[1].BackwardInputS = new(-1.0) },
-		"micro-batch 4 on cpu: bare_forward_s is -1":                     func(p *profile.Profile) { p.Layers[1].Costs[1].BareForwardS = new(-1.0) },
-		"layer 1 (b): elastic_update_s is -1":                            func(p *profile.Profile) { p.Layers[1].ElasticUpdateS = -1 },
-		"layer 1 (b): reference_update_s is -2":                          func(p *profile.Profile) { p.Layers[1].ReferenceUpdateS = -2 },
-		"feeds: bytes_per_sample of x is -1":                             func(p *profile.Profile) { p.Layers[0].Feeds = []profile.Feed{{Name: "x", BytesPerSample: -1}} },
-		"layer 0 (a): the bytes of all layers up to it is 4":             func(p *profile.Profile) { p.Layers[0].Feeds = []profile.Feed{{Name: "x", BytesPerSample: 1e15}} },
-		"mlp: optimizer_states is -1; it must be 0 to 65536":             func(p *profile.Profile) { p.OptimizerStates = -1 },
-		"mlp: optimizer_states is 1099511627776":                         func(p *profile.Profile) { p.OptimizerStates = 1 << 40 },
-		"mlp: threads_per_worker is -1":                                  func(p *profile.Profile) { p.ThreadsPerWorker = -1 },
-		"mlp: concurrency is -2":                                         func(p *profile.Profile) { p.Concurrency = -2 },
-		"mlp: pace_spread is -1":                                         func(p *profile.Profile) { p.PaceSpread = -1 },
-		"mlp: transfer: bandwidth_bytes_per_s is 0":                      func(p *profile.Profile) { p.Transfer.BandwidthBytesPerSecond = 0 },
-		"mlp: transfer: bandwidth_bytes_per_s is -1":                     func(p *profile.Profile) { p.Transfer.BandwidthBytesPerSecond = -1 },
-		"mlp: transfer: bandwidth_bytes_per_s is 1e-300":                 func(p *profile.Profile) { p.Transfer.BandwidthBytesPerSecond = 1e-300 },
-		"mlp: transfer: all_reduce_bytes_per_s is -1":                    func(p *profile.Profile) { p.Transfer.AllReduceBytesPerSecond = -1 },
-		"mlp: transfer: latency_s is -1":                                 func(p *profile.Profile) { p.Transfer.LatencyS = -1 },
-		"mlp: transfer: dispatch_s is 1e+30":                             func(p *profile.Profile) { p.Transfer.DispatchS = 1e30 },
-		"mlp: transfer: turn_s is -3":                                    func(p *profile.Profile) { p.Transfer.TurnS = -3 },
+		"micro-batch 1 on cpu: it is there twice": func(p *profile.Profile) {
+			p.Layers[1].Costs[1].MicroBatch = 1
+		},
+		"micro-batch 2147483648 on cpu: micro_batch is 2147483648": func(p *profile.Profile) {
+			p.Layers[1].Costs[1].MicroBatch = 1 << 31
+		},
+		"micro-batch 4 on cpu: spread is -0.5":   func(p *profile.Profile) { p.Layers[1].Costs[1].Spread = -0.5 },
+		"micro-batch 4 on cpu: feed_s is -1":     func(p *profile.Profile) { p.Layers[1].Costs[1].FeedS = -1 },
+		"micro-batch 4 on cpu: again_s is 2e+09": func(p *profile.Profile) { p.Layers[1].Costs[1].AgainS = new(2e9) },
+		"micro-batch 4 on cpu: backward_input_s is -1": func(p *profile.Profile) {
+			p.Layers[1].Costs[1].BackwardInputS = new(-1.0)
+		},
+		"micro-batch 4 on cpu: bare_forward_s is -1": func(p *profile.Profile) {
+			p.Layers[1].Costs[1].BareForwardS = new(-1.0)
+		},
+		"layer 1 (b): elastic_update_s is -1":   func(p *profile.Profile) { p.Layers[1].ElasticUpdateS = -1 },
+		"layer 1 (b): reference_update_s is -2": func(p *profile.Profile) { p.Layers[1].ReferenceUpdateS = -2 },
+		"feeds: bytes_per_sample of x is -1": func(p *profile.Profile) {
+			p.Layers[0].Feeds = []profile.Feed{{Name: "x", BytesPerSample: -1}}
+		},
+		"layer 0 (a): the bytes of all layers up to it is 4": func(p *profile.Profile) {
+			p.Layers[0].Feeds = []profile.Feed{{Name: "x", BytesPerSample: 1e15}}
+		},
+		"mlp: optimizer_states is -1; it must be 0 to 65536": func(p *profile.Profile) { p.OptimizerStates = -1 },
+		"mlp: optimizer_states is 1099511627776":             func(p *profile.Profile) { p.OptimizerStates = 1 << 40 },
+		"mlp: threads_per_worker is -1":                      func(p *profile.Profile) { p.ThreadsPerWorker = -1 },
+		"mlp: concurrency is -2":                             func(p *profile.Profile) { p.Concurrency = -2 },
+		"mlp: pace_spread is -1":                             func(p *profile.Profile) { p.PaceSpread = -1 },
+		"mlp: transfer: bandwidth_bytes_per_s is 0": func(p *profile.Profile) {
+			p.Transfer.BandwidthBytesPerSecond = 0
+		},
+		"mlp: transfer: bandwidth_bytes_per_s is -1": func(p *profile.Profile) { p.Transfer.BandwidthBytesPerSecond = -1 },
+		"mlp: transfer: bandwidth_bytes_per_s is 1e-300": func(p *profile.Profile) {
+			p.Transfer.BandwidthBytesPerSecond = 1e-300
+		},
+		"mlp: transfer: all_reduce_bytes_per_s is -1": func(p *profile.Profile) { p.Transfer.AllReduceBytesPerSecond = -1 },
+		"mlp: transfer: latency_s is -1":              func(p *profile.Profile) { p.Transfer.LatencyS = -1 },
+		"mlp: transfer: dispatch_s is 1e+30":          func(p *profile.Profile) { p.Transfer.DispatchS = 1e30 },
+		"mlp: transfer: turn_s is -3":                 func(p *profile.Profile) { p.Transfer.TurnS = -3 },
 	} {
 		p := twoLayers()
 		change(p)

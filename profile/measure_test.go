@@ -134,7 +134,8 @@ func TestMeasureRefusesPassesBelowNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Measure(t.Context(), m, evenTimer{}, Options{Passes: -1}); err == nil || !strings.Contains(err.Error(), "-1 passes") {
+	if _, err := Measure(t.Context(), m, evenTimer{}, Options{Passes: -1}); err == nil ||
+		!strings.Contains(err.Error(), "-1 passes") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -36,7 +36,8 @@ func (p *Program) OutOfOrder(statistics bool) *CheckError {
 						what = "the statistics of a batch norm take it in"
 					}
 					wrong = &CheckError{Program: p.Name, Worker: w, Position: at, Instruction: in,
-						Why: fmt.Sprintf("%s behind that of %v; sums have the same bits as one worker's where micro-batches ascend: %v must come before %v", what, before, in, before)}
+						Why: fmt.Sprintf("%s behind that of %v; sums have the same bits as one worker's where micro-batches ascend: %v "+
+							"must come before %v", what, before, in, before)}
 					wrong.locate(&short, &short)
 					return false
 				}

@@ -22,15 +22,18 @@ func (p *Program) Validate() error {
 	case p.MicroBatches < 1 || p.Repeat < 0 || int64(p.MicroBatches)*int64(max(p.Repeat, 1)) > MaxMicro:
 		return fail("%d micro-batches repeated %d times; there can be 1 to %d in all", p.MicroBatches, p.Repeat, MaxMicro)
 	case p.Period < 1 || p.Period > p.MicroBatches || p.MicroBatches%p.Period != 0:
-		return fail("its period is %d minibatches; it must be 1 at least, with as many of its %d micro-batches in each", p.Period, p.MicroBatches)
+		return fail("its period is %d minibatches; it must be 1 at least, with as many of its %d micro-batches in each",
+			p.Period, p.MicroBatches)
 	case len(p.Recompute) != 0 && len(p.Recompute) != p.Stages:
 		return fail("%d recompute settings for %d stages", len(p.Recompute), p.Stages)
 	case !p.Weights.known():
 		return fail("weight policy %q; there are %q", p.Weights, Policies())
 	case p.DeferUpdates && (p.Weights != DoubleBuffered || p.oneReplica()):
-		return fail("its updates are put off until a forward needs them: that is for weights 2bw and stages of several replicas")
+		return fail("its updates are put off until a forward needs them: that is for weights 2bw and " +
+			"stages of several replicas")
 	case p.PostValidate && (p.Weights != Sync || !p.Clip || p.Period != 1):
-		return fail("its updates are validated later: that is for synchronous weights with a gradient norm, one step a repetition")
+		return fail("its updates are validated later: that is for synchronous weights with a gradient norm, " +
+			"one step a repetition")
 	case p.Replication != Split && p.Replication != RoundRobin:
 		return fail("replication %q; it is %q or %q", p.Replication, Split, RoundRobin)
 	}
@@ -69,7 +72,8 @@ func (p *Program) Validate() error {
 					err = p.checkNumber(k, in)
 				}
 				if err != nil {
-					return &CheckError{Program: p.Name, Worker: w, Position: i, Instruction: in, Why: err.Error(), part: k, at: i, written: in}
+					return &CheckError{Program: p.Name, Worker: w, Position: i, Instruction: in, Why: err.Error(),
+						part: k, at: i, written: in}
 				}
 			}
 		}
@@ -114,7 +118,8 @@ func (p *Program) checkNumber(part int, in Instruction) error {
 		last = first
 	}
 	if first < 0 || last > MaxMicro {
-		return fmt.Errorf("counted from the beginning of the program it is of %s %d to %d; they are 0 to %d", what, first, last, MaxMicro)
+		return fmt.Errorf("counted from the beginning of the program it is of %s %d to %d; they are 0 to %d", what,
+			first, last, MaxMicro)
 	}
 	return nil
 }
@@ -132,7 +137,8 @@ func checkFields(p *Program, w int, in Instruction) error {
 	if in.Stage < 0 || int(in.Stage) >= p.Stages {
 		return fmt.Errorf("stages are 0 to %d", p.Stages-1)
 	}
-	if in.Kind != U && in.Kind != CK && in.Kind != EV && in.Kind != SF && in.Kind != RF && p.IsReference(int(in.Pipeline)) {
+	if in.Kind != U && in.Kind != CK && in.Kind != EV && in.Kind != SF && in.Kind != RF &&
+		p.IsReference(int(in.Pipeline)) {
 		return fmt.Errorf("pipeline %d is the reference, which does not train", in.Pipeline)
 	}
 	on := p.Placement[in.Pipeline][in.Stage]

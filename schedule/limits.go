@@ -37,10 +37,12 @@ func (p *Program) Playable() error {
 	n := p.Instructions()
 	switch {
 	case n == 0:
-		return &CheckError{Program: p.Name, Worker: -1, Position: -1, Why: "it has no instructions; there is nothing to check or to run"}
+		return &CheckError{Program: p.Name, Worker: -1, Position: -1,
+			Why: "it has no instructions; there is nothing to check or to run"}
 	case n > MaxPlayed:
 		return &CheckError{Program: p.Name, Worker: -1, Position: -1,
-			Why: fmt.Sprintf("it has %d instructions, its body %d times; at most %d are played: give fewer repetitions or micro-batches", n, p.Repeat, MaxPlayed)}
+			Why: fmt.Sprintf("it has %d instructions, its body %d times; at most %d are played: give fewer repetitions or "+
+				"micro-batches", n, p.Repeat, MaxPlayed)}
 	}
 	return nil
 }
@@ -61,7 +63,8 @@ func (s Settings) sized() error {
 		most /= int64(max(1, s.Elastic.Pipelines))
 	}
 	if int64(s.MicroBatches) > most {
-		return fmt.Errorf("%d micro-batches through %d stages; a program can have %d instructions, which is %d micro-batches here", s.MicroBatches, len(s.Placement), MaxInstructions, most)
+		return fmt.Errorf("%d micro-batches through %d stages; a program can have %d instructions, which is %d "+
+			"micro-batches here", s.MicroBatches, len(s.Placement), MaxInstructions, most)
 	}
 	return nil
 }
@@ -85,7 +88,8 @@ func (p *Program) executable() error {
 			at++
 			if in.Kind == CK || in.Kind == EV {
 				wrong = &CheckError{Program: p.Name, Worker: w, Position: at, Instruction: in,
-					Why: "a program that trains does not save or evaluate; train does both between two of them (--save-every, --eval-every)"}
+					Why: "a program that trains does not save or evaluate; train does both between two of them " +
+						"(--save-every, --eval-every)"}
 			}
 			return wrong == nil
 		})

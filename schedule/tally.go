@@ -12,13 +12,15 @@ type tally struct {
 	p         *Program
 	done      map[Instruction]int // computations
 	updates   map[Instruction]int
-	validated map[Instruction]int         // PV
-	latest    map[Instruction]Instruction // by stage, in a B with no number: the gradient of the highest micro-batch so far
-	end       int32                       // one more than the last micro-batch trained on
+	validated map[Instruction]int // PV
+	// latest is, by stage in a B with no number, the gradient of the highest micro-batch so far.
+	latest map[Instruction]Instruction
+	end    int32 // one more than the last micro-batch trained on
 }
 
 func newTally(p *Program) *tally {
-	return &tally{p: p, done: map[Instruction]int{}, updates: map[Instruction]int{}, validated: map[Instruction]int{}, latest: map[Instruction]Instruction{}, end: p.streamEnd()}
+	return &tally{p: p, done: map[Instruction]int{}, updates: map[Instruction]int{}, validated: map[Instruction]int{},
+		latest: map[Instruction]Instruction{}, end: p.streamEnd()}
 }
 
 // worker walks one list. Everything that an instruction needs on its own worker must

@@ -303,7 +303,8 @@ func (t *textReader) list(line string) error {
 	list := List{}
 	for word := range strings.FieldsSeq(text) {
 		if t.count++; t.count > MaxInstructions {
-			return fmt.Errorf("worker %d, instruction %d: a program can have %d instructions in its lists", w, len(list), MaxInstructions)
+			return fmt.Errorf("worker %d, instruction %d: a program can have %d instructions in its lists", w,
+				len(list), MaxInstructions)
 		}
 		in, err := ParseInstruction(word)
 		if err != nil {

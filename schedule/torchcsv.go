@@ -118,7 +118,8 @@ func ReadTorchCSV(r io.Reader) (*Program, error) {
 			}
 			list = append(list, actions...)
 			if read += len(actions); read > MaxInstructions {
-				return nil, fmt.Errorf("schedule: PyTorch's schedule, line %d, cell %d: a program can have %d instructions", line, c+1, MaxInstructions)
+				return nil, fmt.Errorf("schedule: PyTorch's schedule, line %d, cell %d: a program can have %d instructions", line,
+					c+1, MaxInstructions)
 			}
 		}
 		if len(list) == 0 {

@@ -112,7 +112,8 @@ func groupsMeet(p *Program) error {
 		for pl := range p.Placement {
 			for _, s := range stages {
 				if g, first := p.group(pl, s), p.group(pl, stages[0]); g != first {
-					return fmt.Errorf("schedule: program %s: stage %d updates every %d minibatches and stage %d every %d: they have no common update to %s; give them as many replicas each",
+					return fmt.Errorf("schedule: program %s: stage %d updates every %d minibatches and stage %d every %d: they have "+
+						"no common update to %s; give them as many replicas each",
 						p.Name, stages[0], first, s, g, what)
 				}
 			}

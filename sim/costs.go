@@ -181,7 +181,8 @@ func (k *StageCost) wrong() (field string, value float64) {
 		value float64
 	}{
 		{"forward", k.ForwardS}, {"backward", k.BackwardS}, {"input gradient", k.InputS}, {"weight gradient", k.WeightS},
-		{"update", k.UpdateS}, {"elastic update", k.ElasticUpdateS}, {"reference update", k.ReferenceUpdateS}, {"evaluation", k.EvaluateS}, {"checkpoint", k.SaveS},
+		{"update", k.UpdateS}, {"elastic update", k.ElasticUpdateS}, {"reference update", k.ReferenceUpdateS},
+		{"evaluation", k.EvaluateS}, {"checkpoint", k.SaveS},
 		{"all-reduce", k.AllReduceS}, {"sum of tied gradients", k.TiedS}, {"norm", k.NormS}, {"spread", k.Spread},
 	} {
 		if bad(f.value) {
@@ -192,8 +193,10 @@ func (k *StageCost) wrong() (field string, value float64) {
 		name  string
 		value int64
 	}{
-		{"activation bytes", k.ActivationBytes}, {"gradient bytes", k.GradientBytes}, {"saved bytes", k.SavedBytes}, {"input bytes", k.InputBytes},
-		{"pending bytes", k.PendingBytes}, {"fixed bytes", k.FixedBytes}, {"parameter bytes", k.ParameterBytes}, {"reference bytes", k.ReferenceBytes},
+		{"activation bytes", k.ActivationBytes}, {"gradient bytes", k.GradientBytes}, {"saved bytes", k.SavedBytes},
+		{"input bytes", k.InputBytes},
+		{"pending bytes", k.PendingBytes}, {"fixed bytes", k.FixedBytes}, {"parameter bytes", k.ParameterBytes},
+		{"reference bytes", k.ReferenceBytes},
 		{"bytes of gradients that the first half makes", k.WholeBytes}, {"bytes of the largest layer", k.LayerBytes},
 		{"peak of a forward", k.ForwardPeak}, {"peak of an evaluation", k.EvaluatePeak}, {"peak of an update", k.UpdatePeak},
 		{"peak of the first backward", k.FirstBackwardPeak}, {"peak of a backward", k.BackwardPeak},
@@ -221,7 +224,8 @@ func (c *Costs) transferS(t transfer) (latency, link float64, err error) {
 	}
 	latency, link = c.Transfer(t.from, t.to, t.bytes)
 	if bad(latency) || bad(link) {
-		err = fmt.Errorf("sim: %v from worker %d to worker %d, %d bytes, is on its way for %v s and takes the link for %v s; both must be numbers, 0 or more", t.in, t.from, t.to, t.bytes, latency, link)
+		err = fmt.Errorf("sim: %v from worker %d to worker %d, %d bytes, is on its way for %v s and takes the link for %v "+
+			"s; both must be numbers, 0 or more", t.in, t.from, t.to, t.bytes, latency, link)
 	}
 	return latency, link, err
 }

@@ -40,9 +40,13 @@ func TestCostsThatNoClockCanTake(t *testing.T) {
 	each(reflect.TypeFor[StageCost](), func(c *Costs) reflect.Value { return reflect.ValueOf(&c.Stages[1][0]).Elem() })
 	each(reflect.TypeFor[Costs](), func(c *Costs) reflect.Value { return reflect.ValueOf(c).Elem() })
 	for _, x := range numbers {
-		refused("Transfer's latency", func(c *Costs) { c.Transfer = func(int, int, int64) (float64, float64) { return x, 0 } })
+		refused("Transfer's latency", func(c *Costs) {
+			c.Transfer = func(int, int, int64) (float64, float64) { return x, 0 }
+		})
 		refused("Transfer's link", func(c *Costs) { c.Transfer = func(int, int, int64) (float64, float64) { return 0, x } })
 		refused("a share", func(c *Costs) { c.Stages[0][0].Shares = []Share{{At: x, Part: 1}} })
 	}
-	refused("times that add up to no number", func(c *Costs) { c.Stages[0][0].ForwardS, c.Stages[0][0].BackwardS = 1e308, 1e308 })
+	refused("times that add up to no number", func(c *Costs) {
+		c.Stages[0][0].ForwardS, c.Stages[0][0].BackwardS = 1e308, 1e308
+	})
 }

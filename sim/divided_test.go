@@ -12,15 +12,22 @@ import (
 func TestMemoryOfADividedLayer(t *testing.T) {
 	layer := func(from int, parameters, buffers int64, c profile.Cost) profile.Layer {
 		c.Device, c.MicroBatch = "cpu", 1
-		return profile.Layer{Name: "l", Kind: "linear", From: []int{from}, TiedTo: -1, ParameterBytes: parameters, BufferBytes: buffers, Costs: []profile.Cost{c}}
+		return profile.Layer{Name: "l", Kind: "linear", From: []int{from}, TiedTo: -1, ParameterBytes: parameters,
+			BufferBytes: buffers, Costs: []profile.Cost{c}}
 	}
-	p := &profile.Profile{Version: profile.Version, Model: "three", ModelID: "x", Source: "roofline", OptimizerStates: 1, Layers: []profile.Layer{
-		layer(-1, 100, 0, profile.Cost{ForwardS: 1, BackwardS: 1, OutputBytes: 30, SavedBytes: 50, ForwardPeakBytes: 50, BackwardPeakBytes: 20}),
-		layer(0, 80, 8, profile.Cost{ForwardS: 4, BackwardS: 8, OutputBytes: 16, SavedBytes: 40, ForwardPeakBytes: 48, BackwardPeakBytes: 70}),
-		layer(1, 60, 0, profile.Cost{ForwardS: 1, BackwardS: 1, OutputBytes: 10, SavedBytes: 20, ForwardPeakBytes: 20, BackwardPeakBytes: 26}),
-	}}
-	pl := &plan.Plan{Version: plan.Version, Model: "three", ModelID: "x", Replication: "split", MicroBatch: 1, MicroBatches: 2, Schedule: "1f1b", Weights: "sync",
-		Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 1, LastFraction: 0.25, Devices: []int{0}, Warmup: 2}, {FirstLayer: 1, LastLayer: 2, FirstFraction: 0.75, Devices: []int{1}, Warmup: 1}}}
+	p := &profile.Profile{Version: profile.Version, Model: "three", ModelID: "x", Source: "roofline", OptimizerStates: 1,
+		Layers: []profile.Layer{
+			layer(-1, 100, 0, profile.Cost{ForwardS: 1, BackwardS: 1, OutputBytes: 30, SavedBytes: 50, ForwardPeakBytes: 50,
+				BackwardPeakBytes: 20}),
+			layer(0, 80, 8, profile.Cost{ForwardS: 4, BackwardS: 8, OutputBytes: 16, SavedBytes: 40, ForwardPeakBytes: 48,
+				BackwardPeakBytes: 70}),
+			layer(1, 60, 0, profile.Cost{ForwardS: 1, BackwardS: 1, OutputBytes: 10, SavedBytes: 20, ForwardPeakBytes: 20,
+				BackwardPeakBytes: 26}),
+		}}
+	pl := &plan.Plan{Version: plan.Version, Model: "three", ModelID: "x", Replication: "split", MicroBatch: 1,
+		MicroBatches: 2, Schedule: "1f1b", Weights: "sync",
+		Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 1, LastFraction: 0.25, Devices: []int{0}, Warmup: 2},
+			{FirstLayer: 1, LastLayer: 2, FirstFraction: 0.75, Devices: []int{1}, Warmup: 1}}}
 	c, err := CostsOf(p, local(2), pl)
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +59,8 @@ func TestMemoryOfADividedLayer(t *testing.T) {
 	}
 
 	pl.Stages[1].FirstFraction = 0.5
-	if _, err := CostsOf(p, local(2), pl); err == nil || !strings.Contains(err.Error(), "compute 0.75 of layer 1 together") {
+	if _, err := CostsOf(p, local(2), pl); err == nil ||
+		!strings.Contains(err.Error(), "compute 0.75 of layer 1 together") {
 		t.Errorf("a quarter and a half of a layer: %v", err)
 	}
 }

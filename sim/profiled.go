@@ -116,7 +116,8 @@ func (k *layerCosts) at(device string, rows int) ([]profile.Cost, error) {
 }
 
 // stageCost adds up the layers of a stage on one type of device; all is the plan's devices.
-func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, device string, all []int) (StageCost, error) {
+func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, device string,
+	all []int) (StageCost, error) {
 	p, st := known.p, pl.Stages[s]
 	rows := pl.MicroBatch
 	if pl.Replication == "split" && len(st.Devices) > 1 {

@@ -2,7 +2,9 @@ package sim
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
@@ -106,4 +108,20 @@ func (s *state) summary() Summary {
 		sum.Bubble = max(0, 1-busy/(float64(len(s.workers))*sum.StepS)) // rounding can leave -0
 	}
 	return sum
+}
+
+// StallError is a Program, or a Gate, that lets nobody move before the end.
+type StallError struct {
+	Program string
+	AtS     float64
+	Waits   []schedule.Need
+}
+
+func (e *StallError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "sim: program %s stalls at %.6g s:", e.Program, e.AtS)
+	for _, n := range e.Waits {
+		b.WriteString("\n  " + n.String())
+	}
+	return b.String()
 }

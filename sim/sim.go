@@ -3,7 +3,6 @@ package sim
 import (
 	"fmt"
 	"math"
-	"strings"
 
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
@@ -51,22 +50,6 @@ type Summary struct {
 	Over            *Over     `json:"-"` // nil: every worker has enough
 }
 
-// StallError is a Program, or a Gate, that lets nobody move before the end.
-type StallError struct {
-	Program string
-	AtS     float64
-	Waits   []schedule.Need
-}
-
-func (e *StallError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "sim: program %s stalls at %.6g s:", e.Program, e.AtS)
-	for _, n := range e.Waits {
-		b.WriteString("\n  " + n.String())
-	}
-	return b.String()
-}
-
 // mostPlayed bounds the instructions of a simulation, repetitions counted, before anything of their size is made:
 // over four times as many as a step of 1,024 workers with 4,096 micro-batches has.
 const mostPlayed = 1 << 27
@@ -84,7 +67,8 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 		return nil, Summary{}, err
 	}
 	if n := p.Instructions(); n > mostPlayed {
-		return nil, Summary{}, fmt.Errorf("sim: program %s has %d instructions, its body %d times; at most %d are simulated: give fewer repetitions or micro-batches", p.Name, n, p.Repeat, int64(mostPlayed))
+		return nil, Summary{}, fmt.Errorf("sim: program %s has %d instructions, its body %d times; at most %d are "+
+			"simulated: give fewer repetitions or micro-batches", p.Name, n, p.Repeat, int64(mostPlayed))
 	}
 	if o.Cores == 0 {
 		o.Cores = costs.Cores
@@ -109,7 +93,7 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 		return nil, Summary{}, s.fault
 	}
 	if math.IsInf(s.now, 0) {
-		return nil, Summary{}, fmt.Errorf("sim: program %s: its times add up to more than a number can be; give smaller ones", p.Name)
+		return nil, Summary{}, fmt.Errorf("sim: program %s: its times add up to more than a number can be", p.Name)
 	}
 	if s.ended < p.Workers {
 		return nil, Summary{}, &StallError{Program: p.Name, AtS: s.now, Waits: o.Gate.Waits()}

@@ -100,7 +100,8 @@ func Read(r io.Reader) (*Timeline, error) {
 		return nil, readError(err, text)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("trace: line %d: something follows the end of the Timeline: want one JSON object", document.LineOf(text, int(dec.InputOffset())))
+		return nil, fmt.Errorf("trace: line %d: something follows the end of the Timeline: want one JSON object",
+			document.LineOf(text, int(dec.InputOffset())))
 	}
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -116,11 +117,13 @@ func readError(err error, text []byte) error {
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("trace: the file is empty: want a Timeline in JSON")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("trace: line %d: the file ends too early: it was cut short, write it again: %w", document.LineOf(text, len(text)), err)
+		return fmt.Errorf("trace: line %d: the file ends too early: it was cut short, write it again: %w",
+			document.LineOf(text, len(text)), err)
 	case errors.As(err, &syntax):
 		return fmt.Errorf("trace: line %d: %w", document.LineOf(text, int(syntax.Offset)), err)
 	case errors.As(err, &wrong):
-		return fmt.Errorf("trace: line %d: %s is a %s, want %s", document.LineOf(text, int(wrong.Offset)), wrong.Field, wrong.Value, wrong.Type)
+		return fmt.Errorf("trace: line %d: %s is a %s, want %s", document.LineOf(text, int(wrong.Offset)), wrong.Field,
+			wrong.Value, wrong.Type)
 	}
 	return fmt.Errorf("trace: near line %d: %w", document.LineOf(text, len(text)), err)
 }

@@ -36,7 +36,8 @@ func TestManyDevicesTakeLittleMemory(t *testing.T) {
 		{cuts: []int{0, n}, counts: []int{all}},
 		{cuts: []int{0, n / 2, n}, counts: []int{all / 2, all - all/2}},
 	} {
-		h.order, h.again, h.size, h.family = s.orders[0], slices.Repeat([]plan.Recompute{plan.KeepAll}, len(h.counts)), 1, "1f1b"
+		h.order, h.again, h.size, h.family = s.orders[0],
+			slices.Repeat([]plan.Recompute{plan.KeepAll}, len(h.counts)), 1, "1f1b"
 		h.depth = slices.Repeat([]int{1}, len(h.counts))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

@@ -35,7 +35,8 @@ func TestDividedLayersTakeWhatTheTableSays(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			p := &profile.Profile{Version: profile.Version, Model: "divided", ModelID: "x", Source: "roofline"}
 			for i, l := range k.layers {
-				p.Layers = append(p.Layers, profile.Layer{Name: string(rune('a' + i)), Kind: "linear", From: []int{i - 1}, TiedTo: -1,
+				p.Layers = append(p.Layers, profile.Layer{Name: string(rune('a' + i)), Kind: "linear",
+					From: []int{i - 1}, TiedTo: -1,
 					Costs: []profile.Cost{{Device: "d", MicroBatch: 1, ForwardS: l.f, BackwardS: l.b, OutputBytes: l.out}}})
 			}
 			c := &cluster.Cluster{Name: "chain", DeviceTypes: map[string]cluster.DeviceType{"d": {}},

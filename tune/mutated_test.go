@@ -18,9 +18,11 @@ import (
 
 // What values become: by their kind, and one in ten of any kind.
 var (
-	oddNumbers = []any{-1, 0, 1, 2, 3, 4, 5, 6, 8, 16, 0.25, 0.5, 0.75, 1.5, -0.25, 1e-300, 65535, 1 << 31, 1e15, 1e18, 1e300, -1e300}
-	oddTexts   = []any{"", "x", "split", "round_robin", "afab", "zb-h1", "1f1b-rr", "zb-v", "so", "stash", "latest", "fast", "board", "half", "0B/s", "7GB/s", "-3GiB", "2GiB", "1us", "3s", "every:1", "none"}
-	oddValues  = []any{true, nil, []any{}, map[string]any{}, "x", -1}
+	oddNumbers = []any{-1, 0, 1, 2, 3, 4, 5, 6, 8, 16, 0.25, 0.5, 0.75, 1.5, -0.25, 1e-300, 65535, 1 << 31,
+		1e15, 1e18, 1e300, -1e300}
+	oddTexts = []any{"", "x", "split", "round_robin", "afab", "zb-h1", "1f1b-rr", "zb-v", "so", "stash", "latest",
+		"fast", "board", "half", "0B/s", "7GB/s", "-3GiB", "2GiB", "1us", "3s", "every:1", "none"}
+	oddValues = []any{true, nil, []any{}, map[string]any{}, "x", -1}
 )
 
 // mutate changes one thing of a JSON value somewhere in it: a value becomes an odd one, or a member goes or is there
@@ -82,26 +84,34 @@ func mutated(t *testing.T, r *rand.Rand, text []byte) []byte {
 	return out
 }
 
-const sixDevices = `{"name": "six", "device_types": {"fast": {"memory": "16GiB", "peak": "10TFLOPS", "memory_bandwidth": "900GB/s", "efficiency": {"": 0.5}},
-	"board": {"memory_bandwidth": "40GB/s", "fpga": {"dsp_slices": 10, "clock": "1MHz", "on_chip": "1MiB", "transceivers": [{"name": "g", "lanes": 4, "rate": "1Gbps"}]}}},
-	"device": "fast", "nodes": [{"count": 2, "memory": "8GiB", "bandwidth": "5GB/s", "latency": "1ms"}, {"devices": ["fast", "board"]}], "cores": 3,
+const sixDevices = `{"name": "six", "device_types": {"fast": {"memory": "16GiB", "peak": "10TFLOPS",
+		"memory_bandwidth": "900GB/s", "efficiency": {"": 0.5}},
+	"board": {"memory_bandwidth": "40GB/s", "fpga": {"dsp_slices": 10, "clock": "1MHz", "on_chip": "1MiB",
+		"transceivers": [{"name": "g", "lanes": 4, "rate": "1Gbps"}]}}},
+	"device": "fast", "nodes": [{"count": 2, "memory": "8GiB", "bandwidth": "5GB/s", "latency": "1ms"},
+		{"devices": ["fast", "board"]}], "cores": 3,
 	"levels": [{"name": "server", "size": 2, "bandwidth": "130GB/s", "latency": "5us", "collective_bandwidth": "100GB/s"},
 	{"name": "rack", "size": 3, "bandwidth": "25Gbps", "latency": "30us", "duplex": "half", "uplinks": true}]}`
 
 // sixProfile is three layers that both types of devices compute.
 func sixProfile() *profile.Profile {
-	p := &profile.Profile{Version: profile.Version, Model: "three", ModelID: "x", Source: "measured", OptimizerStates: 1, PaceSpread: 0.01,
-		Transfer: &profile.Transfer{LatencyS: 1e-5, BandwidthBytesPerSecond: 1e9, AllReduceBytesPerSecond: 1e9, AllReduceWorkers: 2, DispatchS: 1e-6, TurnS: 1e-6, StallS: 1e-3}}
+	p := &profile.Profile{Version: profile.Version, Model: "three", ModelID: "x", Source: "measured",
+		OptimizerStates: 1, PaceSpread: 0.01,
+		Transfer: &profile.Transfer{LatencyS: 1e-5, BandwidthBytesPerSecond: 1e9, AllReduceBytesPerSecond: 1e9,
+			AllReduceWorkers: 2, DispatchS: 1e-6, TurnS: 1e-6, StallS: 1e-3}}
 	for i := range 3 {
-		l := profile.Layer{Name: fmt.Sprint("l", i), Kind: "linear", From: []int{i - 1}, TiedTo: -1, ParameterBytes: 1000, BufferBytes: 8, UpdateS: 1e-5}
+		l := profile.Layer{Name: fmt.Sprint("l", i), Kind: "linear", From: []int{i - 1}, TiedTo: -1, ParameterBytes: 1000,
+			BufferBytes: 8, UpdateS: 1e-5}
 		if i == 2 {
 			l.From, l.TiedTo, l.TiedBytes = []int{1, 0}, 0, 100
 		}
 		for _, device := range []string{"fast", "board"} {
 			for _, size := range []int{1, 2, 4} {
 				s := float64(size)
-				l.Costs = append(l.Costs, profile.Cost{Device: device, MicroBatch: size, ForwardS: 1e-3 * s, BackwardS: 2e-3 * s, BackwardInputS: new(1e-3 * s), BackwardWeightS: new(1e-3 * s),
-					Spread: 0.1, OutputBytes: 100 * int64(size), SavedBytes: 200 * int64(size), PendingBytes: new(int64(150)), ForwardPeakBytes: 220, BackwardPeakBytes: 240})
+				l.Costs = append(l.Costs, profile.Cost{Device: device, MicroBatch: size, ForwardS: 1e-3 * s, BackwardS: 2e-3 * s,
+					BackwardInputS: new(1e-3 * s), BackwardWeightS: new(1e-3 * s),
+					Spread: 0.1, OutputBytes: 100 * int64(size), SavedBytes: 200 * int64(size), PendingBytes: new(int64(150)),
+					ForwardPeakBytes: 220, BackwardPeakBytes: 240})
 			}
 		}
 		p.Layers = append(p.Layers, l)
@@ -114,9 +124,12 @@ func sixProfile() *profile.Profile {
 func TestMutatedFilesAreReadOrRefused(t *testing.T) {
 	texts := [3][]byte{2: []byte(sixDevices)}
 	for i, v := range []any{
-		&plan.Plan{Version: plan.Version, Model: "three", ModelID: "x", Cluster: "six", Replication: "split", MicroBatch: 4, MicroBatches: 8, Schedule: "1f1b", Weights: "sync", Planner: "hand",
-			Stages:    []plan.Stage{{FirstLayer: 0, LastLayer: 1, LastFraction: 0.25, Devices: []int{0, 1}, Warmup: 2, Recompute: plan.KeepInput}, {FirstLayer: 1, LastLayer: 2, FirstFraction: 0.75, Devices: []int{5}, Warmup: 1}},
-			Predicted: &plan.Predicted{StepS: 1, MemoryBytes: []int64{1, 2, 3}, BusyS: []float64{1, 1, 1}, PeakActivations: []int{1, 1, 1}}},
+		&plan.Plan{Version: plan.Version, Model: "three", ModelID: "x", Cluster: "six", Replication: "split", MicroBatch: 4,
+			MicroBatches: 8, Schedule: "1f1b", Weights: "sync", Planner: "hand",
+			Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 1, LastFraction: 0.25, Devices: []int{0, 1}, Warmup: 2,
+				Recompute: plan.KeepInput}, {FirstLayer: 1, LastLayer: 2, FirstFraction: 0.75, Devices: []int{5}, Warmup: 1}},
+			Predicted: &plan.Predicted{StepS: 1, MemoryBytes: []int64{1, 2, 3}, BusyS: []float64{1, 1, 1},
+				PeakActivations: []int{1, 1, 1}}},
 		sixProfile(),
 	} {
 		text, err := json.Marshal(v)
@@ -177,7 +190,8 @@ func TestMutatedFilesAreReadOrRefused(t *testing.T) {
 		}
 	}
 	t.Log(counts)
-	for _, what := range []string{"plan refused", "profile refused", "cluster refused", "not simulated", "simulated", "planned"} {
+	for _, what := range []string{"plan refused", "profile refused", "cluster refused", "not simulated",
+		"simulated", "planned"} {
 		if counts[what] < 20 {
 			t.Errorf("%s %d times: the changes do not reach that", what, counts[what])
 		}

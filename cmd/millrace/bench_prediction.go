@@ -201,7 +201,8 @@ func randomPlan(ctx context.Context, rng *rand.Rand, p *planned) (*plan.Plan, er
 	if stages == 1 {
 		fix = tune.Overrides{Stages: 1, MicroBatch: fix.MicroBatch, MicroBatches: fix.MicroBatches}
 	}
-	found, err := tune.Search(ctx, tune.Request{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, Fix: fix, Runnable: true})
+	found, err := tune.Search(ctx, tune.Request{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch,
+		Clip: p.job.Clip > 0, Fix: fix, Runnable: true})
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,8 @@ func dieOf(args []string) func(*crash.Panic) {
 // explainPanic leaves a file that says what happened and is one line that names it. err is the error that the
 // panic came with.
 func explainPanic(args []string, p *crash.Panic, err error) string {
-	what := names.Shown(fmt.Sprintf("internal error in %s: %s", verbOf(args), strings.Join(strings.Fields(err.Error()), " ")))
+	what := names.Shown(fmt.Sprintf("internal error in %s: %s", verbOf(args),
+		strings.Join(strings.Fields(err.Error()), " ")))
 	path, failed := leaveReport(args, p, err)
 	if failed != nil {
 		return fmt.Sprintf("%s; it could not be written down: %v\n%s", what, failed, p.Stack)
@@ -42,7 +43,8 @@ func leaveReport(args []string, p *crash.Panic, err error) (path string, failed 
 	every := make([]byte, 1<<20)
 	every = every[:runtime.Stack(every, true)]
 	text := fmt.Sprintf("millrace %s, %s %s/%s, %d processors\ncommand: %s\n%v\n\n%s\nall goroutines:\n%s",
-		version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), strings.Join(withoutSecrets(args), " "), err, p.Stack, every)
+		version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
+		strings.Join(withoutSecrets(args), " "), err, p.Stack, every)
 	name := fmt.Sprintf("millrace-crash-%s-%d.txt", time.Now().UTC().Format("20060102T150405"), os.Getpid())
 	folders := []string{os.TempDir()}
 	if run := runFolder.Load(); run != nil {

@@ -54,7 +54,8 @@ func TestAPanicIsOneLineAndAFileToSend(t *testing.T) {
 			c := p.command(t, []string{verb})
 			c.Env = append(c.Env, "TMPDIR="+tmp)
 			out, _ := c.CombinedOutput()
-			line := regexp.MustCompile(`^millrace: internal error in millrace (\S+): (.*); please send (\S+)\n$`).FindStringSubmatch(string(out))
+			line := regexp.MustCompile(
+				`^millrace: internal error in millrace (\S+): (.*); please send (\S+)\n$`).FindStringSubmatch(string(out))
 			if c.ProcessState.ExitCode() != exitFailed || line == nil || line[1] != verb || !strings.HasPrefix(line[2], want) {
 				t.Fatalf("exit %d, said\n%s", c.ProcessState.ExitCode(), out)
 			}
@@ -66,7 +67,8 @@ func TestAPanicIsOneLineAndAFileToSend(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, needed := range []string{"command: " + verb + "\n", "crash_test.go", runtime.Version(), "all goroutines:", want} {
+			for _, needed := range []string{"command: " + verb + "\n", "crash_test.go", runtime.Version(),
+				"all goroutines:", want} {
 				if !strings.Contains(string(text), needed) {
 					t.Errorf("%s does not say %q:\n%.2000s", line[3], needed, text)
 				}
@@ -77,7 +79,8 @@ func TestAPanicIsOneLineAndAFileToSend(t *testing.T) {
 
 func TestSecretsAreLeftOut(t *testing.T) {
 	args := strings.Fields("train --metrics 0.0.0.0:1 --token abc --password=def --token-file f --name token")
-	if got := strings.Join(withoutSecrets(args), " "); got != "train --metrics 0.0.0.0:1 --token *** --password=*** --token-file f --name token" {
+	if got := strings.Join(withoutSecrets(args), " "); got != "train --metrics 0.0.0.0:1 --token *** --password=*** "+
+		"--token-file f --name token" {
 		t.Error(got)
 	}
 }

@@ -23,7 +23,8 @@ func checkThreads(j *job.Job) error {
 	if j.Cluster != "" || j.ThreadsPerWorker == 1 || j.ThreadsPerWorker <= most/j.Workers {
 		return nil
 	}
-	return badInput(fmt.Errorf("--threads-per-worker %d: %d workers with so many threads each are more than %d processors take turns with; give %d at most, %d threads a processor",
+	return badInput(fmt.Errorf("--threads-per-worker %d: %d workers with so many threads each are more than %d "+
+		"processors take turns with; give %d at most, %d threads a processor",
 		j.ThreadsPerWorker, j.Workers, runtime.NumCPU(), max(1, most/j.Workers), threadsPerProcessor))
 }
 
@@ -41,8 +42,9 @@ func spaceLimit() (bytes uint64, limited bool) {
 	return limit.Cur, err == nil && limit.Cur != ^uint64(0)
 }
 
-// loadWithoutThreads keeps OpenBLAS from making threads while it is loaded into a limited address space: for one that it
-// does not get it interrupts the process. Workers give it as many as they need later.
+// loadWithoutThreads keeps OpenBLAS from making threads while it is loaded into a limited address
+// space: for one that it does not get it interrupts the process. Workers give it as many as they need
+// later.
 func loadWithoutThreads() error {
 	const threads = "OPENBLAS_NUM_THREADS"
 	if _, limited := spaceLimit(); !limited || os.Getenv(threads) != "" {
@@ -69,6 +71,7 @@ func checkSpace() error {
 	if taken+need <= limit {
 		return nil
 	}
-	return badInput(fmt.Errorf("the address space is limited to %s (ulimit -v), and %s of it are taken once libtorch is loaded; give %s at least, and what the tensors take",
+	return badInput(fmt.Errorf("the address space is limited to %s (ulimit -v), and %s of it are taken once libtorch is "+
+		"loaded; give %s at least, and what the tensors take",
 		cluster.FormatBytes(int64(limit)), cluster.FormatBytes(int64(taken)), cluster.FormatBytes(int64(taken+need))))
 }

@@ -17,16 +17,18 @@ func TestThreadsAreBounded(t *testing.T) {
 		workers, threads int
 		cluster          string
 		refused          bool
-	}{{2, most / 2, "", false}, {2, most/2 + 1, "", true}, {4096, 1, "", false}, {4096, 2, "", true}, {1, 1 << 62, "", true}, {2, 1 << 30, "dapple-a", false}} {
+	}{{2, most / 2, "", false}, {2, most/2 + 1, "", true}, {4096, 1, "", false}, {4096, 2, "", true},
+		{1, 1 << 62, "", true}, {2, 1 << 30, "dapple-a", false}} {
 		err := checkThreads(&job.Job{Workers: c.workers, ThreadsPerWorker: c.threads, Cluster: c.cluster})
-		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), fmt.Sprint("--threads-per-worker ", c.threads)) {
+		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(),
+			fmt.Sprint("--threads-per-worker ", c.threads)) {
 			t.Errorf("%d workers of %d threads: %v", c.workers, c.threads, err)
 		}
 	}
 }
 
-// A limit of the address space that is too small ends in one line, or where the Go runtime gets no thread in its dump; it never
-// hangs and passes for no interrupt.
+// A limit of the address space that is too small ends in one line, or where the Go runtime gets no
+// thread in its dump; it never hangs and passes for no interrupt.
 func TestALimitedAddressSpace(t *testing.T) {
 	p := trainer(t)
 	limiter, err := exec.LookPath("prlimit")
@@ -40,7 +42,8 @@ func TestALimitedAddressSpace(t *testing.T) {
 		began := time.Now()
 		out, _ := c.CombinedOutput()
 		code := c.ProcessState.ExitCode()
-		if code != 0 && code != exitBadInput || code == exitBadInput && !strings.Contains(string(out), "millrace: ") && !strings.Contains(string(out), "pthread_create failed") {
+		if code != 0 && code != exitBadInput || code == exitBadInput && !strings.Contains(string(out), "millrace: ") &&
+			!strings.Contains(string(out), "pthread_create failed") {
 			t.Errorf("%d MB: exit %d after %v:\n%.400s", megabytes, code, time.Since(began), out)
 		}
 	}

@@ -15,13 +15,15 @@ func TestMetricsHoldEveryStepOnce(t *testing.T) {
 		want  string
 		again bool // the step before is evaluated again
 	}{
-		"a new run":                  {"", 0, "new\n", false},
-		"begun anew":                 {"{\"step\":0}\n{\"step\":1}\n", 0, "new\n", false},
-		"from the last step":         {"{\"step\":0}\n{\"step\":1}\n", 2, "{\"step\":0}\n{\"step\":1}\nnew\n", false},
-		"from an earlier checkpoint": {"{\"step\":0}\n{\"step\":0,\"evaluation_loss\":1}\n{\"step\":1}\n{\"step\":2}\n", 1, "{\"step\":0}\n{\"step\":0,\"evaluation_loss\":1}\nnew\n", false},
-		"cut short":                  {"{\"step\":0}\n{\"step\":1,\"lo", 5, "{\"step\":0}\nnew\n", false},
-		"not all of it metrics":      {"hello\n{\"loss\":1}\n{\"step\":0}\n", 1, "{\"step\":0}\nnew\n", false},
-		"evaluated again":            {"{\"step\":0,\"evaluation_loss\":2}\n{\"step\":1}\n{\"step\":1,\"evaluation_loss\":1}\n", 2, "{\"step\":0,\"evaluation_loss\":2}\n{\"step\":1}\nnew\n", true},
+		"a new run":          {"", 0, "new\n", false},
+		"begun anew":         {"{\"step\":0}\n{\"step\":1}\n", 0, "new\n", false},
+		"from the last step": {"{\"step\":0}\n{\"step\":1}\n", 2, "{\"step\":0}\n{\"step\":1}\nnew\n", false},
+		"from an earlier checkpoint": {"{\"step\":0}\n{\"step\":0,\"evaluation_loss\":1}\n{\"step\":1}\n{\"step\":2}\n", 1,
+			"{\"step\":0}\n{\"step\":0,\"evaluation_loss\":1}\nnew\n", false},
+		"cut short":             {"{\"step\":0}\n{\"step\":1,\"lo", 5, "{\"step\":0}\nnew\n", false},
+		"not all of it metrics": {"hello\n{\"loss\":1}\n{\"step\":0}\n", 1, "{\"step\":0}\nnew\n", false},
+		"evaluated again": {"{\"step\":0,\"evaluation_loss\":2}\n{\"step\":1}\n{\"step\":1,\"evaluation_loss\":1}\n",
+			2, "{\"step\":0,\"evaluation_loss\":2}\n{\"step\":1}\nnew\n", true},
 	} {
 		path := filepath.Join(t.TempDir(), "metrics.jsonl")
 		if c.was != "" {

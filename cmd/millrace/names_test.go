@@ -46,14 +46,15 @@ func TestAModelsNameIsNoPath(t *testing.T) {
 func TestNamesAreNotObeyed(t *testing.T) {
 	p := &program{dir: t.TempDir(), native: filepath.Join(t.TempDir(), "no-library.so"), cache: t.TempDir()}
 	for file, text := range map[string]string{
-		"model.yaml":   named(`ev\e[2Jil`, "a"),
-		"layer.yaml":   named("m", `a\e]0;title\a`),
-		"turned.yaml":  named(`abc\u202edef`, "a"),
-		"long.yaml":    named(strings.Repeat("n", 201), "a"),
-		"raw.yaml":     named("m\x1b[2J", "a") + "nonsense: \x1b[2J\u202e\n",
-		"cluster.yaml": "name: \"c\\e[2J\"\ndevice_types: {d: {}}\ndevice: d\nlevels: [{name: l, size: 2, bandwidth: 1GB/s, latency: 1us}]\n",
-		"p.json":       `{"version": 1, "model": "\u001b[2J\u202e"}`,
-		"plan.json":    `{"version": 1, "model": "\u001b[2J\u202e"}`,
+		"model.yaml":  named(`ev\e[2Jil`, "a"),
+		"layer.yaml":  named("m", `a\e]0;title\a`),
+		"turned.yaml": named(`abc\u202edef`, "a"),
+		"long.yaml":   named(strings.Repeat("n", 201), "a"),
+		"raw.yaml":    named("m\x1b[2J", "a") + "nonsense: \x1b[2J\u202e\n",
+		"cluster.yaml": "name: \"c\\e[2J\"\ndevice_types: {d: {}}\ndevice: d\nlevels: [{name: l, size: 2, bandwidth: " +
+			"1GB/s, latency: 1us}]\n",
+		"p.json":    `{"version": 1, "model": "\u001b[2J\u202e"}`,
+		"plan.json": `{"version": 1, "model": "\u001b[2J\u202e"}`,
 	} {
 		if err := os.WriteFile(filepath.Join(p.dir, file), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -79,7 +80,8 @@ func TestNamesAreNotObeyed(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(p.dir, "\x1b[2J", "m.yaml"), []byte(named("m", "a")), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"plan", "--cluster", "dapple-b:2", "--batch", "4", "--model", "\x1b[2J/m.yaml"}, {"report", "\x1b[2J"}, {"\x1b[2J"}, {"plan", "--\x1b[2J"}} {
+	for _, args := range [][]string{{"plan", "--cluster", "dapple-b:2", "--batch", "4", "--model", "\x1b[2J/m.yaml"},
+		{"report", "\x1b[2J"}, {"\x1b[2J"}, {"plan", "--\x1b[2J"}} {
 		if out := p.run(t, args, false); strings.Contains(out, "\x1b") {
 			t.Errorf("%q: %q", args, out)
 		}

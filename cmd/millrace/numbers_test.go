@@ -19,8 +19,10 @@ import (
 
 // baseOf is a command line of each verb that is right, and short of work once its context has ended.
 var baseOf = map[string]string{
-	"profile": "mlp --analytic --cluster dapple-b:2 --batch 8", "plan": "--model mlp --cluster dapple-b:2 --batch 8", "schedule": "1f1b",
-	"compare": "", "simulate": "--model mlp --cluster dapple-b:2 --batch 8", "tune": "--model mlp --cluster dapple-b:2 --batch 8",
+	"profile": "mlp --analytic --cluster dapple-b:2 --batch 8",
+	"plan":    "--model mlp --cluster dapple-b:2 --batch 8", "schedule": "1f1b",
+	"compare": "", "simulate": "--model mlp --cluster dapple-b:2 --batch 8",
+	"tune":  "--model mlp --cluster dapple-b:2 --batch 8",
 	"train": "--model mlp --data digits --batch 8 --steps 2 --dry-run", "report": "nowhere", "reproduce": "bapipe-table4",
 	"import": "nowhere --from piper --batch 8", "export": "--to deepspeed --plan nowhere",
 }
@@ -28,7 +30,8 @@ var baseOf = map[string]string{
 // inWords is what messages call a flag whose name is not in them.
 var inWords = map[string]string{
 	"lr": "learning rate", "lr-schedule": "learning-rate schedule", "lr-warmup": "warm-up steps", "lr-scale": "rate_scale",
-	"weight-decay": "weight decay", "warmup": "warm-up depths", "resume": "checkpoint", "wire": "cluster", "weights": "weight policy",
+	"weight-decay": "weight decay", "warmup": "warm-up depths", "resume": "checkpoint", "wire": "cluster",
+	"weights": "weight policy",
 }
 
 // elsewhere is what stops a verb of baseOf before it has looked at a flag that is right.
@@ -36,7 +39,8 @@ var elsewhere = []string{"native library", "no such file", "context canceled", "
 
 // Whatever number a flag is given, the verb is done, is stopped, or refuses it with exit code 2 and the flag's name.
 func TestNumbersOutOfRange(t *testing.T) {
-	for name, native := range map[string]string{"with libtorch": "", "without": filepath.Join(t.TempDir(), "no-library.so")} {
+	for name, native := range map[string]string{"with libtorch": "",
+		"without": filepath.Join(t.TempDir(), "no-library.so")} {
 		t.Run(name, func(t *testing.T) {
 			only := ""
 			if native == "" {
@@ -55,7 +59,8 @@ func TestNumbersOutOfRange(t *testing.T) {
 					if kind := f.Value.Type(); kind == "bool" || strings.HasPrefix(kind, "string") {
 						return
 					}
-					for _, value := range strings.Split("-1 0 9223372036854775807 2147483648 1e308 NaN -Inf  99999999999999999999", " ") {
+					for _, value := range strings.Split("-1 0 9223372036854775807 2147483648 1e308 NaN -Inf  "+
+						"99999999999999999999", " ") {
 						tryNumber(t, path, f.Name, value)
 					}
 				})
@@ -90,10 +95,12 @@ func tryNumber(t *testing.T, path []string, flag, value string) {
 	switch line := strings.Join(args, " "); {
 	case asPanic(err) != nil:
 		t.Errorf("%s: %v\n%s", line, err, asPanic(err).Stack)
-	case err == nil || errors.As(err, &by) || slices.ContainsFunc(elsewhere, func(why string) bool { return strings.Contains(err.Error(), why) }):
+	case err == nil || errors.As(err, &by) || slices.ContainsFunc(elsewhere,
+		func(why string) bool { return strings.Contains(err.Error(), why) }):
 	case !errors.As(err, &exit) || exit.code != exitBadInput:
 		t.Errorf("%s: not exit code 2: %v", line, err)
-	case !strings.Contains(strings.ReplaceAll(err.Error(), "_", "-"), flag) && !strings.Contains(err.Error(), cmp.Or(inWords[flag], flag)):
+	case !strings.Contains(strings.ReplaceAll(err.Error(), "_", "-"), flag) &&
+		!strings.Contains(err.Error(), cmp.Or(inWords[flag], flag)):
 		if c, _, _ := root.Find(path); c.Name() != "bench" && c.Parent().Name() != "bench" { // these have no model
 			t.Errorf("%s: it does not name the flag: %v", line, err)
 		}

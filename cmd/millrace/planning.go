@@ -127,7 +127,8 @@ func (p *planned) hardware(c *cobra.Command) (err error) {
 		p.profile, err = givenProfile(p.job, p.model)
 		return err
 	}
-	p.profile, err = profile.Analytic(p.model, p.cluster.DeviceTypes, p.sizes(), p.job.Optimizer.Kind, len(p.job.Optimizer.States()))
+	p.profile, err = profile.Analytic(p.model, p.cluster.DeviceTypes, p.sizes(), p.job.Optimizer.Kind,
+		len(p.job.Optimizer.States()))
 	return badInput(err)
 }
 
@@ -158,7 +159,8 @@ func describedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 		return nil, badInput(fmt.Errorf("--workers %d: %w", j.Workers, err))
 	}
 	if n := len(described.Devices); n < len(all.Devices) {
-		fmt.Fprintf(c.ErrOrStderr(), "millrace: the first %d of the %d devices of %s, as --workers asks\n", n, len(all.Devices), all.Name)
+		fmt.Fprintf(c.ErrOrStderr(), "millrace: the first %d of the %d devices of %s, as --workers asks\n", n,
+			len(all.Devices), all.Name)
 	}
 	described = described.Limited(j.MemoryBytes())
 	if j.Cores > 0 {
@@ -208,7 +210,8 @@ func (p *planned) given() error {
 	pl.Predicted = &predicted
 	p.job.Batch = pl.Batch()
 	for _, size := range pl.Sizes() {
-		if basis := p.profile.Basis(p.cluster.Devices[pl.Stages[0].Devices[0]], size); basis != "" && !slices.Contains(pl.Why, basis) {
+		if basis := p.profile.Basis(p.cluster.Devices[pl.Stages[0].Devices[0]], size); basis != "" &&
+			!slices.Contains(pl.Why, basis) {
 			pl.Why = append(pl.Why, basis)
 		}
 	}

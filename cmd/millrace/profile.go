@@ -294,7 +294,8 @@ func profileFor(c *cobra.Command, j *job.Job, m *model.Model, sizes []int) (*pro
 	if p, err := profile.Read(path); err == nil && p.ModelID == m.ID() {
 		return p, nil
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "profile: measuring %s at micro-batches %v, once for this machine\n", names.Shown(j.Model), sizes)
+	fmt.Fprintf(c.ErrOrStderr(), "profile: measuring %s at micro-batches %v, once for this machine\n",
+		names.Shown(j.Model), sizes)
 	if err := profileInChild(c.Context(), j, path, sizes, 0); err != nil {
 		return nil, err
 	}

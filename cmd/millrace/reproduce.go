@@ -23,7 +23,8 @@ func reproduceCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, names []string) error {
 			out := c.OutOrStdout()
 			if len(names) == 0 && (o.Profiles != "" || o.Formula != "" || len(set) > 0) {
-				return badInput(fmt.Errorf("--profiles, --formula and --set are of an experiment; name one of those that millrace reproduce lists"))
+				return badInput(fmt.Errorf("--profiles, --formula and --set are of an experiment; name one of those that " +
+					"millrace reproduce lists"))
 			}
 			if len(names) == 0 {
 				for _, e := range reproduce.Experiments() {

@@ -106,7 +106,8 @@ The families are:
 			}
 			size := p.Instructions()
 			if wanted := svg + page; wanted != "" && size > mostInFile {
-				return badInput(fmt.Errorf("%s: a drawing in a file shows %d instructions at most; this program has %d, repetitions counted", wanted, mostInFile, size))
+				return badInput(fmt.Errorf("%s: a drawing in a file shows %d instructions at most; this program has %d, "+
+					"repetitions counted", wanted, mostInFile, size))
 			}
 			recorded := svg != "" || page != "" || !asJSON && size <= mostDrawn
 			t, sum, err := s.play(p, recorded)
@@ -132,7 +133,8 @@ The families are:
 			if size <= mostDrawn {
 				fmt.Fprint(out, grid(p, t))
 			} else {
-				fmt.Fprintf(out, "not drawn here: it has %d instructions, repetitions counted, and %d are drawn; --svg and --html draw up to %d\n", size, mostDrawn, mostInFile)
+				fmt.Fprintf(out, "not drawn here: it has %d instructions, repetitions counted, and %d are drawn; --svg and --html "+
+					"draw up to %d\n", size, mostDrawn, mostInFile)
 			}
 			fmt.Fprintf(out, "step %.4g, bubble %.1f %%, most micro-batches held by worker %v\n", sum.StepS, 100*sum.Bubble, rep.PeakActivations)
 			return drawn.Stages.Text(out)

@@ -89,7 +89,8 @@ func (s *contestFlags) contest() (tune.Contest, error) {
 		return tune.Contest{}, err
 	}
 	if !(s.parameters >= 0 && s.parameters <= mostParameters) {
-		return tune.Contest{}, fmt.Errorf("--parameters %v; give a size from 0 to %g, in activations", s.parameters, mostParameters)
+		return tune.Contest{}, fmt.Errorf("--parameters %v; give a size from 0 to %g, in activations",
+			s.parameters, mostParameters)
 	}
 	out := tune.Contest{Workers: s.workers, MicroBatches: s.micros, Chunks: s.chunks, Only: s.only, Sync: s.syncOnly, Clip: s.clip, PostValidate: s.later}
 	if s.later && !s.clip {

@@ -47,7 +47,8 @@ func (s *shape) add(c *cobra.Command) {
 	f.IntVar(&s.minibatches, "minibatches", 0, "steps, or minibatches of a stream (default 1; of a stream 2 for each worker)")
 	f.Float64Var(&s.allReduce, "all-reduce", 0, "time to sum the gradients of all chunks of a worker over replicas")
 	f.BoolVar(&s.clip, "clip", false, "updates need the gradient norm of all stages")
-	f.BoolVar(&s.later, "post-validate", false, "with --clip: update before the norm is known, and test it in the next step")
+	f.BoolVar(&s.later, "post-validate", false, "with --clip: update before the norm is known, and "+
+		"test it in the next step")
 	f.Float64Var(&s.norm, "norm", 0, "time to pool the norm")
 	f.IntVar(&s.held, "most-held", 0, "refuse more micro-batches than this between forward and backward on a worker")
 	s.addUniform(c)
@@ -245,7 +246,8 @@ func (s *shape) checkCosts() error {
 	for _, f := range []struct {
 		name  string
 		value float64
-	}{{"forward", s.forward}, {"backward", s.backward}, {"weight", s.weight}, {"transfer", s.transfer}, {"update", s.update}, {"all-reduce", s.allReduce}, {"norm", s.norm}} {
+	}{{"forward", s.forward}, {"backward", s.backward}, {"weight", s.weight}, {"transfer", s.transfer},
+		{"update", s.update}, {"all-reduce", s.allReduce}, {"norm", s.norm}} {
 		if !(f.value >= 0 && f.value <= mostCost) {
 			return fmt.Errorf("--%s %v; give a time from 0 to %g", f.name, f.value, mostCost)
 		}

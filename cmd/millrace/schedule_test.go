@@ -67,7 +67,8 @@ func TestScheduleDrawsBaPipesTables(t *testing.T) {
 		{"so", 2, 4, 16, 4. / 16, nil},
 		{"so", 4, 8, 36, 12. / 36, nil},
 	} {
-		args := []string{"schedule", c.family, "--stages", strconv.Itoa(c.stages), "--micro-batches", strconv.Itoa(c.m), "--transfer", "0.5", "--json"}
+		args := []string{"schedule", c.family, "--stages", strconv.Itoa(c.stages), "--micro-batches", strconv.Itoa(c.m),
+			"--transfer", "0.5", "--json"}
 		out, errs, code := ran(t, args...)
 		var got struct {
 			Check   schedule.Report
@@ -77,7 +78,8 @@ func TestScheduleDrawsBaPipesTables(t *testing.T) {
 			t.Fatalf("%v: exit %d, %v\n%s", args, code, err, errs)
 		}
 		if math.Abs(got.Summary.StepS-c.step) > 1e-9 || math.Abs(got.Summary.Bubble-c.bubble) > 1e-9 {
-			t.Errorf("%v: step %v, bubble %v; the table has %v and %v", args, got.Summary.StepS, got.Summary.Bubble, c.step, c.bubble)
+			t.Errorf("%v: step %v, bubble %v; the table has %v and %v", args, got.Summary.StepS,
+				got.Summary.Bubble, c.step, c.bubble)
 		}
 		if held := fmt.Sprint(got.Check.PeakActivations); c.held != nil && held != fmt.Sprint(c.held) {
 			t.Errorf("%v: held %s; the table has %v", args, held, c.held)
@@ -94,13 +96,15 @@ func TestScheduleOnStreamingDevices(t *testing.T) {
 		{"schedule", file, "--transfer", "0.5"},
 		{"schedule", "1f1b", "--stages", "3", "--micro-batches", "8", "--transfer", "0.5", "--streaming"},
 	} {
-		if out, errs, code := ran(t, args...); code != 0 || !strings.Contains(out, "step 30,") || !strings.Contains(out, "devices transfer while they compute") {
+		if out, errs, code := ran(t, args...); code != 0 || !strings.Contains(out, "step 30,") ||
+			!strings.Contains(out, "devices transfer while they compute") {
 			t.Errorf("%v: exit %d, want a step of 30\n%s%s", args, code, out, errs)
 		}
 	}
 }
 
-// TestScheduleRefusesCosts: a time that no device takes is refused by the name of its flag, with the value and the range.
+// TestScheduleRefusesCosts: a time that no device takes is refused by the name of its flag, with the
+// value and the range.
 func TestScheduleRefusesCosts(t *testing.T) {
 	flags := map[string][]string{
 		"schedule":         {"forward", "backward", "weight", "transfer", "update", "all-reduce", "norm"},
@@ -111,7 +115,8 @@ func TestScheduleRefusesCosts(t *testing.T) {
 			for _, value := range []string{"NaN", "inf", "-inf", "-1", "-5", "1e308"} {
 				args := append(strings.Fields(verb), "--clip", "--"+name+"="+value)
 				out, errs, code := ran(t, args...)
-				if code != exitBadInput || out != "" || !strings.Contains(errs, "--"+name) || !strings.Contains(errs, " from 0 to ") {
+				if code != exitBadInput || out != "" || !strings.Contains(errs, "--"+name) ||
+					!strings.Contains(errs, " from 0 to ") {
 					t.Errorf("%v: exit %d, %q", args, code, errs)
 				}
 			}
@@ -138,8 +143,8 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// TestOrdersThatDoNotAscend: schedule names what the bits of a Program depend on, and train refuses it in time, unless any
-// order will do.
+// TestOrdersThatDoNotAscend: schedule names what the bits of a Program depend on, and train refuses it
+// in time, unless any order will do.
 func TestOrdersThatDoNotAscend(t *testing.T) {
 	file := t.TempDir() + "/mine.txt"
 	lists := func(stage string, order ...string) string {
@@ -152,13 +157,16 @@ func TestOrdersThatDoNotAscend(t *testing.T) {
 		"F0 F1 F2 I0 I1 I2 W0 W2 W1": "(1W1): its gradient is added behind that of 1W2",
 		"F0 F1 F2 I0 I2 I1 W0 W1 W2": "(1I1): its gradient is added behind that of 1I2",
 		"F0 F1 F2 I0 B1 W0 B2":       "(1W0): its gradient is added behind that of 1B1",
-		"F0 F2 F1 B0 B1 B2":          "of a model with batch norm the bits of one worker are not promised: schedule: program mine, worker 1, line 14, instruction 2 (1F1)",
+		"F0 F2 F1 B0 B1 B2": "of a model with batch norm the bits of one worker are not promised: schedule: " +
+			"program mine, worker 1, line 14, instruction 2 (1F1)",
 	} {
 		words := strings.Fields(order)
-		write(t, file, "millrace program 1\nname mine\nstages 2\nworkers 2\nmicro_batches 3\nperiod 1\nrepeat 1\nweights sync\nreplication split\nplace p0/0: 0\nplace p0/1: 1\nbody\n0:"+
+		write(t, file, "millrace program 1\nname mine\nstages 2\nworkers 2\nmicro_batches 3\nperiod 1\nrepeat 1\nweights "+
+			"sync\nreplication split\nplace p0/0: 0\nplace p0/1: 1\nbody\n0:"+
 			lists("0", "F0", "F1", "F2", "B0", "B1", "B2")+"\n1:"+lists("1", words...)+"\n")
 		out, errs, code := ran(t, "schedule", file)
-		if code != 0 || !strings.Contains(out, "nothing can block") || (want == "") != (errs == "") || !strings.Contains(errs, want) {
+		if code != 0 || !strings.Contains(out, "nothing can block") || (want == "") != (errs == "") ||
+			!strings.Contains(errs, want) {
 			t.Errorf("%s: exit %d, %q; want it to say %q", order, code, errs, want)
 		}
 	}
@@ -166,13 +174,16 @@ func TestOrdersThatDoNotAscend(t *testing.T) {
 	runs := t.TempDir()
 	args := func(name string) []string { // a process makes a schedule of a file's name once
 		write(t, runs+"/"+name, "0F0,0F1,0F2,0B2,0B1,0B0\n1F0,1F1,1F2,1B2,1B1,1B0\n")
-		return []string{"train", "--model", "mlp", "--data", "digits", "--batch", "6", "--steps", "1", "--program", runs + "/" + name, "--out", runs + "/x", "--profile", runs + "/nowhere.json"}
+		return []string{"train", "--model", "mlp", "--data", "digits", "--batch", "6", "--steps", "1", "--program",
+			runs + "/" + name, "--out", runs + "/x", "--profile", runs + "/nowhere.json"}
 	}
 	_, errs, code := ran(t, args("refused.csv")...)
-	if code != exitBadInput || !strings.Contains(errs, "line 1, instruction 4 (0B1)") || !strings.Contains(errs, "--any-order") {
+	if code != exitBadInput || !strings.Contains(errs, "line 1, instruction 4 (0B1)") ||
+		!strings.Contains(errs, "--any-order") {
 		t.Errorf("train: exit %d, %q", code, errs)
 	}
-	if _, errs, _ = ran(t, append(args("taken.csv"), "--any-order")...); !strings.Contains(errs, notPromised) || !strings.Contains(errs, "nowhere.json") {
+	if _, errs, _ = ran(t, append(args("taken.csv"), "--any-order")...); !strings.Contains(errs, notPromised) ||
+		!strings.Contains(errs, "nowhere.json") {
 		t.Errorf("train --any-order: %q", errs)
 	}
 }

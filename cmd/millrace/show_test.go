@@ -38,7 +38,8 @@ func TestReportOfFilesThatClaimTooMuch(t *testing.T) {
 		if err := os.WriteFile(path, change(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if out := p.run(t, []string{"report", "run"}, true); !strings.Contains(out, want) || !strings.HasSuffix(out, "exit 2\n") {
+		if out := p.run(t, []string{"report", "run"}, true); !strings.Contains(out, want) ||
+			!strings.HasSuffix(out, "exit 2\n") {
 			t.Errorf("%s: %s\nwant it to say %q", file, out, want)
 		}
 		if err := os.WriteFile(path, text, 0o644); err != nil {
@@ -49,7 +50,8 @@ func TestReportOfFilesThatClaimTooMuch(t *testing.T) {
 	claim("plan.json", "its last stage ends with layer 99999; mlp has", func(text []byte) []byte {
 		return last.ReplaceAll(text, []byte(`"last_layer": 99999$1`))
 	})
-	claim("plan.json", "it is nested deeper than 64 levels", func([]byte) []byte { return bytes.Repeat([]byte(`{"a":`), 100) })
+	claim("plan.json", "it is nested deeper than 64 levels",
+		func([]byte) []byte { return bytes.Repeat([]byte(`{"a":`), 100) })
 	claim("plan.json", "it has more than 1048576 objects and lists", func([]byte) []byte {
 		return append([]byte(`{"version": 1, "stages": [`), bytes.Repeat([]byte("{},"), 1<<20)...)
 	})

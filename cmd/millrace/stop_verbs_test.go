@@ -45,7 +45,8 @@ func TestSignalsStopEveryVerb(t *testing.T) {
 // A verb that does not look whether it was stopped is ended, and leaves no half of a file.
 func TestSignalsStopADeafVerb(t *testing.T) {
 	p := &program{dir: t.TempDir(), cache: t.TempDir()}
-	if said := p.stopAtWork(t, "deaf", "writing", syscall.SIGTERM, 143); said != "writing\nmillrace: stopped by SIGTERM before it was done\n" {
+	said := p.stopAtWork(t, "deaf", "writing", syscall.SIGTERM, 143)
+	if said != "writing\nmillrace: stopped by SIGTERM before it was done\n" {
 		t.Errorf("it said %q", said)
 	}
 	if left := p.list(t, "."); left != "" {
@@ -56,7 +57,8 @@ func TestSignalsStopADeafVerb(t *testing.T) {
 // Training that is stopped while another process measures its profile ends as that process does.
 func TestSignalsStopTrainingThatMeasures(t *testing.T) {
 	p := trainer(t)
-	said := p.stopAtWork(t, "train --model gpt --set context=16 --data text.txt --batch 64 --out run", "profile: measuring", syscall.SIGTERM, 143)
+	said := p.stopAtWork(t, "train --model gpt --set context=16 --data text.txt --batch 64 --out run",
+		"profile: measuring", syscall.SIGTERM, 143)
 	if strings.Contains(said, "finishing") || strings.Contains(said, "killed") {
 		t.Errorf("it said %q", said)
 	}
@@ -78,12 +80,13 @@ func obeyed(t *testing.T, sig syscall.Signal) {
 	}
 }
 
-// stopAtWork runs a command, signals it once it has said a word, or without one is at work, and is what it said. It must
-// end promptly with this code and print nothing.
+// stopAtWork runs a command, signals it once it has said a word, or without one is at work, and is
+// what it said. It must end promptly with this code and print nothing.
 func (p *program) stopAtWork(t *testing.T, args, word string, sig syscall.Signal, code int) (said string) {
 	t.Helper()
 	obeyed(t, sig)
-	if err := os.WriteFile(filepath.Join(p.dir, "text.txt"), bytes.Repeat([]byte("so it was said. "), 1000), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(p.dir, "text.txt"),
+		bytes.Repeat([]byte("so it was said. "), 1000), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	defer os.Remove(filepath.Join(p.dir, "text.txt"))

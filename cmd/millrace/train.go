@@ -182,7 +182,8 @@ func train(c *cobra.Command, j *job.Job, from *resumption, folder *os.File, asJS
 func (w *runDir) outcome(t *trace.Timeline, r *run.Result) outcome {
 	o := outcome{
 		Out: w.job.Out, Steps: r.Steps, Loss: r.Loss, Evaluations: t.Evaluations, Checkpoint: r.Checkpoint,
-		Predicted: w.plan.Predicted.StepS, Measured: t.StepTime(min(10, len(t.Steps)/10)), Report: w.page(), Stopped: r.Stopped,
+		Predicted: w.plan.Predicted.StepS, Measured: t.StepTime(min(10, len(t.Steps)/10)),
+		Report: w.page(), Stopped: r.Stopped,
 	}
 	if w.from != nil {
 		o.Taken, o.Changed = w.from.taken, w.from.changed

@@ -72,7 +72,8 @@ func TestResumeTakesItsSettingsFromTheCheckpoint(t *testing.T) {
 	}
 	p.sameTensors(t, "whole/checkpoints", "rest/checkpoints")
 
-	other := p.learn(t, "--split 1 --out other --resume whole/checkpoints/step-00000003 --optimizer sgd --momentum 0.1 --clip 0")
+	other := p.learn(t, "--split 1 --out other --resume whole/checkpoints/step-00000003 --optimizer sgd "+
+		"--momentum 0.1 --clip 0")
 	if got := strings.Join(other.Changed, ", "); got != "optimizer.momentum 0.1 (was 0.9), clip 0 (was 0.1)" {
 		t.Errorf("changed: %s", got)
 	}
@@ -81,7 +82,8 @@ func TestResumeTakesItsSettingsFromTheCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if m := c.Manifest; m.Optimizer.Momentum != 0.1 || m.Optimizer.WeightDecay != 0.1 || m.Clip != 0 || m.Rate.Base != 0.5 ||
+	if m := c.Manifest; m.Optimizer.Momentum != 0.1 || m.Optimizer.WeightDecay != 0.1 || m.Clip != 0 ||
+		m.Rate.Base != 0.5 ||
 		m.Rate.Kind != "cosine" || m.Rate.Total != 6 || m.Batch != 12 || m.Seed != 3 {
 		t.Errorf("%+v", *m)
 	}

@@ -42,8 +42,10 @@ var rules = []rule{
 	{"report", []string{"run", "sim", "engine", "nn", "tune"}, "a report is drawn from values that were saved"},
 	{"tune", []string{"run", "engine", "nn", "wire"}, "tune asks plan, schedule and sim, never the inside of run"},
 	{"reproduce", []string{"run", "engine", "nn", "wire", "net"}, "papers are reproduced from descriptions: planners and the simulator answer, nothing is trained"},
-	{"lab/attack", []string{"schedule", "sim", "run", "engine/torch", "nn", "tune"}, "it attacks the program from outside, and opens the checkpoints that are left"},
-	{"lab/runs", []string{"model", "plan", "schedule", "sim", "run", "run/checkpoint", "engine", "nn"}, "it measures through the command line, and reads what is left by itself"},
+	{"lab/attack", []string{"schedule", "sim", "run", "engine/torch", "nn", "tune"},
+		"it attacks the program from outside, and opens the checkpoints that are left"},
+	{"lab/runs", []string{"model", "plan", "schedule", "sim", "run", "run/checkpoint", "engine", "nn"},
+		"it measures through the command line, and reads what is left by itself"},
 	{"data", []string{"engine", "model", "plan", "schedule", "run"}, "data yields batches and knows nobody"},
 }
 
@@ -127,7 +129,8 @@ func TestPanicsOfEveryGoroutineAreCaught(t *testing.T) {
 	}
 	set := token.NewFileSet()
 	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") || strings.HasSuffix(filepath.Dir(file), "internal/crash") || strings.HasPrefix(file, "../../lab/") {
+		if strings.HasSuffix(file, "_test.go") || strings.HasSuffix(filepath.Dir(file), "internal/crash") ||
+			strings.HasPrefix(file, "../../lab/") {
 			continue
 		}
 		parsed, err := parser.ParseFile(set, file, nil, 0)
@@ -155,7 +158,8 @@ func starts(c *ast.CallExpr) bool {
 		return false
 	}
 	of, _ := called.X.(*ast.Ident)
-	return len(c.Args) > 0 && (called.Sel.Name == "AfterFunc" || called.Sel.Name == "Go" && (of == nil || of.Name != "crash"))
+	return len(c.Args) > 0 && (called.Sel.Name == "AfterFunc" ||
+		called.Sel.Name == "Go" && (of == nil || of.Name != "crash"))
 }
 
 // isCaught says whether an expression is crash.Caught(f).

@@ -11,7 +11,8 @@ import (
 func TestGuardMakesAnErrorOfAPanic(t *testing.T) {
 	err := Guard(func() error { panic("first line\nsecond line") })
 	var p *Panic
-	if !errors.As(err, &p) || err.Error() != "panic: first line second line" || !strings.Contains(string(p.Stack), "crash_test.go") {
+	if !errors.As(err, &p) || err.Error() != "panic: first line second line" ||
+		!strings.Contains(string(p.Stack), "crash_test.go") {
 		t.Errorf("%v, stack\n%s", err, p.Stack)
 	}
 	if err := Guard(func() error { return io.EOF }); err != io.EOF {

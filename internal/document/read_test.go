@@ -53,7 +53,8 @@ func TestAPipeThatIsHandedOverIsRead(t *testing.T) {
 		}
 		w.Close()
 		text, err := Read(filepath.Join("/proc/self/fd", strconv.Itoa(int(r.Fd()))), 10)
-		if want == "" && (err != nil || string(text) != said) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if want == "" && (err != nil || string(text) != said) ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: read %q (%v)", said, text, err)
 		}
 		r.Close()
@@ -68,11 +69,13 @@ func TestBounded(t *testing.T) {
 		strings.Repeat("[", 64):            "more than 5 objects",
 		strings.Repeat("{\n", 5):           "",
 	} {
-		if err := Bounded([]byte(text), 5); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if err := Bounded([]byte(text), 5); want == "" && err != nil ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%.20q: got %v, want %q", text, err, want)
 		}
 	}
-	if err := Bounded([]byte("\n"+strings.Repeat("[", MaxDepth+1)), 100); err == nil || !strings.Contains(err.Error(), "line 2: it is nested deeper than 64 levels") {
+	if err := Bounded([]byte("\n"+strings.Repeat("[", MaxDepth+1)), 100); err == nil ||
+		!strings.Contains(err.Error(), "line 2: it is nested deeper than 64 levels") {
 		t.Error(err)
 	}
 }
@@ -94,7 +97,8 @@ func TestGunzipRefusesBombs(t *testing.T) {
 			t.Fatal(err)
 		}
 		n, err := io.Copy(io.Discard, z)
-		if want == "" && (err != nil || n != int64(times)<<20) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if want == "" && (err != nil || n != int64(times)<<20) ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%d MiB of zeros: %d bytes (%v)", times, n, err)
 		}
 	}

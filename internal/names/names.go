@@ -1,8 +1,9 @@
 // Package names keeps what users and files call things from doing harm where it is shown or made a path of.
 //
-// In: a name, or a text with names in it. Out: whether a document may have that name (Check), a name for a file (File), a
-// text that a terminal shows and does not obey (Shown, Screen). Refused: control characters, escape sequences among
-// them, characters that turn the direction of writing or are not seen, and names that are too long.
+// In: a name, or a text with names in it. Out: whether a document may have that name (Check), a name for
+// a file (File), a text that a terminal shows and does not obey (Shown, Screen). Refused: control
+// characters, escape sequences among them, characters that turn the direction of writing or are not seen,
+// and names that are too long.
 package names
 
 import (

@@ -24,7 +24,8 @@ func TestCheck(t *testing.T) {
 		"a\u2028b":                             "U+2028",
 		"a" + string(rune(0xe0041)) + "hidden": "U+E0041",
 	} {
-		if err := Check(name); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if err := Check(name); want == "" && err != nil ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: got %v, want it to say %q", name, err, want)
 		}
 	}

@@ -75,9 +75,10 @@ func TestRefusals(t *testing.T) {
 		"any: " + strings.Repeat("[", 100) + strings.Repeat("]", 100): "it is nested deeper than 64 levels",
 		"any: " + strings.Repeat("[", 100_000):                        "line 1: it is nested deeper than 64 levels",
 		strings.Repeat("- ", 100_000):                                 "line 1: it is nested deeper than 64 levels",
-		"list: [" + strings.Repeat("a,", 400_000) + "a]":              "the text has more than 65536 marks of YAML, and no more are read",
-		"any:\n" + strings.Repeat(" a: 1\n", 20_000):                  "a mapping has more than 4096 lines, and no more are read",
-		"any:\r" + strings.Repeat(" a: 1\r", 20_000):                  "a mapping has more than 4096 lines, and no more are read",
+		"list: [" + strings.Repeat("a,", 400_000) + "a]": "the text has more than 65536 marks of YAML, " +
+			"and no more are read",
+		"any:\n" + strings.Repeat(" a: 1\n", 20_000): "a mapping has more than 4096 lines, and no more are read",
+		"any:\r" + strings.Repeat(" a: 1\r", 20_000): "a mapping has more than 4096 lines, and no more are read",
 		bomb:                                     "with its aliases it stands for more than 262144 values",
 		"word: " + strings.Repeat("a", MaxBytes): "the text has 1048582 bytes; at most 1048576 are read",
 	} {

@@ -83,7 +83,8 @@ func TestFamiliesAscend(t *testing.T) {
 			for _, workers := range []int{1, 2, 3, 4} {
 				for _, m := range []int{1, 4, 6, 12} {
 					for _, placement := range [][][]int{f.Placement(workers, 2), schedule.Replicated(workers, 2), {{0, 1}, {2}}} {
-						p, err := schedule.Generate(f.Name, schedule.Settings{Placement: placement, MicroBatches: m, Weights: policy, Repeat: 4})
+						p, err := schedule.Generate(f.Name, schedule.Settings{Placement: placement, MicroBatches: m,
+							Weights: policy, Repeat: 4})
 						if err != nil {
 							continue // it does not admit these
 						}
@@ -115,7 +116,8 @@ func TestGradientsOfLaterUpdates(t *testing.T) {
 		return l
 	}
 	for order, fine := range map[string]bool{"0123": true, "0213": false, "2013": false, "2301": false} {
-		p := &schedule.Program{Name: "x", Workers: 1, Stages: 1, Placement: [][][]int{{{0}}}, MicroBatches: 4, Period: 2, Repeat: 1,
+		p := &schedule.Program{Name: "x", Workers: 1, Stages: 1, Placement: [][][]int{{{0}}}, MicroBatches: 4,
+			Period: 2, Repeat: 1,
 			Weights: schedule.Stash, Replication: schedule.RoundRobin, Body: schedule.Part{at(order)}}
 		if _, err := schedule.Check(p); (err == nil) != fine {
 			t.Errorf("gradients in the order %s, two to an update: %v", order, err)
