@@ -76,12 +76,21 @@ func (t *tally) everyUpdate() error {
 		pipeline, stage int
 		id              int32
 	}
-	expected := map[place]bool{}
+	type update struct {
+		pipeline, group int
+		id              int32
+	}
+	expected, shared := map[place]bool{}, map[update]bool{}
 	for in := range t.updates {
 		// An update that one stage makes, every stage makes that updates as often.
+		u := update{int(in.Pipeline), t.p.group(int(in.Pipeline), int(in.Stage)), in.Micro}
+		if shared[u] {
+			continue
+		}
+		shared[u] = true
 		for s := range t.p.Placement[in.Pipeline] {
-			if t.p.group(int(in.Pipeline), s) == t.p.group(int(in.Pipeline), int(in.Stage)) {
-				expected[place{int(in.Pipeline), s, in.Micro}] = true
+			if t.p.group(u.pipeline, s) == u.group {
+				expected[place{u.pipeline, s, u.id}] = true
 			}
 		}
 	}

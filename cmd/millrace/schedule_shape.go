@@ -114,14 +114,14 @@ func (s *shape) program() (*schedule.Program, schedule.Report, error) {
 	if s.later && !s.clip {
 		return nil, schedule.Report{}, badInput(fmt.Errorf("--post-validate: without --clip an update waits for nobody; give both"))
 	}
+	if err := source.Playable(); err != nil { // before the check, which takes long for what is refused anyway
+		return nil, schedule.Report{}, badInput(err)
+	}
 	rep, err := source.Check(s.held)
 	if err == nil && s.file != "" {
 		s.note = orderNote(source)
 	}
 	p := source.Program
-	if err == nil {
-		err = source.Playable()
-	}
 	if err == nil && !p.Lowered {
 		p, err = schedule.Lower(p, schedule.LowerOptions{Tied: p.Tied, Clip: p.Clip || s.clip, PostValidate: s.later})
 		if err == nil && s.clip {
