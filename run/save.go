@@ -29,7 +29,8 @@ func (r *runner) save() error {
 		Steps: r.done, Seed: c.Seed, Batch: c.Plan.Batch(), Samples: int64(r.job.batchOf(r.done, 0)) * int64(c.Plan.Batch()), MicroBatch: c.Plan.MicroBatch,
 		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Loss: r.loss, Plan: c.Plan, Updates: r.job.updates,
 		Asked: &checkpoint.Asked{
-			Steps: c.Steps, EvalEvery: c.EvalEvery, SaveEvery: c.Checkpoint.Every, RateScale: c.RateScale, RateFactor: c.RateFactor, Since: r.job.since(),
+			Steps: c.Steps, EvalEvery: c.EvalEvery, SaveEvery: c.Checkpoint.Every, Keep: c.Checkpoint.Keep,
+			RateScale: c.RateScale, RateFactor: c.RateFactor, Since: r.job.since(),
 		},
 	})
 	if err != nil {

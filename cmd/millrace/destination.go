@@ -9,12 +9,17 @@ import (
 	"syscall"
 
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
 // checkOut says before anything is measured whether a run may write to its folder. from is what it goes on from.
 func checkOut(j *job.Job, from *resumption) error {
 	if err := checkFolder("--out", j.Out); err != nil {
 		return err
+	}
+	if within := checkpoint.Within(j.Out); within != "" {
+		return badInput(fmt.Errorf("--out %s: %s is a checkpoint, and what is in one goes with it; give another folder",
+			j.Out, within))
 	}
 	dir := checkpoints(j)
 	old, err := os.ReadDir(dir)

@@ -71,3 +71,23 @@ func TestTheFolderIsHeldBeforeItsCheckpointsAreRead(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// What is put into a checkpoint would be deleted with it: no run may have its folder there.
+func TestAFolderInACheckpointIsRefused(t *testing.T) {
+	p := trainer(t)
+	write(t, filepath.Join(p.dir, "manifest.json"), "{}")
+	checkpoint := filepath.Join(p.dir, "run/checkpoints/step-00000004")
+	if err := os.MkdirAll(checkpoint, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(checkpoint, "manifest.json"), "{}")
+	if err := os.Symlink(checkpoint, filepath.Join(p.dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, out := range []string{checkpoint, checkpoint + "/a/b", "link", "link/a"} {
+		got := p.run(t, strings.Fields("train --model mlp --data digits --out "+out), true)
+		if !strings.Contains(got, "step-00000004 is a checkpoint") || !strings.HasSuffix(got, "exit 2\n") {
+			t.Errorf("%s: %s", out, got)
+		}
+	}
+}

@@ -104,9 +104,10 @@ func take[T comparable](r *resumption, j *job.Job, key string, at *T, was T) (ta
 		}
 		return false
 	}
+	usual := *at
 	*at = was
 	j.Give(key)
-	if was != zero {
+	if was != zero || usual != was {
 		r.taken = append(r.taken, fmt.Sprintf("%s %v", key, was))
 	}
 	return true
@@ -119,6 +120,7 @@ func (r *resumption) inherit(j *job.Job) {
 		take(r, j, "steps", &j.Steps, max(asked.Steps, m.Steps))
 		take(r, j, "eval_every", &j.EvalEvery, asked.EvalEvery)
 		take(r, j, "save_every", &j.SaveEvery, asked.SaveEvery)
+		take(r, j, "keep", &j.Keep, asked.Keep)
 		take(r, j, "rate_scale", &j.RateScale, asked.RateScale)
 	}
 	if stepsGiven && !j.Given("rate.total") && (m.Asked == nil || m.Asked.Steps == m.Rate.Total) {

@@ -125,3 +125,23 @@ func TestAGivenPlanHasItsSlicesMeasured(t *testing.T) {
 		}
 	}
 }
+
+// A run that keeps all its checkpoints keeps them when it goes on, and what is 0 in the checkpoint is said where a
+// run that begins would have another value.
+func TestResumeKeepsAsManyCheckpoints(t *testing.T) {
+	p := profiled(t)
+	p.learn(t, "--batch 8 --split 1 --micro-batches 2 --lr 0 --weight-decay 0 --steps 4 --save-every 1 --keep 0 --out run")
+	rest := p.learn(t, "--steps 6 --out run --resume run/checkpoints")
+	for _, want := range []string{"keep 0", "rate.base 0", "optimizer.weight_decay 0"} {
+		if !slices.Contains(rest.Taken, want) {
+			t.Errorf("%s is not among %q", want, rest.Taken)
+		}
+	}
+	if n := strings.Count(p.list(t, "run/checkpoints"), "manifest.json"); n != 6 {
+		t.Errorf("%d checkpoints are left of 6", n)
+	}
+	p.learn(t, "--steps 7 --keep 2 --out run --resume run/checkpoints")
+	if n := strings.Count(p.list(t, "run/checkpoints"), "manifest.json"); n != 2 {
+		t.Errorf("%d checkpoints are left; 2 are to be kept", n)
+	}
+}

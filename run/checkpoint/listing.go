@@ -99,6 +99,23 @@ func Remove(dir string) error {
 	return nil
 }
 
+// Within is the checkpoint that a path is or lies in; empty: none. What is put into one goes with it.
+func Within(path string) string {
+	at, err := filepath.Abs(path)
+	if err != nil {
+		return ""
+	}
+	for ; at != filepath.Dir(at); at = filepath.Dir(at) {
+		if real, err := filepath.EvalSymlinks(at); err == nil { // else it would be made in one that is there
+			at = real
+		}
+		if _, err := os.Stat(filepath.Join(at, manifestName)); err == nil && namesSteps(at) {
+			return at
+		}
+	}
+	return ""
+}
+
 // Later is the names of the checkpoints of a directory that are of more than so many steps, oldest first.
 func Later(dir string, steps int) ([]string, error) {
 	found, err := list(dir)

@@ -67,6 +67,7 @@ type Asked struct {
 	Steps      int     `json:"steps"`                 // in all
 	EvalEvery  int     `json:"eval_every,omitempty"`  // steps between evaluations, which drain a stream
 	SaveEvery  int     `json:"save_every,omitempty"`  // steps between checkpoints, which drain one too
+	Keep       int     `json:"keep,omitempty"`        // checkpoints that are kept; 0 is all
 	RateScale  string  `json:"rate_scale,omitempty"`  // the rule that RateFactor is by
 	RateFactor float64 `json:"rate_factor,omitempty"` // what the rate was multiplied by; 0 is 1
 	// Since is where the number of pipelines side by side changed last: from there on, every step
