@@ -220,7 +220,8 @@ func (j *Job) Complete() error {
 		return fmt.Errorf("job: no model is named; give mlp, convnet, gpt or a .yaml file")
 	}
 	if j.Cluster != "" && j.Wire != "" {
-		return fmt.Errorf("job: wire puts workers of this machine behind the links of %s, and cluster %s is other hardware; leave one out", j.Wire, j.Cluster)
+		return fmt.Errorf("job: wire puts workers of this machine behind the links of %s, "+
+			"and cluster %s is other hardware; leave one out", j.Wire, j.Cluster)
 	}
 	all := j.Workers == Auto && !j.Given("workers") && j.Cluster != ""
 	if j.Workers == Auto && !j.Given("workers") {
@@ -240,7 +241,8 @@ func (j *Job) Complete() error {
 	if all {
 		j.Workers = cluster.MaxDevices
 	}
-	for name, v := range map[string]int{"cores": j.Cores, "stages": j.Stages, "micro_batch": j.MicroBatch, "micro_batches": j.MicroBatches, "pipelines": j.Pipelines} {
+	for name, v := range map[string]int{"cores": j.Cores, "stages": j.Stages, "micro_batch": j.MicroBatch,
+		"micro_batches": j.MicroBatches, "pipelines": j.Pipelines} {
 		if v < 0 || v == 0 && j.Given(name) {
 			return fmt.Errorf("job: %s is %d; it is 1 at least, or left out", name, v)
 		}

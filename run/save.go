@@ -26,7 +26,8 @@ func (r *runner) save() error {
 	}
 	path, err := draft.Commit(checkpoint.Manifest{
 		Model: c.Model.Name, ModelID: c.Model.ID(), Engine: c.Engine.Name(), Float: c.Engine.Float().String(),
-		Steps: r.done, Seed: c.Seed, Batch: c.Plan.Batch(), Samples: int64(r.job.batchOf(r.done, 0)) * int64(c.Plan.Batch()), MicroBatch: c.Plan.MicroBatch,
+		Steps: r.done, Seed: c.Seed, Batch: c.Plan.Batch(), MicroBatch: c.Plan.MicroBatch,
+		Samples:   int64(r.job.batchOf(r.done, 0)) * int64(c.Plan.Batch()),
 		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Loss: r.loss, Plan: c.Plan, Updates: r.job.updates,
 		Asked: &checkpoint.Asked{
 			Steps: c.Steps, EvalEvery: c.EvalEvery, SaveEvery: c.Checkpoint.Every, Keep: c.Checkpoint.Keep,
@@ -112,7 +113,8 @@ func openCheckpoint(c Config) (*checkpoint.Checkpoint, error) {
 	case m.Batch != c.Plan.Batch():
 		return nil, refuse("batch", m.Batch, c.Plan.Batch())
 	case m.Pipelines() != c.Plan.Together() && !c.AverageResumed:
-		return nil, refuse("pipelines side by side", m.Pipelines(), fmt.Sprintf("%d; --resume-averaged begins all of them at the average", c.Plan.Together()))
+		return nil, refuse("pipelines side by side", m.Pipelines(),
+			fmt.Sprintf("%d; --resume-averaged begins all of them at the average", c.Plan.Together()))
 	case m.Seed != c.Seed:
 		return nil, refuse("seed", m.Seed, c.Seed)
 	case m.Optimizer.Kind != c.Optimizer.Kind:

@@ -25,7 +25,8 @@ func (t *Timer) Averaging(ctx context.Context, r profile.Request) (updateS, refe
 			if err != nil {
 				return err
 			}
-			push, err := b.stage.UpdateElastic(t.optimizer, optim.Step{Rate: 1e-6, GradScale: 1}, b.reference, plan.NewElastic(averagedPipelines))
+			step := optim.Step{Rate: 1e-6, GradScale: 1}
+			push, err := b.stage.UpdateElastic(t.optimizer, step, b.reference, plan.NewElastic(averagedPipelines))
 			if err != nil {
 				return err
 			}

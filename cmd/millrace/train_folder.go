@@ -126,9 +126,9 @@ func (w *runDir) present(names []string) ([]string, error) {
 	return there, nil
 }
 
-// setLaterAside moves the checkpoints behind the one that the run goes on from, with the report and a copy of the metrics
-// that belong to them: they are of a training that is given up. --resume with the folder must not find them, nor may
-// this run's report show their steps.
+// setLaterAside moves the checkpoints behind the one that the run goes on from. They are of a training that is
+// given up, and so are the report, which goes with them, and the metrics, of which a copy does: --resume with the
+// folder must not find them, nor may this run's report show their steps.
 func (w *runDir) setLaterAside() error {
 	dir := checkpoints(w.job)
 	later, err := checkpoint.Later(dir, w.from.steps())

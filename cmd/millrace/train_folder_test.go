@@ -16,7 +16,8 @@ func TestAFileThatIsNoRecordIsKept(t *testing.T) {
 	p := profiled(t)
 	theirs := func(out string) {
 		t.Helper()
-		if text, err := os.ReadFile(filepath.Join(p.dir, out, "aside-1", recordName)); err != nil || string(text) != "mine\n" {
+		text, err := os.ReadFile(filepath.Join(p.dir, out, "aside-1", recordName))
+		if err != nil || string(text) != "mine\n" {
 			t.Errorf("%s: %v: %q", out, err, text)
 		}
 	}
@@ -66,7 +67,8 @@ func TestTheFolderIsHeldBeforeItsCheckpointsAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer folder.Close()
-	out := p.run(t, strings.Fields("train --model mlp --data digits --resume run/checkpoints/step-00000002 --out run"), true)
+	out := p.run(t, strings.Fields("train --model mlp --data digits --out run "+
+		"--resume run/checkpoints/step-00000002"), true)
 	if !strings.Contains(out, "another run is under way there") || !strings.HasSuffix(out, "exit 2\n") {
 		t.Error(out)
 	}

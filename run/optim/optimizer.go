@@ -82,9 +82,11 @@ func (s Settings) Check() error {
 func FitFloat32(s Settings, r Rate) error {
 	switch {
 	case r.Base > math.MaxFloat32:
-		return fmt.Errorf("optim: learning rate %v; it must be at most %.4g, the largest number of float32", r.Base, math.MaxFloat32)
+		return fmt.Errorf("optim: learning rate %v; it must be at most %.4g, the largest number of float32",
+			r.Base, math.MaxFloat32)
 	case s.WeightDecay > math.MaxFloat32:
-		return fmt.Errorf("optim: weight decay %v; it must be at most %.4g, the largest number of float32", s.WeightDecay, math.MaxFloat32)
+		return fmt.Errorf("optim: weight decay %v; it must be at most %.4g, the largest number of float32",
+			s.WeightDecay, math.MaxFloat32)
 	case s.Epsilon > math.MaxFloat32, s.Epsilon > 0 && float32(s.Epsilon) == 0:
 		return fmt.Errorf("optim: epsilon %v; in float32 it must be above 0, and at most %.4g", s.Epsilon, math.MaxFloat32)
 	}

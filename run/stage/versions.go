@@ -92,7 +92,8 @@ func (s *Stage) gatherOn(version int) error {
 		return nil
 	}
 	if version != s.version && s.older[version] == nil {
-		return fmt.Errorf("stage: layers %d to %d go back through version %d of their weights, which version %d has replaced", s.First, s.Last, version, s.version)
+		return fmt.Errorf("stage: layers %d to %d go back through version %d of their weights, "+
+			"which version %d has replaced", s.First, s.Last, version, s.version)
 	}
 	from, to := s.usesOf(s.gathers), s.usesOf(version)
 	s.gathers = version
