@@ -1,8 +1,10 @@
 package run
 
 import (
+	"cmp"
 	"fmt"
 
+	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 )
@@ -18,10 +20,7 @@ func (c Config) Check() error {
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	if err := executable(p, c.Plan); err != nil {
-		return err
-	}
-	if err := c.ordered(p); err != nil {
+	if err := c.runnable(p); err != nil {
 		return err
 	}
 	if c.Resume == "" {
@@ -32,6 +31,15 @@ func (c Config) Check() error {
 		return err
 	}
 	return from.Close()
+}
+
+// runnable refuses a Program that cannot run to its end, or not on this plan's workers, and one whose sums do
+// not ascend, before anything of it begins.
+func (c Config) runnable(p *schedule.Program) error {
+	if _, err := schedule.Check(p); err != nil {
+		return err
+	}
+	return cmp.Or(executable(p, c.Plan), c.ordered(p))
 }
 
 // ordered refuses a Program whose sums do not ascend, unless any order will do.
@@ -45,9 +53,9 @@ func (c Config) ordered(p *schedule.Program) error {
 	return nil
 }
 
-// executable refuses a Program of training with an instruction that its worker could not execute, before
-// anything of it begins: a stage that the worker does not hold, and what only the Programs that this package
-// makes of evaluations and checkpoints have, which come with what they read and write.
+// executable refuses a Program with an instruction that its worker could not execute: of a stage that the worker
+// does not hold, and of a Program that saves or evaluates alone, which comes with what it reads and writes. Check
+// has refused both of these within a Program that trains.
 func executable(p *schedule.Program, of *plan.Plan) error {
 	_, s := schedule.FromPlan(of)
 	holds := func(worker int, in schedule.Instruction) bool {
@@ -61,17 +69,57 @@ func executable(p *schedule.Program, of *plan.Plan) error {
 					return fmt.Errorf("run: program %s: worker %d: %v: %s", p.Name, w, in, why)
 				}
 				switch {
-				case in.Kind == schedule.CK:
-					return refuse("a run saves itself between two Programs, not within one; ask for checkpoints every so many steps")
-				case in.Kind == schedule.EV:
-					return refuse("a run evaluates between two Programs, not within one; ask for evaluations every so many steps")
-				case in.Kind < schedule.F || in.Kind > schedule.PV:
-					return refuse("this runtime does not execute it")
+				case in.Kind == schedule.CK, in.Kind == schedule.EV:
+					return refuse("a run saves and evaluates between two Programs by itself, every so many steps")
 				case in.Kind != schedule.DR && !holds(w, in):
 					return refuse("the plan does not put this stage on this worker")
 				}
 			}
 		}
+	}
+	return nil
+}
+
+// CheckPlan refuses plans that Train cannot carry out on this model; perSlice is Config.PerSlice.
+func CheckPlan(p *plan.Plan, m *model.Model, perSlice bool) error {
+	if id := m.ID(); p.ModelID != "" && p.ModelID != id {
+		return fmt.Errorf("run: the plan is for model %s (%s); this is %s (%s)", p.Model, p.ModelID, m.Name, id)
+	}
+	if p.MicroBatch < 1 || p.MicroBatches < 1 {
+		return fmt.Errorf("run: the plan has %d micro-batches of %d samples; both must be at least 1",
+			p.MicroBatches, p.MicroBatch)
+	}
+	if len(p.Stages) == 0 {
+		return fmt.Errorf("run: the plan has no stages")
+	}
+	for at, l := range p.Order {
+		if at != l {
+			return fmt.Errorf("run: the plan has layer %d at position %d of its own order; this runtime executes layers "+
+				"in the model's order", l, at)
+		}
+	}
+	if p.Divided() {
+		return fmt.Errorf("run: the plan divides a layer between stages, and this runtime executes whole layers; " +
+			"plan without that, for the bapipe planner with --set fractions=off")
+	}
+	next := 0
+	for i, s := range p.Stages {
+		if s.FirstLayer != next || s.LastLayer < s.FirstLayer {
+			return fmt.Errorf("run: stage %d has layers %d to %d; it must begin with layer %d",
+				i, s.FirstLayer, s.LastLayer, next)
+		}
+		if p.Replication == string(schedule.Split) && len(s.Devices) > p.MicroBatch {
+			return fmt.Errorf("run: stage %d splits micro-batches of %d samples over %d replicas; each needs one at least",
+				i, p.MicroBatch, len(s.Devices))
+		}
+		next = s.LastLayer + 1
+	}
+	if next != len(m.Layers) {
+		return fmt.Errorf("run: the plan ends with layer %d; %s has layers 0 to %d", next-1, m.Name, len(m.Layers)-1)
+	}
+	if l := m.NormalisesMicroBatches(); l != nil && !perSlice && splits(p) {
+		return fmt.Errorf("run: the plan splits micro-batches over replicas, and layer %s normalises over whole ones; "+
+			"set batch_norm: per_slice to have it normalise over slices", l.Name)
 	}
 	return nil
 }

@@ -166,11 +166,8 @@ func (c Config) filled() (Config, error) {
 			return c, fmt.Errorf("run: %w", err)
 		}
 	}
-	if err := checkPlan(c.Plan, c.Model); err != nil {
+	if err := CheckPlan(c.Plan, c.Model, c.PerSlice); err != nil {
 		return c, err
-	}
-	if l := c.Model.NormalisesMicroBatches(); l != nil && !c.PerSlice && splits(c.Plan) {
-		return c, fmt.Errorf("run: the plan splits micro-batches over replicas, and layer %s normalises over whole ones; set batch_norm: per_slice to have it normalise over slices", l.Name)
 	}
 	c.ThreadsPerWorker = max(c.ThreadsPerWorker, 1)
 	if c.KeepSteps == 0 {
@@ -186,41 +183,6 @@ func (c Config) filled() (Config, error) {
 		c.Mesh = func(workers int) (wire.Mesh, error) { return wire.NewLocal(workers) }
 	}
 	return c, nil
-}
-
-// checkPlan refuses plans that this runtime cannot carry out on this model.
-func checkPlan(p *plan.Plan, m *model.Model) error {
-	if id := m.ID(); p.ModelID != "" && p.ModelID != id {
-		return fmt.Errorf("run: the plan is for model %s (%s); this is %s (%s)", p.Model, p.ModelID, m.Name, id)
-	}
-	if p.MicroBatch < 1 || p.MicroBatches < 1 {
-		return fmt.Errorf("run: the plan has %d micro-batches of %d samples; both must be at least 1", p.MicroBatches, p.MicroBatch)
-	}
-	if len(p.Stages) == 0 {
-		return fmt.Errorf("run: the plan has no stages")
-	}
-	for at, l := range p.Order {
-		if at != l {
-			return fmt.Errorf("run: the plan has layer %d at position %d of its own order; this runtime executes layers in the model's order", l, at)
-		}
-	}
-	next := 0
-	for i, s := range p.Stages {
-		if s.FirstLayer != next || s.LastLayer < s.FirstLayer {
-			return fmt.Errorf("run: stage %d has layers %d to %d; it must begin with layer %d", i, s.FirstLayer, s.LastLayer, next)
-		}
-		if s.FirstFraction != 0 && s.FirstFraction != 1 || s.LastFraction != 0 && s.LastFraction != 1 {
-			return fmt.Errorf("run: stage %d computes a fraction of a layer; this runtime executes whole layers", i)
-		}
-		if p.Replication == string(schedule.Split) && len(s.Devices) > p.MicroBatch {
-			return fmt.Errorf("run: stage %d splits micro-batches of %d samples over %d replicas; each needs one at least", i, p.MicroBatch, len(s.Devices))
-		}
-		next = s.LastLayer + 1
-	}
-	if next != len(m.Layers) {
-		return fmt.Errorf("run: the plan ends with layer %d; %s has layers 0 to %d", next-1, m.Name, len(m.Layers)-1)
-	}
-	return nil
 }
 
 // stageOf is the stage of every layer.

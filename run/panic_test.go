@@ -101,17 +101,17 @@ func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
 // What a run cannot execute is refused with the worker and the instruction, before anything is executed.
 func TestWhatCannotBeExecutedIsRefusedFirst(t *testing.T) {
 	for want, spoil := range map[string]func(p *schedule.Program){
-		"worker 1: 1CK0: a run saves itself between two Programs": func(p *schedule.Program) {
+		"(1CK0): a program that trains does not save or evaluate": func(p *schedule.Program) {
 			p.Body[1] = append(p.Body[1], schedule.Instruction{Stage: 1, Kind: schedule.CK})
 		},
-		"worker 0: 0EV0: a run evaluates between two Programs": func(p *schedule.Program) {
-			for w := range p.Body { // of all stages, or Check has something to say
-				p.Body[w] = nil
-				for m := range 3 {
-					p.Body[w] = append(p.Body[w], schedule.Instruction{Stage: int32(w), Kind: schedule.EV, Micro: int32(m)})
-				}
+		"worker 0: 0EV0: a run saves and evaluates between two Programs by itself": func(p *schedule.Program) {
+			evaluates, err := schedule.Evaluation(p.Placement[0], p.MicroBatches)
+			if err != nil {
+				t.Fatal(err)
 			}
-			p.Stages, p.Workers = 1, 1
+			clip := p.Clip
+			*p = *evaluates
+			p.Clip = clip
 		},
 		"worker 0: 1RF0: the plan does not put this stage on this worker": func(p *schedule.Program) {
 			p.Placement[0][0], p.Placement[0][1] = []int{1}, []int{0}
@@ -124,7 +124,7 @@ func TestWhatCannotBeExecutedIsRefusedFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 		spoil(p)
-		if err := executable(p, c.Plan); err == nil || !strings.Contains(err.Error(), want) {
+		if err := c.runnable(p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q: %v", want, err)
 		}
 		c.Next = func(trace.Timeline, int) (*schedule.Program, error) { return p, nil }

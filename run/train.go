@@ -1,7 +1,6 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -230,10 +229,7 @@ func (r *runner) next(steps int) (*schedule.Program, error) {
 		if err != nil {
 			return nil, fmt.Errorf("run: %w", err)
 		}
-		if _, err = schedule.Check(p); err != nil {
-			return nil, err
-		}
-		return p, cmp.Or(executable(p, r.job.plan), c.ordered(p))
+		return p, c.runnable(p)
 	}
 	so := r.timeline()
 	for _, w := range r.x.workers { // idle between two Programs
@@ -259,10 +255,7 @@ func (r *runner) checkProgram(p *schedule.Program, steps int) error {
 	case p.Clip != (c.Clip > 0):
 		return fmt.Errorf("run: program %s says clip: %v; the limit of the gradient norm is %v", p.Name, p.Clip, c.Clip)
 	}
-	if _, err := schedule.Check(p); err != nil {
-		return err
-	}
-	return cmp.Or(executable(p, r.job.plan), c.ordered(p))
+	return c.runnable(p)
 }
 
 // run executes one Program and returns how many minibatches of it were executed.

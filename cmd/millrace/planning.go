@@ -57,6 +57,11 @@ func prepare(c *cobra.Command, j *job.Job, trains bool) (*planned, error) {
 		if p.plan, err = givenPlan(j, m); err != nil {
 			return nil, err
 		}
+		if trains { // before anything is measured
+			if err := run.CheckPlan(p.plan, m, j.BatchNorm == job.PerSlice); err != nil {
+				return nil, badInput(fmt.Errorf("%w (in %s)", err, j.Plan))
+			}
+		}
 	}
 	if err := p.hardware(c); err != nil {
 		return nil, err

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
 )
 
 // A model that cannot run here is refused before libtorch sees it, with what can be done; those that can are not.
@@ -40,5 +42,26 @@ func TestDataIsLookedAtFirst(t *testing.T) {
 		if out := p.run(t, append(strings.Fields(args), "--data", "nosuch"), false); out != "millrace: data: nosuch is neither digits, fashion-mnist nor a file: stat nosuch: no such file or directory\nexit 2\n" {
 			t.Errorf("%s: %s", args, out)
 		}
+	}
+}
+
+// A plan that cannot be trained is refused before its sizes are measured, with its file.
+func TestAPlanThatCannotBeTrainedIsNotMeasured(t *testing.T) {
+	p := trainer(t)
+	m, err := model.Load("mlp", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	divided := &plan.Plan{Version: plan.Version, Model: m.Name, ModelID: m.ID(), Replication: "split", MicroBatch: 2,
+		MicroBatches: 3, Schedule: "1f1b", Weights: "sync", Stages: []plan.Stage{
+			{LastLayer: 1, LastFraction: 0.5, Devices: []int{0}, Warmup: 2},
+			{FirstLayer: 1, FirstFraction: 0.5, LastLayer: len(m.Layers) - 1, Devices: []int{1}, Warmup: 1}}}
+	if err := divided.Write(filepath.Join(p.dir, "divided.json")); err != nil {
+		t.Fatal(err)
+	}
+	out := p.run(t, strings.Fields("train --model mlp --data digits --steps 1 --plan divided.json --out run"), false)
+	if !strings.HasPrefix(out, "millrace: run: the plan divides a layer between stages") ||
+		!strings.HasSuffix(out, "(in divided.json)\nexit 2\n") {
+		t.Error(out)
 	}
 }
