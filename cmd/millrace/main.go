@@ -75,7 +75,7 @@ SIGTERM.`,
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return badInput(fmt.Errorf("%w; see millrace %s -h", err, c.Name()))
+		return badInput(fmt.Errorf("%w; see %s -h", err, c.CommandPath()))
 	})
 	root.AddCommand(doctorCommand(), profileCommand(), planCommand(), scheduleCommand(), simulateCommand(),
 		tuneCommand(), trainCommand(), reportCommand(), benchCommand(), reproduceCommand(), importCommand(), exportCommand())

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/millrace-ml/millrace/engine/torch"
@@ -129,5 +130,36 @@ func TestSessionSpeaksTheRivalsProtocol(t *testing.T) {
 	var exit *exec.ExitError
 	if _, err := c.Output(); !errors.As(err, &exit) || exit.ExitCode() != exitBadInput {
 		t.Errorf("a wrong request ends with %v", err)
+	}
+}
+
+// A run is saved though whoever read its output was stopped with it, as tee is by the same key.
+func TestARunIsSavedWhenNobodyReadsItsOutput(t *testing.T) {
+	p := trainer(t)
+	c := p.command(t, strings.Fields("train --model mlp --data digits --batch 32 --stages 2 --steps 100000000 --out run"))
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Stdout, c.Stderr = w, w
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	lines := bufio.NewScanner(r)
+	for lines.Scan() && !strings.HasPrefix(lines.Text(), "step 1/") {
+	}
+	r.Close()
+	if err := c.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	err = c.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 130 {
+		t.Errorf("ended with %v, want exit code 130", err)
+	}
+	saved, err := filepath.Glob(filepath.Join(p.dir, "run", "checkpoints", "step-*"))
+	if err != nil || len(saved) != 1 {
+		t.Errorf("saved %v (%v)", saved, err)
 	}
 }
