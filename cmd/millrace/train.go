@@ -113,6 +113,9 @@ func train(c *cobra.Command, j *job.Job, from *resumption, folder *os.File, asJS
 	if err != nil {
 		return err
 	}
+	if text := from.planned(j, p.plan); !asJSON {
+		fmt.Fprint(c.OutOrStdout(), text)
+	}
 	config := run.Config{
 		Model: m, Plan: p.plan, Engine: engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
 		Optimizer: j.Optimizer, RateScale: j.RateScale, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps,

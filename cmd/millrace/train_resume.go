@@ -255,6 +255,17 @@ func (r *resumption) explain(j *job.Job) string {
 	return text
 }
 
+// planned notes, and says, that the plan has micro-batches of another size than the checkpoint, where no setting says
+// so: their number, a plan or a Program decides it. Sums are formed otherwise then, and bits are others.
+func (r *resumption) planned(j *job.Job, pl *plan.Plan) string {
+	if r == nil || r.manifest == nil || j.Given("micro_batch") || pl.MicroBatch == r.manifest.MicroBatch {
+		return ""
+	}
+	changed := fmt.Sprintf("micro_batch %d (was %d)", pl.MicroBatch, r.manifest.MicroBatch)
+	r.changed = append(r.changed, changed)
+	return fmt.Sprintf("changed: %s\n", changed)
+}
+
 // remedied adds to the error of a damaged newest checkpoint the command that goes on from the newest whole one.
 func remedied(err error) error {
 	var damaged *checkpoint.DamagedError
