@@ -302,7 +302,8 @@ func (j *Job) Complete() error {
 			return fmt.Errorf("job: memory_limit: %w", err)
 		}
 		if n == 0 {
-			return fmt.Errorf("job: memory_limit is %s; it must be over 0, or left out where memory is not limited", j.MemoryLimit)
+			return fmt.Errorf("job: memory_limit is %s; it must be over 0, or left out where memory is not limited",
+				j.MemoryLimit)
 		}
 	}
 	return nil

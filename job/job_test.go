@@ -133,16 +133,40 @@ func TestWhatIsGivenIsTaken(t *testing.T) {
 		of                func(*Job) any
 		want              any
 	}{
-		"rate in a file":          {text: "rate: {base: 0}", of: func(j *Job) any { return j.Rate.Base }, want: 0.},
-		"rate":                    {flag: "lr", value: "0", of: func(j *Job) any { return j.Rate.Base }, want: 0.},
-		"rate left out":           {text: "rate: {base: }", of: func(j *Job) any { return j.Rate.Base }, want: 0.05},
-		"momentum in a file":      {text: "optimizer: {momentum: 0}", of: func(j *Job) any { return j.Optimizer.Momentum }, want: 0.},
-		"momentum":                {flag: "momentum", value: "0", of: func(j *Job) any { return j.Optimizer.Momentum }, want: 0.},
-		"momentum left out":       {of: func(j *Job) any { return j.Optimizer.Momentum }, want: 0.9},
-		"decay":                   {flag: "weight-decay", value: "0", of: func(j *Job) any { return j.Optimizer.WeightDecay }, want: 0.},
-		"clip":                    {text: "clip: 1", flag: "clip", value: "0", of: func(j *Job) any { return j.Clip }, want: 0.},
-		"warm-up of a cosine":     {text: "rate: {kind: cosine, warmup: 0}", of: func(j *Job) any { return j.Rate.Warmup }, want: 0},
-		"factor of a step":        {text: "rate: {kind: step, every: 3, factor: 0}", of: func(j *Job) any { return j.Rate.Factor }, want: 0.},
+		"rate in a file": {text: "rate: {base: 0}", of: func(j *Job) any { return j.Rate.Base }, want: 0.},
+		"rate":           {flag: "lr", value: "0", of: func(j *Job) any { return j.Rate.Base }, want: 0.},
+		"rate left out":  {text: "rate: {base: }", of: func(j *Job) any { return j.Rate.Base }, want: 0.05},
+		"momentum in a file": {
+			text: "optimizer: {momentum: 0}",
+			of:   func(j *Job) any { return j.Optimizer.Momentum },
+			want: 0.,
+		},
+		"momentum": {
+			flag: "momentum", value: "0",
+			of:   func(j *Job) any { return j.Optimizer.Momentum },
+			want: 0.,
+		},
+		"momentum left out": {of: func(j *Job) any { return j.Optimizer.Momentum }, want: 0.9},
+		"decay": {
+			flag: "weight-decay", value: "0",
+			of:   func(j *Job) any { return j.Optimizer.WeightDecay },
+			want: 0.,
+		},
+		"clip": {
+			text: "clip: 1", flag: "clip", value: "0",
+			of:   func(j *Job) any { return j.Clip },
+			want: 0.,
+		},
+		"warm-up of a cosine": {
+			text: "rate: {kind: cosine, warmup: 0}",
+			of:   func(j *Job) any { return j.Rate.Warmup },
+			want: 0,
+		},
+		"factor of a step": {
+			text: "rate: {kind: step, every: 3, factor: 0}",
+			of:   func(j *Job) any { return j.Rate.Factor },
+			want: 0.,
+		},
 		"evaluated rows":          {flag: "eval-rows", value: "0", of: func(j *Job) any { return j.EvalRows }, want: 0},
 		"no factor":               {text: "rate: {kind: step, every: 3}", want: "rate.factor is missing"},
 		"no stages in a file":     {text: "stages: 0", want: "stages is 0; it is 1 at least, or left out"},

@@ -15,8 +15,14 @@ type Option struct {
 
 // keys of options that a job file calls otherwise, but for dashes.
 var keys = map[string]string{
-	"set": "settings", "optimizer": "optimizer.kind", "momentum": "optimizer.momentum", "weight-decay": "optimizer.weight_decay",
-	"lr": "rate.base", "lr-schedule": "rate.kind", "lr-warmup": "rate.warmup", "lr-scale": "rate_scale",
+	"set":          "settings",
+	"optimizer":    "optimizer.kind",
+	"momentum":     "optimizer.momentum",
+	"weight-decay": "optimizer.weight_decay",
+	"lr":           "rate.base",
+	"lr-schedule":  "rate.kind",
+	"lr-warmup":    "rate.warmup",
+	"lr-scale":     "rate_scale",
 }
 
 // Key is what a job file calls the option.
@@ -88,9 +94,11 @@ var (
 		{Name: "set", Doc: "a setting of the built-in model, name=value (repeat for more)", Set: setSetting},
 	})
 	PlanOptions = noted([]Option{
-		whole("most workers to use (default: 2, or all devices of --cluster)", "workers", func(j *Job) *int { return &j.Workers }),
+		whole("most workers to use (default: 2, or all devices of --cluster)", "workers",
+			func(j *Job) *int { return &j.Workers }),
 		fixed("cores that the workers share (default: this machine's)", "cores", func(j *Job) *int { return &j.Cores }),
-		word("cluster file or preset whose links slow this machine's transfers", "wire", func(j *Job) *string { return &j.Wire }),
+		word("cluster file or preset whose links slow this machine's transfers", "wire",
+			func(j *Job) *string { return &j.Wire }),
 		whole("threads of one operator", "threads-per-worker", func(j *Job) *int { return &j.ThreadsPerWorker }),
 		fixed("samples of one step (default: 32)", "batch", func(j *Job) *int { return &j.Batch }),
 		fixed("fix the stages; 1 with several workers is data parallelism", "stages", func(j *Job) *int { return &j.Stages }),
@@ -98,10 +106,12 @@ var (
 			j.Split = strings.Split(v, ",")
 			return nil
 		}},
-		word("fix the schedule, a family of millrace schedule -h: 1f1b, zb-h1, ...", "schedule", func(j *Job) *string { return &j.Schedule }),
+		word("fix the schedule, a family of millrace schedule -h: 1f1b, zb-h1, ...", "schedule",
+			func(j *Job) *string { return &j.Schedule }),
 		word("a file with a Program to use as the schedule, as millrace schedule writes them", "program", func(j *Job) *string { return &j.Program }),
 		word("fix the weight policy: sync, stash, vertical, 2bw, latest or elastic", "weights", func(j *Job) *string { return &j.Weights }),
-		word("per_slice: replicas may normalise over their slices of a micro-batch", "batch-norm", func(j *Job) *string { return &j.BatchNorm }),
+		word("per_slice: replicas may normalise over their slices of a micro-batch", "batch-norm",
+			func(j *Job) *string { return &j.BatchNorm }),
 		fixed("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.MicroBatch }),
 		fixed("fix the micro-batches of a step", "micro-batches", func(j *Job) *int { return &j.MicroBatches }),
 		word("auto, none, stage (all of a stage at once) or every:K (K layers at a time)", "recompute", func(j *Job) *string { return &j.Recompute }),
@@ -111,29 +121,41 @@ var (
 		number("momentum of sgd", "momentum", func(j *Job) *float64 { return &j.Optimizer.Momentum }),
 		number("weight decay (default: 0.01 for adamw, else 0)", "weight-decay", func(j *Job) *float64 { return &j.Optimizer.WeightDecay }),
 		number("limit of the gradients' global norm", "clip", func(j *Job) *float64 { return &j.Clip }),
-		{Name: "post-validate", Doc: "with --clip: update before the norm is known, and test it in the next step", Bool: true, Set: func(j *Job, v string) error {
-			on, err := strconv.ParseBool(v)
-			j.PostValidate = on
-			return err
-		}},
+		{
+			Name: "post-validate",
+			Doc:  "with --clip: update before the norm is known, and test it in the next step",
+			Bool: true,
+			Set: func(j *Job, v string) error {
+				on, err := strconv.ParseBool(v)
+				j.PostValidate = on
+				return err
+			},
+		},
 	})
 	// ElasticOptions are AvgPipe's: elastic averaging, and forwards in advance.
 	ElasticOptions = noted([]Option{
-		word("forwards in advance of 1F1B on the first stage; in train also auto", "advance", func(j *Job) *string { return &j.Advance }),
-		{Name: "pipelines", Doc: "models trained side by side, held together by a reference (AvgPipe)", Set: func(j *Job, v string) error {
-			n, err := strconv.Atoi(v)
-			if err != nil || n < 1 {
-				return fmt.Errorf("job: --pipelines %q; it is a number of pipelines, 1 (plain training) or more", v)
-			}
-			j.Pipelines = n
-			return nil
-		}},
-		number("part of the reference in a pipeline's weights (default: 1 over their number)", "alpha", func(j *Job) *float64 { return &j.Alpha }),
+		word("forwards in advance of 1F1B on the first stage; in train also auto", "advance",
+			func(j *Job) *string { return &j.Advance }),
+		{
+			Name: "pipelines",
+			Doc:  "models trained side by side, held together by a reference (AvgPipe)",
+			Set: func(j *Job, v string) error {
+				n, err := strconv.Atoi(v)
+				if err != nil || n < 1 {
+					return fmt.Errorf("job: --pipelines %q; it is a number of pipelines, 1 (plain training) or more", v)
+				}
+				j.Pipelines = n
+				return nil
+			},
+		},
+		number("part of the reference in a pipeline's weights (default: 1 over their number)", "alpha",
+			func(j *Job) *float64 { return &j.Alpha }),
 		word("dilute_first (the reference stays the average) or printed (the paper's order)", "averaging", func(j *Job) *string { return &j.Averaging }),
 	})
 	// ClusterOptions choose other hardware than this machine, which cannot be trained on.
 	ClusterOptions = noted([]Option{
-		word("cluster file or preset to plan for, like dapple-a or dapple-a:4x8", "cluster", func(j *Job) *string { return &j.Cluster }),
+		word("cluster file or preset to plan for, like dapple-a or dapple-a:4x8", "cluster",
+			func(j *Job) *string { return &j.Cluster }),
 	})
 	TrainOptions = noted([]Option{
 		word("digits, fashion-mnist, a folder of IDX files, a .csv file or a text", "data", func(j *Job) *string { return &j.Data }),
@@ -150,23 +172,35 @@ var (
 			return nil
 		}},
 		word("a plan to carry out instead of searching one", "plan", func(j *Job) *string { return &j.Plan }),
-		word("always or never bind workers to processors (default: if no other run has)", "bind", func(j *Job) *string { return &j.Bind }),
+		word("always or never bind workers to processors (default: if no other run has)", "bind",
+			func(j *Job) *string { return &j.Bind }),
 		whole("steps between evaluations (0: at the end)", "eval-every", func(j *Job) *int { return &j.EvalEvery }),
 		whole("test samples of an evaluation, 0: all (default: all of a table, 256 of a text)", "eval-rows", func(j *Job) *int { return &j.EvalRows }),
 		whole("steps between checkpoints (0: at the end)", "save-every", func(j *Job) *int { return &j.SaveEvery }),
 		whole("checkpoints to keep (0: all)", "keep", func(j *Job) *int { return &j.Keep }),
-		{Name: "any-order", Doc: "take a --program whose sums do not ascend; bits are then not promised", Bool: true, Set: func(j *Job, v string) error {
-			on, err := strconv.ParseBool(v)
-			j.AnyOrder = on
-			return err
-		}},
+		{
+			Name: "any-order",
+			Doc:  "take a --program whose sums do not ascend; bits are then not promised",
+			Bool: true,
+			Set: func(j *Job, v string) error {
+				on, err := strconv.ParseBool(v)
+				j.AnyOrder = on
+				return err
+			},
+		},
 		word("a checkpoint, or a folder of them, to go on from", "resume", func(j *Job) *string { return &j.Resume }),
-		{Name: "resume-averaged", Doc: "go on with another number of pipelines, all from the reference", Bool: true, Set: func(j *Job, v string) error {
-			on, err := strconv.ParseBool(v)
-			j.ResumeAveraged = on
-			return err
-		}},
-		word("scale the rate for several pipelines: pipelines, stiff or split", "lr-scale", func(j *Job) *string { return &j.RateScale }),
+		{
+			Name: "resume-averaged",
+			Doc:  "go on with another number of pipelines, all from the reference",
+			Bool: true,
+			Set: func(j *Job, v string) error {
+				on, err := strconv.ParseBool(v)
+				j.ResumeAveraged = on
+				return err
+			},
+		},
+		word("scale the rate for several pipelines: pipelines, stiff or split", "lr-scale",
+			func(j *Job) *string { return &j.RateScale }),
 		word("folder that everything is written to", "out", func(j *Job) *string { return &j.Out }),
 		{Name: "overwrite", Doc: "write over what an earlier run left in --out", Bool: true, Set: func(j *Job, v string) error {
 			on, err := strconv.ParseBool(v)
@@ -174,7 +208,8 @@ var (
 			return err
 		}},
 		word("address that serves Prometheus metrics, like localhost:9090", "metrics", func(j *Job) *string { return &j.Metrics }),
-		word("file with the token that requests for metrics must bear", "token-file", func(j *Job) *string { return &j.TokenFile }),
+		word("file with the token that requests for metrics must bear", "token-file",
+			func(j *Job) *string { return &j.TokenFile }),
 	})
 )
 

@@ -88,7 +88,9 @@ func pipedreamTable1(ctx context.Context, o Options, t *Table) error {
 
 // planned is a planner's plan in the papers' notation, by the published code with these
 // settings unless the caller asks otherwise, or why it has none. Its error is of what the planner was told.
-func planned(ctx context.Context, o Options, planner plan.Planner, b *bench, batch int, set map[string]string) (config, why string, err error) {
+func planned(
+	ctx context.Context, o Options, planner plan.Planner, b *bench, batch int, set map[string]string,
+) (config, why string, err error) {
 	p, err := b.profile(sizesFor(batch, 0)...)
 	if err != nil {
 		return "none", err.Error(), nil
@@ -103,7 +105,8 @@ func planned(ctx context.Context, o Options, planner plan.Planner, b *bench, bat
 	if err != nil {
 		return "none", err.Error(), ofSettings(err)
 	}
-	return configuration(pl), "by " + b.source() + " costs this is as fast or faster; the optimizer that made each row is not published, and its ties fall by chance", nil
+	return configuration(pl), "by " + b.source() + " costs this is as fast or faster; " +
+		"the optimizer that made each row is not published, and its ties fall by chance", nil
 }
 
 // sizesFor is powers of two up to the batch, and what is asked for.

@@ -55,7 +55,8 @@ func graph(t *testing.T, folder, name string, times float64) {
 		if i == 0 {
 			work, weights = 0, 0
 		}
-		fmt.Fprintf(&b, "node%d -- Layer -- forward_compute_time=%g, backward_compute_time=%g, ", i+1, times*work, times*2*work)
+		fmt.Fprintf(&b, "node%d -- Layer -- forward_compute_time=%g, backward_compute_time=%g, ",
+			i+1, times*work, times*2*work)
 		fmt.Fprintf(&b, "activation_size=%.1f, parameter_size=%.1f\n", times*4e7/float64(i+1), times*weights)
 	}
 	for i := range layers {
@@ -83,7 +84,12 @@ func tableOf(t *testing.T, name string, o Options) *Table {
 // layer, so that the planner's layers are the table's states.
 func TestTable6ByThePapersEquations(t *testing.T) {
 	o := Options{Profiles: t.TempDir(), Formula: "paper"}
-	for _, name := range []string{"dapple-vgg-19-pbs-32", "dapple-amoeba-36-pbs-1", "hpgo-bert_large", "dapple-xlnet-36-pbs-1"} {
+	for _, name := range []string{
+		"dapple-vgg-19-pbs-32",
+		"dapple-amoeba-36-pbs-1",
+		"hpgo-bert_large",
+		"dapple-xlnet-36-pbs-1",
+	} {
 		graph(t, o.Profiles, name+".txt", 1)
 	}
 	table := tableOf(t, "dapple-table6", o)

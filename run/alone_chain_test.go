@@ -52,7 +52,8 @@ func (c chain) model(t testing.TB) *model.Model {
 	if c.pixels {
 		shape += ", 1, 1"
 	}
-	fmt.Fprintf(&b, "name: chain\ninputs:\n- {name: input, shape: [%s], dtype: float}\n- {name: target, shape: [], dtype: int}\nlayers:\n", shape)
+	fmt.Fprintf(&b, "name: chain\ninputs:\n- {name: input, shape: [%s], dtype: float}\n"+
+		"- {name: target, shape: [], dtype: int}\nlayers:\n", shape)
 	from := "input"
 	for _, l := range c.links {
 		act := l.act
@@ -65,7 +66,8 @@ func (c chain) model(t testing.TB) *model.Model {
 		case l.norm:
 			fmt.Fprintf(&b, "- {name: %s, kind: batch_norm, from: [%s]}\n", l.name, from)
 		case c.pixels:
-			fmt.Fprintf(&b, "- {name: %s, kind: conv2d, from: [%s], channels: %d, kernel: 1, padding: 0, activation: %s}\n", l.name, from, l.out, act)
+			fmt.Fprintf(&b, "- {name: %s, kind: conv2d, from: [%s], channels: %d, kernel: 1, padding: 0, activation: %s}\n",
+				l.name, from, l.out, act)
 		default:
 			fmt.Fprintf(&b, "- {name: %s, kind: dense, from: [%s], width: %d, activation: %s}\n", l.name, from, l.out, act)
 		}

@@ -137,7 +137,11 @@ func TestElasticAveragingMovesAsItsEquationsSay(t *testing.T) {
 					c := basic(t, x.engine, m, planOf(m, evenCuts(len(m.Layers), 1+i%3), 6, 2, "elastic"), 3, steps)
 					c.Optimizer, c.Rate, c.Clip = optimizer, rates[i%len(rates)], []float64{0, 0.4}[i%2]
 					c.Plan.Weights = string(schedule.Elastic)
-					c.Plan.Elastic = &plan.Elastic{Pipelines: pipelines, Alpha: 0.3, Order: []plan.AveragingOrder{plan.DiluteFirst, plan.UpdateFirst}[i%2]}
+					c.Plan.Elastic = &plan.Elastic{
+						Pipelines: pipelines,
+						Alpha:     0.3,
+						Order:     []plan.AveragingOrder{plan.DiluteFirst, plan.UpdateFirst}[i%2],
+					}
 					return c
 				}
 				first := config(6, pipelines)

@@ -27,7 +27,9 @@ func (a *alone) running() values {
 }
 
 // moved is a running statistic of a stage that begins at start.
-func (a *alone) moved(stage int, seen []*kept, start float64, of func(k *kept, part int) []float64, width int) []float64 {
+func (a *alone) moved(
+	stage int, seen []*kept, start float64, of func(k *kept, part int) []float64, width int,
+) []float64 {
 	r := a.replicas[stage]
 	own, taken := make([][]float64, r), make([]int, r)
 	for k := range own {

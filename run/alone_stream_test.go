@@ -19,7 +19,13 @@ func tolerance(e engine.Engine) float64 {
 
 // denseChain has a layer that is read by the next one and by one behind that, across whatever lies between.
 func denseChain() chain {
-	return newChain(4, false, link{out: 5, act: "tanh"}, link{out: 4, act: "tanh"}, link{out: 4, act: "relu"}, link{add: "n1"}, link{out: 3})
+	return newChain(4, false,
+		link{out: 5, act: "tanh"},
+		link{out: 4, act: "tanh"},
+		link{out: 4, act: "relu"},
+		link{add: "n1"},
+		link{out: 3},
+	)
 }
 
 // Each stage of 1F1B-RR steps by the mean over its own replicas' minibatches (PipeDream §3.2, §3.3), whatever
@@ -61,7 +67,13 @@ func TestEachStageTakesTheMeanOverItsOwnReplicas(t *testing.T) {
 
 // normChain normalises twice, so that the gain of a norm is in the way back of what stands before it.
 func normChain() chain {
-	return newChain(4, true, link{out: 5, act: "tanh"}, link{norm: true}, link{out: 4, act: "tanh"}, link{norm: true}, link{out: 3})
+	return newChain(4, true,
+		link{out: 5, act: "tanh"},
+		link{norm: true},
+		link{out: 4, act: "tanh"},
+		link{norm: true},
+		link{out: 3},
+	)
 }
 
 // Batch norm trains in a stream, under latest too. There the backward of a norm reads the gain that is there when
@@ -107,10 +119,12 @@ func TestStreamsStepAsTheirPapersSay(t *testing.T) {
 		replicas []int
 		micros   int
 	}{
-		{schedule.Stash, []int{1, 1, 1}, 1}, {schedule.Stash, []int{2, 2}, 1}, {schedule.Stash, []int{2, 1}, 1}, {schedule.Stash, []int{3, 1, 2}, 1},
+		{schedule.Stash, []int{1, 1, 1}, 1}, {schedule.Stash, []int{2, 2}, 1},
+		{schedule.Stash, []int{2, 1}, 1}, {schedule.Stash, []int{3, 1, 2}, 1},
 		{schedule.Vertical, []int{1, 1, 1}, 1}, {schedule.Vertical, []int{3, 3}, 1}, {schedule.Vertical, []int{1, 2}, 1},
 		{schedule.Latest, []int{1, 1, 1}, 1}, {schedule.Latest, []int{2, 2}, 1}, {schedule.Latest, []int{2, 1}, 1},
-		{schedule.DoubleBuffered, []int{1, 1}, 1}, {schedule.DoubleBuffered, []int{2, 1}, 1}, {schedule.DoubleBuffered, []int{1, 1, 1}, 4},
+		{schedule.DoubleBuffered, []int{1, 1}, 1}, {schedule.DoubleBuffered, []int{2, 1}, 1},
+		{schedule.DoubleBuffered, []int{1, 1, 1}, 4},
 		{schedule.DoubleBuffered, []int{2, 1}, 4}, {schedule.DoubleBuffered, []int{2}, 3},
 	} {
 		for i, optimizer := range optimizers {
@@ -174,7 +188,12 @@ func TestAResumedStreamKnowsItsUpdates(t *testing.T) {
 		dir := t.TempDir()
 		first := at(5, schedule.Stash, 2, 1)
 		twin := newAlone(c, first)
-		for k, next := range []Config{first, at(12, schedule.Stash, 2, 1), at(16, schedule.Vertical, 1, 1, 3), at(19, schedule.Latest, 2)} {
+		for k, next := range []Config{
+			first,
+			at(12, schedule.Stash, 2, 1),
+			at(16, schedule.Vertical, 1, 1, 3),
+			at(19, schedule.Latest, 2),
+		} {
 			if k > 0 {
 				next.Resume = dir
 				twin.resume(next.Plan)
@@ -194,7 +213,12 @@ func TestAResumedStreamKnowsItsUpdates(t *testing.T) {
 // one another they are refused.
 func TestTiedStagesOfAStreamUpdateTogether(t *testing.T) {
 	e := testEngine(t)
-	c := newChain(4, false, link{out: 4, act: "tanh"}, link{out: 4, act: "tanh"}, link{out: 4, act: "relu"}, link{out: 4, tied: "n1"})
+	c := newChain(4, false,
+		link{out: 4, act: "tanh"},
+		link{out: 4, act: "tanh"},
+		link{out: 4, act: "relu"},
+		link{out: 4, tied: "n1"},
+	)
 	m := c.model(t)
 	config := basic(t, e, m, planOf(m, []int{0, 2}, 2, 1, "1f1b-rr"), 3, 13)
 	config.Optimizer.Momentum = 0.9
@@ -206,7 +230,8 @@ func TestTiedStagesOfAStreamUpdateTogether(t *testing.T) {
 		}
 	}
 	on(config.Plan, 1, 2, 1)
-	if _, err := Train(t.Context(), config); err == nil || !strings.Contains(err.Error(), "stage 1 updates every 2 minibatches and stage 2 every 1") {
+	_, err := Train(t.Context(), config)
+	if err == nil || !strings.Contains(err.Error(), "stage 1 updates every 2 minibatches and stage 2 every 1") {
 		t.Errorf("a weight that stages of 2 and of 1 replica share: %v", err)
 	}
 }

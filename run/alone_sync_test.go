@@ -122,7 +122,12 @@ func TestEverySynchronousOrderIsPlainTraining(t *testing.T) {
 
 // tiedChain has a layer that shares its weight with one in front of it.
 func tiedChain() chain {
-	return newChain(4, false, link{out: 4, act: "tanh"}, link{out: 4, act: "tanh"}, link{out: 4, act: "tanh", tied: "n0"}, link{out: 3})
+	return newChain(4, false,
+		link{out: 4, act: "tanh"},
+		link{out: 4, act: "tanh"},
+		link{out: 4, act: "tanh", tied: "n0"},
+		link{out: 3},
+	)
 }
 
 // Replicas that split micro-batches, or take them in turn, train on the mean over the batch. A norm is over what one of

@@ -39,7 +39,8 @@ type alone struct {
 func newAlone(c chain, of Config) *alone {
 	p := of.Plan
 	a := &alone{
-		chain: c, policy: schedule.Policy(p.Weights), split: p.Replication == string(schedule.Split), micros: p.MicroBatches, rows: p.MicroBatch,
+		chain: c, policy: schedule.Policy(p.Weights), split: p.Replication == string(schedule.Split),
+		micros: p.MicroBatches, rows: p.MicroBatch,
 		clip: of.Clip, rate: of.Rate, optimizer: of.Optimizer, data: of.Data.Train,
 		statistics: statistics{}, counts: values{}, apart: p.Schedule == "dp-async",
 	}
@@ -86,7 +87,8 @@ func (a *alone) of(stage int) []link {
 }
 
 // group is the minibatches that one update of a stage averages: as many as it has replicas where these take
-// minibatches in turn (PipeDream §3.2), 1 where a minibatch of several micro-batches is aggregated or a step ends in a flush.
+// minibatches in turn (PipeDream §3.2), 1 where a minibatch of several micro-batches is aggregated or a step ends
+// in a flush.
 func (a *alone) group(stage int) int {
 	if a.flushes() || a.split || a.micros > 1 {
 		return 1
@@ -291,7 +293,8 @@ func (a *alone) evaluate(d data.Split, rows int, w, running values) (loss float6
 		for r, row := range x {
 			y := make([]float64, len(row))
 			for c, v := range row {
-				y[c] = w[l.name+".gain"][c]*(v-running[l.name+".mean"][c])/math.Sqrt(running[l.name+".variance"][c]+1e-5) + w[l.name+".shift"][c]
+				y[c] = w[l.name+".gain"][c]*(v-running[l.name+".mean"][c])/math.Sqrt(running[l.name+".variance"][c]+1e-5) +
+					w[l.name+".shift"][c]
 			}
 			x[r] = y
 		}

@@ -91,7 +91,8 @@ func TestAFailingWorkerStopsTheOthers(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), why.Error()) || !strings.Contains(err.Error(), fmt.Sprintf("worker %d", worker)) {
 					t.Fatalf("%s on worker %d: %v", name, worker, err)
 				}
-				if p := (*crash.Panic)(nil); name == "panic" && (!errors.As(err, &p) || !strings.Contains(string(p.Stack), "badDevice")) {
+				if p := (*crash.Panic)(nil); name == "panic" &&
+					(!errors.As(err, &p) || !strings.Contains(string(p.Stack), "badDevice")) {
 					t.Errorf("the panic's stack is lost: %v", err)
 				}
 				if res.Leaked != 0 && name == "error" {
@@ -244,7 +245,10 @@ func TestRefusals(t *testing.T) {
 		{"checkpoint of another seed", func(c *Config) { c.Resume = dir; c.Seed = 9 }, "seed is 1; this run has 9"},
 		{"checkpoint of another batch", func(c *Config) { c.Resume = dir; c.Plan.MicroBatches = 7 }, "batch is 6; this run has 14"},
 		{"checkpoint of another optimizer", func(c *Config) { c.Resume = dir; c.Optimizer = optim.Settings{Kind: optim.SGD} }, "optimizer"},
-		{"checkpoint of more steps", func(c *Config) { c.Resume = dir; c.Steps = 1 }, "steps is 2; this run has 1 in all; ask for more"},
+		{
+			"checkpoint of more steps", func(c *Config) { c.Resume = dir; c.Steps = 1 },
+			"steps is 2; this run has 1 in all; ask for more",
+		},
 	} {
 		config := small(t, 2, 9)
 		c.change(&config)

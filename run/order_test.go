@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// addedUp is the micro-batches in the order in which a stage of a Program of one step adds their gradients up, of layers
-// whose backwards have halves and of those whose have none.
+// addedUp is the micro-batches in the order in which a stage of a Program of one step adds their gradients up, of
+// layers whose backwards have halves and of those whose have none.
 func addedUp(p *schedule.Program, stage int) (halves, whole []int32) {
 	p.Walk(p.Placement[0][stage][0], func(in schedule.Instruction) bool {
 		if int(in.Stage) != stage {
@@ -41,8 +41,8 @@ func another(order []int32) bool {
 	return !slices.IsSorted(o)
 }
 
-// TestProgramsThatDoNotAscend: a random synchronous Program that is accepted leaves the bits of one worker; one whose sums
-// do not ascend is refused before a step, and let through it leaves others.
+// TestProgramsThatDoNotAscend: a random synchronous Program that is accepted leaves the bits of one worker; one
+// whose sums do not ascend is refused before a step, and let through it leaves others.
 func TestProgramsThatDoNotAscend(t *testing.T) {
 	e := testEngine(t)
 	accepted, refused := 0, 0
@@ -51,7 +51,14 @@ func TestProgramsThatDoNotAscend(t *testing.T) {
 			t.Fatalf("%d accepted and %d refused of %d random programs", accepted, refused, seed)
 		}
 		g := rand.New(rand.NewPCG(seed, 77))
-		p := scheduletest.Random(g.IntN, scheduletest.Options{Workers: 3, Chunks: 2, MicroBatches: 5, Minibatches: 1, Ascending: g.IntN(2) == 0, Policies: []schedule.Policy{schedule.Sync}})
+		p := scheduletest.Random(g.IntN, scheduletest.Options{
+			Workers:      3,
+			Chunks:       2,
+			MicroBatches: 5,
+			Minibatches:  1,
+			Ascending:    g.IntN(2) == 0,
+			Policies:     []schedule.Policy{schedule.Sync},
+		})
 		m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{5, 5, 5, 5}, "classes": 3, "activation": "tanh"})
 		if p.Stages > len(m.Layers) {
 			continue
@@ -88,7 +95,8 @@ func TestProgramsThatDoNotAscend(t *testing.T) {
 			continue
 		}
 		refused++
-		if res, err := Train(t.Context(), c); err == nil || !strings.Contains(err.Error(), "must come before") || res != nil && res.Steps > 0 {
+		res, err := Train(t.Context(), c)
+		if err == nil || !strings.Contains(err.Error(), "must come before") || res != nil && res.Steps > 0 {
 			t.Fatalf("seed %d: it is not refused: %v\n%s", seed, err, p.Text())
 		}
 		c.AnyOrder = true
@@ -98,12 +106,16 @@ func TestProgramsThatDoNotAscend(t *testing.T) {
 	}
 }
 
-// TestForwardsOfBatchNormAscend: forwards in another order leave other statistics in a model that has a batch norm, and the
-// Program is refused for it; for a model without one it is not, and leaves the bits of one worker.
+// TestForwardsOfBatchNormAscend: forwards in another order leave other statistics in a model that has a batch
+// norm, and the Program is refused for it; for a model without one it is not, and leaves the bits of one worker.
 func TestForwardsOfBatchNormAscend(t *testing.T) {
 	const micros = 3
-	p := &schedule.Program{Name: "forwards", Stages: 2, Workers: 2, Placement: [][][]int{{{0}, {1}}}, MicroBatches: micros, Period: 1, Repeat: 1,
-		Weights: schedule.Sync, Replication: schedule.RoundRobin, Recompute: make([]plan.Recompute, 2), Body: make(schedule.Part, 2)}
+	p := &schedule.Program{
+		Name: "forwards", Stages: 2, Workers: 2, Placement: [][][]int{{{0}, {1}}},
+		MicroBatches: micros, Period: 1, Repeat: 1,
+		Weights: schedule.Sync, Replication: schedule.RoundRobin,
+		Recompute: make([]plan.Recompute, 2), Body: make(schedule.Part, 2),
+	}
 	for w, text := range []string{"0F2 0F0 0F1 0B0 0B1 0B2", "1F2 1F0 1F1 1B0 1B1 1B2"} {
 		for word := range strings.FieldsSeq(text) {
 			in, err := schedule.ParseInstruction(word)
@@ -119,7 +131,13 @@ func TestForwardsOfBatchNormAscend(t *testing.T) {
 	}
 	e := torchEngine(t)
 	for _, norm := range []bool{false, true} {
-		m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{2, 4}, "dense": []int{8}, "batch_norm": norm, "classes": 3})
+		m := build(t, "convnet", map[string]any{
+			"image":      []int{1, 8, 8},
+			"widths":     []int{2, 4},
+			"dense":      []int{8},
+			"batch_norm": norm,
+			"classes":    3,
+		})
 		c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 2), 2, micros, "forwards"), 3, 1)
 		c.Next = func(trace.Timeline, int) (*schedule.Program, error) { return lowered, nil }
 		want := reference(t, c)
@@ -129,7 +147,9 @@ func TestForwardsOfBatchNormAscend(t *testing.T) {
 			}
 			continue
 		}
-		if _, err := Train(t.Context(), c); err == nil || !strings.Contains(err.Error(), "the statistics of a batch norm take it in behind that of 0F2") {
+		_, err := Train(t.Context(), c)
+		if err == nil ||
+			!strings.Contains(err.Error(), "the statistics of a batch norm take it in behind that of 0F2") {
 			t.Errorf("it is not refused: %v", err)
 		}
 		c.AnyOrder = true

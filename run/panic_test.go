@@ -69,7 +69,10 @@ func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
 			}
 			_, err := Train(t.Context(), c)
 			var p *crash.Panic
-			if !errors.As(err, &p) || !strings.Contains(string(p.Stack), "brittleGate") || !regexp.MustCompile(`^run: worker [0-2]: (in front of its first instruction|[0-2][A-Z]+[0-9]*): panic: the gate fell off$`).MatchString(err.Error()) {
+			said := regexp.MustCompile(`^run: worker [0-2]: (in front of its first instruction|[0-2][A-Z]+[0-9]*): ` +
+				`panic: the gate fell off$`)
+			if !errors.As(err, &p) || !strings.Contains(string(p.Stack), "brittleGate") ||
+				!said.MatchString(err.Error()) {
 				t.Errorf("call %d of %s: %v", after, method, err)
 			}
 		}

@@ -48,7 +48,12 @@ func TestTorchReplicasEqualTheSequentialProgram(t *testing.T) {
 		classes  int
 	}{
 		{"gpt", map[string]any{"layers": 3, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1}, 30},
-		{"convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true}, 10},
+		{"convnet", map[string]any{
+			"image":      []int{1, 8, 8},
+			"widths":     []int{4, 8},
+			"dense":      []int{16},
+			"batch_norm": true,
+		}, 10},
 	} {
 		for _, how := range []schedule.Replication{schedule.Split, schedule.RoundRobin} {
 			for _, replicas := range [][][]int{{{0, 1, 2}}, {{0}, {1, 2}}, {{0, 1, 2}, {3, 4}}} {

@@ -53,7 +53,8 @@ func (w *twin) updates(id int) error {
 			if err := w.load(s, w.latest(i)); err != nil {
 				return err
 			}
-			if err := s.Update(w.c.Optimizer, optim.Step{Rate: w.c.Rate.At(step), GradScale: scale / w.covered(i, id)}, stage.Replace); err != nil {
+			by := optim.Step{Rate: w.c.Rate.At(step), GradScale: scale / w.covered(i, id)}
+			if err := s.Update(w.c.Optimizer, by, stage.Replace); err != nil {
 				return err
 			}
 		}

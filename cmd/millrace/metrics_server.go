@@ -29,8 +29,8 @@ const (
 	mostToken  = 4096
 )
 
-// listenForMetrics takes the address that a job wants its metrics asked for at; nil where it names none. An address without a
-// host is this machine alone; one that others reach needs a token.
+// listenForMetrics takes the address that a job wants its metrics asked for at; nil where it names none. An
+// address without a host is this machine alone; one that others reach needs a token.
 func listenForMetrics(j *job.Job) (*metricsServer, error) {
 	if j.Metrics == "" {
 		if j.TokenFile != "" {
@@ -51,7 +51,8 @@ func listenForMetrics(j *job.Job) (*metricsServer, error) {
 			return nil, badInput(err)
 		}
 	} else if !isHere(host) {
-		return nil, badInput(fmt.Errorf("--metrics %s: others can reach that address; give a --token-file that they must know, or an address of this machine alone, like :%s", j.Metrics, port))
+		return nil, badInput(fmt.Errorf("--metrics %s: others can reach that address; give a --token-file that "+
+			"they must know, or an address of this machine alone, like :%s", j.Metrics, port))
 	}
 	if m.listener, err = net.Listen("tcp", net.JoinHostPort(host, port)); err != nil {
 		return nil, badInput(fmt.Errorf("--metrics %s: %w; give an address like localhost:9090", j.Metrics, err))

@@ -71,10 +71,17 @@ func TestMetricsNeedTheirToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "loss 1\n") }), func(err error) { t.Error(err) })
+	m.serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "loss 1\n")
+	}), func(err error) { t.Error(err) })
 	defer m.Close()
 	for bears, want := range map[string]int{
-		"Bearer 0123456789abcdef": 200, "": 401, "Bearer 0123456789abcde": 401, "Bearer 0123456789abcdef0": 401, "0123456789abcdef": 401, "Bearer ": 401,
+		"Bearer 0123456789abcdef":  200,
+		"":                         401,
+		"Bearer 0123456789abcde":   401,
+		"Bearer 0123456789abcdef0": 401,
+		"0123456789abcdef":         401,
+		"Bearer ":                  401,
 	} {
 		for path, ok := range map[string]int{"/metrics": want, "/": 404} {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+m.listener.Addr().String()+path, nil)

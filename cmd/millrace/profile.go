@@ -123,7 +123,8 @@ func microBatches(j *job.Job) []int {
 func checkRunnable(m *model.Model) error {
 	for _, in := range m.Inputs {
 		if in.Name != "input" && in.Name != "target" {
-			return badInput(fmt.Errorf("model %s reads an input named %q, and data gives \"input\" and \"target\" alone%s", m.Name, in.Name, notHere))
+			return badInput(fmt.Errorf("model %s reads an input named %q, and data gives \"input\" and \"target\" alone%s",
+				m.Name, in.Name, notHere))
 		}
 	}
 	if _, err := nn.Build(m); err != nil {
@@ -133,7 +134,8 @@ func checkRunnable(m *model.Model) error {
 }
 
 // notHere is what can be done with a model that cannot run.
-const notHere = ", so that it is neither measured nor trained here; its costs are computed for the devices of a --cluster (plan, profile --analytic)"
+const notHere = ", so that it is neither measured nor trained here; " +
+	"its costs are computed for the devices of a --cluster (plan, profile --analytic)"
 
 // synthetic is data of the shape that a model reads.
 func synthetic(m *model.Model) (data.Split, error) {

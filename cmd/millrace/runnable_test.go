@@ -12,15 +12,21 @@ import (
 // A model that cannot run here is refused before libtorch sees it, with what can be done; those that can are not.
 func TestModelsThatCannotRunHere(t *testing.T) {
 	for name, want := range map[string]string{
-		"s2vt": `model s2vt reads an input named "previous"`, "gnmt-8": `model gnmt-8 reads an input named "previous"`, "resnet50": `model resnet50: nn: layer "pool1": there is no computation of kind`,
-		"mlp": "", "convnet": "", "gpt": "", "lstm": "",
+		"s2vt":     `model s2vt reads an input named "previous"`,
+		"gnmt-8":   `model gnmt-8 reads an input named "previous"`,
+		"resnet50": `model resnet50: nn: layer "pool1": there is no computation of kind`,
+		"mlp":      "",
+		"convnet":  "",
+		"gpt":      "",
+		"lstm":     "",
 	} {
 		m, err := model.Load(name, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		err = checkRunnable(m)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "--cluster")) {
+		if want == "" && err != nil || want != "" &&
+			(err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "--cluster")) {
 			t.Errorf("%s: got %v, want it to say %q", name, err, want)
 		}
 	}
@@ -28,8 +34,15 @@ func TestModelsThatCannotRunHere(t *testing.T) {
 
 func TestProfileNamesTheInputThatNoDataGives(t *testing.T) {
 	p := trainer(t)
-	for _, args := range []string{"profile --model s2vt --batch 2 --sizes 2 --passes 1", "plan --model s2vt --batch 2", "train --model s2vt --data digits --batch 2", "tune --model s2vt --batch 2"} {
-		if out := p.run(t, strings.Fields(args), false); !strings.HasPrefix(out, `millrace: model s2vt reads an input named "previous"`) || !strings.HasSuffix(out, "exit 2\n") {
+	for _, args := range []string{
+		"profile --model s2vt --batch 2 --sizes 2 --passes 1",
+		"plan --model s2vt --batch 2",
+		"train --model s2vt --data digits --batch 2",
+		"tune --model s2vt --batch 2",
+	} {
+		out := p.run(t, strings.Fields(args), false)
+		if !strings.HasPrefix(out, `millrace: model s2vt reads an input named "previous"`) ||
+			!strings.HasSuffix(out, "exit 2\n") {
 			t.Errorf("%s: %s", args, out)
 		}
 	}
@@ -38,8 +51,16 @@ func TestProfileNamesTheInputThatNoDataGives(t *testing.T) {
 // Data that is not there is found out before anything is measured.
 func TestDataIsLookedAtFirst(t *testing.T) {
 	p := trainer(t)
-	for _, args := range []string{"bench peers", "bench speedup --model mlp", "bench orders --model mlp", "tune --model mlp --rivals", "train --model mlp"} {
-		if out := p.run(t, append(strings.Fields(args), "--data", "nosuch"), false); out != "millrace: data: nosuch is neither digits, fashion-mnist nor a file: stat nosuch: no such file or directory\nexit 2\n" {
+	for _, args := range []string{
+		"bench peers",
+		"bench speedup --model mlp",
+		"bench orders --model mlp",
+		"tune --model mlp --rivals",
+		"train --model mlp",
+	} {
+		out := p.run(t, append(strings.Fields(args), "--data", "nosuch"), false)
+		if out != "millrace: data: nosuch is neither digits, fashion-mnist nor a file: "+
+			"stat nosuch: no such file or directory\nexit 2\n" {
 			t.Errorf("%s: %s", args, out)
 		}
 	}

@@ -95,7 +95,9 @@ func TestResumeSaysThatMicroBatchesChange(t *testing.T) {
 	p.run(t, strings.Fields("profile --model mlp --sizes 2,4,8 --batch 8 --passes 1 -o mlp.json"), true)
 	p.learn(t, "--batch 8 --split 1 --micro-batches 2 --steps 1 --out run")
 	for flags, want := range map[string]string{
-		"--out a --micro-batches 4": "micro_batch 2 (was 4)", "--out b --micro-batch 8": "micro_batch 8 (was 4)", "--out c": "",
+		"--out a --micro-batches 4": "micro_batch 2 (was 4)",
+		"--out b --micro-batch 8":   "micro_batch 8 (was 4)",
+		"--out c":                   "",
 	} {
 		got := p.learn(t, "--split 1 --steps 1 --resume run/checkpoints "+flags)
 		if strings.Join(got.Changed, ", ") != want {

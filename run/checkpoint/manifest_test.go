@@ -171,7 +171,8 @@ func TestAFolderIsNamedAfterItsSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{other, s.Dir} {
-		if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "steps is 4, and the folder is that of 9 steps") {
+		_, err := Open(path)
+		if err == nil || !strings.Contains(err.Error(), "steps is 4, and the folder is that of 9 steps") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -191,7 +192,8 @@ func FuzzManifest(f *testing.F) {
 	}
 	f.Add(string(text))
 	f.Add(`{"version":1,"files":[{}]}`)
-	f.Add(`{"version":1,"batch":1,"micro_batch":1,"rate":{"kind":"step"},"optimizer":{"kind":"sgd"},"files":[{"name":"a"}]}`)
+	f.Add(`{"version":1,"batch":1,"micro_batch":1,"rate":{"kind":"step"},"optimizer":{"kind":"sgd"},` +
+		`"files":[{"name":"a"}]}`)
 	f.Fuzz(func(t *testing.T, s string) {
 		m, err := decodeManifest(sealed(s))
 		if err != nil {

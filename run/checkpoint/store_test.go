@@ -18,7 +18,8 @@ import (
 func manifest(steps int) Manifest {
 	return Manifest{
 		Model: "mlp", ModelID: "abc", Engine: "ref", Float: "F64", Steps: steps, Seed: 3, Batch: 8, Samples: int64(8 * steps), MicroBatch: 2,
-		Optimizer: optim.Settings{Kind: optim.SGD}, Rate: optim.Rate{Kind: optim.Constant, Base: 0.1}, Asked: &Asked{Steps: 100},
+		Optimizer: optim.Settings{Kind: optim.SGD}, Rate: optim.Rate{Kind: optim.Constant, Base: 0.1},
+		Asked: &Asked{Steps: 100},
 	}
 }
 
@@ -261,7 +262,8 @@ func TestAStoreDropsItsOwnAlone(t *testing.T) {
 			t.Fatalf("step %d: %d, %v", steps, value, err)
 		}
 	}
-	if got := names(t, dir); !slices.Equal(got, []string{"step-00000004", "step-00000005", "step-00000006", "step-00000008"}) {
+	want := []string{"step-00000004", "step-00000005", "step-00000006", "step-00000008"}
+	if got := names(t, dir); !slices.Equal(got, want) {
 		t.Error(got)
 	}
 }
@@ -314,11 +316,23 @@ func TestADamagedNewestCheckpointIsNamed(t *testing.T) {
 		at   string
 		says []string
 	}{
-		{func(at string) error { return os.Mkdir(at, 0o755) }, "step-99999999", []string{"step-99999999 has no manifest.json", "before it is DIR/step-00000006"}},
+		{
+			func(at string) error { return os.Mkdir(at, 0o755) }, "step-99999999",
+			[]string{"step-99999999 has no manifest.json", "before it is DIR/step-00000006"},
+		},
 		{os.RemoveAll, "step-99999999", nil},
-		{func(at string) error { return os.Truncate(filepath.Join(at, "stage-1.safetensors"), 9) }, "step-00000006", []string{"step-00000006/stage-1.safetensors: 9 bytes", "before it is DIR/step-00000004"}},
-		{func(at string) error { return os.Remove(filepath.Join(at, "stage-0.safetensors")) }, "step-00000004", []string{"step-00000006/stage-1", "before it is DIR/step-00000002"}},
-		{func(at string) error { return os.Truncate(filepath.Join(at, manifestName), 0) }, "step-00000002", []string{"step-00000006/stage-1", "no checkpoint before it is whole"}},
+		{
+			func(at string) error { return os.Truncate(filepath.Join(at, "stage-1.safetensors"), 9) }, "step-00000006",
+			[]string{"step-00000006/stage-1.safetensors: 9 bytes", "before it is DIR/step-00000004"},
+		},
+		{
+			func(at string) error { return os.Remove(filepath.Join(at, "stage-0.safetensors")) }, "step-00000004",
+			[]string{"step-00000006/stage-1", "before it is DIR/step-00000002"},
+		},
+		{
+			func(at string) error { return os.Truncate(filepath.Join(at, manifestName), 0) }, "step-00000002",
+			[]string{"step-00000006/stage-1", "no checkpoint before it is whole"},
+		},
 	} {
 		if err := c.harm(filepath.Join(s.Dir, c.at)); err != nil {
 			t.Fatal(err)

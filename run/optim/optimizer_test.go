@@ -177,7 +177,8 @@ func TestAnErrorNamesTheParameter(t *testing.T) {
 		{Param: tensor(t, e, dev, []float64{1, 2}), Grad: tensor(t, e, dev, []float64{1, 2, 3})},
 	}
 	s := Settings{Kind: SGD}
-	if err := s.Apply(dev, Step{Rate: 1, GradScale: 1}, slots); err == nil || !strings.Contains(err.Error(), "parameter 1") {
+	err = s.Apply(dev, Step{Rate: 1, GradScale: 1}, slots)
+	if err == nil || !strings.Contains(err.Error(), "parameter 1") {
 		t.Error(err)
 	}
 }
