@@ -195,14 +195,31 @@ func givenPlan(j *job.Job, m *model.Model) (*plan.Plan, error) {
 	if err := pl.Fits(m.Name, m.ID(), len(m.Layers)); err != nil {
 		return nil, badInput(err)
 	}
+	if err := agrees(j, pl); err != nil {
+		return nil, badInput(err)
+	}
 	pl.PostValidate = pl.PostValidate || j.PostValidate
 	if err := pl.Validate(); err != nil {
 		return nil, badInput(fmt.Errorf("--post-validate: %w", err))
 	}
-	if n := j.Pipelines; n > 0 && n != pl.Together() {
-		return nil, badInput(fmt.Errorf("--pipelines %d: %s is a plan of %d; leave it out", n, j.Plan, pl.Together()))
-	}
 	return pl, nil
+}
+
+// agrees refuses a setting beside a given plan that the plan has otherwise: it would have no effect.
+func agrees(j *job.Job, pl *plan.Plan) error {
+	for _, own := range []struct {
+		key         string
+		asked, plan any
+	}{
+		{"batch", j.Batch, pl.Batch()}, {"micro_batch", j.MicroBatch, pl.MicroBatch},
+		{"micro_batches", j.MicroBatches, pl.MicroBatches}, {"stages", j.Stages, len(pl.Stages)},
+		{"schedule", j.Schedule, pl.Schedule}, {"weights", j.Weights, pl.Weights}, {"pipelines", j.Pipelines, pl.Together()},
+	} {
+		if j.Given(own.key) && own.asked != own.plan {
+			return fmt.Errorf("%s is %v; the plan in %s has %v: leave one of them out", own.key, own.asked, j.Plan, own.plan)
+		}
+	}
+	return nil
 }
 
 // given predicts the job's own plan.

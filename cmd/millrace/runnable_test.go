@@ -86,3 +86,27 @@ func TestAPlanThatCannotBeTrainedIsNotMeasured(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// What is asked for beside a plan that has it otherwise is refused, and what it has too is not.
+func TestSettingsBesideAPlanAgreeWithIt(t *testing.T) {
+	p := &program{dir: t.TempDir(), native: filepath.Join(t.TempDir(), "no-library.so"), cache: t.TempDir()}
+	model := "--model mlp --cluster dapple-b:2"
+	p.run(t, strings.Fields("plan "+model+" --batch 8 --schedule 1f1b --stages 2 --micro-batch 2 -o p.json"), true)
+	for args, want := range map[string]string{
+		"--batch 8 --schedule 1f1b --stages 2 --micro-batch 2 --micro-batches 4 --weights sync": "",
+		"--batch 64":        "batch is 64; the plan in p.json has 8",
+		"--schedule afab":   "schedule is afab; the plan in p.json has 1f1b",
+		"--stages 1":        "stages is 1; the plan in p.json has 2",
+		"--micro-batch 4":   "micro_batch is 4; the plan in p.json has 2",
+		"--micro-batches 2": "micro_batches is 2; the plan in p.json has 4",
+		"--weights stash":   "weights is stash; the plan in p.json has sync",
+		"--pipelines 2":     "pipelines is 2; the plan in p.json has 1",
+	} {
+		if want != "" {
+			want = "millrace: " + want + ": leave one of them out\nexit 2\n"
+		}
+		if got := p.run(t, strings.Fields("simulate "+model+" --plan p.json "+args), true); got != want {
+			t.Errorf("%s: %q, want %q", args, got, want)
+		}
+	}
+}
