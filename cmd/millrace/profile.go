@@ -25,7 +25,6 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
-	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run"
 )
@@ -118,24 +117,6 @@ func microBatches(j *job.Job) []int {
 	slices.Reverse(sizes)
 	return sizes
 }
-
-// checkRunnable refuses a model that reads what no data set gives, or has layers that nobody computes here.
-func checkRunnable(m *model.Model) error {
-	for _, in := range m.Inputs {
-		if in.Name != "input" && in.Name != "target" {
-			return badInput(fmt.Errorf("model %s reads an input named %q, and data gives \"input\" and \"target\" alone%s",
-				m.Name, in.Name, notHere))
-		}
-	}
-	if _, err := nn.Build(m); err != nil {
-		return badInput(fmt.Errorf("model %s: %w%s", m.Name, err, notHere))
-	}
-	return nil
-}
-
-// notHere is what can be done with a model that cannot run.
-const notHere = ", so that it is neither measured nor trained here; " +
-	"its costs are computed for the devices of a --cluster (plan, profile --analytic)"
 
 // synthetic is data of the shape that a model reads.
 func synthetic(m *model.Model) (data.Split, error) {
