@@ -46,7 +46,7 @@ func executeAs(root *cobra.Command, args []string) int {
 	crash.Handle(dieOf(args))
 	ctx, signals := hearSignals()
 	root.SetArgs(args)
-	screen := names.Screen(os.Stdout)
+	screen := names.Screen(os.Stdout, isTerminal(os.Stdout))
 	defer screen.Close()
 	root.SetOut(screen)
 	code := signals.code(crash.Guard(func() error { return root.ExecuteContext(ctx) }), args)

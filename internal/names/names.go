@@ -66,19 +66,20 @@ func File(name string) string {
 // Shown is a text as a terminal shows it: what it would obey is written as JSON and Go write it. Lines and tabs stay.
 func Shown(text string) string {
 	var b strings.Builder
-	s := Screen(&b)
+	s := Screen(&b, false)
 	_, _ = io.WriteString(s, text) // a Builder has no errors
 	_ = s.Close()
 	return b.String()
 }
 
-// Screen cleans what is written to it as Shown does, but for colours, which are ours. Close writes what is left
-// of a character that was cut.
-func Screen(w io.Writer) io.WriteCloser { return &screen{to: w} }
+// Screen cleans what is written to it as Shown does, but where it is coloured for colours, which are ours. Close
+// writes what is left of a character that was cut.
+func Screen(w io.Writer, coloured bool) io.WriteCloser { return &screen{to: w, coloured: coloured} }
 
 type screen struct {
-	to   io.Writer
-	rest []byte // the beginning of a character, or of an escape sequence
+	to       io.Writer
+	coloured bool
+	rest     []byte // the beginning of a character, or of an escape sequence
 }
 
 // Fd is the file descriptor behind it, for whoever asks whether this is a terminal; none where there is none.
@@ -97,11 +98,11 @@ func (s *screen) Write(text []byte) (int, error) {
 	s.rest = nil
 	out := make([]byte, 0, len(whole)+16)
 	for len(whole) > 0 {
-		if n := colour(whole); n > 0 {
+		if n := colour(whole); s.coloured && n > 0 {
 			out, whole = append(out, whole[:n]...), whole[n:]
 			continue
 		}
-		if !utf8.FullRune(whole) || cutColour(whole) {
+		if !utf8.FullRune(whole) || s.coloured && cutColour(whole) {
 			s.rest = append([]byte(nil), whole...)
 			break
 		}

@@ -69,7 +69,7 @@ func TestShown(t *testing.T) {
 		"abc\u202edef":                    `abc\u202edef`,
 		"\u009b31m":                       `\u009b31m`,
 		"\x9b31m":                         "\ufffd31m",
-		"\x1b[31mred\x1b[0m":              "\x1b[31mred\x1b[0m",
+		"\x1b[31mred\x1b[0m":              `\u001b[31mred\u001b[0m`,
 		"\x1b[38;5;1":                     `\u001b[38;5;1`,
 		"cut \xc3":                        "cut \ufffd",
 	} {
@@ -79,21 +79,43 @@ func TestShown(t *testing.T) {
 	}
 }
 
+// Colours pass a coloured Screen, and nothing else that a terminal obeys.
+func TestColours(t *testing.T) {
+	for text, want := range map[string]string{
+		"\x1b[31mred\x1b[0m": "\x1b[31mred\x1b[0m", "\x1b[38;5;1": `\u001b[38;5;1`, "\x1b[2Jgone": `\u001b[2Jgone`,
+	} {
+		if got := behind(t, true, text); got != want {
+			t.Errorf("%q is shown as %q, want %q", text, got, want)
+		}
+	}
+}
+
+// behind is what a Screen makes of the parts of a text.
+func behind(t *testing.T, coloured bool, parts ...string) string {
+	t.Helper()
+	var b strings.Builder
+	s := Screen(&b, coloured)
+	for _, part := range parts {
+		if n, err := io.WriteString(s, part); n != len(part) || err != nil {
+			t.Fatalf("%d of %d (%v)", n, len(part), err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
 // JSON says the same behind a Screen, and how a text is cut into writes changes nothing.
 func FuzzScreen(f *testing.F) {
 	f.Add("a\u202e\x1b[31m\x1b[2J\u00e9"+string(rune(0xe0041)), 3)
 	f.Fuzz(func(t *testing.T, text string, cut int) {
-		var b strings.Builder
-		s := Screen(&b)
 		cut = max(0, min(cut, len(text)))
-		for _, part := range []string{text[:cut], text[cut:]} {
-			if n, err := io.WriteString(s, part); n != len(part) || err != nil {
-				t.Fatalf("%d of %d (%v)", n, len(part), err)
+		for _, coloured := range []bool{false, true} {
+			parts, whole := behind(t, coloured, text[:cut], text[cut:]), behind(t, coloured, text)
+			if parts != whole {
+				t.Errorf("%q cut at %d is shown as %q, whole as %q", text, cut, parts, whole)
 			}
-		}
-		s.Close()
-		if b.String() != Shown(text) {
-			t.Errorf("%q cut at %d is shown as %q, whole as %q", text, cut, b.String(), Shown(text))
 		}
 		if !utf8.ValidString(text) {
 			return
