@@ -86,6 +86,9 @@ func train(c *cobra.Command, j *job.Job, from *resumption, folder *os.File, asJS
 	if err != nil {
 		return err
 	}
+	if err := from.fits(m); err != nil {
+		return badInput(err)
+	}
 	set, err := openData(j, m)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/optim"
@@ -50,6 +51,14 @@ func (r *resumption) samples() int64 {
 		return 0
 	}
 	return r.manifest.Samples
+}
+
+// fits refuses a checkpoint of another model before anything is measured for this one.
+func (r *resumption) fits(m *model.Model) error {
+	if r == nil || r.manifest == nil || r.manifest.ModelID == m.ID() {
+		return nil
+	}
+	return fmt.Errorf("checkpoint %s: model is %s (%s); this run has %s (%s)", r.path, r.manifest.Model, r.manifest.ModelID, m.Name, m.ID())
 }
 
 // checkpoints is the folder of a job's checkpoints.
