@@ -86,6 +86,17 @@ func number(doc, name string, at func(*Job) *float64) Option {
 	}}
 }
 
+func truth(doc, name string, at func(*Job) *bool) Option {
+	return Option{Name: name, Doc: doc, Bool: true, Set: func(j *Job, v string) error {
+		on, err := strconv.ParseBool(v)
+		if err != nil {
+			return fmt.Errorf("job: --%s %q is neither true nor false", name, v)
+		}
+		*at(j) = on
+		return nil
+	}}
+}
+
 // ModelOptions name the model; PlanOptions what a plan depends on beside it; TrainOptions
 // the rest.
 var (
@@ -121,16 +132,8 @@ var (
 		number("momentum of sgd", "momentum", func(j *Job) *float64 { return &j.Optimizer.Momentum }),
 		number("weight decay (default: 0.01 for adamw, else 0)", "weight-decay", func(j *Job) *float64 { return &j.Optimizer.WeightDecay }),
 		number("limit of the gradients' global norm", "clip", func(j *Job) *float64 { return &j.Clip }),
-		{
-			Name: "post-validate",
-			Doc:  "with --clip: update before the norm is known, and test it in the next step",
-			Bool: true,
-			Set: func(j *Job, v string) error {
-				on, err := strconv.ParseBool(v)
-				j.PostValidate = on
-				return err
-			},
-		},
+		truth("with --clip: update before the norm is known, and test it in the next step", "post-validate",
+			func(j *Job) *bool { return &j.PostValidate }),
 	})
 	// ElasticOptions are AvgPipe's: elastic averaging, and forwards in advance.
 	ElasticOptions = noted([]Option{
@@ -178,27 +181,11 @@ var (
 		whole("test samples of an evaluation, 0: all (default: all of a table, 256 of a text)", "eval-rows", func(j *Job) *int { return &j.EvalRows }),
 		whole("steps between checkpoints (0: at the end)", "save-every", func(j *Job) *int { return &j.SaveEvery }),
 		whole("checkpoints to keep (0: all)", "keep", func(j *Job) *int { return &j.Keep }),
-		{
-			Name: "any-order",
-			Doc:  "take a --program whose sums do not ascend; bits are then not promised",
-			Bool: true,
-			Set: func(j *Job, v string) error {
-				on, err := strconv.ParseBool(v)
-				j.AnyOrder = on
-				return err
-			},
-		},
+		truth("take a --program whose sums do not ascend; bits are then not promised", "any-order",
+			func(j *Job) *bool { return &j.AnyOrder }),
 		word("a checkpoint, or a folder of them, to go on from", "resume", func(j *Job) *string { return &j.Resume }),
-		{
-			Name: "resume-averaged",
-			Doc:  "go on with another number of pipelines, all from the reference",
-			Bool: true,
-			Set: func(j *Job, v string) error {
-				on, err := strconv.ParseBool(v)
-				j.ResumeAveraged = on
-				return err
-			},
-		},
+		truth("go on with another number of pipelines, all from the reference", "resume-averaged",
+			func(j *Job) *bool { return &j.ResumeAveraged }),
 		word("scale the rate for several pipelines: pipelines, stiff or split", "lr-scale",
 			func(j *Job) *string { return &j.RateScale }),
 		word("folder that everything is written to", "out", func(j *Job) *string { return &j.Out }),

@@ -8,11 +8,17 @@ import (
 	"strings"
 )
 
+// byteOrderMark is what some editors put in front of a text.
+const byteOrderMark = "\ufeff"
+
 // Read reads a Program in whichever of its forms it is written: JSON if it begins with a
 // brace, PyTorch's CSV if its first line has an action and not our header, and our text
 // otherwise. What it accepts still has to pass Check.
 func Read(r io.Reader) (*Program, error) {
 	in := bufio.NewReader(&bounded{from: r, left: MaxFile})
+	if mark, err := in.Peek(len(byteOrderMark)); err == nil && string(mark) == byteOrderMark {
+		_, _ = in.Discard(len(byteOrderMark)) // it is there
+	}
 	begin, err := in.Peek(512)
 	if err != nil && err != io.EOF {
 		return ParseText(in) // which says what is wrong with the file

@@ -47,6 +47,9 @@ that profile predicts every training.`,
 			if c.Flags().Changed("steps") && steps <= settleSteps {
 				return badInput(fmt.Errorf("--steps %d; the first %d are left out, so give %d at least", steps, settleSteps, settleSteps+1))
 			}
+			if splits < 0 {
+				return badInput(fmt.Errorf("--splits %d; give 1 or more, or 0 for the chosen plan alone", splits))
+			}
 			if rounds < 1 {
 				return badInput(fmt.Errorf("--rounds %d; each plan is trained once at least", rounds))
 			}

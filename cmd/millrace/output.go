@@ -30,6 +30,9 @@ func checkOutputs(c *cobra.Command, _ []string) error {
 	return refused
 }
 
+// longestName is what the name of a file may have, with room for that of the sibling that it is written through.
+const longestName = 240
+
 // checkFile refuses a path that no file can be written to. It leaves nothing behind.
 func checkFile(flag, path string) error {
 	info, err := os.Stat(path)
@@ -42,6 +45,9 @@ func checkFile(flag, path string) error {
 	dir := filepath.Dir(path)
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return fmt.Errorf("%s %s: %s is no folder; make it first", flag, path, dir)
+	}
+	if name := filepath.Base(path); len(name) > longestName {
+		return fmt.Errorf("%s: the file's name is too long: it has %d bytes; give one of %d at most", flag, len(name), longestName)
 	}
 	return checkFolder(flag, dir)
 }

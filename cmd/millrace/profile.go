@@ -45,6 +45,9 @@ With --cluster it computes the costs of that cluster's devices instead, from the
 		Example: "  millrace profile --model gpt --batch 32 -o gpt.json\n  millrace profile --model convnet --sizes 8,16,32 --workers 1\n  millrace profile bert-48 --analytic --cluster dapple-a --batch 64 -o bert-48.json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 && c.Flags().Changed("model") {
+				return badInput(fmt.Errorf("both %s and --model are named; one model is profiled", args[0]))
+			}
 			if len(args) > 0 {
 				flags.given = append(flags.given, func(j *job.Job) error { j.Model = args[0]; return nil })
 			}

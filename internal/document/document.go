@@ -21,9 +21,13 @@ import (
 // ErrCut is matched by the error for text that is no whole JSON object.
 var ErrCut = errors.New("not a whole JSON object")
 
+// Unmarked is a text without the byte order mark that some editors put in front of it.
+func Unmarked(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\ufeff")) }
+
 // Decode reads text, a JSON object of that version, into a pointer. The version is
 // looked at first: a file of another one may have other fields.
 func Decode(text []byte, version int, into any) error {
+	text = Unmarked(text)
 	if err := Bounded(text, MaxObjects); err != nil {
 		return err
 	}

@@ -19,6 +19,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/millrace-ml/millrace/internal/document"
 )
 
 // MaxBytes is the longest text that is read.
@@ -36,6 +38,7 @@ func Decode(text []byte, v any) (err error) {
 	if len(text) > MaxBytes {
 		return fmt.Errorf("the text has %d bytes; at most %d are read", len(text), MaxBytes)
 	}
+	text = document.Unmarked(text)
 	if err := bounded(text); err != nil {
 		return err
 	}
