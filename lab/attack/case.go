@@ -19,6 +19,7 @@ import (
 //	model.yaml:                                 a file, its lines four spaces further in
 //	    name: x
 //	"odd name" = repeat "[" 100000              a file that makers.go makes
+//	slow                                        the short form leaves it out
 //	$ schedule --text                           a command that must pass
 //	> plan --model model.yaml --batch 4         the command that is attacked
 //	2: layers | give one                        its exit code, and what stderr holds
@@ -34,6 +35,7 @@ type input struct {
 	command []string
 	code    int
 	says    []string
+	slow    bool // what it does cannot be had for less than some seconds
 }
 
 // file is a file to lay out: its text, or what makes it.
@@ -126,6 +128,9 @@ func whole(all []input) error {
 // read reads one line of an input.
 func (in *input) read(s string) error {
 	switch {
+	case s == "slow":
+		in.slow = true
+		return nil
 	case strings.HasPrefix(s, "> "):
 		words, err := split(s[2:])
 		in.command = words

@@ -30,7 +30,7 @@ func attackInputs(ctx context.Context, a *attack, _ int) (*tally, error) {
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(in input) bool { return !strings.Contains(in.name, a.one) })
+	all = slices.DeleteFunc(all, func(in input) bool { return !strings.Contains(in.name, a.one) || in.slow && a.share < 1 })
 	t := &tally{want: len(all)}
 	var refused, passed atomic.Int64
 	err = a.each(ctx, len(all), func(i int) error {
@@ -135,7 +135,14 @@ func (in *input) wrong(e *ended, l limits, before, after tree) []string {
 	if e.code == 2 {
 		return append(found, after.changes(before, inCache)...)
 	}
-	return append(found, after.halfWritten(before)...)
+	found = append(found, after.halfWritten(before)...)
+	return append(found, after.changes(before, inPlace)...)
+}
+
+// inPlace says whether a path is where a command that passes may write: the folder that it runs in, the
+// cache, and the folder of temporary files.
+func inPlace(path string) bool {
+	return inCacheOrTemporary(path) || strings.HasPrefix(path, "tmp/") || strings.HasPrefix(path, "here/work/")
 }
 
 // inCache says whether a path is of the cache, where profiles that were measured stay.

@@ -17,7 +17,7 @@ import (
 type tree map[string]string
 
 // unfinished are the names of files that something was being written to.
-var unfinished = regexp.MustCompile(`\.partial$|\.replaced$|\.tmp$|(^|/)\.millrace-`)
+var unfinished = regexp.MustCompile(`\.partial$|\.replaced$|\.tmp$|(^|/)\.millrace-|(^|/)\.[^/]*-[0-9]+$`)
 
 // digested is how much of a file its digest is of; what the attacks leave is smaller.
 const digested = 64 << 20
