@@ -189,11 +189,7 @@ var (
 		word("scale the rate for several pipelines: pipelines, stiff or split", "lr-scale",
 			func(j *Job) *string { return &j.RateScale }),
 		word("folder that everything is written to", "out", func(j *Job) *string { return &j.Out }),
-		{Name: "overwrite", Doc: "write over what an earlier run left in --out", Bool: true, Set: func(j *Job, v string) error {
-			on, err := strconv.ParseBool(v)
-			j.Overwrite = on
-			return err
-		}},
+		truth("write over what an earlier run left in --out", "overwrite", func(j *Job) *bool { return &j.Overwrite }),
 		word("address that serves Prometheus metrics, like localhost:9090", "metrics", func(j *Job) *string { return &j.Metrics }),
 		word("file with the token that requests for metrics must bear", "token-file",
 			func(j *Job) *string { return &j.TokenFile }),

@@ -31,12 +31,12 @@ func attackKills(ctx context.Context, a *attack, want int) (*tally, error) {
 			saving.Add(1)
 		case beforeSaving:
 			early.Add(1)
-		case behindTheEnd:
+		case behindLast:
 			late.Add(1)
 		}
 		return nil
 	})
-	t.say("%d while a checkpoint was written, %d in front of the first, %d behind the end",
+	t.say("%d while a checkpoint was written, %d in front of the first, %d behind the last",
 		saving.Load(), early.Load(), late.Load())
 	return t, err
 }
@@ -44,15 +44,19 @@ func attackKills(ctx context.Context, a *attack, want int) (*tally, error) {
 // instant is when a training was killed.
 type instant int
 
+// begun is the part of a training's time in which it has begun: libtorch is loaded, and little more.
+const begun = 0.3
+
 const (
 	between instant = iota // two checkpoints
 	whileSaving
 	beforeSaving
-	behindTheEnd
+	behindLast // checkpoint, in front of the report or behind all
 )
 
-// kill makes the kill of this number, which decides the training, the instant and how it goes on. Every
-// other one waits for a checkpoint that is being written.
+// kill makes the kill of this number, which decides the training, the instant and how it goes on. Two of
+// five wait for a checkpoint that is being written, and one for the last to be there: behind it come the
+// evaluation and the report. The others come at any instant from the beginning of the training on.
 func (a *attack) kill(ctx context.Context, number int) (when instant, f *finding, err error) {
 	r := seeded(a.seed+1, uint64(number))
 	t := &trainings[number%len(trainings)]
@@ -66,24 +70,26 @@ func (a *attack) kill(ctx context.Context, number int) (when instant, f *finding
 		return 0, nil, err
 	}
 	saves := filepath.Join(dir, "out", "checkpoints")
-	after := time.Duration(r.Int64N(int64(whole.took)))
-	waits := number/len(trainings)%2 == 1
+	after := time.Duration((begun + (1-begun)*r.Float64()) * float64(whole.took))
 	skipped := r.IntN(20)
 	deep := time.Duration(r.Int64N(int64(4 * time.Millisecond)))
 	c := command{dir: dir, home: dir, args: a.trainArgs(t.args, ""), limits: usual, meanwhile: func(pid int) {
-		if !waits {
-			pause(ctx, after)
-		} else {
+		switch number / len(trainings) % 5 {
+		case 1, 3:
 			awaitDraft(ctx, pid, saves, skipped)
 			pause(ctx, deep)
+		case 4:
+			await(ctx, pid, func() bool { return exists(finalOf(dir, steps)) })
+			pause(ctx, 5*deep)
+		default:
+			pause(ctx, after)
 		}
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}}
-	e, err := a.run(ctx, c)
-	if err != nil {
+	if _, err := a.run(ctx, c); err != nil {
 		return 0, nil, err
 	}
-	when = phase(saves, e)
+	when = phase(saves)
 	args := t.args
 	if n := r.IntN(1 + 2*len(t.others)); n < len(t.others) {
 		args = t.others[n]
@@ -108,27 +114,37 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// awaitDraft waits until a process has begun some checkpoints and is writing one more, or has ended.
-func awaitDraft(ctx context.Context, pid int, saves string, skip int) {
-	last := ""
-	for ctx.Err() == nil && residentOf(pid) > 0 {
-		entries, _ := os.ReadDir(saves) // it is not there yet at the beginning
-		for _, e := range entries {
-			if name := e.Name(); strings.HasSuffix(name, ".partial") && name != last {
-				if skip--; skip < 0 {
-					return
-				}
-				last = name
-			}
-		}
+// await waits until something is so, or a process has ended.
+func await(ctx context.Context, pid int, so func() bool) {
+	for ctx.Err() == nil && residentOf(pid) > 0 && !so() {
 		pause(ctx, 300*time.Microsecond)
 	}
 }
 
+// awaitDraft waits until a process has begun some checkpoints and is writing one more, or has ended.
+func awaitDraft(ctx context.Context, pid int, saves string, skip int) {
+	last := ""
+	await(ctx, pid, func() bool {
+		entries, _ := os.ReadDir(saves) // it is not there yet at the beginning
+		for _, e := range entries {
+			if name := e.Name(); strings.HasSuffix(name, ".partial") && name != last {
+				last = name
+				skip--
+			}
+		}
+		return skip < 0
+	})
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // phase says when a training was killed, from what it left.
-func phase(saves string, e *ended) instant {
-	if e.signal == 0 {
-		return behindTheEnd
+func phase(saves string) instant {
+	if exists(filepath.Join(saves, fmt.Sprintf("step-%08d", steps))) {
+		return behindLast
 	}
 	entries, _ := os.ReadDir(saves)
 	whole := false
