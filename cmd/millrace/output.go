@@ -47,7 +47,8 @@ func checkFile(flag, path string) error {
 		return fmt.Errorf("%s %s: %s is no folder; make it first", flag, path, dir)
 	}
 	if name := filepath.Base(path); len(name) > longestName {
-		return fmt.Errorf("%s: the file's name is too long: it has %d bytes; give one of %d at most", flag, len(name), longestName)
+		return fmt.Errorf("%s: the file's name is too long: it has %d bytes; give one of %d at most",
+			flag, len(name), longestName)
 	}
 	return checkFolder(flag, dir)
 }

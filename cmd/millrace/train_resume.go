@@ -58,7 +58,8 @@ func (r *resumption) fits(m *model.Model) error {
 	if r == nil || r.manifest == nil || r.manifest.ModelID == m.ID() {
 		return nil
 	}
-	return fmt.Errorf("checkpoint %s: model is %s (%s); this run has %s (%s)", r.path, r.manifest.Model, r.manifest.ModelID, m.Name, m.ID())
+	return fmt.Errorf("checkpoint %s: model is %s (%s); this run has %s (%s)",
+		r.path, r.manifest.Model, r.manifest.ModelID, m.Name, m.ID())
 }
 
 // checkpoints is the folder of a job's checkpoints.

@@ -30,7 +30,9 @@ func attackInputs(ctx context.Context, a *attack, _ int) (*tally, error) {
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(in input) bool { return !strings.Contains(in.name, a.one) || in.slow && a.share < 1 })
+	all = slices.DeleteFunc(all, func(in input) bool {
+		return !strings.Contains(in.name, a.one) || in.slow && a.share < 1
+	})
 	t := &tally{want: len(all)}
 	var refused, passed atomic.Int64
 	err = a.each(ctx, len(all), func(i int) error {

@@ -101,7 +101,8 @@ func (a *attack) kill(ctx context.Context, number int) (when instant, f *finding
 	name := fmt.Sprintf("kill %d of %s", number, t.name)
 	if f = a.found(name, last, nil, wrong); f != nil {
 		err = a.keepFolder(f, dir)
-		f.repeat = fmt.Sprintf("make attack ATTACK='--only kills --case %d --seed %d'; its folder: %s", number, a.seed, f.kept)
+		f.repeat = fmt.Sprintf("make attack ATTACK='--only kills --case %d --seed %d'; its folder: %s",
+			number, a.seed, f.kept)
 	}
 	return when, f, err
 }

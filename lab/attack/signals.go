@@ -26,14 +26,17 @@ type signalled struct {
 const heardWithin = 10 * time.Second
 
 var signalledCommands = []signalled{
-	{args: "train --model mlp --data digits --batch 8 --stages 2 --eval-rows 8 --steps 100000000 --out out", span: 5 * time.Second},
+	{args: "train --model mlp --data digits --batch 8 --stages 2 --eval-rows 8 --steps 100000000 --out out",
+		span: 5 * time.Second},
 	{args: "plan --model gpt --set layers=24 --cluster dapple-a --batch 256 -o plan.json", span: 4 * time.Second},
 	{training: &trainings[0]},
 	{args: "schedule compare --stages 16 --micro-batches 128", span: 4 * time.Second},
 	{args: "profile --model gpt --batch 8 -o profile.json", span: 5 * time.Second},
 	{training: &trainings[1]},
-	{args: "simulate --model gpt --set layers=24 --cluster dapple-a --batch 256 -o timeline.json.gz", span: 4 * time.Second},
-	{args: "tune --model gpt --set layers=24 --cluster dapple-a --batch 256 --all -o p.json --report p.html", span: 3 * time.Second},
+	{args: "simulate --model gpt --set layers=24 --cluster dapple-a --batch 256 -o timeline.json.gz",
+		span: 4 * time.Second},
+	{args: "tune --model gpt --set layers=24 --cluster dapple-a --batch 256 --all -o p.json --report p.html",
+		span: 3 * time.Second},
 	{training: &trainings[2]},
 	{args: "schedule zb-auto --stages 32 --micro-batches 2000 --html step.html --svg step.svg", span: 2 * time.Second},
 	{args: "bench plan", span: 5 * time.Second},
