@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/strictyaml"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // Job is one training run.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // BenchmarkGPTTwoWorkers trains the model of the speed-up claim: 6 M parameters, 16

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/run/optim"
-	"github.com/millrace-ml/millrace/run/stage"
+	"github.com/millrace-ml/millrace/stage"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // crew is workers that measure: locked threads, each with the whole model on a device of its own. They stay from one

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // Short passes are timed in halves, and computing layers again, many times in every visit; of long ones a visit has one

@@ -6,9 +6,9 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/run/optim"
-	"github.com/millrace-ml/millrace/run/stage"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/stage"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // Elastic averaging (schedule's family elastic) in a run. A worker holds every stage it has

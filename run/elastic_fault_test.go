@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/engine/ref"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/checkpoint"
-	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // failing is an engine one of whose workers dies at an operator that `when` picks.

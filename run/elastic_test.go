@@ -8,7 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/engine/ref"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // elasticConfig is a random run of several pipelines.

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/run/stage"
+	"github.com/millrace-ml/millrace/stage"
 )
 
 // averaged is elastic averaging without any Program, on plain slices: one worker, a twin of the undivided

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/engine/ref"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/run/optim"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/wire"
 )
 

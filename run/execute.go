@@ -3,8 +3,8 @@ package run
 import (
 	"fmt"
 
-	"github.com/millrace-ml/millrace/run/stage"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/stage"
 )
 
 // execute does what an instruction says, or begins what goes on beside the worker, and

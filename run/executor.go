@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/crash"
-	"github.com/millrace-ml/millrace/run/stage"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/wire"
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/checkpoint"
-	"github.com/millrace-ml/millrace/run/optim"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // A Gate that never releases anything starts nothing, and the run says so at once.

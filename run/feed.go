@@ -6,7 +6,7 @@ import (
 
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine"
-	"github.com/millrace-ml/millrace/run/stage"
+	"github.com/millrace-ml/millrace/stage"
 )
 
 // feed adds to given the model inputs that a stage reads.

@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"github.com/millrace-ml/millrace/engine"
-	"github.com/millrace-ml/millrace/run/stage"
+	"github.com/millrace-ml/millrace/stage"
 )
 
 // ErrNotFinite is what every error is of a run whose numbers have left the finite ones: a

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
 )
 

@@ -8,9 +8,9 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/run/optim"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // sizedMicro is the micro-batch that sizedModels were measured at.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/millrace-ml/millrace/run/stage"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/stage"
 )
 
 // rows is a run of rows of a micro-batch, Hi left out.

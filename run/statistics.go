@@ -3,8 +3,8 @@ package run
 import (
 	"bytes"
 
-	"github.com/millrace-ml/millrace/run/stage"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/stage"
 )
 
 // summed is the buffers of a stage as its replicas sum them for an update to come, and how many

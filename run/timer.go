@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/run/optim"
-	"github.com/millrace-ml/millrace/run/stage"
+	"github.com/millrace-ml/millrace/stage"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // Timer measures what layers cost, for package profile, on the code that trains: the

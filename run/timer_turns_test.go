@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // Cutting a model into stages changes no bit of what it learns.

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // What crosses the border between stages: models that need several tensors at a border,

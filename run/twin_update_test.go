@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/engine"
-	"github.com/millrace-ml/millrace/run/optim"
-	"github.com/millrace-ml/millrace/run/stage"
+	"github.com/millrace-ml/millrace/stage"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // updates makes the updates that are due behind a micro-batch: sums over replicas in rank

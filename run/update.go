@@ -1,9 +1,9 @@
 package run
 
 import (
-	"github.com/millrace-ml/millrace/run/optim"
-	"github.com/millrace-ml/millrace/run/stage"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/stage"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // stepOf is the circumstances of an update of a pipeline. Its gradients are sums over the minibatches that

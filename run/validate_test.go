@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/engine"
-	"github.com/millrace-ml/millrace/run/optim"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
 )
 

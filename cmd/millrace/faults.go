@@ -6,7 +6,7 @@ import (
 	"syscall"
 
 	"github.com/millrace-ml/millrace/run"
-	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // faultOf says of a run that has failed what is left of it where that is what its user asks next: of one that

@@ -37,6 +37,8 @@ var rules = []rule{
 	{"engine/torch", []string{"model", "plan", "schedule", "sim", "run"}, "an engine knows no plans"},
 	{"nn", []string{"plan", "schedule", "sim", "run", "wire", "profile"}, "layers compute; which micro-batch runs when is not theirs to know"},
 	{"wire", []string{"engine", "nn", "model", "plan", "schedule", "run"}, "the wire moves bytes and does not know what they mean"},
+	{"stage", []string{"schedule", "sim", "run", "wire", "net"}, "a stage is tensors of one worker: it knows no order and no other stage"},
+	{"stage/optim", []string{"stage", "model", "plan", "schedule", "run"}, "an optimizer knows parameters and gradients alone"},
 	{"run", []string{"sim", "tune", "report", "cmd"}, "run executes a Program: predicting and drawing are others'"},
 	{"trace", []string{"schedule", "sim", "run", "plan", "model", "engine"}, "sim and run both write a Timeline, so it can know neither"},
 	{"report", []string{"run", "sim", "engine", "nn", "tune"}, "a report is drawn from values that were saved"},

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/run/optim"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // A family or a policy that is registered is trained by some run: who adds one puts it on the list.

@@ -8,7 +8,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // Version of the manifest's JSON form. Version 1 has neither a checksum nor Asked, and is read still.

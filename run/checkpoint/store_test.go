@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/engine"
-	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 func manifest(steps int) Manifest {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-ml/millrace/engine"
-	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // Post-validation on tensors (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, §4): an

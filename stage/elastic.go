@@ -6,7 +6,7 @@ import (
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // Elastic averaging (AvgPipe, PPoPP 2023, §3.2) on tensors. A pipeline's stage and the

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/millrace-ml/millrace/engine"
-	"github.com/millrace-ml/millrace/run/optim"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // Vector is a gradient's own memory, for a collective to work on between the last
