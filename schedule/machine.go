@@ -85,23 +85,14 @@ func (n Need) String() string {
 	return fmt.Sprintf("worker %d has ended", n.Worker)
 }
 
-// message names a send in one word; Check keeps its fields in range, and no kind of message is
-// over the four bits that it has.
-type message uint64
-
-func nameOf(in Instruction) message {
-	return message(uint64(uint32(in.Micro))&(1<<28-1) | uint64(in.Stage)<<28 | uint64(in.Replica)<<44 |
-		uint64(in.Pipeline)<<54 | uint64(in.Kind)<<60)
-}
-
 // Machine is the Gate: a pure state machine without clock, I/O, lock or goroutine.
 type Machine struct {
 	p       *Program
 	cursors []cursor
 	running []bool
-	arrived []map[message]struct{} // by worker: messages not yet taken
-	issued  [][]Instruction        // by worker: collectives not yet complete
-	flying  int                    // messages sent and not yet arrived
+	arrived []map[Key]struct{} // by worker: messages not yet taken
+	issued  [][]Instruction    // by worker: collectives not yet complete
+	flying  int                // messages sent and not yet arrived
 
 	cores int   // tokens left; meaningless where shared is false
 	share bool  // workers share cores
@@ -141,11 +132,11 @@ func (m *Machine) Load(p *Program) error {
 		}
 	}
 	if m.arrived == nil {
-		m.arrived = make([]map[message]struct{}, p.Workers)
+		m.arrived = make([]map[Key]struct{}, p.Workers)
 		m.issued = make([][]Instruction, p.Workers)
 		m.running = make([]bool, p.Workers)
 		for w := range m.arrived {
-			m.arrived[w] = map[message]struct{}{}
+			m.arrived[w] = map[Key]struct{}{}
 		}
 	}
 	m.p = p
@@ -192,7 +183,7 @@ func (m *Machine) lacking(w int) Need {
 	switch in.Kind {
 	case RF, RB:
 		m.p.Expected(in, func(sent Instruction, from int) bool {
-			if _, here := m.arrived[w][nameOf(sent)]; here {
+			if _, here := m.arrived[w][sent.Key()]; here {
 				return true
 			}
 			n.Lack, n.For, n.From = Message, sent, from
@@ -235,7 +226,7 @@ func (m *Machine) Start(w int) {
 		}
 	case RF, RB:
 		m.p.Expected(in, func(sent Instruction, from int) bool {
-			delete(m.arrived[w], nameOf(sent))
+			delete(m.arrived[w], sent.Key())
 			return true
 		})
 	case SF, SB:
@@ -276,7 +267,7 @@ func (m *Machine) Arrive(w int, in Instruction, from int) []int {
 			m.issued[w] = slices.Delete(m.issued[w], i, i+1)
 		}
 	default:
-		m.arrived[w][nameOf(in)] = struct{}{}
+		m.arrived[w][in.Key()] = struct{}{}
 		m.flying--
 	}
 	m.release()
@@ -333,15 +324,8 @@ func (m *Machine) Waits() []Need {
 func (m *Machine) Left() (worker int, in Instruction, found bool) {
 	for w, box := range m.arrived {
 		if len(box) > 0 {
-			return w, slices.Min(slices.Collect(maps.Keys(box))).instruction(), true
+			return w, slices.Min(slices.Collect(maps.Keys(box))).Instruction(), true
 		}
 	}
 	return 0, Instruction{}, false
-}
-
-func (n message) instruction() Instruction {
-	return Instruction{
-		Micro: int32(n & (1<<28 - 1)), Stage: int32(n >> 28 & (1<<16 - 1)), Replica: int16(n >> 44 & (1<<10 - 1)),
-		Pipeline: int16(n >> 54 & (1<<6 - 1)), Kind: Kind(n >> 60),
-	}
 }

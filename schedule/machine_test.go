@@ -174,19 +174,6 @@ func FuzzInstruction(f *testing.F) {
 	})
 }
 
-func TestMessageNamesAreOneToOne(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		in := Instruction{
-			Stage: int32(rapid.IntRange(0, MaxStage).Draw(t, "s")), Micro: int32(rapid.IntRange(0, MaxMicro).Draw(t, "m")),
-			Pipeline: int16(rapid.IntRange(0, MaxPipeline).Draw(t, "p")), Replica: int16(rapid.IntRange(0, MaxReplica).Draw(t, "r")),
-			Kind: Kind(rapid.IntRange(int(F), int(DR)).Draw(t, "k")),
-		}
-		if got := nameOf(in).instruction(); got != in {
-			t.Fatalf("%v became %v", in, got)
-		}
-	})
-}
-
 // A whole minibatch without any update hides behind the updates of the others.
 func TestTheLastUpdateIsMissed(t *testing.T) {
 	p, err := Generate("1f1b", Settings{Placement: straight(2), MicroBatches: 2})

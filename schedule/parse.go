@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Limits of an Instruction's fields; they let the Machine name a message by one word.
+// Limits of an Instruction's fields; they let a Key name one in a word.
 const (
-	MaxMicro    = 1<<28 - 1
-	MaxStage    = 1<<16 - 1
-	MaxReplica  = 1<<10 - 1
-	MaxPipeline = 1<<6 - 1
+	MaxMicro    = 1<<microBits - 1
+	MaxStage    = 1<<stageBits - 1
+	MaxReplica  = 1<<replicaBits - 1
+	MaxPipeline = 1<<pipelineBits - 1
 )
 
 // ParseInstruction reads the text form. Only the text that String writes is

@@ -1,0 +1,41 @@
+package schedule
+
+import (
+	"cmp"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func anyInstruction(t *rapid.T, name string) Instruction {
+	return Instruction{
+		Stage: int32(rapid.IntRange(0, MaxStage).Draw(t, name+" stage")), Micro: int32(rapid.IntRange(0, MaxMicro).Draw(t, name+" micro")),
+		Pipeline: int16(rapid.IntRange(0, MaxPipeline).Draw(t, name+" pipeline")),
+		Replica:  int16(rapid.IntRange(0, MaxReplica).Draw(t, name+" replica")),
+		Kind:     Kind(rapid.IntRange(int(F), len(kindNames)-1).Draw(t, name+" kind")),
+	}
+}
+
+// Keys name every instruction there can be, each its own, and sort as the fields do.
+func TestKeys(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := anyInstruction(t, "a"), anyInstruction(t, "b")
+		if got := a.Key().Instruction(); got != a {
+			t.Fatalf("%v became %v", a, got)
+		}
+		want := cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Pipeline, b.Pipeline), cmp.Compare(a.Replica, b.Replica),
+			cmp.Compare(a.Stage, b.Stage), cmp.Compare(a.Micro, b.Micro))
+		if got := cmp.Compare(a.Key(), b.Key()); got != want {
+			t.Fatalf("%v against %v is %d, of their keys %d", a, b, want, got)
+		}
+	})
+}
+
+// A kind more than four bits have would share its keys with another.
+func TestKindsFitAKey(t *testing.T) {
+	for k := F; int(k) < len(kindNames); k++ {
+		if got := (Instruction{Kind: k}).Key().Instruction(); got.Kind != k {
+			t.Errorf("kind %v becomes %v", k, got.Kind)
+		}
+	}
+}
