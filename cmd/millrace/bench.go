@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 )
@@ -32,13 +32,13 @@ OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
 }
 
 // unitOf is what a model's speed is counted in.
-func unitOf(m *model.Model) bench.Unit {
+func unitOf(m *model.Model) race.Unit {
 	for _, in := range m.Inputs {
 		if in.Name == "input" && in.DType == model.Int && len(in.Shape) == 1 {
-			return bench.Unit{Name: "tokens", PerSample: in.Shape[0]}
+			return race.Unit{Name: "tokens", PerSample: in.Shape[0]}
 		}
 	}
-	return bench.Unit{Name: "samples", PerSample: 1}
+	return race.Unit{Name: "samples", PerSample: 1}
 }
 
 // alone is the whole model on one worker. No profile is asked: a rival's sizes need not
@@ -64,12 +64,12 @@ type sessions struct {
 const timedRate = 1e-5
 
 // command starts millrace on a plan, with so many threads to an operator.
-func (s *sessions) command(name string, pl *plan.Plan, threads int) (bench.Command, error) {
+func (s *sessions) command(name string, pl *plan.Plan, threads int) (race.Command, error) {
 	path := filepath.Join(s.dir, fmt.Sprintf("plan%d.json", s.plans))
 	s.plans++
 	self, err := os.Executable()
 	if err != nil {
-		return bench.Command{}, fmt.Errorf("bench: %w", err)
+		return race.Command{}, fmt.Errorf("bench: %w", err)
 	}
 	j := s.job
 	args := []string{"bench", "session", "--model", j.Model, "--plan", path, "--threads-per-worker", strconv.Itoa(threads),
@@ -88,7 +88,7 @@ func (s *sessions) command(name string, pl *plan.Plan, threads int) (bench.Comma
 	for _, name := range sortedKeys(j.Settings) {
 		args = append(args, "--set", name+"="+settingText(j.Settings[name]))
 	}
-	c := bench.Command{Name: name, Path: self, Args: args, Steps: s.steps}
+	c := race.Command{Name: name, Path: self, Args: args, Steps: s.steps}
 	if threads > 1 && os.Getenv("OMP_WAIT_POLICY") == "" {
 		// As in bench/peers/settings.py: OpenMP's threads must not spin where the BLAS's compute.
 		c.Env = append(os.Environ(), "OMP_WAIT_POLICY=PASSIVE")
@@ -98,8 +98,8 @@ func (s *sessions) command(name string, pl *plan.Plan, threads int) (bench.Comma
 
 // singles are the candidates for the best single worker of so many threads: every micro-batch that
 // halving the batch gives.
-func (s *sessions) singles(m *model.Model, threads int) ([]bench.Command, error) {
-	var out []bench.Command
+func (s *sessions) singles(m *model.Model, threads int) ([]race.Command, error) {
+	var out []race.Command
 	for size := s.job.Batch; ; size /= 2 {
 		c, err := s.command(fmt.Sprintf("one worker (micro-batch %d, threads %d)", size, threads), alone(m, size, s.job.Batch), threads)
 		if err != nil {
@@ -132,12 +132,12 @@ func checkTrainingData(j *job.Job) error {
 }
 
 // duel runs two commands in pairs, both warm; after, unless nil, sees both after every pair.
-func duel(ctx context.Context, a, b bench.Command, pairs int, log io.Writer, after func(a, b *bench.Rival)) (result bench.Result, err error) {
-	err = bench.Together(ctx, []bench.Command{a, b}, func(open []*bench.Rival) (err error) {
-		if err := bench.Warm(ctx, 3, open[0], open[1]); err != nil {
+func duel(ctx context.Context, a, b race.Command, pairs int, log io.Writer, after func(a, b *race.Rival)) (result race.Result, err error) {
+	err = race.Together(ctx, []race.Command{a, b}, func(open []*race.Rival) (err error) {
+		if err := race.Warm(ctx, 3, open[0], open[1]); err != nil {
 			return err
 		}
-		result, err = bench.Pairs(ctx, open[0], open[1], pairs, func(p bench.Pair) {
+		result, err = race.Pairs(ctx, open[0], open[1], pairs, func(p race.Pair) {
 			fmt.Fprintf(log, "  pair %d of %d: %s over %s %.3f\n", p.Done, p.Of, a.Name, b.Name, p.Ratio())
 			if after != nil {
 				after(open[0], open[1])
@@ -154,8 +154,8 @@ func tellRound(log io.Writer, rounds int) func(int) {
 }
 
 // tellMeasured says what a sweep has found so far.
-func tellMeasured(log io.Writer, u bench.Unit) func(bench.Measured) {
-	return func(m bench.Measured) {
+func tellMeasured(log io.Writer, u race.Unit) func(race.Measured) {
+	return func(m race.Measured) {
 		fmt.Fprintf(log, "  %s: %.0f %s/s\n", m.Name, m.Median*float64(u.PerSample), u.Name)
 	}
 }

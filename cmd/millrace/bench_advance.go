@@ -7,9 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/schedule"
@@ -53,7 +54,7 @@ type depth struct {
 	StepS     []float64      `json:"step_s"` // measured, by round the mean of both visits
 	PeakBytes []int64        `json:"peak_bytes"`
 	Against   float64        `json:"over_afab"` // its step over AFAB's, median over rounds
-	Interval  bench.Interval `json:"interval"`
+	Interval  stats.Interval `json:"interval"`
 }
 
 // advanced is what bench advance prints with --json.
@@ -94,7 +95,7 @@ func benchAdvance(c *cobra.Command, j *job.Job, m measuring) error {
 	if err != nil {
 		return err
 	}
-	var commands []bench.Command
+	var commands []race.Command
 	all := slices.Repeat([]int{base.MicroBatches}, len(base.Stages))
 	for _, d := range []*depth{{Name: "1F1B", Depths: out.Adapted[0].Depths}, {Name: "advance, settled", Depths: settled}, {Name: "AFAB", Depths: all}} {
 		pl, err := tune.WithDepths(p.profile, p.cluster, base, j.Clip > 0, d.Depths)
@@ -152,7 +153,7 @@ func (a *advanced) adapt(c *cobra.Command, own *sessions, base *plan.Plan) (sett
 		return nil, err
 	}
 	command.Args = append(command.Args, "--advance", job.AutoAdvance)
-	err = bench.Together(c.Context(), []bench.Command{command}, func(rivals []*bench.Rival) error {
+	err = race.Together(c.Context(), []race.Command{command}, func(rivals []*race.Rival) error {
 		r := rivals[0]
 		for range mostAdaptations {
 			if _, err := r.Step(c.Context()); err != nil {
@@ -171,10 +172,10 @@ func (a *advanced) adapt(c *cobra.Command, own *sessions, base *plan.Plan) (sett
 }
 
 // measure visits every order twice a round, in another sequence each time and back.
-func (a *advanced) measure(c *cobra.Command, commands []bench.Command, rounds int) error {
-	err := bench.Together(c.Context(), commands, func(rivals []*bench.Rival) error {
+func (a *advanced) measure(c *cobra.Command, commands []race.Command, rounds int) error {
+	err := race.Together(c.Context(), commands, func(rivals []*race.Rival) error {
 		there := make([][]float64, len(rivals)) // of each order, its visits of the round under way
-		return bench.Mirrored(c.Context(), rivals, rounds, func(at int) {
+		return race.Mirrored(c.Context(), rivals, rounds, func(at int) {
 			d := a.Orders[at]
 			if there[at] = append(there[at], rivals[at].StepS); len(there[at]) == 2 {
 				d.StepS, there[at] = append(d.StepS, (there[at][0]+there[at][1])/2), nil
@@ -191,9 +192,9 @@ func (a *advanced) measure(c *cobra.Command, commands []bench.Command, rounds in
 		for i, s := range d.StepS {
 			over = append(over, s/afab.StepS[i])
 		}
-		d.Against = bench.Median(over)
+		d.Against = stats.Median(over)
 		var err error
-		if d.Interval, err = bench.MedianInterval(over, 0.95); err != nil {
+		if d.Interval, err = stats.MedianInterval(over, 0.95); err != nil {
 			return err
 		}
 	}
@@ -207,7 +208,7 @@ func (a *advanced) write(w io.Writer) error {
 	most := slices.Max(a.Orders[len(a.Orders)-1].PeakBytes)
 	for _, d := range a.Orders {
 		peak := slices.Max(d.PeakBytes)
-		t.Add(d.Name, fmt.Sprint(d.Depths), fmt.Sprintf("%.1f", 1e3*d.Predicted.StepS), fmt.Sprintf("%.1f", 1e3*bench.Median(d.StepS)), fmt.Sprintf("%.3f", d.Against),
+		t.Add(d.Name, fmt.Sprint(d.Depths), fmt.Sprintf("%.1f", 1e3*d.Predicted.StepS), fmt.Sprintf("%.1f", 1e3*stats.Median(d.StepS)), fmt.Sprintf("%.3f", d.Against),
 			fmt.Sprintf("%.3f to %.3f", d.Interval.Lo, d.Interval.Hi), cluster.FormatBytes(slices.Max(d.Predicted.MemoryBytes)), cluster.FormatBytes(peak), percent(float64(peak)/float64(most)))
 	}
 	return t.Markdown(w)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/model"
 )
 
@@ -112,9 +112,9 @@ func (f *curvesFlags) check() error {
 		return fmt.Errorf("--rounds %d; an interval takes 6 at least", f.rounds)
 	case f.steps < 1:
 		return fmt.Errorf("--visit-steps %d; it must be 1 at least", f.steps)
-	case f.metric != "" && f.metric != string(bench.Loss) && f.metric != string(bench.Accuracy):
-		return fmt.Errorf("--metric %s; there are %s and %s", f.metric, bench.Loss, bench.Accuracy)
-	case f.target < 0 || f.metric == string(bench.Accuracy) && f.target > 1:
+	case f.metric != "" && f.metric != string(curves.Loss) && f.metric != string(curves.Accuracy):
+		return fmt.Errorf("--metric %s; there are %s and %s", f.metric, curves.Loss, curves.Accuracy)
+	case f.target < 0 || f.metric == string(curves.Accuracy) && f.target > 1:
 		return fmt.Errorf("--target %g; a loss is 0 or more, an accuracy a part of 1", f.target)
 	}
 	return nil
@@ -145,12 +145,12 @@ func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
 	if err := os.MkdirAll(j.Out, 0o755); err != nil {
 		return badInput(fmt.Errorf("--out: %w", err))
 	}
-	file, err := bench.OpenTrainings(filepath.Join(j.Out, "trainings.jsonl"))
+	file, err := curves.OpenTrainings(filepath.Join(j.Out, "trainings.jsonl"))
 	if err != nil {
 		return badInput(err)
 	}
 	defer file.Close()
-	var trained map[string][]bench.Training
+	var trained map[string][]curves.Training
 	if slices.Contains(f.parts, learnPart) {
 		trained, err = l.learn(c.Context(), file)
 	} else {
@@ -198,9 +198,9 @@ func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model, met
 		set = &short
 	}
 	if f.metric == "" {
-		f.metric = string(bench.Accuracy)
+		f.metric = string(curves.Accuracy)
 		if set.Tokens {
-			f.metric = string(bench.Loss)
+			f.metric = string(curves.Loss)
 		}
 	}
 	engine, err := openEngine()

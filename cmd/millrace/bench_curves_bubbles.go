@@ -6,7 +6,8 @@ import (
 	"math"
 	"strings"
 
-	"github.com/millrace-ml/millrace/bench"
+	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
@@ -19,8 +20,8 @@ type filling struct {
 	OneF1B  int `json:"one_f1b"` // positions among the contenders
 	AvgPipe int `json:"avgpipe"`
 
-	Measured  [2][]bench.Share `json:"measured"` // 1F1B's, AvgPipe's; by worker
-	Simulated [2][]bench.Share `json:"simulated"`
+	Measured  [2][]curves.Share `json:"measured"` // 1F1B's, AvgPipe's; by worker
+	Simulated [2][]curves.Share `json:"simulated"`
 }
 
 // Batches of a recorded training, and its first iterations that are left out.
@@ -37,7 +38,7 @@ func (t *times) compared() (f filling, ok bool) {
 		switch {
 		case c.Name == systems["DAPPLE"].name:
 			f.OneF1B = i
-		case c.Policy == schedule.Elastic && c.Pipelines > 1 && (f.AvgPipe < 0 || bench.Median(c.StepS) < bench.Median(t.Contested[f.AvgPipe].StepS)):
+		case c.Policy == schedule.Elastic && c.Pipelines > 1 && (f.AvgPipe < 0 || stats.Median(c.StepS) < stats.Median(t.Contested[f.AvgPipe].StepS)):
 			f.AvgPipe = i
 		}
 	}
@@ -56,7 +57,7 @@ func (t *times) record(ctx context.Context, p *planned, w *tune.Workload) error 
 	}
 	for _, by := range []struct {
 		machine tune.Machine
-		shares  *[2][]bench.Share
+		shares  *[2][]curves.Share
 	}{{machine, &f.Measured}, {w.Simulated(), &f.Simulated}} {
 		for i, at := range []int{f.OneF1B, f.AvgPipe} {
 			c := t.Contested[at]
@@ -65,7 +66,7 @@ func (t *times) record(ctx context.Context, p *planned, w *tune.Workload) error 
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
 			}
-			if by.shares[i], err = bench.Shares(trial.Timeline, c.Pipelines, recordedSkip); err != nil {
+			if by.shares[i], err = curves.Shares(trial.Timeline, c.Pipelines, recordedSkip); err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
 			}
 			for w := range by.shares[i] { // they are of a pipeline's batch, several of which may make one of the comparison's
@@ -87,7 +88,7 @@ func (s *comparison) fillingSection() error {
 	table := &report.Table{Head: []string{"timeline", "order", " worker", " a batch", " forwards, backwards", " updates", " reference", " bubble", " messages", " waits for a core", " between", " busy"}}
 	for _, by := range []struct {
 		name   string
-		shares [2][]bench.Share
+		shares [2][]curves.Share
 	}{{"measured", f.Measured}, {"simulated", f.Simulated}} {
 		for i, c := range []*contender{one, avg} {
 			for w, x := range by.shares[i] {
@@ -124,7 +125,7 @@ func (s *comparison) overOneF1B(one, first *contender) ([]string, error) {
 	}
 	var notes []string
 	for _, c := range several {
-		speed, err := bench.SpeedupOf(c.StepS, one.StepS, s.epochsOf(c), s.epochsOf(one))
+		speed, err := curves.SpeedupOf(c.StepS, one.StepS, s.epochsOf(c), s.epochsOf(one))
 		if err != nil {
 			return nil, err
 		}
@@ -139,8 +140,8 @@ func (s *comparison) overOneF1B(one, first *contender) ([]string, error) {
 
 // explained says what becomes of 1F1B's bubble in AvgPipe, on a worker on average, and what could at most: with a
 // bubble filled for nothing a batch takes what the busiest worker computes, or all of them on the cores they have.
-func explained(one, avg string, of [2][]bench.Share, cores int) string {
-	a, b := bench.Mean(of[0]), bench.Mean(of[1])
+func explained(one, avg string, of [2][]curves.Share, cores int) string {
+	a, b := curves.Mean(of[0]), curves.Mean(of[1])
 	var out strings.Builder
 	fmt.Fprintf(&out, "a worker of %s is idle for %s of a batch's %s (%s), of %s for %s of %s (%s). ", one, trace.Seconds(a.IdleS()), trace.Seconds(a.LengthS()), percent(a.IdleS()/a.LengthS()),
 		avg, trace.Seconds(b.IdleS()), trace.Seconds(b.LengthS()), percent(b.IdleS()/b.LengthS()))

@@ -9,12 +9,12 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
@@ -143,7 +143,7 @@ func (l *learning) task(m learningMethod, seed uint64) task {
 
 // learn trains what the file does not have yet, several at a time, and returns all trainings by
 // method, in the order of seeds.
-func (l *learning) learn(ctx context.Context, file *bench.Trainings) (map[string][]bench.Training, error) {
+func (l *learning) learn(ctx context.Context, file *curves.Trainings) (map[string][]curves.Training, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	tasks, err := l.tasks()
@@ -186,12 +186,12 @@ func (l *learning) learn(ctx context.Context, file *bench.Trainings) (map[string
 }
 
 // found is the trainings that a file has, by method.
-func (l *learning) found(file *bench.Trainings) (map[string][]bench.Training, error) {
+func (l *learning) found(file *curves.Trainings) (map[string][]curves.Training, error) {
 	tasks, err := l.tasks()
 	if err != nil {
 		return nil, err
 	}
-	out := map[string][]bench.Training{}
+	out := map[string][]curves.Training{}
 	for _, t := range tasks {
 		one, ok, err := file.Find(t.of)
 		if err != nil {
@@ -206,12 +206,12 @@ func (l *learning) found(file *bench.Trainings) (map[string][]bench.Training, er
 
 // train is one training, written to the file when it has ended. One whose loss is no number any
 // more has ended too: that is what its method comes to.
-func (l *learning) train(ctx context.Context, t task, file *bench.Trainings) error {
+func (l *learning) train(ctx context.Context, t task, file *curves.Trainings) error {
 	set, err := l.shuffled(t.job.Seed)
 	if err != nil {
 		return err
 	}
-	one := bench.Training{Method: t.method.Name, Seed: t.job.Seed}
+	one := curves.Training{Method: t.method.Name, Seed: t.job.Seed}
 	result, err := run.Train(ctx, run.Config{
 		Model: l.model, Plan: t.plan, Engine: l.engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
 		Optimizer: t.job.Optimizer, Rate: t.job.Rate, Clip: t.job.Clip, Seed: t.job.Seed, Steps: t.steps,
@@ -231,10 +231,10 @@ func (l *learning) train(ctx context.Context, t task, file *bench.Trainings) err
 			one.Diverged = fmt.Sprintf("the evaluation behind step %d gave %v", e.Step+1, e.Loss)
 			break
 		}
-		one.Points = append(one.Points, bench.Point{Epoch: float64((e.Step+1)*t.plan.StepSamples()) / rows, Loss: e.Loss, Accuracy: e.Accuracy()})
+		one.Points = append(one.Points, curves.Point{Epoch: float64((e.Step+1)*t.plan.StepSamples()) / rows, Loss: e.Loss, Accuracy: e.Accuracy()})
 	}
 	if one.Points == nil {
-		one.Points = []bench.Point{}
+		one.Points = []curves.Point{}
 	}
 	end := "diverged at once"
 	if n := len(one.Points); n > 0 {

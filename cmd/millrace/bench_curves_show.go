@@ -10,8 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -19,10 +20,10 @@ import (
 // comparison is both parts of bench curves, ready to be shown.
 type comparison struct {
 	*learning
-	metric  bench.Metric
+	metric  curves.Metric
 	target  float64
-	trained map[string][]bench.Training
-	found   map[string]bench.Efficiency
+	trained map[string][]curves.Training
+	found   map[string]curves.Efficiency
 	times   *times // nil: not measured
 	study   report.Study
 	files   []plotFile
@@ -35,8 +36,8 @@ type plotFile struct {
 }
 
 // show prints the tables and writes the page and the plots.
-func (f *curvesFlags) show(c *cobra.Command, l *learning, trained map[string][]bench.Training, measured *times) error {
-	s := &comparison{learning: l, metric: bench.Metric(f.metric), target: f.target, trained: trained, times: measured}
+func (f *curvesFlags) show(c *cobra.Command, l *learning, trained map[string][]curves.Training, measured *times) error {
+	s := &comparison{learning: l, metric: curves.Metric(f.metric), target: f.target, trained: trained, times: measured}
 	if err := s.count(); err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (f *curvesFlags) show(c *cobra.Command, l *learning, trained map[string][]b
 // count counts the epochs to the target, which is taken from sync where none is given.
 func (s *comparison) count() error {
 	if s.target == 0 {
-		var sync [][]bench.Point
+		var sync [][]curves.Point
 		for _, t := range s.trained["sync"] {
 			sync = append(sync, t.Points)
 		}
@@ -79,7 +80,7 @@ func (s *comparison) count() error {
 			return badInput(fmt.Errorf("%w; give a --target, or let it learn first", err))
 		}
 	}
-	s.found = map[string]bench.Efficiency{}
+	s.found = map[string]curves.Efficiency{}
 	for _, m := range s.methods {
 		s.found[m.Name] = s.metric.Efficiency(s.trained[m.Name], s.target)
 	}
@@ -87,7 +88,7 @@ func (s *comparison) count() error {
 }
 
 func (s *comparison) goal() string {
-	if s.metric == bench.Accuracy {
+	if s.metric == curves.Accuracy {
 		return fmt.Sprintf("an accuracy of %.4g %%", 100*s.target)
 	}
 	return fmt.Sprintf("a loss of %.4g", s.target)
@@ -95,7 +96,7 @@ func (s *comparison) goal() string {
 
 // value writes a value of the metric.
 func (s *comparison) value(x float64) string {
-	if s.metric == bench.Accuracy {
+	if s.metric == curves.Accuracy {
 		return fmt.Sprintf("%.2f %%", 100*x)
 	}
 	return fmt.Sprintf("%.4f", x)
@@ -140,7 +141,7 @@ func (s *comparison) learningSection() {
 	s.study.Sections = append(s.study.Sections, report.StudySection{
 		Title: "Epochs to " + s.goal(),
 		Note:  fmt.Sprintf("The mean of the seeds, evaluated %d times an epoch of %d samples.", s.evals, s.set.Train.Len()),
-		Table: t, Plots: []report.Plot{s.plot("epochs.svg", reached), s.plot("loss.svg", s.curves(bench.Loss, "")), s.plot("accuracy.svg", s.curves(bench.Accuracy, report.UnitPart))},
+		Table: t, Plots: []report.Plot{s.plot("epochs.svg", reached), s.plot("loss.svg", s.curves(curves.Loss, "")), s.plot("accuracy.svg", s.curves(curves.Accuracy, report.UnitPart))},
 		Notes: []string{
 			"sync stands for AFAB (GPipe) and 1F1B (DAPPLE), which give the bits of one worker with their micro-batches, and for data parallelism, which adds the same gradients in another order. Batches are not cut to learn (2BW's are): that changes rounding alone, and where layers normalise over micro-batches they are cut.",
 			"Evaluations drain the pipeline; the first minibatches behind one see fresher weights than the policy has them see.",
@@ -159,13 +160,13 @@ func (s *comparison) plot(name string, p report.Plot) report.Plot {
 const curvesFrom = 0.1
 
 // curves is a metric over epochs, by method.
-func (s *comparison) curves(metric bench.Metric, unit report.Unit) report.Plot {
+func (s *comparison) curves(metric curves.Metric, unit report.Unit) report.Plot {
 	p := &report.Lines{Title: "Test " + string(metric), XLabel: "epochs", Unit: unit}
 	if metric == s.metric {
 		p.Target = &s.target
 	}
 	for _, m := range s.methods {
-		var points [][]bench.Point
+		var points [][]curves.Point
 		for _, t := range s.trained[m.Name] {
 			points = append(points, t.Points)
 		}
@@ -195,21 +196,21 @@ func (s *comparison) epochsOf(c *contender) float64 {
 
 // targetS is a contender's time to the target; 0 where that is not known.
 func (s *comparison) targetS(c *contender) float64 {
-	return bench.TimeTo(s.epochsOf(c), s.set.Train.Len(), s.times.Batch, bench.Median(c.StepS))
+	return curves.TimeTo(s.epochsOf(c), s.set.Train.Len(), s.times.Batch, stats.Median(c.StepS))
 }
 
 // timeSections are the table of all contenders, and AvgPipe at the memory of each rival.
 func (s *comparison) timeSections() error {
 	t := &report.Table{Head: []string{"method", " batch", " predicted", " samples/s", " epochs to target", " time to target", " peak memory", " predicted", " computing"}}
 	for _, c := range s.times.Contested {
-		batch := bench.Median(c.StepS)
+		batch := stats.Median(c.StepS)
 		row := []any{c.Name, trace.Seconds(batch), trace.Seconds(c.PredictedS), fmt.Sprintf("%.4g", float64(s.times.Batch)/batch)}
 		if e := s.epochsOf(c); e > 0 {
 			row = append(row, fmt.Sprintf("%.3f", e), duration(s.targetS(c)))
 		} else {
 			row = append(row, "–", "–")
 		}
-		t.Add(append(row, report.Bytes(float64(c.peak())), report.Bytes(float64(slices.Max(c.Predicted))), percent(bench.Median(c.Busy)))...)
+		t.Add(append(row, report.Bytes(float64(c.peak())), report.Bytes(float64(slices.Max(c.Predicted))), percent(stats.Median(c.Busy)))...)
 	}
 	s.study.Sections = append(s.study.Sections, report.StudySection{
 		Title: "Time to " + s.goal(),
@@ -239,7 +240,7 @@ func (s *comparison) heldSection() error {
 		groups := map[*report.Bars]report.BarGroup{}
 		add := func(c *contender) {
 			bars := map[*report.Bars]report.Bar{
-				batches: {Value: bench.Median(c.StepS), Lo: slices.Min(c.StepS), Hi: slices.Max(c.StepS)}, memory: {Value: float64(c.peak())}, busy: {Value: bench.Median(c.Busy)}, taken: {Value: s.targetS(c)},
+				batches: {Value: stats.Median(c.StepS), Lo: slices.Min(c.StepS), Hi: slices.Max(c.StepS)}, memory: {Value: float64(c.peak())}, busy: {Value: stats.Median(c.Busy)}, taken: {Value: s.targetS(c)},
 			}
 			for p, b := range bars {
 				if b.Value == 0 {
@@ -260,7 +261,7 @@ func (s *comparison) heldSection() error {
 		} else {
 			own := s.times.Contested[h.AvgPipe]
 			add(own)
-			speed, err := bench.SpeedupOf(own.StepS, rival.StepS, s.epochsOf(own), s.epochsOf(rival))
+			speed, err := curves.SpeedupOf(own.StepS, rival.StepS, s.epochsOf(own), s.epochsOf(rival))
 			if err != nil {
 				return err
 			}

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
@@ -101,10 +101,10 @@ func TestMethodPlans(t *testing.T) {
 }
 
 // halving is a training whose loss is 4 after half an epoch, then 2, then 1.
-func halving(seed uint64, diverged string) bench.Training {
-	t := bench.Training{Seed: seed, Diverged: diverged}
+func halving(seed uint64, diverged string) curves.Training {
+	t := curves.Training{Seed: seed, Diverged: diverged}
 	if diverged == "" {
-		t.Points = []bench.Point{{Epoch: 0.5, Loss: 4}, {Epoch: 1, Loss: 2}, {Epoch: 1.5, Loss: 1}}
+		t.Points = []curves.Point{{Epoch: 0.5, Loss: 4}, {Epoch: 1, Loss: 2}, {Epoch: 1.5, Loss: 1}}
 	}
 	return t
 }
@@ -122,14 +122,14 @@ func TestComparisonTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	half := data.Synthetic(1000, []int{64}, nil, false, 10)
-	slow := bench.Training{Points: []bench.Point{{Epoch: 1, Loss: 3}, {Epoch: 1.25, Loss: 2}}}
+	slow := curves.Training{Points: []curves.Point{{Epoch: 1, Loss: 3}, {Epoch: 1.25, Loss: 2}}}
 	c := &comparison{
 		learning: &learning{
 			job: &job.Job{Model: "mlp", Data: "digits", Batch: 10, Workers: 2}, model: m, set: &data.Set{Train: half, Test: half}, methods: methods,
 			base: &plan.Plan{Stages: []plan.Stage{{}, {FirstLayer: 2}}}, micros: 2, seeds: 2, evals: 2,
 		},
-		metric: bench.Loss, target: 2,
-		trained: map[string][]bench.Training{
+		metric: curves.Loss, target: 2,
+		trained: map[string][]curves.Training{
 			"sync": {halving(1, ""), halving(2, "")}, "stash": {halving(1, ""), slow}, "latest": {halving(1, ""), halving(2, "at once")}, "elastic:2": {slow, slow},
 		},
 		times: &times{
@@ -141,11 +141,11 @@ func TestComparisonTables(t *testing.T) {
 			},
 			Filling: &filling{
 				OneF1B: 0, AvgPipe: 2,
-				Measured: [2][]bench.Share{
+				Measured: [2][]curves.Share{
 					{{ComputeS: 0.05, UpdateS: 0.01, BubbleS: 0.04}, {ComputeS: 0.07, UpdateS: 0.01, BubbleS: 0.02}},
 					{{ComputeS: 0.04, UpdateS: 0.02, ReferenceS: 0.01, BubbleS: 0.01}, {ComputeS: 0.05, UpdateS: 0.02, ReferenceS: 0.01}},
 				},
-				Simulated: [2][]bench.Share{{{ComputeS: 0.1}}, {{ComputeS: 0.1, BubbleS: 0.1, CoreS: 0.05}}},
+				Simulated: [2][]curves.Share{{{ComputeS: 0.1}}, {{ComputeS: 0.1, BubbleS: 0.1, CoreS: 0.05}}},
 			},
 			Held: []heldTo{{Rival: 0, AvgPipe: 2}, {Rival: 1, AvgPipe: -1, SmallestBytes: 3 << 10}},
 		},
@@ -200,7 +200,7 @@ func TestCurvesGoOn(t *testing.T) {
 	needTorch(t)
 	native, _ := torch.Find()
 	p := &program{dir: t.TempDir(), native: native, cache: t.TempDir()}
-	curves := func(more string) string {
+	draw := func(more string) string {
 		t.Helper()
 		words := "bench curves --model mlp --data digits --rows 320 --batch 16 --epochs 0.5 --only learn --optimizer sgd --lr 0.1 --metric loss --target 2.2 --out curves " + more
 		out, err := p.command(t, strings.Fields(words)).CombinedOutput()
@@ -215,7 +215,7 @@ func TestCurvesGoOn(t *testing.T) {
 		{"--seeds 2 --methods sync,stash,elastic:2 --at-once 1", "6 trainings, 4 of them from the file"},
 		{"--seeds 1 --methods sync --lr 0.2", "1 trainings, 0 of them from the file"},
 	} {
-		if got := curves(step.more); !strings.Contains(got, step.want) {
+		if got := draw(step.more); !strings.Contains(got, step.want) {
 			t.Errorf("%s: no %q in\n%s", step.more, step.want, got)
 		}
 	}
@@ -224,7 +224,7 @@ func TestCurvesGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range bytes.Lines(text) {
-		var one bench.Training
+		var one curves.Training
 		if err := json.Unmarshal(line, &one); err != nil {
 			t.Fatal(err)
 		}
@@ -240,9 +240,9 @@ func TestCurvesGoOn(t *testing.T) {
 
 // What filling a bubble could give at most ends at the busiest worker, and at the cores that workers share.
 func TestExplainedKnowsWhatFillingCouldGive(t *testing.T) {
-	shares := func(busy ...float64) (all []bench.Share) {
+	shares := func(busy ...float64) (all []curves.Share) {
 		for _, b := range busy {
-			all = append(all, bench.Share{ComputeS: b, BubbleS: 100 - b})
+			all = append(all, curves.Share{ComputeS: b, BubbleS: 100 - b})
 		}
 		return all
 	}
@@ -256,7 +256,7 @@ func TestExplainedKnowsWhatFillingCouldGive(t *testing.T) {
 		{2, []float64{40, 40, 40, 40}, "would give 1.250"}, // 160 on two cores
 		{4, []float64{40, 40, 40, 40}, "would give 2.500"},
 	} {
-		if got := explained("a", "b", [2][]bench.Share{shares(c.busy...), shares(c.busy...)}, c.cores); !strings.Contains(got, c.want) {
+		if got := explained("a", "b", [2][]curves.Share{shares(c.busy...), shares(c.busy...)}, c.cores); !strings.Contains(got, c.want) {
 			t.Errorf("%v on %d cores: %s; want %q", c.busy, c.cores, got, c.want)
 		}
 	}

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/tune"
@@ -208,7 +208,7 @@ func (t *times) rounds(c *cobra.Command, j *job.Job, rounds, steps int) error {
 	}
 	defer remove()
 	own := sessions{job: j, dir: dir, steps: steps}
-	var commands []bench.Command
+	var commands []race.Command
 	for _, one := range t.Contested {
 		command, err := own.command(one.Name, one.plan, j.ThreadsPerWorker)
 		if err != nil {
@@ -216,8 +216,8 @@ func (t *times) rounds(c *cobra.Command, j *job.Job, rounds, steps int) error {
 		}
 		commands = append(commands, command)
 	}
-	return bench.Together(c.Context(), commands, func(rivals []*bench.Rival) error {
-		return bench.Rounds(c.Context(), rivals, rounds, nil, func(at int) {
+	return race.Together(c.Context(), commands, func(rivals []*race.Rival) error {
+		return race.Rounds(c.Context(), rivals, rounds, nil, func(at int) {
 			one, r := t.Contested[at], rivals[at]
 			one.StepS, one.Busy, one.PeakBytes = append(one.StepS, r.StepS/float64(one.batches())), append(one.Busy, r.Busy), r.PeakBytes
 		}, tellRound(c.ErrOrStderr(), rounds))

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/schedule"
@@ -132,9 +132,9 @@ func (f *memoryFlags) measure(ctx context.Context, p *planned, base *plan.Plan, 
 		return one, err
 	}
 	one = held{Schedule: name, MicroBatches: micros, Predicted: predicted.MemoryBytes}
-	err = bench.Together(ctx, []bench.Command{command}, func(rivals []*bench.Rival) error {
+	err = race.Together(ctx, []race.Command{command}, func(rivals []*race.Rival) error {
 		defer func() { one.Measured = rivals[0].PeakBytes }()
-		return bench.Warm(ctx, 2, rivals[0])
+		return race.Warm(ctx, 2, rivals[0])
 	})
 	return one, err
 }
@@ -148,7 +148,7 @@ func (f *memoryFlags) show(w io.Writer, p *planned, all []held) error {
 		predicted, measured := report.Series{Name: name + ", predicted", Like: -1, Dashed: true}, report.Series{Name: name + ", measured", Like: 2 * i, Dots: true}
 		for _, one := range all[i*len(f.counts) : (i+1)*len(f.counts)] {
 			says, is, least := float64(slices.Max(one.Predicted)), float64(slices.Max(one.Measured)), float64(slices.Max(first.Measured))
-			t.Add(name, one.MicroBatches, report.Bytes(says), report.Bytes(is), percent(bench.Off(says, is)), report.Bytes(is-least))
+			t.Add(name, one.MicroBatches, report.Bytes(says), report.Bytes(is), percent(race.Off(says, is)), report.Bytes(is-least))
 			x := float64(one.MicroBatches)
 			predicted.Points = append(predicted.Points, report.SeriesPoint{X: x, Y: says, Lo: says, Hi: says})
 			measured.Points = append(measured.Points, report.SeriesPoint{X: x, Y: is, Lo: is, Hi: is})

@@ -8,8 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/bench"
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/schedule"
@@ -63,12 +64,12 @@ type order struct {
 	StepS     []float64      `json:"step_s"`     // measured, by round
 	PeakBytes []int64        `json:"peak_bytes"`
 	Gain      float64        `json:"gain"` // 1F1B's step over this one's, median over rounds
-	Interval  bench.Interval `json:"interval"`
+	Interval  stats.Interval `json:"interval"`
 	Expected  float64        `json:"expected_gain"` // by the predictions, likewise
 	TakenBack int            `json:"taken_back"`    // rounds in which updates were
 
 	plan    *plan.Plan
-	command bench.Command
+	command race.Command
 }
 
 // overPredicted is what was measured over what was predicted, the median over rounds.
@@ -77,7 +78,7 @@ func (o *order) overPredicted() float64 {
 	for i, s := range o.StepS {
 		ratios = append(ratios, s/o.ExpectedS[i])
 	}
-	return bench.Median(ratios)
+	return stats.Median(ratios)
 }
 
 const baseOrder = "1f1b"
@@ -97,7 +98,7 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error
 	if err != nil {
 		return err
 	}
-	var commands []bench.Command
+	var commands []race.Command
 	var plans []*plan.Plan
 	for _, o := range orders {
 		if m.steps == 0 {
@@ -107,8 +108,8 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error
 	}
 	ahead := foresight{p: p, dir: dir}
 	tell := tellRound(c.ErrOrStderr(), m.rounds)
-	err = bench.Together(c.Context(), commands, func(rivals []*bench.Rival) error {
-		return bench.Rounds(c.Context(), rivals, m.rounds, func(round int) error {
+	err = race.Together(c.Context(), commands, func(rivals []*race.Rival) error {
+		return race.Rounds(c.Context(), rivals, m.rounds, func(round int) error {
 			predicted, err := ahead.again(c.Context(), plans, 0)
 			for i, o := range orders {
 				if err == nil {
@@ -133,8 +134,8 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error
 		for i, s := range o.StepS {
 			gains, expected = append(gains, base.StepS[i]/s), append(expected, base.ExpectedS[i]/o.ExpectedS[i])
 		}
-		o.Gain, o.Expected = bench.Median(gains), bench.Median(expected)
-		if o.Interval, err = bench.MedianInterval(gains, 0.95); err != nil {
+		o.Gain, o.Expected = stats.Median(gains), stats.Median(expected)
+		if o.Interval, err = stats.MedianInterval(gains, 0.95); err != nil {
 			return err
 		}
 	}
@@ -222,11 +223,11 @@ func writeOrders(w io.Writer, orders []*order) error {
 	for _, o := range orders {
 		off := 0.0
 		for k, bytes := range o.PeakBytes {
-			off = max(off, bench.Off(float64(o.Predicted.MemoryBytes[k]), float64(bytes)))
+			off = max(off, race.Off(float64(o.Predicted.MemoryBytes[k]), float64(bytes)))
 		}
 		ratio := o.overPredicted()
-		steps, memory = append(steps, bench.Off(1, ratio)), append(memory, off)
-		t.Add(o.Name, fmt.Sprintf("%.1f", 1e3*bench.Median(o.ExpectedS)), fmt.Sprintf("%.1f", 1e3*bench.Median(o.StepS)), fmt.Sprintf("%.3f", ratio),
+		steps, memory = append(steps, race.Off(1, ratio)), append(memory, off)
+		t.Add(o.Name, fmt.Sprintf("%.1f", 1e3*stats.Median(o.ExpectedS)), fmt.Sprintf("%.1f", 1e3*stats.Median(o.StepS)), fmt.Sprintf("%.3f", ratio),
 			fmt.Sprintf("%.3f", o.Expected), fmt.Sprintf("%.3f", o.Gain), fmt.Sprintf("%.3f to %.3f", o.Interval.Lo, o.Interval.Hi), fmt.Sprintf("%.1f %%", 100*off))
 	}
 	if err := t.Markdown(w); err != nil {
@@ -240,6 +241,6 @@ func writeOrders(w io.Writer, orders []*order) error {
 		}
 	}
 	_, err := fmt.Fprintf(w, "\nWorst: step %.1f %%, memory %.1f %%; median: step %.1f %%, memory %.1f %%.\n",
-		100*bench.Worst(steps), 100*bench.Worst(memory), 100*bench.Median(steps), 100*bench.Median(memory))
+		100*race.Worst(steps), 100*race.Worst(memory), 100*stats.Median(steps), 100*stats.Median(memory))
 	return err
 }

@@ -7,12 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/race"
 )
 
 func benchPeersCommand() *cobra.Command {
-	w := bench.SixMillion()
+	w := race.SixMillion()
 	own := peersOptions{measuring: measuring{pairs: 15, visits: 3, steps: 2}}
 	c := &cobra.Command{
 		Use: "peers", Short: "Race PyTorch: one process, sync.Pipe, DDP and 1F1B by hand, each at its best",
@@ -40,7 +40,7 @@ type peersOptions struct {
 }
 
 // workloadJob is the job whose training is the workload.
-func workloadJob(w bench.Workload) (*job.Job, error) {
+func workloadJob(w race.Workload) (*job.Job, error) {
 	j := job.Default()
 	j.Model, j.Data, j.Batch, j.Seed = "gpt", w.Data, w.Batch, w.Seed
 	j.Settings = map[string]any{"layers": w.Layers, "width": w.Width, "heads": w.Heads, "context": w.Context, "vocabulary": w.Vocabulary}
@@ -49,10 +49,10 @@ func workloadJob(w bench.Workload) (*job.Job, error) {
 	return &j, badInput(j.Complete())
 }
 
-func benchPeers(c *cobra.Command, w bench.Workload, o peersOptions) error {
+func benchPeers(c *cobra.Command, w race.Workload, o peersOptions) error {
 	ctx, out, log := c.Context(), c.OutOrStdout(), c.ErrOrStderr()
 	for _, name := range o.only {
-		if !slices.ContainsFunc(w.Peers("", "", o.steps), func(p bench.Peer) bool { return p.Name == name }) {
+		if !slices.ContainsFunc(w.Peers("", "", o.steps), func(p race.Peer) bool { return p.Name == name }) {
 			return badInput(fmt.Errorf("--only %s: the rivals are single, pipe, ddp and onef1b", name))
 		}
 	}
@@ -63,7 +63,7 @@ func benchPeers(c *cobra.Command, w bench.Workload, o peersOptions) error {
 	if err := checkTrainingData(j); err != nil {
 		return err
 	}
-	python, version, err := bench.Python(ctx)
+	python, version, err := race.Python(ctx)
 	if err != nil {
 		return fmt.Errorf("%w, or run: make bench-peers", err)
 	}
@@ -82,7 +82,7 @@ func benchPeers(c *cobra.Command, w bench.Workload, o peersOptions) error {
 		return err
 	}
 	defer remove()
-	if err := bench.WriteScripts(dir); err != nil {
+	if err := race.WriteScripts(dir); err != nil {
 		return err
 	}
 	unit := unitOf(chosen.model)
@@ -95,19 +95,19 @@ func benchPeers(c *cobra.Command, w bench.Workload, o peersOptions) error {
 	if err != nil {
 		return err
 	}
-	report := peersReport{Torch: version, Unit: unit, Choice: reason(chosen.plan), Sweeps: map[string][]bench.Measured{}}
+	report := peersReport{Torch: version, Unit: unit, Choice: reason(chosen.plan), Sweeps: map[string][]race.Measured{}}
 	for _, p := range w.Peers(python, dir, o.steps) {
 		if len(o.only) > 0 && !slices.Contains(o.only, p.Name) {
 			continue
 		}
 		fmt.Fprintf(log, "%s: %d settings\n", p.Doc, len(p.Candidates))
-		found, err := bench.Sweep(ctx, p.Candidates, o.visits, bench.Open, tellMeasured(log, unit))
+		found, err := race.Sweep(ctx, p.Candidates, o.visits, race.Open, tellMeasured(log, unit))
 		if err != nil {
 			return err
 		}
 		report.order = append(report.order, p.Doc)
 		report.Sweeps[p.Doc] = found
-		against := []bench.Command{best}
+		against := []race.Command{best}
 		if p.Name == "pipe" || p.Name == "onef1b" {
 			against = append(against, cut)
 		}
@@ -127,22 +127,22 @@ func benchPeers(c *cobra.Command, w bench.Workload, o peersOptions) error {
 
 // peersReport is everything that bench peers found.
 type peersReport struct {
-	Torch   string                      `json:"torch"`
-	Unit    bench.Unit                  `json:"unit"`
-	Choice  string                      `json:"choice"` // why millrace's plan was chosen
-	Sweeps  map[string][]bench.Measured `json:"sweeps"`
-	Results []bench.Result              `json:"results"`
-	order   []string                    // of Sweeps
+	Torch   string                     `json:"torch"`
+	Unit    race.Unit                  `json:"unit"`
+	Choice  string                     `json:"choice"` // why millrace's plan was chosen
+	Sweeps  map[string][]race.Measured `json:"sweeps"`
+	Results []race.Result              `json:"results"`
+	order   []string                   // of Sweeps
 }
 
 func (r *peersReport) write(w io.Writer) error {
 	fmt.Fprintf(w, "PyTorch %s. millrace's choice: %s\n\n", r.Torch, r.Choice)
-	if err := bench.WriteResults(w, r.Unit, r.Results); err != nil {
+	if err := race.WriteResults(w, r.Unit, r.Results); err != nil {
 		return err
 	}
 	for _, name := range r.order {
 		fmt.Fprintf(w, "\n%s\n\n", name)
-		if err := bench.WriteSweep(w, r.Unit, r.Sweeps[name]); err != nil {
+		if err := race.WriteSweep(w, r.Unit, r.Sweeps[name]); err != nil {
 			return err
 		}
 	}

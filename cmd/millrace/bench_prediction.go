@@ -11,9 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/run"
@@ -232,10 +233,10 @@ func measuredTraining(ctx context.Context, p *planned, steps int) (*run.Result, 
 func compareWith(pl *plan.Plan, r *run.Result) predictionRow {
 	n := report.NumbersOf(&r.Timeline, settleSteps, pl.Batch())
 	row := predictionRow{Plan: shortPlan(pl), Predicted: *pl.Predicted, Measured: n, SameCount: slices.Equal(pl.Predicted.PeakActivations, n.PeakActivations)}
-	row.OffStep = bench.Off(pl.Predicted.StepS, n.StepS)
+	row.OffStep = race.Off(pl.Predicted.StepS, n.StepS)
 	for w, bytes := range n.PeakBytes {
 		row.OfMost = max(row.OfMost, float64(bytes)/float64(pl.Predicted.Needs()[w]))
-		row.OffMemory = max(row.OffMemory, bench.Off(float64(pl.Predicted.MemoryBytes[w]), float64(bytes)))
+		row.OffMemory = max(row.OffMemory, race.Off(float64(pl.Predicted.MemoryBytes[w]), float64(bytes)))
 	}
 	return row
 }
@@ -264,9 +265,9 @@ func writePredictions(w io.Writer, rows []predictionRow) error {
 	t := report.Table{Head: []string{"plan", " predicted ms", " measured ms", " measured over predicted", " " + within, " step off", " memory off", "live micro-batches"}}
 	var steps, memory []float64
 	for _, r := range rows {
-		among, err := bench.MedianInterval(r.Ratios, 0.95)
+		among, err := stats.MedianInterval(r.Ratios, 0.95)
 		if err != nil { // too few rounds
-			among = bench.Interval{Lo: slices.Min(r.Ratios), Hi: slices.Max(r.Ratios)}
+			among = stats.Interval{Lo: slices.Min(r.Ratios), Hi: slices.Max(r.Ratios)}
 		}
 		if among.Lo <= 1.05 && among.Hi >= 0.95 {
 			reach++
@@ -284,7 +285,7 @@ func writePredictions(w io.Writer, rows []predictionRow) error {
 		return err
 	}
 	fmt.Fprintf(w, "\nWorst: step %.1f %%, memory %.1f %%; median: step %.1f %%, memory %.1f %%.\n",
-		100*bench.Worst(steps), 100*bench.Worst(memory), 100*bench.Median(steps), 100*bench.Median(memory))
+		100*race.Worst(steps), 100*race.Worst(memory), 100*stats.Median(steps), 100*stats.Median(memory))
 	fmt.Fprintf(w, "Of the %d plans, %d reach within 5 %% of their predictions (%s).\n", len(rows), reach, within)
 	var predicted, measured []float64
 	most := 0.0
@@ -293,7 +294,7 @@ func writePredictions(w io.Writer, rows []predictionRow) error {
 		predicted, measured = append(predicted, r.Predicted.SamplesPerSecond), append(measured, r.Measured.SamplesPerSecond)
 	}
 	fmt.Fprintf(w, "Of what the plans say that no timing exceeds, workers held %.1f %% at most.\n", 100*most)
-	_, err := fmt.Fprintf(w, "Throughput, predicted against real over the plans (PipeDream Fig. 15): correlation %.3f.\n", bench.Correlation(predicted, measured))
+	_, err := fmt.Fprintf(w, "Throughput, predicted against real over the plans (PipeDream Fig. 15): correlation %.3f.\n", stats.Correlation(predicted, measured))
 	return err
 }
 

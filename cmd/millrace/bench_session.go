@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run"
@@ -67,7 +67,7 @@ func session(c *cobra.Command, j *job.Job) error {
 	}
 	v := &visits{
 		requests: bufio.NewScanner(c.InOrStdin()), out: json.NewEncoder(c.OutOrStdout()), batch: pl.StepSamples(),
-		about: bench.Description{
+		about: race.Description{
 			Name: "millrace", Torch: engine.Info().Torch, Parameters: m.ParameterElements(), Threads: j.ThreadsPerWorker,
 			Batch: pl.Batch(), Micro: pl.MicroBatch, Optimizer: j.Optimizer.Kind, BLASCore: engine.Info().BLASCore,
 		},
@@ -120,7 +120,7 @@ type visits struct {
 	requests *bufio.Scanner
 	out      *json.Encoder
 	batch    int
-	about    bench.Description
+	about    race.Description
 	program  func(so trace.Timeline, steps int) (*schedule.Program, error)
 	depths   []int // where they adapt: those of the visit under way
 	settled  bool  // they are final

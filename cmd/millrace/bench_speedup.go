@@ -6,8 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/bench"
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 )
@@ -55,15 +56,15 @@ func dataOption() job.Option {
 
 // speedup is what bench speedup found.
 type speedup struct {
-	Plan     string             `json:"plan"`
-	Singles  [][]bench.Measured `json:"singles"` // of one thread, of two
-	Results  []bench.Result     `json:"results"` // against the best of each
-	Pairs    []speedupPair      `json:"pairs"`   // against one thread
-	Bound    float64            `json:"bound"`   // the median of theirs, and so on
-	OfBound  float64            `json:"of_bound"`
-	Interval bench.Interval     `json:"of_bound_interval"`
-	Work     float64            `json:"work"`
-	Waiting  float64            `json:"waiting"`
+	Plan     string            `json:"plan"`
+	Singles  [][]race.Measured `json:"singles"` // of one thread, of two
+	Results  []race.Result     `json:"results"` // against the best of each
+	Pairs    []speedupPair     `json:"pairs"`   // against one thread
+	Bound    float64           `json:"bound"`   // the median of theirs, and so on
+	OfBound  float64           `json:"of_bound"`
+	Interval stats.Interval    `json:"of_bound_interval"`
+	Work     float64           `json:"work"`
+	Waiting  float64           `json:"waiting"`
 }
 
 // speedupPair is what one pair of visits says of the bound.
@@ -101,12 +102,12 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 		if err != nil {
 			return err
 		}
-		found, err := bench.Sweep(ctx, singles, m.visits, bench.Open, tellMeasured(log, unit))
+		found, err := race.Sweep(ctx, singles, m.visits, race.Open, tellMeasured(log, unit))
 		if err != nil {
 			return err
 		}
 		var busy [][]float64
-		result, err := duel(ctx, pipeline, found[0].Command, m.pairs, log, func(piped, _ *bench.Rival) { busy = append(busy, piped.BusyS) })
+		result, err := duel(ctx, pipeline, found[0].Command, m.pairs, log, func(piped, _ *race.Rival) { busy = append(busy, piped.BusyS) })
 		if err != nil {
 			return err
 		}
@@ -121,14 +122,14 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 		return writeJSON(out, s)
 	}
 	fmt.Fprintf(out, "%s\n\n", s.Plan)
-	if err := bench.WriteResults(out, unit, s.Results); err != nil {
+	if err := race.WriteResults(out, unit, s.Results); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "\nBy what its workers computed, and its fill, the pipeline can be no more than %.3f times as fast as one worker of one thread. Reached: %.1f %% (%.1f to %.1f).\nTogether its workers computed %.3f times as long as the single worker took; a step was %.3f times the least that their shares and the fill allow. All are medians over the pairs.\n\n",
 		s.Bound, 100*s.OfBound, 100*s.Interval.Lo, 100*s.Interval.Hi, s.Work, s.Waiting)
 	for i, singles := range s.Singles {
 		fmt.Fprintf(out, "One worker, %s:\n\n", []string{"one thread", "two threads"}[i])
-		if err := bench.WriteSweep(out, unit, singles); err != nil {
+		if err := race.WriteSweep(out, unit, singles); err != nil {
 			return err
 		}
 		fmt.Fprintln(out)
@@ -138,7 +139,7 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 
 // bounded fills what the pairs against one thread say of the bound; busy is what the pipeline's workers
 // computed in a step of each.
-func (s *speedup) bounded(pl *plan.Plan, one bench.Result, busy [][]float64) (err error) {
+func (s *speedup) bounded(pl *plan.Plan, one race.Result, busy [][]float64) (err error) {
 	var bounds, reached, work, waiting []float64
 	for i, shares := range busy {
 		all := 0.0
@@ -151,12 +152,12 @@ func (s *speedup) bounded(pl *plan.Plan, one bench.Result, busy [][]float64) (er
 		s.Pairs = append(s.Pairs, pair)
 		bounds, reached, work, waiting = append(bounds, pair.Bound), append(reached, pair.OfBound), append(work, pair.Work), append(waiting, pair.Waiting)
 	}
-	s.Bound, s.OfBound, s.Work, s.Waiting = bench.Median(bounds), bench.Median(reached), bench.Median(work), bench.Median(waiting)
-	s.Interval, err = bench.MedianInterval(reached, one.Confidence)
+	s.Bound, s.OfBound, s.Work, s.Waiting = stats.Median(bounds), stats.Median(reached), stats.Median(work), stats.Median(waiting)
+	s.Interval, err = stats.MedianInterval(reached, one.Confidence)
 	return err
 }
 
-// boundOf is bench.StageBound of a straight pipeline that flushes and keeps each backward whole. Of any other only
+// boundOf is race.StageBound of a straight pipeline that flushes and keeps each backward whole. Of any other only
 // the fullest worker bounds the step, as if fills took no time: where a worker holds several stages or stages
 // have replicas, workers need not wait for each other's, weight gradients fill the end of a step, and
 // without a flush nothing is filled but once.
@@ -167,7 +168,7 @@ func boundOf(pl *plan.Plan, busy []float64) float64 {
 		fills = fills && len(s.Devices) == 1
 	}
 	if !fills {
-		return bench.StageBound(busy, math.MaxInt)
+		return race.StageBound(busy, math.MaxInt)
 	}
-	return bench.StageBound(busy, pl.MicroBatches)
+	return race.StageBound(busy, pl.MicroBatches)
 }

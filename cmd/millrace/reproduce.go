@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/reproduce"
+	"github.com/millrace-ml/millrace/lab/reproduce"
 )
 
 func reproduceCommand() *cobra.Command {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/run"
@@ -297,5 +297,5 @@ func medianOf(took []float64) float64 {
 	if len(took) == 0 {
 		return 0
 	}
-	return bench.Median(took)
+	return stats.Median(took)
 }

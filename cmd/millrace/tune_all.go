@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/bench"
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/tune"
 )
@@ -57,7 +57,7 @@ func inTurn(c *cobra.Command, all []anySchedule, machine tune.Machine) error {
 	}
 	for i := range all {
 		if len(took[i]) > 0 {
-			all[i].MeasuredS = bench.Median(took[i])
+			all[i].MeasuredS = stats.Median(took[i])
 		}
 	}
 	return nil

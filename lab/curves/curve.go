@@ -1,4 +1,4 @@
-package bench
+package curves
 
 import (
 	"fmt"
@@ -69,18 +69,18 @@ func (m Metric) ReachedBy(trainings [][]Point, part float64) (float64, error) {
 	var bests []float64
 	for _, points := range trainings {
 		if len(points) == 0 {
-			return 0, fmt.Errorf("bench: a training without evaluations")
+			return 0, fmt.Errorf("curves: a training without evaluations")
 		}
 		last := points[len(points)-1].Epoch
 		early := slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return p.Epoch > part*last })
 		if len(early) == 0 {
-			return 0, fmt.Errorf("bench: no evaluation in the first %g of %g epochs", part*last, last)
+			return 0, fmt.Errorf("curves: no evaluation in the first %g of %g epochs", part*last, last)
 		}
 		bests = append(bests, m.Best(early))
 	}
 	switch {
 	case len(bests) == 0:
-		return 0, fmt.Errorf("bench: no training to take a target from")
+		return 0, fmt.Errorf("curves: no training to take a target from")
 	case m == Loss:
 		return slices.Max(bests), nil
 	}

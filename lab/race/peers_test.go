@@ -1,12 +1,12 @@
-package bench_test
+package race_test
 
 import (
 	"math"
 	"strings"
 	"testing"
 
-	"github.com/millrace-ml/millrace/bench"
 	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/model"
 )
 
@@ -16,12 +16,12 @@ func TestRivalsTrainOurModel(t *testing.T) {
 	if _, err := torch.Open(); err != nil {
 		t.Skip("libtorch is not installed: ", err) // rivals of whom?
 	}
-	python, version, err := bench.Python(t.Context())
+	python, version, err := race.Python(t.Context())
 	if err != nil {
 		t.Skip("PyTorch's Python side is not installed: ", err)
 	}
 	t.Log("PyTorch ", version)
-	w := bench.Workload{
+	w := race.Workload{
 		Layers: 2, Width: 16, Heads: 2, Context: 8, Vocabulary: 32,
 		Batch: 4, Optimizer: "adamw", LearningRate: 0.01, WeightDecay: 0.1, Seed: 7,
 	}
@@ -32,13 +32,13 @@ func TestRivalsTrainOurModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	scripts := t.TempDir()
-	if err := bench.WriteScripts(scripts); err != nil {
+	if err := race.WriteScripts(scripts); err != nil {
 		t.Fatal(err)
 	}
 	losses := map[string]float64{}
 	for _, p := range w.Peers(python, scripts, 3) {
 		c := p.Candidates[0]
-		r, err := bench.Start(t.Context(), c)
+		r, err := race.Start(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestRivalsTrainOurModel(t *testing.T) {
 }
 
 func TestSixMillionIsThatOfTheModel(t *testing.T) {
-	w := bench.SixMillion()
+	w := race.SixMillion()
 	m, err := model.Build("gpt", map[string]any{
 		"layers": w.Layers, "width": w.Width, "heads": w.Heads, "context": w.Context, "vocabulary": w.Vocabulary,
 	})
@@ -79,7 +79,7 @@ func TestSixMillionIsThatOfTheModel(t *testing.T) {
 
 func TestCandidates(t *testing.T) {
 	counts := map[string]int{}
-	for _, p := range bench.SixMillion().Peers("python3", "dir", 2) {
+	for _, p := range race.SixMillion().Peers("python3", "dir", 2) {
 		counts[p.Name] = len(p.Candidates)
 		for _, c := range p.Candidates {
 			if !strings.Contains(strings.Join(c.Args, " "), "dir/"+p.Name+".py --layers 8 ") || c.Steps != 2 {

@@ -1,4 +1,4 @@
-package bench
+package stats
 
 import (
 	"fmt"
@@ -24,11 +24,11 @@ type Interval struct {
 // It refuses too few values: 6 are the least for 0.95.
 func MedianInterval(values []float64, confidence float64) (Interval, error) {
 	if confidence <= 0 || confidence >= 1 {
-		return Interval{}, fmt.Errorf("bench: a confidence of %v; it must lie between 0 and 1", confidence)
+		return Interval{}, fmt.Errorf("stats: a confidence of %v; it must lie between 0 and 1", confidence)
 	}
 	for i, v := range values {
 		if math.IsNaN(v) {
-			return Interval{}, fmt.Errorf("bench: value %d of %d is not a number", i, len(values))
+			return Interval{}, fmt.Errorf("stats: value %d of %d is not a number", i, len(values))
 		}
 	}
 	n := len(values)
@@ -41,8 +41,8 @@ func MedianInterval(values []float64, confidence float64) (Interval, error) {
 		}
 	}
 	if k == 0 {
-		return Interval{}, fmt.Errorf("bench: %d values are too few for an interval of %v; take %d",
-			n, confidence, fewest(confidence))
+		return Interval{}, fmt.Errorf("stats: %d values are too few for an interval of %v; take %d",
+			n, confidence, Fewest(confidence))
 	}
 	sorted := slices.Sorted(slices.Values(values))
 	return Interval{Lo: sorted[k-1], Hi: sorted[n-k], Confidence: reached}, nil
@@ -52,8 +52,8 @@ func MedianInterval(values []float64, confidence float64) (Interval, error) {
 // exactly counts as reached.
 const rounding = 1e-12
 
-// fewest values whose range, x(1) to x(n), reaches a confidence: 1 - 2/2^n.
-func fewest(confidence float64) int {
+// Fewest is how many values have a range, x(1) to x(n), that reaches a confidence: 1 - 2/2^n.
+func Fewest(confidence float64) int {
 	return int(math.Ceil(1 - math.Log2(1-confidence)))
 }
 

@@ -1,10 +1,10 @@
-package bench_test
+package race_test
 
 import (
 	"math"
 	"testing"
 
-	"github.com/millrace-ml/millrace/bench"
+	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
 )
@@ -22,7 +22,7 @@ func TestStageBoundKnownNumbers(t *testing.T) {
 		{[]float64{2, 1}, 16, 1.5}, // the first stage is the longest: nothing to wait for
 		{[]float64{0, 0}, 4, 0},
 	} {
-		if got := bench.StageBound(c.busy, c.micros); math.Abs(got-c.want) > 1e-12 {
+		if got := race.StageBound(c.busy, c.micros); math.Abs(got-c.want) > 1e-12 {
 			t.Errorf("%v with %d micro-batches: %v, want %v", c.busy, c.micros, got, c.want)
 		}
 	}
@@ -48,7 +48,7 @@ func TestStageBoundIsReached(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := float64(stages)*24/sum.StepS, bench.StageBound(busy, 8); math.Abs(got-want) > 1e-9 {
+		if got, want := float64(stages)*24/sum.StepS, race.StageBound(busy, 8); math.Abs(got-want) > 1e-9 {
 			t.Errorf("%d stages: simulated %v, bound %v", stages, got, want)
 		}
 	}
@@ -56,25 +56,11 @@ func TestStageBoundIsReached(t *testing.T) {
 
 func TestOff(t *testing.T) {
 	for _, c := range [][3]float64{{105, 100, 0.05}, {95, 100, 0.05}, {0, 0, 0}} {
-		if got := bench.Off(c[0], c[1]); math.Abs(got-c[2]) > 1e-12 {
+		if got := race.Off(c[0], c[1]); math.Abs(got-c[2]) > 1e-12 {
 			t.Errorf("%v against %v: %v, want %v", c[0], c[1], got, c[2])
 		}
 	}
-	if bench.Worst(nil) != 0 || bench.Worst([]float64{0.1, 0.3}) != 0.3 {
+	if race.Worst(nil) != 0 || race.Worst([]float64{0.1, 0.3}) != 0.3 {
 		t.Error("the worst is the largest")
-	}
-}
-
-func TestCorrelation(t *testing.T) {
-	for _, c := range []struct {
-		a, b []float64
-		want float64
-	}{
-		{[]float64{1, 2, 3}, []float64{10, 20, 30}, 1}, {[]float64{1, 2, 3}, []float64{3, 2, 1}, -1},
-		{[]float64{1, 2, 3, 4}, []float64{2, 1, 4, 3}, 0.6}, {[]float64{1, 1}, []float64{1, 2}, 0}, {nil, nil, 0},
-	} {
-		if got := bench.Correlation(c.a, c.b); math.Abs(got-c.want) > 1e-12 {
-			t.Errorf("%v and %v: %v, want %v", c.a, c.b, got, c.want)
-		}
 	}
 }

@@ -1,7 +1,6 @@
-package bench
+package race
 
 import (
-	"math"
 	"slices"
 )
 
@@ -45,24 +44,4 @@ func Off(predicted, measured float64) float64 {
 		return 0
 	}
 	return d / measured
-}
-
-// Correlation is Pearson's coefficient of two lists of the same length; 0 where one of them
-// does not vary.
-func Correlation(a, b []float64) float64 {
-	var ma, mb float64
-	for i := range a {
-		ma += a[i] / float64(len(a))
-		mb += b[i] / float64(len(b))
-	}
-	var ab, aa, bb float64
-	for i := range a {
-		ab += (a[i] - ma) * (b[i] - mb)
-		aa += (a[i] - ma) * (a[i] - ma)
-		bb += (b[i] - mb) * (b[i] - mb)
-	}
-	if aa == 0 || bb == 0 {
-		return 0
-	}
-	return ab / math.Sqrt(aa*bb)
 }

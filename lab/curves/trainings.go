@@ -1,4 +1,4 @@
-package bench
+package curves
 
 import (
 	"bytes"
@@ -38,7 +38,7 @@ type Trainings struct {
 func OpenTrainings(path string) (*Trainings, error) {
 	text, err := document.Read(path, document.MaxBytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("bench: %w", err)
+		return nil, fmt.Errorf("curves: %w", err)
 	}
 	t := &Trainings{}
 	whole := bytes.LastIndexByte(text, '\n') + 1
@@ -47,15 +47,15 @@ func OpenTrainings(path string) (*Trainings, error) {
 		number++
 		one, err := parseTraining(line)
 		if err != nil {
-			return nil, fmt.Errorf("bench: %s: line %d: %w; mend it or delete the file, and what it has is trained again", path, number, err)
+			return nil, fmt.Errorf("curves: %s: line %d: %w; mend it or delete the file, and what it has is trained again", path, number, err)
 		}
 		t.all = append(t.all, one)
 	}
 	if t.file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644); err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
+		return nil, fmt.Errorf("curves: %w", err)
 	}
 	if err := t.file.Truncate(int64(whole)); err != nil {
-		return nil, errors.Join(fmt.Errorf("bench: %w", err), t.file.Close())
+		return nil, errors.Join(fmt.Errorf("curves: %w", err), t.file.Close())
 	}
 	return t, nil
 }
@@ -86,7 +86,7 @@ func parseTraining(line []byte) (Training, error) {
 func (t *Trainings) Find(of any) (Training, bool, error) {
 	key, err := json.Marshal(of)
 	if err != nil {
-		return Training{}, false, fmt.Errorf("bench: %w", err)
+		return Training{}, false, fmt.Errorf("curves: %w", err)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,17 +102,17 @@ func (t *Trainings) Find(of any) (Training, bool, error) {
 func (t *Trainings) Add(of any, one Training) error {
 	key, err := json.Marshal(of)
 	if err != nil {
-		return fmt.Errorf("bench: %w", err)
+		return fmt.Errorf("curves: %w", err)
 	}
 	one.Of = key
 	line, err := json.Marshal(one)
 	if err != nil {
-		return fmt.Errorf("bench: training of %s, seed %d: %w", one.Method, one.Seed, err)
+		return fmt.Errorf("curves: training of %s, seed %d: %w", one.Method, one.Seed, err)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, err := t.file.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("bench: %w", err)
+		return fmt.Errorf("curves: %w", err)
 	}
 	t.all = append(t.all, one)
 	return nil

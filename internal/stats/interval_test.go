@@ -1,4 +1,4 @@
-package bench
+package stats
 
 import (
 	"math"
@@ -59,8 +59,8 @@ func TestIntervalRefuses(t *testing.T) {
 	}
 	for n := 1; n < 40; n++ { // the number of values it asks for is the least that will do
 		_, err := MedianInterval(ascending(n), 0.95)
-		if (err == nil) != (n >= fewest(0.95)) {
-			t.Errorf("%d values: %v; the least is said to be %d", n, err, fewest(0.95))
+		if (err == nil) != (n >= Fewest(0.95)) {
+			t.Errorf("%d values: %v; the least is said to be %d", n, err, Fewest(0.95))
 		}
 	}
 }

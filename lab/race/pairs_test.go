@@ -1,4 +1,4 @@
-package bench
+package race
 
 import (
 	"context"
@@ -96,10 +96,10 @@ func TestPairsRefuse(t *testing.T) {
 	if _, err := Pairs(t.Context(), good(), good(), 5, nil); err == nil || !strings.Contains(err.Error(), "takes 6 at least") {
 		t.Errorf("5 pairs: %v", err)
 	}
-	if _, err := Pairs(t.Context(), good(), idle, 6, nil); err == nil || !strings.Contains(err.Error(), "bench: idle: 0 samples") {
+	if _, err := Pairs(t.Context(), good(), idle, 6, nil); err == nil || !strings.Contains(err.Error(), "race: idle: 0 samples") {
 		t.Errorf("no samples: %v", err)
 	}
-	if _, err := Pairs(t.Context(), failing, good(), 6, nil); !errors.Is(err, errFake) || !strings.Contains(err.Error(), "bench: failing: ") {
+	if _, err := Pairs(t.Context(), failing, good(), 6, nil); !errors.Is(err, errFake) || !strings.Contains(err.Error(), "race: failing: ") {
 		t.Errorf("a failing runner: %v", err)
 	}
 	stopped, stop := context.WithCancelCause(t.Context())
@@ -117,16 +117,5 @@ func TestWarmForgets(t *testing.T) {
 	}
 	if want := []string{"a", "b", "a", "b"}; !slices.Equal(on.visits, want) {
 		t.Errorf("visits %v, want %v", on.visits, want)
-	}
-}
-
-func TestMedian(t *testing.T) {
-	for _, c := range []struct {
-		values []float64
-		want   float64
-	}{{[]float64{5}, 5}, {[]float64{3, 1, 2}, 2}, {[]float64{4, 1, 3, 2}, 2.5}} {
-		if got := Median(c.values); got != c.want {
-			t.Errorf("the median of %v is %v, want %v", c.values, got, c.want)
-		}
 	}
 }

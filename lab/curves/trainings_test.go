@@ -1,4 +1,4 @@
-package bench
+package curves
 
 import (
 	"math/rand/v2"

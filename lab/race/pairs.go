@@ -1,8 +1,10 @@
-package bench
+package race
 
 import (
 	"context"
 	"fmt"
+
+	"github.com/millrace-ml/millrace/internal/stats"
 )
 
 // confidence of every interval in a Result, at least.
@@ -27,11 +29,11 @@ type Side struct {
 
 // Result of comparing A with B. A ratio above 1 says that A was faster.
 type Result struct {
-	A           Side      `json:"a"`
-	B           Side      `json:"b"`
-	Ratios      []float64 `json:"ratios"` // A's rate over B's, by pair
-	MedianRatio float64   `json:"median_ratio"`
-	Interval              // of the median ratio
+	A              Side      `json:"a"`
+	B              Side      `json:"b"`
+	Ratios         []float64 `json:"ratios"` // A's rate over B's, by pair
+	MedianRatio    float64   `json:"median_ratio"`
+	stats.Interval           // of the median ratio
 }
 
 // Pairs visits a and b n times each, in pairs, and compares them.
@@ -43,8 +45,8 @@ type Result struct {
 //
 // It refuses fewer pairs than the interval takes (6) and ends at the first error.
 func Pairs(ctx context.Context, a, b Runner, n int, progress func(Pair)) (Result, error) {
-	if least := fewest(confidence); n < least {
-		return Result{}, fmt.Errorf("bench: %d pairs of %s and %s; an interval of %v takes %d at least",
+	if least := stats.Fewest(confidence); n < least {
+		return Result{}, fmt.Errorf("race: %d pairs of %s and %s; an interval of %v takes %d at least",
 			n, a.Name(), b.Name(), confidence, least)
 	}
 	result := Result{A: Side{Name: a.Name()}, B: Side{Name: b.Name()}}
@@ -61,10 +63,10 @@ func Pairs(ctx context.Context, a, b Runner, n int, progress func(Pair)) (Result
 			progress(p)
 		}
 	}
-	result.A.Median, result.B.Median = Median(result.A.Rates), Median(result.B.Rates)
-	result.MedianRatio = Median(result.Ratios)
+	result.A.Median, result.B.Median = stats.Median(result.A.Rates), stats.Median(result.B.Rates)
+	result.MedianRatio = stats.Median(result.Ratios)
 	var err error
-	result.Interval, err = MedianInterval(result.Ratios, confidence)
+	result.Interval, err = stats.MedianInterval(result.Ratios, confidence)
 	return result, err
 }
 

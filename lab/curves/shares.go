@@ -1,4 +1,4 @@
-package bench
+package curves
 
 import (
 	"fmt"
@@ -55,14 +55,14 @@ func Mean(all []Share) Share {
 // text cannot be read.
 func Shares(t *trace.Timeline, pipelines, skip int) ([]Share, error) {
 	if pipelines < 1 {
-		return nil, fmt.Errorf("bench: %d pipelines; there is 1 at least", pipelines)
+		return nil, fmt.Errorf("curves: %d pipelines; there is 1 at least", pipelines)
 	}
 	last := len(t.Steps) - 1
 	if pipelines > 1 {
 		last--
 	}
 	if skip < 1 || last-skip < 1 {
-		return nil, fmt.Errorf("bench: a Timeline of %d iterations, of which %d are left out; two at least must remain, and one left out", len(t.Steps), skip+len(t.Steps)-1-last)
+		return nil, fmt.Errorf("curves: a Timeline of %d iterations, of which %d are left out; two at least must remain, and one left out", len(t.Steps), skip+len(t.Steps)-1-last)
 	}
 	startS, endS := t.Steps[skip-1].EndS, t.Steps[last].EndS
 	batch := float64((last - skip + 1) * pipelines)
@@ -75,7 +75,7 @@ func Shares(t *trace.Timeline, pipelines, skip int) ([]Share, error) {
 		}
 		f, ok := trace.ParseFields(e.Instruction)
 		if !ok {
-			return nil, fmt.Errorf("bench: event %d of the Timeline is %q; want an instruction like 0F3", i, e.Instruction)
+			return nil, fmt.Errorf("curves: event %d of the Timeline is %q; want an instruction like 0F3", i, e.Instruction)
 		}
 		at := &out[e.Worker].ComputeS
 		switch {

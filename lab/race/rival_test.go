@@ -1,4 +1,4 @@
-package bench
+package race
 
 import (
 	"bufio"
@@ -108,11 +108,11 @@ func TestRivalThatIsNeverReady(t *testing.T) {
 		"chatty":       `it answers "loading..."`,
 		"endless line": "too long",
 	} {
-		if _, err := start(t, t.Context(), manner); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "bench: fake: ") {
+		if _, err := start(t, t.Context(), manner); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "race: fake: ") {
 			t.Errorf("%s: %v, want %q", manner, err, want)
 		}
 	}
-	if _, err := Start(t.Context(), Command{Name: "gone", Path: "no-such-program", Steps: 1}); err == nil || !strings.Contains(err.Error(), "bench: gone: it does not start") {
+	if _, err := Start(t.Context(), Command{Name: "gone", Path: "no-such-program", Steps: 1}); err == nil || !strings.Contains(err.Error(), "race: gone: it does not start") {
 		t.Errorf("no program: %v", err)
 	}
 	if _, err := Start(t.Context(), Command{Name: "still", Path: "true"}); err == nil || !strings.Contains(err.Error(), "0 steps a visit") {

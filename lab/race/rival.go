@@ -1,4 +1,4 @@
-package bench
+package race
 
 import (
 	"bufio"
@@ -72,7 +72,7 @@ type Rival struct {
 // Whoever started it closes it.
 func Start(ctx context.Context, c Command) (*Rival, error) {
 	if c.Steps < 1 {
-		return nil, fmt.Errorf("bench: %s: %d steps a visit; it must be 1 at least", c.Name, c.Steps)
+		return nil, fmt.Errorf("race: %s: %d steps a visit; it must be 1 at least", c.Name, c.Steps)
 	}
 	r := &Rival{
 		command: c, process: exec.CommandContext(ctx, c.Path, c.Args...),
@@ -81,14 +81,14 @@ func Start(ctx context.Context, c Command) (*Rival, error) {
 	r.process.Env, r.process.Stderr, r.process.WaitDelay = c.Env, r.said, closeGrace
 	var err error
 	if r.input, err = r.process.StdinPipe(); err != nil {
-		return nil, fmt.Errorf("bench: %s: %w", c.Name, err)
+		return nil, fmt.Errorf("race: %s: %w", c.Name, err)
 	}
 	output, err := r.process.StdoutPipe()
 	if err != nil {
-		return nil, fmt.Errorf("bench: %s: %w", c.Name, err)
+		return nil, fmt.Errorf("race: %s: %w", c.Name, err)
 	}
 	if err := r.process.Start(); err != nil {
-		return nil, fmt.Errorf("bench: %s: it does not start: %w", c.Name, err)
+		return nil, fmt.Errorf("race: %s: it does not start: %w", c.Name, err)
 	}
 	crash.Go(func() { r.listen(output) })
 	line, err := r.answer(ctx)
@@ -97,7 +97,7 @@ func Start(ctx context.Context, c Command) (*Rival, error) {
 	}
 	if err != nil {
 		r.end()
-		return nil, fmt.Errorf("bench: %s: %w", c.Name, err)
+		return nil, fmt.Errorf("race: %s: %w", c.Name, err)
 	}
 	return r, nil
 }
@@ -150,7 +150,7 @@ func (r *Rival) Close() error {
 	defer impatient.Stop()
 	<-r.gone
 	if r.status != nil {
-		return fmt.Errorf("bench: %s: %w", r.command.Name, r.lost())
+		return fmt.Errorf("race: %s: %w", r.command.Name, r.lost())
 	}
 	return closed
 }

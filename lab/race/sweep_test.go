@@ -1,4 +1,4 @@
-package bench
+package race
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/millrace-ml/millrace/internal/stats"
 )
 
 // opened is a fake session; names end in the samples a second of its first and its
@@ -81,7 +83,7 @@ func TestSweepEndsAtAnError(t *testing.T) {
 	closed := []string{}
 	open := func(_ context.Context, c Command) (Session, error) {
 		if c.Name == "missing" {
-			return nil, errors.New("bench: missing: it does not start")
+			return nil, errors.New("race: missing: it does not start")
 		}
 		return &opened{fake{name: c.Name, on: &machine{}, work: Work{1, 1}, failAt: 3}, &closed}, nil
 	}
@@ -100,7 +102,7 @@ func TestTables(t *testing.T) {
 	var text strings.Builder
 	result := Result{
 		A: Side{Name: "millrace", Median: 60}, B: Side{Name: "a|b", Median: 7.8},
-		Ratios: make([]float64, 15), MedianRatio: 7.6923, Interval: Interval{7.5, 7.9, 0.9648},
+		Ratios: make([]float64, 15), MedianRatio: 7.6923, Interval: stats.Interval{Lo: 7.5, Hi: 7.9, Confidence: 0.9648},
 	}
 	if err := WriteResults(&text, Unit{"tokens", 128}, []Result{result}); err != nil {
 		t.Fatal(err)

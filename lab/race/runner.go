@@ -1,9 +1,8 @@
-package bench
+package race
 
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -47,25 +46,14 @@ func Warm(ctx context.Context, visits int, runners ...Runner) error {
 
 func visit(ctx context.Context, r Runner) (Work, error) {
 	if err := context.Cause(ctx); err != nil {
-		return Work{}, fmt.Errorf("bench: %s: %w", r.Name(), err)
+		return Work{}, fmt.Errorf("race: %s: %w", r.Name(), err)
 	}
 	w, err := r.Step(ctx)
 	if err == nil {
 		err = w.check()
 	}
 	if err != nil {
-		return Work{}, fmt.Errorf("bench: %s: %w", r.Name(), err)
+		return Work{}, fmt.Errorf("race: %s: %w", r.Name(), err)
 	}
 	return w, nil
-}
-
-// Median of values: the middle one, or the mean of the two in the middle. It panics
-// without values.
-func Median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	half := len(sorted) / 2
-	if len(sorted)%2 == 1 {
-		return sorted[half]
-	}
-	return (sorted[half-1] + sorted[half]) / 2
 }

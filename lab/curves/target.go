@@ -1,6 +1,10 @@
-package bench
+package curves
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/internal/stats"
+)
 
 // TimeTo is how long a training takes to a target, seconds: the epochs that it takes, times the
 // batches of an epoch of so many samples, times what one batch takes. Evaluations are not counted.
@@ -10,10 +14,10 @@ func TimeTo(epochs float64, samples, batch int, batchS float64) float64 {
 
 // Speedup is how much faster one method is than another.
 type Speedup struct {
-	Batch    float64  // over a batch: the median of the rounds' ratios
-	Interval Interval // of Batch
-	Epochs   float64  // what the other takes over what this one takes; 0: not known
-	Target   float64  // Batch x Epochs: to the target; 0: not known
+	Batch    float64        // over a batch: the median of the rounds' ratios
+	Interval stats.Interval // of Batch
+	Epochs   float64        // what the other takes over what this one takes; 0: not known
+	Target   float64        // Batch x Epochs: to the target; 0: not known
 }
 
 // SpeedupOf compares the batch times of two methods, round by round, and their epochs to a
@@ -21,20 +25,20 @@ type Speedup struct {
 // an interval takes.
 func SpeedupOf(thisS, otherS []float64, thisEpochs, otherEpochs float64) (Speedup, error) {
 	if len(thisS) != len(otherS) {
-		return Speedup{}, fmt.Errorf("bench: %d rounds of one method and %d of the other", len(thisS), len(otherS))
+		return Speedup{}, fmt.Errorf("curves: %d rounds of one method and %d of the other", len(thisS), len(otherS))
 	}
 	var ratios []float64
 	for i, s := range thisS {
 		if !(s > 0) || !(otherS[i] > 0) {
-			return Speedup{}, fmt.Errorf("bench: round %d took %v and %v s; both must be above 0", i, s, otherS[i])
+			return Speedup{}, fmt.Errorf("curves: round %d took %v and %v s; both must be above 0", i, s, otherS[i])
 		}
 		ratios = append(ratios, otherS[i]/s)
 	}
-	between, err := MedianInterval(ratios, confidence)
+	between, err := stats.MedianInterval(ratios, 0.95)
 	if err != nil {
 		return Speedup{}, err
 	}
-	s := Speedup{Batch: Median(ratios), Interval: between}
+	s := Speedup{Batch: stats.Median(ratios), Interval: between}
 	if thisEpochs > 0 && otherEpochs > 0 {
 		s.Epochs = otherEpochs / thisEpochs
 		s.Target = s.Batch * s.Epochs

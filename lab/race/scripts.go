@@ -1,4 +1,4 @@
-package bench
+package race
 
 import (
 	"context"
@@ -20,15 +20,15 @@ var scripts embed.FS
 func WriteScripts(dir string) error {
 	names, err := fs.Glob(scripts, "peers/*.py")
 	if err != nil {
-		return fmt.Errorf("bench: %w", err)
+		return fmt.Errorf("race: %w", err)
 	}
 	for _, name := range names {
 		text, err := scripts.ReadFile(name)
 		if err != nil {
-			return fmt.Errorf("bench: %w", err)
+			return fmt.Errorf("race: %w", err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, filepath.Base(name)), text, 0o644); err != nil {
-			return fmt.Errorf("bench: the rivals' scripts: %w", err)
+			return fmt.Errorf("race: the rivals' scripts: %w", err)
 		}
 	}
 	return nil
@@ -44,7 +44,7 @@ func Python(ctx context.Context) (path, version string, err error) {
 	out, err := exec.CommandContext(ctx, debianPython, "-c", "import torch; print(torch.__version__)").CombinedOutput()
 	if err != nil {
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-		return "", "", fmt.Errorf("bench: PyTorch does not load in %s (%w: %s); install it with: apt-get install python3-torch",
+		return "", "", fmt.Errorf("race: PyTorch does not load in %s (%w: %s); install it with: apt-get install python3-torch",
 			debianPython, err, lines[len(lines)-1])
 	}
 	return debianPython, strings.TrimSpace(string(out)), nil

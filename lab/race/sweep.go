@@ -1,4 +1,4 @@
-package bench
+package race
 
 import (
 	"cmp"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/millrace-ml/millrace/internal/stats"
 )
 
 // Session is a runner that somebody opened and has to close.
@@ -44,7 +46,7 @@ const (
 // progress, when not nil, is told of each figure.
 func Sweep(ctx context.Context, candidates []Command, visits int, open func(context.Context, Command) (Session, error), progress func(Measured)) ([]Measured, error) {
 	if len(candidates) == 0 || visits < 1 {
-		return nil, fmt.Errorf("bench: a sweep of %d candidates, %d visits each; both must be 1 at least", len(candidates), visits)
+		return nil, fmt.Errorf("race: a sweep of %d candidates, %d visits each; both must be 1 at least", len(candidates), visits)
 	}
 	if progress == nil {
 		progress = func(Measured) {}
@@ -109,7 +111,7 @@ func measure(ctx context.Context, candidates []Command, visits int, open func(co
 		}
 	}
 	for i := range found {
-		found[i].Median = Median(found[i].Rates)
+		found[i].Median = stats.Median(found[i].Rates)
 	}
 	return found, nil
 }
