@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/millrace-ml/millrace/internal/kind"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -79,8 +80,20 @@ const moreSteps = 30_000
 // mostSamples is the most memory samples a curve keeps: two for each column of a wide screen.
 const mostSamples = 4000
 
-// kinds is the vocabulary, in the order of the legend.
-var kinds = []string{"F", "B", "I", "W", "U", "EV", "SF", "RF", "SB", "RB", "AR", "TG", "GN", "PV", "CK", "DR"}
+// kinds is the vocabulary in the order of the legend: what computes comes first.
+var kinds = kindsInOrder()
+
+func kindsInOrder() []string {
+	var first, then []string
+	for _, k := range kind.All() {
+		if k.IsCompute() {
+			first = append(first, k.String())
+		} else {
+			then = append(then, k.String())
+		}
+	}
+	return append(first, then...)
+}
 
 func pageDataOf(in Inputs) pageData {
 	d := pageData{Predicted: []panel{}, Measured: []panel{}}

@@ -242,14 +242,14 @@ func (x *executor) skip(w *worker, in schedule.Instruction) {
 		w.uses = w.uses[1:]
 	}
 	x.poll(x.gate.End(w.rank))
-	switch in.Kind {
-	case schedule.RF:
+	switch {
+	case in.Kind == schedule.RF:
 		w.discard(in)
-	case schedule.SF, schedule.SB:
+	case in.Kind.IsSend():
 		for _, to := range x.program.Receivers(in) {
 			x.poll(x.gate.Arrive(to, in, w.rank))
 		}
-	case schedule.AR, schedule.TG, schedule.GN:
+	case in.Kind.IsCollective():
 		members, workers := x.program.Group(in)
 		if x.joined[members[0]]++; x.joined[members[0]] == len(members) {
 			for i, m := range members {

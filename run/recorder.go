@@ -223,12 +223,8 @@ func compareTimes(a, b float64) int {
 }
 
 func (e event) text() trace.Event {
-	lane := trace.Comm
-	if e.in.Kind.IsCompute() || e.in.Kind == schedule.CK {
-		lane = trace.Compute
-	}
 	return trace.Event{
-		Worker: e.worker, Lane: lane, Instruction: e.in.String(), Kind: e.in.Kind.String(), Step: e.step,
+		Worker: e.worker, Lane: e.in.Kind.Lane(), Instruction: e.in.String(), Kind: e.in.Kind.String(), Step: e.step,
 		ReadyS: e.ready.Seconds(), StartS: e.start.Seconds(), EndS: e.end.Seconds(), Bytes: e.bytes, BlockedBy: e.blocker.Blocker(),
 	}
 }

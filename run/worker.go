@@ -275,10 +275,7 @@ func (w *worker) done(in schedule.Instruction, start time.Time, size int64) {
 	defer x.mu.Unlock()
 	ready, end := w.free, time.Now()
 	w.free, x.moved = end, end
-	switch in.Kind {
-	case schedule.SF, schedule.SB, schedule.AR, schedule.TG, schedule.GN:
-		// Noted when it is complete: until then it goes on beside the worker.
-	default:
+	if !in.Kind.IsIssued() { // what is issued is noted when it is complete
 		e := x.note(event{
 			worker: w.rank, in: in, ready: x.since(ready), start: x.since(start), end: x.since(end), bytes: size, blocker: w.lacks,
 		})

@@ -151,12 +151,12 @@ func replay(p *Program) error {
 			in, _ := m.Head(w)
 			m.Start(w)
 			queue = append(queue, m.End(w)...)
-			switch in.Kind {
-			case SF, SB:
+			switch {
+			case in.Kind.IsSend():
 				for _, to := range p.Receivers(in) {
 					queue = append(queue, m.Arrive(to, in, w)...)
 				}
-			case AR, TG, GN:
+			case in.Kind.IsCollective():
 				members, workers := p.Group(in)
 				joined[members[0]]++
 				if joined[members[0]] == len(members) {

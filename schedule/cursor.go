@@ -80,15 +80,6 @@ func (c *cursor) read() {
 	}
 }
 
-// OfMinibatch says whether an instruction's number counts minibatches rather than micro-batches.
-func (k Kind) OfMinibatch() bool {
-	switch k {
-	case AR, TG, GN, U, PV, CK, DR:
-		return true
-	}
-	return false
-}
-
 // Walk calls yield for every instruction of a worker with absolute ids, until it returns false.
 func (p *Program) Walk(worker int, yield func(Instruction) bool) {
 	for c := newCursor(p, worker); ; c.advance() {

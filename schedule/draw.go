@@ -241,12 +241,12 @@ func (d *drawing) worker(w int) (moved bool) {
 }
 
 func (d *drawing) issue(w int, in Instruction) {
-	switch in.Kind {
-	case SF, SB:
+	switch {
+	case in.Kind.IsSend():
 		for _, to := range d.p.Receivers(in) {
 			d.coming = append(d.coming, arrival{d.now + d.s.Transfer, to, w, in})
 		}
-	case AR, TG, GN:
+	case in.Kind.IsCollective():
 		members, workers := d.p.Group(in)
 		if d.joined[members[0]]++; d.joined[members[0]] == len(members) {
 			for i, member := range members {

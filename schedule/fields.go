@@ -128,7 +128,7 @@ func checkFields(p *Program, w int, in Instruction) error {
 	if in.Kind == DR {
 		return nil
 	}
-	if in.Kind < F || in.Kind > PV {
+	if !in.Kind.Known() {
 		return fmt.Errorf("there is no such kind")
 	}
 	if int(in.Pipeline) < 0 || int(in.Pipeline) >= len(p.Placement) {
@@ -148,8 +148,7 @@ func checkFields(p *Program, w int, in Instruction) error {
 	if on[in.Replica] != w {
 		return fmt.Errorf("replica %d of stage %d is on worker %d, not here", in.Replica, in.Stage, on[in.Replica])
 	}
-	switch in.Kind {
-	case F, B, I, W, EV, SF, RF, SB, RB:
+	if !in.Kind.OfMinibatch() {
 		if n := len(on); p.Replication == RoundRobin && n > 1 && p.replicaOf(in.Micro, n) != int(in.Replica) {
 			return fmt.Errorf("under round robin this micro-batch belongs to replica %d", p.replicaOf(in.Micro, n))
 		}

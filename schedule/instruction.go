@@ -1,50 +1,37 @@
 package schedule
 
-import "strconv"
+import (
+	"strconv"
 
-// Kind is what an instruction does.
-type Kind uint8
+	"github.com/millrace-ml/millrace/internal/kind"
+)
+
+// Kind is what an instruction does; KindInfo, its row of the table of kinds, says the rest.
+type (
+	Kind     = kind.Kind
+	KindInfo = kind.Info
+)
 
 // The vocabulary. B is the full backward pass; where a schedule splits it,
 // B = I + W (Qi et al., Zero Bubble Pipeline Parallelism, call our I "B").
 const (
-	F  Kind = iota + 1 // forward
-	B                  // full backward
-	I                  // input gradient
-	W                  // weight gradient
-	SF                 // send activations to the next stage
-	RF                 // receive activations from the previous stage
-	SB                 // send gradients to the previous stage
-	RB                 // receive gradients from the next stage
-	AR                 // all-reduce of a stage's gradients over its replicas
-	TG                 // sum of the gradients of tied parameters over the stages that hold them
-	GN                 // global gradient norm: every stage contributes, every stage learns it
-	U                  // update
-	CK                 // checkpoint
-	EV                 // forward of an evaluation micro-batch
-	DR                 // drain: nothing passes until every worker is here
-	PV                 // post-validation of an update that did not wait for the gradient norm
+	F  = kind.F  // forward
+	B  = kind.B  // full backward
+	I  = kind.I  // input gradient
+	W  = kind.W  // weight gradient
+	SF = kind.SF // send activations to the next stage
+	RF = kind.RF // receive activations from the previous stage
+	SB = kind.SB // send gradients to the previous stage
+	RB = kind.RB // receive gradients from the next stage
+	AR = kind.AR // all-reduce of a stage's gradients over its replicas
+	TG = kind.TG // sum of the gradients of tied parameters over the stages that hold them
+	GN = kind.GN // global gradient norm: every stage contributes, every stage learns it
+	U  = kind.U  // update
+	PV = kind.PV // post-validation of an update that did not wait for the gradient norm
+	CK = kind.CK // checkpoint
+	EV = kind.EV // forward of an evaluation micro-batch
+	DR = kind.DR // drain: nothing passes until every worker is here
 )
-
-var kindNames = [...]string{F: "F", B: "B", I: "I", W: "W", SF: "SF", RF: "RF", SB: "SB", RB: "RB",
-	AR: "AR", TG: "TG", GN: "GN", U: "U", CK: "CK", EV: "EV", DR: "DR", PV: "PV"}
-
-// String is the letters of the kind in an instruction's text.
-func (k Kind) String() string {
-	if int(k) < len(kindNames) && k > 0 {
-		return kindNames[k]
-	}
-	return "?" + strconv.Itoa(int(k))
-}
-
-// IsCompute says whether the kind keeps the device itself busy, so that it takes
-// a core where workers share cores.
-func (k Kind) IsCompute() bool {
-	return k == F || k == B || k == I || k == W || k == U || k == EV
-}
-
-// IsReceive says whether the instruction takes a message of another worker's.
-func (k Kind) IsReceive() bool { return k == RF || k == RB }
 
 // Instruction is one thing one worker does. Micro is the micro-batch, or for
 // AR, TG, GN, U, PV, CK and DR the minibatch, relative to the repetition of the

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/millrace-ml/millrace/internal/kind"
 )
 
 func anyInstruction(t *rapid.T, name string) Instruction {
@@ -12,7 +14,7 @@ func anyInstruction(t *rapid.T, name string) Instruction {
 		Stage: int32(rapid.IntRange(0, MaxStage).Draw(t, name+" stage")), Micro: int32(rapid.IntRange(0, MaxMicro).Draw(t, name+" micro")),
 		Pipeline: int16(rapid.IntRange(0, MaxPipeline).Draw(t, name+" pipeline")),
 		Replica:  int16(rapid.IntRange(0, MaxReplica).Draw(t, name+" replica")),
-		Kind:     Kind(rapid.IntRange(int(F), len(kindNames)-1).Draw(t, name+" kind")),
+		Kind:     rapid.SampledFrom(kind.All()).Draw(t, name+" kind"),
 	}
 }
 
@@ -33,7 +35,7 @@ func TestKeys(t *testing.T) {
 
 // A kind more than four bits have would share its keys with another.
 func TestKindsFitAKey(t *testing.T) {
-	for k := F; int(k) < len(kindNames); k++ {
+	for _, k := range kind.All() {
 		if got := (Instruction{Kind: k}).Key().Instruction(); got.Kind != k {
 			t.Errorf("kind %v becomes %v", k, got.Kind)
 		}

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/millrace-ml/millrace/internal/kind"
 )
 
 // The page of Programs has every kind of instruction, a star at those that count minibatches,
@@ -22,7 +24,7 @@ func TestTheProgramsPageIsComplete(t *testing.T) {
 			}
 		}
 	}
-	for k := F; k <= PV; k++ {
+	for _, k := range kind.All() {
 		name := k.String()
 		if k.OfMinibatch() {
 			name += "*"

@@ -2,9 +2,10 @@ package schedule
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/millrace-ml/millrace/internal/kind"
 )
 
 // Limits of an Instruction's fields; they let a Key name one in a word.
@@ -44,11 +45,12 @@ func ParseInstruction(text string) (Instruction, error) {
 	if at < 0 {
 		return bad("it has no micro-batch number")
 	}
-	kind := slices.Index(kindNames[:], rest[:at])
-	if kind <= 0 {
-		return bad("there is no kind " + strconv.Quote(rest[:at]) + " (kinds are " + strings.Join(kindNames[1:], " ") + ")")
+	k, ok := kind.Parse(rest[:at])
+	if !ok {
+		kinds := strings.Trim(fmt.Sprint(kind.All()), "[]")
+		return bad("there is no kind " + strconv.Quote(rest[:at]) + " (kinds are " + kinds + ")")
 	}
-	in.Kind, rest = Kind(kind), rest[at:]
+	in.Kind, rest = k, rest[at:]
 	micro, replica, replicated := strings.Cut(rest, "@r")
 	if in.Micro, err = parseMicro(micro); err != nil {
 		return bad("the micro-batch " + err.Error())

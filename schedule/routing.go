@@ -75,7 +75,7 @@ func (p *Program) alone(in Instruction, other int32) (worker int, yes bool) {
 
 // Receivers are the workers that a send goes to, itself left out; nil for other kinds.
 func (p *Program) Receivers(in Instruction) []int {
-	if in.Kind != SF && in.Kind != SB {
+	if !in.Kind.IsSend() {
 		return nil
 	}
 	return p.otherWorkers(in)
@@ -83,7 +83,7 @@ func (p *Program) Receivers(in Instruction) []int {
 
 // Senders are the workers whose messages a receive waits for; nil for other kinds.
 func (p *Program) Senders(in Instruction) []int {
-	if in.Kind != RF && in.Kind != RB {
+	if !in.Kind.IsReceive() {
 		return nil
 	}
 	return p.otherWorkers(in)

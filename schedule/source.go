@@ -157,7 +157,7 @@ func (e *CheckError) locate(p, q *Program) {
 		position++
 		return position <= e.Position
 	})
-	for _, k := range madeFor[e.Instruction.Kind] {
+	for _, k := range madeFor(e.Instruction.Kind) {
 		want := e.Instruction.as(k)
 		left := times
 		for c := newCursor(p, e.Worker); ; c.advance() {
@@ -177,14 +177,15 @@ func (e *CheckError) locate(p, q *Program) {
 
 // madeFor is what an instruction is found as: itself, or the computation that lowering has
 // put a transfer beside.
-var madeFor = func() (of [PV + 1][]Kind) {
-	for k := range of {
-		of[k] = []Kind{Kind(k)}
+func madeFor(k Kind) []Kind {
+	switch k {
+	case RF, SF:
+		return []Kind{k, F, EV}
+	case RB, SB:
+		return []Kind{k, B, I}
 	}
-	of[RF], of[SF] = append(of[RF], F, EV), append(of[SF], F, EV)
-	of[RB], of[SB] = append(of[RB], B, I), append(of[SB], B, I)
-	return of
-}()
+	return []Kind{k}
+}
 
 // place says where an error is: the line of the list where a file has lines, the part where
 // there are several, and which instruction of it.

@@ -48,15 +48,11 @@ func (s *state) markEnd(w int, in schedule.Instruction) {
 // record files an instruction of the worker's own that has just ended.
 func (s *state) record(w int, in schedule.Instruction) {
 	me := &s.workers[w]
-	lane := trace.Comm
-	if in.Kind.IsCompute() || in.Kind == schedule.CK {
-		lane = trace.Compute
-	}
 	blocked := me.blockedBy
 	if me.started <= me.reached {
 		blocked = ""
 	}
-	s.recordSpan(w, in, lane, me.reached, me.started, s.now, s.bytesOf(in), blocked)
+	s.recordSpan(w, in, in.Kind.Lane(), me.reached, me.started, s.now, s.bytesOf(in), blocked)
 }
 
 func (s *state) recordSpan(w int, in schedule.Instruction, lane trace.Lane, ready, start, end float64, bytes int64, blocked string) {

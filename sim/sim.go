@@ -222,7 +222,7 @@ func (s *state) turn(me *workerState) float64 {
 		return 0
 	}
 	next, _ := s.gate.Head(s.giver)
-	if next.Kind == schedule.SF || next.Kind == schedule.SB {
+	if next.Kind.IsSend() {
 		return s.costs.SendS + s.costs.TurnS
 	}
 	return s.costs.TurnS
@@ -241,7 +241,7 @@ func (s *state) happen(e event) {
 	if e.occupying {
 		s.leaveDevices(int(e.from), w)
 	}
-	if e.in.Kind == schedule.SF || e.in.Kind == schedule.SB {
+	if e.in.Kind.IsSend() {
 		if e.occupying || !s.costs.oneMemory(int(e.from), w) {
 			s.handOver(int(e.from), w, e.in)
 		}
@@ -276,7 +276,7 @@ func (s *state) finish(w int, in schedule.Instruction) {
 		s.markEnd(w, in)
 		s.closes(w, in)
 	}
-	if s.o.Record && !issued(in.Kind) {
+	if s.o.Record && !in.Kind.IsIssued() {
 		s.record(w, in)
 	}
 	s.settle(w, in)
@@ -290,15 +290,6 @@ func (s *state) finish(w int, in schedule.Instruction) {
 			s.advance(other)
 		}
 	}
-}
-
-// issued says whether an instruction's work goes on beside the worker.
-func issued(k schedule.Kind) bool {
-	switch k {
-	case schedule.SF, schedule.SB, schedule.AR, schedule.TG, schedule.GN:
-		return true
-	}
-	return false
 }
 
 // begin does what an instruction does as it starts, and says how long it keeps the worker;

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/millrace-ml/millrace/internal/kind"
 )
 
 // Cause is the kind of thing a worker waited for.
@@ -154,7 +156,7 @@ func (r *resolver) explain(worker int, start, end float64, next *Event, later []
 			break
 		}
 		// A transfer waits on its own lane while the worker goes on: it explains nothing here.
-		if e.BlockedBy != "" && !sends(e.Kind) {
+		if e.BlockedBy != "" && !kind.Of(e.Kind).Issued() {
 			if d := min(e.StartS, end) - max(e.ReadyS, start); d > longest {
 				longest, wait = d, e
 			}
@@ -177,15 +179,6 @@ func (r *resolver) explain(worker int, start, end float64, next *Event, later []
 		g.Why = "nothing is recorded between these two instructions: the time the worker needs to go from one to the next"
 	}
 	return g
-}
-
-// sends says whether instructions of a kind are issued and left to themselves.
-func sends(kind string) bool {
-	switch kind {
-	case "SF", "SB", "AR", "TG", "GN":
-		return true
-	}
-	return false
 }
 
 // finished names the worker that the end of the Timeline waited for.
@@ -251,7 +244,7 @@ func (r *resolver) message(g *Gap, wait *Event, f Fields, blocker *Event, waited
 		what, g.Cause = "gradients", WaitGradient
 	}
 	source := blocker
-	if f.Kind == "SF" || f.Kind == "SB" {
+	if kind.Of(f.Kind).Sends {
 		if made := r.maker(wait.BlockedBy, f); made != nil {
 			source = made
 		}
@@ -281,7 +274,7 @@ func (r *resolver) message(g *Gap, wait *Event, f Fields, blocker *Event, waited
 
 // reader is whom the wait held up: the receive is only a door, the compute behind it waits.
 func reader(g *Gap, wait *Event) string {
-	if (wait.Kind == "RF" || wait.Kind == "RB") && g.Before != "" {
+	if kind.Of(wait.Kind).Receives && g.Before != "" {
 		return g.Before
 	}
 	return wait.Instruction

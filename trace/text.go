@@ -3,6 +3,8 @@ package trace
 import (
 	"strconv"
 	"strings"
+
+	"github.com/millrace-ml/millrace/internal/kind"
 )
 
 // Fields are the parts of an instruction's text, "[p<pipeline>/]<stage><kind><micro>[@r<replica>]".
@@ -51,49 +53,7 @@ func ParseFields(text string) (Fields, bool) {
 
 // IsBusy says whether an event of this kind is work that the worker itself does:
 // what counts as busy in a bubble. Transfers, waits, drains and checkpoints do not.
-func IsBusy(kind string) bool {
-	switch kind {
-	case "F", "B", "I", "W", "U", "EV":
-		return true
-	}
-	return false
-}
+func IsBusy(letters string) bool { return kind.Of(letters).Computes }
 
 // Plain is the kind in words, for a reader who has not seen the vocabulary.
-func Plain(kind string) string {
-	switch kind {
-	case "F":
-		return "forward"
-	case "B":
-		return "backward"
-	case "I":
-		return "input gradient"
-	case "W":
-		return "weight gradient"
-	case "SF":
-		return "send activations"
-	case "RF":
-		return "receive activations"
-	case "SB":
-		return "send gradients"
-	case "RB":
-		return "receive gradients"
-	case "AR":
-		return "all-reduce"
-	case "TG":
-		return "sum of tied gradients"
-	case "GN":
-		return "global gradient norm"
-	case "U":
-		return "update"
-	case "PV":
-		return "validate the update"
-	case "CK":
-		return "checkpoint"
-	case "EV":
-		return "evaluation forward"
-	case "DR":
-		return "drain"
-	}
-	return kind
-}
+func Plain(letters string) string { return kind.Of(letters).Plain }

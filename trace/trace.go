@@ -8,8 +8,11 @@
 // Questions a Timeline answers by itself: how long each worker computed and what
 // part of a step was bubble, which step is the median one, what a step looks
 // like cut out, and for each gap on a worker what it was waiting for (Gaps).
-// It knows no other room: an instruction is kept as its text.
+// It knows no other room: an instruction is kept as its text,
+// and what a kind of instruction is, it reads in internal/kind.
 package trace
+
+import "github.com/millrace-ml/millrace/internal/kind"
 
 // Version of the JSON form.
 const Version = 1
@@ -38,12 +41,12 @@ const (
 )
 
 // Lane is the part of a worker that an event occupies.
-type Lane string
+type Lane = kind.Lane
 
 // A worker computes, and moves data beside that.
 const (
-	Compute Lane = "compute"
-	Comm    Lane = "comm"
+	Compute = kind.Compute
+	Comm    = kind.Comm
 )
 
 // MemorySample is what a worker holds at a moment.

@@ -1,0 +1,146 @@
+// Package kind is the table of instruction kinds: what each one is, in one place.
+//
+// In: a Kind, or the letters that stand for it in an instruction's text and in a recorded event.
+// Out: its row of the table. schedule gives the kinds their public names; trace, which knows no
+// schedule, reads the same table by letters. A new kind is one constant and one row here.
+//
+// Refused: nothing. Letters that no kind has give a row that is nothing but those letters, since
+// a recording may come from a later version.
+package kind
+
+import "strconv"
+
+// Kind is what an instruction does.
+type Kind uint8
+
+// The vocabulary. B is the full backward pass; where a schedule splits it,
+// B = I + W (Qi et al., Zero Bubble Pipeline Parallelism, call our I "B").
+const (
+	F  Kind = iota + 1 // forward
+	B                  // full backward
+	I                  // input gradient
+	W                  // weight gradient
+	SF                 // send activations to the next stage
+	RF                 // receive activations from the previous stage
+	SB                 // send gradients to the previous stage
+	RB                 // receive gradients from the next stage
+	AR                 // all-reduce of a stage's gradients over its replicas
+	TG                 // sum of the gradients of tied parameters over the stages that hold them
+	GN                 // global gradient norm: every stage contributes, every stage learns it
+	U                  // update
+	PV                 // post-validation of an update that did not wait for the gradient norm
+	CK                 // checkpoint
+	EV                 // forward of an evaluation micro-batch
+	DR                 // drain: nothing passes until every worker is here
+)
+
+// Lane is the row of a worker's timeline that an instruction is drawn in.
+type Lane string
+
+// The lanes: what keeps the worker itself, and what moves or waits.
+const (
+	Compute Lane = "compute"
+	Comm    Lane = "comm"
+)
+
+// Info is what a kind is.
+type Info struct {
+	Letters    string // in an instruction's text
+	Plain      string // in words, for a reader who has not seen the vocabulary
+	Computes   bool   // it keeps the device busy: it takes a core where workers share cores
+	Sends      bool   // it hands a message to other workers
+	Receives   bool   // it takes a message of another worker's
+	Collective bool   // several workers join in it, each with an instruction of its own
+	Minibatch  bool   // its number counts minibatches rather than micro-batches
+	Lane       Lane
+}
+
+// Issued says whether the work goes on beside the worker once it has begun.
+func (i Info) Issued() bool { return i.Sends || i.Collective }
+
+var table = [...]Info{
+	F:  {Letters: "F", Plain: "forward", Computes: true, Lane: Compute},
+	B:  {Letters: "B", Plain: "backward", Computes: true, Lane: Compute},
+	I:  {Letters: "I", Plain: "input gradient", Computes: true, Lane: Compute},
+	W:  {Letters: "W", Plain: "weight gradient", Computes: true, Lane: Compute},
+	SF: {Letters: "SF", Plain: "send activations", Sends: true, Lane: Comm},
+	RF: {Letters: "RF", Plain: "receive activations", Receives: true, Lane: Comm},
+	SB: {Letters: "SB", Plain: "send gradients", Sends: true, Lane: Comm},
+	RB: {Letters: "RB", Plain: "receive gradients", Receives: true, Lane: Comm},
+	AR: {Letters: "AR", Plain: "all-reduce", Collective: true, Minibatch: true, Lane: Comm},
+	TG: {Letters: "TG", Plain: "sum of tied gradients", Collective: true, Minibatch: true, Lane: Comm},
+	GN: {Letters: "GN", Plain: "global gradient norm", Collective: true, Minibatch: true, Lane: Comm},
+	U:  {Letters: "U", Plain: "update", Computes: true, Minibatch: true, Lane: Compute},
+	PV: {Letters: "PV", Plain: "validate the update", Minibatch: true, Lane: Comm},
+	CK: {Letters: "CK", Plain: "checkpoint", Minibatch: true, Lane: Compute},
+	EV: {Letters: "EV", Plain: "evaluation forward", Computes: true, Lane: Compute},
+	DR: {Letters: "DR", Plain: "drain", Minibatch: true, Lane: Comm},
+}
+
+// All lists the kinds in the table's order.
+func All() []Kind {
+	all := make([]Kind, 0, len(table)-1)
+	for k := F; k.Known(); k++ {
+		all = append(all, k)
+	}
+	return all
+}
+
+// Parse finds the kind that has these letters.
+func Parse(letters string) (Kind, bool) {
+	for k := F; k.Known(); k++ {
+		if table[k].Letters == letters {
+			return k, true
+		}
+	}
+	return 0, false
+}
+
+// Of is the row of the kind that has these letters.
+func Of(letters string) Info {
+	if k, ok := Parse(letters); ok {
+		return table[k]
+	}
+	return Info{Letters: letters, Plain: letters}
+}
+
+// Known says whether the table has the kind.
+func (k Kind) Known() bool { return k > 0 && int(k) < len(table) }
+
+// Info is the kind's row of the table.
+func (k Kind) Info() *Info {
+	if k.Known() {
+		return &table[k]
+	}
+	return &Info{Letters: k.String(), Plain: k.String()}
+}
+
+// String is the letters of the kind in an instruction's text.
+func (k Kind) String() string {
+	if k.Known() {
+		return table[k].Letters
+	}
+	return "?" + strconv.Itoa(int(k))
+}
+
+// IsCompute says whether the kind keeps the device itself busy, so that it takes
+// a core where workers share cores.
+func (k Kind) IsCompute() bool { return k.Known() && table[k].Computes }
+
+// IsSend says whether the instruction hands a message to other workers.
+func (k Kind) IsSend() bool { return k.Known() && table[k].Sends }
+
+// IsReceive says whether the instruction takes a message of another worker's.
+func (k Kind) IsReceive() bool { return k.Known() && table[k].Receives }
+
+// IsCollective says whether several workers join in the instruction.
+func (k Kind) IsCollective() bool { return k.Known() && table[k].Collective }
+
+// IsIssued says whether the instruction's work goes on beside the worker once it has begun.
+func (k Kind) IsIssued() bool { return k.Known() && table[k].Issued() }
+
+// OfMinibatch says whether an instruction's number counts minibatches rather than micro-batches.
+func (k Kind) OfMinibatch() bool { return k.Known() && table[k].Minibatch }
+
+// Lane is the row of a worker's timeline that the instruction is drawn in.
+func (k Kind) Lane() Lane { return k.Info().Lane }
