@@ -136,7 +136,7 @@ func TestAnchorsKeepToTheLimit(t *testing.T) {
 
 // A line through two sizes, which bytes lie on; more samples never take less.
 func TestExtrapolated(t *testing.T) {
-	p := chain(1, 2, 4)
+	p := even(1, 2, 4)
 	costs := p.Layers[0].Costs
 	costs[0].ForwardS, costs[1].ForwardS = 0.5, 0.75
 	costs[0].BackwardS, costs[1].BackwardS = 2, 1
@@ -153,7 +153,7 @@ func TestExtrapolated(t *testing.T) {
 	if len(p.Layers[0].Costs) != 2 {
 		t.Error("the profile itself has changed")
 	}
-	one := Extrapolated(chain(1, 4), []int{8})
+	one := Extrapolated(even(1, 4), []int{8})
 	if a, b := one.Layers[0].Costs[0], one.Layers[0].Costs[1]; math.Abs(b.ForwardS-2*a.ForwardS) > 1e-12 || b.OutputBytes != 2*a.OutputBytes {
 		t.Errorf("of one size: %+v, then %+v", a, b)
 	}

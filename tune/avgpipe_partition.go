@@ -16,7 +16,7 @@ import (
 // stages, which the partitioner does not take.
 func Partition(ctx context.Context, w *Workload, fix Overrides) (*plan.Plan, error) {
 	check := Request{Profile: w.Profile, Cluster: w.Cluster, Batch: w.Batch, Fix: fix}
-	if err := check.check(); err != nil {
+	if err := check.Check(); err != nil {
 		return nil, err
 	}
 	if fix.Split == nil && fix.Stages > 0 {
@@ -46,7 +46,7 @@ func Partition(ctx context.Context, w *Workload, fix Overrides) (*plan.Plan, err
 			return nil, fmt.Errorf("tune: AvgPipe's partitioner: %w", err)
 		}
 	}
-	again, _, err := fix.recompute()
+	again, _, err := fix.FixedRecompute()
 	if err != nil {
 		return nil, err
 	}

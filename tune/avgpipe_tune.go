@@ -170,8 +170,8 @@ func TuneDegrees(ctx context.Context, r DegreesRequest) (*DegreesResult, error) 
 			}
 		}
 	}
-	if err := cancelled(ctx); err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
 	return t.out, nil
 }

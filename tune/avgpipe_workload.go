@@ -84,10 +84,6 @@ func (w *Workload) profileOf(pipelines int) *profile.Profile {
 	return w.Profile
 }
 
-// settling is how many iterations pipelines that share devices are simulated for: they begin
-// together and drift into each other's bubbles.
-const settling = 6
-
 // run simulates some iterations; the time of a batch is an iteration's over its pipelines.
 func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeline, sim.Summary, error) {
 	costs, err := sim.CostsOf(w.profileOf(p.At.Pipelines), w.Cluster, p.Plan)

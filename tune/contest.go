@@ -200,8 +200,8 @@ func (e *Entry) name() string {
 	return e.Schedule + " " + string(e.Weights)
 }
 
-// tie is a difference in time that rounding makes.
-const tie = 1e-9
+// rounding is a difference in time that it makes, relatively.
+const rounding = 1e-9
 
 // rank puts entries in order, and says of each why it stands behind the best.
 func rank(all []Entry) {
@@ -215,7 +215,7 @@ func rank(all []Entry) {
 		if d := slices.Index(verdicts, a.Verdict) - slices.Index(verdicts, b.Verdict); d != 0 {
 			return d
 		}
-		if d := a.StepS - b.StepS; math.Abs(d) > tie*a.StepS {
+		if d := a.StepS - b.StepS; math.Abs(d) > rounding*a.StepS {
 			return cmp.Compare(d, 0)
 		}
 		return cmp.Or(cmp.Compare(most(&a), most(&b)), cmp.Compare(a.Schedule, b.Schedule))
@@ -244,7 +244,7 @@ const noticedWork = 1.02
 
 // slower says why an entry that fits is behind the best.
 func (e *Entry) slower(best *Entry, more int64) string {
-	if e.Behind <= tie {
+	if e.Behind <= rounding {
 		if more > 0 {
 			return fmt.Sprintf("as fast as %s, and holds more", best.name())
 		}

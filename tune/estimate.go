@@ -19,6 +19,15 @@ func (s *search) estimate(h *shape) (stepS float64, over int64) {
 	return e.play(), e.over
 }
 
+// playable says whether a shape's step is one that is simulated: no estimate is made of others.
+func (s *search) playable(h *shape) bool {
+	visits := h.stages()
+	if h.split {
+		visits = h.used()
+	}
+	return playable(s.Batch/h.size, visits, h.stages())
+}
+
 // actor is one replica of a stage, or under split all of them, which do the same at once.
 type actor struct {
 	stage, number, replicas int // takes micro-batches number, number + replicas, ...

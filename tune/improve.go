@@ -71,7 +71,7 @@ func (s *search) neighbours(h *shape, yield func(*shape) bool) {
 	}
 	s.deviceMoves(h, try)
 	s.depthMoves(h, try)
-	if _, fixed, _ := s.Fix.recompute(); !fixed {
+	if _, fixed, _ := s.Fix.FixedRecompute(); !fixed {
 		for i := range S {
 			for _, again := range alternatives(h.cuts[i+1] - h.cuts[i]) {
 				if again != h.again[i] {

@@ -91,7 +91,7 @@ func (s *search) nearby(pl *plan.Plan, yield func(*plan.Plan) bool) {
 			}
 		}
 	}
-	if _, fixed, _ := s.Fix.recompute(); !fixed {
+	if _, fixed, _ := s.Fix.FixedRecompute(); !fixed {
 		for i, st := range pl.Stages {
 			for _, again := range alternatives(st.LastLayer - st.FirstLayer + 1) {
 				if again != st.Recompute {

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// recompute is what is fixed for every stage; ok is false where the search decides.
-func (o Overrides) recompute() (fixed plan.Recompute, ok bool, err error) {
+// FixedRecompute is what is fixed for every stage; ok is false where the search decides.
+func (o Overrides) FixedRecompute() (fixed plan.Recompute, ok bool, err error) {
 	switch o.Recompute {
 	case "", "auto":
 		return plan.KeepAll, false, nil

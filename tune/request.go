@@ -101,8 +101,8 @@ func (e *MemoryError) Error() string {
 	return text
 }
 
-// check refuses requests that contradict themselves, and settles micro-batch sizes.
-func (r *Request) check() error {
+// Check refuses requests that contradict themselves, and settles micro-batch sizes.
+func (r *Request) Check() error {
 	known := r.Profile.DeviceTypes()
 	for d, t := range r.Cluster.Devices {
 		if !r.Profile.Covers(t) {
@@ -177,7 +177,7 @@ func (o Overrides) checkStages(model string, layers, workers int) error {
 			return fmt.Errorf("tune: %w", err)
 		}
 	}
-	if _, _, err := o.recompute(); err != nil {
+	if _, _, err := o.FixedRecompute(); err != nil {
 		return err
 	}
 	return nil

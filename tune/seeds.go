@@ -110,7 +110,7 @@ func (s *search) fitsBest(kind string) bool {
 // recomputes lists what all stages may recompute to begin with: nothing first, then all. What
 // is fixed is read by Request's check.
 func (s *search) recomputes() []plan.Recompute {
-	if fixed, ok, _ := s.Fix.recompute(); ok {
+	if fixed, ok, _ := s.Fix.FixedRecompute(); ok {
 		return []plan.Recompute{fixed}
 	}
 	return []plan.Recompute{plan.KeepAll, plan.KeepInput}

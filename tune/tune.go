@@ -125,7 +125,7 @@ func newSearch(r Request) (*search, error) {
 	if len(r.Cluster.Devices) == 0 {
 		return nil, fmt.Errorf("tune: cluster %s has no devices", r.Cluster.Name)
 	}
-	if err := r.check(); err != nil {
+	if err := r.Check(); err != nil {
 		return nil, err
 	}
 	if r.Fix.Schedule != "" {

@@ -47,23 +47,6 @@ func TestBatchesOfAnySizeEnd(t *testing.T) {
 	}
 }
 
-// TestMoreThanIsSimulatedIsRefused: with how much it is.
-func TestMoreThanIsSimulatedIsRefused(t *testing.T) {
-	c, err := cluster.Preset("pipedream-a:2x2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pl := &plan.Plan{
-		Version: plan.Version, Model: "imported", Replication: "round_robin", MicroBatch: 1, MicroBatches: 100_000_000, Schedule: "1f1b", Weights: "sync",
-		Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 1, Devices: []int{0}}, {FirstLayer: 2, LastLayer: 4, Devices: []int{1}}},
-	}
-	_, err = Simulate(imported(5, 64), c, pl, false)
-	var work *WorkError
-	if !errors.As(err, &work) || work.MicroBatches != 100_000_000 || work.Stages != 2 || work.Instructions != 3_600_000_000 {
-		t.Errorf("got %v", err)
-	}
-}
-
 // TestASmallestLimitSaysWhatWasLeftOut: micro-batches that would fit are too many to simulate.
 func TestASmallestLimitSaysWhatWasLeftOut(t *testing.T) {
 	c := cluster.Local(2, 0, 10<<20, 0, 1e9, 0.01)

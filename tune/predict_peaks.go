@@ -1,0 +1,68 @@
+package tune
+
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
+)
+
+// peaks is what workers hold at most, by device.
+type peaks struct {
+	likely             []int64 // in training, if one of them falls behind by slowCore
+	atMost, evaluation []int64 // what no timing of training exceeds, and none of an evaluation; nil where they are not known
+}
+
+const (
+	// boundedWorkers is the most workers of which each is simulated behind the others.
+	boundedWorkers = 16
+	// slowCore is how many times as slow a worker is taken to be for a while. Of 1.25, 1.6 and 2 it came closest to what
+	// convnet and gpt held on a machine whose cores differ by up to 1.3 for seconds and stumble in between.
+	slowCore = 2.0
+)
+
+// peakSteps is how many steps peaks are looked for in: one's messages meet the other's.
+const peakSteps = 2
+
+// boundsPeaks says whether a plan's memory is looked into beyond the simulated timing.
+func boundsPeaks(c *cluster.Cluster, pl *plan.Plan) bool {
+	return len(sim.Devices(pl)) <= boundedWorkers && c.InOneMemory(0, len(c.Devices)-1)
+}
+
+// peaksOf is what a plan's workers hold, simulated being the peaks of the timing that its costs give. It looks at peakSteps
+// steps, or at as much of a stream as fills it; where that is more than is simulated, at that timing alone.
+func peaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, costs sim.Costs, simulated []int64) (peaks, error) {
+	out := peaks{likely: simulated}
+	repeat := peakSteps
+	if !schedule.Policy(pl.Weights).Flushes() {
+		repeat = filled(pl)
+	}
+	if !boundsPeaks(c, pl) || checkWork(pl, 2*repeat*len(sim.Devices(pl))) != nil {
+		return out, nil
+	}
+	program, err := Program(p, pl, clip, repeat)
+	if err != nil {
+		return out, err
+	}
+	if out.atMost, err = sim.AtMostBytes(program, costs); err != nil {
+		return out, err
+	}
+	if out.evaluation, err = sim.EvaluationBytes(program, costs); err != nil || slices.Equal(out.atMost, simulated) {
+		return out, err
+	}
+	behind, err := sim.BehindBytes(program, costs, slowCore, sim.Options{Cores: Cores(c, pl)})
+	if err != nil {
+		return out, err
+	}
+	out.likely = slices.Clone(simulated)
+	for w, bytes := range behind {
+		out.likely[w] = max(out.likely[w], bytes)
+		if out.atMost != nil {
+			out.likely[w] = min(out.likely[w], out.atMost[w])
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,120 @@
+package tune
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
+)
+
+// Program is the lowered Program of a plan.
+func Program(p *profile.Profile, pl *plan.Plan, clip bool, repeat int) (*schedule.Program, error) {
+	name, s := schedule.FromPlan(pl)
+	s.Repeat = repeat
+	program, err := schedule.Generate(name, s)
+	if err != nil {
+		return nil, err
+	}
+	return schedule.Lower(program, schedule.LowerOptions{Tied: sim.TiedStages(p, pl), Clip: clip, PostValidate: pl.PostValidate})
+}
+
+// Steps is how many steps a prediction is the median of: more where computations vary.
+func Steps(costs sim.Costs) int {
+	if costs.Varies() {
+		return 9
+	}
+	return fewestSteps
+}
+
+// fewestSteps is how many steps a prediction plays where all take the same.
+const fewestSteps = 3
+
+// settling is how many iterations pipelines that share devices are simulated for: they begin
+// together and drift into each other's bubbles.
+const settling = 6
+
+// Simulate predicts a plan: its steady step over simulated steps. cores, clipping and
+// the rest are as they will be in the run. A step of pipelines side by side is an iteration of
+// all of them, a batch each. A plan without a flush is a stream, in which
+// minibatches end in groups: its step is what each one more takes on average, the difference
+// of two streams of which one is as long again. A plan of too many micro-batches is a WorkError.
+func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) (plan.Predicted, error) {
+	predicted, _, err := simulate(p, c, pl, clip, func(float64) bool { return true })
+	return predicted, err
+}
+
+// simulate is Simulate for a search: what workers hold under other timings, which several simulations more say, is
+// looked into where the step is worth it, and left out (rough) where not.
+func simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, worth func(stepS float64) bool) (predicted plan.Predicted, rough bool, err error) {
+	costs, err := sim.CostsOf(p, c, pl)
+	if err != nil {
+		return predicted, false, err
+	}
+	run := func(repeat int) (sim.Summary, error) {
+		program, err := Program(p, pl, clip, repeat)
+		if err != nil {
+			return sim.Summary{}, err
+		}
+		return sim.Expect(program, costs, sim.Options{Cores: Cores(c, pl), Jitter: true})
+	}
+	repeat, streams := Steps(costs), !schedule.Policy(pl.Weights).Flushes()
+	if pl.Together() > 1 {
+		repeat = max(repeat, settling)
+	}
+	played := repeat
+	if streams {
+		repeat = 2 * filled(pl)
+		played = provenAsPlayed * (repeat + repeat/2)
+	}
+	if err := checkWork(pl, played*costs.Plays(len(sim.Devices(pl)), Cores(c, pl))); err != nil {
+		return predicted, false, err
+	}
+	sum, err := run(repeat)
+	if err != nil {
+		return predicted, false, err
+	}
+	if streams {
+		half, err := run(repeat / 2)
+		if err != nil {
+			return predicted, false, err
+		}
+		busy := 0.0
+		if more := float64(sum.Steps - half.Steps); more > 0 {
+			sum.StepS = (sum.EndS - half.EndS) / more
+		}
+		for _, b := range sum.BusyS {
+			busy += b
+		}
+		sum.Bubble = max(0, 1-busy/(float64(len(sum.BusyS))*sum.StepS)) // rounding can leave less
+	}
+	if !(sum.StepS > 0) {
+		return predicted, false, fmt.Errorf("tune: a simulated step takes %v s; the profile of %s has no times", sum.StepS, p.Model)
+	}
+	held := peaks{likely: sum.PeakBytes}
+	if rough = !worth(sum.StepS); !rough {
+		if held, err = peaksOf(p, c, pl, clip, costs, sum.PeakBytes); err != nil {
+			return predicted, false, err
+		}
+	}
+	return plan.Predicted{
+		StepS: sum.StepS, SamplesPerSecond: float64(pl.Batch()*pl.Together()) / sum.StepS, Bubble: sum.Bubble,
+		MemoryBytes: held.likely, AtMostBytes: held.atMost, EvaluationBytes: held.evaluation, BusyS: sum.BusyS, PeakActivations: sum.PeakActivations,
+	}, rough, nil
+}
+
+// filled is how many steps of a stream fill all of its workers, and empty them again.
+func filled(pl *plan.Plan) int {
+	return max(3, (2*len(sim.Devices(pl))+pl.MicroBatches-1)/pl.MicroBatches)
+}
+
+// Cores is how many cores a plan's workers share, as sim and run count it: 0 where each
+// has its own.
+func Cores(c *cluster.Cluster, pl *plan.Plan) int {
+	if c.Cores >= len(sim.Devices(pl)) {
+		return 0
+	}
+	return c.Cores
+}
