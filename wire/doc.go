@@ -1,18 +1,58 @@
-// Package wire moves messages between workers and sums gradients over them.
+// Package wire moves tensors between workers in messages, over a Carrier, and keeps what lies with a receiver
+// bounded.
 //
-// In: messages, which are lists of parts (name, element type, shape, bytes), each
-// addressed to a rank under a Tag. Out: the same messages at the other side, in the
-// order they were sent under that Tag, and collectives built on them whose results
-// have the same bits on every rank and on every transport.
-// Refused: ranks outside the mesh, vectors of different lengths in one collective,
-// anything after a peer has failed: every blocked call then returns a PeerError at once.
+// A Carrier moves single frames of exact length: InProcess here, others in packages of their own. A Port is one
+// worker's end of all its edges: it makes frames of messages, counts slots and credits, and hands complete messages
+// to whoever takes them. Ports are the ports of one process. Package collective sums vectors over them.
 //
-// The wire knows element types and lengths and nothing else of what it carries: a
-// sum is a function the caller passes in.
+// In: a table of edges that every process makes alike, and messages: a Key, a step, and buffers.
+// Out: the same messages at the other end, complete, each told of once; the sender learns when its buffers are free.
+// Refused: frames that are no header, or of another length than said; unequal engines and versions; more tensors,
+// dimensions or bytes than MaxParts, MaxRank, MaxBytes; anything once a peer has failed.
 //
-// Ownership. A message belongs to its receiver from Send on: the sender must neither
-// write nor free what it handed over, except where a collective says that it lends. In
-// one process the bytes themselves change hands; Part.Owner is then whatever keeps them
-// alive, which the receiver takes over. A transport between processes writes the bytes
-// out and releases the owner. Messages nobody received are released by Close.
+// The wire knows element types and lengths and nothing else of what it carries. Numbers are little-endian, in headers
+// and in tensors; a machine of the other order is refused when a Port is made.
+//
+// # Edges
+//
+// An edge is a directed pair of workers, for a collective a directed pair of its members. Its order is the order in
+// which its sender posts messages, which is that of the sender's list. A receiver takes them by Key, in any order, so
+// that a carrier needs no tags: the n-th frame sent on an edge is the n-th received. Tag packs epoch, edge and number
+// into the word that carriers with tags match by. Edges are numbered by a Table in the order in which Programs name
+// them; a number stays an edge's own for the whole run, and frames are counted over it.
+//
+// # Messages
+//
+// A message is a header frame of HeaderBytes, a frame with the rest of its descriptions where they are many, and a
+// frame for each buffer that is not empty. A header says Key, step, epoch, send time, and type and shape of each
+// buffer, in binary. Memory for a buffer is taken when the header has come, from Config.Room, so that the receiver is
+// charged; where the carrier hands memory over (InProcess), the sender's own changes hands instead. Either way the
+// receiver finds a Buffer with an Owner, which is its to free.
+//
+// # Epochs
+//
+// Every message carries the number of its Program. One of the Program that the port was last told of (Port.Begin) is
+// told at once; one of a later Program waits in its slot until Begin; one of an earlier Program is dropped, and its
+// credit returned.
+//
+// # Slots and credits
+//
+// An edge with Slots n lets n messages lie with its receiver or be on their way to it. The receiver posts slots
+// (Port.Post), which gives the sender as many credits, and a message goes on the wire only with a credit in hand. One
+// that has none waits at its sender, in the order of its edge, and holds up no other edge. Transfers post all their
+// slots when the edge is opened and one more for each message taken. A collective posts its own when its member joins.
+// An edge with Slots 0 has no credits: the Program bounds what lies there.
+//
+// # What whoever drives a Port must do
+//
+//  1. Make the same Table in every process: name edges in the same order for every Program.
+//  2. Open the edges of a Program, then Begin its epoch, before its first message is sent.
+//  3. Post messages on an edge from one goroutine at a time: their order is the edge's order.
+//  4. Leave a buffer alone from Send until done. The port frees its Owner, or the receiver does.
+//  5. Take every message that is told, or Close the port, which frees what nobody took.
+//  6. Call Fail when the control connection says that a peer has failed: every posted send and receive ends with a
+//     PeerError within milliseconds, and so does every later one. The wire itself judges nobody dead.
+//
+// Functions given to a port or carrier (done, arrivals, failures) run on any goroutine, never under a lock of the
+// engine, and must not block.
 package wire

@@ -1,0 +1,107 @@
+package wire
+
+import "fmt"
+
+// A tag is epoch, edge and number on the edge in a word.
+const (
+	EpochBits  = 12
+	EdgeBits   = 20
+	NumberBits = 32
+	MaxEdges   = 1 << EdgeBits
+)
+
+// TagOf is the word by which carriers with tags match frames. Epochs are counted modulo 1<<EpochBits.
+func TagOf(epoch, edge, n uint32) uint64 {
+	return uint64(epoch&(1<<EpochBits-1))<<(EdgeBits+NumberBits) | uint64(edge&(MaxEdges-1))<<NumberBits | uint64(n)
+}
+
+// Edge is a directed pair of workers, or of members of a collective.
+type Edge struct {
+	ID       uint32 // below MaxEdges, the same in every process
+	From, To int    // workers; the same one where members of a collective share it
+	Slots    int    // messages that may lie with the receiver at once; 0: as many as the Program sends
+	Credits  bool   // carries credits of other edges, and no messages
+}
+
+// Carrier moves frames between one worker and others. Its methods may be called from any goroutine and do not block.
+type Carrier interface {
+	// Rank is the worker whose carrier it is.
+	Rank() int
+	// Address is what other workers need to reach this one.
+	Address() Address
+	// Connect tells the carrier another worker's address. Unequal engines and versions are refused.
+	Connect(rank int, a Address) error
+	// Takes says whether buffers in a place can be sent and received as they are.
+	Takes(p Place) bool
+	// HandsOver says that memory changes hands: a posted receive needs none, and gets the sender's.
+	HandsOver() bool
+	// Send posts b as the n-th frame of an edge. The frame is the carrier's until done, which is called once.
+	Send(epoch uint32, e Edge, n uint32, b *Buffer, done func(error))
+	// Recv posts b for the n-th frame of an edge, whose length must be b's. It is the carrier's until done.
+	Recv(e Edge, n uint32, b *Buffer, done func(error))
+	// Describe says which transport and device an edge uses in fact.
+	Describe(e Edge) string
+	// Security is who can disturb the carrier.
+	Security() Security
+	// Fail ends every send and receive with a worker, posted or to come, with err.
+	Fail(rank int, err error)
+	// Close ends everything posted with ErrClosed; nothing of the carrier runs afterwards.
+	Close() error
+}
+
+// Security is a class of carriers.
+type Security uint8
+
+// The classes, from the safest.
+const (
+	InsideProcess  Security = iota // nobody outside the process reaches it
+	Authenticated                  // peers prove who they are
+	PrivateNetwork                 // whoever reaches its port can stop or corrupt the run
+)
+
+func (s Security) String() string {
+	switch s {
+	case InsideProcess:
+		return "inside the process"
+	case Authenticated:
+		return "authenticated"
+	case PrivateNetwork:
+		return "private network only"
+	}
+	return fmt.Sprintf("security class %d", uint8(s))
+}
+
+// MaxAddress bounds an Address in bytes.
+const MaxAddress = 1 << 10
+
+// Address is where a carrier is reached. Only carriers of the same engine look into Data.
+type Address struct {
+	Engine  string `json:"engine"`
+	Version string `json:"version"`
+	Data    []byte `json:"data"`
+}
+
+// Check refuses an address that a carrier of the given one cannot reach, or that is too long.
+func (a Address) Check(own Address) error {
+	switch n := len(a.Engine) + len(a.Version) + len(a.Data); {
+	case n > MaxAddress:
+		return fmt.Errorf("wire: an address of %d bytes; it has at most %d", n, MaxAddress)
+	case a.Engine != own.Engine:
+		return fmt.Errorf("wire: the peer's carrier is %q, this one %q; both must be the same", a.Engine, own.Engine)
+	case a.Version != own.Version:
+		return fmt.Errorf("wire: the peer's %s is version %q, this one %q; both must be the same", a.Engine, a.Version, own.Version)
+	}
+	return nil
+}
+
+// LengthError is a frame that is not as long as the receive posted for it.
+type LengthError struct {
+	Edge       Edge
+	N          uint32
+	Sent, Room int64
+}
+
+func (e *LengthError) Error() string {
+	return fmt.Sprintf("wire: frame %d from worker %d to worker %d has %d bytes; the receive posted for it has %d",
+		e.N, e.Edge.From, e.Edge.To, e.Sent, e.Room)
+}

@@ -1,0 +1,185 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// Header is what a message says of itself in front of its buffers.
+type Header struct {
+	Epoch uint32
+	Key   uint64 // the instruction that sent it
+	Step  uint32
+	SentS float64  // seconds on the sender's clock when it was posted
+	Parts []Buffer // types, shapes and values; without memory
+}
+
+// Limits of a message, held before anything of its size is made.
+const (
+	HeaderBytes = 256     // of a header frame
+	MaxParts    = 1 << 16 // buffers in a message
+	MaxRank     = 16      // dimensions of a buffer
+	MaxBytes    = 1 << 40 // of a message
+)
+
+// A header frame is magic, version, epoch, key, step, send time, number of parts, bytes of all parts, bytes of
+// descriptions that follow in a frame of their own, and as many descriptions as have room. A description is value,
+// type, rank and that many lengths.
+const (
+	magic       = 0x574d // "MW"
+	version     = 1
+	fixedBytes  = 48
+	describedAt = 8 // bytes of a description in front of its lengths
+)
+
+// Bytes is the size of all parts.
+func (h *Header) Bytes() int64 {
+	n := int64(0)
+	for i := range h.Parts {
+		n += h.Parts[i].Bytes()
+	}
+	return n
+}
+
+// Encode writes the header frame, and the descriptions that it has no room for: nil where it has.
+func (h *Header) Encode() (frame, rest []byte, err error) {
+	if len(h.Parts) > MaxParts {
+		return nil, nil, fmt.Errorf("wire: a message of %d tensors; it has at most %d", len(h.Parts), MaxParts)
+	}
+	frame = make([]byte, fixedBytes, HeaderBytes)
+	for i := range h.Parts {
+		p := &h.Parts[i]
+		if _, err := bytesOf(p.DType, p.Shape); err != nil {
+			return nil, nil, fmt.Errorf("wire: tensor %d of a message: %w", i, err)
+		}
+		frame = binary.LittleEndian.AppendUint32(frame, p.Value)
+		frame = append(frame, byte(p.DType), byte(len(p.Shape)), 0, 0)
+		for _, n := range p.Shape {
+			frame = binary.LittleEndian.AppendUint64(frame, uint64(n))
+		}
+	}
+	total := h.Bytes()
+	if total > MaxBytes {
+		return nil, nil, fmt.Errorf("wire: a message of %d bytes; it has at most %d", total, int64(MaxBytes))
+	}
+	if len(frame) > HeaderBytes {
+		rest = frame[HeaderBytes:]
+	}
+	le := binary.LittleEndian
+	le.PutUint16(frame[0:], magic)
+	frame[2] = version
+	le.PutUint32(frame[4:], h.Epoch)
+	le.PutUint64(frame[8:], h.Key)
+	le.PutUint32(frame[16:], h.Step)
+	le.PutUint32(frame[20:], uint32(len(h.Parts)))
+	le.PutUint64(frame[24:], math.Float64bits(h.SentS))
+	le.PutUint64(frame[32:], uint64(total))
+	le.PutUint32(frame[40:], uint32(len(rest)))
+	if len(frame) < HeaderBytes {
+		frame = frame[:HeaderBytes]
+	}
+	return frame[:HeaderBytes:HeaderBytes], rest, nil
+}
+
+// bytesOf is the size of a tensor, or why it is none.
+func bytesOf(d DType, shape []int64) (int64, error) {
+	n := d.Size()
+	if n == 0 {
+		return 0, fmt.Errorf("elements of type %d; F32, F64, I64, U8 and BOOL travel", uint8(d))
+	}
+	if len(shape) > MaxRank {
+		return 0, fmt.Errorf("%d dimensions; it has at most %d", len(shape), MaxRank)
+	}
+	empty := false
+	for _, s := range shape {
+		if s < 0 {
+			return 0, fmt.Errorf("shape %v", shape)
+		}
+		empty = empty || s == 0
+	}
+	if empty {
+		return 0, nil
+	}
+	for _, s := range shape {
+		if s > MaxBytes/n {
+			return 0, fmt.Errorf("shape %v of %v is over %d bytes", shape, d, int64(MaxBytes))
+		}
+		n *= s
+	}
+	return n, nil
+}
+
+// RestOf is how many bytes of descriptions follow a header frame, or why it is none.
+func RestOf(frame []byte) (int, error) {
+	le := binary.LittleEndian
+	if len(frame) != HeaderBytes {
+		return 0, fmt.Errorf("wire: a header of %d bytes; it has %d", len(frame), HeaderBytes)
+	}
+	if got := le.Uint16(frame); got != magic || frame[2] != version || frame[3] != 0 {
+		return 0, fmt.Errorf("wire: a frame begins with %04x, version %d: it is no header of version %d", got, frame[2], version)
+	}
+	parts, rest := le.Uint32(frame[20:]), le.Uint32(frame[40:])
+	if parts > MaxParts {
+		return 0, fmt.Errorf("wire: a header of %d tensors; it has at most %d", parts, MaxParts)
+	}
+	if rest > MaxParts*(describedAt+8*MaxRank) {
+		return 0, fmt.Errorf("wire: a header with %d bytes more of descriptions", rest)
+	}
+	return int(rest), nil
+}
+
+// Decode reads what Encode wrote.
+func Decode(frame, rest []byte) (Header, error) {
+	var h Header
+	long, err := RestOf(frame)
+	if err != nil {
+		return h, err
+	}
+	if len(rest) != long {
+		return h, fmt.Errorf("wire: %d bytes of descriptions behind a header that says %d", len(rest), long)
+	}
+	le := binary.LittleEndian
+	h.Epoch, h.Key, h.Step = le.Uint32(frame[4:]), le.Uint64(frame[8:]), le.Uint32(frame[16:])
+	h.SentS = math.Float64frombits(le.Uint64(frame[24:]))
+	parts, total := le.Uint32(frame[20:]), le.Uint64(frame[32:])
+	text := frame[fixedBytes:]
+	if len(rest) > 0 {
+		text = append(text[:len(text):len(text)], rest...)
+	}
+	at, sum := 0, int64(0)
+	for i := range parts {
+		if len(text)-at < describedAt {
+			return h, fmt.Errorf("wire: a header says %d tensors and describes %d", parts, i)
+		}
+		b := Buffer{Value: le.Uint32(text[at:]), DType: DType(text[at+4])}
+		rank := int(text[at+5])
+		if text[at+6] != 0 || text[at+7] != 0 {
+			return h, fmt.Errorf("wire: tensor %d of a header: its description is damaged", i)
+		}
+		at += describedAt
+		if rank > MaxRank || len(text)-at < 8*rank {
+			return h, fmt.Errorf("wire: tensor %d of a header: %d dimensions", i, rank)
+		}
+		b.Shape = make([]int64, rank)
+		for k := range b.Shape {
+			b.Shape[k] = int64(le.Uint64(text[at:]))
+			at += 8
+		}
+		size, err := bytesOf(b.DType, b.Shape)
+		if err != nil {
+			return h, fmt.Errorf("wire: tensor %d of a header: %w", i, err)
+		}
+		if sum += size; sum > MaxBytes {
+			return h, fmt.Errorf("wire: a header of more than %d bytes", int64(MaxBytes))
+		}
+		h.Parts = append(h.Parts, b)
+	}
+	if uint64(sum) != total {
+		return h, fmt.Errorf("wire: a header says %d bytes; its tensors have %d", total, sum)
+	}
+	if len(rest) > 0 && at != len(text) {
+		return h, fmt.Errorf("wire: a header has %d bytes behind its last tensor", len(text)-at)
+	}
+	return h, nil
+}

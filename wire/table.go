@@ -1,0 +1,45 @@
+package wire
+
+import "fmt"
+
+// Name is what an edge is for; two with the same Name are the same edge.
+type Name struct {
+	From, To int
+	Group    uint64 // 0 for transfers; otherwise what tells groups apart
+	Pair     uint32 // of members of the group, where workers are members more than once
+}
+
+// Table numbers edges in the order in which they are named. Credits go back over edges of their own, which it names
+// beside. It belongs to one goroutine; every process makes its own, alike.
+type Table struct {
+	ids   map[Name]uint32
+	edges []Edge
+}
+
+// credits is the group of the edges that credits go over.
+const credits = ^uint64(0)
+
+// Edge is the edge of a name, numbered when first asked for. Its slots are those first asked for.
+func (t *Table) Edge(n Name, slots int) (Edge, error) {
+	if id, known := t.ids[n]; known {
+		return t.edges[id], nil
+	}
+	if len(t.edges) >= MaxEdges {
+		return Edge{}, fmt.Errorf("wire: more than %d edges", MaxEdges)
+	}
+	if t.ids == nil {
+		t.ids = map[Name]uint32{}
+	}
+	e := Edge{ID: uint32(len(t.edges)), From: n.From, To: n.To, Slots: slots, Credits: n.Group == credits}
+	t.ids[n] = e.ID
+	t.edges = append(t.edges, e)
+	if slots > 0 {
+		if _, err := t.Edge(Name{From: n.To, To: n.From, Group: credits}, 0); err != nil {
+			return Edge{}, err
+		}
+	}
+	return e, nil
+}
+
+// Edges is all edges by number.
+func (t *Table) Edges() []Edge { return t.edges }
