@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
@@ -35,7 +36,7 @@ type Hooks struct {
 	OnEvaluation func(trace.Evaluation)
 	OnCheckpoint func(dir string, steps int)
 	// OnTaken is called before the first step where another run has bound its workers to this
-	// processor, among others, so that this one's are bound to none: see Config.Bind.
+	// processor, among others, so that this one's are bound to none.
 	OnTaken func(processor int)
 }
 
@@ -74,7 +75,8 @@ type Config struct {
 
 	ThreadsPerWorker int // of one operator; 0: 1
 	Cores            int // that the workers share; 0: each has its own
-	Bind             Binding
+	// Place is what the run may change of its process, and of the processors it has; nil: nothing.
+	Place *place.Policy
 
 	EvalEvery int // steps between two evaluations; 0: only at the end, if there is test data
 	EvalRows  int // of the test data; 0: all
@@ -107,7 +109,8 @@ type Config struct {
 	// Timeline is that of the run so far.
 	Next func(so trace.Timeline, steps int) (*schedule.Program, error)
 
-	watch func(place) stage.Watch // of each stage, where a Timer looks on; nil: nobody does
+	// Watch looks on at what the layers of a stage do; nil: nobody does.
+	Watch func(stage int) stage.Watch
 }
 
 // Result is what a run leaves.
@@ -152,8 +155,10 @@ func (c Config) filled() (Config, error) {
 	case c.EvalEvery > 0 && c.Data.Test == nil:
 		return c, fmt.Errorf("run: evaluation every %d steps without test data", c.EvalEvery)
 	}
-	if err := c.Bind.check(); err != nil {
-		return c, err
+	if c.Place != nil {
+		if err := c.Place.Bind.Check(); err != nil {
+			return c, fmt.Errorf("run: %w", err)
+		}
 	}
 	if err := c.Optimizer.Check(); err != nil {
 		return c, fmt.Errorf("run: %w", err)

@@ -42,15 +42,16 @@ func (t *Timer) hire(r profile.Request) (*crew, error) {
 		return nil, err
 	}
 	n := max(r.Concurrency, 1)
-	seats, rise, _ := BindAlone.take(newSeats(allowedCores(), n, 0, r.Threads))
-	leave := enter(n)
-	c := &crew{benches: make([]*bench, n), orders: make([]chan func(*bench) error, n), errs: make([]error, n), leave: func() { rise(); leave() }, optimizer: t.optimizer}
+	on, err := t.place.Take(n, 0, r.Threads)
+	if err != nil {
+		return nil, err
+	}
+	c := &crew{benches: make([]*bench, n), orders: make([]chan func(*bench) error, n), errs: make([]error, n), leave: on.Leave, optimizer: t.optimizer}
 	for k := range n {
 		c.orders[k] = make(chan func(*bench) error)
 		c.done.Add(1)
 		c.gone.Go(crash.Caught(func() {
-			becomeWorker()
-			seats.settle(k)
+			on.Settle(k)
 			b := &bench{rank: k, split: t.split, float: t.engine.Float(), rows: r.MicroBatch, waiting: noMicro, sizes: map[int]*clock{}}
 			c.benches[k] = b
 			defer b.close()

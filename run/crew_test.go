@@ -11,7 +11,7 @@ import (
 // pass in halves, and one visit alone computes again.
 func TestWhatAVisitTimes(t *testing.T) {
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8}, "classes": 4})
-	timer, err := NewTimer(testEngine(t), noise{model: m, classes: 4, rows: 1000}, optim.Settings{Kind: optim.SGD})
+	timer, err := NewTimer(testEngine(t), noise{model: m, classes: 4, rows: 1000}, optim.Settings{Kind: optim.SGD}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

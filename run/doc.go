@@ -8,9 +8,7 @@
 // Every worker is a goroutine locked to an OS thread for life, with an engine Device of its
 // own. It asks the Gate, the pure state machine that the simulator drives too, whether
 // its next instruction may start, executes it, and says so. One mutex guards the Gate;
-// a worker that must wait sleeps until an event concerns it. Where workers take turns on processors, one that
-// waits owes the messages that arrive: the Gate takes them for taken, and the worker unpacks them once it is woken
-// to compute. Workers share nothing else: tensors go through package wire. Transfers and collectives run beside the
+// a worker that must wait sleeps until an event concerns it. Workers share nothing else: tensors go through package wire. Transfers and collectives run beside the
 // workers; a collective's goroutine touches memory that the worker has lent it and no Device.
 //
 // Updates that are validated later (schedule, post-validation) are made on copies. A norm over the

@@ -31,10 +31,10 @@ func (j *job) models() int {
 // shown is the pipeline whose weights are evaluated and kept.
 func (j *job) shown() int16 { return int16(j.models() - 1) }
 
-// placeOf is the stage that an instruction is executed on. The Programs of evaluations and
+// positionOf is the stage that an instruction is executed on. The Programs of evaluations and
 // checkpoints know one pipeline: the one that is shown.
-func (w *worker) placeOf(in schedule.Instruction) place {
-	p := placeOf(in)
+func (w *worker) positionOf(in schedule.Instruction) position {
+	p := positionOf(in)
 	if !w.x.trains {
 		p.pipeline = w.job.shown()
 	}
@@ -45,7 +45,7 @@ func (w *worker) placeOf(in schedule.Instruction) place {
 func (w *worker) pipelinesOf(h *holding) []*holding {
 	var all []*holding
 	for p := range w.job.together() {
-		at := h.place
+		at := h.position
 		at.pipeline = int16(p)
 		all = append(all, w.held[at])
 	}
@@ -54,7 +54,7 @@ func (w *worker) pipelinesOf(h *holding) []*holding {
 
 // updateElastic updates a pipeline's stage and leaves its step in the worker's queue.
 func (w *worker) updateElastic(h *holding, step optim.Step) error {
-	at := h.place
+	at := h.position
 	at.pipeline = w.job.shown()
 	var push *stage.Push
 	err := crash.Guard(func() (err error) {
@@ -128,7 +128,7 @@ func (j *job) tensorName(pipeline int16, name string) string {
 }
 
 // stageFile is the file of a checkpoint that a stage of a pipeline is in.
-func (j *job) stageFile(p place) string {
+func (j *job) stageFile(p position) string {
 	if p.pipeline == j.shown() {
 		return fmt.Sprintf("stage-%03d.safetensors", p.stage)
 	}

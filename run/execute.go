@@ -13,7 +13,7 @@ func (w *worker) execute(in schedule.Instruction) (int64, error) {
 	if in.Kind == schedule.DR {
 		return 0, nil
 	}
-	h := w.held[w.placeOf(in)]
+	h := w.held[w.positionOf(in)]
 	if h == nil {
 		return 0, fmt.Errorf("this worker does not hold the stage")
 	}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/wire"
@@ -22,12 +22,13 @@ type executor struct {
 	mesh    wire.Mesh
 	newGate func(*schedule.Program, int) (schedule.Gate, error)
 	cores   int
+	place   *place.Place
 	began   time.Time
 	onStep  func(finished) // called under mu
 
 	beside sync.WaitGroup // collectives under way
 
-	mu          monitor
+	mu          sync.Mutex
 	gate        schedule.Gate
 	program     *schedule.Program
 	epoch       uint32                       // of program
@@ -38,8 +39,6 @@ type executor struct {
 	minibatches int                          // of program
 	joined      map[schedule.Instruction]int // members that have skipped a collective, by the first one
 	workers     []*worker
-	seats       *seats
-	standing    []int         // workers that may compute, but for a seat
 	idle        int           // workers that have come to the end of their lists
 	ended       chan struct{} // closed when all have
 	flying      int           // transfers and collectives under way
@@ -94,7 +93,7 @@ func (x *executor) load(p *schedule.Program, base int, trains bool) (<-chan stru
 		x.limit = 0
 	}
 	x.epoch++
-	x.idle, x.ended, x.moved, x.standing = 0, make(chan struct{}), time.Now(), nil
+	x.idle, x.ended, x.moved = 0, make(chan struct{}), time.Now()
 	for _, w := range x.workers {
 		w.here, w.running, w.minibatch = false, true, -1
 		w.prepare(p)
@@ -174,9 +173,9 @@ func (x *executor) failure() error {
 	return x.err
 }
 
-// wake sends a worker back to look, once mu is free.
+// wake sends a worker back to look.
 func (x *executor) wake(w *worker) {
-	x.mu.ring(w.bell)
+	w.bell.Ring()
 }
 
 // set wakes a worker and counts it as running from now on, so that nobody takes the
@@ -188,45 +187,16 @@ func (x *executor) set(w *worker) {
 	}
 }
 
-// stand has w wait for a seat, in the order in which workers came. It may be told so again: for every message that
-// arrives meanwhile.
-func (x *executor) stand(w *worker, in schedule.Instruction) {
-	w.lacks = schedule.Need{Worker: w.rank, At: in, Lack: schedule.Core}
-	if !slices.Contains(x.standing, w.rank) {
-		x.standing = append(x.standing, w.rank)
-	}
-}
-
-// rise takes the seat of a worker that waits, and looks at those that stand.
-func (x *executor) rise(w *worker) {
-	if !x.seats.rise(w) || len(x.standing) == 0 {
-		return
-	}
-	standing := x.standing
-	x.standing = nil
-	x.poll(standing)
-}
-
 // poll wakes those of the workers that may start now; the others know why not.
 func (x *executor) poll(workers []int) {
-	for len(workers) > 0 {
-		w := x.workers[workers[0]]
-		workers = workers[1:]
+	for _, k := range workers {
+		w := x.workers[k]
 		if w.running || w.here {
 			continue
 		}
-		if in, more := x.gate.Head(w.rank); more {
+		if _, more := x.gate.Head(w.rank); more {
 			if need := x.gate.Poll(w.rank); !need.Ready() {
 				w.lacks = need
-				continue
-			}
-			if x.mayOwe(in) {
-				rest := slices.Clone(workers) // the Gate may overwrite what it has returned before
-				workers = append(rest, x.owe(w, in)...)
-				continue
-			}
-			if in.Kind.IsCompute() && !x.seats.sit(w) {
-				x.stand(w, in)
 				continue
 			}
 		}

@@ -84,13 +84,13 @@ func newJob(c Config) (*job, error) {
 }
 
 // places is the replicas of stages that a worker holds.
-func (j *job) places(worker int) []place {
-	var held []place
+func (j *job) places(worker int) []position {
+	var held []position
 	for p := range j.models() {
 		for s, on := range j.placement {
 			for r, w := range on {
 				if w == worker {
-					held = append(held, place{pipeline: int16(p), stage: int32(s), replica: int16(r)})
+					held = append(held, position{pipeline: int16(p), stage: int32(s), replica: int16(r)})
 				}
 			}
 		}
@@ -98,14 +98,14 @@ func (j *job) places(worker int) []place {
 	return held
 }
 
-func (j *job) stageConfig(dev engine.Device, at place) stage.Config {
+func (j *job) stageConfig(dev engine.Device, at position) stage.Config {
 	p := j.plan.Stages[at.stage]
 	c := stage.Config{
 		Device: dev, Float: j.engine.Float(), Graph: j.graph, First: p.FirstLayer, Last: p.LastLayer,
 		Layers: j.layers, Seed: j.config.Seed, States: j.optimizer.States(), Segment: p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1),
 	}
-	if j.config.watch != nil {
-		c.Watch = j.config.watch(at)
+	if j.config.Watch != nil {
+		c.Watch = j.config.Watch(int(at.stage))
 	}
 	if at.pipeline > 0 && at.pipeline == j.shown() {
 		c.States = nil // the reference has no optimizer

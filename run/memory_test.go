@@ -38,7 +38,7 @@ func sizedModels(t *testing.T) []sizedModel {
 	}
 	for i := range all {
 		s := &all[i]
-		timer, err := NewTimer(torchEngine(t), noise{model: s.model, classes: s.classes, rows: 1000}, s.optimizer)
+		timer, err := NewTimer(torchEngine(t), noise{model: s.model, classes: s.classes, rows: 1000}, s.optimizer, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

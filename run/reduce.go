@@ -29,16 +29,16 @@ type reduction struct {
 // closings are the backwards of a worker behind which a stage's replicas sum their
 // gradients, with the instruction that asks for it.
 func closings(p *schedule.Program, worker int) map[schedule.Instruction]schedule.Instruction {
-	last := map[place]schedule.Instruction{}
+	last := map[position]schedule.Instruction{}
 	out := map[schedule.Instruction]schedule.Instruction{}
 	p.Walk(worker, func(in schedule.Instruction) bool {
 		switch in.Kind {
 		case schedule.B, schedule.W:
-			last[placeOf(in)] = in
+			last[positionOf(in)] = in
 		case schedule.AR:
-			if b, ok := last[placeOf(in)]; ok { // none: a replica without a micro-batch
+			if b, ok := last[positionOf(in)]; ok { // none: a replica without a micro-batch
 				out[b] = in
-				delete(last, placeOf(in))
+				delete(last, positionOf(in))
 			}
 		}
 		return true
@@ -86,7 +86,7 @@ func (w *worker) reduce(ar schedule.Instruction) *reduction {
 	shared.Replica = 0
 	tag := tagOf(shared, w.x.epoch)
 	// As many buckets as there can be without the worker waiting to hand one over.
-	most := int(w.held[placeOf(ar)].GradientBytes()/bucketBytes) + 2
+	most := int(w.held[positionOf(ar)].GradientBytes()/bucketBytes) + 2
 	r := &reduction{begun: time.Now(), buckets: make(chan []wire.Part, most), done: make(chan error, 1)}
 	w.x.beside.Go(crash.Caught(func() {
 		r.done <- crash.Guard(func() error {

@@ -68,7 +68,7 @@ func (j *job) save(h *holding, steps int) error {
 	for i, v := range vectors {
 		if !finite(v) {
 			return &notFiniteError{fmt.Sprintf("after %d steps %s, on stage %d, has values that are not finite; nothing is saved, the checkpoint before stays: lower the learning rate or clip gradients",
-				steps, v.Name, h.place.stage)}
+				steps, v.Name, h.position.stage)}
 		}
 		tensors[i] = checkpoint.Tensor(v)
 		tensors[i].Name = j.tensorName(h.pipeline, v.Name)
@@ -83,7 +83,7 @@ func (j *job) save(h *holding, steps int) error {
 		}
 	}
 	j.mu.Unlock()
-	return j.draft.WriteFile(j.stageFile(h.place), tensors, nil)
+	return j.draft.WriteFile(j.stageFile(h.position), tensors, nil)
 }
 
 // view reads bytes as the numbers they are.

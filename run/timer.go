@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
@@ -23,18 +24,19 @@ type Timer struct {
 	engine    engine.Engine
 	split     data.Split
 	optimizer optim.Settings
+	place     *place.Policy
 }
 
 // NewTimer makes a Timer. split gives the samples that layers are timed on, because what
-// an embedding costs depends on them.
-func NewTimer(e engine.Engine, split data.Split, optimizer optim.Settings) (*Timer, error) {
+// an embedding costs depends on them; on is what may be changed of the process, as in a Config.
+func NewTimer(e engine.Engine, split data.Split, optimizer optim.Settings, on *place.Policy) (*Timer, error) {
 	if e == nil || split == nil {
 		return nil, fmt.Errorf("run: a timer needs an engine and data")
 	}
 	if err := optimizer.Check(); err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}
-	return &Timer{engine: e, split: split, optimizer: optimizer}, nil
+	return &Timer{engine: e, split: split, optimizer: optimizer, place: on}, nil
 }
 
 var _ profile.Timer = (*Timer)(nil)

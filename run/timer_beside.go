@@ -75,12 +75,12 @@ func (t *Timer) beside(ctx context.Context, into *profile.Transfer) error {
 		}
 		res, err := t.train(ctx, m, p, Config{
 			Data: Data{Train: ones{4}}, Optimizer: plain, Rate: optim.Rate{Kind: optim.Constant, Base: 1e-6},
-			Steps: besideSteps, KeepSteps: besideSteps, watch: func(at place) stage.Watch { return clocks[at.stage] },
+			Steps: besideSteps, KeepSteps: besideSteps, Watch: func(s int) stage.Watch { return clocks[s] },
 		})
 		if err != nil {
 			return err
 		}
-		loop, err := (&Timer{engine: t.engine, split: ones{4}, optimizer: plain}).once(ctx, profile.Request{
+		loop, err := (&Timer{engine: t.engine, split: ones{4}, optimizer: plain, place: t.place}).once(ctx, profile.Request{
 			Model: m, MicroBatch: 1, Warmup: 8, Passes: probeMicros, Concurrency: len(p.Stages), Threads: 1,
 		})
 		if err != nil {

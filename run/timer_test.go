@@ -13,7 +13,7 @@ import (
 
 func measured(t *testing.T, e engine.Engine, m *model.Model, classes int) *profile.Profile {
 	t.Helper()
-	timer, err := NewTimer(e, noise{model: m, classes: classes, rows: 1000}, optim.Settings{Kind: optim.Adam, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8})
+	timer, err := NewTimer(e, noise{model: m, classes: classes, rows: 1000}, optim.Settings{Kind: optim.Adam, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestTimerOnTorch(t *testing.T) {
 
 func TestMeasuringCanBeStopped(t *testing.T) {
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8}, "classes": 4})
-	timer, err := NewTimer(testEngine(t), noise{model: m, classes: 4, rows: 1000}, optim.Settings{Kind: optim.SGD})
+	timer, err := NewTimer(testEngine(t), noise{model: m, classes: 4, rows: 1000}, optim.Settings{Kind: optim.SGD}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestMeasuringCanBeStopped(t *testing.T) {
 	if _, err := profile.Measure(ctx, m, timer, profile.Options{Concurrency: 2}); !errors.Is(err, why) && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if _, err := NewTimer(nil, nil, optim.Settings{}); err == nil {
+	if _, err := NewTimer(nil, nil, optim.Settings{}, nil); err == nil {
 		t.Error("a timer without an engine was made")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
@@ -32,16 +33,13 @@ const (
 	copyRounds   = 15
 )
 
-// Transfer implements profile.Timer: Wire, what instructions take beside layers, and turns on a processor.
+// Transfer implements profile.Timer: Wire, and what instructions take beside layers.
 func (t *Timer) Transfer(ctx context.Context, workers int) (*profile.Transfer, error) {
 	out, err := t.Wire(ctx, workers)
 	if err != nil {
 		return nil, err
 	}
 	if err := t.beside(ctx, out); err != nil {
-		return nil, err
-	}
-	if out.TurnS, err = t.turn(ctx, BindAlone); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -165,7 +163,7 @@ func (t *Timer) bandwidth() (float64, error) {
 func onThread(f func() error) error {
 	failed := make(chan error, 1)
 	crash.Go(func() {
-		becomeWorker()
+		(&place.Place{}).Settle(0)
 		failed <- crash.Guard(f)
 	})
 	return <-failed
@@ -213,7 +211,7 @@ func (t *Timer) allReduceRate(ctx context.Context, workers int) (float64, error)
 
 // train is a short training for a measurement, with the Timer's engine.
 func (t *Timer) train(ctx context.Context, m *model.Model, p *plan.Plan, c Config) (*Result, error) {
-	c.Model, c.Plan, c.Engine = m, p, t.engine
+	c.Model, c.Plan, c.Engine, c.Place = m, p, t.engine, t.place
 	res, err := Train(ctx, c)
 	if err == nil && res.Stopped {
 		err = fmt.Errorf("run: measuring: %w", context.Cause(ctx))

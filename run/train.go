@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire"
@@ -25,14 +26,15 @@ func Train(ctx context.Context, c Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	workers := workersOf(j.plan)
-	defer enter(workers)()
-	seats, leave, taken := c.Bind.take(newSeats(allowedCores(), workers, c.Cores, c.ThreadsPerWorker))
-	defer leave()
-	if h := c.Hooks.OnTaken; h != nil && taken != none {
-		h(taken)
+	on, err := c.Place.Take(workersOf(j.plan), c.Cores, c.ThreadsPerWorker)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("run: %w", err), j.close())
 	}
-	r, err := newRunner(j, seats)
+	defer on.Leave()
+	if processor, taken := on.Taken(); taken && c.Hooks.OnTaken != nil {
+		c.Hooks.OnTaken(processor)
+	}
+	r, err := newRunner(j, on)
 	if err == nil {
 		err = crash.Guard(func() error { return r.train(ctx) })
 	}
@@ -82,7 +84,7 @@ type departure struct {
 	err     error
 }
 
-func newRunner(j *job, seats *seats) (*runner, error) {
+func newRunner(j *job, on *place.Place) (*runner, error) {
 	workers := workersOf(j.plan)
 	mesh, err := j.config.Mesh(workers)
 	if err != nil {
@@ -106,7 +108,7 @@ func newRunner(j *job, seats *seats) (*runner, error) {
 	r.x = &executor{
 		ctx: ctx, cancel: cancel, mesh: mesh, newGate: j.config.Gate, cores: j.config.Cores, began: time.Now(),
 		onStep: r.stepDone, sent: map[delivery]sending{}, moved: time.Now(),
-		seats:  seats,
+		place:  on,
 		record: newRecorder(j.config.KeepSteps, j.config.WantStep, j.plan.MicroBatches*j.together(), len(j.placement[len(j.placement)-1]), replicas*j.models()),
 	}
 	r.hooks = newHookQueue(func(err error) { r.x.fail(0, err) })
@@ -124,7 +126,7 @@ func newRunner(j *job, seats *seats) (*runner, error) {
 func (r *runner) startWorkers(n int) error {
 	opened := make(chan error, n)
 	for rank := range n {
-		w := &worker{rank: rank, x: r.x, job: r.job, ep: r.x.mesh.Endpoint(rank), held: map[place]*holding{}, bell: newBell(), seat: none, bound: none, idled: make(chan struct{}), running: true, free: time.Now()}
+		w := &worker{rank: rank, x: r.x, job: r.job, ep: r.x.mesh.Endpoint(rank), held: map[position]*holding{}, bell: place.NewBell(), idled: make(chan struct{}), running: true, free: time.Now()}
 		r.x.workers = append(r.x.workers, w)
 	}
 	for _, w := range r.x.workers {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/wire"
@@ -21,7 +22,7 @@ type worker struct {
 	job     *job
 	dev     engine.Device
 	ep      wire.Endpoint
-	held    map[place]*holding
+	held    map[position]*holding
 	open    int                                           // micro-batches between forward and backward, over its stages
 	peak    int                                           // most there have been
 	uses    []schedule.Use                                // under a policy other than sync: what is left of the Program's
@@ -31,31 +32,27 @@ type worker struct {
 	at    schedule.Instruction // that it last looked at
 	idled chan struct{}        // closed when it works no more
 
-	bell      *bell         // look again
-	thread    int           // of the operating system
-	seat      int           // the processor it may compute on now, or none
-	bound     int           // the processor that its thread is bound to, or none
+	bell      *place.Bell   // look again
 	running   bool          // has something to do, or has been told to look
 	here      bool          // at the end of its list
 	free      time.Time     // when its last instruction ended
 	minibatch int           // latest of the Program it has begun
 	lacks     schedule.Need // what it last waited for
-	owes      []owed        // in the order of its list
 }
 
-// place is one replica of one stage.
-type place struct {
+// position is one replica of one stage.
+type position struct {
 	pipeline int16
 	stage    int32
 	replica  int16
 }
 
-func placeOf(in schedule.Instruction) place { return place{in.Pipeline, in.Stage, in.Replica} }
+func positionOf(in schedule.Instruction) position { return position{in.Pipeline, in.Stage, in.Replica} }
 
 // holding is a stage on a worker and the tensors on their way to and from it, by micro-batch.
 type holding struct {
 	*stage.Stage
-	place
+	position
 	inbox    box         // crossed the cut in front, not yet used
 	forth    box         // to cross the cut behind
 	grads    box         // gradients come from behind
@@ -70,9 +67,9 @@ type holding struct {
 	summed   []summed    // buffers of updates to come
 }
 
-func newHolding(s *stage.Stage, p place) *holding {
+func newHolding(s *stage.Stage, p position) *holding {
 	return &holding{
-		Stage: s, place: p, inbox: box{}, forth: box{}, grads: box{}, back: box{}, scale: 1,
+		Stage: s, position: p, inbox: box{}, forth: box{}, grads: box{}, back: box{}, scale: 1,
 	}
 }
 
@@ -89,9 +86,7 @@ func (h *holding) close() {
 // life is the worker's goroutine: it opens its device, says so, works until the run is
 // over, and once nothing is in flight any more gives everything back.
 func (w *worker) life(opened chan<- error, release <-chan struct{}) departure {
-	becomeWorker()
-	w.thread = threadID()
-	w.x.seats.settle(w.rank)
+	w.x.place.Settle(w.rank)
 	err := crash.Guard(w.start)
 	opened <- err
 	if err == nil {
@@ -210,7 +205,6 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for {
-		w.settleOwed()
 		if x.err != nil || x.over {
 			w.running = false
 			return schedule.Instruction{}, time.Time{}, false
@@ -219,7 +213,7 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 			in, more := x.gate.Head(w.rank)
 			if !more {
 				w.arrive()
-			} else if w.at = in; w.mayStart(in) {
+			} else if w.at = in; w.mayStart() {
 				if x.minibatchOf(in) >= x.limit {
 					x.skip(w, in)
 					continue
@@ -232,7 +226,7 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 			}
 		}
 		x.mu.Unlock()
-		w.bell.wait()
+		w.bell.Wait()
 		x.mu.Lock()
 		w.running = !w.here // also where a bell rang that load had no need to ring: it looks, and nobody else is to
 	}
@@ -242,7 +236,6 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 func (w *worker) arrive() {
 	x := w.x
 	w.here, w.running = true, false
-	x.rise(w)
 	x.idle++
 	if x.idle == len(x.workers) {
 		x.closeEnded()
@@ -251,19 +244,15 @@ func (w *worker) arrive() {
 	}
 }
 
-// mayStart starts an instruction, or notes what it waits for.
-func (w *worker) mayStart(in schedule.Instruction) bool {
+// mayStart starts the head of the list, or notes what it waits for.
+func (w *worker) mayStart() bool {
 	x := w.x
 	need := x.gate.Poll(w.rank)
-	if need.Ready() && (!in.Kind.IsCompute() || x.seats.sit(w)) {
+	if need.Ready() {
 		x.gate.Start(w.rank)
 		return true
 	}
 	w.lacks, w.running = need, false
-	if need.Ready() {
-		x.stand(w, in)
-	}
-	x.rise(w)
 	x.checkStall()
 	return false
 }

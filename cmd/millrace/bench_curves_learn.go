@@ -19,6 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/tune"
@@ -215,7 +216,7 @@ func (l *learning) train(ctx context.Context, t task, file *curves.Trainings) er
 	result, err := run.Train(ctx, run.Config{
 		Model: l.model, Plan: t.plan, Engine: l.engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
 		Optimizer: t.job.Optimizer, Rate: t.job.Rate, Clip: t.job.Clip, Seed: t.job.Seed, Steps: t.steps,
-		ThreadsPerWorker: t.job.ThreadsPerWorker, EvalEvery: t.of.EvalEvery, EvalRows: t.job.EvalRows, KeepSteps: 1,
+		Place: &place.Policy{}, ThreadsPerWorker: t.job.ThreadsPerWorker, EvalEvery: t.of.EvalEvery, EvalRows: t.job.EvalRows, KeepSteps: 1,
 	})
 	switch {
 	case errors.Is(err, run.ErrNotFinite):

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune"
@@ -85,7 +86,7 @@ func session(c *cobra.Command, j *job.Job) error {
 		Model: m, Plan: pl, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
 		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: math.MaxInt32,
 		ThreadsPerWorker: j.ThreadsPerWorker, Cores: sharedCores(j, pl), Next: v.next, Mesh: meshOf(j, wired), KeepSteps: sessionKeeps,
-		Bind: run.BindAlways, // of several sessions one trains at a time
+		Place: &place.Policy{Bind: place.Always}, // of several sessions one trains at a time
 	})
 	if errors.Is(err, errNoMoreVisits) {
 		return nil

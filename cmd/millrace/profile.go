@@ -27,6 +27,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/run/place"
 )
 
 func profileCommand() *cobra.Command {
@@ -163,7 +164,7 @@ func layerTimer(e engine.Engine, j *job.Job, m *model.Model) (*run.Timer, error)
 	if err != nil {
 		return nil, err
 	}
-	return run.NewTimer(e, split, j.Optimizer)
+	return run.NewTimer(e, split, j.Optimizer, &place.Policy{})
 }
 
 func measure(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int) (*profile.Profile, error) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/tune"
 )
 
@@ -30,7 +31,7 @@ func trainingMachine(p *planned) (tune.Machine, error) {
 		result, err := run.Train(ctx, run.Config{
 			Model: p.model, Plan: s.Plan, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
 			Optimizer: p.job.Optimizer, Rate: p.job.Rate, Clip: p.job.Clip, Seed: p.job.Seed, Steps: steps, KeepSteps: kept,
-			ThreadsPerWorker: p.job.ThreadsPerWorker, Cores: tune.Cores(p.cluster, s.Plan), Mesh: meshOf(p.job, p.cluster),
+			Place: &place.Policy{}, ThreadsPerWorker: p.job.ThreadsPerWorker, Cores: tune.Cores(p.cluster, s.Plan), Mesh: meshOf(p.job, p.cluster),
 		})
 		if err != nil {
 			return nil, err

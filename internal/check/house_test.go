@@ -40,6 +40,7 @@ var rules = []rule{
 	{"stage", []string{"schedule", "sim", "run", "wire", "net"}, "a stage is tensors of one worker: it knows no order and no other stage"},
 	{"stage/optim", []string{"stage", "model", "plan", "schedule", "run"}, "an optimizer knows parameters and gradients alone"},
 	{"run", []string{"sim", "tune", "report", "cmd"}, "run executes a Program: predicting and drawing are others'"},
+	{"run/place", []string{"run", "engine", "schedule", "plan", "net"}, "threads and processors are the operating system's: they hold for any work"},
 	{"trace", []string{"schedule", "sim", "run", "plan", "model", "engine"}, "sim and run both write a Timeline, so it can know neither"},
 	{"report", []string{"run", "sim", "engine", "nn", "tune"}, "a report is drawn from values that were saved"},
 	{"tune", []string{"run", "engine", "nn", "wire"}, "tune asks plan, schedule and sim, never the inside of run"},

@@ -1,4 +1,4 @@
-package run
+package place
 
 import (
 	"os"
@@ -10,8 +10,8 @@ import (
 
 // The main thread may have been a worker's, and bound: the next run has all processors all the same.
 func TestProcessorsOutliveABoundMainThread(t *testing.T) {
-	before := slices.Clone(allowedCores())
-	asked := askedCores()
+	before := slices.Clone(allowed())
+	asked := askAllowed()
 	if len(before) == 0 || len(asked) == 0 {
 		t.Fatalf("this process may use the processors %v, and now %v", before, asked)
 	}
@@ -24,10 +24,10 @@ func TestProcessorsOutliveABoundMainThread(t *testing.T) {
 		}
 		syscall.RawSyscall(syscall.SYS_SCHED_SETAFFINITY, uintptr(main), unsafe.Sizeof(mask), uintptr(unsafe.Pointer(&mask)))
 	}()
-	if bound := askedCores(); len(bound) != 1 {
+	if bound := askAllowed(); len(bound) != 1 {
 		t.Fatalf("the main thread was bound to processor %d, and may use %v", before[0], bound)
 	}
-	if after := allowedCores(); !slices.Equal(after, before) {
+	if after := allowed(); !slices.Equal(after, before) {
 		t.Errorf("this process may use the processors %v once its main thread is bound, %v before", after, before)
 	}
 }

@@ -1,9 +1,9 @@
 //go:build !linux
 
-package run
+package place
 
 // Elsewhere the operating system places threads.
-func allowedCores() []int { return nil }
+func allowed() []int { return nil }
 
 func pinTo(int, int) {}
 

@@ -1,4 +1,4 @@
-package run
+package place
 
 import (
 	"runtime"
@@ -13,24 +13,25 @@ const (
 	futexWake = 1 | 128
 )
 
-// bell wakes a worker: a rung bell stays so until the worker has heard it.
+// Bell wakes a worker: a rung one stays so until the worker has heard it.
 //
 // A channel would do, but it wakes a goroutine that is locked to a thread by way of another
 // thread, which must find a processor first; where all of them compute, that takes until the
 // kernel's next tick. The kernel wakes a thread at once.
-type bell struct{ rung atomic.Uint32 }
+type Bell struct{ rung atomic.Uint32 }
 
-func newBell() *bell { return &bell{} }
+// NewBell makes a Bell that is not rung.
+func NewBell() *Bell { return &Bell{} }
 
-// ring wakes whoever waits, or has the next wait return.
-func (b *bell) ring() {
+// Ring wakes whoever waits, or has the next wait return.
+func (b *Bell) Ring() {
 	if b.rung.Swap(1) == 0 {
 		syscall.RawSyscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&b.rung)), futexWake, 1, 0, 0, 0)
 	}
 }
 
-// wait returns once the bell has been rung since the last wait.
-func (b *bell) wait() {
+// Wait returns once the bell has been rung since the last wait.
+func (b *Bell) Wait() {
 	for !b.rung.CompareAndSwap(1, 0) {
 		syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&b.rung)), futexWait, 0, 0, 0, 0)
 	}

@@ -1,10 +1,10 @@
 //go:build !linux
 
-package run
+package place
 
 import "runtime"
 
 // Which thread may preempt which is the operating system's business here.
 func yieldToWorkers() (undo func()) { return func() {} }
 
-func becomeWorker() { runtime.LockOSThread() }
+func lockThread(bool) { runtime.LockOSThread() }

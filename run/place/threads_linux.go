@@ -1,4 +1,4 @@
-package run
+package place
 
 import (
 	"os"
@@ -22,7 +22,7 @@ const (
 // workers on two cores lost a tenth of its time to it. A thread of Linux's batch policy
 // gets its share of the processor as before but waits for the scheduler's tick. Threads
 // started later inherit the policy from one of these; workers take the normal one
-// (becomeWorker). Where the kernel refuses, nothing changes.
+// (lockThread). Where the kernel refuses, nothing changes.
 func yieldToWorkers() (undo func()) {
 	changed := policyOfAll(schedNormal, schedBatch)
 	return func() {
@@ -32,11 +32,13 @@ func yieldToWorkers() (undo func()) {
 	}
 }
 
-// becomeWorker locks the goroutine to its thread, never to unlock it: what the engine keeps
-// by thread ends with the thread. The thread is marked as one that computes.
-func becomeWorker() {
+// lockThread locks the goroutine to its thread, never to unlock it: what the engine keeps
+// by thread ends with the thread. apart marks the thread as one that computes.
+func lockThread(apart bool) {
 	runtime.LockOSThread()
-	setPolicy(syscall.Gettid(), schedNormal)
+	if apart {
+		setPolicy(syscall.Gettid(), schedNormal)
+	}
 }
 
 // policyOfAll gives policy to to every thread that has policy from, and says whether there was one.

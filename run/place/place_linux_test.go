@@ -1,92 +1,83 @@
-package run
+package place
 
 import (
 	"os"
 	"runtime"
-	"slices"
 	"testing"
-
-	"github.com/millrace-ml/millrace/engine/ref"
-	"github.com/millrace-ml/millrace/plan"
 )
 
 // imagined are processors that no machine has, and no other process that runs these tests claims.
 func imagined() []int { return []int{1<<30 + 2*os.Getpid(), 1<<30 + 2*os.Getpid() + 1} }
 
+// claimed is a Place that claims processors as b says.
+func claimed(b Binding, processors []int) *Place {
+	p := &Place{taken: none}
+	p.claim(b, processors)
+	return p
+}
+
+func (p *Place) bound() bool { return p.processors != nil }
+
 func TestOneRunAtATimeBindsItsWorkers(t *testing.T) {
 	on := imagined()
-	first, leaveFirst, taken := BindAlone.take(&seats{free: on})
-	if first == nil || taken != none {
-		t.Fatalf("nobody else is here, and processor %d is taken", taken)
+	first := claimed(Alone, on)
+	if processor, taken := first.Taken(); taken || !first.bound() {
+		t.Fatalf("nobody else is here, and processor %d is taken", processor)
 	}
-	if second, _, taken := BindAlone.take(&seats{free: on[1:]}); second != nil || taken != on[1] {
-		t.Errorf("processor %d is bound to: got seats %v, taken %d", on[1], second != nil, taken)
+	second := claimed(Alone, on[1:])
+	if processor, taken := second.Taken(); second.bound() || !taken || processor != on[1] {
+		t.Errorf("processor %d is bound to: bound %v, taken %d", on[1], second.bound(), processor)
 	}
-	stubborn, leaveStubborn, _ := BindAlways.take(&seats{free: on})
-	if stubborn == nil {
+	stubborn := claimed(Always, on)
+	if !stubborn.bound() {
 		t.Error("always is not whoever else has")
 	}
-	leaveStubborn()
-	if again, _, _ := BindAlone.take(&seats{free: on}); again != nil {
+	stubborn.Leave()
+	if again := claimed(Alone, on); again.bound() {
 		t.Error("who had no claim gave one back")
 	}
-	if never, _, taken := BindNever.take(&seats{free: on}); never != nil || taken != none {
+	never := claimed(Never, on)
+	if _, taken := never.Taken(); never.bound() || taken {
 		t.Error("never is not bound to anything, and claims nothing")
 	}
-	leaveFirst()
-	next, leave, _ := BindAlone.take(&seats{free: on})
-	if next == nil {
+	first.Leave()
+	next := claimed(Alone, on)
+	if !next.bound() {
 		t.Error("the first has gone")
 	}
-	leave()
-	if nobody, _, taken := BindAlone.take(nil); nobody != nil || taken != none {
-		t.Error("no seats to take")
+	next.Leave()
+	nobody := claimed(Alone, nil)
+	if _, taken := nobody.Taken(); nobody.bound() || taken {
+		t.Error("no processors to take")
 	}
 }
 
 // A claim on the second processor leaves none on the first behind.
 func TestAClaimIsWholeOrNone(t *testing.T) {
 	on := imagined()
-	_, leave, _ := BindAlone.take(&seats{free: on[1:]})
-	if both, _, taken := BindAlone.take(&seats{free: on}); both != nil || taken != on[1] {
-		t.Fatalf("got seats %v, taken %d", both != nil, taken)
+	other := claimed(Alone, on[1:])
+	both := claimed(Alone, on)
+	if processor, taken := both.Taken(); both.bound() || !taken || processor != on[1] {
+		t.Fatalf("bound %v, taken %d", both.bound(), processor)
 	}
-	if one, leave, _ := BindAlone.take(&seats{free: on[:1]}); one == nil {
+	one := claimed(Alone, on[:1])
+	if !one.bound() {
 		t.Error("the first processor is still claimed")
-	} else {
-		leave()
 	}
-	leave()
+	one.Leave()
+	other.Leave()
 }
 
-// A run beside another that has bound its workers says so, and trains.
-func TestARunSaysThatProcessorsAreTaken(t *testing.T) {
-	here := allowedCores()
-	if leave, ok := claimProcessor(here[len(here)-1]); ok { // or somebody has already
-		defer leave()
-	}
-	m := build(t, "mlp", map[string]any{"inputs": 8, "hidden": []int{6}, "classes": 3})
-	pl := planOf(m, nil, 1, len(here), "dp")
-	pl.Stages = []plan.Stage{{LastLayer: len(m.Layers) - 1, Devices: make([]int, len(here))}}
-	for k := range here {
-		pl.Stages[0].Devices[k] = k
-	}
-	c := basic(t, ref.New(), m, pl, 3, 2)
-	taken := none
-	c.Hooks.OnTaken = func(processor int) { taken = processor }
-	train(t, c)
-	if told := slices.Contains(here, taken); told != (len(here) > 1) { // one processor leaves nothing to choose
-		t.Errorf("told that processor %d is taken, of %v", taken, here)
-	}
-	c.Bind, taken = BindNever, none
-	train(t, c)
-	if taken != none {
-		t.Errorf("who binds to none is told that %d is taken", taken)
-	}
-	c.Bind = "sometimes"
-	if _, err := Train(t.Context(), c); err == nil {
+func TestOnlyABindingIsTaken(t *testing.T) {
+	if _, err := (&Policy{Bind: "sometimes"}).Take(2, 0, 1); err == nil {
 		t.Error("bound sometimes")
 	}
+	before := runtime.GOMAXPROCS(0)
+	p, err := (*Policy)(nil).Take(before+1, 0, 1)
+	if err != nil || runtime.GOMAXPROCS(0) != before || p.bound() {
+		t.Errorf("without a Policy there are %d places, %d before; bound: %v, %v", runtime.GOMAXPROCS(0), before, p.bound(), err)
+	}
+	p.Leave()
 }
 
 // What runs change of their process they undo, the last of them.
@@ -124,7 +115,7 @@ func TestWorkersOfAnotherRunAreLeftAlone(t *testing.T) {
 	defer enter(1)()
 	thread, done := make(chan int), make(chan struct{})
 	go func() {
-		becomeWorker()
+		lockThread(true)
 		thread <- threadID()
 		<-done
 	}()

@@ -1,4 +1,4 @@
-package run
+package place
 
 import (
 	"runtime"

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package run
+package place
 
 // Nobody is bound to a processor here.
 func claimProcessor(int) (giveUp func(), ok bool) { return func() {}, true }

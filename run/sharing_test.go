@@ -18,113 +18,54 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Workers that take turns on two processors, whatever machine this is: the processors are no machine's, so that
-// nobody is bound and no other run claims them.
+// More workers than cores: two compute at once, whatever machine this is.
 
-// overseer is a Gate that looks, at whatever its executor does, whether workers, seats and Gate agree.
-type overseer struct {
+// sharing is a Gate that counts who computes at once, and how often somebody waited for a core.
+type sharing struct {
 	schedule.Gate
-	x           *executor
-	seats       int
-	owed, stood int // receives that were passed for workers that waited; computations that waited for a seat
-	wrong       error
+	cores, computing, waited int
+	wrong                    error
 }
 
-func (o *overseer) Start(k int) {
-	in, _ := o.Head(k)
-	w := o.x.workers[k]
-	switch {
-	case in.Kind.IsCompute():
-		if w.seat == none {
-			o.complain("worker %d computes %v without a seat", k, in)
+func (o *sharing) Start(k int) {
+	if in, _ := o.Head(k); in.Kind.IsCompute() {
+		if o.computing++; o.computing > o.cores && o.wrong == nil {
+			o.wrong = fmt.Errorf("worker %d is the %d. to compute at once", k, o.computing)
 		}
-	case !w.running:
-		if o.owed++; !in.Kind.IsReceive() {
-			o.complain("worker %d waits, and %v was passed for it", k, in)
-		}
-	}
-	o.stood += len(o.x.standing)
-	o.count()
-	if w.running {
-		o.look(k)
 	}
 	o.Gate.Start(k)
 }
 
-// count says whether every seat is free, or one worker's that has something to do.
-func (o *overseer) count() {
-	seen := map[int]bool{}
-	for _, s := range o.x.seats.free {
-		seen[s] = true
+func (o *sharing) End(k int) []int {
+	if in, _ := o.Head(k); in.Kind.IsCompute() {
+		o.computing--
 	}
-	for _, w := range o.x.workers {
-		if w.seat != none {
-			if seen[w.seat] {
-				o.complain("seat %d of worker %d is somebody else's, or free", w.seat, w.rank)
-			}
-			if !w.running {
-				o.complain("worker %d waits and has a seat", w.rank)
-			}
-			seen[w.seat] = true
-		}
-	}
-	if len(seen) != o.seats {
-		o.complain("%d seats are left of %d", len(seen), o.seats)
-	}
+	return o.Gate.End(k)
 }
 
-// look says whether anybody waits who might go on. A worker starts something itself: all that went before is settled.
-func (o *overseer) look(starter int) {
-	for _, w := range o.x.workers {
-		if w.rank == starter || w.running || w.here {
-			continue
-		}
-		in, _ := o.Head(w.rank)
-		if need := o.Gate.Poll(w.rank); need.Ready() && (!in.Kind.IsCompute() || len(o.x.seats.free) > 0) {
-			o.complain("worker %d may start %v and nobody has woken it", w.rank, in)
-		}
+func (o *sharing) Poll(k int) schedule.Need {
+	n := o.Gate.Poll(k)
+	if n.Lack == schedule.Core {
+		o.waited++
 	}
+	return n
 }
 
-func (o *overseer) complain(format string, args ...any) {
-	if o.wrong == nil {
-		o.wrong = fmt.Errorf(format, args...)
-	}
-}
-
-// trainInTurns is Train on two processors in turn, by more workers than that.
-func trainInTurns(t testing.TB, ctx context.Context, c Config) (*Result, *overseer, error) {
+// trainSharing is Train on two cores, by more workers than that.
+func trainSharing(t testing.TB, ctx context.Context, c Config) (*Result, *sharing, error) {
 	t.Helper()
 	c.Cores = 2
 	if c.StallAfter == 0 {
 		c.StallAfter = 10 * time.Second // what a collective waits for is seen only so
 	}
-	var r *runner
-	o := &overseer{seats: c.Cores}
+	o := &sharing{cores: c.Cores}
 	c.Gate = func(p *schedule.Program, cores int) (schedule.Gate, error) {
 		m, err := schedule.NewMachine(p, cores)
-		o.Gate, o.x = m, r.x
+		o.Gate = m
 		return o, err
 	}
-	c, err := c.filled()
-	if err != nil {
-		t.Fatal(err)
-	}
-	j, err := newJob(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer enter(workersOf(c.Plan))()
-	r, err = newRunner(j, newSeats([]int{1 << 30, 1<<30 + 1}, workersOf(c.Plan), c.Cores, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !r.x.seats.inTurn() {
-		t.Fatalf("%d workers take no turns", workersOf(c.Plan))
-	}
-	failed := r.train(ctx)
-	res, err := r.end()
-	if err := errors.Join(err, j.close(), o.wrong, res.Timeline.Validate()); err != nil {
+	res, failed := Train(ctx, c)
+	if err := errors.Join(o.wrong, res.Timeline.Validate()); err != nil {
 		t.Error(err)
 	}
 	if res.Leaked != 0 {
@@ -145,11 +86,11 @@ func delayed(c Config, seed uint64) Config {
 	return c
 }
 
-// Orders that nobody designed leave their bits where workers take turns, each worker's computations in its list's
-// order; no seat is lost, nobody is left to wait who might go on.
-func TestRandomProgramsRunInTurns(t *testing.T) {
+// Orders that nobody designed leave their bits where workers share cores, each worker's computations in its list's
+// order.
+func TestRandomProgramsShareCores(t *testing.T) {
 	e := testEngine(t)
-	var ran, owed, stood atomic.Int64
+	var ran, waited atomic.Int64
 	eachSeed(t, cases(120, 2000), func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 52))
 		c, p, ok := randomProgram(t, e, g)
@@ -159,23 +100,21 @@ func TestRandomProgramsRunInTurns(t *testing.T) {
 		if seed%4 != 0 {
 			c = delayed(c, seed)
 		}
-		got, o, err := trainInTurns(t, t.Context(), c)
+		got, o, err := trainSharing(t, t.Context(), c)
 		if err != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, err, p.Text())
 		}
 		ran.Add(1)
-		owed.Add(int64(o.owed))
-		stood.Add(int64(o.stood))
+		waited.Add(int64(o.waited))
 		sameAsSimulated(t, c, p, got, seed)
 		takenInOrder(t, p, got, seed)
 	})
-	t.Logf("%d programs: %d messages owed, %d starts while somebody stood", ran.Load(), owed.Load(), stood.Load())
-	if ran.Load() < 30 || owed.Load() < ran.Load() || stood.Load() < ran.Load() {
-		t.Errorf("%d programs: %d messages owed, %d starts while somebody stood; more were meant", ran.Load(), owed.Load(), stood.Load())
+	if ran.Load() < 30 || waited.Load() < ran.Load() {
+		t.Errorf("%d programs, whose workers waited for a core %d times; more were meant", ran.Load(), waited.Load())
 	}
 }
 
-// takenInOrder compares a worker's computations and the messages it took, owed or not, with its list.
+// takenInOrder compares a worker's computations and the messages it took with its list.
 func takenInOrder(t *testing.T, p *schedule.Program, got *Result, seed uint64) {
 	t.Helper()
 	for w := range p.Workers {
@@ -204,8 +143,8 @@ func takenInOrder(t *testing.T, p *schedule.Program, got *Result, seed uint64) {
 	}
 }
 
-// inTurns is a random pipeline of three workers or more.
-func inTurns(t testing.TB, g *rand.Rand) Config {
+// sharingConfig is a random pipeline of three workers or more.
+func sharingConfig(t testing.TB, g *rand.Rand) Config {
 	for {
 		if c := randomConfig(t, testEngine(t), g); len(c.Plan.Stages) > 2 {
 			return c
@@ -214,19 +153,19 @@ func inTurns(t testing.TB, g *rand.Rand) Config {
 }
 
 // Updates that are taken back, whose Programs end in the middle.
-func TestValidatedUpdatesInTurns(t *testing.T) {
+func TestValidatedUpdatesShareCores(t *testing.T) {
 	var sometimes atomic.Int64
 	seeds := cases(16, 300)
 	eachSeed(t, seeds, func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 53))
-		c := inTurns(t, g)
+		c := sharingConfig(t, g)
 		c.Plan.Schedule, c.Plan.PostValidate = []string{"1f1b", "zb-h1", "zb-h2"}[seed%3], true
 		for i := range c.Plan.Stages {
 			c.Plan.Stages[i].Warmup = 0
 		}
 		c.Steps, c.Clip = 2+g.IntN(4), []float64{0.2, 0.5, 1}[g.IntN(3)]
 		want, norms := sequentially(t, c, synchronous(c))
-		got, _, err := trainInTurns(t, t.Context(), delayed(c, seed))
+		got, _, err := trainSharing(t, t.Context(), delayed(c, seed))
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
@@ -258,12 +197,12 @@ func (b cancelling) Batch(step, batch, first, rows int) (data.Batch, error) {
 
 // A run that is stopped anywhere has done whole steps, evaluations and checkpoints between them included, and goes
 // on from there to the bits of one that was not.
-func TestARunInTurnsIsStoppedAndResumed(t *testing.T) {
+func TestARunThatSharesCoresIsStoppedAndResumed(t *testing.T) {
 	var stopped atomic.Int64
 	seeds := cases(10, 200)
 	eachSeed(t, seeds, func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 54))
-		c := inTurns(t, g)
+		c := sharingConfig(t, g)
 		c.Steps = 4 + g.IntN(5)
 		want := reference(t, c)
 		c = delayed(c, seed)
@@ -276,14 +215,14 @@ func TestARunInTurnsIsStoppedAndResumed(t *testing.T) {
 		left.Store(1 + g.Int64N(int64(c.Steps*c.Plan.MicroBatches)))
 		first := c
 		first.Data.Train = cancelling{c.Data.Train.(noise), left, cancel}
-		got, _, err := trainInTurns(t, ctx, first)
+		got, _, err := trainSharing(t, ctx, first)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		if got.Stopped {
 			stopped.Add(1)
 			c.Resume = c.Checkpoint.Dir
-			if got, _, err = trainInTurns(t, t.Context(), c); err != nil {
+			if got, _, err = trainSharing(t, t.Context(), c); err != nil {
 				t.Fatalf("seed %d: resumed: %v", seed, err)
 			}
 		}
@@ -297,14 +236,14 @@ func TestARunInTurnsIsStoppedAndResumed(t *testing.T) {
 }
 
 // Pipelines side by side, with their reference.
-func TestElasticInTurns(t *testing.T) {
+func TestElasticSharesCores(t *testing.T) {
 	eachSeed(t, cases(10, 100), func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 55))
 		c := elasticConfig(t, g)
 		if len(c.Plan.Stages) < 3 {
 			return
 		}
-		got, _, err := trainInTurns(t, t.Context(), delayed(c, seed))
+		got, _, err := trainSharing(t, t.Context(), delayed(c, seed))
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
@@ -343,13 +282,13 @@ func (d *thiefDevice) Adopt(t engine.Tensor) (engine.Tensor, error) {
 	return d.Device.Adopt(t)
 }
 
-// What fails when a message is taken ends the run, also where it was owed, and says who would have taken what.
-func TestAMessageThatCannotBeTakenEndsARunInTurns(t *testing.T) {
+// What fails when a message is taken ends the run, and says who would have taken what.
+func TestAMessageThatCannotBeTakenEndsTheRun(t *testing.T) {
 	for worker := range 4 {
 		for takes := range 4 {
 			c := small(t, 4, 4)
 			c.Engine = thief{Engine: c.Engine, worker: worker, takes: takes}
-			_, _, err := trainInTurns(t, t.Context(), delayed(c, uint64(takes)))
+			_, _, err := trainSharing(t, t.Context(), delayed(c, uint64(takes)))
 			if !errors.Is(err, errStolen) || !strings.Contains(err.Error(), fmt.Sprintf("run: worker %d: %dR", worker, worker)) {
 				t.Fatalf("worker %d after %d messages: %v", worker, takes, err)
 			}
@@ -379,8 +318,8 @@ func (e sieveEndpoint) Send(to int, tag wire.Tag, m wire.Message) error {
 	return e.Endpoint.Send(to, tag, m)
 }
 
-// A stall report leads from worker to worker to the message that was lost, past those that workers owe.
-func TestAStallInTurnsSaysWhoWaitsForWhat(t *testing.T) {
+// A stall report leads from worker to worker to the message that was lost.
+func TestAStallWhereCoresAreSharedSaysWhoWaitsForWhat(t *testing.T) {
 	c := small(t, 4, 2)
 	c.Plan.MicroBatches = 4
 	lost := schedule.Instruction{Kind: schedule.SB, Stage: 3, Micro: 2}
@@ -389,7 +328,7 @@ func TestAStallInTurnsSaysWhoWaitsForWhat(t *testing.T) {
 		l, err := wire.NewLocal(n)
 		return sieve{l, tagOf(lost, 1), new(sync.Once)}, err
 	}
-	_, o, err := trainInTurns(t, t.Context(), c)
+	_, _, err := trainSharing(t, t.Context(), c)
 	var stall *StallError
 	if !errors.As(err, &stall) {
 		t.Fatal(err)
@@ -405,11 +344,6 @@ func TestAStallInTurnsSaysWhoWaitsForWhat(t *testing.T) {
 	} {
 		if said[worker] != want {
 			t.Errorf("worker %d: %q, want %q", worker, said[worker], want)
-		}
-	}
-	for _, w := range o.x.workers {
-		if w.seat != none {
-			t.Errorf("worker %d has kept its seat", w.rank)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package run
+package place
 
 import (
 	"math/bits"
@@ -10,14 +10,14 @@ import (
 // coreMask is the kernel's set of processors, one bit each.
 type coreMask [16]uint64
 
-// allowedCores lists the processors that this process may use; nil where the kernel does not say.
+// allowed lists the processors that this process may use; nil where the kernel does not say.
 //
 // It asks once, before any thread is bound. The kernel knows threads only, the main one for the process, and Go puts
 // goroutines there too: a worker's, that binds it and ends, leaves it bound for good. Asked again, the kernel
-// would say that there is one processor, and a second run of this process would have no seats.
-var allowedCores = sync.OnceValue(askedCores)
+// would say that there is one processor, and a second run of this process would bind no workers.
+var allowed = sync.OnceValue(askAllowed)
 
-func askedCores() []int {
+func askAllowed() []int {
 	var mask coreMask
 	size, _, err := syscall.RawSyscall(syscall.SYS_SCHED_GETAFFINITY, uintptr(syscall.Getpid()), unsafe.Sizeof(mask), uintptr(unsafe.Pointer(&mask)))
 	if err != 0 {

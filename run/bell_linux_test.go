@@ -1,3 +1,0 @@
-package run
-
-func (b *bell) hasRung() bool { return b.rung.Load() != 0 }

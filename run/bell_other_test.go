@@ -1,5 +1,0 @@
-//go:build !linux
-
-package run
-
-func (b *bell) hasRung() bool { return len(b.rung) != 0 }

@@ -1,0 +1,85 @@
+package place
+
+import (
+	"slices"
+	"sync"
+	"testing"
+)
+
+func TestWorkersAreBoundWhereAsManyComputeAsThereAreProcessors(t *testing.T) {
+	two := []int{3, 5}
+	for _, c := range []struct {
+		allowed                 []int
+		workers, cores, threads int
+		bound                   bool
+	}{
+		{two, 2, 0, 1, true},
+		{two, 4, 2, 1, true}, // they share
+		{two, 2, 2, 1, true},
+		{two, 2, 4, 1, true},  // no more than they are
+		{two, 1, 0, 1, false}, // room for the scheduler to choose
+		{two, 4, 1, 1, false},
+		{two, 4, 0, 1, false},     // more than there are
+		{two, 2, 0, 2, false},     // threads of its own would share the processor
+		{two[:1], 1, 0, 1, false}, // nothing to choose
+		{nil, 2, 0, 1, false},     // not known
+	} {
+		if got := processorsFor(c.allowed, c.workers, c.cores, c.threads); (got != nil) != c.bound || c.bound && !slices.Equal(got, c.allowed) {
+			t.Errorf("%+v: bound to %v", c, got)
+		}
+	}
+}
+
+// Without a Policy, and without processors, a worker is bound to none; with its own, to that of its rank for good;
+// and otherwise to that of each core that it is given.
+func TestSeats(t *testing.T) {
+	on := []int{1 << 30, 1<<30 + 1} // no machine's: the kernel refuses to bind to them
+	for _, c := range []struct {
+		place                     Place
+		settled, first, thereupon int
+	}{
+		{Place{}, none, none, none},
+		{Place{processors: on}, on[1], on[1], on[1]},
+		{Place{processors: on, shared: true}, none, on[0], on[1]},
+	} {
+		var got []int
+		var settled sync.WaitGroup
+		settled.Go(func() {
+			s := c.place.Settle(1)
+			got = append(got, s.bound)
+			for core := range on {
+				s.Compute(core)
+				got = append(got, s.bound)
+			}
+		})
+		settled.Wait()
+		if want := []int{c.settled, c.first, c.thereupon}; !slices.Equal(got, want) {
+			t.Errorf("%+v: bound to %v; want %v", c.place, got, want)
+		}
+	}
+}
+
+// Every ring is heard: a wait after a ring returns, and one before it too.
+func TestBellIsHeard(t *testing.T) {
+	ping, pong := NewBell(), NewBell()
+	ping.Ring()
+	ping.Ring() // still one
+	ping.Wait()
+	var ended sync.WaitGroup
+	said := 0
+	ended.Go(func() {
+		for range 1000 {
+			ping.Wait()
+			said++
+			pong.Ring()
+		}
+	})
+	for n := range 1000 {
+		ping.Ring()
+		pong.Wait()
+		if said != n+1 {
+			t.Fatalf("after ring %d the other has heard %d", n+1, said)
+		}
+	}
+	ended.Wait()
+}
