@@ -7,6 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // drawn is how many columns a drawing has.
@@ -26,11 +27,11 @@ func drawing(r Request, pl *plan.Plan, costs sim.Costs) (string, error) {
 			steps = max(steps, 2*len(s.Devices)+len(pl.Stages)-1-i)
 		}
 	}
-	program, err := Program(r.Profile, pl, r.Clip, steps)
+	program, err := predict.Program(r.Profile, pl, r.Clip, steps)
 	if err != nil {
 		return "", err
 	}
-	t, sum, err := sim.Run(program, costs, sim.Options{Cores: Cores(r.Cluster, pl), Record: true, Jitter: true})
+	t, sum, err := sim.Run(program, costs, sim.Options{Cores: predict.Cores(r.Cluster, pl), Record: true, Jitter: true})
 	if err != nil {
 		return "", err
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // estimate is how long the first step of a shape takes, by playing its forwards and
@@ -25,7 +26,7 @@ func (s *search) playable(h *shape) bool {
 	if h.split {
 		visits = h.used()
 	}
-	return playable(s.Batch/h.size, visits, h.stages())
+	return predict.Playable(s.Batch/h.size, visits, h.stages())
 }
 
 // actor is one replica of a stage, or under split all of them, which do the same at once.

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // MemorySplit is what fills a device at its fullest.
@@ -157,7 +158,7 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 
 // levers tries better hardware; none for a plan whose prediction alone takes long.
 func levers(ctx context.Context, r Request, pl *plan.Plan, research bool) []Lever {
-	if checkWork(pl, oftenPlayed) != nil {
+	if predict.CheckWork(pl, predict.OftenPlayed) != nil {
 		return nil
 	}
 	var out []Lever
@@ -167,7 +168,7 @@ func levers(ctx context.Context, r Request, pl *plan.Plan, research bool) []Leve
 		}
 		step := pl.Predicted.StepS
 		if same { // the plan itself can be no slower a choice
-			if q, err := Simulate(r.Profile, c, pl, r.Clip); err == nil {
+			if q, err := predict.Plan(r.Profile, c, pl, r.Clip); err == nil {
 				step = min(step, q.StepS)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // mostLimits is how many limits FittingLimit tries until one fits, and nearerLimits how many below that.
@@ -38,10 +39,10 @@ func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int6
 		case err != nil:
 			return nil, 0, err
 		}
-		if err := checkWork(pl, oftenPlayed); err != nil {
+		if err := predict.CheckWork(pl, predict.OftenPlayed); err != nil {
 			return nil, 0, err
 		}
-		predicted, err := Simulate(r.Profile, r.Cluster, pl, false)
+		predicted, err := predict.Plan(r.Profile, r.Cluster, pl, false)
 		if err != nil {
 			return nil, 0, err
 		}

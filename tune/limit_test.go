@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/tune/predict"
 	"pgregory.net/rapid"
 )
 
@@ -72,7 +73,7 @@ func TestAPlannersNamedLimitIsMet(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%d bytes fit before: %v", limit, err)
 			}
-			predicted, err := Simulate(p, r.Cluster, again, false)
+			predicted, err := predict.Plan(p, r.Cluster, again, false)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // workloads are the papers', by their names in model's registry.
@@ -73,7 +74,7 @@ func neverWorse(t *testing.T, p *profile.Profile, c *cluster.Cluster, batch int)
 		if err != nil || pl.Weights != "sync" || pl.Batch() != batch {
 			continue
 		}
-		alone, err := Simulate(p, c, pl, false)
+		alone, err := predict.Plan(p, c, pl, false)
 		if err == nil && (candidate{plan: pl, predicted: alone}).over(c) == 0 && alone.StepS < best.Predicted.StepS*(1-1e-9) {
 			t.Errorf("%s alone takes %v s, auto %v s", planner.Name, alone.StepS, best.Predicted.StepS)
 		}

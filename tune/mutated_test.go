@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // What values become: by their kind, and one in ten of any kind.
@@ -174,7 +175,7 @@ func TestMutatedFilesAreReadOrRefused(t *testing.T) {
 		if pl.MicroBatches > 64 || len(c.Devices) > 64 {
 			continue // it would take long
 		}
-		predicted, err := Simulate(p, c, pl, n%2 == 0)
+		predicted, err := predict.Plan(p, c, pl, n%2 == 0)
 		if err != nil {
 			counts["not simulated"]++
 		} else if counts["simulated"]++; !(predicted.StepS >= 0) || predicted.StepS > 1e15 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // answer is what a planner returned.
@@ -98,7 +99,7 @@ func (s *search) hear(a answer) {
 		s.failed[a.planner] = fmt.Sprintf("its plan has %d samples a step, not %d", pl.Batch(), s.Batch)
 		return
 	}
-	if late := s.late(&pl); late != nil && checkWork(&pl, oftenPlayed) != nil {
+	if late := s.late(&pl); late != nil && predict.CheckWork(&pl, predict.OftenPlayed) != nil {
 		s.failed[a.planner] = "its own was not simulated: " + late.Error()
 		return
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // TestWhatAPlannerSaysIsSimulated: a planner's plan is one that a schedule orders, whatever multiple the batch is of what
@@ -28,7 +29,7 @@ func TestWhatAPlannerSaysIsSimulated(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := Simulate(p, c, pl, false); err != nil {
+				if _, err := predict.Plan(p, c, pl, false); err != nil {
 					t.Errorf("%s, batch %d on %s: %d micro-batches, stages %+v: %v", planner.Name, batch, name, pl.MicroBatches, pl.Stages, err)
 				}
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // polish moves the best plan about of every family and weight policy that has no shapes to refine: those
@@ -48,7 +49,7 @@ func (s *search) polishOne(ctx context.Context, kind string, best candidate) {
 		again = false
 		s.nearby(best.plan, func(next *plan.Plan) bool {
 			budget--
-			predicted, rough, err := simulate(s.Profile, s.Cluster, next, s.Clip, func(stepS float64) bool {
+			predicted, rough, err := predict.PlanIf(s.Profile, s.Cluster, next, s.Clip, func(stepS float64) bool {
 				return stepS < best.predicted.StepS*(1-worthMoving)
 			})
 			s.tried++

@@ -7,6 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // TestPlansOfOtherFamiliesAreMovedToo: of a chain of layers that no equal cut suits, the best plan
@@ -39,7 +40,7 @@ func TestPlansOfOtherFamiliesAreMovedToo(t *testing.T) {
 		moves := 0
 		s.nearby(found.Best, func(next *plan.Plan) bool {
 			moves++
-			if q, err := Simulate(p, c, next, false); err == nil && q.StepS < found.Best.Predicted.StepS*(1-2*worthMoving) {
+			if q, err := predict.Plan(p, c, next, false); err == nil && q.StepS < found.Best.Predicted.StepS*(1-2*worthMoving) {
 				t.Errorf("%s %s: %v s, a move away %v s: %s", found.Best.Schedule, found.Best.Weights, found.Best.Predicted.StepS, q.StepS, describe(p, next))
 				return false
 			}

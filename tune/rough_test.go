@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/millrace-ml/millrace/tune/predict"
 	"pgregory.net/rapid"
 )
 
@@ -32,7 +33,7 @@ func TestRoughCandidatesAreNotTaken(t *testing.T) {
 				continue // depths that unequal replicas cannot keep
 			}
 			pl := thorough.plan(h)
-			predicted, err := Simulate(p, c, pl, false)
+			predicted, err := predict.Plan(p, c, pl, false)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/tune/predict"
 	"pgregory.net/rapid"
 )
 
@@ -132,7 +133,7 @@ func TestEstimateIsASimulation(t *testing.T) {
 		for range 20 {
 			h := all[rapid.IntRange(0, len(all)-1).Draw(t, "shape")]
 			pl := s.plan(h)
-			program, err := Program(p, pl, false, 1)
+			program, err := predict.Program(p, pl, false, 1)
 			got, _ := s.estimate(h)
 			if err != nil {
 				continue // depths that unequal replicas cannot keep
@@ -182,7 +183,7 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 				h.depth = make([]int, h.stages())
 			}
 			pl := s.plan(h)
-			q, err := Simulate(p, c, pl, false)
+			q, err := predict.Plan(p, c, pl, false)
 			if err != nil {
 				return
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // longest is how long a search of a fixed amount of work may go on.
@@ -226,7 +227,7 @@ func (s *search) sumsOf(order []int) *sums {
 func (s *search) try(kind string, pl *plan.Plan) (candidate, error) {
 	pl.PostValidate = s.Fix.PostValidate && s.Clip && schedule.Policy(pl.Weights) == schedule.Sync
 	before, ok := s.best[kind]
-	predicted, rough, err := simulate(s.Profile, s.Cluster, pl, s.Clip, func(stepS float64) bool {
+	predicted, rough, err := predict.PlanIf(s.Profile, s.Cluster, pl, s.Clip, func(stepS float64) bool {
 		return !ok || before.over(s.Cluster) > 0 || stepS <= before.predicted.StepS*(1+tie)
 	})
 	if err != nil {
@@ -251,7 +252,7 @@ func (s *search) whole(c candidate) (candidate, error) {
 	if !c.rough {
 		return c, nil
 	}
-	predicted, err := Simulate(s.Profile, s.Cluster, c.plan, s.Clip)
+	predicted, err := predict.Plan(s.Profile, s.Cluster, c.plan, s.Clip)
 	if err != nil {
 		return candidate{}, fmt.Errorf("tune: %s: %w", describe(s.Profile, c.plan), err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/tune/predict"
 	"pgregory.net/rapid"
 )
 
@@ -115,7 +116,7 @@ func TestBoundIsBelowEverything(t *testing.T) {
 		batch := rapid.SampledFrom([]int{2, 4, 6}).Draw(t, "batch")
 		bound := plan.Bound(p, c, plan.BoundKind{Workers: workers, Batch: batch, Sizes: []int{1, 2}})
 		check := func(pl *plan.Plan) {
-			got, err := Simulate(p, c, pl, false)
+			got, err := predict.Plan(p, c, pl, false)
 			if err != nil {
 				t.Fatal(err)
 			}

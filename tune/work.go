@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // LateError is a plan that a search has no time left to simulate.
@@ -25,7 +26,7 @@ const (
 
 // late refuses a plan that would take longer to simulate than there is time, once there is an answer: with a LateError.
 func (s *search) late(pl *plan.Plan) error {
-	n := int64(stepsPlayed(s.Cluster, pl)) * stepInstructions(pl)
+	n := int64(predict.StepsPlayed(s.Cluster, pl)) * predict.StepInstructions(pl)
 	if n <= surelySimulated || s.top.plan == nil || s.deadline.IsZero() {
 		return nil
 	}
@@ -39,7 +40,7 @@ func (s *search) late(pl *plan.Plan) error {
 // passOver says whether an error is of one plan's simulation only, which a search goes on without, and keeps it for
 // the case that no plan is left.
 func (s *search) passOver(err error) bool {
-	var work *WorkError
+	var work *predict.WorkError
 	var late *LateError
 	switch {
 	case errors.As(err, &work):

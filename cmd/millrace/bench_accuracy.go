@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/trace"
-	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 func benchAccuracyCommand() *cobra.Command {
@@ -104,7 +104,7 @@ func learn(c *cobra.Command, p *planned, pl *plan.Plan) (learned, error) {
 	r, err := run.Train(c.Context(), run.Config{
 		Model: p.model, Plan: pl, Engine: engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
 		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps,
-		Place: &place.Policy{}, ThreadsPerWorker: j.ThreadsPerWorker, Cores: tune.Cores(p.cluster, pl),
+		Place: &place.Policy{}, ThreadsPerWorker: j.ThreadsPerWorker, Cores: predict.Cores(p.cluster, pl),
 		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Hooks: run.Hooks{OnStep: progress.step},
 	})
 	progress.end()

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 func benchAdvanceCommand() *cobra.Command {
@@ -98,7 +99,7 @@ func benchAdvance(c *cobra.Command, j *job.Job, m measuring) error {
 	var commands []race.Command
 	all := slices.Repeat([]int{base.MicroBatches}, len(base.Stages))
 	for _, d := range []*depth{{Name: "1F1B", Depths: out.Adapted[0].Depths}, {Name: "advance, settled", Depths: settled}, {Name: "AFAB", Depths: all}} {
-		pl, err := tune.WithDepths(p.profile, p.cluster, base, j.Clip > 0, d.Depths)
+		pl, err := predict.WithDepths(p.profile, p.cluster, base, j.Clip > 0, d.Depths)
 		if err != nil {
 			return err
 		}

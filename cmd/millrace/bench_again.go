@@ -8,7 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // foresight predicts plans anew before they are trained once more, from a profile that another process measured
@@ -50,7 +50,7 @@ func (f *foresight) again(ctx context.Context, plans []*plan.Plan, passes int) (
 	out := make([]plan.Predicted, len(plans))
 	for i, pl := range plans {
 		var err error
-		if out[i], err = tune.Simulate(f.p.profile, f.p.cluster, pl, f.p.job.Clip > 0); err != nil {
+		if out[i], err = predict.Plan(f.p.profile, f.p.cluster, pl, f.p.job.Clip > 0); err != nil {
 			return nil, err
 		}
 	}

@@ -7,20 +7,20 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
 // averaging is a way in which AvgPipe's pipelines get their batches, with the degrees that some method learns with: each a
 // whole one, or each an N-th of one; or a single pipeline, of which forward propagation in advance is left.
 type averaging struct {
-	workload *tune.Workload // its Batch is what one pipeline takes
-	grid     []tune.Degrees
+	workload *avgpipe.Workload // its Batch is what one pipeline takes
+	grid     []avgpipe.Degrees
 	split    bool
 	single   bool
 }
 
 // averagings are the ways that methods name, and last a single pipeline's.
-func averagings(w *tune.Workload, methods []learningMethod) ([]averaging, error) {
+func averagings(w *avgpipe.Workload, methods []learningMethod) ([]averaging, error) {
 	sizes := w.Profile.Sizes(w.Cluster.Devices[0])
 	var ways []averaging
 	add := func(pipelines int, split bool) error {
@@ -28,11 +28,11 @@ func averagings(w *tune.Workload, methods []learningMethod) ([]averaging, error)
 		if split {
 			own.Batch /= pipelines
 		}
-		grid, err := tune.Grid(own.Batch, sizes, pipelines)
+		grid, err := avgpipe.Grid(own.Batch, sizes, pipelines)
 		if err != nil {
 			return err
 		}
-		grid = slices.DeleteFunc(grid, func(at tune.Degrees) bool { return at.Pipelines != pipelines })
+		grid = slices.DeleteFunc(grid, func(at avgpipe.Degrees) bool { return at.Pipelines != pipelines })
 		ways = append(ways, averaging{workload: &own, grid: grid, split: split, single: pipelines == 1})
 		return nil
 	}
@@ -54,7 +54,7 @@ func averagings(w *tune.Workload, methods []learningMethod) ([]averaging, error)
 }
 
 // batchS is how long a setting takes for a batch of the comparison.
-func (a *averaging) batchS(p *tune.Pipelined) float64 {
+func (a *averaging) batchS(p *avgpipe.Pipelined) float64 {
 	if a.split {
 		return p.StepS * float64(p.At.Pipelines)
 	}
@@ -63,7 +63,7 @@ func (a *averaging) batchS(p *tune.Pipelined) float64 {
 
 // hold has AvgPipe keep to the memory of each rival: the fastest way that does, a single pipeline where none of
 // several does.
-func (t *times) hold(ctx context.Context, ways []averaging, rivals []tune.Baseline) error {
+func (t *times) hold(ctx context.Context, ways []averaging, rivals []avgpipe.Baseline) error {
 	best := make([]float64, len(rivals))
 	for _, way := range ways {
 		rows, err := way.workload.AtEqualMemory(ctx, way.grid, rivals)
@@ -128,7 +128,7 @@ func (t *times) free(ctx context.Context, ways []averaging) error {
 
 // avgPipe is the position of a setting of AvgPipe among the contenders, behind all rivals'; it
 // becomes one where it is none yet.
-func (t *times) avgPipe(way *averaging, p *tune.Pipelined) int {
+func (t *times) avgPipe(way *averaging, p *avgpipe.Pipelined) int {
 	depths := func(pl *plan.Plan) (k []int) {
 		for _, st := range pl.Stages {
 			k = append(k, st.Warmup)

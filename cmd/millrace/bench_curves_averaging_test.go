@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
 // Pipelines with whole batches, pipelines that split one and a single one contend: at each rival's memory none holds more than it,
@@ -28,8 +29,8 @@ func TestAveragingsContend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &tune.Workload{Profile: p, Cluster: cluster.Local(2, 2, 0, 1e-9, 1e15, 1e15), Batch: batch}
-	if w.Base, err = tune.Partition(t.Context(), w, tune.Overrides{}); err != nil {
+	w := &avgpipe.Workload{Profile: p, Cluster: cluster.Local(2, 2, 0, 1e-9, 1e15, 1e15), Batch: batch}
+	if w.Base, err = avgpipe.Partition(t.Context(), w, tune.Overrides{}); err != nil {
 		t.Fatal(err)
 	}
 	c := &times{}

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
-	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
 // filling is where AvgPipe's time differs from 1F1B's: what every worker of both did during a batch, by
@@ -46,7 +46,7 @@ func (t *times) compared() (f filling, ok bool) {
 }
 
 // record trains and simulates both once more, keeping what every worker did when.
-func (t *times) record(ctx context.Context, p *planned, w *tune.Workload) error {
+func (t *times) record(ctx context.Context, p *planned, w *avgpipe.Workload) error {
 	f, ok := t.compared()
 	if !ok {
 		return nil
@@ -56,13 +56,13 @@ func (t *times) record(ctx context.Context, p *planned, w *tune.Workload) error 
 		return err
 	}
 	for _, by := range []struct {
-		machine tune.Machine
+		machine avgpipe.Machine
 		shares  *[2][]curves.Share
 	}{{machine, &f.Measured}, {w.Simulated(), &f.Simulated}} {
 		for i, at := range []int{f.OneF1B, f.AvgPipe} {
 			c := t.Contested[at]
-			setting := &tune.Pipelined{Scored: tune.Scored{At: tune.Degrees{MicroBatches: c.MicroBatches, Pipelines: c.Pipelines}}, Plan: c.plan}
-			trial, err := by.machine(ctx, setting, tune.Iterations(setting.At, recordedBatches), true)
+			setting := &avgpipe.Pipelined{Scored: avgpipe.Scored{At: avgpipe.Degrees{MicroBatches: c.MicroBatches, Pipelines: c.Pipelines}}, Plan: c.plan}
+			trial, err := by.machine(ctx, setting, avgpipe.Iterations(setting.At, recordedBatches), true)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
 			}

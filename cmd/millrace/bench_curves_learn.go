@@ -22,7 +22,7 @@ import (
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage/optim"
-	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
 // learning is the part of bench curves that does not depend on the clock: how well each method
@@ -87,7 +87,7 @@ func stagesByOperations(ctx context.Context, j *job.Job, m *model.Model) (*plan.
 	if err != nil {
 		return nil, badInput(err)
 	}
-	base, err := tune.Partition(ctx, &tune.Workload{Profile: p, Cluster: cluster.Local(j.Workers, j.Workers, 0, 1e-9, 1e15, 1e15), Batch: j.Batch}, fix)
+	base, err := avgpipe.Partition(ctx, &avgpipe.Workload{Profile: p, Cluster: cluster.Local(j.Workers, j.Workers, 0, 1e-9, 1e15, 1e15), Batch: j.Batch}, fix)
 	return base, badInput(err)
 }
 

@@ -16,7 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // timesVersion is of the file times.json.
@@ -91,8 +92,8 @@ func (f *curvesFlags) measureTimes(c *cobra.Command, l *learning) (*times, error
 	if err != nil {
 		return nil, err
 	}
-	w := &tune.Workload{Profile: p.profile, Cluster: p.cluster, Batch: j.Batch, Clip: j.Clip > 0, LimitBytes: j.MemoryBytes()}
-	if w.Base, err = tune.Partition(c.Context(), w, fix); err != nil {
+	w := &avgpipe.Workload{Profile: p.profile, Cluster: p.cluster, Batch: j.Batch, Clip: j.Clip > 0, LimitBytes: j.MemoryBytes()}
+	if w.Base, err = avgpipe.Partition(c.Context(), w, fix); err != nil {
 		return nil, badInput(err)
 	}
 	t := &times{Version: timesVersion, Model: l.model.ID(), Batch: j.Batch, Workers: j.Workers, Cores: coresOf(&j), Wire: j.Wire, Stages: firstLayers(w.Base)}
@@ -155,7 +156,7 @@ var systems = map[string]struct {
 }
 
 // contend plans the rivals, PipeDream's other policies among them, and AvgPipe at the memory of each.
-func (t *times) contend(ctx context.Context, w *tune.Workload, l *learning) error {
+func (t *times) contend(ctx context.Context, w *avgpipe.Workload, l *learning) error {
 	rivals, err := w.Baselines(ctx, l.micros)
 	if err != nil {
 		return err
@@ -167,11 +168,11 @@ func (t *times) contend(ctx context.Context, w *tune.Workload, l *learning) erro
 		for _, policy := range []schedule.Policy{schedule.Vertical, schedule.Latest} {
 			pl := *b.Plan
 			pl.Weights = string(policy)
-			predicted, err := tune.Simulate(w.Profile, w.Cluster, &pl, w.Clip)
+			predicted, err := predict.Plan(w.Profile, w.Cluster, &pl, w.Clip)
 			if err != nil {
 				return err
 			}
-			rivals = append(rivals, tune.Baseline{Name: string(policy), Plan: &pl, Predicted: predicted, Fits: true})
+			rivals = append(rivals, avgpipe.Baseline{Name: string(policy), Plan: &pl, Predicted: predicted, Fits: true})
 		}
 	}
 	ways, err := averagings(w, l.methods)
@@ -188,7 +189,7 @@ func (t *times) contend(ctx context.Context, w *tune.Workload, l *learning) erro
 	return t.free(ctx, ways)
 }
 
-func rivalContender(b tune.Baseline) *contender {
+func rivalContender(b avgpipe.Baseline) *contender {
 	c := &contender{
 		Name: b.Name, Policy: schedule.Policy(b.Plan.Weights), Pipelines: 1, MicroBatches: b.Plan.MicroBatches,
 		PredictedS: b.Predicted.StepS, Predicted: b.Predicted.MemoryBytes, plan: b.Plan,

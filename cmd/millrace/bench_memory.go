@@ -16,7 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // memoryFlags is what bench memory takes beside a job.
@@ -86,7 +87,7 @@ func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	base, err := tune.Partition(c.Context(), &tune.Workload{Profile: p.profile, Cluster: p.cluster, Batch: j.Batch, Clip: j.Clip > 0}, fix)
+	base, err := avgpipe.Partition(c.Context(), &avgpipe.Workload{Profile: p.profile, Cluster: p.cluster, Batch: j.Batch, Clip: j.Clip > 0}, fix)
 	if err != nil {
 		return badInput(err)
 	}
@@ -120,7 +121,7 @@ func (f *memoryFlags) measure(ctx context.Context, p *planned, base *plan.Plan, 
 	for i := range pl.Stages {
 		pl.Stages[i].Warmup = 0 // the schedule's own
 	}
-	predicted, err := tune.Simulate(p.profile, p.cluster, &pl, p.job.Clip > 0)
+	predicted, err := predict.Plan(p.profile, p.cluster, &pl, p.job.Clip > 0)
 	if err != nil {
 		return one, badInput(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 func benchPredictionCommand() *cobra.Command {
@@ -227,7 +228,7 @@ func measuredTraining(ctx context.Context, p *planned, steps int) (*run.Result, 
 	return run.Train(ctx, run.Config{
 		Model: p.model, Plan: p.plan, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
 		Optimizer: p.job.Optimizer, Rate: optim.Rate{Kind: optim.Constant, Base: timedRate}, Clip: p.job.Clip, Seed: p.job.Seed, Steps: steps, KeepSteps: steps,
-		Place: &place.Policy{}, ThreadsPerWorker: p.job.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan), Mesh: meshOf(p.job, p.cluster),
+		Place: &place.Policy{}, ThreadsPerWorker: p.job.ThreadsPerWorker, Cores: predict.Cores(p.cluster, p.plan), Mesh: meshOf(p.job, p.cluster),
 	})
 }
 

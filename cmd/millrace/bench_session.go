@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
-	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // benchSessionCommand trains when it is asked to, in the protocol of the rivals, so that
@@ -109,7 +109,7 @@ func trainingData(j *job.Job, m *model.Model) (data.Split, error) {
 // sharedCores is run's count of cores for a plan on this machine: 0 where each worker
 // has its own.
 func sharedCores(j *job.Job, pl *plan.Plan) int {
-	return tune.Cores(cluster.Local(j.Workers, coresOf(j), 0, 0, 1, 1), pl)
+	return predict.Cores(cluster.Local(j.Workers, coresOf(j), 0, 0, 1, 1), pl)
 }
 
 // errNoMoreVisits ends the training of a session whose input has ended.

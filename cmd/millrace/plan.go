@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // longestSearch is how long a search of a fixed amount of work may take; 0: as long as package tune lets it. Stories
@@ -187,7 +188,7 @@ func (f *planFlags) other(c *cobra.Command, p *planned) error {
 	if err != nil {
 		return badInput(err)
 	}
-	predicted, err := tune.Simulate(p.profile, p.cluster, p.plan, p.job.Clip > 0)
+	predicted, err := predict.Plan(p.profile, p.cluster, p.plan, p.job.Clip > 0)
 	if err != nil {
 		p.plan.Why = append(p.plan.Why, "not simulated: "+err.Error())
 		return nil

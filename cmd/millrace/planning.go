@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // planned is a job with all that is known of it before training.
@@ -91,7 +92,7 @@ func (p *planned) advance() error {
 	if err != nil {
 		return nil // none, or while it trains
 	}
-	pl, err := tune.Advanced(p.profile, p.cluster, p.plan, p.job.Clip > 0, n)
+	pl, err := predict.Advanced(p.profile, p.cluster, p.plan, p.job.Clip > 0, n)
 	if err != nil {
 		return badInput(err)
 	}
@@ -103,7 +104,7 @@ func (p *planned) advance() error {
 func (p *planned) advancing(out io.Writer) *run.Advancing {
 	return &run.Advancing{
 		Plan: p.plan, Model: p.model, Clip: p.job.Clip > 0,
-		Fits: func(k []int) bool { return tune.DepthsFit(p.profile, p.cluster, p.plan, p.job.Clip > 0, k) },
+		Fits: func(k []int) bool { return predict.DepthsFit(p.profile, p.cluster, p.plan, p.job.Clip > 0, k) },
 		OnDepths: func(next, measured []int, stepS float64, settled bool) {
 			switch {
 			case measured == nil:
@@ -225,7 +226,7 @@ func agrees(j *job.Job, pl *plan.Plan) error {
 // given predicts the job's own plan.
 func (p *planned) given() error {
 	pl := p.plan
-	predicted, err := tune.Simulate(p.profile, p.cluster, pl, p.job.Clip > 0)
+	predicted, err := predict.Plan(p.profile, p.cluster, pl, p.job.Clip > 0)
 	if err != nil {
 		return badInput(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // readProgram reads the Program in a file.
@@ -94,13 +95,13 @@ func (p *planned) tooMuch(source *schedule.Source, refused *tune.MemoryError) er
 	if err != nil {
 		return err
 	}
-	program, err := tune.Program(p.profile, pl, p.job.Clip > 0, tune.Steps(costs))
+	program, err := predict.Program(p.profile, pl, p.job.Clip > 0, predict.Steps(costs))
 	if err != nil {
 		return err
 	}
 	devices := sim.Devices(pl)
 	limit := func(w int) int64 { return p.cluster.MemoryBytes(devices[w]) }
-	_, sum, err := sim.Run(program, costs, sim.Options{Cores: tune.Cores(p.cluster, pl), Jitter: true, MemoryBytes: limit})
+	_, sum, err := sim.Run(program, costs, sim.Options{Cores: predict.Cores(p.cluster, pl), Jitter: true, MemoryBytes: limit})
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/trace"
-	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // runDir is the folder of one run while it lasts: the plan and its prediction, metrics as
@@ -42,7 +42,7 @@ func (w *runDir) path(name string) string { return filepath.Join(w.job.Out, name
 
 // newRun is the folder of a run that has not begun. metrics is nil where nobody asked for them.
 func newRun(p *planned, simulated *trace.Timeline, from *resumption, metrics *metricsServer) (*runDir, error) {
-	program, err := tune.Program(p.profile, p.plan, p.job.Clip > 0, 1)
+	program, err := predict.Program(p.profile, p.plan, p.job.Clip > 0, 1)
 	if err != nil {
 		return nil, err
 	}

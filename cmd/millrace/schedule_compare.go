@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/report"
-	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/contest"
 )
 
 // contestFlags is what families are compared on: uniform stages, or a profile on a cluster.
@@ -80,19 +80,19 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 const mostParameters = 1e9
 
 // contest is the Contest that the flags ask for.
-func (s *contestFlags) contest() (tune.Contest, error) {
+func (s *contestFlags) contest() (contest.Rules, error) {
 	s.replicas = 1
 	if err := s.check(); err != nil {
-		return tune.Contest{}, err
+		return contest.Rules{}, err
 	}
 	if err := s.checkCosts(); err != nil {
-		return tune.Contest{}, err
+		return contest.Rules{}, err
 	}
 	if !(s.parameters >= 0 && s.parameters <= mostParameters) {
-		return tune.Contest{}, fmt.Errorf("--parameters %v; give a size from 0 to %g, in activations",
+		return contest.Rules{}, fmt.Errorf("--parameters %v; give a size from 0 to %g, in activations",
 			s.parameters, mostParameters)
 	}
-	out := tune.Contest{Workers: s.workers, MicroBatches: s.micros, Chunks: s.chunks, Only: s.only, Sync: s.syncOnly, Clip: s.clip, PostValidate: s.later}
+	out := contest.Rules{Workers: s.workers, MicroBatches: s.micros, Chunks: s.chunks, Only: s.only, Sync: s.syncOnly, Clip: s.clip, PostValidate: s.later}
 	if s.later && !s.clip {
 		return out, fmt.Errorf("schedule compare: --post-validate: without --clip an update waits for nobody; give both")
 	}
@@ -106,23 +106,23 @@ func (s *contestFlags) contest() (tune.Contest, error) {
 	if weight == 0 {
 		weight = s.backward / 2
 	}
-	out.Stages = tune.Uniform{
+	out.Stages = contest.Uniform{
 		Workers: s.workers, ForwardS: s.forward, InputS: s.backward - weight, WeightS: weight, UpdateS: s.update, TransferS: s.transfer,
 		AllReduceS: s.allReduce, NormS: s.norm, Parameters: s.parameters, Streaming: s.overlapped,
 	}.Stages
-	out.Bytes = tune.FormatActivations
+	out.Bytes = contest.FormatActivations
 	if s.memory != "" {
 		limit, err := strconv.ParseFloat(s.memory, 64)
 		if err != nil || !(limit > 0) || limit > 1<<32 {
 			return out, fmt.Errorf("schedule compare: --memory-limit %q; on uniform stages it is a number of activations over 0", s.memory)
 		}
-		out.MemoryBytes = func(int) int64 { return int64(limit * tune.Activation) }
+		out.MemoryBytes = func(int) int64 { return int64(limit * contest.Activation) }
 	}
 	return out, nil
 }
 
 // profiled takes the workers, their memory and the stages from files.
-func (s *contestFlags) profiled(out tune.Contest) (tune.Contest, error) {
+func (s *contestFlags) profiled(out contest.Rules) (contest.Rules, error) {
 	p, err := profile.Read(s.profile)
 	if err != nil {
 		return out, err
@@ -146,7 +146,7 @@ func (s *contestFlags) profiled(out tune.Contest) (tune.Contest, error) {
 		}
 		out.MemoryBytes = func(int) int64 { return limit }
 	}
-	out.Stages = tune.ProfileStages{Profile: p, Cluster: c, MicroBatch: size}.Stages
+	out.Stages = contest.ProfileStages{Profile: p, Cluster: c, MicroBatch: size}.Stages
 	return out, nil
 }
 
@@ -155,7 +155,7 @@ func (s *contestFlags) size(n int64) string {
 	if s.profile != "" {
 		return cluster.FormatBytes(n)
 	}
-	return fmt.Sprintf("%.4g", float64(n)/tune.Activation)
+	return fmt.Sprintf("%.4g", float64(n)/contest.Activation)
 }
 
 // time writes the length of a step for the table.
@@ -176,7 +176,7 @@ func (s *contestFlags) legend() string {
 }
 
 // contestTable is a row for each entry.
-func contestTable(all []tune.Entry, time func(float64) string, size func(int64) string) *report.Table {
+func contestTable(all []contest.Entry, time func(float64) string, size func(int64) string) *report.Table {
 	t := &report.Table{Head: []string{" ", "schedule", "weights", " step", " behind", " bubble", " memory", " held", " copies", "why"}}
 	most := func(n []int) string {
 		if len(n) == 0 {
@@ -187,12 +187,12 @@ func contestTable(all []tune.Entry, time func(float64) string, size func(int64) 
 	place := 0
 	for _, e := range all {
 		row := []any{"", e.Schedule, weightsOf(e), "", "", "", "", "", "", strings.ReplaceAll(e.Why, "\n", "; ")}
-		if e.Verdict != tune.Refused {
+		if e.Verdict != contest.Refused {
 			row[3], row[5] = time(e.StepS), fmt.Sprintf("%.1f %%", 100*e.Bubble)
 			row[6], row[7], row[8] = size(slices.Max(e.PeakBytes)), most(e.PeakActivations), most(e.Versions)
 		}
 		switch e.Verdict {
-		case tune.Won, tune.Slower:
+		case contest.Won, contest.Slower:
 			place++
 			row[0] = place
 			row[4] = fmt.Sprintf("%.1f %%", 100*e.Behind)
@@ -205,7 +205,7 @@ func contestTable(all []tune.Entry, time func(float64) string, size func(int64) 
 }
 
 // weightsOf is an entry's weight policy, and whether its updates are validated later.
-func weightsOf(e tune.Entry) string {
+func weightsOf(e contest.Entry) string {
 	if e.Validated {
 		return string(e.Weights) + ", validated later"
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
-	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 func trainCommand() *cobra.Command {
@@ -124,7 +124,7 @@ func train(c *cobra.Command, j *job.Job, from *resumption, folder *os.File, asJS
 		Model: m, Plan: p.plan, Engine: engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
 		Optimizer: j.Optimizer, RateScale: j.RateScale, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps,
 		PerSlice: j.BatchNorm == job.PerSlice, AnyOrder: j.AnyOrder, Mesh: meshOf(j, p.cluster),
-		ThreadsPerWorker: j.ThreadsPerWorker, Cores: tune.Cores(p.cluster, p.plan), Place: &place.Policy{Bind: place.Binding(j.Bind)},
+		ThreadsPerWorker: j.ThreadsPerWorker, Cores: predict.Cores(p.cluster, p.plan), Place: &place.Policy{Bind: place.Binding(j.Bind)},
 		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: from.at(), AverageResumed: j.ResumeAveraged,
 		Checkpoint: run.Checkpointing{Dir: checkpoints(j), Every: j.SaveEvery, Keep: j.Keep},
 	}
@@ -278,14 +278,14 @@ func checkAndSimulate(p *planned) (*trace.Timeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	program, err := tune.Program(p.profile, p.plan, p.job.Clip > 0, tune.Steps(costs))
+	program, err := predict.Program(p.profile, p.plan, p.job.Clip > 0, predict.Steps(costs))
 	if err != nil {
 		return nil, badInput(err)
 	}
 	if _, err := schedule.Check(program); err != nil {
 		return nil, err
 	}
-	t, _, err := sim.Run(program, costs, sim.Options{Cores: tune.Cores(p.cluster, p.plan), Record: true, Jitter: true})
+	t, _, err := sim.Run(program, costs, sim.Options{Cores: predict.Cores(p.cluster, p.plan), Record: true, Jitter: true})
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // tuneFlags is what tune takes beside a job.
@@ -105,13 +106,13 @@ type tuned struct {
 	Simulated    bool   `json:"simulated"` // the simulator was the machine
 	TrainBatches int    `json:"train_batches"`
 	LimitBytes   int64  `json:"limit_bytes,omitempty"`
-	*tune.DegreesResult
+	*avgpipe.DegreesResult
 	// All is the best of each kind of schedule by time, with --all: AvgPipe's among them, over
 	// the stages of whichever straight pipeline serves it best.
 	All []anySchedule `json:"all,omitempty"`
 
 	// Baselines is each rival system beside AvgPipe at its memory, with --baselines.
-	Baselines []tune.EqualMemory `json:"baselines,omitempty"`
+	Baselines []avgpipe.EqualMemory `json:"baselines,omitempty"`
 
 	whole bool // list the whole grid
 }
@@ -125,7 +126,7 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	r := tune.DegreesRequest{Workload: w, Sizes: f.sizes(p), Pipelines: f.pipelines, Rivals: f.rivals, Rounds: f.rounds, Anchored: !f.simulate}
+	r := avgpipe.Request{Workload: w, Sizes: f.sizes(p), Pipelines: f.pipelines, Rivals: f.rivals, Rounds: f.rounds, Anchored: !f.simulate}
 	if r.ProfileAt, err = readDegrees(f.profileAt); err != nil {
 		return err
 	}
@@ -142,8 +143,8 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 		bar.Describe("tune: " + what)
 		_ = bar.Set(done) // a progress bar that cannot be drawn is no reason to stop
 	}
-	found, err := tune.TuneDegrees(c.Context(), r)
-	var tooMuch *tune.DegreesError
+	found, err := avgpipe.Tune(c.Context(), r)
+	var tooMuch *avgpipe.LimitError
 	if err != nil && !(f.all && errors.As(err, &tooMuch)) {
 		return badInput(err)
 	}
@@ -189,8 +190,8 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 
 // compared is AvgPipe at the memory of each baseline; those cut a batch into as many
 // micro-batches as there are stages, or the next number that the grid has.
-func compared(ctx context.Context, w *tune.Workload, found *tune.DegreesResult) ([]tune.EqualMemory, error) {
-	var grid []tune.Degrees
+func compared(ctx context.Context, w *avgpipe.Workload, found *avgpipe.DegreesResult) ([]avgpipe.EqualMemory, error) {
+	var grid []avgpipe.Degrees
 	micros := 0
 	for _, cell := range found.Grid {
 		grid = append(grid, cell.At)
@@ -218,7 +219,7 @@ func (f *tuneFlags) write(p *planned, t *tuned) error {
 		return badInput(fmt.Errorf("nothing fits, so that there is no plan to write to %s", f.output))
 	}
 	pl := *chosen
-	predicted, err := tune.Simulate(p.profile, p.cluster, &pl, p.job.Clip > 0)
+	predicted, err := predict.Plan(p.profile, p.cluster, &pl, p.job.Clip > 0)
 	if err != nil {
 		return badInput(err)
 	}
@@ -282,34 +283,34 @@ func divisors(j *job.Job) []int {
 }
 
 // workload cuts the model into stages, by the job's word or by AvgPipe's partitioner.
-func (f *tuneFlags) workload(c *cobra.Command, p *planned) (*tune.Workload, error) {
+func (f *tuneFlags) workload(c *cobra.Command, p *planned) (*avgpipe.Workload, error) {
 	limit := p.job.MemoryBytes()
 	for d := range p.cluster.Devices {
 		if own := p.cluster.MemoryBytes(d); limit == 0 || own > 0 && own < limit {
 			limit = own
 		}
 	}
-	w := &tune.Workload{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, LimitBytes: limit}
+	w := &avgpipe.Workload{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, LimitBytes: limit}
 	fix, err := overrides(p.job, namesOf(p.model))
 	if err != nil {
 		return nil, err
 	}
-	if w.Base, err = tune.Partition(c.Context(), w, fix); err != nil {
+	if w.Base, err = avgpipe.Partition(c.Context(), w, fix); err != nil {
 		return nil, badInput(err)
 	}
 	return w, nil
 }
 
 // readDegrees reads M,N; nothing is no degrees.
-func readDegrees(text string) (tune.Degrees, error) {
+func readDegrees(text string) (avgpipe.Degrees, error) {
 	if text == "" {
-		return tune.Degrees{}, nil
+		return avgpipe.Degrees{}, nil
 	}
 	m, n, _ := strings.Cut(text, ",")
 	micro, err := strconv.Atoi(strings.TrimSpace(m))
 	pipelines, err2 := strconv.Atoi(strings.TrimSpace(n))
 	if err = errors.Join(err, err2); err != nil || micro < 1 || pipelines < 1 {
-		return tune.Degrees{}, badInput(fmt.Errorf("--profile-at %q; give micro-batches and pipelines, both 1 at least, like 8,1", text))
+		return avgpipe.Degrees{}, badInput(fmt.Errorf("--profile-at %q; give micro-batches and pipelines, both 1 at least, like 8,1", text))
 	}
-	return tune.Degrees{MicroBatches: micro, Pipelines: pipelines}, nil
+	return avgpipe.Degrees{MicroBatches: micro, Pipelines: pipelines}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
 // anySchedule is the best of a kind of schedule, and what a batch of it took, where it was tried.
@@ -36,7 +37,7 @@ const (
 )
 
 // inTurn tries the schedules that are predicted to be best, in rounds in which each has its turn: the median counts.
-func inTurn(c *cobra.Command, all []anySchedule, machine tune.Machine) error {
+func inTurn(c *cobra.Command, all []anySchedule, machine avgpipe.Machine) error {
 	all = all[:min(triedSchedules, len(all))]
 	took := make([][]float64, len(all))
 	for range scheduleRounds {
@@ -47,8 +48,8 @@ func inTurn(c *cobra.Command, all []anySchedule, machine tune.Machine) error {
 			if r.Plan == nil {
 				continue
 			}
-			at := tune.Degrees{MicroBatches: r.Plan.MicroBatches, Pipelines: r.Plan.Together()}
-			trial, err := machine(c.Context(), &tune.Pipelined{Scored: tune.Scored{At: at}, Plan: r.Plan}, tune.Iterations(at, tune.TraversalBatches), false)
+			at := avgpipe.Degrees{MicroBatches: r.Plan.MicroBatches, Pipelines: r.Plan.Together()}
+			trial, err := machine(c.Context(), &avgpipe.Pipelined{Scored: avgpipe.Scored{At: at}, Plan: r.Plan}, avgpipe.Iterations(at, avgpipe.TraversalBatches), false)
 			if err != nil {
 				return fmt.Errorf("trying %s: %w", r.Kind, err)
 			}
@@ -83,7 +84,7 @@ const bases = 8
 
 // everything is the search over all schedules, with AvgPipe's choice among the answers: over
 // its own partition, and over the stages of every straight pipeline that the search liked.
-func (f *tuneFlags) everything(c *cobra.Command, p *planned, w *tune.Workload, found *tune.DegreesResult) ([]anySchedule, error) {
+func (f *tuneFlags) everything(c *cobra.Command, p *planned, w *avgpipe.Workload, found *avgpipe.DegreesResult) ([]anySchedule, error) {
 	fix, err := overrides(p.job, namesOf(p.model))
 	if err != nil {
 		return nil, err
@@ -104,13 +105,13 @@ func (f *tuneFlags) everything(c *cobra.Command, p *planned, w *tune.Workload, f
 	if found == nil { // other schedules fit where AvgPipe's degrees do not
 		return schedules(all), nil
 	}
-	var grid []tune.Degrees
+	var grid []avgpipe.Degrees
 	for _, cell := range found.Grid {
 		grid = append(grid, cell.At)
 	}
 	best, margin := found.Best, 0.0
 	if !f.simulate {
-		margin = tune.Nearly // what is faster by less is no better than the steadiest over its own stages
+		margin = avgpipe.Nearly // what is faster by less is no better than the steadiest over its own stages
 	}
 	for _, r := range all[:min(bases, len(all))] {
 		if r.Plan == nil {
@@ -121,7 +122,7 @@ func (f *tuneFlags) everything(c *cobra.Command, p *planned, w *tune.Workload, f
 			continue
 		}
 		other, err := over.Best(c.Context(), grid)
-		var tooMuch *tune.DegreesError
+		var tooMuch *avgpipe.LimitError
 		if err != nil && !errors.As(err, &tooMuch) {
 			return nil, err
 		}

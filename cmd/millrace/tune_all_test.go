@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
 // What is predicted to be best is tried in turn, the median counts, and the choice is held against the fastest of those.
@@ -24,9 +25,9 @@ func TestSchedulesAreTriedInTurn(t *testing.T) {
 	}
 	all[3].Plan = nil // a baseline that is a number alone
 	var order []int
-	machine := func(_ context.Context, p *tune.Pipelined, iterations int, record bool) (*tune.Trial, error) {
+	machine := func(_ context.Context, p *avgpipe.Pipelined, iterations int, record bool) (*avgpipe.Trial, error) {
 		m := p.At.MicroBatches
-		if want := tune.Iterations(p.At, tune.TraversalBatches); iterations != want || record || p.At.Pipelines != p.Plan.Together() {
+		if want := avgpipe.Iterations(p.At, avgpipe.TraversalBatches); iterations != want || record || p.At.Pipelines != p.Plan.Together() {
 			t.Errorf("%s for %d iterations; want %d", p.At, iterations, want)
 		}
 		order = append(order, m)
@@ -34,7 +35,7 @@ func TestSchedulesAreTriedInTurn(t *testing.T) {
 		if len(order) < triedSchedules {
 			step *= 3 // a slow first round
 		}
-		return &tune.Trial{Scored: tune.Scored{At: p.At, StepS: step}}, nil
+		return &avgpipe.Trial{Scored: avgpipe.Scored{At: p.At, StepS: step}}, nil
 	}
 	c := &cobra.Command{}
 	c.SetContext(t.Context())

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/trace"
-	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
 // print is for people.
@@ -29,7 +29,7 @@ func (t *tuned) print(w io.Writer) error {
 		best.At.MicroBatches, t.Batch/best.At.MicroBatches, best.At.Pipelines, best.Advance(), trace.Seconds(best.StepS), float64(t.Batch)/best.StepS)
 	if over, chosen, ok := t.PassedOver(t.LimitBytes); ok {
 		fmt.Fprintf(w, "passed over: %s, predicted to be %s faster and, when what micro-batches cost however small they are takes %d times as long for a while, %s slower\n",
-			over.At, percent(chosen.Simulated.StepS/over.Simulated.StepS-1), tune.Strain, percent(over.StrainedS/chosen.StrainedS-1))
+			over.At, percent(chosen.Simulated.StepS/over.Simulated.StepS-1), avgpipe.Strain, percent(over.StrainedS/chosen.StrainedS-1))
 	}
 	if t.LimitBytes > 0 {
 		fmt.Fprintf(w, "memory: %s on the fullest device, of %s\n", cluster.FormatBytes(best.Peak()), cluster.FormatBytes(t.LimitBytes))
@@ -74,7 +74,7 @@ func (t *tuned) printGrid(w io.Writer) error {
 	grid, of := t.Grid, ""
 	if len(grid) > listed && !t.whole {
 		grid = slices.Clone(grid)
-		slices.SortStableFunc(grid, func(a, b tune.Cell) int {
+		slices.SortStableFunc(grid, func(a, b avgpipe.Cell) int {
 			if x, y := t.fits(&a.Simulated.Scored), t.fits(&b.Simulated.Scored); x != y {
 				if x {
 					return -1
@@ -90,11 +90,11 @@ func (t *tuned) printGrid(w io.Writer) error {
 }
 
 // gridTable is a row for each of some settings.
-func (t *tuned) gridTable(grid []tune.Cell) *report.Table {
+func (t *tuned) gridTable(grid []avgpipe.Cell) *report.Table {
 	table := &report.Table{Head: []string{" M", " N", " simulator", " printed", " adjusted", " measured", " simulator", " printed", " adjusted", " measured"}}
 	for _, c := range grid {
 		row := []any{c.At.MicroBatches, c.At.Pipelines}
-		scores := []*tune.Scored{&c.Simulated.Scored, &c.Printed, &c.Adjusted, c.Measured}
+		scores := []*avgpipe.Scored{&c.Simulated.Scored, &c.Printed, &c.Adjusted, c.Measured}
 		for _, s := range scores {
 			if s == nil {
 				row = append(row, "")
@@ -159,20 +159,20 @@ func (t *tuned) choicesTable() *report.Table {
 
 // cost is what the profiles cost in settings of a traversal; empty where none was traversed.
 func (t *tuned) cost() string {
-	traversed := t.choice(tune.ByTraversal)
+	traversed := t.choice(avgpipe.ByTraversal)
 	if traversed == nil || traversed.Tried == 0 {
 		return ""
 	}
-	each := traversed.TuningS / float64(traversed.Tried) * tune.ProfileBatches / tune.TraversalBatches
+	each := traversed.TuningS / float64(traversed.Tried) * avgpipe.ProfileBatches / avgpipe.TraversalBatches
 	if len(t.Anchors) == 0 {
-		return fmt.Sprintf("the profile, %s of %d batches, costs what traversal takes for %.2g settings of as many", t.Profiled.At, tune.ProfileBatches, t.tuning(t.choice(tune.ByPrinted))/each)
+		return fmt.Sprintf("the profile, %s of %d batches, costs what traversal takes for %.2g settings of as many", t.Profiled.At, avgpipe.ProfileBatches, t.tuning(t.choice(avgpipe.ByPrinted))/each)
 	}
 	return fmt.Sprintf("the profile, of all layers and of %s, costs what traversal takes for %.2g settings of %d batches; a batch is of the choices run again in turn", join(t.Anchors),
-		t.tuning(t.choice(tune.BySimulator))/each, tune.ProfileBatches)
+		t.tuning(t.choice(avgpipe.BySimulator))/each, avgpipe.ProfileBatches)
 }
 
 // join lists settings.
-func join(all []tune.Degrees) string {
+func join(all []avgpipe.Degrees) string {
 	var words []string
 	for _, at := range all {
 		words = append(words, at.String())
@@ -182,14 +182,14 @@ func join(all []tune.Degrees) string {
 
 // tuning is the time spent on a choice, seconds. Where the simulator is the machine, time on
 // that is on another clock than what predictions take here, which is left out.
-func (t *tuned) tuning(c *tune.Choice) float64 {
+func (t *tuned) tuning(c *avgpipe.Choice) float64 {
 	if t.Simulated {
 		return c.TuningS
 	}
 	return c.TuningS + c.PredictionS
 }
 
-func (t *tuned) choice(m tune.Method) *tune.Choice {
+func (t *tuned) choice(m avgpipe.Method) *avgpipe.Choice {
 	for i := range t.Choices {
 		if t.Choices[i].Method == m {
 			return &t.Choices[i]
@@ -198,7 +198,7 @@ func (t *tuned) choice(m tune.Method) *tune.Choice {
 	return nil
 }
 
-func (t *tuned) fits(s *tune.Scored) bool { return t.LimitBytes == 0 || s.Peak() <= t.LimitBytes }
+func (t *tuned) fits(s *avgpipe.Scored) bool { return t.LimitBytes == 0 || s.Peak() <= t.LimitBytes }
 
 // printErrors is how far the predictions were off over the traversed grid.
 func (t *tuned) printErrors(w io.Writer) error {

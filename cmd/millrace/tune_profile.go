@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/stage/optim"
-	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
 // Passes over every layer at one of the two sizes measured, and their seconds at least: the trainings of a tuning
@@ -39,7 +39,7 @@ func briefly(c *cobra.Command, j *job.Job, m *model.Model) (*profile.Profile, er
 	if err != nil {
 		return nil, err
 	}
-	return tune.Extrapolated(p, sizes), nil
+	return avgpipe.Extrapolated(p, sizes), nil
 }
 
 // noEngine says what goes on without the native library.

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
 func init() {
@@ -29,7 +30,7 @@ type avgpipeTraining struct {
 }
 
 // load is the training partitioned, on devices by roofline, and every size of micro-batch.
-func (a avgpipeTraining) load(ctx context.Context) (w *tune.Workload, sizes []int, err error) {
+func (a avgpipeTraining) load(ctx context.Context) (w *avgpipe.Workload, sizes []int, err error) {
 	c, err := cluster.Preset(a.Cluster)
 	if err != nil {
 		return nil, nil, err
@@ -47,8 +48,8 @@ func (a avgpipeTraining) load(ctx context.Context) (w *tune.Workload, sizes []in
 	if err != nil {
 		return nil, nil, err
 	}
-	w = &tune.Workload{Profile: p, Cluster: c, Batch: a.Batch, LimitBytes: c.MemoryBytes(0)}
-	w.Base, err = tune.Partition(ctx, w, tune.Overrides{})
+	w = &avgpipe.Workload{Profile: p, Cluster: c, Batch: a.Batch, LimitBytes: c.MemoryBytes(0)}
+	w.Base, err = avgpipe.Partition(ctx, w, tune.Overrides{})
 	return w, sizes, err
 }
 
@@ -67,9 +68,9 @@ type avgpipeWorkload struct {
 
 // avgpipeTuned is every method's choice of the degrees of the three workloads, the simulator
 // standing for the machine.
-func avgpipeTuned(ctx context.Context, t *Table, yield func(avgpipeWorkload, *tune.DegreesResult) error) error {
-	err := avgpipeLoads(ctx, t, "avgpipe-fig19", func(w avgpipeWorkload, load *tune.Workload, sizes []int) error {
-		found, err := tune.TuneDegrees(ctx, tune.DegreesRequest{Workload: load, Sizes: sizes, Pipelines: w.Training.Pipelines, Machine: load.Simulated(), Rivals: true})
+func avgpipeTuned(ctx context.Context, t *Table, yield func(avgpipeWorkload, *avgpipe.DegreesResult) error) error {
+	err := avgpipeLoads(ctx, t, "avgpipe-fig19", func(w avgpipeWorkload, load *avgpipe.Workload, sizes []int) error {
+		found, err := avgpipe.Tune(ctx, avgpipe.Request{Workload: load, Sizes: sizes, Pipelines: w.Training.Pipelines, Machine: load.Simulated(), Rivals: true})
 		if err != nil {
 			return err
 		}
@@ -82,7 +83,7 @@ func avgpipeTuned(ctx context.Context, t *Table, yield func(avgpipeWorkload, *tu
 }
 
 // avgpipeLoads reads the trainings of a table, and loads them one after the other.
-func avgpipeLoads[W interface{ training() avgpipeTraining }](ctx context.Context, t *Table, table string, yield func(w W, load *tune.Workload, sizes []int) error) error {
+func avgpipeLoads[W interface{ training() avgpipeTraining }](ctx context.Context, t *Table, table string, yield func(w W, load *avgpipe.Workload, sizes []int) error) error {
 	var paper struct {
 		Source    string `yaml:"source"`
 		Workloads []W    `yaml:"workloads"`
@@ -107,53 +108,53 @@ func avgpipeLoads[W interface{ training() avgpipeTraining }](ctx context.Context
 func (w avgpipeWorkload) training() avgpipeTraining { return w.Training }
 
 // choiceOf is a method's choice; it is there, fit and measured, or the experiment is wrong.
-func choiceOf(found *tune.DegreesResult, m tune.Method) (tune.Choice, error) {
+func choiceOf(found *avgpipe.DegreesResult, m avgpipe.Method) (avgpipe.Choice, error) {
 	for _, c := range found.Choices {
 		if c.Method == m && c.Refused == "" && c.Measured != nil {
 			return c, nil
 		}
 	}
-	return tune.Choice{}, errors.New(string(m) + " chose nothing")
+	return avgpipe.Choice{}, errors.New(string(m) + " chose nothing")
 }
 
 func avgpipeFigure19(ctx context.Context, _ Options, t *Table) error {
-	return avgpipeTuned(ctx, t, func(w avgpipeWorkload, found *tune.DegreesResult) error {
-		best, err := choiceOf(found, tune.ByTraversal)
+	return avgpipeTuned(ctx, t, func(w avgpipeWorkload, found *avgpipe.DegreesResult) error {
+		best, err := choiceOf(found, avgpipe.ByTraversal)
 		if err != nil {
 			return err
 		}
-		profiling, err := choiceOf(found, tune.ByPrinted)
+		profiling, err := choiceOf(found, avgpipe.ByPrinted)
 		if err != nil {
 			return err
 		}
 		t.number(fmt.Sprintf("%s, time tuning by traversal (%d settings) over profiling", w.Training.Name, best.Tried), w.TraversalMinutes/w.ProfilingMinutes,
 			best.TuningS/profiling.TuningS, "%.0fx", "the paper's is a bound, of minutes with starting up; its grid is not printed")
-		for _, by := range []tune.Method{tune.ByTraversal, tune.ByPrinted, tune.ByAdjusted, tune.BySimulator} {
+		for _, by := range []avgpipe.Method{avgpipe.ByTraversal, avgpipe.ByPrinted, avgpipe.ByAdjusted, avgpipe.BySimulator} {
 			c, err := choiceOf(found, by)
 			if err != nil {
 				return err
 			}
 			paper, why := 0.0, ""
 			switch by {
-			case tune.ByTraversal:
+			case avgpipe.ByTraversal:
 				paper = 1
-			case tune.ByPrinted:
+			case avgpipe.ByPrinted:
 				why = "the paper: nearly the shortest"
-			case tune.BySimulator:
+			case avgpipe.BySimulator:
 				why = "the simulator is the machine"
 			}
 			t.number(fmt.Sprintf("%s, training by %s: %s", w.Training.Name, by, c.At), paper, c.Measured.StepS/best.Measured.StepS, "%.2fx", why)
 		}
 		for _, by := range []struct {
-			method tune.Method
-			at     tune.Degrees
+			method avgpipe.Method
+			at     avgpipe.Degrees
 			paper  float64
 			why    string
 		}{
-			{tune.ByMaxNum, tune.Degrees{MicroBatches: w.Training.Batch, Pipelines: w.Training.Pipelines}, w.MaxNum, "a roofline has no cost for each kernel, and small products are as efficient as large ones"},
-			{tune.ByMaxSize, tune.Degrees{MicroBatches: 1, Pipelines: w.MaxSizePipelines}, w.MaxSize, "the paper: 2 to 3.0x for GNMT and BERT"},
+			{avgpipe.ByMaxNum, avgpipe.Degrees{MicroBatches: w.Training.Batch, Pipelines: w.Training.Pipelines}, w.MaxNum, "a roofline has no cost for each kernel, and small products are as efficient as large ones"},
+			{avgpipe.ByMaxSize, avgpipe.Degrees{MicroBatches: 1, Pipelines: w.MaxSizePipelines}, w.MaxSize, "the paper: 2 to 3.0x for GNMT and BERT"},
 		} {
-			i := slices.IndexFunc(found.Grid, func(c tune.Cell) bool { return c.At == by.at })
+			i := slices.IndexFunc(found.Grid, func(c avgpipe.Cell) bool { return c.At == by.at })
 			if i < 0 {
 				return fmt.Errorf("%s of %s is not in the grid", by.at, w.Training.Name)
 			}

@@ -7,7 +7,8 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 func init() {
@@ -30,7 +31,7 @@ type avgpipeBatches struct {
 }
 
 // held is the training at a batch with its baselines, each beside AvgPipe at its memory, by name.
-func (a avgpipeBatches) held(ctx context.Context, batch int) (*tune.Workload, map[string]tune.EqualMemory, error) {
+func (a avgpipeBatches) held(ctx context.Context, batch int) (*avgpipe.Workload, map[string]avgpipe.EqualMemory, error) {
 	training := a.Training
 	training.Batch = batch
 	load, sizes, err := training.load(ctx)
@@ -41,7 +42,7 @@ func (a avgpipeBatches) held(ctx context.Context, batch int) (*tune.Workload, ma
 	if err != nil {
 		return nil, nil, err
 	}
-	grid, err := tune.Grid(batch, sizes, training.Pipelines)
+	grid, err := avgpipe.Grid(batch, sizes, training.Pipelines)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -49,7 +50,7 @@ func (a avgpipeBatches) held(ctx context.Context, batch int) (*tune.Workload, ma
 	if err != nil {
 		return nil, nil, err
 	}
-	by := map[string]tune.EqualMemory{}
+	by := map[string]avgpipe.EqualMemory{}
 	for _, r := range rows {
 		by[r.Name] = r
 	}
@@ -104,7 +105,7 @@ func avgpipeFigure16(ctx context.Context, _ Options, t *Table) error {
 	if avg == nil {
 		return errors.New("no degrees fit PipeDream-2BW's memory")
 	}
-	predicted, err := tune.Simulate(load.Profile, load.Cluster, avg.Plan, load.Clip)
+	predicted, err := predict.Plan(load.Profile, load.Cluster, avg.Plan, load.Clip)
 	if err != nil {
 		return err
 	}
@@ -136,7 +137,7 @@ func avgpipeFigure16(ctx context.Context, _ Options, t *Table) error {
 }
 
 // reached is the part of their peak rate at which a plan's devices compute, the mean over stages.
-func reached(w *tune.Workload, pl *plan.Plan) (float64, error) {
+func reached(w *avgpipe.Workload, pl *plan.Plan) (float64, error) {
 	sum := 0.0
 	for _, st := range pl.Stages {
 		forward, backward, err := w.Profile.Reached(w.Cluster.Devices[st.Devices[0]], st.FirstLayer, st.LastLayer, pl.MicroBatch)

@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"github.com/millrace-ml/millrace/cluster"
-	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
 func init() {
@@ -37,12 +37,12 @@ const ofABatch = "of a batch, here; the paper's is of training to a target"
 
 func avgpipeFigure11(ctx context.Context, _ Options, t *Table) error {
 	sum, compared, least, most := 0.0, 0, math.Inf(1), 0.0
-	err := avgpipeLoads(ctx, t, "avgpipe-fig11", func(w avgpipeCompared, load *tune.Workload, sizes []int) error {
+	err := avgpipeLoads(ctx, t, "avgpipe-fig11", func(w avgpipeCompared, load *avgpipe.Workload, sizes []int) error {
 		baselines, err := load.Baselines(ctx, w.MicroBatches)
 		if err != nil {
 			return err
 		}
-		grid, err := tune.Grid(w.Training.Batch, sizes, w.Training.Pipelines)
+		grid, err := avgpipe.Grid(w.Training.Batch, sizes, w.Training.Pipelines)
 		if err != nil {
 			return err
 		}
@@ -81,14 +81,14 @@ func avgpipeFigure11(ctx context.Context, _ Options, t *Table) error {
 }
 
 func avgpipeFigure17(ctx context.Context, _ Options, t *Table) error {
-	return avgpipeLoads(ctx, t, "avgpipe-fig11", func(w avgpipeCompared, load *tune.Workload, _ []int) error {
-		at := tune.Degrees{MicroBatches: w.At[0], Pipelines: w.At[1]}
+	return avgpipeLoads(ctx, t, "avgpipe-fig11", func(w avgpipeCompared, load *avgpipe.Workload, _ []int) error {
+		at := avgpipe.Degrees{MicroBatches: w.At[0], Pipelines: w.At[1]}
 		one, advance, all, err := load.Schedules(ctx, at)
 		if err != nil {
 			return err
 		}
 		name := fmt.Sprintf("%s at %s, ", w.Training.Name, at)
-		memory := func(p *tune.Pipelined) float64 { return float64(p.Peak()) / float64(one.Peak()) }
+		memory := func(p *avgpipe.Pipelined) float64 { return float64(p.Peak()) / float64(one.Peak()) }
 		const fixed = "parameters and optimizer states are more of the memory here, and computing more of the time"
 		t.number(name+"AFAB over 1F1B, speed", w.AFABFaster, one.StepS/all.StepS, "%.2fx", fixed)
 		t.number(name+"advance over 1F1B, speed", w.AdvanceFaster, one.StepS/advance.StepS, "%.2fx", fixed)

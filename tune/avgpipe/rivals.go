@@ -1,4 +1,4 @@
-package tune
+package avgpipe
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 
 // traverse tries every setting, follows the guidelines and holds the predictions against what
 // was measured: of several rounds the median, as what one costs is what a traversal's choice rests on and costs.
-func (t *degreesTuning) traverse(ctx context.Context) error {
+func (t *tuning) traverse(ctx context.Context) error {
 	all := make([]Scored, len(t.out.Grid)) // of the first round
 	spent := 0.0
 	tried := make([][]Scored, len(t.out.Grid))
@@ -46,7 +46,7 @@ func (t *degreesTuning) traverse(ctx context.Context) error {
 	} {
 		chosen, err := by.choose(all, t.Workload.LimitBytes)
 		by.choice.Method = by.method
-		var over *DegreesError
+		var over *LimitError
 		if err != nil && !errors.As(err, &over) {
 			return err
 		}
@@ -91,7 +91,7 @@ const rounds = 5
 // again runs what was chosen once more, the settings in turn in several rounds, and measures the choices by
 // the median. A traversal's own choice is the one whose few batches happened to be fastest, on a machine whose speed
 // moves by more than settings differ.
-func (t *degreesTuning) again(ctx context.Context) error {
+func (t *tuning) again(ctx context.Context) error {
 	tried := map[Degrees][]Scored{}
 	var order []*Pipelined
 	for _, c := range t.out.Grid {

@@ -1,4 +1,4 @@
-package tune
+package avgpipe
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // Workload is a partitioned model whose degrees are to be tuned: AvgPipe takes the partition
@@ -91,9 +92,9 @@ func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeli
 		return nil, sim.Summary{}, fmt.Errorf("tune: %s: %w", p.At, err)
 	}
 	if iterations == 0 {
-		iterations = Steps(costs)
+		iterations = predict.Steps(costs)
 		if p.At.Pipelines > 1 {
-			iterations = max(iterations, settling)
+			iterations = max(iterations, predict.Settling)
 		}
 		if w.means {
 			iterations = max(iterations, (variedMicros+p.At.MicroBatches-1)/p.At.MicroBatches)
@@ -106,7 +107,7 @@ func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeli
 	if err != nil {
 		return nil, sim.Summary{}, err
 	}
-	return sim.Run(program, costs, sim.Options{Cores: Cores(w.Cluster, p.Plan), Jitter: true, Record: record})
+	return sim.Run(program, costs, sim.Options{Cores: predict.Cores(w.Cluster, p.Plan), Jitter: true, Record: record})
 }
 
 // variedMicros is how many micro-batches a simulation of instructions that vary has at least: the median over its steps is
@@ -152,11 +153,11 @@ func (w *Workload) score(p *Pipelined) (*Pipelined, error) {
 	if err != nil {
 		return nil, err
 	}
-	held, err := peaksOf(own, w.Cluster, p.Plan, w.Clip, costs, sum.PeakBytes)
+	held, err := predict.PeaksOf(own, w.Cluster, p.Plan, w.Clip, costs, sum.PeakBytes)
 	if err != nil {
 		return nil, err
 	}
-	p.StepS, p.MemoryBytes, p.busyS = sum.StepS/float64(p.At.Pipelines), held.likely, slices.Max(sum.BusyS)/float64(p.At.Pipelines)
+	p.StepS, p.MemoryBytes, p.busyS = sum.StepS/float64(p.At.Pipelines), held.Likely, slices.Max(sum.BusyS)/float64(p.At.Pipelines)
 	if !(p.StepS > 0) {
 		return nil, fmt.Errorf("tune: %s: a simulated batch takes %v s; the profile of %s has no times", p.At, p.StepS, w.Profile.Model)
 	}
@@ -284,7 +285,7 @@ const fewest = 3
 func Iterations(at Degrees, batches int) int {
 	least := fewest
 	if at.Pipelines > 1 {
-		least = settling
+		least = predict.Settling
 	}
 	return max(least, (batches+at.Pipelines-1)/at.Pipelines)
 }

@@ -1,4 +1,4 @@
-package tune
+package avgpipe
 
 import (
 	"fmt"
@@ -57,13 +57,13 @@ func (s Scored) Peak() int64 {
 func (s Scored) fits(limit int64) bool { return limit == 0 || s.Peak() <= limit }
 
 // DegreesError is a limit that no setting keeps to.
-type DegreesError struct {
+type LimitError struct {
 	LimitBytes    int64
 	SmallestBytes int64 // the least limit that would do
 	At            Degrees
 }
 
-func (e *DegreesError) Error() string {
+func (e *LimitError) Error() string {
 	return fmt.Sprintf("tune: no setting fits %s for each worker; the smallest limit that one would fit is %s (%d bytes): %s",
 		cluster.FormatBytes(e.LimitBytes), cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes, e.At)
 }
@@ -136,5 +136,5 @@ func smallest(all []Scored, limit int64) error {
 		return fmt.Errorf("tune: no settings to choose from")
 	}
 	least := slices.MinFunc(all, func(a, b Scored) int { return int(min(max(a.Peak()-b.Peak(), -1), 1)) })
-	return &DegreesError{LimitBytes: limit, SmallestBytes: least.Peak(), At: least.At}
+	return &LimitError{LimitBytes: limit, SmallestBytes: least.Peak(), At: least.At}
 }

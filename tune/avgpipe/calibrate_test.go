@@ -1,4 +1,4 @@
-package tune
+package avgpipe
 
 import (
 	"context"
@@ -66,7 +66,7 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 		return machine(ctx, p, iterations, record)
 	}
 	r.Anchored = true
-	out, err := TuneDegrees(t.Context(), r)
+	out, err := Tune(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestAnchorsKeepToTheLimit(t *testing.T) {
 	w.LimitBytes = one.Peak()
 	r := request(w, 2)
 	r.Anchored, r.Rivals = true, false
-	out, err := TuneDegrees(t.Context(), r)
+	out, err := Tune(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestTraversalInRounds(t *testing.T) {
 		}
 		return trial, err
 	}
-	out, err := TuneDegrees(t.Context(), r)
+	out, err := Tune(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestTraversalInRounds(t *testing.T) {
 		t.Errorf("the last error is %s's", last)
 	}
 	r.Rounds = -1
-	if _, err := TuneDegrees(t.Context(), r); err == nil {
+	if _, err := Tune(t.Context(), r); err == nil {
 		t.Error("-1 rounds are not refused")
 	}
 }

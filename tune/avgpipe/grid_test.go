@@ -1,4 +1,4 @@
-package tune
+package avgpipe
 
 import (
 	"errors"
@@ -53,7 +53,7 @@ func TestGuidelinesLookAtMemoryAlone(t *testing.T) {
 	} {
 		for name, choose := range map[string]func([]Scored, int64) (Scored, error){"fastest": fastest, "max-num": MaxNum, "max-size": MaxSize} {
 			got, err := choose(triedGrid(), c.limit)
-			var over *DegreesError
+			var over *LimitError
 			if errors.As(err, &over) {
 				if over.SmallestBytes != c.smallest || over.LimitBytes != c.limit || over.At != (Degrees{16, 1}) {
 					t.Errorf("%s under %d: %v", name, c.limit, err)
@@ -92,7 +92,7 @@ func TestChoicesAreTheBestThatFit(t *testing.T) {
 			}},
 		} {
 			got, err := by.choose(all, limit)
-			var over *DegreesError
+			var over *LimitError
 			if err != nil && !errors.As(err, &over) {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package tune
+package predict
 
 import (
 	"fmt"
@@ -35,7 +35,7 @@ func WithDepths(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool
 	for i := range out.Stages {
 		out.Stages[i].Warmup = depths[i]
 	}
-	predicted, err := Simulate(p, c, &out, clip)
+	predicted, err := Plan(p, c, &out, clip)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package tune
+package avgpipe
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/tune"
 )
 
 // Partition is the Base of a Workload: the split that is fixed, or what AvgPipe's partitioner
@@ -14,8 +15,8 @@ import (
 //
 // Refused: a split that contradicts the model or the devices, as in Search; a fixed number of
 // stages, which the partitioner does not take.
-func Partition(ctx context.Context, w *Workload, fix Overrides) (*plan.Plan, error) {
-	check := Request{Profile: w.Profile, Cluster: w.Cluster, Batch: w.Batch, Fix: fix}
+func Partition(ctx context.Context, w *Workload, fix tune.Overrides) (*plan.Plan, error) {
+	check := tune.Request{Profile: w.Profile, Cluster: w.Cluster, Batch: w.Batch, Fix: fix}
 	if err := check.Check(); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package tune
+package predict
 
 import (
 	"slices"
@@ -12,7 +12,7 @@ import (
 
 // peaks is what workers hold at most, by device.
 type peaks struct {
-	likely             []int64 // in training, if one of them falls behind by slowCore
+	Likely             []int64 // in training, if one of them falls behind by slowCore
 	atMost, evaluation []int64 // what no timing of training exceeds, and none of an evaluation; nil where they are not known
 }
 
@@ -34,13 +34,13 @@ func boundsPeaks(c *cluster.Cluster, pl *plan.Plan) bool {
 
 // peaksOf is what a plan's workers hold, simulated being the peaks of the timing that its costs give. It looks at peakSteps
 // steps, or at as much of a stream as fills it; where that is more than is simulated, at that timing alone.
-func peaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, costs sim.Costs, simulated []int64) (peaks, error) {
-	out := peaks{likely: simulated}
+func PeaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, costs sim.Costs, simulated []int64) (peaks, error) {
+	out := peaks{Likely: simulated}
 	repeat := peakSteps
 	if !schedule.Policy(pl.Weights).Flushes() {
 		repeat = filled(pl)
 	}
-	if !boundsPeaks(c, pl) || checkWork(pl, 2*repeat*len(sim.Devices(pl))) != nil {
+	if !boundsPeaks(c, pl) || CheckWork(pl, 2*repeat*len(sim.Devices(pl))) != nil {
 		return out, nil
 	}
 	program, err := Program(p, pl, clip, repeat)
@@ -57,11 +57,11 @@ func peaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, c
 	if err != nil {
 		return out, err
 	}
-	out.likely = slices.Clone(simulated)
+	out.Likely = slices.Clone(simulated)
 	for w, bytes := range behind {
-		out.likely[w] = max(out.likely[w], bytes)
+		out.Likely[w] = max(out.Likely[w], bytes)
 		if out.atMost != nil {
-			out.likely[w] = min(out.likely[w], out.atMost[w])
+			out.Likely[w] = min(out.Likely[w], out.atMost[w])
 		}
 	}
 	return out, nil

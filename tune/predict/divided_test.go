@@ -1,4 +1,4 @@
-package tune
+package predict
 
 import (
 	"context"
@@ -59,7 +59,7 @@ func TestDividedLayersTakeWhatTheTableSays(t *testing.T) {
 					t.Errorf("stage %d computes %v of the divided layer, want %v: %+v", s, got, part, st)
 				}
 			}
-			predicted, err := Simulate(p, c, pl, false)
+			predicted, err := Plan(p, c, pl, false)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package tune
+package predict
 
 import (
 	"fmt"
@@ -34,21 +34,21 @@ const fewestSteps = 3
 
 // settling is how many iterations pipelines that share devices are simulated for: they begin
 // together and drift into each other's bubbles.
-const settling = 6
+const Settling = 6
 
 // Simulate predicts a plan: its steady step over simulated steps. cores, clipping and
 // the rest are as they will be in the run. A step of pipelines side by side is an iteration of
 // all of them, a batch each. A plan without a flush is a stream, in which
 // minibatches end in groups: its step is what each one more takes on average, the difference
 // of two streams of which one is as long again. A plan of too many micro-batches is a WorkError.
-func Simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) (plan.Predicted, error) {
-	predicted, _, err := simulate(p, c, pl, clip, func(float64) bool { return true })
+func Plan(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) (plan.Predicted, error) {
+	predicted, _, err := PlanIf(p, c, pl, clip, func(float64) bool { return true })
 	return predicted, err
 }
 
 // simulate is Simulate for a search: what workers hold under other timings, which several simulations more say, is
 // looked into where the step is worth it, and left out (rough) where not.
-func simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, worth func(stepS float64) bool) (predicted plan.Predicted, rough bool, err error) {
+func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, worth func(stepS float64) bool) (predicted plan.Predicted, rough bool, err error) {
 	costs, err := sim.CostsOf(p, c, pl)
 	if err != nil {
 		return predicted, false, err
@@ -62,14 +62,14 @@ func simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, 
 	}
 	repeat, streams := Steps(costs), !schedule.Policy(pl.Weights).Flushes()
 	if pl.Together() > 1 {
-		repeat = max(repeat, settling)
+		repeat = max(repeat, Settling)
 	}
 	played := repeat
 	if streams {
 		repeat = 2 * filled(pl)
 		played = provenAsPlayed * (repeat + repeat/2)
 	}
-	if err := checkWork(pl, played*costs.Plays(len(sim.Devices(pl)), Cores(c, pl))); err != nil {
+	if err := CheckWork(pl, played*costs.Plays(len(sim.Devices(pl)), Cores(c, pl))); err != nil {
 		return predicted, false, err
 	}
 	sum, err := run(repeat)
@@ -93,15 +93,15 @@ func simulate(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, 
 	if !(sum.StepS > 0) {
 		return predicted, false, fmt.Errorf("tune: a simulated step takes %v s; the profile of %s has no times", sum.StepS, p.Model)
 	}
-	held := peaks{likely: sum.PeakBytes}
+	held := peaks{Likely: sum.PeakBytes}
 	if rough = !worth(sum.StepS); !rough {
-		if held, err = peaksOf(p, c, pl, clip, costs, sum.PeakBytes); err != nil {
+		if held, err = PeaksOf(p, c, pl, clip, costs, sum.PeakBytes); err != nil {
 			return predicted, false, err
 		}
 	}
 	return plan.Predicted{
 		StepS: sum.StepS, SamplesPerSecond: float64(pl.Batch()*pl.Together()) / sum.StepS, Bubble: sum.Bubble,
-		MemoryBytes: held.likely, AtMostBytes: held.atMost, EvaluationBytes: held.evaluation, BusyS: sum.BusyS, PeakActivations: sum.PeakActivations,
+		MemoryBytes: held.Likely, AtMostBytes: held.atMost, EvaluationBytes: held.evaluation, BusyS: sum.BusyS, PeakActivations: sum.PeakActivations,
 	}, rough, nil
 }
 

@@ -1,4 +1,4 @@
-package tune
+package predict
 
 import (
 	"errors"
@@ -26,7 +26,7 @@ func TestMoreThanIsSimulatedIsRefused(t *testing.T) {
 			Costs: []profile.Cost{{Device: profile.AnyDevice, MicroBatch: 64, ForwardS: 0.01, BackwardS: 0.02, OutputBytes: 1 << 10, SavedBytes: 1 << 10}},
 		})
 	}
-	_, err = Simulate(p, c, pl, false)
+	_, err = Plan(p, c, pl, false)
 	var work *WorkError
 	if !errors.As(err, &work) || work.MicroBatches != 100_000_000 || work.Stages != 2 || work.Instructions != 3_600_000_000 {
 		t.Errorf("got %v", err)

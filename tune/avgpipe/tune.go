@@ -1,4 +1,4 @@
-package tune
+package avgpipe
 
 import (
 	"context"
@@ -18,7 +18,7 @@ const (
 )
 
 // DegreesRequest is a search for AvgPipe's degrees.
-type DegreesRequest struct {
+type Request struct {
 	Workload  *Workload
 	Sizes     []int // of micro-batches, in samples
 	Pipelines int   // at most
@@ -127,7 +127,7 @@ type DegreesResult struct {
 // holds least; of an Anchored request the steadiest. Both predictors are fed from one profile, the layers' and the
 // profiled setting's; see Anchored. With Rivals the paper's other methods choose too, and all predictions are held
 // against what the traversal measured.
-func TuneDegrees(ctx context.Context, r DegreesRequest) (*DegreesResult, error) {
+func Tune(ctx context.Context, r Request) (*DegreesResult, error) {
 	grid, err := Grid(r.Workload.Batch, r.Sizes, r.Pipelines)
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func TuneDegrees(ctx context.Context, r DegreesRequest) (*DegreesResult, error) 
 	if r.Progress == nil {
 		r.Progress = func(int, int, string) {}
 	}
-	t := &degreesTuning{DegreesRequest: r, out: &DegreesResult{}, of: len(grid) + 1}
+	t := &tuning{Request: r, out: &DegreesResult{}, of: len(grid) + 1}
 	if r.Anchored {
 		t.of += 4 // where one of the ends is left out, the last steps are skipped
 	}
@@ -177,8 +177,8 @@ func TuneDegrees(ctx context.Context, r DegreesRequest) (*DegreesResult, error) 
 }
 
 // degreesTuning is a search under way.
-type degreesTuning struct {
-	DegreesRequest
+type tuning struct {
+	Request
 	out        *DegreesResult
 	done, of   int
 	simulatedS float64 // what predicting the grid by simulation took, and
@@ -186,13 +186,13 @@ type degreesTuning struct {
 	profiledS  float64 // what running the settings of the profile took
 }
 
-func (t *degreesTuning) told(what string) {
+func (t *tuning) told(what string) {
 	t.done++
 	t.Progress(t.done, t.of, what)
 }
 
 // predict predicts every setting of the grid, by simulation and by the equations.
-func (t *degreesTuning) predict(ctx context.Context) error {
+func (t *tuning) predict(ctx context.Context) error {
 	began := time.Now()
 	strained := t.out.Calibrated.strained()
 	failed := make([]error, len(t.out.Grid))
@@ -235,7 +235,7 @@ func (t *degreesTuning) predict(ctx context.Context) error {
 	return nil
 }
 
-func (t *degreesTuning) equations(at Degrees, form Form) (Scored, error) {
+func (t *tuning) equations(at Degrees, form Form) (Scored, error) {
 	p, err := t.out.Profiled.Predict(at, form)
 	if err != nil {
 		return Scored{}, err
@@ -248,7 +248,7 @@ func (t *degreesTuning) equations(at Degrees, form Form) (Scored, error) {
 }
 
 // choose has the three predictors choose.
-func (t *degreesTuning) choose() error {
+func (t *tuning) choose() error {
 	scores := map[Method][]Scored{}
 	for _, c := range t.out.Grid {
 		scores[BySimulator] = append(scores[BySimulator], c.Simulated.Scored)
@@ -282,7 +282,7 @@ func (t *degreesTuning) choose() error {
 }
 
 // add files a choice or why there is none.
-func (t *degreesTuning) add(c Choice, chosen Scored, err error) {
+func (t *tuning) add(c Choice, chosen Scored, err error) {
 	if err != nil {
 		c.Refused = err.Error()
 	} else {

@@ -1,4 +1,4 @@
-package tune
+package predict
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ const (
 	// workers with 4,096 micro-batches, three times, is 75 million.
 	mostSimulated = 100_000_000
 	// oftenPlayed is as many steps as a question takes that asks for prediction upon prediction: ten of a step's.
-	oftenPlayed = 10 * fewestSteps
+	OftenPlayed = 10 * fewestSteps
 	// provenAsPlayed is how many times a stream is counted: what proves that it fits together takes as long as playing it
 	// so many times.
 	provenAsPlayed = 8
@@ -41,7 +41,7 @@ func instructionsOf(micros, visits, stages int) int64 {
 }
 
 // stepInstructions is the instructions of a plan's step.
-func stepInstructions(pl *plan.Plan) int64 {
+func StepInstructions(pl *plan.Plan) int64 {
 	visits := 0
 	for _, st := range pl.Stages {
 		if pl.Replication == "split" {
@@ -54,8 +54,8 @@ func stepInstructions(pl *plan.Plan) int64 {
 }
 
 // checkWork refuses a plan of which so many steps are more than is simulated.
-func checkWork(pl *plan.Plan, steps int) error {
-	each := stepInstructions(pl)
+func CheckWork(pl *plan.Plan, steps int) error {
+	each := StepInstructions(pl)
 	if each > mostSimulated/int64(steps) {
 		return &WorkError{MicroBatches: pl.MicroBatches, Stages: len(pl.Stages), Instructions: each * int64(steps), Most: mostSimulated}
 	}
@@ -64,7 +64,7 @@ func checkWork(pl *plan.Plan, steps int) error {
 
 // stepsPlayed is how many steps of a plan Simulate plays where times do not vary: those of the
 // step and, where memory is looked into, those of each worker behind all others.
-func stepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
+func StepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
 	steps := fewestSteps
 	if boundsPeaks(c, pl) {
 		steps += 2 * peakSteps * len(sim.Devices(pl))
@@ -74,6 +74,6 @@ func stepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
 
 // playable says whether a step of so many micro-batches is one that Simulate plays; visits are the workers that a
 // micro-batch passes.
-func playable(micros, visits, stages int) bool {
+func Playable(micros, visits, stages int) bool {
 	return instructionsOf(micros, visits, stages) <= mostSimulated/fewestSteps
 }

@@ -1,4 +1,4 @@
-package tune
+package contest
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func contestOf(t *testing.T, c Contest) map[string]Entry {
+func contestOf(t *testing.T, c Rules) map[string]Entry {
 	t.Helper()
 	all, err := c.Run(context.Background())
 	if err != nil {
@@ -30,7 +30,7 @@ func contestOf(t *testing.T, c Contest) map[string]Entry {
 // all-reduce and nothing else.
 func TestContestKnownLosses(t *testing.T) {
 	const S, M, SR, reduce = 4, 8, 0.2, 1.5
-	free := contestOf(t, Contest{Workers: S, MicroBatches: M, Chunks: 2, Stages: Uniform{Workers: S, ForwardS: 1, InputS: 1, WeightS: 1}.Stages})
+	free := contestOf(t, Rules{Workers: S, MicroBatches: M, Chunks: 2, Stages: Uniform{Workers: S, ForwardS: 1, InputS: 1, WeightS: 1}.Stages})
 	near := func(what string, got, want float64) {
 		t.Helper()
 		if math.Abs(got-want) > 1e-9 {
@@ -48,7 +48,7 @@ func TestContestKnownLosses(t *testing.T) {
 		t.Errorf("1f1b is %v behind the best", f)
 	}
 
-	slow := contestOf(t, Contest{Workers: S, MicroBatches: M, Chunks: 2, Stages: Uniform{Workers: S, ForwardS: 1, InputS: 1, WeightS: 1, TransferS: SR, AllReduceS: reduce}.Stages})
+	slow := contestOf(t, Rules{Workers: S, MicroBatches: M, Chunks: 2, Stages: Uniform{Workers: S, ForwardS: 1, InputS: 1, WeightS: 1, TransferS: SR, AllReduceS: reduce}.Stages})
 	e = slow["1f1b sync"]
 	step := (M+S-1)*3 + (S+M-2-math.Ceil((M-1)/float64(S)))*2*SR
 	near("1f1b's step with transfers", e.StepS, step)
@@ -57,7 +57,7 @@ func TestContestKnownLosses(t *testing.T) {
 	near("dp's step", e.StepS, 3*M+S*reduce)
 	near("dp's all-reduce", e.Lost.Collective, S*reduce/(3*M+S*reduce))
 	near("and nothing else", e.Lost.Sum()-e.Lost.Collective, 0)
-	long := contestOf(t, Contest{Workers: S, MicroBatches: S, Stages: Uniform{Workers: S, ForwardS: 1, InputS: 1, WeightS: 1, AllReduceS: 6}.Stages})
+	long := contestOf(t, Rules{Workers: S, MicroBatches: S, Stages: Uniform{Workers: S, ForwardS: 1, InputS: 1, WeightS: 1, AllReduceS: 6}.Stages})
 	e = long["dp-async 2bw"]
 	near("dp-async's step with a long all-reduce", e.StepS, S*6)
 	near("what it waits for", e.Lost.Collective, 1-3*S/(S*6.0))
@@ -66,7 +66,7 @@ func TestContestKnownLosses(t *testing.T) {
 // TestContestReasons: each way to lose is told by its own numbers.
 func TestContestReasons(t *testing.T) {
 	u := Uniform{Workers: 4, ForwardS: 1, InputS: 1, WeightS: 1, Parameters: 1}
-	all := contestOf(t, Contest{
+	all := contestOf(t, Rules{
 		Workers: 4, MicroBatches: 8, Chunks: 2, Stages: u.Stages, Bytes: FormatActivations,
 		MemoryBytes: func(w int) int64 { return 6 * Activation },
 	})
@@ -82,7 +82,7 @@ func TestContestReasons(t *testing.T) {
 			t.Errorf("%s: %s: %q, want it to say %q", name, got.Verdict, got.Why, want)
 		}
 	}
-	few := contestOf(t, Contest{Workers: 3, MicroBatches: 2, Chunks: 2, Stages: Uniform{Workers: 3, ForwardS: 1, InputS: 1, WeightS: 1}.Stages})
+	few := contestOf(t, Rules{Workers: 3, MicroBatches: 2, Chunks: 2, Stages: Uniform{Workers: 3, ForwardS: 1, InputS: 1, WeightS: 1}.Stages})
 	for name, want := range map[string]string{
 		"chimera sync": "3 stages; two directions", "interleaved sync": "2 micro-batches on 3 workers",
 	} {
@@ -90,12 +90,12 @@ func TestContestReasons(t *testing.T) {
 			t.Errorf("%s: %s: %q, want a refusal that says %q", name, got.Verdict, got.Why, want)
 		}
 	}
-	if _, err := (Contest{Workers: 0, MicroBatches: 1}).Run(context.Background()); err == nil {
+	if _, err := (Rules{Workers: 0, MicroBatches: 1}).Run(context.Background()); err == nil {
 		t.Error("no workers were accepted")
 	}
 	ended, stop := context.WithCancel(context.Background())
 	stop()
-	if _, err := (Contest{Workers: 2, MicroBatches: 2, Stages: u.Stages}).Run(ended); err == nil {
+	if _, err := (Rules{Workers: 2, MicroBatches: 2, Stages: u.Stages}).Run(ended); err == nil {
 		t.Error("it went on after its time")
 	}
 }
@@ -104,7 +104,7 @@ func TestContestReasons(t *testing.T) {
 // every entry a reason; losses are the bubble, and no more than all of the time.
 func TestContestHasEveryone(t *testing.T) {
 	for _, transfer := range []float64{0, 0.3} {
-		all := contestOf(t, Contest{Workers: 4, MicroBatches: 4, Chunks: 3, Clip: true, Stages: Uniform{Workers: 4, ForwardS: 1, InputS: 1.2, WeightS: 0.8, TransferS: transfer, UpdateS: 0.1, Streaming: true}.Stages})
+		all := contestOf(t, Rules{Workers: 4, MicroBatches: 4, Chunks: 3, Clip: true, Stages: Uniform{Workers: 4, ForwardS: 1, InputS: 1.2, WeightS: 0.8, TransferS: transfer, UpdateS: 0.1, Streaming: true}.Stages})
 		want := 0
 		for _, f := range schedule.Families() {
 			want += max(1, len(f.Policies))

@@ -1,4 +1,4 @@
-package tune
+package avgpipe
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // Baseline is one of the systems that AvgPipe is compared with (section 7.1), as simulated.
@@ -51,7 +52,7 @@ func (w *Workload) Baselines(ctx context.Context, microBatches int) ([]Baseline,
 		for i := range pl.Stages {
 			pl.Stages[i].Warmup = 0 // the family's own
 		}
-		predicted, err := Simulate(w.Profile, w.Cluster, pl, w.Clip)
+		predicted, err := predict.Plan(w.Profile, w.Cluster, pl, w.Clip)
 		if err != nil {
 			return nil, fmt.Errorf("tune: %s: %w", b.name, err)
 		}
@@ -76,7 +77,7 @@ func (w *Workload) dataParallel(ctx context.Context) []Baseline {
 		if err != nil {
 			continue // a size that the profile does not have on every device
 		}
-		predicted, err := Simulate(w.Profile, w.Cluster, pl, w.Clip)
+		predicted, err := predict.Plan(w.Profile, w.Cluster, pl, w.Clip)
 		if err != nil {
 			continue
 		}
@@ -118,7 +119,7 @@ func (w *Workload) AtEqualMemory(ctx context.Context, grid []Degrees, baselines 
 			limit = min(limit, w.LimitBytes)
 		}
 		row := EqualMemory{Baseline: b}
-		var over *DegreesError
+		var over *LimitError
 		held, err := best(settings, limit)
 		switch {
 		case errors.As(err, &over):

@@ -1,4 +1,4 @@
-package tune
+package avgpipe
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // even is a profile with equal layers at each of the sizes, a sample costing 1 forward and 2 backward.
@@ -54,7 +55,7 @@ func workload() *Workload {
 // Two pipelines fill each other's bubbles, and hold twice the models.
 func TestTuneDegreesOfSeveralPipelines(t *testing.T) {
 	w := workload()
-	free, err := TuneDegrees(t.Context(), request(w, 3))
+	free, err := Tune(t.Context(), request(w, 3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +81,7 @@ func TestTuneDegreesOfSeveralPipelines(t *testing.T) {
 		t.Errorf("the simulator's choice is %.1f %% over %s", 100*off, traversal.Method)
 	}
 	w.LimitBytes = by[Degrees{2, 1}].Measured.Peak()
-	held, err := TuneDegrees(t.Context(), request(w, 3))
+	held, err := Tune(t.Context(), request(w, 3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func TestSimulateElasticPlans(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := Simulate(w.Profile, w.Cluster, p.Plan, w.Clip)
+		got, err := predict.Plan(w.Profile, w.Cluster, p.Plan, w.Clip)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,8 +141,8 @@ func TestObserveSeveralPipelines(t *testing.T) {
 	}
 }
 
-func request(w *Workload, pipelines int) DegreesRequest {
-	return DegreesRequest{Workload: w, Sizes: w.Profile.Sizes("cpu"), Pipelines: pipelines, Machine: w.Simulated(), Rivals: true}
+func request(w *Workload, pipelines int) Request {
+	return Request{Workload: w, Sizes: w.Profile.Sizes("cpu"), Pipelines: pipelines, Machine: w.Simulated(), Rivals: true}
 }
 
 // A stage of four layers takes 3 x 4 x (0.2 + 0.1 b) s a micro-batch of b samples, and a batch
@@ -159,7 +160,7 @@ func TestTuneDegreesFindsTheMiddle(t *testing.T) {
 	}
 	told, last := 0, 0
 	r.Progress = func(done, of int, _ string) { told++; last = of - done }
-	out, err := TuneDegrees(t.Context(), r)
+	out, err := Tune(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +205,7 @@ func TestTuneDegreesFindsTheMiddle(t *testing.T) {
 
 func TestTuneDegreesKeepsToTheLimit(t *testing.T) {
 	w := workload()
-	free, err := TuneDegrees(t.Context(), request(w, 1))
+	free, err := Tune(t.Context(), request(w, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +214,7 @@ func TestTuneDegreesKeepsToTheLimit(t *testing.T) {
 		least, most = min(least, c.Measured.Peak()), max(most, c.Measured.Peak())
 	}
 	w.LimitBytes = (least + most) / 2
-	held, err := TuneDegrees(t.Context(), request(w, 1))
+	held, err := Tune(t.Context(), request(w, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,29 +229,29 @@ func TestTuneDegreesKeepsToTheLimit(t *testing.T) {
 		t.Error("something was run where nothing fits")
 		return nil, nil
 	}
-	_, err = TuneDegrees(t.Context(), refused)
-	var over *DegreesError
+	_, err = Tune(t.Context(), refused)
+	var over *LimitError
 	if !errors.As(err, &over) || over.SmallestBytes < least || over.SmallestBytes > least+least/100 {
 		t.Fatalf("got %v, want %d bytes named, or a message more", err, least)
 	}
 	w.LimitBytes = over.SmallestBytes
-	if _, err := TuneDegrees(t.Context(), request(w, 1)); err != nil {
+	if _, err := Tune(t.Context(), request(w, 1)); err != nil {
 		t.Errorf("under the limit that the refusal names: %v", err)
 	}
 }
 
 func TestTuneDegreesRefuses(t *testing.T) {
-	for want, spoil := range map[string]func(*DegreesRequest){
-		"0 pipelines":             func(r *DegreesRequest) { r.Pipelines = 0 },
-		"none of the micro-batch": func(r *DegreesRequest) { r.Sizes = []int{5} },
-		"does not divide into 3":  func(r *DegreesRequest) { r.ProfileAt = Degrees{3, 1} },
-		"profiling M=8 N=1: no power": func(r *DegreesRequest) {
+	for want, spoil := range map[string]func(*Request){
+		"0 pipelines":             func(r *Request) { r.Pipelines = 0 },
+		"none of the micro-batch": func(r *Request) { r.Sizes = []int{5} },
+		"does not divide into 3":  func(r *Request) { r.ProfileAt = Degrees{3, 1} },
+		"profiling M=8 N=1: no power": func(r *Request) {
 			r.Machine = func(context.Context, *Pipelined, int, bool) (*Trial, error) { return nil, errors.New("no power") }
 		},
 	} {
 		r := request(workload(), 1)
 		spoil(&r)
-		if _, err := TuneDegrees(t.Context(), r); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Tune(t.Context(), r); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want it to say %q", err, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package tune
+package avgpipe
 
 import (
 	"context"
@@ -18,7 +18,7 @@ const (
 )
 
 // room refuses a limit that no setting keeps to before anything is run.
-func (t *degreesTuning) room() error {
+func (t *tuning) room() error {
 	var all []Scored
 	for _, c := range t.out.Grid {
 		p, err := t.Workload.simulate(c.At, 0)
@@ -34,7 +34,7 @@ func (t *degreesTuning) room() error {
 }
 
 // profile runs one setting, or with Anchored up to four, and scales the layers' profile to them.
-func (t *degreesTuning) profile(ctx context.Context) error {
+func (t *tuning) profile(ctx context.Context) error {
 	at := t.ProfileAt
 	var err error
 	if at == (Degrees{}) {
@@ -64,7 +64,7 @@ func (t *degreesTuning) profile(ctx context.Context) error {
 // them, when the process is warm, and behind the last: a machine is slow for a second now and then. It
 // scales the layers' profile. The equations are to be asked from the anchor
 // of one pipeline with most micro-batches: see profileAt.
-func (t *degreesTuning) anchor(ctx context.Context, at Degrees) (observed anchor, err error) {
+func (t *tuning) anchor(ctx context.Context, at Degrees) (observed anchor, err error) {
 	var anchors []anchor
 	settings := append(t.ends(at), at)
 	if len(settings) > 1 {
@@ -95,7 +95,7 @@ func (t *degreesTuning) anchor(ctx context.Context, at Degrees) (observed anchor
 }
 
 // try runs a setting for some iterations, recording them.
-func (t *degreesTuning) try(ctx context.Context, at Degrees, iterations int) (anchor, error) {
+func (t *tuning) try(ctx context.Context, at Degrees, iterations int) (anchor, error) {
 	p, err := t.Workload.Predict(ctx, at)
 	if err != nil {
 		return anchor{}, err
@@ -113,7 +113,7 @@ func (t *degreesTuning) try(ctx context.Context, at Degrees, iterations int) (an
 // profiled one. Of the fewest two pipelines run, if they fit: they show what it takes
 // to be one of several, and keep the devices as busy as they will be. Of the most both one and two
 // do, as the smallest micro-batches are those that another pipeline's in between hold up.
-func (t *degreesTuning) ends(profiled Degrees) []Degrees {
+func (t *tuning) ends(profiled Degrees) []Degrees {
 	grid := t.out.Grid
 	fewest, most := grid[0].At.MicroBatches, grid[len(grid)-1].At.MicroBatches
 	fits := func(at Degrees) bool {
@@ -150,7 +150,7 @@ func (t *degreesTuning) ends(profiled Degrees) []Degrees {
 // larger micro-batches than the profiled ones, and takes smaller ones to be slower than they
 // are; but the smallest of all are the slowest to profile. Where devices are full even so,
 // it is the largest number of all.
-func (t *degreesTuning) profileAt() (Degrees, error) {
+func (t *tuning) profileAt() (Degrees, error) {
 	var micros []int // rising
 	for _, c := range t.out.Grid {
 		if n := len(micros); n == 0 || micros[n-1] != c.At.MicroBatches {

@@ -1,4 +1,4 @@
-package tune
+package contest
 
 import (
 	"cmp"
@@ -14,7 +14,7 @@ import (
 // Contest ranks every family of schedules, under every weight policy that it can keep, on the
 // same workers, the same micro-batches and the same memory. Nothing is searched: each order
 // gets a stage on every worker, or the stages that it needs.
-type Contest struct {
+type Rules struct {
 	Workers      int
 	MicroBatches int // of a step; a stream of minibatches of one each is ranked by as many of them
 	Chunks       int // stages on each worker, for orders that let one choose
@@ -68,7 +68,7 @@ type Entry struct {
 }
 
 // Run simulates every entry and ranks them, the best first.
-func (c Contest) Run(ctx context.Context) ([]Entry, error) {
+func (c Rules) Run(ctx context.Context) ([]Entry, error) {
 	if c.Workers < 1 || c.MicroBatches < 1 || c.Workers*c.MicroBatches > 1<<17 {
 		return nil, fmt.Errorf("tune: %d workers and %d micro-batches to compare schedules on; give 1 of each at least, and %d in all at most", c.Workers, c.MicroBatches, 1<<17)
 	}
@@ -110,7 +110,7 @@ func (c Contest) Run(ctx context.Context) ([]Entry, error) {
 const contestSteps = 6
 
 // enter simulates one entry.
-func (c Contest) enter(f schedule.Family, policy schedule.Policy, validated bool) Entry {
+func (c Rules) enter(f schedule.Family, policy schedule.Policy, validated bool) Entry {
 	e := Entry{Schedule: f.Name, Weights: policy, Validated: validated, Verdict: Slower}
 	refuse := func(err error) Entry {
 		e.Verdict, e.Why = Refused, err.Error()
@@ -170,7 +170,7 @@ func (c Contest) enter(f schedule.Family, policy schedule.Policy, validated bool
 }
 
 // over is the worker that is the most over its memory, and by how many bytes.
-func (c Contest) over(peaks []int64) (worker int, over int64) {
+func (c Rules) over(peaks []int64) (worker int, over int64) {
 	if c.MemoryBytes == nil {
 		return 0, 0
 	}
@@ -182,7 +182,7 @@ func (c Contest) over(peaks []int64) (worker int, over int64) {
 	return worker, over
 }
 
-func (c Contest) bytes(n int64) string {
+func (c Rules) bytes(n int64) string {
 	if c.Bytes == nil {
 		return fmt.Sprintf("%d bytes", n)
 	}
