@@ -9,6 +9,7 @@ import "fmt"
 func init() {
 	Register(Family{
 		Name: "dp", Doc: "data parallelism: every worker holds the whole model; one worker is plain training",
+		General: "dp", Undivided: true,
 		Place: func(workers, _ int) [][]int { return Replicated(1, workers) },
 		Admits: func(s Settings) error {
 			if len(s.Placement) != 1 {
@@ -26,6 +27,7 @@ func init() {
 	})
 	Register(Family{
 		Name: "single", Doc: "one worker, no parallelism: gradient accumulation",
+		General: "dp", Undivided: true,
 		Place: func(int, int) [][]int { return Replicated(1, 1) },
 		Admits: func(s Settings) error {
 			if len(s.Placement) != 1 || len(s.Placement[0]) != 1 {

@@ -28,7 +28,7 @@ import (
 func init() {
 	Register(Family{
 		Name: "dp-async", Doc: "data parallelism that sums gradients beside the next minibatch, one update late (Pipe-SGD)",
-		Policies: []Policy{DoubleBuffered}, Replications: []Replication{RoundRobin},
+		Policies: []Policy{DoubleBuffered}, Replications: []Replication{RoundRobin}, Undivided: true,
 		Place: func(workers, _ int) [][]int { return Replicated(1, workers) },
 		Admits: func(s Settings) error {
 			switch {

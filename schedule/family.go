@@ -49,8 +49,15 @@ type Family struct {
 	// Warmup is the depths K_i the family gives S stages for M micro-batches before
 	// clamping; nil where the family has no such knob.
 	Warmup func(stages, microBatches int) []int
-	// General names the family that this one is a choice of depths of: with others it is that one.
+	// General names the family that this one is a choice of depths or workers of: with others it is that one. A
+	// family that takes any choice names itself; "" stands alone.
 	General string
+	// Undivided: the whole model is one stage, on however many workers.
+	Undivided bool
+	// Deepest: every stage runs all forwards of a step first, so that depths grow with M.
+	Deepest bool
+	// Halves: backwards are split, and weight gradients put off.
+	Halves bool
 	// Generate writes the compute-only Program.
 	Generate func(Settings) (*Program, error)
 }
@@ -80,6 +87,21 @@ var aliases = map[string]string{
 	"sno":      "1f1b", // BaPipe Table II
 	"1f1b-sno": "1f1b", "1f1b-so": "so",
 	"pipedream": "1f1b-rr", "avgpipe": "elastic", "zb1p": "zb-h1", "zb2p": "zb-h2", "zbv": "zb-v",
+}
+
+// System is a training system that others published, as a family and a weight policy.
+type System struct {
+	Name    string
+	Family  string
+	Weights Policy
+}
+
+// Systems are the pipelines that AvgPipe is compared with (PPoPP 2023, §7.1), in the paper's order.
+func Systems() []System {
+	return []System{
+		{"GPipe", "afab", Sync}, {"DAPPLE", "1f1b", Sync},
+		{"PipeDream", "1f1b-rr", Stash}, {"PipeDream-2BW", "1f1b-rr", DoubleBuffered},
+	}
 }
 
 // Lookup finds a family by name, or by the name that its paper gives it.
@@ -142,6 +164,9 @@ func (f Family) policies() []Policy {
 
 // AdmitsPolicy says whether a Program of the family may carry a weight policy.
 func (f Family) AdmitsPolicy(w Policy) bool { return slices.Contains(f.policies(), w) }
+
+// IsGeneral says whether the family takes any choice of what General speaks of.
+func (f Family) IsGeneral() bool { return f.General == f.Name }
 
 // Asynchronous says whether no pipeline of the family's ever flushes.
 func (f Family) Asynchronous() bool { return !slices.ContainsFunc(f.policies(), Policy.Flushes) }

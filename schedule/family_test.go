@@ -75,3 +75,60 @@ func TestSettingsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestProperties: what families say of themselves is what they write.
+func TestProperties(t *testing.T) {
+	for _, f := range Families() {
+		if f.General != "" {
+			if _, err := Lookup(f.General); err != nil {
+				t.Errorf("%s is a choice of %s: %v", f.Name, f.General, err)
+			}
+		}
+		const workers, micros = 4, 8
+		s := Settings{Placement: f.Placement(workers, 2), MicroBatches: micros, Repeat: 8}
+		p, err := Generate(f.Name, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		halves := slices.ContainsFunc(slices.Concat(p.Body...), func(in Instruction) bool { return in.Kind == I })
+		if halves != f.Halves {
+			t.Errorf("%s splits backwards: %v, it says %v", f.Name, halves, f.Halves)
+		}
+		if alone := len(s.Placement) == 1; alone != f.Undivided {
+			t.Errorf("%s has %d stages on %d workers; it says undivided is %v", f.Name, len(s.Placement), workers, f.Undivided)
+		}
+		if deepest := f.Warmup != nil && f.Warmup(workers, 100)[workers-1] == 100; deepest != f.Deepest {
+			t.Errorf("the last stage of %s runs all forwards first: %v, it says %v", f.Name, deepest, f.Deepest)
+		}
+	}
+}
+
+// TestOlderVersions: what policies say of the versions they keep is what their streams do on a straight pipeline.
+func TestOlderVersions(t *testing.T) {
+	for _, w := range []Policy{Stash, Latest} {
+		p, err := Generate("1f1b-rr", Settings{Placement: straight(4), MicroBatches: 1, Repeat: 20, Weights: w})
+		if err == nil {
+			p, err = Lower(p, LowerOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for worker := range p.Workers {
+			kept, most := 0, 0
+			change := p.Copies(worker)
+			p.Walk(worker, func(in Instruction) bool {
+				kept += change[in]
+				most = max(most, kept)
+				return true
+			})
+			if got := w.OlderVersions(4 - worker); got != most {
+				t.Errorf("%s keeps %d older versions on stage %d; it says %d", w, most, worker, got)
+			}
+		}
+	}
+	for w, want := range map[Policy]int{Sync: 0, Elastic: 0, DoubleBuffered: 1, Vertical: 2} {
+		if got := w.OlderVersions(3); got != want || w.OlderVersions(1) != 0 || w.OlderVersions(0) != 0 {
+			t.Errorf("%s keeps %d older versions for 3 minibatches in flight, and %d for none", w, got, w.OlderVersions(0))
+		}
+	}
+}

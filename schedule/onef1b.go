@@ -30,7 +30,7 @@ func init() {
 			return k
 		}
 		Register(Family{
-			Name: d.name, Doc: d.doc, Warmup: warmup, General: "1f1b", Admits: admitOneF1B,
+			Name: d.name, Doc: d.doc, Warmup: warmup, General: "1f1b", Deepest: d.name == "afab", Admits: admitOneF1B,
 			Generate: func(s Settings) (*Program, error) {
 				if s.Warmup == nil {
 					s.Warmup = warmup(len(s.Placement), s.MicroBatches)

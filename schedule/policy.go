@@ -43,6 +43,29 @@ func Policies() []Policy { return []Policy{Sync, Latest, Stash, Vertical, Double
 // one version of its weights is enough.
 func (w Policy) Flushes() bool { return w == Sync || w == "" || w == Elastic }
 
+// Synchronous says whether there is one set of weights, updated at the flush.
+func (w Policy) Synchronous() bool { return w == Sync || w == "" }
+
+// Averages says whether pipelines have weights of their own, and an iteration takes a batch for each.
+func (w Policy) Averages() bool { return w == Elastic }
+
+// Mismatches says whether a backward may use other weights than its forward did.
+func (w Policy) Mismatches() bool { return w == Latest }
+
+// Accumulates says whether a minibatch of a stream has several micro-batches, one for each stage at least.
+func (w Policy) Accumulates() bool { return w == DoubleBuffered }
+
+// OlderVersions is how many versions of its weights beside the newest a stage keeps for so many minibatches in flight.
+func (w Policy) OlderVersions(inFlight int) int {
+	switch w {
+	case Stash, Vertical:
+		return max(0, inFlight-1)
+	case DoubleBuffered:
+		return max(0, min(1, inFlight-1))
+	}
+	return 0
+}
+
 // Streams says whether updates land without a flush, so that minibatches of a pipeline overlap.
 func (p *Program) Streams() bool { return !p.Weights.Flushes() }
 

@@ -26,16 +26,16 @@ func init() {
 	}
 	Register(Family{
 		Name: "zb-v", Doc: "split backwards on a V, no bubble at equal times within 1F1B's memory (arXiv 2405.15362)",
-		Chunks: 2, Place: onVee, Admits: admit, Generate: zeroBubbleV,
+		Chunks: 2, Halves: true, Place: onVee, Admits: admit, Generate: zeroBubbleV,
 	})
 	Register(Family{
 		Name: "v-half", Doc: "split backwards on a V in half of 1F1B's memory (arXiv 2405.15362)",
-		Chunks: 2, Place: onVee, Admits: admit,
+		Chunks: 2, Halves: true, Place: onVee, Admits: admit,
 		Generate: func(s Settings) (*Program, error) { return blocks(s, func(p int) int { return (p + 2) / 2 }) },
 	})
 	Register(Family{
 		Name: "v-min", Doc: "split backwards on a V in a third of 1F1B's memory (arXiv 2405.15362)",
-		Chunks: 2, Place: onVee, Admits: admit,
+		Chunks: 2, Halves: true, Place: onVee, Admits: admit,
 		Generate: func(s Settings) (*Program, error) { return blocks(s, func(p int) int { return (p + 4) / 3 }) },
 	})
 }

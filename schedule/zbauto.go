@@ -15,6 +15,7 @@ import "fmt"
 func init() {
 	Register(Family{
 		Name: "zb-auto", Doc: "a list scheduler that fills bubbles with weight gradients (arXiv 2401.10241 §3.1)",
+		General: "zb-auto", Halves: true,
 		Admits: func(s Settings) error {
 			for i, on := range s.Placement {
 				if len(on) != 1 {

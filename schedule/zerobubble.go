@@ -16,14 +16,14 @@ import "fmt"
 // clipping waits for the norm.
 func init() {
 	for _, d := range []struct {
-		name, doc, depths string
+		name, doc, depths, general string
 	}{
-		{"zb-h1", "weight gradients put off within 1F1B's memory (ZB-H1, arXiv 2401.10241)", "1f1b"},
-		{"zb-h2", "weight gradients put off within twice 1F1B's memory (ZB-H2, arXiv 2401.10241)", "pb"},
+		{"zb-h1", "weight gradients put off within 1F1B's memory (ZB-H1, arXiv 2401.10241)", "1f1b", "zb-h1"},
+		{"zb-h2", "weight gradients put off within twice 1F1B's memory (ZB-H2, arXiv 2401.10241)", "pb", ""},
 	} {
 		warmup := func(stages, microBatches int) []int { return depthsOf(d.depths, stages, microBatches) }
 		Register(Family{
-			Name: d.name, Doc: d.doc, Admits: admitOneF1B,
+			Name: d.name, Doc: d.doc, General: d.general, Halves: true, Admits: admitOneF1B,
 			Generate: func(s Settings) (*Program, error) {
 				if s.Warmup == nil {
 					s.Warmup = warmup(len(s.Placement), s.MicroBatches)
