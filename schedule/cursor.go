@@ -1,8 +1,8 @@
 package schedule
 
-// cursor walks one worker's list of a Program: prologue, body Repeat times,
-// epilogue, turning relative ids into absolute ones.
-type cursor struct {
+// Cursor walks one worker's list of a Program: prologue, body Repeat times,
+// epilogue, turning relative ids into absolute ones. A copy walks on by itself.
+type Cursor struct {
 	p      *Program
 	worker int
 	part   int // 0 prologue, 1 body, 2 epilogue, 3 the end
@@ -14,8 +14,9 @@ type cursor struct {
 	in     Instruction // the one under it, with absolute ids; whoever drives a Gate asks for it several times
 }
 
-func newCursor(p *Program, worker int) cursor {
-	c := cursor{p: p, worker: worker}
+// NewCursor begins at the first instruction of the worker's list.
+func NewCursor(p *Program, worker int) Cursor {
+	c := Cursor{p: p, worker: worker}
 	c.enter(0)
 	c.settle()
 	c.read()
@@ -23,7 +24,7 @@ func newCursor(p *Program, worker int) cursor {
 }
 
 // enter puts the cursor at the beginning of a part, or of the repetition of the body that rep says.
-func (c *cursor) enter(part int) {
+func (c *Cursor) enter(part int) {
 	c.part, c.at, c.list = part, 0, nil
 	var lists Part
 	var reps int32
@@ -42,7 +43,7 @@ func (c *cursor) enter(part int) {
 }
 
 // settle moves past parts that have nothing left.
-func (c *cursor) settle() {
+func (c *Cursor) settle() {
 	for c.part < 3 && c.at >= len(c.list) {
 		switch {
 		case c.part == 0 && c.p.Repeat <= 0:
@@ -56,10 +57,11 @@ func (c *cursor) settle() {
 	}
 }
 
-// head is the instruction under the cursor with absolute ids.
-func (c *cursor) head() (Instruction, bool) { return c.in, c.part < 3 }
+// Head is the instruction under the cursor with absolute ids.
+func (c *Cursor) Head() (Instruction, bool) { return c.in, c.part < 3 }
 
-func (c *cursor) advance() {
+// Advance moves to the next instruction.
+func (c *Cursor) Advance() {
 	if c.at++; c.at >= len(c.list) {
 		c.settle()
 	}
@@ -67,7 +69,7 @@ func (c *cursor) advance() {
 }
 
 // read takes in the instruction under the cursor.
-func (c *cursor) read() {
+func (c *Cursor) read() {
 	if c.part >= 3 {
 		c.in = Instruction{}
 		return
@@ -82,10 +84,18 @@ func (c *cursor) read() {
 
 // Walk calls yield for every instruction of a worker with absolute ids, until it returns false.
 func (p *Program) Walk(worker int, yield func(Instruction) bool) {
-	for c := newCursor(p, worker); ; c.advance() {
-		in, ok := c.head()
+	for c := NewCursor(p, worker); ; c.Advance() {
+		in, ok := c.Head()
 		if !ok || !yield(in) {
 			return
 		}
 	}
+}
+
+// MinibatchOf is the minibatch of the Program that an instruction works for.
+func (p *Program) MinibatchOf(in Instruction) int {
+	if in.Kind.OfMinibatch() {
+		return int(in.Micro)
+	}
+	return int(in.Micro) * p.Period / p.MicroBatches
 }

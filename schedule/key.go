@@ -2,10 +2,11 @@ package schedule
 
 // Key names an Instruction with absolute ids in one word, for maps and for what goes between processes.
 //
-// From the highest bit down it is kind 4, pipeline 6, replica 10, stage 16, micro 28, so keys of one kind sort as their
-// instructions do. Instructions that Validate accepts have keys of their own; two Programs' ids both begin at 0, so whoever
-// holds messages of several Programs keeps an epoch beside the key. The zero Key is that of 0F0, which no message has. It is the
-// house's name: a carrier numbers what it moves as it likes.
+// From the highest bit down it is kind 4, pipeline 6, replica 10, stage 16, micro 28, so keys of one kind
+// sort as their instructions do. Instructions that Validate accepts have keys of their own; ids of two
+// Programs both begin at 0, so whoever holds messages of several keeps an epoch beside the key. The zero
+// Key is that of 0F0, which no message has. A Key is the house's name: a carrier numbers what it moves as
+// it likes.
 type Key uint64
 
 const (

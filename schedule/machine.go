@@ -88,7 +88,7 @@ func (n Need) String() string {
 // Machine is the Gate: a pure state machine without clock, I/O, lock or goroutine.
 type Machine struct {
 	p       *Program
-	cursors []cursor
+	cursors []Cursor
 	running []bool
 	arrived []map[Key]struct{} // by worker: messages not yet taken
 	issued  [][]Instruction    // by worker: collectives not yet complete
@@ -126,7 +126,7 @@ func (m *Machine) Load(p *Program) error {
 			return fmt.Errorf("schedule: the next program has %d workers, this one %d; they must be as many", p.Workers, m.p.Workers)
 		}
 		for w := range m.cursors {
-			if in, ok := m.cursors[w].head(); ok {
+			if in, ok := m.cursors[w].Head(); ok {
 				return fmt.Errorf("schedule: the next program cannot start: worker %d has not ended, its next instruction is %v", w, in)
 			}
 		}
@@ -140,11 +140,11 @@ func (m *Machine) Load(p *Program) error {
 		}
 	}
 	m.p = p
-	m.cursors = make([]cursor, p.Workers)
+	m.cursors = make([]Cursor, p.Workers)
 	m.drains = make([]int, p.Workers)
 	m.released = 0
 	for w := range m.cursors {
-		m.cursors[w] = newCursor(p, w)
+		m.cursors[w] = NewCursor(p, w)
 	}
 	for w := range m.cursors {
 		m.reach(w)
@@ -153,7 +153,7 @@ func (m *Machine) Load(p *Program) error {
 }
 
 // Head implements Gate.
-func (m *Machine) Head(w int) (Instruction, bool) { return m.cursors[w].head() }
+func (m *Machine) Head(w int) (Instruction, bool) { return m.cursors[w].Head() }
 
 // Poll implements Gate.
 func (m *Machine) Poll(w int) Need {
@@ -174,7 +174,7 @@ func (m *Machine) Poll(w int) Need {
 
 // lacking is what the head needs besides a core.
 func (m *Machine) lacking(w int) Need {
-	in, ok := m.cursors[w].head()
+	in, ok := m.cursors[w].Head()
 	n := Need{Worker: w, At: in}
 	if !ok {
 		n.Lack = Ended
@@ -209,7 +209,7 @@ func (m *Machine) lacking(w int) Need {
 
 // Start implements Gate.
 func (m *Machine) Start(w int) {
-	in, ok := m.cursors[w].head()
+	in, ok := m.cursors[w].Head()
 	if !ok || m.running[w] {
 		panic(fmt.Sprintf("schedule: Start of worker %d, which has nothing to start", w))
 	}
@@ -241,7 +241,7 @@ func (m *Machine) Start(w int) {
 
 // End implements Gate.
 func (m *Machine) End(w int) []int {
-	in, ok := m.cursors[w].head()
+	in, ok := m.cursors[w].Head()
 	if !ok || !m.running[w] {
 		panic(fmt.Sprintf("schedule: End of worker %d, which runs nothing", w))
 	}
@@ -253,7 +253,7 @@ func (m *Machine) End(w int) []int {
 			m.wake = append(m.wake, q)
 		}
 	}
-	m.cursors[w].advance()
+	m.cursors[w].Advance()
 	m.reach(w)
 	return m.wake
 }
@@ -276,7 +276,7 @@ func (m *Machine) Arrive(w int, in Instruction, from int) []int {
 
 // reach notes that a worker's new head is a drain.
 func (m *Machine) reach(w int) {
-	if in, ok := m.cursors[w].head(); ok && in.Kind == DR {
+	if in, ok := m.cursors[w].Head(); ok && in.Kind == DR {
 		m.drains[w]++
 		m.release()
 	}
@@ -288,7 +288,7 @@ func (m *Machine) release() {
 		return
 	}
 	for w := range m.cursors {
-		in, ok := m.cursors[w].head()
+		in, ok := m.cursors[w].Head()
 		if !ok || in.Kind != DR || m.drains[w] != m.released+1 || len(m.issued[w]) > 0 {
 			return
 		}

@@ -160,8 +160,8 @@ func (e *CheckError) locate(p, q *Program) {
 	for _, k := range madeFor(e.Instruction.Kind) {
 		want := e.Instruction.as(k)
 		left := times
-		for c := newCursor(p, e.Worker); ; c.advance() {
-			in, ok := c.head()
+		for c := NewCursor(p, e.Worker); ; c.Advance() {
+			in, ok := c.Head()
 			if !ok {
 				break
 			}

@@ -1,0 +1,30 @@
+package machine
+
+import "fmt"
+
+// Barrier counts workers at a drain and releases it when all are there. Whoever leads several processes keeps
+// one, and is told numbers alone.
+type Barrier struct {
+	workers int
+	drain   int // the one to be released next
+	here    int // workers at it
+}
+
+// NewBarrier makes the barrier of so many workers.
+func NewBarrier(workers int) *Barrier { return &Barrier{workers: workers} }
+
+// Reach adds workers that are at a drain, and says whether that releases it. Drains of a Program count from
+// 0.
+func (b *Barrier) Reach(drain, workers int) (released bool, err error) {
+	switch {
+	case drain != b.drain:
+		return false, fmt.Errorf("machine: %d workers are at drain %d; the next one is drain %d", workers, drain, b.drain)
+	case workers < 1 || b.here+workers > b.workers:
+		return false, fmt.Errorf("machine: %d workers have come to drain %d, beside %d of %d", workers, drain, b.here, b.workers)
+	}
+	if b.here += workers; b.here < b.workers {
+		return false, nil
+	}
+	b.drain, b.here = b.drain+1, 0
+	return true, nil
+}

@@ -1,0 +1,64 @@
+package machine
+
+import "github.com/millrace-ml/millrace/schedule"
+
+// Gate is what a player of whole Programs asks and tells; Machine is the real one. Lists of workers
+// are those worth polling again, in a slice that the next call reuses.
+type Gate interface {
+	Poll(worker int) Need
+	Start(worker int)
+	Issued(worker int, done bool) []int
+	Done(worker int, in schedule.Instruction) []int
+	Arrive(worker int, in schedule.Instruction) []int
+	Credit(worker, to int) []int
+	Waits() []Need
+}
+
+// Machine is all workers of a Program with their CorePool and their Barrier.
+type Machine struct {
+	*Process
+	barrier *Barrier
+}
+
+// New makes the Machine of a Program.
+func New(p *schedule.Program, o Options) (*Machine, error) {
+	s, err := NewProcess(p, nil, o)
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{Process: s, barrier: NewBarrier(p.Workers)}
+	m.release(nil)
+	return m, nil
+}
+
+// Load starts the next Program once every list has ended with nothing open.
+func (m *Machine) Load(p *schedule.Program) error {
+	if err := m.Process.Load(p); err != nil {
+		return err
+	}
+	m.barrier = NewBarrier(p.Workers)
+	m.release(nil)
+	return nil
+}
+
+// Issued implements Gate.
+func (m *Machine) Issued(worker int, done bool) []int {
+	return m.release(m.Process.Issued(worker, done))
+}
+
+// Done implements Gate.
+func (m *Machine) Done(worker int, in schedule.Instruction) []int {
+	return m.release(m.Process.Done(worker, in))
+}
+
+// release lets a drain through once every worker is at it.
+func (m *Machine) release(wake []int) []int {
+	drain, workers, all := m.AtDrain()
+	if !all {
+		return wake
+	}
+	if released, err := m.barrier.Reach(drain, workers); err != nil || !released {
+		panic(err) // the Barrier counts what AtDrain has counted
+	}
+	return m.Release()
+}

@@ -1,0 +1,81 @@
+package machine
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// Lack is what an instruction can lack.
+type Lack uint8
+
+// What a worker may wait for.
+const (
+	Nothing    Lack = iota // it may start
+	Message                // For has not arrived from Peer
+	Collective             // For is not complete
+	Device                 // For is issued and not done, as are as many as may be
+	Slot                   // the edge to Peer has no free slot
+	Core                   // all cores are taken
+	Drain                  // not every worker is here with nothing open
+	Held                   // a stop is being agreed on
+	Running                // the worker has started it
+	Ended                  // the list has ended
+)
+
+// Need is what keeps a worker from starting its next instruction.
+type Need struct {
+	Worker int
+	At     schedule.Instruction // what it would start
+	Lack   Lack
+	For    schedule.Instruction // the message, collective or computation
+	Peer   int                  // the worker that a message comes from, or whose slots are taken
+}
+
+// Ready says whether nothing is lacking.
+func (n Need) Ready() bool { return n.Lack == Nothing }
+
+// Blocker is the short text that a Timeline keeps: an instruction, "core", "slot", "drain" or "stop".
+func (n Need) Blocker() string {
+	switch n.Lack {
+	case Message, Collective, Device:
+		return n.For.String()
+	case Slot:
+		return "slot"
+	case Core:
+		return "core"
+	case Drain:
+		return "drain"
+	case Held:
+		return "stop"
+	}
+	return ""
+}
+
+// String is a sentence for a stall report.
+func (n Need) String() string {
+	why := ""
+	switch n.Lack {
+	case Nothing:
+		return fmt.Sprintf("worker %d may start %v", n.Worker, n.At)
+	case Running:
+		return fmt.Sprintf("worker %d is at %v", n.Worker, n.At)
+	case Ended:
+		return fmt.Sprintf("worker %d has ended", n.Worker)
+	case Drain:
+		return fmt.Sprintf("worker %d cannot pass %v: not every worker is there with nothing in flight", n.Worker, n.At)
+	case Message:
+		why = fmt.Sprintf("%v from worker %d has not arrived", n.For, n.Peer)
+	case Collective:
+		why = fmt.Sprintf("%v is not complete", n.For)
+	case Device:
+		why = fmt.Sprintf("%v is not done", n.For)
+	case Slot:
+		why = fmt.Sprintf("every slot of its edge to worker %d is taken", n.Peer)
+	case Core:
+		why = "every core is taken"
+	case Held:
+		why = "where to stop is being agreed on"
+	}
+	return fmt.Sprintf("worker %d cannot start %v: %s", n.Worker, n.At, why)
+}

@@ -1,0 +1,225 @@
+package machine
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// Process is the Locals of one process's workers and the CorePool that they share.
+//
+// Methods that say what has happened return the workers that are worth polling again, in a slice that the
+// next call reuses.
+type Process struct {
+	workers []int
+	locals  []*Local // by worker; nil for those of other processes
+	cores   *CorePool
+	drained int // workers that are at a drain
+	wake    []int
+}
+
+// NewProcess makes the Locals of some workers of a Program; nil is all of them.
+func NewProcess(p *schedule.Program, workers []int, o Options) (*Process, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if workers == nil {
+		for w := range p.Workers {
+			workers = append(workers, w)
+		}
+	}
+	s := &Process{workers: workers, locals: make([]*Local, p.Workers)}
+	if o.Cores > 0 {
+		s.cores = NewCorePool(o.Cores)
+	}
+	for _, w := range workers {
+		l, err := NewLocal(p, w, o)
+		if err != nil {
+			return nil, err
+		}
+		s.locals[w] = l
+	}
+	s.all()
+	return s, nil
+}
+
+// Load starts the next Program once every list has ended with nothing open.
+func (s *Process) Load(p *schedule.Program) error {
+	for _, w := range s.workers {
+		if err := s.locals[w].mayLoad(p); err != nil {
+			return err
+		}
+	}
+	for _, w := range s.workers {
+		if err := s.locals[w].Load(p); err != nil {
+			return err
+		}
+	}
+	s.all()
+	return nil
+}
+
+// Local is a worker's own part. Whoever drives a Process does not call its transitions.
+func (s *Process) Local(worker int) *Local { return s.locals[worker] }
+
+// Poll says what a worker's head still needs.
+func (s *Process) Poll(worker int) Need { return s.locals[worker].Poll() }
+
+// Start begins a worker's head, which Poll has called ready.
+func (s *Process) Start(worker int) { s.locals[worker].Start() }
+
+// Issued says that a worker's own time on its head is over; done that it is Done as well.
+func (s *Process) Issued(worker int, done bool) []int {
+	s.locals[worker].Issued(done)
+	return s.after(worker)
+}
+
+// Done says that an instruction that a worker has issued is complete.
+func (s *Process) Done(worker int, in schedule.Instruction) []int {
+	s.locals[worker].Done(in)
+	return s.after(worker)
+}
+
+// Arrive says that a message is there for a worker: in is its sender's SF or SB.
+func (s *Process) Arrive(worker int, in schedule.Instruction) []int {
+	s.locals[worker].Arrive(in)
+	return s.after(worker)
+}
+
+// Credit gives a worker a slot of its edge to another worker back.
+func (s *Process) Credit(worker, to int) []int {
+	s.locals[worker].Credit(to)
+	return s.after(worker)
+}
+
+// Processor is which processor a worker's token names; false where it has none.
+func (s *Process) Processor(worker int) (processor int, has bool) {
+	core := s.locals[worker].core
+	return core, core != none
+}
+
+// Begun is the greatest minibatch that any of the workers has begun; -1 for none.
+func (s *Process) Begun() int {
+	begun := -1
+	for _, w := range s.workers {
+		begun = max(begun, s.locals[w].begun)
+	}
+	return begun
+}
+
+// Hold has instructions of minibatch n and later wait for Limit.
+func (s *Process) Hold(n int) []int {
+	for _, w := range s.workers {
+		s.locals[w].Hold(n)
+	}
+	return s.all()
+}
+
+// Limit has every worker pass instructions of minibatch n and later.
+func (s *Process) Limit(n int) []int {
+	for _, w := range s.workers {
+		s.locals[w].Limit(n)
+	}
+	return s.all()
+}
+
+// AtDrain says at which drain every worker is, with nothing open; false while some is not.
+func (s *Process) AtDrain() (drain, workers int, all bool) {
+	if s.drained < len(s.workers) {
+		return 0, 0, false
+	}
+	return s.locals[s.workers[0]].drains, len(s.workers), true
+}
+
+// Release lets every worker through its drain.
+func (s *Process) Release() []int {
+	s.drained = 0
+	for _, w := range s.workers {
+		s.locals[w].Release()
+		s.locals[w].counted = false
+	}
+	return s.all()
+}
+
+// Ended says whether every list has ended with nothing open.
+func (s *Process) Ended() bool {
+	for _, w := range s.workers {
+		if l := s.locals[w]; l.more || l.Open() > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Waits is what every worker that is neither running nor done waits for.
+func (s *Process) Waits() []Need {
+	var needs []Need
+	for _, w := range s.workers {
+		if n := s.Poll(w); n.Lack != Ended && n.Lack != Running {
+			needs = append(needs, n)
+		}
+	}
+	return needs
+}
+
+// Left is a message that arrived and that nobody took: the first by worker and name.
+func (s *Process) Left() (worker int, in schedule.Instruction, found bool) {
+	for _, w := range s.workers {
+		if box := s.locals[w].arrived; len(box) > 0 {
+			return w, slices.Min(slices.Collect(maps.Keys(box))).Instruction(), true
+		}
+	}
+	return 0, schedule.Instruction{}, false
+}
+
+// all looks at every worker.
+func (s *Process) all() []int {
+	s.wake = append(s.wake[:0], s.workers...)
+	for _, w := range s.workers {
+		s.look(w)
+	}
+	return s.wake
+}
+
+// after looks at a worker to which something has happened.
+func (s *Process) after(worker int) []int {
+	s.wake = append(s.wake[:0], worker)
+	s.look(worker)
+	return s.wake
+}
+
+// look has a worker return its token or stand for one, and counts it at a drain.
+func (s *Process) look(w int) {
+	l := s.locals[w]
+	if s.cores != nil {
+		if l.core != none && !l.keeps() {
+			l.core = none
+			if next, processor, passed := s.cores.Return(w); passed {
+				s.give(next, processor)
+			}
+		}
+		switch wants := l.core == none && l.wants(); {
+		case wants && !l.stands:
+			l.stands = true
+			if processor, now := s.cores.Join(w); now {
+				s.give(w, processor)
+			}
+		case !wants && l.stands && l.core == none:
+			l.stands = false
+			s.cores.Leave(w)
+		}
+	}
+	if _, at := l.AtDrain(); at && !l.counted {
+		l.counted = true
+		s.drained++
+	}
+}
+
+func (s *Process) give(w, processor int) {
+	l := s.locals[w]
+	l.core, l.used, l.stands = processor, false, false
+	if !slices.Contains(s.wake, w) {
+		s.wake = append(s.wake, w)
+	}
+}
