@@ -59,6 +59,16 @@ func (d DType) String() string {
 	return fmt.Sprintf("DType(%d)", uint8(d))
 }
 
+// DTypeNamed is the element type of a name, as String gives it; 0 for one that there is not.
+func DTypeNamed(name string) DType {
+	for d := Float32; d <= Bool; d++ {
+		if d.String() == name {
+			return d
+		}
+	}
+	return 0
+}
+
 // IsFloat says whether tensors of this type can carry a gradient.
 func (d DType) IsFloat() bool { return d == Float32 || d == Float64 }
 

@@ -124,7 +124,7 @@ func (j *job) stageConfig(dev engine.Device, at position) stage.Config {
 
 // sum is what collectives add with.
 func (j *job) sum(dst, src []byte, dtype string) error {
-	return j.engine.SumInto(dst, src, dtypeOf(dtype))
+	return j.engine.SumInto(dst, src, engine.DTypeNamed(dtype))
 }
 
 // evaluated files what a micro-batch of an evaluation gave.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/measure"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
@@ -38,7 +39,7 @@ func sizedModels(t *testing.T) []sizedModel {
 	}
 	for i := range all {
 		s := &all[i]
-		timer, err := NewTimer(torchEngine(t), noise{model: s.model, classes: s.classes, rows: 1000}, s.optimizer, nil)
+		timer, err := measure.NewTimer(torchEngine(t), noise{model: s.model, classes: s.classes, rows: 1000}, s.optimizer, TrainPipeline(torchEngine(t), nil), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -196,7 +196,7 @@ func (w *worker) unpack(h *holding, m wire.Message, into stage.Tensors) error {
 			m[i].Owner = nil
 			t, err = w.dev.Adopt(o.tensor)
 		} else {
-			t, err = w.dev.FromBytes(dtypeOf(m[i].DType), m[i].Shape, m[i].Data)
+			t, err = w.dev.FromBytes(engine.DTypeNamed(m[i].DType), m[i].Shape, m[i].Data)
 		}
 		if err != nil {
 			return err
@@ -204,14 +204,4 @@ func (w *worker) unpack(h *holding, m wire.Message, into stage.Tensors) error {
 		into[v] = t
 	}
 	return nil
-}
-
-// dtypeOf is the element type of a name on the wire; 0 for one the engine will refuse.
-func dtypeOf(name string) engine.DType {
-	for _, d := range []engine.DType{engine.Float32, engine.Float64, engine.Int64, engine.Uint8, engine.Bool} {
-		if d.String() == name {
-			return d
-		}
-	}
-	return 0
 }

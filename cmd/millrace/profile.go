@@ -24,6 +24,7 @@ import (
 	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/measure"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run"
@@ -148,7 +149,7 @@ func synthetic(m *model.Model) (data.Split, error) {
 // costs measures on this machine, or computes for the devices of a cluster file.
 func costs(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int) (*profile.Profile, error) {
 	if j.Cluster == "" {
-		return measure(c, j, m, sizes, passes)
+		return measured(c, j, m, sizes, passes)
 	}
 	described, err := describedCluster(c, j)
 	if err != nil {
@@ -159,15 +160,16 @@ func costs(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int
 }
 
 // layerTimer times the model's layers on samples made up for it.
-func layerTimer(e engine.Engine, j *job.Job, m *model.Model) (*run.Timer, error) {
+func layerTimer(e engine.Engine, j *job.Job, m *model.Model) (*measure.Timer, error) {
 	split, err := synthetic(m)
 	if err != nil {
 		return nil, err
 	}
-	return run.NewTimer(e, split, j.Optimizer, &place.Policy{})
+	on := &place.Policy{}
+	return measure.NewTimer(e, split, j.Optimizer, run.TrainPipeline(e, on), on)
 }
 
-func measure(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int) (*profile.Profile, error) {
+func measured(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int) (*profile.Profile, error) {
 	if err := checkSizes(m, sizes); err != nil {
 		return nil, err
 	}

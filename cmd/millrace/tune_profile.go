@@ -7,9 +7,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/measure"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
@@ -66,7 +66,7 @@ func briefSizes(sizes []int) []int {
 // that they take as long as they have bytes, which is scaled to what those show. What instructions take beside
 // layers is in what the trainings show too.
 type briefTimer struct {
-	*run.Timer
+	*measure.Timer
 	model     *model.Model
 	optimizer optim.Settings
 }

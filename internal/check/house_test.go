@@ -39,6 +39,7 @@ var rules = []rule{
 	{"wire", []string{"engine", "nn", "model", "plan", "schedule", "run"}, "the wire moves bytes and does not know what they mean"},
 	{"stage", []string{"schedule", "sim", "run", "wire", "net"}, "a stage is tensors of one worker: it knows no order and no other stage"},
 	{"stage/optim", []string{"stage", "model", "plan", "schedule", "run"}, "an optimizer knows parameters and gradients alone"},
+	{"measure", []string{"schedule", "sim", "run", "tune", "report"}, "measuring knows no order of instructions: what trains a pipeline is given to it"},
 	{"run", []string{"sim", "tune", "report", "cmd"}, "run executes a Program: predicting and drawing are others'"},
 	{"run/place", []string{"run", "engine", "schedule", "plan", "net"}, "threads and processors are the operating system's: they hold for any work"},
 	{"trace", []string{"schedule", "sim", "run", "plan", "model", "engine"}, "sim and run both write a Timeline, so it can know neither"},

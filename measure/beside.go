@@ -1,4 +1,4 @@
-package run
+package measure
 
 import (
 	"cmp"
@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/nn"
-	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
@@ -59,35 +57,24 @@ func (t *Timer) beside(ctx context.Context, into *profile.Transfer) error {
 	}
 	plain := optim.Settings{Kind: optim.SGD}
 	n := len(m.Layers)
-	p := &plan.Plan{
-		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Replication: string(schedule.RoundRobin),
-		MicroBatch: 1, MicroBatches: besideMicros, Schedule: "1f1b", Weights: string(schedule.Sync),
-		Stages: []plan.Stage{
-			{FirstLayer: 0, LastLayer: n/2 - 1, Devices: []int{0}, Warmup: 2},
-			{FirstLayer: n / 2, LastLayer: n - 1, Devices: []int{1}, Warmup: 1},
-		},
-	}
 	var all besides
 	for range besidePairs {
-		clocks := make([]*instructionClock, len(p.Stages))
-		for s, st := range p.Stages {
-			clocks[s] = &instructionClock{first: st.FirstLayer, last: st.LastLayer}
-		}
-		res, err := t.train(ctx, m, p, Config{
-			Data: Data{Train: ones{4}}, Optimizer: plain, Rate: optim.Rate{Kind: optim.Constant, Base: 1e-6},
-			Steps: besideSteps, KeepSteps: besideSteps, Watch: func(s int) stage.Watch { return clocks[s] },
+		clocks := []*instructionClock{{first: 0, last: n/2 - 1}, {first: n / 2, last: n - 1}}
+		tl, err := t.pipeline(ctx, Pipeline{
+			Model: m, Cut: n / 2, InAdvance: 2, Samples: ones{4}, MicroBatches: besideMicros, Steps: besideSteps,
+			Watch: func(s int) stage.Watch { return clocks[s] },
 		})
 		if err != nil {
 			return err
 		}
 		loop, err := (&Timer{engine: t.engine, split: ones{4}, optimizer: plain, place: t.place}).once(ctx, profile.Request{
-			Model: m, MicroBatch: 1, Warmup: 8, Passes: probeMicros, Concurrency: len(p.Stages), Threads: 1,
+			Model: m, MicroBatch: 1, Warmup: 8, Passes: probeMicros, Concurrency: len(clocks), Threads: 1,
 		})
 		if err != nil {
 			return err
 		}
 		for w, c := range clocks {
-			if err := all.add(ownEvents(&res.Timeline, w), c.layersS, loop[c.first:c.last+1], w > 0); err != nil {
+			if err := all.add(ownEvents(tl, w), c.layersS, loop[c.first:c.last+1], w > 0); err != nil {
 				return err
 			}
 		}
@@ -138,7 +125,7 @@ func (b *besides) add(own []trace.Event, layersS []float64, loop []profile.Layer
 		computes, within, after := e.Kind == "F" || e.Kind == "B", 0.0, waited
 		if computes {
 			if computations == len(layersS) {
-				return fmt.Errorf("run: measuring: %s has no layers' time", e.Instruction)
+				return fmt.Errorf("measure: measuring: %s has no layers' time", e.Instruction)
 			}
 			within, waited = layersS[computations], 0
 			computations++

@@ -1,4 +1,4 @@
-package run
+package measure
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
+	"github.com/millrace-ml/millrace/trace"
 )
 
 // Timer measures what layers cost, for package profile, on the code that trains: the
@@ -24,19 +25,41 @@ type Timer struct {
 	engine    engine.Engine
 	split     data.Split
 	optimizer optim.Settings
+	train     func(context.Context, Pipeline) (*trace.Timeline, error)
 	place     *place.Policy
 }
 
+// Pipeline is a short training that a Timer asks for: of a model cut into two stages, a worker each, by plain
+// gradient descent on micro-batches of one sample, 1F1B, every step of it kept in full.
+type Pipeline struct {
+	Model               *model.Model
+	Cut                 int // first layer of the second stage
+	InAdvance           int // micro-batches that the first stage has under way
+	Samples             data.Split
+	MicroBatches, Steps int
+	Watch               func(stage int) stage.Watch // nil: nobody looks on
+}
+
+// pipeline has a Pipeline trained to its end.
+func (t *Timer) pipeline(ctx context.Context, p Pipeline) (*trace.Timeline, error) {
+	tl, err := t.train(ctx, p)
+	if err == nil && len(tl.Steps) < p.Steps {
+		err = fmt.Errorf("measure: stopped: %w", context.Cause(ctx))
+	}
+	return tl, err
+}
+
 // NewTimer makes a Timer. split gives the samples that layers are timed on, because what
-// an embedding costs depends on them; on is what may be changed of the process, as in a Config.
-func NewTimer(e engine.Engine, split data.Split, optimizer optim.Settings, on *place.Policy) (*Timer, error) {
-	if e == nil || split == nil {
-		return nil, fmt.Errorf("run: a timer needs an engine and data")
+// an embedding costs depends on them. train trains Pipelines on workers of this host, by the code that trains
+// for users. on is what may be changed of the process.
+func NewTimer(e engine.Engine, split data.Split, optimizer optim.Settings, train func(context.Context, Pipeline) (*trace.Timeline, error), on *place.Policy) (*Timer, error) {
+	if e == nil || split == nil || train == nil {
+		return nil, fmt.Errorf("measure: a timer needs an engine, data and what trains")
 	}
 	if err := optimizer.Check(); err != nil {
-		return nil, fmt.Errorf("run: %w", err)
+		return nil, fmt.Errorf("measure: %w", err)
 	}
-	return &Timer{engine: e, split: split, optimizer: optimizer, place: on}, nil
+	return &Timer{engine: e, split: split, optimizer: optimizer, train: train, place: on}, nil
 }
 
 var _ profile.Timer = (*Timer)(nil)

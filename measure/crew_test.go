@@ -1,17 +1,28 @@
-package run
+package measure
 
 import (
+	"context"
+	"errors"
 	"testing"
 
+	"github.com/millrace-ml/millrace/engine/ref"
+	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/stage/optim"
+	"github.com/millrace-ml/millrace/trace"
 )
 
 // Short passes are timed in halves, and computing layers again, many times in every visit; of long ones a visit has one
 // pass in halves, and one visit alone computes again.
 func TestWhatAVisitTimes(t *testing.T) {
-	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8}, "classes": 4})
-	timer, err := NewTimer(testEngine(t), noise{model: m, classes: 4, rows: 1000}, optim.Settings{Kind: optim.SGD}, nil)
+	m, err := model.Build("mlp", map[string]any{"inputs": 6, "hidden": []int{8}, "classes": 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	untrained := func(context.Context, Pipeline) (*trace.Timeline, error) {
+		return nil, errors.New("layers need no pipeline")
+	}
+	timer, err := NewTimer(ref.New(), ones{6}, optim.Settings{Kind: optim.SGD}, untrained, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

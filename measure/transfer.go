@@ -1,4 +1,4 @@
-package run
+package measure
 
 import (
 	"context"
@@ -8,14 +8,12 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/model"
-	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run/place"
-	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
-	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire"
 )
@@ -85,47 +83,37 @@ func probeModel() (*model.Model, error) {
 	return model.Build("mlp", map[string]any{"inputs": 4, "hidden": []int{4, 4}, "classes": 2})
 }
 
-// probe trains a model that costs nothing, cut into stages behind the layers in cuts.
-func (t *Timer) probe(ctx context.Context, cuts []int) (*Result, error) {
+// probe trains a model that costs nothing, cut into two stages.
+func (t *Timer) probe(ctx context.Context) (*trace.Timeline, error) {
 	m, err := probeModel()
 	if err != nil {
 		return nil, err
 	}
-	p := &plan.Plan{
-		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Replication: string(schedule.RoundRobin), MicroBatch: 1, MicroBatches: probeMicros,
-		Schedule: "1f1b", Weights: string(schedule.Sync),
-	}
-	first := 0
-	for i, last := range append(cuts, len(m.Layers)-1) {
-		// One micro-batch at a time: the receiver sleeps when the message comes.
-		p.Stages = append(p.Stages, plan.Stage{FirstLayer: first, LastLayer: last, Devices: []int{i}, Warmup: 1})
-		first = last + 1
-	}
-	return t.train(ctx, m, p, Config{
-		Data: Data{Train: ones{4}}, Optimizer: optim.Settings{Kind: optim.SGD}, Rate: optim.Rate{Kind: optim.Constant, Base: 1e-3},
-		Steps: probeSteps, KeepSteps: probeSteps,
+	// One micro-batch at a time: the receiver sleeps when the message comes.
+	return t.pipeline(ctx, Pipeline{
+		Model: m, Cut: len(m.Layers) / 2, InAdvance: 1, Samples: ones{4}, MicroBatches: probeMicros, Steps: probeSteps,
 	})
 }
 
 func (t *Timer) latency(ctx context.Context) (float64, error) {
-	res, err := t.probe(ctx, []int{1})
+	tl, err := t.probe(ctx)
 	if err != nil {
 		return 0, err
 	}
 	sent := map[string]trace.Event{}
-	for _, e := range res.Timeline.Events {
+	for _, e := range tl.Events {
 		if e.Kind == "SF" || e.Kind == "SB" {
 			sent[e.Instruction] = e
 		}
 	}
 	var took []float64
-	for _, e := range res.Timeline.Events {
+	for _, e := range tl.Events {
 		if from, ok := sent[e.BlockedBy]; ok && e.Step > 0 && e.StartS > from.StartS {
 			took = append(took, e.StartS-from.StartS)
 		}
 	}
 	if len(took) == 0 {
-		return 0, fmt.Errorf("run: measuring: no message was waited for")
+		return 0, fmt.Errorf("measure: measuring: no message was waited for")
 	}
 	return middle(took), nil
 }
@@ -181,7 +169,7 @@ func (t *Timer) allReduceRate(ctx context.Context, workers int) (float64, error)
 		group[k] = k
 	}
 	float := t.engine.Float()
-	sum := func(dst, src []byte, dtype string) error { return t.engine.SumInto(dst, src, dtypeOf(dtype)) }
+	sum := func(dst, src []byte, dtype string) error { return t.engine.SumInto(dst, src, engine.DTypeNamed(dtype)) }
 	vectors := make([][]byte, workers)
 	for k := range vectors {
 		vectors[k] = make([]byte, reduceBytes)
@@ -207,14 +195,4 @@ func (t *Timer) allReduceRate(ctx context.Context, workers int) (float64, error)
 		took = append(took, time.Since(start).Seconds())
 	}
 	return reduceBytes / middle(took), nil
-}
-
-// train is a short training for a measurement, with the Timer's engine.
-func (t *Timer) train(ctx context.Context, m *model.Model, p *plan.Plan, c Config) (*Result, error) {
-	c.Model, c.Plan, c.Engine, c.Place = m, p, t.engine, t.place
-	res, err := Train(ctx, c)
-	if err == nil && res.Stopped {
-		err = fmt.Errorf("run: measuring: %w", context.Cause(ctx))
-	}
-	return res, err
 }

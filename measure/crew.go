@@ -1,4 +1,4 @@
-package run
+package measure
 
 import (
 	"context"
@@ -99,7 +99,7 @@ func (c *crew) work(ctx context.Context, f, idle func(*bench) error) error {
 	}
 	c.done.Wait()
 	if ctx.Err() != nil {
-		return fmt.Errorf("run: measuring: %w", context.Cause(ctx))
+		return fmt.Errorf("measure: measuring: %w", context.Cause(ctx))
 	}
 	return errors.Join(c.errs...)
 }
@@ -155,7 +155,7 @@ func (b *bench) forward() (id int, err error) {
 		if b.stage.Graph.Name(v) == "target" {
 			array = batch.Target
 		}
-		if given[v], err = tensorOf(b.dev, b.float, array); err != nil {
+		if given[v], err = stage.TensorOf(b.dev, b.float, array); err != nil {
 			given.Free()
 			return 0, err
 		}
