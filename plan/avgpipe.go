@@ -22,12 +22,7 @@ func init() {
 		Name: "avgpipe", Paper: "Elastic Averaging for Efficient Pipelined DNN Training (Chen et al., PPoPP 2023), section 6",
 		Settings: settings,
 		Plan: func(ctx context.Context, r Request) (*Plan, error) {
-			o, err := readPipeDream("avgpipe", settings, r)
-			if err != nil {
-				return nil, err
-			}
-			o.flush = true
-			return o.plan(ctx, r)
+			return planFlushed(ctx, "avgpipe", settings, r)
 		},
 	})
 }

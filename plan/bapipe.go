@@ -35,14 +35,22 @@ func init() {
 }
 
 var bapipeSettings = []Setting{
-	{"schedule", "auto", "auto, 1F1B-AS, FBP-AS, 1F1B-SNO, 1F1B-SO", "one schedule in place of all that suit the devices (Tables I and II)"},
-	{"order", "search", "search, given", "whether device types change places along the chain"},
-	{"balance", "exact", "exact, moves", "how inter-layer partition iterates (section 3.3.1)"},
-	{"fractions", "on", "on, off", "whether boundary layers are divided (section 3.3.2)"},
-	{"a_th", "auto", "auto, or bytes like 4MiB", "feature threshold of the coarse-grained partition (section 3.3.3)"},
-	{"stages", "all", "all, or a number", "accelerators in the chain"},
-	{"on_chip", "profiled", "profiled, spill", "spill: the profile keeps weights on the chip (section 4.3), and those that do not fit there pass through memory"},
-	{"dp", "on", "on, off", "whether data parallelism may win"},
+	{Name: "schedule", Default: "auto", Values: "auto, 1F1B-AS, FBP-AS, 1F1B-SNO, 1F1B-SO",
+		Doc: "one schedule in place of all that suit the devices (Tables I and II)"},
+	{Name: "order", Default: "search", Values: "search, given",
+		Doc: "whether device types change places along the chain"},
+	{Name: "balance", Default: "exact", Values: "exact, moves",
+		Doc: "how inter-layer partition iterates (section 3.3.1)"},
+	{Name: "fractions", Default: "on", Values: "on, off",
+		Doc: "whether boundary layers are divided (section 3.3.2)"},
+	{Name: "a_th", Default: "auto", Values: "auto, or bytes like 4MiB",
+		Doc: "feature threshold of the coarse-grained partition (section 3.3.3)"},
+	{Name: "stages", Default: "all", Values: "all, or a number",
+		Doc: "accelerators in the chain"},
+	{Name: "on_chip", Default: "profiled", Values: "profiled, spill",
+		Doc: "spill: the profile keeps weights on the chip (section 4.3), and those that do not fit there pass through memory"},
+	{Name: "dp", Default: "on", Values: "on, off",
+		Doc: "whether data parallelism may win"},
 }
 
 // bapipeOptions is the settings, read.
@@ -54,7 +62,7 @@ type bapipeOptions struct {
 	stages                int
 }
 
-func (r Request) bapipeOptions() (o bapipeOptions, err error) {
+func readBaPipe(r Request) (o bapipeOptions, err error) {
 	s := reads("bapipe", bapipeSettings, false, r)
 	o.search = s.choice("order") == "search"
 	o.exact = s.choice("balance") == "exact"
@@ -67,8 +75,8 @@ func (r Request) bapipeOptions() (o bapipeOptions, err error) {
 	o.stages = min(len(r.Cluster.Devices), len(r.Profile.Layers))
 	if text := s.text("stages"); text != "all" {
 		n, e := strconv.Atoi(text)
-		if (e != nil || n < 1 || n > o.stages) && s.err == nil {
-			s.err = fmt.Errorf("plan: bapipe: stages is %q; it is all, or 1 to %d: %s has %d layers, cluster %s %d devices",
+		if e != nil || n < 1 || n > o.stages {
+			s.fail("plan: bapipe: stages is %q; it is all, or 1 to %d: %s has %d layers, cluster %s %d devices",
 				text, o.stages, r.Profile.Model, len(r.Profile.Layers), r.Cluster.Name, len(r.Cluster.Devices))
 		}
 		o.stages = n
@@ -83,8 +91,8 @@ func (r Request) bapipeOptions() (o bapipeOptions, err error) {
 		switch {
 		case !ok:
 			s.wrong("schedule")
-		case (family == "fbp-as" || family == "1f1b-as") && o.schedules[0] == "1f1b" && s.err == nil:
-			s.err = fmt.Errorf("plan: bapipe: schedule %s needs devices that transfer while they compute, FPGA boards; cluster %s has others", name, r.Cluster.Name)
+		case (family == "fbp-as" || family == "1f1b-as") && o.schedules[0] == "1f1b":
+			s.fail("plan: bapipe: schedule %s needs devices that transfer while they compute, FPGA boards; cluster %s has others", name, r.Cluster.Name)
 		}
 		o.schedules = []string{family}
 	}
@@ -102,7 +110,7 @@ func planBaPipe(ctx context.Context, r Request) (*Plan, error) {
 	if n := len(r.Profile.Layers); n > mostBaPipeLayers {
 		return nil, fmt.Errorf("plan: bapipe: %s has %d layers; it searches up to %d. Merge layers in the profile, or ask planner pipedream or dapple", r.Profile.Model, n, mostBaPipeLayers)
 	}
-	o, err := r.bapipeOptions()
+	o, err := readBaPipe(r)
 	if err != nil {
 		return nil, err
 	}

@@ -215,7 +215,7 @@ func (h *chain) leastMemory(family string, M int) *MemoryError {
 	var stages []held
 	from := 0
 	for i, to := range append(within(limit), len(h.p.Layers)) {
-		stages = append(stages, held{h.p.Layers[from].Name, h.p.Layers[to-1].Name, h.devices[i : i+1], need(i, from, to)})
+		stages = append(stages, held{first: h.p.Layers[from].Name, last: h.p.Layers[to-1].Name, devices: h.devices[i : i+1], bytes: need(i, from, to)})
 		from = to
 	}
 	return refusal("bapipe", bapipeCounts, limit, h.c.MemoryBytes, stages)
@@ -232,11 +232,9 @@ func (x *bapipe) refuse(e *MemoryError) {
 
 // plan writes a partition down.
 func (x *bapipe) plan(h *chain, family string, bounds []boundary, M int) *Plan {
-	p := &Plan{
-		Version: Version, Model: x.r.Profile.Model, ModelID: x.r.Profile.ModelID, Cluster: x.r.Cluster.Name, Replication: "round_robin",
-		MicroBatch: h.size, MicroBatches: M, Schedule: family, Weights: "sync", Planner: "bapipe",
-		Objective: Objective{Name: "mini-batch time (BaPipe Tables I and II)", Value: x.step(h, family, bounds, M), Unit: "s"},
-	}
+	p := x.r.blank("bapipe", "round_robin")
+	p.MicroBatch, p.MicroBatches, p.Schedule = h.size, M, family
+	p.Objective = Objective{Name: "mini-batch time (BaPipe Tables I and II)", Value: x.step(h, family, bounds, M), Unit: "s"}
 	from := boundary{}
 	for i, d := range h.devices {
 		st := Stage{FirstLayer: from.layer, LastLayer: len(h.p.Layers) - 1, Devices: []int{d}, Warmup: bapipeWarmup(family, i, len(h.devices), M)}
@@ -292,7 +290,7 @@ func (x *bapipe) tryDataParallel(size int) error {
 		}
 		need, limit := h.memory(0, 0, n, 1), x.r.Cluster.MemoryBytes(d)
 		fits, least = fits && (limit == 0 || need <= limit), max(least, need)
-		whole = append(whole, held{layers[0].Name, layers[n-1].Name, []int{d}, need})
+		whole = append(whole, held{first: layers[0].Name, last: layers[n-1].Name, devices: []int{d}, bytes: need})
 		slowest, bytes = max(slowest, h.compute(0, 0, n)), h.weights[n]
 	}
 	if !fits {

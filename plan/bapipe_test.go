@@ -93,7 +93,7 @@ func TestBaPipeBalancesExactly(t *testing.T) {
 		least := math.Inf(1)
 		n, N, M := len(r.Profile.Layers), len(given), r.Batch/2
 		everyOrder(given, func(order []int) {
-			everySplit(n, N, func(cuts []int) {
+			EverySplit(n, N, func(cuts []int) {
 				for _, k := range []int{1, 2} {
 					pace, from := 0.0, 0
 					fits := true
@@ -221,7 +221,7 @@ func TestBaPipeDividesLayers(t *testing.T) {
 // Four equal layers on three equal devices: T = 4/3 of a layer each, which whole layers miss
 // and thirds of layers meet exactly (FPDeep's case).
 func TestBaPipeReachesT(t *testing.T) {
-	r := evenChain(4, 3, 1e12)
+	r := EvenChain(4, 3, 1e12)
 	p, err := planBaPipe(context.Background(), r)
 	if err != nil {
 		t.Fatal(err)
@@ -241,25 +241,10 @@ func TestBaPipeReachesT(t *testing.T) {
 	}
 }
 
-// evenChain is equal layers of F = 1 and B = 2 with outputs of 10 bytes on equal devices, 8 micro-batches.
-func evenChain(layers, devices int, link float64) Request {
-	p := &profile.Profile{Version: profile.Version, Model: "even", ModelID: "x", Source: "roofline"}
-	for i := range layers {
-		p.Layers = append(p.Layers, profile.Layer{Name: string(rune('a' + i)), Kind: "linear", From: []int{i - 1}, TiedTo: -1, ParameterBytes: 100,
-			Costs: []profile.Cost{{Device: "d", MicroBatch: 1, ForwardS: 1, BackwardS: 2, OutputBytes: 10, SavedBytes: 10}}})
-	}
-	c := &cluster.Cluster{Name: "even", DeviceTypes: map[string]cluster.DeviceType{"d": {}},
-		Levels: []cluster.Level{{Name: "chain", Size: devices, BandwidthBytesPerSecond: link, FullDuplex: true, CollectiveBandwidthBytesPerSecond: 0.1}}}
-	for range devices {
-		c.Devices = append(c.Devices, "d")
-	}
-	return Request{Profile: p, Cluster: c, Batch: 8}
-}
-
 // With a link over which most features take longer than stages compute, cuts stand only where
 // features are small (§3.3.3), and nothing is divided.
 func TestBaPipeCutsWhereFeaturesAreSmall(t *testing.T) {
-	r := evenChain(6, 2, 1)
+	r := EvenChain(6, 2, 1)
 	r.Profile.Layers[1].Costs[0].OutputBytes = 2 // the other cuts take 10 s each way, a stage 9 s
 	p, err := planBaPipe(context.Background(), r)
 	if err != nil {
@@ -273,7 +258,7 @@ func TestBaPipeCutsWhereFeaturesAreSmall(t *testing.T) {
 // SO where memory holds twice the features, SNO where it does not, both while transfers cost
 // something; on boards FBP-AS or 1F1B-AS.
 func TestBaPipeChoosesSchedules(t *testing.T) {
-	r := evenChain(4, 2, 10)
+	r := EvenChain(4, 2, 10)
 	p, err := planBaPipe(context.Background(), r)
 	if err != nil || p.Schedule != "so" || p.Stages[0].Warmup != 4 {
 		t.Fatalf("got %+v, %v; want SO", p, err)
@@ -300,7 +285,7 @@ func TestBaPipeChoosesSchedules(t *testing.T) {
 
 // The faster device takes the heavy end wherever it is given.
 func TestBaPipeDeviceOrder(t *testing.T) {
-	r := evenChain(3, 2, 1e12)
+	r := EvenChain(3, 2, 1e12)
 	for i := range r.Profile.Layers {
 		c := r.Profile.Layers[i].Costs[0]
 		c.Device = "e"
@@ -339,7 +324,7 @@ func TestBaPipeRefusals(t *testing.T) {
 		{nil, func(r *Request) { r.Profile = &profile.Profile{} }, "0 layers"},
 		{nil, func(r *Request) { r.Profile = &profile.Profile{Layers: make([]profile.Layer, mostBaPipeLayers+1)} }, "has 10001 layers; it searches up to 10000"},
 	} {
-		r := evenChain(4, 2, 1e9)
+		r := EvenChain(4, 2, 1e9)
 		r.Set = c.set
 		if c.to != nil {
 			c.to(&r)
@@ -350,13 +335,13 @@ func TestBaPipeRefusals(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := planBaPipe(gone, evenChain(4, 2, 1e9)); !errors.Is(err, context.Canceled) {
+	if _, err := planBaPipe(gone, EvenChain(4, 2, 1e9)); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v from a request that was given up", err)
 	}
 }
 
 func BenchmarkBaPipe(b *testing.B) {
-	r := evenChain(300, 16, 1e9)
+	r := EvenChain(300, 16, 1e9)
 	for b.Loop() {
 		if _, err := planBaPipe(context.Background(), r); err != nil {
 			b.Fatal(err)

@@ -99,7 +99,7 @@ func (s *serverBound) fill() *fillBound {
 		if l.Size < 2 {
 			continue
 		}
-		one := affine{l.LatencyS, 1 / l.BandwidthBytesPerSecond}
+		one := affine{fixedS: l.LatencyS, perByteS: 1 / l.BandwidthBytesPerSecond}
 		for _, node := range s.c.Nodes {
 			if i == 0 && node.BandwidthBytesPerSecond > 0 {
 				one.perByteS = min(one.perByteS, 1/node.BandwidthBytesPerSecond)

@@ -118,20 +118,6 @@ func railsAtMost(levels []cluster.Level, level, inside, devices int) int {
 	return max(1, min(inside, devices))
 }
 
-// over is a link of which several share the bytes.
-func (a affine) over(rails int) affine { return affine{a.fixedS, a.perByteS / float64(rails)} }
-
-// ring is 2 (n-1) messages of an n-th of the bytes.
-func (a affine) ring(n int) affine {
-	messages := 2 * float64(n-1)
-	return affine{messages * a.fixedS, messages / float64(n) * a.perByteS}
-}
-
-// and is one after the other.
-func (a affine) and(b affine) affine {
-	return affine{a.fixedS + b.fixedS, a.perByteS + b.perByteS}
-}
-
 // fastestLink is the least latency and seconds a byte of a level's rings.
 func fastestLink(c *cluster.Cluster, i int, l cluster.Level) affine {
 	bandwidth, latency := l.BandwidthBytesPerSecond, l.LatencyS
@@ -146,5 +132,5 @@ func fastestLink(c *cluster.Cluster, i int, l cluster.Level) affine {
 			}
 		}
 	}
-	return affine{latency, 1 / bandwidth}
+	return affine{fixedS: latency, perByteS: 1 / bandwidth}
 }

@@ -39,7 +39,7 @@ func planDapplePaper(ctx context.Context, r Request, s *settingsReader) (*Plan, 
 	}
 	best, dp := (*dappleSearch)(nil), dappleDP{plain: math.Inf(1), hidden: math.Inf(1)}
 	limit, thinned := math.Inf(1), false
-	search := func(s *dappleSearch) error {
+	run := func(s *dappleSearch) error {
 		err := s.search(ctx, limit)
 		if s.bestAt >= 0 {
 			best, limit = s, s.best
@@ -66,7 +66,7 @@ func planDapplePaper(ctx context.Context, r Request, s *settingsReader) (*Plan, 
 	// A look at a few cuts of every size finds a pipeline that is nearly the best: what cannot be
 	// below it is not searched afterwards, and the size that it has comes first.
 	for _, s := range searches {
-		if err := search(s.look()); err != nil {
+		if err := run(s.look()); err != nil {
 			return nil, err
 		}
 	}
@@ -74,7 +74,7 @@ func planDapplePaper(ctx context.Context, r Request, s *settingsReader) (*Plan, 
 		slices.SortStableFunc(searches, func(a, b *dappleSearch) int { return cmp.Compare(abs(a.mb-best.mb), abs(b.mb-best.mb)) })
 	}
 	for _, s := range searches {
-		if err := search(s); err != nil {
+		if err := run(s); err != nil {
 			return nil, err
 		}
 	}
@@ -132,7 +132,7 @@ func microBatches(r Request) []int {
 
 // planData writes data parallelism down.
 func (o dappleOptions) planData(r Request, dp dappleDP) *Plan {
-	out := dapplePlan(r)
+	out := r.blank("dapple", "split")
 	out.Replication, out.Schedule, out.MicroBatch, out.MicroBatches = "round_robin", "dp", dp.microBatch, dp.micro
 	st := Stage{LastLayer: len(r.Profile.Layers) - 1, Warmup: 1}
 	for d := range min(len(r.Cluster.Devices), dp.micro) {
@@ -146,7 +146,7 @@ func (o dappleOptions) planData(r Request, dp dappleDP) *Plan {
 
 // planPipeline writes the best pipeline down: depths by policy and memory (§5.3).
 func (o dappleOptions) planPipeline(r Request, s *dappleSearch, dp dappleDP, thinned bool) *Plan {
-	out := dapplePlan(r)
+	out := r.blank("dapple", "split")
 	out.MicroBatch, out.MicroBatches = s.mb, s.M
 	ends, devices := s.chain()
 	ratio := s.acrOf(ends, devices)

@@ -10,7 +10,7 @@ import (
 // Data parallelism wins with links that cost nothing, unless a sample takes more of a device
 // than the profile's activations say, which is DAPPLE's peak_activation_per_batch.
 func TestDappleDataParallelismNeedsItsPeak(t *testing.T) {
-	r := evenChain(4, 2, 1e12)
+	r := EvenChain(4, 2, 1e12)
 	r.Cluster.DeviceTypes["d"] = cluster.DeviceType{MemoryBytes: 2000}
 	r.Cluster.Levels[0].CollectiveBandwidthBytesPerSecond = 1e12
 	for _, c := range []struct {

@@ -65,13 +65,13 @@ func TestDappleOddRuns(t *testing.T) {
 				if !ok {
 					continue
 				}
-				if have := got.Candidates[at]; !close(have.Block, want.Block) || len(have.Stages) != len(want.Stages) {
+				if have := got.Candidates[at]; !Close(have.Block, want.Block) || len(have.Stages) != len(want.Stages) {
 					t.Errorf("%s: %d stages: %g, literally %g", run, stages, have.Block, want.Block)
 				}
 				at++
 			}
 			two, best := got.Candidates[len(got.Candidates)-1], literalBipartition(a, G)
-			if !close(two.Speedup, best) {
+			if !Close(two.Speedup, best) {
 				t.Errorf("%s: cut in two: %g, literally %g", run, two.Speedup, best)
 			}
 			best = 0

@@ -59,7 +59,7 @@ func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(math.Abs(a), mat
 func TestDappleArtifactAnswersAsPublished(t *testing.T) {
 	for name, want := range shared.Oracles[dappleRun](t, "dapple_*") {
 		t.Run(name, func(t *testing.T) {
-			p := readProfile(t, want.Profile, want.Batch.Profile)
+			p := plan.ReadProfile(t, want.Profile, want.Batch.Profile)
 			seps := want.Topology.Seps
 			c := flatCluster(seps[len(seps)-1])
 			got, err := plan.SearchDapple(context.Background(), p, c, want.Batch.Global, plan.DappleConstants{

@@ -1,13 +1,11 @@
 package plan
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
-
-	"github.com/millrace-ml/millrace/cluster"
-	"github.com/millrace-ml/millrace/profile"
 )
 
 // equation2 is L with Q, Tw, Ts and Te computed as printed.
@@ -104,35 +102,6 @@ func TestDappleBehind(t *testing.T) {
 	}
 }
 
-// chainCase is a random chain of layers on a random cluster of one or two levels and types.
-func chainCase(r *rand.Rand) (*profile.Profile, *cluster.Cluster, int, int) {
-	p := &profile.Profile{Model: "chain", OptimizerStates: r.IntN(3)}
-	mb := []int{8, 16}[r.IntN(2)]
-	for k := range 2 + r.IntN(7) {
-		l := profile.Layer{Name: string(rune('a' + k)), From: []int{k - 1}, TiedTo: -1, ParameterBytes: r.Int64N(1000)}
-		saved := r.Int64N(200)
-		output := r.Int64N(500)
-		for _, device := range []string{"x", "y"} {
-			l.Costs = append(l.Costs, profile.Cost{Device: device, MicroBatch: mb, ForwardS: r.Float64(), BackwardS: 2 * r.Float64(), OutputBytes: output, SavedBytes: saved})
-		}
-		p.Layers = append(p.Layers, l)
-	}
-	memory := []int64{0, 0, 6000, 3000}[r.IntN(4)]
-	c := &cluster.Cluster{Name: "random", DeviceTypes: map[string]cluster.DeviceType{"x": {MemoryBytes: memory}, "y": {MemoryBytes: memory}}}
-	inner := cluster.Level{Name: "server", Size: 1 + r.IntN(3), BandwidthBytesPerSecond: 200 + 5000*r.Float64(), LatencyS: 0.01 * r.Float64(), FullDuplex: true}
-	outer := cluster.Level{Name: "rack", Size: 1 + r.IntN(2), BandwidthBytesPerSecond: 100 + 1000*r.Float64(), FullDuplex: true, Uplinks: r.IntN(2) == 0}
-	c.Levels = []cluster.Level{inner, outer}
-	mixed := r.IntN(3) == 0
-	for i := range inner.Size * outer.Size {
-		t := "x"
-		if mixed && i >= inner.Size {
-			t = "y"
-		}
-		c.Devices = append(c.Devices, t)
-	}
-	return p, c, mb * (1 + r.IntN(6)), mb
-}
-
 // TestDappleSearchAgainstTwins: thousands of random chains against the recursion as
 // printed, written again, and against every plan that the placements allow. The search is
 // the recursion without its pruning; with it, it lies between the two.
@@ -140,7 +109,7 @@ func TestDappleSearchAgainstTwins(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	better, optimal, plans := 0, 0, 0
 	for n := range 3000 {
-		p, c, batch, mb := chainCase(r)
+		p, c, batch, mb := ChainCase(r)
 		at := newServers(len(c.Devices), c.Levels[0].Size)
 		costs, err := newDappleCosts(p, newDapplePlaces(c, at), batch, mb, []string{"auto", "no", "yes"}[r.IntN(3)])
 		if err != nil {
@@ -160,7 +129,7 @@ func TestDappleSearchAgainstTwins(t *testing.T) {
 		}
 		whole, fast := run(true), run(false)
 		literal, all := literalRecursion(costs), everyPlan(costs)
-		if !close(whole.best, literal) {
+		if !Close(whole.best, literal) {
 			t.Fatalf("case %d: %g, the recursion as printed %g", n, whole.best, literal)
 		}
 		if least := fast.rest.least(); least > all*(1+1e-12) {
@@ -173,14 +142,14 @@ func TestDappleSearchAgainstTwins(t *testing.T) {
 			continue
 		}
 		plans++
-		if close(fast.best, all) {
+		if Close(fast.best, all) {
 			optimal++
 		}
-		if !close(fast.best, literal) {
+		if !Close(fast.best, literal) {
 			better++
 		}
 		ends, devices := fast.chain()
-		if got := latencyOf(costs, ends, devices); !close(got, fast.best) {
+		if got := latencyOf(costs, ends, devices); !Close(got, fast.best) {
 			t.Fatalf("case %d: the plan's latency is %g, the search says %g", n, got, fast.best)
 		}
 	}
@@ -188,10 +157,6 @@ func TestDappleSearchAgainstTwins(t *testing.T) {
 	if plans < 1000 || optimal < plans*9/10 {
 		t.Errorf("%d of %d plans are the best of all", optimal, plans)
 	}
-}
-
-func close(a, b float64) bool {
-	return a == b || math.Abs(a-b) <= 1e-9*math.Abs(b)
 }
 
 // latencyOf is L of a plan from its stages alone, infinite where a stage does not fit.
@@ -234,7 +199,7 @@ func literalRecursion(c *dappleCosts) float64 {
 	sets[c.at.none().key()] = c.at.none()
 	best := math.Inf(1)
 	for j := range n {
-		for _, key := range sortedKeys(kept[j]) {
+		for _, key := range slices.Sorted(maps.Keys(kept[j])) {
 			p, before := kept[j][key], sets[key]
 			used := 0
 			for _, k := range before {
@@ -277,15 +242,6 @@ func latencyWithRest(c *dappleCosts, ends []int, devices [][]int) float64 {
 		first = end
 	}
 	return equation2(stages, c.M)
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // everyPlan is the least L of all splits on all sets that the placements reach.

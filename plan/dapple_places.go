@@ -45,16 +45,6 @@ type dappleMove struct {
 	next []affine // how it gets to the devices of each move behind; nil until asked for
 }
 
-// affine is seconds as latency and seconds a byte.
-type affine struct{ fixedS, perByteS float64 }
-
-func (a affine) of(bytes float64) float64 { return a.fixedS + bytes*a.perByteS }
-
-// most is the larger latency and the larger seconds a byte of two.
-func (a affine) most(b affine) affine {
-	return affine{max(a.fixedS, b.fixedS), max(a.perByteS, b.perByteS)}
-}
-
 // dappleGroup is what counts of a stage's devices.
 type dappleGroup struct {
 	devices []int
@@ -202,7 +192,7 @@ func (d *dapplePlaces) reduce(g *dappleGroup) (lines [2]affine) {
 	const far = 1 << 40
 	for i, reduce := range []func([]int, int64) float64{d.c.HierarchicalAllReduceS, d.c.RingAllReduceS} {
 		zero := reduce(g.devices, 0)
-		lines[i] = affine{zero, (reduce(g.devices, far) - zero) / far}
+		lines[i] = affine{fixedS: zero, perByteS: (reduce(g.devices, far) - zero) / far}
 	}
 	d.reduces[key] = lines
 	return lines
@@ -253,7 +243,7 @@ func through(l cluster.Level, mine, others, outside []int32, ofMine, ofOthers in
 		case l.Uplinks:
 			links = 1
 		}
-		a = a.most(affine{l.LatencyS, part / links / l.BandwidthBytesPerSecond})
+		a = a.most(affine{fixedS: l.LatencyS, perByteS: part / links / l.BandwidthBytesPerSecond})
 	}
 	return a
 }

@@ -29,15 +29,6 @@ var dappleModels = []struct {
 	{"dapple-amoeba-36-pbs-1", "min_micro_batch=1 optimizer_memory_scaling=2 peak_activation_per_batch=752535456", 1, 128, [3]string{"8:8", "11:5", "11:5"}},
 }
 
-func settings(text string) map[string]string {
-	set := map[string]string{}
-	for _, kv := range strings.Fields(text) {
-		k, v, _ := strings.Cut(kv, "=")
-		set[k] = v
-	}
-	return set
-}
-
 func imported(t testing.TB, file string, batch int) *profile.Profile {
 	t.Helper()
 	p, _, err := importer.Read(filepath.Join(shared.Dir(t), "data", "profiles", file+".txt"), importer.Options{Format: "dapple", Batch: batch})
@@ -94,7 +85,7 @@ func TestDappleTable4(t *testing.T) {
 	for _, m := range dappleModels {
 		p := imported(t, m.file, m.pbs)
 		for i, name := range []string{"dapple-a", "dapple-b", "dapple-c"} {
-			set := settings(m.set + " dp=yes")
+			set := plan.Set(m.set + " dp=yes")
 			if name == "dapple-c" {
 				set["ethernet_p2p"], set["ethernet_nccl"] = "1.25e9", "1.25e9"
 			}
@@ -120,7 +111,7 @@ func TestDappleTable6(t *testing.T) {
 		{"hpgo-bert_large", "min_micro_batch=1 optimizer_memory_scaling=3 peak_activation_per_batch=1736689664 profile_batch=2", 2, 128, 13, 8},
 		{"dapple-xlnet-36-pbs-1", "min_micro_batch=1 optimizer_memory_scaling=3 peak_activation_per_batch=5914161792", 1, 128, 22, 8},
 	} {
-		set := settings(c.set)
+		set := plan.Set(c.set)
 		micro := 1
 		fmt.Sscan(set["min_micro_batch"], &micro)
 		got, err := plan.SearchDapple(context.Background(), imported(t, c.file, c.pbs), preset(t, "dapple-a"), c.batch, plan.DappleConstants{

@@ -201,7 +201,7 @@ func (d *dapplePlaces) networks() (fast, slow affine) {
 		if l.Size > 1 {
 			rate += l.BandwidthBytesPerSecond
 			fast.fixedS = min(fast.fixedS, l.LatencyS)
-			slow = slow.most(affine{l.LatencyS, 1 / l.BandwidthBytesPerSecond})
+			slow = slow.most(affine{fixedS: l.LatencyS, perByteS: 1 / l.BandwidthBytesPerSecond})
 		}
 	}
 	fast.perByteS = 1 / rate
@@ -219,12 +219,12 @@ func (d *dapplePlaces) shortestReduces(steps []int) []affine {
 	}
 	least := make([]affine, len(d.typeOf)+1)
 	for i := range least {
-		least[i] = affine{math.Inf(1), math.Inf(1)}
+		least[i] = affine{fixedS: math.Inf(1), perByteS: math.Inf(1)}
 	}
 	add := func(g *dappleGroup) {
 		l := &least[len(g.devices)]
 		for _, a := range g.reduce {
-			*l = affine{min(l.fixedS, a.fixedS), min(l.perByteS, a.perByteS)}
+			*l = affine{fixedS: min(l.fixedS, a.fixedS), perByteS: min(l.perByteS, a.perByteS)}
 		}
 	}
 	seen := map[int32]bool{}

@@ -21,7 +21,7 @@ func TestDappleSaysThatSetsWereLeftOut(t *testing.T) {
 			t.Errorf("%d devices, %d a server: %d sets, left out %v, want %v", c.devices, c.each, len(ways), s.ways, c.limited)
 		}
 	}
-	r := evenChain(8, 2, 1e9)
+	r := EvenChain(8, 2, 1e9)
 	p, err := planDapple(t.Context(), Request{Profile: r.Profile, Cluster: r.Cluster, Batch: 8, Formula: "artifact"})
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func TestDappleSaysThatSetsWereLeftOut(t *testing.T) {
 // TestDappleSaysWhereItCuts: of a profile that branches, not of a chain.
 func TestDappleSaysWhereItCuts(t *testing.T) {
 	for _, branched := range []bool{false, true} {
-		r := evenChain(8, 2, 1e9)
+		r := EvenChain(8, 2, 1e9)
 		if branched {
 			r.Profile.Layers[5].From = []int{4, 1}
 		}

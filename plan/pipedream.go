@@ -45,6 +45,17 @@ func planPipeDream(ctx context.Context, r Request) (*Plan, error) {
 	return o.plan(ctx, r)
 }
 
+// planFlushed is PipeDream's optimizer as a planner of this name and these settings asks it, for synchronous plans:
+// micro-batches, then an update.
+func planFlushed(ctx context.Context, planner string, settings []Setting, r Request) (*Plan, error) {
+	o, err := readPipeDream(planner, settings, r)
+	if err != nil {
+		return nil, err
+	}
+	o.flush = true
+	return o.plan(ctx, r)
+}
+
 // plan answers a request under settings that were read.
 func (o pipedreamOptions) plan(ctx context.Context, r Request) (*Plan, error) {
 	size, costs, device, err := o.costs(r)
@@ -84,7 +95,6 @@ func (o pipedreamOptions) plan(ctx context.Context, r Request) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	pl.Planner = o.planner
 	pl.Objective = Objective{Name: "slowest stage or transfer for one minibatch", Value: value, Unit: "s"}
 	for _, note := range []string{device, why, memory, o.note(), r.Profile.Basis(r.Cluster.Devices[0], size)} {
 		if note != "" {

@@ -79,10 +79,9 @@ func (s *pipedreamSearch) answer(r Request, states *profile.States, stages []pip
 	}
 	order, ends := states.Order(chain)
 	ends[len(ends)-1] = len(order) // layers that nothing comes behind
-	pl := &Plan{
-		Version: Version, Model: r.Profile.Model, ModelID: r.Profile.ModelID, Cluster: r.Cluster.Name,
-		Replication: "round_robin", MicroBatch: size, MicroBatches: r.Batch / size, Schedule: "1f1b-rr", Weights: "stash",
-	}
+	pl := r.blank(s.o.planner, "round_robin")
+	pl.MicroBatch, pl.MicroBatches = size, r.Batch/size
+	pl.Schedule, pl.Weights = "1f1b-rr", "stash"
 	if s.o.flush {
 		pl.Schedule, pl.Weights = "1f1b", "sync"
 	}
@@ -101,7 +100,7 @@ func (s *pipedreamSearch) answer(r Request, states *profile.States, stages []pip
 	if len(pl.Stages) == 1 && s.o.flush {
 		pl.Schedule = "dp"
 	}
-	if widest := pl.widest(); !s.o.flush && pl.MicroBatches > 1 && pl.MicroBatches < widest {
+	if widest := widest(pl); !s.o.flush && pl.MicroBatches > 1 && pl.MicroBatches < widest {
 		pl.Why = append(pl.Why, fmt.Sprintf("a step is one minibatch of %d samples, not the %d of the batch of %d: a stage on %d devices works on as many at once, and so many make no update that each of them has a part in",
 			size, pl.MicroBatches, r.Batch, widest))
 		pl.MicroBatches = 1
@@ -119,7 +118,7 @@ func (s *pipedreamSearch) answer(r Request, states *profile.States, stages []pip
 }
 
 // widest is the most devices that a stage has.
-func (p *Plan) widest() int {
+func widest(p *Plan) int {
 	most := 0
 	for _, st := range p.Stages {
 		most = max(most, len(st.Devices))

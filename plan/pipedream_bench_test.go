@@ -23,7 +23,7 @@ func BenchmarkPipeDream(b *testing.B) {
 		}{{"pipedream-vgg16.txt", 128}, {"pipedream-resnet50.txt", 128}, {"pipedream-gnmt.txt", 32}, {"pipedream-gnmt_large.txt", 128}, {"pipedream-inception_v3.txt", 128}} {
 			for _, sizes := range [][]int{{4, 4}, {16}} {
 				b.Run(fmt.Sprintf("%s/%s/%v", formula, c.file, sizes), func(b *testing.B) {
-					r := plan.Request{Profile: readProfile(b, c.file, c.batch), Cluster: levels(sizes, four), Batch: c.batch, Formula: formula}
+					r := plan.Request{Profile: plan.ReadProfile(b, c.file, c.batch), Cluster: levels(sizes, four), Batch: c.batch, Formula: formula}
 					for b.Loop() {
 						if _, err := planner.Plan(b.Context(), r); err != nil {
 							b.Fatal(err)

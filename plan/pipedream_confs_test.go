@@ -51,8 +51,8 @@ func TestPipeDreamAnswersAsShipped(t *testing.T) {
 				}
 				want = file.Models[i]
 			}
-			p := readProfile(t, c.file, c.batch)
-			pl, err := planner.Plan(t.Context(), plan.Request{Profile: p, Cluster: levels(c.sizes, c.bandwidths), Batch: c.batch, Formula: "artifact", Set: settings(c.set)})
+			p := plan.ReadProfile(t, c.file, c.batch)
+			pl, err := planner.Plan(t.Context(), plan.Request{Profile: p, Cluster: levels(c.sizes, c.bandwidths), Batch: c.batch, Formula: "artifact", Set: plan.Set(c.set)})
 			if err != nil {
 				t.Fatal(err)
 			}

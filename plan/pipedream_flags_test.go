@@ -213,7 +213,7 @@ func TestPipeDreamFlagsOnPublishedProfiles(t *testing.T) {
 		{"dapple-amoeba-36-pbs-1.txt", 1, 40, 0}, {"dapple-bert-24-pbs-6.txt", 6, 60, 0}, {"dapple-bert-48-pbs-2.txt", 2, 30, 0}, {"dapple-xlnet-36-pbs-1.txt", 1, 40, 0},
 		{"hpgo-bert_large.txt", 6, 60, 0}, {"pipedream-inception_v3.txt", 128, 8, 31}, {"dapple-gnmt-16-pbs-64.txt", 64, 12, 24},
 	} {
-		p := readProfile(t, c.file, c.batch)
+		p := plan.ReadProfile(t, c.file, c.batch)
 		if c.layers > 0 {
 			p.Layers = p.Layers[:c.layers]
 		}

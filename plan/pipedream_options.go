@@ -10,18 +10,30 @@ import (
 
 // pipedreamSettings are avgpipe's too, with other defaults.
 var pipedreamSettings = []Setting{
-	{"overlap", byFormula, "max, sum", "a replicated stage's compute and synchronisation overlap (paper, section 3.1), or follow each other (artifact)"},
-	{"volume", byFormula, "paper, prose, code", "bytes a stage of m replicas and W bytes of weights synchronises: 2(m-1)W (paper's formula), 2(m-1)/m W (paper's prose), 4(m-1)/m W (artifact)"},
-	{"hierarchy", "hierarchical", "hierarchical, flat", "the cluster's levels, or one level of all devices at the slowest bandwidth"},
-	{"transfer", byFormula, "paper, code, none", "activations 2a/B (paper), divided by the stage's replicas and charged on both sides (artifact with a compression ratio), or free (artifact without)"},
-	{"activation_compression_ratio", "1", "none, or a number above 0", "what transfers are divided by; the artifact charges none without it"},
-	{"inner_division", byFormula, "on, off", "an uncut stage's synchronisation is divided by the workers of the level inside (artifact)"},
-	{"cuts", byFormula, "nested, ancestors", "cuts must be nested inside a server too, or only come before the end of what they cut (artifact)"},
-	{"memory", byFormula, "auto, on, off, or bytes like 16GiB", "the limit of a device, by the published rule on weights and outputs alone: auto (paper) drops it where no plan keeps to it, off (artifact)"},
-	{"use_fewer_machines", "off", "on, off", "devices may stay idle"},
-	{"straight_pipeline", "off", "on, off", "no stage is replicated"},
-	{"bandwidths", "cluster", "cluster, or bytes/s by level, innermost first, like 12e9,1.25e9", "in place of the cluster's"},
-	{"states", "auto", "auto, or 1 to 20000", "most states that are searched; past them a beam. Auto is 2600 with several levels, 20000 flat"},
+	{Name: "overlap", Default: byFormula, Values: "max, sum",
+		Doc: "a replicated stage's compute and synchronisation overlap (paper, section 3.1), or follow each other (artifact)"},
+	{Name: "volume", Default: byFormula, Values: "paper, prose, code",
+		Doc: "bytes a stage of m replicas and W bytes of weights synchronises: 2(m-1)W (paper's formula), 2(m-1)/m W (paper's prose), 4(m-1)/m W (artifact)"},
+	{Name: "hierarchy", Default: "hierarchical", Values: "hierarchical, flat",
+		Doc: "the cluster's levels, or one level of all devices at the slowest bandwidth"},
+	{Name: "transfer", Default: byFormula, Values: "paper, code, none",
+		Doc: "activations 2a/B (paper), divided by the stage's replicas and charged on both sides (artifact with a compression ratio), or free (artifact without)"},
+	{Name: "activation_compression_ratio", Default: "1", Values: "none, or a number above 0",
+		Doc: "what transfers are divided by; the artifact charges none without it"},
+	{Name: "inner_division", Default: byFormula, Values: "on, off",
+		Doc: "an uncut stage's synchronisation is divided by the workers of the level inside (artifact)"},
+	{Name: "cuts", Default: byFormula, Values: "nested, ancestors",
+		Doc: "cuts must be nested inside a server too, or only come before the end of what they cut (artifact)"},
+	{Name: "memory", Default: byFormula, Values: "auto, on, off, or bytes like 16GiB",
+		Doc: "the limit of a device, by the published rule on weights and outputs alone: auto (paper) drops it where no plan keeps to it, off (artifact)"},
+	{Name: "use_fewer_machines", Default: "off", Values: "on, off",
+		Doc: "devices may stay idle"},
+	{Name: "straight_pipeline", Default: "off", Values: "on, off",
+		Doc: "no stage is replicated"},
+	{Name: "bandwidths", Default: "cluster", Values: "cluster, or bytes/s by level, innermost first, like 12e9,1.25e9",
+		Doc: "in place of the cluster's"},
+	{Name: "states", Default: "auto", Values: "auto, or 1 to 20000",
+		Doc: "most states that are searched; past them a beam. Auto is 2600 with several levels, 20000 flat"},
 }
 
 // pipedreamOptions is the settings, read.
@@ -71,8 +83,8 @@ func readPipeDream(name string, settings []Setting, r Request) (o pipedreamOptio
 			}
 			o.bandwidths = append(o.bandwidths, x)
 		}
-		if n := len(r.Cluster.Levels); len(o.bandwidths) != n && !(o.flat && len(o.bandwidths) == 1) && s.err == nil {
-			s.err = fmt.Errorf("plan: %s: bandwidths is %q; it is one for each of the %d levels of cluster %s", name, text, n, r.Cluster.Name)
+		if n := len(r.Cluster.Levels); len(o.bandwidths) != n && !(o.flat && len(o.bandwidths) == 1) {
+			s.fail("plan: %s: bandwidths is %q; it is one for each of the %d levels of cluster %s", name, text, n, r.Cluster.Name)
 		}
 	}
 	if s.text("states") != "auto" {

@@ -3,7 +3,6 @@ package plan_test
 import (
 	"maps"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,8 +10,6 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/shared"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/profile/importer"
 )
 
 // published is a run of PipeDream's optimizer on one of its own profiles.
@@ -57,19 +54,6 @@ func levels(sizes []int, bandwidths []float64, types ...string) *cluster.Cluster
 	return c
 }
 
-func readProfile(t testing.TB, file string, batch int) *profile.Profile {
-	t.Helper()
-	format, _, _ := strings.Cut(file, "-")
-	if format == "hpgo" {
-		format = "dapple"
-	}
-	p, _, err := importer.Read(filepath.Join(shared.Dir(t), "data", "profiles", file), importer.Options{Format: format, Batch: batch})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 // TestPipeDreamAnswersAsPublished: every published run, and those with max for sum.
 func TestPipeDreamAnswersAsPublished(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
@@ -99,7 +83,7 @@ func TestPipeDreamAnswersAsPublished(t *testing.T) {
 			for _, l := range run.Topology.Levels {
 				sizes, bandwidths = append(sizes, l.Workers), append(bandwidths, l.Bandwidth)
 			}
-			p := readProfile(t, run.Profile, run.Batch.Minibatch)
+			p := plan.ReadProfile(t, run.Profile, run.Batch.Minibatch)
 			pl, err := planner.Plan(t.Context(), plan.Request{Profile: p, Cluster: levels(sizes, bandwidths), Batch: run.Batch.Minibatch, Formula: "artifact", Set: set})
 			if err != nil {
 				t.Fatal(err)

@@ -41,9 +41,6 @@ func (p *pipedreamReach) learn(value float64) {
 	}
 }
 
-// sameTime is how much, relatively, sums of the same times in another order may differ.
-const sameTime = 1e-9
-
 // coarser is how many states the searches have that find a limit for the next.
 var coarser = []int{48, 384}
 
@@ -159,22 +156,4 @@ func (m *pipedreamModel) thinned(few int) pipedreamModel {
 		}
 	}
 	return out
-}
-
-// sparse chooses few of n states in order, of each run of neighbours the one with the least
-// output, and the last state.
-func sparse(n, few int, output func(k int) int64) []int {
-	var kept []int
-	for b := range few - 1 {
-		best := -1
-		for k := b * (n - 1) / (few - 1); k < (b+1)*(n-1)/(few-1); k++ {
-			if best < 0 || output(k) < output(best) {
-				best = k
-			}
-		}
-		if best >= 0 {
-			kept = append(kept, best)
-		}
-	}
-	return append(kept, n-1)
 }

@@ -30,7 +30,7 @@ func TestPipeDreamArtifactTwin(t *testing.T) {
 		{"pipedream-gnmt.txt", 32, 6, [][]int{{4}, {4, 4}, {2, 3, 2}}},
 		{"pipedream-resnet50.txt", 128, 1, [][]int{{2, 2}}}, // 240 states: literally, a second for each level
 	} {
-		p := readProfile(t, c.file, c.batch)
+		p := plan.ReadProfile(t, c.file, c.batch)
 		for range c.times {
 			for i := range p.Layers {
 				p.Layers[i].Costs[0].ForwardS *= 0.9 + 0.2*rng.Float64()

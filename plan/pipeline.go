@@ -55,14 +55,14 @@ func Pipeline(p *profile.Profile, c *cluster.Cluster, l Limits) (*Plan, error) {
 		cuts, least := s.best(func(i, from, to int) float64 { return float64(s.memory(i, from, to)) })
 		var stages []held
 		for i, st := range s.plan(cuts).Stages {
-			stages = append(stages, held{p.Layers[st.FirstLayer].Name, p.Layers[st.LastLayer].Name, st.Devices, s.memory(i, st.FirstLayer, st.LastLayer+1)})
+			stages = append(stages, held{first: p.Layers[st.FirstLayer].Name, last: p.Layers[st.LastLayer].Name, devices: st.Devices, bytes: s.memory(i, st.FirstLayer, st.LastLayer+1)})
 		}
 		return nil, refusal("pipeline", "weights, gradients, optimizer and activations", int64(least), c.MemoryBytes, stages)
 	}
-	plan := s.plan(cuts)
-	plan.Planner = "pipeline"
-	plan.Objective = Objective{Name: "slowest stage or transfer for one micro-batch", Value: bottleneck, Unit: "s"}
-	return plan, nil
+	out := s.plan(cuts)
+	out.Planner = "pipeline"
+	out.Objective = Objective{Name: "slowest stage or transfer for one micro-batch", Value: bottleneck, Unit: "s"}
+	return out, nil
 }
 
 // Split is a plan with the given first layers of stages 1, 2, ...: a user's own split.
@@ -79,14 +79,14 @@ func Split(p *profile.Profile, c *cluster.Cluster, l Limits, cuts []int) (*Plan,
 		}
 		before = cut
 	}
-	plan := s.plan(cuts)
-	plan.Planner = "given"
+	out := s.plan(cuts)
+	out.Planner = "given"
 	slowest := 0.0
-	for i, st := range plan.Stages {
+	for i, st := range out.Stages {
 		slowest = max(slowest, s.time(i, st.FirstLayer, st.LastLayer+1), s.transfer(i, st.FirstLayer))
 	}
-	plan.Objective = Objective{Name: "slowest stage or transfer for one micro-batch", Value: slowest, Unit: "s"}
-	return plan, nil
+	out.Objective = Objective{Name: "slowest stage or transfer for one micro-batch", Value: slowest, Unit: "s"}
+	return out, nil
 }
 
 // DataParallel is the whole model on each of n devices, which take micro-batches in

@@ -27,21 +27,6 @@ func randomProfile(t *rapid.T) *profile.Profile {
 	return p
 }
 
-// everySplit calls yield for each choice of S-1 cuts of n layers.
-func everySplit(n, S int, yield func(cuts []int)) {
-	var walk func(cuts []int, from int)
-	walk = func(cuts []int, from int) {
-		if len(cuts) == S-1 {
-			yield(cuts)
-			return
-		}
-		for c := from; c < n; c++ {
-			walk(append(cuts[:len(cuts):len(cuts)], c), c+1)
-		}
-	}
-	walk(nil, 1)
-}
-
 func TestPipelineIsOptimal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := randomProfile(t)
@@ -56,7 +41,7 @@ func TestPipelineIsOptimal(t *testing.T) {
 			t.Fatal(err)
 		}
 		want, smallest := math.Inf(1), int64(math.MaxInt64)
-		everySplit(len(p.Layers), S, func(cuts []int) {
+		EverySplit(len(p.Layers), S, func(cuts []int) {
 			worst, most := 0.0, int64(0)
 			for i, st := range s.plan(cuts).Stages {
 				worst = max(worst, s.time(i, st.FirstLayer, st.LastLayer+1), s.transfer(i, st.FirstLayer))

@@ -47,21 +47,34 @@ func (p Planner) CheckSettings(set map[string]string) error {
 // settingsReader reads a request's settings by a planner's table of them, which alone says what
 // their defaults and their words are. The first that is wrong is its error.
 type settingsReader struct {
-	planner  string
-	table    []Setting
-	set      map[string]string
-	artifact bool
-	asked    map[string]bool // by the code that reads
-	err      error
+	planner   string
+	table     []Setting
+	set       map[string]string
+	published bool            // the published code's formula is asked for
+	asked     map[string]bool // by the code that reads
+	err       error
+}
+
+// artifact says whether the published code's formula is asked for.
+func (s *settingsReader) artifact() bool { return s.published }
+
+// failed is the first error so far.
+func (s *settingsReader) failed() error { return s.err }
+
+// fail makes this the error, unless another was before: of a setting that does not suit what is to be planned.
+func (s *settingsReader) fail(format string, args ...any) {
+	if s.err == nil {
+		s.err = fmt.Errorf(format, args...)
+	}
 }
 
 // reads is a reader of what a request gives a planner with this table. It refuses names that are not in it
 // and formulas but paper and, where there is published code, artifact.
 func reads(planner string, table []Setting, published bool, r Request) *settingsReader {
-	s := &settingsReader{planner: planner, table: table, set: r.Set, artifact: r.Formula == "artifact", asked: map[string]bool{}}
+	s := &settingsReader{planner: planner, table: table, set: r.Set, published: r.Formula == "artifact", asked: map[string]bool{}}
 	s.err = (Planner{Name: planner, Settings: table}).CheckSettings(r.Set)
 	switch {
-	case s.err != nil || r.Formula == "" || r.Formula == "paper" || published && s.artifact:
+	case s.err != nil || r.Formula == "" || r.Formula == "paper" || published && s.published:
 	case published:
 		s.err = wrongSetting("%s: formula is %q; it is paper or artifact", planner, r.Formula)
 	default:
@@ -96,7 +109,7 @@ func (s *settingsReader) done() error {
 	for _, one := range s.table {
 		if _, given := s.set[one.Name]; given && !s.asked[one.Name] && s.err == nil {
 			formula, other := "paper", "artifact"
-			if s.artifact {
+			if s.published {
 				formula, other = other, formula
 			}
 			s.err = wrongSetting("%s: %s is %q; it is a setting of formula %s, and formula %s does without it",
@@ -117,7 +130,7 @@ func (s *settingsReader) byFormula(name, paper, artifact string) string {
 	switch text := s.text(name); {
 	case text != byFormula:
 		return text
-	case s.artifact:
+	case s.published:
 		return artifact
 	}
 	return paper
