@@ -32,8 +32,8 @@ func Divisors(batch int) []int {
 	return append(small, large...)
 }
 
-// atLeast is the smallest divisor of a batch that is not below n; the batch if there is none.
-func atLeast(batch, n int) int {
+// LeastDivisor is the smallest divisor of a batch that is not below n; the batch if there is none.
+func LeastDivisor(batch, n int) int {
 	for _, m := range Divisors(batch) {
 		if m >= n {
 			return m

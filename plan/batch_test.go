@@ -21,7 +21,7 @@ func TestDivisorsAreAllThatDivide(t *testing.T) {
 			if i := slices.IndexFunc(want, func(m int) bool { return m >= n }); i >= 0 {
 				least = want[i]
 			}
-			if got := atLeast(batch, n); got != least {
+			if got := LeastDivisor(batch, n); got != least {
 				t.Fatalf("the smallest divisor of %d from %d on is %d, not %d", batch, n, least, got)
 			}
 		}

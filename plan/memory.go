@@ -46,21 +46,21 @@ func (e *MemoryError) Error() string {
 
 func (e *MemoryError) Is(target error) bool { return target == ErrMemory }
 
-// held is what a run of layers takes on each of some devices.
-type held struct {
-	first, last string
-	devices     []int
-	bytes       int64
+// Held is what a run of layers takes on each of some devices.
+type Held struct {
+	First, Last string
+	Devices     []int
+	Bytes       int64
 }
 
-// refusal is the MemoryError of a plan of these stages, which would do with the smallest limit
+// Refusal is the MemoryError of a plan of these stages, which would do with the smallest limit
 // that some plan would, where limit is what a device has; 0 is no limit.
-func refusal(planner, counts string, smallest int64, limit func(device int) int64, stages []held) *MemoryError {
+func Refusal(planner, counts string, smallest int64, limit func(device int) int64, stages []Held) *MemoryError {
 	e := &MemoryError{Planner: planner, Counts: counts, SmallestBytes: smallest, Stages: len(stages), Stage: -1}
 	for i, h := range stages {
-		for _, d := range h.devices {
-			if has := limit(d); has > 0 && (e.Stage < 0 || h.bytes-has > e.NeedBytes-e.LimitBytes) {
-				e.Stage, e.First, e.Last, e.Device, e.NeedBytes, e.LimitBytes = i, h.first, h.last, d, h.bytes, has
+		for _, d := range h.Devices {
+			if has := limit(d); has > 0 && (e.Stage < 0 || h.Bytes-has > e.NeedBytes-e.LimitBytes) {
+				e.Stage, e.First, e.Last, e.Device, e.NeedBytes, e.LimitBytes = i, h.First, h.Last, d, h.Bytes, has
 			}
 		}
 	}

@@ -23,16 +23,16 @@ type Request struct {
 	Set map[string]string
 }
 
-// blank is a synchronous plan for what was asked, by a planner, in the order 1f1b and without stages.
-func (r Request) blank(planner, replication string) *Plan {
+// Blank is a synchronous plan for what was asked, by a planner, in the order 1f1b and without stages.
+func (r Request) Blank(planner, replication string) *Plan {
 	return &Plan{
 		Version: Version, Model: r.Profile.Model, ModelID: r.Profile.ModelID, Cluster: r.Cluster.Name,
 		Replication: replication, Schedule: "1f1b", Weights: "sync", Planner: planner,
 	}
 }
 
-// sameTime is how much, relatively, sums of the same times in another order may differ.
-const sameTime = 1e-9
+// SameTime is how much, relatively, sums of the same times in another order may differ.
+const SameTime = 1e-9
 
 // Planner is one way to find a plan.
 type Planner struct {

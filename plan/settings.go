@@ -18,8 +18,8 @@ type Setting struct {
 	Doc     string // one sentence, with the source
 }
 
-// byFormula is the default of settings for which the paper and the published code differ.
-const byFormula = "formula"
+// DefaultByFormula is the default of settings for which the paper and the published code differ.
+const DefaultByFormula = "formula"
 
 // SettingError is a formula or a setting that a planner refuses, whatever it is to plan.
 type SettingError struct{ text string }
@@ -44,9 +44,9 @@ func (p Planner) CheckSettings(set map[string]string) error {
 	return nil
 }
 
-// settingsReader reads a request's settings by a planner's table of them, which alone says what
+// SettingsReader reads a request's settings by a planner's table of them, which alone says what
 // their defaults and their words are. The first that is wrong is its error.
-type settingsReader struct {
+type SettingsReader struct {
 	planner   string
 	table     []Setting
 	set       map[string]string
@@ -55,23 +55,23 @@ type settingsReader struct {
 	err       error
 }
 
-// artifact says whether the published code's formula is asked for.
-func (s *settingsReader) artifact() bool { return s.published }
+// Artifact says whether the published code's formula is asked for.
+func (s *SettingsReader) Artifact() bool { return s.published }
 
-// failed is the first error so far.
-func (s *settingsReader) failed() error { return s.err }
+// Err is the first error so far.
+func (s *SettingsReader) Err() error { return s.err }
 
-// fail makes this the error, unless another was before: of a setting that does not suit what is to be planned.
-func (s *settingsReader) fail(format string, args ...any) {
+// Fail makes this the error, unless another was before: of a setting that does not suit what is to be planned.
+func (s *SettingsReader) Fail(format string, args ...any) {
 	if s.err == nil {
 		s.err = fmt.Errorf(format, args...)
 	}
 }
 
-// reads is a reader of what a request gives a planner with this table. It refuses names that are not in it
+// ReadSettings is a reader of what a request gives a planner with this table. It refuses names that are not in it
 // and formulas but paper and, where there is published code, artifact.
-func reads(planner string, table []Setting, published bool, r Request) *settingsReader {
-	s := &settingsReader{planner: planner, table: table, set: r.Set, published: r.Formula == "artifact", asked: map[string]bool{}}
+func ReadSettings(planner string, table []Setting, published bool, r Request) *SettingsReader {
+	s := &SettingsReader{planner: planner, table: table, set: r.Set, published: r.Formula == "artifact", asked: map[string]bool{}}
 	s.err = (Planner{Name: planner, Settings: table}).CheckSettings(r.Set)
 	switch {
 	case s.err != nil || r.Formula == "" || r.Formula == "paper" || published && s.published:
@@ -84,7 +84,7 @@ func reads(planner string, table []Setting, published bool, r Request) *settings
 }
 
 // of finds a setting and what it was given, or its default.
-func (s *settingsReader) of(name string) (Setting, string) {
+func (s *SettingsReader) of(name string) (Setting, string) {
 	i := slices.IndexFunc(s.table, func(one Setting) bool { return one.Name == name })
 	if i < 0 {
 		panic("plan: planner " + s.planner + " reads setting " + name + ", which its table lacks")
@@ -97,15 +97,15 @@ func (s *settingsReader) of(name string) (Setting, string) {
 	return s.table[i], text
 }
 
-// wrong makes a setting the error, unless another was before.
-func (s *settingsReader) wrong(name string) {
+// Wrong makes a setting the error, unless another was before.
+func (s *SettingsReader) Wrong(name string) {
 	if one, text := s.of(name); s.err == nil {
 		s.err = wrongSetting("%s: %s is %q; it is %s", s.planner, name, text, one.Values)
 	}
 }
 
-// done is the first error, or a setting that was given and that nothing read: it is the other formula's.
-func (s *settingsReader) done() error {
+// Done is the first error, or a setting that was given and that nothing read: it is the other formula's.
+func (s *SettingsReader) Done() error {
 	for _, one := range s.table {
 		if _, given := s.set[one.Name]; given && !s.asked[one.Name] && s.err == nil {
 			formula, other := "paper", "artifact"
@@ -119,16 +119,16 @@ func (s *settingsReader) done() error {
 	return s.err
 }
 
-// text is a setting as it was given, for callers that read it themselves and call wrong.
-func (s *settingsReader) text(name string) string {
+// Text is a setting as it was given, for callers that read it themselves and call wrong.
+func (s *SettingsReader) Text(name string) string {
 	_, text := s.of(name)
 	return text
 }
 
-// byFormula is text, in which "formula" stands for what the formula asked for has.
-func (s *settingsReader) byFormula(name, paper, artifact string) string {
-	switch text := s.text(name); {
-	case text != byFormula:
+// ByFormula is text, in which "formula" stands for what the formula asked for has.
+func (s *SettingsReader) ByFormula(name, paper, artifact string) string {
+	switch text := s.Text(name); {
+	case text != DefaultByFormula:
 		return text
 	case s.published:
 		return artifact
@@ -136,59 +136,59 @@ func (s *settingsReader) byFormula(name, paper, artifact string) string {
 	return paper
 }
 
-// choice is one of the words that the table lists.
-func (s *settingsReader) choice(name string) string { return s.chosen(name, s.text(name)) }
+// Choice is one of the words that the table lists.
+func (s *SettingsReader) Choice(name string) string { return s.chosen(name, s.Text(name)) }
 
-// choiceByFormula is choice, and byFormula where "formula" is given.
-func (s *settingsReader) choiceByFormula(name, paper, artifact string) string {
-	return s.chosen(name, s.byFormula(name, paper, artifact))
+// ChoiceByFormula is choice, and byFormula where "formula" is given.
+func (s *SettingsReader) ChoiceByFormula(name, paper, artifact string) string {
+	return s.chosen(name, s.ByFormula(name, paper, artifact))
 }
 
-func (s *settingsReader) chosen(name, text string) string {
+func (s *SettingsReader) chosen(name, text string) string {
 	if one, _ := s.of(name); !slices.Contains(strings.Split(one.Values, ", "), text) {
-		s.wrong(name)
+		s.Wrong(name)
 	}
 	return text
 }
 
-// number is finite and least at least.
-func (s *settingsReader) number(name string, least float64) float64 {
-	v, err := strconv.ParseFloat(s.text(name), 64)
+// Number is finite and least at least.
+func (s *SettingsReader) Number(name string, least float64) float64 {
+	v, err := strconv.ParseFloat(s.Text(name), 64)
 	if err != nil || !(v >= least) || math.IsInf(v, 0) {
-		s.wrong(name)
+		s.Wrong(name)
 	}
 	return v
 }
 
-// positive is a finite number that divides.
-func (s *settingsReader) positive(name string) float64 {
-	return s.number(name, math.SmallestNonzeroFloat64)
+// Positive is a finite number that divides.
+func (s *SettingsReader) Positive(name string) float64 {
+	return s.Number(name, math.SmallestNonzeroFloat64)
 }
 
-// count is a whole number of least to most; 3e4 is one too.
-func (s *settingsReader) count(name string, least, most int) int {
-	v := s.number(name, float64(least))
+// Count is a whole number of least to most; 3e4 is one too.
+func (s *SettingsReader) Count(name string, least, most int) int {
+	v := s.Number(name, float64(least))
 	if !(v == math.Trunc(v)) || v > float64(most) {
-		s.wrong(name)
+		s.Wrong(name)
 		return least
 	}
 	return int(v)
 }
 
-// bytes is with a unit, 16GiB, or a number alone as the artifacts have it, 16e9; 1 at least.
-func (s *settingsReader) bytes(name string) float64 {
-	if n, err := cluster.ParseBytes(s.text(name)); err == nil && n >= 1 {
+// Bytes is with a unit, 16GiB, or a number alone as the artifacts have it, 16e9; 1 at least.
+func (s *SettingsReader) Bytes(name string) float64 {
+	if n, err := cluster.ParseBytes(s.Text(name)); err == nil && n >= 1 {
 		return float64(n)
 	}
-	v := s.number(name, 1)
+	v := s.Number(name, 1)
 	if v > mostBytes {
-		s.wrong(name)
+		s.Wrong(name)
 	}
 	return min(v, mostBytes)
 }
 
 // mostCount and mostBytes bound settings that count.
 const (
-	mostCount = 1 << 30
+	MostCount = 1 << 30
 	mostBytes = 1 << 60
 )

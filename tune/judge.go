@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/bound"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
 )
@@ -197,8 +198,8 @@ func halves(f schedule.Family) bool {
 
 // boundKind is what Bound is asked for plans like this one: whole layers, one stage a
 // device, a backward in one piece, or less.
-func (s *search) boundKind(pl *plan.Plan) plan.BoundKind {
-	k := plan.BoundKind{Workers: len(s.Cluster.Devices), Batch: s.Batch, Sizes: s.sizes}
+func (s *search) boundKind(pl *plan.Plan) bound.Kind {
+	k := bound.Kind{Workers: len(s.Cluster.Devices), Batch: s.Batch, Sizes: s.sizes}
 	if !slices.Contains(k.Sizes, pl.MicroBatch) {
 		k.Sizes = append(slices.Clone(k.Sizes), pl.MicroBatch)
 	}

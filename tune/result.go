@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/bound"
 )
 
 func (s *search) result() (*Result, error) {
@@ -37,7 +38,7 @@ func (s *search) result() (*Result, error) {
 	if out.Best.Planner == "auto" {
 		out.Best.Objective.Value = best.predicted.StepS
 	}
-	out.LowestS = plan.Bound(s.Profile, s.Cluster, s.boundKind(best.plan))
+	out.LowestS = bound.Step(s.Profile, s.Cluster, s.boundKind(best.plan))
 	out.Best.LowerBound = &plan.LowerBound{StepS: out.LowestS, Gap: best.predicted.StepS/out.LowestS - 1}
 	if gap := &out.Best.LowerBound.Gap; *gap < 0 && *gap > -1e-9 {
 		*gap = 0 // the bound is met; the sums were added in another order

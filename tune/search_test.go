@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/bound"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
@@ -172,10 +173,10 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kind := plan.BoundKind{Workers: len(c.Devices), Batch: 4, Sizes: s.sizes}
-		whole := plan.Bound(p, c, kind)
+		kind := bound.Kind{Workers: len(c.Devices), Batch: 4, Sizes: s.sizes}
+		whole := bound.Step(p, c, kind)
 		kind.Halves = true
-		halved := plan.Bound(p, c, kind)
+		halved := bound.Step(p, c, kind)
 		best, shown := math.Inf(1), ""
 		family := rapid.SampledFrom([]string{"pb", "1f1b", "so", "afab", "zb-h1", "zb-h2", "zb-auto"}).Draw(t, "family")
 		everyShape(s, family, func(h *shape) {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/bound"
+	"github.com/millrace-ml/millrace/plan/split"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/tune/predict"
@@ -114,7 +116,7 @@ func TestBoundIsBelowEverything(t *testing.T) {
 		workers := rapid.IntRange(1, 3).Draw(t, "workers")
 		c := cluster.Local(workers, rapid.IntRange(0, workers).Draw(t, "cores"), 0, rapid.Float64Range(0, 1).Draw(t, "latency"), 10, 10)
 		batch := rapid.SampledFrom([]int{2, 4, 6}).Draw(t, "batch")
-		bound := plan.Bound(p, c, plan.BoundKind{Workers: workers, Batch: batch, Sizes: []int{1, 2}})
+		bound := bound.Step(p, c, bound.Kind{Workers: workers, Batch: batch, Sizes: []int{1, 2}})
 		check := func(pl *plan.Plan) {
 			got, err := predict.Plan(p, c, pl, false)
 			if err != nil {
@@ -126,7 +128,7 @@ func TestBoundIsBelowEverything(t *testing.T) {
 		}
 		for _, m := range []int{1, 2} {
 			for r := 1; r <= min(workers, batch/m); r++ {
-				pl, err := plan.DataParallel(p, c, m, batch/m, r)
+				pl, err := split.DataParallel(p, c, m, batch/m, r)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -138,7 +140,7 @@ func TestBoundIsBelowEverything(t *testing.T) {
 						continue
 					}
 					everySplit(n, S, func(cuts []int) {
-						pl, err := plan.Split(p, c, plan.Limits{MicroBatch: m, MicroBatches: batch / m, Depths: f.Warmup(S, batch/m)}, cuts)
+						pl, err := split.Given(p, c, split.Limits{MicroBatch: m, MicroBatches: batch / m, Depths: f.Warmup(S, batch/m)}, cuts)
 						if err != nil {
 							t.Fatal(err)
 						}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/split"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
 )
@@ -294,7 +295,7 @@ func (b *bench) fits(family string, n, microBatch, microBatches int, recompute b
 	if err != nil {
 		return false, err
 	}
-	limits := plan.Limits{Stages: n, MicroBatch: microBatch, MicroBatches: microBatches, Depths: depths(n, microBatches)}
+	limits := split.Limits{Stages: n, MicroBatch: microBatch, MicroBatches: microBatches, Depths: depths(n, microBatches)}
 	if family == "afab" {
 		for i := range limits.Depths {
 			limits.Depths[i] = microBatches
@@ -303,7 +304,7 @@ func (b *bench) fits(family string, n, microBatch, microBatches int, recompute b
 	if recompute {
 		limits.Recompute = slices.Repeat([]plan.Recompute{plan.KeepInput}, n)
 	}
-	_, err = plan.Pipeline(p, b.c, limits)
+	_, err = split.Pipeline(p, b.c, limits)
 	var memory *plan.MemoryError
 	if errors.As(err, &memory) {
 		return false, nil

@@ -8,7 +8,7 @@ import (
 
 // split is a way to cut a model for PipeDream's steady state: each stage a run of layers
 // with its replicas.
-type split struct {
+type partition struct {
 	last     []int // layer of each stage
 	replicas []int
 	slowestS float64 // seconds for each minibatch that leaves the pipeline
@@ -18,10 +18,10 @@ type split struct {
 // by PipeDream §3.1: a stage of m replicas takes max(compute, its all-reduce) / m of a
 // minibatch, a boundary 2 a / B. Devices are taken in order, so that a stage may span
 // servers. It is a search over the cuts of these counts, no planner.
-func (b *bench) bestSplit(replicas []int, size int) (split, error) {
+func (b *bench) bestSplit(replicas []int, size int) (partition, error) {
 	p, costs, err := b.costs(size)
 	if err != nil {
-		return split{}, err
+		return partition{}, err
 	}
 	n, S := len(costs), len(replicas)
 	stage, boundary := b.stageTimes(p, costs, replicas)
@@ -45,7 +45,7 @@ func (b *bench) bestSplit(replicas []int, size int) (split, error) {
 			}
 		}
 	}
-	out := split{replicas: replicas, slowestS: best[S-1][n-1]}
+	out := partition{replicas: replicas, slowestS: best[S-1][n-1]}
 	for s, j := S-1, n-1; s >= 0; s, j = s-1, from[s][j] {
 		out.last = append([]int{j}, out.last...)
 	}

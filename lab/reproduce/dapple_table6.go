@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/dapple"
+	"github.com/millrace-ml/millrace/plan/dapple/artifact"
 	"github.com/millrace-ml/millrace/profile"
 )
 
@@ -142,11 +144,11 @@ func (r table6Row) states() string {
 
 // bySearch is the best plan of several stages by the published search, in states of the published profile.
 func (r table6Row) bySearch(ctx context.Context, o Options, b *bench, t *Table) error {
-	k, err := plan.DappleConstantsOf(o.asked(b, b.given, r.Batch, r.Artifact))
+	k, err := dapple.ConstantsOf(o.asked(b, b.given, r.Batch, r.Artifact))
 	if err != nil {
 		return err
 	}
-	a, err := plan.SearchDapple(ctx, b.given, b.c, r.Batch, k)
+	a, err := artifact.Search(ctx, b.given, b.c, r.Batch, k)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/split"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
@@ -141,7 +142,7 @@ func (b *bench) straight(n, microBatch, microBatches int) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return plan.Pipeline(p, b.c.Unlimited(), plan.Limits{Stages: n, MicroBatch: microBatch, MicroBatches: microBatches, Depths: depths(n, microBatches)})
+	return split.Pipeline(p, b.c.Unlimited(), split.Limits{Stages: n, MicroBatch: microBatch, MicroBatches: microBatches, Depths: depths(n, microBatches)})
 }
 
 // depths is K_i = S - i (DAPPLE's P_A, BaPipe's SNO).

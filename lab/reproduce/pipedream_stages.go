@@ -19,7 +19,7 @@ func init() {
 type fourGPUs struct {
 	p     *profile.Profile
 	costs []profile.Cost // of a minibatch
-	split
+	partition
 }
 
 func (o Options) fourGPUs(ctx context.Context, workload, preset string, batch int, replicas []int) (*fourGPUs, error) {

@@ -10,7 +10,7 @@ import (
 )
 
 // artifact is a published profile: its file, its format, and the batch that it is for.
-type artifact struct {
+type publication struct {
 	file, format string
 	batch        int
 }
@@ -20,7 +20,7 @@ type artifact struct {
 // profiling_results/*.txt (AlibabaPAI/DAPPLE at fd75dcf), and of its upstream HPGO
 // profiles/bert_large (LER0ever/HPGO at 409ec9f). BaPipe published none and is shown
 // PipeDream's.
-var artifacts = map[string]map[string]artifact{
+var artifacts = map[string]map[string]publication{
 	"pipedream": {
 		"vgg16": {"pipedream-vgg16.txt", "pipedream", 128}, "resnet50": {"pipedream-resnet50.txt", "pipedream", 128},
 		"alexnet": {"pipedream-alexnet.txt", "pipedream", 256}, "gnmt-8": {"pipedream-gnmt.txt", "pipedream", 32},

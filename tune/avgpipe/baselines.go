@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/split"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/tune/predict"
 )
@@ -73,7 +74,7 @@ func (w *Workload) dataParallel(ctx context.Context) []Baseline {
 		if ctx.Err() != nil || w.Batch%size != 0 || w.Batch/size < len(w.Cluster.Devices) {
 			continue
 		}
-		pl, err := plan.DataParallel(w.Profile, w.Cluster, size, w.Batch/size, len(w.Cluster.Devices))
+		pl, err := split.DataParallel(w.Profile, w.Cluster, size, w.Batch/size, len(w.Cluster.Devices))
 		if err != nil {
 			continue // a size that the profile does not have on every device
 		}

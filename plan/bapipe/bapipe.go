@@ -1,0 +1,149 @@
+package bapipe
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// bapipe is BaPipe's exploration (§3): for every micro-batch size, every order of the
+// devices along the chain and every schedule that suits their execution, a balanced
+// partition; and of all of them the one whose mini-batch takes the least time by Tables I
+// and II.
+//
+// Balanced partition (Fig. 2, §3.3): layers by T = 1/sum(1/T_n), iterated; if a transfer
+// forth and back takes longer than the longest stage computes, cuts only where features
+// are below a_th; otherwise boundary layers are divided between neighbours; and always only
+// stages whose weights, gradients and features fit.
+//
+// Where the paper leaves room: the iteration ends at the partition with the shortest longest
+// stage that there is (balance=exact, found by recursion), or where no layer moved over one
+// boundary helps (balance=moves). a_th is what the slowest link of the chain carries there and
+// back within T, raised until there are cuts enough. Stages need not be uniform in the
+// end, so the tables' F + B is the longest stage's and SR the longest transfer. Beyond the range
+// of 1F1B-SO's formula (2 SR <= F + B), and for links below Table I's bandwidth, the transfers
+// set the pace in place of F + B. A divided layer is kept only if the formula then gives
+// less, since it sends the layer's input and a part of its output. Plain data parallelism
+// is compared with all of them (Table III's ResNet-50), unless dp=off.
+func init() {
+	plan.RegisterPlanner(plan.Planner{
+		Name: "bapipe", Paper: "BaPipe: Exploration of Balanced Pipeline Parallelism for DNN Training (Zhao et al., 2020)",
+		Settings: settings, Plan: find,
+	})
+}
+
+var settings = []plan.Setting{
+	{Name: "schedule", Default: "auto", Values: "auto, 1F1B-AS, FBP-AS, 1F1B-SNO, 1F1B-SO",
+		Doc: "one schedule in place of all that suit the devices (Tables I and II)"},
+	{Name: "order", Default: "search", Values: "search, given",
+		Doc: "whether device types change places along the chain"},
+	{Name: "balance", Default: "exact", Values: "exact, moves",
+		Doc: "how inter-layer partition iterates (section 3.3.1)"},
+	{Name: "fractions", Default: "on", Values: "on, off",
+		Doc: "whether boundary layers are divided (section 3.3.2)"},
+	{Name: "a_th", Default: "auto", Values: "auto, or bytes like 4MiB",
+		Doc: "feature threshold of the coarse-grained partition (section 3.3.3)"},
+	{Name: "stages", Default: "all", Values: "all, or a number",
+		Doc: "accelerators in the chain"},
+	{Name: "on_chip", Default: "profiled", Values: "profiled, spill",
+		Doc: "spill: the profile keeps weights on the chip (section 4.3), and those that do not fit there pass through memory"},
+	{Name: "dp", Default: "on", Values: "on, off",
+		Doc: "whether data parallelism may win"},
+}
+
+// options is the settings, read.
+type options struct {
+	schedules             []string // families
+	search, exact, divide bool
+	spill, dataParallel   bool
+	threshold             int64 // bytes; 0 is auto
+	stages                int
+}
+
+func read(r plan.Request) (o options, err error) {
+	s := plan.ReadSettings("bapipe", settings, false, r)
+	o.search = s.Choice("order") == "search"
+	o.exact = s.Choice("balance") == "exact"
+	o.divide = s.Choice("fractions") == "on"
+	o.spill = s.Choice("on_chip") == "spill"
+	o.dataParallel = s.Choice("dp") == "on"
+	if s.Text("a_th") != "auto" {
+		o.threshold = int64(s.Bytes("a_th"))
+	}
+	o.stages = min(len(r.Cluster.Devices), len(r.Profile.Layers))
+	if text := s.Text("stages"); text != "all" {
+		n, e := strconv.Atoi(text)
+		if e != nil || n < 1 || n > o.stages {
+			s.Fail("plan: bapipe: stages is %q; it is all, or 1 to %d: %s has %d layers, cluster %s %d devices",
+				text, o.stages, r.Profile.Model, len(r.Profile.Layers), r.Cluster.Name, len(r.Cluster.Devices))
+		}
+		o.stages = n
+	}
+	// FPGA boards transfer while they compute; GPUs can neither do that nor FP and BP at once (§3.2).
+	o.schedules = []string{"1f1b", "so"}
+	if !slices.ContainsFunc(r.Cluster.Devices, func(d string) bool { return r.Cluster.DeviceTypes[d].FPGA == nil }) {
+		o.schedules = []string{"1f1b-as", "fbp-as"}
+	}
+	if name := s.Text("schedule"); name != "auto" {
+		family, ok := families[strings.ToUpper(name)]
+		switch {
+		case !ok:
+			s.Wrong("schedule")
+		case (family == "fbp-as" || family == "1f1b-as") && o.schedules[0] == "1f1b":
+			s.Fail("plan: bapipe: schedule %s needs devices that transfer while they compute, FPGA boards; cluster %s has others", name, r.Cluster.Name)
+		}
+		o.schedules = []string{family}
+	}
+	return o, s.Done()
+}
+
+// mostLayers bounds a search whose time grows with the square of the layers: seconds for
+// so many.
+const mostLayers = 10000
+
+func find(ctx context.Context, r plan.Request) (*plan.Plan, error) {
+	if len(r.Profile.Layers) == 0 || len(r.Cluster.Devices) == 0 {
+		return nil, fmt.Errorf("plan: bapipe: %d layers and %d devices; both must be 1 at least", len(r.Profile.Layers), len(r.Cluster.Devices))
+	}
+	if n := len(r.Profile.Layers); n > mostLayers {
+		return nil, fmt.Errorf("plan: bapipe: %s has %d layers; it searches up to %d. Merge layers in the profile, or ask planner pipedream or dapple", r.Profile.Model, n, mostLayers)
+	}
+	o, err := read(r)
+	if err != nil {
+		return nil, err
+	}
+	sizes, err := sizesOf(r)
+	if err != nil {
+		return nil, err
+	}
+	x := &exploration{r: r, o: o}
+	orders, all := ordersOf(r.Cluster, o)
+	for _, size := range sizes {
+		for _, devices := range orders {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			if err := x.try(devices, size); err != nil {
+				return nil, err
+			}
+		}
+		if o.dataParallel {
+			if err := x.tryDataParallel(size); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if x.best == nil {
+		return nil, x.least
+	}
+	x.best.Why = append(x.best.Why, fmt.Sprintf("%d partitions compared by BaPipe's Tables I and II: micro-batches of %v samples, %d orders of devices, schedules %v",
+		x.tried, sizes, len(orders), o.schedules))
+	if !all {
+		x.best.Why = append(x.best.Why, fmt.Sprintf("devices have over %d orders along the chain; only those that keep each type together were tried, and the given one", maxOrders))
+	}
+	return x.best, nil
+}

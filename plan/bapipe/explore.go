@@ -1,0 +1,310 @@
+package bapipe
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/split"
+)
+
+// exploration is an exploration under way.
+type exploration struct {
+	r     plan.Request
+	o     options
+	best  *plan.Plan
+	least *plan.MemoryError // of what would need the smallest memory of all that was tried
+	tried int
+}
+
+// consider keeps a plan that takes less time, or as much with less features held.
+func (x *exploration) consider(p *plan.Plan) {
+	x.tried++
+	if x.best == nil || p.Objective.Value < x.best.Objective.Value*(1-1e-12) {
+		x.best = p
+	}
+}
+
+// try partitions for one chain of devices and one micro-batch size.
+func (x *exploration) try(devices []int, size int) error {
+	h, err := newChain(x.r, devices, size, x.o.spill)
+	if err != nil {
+		return err
+	}
+	M := x.r.Batch / size
+	for _, family := range x.o.schedules {
+		fits := func(i, from, to int) bool {
+			limit := x.r.Cluster.MemoryBytes(devices[i])
+			need := h.memory(i, from, to, featuresOf(family, i, len(devices), M))
+			return limit == 0 || need <= limit
+		}
+		anywhere := func(int, int) bool { return true }
+		cuts := x.partition(h, anywhere, fits)
+		if cuts == nil {
+			x.refuse(h.leastMemory(family, M))
+			continue
+		}
+		bounds := whole(cuts)
+		if h.communicates(bounds) {
+			if coarse := x.coarse(h, fits); coarse != nil {
+				if x.step(h, family, coarse, M) < x.step(h, family, bounds, M) {
+					bounds = coarse
+				}
+			}
+		} else if x.o.divide && len(devices) > 1 {
+			if parts, _ := h.divided(); parts != nil && x.holds(h, family, parts, M) && !h.communicates(parts) &&
+				x.step(h, family, parts, M) < x.step(h, family, bounds, M)*(1-1e-12) {
+				bounds = parts
+			}
+		}
+		x.consider(x.plan(h, family, bounds, M))
+	}
+	return nil
+}
+
+func whole(cuts []int) []boundary {
+	out := make([]boundary, len(cuts))
+	for i, c := range cuts {
+		out[i].layer = c
+	}
+	return out
+}
+
+// partition is the inter-layer partition over allowed cuts; nil: nothing fits.
+func (x *exploration) partition(h *chain, allowed func(stage, cut int) bool, fits func(i, from, to int) bool) []int {
+	if x.o.exact || len(h.devices) == 1 {
+		return h.balanced(allowed, fits)
+	}
+	if cuts := h.moves(h.first(), allowed, fits); cuts != nil {
+		return cuts
+	}
+	// The partition by T alone does not fit, and single moves lead nowhere from it.
+	if cuts := h.balanced(allowed, fits); cuts != nil {
+		return h.moves(cuts, allowed, fits)
+	}
+	return nil
+}
+
+// communicates says whether communication is the bottleneck: features forth and errors back
+// over some boundary take longer than the longest stage computes.
+func (h *chain) communicates(bounds []boundary) bool {
+	pace, sr := h.pace(bounds)
+	return 2*sr > pace
+}
+
+// pace is F + B of the longest stage, and SR of the longest transfer.
+func (h *chain) pace(bounds []boundary) (pace, sr float64) {
+	from := boundary{}
+	for i := range h.devices {
+		to := boundary{layer: len(h.p.Layers)}
+		if i < len(bounds) {
+			to = bounds[i]
+		}
+		pace = max(pace, h.work(i, from, to))
+		if i > 0 {
+			sr = max(sr, h.transfer(i, h.crossing(from)))
+		}
+		from = to
+	}
+	return pace, sr
+}
+
+// coarse is the partition at cuts below the feature threshold (§3.3.3).
+func (x *exploration) coarse(h *chain, fits func(i, from, to int) bool) []boundary {
+	n := len(h.p.Layers)
+	threshold := x.o.threshold
+	if threshold == 0 {
+		// The most bytes that go there and back within T on every link of the chain.
+		T := h.ideal()
+		most := slices.Max(h.cut)
+		threshold = int64(searchBytes(most, func(bytes int64) bool {
+			for i := 1; i < len(h.devices); i++ {
+				if 2*h.transfer(i, bytes) > T {
+					return false
+				}
+			}
+			return true
+		}))
+	}
+	levels := slices.Clone(h.cut[1:n])
+	slices.Sort(levels)
+	levels = slices.Compact(levels)
+	first, _ := slices.BinarySearch(levels, threshold+1)
+	thresholds := append([]int64{threshold}, levels[min(first, len(levels)):]...)
+	below := func(a int64) []int {
+		return x.partition(h, func(_, cut int) bool { return h.cut[cut] <= a }, fits)
+	}
+	// A higher threshold allows all cuts that a lower one does: the first with a partition is found
+	// by bisection.
+	at := sort.Search(len(thresholds), func(i int) bool { return below(thresholds[i]) != nil })
+	if at == len(thresholds) {
+		return nil
+	}
+	return whole(below(thresholds[at]))
+}
+
+// searchBytes is the largest number up to most that passes, or 0.
+func searchBytes(most int64, passes func(int64) bool) int64 {
+	low, high := int64(0), most
+	for low < high {
+		mid := low + (high-low+1)/2
+		if passes(mid) {
+			low = mid
+		} else {
+			high = mid - 1
+		}
+	}
+	return low
+}
+
+// holds says whether every stage of a divided partition fits.
+func (x *exploration) holds(h *chain, family string, bounds []boundary, M int) bool {
+	from := boundary{}
+	for i, d := range h.devices {
+		to := boundary{layer: len(h.p.Layers)}
+		if i < len(bounds) {
+			to = bounds[i]
+		}
+		limit := x.r.Cluster.MemoryBytes(d)
+		if limit > 0 && h.holds(i, from, to, featuresOf(family, i, len(h.devices), M)) > limit {
+			return false
+		}
+		from = to
+	}
+	return true
+}
+
+// step is the mini-batch time by the tables for a partition.
+func (x *exploration) step(h *chain, family string, bounds []boundary, M int) float64 {
+	pace, sr := h.pace(bounds)
+	N := len(h.devices)
+	switch family {
+	case "1f1b-as":
+		// Features must be through while a forward computes, errors while a backward does: a/F.
+		from := boundary{}
+		for i := range bounds {
+			f := h.forward[i][bounds[i].layer] - h.forward[i][from.layer] + borders(h.forward[i], from, bounds[i])
+			t := h.transfer(i+1, h.crossing(bounds[i]))
+			pace = max(pace, max(f, t)+max(h.work(i, from, bounds[i])-f, t))
+			from = bounds[i]
+		}
+		sr = 0
+	case "fbp-as":
+		pace, sr = max(pace, 2*sr), 0
+	case "so":
+		pace = max(pace, 2*sr)
+	}
+	row, err := Table(family, M, N, pace, 0, sr)
+	if err != nil {
+		panic("plan: bapipe: " + err.Error())
+	}
+	return row.TimeS
+}
+
+// leastMemory is the refusal that names the least limit that some partition would meet: what fits
+// only grows with the limit.
+func (h *chain) leastMemory(family string, M int) *plan.MemoryError {
+	N, high := len(h.devices), int64(0)
+	need := func(i, from, to int) int64 { return h.memory(i, from, to, featuresOf(family, i, N, M)) }
+	for i := range h.devices {
+		high = max(high, need(i, 0, len(h.p.Layers)))
+	}
+	within := func(limit int64) []int {
+		return h.balanced(func(int, int) bool { return true }, func(i, from, to int) bool { return need(i, from, to) <= limit })
+	}
+	limit := searchBytes(high, func(limit int64) bool { return within(limit) == nil }) + 1
+	var stages []plan.Held
+	from := 0
+	for i, to := range append(within(limit), len(h.p.Layers)) {
+		stages = append(stages, plan.Held{First: h.p.Layers[from].Name, Last: h.p.Layers[to-1].Name, Devices: h.devices[i : i+1], Bytes: need(i, from, to)})
+		from = to
+	}
+	return plan.Refusal("bapipe", counts, limit, h.c.MemoryBytes, stages)
+}
+
+const counts = "weights, gradients, optimizer and features"
+
+// refuse keeps the refusal that names the smallest limit.
+func (x *exploration) refuse(e *plan.MemoryError) {
+	if x.least == nil || e.SmallestBytes < x.least.SmallestBytes {
+		x.least = e
+	}
+}
+
+// plan writes a partition down.
+func (x *exploration) plan(h *chain, family string, bounds []boundary, M int) *plan.Plan {
+	p := x.r.Blank("bapipe", "round_robin")
+	p.MicroBatch, p.MicroBatches, p.Schedule = h.size, M, family
+	p.Objective = plan.Objective{Name: "mini-batch time (BaPipe Tables I and II)", Value: x.step(h, family, bounds, M), Unit: "s"}
+	from := boundary{}
+	for i, d := range h.devices {
+		st := plan.Stage{FirstLayer: from.layer, LastLayer: len(h.p.Layers) - 1, Devices: []int{d}, Warmup: warmup(family, i, len(h.devices), M)}
+		if from.part > 0 {
+			st.FirstFraction = 1 - from.part
+		}
+		if i < len(bounds) {
+			to := bounds[i]
+			switch {
+			case to.part == 0:
+				st.LastLayer = to.layer - 1
+			case from.part > 0 && to.layer == from.layer: // a piece out of the middle of a layer
+				st.LastLayer, st.FirstFraction = to.layer, to.part-from.part
+			default:
+				st.LastLayer, st.LastFraction = to.layer, to.part
+			}
+			from = to
+		}
+		p.Stages = append(p.Stages, st)
+	}
+	pace, sr := h.pace(bounds)
+	names := make([]string, len(h.devices))
+	for i, d := range h.devices {
+		names[i] = x.r.Cluster.Devices[d]
+	}
+	why := fmt.Sprintf("longest stage computes %.4g ms for a micro-batch, T of equation (1) is %.4g ms; longest transfer %.4g ms each way", 1e3*pace, 1e3*h.ideal(), 1e3*sr)
+	p.Why = append(p.Why, why)
+	if distinct := slices.Compact(slices.Sorted(slices.Values(names))); len(distinct) > 1 {
+		p.Why = append(p.Why, "device types along the chain: "+strings.Join(names, ", "))
+	}
+	return p
+}
+
+// tryDataParallel is the rival of Table III: every device the whole model on its share of the
+// mini-batch, one micro-batch after the other, and an all-reduce that nothing overlaps.
+func (x *exploration) tryDataParallel(size int) error {
+	M, N := x.r.Batch/size, len(x.r.Cluster.Devices)
+	if x.o.stages < N || N < 2 || M < N {
+		return nil
+	}
+	p, err := split.DataParallel(x.r.Profile, x.r.Cluster, size, M, N)
+	if err != nil {
+		return err
+	}
+	devices := p.Stages[0].Devices
+	layers := x.r.Profile.Layers
+	n, slowest, bytes, fits := len(layers), 0.0, int64(0), true
+	least, whole := int64(0), []plan.Held{} // on each device
+	for _, d := range devices {
+		h, err := newChain(x.r, []int{d}, size, x.o.spill)
+		if err != nil {
+			return err
+		}
+		need, limit := h.memory(0, 0, n, 1), x.r.Cluster.MemoryBytes(d)
+		fits, least = fits && (limit == 0 || need <= limit), max(least, need)
+		whole = append(whole, plan.Held{First: layers[0].Name, Last: layers[n-1].Name, Devices: []int{d}, Bytes: need})
+		slowest, bytes = max(slowest, h.compute(0, 0, n)), h.weights[n]
+	}
+	if !fits {
+		e := plan.Refusal("bapipe", counts, least, x.r.Cluster.MemoryBytes, whole)
+		e.Stages, e.Stage = 1, 0
+		x.refuse(e)
+		return nil
+	}
+	p.Planner = "bapipe"
+	share := float64((M + N - 1) / N)
+	p.Objective = plan.Objective{Name: "mini-batch time of data parallelism", Value: share*slowest + x.r.Cluster.AllReduceS(devices, bytes), Unit: "s"}
+	x.consider(p)
+	return nil
+}

@@ -1,0 +1,115 @@
+package bapipe
+
+import "github.com/millrace-ml/millrace/profile"
+
+// boundary is where one stage ends and the next begins: before layer `layer`, of which the
+// stages in front compute a part, 0 for none.
+type boundary struct {
+	layer int
+	part  float64
+}
+
+// divided is the intra-layer partition (§3.3.2): boundary layers are divided between
+// neighbours, a long one between several, so that every accelerator works as long as any.
+// The least time is found by bisection: within a time limit each stage takes as much
+// as it can, which never hurts the stages behind it. It stops 1e-12 short.
+func (h *chain) divided() ([]boundary, float64) {
+	// T of equation (1) is no lower bound where one type is better at some layers than at others.
+	low, high := 0.0, h.time[0][len(h.p.Layers)]
+	for i := range h.devices {
+		high = max(high, h.time[i][len(h.p.Layers)])
+	}
+	var best []boundary
+	limit := high
+	for range 200 {
+		mid := (low + high) / 2
+		if b := h.fill(mid); b != nil {
+			best, high, limit = b, mid, mid
+		} else {
+			low = mid
+		}
+		if high-low <= 1e-12*high {
+			break
+		}
+	}
+	return best, limit
+}
+
+// fill gives each stage at most limit seconds of work; nil where layers are left over, or a
+// stage would have nothing to do. What two stages would share to less than 1e-9 of a
+// layer belongs to one.
+func (h *chain) fill(limit float64) []boundary {
+	const least = 1e-9
+	n, N := len(h.p.Layers), len(h.devices)
+	var out []boundary
+	at := boundary{}
+	for i := range N {
+		from, room := at, limit
+		for at.layer < n && room > 0 {
+			one := h.time[i][at.layer+1] - h.time[i][at.layer]
+			if need := (1 - at.part) * one; need > room*(1+1e-12) {
+				done := room / one
+				if done < least {
+					break
+				}
+				at.part += done
+				if at.part < 1-least {
+					break
+				}
+				room = 0
+			} else {
+				room -= need
+			}
+			at = boundary{layer: at.layer + 1}
+		}
+		if i == N-1 {
+			break
+		}
+		// Half a layer is left for each stage behind. The bound must not fall where the limit
+		// grows, or bisection would lose its way.
+		if last := n - (N - 1 - i); at.layer > last || at.layer == last && at.part > 0.5 {
+			at = boundary{layer: last, part: 0.5}
+		}
+		if at == from {
+			return nil
+		}
+		out = append(out, at)
+	}
+	if at.layer < n {
+		return nil
+	}
+	return out
+}
+
+// crossing is the bytes that cross a boundary forward: what layer `layer` reads and layers behind it, and, where it
+// is divided, the part of its output that the stages in front have made.
+func (h *chain) crossing(b boundary) int64 {
+	if b.part == 0 {
+		return h.cut[b.layer]
+	}
+	return h.cut[b.layer] + profile.PartBytes(h.read[b.layer], b.part)
+}
+
+// work is F + B of stage i between two boundaries.
+func (h *chain) work(i int, from, to boundary) float64 {
+	return h.compute(i, from.layer, to.layer) + borders(h.time[i], from, to)
+}
+
+// borders is what the divided layers at two boundaries change of a sum over whole layers, whose prefix sums
+// are given: the part in front of the first boundary is not the stage's, that in front of the second is.
+func borders[T int64 | float64](sums []T, from, to boundary) (change T) {
+	if from.part > 0 {
+		change -= T(from.part * float64(sums[from.layer+1]-sums[from.layer]))
+	}
+	if to.part > 0 {
+		change += T(to.part * float64(sums[to.layer+1]-sums[to.layer]))
+	}
+	return change
+}
+
+// holds is memory between two boundaries: of a divided layer a stage has its part of the weights and features, and
+// the input that it receives.
+func (h *chain) holds(i int, from, to boundary, held int) int64 {
+	features := borders(h.saved[i], from, to) + h.crossing(from) - h.cut[from.layer]
+	return h.memory(i, from.layer, to.layer, held) + borders(h.fixed, from, to) + int64(held)*features
+}

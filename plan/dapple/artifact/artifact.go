@@ -1,0 +1,242 @@
+package artifact
+
+import (
+	"math"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/dapple/servers"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// This file and search.go are DAPPLE's published planner, AlibabaPAI/DAPPLE@fd75dcf
+// src/: another algorithm than the paper's. It knows no pivot, no phases, no K, and no
+// memory outside of data parallelism (oracles README §3).
+
+// Constants is what the published code states in its source, or its examples set.
+type Constants struct {
+	MinMicroBatch           int     // samples of one micro-batch of one pipeline
+	OptimizerMemoryScaling  float64 // parameters, gradients and optimizer together, as copies of the parameters
+	PeakActivationPerSample float64 // bytes; 0: all activations of the profile, by sample
+	NVLink                  float64 // bytes/s between devices of one server
+	EthernetP2P             float64 // bytes/s between servers, to one server
+	EthernetNCCL            float64 // bytes/s between servers, to several, and of all-reduces
+	GPUMemory               float64 // bytes, for data parallelism
+	ProfileBatch            int     // samples that the profile's costs are of; 0: what it says
+	Server                  int     // devices of one server; 0: by the cluster's levels
+}
+
+// Candidate is one of the plans that the published search compares.
+type Candidate struct {
+	Pipelines int // rp: every stage's devices are those of so many pipelines side by side
+	// Stages are in states: First, and End which is the next stage's first, or the last state.
+	Stages  []Stage
+	Speedup float64 // compute of the whole batch over the estimated latency
+	Block   float64 // the slowest stage or transfer for the whole batch, in seconds
+}
+
+// Stage is a run of states on devices.
+type Stage struct {
+	First, End int
+	Devices    []int
+}
+
+// DP is the speedups of plain data parallelism over all devices.
+type DP struct {
+	NoOverlap        float64
+	P3InfiniteMemory float64 // all-reduces hide behind the backward and the next forward
+	P3               float64 // the same behind the last accumulation step alone
+	NormalOverlap    float64 // behind the last accumulation step's backward
+	MaxBatch         int     // samples that fit one device
+	AccumulationSize int     // samples of one accumulation step; 0: not even one sample fits
+}
+
+// Best is the better of data parallelism without overlap and with the normal one: what
+// DAPPLE's Table 4 compares with.
+func (d DP) Best() float64 { return max(d.NoOverlap, d.NormalOverlap) }
+
+// Answer is everything that the published planner says.
+type Answer struct {
+	States        *profile.States
+	Order         []int // the state at each place of the published code's own order
+	Candidates    []Candidate
+	Best          int // of Candidates, the highest speedup
+	BestMulti     int // of those with several stages; -1: none
+	TotalComputeS float64
+	DP            DP
+	// Limited says that some stage of the straight searches may be on more than maxWays sets of devices,
+	// of which only the first were followed.
+	Limited bool
+	// RecursiveSpeedup of BestMulti is sync_pipeline_speedup_recursive's.
+	RecursiveSpeedup float64
+}
+
+// artifact is the published planner's input, scaled to the whole batch.
+type input struct {
+	Constants
+	batch int
+	at    *servers.Layout
+	// By state, in the published order: sums over the closure, and what crosses behind it.
+	compute, parameters, saved, output []float64
+	before                             [][]uint64 // bit k of entry j: state k is an ancestor of state j
+}
+
+// isBefore says whether state k, by place, is an ancestor of state j.
+func (a *input) isBefore(k, j int) bool { return a.before[j][k/64]>>(k%64)&1 == 1 }
+
+func (a *input) total() float64 { return a.compute[len(a.compute)-1] }
+
+// span is a sum over states first..last, as differences of cumulative values.
+func span(sums []float64, first, last int) float64 {
+	if first == 0 {
+		return sums[last]
+	}
+	return sums[last] - sums[first-1]
+}
+
+// transferS is split_concat_all2all_time: how long bytes take from all devices of one stage
+// to all of the next. Neither the number of links nor of receivers counts.
+func (a *input) transferS(from, to []int, bytes float64) float64 {
+	if a.at.Apart(to...) {
+		return bytes / a.EthernetNCCL
+	}
+	elsewhere := 0
+	for _, d := range from {
+		if a.at.Of[d] != a.at.Of[to[0]] {
+			elsewhere++
+		}
+	}
+	if elsewhere > 0 {
+		return bytes / float64(len(from)) * float64(elsewhere) / a.EthernetP2P
+	}
+	return bytes / a.NVLink
+}
+
+// allReduceS is all_reduce_time of bytes among devices.
+func (a *input) allReduceS(devices []int, bytes float64) float64 {
+	n := float64(len(devices))
+	switch {
+	case len(devices) == 1:
+		return 0
+	case a.at.Apart(devices...):
+		return 2 * bytes * ((n - 1) / n) / a.EthernetNCCL
+	}
+	return 2 * bytes * ((n - 1) / n) / a.NVLink / float64(len(devices)/2)
+}
+
+// microBatches is M of one of rp pipelines; 0 where the batch is too small for them.
+func (a *input) microBatches(rp int) int { return a.batch / rp / a.MinMicroBatch }
+
+// speedup is sync_pipeline_speedup_analytical (oracles README §3.2):
+//
+//	L = block (M-1) + compute/(rp M) + sum over cuts transfer(a/(rp M)) + max(0, max_i AR_i - i block)
+//
+// An all-reduce covers one state more than its stage, all but the last's.
+func (a *input) speedup(c Candidate) float64 {
+	M := a.microBatches(c.Pipelines)
+	if M == 0 {
+		return 0
+	}
+	rp, m := float64(c.Pipelines), float64(M)
+	block := c.Block / m
+	length := block*(m-1) + a.total()/rp/m
+	for i, s := range c.Stages[:len(c.Stages)-1] {
+		length += a.transferS(s.Devices, c.Stages[i+1].Devices, a.output[s.End-1]/rp/m)
+	}
+	late := 0.0
+	for i, s := range c.Stages {
+		late = max(late, a.allReduceS(s.Devices, span(a.parameters, s.First, s.End))-float64(i)*block)
+	}
+	return a.total() / (length + late)
+}
+
+// recursive is sync_pipeline_speedup_recursive: every micro-batch's forwards and backwards
+// by the recursion of Length, half of a stage's time each, transfers as stages, and
+// each stage's all-reduce behind its last backward.
+func (a *input) recursive(c Candidate) float64 {
+	M := a.microBatches(c.Pipelines)
+	if M == 0 {
+		return 0
+	}
+	m := float64(M)
+	var times []float64
+	for i, s := range c.Stages {
+		times = append(times, span(a.compute, s.First, s.End)/float64(len(s.Devices))/m/2)
+		if i+1 < len(c.Stages) {
+			times = append(times, a.transferS(s.Devices, c.Stages[i+1].Devices, a.output[s.End-1]/m))
+		}
+	}
+	warmup := make([]int, len(times))
+	for x := range warmup {
+		warmup[x] = len(times) - x
+	}
+	_, ends := pipelineEnds(times, times, M, warmup, false)
+	length := 0.0
+	for x, end := range ends {
+		if x%2 == 0 {
+			s := c.Stages[x/2]
+			end += a.allReduceS(s.Devices, span(a.parameters, s.First, s.End))
+		}
+		length = max(length, end)
+	}
+	return a.total() / length
+}
+
+// dataParallel is the published estimates of plain data parallelism on all devices.
+func (a *input) dataParallel() DP {
+	all := make([]int, len(a.at.Of))
+	for d := range all {
+		all[d] = d
+	}
+	n, last := float64(len(all)), len(a.compute)-1
+	of := func(late float64) float64 { return a.total() / (a.total()/n + late) }
+	dp := DP{
+		NoOverlap:        of(a.allReduceS(all, a.parameters[last])),
+		P3InfiniteMemory: of(a.overlap(all, true, 1)),
+		MaxBatch:         int(max(0, min(math.MaxInt32, (a.GPUMemory-a.parameters[last]*a.OptimizerMemoryScaling)/a.PeakActivationPerSample))),
+	}
+	if dp.AccumulationSize = a.accumulation(dp.MaxBatch); dp.AccumulationSize > 0 {
+		part := float64(dp.AccumulationSize) / float64(a.batch)
+		dp.P3, dp.NormalOverlap = of(a.overlap(all, true, part)), of(a.overlap(all, false, part))
+	}
+	return dp
+}
+
+// accumulation is the samples of one accumulation step. As published, it compares the
+// samples that fit one device with the whole batch, not with the device's share.
+func (a *input) accumulation(fit int) int {
+	switch {
+	case fit == 0:
+		return 0
+	case fit >= a.batch:
+		return a.batch
+	}
+	return a.batch / plan.LeastDivisor(a.batch, (a.batch+fit-1)/fit)
+}
+
+// overlap is by how much the all-reduces, each state's alone and last state first, are
+// longer than what they hide behind: the backward of that part of the batch and, where
+// next is set, the next forward.
+func (a *input) overlap(all []int, next bool, part float64) float64 {
+	n := len(a.compute)
+	half := func(state int) float64 { return span(a.compute, state, state) * part / 2 }
+	reduce := func(block int) float64 {
+		return a.allReduceS(all, span(a.parameters, n-1-block, n-1-block))
+	}
+	late, spare := reduce(n-1), 0.0
+	for i := n - 2; i >= 0; i-- {
+		slot := half(n - 2 - i)
+		if next {
+			slot += half(i + 1) // the published code counts forwards from the wrong end
+		}
+		switch lacking := reduce(i) - slot; {
+		case lacking <= 0:
+			spare -= lacking
+		case lacking < spare:
+			spare -= lacking
+		default:
+			late += lacking - spare
+			spare = 0
+		}
+	}
+	return late
+}

@@ -1,0 +1,121 @@
+package artifact
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/dapple/servers"
+)
+
+// ReadConstants reads the published code's constants from a request's settings.
+func ReadConstants(s *plan.SettingsReader, r plan.Request) Constants {
+	k := Constants{
+		MinMicroBatch:           s.Count("min_micro_batch", 0, plan.MostCount),
+		OptimizerMemoryScaling:  s.Number("optimizer_memory_scaling", 0),
+		PeakActivationPerSample: s.Number("peak_activation_per_batch", 0),
+		NVLink:                  s.Positive("nvlink"), EthernetP2P: s.Positive("ethernet_p2p"), EthernetNCCL: s.Positive("ethernet_nccl"),
+		GPUMemory: s.Number("gpu_memory", 0), ProfileBatch: s.Count("profile_batch", 0, plan.MostCount), Server: s.Count("server", 0, plan.MostCount),
+	}
+	if k.MinMicroBatch == 0 {
+		k.MinMicroBatch = max(1, r.MicroBatch)
+	}
+	return k
+}
+
+// Plan turns the published planner's answer into a plan.
+func Plan(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.Plan, error) {
+	k := ReadConstants(s, r)
+	dp, recursive := s.Choice("dp"), s.Choice("recursive")
+	if err := s.Done(); err != nil {
+		return nil, err
+	}
+	a, err := Search(ctx, r.Profile, r.Cluster, r.Batch, k)
+	if err != nil {
+		return nil, err
+	}
+	best := a.Candidates[a.Best]
+	if best.Speedup == 0 {
+		return nil, fmt.Errorf("plan: dapple: a batch of %d samples makes no micro-batch of %d for any candidate", r.Batch, k.MinMicroBatch)
+	}
+	why := []string{fmt.Sprintf("The published search compared %d plans over %d states; the best is %s with an estimated speedup of %.3f over one device.", len(a.Candidates), len(a.Order), shape(best), best.Speedup)}
+	why = append(why, fmt.Sprintf("It estimates data parallelism at %.3f without overlap and %.3f with, and never returns it: compare these yourself, or set dp=yes.", a.DP.NoOverlap, a.DP.NormalOverlap))
+	if a.Limited {
+		least := a.TotalComputeS / float64(len(r.Cluster.Devices))
+		why = append(why, fmt.Sprintf("Stages side by side may be on more than %d sets of devices, of which the first were followed; the slowest stage or transfer of the plan is %.1f %% above all devices computing without pause, so no set left out is better by more.",
+			servers.MaxWays, 100*(best.Block/least-1)))
+	}
+	if a.BestMulti >= 0 {
+		why = append(why, fmt.Sprintf("Micro-batch by micro-batch (its recursive estimate) the best of several stages, %s, gives %.3f.", shape(a.Candidates[a.BestMulti]), a.RecursiveSpeedup))
+	}
+	objective := plan.Objective{Name: "estimated latency of one global batch", Value: a.TotalComputeS / best.Speedup, Unit: "s"}
+	if recursive == "yes" && a.BestMulti >= 0 && len(best.Stages) > 1 {
+		objective = plan.Objective{Name: "latency of one global batch by recursion", Value: a.TotalComputeS / a.RecursiveSpeedup, Unit: "s"}
+	}
+	if dp == "yes" && a.BestMulti >= 0 && a.DP.Best() >= a.Candidates[a.BestMulti].Speedup || dp == "yes" && a.DP.Best() >= best.Speedup {
+		all := make([]int, len(r.Cluster.Devices))
+		for d := range all {
+			all[d] = d
+		}
+		best = Candidate{Pipelines: 1, Stages: []Stage{{0, len(a.Order) - 1, all}}, Speedup: a.DP.Best()}
+		objective = plan.Objective{Name: "estimated latency of one global batch", Value: a.TotalComputeS / best.Speedup, Unit: "s"}
+		why = append(why, "Data parallelism wins.")
+	}
+	why = append(why, "It assumed: half of a layer's time is its backward, times in proportion to samples, no memory limit for pipelines, the bandwidths set (not the cluster's).")
+	return a.plan(r, k, best, objective, why)
+}
+
+func shape(c Candidate) string {
+	var n []string
+	for _, s := range c.Stages {
+		n = append(n, strconv.Itoa(len(s.Devices)))
+	}
+	return strings.Join(n, ":")
+}
+
+// plan writes a candidate down. A micro-batch has a sample for every replica at least,
+// which the published estimate does not ask for.
+func (a *Answer) plan(r plan.Request, k Constants, c Candidate, o plan.Objective, why []string) (*plan.Plan, error) {
+	widest := 0
+	var chain []int
+	for i, s := range c.Stages {
+		widest = max(widest, len(s.Devices))
+		if i == len(c.Stages)-1 {
+			chain = append(chain, a.Order[s.End])
+		} else {
+			chain = append(chain, a.Order[s.End-1])
+		}
+	}
+	order, ends := a.States.Order(chain)
+	out := r.Blank("dapple", "split")
+	out.Objective, out.Why = o, why
+	if len(c.Stages) == 1 {
+		out.Schedule, out.Replication = "dp", "round_robin"
+		widest = 1
+	}
+	want := k.MinMicroBatch * c.Pipelines
+	if len(c.Stages) == 1 {
+		want = k.MinMicroBatch
+	}
+	out.MicroBatch = plan.LeastDivisor(r.Batch, max(want, widest))
+	if out.MicroBatch != want {
+		out.Why = append(out.Why, fmt.Sprintf("Micro-batches run with %d samples instead of the estimate's %d: each replica needs one, and they divide the batch.", out.MicroBatch, want))
+	}
+	out.MicroBatches = r.Batch / out.MicroBatch
+	if !slices.IsSorted(order) {
+		out.Order = order
+	}
+	first := 0
+	for i, s := range c.Stages {
+		last := ends[i] - 1
+		if i == len(c.Stages)-1 {
+			last = len(order) - 1
+		}
+		out.Stages = append(out.Stages, plan.Stage{FirstLayer: first, LastLayer: last, Devices: s.Devices, Warmup: min(len(c.Stages)-i, out.MicroBatches)})
+		first = last + 1
+	}
+	return out, nil
+}

@@ -1,0 +1,244 @@
+package artifact
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/dapple/servers"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// straightSearch is plan_for(i, true) of the published planner: stages of one device each, of rp
+// pipelines side by side, with the least slowest stage or transfer (2 a_k).
+//
+// Left out is what cannot be part of a plan whose slowest is up to limit: states with more
+// before them than the stages so far may take, or more behind than the rest may, and
+// stages and transfers that take more.
+type straightSearch struct {
+	*input
+	stages, rp int
+	limit      float64
+	some       []bool // states that may be cut behind; nil: all
+	inOrder    bool   // servers are filled one after the other
+
+	number map[string]int32 // of what is taken
+	sets   []servers.Taken
+	places map[[2]int32]*place
+}
+
+// place is devices of a stage behind which there are some left: what comes next depends on
+// no more.
+type place struct {
+	set     int32 // what is taken with it
+	devices []int
+	next    []move
+}
+
+// move is one more stage behind a place.
+type move struct {
+	to   *place
+	rate float64 // seconds for each byte sent there
+}
+
+// cell is the least slowest of states 0..j on m devices, by which devices are taken.
+type cell struct {
+	*place
+	block float64
+	state int // that the stage before ends with; -1: none
+	from  int // its cell in the table of state and one device fewer
+}
+
+// straight is plan_for(i, true). The plans of a search over a few of the states, and of one
+// with the devices in order, are plans too: what they take limits it. The published search
+// keeps one cell for all that its last stage may be on, and so may miss the best plan and
+// find none within a limit: then the limit is raised. Within any, its cells are the same.
+func (a *input) straight(ctx context.Context, stages int) (best Candidate, ok bool, err error) {
+	N, limit := len(a.compute), math.Inf(1)
+	if N < stages {
+		return best, false, nil // each stage ends with a state of its own
+	}
+	looks := [][]bool{nil}
+	if few := 4 * stages; N > 2*few {
+		some := make([]bool, N)
+		for _, j := range profile.Sparse(N, few, func(j int) int64 { return int64(a.output[j]) }) {
+			some[j] = true
+		}
+		looks = [][]bool{some, nil}
+	}
+	for _, some := range looks {
+		first, ok, err := a.straightWithin(ctx, stages, limit, some, true)
+		if err != nil {
+			return best, false, err
+		}
+		if ok {
+			limit = min(limit, first.Block*(1+plan.SameTime))
+		}
+	}
+	for {
+		best, ok, err = a.straightWithin(ctx, stages, limit, nil, false)
+		if ok || err != nil || math.IsInf(limit, 1) {
+			return best, ok, err
+		}
+		if limit *= 1.2; limit > a.total() {
+			limit = math.Inf(1)
+		}
+	}
+}
+
+func (a *input) straightWithin(ctx context.Context, stages int, limit float64, some []bool, inOrder bool) (best Candidate, ok bool, err error) {
+	s := &straightSearch{
+		input: a, stages: stages, rp: len(a.at.Of) / stages, limit: limit, some: some, inOrder: inOrder,
+		number: map[string]int32{}, places: map[[2]int32]*place{},
+	}
+	N := len(a.compute)
+	table := make([][][]cell, stages)
+	table[0] = make([][]cell, N)
+	first := s.place(a.at.None(), a.at.Place(a.at.None(), s.rp)[0])
+	for j := range N {
+		if s.within(0, j) {
+			table[0][j] = []cell{{first, a.compute[j] / float64(s.rp), -1, 0}}
+		}
+	}
+	for m := 1; m < stages; m++ {
+		if table[m], err = s.row(ctx, m, table[m-1]); err != nil {
+			return best, false, err
+		}
+	}
+	last := table[stages-1][N-1]
+	if len(last) == 0 {
+		return best, false, nil // fewer states than stages
+	}
+	at := 0
+	for i, c := range last {
+		if c.block < last[at].block {
+			at = i
+		}
+	}
+	best = Candidate{Pipelines: s.rp, Block: last[at].block}
+	end, state := N-1, N-1
+	for m := stages - 1; m >= 0; m-- {
+		c := table[m][state][at]
+		best.Stages = append(best.Stages, Stage{c.state + 1, end, c.devices})
+		end, state, at = c.state+1, c.state, c.from
+	}
+	slices.Reverse(best.Stages)
+	best.Speedup = a.speedup(best)
+	return best, true, nil
+}
+
+// within says whether stage m, counted from 0, may end with state j.
+func (s *straightSearch) within(m, j int) bool {
+	if s.some != nil && !s.some[j] {
+		return false
+	}
+	each := s.limit * float64(s.rp) // of what a stage may compute
+	return math.IsInf(each, 1) || s.compute[j] <= each*float64(m+1) && s.total()-s.compute[j] <= each*float64(s.stages-1-m)
+}
+
+// place is the devices that one taken has and another has not.
+func (s *straightSearch) place(before, after servers.Taken) *place {
+	key := [2]int32{s.set(before), s.set(after)}
+	if p, ok := s.places[key]; ok {
+		return p
+	}
+	p := &place{set: key[1], devices: s.at.Between(before, after)}
+	s.places[key] = p
+	return p
+}
+
+func (s *straightSearch) set(t servers.Taken) int32 {
+	key := t.Key()
+	n, ok := s.number[key]
+	if !ok {
+		n = int32(len(s.sets))
+		s.number[key] = n
+		s.sets = append(s.sets, t)
+	}
+	return n
+}
+
+// moves lists the stages that may come behind a place, with every choice of policies.
+func (s *straightSearch) moves(p *place) []move {
+	if p.next == nil {
+		ways := s.at.PlaceEach(s.sets[p.set], 1, s.rp)
+		if s.inOrder {
+			ways = ways[max(0, len(ways)-1):] // scattered: the first server with a device left
+		}
+		for _, after := range ways {
+			to := s.place(s.sets[p.set], after)
+			p.next = append(p.next, move{to, s.transferS(p.devices, to.devices, 1)})
+		}
+	}
+	return p.next
+}
+
+// row is the cells of m+1 stages, from those of m: before.
+func (s *straightSearch) row(ctx context.Context, m int, before [][]cell) ([][]cell, error) {
+	N := len(s.compute)
+	reached := make([]uint64, (N+63)/64) // states that a stage so far ends with
+	for k := range N {
+		for _, c := range before[k] {
+			s.moves(c.place)
+			reached[k/64] |= 1 << (k % 64)
+		}
+	}
+	row := make([][]cell, N)
+	at := make([]int32, len(s.sets)) // of the cells of a state, by set, the place plus one
+	for j := range N {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("plan: dapple: %w", err)
+		}
+		if !s.within(m, j) {
+			continue
+		}
+		var cells []cell
+		for k := range descending(s.before[j], reached) {
+			last := (s.compute[j] - s.compute[k]) / float64(s.rp)
+			if last > s.limit {
+				continue
+			}
+			for ci := range before[k] {
+				c := &before[k][ci]
+				for _, o := range c.next {
+					block := max(c.block, last, 2*s.output[k]*o.rate)
+					if block > s.limit {
+						continue
+					}
+					n := at[o.to.set]
+					if n == 0 {
+						cells = append(cells, cell{block: math.Inf(1)})
+						n = int32(len(cells))
+						at[o.to.set] = n
+					}
+					if block < cells[n-1].block*(1-SameBlock) {
+						cells[n-1] = cell{o.to, block, k, ci}
+					}
+				}
+			}
+		}
+		for _, c := range cells {
+			at[c.set] = 0
+		}
+		row[j] = cells
+	}
+	return row, nil
+}
+
+// descending lists the bits that are in both sets.
+func descending(a, b []uint64) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for w := len(a) - 1; w >= 0; w-- {
+			for word := a[w] & b[w]; word != 0; {
+				top := 63 - bits.LeadingZeros64(word)
+				if word &^= 1 << top; !yield(64*w + top) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package dapple
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// costs answers what a stage or a transfer takes, for one micro-batch size.
+type costs struct {
+	*places
+	p  *profile.Profile
+	M  int
+	mb int
+
+	forward    [][]float64 // by type, prefix sums over layers
+	backward   [][]float64
+	fastest    []float64 // forward and backward of the layers from one on, on the device type fastest at them
+	parameters []int64   // prefix sums over layers
+	fixed      []int64   // parameters, gradients, the optimizer's copies, buffers
+	saved      []int64   // activations of one micro-batch
+	cut        []int64   // bytes that cross before a layer
+	workspace  int64     // the widest layer's
+	recompute  string    // auto, yes, no
+	peak       float64   // bytes that a sample takes in data parallelism; 0: its activations
+}
+
+func newCosts(p *profile.Profile, places *places, batch, mb int, recompute string) (*costs, error) {
+	n := len(p.Layers)
+	d := &costs{
+		places: places, p: p, M: batch / mb, mb: mb, recompute: recompute,
+		parameters: make([]int64, n+1), fixed: make([]int64, n+1), saved: make([]int64, n+1), cut: make([]int64, n+1),
+		fastest: make([]float64, n+1),
+	}
+	for i, t := range places.types {
+		costs, _, err := p.At(t, mb)
+		if err != nil {
+			return nil, fmt.Errorf("plan: dapple: %w", err)
+		}
+		if i == 0 {
+			d.sizes(costs)
+		}
+		f, b := make([]float64, n+1), make([]float64, n+1)
+		for k := range costs {
+			f[k+1], b[k+1] = f[k]+costs[k].ForwardS, b[k]+costs[k].BackwardS
+		}
+		d.forward, d.backward = append(d.forward, f), append(d.backward, b)
+		for k := range d.fastest {
+			if from := f[n] - f[k] + b[n] - b[k]; i == 0 || from < d.fastest[k] {
+				d.fastest[k] = from
+			}
+		}
+	}
+	return d, nil
+}
+
+// sizes fills in bytes, which all device types share.
+func (d *costs) sizes(costs []profile.Cost) {
+	n := len(costs)
+	ends := make([]int64, n+1) // outputs whose last reader is a layer
+	live := int64(0)
+	last := make([]int, n)
+	for k, l := range d.p.Layers {
+		for _, from := range l.From {
+			if from >= 0 {
+				last[from] = k
+			}
+		}
+	}
+	for k, l := range d.p.Layers {
+		d.cut[k] = live
+		if last[k] > k {
+			live += costs[k].OutputBytes
+			ends[last[k]] += costs[k].OutputBytes
+		}
+		live -= ends[k]
+		d.parameters[k+1] = d.parameters[k] + l.ParameterBytes
+		d.fixed[k+1] = d.fixed[k] + (l.ParameterBytes+l.TiedBytes)*int64(2+d.p.OptimizerStates) + l.BufferBytes
+		d.saved[k+1] = d.saved[k] + costs[k].SavedBytes
+		d.workspace = max(d.workspace, costs[k].WorkspaceBytes)
+	}
+}
+
+// stage is layers from..to-1 on a group, whose replicas split every micro-batch, and
+// whether it fits: with one micro-batch in flight, after recompute where that is allowed.
+// Of several device types the slowest decides.
+func (d *costs) stage(from, to int, g *group) (s stage, again, fits bool) {
+	r := float64(len(g.devices))
+	for _, t := range g.types {
+		s.F = max(s.F, (d.forward[t][to]-d.forward[t][from])/r)
+		s.B = max(s.B, (d.backward[t][to]-d.backward[t][from])/r)
+	}
+	s.AR = g.allReduceS(float64(d.parameters[to] - d.parameters[from]))
+	again, fits = d.recompute == "yes", d.depth(from, to, len(g.devices), g.memory, d.recompute == "yes") > 0
+	if !fits && d.recompute == "auto" {
+		again, fits = true, d.depth(from, to, len(g.devices), g.memory, true) > 0
+	}
+	if again {
+		s.B += s.F
+	}
+	return s, again, fits && len(g.devices) <= d.mb
+}
+
+// depth is D of §5.3: how many micro-batches' activations fit beside weights, gradients,
+// the optimizer and a layer's workspace in the memory of each of so many replicas.
+func (d *costs) depth(from, to, replicas int, memory int64, again bool) int {
+	if memory == 0 {
+		return d.M
+	}
+	r := int64(replicas)
+	slice := func(bytes int64) int64 { return (bytes + r - 1) / r }
+	left := memory - (d.fixed[to] - d.fixed[from]) - slice(d.workspace)
+	each := slice(d.cut[from] + d.saved[to] - d.saved[from])
+	if again {
+		left -= slice(d.saved[to] - d.saved[from])
+		each = slice(d.cut[from])
+	}
+	if left < 0 {
+		return 0
+	}
+	if each == 0 {
+		return d.M
+	}
+	return int(min(int64(d.M), left/each))
+}
+
+// network is the stage between two: the activations of a micro-batch one way, their
+// gradients back.
+func (d *costs) network(a cluster.Line, before int) stage {
+	t := a.Of(float64(d.cut[before]))
+	return stage{F: t, B: t}
+}
+
+// bound is a step that no plan of these layers on these devices beats: all devices
+// computing without pause, each type at its own speed.
+func (d *costs) bound() float64 {
+	n, rate := len(d.p.Layers), 0.0
+	for _, t := range d.typeOf {
+		rate += 1 / max(d.forward[t][n]+d.backward[t][n], math.SmallestNonzeroFloat64)
+	}
+	return float64(d.M) / rate
+}

@@ -1,0 +1,84 @@
+package dapple
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/dapple/artifact"
+)
+
+func init() {
+	plan.RegisterPlanner(plan.Planner{
+		Name:     "dapple",
+		Paper:    "DAPPLE (PPoPP 2021), section 4",
+		Artifact: "AlibabaPAI/DAPPLE@fd75dcf, src",
+		Settings: settings, Plan: find,
+	})
+}
+
+var settings = []plan.Setting{
+	{Name: "dp", Default: "auto", Values: "auto, yes, no",
+		Doc: "whether data parallelism is returned where it wins (§4); auto is yes for the paper, no for the artifact, whose search leaves it to its caller"},
+	{Name: "overlap", Default: "both", Values: "both, yes, no",
+		Doc: "paper: data parallelism's all-reduces hide behind the last backward, or do not, or the better"},
+	{Name: "policy", Default: "auto", Values: "auto, pa, pb",
+		Doc: "paper: K_i = min(S-i, D) or min(2(S-i)-1, D) (§5.3); auto is pb from acr_threshold on"},
+	{Name: "acr_threshold", Default: "0.1", Values: "a ratio, 0 or more",
+		Doc: "paper: the activation-communication ratio from which policy pb serves (§5.3, Table 3)"},
+	{Name: "recompute", Default: "auto", Values: "auto, yes, no",
+		Doc: "paper: forwards again in the backward; auto where a stage does not fit otherwise"},
+	{Name: "max_states", Default: "60000", Values: "a whole number",
+		Doc: "paper: layers planned by device sets beyond which a beam searches"},
+	{Name: "server", Default: "0", Values: "a whole number of devices, 0: by the cluster's levels",
+		Doc: "devices of one server, for placement"},
+	{Name: "recursive", Default: "no", Values: "yes, no",
+		Doc: "artifact: the objective is sync_pipeline_speedup_recursive's of the chosen plan"},
+	{Name: "min_micro_batch", Default: "0", Values: "a whole number of samples, 0: the request's, or 1",
+		Doc: "artifact: min_micro_batch_size"},
+	{Name: "optimizer_memory_scaling", Default: "1", Values: "copies of the parameters, 0 or more",
+		Doc: "artifact: parameters with gradients and optimizer"},
+	{Name: "peak_activation_per_batch", Default: "0", Values: "bytes by sample, 0: all activations",
+		Doc: "what a sample takes on a device of data parallelism; artifact: peak_activation_per_batch"},
+	{Name: "profile_batch", Default: "0", Values: "a whole number of samples, 0: as the profile says",
+		Doc: "artifact: profile_batch_size"},
+	{Name: "nvlink", Default: "25e9", Values: "bytes/s, over 0",
+		Doc: "artifact: inside a server"},
+	{Name: "ethernet_p2p", Default: "1e9", Values: "bytes/s, over 0",
+		Doc: "artifact: between servers, point to point; 1.25e9 gives configuration C"},
+	{Name: "ethernet_nccl", Default: "3e9", Values: "bytes/s, over 0",
+		Doc: "artifact: between servers, collectives; 1.25e9 gives configuration C"},
+	{Name: "gpu_memory", Default: "16e9", Values: "bytes, 0 or more",
+		Doc: "artifact: for data parallelism's gradient accumulation"},
+}
+
+// find is the registered planner: the paper's, or the published code's.
+func find(ctx context.Context, r plan.Request) (*plan.Plan, error) {
+	s := plan.ReadSettings("dapple", settings, true, r)
+	if err := s.Err(); err != nil {
+		return nil, err
+	}
+	switch {
+	case r.Profile == nil || r.Cluster == nil || len(r.Profile.Layers) == 0 || len(r.Cluster.Devices) == 0:
+		return nil, fmt.Errorf("plan: dapple: it needs a profile with a layer and a cluster with a device")
+	case r.MicroBatch < 0 || r.MicroBatch > 0 && r.Batch%r.MicroBatch != 0:
+		return nil, fmt.Errorf("plan: dapple: micro-batches of %d samples do not divide a batch of %d", r.MicroBatch, r.Batch)
+	}
+	if s.Artifact() {
+		return artifact.Plan(ctx, r, s)
+	}
+	return choose(ctx, r, s)
+}
+
+// ConstantsOf reads the published code's constants from a request's settings, as the planner does.
+func ConstantsOf(r plan.Request) (artifact.Constants, error) {
+	r.Formula = "artifact"
+	s := plan.ReadSettings("dapple", settings, true, r)
+	if err := s.Err(); err != nil {
+		return artifact.Constants{}, err
+	}
+	k := artifact.ReadConstants(s, r)
+	s.Choice("dp")
+	s.Choice("recursive")
+	return k, s.Done()
+}

@@ -1,0 +1,52 @@
+package dapple
+
+// parallel is data parallelism on all devices, as DAPPLE compares with (§4, §6.3).
+type parallel struct {
+	microBatch, micro int // samples of one micro-batch on one device, and how many over all devices
+	plain, hidden     float64
+}
+
+// time is by the overlap setting: "yes", "no" or "both", the better.
+func (d parallel) time(overlap string) float64 {
+	if overlap == "no" {
+		return d.plain
+	}
+	return d.hidden // never above plain
+}
+
+// dataParallel is gradient accumulation on all devices with micro-batches of d.mb samples:
+// each device takes ceil(M/G) of them, and one all-reduce follows. Without overlap it waits
+// for the last backward; with it each layer's all-reduce begins when its gradient is ready
+// in the last backward and the one before it is done, as in wait-free back-propagation.
+// ok: the whole model fits every device. A published profile's activations are not all that a
+// sample takes: XLNet-36's say 83 MB, the published runs' settings 5.9 GB, with which devices of
+// 16 GB take one sample at a time. Then an all-reduce hides behind the backward of one sample, not
+// of eight, and a hybrid wins as in Table 4 (configuration A, batch 128: 2.49 s against 2.91 s,
+// not 2.47 s); peak_activation_per_batch says so here as there.
+func (d *costs) dataParallel() (dp parallel, ok bool) {
+	n, G := len(d.p.Layers), len(d.typeOf)
+	dp = parallel{microBatch: d.mb, micro: d.M}
+	all := make([]int, min(G, d.M))
+	for i := range all {
+		all[i] = i
+	}
+	g := d.groupOf(all)
+	for _, t := range g.types {
+		f, b := d.forward[t], d.backward[t]
+		rounds := float64((d.M + len(all) - 1) / len(all))
+		dp.plain = max(dp.plain, rounds*(f[n]+b[n])+g.allReduceS(float64(d.parameters[n])))
+		now, link := rounds*(f[n]+b[n])-b[n], 0.0
+		for k := n - 1; k >= 0; k-- {
+			now += b[k+1] - b[k]
+			if bytes := d.parameters[k+1] - d.parameters[k]; bytes > 0 {
+				link = max(link, now) + g.allReduceS(float64(bytes))
+			}
+		}
+		dp.hidden = max(dp.hidden, now, link)
+	}
+	dp.hidden = min(dp.hidden, dp.plain) // one all-reduce of everything is always possible
+	if d.peak > 0 && g.memory > 0 && float64(d.fixed[n])+d.peak*float64(d.mb) > float64(g.memory) {
+		return dp, false
+	}
+	return dp, d.depth(0, n, 1, g.memory, false) > 0
+}

@@ -1,0 +1,299 @@
+package dapple
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+)
+
+// planned is T_PL(j, m, g) of equation (4): layers 0..to-1 planned on the devices of a set, the
+// rest in one stage on all others.
+type planned struct {
+	to, used int
+	set      int32
+	before   int32 // the planned prefix of all but its last stage; -1: none
+	move     int32 // of that prefix's set, that the last stage is
+	latency  float64
+	into     stage // the network before the last stage
+	last     stage
+}
+
+// search is equations (4) and (5) over one micro-batch size.
+type search struct {
+	*costs
+	cuts  []int // where a stage may begin, ascending
+	steps []int // how many devices a stage may have
+	width int   // over 0: of the prefixes with as many layers and devices, how many are searched on
+
+	found  []planned
+	index  [][]int32 // by cut and set, the planned, plus one
+	best   float64
+	bestAt int // of found, the best plan's prefix
+	tried  int
+	stages []stage // of the prefix at hand
+	rest   *rests  // nil: not known
+}
+
+// search finds the best plan of two stages or more below limit; bestAt is -1 where there is none.
+// The nearer a limit is to what the best plan takes the fewer prefixes are planned, and the fewer that
+// no good plan begins with, so limits from the least that any plan may take on are tried first.
+func (s *search) search(ctx context.Context, limit float64) error {
+	s.best, s.bestAt = limit, -1
+	if float64(s.M)*s.fastest[0]/float64(len(s.typeOf)) >= limit {
+		return nil
+	}
+	s.rest = s.rests(limit)
+	least := s.rest.least()
+	if within := least; within < limit {
+		for tries := 0; s.bestAt < 0 && within < limit; tries++ {
+			if within *= dappleWider; within > limit || tries == dappleTries {
+				within = limit
+			}
+			if err := s.run(ctx, within); err != nil {
+				return err
+			}
+		}
+	}
+	if s.bestAt < 0 {
+		s.best = limit
+	}
+	return nil
+}
+
+// dappleWider is how much further each limit is than the one before, and dappleTries how many there are
+// before the last.
+const (
+	dappleWider = 1.2
+	dappleTries = 16
+)
+
+// run is search within one limit.
+//
+// It is the memoised recursion as printed: for each number of layers and set of devices one
+// prefix is kept, that with the least latency if the rest were one stage. Left out are those
+// of which no plan comes below the best known, see leastLatency. Others may then
+// be kept in their place, so that what is found is not the recursion's; in thousands of
+// random cases it was never worse (TestDappleSearchAgainstTwins).
+//
+// Order: prefixes by layers ascending; extensions have more layers, so each prefix is final
+// when it is extended. Time: (cuts x sets) x (cuts x steps).
+func (s *search) run(ctx context.Context, limit float64) error {
+	s.best, s.bestAt, s.found, s.index = limit, -1, s.found[:0], make([][]int32, len(s.cuts))
+	none := s.set(s.at.None())
+	if err := s.extend(ctx, planned{set: none, before: -1}, -1, 0); err != nil {
+		return err
+	}
+	for i := range s.cuts {
+		var order []int32
+		for _, f := range s.index[i] {
+			if f > 0 {
+				order = append(order, f-1)
+			}
+		}
+		slices.Sort(order)
+		if s.width > 0 {
+			order = s.beam(order)
+		}
+		for _, f := range order {
+			p := s.found[f]
+			if s.rest != nil && leastLatency(s.before(p, f), s.rest.at(i, len(s.typeOf)-p.used), s.M) >= s.best {
+				continue
+			}
+			if err := s.extend(ctx, p, f, i+1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// planned is the place for the prefix that ends at a cut on a set of devices.
+func (s *search) planned(cut int, set int32) *int32 {
+	if more := len(s.sets) - len(s.index[cut]); int(set) >= len(s.index[cut]) {
+		s.index[cut] = append(s.index[cut], make([]int32, more)...)
+	}
+	return &s.index[cut][set]
+}
+
+// beam leaves of prefixes with the same layers those with the least latencies, width for
+// each number of devices.
+func (s *search) beam(prefixes []int32) []int32 {
+	slices.SortStableFunc(prefixes, func(a, b int32) int { return cmp.Compare(s.found[a].latency, s.found[b].latency) })
+	kept := map[int]int{}
+	return slices.DeleteFunc(prefixes, func(f int32) bool {
+		kept[s.found[f].used]++
+		return kept[s.found[f].used] > s.width
+	})
+}
+
+// before lists the stages of a planned prefix, networks between them included, with room
+// for one more, its network, the rest and its behind them.
+func (s *search) before(p planned, at int32) []stage {
+	s.stages = s.stages[:0]
+	for ; at >= 0; at = s.found[at].before {
+		s.stages = append(s.stages, s.found[at].last)
+		if s.found[at].before >= 0 {
+			s.stages = append(s.stages, s.found[at].into)
+		}
+	}
+	slices.Reverse(s.stages)
+	known := len(s.stages)
+	s.stages = append(s.stages, stage{}, stage{}, stage{}, stage{})
+	return s.stages[:known]
+}
+
+// extend adds one more stage, ending before each later cut, on each set of devices, behind
+// a planned prefix.
+func (s *search) extend(ctx context.Context, p planned, at int32, firstCut int) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("plan: dapple: %w", err)
+	}
+	n := len(s.p.Layers)
+	moves := s.places.extend(p.set, s.steps)
+	var streams []cluster.Line
+	if at >= 0 {
+		streams = s.streams(p.move, moves)
+	}
+	begins := len(s.before(p, at)) // where what is added begins
+	stages := s.stages
+	for i := range moves {
+		move, k := &moves[i], begins
+		used := p.used + len(move.mine.devices)
+		rest := &s.sets[move.to].rest
+		next := planned{used: used, set: move.to, before: at, move: s.sets[p.set].first + int32(i)}
+		if at >= 0 {
+			next.into = s.network(streams[i], p.to)
+			stages[k] = next.into
+			k++
+		}
+		if s.rest != nil && s.rest.next != nil && leastLatency(stages[:k], s.rest.after(firstCut-1, len(s.typeOf)-p.used, move.step), s.M) >= s.best {
+			continue
+		}
+		for c := firstCut; c < len(s.cuts); c++ {
+			if s.rest != nil && math.IsInf(s.rest.at(c, len(s.typeOf)-used).late, 1) {
+				continue
+			}
+			to := s.cuts[c]
+			own, _, fits := s.stage(p.to, to, &move.mine)
+			if !fits || s.rest != nil && float64(s.M)*(own.F+own.B) >= s.best {
+				break // more layers only take longer and more memory
+			}
+			next.to, next.last = to, own
+			stages[k] = own
+			if s.rest != nil && leastLatency(stages[:k+1], s.rest.at(c, len(s.typeOf)-used), s.M) >= s.best {
+				continue
+			}
+			s.tried++
+			behind, _, restFits := s.stage(to, n, rest)
+			stages[k+1], stages[k+2] = s.network(s.toRest(move), to), behind
+			next.latency = latency(stages[:k+3], s.M)
+			f := s.planned(c, move.to)
+			switch {
+			case *f == 0:
+				s.found = append(s.found, next)
+				*f = int32(len(s.found))
+			case next.latency < s.found[*f-1].latency:
+				s.found[*f-1] = next
+			default:
+				continue
+			}
+			if restFits && next.latency < s.best {
+				s.best, s.bestAt = next.latency, int(*f-1)
+			}
+		}
+	}
+	return nil
+}
+
+// look is a search over a few of the cuts and prefixes.
+func (s *search) look() *search {
+	few := &search{costs: s.costs, cuts: s.cuts, steps: s.steps, width: 2}
+	if len(few.cuts) > fewCuts {
+		few.cuts = s.spread(fewCuts)
+	}
+	return few
+}
+
+// fewCuts is how many cuts look tries.
+const fewCuts = 12
+
+// chain lists the best plan's stages: where each ends, and on which devices.
+func (s *search) chain() (ends []int, devices [][]int) {
+	ends = []int{len(s.p.Layers)}
+	devices = [][]int{s.sets[s.found[s.bestAt].set].rest.devices}
+	for f := int32(s.bestAt); f >= 0; f = s.found[f].before {
+		ends = append(ends, s.found[f].to)
+		devices = append(devices, s.moves[s.found[f].move].mine.devices)
+	}
+	slices.Reverse(ends)
+	slices.Reverse(devices)
+	return ends, devices
+}
+
+// thin chooses cuts and steps so that about most prefixes are planned. All of both where
+// that is enough; else every unit of devices, at least a server where servers are many, and
+// cuts at equal amounts of work, each moved to the least that crosses nearby.
+func (s *search) thin(most int) (thinned bool) {
+	n, G := len(s.p.Layers), len(s.typeOf)
+	for m := 1; m < G; m++ {
+		s.steps = append(s.steps, m)
+	}
+	for c := 1; c < n; c++ {
+		s.cuts = append(s.cuts, c)
+	}
+	sets := G
+	if s.at.Count() > 1 && s.at.Count() < G {
+		sets *= s.at.Size(0) / 2 // appended and scattered sets beside the fresh
+	}
+	if (n-1)*sets <= most {
+		return false
+	}
+	s.width = 2
+	if G > 32 {
+		unit := max(G/16, 1)
+		if each := s.at.Size(0); unit > each {
+			unit -= unit % each
+		}
+		s.steps = nil
+		for m := unit; m < G; m += unit {
+			s.steps = append(s.steps, m)
+		}
+		sets = 4 * len(s.steps)
+	}
+	if want := max(16, min(48, most/max(1, sets))); len(s.cuts) > want {
+		s.cuts = s.spread(want)
+	}
+	return true
+}
+
+// spread is want cuts at equal amounts of work.
+func (s *search) spread(want int) []int {
+	n := len(s.p.Layers)
+	work := func(k int) float64 { return s.forward[0][k] + s.backward[0][k] }
+	var cuts []int
+	for q := 1; q <= want; q++ {
+		goal := work(n) * float64(q) / float64(want+1)
+		at := 1
+		for lo, hi := 1, n-1; lo <= hi; {
+			mid := (lo + hi) / 2
+			if at = mid; work(mid) < goal {
+				lo = mid + 1
+			} else {
+				hi = mid - 1
+			}
+		}
+		for c := max(1, at-n/(4*want)); c <= min(n-1, at+n/(4*want)); c++ {
+			if s.cut[c] < s.cut[at] {
+				at = c
+			}
+		}
+		if len(cuts) == 0 || at > cuts[len(cuts)-1] {
+			cuts = append(cuts, at)
+		}
+	}
+	return cuts
+}

@@ -1,0 +1,152 @@
+package servers
+
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+)
+
+// Layout is a cluster as DAPPLE's planner sees it: devices in servers, which fill from
+// their lowest number up, so that what is taken is one count for each server.
+type Layout struct {
+	first []int // of each server, its lowest device; one more entry ends the last
+	Of    []int // the server of each device
+	// ways says that placeEach left some sets out.
+	Limited bool
+}
+
+// Taken is how many devices of each server earlier stages have.
+type Taken []uint16
+
+func (t Taken) Key() string {
+	b := make([]byte, 0, 2*len(t))
+	for _, n := range t {
+		b = append(b, byte(n>>8), byte(n))
+	}
+	return string(b)
+}
+
+func New(devices, each int) *Layout {
+	s := &Layout{}
+	for d := range devices {
+		if d%each == 0 {
+			s.first = append(s.first, d)
+		}
+		s.Of = append(s.Of, len(s.first)-1)
+	}
+	s.first = append(s.first, devices)
+	return s
+}
+
+// fastestNetwork is where a single level of links is taken for the inside of one server
+// (PCIe, NVLink) rather than a network between servers of one device: 100 Gbps.
+const fastestNetwork = 12.5e9
+
+// SizeOf is how many devices share a server where no setting says so: the innermost
+// level where there are several; of a single level all of it if its links are faster than
+// a network's, else one device.
+func SizeOf(c *cluster.Cluster) int {
+	inner := c.Levels[0]
+	if len(c.Levels) > 1 || inner.BandwidthBytesPerSecond > fastestNetwork {
+		return inner.Size
+	}
+	return 1
+}
+
+func (s *Layout) Count() int { return len(s.first) - 1 }
+
+func (s *Layout) Size(i int) int { return s.first[i+1] - s.first[i] }
+
+func (s *Layout) None() Taken { return make(Taken, s.Count()) }
+
+// Place is D(gids, n) of DAPPLE §4.2.2, figure 6: what n more devices may be, one way or
+// none by each policy, the same set once.
+//
+//	fresh first:   servers of which nothing is taken, in order, each as far as needed
+//	append first:  servers of which something is taken, likewise
+//	scatter first: one device of each server that has some left, round and round
+//
+// The paper scatters over used servers unless all are fresh; the published code over all
+// that have a device left. This does as the code.
+func (s *Layout) Place(before Taken, n int) []Taken {
+	var out []Taken
+	keep := func(t Taken, left int) {
+		if left == 0 && !slices.ContainsFunc(out, func(o Taken) bool { return slices.Equal(o, t) }) {
+			out = append(out, t)
+		}
+	}
+	for _, fresh := range []bool{true, false} {
+		t, left := slices.Clone(before), n
+		for i := range t {
+			if left > 0 && (before[i] == 0) == fresh {
+				more := min(left, s.Size(i)-int(t[i]))
+				t[i] += uint16(more)
+				left -= more
+			}
+		}
+		keep(t, left)
+	}
+	t, left := slices.Clone(before), n
+	for moved := true; moved && left > 0; {
+		moved = false
+		for i := range t {
+			if left > 0 && int(t[i]) < s.Size(i) {
+				t[i]++
+				left--
+				moved = true
+			}
+		}
+	}
+	keep(t, left)
+	return out
+}
+
+// MaxWays is how many sets placeEach follows: on hundreds of devices there are more than the
+// published search would ever come through.
+const MaxWays = 512
+
+// PlaceEach is place n devices, times times, with every choice of policies; of more than
+// maxWays sets those that are found first.
+func (s *Layout) PlaceEach(before Taken, n, times int) []Taken {
+	now := []Taken{before}
+	for range times {
+		var next []Taken
+		seen := map[string]bool{}
+		for _, t := range now {
+			for _, u := range s.Place(t, n) {
+				key := u.Key()
+				switch {
+				case seen[key]:
+				case len(next) == MaxWays:
+					s.Limited = true
+				default:
+					seen[key] = true
+					next = append(next, u)
+				}
+			}
+		}
+		now = next
+	}
+	return now
+}
+
+// Between lists the devices that after has and before has not, ascending.
+func (s *Layout) Between(before, after Taken) []int {
+	var out []int
+	for i := range before {
+		for n := before[i]; n < after[i]; n++ {
+			out = append(out, s.first[i]+int(n))
+		}
+	}
+	return out
+}
+
+// Apart says whether not all of the devices are in one server.
+func (s *Layout) Apart(devices ...int) bool {
+	for _, d := range devices {
+		if s.Of[d] != s.Of[devices[0]] {
+			return true
+		}
+	}
+	return false
+}

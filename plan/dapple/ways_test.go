@@ -1,0 +1,53 @@
+package dapple
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/dapple/servers"
+	"github.com/millrace-ml/millrace/plan/plantest"
+)
+
+// Where stages side by side may be on more sets of devices than are followed, the answer says so.
+func TestDappleSaysThatSetsWereLeftOut(t *testing.T) {
+	for _, c := range []struct {
+		devices, each int
+		limited       bool
+	}{{16, 8, false}, {1024, 8, true}} {
+		s := servers.New(c.devices, c.each)
+		half := s.None() // of every other server
+		for i := 0; i < len(half); i += 2 {
+			half[i] = uint16(c.each / 2)
+		}
+		ways := s.PlaceEach(half, 1, min(64, c.devices/4))
+		if s.Limited != c.limited || len(ways) > servers.MaxWays {
+			t.Errorf("%d devices, %d a server: %d sets, left out %v, want %v", c.devices, c.each, len(ways), s.Limited, c.limited)
+		}
+	}
+	r := plantest.EvenChain(8, 2, 1e9)
+	p, err := find(t.Context(), plan.Request{Profile: r.Profile, Cluster: r.Cluster, Batch: 8, Formula: "artifact"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(strings.Join(p.Why, " "), "sets of devices") {
+		t.Errorf("two devices have no sets left out: %v", p.Why)
+	}
+}
+
+// TestDappleSaysWhereItCuts: of a profile that branches, not of a chain.
+func TestDappleSaysWhereItCuts(t *testing.T) {
+	for _, branched := range []bool{false, true} {
+		r := plantest.EvenChain(8, 2, 1e9)
+		if branched {
+			r.Profile.Layers[5].From = []int{4, 1}
+		}
+		p, err := find(t.Context(), plan.Request{Profile: r.Profile, Cluster: r.Cluster, Batch: 8, Set: map[string]string{"dp": "no"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said := strings.Contains(strings.Join(p.Why, " "), "Layers branch"); said != branched {
+			t.Errorf("branches %v: %v", branched, p.Why)
+		}
+	}
+}

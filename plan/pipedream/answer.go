@@ -1,0 +1,128 @@
+package pipedream
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// stage is one stage of the answer: it ends with a state, on devices.
+type stage struct {
+	last    int // in the search's list
+	devices []int
+}
+
+// trace lists the stages of segment (i, end) at a level, for groups of devices that begin with bases and all
+// run it, by finding the cuts again in their row, which is worked out where it is nil. It keeps the segment
+// that the published rule counts most for in fullest.
+func (s *search) trace(ctx context.Context, level, i, end int, bases []int, row *row) []stage {
+	if row == nil {
+		row = s.row(ctx, level, i, end)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	width := s.width(level)
+	type run struct{ first, last, workers, ahead int }
+	var runs []run
+	n := s.levels[level].workers
+	r := n
+	for j := end; ; {
+		for r > 1 && s.mayIdle(i, j) && row.least[r-1][j] == row.least[r][j] {
+			r--
+		}
+		whole := math.Inf(1)
+		if r == 1 || !s.o.straight {
+			whole = s.whole(level, i, j, r, s.computed(level, i, j))
+		}
+		if whole <= row.least[r][j] {
+			runs = append(runs, run{i, j, r, n - r})
+			break
+		}
+		_, k, q := s.cut(level, i, j, r, row, math.Nextafter(row.least[r][j], math.Inf(1)))
+		runs = append(runs, run{k + 1, j, q, n - r})
+		j, r = k, r-q
+	}
+	slices.Reverse(runs)
+	var stages []stage
+	worker := 0
+	for _, part := range runs {
+		var inside []int
+		for _, base := range bases {
+			for w := range part.workers {
+				inside = append(inside, base+(worker+w)*width)
+			}
+		}
+		worker += part.workers
+		if bytes := s.held(part.first, part.last, part.ahead, part.workers); bytes > s.fullest.bytes {
+			s.fullest = held{part.first, part.last, inside, bytes}
+		}
+		if level == 0 {
+			stages = append(stages, stage{part.last, inside})
+		} else {
+			stages = append(stages, s.trace(ctx, level-1, part.first, part.last, inside, nil)...)
+		}
+	}
+	return stages
+}
+
+// answer writes the stages as a plan. An update of every minibatch is PipeDream's; where the batch is several, an update
+// takes all of them if every replica of a stage then has one. Every replica's warm-up is PipeDream's: NOAM on the input
+// stage, and what its runtime counts behind it, ceil(workers from here on / replicas).
+func (s *search) answer(r plan.Request, states *profile.States, stages []stage, size int) (*plan.Plan, error) {
+	chain := make([]int, len(stages))
+	for i, st := range stages {
+		chain[i] = s.ids[st.last]
+	}
+	order, ends := states.Order(chain)
+	ends[len(ends)-1] = len(order) // layers that nothing comes behind
+	pl := r.Blank(s.o.planner, "round_robin")
+	pl.MicroBatch, pl.MicroBatches = size, r.Batch/size
+	pl.Schedule, pl.Weights = "1f1b-rr", "stash"
+	if s.o.flush {
+		pl.Schedule, pl.Weights = "1f1b", "sync"
+	}
+	if !slices.IsSorted(order) {
+		pl.Order = order
+	}
+	first := 0
+	for i, st := range stages {
+		if ends[i] == first { // cuts that do not nest may leave a stage nothing
+			continue
+		}
+		slices.Sort(st.devices)
+		pl.Stages = append(pl.Stages, plan.Stage{FirstLayer: first, LastLayer: ends[i] - 1, Devices: st.devices})
+		first = ends[i]
+	}
+	if len(pl.Stages) == 1 && s.o.flush {
+		pl.Schedule = "dp"
+	}
+	if widest := widest(pl); !s.o.flush && pl.MicroBatches > 1 && pl.MicroBatches < widest {
+		pl.Why = append(pl.Why, fmt.Sprintf("a step is one minibatch of %d samples, not the %d of the batch of %d: a stage on %d devices works on as many at once, and so many make no update that each of them has a part in",
+			size, pl.MicroBatches, r.Batch, widest))
+		pl.MicroBatches = 1
+	}
+	behind := 0
+	for i := len(pl.Stages) - 1; i >= 0; i-- {
+		st := &pl.Stages[i]
+		behind += len(st.Devices)
+		st.Warmup = (behind + len(st.Devices) - 1) / len(st.Devices)
+		if s.o.flush {
+			st.Warmup = min(len(pl.Stages)-i, pl.MicroBatches)
+		}
+	}
+	return pl, pl.Validate()
+}
+
+// widest is the most devices that a stage has.
+func widest(p *plan.Plan) int {
+	most := 0
+	for _, st := range p.Stages {
+		most = max(most, len(st.Devices))
+	}
+	return most
+}

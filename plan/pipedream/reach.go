@@ -1,0 +1,160 @@
+package pipedream
+
+import (
+	"math"
+	"sort"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// reach leaves out what cannot be part of a plan that takes no more than limit, a
+// value that some plan is known to have.
+//
+// By every formula a segment on r workers of a level takes at least its compute over r
+// times the devices of one worker, width: a stage takes compute over its replicas, or more,
+// and the larger of two numbers is never below their mean weighted by devices. So of a
+// plan of at most limit, with N devices,
+//
+//   - what lies between two cuts with d devices has no more than limit x d seconds of compute;
+//   - a cut with x devices before it has no more than limit x before it and no more than
+//     limit (N - x) behind it. A level's workers are width devices, and what is replicated
+//     outside is so many workers more, so that there x is a multiple of width: ends. The
+//     nearer limit is to all compute shared evenly, the fewer states lie in these windows;
+//   - a cut of a level takes no more than limit to send over, times the replicas outside:
+//     ends, too;
+//   - a segment of a level is replicated, outside, over what lies behind its beginning at
+//     most: cap, and what has so much compute, last.
+//
+// What is left out is counted as +Inf. It would be above limit by more than what sums in
+// another order differ by, for which limit is widened by sameTime.
+type reach struct {
+	limit float64
+	// ends[k][j] says whether segments of whole workers of level k may end with state j; the
+	// last of them is for the whole plan, which ends with the last state alone.
+	ends [][]bool
+}
+
+// learn lowers limit to a value that some plan has. Of plans that take no time none is left out.
+func (p *reach) learn(value float64) {
+	if value > 0 {
+		p.limit = min(p.limit, value)
+	}
+}
+
+// coarser is how many states the searches have that find a limit for the next.
+var coarser = []int{48, 384}
+
+// windows fills in ends, from the outermost level: where a level may be cut, the one inside
+// may end too. received is by level what a transfer to one replica takes.
+func (p *reach) windows(m *model, received [][]float64) {
+	n, top := len(m.list), len(m.levels)
+	p.ends = make([][]bool, top+1)
+	p.ends[top] = make([]bool, n)
+	p.ends[top][n-1] = true
+	limit, total := p.limit*(1+plan.SameTime), m.list[n-1].ComputeS
+	for k := top - 1; k >= 0; k-- {
+		width, replicas := m.width(k), m.devices()/m.width(k+1)
+		p.ends[k] = make([]bool, n)
+		for j := range n {
+			after := float64(m.devices()) - p.devicesBefore(m, j, width)
+			p.ends[k][j] = p.ends[k+1][j] || math.IsInf(limit, 1) ||
+				after > 0 && total-m.list[j].ComputeS <= limit*after &&
+					received[k][j]/m.share(m.levels[k].workers-1) <= limit*float64(replicas)
+		}
+	}
+}
+
+// devicesBefore is the least devices, a multiple of width, that states up to k need.
+func (p *reach) devicesBefore(m *model, k, width int) float64 {
+	return max(1, math.Ceil(m.list[k].ComputeS/(p.limit*(1+plan.SameTime)*float64(width)))) * float64(width)
+}
+
+// cap is what a segment of a level that begins with state i may take itself: limit times
+// its replicas outside, for which there are the devices that are left for it and what is
+// behind.
+func (p *reach) cap(m *model, level, i int) float64 {
+	width, left := m.width(level+1), float64(m.devices())
+	if i > 0 {
+		left -= p.devicesBefore(m, i-1, width)
+	}
+	return p.limit * (1 + plan.SameTime) * left / float64(width)
+}
+
+// last is the last state, up to end, with which a segment from i on r workers may end.
+func (p *reach) last(m *model, level, r, i, end int) int {
+	if math.IsInf(p.limit, 1) {
+		return end
+	}
+	most := p.cap(m, level, i) * float64(r*m.width(level))
+	return i - 1 + sort.Search(end-i+1, func(d int) bool { return m.compute(i, i+d) > most })
+}
+
+// segments is what segments take on one worker of a level, those within reach.
+type segments struct {
+	begins          []int       // by state: how many that a segment may begin with come before it
+	least, envelope [][]float64 // by the last state and the number of the first; envelope is the least so far
+}
+
+// segments makes room for what segments take on one worker of a level.
+func (p *reach) segments(m *model, level int) segments {
+	n := len(m.list)
+	s := segments{begins: make([]int, n+1), least: make([][]float64, n), envelope: make([][]float64, n)}
+	for i := range n {
+		s.begins[i+1] = s.begins[i]
+		if p.begins(level, i) {
+			s.begins[i+1]++
+		}
+		if !p.ends[level][i] {
+			continue
+		}
+		s.least[i] = make([]float64, s.begins[i+1])
+		for b := range s.least[i] {
+			s.least[i][b] = math.Inf(1)
+		}
+	}
+	return s
+}
+
+// begins says whether a segment of whole workers of a level may begin with state i.
+func (p *reach) begins(level, i int) bool { return i == 0 || p.ends[level][i-1] }
+
+// at is what segment (i, j) takes; both must be within reach.
+func (s *segments) at(i, j int) float64 { return s.least[j][s.begins[i]] }
+
+func (s *segments) envelop() {
+	for j, column := range s.least {
+		lowest := math.Inf(1)
+		s.envelope[j] = make([]float64, len(column))
+		for i, v := range column {
+			lowest = min(lowest, v)
+			s.envelope[j][i] = lowest
+		}
+	}
+}
+
+// width is the devices of one worker of a level, or of all for the level past the last.
+func (m *model) width(level int) int {
+	width := 1
+	for _, l := range m.levels[:level] {
+		width *= l.workers
+	}
+	return width
+}
+
+// thinned is the same model over few of the states: a plan over these is one over all.
+func (m *model) thinned(few int) model {
+	n := len(m.list)
+	kept := profile.Sparse(n, few, func(k int) int64 { return m.list[k].OutputBytes })
+	out := model{o: m.o, levels: m.levels, chain: m.chain, list: make([]profile.State, len(kept)), ids: make([]int, len(kept)), words: (len(kept) + 63) / 64}
+	out.before = make([]uint64, len(kept)*out.words)
+	for j, old := range kept {
+		out.list[j], out.ids[j] = m.list[old], m.ids[old]
+		for i := range j {
+			if m.isBefore(kept[i], old) {
+				out.before[j*out.words+i/64] |= 1 << (i % 64)
+			}
+		}
+	}
+	return out
+}

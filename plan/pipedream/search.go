@@ -1,0 +1,294 @@
+package pipedream
+
+import (
+	"context"
+	"math"
+	"math/bits"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+)
+
+// search finds the least of the recursion exactly. What makes it fast loses nothing.
+// Servers of a level are alike, so that a level counts workers and never names them. And
+// of the cuts of segment (i, j) on r workers with q for the last stage, behind state k, let
+//
+//	head(k) = min over k' >= k of max( A(i->k', r-q), what the transfer behind k' takes )
+//	tail(k) = T of q replicas, of the least A^(k-1)(k'+1->j) and the fewest weights over k' <= k
+//
+// No cut behind k or later takes less than head(k), none behind k or earlier less than
+// tail(k); head never falls with k and tail never rises. So the search begins where they
+// cross and goes both ways, up until head and down until tail reaches the least found.
+// States are ordered by compute, so that on the innermost level, along a chain, tail is what
+// the last stage takes.
+//
+// Nor is anything looked at that cannot be part of a plan as good as one that is known; see
+// reach.go.
+type search struct {
+	model
+	reach
+	inner    []segments  // by level k > 0: what a segment takes on one worker
+	received [][]float64 // by level: receives(level, k, 1)
+	weights  []float64   // most parameter bytes of all states up to k
+	fullest  held        // of the plan that trace last wrote down
+}
+
+// row is A^k(i -> j, r) for one i; +Inf where it is out of reach.
+type row struct {
+	least [][]float64   // by r and j
+	head  [][][]float64 // by r, q and the last state before the cut
+	cross [][]int       // by r and q: where head and tail crossed for the segment before
+	cuts  []uint64      // bit k: segments that begin with i may be cut behind state k, if that comes before their end
+}
+
+// computed is A^(k-1)(i->j) on all workers of the level inside.
+func (s *search) computed(level, i, j int) float64 {
+	if level == 0 {
+		return s.compute(i, j)
+	}
+	return s.inner[level].at(i, j)
+}
+
+// solve returns the stages of the best plan and its value, or +Inf.
+func (s *search) solve(ctx context.Context) ([]stage, float64, error) {
+	s.limit = math.Inf(1)
+	n := len(s.list)
+	for _, few := range coarser {
+		if 2*few > n {
+			break
+		}
+		coarse := &search{model: s.thinned(few), reach: reach{limit: s.limit}}
+		row, err := coarse.rows(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		s.limit = min(s.limit, row.value(len(coarse.list)-1))
+	}
+	row, err := s.rows(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	value := row.value(n - 1)
+	if math.IsInf(value, 1) {
+		return nil, value, nil
+	}
+	s.fullest = held{}
+	return s.trace(ctx, len(s.levels)-1, 0, n-1, []int{0}, row), value, ctx.Err()
+}
+
+// value is what states 0 to end take on all workers.
+func (r *row) value(end int) float64 {
+	if whole := r.least[len(r.least)-1]; end < len(whole) {
+		return whole[end]
+	}
+	return math.Inf(1)
+}
+
+// rows fills in all levels from the innermost, and returns the outermost's only row.
+func (s *search) rows(ctx context.Context) (*row, error) {
+	n, top := len(s.list), len(s.levels)-1
+	s.inner, s.received = make([]segments, top+1), make([][]float64, top+1)
+	s.weights = make([]float64, n)
+	for k, most := 0, 0.0; k < n; k++ {
+		most = max(most, float64(s.list[k].ParameterBytes))
+		s.weights[k] = most
+	}
+	for level := range s.levels {
+		s.received[level] = make([]float64, n)
+		for k := range n {
+			s.received[level][k] = s.receives(level, k, 1)
+		}
+	}
+	s.windows(&s.model, s.received)
+	for level := range top {
+		out := s.segments(&s.model, level+1)
+		var next atomic.Int64
+		var all sync.WaitGroup
+		for range runtime.GOMAXPROCS(0) {
+			all.Go(crash.Caught(func() {
+				for ctx.Err() == nil {
+					i := int(next.Add(1)) - 1
+					if i >= n {
+						return
+					}
+					if !s.begins(level+1, i) {
+						continue
+					}
+					row := s.row(ctx, level, i, n-1)
+					for j, v := range row.least[s.levels[level].workers] {
+						if j >= i && s.ends[level+1][j] {
+							out.least[j][out.begins[i]] = v
+						}
+					}
+				}
+			}))
+		}
+		all.Wait()
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		out.envelop()
+		s.inner[level+1] = out
+	}
+	row := s.row(ctx, top, 0, n-1)
+	return row, ctx.Err()
+}
+
+// row is A^k(i -> j, r) for all i <= j <= end within reach; least ends with the last of
+// these.
+func (s *search) row(ctx context.Context, level, i, end int) *row {
+	workers, most := s.levels[level].workers, s.cap(&s.model, level, i)
+	end = s.last(&s.model, level, workers, i, end)
+	row := &row{least: make([][]float64, workers+1), head: make([][][]float64, workers+1), cross: make([][]int, workers+1), cuts: s.cuts(level, i)}
+	for r := 1; r <= workers; r++ {
+		least := make([]float64, end+1)
+		row.least[r] = least
+		row.cross[r], row.head[r] = make([]int, r), s.heads(level, i, end, r, row.least)
+		ends := s.ends[level]
+		if r == workers {
+			ends = s.ends[level+1]
+		}
+		last := s.last(&s.model, level, r, i, end)
+		for j := i; j <= end && ctx.Err() == nil; j++ {
+			least[j] = math.Inf(1)
+			if j > last || !ends[j] {
+				continue
+			}
+			if r == 1 || !s.o.straight {
+				least[j] = s.whole(level, i, j, r, s.computed(level, i, j))
+			}
+			if r > 1 && s.mayIdle(i, j) {
+				least[j] = min(least[j], row.least[r-1][j])
+			}
+			if r > 1 && j > i {
+				if v, k, _ := s.cut(level, i, j, r, row, min(least[j], most)); k >= 0 {
+					least[j] = v
+				}
+			}
+		}
+	}
+	return row
+}
+
+// cuts is the states behind which a level may be cut and that come after all before i.
+func (s *search) cuts(level, i int) []uint64 {
+	cuts := make([]uint64, s.words)
+	for k := i; k < len(s.list); k++ {
+		if s.ends[level][k] && (i == 0 || !s.o.nested || s.isBefore(i-1, k)) {
+			cuts[k/64] |= 1 << (k % 64)
+		}
+	}
+	return cuts
+}
+
+// heads is head by q and k, for segments that begin with i on r workers.
+func (s *search) heads(level, i, end, r int, least [][]float64) [][]float64 {
+	heads := make([][]float64, r)
+	for q := 1; q < r && (q == 1 || !s.o.straight); q++ {
+		head, share := make([]float64, end+1), s.share(q)
+		lowest := math.Inf(1)
+		for k := end; k >= i; k-- {
+			lowest = min(lowest, max(least[r-q][k], s.received[level][k]/share))
+			head[k] = lowest
+		}
+		heads[q] = head
+	}
+	return heads
+}
+
+// mayIdle says whether segment (i, j) may leave workers out; the artifact's single states do not.
+func (s *search) mayIdle(i, j int) bool { return s.o.fewer && (s.o.nested || j > i) }
+
+// cut is the least that cutting segment (i, j) on r workers gives below best, with the
+// last state before the cut and the last stage's workers; k is -1 where nothing is below.
+func (s *search) cut(level, i, j, r int, row *row, best float64) (value float64, k, q int) {
+	var inner, tails []float64 // of the segments that end with j, by the number of where they begin
+	var begins []int
+	if level > 0 {
+		in := &s.inner[level]
+		inner, tails, begins = in.least[j], in.envelope[j], in.begins
+	}
+	to, received, before := s.list[j].ComputeS, s.received[level], s.before[j*s.words:][:s.words]
+	k = -1
+	most := r - 1
+	if s.o.straight {
+		most = 1
+	}
+	for try := 1; try <= most; try++ {
+		send := s.sends(level, j, try)
+		if send >= best {
+			continue
+		}
+		workers := float64(try)
+		least, head := row.least[r-try], row.head[r][try]
+		volume, weights := s.volume(level, try), float64(s.list[j].ParameterBytes)
+		tail := func(c int) float64 {
+			compute := to - s.list[c].ComputeS
+			if level > 0 {
+				compute = tails[begins[c+2]-1]
+			}
+			if sync := volume * max(0, weights-s.weights[c]); s.o.sum {
+				return (compute + sync) / workers
+			} else {
+				return max(compute, sync) / workers
+			}
+		}
+		share := s.share(try)
+		better := func(c int) {
+			if least[c] >= best || received[c]/share >= best {
+				return
+			}
+			last := to - s.list[c].ComputeS
+			if level > 0 {
+				last = inner[begins[c+1]]
+			}
+			if last/workers >= best || !s.fits(c+1, j, s.levels[level].workers-r, try) {
+				return
+			}
+			if v := max(least[c], send, received[c]/share, s.stage(last, volume*s.parameters(c+1, j), try)); v < best {
+				best, k, q = v, c, try
+			}
+		}
+		mid := min(max(row.cross[r][try], i), j)
+		for mid < j && head[mid] < tail(mid) {
+			mid++
+		}
+		for mid > i && head[mid-1] >= tail(mid-1) {
+			mid--
+		}
+		row.cross[r][try] = mid
+	up: // until no later cut is below best
+		for w := mid / 64; w <= j/64 && send < best; w++ {
+			cuts := before[w] & row.cuts[w]
+			if w == mid/64 {
+				cuts &= math.MaxUint64 << (mid % 64)
+			}
+			for ; cuts != 0; cuts &= cuts - 1 {
+				c := 64*w + bits.TrailingZeros64(cuts)
+				if head[c] >= best {
+					break up
+				}
+				better(c)
+			}
+		}
+	down: // until no earlier one is
+		for w := mid / 64; w >= 0 && send < best; w-- {
+			cuts := before[w] & row.cuts[w]
+			if w == mid/64 {
+				cuts &= 1<<(mid%64) - 1
+			}
+			for cuts != 0 {
+				top := 63 - bits.LeadingZeros64(cuts)
+				cuts &^= 1 << top
+				c := 64*w + top
+				if tail(c) >= best {
+					break down
+				}
+				better(c)
+			}
+		}
+	}
+	return best, k, q
+}

@@ -1,0 +1,100 @@
+package plantest
+
+import (
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/shared"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/importer"
+)
+
+// EverySplit calls yield for each choice of S-1 cuts of n layers.
+func EverySplit(n, S int, yield func(cuts []int)) {
+	var walk func(cuts []int, from int)
+	walk = func(cuts []int, from int) {
+		if len(cuts) == S-1 {
+			yield(cuts)
+			return
+		}
+		for c := from; c < n; c++ {
+			walk(append(cuts[:len(cuts):len(cuts)], c), c+1)
+		}
+	}
+	walk(nil, 1)
+}
+
+// EvenChain is equal layers of F = 1 and B = 2 with outputs of 10 bytes on equal devices, 8 micro-batches.
+func EvenChain(layers, devices int, link float64) plan.Request {
+	p := &profile.Profile{Version: profile.Version, Model: "even", ModelID: "x", Source: "roofline"}
+	for i := range layers {
+		p.Layers = append(p.Layers, profile.Layer{Name: string(rune('a' + i)), Kind: "linear", From: []int{i - 1}, TiedTo: -1, ParameterBytes: 100,
+			Costs: []profile.Cost{{Device: "d", MicroBatch: 1, ForwardS: 1, BackwardS: 2, OutputBytes: 10, SavedBytes: 10}}})
+	}
+	c := &cluster.Cluster{Name: "even", DeviceTypes: map[string]cluster.DeviceType{"d": {}},
+		Levels: []cluster.Level{{Name: "chain", Size: devices, BandwidthBytesPerSecond: link, FullDuplex: true, CollectiveBandwidthBytesPerSecond: 0.1}}}
+	for range devices {
+		c.Devices = append(c.Devices, "d")
+	}
+	return plan.Request{Profile: p, Cluster: c, Batch: 8}
+}
+
+// ChainCase is a random chain of layers on a random cluster of one or two levels and types.
+func ChainCase(r *rand.Rand) (*profile.Profile, *cluster.Cluster, int, int) {
+	p := &profile.Profile{Model: "chain", OptimizerStates: r.IntN(3)}
+	mb := []int{8, 16}[r.IntN(2)]
+	for k := range 2 + r.IntN(7) {
+		l := profile.Layer{Name: string(rune('a' + k)), From: []int{k - 1}, TiedTo: -1, ParameterBytes: r.Int64N(1000)}
+		saved := r.Int64N(200)
+		output := r.Int64N(500)
+		for _, device := range []string{"x", "y"} {
+			l.Costs = append(l.Costs, profile.Cost{Device: device, MicroBatch: mb, ForwardS: r.Float64(), BackwardS: 2 * r.Float64(), OutputBytes: output, SavedBytes: saved})
+		}
+		p.Layers = append(p.Layers, l)
+	}
+	memory := []int64{0, 0, 6000, 3000}[r.IntN(4)]
+	c := &cluster.Cluster{Name: "random", DeviceTypes: map[string]cluster.DeviceType{"x": {MemoryBytes: memory}, "y": {MemoryBytes: memory}}}
+	inner := cluster.Level{Name: "server", Size: 1 + r.IntN(3), BandwidthBytesPerSecond: 200 + 5000*r.Float64(), LatencyS: 0.01 * r.Float64(), FullDuplex: true}
+	outer := cluster.Level{Name: "rack", Size: 1 + r.IntN(2), BandwidthBytesPerSecond: 100 + 1000*r.Float64(), FullDuplex: true, Uplinks: r.IntN(2) == 0}
+	c.Levels = []cluster.Level{inner, outer}
+	mixed := r.IntN(3) == 0
+	for i := range inner.Size * outer.Size {
+		t := "x"
+		if mixed && i >= inner.Size {
+			t = "y"
+		}
+		c.Devices = append(c.Devices, t)
+	}
+	return p, c, mb * (1 + r.IntN(6)), mb
+}
+
+func Close(a, b float64) bool {
+	return a == b || math.Abs(a-b) <= 1e-9*math.Abs(b)
+}
+
+func ReadProfile(t testing.TB, file string, batch int) *profile.Profile {
+	t.Helper()
+	format, _, _ := strings.Cut(file, "-")
+	if format == "hpgo" {
+		format = "dapple"
+	}
+	p, _, err := importer.Read(filepath.Join(shared.Dir(t), "data", "profiles", file), importer.Options{Format: format, Batch: batch})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func Set(text string) map[string]string {
+	set := map[string]string{}
+	for _, kv := range strings.Fields(text) {
+		k, v, _ := strings.Cut(kv, "=")
+		set[k] = v
+	}
+	return set
+}

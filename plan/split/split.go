@@ -1,0 +1,251 @@
+package split
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// Limits is what a planner must keep to.
+type Limits struct {
+	Stages       int
+	MicroBatch   int // samples
+	MicroBatches int
+	Depths       []int            // K_i by stage, for memory; nil is Stages-i clamped to MicroBatches
+	Recompute    []plan.Recompute // by stage; nil is never
+}
+
+func (l Limits) depth(i int) int64 {
+	if l.Depths != nil {
+		return int64(min(l.Depths[i], l.MicroBatches))
+	}
+	return int64(min(l.Stages-i, l.MicroBatches))
+}
+
+func (l Limits) again(i int) plan.Recompute {
+	if l.Recompute == nil {
+		return plan.KeepAll
+	}
+	return l.Recompute[i]
+}
+
+// Pipeline splits the layers into a given number of stages, stage i on device i, so
+// that the slowest of all stages and transfers takes the least time for each
+// micro-batch: a stage takes its layers' forward and backward (and its forward once
+// more where it recomputes), a transfer the activations and gradients that cross a
+// cut. Stages whose memory exceeds their device's are left out.
+//
+// It is exact: best(i, j), the least bottleneck of the first j layers on stages 0..i-1,
+// is the least over k < j of max(best(i-1, k), stage i-1 of layers k..j-1, cut before
+// k), because what a stage costs depends on nothing but its own layers and number.
+func Pipeline(p *profile.Profile, c *cluster.Cluster, l Limits) (*plan.Plan, error) {
+	s, err := newSplitter(p, c, l)
+	if err != nil {
+		return nil, err
+	}
+	cuts, bottleneck := s.best(func(i, from, to int) float64 {
+		if limit := c.MemoryBytes(i); limit > 0 && s.memory(i, from, to) > limit {
+			return math.Inf(1)
+		}
+		return max(s.time(i, from, to), s.transfer(i, from))
+	})
+	if math.IsInf(bottleneck, 1) {
+		cuts, least := s.best(func(i, from, to int) float64 { return float64(s.memory(i, from, to)) })
+		var stages []plan.Held
+		for i, st := range s.plan(cuts).Stages {
+			stages = append(stages, plan.Held{First: p.Layers[st.FirstLayer].Name, Last: p.Layers[st.LastLayer].Name, Devices: st.Devices, Bytes: s.memory(i, st.FirstLayer, st.LastLayer+1)})
+		}
+		return nil, plan.Refusal("pipeline", "weights, gradients, optimizer and activations", int64(least), c.MemoryBytes, stages)
+	}
+	out := s.plan(cuts)
+	out.Planner = "pipeline"
+	out.Objective = plan.Objective{Name: "slowest stage or transfer for one micro-batch", Value: bottleneck, Unit: "s"}
+	return out, nil
+}
+
+// Given is a plan with the given first layers of stages 1, 2, ...: a user's own split.
+func Given(p *profile.Profile, c *cluster.Cluster, l Limits, cuts []int) (*plan.Plan, error) {
+	l.Stages = len(cuts) + 1
+	s, err := newSplitter(p, c, l)
+	if err != nil {
+		return nil, err
+	}
+	before := 0
+	for _, cut := range cuts {
+		if cut <= before || cut >= len(p.Layers) {
+			return nil, fmt.Errorf("plan: split %v: stages begin with rising layers between 1 and %d", cuts, len(p.Layers)-1)
+		}
+		before = cut
+	}
+	out := s.plan(cuts)
+	out.Planner = "given"
+	slowest := 0.0
+	for i, st := range out.Stages {
+		slowest = max(slowest, s.time(i, st.FirstLayer, st.LastLayer+1), s.transfer(i, st.FirstLayer))
+	}
+	out.Objective = plan.Objective{Name: "slowest stage or transfer for one micro-batch", Value: slowest, Unit: "s"}
+	return out, nil
+}
+
+// DataParallel is the whole model on each of n devices, which take micro-batches in
+// turn; on one device it is plain training.
+func DataParallel(p *profile.Profile, c *cluster.Cluster, microBatch, microBatches, n int) (*plan.Plan, error) {
+	if n < 1 || n > len(c.Devices) {
+		return nil, fmt.Errorf("plan: %d workers; cluster %s has %d devices", n, c.Name, len(c.Devices))
+	}
+	if _, _, err := p.At(c.Devices[0], microBatch); err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	st := plan.Stage{LastLayer: len(p.Layers) - 1, Warmup: 1}
+	for d := range n {
+		st.Devices = append(st.Devices, d)
+	}
+	return &plan.Plan{
+		Version: plan.Version, Model: p.Model, ModelID: p.ModelID, Cluster: c.Name, Stages: []plan.Stage{st}, Replication: "round_robin",
+		MicroBatch: microBatch, MicroBatches: microBatches, Schedule: "dp", Weights: "sync", Planner: "dp",
+	}, nil
+}
+
+// splitter knows sums over runs of layers.
+type splitter struct {
+	p     *profile.Profile
+	c     *cluster.Cluster
+	l     Limits
+	costs [][]profile.Cost // by stage: costs on the stage's device
+	cut   []int64          // bytes that cross the cut before layer i
+	// prefix sums by stage over layers
+	forward, backward [][]float64
+	fixed, saved      [][]int64
+}
+
+func newSplitter(p *profile.Profile, c *cluster.Cluster, l Limits) (*splitter, error) {
+	n := len(p.Layers)
+	switch {
+	case l.Stages < 1 || l.Stages > n:
+		return nil, fmt.Errorf("plan: %d stages; %s has %d layers, so give 1 to %d", l.Stages, p.Model, n, n)
+	case l.Stages > len(c.Devices):
+		return nil, fmt.Errorf("plan: %d stages; cluster %s has %d devices", l.Stages, c.Name, len(c.Devices))
+	case l.MicroBatch < 1 || l.MicroBatches < 1:
+		return nil, fmt.Errorf("plan: %d micro-batches of %d samples; both must be 1 at least", l.MicroBatches, l.MicroBatch)
+	case l.Recompute != nil && len(l.Recompute) != l.Stages, l.Depths != nil && len(l.Depths) != l.Stages:
+		return nil, fmt.Errorf("plan: %d recompute settings and %d depths for %d stages", len(l.Recompute), len(l.Depths), l.Stages)
+	}
+	s := &splitter{p: p, c: c, l: l, cut: make([]int64, n+1)}
+	for i := range l.Stages {
+		costs, _, err := p.At(c.Devices[i], l.MicroBatch)
+		if err != nil {
+			return nil, fmt.Errorf("plan: %w", err)
+		}
+		f, b := make([]float64, n+1), make([]float64, n+1)
+		fixed, saved := make([]int64, n+1), make([]int64, n+1)
+		for k, layer := range p.Layers {
+			f[k+1], b[k+1] = f[k]+costs[k].ForwardS, b[k]+costs[k].BackwardS
+			// parameters, their gradients and the optimizer's copies
+			fixed[k+1] = fixed[k] + (layer.ParameterBytes+layer.TiedBytes)*int64(2+p.OptimizerStates) + layer.BufferBytes
+			saved[k+1] = saved[k] + costs[k].SavedBytes
+		}
+		s.costs = append(s.costs, costs)
+		s.forward, s.backward = append(s.forward, f), append(s.backward, b)
+		s.fixed, s.saved = append(s.fixed, fixed), append(s.saved, saved)
+	}
+	for k := 1; k < n; k++ {
+		s.cut[k] = p.CutBytes(s.costs[0], k-1)
+	}
+	return s, nil
+}
+
+// time of stage i with layers from..to-1, for one micro-batch.
+func (s *splitter) time(i, from, to int) float64 {
+	t := s.forward[i][to] - s.forward[i][from] + s.backward[i][to] - s.backward[i][from]
+	if s.l.again(i).Again() {
+		t += s.forward[i][to] - s.forward[i][from]
+	}
+	return t
+}
+
+// transfer before stage i: one micro-batch's activations there and gradients back.
+func (s *splitter) transfer(i, from int) float64 {
+	if i == 0 {
+		return 0
+	}
+	return 2 * s.c.TransferS(i-1, i, s.cut[from])
+}
+
+// memory of stage i: what is fixed, the micro-batches in flight, and the widest layer's workspace.
+// Under recompute a micro-batch in flight is what crosses the cuts in front of its segments,
+// and the largest segment's activations are there once.
+func (s *splitter) memory(i, from, to int) int64 {
+	held := s.saved[i][to] - s.saved[i][from]
+	work := int64(0)
+	for k := from; k < to; k++ {
+		work = max(work, s.costs[i][k].WorkspaceBytes)
+	}
+	if k := s.l.again(i).Segment(to - from); k > 0 {
+		kept, segment := s.cut[from], int64(0)
+		for at := from; at < to; at += k {
+			if at > from {
+				kept += s.cut[at]
+			}
+			segment = max(segment, s.saved[i][min(at+k, to)]-s.saved[i][at])
+		}
+		return s.fixed[i][to] - s.fixed[i][from] + s.l.depth(i)*kept + segment + work
+	}
+	return s.fixed[i][to] - s.fixed[i][from] + s.l.depth(i)*(s.cut[from]+held) + work
+}
+
+// best is the split with the least maximum over stages of cost, and that maximum.
+func (s *splitter) best(cost func(i, from, to int) float64) (cuts []int, value float64) {
+	n, S := len(s.p.Layers), s.l.Stages
+	least := make([][]float64, S+1)
+	from := make([][]int, S+1)
+	for i := range least {
+		least[i], from[i] = make([]float64, n+1), make([]int, n+1)
+		for j := range least[i] {
+			least[i][j] = math.Inf(1)
+		}
+	}
+	least[0][0] = 0
+	for i := 1; i <= S; i++ {
+		for j := i; j <= n-(S-i); j++ {
+			for k := i - 1; k < j; k++ {
+				if least[i-1][k] >= least[i][j] {
+					continue
+				}
+				if v := max(least[i-1][k], cost(i-1, k, j)); v < least[i][j] {
+					least[i][j], from[i][j] = v, k
+				}
+			}
+		}
+	}
+	if math.IsInf(least[S][n], 1) {
+		return nil, math.Inf(1)
+	}
+	cuts = make([]int, S-1)
+	for i, j := S, n; i > 1; i-- {
+		j = from[i][j]
+		cuts[i-2] = j
+	}
+	return cuts, least[S][n]
+}
+
+func (s *splitter) plan(cuts []int) *plan.Plan {
+	out := &plan.Plan{
+		Version: plan.Version, Model: s.p.Model, ModelID: s.p.ModelID, Cluster: s.c.Name, Replication: "round_robin",
+		MicroBatch: s.l.MicroBatch, MicroBatches: s.l.MicroBatches, Schedule: "1f1b", Weights: "sync",
+	}
+	first := 0
+	for i := range s.l.Stages {
+		last := len(s.p.Layers) - 1
+		if i < len(cuts) {
+			last = cuts[i] - 1
+		}
+		out.Stages = append(out.Stages, plan.Stage{
+			FirstLayer: first, LastLayer: last, Devices: []int{i}, Recompute: s.l.again(i), Warmup: int(s.l.depth(i)),
+		})
+		first = last + 1
+	}
+	return out
+}
