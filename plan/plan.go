@@ -1,10 +1,12 @@
-// Package plan decides what runs where: stages, replicas, devices, micro-batches.
-// One file a planner.
+// Package plan says what runs where: stages, replicas, devices, micro-batches.
 //
-// In: a profile, a cluster, limits. Out: a Plan with the value of that planner's
-// own objective. Refused: more stages than layers or devices, limits that no plan
-// meets (with the smallest that would), profiles without the sizes asked for.
-// It knows neither the order of instructions nor the simulator: planners use
+// It holds the values, Plan and Request, with their checks and their file, the registry of planners, and what planners
+// share: their settings and their refusals. A planner is a package below this one that registers itself; whoever asks
+// for one by name imports plan/planners.
+//
+// In: a profile, a cluster, limits. Out: a Plan with the value of that planner's own objective. Refused: plans that
+// contradict themselves, batches that CheckBatch refuses, settings that a planner does not have, and what no plan fits
+// (with the smallest memory that would). It knows neither the order of instructions nor the simulator: planners use
 // closed forms, and comparing candidates by simulation is tune's.
 package plan
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/plan"
+	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked by their names
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
+	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked by their names
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/tune"
 	"github.com/millrace-ml/millrace/tune/predict"

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/plan"
+	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked by their names
 )
 
 // uses is which Options change what an experiment prints.

@@ -1,19 +1,9 @@
-package bapipe
-
-import (
-	"context"
-	"fmt"
-	"slices"
-	"strconv"
-	"strings"
-
-	"github.com/millrace-ml/millrace/plan"
-)
-
-// bapipe is BaPipe's exploration (§3): for every micro-batch size, every order of the
-// devices along the chain and every schedule that suits their execution, a balanced
-// partition; and of all of them the one whose mini-batch takes the least time by Tables I
-// and II.
+// Package bapipe is BaPipe's exploration (§3).
+//
+// For every micro-batch size, every order of the devices along the chain and every schedule
+// that suits their execution it finds a balanced partition; and of all of them the one whose
+// mini-batch takes the least time by Tables I and II. Refused are what a setting does not allow,
+// more than mostLayers layers, and, with a plan.MemoryError, what fits nowhere.
 //
 // Balanced partition (Fig. 2, §3.3): layers by T = 1/sum(1/T_n), iterated; if a transfer
 // forth and back takes longer than the longest stage computes, cuts only where features
@@ -29,6 +19,18 @@ import (
 // set the pace in place of F + B. A divided layer is kept only if the formula then gives
 // less, since it sends the layer's input and a part of its output. Plain data parallelism
 // is compared with all of them (Table III's ResNet-50), unless dp=off.
+package bapipe
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/millrace-ml/millrace/plan"
+)
+
 func init() {
 	plan.RegisterPlanner(plan.Planner{
 		Name: "bapipe", Paper: "BaPipe: Exploration of Balanced Pipeline Parallelism for DNN Training (Zhao et al., 2020)",

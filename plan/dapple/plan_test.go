@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/shared"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/plan/dapple/artifact"
+	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked by their names
 	"github.com/millrace-ml/millrace/plan/plantest"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/profile/importer"

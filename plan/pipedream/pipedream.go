@@ -1,3 +1,23 @@
+// Package pipedream is PipeDream's optimizer (SOSP'19, section 3.1).
+//
+// It finds the least time of the slowest stage for one minibatch, over all partitions into stages of
+// consecutive states and all numbers of replicas, level by level from the innermost:
+//
+//	T^k(i->j, m) = 1/m max( A^(k-1)(i->j, m_(k-1)), 2 (m-1) sum|w_l| / B_k )
+//	A^k(i->j, m) = min( T^k(i->j, m), min over s, m' of max( A^k(i->s, m-m'), 2 a_s / B_k, T^k(s+1->j, m') ) )
+//
+// As printed, T^k(i->j, m) itself is no candidate, so that data parallelism could never
+// come out; it is one here. Formula "artifact" is the published
+// optimizer_graph_hierarchical.py, term by term: compute and synchronisation are added
+// up; the volume is 4 (m-1) W / m; a stage that was not cut divides it by the number of
+// workers of the level inside once more; transfers exist only with a compression ratio, are
+// divided by the stage's replicas, and what the stage sends is charged too unless it ends with the last
+// state; cuts need only be ancestors of where the rest ends. Each difference is a setting of
+// its own. See model.go for the terms and search.go for how the least is found.
+//
+// The paper knows one kind of device. On a cluster of several it assumes that all are as
+// slow, and hold as little, as the worst of those there are, and says so in Why; likewise
+// for links that differ inside a level. Refused is, with a plan.MemoryError, what keeps to no limit that was set.
 package pipedream
 
 import (
@@ -11,25 +31,6 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// pipedream is PipeDream's optimizer (SOSP'19, section 3.1): the time of the slowest stage
-// for one minibatch, least over all partitions into stages of consecutive states and all
-// numbers of replicas, found level by level from the innermost:
-//
-//	T^k(i->j, m) = 1/m max( A^(k-1)(i->j, m_(k-1)), 2 (m-1) sum|w_l| / B_k )
-//	A^k(i->j, m) = min( T^k(i->j, m), min over s, m' of max( A^k(i->s, m-m'), 2 a_s / B_k, T^k(s+1->j, m') ) )
-//
-// As printed, T^k(i->j, m) itself is no candidate, so that data parallelism could never
-// come out; it is one here. Formula "artifact" is the published
-// optimizer_graph_hierarchical.py, term by term: compute and synchronisation are added
-// up; the volume is 4 (m-1) W / m; a stage that was not cut divides it by the number of
-// workers of the level inside once more; transfers exist only with a compression ratio, are
-// divided by the stage's replicas, and what the stage sends is charged too unless it ends with the last
-// state; cuts need only be ancestors of where the rest ends. Each difference is a setting of
-// its own. See model for the terms and search.go for how the least is found.
-//
-// The paper knows one kind of device. On a cluster of several it assumes that all are as
-// slow, and hold as little, as the worst of those there are, and says so in Why; likewise
-// for links that differ inside a level.
 func init() {
 	plan.RegisterPlanner(plan.Planner{
 		Name: "pipedream", Paper: "PipeDream: Generalized Pipeline Parallelism for DNN Training (Narayanan et al., SOSP 2019), section 3.1",

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/plan"
+	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked by their names
 	"github.com/millrace-ml/millrace/plan/plantest"
 	"github.com/millrace-ml/millrace/profile"
 )

@@ -1,3 +1,4 @@
+// Package plantest has what the tests of several planners share: chains, splits, published profiles.
 package plantest
 
 import (
