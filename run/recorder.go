@@ -1,6 +1,7 @@
 package run
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -206,7 +207,7 @@ func (r *recorder) fill(t *trace.Timeline) {
 	}
 	slices.SortStableFunc(t.Computed, func(a, b trace.Computed) int { return a.Step - b.Step })
 	for _, l := range r.losses {
-		if isFinite(l.Value) {
+		if !math.IsNaN(l.Value) && !math.IsInf(l.Value, 0) {
 			t.Losses = append(t.Losses, l)
 		}
 	}
