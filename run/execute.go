@@ -74,7 +74,7 @@ func (w *worker) forward(h *holding, in schedule.Instruction) error {
 			h.doubts = err
 		}
 		w.x.mu.Lock()
-		w.x.record.loss(w.x.base+w.x.minibatchOf(in), int(in.Pipeline)*w.job.plan.MicroBatches+m.Index, int(in.Replica), loss*w.share(m))
+		w.x.record.Loss(w.x.base+w.x.minibatchOf(in), int(in.Pipeline)*w.job.plan.MicroBatches+m.Index, int(in.Replica), loss*w.share(m))
 		w.x.mu.Unlock()
 	}
 	if err := w.pass(h, asKind(in, schedule.SF), out); err != nil {

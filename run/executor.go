@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/place"
+	"github.com/millrace-ml/millrace/run/record"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/wire"
@@ -24,7 +25,7 @@ type executor struct {
 	cores   int
 	place   *place.Place
 	began   time.Time
-	onStep  func(finished) // called under mu
+	onStep  func(record.Finished) // called under mu
 
 	beside sync.WaitGroup // collectives under way
 
@@ -44,7 +45,7 @@ type executor struct {
 	flying      int           // transfers and collectives under way
 	moved       time.Time     // when something last happened
 	sent        map[delivery]sending
-	record      *recorder
+	record      *record.Recorder
 	err         error
 	over        bool  // no further Program: workers leave
 	halting     bool  // no further step either, but for those begun
@@ -279,21 +280,21 @@ func (x *executor) arrive(to, from int, tag wire.Tag, in schedule.Instruction) {
 		for _, t := range s.tensors {
 			x.workers[to].dev.Charge(t)
 		}
-		x.note(event{worker: s.from, in: s.in, ready: s.at, start: s.at, end: x.since(x.moved), bytes: s.size})
+		x.note(record.Event{Worker: s.from, In: s.in, Ready: s.at, Start: s.at, End: x.since(x.moved), Bytes: s.size})
 	}
 	x.poll(x.gate.Arrive(to, in, from))
 	x.checkStall()
 }
 
 // note files an event whose instruction still has the Program's ids.
-func (x *executor) note(e event) event {
-	e.outside = !x.trains
-	if e.step = x.base + x.minibatchOf(e.in); e.outside {
-		e.step = x.base - 1
+func (x *executor) note(e record.Event) record.Event {
+	e.Outside = !x.trains
+	if e.Step = x.base + x.minibatchOf(e.In); e.Outside {
+		e.Step = x.base - 1
 	}
-	e.in = x.absolute(e.in)
-	e.blocker.For = x.absolute(e.blocker.For)
-	x.record.add(e)
+	e.In = x.absolute(e.In)
+	e.Blocker.For = x.absolute(e.Blocker.For)
+	x.record.Add(e)
 	return e
 }
 
@@ -313,7 +314,7 @@ func (x *executor) besides(w *worker, in schedule.Instruction, start time.Time, 
 			x.moved = time.Now()
 			x.flying--
 			at := x.since(start)
-			x.note(event{worker: w.rank, in: in, ready: at, start: at, end: x.since(x.moved), bytes: size})
+			x.note(record.Event{Worker: w.rank, In: in, Ready: at, Start: at, End: x.since(x.moved), Bytes: size})
 			x.poll(x.gate.Arrive(w.rank, in, w.rank))
 			x.checkStall()
 			return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/place"
+	"github.com/millrace-ml/millrace/run/record"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire"
@@ -109,7 +110,7 @@ func newRunner(j *job, on *place.Place) (*runner, error) {
 		ctx: ctx, cancel: cancel, mesh: mesh, newGate: j.config.Gate, cores: j.config.Cores, began: time.Now(),
 		onStep: r.stepDone, sent: map[delivery]sending{}, moved: time.Now(),
 		place:  on,
-		record: newRecorder(j.config.KeepSteps, j.config.WantStep, j.plan.MicroBatches*j.together(), len(j.placement[len(j.placement)-1]), replicas*j.models()),
+		record: record.New(j.config.KeepSteps, j.config.WantStep, j.plan.MicroBatches*j.together(), len(j.placement[len(j.placement)-1]), replicas*j.models()),
 	}
 	r.hooks = newHookQueue(func(err error) { r.x.fail(0, err) })
 	if j.from != nil {
@@ -273,7 +274,7 @@ func (r *runner) run(p *schedule.Program, base int, trains bool) (int, error) {
 		return r.x.steps, r.x.err
 	}
 	if r.x.again {
-		r.x.record.discard(base + r.x.limit)
+		r.x.record.Discard(base + r.x.limit)
 	}
 	if r.x.refused != nil {
 		return r.x.steps, r.x.refused
@@ -304,17 +305,17 @@ func (r *runner) evaluate() error {
 }
 
 // stepDone is called, under the executor's mu, when the last update of a step has ended.
-func (r *runner) stepDone(f finished) {
-	r.loss = f.loss
+func (r *runner) stepDone(f record.Finished) {
+	r.loss = f.Loss
 	r.x.steps++
 	hook := r.job.config.Hooks.OnStep
 	if hook == nil {
 		return
 	}
 	report := StepReport{
-		Step: f.step, Loss: f.loss, Rate: r.job.rate.At(f.step), Seconds: f.took.Seconds(), BusySeconds: f.busy.Seconds(),
+		Step: f.Step, Loss: f.Loss, Rate: r.job.rate.At(f.Step), Seconds: f.Took.Seconds(), BusySeconds: f.Busy.Seconds(),
 	}
-	if f.took > 0 {
+	if f.Took > 0 {
 		report.SamplesPerSecond = float64(r.job.plan.Batch()*r.job.together()) / report.Seconds
 		report.Bubble = 1 - report.BusySeconds/(report.Seconds*float64(len(r.x.workers)))
 	}
@@ -329,7 +330,7 @@ func (r *runner) timeline() trace.Timeline {
 		Version: trace.Version, Source: "run", Model: r.job.model.Name, Workers: len(r.x.workers), Stages: len(r.job.plan.Stages),
 		Cores: r.job.config.Cores, ThreadsPerWorker: r.job.threads, Stream: overlaps(r.job.plan),
 	}
-	r.x.record.fill(&t)
+	r.x.record.Fill(&t)
 	t.Evaluations = append(t.Evaluations, r.evaluations...)
 	t.PeakActivations = make([]int, len(r.x.workers))
 	for k, w := range r.x.workers {
@@ -370,8 +371,8 @@ func (r *runner) end() (*Result, error) {
 	}
 	res.Timeline = r.timeline()
 	res.Timeline.PeakBytes = res.PeakBytes
-	res.BusySeconds = r.x.record.busyAll.Seconds()
-	if length := r.x.record.tookAll.Seconds(); length > 0 {
+	res.BusySeconds = r.x.record.BusyAll.Seconds()
+	if length := r.x.record.TookAll.Seconds(); length > 0 {
 		res.BubbleMean = 1 - res.BusySeconds/(length*float64(len(r.x.workers)))
 	}
 	return res, closing

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/place"
+	"github.com/millrace-ml/millrace/run/record"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/wire"
@@ -265,18 +266,18 @@ func (w *worker) done(in schedule.Instruction, start time.Time, size int64) {
 	ready, end := w.free, time.Now()
 	w.free, x.moved = end, end
 	if !in.Kind.IsIssued() { // what is issued is noted when it is complete
-		e := x.note(event{
-			worker: w.rank, in: in, ready: x.since(ready), start: x.since(start), end: x.since(end), bytes: size, blocker: w.lacks,
+		e := x.note(record.Event{
+			Worker: w.rank, In: in, Ready: x.since(ready), Start: x.since(start), End: x.since(end), Bytes: size, Blocker: w.lacks,
 		})
 		if in.Kind.IsCompute() {
-			x.record.sample(e, w.dev.Memory().LiveBytes)
+			x.record.Sample(e, w.dev.Memory().LiveBytes)
 		}
 	}
 	w.lacks = schedule.Need{}
 	if in.Kind == x.program.Settles() && x.refused == nil {
 		first, end := x.program.Covers(in, x.minibatches)
 		for n := first; n < end; n++ {
-			if f, whole := x.record.updated(x.base + n); whole {
+			if f, whole := x.record.Updated(x.base + n); whole {
 				x.onStep(f)
 			}
 		}

@@ -42,6 +42,7 @@ var rules = []rule{
 	{"stage/optim", []string{"stage", "model", "plan", "schedule", "run"}, "an optimizer knows parameters and gradients alone"},
 	{"measure", []string{"schedule", "sim", "run", "tune", "report"}, "measuring knows no order of instructions: what trains a pipeline is given to it"},
 	{"run", []string{"sim", "tune", "report", "cmd"}, "run executes a Program: predicting and drawing are others'"},
+	{"run/record", []string{"run", "engine", "net"}, "a record is of instructions and times: it runs nothing"},
 	{"run/place", []string{"run", "engine", "schedule", "plan", "net"}, "threads and processors are the operating system's: they hold for any work"},
 	{"trace", []string{"schedule", "sim", "run", "plan", "model", "engine"}, "sim and run both write a Timeline, so it can know neither"},
 	{"report", []string{"run", "sim", "engine", "nn", "tune"}, "a report is drawn from values that were saved"},

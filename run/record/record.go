@@ -1,4 +1,4 @@
-package run
+package record
 
 import (
 	"math"
@@ -10,14 +10,14 @@ import (
 )
 
 // event is one instruction on one worker, before it becomes text.
-type event struct {
-	worker            int
-	in                schedule.Instruction // with ids that count over the whole training
-	step              int
-	outside           bool // of no step: evaluation, checkpoint; step is then the last one done
-	ready, start, end time.Duration
-	bytes             int64
-	blocker           schedule.Need
+type Event struct {
+	Worker            int
+	In                schedule.Instruction // with ids that count over the whole training
+	Step              int
+	Outside           bool // of no step: evaluation, checkpoint; step is then the last one done
+	Ready, Start, End time.Duration
+	Bytes             int64
+	Blocker           schedule.Need
 }
 
 // sample is what a worker held at a moment.
@@ -29,7 +29,7 @@ type sample struct {
 
 // stepRecord is what happened in one step.
 type stepRecord struct {
-	events     []event
+	events     []Event
 	memory     []sample
 	busy       time.Duration   // summed over workers
 	busyOf     []time.Duration // by worker
@@ -41,7 +41,7 @@ type stepRecord struct {
 
 // recorder keeps what a Timeline is made of: all of it for the last steps and those asked
 // for, sums and marks for every step. The caller guards it.
-type recorder struct {
+type Recorder struct {
 	keep    int // last steps kept in full
 	want    func(step int) bool
 	slices  int // losses in a step: micro-batches times replicas of the last stage
@@ -54,17 +54,17 @@ type recorder struct {
 	marks    []trace.StepMark
 	computed []trace.Computed
 	losses   []trace.Loss
-	busyAll  time.Duration
-	tookAll  time.Duration // of all steps, what two have in common counted once
+	BusyAll  time.Duration
+	TookAll  time.Duration // of all steps, what two have in common counted once
 	ended    time.Duration // when the last step that is whole ended
 	other    stepRecord    // what belongs to no step: evaluation, checkpoints
 }
 
-func newRecorder(keep int, want func(int) bool, micros, replicas, updates int) *recorder {
-	return &recorder{keep: max(keep, 1), want: want, slices: micros * replicas, last: replicas, updates: updates, open: map[int]*stepRecord{}, kept: map[int]*stepRecord{}}
+func New(keep int, want func(int) bool, micros, replicas, updates int) *Recorder {
+	return &Recorder{keep: max(keep, 1), want: want, slices: micros * replicas, last: replicas, updates: updates, open: map[int]*stepRecord{}, kept: map[int]*stepRecord{}}
 }
 
-func (r *recorder) step(n int) *stepRecord {
+func (r *Recorder) step(n int) *stepRecord {
 	s := r.open[n]
 	if s == nil {
 		if s = r.kept[n]; s == nil { // kept: a transfer was noted behind the step's end
@@ -75,55 +75,55 @@ func (r *recorder) step(n int) *stepRecord {
 	return s
 }
 
-func (r *recorder) add(e event) {
-	if e.outside {
+func (r *Recorder) Add(e Event) {
+	if e.Outside {
 		r.other.events = append(r.other.events, e)
 		return
 	}
-	s := r.step(e.step)
+	s := r.step(e.Step)
 	s.events = append(s.events, e)
-	if !e.in.Kind.IsCompute() {
+	if !e.In.Kind.IsCompute() {
 		return
 	}
-	s.busy += e.end - e.start
-	for len(s.busyOf) <= e.worker {
+	s.busy += e.End - e.Start
+	for len(s.busyOf) <= e.Worker {
 		s.busyOf = append(s.busyOf, 0)
 	}
-	s.busyOf[e.worker] += e.end - e.start
-	if !s.begun || e.start < s.start {
-		s.begun, s.start = true, e.start
+	s.busyOf[e.Worker] += e.End - e.Start
+	if !s.begun || e.Start < s.start {
+		s.begun, s.start = true, e.Start
 	}
-	s.end = max(s.end, e.end)
+	s.end = max(s.end, e.End)
 }
 
 // sample notes what a worker held when e had ended.
-func (r *recorder) sample(e event, bytes int64) {
+func (r *Recorder) Sample(e Event, bytes int64) {
 	s := &r.other
-	if !e.outside {
-		s = r.step(e.step)
+	if !e.Outside {
+		s = r.step(e.Step)
 	}
-	s.memory = append(s.memory, sample{e.worker, e.end, bytes})
+	s.memory = append(s.memory, sample{e.Worker, e.End, bytes})
 }
 
 // loss notes what a replica of the last stage made of a micro-batch, or of its slice.
-func (r *recorder) loss(step, micro, replica int, weighted float64) {
+func (r *Recorder) Loss(step, micro, replica int, weighted float64) {
 	r.step(step).losses[micro*r.last+replica] = weighted
 }
 
 // finished is what is known of a step once its last update has ended.
-type finished struct {
-	step int
-	loss float64
-	took time.Duration
-	busy time.Duration
+type Finished struct {
+	Step int
+	Loss float64
+	Took time.Duration
+	Busy time.Duration
 }
 
 // updated counts an update; the last one of a step makes it whole.
-func (r *recorder) updated(step int) (finished, bool) {
+func (r *Recorder) Updated(step int) (Finished, bool) {
 	s := r.step(step)
 	s.updates++
 	if s.updates < r.updates {
-		return finished{}, false
+		return Finished{}, false
 	}
 	loss := 0.0
 	for _, l := range s.losses {
@@ -133,9 +133,9 @@ func (r *recorder) updated(step int) (finished, bool) {
 	r.marks = append(r.marks, trace.StepMark{Step: step, StartS: s.start.Seconds(), EndS: s.end.Seconds()})
 	r.computed = append(r.computed, s.computed(step))
 	r.losses = append(r.losses, trace.Loss{Step: step, Value: loss})
-	r.busyAll += s.busy
+	r.BusyAll += s.busy
 	took := s.end - max(s.start, r.ended) // steps of a stream overlap
-	r.tookAll += took
+	r.TookAll += took
 	r.ended = max(r.ended, s.end)
 	r.kept[step] = s
 	if r.want == nil || !r.want(step) {
@@ -151,7 +151,7 @@ func (r *recorder) updated(step int) (finished, bool) {
 	if n := len(r.other.memory); n > maxOutside {
 		r.other.memory = slices.Delete(r.other.memory, 0, n-maxOutside)
 	}
-	return finished{step: step, loss: loss, took: took, busy: s.busy}, true
+	return Finished{Step: step, Loss: loss, Took: took, Busy: s.busy}, true
 }
 
 // computed is how long each worker computed in the step, as far as the last that did.
@@ -168,14 +168,14 @@ const maxOutside = 4096
 
 // discard begins a step anew: what was done of it for nothing stays part of it, of its time
 // and of its busy time; the losses are those of what comes.
-func (r *recorder) discard(step int) {
+func (r *Recorder) Discard(step int) {
 	if s := r.open[step]; s != nil {
 		clear(s.losses)
 	}
 }
 
 // fill writes the record into a Timeline.
-func (r *recorder) fill(t *trace.Timeline) {
+func (r *Recorder) Fill(t *trace.Timeline) {
 	var steps []int
 	for n := range r.kept {
 		steps = append(steps, n)
@@ -223,9 +223,9 @@ func compareTimes(a, b float64) int {
 	return 0
 }
 
-func (e event) text() trace.Event {
+func (e Event) text() trace.Event {
 	return trace.Event{
-		Worker: e.worker, Lane: e.in.Kind.Lane(), Instruction: e.in.String(), Kind: e.in.Kind.String(), Step: e.step,
-		ReadyS: e.ready.Seconds(), StartS: e.start.Seconds(), EndS: e.end.Seconds(), Bytes: e.bytes, BlockedBy: e.blocker.Blocker(),
+		Worker: e.Worker, Lane: e.In.Kind.Lane(), Instruction: e.In.String(), Kind: e.In.Kind.String(), Step: e.Step,
+		ReadyS: e.Ready.Seconds(), StartS: e.Start.Seconds(), EndS: e.End.Seconds(), Bytes: e.Bytes, BlockedBy: e.Blocker.Blocker(),
 	}
 }
