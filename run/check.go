@@ -47,7 +47,7 @@ func (c Config) ordered(p *schedule.Program) error {
 	if c.AnyOrder {
 		return nil
 	}
-	if wrong := p.OutOfOrder(c.Model.NormalisesMicroBatches() != nil); wrong != nil {
+	if wrong := schedule.OutOfOrder(p, c.Model.NormalisesMicroBatches() != nil); wrong != nil {
 		return fmt.Errorf("run: %w", wrong)
 	}
 	return nil

@@ -72,7 +72,7 @@ func TestProgramsThatDoNotAscend(t *testing.T) {
 			differs = differs || holds && another(halves) && another(whole)
 			same = same && !another(halves) && !another(whole)
 		}
-		ordered := p.OutOfOrder(false) == nil
+		ordered := schedule.OutOfOrder(p, false) == nil
 		if ordered && accepted >= 12 || !ordered && (refused >= 12 || !differs) {
 			continue
 		}

@@ -14,7 +14,7 @@ import "fmt"
 // Uses of a tied parameter, and pipelines side by side, are sums of their own. The order within a
 // repetition, and from one to the next, is the same in all of them: two are looked at. The same holds without
 // a flush, where the bits are those of the policy's equation with ascending sums. The Program passes Check.
-func (p *Program) OutOfOrder(statistics bool) *CheckError {
+func OutOfOrder(p *Program, statistics bool) *CheckError {
 	short := *p
 	short.Repeat = min(p.Repeat, 2)
 	type sum struct {
@@ -38,7 +38,7 @@ func (p *Program) OutOfOrder(statistics bool) *CheckError {
 					wrong = &CheckError{Program: p.Name, Worker: w, Position: at, Instruction: in,
 						Why: fmt.Sprintf("%s behind that of %v; sums have the same bits as one worker's where micro-batches ascend: %v "+
 							"must come before %v", what, before, in, before)}
-					wrong.locate(&short, &short)
+					wrong.Locate(&short, &short)
 					return false
 				}
 				last[key] = in
@@ -61,14 +61,4 @@ func sumsOf(k Kind, statistics bool) []Kind {
 		return []Kind{k}
 	}
 	return nil
-}
-
-// OutOfOrder is OutOfOrder of the Program, with the line and the file; nil where sums ascend.
-func (s *Source) OutOfOrder(statistics bool) error {
-	wrong := s.Program.OutOfOrder(statistics)
-	if wrong == nil {
-		return nil
-	}
-	wrong.File, wrong.lines = s.File, s.lines
-	return wrong
 }

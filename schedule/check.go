@@ -16,35 +16,6 @@ type Report struct {
 	Versions []int `json:"versions"`
 }
 
-// CheckError is a Program that must not start: who, where, what.
-type CheckError struct {
-	Program     string
-	Worker      int // -1: no single worker
-	Position    int // in the worker's list once lowered, from 0, over all parts; -1: no single place
-	Instruction Instruction
-	Why         string
-	Waits       []Need // of a Program that would block: who would wait for what
-	File        string // that it was read from, where a Source was checked
-
-	part, at int            // the place in the Program as it was given; -1: lowering made the instruction
-	written  Instruction    // as it stands there, with the ids of its part
-	lines    [3]map[int]int // of the file, by part and worker
-}
-
-func (e *CheckError) Error() string {
-	var b strings.Builder
-	b.WriteString(strings.TrimSpace("schedule: program " + e.Program))
-	b.WriteString(e.place())
-	b.WriteString(": " + e.Why + e.in())
-	for _, n := range e.Waits {
-		b.WriteString("\n  " + n.String())
-		if line := e.lineOf(n.Worker); line > 0 {
-			fmt.Fprintf(&b, " (line %d)", line)
-		}
-	}
-	return b.String()
-}
-
 // checkRepeats is how many repetitions of a long body are checked: a fault in how
 // one meets the next shows between the first and the second, or the second and the
 // third once a prologue has passed.
@@ -60,7 +31,7 @@ const checkRepeats = 4
 // what it leaves in flight has passed by then. Without a flush every forward must also find the
 // version of the weights that the policy gives it, and the report says how many are kept.
 func Check(p *Program) (Report, error) {
-	if err := p.Validate(); err != nil {
+	if err := Validate(p); err != nil {
 		return Report{}, err
 	}
 	rep, q, err := check(p)
@@ -68,7 +39,7 @@ func Check(p *Program) (Report, error) {
 	if errors.As(err, &wrong) {
 		given := *p
 		given.Repeat = q.Repeat
-		wrong.locate(&given, q)
+		wrong.Locate(&given, q)
 	}
 	return rep, err
 }
@@ -84,11 +55,11 @@ func check(p *Program) (Report, *Program, error) {
 		}
 	}
 	short := *q
-	short.Repeat = min(q.Repeat, checkRepeats+q.prologueRepeats())
-	if err := short.Playable(); err != nil {
+	short.Repeat = min(q.Repeat, checkRepeats+prologueRepeats(q))
+	if err := Playable(&short); err != nil {
 		return Report{}, p, err
 	}
-	if err := short.executable(); err != nil {
+	if err := executable(&short); err != nil {
 		return Report{}, &short, err
 	}
 	var rep Report
@@ -113,13 +84,13 @@ func check(p *Program) (Report, *Program, error) {
 		if err := total.versions(w); err != nil {
 			return Report{}, &short, err
 		}
-		rep.Versions = append(rep.Versions, short.copies(w))
+		rep.Versions = append(rep.Versions, short.MostCopies(w))
 	}
 	return rep, &short, replay(&short)
 }
 
 // prologueRepeats is how many repetitions of the body have as many micro-batches as the prologue.
-func (p *Program) prologueRepeats() int {
+func prologueRepeats(p *Program) int {
 	n := int32(0)
 	for _, list := range p.Prologue {
 		for _, in := range list {
@@ -178,4 +149,17 @@ func replay(p *Program) error {
 		return &CheckError{Program: p.Name, Worker: w, Position: -1, Why: fmt.Sprintf("%v is sent to it and never received", in)}
 	}
 	return nil
+}
+
+// circle is a closed chain in one line: who waits for whom.
+func circle(chain []Need) string {
+	var b strings.Builder
+	for _, n := range chain {
+		b.WriteString(n.At.String())
+		b.WriteString(" needs ")
+		b.WriteString(n.Blocker())
+		b.WriteString("; ")
+	}
+	b.WriteString("and so on round")
+	return b.String()
 }

@@ -25,14 +25,14 @@ func init() {
 			if s.MicroBatches%2 != 0 {
 				return fmt.Errorf("%d micro-batches; each direction takes every second one, so give an even number", s.MicroBatches)
 			}
-			return s.placed(Bidirectional(p), fmt.Sprintf("stage s lies on workers s and %d-s", p-1))
+			return placed(s, Bidirectional(p), fmt.Sprintf("stage s lies on workers s and %d-s", p-1))
 		},
 		Generate: chimera,
 	})
 }
 
 func chimera(s Settings) (*Program, error) {
-	prog := s.program()
+	prog := s.Program()
 	p := len(s.Placement)
 	type slot struct {
 		at int
@@ -45,7 +45,7 @@ func chimera(s Settings) (*Program, error) {
 		for stage, on := range s.Placement {
 			start := unit*2*p + 2*inside
 			at := Instruction{Stage: int32(stage), Micro: int32(m), Replica: int16(r)}
-			slots[on[r]] = append(slots[on[r]], slot{start + stage, at.as(F)}, slot{start + 2*p - 1 - stage, at.as(B)})
+			slots[on[r]] = append(slots[on[r]], slot{start + stage, at.As(F)}, slot{start + 2*p - 1 - stage, at.As(B)})
 		}
 	}
 	for w, list := range slots {

@@ -1,9 +1,6 @@
 package schedule
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // Asynchronous data parallelism without a parameter server (Li et al., Pipe-SGD, NeurIPS 2018, with a
 // pipeline of width 2). Every replica of the one stage works through its micro-batches and never waits
@@ -49,50 +46,4 @@ func init() {
 			return p, err
 		},
 	})
-}
-
-// oneReplica says whether some stage has no one to sum its gradients with.
-func (p *Program) oneReplica() bool {
-	return slices.ContainsFunc(p.Placement, func(stages [][]int) bool {
-		return slices.ContainsFunc(stages, func(on []int) bool { return len(on) < 2 })
-	})
-}
-
-// deferred puts the updates of one list where the forwards are that need them: in front of the first
-// forward of a minibatch the update of the minibatch before the one before it. begins says that the stream
-// does so with the list: its first two minibatches need none.
-func (p *Program) deferred(list List, begins bool) List {
-	var out List
-	type place struct {
-		pipeline int16
-		stage    int32
-	}
-	last := map[place]int32{}
-	for _, in := range list {
-		if in.Kind == F {
-			here, mini := place{in.Pipeline, in.Stage}, in.Micro/int32(p.perMinibatch())
-			if before, seen := last[here]; !seen || before != mini {
-				last[here] = mini
-				if !begins || mini >= 2 {
-					out = append(out, p.updating(in, mini-2)[1:]...)
-				}
-			}
-		}
-		out = append(out, in)
-	}
-	return out
-}
-
-// lastDeferred is the updates that no forward needs, at the end of a worker's last list: of the last two
-// minibatches, or of the only one. end counts as the list's ids do, all is the minibatches of the stream.
-func (p *Program) lastDeferred(worker int, end int32, all int) List {
-	var out List
-	per := int32(p.perMinibatch())
-	for _, held := range p.StagesOf(worker) {
-		at := Instruction{Pipeline: int16(held[0]), Stage: int32(held[1]), Replica: int16(held[2])}
-		for mini := end/per - int32(min(2, all)); mini < end/per; mini++ {
-			out = append(out, p.updating(at, mini)[1:]...)
-		}
-	}
-	return out
 }

@@ -39,7 +39,7 @@ func init() {
 			return nil
 		},
 		Generate: func(s Settings) (*Program, error) {
-			p := s.program()
+			p := s.Program()
 			for r, w := range s.Placement[0] {
 				for _, m := range microsOf(s, len(s.Placement[0]), r) {
 					for g := range s.Placement {

@@ -40,8 +40,8 @@ func init() {
 		Name: "elastic", Doc: "pipelines with weights of their own, held together by a reference model (AvgPipe)",
 		Policies: []Policy{Elastic},
 		Admits: func(s Settings) error {
-			s.Elastic = s.elastic()
-			if err := cmp.Or(s.Elastic.Check(), s.sized()); err != nil {
+			s.Elastic = elasticOf(s)
+			if err := cmp.Or(s.Elastic.Check(), s.Sized()); err != nil {
 				return err
 			}
 			if err := admitOneF1B(s); err != nil {
@@ -59,7 +59,7 @@ func init() {
 		},
 		Warmup: func(stages, _ int) []int { return depths(stages, 0, Graded) },
 		Generate: func(s Settings) (*Program, error) {
-			s.Elastic = s.elastic()
+			s.Elastic = elasticOf(s)
 			if s.Warmup == nil {
 				s.Warmup = depths(len(s.Placement), 0, Graded)
 			}
@@ -71,30 +71,17 @@ func init() {
 // defaultPipelines is the fewest that are more than plain training.
 const defaultPipelines = 2
 
-func (s Settings) elastic() *plan.Elastic {
+func elasticOf(s Settings) *plan.Elastic {
 	if s.Elastic == nil {
 		return plan.NewElastic(defaultPipelines)
 	}
 	return s.Elastic
 }
 
-// Pipelines is how many pipelines of a Program train, the reference of elastic averaging not among them.
-func (p *Program) Pipelines() int {
-	if p.Elastic != nil {
-		return p.Elastic.Pipelines
-	}
-	return len(p.Placement)
-}
-
-// IsReference says whether a pipeline is the reference of elastic averaging.
-func (p *Program) IsReference(pipeline int) bool {
-	return p.Elastic != nil && p.Elastic.Pipelines > 1 && pipeline == p.Elastic.Pipelines
-}
-
 // elasticProgram finds the cycle of the pipelines' order, and writes what stands before it as the
 // prologue, the cycle as the body and the last iteration, which nothing follows, as the epilogue.
 func elasticProgram(s Settings) (*Program, error) {
-	p := s.program()
+	p := s.Program()
 	p.Elastic = s.Elastic
 	p.Weights = Elastic
 	if n := s.Elastic.Pipelines; n > 1 {

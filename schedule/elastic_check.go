@@ -5,36 +5,8 @@ import (
 	"slices"
 )
 
-// addCollectives lowers one list of family elastic, in which the updates stand already: a
-// stage's first collective goes right behind the last gradient of its minibatch, where
-// nobody waits for it, the others in front of its update, which stands where all workers'
-// first ones can be complete.
-func (p *Program) addCollectives(list List) List {
-	var out List
-	for j := 0; j < len(list); j++ {
-		in := list[j]
-		if in.Kind == U && !p.IsReference(int(in.Pipeline)) {
-			if chain := p.updating(in, in.Micro); len(chain) > 2 {
-				out = append(out, chain[1:len(chain)-1]...)
-			}
-		}
-		out = append(out, in)
-		if in.Kind != B && in.Kind != W || !p.closes(in) {
-			continue
-		}
-		for j+1 < len(list) && list[j+1].Kind == SB {
-			j++ // the neighbour waits for the gradient
-			out = append(out, list[j])
-		}
-		if chain := p.updating(in, p.updateOf(int(in.Pipeline), int(in.Stage), in.Micro)); len(chain) > 1 {
-			out = append(out, chain[0])
-		}
-	}
-	return out
-}
-
 // checkElastic refuses a Program whose pipelines are not those of elastic averaging.
-func (p *Program) checkElastic() error {
+func checkElastic(p *Program) error {
 	if p.Weights != Elastic {
 		if p.Elastic != nil {
 			return fmt.Errorf("it has settings of elastic averaging and weight policy %q; they belong to %q", p.Weights, Elastic)

@@ -98,12 +98,12 @@ func newElasticOrder(p *Program, base Part, rule elasticRule) *elasticOrder {
 	for w, list := range base {
 		o.needs[w] = make([][]spot, len(list))
 		for i, in := range list {
-			from := in.as(RF)
+			from := in.As(RF)
 			if in.Kind == B {
-				from = in.as(RB)
+				from = in.As(RB)
 			}
-			stage := otherEnd(from)
-			for _, r := range p.peers(nil, from, stage) {
+			stage := OtherEnd(from)
+			for _, r := range p.Peers(nil, from, stage) {
 				made := in
 				made.Stage, made.Replica = stage, int16(r)
 				need := at[made]

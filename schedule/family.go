@@ -1,27 +1,12 @@
 package schedule
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/millrace-ml/millrace/internal/registry"
-	"github.com/millrace-ml/millrace/plan"
 )
-
-// Settings is what a family needs to write a Program.
-type Settings struct {
-	Placement    [][]int          // stage -> workers, by replica
-	MicroBatches int              // M, of one step
-	Warmup       []int            // K_i by stage; nil lets the family choose
-	Recompute    []plan.Recompute // by stage; nil is never
-	Replication  Replication
-	Weights      Policy // "" is the first that the family admits: Sync, or PipeDream's Stash
-	Repeat       int    // steps; 0 is 1
-	// Elastic is the pipelines of family elastic; nil lets it choose.
-	Elastic *plan.Elastic
-}
 
 // Family is a kind of schedule. A file that registers one is all that a new
 // family needs: tune and the command line enumerate the registry.
@@ -122,7 +107,7 @@ func Generate(name string, s Settings) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s, err = s.checked(); err != nil {
+	if s, err = s.Checked(); err != nil {
 		return nil, fmt.Errorf("schedule: %s: %w", name, err)
 	}
 	if s.Weights == "" {
@@ -171,100 +156,33 @@ func (f Family) IsGeneral() bool { return f.General == f.Name }
 // Asynchronous says whether no pipeline of the family's ever flushes.
 func (f Family) Asynchronous() bool { return !slices.ContainsFunc(f.policies(), Policy.Flushes) }
 
-// checked fills in defaults and refuses settings that no family can use.
-func (s Settings) checked() (Settings, error) {
-	stages := len(s.Placement)
-	if stages == 0 {
-		return s, fmt.Errorf("there are no stages; give each its workers")
+// Placement is where the family's stages lie on so many workers: one stage on each, or as the
+// order needs. chunks is how many each worker holds, where that can be chosen (Chunks < 0).
+func (f Family) Placement(workers, chunks int) [][]int {
+	if f.Place == nil {
+		return Replicated(workers, 1)
 	}
-	if stages > MaxStage {
-		return s, fmt.Errorf("%d stages; there can be %d", stages, MaxStage)
+	return f.Place(workers, chunks)
+}
+
+// placed refuses settings whose stages do not lie as the family needs, or fewer micro-batches
+// than one for each worker where some are needed.
+func placed(s Settings, want [][]int, how string) error {
+	if len(s.Placement) != len(want) {
+		return fmt.Errorf("%d virtual stages; %s", len(s.Placement), how)
 	}
-	if s.MicroBatches < 1 || s.MicroBatches > MaxMicro {
-		return s, fmt.Errorf("%d micro-batches; give 1 to %d", s.MicroBatches, MaxMicro)
-	}
-	workers := 0
-	for _, on := range s.Placement {
-		for _, w := range on {
-			workers = max(workers, w+1)
-		}
-	}
-	if workers > MaxWorkers {
-		return s, fmt.Errorf("%d workers; there can be %d", workers, MaxWorkers)
-	}
-	used := make([]bool, workers)
 	for i, on := range s.Placement {
-		if len(on) == 0 {
-			return s, fmt.Errorf("stage %d is on no worker", i)
+		if len(on) != len(want[i]) {
+			return fmt.Errorf("stage %d is on workers %v; %s", i, on, how)
 		}
-		if len(on) > MaxReplica {
-			return s, fmt.Errorf("stage %d has %d replicas; there can be %d", i, len(on), MaxReplica)
-		}
-		for _, w := range on {
-			if w < 0 {
-				return s, fmt.Errorf("stage %d is on worker %d; workers count from 0", i, w)
+		for r := range on {
+			if on[r] != want[i][r] {
+				return fmt.Errorf("stage %d is on workers %v; %s", i, on, how)
 			}
-			used[w] = true
 		}
 	}
-	if idle := slices.Index(used, false); idle >= 0 {
-		return s, fmt.Errorf("worker %d has no stage; workers count from 0 without gaps", idle)
+	if s.Warmup != nil {
+		return fmt.Errorf("warm-up depths %v; this order has its own", s.Warmup)
 	}
-	if s.Warmup != nil && len(s.Warmup) != stages {
-		return s, fmt.Errorf("%d warm-up depths for %d stages; give one for each", len(s.Warmup), stages)
-	}
-	if s.Recompute == nil {
-		s.Recompute = make([]plan.Recompute, stages)
-	} else if len(s.Recompute) != stages {
-		return s, fmt.Errorf("%d recompute settings for %d stages; give one for each", len(s.Recompute), stages)
-	}
-	if s.Replication == "" {
-		s.Replication = RoundRobin
-	}
-	if s.Repeat == 0 {
-		s.Repeat = 1
-	}
-	return s, s.sized()
-}
-
-// program is an empty Program for these settings.
-func (s Settings) program() *Program {
-	workers := 0
-	for _, on := range s.Placement {
-		for _, w := range on {
-			workers = max(workers, w+1)
-		}
-	}
-	return &Program{
-		Stages: len(s.Placement), Workers: workers, Placement: [][][]int{s.Placement}, Replication: s.Replication,
-		MicroBatches: s.MicroBatches, Period: 1, Repeat: s.Repeat, Weights: cmp.Or(s.Weights, Sync), Recompute: s.Recompute,
-		Body: make(Part, workers),
-	}
-}
-
-// FromPlan is the settings that a plan asks of its schedule's family, with its
-// devices numbered as workers in ascending order.
-func FromPlan(p *plan.Plan) (name string, s Settings) {
-	var devices []int
-	for _, st := range p.Stages {
-		devices = append(devices, st.Devices...)
-	}
-	slices.Sort(devices)
-	devices = slices.Compact(devices)
-	s = Settings{MicroBatches: p.MicroBatches, Replication: Replication(p.Replication), Weights: Policy(p.Weights), Elastic: p.Elastic}
-	warm := true
-	for _, st := range p.Stages {
-		on := make([]int, len(st.Devices))
-		for i, d := range st.Devices {
-			on[i], _ = slices.BinarySearch(devices, d)
-		}
-		s.Placement = append(s.Placement, on)
-		s.Recompute = append(s.Recompute, st.Recompute)
-		s.Warmup = append(s.Warmup, st.Warmup)
-		warm = warm && st.Warmup > 0
-	}
-	if !warm {
-		s.Warmup = nil
-	}
-	return p.Schedule, s
+	return nil
 }

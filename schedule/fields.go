@@ -8,7 +8,7 @@ import (
 // Validate refuses what makes no sense instruction by instruction: counts and ids out of
 // range, instructions on a worker that does not hold their stage. It is the part of Check
 // that costs one look at each instruction; what it passes cannot make a Machine panic, but may block.
-func (p *Program) Validate() error {
+func Validate(p *Program) error {
 	fail := func(format string, args ...any) error {
 		return &CheckError{Program: p.Name, Worker: -1, Position: -1, Why: fmt.Sprintf(format, args...)}
 	}
@@ -28,7 +28,7 @@ func (p *Program) Validate() error {
 		return fail("%d recompute settings for %d stages", len(p.Recompute), p.Stages)
 	case !p.Weights.known():
 		return fail("weight policy %q; there are %q", p.Weights, Policies())
-	case p.DeferUpdates && (p.Weights != DoubleBuffered || p.oneReplica()):
+	case p.DeferUpdates && (p.Weights != DoubleBuffered || oneReplica(p)):
 		return fail("its updates are put off until a forward needs them: that is for weights 2bw and " +
 			"stages of several replicas")
 	case p.PostValidate && (p.Weights != Sync || !p.Clip || p.Period != 1):
@@ -55,21 +55,21 @@ func (p *Program) Validate() error {
 			}
 		}
 	}
-	if err := p.checkElastic(); err != nil {
+	if err := checkElastic(p); err != nil {
 		return fail("%v", err)
 	}
-	if err := p.checkTies(); err != nil {
+	if err := CheckTies(p); err != nil {
 		return fail("%v", err)
 	}
 	for k, part := range []Part{p.Prologue, p.Body, p.Epilogue} {
 		if len(part) > p.Workers {
-			return fail("its %s has %d lists for %d workers", parts[k], len(part), p.Workers)
+			return fail("its %s has %d lists for %d workers", PartNames()[k], len(part), p.Workers)
 		}
 		for w, list := range part {
 			for i, in := range list {
 				err := checkFields(p, w, in)
 				if err == nil {
-					err = p.checkNumber(k, in)
+					err = checkNumber(p, k, in)
 				}
 				if err != nil {
 					return &CheckError{Program: p.Name, Worker: w, Position: i, Instruction: in, Why: err.Error(),
@@ -81,30 +81,9 @@ func (p *Program) Validate() error {
 	return nil
 }
 
-// checkTies refuses ties that no program can sum: of stages that are not there, of one stage with
-// itself, or one stage in two groups, whose sums would have other members on either side.
-func (p *Program) checkTies() error {
-	group := map[int]int{}
-	for g, stages := range p.Tied {
-		if len(stages) < 2 {
-			return fmt.Errorf("its ties name %v; a tie is of two stages at least", stages)
-		}
-		for _, s := range stages {
-			if s < 0 || s >= p.Stages {
-				return fmt.Errorf("stage %d is tied; stages are 0 to %d", s, p.Stages-1)
-			}
-			if _, taken := group[s]; taken {
-				return fmt.Errorf("stage %d is tied twice; name each stage once, in one group with all that it is tied to", s)
-			}
-			group[s] = g
-		}
-	}
-	return nil
-}
-
 // checkNumber refuses a micro-batch or minibatch that is below 0, or over what names a message, in
 // the first or the last repetition of its part.
-func (p *Program) checkNumber(part int, in Instruction) error {
+func checkNumber(p *Program, part int, in Instruction) error {
 	step, what := int64(p.MicroBatches), "micro-batch"
 	if in.Kind.OfMinibatch() {
 		step, what = int64(p.Period), "minibatch"
@@ -149,9 +128,16 @@ func checkFields(p *Program, w int, in Instruction) error {
 		return fmt.Errorf("replica %d of stage %d is on worker %d, not here", in.Replica, in.Stage, on[in.Replica])
 	}
 	if !in.Kind.OfMinibatch() {
-		if n := len(on); p.Replication == RoundRobin && n > 1 && p.replicaOf(in.Micro, n) != int(in.Replica) {
-			return fmt.Errorf("under round robin this micro-batch belongs to replica %d", p.replicaOf(in.Micro, n))
+		if n := len(on); p.Replication == RoundRobin && n > 1 && p.ReplicaOf(in.Micro, n) != int(in.Replica) {
+			return fmt.Errorf("under round robin this micro-batch belongs to replica %d", p.ReplicaOf(in.Micro, n))
 		}
 	}
 	return nil
+}
+
+// oneReplica says whether some stage has no one to sum its gradients with.
+func oneReplica(p *Program) bool {
+	return slices.ContainsFunc(p.Placement, func(stages [][]int) bool {
+		return slices.ContainsFunc(stages, func(on []int) bool { return len(on) < 2 })
+	})
 }

@@ -25,7 +25,7 @@ func RegisterProgram(p *Program) error {
 	if len(p.Placement) != 1 {
 		return fmt.Errorf("schedule: program %s has %d pipelines; one alone can be made a schedule of", p.Name, len(p.Placement))
 	}
-	bare, err := p.bare()
+	bare, err := bare(p)
 	if err != nil {
 		return err
 	}
@@ -38,8 +38,8 @@ func RegisterProgram(p *Program) error {
 			switch {
 			case !reflect.DeepEqual(s.Placement, p.Placement[0]):
 				return fmt.Errorf("stages lie on %v; the program's on %v", s.Placement, p.Placement[0])
-			case s.MicroBatches != p.perMinibatch():
-				return fmt.Errorf("%d micro-batches; the program has %d", s.MicroBatches, p.perMinibatch())
+			case s.MicroBatches != p.PerMinibatch():
+				return fmt.Errorf("%d micro-batches; the program has %d", s.MicroBatches, p.PerMinibatch())
 			case s.Warmup != nil:
 				return fmt.Errorf("warm-up depths %v; the program has its own", s.Warmup)
 			}
@@ -61,7 +61,7 @@ func RegisterProgram(p *Program) error {
 }
 
 // bare is the Program without what Lower adds.
-func (p *Program) bare() (*Program, error) {
+func bare(p *Program) (*Program, error) {
 	if !p.Lowered {
 		return p, nil
 	}

@@ -76,3 +76,9 @@ func (in *Instruction) UnmarshalText(text []byte) error {
 	*in = parsed
 	return err
 }
+
+// As is the instruction as another kind.
+func (in Instruction) As(k Kind) Instruction {
+	in.Kind = k
+	return in
+}

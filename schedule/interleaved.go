@@ -13,11 +13,11 @@ import "fmt"
 // Micro-batches go in groups of p through a worker's chunks, so interleaved needs a multiple of p.
 func init() {
 	admit := func(s Settings) error {
-		p := s.workers()
+		p := s.Workers()
 		if len(s.Placement)%p != 0 || len(s.Placement) < 2*p && p > 1 {
 			return fmt.Errorf("%d virtual stages on %d workers; give each worker as many, two at least", len(s.Placement), p)
 		}
-		return s.placed(Wrap(p, len(s.Placement)/p), "stage s lies on worker s mod workers")
+		return placed(s, Wrap(p, len(s.Placement)/p), "stage s lies on worker s mod workers")
 	}
 	Register(Family{
 		Name: "interleaved", Doc: "1F1B over several chunks a worker (Megatron-LM, arXiv 2104.04473)", Chunks: -1, Place: Wrap,
@@ -25,7 +25,7 @@ func init() {
 			if err := admit(s); err != nil {
 				return err
 			}
-			if p := s.workers(); s.MicroBatches%p != 0 {
+			if p := s.Workers(); s.MicroBatches%p != 0 {
 				return fmt.Errorf("%d micro-batches on %d workers; give a multiple", s.MicroBatches, p)
 			}
 			return nil

@@ -32,7 +32,7 @@ func depth(at listPlace) int { return at.s.Warmup[at.stage] }
 // list writes the body of a Program by a rule. Stages lie on workers of their own, each replica
 // with its share of the micro-batches, or in turn on all of them (Wrap).
 func list(s Settings, rule listRule) *Program {
-	p := s.program()
+	p := s.Program()
 	chunks := 1
 	if rounds := len(s.Placement) / p.Workers; rounds > 1 {
 		chunks = rounds

@@ -15,7 +15,6 @@ import (
 type greedy struct {
 	p       *Program
 	prefer  []Kind
-	slots   Slots
 	queues  [][W + 1]List // by worker and kind: what is left, in order
 	room    []int         // by worker: chunks' activations that it may hold
 	stages  []int         // by worker: how many it holds
@@ -52,7 +51,7 @@ func (g *greedy) run() (lists Part, slots int, err error) {
 			busy = true
 			left--
 			lists[w] = append(lists[w], in)
-			free[w] = now + max(1, g.slots.of(in.Kind))
+			free[w] = now + 1
 			ended[in] = free[w]
 			slots = max(slots, free[w])
 			switch in.Kind {
@@ -102,10 +101,10 @@ func (g *greedy) ready(in Instruction, ended map[Instruction]int, now int) bool 
 		near.Stage--
 		return in.Stage == 0 || there(near)
 	case W:
-		return there(in.as(I))
+		return there(in.As(I))
 	}
 	near.Stage++
-	return there(in.as(F)) && (int(in.Stage) == g.p.Stages-1 || there(near))
+	return there(in.As(F)) && (int(in.Stage) == g.p.Stages-1 || there(near))
 }
 
 // queued fills the queues of a step's computations in the order of a rule: forwards chunk by chunk
@@ -125,8 +124,8 @@ func (g *greedy) queued(s Settings) {
 			forward := Instruction{Stage: int32(held[chunk][1]), Micro: int32(micro), Kind: F}
 			backward := Instruction{Stage: int32(held[len(held)-1-chunk][1]), Micro: int32(micro)}
 			g.queues[w][F] = append(g.queues[w][F], forward)
-			g.queues[w][I] = append(g.queues[w][I], backward.as(I))
-			g.queues[w][W] = append(g.queues[w][W], backward.as(W))
+			g.queues[w][I] = append(g.queues[w][I], backward.As(I))
+			g.queues[w][W] = append(g.queues[w][W], backward.As(W))
 		}
 	}
 }

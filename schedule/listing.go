@@ -62,7 +62,7 @@ func (l listing) pick(w int, at, held []int, late []List, ended map[Instruction]
 			if in.Kind == F {
 				held[w]++
 			} else {
-				late[w] = append(late[w], in.as(W))
+				late[w] = append(late[w], in.As(W))
 			}
 			return in, true
 		}
@@ -82,7 +82,7 @@ func (l listing) ready(in Instruction, ended map[Instruction]int, slot int) bool
 	if in.Kind == F {
 		before.Stage--
 	} else if before.Stage++; int(before.Stage) == l.p.Stages {
-		before = in.as(F)
+		before = in.As(F)
 	}
 	if before.Stage < 0 {
 		return true

@@ -23,7 +23,7 @@ func Lower(p *Program, o LowerOptions) (*Program, error) {
 	}
 	out := *p
 	out.Tied, out.Clip = o.Tied, o.Clip
-	if err := out.checkTies(); err != nil {
+	if err := CheckTies(&out); err != nil {
 		return nil, fmt.Errorf("schedule: %w", err)
 	}
 	for _, part := range []*Part{&out.Prologue, &out.Body, &out.Epilogue} {
@@ -43,10 +43,10 @@ func Lower(p *Program, o LowerOptions) (*Program, error) {
 	} else if p.Weights == Elastic {
 		for _, part := range []Part{out.Prologue, out.Body, out.Epilogue} {
 			for w := range part {
-				part[w] = out.addCollectives(part[w])
+				part[w] = addCollectives(&out, part[w])
 			}
 		}
-	} else if slices.ContainsFunc(out.Body, List.trains) {
+	} else if slices.ContainsFunc(out.Body, List.Trains) {
 		for w := range out.Body {
 			out.Body[w] = addFlush(&out, w, out.Body[w])
 		}
@@ -67,19 +67,19 @@ func addTransfers(p *Program, list List) List {
 		in := list[i]
 		if p.Paired && in.Kind == B && i+1 < len(list) && list[i+1].Kind == F {
 			i++
-			beforeB, afterB := p.transfers(in)
-			beforeF, afterF := p.transfers(list[i])
+			beforeB, afterB := transfers(p, in)
+			beforeF, afterF := transfers(p, list[i])
 			out = slices.Concat(out, beforeB, beforeF, List{list[i], in}, afterF, afterB)
 			continue
 		}
-		before, after := p.transfers(in)
+		before, after := transfers(p, in)
 		out = append(append(append(out, before...), in), after...)
 	}
 	return out
 }
 
 // transfers is the receive that a computation needs and the send it makes, if any.
-func (p *Program) transfers(in Instruction) (before, after List) {
+func transfers(p *Program, in Instruction) (before, after List) {
 	receive, send := Kind(0), Kind(0)
 	switch in.Kind {
 	case F, EV:
@@ -89,21 +89,13 @@ func (p *Program) transfers(in Instruction) (before, after List) {
 	default:
 		return nil, nil
 	}
-	if r := in.as(receive); p.hasPeers(r) {
+	if r := in.As(receive); len(p.Senders(r)) > 0 {
 		before = List{r}
 	}
-	if s := in.as(send); p.hasPeers(s) {
+	if s := in.As(send); len(p.Receivers(s)) > 0 {
 		after = List{s}
 	}
 	return before, after
-}
-
-// hasPeers says whether a transfer has anyone on its other end but the worker itself.
-func (p *Program) hasPeers(in Instruction) bool { return len(p.otherWorkers(in)) > 0 }
-
-// trains says whether a list makes gradients.
-func (l List) trains() bool {
-	return slices.ContainsFunc(l, func(in Instruction) bool { return in.Kind == B || in.Kind == W })
 }
 
 // addFlush ends a synchronous step on one worker, also on a replica that had no micro-batch
@@ -119,13 +111,13 @@ func addFlush(p *Program, worker int, list List) List {
 		flush := Instruction{Pipeline: int16(h[0]), Stage: int32(h[1]), Replica: int16(h[2])}
 		var chain List
 		if len(p.Placement[h[0]][h[1]]) > 1 {
-			chain = append(chain, flush.as(AR))
+			chain = append(chain, flush.As(AR))
 		}
-		if p.tiedTo(h[1]) != nil {
-			chain = append(chain, flush.as(TG))
+		if p.TiedTo(h[1]) != nil {
+			chain = append(chain, flush.As(TG))
 		}
 		if p.Clip {
-			chain = append(chain, flush.as(GN))
+			chain = append(chain, flush.As(GN))
 		}
 		if len(chain) == 0 {
 			continue
@@ -155,80 +147,23 @@ func addFlush(p *Program, worker int, list List) List {
 	return list
 }
 
-func (in Instruction) as(k Kind) Instruction {
-	in.Kind = k
-	return in
-}
-
-// EvaluationWindow is how many micro-batches of an evaluation a replica may be ahead of the
-// stages behind it. Without a backward pass nothing else holds the first stage back, and
-// everything it has sent would lie in memory. A drain costs the pipeline's fill,
-// (stages - 1) of so many micro-batches.
-const EvaluationWindow = 4
-
-// Evaluation is a lowered Program that passes n micro-batches forward through the
-// stages and updates nothing. Replicas share them in turn. All workers drain every
-// EvaluationWindow micro-batches.
-func Evaluation(placement [][]int, n int) (*Program, error) {
-	s, err := Settings{Placement: placement, MicroBatches: n}.checked()
-	if err != nil {
-		return nil, fmt.Errorf("schedule: evaluation: %w", err)
-	}
-	p := s.program()
-	p.Name = "evaluation"
-	widest := 1
-	for _, on := range placement {
-		widest = max(widest, len(on))
-	}
-	window := EvaluationWindow * widest
-	for from := 0; from < n; from += window {
-		if from > 0 {
-			p.drain(from / window)
+// CheckTies refuses ties that no program can sum: of stages that are not there, of one stage with
+// itself, or one stage in two groups, whose sums would have other members on either side.
+func CheckTies(p *Program) error {
+	group := map[int]int{}
+	for g, stages := range p.Tied {
+		if len(stages) < 2 {
+			return fmt.Errorf("its ties name %v; a tie is of two stages at least", stages)
 		}
-		for stage, on := range placement {
-			for r, w := range on {
-				for m := from; m < min(n, from+window); m++ {
-					if m%len(on) == r { // replicas take micro-batches in turn
-						p.Body[w] = append(p.Body[w], Instruction{Stage: int32(stage), Kind: EV, Micro: int32(m), Replica: int16(r)})
-					}
-				}
+		for _, s := range stages {
+			if s < 0 || s >= p.Stages {
+				return fmt.Errorf("stage %d is tied; stages are 0 to %d", s, p.Stages-1)
 			}
+			if _, taken := group[s]; taken {
+				return fmt.Errorf("stage %d is tied twice; name each stage once, in one group with all that it is tied to", s)
+			}
+			group[s] = g
 		}
 	}
-	return p.bracketed((n-1)/window + 1)
-}
-
-// drain appends a drain of this number to every worker's list.
-func (p *Program) drain(number int) {
-	for w := range p.Body {
-		p.Body[w] = append(p.Body[w], Instruction{Kind: DR, Micro: int32(number)})
-	}
-}
-
-// Checkpoint is a lowered Program in which every stage of the placement is saved, by
-// its first replica, once nothing is in flight.
-func Checkpoint(placement [][]int) (*Program, error) {
-	s, err := Settings{Placement: placement, MicroBatches: 1}.checked()
-	if err != nil {
-		return nil, fmt.Errorf("schedule: checkpoint: %w", err)
-	}
-	p := s.program()
-	p.Name = "checkpoint"
-	for stage, on := range placement {
-		p.Body[on[0]] = append(p.Body[on[0]], Instruction{Stage: int32(stage), Kind: CK})
-	}
-	return p.bracketed(1)
-}
-
-// bracketed lowers p and puts a drain before and after it on every worker, the last one with
-// this number.
-func (p *Program) bracketed(last int) (*Program, error) {
-	out, err := Lower(p, LowerOptions{})
-	if err != nil {
-		return nil, err
-	}
-	for w := range out.Body {
-		out.Body[w] = slices.Concat(List{{Kind: DR}}, out.Body[w], List{{Kind: DR, Micro: int32(last)}})
-	}
-	return out, nil
+	return nil
 }

@@ -128,7 +128,7 @@ func TestOddPrograms(t *testing.T) {
 
 // handled does with a Program, checked or not, what verbs do with one.
 func handled(p *Program) {
-	if p.Validate() != nil || p.Instructions() > 1<<12 || p.Workers > 1<<8 {
+	if Validate(p) != nil || p.Instructions() > 1<<12 || p.Workers > 1<<8 {
 		return
 	}
 	_, err := Check(p)
@@ -149,7 +149,7 @@ func handled(p *Program) {
 		if d, err := Draw(p, UnitSlots); err == nil {
 			_ = d.String()
 		}
-		_, _ = p.bare()
+		_, _ = bare(p)
 	}
 	if m, err := NewMachine(p, 1); err == nil {
 		m.Waits()
@@ -195,7 +195,7 @@ func TestSizesAreRefusedBeforeMemory(t *testing.T) {
 			if err != nil {
 				return fmt.Errorf("not read: %v", err)
 			}
-			return p.Playable()
+			return Playable(p)
 		},
 		"an endless file": func() error {
 			_, err := Read(endless{})
@@ -260,7 +260,7 @@ func FuzzOddPrograms(f *testing.F) {
 		if s, err := ReadSource("odd.txt", []byte(text)); err == nil {
 			if s.Program.Instructions() < 1<<12 && s.Program.Workers < 1<<8 {
 				_, _ = s.Check(2)
-				s.Program.OutOfOrder(true)
+				OutOfOrder(s.Program, true)
 			}
 			handled(s.Program)
 		}

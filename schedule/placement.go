@@ -1,7 +1,5 @@
 package schedule
 
-import "fmt"
-
 // Replicated places each of n stages on r workers of its own: stage s on workers s r to s r + r-1.
 func Replicated(n, r int) [][]int {
 	on := make([][]int, n)
@@ -9,15 +7,6 @@ func Replicated(n, r int) [][]int {
 		on[w/r] = append(on[w/r], w)
 	}
 	return on
-}
-
-// Placement is where the family's stages lie on so many workers: one stage on each, or as the
-// order needs. chunks is how many each worker holds, where that can be chosen (Chunks < 0).
-func (f Family) Placement(workers, chunks int) [][]int {
-	if f.Place == nil {
-		return Replicated(workers, 1)
-	}
-	return f.Place(workers, chunks)
 }
 
 // Wrap places v chunks on each of n workers in turn: virtual stage s on worker s mod n
@@ -48,37 +37,4 @@ func Bidirectional(n int) [][]int {
 		on[s] = []int{s, n - 1 - s}
 	}
 	return on
-}
-
-// placed refuses settings whose stages do not lie as the family needs, or fewer micro-batches
-// than one for each worker where some are needed.
-func (s Settings) placed(want [][]int, how string) error {
-	if len(s.Placement) != len(want) {
-		return fmt.Errorf("%d virtual stages; %s", len(s.Placement), how)
-	}
-	for i, on := range s.Placement {
-		if len(on) != len(want[i]) {
-			return fmt.Errorf("stage %d is on workers %v; %s", i, on, how)
-		}
-		for r := range on {
-			if on[r] != want[i][r] {
-				return fmt.Errorf("stage %d is on workers %v; %s", i, on, how)
-			}
-		}
-	}
-	if s.Warmup != nil {
-		return fmt.Errorf("warm-up depths %v; this order has its own", s.Warmup)
-	}
-	return nil
-}
-
-// workers is how many workers a placement uses.
-func (s Settings) workers() int {
-	n := 0
-	for _, on := range s.Placement {
-		for _, w := range on {
-			n = max(n, w+1)
-		}
-	}
-	return n
 }

@@ -74,13 +74,13 @@ func (p *Program) Streams() bool { return !p.Weights.Flushes() }
 func (p *Program) Overlaps() bool { return p.Streams() || p.Elastic != nil && p.Elastic.Pipelines > 1 }
 
 // perMinibatch is the micro-batches of a minibatch.
-func (p *Program) perMinibatch() int { return max(1, p.MicroBatches/max(1, p.Period)) }
+func (p *Program) PerMinibatch() int { return max(1, p.MicroBatches/max(1, p.Period)) }
 
 // group is how many micro-batches in a row one update of a stage covers. Where pipelines flush, and
 // where a minibatch has several micro-batches, it is a minibatch. Where it has one, a
 // stage of r round-robin replicas updates once for r minibatches with their mean.
-func (p *Program) group(pipeline, stage int) int {
-	per := p.perMinibatch()
+func (p *Program) UpdateSpan(pipeline, stage int) int {
+	per := p.PerMinibatch()
 	if r := len(p.Placement[pipeline][stage]); p.Streams() && per == 1 && p.Replication == RoundRobin {
 		return r
 	}
@@ -89,9 +89,9 @@ func (p *Program) group(pipeline, stage int) int {
 
 // updateOf is the number of the update that takes a micro-batch's gradient: the last
 // minibatch of its group, which at the end of a stream may be one that never comes.
-func (p *Program) updateOf(pipeline, stage int, micro int32) int32 {
-	g := int32(p.group(pipeline, stage))
-	return ((micro/g+1)*g - 1) / int32(p.perMinibatch())
+func (p *Program) UpdateOf(pipeline, stage int, micro int32) int32 {
+	g := int32(p.UpdateSpan(pipeline, stage))
+	return ((micro/g+1)*g - 1) / int32(p.PerMinibatch())
 }
 
 // Use is one F, B, I, W, EV or U of a worker with the version of its stage's weights that
@@ -109,7 +109,7 @@ type Use struct {
 // weights when its forward begins: the tag that Vertical sends along.
 func (p *Program) entries(pipeline int) map[int32]int {
 	tags := map[int32]int{}
-	g := p.group(pipeline, 0)
+	g := p.UpdateSpan(pipeline, 0)
 	for _, w := range p.Placement[pipeline][0] {
 		updates := 0
 		p.Walk(w, func(in Instruction) bool {
@@ -181,13 +181,13 @@ func (p *Program) uses(worker int) []Use {
 		case F:
 			switch p.Weights {
 			case Vertical:
-				version = tags[in.Pipeline][in.Micro] / p.group(int(in.Pipeline), int(in.Stage))
+				version = tags[in.Pipeline][in.Micro] / p.UpdateSpan(int(in.Pipeline), int(in.Stage))
 			case DoubleBuffered:
-				version = max(0, int(in.Micro)/p.group(int(in.Pipeline), int(in.Stage))-1)
+				version = max(0, int(in.Micro)/p.UpdateSpan(int(in.Pipeline), int(in.Stage))-1)
 			}
 			forward[in] = version
 		case B, I, W:
-			if v, ok := forward[in.as(F)]; ok && p.Weights != Latest {
+			if v, ok := forward[in.As(F)]; ok && p.Weights != Latest {
 				version = v
 			}
 		case U:
@@ -226,7 +226,7 @@ func (p *Program) Copies(worker int) map[Instruction]int {
 
 // copies is the most copies of weights that a worker ever keeps, one for each stage it
 // holds before the first update.
-func (p *Program) copies(worker int) int {
+func (p *Program) MostCopies(worker int) int {
 	now := len(p.StagesOf(worker))
 	most := now
 	change := p.Copies(worker)
@@ -240,21 +240,21 @@ func (p *Program) copies(worker int) int {
 
 // Minibatches is how many minibatches the Program trains on.
 func (p *Program) Minibatches() int {
-	per := p.perMinibatch()
-	return (int(p.streamEnd()) + per - 1) / per
+	per := p.PerMinibatch()
+	return (int(p.StreamEnd()) + per - 1) / per
 }
 
 // Covers is the minibatches, end left out, whose gradients an update takes, or a collective in front of it:
 // one; in a stream with one micro-batch each as many as its stage has replicas, and at the
 // stream's end those that are left. minibatches is how many the Program has.
 func (p *Program) Covers(update Instruction, minibatches int) (first, end int) {
-	per := p.perMinibatch()
-	first = max(0, (int(update.Micro)+1)*per-p.group(int(update.Pipeline), int(update.Stage))) / per
+	per := p.PerMinibatch()
+	first = max(0, (int(update.Micro)+1)*per-p.UpdateSpan(int(update.Pipeline), int(update.Stage))) / per
 	return first, min(int(update.Micro)+1, minibatches)
 }
 
 // streamEnd is one more than the last micro-batch that is trained on.
-func (p *Program) streamEnd() int32 {
+func (p *Program) StreamEnd() int32 {
 	end := int32(0)
 	for i, part := range []Part{p.Prologue, p.Body, p.Epilogue} {
 		repeats := []int{0, max(0, p.Repeat-1), p.Repeat}[i]
@@ -274,3 +274,12 @@ func (p *Program) streamEnd() int32 {
 
 // known says whether a policy is one of ours.
 func (w Policy) known() bool { return slices.Contains(Policies(), cmp.Or(w, Sync)) }
+
+// Settles is the kind of instruction behind which a stage's part of a minibatch stands for good: its
+// update, or what validates it.
+func (p *Program) Settles() Kind {
+	if p.PostValidate {
+		return PV
+	}
+	return U
+}

@@ -143,7 +143,7 @@ func TestStreamsOfAnyReplicas(t *testing.T) {
 				at := Instruction{Stage: int32(s), Replica: int16(r)}
 				k := min(NOAM(q.Placement[0])[s], len(mine))
 				add := func(kind Kind, m int) {
-					in := at.as(kind)
+					in := at.As(kind)
 					in.Micro = int32(m)
 					want = append(want, in)
 				}

@@ -1,6 +1,10 @@
 package schedule
 
-import "github.com/millrace-ml/millrace/plan"
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+)
 
 // Replication is how the replicas of a stage share the work.
 type Replication string
@@ -14,6 +18,11 @@ const (
 
 // List is the instructions of one worker, in the order it starts them.
 type List []Instruction
+
+// Trains says whether a list makes gradients.
+func (l List) Trains() bool {
+	return slices.ContainsFunc(l, func(in Instruction) bool { return in.Kind == B || in.Kind == W })
+}
 
 // Part is one list per worker.
 type Part []List
@@ -55,3 +64,19 @@ type Program struct {
 	Body         Part `json:"body"`
 	Epilogue     Part `json:"epilogue"`
 }
+
+// Pipelines is how many pipelines of a Program train, the reference of elastic averaging not among them.
+func (p *Program) Pipelines() int {
+	if p.Elastic != nil {
+		return p.Elastic.Pipelines
+	}
+	return len(p.Placement)
+}
+
+// IsReference says whether a pipeline is the reference of elastic averaging.
+func (p *Program) IsReference(pipeline int) bool {
+	return p.Elastic != nil && p.Elastic.Pipelines > 1 && pipeline == p.Elastic.Pipelines
+}
+
+// PartNames are the names of a Program's parts, in order.
+func PartNames() [3]string { return [3]string{"prologue", "body", "epilogue"} }

@@ -58,11 +58,11 @@ func (l *literal) execute(w int, in Instruction) (ok, wrong bool) {
 		if before := (Instruction{Stage: in.Stage, Replica: in.Replica, Kind: U, Micro: in.Micro/per - 1}); before.Micro >= 0 && !have[before] {
 			return false, true
 		}
-		return true, in.Stage > 0 && !have[in.as(RF)]
+		return true, in.Stage > 0 && !have[in.As(RF)]
 	case B:
-		return true, !have[in.as(F)] || int(in.Stage) < l.p.Stages-1 && !have[in.as(RB)]
+		return true, !have[in.As(F)] || int(in.Stage) < l.p.Stages-1 && !have[in.As(RB)]
 	case SF, SB:
-		if made := map[Kind]Kind{SF: F, SB: B}[in.Kind]; !have[in.as(made)] {
+		if made := map[Kind]Kind{SF: F, SB: B}[in.Kind]; !have[in.As(made)] {
 			return false, true
 		}
 		for _, to := range l.p.Receivers(in) {
@@ -92,7 +92,7 @@ func (l *literal) execute(w int, in Instruction) (ok, wrong bool) {
 		return true, false
 	case AR, TG, GN, U:
 		for m := range l.p.MicroBatches {
-			b := in.as(B)
+			b := in.As(B)
 			b.Micro = in.Micro*per + int32(m)
 			if m < int(per) && l.mine(b) && !have[b] {
 				return false, true
@@ -109,14 +109,14 @@ func (l *literal) execute(w int, in Instruction) (ok, wrong bool) {
 			need = append(need, GN)
 		}
 		for _, k := range need {
-			if !have[in.as(k)] {
+			if !have[in.As(k)] {
 				return false, true
 			}
-			if !l.all(in.as(k)) {
+			if !l.all(in.As(k)) {
 				return false, false
 			}
 		}
-		return true, have[in.as(U)]
+		return true, have[in.As(U)]
 	}
 	return true, false
 }
@@ -154,7 +154,7 @@ func (l *literal) complete() bool {
 		for r, w := range on {
 			for m := range l.p.MicroBatches * l.p.Repeat {
 				f := Instruction{Stage: int32(s), Replica: int16(r), Kind: F, Micro: int32(m)}
-				if l.mine(f) && (!l.made[w][f] || !l.made[w][f.as(B)]) {
+				if l.mine(f) && (!l.made[w][f] || !l.made[w][f.As(B)]) {
 					return false
 				}
 			}
@@ -232,7 +232,7 @@ func TestCheckAgreesWithALiteralReplay(t *testing.T) {
 			t.Fatalf("the literal replay refuses a generated program:\n%s", p.Text())
 		}
 		bad := corrupt(t, p)
-		if bad.Validate() != nil {
+		if Validate(bad) != nil {
 			return
 		}
 		_, err := Check(bad)

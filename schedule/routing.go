@@ -22,7 +22,7 @@ func (p *Program) StagesOf(worker int) [][3]int {
 }
 
 // replicaOf is the replica of a stage with r replicas that has the micro-batch, under round robin.
-func (p *Program) replicaOf(micro int32, r int) int {
+func (p *Program) ReplicaOf(micro int32, r int) int {
 	if p.MicroBatches > 0 {
 		micro %= int32(p.MicroBatches)
 		if micro < 0 {
@@ -33,14 +33,14 @@ func (p *Program) replicaOf(micro int32, r int) int {
 }
 
 // peers appends the replicas of stage `other` that share rows of in's micro-batch.
-func (p *Program) peers(dst []int, in Instruction, other int32) []int {
+func (p *Program) Peers(dst []int, in Instruction, other int32) []int {
 	stages := p.Placement[in.Pipeline]
 	if other < 0 || int(other) >= len(stages) {
 		return dst
 	}
 	there := len(stages[other])
 	if p.Replication != Split {
-		return append(dst, p.replicaOf(in.Micro, there))
+		return append(dst, p.ReplicaOf(in.Micro, there))
 	}
 	here := len(stages[in.Stage])
 	k := int(in.Replica)
@@ -54,7 +54,7 @@ func (p *Program) peers(dst []int, in Instruction, other int32) []int {
 }
 
 // otherEnd is the stage that a transfer comes from or goes to.
-func otherEnd(in Instruction) int32 {
+func OtherEnd(in Instruction) int32 {
 	switch in.Kind {
 	case SF, RB:
 		return in.Stage + 1
@@ -90,9 +90,9 @@ func (p *Program) Senders(in Instruction) []int {
 }
 
 func (p *Program) otherWorkers(in Instruction) []int {
-	other := otherEnd(in)
+	other := OtherEnd(in)
 	var room [8]int
-	replicas := p.peers(room[:0], in, other)
+	replicas := p.Peers(room[:0], in, other)
 	if len(replicas) == 0 {
 		return nil
 	}
@@ -110,7 +110,7 @@ func (p *Program) otherWorkers(in Instruction) []int {
 // given replica of the stage on the other side.
 func Sent(receive Instruction, replica int) Instruction {
 	sent := receive
-	sent.Stage, sent.Replica = otherEnd(receive), int16(replica)
+	sent.Stage, sent.Replica = OtherEnd(receive), int16(replica)
 	sent.Kind = SF
 	if receive.Kind == RB {
 		sent.Kind = SB
@@ -121,7 +121,7 @@ func Sent(receive Instruction, replica int) Instruction {
 // Expected calls yield for every message that a receive waits for: the
 // sender's instruction and the worker it runs on. It allocates nothing.
 func (p *Program) Expected(receive Instruction, yield func(sent Instruction, from int) bool) {
-	other := otherEnd(receive)
+	other := OtherEnd(receive)
 	self := p.WorkerOf(int(receive.Pipeline), int(receive.Stage), int(receive.Replica))
 	if w, alone := p.alone(receive, other); alone {
 		if w != self {
@@ -130,7 +130,7 @@ func (p *Program) Expected(receive Instruction, yield func(sent Instruction, fro
 		return
 	}
 	var room [8]int
-	for _, r := range p.peers(room[:0], receive, other) {
+	for _, r := range p.Peers(room[:0], receive, other) {
 		if w := p.WorkerOf(int(receive.Pipeline), int(other), r); w != self {
 			if !yield(Sent(receive, r), w) {
 				return
@@ -144,7 +144,7 @@ func (p *Program) Expected(receive Instruction, yield func(sent Instruction, fro
 // of n equal ones. Round robin sends all of it, 0 to 1 of 1; under Split a neighbour takes the
 // rows that are both the sender's and its own. It allocates nothing.
 func (p *Program) Recipients(send Instruction, yield func(to, lo, hi, n int) bool) {
-	other := otherEnd(send)
+	other := OtherEnd(send)
 	self := p.WorkerOf(int(send.Pipeline), int(send.Stage), int(send.Replica))
 	if w, alone := p.alone(send, other); alone {
 		if w != self {
@@ -154,7 +154,7 @@ func (p *Program) Recipients(send Instruction, yield func(to, lo, hi, n int) boo
 	}
 	var room [8]int
 	stages := p.Placement[send.Pipeline]
-	for _, r := range p.peers(room[:0], send, other) {
+	for _, r := range p.Peers(room[:0], send, other) {
 		w := stages[other][r]
 		if w == self {
 			continue
@@ -195,7 +195,7 @@ func (p *Program) Group(in Instruction) (members []Instruction, workers []int) {
 			add(int(in.Stage), r)
 		}
 	case TG:
-		for _, s := range p.tiedTo(int(in.Stage)) {
+		for _, s := range p.TiedTo(int(in.Stage)) {
 			for r := range stages[s] {
 				add(s, r)
 			}
@@ -212,7 +212,7 @@ func (p *Program) Group(in Instruction) (members []Instruction, workers []int) {
 
 // tiedTo is every stage that shares a parameter with this one, itself included,
 // ascending; nil if none does.
-func (p *Program) tiedTo(stage int) []int {
+func (p *Program) TiedTo(stage int) []int {
 	member := make([]bool, p.Stages)
 	found := false
 	for _, group := range p.Tied {

@@ -96,7 +96,7 @@ func streamed(s Settings, depths []int, cycles int) (*Program, error) {
 	}
 	fill = max(cycles, (fill+cycle-1)/cycle) * cycle
 	total := s.MicroBatches * s.Repeat
-	p := s.program()
+	p := s.Program()
 	p.MicroBatches, p.Period, p.Repeat = cycle, cycle/s.MicroBatches, max(0, (total-fill)/cycle)
 	p.Prologue, p.Epilogue = make(Part, p.Workers), make(Part, p.Workers)
 	shift := p.Repeat * cycle
@@ -132,7 +132,7 @@ type alternation struct {
 func (a alternation) list(from, to, shift, total int) List {
 	var out List
 	add := func(kind Kind, micro int) {
-		in := a.at.as(kind)
+		in := a.at.As(kind)
 		in.Micro = int32(micro - shift)
 		out = append(out, in)
 	}

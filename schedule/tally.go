@@ -20,7 +20,7 @@ type tally struct {
 
 func newTally(p *Program) *tally {
 	return &tally{p: p, done: map[Instruction]int{}, updates: map[Instruction]int{}, validated: map[Instruction]int{},
-		latest: map[Instruction]Instruction{}, end: p.streamEnd()}
+		latest: map[Instruction]Instruction{}, end: p.StreamEnd()}
 }
 
 // worker walks one list. Everything that an instruction needs on its own worker must
@@ -58,10 +58,10 @@ func (t *tally) worker(w int, rep *Report) error {
 			if missing, ok := t.unvalidated(have, in); ok {
 				return fail("an update that is taken back is made again from the gradients that this would add to: %v must come before it", missing)
 			}
-			if !have[in.as(F)] {
-				return fail("its forward %v must come before it", in.as(F))
+			if !have[in.As(F)] {
+				return fail("its forward %v must come before it", in.As(F))
 			}
-			if other := in.as(B + I - in.Kind); have[other] {
+			if other := in.As(B + I - in.Kind); have[other] {
 				return fail("%v has done the same gradient already", other)
 			}
 			if missing, ok := t.lacks(have, in, RB, in.Kind); ok {
@@ -73,20 +73,20 @@ func (t *tally) worker(w int, rep *Report) error {
 			t.gradient(in) // of I: that of layers without halves
 			t.done[in]++
 		case W:
-			if !have[in.as(I)] {
-				return fail("its input gradient %v must come before it", in.as(I))
+			if !have[in.As(I)] {
+				return fail("its input gradient %v must come before it", in.As(I))
 			}
 			held--
 			t.gradient(in)
 			t.done[in]++
 		case SF:
-			if !have[in.as(F)] && !have[in.as(EV)] {
-				return fail("what it sends is not made yet: %v must come before it", in.as(F))
+			if !have[in.As(F)] && !have[in.As(EV)] {
+				return fail("what it sends is not made yet: %v must come before it", in.As(F))
 			}
 			rep.Messages += len(t.p.Receivers(in))
 		case SB:
-			if !have[in.as(B)] && !have[in.as(I)] {
-				return fail("what it sends is not made yet: %v must come before it", in.as(B))
+			if !have[in.As(B)] && !have[in.As(I)] {
+				return fail("what it sends is not made yet: %v must come before it", in.As(B))
 			}
 			rep.Messages += len(t.p.Receivers(in))
 		case U:
@@ -101,7 +101,7 @@ func (t *tally) worker(w int, rep *Report) error {
 			updated[of] = in.Micro
 			t.updates[in]++
 			if t.p.PostValidate && in.Micro > 0 {
-				before := in.as(PV)
+				before := in.As(PV)
 				before.Micro--
 				if !have[before] {
 					return fail("the update before it is not validated: %v must come before it", before)
@@ -111,12 +111,12 @@ func (t *tally) worker(w int, rep *Report) error {
 			if !t.p.PostValidate {
 				return fail("updates of this program wait for their norm, and are not validated later")
 			}
-			if !have[in.as(U)] {
-				return fail("its update %v must come before it", in.as(U))
+			if !have[in.As(U)] {
+				return fail("its update %v must come before it", in.As(U))
 			}
 			t.validated[in]++
 		case AR, TG, GN:
-			if t.updates[in.as(U)] > 0 {
+			if t.updates[in.As(U)] > 0 {
 				return fail("its update has been done already")
 			}
 			if err := t.gathered(have, in); err != nil {
@@ -134,7 +134,7 @@ func (t *tally) worker(w int, rep *Report) error {
 
 // gradient notes that a stage has added a micro-batch's gradient to what has gathered.
 func (t *tally) gradient(in Instruction) {
-	here := in.as(B)
+	here := in.As(B)
 	here.Micro = 0
 	if last, ok := t.latest[here]; !ok || last.Micro < in.Micro {
 		t.latest[here] = in
@@ -147,8 +147,8 @@ func (t *tally) unvalidated(have map[Instruction]bool, in Instruction) (Instruct
 	if !t.p.PostValidate {
 		return Instruction{}, false
 	}
-	v := in.as(PV)
-	v.Micro = in.Micro/int32(t.p.perMinibatch()) - 1
+	v := in.As(PV)
+	v.Micro = in.Micro/int32(t.p.PerMinibatch()) - 1
 	return v, v.Micro >= 0 && !have[v]
 }
 
@@ -157,16 +157,16 @@ func (t *tally) unanswered(w int, have map[Instruction]bool) string {
 	var first Instruction
 	left := 0
 	t.p.Walk(w, func(in Instruction) bool {
-		if in.Kind == F && !have[in.as(B)] && !have[in.as(W)] {
+		if in.Kind == F && !have[in.As(B)] && !have[in.As(W)] {
 			if left++; left == 1 {
 				first = in
 			}
 		}
 		return true
 	})
-	missing := first.as(B)
-	if have[first.as(I)] {
-		missing = first.as(W)
+	missing := first.As(B)
+	if have[first.As(I)] {
+		missing = first.As(W)
 	}
 	why := fmt.Sprintf("%v is missing: the list ends without the gradient of its forward %v", missing, first)
 	if left > 1 {
@@ -179,8 +179,8 @@ func (t *tally) unanswered(w int, have map[Instruction]bool) string {
 // where any message comes from another worker, and the neighbour's own computation
 // where that is done here.
 func (t *tally) lacks(have map[Instruction]bool, in Instruction, receive, made Kind) (Instruction, bool) {
-	r := in.as(receive)
-	other := otherEnd(r)
+	r := in.As(receive)
+	other := OtherEnd(r)
 	if other < 0 || int(other) >= t.p.Stages {
 		return Instruction{}, false
 	}
@@ -188,13 +188,13 @@ func (t *tally) lacks(have map[Instruction]bool, in Instruction, receive, made K
 		return r, true
 	}
 	self := t.p.WorkerOf(int(in.Pipeline), int(in.Stage), int(in.Replica))
-	for _, replica := range t.p.peers(nil, in, other) {
+	for _, replica := range t.p.Peers(nil, in, other) {
 		if t.p.WorkerOf(int(in.Pipeline), int(other), replica) != self {
 			continue
 		}
 		near := in
 		near.Stage, near.Replica = other, int16(replica)
-		if have[near] || made == B && have[near.as(I)] || made == I && have[near.as(B)] {
+		if have[near] || made == B && have[near.As(I)] || made == I && have[near.As(B)] {
 			continue
 		}
 		return near, true
@@ -214,13 +214,13 @@ func (t *tally) stale(have map[Instruction]bool, f Instruction) (Instruction, bo
 	default:
 		return Instruction{}, false
 	}
-	g := int32(t.p.group(int(f.Pipeline), int(f.Stage)))
+	g := int32(t.p.UpdateSpan(int(f.Pipeline), int(f.Stage)))
 	before := (f.Micro/g-back)*g + g - 1
 	if before < 0 {
 		return Instruction{}, false
 	}
-	u := f.as(U)
-	u.Micro = t.p.updateOf(int(f.Pipeline), int(f.Stage), before)
+	u := f.As(U)
+	u.Micro = t.p.UpdateOf(int(f.Pipeline), int(f.Stage), before)
 	return u, !have[u]
 }
 
@@ -247,11 +247,11 @@ func (t *tally) gathered(have map[Instruction]bool, in Instruction) error {
 	if err := t.summed(have, in); err != nil {
 		return err
 	}
-	if in.Kind != AR && len(t.p.Placement[in.Pipeline][in.Stage]) > 1 && !have[in.as(AR)] {
-		return fmt.Errorf("it takes the replicas' sum: %v must come before it", in.as(AR))
+	if in.Kind != AR && len(t.p.Placement[in.Pipeline][in.Stage]) > 1 && !have[in.As(AR)] {
+		return fmt.Errorf("it takes the replicas' sum: %v must come before it", in.As(AR))
 	}
-	if in.Kind == GN && t.p.tiedTo(int(in.Stage)) != nil && !have[in.as(TG)] {
-		return fmt.Errorf("it takes the sum of the tied gradients: %v must come before it", in.as(TG))
+	if in.Kind == GN && t.p.TiedTo(int(in.Stage)) != nil && !have[in.As(TG)] {
+		return fmt.Errorf("it takes the sum of the tied gradients: %v must come before it", in.As(TG))
 	}
 	return nil
 }
@@ -259,20 +259,20 @@ func (t *tally) gathered(have map[Instruction]bool, in Instruction) error {
 // summed says whether every micro-batch of the update's group that falls to this replica
 // has its gradient. The last group of a stream without a flush may be cut short.
 func (t *tally) summed(have map[Instruction]bool, u Instruction) error {
-	g := t.p.group(int(u.Pipeline), int(u.Stage))
-	end := (int(u.Micro) + 1) * t.p.perMinibatch()
-	here := u.as(B)
+	g := t.p.UpdateSpan(int(u.Pipeline), int(u.Stage))
+	end := (int(u.Micro) + 1) * t.p.PerMinibatch()
+	here := u.As(B)
 	here.Micro = 0
 	if last, ok := t.latest[here]; ok && int(last.Micro) >= end && (!t.p.DeferUpdates || u.Kind == AR) {
 		return fmt.Errorf("it would take the gradient of %v too, which is of a later update and must come behind it", last)
 	}
 	for m := max(0, end-g); m < end; m++ {
-		b := u.as(B)
+		b := u.As(B)
 		b.Micro = int32(m)
 		if !t.mine(b) || t.p.Streams() && b.Micro >= t.end {
 			continue
 		}
-		if !have[b] && !have[b.as(W)] {
+		if !have[b] && !have[b.As(W)] {
 			return fmt.Errorf("the gradient of %v is not there yet", b)
 		}
 	}
@@ -292,14 +292,14 @@ func (t *tally) flushed(have map[Instruction]bool, u Instruction) error {
 	if err := t.summed(have, u); err != nil {
 		return err
 	}
-	if len(t.p.Placement[u.Pipeline][u.Stage]) > 1 && !have[u.as(AR)] {
-		return fmt.Errorf("the replicas' gradients are not summed: %v must come before it", u.as(AR))
+	if len(t.p.Placement[u.Pipeline][u.Stage]) > 1 && !have[u.As(AR)] {
+		return fmt.Errorf("the replicas' gradients are not summed: %v must come before it", u.As(AR))
 	}
-	if t.p.tiedTo(int(u.Stage)) != nil && !have[u.as(TG)] {
-		return fmt.Errorf("the tied gradients are not summed: %v must come before it", u.as(TG))
+	if t.p.TiedTo(int(u.Stage)) != nil && !have[u.As(TG)] {
+		return fmt.Errorf("the tied gradients are not summed: %v must come before it", u.As(TG))
 	}
-	if t.p.Clip && !have[u.as(GN)] {
-		return fmt.Errorf("the gradient norm is not asked for: %v must come before it", u.as(GN))
+	if t.p.Clip && !have[u.As(GN)] {
+		return fmt.Errorf("the gradient norm is not asked for: %v must come before it", u.As(GN))
 	}
 	return nil
 }
@@ -307,7 +307,7 @@ func (t *tally) flushed(have map[Instruction]bool, u Instruction) error {
 // mine says whether a computation's micro-batch falls to its replica.
 func (t *tally) mine(in Instruction) bool {
 	n := len(t.p.Placement[in.Pipeline][in.Stage])
-	return t.p.Replication == Split || t.p.replicaOf(in.Micro, n) == int(in.Replica)
+	return t.p.Replication == Split || t.p.ReplicaOf(in.Micro, n) == int(in.Replica)
 }
 
 // cause is why an update or a collective lacks a gradient, where that is because a computation is

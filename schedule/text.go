@@ -67,8 +67,8 @@ func (p *Program) Text() string {
 	return b.String()
 }
 
-// elasticOf reads "3 0.25 dilute_first": pipelines, alpha and order of elastic averaging.
-func elasticOf(value string) (*plan.Elastic, error) {
+// readElastic reads "3 0.25 dilute_first": pipelines, alpha and order of elastic averaging.
+func readElastic(value string) (*plan.Elastic, error) {
 	words := strings.Fields(value)
 	if len(words) != 3 {
 		return nil, fmt.Errorf("%q; the form is \"elastic PIPELINES ALPHA ORDER\"", clip(value))
@@ -247,7 +247,7 @@ func (t *textReader) setting(key, value string) error {
 		}
 	case "elastic":
 		var err error
-		if p.Elastic, err = elasticOf(value); err != nil {
+		if p.Elastic, err = readElastic(value); err != nil {
 			return fmt.Errorf("elastic: %w", err)
 		}
 	case "tied":

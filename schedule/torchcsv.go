@@ -141,11 +141,11 @@ func ReadTorchCSV(r io.Reader) (*Program, error) {
 	for s := range placement {
 		placement[s] = []int{on[int32(s)]}
 	}
-	settings, err := Settings{Placement: placement, MicroBatches: micros, Replication: Split}.checked()
+	settings, err := Settings{Placement: placement, MicroBatches: micros, Replication: Split}.Checked()
 	if err != nil {
 		return nil, fmt.Errorf("schedule: PyTorch's schedule: %w", err)
 	}
-	p := settings.program()
+	p := settings.Program()
 	p.Name, p.Body = "torch", lists
 	return p, nil
 }

@@ -9,7 +9,7 @@ import (
 // end of the stream the update of what is left over. Forwards behind an update
 // may use what it made, so nothing is put off.
 func addUpdates(p *Program) error {
-	end := p.streamEnd()
+	end := p.StreamEnd()
 	if err := groupsMeet(p); err != nil {
 		return err
 	}
@@ -26,8 +26,8 @@ func addUpdates(p *Program) error {
 					j++ // the neighbour waits for the gradient
 					out = append(out, list[j])
 				}
-				if p.closes(in) {
-					chain := p.updating(in, p.updateOf(int(in.Pipeline), int(in.Stage), in.Micro))
+				if closes(p, in) {
+					chain := updating(p, in, p.UpdateOf(int(in.Pipeline), int(in.Stage), in.Micro))
 					if p.DeferUpdates {
 						chain = chain[:1] // the sum over the replicas alone
 					}
@@ -35,7 +35,7 @@ func addUpdates(p *Program) error {
 				}
 			}
 			if p.DeferUpdates {
-				out = p.deferred(out, i == 0)
+				out = deferred(p, out, i == 0)
 			}
 			part[w] = out
 		}
@@ -43,10 +43,10 @@ func addUpdates(p *Program) error {
 			for w := range part {
 				here := end - int32(i/2*p.Repeat*p.MicroBatches)
 				if p.DeferUpdates {
-					part[w] = append(part[w], p.lastDeferred(w, here, p.Minibatches())...)
+					part[w] = append(part[w], lastDeferred(p, w, here, p.Minibatches())...)
 					continue
 				}
-				part[w] = append(part[w], p.leftOver(w, here)...)
+				part[w] = append(part[w], leftOver(p, w, here)...)
 			}
 		}
 	}
@@ -54,8 +54,8 @@ func addUpdates(p *Program) error {
 }
 
 // closes says whether a gradient is the last of its group on its replica.
-func (p *Program) closes(in Instruction) bool {
-	g := int32(p.group(int(in.Pipeline), int(in.Stage)))
+func closes(p *Program, in Instruction) bool {
+	g := int32(p.UpdateSpan(int(in.Pipeline), int(in.Stage)))
 	step := int32(1)
 	if p.Replication == RoundRobin {
 		step = int32(len(p.Placement[in.Pipeline][in.Stage]))
@@ -64,28 +64,28 @@ func (p *Program) closes(in Instruction) bool {
 }
 
 // updating is the collectives of an update and the update itself.
-func (p *Program) updating(in Instruction, number int32) List {
+func updating(p *Program, in Instruction, number int32) List {
 	at := Instruction{Pipeline: in.Pipeline, Stage: in.Stage, Replica: in.Replica, Micro: number}
 	var out List
 	if len(p.Placement[in.Pipeline][in.Stage]) > 1 {
-		out = append(out, at.as(AR))
+		out = append(out, at.As(AR))
 	}
-	if p.tiedTo(int(in.Stage)) != nil {
-		out = append(out, at.as(TG))
+	if p.TiedTo(int(in.Stage)) != nil {
+		out = append(out, at.As(TG))
 	}
 	if p.Clip {
-		out = append(out, at.as(GN))
+		out = append(out, at.As(GN))
 	}
-	return append(out, at.as(U))
+	return append(out, at.As(U))
 }
 
 // leftOver is the updates, at the end of a worker's last list, of groups that the stream
 // fills only in part and that no gradient of this replica closed. end counts as the list's
 // ids do.
-func (p *Program) leftOver(worker int, end int32) List {
+func leftOver(p *Program, worker int, end int32) List {
 	var out List
 	for _, held := range p.StagesOf(worker) {
-		g := int32(p.group(held[0], held[1]))
+		g := int32(p.UpdateSpan(held[0], held[1]))
 		if end%g == 0 {
 			continue
 		}
@@ -94,11 +94,11 @@ func (p *Program) leftOver(worker int, end int32) List {
 		r := len(p.Placement[held[0]][held[1]])
 		// Only the last r of a group can close it.
 		for at.Micro = max(end/g*g, (end/g+1)*g-int32(r)); at.Micro < end; at.Micro++ {
-			mine := p.Replication == Split || p.replicaOf(at.Micro, r) == held[2]
-			closed = closed || mine && p.closes(at)
+			mine := p.Replication == Split || p.ReplicaOf(at.Micro, r) == held[2]
+			closed = closed || mine && closes(p, at)
 		}
 		if !closed {
-			out = append(out, p.updating(at, p.updateOf(held[0], held[1], end-1))...)
+			out = append(out, updating(p, at, p.UpdateOf(held[0], held[1], end-1))...)
 		}
 	}
 	return out
@@ -111,7 +111,7 @@ func groupsMeet(p *Program) error {
 	meet := func(stages []int, what string) error {
 		for pl := range p.Placement {
 			for _, s := range stages {
-				if g, first := p.group(pl, s), p.group(pl, stages[0]); g != first {
+				if g, first := p.UpdateSpan(pl, s), p.UpdateSpan(pl, stages[0]); g != first {
 					return fmt.Errorf("schedule: program %s: stage %d updates every %d minibatches and stage %d every %d: they have "+
 						"no common update to %s; give them as many replicas each",
 						p.Name, stages[0], first, s, g, what)

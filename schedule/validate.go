@@ -60,15 +60,6 @@ func validateLater(p *Program) {
 	p.PostValidate = true
 }
 
-// Settles is the kind of instruction behind which a stage's part of a minibatch stands for good: its
-// update, or what validates it.
-func (p *Program) Settles() Kind {
-	if p.PostValidate {
-		return PV
-	}
-	return U
-}
-
 // beforeGradients is where a list has the stage's first gradient, or what it receives for it; of a
 // replica without one, its first collective or its update.
 func beforeGradients(list List, of Instruction) int {

@@ -22,7 +22,7 @@ func init() {
 		if len(s.Placement)%2 != 0 {
 			return fmt.Errorf("%d virtual stages; a V has two on each worker", len(s.Placement))
 		}
-		return s.placed(Vee(p), fmt.Sprintf("worker i holds stages i and %d-i", 2*p-1))
+		return placed(s, Vee(p), fmt.Sprintf("worker i holds stages i and %d-i", 2*p-1))
 	}
 	Register(Family{
 		Name: "zb-v", Doc: "split backwards on a V, no bubble at equal times within 1F1B's memory (arXiv 2405.15362)",
@@ -49,7 +49,7 @@ var steps = [][4]int{
 
 // blocks is the shortest listing of a building block within so many micro-batches' activations.
 func blocks(s Settings, memory func(workers int) int) (*Program, error) {
-	prog := s.program()
+	prog := s.Program()
 	p := prog.Workers
 	// Enough micro-batches to show the steady state and both ends choose the block.
 	trial := min(s.MicroBatches, 4*p)
@@ -78,7 +78,7 @@ func blocks(s Settings, memory func(workers int) int) (*Program, error) {
 
 // zeroBubbleV writes ZB-V for at least 2p micro-batches and leaves out those there are not.
 func zeroBubbleV(s Settings) (*Program, error) {
-	prog := s.program()
+	prog := s.Program()
 	p := prog.Workers
 	total := max(2*p, s.MicroBatches)
 	for i := range p {

@@ -44,16 +44,16 @@ func (t *tally) everyMicro() error {
 							continue
 						}
 						if eval {
-							if t.done[in.as(EV)] == 0 {
-								return missing(in.as(EV), "other stages evaluate this micro-batch")
+							if t.done[in.As(EV)] == 0 {
+								return missing(in.As(EV), "other stages evaluate this micro-batch")
 							}
 							continue
 						}
 						if t.done[in] == 0 {
 							return missing(in, "other stages run this micro-batch")
 						}
-						if t.done[in.as(B)] == 0 && (t.done[in.as(I)] == 0 || t.done[in.as(W)] == 0) {
-							return missing(in.as(B), "the stage runs this micro-batch's forward")
+						if t.done[in.As(B)] == 0 && (t.done[in.As(I)] == 0 || t.done[in.As(W)] == 0) {
+							return missing(in.As(B), "the stage runs this micro-batch's forward")
 						}
 					}
 				}
@@ -83,13 +83,13 @@ func (t *tally) everyUpdate() error {
 	expected, shared := map[place]bool{}, map[update]bool{}
 	for in := range t.updates {
 		// An update that one stage makes, every stage makes that updates as often.
-		u := update{int(in.Pipeline), t.p.group(int(in.Pipeline), int(in.Stage)), in.Micro}
+		u := update{int(in.Pipeline), t.p.UpdateSpan(int(in.Pipeline), int(in.Stage)), in.Micro}
 		if shared[u] {
 			continue
 		}
 		shared[u] = true
 		for s := range t.p.Placement[in.Pipeline] {
-			if t.p.group(u.pipeline, s) == u.group {
+			if t.p.UpdateSpan(u.pipeline, s) == u.group {
 				expected[place{u.pipeline, s, u.id}] = true
 			}
 		}
@@ -105,11 +105,11 @@ func (t *tally) everyUpdate() error {
 			trained[in.Micro] = true
 			for other := range t.p.Placement {
 				for s := range t.p.Placement[other] {
-					expected[place{other, s, t.p.updateOf(other, s, in.Micro)}] = true
+					expected[place{other, s, t.p.UpdateOf(other, s, in.Micro)}] = true
 				}
 			}
 		}
-		expected[place{pl, int(in.Stage), t.p.updateOf(pl, int(in.Stage), in.Micro)}] = true
+		expected[place{pl, int(in.Stage), t.p.UpdateOf(pl, int(in.Stage), in.Micro)}] = true
 	}
 	order := slices.SortedFunc(maps.Keys(expected), func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.id, b.id), a.pipeline-b.pipeline, a.stage-b.stage)
@@ -117,7 +117,7 @@ func (t *tally) everyUpdate() error {
 	for _, e := range order {
 		for r, w := range t.p.Placement[e.pipeline][e.stage] {
 			in := Instruction{Pipeline: int16(e.pipeline), Stage: int32(e.stage), Micro: e.id, Replica: int16(r), Kind: U}
-			if v := in.as(PV); t.p.PostValidate && t.validated[v] != 1 {
+			if v := in.As(PV); t.p.PostValidate && t.validated[v] != 1 {
 				return &CheckError{Program: t.p.Name, Worker: w, Position: -1,
 					Why: fmt.Sprintf("%v is there %d times; every update is validated once", v, t.validated[v])}
 			}

@@ -30,7 +30,7 @@ func init() {
 			return nil
 		},
 		Generate: func(s Settings) (*Program, error) {
-			g := greedy{p: s.program(), prefer: []Kind{I, F, W}, slots: Slots{F: 1, I: 1, W: 1}}
+			g := greedy{p: s.Program(), prefer: []Kind{I, F, W}}
 			g.queued(s)
 			g.room = make([]int, g.p.Workers)
 			for stage, on := range s.Placement {

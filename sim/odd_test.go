@@ -33,7 +33,7 @@ func FuzzOddPrograms(f *testing.F) {
 			return
 		}
 		if !p.Lowered {
-			if p.Validate() != nil {
+			if schedule.Validate(p) != nil {
 				return
 			}
 			if p, err = schedule.Lower(p, schedule.LowerOptions{Tied: p.Tied, Clip: p.Clip}); err != nil {

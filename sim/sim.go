@@ -60,7 +60,7 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 	if !p.Lowered {
 		return nil, Summary{}, fmt.Errorf("sim: program %s is not lowered; schedule.Lower adds its transfers and updates", p.Name)
 	}
-	if err := p.Validate(); err != nil {
+	if err := schedule.Validate(p); err != nil {
 		return nil, Summary{}, fmt.Errorf("sim: %w", err)
 	}
 	if err := costs.check(p); err != nil {

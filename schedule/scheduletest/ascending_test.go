@@ -56,10 +56,10 @@ func TestOutOfOrderOfRandomPrograms(t *testing.T) {
 		gradients, statistics := sumsAscend(lowered)
 		count[[2]bool{gradients, statistics}]++
 		for _, q := range []*schedule.Program{p, lowered} {
-			if got := q.OutOfOrder(false); (got == nil) != gradients {
+			if got := schedule.OutOfOrder(q, false); (got == nil) != gradients {
 				t.Fatalf("seed %d: gradients ascend: %v; %v\n%s", seed, gradients, got, q.Text())
 			}
-			if got := q.OutOfOrder(true); (got == nil) != (gradients && statistics) {
+			if got := schedule.OutOfOrder(q, true); (got == nil) != (gradients && statistics) {
 				t.Fatalf("seed %d: all ascend: %v; %v\n%s", seed, gradients && statistics, got, q.Text())
 			}
 		}
@@ -89,7 +89,7 @@ func TestFamiliesAscend(t *testing.T) {
 							continue // it does not admit these
 						}
 						tried++
-						if wrong := p.OutOfOrder(true); wrong != nil {
+						if wrong := schedule.OutOfOrder(p, true); wrong != nil {
 							t.Errorf("%s %s on %v, %d micro-batches: %v", f.Name, policy, placement, m, wrong)
 						}
 					}

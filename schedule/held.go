@@ -1,0 +1,34 @@
+package schedule
+
+import (
+	"fmt"
+)
+
+// CheckHeld refuses a Program in which a worker holds more than so many micro-batches between
+// their forward and their last gradient, counting those of each of its stages. It names the
+// forward that is one too many. The Program has passed Check.
+func CheckHeld(p *Program, most int) error {
+	for w := range p.Workers {
+		held, at := 0, -1
+		var wrong error
+		p.Walk(w, func(in Instruction) bool {
+			at++
+			switch in.Kind {
+			case F:
+				if held++; held > most {
+					e := &CheckError{Program: p.Name, Worker: w, Position: at, Instruction: in, Why: fmt.Sprintf("it would hold %d micro-batches at once; the limit is %d", held, most)}
+					e.Locate(p, p)
+					wrong = e
+					return false
+				}
+			case B, W:
+				held--
+			}
+			return true
+		})
+		if wrong != nil {
+			return wrong
+		}
+	}
+	return nil
+}

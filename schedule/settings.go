@@ -1,0 +1,143 @@
+package schedule
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// Settings is what a family needs to write a Program.
+type Settings struct {
+	Placement    [][]int          // stage -> workers, by replica
+	MicroBatches int              // M, of one step
+	Warmup       []int            // K_i by stage; nil lets the family choose
+	Recompute    []plan.Recompute // by stage; nil is never
+	Replication  Replication
+	Weights      Policy // "" is the first that the family admits: Sync, or PipeDream's Stash
+	Repeat       int    // steps; 0 is 1
+	// Elastic is the pipelines of family elastic; nil lets it choose.
+	Elastic *plan.Elastic
+}
+
+// Checked fills in defaults and refuses settings that no family can use.
+func (s Settings) Checked() (Settings, error) {
+	stages := len(s.Placement)
+	if stages == 0 {
+		return s, fmt.Errorf("there are no stages; give each its workers")
+	}
+	if stages > MaxStage {
+		return s, fmt.Errorf("%d stages; there can be %d", stages, MaxStage)
+	}
+	if s.MicroBatches < 1 || s.MicroBatches > MaxMicro {
+		return s, fmt.Errorf("%d micro-batches; give 1 to %d", s.MicroBatches, MaxMicro)
+	}
+	workers := s.Workers()
+	if workers > MaxWorkers {
+		return s, fmt.Errorf("%d workers; there can be %d", workers, MaxWorkers)
+	}
+	used := make([]bool, workers)
+	for i, on := range s.Placement {
+		if len(on) == 0 {
+			return s, fmt.Errorf("stage %d is on no worker", i)
+		}
+		if len(on) > MaxReplica {
+			return s, fmt.Errorf("stage %d has %d replicas; there can be %d", i, len(on), MaxReplica)
+		}
+		for _, w := range on {
+			if w < 0 {
+				return s, fmt.Errorf("stage %d is on worker %d; workers count from 0", i, w)
+			}
+			used[w] = true
+		}
+	}
+	if idle := slices.Index(used, false); idle >= 0 {
+		return s, fmt.Errorf("worker %d has no stage; workers count from 0 without gaps", idle)
+	}
+	if s.Warmup != nil && len(s.Warmup) != stages {
+		return s, fmt.Errorf("%d warm-up depths for %d stages; give one for each", len(s.Warmup), stages)
+	}
+	if s.Recompute == nil {
+		s.Recompute = make([]plan.Recompute, stages)
+	} else if len(s.Recompute) != stages {
+		return s, fmt.Errorf("%d recompute settings for %d stages; give one for each", len(s.Recompute), stages)
+	}
+	if s.Replication == "" {
+		s.Replication = RoundRobin
+	}
+	if s.Repeat == 0 {
+		s.Repeat = 1
+	}
+	return s, s.Sized()
+}
+
+// Program is an empty Program for these settings.
+func (s Settings) Program() *Program {
+	workers := s.Workers()
+	return &Program{
+		Stages: len(s.Placement), Workers: workers, Placement: [][][]int{s.Placement}, Replication: s.Replication,
+		MicroBatches: s.MicroBatches, Period: 1, Repeat: s.Repeat, Weights: cmp.Or(s.Weights, Sync), Recompute: s.Recompute,
+		Body: make(Part, workers),
+	}
+}
+
+// FromPlan is the settings that a plan asks of its schedule's family, with its
+// devices numbered as workers in ascending order.
+func FromPlan(p *plan.Plan) (name string, s Settings) {
+	var devices []int
+	for _, st := range p.Stages {
+		devices = append(devices, st.Devices...)
+	}
+	slices.Sort(devices)
+	devices = slices.Compact(devices)
+	s = Settings{MicroBatches: p.MicroBatches, Replication: Replication(p.Replication), Weights: Policy(p.Weights), Elastic: p.Elastic}
+	warm := true
+	for _, st := range p.Stages {
+		on := make([]int, len(st.Devices))
+		for i, d := range st.Devices {
+			on[i], _ = slices.BinarySearch(devices, d)
+		}
+		s.Placement = append(s.Placement, on)
+		s.Recompute = append(s.Recompute, st.Recompute)
+		s.Warmup = append(s.Warmup, st.Warmup)
+		warm = warm && st.Warmup > 0
+	}
+	if !warm {
+		s.Warmup = nil
+	}
+	return p.Schedule, s
+}
+
+// Sized refuses settings of a Program that would have more than MaxInstructions: each micro-batch visits
+// every stage, or with Split every replica, three times where backwards are split.
+func (s Settings) Sized() error {
+	visits := int64(0)
+	for _, on := range s.Placement {
+		if s.Replication == Split {
+			visits += int64(len(on))
+		} else {
+			visits++
+		}
+	}
+	most := MaxInstructions / (2 * max(1, visits))
+	if s.Elastic != nil {
+		most /= int64(max(1, s.Elastic.Pipelines))
+	}
+	if int64(s.MicroBatches) > most {
+		return fmt.Errorf("%d micro-batches through %d stages; a program can have %d instructions, which is %d "+
+			"micro-batches here", s.MicroBatches, len(s.Placement), MaxInstructions, most)
+	}
+	return nil
+}
+
+// Workers is how many workers a placement uses.
+func (s Settings) Workers() int {
+	n := 0
+	for _, on := range s.Placement {
+		for _, w := range on {
+			n = max(n, w+1)
+		}
+	}
+	return n
+}
