@@ -7,8 +7,9 @@ package native
 
 import "embed"
 
-// Sources are build.sh and, under shim/, millrace.h and the .cpp files it compiles.
+// Sources are build.sh and what it compiles: the door to libtorch under shim/, which includes millrace.h,
+// and CPU kernels under kernels/, which the door can do without.
 // (They cannot lie beside this file: Go takes C++ in a package for cgo.)
 //
-//go:embed build.sh shim/*.h shim/*.cpp
+//go:embed build.sh shim/*.h shim/*.cpp kernels/*.h kernels/*.cpp
 var Sources embed.FS

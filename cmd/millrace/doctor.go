@@ -85,6 +85,8 @@ func examine() []finding {
 	found = append(found,
 		finding{What: "libtorch", Value: fmt.Sprintf("%s, %s", i.Torch, i.Library), OK: true},
 		finding{What: "native library", Value: i.Native, OK: true},
+		finding{What: "compiled against", Value: i.Against, OK: true},
+		finding{What: "CPU kernels", Value: i.Kernels, OK: true},
 		finding{What: "BLAS", Value: fmt.Sprintf("%s, %s", blas, i.BLASLibrary), OK: true},
 		finding{What: "threads", Value: fmt.Sprintf("%d for an operator by default; millrace gives each worker 1 unless told", i.Threads), OK: true},
 	)

@@ -34,6 +34,10 @@ func (i Info) advice(cpuinfo string) []string {
 		}
 		out = append(out, line)
 	}
+	if i.Kernels == "none" {
+		out = append(out, "the native library has no CPU kernels: sums are slower and their last bits depend on the number of threads; "+
+			"unset KERNELS and MILLRACE_KERNELS, then: millrace doctor --build")
+	}
 	if strings.EqualFold(i.MKLDNN, "none") {
 		out = append(out, "this libtorch has no oneDNN: convolutions go through matrix products")
 	}

@@ -20,7 +20,7 @@ const buildGrace = 500 * time.Millisecond
 
 // Build compiles the embedded shim sources into the file out (CachePath if empty),
 // against the libtorch in TORCH_DIR or in the system's paths, and tells log what the
-// compiler says. It takes about ten seconds. Where no libtorch or no compiler is
+// compiler says. It takes a minute or two. Where no libtorch or no compiler is
 // found, the error is the line that says how to get it; where this binary could not load what
 // is built, it is ErrNoCgo.
 func Build(ctx context.Context, out string, log io.Writer) error {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,6 +44,7 @@ func TestAStoppedBuildCleansUp(t *testing.T) {
 	script := "#!/bin/sh\ntouch " + filepath.Join(dir, "compiling") + "\nexec sleep 60\n"
 	for path, text := range map[string]string{
 		"torch/include/ATen/core/Tensor.h": "", "torch/lib/libtorch_cpu.so": "", "tmp/keep": "", "compiler": script,
+		"torch/include/torch/csrc/api/include/torch/version.h": versionHeader("1.13.1"),
 	} {
 		path = filepath.Join(dir, path)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
@@ -73,5 +75,105 @@ func TestAStoppedBuildCleansUp(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(temporary, "*"))
 	if err != nil || len(left) != 1 {
 		t.Errorf("it left %v (%v)", left, err)
+	}
+}
+
+// versionHeader is libtorch's version.h of a version.
+func versionHeader(version string) string {
+	var text strings.Builder
+	for i, n := range strings.Split(version, ".") {
+		text.WriteString("#define TORCH_VERSION_" + [...]string{"MAJOR", "MINOR", "PATCH"}[i] + " " + n + "\n")
+	}
+	return text.String()
+}
+
+// The language standard follows libtorch's version; its string ABI what its CMake file says or, where
+// that says nothing, its library's names; CUDA's libraries and headers where they are.
+func TestBuildFlags(t *testing.T) {
+	const config = "share/cmake/Torch/TorchConfig.cmake"
+	cuda := map[string]string{"lib/libtorch_cuda.so": "", "../nvidia/cuda_runtime/include/cuda_runtime_api.h": ""}
+	for _, c := range []struct {
+		name, version string
+		files         map[string]string
+		symbols       string // of libc10.so, as nm prints them
+		has, hasNot   []string
+	}{
+		{"oldest", "1.13.1", nil, "", []string{"-std=c++17", "torch 1.13.1"}, []string{"CXX11_ABI", "torch_cuda", "-std=c++20"}},
+		{"last of C++17", "2.11.0", nil, "", []string{"-std=c++17"}, []string{"-std=c++20"}},
+		{"first of C++20", "2.12.0", nil, "", []string{"-std=c++20"}, []string{"-std=c++17"}},
+		{"major", "3.0.0", nil, "", []string{"-std=c++20"}, nil},
+		{"old strings by CMake", "2.5.1", map[string]string{config: `set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=0")`}, "",
+			[]string{"-D_GLIBCXX_USE_CXX11_ABI=0"}, nil},
+		{"new strings by CMake", "2.11.0", map[string]string{config: `set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=1")`}, "T _ZN3c10",
+			[]string{"-D_GLIBCXX_USE_CXX11_ABI=1"}, nil},
+		{"CMake says nothing, old names", "2.5.1", map[string]string{config: `set(TORCH_CXX_FLAGS "")`}, "T _ZN3c105ErrorC1ESs",
+			[]string{"-D_GLIBCXX_USE_CXX11_ABI=0"}, nil},
+		{"no CMake file, new names", "2.7.0", nil, "T _ZN3c105ErrorC1ENSt7__cxx1112basic_string",
+			[]string{"-D_GLIBCXX_USE_CXX11_ABI=1"}, nil},
+		{"CUDA", "2.11.0", cuda, "", []string{"--no-as-needed -ltorch_cuda -lc10_cuda -ltorch", "cuda_runtime/include", ", CUDA"}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			root := filepath.Join(t.TempDir(), "with spaces", "torch")
+			files := map[string]string{
+				"include/ATen/core/Tensor.h": "", "lib/libtorch_cpu.so": "", "lib/libc10.so": "",
+				"include/torch/csrc/api/include/torch/version.h": versionHeader(c.version), "../bin/nm": "#!/bin/sh\necho '" + c.symbols + "'\n",
+			}
+			for path, text := range c.files {
+				files[path] = text
+			}
+			for path, text := range files {
+				path = filepath.Join(root, path)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Setenv("PATH", filepath.Join(filepath.Dir(root), "bin")+":"+os.Getenv("PATH"))
+			t.Setenv("TORCH_DIR", root)
+			t.Setenv("CUDA_HOME", "")
+			t.Setenv("KERNELS", "")
+			t.Setenv("CXX", "true")
+			said, err := exec.Command("sh", "../../native/build.sh", "--dry-run", filepath.Join(root, "out.so")).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, said)
+			}
+			for _, want := range append(c.has, "kernels: true ", "-fopenmp", "-rpath,"+root+"/lib") {
+				if !strings.Contains(string(said), want) {
+					t.Errorf("there is no %q in\n%s", want, said)
+				}
+			}
+			for _, not := range c.hasNot {
+				if strings.Contains(string(said), not) {
+					t.Errorf("there is %q in\n%s", not, said)
+				}
+			}
+			if _, err := os.Stat(filepath.Join(root, "out.so")); err == nil {
+				t.Error("a dry run leaves a file")
+			}
+		})
+	}
+}
+
+// The dependencies that are loaded first are those of the libtorch that the shim was linked against.
+func TestGlobalDeps(t *testing.T) {
+	dir := t.TempDir()
+	shim := filepath.Join(dir, "shim.so")
+	if said, err := exec.Command("gcc", "-shared", "-o", shim, "-Wl,-rpath,/nowhere:"+dir, "-x", "c", "/dev/null").CombinedOutput(); err != nil {
+		t.Skipf("no C compiler: %v %s", err, said)
+	}
+	deps := filepath.Join(dir, "libtorch_global_deps.so")
+	if err := os.WriteFile(deps, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := globalDeps(shim); got != "" {
+		t.Errorf("beside a libtorch without CUDA: %q", got)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "libtorch_cuda.so"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := globalDeps(shim); got != deps {
+		t.Errorf("found %q, want %q", got, deps)
+	}
+	if got := globalDeps(deps); got != "" {
+		t.Errorf("of a file that is no library: %q", got)
 	}
 }

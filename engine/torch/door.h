@@ -24,6 +24,9 @@ extern struct door door;
 // the text lives until the thread's next call.
 const char *door_open(const char *path);
 
+// Loads a library whose names those loaded later see. NULL if it went well, else why not.
+const char *door_preload(const char *path);
+
 // cgo cannot call through a pointer, so each verb Go uses has a step of its own.
 static inline int door_abi_version(void) { return door.abi_version(); }
 static inline int door_init(void) { return door.init(); }

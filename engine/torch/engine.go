@@ -54,6 +54,13 @@ func Load(path string) (*Engine, error) {
 		}
 		return loaded, nil
 	}
+	if deps := globalDeps(path); deps != "" {
+		cdeps := C.CString(deps)
+		defer C.free(unsafe.Pointer(cdeps))
+		if why := C.door_preload(cdeps); why != nil {
+			return nil, fmt.Errorf("engine torch: load %s: %s", deps, C.GoString(why))
+		}
+	}
 	cpath := C.CString(path)
 	defer C.free(unsafe.Pointer(cpath))
 	if why := C.door_open(cpath); why != nil {

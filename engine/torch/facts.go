@@ -6,7 +6,9 @@ package torch
 import "C"
 
 import (
+	"debug/elf"
 	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -28,3 +30,28 @@ func (e *Engine) facts() map[string]string {
 // Info says what is loaded. Threads are the calling thread's, so call it on a device's
 // goroutine to learn that device's.
 func (e *Engine) Info() Info { return newInfo(e.facts(), e.path, os.Getenv("OPENBLAS_CORETYPE")) }
+
+// globalDeps is the library that a libtorch with CUDA wants loaded in front of itself, with its names
+// seen by all: libtorch looks for some of CUDA's by name, at run time. "" if the shim at path was linked
+// against a libtorch without CUDA, or cannot be read, of which loading it will tell more.
+func globalDeps(path string) string {
+	f, err := elf.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for _, tag := range []elf.DynTag{elf.DT_RUNPATH, elf.DT_RPATH} {
+		paths, err := f.DynString(tag)
+		if err != nil {
+			continue
+		}
+		for _, dir := range filepath.SplitList(strings.Join(paths, ":")) {
+			deps := filepath.Join(dir, "libtorch_global_deps.so")
+			_, cuda := os.Stat(filepath.Join(dir, "libtorch_cuda.so"))
+			if _, err := os.Stat(deps); err == nil && cuda == nil {
+				return deps
+			}
+		}
+	}
+	return ""
+}

@@ -119,6 +119,7 @@ func TestFusedLinearInHalvesAndAgainstLibtorch(t *testing.T) {
 // Over the range in which it is neither 0 nor its argument, gelu is within 3e-7 of a
 // float64 evaluation and its derivative within 2e-7; beyond, it stays finite.
 func TestGeluOfTheWholeRange(t *testing.T) {
+	needsKernels(t)
 	d := device(t, 0)
 	m := d.Begin()
 	defer d.End(m)

@@ -10,6 +10,8 @@ import (
 type Info struct {
 	Torch       string `json:"torch"`        // version, "1.13.0"
 	Native      string `json:"native"`       // path of the shim
+	Against     string `json:"against"`      // what the shim was compiled against, by build.sh; "" if it does not tell
+	Kernels     string `json:"kernels"`      // the vectors that millrace's own CPU kernels use, "none" without kernels
 	Library     string `json:"library"`      // path of libtorch_cpu
 	MKLDNN      string `json:"mkldnn"`       // oneDNN's version line, "none" without
 	OpenMP      string `json:"openmp"`       // OpenMP's version line
@@ -27,6 +29,8 @@ func newInfo(f map[string]string, native, coreType string) Info {
 	i := Info{
 		Torch:       f["torch"],
 		Native:      native,
+		Against:     f["built_against"],
+		Kernels:     f["kernels"],
 		Library:     resolved(f["library"]),
 		MKLDNN:      f["mkldnn"],
 		OpenMP:      f["openmp"],

@@ -56,6 +56,7 @@ func near(t *testing.T, what string, got []float32, rows, columns, terms int64, 
 // The bits of a row depend on no other row: replicas that share a micro-batch's rows
 // compute what one worker does.
 func TestProductRowsStandAlone(t *testing.T) {
+	needsKernels(t)
 	d := device(t, 0)
 	scope := d.Begin()
 	defer d.End(scope)

@@ -39,6 +39,7 @@ var threadCases = []struct {
 
 // A worker with two threads computes the bits of a worker with one.
 func TestBitsDependOnNoNumberOfThreads(t *testing.T) {
+	needsKernels(t)
 	e := load(t)
 	for _, c := range threadCases {
 		t.Run(c.name, func(t *testing.T) {

@@ -2,7 +2,10 @@ package torch_test
 
 import (
 	"errors"
+	"os"
+	"os/exec"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/engine"
@@ -47,4 +50,30 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// needsKernels skips a test of what millrace's own CPU kernels promise and libtorch's operators do not.
+func needsKernels(t *testing.T) {
+	t.Helper()
+	if load(t).Info().Kernels == "none" {
+		t.Skip("the native library runs without kernels")
+	}
+}
+
+// Without kernels libtorch's own operators compute the same formulas: what this package tests of them
+// holds, but for what needsKernels keeps out.
+func TestWithoutKernels(t *testing.T) {
+	load(t)
+	if os.Getenv("MILLRACE_KERNELS") == "none" {
+		t.Skip("this is without kernels")
+	}
+	c := exec.Command(os.Args[0], "-test.run", "Fused|Gelu|Attention|Norm|Pool|LSTM|Product|WeightsHalf|Threads", "-test.v")
+	c.Env = append(os.Environ(), "MILLRACE_KERNELS=none")
+	said, err := c.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, said)
+	}
+	if n := strings.Count(string(said), "without kernels"); n != 3 {
+		t.Errorf("%d tests see that there are no kernels; 3 ask for them\n%s", n, said)
+	}
 }

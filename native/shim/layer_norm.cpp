@@ -6,22 +6,15 @@
 //   h = (x - mean) r,  r = 1 / sqrt(variance + eps);  y = h a + b
 //   dx = r (g a - mean(g a) - h mean(g a h));  da = sum over rows g h;  db = sum over rows g
 //
-// A row lies in the first-level cache while it is gone over twice. Gradients of gain and
-// shift come along with the first half, from which they cost nothing more, and are held as
-// two rows until the second. Rows are summed within groups of 64 and then group by group, so
-// that their bits depend on no number of threads. For float32 on a CPU; otherwise libtorch's
-// own operators compute.
-
-#include <cmath>
-#include <vector>
+// Gradients of gain and shift come along with the first half, from which they cost nothing more,
+// and are held as two rows until the second. The loops are native/kernels'; without them
+// libtorch's own operators compute.
 
 #include <ATen/Functions.h>
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include "internal.h"
-#include "simd.h"
 #include "split.h"
 
 namespace {
@@ -30,59 +23,6 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
-
-constexpr int64_t kGroup = 64;  // rows
-
-struct Rows {
-  int64_t count, width;
-  explicit Rows(const Tensor& x) : count(x.size(-1) == 0 ? 0 : x.numel() / x.size(-1)), width(x.size(-1)) {}
-  int64_t groups() const { return (count + kGroup - 1) / kGroup; }
-};
-
-// each_group runs f on the rows of every group.
-template <class F>
-void each_group(const Rows& rows, F f) {
-  at::parallel_for(0, rows.groups(), std::max<int64_t>(1, 32768 / (kGroup * std::max<int64_t>(1, rows.width))), [&](int64_t from, int64_t to) {
-    mr::simd::widest([&] {
-      for (int64_t g = from; g < to; ++g) f(g, g * kGroup, std::min((g + 1) * kGroup, rows.count));
-    });
-  });
-}
-
-// normalise writes one row and returns 1 / sqrt(variance + eps). Differences from the mean are
-// squared, not x itself, which would lose what they have in common.
-inline float normalise(const float* x, int64_t n, const float* gain, const float* shift, float eps, float* y, float* mean) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t j = 0; j < n; ++j) sum += x[j];
-  const float m = sum / static_cast<float>(n);
-  float squares = 0;
-#pragma omp simd reduction(+ : squares)
-  for (int64_t j = 0; j < n; ++j) squares += (x[j] - m) * (x[j] - m);
-  const float r = 1 / std::sqrt(squares / static_cast<float>(n) + eps);
-#pragma omp simd
-  for (int64_t j = 0; j < n; ++j) y[j] = (x[j] - m) * r * gain[j] + shift[j];
-  *mean = m;
-  return r;
-}
-
-// go_back writes the gradient of one row and adds to those of gain and shift.
-inline void go_back(const float* g, const float* x, int64_t n, const float* gain, float mean, float r, float* back, float* by_gain,
-                    float* by_shift) {
-  float plain = 0, along = 0;
-#pragma omp simd reduction(+ : plain, along)
-  for (int64_t j = 0; j < n; ++j) {
-    const float h = (x[j] - mean) * r, scaled = g[j] * gain[j];
-    plain += scaled;
-    along += scaled * h;
-    by_gain[j] += g[j] * h;
-    by_shift[j] += g[j];
-  }
-  plain /= static_cast<float>(n);
-  along /= static_cast<float>(n);
-#pragma omp simd
-  for (int64_t j = 0; j < n; ++j) back[j] = r * (g[j] * gain[j] - plain - (x[j] - mean) * r * along);
-}
 
 void check(const Tensor& x, const Tensor& gain, const Tensor& shift) {
   const bool fits = x.dim() >= 1 && gain.dim() == 1 && shift.dim() == 1 && gain.size(0) == x.size(-1) && shift.size(0) == x.size(-1);
@@ -93,19 +33,7 @@ struct LayerNorm : Function<LayerNorm> {
   static Tensor forward(AutogradContext* ctx, const Tensor& given, const Tensor& gain, const Tensor& shift, double eps) {
     const Tensor x = given.contiguous();
     Tensor y, mean, r;
-    if (x.is_cpu() && x.scalar_type() == at::kFloat && gain.is_contiguous() && shift.is_contiguous()) {
-      const Rows rows(x);
-      y = at::empty_like(x);
-      mean = at::empty({rows.count}, x.options());
-      r = at::empty({rows.count}, x.options());
-      const float *const in = x.data_ptr<float>(), *const a = gain.data_ptr<float>(), *const b = shift.data_ptr<float>();
-      float *const out = y.data_ptr<float>(), *const means = mean.data_ptr<float>(), *const roots = r.data_ptr<float>();
-      each_group(rows, [&](int64_t, int64_t from, int64_t to) {
-        for (int64_t i = from; i < to; ++i) {
-          roots[i] = normalise(in + i * rows.width, rows.width, a, b, static_cast<float>(eps), out + i * rows.width, means + i);
-        }
-      });
-    } else {
+    if (mr::kernels() == nullptr || !mr::kernels()->layer_norm(x, gain, shift, eps, y, mean, r)) {
       std::tie(y, mean, r) = at::native_layer_norm(x, gain.sizes(), gain, shift, eps);
     }
     ctx->save_for_backward({x, mean, r});
@@ -119,12 +47,7 @@ struct LayerNorm : Function<LayerNorm> {
     const Tensor x = saved[0], mean = saved[1], r = saved[2], g = grads[0].contiguous();
     const Tensor gain = ctx->saved_data["gain"].toTensor(), shift = ctx->saved_data["shift"].toTensor();
     Tensor back, by_gain, by_shift;
-    if (x.is_cpu() && x.scalar_type() == at::kFloat && gain.is_contiguous()) {
-      back = at::empty_like(x);
-      by_gain = at::zeros_like(gain);
-      by_shift = at::zeros_like(gain);
-      fast_backward(g, x, mean, r, gain, back, by_gain, by_shift);
-    } else {
+    if (mr::kernels() == nullptr || !mr::kernels()->layer_norm_back(g, x, mean, r, gain, back, by_gain, by_shift)) {
       std::tie(back, by_gain, by_shift) =
           at::native_layer_norm_backward(g, x, gain.sizes(), mean, r, gain, shift, {true, true, true});
     }
@@ -133,29 +56,6 @@ struct LayerNorm : Function<LayerNorm> {
       if (mr::split::takes(shift)) mr::split::gather(shift, by_shift);
     });
     return {back, Tensor(), Tensor(), Tensor()};
-  }
-
-  // fast_backward fills back and adds to by_gain and by_shift.
-  static void fast_backward(const Tensor& g, const Tensor& x, const Tensor& mean, const Tensor& r, const Tensor& gain, const Tensor& back,
-                            const Tensor& by_gain, const Tensor& by_shift) {
-    const Rows rows(x);
-    const int64_t n = rows.width;
-    const float *const grad = g.data_ptr<float>(), *const in = x.data_ptr<float>(), *const a = gain.data_ptr<float>();
-    const float *const means = mean.data_ptr<float>(), *const roots = r.data_ptr<float>();
-    float* const out = back.data_ptr<float>();
-    std::vector<float> sums(2 * rows.groups() * n);  // of each group: gain's, then shift's
-    each_group(rows, [&](int64_t group, int64_t from, int64_t to) {
-      float* const so = sums.data() + 2 * group * n;
-      for (int64_t i = from; i < to; ++i) go_back(grad + i * n, in + i * n, n, a, means[i], roots[i], out + i * n, so, so + n);
-    });
-    float *const gains = by_gain.data_ptr<float>(), *const shifts = by_shift.data_ptr<float>();
-    for (int64_t group = 0; group < rows.groups(); ++group) {
-      const float* const so = sums.data() + 2 * group * n;
-      for (int64_t j = 0; j < n; ++j) {
-        gains[j] += so[j];
-        shifts[j] += so[n + j];
-      }
-    }
   }
 };
 

@@ -13,6 +13,7 @@
 #include <torch/version.h>
 
 #include "internal.h"
+#include "kernels.h"
 
 namespace mr {
 
@@ -107,6 +108,8 @@ const char* mr_info(void) {
     out << "mkldnn=" << (at::hasMKLDNN() ? at::get_mkldnn_version() : "none") << '\n';
     out << "openmp=" << at::get_openmp_version() << '\n';
     out << "threads=" << at::get_num_threads() << '\n';
+    out << "built_against=" << MR_BUILT_AGAINST << '\n';
+    out << "kernels=" << (mr::kernels() == nullptr ? "none" : mr::kernels()->name()) << '\n';
     describe_blas(out);
     text = out.str();
     return text.c_str();

@@ -66,7 +66,7 @@ Tensor mr::split::linear_back(AutogradContext* ctx, const Tensor& grad, const Te
   const Tensor b = ctx->saved_data["b"].isNone() ? Tensor() : ctx->saved_data["b"].toTensor();
   const Tensor g = rows_of(grad);
   Tensor back;
-  if (ctx->saved_data["reads"].toBool()) back = mr::gemm::product(g, w).view(x.sizes());
+  if (ctx->saved_data["reads"].toBool()) back = mr::product(g, w).view(x.sizes());
   weights_half([x, w, b, g, by_bias] {
     if (takes(w)) gather_product(w, g.t(), rows_of(x));
     if (takes(b)) gather(b, by_bias.defined() ? by_bias : g.sum(0));
@@ -86,7 +86,7 @@ struct Linear : Function<Linear> {
     sizes.back() = w.size(0);
     const Tensor rows = rows_of(x);
     const bool plain = !bias.has_value() || !bias->defined();
-    return mr::gemm::product(rows, w.t(), plain ? Tensor() : *bias).view(sizes);
+    return mr::product(rows, w.t(), plain ? Tensor() : *bias).view(sizes);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     return {mr::split::linear_back(ctx, grads[0]), Tensor(), Tensor()};

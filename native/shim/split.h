@@ -13,7 +13,7 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "gemm.h"
+#include "kernels.h"
 
 namespace mr::split {
 
@@ -42,14 +42,14 @@ inline void gather(const Tensor& leaf, Tensor g) {
   }
 }
 
-// gather_product adds a b to what the leaf has. The product's terms are added one after
-// the other to the sum so far, so the bits differ from adding a finished product.
+// gather_product adds a b to what the leaf has. Kernels add the product's terms one after the other
+// to the sum so far, so the bits differ from adding a finished product.
 inline void gather_product(const Tensor& leaf, const Tensor& a, const Tensor& b) {
   Tensor& sum = const_cast<Tensor&>(leaf).mutable_grad();
   if (sum.defined()) {
-    mr::gemm::add_product(sum, a, b);
+    mr::add_product(sum, a, b);
   } else {
-    sum = mr::gemm::product(a, b);
+    sum = mr::product(a, b);
   }
 }
 

@@ -11,9 +11,8 @@
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
-#include "internal.h"
+#include "offered.h"
 #include "simd.h"
 
 namespace {
@@ -164,14 +163,9 @@ struct MaxPool : Function<MaxPool> {
   }
 };
 
-Tensor max_pool(const Tensor& x, int64_t size) {
-  if (x.dim() != 4 || size < 1 || x.size(2) < size || x.size(3) < size) {
-    throw std::invalid_argument("max_pool takes [rows, channels, height, width] and the side of a window that fits in");
-  }
-  if (!x.is_cpu() || x.scalar_type() != at::kFloat || size > 15) return at::max_pool2d(x, {size, size}, {size, size});
+}  // namespace
+
+Tensor mr::max_pool(const Tensor& x, int64_t size) {
+  if (!fast(x) || size > 15) return {};
   return MaxPool::apply(x.contiguous(), size);
 }
-
-TORCH_LIBRARY_FRAGMENT(millrace, m) { m.def("max_pool(Tensor x, int size) -> Tensor", max_pool); }
-
-}  // namespace

@@ -22,16 +22,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
 #include "gemm.h"
-#include "internal.h"
+#include "offered.h"
 #include "room.h"
 #include "simd.h"
 
@@ -94,8 +92,6 @@ struct Shape {
 };
 
 Shape shape_of(const Tensor& qkv, int64_t heads) {
-  const bool fits = qkv.dim() == 3 && heads > 0 && qkv.size(2) % (3 * heads) == 0;
-  if (!fits) throw std::invalid_argument("causal_attention takes [rows, positions, 3 width] with q, k and v side by side, each of whole heads");
   const int64_t width = qkv.size(2) / 3, d = width / heads;
   return {qkv.size(0), qkv.size(1), width, heads, d, static_cast<float>(1 / std::sqrt(static_cast<double>(d)))};
 }
@@ -272,32 +268,9 @@ struct CausalAttention : Function<CausalAttention> {
   }
 };
 
-// composed is the same of libtorch's operators, for other devices and element types and
-// where no BLAS shows itself.
-Tensor composed(const Tensor& qkv, int64_t heads, const Tensor& mask) {
-  const Shape s = shape_of(qkv, heads);
-  const Tensor apart = qkv.view({s.rows, s.t, 3, heads, s.d}).permute({2, 0, 3, 1, 4}).reshape({3, s.rows * heads, s.t, s.d});
-  const Tensor future = at::full({s.t, s.t}, -std::numeric_limits<double>::infinity(), qkv.options()).triu(1);
-  Tensor p = at::baddbmm(future, apart[0], apart[1].transpose(1, 2), 1, 1 / std::sqrt(static_cast<double>(s.d))).softmax(-1);
-  if (mask.defined()) p = p * mask.view(p.sizes());
-  return p.bmm(apart[2]).view({s.rows, heads, s.t, s.d}).transpose(1, 2).reshape({s.rows, s.t, s.width});
-}
+}  // namespace
 
-Tensor causal_attention(const Tensor& qkv, int64_t heads, const Optional& drop) {
-  const Shape s = shape_of(qkv, heads);
-  Tensor mask;
-  if (drop.has_value() && drop->defined()) {
-    mask = drop->contiguous();
-    if (mask.numel() != s.rows * heads * s.t * s.t || mask.scalar_type() != qkv.scalar_type()) {
-      throw std::invalid_argument("causal_attention takes a mask of [rows, heads, positions, positions] of its input's element type");
-    }
-  }
-  if ((sgemm() == nullptr && !mr::gemm::fits()) || !qkv.is_cpu() || qkv.scalar_type() != at::kFloat) return composed(qkv, heads, mask);
+Tensor mr::causal_attention(const Tensor& qkv, int64_t heads, const Tensor& mask) {
+  if ((sgemm() == nullptr && !mr::gemm::fits()) || !fast(qkv)) return {};
   return CausalAttention::apply(qkv.contiguous(), heads, mask.defined() ? Optional(mask) : Optional());
 }
-
-TORCH_LIBRARY_FRAGMENT(millrace, m) {
-  m.def("causal_attention(Tensor qkv, int heads, Tensor? mask=None) -> Tensor", causal_attention);
-}
-
-}  // namespace

@@ -51,10 +51,8 @@ Panels pack(Factor b, int64_t terms, int64_t columns, float* to);
 void multiply_packed(int64_t m, int64_t n, int64_t term, int64_t last_term, float alpha, Factor a, const Panels& b, Addend plus, float* c,
                      int64_t apart);
 
-// The same for matrices that are tensors; libtorch's own where multiply does not fit, and then
-// finish is called once, with everything. A row or rows that are undefined are not added.
-at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& row = {}, const at::Tensor& rows = {});
+// write_product is the same for matrices that are tensors; libtorch's own where multiply does not fit, and
+// then finish is called once, with everything.
 void write_product(at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const Finish& finish);
-void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace mr::gemm

@@ -20,11 +20,12 @@
 #include <ATen/Parallel.h>
 
 #include "gemm_tile.h"
+#include "offered.h"
 #include "room.h"
 
-namespace mr::gemm {
+namespace mr {
+namespace gemm {
 
-using at::Tensor;
 
 #ifdef MR_GEMM
 
@@ -248,35 +249,31 @@ bool whole(const Tensor& c, const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-Tensor product(const Tensor& a, const Tensor& b, const Tensor& row, const Tensor& rows) {
-  const bool fits = ours(a, b) && (!row.defined() || is_row(row, b)) && (!rows.defined() || whole(rows, a, b));
-  if (!fits) {
-    const Tensor c = row.defined() ? at::addmm(row, a, b) : at::mm(a, b);
-    return rows.defined() ? at::add(c, rows) : c;
-  }
-  const Tensor c = at::empty({a.size(0), b.size(1)}, a.options()), r = row.defined() ? row.contiguous() : row;
-  Addend plus;
-  if (row.defined()) plus.row = r.data_ptr<float>();
-  if (rows.defined()) {
-    plus.at = rows.data_ptr<float>();
-    plus.apart = rows.size(1);
-  }
-  write(a, b, plus, c);
-  return c;
-}
-
 void write_product(Tensor& c, const Tensor& a, const Tensor& b, const Finish& finish) {
   if (ours(a, b) && whole(c, a, b)) return write(a, b, {}, c, finish);
   at::mm_out(c, a, b);
   finish(0, c.size(0), 0, c.size(1));
 }
 
-void add_product(Tensor& sum, const Tensor& a, const Tensor& b) {
-  if (!ours(a, b) || !whole(sum, a, b)) {
-    sum.addmm_(a, b);
-    return;
+}  // namespace gemm
+
+Tensor whole_product(const Tensor& a, const Tensor& b, const Tensor& row, const Tensor& rows) {
+  if (!gemm::ours(a, b) || (row.defined() && !gemm::is_row(row, b)) || (rows.defined() && !gemm::whole(rows, a, b))) return {};
+  const Tensor c = at::empty({a.size(0), b.size(1)}, a.options()), r = row.defined() ? row.contiguous() : row;
+  gemm::Addend plus;
+  if (row.defined()) plus.row = r.data_ptr<float>();
+  if (rows.defined()) {
+    plus.at = rows.data_ptr<float>();
+    plus.apart = rows.size(1);
   }
-  write(a, b, {sum.data_ptr<float>(), sum.size(1)}, sum);
+  gemm::write(a, b, plus, c);
+  return c;
 }
 
-}  // namespace mr::gemm
+bool sum_product(const Tensor& sum, const Tensor& a, const Tensor& b) {
+  if (!gemm::ours(a, b) || !gemm::whole(sum, a, b)) return false;
+  gemm::write(a, b, {sum.data_ptr<float>(), sum.size(1)}, sum);
+  return true;
+}
+
+}  // namespace mr
