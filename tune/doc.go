@@ -8,12 +8,13 @@
 // Families that update without a flush join where the request says so; for this machine only
 // what run executes is looked at (Request.Runnable).
 //
-// AvgPipe's two degrees, micro-batches and parallel pipelines, have a search of their own
-// (TuneDegrees): its profiler (Observe), its predictor (Observation.Predict, equations 1 to 8) and
-// the simulator beside that; a Machine, which the caller passes in, runs what is to be tried.
-// A Contest is no search: it ranks every order under every weight policy on the same stages, and says
-// why each is behind the best.
+// Families and weight policies are asked for properties, never for names.
+//
+//	tune/predict   what the simulator says of one plan, and how much work that is
+//	tune/avgpipe   AvgPipe's two degrees, micro-batches and parallel pipelines
+//	tune/contest   every order under every weight policy on the same stages, ranked
+//
 // Refused: a batch that no profiled micro-batch size divides, device types without costs,
 // memory limits that no candidate meets (with the smallest that would), overrides that
-// contradict each other; degrees below 1, and batches that they do not divide.
+// contradict each other.
 package tune

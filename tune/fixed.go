@@ -49,7 +49,7 @@ func (r *Request) settleWeights() error {
 
 // policies are those to try a family under: the one that is fixed, or all that train as
 // intended. Naive updates are a negative control, not a choice; pipelines side by side train on
-// several batches a step, and are compared by TuneDegrees.
+// several batches a step, and are compared by tune/avgpipe.
 func (s *search) policies(f schedule.Family) []schedule.Policy {
 	all := f.Policies
 	if len(all) == 0 {

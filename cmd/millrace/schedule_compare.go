@@ -79,7 +79,7 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 // mostParameters bounds a worker's share of the parameters, in activations.
 const mostParameters = 1e9
 
-// contest is the Contest that the flags ask for.
+// contest is the Rules that the flags ask for.
 func (s *contestFlags) contest() (contest.Rules, error) {
 	s.replicas = 1
 	if err := s.check(); err != nil {

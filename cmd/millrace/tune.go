@@ -106,7 +106,7 @@ type tuned struct {
 	Simulated    bool   `json:"simulated"` // the simulator was the machine
 	TrainBatches int    `json:"train_batches"`
 	LimitBytes   int64  `json:"limit_bytes,omitempty"`
-	*avgpipe.DegreesResult
+	*avgpipe.Result
 	// All is the best of each kind of schedule by time, with --all: AvgPipe's among them, over
 	// the stages of whichever straight pipeline serves it best.
 	All []anySchedule `json:"all,omitempty"`
@@ -152,7 +152,7 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 		w, p.profile = found.Calibrated, found.Calibrated.Profile
 	}
 	out := &tuned{
-		Model: p.profile.Model, Cluster: p.cluster.Name, Batch: j.Batch, Simulated: f.simulate, TrainBatches: f.train, LimitBytes: w.LimitBytes, DegreesResult: found, whole: f.grid,
+		Model: p.profile.Model, Cluster: p.cluster.Name, Batch: j.Batch, Simulated: f.simulate, TrainBatches: f.train, LimitBytes: w.LimitBytes, Result: found, whole: f.grid,
 	}
 	if f.all {
 		if out.All, err = f.everything(c, p, w, found); err != nil {
@@ -190,7 +190,7 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 
 // compared is AvgPipe at the memory of each baseline; those cut a batch into as many
 // micro-batches as there are stages, or the next number that the grid has.
-func compared(ctx context.Context, w *avgpipe.Workload, found *avgpipe.DegreesResult) ([]avgpipe.EqualMemory, error) {
+func compared(ctx context.Context, w *avgpipe.Workload, found *avgpipe.Result) ([]avgpipe.EqualMemory, error) {
 	var grid []avgpipe.Degrees
 	micros := 0
 	for _, cell := range found.Grid {
@@ -212,7 +212,7 @@ func (f *tuneFlags) write(p *planned, t *tuned) error {
 	switch {
 	case len(t.All) > 0:
 		chosen, why = t.All[0].Plan, t.All[0].Kind+" is the fastest of all schedules within the memory, simulated"
-	case t.DegreesResult != nil:
+	case t.Result != nil:
 		chosen, why = t.Best.Plan, fmt.Sprintf("%s of AvgPipe's degrees within the memory is the fastest, simulated", t.Best.At)
 	}
 	if chosen == nil {

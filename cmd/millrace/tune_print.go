@@ -19,7 +19,7 @@ func (t *tuned) print(w io.Writer) error {
 	if t.Simulated {
 		where = "simulated"
 	}
-	if t.DegreesResult == nil {
+	if t.Result == nil {
 		fmt.Fprintf(w, "%s on %s, %s: %d samples a batch; no setting of AvgPipe's fits %s for each device\n", t.Model, t.Cluster, where, t.Batch, cluster.FormatBytes(t.LimitBytes))
 		return t.printAll(w)
 	}

@@ -68,7 +68,7 @@ type avgpipeWorkload struct {
 
 // avgpipeTuned is every method's choice of the degrees of the three workloads, the simulator
 // standing for the machine.
-func avgpipeTuned(ctx context.Context, t *Table, yield func(avgpipeWorkload, *avgpipe.DegreesResult) error) error {
+func avgpipeTuned(ctx context.Context, t *Table, yield func(avgpipeWorkload, *avgpipe.Result) error) error {
 	err := avgpipeLoads(ctx, t, "avgpipe-fig19", func(w avgpipeWorkload, load *avgpipe.Workload, sizes []int) error {
 		found, err := avgpipe.Tune(ctx, avgpipe.Request{Workload: load, Sizes: sizes, Pipelines: w.Training.Pipelines, Machine: load.Simulated(), Rivals: true})
 		if err != nil {
@@ -108,7 +108,7 @@ func avgpipeLoads[W interface{ training() avgpipeTraining }](ctx context.Context
 func (w avgpipeWorkload) training() avgpipeTraining { return w.Training }
 
 // choiceOf is a method's choice; it is there, fit and measured, or the experiment is wrong.
-func choiceOf(found *avgpipe.DegreesResult, m avgpipe.Method) (avgpipe.Choice, error) {
+func choiceOf(found *avgpipe.Result, m avgpipe.Method) (avgpipe.Choice, error) {
 	for _, c := range found.Choices {
 		if c.Method == m && c.Refused == "" && c.Measured != nil {
 			return c, nil
@@ -118,7 +118,7 @@ func choiceOf(found *avgpipe.DegreesResult, m avgpipe.Method) (avgpipe.Choice, e
 }
 
 func avgpipeFigure19(ctx context.Context, _ Options, t *Table) error {
-	return avgpipeTuned(ctx, t, func(w avgpipeWorkload, found *avgpipe.DegreesResult) error {
+	return avgpipeTuned(ctx, t, func(w avgpipeWorkload, found *avgpipe.Result) error {
 		best, err := choiceOf(found, avgpipe.ByTraversal)
 		if err != nil {
 			return err

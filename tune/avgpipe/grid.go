@@ -56,7 +56,7 @@ func (s Scored) Peak() int64 {
 // fits says whether a setting keeps to a limit for each device; 0 is none.
 func (s Scored) fits(limit int64) bool { return limit == 0 || s.Peak() <= limit }
 
-// DegreesError is a limit that no setting keeps to.
+// LimitError is a limit that no setting keeps to.
 type LimitError struct {
 	LimitBytes    int64
 	SmallestBytes int64 // the least limit that would do

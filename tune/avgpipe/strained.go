@@ -79,7 +79,7 @@ func steadiest(grid []Cell, limit int64) (Scored, error) {
 
 // PassedOver is the setting that is predicted to be fastest where another was chosen that is nearly as fast and steadier, and the
 // chosen one; false where they are the same.
-func (r *DegreesResult) PassedOver(limit int64) (over, chosen Cell, ok bool) {
+func (r *Result) PassedOver(limit int64) (over, chosen Cell, ok bool) {
 	var all []Scored
 	for _, c := range r.Grid {
 		if c.StrainedS == 0 {

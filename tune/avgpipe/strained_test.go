@@ -53,7 +53,7 @@ func TestSteadiest(t *testing.T) {
 			t.Errorf("within %d: %+v, %v; want M = %d", c.limit, got, err, c.want)
 		}
 	}
-	r := &DegreesResult{Grid: grid, Best: grid[2].Simulated}
+	r := &Result{Grid: grid, Best: grid[2].Simulated}
 	if over, chosen, ok := r.PassedOver(0); !ok || over.At != grid[0].At || chosen.At != grid[2].At {
 		t.Errorf("passed over %v for %v, %v", over.At, chosen.At, ok)
 	}

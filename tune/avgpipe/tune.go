@@ -106,8 +106,8 @@ type PredictionError struct {
 	Settings    int     `json:"settings"`
 }
 
-// DegreesResult is a search done.
-type DegreesResult struct {
+// Result is a search done.
+type Result struct {
 	Best     *Pipelined   `json:"best"` // the simulator's choice, as predicted
 	Profiled *Observation `json:"profiled"`
 	// Factors is how much longer each stage took where it ran than the layers' profile has it, and
@@ -121,13 +121,13 @@ type DegreesResult struct {
 	Calibrated *Workload `json:"-"`
 }
 
-// TuneDegrees chooses M and N as AvgPipe does (section 5), and by simulation beside that: one
+// Tune chooses M and N as AvgPipe does (section 5), and by simulation beside that: one
 // setting is profiled for ProfileBatches, every setting of the grid is predicted, and the best
 // one that keeps to the limit is the answer; of those that simulation cannot tell apart the one that
 // holds least; of an Anchored request the steadiest. Both predictors are fed from one profile, the layers' and the
 // profiled setting's; see Anchored. With Rivals the paper's other methods choose too, and all predictions are held
 // against what the traversal measured.
-func Tune(ctx context.Context, r Request) (*DegreesResult, error) {
+func Tune(ctx context.Context, r Request) (*Result, error) {
 	grid, err := Grid(r.Workload.Batch, r.Sizes, r.Pipelines)
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func Tune(ctx context.Context, r Request) (*DegreesResult, error) {
 	if r.Progress == nil {
 		r.Progress = func(int, int, string) {}
 	}
-	t := &tuning{Request: r, out: &DegreesResult{}, of: len(grid) + 1}
+	t := &tuning{Request: r, out: &Result{}, of: len(grid) + 1}
 	if r.Anchored {
 		t.of += 4 // where one of the ends is left out, the last steps are skipped
 	}
@@ -176,10 +176,10 @@ func Tune(ctx context.Context, r Request) (*DegreesResult, error) {
 	return t.out, nil
 }
 
-// degreesTuning is a search under way.
+// tuning is a search under way.
 type tuning struct {
 	Request
-	out        *DegreesResult
+	out        *Result
 	done, of   int
 	simulatedS float64 // what predicting the grid by simulation took, and
 	equationsS float64 // by equations

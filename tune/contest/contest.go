@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Contest ranks every family of schedules, under every weight policy that it can keep, on the
+// Rules say what to compare: every family of schedules, under every weight policy that it can keep, on the
 // same workers, the same micro-batches and the same memory. Nothing is searched: each order
 // gets a stage on every worker, or the stages that it needs.
 type Rules struct {
@@ -55,7 +55,7 @@ type Entry struct {
 	Verdict   Verdict `json:"verdict"`
 	Why       string  `json:"why"`
 	Stages    int     `json:"stages,omitempty"`
-	// StepS is a steady step's time for the Contest's micro-batches.
+	// StepS is a steady step's time for the Rules' micro-batches.
 	StepS           float64 `json:"step_s,omitempty"`
 	Bubble          float64 `json:"bubble"`
 	PeakBytes       []int64 `json:"peak_bytes,omitempty"`       // by worker

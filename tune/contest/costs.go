@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Uniform is costs for a Contest without a model: every worker's share of it takes as long and
+// Uniform is costs without a model: every worker's share of it takes as long and
 // holds as much. Sizes are in activations, what one micro-batch leaves on a worker.
 type Uniform struct {
 	Workers                   int
@@ -34,7 +34,7 @@ func FormatActivations(n int64) string {
 	return fmt.Sprintf("%.4g activations", float64(n)/Activation)
 }
 
-// Stages implements Contest.Stages: a family that cuts the model into more stages than there
+// Stages implements Rules.Stages: a family that cuts the model into more stages than there
 // are workers has smaller ones, and one that keeps it whole has all of it in one.
 func (u Uniform) Stages(f schedule.Family, placement [][]int) (sim.Costs, [][]int, error) {
 	share := float64(u.Workers) / float64(len(placement))
@@ -56,7 +56,7 @@ func (u Uniform) Stages(f schedule.Family, placement [][]int) (sim.Costs, [][]in
 	return c, nil, nil
 }
 
-// ProfileStages are a profile's layers for Contest.Stages, cut so that the slowest stage
+// ProfileStages are a profile's layers for Rules.Stages, cut so that the slowest stage
 // computes the least. MicroBatch is the samples of a micro-batch.
 type ProfileStages struct {
 	Profile    *profile.Profile
@@ -64,7 +64,7 @@ type ProfileStages struct {
 	MicroBatch int
 }
 
-// Stages implements Contest.Stages.
+// Stages implements Rules.Stages.
 func (s ProfileStages) Stages(f schedule.Family, placement [][]int) (sim.Costs, [][]int, error) {
 	if n := len(s.Profile.Layers); len(placement) > n {
 		return sim.Costs{}, nil, fmt.Errorf("it has %d stages; %s has %d layers", len(placement), s.Profile.Model, n)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
+	_ "github.com/millrace-ml/millrace/plan/bapipe" // that is asked by its name
 	"github.com/millrace-ml/millrace/profile"
 )
 

@@ -10,10 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// peaks is what workers hold at most, by device.
-type peaks struct {
+// Peaks is what workers hold at most, by device.
+type Peaks struct {
 	Likely             []int64 // in training, if one of them falls behind by slowCore
-	atMost, evaluation []int64 // what no timing of training exceeds, and none of an evaluation; nil where they are not known
+	AtMost, Evaluation []int64 // what no timing of training exceeds, and none of an evaluation; nil where they are not known
 }
 
 const (
@@ -32,10 +32,10 @@ func boundsPeaks(c *cluster.Cluster, pl *plan.Plan) bool {
 	return len(sim.Devices(pl)) <= boundedWorkers && c.InOneMemory(0, len(c.Devices)-1)
 }
 
-// peaksOf is what a plan's workers hold, simulated being the peaks of the timing that its costs give. It looks at peakSteps
+// PeaksOf is what a plan's workers hold, simulated being the peaks of the timing that its costs give. It looks at peakSteps
 // steps, or at as much of a stream as fills it; where that is more than is simulated, at that timing alone.
-func PeaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, costs sim.Costs, simulated []int64) (peaks, error) {
-	out := peaks{Likely: simulated}
+func PeaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, costs sim.Costs, simulated []int64) (Peaks, error) {
+	out := Peaks{Likely: simulated}
 	repeat := peakSteps
 	if !schedule.Policy(pl.Weights).Flushes() {
 		repeat = filled(pl)
@@ -47,10 +47,10 @@ func PeaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, c
 	if err != nil {
 		return out, err
 	}
-	if out.atMost, err = sim.AtMostBytes(program, costs); err != nil {
+	if out.AtMost, err = sim.AtMostBytes(program, costs); err != nil {
 		return out, err
 	}
-	if out.evaluation, err = sim.EvaluationBytes(program, costs); err != nil || slices.Equal(out.atMost, simulated) {
+	if out.Evaluation, err = sim.EvaluationBytes(program, costs); err != nil || slices.Equal(out.AtMost, simulated) {
 		return out, err
 	}
 	behind, err := sim.BehindBytes(program, costs, slowCore, sim.Options{Cores: Cores(c, pl)})
@@ -60,8 +60,8 @@ func PeaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, c
 	out.Likely = slices.Clone(simulated)
 	for w, bytes := range behind {
 		out.Likely[w] = max(out.Likely[w], bytes)
-		if out.atMost != nil {
-			out.Likely[w] = min(out.Likely[w], out.atMost[w])
+		if out.AtMost != nil {
+			out.Likely[w] = min(out.Likely[w], out.AtMost[w])
 		}
 	}
 	return out, nil

@@ -32,11 +32,11 @@ func Steps(costs sim.Costs) int {
 // fewestSteps is how many steps a prediction plays where all take the same.
 const fewestSteps = 3
 
-// settling is how many iterations pipelines that share devices are simulated for: they begin
+// Settling is how many iterations pipelines that share devices are simulated for: they begin
 // together and drift into each other's bubbles.
 const Settling = 6
 
-// Simulate predicts a plan: its steady step over simulated steps. cores, clipping and
+// Plan predicts a plan: its steady step over simulated steps. Cores, clipping and
 // the rest are as they will be in the run. A step of pipelines side by side is an iteration of
 // all of them, a batch each. A plan without a flush is a stream, in which
 // minibatches end in groups: its step is what each one more takes on average, the difference
@@ -46,7 +46,7 @@ func Plan(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) (pla
 	return predicted, err
 }
 
-// simulate is Simulate for a search: what workers hold under other timings, which several simulations more say, is
+// PlanIf is Plan for a search. What workers hold under other timings takes several simulations more; it is
 // looked into where the step is worth it, and left out (rough) where not.
 func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, worth func(stepS float64) bool) (predicted plan.Predicted, rough bool, err error) {
 	costs, err := sim.CostsOf(p, c, pl)
@@ -93,7 +93,7 @@ func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, wo
 	if !(sum.StepS > 0) {
 		return predicted, false, fmt.Errorf("tune: a simulated step takes %v s; the profile of %s has no times", sum.StepS, p.Model)
 	}
-	held := peaks{Likely: sum.PeakBytes}
+	held := Peaks{Likely: sum.PeakBytes}
 	if rough = !worth(sum.StepS); !rough {
 		if held, err = PeaksOf(p, c, pl, clip, costs, sum.PeakBytes); err != nil {
 			return predicted, false, err
@@ -101,7 +101,7 @@ func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, wo
 	}
 	return plan.Predicted{
 		StepS: sum.StepS, SamplesPerSecond: float64(pl.Batch()*pl.Together()) / sum.StepS, Bubble: sum.Bubble,
-		MemoryBytes: held.Likely, AtMostBytes: held.atMost, EvaluationBytes: held.evaluation, BusyS: sum.BusyS, PeakActivations: sum.PeakActivations,
+		MemoryBytes: held.Likely, AtMostBytes: held.AtMost, EvaluationBytes: held.Evaluation, BusyS: sum.BusyS, PeakActivations: sum.PeakActivations,
 	}, rough, nil
 }
 

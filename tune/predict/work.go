@@ -12,7 +12,7 @@ const (
 	// mostSimulated bounds the instructions that one prediction plays: a minute or two of them. A step of 1,024
 	// workers with 4,096 micro-batches, three times, is 75 million.
 	mostSimulated = 100_000_000
-	// oftenPlayed is as many steps as a question takes that asks for prediction upon prediction: ten of a step's.
+	// OftenPlayed is as many steps as a question takes that asks for prediction upon prediction: ten of a step's.
 	OftenPlayed = 10 * fewestSteps
 	// provenAsPlayed is how many times a stream is counted: what proves that it fits together takes as long as playing it
 	// so many times.
@@ -40,7 +40,7 @@ func instructionsOf(micros, visits, stages int) int64 {
 	return n
 }
 
-// stepInstructions is the instructions of a plan's step.
+// StepInstructions is the instructions of a plan's step.
 func StepInstructions(pl *plan.Plan) int64 {
 	visits := 0
 	for _, st := range pl.Stages {
@@ -53,7 +53,7 @@ func StepInstructions(pl *plan.Plan) int64 {
 	return instructionsOf(pl.MicroBatches, visits, len(pl.Stages)) * int64(pl.Together())
 }
 
-// checkWork refuses a plan of which so many steps are more than is simulated.
+// CheckWork refuses a plan of which so many steps are more than is simulated.
 func CheckWork(pl *plan.Plan, steps int) error {
 	each := StepInstructions(pl)
 	if each > mostSimulated/int64(steps) {
@@ -62,7 +62,7 @@ func CheckWork(pl *plan.Plan, steps int) error {
 	return nil
 }
 
-// stepsPlayed is how many steps of a plan Simulate plays where times do not vary: those of the
+// StepsPlayed is how many steps of a plan Plan plays where times do not vary: those of the
 // step and, where memory is looked into, those of each worker behind all others.
 func StepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
 	steps := fewestSteps
@@ -72,7 +72,7 @@ func StepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
 	return steps
 }
 
-// playable says whether a step of so many micro-batches is one that Simulate plays; visits are the workers that a
+// Playable says whether a step of so many micro-batches is one that Plan plays; visits are the workers that a
 // micro-batch passes.
 func Playable(micros, visits, stages int) bool {
 	return instructionsOf(micros, visits, stages) <= mostSimulated/fewestSteps
