@@ -1,0 +1,140 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// before is the Machine of before this package: one state of all workers, with what is in flight between
+// them.
+type before struct {
+	p       *schedule.Program
+	cursors []schedule.Cursor
+	running []bool
+	arrived []map[schedule.Key]struct{} // by worker: messages not yet taken
+	issued  [][]schedule.Instruction    // by worker: collectives not yet complete
+	flying  int                         // messages sent and not yet arrived
+
+	drains   []int // by worker: schedule.DR instructions reached
+	released int   // drains that have been let through
+}
+
+func newBefore(p *schedule.Program) *before {
+	m := &before{p: p, running: make([]bool, p.Workers), drains: make([]int, p.Workers),
+		issued: make([][]schedule.Instruction, p.Workers)}
+	for w := range p.Workers {
+		m.arrived = append(m.arrived, map[schedule.Key]struct{}{})
+		m.cursors = append(m.cursors, schedule.NewCursor(p, w))
+	}
+	for w := range p.Workers {
+		m.reach(w)
+	}
+	return m
+}
+
+// Poll is what a worker's head still needs.
+func (m *before) Poll(w int) Need {
+	in, ok := m.cursors[w].Head()
+	n := Need{Worker: w, At: in}
+	if !ok {
+		n.Lack = Ended
+		return n
+	}
+	switch in.Kind {
+	case schedule.RF, schedule.RB:
+		m.p.Expected(in, func(sent schedule.Instruction, from int) bool {
+			if _, here := m.arrived[w][sent.Key()]; here {
+				return true
+			}
+			n.Lack, n.For, n.Peer = Message, sent, from
+			return false
+		})
+	case schedule.AR, schedule.TG, schedule.GN, schedule.U, schedule.PV, schedule.CK:
+		for _, c := range m.issued[w] {
+			if in.Kind == schedule.U && c.Kind == schedule.GN && m.p.PostValidate ||
+				(in.Kind == schedule.U || in.Kind == schedule.GN) && c.Micro > in.Micro {
+				continue // its schedule.PV waits for the norm; a later update waits for a later sum
+			}
+			if in.Kind == schedule.CK || c.Stage == in.Stage && c.Pipeline == in.Pipeline {
+				n.Lack, n.For = Collective, c
+				break
+			}
+		}
+	case schedule.DR:
+		if m.drains[w] > m.released {
+			n.Lack = Drain
+		}
+	}
+	return n
+}
+
+// Start begins the head.
+func (m *before) Start(w int) {
+	in, ok := m.cursors[w].Head()
+	if !ok || m.running[w] {
+		panic(fmt.Sprintf("before: Start of worker %d, which has nothing to start", w))
+	}
+	m.running[w] = true
+	switch in.Kind {
+	case schedule.RF, schedule.RB:
+		m.p.Expected(in, func(sent schedule.Instruction, from int) bool {
+			delete(m.arrived[w], sent.Key())
+			return true
+		})
+	case schedule.SF, schedule.SB:
+		m.p.Recipients(in, func(int, int, int, int) bool {
+			m.flying++
+			return true
+		})
+	case schedule.AR, schedule.TG, schedule.GN:
+		m.issued[w] = append(m.issued[w], in)
+	}
+}
+
+// End says that the worker's own time on it is over.
+func (m *before) End(w int) {
+	if !m.running[w] {
+		panic(fmt.Sprintf("before: End of worker %d, which runs nothing", w))
+	}
+	m.running[w] = false
+	m.cursors[w].Advance()
+	m.reach(w)
+}
+
+// Arrive says that a message is there, or a collective complete.
+func (m *before) Arrive(w int, in schedule.Instruction) {
+	switch in.Kind {
+	case schedule.AR, schedule.TG, schedule.GN:
+		if i := slices.Index(m.issued[w], in); i >= 0 {
+			m.issued[w] = slices.Delete(m.issued[w], i, i+1)
+		}
+	default:
+		m.arrived[w][in.Key()] = struct{}{}
+		m.flying--
+	}
+	m.release()
+}
+
+// reach notes that a worker's new head is a drain.
+func (m *before) reach(w int) {
+	if in, ok := m.cursors[w].Head(); ok && in.Kind == schedule.DR {
+		m.drains[w]++
+		m.release()
+	}
+}
+
+// release lets a drain through once every worker is at it and nothing is in flight.
+func (m *before) release() {
+	if m.flying > 0 {
+		return
+	}
+	for w := range m.cursors {
+		in, ok := m.cursors[w].Head()
+		if !ok || in.Kind != schedule.DR || m.drains[w] != m.released+1 || len(m.issued[w]) > 0 {
+			return
+		}
+	}
+	m.released++
+}

@@ -1,0 +1,77 @@
+package machine
+
+import "github.com/millrace-ml/millrace/schedule"
+
+// Chain puts Needs in the order in which one worker waits for another.
+//
+// Each is followed by one that it waits for, until the chain comes back to itself (closed: then it holds the
+// circle alone) or comes to a worker that waits for nobody here, because the one it needs has ended or
+// computes. It begins with the first worker of the first circle there is, or with the first in the list.
+func Chain(p *schedule.Program, waits []Need) (chain []Need, closed bool) {
+	byWorker := byWorker(waits)
+	for _, start := range waits {
+		links, at := []Need{start}, map[int]int{start.Worker: 0}
+		for {
+			next, ok := waitedFor(p, byWorker, links[len(links)-1])
+			if !ok {
+				break
+			}
+			if first, seen := at[next.Worker]; seen {
+				return links[first:], true
+			}
+			at[next.Worker] = len(links)
+			links = append(links, next)
+		}
+		if chain == nil {
+			chain = links
+		}
+	}
+	return chain, false
+}
+
+// Order is all Needs, each followed by one that it waits for where that has not been said yet.
+func Order(p *schedule.Program, waits []Need) []Need {
+	left := byWorker(waits)
+	var ordered []Need
+	for _, n := range waits {
+		for more := true; more; {
+			if _, more = left[n.Worker]; more {
+				delete(left, n.Worker)
+				ordered = append(ordered, n)
+				n, more = waitedFor(p, left, n)
+			}
+		}
+	}
+	return ordered
+}
+
+func byWorker(waits []Need) map[int]Need {
+	by := make(map[int]Need, len(waits))
+	for _, n := range waits {
+		by[n.Worker] = n
+	}
+	return by
+}
+
+// waitedFor is the wait of a worker that n waits for.
+func waitedFor(p *schedule.Program, waits map[int]Need, n Need) (Need, bool) {
+	switch n.Lack {
+	case Message, Slot:
+		next, ok := waits[n.Peer]
+		return next, ok
+	case Collective:
+		_, workers := p.Group(n.For)
+		for _, w := range workers {
+			if next, ok := waits[w]; ok && w != n.Worker && (next.Lack != Collective || next.For.Kind != n.For.Kind) {
+				return next, true
+			}
+		}
+	case Drain:
+		for w := range p.Workers {
+			if next, ok := waits[w]; ok && next.Lack != Drain {
+				return next, true
+			}
+		}
+	}
+	return Need{}, false
+}

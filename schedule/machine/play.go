@@ -1,0 +1,124 @@
+package machine
+
+import "github.com/millrace-ml/millrace/schedule"
+
+// Play runs a Program as far as it goes, with transfers, collectives and computations that take no time.
+//
+// What is possible at all happens, whatever the order in which workers are looked at: a worker's next
+// instruction waits for messages, slots and collectives and never for the absence of one, each of which one
+// worker alone takes. So a Program whose lists end here ends at any speed, and one that stops here, as
+// Waits of the Machine then says, stops at any.
+func Play(p *schedule.Program, o Options) (*Machine, error) {
+	m, err := New(p, o)
+	if err != nil {
+		return nil, err
+	}
+	x := player{m: m, p: p, joined: map[schedule.Instruction]int{}}
+	for w := range p.Workers {
+		x.queue = append(x.queue, w)
+	}
+	for len(x.queue) > 0 {
+		w := x.queue[len(x.queue)-1]
+		x.queue = x.queue[:len(x.queue)-1]
+		for m.Poll(w).Ready() {
+			x.execute(w)
+		}
+	}
+	return m, nil
+}
+
+type player struct {
+	m      *Machine
+	p      *schedule.Program
+	queue  []int // workers to look at
+	joined map[schedule.Instruction]int
+	froms  []int
+}
+
+func (x *player) look(workers []int) { x.queue = append(x.queue, workers...) }
+
+// execute does a worker's head, and delivers what it sends.
+func (x *player) execute(w int) {
+	l := x.m.Local(w)
+	in, _ := l.Head()
+	x.froms = x.froms[:0]
+	if in.Kind.IsReceive() && l.o.Slots > 0 {
+		l.Messages(func(_ schedule.Instruction, from int) bool {
+			x.froms = append(x.froms, from)
+			return true
+		})
+	}
+	x.m.Start(w)
+	x.look(x.m.Issued(w, !in.Kind.IsCollective()))
+	for _, from := range x.froms {
+		x.look(x.m.Credit(from, w))
+	}
+	switch {
+	case in.Kind.IsSend():
+		x.p.Recipients(in, func(to, _, _, _ int) bool {
+			x.look(x.m.Arrive(to, in))
+			return true
+		})
+	case in.Kind.IsCollective():
+		members, workers := x.p.Group(in)
+		if x.joined[members[0]]++; x.joined[members[0]] == len(members) {
+			delete(x.joined, members[0])
+			for i, member := range members {
+				x.look(x.m.Done(workers[i], member))
+			}
+		}
+	}
+}
+
+// LeastSlots is the fewest slots an edge with which a Program runs to its end.
+//
+// It is 0 for a Program that does not end with any number. More slots never hurt: what has been sent and
+// taken with fewer can be with more. A program may need more than one because a worker sends several messages
+// before it takes one of the worker that is to take them, which for its part sends first: then both wait.
+func LeastSlots(p *schedule.Program) (int, error) {
+	ends := func(slots int) (bool, error) {
+		m, err := Play(p, Options{Slots: slots})
+		return err == nil && m.Ended(), err
+	}
+	if free, err := ends(0); !free {
+		return 0, err
+	}
+	enough := 1
+	for {
+		ok, err := ends(enough)
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			break
+		}
+		enough *= 2
+	}
+	few := enough / 2 // too few, or none
+	for enough-few > 1 {
+		middle := (few + enough) / 2
+		ok, err := ends(middle)
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			enough = middle
+		} else {
+			few = middle
+		}
+	}
+	return enough, nil
+}
+
+// CheckSlots refuses a Program that would block for ever with so many slots an edge: a StallError says who
+// would wait for whom.
+func CheckSlots(p *schedule.Program, slots int) error {
+	m, err := Play(p, Options{Slots: slots})
+	if err != nil {
+		return err
+	}
+	if waits := m.Waits(); len(waits) > 0 {
+		return NewStall("schedule", "would block for ever with so few slots", p, waits, nil)
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package machine
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/scheduletest"
+)
+
+// anyProgram draws a lowered Program: a random order, or one of a family's under any of its policies, or
+// an evaluation or a checkpoint.
+func anyProgram(t *testing.T, g *rand.Rand) *schedule.Program {
+	t.Helper()
+	o := schedule.LowerOptions{Clip: g.IntN(2) == 0, PostValidate: g.IntN(2) == 0}
+	for {
+		p := drawn(t, g)
+		if p.Lowered {
+			return p
+		}
+		if g.IntN(4) == 0 && p.Stages > 1 {
+			o.Tied = [][]int{{0, p.Stages - 1}}
+		}
+		lowered, err := schedule.Lower(p, o)
+		if err != nil {
+			continue // ties of stages that update at different times
+		}
+		if _, err := schedule.Check(lowered); err == nil {
+			return lowered
+		}
+	}
+}
+
+func drawn(t *testing.T, g *rand.Rand) *schedule.Program {
+	switch g.IntN(8) {
+	case 0, 1, 2:
+		return scheduletest.Random(g.IntN, scheduletest.Everything())
+	case 3:
+		p, err := schedule.Evaluation(schedule.Replicated(1+g.IntN(4), 1+g.IntN(2)), 1+g.IntN(20))
+		if g.IntN(3) == 0 {
+			p, err = schedule.Checkpoint(schedule.Replicated(1+g.IntN(4), 1+g.IntN(2)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	families := schedule.Families()
+	for {
+		f := families[g.IntN(len(families))]
+		s := schedule.Settings{Placement: f.Placement(1+g.IntN(5), 1+g.IntN(3)), MicroBatches: 1 + g.IntN(10), Repeat: 1 + g.IntN(4)}
+		if g.IntN(3) == 0 {
+			s.Placement = schedule.Replicated(1+g.IntN(3), 1+g.IntN(3))
+		}
+		if g.IntN(2) == 0 {
+			s.Replication = schedule.Split
+		}
+		if len(f.Policies) > 0 {
+			s.Weights = f.Policies[g.IntN(len(f.Policies))]
+		}
+		if s.Weights == schedule.Elastic {
+			s.Elastic = plan.NewElastic(1 + g.IntN(3))
+		}
+		if p, err := schedule.Generate(f.Name, s); err == nil {
+			return p
+		}
+	}
+}
