@@ -25,7 +25,7 @@ const checkRepeats = 4
 // range, every instruction on a worker that holds its stage, everything an
 // instruction needs made before it, each micro-batch's forward and backward exactly
 // once on each stage (B, or I and then W), one update of each stage for each
-// minibatch after all its gradients, no message without a taker, and no deadlock.
+// minibatch after all its gradients, no message without a taker or across a drain, and no deadlock.
 // A compute-only Program is lowered for the purpose. Bodies repeated more than
 // four times are checked for four, and for as many more as the prologue is long, since
 // what it leaves in flight has passed by then. Without a flush every forward must also find the
@@ -86,7 +86,10 @@ func check(p *Program) (Report, *Program, error) {
 		}
 		rep.Versions = append(rep.Versions, short.MostCopies(w))
 	}
-	return rep, &short, replay(&short)
+	if err := replay(&short); err != nil {
+		return Report{}, &short, err
+	}
+	return rep, &short, crossing(&short)
 }
 
 // prologueRepeats is how many repetitions of the body have as many micro-batches as the prologue.

@@ -106,3 +106,28 @@ func TestEveryOrderCanBeValidatedLater(t *testing.T) {
 		}
 	})
 }
+
+// TestMessagesMeet: what is sent in front of a drain is taken in front of it, and what a worker takes in front of its
+// validation was sent in front of the sender's.
+func TestMessagesMeet(t *testing.T) {
+	drained, err := Evaluation(straight(2), 2*EvaluationWindow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := drained.Body[1] // ... EV3 | DR1 | RF4: the last receive in front of the drain goes behind it
+	at := slices.IndexFunc(list, func(in Instruction) bool { return in.Kind == DR && in.Micro == 1 })
+	list[at-2], list[at-1], list[at] = list[at], list[at-2], list[at-1]
+	if _, err := Check(drained); err == nil || !strings.Contains(err.Error(),
+		"it takes 0SF3, which worker 0 sends behind 1 drains, and stands behind 2") {
+		t.Errorf("a message across a drain: %v", err)
+	}
+
+	p := validatedLater(t, "1f1b", Settings{Placement: straight(2), MicroBatches: 3, Repeat: 3})
+	list = p.Body[0] // 0F3 0SF3 0F4 0SF4 0PV0: validated at once
+	at = slices.IndexFunc(list, func(in Instruction) bool { return in.Kind == PV })
+	p.Body[0] = slices.Insert(slices.Delete(slices.Clone(list), at, at+1), 0, list[at])
+	if _, err := Check(p); err == nil || !strings.Contains(err.Error(),
+		"it takes 0SF3, which worker 0 sends behind its validation of minibatch 0, and stands in front of this worker's") {
+		t.Errorf("a message that a refusal holds back: %v", err)
+	}
+}

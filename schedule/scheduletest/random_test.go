@@ -80,3 +80,30 @@ func TestAscending(t *testing.T) {
 		}
 	})
 }
+
+// TestRefusalsReachEverybody: orders that nobody designed, with chunks and replicas, are given validations in time for
+// whoever would wait for a message that a refusal holds back. Some need them sooner than their own gradients do.
+func TestRefusalsReachEverybody(t *testing.T) {
+	sooner := 0
+	rapid.Check(t, func(t *rapid.T) {
+		o := Everything()
+		o.Policies = nil
+		p := Random(choices(t), o)
+		q, err := schedule.Lower(p, schedule.LowerOptions{Clip: true, PostValidate: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := schedule.Check(q); err != nil {
+			t.Fatalf("%v\n%s", err, q.Text())
+		}
+		for _, list := range q.Body {
+			at := slices.IndexFunc(list, func(in schedule.Instruction) bool { return in.Kind == schedule.PV })
+			if at >= 0 && at+1 < len(list) && list[at+1].Kind == schedule.RF {
+				sooner++
+			}
+		}
+	})
+	if t.Log(sooner); sooner == 0 {
+		t.Error("none did")
+	}
+}
