@@ -11,8 +11,7 @@
 // stages whose weights, gradients and features fit.
 //
 // Where the paper leaves room: the iteration ends at the partition with the shortest longest
-// stage that there is (balance=exact, found by recursion), or where no layer moved over one
-// boundary helps (balance=moves). a_th is what the slowest link of the chain carries there and
+// stage that there is, found by recursion. a_th is what the slowest link of the chain carries there and
 // back within T, raised until there are cuts enough. Stages need not be uniform in the
 // end, so the tables' F + B is the longest stage's and SR the longest transfer. Beyond the range
 // of 1F1B-SO's formula (2 SR <= F + B), and for links below Table I's bandwidth, the transfers
@@ -43,8 +42,6 @@ var settings = []plan.Setting{
 		Doc: "one schedule in place of all that suit the devices (Tables I and II)"},
 	{Name: "order", Default: "search", Values: "search, given",
 		Doc: "whether device types change places along the chain"},
-	{Name: "balance", Default: "exact", Values: "exact, moves",
-		Doc: "how inter-layer partition iterates (section 3.3.1)"},
 	{Name: "fractions", Default: "on", Values: "on, off",
 		Doc: "whether boundary layers are divided (section 3.3.2)"},
 	{Name: "a_th", Default: "auto", Values: "auto, or bytes like 4MiB",
@@ -59,17 +56,16 @@ var settings = []plan.Setting{
 
 // options is the settings, read.
 type options struct {
-	schedules             []string // families
-	search, exact, divide bool
-	spill, dataParallel   bool
-	threshold             int64 // bytes; 0 is auto
-	stages                int
+	schedules           []string // families
+	search, divide      bool
+	spill, dataParallel bool
+	threshold           int64 // bytes; 0 is auto
+	stages              int
 }
 
 func read(r plan.Request) (o options, err error) {
 	s := plan.ReadSettings("bapipe", settings, false, r)
 	o.search = s.Choice("order") == "search"
-	o.exact = s.Choice("balance") == "exact"
 	o.divide = s.Choice("fractions") == "on"
 	o.spill = s.Choice("on_chip") == "spill"
 	o.dataParallel = s.Choice("dp") == "on"

@@ -181,10 +181,6 @@ func TestBaPipeDividesLayers(t *testing.T) {
 		always := func(int, int, int) bool { return true }
 		cuts := h.balanced(func(int, int) bool { return true }, always)
 		longest, _ := h.pace(whole(cuts))
-		moved, _ := h.pace(whole(h.moves(h.first(), func(int, int) bool { return true }, always)))
-		if moved < longest*(1-1e-12) {
-			t.Fatalf("moving single layers reaches %v, the recursion %v", moved, longest)
-		}
 		bounds, limit := h.divided()
 		if bounds == nil {
 			if len(given) > 1 {

@@ -114,66 +114,6 @@ func (h *chain) ideal() float64 {
 	return 1 / sum
 }
 
-// first is the partition that follows T alone (§3.3.1): each stage takes layers until its
-// time is nearest to T, and leaves one for each stage behind it.
-func (h *chain) first() []int {
-	n, N, T := len(h.p.Layers), len(h.devices), h.ideal()
-	var cuts []int
-	from := 0
-	for i := range N - 1 {
-		to := from + 1
-		for to < n-(N-1-i) && h.compute(i, from, to+1)-T <= T-h.compute(i, from, to) {
-			to++
-		}
-		cuts = append(cuts, to)
-		from = to
-	}
-	return cuts
-}
-
-// moves iterates from a partition (§3.3.1): one layer moves over one boundary as long as
-// that lessens the longest stage, or leaves it and lessens the sum of squares. It may end
-// where no single move helps.
-func (h *chain) moves(cuts []int, allowed func(stage, cut int) bool, fits func(i, from, to int) bool) []int {
-	n, N := len(h.p.Layers), len(h.devices)
-	value := func(c []int) (longest, squares float64) {
-		from := 0
-		for i := range N {
-			to := n
-			if i < N-1 {
-				to = c[i]
-			}
-			if to <= from || !fits(i, from, to) || i > 0 && !allowed(i, from) {
-				return math.Inf(1), math.Inf(1)
-			}
-			t := h.compute(i, from, to)
-			longest, squares = max(longest, t), squares+t*t
-			from = to
-		}
-		return longest, squares
-	}
-	cuts = append([]int(nil), cuts...)
-	longest, squares := value(cuts)
-	for improved := true; improved; {
-		improved = false
-		for i := range cuts {
-			for _, by := range []int{-1, 1} {
-				cuts[i] += by
-				l, s := value(cuts)
-				if l < longest || l == longest && s < squares*(1-1e-12) {
-					longest, squares, improved = l, s, true
-					continue
-				}
-				cuts[i] -= by
-			}
-		}
-	}
-	if math.IsInf(longest, 1) {
-		return nil
-	}
-	return cuts
-}
-
 // balanced is the partition whose longest stage is the shortest that any has, over cuts that
 // are allowed and stages that fit: least(i, j), of the first j layers on stages 0..i-1, is
 // the least over k of max(least(i-1, k), stage i-1 of layers k..j-1). Stages only grow as k

@@ -41,7 +41,7 @@ func (x *exploration) try(devices []int, size int) error {
 			return limit == 0 || need <= limit
 		}
 		anywhere := func(int, int) bool { return true }
-		cuts := x.partition(h, anywhere, fits)
+		cuts := h.balanced(anywhere, fits)
 		if cuts == nil {
 			x.refuse(h.leastMemory(family, M))
 			continue
@@ -70,21 +70,6 @@ func whole(cuts []int) []boundary {
 		out[i].layer = c
 	}
 	return out
-}
-
-// partition is the inter-layer partition over allowed cuts; nil: nothing fits.
-func (x *exploration) partition(h *chain, allowed func(stage, cut int) bool, fits func(i, from, to int) bool) []int {
-	if x.o.exact || len(h.devices) == 1 {
-		return h.balanced(allowed, fits)
-	}
-	if cuts := h.moves(h.first(), allowed, fits); cuts != nil {
-		return cuts
-	}
-	// The partition by T alone does not fit, and single moves lead nowhere from it.
-	if cuts := h.balanced(allowed, fits); cuts != nil {
-		return h.moves(cuts, allowed, fits)
-	}
-	return nil
 }
 
 // communicates says whether communication is the bottleneck: features forth and errors back
@@ -134,7 +119,7 @@ func (x *exploration) coarse(h *chain, fits func(i, from, to int) bool) []bounda
 	first, _ := slices.BinarySearch(levels, threshold+1)
 	thresholds := append([]int64{threshold}, levels[min(first, len(levels)):]...)
 	below := func(a int64) []int {
-		return x.partition(h, func(_, cut int) bool { return h.cut[cut] <= a }, fits)
+		return h.balanced(func(_, cut int) bool { return h.cut[cut] <= a }, fits)
 	}
 	// A higher threshold allows all cuts that a lower one does: the first with a partition is found
 	// by bisection.
