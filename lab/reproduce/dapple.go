@@ -7,12 +7,11 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/profile"
 )
 
 func init() {
 	register("dapple-table4", "DAPPLE Table 4: plans on 16 devices",
-		uses{profiles: true, planners: []string{"dapple"}}, dappleTable4)
+		uses{profiles: true, planners: []string{"dapple"}, script: true}, dappleTable4)
 	register("dapple-fig11", "DAPPLE Figure 11: speedups of pipeline and data parallelism at a batch of 128",
 		uses{profiles: true}, dappleFigure11)
 	register("dapple-fig12", "DAPPLE Figure 12: speedups of Table 6's plans by simulation, 2x8, and of our plans, 4x8",
@@ -41,23 +40,6 @@ type dappleTable struct {
 	ConfigC map[string]string `yaml:"config_c"`
 }
 
-// asked is a request to the planner. On published profiles it is the published planner,
-// told what its authors told it, unless the caller says otherwise.
-func (o Options) asked(b *bench, p *profile.Profile, batch int, told ...map[string]string) plan.Request {
-	r := o.request("dapple", p, b.c, batch)
-	if b.given != nil && r.Formula == "" {
-		r.Formula = "artifact"
-	}
-	if r.Formula == "artifact" {
-		set := map[string]string{"dp": "yes"}
-		for _, more := range append(told, r.Set) {
-			maps.Copy(set, more)
-		}
-		r.Set = set
-	}
-	return r
-}
-
 // colons is a plan as DAPPLE writes it.
 func colons(pl *plan.Plan) string {
 	if len(pl.Stages) == 1 {
@@ -67,10 +49,6 @@ func colons(pl *plan.Plan) string {
 }
 
 func dappleTable4(ctx context.Context, o Options, t *Table) error {
-	planner, err := plan.LookupPlanner("dapple")
-	if err != nil {
-		return err
-	}
 	var paper dappleTable
 	if err := read("dapple-table4", &paper); err != nil {
 		return err
@@ -105,7 +83,7 @@ func dappleTable4(ctx context.Context, o Options, t *Table) error {
 			for _, formula := range formulas {
 				asked := o
 				asked.Formula = formula
-				pl, err := planner.Plan(ctx, asked.asked(b, p, r.Batch, told))
+				pl, err := asked.dapple(ctx, b, p, r.Batch, told)
 				if err := ofSettings(err); err != nil {
 					return err
 				}

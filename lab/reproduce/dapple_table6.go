@@ -7,14 +7,13 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/plan/dapple"
 	"github.com/millrace-ml/millrace/plan/dapple/artifact"
 	"github.com/millrace-ml/millrace/profile"
 )
 
 func init() {
 	register("dapple-table6", "DAPPLE Table 6: its plans and PipeDream's on 2x8",
-		uses{profiles: true, planners: []string{"dapple", "pipedream"}, fixed: []string{"dp", "recursive"}}, dappleTable6)
+		uses{profiles: true, planners: []string{"dapple", "pipedream"}, fixed: []string{"dp"}, script: true}, dappleTable6)
 }
 
 // Table 6 is of the published search, and of its best plan of several stages; by the paper's equations it is
@@ -78,11 +77,6 @@ func replicasOf(pl *plan.Plan) (replicas []int) {
 
 // inLayers asks the row's planner and names layers.
 func (r table6Row) inLayers(ctx context.Context, o Options, b *bench, p *profile.Profile, t *Table) error {
-	planner, err := plan.LookupPlanner(r.Planner)
-	if err != nil {
-		t.Notes = append(t.Notes, r.what+": "+err.Error())
-		return nil
-	}
 	said := "straight"
 	if !r.Straight {
 		said = ended(r.Cuts, r.Replicas)
@@ -91,12 +85,18 @@ func (r table6Row) inLayers(ctx context.Context, o Options, b *bench, p *profile
 	if asked.Formula == "" {
 		asked.Formula = "artifact"
 	}
-	request := asked.asked(b, p, r.Batch, r.Artifact, map[string]string{"dp": "no"})
-	if r.Planner == "pipedream" {
-		request = o.request(r.Planner, p, b.c, r.MicroBatch) // it plans for one minibatch after another
+	pl, err := (*plan.Plan)(nil), error(nil)
+	if r.Planner == "dapple" {
+		pl, err = asked.dapple(ctx, b, p, r.Batch, r.Artifact, map[string]string{"dp": "no"})
+	} else {
+		var planner plan.Planner
+		if planner, err = plan.LookupPlanner(r.Planner); err != nil {
+			return err
+		}
+		request := o.request(r.Planner, p, b.c, r.MicroBatch) // it plans for one minibatch after another
 		request.MicroBatch = r.MicroBatch
+		pl, err = planner.Plan(ctx, request)
 	}
-	pl, err := planner.Plan(ctx, request)
 	if err != nil {
 		return r.none(t, said, err)
 	}
@@ -144,7 +144,7 @@ func (r table6Row) states() string {
 
 // bySearch is the best plan of several stages by the published search, in states of the published profile.
 func (r table6Row) bySearch(ctx context.Context, o Options, b *bench, t *Table) error {
-	k, err := dapple.ConstantsOf(o.asked(b, b.given, r.Batch, r.Artifact))
+	k, _, err := o.constants(o.request("dapple", b.given, b.c, r.Batch), r.Artifact)
 	if err != nil {
 		return err
 	}
@@ -168,12 +168,8 @@ func (r table6Row) bySearch(ctx context.Context, o Options, b *bench, t *Table) 
 
 // inStates is the plan by the paper's equations, in states of the published profile.
 func (r table6Row) inStates(ctx context.Context, o Options, b *bench, t *Table) error {
-	planner, err := plan.LookupPlanner(r.Planner)
-	if err != nil {
-		return err
-	}
 	r.what += ", states"
-	pl, err := planner.Plan(ctx, o.asked(b, b.given, r.Batch))
+	pl, err := o.dapple(ctx, b, b.given, r.Batch)
 	if err != nil {
 		return r.none(t, r.states(), err)
 	}

@@ -17,6 +17,7 @@ type uses struct {
 	profiles bool     // published profiles
 	planners []string // who is asked by Formula and told Set
 	fixed    []string // settings that the experiment gives them itself
+	script   bool     // DAPPLE's published script is asked by formula artifact, and told scriptSettings
 }
 
 // Check refuses options that the experiment does not use, and those that say nothing.
@@ -56,20 +57,42 @@ func (e Experiment) check(o Options) error {
 		return fmt.Errorf("--formula artifact: the authors of %s published no code, so there is only paper",
 			strings.Join(e.uses.planners, ", "))
 	}
+	if name := firstOf(o.Set, scriptSettings); o.Formula == "paper" && name != "" {
+		return fmt.Errorf("--set %s=%s: it is told the published script, by --formula artifact", name, o.Set[name])
+	}
 	return e.uses.checkSet(o.Set)
+}
+
+// firstOf is the first name in set of those of some settings; "" is none.
+func firstOf(set map[string]string, settings []plan.Setting) string {
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		if slices.ContainsFunc(settings, func(s plan.Setting) bool { return s.Name == name }) {
+			return name
+		}
+	}
+	return ""
+}
+
+// settings is what the user may tell whoever is asked.
+func (u uses) settings() (all []plan.Setting) {
+	for _, p := range u.planners {
+		all = append(all, settingsOf(p)...)
+	}
+	if u.script {
+		all = append(all, scriptSettings...)
+	}
+	return all
 }
 
 // checkSet refuses settings that no planner has, or that are not for the user to choose here. What they
 // may be, the planners say.
 func (u uses) checkSet(set map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(set)) {
-		if !slices.ContainsFunc(u.planners, func(p string) bool { return has(p, name) }) {
+		if !slices.ContainsFunc(u.settings(), func(s plan.Setting) bool { return s.Name == name }) {
 			var all []string
-			for _, p := range u.planners {
-				for _, s := range settingsOf(p) {
-					if !slices.Contains(u.fixed, s.Name) && !slices.Contains(all, s.Name) {
-						all = append(all, s.Name)
-					}
+			for _, s := range u.settings() {
+				if !slices.Contains(u.fixed, s.Name) && !slices.Contains(all, s.Name) {
+					all = append(all, s.Name)
 				}
 			}
 			return fmt.Errorf("--set %s=%s: %s has no such setting; there are %s", name, set[name],

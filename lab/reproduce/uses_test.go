@@ -33,13 +33,19 @@ func TestOptionsAreUsedOrRefused(t *testing.T) {
 		if _, err := e.Run(t.Context(), Options{Profiles: empty}); err == nil {
 			t.Errorf("%s does without the profiles that it was to read", e.Name)
 		}
+		settings := slices.Clone(scriptSettings)
 		for _, planner := range plan.Planners() {
-			for _, s := range planner.Settings {
-				bad := Options{Set: map[string]string{s.Name: "-1x"}}
-				if _, err := e.Run(t.Context(), bad); err == nil || !strings.Contains(err.Error(), s.Name) {
-					t.Errorf("%s takes %s=-1x: %v", e.Name, s.Name, err)
-				}
+			settings = append(settings, planner.Settings...)
+		}
+		for _, s := range settings {
+			bad := Options{Set: map[string]string{s.Name: "-1x"}}
+			if _, err := e.Run(t.Context(), bad); err == nil || !strings.Contains(err.Error(), s.Name) {
+				t.Errorf("%s takes %s=-1x: %v", e.Name, s.Name, err)
 			}
+		}
+		bad := Options{Formula: "paper", Set: map[string]string{"nvlink": "1e9"}}
+		if _, err := e.Run(t.Context(), bad); err == nil || !strings.Contains(err.Error(), "--") {
+			t.Errorf("%s takes what the published script is told, by formula paper: %v", e.Name, err)
 		}
 	}
 }

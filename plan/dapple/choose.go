@@ -25,7 +25,6 @@ func choose(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.
 	o := options{
 		dp: s.Choice("dp"), overlap: s.Choice("overlap"), policy: s.Choice("policy"), recompute: s.Choice("recompute"),
 		acr: s.Number("acr_threshold", 0), states: s.Count("max_states", 0, plan.MostCount), server: s.Count("server", 0, plan.MostCount),
-		peak: s.Number("peak_activation_per_batch", 0),
 	}
 	if err := s.Done(); err != nil {
 		return nil, err
@@ -56,7 +55,6 @@ func choose(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.
 			missing = err
 			continue
 		}
-		costs.peak = o.peak
 		if one, ok := costs.dataParallel(); ok && o.dp != "no" && one.time(o.overlap) < dp.time(o.overlap) {
 			dp = one
 		}
@@ -93,7 +91,7 @@ func choose(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.
 
 type options struct {
 	dp, overlap, policy, recompute string
-	acr, peak                      float64
+	acr                            float64
 	states, server                 int
 }
 

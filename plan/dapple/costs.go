@@ -24,7 +24,6 @@ type costs struct {
 	cut        []int64   // bytes that cross before a layer
 	workspace  int64     // the widest layer's
 	recompute  string    // auto, yes, no
-	peak       float64   // bytes that a sample takes in data parallelism; 0: its activations
 }
 
 func newCosts(p *profile.Profile, places *places, batch, mb int, recompute string) (*costs, error) {

@@ -38,24 +38,6 @@ var settings = []plan.Setting{
 		Doc: "paper: layers planned by device sets beyond which a beam searches"},
 	{Name: "server", Default: "0", Values: "a whole number of devices, 0: by the cluster's levels",
 		Doc: "devices of one server, for placement"},
-	{Name: "recursive", Default: "no", Values: "yes, no",
-		Doc: "artifact: the objective is sync_pipeline_speedup_recursive's of the chosen plan"},
-	{Name: "min_micro_batch", Default: "0", Values: "a whole number of samples, 0: the request's, or 1",
-		Doc: "artifact: min_micro_batch_size"},
-	{Name: "optimizer_memory_scaling", Default: "1", Values: "copies of the parameters, 0 or more",
-		Doc: "artifact: parameters with gradients and optimizer"},
-	{Name: "peak_activation_per_batch", Default: "0", Values: "bytes by sample, 0: all activations",
-		Doc: "what a sample takes on a device of data parallelism; artifact: peak_activation_per_batch"},
-	{Name: "profile_batch", Default: "0", Values: "a whole number of samples, 0: as the profile says",
-		Doc: "artifact: profile_batch_size"},
-	{Name: "nvlink", Default: "25e9", Values: "bytes/s, over 0",
-		Doc: "artifact: inside a server"},
-	{Name: "ethernet_p2p", Default: "1e9", Values: "bytes/s, over 0",
-		Doc: "artifact: between servers, point to point; 1.25e9 gives configuration C"},
-	{Name: "ethernet_nccl", Default: "3e9", Values: "bytes/s, over 0",
-		Doc: "artifact: between servers, collectives; 1.25e9 gives configuration C"},
-	{Name: "gpu_memory", Default: "16e9", Values: "bytes, 0 or more",
-		Doc: "artifact: for data parallelism's gradient accumulation"},
 }
 
 // find is the registered planner: the paper's, or the published code's.
@@ -71,20 +53,11 @@ func find(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 		return nil, fmt.Errorf("plan: dapple: micro-batches of %d samples do not divide a batch of %d", r.MicroBatch, r.Batch)
 	}
 	if s.Artifact() {
-		return artifact.Plan(ctx, r, s)
+		dp, server := s.Choice("dp"), s.Count("server", 0, plan.MostCount)
+		if err := s.Done(); err != nil {
+			return nil, err
+		}
+		return artifact.Plan(ctx, r, artifact.ConstantsOf(r, server), dp == "yes")
 	}
 	return choose(ctx, r, s)
-}
-
-// ConstantsOf reads the published code's constants from a request's settings, as the planner does.
-func ConstantsOf(r plan.Request) (artifact.Constants, error) {
-	r.Formula = "artifact"
-	s := plan.ReadSettings("dapple", settings, true, r)
-	if err := s.Err(); err != nil {
-		return artifact.Constants{}, err
-	}
-	k := artifact.ReadConstants(s, r)
-	s.Choice("dp")
-	s.Choice("recursive")
-	return k, s.Done()
 }

@@ -18,11 +18,7 @@ func (d parallel) time(overlap string) float64 {
 // each device takes ceil(M/G) of them, and one all-reduce follows. Without overlap it waits
 // for the last backward; with it each layer's all-reduce begins when its gradient is ready
 // in the last backward and the one before it is done, as in wait-free back-propagation.
-// ok: the whole model fits every device. A published profile's activations are not all that a
-// sample takes: XLNet-36's say 83 MB, the published runs' settings 5.9 GB, with which devices of
-// 16 GB take one sample at a time. Then an all-reduce hides behind the backward of one sample, not
-// of eight, and a hybrid wins as in Table 4 (configuration A, batch 128: 2.49 s against 2.91 s,
-// not 2.47 s); peak_activation_per_batch says so here as there.
+// ok: the whole model fits every device.
 func (d *costs) dataParallel() (dp parallel, ok bool) {
 	n, G := len(d.p.Layers), len(d.typeOf)
 	dp = parallel{microBatch: d.mb, micro: d.M}
@@ -45,8 +41,5 @@ func (d *costs) dataParallel() (dp parallel, ok bool) {
 		dp.hidden = max(dp.hidden, now, link)
 	}
 	dp.hidden = min(dp.hidden, dp.plain) // one all-reduce of everything is always possible
-	if d.peak > 0 && g.memory > 0 && float64(d.fixed[n])+d.peak*float64(d.mb) > float64(g.memory) {
-		return dp, false
-	}
 	return dp, d.depth(0, n, 1, g.memory, false) > 0
 }

@@ -94,14 +94,9 @@ func (s *search) leastMemory() ([]plan.Held, int64) {
 
 // dataNeed is the least memory of every device with which data parallelism fits.
 func (d *costs) dataNeed() int64 {
-	n := len(d.p.Layers)
 	keeping := *d
 	keeping.recompute = "no"
-	need := keeping.need(0, n, 1)
-	if d.peak > 0 {
-		need = max(need, int64(math.Ceil(float64(d.fixed[n])+d.peak*float64(d.mb))))
-	}
-	return need
+	return keeping.need(0, len(d.p.Layers), 1)
 }
 
 // tooBig says by how much nothing fits, and where.

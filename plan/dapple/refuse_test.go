@@ -14,7 +14,7 @@ func TestDappleRefuses(t *testing.T) {
 	p, c, batch, mb := plantest.ChainCase(rand.New(rand.NewPCG(9, 9)))
 	c = c.Unlimited()
 	for set, want := range map[string]string{
-		"nvlink=fast": "nvlink", "nvlink=0": "over 0", "dp=perhaps": "auto, yes, no", "speed=1": "no setting", "server=1.5": "whole number", "policy=pc": "auto, pa, pb", "min_micro_batch=NaN": "min_micro_batch",
+		"nvlink=25e9": "no setting", "dp=perhaps": "auto, yes, no", "speed=1": "no setting", "server=1.5": "whole number", "policy=pc": "auto, pa, pb", "acr_threshold=NaN": "acr_threshold",
 	} {
 		k, v, _ := strings.Cut(set, "=")
 		for _, formula := range []string{"paper", "artifact"} {

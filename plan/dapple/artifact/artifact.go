@@ -14,19 +14,6 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Constants is what the published code states in its source, or its examples set.
-type Constants struct {
-	MinMicroBatch           int     // samples of one micro-batch of one pipeline
-	OptimizerMemoryScaling  float64 // parameters, gradients and optimizer together, as copies of the parameters
-	PeakActivationPerSample float64 // bytes; 0: all activations of the profile, by sample
-	NVLink                  float64 // bytes/s between devices of one server
-	EthernetP2P             float64 // bytes/s between servers, to one server
-	EthernetNCCL            float64 // bytes/s between servers, to several, and of all-reduces
-	GPUMemory               float64 // bytes, for data parallelism
-	ProfileBatch            int     // samples that the profile's costs are of; 0: what it says
-	Server                  int     // devices of one server; 0: by the cluster's levels
-}
-
 // Candidate is one of the plans that the published search compares.
 type Candidate struct {
 	Pipelines int // rp: every stage's devices are those of so many pipelines side by side

@@ -11,28 +11,9 @@ import (
 	"github.com/millrace-ml/millrace/plan/dapple/servers"
 )
 
-// ReadConstants reads the published code's constants from a request's settings.
-func ReadConstants(s *plan.SettingsReader, r plan.Request) Constants {
-	k := Constants{
-		MinMicroBatch:           s.Count("min_micro_batch", 0, plan.MostCount),
-		OptimizerMemoryScaling:  s.Number("optimizer_memory_scaling", 0),
-		PeakActivationPerSample: s.Number("peak_activation_per_batch", 0),
-		NVLink:                  s.Positive("nvlink"), EthernetP2P: s.Positive("ethernet_p2p"), EthernetNCCL: s.Positive("ethernet_nccl"),
-		GPUMemory: s.Number("gpu_memory", 0), ProfileBatch: s.Count("profile_batch", 0, plan.MostCount), Server: s.Count("server", 0, plan.MostCount),
-	}
-	if k.MinMicroBatch == 0 {
-		k.MinMicroBatch = max(1, r.MicroBatch)
-	}
-	return k
-}
-
-// Plan turns the published planner's answer into a plan.
-func Plan(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.Plan, error) {
-	k := ReadConstants(s, r)
-	dp, recursive := s.Choice("dp"), s.Choice("recursive")
-	if err := s.Done(); err != nil {
-		return nil, err
-	}
+// Plan turns the published planner's answer into a plan. Data parallelism, which the search leaves to its caller, is
+// returned where dataParallel says so and it is estimated to be no slower.
+func Plan(ctx context.Context, r plan.Request, k Constants, dataParallel bool) (*plan.Plan, error) {
 	a, err := Search(ctx, r.Profile, r.Cluster, r.Batch, k)
 	if err != nil {
 		return nil, err
@@ -52,10 +33,7 @@ func Plan(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.Pl
 		why = append(why, fmt.Sprintf("Micro-batch by micro-batch (its recursive estimate) the best of several stages, %s, gives %.3f.", shape(a.Candidates[a.BestMulti]), a.RecursiveSpeedup))
 	}
 	objective := plan.Objective{Name: "estimated latency of one global batch", Value: a.TotalComputeS / best.Speedup, Unit: "s"}
-	if recursive == "yes" && a.BestMulti >= 0 && len(best.Stages) > 1 {
-		objective = plan.Objective{Name: "latency of one global batch by recursion", Value: a.TotalComputeS / a.RecursiveSpeedup, Unit: "s"}
-	}
-	if dp == "yes" && a.BestMulti >= 0 && a.DP.Best() >= a.Candidates[a.BestMulti].Speedup || dp == "yes" && a.DP.Best() >= best.Speedup {
+	if dataParallel && (a.BestMulti >= 0 && a.DP.Best() >= a.Candidates[a.BestMulti].Speedup || a.DP.Best() >= best.Speedup) {
 		all := make([]int, len(r.Cluster.Devices))
 		for d := range all {
 			all[d] = d
@@ -64,7 +42,7 @@ func Plan(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.Pl
 		objective = plan.Objective{Name: "estimated latency of one global batch", Value: a.TotalComputeS / best.Speedup, Unit: "s"}
 		why = append(why, "Data parallelism wins.")
 	}
-	why = append(why, "It assumed: half of a layer's time is its backward, times in proportion to samples, no memory limit for pipelines, the bandwidths set (not the cluster's).")
+	why = append(why, "It assumed: half of a layer's time is its backward, times in proportion to samples, no memory limit for pipelines, links of "+k.links()+" without latencies.")
 	return a.plan(r, k, best, objective, why)
 }
 

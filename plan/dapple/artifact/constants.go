@@ -1,0 +1,83 @@
+package artifact
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/dapple/servers"
+)
+
+// Constants is what the published code states in its source, or its examples set.
+type Constants struct {
+	MinMicroBatch           int     // samples of one micro-batch of one pipeline
+	OptimizerMemoryScaling  float64 // parameters, gradients and optimizer together, as copies of the parameters
+	PeakActivationPerSample float64 // bytes; 0: all activations of the profile, by sample
+	NVLink                  float64 // bytes/s between devices of one server
+	EthernetP2P             float64 // bytes/s between servers, to one server
+	EthernetNCCL            float64 // bytes/s between servers, to several, and of all-reduces
+	GPUMemory               float64 // bytes, for data parallelism
+	ProfileBatch            int     // samples that the profile's costs are of; 0: what it says
+	Server                  int     // devices of one server; 0: by the cluster's levels
+}
+
+// ConstantsOf is the constants that a request's own profile and cluster say, for servers of so many devices; 0: by the
+// cluster's levels.
+//
+// The slowest level that joins devices of a server stands for the inside, the slowest that joins servers for what is
+// between; a level that does both stands for both. A kind of link that there is not takes no time. The smallest device
+// stands for all, and one without a limit has room for any batch.
+func ConstantsOf(r plan.Request, server int) Constants {
+	if server == 0 {
+		server = servers.SizeOf(r.Cluster)
+	}
+	k := Constants{
+		MinMicroBatch: max(1, r.MicroBatch), OptimizerMemoryScaling: float64(2 + r.Profile.OptimizerStates), Server: server,
+		NVLink: math.Inf(1), EthernetP2P: math.Inf(1), EthernetNCCL: math.Inf(1), GPUMemory: math.Inf(1),
+	}
+	size := 1 // devices of what a level joins
+	for i, l := range r.Cluster.Levels {
+		pair, all := slowest(r.Cluster, i)
+		if l.Size > 1 && size < server {
+			k.NVLink = min(k.NVLink, pair)
+		}
+		if size *= l.Size; l.Size > 1 && size > server {
+			k.EthernetP2P, k.EthernetNCCL = min(k.EthernetP2P, pair), min(k.EthernetNCCL, all)
+		}
+	}
+	for d := range r.Cluster.Devices {
+		if m := r.Cluster.MemoryBytes(d); m > 0 {
+			k.GPUMemory = min(k.GPUMemory, float64(m))
+		}
+	}
+	return k
+}
+
+// slowest is the bytes a second of a level's slowest link, between two and in collectives.
+func slowest(c *cluster.Cluster, level int) (pair, all float64) {
+	l := c.Levels[level]
+	pair, all = l.BandwidthBytesPerSecond, l.CollectiveBandwidthBytesPerSecond
+	if level == 0 {
+		for _, n := range c.Nodes {
+			if n.BandwidthBytesPerSecond > 0 {
+				pair = min(pair, n.BandwidthBytesPerSecond)
+			}
+		}
+	}
+	if all == 0 {
+		all = pair
+	}
+	return pair, all
+}
+
+// links is the bandwidths in words.
+func (k Constants) links() string {
+	rate := func(bytesPerSecond float64) string {
+		if math.IsInf(bytesPerSecond, 1) {
+			return "any speed"
+		}
+		return fmt.Sprintf("%.3g GB/s", bytesPerSecond/1e9)
+	}
+	return rate(k.NVLink) + " inside a server, " + rate(k.EthernetP2P) + " between two and " + rate(k.EthernetNCCL) + " between several"
+}
