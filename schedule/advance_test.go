@@ -53,7 +53,7 @@ func TestAdvanceDegenerates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := Settings{Placement: straight(stages), MicroBatches: m}
+			s := Settings{Placement: Replicated(stages, 1), MicroBatches: m}
 			want, err := Generate(c.family, s)
 			if err != nil {
 				t.Fatal(err)

@@ -3,7 +3,6 @@ package schedule
 import (
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // Report is what Check proved of a Program.
@@ -144,7 +143,7 @@ func replay(p *Program) error {
 	if waits := m.Waits(); len(waits) > 0 {
 		why := "it would block for ever"
 		if chain, closed := Chain(p, waits); closed {
-			why += ": " + circle(chain)
+			why += ": " + Circle(chain)
 		}
 		return &CheckError{Program: p.Name, Worker: -1, Position: -1, Why: why, Waits: waits}
 	}
@@ -152,17 +151,4 @@ func replay(p *Program) error {
 		return &CheckError{Program: p.Name, Worker: w, Position: -1, Why: fmt.Sprintf("%v is sent to it and never received", in)}
 	}
 	return nil
-}
-
-// circle is a closed chain in one line: who waits for whom.
-func circle(chain []Need) string {
-	var b strings.Builder
-	for _, n := range chain {
-		b.WriteString(n.At.String())
-		b.WriteString(" needs ")
-		b.WriteString(n.Blocker())
-		b.WriteString("; ")
-	}
-	b.WriteString("and so on round")
-	return b.String()
 }

@@ -81,7 +81,7 @@ func TestDeferredUpdatesAreChecked(t *testing.T) {
 			t.Errorf("got %v, want it to say %q", err, c.why)
 		}
 	}
-	for _, s := range []Settings{{Placement: straight(2), MicroBatches: 4}, {Placement: Replicated(1, 1), MicroBatches: 4}, {Placement: Replicated(1, 3), MicroBatches: 2}} {
+	for _, s := range []Settings{{Placement: Replicated(2, 1), MicroBatches: 4}, {Placement: Replicated(1, 1), MicroBatches: 4}, {Placement: Replicated(1, 3), MicroBatches: 2}} {
 		if p, err := Generate("dp-async", s); err == nil {
 			t.Errorf("%+v made\n%s", s, p.Text())
 		}

@@ -24,7 +24,7 @@ func elastic(t testing.TB, placement [][]int, n, m, iterations int, warmup []int
 // a forward. In the cycle the second stage has no gap: six slots of work in six. Pipeline 0
 // is an iteration ahead of pipeline 1 there, and never two.
 func TestElasticByHand(t *testing.T) {
-	p := elastic(t, straight(2), 2, 1, 10, nil)
+	p := elastic(t, Replicated(2, 1), 2, 1, 10, nil)
 	var got strings.Builder
 	for _, part := range []Part{p.Prologue, p.Body, p.Epilogue} {
 		for _, list := range part {
@@ -48,8 +48,8 @@ p1/1F1 p1/1B1 1U1 p1/1U1 p2/1U1
 
 // TestElasticOfOne is 1F1B with its updates: no reference, no iteration begun before the one before it has ended.
 func TestElasticOfOne(t *testing.T) {
-	p := elastic(t, straight(3), 1, 5, 4, nil)
-	plain, err := Generate("1f1b", Settings{Placement: straight(3), MicroBatches: 5, Repeat: 4})
+	p := elastic(t, Replicated(3, 1), 1, 5, 4, nil)
+	plain, err := Generate("1f1b", Settings{Placement: Replicated(3, 1), MicroBatches: 5, Repeat: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestElasticOfOne(t *testing.T) {
 
 func TestElasticRefusals(t *testing.T) {
 	with := func(n int, alpha float64, order plan.AveragingOrder) Settings {
-		return Settings{Placement: straight(2), MicroBatches: 4, Elastic: &plan.Elastic{Pipelines: n, Alpha: alpha, Order: order}}
+		return Settings{Placement: Replicated(2, 1), MicroBatches: 4, Elastic: &plan.Elastic{Pipelines: n, Alpha: alpha, Order: order}}
 	}
 	replicas := Settings{Placement: [][]int{{0, 1, 2}}, MicroBatches: 2}
 	for _, c := range []struct {
@@ -87,7 +87,7 @@ func TestElasticRefusals(t *testing.T) {
 		{"elastic", with(2, 0.5, "other"), `averaging order "other"`},
 		{"1f1b", with(2, 0.5, plan.DiluteFirst), "that is for schedule elastic"},
 		{"elastic", replicas, "2 micro-batches for 3 replicas of stage 0"},
-		{"elastic", Settings{Placement: straight(2), MicroBatches: 4, Weights: Stash}, `weight policy "stash"`},
+		{"elastic", Settings{Placement: Replicated(2, 1), MicroBatches: 4, Weights: Stash}, `weight policy "stash"`},
 	} {
 		if _, err := Generate(c.family, c.s); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want it to say %q", c.family, err, c.want)
@@ -112,7 +112,7 @@ func TestElasticCorruptions(t *testing.T) {
 		{"no settings", func(p *Program) { p.Elastic = nil }, "without its settings"},
 		{"another policy", func(p *Program) { p.Weights = Sync }, "they belong to"},
 	} {
-		p := elastic(t, straight(2), 2, 2, 1, nil)
+		p := elastic(t, Replicated(2, 1), 2, 2, 1, nil)
 		p.Repeat = 3
 		if _, err := Check(p); err != nil {
 			t.Fatal(err)
@@ -142,9 +142,9 @@ func drop(part Part, worker int, text string) {
 func TestElasticPrograms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stages := rapid.IntRange(1, 5).Draw(t, "stages")
-		placement, replication := straight(stages), RoundRobin
+		placement, replication := Replicated(stages, 1), RoundRobin
 		if rapid.Bool().Draw(t, "replicated") {
-			placement, replication = replicated(t, stages)
+			placement, replication = replicatedStages(t, stages)
 		}
 		m := rapid.IntRange(1, 7).Draw(t, "micro-batches")
 		for _, on := range placement {
@@ -154,7 +154,7 @@ func TestElasticPrograms(t *testing.T) {
 		iterations := rapid.IntRange(1, 30).Draw(t, "iterations")
 		s := Settings{Placement: placement, Replication: replication, MicroBatches: m, Repeat: iterations, Elastic: plan.NewElastic(n)}
 		if rapid.Bool().Draw(t, "deep") {
-			s.Warmup = randomWarmup(t, stages, m)
+			s.Warmup = fallingDepths(t, stages, m)
 		}
 		p, err := Generate("elastic", s)
 		if err != nil {
@@ -178,7 +178,7 @@ func TestElasticPrograms(t *testing.T) {
 			t.Fatalf("%v\n%s", err, lowered.Text())
 		}
 		whole := *lowered // and to the end, without the short cut of repeated bodies
-		if err := replay(&whole); err != nil {
+		if _, err := Draw(&whole, UnitSlots); err != nil {
 			t.Fatal(err)
 		}
 		sees(t, lowered)
@@ -231,7 +231,7 @@ func TestAnOrderIsFoundAgain(t *testing.T) {
 			depth = rapid.IntRange(1, depth).Draw(t, "depth")
 			warmup = append(warmup, depth)
 		}
-		s := Settings{Placement: straight(stages), MicroBatches: m, Warmup: warmup, Repeat: rapid.IntRange(1, 14).Draw(t, "iterations"), Elastic: plan.NewElastic(n)}
+		s := Settings{Placement: Replicated(stages, 1), MicroBatches: m, Warmup: warmup, Repeat: rapid.IntRange(1, 14).Draw(t, "iterations"), Elastic: plan.NewElastic(n)}
 		verdicts.Clear()
 		var texts []string
 		for range 2 {
@@ -245,4 +245,36 @@ func TestAnOrderIsFoundAgain(t *testing.T) {
 			t.Fatalf("first\n%s\nthen\n%s", texts[0], texts[1])
 		}
 	})
+}
+
+// fallingDepths draws a valid K: at most M, never growing.
+func fallingDepths(t *rapid.T, stages, m int) []int {
+	k := make([]int, stages)
+	limit := m
+	for i := range k {
+		k[i] = rapid.IntRange(1, limit).Draw(t, "k")
+		limit = k[i]
+	}
+	return k
+}
+
+// replicatedStages places stages on one to three workers each: as many on every stage for round
+// robin, where depths of the family then hold for each chain of replicas; any number for split.
+func replicatedStages(t *rapid.T, stages int) ([][]int, Replication) {
+	n := rapid.IntRange(1, 3).Draw(t, "replicas")
+	how := rapid.SampledFrom([]Replication{Split, RoundRobin}).Draw(t, "replication")
+	var placement [][]int
+	next := 0
+	for range stages {
+		var on []int
+		for range n {
+			on = append(on, next)
+			next++
+		}
+		placement = append(placement, on)
+		if how == Split {
+			n = rapid.IntRange(1, 3).Draw(t, "replicas")
+		}
+	}
+	return placement, how
 }

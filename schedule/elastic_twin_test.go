@@ -73,7 +73,7 @@ func TestElasticProgramsAreTheEquations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := plan.Elastic{Pipelines: rapid.IntRange(2, 5).Draw(t, "pipelines"), Alpha: rapid.Float64Range(0, 1).Draw(t, "alpha"), Order: plan.DiluteFirst}
 		stages, m, iterations := rapid.IntRange(1, 4).Draw(t, "stages"), rapid.IntRange(1, 5).Draw(t, "micro-batches"), rapid.IntRange(1, 25).Draw(t, "iterations")
-		p, err := Generate("elastic", Settings{Placement: straight(stages), MicroBatches: m, Repeat: iterations, Elastic: &e})
+		p, err := Generate("elastic", Settings{Placement: Replicated(stages, 1), MicroBatches: m, Repeat: iterations, Elastic: &e})
 		if err != nil {
 			t.Fatal(err)
 		}

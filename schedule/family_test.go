@@ -58,14 +58,14 @@ func TestSettingsRefused(t *testing.T) {
 		want   string
 	}{
 		{"1f1b", Settings{MicroBatches: 1}, "there are no stages"},
-		{"1f1b", Settings{Placement: straight(2)}, "0 micro-batches; give 1 to"},
+		{"1f1b", Settings{Placement: Replicated(2, 1)}, "0 micro-batches; give 1 to"},
 		{"1f1b", Settings{Placement: [][]int{{0}, {}}, MicroBatches: 1}, "stage 1 is on no worker"},
 		{"1f1b", Settings{Placement: [][]int{{0}, {2}}, MicroBatches: 1}, "worker 1 has no stage"},
 		{"1f1b", Settings{Placement: [][]int{{0}, {0}}, MicroBatches: 1}, "worker 0 holds stages 0 and 1"},
-		{"1f1b", Settings{Placement: straight(2), MicroBatches: 4, Warmup: []int{0, 1}}, "K_0 is 0"},
-		{"1f1b", Settings{Placement: straight(2), MicroBatches: 4, Warmup: []int{1}}, "1 warm-up depths for 2 stages"},
-		{"1f1b", Settings{Placement: straight(2), MicroBatches: 4, Weights: "stash"}, "weight policy \"stash\""},
-		{"dp", Settings{Placement: straight(2), MicroBatches: 4}, "2 stages; data parallelism has one"},
+		{"1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 4, Warmup: []int{0, 1}}, "K_0 is 0"},
+		{"1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 4, Warmup: []int{1}}, "1 warm-up depths for 2 stages"},
+		{"1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 4, Weights: "stash"}, "weight policy \"stash\""},
+		{"dp", Settings{Placement: Replicated(2, 1), MicroBatches: 4}, "2 stages; data parallelism has one"},
 		{"single", Settings{Placement: [][]int{{0, 1}}, MicroBatches: 4}, "it has one, on one worker"},
 		// Stage 0 runs micro-batches 0 and 1 ahead; replica 0 of stage 1 wants 0 and 2 before a backward.
 		{"1f1b", Settings{Placement: [][]int{{0}, {1, 2}}, MicroBatches: 4, Warmup: []int{2, 2}}, "unequal replicas"},
@@ -106,7 +106,7 @@ func TestProperties(t *testing.T) {
 // TestOlderVersions: what policies say of the versions they keep is what their streams do on a straight pipeline.
 func TestOlderVersions(t *testing.T) {
 	for _, w := range []Policy{Stash, Latest} {
-		p, err := Generate("1f1b-rr", Settings{Placement: straight(4), MicroBatches: 1, Repeat: 20, Weights: w})
+		p, err := Generate("1f1b-rr", Settings{Placement: Replicated(4, 1), MicroBatches: 1, Repeat: 20, Weights: w})
 		if err == nil {
 			p, err = Lower(p, LowerOptions{})
 		}

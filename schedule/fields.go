@@ -26,7 +26,7 @@ func Validate(p *Program) error {
 			p.Period, p.MicroBatches)
 	case len(p.Recompute) != 0 && len(p.Recompute) != p.Stages:
 		return fail("%d recompute settings for %d stages", len(p.Recompute), p.Stages)
-	case !p.Weights.known():
+	case !p.Weights.Known():
 		return fail("weight policy %q; there are %q", p.Weights, Policies())
 	case p.DeferUpdates && (p.Weights != DoubleBuffered || oneReplica(p)):
 		return fail("its updates are put off until a forward needs them: that is for weights 2bw and " +

@@ -16,22 +16,34 @@ import (
 // Program that has them elsewhere is refused, as is one that does not pass Check or has a
 // family's name.
 func RegisterProgram(p *Program) error {
+	f, err := FamilyOf(p)
+	if err == nil {
+		Register(f)
+	}
+	return err
+}
+
+// FamilyOf is the family that RegisterProgram registers.
+func FamilyOf(p *Program) (Family, error) {
 	if _, err := Check(p); err != nil {
-		return err
+		return Family{}, err
 	}
 	if families.Has(p.Name) || aliases[p.Name] != "" {
-		return fmt.Errorf("schedule: a program cannot be called %q: a family is; give it another name", p.Name)
+		return Family{}, fmt.Errorf("schedule: a program cannot be called %q: a family is; give it another name", p.Name)
 	}
 	if len(p.Placement) != 1 {
-		return fmt.Errorf("schedule: program %s has %d pipelines; one alone can be made a schedule of", p.Name, len(p.Placement))
+		return Family{}, fmt.Errorf("schedule: program %s has %d pipelines; one alone can be made a schedule of", p.Name, len(p.Placement))
 	}
 	bare, err := bare(p)
 	if err != nil {
-		return err
+		return Family{}, err
 	}
 	chunks := max(1, p.Stages/p.Workers)
-	Register(Family{
-		Name: p.Name, Doc: "read from a file", Policies: []Policy{p.Weights}, Chunks: chunks,
+	halves := slices.ContainsFunc(slices.Concat(p.Prologue, p.Body), func(list List) bool {
+		return slices.ContainsFunc(list, func(in Instruction) bool { return in.Kind == I })
+	})
+	return Family{
+		Name: p.Name, Doc: "read from a file", Policies: []Policy{p.Weights}, Chunks: chunks, Undivided: p.Stages == 1, Halves: halves,
 		Replications: []Replication{p.Replication},
 		Place:        func(int, int) [][]int { return p.Placement[0] },
 		Admits: func(s Settings) error {
@@ -56,8 +68,7 @@ func RegisterProgram(p *Program) error {
 			}
 			return &out, nil
 		},
-	})
-	return nil
+	}, nil
 }
 
 // bare is the Program without what Lower adds.

@@ -108,17 +108,29 @@ func TestRegisterProgramRefuses(t *testing.T) {
 
 // TestAValidatedProgramIsReadBack: one whose updates are validated later becomes a family of the step that it is made of.
 func TestAValidatedProgramIsReadBack(t *testing.T) {
-	p := validatedLater(t, "zb-h1", Settings{Placement: straight(3), MicroBatches: 6, Repeat: 4})
+	p := postValidated(t, "zb-h1", Settings{Placement: Replicated(3, 1), MicroBatches: 6, Repeat: 4})
 	p.Name = "zb-h1-validated"
 	defer families.Remove(p.Name)
 	if err := RegisterProgram(p); err != nil {
 		t.Fatal(err)
 	}
 	for repeat := 1; repeat <= 5; repeat++ {
-		s := Settings{Placement: straight(3), MicroBatches: 6, Repeat: repeat}
-		got, want := validatedLater(t, p.Name, s), validatedLater(t, "zb-h1", s)
+		s := Settings{Placement: Replicated(3, 1), MicroBatches: 6, Repeat: repeat}
+		got, want := postValidated(t, p.Name, s), postValidated(t, "zb-h1", s)
 		if want.Name = got.Name; got.Text() != want.Text() {
 			t.Errorf("%d steps:\n%s\nwant\n%s", repeat, got.Text(), want.Text())
 		}
 	}
+}
+
+func postValidated(t testing.TB, family string, s Settings) *Program {
+	t.Helper()
+	p, err := Generate(family, s)
+	if err == nil {
+		p, err = Lower(p, LowerOptions{Clip: true, PostValidate: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

@@ -17,7 +17,7 @@ func TestRulesAreTheOrders(t *testing.T) {
 				"pb": func(i int) int { return 2*(S-i) - 1 }, "fbp-as": func(i int) int { return 2*(S-i) - 1 }, "so": func(i int) int { return 2 * (S - i) },
 				"mp": func(int) int { return 1 }, "zb-h1": func(i int) int { return S - i }, "zb-h2": func(i int) int { return 2*(S-i) - 1 },
 			} {
-				p, err := Generate(name, Settings{Placement: straight(S), MicroBatches: M})
+				p, err := Generate(name, Settings{Placement: Replicated(S, 1), MicroBatches: M})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -10,7 +10,7 @@ import (
 
 // oddText is a text of two stages with other settings and lists than a family writes.
 func oddText(settings string, lists ...string) string {
-	text := textHeader + "\nname odd\n" + settings
+	text := TextHeader + "\nname odd\n" + settings
 	for _, s := range []string{"stages 2", "workers 2", "micro_batches 2", "period 1", "repeat 1", "weights sync",
 		"replication split", "lowered false"} {
 		if key, _, _ := strings.Cut(s, " "); !strings.Contains("\n"+settings, "\n"+key+" ") {
@@ -149,7 +149,7 @@ func handled(p *Program) {
 		if d, err := Draw(p, UnitSlots); err == nil {
 			_ = d.String()
 		}
-		_, _ = bare(p)
+		_, _ = FamilyOf(p)
 	}
 	if m, err := NewMachine(p, 1); err == nil {
 		m.Waits()
@@ -160,7 +160,7 @@ func handled(p *Program) {
 // text: from JSON, or a caller.
 func TestTieOutOfRange(t *testing.T) {
 	for _, tied := range [][]int{{0, 8}, {-1, 0}, {2, 1}} {
-		p, err := Generate("1f1b", Settings{Placement: straight(2), MicroBatches: 2})
+		p, err := Generate("1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 2})
 		if err == nil {
 			p, err = Lower(p, LowerOptions{Tied: [][]int{{0, 1}}})
 		}
@@ -179,11 +179,11 @@ func TestSizesAreRefusedBeforeMemory(t *testing.T) {
 	body := oddText("repeat 134217727\n", plain0, plain1)
 	for name, try := range map[string]func() error{
 		"micro-batches": func() error {
-			_, err := Generate("1f1b", Settings{Placement: straight(4), MicroBatches: 20_000_000})
+			_, err := Generate("1f1b", Settings{Placement: Replicated(4, 1), MicroBatches: 20_000_000})
 			return err
 		},
 		"micro-batches of elastic": func() error {
-			_, err := Generate("elastic", Settings{Placement: straight(2), MicroBatches: 3_000_000})
+			_, err := Generate("elastic", Settings{Placement: Replicated(2, 1), MicroBatches: 3_000_000})
 			return err
 		},
 		"minibatches of a stream with replicas": func() error {

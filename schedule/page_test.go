@@ -33,9 +33,9 @@ func TestTheProgramsPageIsComplete(t *testing.T) {
 			t.Errorf("docs/programs.md does not say what %s is", name)
 		}
 	}
-	_, example, _ := strings.Cut(page, "\n    "+textHeader+"\n")
+	_, example, _ := strings.Cut(page, "\n    "+TextHeader+"\n")
 	example, _, _ = strings.Cut(example, "\n\n")
-	p, err := ParseText(strings.NewReader(textHeader + "\n" + example))
+	p, err := ParseText(strings.NewReader(TextHeader + "\n" + example))
 	if err == nil {
 		p, err = Lower(p, LowerOptions{})
 	}

@@ -102,7 +102,7 @@ type Use struct {
 	// Frees is the version that nothing uses any more once the instruction has ended,
 	// -1 for none. An update that frees the version before its own may work in place.
 	Frees int
-	at    int // position in the worker's walk
+	At    int // position in the worker's walk
 }
 
 // entries is, by micro-batch, how many micro-batches' gradients are in the input stage's
@@ -197,7 +197,7 @@ func (p *Program) uses(worker int) []Use {
 		default:
 			return true
 		}
-		out = append(out, Use{Instruction: in, Version: version, Frees: -1, at: at})
+		out = append(out, Use{Instruction: in, Version: version, Frees: -1, At: at})
 		return true
 	})
 	return out
@@ -272,8 +272,8 @@ func (p *Program) StreamEnd() int32 {
 	return end
 }
 
-// known says whether a policy is one of ours.
-func (w Policy) known() bool { return slices.Contains(Policies(), cmp.Or(w, Sync)) }
+// Known says whether a policy is one of ours.
+func (w Policy) Known() bool { return slices.Contains(Policies(), cmp.Or(w, Sync)) }
 
 // Settles is the kind of instruction behind which a stage's part of a minibatch stands for good: its
 // update, or what validates it.

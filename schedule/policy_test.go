@@ -32,7 +32,7 @@ func TestStaleness(t *testing.T) {
 			if policy == DoubleBuffered {
 				m = n
 			}
-			p := stream(t, straight(n), m, 5*n+3, policy)
+			p := stream(t, Replicated(n, 1), m, 5*n+3, policy)
 			for w := range n {
 				for _, u := range p.Uses(w) {
 					in, v := u.Instruction, u.Version
@@ -69,7 +69,7 @@ func TestVersionsHeld(t *testing.T) {
 			if policy == DoubleBuffered {
 				m = n
 			}
-			rep, err := Check(stream(t, straight(n), m, 5*n+3, policy))
+			rep, err := Check(stream(t, Replicated(n, 1), m, 5*n+3, policy))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -184,16 +184,16 @@ func TestPoliciesRefused(t *testing.T) {
 		s      Settings
 		want   string
 	}{
-		{"1f1b-rr", Settings{Placement: straight(2), MicroBatches: 1, Weights: Sync}, `weight policy "sync"; this order admits ["stash"`},
+		{"1f1b-rr", Settings{Placement: Replicated(2, 1), MicroBatches: 1, Weights: Sync}, `weight policy "sync"; this order admits ["stash"`},
 		{"1f1b-rr", Settings{Placement: inTurn([]int{2, 1}), MicroBatches: 1, Replication: Split}, `replication "split"`},
-		{"1f1b-rr", Settings{Placement: straight(4), MicroBatches: 2, Repeat: 9, Weights: DoubleBuffered}, "do not go together"},
-		{"mp", Settings{Placement: straight(2), MicroBatches: 2, Warmup: []int{2, 1}}, "holds one micro-batch"},
+		{"1f1b-rr", Settings{Placement: Replicated(4, 1), MicroBatches: 2, Repeat: 9, Weights: DoubleBuffered}, "do not go together"},
+		{"mp", Settings{Placement: Replicated(2, 1), MicroBatches: 2, Warmup: []int{2, 1}}, "holds one micro-batch"},
 	} {
 		if _, err := Generate(c.family, c.s); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want it to say %q", err, c.want)
 		}
 	}
-	p := stream(t, straight(2), 1, 9, Stash)
+	p := stream(t, Replicated(2, 1), 1, 9, Stash)
 	p.Weights = "psychic"
 	if _, err := Check(p); err == nil || !strings.Contains(err.Error(), `weight policy "psychic"`) {
 		t.Errorf("got %v", err)
@@ -212,7 +212,7 @@ func TestStreamingPeaks(t *testing.T) {
 	for _, S := range []int{1, 2, 3, 4, 8} {
 		for _, M := range []int{1, S, 2 * S, 4 * S, 2*S + 1} {
 			for name, factor := range map[string]int{"1f1b-as": 1, "fbp-as": 2} {
-				p, err := Generate(name, Settings{Placement: straight(S), MicroBatches: M, Repeat: 2})
+				p, err := Generate(name, Settings{Placement: Replicated(S, 1), MicroBatches: M, Repeat: 2})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -28,7 +28,7 @@ func Read(r io.Reader) (*Program, error) {
 		return ReadJSON(in)
 	case looksLikeTorch(begin):
 		return ReadTorchCSV(in)
-	case !bytes.HasPrefix(begin, []byte(textHeader)):
+	case !bytes.HasPrefix(begin, []byte(TextHeader)):
 		first, _, _ := strings.Cut(string(begin), "\n") // no more of it is looked at
 		return ParseText(strings.NewReader(first))
 	}

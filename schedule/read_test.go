@@ -10,7 +10,7 @@ import (
 
 // TestReadTellsTheFormsApart: the same Program comes back from its text, its JSON and PyTorch's CSV.
 func TestReadTellsTheFormsApart(t *testing.T) {
-	p, err := Generate("zb-h1", Settings{Placement: straight(3), MicroBatches: 4, Replication: Split})
+	p, err := Generate("zb-h1", Settings{Placement: Replicated(3, 1), MicroBatches: 4, Replication: Split})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestReadTellsTheFormsApart(t *testing.T) {
 
 // FuzzRead: no file makes the readers, Check or the drawing panic or hang.
 func FuzzRead(f *testing.F) {
-	p, err := Generate("1f1b", Settings{Placement: straight(2), MicroBatches: 2})
+	p, err := Generate("1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 2})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func FuzzRead(f *testing.F) {
 // sends one activation or gradient over each boundary for each of them.
 func TestHoldings(t *testing.T) {
 	const S, N = 4, 12
-	p, err := Generate("1f1b-rr", Settings{Placement: straight(S), MicroBatches: 1, Repeat: N})
+	p, err := Generate("1f1b-rr", Settings{Placement: Replicated(S, 1), MicroBatches: 1, Repeat: N})
 	if err == nil {
 		p, err = Lower(p, LowerOptions{})
 	}

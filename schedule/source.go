@@ -27,7 +27,7 @@ func ReadSource(file string, text []byte) (*Source, error) {
 	switch {
 	case bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")):
 		// A list of a JSON file has no line of its own; it is named by its part.
-	case bytes.HasPrefix(text, []byte(textHeader)):
+	case bytes.HasPrefix(text, []byte(TextHeader)):
 		s.textLines(string(text))
 	default:
 		s.torchLines(string(text))

@@ -48,9 +48,9 @@ func (w *storyWorld) do(t *testing.T, d *datadriven.TestData) (string, error) {
 		d.MaybeScanArgs(t, "micro", &n)
 		var err error
 		if d.Cmd == "evaluation" {
-			w.p, err = Evaluation(straight(stages), n)
+			w.p, err = Evaluation(Replicated(stages, 1), n)
 		} else {
-			w.p, err = Checkpoint(straight(stages))
+			w.p, err = Checkpoint(Replicated(stages, 1))
 		}
 		if err != nil {
 			return "", err
@@ -98,7 +98,7 @@ func (w *storyWorld) do(t *testing.T, d *datadriven.TestData) (string, error) {
 			fmt.Fprintln(&b, n)
 		}
 		if chain, closed := Chain(w.p, waits); closed {
-			fmt.Fprintln(&b, "circle:", circle(chain))
+			fmt.Fprintln(&b, "circle:", Circle(chain))
 		}
 		return b.String(), nil
 	}
@@ -113,7 +113,7 @@ func (w *storyWorld) generate(t *testing.T, d *datadriven.TestData) (string, err
 	d.ScanArgs(t, "micro", &micro)
 	d.MaybeScanArgs(t, "replicas", &replicas)
 	d.MaybeScanArgs(t, "repeat", &repeat)
-	s := Settings{Placement: straight(stages), MicroBatches: micro, Repeat: repeat}
+	s := Settings{Placement: Replicated(stages, 1), MicroBatches: micro, Repeat: repeat}
 	if replicas > 1 {
 		s.Placement = nil
 		for i := range stages {

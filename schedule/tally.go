@@ -228,12 +228,12 @@ func (t *tally) stale(have map[Instruction]bool, f Instruction) (Instruction, bo
 // replaced in place.
 func (t *tally) versions(w int) error {
 	current := map[[2]int32]int{}
-	for _, u := range t.p.uses(w) {
+	for _, u := range t.p.Uses(w) {
 		at := [2]int32{int32(u.Instruction.Pipeline), u.Instruction.Stage}
 		if u.Instruction.Kind == U {
 			current[at] = u.Version
 		} else if u.Version > current[at] {
-			return &CheckError{Program: t.p.Name, Worker: w, Position: u.at, Instruction: u.Instruction,
+			return &CheckError{Program: t.p.Name, Worker: w, Position: u.At, Instruction: u.Instruction,
 				Why: fmt.Sprintf("it is to use version %d of its weights; its stage has had %d updates here", u.Version, current[at])}
 		}
 	}

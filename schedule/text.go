@@ -11,13 +11,14 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-const textHeader = "millrace program 1"
+// TextHeader is the first line of the text form.
+const TextHeader = "millrace program 1"
 
 // Text writes the Program in its text form, which ParseText reads back to the same
 // Program: a line for each setting, then the lists of each part that has any.
 func (p *Program) Text() string {
 	var b strings.Builder
-	fmt.Fprintln(&b, textHeader)
+	fmt.Fprintln(&b, TextHeader)
 	fmt.Fprintf(&b, "name %s\nstages %d\nworkers %d\nmicro_batches %d\nperiod %d\nrepeat %d\n",
 		p.Name, p.Stages, p.Workers, p.MicroBatches, p.Period, p.Repeat)
 	fmt.Fprintf(&b, "weights %s\nreplication %s\nlowered %v\n", p.Weights, p.Replication, p.Lowered)
@@ -151,7 +152,7 @@ func ParseText(r io.Reader) (*Program, error) {
 		return nil, fmt.Errorf("schedule: program text, line %d: %w", t.line+1, err)
 	}
 	if t.line == 0 {
-		return nil, fmt.Errorf("schedule: program text is empty; its first line is %q", textHeader)
+		return nil, fmt.Errorf("schedule: program text is empty; its first line is %q", TextHeader)
 	}
 	if err := t.p.complete(); err != nil {
 		return nil, fmt.Errorf("schedule: program text: %w", err)
@@ -185,8 +186,8 @@ type textReader struct {
 
 func (t *textReader) read(line string) error {
 	if t.line == 1 {
-		if line != textHeader {
-			return fmt.Errorf("it begins %q; this millrace reads %q", clip(line), textHeader)
+		if line != TextHeader {
+			return fmt.Errorf("it begins %q; this millrace reads %q", clip(line), TextHeader)
 		}
 		return nil
 	}

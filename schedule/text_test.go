@@ -26,10 +26,10 @@ func TestTextRoundTrips(t *testing.T) {
 }
 
 func TestTextRefusals(t *testing.T) {
-	p, _ := Generate("1f1b", Settings{Placement: straight(2), MicroBatches: 2})
+	p, _ := Generate("1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 2})
 	good := p.Text()
 	for _, c := range []struct{ from, to, want string }{
-		{textHeader, "millrace program 9", "line 1"},
+		{TextHeader, "millrace program 9", "line 1"},
 		{"stages 2", "stage 2", "line 3: unknown setting \"stage\""},
 		{"0F1", "0X1", "line 14: worker 0, instruction 1: schedule: instruction \"0X1\": there is no kind \"X\""},
 		{"place p0/1: 1", "place p0/1: 7", "line 12: place p0/1: 7 is over 1"},
@@ -46,11 +46,11 @@ func TestTextRefusals(t *testing.T) {
 }
 
 func FuzzProgramText(f *testing.F) {
-	p, _ := Generate("pb", Settings{Placement: straight(3), MicroBatches: 4, Recompute: []plan.Recompute{plan.KeepInput, plan.KeepAll, plan.Every(3)}})
+	p, _ := Generate("pb", Settings{Placement: Replicated(3, 1), MicroBatches: 4, Recompute: []plan.Recompute{plan.KeepInput, plan.KeepAll, plan.Every(3)}})
 	f.Add(p.Text())
 	l, _ := Lower(p, LowerOptions{Tied: [][]int{{0, 2}}, Clip: true})
 	f.Add(l.Text())
-	e, _ := Generate("elastic", Settings{Placement: straight(2), MicroBatches: 2, Repeat: 6})
+	e, _ := Generate("elastic", Settings{Placement: Replicated(2, 1), MicroBatches: 2, Repeat: 6})
 	f.Add(e.Text())
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := ParseText(strings.NewReader(text))
@@ -79,7 +79,7 @@ func TestJSONRoundTrips(t *testing.T) {
 }
 
 func TestJSONRefusals(t *testing.T) {
-	p, _ := Generate("1f1b", Settings{Placement: straight(2), MicroBatches: 2})
+	p, _ := Generate("1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 2})
 	var b bytes.Buffer
 	if err := p.WriteJSON(&b); err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestJSONRefusals(t *testing.T) {
 }
 
 func FuzzProgramJSON(f *testing.F) {
-	p, _ := Generate("pb", Settings{Placement: straight(3), MicroBatches: 4})
+	p, _ := Generate("pb", Settings{Placement: Replicated(3, 1), MicroBatches: 4})
 	var b bytes.Buffer
 	if err := p.WriteJSON(&b); err != nil {
 		f.Fatal(err)

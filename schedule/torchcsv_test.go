@@ -10,15 +10,9 @@ import (
 )
 
 // chain is a pipeline of so many stages, each on a worker of its own.
-func chain(stages int) (placement [][]int) {
-	for s := range stages {
-		placement = append(placement, []int{s})
-	}
-	return placement
-}
 
 func TestTorchCSV(t *testing.T) {
-	p, err := Generate("1f1b", Settings{Placement: chain(2), MicroBatches: 3})
+	p, err := Generate("1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +72,7 @@ func TestTorchCSVRefuses(t *testing.T) {
 	for want, s := range map[string]Settings{
 		"stage 1 has 1 replicas and stage 0 has 2": {Placement: [][]int{{0, 1}, {2}}, MicroBatches: 4},
 		"take micro-batches in turn":               {Placement: [][]int{{0, 1}, {2, 3}}, MicroBatches: 4},
-		"stage 1 is recomputed":                    {Placement: chain(2), MicroBatches: 4, Recompute: []plan.Recompute{plan.KeepAll, plan.Every(2)}},
+		"stage 1 is recomputed":                    {Placement: Replicated(2, 1), MicroBatches: 4, Recompute: []plan.Recompute{plan.KeepAll, plan.Every(2)}},
 	} {
 		p, err := Generate("1f1b", s)
 		if err != nil {

@@ -23,7 +23,7 @@ func validatedLater(t testing.TB, family string, s Settings) *Program {
 // TestValidationIsInTheNextStep: every stage validates the update of step k behind the forwards of step
 // k+1 that come before its first gradient, and the last one at the end; the text brings it back.
 func TestValidationIsInTheNextStep(t *testing.T) {
-	p := validatedLater(t, "zb-h2", Settings{Placement: straight(2), MicroBatches: 4, Repeat: 3})
+	p := validatedLater(t, "zb-h2", Settings{Placement: Replicated(2, 1), MicroBatches: 4, Repeat: 3})
 	want := `prologue
 0: 0F0 0SF0 0F1 0SF1 0F2 0SF2 0RB0 0I0 0W0 0F3 0SF3 0RB1 0I1 0W1 0RB2 0I2 0W2 0RB3 0I3 0W3 0GN0 0U0
 1: 1RF0 1F0 1I0 1SB0 1RF1 1F1 1I1 1SB1 1RF2 1F2 1I2 1SB2 1W0 1RF3 1F3 1I3 1SB3 1W1 1W2 1W3 1GN0 1U0
@@ -68,7 +68,7 @@ func TestValidationsAreChecked(t *testing.T) {
 		{"where updates wait", "are not validated later", func(p *Program) { p.PostValidate = false }},
 		{"without a norm", "with a gradient norm", func(p *Program) { p.Clip = false }},
 	} {
-		p := validatedLater(t, "1f1b", Settings{Placement: straight(2), MicroBatches: 3, Repeat: 3})
+		p := validatedLater(t, "1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 3, Repeat: 3})
 		c.spoil(p)
 		if _, err := Check(p); err == nil || !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: got %v, want it to say %q", c.what, err, c.why)
@@ -110,7 +110,7 @@ func TestEveryOrderCanBeValidatedLater(t *testing.T) {
 // TestMessagesMeet: what is sent in front of a drain is taken in front of it, and what a worker takes in front of its
 // validation was sent in front of the sender's.
 func TestMessagesMeet(t *testing.T) {
-	drained, err := Evaluation(straight(2), 2*EvaluationWindow)
+	drained, err := Evaluation(Replicated(2, 1), 2*EvaluationWindow)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestMessagesMeet(t *testing.T) {
 		t.Errorf("a message across a drain: %v", err)
 	}
 
-	p := validatedLater(t, "1f1b", Settings{Placement: straight(2), MicroBatches: 3, Repeat: 3})
+	p := validatedLater(t, "1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 3, Repeat: 3})
 	list = p.Body[0] // 0F3 0SF3 0F4 0SF4 0PV0: validated at once
 	at = slices.IndexFunc(list, func(in Instruction) bool { return in.Kind == PV })
 	p.Body[0] = slices.Insert(slices.Delete(slices.Clone(list), at, at+1), 0, list[at])

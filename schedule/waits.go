@@ -1,5 +1,7 @@
 package schedule
 
+import "strings"
+
 // Chain is a wait list put in order: each worker is followed by one that it waits for,
 // until the chain bites its tail (closed) or comes to a worker that waits for nobody here,
 // because the one it needs has ended or computes. It begins with the first worker of
@@ -50,4 +52,17 @@ func waitedFor(p *Program, waits map[int]Need, n Need) (Need, bool) {
 		}
 	}
 	return Need{}, false
+}
+
+// Circle is a closed chain in one line: who waits for whom.
+func Circle(chain []Need) string {
+	var b strings.Builder
+	for _, n := range chain {
+		b.WriteString(n.At.String())
+		b.WriteString(" needs ")
+		b.WriteString(n.Blocker())
+		b.WriteString("; ")
+	}
+	b.WriteString("and so on round")
+	return b.String()
 }

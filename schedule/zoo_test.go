@@ -9,7 +9,7 @@ import (
 // zoo is every family of split or chunked orders on n workers.
 func zoo(n int) map[string][][]int {
 	return map[string][][]int{
-		"zb-h1": straight(n), "zb-h2": straight(n), "interleaved": Wrap(n, 2), "bfs": Wrap(n, 3),
+		"zb-h1": Replicated(n, 1), "zb-h2": Replicated(n, 1), "interleaved": Wrap(n, 2), "bfs": Wrap(n, 3),
 		"zb-v": Vee(n), "v-half": Vee(n), "v-min": Vee(n), "chimera": Bidirectional(n),
 	}
 }
@@ -86,15 +86,15 @@ func TestZooRefusals(t *testing.T) {
 		want   string
 	}{
 		{"interleaved", Settings{Placement: Wrap(2, 2), MicroBatches: 3}, "3 micro-batches on 2 workers; give a multiple"},
-		{"interleaved", Settings{Placement: straight(4), MicroBatches: 4}, "two at least"},
+		{"interleaved", Settings{Placement: Replicated(4, 1), MicroBatches: 4}, "two at least"},
 		{"bfs", Settings{Placement: Vee(2), MicroBatches: 4}, "stage 2 is on workers [1]"},
 		{"zb-v", Settings{Placement: Wrap(2, 2), MicroBatches: 4}, "worker i holds stages i and 3-i"},
-		{"v-min", Settings{Placement: straight(3), MicroBatches: 4}, "a V has two"},
+		{"v-min", Settings{Placement: Replicated(3, 1), MicroBatches: 4}, "a V has two"},
 		{"chimera", Settings{Placement: Bidirectional(2), MicroBatches: 3}, "give an even number"},
-		{"chimera", Settings{Placement: straight(2), MicroBatches: 2}, "stage s lies on workers s and 1-s"},
+		{"chimera", Settings{Placement: Replicated(2, 1), MicroBatches: 2}, "stage s lies on workers s and 1-s"},
 		{"chimera", Settings{Placement: Bidirectional(3), MicroBatches: 2}, "3 stages; two directions"},
-		{"zb-h1", Settings{Placement: straight(2), MicroBatches: 2, Warmup: []int{1, 2}}, "depths must not grow"},
-		{"zb-h2", Settings{Placement: straight(2), MicroBatches: 2, Weights: Stash}, `weight policy "stash"`},
+		{"zb-h1", Settings{Placement: Replicated(2, 1), MicroBatches: 2, Warmup: []int{1, 2}}, "depths must not grow"},
+		{"zb-h2", Settings{Placement: Replicated(2, 1), MicroBatches: 2, Weights: Stash}, `weight policy "stash"`},
 	} {
 		if _, err := Generate(c.family, c.s); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want it to say %q", c.family, err, c.want)
