@@ -16,15 +16,15 @@ import (
 func TestTorchStreamsEqualTheirEquations(t *testing.T) {
 	e := torchEngine(t)
 	for _, policy := range streamPolicies {
-		for i, family := range smallModels {
+		for i, net := range smallModels {
 			for _, stages := range [][]int{{2, 3}, {3}, {1, 2, 3, 4}}[i] {
-				t.Run(fmt.Sprintf("%s/%s/%d", policy, family.name, stages), func(t *testing.T) {
-					m := build(t, family.name, family.settings)
+				t.Run(fmt.Sprintf("%s/%s/%d", policy, net.name, stages), func(t *testing.T) {
+					m := build(t, net.name, net.settings)
 					micros := 1
 					if policy == schedule.DoubleBuffered {
 						micros = stages
 					}
-					c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), stages), 3, micros, "1f1b-rr"), family.classes, 9)
+					c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), stages), 3, micros, "1f1b-rr"), net.classes, 9)
 					c.Plan.Weights = string(policy)
 					c.Plan.Stages[0].Recompute = plan.AtBoundary(stages == 3)
 					c.Optimizer.Momentum, c.Clip = 0.9*float64(i%2), 0.5
@@ -42,7 +42,7 @@ func TestTorchStreamsEqualTheirEquations(t *testing.T) {
 // whole micro-batch's, a batch norm's statistics are of slices where that is asked for.
 func TestTorchReplicasEqualTheSequentialProgram(t *testing.T) {
 	e := torchEngine(t)
-	for _, family := range []struct {
+	for _, net := range []struct {
 		name     string
 		settings map[string]any
 		classes  int
@@ -57,9 +57,9 @@ func TestTorchReplicasEqualTheSequentialProgram(t *testing.T) {
 	} {
 		for _, how := range []schedule.Replication{schedule.Split, schedule.RoundRobin} {
 			for _, replicas := range [][][]int{{{0, 1, 2}}, {{0}, {1, 2}}, {{0, 1, 2}, {3, 4}}} {
-				t.Run(fmt.Sprintf("%s/%s/%v", family.name, how, replicas), func(t *testing.T) {
-					m := build(t, family.name, family.settings)
-					c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), len(replicas)), 5, 4, "afab"), family.classes, 2)
+				t.Run(fmt.Sprintf("%s/%s/%v", net.name, how, replicas), func(t *testing.T) {
+					m := build(t, net.name, net.settings)
+					c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), len(replicas)), 5, 4, "afab"), net.classes, 2)
 					c.Plan.Replication, c.PerSlice = string(how), how == schedule.Split
 					for i := range replicas {
 						c.Plan.Stages[i].Devices = replicas[i]
@@ -127,18 +127,18 @@ func numbersOf(w Weight) []float64 {
 func TestTorchEveryOrderEqualsOneWorker(t *testing.T) {
 	e := torchEngine(t)
 	ran := 0
-	for _, family := range smallModels {
+	for _, net := range smallModels {
 		for _, f := range schedule.Families() {
 			if !f.AdmitsPolicy(schedule.Sync) {
 				continue
 			}
-			m := build(t, family.name, family.settings)
-			c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 4), 2, 4, "1f1b"), family.classes, 2)
+			m := build(t, net.name, net.settings)
+			c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 4), 2, 4, "1f1b"), net.classes, 2)
 			c.Clip = 0.5
 			if !c.placed(f, rand.New(rand.NewPCG(1, 16))) {
 				continue
 			}
-			t.Run(family.name+"/"+f.Name, func(t *testing.T) {
+			t.Run(net.name+"/"+f.Name, func(t *testing.T) {
 				ran++
 				got := train(t, c)
 				if err := equalCase(c, sequential(t, c, synchronous(c)), got.Weights); err != nil {

@@ -83,12 +83,12 @@ func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 // Torch too: dropout, batch norm statistics and optimizer states are taken back with the weights.
 func TestTorchValidatedUpdates(t *testing.T) {
 	e := torchEngine(t)
-	for _, family := range smallModels {
+	for _, net := range smallModels {
 		sometimes, median := 0, 0.0
 		for _, order := range []string{"zb-h2", "1f1b", "zb-v", "dp"} {
 			for _, clip := range []float64{1e6, 0, 1e-3} { // 0 stands for the median norm
-				m := build(t, family.name, family.settings)
-				c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 4), 3, 8, "1f1b"), family.classes, 5)
+				m := build(t, net.name, net.settings)
+				c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 4), 3, 8, "1f1b"), net.classes, 5)
 				if f, err := schedule.Lookup(order); err != nil || !c.placed(f, rand.New(rand.NewPCG(1, 34))) {
 					t.Fatal(order, err)
 				}
@@ -104,7 +104,7 @@ func TestTorchValidatedUpdates(t *testing.T) {
 					median = slices.Sorted(slices.Values(norms))[len(norms)/2]
 				}
 				if err := equalCase(c, want, got.Weights); err != nil {
-					t.Errorf("%s, %s, limit %v, %d updates clipped: %v", family.name, order, clip, clipped, err)
+					t.Errorf("%s, %s, limit %v, %d updates clipped: %v", net.name, order, clip, clipped, err)
 				}
 				if clipped > 0 && clipped < c.Steps {
 					sometimes++
@@ -112,7 +112,7 @@ func TestTorchValidatedUpdates(t *testing.T) {
 			}
 		}
 		if sometimes < 4 {
-			t.Errorf("%s: some norms over the limit in %d cases; 4 were meant", family.name, sometimes)
+			t.Errorf("%s: some norms over the limit in %d cases; 4 were meant", net.name, sometimes)
 		}
 	}
 }

@@ -10,12 +10,12 @@ import "fmt"
 // it is of a later minibatch, sent in front of its sender's first PV of k: a sender that finds the update of
 // k refused sends nothing of later minibatches any more, and nobody who has yet to find that may wait for it.
 func crossing(p *Program) error {
-	if !p.PostValidate && !p.has(DR) {
+	if !p.PostValidate && !has(p, DR) {
 		return nil
 	}
 	sent := map[Key]side{}
 	for w := range p.Workers {
-		p.sides(w, func(_ int, in Instruction, here side) error {
+		sides(p, w, func(_ int, in Instruction, here side) error {
 			if in.Kind.IsSend() {
 				sent[in.Key()] = here
 			}
@@ -23,13 +23,13 @@ func crossing(p *Program) error {
 		})
 	}
 	for w := range p.Workers {
-		err := p.sides(w, func(at int, in Instruction, here side) (wrong error) {
+		err := sides(p, w, func(at int, in Instruction, here side) (wrong error) {
 			if !in.Kind.IsReceive() {
 				return nil
 			}
 			p.Expected(in, func(message Instruction, from int) bool {
 				if there, made := sent[message.Key()]; made {
-					if why := p.apart(in, here, there); why != "" {
+					if why := apart(p, in, here, there); why != "" {
 						wrong = &CheckError{Program: p.Name, Worker: w, Position: at, Instruction: in,
 							Why: fmt.Sprintf("it takes %v, which worker %d sends %s", message, from, why)}
 					}
@@ -52,7 +52,7 @@ type side struct {
 }
 
 // sides calls yield for every instruction of a worker, with its position, until it returns an error.
-func (p *Program) sides(worker int, yield func(at int, in Instruction, here side) error) (err error) {
+func sides(p *Program, worker int, yield func(at int, in Instruction, here side) error) (err error) {
 	at, here := -1, side{}
 	p.Walk(worker, func(in Instruction) bool {
 		at++
@@ -69,7 +69,7 @@ func (p *Program) sides(worker int, yield func(at int, in Instruction, here side
 }
 
 // apart says what lies between the two ends of a message, if anything that must not.
-func (p *Program) apart(receive Instruction, here, there side) string {
+func apart(p *Program, receive Instruction, here, there side) string {
 	n := p.MinibatchOf(receive)
 	switch {
 	case here.drains != there.drains:
@@ -82,7 +82,7 @@ func (p *Program) apart(receive Instruction, here, there side) string {
 	return ""
 }
 
-func (p *Program) has(k Kind) bool {
+func has(p *Program, k Kind) bool {
 	for _, part := range []Part{p.Prologue, p.Body, p.Epilogue} {
 		for _, list := range part {
 			for _, in := range list {

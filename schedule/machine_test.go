@@ -8,7 +8,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// straight places S stages on S workers.
 // randomWarmup draws a valid K: at most M, never growing.
 func randomWarmup(t *rapid.T, stages, m int) []int {
 	k := make([]int, stages)
@@ -45,17 +44,17 @@ func randomProgram(t *rapid.T) *Program {
 	stages := rapid.IntRange(1, 6).Draw(t, "stages")
 	m := rapid.IntRange(1, 9).Draw(t, "m")
 	s := Settings{Placement: Replicated(stages, 1), MicroBatches: m, Repeat: rapid.IntRange(1, 3).Draw(t, "repeat")}
-	family := "1f1b"
+	order := "1f1b"
 	if rapid.IntRange(0, 3).Draw(t, "replicated") == 0 {
 		s.Placement, s.Replication = replicated(t, stages)
 	}
 	if stages == 1 && rapid.Bool().Draw(t, "dp") {
 		replicas := []int{0, 1, 2}
-		family, s.Placement, s.Replication = "dp", [][]int{replicas[:rapid.IntRange(1, 3).Draw(t, "replicas")]}, RoundRobin
+		order, s.Placement, s.Replication = "dp", [][]int{replicas[:rapid.IntRange(1, 3).Draw(t, "replicas")]}, RoundRobin
 	} else {
 		s.Warmup = randomWarmup(t, stages, m)
 	}
-	p, err := Generate(family, s)
+	p, err := Generate(order, s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -245,9 +245,9 @@ func FuzzOddPrograms(f *testing.F) {
 	for _, c := range oddPrograms() {
 		f.Add(c[0])
 	}
-	for _, family := range []string{"1f1b-rr", "elastic", "dp-async", "chimera", "zb-v", "zb-h2"} {
-		known, _ := Lookup(family)
-		p, err := Generate(family, Settings{Placement: known.Placement(2, 2), MicroBatches: 2, Repeat: 4})
+	for _, order := range []string{"1f1b-rr", "elastic", "dp-async", "chimera", "zb-v", "zb-h2"} {
+		known, _ := Lookup(order)
+		p, err := Generate(order, Settings{Placement: known.Placement(2, 2), MicroBatches: 2, Repeat: 4})
 		if err == nil {
 			f.Add(p.Text())
 			p, err = Lower(p, LowerOptions{Clip: true, PostValidate: true})

@@ -106,9 +106,9 @@ func (w *storyWorld) do(t *testing.T, d *datadriven.TestData) (string, error) {
 }
 
 func (w *storyWorld) generate(t *testing.T, d *datadriven.TestData) (string, error) {
-	var family string
+	var order string
 	stages, micro, replicas, repeat := 1, 1, 1, 1
-	d.ScanArgs(t, "family", &family)
+	d.ScanArgs(t, "family", &order)
 	d.MaybeScanArgs(t, "stages", &stages)
 	d.ScanArgs(t, "micro", &micro)
 	d.MaybeScanArgs(t, "replicas", &replicas)
@@ -139,7 +139,7 @@ func (w *storyWorld) generate(t *testing.T, d *datadriven.TestData) (string, err
 			s.Warmup = append(s.Warmup, k)
 		}
 	}
-	p, err := Generate(family, s)
+	p, err := Generate(order, s)
 	if err != nil {
 		return "", err
 	}

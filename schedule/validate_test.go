@@ -8,9 +8,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-func validatedLater(t testing.TB, family string, s Settings) *Program {
+func validatedLater(t testing.TB, order string, s Settings) *Program {
 	t.Helper()
-	p, err := Generate(family, s)
+	p, err := Generate(order, s)
 	if err == nil {
 		p, err = Lower(p, LowerOptions{Clip: true, PostValidate: true})
 	}

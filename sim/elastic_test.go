@@ -9,9 +9,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-func loweredOf(t testing.TB, family string, s schedule.Settings) *schedule.Program {
+func loweredOf(t testing.TB, order string, s schedule.Settings) *schedule.Program {
 	t.Helper()
-	p, err := schedule.Generate(family, s)
+	p, err := schedule.Generate(order, s)
 	if err != nil {
 		t.Fatal(err)
 	}

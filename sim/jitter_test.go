@@ -28,8 +28,8 @@ func TestJitterHasTheSpreadAskedFor(t *testing.T) {
 // with times that vary the deeper one waits less, and nothing is ever faster than constant
 // times on average.
 func TestJitterNeedsSlack(t *testing.T) {
-	step := func(family string, jittered bool) float64 {
-		p, err := schedule.Generate(family, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 16, Repeat: 40})
+	step := func(order string, jittered bool) float64 {
+		p, err := schedule.Generate(order, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 16, Repeat: 40})
 		if err != nil {
 			t.Fatal(err)
 		}

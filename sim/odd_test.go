@@ -9,12 +9,12 @@ import (
 
 // FuzzOddPrograms: whatever text is read is simulated to its end, or refused, without a panic.
 func FuzzOddPrograms(f *testing.F) {
-	for _, family := range []string{"1f1b", "1f1b-rr", "elastic", "dp-async", "chimera", "zb-v", "fbp-as"} {
-		known, err := schedule.Lookup(family)
+	for _, order := range []string{"1f1b", "1f1b-rr", "elastic", "dp-async", "chimera", "zb-v", "fbp-as"} {
+		known, err := schedule.Lookup(order)
 		if err != nil {
 			f.Fatal(err)
 		}
-		p, err := schedule.Generate(family, schedule.Settings{Placement: known.Placement(2, 2), MicroBatches: 2, Repeat: 4})
+		p, err := schedule.Generate(order, schedule.Settings{Placement: known.Placement(2, 2), MicroBatches: 2, Repeat: 4})
 		for _, later := range []bool{false, true} {
 			if err != nil {
 				f.Fatal(err)

@@ -40,9 +40,9 @@ func TestSumsBeginInTheBackward(t *testing.T) {
 	}
 }
 
-func replicas(t testing.TB, family string, n, micros int) *schedule.Program {
+func replicas(t testing.TB, order string, n, micros int) *schedule.Program {
 	t.Helper()
-	p, err := schedule.Generate(family, schedule.Settings{Placement: schedule.Replicated(1, n), MicroBatches: micros})
+	p, err := schedule.Generate(order, schedule.Settings{Placement: schedule.Replicated(1, n), MicroBatches: micros})
 	if err == nil {
 		p, err = schedule.Lower(p, schedule.LowerOptions{})
 	}

@@ -18,9 +18,9 @@ func straight(stages int) [][]int {
 	return on
 }
 
-func program(t testing.TB, family string, S, M, repeat int) *schedule.Program {
+func program(t testing.TB, order string, S, M, repeat int) *schedule.Program {
 	t.Helper()
-	p, err := schedule.Generate(family, schedule.Settings{Placement: straight(S), MicroBatches: M, Repeat: repeat})
+	p, err := schedule.Generate(order, schedule.Settings{Placement: straight(S), MicroBatches: M, Repeat: repeat})
 	if err == nil {
 		p, err = schedule.Lower(p, schedule.LowerOptions{})
 	}
@@ -52,17 +52,17 @@ func TestKnownStepTimes(t *testing.T) {
 						want["so"] = ideal + float64(S-1)*2*SR
 						want["pb"] = want["so"]
 					}
-					for family, step := range want {
-						_, sum, err := Run(program(t, family, S, M, 1), Uniform(S, 1, B, SR), Options{})
+					for order, step := range want {
+						_, sum, err := Run(program(t, order, S, M, 1), Uniform(S, 1, B, SR), Options{})
 						if err != nil {
 							t.Fatal(err)
 						}
 						if math.Abs(sum.StepS-step) > 1e-9 {
-							t.Errorf("%s S=%d M=%d B=%v SR=%v: step %v, want %v", family, S, M, B, SR, sum.StepS, step)
+							t.Errorf("%s S=%d M=%d B=%v SR=%v: step %v, want %v", order, S, M, B, SR, sum.StepS, step)
 						}
 						bubble := 1 - float64(M)*(1+B)/step
 						if math.Abs(sum.Bubble-bubble) > 1e-9 {
-							t.Errorf("%s S=%d M=%d B=%v SR=%v: bubble %v, want %v", family, S, M, B, SR, sum.Bubble, bubble)
+							t.Errorf("%s S=%d M=%d B=%v SR=%v: bubble %v, want %v", order, S, M, B, SR, sum.Bubble, bubble)
 						}
 					}
 				}
@@ -72,8 +72,8 @@ func TestKnownStepTimes(t *testing.T) {
 }
 
 func TestPeaksAreWhatCheckCounts(t *testing.T) {
-	for _, family := range []string{"afab", "1f1b", "pb", "so"} {
-		p := program(t, family, 4, 9, 3)
+	for _, order := range []string{"afab", "1f1b", "pb", "so"} {
+		p := program(t, order, 4, 9, 3)
 		rep, err := schedule.Check(p)
 		if err != nil {
 			t.Fatal(err)
@@ -83,11 +83,11 @@ func TestPeaksAreWhatCheckCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(rep.PeakActivations, sum.PeakActivations); d != "" {
-			t.Errorf("%s: %s", family, d)
+			t.Errorf("%s: %s", order, d)
 		}
 		for w, bytes := range sum.PeakBytes { // one byte a micro-batch
 			if bytes != int64(rep.PeakActivations[w]) {
-				t.Errorf("%s: worker %d holds %d bytes, want %d", family, w, bytes, rep.PeakActivations[w])
+				t.Errorf("%s: worker %d holds %d bytes, want %d", order, w, bytes, rep.PeakActivations[w])
 			}
 		}
 	}

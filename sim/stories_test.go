@@ -58,9 +58,9 @@ func (w *storyWorld) program(t *testing.T, d *datadriven.TestData) error {
 		w.p = p
 		return err
 	}
-	var family string
+	var order string
 	stages, micro, replicas, repeat := 1, 1, 1, 1
-	d.ScanArgs(t, "family", &family)
+	d.ScanArgs(t, "family", &order)
 	d.MaybeScanArgs(t, "stages", &stages)
 	d.MaybeScanArgs(t, "micro", &micro)
 	d.MaybeScanArgs(t, "replicas", &replicas)
@@ -76,7 +76,7 @@ func (w *storyWorld) program(t *testing.T, d *datadriven.TestData) error {
 	if d.HasArg("split") {
 		s.Replication = schedule.Split
 	}
-	p, err := schedule.Generate(family, s)
+	p, err := schedule.Generate(order, s)
 	if err == nil {
 		p, err = schedule.Lower(p, schedule.LowerOptions{Clip: d.HasArg("clip")})
 	}

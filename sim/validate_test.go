@@ -7,9 +7,9 @@ import (
 )
 
 // normed lowers an order whose updates need the gradient norm.
-func normed(t *testing.T, family string, S, M, repeat int, later bool) *schedule.Program {
+func normed(t *testing.T, order string, S, M, repeat int, later bool) *schedule.Program {
 	t.Helper()
-	p, err := schedule.Generate(family, schedule.Settings{Placement: straight(S), MicroBatches: M, Repeat: repeat})
+	p, err := schedule.Generate(order, schedule.Settings{Placement: straight(S), MicroBatches: M, Repeat: repeat})
 	if err == nil {
 		p, err = schedule.Lower(p, schedule.LowerOptions{Clip: true, PostValidate: later})
 	}

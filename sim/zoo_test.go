@@ -19,9 +19,9 @@ func chunked(stages, v int, f, i, w float64) Costs {
 	return c
 }
 
-func simulate(t *testing.T, family string, placement [][]int, m, repeat int, c Costs) Summary {
+func simulate(t *testing.T, order string, placement [][]int, m, repeat int, c Costs) Summary {
 	t.Helper()
-	p, err := schedule.Generate(family, schedule.Settings{Placement: placement, MicroBatches: m, Repeat: repeat})
+	p, err := schedule.Generate(order, schedule.Settings{Placement: placement, MicroBatches: m, Repeat: repeat})
 	if err == nil {
 		p, err = schedule.Lower(p, schedule.LowerOptions{})
 	}

@@ -161,17 +161,17 @@ func (s *shape) compute() (*schedule.Program, error) {
 		}
 		return source.Program, nil
 	}
-	family, err := schedule.Lookup(s.family)
+	order, err := schedule.Lookup(s.family)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	placement := family.Placement(s.workers, s.chunks)
+	placement := order.Placement(s.workers, s.chunks)
 	if s.replicas > 1 {
 		if len(placement) != s.workers {
-			return nil, fmt.Errorf("--replicas %d: %s places its stages itself; leave it out", s.replicas, family.Name)
+			return nil, fmt.Errorf("--replicas %d: %s places its stages itself; leave it out", s.replicas, order.Name)
 		}
 		placement = schedule.Replicated(s.workers, s.replicas)
 	}
@@ -179,20 +179,20 @@ func (s *shape) compute() (*schedule.Program, error) {
 		Placement: placement, MicroBatches: s.micros, Warmup: s.warmup, Repeat: s.minibatches,
 		Replication: schedule.Replication(s.replication), Weights: schedule.Policy(s.weights),
 	}
-	if err := s.advanced(family, &settings); err != nil {
+	if err := s.advanced(order, &settings); err != nil {
 		return nil, err
 	}
-	if family.Asynchronous() && settings.Repeat == 0 {
+	if order.Asynchronous() && settings.Repeat == 0 {
 		settings.Repeat = 2 * s.workers * s.replicas
 	}
-	return schedule.Generate(family.Name, settings)
+	return schedule.Generate(order.Name, settings)
 }
 
 // advanced gives settings the pipelines side by side and the forwards in advance.
-func (s *shape) advanced(family schedule.Family, settings *schedule.Settings) error {
-	elastic := family.AdmitsPolicy(schedule.Elastic)
+func (s *shape) advanced(order schedule.Family, settings *schedule.Settings) error {
+	elastic := order.AdmitsPolicy(schedule.Elastic)
 	if !elastic && (s.pipelines != 0 || s.alpha != -1) {
-		return fmt.Errorf("--pipelines and --alpha are of --schedule elastic; %s has one pipeline", family.Name)
+		return fmt.Errorf("--pipelines and --alpha are of --schedule elastic; %s has one pipeline", order.Name)
 	}
 	if elastic {
 		if s.pipelines == 0 {
@@ -206,8 +206,8 @@ func (s *shape) advanced(family schedule.Family, settings *schedule.Settings) er
 	if s.advance == 0 {
 		return nil
 	}
-	if len(s.warmup) > 0 || family.Warmup == nil {
-		return fmt.Errorf("--advance %d: %s has its own depths, or --warmup gives them", s.advance, family.Name)
+	if len(s.warmup) > 0 || order.Warmup == nil {
+		return fmt.Errorf("--advance %d: %s has its own depths, or --warmup gives them", s.advance, order.Name)
 	}
 	var err error
 	settings.Warmup, err = schedule.AdvanceDepths(len(settings.Placement), settings.MicroBatches, s.advance, schedule.Graded)

@@ -26,12 +26,12 @@ func init() {
 }
 
 // uniform simulates a family on n stages that take F = 1 and B = 2, with SR for a transfer.
-func uniform(family string, n, m int, sr float64) (sim.Summary, error) {
+func uniform(order string, n, m int, sr float64) (sim.Summary, error) {
 	s := schedule.Settings{MicroBatches: m}
 	for w := range n {
 		s.Placement = append(s.Placement, []int{w})
 	}
-	p, err := schedule.Generate(family, s)
+	p, err := schedule.Generate(order, s)
 	if err != nil {
 		return sim.Summary{}, err
 	}
@@ -44,9 +44,9 @@ func uniform(family string, n, m int, sr float64) (sim.Summary, error) {
 
 func bapipeTable1(ctx context.Context, _ Options, t *Table) error {
 	t.Source = "BaPipe, Table I, with F = 1 and B = 2"
-	for _, family := range []string{"1f1b-as", "fbp-as"} {
+	for _, order := range []string{"1f1b-as", "fbp-as"} {
 		features := 1.0
-		if family == "fbp-as" {
+		if order == "fbp-as" {
 			features = 2
 		}
 		for _, n := range []int{2, 4, 8} {
@@ -54,12 +54,12 @@ func bapipeTable1(ctx context.Context, _ Options, t *Table) error {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				sum, err := uniform(family, n, m, 0)
+				sum, err := uniform(order, n, m, 0)
 				if err != nil {
 					return err
 				}
 				N, M := float64(n), float64(m)
-				what := fmt.Sprintf("%s N=%d M=%d ", family, n, m)
+				what := fmt.Sprintf("%s N=%d M=%d ", order, n, m)
 				t.number(what+"time", (M+N-1)*3, sum.StepS, "%.4g", "")
 				t.number(what+"bubble", (N-1)/(M+N-1), sum.Bubble, "%.4f", "")
 				t.number(what+"features of accelerator 1", min(features*N, M), float64(sum.PeakActivations[0]), "%g", "more than M micro-batches there never are")
@@ -72,26 +72,26 @@ func bapipeTable1(ctx context.Context, _ Options, t *Table) error {
 func bapipeTable2(ctx context.Context, _ Options, t *Table) error {
 	t.Source = "BaPipe, Table II, with F = 1, B = 2 and SR = 0.5"
 	const sr = 0.5
-	for _, family := range []string{"1f1b", "so"} {
+	for _, order := range []string{"1f1b", "so"} {
 		for _, n := range []int{2, 4, 8} {
 			for _, m := range []int{n, 2*n + 1, 4 * n} {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				sum, err := uniform(family, n, m, sr)
+				sum, err := uniform(order, n, m, sr)
 				if err != nil {
 					return err
 				}
 				N, M := float64(n), float64(m)
 				paper, label, features := (M+N-1)*3+(N-1)*2*sr, "1F1B-SO", 2*N
-				if family == "1f1b" {
+				if order == "1f1b" {
 					paper, label, features = (M+N-1)*3+(N+M-2-math.Ceil((M-1)/N))*2*sr, "1F1B-SNO", N
 				}
 				what := fmt.Sprintf("%s N=%d M=%d ", label, n, m)
 				t.number(what+"time", paper, sum.StepS, "%.4g", "")
 				t.number(what+"bubble", 1-M*3/paper, sum.Bubble, "%.4f", "")
 				why := "the last-but-one start of SO needs 2(N-1)+1 forwards, not 2N, to hide the transfers"
-				if family == "1f1b" {
+				if order == "1f1b" {
 					why = ""
 				}
 				t.number(what+"features of accelerator 1", min(features, M), float64(sum.PeakActivations[0]), "%g", why)
@@ -161,8 +161,8 @@ func bapipeTable3(ctx context.Context, o Options, t *Table) error {
 	return nil
 }
 
-func label(family string) string {
-	return map[string]string{"1f1b": "1F1B-SNO", "so": "1F1B-SO"}[family]
+func label(order string) string {
+	return map[string]string{"1f1b": "1F1B-SNO", "so": "1F1B-SO"}[order]
 }
 
 // explored is BaPipe's plan for this micro-batch size without data parallelism, and the
@@ -191,13 +191,13 @@ func (b *bench) explored(ctx context.Context, o Options, batch, microBatch int) 
 }
 
 // pipelined is the time of a sample in a straight pipeline over n devices.
-func (b *bench) pipelined(family string, n, batch, microBatches int) (float64, error) {
+func (b *bench) pipelined(order string, n, batch, microBatches int) (float64, error) {
 	size := batch / microBatches
 	pl, err := b.straight(n, size, microBatches)
 	if err != nil {
 		return 0, err
 	}
-	if err := as(pl, family); err != nil {
+	if err := as(pl, order); err != nil {
 		return 0, err
 	}
 	sum, err := b.run(pl)
@@ -218,7 +218,7 @@ func bapipeTable4(ctx context.Context, o Options, t *Table) error {
 	t.Source = paper.Source
 	t.Notes = append(t.Notes, "batch 32 a GPU, M = 2 N, Adam, sentences of 50 positions (memory must hold the longest), no recompute; stages whose fullest is emptiest; PipeDream's row is data parallelism's in the paper")
 	const why = "context, cuDNN workspace and fragmentation of 2019's PyTorch are not in the description, nor the optimizer's temporaries; the paper does not say which optimizer nor how long sentences are"
-	fit := func(family string, n int) (int, error) {
+	fit := func(order string, n int) (int, error) {
 		return largest(ctx, 2, func(layers int) (bool, error) {
 			b, err := newBench(o, "gnmt", map[string]any{"layers": layers, "context": 50}, "bapipe-8xv100")
 			if err != nil {
@@ -226,9 +226,9 @@ func bapipeTable4(ctx context.Context, o Options, t *Table) error {
 			}
 			b.a.Optimizer, b.a.States = "adam", 2
 			if n == 1 {
-				return b.fits(family, 1, 32, 1, false)
+				return b.fits(order, 1, 32, 1, false)
 			}
-			return b.fits(family, n, 16, 2*n, false)
+			return b.fits(order, n, 16, 2*n, false)
 		})
 	}
 	alone, err := fit("1f1b", 1)
@@ -290,13 +290,13 @@ func largest(ctx context.Context, step int, fits func(layers int) (bool, error))
 }
 
 // fits says whether a pipeline of n devices can be cut so that every device holds its stage.
-func (b *bench) fits(family string, n, microBatch, microBatches int, recompute bool) (bool, error) {
+func (b *bench) fits(order string, n, microBatch, microBatches int, recompute bool) (bool, error) {
 	p, err := b.profile(microBatch)
 	if err != nil {
 		return false, err
 	}
 	limits := split.Limits{Stages: n, MicroBatch: microBatch, MicroBatches: microBatches, Depths: depths(n, microBatches)}
-	if family == "afab" {
+	if order == "afab" {
 		for i := range limits.Depths {
 			limits.Depths[i] = microBatches
 		}

@@ -194,12 +194,12 @@ func parameterBytes(p *profile.Profile) int64 {
 }
 
 // as gives a plan another schedule, with that one's depths.
-func as(pl *plan.Plan, family string) error {
-	f, err := schedule.Lookup(family)
+func as(pl *plan.Plan, order string) error {
+	f, err := schedule.Lookup(order)
 	if err != nil {
 		return err
 	}
-	pl.Schedule = family
+	pl.Schedule = order
 	if f.Warmup == nil {
 		return nil
 	}
