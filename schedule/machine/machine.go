@@ -51,6 +51,9 @@ func (m *Machine) Done(worker int, in schedule.Instruction) []int {
 	return m.release(m.Process.Done(worker, in))
 }
 
+// Limit has every worker pass instructions of minibatch n and later.
+func (m *Machine) Limit(n int) []int { return m.release(m.Process.Limit(n)) }
+
 // release lets a drain through once every worker is at it.
 func (m *Machine) release(wake []int) []int {
 	drain, workers, all := m.AtDrain()

@@ -116,7 +116,7 @@ func (s *Process) Hold(n int) []int {
 	return s.all()
 }
 
-// Limit has every worker pass instructions of minibatch n and later.
+// Limit has every worker pass instructions of minibatch n and later; see Local.Limit.
 func (s *Process) Limit(n int) []int {
 	for _, w := range s.workers {
 		s.locals[w].Limit(n)
@@ -124,7 +124,8 @@ func (s *Process) Limit(n int) []int {
 	return s.all()
 }
 
-// AtDrain says at which drain every worker is, with nothing open; false while some is not.
+// AtDrain says at which drain every worker is, with nothing open; false while some is not. Whoever drives a
+// Process asks after Load, Issued, Done and Limit, and tells its Barrier.
 func (s *Process) AtDrain() (drain, workers int, all bool) {
 	if s.drained < len(s.workers) {
 		return 0, 0, false
