@@ -1,0 +1,322 @@
+package machine
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// happening is what a clock has in store: a worker's instruction ends, a message is there, or a sum is complete.
+type happening struct {
+	at   float64
+	what string // "end", "message", "sum", "left"
+	w    int
+	in   schedule.Instruction
+}
+
+// literalQueue plays a Program on shared cores with a clock of its own, from the sentences of the package's doc.
+type literalQueue struct {
+	p       *schedule.Program
+	lists   [][]schedule.Instruction
+	pos     []int
+	busy    []bool
+	inbox   []map[schedule.Instruction]bool
+	sums    []map[schedule.Instruction]bool // begun by the worker and not complete
+	away    []int                           // its messages under way
+	waiting []int                           // first come first served
+	free    []int                           // processors, longest free first
+	has     []int                           // by worker: its processor, or -1
+	had     []int                           // its last one, or -1
+	over    []bool                          // its token's computation has ended
+	passed  int                             // drains
+	joined  map[schedule.Instruction]int
+	later   []happening
+	log     []string
+	now     float64
+}
+
+// takes is how long an instruction, or a message of it, takes: any time, never two alike.
+func takes(in schedule.Instruction, what int) float64 {
+	g := rand.New(rand.NewPCG(uint64(in.Key()), uint64(what)))
+	return 0.1 + g.Float64()
+}
+
+func playLiterally(p *schedule.Program, cores int) *literalQueue {
+	q := &literalQueue{p: p, joined: map[schedule.Instruction]int{}, pos: make([]int, p.Workers), busy: make([]bool, p.Workers),
+		away: make([]int, p.Workers), over: make([]bool, p.Workers)}
+	for w := range p.Workers {
+		var list []schedule.Instruction
+		p.Walk(w, func(in schedule.Instruction) bool {
+			list = append(list, in)
+			return true
+		})
+		q.lists = append(q.lists, list)
+		q.inbox = append(q.inbox, map[schedule.Instruction]bool{})
+		q.sums = append(q.sums, map[schedule.Instruction]bool{})
+		q.has, q.had = append(q.has, -1), append(q.had, -1)
+	}
+	for c := range cores {
+		q.free = append(q.free, c)
+	}
+	for w := range p.Workers {
+		q.settle(w)
+	}
+	q.drain()
+	for {
+		for w := range p.Workers {
+			q.start(w)
+		}
+		if len(q.later) == 0 {
+			return q
+		}
+		i := 0
+		for j := range q.later {
+			if q.later[j].at < q.later[i].at {
+				i = j
+			}
+		}
+		h := q.later[i]
+		q.later = slices.Delete(q.later, i, i+1)
+		q.now = h.at
+		q.happen(h)
+	}
+}
+
+func (q *literalQueue) happen(h happening) {
+	switch h.what {
+	case "message":
+		q.inbox[h.w][h.in] = true
+	case "left":
+		q.away[h.w]--
+	case "sum":
+		delete(q.sums[h.w], h.in)
+	case "end":
+		q.busy[h.w] = false
+		q.pos[h.w]++
+		q.ended(h.w, h.in)
+	}
+	q.settle(h.w)
+	q.drain()
+}
+
+// drain lets everybody through a drain that all have come to with nothing under way.
+func (q *literalQueue) drain() {
+	for w := range q.lists {
+		if in, more := q.head(w); !more || in.Kind != schedule.DR || q.busy[w] || len(q.sums[w])+q.away[w] > 0 {
+			return
+		}
+	}
+	q.passed++
+}
+
+// ended sends what an instruction sends, behind its own time.
+func (q *literalQueue) ended(w int, in schedule.Instruction) {
+	last := 0.0
+	for i, to := range q.p.Receivers(in) {
+		at := q.now + takes(in, 2+i)
+		last = max(last, at)
+		q.later = append(q.later, happening{at, "message", to, in})
+	}
+	if in.Kind.IsSend() {
+		q.later = append(q.later, happening{last, "left", w, in})
+	}
+	if in.Kind.IsCollective() {
+		members, workers := q.p.Group(in)
+		if q.joined[members[0]]++; q.joined[members[0]] == len(members) {
+			for i, m := range members {
+				q.later = append(q.later, happening{q.now + takes(m, 1), "sum", workers[i], m})
+			}
+		}
+	}
+	q.over[w] = q.over[w] || in.Kind.IsCompute()
+}
+
+func (q *literalQueue) head(w int) (schedule.Instruction, bool) {
+	if q.pos[w] == len(q.lists[w]) {
+		return schedule.Instruction{}, false
+	}
+	return q.lists[w][q.pos[w]], true
+}
+
+// can says whether an instruction has what it needs, cores left out.
+func (q *literalQueue) can(w int, in schedule.Instruction) bool {
+	switch in.Kind {
+	case schedule.RF, schedule.RB:
+		here := true
+		q.p.Expected(in, func(sent schedule.Instruction, _ int) bool {
+			here = here && q.inbox[w][sent]
+			return true
+		})
+		return here
+	case schedule.DR:
+		return q.drainsBefore(w) < q.passed
+	case schedule.AR, schedule.TG, schedule.GN, schedule.U, schedule.PV, schedule.CK:
+		for sum := range q.sums[w] {
+			mine := sum.Stage == in.Stage && sum.Pipeline == in.Pipeline
+			later := sum.Micro > in.Micro && (in.Kind == schedule.U || in.Kind == schedule.GN)
+			trusted := in.Kind == schedule.U && sum.Kind == schedule.GN && q.p.PostValidate
+			if in.Kind == schedule.CK || mine && !later && !trusted {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (q *literalQueue) drainsBefore(w int) (n int) {
+	for _, in := range q.lists[w][:q.pos[w]] {
+		if in.Kind == schedule.DR {
+			n++
+		}
+	}
+	return n
+}
+
+// turn says whether the worker could go through to its next computation at once.
+func (q *literalQueue) turn(w int) bool {
+	for _, in := range q.lists[w][q.pos[w]:] {
+		if !in.Kind.IsReceive() && !in.Kind.IsCompute() || !q.can(w, in) {
+			return false
+		}
+		if in.Kind.IsCompute() {
+			return true
+		}
+	}
+	return false
+}
+
+// settle has a worker give its processor back and stand in the line.
+func (q *literalQueue) settle(w int) {
+	if q.busy[w] {
+		return
+	}
+	in, more := q.head(w)
+	if q.has[w] >= 0 && q.over[w] && (!more || in.Kind.IsCompute() || in.Kind.IsReceive() || !q.can(w, in)) {
+		q.free = append(q.free, q.has[w])
+		q.had[w], q.has[w] = q.has[w], -1
+		if len(q.waiting) > 0 {
+			q.serve(q.waiting[0])
+			q.waiting = q.waiting[1:]
+		}
+	}
+	if q.has[w] < 0 && !slices.Contains(q.waiting, w) && q.turn(w) {
+		if len(q.free) > 0 {
+			q.serve(w)
+		} else {
+			q.waiting = append(q.waiting, w)
+		}
+	}
+}
+
+func (q *literalQueue) serve(w int) {
+	at := slices.Index(q.free, q.had[w])
+	if at < 0 {
+		at = 0
+	}
+	q.has[w], q.over[w] = q.free[at], false
+	q.free = slices.Delete(q.free, at, at+1)
+}
+
+func (q *literalQueue) start(w int) {
+	in, more := q.head(w)
+	if !more || q.busy[w] || !q.can(w, in) || q.has[w] < 0 && q.turn(w) {
+		return
+	}
+	if in.Kind.IsReceive() {
+		q.p.Expected(in, func(sent schedule.Instruction, _ int) bool {
+			delete(q.inbox[w], sent)
+			return true
+		})
+	}
+	if in.Kind.IsSend() {
+		q.away[w]++
+	}
+	if in.Kind.IsCollective() {
+		q.sums[w][in] = true
+	}
+	q.busy[w] = true
+	q.log = append(q.log, fmt.Sprintf("%.9f %d %v on %d", q.now, w, in, q.has[w]))
+	q.later = append(q.later, happening{q.now + takes(in, 0), "end", w, in})
+}
+
+// playWithTokens plays the same with a Machine.
+func playWithTokens(t *testing.T, p *schedule.Program, cores int) (log []string) {
+	m, err := New(p, Options{Cores: cores})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var later []happening
+	left, joined := map[schedule.Instruction]int{}, map[schedule.Instruction]int{}
+	now := 0.0
+	for {
+		for w := range p.Workers {
+			n := m.Poll(w)
+			if !n.Ready() {
+				continue
+			}
+			processor, has := m.Processor(w)
+			if !has {
+				processor = -1
+			}
+			m.Start(w)
+			log = append(log, fmt.Sprintf("%.9f %d %v on %d", now, w, n.At, processor))
+			later = append(later, happening{now + takes(n.At, 0), "end", w, n.At})
+		}
+		if len(later) == 0 {
+			break
+		}
+		h := slices.MinFunc(later, func(a, b happening) int { return cmp.Compare(a.at, b.at) })
+		later = slices.DeleteFunc(later, func(o happening) bool { return o == h })
+		now = h.at
+		switch h.what {
+		case "end":
+			for i, to := range p.Receivers(h.in) {
+				later = append(later, happening{now + takes(h.in, 2+i), "message", to, h.in})
+				left[h.in]++
+			}
+			if h.in.Kind.IsCollective() {
+				members, workers := p.Group(h.in)
+				if joined[members[0]]++; joined[members[0]] == len(members) {
+					for i, member := range members {
+						later = append(later, happening{now + takes(member, 1), "sum", workers[i], member})
+					}
+				}
+			}
+			m.Issued(h.w, !h.in.Kind.IsIssued())
+		case "sum":
+			m.Done(h.w, h.in)
+		case "message":
+			m.Arrive(h.w, h.in)
+			if left[h.in]--; left[h.in] == 0 {
+				m.Done(p.WorkerOf(int(h.in.Pipeline), int(h.in.Stage), int(h.in.Replica)), h.in)
+			}
+		}
+	}
+	if !m.Ended() {
+		t.Fatalf("nothing moves: %v\n%s", m.Waits(), p.Text())
+	}
+	return log
+}
+
+// TestTokensAreALiteralQueue: on every Program workers start the same at the same moments, on the same processors.
+func TestTokensAreALiteralQueue(t *testing.T) {
+	for seed := range uint64(150) {
+		g := rand.New(rand.NewPCG(seed, 4))
+		p := anyProgram(t, g)
+		cores := 1 + g.IntN(p.Workers)
+		want, got := playLiterally(p, cores).log, playWithTokens(t, p, cores)
+		for i := range want {
+			if i >= len(got) || want[i] != got[i] {
+				t.Fatalf("seed %d, %d cores, start %d:\n%s; the literal queue:\n%s\n%s", seed, cores, i, got[min(i, len(got)-1)], want[i],
+					p.Text())
+			}
+		}
+		if len(got) != len(want) || len(got) == 0 {
+			t.Fatalf("seed %d: %d starts, the literal queue %d", seed, len(got), len(want))
+		}
+	}
+}
