@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -19,8 +20,8 @@ type Advancing struct {
 	Plan  *plan.Plan
 	Model *model.Model
 	Clip  bool
-	Rule  schedule.AdvanceRule // "" is schedule.Graded
-	Every int                  // steps of the same depths before they are judged; 0: 8
+	Rule  family.AdvanceRule // "" is schedule.Graded
+	Every int                // steps of the same depths before they are judged; 0: 8
 	// Patience and MinGain are schedule.Advance's; 0 stands for 2 advances and 1 % of a step,
 	// which is about what steps vary by themselves.
 	Patience int
@@ -31,7 +32,7 @@ type Advancing struct {
 	// what a step took with them (0: none yet), and whether the depths are final.
 	OnDepths func(next, measured []int, stepS float64, settled bool)
 
-	control *schedule.Advance
+	control *family.Advance
 	depths  []int
 	settled bool
 	from    int // the first step with these depths
@@ -67,14 +68,14 @@ func (a *Advancing) Next(so trace.Timeline, steps int) (*schedule.Program, error
 }
 
 func (a *Advancing) begin() error {
-	f, err := schedule.Lookup(a.Plan.Schedule)
+	f, err := family.Lookup(a.Plan.Schedule)
 	if err != nil {
 		return err
 	}
 	if f.Warmup == nil {
 		return fmt.Errorf("run: schedule %s has depths of its own; forwards in advance are for 1f1b and elastic", f.Name)
 	}
-	a.control = &schedule.Advance{
+	a.control = &family.Advance{
 		Stages: len(a.Plan.Stages), MicroBatches: a.Plan.MicroBatches, Rule: a.Rule,
 		Patience: cmp.Or(a.Patience, defaultAdvancePatience), MinGain: cmp.Or(a.MinGain, defaultAdvanceGain),
 	}

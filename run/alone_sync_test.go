@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
@@ -76,7 +77,7 @@ func clippedAlone(t *testing.T, c chain, config Config, tolerance float64) (clip
 // behind the norm and weights that layers share change nothing of that.
 func TestEverySynchronousOrderIsPlainTraining(t *testing.T) {
 	e := testEngine(t)
-	for _, f := range schedule.Families() {
+	for _, f := range family.Families() {
 		if !f.AdmitsPolicy(schedule.Sync) {
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
 )
 
 // Check says what Train would refuse, the checkpoint to go on from included, without
@@ -36,7 +37,7 @@ func (c Config) Check() error {
 // runnable refuses a Program that cannot run to its end, or not on this plan's workers, and one whose sums do
 // not ascend, before anything of it begins.
 func (c Config) runnable(p *schedule.Program) error {
-	if _, err := schedule.Check(p); err != nil {
+	if _, err := check.Check(p); err != nil {
 		return err
 	}
 	return cmp.Or(executable(p, c.Plan), c.ordered(p))
@@ -47,7 +48,7 @@ func (c Config) ordered(p *schedule.Program) error {
 	if c.AnyOrder {
 		return nil
 	}
-	if wrong := schedule.OutOfOrder(p, c.Model.NormalisesMicroBatches() != nil); wrong != nil {
+	if wrong := check.OutOfOrder(p, c.Model.NormalisesMicroBatches() != nil); wrong != nil {
 		return fmt.Errorf("run: %w", wrong)
 	}
 	return nil

@@ -11,6 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
@@ -205,11 +207,11 @@ func stageOf(p *plan.Plan, layers int) []int {
 func ProgramOf(p *plan.Plan, m *model.Model, clip bool, steps int) (*schedule.Program, error) {
 	name, settings := schedule.FromPlan(p)
 	settings.Repeat = steps
-	program, err := schedule.Generate(name, settings)
+	program, err := family.Generate(name, settings)
 	if err != nil {
 		return nil, err
 	}
-	return schedule.Lower(program, schedule.LowerOptions{Tied: m.TiedStages(stageOf(p, len(m.Layers))), Clip: clip, PostValidate: p.PostValidate})
+	return lower.Lower(program, lower.Options{Tied: m.TiedStages(stageOf(p, len(m.Layers))), Clip: clip, PostValidate: p.PostValidate})
 }
 
 // workersOf is how many workers a plan has.

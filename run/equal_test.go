@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/wire"
 )
@@ -159,7 +160,7 @@ func checkOrder(t *testing.T, c Config, r *Result) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := schedule.Check(p)
+	report, err := check.Check(p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
@@ -130,7 +131,7 @@ func TestMemoryIsAsPredicted(t *testing.T) {
 				}
 			}
 		}
-		for _, f := range schedule.Families() {
+		for _, f := range family.Families() {
 			policies := f.Policies
 			if policies == nil {
 				policies = []schedule.Policy{schedule.Sync}

@@ -9,6 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -72,11 +74,11 @@ func TestProgramsThatDoNotAscend(t *testing.T) {
 			differs = differs || holds && another(halves) && another(whole)
 			same = same && !another(halves) && !another(whole)
 		}
-		ordered := schedule.OutOfOrder(p, false) == nil
+		ordered := check.OutOfOrder(p, false) == nil
 		if ordered && accepted >= 12 || !ordered && (refused >= 12 || !differs) {
 			continue
 		}
-		lowered, err := schedule.Lower(p, schedule.LowerOptions{})
+		lowered, err := lower.Lower(p, lower.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +127,7 @@ func TestForwardsOfBatchNormAscend(t *testing.T) {
 			p.Body[w] = append(p.Body[w], in)
 		}
 	}
-	lowered, err := schedule.Lower(p, schedule.LowerOptions{})
+	lowered, err := lower.Lower(p, lower.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

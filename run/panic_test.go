@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -108,7 +109,7 @@ func TestWhatCannotBeExecutedIsRefusedFirst(t *testing.T) {
 			p.Body[1] = append(p.Body[1], schedule.Instruction{Stage: 1, Kind: schedule.CK})
 		},
 		"worker 0: 0EV0: a run saves and evaluates between two Programs by itself": func(p *schedule.Program) {
-			evaluates, err := schedule.Evaluation(p.Placement[0], p.MicroBatches)
+			evaluates, err := programs.Evaluation(p.Placement[0], p.MicroBatches)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 )
 
 // equation is the version of its weights that a micro-batch goes through on a stage of a
@@ -170,7 +171,7 @@ func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
 // bits of one worker; two directions, of two replicas.
 func TestEveryOrderEqualsOneWorker(t *testing.T) {
 	e := testEngine(t)
-	for _, f := range schedule.Families() {
+	for _, f := range family.Families() {
 		if !f.AdmitsPolicy(schedule.Sync) {
 			continue
 		}
@@ -204,7 +205,7 @@ func TestEveryOrderEqualsOneWorker(t *testing.T) {
 }
 
 // placed puts a plan's stages on workers as a family wants them, of as many workers as go.
-func (c *Config) placed(f schedule.Family, g *rand.Rand) bool {
+func (c *Config) placed(f family.Family, g *rand.Rand) bool {
 	p := c.Plan
 	stages := len(p.Stages)
 	p.Schedule = f.Name

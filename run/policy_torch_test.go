@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 )
 
 // Torch keeps the bits too, of batch norm, dropout and a tied weight; under latest its operators go back through
@@ -128,7 +129,7 @@ func TestTorchEveryOrderEqualsOneWorker(t *testing.T) {
 	e := torchEngine(t)
 	ran := 0
 	for _, net := range smallModels {
-		for _, f := range schedule.Families() {
+		for _, f := range family.Families() {
 			if !f.AdmitsPolicy(schedule.Sync) {
 				continue
 			}

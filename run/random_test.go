@@ -10,6 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
@@ -59,11 +61,11 @@ func randomProgram(t testing.TB, e engine.Engine, g *rand.Rand) (Config, *schedu
 	if g.IntN(3) == 0 {
 		c.Clip = 0.3
 	}
-	lowered, err := schedule.Lower(p, schedule.LowerOptions{Tied: m.TiedStages(stageOf(pl, n)), Clip: c.Clip > 0})
+	lowered, err := lower.Lower(p, lower.Options{Tied: m.TiedStages(stageOf(pl, n)), Clip: c.Clip > 0})
 	if err != nil {
 		return Config{}, nil, false
 	}
-	if _, err := schedule.Check(lowered); err != nil {
+	if _, err := check.Check(lowered); err != nil {
 		return Config{}, nil, false
 	}
 	c.Next = func(trace.Timeline, int) (*schedule.Program, error) { return lowered, nil }

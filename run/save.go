@@ -6,7 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/millrace-ml/millrace/run/checkpoint"
-	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
 // save has every stage write itself and commits the checkpoint once all have.
@@ -17,7 +17,7 @@ func (r *runner) save() error {
 		return fmt.Errorf("run: %w", err)
 	}
 	r.job.draft, r.job.updates = draft, nil
-	p, err := schedule.Checkpoint(r.job.placement)
+	p, err := programs.Checkpoint(r.job.placement)
 	if err == nil {
 		_, err = r.run(p, r.done, false)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/run/record"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire"
 )
@@ -285,7 +286,7 @@ func (r *runner) run(p *schedule.Program, base int, trains bool) (int, error) {
 // evaluate passes the test data through the stages.
 func (r *runner) evaluate() error {
 	r.job.tests = make([]tested, r.job.testMicros())
-	p, err := schedule.Evaluation(r.job.placement, len(r.job.tests))
+	p, err := programs.Evaluation(r.job.placement, len(r.job.tests))
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -168,7 +169,7 @@ func allForwardAllBackward(c Config, devices []int, steps int) (*schedule.Progra
 			p.Body[d] = append(p.Body[d], schedule.Instruction{Kind: schedule.B, Stage: int32(s), Micro: m})
 		}
 	}
-	return schedule.Lower(p, schedule.LowerOptions{Tied: c.Model.TiedStages(stageOf(c.Plan, len(c.Model.Layers))), Clip: c.Clip > 0})
+	return lower.Lower(p, lower.Options{Tied: c.Model.TiedStages(stageOf(c.Plan, len(c.Model.Layers))), Clip: c.Clip > 0})
 }
 
 // Only the last steps are kept in full, and those asked for; marks and losses are kept for all.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -29,7 +30,7 @@ func over(norms []float64, limit float64) int {
 // over the limit never, sometimes or always, in every order that ends in a flush.
 func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 	e := testEngine(t)
-	for _, f := range schedule.Families() {
+	for _, f := range family.Families() {
 		if !f.AdmitsPolicy(schedule.Sync) || f.AdmitsPolicy(schedule.Elastic) {
 			continue
 		}
@@ -89,7 +90,7 @@ func TestTorchValidatedUpdates(t *testing.T) {
 			for _, clip := range []float64{1e6, 0, 1e-3} { // 0 stands for the median norm
 				m := build(t, net.name, net.settings)
 				c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 4), 3, 8, "1f1b"), net.classes, 5)
-				if f, err := schedule.Lookup(order); err != nil || !c.placed(f, rand.New(rand.NewPCG(1, 34))) {
+				if f, err := family.Lookup(order); err != nil || !c.placed(f, rand.New(rand.NewPCG(1, 34))) {
 					t.Fatal(order, err)
 				}
 				c.Optimizer = optim.Settings{Kind: optim.AdamW, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.1}
@@ -124,7 +125,7 @@ func TestANormThatIsNoNumberTakesTheStepBack(t *testing.T) {
 	for _, name := range []string{"zb-h2", "1f1b", "zb-v", "interleaved"} {
 		for _, at := range []int{0, 1, 3} {
 			c := small(t, 4, 6)
-			if f, err := schedule.Lookup(name); err != nil || !c.placed(f, rand.New(rand.NewPCG(1, 35))) {
+			if f, err := family.Lookup(name); err != nil || !c.placed(f, rand.New(rand.NewPCG(1, 35))) {
 				t.Fatal(name, err)
 			}
 			c.Plan.MicroBatches, c.Plan.PostValidate = 8, true

@@ -1,10 +1,15 @@
-package schedule
+package schedule_test
 
 import (
 	"errors"
 	"slices"
 	"testing"
 
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"pgregory.net/rapid"
 )
 
@@ -21,9 +26,9 @@ func randomWarmup(t *rapid.T, stages, m int) []int {
 
 // replicated places stages on one to three workers each: as many on every stage for round
 // robin, where depths of the family then hold for each chain of replicas; any number for split.
-func replicated(t *rapid.T, stages int) ([][]int, Replication) {
+func replicated(t *rapid.T, stages int) ([][]int, schedule.Replication) {
 	n := rapid.IntRange(1, 3).Draw(t, "replicas")
-	how := rapid.SampledFrom([]Replication{Split, RoundRobin}).Draw(t, "replication")
+	how := rapid.SampledFrom([]schedule.Replication{schedule.Split, schedule.RoundRobin}).Draw(t, "replication")
 	var placement [][]int
 	next := 0
 	for range stages {
@@ -33,36 +38,36 @@ func replicated(t *rapid.T, stages int) ([][]int, Replication) {
 			next++
 		}
 		placement = append(placement, on)
-		if how == Split {
+		if how == schedule.Split {
 			n = rapid.IntRange(1, 3).Draw(t, "replicas")
 		}
 	}
 	return placement, how
 }
 
-func randomProgram(t *rapid.T) *Program {
+func randomProgram(t *rapid.T) *schedule.Program {
 	stages := rapid.IntRange(1, 6).Draw(t, "stages")
 	m := rapid.IntRange(1, 9).Draw(t, "m")
-	s := Settings{Placement: Replicated(stages, 1), MicroBatches: m, Repeat: rapid.IntRange(1, 3).Draw(t, "repeat")}
+	s := schedule.Settings{Placement: schedule.Replicated(stages, 1), MicroBatches: m, Repeat: rapid.IntRange(1, 3).Draw(t, "repeat")}
 	order := "1f1b"
 	if rapid.IntRange(0, 3).Draw(t, "replicated") == 0 {
 		s.Placement, s.Replication = replicated(t, stages)
 	}
 	if stages == 1 && rapid.Bool().Draw(t, "dp") {
 		replicas := []int{0, 1, 2}
-		order, s.Placement, s.Replication = "dp", [][]int{replicas[:rapid.IntRange(1, 3).Draw(t, "replicas")]}, RoundRobin
+		order, s.Placement, s.Replication = "dp", [][]int{replicas[:rapid.IntRange(1, 3).Draw(t, "replicas")]}, schedule.RoundRobin
 	} else {
 		s.Warmup = randomWarmup(t, stages, m)
 	}
-	p, err := Generate(order, s)
+	p, err := family.Generate(order, s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := LowerOptions{Clip: rapid.Bool().Draw(t, "clip")}
+	o := lower.Options{Clip: rapid.Bool().Draw(t, "clip")}
 	if stages > 2 && rapid.Bool().Draw(t, "tied") {
 		o.Tied = [][]int{{0, stages - 1}}
 	}
-	if p, err = Lower(p, o); err != nil {
+	if p, err = lower.Lower(p, o); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -71,13 +76,13 @@ func randomProgram(t *rapid.T) *Program {
 func TestRandomProgramsPassCheck(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := randomProgram(t)
-		rep, err := Check(p)
+		rep, err := check.Check(p)
 		if err != nil {
 			t.Fatalf("%v", err)
 		}
 		for s, on := range p.Placement[0] {
 			for _, w := range on {
-				if rep.PeakActivations[w] < 1 && (len(on) == 1 || p.Replication == Split) || rep.PeakActivations[w] > p.MicroBatches {
+				if rep.PeakActivations[w] < 1 && (len(on) == 1 || p.Replication == schedule.Split) || rep.PeakActivations[w] > p.MicroBatches {
 					t.Fatalf("stage %d holds %d micro-batches of %d", s, rep.PeakActivations[w], p.MicroBatches)
 				}
 			}
@@ -98,11 +103,11 @@ func TestPeakIsWarmup(t *testing.T) {
 		{"pb", 4, 8, []int{7, 5, 3, 1}},
 		{"so", 4, 8, []int{8, 6, 4, 2}},
 	} {
-		p, err := Generate(c.family, Settings{Placement: Replicated(c.S, 1), MicroBatches: c.M})
+		p, err := family.Generate(c.family, schedule.Settings{Placement: schedule.Replicated(c.S, 1), MicroBatches: c.M})
 		if err != nil {
 			t.Fatal(err)
 		}
-		rep, err := Check(p)
+		rep, err := check.Check(p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,15 +118,15 @@ func TestPeakIsWarmup(t *testing.T) {
 }
 
 func TestDepthsThatDeadlockAreRefused(t *testing.T) {
-	_, err := Generate("1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 4, Warmup: []int{1, 2}})
+	_, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Warmup: []int{1, 2}})
 	if err == nil {
 		t.Fatal("K = 1, 2 was accepted")
 	}
 	// And the replay finds it by itself when the order is written by hand.
-	good, _ := Generate("1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 4, Warmup: []int{2, 2}})
-	bad, _ := Generate("1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 4, Warmup: []int{1, 1}})
+	good, _ := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Warmup: []int{2, 2}})
+	bad, _ := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Warmup: []int{1, 1}})
 	bad.Body[1] = good.Body[1]
-	if _, err := Check(bad); err == nil {
+	if _, err := check.Check(bad); err == nil {
 		t.Fatal("a deadlock passed the check")
 	} else {
 		t.Log(err)
@@ -148,7 +153,7 @@ func TestCorruptionsAreCaught(t *testing.T) {
 			list = slices.Insert(list, i, in)
 		}
 		p.Body[w] = list
-		if _, err := Check(p); err == nil {
+		if _, err := check.Check(p); err == nil {
 			t.Fatalf("worker %d without or with two of %v passed", w, in)
 		}
 	})
@@ -159,7 +164,7 @@ func FuzzInstruction(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if in, err := ParseInstruction(s); err == nil && in.String() != s {
+		if in, err := schedule.ParseInstruction(s); err == nil && in.String() != s {
 			t.Errorf("%q became %v", s, in)
 		}
 	})
@@ -167,32 +172,32 @@ func FuzzInstruction(f *testing.F) {
 
 // A whole minibatch without any update hides behind the updates of the others.
 func TestTheLastUpdateIsMissed(t *testing.T) {
-	p, err := Generate("1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 2})
+	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
 	if err == nil {
-		p, err = Lower(p, LowerOptions{})
+		p, err = lower.Lower(p, lower.Options{})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Epilogue = make(Part, 2)
+	p.Epilogue = make(schedule.Part, 2)
 	for w, list := range p.Body {
 		p.Epilogue[w] = list[:len(list)-1]
 	}
-	var refused *CheckError
-	if _, err := Check(p); !errors.As(err, &refused) || refused.Why != "0U1 is there 0 times; every stage updates once for each minibatch" {
+	var refused *check.Error
+	if _, err := check.Check(p); !errors.As(err, &refused) || refused.Why != "0U1 is there 0 times; every stage updates once for each minibatch" {
 		t.Errorf("got %v", err)
 	}
 }
 
 // The state of a Machine survives a change of Program, and only between Programs.
 func TestTheNextProgram(t *testing.T) {
-	train, _ := Generate("1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 2})
-	train, _ = Lower(train, LowerOptions{})
-	rest, err := Evaluation(Replicated(2, 1), 3)
+	train, _ := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
+	train, _ = lower.Lower(train, lower.Options{})
+	rest, err := programs.Evaluation(schedule.Replicated(2, 1), 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := NewMachine(train, 0)
+	m, err := schedule.NewMachine(train, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +205,7 @@ func TestTheNextProgram(t *testing.T) {
 		t.Error("a Program replaced one that was under way")
 	}
 	play(t, train, m)
-	for _, p := range []*Program{rest, train} {
+	for _, p := range []*schedule.Program{rest, train} {
 		if err := m.Load(p); err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +214,7 @@ func TestTheNextProgram(t *testing.T) {
 }
 
 // play runs a Machine to the end of its lists with transfers that take no time.
-func play(t *testing.T, p *Program, m *Machine) {
+func play(t *testing.T, p *schedule.Program, m *schedule.Machine) {
 	t.Helper()
 	for moved := true; moved; {
 		moved = false

@@ -1,4 +1,4 @@
-package schedule
+package schedule_test
 
 import (
 	"os"
@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/internal/kind"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 // The page of Programs has every kind of instruction, a star at those that count minibatches,
@@ -33,14 +36,14 @@ func TestTheProgramsPageIsComplete(t *testing.T) {
 			t.Errorf("docs/programs.md does not say what %s is", name)
 		}
 	}
-	_, example, _ := strings.Cut(page, "\n    "+TextHeader+"\n")
+	_, example, _ := strings.Cut(page, "\n    "+schedule.TextHeader+"\n")
 	example, _, _ = strings.Cut(example, "\n\n")
-	p, err := ParseText(strings.NewReader(TextHeader + "\n" + example))
+	p, err := schedule.ParseText(strings.NewReader(schedule.TextHeader + "\n" + example))
 	if err == nil {
-		p, err = Lower(p, LowerOptions{})
+		p, err = lower.Lower(p, lower.Options{})
 	}
 	if err == nil {
-		_, err = Check(p)
+		_, err = check.Check(p)
 	}
 	if err != nil {
 		t.Errorf("the example: %v", err)

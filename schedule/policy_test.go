@@ -1,4 +1,4 @@
-package schedule
+package schedule_test
 
 import (
 	"fmt"
@@ -6,16 +6,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"pgregory.net/rapid"
 )
 
-func stream(t testing.TB, placement [][]int, m, minibatches int, w Policy) *Program {
+func stream(t testing.TB, placement [][]int, m, minibatches int, w schedule.Policy) *schedule.Program {
 	t.Helper()
-	p, err := Generate("1f1b-rr", Settings{Placement: placement, MicroBatches: m, Repeat: minibatches, Weights: w})
+	p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: placement, MicroBatches: m, Repeat: minibatches, Weights: w})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err = Lower(p, LowerOptions{})
+	p, err = lower.Lower(p, lower.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,27 +31,27 @@ func stream(t testing.TB, placement [][]int, m, minibatches int, w Policy) *Prog
 // on every stage with vertical sync; and 2BW's w(t+1) = w(t) - lr grad f(w(t-1)).
 func TestStaleness(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 8} {
-		for _, policy := range []Policy{Stash, Vertical, Latest, DoubleBuffered} {
+		for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest, schedule.DoubleBuffered} {
 			m := 1
-			if policy == DoubleBuffered {
+			if policy == schedule.DoubleBuffered {
 				m = n
 			}
-			p := stream(t, Replicated(n, 1), m, 5*n+3, policy)
+			p := stream(t, schedule.Replicated(n, 1), m, 5*n+3, policy)
 			for w := range n {
 				for _, u := range p.Uses(w) {
 					in, v := u.Instruction, u.Version
 					at, i := int(in.Micro)/m, w+1
-					want := map[Policy]int{Stash: at - n + i, Vertical: at - n + 1, Latest: at - n + i, DoubleBuffered: at - 1}[policy]
-					if policy == Latest && in.Kind == B {
+					want := map[schedule.Policy]int{schedule.Stash: at - n + i, schedule.Vertical: at - n + 1, schedule.Latest: at - n + i, schedule.DoubleBuffered: at - 1}[policy]
+					if policy == schedule.Latest && in.Kind == schedule.B {
 						want = at
 					}
-					if in.Kind == U {
+					if in.Kind == schedule.U {
 						want = at + 1
 						if m > 1 {
 							want = int(in.Micro) + 1
 						}
 					}
-					if in.Kind != U {
+					if in.Kind != schedule.U {
 						want = max(0, want)
 					}
 					if v != want {
@@ -64,18 +68,18 @@ func TestStaleness(t *testing.T) {
 // the tag of the oldest minibatch to come still asks for, n at most.
 func TestVersionsHeld(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 8} {
-		for _, policy := range []Policy{Stash, Vertical, Latest, DoubleBuffered} {
+		for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest, schedule.DoubleBuffered} {
 			m := 1
-			if policy == DoubleBuffered {
+			if policy == schedule.DoubleBuffered {
 				m = n
 			}
-			rep, err := Check(stream(t, Replicated(n, 1), m, 5*n+3, policy))
+			rep, err := check.Check(stream(t, schedule.Replicated(n, 1), m, 5*n+3, policy))
 			if err != nil {
 				t.Fatal(err)
 			}
 			for w, got := range rep.Versions {
-				want := map[Policy]int{Stash: n - w, Vertical: n, Latest: 1, DoubleBuffered: 2}[policy]
-				if got != want && (policy != Vertical || got > n) {
+				want := map[schedule.Policy]int{schedule.Stash: n - w, schedule.Vertical: n, schedule.Latest: 1, schedule.DoubleBuffered: 2}[policy]
+				if got != want && (policy != schedule.Vertical || got > n) {
 					t.Errorf("%s, n=%d: stage %d holds %d versions, want %d", policy, n, w+1, got, want)
 				}
 				if rep.PeakActivations[w] != n-w {
@@ -96,7 +100,7 @@ func TestNOAM(t *testing.T) {
 		{[]int{9, 5, 1, 1}, []int{2, 2, 2, 1}},
 		{[]int{1, 3}, []int{4, 1}},
 	} {
-		if got := NOAM(inTurn(c.replicas)); !slices.Equal(got, c.want) {
+		if got := family.NOAM(inTurn(c.replicas)); !slices.Equal(got, c.want) {
 			t.Errorf("%v: %v, want %v", c.replicas, got, c.want)
 		}
 	}
@@ -121,48 +125,48 @@ func TestStreamsOfAnyReplicas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		replicas := rapid.SliceOfN(rapid.IntRange(1, 5), 1, 4).Draw(t, "replicas")
 		total := rapid.IntRange(1, 90).Draw(t, "minibatches")
-		policy := rapid.SampledFrom([]Policy{Stash, Vertical, Latest}).Draw(t, "policy")
-		p, err := Generate("1f1b-rr", Settings{Placement: inTurn(replicas), MicroBatches: 1, Repeat: total, Weights: policy})
+		policy := rapid.SampledFrom([]schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest}).Draw(t, "policy")
+		p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: inTurn(replicas), MicroBatches: 1, Repeat: total, Weights: policy})
 		if err != nil {
 			t.Fatal(err)
 		}
-		q, err := Lower(p, LowerOptions{})
+		q, err := lower.Lower(p, lower.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rep, err := Check(q); err != nil {
+		if rep, err := check.Check(q); err != nil {
 			t.Fatalf("%v\n%v\n%s", err, rep, q.Text())
 		}
 		for s, on := range q.Placement[0] {
 			for r, w := range on {
-				var want List
+				var want schedule.List
 				var mine []int
 				for m := r; m < total; m += len(on) {
 					mine = append(mine, m)
 				}
-				at := Instruction{Stage: int32(s), Replica: int16(r)}
-				k := min(NOAM(q.Placement[0])[s], len(mine))
-				add := func(kind Kind, m int) {
+				at := schedule.Instruction{Stage: int32(s), Replica: int16(r)}
+				k := min(family.NOAM(q.Placement[0])[s], len(mine))
+				add := func(kind schedule.Kind, m int) {
 					in := at.As(kind)
 					in.Micro = int32(m)
 					want = append(want, in)
 				}
 				for _, m := range mine[:k] {
-					add(F, m)
+					add(schedule.F, m)
 				}
 				for j := range mine {
-					add(B, mine[j])
+					add(schedule.B, mine[j])
 					if j+k < len(mine) {
-						add(F, mine[j+k])
+						add(schedule.F, mine[j+k])
 					}
 				}
-				var got List
+				var got schedule.List
 				updates := 0
-				q.Walk(w, func(in Instruction) bool {
+				q.Walk(w, func(in schedule.Instruction) bool {
 					switch in.Kind {
-					case F, B:
+					case schedule.F, schedule.B:
 						got = append(got, in)
-					case U:
+					case schedule.U:
 						updates++
 					}
 					return true
@@ -181,28 +185,28 @@ func TestStreamsOfAnyReplicas(t *testing.T) {
 func TestPoliciesRefused(t *testing.T) {
 	for _, c := range []struct {
 		family string
-		s      Settings
+		s      schedule.Settings
 		want   string
 	}{
-		{"1f1b-rr", Settings{Placement: Replicated(2, 1), MicroBatches: 1, Weights: Sync}, `weight policy "sync"; this order admits ["stash"`},
-		{"1f1b-rr", Settings{Placement: inTurn([]int{2, 1}), MicroBatches: 1, Replication: Split}, `replication "split"`},
-		{"1f1b-rr", Settings{Placement: Replicated(4, 1), MicroBatches: 2, Repeat: 9, Weights: DoubleBuffered}, "do not go together"},
-		{"mp", Settings{Placement: Replicated(2, 1), MicroBatches: 2, Warmup: []int{2, 1}}, "holds one micro-batch"},
+		{"1f1b-rr", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 1, Weights: schedule.Sync}, `weight policy "sync"; this order admits ["stash"`},
+		{"1f1b-rr", schedule.Settings{Placement: inTurn([]int{2, 1}), MicroBatches: 1, Replication: schedule.Split}, `replication "split"`},
+		{"1f1b-rr", schedule.Settings{Placement: schedule.Replicated(4, 1), MicroBatches: 2, Repeat: 9, Weights: schedule.DoubleBuffered}, "do not go together"},
+		{"mp", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2, Warmup: []int{2, 1}}, "holds one micro-batch"},
 	} {
-		if _, err := Generate(c.family, c.s); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := family.Generate(c.family, c.s); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want it to say %q", err, c.want)
 		}
 	}
-	p := stream(t, Replicated(2, 1), 1, 9, Stash)
+	p := stream(t, schedule.Replicated(2, 1), 1, 9, schedule.Stash)
 	p.Weights = "psychic"
-	if _, err := Check(p); err == nil || !strings.Contains(err.Error(), `weight policy "psychic"`) {
+	if _, err := check.Check(p); err == nil || !strings.Contains(err.Error(), `weight policy "psychic"`) {
 		t.Errorf("got %v", err)
 	}
-	p, err := Generate("1f1b-rr", Settings{Placement: inTurn([]int{2, 1}), MicroBatches: 1, Repeat: 6})
+	p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: inTurn([]int{2, 1}), MicroBatches: 1, Repeat: 6})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Lower(p, LowerOptions{Clip: true}); err == nil || !strings.Contains(err.Error(), "no common update") {
+	if _, err := lower.Lower(p, lower.Options{Clip: true}); err == nil || !strings.Contains(err.Error(), "no common update") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -212,11 +216,11 @@ func TestStreamingPeaks(t *testing.T) {
 	for _, S := range []int{1, 2, 3, 4, 8} {
 		for _, M := range []int{1, S, 2 * S, 4 * S, 2*S + 1} {
 			for name, factor := range map[string]int{"1f1b-as": 1, "fbp-as": 2} {
-				p, err := Generate(name, Settings{Placement: Replicated(S, 1), MicroBatches: M, Repeat: 2})
+				p, err := family.Generate(name, schedule.Settings{Placement: schedule.Replicated(S, 1), MicroBatches: M, Repeat: 2})
 				if err != nil {
 					t.Fatal(err)
 				}
-				rep, err := Check(p)
+				rep, err := check.Check(p)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -231,8 +235,8 @@ func TestStreamingPeaks(t *testing.T) {
 }
 
 func ExamplePolicy() {
-	p, _ := Generate("1f1b-rr", Settings{Placement: [][]int{{0}, {1}, {2}}, MicroBatches: 1, Repeat: 8})
-	rep, _ := Check(p)
+	p, _ := family.Generate("1f1b-rr", schedule.Settings{Placement: [][]int{{0}, {1}, {2}}, MicroBatches: 1, Repeat: 8})
+	rep, _ := check.Check(p)
 	fmt.Println(p.Weights, rep.Versions)
 	// Output: stash [3 2 1]
 }

@@ -1,9 +1,11 @@
-package schedule
+package schedule_test
 
 import (
 	"slices"
 	"testing"
 
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
 	"pgregory.net/rapid"
 )
 
@@ -11,11 +13,11 @@ import (
 // instruction alone: what every worker has, message by message, with every rule
 // looked up by walking whole lists. It is the dumb twin of Check.
 type literal struct {
-	p     *Program
-	lists []List
+	p     *schedule.Program
+	lists []schedule.List
 	at    []int
-	made  []map[Instruction]bool // by worker: what it has executed
-	box   []map[Instruction]bool // by worker: messages that arrived, by the sender's instruction
+	made  []map[schedule.Instruction]bool // by worker: what it has executed
+	box   []map[schedule.Instruction]bool // by worker: messages that arrived, by the sender's instruction
 }
 
 // valid says whether the Program runs to its end, with every rule kept on the way.
@@ -47,35 +49,35 @@ func (l *literal) valid() bool {
 }
 
 // execute says whether an instruction can be done now (ok), or never may at this place (wrong).
-func (l *literal) execute(w int, in Instruction) (ok, wrong bool) {
+func (l *literal) execute(w int, in schedule.Instruction) (ok, wrong bool) {
 	have := l.made[w]
 	if have[in] {
 		return false, true
 	}
 	per := int32(l.p.MicroBatches / l.p.Period)
 	switch in.Kind {
-	case F:
-		if before := (Instruction{Stage: in.Stage, Replica: in.Replica, Kind: U, Micro: in.Micro/per - 1}); before.Micro >= 0 && !have[before] {
+	case schedule.F:
+		if before := (schedule.Instruction{Stage: in.Stage, Replica: in.Replica, Kind: schedule.U, Micro: in.Micro/per - 1}); before.Micro >= 0 && !have[before] {
 			return false, true
 		}
-		return true, in.Stage > 0 && !have[in.As(RF)]
-	case B:
-		return true, !have[in.As(F)] || int(in.Stage) < l.p.Stages-1 && !have[in.As(RB)]
-	case SF, SB:
-		if made := map[Kind]Kind{SF: F, SB: B}[in.Kind]; !have[in.As(made)] {
+		return true, in.Stage > 0 && !have[in.As(schedule.RF)]
+	case schedule.B:
+		return true, !have[in.As(schedule.F)] || int(in.Stage) < l.p.Stages-1 && !have[in.As(schedule.RB)]
+	case schedule.SF, schedule.SB:
+		if made := map[schedule.Kind]schedule.Kind{schedule.SF: schedule.F, schedule.SB: schedule.B}[in.Kind]; !have[in.As(made)] {
 			return false, true
 		}
 		for _, to := range l.p.Receivers(in) {
 			l.box[to][in] = true
 		}
 		return true, false
-	case RF, RB:
+	case schedule.RF, schedule.RB:
 		from := in
-		from.Kind, from.Stage = SF, in.Stage-1
-		if in.Kind == RB {
-			from.Kind, from.Stage = SB, in.Stage+1
+		from.Kind, from.Stage = schedule.SF, in.Stage-1
+		if in.Kind == schedule.RB {
+			from.Kind, from.Stage = schedule.SB, in.Stage+1
 		}
-		var taken []Instruction
+		var taken []schedule.Instruction
 		for message := range l.box[w] {
 			same := message
 			same.Replica = from.Replica
@@ -90,23 +92,23 @@ func (l *literal) execute(w int, in Instruction) (ok, wrong bool) {
 			delete(l.box[w], message)
 		}
 		return true, false
-	case AR, TG, GN, U:
+	case schedule.AR, schedule.TG, schedule.GN, schedule.U:
 		for m := range l.p.MicroBatches {
-			b := in.As(B)
+			b := in.As(schedule.B)
 			b.Micro = in.Micro*per + int32(m)
 			if m < int(per) && l.mine(b) && !have[b] {
 				return false, true
 			}
 		}
-		var need []Kind
-		if len(l.p.Placement[0][in.Stage]) > 1 && in.Kind != AR {
-			need = append(need, AR)
+		var need []schedule.Kind
+		if len(l.p.Placement[0][in.Stage]) > 1 && in.Kind != schedule.AR {
+			need = append(need, schedule.AR)
 		}
-		if l.tied(in.Stage) && (in.Kind == GN || in.Kind == U) {
-			need = append(need, TG)
+		if l.tied(in.Stage) && (in.Kind == schedule.GN || in.Kind == schedule.U) {
+			need = append(need, schedule.TG)
 		}
-		if l.p.Clip && in.Kind == U {
-			need = append(need, GN)
+		if l.p.Clip && in.Kind == schedule.U {
+			need = append(need, schedule.GN)
 		}
 		for _, k := range need {
 			if !have[in.As(k)] {
@@ -116,14 +118,14 @@ func (l *literal) execute(w int, in Instruction) (ok, wrong bool) {
 				return false, false
 			}
 		}
-		return true, have[in.As(U)]
+		return true, have[in.As(schedule.U)]
 	}
 	return true, false
 }
 
-func (l *literal) mine(in Instruction) bool {
+func (l *literal) mine(in schedule.Instruction) bool {
 	r := len(l.p.Placement[0][in.Stage])
-	return l.p.Replication == Split || int(in.Micro)%l.p.MicroBatches%r == int(in.Replica)
+	return l.p.Replication == schedule.Split || int(in.Micro)%l.p.MicroBatches%r == int(in.Replica)
 }
 
 func (l *literal) tied(stage int32) bool {
@@ -131,9 +133,9 @@ func (l *literal) tied(stage int32) bool {
 }
 
 // all says whether every member of a collective has come.
-func (l *literal) all(in Instruction) bool {
+func (l *literal) all(in schedule.Instruction) bool {
 	for s, on := range l.p.Placement[0] {
-		if in.Kind == AR && s != int(in.Stage) || in.Kind == TG && !l.tied(int32(s)) {
+		if in.Kind == schedule.AR && s != int(in.Stage) || in.Kind == schedule.TG && !l.tied(int32(s)) {
 			continue
 		}
 		for r, w := range on {
@@ -153,18 +155,18 @@ func (l *literal) complete() bool {
 	for s, on := range l.p.Placement[0] {
 		for r, w := range on {
 			for m := range l.p.MicroBatches * l.p.Repeat {
-				f := Instruction{Stage: int32(s), Replica: int16(r), Kind: F, Micro: int32(m)}
-				if l.mine(f) && (!l.made[w][f] || !l.made[w][f.As(B)]) {
+				f := schedule.Instruction{Stage: int32(s), Replica: int16(r), Kind: schedule.F, Micro: int32(m)}
+				if l.mine(f) && (!l.made[w][f] || !l.made[w][f.As(schedule.B)]) {
 					return false
 				}
 			}
 			for k := range l.p.Period * l.p.Repeat {
-				if !l.made[w][Instruction{Stage: int32(s), Replica: int16(r), Kind: U, Micro: int32(k)}] {
+				if !l.made[w][schedule.Instruction{Stage: int32(s), Replica: int16(r), Kind: schedule.U, Micro: int32(k)}] {
 					return false
 				}
 			}
 			for in := range l.made[w] {
-				if (in.Kind == AR || in.Kind == TG || in.Kind == GN) && !l.all(in) {
+				if (in.Kind == schedule.AR || in.Kind == schedule.TG || in.Kind == schedule.GN) && !l.all(in) {
 					return false
 				}
 			}
@@ -173,26 +175,26 @@ func (l *literal) complete() bool {
 	return true
 }
 
-func literalOf(p *Program) *literal {
+func literalOf(p *schedule.Program) *literal {
 	l := &literal{p: p}
 	for w := range p.Workers {
-		var list List
-		p.Walk(w, func(in Instruction) bool {
+		var list schedule.List
+		p.Walk(w, func(in schedule.Instruction) bool {
 			list = append(list, in)
 			return true
 		})
 		l.lists = append(l.lists, list)
 		l.at = append(l.at, 0)
-		l.made = append(l.made, map[Instruction]bool{})
-		l.box = append(l.box, map[Instruction]bool{})
+		l.made = append(l.made, map[schedule.Instruction]bool{})
+		l.box = append(l.box, map[schedule.Instruction]bool{})
 	}
 	return l
 }
 
 // corrupt drops, doubles, moves or renumbers one instruction, or swaps two.
-func corrupt(t *rapid.T, p *Program) *Program {
+func corrupt(t *rapid.T, p *schedule.Program) *schedule.Program {
 	bad := *p
-	bad.Body = make(Part, len(p.Body))
+	bad.Body = make(schedule.Part, len(p.Body))
 	for w := range p.Body {
 		bad.Body[w] = slices.Clone(p.Body[w])
 	}
@@ -212,7 +214,7 @@ func corrupt(t *rapid.T, p *Program) *Program {
 		list = slices.Insert(slices.Delete(list, i, i+1), j, in)
 	case 4:
 		list[i].Micro = int32(rapid.IntRange(0, p.MicroBatches-1).Draw(t, "micro"))
-		if !list[i].Kind.OfMinibatch() && p.Replication == RoundRobin {
+		if !list[i].Kind.OfMinibatch() && p.Replication == schedule.RoundRobin {
 			list[i].Micro -= list[i].Micro%int32(len(p.Placement[0][list[i].Stage])) - int32(list[i].Replica)
 			list[i].Micro = min(list[i].Micro, int32(p.MicroBatches-1))
 		}
@@ -232,10 +234,10 @@ func TestCheckAgreesWithALiteralReplay(t *testing.T) {
 			t.Fatalf("the literal replay refuses a generated program:\n%s", p.Text())
 		}
 		bad := corrupt(t, p)
-		if Validate(bad) != nil {
+		if check.Validate(bad) != nil {
 			return
 		}
-		_, err := Check(bad)
+		_, err := check.Check(bad)
 		want := literalOf(bad).valid()
 		all++
 		if want {

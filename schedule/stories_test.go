@@ -1,4 +1,4 @@
-package schedule
+package schedule_test
 
 import (
 	"fmt"
@@ -7,6 +7,12 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/draw"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
 // TestStories tells what Programs look like, what Check says and how the Machine lets
@@ -25,8 +31,8 @@ func TestStories(t *testing.T) {
 }
 
 type storyWorld struct {
-	p *Program
-	m *Machine
+	p *schedule.Program
+	m *schedule.Machine
 }
 
 func (w *storyWorld) do(t *testing.T, d *datadriven.TestData) (string, error) {
@@ -34,7 +40,7 @@ func (w *storyWorld) do(t *testing.T, d *datadriven.TestData) (string, error) {
 	case "generate":
 		return w.generate(t, d)
 	case "read":
-		p, err := ParseText(strings.NewReader(d.Input))
+		p, err := schedule.ParseText(strings.NewReader(d.Input))
 		w.p = p
 		if err != nil {
 			return "", err
@@ -48,37 +54,37 @@ func (w *storyWorld) do(t *testing.T, d *datadriven.TestData) (string, error) {
 		d.MaybeScanArgs(t, "micro", &n)
 		var err error
 		if d.Cmd == "evaluation" {
-			w.p, err = Evaluation(Replicated(stages, 1), n)
+			w.p, err = programs.Evaluation(schedule.Replicated(stages, 1), n)
 		} else {
-			w.p, err = Checkpoint(Replicated(stages, 1))
+			w.p, err = programs.Checkpoint(schedule.Replicated(stages, 1))
 		}
 		if err != nil {
 			return "", err
 		}
 		return w.lists(), nil
 	case "lower":
-		o := LowerOptions{Clip: d.HasArg("clip")}
+		o := lower.Options{Clip: d.HasArg("clip")}
 		if d.HasArg("tied") {
 			o.Tied = [][]int{{0, w.p.Stages - 1}}
 		}
-		p, err := Lower(w.p, o)
+		p, err := lower.Lower(w.p, o)
 		if err != nil {
 			return "", err
 		}
 		w.p = p
 		return w.lists(), nil
 	case "check":
-		r, err := Check(w.p)
+		r, err := check.Check(w.p)
 		if err != nil {
 			return "", err
 		}
 		return fmt.Sprintf("instructions %d, messages %d, peak activations %v\n", r.Instructions, r.Messages, r.PeakActivations), nil
 	case "draw":
-		s := UnitSlots
+		s := draw.UnitSlots
 		d.MaybeScanArgs(t, "f", &s.F)
 		d.MaybeScanArgs(t, "b", &s.B)
 		d.MaybeScanArgs(t, "transfer", &s.Transfer)
-		dr, err := Draw(w.p, s)
+		dr, err := draw.Draw(w.p, s)
 		if err != nil {
 			return "", err
 		}
@@ -86,7 +92,7 @@ func (w *storyWorld) do(t *testing.T, d *datadriven.TestData) (string, error) {
 	case "machine":
 		cores := 0
 		d.MaybeScanArgs(t, "cores", &cores)
-		m, err := NewMachine(w.p, cores)
+		m, err := schedule.NewMachine(w.p, cores)
 		w.m = m
 		return "", err
 	case "do":
@@ -97,8 +103,8 @@ func (w *storyWorld) do(t *testing.T, d *datadriven.TestData) (string, error) {
 		for _, n := range waits {
 			fmt.Fprintln(&b, n)
 		}
-		if chain, closed := Chain(w.p, waits); closed {
-			fmt.Fprintln(&b, "circle:", Circle(chain))
+		if chain, closed := schedule.Chain(w.p, waits); closed {
+			fmt.Fprintln(&b, "circle:", schedule.Circle(chain))
 		}
 		return b.String(), nil
 	}
@@ -113,7 +119,7 @@ func (w *storyWorld) generate(t *testing.T, d *datadriven.TestData) (string, err
 	d.ScanArgs(t, "micro", &micro)
 	d.MaybeScanArgs(t, "replicas", &replicas)
 	d.MaybeScanArgs(t, "repeat", &repeat)
-	s := Settings{Placement: Replicated(stages, 1), MicroBatches: micro, Repeat: repeat}
+	s := schedule.Settings{Placement: schedule.Replicated(stages, 1), MicroBatches: micro, Repeat: repeat}
 	if replicas > 1 {
 		s.Placement = nil
 		for i := range stages {
@@ -125,7 +131,7 @@ func (w *storyWorld) generate(t *testing.T, d *datadriven.TestData) (string, err
 		}
 	}
 	if d.HasArg("split") {
-		s.Replication = Split
+		s.Replication = schedule.Split
 	}
 	for _, a := range d.CmdArgs {
 		if a.Key != "k" {
@@ -139,7 +145,7 @@ func (w *storyWorld) generate(t *testing.T, d *datadriven.TestData) (string, err
 			s.Warmup = append(s.Warmup, k)
 		}
 	}
-	p, err := Generate(order, s)
+	p, err := family.Generate(order, s)
 	if err != nil {
 		return "", err
 	}
@@ -177,7 +183,7 @@ func (w *storyWorld) drive(input string) (string, error) {
 		case "end":
 			fmt.Fprintln(&b, "poll again", w.m.End(k))
 		case "arrive":
-			in, err := ParseInstruction(f[2])
+			in, err := schedule.ParseInstruction(f[2])
 			if err != nil {
 				return "", err
 			}

@@ -1,4 +1,4 @@
-package schedule
+package schedule_test
 
 import (
 	"bytes"
@@ -10,12 +10,16 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 func TestTextRoundTrips(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := randomProgram(t)
-		back, err := ParseText(strings.NewReader(p.Text()))
+		back, err := schedule.ParseText(strings.NewReader(p.Text()))
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, p.Text())
 		}
@@ -26,10 +30,10 @@ func TestTextRoundTrips(t *testing.T) {
 }
 
 func TestTextRefusals(t *testing.T) {
-	p, _ := Generate("1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 2})
+	p, _ := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
 	good := p.Text()
 	for _, c := range []struct{ from, to, want string }{
-		{TextHeader, "millrace program 9", "line 1"},
+		{schedule.TextHeader, "millrace program 9", "line 1"},
 		{"stages 2", "stage 2", "line 3: unknown setting \"stage\""},
 		{"0F1", "0X1", "line 14: worker 0, instruction 1: schedule: instruction \"0X1\": there is no kind \"X\""},
 		{"place p0/1: 1", "place p0/1: 7", "line 12: place p0/1: 7 is over 1"},
@@ -38,7 +42,7 @@ func TestTextRefusals(t *testing.T) {
 		{"lowered false", "recompute 0 2", "recompute: 2 is over 1"},
 	} {
 		text := strings.Replace(good, c.from, c.to, 1)
-		_, err := ParseText(strings.NewReader(text))
+		_, err := schedule.ParseText(strings.NewReader(text))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q for %q: got %v, want it to say %q\n%s", c.to, c.from, err, c.want, text)
 		}
@@ -46,18 +50,18 @@ func TestTextRefusals(t *testing.T) {
 }
 
 func FuzzProgramText(f *testing.F) {
-	p, _ := Generate("pb", Settings{Placement: Replicated(3, 1), MicroBatches: 4, Recompute: []plan.Recompute{plan.KeepInput, plan.KeepAll, plan.Every(3)}})
+	p, _ := family.Generate("pb", schedule.Settings{Placement: schedule.Replicated(3, 1), MicroBatches: 4, Recompute: []plan.Recompute{plan.KeepInput, plan.KeepAll, plan.Every(3)}})
 	f.Add(p.Text())
-	l, _ := Lower(p, LowerOptions{Tied: [][]int{{0, 2}}, Clip: true})
+	l, _ := lower.Lower(p, lower.Options{Tied: [][]int{{0, 2}}, Clip: true})
 	f.Add(l.Text())
-	e, _ := Generate("elastic", Settings{Placement: Replicated(2, 1), MicroBatches: 2, Repeat: 6})
+	e, _ := family.Generate("elastic", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2, Repeat: 6})
 	f.Add(e.Text())
 	f.Fuzz(func(t *testing.T, text string) {
-		p, err := ParseText(strings.NewReader(text))
+		p, err := schedule.ParseText(strings.NewReader(text))
 		if err != nil || p.Workers > 1000 || p.Repeat > 4 {
 			return
 		}
-		_, _ = Check(p) // whatever was read, checking it must come to an end
+		_, _ = check.Check(p) // whatever was read, checking it must come to an end
 	})
 }
 
@@ -68,7 +72,7 @@ func TestJSONRoundTrips(t *testing.T) {
 		if err := p.WriteJSON(&b); err != nil {
 			t.Fatal(err)
 		}
-		back, err := ReadJSON(&b)
+		back, err := schedule.ReadJSON(&b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +83,7 @@ func TestJSONRoundTrips(t *testing.T) {
 }
 
 func TestJSONRefusals(t *testing.T) {
-	p, _ := Generate("1f1b", Settings{Placement: Replicated(2, 1), MicroBatches: 2})
+	p, _ := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
 	var b bytes.Buffer
 	if err := p.WriteJSON(&b); err != nil {
 		t.Fatal(err)
@@ -91,7 +95,7 @@ func TestJSONRefusals(t *testing.T) {
 		{"\n", "{}\n", "something stands behind"},
 		{`"workers":2`, `"workers":0`, "names no workers"},
 	} {
-		_, err := ReadJSON(strings.NewReader(strings.Replace(b.String(), c.from, c.to, 1)))
+		_, err := schedule.ReadJSON(strings.NewReader(strings.Replace(b.String(), c.from, c.to, 1)))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q for %q: got %v, want it to say %q", c.to, c.from, err, c.want)
 		}
@@ -99,17 +103,17 @@ func TestJSONRefusals(t *testing.T) {
 }
 
 func FuzzProgramJSON(f *testing.F) {
-	p, _ := Generate("pb", Settings{Placement: Replicated(3, 1), MicroBatches: 4})
+	p, _ := family.Generate("pb", schedule.Settings{Placement: schedule.Replicated(3, 1), MicroBatches: 4})
 	var b bytes.Buffer
 	if err := p.WriteJSON(&b); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.String())
 	f.Fuzz(func(t *testing.T, text string) {
-		p, err := ReadJSON(strings.NewReader(text))
+		p, err := schedule.ReadJSON(strings.NewReader(text))
 		if err != nil || p.Workers > 1000 || p.Repeat > 4 {
 			return
 		}
-		_, _ = Check(p) // whatever was read, checking it must come to an end
+		_, _ = check.Check(p) // whatever was read, checking it must come to an end
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 )
 
 // advanced simulates 1F1B with some depths where a message takes a fourth of a forward.
@@ -35,8 +36,8 @@ func TestAdvanceReachesAFAB(t *testing.T) {
 	if afab != 120.5 || plain != 134 || first != 133.5 {
 		t.Errorf("AFAB %v, 1F1B %v, the first stage alone %v; want 120.5, 134 and 133.5", afab, plain, first)
 	}
-	for _, rule := range schedule.AdvanceRules() {
-		a := schedule.Advance{Stages: stages, MicroBatches: m, Rule: rule, Patience: 3}
+	for _, rule := range family.AdvanceRules() {
+		a := family.Advance{Stages: stages, MicroBatches: m, Rule: rule, Patience: 3}
 		k, err := a.Depths()
 		if err != nil {
 			t.Fatal(err)
@@ -49,7 +50,7 @@ func TestAdvanceReachesAFAB(t *testing.T) {
 		took, held := advanced(t, "1f1b", k, stages, m)
 		t.Logf("%s: %v after %d iterations, step %v, %d micro-batches held in all; 1F1B %d, AFAB %d", rule, k, asked, took, sum(held), sum(one), sum(all))
 		// The same extra on every stage gains a little each time, until nearly all are in advance.
-		if took > afab*1.03 || sum(held) >= sum(all) || rule == schedule.Graded && sum(held) > sum(all)/4 {
+		if took > afab*1.03 || sum(held) >= sum(all) || rule == family.Graded && sum(held) > sum(all)/4 {
 			t.Errorf("%s settles on %v: step %v and %v held; AFAB %v and %v", rule, k, took, held, afab, all)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
 // AtMostBytes is, by worker, more than which no timing of the Program makes it hold, whoever is
@@ -67,7 +68,7 @@ func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 		}
 	}
 	// Every worker drains before a micro-batch more than so many is begun.
-	e, err := schedule.Evaluation(p.Placement[shown], schedule.EvaluationWindow*widest)
+	e, err := programs.Evaluation(p.Placement[shown], programs.EvaluationWindow*widest)
 	if err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 	"pgregory.net/rapid"
 )
@@ -14,7 +16,7 @@ func TestAtMostBytesHoldsForAnyTiming(t *testing.T) {
 	reached, larger := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := scheduletest.Random(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }, scheduletest.Everything())
-		p, err := schedule.Lower(p, schedule.LowerOptions{})
+		p, err := lower.Lower(p, lower.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,11 +88,11 @@ func TestAtMostBytesHoldsForAnyTiming(t *testing.T) {
 // TestAtMostBytesOfAWaitingStage: behind stage 1, whose gradients come one at a time, stage 0 of
 // 1F1B holds two micro-batches and one gradient; were it late, the second gradient would lie there too.
 func TestAtMostBytesOfAWaitingStage(t *testing.T) {
-	p, err := schedule.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 6})
+	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 6})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+	if p, err = lower.Lower(p, lower.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	costs := Uniform(2, 1, 2, 0)
@@ -135,13 +137,13 @@ func TestAtMostBytesOfAWaitingStage(t *testing.T) {
 // TestEveryReplicaIsKeptFromAComputation: of a stage whose replicas take turns, one alone has the first micro-batch. Three
 // pipelines that share nothing hold the same, and each that is kept from a backward holds one gradient more.
 func TestEveryReplicaIsKeptFromAComputation(t *testing.T) {
-	p, err := schedule.Generate("1f1b", schedule.Settings{
+	p, err := family.Generate("1f1b", schedule.Settings{
 		Placement: schedule.Replicated(2, 3), MicroBatches: 12, Replication: schedule.RoundRobin,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+	if p, err = lower.Lower(p, lower.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	costs := Uniform(2, 1, 2, 0)

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 // TestDataParallelSteps: a step of M micro-batches on r workers takes, for F and B of the whole
@@ -26,7 +28,7 @@ func TestDataParallelSteps(t *testing.T) {
 					c := chunked(1, 1, F, B/2, B/2)
 					c.Stages[0][0].AllReduceS, c.Stages[0][0].UpdateS = R, U
 					exactly(t, simulate(t, "dp", schedule.Replicated(1, r), M, 1, c).StepS, work+R, "dp r=%d M=%d B=%v R=%v", r, M, B, R)
-					f, err := schedule.Lookup("dp-overlap")
+					f, err := family.Lookup("dp-overlap")
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -54,9 +56,9 @@ func TestAsynchronousDataParallelSteps(t *testing.T) {
 	for _, r := range []int{2, 3, 4, 8} {
 		for _, M := range []int{r, 2 * r, 4 * r} {
 			for _, R := range []float64{0, 1, 2.5, 5, 20} {
-				p, err := schedule.Generate("dp-async", schedule.Settings{Placement: schedule.Replicated(1, r), MicroBatches: M, Repeat: 12})
+				p, err := family.Generate("dp-async", schedule.Settings{Placement: schedule.Replicated(1, r), MicroBatches: M, Repeat: 12})
 				if err == nil {
-					p, err = schedule.Lower(p, schedule.LowerOptions{})
+					p, err = lower.Lower(p, lower.Options{})
 				}
 				if err != nil {
 					t.Fatal(err)

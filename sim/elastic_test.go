@@ -7,15 +7,17 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 func loweredOf(t testing.TB, order string, s schedule.Settings) *schedule.Program {
 	t.Helper()
-	p, err := schedule.Generate(order, s)
+	p, err := family.Generate(order, s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+	if p, err = lower.Lower(p, lower.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -50,11 +52,11 @@ func TestElasticMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 5).Draw(t, "pipelines")
 		m := rapid.IntRange(1, 4).Draw(t, "micro-batches")
-		p, err := schedule.Generate("elastic", schedule.Settings{Placement: straight(1), MicroBatches: m, Repeat: 6, Elastic: plan.NewElastic(n)})
+		p, err := family.Generate("elastic", schedule.Settings{Placement: straight(1), MicroBatches: m, Repeat: 6, Elastic: plan.NewElastic(n)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+		if p, err = lower.Lower(p, lower.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		c := Uniform(1, 1, 2, 0)

@@ -5,6 +5,8 @@ import (
 
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 // inHalves is chain with layers 0 and 1 split and measured: their weights' halves keep 120 bytes, of
@@ -51,11 +53,11 @@ func TestWhatHalvesHold(t *testing.T) {
 // Of one micro-batch in halves: the first half makes the gradients of what has no halves, the second the
 // rest, and each meets its own peak.
 func TestHalvesMakeGradientsApart(t *testing.T) {
-	p, err := schedule.Generate("zb-h1", schedule.Settings{Placement: [][]int{{0}}, MicroBatches: 2})
+	p, err := family.Generate("zb-h1", schedule.Settings{Placement: [][]int{{0}}, MicroBatches: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+	if p, err = lower.Lower(p, lower.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	costs := Uniform(1, 1, 2, 0)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/shared"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 // TestPipelineLengthsAsPublished: a hundred lengths of a strict 1F1B order from the script of
@@ -16,11 +18,11 @@ func TestPipelineLengthsAsPublished(t *testing.T) {
 		for i, k := range c.Warmup { // the script warms up with as many as there are
 			c.Warmup[i] = min(k, c.MicroBatches)
 		}
-		p, err := schedule.Generate("1f1b", schedule.Settings{
+		p, err := family.Generate("1f1b", schedule.Settings{
 			Placement: straight(S), MicroBatches: c.MicroBatches, Warmup: c.Warmup,
 		})
 		if err == nil {
-			p, err = schedule.Lower(p, schedule.LowerOptions{})
+			p, err = lower.Lower(p, lower.Options{})
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", c.Name, err)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 // TestJitterHasTheSpreadAskedFor draws 40,000 factors.
@@ -29,11 +31,11 @@ func TestJitterHasTheSpreadAskedFor(t *testing.T) {
 // times on average.
 func TestJitterNeedsSlack(t *testing.T) {
 	step := func(order string, jittered bool) float64 {
-		p, err := schedule.Generate(order, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 16, Repeat: 40})
+		p, err := family.Generate(order, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 16, Repeat: 40})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+		if p, err = lower.Lower(p, lower.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		costs := Uniform(2, 1, 2, 0)

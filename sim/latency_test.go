@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 // What transfers of SR each way cost the orders whose papers count none: their closed forms with
@@ -138,9 +140,9 @@ func TestStreamLatency(t *testing.T) {
 			for _, B := range []float64{1, 2} {
 				for _, SR := range []float64{0, 0.25, 1, 3} {
 					for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest} {
-						p, err := schedule.Generate("1f1b-rr", schedule.Settings{Placement: straight(S), MicroBatches: 1, Repeat: N, Weights: policy})
+						p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: straight(S), MicroBatches: 1, Repeat: N, Weights: policy})
 						if err == nil {
-							p, err = schedule.Lower(p, schedule.LowerOptions{})
+							p, err = lower.Lower(p, lower.Options{})
 						}
 						if err != nil {
 							t.Fatal(err)
@@ -214,9 +216,9 @@ func TestAdvanceForward(t *testing.T) {
 			for i := range p {
 				s.Warmup = append(s.Warmup, min(M, depth(extra, i)))
 			}
-			program, err := schedule.Generate("1f1b", s)
+			program, err := family.Generate("1f1b", s)
 			if err == nil {
-				program, err = schedule.Lower(program, schedule.LowerOptions{})
+				program, err = lower.Lower(program, lower.Options{})
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -5,22 +5,26 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/exchange"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 // FuzzOddPrograms: whatever text is read is simulated to its end, or refused, without a panic.
 func FuzzOddPrograms(f *testing.F) {
 	for _, order := range []string{"1f1b", "1f1b-rr", "elastic", "dp-async", "chimera", "zb-v", "fbp-as"} {
-		known, err := schedule.Lookup(order)
+		known, err := family.Lookup(order)
 		if err != nil {
 			f.Fatal(err)
 		}
-		p, err := schedule.Generate(order, schedule.Settings{Placement: known.Placement(2, 2), MicroBatches: 2, Repeat: 4})
+		p, err := family.Generate(order, schedule.Settings{Placement: known.Placement(2, 2), MicroBatches: 2, Repeat: 4})
 		for _, later := range []bool{false, true} {
 			if err != nil {
 				f.Fatal(err)
 			}
 			f.Add(p.Text())
-			q, err := schedule.Lower(p, schedule.LowerOptions{Clip: true, PostValidate: later})
+			q, err := lower.Lower(p, lower.Options{Clip: true, PostValidate: later})
 			if err != nil {
 				f.Fatal(err)
 			}
@@ -28,15 +32,15 @@ func FuzzOddPrograms(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(_ *testing.T, text string) {
-		p, err := schedule.Read(strings.NewReader(text))
+		p, err := exchange.Read(strings.NewReader(text))
 		if err != nil || p.Instructions() > 1<<12 || p.Workers > 1<<6 || p.Stages > 1<<8 {
 			return
 		}
 		if !p.Lowered {
-			if schedule.Validate(p) != nil {
+			if check.Validate(p) != nil {
 				return
 			}
-			if p, err = schedule.Lower(p, schedule.LowerOptions{Tied: p.Tied, Clip: p.Clip}); err != nil {
+			if p, err = lower.Lower(p, lower.Options{Tied: p.Tied, Clip: p.Clip}); err != nil {
 				return
 			}
 		}

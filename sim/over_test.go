@@ -4,14 +4,16 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 // TestOverIsTheFirstInstructionBeyondTheMemory: of GPipe's order each forward holds a byte more; weights count
 // throughout, and so does what has arrived.
 func TestOverIsTheFirstInstructionBeyondTheMemory(t *testing.T) {
-	p, err := schedule.Generate("afab", schedule.Settings{Placement: straight(2), MicroBatches: 4, Repeat: 2})
+	p, err := family.Generate("afab", schedule.Settings{Placement: straight(2), MicroBatches: 4, Repeat: 2})
 	if err == nil {
-		p, err = schedule.Lower(p, schedule.LowerOptions{})
+		p, err = lower.Lower(p, lower.Options{})
 	}
 	if err != nil {
 		t.Fatal(err)

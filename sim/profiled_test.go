@@ -12,6 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 // chain is four layers with costs that are easy to add up. Layer 3 reads layers 2 and 0,
@@ -231,9 +233,9 @@ func TestSplitReplicasComputeSlices(t *testing.T) {
 		t.Errorf("all-reduce takes %v, want %v", c.Stages[0][0].AllReduceS, want)
 	}
 	name, settings := schedule.FromPlan(pl)
-	p, err := schedule.Generate(name, settings)
+	p, err := family.Generate(name, settings)
 	if err == nil {
-		p, err = schedule.Lower(p, schedule.LowerOptions{Tied: TiedStages(chain(), pl)})
+		p, err = lower.Lower(p, lower.Options{Tied: TiedStages(chain(), pl)})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 	"pgregory.net/rapid"
 )
@@ -57,11 +60,11 @@ func randomCosts(t *rapid.T, p *schedule.Program) Costs {
 func TestRandomPrograms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := scheduletest.Random(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }, scheduletest.Everything())
-		q, err := schedule.Lower(p, schedule.LowerOptions{Clip: p.Weights == schedule.Sync && rapid.Bool().Draw(t, "clip")})
+		q, err := lower.Lower(p, lower.Options{Clip: p.Weights == schedule.Sync && rapid.Bool().Draw(t, "clip")})
 		if err != nil {
 			t.Fatal(err)
 		}
-		rep, err := schedule.Check(q)
+		rep, err := check.Check(q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +78,7 @@ func TestRandomPrograms(t *testing.T) {
 // TestEveryFamilyIsTheLongestPath is the same of every family and policy, on costs without any
 // symmetry: what no closed form covers equals a brute-force replay.
 func TestEveryFamilyIsTheLongestPath(t *testing.T) {
-	all := schedule.Families()
+	all := family.Families()
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.SampledFrom(all).Draw(t, "family")
 		workers := rapid.IntRange(1, 5).Draw(t, "workers")
@@ -91,11 +94,11 @@ func TestEveryFamilyIsTheLongestPath(t *testing.T) {
 				s.Replication = f.Replications[0]
 			}
 		}
-		p, err := schedule.Generate(f.Name, s)
+		p, err := family.Generate(f.Name, s)
 		if err != nil {
 			return // a shape that the family refuses
 		}
-		if p, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+		if p, err = lower.Lower(p, lower.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		sameAsLongestPath(t, p, randomCosts(t, p))

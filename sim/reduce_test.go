@@ -8,6 +8,8 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 // TestSumsBeginInTheBackward: two replicas with two micro-batches each, F = 1, B = 6 and U = 0.5, whose last
@@ -42,9 +44,9 @@ func TestSumsBeginInTheBackward(t *testing.T) {
 
 func replicas(t testing.TB, order string, n, micros int) *schedule.Program {
 	t.Helper()
-	p, err := schedule.Generate(order, schedule.Settings{Placement: schedule.Replicated(1, n), MicroBatches: micros})
+	p, err := family.Generate(order, schedule.Settings{Placement: schedule.Replicated(1, n), MicroBatches: micros})
 	if err == nil {
-		p, err = schedule.Lower(p, schedule.LowerOptions{})
+		p, err = lower.Lower(p, lower.Options{})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -61,9 +63,9 @@ func TestSumsBesideGainAtMostTheBackward(t *testing.T) {
 		costs := Uniform(1, seconds.Draw(t, "f"), seconds.Draw(t, "b"), 0)
 		k := &costs.Stages[0][0]
 		k.AllReduceS, k.UpdateS = seconds.Draw(t, "r"), 1
-		p, err := schedule.Generate("dp", schedule.Settings{Placement: schedule.Replicated(1, n), MicroBatches: rapid.IntRange(1, 9).Draw(t, "m"), Repeat: 3})
+		p, err := family.Generate("dp", schedule.Settings{Placement: schedule.Replicated(1, n), MicroBatches: rapid.IntRange(1, 9).Draw(t, "m"), Repeat: 3})
 		if err == nil {
-			p, err = schedule.Lower(p, schedule.LowerOptions{})
+			p, err = lower.Lower(p, lower.Options{})
 		}
 		if err != nil {
 			t.Fatal(err)

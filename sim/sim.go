@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -60,7 +61,7 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 	if !p.Lowered {
 		return nil, Summary{}, fmt.Errorf("sim: program %s is not lowered; schedule.Lower adds its transfers and updates", p.Name)
 	}
-	if err := schedule.Validate(p); err != nil {
+	if err := check.Validate(p); err != nil {
 		return nil, Summary{}, fmt.Errorf("sim: %w", err)
 	}
 	if err := costs.check(p); err != nil {

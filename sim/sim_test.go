@@ -8,6 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 func straight(stages int) [][]int {
@@ -20,9 +23,9 @@ func straight(stages int) [][]int {
 
 func program(t testing.TB, order string, S, M, repeat int) *schedule.Program {
 	t.Helper()
-	p, err := schedule.Generate(order, schedule.Settings{Placement: straight(S), MicroBatches: M, Repeat: repeat})
+	p, err := family.Generate(order, schedule.Settings{Placement: straight(S), MicroBatches: M, Repeat: repeat})
 	if err == nil {
-		p, err = schedule.Lower(p, schedule.LowerOptions{})
+		p, err = lower.Lower(p, lower.Options{})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +77,7 @@ func TestKnownStepTimes(t *testing.T) {
 func TestPeaksAreWhatCheckCounts(t *testing.T) {
 	for _, order := range []string{"afab", "1f1b", "pb", "so"} {
 		p := program(t, order, 4, 9, 3)
-		rep, err := schedule.Check(p)
+		rep, err := check.Check(p)
 		if err != nil {
 			t.Fatal(err)
 		}

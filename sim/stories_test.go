@@ -7,6 +7,9 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/draw"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -53,7 +56,7 @@ func (w *storyWorld) program(t *testing.T, d *datadriven.TestData) error {
 	if d.Input != "" {
 		p, err := schedule.ParseText(strings.NewReader(d.Input))
 		if err == nil {
-			p, err = schedule.Lower(p, schedule.LowerOptions{})
+			p, err = lower.Lower(p, lower.Options{})
 		}
 		w.p = p
 		return err
@@ -76,9 +79,9 @@ func (w *storyWorld) program(t *testing.T, d *datadriven.TestData) error {
 	if d.HasArg("split") {
 		s.Replication = schedule.Split
 	}
-	p, err := schedule.Generate(order, s)
+	p, err := family.Generate(order, s)
 	if err == nil {
-		p, err = schedule.Lower(p, schedule.LowerOptions{Clip: d.HasArg("clip")})
+		p, err = lower.Lower(p, lower.Options{Clip: d.HasArg("clip")})
 	}
 	w.p = p
 	return err
@@ -120,13 +123,13 @@ func (w *storyWorld) costs(t *testing.T, d *datadriven.TestData) {
 
 func (w *storyWorld) tell(d *datadriven.TestData, tl *trace.Timeline, sum Summary) (string, error) {
 	var b strings.Builder
-	var spans []schedule.Span
+	var spans []draw.Span
 	for _, e := range tl.Events {
 		if e.Lane == trace.Compute {
-			spans = append(spans, schedule.Span{Worker: e.Worker, Text: e.Instruction, Start: e.StartS, End: e.EndS})
+			spans = append(spans, draw.Span{Worker: e.Worker, Text: e.Instruction, Start: e.StartS, End: e.EndS})
 		}
 	}
-	grid, err := schedule.Grid(tl.Workers, spans, 1)
+	grid, err := draw.Grid(tl.Workers, spans, 1)
 	if err != nil {
 		return "", err
 	}

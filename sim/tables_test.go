@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 // TestBaPipeTableI: on devices that transfer while they compute, 1F1B-AS and FBP-AS take
@@ -103,9 +105,9 @@ func TestPipeDreamStream(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 8} {
 		for _, F := range []float64{0.5, 1, 2} {
 			N := 6*n + 1
-			p, err := schedule.Generate("1f1b-rr", schedule.Settings{Placement: straight(n), MicroBatches: 1, Repeat: N})
+			p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: straight(n), MicroBatches: 1, Repeat: N})
 			if err == nil {
-				p, err = schedule.Lower(p, schedule.LowerOptions{})
+				p, err = lower.Lower(p, lower.Options{})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -141,9 +143,9 @@ func TestPipeDreamRoundRobin(t *testing.T) {
 		for w := range r {
 			placement[0] = append(placement[0], w)
 		}
-		p, err := schedule.Generate("1f1b-rr", schedule.Settings{Placement: placement, MicroBatches: 1, Repeat: 20 * r})
+		p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: placement, MicroBatches: 1, Repeat: 20 * r})
 		if err == nil {
-			p, err = schedule.Lower(p, schedule.LowerOptions{})
+			p, err = lower.Lower(p, lower.Options{})
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/trace"
 	"pgregory.net/rapid"
 )
@@ -207,19 +210,19 @@ func randomCase(t *rapid.T) (*schedule.Program, Costs) {
 		k = rapid.IntRange(1, k).Draw(t, "k")
 		s.Warmup = append(s.Warmup, k)
 	}
-	p, err := schedule.Generate("1f1b", s)
+	p, err := family.Generate("1f1b", s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := schedule.LowerOptions{Clip: rapid.Bool().Draw(t, "clip")}
+	o := lower.Options{Clip: rapid.Bool().Draw(t, "clip")}
 	if stages > 1 && rapid.Bool().Draw(t, "tied") {
 		o.Tied = [][]int{{0, stages - 1}}
 	}
 	if rapid.IntRange(0, 5).Draw(t, "what") == 0 {
-		p, err = schedule.Evaluation(straight(stages), m)
+		p, err = programs.Evaluation(straight(stages), m)
 		next = stages
 	} else {
-		p, err = schedule.Lower(p, o)
+		p, err = lower.Lower(p, o)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -4,17 +4,20 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 // normed lowers an order whose updates need the gradient norm.
 func normed(t *testing.T, order string, S, M, repeat int, later bool) *schedule.Program {
 	t.Helper()
-	p, err := schedule.Generate(order, schedule.Settings{Placement: straight(S), MicroBatches: M, Repeat: repeat})
+	p, err := family.Generate(order, schedule.Settings{Placement: straight(S), MicroBatches: M, Repeat: repeat})
 	if err == nil {
-		p, err = schedule.Lower(p, schedule.LowerOptions{Clip: true, PostValidate: later})
+		p, err = lower.Lower(p, lower.Options{Clip: true, PostValidate: later})
 	}
 	if err == nil {
-		_, err = schedule.Check(p)
+		_, err = check.Check(p)
 	}
 	if err != nil {
 		t.Fatal(err)

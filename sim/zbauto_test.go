@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"pgregory.net/rapid"
 )
 
@@ -15,9 +18,9 @@ func TestZeroBubbleAuto(t *testing.T) {
 	for _, S := range []int{2, 3, 4, 8} {
 		for _, M := range []int{2 * S, 4 * S, 4*S + 1} {
 			step := func(room int) float64 {
-				p, err := schedule.Generate("zb-auto", schedule.Settings{Placement: straight(S), MicroBatches: M, Repeat: 6, Warmup: slices.Repeat([]int{room}, S)})
+				p, err := family.Generate("zb-auto", schedule.Settings{Placement: straight(S), MicroBatches: M, Repeat: 6, Warmup: slices.Repeat([]int{room}, S)})
 				if err == nil {
-					p, err = schedule.Lower(p, schedule.LowerOptions{})
+					p, err = lower.Lower(p, lower.Options{})
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -56,11 +59,11 @@ func TestListSchedulerNeverSticks(t *testing.T) {
 		}
 		room := rapid.IntRange(1, 6).Draw(t, "room")
 		s.Warmup = slices.Repeat([]int{room}, len(s.Placement))
-		p, err := schedule.Generate("zb-auto", s)
+		p, err := family.Generate("zb-auto", s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rep, err := schedule.Check(p)
+		rep, err := check.Check(p)
 		if err != nil {
 			t.Fatal(err)
 		}

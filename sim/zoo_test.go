@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 // chunked is costs of a step whose workers take f forward, i for input gradients and w for
@@ -21,9 +23,9 @@ func chunked(stages, v int, f, i, w float64) Costs {
 
 func simulate(t *testing.T, order string, placement [][]int, m, repeat int, c Costs) Summary {
 	t.Helper()
-	p, err := schedule.Generate(order, schedule.Settings{Placement: placement, MicroBatches: m, Repeat: repeat})
+	p, err := family.Generate(order, schedule.Settings{Placement: placement, MicroBatches: m, Repeat: repeat})
 	if err == nil {
-		p, err = schedule.Lower(p, schedule.LowerOptions{})
+		p, err = lower.Lower(p, lower.Options{})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -124,8 +126,8 @@ func TestVees(t *testing.T) {
 }
 
 func ExampleRun_zeroBubble() {
-	p, _ := schedule.Generate("zb-v", schedule.Settings{Placement: schedule.Vee(4), MicroBatches: 8, Repeat: 6})
-	p, _ = schedule.Lower(p, schedule.LowerOptions{})
+	p, _ := family.Generate("zb-v", schedule.Settings{Placement: schedule.Vee(4), MicroBatches: 8, Repeat: 6})
+	p, _ = lower.Lower(p, lower.Options{})
 	_, sum, _ := Run(p, chunked(8, 2, 1, 1, 1), Options{})
 	fmt.Printf("%.0f slots for 8 x 3\n", sum.StepS)
 	// Output: 24 slots for 8 x 3

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/draw"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune/predict"
@@ -37,7 +37,7 @@ func drawing(r Request, pl *plan.Plan, costs sim.Costs) (string, error) {
 	}
 	slot := slotOf(t, sum.EndS)
 	end := min(sum.EndS, slot*drawn)
-	text, err := schedule.Grid(t.Workers, Spans(t, end), slot)
+	text, err := draw.Grid(t.Workers, Spans(t, end), slot)
 	if err != nil {
 		return "", err
 	}

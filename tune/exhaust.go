@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 )
 
 // mostInstructions bounds the exhaustive search: the instructions of one step of all the plans of
@@ -65,7 +66,7 @@ func (s *search) tryAny(h *shape) {
 		return
 	}
 	pl := s.plan(h)
-	if f, err := schedule.Lookup(h.family); err == nil {
+	if f, err := family.Lookup(h.family); err == nil {
 		lay(pl, f, len(s.Cluster.Devices))
 		_, err = s.try(f.Name, pl)
 		s.note(candidate{}, false, err)
@@ -126,8 +127,8 @@ func (s *search) everyPlan(ctx context.Context, yield func(*shape) bool) bool {
 
 // placing lists the families of the registry beside those of depths: those that place their
 // stages themselves, and those that take a stage for each worker.
-func (s *search) placing() (placed, own []schedule.Family) {
-	for _, f := range schedule.Families() {
+func (s *search) placing() (placed, own []family.Family) {
+	for _, f := range family.Families() {
 		if _, searched := s.families[f.Name]; searched || f.Name == "dp" || f.Name == "single" || f.Streaming && !s.streams() || f.Beside && s.crowded() ||
 			!slices.Contains(s.policies(f), schedule.Sync) {
 			continue
@@ -143,7 +144,7 @@ func (s *search) placing() (placed, own []schedule.Family) {
 
 // everyDepth gives a shape all depths that do not grow from stage to stage, under the family of
 // these, and every other family of one stage a worker: with its own depths and with these.
-func (s *search) everyDepth(h *shape, own []schedule.Family, give func(*shape) bool) {
+func (s *search) everyDepth(h *shape, own []family.Family, give func(*shape) bool) {
 	S, m := h.stages(), s.Batch/h.size
 	as := func(family string, depth []int) bool {
 		n := *h

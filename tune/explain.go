@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/draw"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune/predict"
@@ -267,8 +268,8 @@ func Remedies(ctx context.Context, r Request, e *MemoryError) []string {
 }
 
 // Spans are the boxes of a Timeline's forwards and backwards before a moment, for schedule.Grid.
-func Spans(t *trace.Timeline, endS float64) []schedule.Span {
-	var out []schedule.Span
+func Spans(t *trace.Timeline, endS float64) []draw.Span {
+	var out []draw.Span
 	for _, e := range t.Events {
 		if e.Lane != trace.Compute || e.EndS <= e.StartS || e.StartS >= endS {
 			continue
@@ -278,7 +279,7 @@ func Spans(t *trace.Timeline, endS float64) []schedule.Span {
 			continue // evaluations and saves have no place in it
 		}
 		text := fmt.Sprintf("%s%d", e.Kind, in.Micro)
-		out = append(out, schedule.Span{Worker: e.Worker, Text: text, Start: e.StartS, End: min(endS, e.EndS)})
+		out = append(out, draw.Span{Worker: e.Worker, Text: text, Start: e.StartS, End: min(endS, e.EndS)})
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 )
 
 // others simulates the families that have no depths to search: those that update without a
@@ -21,7 +22,7 @@ func (s *search) others(ctx context.Context) {
 	if len(s.families) == 0 {
 		bases = s.cutAnew()
 	}
-	for _, f := range schedule.Families() {
+	for _, f := range family.Families() {
 		if _, searched := s.families[f.Name]; searched || f.Name == "dp" || f.Name == "single" {
 			continue
 		}
@@ -46,7 +47,7 @@ const fewestPipelines = 2
 func (s *search) crowded() bool { return s.Cluster.Crowded(len(s.Cluster.Devices)) }
 
 // tryFamily simulates shapes under one family and each weight policy that was asked for.
-func (s *search) tryFamily(ctx context.Context, f schedule.Family, shapes []*shape) {
+func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape) {
 	worked, why := false, ""
 	for _, policy := range s.policies(f) {
 		for _, h := range shapes {
@@ -87,7 +88,7 @@ func (s *search) tryFamily(ctx context.Context, f schedule.Family, shapes []*sha
 
 // lay puts a plan's stages where its family wants them on so many devices, if it has as many
 // stages as that takes.
-func lay(pl *plan.Plan, f schedule.Family, devices int) {
+func lay(pl *plan.Plan, f family.Family, devices int) {
 	if f.Place == nil {
 		return
 	}
@@ -120,7 +121,7 @@ func (s *search) bases() []*shape {
 
 // placed are shapes for a family that says itself where its stages lie: several on a worker,
 // in rounds or as a V, or each on several workers.
-func (s *search) placed(f schedule.Family) []*shape {
+func (s *search) placed(f family.Family) []*shape {
 	var out []*shape
 	W := len(s.Cluster.Devices)
 	for _, v := range []int{1, 2, 4} {

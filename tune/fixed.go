@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 )
 
 // settleWeights checks the weight policy that is asked for and, where it has no flush and no
@@ -30,7 +31,7 @@ func (r *Request) settleWeights() error {
 		return fmt.Errorf("tune: weight policy %q; there are %q", w, schedule.Policies())
 	}
 	if r.Fix.Schedule != "" {
-		if f, _ := schedule.Lookup(r.Fix.Schedule); !f.AdmitsPolicy(w) {
+		if f, _ := family.Lookup(r.Fix.Schedule); !f.AdmitsPolicy(w) {
 			return fmt.Errorf("tune: schedule %q does not keep the weight policy %q", f.Name, w)
 		}
 		return nil
@@ -38,7 +39,7 @@ func (r *Request) settleWeights() error {
 	if w == schedule.Sync {
 		return nil
 	}
-	for _, f := range schedule.Families() {
+	for _, f := range family.Families() {
 		if f.AdmitsPolicy(w) {
 			r.Fix.Schedule = f.Name
 			return nil
@@ -50,7 +51,7 @@ func (r *Request) settleWeights() error {
 // policies are those to try a family under: the one that is fixed, or all that train as
 // intended. Naive updates are a negative control, not a choice; pipelines side by side train on
 // several batches a step, and are compared by tune/avgpipe.
-func (s *search) policies(f schedule.Family) []schedule.Policy {
+func (s *search) policies(f family.Family) []schedule.Policy {
 	all := f.Policies
 	if len(all) == 0 {
 		all = []schedule.Policy{schedule.Sync}
@@ -71,8 +72,8 @@ func (s *search) policies(f schedule.Family) []schedule.Policy {
 }
 
 // plainFamily is the family by whose memory stages are cut for one that has no depths.
-func plainFamily() schedule.Family {
-	f, err := schedule.Lookup("1f1b")
+func plainFamily() family.Family {
+	f, err := family.Lookup("1f1b")
 	if err != nil {
 		panic(err)
 	}
@@ -118,7 +119,7 @@ func (s *search) nearest(w want) []*shape {
 }
 
 // splitAsGiven are the user's own cuts, for a family that is fixed.
-func (s *search) splitAsGiven(f schedule.Family) []*shape {
+func (s *search) splitAsGiven(f family.Family) []*shape {
 	cuts := slices.Concat([]int{0}, s.Fix.Split, []int{len(s.Profile.Layers)})
 	S := len(cuts) - 1
 	order := s.orders[0]

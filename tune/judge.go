@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/plan/bound"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/sim"
 )
 
@@ -191,8 +192,8 @@ func (s *search) ranked() []string {
 }
 
 // halves says whether a family puts weight gradients off.
-func halves(f schedule.Family) bool {
-	p, err := schedule.Generate(f.Name, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 4})
+func halves(f family.Family) bool {
+	p, err := family.Generate(f.Name, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 4})
 	return err == nil && slices.ContainsFunc(slices.Concat(p.Body...), func(in schedule.Instruction) bool { return in.Kind == schedule.I })
 }
 
@@ -208,7 +209,7 @@ func (s *search) boundKind(pl *plan.Plan) bound.Kind {
 		places += len(st.Devices)
 		k.Loose = k.Loose || st.FirstFraction > 0 || st.LastFraction > 0
 	}
-	if f, err := schedule.Lookup(pl.Schedule); err == nil {
+	if f, err := family.Lookup(pl.Schedule); err == nil {
 		k.Loose = k.Loose || f.Streaming || f.Beside || f.Chunks != 0 && f.Chunks != 1
 		k.Halves = halves(f)
 	}

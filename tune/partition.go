@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 )
 
 // want is what a partition is asked for.
@@ -14,7 +14,7 @@ type want struct {
 	size            int
 	split           bool
 	again           plan.Recompute
-	family          schedule.Family
+	family          family.Family
 	order           []int
 	replicas        []int // how many a stage may have
 	fits            bool  // leave out stages that do not fit their devices, about

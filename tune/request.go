@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 )
 
 // Overrides is what the user fixes; zero values leave the choice to the search.
@@ -145,7 +146,7 @@ func (o Overrides) Check(model string, layers, workers, batch int) error {
 
 // severalStages says whether a worker may hold more than one stage under a schedule.
 func severalStages(name string) bool {
-	f, err := schedule.Lookup(name)
+	f, err := family.Lookup(name)
 	return err == nil && f.Chunks != 0 && f.Chunks != 1
 }
 
@@ -173,7 +174,7 @@ func (o Overrides) checkStages(model string, layers, workers int) error {
 		return fmt.Errorf("tune: %d warm-up depths for %d stages; give one for each", len(o.Warmup), n)
 	}
 	if o.Schedule != "" {
-		if _, err := schedule.Lookup(o.Schedule); err != nil {
+		if _, err := family.Lookup(o.Schedule); err != nil {
 			return fmt.Errorf("tune: %w", err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
@@ -94,7 +95,7 @@ const (
 type search struct {
 	Request
 	sizes     []int // micro-batch sizes to try
-	families  map[string]schedule.Family
+	families  map[string]family.Family
 	tables    *tables
 	mixed     bool // devices differ
 	estimator estimator
@@ -130,7 +131,7 @@ func newSearch(r Request) (*search, error) {
 		return nil, err
 	}
 	if r.Fix.Schedule != "" {
-		f, err := schedule.Lookup(r.Fix.Schedule)
+		f, err := family.Lookup(r.Fix.Schedule)
 		if err != nil {
 			return nil, fmt.Errorf("tune: %w", err)
 		}
@@ -140,7 +141,7 @@ func newSearch(r Request) (*search, error) {
 		return nil, err
 	}
 	s := &search{
-		Request: r, best: map[string]candidate{}, seen: map[string]candidate{}, families: map[string]schedule.Family{},
+		Request: r, best: map[string]candidate{}, seen: map[string]candidate{}, families: map[string]family.Family{},
 		tables: newTables(r.Profile), sums: map[*int]*sums{}, notes: map[string]string{}, failed: map[string]string{},
 	}
 	var err error
@@ -151,7 +152,7 @@ func newSearch(r Request) (*search, error) {
 		s.mixed = s.mixed || !s.same(0, d)
 	}
 	s.orders = s.deviceOrders()
-	for _, f := range schedule.Families() {
+	for _, f := range family.Families() {
 		if f.Warmup != nil && f.Chunks >= 0 && f.Chunks <= 1 && (!f.Streaming || s.streams()) && (s.Fix.Schedule == "" || s.Fix.Schedule == f.Name) && s.admits(f) {
 			s.families[f.Name] = f
 		}
@@ -160,11 +161,11 @@ func newSearch(r Request) (*search, error) {
 }
 
 // admits says whether a family gives two stages on two workers a synchronous order.
-func (s *search) admits(f schedule.Family) bool {
+func (s *search) admits(f family.Family) bool {
 	if s.Fix.Weights != "" && s.Fix.Weights != schedule.Sync {
 		return false
 	}
-	_, err := schedule.Generate(f.Name, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 4, Weights: schedule.Sync})
+	_, err := family.Generate(f.Name, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 4, Weights: schedule.Sync})
 	return err == nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/plan/split"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/tune/predict"
 	"pgregory.net/rapid"
 )
@@ -135,7 +136,7 @@ func TestBoundIsBelowEverything(t *testing.T) {
 				check(pl)
 			}
 			for S := 2; S <= min(workers, n); S++ {
-				for _, f := range schedule.Families() {
+				for _, f := range family.Families() {
 					if f.Warmup == nil || !f.AdmitsPolicy(schedule.Sync) {
 						continue
 					}

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/tune"
 )
 
@@ -166,7 +167,7 @@ func ordersOf(c *cobra.Command, p *planned, own *sessions, only []string) ([]*or
 		return nil, err
 	}
 	var out []*order
-	for _, f := range schedule.Families() {
+	for _, f := range family.Families() {
 		if f.Name == "single" || f.Streaming || len(only) > 0 && f.Name != baseOrder && !slices.Contains(only, f.Name) {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 )
 
 // settleSteps are left out at the start of every measured training: memory grows in them.
@@ -162,7 +163,7 @@ func (s *speedup) bounded(pl *plan.Plan, one race.Result, busy [][]float64) (err
 // have replicas, workers need not wait for each other's, weight gradients fill the end of a step, and
 // without a flush nothing is filled but once.
 func boundOf(pl *plan.Plan, busy []float64) float64 {
-	f, err := schedule.Lookup(pl.Schedule)
+	f, err := family.Lookup(pl.Schedule)
 	fills := err == nil && f.General == baseOrder && schedule.Policy(pl.Weights).Flushes() && len(pl.Stages) == len(busy)
 	for _, s := range pl.Stages {
 		fills = fills && len(s.Devices) == 1

@@ -14,6 +14,10 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/exchange"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 // fromTorch is PyTorch's schedule format, for import and export.
@@ -51,7 +55,7 @@ A plan that the other runtime has no words for is refused with the reason.`,
 			case fromTorch:
 				var p *schedule.Program
 				if p, err = exportedProgram(planFile, programFile); err == nil {
-					err = schedule.WriteTorchCSV(&text, p)
+					err = exchange.WriteTorchCSV(&text, p)
 				}
 			case "split-points", "megatron", "deepspeed":
 				var pl *plan.Plan
@@ -88,7 +92,7 @@ func exportedProgram(planFile, programFile string) (*schedule.Program, error) {
 		return nil, err
 	}
 	name, settings := schedule.FromPlan(pl)
-	return schedule.Generate(name, settings)
+	return family.Generate(name, settings)
 }
 
 // exportCuts writes where a plan's stages begin.
@@ -171,13 +175,13 @@ func importTorch(c *cobra.Command, file, output string) error {
 	if err != nil {
 		return badInput(err)
 	}
-	p, err := schedule.ReadTorchCSV(bytes.NewReader(text))
+	p, err := exchange.ReadTorchCSV(bytes.NewReader(text))
 	if err != nil {
 		return badInput(fmt.Errorf("%w (in %s)", err, file))
 	}
-	lowered, err := schedule.Lower(p, schedule.LowerOptions{})
+	lowered, err := lower.Lower(p, lower.Options{})
 	if err == nil {
-		_, err = schedule.Check(lowered)
+		_, err = check.Check(lowered)
 	}
 	if err != nil {
 		return badInput(fmt.Errorf("%w (in %s)", err, file))

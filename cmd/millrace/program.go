@@ -12,13 +12,15 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/exchange"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/tune"
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // readProgram reads the Program in a file.
-func readProgram(file string) (*schedule.Source, error) {
+func readProgram(file string) (*exchange.Source, error) {
 	f, err := document.Open(file)
 	if err != nil {
 		return nil, err
@@ -28,12 +30,12 @@ func readProgram(file string) (*schedule.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return schedule.ReadSource(file, text)
+	return exchange.ReadSource(file, text)
 }
 
 // useProgram makes the Program in the job's file the job's schedule, under the file's name; nil where the
 // job names none.
-func useProgram(j *job.Job) (*schedule.Source, error) {
+func useProgram(j *job.Job) (*exchange.Source, error) {
 	if j.Program == "" {
 		return nil, nil
 	}
@@ -49,7 +51,7 @@ func useProgram(j *job.Job) (*schedule.Source, error) {
 	}
 	p := *source.Program
 	p.Name = filepath.Base(j.Program)
-	if err := schedule.RegisterProgram(&p); err != nil {
+	if err := family.RegisterProgram(&p); err != nil {
 		return nil, badInput(err)
 	}
 	j.Schedule = p.Name
@@ -71,7 +73,7 @@ const notPromised = "the bits of one worker are not promised"
 
 // sums looks at the order of the sums of the job's own Program. Where they do not ascend on this model, training
 // refuses it unless any order will do, and says and returns what the run's plan keeps of it.
-func sums(c *cobra.Command, j *job.Job, source *schedule.Source, m *model.Model, trains bool) (note string, err error) {
+func sums(c *cobra.Command, j *job.Job, source *exchange.Source, m *model.Model, trains bool) (note string, err error) {
 	if source == nil {
 		return "", nil
 	}
@@ -89,7 +91,7 @@ func sums(c *cobra.Command, j *job.Job, source *schedule.Source, m *model.Model,
 
 // tooMuch is the refusal of the job's own Program under the plan that comes nearest to the workers'
 // memory: which worker would hold too much, and from which instruction on.
-func (p *planned) tooMuch(source *schedule.Source, refused *tune.MemoryError) error {
+func (p *planned) tooMuch(source *exchange.Source, refused *tune.MemoryError) error {
 	pl := refused.Leanest
 	costs, err := sim.CostsOf(p.profile, p.cluster, pl)
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/draw"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -39,7 +41,7 @@ func grid(p *schedule.Program, t *trace.Timeline) string {
 	for w := range p.Workers {
 		several = several || !models && len(p.StagesOf(w)) > 1
 	}
-	var spans []schedule.Span
+	var spans []draw.Span
 	for _, e := range t.Events {
 		if e.Lane != trace.Compute || !trace.IsBusy(e.Kind) || e.EndS <= e.StartS || e.StartS >= shown {
 			continue
@@ -54,9 +56,9 @@ func grid(p *schedule.Program, t *trace.Timeline) string {
 				text = fmt.Sprintf("%c%s", 'a'+f.Pipeline%26, text)
 			}
 		}
-		spans = append(spans, schedule.Span{Worker: e.Worker, Text: text, Start: e.StartS, End: min(shown, e.EndS)})
+		spans = append(spans, draw.Span{Worker: e.Worker, Text: text, Start: e.StartS, End: min(shown, e.EndS)})
 	}
-	text, err := schedule.Grid(t.Workers, spans, slot)
+	text, err := draw.Grid(t.Workers, spans, slot)
 	if err != nil {
 		return err.Error() + "\n"
 	}
@@ -122,7 +124,7 @@ The families are:
 			if asJSON {
 				return writeJSON(out, struct {
 					Program *schedule.Program  `json:"program"`
-					Check   schedule.Report    `json:"check"`
+					Check   check.Report       `json:"check"`
 					Stages  []schedule.Holding `json:"stages"`
 					Summary sim.Summary        `json:"summary"`
 				}{p, rep, p.Holdings(), sum})
@@ -158,7 +160,7 @@ func trained(p *schedule.Program) int {
 }
 
 // scheduleDrawing is a simulated Program for a page.
-func scheduleDrawing(p *schedule.Program, rep schedule.Report, t *trace.Timeline, sum sim.Summary) *report.Grid {
+func scheduleDrawing(p *schedule.Program, rep check.Report, t *trace.Timeline, sum sim.Summary) *report.Grid {
 	stages := stageTable(p)
 	return &report.Grid{
 		Title:    fmt.Sprintf("%s: %d stages on %d workers, %d micro-batches", p.Name, p.Stages, p.Workers, trained(p)),

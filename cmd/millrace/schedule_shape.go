@@ -11,6 +11,10 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/exchange"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -70,7 +74,7 @@ func (s *shape) addUniform(c *cobra.Command) {
 // familyList is a line for each family, with what it is.
 func familyList() string {
 	var b strings.Builder
-	for _, f := range schedule.Families() {
+	for _, f := range family.Families() {
 		fmt.Fprintf(&b, "  %-12s %s\n", f.Name, f.Doc)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
@@ -87,7 +91,7 @@ func (s *shape) name(c *cobra.Command, args []string) error {
 			return fmt.Errorf("schedule: both %s and --%s %s are named; one can be drawn", args[0], flag, f.Value)
 		}
 	}
-	_, unknown := schedule.Lookup(args[0])
+	_, unknown := family.Lookup(args[0])
 	if unknown == nil {
 		s.family = args[0]
 		return nil
@@ -100,22 +104,22 @@ func (s *shape) name(c *cobra.Command, args []string) error {
 }
 
 // program is the lowered, checked Program of a shape.
-func (s *shape) program() (*schedule.Program, schedule.Report, error) {
+func (s *shape) program() (*schedule.Program, check.Report, error) {
 	if err := s.checkCosts(); err != nil {
-		return nil, schedule.Report{}, badInput(err)
+		return nil, check.Report{}, badInput(err)
 	}
 	source, err := s.source()
 	if err != nil {
-		return nil, schedule.Report{}, badInput(err)
+		return nil, check.Report{}, badInput(err)
 	}
 	if s.held < 0 {
-		return nil, schedule.Report{}, badInput(fmt.Errorf("--most-held %d; give 1 or more, or 0 for any number", s.held))
+		return nil, check.Report{}, badInput(fmt.Errorf("--most-held %d; give 1 or more, or 0 for any number", s.held))
 	}
 	if s.later && !s.clip {
-		return nil, schedule.Report{}, badInput(fmt.Errorf("--post-validate: without --clip an update waits for nobody; give both"))
+		return nil, check.Report{}, badInput(fmt.Errorf("--post-validate: without --clip an update waits for nobody; give both"))
 	}
 	if err := source.Playable(); err != nil { // before the check, which takes long for what is refused anyway
-		return nil, schedule.Report{}, badInput(err)
+		return nil, check.Report{}, badInput(err)
 	}
 	rep, err := source.Check(s.held)
 	if err == nil && s.file != "" {
@@ -123,9 +127,9 @@ func (s *shape) program() (*schedule.Program, schedule.Report, error) {
 	}
 	p := source.Program
 	if err == nil && !p.Lowered {
-		p, err = schedule.Lower(p, schedule.LowerOptions{Tied: p.Tied, Clip: p.Clip || s.clip, PostValidate: s.later})
+		p, err = lower.Lower(p, lower.Options{Tied: p.Tied, Clip: p.Clip || s.clip, PostValidate: s.later})
 		if err == nil && s.clip {
-			rep, err = schedule.Check(p) // what a norm adds to the order may block it
+			rep, err = check.Check(p) // what a norm adds to the order may block it
 		}
 	}
 	return p, rep, badInput(err)
@@ -133,7 +137,7 @@ func (s *shape) program() (*schedule.Program, schedule.Report, error) {
 
 // orderNote says of a Program that somebody wrote that its sums do not ascend, on any model or on one with batch
 // norm; nothing where they do.
-func orderNote(source *schedule.Source) string {
+func orderNote(source *exchange.Source) string {
 	if wrong := source.OutOfOrder(false); wrong != nil {
 		return fmt.Sprintf("%s: %v", notPromised, wrong)
 	}
@@ -144,12 +148,12 @@ func orderNote(source *schedule.Source) string {
 }
 
 // source is the Program of a shape with where it was read.
-func (s *shape) source() (*schedule.Source, error) {
+func (s *shape) source() (*exchange.Source, error) {
 	if s.file != "" {
 		return readProgram(s.file)
 	}
 	p, err := s.compute()
-	return &schedule.Source{Program: p}, err
+	return &exchange.Source{Program: p}, err
 }
 
 // compute is the Program of a shape as it was written or generated.
@@ -161,7 +165,7 @@ func (s *shape) compute() (*schedule.Program, error) {
 		}
 		return source.Program, nil
 	}
-	order, err := schedule.Lookup(s.family)
+	order, err := family.Lookup(s.family)
 	if err != nil {
 		return nil, err
 	}
@@ -185,11 +189,11 @@ func (s *shape) compute() (*schedule.Program, error) {
 	if order.Asynchronous() && settings.Repeat == 0 {
 		settings.Repeat = 2 * s.workers * s.replicas
 	}
-	return schedule.Generate(order.Name, settings)
+	return family.Generate(order.Name, settings)
 }
 
 // advanced gives settings the pipelines side by side and the forwards in advance.
-func (s *shape) advanced(order schedule.Family, settings *schedule.Settings) error {
+func (s *shape) advanced(order family.Family, settings *schedule.Settings) error {
 	elastic := order.AdmitsPolicy(schedule.Elastic)
 	if !elastic && (s.pipelines != 0 || s.alpha != -1) {
 		return fmt.Errorf("--pipelines and --alpha are of --schedule elastic; %s has one pipeline", order.Name)
@@ -210,7 +214,7 @@ func (s *shape) advanced(order schedule.Family, settings *schedule.Settings) err
 		return fmt.Errorf("--advance %d: %s has its own depths, or --warmup gives them", s.advance, order.Name)
 	}
 	var err error
-	settings.Warmup, err = schedule.AdvanceDepths(len(settings.Placement), settings.MicroBatches, s.advance, schedule.Graded)
+	settings.Warmup, err = family.AdvanceDepths(len(settings.Placement), settings.MicroBatches, s.advance, family.Graded)
 	return err
 }
 
@@ -261,13 +265,13 @@ func (s *shape) checkCosts() error {
 // onStreaming says whether a Program is played on devices that transfer while they compute: where that
 // is asked for, and where its order is for no others.
 func (s *shape) onStreaming(p *schedule.Program) bool {
-	f, err := schedule.Lookup(p.Name)
+	f, err := family.Lookup(p.Name)
 	return s.overlapped || p.Paired || err == nil && f.Streaming
 }
 
 // streams makes one micro-batch the default minibatch of an order without a flush.
 func (s *shape) streams(c *cobra.Command) {
-	if f, err := schedule.Lookup(s.family); err == nil && f.Asynchronous() && s.file == "" && !c.Flags().Changed("micro-batches") {
+	if f, err := family.Lookup(s.family); err == nil && f.Asynchronous() && s.file == "" && !c.Flags().Changed("micro-batches") {
 		s.micros = 1
 		if schedule.Policy(s.weights) == schedule.DoubleBuffered {
 			s.micros = s.workers // which it needs

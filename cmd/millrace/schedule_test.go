@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/sim"
 )
 
@@ -71,7 +71,7 @@ func TestScheduleDrawsBaPipesTables(t *testing.T) {
 			"--transfer", "0.5", "--json"}
 		out, errs, code := ran(t, args...)
 		var got struct {
-			Check   schedule.Report
+			Check   check.Report
 			Summary sim.Summary
 		}
 		if err := json.Unmarshal([]byte(out), &got); code != 0 || err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/place"
-	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune/predict"
@@ -282,7 +282,7 @@ func checkAndSimulate(p *planned) (*trace.Timeline, error) {
 	if err != nil {
 		return nil, badInput(err)
 	}
-	if _, err := schedule.Check(program); err != nil {
+	if _, err := check.Check(program); err != nil {
 		return nil, err
 	}
 	t, _, err := sim.Run(program, costs, sim.Options{Cores: predict.Cores(p.cluster, p.plan), Record: true, Jitter: true})

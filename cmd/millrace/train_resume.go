@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
@@ -167,7 +168,7 @@ func (r *resumption) inheritPolicy(j *job.Job, pl *plan.Plan, scaleGiven bool) {
 	if schedule.Policy(pl.Weights).Flushes() || j.Pipelines > 1 {
 		return
 	}
-	family, err := schedule.Lookup(cmp.Or(j.Schedule, pl.Schedule))
+	family, err := family.Lookup(cmp.Or(j.Schedule, pl.Schedule))
 	if err != nil || !family.AdmitsPolicy(schedule.Policy(pl.Weights)) {
 		return
 	}

@@ -6,6 +6,8 @@ import (
 
 	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/sim"
 )
 
@@ -37,11 +39,11 @@ func TestStageBoundIsReached(t *testing.T) {
 			placement = append(placement, []int{i})
 			busy[i] = 3 * 8
 		}
-		p, err := schedule.Generate("1f1b", schedule.Settings{Placement: placement, MicroBatches: 8})
+		p, err := family.Generate("1f1b", schedule.Settings{Placement: placement, MicroBatches: 8})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+		if p, err = lower.Lower(p, lower.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		_, sum, err := sim.Run(p, sim.Uniform(stages, 1, 2, 0), sim.Options{})

@@ -10,6 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/plan/split"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/sim"
 )
 
@@ -31,11 +33,11 @@ func uniform(order string, n, m int, sr float64) (sim.Summary, error) {
 	for w := range n {
 		s.Placement = append(s.Placement, []int{w})
 	}
-	p, err := schedule.Generate(order, s)
+	p, err := family.Generate(order, s)
 	if err != nil {
 		return sim.Summary{}, err
 	}
-	if p, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+	if p, err = lower.Lower(p, lower.Options{}); err != nil {
 		return sim.Summary{}, err
 	}
 	_, sum, err := sim.Run(p, sim.Uniform(n, 1, 2, sr), sim.Options{})

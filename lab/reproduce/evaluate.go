@@ -10,6 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/plan/split"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/sim"
 )
 
@@ -85,11 +87,11 @@ func (b *bench) run(pl *plan.Plan) (sim.Summary, error) {
 	pl.ModelID = p.ModelID
 	name, s := schedule.FromPlan(pl)
 	s.Repeat = 3
-	program, err := schedule.Generate(name, s)
+	program, err := family.Generate(name, s)
 	if err != nil {
 		return sim.Summary{}, err
 	}
-	if program, err = schedule.Lower(program, schedule.LowerOptions{Tied: sim.TiedStages(p, pl)}); err != nil {
+	if program, err = lower.Lower(program, lower.Options{Tied: sim.TiedStages(p, pl)}); err != nil {
 		return sim.Summary{}, err
 	}
 	costs, err := sim.CostsOf(p, b.c, pl)
@@ -195,7 +197,7 @@ func parameterBytes(p *profile.Profile) int64 {
 
 // as gives a plan another schedule, with that one's depths.
 func as(pl *plan.Plan, order string) error {
-	f, err := schedule.Lookup(order)
+	f, err := family.Lookup(order)
 	if err != nil {
 		return err
 	}

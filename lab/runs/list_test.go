@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
@@ -18,7 +19,7 @@ func TestTheListCoversEveryFamilyAndPolicy(t *testing.T) {
 			pairs[[2]string{l.Schedule, l.Weights}] = true
 		}
 	}
-	for _, f := range schedule.Families() {
+	for _, f := range family.Families() {
 		policies := f.Policies
 		if policies == nil {
 			policies = []schedule.Policy{schedule.Sync}
@@ -128,7 +129,7 @@ func TestTheListIsSound(t *testing.T) {
 			if p.Weights != "sync" && p.Weights != "elastic" {
 				settings.Repeat = l.Steps
 			}
-			if _, err := schedule.Generate(name, settings); err != nil {
+			if _, err := family.Generate(name, settings); err != nil {
 				t.Errorf("%s: %v", r.Name, err)
 			}
 		}

@@ -6,6 +6,10 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
@@ -13,7 +17,7 @@ import (
 // an evaluation or a checkpoint.
 func anyProgram(t *testing.T, g *rand.Rand) *schedule.Program {
 	t.Helper()
-	o := schedule.LowerOptions{Clip: g.IntN(2) == 0, PostValidate: g.IntN(2) == 0}
+	o := lower.Options{Clip: g.IntN(2) == 0, PostValidate: g.IntN(2) == 0}
 	for {
 		p := drawn(t, g)
 		if p.Lowered {
@@ -22,11 +26,11 @@ func anyProgram(t *testing.T, g *rand.Rand) *schedule.Program {
 		if g.IntN(4) == 0 && p.Stages > 1 {
 			o.Tied = [][]int{{0, p.Stages - 1}}
 		}
-		lowered, err := schedule.Lower(p, o)
+		lowered, err := lower.Lower(p, o)
 		if err != nil {
 			continue // ties of stages that update at different times
 		}
-		if _, err := schedule.Check(lowered); err == nil {
+		if _, err := check.Check(lowered); err == nil {
 			return lowered
 		}
 	}
@@ -37,16 +41,16 @@ func drawn(t *testing.T, g *rand.Rand) *schedule.Program {
 	case 0, 1, 2:
 		return scheduletest.Random(g.IntN, scheduletest.Everything())
 	case 3:
-		p, err := schedule.Evaluation(schedule.Replicated(1+g.IntN(4), 1+g.IntN(2)), 1+g.IntN(20))
+		p, err := programs.Evaluation(schedule.Replicated(1+g.IntN(4), 1+g.IntN(2)), 1+g.IntN(20))
 		if g.IntN(3) == 0 {
-			p, err = schedule.Checkpoint(schedule.Replicated(1+g.IntN(4), 1+g.IntN(2)))
+			p, err = programs.Checkpoint(schedule.Replicated(1+g.IntN(4), 1+g.IntN(2)))
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		return p
 	}
-	families := schedule.Families()
+	families := family.Families()
 	for {
 		f := families[g.IntN(len(families))]
 		s := schedule.Settings{Placement: f.Placement(1+g.IntN(5), 1+g.IntN(3)), MicroBatches: 1 + g.IntN(10), Repeat: 1 + g.IntN(4)}
@@ -62,7 +66,7 @@ func drawn(t *testing.T, g *rand.Rand) *schedule.Program {
 		if s.Weights == schedule.Elastic {
 			s.Elastic = plan.NewElastic(1 + g.IntN(3))
 		}
-		if p, err := schedule.Generate(f.Name, s); err == nil {
+		if p, err := family.Generate(f.Name, s); err == nil {
 			return p
 		}
 	}

@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 // sumsAscend plays each list of a lowered Program in full and writes down what every weight adds up between two
@@ -49,17 +52,17 @@ func TestOutOfOrderOfRandomPrograms(t *testing.T) {
 		o := Everything()
 		o.Ascending = g.IntN(3) == 0
 		p := Random(g.IntN, o)
-		lowered, err := schedule.Lower(p, schedule.LowerOptions{})
+		lowered, err := lower.Lower(p, lower.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		gradients, statistics := sumsAscend(lowered)
 		count[[2]bool{gradients, statistics}]++
 		for _, q := range []*schedule.Program{p, lowered} {
-			if got := schedule.OutOfOrder(q, false); (got == nil) != gradients {
+			if got := check.OutOfOrder(q, false); (got == nil) != gradients {
 				t.Fatalf("seed %d: gradients ascend: %v; %v\n%s", seed, gradients, got, q.Text())
 			}
-			if got := schedule.OutOfOrder(q, true); (got == nil) != (gradients && statistics) {
+			if got := check.OutOfOrder(q, true); (got == nil) != (gradients && statistics) {
 				t.Fatalf("seed %d: all ascend: %v; %v\n%s", seed, gradients && statistics, got, q.Text())
 			}
 		}
@@ -74,7 +77,7 @@ func TestOutOfOrderOfRandomPrograms(t *testing.T) {
 // TestFamiliesAscend: every order of ours adds up in ascending order, forwards too, under every policy that it keeps.
 func TestFamiliesAscend(t *testing.T) {
 	tried := 0
-	for _, f := range schedule.Families() {
+	for _, f := range family.Families() {
 		policies := f.Policies
 		if policies == nil {
 			policies = []schedule.Policy{schedule.Sync}
@@ -83,13 +86,13 @@ func TestFamiliesAscend(t *testing.T) {
 			for _, workers := range []int{1, 2, 3, 4} {
 				for _, m := range []int{1, 4, 6, 12} {
 					for _, placement := range [][][]int{f.Placement(workers, 2), schedule.Replicated(workers, 2), {{0, 1}, {2}}} {
-						p, err := schedule.Generate(f.Name, schedule.Settings{Placement: placement, MicroBatches: m,
+						p, err := family.Generate(f.Name, schedule.Settings{Placement: placement, MicroBatches: m,
 							Weights: policy, Repeat: 4})
 						if err != nil {
 							continue // it does not admit these
 						}
 						tried++
-						if wrong := schedule.OutOfOrder(p, true); wrong != nil {
+						if wrong := check.OutOfOrder(p, true); wrong != nil {
 							t.Errorf("%s %s on %v, %d micro-batches: %v", f.Name, policy, placement, m, wrong)
 						}
 					}
@@ -119,7 +122,7 @@ func TestGradientsOfLaterUpdates(t *testing.T) {
 		p := &schedule.Program{Name: "x", Workers: 1, Stages: 1, Placement: [][][]int{{{0}}}, MicroBatches: 4,
 			Period: 2, Repeat: 1,
 			Weights: schedule.Stash, Replication: schedule.RoundRobin, Body: schedule.Part{at(order)}}
-		if _, err := schedule.Check(p); (err == nil) != fine {
+		if _, err := check.Check(p); (err == nil) != fine {
 			t.Errorf("gradients in the order %s, two to an update: %v", order, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
 )
 
 // Choose returns a number from 0 to n-1, for any n over 0: rapid's draws, which shrink, or
@@ -91,7 +92,7 @@ func draw(choose Choose, o Options) *schedule.Program {
 	if !x.run() {
 		return nil
 	}
-	if _, err := schedule.Check(p); err != nil {
+	if _, err := check.Check(p); err != nil {
 		return nil // an update in the stream that waits in a circle, or a version that is not there yet
 	}
 	return p

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"pgregory.net/rapid"
 )
 
@@ -19,11 +21,11 @@ func TestRandomProgramsVary(t *testing.T) {
 	lacks := func(what string) bool { return seen[what] == 0 }
 	vary := func(t *rapid.T) {
 		p := Random(choices(t), Everything())
-		q, err := schedule.Lower(p, schedule.LowerOptions{})
+		q, err := lower.Lower(p, lower.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := schedule.Check(q); err != nil {
+		if _, err := check.Check(q); err != nil {
 			t.Fatalf("%v\n%s", err, p.Text())
 		}
 		seen[string(p.Weights)]++
@@ -89,11 +91,11 @@ func TestRefusalsReachEverybody(t *testing.T) {
 		o := Everything()
 		o.Policies = nil
 		p := Random(choices(t), o)
-		q, err := schedule.Lower(p, schedule.LowerOptions{Clip: true, PostValidate: true})
+		q, err := lower.Lower(p, lower.Options{Clip: true, PostValidate: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := schedule.Check(q); err != nil {
+		if _, err := check.Check(q); err != nil {
 			t.Fatalf("%v\n%s", err, q.Text())
 		}
 		for _, list := range q.Body {

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"pgregory.net/rapid"
 )
 
@@ -11,16 +13,16 @@ import (
 // together.
 func lowered(t *rapid.T, o Options) *schedule.Program {
 	p := Random(choices(t), o)
-	var options schedule.LowerOptions
+	var options lower.Options
 	if rapid.Bool().Draw(t, "clip") {
 		options.Clip = true
 	}
 	if p.Stages > 1 && rapid.Bool().Draw(t, "tied") {
 		options.Tied = [][]int{{0, p.Stages - 1}}
 	}
-	q, err := schedule.Lower(p, options)
+	q, err := lower.Lower(p, options)
 	if err != nil { // stages of unequal replicas in a stream have no common update
-		if q, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+		if q, err = lower.Lower(p, lower.Options{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -34,7 +36,7 @@ func TestCheckIsTheReplay(t *testing.T) {
 	still, all, refused := map[Damage]int{}, map[Damage]int{}, 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := lowered(t, Everything())
-		_, checked := schedule.Check(p)
+		_, checked := check.Check(p)
 		if replayed := Replay(p); (checked == nil) != (replayed == nil) {
 			t.Fatalf("Check says %v, the replay %v\n%s", checked, replayed, p.Text())
 		}
@@ -47,10 +49,10 @@ func TestCheckIsTheReplay(t *testing.T) {
 		}
 		bad, how := Corrupt(choices(t), p)
 		all[how]++
-		if schedule.Validate(bad) != nil {
+		if check.Validate(bad) != nil {
 			return // on a worker that does not hold its stage, or of another's turn
 		}
-		_, checked = schedule.Check(bad)
+		_, checked = check.Check(bad)
 		replayed := Replay(bad)
 		if (checked == nil) != (replayed == nil) {
 			t.Fatalf("%s: Check says %v, the replay %v\n%s", how, checked, replayed, bad.Text())

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -18,11 +20,11 @@ func simulated(t *testing.T) *trace.Timeline { return updating(t, 7) }
 // updating is simulated with updates that hold so many bytes more for a moment.
 func updating(t *testing.T, bytes int64) *trace.Timeline {
 	t.Helper()
-	p, err := schedule.Generate("1f1b", schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 4, Repeat: 5})
+	p, err := family.Generate("1f1b", schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 4, Repeat: 5})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err = schedule.Lower(p, schedule.LowerOptions{}); err != nil {
+	if p, err = lower.Lower(p, lower.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	costs := sim.Uniform(2, 1, 2, 0.25)

@@ -9,6 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune/predict"
@@ -56,7 +58,7 @@ func (w *Workload) plan(at Degrees, advance int) *plan.Plan {
 	depths := slices.Repeat([]int{at.MicroBatches}, len(pl.Stages))
 	if advance != afab {
 		var err error
-		if depths, err = schedule.AdvanceDepths(len(pl.Stages), at.MicroBatches, advance, schedule.Graded); err != nil {
+		if depths, err = family.AdvanceDepths(len(pl.Stages), at.MicroBatches, advance, family.Graded); err != nil {
 			panic("tune: depths of checked degrees: " + err.Error())
 		}
 	}
@@ -70,11 +72,11 @@ func (w *Workload) plan(at Degrees, advance int) *plan.Plan {
 func (w *Workload) Program(p *Pipelined, iterations int) (*schedule.Program, error) {
 	name, s := schedule.FromPlan(p.Plan)
 	s.Repeat = iterations
-	program, err := schedule.Generate(name, s)
+	program, err := family.Generate(name, s)
 	if err != nil {
 		return nil, fmt.Errorf("tune: %s: %w", p.At, err)
 	}
-	return schedule.Lower(program, schedule.LowerOptions{Tied: sim.TiedStages(w.Profile, p.Plan), Clip: w.Clip})
+	return lower.Lower(program, lower.Options{Tied: sim.TiedStages(w.Profile, p.Plan), Clip: w.Clip})
 }
 
 // profileOf is the profile of so many pipelines.

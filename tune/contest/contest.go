@@ -8,6 +8,9 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/sim"
 )
 
@@ -23,7 +26,7 @@ type Rules struct {
 	// Bytes writes a number of bytes for the reasons.
 	Bytes func(int64) string
 	// Stages are the costs of stages that lie so, and the tied ones among them.
-	Stages func(f schedule.Family, placement [][]int) (sim.Costs, [][]int, error)
+	Stages func(f family.Family, placement [][]int) (sim.Costs, [][]int, error)
 	Clip   bool // updates need the gradient norm
 	// PostValidate also enters orders with a flush whose updates do not wait for the norm.
 	PostValidate bool
@@ -72,11 +75,11 @@ func (c Rules) Run(ctx context.Context) ([]Entry, error) {
 	if c.Workers < 1 || c.MicroBatches < 1 || c.Workers*c.MicroBatches > 1<<17 {
 		return nil, fmt.Errorf("tune: %d workers and %d micro-batches to compare schedules on; give 1 of each at least, and %d in all at most", c.Workers, c.MicroBatches, 1<<17)
 	}
-	families := schedule.Families()
+	families := family.Families()
 	if len(c.Only) > 0 {
 		families = nil
 		for _, name := range c.Only {
-			f, err := schedule.Lookup(name)
+			f, err := family.Lookup(name)
 			if err != nil {
 				return nil, err
 			}
@@ -110,7 +113,7 @@ func (c Rules) Run(ctx context.Context) ([]Entry, error) {
 const contestSteps = 6
 
 // enter simulates one entry.
-func (c Rules) enter(f schedule.Family, policy schedule.Policy, validated bool) Entry {
+func (c Rules) enter(f family.Family, policy schedule.Policy, validated bool) Entry {
 	e := Entry{Schedule: f.Name, Weights: policy, Validated: validated, Verdict: Slower}
 	refuse := func(err error) Entry {
 		e.Verdict, e.Why = Refused, err.Error()
@@ -131,13 +134,13 @@ func (c Rules) enter(f schedule.Family, policy schedule.Policy, validated bool) 
 		s.MicroBatches, steps = 1, float64(c.MicroBatches)
 		s.Repeat = contestSteps * max(c.MicroBatches, 2*c.Workers)
 	}
-	p, err := schedule.Generate(f.Name, s)
+	p, err := family.Generate(f.Name, s)
 	if err == nil {
-		p, err = schedule.Lower(p, schedule.LowerOptions{Tied: tied, Clip: c.Clip, PostValidate: validated})
+		p, err = lower.Lower(p, lower.Options{Tied: tied, Clip: c.Clip, PostValidate: validated})
 	}
-	var rep schedule.Report
+	var rep check.Report
 	if err == nil {
-		rep, err = schedule.Check(p)
+		rep, err = check.Check(p)
 	}
 	if err != nil {
 		return refuse(err)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"pgregory.net/rapid"
 )
 
@@ -106,7 +106,7 @@ func TestContestHasEveryone(t *testing.T) {
 	for _, transfer := range []float64{0, 0.3} {
 		all := contestOf(t, Rules{Workers: 4, MicroBatches: 4, Chunks: 3, Clip: true, Stages: Uniform{Workers: 4, ForwardS: 1, InputS: 1.2, WeightS: 0.8, TransferS: transfer, UpdateS: 0.1, Streaming: true}.Stages})
 		want := 0
-		for _, f := range schedule.Families() {
+		for _, f := range family.Families() {
 			want += max(1, len(f.Policies))
 			for _, e := range all {
 				if e.Why == "" || e.Lost.Sum() < -1e-9 || e.Lost.Sum() > 1 || math.Abs(e.Lost.Sum()-e.Bubble) > 1e-9 {

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/sim"
 )
 
@@ -36,7 +37,7 @@ func FormatActivations(n int64) string {
 
 // Stages implements Rules.Stages: a family that cuts the model into more stages than there
 // are workers has smaller ones, and one that keeps it whole has all of it in one.
-func (u Uniform) Stages(f schedule.Family, placement [][]int) (sim.Costs, [][]int, error) {
+func (u Uniform) Stages(f family.Family, placement [][]int) (sim.Costs, [][]int, error) {
 	share := float64(u.Workers) / float64(len(placement))
 	c := sim.Costs{Transfer: func(int, int, int64) (float64, float64) { return u.TransferS, 0 }}
 	if u.Streaming {
@@ -65,7 +66,7 @@ type ProfileStages struct {
 }
 
 // Stages implements Rules.Stages.
-func (s ProfileStages) Stages(f schedule.Family, placement [][]int) (sim.Costs, [][]int, error) {
+func (s ProfileStages) Stages(f family.Family, placement [][]int) (sim.Costs, [][]int, error) {
 	if n := len(s.Profile.Layers); len(placement) > n {
 		return sim.Costs{}, nil, fmt.Errorf("it has %d stages; %s has %d layers", len(placement), s.Profile.Model, n)
 	}

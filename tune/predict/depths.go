@@ -7,21 +7,21 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/sim"
 )
 
 // Advanced is a plan with so many forwards in advance of 1F1B (AvgPipe §4.2), graded by stage,
 // predicted anew.
 func Advanced(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, advance int) (*plan.Plan, error) {
-	f, err := schedule.Lookup(pl.Schedule)
+	f, err := family.Lookup(pl.Schedule)
 	if err != nil {
 		return nil, fmt.Errorf("tune: %w", err)
 	}
 	if f.Warmup == nil {
 		return nil, fmt.Errorf("tune: schedule %s has depths of its own; forwards in advance are for 1f1b and elastic", f.Name)
 	}
-	depths, err := schedule.AdvanceDepths(len(pl.Stages), pl.MicroBatches, advance, schedule.Graded)
+	depths, err := family.AdvanceDepths(len(pl.Stages), pl.MicroBatches, advance, family.Graded)
 	if err != nil {
 		return nil, fmt.Errorf("tune: %w", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/sim"
 )
 
@@ -14,11 +16,11 @@ import (
 func Program(p *profile.Profile, pl *plan.Plan, clip bool, repeat int) (*schedule.Program, error) {
 	name, s := schedule.FromPlan(pl)
 	s.Repeat = repeat
-	program, err := schedule.Generate(name, s)
+	program, err := family.Generate(name, s)
 	if err != nil {
 		return nil, err
 	}
-	return schedule.Lower(program, schedule.LowerOptions{Tied: sim.TiedStages(p, pl), Clip: clip, PostValidate: pl.PostValidate})
+	return lower.Lower(program, lower.Options{Tied: sim.TiedStages(p, pl), Clip: clip, PostValidate: pl.PostValidate})
 }
 
 // Steps is how many steps a prediction is the median of: more where computations vary.

@@ -1,0 +1,67 @@
+package check
+
+import (
+	"fmt"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// OutOfOrder is where the sums of a Program first do not ascend, nil where all do. A sum of floats
+// depends on its order: a stage adds the gradients of its micro-batches to what has gathered as its list
+// comes to them, so that the bits are those of one worker only where each replica of each stage
+// takes its micro-batches in ascending order in every sum. There are up to three:
+//
+//	B and W  what B, or the second half of a split backward, adds to the weights' gradients
+//	B and I  what the first half adds for layers that have no halves
+//	F        the running statistics of a batch norm, where the model has one (statistics)
+//
+// Uses of a tied parameter, and pipelines side by side, are sums of their own. The order within a
+// repetition, and from one to the next, is the same in all of them: two are looked at. The same holds without
+// a flush, where the bits are those of the policy's equation with ascending sums. The Program passes Check.
+func OutOfOrder(p *schedule.Program, statistics bool) *Error {
+	short := *p
+	short.Repeat = min(p.Repeat, 2)
+	type sum struct {
+		pipeline, replica int16
+		stage             int32
+		of                schedule.Kind // W, I or F
+	}
+	for w := range short.Workers {
+		last := map[sum]schedule.Instruction{}
+		at := -1
+		var wrong *Error
+		short.Walk(w, func(in schedule.Instruction) bool {
+			at++
+			for _, of := range sumsOf(in.Kind, statistics) {
+				key := sum{in.Pipeline, in.Replica, in.Stage, of}
+				if before, ok := last[key]; ok && before.Micro > in.Micro {
+					what := "its gradient is added"
+					if of == schedule.F {
+						what = "the statistics of a batch norm take it in"
+					}
+					wrong = &Error{Program: p.Name, Worker: w, Position: at, Instruction: in,
+						Why: fmt.Sprintf("%s behind that of %v; sums have the same bits as one worker's where micro-batches ascend: %v "+
+							"must come before %v", what, before, in, before)}
+					wrong.Locate(&short, &short)
+					return false
+				}
+				last[key] = in
+			}
+			return true
+		})
+		if wrong != nil {
+			return wrong
+		}
+	}
+	return nil
+}
+
+// sumsOf is the sums that a computation adds to.
+func sumsOf(k schedule.Kind, statistics bool) []schedule.Kind {
+	switch {
+	case k == schedule.B:
+		return []schedule.Kind{schedule.W, schedule.I}
+	case k == schedule.I, k == schedule.W, k == schedule.F && statistics:
+		return []schedule.Kind{k}
+	}
+	return nil
+}

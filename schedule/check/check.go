@@ -1,0 +1,156 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/lower"
+)
+
+// Report is what Check proved of a Program.
+type Report struct {
+	Instructions    int   `json:"instructions"`
+	Messages        int   `json:"messages"`
+	PeakActivations []int `json:"peak_activations"` // by worker: micro-batches between their forward and their backward
+	// Versions is the most copies of weights each worker keeps at once: one for each of its
+	// stages under Sync and Latest, one more for every older version still in use.
+	Versions []int `json:"versions"`
+}
+
+// checkRepeats is how many repetitions of a long body are checked: a fault in how
+// one meets the next shows between the first and the second, or the second and the
+// third once a prologue has passed.
+const checkRepeats = 4
+
+// Check proves, before anything runs, that a Program can run to its end: fields in
+// range, every instruction on a worker that holds its stage, everything an
+// instruction needs made before it, each micro-batch's forward and backward exactly
+// once on each stage (B, or I and then W), one update of each stage for each
+// minibatch after all its gradients, no message without a taker or across a drain, and no deadlock.
+// A compute-only Program is lowered for the purpose. Bodies repeated more than
+// four times are checked for four, and for as many more as the prologue is long, since
+// what it leaves in flight has passed by then. Without a flush every forward must also find the
+// version of the weights that the policy gives it, and the report says how many are kept.
+func Check(p *schedule.Program) (Report, error) {
+	if err := Validate(p); err != nil {
+		return Report{}, err
+	}
+	rep, q, err := check(p)
+	var wrong *Error
+	if errors.As(err, &wrong) {
+		given := *p
+		given.Repeat = q.Repeat
+		wrong.Locate(&given, q)
+	}
+	return rep, err
+}
+
+// check also returns the Program that positions in its errors count in: lowered, and with as
+// many repetitions as are checked.
+func check(p *schedule.Program) (Report, *schedule.Program, error) {
+	q := p
+	if !p.Lowered {
+		var err error
+		if q, err = lower.Lower(p, lower.Options{Tied: p.Tied, Clip: p.Clip}); err != nil {
+			return Report{}, p, err
+		}
+	}
+	short := *q
+	short.Repeat = min(q.Repeat, checkRepeats+prologueRepeats(q))
+	if err := Playable(&short); err != nil {
+		return Report{}, p, err
+	}
+	if err := executable(&short); err != nil {
+		return Report{}, &short, err
+	}
+	var rep Report
+	total := newTally(&short)
+	for w := range short.Workers {
+		if err := total.worker(w, &rep); err != nil {
+			return Report{}, &short, total.cause(err)
+		}
+	}
+	if err := total.whole(); err != nil {
+		return Report{}, &short, err
+	}
+	for w := range short.Workers {
+		if !short.Streams() {
+			copies := len(short.StagesOf(w))
+			if short.PostValidate {
+				copies *= 2 // what the weights were before the update that is not validated yet
+			}
+			rep.Versions = append(rep.Versions, copies)
+			continue
+		}
+		if err := total.versions(w); err != nil {
+			return Report{}, &short, err
+		}
+		rep.Versions = append(rep.Versions, short.MostCopies(w))
+	}
+	if err := replay(&short); err != nil {
+		return Report{}, &short, err
+	}
+	return rep, &short, crossing(&short)
+}
+
+// prologueRepeats is how many repetitions of the body have as many micro-batches as the prologue.
+func prologueRepeats(p *schedule.Program) int {
+	n := int32(0)
+	for _, list := range p.Prologue {
+		for _, in := range list {
+			if in.Kind == schedule.F {
+				n = max(n, in.Micro+1)
+			}
+		}
+	}
+	return (int(n) + p.MicroBatches - 1) / p.MicroBatches
+}
+
+// replay runs the Machine with transfers that take no time. What is possible at all
+// happens: a Program whose lists end here cannot deadlock at any speed, because a
+// worker's next instruction waits for messages and never for the absence of one.
+func replay(p *schedule.Program) error {
+	m, err := schedule.NewMachine(p, 0)
+	if err != nil {
+		return err
+	}
+	joined := map[schedule.Instruction]int{}
+	queue := make([]int, p.Workers)
+	for w := range queue {
+		queue[w] = w
+	}
+	for len(queue) > 0 {
+		w := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		for m.Poll(w).Ready() {
+			in, _ := m.Head(w)
+			m.Start(w)
+			queue = append(queue, m.End(w)...)
+			switch {
+			case in.Kind.IsSend():
+				for _, to := range p.Receivers(in) {
+					queue = append(queue, m.Arrive(to, in, w)...)
+				}
+			case in.Kind.IsCollective():
+				members, workers := p.Group(in)
+				joined[members[0]]++
+				if joined[members[0]] == len(members) {
+					for i, member := range members {
+						queue = append(queue, m.Arrive(workers[i], member, w)...)
+					}
+				}
+			}
+		}
+	}
+	if waits := m.Waits(); len(waits) > 0 {
+		why := "it would block for ever"
+		if chain, closed := schedule.Chain(p, waits); closed {
+			why += ": " + schedule.Circle(chain)
+		}
+		return &Error{Program: p.Name, Worker: -1, Position: -1, Why: why, Waits: waits}
+	}
+	if w, in, found := m.Left(); found {
+		return &Error{Program: p.Name, Worker: w, Position: -1, Why: fmt.Sprintf("%v is sent to it and never received", in)}
+	}
+	return nil
+}

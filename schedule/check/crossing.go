@@ -1,0 +1,99 @@
+package check
+
+import (
+	"fmt"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// crossing holds what both ends of a message must have in common beside their names, since each worker
+// decides alone when it passes a drain and from when on it takes an update for refused.
+//
+// Every message sent in front of a drain is taken in front of it: workers that have all come to a drain then
+// know that nothing is under way. And what a worker takes in front of its first PV of a minibatch k was, if
+// it is of a later minibatch, sent in front of its sender's first PV of k: a sender that finds the update of
+// k refused sends nothing of later minibatches any more, and nobody who has yet to find that may wait for it.
+func crossing(p *schedule.Program) error {
+	if !p.PostValidate && !has(p, schedule.DR) {
+		return nil
+	}
+	sent := map[schedule.Key]side{}
+	for w := range p.Workers {
+		sides(p, w, func(_ int, in schedule.Instruction, here side) error {
+			if in.Kind.IsSend() {
+				sent[in.Key()] = here
+			}
+			return nil
+		})
+	}
+	for w := range p.Workers {
+		err := sides(p, w, func(at int, in schedule.Instruction, here side) (wrong error) {
+			if !in.Kind.IsReceive() {
+				return nil
+			}
+			p.Expected(in, func(message schedule.Instruction, from int) bool {
+				if there, made := sent[message.Key()]; made {
+					if why := apart(p, in, here, there); why != "" {
+						wrong = &Error{Program: p.Name, Worker: w, Position: at, Instruction: in,
+							Why: fmt.Sprintf("it takes %v, which worker %d sends %s", message, from, why)}
+					}
+				}
+				return wrong == nil
+			})
+			return wrong
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// side is what stands in front of an instruction in its list.
+type side struct {
+	drains    int
+	validated int // 1 more than the last minibatch whose update has been validated on the worker
+}
+
+// sides calls yield for every instruction of a worker, with its position, until it returns an error.
+func sides(p *schedule.Program, worker int, yield func(at int, in schedule.Instruction, here side) error) (err error) {
+	at, here := -1, side{}
+	p.Walk(worker, func(in schedule.Instruction) bool {
+		at++
+		switch in.Kind {
+		case schedule.DR:
+			here.drains++
+		case schedule.PV:
+			here.validated = max(here.validated, int(in.Micro)+1)
+		}
+		err = yield(at, in, here)
+		return err == nil
+	})
+	return err
+}
+
+// apart says what lies between the two ends of a message, if anything that must not.
+func apart(p *schedule.Program, receive schedule.Instruction, here, there side) string {
+	n := p.MinibatchOf(receive)
+	switch {
+	case here.drains != there.drains:
+		return fmt.Sprintf("behind %d drains, and stands behind %d; what is sent in front of a drain is taken in front of it",
+			there.drains, here.drains)
+	case min(there.validated, n) > min(here.validated, n):
+		return fmt.Sprintf("behind its validation of minibatch %d, and stands in front of this worker's: an update that is "+
+			"taken back there would leave this worker waiting", min(there.validated, n)-1)
+	}
+	return ""
+}
+
+func has(p *schedule.Program, k schedule.Kind) bool {
+	for _, part := range []schedule.Part{p.Prologue, p.Body, p.Epilogue} {
+		for _, list := range part {
+			for _, in := range list {
+				if in.Kind == k {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,64 @@
+package check
+
+import (
+	"fmt"
+	"github.com/millrace-ml/millrace/schedule"
+	"slices"
+)
+
+// checkElastic refuses a Program whose pipelines are not those of elastic averaging.
+func checkElastic(p *schedule.Program) error {
+	if p.Weights != schedule.Elastic {
+		if p.Elastic != nil {
+			return fmt.Errorf("it has settings of elastic averaging and weight policy %q; they belong to %q", p.Weights, schedule.Elastic)
+		}
+		return nil
+	}
+	if p.Elastic == nil {
+		return fmt.Errorf("weight policy %q without its settings: how many pipelines, and alpha", schedule.Elastic)
+	}
+	if err := p.Elastic.Check(); err != nil {
+		return err
+	}
+	n := p.Elastic.Pipelines
+	want := n
+	if n > 1 {
+		want++ // the reference
+	}
+	if len(p.Placement) != want {
+		return fmt.Errorf("it places %d pipelines; elastic averaging of %d has %d, the reference among them if there are several", len(p.Placement), n, want)
+	}
+	for pl, stages := range p.Placement {
+		if !slices.EqualFunc(stages, p.Placement[0], slices.Equal[[]int]) {
+			return fmt.Errorf("pipeline %d lies on other workers than pipeline 0; a stage of all pipelines and of the reference is on the same worker", pl)
+		}
+	}
+	return nil
+}
+
+// averaged says whether an update of elastic averaging finds the reference it is to see, or, of
+// the reference, the steps it is to apply.
+func (t *tally) averaged(have map[schedule.Instruction]bool, u schedule.Instruction) error {
+	n := t.p.Elastic.Pipelines
+	if n == 1 {
+		return nil
+	}
+	if t.p.IsReference(int(u.Pipeline)) {
+		for p := range n {
+			local := u
+			if local.Pipeline = int16(p); !have[local] {
+				return fmt.Errorf("it applies the steps of all pipelines: %v must come before it", local)
+			}
+		}
+		return nil
+	}
+	reference := u
+	reference.Pipeline, reference.Micro = int16(n), u.Micro-1
+	if u.Micro > 0 && !have[reference] {
+		return fmt.Errorf("it would see an older reference than it is to: %v must come before it", reference)
+	}
+	if reference.Micro = u.Micro; have[reference] {
+		return fmt.Errorf("the reference has been updated without it by %v", reference)
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package check
+
+import (
+	"fmt"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/lower"
+	"slices"
+)
+
+// Validate refuses what makes no sense instruction by instruction: counts and ids out of
+// range, instructions on a worker that does not hold their stage. It is the part of Check
+// that costs one look at each instruction; what it passes cannot make a Machine panic, but may block.
+func Validate(p *schedule.Program) error {
+	fail := func(format string, args ...any) error {
+		return &Error{Program: p.Name, Worker: -1, Position: -1, Why: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case p.Workers < 1 || p.Workers > schedule.MaxWorkers:
+		return fail("it has %d workers; it can have 1 to %d", p.Workers, schedule.MaxWorkers)
+	case p.Stages < 1 || p.Stages > schedule.MaxStage:
+		return fail("it has %d stages; it can have 1 to %d", p.Stages, schedule.MaxStage)
+	case len(p.Placement) < 1 || len(p.Placement) > schedule.MaxPipeline:
+		return fail("it places %d pipelines; it can have 1 to %d", len(p.Placement), schedule.MaxPipeline)
+	case p.MicroBatches < 1 || p.Repeat < 0 || int64(p.MicroBatches)*int64(max(p.Repeat, 1)) > schedule.MaxMicro:
+		return fail("%d micro-batches repeated %d times; there can be 1 to %d in all", p.MicroBatches, p.Repeat, schedule.MaxMicro)
+	case p.Period < 1 || p.Period > p.MicroBatches || p.MicroBatches%p.Period != 0:
+		return fail("its period is %d minibatches; it must be 1 at least, with as many of its %d micro-batches in each",
+			p.Period, p.MicroBatches)
+	case len(p.Recompute) != 0 && len(p.Recompute) != p.Stages:
+		return fail("%d recompute settings for %d stages", len(p.Recompute), p.Stages)
+	case !p.Weights.Known():
+		return fail("weight policy %q; there are %q", p.Weights, schedule.Policies())
+	case p.DeferUpdates && (p.Weights != schedule.DoubleBuffered || oneReplica(p)):
+		return fail("its updates are put off until a forward needs them: that is for weights 2bw and " +
+			"stages of several replicas")
+	case p.PostValidate && (p.Weights != schedule.Sync || !p.Clip || p.Period != 1):
+		return fail("its updates are validated later: that is for synchronous weights with a gradient norm, " +
+			"one step a repetition")
+	case p.Replication != schedule.Split && p.Replication != schedule.RoundRobin:
+		return fail("replication %q; it is %q or %q", p.Replication, schedule.Split, schedule.RoundRobin)
+	}
+	for pl, stages := range p.Placement {
+		if len(stages) != p.Stages {
+			return fail("pipeline %d places %d of %d stages", pl, len(stages), p.Stages)
+		}
+		for s, on := range stages {
+			if len(on) == 0 || len(on) > schedule.MaxReplica {
+				return fail("stage %d of pipeline %d is on %d workers; it needs 1 to %d", s, pl, len(on), schedule.MaxReplica)
+			}
+			for i, w := range on {
+				if w < 0 || w >= p.Workers {
+					return fail("stage %d of pipeline %d is on worker %d; workers are 0 to %d", s, pl, w, p.Workers-1)
+				}
+				if slices.Contains(on[:i], w) {
+					return fail("stage %d of pipeline %d is on worker %d twice", s, pl, w)
+				}
+			}
+		}
+	}
+	if err := checkElastic(p); err != nil {
+		return fail("%v", err)
+	}
+	if err := lower.CheckTies(p); err != nil {
+		return fail("%v", err)
+	}
+	for k, part := range []schedule.Part{p.Prologue, p.Body, p.Epilogue} {
+		if len(part) > p.Workers {
+			return fail("its %s has %d lists for %d workers", schedule.PartNames()[k], len(part), p.Workers)
+		}
+		for w, list := range part {
+			for i, in := range list {
+				err := checkFields(p, w, in)
+				if err == nil {
+					err = checkNumber(p, k, in)
+				}
+				if err != nil {
+					return &Error{Program: p.Name, Worker: w, Position: i, Instruction: in, Why: err.Error(),
+						part: k, at: i, written: in}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// checkNumber refuses a micro-batch or minibatch that is below 0, or over what names a message, in
+// the first or the last repetition of its part.
+func checkNumber(p *schedule.Program, part int, in schedule.Instruction) error {
+	step, what := int64(p.MicroBatches), "micro-batch"
+	if in.Kind.OfMinibatch() {
+		step, what = int64(p.Period), "minibatch"
+	}
+	first, last := int64(in.Micro), int64(in.Micro)
+	switch part {
+	case 1:
+		last += step * int64(max(0, p.Repeat-1))
+	case 2:
+		first += step * int64(p.Repeat)
+		last = first
+	}
+	if first < 0 || last > schedule.MaxMicro {
+		return fmt.Errorf("counted from the beginning of the program it is of %s %d to %d; they are 0 to %d", what,
+			first, last, schedule.MaxMicro)
+	}
+	return nil
+}
+
+func checkFields(p *schedule.Program, w int, in schedule.Instruction) error {
+	if in.Kind == schedule.DR {
+		return nil
+	}
+	if !in.Kind.Known() {
+		return fmt.Errorf("there is no such kind")
+	}
+	if int(in.Pipeline) < 0 || int(in.Pipeline) >= len(p.Placement) {
+		return fmt.Errorf("there are %d pipelines, counted from 0", len(p.Placement))
+	}
+	if in.Stage < 0 || int(in.Stage) >= p.Stages {
+		return fmt.Errorf("stages are 0 to %d", p.Stages-1)
+	}
+	if in.Kind != schedule.U && in.Kind != schedule.CK && in.Kind != schedule.EV && in.Kind != schedule.SF && in.Kind != schedule.RF &&
+		p.IsReference(int(in.Pipeline)) {
+		return fmt.Errorf("pipeline %d is the reference, which does not train", in.Pipeline)
+	}
+	on := p.Placement[in.Pipeline][in.Stage]
+	if in.Replica < 0 || int(in.Replica) >= len(on) {
+		return fmt.Errorf("stage %d has %d replicas, counted from 0", in.Stage, len(on))
+	}
+	if on[in.Replica] != w {
+		return fmt.Errorf("replica %d of stage %d is on worker %d, not here", in.Replica, in.Stage, on[in.Replica])
+	}
+	if !in.Kind.OfMinibatch() {
+		if n := len(on); p.Replication == schedule.RoundRobin && n > 1 && p.ReplicaOf(in.Micro, n) != int(in.Replica) {
+			return fmt.Errorf("under round robin this micro-batch belongs to replica %d", p.ReplicaOf(in.Micro, n))
+		}
+	}
+	return nil
+}
+
+// oneReplica says whether some stage has no one to sum its gradients with.
+func oneReplica(p *schedule.Program) bool {
+	return slices.ContainsFunc(p.Placement, func(stages [][]int) bool {
+		return slices.ContainsFunc(stages, func(on []int) bool { return len(on) < 2 })
+	})
+}

@@ -1,0 +1,35 @@
+package check
+
+import (
+	"fmt"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// CheckHeld refuses a Program in which a worker holds more than so many micro-batches between
+// their forward and their last gradient, counting those of each of its stages. It names the
+// forward that is one too many. The Program has passed Check.
+func Held(p *schedule.Program, most int) error {
+	for w := range p.Workers {
+		held, at := 0, -1
+		var wrong error
+		p.Walk(w, func(in schedule.Instruction) bool {
+			at++
+			switch in.Kind {
+			case schedule.F:
+				if held++; held > most {
+					e := &Error{Program: p.Name, Worker: w, Position: at, Instruction: in, Why: fmt.Sprintf("it would hold %d micro-batches at once; the limit is %d", held, most)}
+					e.Locate(p, p)
+					wrong = e
+					return false
+				}
+			case schedule.B, schedule.W:
+				held--
+			}
+			return true
+		})
+		if wrong != nil {
+			return wrong
+		}
+	}
+	return nil
+}

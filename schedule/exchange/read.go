@@ -1,0 +1,62 @@
+package exchange
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"github.com/millrace-ml/millrace/schedule"
+	"io"
+	"strings"
+)
+
+// byteOrderMark is what some editors put in front of a text.
+const byteOrderMark = "\ufeff"
+
+// Read reads a Program in whichever of its forms it is written: JSON if it begins with a
+// brace, PyTorch's CSV if its first line has an action and not our header, and our text
+// otherwise. What it accepts still has to pass Check.
+func Read(r io.Reader) (*schedule.Program, error) {
+	in := bufio.NewReader(&bounded{from: r, left: schedule.MaxFile})
+	if mark, err := in.Peek(len(byteOrderMark)); err == nil && string(mark) == byteOrderMark {
+		_, _ = in.Discard(len(byteOrderMark)) // it is there
+	}
+	begin, err := in.Peek(512)
+	if err != nil && err != io.EOF {
+		return schedule.ParseText(in) // which says what is wrong with the file
+	}
+	switch {
+	case bytes.HasPrefix(bytes.TrimSpace(begin), []byte("{")):
+		return schedule.ReadJSON(in)
+	case looksLikeTorch(begin):
+		return ReadTorchCSV(in)
+	case !bytes.HasPrefix(begin, []byte(schedule.TextHeader)):
+		first, _, _ := strings.Cut(string(begin), "\n") // no more of it is looked at
+		return schedule.ParseText(strings.NewReader(first))
+	}
+	return schedule.ParseText(in)
+}
+
+// bounded reads so many bytes and fails at the next.
+type bounded struct {
+	from io.Reader
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.from.Read(p[:min(len(p), b.left+1)])
+	if b.left -= n; b.left < 0 {
+		return 0, fmt.Errorf("schedule: a program's file can have %d bytes; this one has more", schedule.MaxFile)
+	}
+	return n, err
+}
+
+// looksLikeTorch says whether some cell of the first line is an action.
+func looksLikeTorch(begin []byte) bool {
+	line, _, _ := strings.Cut(string(begin), "\n")
+	for cell := range strings.SplitSeq(line, ",") {
+		if actions, err := torchActions(strings.TrimSpace(cell)); err == nil && len(actions) > 0 {
+			return true
+		}
+	}
+	return false
+}

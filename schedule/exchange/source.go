@@ -1,0 +1,122 @@
+package exchange
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Source is a Program with the places that its lists have in the file it was read from, so that
+// what is wrong with it can be said by line.
+type Source struct {
+	Program *schedule.Program
+	File    string
+	lines   [3]map[int]int // by part and worker: the line of a list, from 1
+}
+
+// ReadSource reads a Program in any form that Read reads; errors name the file.
+func ReadSource(file string, text []byte) (*Source, error) {
+	p, err := Read(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("%w (in %s)", err, file)
+	}
+	s := &Source{Program: p, File: file}
+	switch {
+	case bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")):
+		// A list of a JSON file has no line of its own; it is named by its part.
+	case bytes.HasPrefix(text, []byte(schedule.TextHeader)):
+		s.textLines(string(text))
+	default:
+		s.torchLines(string(text))
+	}
+	return s, nil
+}
+
+// textLines finds the lists of the text form.
+func (s *Source) textLines(text string) {
+	part, number, parts := -1, 0, schedule.PartNames()
+	for line := range strings.Lines(text) {
+		number++
+		line = strings.TrimSpace(line)
+		if at := slices.Index(parts[:], line); at >= 0 {
+			part = at
+			s.lines[part] = map[int]int{}
+			continue
+		}
+		worker, _, ok := strings.Cut(line, ":")
+		if w, err := strconv.Atoi(worker); ok && err == nil && part >= 0 {
+			s.lines[part][w] = number
+		}
+	}
+}
+
+// torchLines finds the ranks of PyTorch's form: a line for each, blank lines apart.
+func (s *Source) torchLines(text string) {
+	s.lines[1] = map[int]int{}
+	worker, number := 0, 0
+	for line := range strings.Lines(text) {
+		number++
+		if strings.TrimSpace(line) != "" {
+			s.lines[1][worker] = number
+			worker++
+		}
+	}
+}
+
+// Check is Check of the Program, and CheckHeld where a worker may hold only so many
+// micro-batches (0 is any number); errors name lines and the file.
+func (s *Source) Check(held int) (check.Report, error) {
+	rep, err := check.Check(s.Program)
+	if err == nil && held > 0 {
+		err = check.Held(s.Program, held)
+	}
+	var wrong *check.Error
+	if !errors.As(err, &wrong) {
+		return rep, err
+	}
+	wrong.File, wrong.Lines = s.File, s.lines
+	return rep, wrong
+}
+
+// Playable is Playable of the Program; errors name the file.
+func (s *Source) Playable() error {
+	err := check.Playable(s.Program)
+	var wrong *check.Error
+	if errors.As(err, &wrong) {
+		wrong.File = s.File
+	}
+	return err
+}
+
+// TooMuch is the refusal of a Program of which a worker cannot carry out an instruction, with absolute
+// ids, for want of memory. lowered is the Program as it would run, with as many repetitions as it would.
+func (s *Source) TooMuch(lowered *schedule.Program, worker int, in schedule.Instruction, why string) error {
+	e := &check.Error{Program: s.Program.Name, Worker: worker, Position: -1, Instruction: in, Why: why, File: s.File, Lines: s.lines}
+	at := 0
+	lowered.Walk(worker, func(other schedule.Instruction) bool {
+		if other == in {
+			e.Position = at
+		}
+		at++
+		return e.Position < 0
+	})
+	written := *s.Program
+	written.Repeat = lowered.Repeat
+	e.Locate(&written, lowered)
+	return e
+}
+
+// OutOfOrder is OutOfOrder of the Program, with the line and the file; nil where sums ascend.
+func (s *Source) OutOfOrder(statistics bool) error {
+	wrong := check.OutOfOrder(s.Program, statistics)
+	if wrong == nil {
+		return nil
+	}
+	wrong.File, wrong.Lines = s.File, s.lines
+	return wrong
+}

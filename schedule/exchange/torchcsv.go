@@ -1,0 +1,182 @@
+package exchange
+
+import (
+	"encoding/csv"
+	"fmt"
+	"github.com/millrace-ml/millrace/schedule"
+	"io"
+	"slices"
+	"strings"
+)
+
+// PyTorch's schedule files (torch.distributed.pipelining, "compute_only"): one line of
+// comma-separated actions for each rank, each a stage, a letter and a micro-batch, F, B,
+// I and W as ours; an empty cell is a slot in which the rank waits. Two actions that
+// overlap are written "(0F7;1B3)OVERLAP_F_B". Transfers are not in it: its runtime
+// derives them, as Lower does.
+
+// WriteTorchCSV writes one step of a Program in PyTorch's form, without the slots of
+// waiting, which do not change the order. What the form cannot say is refused with the
+// reason: a schedule that does not end with the step, weights other than synchronous,
+// several pipelines, replicas that take whole micro-batches in turn, unequal replicas.
+// Equal replicas that split each micro-batch are a mesh of data-parallel pipelines to
+// PyTorch: the file is that of one of them, and its ranks are numbered by the stages'
+// first replicas in ascending order. Recomputation is the model's business there and
+// refused here.
+func WriteTorchCSV(w io.Writer, p *schedule.Program) error {
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("schedule: %s cannot be written for PyTorch: %s", p.Name, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case len(p.Placement) != 1:
+		return refuse("it has %d pipelines; a file has the stages of one", len(p.Placement))
+	case p.Weights != schedule.Sync:
+		return refuse("its weights are %s; PyTorch's schedules update synchronously, once a step", p.Weights)
+	case p.Period != 1 || slices.ContainsFunc(p.Prologue, nonempty) || slices.ContainsFunc(p.Epilogue, nonempty):
+		return refuse("its minibatches overlap; a file is one step that begins and ends with an empty pipeline")
+	}
+	replicas := len(p.Placement[0][0])
+	var workers []int
+	for s, on := range p.Placement[0] {
+		if len(on) != replicas {
+			return refuse("stage %d has %d replicas and stage 0 has %d; its ranks are a mesh, with as many replicas of every stage", s, len(on), replicas)
+		}
+		if s < len(p.Recompute) && p.Recompute[s].Again() {
+			return refuse("stage %d is recomputed; that is said in the model there, with torch.utils.checkpoint: plan without", s)
+		}
+		workers = append(workers, on[0])
+	}
+	if replicas > 1 && p.Replication != schedule.Split {
+		return refuse("its %d replicas take micro-batches in turn; replicas of a mesh take a slice of every one", replicas)
+	}
+	slices.Sort(workers)
+	out := csv.NewWriter(w)
+	for _, worker := range slices.Compact(workers) {
+		var cells []string
+		for _, in := range p.Body[worker] {
+			if in.Replica != 0 {
+				return refuse("worker %d has replica 0 of one stage and replica %d of another", worker, in.Replica)
+			}
+			switch in.Kind {
+			case schedule.F, schedule.B, schedule.I, schedule.W:
+				in.Pipeline, in.Replica = 0, 0
+				cells = append(cells, in.String())
+			case schedule.EV, schedule.DR, schedule.CK:
+				return refuse("it has %s, which is no action there", in)
+			}
+		}
+		if len(cells) == 0 {
+			return refuse("worker %d computes nothing", worker)
+		}
+		if err := out.Write(cells); err != nil {
+			return fmt.Errorf("schedule: writing PyTorch's schedule: %w", err)
+		}
+	}
+	out.Flush()
+	if err := out.Error(); err != nil {
+		return fmt.Errorf("schedule: writing PyTorch's schedule: %w", err)
+	}
+	return nil
+}
+
+func nonempty(l schedule.List) bool { return len(l) > 0 }
+
+// ReadTorchCSV reads PyTorch's form: one step, not lowered, with a worker for each line
+// and each stage on the one whose line has it. Overlapping actions become one after the
+// other, in the order written. It still has to pass Check. Refused, with the line and
+// cell: actions that move data (files saved with communication), stages on two ranks,
+// stages or lines left out.
+func ReadTorchCSV(r io.Reader) (*schedule.Program, error) {
+	in := csv.NewReader(r)
+	in.FieldsPerRecord = -1
+	in.TrimLeadingSpace = true
+	in.ReuseRecord = true
+	var lists schedule.Part
+	on := map[int32]int{}
+	stages, micros, read := 0, 0, 0
+	for {
+		cells, err := in.Read()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("schedule: PyTorch's schedule: %w", err)
+		}
+		worker := len(lists)
+		var list schedule.List
+		for c, cell := range cells {
+			line, _ := in.FieldPos(c)
+			actions, err := torchActions(strings.TrimSpace(cell))
+			if err != nil {
+				return nil, fmt.Errorf("schedule: PyTorch's schedule, line %d, cell %d: %w", line, c+1, err)
+			}
+			for _, a := range actions {
+				if at, known := on[a.Stage]; known && at != worker {
+					return nil, fmt.Errorf("schedule: PyTorch's schedule, line %d, cell %d: %s is of stage %d, which is on rank %d; a stage is on one rank", line, c+1, a, a.Stage, at)
+				}
+				on[a.Stage] = worker
+				stages, micros = max(stages, int(a.Stage)+1), max(micros, int(a.Micro)+1)
+			}
+			list = append(list, actions...)
+			if read += len(actions); read > schedule.MaxInstructions {
+				return nil, fmt.Errorf("schedule: PyTorch's schedule, line %d, cell %d: a program can have %d instructions", line,
+					c+1, schedule.MaxInstructions)
+			}
+		}
+		if len(list) == 0 {
+			return nil, fmt.Errorf("schedule: PyTorch's schedule: rank %d has no action", worker)
+		}
+		lists = append(lists, list)
+	}
+	if len(lists) == 0 {
+		return nil, fmt.Errorf("schedule: PyTorch's schedule is empty; it has a line for each rank, like 0F0,0F1,0B0,0B1")
+	}
+	if stages > len(on) {
+		for s := range int32(stages) {
+			if _, known := on[s]; !known {
+				return nil, fmt.Errorf("schedule: PyTorch's schedule has stage %d and no stage %d", stages-1, s)
+			}
+		}
+	}
+	placement := make([][]int, stages)
+	for s := range placement {
+		placement[s] = []int{on[int32(s)]}
+	}
+	settings, err := schedule.Settings{Placement: placement, MicroBatches: micros, Replication: schedule.Split}.Checked()
+	if err != nil {
+		return nil, fmt.Errorf("schedule: PyTorch's schedule: %w", err)
+	}
+	p := settings.Program()
+	p.Name, p.Body = "torch", lists
+	return p, nil
+}
+
+// torchActions reads a cell.
+func torchActions(cell string) (schedule.List, error) {
+	if cell == "" {
+		return nil, nil
+	}
+	words := []string{cell}
+	if inner, ok := strings.CutPrefix(cell, "("); ok {
+		inner, ok = strings.CutSuffix(inner, ")OVERLAP_F_B")
+		if !ok {
+			return nil, fmt.Errorf("action %q; actions together are written (0F7;1B3)OVERLAP_F_B", cell)
+		}
+		words = strings.Split(inner, ";")
+	}
+	var list schedule.List
+	for _, word := range words {
+		if strings.Contains(word, "_") || strings.Contains(word, "SHARD") {
+			return nil, fmt.Errorf("action %q; only computation is read (F, B, I and W): save the schedule as compute_only", word)
+		}
+		in, err := schedule.ParseInstruction(strings.TrimSpace(word))
+		if err != nil {
+			return nil, err
+		}
+		if in.Kind != schedule.F && in.Kind != schedule.B && in.Kind != schedule.I && in.Kind != schedule.W || in.Pipeline != 0 || in.Replica != 0 || in.Micro < 0 {
+			return nil, fmt.Errorf("action %q; an action is a stage, F, B, I or W, and a micro-batch from 0", word)
+		}
+		list = append(list, in)
+	}
+	return list, nil
+}

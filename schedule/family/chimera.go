@@ -1,0 +1,59 @@
+package family
+
+import (
+	"cmp"
+	"fmt"
+	"github.com/millrace-ml/millrace/schedule"
+	"slices"
+)
+
+// Chimera (Li and Hoefler, SC 2021) runs two pipelines over the same p workers in opposite
+// directions, f = 1: stage s is on workers s and p-1-s, even micro-batches go down and odd
+// ones up, and the two copies of each stage sum their gradients. With forward and backward
+// of one slot each, micro-batch j of either direction runs forward on stage s in slot s + 2j
+// and backward in slot 2p-1-s + 2j; p of them make a unit, and units follow each other every
+// 2p slots. p is even, so the directions never want the same slot. Bubble ratio (p-2)/(2M+p-2)
+// for F = B and M a multiple of p; p/2+1 to p micro-batches held.
+func init() {
+	Register(Family{
+		Name: "chimera", Doc: "two directions over the same workers, two copies of the weights (Chimera, arXiv 2107.06925)",
+		Chunks: 2, Place: func(workers, _ int) [][]int { return schedule.Bidirectional(workers) }, Replications: []schedule.Replication{schedule.RoundRobin},
+		Admits: func(s schedule.Settings) error {
+			p := len(s.Placement)
+			if p%2 != 0 {
+				return fmt.Errorf("%d stages; two directions meet only on an even number", p)
+			}
+			if s.MicroBatches%2 != 0 {
+				return fmt.Errorf("%d micro-batches; each direction takes every second one, so give an even number", s.MicroBatches)
+			}
+			return placed(s, schedule.Bidirectional(p), fmt.Sprintf("stage s lies on workers s and %d-s", p-1))
+		},
+		Generate: chimera,
+	})
+}
+
+func chimera(s schedule.Settings) (*schedule.Program, error) {
+	prog := s.Program()
+	p := len(s.Placement)
+	type slot struct {
+		at int
+		in schedule.Instruction
+	}
+	slots := make([][]slot, prog.Workers)
+	for m := range s.MicroBatches {
+		r, j := m%2, m/2
+		unit, inside := j/(p/2), j%(p/2)
+		for stage, on := range s.Placement {
+			start := unit*2*p + 2*inside
+			at := schedule.Instruction{Stage: int32(stage), Micro: int32(m), Replica: int16(r)}
+			slots[on[r]] = append(slots[on[r]], slot{start + stage, at.As(schedule.F)}, slot{start + 2*p - 1 - stage, at.As(schedule.B)})
+		}
+	}
+	for w, list := range slots {
+		slices.SortFunc(list, func(a, b slot) int { return cmp.Compare(a.at, b.at) })
+		for _, x := range list {
+			prog.Body[w] = append(prog.Body[w], x.in)
+		}
+	}
+	return prog, nil
+}

@@ -1,0 +1,57 @@
+package family
+
+import (
+	"fmt"
+	"github.com/millrace-ml/millrace/schedule"
+	"slices"
+)
+
+// Data parallelism that sums gradients beside the backward (Li et al., PyTorch Distributed,
+// VLDB 2020): the model is cut into groups of layers, stages that all lie on every worker, so
+// that nothing is sent between them. In the last backward of a step each group's all-reduce goes
+// out as soon as its gradients are whole, and the groups in front go on computing; only
+// that of the first group, and what is still queued behind the link, is waited for. With one group it
+// is plain data parallelism.
+//
+// With G equal groups, M micro-batches on r workers and an all-reduce of R in all, a step takes
+//
+//	ceil(M/r)(F+B) + R/G                 while R <= B: all but the first group's is hidden
+//	ceil(M/r)(F+B) - B(1-1/G) + R        beyond: the link never rests
+func init() {
+	Register(Family{
+		Name: "dp-overlap", Doc: "data parallelism whose groups of layers are summed while the backward goes on (PyTorch DDP)",
+		Chunks: -1, Beside: true,
+		Place: func(workers, groups int) [][]int {
+			on := make([][]int, groups)
+			for g := range on {
+				on[g] = schedule.Replicated(1, workers)[0]
+			}
+			return on
+		},
+		Admits: func(s schedule.Settings) error {
+			for i, on := range s.Placement {
+				if !slices.Equal(on, s.Placement[0]) {
+					return fmt.Errorf("stage %d is on workers %v and stage 0 on %v; every group of layers is on every worker", i, on, s.Placement[0])
+				}
+			}
+			if s.Warmup != nil {
+				return fmt.Errorf("warm-up depths %v; data parallelism keeps one micro-batch at a time", s.Warmup)
+			}
+			return nil
+		},
+		Generate: func(s schedule.Settings) (*schedule.Program, error) {
+			p := s.Program()
+			for r, w := range s.Placement[0] {
+				for _, m := range microsOf(s, len(s.Placement[0]), r) {
+					for g := range s.Placement {
+						p.Body[w] = append(p.Body[w], schedule.Instruction{Stage: int32(g), Kind: schedule.F, Micro: int32(m), Replica: int16(r)})
+					}
+					for g := len(s.Placement) - 1; g >= 0; g-- {
+						p.Body[w] = append(p.Body[w], schedule.Instruction{Stage: int32(g), Kind: schedule.B, Micro: int32(m), Replica: int16(r)})
+					}
+				}
+			}
+			return p, nil
+		},
+	})
+}

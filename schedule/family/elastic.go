@@ -1,0 +1,121 @@
+package family
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// Elastic averaging (AvgPipe, PPoPP 2023, §3.2): N pipelines over the same workers, each with
+// weights, optimizer state and batches of its own, and a reference model that is their average.
+//
+// Pipelines 0 to N-1 train: micro-batch m of iteration t of pipeline p is the m-th of minibatch
+// tN + p of the data. Pipeline N of the Program is the reference; it has updates alone, one
+// for each stage and iteration, on the workers that hold the stage: pN/2U7. Write x_p for the
+// weights of a pipeline, z for the reference, both on one stage, and u_p for the step that the
+// pipeline's own optimizer makes from the gradient at x_p. Then
+//
+//	p/2U7    x_p = (1-alpha) x_p + alpha z + u_p, and u_p goes into the worker's queue
+//	pN/2U7   z = z + (u_0 + ... + u_(N-1))/N, in ascending order, and the queue is empty again
+//
+// Which z: the update of iteration t of every pipeline sees the reference after exactly t
+// updates of its own, on every stage. The lists hold to that: on each worker pN/sU(t) stands
+// behind the N updates of iteration t and in front of all those of iteration t+1, and Check
+// refuses lists that do not. So z stays the average of the x_p to rounding, runs are
+// bit-equal, and the queue never holds more than N steps. A pipeline is at most an iteration ahead
+// of another; the paper's reference, a process of its own that applies whatever has
+// arrived, promises none of this. N = 1 is plain training without a reference.
+//
+// The order. Each pipeline has the list of 1F1B(K_i), depths from Settings.Warmup (advance forward
+// propagation) or S-i. They are played on stages with a forward of one, a backward of two and no
+// transfers, where a worker that is free takes, of what the pipelines have ready, what has been
+// ready longest, a backward before a forward and then the lower pipeline; so one pipeline works
+// in the bubbles of another, over the ends of iterations too. Where another preference (the
+// earlier iteration, backwards) leads to a shorter cycle, it is taken (elasticRules). A pipeline's update waits for its first stage's
+// last backward, which the gradient norm and tied stages need; and that of iteration t+1 for
+// all pipelines' of t. The cycle that these orders settle into is the body of the Program.
+func init() {
+	Register(Family{
+		Name: "elastic", Doc: "pipelines with weights of their own, held together by a reference model (AvgPipe)",
+		Policies: []schedule.Policy{schedule.Elastic},
+		Admits: func(s schedule.Settings) error {
+			s.Elastic = elasticOf(s)
+			if err := cmp.Or(s.Elastic.Check(), s.Sized()); err != nil {
+				return err
+			}
+			if err := admitOneF1B(s); err != nil {
+				return err
+			}
+			for i, on := range s.Placement {
+				if s.Replication == schedule.RoundRobin && len(on) > s.MicroBatches {
+					return fmt.Errorf("%d micro-batches for %d replicas of stage %d; each needs one at least", s.MicroBatches, len(on), i)
+				}
+			}
+			if total := int64(s.MicroBatches) * int64(s.Repeat); total > schedule.MaxMicro {
+				return fmt.Errorf("%d iterations of %d micro-batches; there can be %d micro-batches in all", s.Repeat, s.MicroBatches, schedule.MaxMicro)
+			}
+			return nil
+		},
+		Warmup: func(stages, _ int) []int { return depths(stages, 0, Graded) },
+		Generate: func(s schedule.Settings) (*schedule.Program, error) {
+			s.Elastic = elasticOf(s)
+			if s.Warmup == nil {
+				s.Warmup = depths(len(s.Placement), 0, Graded)
+			}
+			return elasticProgram(s)
+		},
+	})
+}
+
+// defaultPipelines is the fewest that are more than plain training.
+const defaultPipelines = 2
+
+func elasticOf(s schedule.Settings) *plan.Elastic {
+	if s.Elastic == nil {
+		return plan.NewElastic(defaultPipelines)
+	}
+	return s.Elastic
+}
+
+// elasticProgram finds the cycle of the pipelines' order, and writes what stands before it as the
+// prologue, the cycle as the body and the last iteration, which nothing follows, as the epilogue.
+func elasticProgram(s schedule.Settings) (*schedule.Program, error) {
+	p := s.Program()
+	p.Elastic = s.Elastic
+	p.Weights = schedule.Elastic
+	if n := s.Elastic.Pipelines; n > 1 {
+		for range n {
+			p.Placement = append(p.Placement, s.Placement)
+		}
+	}
+	one := s
+	one.Repeat, one.Weights, one.Elastic = 1, schedule.Sync, nil
+	base, err := oneF1B(one)
+	if err != nil {
+		return nil, err
+	}
+	o, start, found := settled(s, p, base.Body, min(s.Repeat, mostBeforeCycle+3))
+	switch {
+	case s.Repeat == 1:
+		p.Body = o.lists(0, 1)
+	case found && s.Repeat >= start+2:
+		if start > 0 {
+			p.Prologue = o.lists(0, start)
+		}
+		p.Body, p.Repeat = o.lists(start, start+1), s.Repeat-start
+		if last := o.until(p.Body, start); !samePart(last, p.Body) {
+			p.Epilogue = last
+			p.Repeat--
+		}
+	case s.Repeat <= mostBeforeCycle+3:
+		p.Prologue, p.Body, p.Repeat = o.lists(0, s.Repeat-1), o.lists(s.Repeat-1, s.Repeat), 1
+	default:
+		// Orders that settle into no cycle of one iteration: each iteration on its own.
+		o = newElasticOrder(p, base.Body, elasticRules[0])
+		o.run(1)
+		p.Body = o.lists(0, 1)
+	}
+	return p, nil
+}

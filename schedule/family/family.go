@@ -1,0 +1,191 @@
+package family
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/internal/registry"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// Family is a kind of schedule. A file that registers one is all that a new
+// family needs: tune and the command line enumerate the registry.
+type Family struct {
+	Name string
+	Doc  string // one line, with its source
+	// Policies are the weight policies that the order can keep; nil is Sync alone.
+	Policies []schedule.Policy
+	// Replications are how replicas of its stages may share the work; nil is both ways.
+	Replications []schedule.Replication
+	// Streaming: the order is for devices that compute and transfer at once
+	// (BaPipe's asynchronous execution, §3.2.1), FPGA boards among them.
+	Streaming bool
+	// Beside: what the order gains is that collectives go on beside computations, which takes
+	// somebody else than the workers' cores to carry them out.
+	Beside bool
+	// Chunks is how many virtual stages a worker holds: 0 and 1 are one, 2 is a V or two
+	// directions, -1 is any number.
+	Chunks int
+	// Place is where the stages lie that the order takes on so many workers, with so many
+	// chunks on each where the family lets them choose; nil is a stage for each worker.
+	Place func(workers, chunks int) [][]int
+	// Admits says why the family cannot schedule these settings, or nil.
+	Admits func(schedule.Settings) error
+	// Warmup is the depths K_i the family gives S stages for M micro-batches before
+	// clamping; nil where the family has no such knob.
+	Warmup func(stages, microBatches int) []int
+	// General names the family that this one is a choice of depths or workers of: with others it is that one. A
+	// family that takes any choice names itself; "" stands alone.
+	General string
+	// Undivided: the whole model is one stage, on however many workers.
+	Undivided bool
+	// Deepest: every stage runs all forwards of a step first, so that depths grow with M.
+	Deepest bool
+	// Halves: backwards are split, and weight gradients put off.
+	Halves bool
+	// Generate writes the compute-only Program.
+	Generate func(schedule.Settings) (*schedule.Program, error)
+}
+
+var families = registry.New[Family]("schedule")
+
+// Register adds a family; a name taken twice is a bug.
+func Register(f Family) { families.Add(f.Name, f) }
+
+// Families lists the registry by name.
+func Families() []Family { return families.All() }
+
+// depthsOf is the depths K_i that a family of this package gives.
+func depthsOf(family string, stages, microBatches int) []int {
+	f, err := families.Find(family)
+	if err != nil {
+		panic(err)
+	}
+	return f.Warmup(stages, microBatches)
+}
+
+// aliases are the names that papers and other systems have for families of ours.
+var aliases = map[string]string{
+	"gpipe":    "afab", // Huang et al., NeurIPS 2019
+	"p_a":      "1f1b", // DAPPLE §5.3
+	"p_b":      "pb",
+	"sno":      "1f1b", // BaPipe Table II
+	"1f1b-sno": "1f1b", "1f1b-so": "so",
+	"pipedream": "1f1b-rr", "avgpipe": "elastic", "zb1p": "zb-h1", "zb2p": "zb-h2", "zbv": "zb-v",
+}
+
+// System is a training system that others published, as a family and a weight policy.
+type System struct {
+	Name    string
+	Family  string
+	Weights schedule.Policy
+}
+
+// Systems are the pipelines that AvgPipe is compared with (PPoPP 2023, §7.1), in the paper's order.
+func Systems() []System {
+	return []System{
+		{"GPipe", "afab", schedule.Sync}, {"DAPPLE", "1f1b", schedule.Sync},
+		{"PipeDream", "1f1b-rr", schedule.Stash}, {"PipeDream-2BW", "1f1b-rr", schedule.DoubleBuffered},
+	}
+}
+
+// Lookup finds a family by name, or by the name that its paper gives it.
+func Lookup(name string) (Family, error) {
+	if ours, ok := aliases[strings.ToLower(name)]; ok {
+		name = ours
+	}
+	f, err := families.Find(name)
+	if err != nil {
+		return f, fmt.Errorf("schedule: %w", err)
+	}
+	return f, nil
+}
+
+// Generate writes a family's Program for these settings.
+func Generate(name string, s schedule.Settings) (*schedule.Program, error) {
+	f, err := Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	if s, err = s.Checked(); err != nil {
+		return nil, fmt.Errorf("schedule: %s: %w", name, err)
+	}
+	if s.Weights == "" {
+		s.Weights = f.policies()[0]
+	}
+	if err := f.admits(s); err != nil {
+		return nil, fmt.Errorf("schedule: %s: %w", name, err)
+	}
+	p, err := f.Generate(s)
+	if err != nil {
+		return nil, fmt.Errorf("schedule: %s: %w", name, err)
+	}
+	p.Name = f.Name
+	return p, nil
+}
+
+// admits refuses policies and replications that the family does not list, and then what it
+// refuses itself.
+func (f Family) admits(s schedule.Settings) error {
+	if policies := f.policies(); !slices.Contains(policies, s.Weights) {
+		return fmt.Errorf("weight policy %q; this order admits %q", s.Weights, policies)
+	}
+	replicated := slices.ContainsFunc(s.Placement, func(on []int) bool { return len(on) > 1 })
+	if replicated && f.Replications != nil && !slices.Contains(f.Replications, s.Replication) {
+		return fmt.Errorf("replication %q; this order admits %q", s.Replication, f.Replications)
+	}
+	if s.Elastic != nil && s.Weights != schedule.Elastic {
+		return fmt.Errorf("%d pipelines side by side; that is for schedule elastic", s.Elastic.Pipelines)
+	}
+	return f.Admits(s)
+}
+
+func (f Family) policies() []schedule.Policy {
+	if f.Policies == nil {
+		return []schedule.Policy{schedule.Sync}
+	}
+	return f.Policies
+}
+
+// AdmitsPolicy says whether a Program of the family may carry a weight policy.
+func (f Family) AdmitsPolicy(w schedule.Policy) bool { return slices.Contains(f.policies(), w) }
+
+// IsGeneral says whether the family takes any choice of what General speaks of.
+func (f Family) IsGeneral() bool { return f.General == f.Name }
+
+// Asynchronous says whether no pipeline of the family's ever flushes.
+func (f Family) Asynchronous() bool {
+	return !slices.ContainsFunc(f.policies(), schedule.Policy.Flushes)
+}
+
+// Placement is where the family's stages lie on so many workers: one stage on each, or as the
+// order needs. chunks is how many each worker holds, where that can be chosen (Chunks < 0).
+func (f Family) Placement(workers, chunks int) [][]int {
+	if f.Place == nil {
+		return schedule.Replicated(workers, 1)
+	}
+	return f.Place(workers, chunks)
+}
+
+// placed refuses settings whose stages do not lie as the family needs, or fewer micro-batches
+// than one for each worker where some are needed.
+func placed(s schedule.Settings, want [][]int, how string) error {
+	if len(s.Placement) != len(want) {
+		return fmt.Errorf("%d virtual stages; %s", len(s.Placement), how)
+	}
+	for i, on := range s.Placement {
+		if len(on) != len(want[i]) {
+			return fmt.Errorf("stage %d is on workers %v; %s", i, on, how)
+		}
+		for r := range on {
+			if on[r] != want[i][r] {
+				return fmt.Errorf("stage %d is on workers %v; %s", i, on, how)
+			}
+		}
+	}
+	if s.Warmup != nil {
+		return fmt.Errorf("warm-up depths %v; this order has its own", s.Warmup)
+	}
+	return nil
+}

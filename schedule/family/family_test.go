@@ -1,0 +1,136 @@
+package family
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/lower"
+)
+
+// DAPPLE §5.3 and BaPipe Table II, before clamping, for four stages.
+func TestNamedDepths(t *testing.T) {
+	for name, want := range map[string][]int{
+		"gpipe": {9, 9, 9, 9}, "p_a": {4, 3, 2, 1}, "sno": {4, 3, 2, 1}, "P_B": {7, 5, 3, 1}, "so": {8, 6, 4, 2},
+	} {
+		f, err := Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Warmup(4, 9); !slices.Equal(got, want) {
+			t.Errorf("%s: depths %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestEveryFamilyIsDescribed(t *testing.T) {
+	for _, f := range Families() {
+		if f.Doc == "" || f.Admits == nil || f.Generate == nil {
+			t.Errorf("family %s lacks a part", f.Name)
+		}
+	}
+}
+
+func TestFromPlan(t *testing.T) {
+	name, s := schedule.FromPlan(&plan.Plan{
+		Schedule: "1f1b", Replication: "split", Weights: "sync", MicroBatch: 4, MicroBatches: 6,
+		Stages: []plan.Stage{
+			{Devices: []int{7, 2}, Warmup: 3, Recompute: plan.KeepInput},
+			{Devices: []int{4}, Warmup: 1},
+		},
+	})
+	want := schedule.Settings{
+		Placement: [][]int{{2, 0}, {1}}, MicroBatches: 6, Warmup: []int{3, 1}, Recompute: []plan.Recompute{plan.KeepInput, plan.KeepAll}, Replication: schedule.Split, Weights: schedule.Sync,
+	}
+	if d := cmp.Diff(want, s); d != "" || name != "1f1b" {
+		t.Error(name, d)
+	}
+	if _, s = schedule.FromPlan(&plan.Plan{Stages: []plan.Stage{{Devices: []int{0}}}}); s.Warmup != nil {
+		t.Errorf("a plan without depths gave %v", s.Warmup)
+	}
+}
+
+func TestSettingsRefused(t *testing.T) {
+	for _, c := range []struct {
+		family string
+		s      schedule.Settings
+		want   string
+	}{
+		{"1f1b", schedule.Settings{MicroBatches: 1}, "there are no stages"},
+		{"1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1)}, "0 micro-batches; give 1 to"},
+		{"1f1b", schedule.Settings{Placement: [][]int{{0}, {}}, MicroBatches: 1}, "stage 1 is on no worker"},
+		{"1f1b", schedule.Settings{Placement: [][]int{{0}, {2}}, MicroBatches: 1}, "worker 1 has no stage"},
+		{"1f1b", schedule.Settings{Placement: [][]int{{0}, {0}}, MicroBatches: 1}, "worker 0 holds stages 0 and 1"},
+		{"1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Warmup: []int{0, 1}}, "K_0 is 0"},
+		{"1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Warmup: []int{1}}, "1 warm-up depths for 2 stages"},
+		{"1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Weights: "stash"}, "weight policy \"stash\""},
+		{"dp", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4}, "2 stages; data parallelism has one"},
+		{"single", schedule.Settings{Placement: [][]int{{0, 1}}, MicroBatches: 4}, "it has one, on one worker"},
+		// Stage 0 runs micro-batches 0 and 1 ahead; replica 0 of stage 1 wants 0 and 2 before a backward.
+		{"1f1b", schedule.Settings{Placement: [][]int{{0}, {1, 2}}, MicroBatches: 4, Warmup: []int{2, 2}}, "unequal replicas"},
+	} {
+		if _, err := Generate(c.family, c.s); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, want it to say %q", err, c.want)
+		}
+	}
+}
+
+// TestProperties: what families say of themselves is what they write.
+func TestProperties(t *testing.T) {
+	for _, f := range Families() {
+		if f.General != "" {
+			if _, err := Lookup(f.General); err != nil {
+				t.Errorf("%s is a choice of %s: %v", f.Name, f.General, err)
+			}
+		}
+		const workers, micros = 4, 8
+		s := schedule.Settings{Placement: f.Placement(workers, 2), MicroBatches: micros, Repeat: 8}
+		p, err := Generate(f.Name, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		halves := slices.ContainsFunc(slices.Concat(p.Body...), func(in schedule.Instruction) bool { return in.Kind == schedule.I })
+		if halves != f.Halves {
+			t.Errorf("%s splits backwards: %v, it says %v", f.Name, halves, f.Halves)
+		}
+		if alone := len(s.Placement) == 1; alone != f.Undivided {
+			t.Errorf("%s has %d stages on %d workers; it says undivided is %v", f.Name, len(s.Placement), workers, f.Undivided)
+		}
+		if deepest := f.Warmup != nil && f.Warmup(workers, 100)[workers-1] == 100; deepest != f.Deepest {
+			t.Errorf("the last stage of %s runs all forwards first: %v, it says %v", f.Name, deepest, f.Deepest)
+		}
+	}
+}
+
+// TestOlderVersions: what policies say of the versions they keep is what their streams do on a straight pipeline.
+func TestOlderVersions(t *testing.T) {
+	for _, w := range []schedule.Policy{schedule.Stash, schedule.Latest} {
+		p, err := Generate("1f1b-rr", schedule.Settings{Placement: schedule.Replicated(4, 1), MicroBatches: 1, Repeat: 20, Weights: w})
+		if err == nil {
+			p, err = lower.Lower(p, lower.Options{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for worker := range p.Workers {
+			kept, most := 0, 0
+			change := p.Copies(worker)
+			p.Walk(worker, func(in schedule.Instruction) bool {
+				kept += change[in]
+				most = max(most, kept)
+				return true
+			})
+			if got := w.OlderVersions(4 - worker); got != most {
+				t.Errorf("%s keeps %d older versions on stage %d; it says %d", w, most, worker, got)
+			}
+		}
+	}
+	for w, want := range map[schedule.Policy]int{schedule.Sync: 0, schedule.Elastic: 0, schedule.DoubleBuffered: 1, schedule.Vertical: 2} {
+		if got := w.OlderVersions(3); got != want || w.OlderVersions(1) != 0 || w.OlderVersions(0) != 0 {
+			t.Errorf("%s keeps %d older versions for 3 minibatches in flight, and %d for none", w, got, w.OlderVersions(0))
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package family
+
+import (
+	"fmt"
+	"github.com/millrace-ml/millrace/schedule"
+	"slices"
+)
+
+// greedy is a list scheduler that fills bubbles by looking for what is ready: whenever a worker is
+// free it takes the first kind of its preference that has a computation whose inputs are there.
+// Chunks' forwards and backwards take their turns as a listRule's do. A micro-batch needs room on a
+// worker: with its first forward there it takes as much as the worker's chunks, and with each last
+// gradient it gives one back. Micro-batches come to every worker in order, so that the oldest finds
+// room everywhere and nothing can get stuck where a worker has room for one. Times are in slots, and
+// messages take none.
+type greedy struct {
+	p       *schedule.Program
+	prefer  []schedule.Kind
+	queues  [][schedule.W + 1]schedule.List // by worker and kind: what is left, in order
+	room    []int                           // by worker: chunks' activations that it may hold
+	stages  []int                           // by worker: how many it holds
+	held    []int
+	entered []map[int32]bool // by worker: micro-batches that have room there
+}
+
+// run writes the lists, and says how many slots they take; an error where nobody can go on.
+func (g *greedy) run() (lists schedule.Part, slots int, err error) {
+	ended := map[schedule.Instruction]int{} // slot behind each computation
+	lists = make(schedule.Part, g.p.Workers)
+	free := make([]int, g.p.Workers)
+	g.held, g.entered = make([]int, g.p.Workers), make([]map[int32]bool, g.p.Workers)
+	for w := range g.entered {
+		g.entered[w] = map[int32]bool{}
+	}
+	left := 0
+	for _, q := range g.queues {
+		for _, k := range g.prefer {
+			left += len(q[k])
+		}
+	}
+	for now := 0; left > 0; now++ {
+		busy := false
+		for w := range g.p.Workers {
+			if free[w] > now {
+				busy = true
+				continue
+			}
+			in, ok := g.pick(w, ended, now)
+			if !ok {
+				continue
+			}
+			busy = true
+			left--
+			lists[w] = append(lists[w], in)
+			free[w] = now + 1
+			ended[in] = free[w]
+			slots = max(slots, free[w])
+			switch in.Kind {
+			case schedule.F:
+				if !g.entered[w][in.Micro] {
+					g.entered[w][in.Micro] = true
+					g.held[w] += g.chunks(w)
+				}
+			case schedule.B, schedule.W:
+				g.held[w]--
+			}
+		}
+		if !busy {
+			return nil, 0, fmt.Errorf("with room for %v chunks' activations nobody can go on in slot %d", g.room, now)
+		}
+	}
+	return lists, slots, nil
+}
+
+// pick takes what a free worker computes next off its queue.
+func (g *greedy) pick(w int, ended map[schedule.Instruction]int, now int) (schedule.Instruction, bool) {
+	full := g.held[w]+g.chunks(w) > g.room[w]
+	for _, k := range g.prefer {
+		for i, in := range g.queues[w][k] {
+			if k == schedule.F && full && !g.entered[w][in.Micro] || !g.ready(in, ended, now) {
+				continue
+			}
+			g.queues[w][k] = slices.Delete(g.queues[w][k], i, i+1)
+			return in, true
+		}
+	}
+	return schedule.Instruction{}, false
+}
+
+// chunks is the stages that a worker holds.
+func (g *greedy) chunks(w int) int { return g.stages[w] }
+
+// ready says whether what a computation needs has ended.
+func (g *greedy) ready(in schedule.Instruction, ended map[schedule.Instruction]int, now int) bool {
+	there := func(in schedule.Instruction) bool {
+		at, done := ended[in]
+		return done && at <= now
+	}
+	near := in
+	switch in.Kind {
+	case schedule.F:
+		near.Stage--
+		return in.Stage == 0 || there(near)
+	case schedule.W:
+		return there(in.As(schedule.I))
+	}
+	near.Stage++
+	return there(in.As(schedule.F)) && (int(in.Stage) == g.p.Stages-1 || there(near))
+}
+
+// queued fills the queues of a step's computations in the order of a rule: forwards chunk by chunk
+// in groups, backwards with the chunks from the other end.
+func (g *greedy) queued(s schedule.Settings) {
+	g.queues, g.stages = make([][schedule.W + 1]schedule.List, g.p.Workers), make([]int, g.p.Workers)
+	for w := range g.queues {
+		held := g.p.StagesOf(w)
+		g.stages[w] = len(held)
+		at := listPlace{workers: max(1, g.p.Workers), chunks: len(held), micros: s.MicroBatches}
+		rule := listRule{}
+		for k := range len(held) * s.MicroBatches {
+			chunk, micro := k%len(held), k/len(held)
+			if s.MicroBatches%at.workers == 0 {
+				chunk, micro = rule.turn(at, k)
+			}
+			forward := schedule.Instruction{Stage: int32(held[chunk][1]), Micro: int32(micro), Kind: schedule.F}
+			backward := schedule.Instruction{Stage: int32(held[len(held)-1-chunk][1]), Micro: int32(micro)}
+			g.queues[w][schedule.F] = append(g.queues[w][schedule.F], forward)
+			g.queues[w][schedule.I] = append(g.queues[w][schedule.I], backward.As(schedule.I))
+			g.queues[w][schedule.W] = append(g.queues[w][schedule.W], backward.As(schedule.W))
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package family
+
+import (
+	"fmt"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// Several chunks on each of p workers, placed in turn (Wrap), v on each:
+//
+//	interleaved   1F1B over chunks (Narayanan et al., SC 2021): worker i runs
+//	              2(p-i-1) + (v-1)p forwards first; bubble (p-1)(F+B)/v, where F and B are of
+//	              all chunks of a worker; the first worker holds pv + p-1 chunks' activations
+//	bfs           all micro-batches of one chunk, then of the next (Lamy-Poirier, 2022):
+//	              the same bubble, all M v activations held, traffic in one run for each chunk
+//
+// Micro-batches go in groups of p through a worker's chunks, so interleaved needs a multiple of p.
+func init() {
+	admit := func(s schedule.Settings) error {
+		p := s.Workers()
+		if len(s.Placement)%p != 0 || len(s.Placement) < 2*p && p > 1 {
+			return fmt.Errorf("%d virtual stages on %d workers; give each worker as many, two at least", len(s.Placement), p)
+		}
+		return placed(s, schedule.Wrap(p, len(s.Placement)/p), "stage s lies on worker s mod workers")
+	}
+	Register(Family{
+		Name: "interleaved", Doc: "1F1B over several chunks a worker (Megatron-LM, arXiv 2104.04473)", Chunks: -1, Place: schedule.Wrap,
+		Admits: func(s schedule.Settings) error {
+			if err := admit(s); err != nil {
+				return err
+			}
+			if p := s.Workers(); s.MicroBatches%p != 0 {
+				return fmt.Errorf("%d micro-batches on %d workers; give a multiple", s.MicroBatches, p)
+			}
+			return nil
+		},
+		Generate: func(s schedule.Settings) (*schedule.Program, error) {
+			return list(s, listRule{ahead: func(at listPlace) int { return 2*(at.workers-at.worker-1) + (at.chunks-1)*at.workers + 1 }}), nil
+		},
+	})
+	Register(Family{
+		Name: "bfs", Doc: "looped, breadth first: all micro-batches of a chunk, then the next chunk (arXiv 2211.05953)", Chunks: -1, Place: schedule.Wrap,
+		Admits: admit,
+		Generate: func(s schedule.Settings) (*schedule.Program, error) {
+			return list(s, listRule{breadth: true, ahead: func(at listPlace) int { return at.chunks * at.micros }}), nil
+		},
+	})
+}

@@ -1,0 +1,166 @@
+package family
+
+import (
+	"fmt"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"slices"
+)
+
+// PipeDream's order (§3.2): a stream of minibatches without a flush. Every replica of
+// the input stage admits NOAM = ceil(workers / replicas of the input stage) minibatches,
+// and from then on every worker alternates strictly between one backward and one forward.
+// Minibatch m belongs to replica m mod r of a stage, forward and backward. Stage i of S
+// begins with K_i = ceil(workers of stages i..S-1 / its replicas) forwards, which is
+// NOAM on the input stage, S-i on a straight pipeline, and what its runtime counts.
+//
+// Settings.MicroBatches is the micro-batches of a minibatch: 1 in PipeDream; more where
+// gradients are aggregated over several, as PipeDream-2BW does, which needs one for
+// each stage at least. Settings.Repeat is how many minibatches the stream has.
+func init() {
+	Register(Family{
+		Name: "1f1b-rr", Doc: "a stream without flush, strict alternation, replicas in turn (PipeDream §3.2, PipeDream-2BW)",
+		Policies: []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered, schedule.Latest}, Replications: []schedule.Replication{schedule.RoundRobin},
+		Admits: admitRoundRobin, Generate: roundRobin,
+	})
+	Register(Family{
+		Name: "mp", Doc: "model parallelism: stages without pipelining, one micro-batch at a time",
+		Admits: func(s schedule.Settings) error {
+			if slices.ContainsFunc(s.Warmup, func(k int) bool { return k != 1 }) {
+				return fmt.Errorf("warm-up %v; without pipelining every stage holds one micro-batch", s.Warmup)
+			}
+			return admitOneF1B(s)
+		},
+		Generate: func(s schedule.Settings) (*schedule.Program, error) {
+			s.Warmup = slices.Repeat([]int{1}, len(s.Placement))
+			return oneF1B(s)
+		},
+	})
+}
+
+// NOAM is the depths of PipeDream's start-up by stage: for each replica, how many
+// minibatches it runs forward before its first backward.
+func NOAM(placement [][]int) []int {
+	k := make([]int, len(placement))
+	behind := 0
+	for i := len(placement) - 1; i >= 0; i-- {
+		r := len(placement[i])
+		behind += r
+		k[i] = (behind + r - 1) / r
+	}
+	return k
+}
+
+func admitRoundRobin(s schedule.Settings) error {
+	if err := admitOneF1B(schedule.Settings{Placement: s.Placement, MicroBatches: s.MicroBatches}); err != nil {
+		return err
+	}
+	for i, k := range s.Warmup {
+		if k < 1 {
+			return fmt.Errorf("warm-up K_%d is %d; it must be 1 at least", i, k)
+		}
+	}
+	if total := s.MicroBatches * s.Repeat; total > schedule.MaxMicro {
+		return fmt.Errorf("%d minibatches of %d micro-batches; there can be %d micro-batches in all", s.Repeat, s.MicroBatches, schedule.MaxMicro)
+	}
+	return nil
+}
+
+// roundRobin writes the stream as prologue, body and epilogue. The whole list of a
+// replica is its first K forwards, then backward and forward in turn. The body is so many
+// micro-batches that minibatches and turns of every stage come out even; the prologue
+// is the list up to the same micro-batch on every stage, so that bodies fit together.
+func roundRobin(s schedule.Settings) (*schedule.Program, error) {
+	depths := s.Warmup
+	if depths == nil {
+		depths = NOAM(s.Placement)
+	}
+	p, err := streamed(s, depths, 0)
+	if err == nil && (unequal(s.Placement) || s.Warmup != nil || s.Weights == schedule.DoubleBuffered) {
+		p.Name = "1f1b-rr"
+		if _, err := check.Check(p); err != nil {
+			return nil, fmt.Errorf("these depths, replicas and weights do not go together: %w", err)
+		}
+	}
+	return p, err
+}
+
+// streamed writes the lists of an alternation of these depths, with a prologue of so many cycles at
+// least.
+func streamed(s schedule.Settings, depths []int, cycles int) (*schedule.Program, error) {
+	cycle, fill := s.MicroBatches, 0
+	for i, on := range s.Placement {
+		cycle = lcm(cycle, len(on))
+		fill = max(fill, depths[i]*len(on))
+	}
+	if cycle > schedule.MaxMicro {
+		return nil, fmt.Errorf("replicas and micro-batches come out even only after %d micro-batches; there can be %d", cycle, schedule.MaxMicro)
+	}
+	fill = max(cycles, (fill+cycle-1)/cycle) * cycle
+	total := s.MicroBatches * s.Repeat
+	p := s.Program()
+	p.MicroBatches, p.Period, p.Repeat = cycle, cycle/s.MicroBatches, max(0, (total-fill)/cycle)
+	p.Prologue, p.Epilogue = make(schedule.Part, p.Workers), make(schedule.Part, p.Workers)
+	shift := p.Repeat * cycle
+	for stage, on := range s.Placement {
+		for r, w := range on {
+			a := alternation{at: schedule.Instruction{Stage: int32(stage), Replica: int16(r)}, replicas: len(on), depth: depths[stage]}
+			p.Prologue[w] = a.list(0, min(fill, total), 0, total)
+			p.Body[w] = a.list(fill, fill+cycle, 0, fill+2*cycle)
+			p.Epilogue[w] = a.list(fill, total-shift, shift, total)
+			if total <= fill {
+				p.Epilogue[w] = nil
+			}
+			if p.Repeat == 0 {
+				p.Body[w] = nil
+			}
+		}
+	}
+	return p, nil
+}
+
+// alternation is the list of one replica in a stream.
+type alternation struct {
+	at       schedule.Instruction
+	replicas int
+	depth    int
+}
+
+// list is the part of the replica's list that begins with the forward of the first
+// micro-batch from `from` on and ends before that of `to`: behind each forward past the
+// depth stands the backward that makes room for the next one. At the end of the stream of
+// total micro-batches, the backwards that are left follow. Ids are those of the stream less
+// shift, which is added to from and to.
+func (a alternation) list(from, to, shift, total int) schedule.List {
+	var out schedule.List
+	add := func(kind schedule.Kind, micro int) {
+		in := a.at.As(kind)
+		in.Micro = int32(micro - shift)
+		out = append(out, in)
+	}
+	r := a.replicas
+	first := func(bound int) int { // the replica's first micro-batch at or after bound
+		return bound + (((int(a.at.Replica)-bound)%r)+r)%r
+	}
+	from, to = from+shift, to+shift
+	for m := first(from); m < to; m += r {
+		if back := m - a.depth*r; back >= 0 {
+			add(schedule.B, back)
+		}
+		add(schedule.F, m)
+	}
+	if to >= total {
+		for m := max(int(a.at.Replica), first(total)-a.depth*r); m < total; m += r {
+			add(schedule.B, m)
+		}
+	}
+	return out
+}
+
+func lcm(a, b int) int {
+	g, rest := a, b
+	for rest != 0 {
+		g, rest = rest, g%rest
+	}
+	return a / g * b
+}

@@ -1,0 +1,39 @@
+package family
+
+import "github.com/millrace-ml/millrace/schedule"
+
+// BaPipe's orders for devices that transfer while they compute (§3.2.1, Table I):
+//
+//	1f1b-as   K_i = S-i, peak K_i; needs bandwidth a/F
+//	fbp-as    K_i = 2(S-i)-1 forwards, then each backward together with the next forward,
+//	          so that 2(S-i) micro-batches are held; needs bandwidth 2a/(F+B)
+//
+// Both take (M+S-1)(F+B) on uniform stages. A pair takes F+B, either alone F or B
+// (FPDeep). Where a device computes one thing at a time the pair is the two in turn, with
+// both outputs sent at its end.
+func init() {
+	Register(Family{
+		Name: "1f1b-as", Doc: "one forward, one backward on devices that transfer while they compute (BaPipe 1F1B-AS)",
+		Streaming: true, Admits: admitOneF1B,
+		Generate: func(s schedule.Settings) (*schedule.Program, error) {
+			if s.Warmup == nil {
+				s.Warmup = depthsOf("1f1b", len(s.Placement), s.MicroBatches)
+			}
+			return oneF1B(s)
+		},
+	})
+	Register(Family{
+		Name: "fbp-as", Doc: "forward and backward together on devices that transfer while they compute (BaPipe FBP-AS, FPDeep)",
+		Streaming: true, Admits: admitOneF1B,
+		Generate: func(s schedule.Settings) (*schedule.Program, error) {
+			if s.Warmup == nil {
+				s.Warmup = depthsOf("pb", len(s.Placement), s.MicroBatches)
+			}
+			p, err := oneF1B(s)
+			if err == nil {
+				p.Paired = true
+			}
+			return p, err
+		},
+	})
+}

@@ -1,0 +1,137 @@
+package family
+
+import (
+	"fmt"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// Orders on a V: worker i of p holds virtual stages i and 2p-1-i, and backwards are split
+// (Qi et al., Pipeline Parallelism with Controllable Memory, 2024; a is the activations of
+// one micro-batch in both of a worker's chunks):
+//
+//	zb-v     p a, the same on every worker; no bubble inside a worker's span where F = I = W
+//	v-half   floor((p+2)/2) a, at most half of 1F1B's bubble
+//	v-min    floor((p+4)/3) a, about two thirds of it
+//
+// zb-v follows the pattern that its authors give: worker i runs 2(p-i)-1 forwards down,
+// i pairs of forwards up and down, p-i times forward up and backward, and then all of F, B of
+// the first chunk and F, B of the second in turn. The other two are a building block
+// repeated every six slots with weight gradients where they fit: of the blocks listed
+// here the one that takes the fewest slots within the memory.
+func init() {
+	onVee := func(workers, _ int) [][]int { return schedule.Vee(workers) }
+	admit := func(s schedule.Settings) error {
+		p := len(s.Placement) / 2
+		if len(s.Placement)%2 != 0 {
+			return fmt.Errorf("%d virtual stages; a V has two on each worker", len(s.Placement))
+		}
+		return placed(s, schedule.Vee(p), fmt.Sprintf("worker i holds stages i and %d-i", 2*p-1))
+	}
+	Register(Family{
+		Name: "zb-v", Doc: "split backwards on a V, no bubble at equal times within 1F1B's memory (arXiv 2405.15362)",
+		Chunks: 2, Halves: true, Place: onVee, Admits: admit, Generate: zeroBubbleV,
+	})
+	Register(Family{
+		Name: "v-half", Doc: "split backwards on a V in half of 1F1B's memory (arXiv 2405.15362)",
+		Chunks: 2, Halves: true, Place: onVee, Admits: admit,
+		Generate: func(s schedule.Settings) (*schedule.Program, error) {
+			return blocks(s, func(p int) int { return (p + 2) / 2 })
+		},
+	})
+	Register(Family{
+		Name: "v-min", Doc: "split backwards on a V in a third of 1F1B's memory (arXiv 2405.15362)",
+		Chunks: 2, Halves: true, Place: onVee, Admits: admit,
+		Generate: func(s schedule.Settings) (*schedule.Program, error) {
+			return blocks(s, func(p int) int { return (p + 4) / 3 })
+		},
+	})
+}
+
+// steps are the blocks that are tried: slots from one worker to the next for F0, F1, I1, I0.
+// The more slots, the longer activations live and the less waits for whom.
+var steps = [][4]int{
+	{1, 1, 1, 1}, {1, 2, 1, 1}, {1, 2, 1, 2}, {2, 1, 2, 1}, {2, 2, 1, 3}, {1, 3, 1, 3}, {1, 3, 3, 1},
+	{1, 4, 1, 3}, {1, 4, 2, 3}, {2, 4, 2, 4}, {4, 2, 4, 2},
+}
+
+// blocks is the shortest listing of a building block within so many micro-batches' activations.
+func blocks(s schedule.Settings, memory func(workers int) int) (*schedule.Program, error) {
+	prog := s.Program()
+	p := prog.Workers
+	// Enough micro-batches to show the steady state and both ends choose the block.
+	trial := min(s.MicroBatches, 4*p)
+	var best [][4]int
+	fewest := 0
+	for _, step := range steps {
+		offset, ok := block(p, step)
+		if !ok {
+			continue
+		}
+		_, slots, err := listing{prog, repeated(offset, trial), 2 * memory(p)}.run()
+		if err == nil && (best == nil || slots < fewest) {
+			best, fewest = offset, slots
+		}
+	}
+	if best == nil {
+		return nil, fmt.Errorf("no block of %d workers keeps to %d micro-batches' activations", p, memory(p))
+	}
+	lists, _, err := listing{prog, repeated(best, s.MicroBatches), 2 * memory(p)}.run()
+	if err != nil {
+		return nil, err
+	}
+	prog.Body = lists
+	return prog, nil
+}
+
+// zeroBubbleV writes ZB-V for at least 2p micro-batches and leaves out those there are not.
+func zeroBubbleV(s schedule.Settings) (*schedule.Program, error) {
+	prog := s.Program()
+	p := prog.Workers
+	total := max(2*p, s.MicroBatches)
+	for i := range p {
+		stages := [2]int32{int32(i), int32(2*p - 1 - i)}
+		var list schedule.List
+		var next [schedule.W + 1][2]int // micro-batch by kind and chunk
+		add := func(chunk int, kinds ...schedule.Kind) {
+			for _, k := range kinds {
+				m := next[k][chunk]
+				next[k][chunk]++
+				if m < s.MicroBatches {
+					list = append(list, schedule.Instruction{Stage: stages[chunk], Kind: k, Micro: int32(m)})
+				}
+			}
+		}
+		for range 2*(p-i) - 1 {
+			add(0, schedule.F)
+		}
+		for range i {
+			add(1, schedule.F)
+			add(0, schedule.F)
+		}
+		for range p - i {
+			add(1, schedule.F, schedule.I, schedule.W)
+		}
+		for next[schedule.F][1] < next[schedule.F][0] || next[schedule.F][0] < total {
+			if next[schedule.F][0] < total {
+				add(0, schedule.F)
+			}
+			add(0, schedule.I, schedule.W)
+			add(1, schedule.F, schedule.I, schedule.W)
+		}
+		for range i {
+			add(0, schedule.I)
+			add(1, schedule.I)
+		}
+		for range p - i {
+			add(0, schedule.I, schedule.W)
+		}
+		for next[schedule.W][1] < next[schedule.I][1] {
+			add(1, schedule.W)
+		}
+		for next[schedule.W][0] < next[schedule.I][0] {
+			add(0, schedule.W)
+		}
+		prog.Body[i] = list
+	}
+	return prog, nil
+}

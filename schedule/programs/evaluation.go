@@ -1,0 +1,81 @@
+package programs
+
+import (
+	"fmt"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/lower"
+	"slices"
+)
+
+// EvaluationWindow is how many micro-batches of an evaluation a replica may be ahead of the
+// stages behind it. Without a backward pass nothing else holds the first stage back, and
+// everything it has sent would lie in memory. A drain costs the pipeline's fill,
+// (stages - 1) of so many micro-batches.
+const EvaluationWindow = 4
+
+// Evaluation is a lowered Program that passes n micro-batches forward through the
+// stages and updates nothing. Replicas share them in turn. All workers drain every
+// EvaluationWindow micro-batches.
+func Evaluation(placement [][]int, n int) (*schedule.Program, error) {
+	s, err := schedule.Settings{Placement: placement, MicroBatches: n}.Checked()
+	if err != nil {
+		return nil, fmt.Errorf("schedule: evaluation: %w", err)
+	}
+	p := s.Program()
+	p.Name = "evaluation"
+	widest := 1
+	for _, on := range placement {
+		widest = max(widest, len(on))
+	}
+	window := EvaluationWindow * widest
+	for from := 0; from < n; from += window {
+		if from > 0 {
+			drain(p, from/window)
+		}
+		for stage, on := range placement {
+			for r, w := range on {
+				for m := from; m < min(n, from+window); m++ {
+					if m%len(on) == r { // replicas take micro-batches in turn
+						p.Body[w] = append(p.Body[w], schedule.Instruction{Stage: int32(stage), Kind: schedule.EV, Micro: int32(m), Replica: int16(r)})
+					}
+				}
+			}
+		}
+	}
+	return bracketed(p, (n-1)/window+1)
+}
+
+// drain appends a drain of this number to every worker's list.
+func drain(p *schedule.Program, number int) {
+	for w := range p.Body {
+		p.Body[w] = append(p.Body[w], schedule.Instruction{Kind: schedule.DR, Micro: int32(number)})
+	}
+}
+
+// Checkpoint is a lowered Program in which every stage of the placement is saved, by
+// its first replica, once nothing is in flight.
+func Checkpoint(placement [][]int) (*schedule.Program, error) {
+	s, err := schedule.Settings{Placement: placement, MicroBatches: 1}.Checked()
+	if err != nil {
+		return nil, fmt.Errorf("schedule: checkpoint: %w", err)
+	}
+	p := s.Program()
+	p.Name = "checkpoint"
+	for stage, on := range placement {
+		p.Body[on[0]] = append(p.Body[on[0]], schedule.Instruction{Stage: int32(stage), Kind: schedule.CK})
+	}
+	return bracketed(p, 1)
+}
+
+// bracketed lowers p and puts a drain before and after it on every worker, the last one with
+// this number.
+func bracketed(p *schedule.Program, last int) (*schedule.Program, error) {
+	out, err := lower.Lower(p, lower.Options{})
+	if err != nil {
+		return nil, err
+	}
+	for w := range out.Body {
+		out.Body[w] = slices.Concat(schedule.List{{Kind: schedule.DR}}, out.Body[w], schedule.List{{Kind: schedule.DR, Micro: int32(last)}})
+	}
+	return out, nil
+}
