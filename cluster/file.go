@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -61,37 +60,29 @@ const MaxDevices = 1 << 16
 // mostLevels bounds the levels of links: more than there are between any two chips, and few enough to search.
 const mostLevels = 16
 
+var files = document.Store[Cluster]{
+	Room: "cluster", Bytes: strictyaml.MaxBytes, InFile: strictyaml.InFile,
+	Missing: "give a YAML file of the hardware, or a preset: " + strings.Join(Presets(), ", "),
+	Decode: func(text []byte) (*Cluster, error) {
+		f, err := parse(text)
+		if err != nil {
+			return nil, err
+		}
+		return f.cluster()
+	},
+}
+
 // Read reads a cluster file, or finds the preset of that name (see Preset).
 func Read(path string) (*Cluster, error) {
-	text, err := document.Read(path, strictyaml.MaxBytes)
+	c, err := files.Read(path)
 	if errors.Is(err, fs.ErrNotExist) && looksLikePreset(path) {
 		return Preset(path)
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("cluster: %w; give a YAML file of the hardware, or a preset: %s", err, strings.Join(Presets(), ", "))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cluster: %w", err)
-	}
-	c, err := Parse(bytes.NewReader(text))
-	if err != nil {
-		return nil, strictyaml.InFile(err, path)
-	}
-	return c, nil
+	return c, err
 }
 
 // Parse reads the YAML form. Unknown keys are errors that quote the line.
-func Parse(r io.Reader) (*Cluster, error) {
-	source, err := document.ReadAll(r, strictyaml.MaxBytes)
-	if err != nil {
-		return nil, fmt.Errorf("cluster: %w", err)
-	}
-	f, err := parse(source)
-	if err != nil {
-		return nil, err
-	}
-	return f.cluster()
-}
+func Parse(r io.Reader) (*Cluster, error) { return files.From(r) }
 
 func parse(source []byte) (*file, error) {
 	var f file

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -44,23 +43,15 @@ func Load(nameOrPath string, settings map[string]any) (*Model, error) {
 	if len(settings) > 0 {
 		return nil, fmt.Errorf("model: %s: settings %v belong in the file itself", nameOrPath, sortedKeys(settings))
 	}
-	text, err := document.Read(nameOrPath, strictyaml.MaxBytes)
-	if err != nil {
-		return nil, fmt.Errorf("model: %w", err)
-	}
-	m, err := Parse(bytes.NewReader(text))
-	if err != nil {
-		return nil, strictyaml.InFile(err, nameOrPath)
-	}
-	return m, nil
+	return files.Read(nameOrPath)
 }
 
+var files = document.Store[Model]{Room: "model", Bytes: strictyaml.MaxBytes, InFile: strictyaml.InFile, Decode: decode}
+
 // Parse reads the YAML form. Unknown keys are errors that quote the line.
-func Parse(r io.Reader) (*Model, error) {
-	source, err := document.ReadAll(r, strictyaml.MaxBytes)
-	if err != nil {
-		return nil, fmt.Errorf("model: %w", err)
-	}
+func Parse(r io.Reader) (*Model, error) { return files.From(r) }
+
+func decode(source []byte) (*Model, error) {
 	var f file
 	if err := strictyaml.Decode(source, &f); err != nil {
 		if errors.Is(err, io.EOF) {

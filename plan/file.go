@@ -1,58 +1,26 @@
 package plan
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Read reads a plan file.
-func Read(path string) (*Plan, error) {
-	text, err := document.Read(path, document.MaxBytes)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("plan: %w; millrace plan -o writes one", err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("plan: %w", err)
-	}
-	p, err := Decode(bytes.NewReader(text))
-	if err != nil {
-		return nil, fmt.Errorf("%w (in %s)", err, path)
-	}
-	return p, nil
+var files = document.Store[Plan]{
+	Room: "plan", Bytes: document.MaxBytes, Missing: "millrace plan -o writes one", Check: (*Plan).Validate,
+	Decode: document.Versioned("plan", Version, "plan again with: millrace plan", (*Plan).Validate),
 }
+
+// Read reads a plan file.
+func Read(path string) (*Plan, error) { return files.Read(path) }
 
 // Decode reads the JSON form and checks what can be checked without the model.
-func Decode(r io.Reader) (*Plan, error) {
-	text, err := document.ReadAll(r, document.MaxBytes)
-	if err != nil {
-		return nil, fmt.Errorf("plan: %w", err)
-	}
-	var p Plan
-	if err := document.Decode(text, Version, &p); err != nil {
-		return nil, fmt.Errorf("plan: cannot read it: %w; plan again with: millrace plan", err)
-	}
-	if err := p.Validate(); err != nil {
-		return nil, err
-	}
-	return &p, nil
-}
+func Decode(r io.Reader) (*Plan, error) { return files.From(r) }
 
 // Write writes the JSON form to a file, whole or not at all.
-func (p *Plan) Write(path string) error {
-	if err := p.Validate(); err != nil {
-		return err
-	}
-	if err := document.WriteJSON(path, p); err != nil {
-		return fmt.Errorf("plan: %w", err)
-	}
-	return nil
-}
+func (p *Plan) Write(path string) error { return files.Write(path, p) }
 
 // Orders refuses a plan whose order is no topological order of a profile's layers.
 func (p *Plan) Orders(costs *profile.Profile) error {

@@ -72,23 +72,27 @@ func writeRows[T any](b *bufio.Writer, open string, rows []T) error {
 	return nil
 }
 
+var files = document.Store[Timeline]{
+	Room: "trace", Bytes: maxFileBytes, Decode: decode,
+	InFile: func(err error, path string) error { return fmt.Errorf("%s: %w", path, err) },
+	Encode: func(w io.Writer, t *Timeline, path string) error { return t.writeTo(w, strings.HasSuffix(path, ".gz")) },
+}
+
 // Read reads a Timeline that Write wrote, plain or gzipped (it looks at the first
 // bytes, not at a name), and refuses what Validate refuses, unknown fields, and
 // anything after the end.
-func Read(r io.Reader) (*Timeline, error) {
-	in := bufio.NewReaderSize(r, 1<<16)
-	var src io.Reader = in
-	if magic, _ := in.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
-		z, err := document.Gunzip(in)
+func Read(r io.Reader) (*Timeline, error) { return files.From(r) }
+
+func decode(text []byte) (*Timeline, error) {
+	if bytes.HasPrefix(text, []byte{0x1f, 0x8b}) {
+		z, err := document.Gunzip(bytes.NewReader(text))
 		if err != nil {
 			return nil, fmt.Errorf("trace: not a gzip file: %w", err)
 		}
 		defer z.Close()
-		src = z
-	}
-	text, err := document.ReadAll(src, maxFileBytes)
-	if err != nil {
-		return nil, readError(err, text)
+		if text, err = document.ReadAll(z, maxFileBytes); err != nil {
+			return nil, readError(err, text)
+		}
 	}
 	if err := document.Bounded(text, maxRows); err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
@@ -129,28 +133,11 @@ func readError(err error, text []byte) error {
 }
 
 // ReadFile reads the Timeline in a file; errors name it.
-func ReadFile(path string) (*Timeline, error) {
-	f, err := document.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("trace: %w", err)
-	}
-	defer f.Close()
-	t, err := Read(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return t, nil
-}
+func ReadFile(path string) (*Timeline, error) { return files.Read(path) }
 
 // WriteFile writes the Timeline to a file, gzipped when the name ends in .gz. A file
 // of that name is replaced only once the new one is whole.
-func (t *Timeline) WriteFile(path string) error {
-	err := document.Write(path, func(w io.Writer) error { return t.writeTo(w, strings.HasSuffix(path, ".gz")) })
-	if err != nil {
-		return fmt.Errorf("trace: %w", err)
-	}
-	return nil
-}
+func (t *Timeline) WriteFile(path string) error { return files.Write(path, t) }
 
 func (t *Timeline) writeTo(w io.Writer, zip bool) error {
 	if !zip {

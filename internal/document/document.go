@@ -4,7 +4,7 @@
 // In goes a value, or the bytes of a JSON object with a version; out comes the file, or the
 // value. Refused: a file cut short, another version, fields that nobody knows (they would be
 // lost at the next writing), and what is no regular file, too long, or stands for too much. Errors
-// say what is wrong; which noun it was, and what to do about it, its room adds.
+// say what is wrong; which noun it was, and what to do about it, its room adds, by a Store.
 package document
 
 import (

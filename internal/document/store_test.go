@@ -1,0 +1,82 @@
+package document
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func (n *noun) check() error {
+	if n.Name == "" {
+		return errors.New("room: it has no name")
+	}
+	return nil
+}
+
+func TestAStoreSaysWhatAndWhere(t *testing.T) {
+	store := Store[noun]{Room: "room", Bytes: 40, Missing: "make one", Check: (*noun).check,
+		Decode: Versioned("room", 1, "make another", (*noun).check)}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "noun")
+	for text, want := range map[string]string{
+		`{"version": 1, "name": "a"}`: "",
+		`{"version": 1, "name": ""}`:  "room: it has no name (in " + path + ")",
+		`{"version": 2}`:              "room: cannot read it: version is 2; this millrace reads version 1; make another (in " + path + ")",
+		strings.Repeat(" ", 41):       "room: " + path + " has 41 bytes; at most 40 are read",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n, err := store.Read(path)
+		if want == "" && (err != nil || n.Name != "a") || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("%q: %+v, %v; want %q", text, n, err, want)
+		}
+	}
+	if _, err := store.Read(path + "s"); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "room: ") || !strings.HasSuffix(err.Error(), "; make one") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if _, err := store.From(strings.NewReader(strings.Repeat(" ", 41))); err == nil || err.Error() != "room: it is longer than 40 bytes, and no more are read" {
+		t.Errorf("an endless text: %v", err)
+	}
+	store.InFile = func(err error, path string) error { return fmt.Errorf("%s: %w", filepath.Base(path), err) }
+	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Read(path); err == nil || !strings.HasPrefix(err.Error(), "noun: room: ") {
+		t.Errorf("a file named in front: %v", err)
+	}
+}
+
+func TestAStoreWritesWhatItReads(t *testing.T) {
+	store := Store[noun]{Room: "room", Bytes: MaxBytes, Check: (*noun).check, Decode: Versioned("room", 1, "", (*noun).check)}
+	path := filepath.Join(t.TempDir(), "noun")
+	if err := store.Write(path, &noun{Version: 1}); err == nil || err.Error() != "room: it has no name" {
+		t.Errorf("what would be refused was written: %v", err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file is there: %v", err)
+	}
+	if err := store.Write(path, &noun{Version: 1, Name: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := store.Read(path); err != nil || n.Name != "a" {
+		t.Errorf("%+v, %v", n, err)
+	}
+	store.Encode = func(w io.Writer, n *noun, path string) error {
+		_, err := io.WriteString(w, n.Name+" for "+filepath.Base(path))
+		return err
+	}
+	if err := store.Write(path, &noun{Version: 1, Name: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "b for noun" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if err := store.Write(filepath.Join(path, "below"), &noun{Version: 1, Name: "b"}); err == nil || !strings.HasPrefix(err.Error(), "room: write ") {
+		t.Errorf("a file below a file: %v", err)
+	}
+}
