@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 func benchCommand() *cobra.Command {
@@ -27,7 +28,7 @@ OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(benchPeersCommand(), benchSpeedupCommand(), benchPredictionCommand(), benchOrdersCommand(), benchAdvanceCommand(), benchAccuracyCommand(), benchSessionCommand(), benchPlanCommand(), benchCurvesCommand(), benchMemoryCommand())
+	c.AddCommand(benchPeersCommand(), benchSpeedupCommand(), benchPredictionCommand(), benchOrdersCommand(), benchPlanCommand(), benchCurvesCommand(), benchMemoryCommand())
 	return c
 }
 
@@ -71,24 +72,14 @@ func (s *sessions) command(name string, pl *plan.Plan, threads int) (race.Comman
 	if err != nil {
 		return race.Command{}, fmt.Errorf("bench: %w", err)
 	}
-	j := s.job
-	args := []string{"bench", "session", "--model", j.Model, "--plan", path, "--threads-per-worker", strconv.Itoa(threads),
-		"--workers", strconv.Itoa(j.Workers), "--batch", strconv.Itoa(j.Batch), "--data", j.Data, "--seed", strconv.FormatUint(j.Seed, 10),
-		"--optimizer", j.Optimizer.Kind, "--momentum", fmt.Sprint(j.Optimizer.Momentum), "--weight-decay", fmt.Sprint(j.Optimizer.WeightDecay),
-		"--lr", fmt.Sprint(timedRate)}
-	if j.Clip > 0 {
-		args = append(args, "--clip", fmt.Sprint(j.Clip))
+	own := *s.job
+	own.Plan, own.ThreadsPerWorker = path, threads
+	own.Rate = optim.Rate{Kind: optim.Constant, Base: timedRate, Total: 1, Power: 1}
+	file := strings.TrimSuffix(path, ".json") + ".yaml"
+	if err := own.Write(file); err != nil {
+		return race.Command{}, badInput(err)
 	}
-	if j.Wire != "" {
-		args = append(args, "--wire", j.Wire)
-	}
-	if j.Cores > 0 {
-		args = append(args, "--cores", strconv.Itoa(j.Cores))
-	}
-	for _, name := range sortedKeys(j.Settings) {
-		args = append(args, "--set", name+"="+settingText(j.Settings[name]))
-	}
-	c := race.Command{Name: name, Path: self, Args: args, Steps: s.steps}
+	c := race.Command{Name: name, Path: self, Args: []string{"session", file}, Steps: s.steps}
 	if threads > 1 && os.Getenv("OMP_WAIT_POLICY") == "" {
 		// As in bench/peers/settings.py: OpenMP's threads must not spin where the BLAS's compute.
 		c.Env = append(os.Environ(), "OMP_WAIT_POLICY=PASSIVE")
@@ -111,24 +102,6 @@ func (s *sessions) singles(m *model.Model, threads int) ([]race.Command, error) 
 			return out, nil
 		}
 	}
-}
-
-// prepareToTrain is prepare for a job whose data suits its model: that is found out before a profile takes its time.
-func prepareToTrain(c *cobra.Command, j *job.Job) (*planned, error) {
-	if err := checkTrainingData(j); err != nil {
-		return nil, err
-	}
-	return prepare(c, j, true)
-}
-
-// checkTrainingData says whether a job's data can be read and suits its model.
-func checkTrainingData(j *job.Job) error {
-	m, err := loadModel(j)
-	if err != nil {
-		return err
-	}
-	_, err = trainingData(j, m)
-	return err
 }
 
 // duel runs two commands in pairs, both warm; after, unless nil, sees both after every pair.

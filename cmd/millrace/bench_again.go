@@ -16,7 +16,7 @@ import (
 // shared with others has another pace by then. Where the job names a profile, that is what all
 // trainings are predicted from.
 type foresight struct {
-	p   *planned
+	p   *Prepared
 	dir string // profiles are written here
 	n   int    // measured so far
 }

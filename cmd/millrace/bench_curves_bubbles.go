@@ -46,7 +46,7 @@ func (t *times) compared() (f filling, ok bool) {
 }
 
 // record trains and simulates both once more, keeping what every worker did when.
-func (t *times) record(ctx context.Context, p *planned, w *avgpipe.Workload) error {
+func (t *times) record(ctx context.Context, p *Prepared, w *avgpipe.Workload) error {
 	f, ok := t.compared()
 	if !ok {
 		return nil

@@ -114,7 +114,7 @@ func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
 }
 
 // measure predicts what a schedule holds and trains some steps with it.
-func (f *memoryFlags) measure(ctx context.Context, p *planned, base *plan.Plan, dir, name string, micros int) (one held, err error) {
+func (f *memoryFlags) measure(ctx context.Context, p *Prepared, base *plan.Plan, dir, name string, micros int) (one held, err error) {
 	pl := *base
 	pl.Stages = slices.Clone(base.Stages)
 	pl.Schedule, pl.Weights, pl.MicroBatches, pl.MicroBatch = name, string(schedule.Sync), micros, p.job.MicroBatch
@@ -141,7 +141,7 @@ func (f *memoryFlags) measure(ctx context.Context, p *planned, base *plan.Plan, 
 }
 
 // show prints the table, and draws it where there is a folder for that.
-func (f *memoryFlags) show(w io.Writer, p *planned, all []held) error {
+func (f *memoryFlags) show(w io.Writer, p *Prepared, all []held) error {
 	t := report.Table{Head: []string{"schedule", " M", " predicted", " measured", " off", " more than with the fewest"}}
 	lines := report.Lines{Title: fmt.Sprintf("%s: fullest worker, micro-batches of %d", p.model.Name, p.job.MicroBatch), XLabel: "micro-batches of a step", Unit: report.UnitBytes, Zero: true}
 	for i, name := range f.schedules {

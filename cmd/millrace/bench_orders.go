@@ -146,22 +146,9 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error
 	return writeOrders(c.OutOrStdout(), orders)
 }
 
-// prepareHardware is a job with its model, data that suits it, its profile and this machine, and no plan yet.
-func prepareHardware(c *cobra.Command, j *job.Job) (*planned, error) {
-	m, err := loadModel(j)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := trainingData(j, m); err != nil {
-		return nil, err // before a profile takes its time
-	}
-	p := &planned{job: j, model: m}
-	return p, p.hardware(c)
-}
-
 // ordersOf plans for every family and policy that a plain pipeline of this model can have,
 // 1F1B first.
-func ordersOf(c *cobra.Command, p *planned, own *sessions, only []string) ([]*order, error) {
+func ordersOf(c *cobra.Command, p *Prepared, own *sessions, only []string) ([]*order, error) {
 	fix, err := overrides(p.job, namesOf(p.model))
 	if err != nil {
 		return nil, err
@@ -198,7 +185,7 @@ func ordersOf(c *cobra.Command, p *planned, own *sessions, only []string) ([]*or
 	return out, nil
 }
 
-func orderOf(ctx context.Context, p *planned, own *sessions, fix tune.Overrides, family string, policy schedule.Policy) (*order, error) {
+func orderOf(ctx context.Context, p *Prepared, own *sessions, fix tune.Overrides, family string, policy schedule.Policy) (*order, error) {
 	fix.Schedule, fix.Weights = family, policy
 	found, err := tune.Search(ctx, tune.Request{
 		Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, Fix: fix, Runnable: true,

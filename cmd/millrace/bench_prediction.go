@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -156,7 +155,7 @@ func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool)
 }
 
 // predictedAndTrained trains a plan once and holds it against its prediction.
-func predictedAndTrained(ctx context.Context, p *planned, steps int) (predictionRow, error) {
+func predictedAndTrained(ctx context.Context, p *Prepared, steps int) (predictionRow, error) {
 	result, err := measuredTraining(ctx, p, steps)
 	if err != nil {
 		return predictionRow{}, err
@@ -190,7 +189,7 @@ func middleTraining(all []predictionRow) predictionRow {
 }
 
 // randomPlan cuts the model anywhere, with any profiled micro-batch, schedule and recompute.
-func randomPlan(ctx context.Context, rng *rand.Rand, p *planned) (*plan.Plan, error) {
+func randomPlan(ctx context.Context, rng *rand.Rand, p *Prepared) (*plan.Plan, error) {
 	stages := min(p.job.Workers, len(p.model.Layers))
 	cuts := rng.Perm(len(p.model.Layers) - 1)[:stages-1]
 	for i := range cuts {
@@ -216,7 +215,7 @@ func randomPlan(ctx context.Context, rng *rand.Rand, p *planned) (*plan.Plan, er
 }
 
 // measuredTraining trains a few steps of a plan, and nothing else.
-func measuredTraining(ctx context.Context, p *planned, steps int) (*run.Result, error) {
+func measuredTraining(ctx context.Context, p *Prepared, steps int) (*run.Result, error) {
 	train, err := trainingData(p.job, p.model)
 	if err != nil {
 		return nil, err
@@ -241,22 +240,6 @@ func compareWith(pl *plan.Plan, r *run.Result) predictionRow {
 		row.OffMemory = max(row.OffMemory, race.Off(float64(pl.Predicted.MemoryBytes[w]), float64(bytes)))
 	}
 	return row
-}
-
-// shortPlan is a plan in a table's cell.
-func shortPlan(pl *plan.Plan) string {
-	if len(pl.Stages) == 1 {
-		return fmt.Sprintf("%d workers, %d x %d", len(pl.Stages[0].Devices), pl.MicroBatches, pl.MicroBatch)
-	}
-	var cuts []string
-	again := ""
-	for _, s := range pl.Stages[1:] {
-		cuts = append(cuts, fmt.Sprint(s.FirstLayer))
-	}
-	if pl.Stages[0].Recompute.Again() {
-		again = ", recompute " + pl.Stages[0].Recompute.String()
-	}
-	return fmt.Sprintf("%s, cut at %s, %d x %d%s", pl.Schedule, strings.Join(cuts, " "), pl.MicroBatches, pl.MicroBatch, again)
 }
 
 func writePredictions(w io.Writer, rows []predictionRow) error {
@@ -298,13 +281,4 @@ func writePredictions(w io.Writer, rows []predictionRow) error {
 	fmt.Fprintf(w, "Of what the plans say that no timing exceeds, workers held %.1f %% at most.\n", 100*most)
 	_, err := fmt.Fprintf(w, "Throughput, predicted against real over the plans (PipeDream Fig. 15): correlation %.3f.\n", stats.Correlation(predicted, measured))
 	return err
-}
-
-// milliseconds lists times for people.
-func milliseconds(seconds []float64) string {
-	words := make([]string, len(seconds))
-	for i, s := range seconds {
-		words[i] = fmt.Sprintf("%.1f", 1e3*s)
-	}
-	return strings.Join(words, " and ") + " ms"
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -29,7 +30,7 @@ func stepParts(predicted, measured *trace.Timeline, skipPredicted, skipMeasured 
 	expected, found := partTimes(predicted, skipPredicted), partTimes(measured, skipMeasured)
 	var parts []stepPart
 	for key, p := range found {
-		parts = append(parts, stepPart{Worker: key.worker, Kind: key.kind, Count: p.count, PredictedS: medianOf(expected[key].took), MeasuredS: medianOf(p.took)})
+		parts = append(parts, stepPart{Worker: key.worker, Kind: key.kind, Count: p.count, PredictedS: stats.Median(expected[key].took), MeasuredS: stats.Median(p.took)})
 	}
 	slices.SortFunc(parts, func(a, b stepPart) int {
 		return cmp.Or(cmp.Compare(a.Worker, b.Worker), cmp.Compare(b.Kind, a.Kind))

@@ -12,26 +12,26 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/race"
-	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
-	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// benchSessionCommand trains when it is asked to, in the protocol of the rivals, so that
+// sessionCommand trains when it is asked to, in the protocol of the rivals, so that
 // millrace and they are measured by the same rules.
-func benchSessionCommand() *cobra.Command {
+func sessionCommand() *cobra.Command {
 	var flags jobFlags
-	c := &cobra.Command{
-		Use: "session", Short: "Train step by step for a comparison (used by the other benchmarks)", Hidden: true,
-		Example: "  (echo step 2; echo step 4) | millrace bench session --model gpt --plan plan.json",
-		Args:    cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
+	return &cobra.Command{
+		Use: "session JOB.yaml", Short: "Train step by step for a comparison (used by the benchmarks)", Hidden: true,
+		Example: "  (echo step 2; echo step 4) | session job.yaml",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			flags.file = args[0]
 			j, err := flags.job()
 			if err != nil {
 				return err
@@ -39,8 +39,6 @@ func benchSessionCommand() *cobra.Command {
 			return session(c, j)
 		},
 	}
-	flags.add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.TrainOptions)
-	return c
 }
 
 func session(c *cobra.Command, j *job.Job) error {
@@ -76,12 +74,6 @@ func session(c *cobra.Command, j *job.Job) error {
 			return run.ProgramOf(pl, m, j.Clip > 0, steps)
 		},
 	}
-	if j.Advance == job.AutoAdvance {
-		adapts := &run.Advancing{Plan: pl, Model: m, Clip: j.Clip > 0, Every: math.MaxInt32, OnDepths: func(next, _ []int, _ float64, settled bool) {
-			v.depths, v.settled = next, settled
-		}}
-		v.program = adapts.Next
-	}
 	_, err = run.Train(c.Context(), run.Config{
 		Model: m, Plan: pl, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
 		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: math.MaxInt32,
@@ -92,24 +84,6 @@ func session(c *cobra.Command, j *job.Job) error {
 		return nil
 	}
 	return err
-}
-
-// trainingData is the job's, or samples of its model's shape where it names none.
-func trainingData(j *job.Job, m *model.Model) (data.Split, error) {
-	if j.Data == "" {
-		return synthetic(m)
-	}
-	set, err := openData(j, m)
-	if err != nil {
-		return nil, err
-	}
-	return set.Train, nil
-}
-
-// sharedCores is run's count of cores for a plan on this machine: 0 where each worker
-// has its own.
-func sharedCores(j *job.Job, pl *plan.Plan) int {
-	return predict.Cores(cluster.Local(j.Workers, coresOf(j), 0, 0, 1, 1), pl)
 }
 
 // errNoMoreVisits ends the training of a session whose input has ended.
@@ -123,8 +97,6 @@ type visits struct {
 	batch    int
 	about    race.Description
 	program  func(so trace.Timeline, steps int) (*schedule.Program, error)
-	depths   []int // where they adapt: those of the visit under way
-	settled  bool  // they are final
 
 	ready     bool
 	steps     int       // of the visit under way
@@ -171,13 +143,13 @@ func (v *visits) answer(so trace.Timeline) error {
 	if n := len(so.Losses); n > 0 {
 		loss = so.Losses[n-1].Value
 	}
-	step := medianOf(so.StepTimes(v.steps))
+	step := stats.Median(so.StepTimes(v.steps))
 	if v.takenBack > 0 {
 		step = took / float64(v.steps) // what was done in vain is in no step
 	}
 	return v.out.Encode(map[string]any{
 		"samples": v.steps * v.batch, "seconds": took, "loss": loss, "step_s": step, "peak_bytes": so.PeakBytes,
-		"busy": busyShare(&so, min(v.steps, sessionKeeps)), "busy_s": busyOfStep(&so, min(v.steps, sessionKeeps)), "depths": v.depths, "settled": v.settled, "taken_back": v.takenBack,
+		"busy": busyShare(&so, min(v.steps, sessionKeeps)), "busy_s": busyOfStep(&so, min(v.steps, sessionKeeps)), "taken_back": v.takenBack,
 	})
 }
 

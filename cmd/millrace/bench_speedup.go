@@ -50,11 +50,6 @@ the machine's own is between the two.`,
 	return c
 }
 
-// dataOption is --data alone, for verbs that take nothing else of a training.
-func dataOption() job.Option {
-	return job.Option{Name: "data", Doc: "what to train on (default: random samples)", Set: func(j *job.Job, v string) error { j.Data = v; return nil }}
-}
-
 // speedup is what bench speedup found.
 type speedup struct {
 	Plan     string            `json:"plan"`

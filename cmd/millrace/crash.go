@@ -15,13 +15,16 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// runFolder is the folder of the run under way, where what is left of a panic is put; nil before it is there.
+// runFolder is the folder of the run under way; nil before it is there.
 var runFolder atomic.Pointer[string]
 
-// dieOf ends the process for a panic that nobody waits for.
+// reportsTo names the folder of the run under way, where what is left of a panic is put.
+func reportsTo(folder string) { runFolder.Store(&folder) }
+
+// dieOf ends the process for a panic that nobody waits for. args begin with the name of the program.
 func dieOf(args []string) func(*crash.Panic) {
 	return func(p *crash.Panic) {
-		fmt.Fprintf(os.Stderr, "millrace: %s\n", explainPanic(args, p, p))
+		fmt.Fprintf(os.Stderr, "%s: %s\n", args[0], explainPanic(args, p, p))
 		exitAtOnce(exitFailed)
 	}
 }
@@ -42,9 +45,9 @@ func explainPanic(args []string, p *crash.Panic, err error) string {
 func leaveReport(args []string, p *crash.Panic, err error) (path string, failed error) {
 	every := make([]byte, 1<<20)
 	every = every[:runtime.Stack(every, true)]
-	text := fmt.Sprintf("millrace %s, %s %s/%s, %d processors\ncommand: %s\n%v\n\n%s\nall goroutines:\n%s",
-		version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
-		strings.Join(withoutSecrets(args), " "), err, p.Stack, every)
+	text := fmt.Sprintf("%s %s, %s %s/%s, %d processors\ncommand: %s\n%v\n\n%s\nall goroutines:\n%s",
+		args[0], version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
+		strings.Join(withoutSecrets(args[1:]), " "), err, p.Stack, every)
 	name := fmt.Sprintf("millrace-crash-%s-%d.txt", time.Now().UTC().Format("20060102T150405"), os.Getpid())
 	folders := []string{os.TempDir()}
 	if run := runFolder.Load(); run != nil {
@@ -59,12 +62,12 @@ func leaveReport(args []string, p *crash.Panic, err error) (path string, failed 
 	return "", failed
 }
 
-// verbOf is the verb of a command line.
+// verbOf is the program and the verb of a command line.
 func verbOf(args []string) string {
-	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
-		return "millrace"
+	if len(args) == 1 || strings.HasPrefix(args[1], "-") {
+		return args[0]
 	}
-	return "millrace " + args[0]
+	return args[0] + " " + args[1]
 }
 
 // withoutSecrets is a command line with the values of flags that are secrets by their names left out. Names of

@@ -26,8 +26,7 @@ func faultyCommands() []*cobra.Command {
 			return nil
 		}},
 		{Use: "panics-in-run", RunE: func(*cobra.Command, []string) error {
-			here := "."
-			runFolder.Store(&here)
+			reportsTo(".")
 			return badInput(fmt.Errorf("worker 1: %w", crash.Guard(func() error { return []error{}[runtime.NumCPU()] })))
 		}},
 		{Use: "deaf", RunE: func(*cobra.Command, []string) error {

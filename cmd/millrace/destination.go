@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"github.com/millrace-ml/millrace/job"
@@ -36,31 +35,6 @@ func checkOut(j *job.Job, from *resumption) error {
 	}
 	return badInput(fmt.Errorf("%s has checkpoints of an earlier run: go on from them with --resume %s, "+
 		"write over them with --overwrite, or give another --out", j.Out, dir))
-}
-
-// checkFolder refuses a folder that files cannot be put into; of one that is not there yet, the
-// folder that it would be made in is asked. It leaves nothing behind.
-func checkFolder(flag, dir string) error {
-	at := filepath.Clean(dir)
-	for {
-		info, err := os.Stat(at)
-		if err == nil && !info.IsDir() {
-			return badInput(fmt.Errorf("%s %s: %s is a file; give a folder", flag, dir, at))
-		}
-		if err == nil {
-			break
-		}
-		up := filepath.Dir(at)
-		if info, above := os.Stat(up); up == at || above == nil && info.IsDir() && !errors.Is(err, fs.ErrNotExist) {
-			return badInput(fmt.Errorf("%s: %w", flag, err))
-		}
-		at = up
-	}
-	probe, err := os.CreateTemp(at, ".millrace-*")
-	if err != nil {
-		return badInput(fmt.Errorf("%s %s: %w; give a folder that can be written to", flag, dir, errors.Unwrap(err)))
-	}
-	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
 // takeFolder makes a run's folder, where it is not there, and holds it until it is closed or the process ends.

@@ -3,9 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -103,21 +101,4 @@ func memory() string {
 		return "unknown: " + err.Error()
 	}
 	return fmt.Sprintf("%s, %s available", cluster.FormatBytes(bytes["MemTotal"]), cluster.FormatBytes(bytes["MemAvailable"]))
-}
-
-// memoryBytes is /proc/meminfo.
-func memoryBytes() (map[string]int64, error) {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return nil, err
-	}
-	bytes := map[string]int64{}
-	for line := range strings.Lines(string(text)) {
-		var key, unit string
-		var n int64
-		if _, err := fmt.Sscan(line, &key, &n, &unit); err == nil && unit == "kB" {
-			bytes[strings.TrimSuffix(key, ":")] = n << 10
-		}
-	}
-	return bytes, nil
 }

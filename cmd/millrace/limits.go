@@ -75,3 +75,20 @@ func checkSpace() error {
 		"loaded; give %s at least, and what the tensors take",
 		cluster.FormatBytes(int64(limit)), cluster.FormatBytes(int64(taken)), cluster.FormatBytes(int64(taken+need))))
 }
+
+// memoryBytes is /proc/meminfo.
+func memoryBytes() (map[string]int64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return nil, err
+	}
+	bytes := map[string]int64{}
+	for line := range strings.Lines(string(text)) {
+		var key, unit string
+		var n int64
+		if _, err := fmt.Sscan(line, &key, &n, &unit); err == nil && unit == "kB" {
+			bytes[strings.TrimSuffix(key, ":")] = n << 10
+		}
+	}
+	return bytes, nil
+}

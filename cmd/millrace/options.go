@@ -1,17 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/job"
@@ -149,12 +145,7 @@ func overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	return o, nil
 }
 
-// writeJSON writes a value for machines.
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+// dataOption is --data alone, for verbs that take nothing else of a training.
+func dataOption() job.Option {
+	return job.Option{Name: "data", Doc: "what to train on (default: random samples)", Set: func(j *job.Job, v string) error { j.Data = v; return nil }}
 }
-
-// isTerminal says whether a file is a person's screen.
-func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -51,4 +53,29 @@ func checkFile(flag, path string) error {
 			flag, len(name), longestName)
 	}
 	return checkFolder(flag, dir)
+}
+
+// checkFolder refuses a folder that files cannot be put into; of one that is not there yet, the
+// folder that it would be made in is asked. It leaves nothing behind.
+func checkFolder(flag, dir string) error {
+	at := filepath.Clean(dir)
+	for {
+		info, err := os.Stat(at)
+		if err == nil && !info.IsDir() {
+			return badInput(fmt.Errorf("%s %s: %s is a file; give a folder", flag, dir, at))
+		}
+		if err == nil {
+			break
+		}
+		up := filepath.Dir(at)
+		if info, above := os.Stat(up); up == at || above == nil && info.IsDir() && !errors.Is(err, fs.ErrNotExist) {
+			return badInput(fmt.Errorf("%s: %w", flag, err))
+		}
+		at = up
+	}
+	probe, err := os.CreateTemp(at, ".millrace-*")
+	if err != nil {
+		return badInput(fmt.Errorf("%s %s: %w; give a folder that can be written to", flag, dir, errors.Unwrap(err)))
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }

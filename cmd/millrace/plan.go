@@ -129,8 +129,8 @@ func (f *planFlags) complete(j *job.Job) error {
 
 // prepare gathers model, profile and cluster, and plans. What it gathered comes back with
 // an error too.
-func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*planned, error) {
-	p := &planned{job: j}
+func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*Prepared, error) {
+	p := &Prepared{job: j}
 	var err error
 	if f.bare {
 		if p.cluster, err = describedCluster(c, j); err != nil {
@@ -164,7 +164,7 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*planned, error) {
 	return p, p.advance()
 }
 
-func (f *planFlags) request(p *planned) tune.Request {
+func (f *planFlags) request(p *Prepared) tune.Request {
 	return tune.Request{
 		Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, Clip: p.job.Clip > 0, Fix: f.fix,
 		Runnable: p.job.Cluster == "", Async: f.async, Time: f.time, Longest: longestSearch,
@@ -172,12 +172,12 @@ func (f *planFlags) request(p *planned) tune.Request {
 }
 
 // question is what one planner alone is asked.
-func (f *planFlags) question(p *planned) plan.Request {
+func (f *planFlags) question(p *Prepared) plan.Request {
 	return plan.Request{Profile: p.profile, Cluster: p.cluster, Batch: p.job.Batch, MicroBatch: p.job.MicroBatch, Formula: f.formula, Set: f.set}
 }
 
 // other asks one planner alone, and simulates what it says.
-func (f *planFlags) other(c *cobra.Command, p *planned) error {
+func (f *planFlags) other(c *cobra.Command, p *Prepared) error {
 	planner, err := plan.LookupPlanner(f.planner)
 	if err != nil {
 		return badInput(err)

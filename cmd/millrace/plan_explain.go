@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cluster"
-	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/sim"
@@ -17,7 +16,7 @@ import (
 )
 
 // print writes what was planned.
-func (f *planFlags) print(c *cobra.Command, p *planned) error {
+func (f *planFlags) print(c *cobra.Command, p *Prepared) error {
 	if f.output != "" {
 		if err := p.plan.Write(f.output); err != nil {
 			return err
@@ -64,7 +63,7 @@ func (f *planFlags) print(c *cobra.Command, p *planned) error {
 }
 
 // explain prints a plan for people.
-func explain(w io.Writer, p *planned) {
+func explain(w io.Writer, p *Prepared) {
 	pl := p.plan
 	fmt.Fprintf(w, "%s: %d samples a step as %s of %d, schedule %s\n", pl.Model, pl.Batch(), countMicros(pl.MicroBatches), pl.MicroBatch, pl.Schedule)
 	if e := pl.Elastic; e != nil {
@@ -111,7 +110,7 @@ func explain(w io.Writer, p *planned) {
 }
 
 // explainMore prints where memory and time go, and what would help.
-func explainMore(w io.Writer, p *planned, why *tune.Explanation) {
+func explainMore(w io.Writer, p *Prepared, why *tune.Explanation) {
 	fmt.Fprintln(w, "memory at its fullest:")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "  worker\tweights\tversions\tgradients\toptimizer\tactivations\tbuffers\tpeak\tlimit\t")
@@ -200,14 +199,6 @@ func shapeOf(pl *plan.Plan) string {
 func layersOf(p *profile.Profile) []string {
 	var names []string
 	for _, l := range p.Layers {
-		names = append(names, l.Name)
-	}
-	return names
-}
-
-func namesOf(m *model.Model) []string {
-	var names []string
-	for _, l := range m.Layers {
 		names = append(names, l.Name)
 	}
 	return names

@@ -26,7 +26,7 @@ func overLimit(memory []tune.MemorySplit) *tune.MemorySplit {
 }
 
 // doesNotFit says of a planner's plan where it holds too much, by how much, and what would fit.
-func (f *planFlags) doesNotFit(c *cobra.Command, p *planned, m *tune.MemorySplit) {
+func (f *planFlags) doesNotFit(c *cobra.Command, p *Prepared, m *tune.MemorySplit) {
 	out := c.OutOrStdout()
 	fmt.Fprintf(out, "does not fit: worker %d (stage %s) would hold %s, %s more than its %s\n", m.Device, numbers(m.Stages),
 		cluster.FormatBytes(m.NeedsBytes), cluster.FormatBytes(m.NeedsBytes-m.LimitBytes), cluster.FormatBytes(m.LimitBytes))
@@ -41,7 +41,7 @@ func (f *planFlags) doesNotFit(c *cobra.Command, p *planned, m *tune.MemorySplit
 
 // limit is a memory limit under which the planner that was named has a plan that fits, and what
 // to say of it; 0 where there is none. from is a limit that it needs at least.
-func (f *planFlags) limit(c *cobra.Command, p *planned, from int64) (bytes int64, what string) {
+func (f *planFlags) limit(c *cobra.Command, p *Prepared, from int64) (bytes int64, what string) {
 	planner, err := plan.LookupPlanner(f.planner)
 	if err != nil {
 		return 0, ""
@@ -54,7 +54,7 @@ func (f *planFlags) limit(c *cobra.Command, p *planned, from int64) (bytes int64
 }
 
 // remedies is plans that fit, or the least that would make one.
-func (f *planFlags) remedies(c *cobra.Command, p *planned) []string {
+func (f *planFlags) remedies(c *cobra.Command, p *Prepared) []string {
 	r := f.request(p)
 	found, err := tune.Search(c.Context(), r)
 	var memory *tune.MemoryError
@@ -69,7 +69,7 @@ func (f *planFlags) remedies(c *cobra.Command, p *planned) []string {
 }
 
 // remedied adds to a plan that does not fit what would make it.
-func (f *planFlags) remedied(c *cobra.Command, p *planned, err error) error {
+func (f *planFlags) remedied(c *cobra.Command, p *Prepared, err error) error {
 	var memory *tune.MemoryError
 	var remedies []string
 	switch {

@@ -19,8 +19,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// planned is a job with all that is known of it before training.
-type planned struct {
+// Prepared is a job with all that is known of it before training.
+type Prepared struct {
 	job     *job.Job
 	model   *model.Model
 	profile *profile.Profile
@@ -31,7 +31,7 @@ type planned struct {
 }
 
 // prepare profiles and plans a job, which is then trained or not.
-func prepare(c *cobra.Command, j *job.Job, trains bool) (*planned, error) {
+func prepare(c *cobra.Command, j *job.Job, trains bool) (*Prepared, error) {
 	source, err := useProgram(j)
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func prepare(c *cobra.Command, j *job.Job, trains bool) (*planned, error) {
 			return nil, badInput(err)
 		}
 	}
-	p := &planned{job: j, model: m}
+	p := &Prepared{job: j, model: m}
 	if j.Plan != "" {
 		if p.plan, err = givenPlan(j, m); err != nil {
 			return nil, err
@@ -87,7 +87,7 @@ func prepare(c *cobra.Command, j *job.Job, trains bool) (*planned, error) {
 }
 
 // advance gives the plan as many forwards in advance as the job asks for.
-func (p *planned) advance() error {
+func (p *Prepared) advance() error {
 	n, err := strconv.Atoi(p.job.Advance)
 	if err != nil {
 		return nil // none, or while it trains
@@ -101,7 +101,7 @@ func (p *planned) advance() error {
 }
 
 // advancing adapts the depths of the plan while it trains, and says so.
-func (p *planned) advancing(out io.Writer) *run.Advancing {
+func (p *Prepared) advancing(out io.Writer) *run.Advancing {
 	return &run.Advancing{
 		Plan: p.plan, Model: p.model, Clip: p.job.Clip > 0,
 		Fits: func(k []int) bool { return predict.DepthsFit(p.profile, p.cluster, p.plan, p.job.Clip > 0, k) },
@@ -119,7 +119,7 @@ func (p *planned) advancing(out io.Writer) *run.Advancing {
 
 // hardware fills in the cluster and what the model costs on it: this machine as measured,
 // or the one a file describes.
-func (p *planned) hardware(c *cobra.Command) (err error) {
+func (p *Prepared) hardware(c *cobra.Command) (err error) {
 	if p.job.Cluster == "" {
 		if p.profile, err = profileFor(c, p.job, p.model, p.sizes()); err != nil {
 			return err
@@ -140,7 +140,7 @@ func (p *planned) hardware(c *cobra.Command) (err error) {
 
 // sizes is the micro-batches whose costs are asked for: those that a given plan computes, slices of replicas
 // included, unless they are among those of any plan for its batch, which may have been measured for planning it.
-func (p *planned) sizes() []int {
+func (p *Prepared) sizes() []int {
 	if p.plan == nil {
 		return microBatches(p.job)
 	}
@@ -179,7 +179,7 @@ func describedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 }
 
 // local is this machine as the profile found it, or behind the links of a file.
-func (p *planned) local() (err error) {
+func (p *Prepared) local() (err error) {
 	p.cluster = localCluster(p.job, p.profile)
 	if p.job.Wire != "" {
 		p.cluster, err = shaped(p.job, p.cluster)
@@ -224,7 +224,7 @@ func agrees(j *job.Job, pl *plan.Plan) error {
 }
 
 // given predicts the job's own plan.
-func (p *planned) given() error {
+func (p *Prepared) given() error {
 	pl := p.plan
 	predicted, err := predict.Plan(p.profile, p.cluster, pl, p.job.Clip > 0)
 	if err != nil {
@@ -239,4 +239,39 @@ func (p *planned) given() error {
 		}
 	}
 	return p.advance()
+}
+
+func namesOf(m *model.Model) []string {
+	var names []string
+	for _, l := range m.Layers {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+// sharedCores is run's count of cores for a plan on this machine: 0 where each worker
+// has its own.
+func sharedCores(j *job.Job, pl *plan.Plan) int {
+	return predict.Cores(cluster.Local(j.Workers, coresOf(j), 0, 0, 1, 1), pl)
+}
+
+// prepareHardware is a job with its model, data that suits it, its profile and this machine, and no plan yet.
+func prepareHardware(c *cobra.Command, j *job.Job) (*Prepared, error) {
+	m, err := loadModel(j)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := trainingData(j, m); err != nil {
+		return nil, err // before a profile takes its time
+	}
+	p := &Prepared{job: j, model: m}
+	return p, p.hardware(c)
+}
+
+// prepareToTrain is prepare for a job whose data suits its model: that is found out before a profile takes its time.
+func prepareToTrain(c *cobra.Command, j *job.Job) (*Prepared, error) {
+	if err := checkTrainingData(j); err != nil {
+		return nil, err
+	}
+	return prepare(c, j, true)
 }

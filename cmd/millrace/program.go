@@ -91,7 +91,7 @@ func sums(c *cobra.Command, j *job.Job, source *exchange.Source, m *model.Model,
 
 // tooMuch is the refusal of the job's own Program under the plan that comes nearest to the workers'
 // memory: which worker would hold too much, and from which instruction on.
-func (p *planned) tooMuch(source *exchange.Source, refused *tune.MemoryError) error {
+func (p *Prepared) tooMuch(source *exchange.Source, refused *tune.MemoryError) error {
 	pl := refused.Leanest
 	costs, err := sim.CostsOf(p.profile, p.cluster, pl)
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/names"
-	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/run"
@@ -25,7 +24,7 @@ import (
 // runDir is the folder of one run while it lasts: the plan and its prediction, metrics as
 // they come, and at the end the Timeline and the reports.
 type runDir struct {
-	*planned
+	*Prepared
 	simulated *trace.Timeline
 	program   string
 	from      *resumption // nil: the run begins with step 0
@@ -41,12 +40,12 @@ type runDir struct {
 func (w *runDir) path(name string) string { return filepath.Join(w.job.Out, name) }
 
 // newRun is the folder of a run that has not begun. metrics is nil where nobody asked for them.
-func newRun(p *planned, simulated *trace.Timeline, from *resumption, metrics *metricsServer) (*runDir, error) {
+func newRun(p *Prepared, simulated *trace.Timeline, from *resumption, metrics *metricsServer) (*runDir, error) {
 	program, err := predict.Program(p.profile, p.plan, p.job.Clip > 0, 1)
 	if err != nil {
 		return nil, err
 	}
-	return &runDir{planned: p, simulated: simulated, program: program.Text(), from: from, metrics: metrics,
+	return &runDir{Prepared: p, simulated: simulated, program: program.Text(), from: from, metrics: metrics,
 		progress: newProgress(os.Stderr, p.job.Steps)}, nil
 }
 
@@ -158,7 +157,7 @@ func (w *runDir) finish(r *run.Result) (report.Inputs, error) {
 	err := w.close()
 	t := w.measured(r)
 	in := report.Inputs{
-		Title: w.job.Out, Plan: w.plan, LayerNames: layerNames(w.model), Simulated: w.simulated, Measured: t,
+		Title: w.job.Out, Plan: w.plan, LayerNames: namesOf(w.model), Simulated: w.simulated, Measured: t,
 		Facts: []report.Fact{
 			{Name: "engine", Value: w.profile.Engine}, {Name: "cores", Value: fmt.Sprint(runtime.NumCPU())},
 			{Name: "threads per worker", Value: fmt.Sprint(w.job.ThreadsPerWorker)}, {Name: "seed", Value: fmt.Sprint(w.job.Seed)},
@@ -225,14 +224,6 @@ func averageFacts(pl *plan.Plan, evaluations []trace.Evaluation) []report.Fact {
 	return facts
 }
 
-func layerNames(m *model.Model) []string {
-	var names []string
-	for _, l := range m.Layers {
-		names = append(names, l.Name)
-	}
-	return names
-}
-
 // progress is one line on a terminal, and a line every few seconds elsewhere.
 type progress struct {
 	to       *os.File
@@ -292,4 +283,41 @@ func (p *progress) end() {
 		fmt.Fprintln(p.to)
 		p.wide = 0
 	}
+}
+
+// outcome is what train prints with --json.
+type outcome struct {
+	Out         string             `json:"out"`
+	Steps       int                `json:"steps"`
+	Loss        float64            `json:"loss"`
+	Evaluations []trace.Evaluation `json:"evaluations,omitempty"`
+	Checkpoint  string             `json:"checkpoint,omitempty"`
+	Predicted   float64            `json:"predicted_step_s"`
+	Measured    float64            `json:"measured_step_s"`
+	Report      string             `json:"report"`
+	Stopped     bool               `json:"stopped"`
+	// Taken and Changed are settings of the checkpoint that the run went on from.
+	Taken   []string `json:"taken,omitempty"`
+	Changed []string `json:"changed,omitempty"`
+}
+
+// outcome is what is printed for machines.
+func (w *runDir) outcome(t *trace.Timeline, r *run.Result) outcome {
+	o := outcome{
+		Out: w.job.Out, Steps: r.Steps, Loss: r.Loss, Evaluations: t.Evaluations, Checkpoint: r.Checkpoint,
+		Predicted: w.plan.Predicted.StepS, Measured: t.StepTime(min(10, len(t.Steps)/10)),
+		Report: w.page(), Stopped: r.Stopped,
+	}
+	if w.from != nil {
+		o.Taken, o.Changed = w.from.taken, w.from.changed
+	}
+	return o
+}
+
+// unreplaced says of a run that has failed without a checkpoint where the one is that it was to replace.
+func (w *runDir) unreplaced(err error) error {
+	if w.replaced == "" {
+		return err
+	}
+	return fmt.Errorf("%w; what was in %s before is in %s", err, w.job.Out, w.replaced)
 }

@@ -45,7 +45,7 @@ func simulateCommand() *cobra.Command {
 			if asJSON {
 				return writeJSON(c.OutOrStdout(), p.plan.Predicted)
 			}
-			return report.Terminal(c.OutOrStdout(), report.Inputs{Plan: p.plan, LayerNames: layerNames(p.model), Simulated: t})
+			return report.Terminal(c.OutOrStdout(), report.Inputs{Plan: p.plan, LayerNames: namesOf(p.model), Simulated: t})
 		},
 	}
 	flags.add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions, []job.Option{{Name: "plan", Doc: "a plan to simulate instead of searching one",

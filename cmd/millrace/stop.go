@@ -46,8 +46,9 @@ const stopGrace = 700 * time.Millisecond
 
 // stopper hears the signals of one verb, and decides what the process ends with.
 type stopper struct {
-	cancel context.CancelCauseFunc
-	exit   func(code int) // os.Exit
+	program string // its name
+	cancel  context.CancelCauseFunc
+	exit    func(code int) // os.Exit
 
 	mu     sync.Mutex
 	by     *stopped // the first signal; nil before it
@@ -59,8 +60,8 @@ type stopperKey struct{}
 
 // hearSignals makes a context that the first SIGHUP, SIGINT or SIGTERM ends, with a *stopped as its cause.
 // A SIGHUP that whoever started the process had it ignore, as nohup does, stays ignored.
-func hearSignals() (context.Context, *stopper) {
-	s := &stopper{exit: exitAtOnce}
+func hearSignals(program string) (context.Context, *stopper) {
+	s := &stopper{program: program, exit: exitAtOnce}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s.cancel = cancel
 	heard := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
@@ -98,7 +99,7 @@ func (s *stopper) first(by *stopped) {
 	saving := s.saving
 	s.mu.Unlock()
 	if saving {
-		fmt.Fprintf(os.Stderr, "millrace: %s: finishing the step and saving; once more ends at once\n", by.name())
+		fmt.Fprintf(os.Stderr, "%s: %s: finishing the step and saving; once more ends at once\n", s.program, by.name())
 	} else {
 		time.AfterFunc(stopGrace, crash.Caught(func() { s.exit(s.say(by)) }))
 	}
@@ -107,7 +108,7 @@ func (s *stopper) first(by *stopped) {
 
 // say says once that the verb was stopped, and what the process ends with for it.
 func (s *stopper) say(by *stopped) (code int) {
-	s.said.Do(func() { fmt.Fprintf(os.Stderr, "millrace: %v\n", by) })
+	s.said.Do(func() { fmt.Fprintf(os.Stderr, "%s: %v\n", s.program, by) })
 	return by.code()
 }
 
@@ -146,7 +147,7 @@ func (s *stopper) code(err error, args []string) int {
 	var cause *stopped
 	switch {
 	case asPanic(err) != nil:
-		fmt.Fprintf(os.Stderr, "millrace: %s\n", explainPanic(args, asPanic(err), err))
+		fmt.Fprintf(os.Stderr, "%s: %s\n", s.program, explainPanic(args, asPanic(err), err))
 		return exitFailed
 	case by == nil && err == nil, saving && err == nil:
 		return 0
@@ -155,7 +156,7 @@ func (s *stopper) code(err error, args []string) int {
 	case by != nil && !saving:
 		return s.say(by)
 	}
-	fmt.Fprintf(os.Stderr, "millrace: %s\n", names.Shown(err.Error()))
+	fmt.Fprintf(os.Stderr, "%s: %s\n", s.program, names.Shown(err.Error()))
 	var exit *exitError
 	if errors.As(err, &exit) {
 		return exit.code

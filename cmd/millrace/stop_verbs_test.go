@@ -30,7 +30,7 @@ func TestSignalsStopEveryVerb(t *testing.T) {
 			t.Run(strings.Fields(args)[0]+" "+signal.String(), func(t *testing.T) {
 				t.Parallel()
 				p := &program{dir: t.TempDir(), native: filepath.Join(t.TempDir(), "no-library.so"), cache: t.TempDir()}
-				said := p.stopAtWork(t, args, "", signal, code)
+				said := stopAtWork(t, p, args, "", signal, code)
 				if !strings.HasPrefix(said, "millrace: stopped by SIG") || strings.Count(said, "\n") != 1 {
 					t.Errorf("it said %q", said)
 				}
@@ -45,7 +45,7 @@ func TestSignalsStopEveryVerb(t *testing.T) {
 // A verb that does not look whether it was stopped is ended, and leaves no half of a file.
 func TestSignalsStopADeafVerb(t *testing.T) {
 	p := &program{dir: t.TempDir(), cache: t.TempDir()}
-	said := p.stopAtWork(t, "deaf", "writing", syscall.SIGTERM, 143)
+	said := stopAtWork(t, p, "deaf", "writing", syscall.SIGTERM, 143)
 	if said != "writing\nmillrace: stopped by SIGTERM before it was done\n" {
 		t.Errorf("it said %q", said)
 	}
@@ -57,7 +57,7 @@ func TestSignalsStopADeafVerb(t *testing.T) {
 // Training that is stopped while another process measures its profile ends as that process does.
 func TestSignalsStopTrainingThatMeasures(t *testing.T) {
 	p := trainer(t)
-	said := p.stopAtWork(t, "train --model gpt --set context=16 --data text.txt --batch 64 --out run",
+	said := stopAtWork(t, p, "train --model gpt --set context=16 --data text.txt --batch 64 --out run",
 		"profile: measuring", syscall.SIGTERM, 143)
 	if strings.Contains(said, "finishing") || strings.Contains(said, "killed") {
 		t.Errorf("it said %q", said)
@@ -82,7 +82,7 @@ func obeyed(t *testing.T, sig syscall.Signal) {
 
 // stopAtWork runs a command, signals it once it has said a word, or without one is at work, and is
 // what it said. It must end promptly with this code and print nothing.
-func (p *program) stopAtWork(t *testing.T, args, word string, sig syscall.Signal, code int) (said string) {
+func stopAtWork(t *testing.T, p *program, args, word string, sig syscall.Signal, code int) (said string) {
 	t.Helper()
 	obeyed(t, sig)
 	if err := os.WriteFile(filepath.Join(p.dir, "text.txt"),

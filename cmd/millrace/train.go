@@ -7,19 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/data"
-	"github.com/millrace-ml/millrace/engine/torch"
-	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/job"
-	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/place"
-	"github.com/millrace-ml/millrace/schedule/check"
-	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune/predict"
 )
@@ -60,22 +54,6 @@ func trainCommand() *cobra.Command {
 	c.Flags().BoolVar(&asJSON, "json", false, "print the result for machines")
 	c.Flags().BoolVar(&dry, "dry-run", false, "stop before the first step")
 	return c
-}
-
-// outcome is what train prints with --json.
-type outcome struct {
-	Out         string             `json:"out"`
-	Steps       int                `json:"steps"`
-	Loss        float64            `json:"loss"`
-	Evaluations []trace.Evaluation `json:"evaluations,omitempty"`
-	Checkpoint  string             `json:"checkpoint,omitempty"`
-	Predicted   float64            `json:"predicted_step_s"`
-	Measured    float64            `json:"measured_step_s"`
-	Report      string             `json:"report"`
-	Stopped     bool               `json:"stopped"`
-	// Taken and Changed are settings of the checkpoint that the run went on from.
-	Taken   []string `json:"taken,omitempty"`
-	Changed []string `json:"changed,omitempty"`
 }
 
 // train does a job. folder is that of the job, where it was there and is held.
@@ -157,7 +135,7 @@ func train(c *cobra.Command, j *job.Job, from *resumption, folder *os.File, asJS
 		}
 		defer folder.Close() // behind the report
 	}
-	runFolder.Store(&j.Out)
+	reportsTo(j.Out)
 	w, err := newRun(p, simulated, from, metrics)
 	if err != nil {
 		return err
@@ -183,120 +161,4 @@ func train(c *cobra.Command, j *job.Job, from *resumption, folder *os.File, asJS
 		return context.Cause(c.Context())
 	}
 	return err
-}
-
-// outcome is what is printed for machines.
-func (w *runDir) outcome(t *trace.Timeline, r *run.Result) outcome {
-	o := outcome{
-		Out: w.job.Out, Steps: r.Steps, Loss: r.Loss, Evaluations: t.Evaluations, Checkpoint: r.Checkpoint,
-		Predicted: w.plan.Predicted.StepS, Measured: t.StepTime(min(10, len(t.Steps)/10)),
-		Report: w.page(), Stopped: r.Stopped,
-	}
-	if w.from != nil {
-		o.Taken, o.Changed = w.from.taken, w.from.changed
-	}
-	return o
-}
-
-// unreplaced says of a run that has failed without a checkpoint where the one is that it was to replace.
-func (w *runDir) unreplaced(err error) error {
-	if w.replaced == "" {
-		return err
-	}
-	return fmt.Errorf("%w; what was in %s before is in %s", err, w.job.Out, w.replaced)
-}
-
-func trimmed(name string) string {
-	base := filepath.Base(name)
-	return base[:len(base)-len(filepath.Ext(base))]
-}
-
-// openEngine opens libtorch. That it is missing is for the user to mend, like any input.
-func openEngine() (*torch.Engine, error) {
-	if err := loadWithoutThreads(); err != nil {
-		return nil, err
-	}
-	e, err := torch.Open()
-	if err != nil {
-		return nil, badInput(err)
-	}
-	return e, checkSpace()
-}
-
-// textEvalRows is how many windows of a text an evaluation takes unless the job says: all of
-// a few megabytes' tenth would take longer than the training between two evaluations.
-const textEvalRows = 256
-
-// openData opens the job's data and sees that the model can read it.
-func openData(j *job.Job, m *model.Model) (*data.Set, error) {
-	if j.Data == "" {
-		return nil, badInput(fmt.Errorf("no data is named; give --data digits, fashion-mnist, a folder of IDX files, a .csv file or a text"))
-	}
-	if err := checkRunnable(m); err != nil {
-		return nil, err
-	}
-	var input model.Tensor
-	for _, in := range m.Inputs {
-		if in.Name == "input" {
-			input = in
-		}
-	}
-	o := data.Options{Seed: j.Seed}
-	if input.DType == model.Int {
-		if len(input.Shape) == 1 {
-			o.Context = input.Shape[0]
-		}
-	} else {
-		o.InputShape = input.Shape
-	}
-	set, err := data.Open(j.Data, o)
-	if err != nil {
-		return nil, badInput(err)
-	}
-	if set.Tokens != (input.DType == model.Int) {
-		return nil, badInput(fmt.Errorf("model %s reads %s inputs, and %s has others; gpt and lstm need a text, mlp and convnet images or tables", m.Name, input.DType, j.Data))
-	}
-	if j.EvalRows == job.Auto {
-		j.EvalRows = 0
-		if set.Tokens {
-			j.EvalRows = textEvalRows
-		}
-	}
-	last := m.Layers[len(m.Layers)-1]
-	if at := m.Index(last.From[0]); at >= 0 {
-		shape := m.Layers[at].Outputs[0].Shape
-		if classes := shape[len(shape)-1]; classes < set.Classes {
-			return nil, badInput(fmt.Errorf("model %s tells %d classes apart, %s has %d", m.Name, classes, j.Data, set.Classes))
-		}
-	}
-	return set, nil
-}
-
-// checkAndSimulate proves the plan's Program and writes down what the simulator says of it.
-func checkAndSimulate(p *planned) (*trace.Timeline, error) {
-	costs, err := sim.CostsOf(p.profile, p.cluster, p.plan)
-	if err != nil {
-		return nil, err
-	}
-	program, err := predict.Program(p.profile, p.plan, p.job.Clip > 0, predict.Steps(costs))
-	if err != nil {
-		return nil, badInput(err)
-	}
-	if _, err := check.Check(program); err != nil {
-		return nil, err
-	}
-	t, _, err := sim.Run(program, costs, sim.Options{Cores: predict.Cores(p.cluster, p.plan), Record: true, Jitter: true})
-	if err != nil {
-		return nil, err
-	}
-	t.Model, t.ThreadsPerWorker = p.model.Name, p.job.ThreadsPerWorker
-	return t, nil
-}
-
-// medianOf is the median of times, 0 of none.
-func medianOf(took []float64) float64 {
-	if len(took) == 0 {
-		return 0
-	}
-	return stats.Median(took)
 }

@@ -22,12 +22,12 @@ func TestAFileThatIsNoRecordIsKept(t *testing.T) {
 		}
 	}
 	write(t, filepath.Join(p.dir, recordName), "mine\n")
-	p.learn(t, shortTraining+"--steps 2 --out .")
+	learn(t, p, shortTraining+"--steps 2 --out .")
 	theirs(".")
 
-	p.learn(t, shortTraining+"--steps 2 --out run")
+	learn(t, p, shortTraining+"--steps 2 --out run")
 	write(t, filepath.Join(p.dir, "run", recordName), "mine\n")
-	p.learn(t, "--steps 4 --out run --resume run/checkpoints")
+	learn(t, p, "--steps 4 --out run --resume run/checkpoints")
 	theirs("run")
 	if ours := readRecord(filepath.Join(p.dir, "run")); len(ours) == 0 {
 		t.Error("the run that went on has no record")
@@ -38,11 +38,11 @@ func TestAFileThatIsNoRecordIsKept(t *testing.T) {
 // the report of what is left does not show them, and theirs is set aside with their checkpoint.
 func TestGoingBackThroughALink(t *testing.T) {
 	p := profiled(t)
-	p.learn(t, shortTraining+"--steps 4 --out run")
+	learn(t, p, shortTraining+"--steps 4 --out run")
 	if err := os.Symlink("run/checkpoints/step-00000002", filepath.Join(p.dir, "best")); err != nil {
 		t.Fatal(err)
 	}
-	back := p.learn(t, "--steps 2 --out run --resume best")
+	back := learn(t, p, "--steps 2 --out run --resume best")
 	if len(back.Evaluations) != 1 || back.Evaluations[0].Step != 1 || filepath.Base(back.Checkpoint) != "step-00000002" {
 		t.Errorf("%+v", back)
 	}

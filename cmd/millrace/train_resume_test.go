@@ -14,7 +14,7 @@ import (
 )
 
 // learn trains and returns what is printed for machines.
-func (p *program) learn(t *testing.T, args string) outcome {
+func learn(t *testing.T, p *program, args string) outcome {
 	t.Helper()
 	c := p.command(t, strings.Fields("train --json --model mlp --data digits --profile mlp.json --eval-rows 8 "+args))
 	var stderr bytes.Buffer
@@ -40,7 +40,7 @@ func profiled(t *testing.T) *program {
 }
 
 // sameTensors compares two checkpoints bit by bit.
-func (p *program) sameTensors(t *testing.T, a, b string) {
+func sameTensors(t *testing.T, p *program, a, b string) {
 	t.Helper()
 	var of [2]*checkpoint.Checkpoint
 	for i, path := range []string{a, b} {
@@ -64,15 +64,15 @@ func (p *program) sameTensors(t *testing.T, a, b string) {
 // that a flag changes.
 func TestResumeTakesItsSettingsFromTheCheckpoint(t *testing.T) {
 	p := profiled(t)
-	p.learn(t, "--optimizer sgd --lr 0.5 --momentum 0.9 --weight-decay 0.1 --clip 0.1 --seed 3 --batch 12 "+
+	learn(t, p, "--optimizer sgd --lr 0.5 --momentum 0.9 --weight-decay 0.1 --clip 0.1 --seed 3 --batch 12 "+
 		"--lr-schedule cosine --lr-warmup 2 --split 1 --micro-batches 3 --steps 6 --save-every 3 --out whole")
-	rest := p.learn(t, "--split 2 --out rest --resume whole/checkpoints/step-00000003")
+	rest := learn(t, p, "--split 2 --out rest --resume whole/checkpoints/step-00000003")
 	if rest.Steps != 6 || len(rest.Changed) != 0 || !slices.Contains(rest.Taken, "optimizer.momentum 0.9") {
 		t.Errorf("%+v", rest)
 	}
-	p.sameTensors(t, "whole/checkpoints", "rest/checkpoints")
+	sameTensors(t, p, "whole/checkpoints", "rest/checkpoints")
 
-	other := p.learn(t, "--split 1 --out other --resume whole/checkpoints/step-00000003 --optimizer sgd "+
+	other := learn(t, p, "--split 1 --out other --resume whole/checkpoints/step-00000003 --optimizer sgd "+
 		"--momentum 0.1 --clip 0")
 	if got := strings.Join(other.Changed, ", "); got != "optimizer.momentum 0.1 (was 0.9), clip 0 (was 0.1)" {
 		t.Errorf("changed: %s", got)
@@ -93,13 +93,13 @@ func TestResumeTakesItsSettingsFromTheCheckpoint(t *testing.T) {
 func TestResumeSaysThatMicroBatchesChange(t *testing.T) {
 	p := trainer(t)
 	p.run(t, strings.Fields("profile --model mlp --sizes 2,4,8 --batch 8 --passes 1 -o mlp.json"), true)
-	p.learn(t, "--batch 8 --split 1 --micro-batches 2 --steps 1 --out run")
+	learn(t, p, "--batch 8 --split 1 --micro-batches 2 --steps 1 --out run")
 	for flags, want := range map[string]string{
 		"--out a --micro-batches 4": "micro_batch 2 (was 4)",
 		"--out b --micro-batch 8":   "micro_batch 8 (was 4)",
 		"--out c":                   "",
 	} {
-		got := p.learn(t, "--split 1 --steps 1 --resume run/checkpoints "+flags)
+		got := learn(t, p, "--split 1 --steps 1 --resume run/checkpoints "+flags)
 		if strings.Join(got.Changed, ", ") != want {
 			t.Errorf("%s: changed %q; want %q", flags, got.Changed, want)
 		}
@@ -109,8 +109,8 @@ func TestResumeSaysThatMicroBatchesChange(t *testing.T) {
 // What is 0 is 0: nothing moves at a rate of 0.
 func TestARateOfZeroIsZero(t *testing.T) {
 	p := profiled(t)
-	p.learn(t, "--optimizer sgd --lr 0 --batch 8 --split 1 --micro-batches 2 --steps 2 --save-every 1 --out frozen")
-	p.sameTensors(t, "frozen/checkpoints/step-00000001", "frozen/checkpoints/step-00000002")
+	learn(t, p, "--optimizer sgd --lr 0 --batch 8 --split 1 --micro-batches 2 --steps 2 --save-every 1 --out frozen")
+	sameTensors(t, p, "frozen/checkpoints/step-00000001", "frozen/checkpoints/step-00000002")
 }
 
 // The command that goes on from another checkpoint is the one that was given, as a shell takes it.
@@ -136,7 +136,7 @@ func TestAGivenPlanHasItsSlicesMeasured(t *testing.T) {
 		plan *plan.Plan
 		want []int
 	}{{nil, []int{1, 2, 4, 8}}, {&three, []int{1, 2}}, {&four, []int{1, 2, 4, 8}}} {
-		p := &planned{job: &job.Job{Batch: 8}, plan: c.plan}
+		p := &Prepared{job: &job.Job{Batch: 8}, plan: c.plan}
 		if got := p.sizes(); !slices.Equal(got, c.want) {
 			t.Errorf("%+v: %v, want %v", c.plan, got, c.want)
 		}
@@ -147,8 +147,8 @@ func TestAGivenPlanHasItsSlicesMeasured(t *testing.T) {
 // run that begins would have another value.
 func TestResumeKeepsAsManyCheckpoints(t *testing.T) {
 	p := profiled(t)
-	p.learn(t, "--batch 8 --split 1 --micro-batches 2 --lr 0 --weight-decay 0 --steps 4 --save-every 1 --keep 0 --out run")
-	rest := p.learn(t, "--steps 6 --out run --resume run/checkpoints")
+	learn(t, p, "--batch 8 --split 1 --micro-batches 2 --lr 0 --weight-decay 0 --steps 4 --save-every 1 --keep 0 --out run")
+	rest := learn(t, p, "--steps 6 --out run --resume run/checkpoints")
 	for _, want := range []string{"keep 0", "rate.base 0", "optimizer.weight_decay 0"} {
 		if !slices.Contains(rest.Taken, want) {
 			t.Errorf("%s is not among %q", want, rest.Taken)
@@ -157,7 +157,7 @@ func TestResumeKeepsAsManyCheckpoints(t *testing.T) {
 	if n := strings.Count(p.list(t, "run/checkpoints"), "manifest.json"); n != 6 {
 		t.Errorf("%d checkpoints are left of 6", n)
 	}
-	p.learn(t, "--steps 7 --keep 2 --out run --resume run/checkpoints")
+	learn(t, p, "--steps 7 --keep 2 --out run --resume run/checkpoints")
 	if n := strings.Count(p.list(t, "run/checkpoints"), "manifest.json"); n != 2 {
 		t.Errorf("%d checkpoints are left; 2 are to be kept", n)
 	}

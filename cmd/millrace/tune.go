@@ -207,7 +207,7 @@ func compared(ctx context.Context, w *avgpipe.Workload, found *avgpipe.Result) (
 }
 
 // write files the chosen plan with its prediction: AvgPipe's, or with --all the fastest of all.
-func (f *tuneFlags) write(p *planned, t *tuned) error {
+func (f *tuneFlags) write(p *Prepared, t *tuned) error {
 	chosen, why := (*plan.Plan)(nil), ""
 	switch {
 	case len(t.All) > 0:
@@ -230,8 +230,8 @@ func (f *tuneFlags) write(p *planned, t *tuned) error {
 }
 
 // gather is the job's model, hardware and profile: measured briefly, or given, or for described hardware computed for every micro-batch size that divides the batch.
-func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*planned, error) {
-	p := &planned{job: j}
+func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*Prepared, error) {
+	p := &Prepared{job: j}
 	var err error
 	if p.model, err = loadModel(j); err != nil {
 		return nil, err
@@ -267,7 +267,7 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*planned, error) {
 }
 
 // sizes are those of micro-batches that are looked at: what was measured, or briefly all that could be.
-func (f *tuneFlags) sizes(p *planned) []int {
+func (f *tuneFlags) sizes(p *Prepared) []int {
 	if p.brief {
 		return microBatches(p.job)
 	}
@@ -283,7 +283,7 @@ func divisors(j *job.Job) []int {
 }
 
 // workload cuts the model into stages, by the job's word or by AvgPipe's partitioner.
-func (f *tuneFlags) workload(c *cobra.Command, p *planned) (*avgpipe.Workload, error) {
+func (f *tuneFlags) workload(c *cobra.Command, p *Prepared) (*avgpipe.Workload, error) {
 	limit := p.job.MemoryBytes()
 	for d := range p.cluster.Devices {
 		if own := p.cluster.MemoryBytes(d); limit == 0 || own > 0 && own < limit {

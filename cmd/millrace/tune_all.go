@@ -84,7 +84,7 @@ const bases = 8
 
 // everything is the search over all schedules, with AvgPipe's choice among the answers: over
 // its own partition, and over the stages of every straight pipeline that the search liked.
-func (f *tuneFlags) everything(c *cobra.Command, p *planned, w *avgpipe.Workload, found *avgpipe.Result) ([]anySchedule, error) {
+func (f *tuneFlags) everything(c *cobra.Command, p *Prepared, w *avgpipe.Workload, found *avgpipe.Result) ([]anySchedule, error) {
 	fix, err := overrides(p.job, namesOf(p.model))
 	if err != nil {
 		return nil, err

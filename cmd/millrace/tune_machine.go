@@ -14,7 +14,7 @@ import (
 
 // trainingMachine runs settings on real tensors: a fresh training of some batches each. What
 // it costs is everything from its start to its end.
-func trainingMachine(p *planned) (avgpipe.Machine, error) {
+func trainingMachine(p *Prepared) (avgpipe.Machine, error) {
 	train, err := trainingData(p.job, p.model)
 	if err != nil {
 		return nil, err

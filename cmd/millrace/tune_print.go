@@ -224,21 +224,6 @@ func (t *tuned) errorsTable() *report.Table {
 	return table
 }
 
-func percent(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
-
-// duration is a long time in the unit that suits it.
-func duration(s float64) string {
-	switch {
-	case s >= 2*24*3600:
-		return fmt.Sprintf("%.3g days", s/24/3600)
-	case s >= 2*3600:
-		return fmt.Sprintf("%.3g h", s/3600)
-	case s >= 120:
-		return fmt.Sprintf("%.3g min", s/60)
-	}
-	return trace.Seconds(s)
-}
-
 // printBaselines is the rival systems and AvgPipe held to the memory of each (Figs. 11 to 13),
 // all simulated.
 func (t *tuned) printBaselines(w io.Writer) error {

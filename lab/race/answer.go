@@ -18,15 +18,13 @@ type answer struct {
 
 	stepS     float64   // median step of the visit; 0: it does not say
 	peakBytes []int64   // by worker, so far; nil: it does not say
-	depths    []int     // forwards before the first backward, by stage; nil: they do not change
-	settled   bool      // they are final
 	busy      float64   // part of the workers' time in which they computed; 0: it does not say
 	busyS     []float64 // what each worker computed in a step; nil: it does not say
 	takenBack int       // how often updates of the visit were
 }
 
 // parseAnswer reads {"samples": n, "seconds": s, "loss": l}, and of a session of millrace's
-// "step_s", "peak_bytes", "busy", "busy_s" and "taken_back" too, and where depths adapt "depths" and "settled"; other keys are ignored.
+// "step_s", "peak_bytes", "busy", "busy_s" and "taken_back" too; other keys are ignored.
 func parseAnswer(line []byte) (answer, error) {
 	var fields struct {
 		Samples *int      `json:"samples"`
@@ -36,8 +34,6 @@ func parseAnswer(line []byte) (answer, error) {
 		Peak    []int64   `json:"peak_bytes"`
 		Busy    float64   `json:"busy"`
 		BusyS   []float64 `json:"busy_s"`
-		Depths  []int     `json:"depths"`
-		Settled bool      `json:"settled"`
 		Back    int       `json:"taken_back"`
 	}
 	if err := parseLine(line, &fields); err != nil {
@@ -49,7 +45,7 @@ func parseAnswer(line []byte) (answer, error) {
 	if s := *fields.Seconds; s < 0 || s > longestVisit.Seconds() {
 		return answer{}, fmt.Errorf("it says that a visit took %g seconds; up to a day can be right", s)
 	}
-	a := answer{loss: fields.Loss, stepS: fields.StepS, peakBytes: fields.Peak, busy: fields.Busy, busyS: fields.BusyS, depths: fields.Depths, settled: fields.Settled, takenBack: fields.Back, work: Work{
+	a := answer{loss: fields.Loss, stepS: fields.StepS, peakBytes: fields.Peak, busy: fields.Busy, busyS: fields.BusyS, takenBack: fields.Back, work: Work{
 		Samples: *fields.Samples, Time: time.Duration(*fields.Seconds * float64(time.Second)),
 	}}
 	return a, a.work.check()

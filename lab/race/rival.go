@@ -52,8 +52,6 @@ type Rival struct {
 	Loss        float64   // of the last step it has trained
 	StepS       float64   // median step of the last visit, where it says so
 	PeakBytes   []int64   // by worker, where it says so
-	Depths      []int     // of the last visit, by stage, where they adapt (AvgPipe §4.2)
-	Settled     bool      // they are final
 	Busy        float64   // part of the workers' time of the last visit in which they computed, where it says so
 	BusyS       []float64 // what each worker computed in a step of the last visit, the mean, where it says so
 	TakenBack   int       // how often updates of the last visit were taken back, where it says so
@@ -132,7 +130,7 @@ func (r *Rival) step(ctx context.Context) (Work, error) {
 		return Work{}, fmt.Errorf("it says that a visit took %v and answered after %v: the answer is to another request", a.work.Time, waited)
 	}
 	r.Loss, r.StepS, r.PeakBytes, r.Busy, r.BusyS = a.loss, a.stepS, a.peakBytes, a.busy, a.busyS
-	r.Depths, r.Settled, r.TakenBack = a.depths, a.settled, a.takenBack
+	r.TakenBack = a.takenBack
 	return a.work, nil
 }
 

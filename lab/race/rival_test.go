@@ -218,32 +218,6 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// In a mirrored round everybody is visited twice, the second time in the opposite order, which changes from round to round.
-func TestMirroredRounds(t *testing.T) {
-	var visits []int
-	orders, ended := map[string]bool{}, 0
-	err := Together(t.Context(), fakes(t, "well", "well", "well"), func(rivals []*Rival) error {
-		return Mirrored(t.Context(), rivals, 8, func(at int) { visits = append(visits, at) }, func(round int) {
-			if ended++; round == 0 {
-				if len(visits) > 0 {
-					t.Errorf("%d visits of the round before all count", len(visits))
-				}
-				return
-			}
-			there, back := visits[:len(visits)/2], slices.Clone(visits[len(visits)/2:])
-			slices.Reverse(back)
-			if sorted := slices.Sorted(slices.Values(there)); !slices.Equal(sorted, []int{0, 1, 2}) || !slices.Equal(there, back) {
-				t.Errorf("round %d visited %v", round, visits)
-			}
-			orders[fmt.Sprint(there)] = true
-			visits = nil
-		})
-	})
-	if err != nil || ended != 9 || len(orders) < 2 {
-		t.Errorf("%d rounds in %d orders: %v", ended, len(orders), err)
-	}
-}
-
 // What went wrong first is what is told, and nobody is left behind.
 func TestTogetherTellsWhatWentWrong(t *testing.T) {
 	var open []*Rival

@@ -3,7 +3,6 @@ package race
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 )
 
 // Together starts rivals, has f measure them, and closes them: what f says counts first, and then
@@ -46,22 +45,6 @@ func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round 
 		}
 		rng.Shuffle(len(order), func(a, b int) { order[a], order[b] = order[b], order[a] })
 		if err := takeTurns(ctx, rivals, order, round, visited); err != nil {
-			return err
-		}
-		ended(round)
-	}
-	return nil
-}
-
-// Mirrored is Rounds in which each rival has two visits a round, the second in the opposite order: of what slows the
-// machine more and more in the course of a round, each has as much. visited is told of each visit that counts.
-func Mirrored(ctx context.Context, rivals []*Rival, rounds int, visited func(at int), ended func(round int)) error {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for round := range rounds + 1 {
-		order := rng.Perm(len(rivals))
-		back := slices.Clone(order)
-		slices.Reverse(back)
-		if err := takeTurns(ctx, rivals, append(order, back...), round, visited); err != nil {
 			return err
 		}
 		ended(round)
