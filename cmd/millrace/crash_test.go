@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/document"
 )
@@ -26,8 +28,8 @@ func faultyCommands() []*cobra.Command {
 			return nil
 		}},
 		{Use: "panics-in-run", RunE: func(*cobra.Command, []string) error {
-			reportsTo(".")
-			return badInput(fmt.Errorf("worker 1: %w", crash.Guard(func() error { return []error{}[runtime.NumCPU()] })))
+			cli.ReportsTo(".")
+			return cli.BadInput(fmt.Errorf("worker 1: %w", crash.Guard(func() error { return []error{}[runtime.NumCPU()] })))
 		}},
 		{Use: "deaf", RunE: func(*cobra.Command, []string) error {
 			return document.Write("half.json", func(w io.Writer) error {
@@ -49,18 +51,18 @@ func TestAPanicIsOneLineAndAFileToSend(t *testing.T) {
 		t.Run(verb, func(t *testing.T) {
 			t.Parallel()
 			tmp := t.TempDir()
-			p := &program{dir: t.TempDir(), cache: t.TempDir()}
-			c := p.command(t, []string{verb})
+			p := &clitest.Program{Dir: t.TempDir(), Cache: t.TempDir()}
+			c := p.Command(t, []string{verb})
 			c.Env = append(c.Env, "TMPDIR="+tmp)
 			out, _ := c.CombinedOutput()
 			line := regexp.MustCompile(
 				`^millrace: internal error in millrace (\S+): (.*); please send (\S+)\n$`).FindStringSubmatch(string(out))
-			if c.ProcessState.ExitCode() != exitFailed || line == nil || line[1] != verb || !strings.HasPrefix(line[2], want) {
+			if c.ProcessState.ExitCode() != cli.ExitFailed || line == nil || line[1] != verb || !strings.HasPrefix(line[2], want) {
 				t.Fatalf("exit %d, said\n%s", c.ProcessState.ExitCode(), out)
 			}
 			folder := tmp
 			if verb == "panics-in-run" {
-				folder = p.dir
+				folder = p.Dir
 			}
 			text, err := os.ReadFile(filepath.Join(folder, filepath.Base(line[3])))
 			if err != nil {
@@ -78,7 +80,7 @@ func TestAPanicIsOneLineAndAFileToSend(t *testing.T) {
 
 func TestSecretsAreLeftOut(t *testing.T) {
 	args := strings.Fields("train --metrics 0.0.0.0:1 --token abc --password=def --token-file f --name token")
-	if got := strings.Join(withoutSecrets(args), " "); got != "train --metrics 0.0.0.0:1 --token *** --password=*** "+
+	if got := strings.Join(cli.WithoutSecrets(args), " "); got != "train --metrics 0.0.0.0:1 --token *** --password=*** "+
 		"--token-file f --name token" {
 		t.Error(got)
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,17 +12,17 @@ import (
 // A folder of one run is none for another until the first is done with it.
 func TestAFolderIsOneRuns(t *testing.T) {
 	dir := t.TempDir()
-	first, err := takeFolder(dir)
+	first, err := training.TakeFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := takeFolder(dir); err == nil || !strings.Contains(err.Error(), "another run is under way") {
+	if _, err := training.TakeFolder(dir); err == nil || !strings.Contains(err.Error(), "another run is under way") {
 		t.Errorf("taken twice: %v", err)
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := takeFolder(dir)
+	again, err := training.TakeFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +41,7 @@ func TestCheckFolderLeavesNothing(t *testing.T) {
 	for path, says := range map[string]string{
 		dir: "", filepath.Join(dir, "a", "b"): "", file: "is a file", filepath.Join(file, "a"): "is a file", filepath.Join(file, "a", "b"): "is a file",
 	} {
-		err := checkFolder("--out", path)
+		err := cli.CheckFolder("--out", path)
 		if got := err != nil; got != (says != "") || got && !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v; want %q in it", path, err, says)
 		}

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/engine/torch"
 )
 
@@ -28,7 +30,7 @@ func doctorCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			if build {
 				if err := torch.Build(c.Context(), "", c.ErrOrStderr()); err != nil {
-					return badInput(err) // what is missing is for the user to install
+					return cli.BadInput(err) // what is missing is for the user to install
 				}
 				if made, err := torch.CachePath(); err == nil {
 					fmt.Fprintf(c.ErrOrStderr(), "compiled %s\n", made)
@@ -36,7 +38,7 @@ func doctorCommand() *cobra.Command {
 			}
 			found := examine()
 			if asJSON {
-				return writeJSON(c.OutOrStdout(), found)
+				return cli.WriteJSON(c.OutOrStdout(), found)
 			}
 			out := c.OutOrStdout()
 			for _, f := range found {
@@ -96,7 +98,7 @@ func examine() []finding {
 
 // memory is the machine's.
 func memory() string {
-	bytes, err := memoryBytes()
+	bytes, err := prepare.MemoryBytes()
 	if err != nil {
 		return "unknown: " + err.Error()
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
@@ -27,7 +29,7 @@ const fromTorch = "torch-csv"
 var exports = []string{fromTorch, "split-points", "megatron", "deepspeed"}
 
 func exportCommand() *cobra.Command {
-	var flags jobFlags
+	var flags prepare.JobFlags
 	var to, planFile, programFile, profileFile, output string
 	c := &cobra.Command{
 		Use: "export", Short: "Write a plan for PyTorch, Megatron-LM or DeepSpeed",
@@ -44,10 +46,10 @@ A plan that the other runtime has no words for is refused with the reason.`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if (planFile == "") == (programFile == "") {
-				return badInput(errors.New("export: give --plan or --program, one of them"))
+				return cli.BadInput(errors.New("export: give --plan or --program, one of them"))
 			}
 			if programFile != "" && to != fromTorch {
-				return badInput(fmt.Errorf("export: a program can be written as %s; --to %s needs --plan", fromTorch, to))
+				return cli.BadInput(fmt.Errorf("export: a program can be written as %s; --to %s needs --plan", fromTorch, to))
 			}
 			var text bytes.Buffer
 			var err error
@@ -66,19 +68,19 @@ A plan that the other runtime has no words for is refused with the reason.`,
 				err = fmt.Errorf("export: --to %q; there are %s", to, strings.Join(exports, ", "))
 			}
 			if err != nil {
-				return badInput(err)
+				return cli.BadInput(err)
 			}
 			return writeOut(c, output, text.Bytes())
 		},
 	}
-	flags.add(c, job.ModelOptions)
+	flags.Add(c, job.ModelOptions)
 	f := c.Flags()
 	f.StringVar(&to, "to", "", strings.Join(exports, ", "))
 	f.StringVar(&planFile, "plan", "", "a plan file")
 	f.StringVar(&programFile, "program", "", "a Program's text file, for "+fromTorch)
 	f.StringVar(&profileFile, "profile", "", "the profile that the plan was made with, for the names of layers")
 	f.StringVarP(&output, "output", "o", "", "write it to this file")
-	writes(c, "output")
+	cli.Writes(c, "output")
 	return c
 }
 
@@ -102,7 +104,7 @@ func exportCuts(w io.Writer, to string, pl *plan.Plan, names func() ([]string, e
 		if err != nil {
 			return err
 		}
-		return writeJSON(w, parts)
+		return cli.WriteJSON(w, parts)
 	}
 	layers, err := names()
 	if err != nil {
@@ -123,11 +125,11 @@ func exportCuts(w io.Writer, to string, pl *plan.Plan, names func() ([]string, e
 	for _, p := range points {
 		spec[p] = "BEGINNING"
 	}
-	return writeJSON(w, spec)
+	return cli.WriteJSON(w, spec)
 }
 
 // exportedNames names the layers that a plan is for: the profile's, or the model's.
-func exportedNames(flags *jobFlags, profileFile string, pl *plan.Plan) ([]string, error) {
+func exportedNames(flags *prepare.JobFlags, profileFile string, pl *plan.Plan) ([]string, error) {
 	layers, err := layersNamed(flags, profileFile)
 	if err != nil {
 		return nil, err
@@ -142,7 +144,7 @@ type namedLayers struct {
 }
 
 // layersNamed is the layers of a profile or, where none is given, of the flags' model.
-func layersNamed(flags *jobFlags, profileFile string) (namedLayers, error) {
+func layersNamed(flags *prepare.JobFlags, profileFile string) (namedLayers, error) {
 	if profileFile != "" {
 		p, err := profile.Read(profileFile)
 		if err != nil {
@@ -154,11 +156,11 @@ func layersNamed(flags *jobFlags, profileFile string) (namedLayers, error) {
 		}
 		return of, nil
 	}
-	j, err := flags.job()
+	j, err := flags.Job()
 	if err != nil {
 		return namedLayers{}, err
 	}
-	m, err := loadModel(j)
+	m, err := prepare.LoadModel(j)
 	if err != nil {
 		return namedLayers{}, err
 	}
@@ -173,18 +175,18 @@ func layersNamed(flags *jobFlags, profileFile string) (namedLayers, error) {
 func importTorch(c *cobra.Command, file, output string) error {
 	text, err := document.Read(file, document.MaxBytes)
 	if err != nil {
-		return badInput(err)
+		return cli.BadInput(err)
 	}
 	p, err := exchange.ReadTorchCSV(bytes.NewReader(text))
 	if err != nil {
-		return badInput(fmt.Errorf("%w (in %s)", err, file))
+		return cli.BadInput(fmt.Errorf("%w (in %s)", err, file))
 	}
 	lowered, err := lower.Lower(p, lower.Options{})
 	if err == nil {
 		_, err = check.Check(lowered)
 	}
 	if err != nil {
-		return badInput(fmt.Errorf("%w (in %s)", err, file))
+		return cli.BadInput(fmt.Errorf("%w (in %s)", err, file))
 	}
 	return writeOut(c, output, []byte(p.Text()))
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/profile/importer"
@@ -16,7 +18,7 @@ func importCommand() *cobra.Command {
 	var options importer.Options
 	var output, profileFile string
 	var microBatch int
-	var flags jobFlags
+	var flags prepare.JobFlags
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "import FILE", Short: "Read another planner's profile, or another runtime's schedule or stages",
@@ -43,13 +45,13 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 			if slices.Contains(cutFormats, options.Format) {
 				of, err := layersNamed(&flags, profileFile)
 				if err != nil {
-					return badInput(err)
+					return cli.BadInput(err)
 				}
 				return importCuts(c, options.Format, args[0], output, of, options.Batch, microBatch)
 			}
 			p, notes, err := importer.Read(args[0], options)
 			if err != nil {
-				return badInput(err)
+				return cli.BadInput(err)
 			}
 			if output != "" {
 				if err := p.Write(output); err != nil {
@@ -57,7 +59,7 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 				}
 			}
 			if asJSON {
-				return writeJSON(c.OutOrStdout(), p)
+				return cli.WriteJSON(c.OutOrStdout(), p)
 			}
 			if output == "" {
 				printProfile(c, p)
@@ -73,11 +75,11 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 	c.Flags().IntVar(&options.Batch, "batch", 0, "the minibatch that the profile was measured with, or the samples of a step")
 	c.Flags().StringVar(&options.Device, "device", "", "the device type that the costs hold for (default: every one)")
 	c.Flags().StringVar(&options.TimeUnit, "time-unit", "", "s or ms, of Piper's times (default s)")
-	flags.add(c, job.ModelOptions)
+	flags.Add(c, job.ModelOptions)
 	c.Flags().StringVar(&profileFile, "profile", "", "the profile that names the layers of stages, in place of a model")
 	c.Flags().IntVar(&microBatch, "micro-batch", 0, "samples of a micro-batch of the plan (default 1)")
 	c.Flags().StringVarP(&output, "output", "o", "", "write it to this file")
-	writes(c, "output")
+	cli.Writes(c, "output")
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
 	return c
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/plan"
 )
@@ -18,13 +19,13 @@ var cutFormats = []string{"split-points", "megatron", "deepspeed"}
 func importCuts(c *cobra.Command, from, file, output string, of namedLayers, batch, microBatch int) error {
 	text, err := document.Read(file, document.MaxBytes)
 	if err != nil {
-		return badInput(fmt.Errorf("import: %w", err))
+		return cli.BadInput(fmt.Errorf("import: %w", err))
 	}
 	if microBatch == 0 {
 		microBatch = 1
 	}
 	if batch < 1 || microBatch < 1 || batch%microBatch != 0 {
-		return badInput(fmt.Errorf("import: a batch of %d samples in micro-batches of %d; give --batch, a multiple of --micro-batch: %s does not say", batch, microBatch, file))
+		return cli.BadInput(fmt.Errorf("import: a batch of %d samples in micro-batches of %d; give --batch, a multiple of --micro-batch: %s does not say", batch, microBatch, file))
 	}
 	var cuts []int
 	switch from {
@@ -36,11 +37,11 @@ func importCuts(c *cobra.Command, from, file, output string, of namedLayers, bat
 		cuts, err = plan.ReadDeepSpeedParts(text, of.names)
 	}
 	if err != nil {
-		return badInput(fmt.Errorf("%w (in %s)", err, file))
+		return cli.BadInput(fmt.Errorf("%w (in %s)", err, file))
 	}
 	pl, err := plan.FromCuts(cuts, len(of.names), microBatch, batch/microBatch)
 	if err != nil {
-		return badInput(err)
+		return cli.BadInput(err)
 	}
 	pl.Model, pl.ModelID = of.model, of.id
 	if output != "" {

@@ -6,6 +6,11 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/cmd/millrace/internal/planning"
+	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
+	"github.com/millrace-ml/millrace/cmd/millrace/internal/tuning"
 	"github.com/spf13/cobra"
 )
 
@@ -13,10 +18,10 @@ func main() { os.Exit(execute(os.Args[1:])) }
 
 // execute is main without the exit: 0 done, 1 failed, 2 bad usage or input, 129, 130 or 143
 // stopped by SIGHUP, SIGINT or SIGTERM.
-func execute(args []string) int { return executeAs(command(), args) }
+func execute(args []string) int { return cli.ExecuteAs(command(), args) }
 
 func command() *cobra.Command {
-	return newRoot(&cobra.Command{
+	return cli.NewRoot(&cobra.Command{
 		Use:   "millrace",
 		Short: "Pipeline-parallel training: profile, plan, check, simulate, train, report",
 		Long: `millrace profiles a model, plans how to spread it over workers, proves and
@@ -31,7 +36,7 @@ clusters that a file describes.
 
 Exit codes: 0 all done; 1 failed; 2 bad usage or bad input; 129, 130, 143 stopped by SIGHUP, SIGINT,
 SIGTERM.`,
-	}, doctorCommand(), profileCommand(), planCommand(), scheduleCommand(), simulateCommand(), tuneCommand(), trainCommand(), reportCommand(), movedCommand("bench"), movedCommand("reproduce"), importCommand(), exportCommand(), measureCommand())
+	}, doctorCommand(), profileCommand(), planning.PlanCommand(), scheduleCommand(), simulateCommand(), tuning.TuneCommand(), training.TrainCommand(), reportCommand(), movedCommand("bench"), movedCommand("reproduce"), importCommand(), exportCommand(), prepare.MeasureCommand())
 }
 
 // movedCommand says where a verb is that this program does not have.
@@ -40,7 +45,7 @@ func movedCommand(name string) *cobra.Command {
 		Use: name, Short: "Is a verb of millrace-lab", Hidden: true, DisableFlagParsing: true,
 		Example: "  millrace-lab " + name,
 		RunE: func(*cobra.Command, []string) error {
-			return badInput(fmt.Errorf("%s is a verb of millrace-lab; see: millrace-lab %s -h", name, name))
+			return cli.BadInput(fmt.Errorf("%s is a verb of millrace-lab; see: millrace-lab %s -h", name, name))
 		},
 	}
 }

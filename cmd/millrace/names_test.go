@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 )
@@ -27,7 +29,7 @@ func TestAModelsNameIsNoPath(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", cache)
 	for _, name := range []string{"../../../escaped/evil", "a/b", "..", "/", strings.Repeat("n", 300), "a\x00b"} {
 		j := job.Default()
-		path, err := cachedProfile(&j, &model.Model{Name: name}, []int{4})
+		path, err := prepare.CachedProfile(&j, &model.Model{Name: name}, []int{4})
 		if err != nil {
 			t.Errorf("%.30q: %v", name, err)
 			continue
@@ -44,7 +46,7 @@ func TestAModelsNameIsNoPath(t *testing.T) {
 // What a file calls its model, layers and devices is not obeyed by a terminal: not in what is printed, not in
 // what is refused.
 func TestNamesAreNotObeyed(t *testing.T) {
-	p := &program{dir: t.TempDir(), native: filepath.Join(t.TempDir(), "no-library.so"), cache: t.TempDir()}
+	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 	for file, text := range map[string]string{
 		"model.yaml":  named(`ev\e[2Jil`, "a"),
 		"layer.yaml":  named("m", `a\e]0;title\a`),
@@ -56,7 +58,7 @@ func TestNamesAreNotObeyed(t *testing.T) {
 		"p.json":    `{"version": 1, "model": "\u001b[2J\u202e"}`,
 		"plan.json": `{"version": 1, "model": "\u001b[2J\u202e"}`,
 	} {
-		if err := os.WriteFile(filepath.Join(p.dir, file), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(p.Dir, file), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		args := "plan --cluster dapple-b:2 --batch 4 --model " + file
@@ -68,21 +70,21 @@ func TestNamesAreNotObeyed(t *testing.T) {
 		case "plan.json":
 			args = "export --to deepspeed --plan " + file
 		}
-		out := p.run(t, strings.Fields(args), false)
+		out := p.Run(t, strings.Fields(args), false)
 		if !strings.HasSuffix(out, "exit 2\n") || strings.ContainsAny(out, "\x1b\a\u202e\u009b") {
 			t.Errorf("%s: %q", file, out)
 		}
 	}
 	// A path is a name too, and one that exists is printed.
-	if err := os.Mkdir(filepath.Join(p.dir, "\x1b[2J"), 0o755); err != nil {
+	if err := os.Mkdir(filepath.Join(p.Dir, "\x1b[2J"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(p.dir, "\x1b[2J", "m.yaml"), []byte(named("m", "a")), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(p.Dir, "\x1b[2J", "m.yaml"), []byte(named("m", "a")), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"plan", "--cluster", "dapple-b:2", "--batch", "4", "--model", "\x1b[2J/m.yaml"},
 		{"report", "\x1b[2J"}, {"\x1b[2J"}, {"plan", "--\x1b[2J"}} {
-		if out := p.run(t, args, false); strings.Contains(out, "\x1b") {
+		if out := p.Run(t, args, false); strings.Contains(out, "\x1b") {
 			t.Errorf("%q: %q", args, out)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/internal/crash"
 )
@@ -44,7 +46,7 @@ func TestNumbersOutOfRange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			only := ""
 			if native == "" {
-				needTorch(t)
+				clitest.NeedTorch(t)
 				native, _ = torch.Find()
 				only = "train"
 			}
@@ -83,21 +85,21 @@ func everyVerb(c *cobra.Command, path []string, visit func(c *cobra.Command, pat
 func tryNumber(t *testing.T, path []string, flag, value string) {
 	t.Helper()
 	ctx, stop := context.WithCancelCause(t.Context())
-	stop(&stopped{})
+	stop(&cli.Stopped{})
 	args := append(append(path[:len(path):len(path)], strings.Fields(baseOf[path[len(path)-1]])...), "--"+flag+"="+value)
 	root := command()
 	root.SetOut(io.Discard)
 	root.SetErr(io.Discard)
 	root.SetArgs(args)
 	err := crash.Guard(func() error { return root.ExecuteContext(ctx) })
-	var exit *exitError
-	var by *stopped
+	var exit *cli.ExitError
+	var by *cli.Stopped
 	switch line := strings.Join(args, " "); {
-	case asPanic(err) != nil:
-		t.Errorf("%s: %v\n%s", line, err, asPanic(err).Stack)
+	case cli.AsPanic(err) != nil:
+		t.Errorf("%s: %v\n%s", line, err, cli.AsPanic(err).Stack)
 	case err == nil || errors.As(err, &by) || slices.ContainsFunc(elsewhere,
 		func(why string) bool { return strings.Contains(err.Error(), why) }):
-	case !errors.As(err, &exit) || exit.code != exitBadInput:
+	case !errors.As(err, &exit) || exit.Code != cli.ExitBadInput:
 		t.Errorf("%s: not exit code 2: %v", line, err)
 	case !strings.Contains(strings.ReplaceAll(err.Error(), "_", "-"), flag) &&
 		!strings.Contains(err.Error(), cmp.Or(inWords[flag], flag)):

@@ -9,12 +9,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/profile"
 )
 
 func profileCommand() *cobra.Command {
-	var flags jobFlags
+	var flags prepare.JobFlags
 	var output, sizes string
 	var passes int
 	var asJSON, analytic bool
@@ -30,32 +32,32 @@ With --cluster it computes the costs of that cluster's devices instead, from the
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 && c.Flags().Changed("model") {
-				return badInput(fmt.Errorf("both %s and --model are named; one model is profiled", args[0]))
+				return cli.BadInput(fmt.Errorf("both %s and --model are named; one model is profiled", args[0]))
 			}
 			if len(args) > 0 {
-				flags.given = append(flags.given, func(j *job.Job) error { j.Model = args[0]; return nil })
+				flags.Given = append(flags.Given, func(j *job.Job) error { j.Model = args[0]; return nil })
 			}
-			j, err := flags.job()
+			j, err := flags.Job()
 			if err != nil {
 				return err
 			}
 			if analytic && j.Cluster == "" {
-				return badInput(fmt.Errorf("--analytic computes costs for described devices: name them with --cluster FILE or a preset, %s", strings.Join(cluster.Presets(), ", ")))
+				return cli.BadInput(fmt.Errorf("--analytic computes costs for described devices: name them with --cluster FILE or a preset, %s", strings.Join(cluster.Presets(), ", ")))
 			}
 			if passes < 0 {
-				return badInput(fmt.Errorf("--passes %d; give 1 at least, or 0 for up to 15", passes))
+				return cli.BadInput(fmt.Errorf("--passes %d; give 1 at least, or 0 for up to 15", passes))
 			}
-			m, err := loadModel(j)
+			m, err := prepare.LoadModel(j)
 			if err != nil {
 				return err
 			}
-			list := microBatches(j)
+			list := prepare.MicroBatches(j)
 			if sizes != "" {
-				if list, err = readSizes(sizes); err != nil {
+				if list, err = prepare.ReadSizes(sizes); err != nil {
 					return err
 				}
 			}
-			p, err := costs(c, j, m, list, passes)
+			p, err := prepare.Costs(c, j, m, list, passes)
 			if err != nil {
 				return err
 			}
@@ -65,17 +67,17 @@ With --cluster it computes the costs of that cluster's devices instead, from the
 				}
 			}
 			if asJSON {
-				return writeJSON(c.OutOrStdout(), p)
+				return cli.WriteJSON(c.OutOrStdout(), p)
 			}
-			if output == "" || isTerminal(os.Stdout) {
+			if output == "" || cli.IsTerminal(os.Stdout) {
 				printProfile(c, p)
 			}
 			return nil
 		},
 	}
-	flags.add(c, job.ModelOptions, job.PlanOptions, job.ClusterOptions)
+	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ClusterOptions)
 	c.Flags().StringVarP(&output, "output", "o", "", "write the profile to this file")
-	writes(c, "output")
+	cli.Writes(c, "output")
 	c.Flags().StringVar(&sizes, "sizes", "", "micro-batch sizes, with commas (default: those that divide --batch)")
 	c.Flags().IntVar(&passes, "passes", 0, "measured passes over the model for each size (default: up to 15)")
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -50,7 +51,7 @@ func matches(got, want []string) bool {
 // What the README shows of schedules and of plans for a described cluster is what is printed
 // today; what it shows of times depends on the machine.
 func TestTheReadmeShowsWhatIsPrinted(t *testing.T) {
-	p := &program{dir: "../..", native: "none", cache: t.TempDir()}
+	p := &clitest.Program{Dir: "../..", Native: "none", Cache: t.TempDir()}
 	checked := 0
 	for _, s := range shownIn(t, "../../README.md") {
 		command := strings.Join(s.args, " ")
@@ -58,7 +59,7 @@ func TestTheReadmeShowsWhatIsPrinted(t *testing.T) {
 		if !described || strings.Contains(command, " > ") {
 			continue
 		}
-		got := p.run(t, s.args, false)
+		got := p.Run(t, s.args, false)
 		if !matches(strings.Split(strings.TrimSuffix(got, "\n"), "\n"), s.want) {
 			t.Errorf("millrace %s prints\n%s\nthe README has\n%s", command, got, strings.Join(s.want, "\n"))
 		}
@@ -134,13 +135,13 @@ func TestTheDocumentsKeepTheirSize(t *testing.T) {
 // Every example of a job and of a cluster that is shipped is read, and --workers takes the cluster's
 // first devices.
 func TestTheExamplesAreRead(t *testing.T) {
-	p := &program{dir: "../..", native: "none", cache: t.TempDir()}
+	p := &clitest.Program{Dir: "../..", Native: "none", Cache: t.TempDir()}
 	for args, note := range map[string]string{
 		"plan --model mlp --cluster examples/two-nodes.yaml": "",
 		"plan --job examples/demo.yaml --workers 2 --stages 2 --cluster examples/two-nodes.yaml": "millrace: the first 2 " +
 			"of the 8 devices of two-nodes, as --workers asks\n",
 	} {
-		if out := p.run(t, strings.Fields(args), true); out != note {
+		if out := p.Run(t, strings.Fields(args), true); out != note {
 			t.Errorf("millrace %s: %q, want %q", args, out, note)
 		}
 	}

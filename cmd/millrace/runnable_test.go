@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 )
@@ -24,7 +26,7 @@ func TestModelsThatCannotRunHere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = checkRunnable(m)
+		err = prepare.CheckRunnable(m)
 		if want == "" && err != nil || want != "" &&
 			(err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "--cluster")) {
 			t.Errorf("%s: got %v, want it to say %q", name, err, want)
@@ -40,7 +42,7 @@ func TestProfileNamesTheInputThatNoDataGives(t *testing.T) {
 		"train --model s2vt --data digits --batch 2",
 		"tune --model s2vt --batch 2",
 	} {
-		out := p.run(t, strings.Fields(args), false)
+		out := p.Run(t, strings.Fields(args), false)
 		if !strings.HasPrefix(out, `millrace: model s2vt reads an input named "previous"`) ||
 			!strings.HasSuffix(out, "exit 2\n") {
 			t.Errorf("%s: %s", args, out)
@@ -58,7 +60,7 @@ func TestDataIsLookedAtFirst(t *testing.T) {
 		"tune --model mlp --rivals",
 		"train --model mlp",
 	} {
-		out := p.run(t, append(strings.Fields(args), "--data", "nosuch"), false)
+		out := p.Run(t, append(strings.Fields(args), "--data", "nosuch"), false)
 		if out != "millrace: data: nosuch is neither digits, fashion-mnist nor a file: "+
 			"stat nosuch: no such file or directory\nexit 2\n" {
 			t.Errorf("%s: %s", args, out)
@@ -77,10 +79,10 @@ func TestAPlanThatCannotBeTrainedIsNotMeasured(t *testing.T) {
 		MicroBatches: 3, Schedule: "1f1b", Weights: "sync", Stages: []plan.Stage{
 			{LastLayer: 1, LastFraction: 0.5, Devices: []int{0}, Warmup: 2},
 			{FirstLayer: 1, FirstFraction: 0.5, LastLayer: len(m.Layers) - 1, Devices: []int{1}, Warmup: 1}}}
-	if err := divided.Write(filepath.Join(p.dir, "divided.json")); err != nil {
+	if err := divided.Write(filepath.Join(p.Dir, "divided.json")); err != nil {
 		t.Fatal(err)
 	}
-	out := p.run(t, strings.Fields("train --model mlp --data digits --steps 1 --plan divided.json --out run"), false)
+	out := p.Run(t, strings.Fields("train --model mlp --data digits --steps 1 --plan divided.json --out run"), false)
 	if !strings.HasPrefix(out, "millrace: run: the plan divides a layer between stages") ||
 		!strings.HasSuffix(out, "(in divided.json)\nexit 2\n") {
 		t.Error(out)
@@ -89,9 +91,9 @@ func TestAPlanThatCannotBeTrainedIsNotMeasured(t *testing.T) {
 
 // What is asked for beside a plan that has it otherwise is refused, and what it has too is not.
 func TestSettingsBesideAPlanAgreeWithIt(t *testing.T) {
-	p := &program{dir: t.TempDir(), native: filepath.Join(t.TempDir(), "no-library.so"), cache: t.TempDir()}
+	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 	model := "--model mlp --cluster dapple-b:2"
-	p.run(t, strings.Fields("plan "+model+" --batch 8 --schedule 1f1b --stages 2 --micro-batch 2 -o p.json"), true)
+	p.Run(t, strings.Fields("plan "+model+" --batch 8 --schedule 1f1b --stages 2 --micro-batch 2 -o p.json"), true)
 	for args, want := range map[string]string{
 		"--batch 8 --schedule 1f1b --stages 2 --micro-batch 2 --micro-batches 4 --weights sync": "",
 		"--batch 64":        "batch is 64; the plan in p.json has 8",
@@ -105,7 +107,7 @@ func TestSettingsBesideAPlanAgreeWithIt(t *testing.T) {
 		if want != "" {
 			want = "millrace: " + want + ": leave one of them out\nexit 2\n"
 		}
-		if got := p.run(t, strings.Fields("simulate "+model+" --plan p.json "+args), true); got != want {
+		if got := p.Run(t, strings.Fields("simulate "+model+" --plan p.json "+args), true); got != want {
 			t.Errorf("%s: %q, want %q", args, got, want)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/schedule"
@@ -92,7 +93,7 @@ The families are:
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := s.name(c, args); err != nil {
-				return badInput(err)
+				return cli.BadInput(err)
 			}
 			s.streams(c)
 			p, rep, err := s.program()
@@ -109,7 +110,7 @@ The families are:
 			}
 			size := p.Instructions()
 			if wanted := svg + page; wanted != "" && size > mostInFile {
-				return badInput(fmt.Errorf("%s: a drawing in a file shows %d instructions at most; this program has %d, "+
+				return cli.BadInput(fmt.Errorf("%s: a drawing in a file shows %d instructions at most; this program has %d, "+
 					"repetitions counted", wanted, mostInFile, size))
 			}
 			recorded := svg != "" || page != "" || !asJSON && size <= mostDrawn
@@ -122,7 +123,7 @@ The families are:
 				return err
 			}
 			if asJSON {
-				return writeJSON(out, struct {
+				return cli.WriteJSON(out, struct {
 					Program *schedule.Program  `json:"program"`
 					Check   check.Report       `json:"check"`
 					Stages  []schedule.Holding `json:"stages"`
@@ -149,7 +150,7 @@ The families are:
 	f.BoolVar(&text, "text", false, "print the Program's text form, which --program reads")
 	f.StringVar(&svg, "svg", "", "draw it into this SVG file")
 	f.StringVar(&page, "html", "", "draw it into this HTML file, which needs nothing else")
-	writes(c, "svg", "html")
+	cli.Writes(c, "svg", "html")
 	c.AddCommand(compareCommand())
 	return c
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/tune/contest"
@@ -42,14 +43,14 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 			}
 			contest, err := s.contest()
 			if err != nil {
-				return badInput(err)
+				return cli.BadInput(err)
 			}
 			all, err := contest.Run(c.Context())
 			if err != nil {
-				return badInput(err)
+				return cli.BadInput(err)
 			}
 			if s.asJSON {
-				return writeJSON(c.OutOrStdout(), all)
+				return cli.WriteJSON(c.OutOrStdout(), all)
 			}
 			if err := contestTable(all, s.time, s.size).Text(c.OutOrStdout()); err != nil {
 				return err

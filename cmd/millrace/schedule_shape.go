@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
@@ -106,20 +108,20 @@ func (s *shape) name(c *cobra.Command, args []string) error {
 // program is the lowered, checked Program of a shape.
 func (s *shape) program() (*schedule.Program, check.Report, error) {
 	if err := s.checkCosts(); err != nil {
-		return nil, check.Report{}, badInput(err)
+		return nil, check.Report{}, cli.BadInput(err)
 	}
 	source, err := s.source()
 	if err != nil {
-		return nil, check.Report{}, badInput(err)
+		return nil, check.Report{}, cli.BadInput(err)
 	}
 	if s.held < 0 {
-		return nil, check.Report{}, badInput(fmt.Errorf("--most-held %d; give 1 or more, or 0 for any number", s.held))
+		return nil, check.Report{}, cli.BadInput(fmt.Errorf("--most-held %d; give 1 or more, or 0 for any number", s.held))
 	}
 	if s.later && !s.clip {
-		return nil, check.Report{}, badInput(fmt.Errorf("--post-validate: without --clip an update waits for nobody; give both"))
+		return nil, check.Report{}, cli.BadInput(fmt.Errorf("--post-validate: without --clip an update waits for nobody; give both"))
 	}
 	if err := source.Playable(); err != nil { // before the check, which takes long for what is refused anyway
-		return nil, check.Report{}, badInput(err)
+		return nil, check.Report{}, cli.BadInput(err)
 	}
 	rep, err := source.Check(s.held)
 	if err == nil && s.file != "" {
@@ -132,17 +134,17 @@ func (s *shape) program() (*schedule.Program, check.Report, error) {
 			rep, err = check.Check(p) // what a norm adds to the order may block it
 		}
 	}
-	return p, rep, badInput(err)
+	return p, rep, cli.BadInput(err)
 }
 
 // orderNote says of a Program that somebody wrote that its sums do not ascend, on any model or on one with batch
 // norm; nothing where they do.
 func orderNote(source *exchange.Source) string {
 	if wrong := source.OutOfOrder(false); wrong != nil {
-		return fmt.Sprintf("%s: %v", notPromised, wrong)
+		return fmt.Sprintf("%s: %v", prepare.NotPromised, wrong)
 	}
 	if wrong := source.OutOfOrder(true); wrong != nil {
-		return fmt.Sprintf("of a model with batch norm %s: %v", notPromised, wrong)
+		return fmt.Sprintf("of a model with batch norm %s: %v", prepare.NotPromised, wrong)
 	}
 	return ""
 }
@@ -150,7 +152,7 @@ func orderNote(source *exchange.Source) string {
 // source is the Program of a shape with where it was read.
 func (s *shape) source() (*exchange.Source, error) {
 	if s.file != "" {
-		return readProgram(s.file)
+		return prepare.ReadProgram(s.file)
 	}
 	p, err := s.compute()
 	return &exchange.Source{Program: p}, err
@@ -312,5 +314,5 @@ func (s *shape) costs(p *schedule.Program) sim.Costs {
 // play simulates the Program of a shape on uniform stages, with every event where it is recorded.
 func (s *shape) play(p *schedule.Program, recorded bool) (*trace.Timeline, sim.Summary, error) {
 	t, sum, err := sim.Run(p, s.costs(p), sim.Options{Record: recorded})
-	return t, sum, badInput(err)
+	return t, sum, cli.BadInput(err)
 }

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/sim"
 )
@@ -24,12 +27,12 @@ func ran(t *testing.T, args ...string) (out, errs string, code int) {
 	c.SetOut(&o)
 	c.SetErr(&e)
 	err := c.ExecuteContext(t.Context())
-	var exit *exitError
+	var exit *cli.ExitError
 	switch {
 	case errors.As(err, &exit):
-		code = exit.code
+		code = exit.Code
 	case err != nil:
-		code = exitFailed
+		code = cli.ExitFailed
 	}
 	if err != nil {
 		fmt.Fprintln(&e, err)
@@ -115,7 +118,7 @@ func TestScheduleRefusesCosts(t *testing.T) {
 			for _, value := range []string{"NaN", "inf", "-inf", "-1", "-5", "1e308"} {
 				args := append(strings.Fields(verb), "--clip", "--"+name+"="+value)
 				out, errs, code := ran(t, args...)
-				if code != exitBadInput || out != "" || !strings.Contains(errs, "--"+name) ||
+				if code != cli.ExitBadInput || out != "" || !strings.Contains(errs, "--"+name) ||
 					!strings.Contains(errs, " from 0 to ") {
 					t.Errorf("%v: exit %d, %q", args, code, errs)
 				}
@@ -129,7 +132,7 @@ func TestScheduleRefusesCosts(t *testing.T) {
 		{"schedule --warmup -1,1,1,1", "K_0 is -1; it must be 1 to M = 8"},
 		{"schedule --forward 1e308 --backward 1e308", "--forward 1e+308; give a time from 0 to 1e+09"},
 	} {
-		if _, errs, code := ran(t, strings.Fields(c[0])...); code != exitBadInput || !strings.Contains(errs, c[1]) {
+		if _, errs, code := ran(t, strings.Fields(c[0])...); code != cli.ExitBadInput || !strings.Contains(errs, c[1]) {
 			t.Errorf("%s: exit %d, %q; want 2, %q", c[0], code, errs, c[1])
 		}
 	}
@@ -170,7 +173,7 @@ func TestOrdersThatDoNotAscend(t *testing.T) {
 			t.Errorf("%s: exit %d, %q; want it to say %q", order, code, errs, want)
 		}
 	}
-	needTorch(t)
+	clitest.NeedTorch(t)
 	runs := t.TempDir()
 	args := func(name string) []string { // a process makes a schedule of a file's name once
 		write(t, runs+"/"+name, "0F0,0F1,0F2,0B2,0B1,0B0\n1F0,1F1,1F2,1B2,1B1,1B0\n")
@@ -178,11 +181,11 @@ func TestOrdersThatDoNotAscend(t *testing.T) {
 			runs + "/" + name, "--out", runs + "/x", "--profile", runs + "/nowhere.json"}
 	}
 	_, errs, code := ran(t, args("refused.csv")...)
-	if code != exitBadInput || !strings.Contains(errs, "line 1, instruction 4 (0B1)") ||
+	if code != cli.ExitBadInput || !strings.Contains(errs, "line 1, instruction 4 (0B1)") ||
 		!strings.Contains(errs, "--any-order") {
 		t.Errorf("train: exit %d, %q", code, errs)
 	}
-	if _, errs, _ = ran(t, append(args("taken.csv"), "--any-order")...); !strings.Contains(errs, notPromised) ||
+	if _, errs, _ = ran(t, append(args("taken.csv"), "--any-order")...); !strings.Contains(errs, prepare.NotPromised) ||
 		!strings.Contains(errs, "nowhere.json") {
 		t.Errorf("train --any-order: %q", errs)
 	}

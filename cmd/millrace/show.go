@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
@@ -17,7 +19,7 @@ import (
 )
 
 func simulateCommand() *cobra.Command {
-	var flags jobFlags
+	var flags prepare.JobFlags
 	var asJSON bool
 	var output string
 	c := &cobra.Command{
@@ -25,15 +27,15 @@ func simulateCommand() *cobra.Command {
 		Example: "  millrace simulate --model gpt --workers 2 --batch 32 --schedule afab\n  millrace simulate --model gpt --plan plan.json -o predicted.json.gz",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			j, err := flags.job()
+			j, err := flags.Job()
 			if err != nil {
 				return err
 			}
-			p, err := prepare(c, j, false)
+			p, err := prepare.Prepare(c, j, false)
 			if err != nil {
 				return err
 			}
-			t, err := checkAndSimulate(p)
+			t, err := prepare.CheckAndSimulate(p)
 			if err != nil {
 				return err
 			}
@@ -43,16 +45,16 @@ func simulateCommand() *cobra.Command {
 				}
 			}
 			if asJSON {
-				return writeJSON(c.OutOrStdout(), p.plan.Predicted)
+				return cli.WriteJSON(c.OutOrStdout(), p.Plan.Predicted)
 			}
-			return report.Terminal(c.OutOrStdout(), report.Inputs{Plan: p.plan, LayerNames: namesOf(p.model), Simulated: t})
+			return report.Terminal(c.OutOrStdout(), report.Inputs{Plan: p.Plan, LayerNames: prepare.NamesOf(p.Model), Simulated: t})
 		},
 	}
-	flags.add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions, []job.Option{{Name: "plan", Doc: "a plan to simulate instead of searching one",
+	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions, []job.Option{{Name: "plan", Doc: "a plan to simulate instead of searching one",
 		Set: func(j *job.Job, v string) error { j.Plan = v; return nil }}})
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
 	c.Flags().StringVarP(&output, "output", "o", "", "write the Timeline to this file")
-	writes(c, "output")
+	cli.Writes(c, "output")
 	return c
 }
 
@@ -65,14 +67,14 @@ func reportCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			in, err := readRun(args[0])
 			if err != nil {
-				return badInput(err)
+				return cli.BadInput(err)
 			}
 			if asJSON {
 				rows, err := report.Compare(in)
 				if err != nil {
 					return err
 				}
-				return writeJSON(c.OutOrStdout(), rows)
+				return cli.WriteJSON(c.OutOrStdout(), rows)
 			}
 			page := filepath.Join(args[0], "report.html")
 			if err := document.Write(page, func(f io.Writer) error { return report.HTML(f, in) }); err != nil {

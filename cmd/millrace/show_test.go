@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,8 +14,8 @@ import (
 // What a small file in a run's folder claims does not cost the memory that it claims: report holds the plan against the
 // profile, and what a Timeline unpacks to against its length.
 func TestReportOfFilesThatClaimTooMuch(t *testing.T) {
-	p := &program{dir: t.TempDir(), native: filepath.Join(t.TempDir(), "no-library.so"), cache: t.TempDir()}
-	if err := os.Mkdir(filepath.Join(p.dir, "run"), 0o755); err != nil {
+	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
+	if err := os.Mkdir(filepath.Join(p.Dir, "run"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range []string{
@@ -24,13 +25,13 @@ func TestReportOfFilesThatClaimTooMuch(t *testing.T) {
 		"simulate --model mlp --cluster dapple-b:2 --batch 8 --plan run/plan.json -o run/timeline.json.gz",
 		"report run",
 	} {
-		if out := p.run(t, strings.Fields(args), true); out != "" {
+		if out := p.Run(t, strings.Fields(args), true); out != "" {
 			t.Fatalf("%s: %s", args, out)
 		}
 	}
 	claim := func(file, want string, change func(text []byte) []byte) {
 		t.Helper()
-		path := filepath.Join(p.dir, "run", file)
+		path := filepath.Join(p.Dir, "run", file)
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -38,7 +39,7 @@ func TestReportOfFilesThatClaimTooMuch(t *testing.T) {
 		if err := os.WriteFile(path, change(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if out := p.run(t, []string{"report", "run"}, true); !strings.Contains(out, want) ||
+		if out := p.Run(t, []string{"report", "run"}, true); !strings.Contains(out, want) ||
 			!strings.HasSuffix(out, "exit 2\n") {
 			t.Errorf("%s: %s\nwant it to say %q", file, out, want)
 		}

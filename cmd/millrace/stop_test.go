@@ -12,13 +12,16 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
 	"github.com/millrace-ml/millrace/engine/torch"
 )
 
-func trainer(t *testing.T) *program {
-	needTorch(t)
+func trainer(t *testing.T) *clitest.Program {
+	clitest.NeedTorch(t)
 	native, _ := torch.Find()
-	return &program{dir: t.TempDir(), native: native, cache: t.TempDir()}
+	return &clitest.Program{Dir: t.TempDir(), Native: native, Cache: t.TempDir()}
 }
 
 // A signal, and its echo to the process group, finishes the step, saves and ends with
@@ -29,7 +32,7 @@ func TestSignalsStopAfterAStep(t *testing.T) {
 		t.Run(signal.String(), func(t *testing.T) {
 			obeyed(t, signal)
 			out := "runs/" + signal.String()
-			c := p.command(t, strings.Fields("train --model mlp --data digits --batch 32 --stages 2 --steps 100000000 --out "+out))
+			c := p.Command(t, strings.Fields("train --model mlp --data digits --batch 32 --stages 2 --steps 100000000 --out "+out))
 			stderr, err := c.StderrPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -53,11 +56,11 @@ func TestSignalsStopAfterAStep(t *testing.T) {
 			if !errors.As(err, &exit) || exit.ExitCode() != code {
 				t.Fatalf("ended with %v, want exit code %d:\n%s", err, code, said)
 			}
-			saved, err := filepath.Glob(filepath.Join(p.dir, out, "checkpoints", "*"))
+			saved, err := filepath.Glob(filepath.Join(p.Dir, out, "checkpoints", "*"))
 			if err != nil || len(saved) != 1 || filepath.Ext(saved[0]) != "" {
 				t.Fatalf("left %v (%v)", saved, err)
 			}
-			if _, err := os.Stat(filepath.Join(p.dir, out, "report.html")); err != nil {
+			if _, err := os.Stat(filepath.Join(p.Dir, out, "report.html")); err != nil {
 				t.Error(err)
 			}
 		})
@@ -68,16 +71,16 @@ func TestSignalsStopAfterAStep(t *testing.T) {
 // no stage has replicas (of which Chimera's two directions are two): they add in another order.
 func TestResumeIsBitEqualUnderAnotherPlan(t *testing.T) {
 	p := trainer(t)
-	learn := func(args string) outcome {
+	learn := func(args string) training.Outcome {
 		t.Helper()
-		c := p.command(t, strings.Fields("train --json --model mlp --set dropout=0.1 --data digits --batch 24 --clip 1 "+args))
+		c := p.Command(t, strings.Fields("train --json --model mlp --set dropout=0.1 --data digits --batch 24 --clip 1 "+args))
 		var stderr bytes.Buffer
 		c.Stderr = &stderr
 		text, err := c.Output()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, stderr.String())
 		}
-		var o outcome
+		var o training.Outcome
 		if err := json.Unmarshal(text, &o); err != nil {
 			t.Fatalf("%v: %s", err, text)
 		}
@@ -95,11 +98,11 @@ func TestResumeIsBitEqualUnderAnotherPlan(t *testing.T) {
 func TestSessionSpeaksTheRivalsProtocol(t *testing.T) {
 	p := trainer(t)
 	model := "--model mlp --data digits --batch 16"
-	if out := p.run(t, strings.Fields("plan --model mlp --batch 16 --stages 2 -o plan.json"), true); out != "" {
+	if out := p.Run(t, strings.Fields("plan --model mlp --batch 16 --stages 2 -o plan.json"), true); out != "" {
 		t.Fatal(out)
 	}
 	visit := func(requests string) []string {
-		c := p.command(t, strings.Fields("bench session "+model+" --plan plan.json"))
+		c := p.Command(t, strings.Fields("bench session "+model+" --plan plan.json"))
 		c.Stdin = strings.NewReader(requests)
 		text, err := c.Output()
 		if err != nil {
@@ -125,10 +128,10 @@ func TestSessionSpeaksTheRivalsProtocol(t *testing.T) {
 	if a.Loss != b.Loss || a.Samples != 80 || b.Samples != 48 || a.Seconds <= 0 {
 		t.Errorf("5 steps: %+v; 2 and 3: %+v", a, b)
 	}
-	c := p.command(t, strings.Fields("bench session "+model+" --plan plan.json"))
+	c := p.Command(t, strings.Fields("bench session "+model+" --plan plan.json"))
 	c.Stdin = strings.NewReader("go\n")
 	var exit *exec.ExitError
-	if _, err := c.Output(); !errors.As(err, &exit) || exit.ExitCode() != exitBadInput {
+	if _, err := c.Output(); !errors.As(err, &exit) || exit.ExitCode() != cli.ExitBadInput {
 		t.Errorf("a wrong request ends with %v", err)
 	}
 }
@@ -136,7 +139,7 @@ func TestSessionSpeaksTheRivalsProtocol(t *testing.T) {
 // A run is saved though whoever read its output was stopped with it, as tee is by the same key.
 func TestARunIsSavedWhenNobodyReadsItsOutput(t *testing.T) {
 	p := trainer(t)
-	c := p.command(t, strings.Fields("train --model mlp --data digits --batch 32 --stages 2 --steps 100000000 --out run"))
+	c := p.Command(t, strings.Fields("train --model mlp --data digits --batch 32 --stages 2 --steps 100000000 --out run"))
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +161,7 @@ func TestARunIsSavedWhenNobodyReadsItsOutput(t *testing.T) {
 	if !errors.As(err, &exit) || exit.ExitCode() != 130 {
 		t.Errorf("ended with %v, want exit code 130", err)
 	}
-	saved, err := filepath.Glob(filepath.Join(p.dir, "run", "checkpoints", "step-*"))
+	saved, err := filepath.Glob(filepath.Join(p.Dir, "run", "checkpoints", "step-*"))
 	if err != nil || len(saved) != 1 {
 		t.Errorf("saved %v (%v)", saved, err)
 	}

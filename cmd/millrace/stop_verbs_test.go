@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -29,12 +30,12 @@ func TestSignalsStopEveryVerb(t *testing.T) {
 		for signal, code := range ends {
 			t.Run(strings.Fields(args)[0]+" "+signal.String(), func(t *testing.T) {
 				t.Parallel()
-				p := &program{dir: t.TempDir(), native: filepath.Join(t.TempDir(), "no-library.so"), cache: t.TempDir()}
+				p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 				said := stopAtWork(t, p, args, "", signal, code)
 				if !strings.HasPrefix(said, "millrace: stopped by SIG") || strings.Count(said, "\n") != 1 {
 					t.Errorf("it said %q", said)
 				}
-				if left := p.list(t, "."); left != "" {
+				if left := p.List(t, "."); left != "" {
 					t.Errorf("it left\n%s", left)
 				}
 			})
@@ -44,12 +45,12 @@ func TestSignalsStopEveryVerb(t *testing.T) {
 
 // A verb that does not look whether it was stopped is ended, and leaves no half of a file.
 func TestSignalsStopADeafVerb(t *testing.T) {
-	p := &program{dir: t.TempDir(), cache: t.TempDir()}
+	p := &clitest.Program{Dir: t.TempDir(), Cache: t.TempDir()}
 	said := stopAtWork(t, p, "deaf", "writing", syscall.SIGTERM, 143)
 	if said != "writing\nmillrace: stopped by SIGTERM before it was done\n" {
 		t.Errorf("it said %q", said)
 	}
-	if left := p.list(t, "."); left != "" {
+	if left := p.List(t, "."); left != "" {
 		t.Errorf("it left\n%s", left)
 	}
 }
@@ -62,7 +63,7 @@ func TestSignalsStopTrainingThatMeasures(t *testing.T) {
 	if strings.Contains(said, "finishing") || strings.Contains(said, "killed") {
 		t.Errorf("it said %q", said)
 	}
-	if left := p.list(t, "run"); left != "" {
+	if left := p.List(t, "run"); left != "" {
 		t.Errorf("it left\n%s", left)
 	}
 }
@@ -82,15 +83,15 @@ func obeyed(t *testing.T, sig syscall.Signal) {
 
 // stopAtWork runs a command, signals it once it has said a word, or without one is at work, and is
 // what it said. It must end promptly with this code and print nothing.
-func stopAtWork(t *testing.T, p *program, args, word string, sig syscall.Signal, code int) (said string) {
+func stopAtWork(t *testing.T, p *clitest.Program, args, word string, sig syscall.Signal, code int) (said string) {
 	t.Helper()
 	obeyed(t, sig)
-	if err := os.WriteFile(filepath.Join(p.dir, "text.txt"),
+	if err := os.WriteFile(filepath.Join(p.Dir, "text.txt"),
 		bytes.Repeat([]byte("so it was said. "), 1000), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	defer os.Remove(filepath.Join(p.dir, "text.txt"))
-	c := p.command(t, strings.Fields(args))
+	defer os.Remove(filepath.Join(p.Dir, "text.txt"))
+	c := p.Command(t, strings.Fields(args))
 	var stdout bytes.Buffer
 	stderr := listener{word: word, heard: make(chan struct{})}
 	c.Stdout, c.Stderr = &stdout, &stderr

@@ -6,36 +6,39 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+	"github.com/millrace-ml/millrace/cmd/millrace/internal/planning"
 	"github.com/millrace-ml/millrace/engine/torch"
 )
 
 func TestMain(m *testing.M) {
-	testMain(m, func(args []string) int {
-		longestSearch = time.Hour
+	clitest.Main(m, func(args []string) int {
+		planning.LongestSearch = time.Hour
 		root := command()
 		root.AddCommand(faultyCommands()...)
-		return executeAs(root, args)
+		return cli.ExecuteAs(root, args)
 	})
 }
 
 // TestStories tells what a user sees who has no libtorch: refusals with their exit codes,
 // plans for described hardware, drawings. Record new output with -rewrite, and read it.
 func TestStories(t *testing.T) {
-	tell(t, "testdata/stories", filepath.Join(t.TempDir(), "no-library.so"), true)
+	clitest.Tell(t, "testdata/stories", filepath.Join(t.TempDir(), "no-library.so"), true)
 }
 
 // TestTorchStories tells of training.
 func TestTorchStories(t *testing.T) {
-	needTorch(t)
+	clitest.NeedTorch(t)
 	native, _ := torch.Find()
-	tell(t, "testdata/torch", native, false) // of two trainings at once the second says that processors are taken
+	clitest.Tell(t, "testdata/torch", native, false) // of two trainings at once the second says that processors are taken
 }
 
 // Doctor ends well whatever it finds, and says what to do about what is missing.
 func TestDoctorWithoutLibtorch(t *testing.T) {
-	p := &program{dir: t.TempDir(), native: filepath.Join(t.TempDir(), "no-library.so"), cache: t.TempDir()}
+	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 	for _, format := range [][]string{{"doctor"}, {"doctor", "--json"}} {
-		out := p.run(t, format, false)
+		out := p.Run(t, format, false)
 		for _, want := range []string{"cores", "memory", "libtorch"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%v does not speak of %s:\n%s", format, want, out)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -16,20 +17,20 @@ func TestAFileThatIsNoRecordIsKept(t *testing.T) {
 	p := profiled(t)
 	theirs := func(out string) {
 		t.Helper()
-		text, err := os.ReadFile(filepath.Join(p.dir, out, "aside-1", recordName))
+		text, err := os.ReadFile(filepath.Join(p.Dir, out, "aside-1", training.RecordName))
 		if err != nil || string(text) != "mine\n" {
 			t.Errorf("%s: %v: %q", out, err, text)
 		}
 	}
-	write(t, filepath.Join(p.dir, recordName), "mine\n")
+	write(t, filepath.Join(p.Dir, training.RecordName), "mine\n")
 	learn(t, p, shortTraining+"--steps 2 --out .")
 	theirs(".")
 
 	learn(t, p, shortTraining+"--steps 2 --out run")
-	write(t, filepath.Join(p.dir, "run", recordName), "mine\n")
+	write(t, filepath.Join(p.Dir, "run", training.RecordName), "mine\n")
 	learn(t, p, "--steps 4 --out run --resume run/checkpoints")
 	theirs("run")
-	if ours := readRecord(filepath.Join(p.dir, "run")); len(ours) == 0 {
+	if ours := training.ReadRecord(filepath.Join(p.Dir, "run")); len(ours) == 0 {
 		t.Error("the run that went on has no record")
 	}
 }
@@ -39,22 +40,22 @@ func TestAFileThatIsNoRecordIsKept(t *testing.T) {
 func TestGoingBackThroughALink(t *testing.T) {
 	p := profiled(t)
 	learn(t, p, shortTraining+"--steps 4 --out run")
-	if err := os.Symlink("run/checkpoints/step-00000002", filepath.Join(p.dir, "best")); err != nil {
+	if err := os.Symlink("run/checkpoints/step-00000002", filepath.Join(p.Dir, "best")); err != nil {
 		t.Fatal(err)
 	}
 	back := learn(t, p, "--steps 2 --out run --resume best")
 	if len(back.Evaluations) != 1 || back.Evaluations[0].Step != 1 || filepath.Base(back.Checkpoint) != "step-00000002" {
 		t.Errorf("%+v", back)
 	}
-	after, err := trace.ReadFile(filepath.Join(p.dir, "run/timeline.json.gz"))
+	after, err := trace.ReadFile(filepath.Join(p.Dir, "run/timeline.json.gz"))
 	if err != nil || len(after.Steps) != 0 {
 		t.Errorf("%v: %+v", err, after.Steps)
 	}
-	before, err := trace.ReadFile(filepath.Join(p.dir, "run/aside-1/timeline.json.gz"))
+	before, err := trace.ReadFile(filepath.Join(p.Dir, "run/aside-1/timeline.json.gz"))
 	if err != nil || len(before.Steps) != 4 {
 		t.Errorf("%v: %+v", err, before)
 	}
-	if got := p.list(t, "run/checkpoints") + p.list(t, "run/aside-1/checkpoints"); !strings.Contains(got, "00000004") {
+	if got := p.List(t, "run/checkpoints") + p.List(t, "run/aside-1/checkpoints"); !strings.Contains(got, "00000004") {
 		t.Error(got)
 	}
 }
@@ -62,12 +63,12 @@ func TestGoingBackThroughALink(t *testing.T) {
 // A run looks at the checkpoints of its folder once it has it: they cannot become others while it prepares.
 func TestTheFolderIsHeldBeforeItsCheckpointsAreRead(t *testing.T) {
 	p := trainer(t)
-	folder, err := takeFolder(filepath.Join(p.dir, "run"))
+	folder, err := training.TakeFolder(filepath.Join(p.Dir, "run"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer folder.Close()
-	out := p.run(t, strings.Fields("train --model mlp --data digits --out run "+
+	out := p.Run(t, strings.Fields("train --model mlp --data digits --out run "+
 		"--resume run/checkpoints/step-00000002"), true)
 	if !strings.Contains(out, "another run is under way there") || !strings.HasSuffix(out, "exit 2\n") {
 		t.Error(out)
@@ -77,17 +78,17 @@ func TestTheFolderIsHeldBeforeItsCheckpointsAreRead(t *testing.T) {
 // What is put into a checkpoint would be deleted with it: no run may have its folder there.
 func TestAFolderInACheckpointIsRefused(t *testing.T) {
 	p := trainer(t)
-	write(t, filepath.Join(p.dir, "manifest.json"), "{}")
-	checkpoint := filepath.Join(p.dir, "run/checkpoints/step-00000004")
+	write(t, filepath.Join(p.Dir, "manifest.json"), "{}")
+	checkpoint := filepath.Join(p.Dir, "run/checkpoints/step-00000004")
 	if err := os.MkdirAll(checkpoint, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(checkpoint, "manifest.json"), "{}")
-	if err := os.Symlink(checkpoint, filepath.Join(p.dir, "link")); err != nil {
+	if err := os.Symlink(checkpoint, filepath.Join(p.Dir, "link")); err != nil {
 		t.Fatal(err)
 	}
 	for _, out := range []string{checkpoint, checkpoint + "/a/b", "link", "link/a"} {
-		got := p.run(t, strings.Fields("train --model mlp --data digits --out "+out), true)
+		got := p.Run(t, strings.Fields("train --model mlp --data digits --out "+out), true)
 		if !strings.Contains(got, "step-00000004 is a checkpoint") || !strings.HasSuffix(got, "exit 2\n") {
 			t.Errorf("%s: %s", out, got)
 		}

@@ -8,22 +8,25 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
 // learn trains and returns what is printed for machines.
-func learn(t *testing.T, p *program, args string) outcome {
+func learn(t *testing.T, p *clitest.Program, args string) training.Outcome {
 	t.Helper()
-	c := p.command(t, strings.Fields("train --json --model mlp --data digits --profile mlp.json --eval-rows 8 "+args))
+	c := p.Command(t, strings.Fields("train --json --model mlp --data digits --profile mlp.json --eval-rows 8 "+args))
 	var stderr bytes.Buffer
 	c.Stderr = &stderr
 	text, err := c.Output()
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", args, err, stderr.String())
 	}
-	var o outcome
+	var o training.Outcome
 	if err := json.Unmarshal(text, &o); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
@@ -31,20 +34,20 @@ func learn(t *testing.T, p *program, args string) outcome {
 }
 
 // profiled is a program with a profile of the mlp.
-func profiled(t *testing.T) *program {
+func profiled(t *testing.T) *clitest.Program {
 	p := trainer(t)
-	if out := p.run(t, strings.Fields("profile --model mlp --sizes 4 --batch 4 --passes 1 -o mlp.json"), true); out != "" {
+	if out := p.Run(t, strings.Fields("profile --model mlp --sizes 4 --batch 4 --passes 1 -o mlp.json"), true); out != "" {
 		t.Fatal(out)
 	}
 	return p
 }
 
 // sameTensors compares two checkpoints bit by bit.
-func sameTensors(t *testing.T, p *program, a, b string) {
+func sameTensors(t *testing.T, p *clitest.Program, a, b string) {
 	t.Helper()
 	var of [2]*checkpoint.Checkpoint
 	for i, path := range []string{a, b} {
-		c, err := checkpoint.Open(filepath.Join(p.dir, path))
+		c, err := checkpoint.Open(filepath.Join(p.Dir, path))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +80,7 @@ func TestResumeTakesItsSettingsFromTheCheckpoint(t *testing.T) {
 	if got := strings.Join(other.Changed, ", "); got != "optimizer.momentum 0.1 (was 0.9), clip 0 (was 0.1)" {
 		t.Errorf("changed: %s", got)
 	}
-	c, err := checkpoint.Open(filepath.Join(p.dir, "other/checkpoints"))
+	c, err := checkpoint.Open(filepath.Join(p.Dir, "other/checkpoints"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +95,7 @@ func TestResumeTakesItsSettingsFromTheCheckpoint(t *testing.T) {
 // The size of micro-batches decides bits: a run that goes on with another one says so, whichever setting brought it.
 func TestResumeSaysThatMicroBatchesChange(t *testing.T) {
 	p := trainer(t)
-	p.run(t, strings.Fields("profile --model mlp --sizes 2,4,8 --batch 8 --passes 1 -o mlp.json"), true)
+	p.Run(t, strings.Fields("profile --model mlp --sizes 2,4,8 --batch 8 --passes 1 -o mlp.json"), true)
 	learn(t, p, "--batch 8 --split 1 --micro-batches 2 --steps 1 --out run")
 	for flags, want := range map[string]string{
 		"--out a --micro-batches 4": "micro_batch 2 (was 4)",
@@ -121,7 +124,7 @@ func TestCommandFrom(t *testing.T) {
 		"train|job.yaml":            "train job.yaml --resume c/d",
 		"train|--out|it's [0.1]|-x": `train --out 'it'\''s [0.1]' -x --resume c/d`,
 	} {
-		if got := commandFrom(strings.Split(given, "|"), "c/d"); got != want {
+		if got := training.CommandFrom(strings.Split(given, "|"), "c/d"); got != want {
 			t.Errorf("%s: %s; want %s", given, got, want)
 		}
 	}
@@ -136,8 +139,8 @@ func TestAGivenPlanHasItsSlicesMeasured(t *testing.T) {
 		plan *plan.Plan
 		want []int
 	}{{nil, []int{1, 2, 4, 8}}, {&three, []int{1, 2}}, {&four, []int{1, 2, 4, 8}}} {
-		p := &Prepared{job: &job.Job{Batch: 8}, plan: c.plan}
-		if got := p.sizes(); !slices.Equal(got, c.want) {
+		p := &prepare.Prepared{Job: &job.Job{Batch: 8}, Plan: c.plan}
+		if got := p.Sizes(); !slices.Equal(got, c.want) {
 			t.Errorf("%+v: %v, want %v", c.plan, got, c.want)
 		}
 	}
@@ -154,11 +157,11 @@ func TestResumeKeepsAsManyCheckpoints(t *testing.T) {
 			t.Errorf("%s is not among %q", want, rest.Taken)
 		}
 	}
-	if n := strings.Count(p.list(t, "run/checkpoints"), "manifest.json"); n != 6 {
+	if n := strings.Count(p.List(t, "run/checkpoints"), "manifest.json"); n != 6 {
 		t.Errorf("%d checkpoints are left of 6", n)
 	}
 	learn(t, p, "--steps 7 --keep 2 --out run --resume run/checkpoints")
-	if n := strings.Count(p.list(t, "run/checkpoints"), "manifest.json"); n != 2 {
+	if n := strings.Count(p.List(t, "run/checkpoints"), "manifest.json"); n != 2 {
 		t.Errorf("%d checkpoints are left; 2 are to be kept", n)
 	}
 }

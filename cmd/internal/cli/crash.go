@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/names"
+)
+
+// runFolder is the folder of the run under way; nil before it is there.
+var runFolder atomic.Pointer[string]
+
+// reportsTo names the folder of the run under way, where what is left of a panic is put.
+func ReportsTo(folder string) { runFolder.Store(&folder) }
+
+// dieOf ends the process for a panic that nobody waits for. args begin with the name of the program.
+func dieOf(args []string) func(*crash.Panic) {
+	return func(p *crash.Panic) {
+		fmt.Fprintf(os.Stderr, "%s: %s\n", args[0], explainPanic(args, p, p))
+		exitAtOnce(ExitFailed)
+	}
+}
+
+// explainPanic leaves a file that says what happened and is one line that names it. err is the error that the
+// panic came with.
+func explainPanic(args []string, p *crash.Panic, err error) string {
+	what := names.Shown(fmt.Sprintf("internal error in %s: %s", verbOf(args),
+		strings.Join(strings.Fields(err.Error()), " ")))
+	path, failed := leaveReport(args, p, err)
+	if failed != nil {
+		return fmt.Sprintf("%s; it could not be written down: %v\n%s", what, failed, p.Stack)
+	}
+	return fmt.Sprintf("%s; please send %s", what, path)
+}
+
+// leaveReport writes the report of a panic to the run's folder, or else to that of temporary files.
+func leaveReport(args []string, p *crash.Panic, err error) (path string, failed error) {
+	every := make([]byte, 1<<20)
+	every = every[:runtime.Stack(every, true)]
+	text := fmt.Sprintf("%s %s, %s %s/%s, %d processors\ncommand: %s\n%v\n\n%s\nall goroutines:\n%s",
+		args[0], version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
+		strings.Join(WithoutSecrets(args[1:]), " "), err, p.Stack, every)
+	name := fmt.Sprintf("millrace-crash-%s-%d.txt", time.Now().UTC().Format("20060102T150405"), os.Getpid())
+	folders := []string{os.TempDir()}
+	if run := runFolder.Load(); run != nil {
+		folders = append([]string{*run}, folders...)
+	}
+	for _, dir := range folders {
+		path = filepath.Join(dir, name)
+		if failed = document.WriteText(path, text); failed == nil {
+			return path, nil
+		}
+	}
+	return "", failed
+}
+
+// verbOf is the program and the verb of a command line.
+func verbOf(args []string) string {
+	if len(args) == 1 || strings.HasPrefix(args[1], "-") {
+		return args[0]
+	}
+	return args[0] + " " + args[1]
+}
+
+// withoutSecrets is a command line with the values of flags that are secrets by their names left out. Names of
+// files that hold them may be told.
+func WithoutSecrets(args []string) []string {
+	var out []string
+	hide := false
+	for _, arg := range args {
+		name, _, given := strings.Cut(arg, "=")
+		secret := strings.HasPrefix(name, "-") && !strings.HasSuffix(name, "-file") &&
+			(strings.Contains(name, "token") || strings.Contains(name, "password") || strings.Contains(name, "secret"))
+		switch {
+		case hide:
+			arg = "***"
+		case secret && given:
+			arg = name + "=***"
+		}
+		hide = secret && !given
+		out = append(out, arg)
+	}
+	return out
+}
+
+// asPanic is the panic that an error came from; nil where it was none.
+func AsPanic(err error) *crash.Panic {
+	var p *crash.Panic
+	if errors.As(err, &p) {
+		return p
+	}
+	return nil
+}

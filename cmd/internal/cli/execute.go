@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/internal/names"
+)
+
+// Exit codes.
+const (
+	ExitFailed   = 1
+	ExitBadInput = 2
+)
+
+// exitError carries an exit code up to main.
+type ExitError struct {
+	Code int
+	err  error
+}
+
+func (e *ExitError) Error() string { return e.err.Error() }
+func (e *ExitError) Unwrap() error { return e.err }
+
+// badInput marks an error as the user's to mend: exit code 2.
+func BadInput(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &ExitError{ExitBadInput, err}
+}
+
+// newRoot makes a program of verbs.
+func NewRoot(root *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
+	root.Version, root.SilenceErrors, root.SilenceUsage = version(), true, true
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return BadInput(fmt.Errorf("%w; see %s -h", err, c.CommandPath()))
+	})
+	root.AddCommand(verbs...)
+	argumentsAreInput(root)
+	root.PersistentPreRunE = checkOutputs
+	root.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return BadInput(fmt.Errorf("there is no verb %q; see %s -h", args[0], root.Name()))
+		}
+		return nil
+	}
+	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	return root
+}
+
+// executeAs runs a program and gives its exit code: 0 done, 1 failed, 2 bad usage or input, 129, 130 or 143 stopped
+// by SIGHUP, SIGINT or SIGTERM.
+func ExecuteAs(root *cobra.Command, args []string) int {
+	crash.Handle(dieOf(append([]string{root.Name()}, args...)))
+	ctx, signals := hearSignals(root.Name())
+	root.SetArgs(args)
+	screen := names.Screen(os.Stdout, IsTerminal(os.Stdout))
+	defer screen.Close()
+	root.SetOut(screen)
+	code := signals.code(crash.Guard(func() error { return root.ExecuteContext(ctx) }), append([]string{root.Name()}, args...))
+	crash.Settle()
+	return code
+}
+
+// argumentsAreInput makes wrong arguments of every verb below c the user's to mend.
+func argumentsAreInput(c *cobra.Command) {
+	for _, verb := range c.Commands() {
+		if args := verb.Args; args != nil {
+			verb.Args = func(c *cobra.Command, given []string) error { return BadInput(args(c, given)) }
+		}
+		argumentsAreInput(verb)
+	}
+}
+
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "unknown"
+	}
+	return info.Main.Version
+}

@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// writtenTo marks flags that name a file which the verb writes once its work is done.
+const writtenTo = "written to"
+
+// writes says of flags that they name such files, so that checkOutputs asks before the work whether they can be.
+func Writes(c *cobra.Command, flags ...string) {
+	for _, name := range flags {
+		c.Flags().Lookup(name).Annotations = map[string][]string{writtenTo: nil}
+	}
+}
+
+// checkOutputs refuses files that a verb is to write and could not.
+func checkOutputs(c *cobra.Command, _ []string) error {
+	var refused error
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if _, ok := f.Annotations[writtenTo]; ok && refused == nil && f.Value.String() != "" {
+			refused = BadInput(checkFile("--"+f.Name, f.Value.String()))
+		}
+	})
+	return refused
+}
+
+// longestName is what the name of a file may have, with room for that of the sibling that it is written through.
+const longestName = 240
+
+// checkFile refuses a path that no file can be written to. It leaves nothing behind.
+func checkFile(flag, path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return fmt.Errorf("%s %s: it is a folder; give a file in it", flag, path)
+	case err == nil && !info.Mode().IsRegular():
+		return fmt.Errorf("%s %s: it is no plain file; give one that can be written over", flag, path)
+	}
+	dir := filepath.Dir(path)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return fmt.Errorf("%s %s: %s is no folder; make it first", flag, path, dir)
+	}
+	if name := filepath.Base(path); len(name) > longestName {
+		return fmt.Errorf("%s: the file's name is too long: it has %d bytes; give one of %d at most",
+			flag, len(name), longestName)
+	}
+	return CheckFolder(flag, dir)
+}
+
+// checkFolder refuses a folder that files cannot be put into; of one that is not there yet, the
+// folder that it would be made in is asked. It leaves nothing behind.
+func CheckFolder(flag, dir string) error {
+	at := filepath.Clean(dir)
+	for {
+		info, err := os.Stat(at)
+		if err == nil && !info.IsDir() {
+			return BadInput(fmt.Errorf("%s %s: %s is a file; give a folder", flag, dir, at))
+		}
+		if err == nil {
+			break
+		}
+		up := filepath.Dir(at)
+		if info, above := os.Stat(up); up == at || above == nil && info.IsDir() && !errors.Is(err, fs.ErrNotExist) {
+			return BadInput(fmt.Errorf("%s: %w", flag, err))
+		}
+		at = up
+	}
+	probe, err := os.CreateTemp(at, ".millrace-*")
+	if err != nil {
+		return BadInput(fmt.Errorf("%s %s: %w; give a folder that can be written to", flag, dir, errors.Unwrap(err)))
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+}

@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/names"
+)
+
+// stopped is the cause of a context that a signal ended.
+type Stopped struct{ signal syscall.Signal }
+
+func (s *Stopped) Error() string { return "stopped by " + s.name() + " before it was done" }
+
+// code is what the process ends with.
+func (s *Stopped) code() int { return 128 + int(s.signal) }
+
+func (s *Stopped) name() string {
+	switch s.signal {
+	case syscall.SIGHUP:
+		return "SIGHUP"
+	case syscall.SIGINT:
+		return "SIGINT"
+	}
+	return "SIGTERM"
+}
+
+// sameSignal is how close two signals must be to be one: make, timeout and terminals signal
+// a process and then its group, so that it hears of the same wish twice.
+const sameSignal = time.Second
+
+// stopGrace is how long a verb that was stopped may take to return. What it reads or computes need not ask for
+// signals all the time: behind this the process ends, and files are whole or not there at any moment.
+const StopGrace = 700 * time.Millisecond
+
+// stopper hears the signals of one verb, and decides what the process ends with.
+type stopper struct {
+	program string // its name
+	cancel  context.CancelCauseFunc
+	exit    func(code int) // os.Exit
+
+	mu     sync.Mutex
+	by     *Stopped // the first signal; nil before it
+	saving bool     // the verb ends by itself behind its step, however long that takes
+	said   sync.Once
+}
+
+type stopperKey struct{}
+
+// hearSignals makes a context that the first SIGHUP, SIGINT or SIGTERM ends, with a *stopped as its cause.
+// A SIGHUP that whoever started the process had it ignore, as nohup does, stays ignored.
+func hearSignals(program string) (context.Context, *stopper) {
+	s := &stopper{program: program, exit: exitAtOnce}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	s.cancel = cancel
+	heard := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		heard = append(heard, syscall.SIGHUP)
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, heard...)
+	crash.Go(func() { s.listen(signals) })
+	return context.WithValue(ctx, stopperKey{}, s), s
+}
+
+// exitAtOnce ends the process without waiting for anybody, and leaves no file half-written.
+func exitAtOnce(code int) {
+	document.Abandon()
+	os.Exit(code)
+}
+
+func (s *stopper) listen(signals <-chan os.Signal) {
+	first := time.Time{}
+	for sig := range signals {
+		if s.heard() == nil {
+			first = time.Now()
+			s.first(&Stopped{sig.(syscall.Signal)})
+		} else if time.Since(first) >= sameSignal {
+			s.exit(s.heard().code())
+		}
+	}
+}
+
+// first takes the first signal: a run is left to finish its step, anything else has a moment to return.
+func (s *stopper) first(by *Stopped) {
+	s.mu.Lock()
+	s.by = by
+	saving := s.saving
+	s.mu.Unlock()
+	if saving {
+		fmt.Fprintf(os.Stderr, "%s: %s: finishing the step and saving; once more ends at once\n", s.program, by.name())
+	} else {
+		time.AfterFunc(StopGrace, crash.Caught(func() { s.exit(s.say(by)) }))
+	}
+	s.cancel(by)
+}
+
+// say says once that the verb was stopped, and what the process ends with for it.
+func (s *stopper) say(by *Stopped) (code int) {
+	s.said.Do(func() { fmt.Fprintf(os.Stderr, "%s: %v\n", s.program, by) })
+	return by.code()
+}
+
+// heard is the first signal; nil where there was none.
+func (s *stopper) heard() *Stopped {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.by
+}
+
+// finishesItsStep says that from here on the verb answers a signal by finishing its step and saving, however
+// long that takes. A verb that was stopped before it came to its first step gets the cause.
+func FinishesItsStep(c *cobra.Command) error {
+	s, ok := c.Context().Value(stopperKey{}).(*stopper)
+	if !ok {
+		return context.Cause(c.Context())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.by != nil {
+		return s.by
+	}
+	s.saving = true
+	// Whoever read the output may have been stopped as well, tee for one: the run is saved all the same.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	c.SetOut(patient{to: c.OutOrStdout(), screen: IsTerminal(os.Stdout)})
+	return nil
+}
+
+// code is what the process ends with after a verb returned err, and says why. A signal decides it, unless all
+// was done in spite of it, or failed while it was being saved.
+func (s *stopper) code(err error, args []string) int {
+	s.mu.Lock()
+	by, saving := s.by, s.saving
+	s.mu.Unlock()
+	var cause *Stopped
+	switch {
+	case AsPanic(err) != nil:
+		fmt.Fprintf(os.Stderr, "%s: %s\n", s.program, explainPanic(args, AsPanic(err), err))
+		return ExitFailed
+	case by == nil && err == nil, saving && err == nil:
+		return 0
+	case saving && errors.As(err, &cause):
+		return cause.code() // what was saved, and where, was said
+	case by != nil && !saving:
+		return s.say(by)
+	}
+	fmt.Fprintf(os.Stderr, "%s: %s\n", s.program, names.Shown(err.Error()))
+	var exit *ExitError
+	if errors.As(err, &exit) {
+		return exit.Code
+	}
+	return ExitFailed
+}
+
+// patient is an output that a run does not depend on: that nobody reads it any more is no error.
+type patient struct {
+	to     io.Writer
+	screen bool // of a terminal, which may have been closed
+}
+
+func (p patient) Write(text []byte) (int, error) {
+	n, err := p.to.Write(text)
+	if errors.Is(err, syscall.EPIPE) || p.screen && errors.Is(err, syscall.EIO) {
+		return len(text), nil
+	}
+	return n, err
+}

@@ -1,0 +1,190 @@
+package clitest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/millrace-ml/millrace/engine/torch"
+)
+
+// asProgram makes a test binary the program itself; fileLimit has it find the disk full
+// once a file has so many bytes.
+const (
+	AsProgram = "MILLRACE_TEST_AS_PROGRAM"
+	fileLimit = "MILLRACE_TEST_FILE_LIMIT"
+)
+
+// testMain runs a package's tests, or is the program where one of them has started it.
+func Main(m *testing.M, program func(args []string) int) {
+	if os.Getenv(AsProgram) == "" {
+		os.Exit(m.Run())
+	}
+	if most, err := strconv.ParseUint(os.Getenv(fileLimit), 10, 64); err == nil {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: most, Max: most}); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(program(os.Args[1:]))
+}
+
+// needTorch skips a test where libtorch is not installed.
+func NeedTorch(t *testing.T) {
+	t.Helper()
+	if _, err := torch.Open(); err != nil {
+		t.Skip("libtorch is not installed: ", err)
+	}
+}
+
+// tell walks through the stories of a folder, each in a folder of its own that its commands
+// run in; several at once where they do not disturb each other.
+func Tell(t *testing.T, stories, native string, atOnce bool) {
+	cache := t.TempDir()
+	datadriven.Walk(t, stories, func(t *testing.T, path string) {
+		if atOnce {
+			t.Parallel()
+		}
+		p := &Program{Dir: t.TempDir(), Native: native, Cache: cache}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "file":
+				name := filepath.Join(p.Dir, d.CmdArgs[0].Key)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(d.Input+"\n"), 0o644)); err != nil {
+					t.Fatal(err)
+				}
+				return ""
+			case "cut": // leaves the first half of a file
+				name := filepath.Join(p.Dir, d.CmdArgs[0].Key)
+				text, err := os.ReadFile(name)
+				if err == nil {
+					err = os.WriteFile(name, text[:len(text)/2], 0o644)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				return ""
+			case "images": // a folder like MNIST's, of 20 and 5 black images
+				if err := writeImages(filepath.Join(p.Dir, d.CmdArgs[0].Key)); err != nil {
+					t.Fatal(err)
+				}
+				return ""
+			case "ls":
+				if len(d.CmdArgs) == 0 {
+					return p.List(t, ".")
+				}
+				below := ""
+				for _, dir := range d.CmdArgs {
+					below += p.List(t, dir.Key)
+				}
+				return below
+			case "run":
+				p.fileLimit = ""
+				d.MaybeScanArgs(t, "file-limit", &p.fileLimit)
+				out := ""
+				for line := range strings.SplitSeq(d.Input, "\n") {
+					out += p.Run(t, strings.Fields(line), d.HasArg("quiet"))
+				}
+				return out
+			}
+			t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
+			return ""
+		})
+	})
+}
+
+// program is the program, run in a folder.
+type Program struct {
+	Dir, Native, Cache string
+	fileLimit          string // bytes at which a file meets a full disk; empty: none
+}
+
+// command is the program with arguments.
+func (p *Program) Command(t *testing.T, args []string) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), self, args...)
+	c.Dir = p.Dir
+	c.Env = append(os.Environ(), AsProgram+"=1", "MILLRACE_NATIVE="+p.Native, "XDG_CACHE_HOME="+p.Cache, fileLimit+"="+p.fileLimit)
+	return c
+}
+
+// run is what a command prints, and its exit code unless that is 0. Quiet leaves out all
+// that is not a line of an error, where it depends on the clock.
+func (p *Program) Run(t *testing.T, args []string, quiet bool) string {
+	c := p.Command(t, args)
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	err := c.Run()
+	code := ""
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		code = fmt.Sprintf("exit %d\n", exit.ExitCode())
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	// A binary built without cgo names another remedy for there being no library.
+	text := strings.NewReplacer(p.Dir, "DIR", p.Native, "NATIVE", torch.ErrNoCgo.Error(), torch.ErrNotFound.Error()).Replace(out.String())
+	if quiet {
+		kept := ""
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "millrace: ") || strings.HasPrefix(line, "millrace-lab: ") {
+				kept += line
+			}
+		}
+		text = kept
+	}
+	// A blank line would end the expected output.
+	for strings.Contains(text, "\n\n") {
+		text = strings.ReplaceAll(text, "\n\n", "\n")
+	}
+	return text + code
+}
+
+// list is the files below a folder of it, those with a time in their name without it.
+func (p *Program) List(t *testing.T, dir string) string {
+	var names []string
+	err := filepath.WalkDir(filepath.Join(p.Dir, dir), func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(p.Dir, path)
+		if at := strings.Index(name, "tfevents."); at >= 0 {
+			name = name[:at+len("tfevents.")] + "..."
+		}
+		names = append(names, name+"\n")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	return strings.Join(names, "")
+}
+
+// writeImages makes a folder of IDX files that can be read.
+func writeImages(dir string) error {
+	err := os.MkdirAll(dir, 0o755)
+	for prefix, n := range map[string]byte{"train": 20, "t10k": 5} {
+		images := append([]byte{0, 0, 8, 3, 0, 0, 0, n, 0, 0, 0, 28, 0, 0, 0, 28}, make([]byte, int(n)*28*28)...)
+		labels := append([]byte{0, 0, 8, 1, 0, 0, 0, n}, make([]byte, n)...)
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, prefix+"-images-idx3-ubyte"), images, 0o644),
+			os.WriteFile(filepath.Join(dir, prefix+"-labels-idx1-ubyte"), labels, 0o644))
+	}
+	return err
+}

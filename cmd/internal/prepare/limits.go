@@ -1,0 +1,95 @@
+package prepare
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/job"
+)
+
+// threadsPerProcessor is how many threads of operators a processor may be given: with more, threads that wait
+// for each other by spinning take the time of those that they wait for, and a step does not end.
+const ThreadsPerProcessor = 8
+
+// checkThreads refuses more threads than this machine's processors take turns with. Workers of one thread each only
+// wait for their turn, so that there may be any number.
+func CheckThreads(j *job.Job) error {
+	most := ThreadsPerProcessor * runtime.NumCPU()
+	if j.Cluster != "" || j.ThreadsPerWorker == 1 || j.ThreadsPerWorker <= most/j.Workers {
+		return nil
+	}
+	return cli.BadInput(fmt.Errorf("--threads-per-worker %d: %d workers with so many threads each are more than %d "+
+		"processors take turns with; give %d at most, %d threads a processor",
+		j.ThreadsPerWorker, j.Workers, runtime.NumCPU(), max(1, most/j.Workers), ThreadsPerProcessor))
+}
+
+// What training takes of the address space beside tensors, once libtorch is loaded: the heap's arenas and the
+// buffers of the BLAS, and for each thread its stack and arena.
+const (
+	spaceAtLeast   = 192 << 20
+	spaceForThread = 40 << 20
+)
+
+// spaceLimit is the limit of the address space.
+func spaceLimit() (bytes uint64, limited bool) {
+	var limit syscall.Rlimit
+	err := syscall.Getrlimit(syscall.RLIMIT_AS, &limit)
+	return limit.Cur, err == nil && limit.Cur != ^uint64(0)
+}
+
+// loadWithoutThreads keeps OpenBLAS from making threads while it is loaded into a limited address
+// space: for one that it does not get it interrupts the process. Workers give it as many as they need
+// later.
+func loadWithoutThreads() error {
+	const threads = "OPENBLAS_NUM_THREADS"
+	if _, limited := spaceLimit(); !limited || os.Getenv(threads) != "" {
+		return nil
+	}
+	return os.Setenv(threads, "1")
+}
+
+// checkSpace refuses a limit of the address space that leaves too little behind libtorch: Go ends a process that
+// gets no thread with a dump, and OpenBLAS asks for ever for memory that it does not get.
+func checkSpace() error {
+	limit, limited := spaceLimit()
+	if !limited {
+		return nil
+	}
+	text, err := os.ReadFile("/proc/self/statm")
+	pages, _, _ := strings.Cut(string(text), " ")
+	taken, wrong := strconv.ParseUint(pages, 10, 64)
+	if err != nil || wrong != nil {
+		return nil // a system that does not say how much is taken
+	}
+	taken *= uint64(os.Getpagesize())
+	need := uint64(spaceAtLeast + spaceForThread*runtime.NumCPU())
+	if taken+need <= limit {
+		return nil
+	}
+	return cli.BadInput(fmt.Errorf("the address space is limited to %s (ulimit -v), and %s of it are taken once libtorch is "+
+		"loaded; give %s at least, and what the tensors take",
+		cluster.FormatBytes(int64(limit)), cluster.FormatBytes(int64(taken)), cluster.FormatBytes(int64(taken+need))))
+}
+
+// memoryBytes is /proc/meminfo.
+func MemoryBytes() (map[string]int64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return nil, err
+	}
+	bytes := map[string]int64{}
+	for line := range strings.Lines(string(text)) {
+		var key, unit string
+		var n int64
+		if _, err := fmt.Sscan(line, &key, &n, &unit); err == nil && unit == "kB" {
+			bytes[strings.TrimSuffix(key, ":")] = n << 10
+		}
+	}
+	return bytes, nil
+}

@@ -1,0 +1,48 @@
+package prepare
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/run/place"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
+	"github.com/millrace-ml/millrace/tune/predict"
+)
+
+// trainingMachine runs settings on real tensors: a fresh training of some batches each. What
+// it costs is everything from its start to its end.
+func TrainingMachine(p *Prepared) (avgpipe.Machine, error) {
+	train, err := TrainingData(p.Job, p.Model)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := OpenEngine()
+	if err != nil {
+		return nil, fmt.Errorf("%w; or let the simulator stand for the machine with --simulate", err)
+	}
+	return func(ctx context.Context, s *avgpipe.Pipelined, steps int, record bool) (*avgpipe.Trial, error) {
+		began := time.Now()
+		kept := 1
+		if record {
+			kept = steps
+		}
+		result, err := run.Train(ctx, run.Config{
+			Model: p.Model, Plan: s.Plan, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
+			Optimizer: p.Job.Optimizer, Rate: p.Job.Rate, Clip: p.Job.Clip, Seed: p.Job.Seed, Steps: steps, KeepSteps: kept,
+			Place: &place.Policy{}, ThreadsPerWorker: p.Job.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, s.Plan), Mesh: MeshOf(p.Job, p.Cluster),
+		})
+		if err != nil {
+			return nil, err
+		}
+		if result.Stopped {
+			return nil, context.Cause(ctx)
+		}
+		return &avgpipe.Trial{
+			Scored: avgpipe.Scored{At: s.At, StepS: result.Timeline.Period(0) / float64(s.At.Pipelines), MemoryBytes: result.Timeline.PeakBytes},
+			TookS:  time.Since(began).Seconds(), Timeline: &result.Timeline,
+		}, nil
+	}, nil
+}

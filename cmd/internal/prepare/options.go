@@ -1,0 +1,152 @@
+package prepare
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+// jobFlags lets a command take settings of a job: flags win over a file over defaults.
+type JobFlags struct {
+	File  string
+	Given []func(*job.Job) error
+}
+
+// flagValue records what a flag was given, to be laid over the job later.
+type flagValue struct {
+	option job.Option
+	to     *JobFlags
+	text   string
+}
+
+func (v *flagValue) String() string { return v.text }
+func (v *flagValue) Set(text string) error {
+	v.text = text
+	v.to.Given = append(v.to.Given, func(j *job.Job) error { return v.option.Set(j, text) })
+	return nil
+}
+
+func (v *flagValue) Type() string {
+	if v.option.Bool {
+		return "bool"
+	}
+	return "value"
+}
+
+// add gives a command flags for these settings, and --job.
+func (f *JobFlags) Add(c *cobra.Command, groups ...[]job.Option) {
+	c.Flags().StringVar(&f.File, "job", "", "a YAML job file; flags win over it")
+	for _, o := range slices.Concat(groups...) {
+		c.Flags().Var(&flagValue{option: o, to: f}, o.Name, o.Doc)
+		if o.Bool {
+			c.Flags().Lookup(o.Name).NoOptDefVal = "true"
+		}
+	}
+}
+
+// job is the complete job.
+func (f *JobFlags) Job() (*job.Job, error) {
+	j := job.Default()
+	if err := missing("job file", f.File, makesJob); err != nil {
+		return nil, err
+	}
+	if f.File != "" {
+		if err := j.Read(f.File); err != nil {
+			return nil, cli.BadInput(err)
+		}
+	}
+	for _, set := range f.Given {
+		if err := set(&j); err != nil {
+			return nil, cli.BadInput(err)
+		}
+	}
+	if err := j.Complete(); err != nil {
+		return nil, cli.BadInput(err)
+	}
+	if err := CheckThreads(&j); err != nil {
+		return nil, err
+	}
+	return &j, checkFiles(&j)
+}
+
+// loadModel makes the job's model.
+func LoadModel(j *job.Job) (*model.Model, error) {
+	if model.IsFile(j.Model) {
+		if err := missing("--model", j.Model, makesModel); err != nil {
+			return nil, err
+		}
+	}
+	m, err := model.Load(j.Model, j.Settings)
+	return m, cli.BadInput(err)
+}
+
+// localCluster is this machine for a job, with the transfers that the profile measured.
+func localCluster(j *job.Job, p *profile.Profile) *cluster.Cluster {
+	latency, bandwidth, collective := 20e-6, 10e9, 2e9
+	if t := p.Transfer; t != nil {
+		latency, bandwidth, collective = t.LatencyS, t.BandwidthBytesPerSecond, t.AllReduceBytesPerSecond
+	}
+	c := cluster.Local(j.Workers, CoresOf(j), j.MemoryBytes(), latency, bandwidth, collective)
+	if types := p.DeviceTypes(); len(types) > 0 && types[0] != "cpu" {
+		c.DeviceTypes = map[string]cluster.DeviceType{types[0]: {MemoryBytes: j.MemoryBytes()}}
+		for i := range c.Devices {
+			c.Devices[i] = types[0]
+		}
+	}
+	return c
+}
+
+// coresOf is how many cores the workers share: what the job says, else this machine's
+// over the threads of each worker.
+func CoresOf(j *job.Job) int {
+	if j.Cores > 0 {
+		return j.Cores
+	}
+	return max(1, runtime.NumCPU()/j.ThreadsPerWorker)
+}
+
+// overrides is what a job fixes of its plan for layers of these names.
+func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
+	o := tune.Overrides{
+		Stages: j.Stages, Schedule: j.Schedule, Weights: schedule.Policy(j.Weights), MicroBatch: j.MicroBatch, MicroBatches: j.MicroBatches, Recompute: j.Recompute, PostValidate: j.PostValidate,
+	}
+	if j.Pipelines > 0 {
+		o.Elastic = plan.NewElastic(j.Pipelines)
+		o.Elastic.Alpha = j.AlphaOf(j.Pipelines)
+		if j.Averaging != "" {
+			o.Elastic.Order = plan.AveragingOrder(j.Averaging)
+		}
+		if err := o.Elastic.Check(); err != nil {
+			return o, cli.BadInput(fmt.Errorf("--pipelines, --alpha, --averaging: %w", err))
+		}
+	}
+	for _, at := range j.Split {
+		at = strings.TrimSpace(at)
+		n, err := strconv.Atoi(at)
+		if err != nil {
+			if n = slices.Index(layers, at); n < 0 {
+				return o, cli.BadInput(fmt.Errorf("--split: %s has no layer %q; it has %s", j.Model, at, strings.Join(layers, " ")))
+			}
+		}
+		o.Split = append(o.Split, n)
+	}
+	return o, nil
+}
+
+// dataOption is --data alone, for verbs that take nothing else of a training.
+func DataOption() job.Option {
+	return job.Option{Name: "data", Doc: "what to train on (default: random samples)", Set: func(j *job.Job, v string) error { j.Data = v; return nil }}
+}

@@ -1,0 +1,278 @@
+package prepare
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/predict"
+)
+
+// Prepared is a job with all that is known of it before training.
+type Prepared struct {
+	Job     *job.Job
+	Model   *model.Model
+	Profile *profile.Profile
+	Brief   bool // the profile is of few sizes; what it has at others is to be scaled to trainings
+	Cluster *cluster.Cluster
+	Plan    *plan.Plan
+	Result  *tune.Result // nil where the plan was given or is another planner's
+}
+
+// prepare profiles and plans a job, which is then trained or not.
+func Prepare(c *cobra.Command, j *job.Job, trains bool) (*Prepared, error) {
+	source, err := useProgram(j)
+	if err != nil {
+		return nil, err
+	}
+	m, err := LoadModel(j)
+	if err != nil {
+		return nil, err
+	}
+	note, err := sums(c, j, source, m, trains)
+	if err != nil {
+		return nil, err
+	}
+	fix, err := Overrides(j, NamesOf(m))
+	if err != nil {
+		return nil, err
+	}
+	if j.Cluster == "" && j.Plan == "" { // before anything is measured
+		if err := fix.Check(m.Name, len(m.Layers), j.Workers, j.Batch); err != nil {
+			return nil, cli.BadInput(err)
+		}
+	}
+	p := &Prepared{Job: j, Model: m}
+	if j.Plan != "" {
+		if p.Plan, err = givenPlan(j, m); err != nil {
+			return nil, err
+		}
+		if trains { // before anything is measured
+			if err := run.CheckPlan(p.Plan, m, j.BatchNorm == job.PerSlice); err != nil {
+				return nil, cli.BadInput(fmt.Errorf("%w (in %s)", err, j.Plan))
+			}
+		}
+	}
+	if err := p.Hardware(c); err != nil {
+		return nil, err
+	}
+	if j.Plan != "" {
+		return p, p.given()
+	}
+	p.Result, err = tune.Search(c.Context(), tune.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: j.Batch, Clip: j.Clip > 0, Fix: fix, Runnable: j.Cluster == "",
+		Whole: m.NormalisesMicroBatches() != nil && j.BatchNorm != job.PerSlice})
+	var memory *tune.MemoryError
+	if source != nil && errors.As(err, &memory) {
+		err = p.tooMuch(source, memory)
+	}
+	if err != nil {
+		return nil, cli.BadInput(err)
+	}
+	p.Plan = p.Result.Best
+	if note != "" {
+		p.Plan.Why = append(p.Plan.Why, note)
+	}
+	return p, p.Advance()
+}
+
+// advance gives the plan as many forwards in advance as the job asks for.
+func (p *Prepared) Advance() error {
+	n, err := strconv.Atoi(p.Job.Advance)
+	if err != nil {
+		return nil // none, or while it trains
+	}
+	pl, err := predict.Advanced(p.Profile, p.Cluster, p.Plan, p.Job.Clip > 0, n)
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	p.Plan = pl
+	return nil
+}
+
+// advancing adapts the depths of the plan while it trains, and says so.
+func (p *Prepared) Advancing(out io.Writer) *run.Advancing {
+	return &run.Advancing{
+		Plan: p.Plan, Model: p.Model, Clip: p.Job.Clip > 0,
+		Fits: func(k []int) bool { return predict.DepthsFit(p.Profile, p.Cluster, p.Plan, p.Job.Clip > 0, k) },
+		OnDepths: func(next, measured []int, stepS float64, settled bool) {
+			switch {
+			case measured == nil:
+			case settled:
+				fmt.Fprintf(out, "advance: depths %v took %.4g ms a step; settled on %v\n", measured, 1e3*stepS, next)
+			default:
+				fmt.Fprintf(out, "advance: depths %v took %.4g ms a step; next %v\n", measured, 1e3*stepS, next)
+			}
+		},
+	}
+}
+
+// hardware fills in the cluster and what the model costs on it: this machine as measured,
+// or the one a file describes.
+func (p *Prepared) Hardware(c *cobra.Command) (err error) {
+	if p.Job.Cluster == "" {
+		if p.Profile, err = profileFor(c, p.Job, p.Model, p.Sizes()); err != nil {
+			return err
+		}
+		return p.Local()
+	}
+	if p.Cluster, err = DescribedCluster(c, p.Job); err != nil {
+		return err
+	}
+	if p.Job.Profile != "" {
+		p.Profile, err = givenProfile(p.Job, p.Model)
+		return err
+	}
+	p.Profile, err = profile.Analytic(p.Model, p.Cluster.DeviceTypes, p.Sizes(), p.Job.Optimizer.Kind,
+		len(p.Job.Optimizer.States()))
+	return cli.BadInput(err)
+}
+
+// sizes is the micro-batches whose costs are asked for: those that a given plan computes, slices of replicas
+// included, unless they are among those of any plan for its batch, which may have been measured for planning it.
+func (p *Prepared) Sizes() []int {
+	if p.Plan == nil {
+		return MicroBatches(p.Job)
+	}
+	j := *p.Job
+	j.Batch = p.Plan.Batch()
+	usual, own := MicroBatches(&j), p.Plan.Sizes()
+	if slices.ContainsFunc(own, func(n int) bool { return !slices.Contains(usual, n) }) {
+		return own
+	}
+	return usual
+}
+
+// describedCluster is the cluster that a job names, with as many of its devices and as much of their memory and
+// as many cores as the job gives it, and has the job's workers be its devices.
+func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
+	all, err := cluster.Read(j.Cluster)
+	if err != nil {
+		return nil, cli.BadInput(err)
+	}
+	described, err := all.First(j.Workers)
+	if err != nil {
+		return nil, cli.BadInput(fmt.Errorf("--workers %d: %w", j.Workers, err))
+	}
+	if n := len(described.Devices); n < len(all.Devices) {
+		fmt.Fprintf(c.ErrOrStderr(), "millrace: the first %d of the %d devices of %s, as --workers asks\n", n,
+			len(all.Devices), all.Name)
+	}
+	described = described.Limited(j.MemoryBytes())
+	if j.Cores > 0 {
+		shared := *described
+		shared.Cores = j.Cores
+		described = &shared
+	}
+	j.Workers = len(described.Devices)
+	return described, nil
+}
+
+// local is this machine as the profile found it, or behind the links of a file.
+func (p *Prepared) Local() (err error) {
+	p.Cluster = localCluster(p.Job, p.Profile)
+	if p.Job.Wire != "" {
+		p.Cluster, err = Shaped(p.Job, p.Cluster)
+	}
+	return cli.BadInput(err)
+}
+
+// givenPlan is the plan that a job names, for this model.
+func givenPlan(j *job.Job, m *model.Model) (*plan.Plan, error) {
+	pl, err := plan.Read(j.Plan)
+	if err != nil {
+		return nil, cli.BadInput(err)
+	}
+	if err := pl.Fits(m.Name, m.ID(), len(m.Layers)); err != nil {
+		return nil, cli.BadInput(err)
+	}
+	if err := agrees(j, pl); err != nil {
+		return nil, cli.BadInput(err)
+	}
+	pl.PostValidate = pl.PostValidate || j.PostValidate
+	if err := pl.Validate(); err != nil {
+		return nil, cli.BadInput(fmt.Errorf("--post-validate: %w", err))
+	}
+	return pl, nil
+}
+
+// agrees refuses a setting beside a given plan that the plan has otherwise: it would have no effect.
+func agrees(j *job.Job, pl *plan.Plan) error {
+	for _, own := range []struct {
+		key         string
+		asked, plan any
+	}{
+		{"batch", j.Batch, pl.Batch()}, {"micro_batch", j.MicroBatch, pl.MicroBatch},
+		{"micro_batches", j.MicroBatches, pl.MicroBatches}, {"stages", j.Stages, len(pl.Stages)},
+		{"schedule", j.Schedule, pl.Schedule}, {"weights", j.Weights, pl.Weights}, {"pipelines", j.Pipelines, pl.Together()},
+	} {
+		if j.Given(own.key) && own.asked != own.plan {
+			return fmt.Errorf("%s is %v; the plan in %s has %v: leave one of them out", own.key, own.asked, j.Plan, own.plan)
+		}
+	}
+	return nil
+}
+
+// given predicts the job's own plan.
+func (p *Prepared) given() error {
+	pl := p.Plan
+	predicted, err := predict.Plan(p.Profile, p.Cluster, pl, p.Job.Clip > 0)
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	pl.Predicted = &predicted
+	p.Job.Batch = pl.Batch()
+	for _, size := range pl.Sizes() {
+		if basis := p.Profile.Basis(p.Cluster.Devices[pl.Stages[0].Devices[0]], size); basis != "" &&
+			!slices.Contains(pl.Why, basis) {
+			pl.Why = append(pl.Why, basis)
+		}
+	}
+	return p.Advance()
+}
+
+func NamesOf(m *model.Model) []string {
+	var names []string
+	for _, l := range m.Layers {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+// sharedCores is run's count of cores for a plan on this machine: 0 where each worker
+// has its own.
+func SharedCores(j *job.Job, pl *plan.Plan) int {
+	return predict.Cores(cluster.Local(j.Workers, CoresOf(j), 0, 0, 1, 1), pl)
+}
+
+// prepareHardware is a job with its model, data that suits it, its profile and this machine, and no plan yet.
+func PrepareHardware(c *cobra.Command, j *job.Job) (*Prepared, error) {
+	m, err := LoadModel(j)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := TrainingData(j, m); err != nil {
+		return nil, err // before a profile takes its time
+	}
+	p := &Prepared{Job: j, Model: m}
+	return p, p.Hardware(c)
+}
+
+// prepareToTrain is prepare for a job whose data suits its model: that is found out before a profile takes its time.
+func PrepareToTrain(c *cobra.Command, j *job.Job) (*Prepared, error) {
+	if err := CheckTrainingData(j); err != nil {
+		return nil, err
+	}
+	return Prepare(c, j, true)
+}

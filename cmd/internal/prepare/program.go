@@ -1,0 +1,121 @@
+package prepare
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/exchange"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/predict"
+)
+
+// readProgram reads the Program in a file.
+func ReadProgram(file string) (*exchange.Source, error) {
+	f, err := document.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, schedule.MaxFile+1)) // of more, ReadSource says so
+	if err != nil {
+		return nil, err
+	}
+	return exchange.ReadSource(file, text)
+}
+
+// useProgram makes the Program in the job's file the job's schedule, under the file's name; nil where the
+// job names none.
+func useProgram(j *job.Job) (*exchange.Source, error) {
+	if j.Program == "" {
+		return nil, nil
+	}
+	if j.Schedule != "" || j.Plan != "" {
+		return nil, cli.BadInput(fmt.Errorf("--program %s is a schedule of its own; leave out --schedule and --plan", j.Program))
+	}
+	source, err := ReadProgram(j.Program)
+	if err != nil {
+		return nil, cli.BadInput(err)
+	}
+	if _, err := source.Check(0); err != nil {
+		return nil, cli.BadInput(err)
+	}
+	p := *source.Program
+	p.Name = filepath.Base(j.Program)
+	if err := family.RegisterProgram(&p); err != nil {
+		return nil, cli.BadInput(err)
+	}
+	j.Schedule = p.Name
+	if j.Cluster == "" {
+		j.Workers = p.Workers
+	}
+	if j.PostValidate = j.PostValidate || p.PostValidate; p.PostValidate && !(j.Clip > 0) {
+		return nil, cli.BadInput(fmt.Errorf("--program %s: its updates are validated by a gradient norm; give the norm's limit with --clip", j.Program))
+	}
+	j.MicroBatches = p.MicroBatches / p.Period
+	if j.Weights == "" {
+		j.Weights = string(p.Weights)
+	}
+	return source, nil
+}
+
+// notPromised is what is said of a Program whose sums do not ascend.
+const NotPromised = "the bits of one worker are not promised"
+
+// sums looks at the order of the sums of the job's own Program. Where they do not ascend on this model, training
+// refuses it unless any order will do, and says and returns what the run's plan keeps of it.
+func sums(c *cobra.Command, j *job.Job, source *exchange.Source, m *model.Model, trains bool) (note string, err error) {
+	if source == nil {
+		return "", nil
+	}
+	wrong := source.OutOfOrder(m.NormalisesMicroBatches() != nil)
+	if wrong == nil {
+		return "", nil
+	}
+	if trains && !j.AnyOrder {
+		return "", cli.BadInput(fmt.Errorf("%w; reorder it, or train all the same with --any-order: %s then", wrong, NotPromised))
+	}
+	note = fmt.Sprintf("%s: %v", NotPromised, wrong)
+	fmt.Fprintf(c.ErrOrStderr(), "millrace: %s\n", note)
+	return note, nil
+}
+
+// tooMuch is the refusal of the job's own Program under the plan that comes nearest to the workers'
+// memory: which worker would hold too much, and from which instruction on.
+func (p *Prepared) tooMuch(source *exchange.Source, refused *tune.MemoryError) error {
+	pl := refused.Leanest
+	costs, err := sim.CostsOf(p.Profile, p.Cluster, pl)
+	if err != nil {
+		return err
+	}
+	program, err := predict.Program(p.Profile, pl, p.Job.Clip > 0, predict.Steps(costs))
+	if err != nil {
+		return err
+	}
+	devices := sim.Devices(pl)
+	limit := func(w int) int64 { return p.Cluster.MemoryBytes(devices[w]) }
+	_, sum, err := sim.Run(program, costs, sim.Options{Cores: predict.Cores(p.Cluster, pl), Jitter: true, MemoryBytes: limit})
+	if err != nil {
+		return err
+	}
+	over := sum.Over
+	if over == nil {
+		return refused
+	}
+	held := fmt.Sprintf("%s; its memory is %s, and at most it would hold %s (%s)", cluster.FormatBytes(over.Bytes), cluster.FormatBytes(limit(over.Worker)),
+		cluster.FormatBytes(sum.PeakBytes[over.Worker]), refused.Plan)
+	if over.Throughout {
+		return source.TooMuch(program, over.Worker, schedule.Instruction{Micro: -1}, "before its first instruction the worker would hold "+held)
+	}
+	return source.TooMuch(program, over.Worker, over.Instruction, "from here on the worker would hold "+held)
+}

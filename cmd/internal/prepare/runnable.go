@@ -1,0 +1,27 @@
+package prepare
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/nn"
+)
+
+// checkRunnable refuses a model that reads what no data set gives, or has layers that nobody computes here.
+func CheckRunnable(m *model.Model) error {
+	for _, in := range m.Inputs {
+		if in.Name != "input" && in.Name != "target" {
+			return cli.BadInput(fmt.Errorf("model %s reads an input named %q, and data gives \"input\" and \"target\" alone%s",
+				m.Name, in.Name, notHere))
+		}
+	}
+	if _, err := nn.Build(m); err != nil {
+		return cli.BadInput(fmt.Errorf("model %s: %w%s", m.Name, err, notHere))
+	}
+	return nil
+}
+
+// notHere is what can be done with a model that cannot run.
+const notHere = ", so that it is neither measured nor trained here; " +
+	"its costs are computed for the devices of a --cluster (plan, profile --analytic)"

@@ -1,0 +1,30 @@
+package prepare
+
+import (
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/tune/predict"
+)
+
+// checkAndSimulate proves the plan's Program and writes down what the simulator says of it.
+func CheckAndSimulate(p *Prepared) (*trace.Timeline, error) {
+	costs, err := sim.CostsOf(p.Profile, p.Cluster, p.Plan)
+	if err != nil {
+		return nil, err
+	}
+	program, err := predict.Program(p.Profile, p.Plan, p.Job.Clip > 0, predict.Steps(costs))
+	if err != nil {
+		return nil, cli.BadInput(err)
+	}
+	if _, err := check.Check(program); err != nil {
+		return nil, err
+	}
+	t, _, err := sim.Run(program, costs, sim.Options{Cores: predict.Cores(p.Cluster, p.Plan), Record: true, Jitter: true})
+	if err != nil {
+		return nil, err
+	}
+	t.Model, t.ThreadsPerWorker = p.Model.Name, p.Job.ThreadsPerWorker
+	return t, nil
+}

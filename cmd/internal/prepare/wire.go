@@ -1,0 +1,76 @@
+package prepare
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"time"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// shaped is this machine's workers behind the links of another cluster: the job's wire.
+func Shaped(j *job.Job, local *cluster.Cluster) (*cluster.Cluster, error) {
+	of, err := wiredAs(j)
+	if err != nil {
+		return nil, err
+	}
+	c := *local
+	c.Name, c.Levels, c.DeviceTypes = "local, wired as "+of.Name, of.Levels, maps.Clone(local.DeviceTypes)
+	return &c, nil
+}
+
+// wiredAs is the cluster whose links a job puts between its workers.
+func wiredAs(j *job.Job) (*cluster.Cluster, error) {
+	of, err := cluster.Read(j.Wire)
+	if err != nil {
+		return nil, err
+	}
+	if len(of.Devices) != j.Workers {
+		return nil, fmt.Errorf("--wire %s has %d devices for %d workers; it must have as many", j.Wire, len(of.Devices), j.Workers)
+	}
+	return of, nil
+}
+
+// meshOf makes the wire between a job's workers: plain memory, or shaped as the job says. nil
+// is run's own.
+func MeshOf(j *job.Job, c *cluster.Cluster) func(workers int) (wire.Mesh, error) {
+	if j.Wire == "" {
+		return nil
+	}
+	uses := map[[2]int]int{} // pairs of workers that a link is on the way of
+	for from := range len(c.Devices) {
+		for to := range len(c.Devices) {
+			if from != to {
+				for _, link := range c.Links(from, to) {
+					uses[link]++
+				}
+			}
+		}
+	}
+	number := map[[2]int]int{}
+	return func(workers int) (wire.Mesh, error) {
+		return wire.NewShaped(workers, func(from, to int) wire.Link {
+			if from == to {
+				return wire.Link{}
+			}
+			latency, _ := c.Transfer(from, to, 0)
+			_, perGiga := c.Transfer(from, to, 1e9)
+			l := wire.Link{Latency: time.Duration(math.Round(latency * 1e9))}
+			if perGiga > 0 {
+				l.BytesPerSecond = 1e9 / perGiga
+			}
+			for _, link := range c.Links(from, to) {
+				if uses[link] > 1 {
+					if number[link] == 0 {
+						number[link] = len(number) + 1
+					}
+					l.Shared = append(l.Shared, number[link])
+				}
+			}
+			return l
+		})
+	}
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/stage/optim"
+)
+
+func benchCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "bench", Short: "Measure millrace on this machine",
+		Long: `Each benchmark prints Markdown tables, as they stand in BENCHMARKS.md, and with
+--json every single figure. Leave the machine alone meanwhile, and unset
+OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
+		Example: "  millrace bench peers --data text.txt\n  millrace bench prediction --model gpt --workers 2 --splits 20",
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(benchPeersCommand(), benchSpeedupCommand(), benchPredictionCommand(), benchOrdersCommand(), benchPlanCommand(), benchCurvesCommand(), benchMemoryCommand())
+	return c
+}
+
+// unitOf is what a model's speed is counted in.
+func unitOf(m *model.Model) race.Unit {
+	for _, in := range m.Inputs {
+		if in.Name == "input" && in.DType == model.Int && len(in.Shape) == 1 {
+			return race.Unit{Name: "tokens", PerSample: in.Shape[0]}
+		}
+	}
+	return race.Unit{Name: "samples", PerSample: 1}
+}
+
+// alone is the whole model on one worker. No profile is asked: a rival's sizes need not
+// be those that were profiled.
+func alone(m *model.Model, microBatch, batch int) *plan.Plan {
+	return &plan.Plan{
+		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Cluster: "local", Replication: "round_robin",
+		Stages:     []plan.Stage{{LastLayer: len(m.Layers) - 1, Devices: []int{0}, Warmup: 1}},
+		MicroBatch: microBatch, MicroBatches: batch / microBatch, Schedule: "dp", Weights: "sync", Planner: "given",
+	}
+}
+
+// sessions makes commands for processes of millrace itself that carry out given plans.
+type sessions struct {
+	job   *job.Job
+	dir   string // plans are written here
+	steps int    // of one visit
+	plans int
+}
+
+// timedRate is the learning rate of trainings that are only timed: under no policy does one so small end in NaN, however
+// many steps a comparison takes.
+const timedRate = 1e-5
+
+// command starts millrace on a plan, with so many threads to an operator.
+func (s *sessions) command(name string, pl *plan.Plan, threads int) (race.Command, error) {
+	path := filepath.Join(s.dir, fmt.Sprintf("plan%d.json", s.plans))
+	s.plans++
+	self, err := os.Executable()
+	if err != nil {
+		return race.Command{}, fmt.Errorf("bench: %w", err)
+	}
+	own := *s.job
+	own.Plan, own.ThreadsPerWorker = path, threads
+	own.Rate = optim.Rate{Kind: optim.Constant, Base: timedRate, Total: 1, Power: 1}
+	file := strings.TrimSuffix(path, ".json") + ".yaml"
+	if err := own.Write(file); err != nil {
+		return race.Command{}, cli.BadInput(err)
+	}
+	c := race.Command{Name: name, Path: self, Args: []string{"session", file}, Steps: s.steps}
+	if threads > 1 && os.Getenv("OMP_WAIT_POLICY") == "" {
+		// As in bench/peers/settings.py: OpenMP's threads must not spin where the BLAS's compute.
+		c.Env = append(os.Environ(), "OMP_WAIT_POLICY=PASSIVE")
+	}
+	return c, pl.Write(path)
+}
+
+// singles are the candidates for the best single worker of so many threads: every micro-batch that
+// halving the batch gives.
+func (s *sessions) singles(m *model.Model, threads int) ([]race.Command, error) {
+	var out []race.Command
+	for size := s.job.Batch; ; size /= 2 {
+		c, err := s.command(fmt.Sprintf("one worker (micro-batch %d, threads %d)", size, threads), alone(m, size, s.job.Batch), threads)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+		if size%2 != 0 {
+			slices.Reverse(out)
+			return out, nil
+		}
+	}
+}
+
+// duel runs two commands in pairs, both warm; after, unless nil, sees both after every pair.
+func duel(ctx context.Context, a, b race.Command, pairs int, log io.Writer, after func(a, b *race.Rival)) (result race.Result, err error) {
+	err = race.Together(ctx, []race.Command{a, b}, func(open []*race.Rival) (err error) {
+		if err := race.Warm(ctx, 3, open[0], open[1]); err != nil {
+			return err
+		}
+		result, err = race.Pairs(ctx, open[0], open[1], pairs, func(p race.Pair) {
+			fmt.Fprintf(log, "  pair %d of %d: %s over %s %.3f\n", p.Done, p.Of, a.Name, b.Name, p.Ratio())
+			if after != nil {
+				after(open[0], open[1])
+			}
+		})
+		return err
+	})
+	return result, err
+}
+
+// tellRound says how far a measurement in rounds is.
+func tellRound(log io.Writer, rounds int) func(int) {
+	return func(round int) { fmt.Fprintf(log, "  round %d of %d\n", round, rounds) }
+}
+
+// tellMeasured says what a sweep has found so far.
+func tellMeasured(log io.Writer, u race.Unit) func(race.Measured) {
+	return func(m race.Measured) {
+		fmt.Fprintf(log, "  %s: %.0f %s/s\n", m.Name, m.Median*float64(u.PerSample), u.Name)
+	}
+}
+
+// scratch is a folder for the length of a benchmark.
+func scratch() (dir string, remove func(), err error) {
+	if dir, err = os.MkdirTemp("", "millrace-bench-"); err != nil {
+		return "", nil, fmt.Errorf("bench: %w", err)
+	}
+	return dir, func() { _ = os.RemoveAll(dir) }, nil
+}
+
+// reason is why a plan was chosen, or what it is where it was given.
+func reason(pl *plan.Plan) string {
+	if len(pl.Why) > 0 {
+		return pl.Why[0]
+	}
+	return prepare.ShortPlan(pl)
+}

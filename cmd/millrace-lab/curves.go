@@ -1,0 +1,220 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/curves"
+	"github.com/millrace-ml/millrace/model"
+)
+
+// curvesFlags is what bench curves takes beside a job.
+type curvesFlags struct {
+	parts   []string
+	methods []string
+	seeds   int
+	epochs  float64
+	evals   int
+	rows    int
+	at      int
+	metric  string
+	target  float64
+	rounds  int
+	steps   int
+}
+
+// The parts of bench curves.
+const (
+	learnPart = "learn"
+	timePart  = "time"
+)
+
+func benchCurvesCommand() *cobra.Command {
+	var flags prepare.JobFlags
+	own := curvesFlags{parts: []string{learnPart, timePart}, methods: usualMethods, seeds: 5, epochs: 2, evals: 20, at: 2, rounds: 9, steps: 8}
+	c := &cobra.Command{
+		Use: "curves", Short: "Time to a target of data parallelism, GPipe, DAPPLE, PipeDream, PipeDream-2BW and AvgPipe held to the memory of each",
+		Long: `Trains the model by every method to see how many epochs each takes to a target (learn), measures
+a step of each and what it holds (time), and multiplies: a table, plots, and a page with both in
+the folder --out, after AvgPipe's Figs. 11 to 14.
+
+Learn does not depend on the clock: what it has trained stays in OUT/trainings.jsonl and is not
+trained again. AFAB (GPipe), 1F1B (DAPPLE) and data parallelism learn as one worker does (the
+first two to the last bit), and are trained once, as "sync". A method is a
+weight policy, or elastic:N, AvgPipe with N pipelines; settings go behind it with colons:
+elastic:3:lr=1:alpha=0.5, where lr is a factor of --lr (of elastic:N it is N if left out). With
+momentum m, elastic:N:momentum=m^N:lr=N(1-m^N)/(1-m) remembers as many samples as one pipeline
+does. elastic:N:split has the pipelines take an N-th of a batch each, at the rate and
+alpha of train --lr-scale split.
+
+Without --target the target is what every training of sync reaches in two thirds of its epochs. Of
+a part that --only leaves out, what an earlier run left in --out is shown; --only= trains and
+measures nothing.`,
+		Example: "  millrace bench curves --model convnet --data fashion-mnist --rows 8000 --batch 32 --out runs/curves\n  millrace bench curves --model gpt --data text.txt --only learn --methods sync,elastic:2 --seeds 5 --out runs/gpt-curves",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			// How many steps --epochs are is known with the data; the rate's schedule goes over those.
+			flags.Given = append(flags.Given, func(j *job.Job) error { j.Steps = math.MaxInt32; return nil })
+			j, err := flags.Job()
+			if err != nil {
+				return err
+			}
+			return own.run(c, j)
+		},
+	}
+	flags.Add(c, job.ModelOptions, job.PlanOptions, curvesOptions())
+	f := c.Flags()
+	f.StringSliceVar(&own.parts, "only", own.parts, "parts to do: learn, time; of others what lies in --out is shown")
+	f.StringSliceVar(&own.methods, "methods", own.methods, "ways to learn: sync, stash, vertical, 2bw, latest, elastic:N")
+	f.IntVar(&own.seeds, "seeds", own.seeds, "trainings of each method, with seeds from --seed on")
+	f.Float64Var(&own.epochs, "epochs", own.epochs, "length of a training")
+	f.IntVar(&own.evals, "evals", own.evals, "evaluations of an epoch")
+	f.IntVar(&own.rows, "rows", own.rows, "training samples of an epoch, the first ones; 0 is all")
+	f.IntVar(&own.at, "at-once", own.at, "trainings at a time")
+	f.StringVar(&own.metric, "metric", "", "loss or accuracy (default: accuracy for images and tables, loss for texts)")
+	f.Float64Var(&own.target, "target", 0, "value to reach (default: from the trainings of sync, see above)")
+	f.IntVar(&own.rounds, "rounds", own.rounds, "times that each method's step is measured")
+	f.IntVar(&own.steps, "visit-steps", own.steps, "training steps of a measurement")
+	return c
+}
+
+// curvesOptions are those of train that a comparison of methods takes.
+func curvesOptions() []job.Option {
+	wanted := []string{"data", "lr", "lr-schedule", "lr-warmup", "seed", "eval-rows", "out"}
+	return slices.DeleteFunc(slices.Clone(job.TrainOptions), func(o job.Option) bool { return !slices.Contains(wanted, o.Name) })
+}
+
+// check refuses what cannot be.
+func (f *curvesFlags) check() error {
+	for _, p := range f.parts {
+		if p != learnPart && p != timePart {
+			return fmt.Errorf("--only %s; there are %s and %s", p, learnPart, timePart)
+		}
+	}
+	for name, n := range map[string]int{"seeds": f.seeds, "evals": f.evals, "at-once": f.at} {
+		if n < 1 {
+			return fmt.Errorf("--%s %d; it must be 1 at least", name, n)
+		}
+	}
+	switch {
+	case !(f.epochs > 0):
+		return fmt.Errorf("--epochs %g; it must be above 0", f.epochs)
+	case f.rows < 0:
+		return fmt.Errorf("--rows %d; it is a number of samples, or 0 for all", f.rows)
+	case f.rounds < 6:
+		return fmt.Errorf("--rounds %d; an interval takes 6 at least", f.rounds)
+	case f.steps < 1:
+		return fmt.Errorf("--visit-steps %d; it must be 1 at least", f.steps)
+	case f.metric != "" && f.metric != string(curves.Loss) && f.metric != string(curves.Accuracy):
+		return fmt.Errorf("--metric %s; there are %s and %s", f.metric, curves.Loss, curves.Accuracy)
+	case f.target < 0 || f.metric == string(curves.Accuracy) && f.target > 1:
+		return fmt.Errorf("--target %g; a loss is 0 or more, an accuracy a part of 1", f.target)
+	}
+	return nil
+}
+
+func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
+	if err := f.check(); err != nil {
+		return cli.BadInput(err)
+	}
+	methods, err := readMethods(f.methods)
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	if j.Out == "" {
+		j.Out = filepath.Join("runs", "curves-"+prepare.Trimmed(j.Model))
+	}
+	m, err := prepare.LoadModel(j)
+	if err != nil {
+		return err
+	}
+	if least := j.Workers + 2; slices.Contains(f.parts, timePart) && f.steps < least {
+		return cli.BadInput(fmt.Errorf("--visit-steps %d; of a stream over %d workers whole steps are left with %d at least", f.steps, j.Workers, least))
+	}
+	l, err := f.learning(c, j, m, methods)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(j.Out, 0o755); err != nil {
+		return cli.BadInput(fmt.Errorf("--out: %w", err))
+	}
+	file, err := curves.OpenTrainings(filepath.Join(j.Out, "trainings.jsonl"))
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	defer file.Close()
+	var trained map[string][]curves.Training
+	if slices.Contains(f.parts, learnPart) {
+		trained, err = l.learn(c.Context(), file)
+	} else {
+		trained, err = l.found(file)
+	}
+	if err != nil {
+		return err
+	}
+	var measured *times
+	if slices.Contains(f.parts, timePart) {
+		measured, err = f.measureTimes(c, l)
+	} else {
+		measured, err = readTimes(l)
+	}
+	if err != nil {
+		return err
+	}
+	return f.show(c, l, trained, measured)
+}
+
+// learning is how the methods are to learn.
+func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model, methods []learningMethod) (*learning, error) {
+	micros := j.MicroBatches
+	if micros == 0 {
+		micros = j.Workers // as AvgPipe's baselines: section 7.1
+	}
+	j.MicroBatches = 0 // AvgPipe chooses its own
+	if j.Batch%micros != 0 {
+		return nil, cli.BadInput(fmt.Errorf("a batch of %d samples does not divide into %d micro-batches; give --micro-batches, or another --batch", j.Batch, micros))
+	}
+	for _, own := range methods {
+		if own.split && j.Batch%own.pipelines() != 0 {
+			return nil, cli.BadInput(fmt.Errorf("--methods: %s: a batch of %d samples does not divide among %d pipelines; give another --batch", own.Name, j.Batch, own.pipelines()))
+		}
+	}
+	set, err := prepare.OpenData(j, m)
+	if err != nil {
+		return nil, err
+	}
+	if f.rows > 0 {
+		short := *set
+		if short.Train, err = data.Head(set.Train, f.rows); err != nil {
+			return nil, cli.BadInput(err)
+		}
+		set = &short
+	}
+	if f.metric == "" {
+		f.metric = string(curves.Accuracy)
+		if set.Tokens {
+			f.metric = string(curves.Loss)
+		}
+	}
+	engine, err := prepare.OpenEngine()
+	if err != nil {
+		return nil, err
+	}
+	base, err := stagesByOperations(c.Context(), j, m)
+	if err != nil {
+		return nil, err
+	}
+	return &learning{
+		job: j, model: m, engine: engine, set: set, base: base, micros: micros, methods: methods,
+		seeds: f.seeds, epochs: f.epochs, evals: f.evals, at: f.at, log: c.ErrOrStderr(),
+	}, nil
+}

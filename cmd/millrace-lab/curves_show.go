@@ -1,0 +1,329 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/lab/curves"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// comparison is both parts of bench curves, ready to be shown.
+type comparison struct {
+	*learning
+	metric  curves.Metric
+	target  float64
+	trained map[string][]curves.Training
+	found   map[string]curves.Efficiency
+	times   *times // nil: not measured
+	study   report.Study
+	files   []plotFile
+}
+
+// plotFile is a plot and the file it goes to beside the page.
+type plotFile struct {
+	name string
+	plot report.Plot
+}
+
+// show prints the tables and writes the page and the plots.
+func (f *curvesFlags) show(c *cobra.Command, l *learning, trained map[string][]curves.Training, measured *times) error {
+	s := &comparison{learning: l, metric: curves.Metric(f.metric), target: f.target, trained: trained, times: measured}
+	if err := s.count(); err != nil {
+		return err
+	}
+	s.study = report.Study{
+		Title:    fmt.Sprintf("%s: time to %s", l.model.Name, s.goal()),
+		Subtitle: fmt.Sprintf("%d samples a batch, %d workers; AvgPipe's Figures 11 to 14 on this machine", l.job.Batch, l.job.Workers),
+	}
+	s.learningSection()
+	if measured != nil {
+		if err := s.timeSections(); err != nil {
+			return err
+		}
+	}
+	s.facts()
+	for _, p := range s.files {
+		if err := document.Write(filepath.Join(l.job.Out, p.name), p.plot.SVG); err != nil {
+			return err
+		}
+	}
+	page := filepath.Join(l.job.Out, "curves.html")
+	if err := document.Write(page, s.study.HTML); err != nil {
+		return err
+	}
+	if err := s.study.Markdown(c.OutOrStdout()); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(c.OutOrStdout(), "\npage        %s\n", page)
+	return err
+}
+
+// count counts the epochs to the target, which is taken from sync where none is given.
+func (s *comparison) count() error {
+	if s.target == 0 {
+		var sync [][]curves.Point
+		for _, t := range s.trained["sync"] {
+			sync = append(sync, t.Points)
+		}
+		var err error
+		if s.target, err = s.metric.ReachedBy(sync, 2./3); err != nil {
+			return cli.BadInput(fmt.Errorf("%w; give a --target, or let it learn first", err))
+		}
+	}
+	s.found = map[string]curves.Efficiency{}
+	for _, m := range s.methods {
+		s.found[m.Name] = s.metric.Efficiency(s.trained[m.Name], s.target)
+	}
+	return nil
+}
+
+func (s *comparison) goal() string {
+	if s.metric == curves.Accuracy {
+		return fmt.Sprintf("an accuracy of %.4g %%", 100*s.target)
+	}
+	return fmt.Sprintf("a loss of %.4g", s.target)
+}
+
+// value writes a value of the metric.
+func (s *comparison) value(x float64) string {
+	if s.metric == curves.Accuracy {
+		return fmt.Sprintf("%.2f %%", 100*x)
+	}
+	return fmt.Sprintf("%.4f", x)
+}
+
+// learningSection is the epochs to the target and the curves, where something has been trained.
+func (s *comparison) learningSection() {
+	if len(s.trained) == 0 {
+		return
+	}
+	t := &report.Table{Head: []string{"method", " learning rate", " epochs to target", " least", " most", " over sync", " reached", " diverged", " best " + string(s.metric)}}
+	reached := &report.Bars{Title: "Epochs to the target"}
+	sync := s.found["sync"]
+	for _, m := range s.methods {
+		e := s.found[m.Name]
+		all := len(s.trained[m.Name])
+		if all == 0 {
+			continue
+		}
+		row := []any{m.Name, fmt.Sprintf("%.3g", s.job.Rate.Base*m.factor(s.job))}
+		bar := report.Bar{None: "not reached"}
+		if n := len(e.Epochs); n > 0 {
+			row = append(row, fmt.Sprintf("%.3f", e.Mean), fmt.Sprintf("%.3f", e.Lo), fmt.Sprintf("%.3f", e.Hi))
+			bar = report.Bar{Value: e.Mean, Lo: e.Lo, Hi: e.Hi}
+			if e.Missed > 0 {
+				bar.Note = fmt.Sprintf("(%d of %d)", n, all)
+			}
+		} else {
+			row = append(row, "–", "–", "–")
+		}
+		over := "–"
+		if e.Mean > 0 && e.Missed == 0 && sync.Mean > 0 {
+			over = fmt.Sprintf("%.3f", e.Mean/sync.Mean)
+		}
+		best := "–"
+		if e.Diverged < all {
+			best = s.value(e.Best)
+		}
+		t.Add(append(row, over, fmt.Sprintf("%d of %d", all-e.Missed, all), e.Diverged, best)...)
+		reached.Groups = append(reached.Groups, report.BarGroup{Name: m.Name, Bars: []report.Bar{bar}})
+	}
+	s.study.Sections = append(s.study.Sections, report.StudySection{
+		Title: "Epochs to " + s.goal(),
+		Note:  fmt.Sprintf("The mean of the seeds, evaluated %d times an epoch of %d samples.", s.evals, s.set.Train.Len()),
+		Table: t, Plots: []report.Plot{s.plot("epochs.svg", reached), s.plot("loss.svg", s.curves(curves.Loss, "")), s.plot("accuracy.svg", s.curves(curves.Accuracy, report.UnitPart))},
+		Notes: []string{
+			"sync stands for AFAB (GPipe) and 1F1B (DAPPLE), which give the bits of one worker with their micro-batches, and for data parallelism, which adds the same gradients in another order. Batches are not cut to learn (2BW's are): that changes rounding alone, and where layers normalise over micro-batches they are cut.",
+			"Evaluations drain the pipeline; the first minibatches behind one see fresher weights than the policy has them see.",
+		},
+	})
+}
+
+// plot keeps a plot for its file.
+func (s *comparison) plot(name string, p report.Plot) report.Plot {
+	s.files = append(s.files, plotFile{name, p})
+	return p
+}
+
+// curvesFrom is the part of a training that curves leave out: its first steps are steeper than all
+// that methods differ by.
+const curvesFrom = 0.1
+
+// curves is a metric over epochs, by method.
+func (s *comparison) curves(metric curves.Metric, unit report.Unit) report.Plot {
+	p := &report.Lines{Title: "Test " + string(metric), XLabel: "epochs", Unit: unit}
+	if metric == s.metric {
+		p.Target = &s.target
+	}
+	for _, m := range s.methods {
+		var points [][]curves.Point
+		for _, t := range s.trained[m.Name] {
+			points = append(points, t.Points)
+		}
+		line := report.Series{Name: m.Name, Like: -1}
+		spreads := metric.Spreads(points)
+		for _, at := range spreads {
+			if at.Epoch < spreads[len(spreads)-1].Epoch*curvesFrom {
+				continue
+			}
+			line.Points = append(line.Points, report.SeriesPoint{X: at.Epoch, Y: at.Mean, Lo: at.Lo, Hi: at.Hi})
+		}
+		if len(line.Points) > 0 {
+			p.Series = append(p.Series, line)
+		}
+	}
+	return p
+}
+
+// epochsOf is how many epochs a contender takes to the target; 0 where that is not known.
+func (s *comparison) epochsOf(c *contender) float64 {
+	m, ok := methodOf(s.methods, c.Policy, c.Pipelines, c.Split)
+	if e := s.found[m.Name]; ok && e.Missed == 0 {
+		return e.Mean
+	}
+	return 0
+}
+
+// targetS is a contender's time to the target; 0 where that is not known.
+func (s *comparison) targetS(c *contender) float64 {
+	return curves.TimeTo(s.epochsOf(c), s.set.Train.Len(), s.times.Batch, stats.Median(c.StepS))
+}
+
+// timeSections are the table of all contenders, and AvgPipe at the memory of each rival.
+func (s *comparison) timeSections() error {
+	t := &report.Table{Head: []string{"method", " batch", " predicted", " samples/s", " epochs to target", " time to target", " peak memory", " predicted", " computing"}}
+	for _, c := range s.times.Contested {
+		batch := stats.Median(c.StepS)
+		row := []any{c.Name, trace.Seconds(batch), trace.Seconds(c.PredictedS), fmt.Sprintf("%.4g", float64(s.times.Batch)/batch)}
+		if e := s.epochsOf(c); e > 0 {
+			row = append(row, fmt.Sprintf("%.3f", e), prepare.Duration(s.targetS(c)))
+		} else {
+			row = append(row, "–", "–")
+		}
+		t.Add(append(row, report.Bytes(float64(c.peak())), report.Bytes(float64(slices.Max(c.Predicted))), prepare.Percent(stats.Median(c.Busy)))...)
+	}
+	s.study.Sections = append(s.study.Sections, report.StudySection{
+		Title: "Time to " + s.goal(),
+		Note:  "Time to the target is epochs × batches of an epoch × the median time of a batch; evaluations are not counted. Computing is the part of the workers' time; memory is of the fullest worker, by its allocator.",
+		Table: t,
+	})
+	if err := s.heldSection(); err != nil {
+		return err
+	}
+	return s.fillingSection()
+}
+
+// claims are what AvgPipe's authors say of their speedup over each rival at equal memory
+// (section 7.1.1): GNMT, BERT, AWD. Over DAPPLE they give none by itself.
+var claims = map[string]string{
+	"DP": "–, 1.3, 7.0", "GPipe (AFAB)": "1.3, 1.1, 1.8", "PipeDream (stash)": "1.6, –, 3.0", "PipeDream-2BW": "1.6, 1.8, 1.8",
+}
+
+// heldSection is AvgPipe held to each rival's memory: Figs. 11 to 13.
+func (s *comparison) heldSection() error {
+	t := &report.Table{Head: []string{"rival", "AvgPipe", " rival holds", " AvgPipe", " faster, batch", " 95 % interval", " x epochs", " = to target", " paper"}}
+	names := []string{"rival", "AvgPipe at its memory"}
+	taken, memory, busy := &report.Bars{Title: "Time to the target", Unit: report.UnitSeconds, Names: names}, &report.Bars{Title: "Peak memory of the fullest worker", Unit: report.UnitBytes, Names: names}, &report.Bars{Title: "Workers computing", Unit: report.UnitPart, Names: names}
+	batches := &report.Bars{Title: "Time of a batch", Unit: report.UnitSeconds, Names: names}
+	for _, h := range s.times.Held {
+		rival := s.times.Contested[h.Rival]
+		groups := map[*report.Bars]report.BarGroup{}
+		add := func(c *contender) {
+			bars := map[*report.Bars]report.Bar{
+				batches: {Value: stats.Median(c.StepS), Lo: slices.Min(c.StepS), Hi: slices.Max(c.StepS)}, memory: {Value: float64(c.peak())}, busy: {Value: stats.Median(c.Busy)}, taken: {Value: s.targetS(c)},
+			}
+			for p, b := range bars {
+				if b.Value == 0 {
+					b.None = "not reached"
+				}
+				g := groups[p]
+				g.Name, g.Bars = rival.Name, append(g.Bars, b)
+				groups[p] = g
+			}
+		}
+		add(rival)
+		if h.AvgPipe < 0 {
+			t.Add(rival.Name, "none fits; the smallest needs "+report.Bytes(float64(h.SmallestBytes)), report.Bytes(float64(rival.peak())), "", "", "", "", "", claims[rival.Name])
+			for p, g := range groups {
+				g.Bars = append(g.Bars, report.Bar{None: "none fits"})
+				groups[p] = g
+			}
+		} else {
+			own := s.times.Contested[h.AvgPipe]
+			add(own)
+			speed, err := curves.SpeedupOf(own.StepS, rival.StepS, s.epochsOf(own), s.epochsOf(rival))
+			if err != nil {
+				return err
+			}
+			epochs, target := "–", "–"
+			if speed.Target > 0 {
+				epochs, target = fmt.Sprintf("%.3f", speed.Epochs), fmt.Sprintf("%.3f", speed.Target)
+			}
+			name := strings.TrimPrefix(own.Name, "AvgPipe ")
+			if own.Pipelines == 1 && h.SmallestBytes > 0 {
+				name += fmt.Sprintf(" (several pipelines need %s)", report.Bytes(float64(h.SmallestBytes)))
+			}
+			t.Add(rival.Name, name, report.Bytes(float64(rival.peak())), report.Bytes(float64(own.peak())), fmt.Sprintf("%.3f", speed.Batch),
+				fmt.Sprintf("%.3f to %.3f", speed.Interval.Lo, speed.Interval.Hi), epochs, target, cmp.Or(claims[rival.Name], "–"))
+		}
+		for _, p := range []*report.Bars{taken, batches, memory, busy} {
+			p.Groups = append(p.Groups, groups[p])
+		}
+	}
+	s.study.Sections = append(s.study.Sections, report.StudySection{
+		Title: "AvgPipe held to each rival's memory",
+		Note:  "M micro-batches, N pipelines, +x forwards in advance of 1F1B: the fastest setting, by simulation, whose fullest worker holds no more than the rival's. How much faster it is over a batch is the median over rounds in which both had their turn; times the rival's epochs over its own, that is how much faster it is to the target.",
+		Table: t,
+		Plots: []report.Plot{s.plot("time.svg", taken), s.plot("batch.svg", batches), s.plot("memory.svg", memory), s.plot("computing.svg", busy)},
+		Notes: []string{"The paper's are of GNMT, BERT (where PipeDream runs out of memory) and AWD, of its training time to a target on 6 V100 (AWD: 4) and 1 Gbit/s (section 7.1.1); over all pipelines it has 1.7."},
+	})
+	return nil
+}
+
+// facts say how it was measured.
+func (s *comparison) facts() {
+	j := s.job
+	add := func(name, value string) { s.study.Facts = append(s.study.Facts, report.Fact{Name: name, Value: value}) }
+	add("model", fmt.Sprintf("%s, %d parameters", s.model.Name, s.model.ParameterElements()))
+	add("data", fmt.Sprintf("%s, the first %d samples; test: %s", j.Data, s.set.Train.Len(), rowsText(j.EvalRows, s.set.Test.Len())))
+	add("batch", fmt.Sprintf("%d samples; GPipe, DAPPLE and 2BW cut it into %d micro-batches", j.Batch, s.micros))
+	add("optimizer", fmt.Sprintf("%s, momentum %g, learning rate %g, %s", j.Optimizer.Kind, j.Optimizer.Momentum, j.Rate.Base, j.Rate.Kind))
+	add("seeds", fmt.Sprintf("%d from %d on", s.seeds, j.Seed))
+	add("AvgPipe", "learning rate times the number of pipelines, unless its name says otherwise; alpha 1/N; dilutes first; split: an N-th of a batch each, rate and alpha as of train --lr-scale split")
+	add("stages that learn", fmt.Sprintf("begin with layers %v", firstLayers(s.base)))
+	if t := s.times; t != nil {
+		where := fmt.Sprintf("%d workers on %d of %d cores", t.Workers, t.Cores, runtime.NumCPU())
+		if t.Wire != "" {
+			where += ", behind the links of " + t.Wire
+		}
+		add("measured", where)
+		add("stages measured", fmt.Sprintf("begin with layers %v", t.Stages))
+		add("rounds", fmt.Sprint(len(t.Contested[0].StepS)))
+	}
+	for _, p := range s.files {
+		s.study.Links = append(s.study.Links, report.StudyLink{File: p.name, What: "plot"})
+	}
+	s.study.Links = append(s.study.Links, report.StudyLink{File: "trainings.jsonl", What: "every training with its evaluations"})
+	if s.times != nil {
+		s.study.Links = append(s.study.Links, report.StudyLink{File: "times.json", What: "every contender's rounds"})
+	}
+}
+
+func rowsText(asked, all int) string {
+	if asked > 0 && asked < all {
+		return fmt.Sprintf("the first %d", asked)
+	}
+	return fmt.Sprintf("all %d", all)
+}

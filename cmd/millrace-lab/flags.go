@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/spf13/cobra"
+)
+
+// measuring is how much a benchmark measures, and how it prints it. Counts that it has no use for are 0.
+type measuring struct {
+	pairs  int // alternating, of a comparison
+	rounds int // in which everybody is visited once
+	visits int // to each candidate, where the best of several is looked for
+	steps  int // of one visit
+	asJSON bool
+
+	stepsFlag string
+	stepsDoc  string // where the flag's 0 stands for a number that is found out
+}
+
+// leastRepeats is how many measurements an interval of 95 % of their median takes.
+const leastRepeats = 6
+
+// add gives a command flags for those counts that are not 0, with them as defaults; that of the
+// steps is called stepsFlag, because --steps of a job is something else.
+func (m *measuring) add(c *cobra.Command, stepsFlag string) {
+	m.stepsFlag = stepsFlag
+	f := c.Flags()
+	for _, count := range []struct {
+		name, doc string
+		at        *int
+	}{
+		{"pairs", "alternating pairs of each comparison", &m.pairs},
+		{"rounds", "times that each is visited", &m.rounds},
+		{"visits", "visits to each candidate when the best settings are looked for", &m.visits},
+		{stepsFlag, "training steps of a visit", &m.steps},
+	} {
+		if *count.at == 0 && count.name == stepsFlag && m.stepsDoc != "" {
+			count.doc = m.stepsDoc
+		} else if *count.at == 0 {
+			continue
+		}
+		f.IntVar(count.at, count.name, *count.at, count.doc)
+	}
+	f.BoolVar(&m.asJSON, "json", false, "for machines")
+}
+
+// check refuses counts that say nothing: m.add's command must have had all of them. A visit has
+// so many steps at least, for the reason given.
+func (m *measuring) check(c *cobra.Command, leastSteps int, why string) error {
+	for _, count := range []struct {
+		name      string
+		is, least int
+		why       string
+	}{
+		{"pairs", m.pairs, leastRepeats, "for an interval around their median"},
+		{"rounds", m.rounds, leastRepeats, "for an interval around their median"},
+		{"visits", m.visits, 1, "to choose by"},
+		{m.stepsFlag, m.steps, leastSteps, why},
+	} {
+		if count.name == m.stepsFlag && m.stepsDoc != "" && !c.Flags().Changed(count.name) {
+			continue
+		}
+		if c.Flags().Lookup(count.name) != nil && count.is < count.least {
+			return cli.BadInput(fmt.Errorf("--%s %d; give %d at least, %s", count.name, count.is, count.least, count.why))
+		}
+	}
+	return nil
+}
+
+// What a visit takes by itself: what has just stood still finds its caches cold for a third of a second.
+const (
+	visitS    = 1.5
+	mostSteps = 400
+	untilDoc  = "training steps of a visit (default: as many as take 1.5 s)"
+)
+
+// visitSteps is how many steps that take stepS each make a visit, so many at least.
+func visitSteps(stepS float64, least int) int {
+	return max(least, int(math.Ceil(min(visitS/stepS, mostSteps))))
+}

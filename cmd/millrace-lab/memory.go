@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
+	"github.com/millrace-ml/millrace/tune/predict"
+)
+
+// memoryFlags is what bench memory takes beside a job.
+type memoryFlags struct {
+	counts    []int
+	schedules []string
+	measuring
+}
+
+func benchMemoryCommand() *cobra.Command {
+	var flags prepare.JobFlags
+	own := memoryFlags{counts: []int{2, 4, 8, 16}, schedules: []string{"afab", "1f1b"}, measuring: measuring{steps: 4}}
+	c := &cobra.Command{
+		Use: "memory", Short: "What schedules hold as the micro-batches of a step grow in number and not in size: predicted and measured",
+		Long: `Trains a few steps with every number of micro-batches and every schedule, over the same stages, and
+reads each worker's allocator: DAPPLE's Table 5 (GPipe's memory grows with M, 1F1B's does not).
+Weights, gradients and the optimizer's copies are the same throughout, so that all that grows is
+activations. With --out it draws them too.`,
+		Example: "  millrace bench memory --model gpt --micro-batch 4 --counts 2,4,8,16 --out runs/memory",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			j, err := flags.Job()
+			if err != nil {
+				return err
+			}
+			return own.run(c, j)
+		},
+	}
+	wanted := []string{"data", "seed", "out"}
+	flags.Add(c, job.ModelOptions, job.PlanOptions, slices.DeleteFunc(slices.Clone(job.TrainOptions), func(o job.Option) bool { return !slices.Contains(wanted, o.Name) }))
+	f := c.Flags()
+	f.IntSliceVar(&own.counts, "counts", own.counts, "micro-batches of a step")
+	f.StringSliceVar(&own.schedules, "schedules", own.schedules, "schedules to compare")
+	own.add(c, "visit-steps")
+	return c
+}
+
+// held is what a schedule holds with so many micro-batches in a step.
+type held struct {
+	Schedule     string  `json:"schedule"`
+	MicroBatches int     `json:"micro_batches"`
+	Predicted    []int64 `json:"predicted_bytes"` // by worker
+	Measured     []int64 `json:"measured_bytes"`
+}
+
+func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
+	slices.Sort(f.counts)
+	f.counts = slices.Compact(f.counts)
+	switch {
+	case len(f.counts) < 2 || f.counts[0] < 1:
+		return cli.BadInput(fmt.Errorf("--counts %v; give two numbers of micro-batches or more, 1 at least", f.counts))
+	case len(f.schedules) == 0:
+		return cli.BadInput(fmt.Errorf("--schedules names none; give afab,1f1b"))
+	}
+	if err := f.check(c, 1, "to hold what it takes"); err != nil {
+		return err
+	}
+	if j.MicroBatch == 0 {
+		j.MicroBatch = 4
+	}
+	j.MicroBatches, j.Batch = 0, j.MicroBatch*f.counts[0]
+	p, err := prepare.PrepareHardware(c, j)
+	if err != nil {
+		return err
+	}
+	fix, err := prepare.Overrides(j, prepare.NamesOf(p.Model))
+	if err != nil {
+		return err
+	}
+	base, err := avgpipe.Partition(c.Context(), &avgpipe.Workload{Profile: p.Profile, Cluster: p.Cluster, Batch: j.Batch, Clip: j.Clip > 0}, fix)
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	dir, remove, err := scratch()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	var all []held
+	for _, name := range f.schedules {
+		for _, m := range f.counts {
+			one, err := f.measure(c.Context(), p, base, dir, name, m)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "  %s, %d micro-batches: %s\n", name, m, report.Bytes(float64(slices.Max(one.Measured))))
+			all = append(all, one)
+		}
+	}
+	if f.asJSON {
+		return cli.WriteJSON(c.OutOrStdout(), all)
+	}
+	return f.show(c.OutOrStdout(), p, all)
+}
+
+// measure predicts what a schedule holds and trains some steps with it.
+func (f *memoryFlags) measure(ctx context.Context, p *prepare.Prepared, base *plan.Plan, dir, name string, micros int) (one held, err error) {
+	pl := *base
+	pl.Stages = slices.Clone(base.Stages)
+	pl.Schedule, pl.Weights, pl.MicroBatches, pl.MicroBatch = name, string(schedule.Sync), micros, p.Job.MicroBatch
+	for i := range pl.Stages {
+		pl.Stages[i].Warmup = 0 // the schedule's own
+	}
+	predicted, err := predict.Plan(p.Profile, p.Cluster, &pl, p.Job.Clip > 0)
+	if err != nil {
+		return one, cli.BadInput(err)
+	}
+	j := *p.Job
+	j.Batch = pl.Batch()
+	own := sessions{job: &j, dir: dir, steps: f.steps}
+	command, err := own.command(fmt.Sprintf("%s M=%d", name, micros), &pl, j.ThreadsPerWorker)
+	if err != nil {
+		return one, err
+	}
+	one = held{Schedule: name, MicroBatches: micros, Predicted: predicted.MemoryBytes}
+	err = race.Together(ctx, []race.Command{command}, func(rivals []*race.Rival) error {
+		defer func() { one.Measured = rivals[0].PeakBytes }()
+		return race.Warm(ctx, 2, rivals[0])
+	})
+	return one, err
+}
+
+// show prints the table, and draws it where there is a folder for that.
+func (f *memoryFlags) show(w io.Writer, p *prepare.Prepared, all []held) error {
+	t := report.Table{Head: []string{"schedule", " M", " predicted", " measured", " off", " more than with the fewest"}}
+	lines := report.Lines{Title: fmt.Sprintf("%s: fullest worker, micro-batches of %d", p.Model.Name, p.Job.MicroBatch), XLabel: "micro-batches of a step", Unit: report.UnitBytes, Zero: true}
+	for i, name := range f.schedules {
+		first := all[i*len(f.counts)]
+		predicted, measured := report.Series{Name: name + ", predicted", Like: -1, Dashed: true}, report.Series{Name: name + ", measured", Like: 2 * i, Dots: true}
+		for _, one := range all[i*len(f.counts) : (i+1)*len(f.counts)] {
+			says, is, least := float64(slices.Max(one.Predicted)), float64(slices.Max(one.Measured)), float64(slices.Max(first.Measured))
+			t.Add(name, one.MicroBatches, report.Bytes(says), report.Bytes(is), prepare.Percent(race.Off(says, is)), report.Bytes(is-least))
+			x := float64(one.MicroBatches)
+			predicted.Points = append(predicted.Points, report.SeriesPoint{X: x, Y: says, Lo: says, Hi: says})
+			measured.Points = append(measured.Points, report.SeriesPoint{X: x, Y: is, Lo: is, Hi: is})
+		}
+		lines.Series = append(lines.Series, predicted, measured)
+	}
+	if err := t.Markdown(w); err != nil {
+		return err
+	}
+	if p.Job.Out == "" {
+		return nil
+	}
+	if err := os.MkdirAll(p.Job.Out, 0o755); err != nil {
+		return cli.BadInput(fmt.Errorf("--out: %w", err))
+	}
+	study := report.Study{
+		Title: lines.Title, Subtitle: "DAPPLE's Table 5: GPipe's memory grows with the micro-batches of a step, 1F1B's does not",
+		Sections: []report.StudySection{{Title: "Peak memory of the fullest worker", Table: &t, Plots: []report.Plot{&lines}}},
+		Facts:    []report.Fact{{Name: "model", Value: fmt.Sprintf("%s, %d parameters", p.Model.Name, p.Model.ParameterElements())}, {Name: "optimizer", Value: p.Job.Optimizer.Kind}, {Name: "workers", Value: fmt.Sprint(p.Job.Workers)}},
+		Links:    []report.StudyLink{{File: "memory.svg", What: "the plot"}},
+	}
+	page := filepath.Join(p.Job.Out, "memory.html")
+	if err := document.Write(filepath.Join(p.Job.Out, "memory.svg"), lines.SVG); err != nil {
+		return err
+	}
+	if err := document.Write(page, study.HTML); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\npage        %s\n", page)
+	return err
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/race"
+)
+
+func benchPeersCommand() *cobra.Command {
+	w := race.SixMillion()
+	own := peersOptions{measuring: measuring{pairs: 15, visits: 3, steps: 2}}
+	c := &cobra.Command{
+		Use: "peers", Short: "Race PyTorch: one process, sync.Pipe, DDP and 1F1B by hand, each at its best",
+		Example: "  millrace bench peers --data text.txt\n  millrace bench peers --data text.txt --only pipe,onef1b --pairs 25",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := own.check(c, 1, "to be timed"); err != nil {
+				return err
+			}
+			return benchPeers(c, w, own)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&w.Data, "data", "", "a text that everybody trains on (default: random bytes)")
+	f.IntVar(&w.Batch, "batch", w.Batch, "rows of an optimizer step")
+	f.StringVar(&w.Optimizer, "optimizer", w.Optimizer, "sgd or adamw")
+	f.StringSliceVar(&own.only, "only", nil, "these rivals alone: single, pipe, ddp, onef1b")
+	own.add(c, "steps")
+	return c
+}
+
+type peersOptions struct {
+	measuring
+	only []string
+}
+
+// workloadJob is the job whose training is the workload.
+func workloadJob(w race.Workload) (*job.Job, error) {
+	j := job.Default()
+	j.Model, j.Data, j.Batch, j.Seed = "gpt", w.Data, w.Batch, w.Seed
+	j.Settings = map[string]any{"layers": w.Layers, "width": w.Width, "heads": w.Heads, "context": w.Context, "vocabulary": w.Vocabulary}
+	j.Optimizer.Kind, j.Optimizer.Momentum, j.Optimizer.WeightDecay = w.Optimizer, w.Momentum, w.WeightDecay
+	j.Rate.Base = w.LearningRate
+	return &j, cli.BadInput(j.Complete())
+}
+
+func benchPeers(c *cobra.Command, w race.Workload, o peersOptions) error {
+	ctx, out, log := c.Context(), c.OutOrStdout(), c.ErrOrStderr()
+	for _, name := range o.only {
+		if !slices.ContainsFunc(w.Peers("", "", o.steps), func(p race.Peer) bool { return p.Name == name }) {
+			return cli.BadInput(fmt.Errorf("--only %s: the rivals are single, pipe, ddp and onef1b", name))
+		}
+	}
+	j, err := workloadJob(w)
+	if err != nil {
+		return err
+	}
+	if err := prepare.CheckTrainingData(j); err != nil {
+		return err
+	}
+	python, version, err := race.Python(ctx)
+	if err != nil {
+		return fmt.Errorf("%w, or run: make bench-peers", err)
+	}
+	chosen, err := prepare.Prepare(c, j, true)
+	if err != nil {
+		return err
+	}
+	piped := *j
+	piped.Stages = 2
+	pipeline, err := prepare.Prepare(c, &piped, true)
+	if err != nil {
+		return err
+	}
+	dir, remove, err := scratch()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	if err := race.WriteScripts(dir); err != nil {
+		return err
+	}
+	unit := unitOf(chosen.Model)
+	own := sessions{job: j, dir: dir, steps: o.steps}
+	best, err := own.command("millrace, its choice", chosen.Plan, j.ThreadsPerWorker)
+	if err != nil {
+		return err
+	}
+	cut, err := own.command("millrace, pipeline", pipeline.Plan, j.ThreadsPerWorker)
+	if err != nil {
+		return err
+	}
+	report := peersReport{Torch: version, Unit: unit, Choice: reason(chosen.Plan), Sweeps: map[string][]race.Measured{}}
+	for _, p := range w.Peers(python, dir, o.steps) {
+		if len(o.only) > 0 && !slices.Contains(o.only, p.Name) {
+			continue
+		}
+		fmt.Fprintf(log, "%s: %d settings\n", p.Doc, len(p.Candidates))
+		found, err := race.Sweep(ctx, p.Candidates, o.visits, race.Open, tellMeasured(log, unit))
+		if err != nil {
+			return err
+		}
+		report.order = append(report.order, p.Doc)
+		report.Sweeps[p.Doc] = found
+		against := []race.Command{best}
+		if p.Name == "pipe" || p.Name == "onef1b" {
+			against = append(against, cut)
+		}
+		for _, a := range against {
+			r, err := duel(ctx, a, found[0].Command, o.pairs, log, nil)
+			if err != nil {
+				return err
+			}
+			report.Results = append(report.Results, r)
+		}
+	}
+	if o.asJSON {
+		return cli.WriteJSON(out, report)
+	}
+	return report.write(out)
+}
+
+// peersReport is everything that bench peers found.
+type peersReport struct {
+	Torch   string                     `json:"torch"`
+	Unit    race.Unit                  `json:"unit"`
+	Choice  string                     `json:"choice"` // why millrace's plan was chosen
+	Sweeps  map[string][]race.Measured `json:"sweeps"`
+	Results []race.Result              `json:"results"`
+	order   []string                   // of Sweeps
+}
+
+func (r *peersReport) write(w io.Writer) error {
+	fmt.Fprintf(w, "PyTorch %s. millrace's choice: %s\n\n", r.Torch, r.Choice)
+	if err := race.WriteResults(w, r.Unit, r.Results); err != nil {
+		return err
+	}
+	for _, name := range r.order {
+		fmt.Fprintf(w, "\n%s\n\n", name)
+		if err := race.WriteSweep(w, r.Unit, r.Sweeps[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

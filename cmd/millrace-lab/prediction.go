@@ -1,0 +1,286 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/run/place"
+	"github.com/millrace-ml/millrace/stage/optim"
+	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/predict"
+)
+
+func benchPredictionCommand() *cobra.Command {
+	var flags prepare.JobFlags
+	splits, steps, rounds := 20, 0, 6
+	var asJSON, parts bool
+	c := &cobra.Command{
+		Use: "prediction", Short: "Compare predictions with measurements: the chosen plan and random splits",
+		Long: `Predicts the chosen plan and random splits from a profile that another process measured,
+then trains a few steps of each and compares step times, peak memory and live micro-batches.
+
+All plans are trained in turn, in several rounds, and before each training the plan is predicted anew,
+from a profile that another process measures then, in a few passes over the plan's own micro-batch
+size: a machine shared with others is slow for a second or for minutes at a time. A plan's figures
+are those of the round in which its step over its prediction is the middle one. From 6 rounds on the
+table has an interval for it, of 95 %, and says how many plans' reach within 5 % of their
+predictions: what a machine does not repeat any better is no error of the prediction. With --profile,
+that profile predicts every training.`,
+		Example: "  millrace bench prediction --model gpt --data text.txt --workers 2 --batch 32\n  millrace bench prediction --model convnet --workers 4 --cores 2 --batch 64 --splits 40",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			j, err := flags.Job()
+			if err != nil {
+				return err
+			}
+			if c.Flags().Changed("steps") && steps <= settleSteps {
+				return cli.BadInput(fmt.Errorf("--steps %d; the first %d are left out, so give %d at least", steps, settleSteps, settleSteps+1))
+			}
+			if splits < 0 {
+				return cli.BadInput(fmt.Errorf("--splits %d; give 1 or more, or 0 for the chosen plan alone", splits))
+			}
+			if rounds < 1 {
+				return cli.BadInput(fmt.Errorf("--rounds %d; each plan is trained once at least", rounds))
+			}
+			return benchPrediction(c, j, trials{splits, steps, rounds}, asJSON, parts)
+		},
+	}
+	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, []job.Option{prepare.DataOption()})
+	f := c.Flags()
+	f.IntVar(&splits, "splits", splits, "random splits beside the chosen plan")
+	f.IntVar(&steps, "steps", steps, untilDoc)
+	f.IntVar(&rounds, "rounds", rounds, "times that each plan is trained")
+	f.BoolVar(&asJSON, "json", false, "for machines")
+	f.BoolVar(&parts, "parts", false, "show what each kind of instruction takes, predicted and measured")
+	return c
+}
+
+// foresightPasses is how often a profile just before a training visits the plan's size: all of it is to be no longer
+// than the machine keeps its pace.
+const foresightPasses = 3
+
+// leastCounted is how many steps a training counts, however long they are.
+const leastCounted = 6
+
+// trials is how much is trained; of 0 steps, as many as a visit has.
+type trials struct{ splits, steps, rounds int }
+
+// predictionRow is one plan, predicted and measured.
+type predictionRow struct {
+	Plan      string         `json:"plan"`
+	Predicted plan.Predicted `json:"predicted"`
+	Measured  report.Numbers `json:"measured"`
+	OffStep   float64        `json:"off_step"`   // as a part of what was measured
+	OffMemory float64        `json:"off_memory"` // the worst worker's
+	OfMost    float64        `json:"of_most"`    // the largest part that a worker held of what no timing exceeds, in any training
+	SameCount bool           `json:"same_count"` // of live micro-batches, on every worker
+	Ratios    []float64      `json:"ratios"`     // of each round: the median step over its prediction
+	Parts     []stepPart     `json:"parts"`
+}
+
+func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool) error {
+	p, err := prepare.PrepareToTrain(c, j)
+	if err != nil {
+		return err
+	}
+	plans := []*plan.Plan{p.Plan}
+	rng := rand.New(rand.NewPCG(j.Seed, 7))
+	for len(plans) <= t.splits {
+		pl, err := randomPlan(c.Context(), rng, p)
+		if err != nil {
+			return err
+		}
+		plans = append(plans, pl)
+	}
+	dir, remove, err := scratch()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	ahead := foresight{p: p, dir: dir}
+	trained := make([][]predictionRow, len(plans))
+	for round := range t.rounds {
+		for i, pl := range plans {
+			predicted, err := ahead.again(c.Context(), plans[i:i+1], foresightPasses)
+			if err != nil {
+				return err
+			}
+			q, now := *p, *pl
+			q.Plan, now.Predicted = &now, &predicted[0]
+			steps := t.steps
+			if steps == 0 {
+				steps = settleSteps + visitSteps(now.Predicted.StepS, leastCounted)
+			}
+			r, err := predictedAndTrained(c.Context(), &q, steps)
+			if err != nil {
+				return err
+			}
+			if i == 0 {
+				r.Plan += " (chosen)"
+			}
+			trained[i] = append(trained[i], r)
+			fmt.Fprintf(c.ErrOrStderr(), "  round %d of %d, plan %d of %d: %s: step %.1f %% off, memory %.1f %%\n",
+				round+1, t.rounds, i+1, len(plans), r.Plan, 100*r.OffStep, 100*r.OffMemory)
+		}
+	}
+	var rows []predictionRow
+	for _, all := range trained {
+		rows = append(rows, middleTraining(all))
+	}
+	if parts {
+		for _, r := range rows {
+			fmt.Fprintln(c.ErrOrStderr(), r.Plan)
+			if err := writeParts(c.ErrOrStderr(), r.Parts); err != nil {
+				return err
+			}
+		}
+	}
+	if asJSON {
+		return cli.WriteJSON(c.OutOrStdout(), rows)
+	}
+	return writePredictions(c.OutOrStdout(), rows)
+}
+
+// predictedAndTrained trains a plan once and holds it against its prediction.
+func predictedAndTrained(ctx context.Context, p *prepare.Prepared, steps int) (predictionRow, error) {
+	result, err := measuredTraining(ctx, p, steps)
+	if err != nil {
+		return predictionRow{}, err
+	}
+	simulated, err := prepare.CheckAndSimulate(p)
+	if err != nil {
+		return predictionRow{}, err
+	}
+	r := compareWith(p.Plan, result)
+	r.Parts = stepParts(simulated, &result.Timeline, 1, settleSteps)
+	return r, nil
+}
+
+// ratio is the step over its prediction.
+func (r predictionRow) ratio() float64 { return r.Measured.StepS / r.Predicted.StepS }
+
+// middleTraining is, of several trainings of a plan, the one whose step over its prediction is in the middle, the
+// slower one of two; it lists the others' ratios.
+func middleTraining(all []predictionRow) predictionRow {
+	var ratios []float64
+	for _, r := range all {
+		ratios = append(ratios, r.ratio())
+	}
+	slices.SortStableFunc(all, func(a, b predictionRow) int { return cmp.Compare(a.ratio(), b.ratio()) })
+	r := all[len(all)/2]
+	r.Ratios = ratios
+	for _, other := range all {
+		r.OfMost = max(r.OfMost, other.OfMost)
+	}
+	return r
+}
+
+// randomPlan cuts the model anywhere, with any profiled micro-batch, schedule and recompute.
+func randomPlan(ctx context.Context, rng *rand.Rand, p *prepare.Prepared) (*plan.Plan, error) {
+	stages := min(p.Job.Workers, len(p.Model.Layers))
+	cuts := rng.Perm(len(p.Model.Layers) - 1)[:stages-1]
+	for i := range cuts {
+		cuts[i]++
+	}
+	slices.Sort(cuts)
+	fix := tune.Overrides{
+		Split: cuts, Schedule: []string{"1f1b", "afab", "pb"}[rng.IntN(3)], Recompute: []string{"none", "none", "all", "every:2"}[rng.IntN(4)],
+		MicroBatch: p.Job.MicroBatch, MicroBatches: p.Job.MicroBatches,
+	}
+	if sizes := prepare.MicroBatches(p.Job); fix.MicroBatch == 0 && fix.MicroBatches == 0 {
+		fix.MicroBatch = sizes[rng.IntN(len(sizes))]
+	}
+	if stages == 1 {
+		fix = tune.Overrides{Stages: 1, MicroBatch: fix.MicroBatch, MicroBatches: fix.MicroBatches}
+	}
+	found, err := tune.Search(ctx, tune.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch,
+		Clip: p.Job.Clip > 0, Fix: fix, Runnable: true})
+	if err != nil {
+		return nil, err
+	}
+	return found.Best, nil
+}
+
+// measuredTraining trains a few steps of a plan, and nothing else.
+func measuredTraining(ctx context.Context, p *prepare.Prepared, steps int) (*run.Result, error) {
+	train, err := prepare.TrainingData(p.Job, p.Model)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := prepare.OpenEngine()
+	if err != nil {
+		return nil, err
+	}
+	return run.Train(ctx, run.Config{
+		Model: p.Model, Plan: p.Plan, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
+		Optimizer: p.Job.Optimizer, Rate: optim.Rate{Kind: optim.Constant, Base: timedRate}, Clip: p.Job.Clip, Seed: p.Job.Seed, Steps: steps, KeepSteps: steps,
+		Place: &place.Policy{}, ThreadsPerWorker: p.Job.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, p.Plan), Mesh: prepare.MeshOf(p.Job, p.Cluster),
+	})
+}
+
+func compareWith(pl *plan.Plan, r *run.Result) predictionRow {
+	n := report.NumbersOf(&r.Timeline, settleSteps, pl.Batch())
+	row := predictionRow{Plan: prepare.ShortPlan(pl), Predicted: *pl.Predicted, Measured: n, SameCount: slices.Equal(pl.Predicted.PeakActivations, n.PeakActivations)}
+	row.OffStep = race.Off(pl.Predicted.StepS, n.StepS)
+	for w, bytes := range n.PeakBytes {
+		row.OfMost = max(row.OfMost, float64(bytes)/float64(pl.Predicted.Needs()[w]))
+		row.OffMemory = max(row.OffMemory, race.Off(float64(pl.Predicted.MemoryBytes[w]), float64(bytes)))
+	}
+	return row
+}
+
+func writePredictions(w io.Writer, rows []predictionRow) error {
+	within, reach := "least and most", 0
+	if len(rows[0].Ratios) >= leastRepeats {
+		within = "95 % interval"
+	}
+	t := report.Table{Head: []string{"plan", " predicted ms", " measured ms", " measured over predicted", " " + within, " step off", " memory off", "live micro-batches"}}
+	var steps, memory []float64
+	for _, r := range rows {
+		among, err := stats.MedianInterval(r.Ratios, 0.95)
+		if err != nil { // too few rounds
+			among = stats.Interval{Lo: slices.Min(r.Ratios), Hi: slices.Max(r.Ratios)}
+		}
+		if among.Lo <= 1.05 && among.Hi >= 0.95 {
+			reach++
+		}
+		live := "exact"
+		if !r.SameCount {
+			live = fmt.Sprintf("%v, measured %v", r.Predicted.PeakActivations, r.Measured.PeakActivations)
+		}
+		t.Add(r.Plan, fmt.Sprintf("%.1f", 1e3*r.Predicted.StepS), fmt.Sprintf("%.1f", 1e3*r.Measured.StepS),
+			fmt.Sprintf("%.3f", r.ratio()), fmt.Sprintf("%.3f to %.3f", among.Lo, among.Hi),
+			fmt.Sprintf("%.1f %%", 100*r.OffStep), fmt.Sprintf("%.1f %%", 100*r.OffMemory), live)
+		steps, memory = append(steps, r.OffStep), append(memory, r.OffMemory)
+	}
+	if err := t.Markdown(w); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nWorst: step %.1f %%, memory %.1f %%; median: step %.1f %%, memory %.1f %%.\n",
+		100*race.Worst(steps), 100*race.Worst(memory), 100*stats.Median(steps), 100*stats.Median(memory))
+	fmt.Fprintf(w, "Of the %d plans, %d reach within 5 %% of their predictions (%s).\n", len(rows), reach, within)
+	var predicted, measured []float64
+	most := 0.0
+	for _, r := range rows {
+		most = max(most, r.OfMost)
+		predicted, measured = append(predicted, r.Predicted.SamplesPerSecond), append(measured, r.Measured.SamplesPerSecond)
+	}
+	fmt.Fprintf(w, "Of what the plans say that no timing exceeds, workers held %.1f %% at most.\n", 100*most)
+	_, err := fmt.Fprintf(w, "Throughput, predicted against real over the plans (PipeDream Fig. 15): correlation %.3f.\n", stats.Correlation(predicted, measured))
+	return err
+}

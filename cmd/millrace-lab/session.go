@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/run/place"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// sessionCommand trains when it is asked to, in the protocol of the rivals, so that
+// millrace and they are measured by the same rules.
+func sessionCommand() *cobra.Command {
+	var flags prepare.JobFlags
+	return &cobra.Command{
+		Use: "session JOB.yaml", Short: "Train step by step for a comparison (used by the benchmarks)", Hidden: true,
+		Example: "  (echo step 2; echo step 4) | session job.yaml",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			flags.File = args[0]
+			j, err := flags.Job()
+			if err != nil {
+				return err
+			}
+			return session(c, j)
+		},
+	}
+}
+
+func session(c *cobra.Command, j *job.Job) error {
+	m, err := prepare.LoadModel(j)
+	if err != nil {
+		return err
+	}
+	pl, err := plan.Read(j.Plan)
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	train, err := prepare.TrainingData(j, m)
+	if err != nil {
+		return err
+	}
+	engine, err := prepare.OpenEngine()
+	if err != nil {
+		return err
+	}
+	wired := cluster.Local(j.Workers, prepare.CoresOf(j), 0, 0, 1, 1)
+	if j.Wire != "" {
+		if wired, err = prepare.Shaped(j, wired); err != nil {
+			return cli.BadInput(err)
+		}
+	}
+	v := &visits{
+		requests: bufio.NewScanner(c.InOrStdin()), out: json.NewEncoder(c.OutOrStdout()), batch: pl.StepSamples(),
+		about: race.Description{
+			Name: "millrace", Torch: engine.Info().Torch, Parameters: m.ParameterElements(), Threads: j.ThreadsPerWorker,
+			Batch: pl.Batch(), Micro: pl.MicroBatch, Optimizer: j.Optimizer.Kind, BLASCore: engine.Info().BLASCore,
+		},
+		program: func(_ trace.Timeline, steps int) (*schedule.Program, error) {
+			return run.ProgramOf(pl, m, j.Clip > 0, steps)
+		},
+	}
+	_, err = run.Train(c.Context(), run.Config{
+		Model: m, Plan: pl, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
+		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: math.MaxInt32,
+		ThreadsPerWorker: j.ThreadsPerWorker, Cores: prepare.SharedCores(j, pl), Next: v.next, Mesh: prepare.MeshOf(j, wired), KeepSteps: sessionKeeps,
+		Place: &place.Policy{Bind: place.Always}, // of several sessions one trains at a time
+	})
+	if errors.Is(err, errNoMoreVisits) {
+		return nil
+	}
+	return err
+}
+
+// errNoMoreVisits ends the training of a session whose input has ended.
+var errNoMoreVisits = errors.New("no more visits")
+
+// visits turns requests into Programs: run asks for the next one when all workers have
+// drained, which is where a visit ends and its answer is due.
+type visits struct {
+	requests *bufio.Scanner
+	out      *json.Encoder
+	batch    int
+	about    race.Description
+	program  func(so trace.Timeline, steps int) (*schedule.Program, error)
+
+	ready     bool
+	steps     int       // of the visit under way
+	until     int       // steps in all when it is done
+	due       int       // steps in all when its Program is
+	takenBack int       // Programs of it that ended before: the updates of a step were taken back
+	began     time.Time // when it was asked for
+}
+
+// next is the Program of a visit, once the one before has been answered. A visit whose updates
+// were taken back goes on where they were, and so may one longer than run lets a Program be.
+func (v *visits) next(so trace.Timeline, most int) (*schedule.Program, error) {
+	done := 0
+	if n := len(so.Steps); n > 0 {
+		done = so.Steps[n-1].Step + 1
+	}
+	if done < v.due {
+		v.takenBack++
+	}
+	if done == v.until {
+		if err := v.answer(so); err != nil {
+			return nil, err
+		}
+		if !v.requests.Scan() {
+			return nil, errors.Join(errNoMoreVisits, v.requests.Err())
+		}
+		if _, err := fmt.Sscanf(v.requests.Text(), "step %d", &v.steps); err != nil || v.steps < 1 {
+			return nil, cli.BadInput(fmt.Errorf("%q is no request; \"step N\" is, with N of 1 or more", v.requests.Text()))
+		}
+		v.began, v.takenBack, v.until = time.Now(), 0, done+v.steps
+	}
+	v.due = min(v.until, done+most)
+	return v.program(so, v.due-done)
+}
+
+// answer says what the visit took, or, before the first, what this is.
+func (v *visits) answer(so trace.Timeline) error {
+	if !v.ready {
+		v.ready = true
+		return v.out.Encode(v.about)
+	}
+	took := time.Since(v.began).Seconds()
+	loss := 0.0
+	if n := len(so.Losses); n > 0 {
+		loss = so.Losses[n-1].Value
+	}
+	step := stats.Median(so.StepTimes(v.steps))
+	if v.takenBack > 0 {
+		step = took / float64(v.steps) // what was done in vain is in no step
+	}
+	return v.out.Encode(map[string]any{
+		"samples": v.steps * v.batch, "seconds": took, "loss": loss, "step_s": step, "peak_bytes": so.PeakBytes,
+		"busy": busyShare(&so, min(v.steps, sessionKeeps)), "busy_s": busyOfStep(&so, min(v.steps, sessionKeeps)), "taken_back": v.takenBack,
+	})
+}
+
+// busyOfStep is what each worker computed in a step, the mean of the last steps.
+func busyOfStep(so *trace.Timeline, steps int) []float64 {
+	all := so.StepBusy()
+	all = all[max(0, len(all)-steps):]
+	mean := make([]float64, so.Workers)
+	for _, step := range all {
+		for w, s := range step {
+			mean[w] += s / float64(len(all))
+		}
+	}
+	return mean
+}
+
+// sessionKeeps is how many steps of a visit a session keeps the events of.
+const sessionKeeps = 16
+
+// busyShare is the part of the workers' time of the last steps in which they computed, from the
+// end of the first of them on. A stream has no whole step that is one minibatch's alone, and in its last steps
+// the later stages have nothing left to do: those are left out.
+func busyShare(so *trace.Timeline, steps int) float64 {
+	marks := so.Steps[max(0, len(so.Steps)-steps):]
+	if so.Stream {
+		marks = marks[:max(0, len(marks)-so.Stages)]
+	}
+	if len(marks) < 2 {
+		return 0
+	}
+	from, to := marks[0].EndS, marks[len(marks)-1].EndS
+	busy := 0.0
+	for _, s := range so.Busy(from, to) {
+		busy += s
+	}
+	return busy / (to - from) / float64(so.Workers)
+}

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/spf13/cobra"
+)
+
+// labCommand is the program of experiments.
+func labCommand() *cobra.Command {
+	return cli.NewRoot(&cobra.Command{
+		Use:   "millrace-lab",
+		Short: "Experiments with millrace: benchmarks, the papers' tables and figures",
+		Long: `millrace-lab measures what millrace does on this machine, and prints the papers' tables and figures beside what
+millrace answers.
+
+  millrace-lab bench prediction --model gpt --workers 2 --splits 20
+
+Exit codes: 0 all done; 1 failed; 2 bad usage or bad input; 129, 130, 143 stopped by SIGHUP, SIGINT,
+SIGTERM.`,
+	}, benchCommand(), reproduceCommand(), prepare.MeasureCommand(), sessionCommand())
+}

@@ -1,0 +1,28 @@
+package planning
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestWorkersOfWhichThereIsTheSameToSay(t *testing.T) {
+	var a alike
+	for w := range 12 {
+		a.add(w, []string{"x", "y"}[min(1, w%5)])
+	}
+	a.add(13, "y")
+	var got []string
+	a.each(func(workers, text string) { got = append(got, text+": "+workers) })
+	if want := "x: 0 5 10, y: 1-4 6-9 11 13"; strings.Join(got, ", ") != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+	a, got = alike{}, nil
+	for w := range mostRows + 3 {
+		a.add(w, fmt.Sprint(w))
+	}
+	a.each(func(workers, _ string) { got = append(got, workers) })
+	if len(got) != mostRows+1 || got[mostRows] != "... and 3 more" {
+		t.Errorf("got %v", got)
+	}
+}

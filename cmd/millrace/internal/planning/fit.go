@@ -1,0 +1,95 @@
+package planning
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+// overLimit is the device that a plan fills the furthest beyond its memory; nil where it
+// fits them all.
+func overLimit(memory []tune.MemorySplit) *tune.MemorySplit {
+	var worst *tune.MemorySplit
+	for i, m := range memory {
+		over := m.NeedsBytes - m.LimitBytes
+		if m.LimitBytes > 0 && over > 0 && (worst == nil || over > worst.NeedsBytes-worst.LimitBytes) {
+			worst = &memory[i]
+		}
+	}
+	return worst
+}
+
+// doesNotFit says of a planner's plan where it holds too much, by how much, and what would fit.
+func (f *planFlags) doesNotFit(c *cobra.Command, p *prepare.Prepared, m *tune.MemorySplit) {
+	out := c.OutOrStdout()
+	fmt.Fprintf(out, "does not fit: worker %d (stage %s) would hold %s, %s more than its %s\n", m.Device, numbers(m.Stages),
+		cluster.FormatBytes(m.NeedsBytes), cluster.FormatBytes(m.NeedsBytes-m.LimitBytes), cluster.FormatBytes(m.LimitBytes))
+	remedies := []string{fmt.Sprintf("devices of %s (%d bytes): this plan", cluster.FormatBytes(m.NeedsBytes), m.NeedsBytes)}
+	if limit, what := f.limit(c, p, m.NeedsBytes); limit > m.NeedsBytes {
+		remedies[0] += "; asked for those, its planner takes another"
+		remedies = append(remedies, what)
+	}
+	remedies = append(remedies, f.remedies(c, p)...)
+	fmt.Fprintf(out, "what would fit:\n  %s\n", strings.Join(remedies, "\n  "))
+}
+
+// limit is a memory limit under which the planner that was named has a plan that fits, and what
+// to say of it; 0 where there is none. from is a limit that it needs at least.
+func (f *planFlags) limit(c *cobra.Command, p *prepare.Prepared, from int64) (bytes int64, what string) {
+	planner, err := plan.LookupPlanner(f.planner)
+	if err != nil {
+		return 0, ""
+	}
+	bytes, fits, err := tune.FittingLimit(c.Context(), planner, f.question(p), from)
+	if err != nil {
+		return 0, ""
+	}
+	return bytes, fmt.Sprintf("devices of %s (%d bytes), by planner %s: %s, %s", cluster.FormatBytes(bytes), bytes, planner.Name, fits.Schedule, shapeOf(fits))
+}
+
+// remedies is plans that fit, or the least that would make one.
+func (f *planFlags) remedies(c *cobra.Command, p *prepare.Prepared) []string {
+	r := f.request(p)
+	found, err := tune.Search(c.Context(), r)
+	var memory *tune.MemoryError
+	switch {
+	case errors.As(err, &memory):
+		return tune.Remedies(c.Context(), r, memory)
+	case err != nil:
+		return nil
+	}
+	best := found.Best
+	return []string{fmt.Sprintf("these devices, by planner auto: %s, %s, %.4g ms a step", best.Schedule, shapeOf(best), 1e3*best.Predicted.StepS)}
+}
+
+// remedied adds to a plan that does not fit what would make it.
+func (f *planFlags) remedied(c *cobra.Command, p *prepare.Prepared, err error) error {
+	var memory *tune.MemoryError
+	var remedies []string
+	switch {
+	case p == nil || f.asJSON:
+	case errors.As(err, &memory):
+		remedies = tune.Remedies(c.Context(), f.request(p), memory)
+	case errors.Is(err, plan.ErrMemory):
+		from := int64(1)
+		var own *plan.MemoryError
+		if errors.As(err, &own) {
+			from = own.SmallestBytes
+		}
+		if limit, what := f.limit(c, p, from); limit > 0 {
+			remedies = append(remedies, what)
+		}
+		remedies = append(remedies, f.remedies(c, p)...)
+	}
+	if len(remedies) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w\nwhat would fit:\n  %s", err, strings.Join(remedies, "\n  "))
+}

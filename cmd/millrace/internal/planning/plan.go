@@ -1,0 +1,201 @@
+package planning
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
+	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked by their names
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/predict"
+)
+
+// longestSearch is how long a search of a fixed amount of work may take; 0: as long as package tune lets it. Stories
+// have it take its time, so that they end alike on a machine that stands still for a while.
+var LongestSearch time.Duration
+
+// planFlags is what plan takes beside a job.
+type planFlags struct {
+	planner, formula string
+	time             time.Duration
+	async, asJSON    bool
+	output           string
+	set              map[string]string // the planner's own settings, taken from --set
+	bare             bool              // no model: the profile alone
+	fix              tune.Overrides
+}
+
+func PlanCommand() *cobra.Command {
+	var flags prepare.JobFlags
+	var own planFlags
+	c := &cobra.Command{
+		Use: "plan", Short: "Choose stages, schedule and micro-batches, and say why",
+		Long: `plan splits a model into stages and chooses schedule, micro-batches, replicas and recompute. It
+prints the plan, its predicted step and memory, a step time that no plan can beat, and why rivals
+lost.
+
+Without --cluster it plans for this machine, from a profile that it measures once. With --cluster it
+plans for described hardware, from costs that it computes from the devices' peaks; --profile brings
+other costs.
+
+--planner asks one of the papers' planners instead of all. --formula paper or artifact says whether
+it follows the paper's formula or the published code's, and --set reaches its own settings.`,
+		Example: `  millrace plan --model gpt --workers 2 --batch 32
+  millrace plan --model gpt --profile gpt.json --stages 4 --workers 4 --schedule pb -o plan.json
+  millrace plan --model gpt --cluster examples/two-nodes.yaml --batch 64 --time 10s
+  millrace plan --planner pipedream --profile vgg16.json --cluster pipedream-a --batch 64 --json`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			flags.Given = append(flags.Given, own.complete)
+			j, err := flags.Job()
+			if err != nil {
+				return err
+			}
+			p, err := own.prepare(c, j)
+			if err != nil {
+				return own.remedied(c, p, err)
+			}
+			return own.print(c, p)
+		},
+	}
+	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions)
+	f := c.Flags()
+	f.StringVar(&own.planner, "planner", "auto", "auto, or one alone: "+plannerNames())
+	f.StringVar(&own.formula, "formula", "", "whose formula a planner follows: paper (the default) or artifact")
+	f.DurationVar(&own.time, "time", 0, "how long auto may search, like 10s (default: a fixed amount of work)")
+	f.BoolVar(&own.async, "async", false, "plans that update without a flush too")
+	f.BoolVar(&own.asJSON, "json", false, "for machines")
+	f.StringVarP(&own.output, "output", "o", "", "write the plan to this file")
+	cli.Writes(c, "output")
+	return c
+}
+
+func plannerNames() string {
+	var names []string
+	for _, p := range plan.Planners() {
+		names = append(names, p.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// complete names the model after the profile where only that is given, and takes the
+// planner's settings out of the model's.
+func (f *planFlags) complete(j *job.Job) error {
+	if j.Model == "" && j.Profile != "" {
+		p, err := profile.Read(j.Profile)
+		if err != nil {
+			return err
+		}
+		if j.Cluster == "" {
+			return fmt.Errorf("a profile without a model says nothing of this machine: name the hardware with --cluster, or the model with --model")
+		}
+		j.Model, f.bare = p.Model, true
+	}
+	f.set = map[string]string{}
+	var known []plan.Setting
+	if f.planner != "auto" {
+		p, err := plan.LookupPlanner(f.planner)
+		if err != nil {
+			return err
+		}
+		known = p.Settings
+	}
+	for name, value := range j.Settings {
+		theirs := f.bare
+		for _, s := range known {
+			theirs = theirs || s.Name == name
+		}
+		if theirs {
+			f.set[name] = fmt.Sprint(value)
+			delete(j.Settings, name)
+		}
+	}
+	if f.planner == "auto" && len(f.set) > 0 {
+		return fmt.Errorf("--set: planner auto has no settings of its own, and a profile alone has no model to set")
+	}
+	if f.planner == "auto" && f.formula != "" {
+		return fmt.Errorf("--formula %s: planner auto is judged by the simulator; name another planner", f.formula)
+	}
+	if f.formula != "" && f.formula != "paper" && f.formula != "artifact" {
+		return fmt.Errorf("--formula %q; it is paper or artifact", f.formula)
+	}
+	return nil
+}
+
+// prepare gathers model, profile and cluster, and plans. What it gathered comes back with
+// an error too.
+func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, error) {
+	p := &prepare.Prepared{Job: j}
+	var err error
+	if f.bare {
+		if p.Cluster, err = prepare.DescribedCluster(c, j); err != nil {
+			return nil, err
+		}
+		if p.Profile, err = profile.Read(j.Profile); err != nil {
+			return nil, cli.BadInput(err)
+		}
+		if f.fix, err = prepare.Overrides(j, layersOf(p.Profile)); err != nil {
+			return nil, err
+		}
+	} else {
+		if p.Model, err = prepare.LoadModel(j); err != nil {
+			return nil, err
+		}
+		if f.fix, err = prepare.Overrides(j, prepare.NamesOf(p.Model)); err != nil {
+			return nil, err
+		}
+		if err := p.Hardware(c); err != nil {
+			return nil, err
+		}
+	}
+	if f.planner != "auto" {
+		return p, f.other(c, p)
+	}
+	p.Result, err = tune.Search(c.Context(), f.request(p))
+	if err != nil {
+		return p, cli.BadInput(err)
+	}
+	p.Plan = p.Result.Best
+	return p, p.Advance()
+}
+
+func (f *planFlags) request(p *prepare.Prepared) tune.Request {
+	return tune.Request{
+		Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch, Clip: p.Job.Clip > 0, Fix: f.fix,
+		Runnable: p.Job.Cluster == "", Async: f.async, Time: f.time, Longest: LongestSearch,
+	}
+}
+
+// question is what one planner alone is asked.
+func (f *planFlags) question(p *prepare.Prepared) plan.Request {
+	return plan.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch, MicroBatch: p.Job.MicroBatch, Formula: f.formula, Set: f.set}
+}
+
+// other asks one planner alone, and simulates what it says.
+func (f *planFlags) other(c *cobra.Command, p *prepare.Prepared) error {
+	planner, err := plan.LookupPlanner(f.planner)
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	if err := planner.CheckSettings(f.set); err != nil {
+		return cli.BadInput(err)
+	}
+	p.Plan, err = planner.Plan(c.Context(), f.question(p))
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	predicted, err := predict.Plan(p.Profile, p.Cluster, p.Plan, p.Job.Clip > 0)
+	if err != nil {
+		p.Plan.Why = append(p.Plan.Why, "not simulated: "+err.Error())
+		return nil
+	}
+	p.Plan.Predicted = &predicted
+	return nil
+}

@@ -1,0 +1,243 @@
+package training
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/run/checkpoint"
+)
+
+// recordName is the file in which a run's folder lists the files that are its own. Others, a TensorBoard
+// folder's for instance, are nobody's to delete.
+const RecordName = "files.json"
+
+const recordVersion = 1
+
+// record is what stands in that file.
+type record struct {
+	Version int      `json:"version"`
+	Files   []string `json:"files"`
+}
+
+// written is the names of the files that every run writes to its folder, beside its checkpoints and event files.
+var written = slices.Concat(reported,
+	[]string{"plan.json", "profile.json", "program.txt", "predicted.json.gz", "metrics.jsonl"})
+
+// reported is those that it writes at its end, of the steps that it took.
+var reported = []string{"report.html", "timeline.json.gz", "trace.perfetto", "trace.json"}
+
+// readRecord is the files that a folder says are its run's own; none where it has no record. A file of that name which
+// is no record is somebody else's.
+func ReadRecord(dir string) []string {
+	var r record
+	text, err := os.ReadFile(filepath.Join(dir, RecordName))
+	if err != nil || document.Decode(text, recordVersion, &r) != nil {
+		return nil
+	}
+	return slices.DeleteFunc(r.Files, func(name string) bool {
+		return name != filepath.Base(name) || !filepath.IsLocal(name)
+	})
+}
+
+// note adds files to those that the folder says are its run's own.
+func note(dir string, names ...string) error {
+	names = slices.Concat(names, ReadRecord(dir))
+	slices.Sort(names)
+	return document.WriteJSON(filepath.Join(dir, RecordName), record{recordVersion, slices.Compact(names)})
+}
+
+// makeRoom sets aside what is in the run's folder and is not of this training: where the run goes on from a
+// checkpoint of the folder the later ones, else whatever it would write over. It deletes nothing.
+func (w *runDir) makeRoom() error {
+	if w.from != nil && w.from.here {
+		if err := w.setForeignRecordAside(); err != nil {
+			return err
+		}
+		return w.setLaterAside()
+	}
+	names, err := w.present(append(ReadRecord(w.Job.Out), written...))
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	aside, err := w.newAside()
+	if err != nil {
+		return err
+	}
+	ours := ReadRecord(w.Job.Out)
+	w.replaced = aside
+	for _, name := range names {
+		if err := os.Rename(w.path(name), filepath.Join(aside, name)); err != nil {
+			return fmt.Errorf("--out: %w", err)
+		}
+	}
+	strangers := slices.DeleteFunc(names, func(name string) bool {
+		return name == "checkpoints" || name == RecordName && ours != nil || slices.Contains(ours, name)
+	})
+	if len(strangers) > 0 {
+		w.progress.say(fmt.Sprintf("%s of %s is not known to be of an earlier run: it is kept in %s",
+			strings.Join(strangers, ", "), w.Job.Out, aside))
+	}
+	return nil
+}
+
+// setForeignRecordAside moves a file that has the record's name and is none: a run that goes on writes its own there.
+func (w *runDir) setForeignRecordAside() error {
+	_, err := os.Lstat(w.path(RecordName))
+	if errors.Is(err, fs.ErrNotExist) || ReadRecord(w.Job.Out) != nil {
+		return nil
+	}
+	aside, err := w.newAside()
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(w.path(RecordName), filepath.Join(aside, RecordName)); err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	w.progress.say(fmt.Sprintf("%s of %s is not known to be of an earlier run: it is kept in %s",
+		RecordName, w.Job.Out, aside))
+	return nil
+}
+
+// present is those of these names that are in the run's folder, its checkpoints first and the record last: wherever
+// the moving of them is cut short, the checkpoints are together.
+func (w *runDir) present(names []string) ([]string, error) {
+	slices.Sort(names)
+	var there []string
+	if old, err := os.ReadDir(w.path("checkpoints")); err == nil && len(old) > 0 {
+		there = append(there, "checkpoints")
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("--out: %w", err)
+	}
+	for _, name := range append(slices.Compact(names), RecordName) {
+		if _, err := os.Lstat(w.path(name)); err == nil {
+			there = append(there, name)
+		}
+	}
+	return there, nil
+}
+
+// setLaterAside moves the checkpoints behind the one that the run goes on from. They are of a training that is
+// given up, and so are the report, which goes with them, and the metrics, of which a copy does: --resume with the
+// folder must not find them, nor may this run's report show their steps.
+func (w *runDir) setLaterAside() error {
+	dir := checkpoints(w.Job)
+	later, err := checkpoint.Later(dir, w.from.steps())
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(w.path("metrics.jsonl"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	if len(later) == 0 && !holdsOthers(text) {
+		return nil
+	}
+	aside, err := w.newAside()
+	if err != nil {
+		return err
+	}
+	if len(text) > 0 {
+		err = document.Write(filepath.Join(aside, "metrics.jsonl"), func(f io.Writer) error {
+			_, err := f.Write(text)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if len(later) == 0 {
+		w.progress.say(fmt.Sprintf("%s has lines that are no metrics of a step: a copy is in %s",
+			w.path("metrics.jsonl"), aside))
+		return nil
+	}
+	for _, name := range reported {
+		if err := os.Rename(w.path(name), filepath.Join(aside, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("--out: %w", err)
+		}
+	}
+	if err := checkpoint.SetAside(dir, filepath.Join(aside, "checkpoints"), later); err != nil {
+		return err
+	}
+	w.progress.say(fmt.Sprintf("set aside in %s, with the metrics and the report up to them: %s, "+
+		"which are behind the checkpoint that this run goes on from",
+		filepath.Join(aside, "checkpoints"), strings.Join(later, ", ")))
+	return nil
+}
+
+// holdsOthers says whether a file of metrics has lines that no run has written, but for a last one cut short.
+func holdsOthers(text []byte) bool {
+	for line := range strings.Lines(string(text)) {
+		var at struct{ Step *int }
+		if strings.HasSuffix(line, "\n") && (json.Unmarshal([]byte(line), &at) != nil || at.Step == nil) {
+			return true
+		}
+	}
+	return false
+}
+
+// newAside makes the next folder for what is set aside.
+func (w *runDir) newAside() (string, error) {
+	for n := 1; ; n++ {
+		dir := w.path(fmt.Sprintf("aside-%d", n))
+		err := os.Mkdir(dir, 0o755)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			err = fmt.Errorf("--out: %w", err)
+		}
+		return dir, err
+	}
+}
+
+// dropReplaced deletes what was set aside of the earlier run that this one replaces: its checkpoints and the
+// files that it had noted as its own. It comes once this run has a checkpoint.
+func (w *runDir) dropReplaced() error {
+	dir := w.replaced
+	if dir == "" {
+		return nil
+	}
+	w.replaced = ""
+	names := ReadRecord(dir)
+	err := checkpoint.Remove(filepath.Join(dir, "checkpoints"))
+	if names != nil {
+		names = append(names, RecordName)
+	}
+	for _, name := range names {
+		if gone := os.Remove(filepath.Join(dir, name)); !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+	}
+	if left, unread := os.ReadDir(dir); unread == nil && len(left) == 0 {
+		err = errors.Join(err, os.Remove(dir))
+	}
+	return err
+}
+
+// createEvents makes the run's event file, under a name that nobody has, and notes it.
+func (w *runDir) createEvents(now time.Time, host string) (*os.File, error) {
+	for ; ; now = now.Add(time.Second) {
+		name := report.TensorBoardName(now, host)
+		if _, err := os.Lstat(w.path(name)); err == nil {
+			continue
+		}
+		if err := note(w.Job.Out, name); err != nil {
+			return nil, err
+		}
+		f, err := os.OpenFile(w.path(name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		return f, err
+	}
+}

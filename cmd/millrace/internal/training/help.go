@@ -1,0 +1,35 @@
+package training
+
+// trainHelp is the long help of train.
+const trainHelp = `train profiles a model (in a process of its own, once for this machine), plans, checks, simulates,
+trains, and writes checkpoints and a report into --out. What a flag fixes is not searched: --stages,
+--split, --schedule, --weights, --micro-batches, --recompute, or all of it by --plan or --program.
+
+SIGINT, SIGTERM and SIGHUP stop it behind the step under way, which it saves; a second signal ends it
+at once.
+
+--resume goes on from a checkpoint, or from the newest one in a folder, also under another plan.
+Settings that neither a flag nor the job file gives are the checkpoint's, and train says which. From
+an earlier checkpoint of --out, the later ones are set aside there. --overwrite sets an earlier run
+aside and deletes it once the new one has a checkpoint.
+
+Weights without a flush (--weights stash, vertical, 2bw, latest) are for orders without one, such as
+1f1b-rr. Such a stream drains for every evaluation and checkpoint, so that --eval-every and
+--save-every are part of what is computed.
+
+--pipelines N trains N models side by side, which a reference holds together (AvgPipe). --lr-scale
+says how the learning rate follows N. pipelines: N times, as the reference moves by the mean of their
+steps. stiff: 5/4 of that, with alpha 3/2 over N. split, for pipelines of which each takes an N-th of
+the batch that the rate is for: the root of N with Adam or clipping, else 1, with the same alpha.
+--resume-averaged goes on with another N: all begin at the checkpoint's reference, with the average
+of the optimizer states.
+
+--advance N has the first stage run N forwards more in front of its first backward than 1F1B,
+graded down to none on the last. auto adds one every few steps while steps get faster and memory
+lasts.
+
+--post-validate with --clip lets updates go ahead before the norm of the gradients is known; it is
+tested in the next step, and an update over the limit is taken back and made again, clipped.
+
+--batch-norm per_slice lets layers that normalise over a micro-batch do so over each replica's slice
+of it, where replicas split micro-batches; without it such a plan is refused.`

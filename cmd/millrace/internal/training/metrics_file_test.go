@@ -1,0 +1,66 @@
+package training
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestMetricsHoldEveryStepOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		was   string
+		from  int
+		want  string
+		again bool // the step before is evaluated again
+	}{
+		"a new run":          {"", 0, "new\n", false},
+		"begun anew":         {"{\"step\":0}\n{\"step\":1}\n", 0, "new\n", false},
+		"from the last step": {"{\"step\":0}\n{\"step\":1}\n", 2, "{\"step\":0}\n{\"step\":1}\nnew\n", false},
+		"from an earlier checkpoint": {"{\"step\":0}\n{\"step\":0,\"evaluation_loss\":1}\n{\"step\":1}\n{\"step\":2}\n", 1,
+			"{\"step\":0}\n{\"step\":0,\"evaluation_loss\":1}\nnew\n", false},
+		"cut short":             {"{\"step\":0}\n{\"step\":1,\"lo", 5, "{\"step\":0}\nnew\n", false},
+		"not all of it metrics": {"hello\n{\"loss\":1}\n{\"step\":0}\n", 1, "{\"step\":0}\nnew\n", false},
+		"evaluated again": {"{\"step\":0,\"evaluation_loss\":2}\n{\"step\":1}\n{\"step\":1,\"evaluation_loss\":1}\n",
+			2, "{\"step\":0,\"evaluation_loss\":2}\n{\"step\":1}\nnew\n", true},
+	} {
+		path := filepath.Join(t.TempDir(), "metrics.jsonl")
+		if c.was != "" {
+			if err := os.WriteFile(path, []byte(c.was), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f, err := openMetrics(path, c.from, c.again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString("new\n"); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := os.ReadFile(path); string(got) != c.want {
+			t.Errorf("%s: it holds %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// What is kept of any file is a line of JSON each, about earlier steps, and is kept again.
+func FuzzMetrics(f *testing.F) {
+	f.Add([]byte("{\"step\":0}\n{\"step\":1,\"lo"), 5)
+	f.Add([]byte("hello\n{\"step\":null}\n{\"step\":3}\n"), 3)
+	f.Fuzz(func(t *testing.T, text []byte, from int) {
+		kept := metricsBefore(text, from, false)
+		if again := metricsBefore(kept, from, false); !bytes.Equal(again, kept) {
+			t.Errorf("of %q %q is kept, and of that %q", text, kept, again)
+		}
+		for line := range bytes.Lines(kept) {
+			var at struct{ Step int }
+			if err := json.Unmarshal(line, &at); err != nil || at.Step >= from {
+				t.Errorf("%q is kept before step %d: %v", line, from, err)
+			}
+		}
+	})
+}

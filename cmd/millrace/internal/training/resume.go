@@ -1,0 +1,309 @@
+package training
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/checkpoint"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/stage/optim"
+)
+
+// resumption is the checkpoint that a job goes on from, and what the job has of it.
+type resumption struct {
+	path     string
+	manifest *checkpoint.Manifest
+	here     bool     // the checkpoint is one of the job's own folder
+	anew     bool     // that folder has no checkpoint yet: the run was killed before its first
+	taken    []string // settings as the checkpoint has them
+	changed  []string // settings that a flag or the job file has changed
+	base     bool     // the rate's base is the checkpoint's
+	floor    bool     // its floor is
+}
+
+// at is the checkpoint; empty where there is none.
+func (r *resumption) at() string {
+	if r == nil {
+		return ""
+	}
+	return r.path
+}
+
+// steps is how many are done.
+func (r *resumption) steps() int {
+	if r == nil || r.manifest == nil {
+		return 0
+	}
+	return r.manifest.Steps
+}
+
+// samples is how many of the data are consumed.
+func (r *resumption) samples() int64 {
+	if r == nil || r.manifest == nil {
+		return 0
+	}
+	return r.manifest.Samples
+}
+
+// fits refuses a checkpoint of another model before anything is measured for this one.
+func (r *resumption) fits(m *model.Model) error {
+	if r == nil || r.manifest == nil || r.manifest.ModelID == m.ID() {
+		return nil
+	}
+	return fmt.Errorf("checkpoint %s: model is %s (%s); this run has %s (%s)",
+		r.path, r.manifest.Model, r.manifest.ModelID, m.Name, m.ID())
+}
+
+// checkpoints is the folder of a job's checkpoints.
+func checkpoints(j *job.Job) string { return filepath.Join(j.Out, "checkpoints") }
+
+// nameOut gives a job that names none a folder.
+func nameOut(j *job.Job) {
+	if j.Model != "" {
+		j.Out = cmp.Or(j.Out, filepath.Join("runs", prepare.Trimmed(j.Model)))
+	}
+}
+
+// takeUp opens what a job goes on from, nil where it begins, and gives the job every setting of the training
+// there that neither a flag nor the job file says otherwise. It comes before the job is complete.
+func takeUp(j *job.Job) (*resumption, error) {
+	if j.Model == "" || j.Resume == "" { // Complete refuses a job without a model
+		return nil, nil
+	}
+	from, err := checkpoint.Open(j.Resume)
+	if errors.Is(err, checkpoint.ErrNone) && isOwn(j) {
+		j.Resume = ""
+		return &resumption{anew: true}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &resumption{path: from.Path, manifest: from.Manifest, here: sameFolder(filepath.Dir(from.Path), checkpoints(j))}
+	r.inherit(j)
+	return r, from.Close()
+}
+
+// isOwn says whether a job goes on from the checkpoints of its own folder, which is there: a run that was
+// killed before its first checkpoint leaves none in it.
+func isOwn(j *job.Job) bool {
+	info, err := os.Stat(j.Out)
+	return err == nil && info.IsDir() && filepath.Clean(j.Resume) == checkpoints(j)
+}
+
+// sameFolder says whether two paths name one folder.
+func sameFolder(a, b string) bool {
+	one, err := os.Stat(a)
+	other, errB := os.Stat(b)
+	return err == nil && errB == nil && os.SameFile(one, other)
+}
+
+// take gives a job a setting as the checkpoint has it, unless the job says another.
+func take[T comparable](r *resumption, j *job.Job, key string, at *T, was T) (taken bool) {
+	var zero T
+	if j.Given(key) {
+		if *at != was {
+			r.changed = append(r.changed, fmt.Sprintf("%s %v (was %v)", key, *at, was))
+		}
+		return false
+	}
+	usual := *at
+	*at = was
+	j.Give(key)
+	if was != zero || usual != was {
+		r.taken = append(r.taken, fmt.Sprintf("%s %v", key, was))
+	}
+	return true
+}
+
+// inherit gives the job all settings of the training. The stages and where they are may change, and are the planner's.
+func (r *resumption) inherit(j *job.Job) {
+	m, stepsGiven, scaleGiven := r.manifest, j.Given("steps"), j.Given("rate_scale")
+	if asked := m.Asked; asked != nil {
+		take(r, j, "steps", &j.Steps, max(asked.Steps, m.Steps))
+		take(r, j, "eval_every", &j.EvalEvery, asked.EvalEvery)
+		take(r, j, "save_every", &j.SaveEvery, asked.SaveEvery)
+		take(r, j, "keep", &j.Keep, asked.Keep)
+		take(r, j, "rate_scale", &j.RateScale, asked.RateScale)
+	}
+	if stepsGiven && !j.Given("rate.total") && (m.Asked == nil || m.Asked.Steps == m.Rate.Total) {
+		j.Rate.Total = j.Steps // the schedule ended with the steps that were asked for, and does again
+		j.Give("rate.total")
+	}
+	take(r, j, "seed", &j.Seed, m.Seed)
+	if !j.Given("plan") {
+		take(r, j, "batch", &j.Batch, m.Batch)
+		if j.Batch == m.Batch && !j.Given("micro_batches") && !j.Given("program") {
+			take(r, j, "micro_batch", &j.MicroBatch, m.MicroBatch)
+		}
+		r.inheritPolicy(j, m.Plan, scaleGiven)
+	}
+	r.inheritOptimizer(j, m.Optimizer)
+	take(r, j, "clip", &j.Clip, m.Clip)
+	r.inheritRate(j, m.Rate)
+}
+
+// inheritPolicy takes over which weights the training computes with: pipelines side by side, and the policy
+// and schedule of one without a flush, whose order decides how old weights are.
+func (r *resumption) inheritPolicy(j *job.Job, pl *plan.Plan, scaleGiven bool) {
+	if pl == nil || j.Given("program") {
+		return
+	}
+	if e := pl.Elastic; e != nil {
+		take(r, j, "pipelines", &j.Pipelines, e.Pipelines)
+		if j.Pipelines == e.Pipelines && !scaleGiven {
+			take(r, j, "alpha", &j.Alpha, e.Alpha)
+			take(r, j, "averaging", &j.Averaging, string(e.Order))
+		}
+		return
+	}
+	if schedule.Policy(pl.Weights).Flushes() || j.Pipelines > 1 {
+		return
+	}
+	family, err := family.Lookup(cmp.Or(j.Schedule, pl.Schedule))
+	if err != nil || !family.AdmitsPolicy(schedule.Policy(pl.Weights)) {
+		return
+	}
+	weightsGiven := j.Given("weights")
+	take(r, j, "weights", &j.Weights, pl.Weights)
+	if !weightsGiven {
+		take(r, j, "schedule", &j.Schedule, pl.Schedule)
+	}
+}
+
+// inheritOptimizer takes over the optimizer, with its coefficients unless another is asked for.
+func (r *resumption) inheritOptimizer(j *job.Job, was optim.Settings) {
+	o := &j.Optimizer
+	take(r, j, "optimizer.kind", &o.Kind, was.Kind)
+	if o.Kind != was.Kind {
+		return
+	}
+	take(r, j, "optimizer.weight_decay", &o.WeightDecay, was.WeightDecay)
+	if was.Kind == optim.SGD {
+		take(r, j, "optimizer.momentum", &o.Momentum, was.Momentum)
+		take(r, j, "optimizer.nesterov", &o.Nesterov, was.Nesterov)
+		return
+	}
+	take(r, j, "optimizer.beta1", &o.Beta1, was.Beta1)
+	take(r, j, "optimizer.beta2", &o.Beta2, was.Beta2)
+	take(r, j, "optimizer.epsilon", &o.Epsilon, was.Epsilon)
+}
+
+// inheritRate takes over the learning rate and its schedule, as they were before a rate scale multiplied them.
+func (r *resumption) inheritRate(j *job.Job, was optim.Rate) {
+	if f := r.factor(j); f != 1 {
+		was.Base, was.Floor = was.Base/f, was.Floor/f
+	}
+	rate := &j.Rate
+	take(r, j, "rate.kind", &rate.Kind, was.Kind)
+	r.base = take(r, j, "rate.base", &rate.Base, was.Base)
+	take(r, j, "rate.warmup", &rate.Warmup, was.Warmup)
+	switch rate.Kind {
+	case optim.Cosine, optim.Polynomial:
+		if was.Kind == rate.Kind {
+			take(r, j, "rate.total", &rate.Total, was.Total)
+			r.floor = take(r, j, "rate.floor", &rate.Floor, was.Floor)
+		}
+		if was.Kind == optim.Polynomial && rate.Kind == was.Kind {
+			take(r, j, "rate.power", &rate.Power, was.Power)
+		}
+	case optim.StepDecay:
+		if was.Kind == rate.Kind {
+			take(r, j, "rate.every", &rate.Every, was.Every)
+			take(r, j, "rate.factor", &rate.Factor, was.Factor)
+		}
+	}
+}
+
+// factor is what the checkpoint's rate was multiplied by. Version 1 of the manifest does not say: there it is by the
+// rate scale that the job names.
+func (r *resumption) factor(j *job.Job) float64 {
+	m := r.manifest
+	if m.Asked != nil {
+		return cmp.Or(m.Asked.RateFactor, 1)
+	}
+	was := job.Job{RateScale: j.RateScale, Clip: m.Clip, Optimizer: m.Optimizer}
+	return was.RateFactor(m.Pipelines())
+}
+
+// rate is the learning rate that a job trains with for so many pipelines side by side, and what it was multiplied by.
+// One that nobody has changed is the checkpoint's to the last bit.
+func (r *resumption) rate(j *job.Job, pipelines int) (optim.Rate, float64) {
+	factor := j.RateFactor(pipelines)
+	rate := j.Rate.Scaled(factor)
+	if r == nil || r.manifest == nil || factor != r.factor(j) {
+		return rate, factor
+	}
+	if r.base {
+		rate.Base = r.manifest.Rate.Base
+	}
+	if r.floor {
+		rate.Floor = r.manifest.Rate.Floor
+	}
+	return rate, factor
+}
+
+// explain is what the run goes on from, with which settings.
+func (r *resumption) explain(j *job.Job) string {
+	if r == nil {
+		return ""
+	}
+	if r.anew {
+		return fmt.Sprintf("%s has no checkpoint yet: training begins with step 0\n", checkpoints(j))
+	}
+	text := fmt.Sprintf("goes on from %s with its %s\n", r.path, strings.Join(r.taken, ", "))
+	if len(r.changed) > 0 {
+		text += fmt.Sprintf("changed: %s\n", strings.Join(r.changed, ", "))
+	}
+	return text
+}
+
+// planned notes, and says, that the plan has micro-batches of another size than the checkpoint, where no setting says
+// so: their number, a plan or a Program decides it. Sums are formed otherwise then, and bits are others.
+func (r *resumption) planned(j *job.Job, pl *plan.Plan) string {
+	if r == nil || r.manifest == nil || j.Given("micro_batch") || pl.MicroBatch == r.manifest.MicroBatch {
+		return ""
+	}
+	changed := fmt.Sprintf("micro_batch %d (was %d)", pl.MicroBatch, r.manifest.MicroBatch)
+	r.changed = append(r.changed, changed)
+	return fmt.Sprintf("changed: %s\n", changed)
+}
+
+// remedied adds to the error of a damaged newest checkpoint the command that goes on from the newest whole one.
+func remedied(err error) error {
+	var damaged *checkpoint.DamagedError
+	if !errors.As(err, &damaged) || damaged.Whole == "" {
+		return err
+	}
+	return cli.BadInput(fmt.Errorf("%w; go on from that with: millrace %s", err, CommandFrom(os.Args[1:], damaged.Whole)))
+}
+
+// commandFrom is a command line with --resume set to a path, as a shell takes it.
+func CommandFrom(args []string, path string) string {
+	args = slices.Clone(args)
+	at := slices.IndexFunc(args, func(a string) bool { return a == "--resume" || strings.HasPrefix(a, "--resume=") })
+	switch {
+	case at < 0:
+		args = append(args, "--resume", path)
+	case args[at] == "--resume" && at+1 < len(args):
+		args[at+1] = path
+	default:
+		args[at] = "--resume=" + path
+	}
+	for i, a := range args {
+		if a == "" || strings.Trim(a, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,+@%") != "" {
+			args[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(args, " ")
+}

@@ -1,0 +1,325 @@
+package training
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/tune/predict"
+)
+
+// runDir is the folder of one run while it lasts: the plan and its prediction, metrics as
+// they come, and at the end the Timeline and the reports.
+type runDir struct {
+	*prepare.Prepared
+	simulated *trace.Timeline
+	program   string
+	from      *resumption // nil: the run begins with step 0
+	begun     bool        // the folder is this run's
+	replaced  string      // where the run is that this one replaces; empty: nowhere
+	sinks     report.Sinks
+	files     []io.Closer
+	metrics   *metricsServer // nil where nobody asked for it
+	progress  *progress
+	failed    error // the first error of a sink
+}
+
+func (w *runDir) path(name string) string { return filepath.Join(w.Job.Out, name) }
+
+// newRun is the folder of a run that has not begun. metrics is nil where nobody asked for them.
+func newRun(p *prepare.Prepared, simulated *trace.Timeline, from *resumption, metrics *metricsServer) (*runDir, error) {
+	program, err := predict.Program(p.Profile, p.Plan, p.Job.Clip > 0, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &runDir{Prepared: p, simulated: simulated, program: program.Text(), from: from, metrics: metrics,
+		progress: newProgress(os.Stderr, p.Job.Steps)}, nil
+}
+
+// begin makes the job's folder, which is taken, this run's, and writes everything that is known before the first step.
+func (w *runDir) begin() error {
+	if err := checkOut(w.Job, w.from); err != nil { // another run may have been there meanwhile
+		return err
+	}
+	if err := w.makeRoom(); err != nil {
+		return err
+	}
+	w.begun = true
+	err := errors.Join(note(w.Job.Out, written...), os.MkdirAll(checkpoints(w.Job), 0o755))
+	err = errors.Join(err, w.Plan.Write(w.path("plan.json")), w.Profile.Write(w.path("profile.json")),
+		document.Write(w.path("program.txt"), func(f io.Writer) error { _, err := io.WriteString(f, w.program); return err }),
+		w.simulated.WriteFile(w.path("predicted.json.gz")))
+	if err != nil {
+		return err
+	}
+	return w.openSinks()
+}
+
+func (w *runDir) openSinks() error {
+	done := w.from.steps()
+	jsonl, err := openMetrics(w.path("metrics.jsonl"), done, done == w.Job.Steps)
+	if err != nil {
+		return err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	now := time.Now()
+	events, err := w.createEvents(now, host)
+	if err != nil {
+		return errors.Join(err, jsonl.Close())
+	}
+	board, err := report.NewTensorBoard(events, now)
+	if err != nil {
+		return errors.Join(err, jsonl.Close(), events.Close())
+	}
+	w.files = []io.Closer{jsonl, events}
+	w.sinks = report.Sinks{report.NewJSONL(jsonl), board}
+	if w.metrics != nil {
+		scraped := report.NewPrometheus(map[string]string{"model": w.Model.Name})
+		w.sinks = append(w.sinks, scraped)
+		w.metrics.serve(scraped.Handler(), func(err error) { slog.Error("metrics server", "error", err) })
+	}
+	return nil
+}
+
+// hooks feed the sinks and the progress line.
+func (w *runDir) hooks() run.Hooks {
+	samples := w.from.samples()
+	keep := func(err error) {
+		if err != nil && w.failed == nil {
+			w.failed = err
+			w.progress.say(w.failed.Error())
+		}
+	}
+	return run.Hooks{
+		OnStep: func(s run.StepReport) {
+			samples += int64(w.Plan.StepSamples())
+			keep(incomplete(w.sinks.Step(report.StepValues{
+				Time: time.Now(), Step: s.Step, Loss: s.Loss, LearningRate: s.Rate, StepS: s.Seconds,
+				SamplesPerSecond: s.SamplesPerSecond, Bubble: s.Bubble, Samples: samples,
+			})))
+			w.progress.step(s)
+		},
+		OnEvaluation: func(e trace.Evaluation) {
+			keep(incomplete(w.sinks.Evaluation(report.EvaluationValues{
+				Time: time.Now(), Step: e.Step, Loss: e.Loss, Accuracy: e.Accuracy(), Apart: e.Apart,
+			})))
+			w.progress.say(fmt.Sprintf("after %d steps: evaluation loss %.4f, accuracy %.2f %%", e.Step+1, e.Loss, 100*e.Accuracy()))
+		},
+		OnCheckpoint: func(dir string, _ int) {
+			w.progress.say("saved " + dir)
+			keep(w.dropReplaced())
+		},
+		OnTaken: func(processor int) {
+			w.progress.say(fmt.Sprintf("another run on this machine has bound its workers to processor %d and others; this one's go wherever there is room, and steps will take longer than predicted (--bind always binds them too)", processor))
+		},
+	}
+}
+
+// incomplete is an error of a sink.
+func incomplete(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("metrics are not whole: %w", err)
+}
+
+// close ends the sinks.
+func (w *runDir) close() error {
+	err := errors.Join(w.failed, w.sinks.Close())
+	for _, f := range w.files {
+		err = errors.Join(err, f.Close())
+	}
+	if w.metrics != nil {
+		err = errors.Join(err, w.metrics.Close())
+	}
+	w.progress.end()
+	return err
+}
+
+// finish writes the Timeline and the reports, and returns what they were drawn from.
+func (w *runDir) finish(r *run.Result) (report.Inputs, error) {
+	err := w.close()
+	t := w.measured(r)
+	in := report.Inputs{
+		Title: w.Job.Out, Plan: w.Plan, LayerNames: prepare.NamesOf(w.Model), Simulated: w.simulated, Measured: t,
+		Facts: []report.Fact{
+			{Name: "engine", Value: w.Profile.Engine}, {Name: "cores", Value: fmt.Sprint(runtime.NumCPU())},
+			{Name: "threads per worker", Value: fmt.Sprint(w.Job.ThreadsPerWorker)}, {Name: "seed", Value: fmt.Sprint(w.Job.Seed)},
+			{Name: "optimizer", Value: w.Job.Optimizer.Kind}, {Name: "data", Value: w.Job.Data},
+		},
+	}
+	in.Facts = append(in.Facts, averageFacts(w.Plan, t.Evaluations)...)
+	return in, errors.Join(err, t.WriteFile(w.path("timeline.json.gz")),
+		document.Write(w.page(), func(f io.Writer) error { return report.HTML(f, in) }),
+		document.Write(w.path("trace.perfetto"), func(f io.Writer) error { return report.Perfetto(f, t) }),
+		document.Write(w.path("trace.json"), func(f io.Writer) error { return report.ChromeJSON(f, t) }))
+}
+
+// page is where the report is.
+func (w *runDir) page() string { return w.path("report.html") }
+
+// measured is the Timeline of the run. One without a step, of a run that was killed before it could report, is that
+// of the steps before, where they left one of the same workers, with the evaluation.
+func (w *runDir) measured(r *run.Result) *trace.Timeline {
+	t := &r.Timeline
+	if len(t.Steps) > 0 || w.from.steps() == 0 {
+		return t
+	}
+	before, err := trace.ReadFile(w.path("timeline.json.gz"))
+	if err != nil || before.Model != t.Model || before.Workers != t.Workers || before.Stages != t.Stages {
+		return t
+	}
+	last := w.from.steps() - 1
+	before.Evaluations = slices.DeleteFunc(before.Evaluations, func(e trace.Evaluation) bool { return e.Step == last })
+	before.Evaluations = append(before.Evaluations, t.Evaluations...)
+	return before
+}
+
+// print says how the run went.
+func (w *runDir) print(out io.Writer, in report.Inputs, r *run.Result) error {
+	if err := report.Terminal(out, in); err != nil {
+		return err
+	}
+	if r.Checkpoint != "" {
+		fmt.Fprintf(out, "checkpoint  %s\n", r.Checkpoint)
+	}
+	_, err := fmt.Fprintf(out, "report      %s\n", w.page())
+	return err
+}
+
+// averageFacts says how far the reference of elastic averaging was from the average of the
+// pipelines, at worst.
+func averageFacts(pl *plan.Plan, evaluations []trace.Evaluation) []report.Fact {
+	if pl.Together() == 1 {
+		return nil
+	}
+	e := pl.Elastic
+	facts := []report.Fact{{Name: "pipelines", Value: fmt.Sprintf("%d side by side, alpha %.3g, %s", e.Pipelines, e.Alpha, e.Order)}}
+	worst := 0.0
+	n := 0
+	for _, e := range evaluations {
+		if e.Apart != nil {
+			worst, n = max(worst, *e.Apart), n+1
+		}
+	}
+	if n > 0 {
+		facts = append(facts, report.Fact{Name: "reference", Value: fmt.Sprintf("within %.1e of the pipelines' average at %d evaluations", worst, n)})
+	}
+	return facts
+}
+
+// progress is one line on a terminal, and a line every few seconds elsewhere.
+type progress struct {
+	to       *os.File
+	live     bool
+	steps    int
+	first    int // step this run began with; -1 before it
+	began    time.Time
+	last     time.Time
+	wide     int // characters of the live line
+	interval time.Duration
+}
+
+func newProgress(to *os.File, steps int) *progress {
+	p := &progress{to: to, live: cli.IsTerminal(to), steps: steps, first: -1, interval: 5 * time.Second}
+	if p.live {
+		p.interval = 100 * time.Millisecond
+	}
+	return p
+}
+
+func (p *progress) step(s run.StepReport) {
+	now := time.Now()
+	if p.first < 0 {
+		p.first, p.began = s.Step, now
+	}
+	done := s.Step + 1
+	if now.Sub(p.last) < p.interval && done < p.steps {
+		return
+	}
+	p.last = now
+	eta := "-"
+	if n := s.Step - p.first; n > 0 {
+		eta = (now.Sub(p.began) / time.Duration(n) * time.Duration(p.steps-done)).Round(time.Second).String()
+	}
+	line := fmt.Sprintf("step %d/%d  loss %.4f  %.4g samples/s  bubble %.1f %%  eta %s", done, p.steps, s.Loss, s.SamplesPerSecond, 100*s.Bubble, eta)
+	p.write(line, false)
+}
+
+func (p *progress) say(line string) { p.write(line, true) }
+
+// write draws a line over the live one, which stays only if it is kept.
+func (p *progress) write(line string, keep bool) {
+	line = names.Shown(line)
+	if !p.live {
+		fmt.Fprintln(p.to, line)
+		return
+	}
+	fmt.Fprint(p.to, "\r"+line+strings.Repeat(" ", max(0, p.wide-len(line))))
+	p.wide = len(line)
+	if keep {
+		p.end()
+	}
+}
+
+func (p *progress) end() {
+	if p != nil && p.live && p.wide > 0 {
+		fmt.Fprintln(p.to)
+		p.wide = 0
+	}
+}
+
+// outcome is what train prints with --json.
+type Outcome struct {
+	Out         string             `json:"out"`
+	Steps       int                `json:"steps"`
+	Loss        float64            `json:"loss"`
+	Evaluations []trace.Evaluation `json:"evaluations,omitempty"`
+	Checkpoint  string             `json:"checkpoint,omitempty"`
+	Predicted   float64            `json:"predicted_step_s"`
+	Measured    float64            `json:"measured_step_s"`
+	Report      string             `json:"report"`
+	Stopped     bool               `json:"stopped"`
+	// Taken and Changed are settings of the checkpoint that the run went on from.
+	Taken   []string `json:"taken,omitempty"`
+	Changed []string `json:"changed,omitempty"`
+}
+
+// outcome is what is printed for machines.
+func (w *runDir) outcome(t *trace.Timeline, r *run.Result) Outcome {
+	o := Outcome{
+		Out: w.Job.Out, Steps: r.Steps, Loss: r.Loss, Evaluations: t.Evaluations, Checkpoint: r.Checkpoint,
+		Predicted: w.Plan.Predicted.StepS, Measured: t.StepTime(min(10, len(t.Steps)/10)),
+		Report: w.page(), Stopped: r.Stopped,
+	}
+	if w.from != nil {
+		o.Taken, o.Changed = w.from.taken, w.from.changed
+	}
+	return o
+}
+
+// unreplaced says of a run that has failed without a checkpoint where the one is that it was to replace.
+func (w *runDir) unreplaced(err error) error {
+	if w.replaced == "" {
+		return err
+	}
+	return fmt.Errorf("%w; what was in %s before is in %s", err, w.Job.Out, w.replaced)
+}

@@ -1,0 +1,140 @@
+package tuning
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
+)
+
+// anySchedule is the best of a kind of schedule, and what a batch of it took, where it was tried.
+type anySchedule struct {
+	tune.Rival
+	MeasuredS float64 `json:"measured_s,omitempty"`
+}
+
+func schedules(rivals []tune.Rival) []anySchedule {
+	var all []anySchedule
+	for _, r := range rivals {
+		all = append(all, anySchedule{Rival: r})
+	}
+	return all
+}
+
+// Of the schedules of --all so many are tried, in so many rounds.
+const (
+	triedSchedules = 8
+	scheduleRounds = 5
+)
+
+// inTurn tries the schedules that are predicted to be best, in rounds in which each has its turn: the median counts.
+func inTurn(c *cobra.Command, all []anySchedule, machine avgpipe.Machine) error {
+	all = all[:min(triedSchedules, len(all))]
+	took := make([][]float64, len(all))
+	for range scheduleRounds {
+		for i, r := range all {
+			if c.Context().Err() != nil {
+				return context.Cause(c.Context())
+			}
+			if r.Plan == nil {
+				continue
+			}
+			at := avgpipe.Degrees{MicroBatches: r.Plan.MicroBatches, Pipelines: r.Plan.Together()}
+			trial, err := machine(c.Context(), &avgpipe.Pipelined{Scored: avgpipe.Scored{At: at}, Plan: r.Plan}, avgpipe.Iterations(at, avgpipe.TraversalBatches), false)
+			if err != nil {
+				return fmt.Errorf("trying %s: %w", r.Kind, err)
+			}
+			took[i] = append(took[i], trial.StepS)
+		}
+	}
+	for i := range all {
+		if len(took[i]) > 0 {
+			all[i].MeasuredS = stats.Median(took[i])
+		}
+	}
+	return nil
+}
+
+// behind is how much longer a batch of the best prediction takes than one of the best measured; false where nothing
+// was tried.
+func behind(all []anySchedule) (float64, bool) {
+	best := 0.0
+	for _, s := range all {
+		if s.MeasuredS > 0 && (best == 0 || s.MeasuredS < best) {
+			best = s.MeasuredS
+		}
+	}
+	if best == 0 || all[0].MeasuredS == 0 {
+		return 0, false
+	}
+	return all[0].MeasuredS/best - 1, true
+}
+
+// bases is how many of the search's answers AvgPipe tries its degrees over.
+const bases = 8
+
+// everything is the search over all schedules, with AvgPipe's choice among the answers: over
+// its own partition, and over the stages of every straight pipeline that the search liked.
+func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe.Workload, found *avgpipe.Result) ([]anySchedule, error) {
+	fix, err := prepare.Overrides(p.Job, prepare.NamesOf(p.Model))
+	if err != nil {
+		return nil, err
+	}
+	limited := *p.Cluster
+	if p.Job.MemoryBytes() > 0 {
+		limited.DeviceTypes = maps.Clone(p.Cluster.DeviceTypes)
+		for name, d := range limited.DeviceTypes {
+			d.MemoryBytes = w.LimitBytes
+			limited.DeviceTypes[name] = d
+		}
+	}
+	general, err := tune.Search(c.Context(), tune.Request{Profile: p.Profile, Cluster: &limited, Batch: p.Job.Batch, Clip: p.Job.Clip > 0, Fix: fix, Runnable: p.Job.Cluster == ""})
+	if err != nil {
+		return nil, err
+	}
+	all := slices.DeleteFunc(general.Rivals, func(r tune.Rival) bool { return !r.Fits })
+	if found == nil { // other schedules fit where AvgPipe's degrees do not
+		return schedules(all), nil
+	}
+	var grid []avgpipe.Degrees
+	for _, cell := range found.Grid {
+		grid = append(grid, cell.At)
+	}
+	best, margin := found.Best, 0.0
+	if !f.simulate {
+		margin = avgpipe.Nearly // what is faster by less is no better than the steadiest over its own stages
+	}
+	for _, r := range all[:min(bases, len(all))] {
+		if r.Plan == nil {
+			continue
+		}
+		over, ok := w.Over(r.Plan)
+		if !ok {
+			continue
+		}
+		other, err := over.Best(c.Context(), grid)
+		var tooMuch *avgpipe.LimitError
+		if err != nil && !errors.As(err, &tooMuch) {
+			return nil, err
+		}
+		if err == nil && other.StepS < best.StepS*(1-margin) {
+			best = other
+		}
+	}
+	all = append(all, tune.Rival{
+		Kind: fmt.Sprintf("AvgPipe, %d pipelines", best.At.Pipelines), Plan: best.Plan, Fits: true,
+		Predicted: plan.Predicted{StepS: best.StepS, SamplesPerSecond: float64(p.Job.Batch) / best.StepS, MemoryBytes: best.MemoryBytes},
+	})
+	slices.SortStableFunc(all, func(a, b tune.Rival) int { return cmp.Compare(a.Predicted.StepS, b.Predicted.StepS) })
+	return schedules(all), nil
+}

@@ -1,0 +1,117 @@
+package tuning
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/measure"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/stage/optim"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
+)
+
+// Passes over every layer at one of the two sizes measured, and their seconds at least: the trainings of a tuning
+// say what whole stages take, these which of their layers are dear.
+const (
+	briefPasses = 3
+	briefS      = 0.025 // they go on until then: code is cold at first
+)
+
+// briefly measures the layers as little as a tuning of AvgPipe's degrees needs: at two of the
+// small sizes, where passes are short. Those at other sizes are extrapolated. It is not kept.
+func briefly(c *cobra.Command, j *job.Job, m *model.Model) (*profile.Profile, error) {
+	e, err := prepare.OpenEngine()
+	if err != nil {
+		return nil, noEngine(err)
+	}
+	timer, err := prepare.LayerTimer(e, j, m)
+	if err != nil {
+		return nil, err
+	}
+	sizes := prepare.MicroBatches(j)
+	p, err := profile.Measure(c.Context(), m, briefTimer{timer, m, j.Optimizer}, profile.Options{
+		MicroBatches: briefSizes(sizes), Passes: 1, Concurrency: min(j.Workers, prepare.CoresOf(j)), Threads: j.ThreadsPerWorker, Workers: j.Workers,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return avgpipe.Extrapolated(p, sizes), nil
+}
+
+// noEngine says what goes on without the native library.
+func noEngine(err error) error {
+	return fmt.Errorf("%w; or name a profile that was measured elsewhere with --profile, and let the simulator stand for the machine with --simulate", err)
+}
+
+// briefSizes are the smallest size and another that is short too: up to an eighth of the largest, two points of
+// the line that times and bytes lie on.
+func briefSizes(sizes []int) []int {
+	if len(sizes) < 2 {
+		return sizes
+	}
+	second := sizes[1]
+	for _, s := range sizes[1:] {
+		if 8*s <= sizes[len(sizes)-1] {
+			second = s
+		}
+	}
+	return []int{sizes[0], second}
+}
+
+// briefTimer measures layers in one visit, and leaves updates to the trainings of the tuning: it says
+// that they take as long as they have bytes, which is scaled to what those show. What instructions take beside
+// layers is in what the trainings show too.
+type briefTimer struct {
+	*measure.Timer
+	model     *model.Model
+	optimizer optim.Settings
+}
+
+// Updates per byte of parameters: their size does not matter, their parts do.
+const (
+	nominalUpdateS    = 1e-9
+	nominalElasticS   = 2e-9
+	nominalReferenceS = 0.5e-9
+)
+
+// Crew implements profile.Timer.
+func (t briefTimer) Crew(ctx context.Context, r profile.Request) (profile.Crew, error) {
+	crew, err := t.Timer.Crew(ctx, r)
+	return briefCrew{crew}, err
+}
+
+type briefCrew struct{ profile.Crew }
+
+// Layers implements profile.Crew.
+func (c briefCrew) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTiming, error) {
+	r.Passes, r.AtLeastS = briefPasses, briefS
+	return c.Crew.Layers(ctx, r)
+}
+
+// Transfer implements profile.Timer.
+func (t briefTimer) Transfer(ctx context.Context, workers int) (*profile.Transfer, error) {
+	return t.Wire(ctx, workers)
+}
+
+// Updates implements profile.Timer.
+func (t briefTimer) Updates(context.Context, profile.Request) (updateS []float64, optimizer string, states int, err error) {
+	return t.perByte(nominalUpdateS), t.optimizer.Kind, len(t.optimizer.States()), nil
+}
+
+// Averaging implements profile.Timer.
+func (t briefTimer) Averaging(context.Context, profile.Request) (updateS, referenceS []float64, err error) {
+	return t.perByte(nominalElasticS), t.perByte(nominalReferenceS), nil
+}
+
+func (t briefTimer) perByte(seconds float64) []float64 {
+	out := make([]float64, len(t.model.Layers))
+	for l := range out {
+		out[l] = seconds * float64(4*t.model.Layers[l].ParameterElements())
+	}
+	return out
+}

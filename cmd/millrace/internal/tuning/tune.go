@@ -1,0 +1,318 @@
+package tuning
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
+	"github.com/millrace-ml/millrace/tune/predict"
+)
+
+// tuneFlags is what tune takes beside a job.
+type tuneFlags struct {
+	pipelines                     int
+	memory, profileAt             string
+	all, rivals, simulate, asJSON bool
+	grid, baselines               bool
+	output, page                  string
+	train, rounds                 int
+
+	profilingS float64 // what gathering the layers' profile took
+}
+
+func TuneCommand() *cobra.Command {
+	var flags prepare.JobFlags
+	own := tuneFlags{pipelines: 4, train: 10000, rounds: 1}
+	c := &cobra.Command{
+		Use: "tune", Short: "Choose AvgPipe's micro-batches and pipelines, or with --all everything, from one profile",
+		Long: `Tune chooses into how many micro-batches (M) to cut a batch and how many pipelines (N) share
+the devices, as AvgPipe does: from one short profile every setting is predicted, by the paper's
+equations and by the simulator. The simulator decides. The profile is a few passes over every
+layer and some seventeen batches at up to four settings: the fewest micro-batches, the most (of one
+pipeline and of two), and a number between, to which the layers' times are scaled. Of settings
+within 5 % of the fastest it takes the one that suffers least when memory is slow for a while.
+--all chooses schedule, depths, recompute and stages from that profile too, and with --rivals tries
+the best in turn. With --simulate, or for a described --cluster, the simulator is the machine too,
+and one setting is profiled for twenty batches: the largest M but one with one pipeline, unless
+--profile-at says which.
+
+--baselines also simulates data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW, and AvgPipe
+held to the memory of each. --report writes a page that lays every prediction beside what was
+measured, and what tuning costs and gives.`,
+		Example: `  millrace tune --model gpt --data text.txt --batch 32 --pipelines 2 --rivals
+  millrace tune --model gnmt --cluster avgpipe --batch 128 --pipelines 8 --memory 16GiB --rivals
+  millrace tune --model bert --cluster avgpipe --batch 32 --all --json
+  millrace tune --model gpt --batch 32 -o plan.json && millrace train --model gpt --data text.txt --plan plan.json`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			flags.Given = append(flags.Given, own.limit)
+			j, err := flags.Job()
+			if err != nil {
+				return err
+			}
+			return own.run(c, j)
+		},
+	}
+	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ClusterOptions, []job.Option{prepare.DataOption()})
+	f := c.Flags()
+	f.IntVar(&own.pipelines, "pipelines", own.pipelines, "most parallel pipelines to look at; 1 is plain training")
+	f.StringVar(&own.memory, "memory", "", "memory of each device, like 16GiB (default: the cluster's)")
+	f.StringVar(&own.profileAt, "profile-at", "", "the setting to profile, M,N (default: one in the middle)")
+	f.BoolVar(&own.all, "all", false, "choose schedule, depths, recompute and stages too, by simulation")
+	f.BoolVar(&own.rivals, "rivals", false, "choose by traversal, max-num and max-size too, and compare")
+	f.IntVar(&own.rounds, "rounds", own.rounds, "times --rivals traverses the grid; the median of each setting counts")
+	f.BoolVar(&own.simulate, "simulate", false, "let the simulator stand for the machine; needs no libtorch")
+	f.BoolVar(&own.grid, "grid", false, "list every setting, however many there are")
+	f.IntVar(&own.train, "train", own.train, "batches of the training whose time is compared")
+	f.BoolVar(&own.baselines, "baselines", false, "simulate the other methods too, and AvgPipe in the memory of each")
+	f.StringVarP(&own.output, "output", "o", "", "write the chosen plan to this file, to simulate or train it")
+	f.StringVar(&own.page, "report", "", "write a page to this file: predictions beside measurements")
+	cli.Writes(c, "output", "report")
+	f.BoolVar(&own.asJSON, "json", false, "for machines")
+	return c
+}
+
+// limit makes --memory the job's memory limit, which it refuses where it cannot be read.
+func (f *tuneFlags) limit(j *job.Job) error {
+	if f.memory != "" {
+		j.MemoryLimit = f.memory
+	}
+	if f.train < 1 {
+		return fmt.Errorf("--train %d; a training has 1 batch at least", f.train)
+	}
+	if f.rounds < 1 || f.rounds > 1 && !f.rivals {
+		return fmt.Errorf("--rounds %d; the grid is traversed with --rivals, once at least", f.rounds)
+	}
+	return nil
+}
+
+// tuned is what tune prints with --json.
+type tuned struct {
+	Model        string `json:"model"`
+	Cluster      string `json:"cluster"`
+	Batch        int    `json:"batch"`
+	Simulated    bool   `json:"simulated"` // the simulator was the machine
+	TrainBatches int    `json:"train_batches"`
+	LimitBytes   int64  `json:"limit_bytes,omitempty"`
+	*avgpipe.Result
+	// All is the best of each kind of schedule by time, with --all: AvgPipe's among them, over
+	// the stages of whichever straight pipeline serves it best.
+	All []anySchedule `json:"all,omitempty"`
+
+	// Baselines is each rival system beside AvgPipe at its memory, with --baselines.
+	Baselines []avgpipe.EqualMemory `json:"baselines,omitempty"`
+
+	whole bool // list the whole grid
+}
+
+func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
+	p, err := f.gather(c, j)
+	if err != nil {
+		return err
+	}
+	w, err := f.workload(c, p)
+	if err != nil {
+		return err
+	}
+	r := avgpipe.Request{Workload: w, Sizes: f.sizes(p), Pipelines: f.pipelines, Rivals: f.rivals, Rounds: f.rounds, Anchored: !f.simulate}
+	if r.ProfileAt, err = readDegrees(f.profileAt); err != nil {
+		return err
+	}
+	if r.Machine = w.Simulated(); !f.simulate {
+		r.ProfileS = f.profilingS
+		if r.Machine, err = prepare.TrainingMachine(p); err != nil {
+			return err
+		}
+	}
+	bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(c.ErrOrStderr()), progressbar.OptionSetDescription("tune"),
+		progressbar.OptionSetWidth(30), progressbar.OptionSetVisibility(cli.IsTerminal(os.Stderr)), progressbar.OptionClearOnFinish())
+	r.Progress = func(done, of int, what string) {
+		bar.ChangeMax(of)
+		bar.Describe("tune: " + what)
+		_ = bar.Set(done) // a progress bar that cannot be drawn is no reason to stop
+	}
+	found, err := avgpipe.Tune(c.Context(), r)
+	var tooMuch *avgpipe.LimitError
+	if err != nil && !(f.all && errors.As(err, &tooMuch)) {
+		return cli.BadInput(err)
+	}
+	if found != nil {
+		w, p.Profile = found.Calibrated, found.Calibrated.Profile
+	}
+	out := &tuned{
+		Model: p.Profile.Model, Cluster: p.Cluster.Name, Batch: j.Batch, Simulated: f.simulate, TrainBatches: f.train, LimitBytes: w.LimitBytes, Result: found, whole: f.grid,
+	}
+	if f.all {
+		if out.All, err = f.everything(c, p, w, found); err != nil {
+			return cli.BadInput(err)
+		}
+		if f.rivals && !f.simulate {
+			if err := inTurn(c, out.All, r.Machine); err != nil {
+				return err
+			}
+		}
+	}
+	if f.output != "" {
+		if err := f.write(p, out); err != nil {
+			return err
+		}
+	}
+	if f.baselines && found != nil {
+		if out.Baselines, err = compared(c.Context(), w, found); err != nil {
+			return cli.BadInput(err)
+		}
+	}
+	if f.page != "" {
+		if found == nil {
+			return cli.BadInput(tooMuch)
+		}
+		if err := document.Write(f.page, out.study().HTML); err != nil {
+			return err
+		}
+	}
+	if f.asJSON {
+		return cli.WriteJSON(c.OutOrStdout(), out)
+	}
+	return out.print(c.OutOrStdout())
+}
+
+// compared is AvgPipe at the memory of each baseline; those cut a batch into as many
+// micro-batches as there are stages, or the next number that the grid has.
+func compared(ctx context.Context, w *avgpipe.Workload, found *avgpipe.Result) ([]avgpipe.EqualMemory, error) {
+	var grid []avgpipe.Degrees
+	micros := 0
+	for _, cell := range found.Grid {
+		grid = append(grid, cell.At)
+		if m := cell.At.MicroBatches; micros < len(w.Base.Stages) && m > micros {
+			micros = m
+		}
+	}
+	baselines, err := w.Baselines(ctx, micros)
+	if err != nil {
+		return nil, err
+	}
+	return w.AtEqualMemory(ctx, grid, baselines)
+}
+
+// write files the chosen plan with its prediction: AvgPipe's, or with --all the fastest of all.
+func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
+	chosen, why := (*plan.Plan)(nil), ""
+	switch {
+	case len(t.All) > 0:
+		chosen, why = t.All[0].Plan, t.All[0].Kind+" is the fastest of all schedules within the memory, simulated"
+	case t.Result != nil:
+		chosen, why = t.Best.Plan, fmt.Sprintf("%s of AvgPipe's degrees within the memory is the fastest, simulated", t.Best.At)
+	}
+	if chosen == nil {
+		return cli.BadInput(fmt.Errorf("nothing fits, so that there is no plan to write to %s", f.output))
+	}
+	pl := *chosen
+	predicted, err := predict.Plan(p.Profile, p.Cluster, &pl, p.Job.Clip > 0)
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	pl.Predicted = &predicted
+	pl.Objective = plan.Objective{Name: "simulated time of a batch", Value: predicted.StepS / float64(pl.Together()), Unit: "s"}
+	pl.Why = []string{why}
+	return cli.BadInput(pl.Write(f.output))
+}
+
+// gather is the job's model, hardware and profile: measured briefly, or given, or for described hardware computed for every micro-batch size that divides the batch.
+func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*prepare.Prepared, error) {
+	p := &prepare.Prepared{Job: j}
+	var err error
+	if p.Model, err = prepare.LoadModel(j); err != nil {
+		return nil, err
+	}
+	f.simulate = f.simulate || j.Cluster != ""
+	if !f.simulate {
+		if _, err := prepare.OpenEngine(); err != nil { // whatever runs here needs it, so that no way of choosing pays for it
+			return nil, noEngine(err)
+		}
+		if _, err := prepare.TrainingData(j, p.Model); err != nil { // before anything is measured
+			return nil, err
+		}
+	}
+	began := time.Now()
+	defer func() { f.profilingS = time.Since(began).Seconds() }()
+	switch {
+	case j.Cluster == "" && j.Profile == "" && !f.simulate:
+		if p.Profile, err = briefly(c, j, p.Model); err != nil {
+			return nil, err
+		}
+		p.Brief = true
+		return p, p.Local()
+	case j.Cluster == "" || j.Profile != "":
+		return p, p.Hardware(c)
+	}
+	if p.Cluster, err = prepare.DescribedCluster(c, j); err != nil {
+		return nil, err
+	}
+	p.Profile, err = profile.Analyze(p.Model, p.Cluster.DeviceTypes, profile.Analysis{
+		Sizes: divisors(j), Optimizer: j.Optimizer.Kind, States: len(j.Optimizer.States()), Recurrent: true,
+	})
+	return p, cli.BadInput(err)
+}
+
+// sizes are those of micro-batches that are looked at: what was measured, or briefly all that could be.
+func (f *tuneFlags) sizes(p *prepare.Prepared) []int {
+	if p.Brief {
+		return prepare.MicroBatches(p.Job)
+	}
+	return p.Profile.Sizes(p.Cluster.Devices[0])
+}
+
+// divisors is every size of micro-batch for a job's batch, or the one that is fixed.
+func divisors(j *job.Job) []int {
+	if j.MicroBatch > 0 || j.MicroBatches > 0 {
+		return prepare.MicroBatches(j)
+	}
+	return plan.Divisors(j.Batch)
+}
+
+// workload cuts the model into stages, by the job's word or by AvgPipe's partitioner.
+func (f *tuneFlags) workload(c *cobra.Command, p *prepare.Prepared) (*avgpipe.Workload, error) {
+	limit := p.Job.MemoryBytes()
+	for d := range p.Cluster.Devices {
+		if own := p.Cluster.MemoryBytes(d); limit == 0 || own > 0 && own < limit {
+			limit = own
+		}
+	}
+	w := &avgpipe.Workload{Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch, Clip: p.Job.Clip > 0, LimitBytes: limit}
+	fix, err := prepare.Overrides(p.Job, prepare.NamesOf(p.Model))
+	if err != nil {
+		return nil, err
+	}
+	if w.Base, err = avgpipe.Partition(c.Context(), w, fix); err != nil {
+		return nil, cli.BadInput(err)
+	}
+	return w, nil
+}
+
+// readDegrees reads M,N; nothing is no degrees.
+func readDegrees(text string) (avgpipe.Degrees, error) {
+	if text == "" {
+		return avgpipe.Degrees{}, nil
+	}
+	m, n, _ := strings.Cut(text, ",")
+	micro, err := strconv.Atoi(strings.TrimSpace(m))
+	pipelines, err2 := strconv.Atoi(strings.TrimSpace(n))
+	if err = errors.Join(err, err2); err != nil || micro < 1 || pipelines < 1 {
+		return avgpipe.Degrees{}, cli.BadInput(fmt.Errorf("--profile-at %q; give micro-batches and pipelines, both 1 at least, like 8,1", text))
+	}
+	return avgpipe.Degrees{MicroBatches: micro, Pipelines: pipelines}, nil
+}
