@@ -24,6 +24,7 @@ runs: setup
 build: setup
 	@mkdir -p bin
 	go build -trimpath -o bin/millrace ./cmd/millrace
+	go build -trimpath -o bin/millrace-lab ./cmd/millrace-lab
 
 setup:
 	@scripts/setup.sh
@@ -41,7 +42,7 @@ bench-peers:
 	sh scripts/bench-peers.sh
 
 # The kernels that OPENBLAS_CORETYPE asks for are not those of this processor.
-BENCH := env -u OPENBLAS_CORETYPE bin/millrace bench
+BENCH := env -u OPENBLAS_CORETYPE bin/millrace-lab bench
 
 bench: build bench-peers $(TEXT)
 	$(BENCH) speedup --model gpt --data $(TEXT) --batch 32 --micro-batches 16
@@ -50,8 +51,6 @@ bench: build bench-peers $(TEXT)
 	  $(BENCH) prediction --model $$model --batch 32 --workers 2 || exit 1; \
 	  $(BENCH) prediction --model $$model --batch 32 --workers 4 --cores 2 || exit 1; \
 	done
-	$(BENCH) accuracy --model gpt --data $(TEXT) --batch 32 --steps 200 --eval-rows 256
-	$(BENCH) accuracy --job examples/demo.yaml
 	$(BENCH) peers --data $(TEXT)
 
 attack: build

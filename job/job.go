@@ -94,7 +94,7 @@ func (j *Job) Give(key string) {
 // PerSlice is the BatchNorm under which statistics are of slices of micro-batches.
 const PerSlice = "per_slice"
 
-// The RateScales set the rate of several pipelines from one that was chosen for a single one. `millrace bench
+// The RateScales set the rate of several pipelines from one that was chosen for a single one. `millrace-lab bench
 // curves` measures what they come to, in epochs to a target.
 //
 // ScaleByPipelines multiplies the rate by the number of pipelines, each of which takes as large a batch as one

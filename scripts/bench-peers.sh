@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the rivals of `millrace bench peers` need: Debian's python3-torch.
+# Installs what the rivals of `millrace-lab bench peers` need: Debian's python3-torch.
 # Asks nothing and says what it does; where it may not install, it prints the command
 # and ends with status 1. A second run finds everything there.
 set -eu

@@ -26,7 +26,7 @@ func benchCommand() *cobra.Command {
 		Long: `Each benchmark prints Markdown tables, as they stand in BENCHMARKS.md, and with
 --json every single figure. Leave the machine alone meanwhile, and unset
 OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
-		Example: "  millrace bench peers --data text.txt\n  millrace bench prediction --model gpt --workers 2 --splits 20",
+		Example: "  millrace-lab bench peers --data text.txt\n  millrace-lab bench prediction --model gpt --workers 2 --splits 20",
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}

@@ -59,7 +59,7 @@ alpha of train --lr-scale split.
 Without --target the target is what every training of sync reaches in two thirds of its epochs. Of
 a part that --only leaves out, what an earlier run left in --out is shown; --only= trains and
 measures nothing.`,
-		Example: "  millrace bench curves --model convnet --data fashion-mnist --rows 8000 --batch 32 --out runs/curves\n  millrace bench curves --model gpt --data text.txt --only learn --methods sync,elastic:2 --seeds 5 --out runs/gpt-curves",
+		Example: "  millrace-lab bench curves --model convnet --data fashion-mnist --rows 8000 --batch 32 --out runs/curves\n  millrace-lab bench curves --model gpt --data text.txt --only learn --methods sync,elastic:2 --seeds 5 --out runs/gpt-curves",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			// How many steps --epochs are is known with the data; the rate's schedule goes over those.

@@ -110,7 +110,7 @@ func (s *comparison) fillingSection() error {
 			"Measured: "+explained(one.Name, avg.Name, f.Measured, s.times.Cores),
 			"Simulated: "+explained(one.Name, avg.Name, f.Simulated, s.times.Cores),
 			"AvgPipe's authors have 1.3, 1.1 and 1.8 over GPipe (GNMT, BERT, AWD) and 1.7 on average over all pipelines, of time to a target at equal memory on 6 V100 and 1 Gbit/s; over 1F1B with a flush they print none. "+
-				"Their cluster and workloads, simulated: millrace reproduce avgpipe-fig11.",
+				"Their cluster and workloads, simulated: millrace-lab reproduce avgpipe-fig11.",
 		),
 	})
 	return nil

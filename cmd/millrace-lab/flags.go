@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
 )
 
 // measuring is how much a benchmark measures, and how it prints it. Counts that it has no use for are 0.

@@ -38,7 +38,7 @@ func benchMemoryCommand() *cobra.Command {
 reads each worker's allocator: DAPPLE's Table 5 (GPipe's memory grows with M, 1F1B's does not).
 Weights, gradients and the optimizer's copies are the same throughout, so that all that grows is
 activations. With --out it draws them too.`,
-		Example: "  millrace bench memory --model gpt --micro-batch 4 --counts 2,4,8,16 --out runs/memory",
+		Example: "  millrace-lab bench memory --model gpt --micro-batch 4 --counts 2,4,8,16 --out runs/memory",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			j, err := flags.Job()

@@ -34,7 +34,7 @@ gradients seldom exceed, or the table says in how many visits they did.
 
 Before every round all of them are predicted anew, from a profile that another process measures
 then, unless --profile names one.`,
-		Example: "  millrace bench orders --model gpt --data text.txt --workers 2 --batch 32 --micro-batches 4\n  millrace bench orders --model convnet --workers 4 --cores 2 --batch 64 --only zb-h1,1f1b-rr",
+		Example: "  millrace-lab bench orders --model gpt --data text.txt --workers 2 --batch 32 --micro-batches 4\n  millrace-lab bench orders --model convnet --workers 4 --cores 2 --batch 64 --only zb-h1,1f1b-rr",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			j, err := flags.Job()

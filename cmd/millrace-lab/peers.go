@@ -18,7 +18,7 @@ func benchPeersCommand() *cobra.Command {
 	own := peersOptions{measuring: measuring{pairs: 15, visits: 3, steps: 2}}
 	c := &cobra.Command{
 		Use: "peers", Short: "Race PyTorch: one process, sync.Pipe, DDP and 1F1B by hand, each at its best",
-		Example: "  millrace bench peers --data text.txt\n  millrace bench peers --data text.txt --only pipe,onef1b --pairs 25",
+		Example: "  millrace-lab bench peers --data text.txt\n  millrace-lab bench peers --data text.txt --only pipe,onef1b --pairs 25",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := own.check(c, 1, "to be timed"); err != nil {

@@ -47,7 +47,7 @@ by that one's. --profile adds profiles from files, such as imported ones; --prof
 of the published profiles, and how many times faster than the published planners ours are
 where their times are known. --cluster asks about the described models on other clusters
 instead, presets or files.`,
-		Example: "  millrace bench plan\n  millrace bench plan --planner pipedream --profile gnmt.json --limit 10s\n  millrace bench plan --planner pipedream,dapple --profiles ../shared/data/profiles\n  millrace bench plan --cluster dapple-a,dapple-b,dapple-c,pipedream-a,pipedream-b",
+		Example: "  millrace-lab bench plan\n  millrace-lab bench plan --planner pipedream --profile gnmt.json --limit 10s\n  millrace-lab bench plan --planner pipedream,dapple --profiles ../shared/data/profiles\n  millrace-lab bench plan --cluster dapple-a,dapple-b,dapple-c,pipedream-a,pipedream-b",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var list []plan.Planner

@@ -41,7 +41,7 @@ are those of the round in which its step over its prediction is the middle one. 
 table has an interval for it, of 95 %, and says how many plans' reach within 5 % of their
 predictions: what a machine does not repeat any better is no error of the prediction. With --profile,
 that profile predicts every training.`,
-		Example: "  millrace bench prediction --model gpt --data text.txt --workers 2 --batch 32\n  millrace bench prediction --model convnet --workers 4 --cores 2 --batch 64 --splits 40",
+		Example: "  millrace-lab bench prediction --model gpt --data text.txt --workers 2 --batch 32\n  millrace-lab bench prediction --model convnet --workers 4 --cores 2 --batch 64 --splits 40",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			j, err := flags.Job()

@@ -20,12 +20,12 @@ func reproduceCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "reproduce [EXPERIMENT]...", Short: "The papers' tables and figures beside what millrace answers",
 		Long:    "Reproduce tables and figures of the papers from layer descriptions, described devices,\nplanners and the simulator: the paper's value, ours, the difference, and why.\nWithout a name it lists what there is; \"all\" is all of it.",
-		Example: "  millrace reproduce\n  millrace reproduce bapipe-table2\n  millrace reproduce dapple-table4 --profiles ../profiles --formula artifact",
+		Example: "  millrace-lab reproduce\n  millrace-lab reproduce bapipe-table2\n  millrace-lab reproduce dapple-table4 --profiles ../profiles --formula artifact",
 		RunE: func(c *cobra.Command, names []string) error {
 			out := c.OutOrStdout()
 			if len(names) == 0 && (o.Profiles != "" || o.Formula != "" || len(set) > 0) {
 				return cli.BadInput(fmt.Errorf("--profiles, --formula and --set are of an experiment; name one of those that " +
-					"millrace reproduce lists"))
+					"millrace-lab reproduce lists"))
 			}
 			if len(names) == 0 {
 				for _, e := range reproduce.Experiments() {

@@ -34,7 +34,7 @@ is the median over pairs, and so are its two parts: how much the stages compute 
 single worker needs, and how much they wait. The second has as many cores as a
 pipeline of two workers and divides each operator among them instead of the layers; no bound but
 the machine's own is between the two.`,
-		Example: "  millrace bench speedup --model gpt --data text.txt --batch 32 --micro-batches 16\n  millrace bench speedup --model convnet --data fashion-mnist --batch 128",
+		Example: "  millrace-lab bench speedup --model gpt --data text.txt --batch 32 --micro-batches 16\n  millrace-lab bench speedup --model convnet --data fashion-mnist --batch 128",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			j, err := flags.Job()

@@ -1,12 +1,13 @@
 package main
 
 import (
-	"github.com/millrace-ml/millrace/cmd/internal/cli"
-	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
 )
 
 // A folder of one run is none for another until the first is done with it.

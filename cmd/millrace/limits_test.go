@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/job"
 )
@@ -32,7 +33,7 @@ func TestThreadsAreBounded(t *testing.T) {
 // A limit of the address space that is too small ends in one line, or where the Go runtime gets no
 // thread in its dump; it never hangs and passes for no interrupt.
 func TestALimitedAddressSpace(t *testing.T) {
-	p := trainer(t)
+	p := clitest.Trainer(t)
 	limiter, err := exec.LookPath("prlimit")
 	if err != nil {
 		t.Skip("no prlimit to limit a process with: ", err)

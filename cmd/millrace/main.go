@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/planning"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/tuning"
-	"github.com/spf13/cobra"
 )
 
 func main() { os.Exit(execute(os.Args[1:])) }

@@ -1,41 +1,14 @@
 package main
 
 import (
-	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
-
-// shown is a command in a document, with the lines that it is said to print.
-type shown struct {
-	args []string
-	want []string
-}
-
-// shownIn returns the commands in the indented blocks of a document.
-func shownIn(t *testing.T, path string) []shown {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []shown
-	joined := strings.ReplaceAll(string(text), " \\\n", " ")
-	for line := range strings.SplitSeq(joined, "\n") {
-		line, indented := strings.CutPrefix(line, "    ")
-		if command, ok := strings.CutPrefix(line, "$ bin/millrace "); ok {
-			all = append(all, shown{args: strings.Fields(command)})
-		} else if indented && len(all) > 0 {
-			all[len(all)-1].want = append(all[len(all)-1].want, line)
-		}
-	}
-	return all
-}
 
 // matches says whether lines are those wanted, where "..." stands for any lines.
 func matches(got, want []string) bool {
@@ -53,15 +26,15 @@ func matches(got, want []string) bool {
 func TestTheReadmeShowsWhatIsPrinted(t *testing.T) {
 	p := &clitest.Program{Dir: "../..", Native: "none", Cache: t.TempDir()}
 	checked := 0
-	for _, s := range shownIn(t, "../../README.md") {
-		command := strings.Join(s.args, " ")
-		described := s.args[0] == "schedule" || strings.Contains(command, " --cluster ")
+	for _, s := range clitest.ShownIn(t, "../../README.md", "millrace") {
+		command := strings.Join(s.Args, " ")
+		described := s.Args[0] == "schedule" || strings.Contains(command, " --cluster ")
 		if !described || strings.Contains(command, " > ") {
 			continue
 		}
-		got := p.Run(t, s.args, false)
-		if !matches(strings.Split(strings.TrimSuffix(got, "\n"), "\n"), s.want) {
-			t.Errorf("millrace %s prints\n%s\nthe README has\n%s", command, got, strings.Join(s.want, "\n"))
+		got := p.Run(t, s.Args, false)
+		if !matches(strings.Split(strings.TrimSuffix(got, "\n"), "\n"), s.Want) {
+			t.Errorf("millrace %s prints\n%s\nthe README has\n%s", command, got, strings.Join(s.Want, "\n"))
 		}
 		checked++
 	}
@@ -71,37 +44,7 @@ func TestTheReadmeShowsWhatIsPrinted(t *testing.T) {
 }
 
 // Every command that a document names has its verb and its flags.
-func TestTheDocumentsCommandsAreThere(t *testing.T) {
-	inline := regexp.MustCompile("`(?:bin/)?millrace ([^`]+)`")
-	for _, path := range []string{"../../README.md", "../../BENCHMARKS.md", "../../ARCHITECTURE.md"} {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var commands [][]string
-		for _, s := range shownIn(t, path) {
-			commands = append(commands, s.args)
-		}
-		for _, m := range inline.FindAllStringSubmatch(string(text), -1) {
-			commands = append(commands, strings.Fields(m[1]))
-		}
-		for _, args := range commands {
-			if slices.Contains(args, "VERB") {
-				continue
-			}
-			if i := slices.Index(args, ">"); i >= 0 {
-				args = args[:i]
-			}
-			verb, rest, err := command().Find(args)
-			if err == nil {
-				err = verb.ParseFlags(rest)
-			}
-			if err != nil || verb.Name() == "millrace" {
-				t.Errorf("%s: millrace %s: %v", path, strings.Join(args, " "), err)
-			}
-		}
-	}
-}
+func TestTheDocumentsCommandsAreThere(t *testing.T) { clitest.CommandsAreThere(t, command) }
 
 // The documents fit a screen: lines of at most 120 columns, and the two that are read first
 // at most 150 of them.

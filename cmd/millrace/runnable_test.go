@@ -35,7 +35,7 @@ func TestModelsThatCannotRunHere(t *testing.T) {
 }
 
 func TestProfileNamesTheInputThatNoDataGives(t *testing.T) {
-	p := trainer(t)
+	p := clitest.Trainer(t)
 	for _, args := range []string{
 		"profile --model s2vt --batch 2 --sizes 2 --passes 1",
 		"plan --model s2vt --batch 2",
@@ -52,11 +52,8 @@ func TestProfileNamesTheInputThatNoDataGives(t *testing.T) {
 
 // Data that is not there is found out before anything is measured.
 func TestDataIsLookedAtFirst(t *testing.T) {
-	p := trainer(t)
+	p := clitest.Trainer(t)
 	for _, args := range []string{
-		"bench peers",
-		"bench speedup --model mlp",
-		"bench orders --model mlp",
 		"tune --model mlp --rivals",
 		"train --model mlp",
 	} {
@@ -70,7 +67,7 @@ func TestDataIsLookedAtFirst(t *testing.T) {
 
 // A plan that cannot be trained is refused before its sizes are measured, with its file.
 func TestAPlanThatCannotBeTrainedIsNotMeasured(t *testing.T) {
-	p := trainer(t)
+	p := clitest.Trainer(t)
 	m, err := model.Load("mlp", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -3,12 +3,13 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
-	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
 // What a small file in a run's folder claims does not cost the memory that it claims: report holds the plan against the

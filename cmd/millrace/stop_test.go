@@ -12,25 +12,17 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
-	"github.com/millrace-ml/millrace/engine/torch"
 )
-
-func trainer(t *testing.T) *clitest.Program {
-	clitest.NeedTorch(t)
-	native, _ := torch.Find()
-	return &clitest.Program{Dir: t.TempDir(), Native: native, Cache: t.TempDir()}
-}
 
 // A signal, and its echo to the process group, finishes the step, saves and ends with
 // 128 + the signal; the checkpoint is whole and training goes on from it.
 func TestSignalsStopAfterAStep(t *testing.T) {
-	p := trainer(t)
-	for signal, code := range ends {
+	p := clitest.Trainer(t)
+	for signal, code := range clitest.Ends {
 		t.Run(signal.String(), func(t *testing.T) {
-			obeyed(t, signal)
+			clitest.Obeyed(t, signal)
 			out := "runs/" + signal.String()
 			c := p.Command(t, strings.Fields("train --model mlp --data digits --batch 32 --stages 2 --steps 100000000 --out "+out))
 			stderr, err := c.StderrPipe()
@@ -70,7 +62,7 @@ func TestSignalsStopAfterAStep(t *testing.T) {
 // Stopping after 4 of 9 steps and going on under another plan changes no bit of the loss, where
 // no stage has replicas (of which Chimera's two directions are two): they add in another order.
 func TestResumeIsBitEqualUnderAnotherPlan(t *testing.T) {
-	p := trainer(t)
+	p := clitest.Trainer(t)
 	learn := func(args string) training.Outcome {
 		t.Helper()
 		c := p.Command(t, strings.Fields("train --json --model mlp --set dropout=0.1 --data digits --batch 24 --clip 1 "+args))
@@ -94,51 +86,9 @@ func TestResumeIsBitEqualUnderAnotherPlan(t *testing.T) {
 	}
 }
 
-// Two sessions of one plan answer the protocol and learn the same, however the steps are cut.
-func TestSessionSpeaksTheRivalsProtocol(t *testing.T) {
-	p := trainer(t)
-	model := "--model mlp --data digits --batch 16"
-	if out := p.Run(t, strings.Fields("plan --model mlp --batch 16 --stages 2 -o plan.json"), true); out != "" {
-		t.Fatal(out)
-	}
-	visit := func(requests string) []string {
-		c := p.Command(t, strings.Fields("bench session "+model+" --plan plan.json"))
-		c.Stdin = strings.NewReader(requests)
-		text, err := c.Output()
-		if err != nil {
-			t.Fatalf("%q: %v", requests, err)
-		}
-		return strings.Split(strings.TrimSpace(string(text)), "\n")
-	}
-	loss := func(line string) (v struct {
-		Samples int
-		Seconds float64
-		Loss    float64
-	}) {
-		if err := json.Unmarshal([]byte(line), &v); err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
-		return v
-	}
-	once, twice := visit("step 5\n"), visit("step 2\nstep 3\n")
-	if len(once) != 2 || len(twice) != 3 {
-		t.Fatalf("%q and %q", once, twice)
-	}
-	a, b := loss(once[1]), loss(twice[2])
-	if a.Loss != b.Loss || a.Samples != 80 || b.Samples != 48 || a.Seconds <= 0 {
-		t.Errorf("5 steps: %+v; 2 and 3: %+v", a, b)
-	}
-	c := p.Command(t, strings.Fields("bench session "+model+" --plan plan.json"))
-	c.Stdin = strings.NewReader("go\n")
-	var exit *exec.ExitError
-	if _, err := c.Output(); !errors.As(err, &exit) || exit.ExitCode() != cli.ExitBadInput {
-		t.Errorf("a wrong request ends with %v", err)
-	}
-}
-
 // A run is saved though whoever read its output was stopped with it, as tee is by the same key.
 func TestARunIsSavedWhenNobodyReadsItsOutput(t *testing.T) {
-	p := trainer(t)
+	p := clitest.Trainer(t)
 	c := p.Command(t, strings.Fields("train --model mlp --data digits --batch 32 --stages 2 --steps 100000000 --out run"))
 	r, w, err := os.Pipe()
 	if err != nil {

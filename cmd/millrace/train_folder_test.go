@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -62,7 +63,7 @@ func TestGoingBackThroughALink(t *testing.T) {
 
 // A run looks at the checkpoints of its folder once it has it: they cannot become others while it prepares.
 func TestTheFolderIsHeldBeforeItsCheckpointsAreRead(t *testing.T) {
-	p := trainer(t)
+	p := clitest.Trainer(t)
 	folder, err := training.TakeFolder(filepath.Join(p.Dir, "run"))
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +78,7 @@ func TestTheFolderIsHeldBeforeItsCheckpointsAreRead(t *testing.T) {
 
 // What is put into a checkpoint would be deleted with it: no run may have its folder there.
 func TestAFolderInACheckpointIsRefused(t *testing.T) {
-	p := trainer(t)
+	p := clitest.Trainer(t)
 	write(t, filepath.Join(p.Dir, "manifest.json"), "{}")
 	checkpoint := filepath.Join(p.Dir, "run/checkpoints/step-00000004")
 	if err := os.MkdirAll(checkpoint, 0o755); err != nil {

@@ -35,7 +35,7 @@ func learn(t *testing.T, p *clitest.Program, args string) training.Outcome {
 
 // profiled is a program with a profile of the mlp.
 func profiled(t *testing.T) *clitest.Program {
-	p := trainer(t)
+	p := clitest.Trainer(t)
 	if out := p.Run(t, strings.Fields("profile --model mlp --sizes 4 --batch 4 --passes 1 -o mlp.json"), true); out != "" {
 		t.Fatal(out)
 	}
@@ -94,7 +94,7 @@ func TestResumeTakesItsSettingsFromTheCheckpoint(t *testing.T) {
 
 // The size of micro-batches decides bits: a run that goes on with another one says so, whichever setting brought it.
 func TestResumeSaysThatMicroBatchesChange(t *testing.T) {
-	p := trainer(t)
+	p := clitest.Trainer(t)
 	p.Run(t, strings.Fields("profile --model mlp --sizes 2,4,8 --batch 8 --passes 1 -o mlp.json"), true)
 	learn(t, p, "--batch 8 --split 1 --micro-batches 2 --steps 1 --out run")
 	for flags, want := range map[string]string{

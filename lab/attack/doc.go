@@ -1,6 +1,6 @@
 // Command attack runs millrace on what breaks programs, and says what broke.
 //
-// In: the program bin/millrace with its native library, and the table of bad inputs in
+// In: the programs bin/millrace and bin/millrace-lab with the native library, and the table of bad inputs in
 // testdata/inputs. Out: a line for each kind of attack with what was tried, and each finding with
 // the command that repeats it; the exit code is 0 where nothing was found, 1 where something was or an
 // attack could not be made whole, 2 where it was called wrongly. Refused: a table that cannot be read, and

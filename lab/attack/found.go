@@ -54,7 +54,7 @@ func (a *attack) found(name string, c command, e *ended, wrong []string) *findin
 	if len(wrong) == 0 {
 		return nil
 	}
-	f := &finding{name: name, wrong: wrong, repeat: c.quoted(a.millrace)}
+	f := &finding{name: name, wrong: wrong, repeat: c.quoted(a.program(c))}
 	if e != nil {
 		f.message = string(e.err)
 	}

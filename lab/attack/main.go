@@ -18,6 +18,7 @@ import (
 // attack is what all kinds of attack share.
 type attack struct {
 	millrace, native string // the program and its library
+	lab              string // the program of experiments
 	scratch          string // a folder that goes at the end
 	fixtures         string // right files, which nothing changes
 	keep             string // where the files of findings go; empty: nowhere
@@ -64,6 +65,7 @@ func execute(args []string, out, errs io.Writer) int {
 	flags := flag.NewFlagSet("attack", flag.ContinueOnError)
 	flags.SetOutput(errs)
 	flags.StringVar(&a.millrace, "millrace", "bin/millrace", "the program to attack")
+	flags.StringVar(&a.lab, "lab", "bin/millrace-lab", "the program of experiments, attacked too")
 	flags.StringVar(&a.native, "native", "build/libmillrace_native.so", "its native library")
 	flags.StringVar(&a.keep, "keep", "build/attack", "folder for the files of what is found")
 	flags.StringVar(&only, "only", "", "kinds to attack with, with commas: "+strings.Join(names(), ", "))
@@ -123,7 +125,7 @@ func choose(only string) ([]kind, error) {
 
 // begin makes paths absolute and a folder to work in.
 func (a *attack) begin() error {
-	for _, path := range []*string{&a.millrace, &a.native, &a.keep} {
+	for _, path := range []*string{&a.millrace, &a.lab, &a.native, &a.keep} {
 		if *path == "" {
 			continue
 		}
@@ -133,7 +135,7 @@ func (a *attack) begin() error {
 		}
 		*path = at
 	}
-	for _, path := range []string{a.millrace, a.native} {
+	for _, path := range []string{a.millrace, a.lab, a.native} {
 		if _, err := os.Stat(path); err != nil {
 			return fmt.Errorf("attack: %w; build it first: make build", err)
 		}

@@ -76,7 +76,7 @@ func preset(t testing.TB, name string) *cluster.Cluster {
 }
 
 // TestDappleIsFast: imported profiles on 16 devices, and a long chain on a thousand, well
-// under what a person waits for; millrace bench plan prints the times.
+// under what a person waits for; millrace-lab bench plan prints the times.
 func TestDappleIsFast(t *testing.T) {
 	for _, m := range dappleModels {
 		imp := imported(t, m.file, m.pbs)

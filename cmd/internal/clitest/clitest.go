@@ -188,3 +188,10 @@ func writeImages(dir string) error {
 	}
 	return err
 }
+
+// Trainer is the program with libtorch, in a folder of its own; a test without libtorch is skipped.
+func Trainer(t *testing.T) *Program {
+	NeedTorch(t)
+	native, _ := torch.Find()
+	return &Program{Dir: t.TempDir(), Native: native, Cache: t.TempDir()}
+}

@@ -211,12 +211,12 @@ func MeasureCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			flags.File = args[0]
+			if passes < 0 {
+				return cli.BadInput(fmt.Errorf("--passes %d; give 1 at least, or 0 for up to 15", passes))
+			}
 			list, err := ReadSizes(sizes)
 			if err != nil {
 				return err
-			}
-			if passes < 0 {
-				return cli.BadInput(fmt.Errorf("--passes %d; give 1 at least, or 0 for up to 15", passes))
 			}
 			j, err := flags.Job()
 			if err != nil {

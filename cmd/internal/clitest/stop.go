@@ -1,0 +1,110 @@
+package clitest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Ends is every signal that ends a verb, and the exit code that it gives.
+var Ends = map[syscall.Signal]int{syscall.SIGHUP: 129, syscall.SIGINT: 130, syscall.SIGTERM: 143}
+
+// atWork is the processor time after which a process is in the middle of what it was started for.
+const atWork = 150 * time.Millisecond
+
+// promptly is how long a verb may take to end; machines that are busy with other tests take longer.
+const promptly = 5 * time.Second
+
+// Obeyed skips a test where whoever runs the tests has them ignore a signal, as nohup does: millrace ignores it too.
+func Obeyed(t *testing.T, sig syscall.Signal) {
+	if signal.Ignored(sig) {
+		t.Skip(sig, " is ignored here")
+	}
+}
+
+// StopAtWork runs a command, signals it once it has said a word, or without one is at work, and is
+// what it said. It must end promptly with this code and print nothing.
+func (p *Program) StopAtWork(t *testing.T, args, word string, sig syscall.Signal, code int) (said string) {
+	t.Helper()
+	Obeyed(t, sig)
+	if err := os.WriteFile(filepath.Join(p.Dir, "text.txt"),
+		bytes.Repeat([]byte("so it was said. "), 1000), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(filepath.Join(p.Dir, "text.txt"))
+	c := p.Command(t, strings.Fields(args))
+	var stdout bytes.Buffer
+	stderr := listener{word: word, heard: make(chan struct{})}
+	c.Stdout, c.Stderr = &stdout, &stderr
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if word != "" {
+		<-stderr.heard
+	}
+	for busy := time.Duration(0); word == "" && busy < atWork; busy = processorTime(t, c.Process.Pid) {
+		time.Sleep(5 * time.Millisecond) // nothing tells when a process has worked for so long
+	}
+	told := time.Now()
+	if err := c.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+	err := c.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != code {
+		t.Errorf("%s: ended with %v, want exit code %d", args, err, code)
+	}
+	if took := time.Since(told); took > promptly {
+		t.Errorf("%s: it took %v to end", args, took)
+	}
+	if stdout.Len() > 0 {
+		t.Errorf("%s: it printed\n%s", args, stdout.String())
+	}
+	return stderr.text
+}
+
+// listener keeps what is written to it, and closes heard once a word was among it.
+type listener struct {
+	word, text string
+	heard      chan struct{}
+}
+
+func (l *listener) Write(text []byte) (int, error) {
+	before := strings.Contains(l.text, l.word)
+	l.text += string(text)
+	if !before && strings.Contains(l.text, l.word) {
+		close(l.heard)
+	}
+	return len(text), nil
+}
+
+// processorTime is what a process and its children that have ended have used.
+func processorTime(t *testing.T, pid int) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Skip("no /proc to see by whether a process is at work: ", err)
+	}
+	_, behind, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(behind)
+	if fields[0] == "Z" {
+		t.Fatal("it ended before it could be stopped")
+	}
+	ticks := 0
+	for _, field := range fields[11:13] { // utime and stime, of which there are 100 a second
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// Two sessions of one plan answer the protocol and learn the same, however the steps are cut.
+func TestSessionSpeaksTheRivalsProtocol(t *testing.T) {
+	p := clitest.Trainer(t)
+	m, err := model.Load("mlp", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := &plan.Plan{Version: plan.Version, Model: m.Name, ModelID: m.ID(), Cluster: "local", Replication: "round_robin",
+		MicroBatch: 4, MicroBatches: 4, Schedule: "1f1b", Weights: "sync", Planner: "given", Stages: []plan.Stage{
+			{LastLayer: 1, Devices: []int{0}, Warmup: 2}, {FirstLayer: 2, LastLayer: len(m.Layers) - 1, Devices: []int{1}, Warmup: 1}}}
+	job := []byte("model: mlp\ndata: digits\nbatch: 16\nplan: plan.json\n")
+	if err := errors.Join(cut.Write(filepath.Join(p.Dir, "plan.json")), os.WriteFile(filepath.Join(p.Dir, "job.yaml"), job, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	visit := func(requests string) []string {
+		c := p.Command(t, []string{"session", "job.yaml"})
+		c.Stdin = strings.NewReader(requests)
+		text, err := c.Output()
+		if err != nil {
+			t.Fatalf("%q: %v", requests, err)
+		}
+		return strings.Split(strings.TrimSpace(string(text)), "\n")
+	}
+	loss := func(line string) (v struct {
+		Samples int
+		Seconds float64
+		Loss    float64
+	}) {
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		return v
+	}
+	once, twice := visit("step 5\n"), visit("step 2\nstep 3\n")
+	if len(once) != 2 || len(twice) != 3 {
+		t.Fatalf("%q and %q", once, twice)
+	}
+	a, b := loss(once[1]), loss(twice[2])
+	if a.Loss != b.Loss || a.Samples != 80 || b.Samples != 48 || a.Seconds <= 0 {
+		t.Errorf("5 steps: %+v; 2 and 3: %+v", a, b)
+	}
+	c := p.Command(t, []string{"session", "job.yaml"})
+	c.Stdin = strings.NewReader("go\n")
+	var exit *exec.ExitError
+	if _, err := c.Output(); !errors.As(err, &exit) || exit.ExitCode() != cli.ExitBadInput {
+		t.Errorf("a wrong request ends with %v", err)
+	}
+}
