@@ -40,6 +40,8 @@ type Planner struct {
 	Paper    string // where it is described
 	Artifact string // the published code that formula "artifact" follows; empty: there is none
 	Settings []Setting
+	// Averages: its stages are for pipelines side by side, each with weights of its own.
+	Averages bool
 	// Plan returns the planner's own best plan, with Objective in its own formula.
 	// It stops early with ctx's error.
 	Plan func(ctx context.Context, r Request) (*Plan, error)

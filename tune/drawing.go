@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/draw"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
@@ -22,7 +23,7 @@ func drawing(r Request, pl *plan.Plan, costs sim.Costs) (string, error) {
 		return "", nil // nobody reads so much
 	}
 	steps := 1
-	if pl.Weights != "sync" && pl.MicroBatches == 1 {
+	if !schedule.Policy(pl.Weights).Synchronous() && pl.MicroBatches == 1 {
 		for i, s := range pl.Stages {
 			steps = max(steps, 2*len(s.Devices)+len(pl.Stages)-1-i)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/tune/roles"
 )
 
 // mostInstructions bounds the exhaustive search: the instructions of one step of all the plans of
@@ -88,7 +89,7 @@ func (s *search) everyPlan(ctx context.Context, yield func(*shape) bool) bool {
 						if split && (s.Whole || slices.Max(counts) == 1) {
 							continue
 						}
-						h := &shape{cuts: cuts, counts: counts, order: order, again: again, size: size, split: split, family: "1f1b"}
+						h := &shape{cuts: cuts, counts: counts, order: order, again: again, size: size, split: split, family: s.pipelines.Name}
 						s.everyDepth(h, own, give)
 					}
 					return on
@@ -129,7 +130,7 @@ func (s *search) everyPlan(ctx context.Context, yield func(*shape) bool) bool {
 // stages themselves, and those that take a stage for each worker.
 func (s *search) placing() (placed, own []family.Family) {
 	for _, f := range family.Families() {
-		if _, searched := s.families[f.Name]; searched || f.Name == "dp" || f.Name == "single" || f.Streaming && !s.streams() || f.Beside && s.crowded() ||
+		if _, searched := s.families[f.Name]; searched || roles.WholeModel(f) || f.Streaming && !s.streams() || f.Beside && s.crowded() ||
 			!slices.Contains(s.policies(f), schedule.Sync) {
 			continue
 		}
@@ -152,14 +153,14 @@ func (s *search) everyDepth(h *shape, own []family.Family, give func(*shape) boo
 		return give(&n)
 	}
 	if S == 1 {
-		as("dp", []int{1})
+		as(s.undivided.Name, []int{1})
 		return
 	}
 	if s.replicas() || h.used() == S {
 		everyFalling(S, m, func(depth []int) bool {
-			on := as("1f1b", depth)
+			on := as(s.pipelines.Name, depth)
 			for _, f := range own {
-				if on && (f.Name == "zb-auto" || f.Name == "zb-h1") {
+				if on && f.IsGeneral() {
 					on = as(f.Name, depth)
 				}
 			}

@@ -72,6 +72,7 @@ func Explain(ctx context.Context, r Request, pl *plan.Plan, research bool) (*Exp
 }
 
 func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) []MemorySplit {
+	policy, models := schedule.Policy(pl.Weights), int64(pl.Together())
 	var out []MemorySplit
 	for i, d := range sim.Devices(pl) {
 		m := MemorySplit{
@@ -86,18 +87,14 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 			}
 			m.Stages = append(m.Stages, s)
 			cost := costs.Stages[s][min(k, len(costs.Stages[s])-1)]
-			m.GradientBytes += cost.ParameterBytes
-			m.OptimizerBytes += cost.ParameterBytes * int64(p.OptimizerStates)
-			m.WeightBytes += cost.FixedBytes - cost.ParameterBytes*int64(p.OptimizerStates)
-			each += cost.SavedBytes + cost.InputBytes
-			if older := int64(m.MicrosInFlight - 1); pl.Weights != "sync" && older > 0 {
-				if pl.Weights == "2bw" {
-					older = 1
-				}
-				if pl.Weights != "latest" {
-					m.VersionBytes += older * cost.ParameterBytes
-				}
+			m.GradientBytes += models * cost.ParameterBytes
+			m.OptimizerBytes += models * cost.ParameterBytes * int64(p.OptimizerStates)
+			m.WeightBytes += models * (cost.FixedBytes - cost.ParameterBytes*int64(p.OptimizerStates))
+			if models > 1 {
+				m.WeightBytes += cost.ReferenceBytes
 			}
+			each += cost.SavedBytes + cost.InputBytes
+			m.VersionBytes += int64(policy.OlderVersions(m.MicrosInFlight)) * cost.ParameterBytes
 		}
 		m.ActivationBytes = each / int64(len(m.Stages)) * int64(m.MicrosInFlight)
 		rest := m.PeakBytes - m.WeightBytes - m.VersionBytes - m.GradientBytes - m.OptimizerBytes - m.ActivationBytes
@@ -143,7 +140,7 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 	}
 	for s, st := range pl.Stages {
 		sum := costs.Stages[s][0].AllReduceS
-		if pl.Weights != "sync" { // an update, and its sum, for as many micro-batches as there are replicas
+		if !schedule.Policy(pl.Weights).Synchronous() { // an update, and its sum, for as many micro-batches as there are replicas
 			sum *= float64(pl.MicroBatches) / float64(len(st.Devices))
 		}
 		if sum > most {

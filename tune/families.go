@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/tune/roles"
 )
 
 // others simulates the families that have no depths to search: those that update without a
@@ -23,7 +23,7 @@ func (s *search) others(ctx context.Context) {
 		bases = s.cutAnew()
 	}
 	for _, f := range family.Families() {
-		if _, searched := s.families[f.Name]; searched || f.Name == "dp" || f.Name == "single" {
+		if _, searched := s.families[f.Name]; searched || roles.WholeModel(f) {
 			continue
 		}
 		if s.Fix.Schedule != "" && s.Fix.Schedule != f.Name || s.Fix.Schedule == "" && (f.Streaming && !s.streams() || f.Beside && s.crowded()) {
@@ -59,7 +59,7 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 			}
 			pl := s.plan(h)
 			pl.Schedule, pl.Weights = f.Name, string(policy)
-			if policy == schedule.Elastic {
+			if policy.Averages() {
 				pl.Elastic = cmp.Or(s.Fix.Elastic, plan.NewElastic(fewestPipelines))
 			}
 			for i := range pl.Stages {
@@ -67,7 +67,7 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 			}
 			lay(pl, f, len(s.Cluster.Devices))
 			kind := f.Name
-			if policy != schedule.Sync {
+			if !policy.Synchronous() {
 				kind += " " + string(policy)
 			}
 			err := s.late(pl)
@@ -131,7 +131,7 @@ func (s *search) placed(f family.Family) []*shape {
 		on := f.Placement(W, v)
 		S, replicas := len(on), len(on[0])
 		if S == 1 {
-			out = append(out, s.undivided(on[0])...)
+			out = append(out, s.wholeModels(on[0])...)
 		}
 		if S < 2 || S > len(s.Profile.Layers) {
 			continue
@@ -139,15 +139,15 @@ func (s *search) placed(f family.Family) []*shape {
 		order := slices.Concat(on...)
 		for _, size := range s.baseSizes() {
 			for _, again := range s.recomputes() {
-				out = append(out, s.nearest(want{stages: S, devices: S * replicas, size: size, order: order, replicas: []int{replicas}, again: again, family: plainFamily()})...)
+				out = append(out, s.nearest(want{stages: S, devices: S * replicas, size: size, order: order, replicas: []int{replicas}, again: again, family: s.pipelines})...)
 			}
 		}
 	}
 	return out
 }
 
-// undivided are the whole model on each of some devices, with as many micro-batches as devices at least.
-func (s *search) undivided(on []int) []*shape {
+// wholeModels are the whole model on each of some devices, with as many micro-batches as devices at least.
+func (s *search) wholeModels(on []int) []*shape {
 	var out []*shape
 	for _, size := range s.sizes {
 		if s.Batch/size < len(on) {
@@ -155,7 +155,7 @@ func (s *search) undivided(on []int) []*shape {
 		}
 		for _, again := range s.recomputes() {
 			out = append(out, &shape{
-				cuts: []int{0, len(s.Profile.Layers)}, counts: []int{len(on)}, order: on, depth: []int{1}, again: []plan.Recompute{again}, size: size, family: "dp",
+				cuts: []int{0, len(s.Profile.Layers)}, counts: []int{len(on)}, order: on, depth: []int{1}, again: []plan.Recompute{again}, size: size, family: s.undivided.Name,
 			})
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/tune/roles"
 )
 
 // settleWeights checks the weight policy that is asked for and, where it has no flush and no
@@ -17,10 +18,10 @@ func (r *Request) settleWeights() error {
 			return fmt.Errorf("tune: %w", err)
 		}
 		if r.Fix.Weights == "" {
-			r.Fix.Weights = schedule.Elastic
+			_, r.Fix.Weights = roles.Averaging()
 		}
-		if r.Fix.Weights != schedule.Elastic {
-			return fmt.Errorf("tune: %d pipelines side by side have the weight policy %q, not %q", e.Pipelines, schedule.Elastic, r.Fix.Weights)
+		if _, own := roles.Averaging(); r.Fix.Weights != own {
+			return fmt.Errorf("tune: %d pipelines side by side have the weight policy %q, not %q", e.Pipelines, own, r.Fix.Weights)
 		}
 	}
 	w := r.Fix.Weights
@@ -36,7 +37,7 @@ func (r *Request) settleWeights() error {
 		}
 		return nil
 	}
-	if w == schedule.Sync {
+	if w.Synchronous() {
 		return nil
 	}
 	for _, f := range family.Families() {
@@ -52,10 +53,7 @@ func (r *Request) settleWeights() error {
 // intended. Naive updates are a negative control, not a choice; pipelines side by side train on
 // several batches a step, and are compared by tune/avgpipe.
 func (s *search) policies(f family.Family) []schedule.Policy {
-	all := f.Policies
-	if len(all) == 0 {
-		all = []schedule.Policy{schedule.Sync}
-	}
+	all := roles.PoliciesOf(f)
 	if s.Fix.Weights != "" {
 		if !slices.Contains(all, s.Fix.Weights) {
 			return nil
@@ -64,20 +62,11 @@ func (s *search) policies(f family.Family) []schedule.Policy {
 	}
 	var out []schedule.Policy
 	for _, w := range all {
-		if w == schedule.Sync || w != schedule.Latest && (s.Async && w != schedule.Elastic || s.Fix.Schedule == f.Name) {
+		if w.Synchronous() || !w.Mismatches() && (s.Async && !w.Averages() || s.Fix.Schedule == f.Name) {
 			out = append(out, w)
 		}
 	}
 	return out
-}
-
-// plainFamily is the family by whose memory stages are cut for one that has no depths.
-func plainFamily() family.Family {
-	f, err := family.Lookup("1f1b")
-	if err != nil {
-		panic(err)
-	}
-	return f
 }
 
 // cutAnew are shapes for a family that is fixed and that the search has no plans near to:
@@ -92,7 +81,7 @@ func (s *search) cutAnew() []*shape {
 		for _, size := range s.baseSizes() {
 			for _, order := range s.orders {
 				for _, again := range s.recomputes() {
-					w := want{stages: stages, devices: stages, size: size, order: order, replicas: []int{1}, again: again, family: plainFamily(), fits: true}
+					w := want{stages: stages, devices: stages, size: size, order: order, replicas: []int{1}, again: again, family: s.pipelines, fits: true}
 					out = append(out, s.nearest(w)...)
 					if stages < W && s.replicas() {
 						w.devices, w.replicas = W, nil
@@ -132,7 +121,7 @@ func (s *search) splitAsGiven(f family.Family) []*shape {
 			counts := slices.Repeat([]int{1}, S)
 			out = append(out, &shape{
 				cuts: cuts, counts: counts, order: order, again: slices.Repeat([]plan.Recompute{all}, S), size: size, family: f.Name,
-				depth: depths(counts, false, plainFamily().Warmup, s.Batch/size),
+				depth: depths(counts, false, s.pipelines.Warmup, s.Batch/size),
 			})
 		}
 	}

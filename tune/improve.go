@@ -90,7 +90,7 @@ func (s *search) neighbours(h *shape, yield func(*shape) bool) {
 					n.size = s.sizes[k]
 					m := s.Batch / n.size
 					for i := range n.depth {
-						if n.depth[i] = min(n.depth[i], m); h.family == "afab" {
+						if n.depth[i] = min(n.depth[i], m); s.families[h.family].Deepest {
 							n.depth[i] = m
 						}
 					}
@@ -146,7 +146,7 @@ func (s *search) deviceMoves(h *shape, try func(func(*shape) bool)) {
 					n.counts[i] = 1
 				}
 				if S == 2 {
-					n.family, n.split = "dp", false
+					n.family, n.split = s.undivided.Name, false
 				}
 				return (S > 2 || s.Fix.Schedule == "") && s.redo(n)
 			})
@@ -164,8 +164,8 @@ func (s *search) deviceMoves(h *shape, try func(func(*shape) bool)) {
 				n.cuts = slices.Insert(n.cuts, i+1, (from+to)/2)
 				n.counts = slices.Insert(n.counts, i+1, half)
 				n.again = slices.Insert(n.again, i+1, n.again[i])
-				if n.family == "dp" {
-					n.family = "1f1b"
+				if n.family == s.undivided.Name {
+					n.family = s.pipelines.Name
 				}
 				return (s.replicas() || n.used() == n.stages()) && s.redo(n)
 			})

@@ -66,7 +66,7 @@ func (s *search) lean(ctx context.Context) {
 	}
 	for _, S := range s.stageCounts() {
 		for _, size := range s.sizes {
-			for _, name := range []string{"1f1b", s.Fix.Schedule} {
+			for _, name := range []string{s.pipelines.Name, s.Fix.Schedule} {
 				f, ok := s.families[name]
 				if !ok {
 					continue
@@ -191,12 +191,6 @@ func (s *search) ranked() []string {
 	return kinds
 }
 
-// halves says whether a family puts weight gradients off.
-func halves(f family.Family) bool {
-	p, err := family.Generate(f.Name, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 4})
-	return err == nil && slices.ContainsFunc(slices.Concat(p.Body...), func(in schedule.Instruction) bool { return in.Kind == schedule.I })
-}
-
 // boundKind is what Bound is asked for plans like this one: whole layers, one stage a
 // device, a backward in one piece, or less.
 func (s *search) boundKind(pl *plan.Plan) bound.Kind {
@@ -211,9 +205,9 @@ func (s *search) boundKind(pl *plan.Plan) bound.Kind {
 	}
 	if f, err := family.Lookup(pl.Schedule); err == nil {
 		k.Loose = k.Loose || f.Streaming || f.Beside || f.Chunks != 0 && f.Chunks != 1
-		k.Halves = halves(f)
+		k.Halves = f.Halves
 	}
 	k.Loose = k.Loose || pl.Order != nil
-	k.Loose = k.Loose || places > len(sim.Devices(pl)) || pl.Weights != string(schedule.Sync)
+	k.Loose = k.Loose || places > len(sim.Devices(pl)) || !schedule.Policy(pl.Weights).Synchronous()
 	return k
 }

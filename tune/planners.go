@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/plan"
 	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked by their names
+	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
@@ -64,14 +65,14 @@ func (s *search) ask(ctx context.Context) <-chan answer {
 }
 
 // hear simulates a planner's plan. One that updates without a flush, where that was not
-// asked for, stands for its stages under 1F1B with a flush.
+// asked for, stands for its stages under the depths of 1F1B with a flush.
 func (s *search) hear(a answer) {
 	if a.err != nil {
 		s.failed[a.planner] = a.err.Error()
 		return
 	}
 	pl := *a.plan
-	if pl.Weights != "sync" {
+	if !schedule.Policy(pl.Weights).Synchronous() {
 		if s.Async {
 			stream := pl
 			s.wholeBatch(&stream)
@@ -82,13 +83,13 @@ func (s *search) hear(a answer) {
 		for i, st := range pl.Stages {
 			counts[i] = len(st.Devices)
 		}
-		pl.Schedule, pl.Weights = "1f1b", "sync"
+		pl.Schedule, pl.Weights = s.pipelines.Name, string(schedule.Sync)
 		if len(counts) == 1 {
-			pl.Schedule = "dp"
+			pl.Schedule = s.undivided.Name
 		}
 		s.wholeBatch(&pl)
-		if f, ok := s.families["1f1b"]; ok {
-			for i, k := range depths(counts, pl.Replication == "split", f.Warmup, pl.MicroBatches) {
+		if f, ok := s.families[s.pipelines.Name]; ok {
+			for i, k := range depths(counts, pl.Replication == string(schedule.Split), f.Warmup, pl.MicroBatches) {
 				pl.Stages[i].Warmup = k
 				if len(counts) == 1 {
 					pl.Stages[i].Warmup = 1

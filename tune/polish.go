@@ -21,7 +21,7 @@ func (s *search) polish(ctx context.Context) {
 	for _, kind := range s.ranked() {
 		c := s.best[kind]
 		own := c.plan.Schedule
-		if c.plan.Weights != string(schedule.Sync) {
+		if !schedule.Policy(c.plan.Weights).Synchronous() {
 			own += " " + c.plan.Weights
 		} else if _, searched := s.families[c.plan.Schedule]; searched {
 			continue

@@ -17,8 +17,8 @@ func (s *search) result() (*Result, error) {
 		if why := s.failed["shape"]; why != "" {
 			return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %s", why)
 		}
-		return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %d stages, schedule %q on %d workers; \"dp\" has one stage, the others two or more",
-			max(s.Fix.Stages, len(s.Fix.Split)+1), s.Fix.Schedule, len(s.Cluster.Devices))
+		return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %d stages, schedule %q on %d workers; %q has one stage, the others two or more",
+			max(s.Fix.Stages, len(s.Fix.Split)+1), s.Fix.Schedule, len(s.Cluster.Devices), s.undivided.Name)
 	}
 	out := &Result{Tried: s.tried, Estimated: s.estimates, Exhaustive: s.exhausted}
 	for _, kind := range kinds {

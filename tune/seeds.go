@@ -16,7 +16,7 @@ func (s *search) baselines(ctx context.Context) error {
 	if s.Fix.Split != nil || !s.Fix.none() {
 		return s.given()
 	}
-	f, ok := s.families["1f1b"]
+	f, ok := s.families[s.pipelines.Name]
 	S := min(len(s.Cluster.Devices), len(s.Profile.Layers))
 	if !ok || S < 2 {
 		return nil
@@ -41,9 +41,6 @@ func (s *search) baselines(ctx context.Context) error {
 		alone := h.clone()
 		for i := range alone.depth {
 			alone.depth[i] = 1
-		}
-		if _, ok := s.families["mp"]; ok {
-			alone.family = "mp"
 		}
 		for _, b := range []struct {
 			kind  string
@@ -118,7 +115,7 @@ func (s *search) recomputes() []plan.Recompute {
 
 // dataParallel simulates one stage on 1, 2, ... devices.
 func (s *search) dataParallel(ctx context.Context) error {
-	if s.Fix.Stages > 1 || s.Fix.Split != nil || s.Fix.Schedule != "" && s.Fix.Schedule != "dp" || len(s.Fix.Warmup) > 1 {
+	if s.Fix.Stages > 1 || s.Fix.Split != nil || s.Fix.Schedule != "" && s.Fix.Schedule != s.undivided.Name || len(s.Fix.Warmup) > 1 {
 		return nil
 	}
 	W := len(s.Cluster.Devices)
@@ -131,7 +128,7 @@ func (s *search) dataParallel(ctx context.Context) error {
 				for _, all := range s.recomputes() {
 					h := &shape{
 						cuts: []int{0, len(s.Profile.Layers)}, counts: []int{n}, order: order, depth: []int{1}, again: []plan.Recompute{all},
-						size: size, family: "dp",
+						size: size, family: s.undivided.Name,
 					}
 					c, fresh, err := s.tryLean(kindOf(h), h)
 					if err != nil && !s.passOver(err) {
@@ -164,10 +161,7 @@ func (s *search) seeds(ctx context.Context) {
 		return
 	}
 	names := slices.Sorted(maps.Keys(s.families))
-	if i := slices.Index(names, "mp"); i >= 0 && len(names) > 1 {
-		names = slices.Delete(names, i, i+1) // never better than 1f1b; a baseline
-	}
-	if i := slices.Index(names, "1f1b"); i > 0 {
+	if i := slices.Index(names, s.pipelines.Name); i > 0 {
 		names[0], names[i] = names[i], names[0] // it holds the least: the others follow it
 	}
 	if len(names) == 0 {

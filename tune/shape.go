@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
 )
 
 // shape is a plan as the search moves it about.
@@ -55,11 +56,11 @@ func (h *shape) clone() *shape {
 func (s *search) plan(h *shape) *plan.Plan {
 	out := &plan.Plan{
 		Version: plan.Version, Model: s.Profile.Model, ModelID: s.Profile.ModelID, Cluster: s.Cluster.Name,
-		Replication: "round_robin", MicroBatch: h.size, MicroBatches: s.Batch / h.size, Schedule: h.family, Weights: "sync", Planner: "auto",
+		Replication: string(schedule.RoundRobin), MicroBatch: h.size, MicroBatches: s.Batch / h.size, Schedule: h.family, Weights: string(schedule.Sync), Planner: "auto",
 		Objective: plan.Objective{Name: "simulated step", Unit: "s"},
 	}
 	if h.split {
-		out.Replication = "split"
+		out.Replication = string(schedule.Split)
 	}
 	for i, devices := range h.devices() {
 		st := plan.Stage{FirstLayer: h.cuts[i], LastLayer: h.cuts[i+1] - 1, Devices: slices.Clone(devices), Recompute: h.again[i], Warmup: h.depth[i]}
@@ -71,10 +72,10 @@ func (s *search) plan(h *shape) *plan.Plan {
 // shapeOf reads a plan back, if the search can move it: whole layers in the profile's own
 // order, one stage a device, updates at the flush.
 func (s *search) shapeOf(pl *plan.Plan) *shape {
-	if pl.Order != nil || pl.Weights != "sync" || pl.Batch() != s.Batch {
+	if pl.Order != nil || !schedule.Policy(pl.Weights).Synchronous() || pl.Batch() != s.Batch {
 		return nil
 	}
-	h := &shape{cuts: []int{0}, size: pl.MicroBatch, split: pl.Replication == "split", family: pl.Schedule}
+	h := &shape{cuts: []int{0}, size: pl.MicroBatch, split: pl.Replication == string(schedule.Split), family: pl.Schedule}
 	taken := make([]bool, len(s.Cluster.Devices))
 	for _, st := range pl.Stages {
 		if st.FirstFraction != 0 || st.LastFraction != 0 || st.FirstLayer != h.cuts[len(h.cuts)-1] || st.Warmup < 1 {

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/tune/predict"
+	"github.com/millrace-ml/millrace/tune/roles"
 )
 
 // longest is how long a search of a fixed amount of work may go on.
@@ -96,6 +97,8 @@ type search struct {
 	Request
 	sizes     []int // micro-batch sizes to try
 	families  map[string]family.Family
+	pipelines family.Family // takes any depths; the families above are choices of its depths or have their own
+	undivided family.Family // has the whole model on every worker
 	tables    *tables
 	mixed     bool // devices differ
 	estimator estimator
@@ -141,7 +144,7 @@ func newSearch(r Request) (*search, error) {
 		return nil, err
 	}
 	s := &search{
-		Request: r, best: map[string]candidate{}, seen: map[string]candidate{}, families: map[string]family.Family{},
+		Request: r, pipelines: roles.Pipelines(), undivided: roles.Undivided(), best: map[string]candidate{}, seen: map[string]candidate{}, families: map[string]family.Family{},
 		tables: newTables(r.Profile), sums: map[*int]*sums{}, notes: map[string]string{}, failed: map[string]string{},
 	}
 	var err error
@@ -162,7 +165,7 @@ func newSearch(r Request) (*search, error) {
 
 // admits says whether a family gives two stages on two workers a synchronous order.
 func (s *search) admits(f family.Family) bool {
-	if s.Fix.Weights != "" && s.Fix.Weights != schedule.Sync {
+	if !s.Fix.Weights.Synchronous() {
 		return false
 	}
 	_, err := family.Generate(f.Name, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 4, Weights: schedule.Sync})
@@ -226,7 +229,7 @@ func (s *search) sumsOf(order []int) *sums {
 
 // try simulates a plan and keeps it if it is the best of its kind.
 func (s *search) try(kind string, pl *plan.Plan) (candidate, error) {
-	pl.PostValidate = s.Fix.PostValidate && s.Clip && schedule.Policy(pl.Weights) == schedule.Sync
+	pl.PostValidate = s.Fix.PostValidate && s.Clip && schedule.Policy(pl.Weights).Synchronous()
 	before, ok := s.best[kind]
 	predicted, rough, err := predict.PlanIf(s.Profile, s.Cluster, pl, s.Clip, func(stepS float64) bool {
 		return !ok || before.over(s.Cluster) > 0 || stepS <= before.predicted.StepS*(1+tie)

@@ -8,8 +8,9 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/plan/split"
-	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/tune/predict"
+	"github.com/millrace-ml/millrace/tune/roles"
 )
 
 // Baseline is one of the systems that AvgPipe is compared with (section 7.1), as simulated.
@@ -31,33 +32,31 @@ func (w *Workload) Baselines(ctx context.Context, microBatches int) ([]Baseline,
 	if microBatches < 1 || w.Batch%microBatches != 0 {
 		return nil, fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it", w.Batch, microBatches)
 	}
-	out := w.dataParallel(ctx)
-	for _, b := range []struct {
-		name, family string
-		policy       schedule.Policy
-		micros       int
-	}{
-		{"GPipe", "afab", schedule.Sync, microBatches},
-		{"DAPPLE", "1f1b", schedule.Sync, microBatches},
-		{"PipeDream", "1f1b-rr", schedule.Stash, 1},
-		{"PipeDream-2BW", "1f1b-rr", schedule.DoubleBuffered, max(microBatches, len(w.Base.Stages))},
-	} {
+	out, stages, planner := w.dataParallel(ctx), len(w.Base.Stages), roles.Partitioner().Name
+	for _, system := range family.Systems() {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if w.Batch%b.micros != 0 {
+		micros := microBatches
+		switch w := system.Weights; {
+		case w.Accumulates():
+			micros = max(microBatches, stages)
+		case !w.Flushes():
+			micros = 1
+		}
+		if w.Batch%micros != 0 {
 			continue
 		}
-		pl := w.plan(Degrees{b.micros, 1}, 0)
-		pl.Schedule, pl.Weights, pl.Planner = b.family, string(b.policy), "avgpipe"
+		pl := w.plan(Degrees{micros, 1}, 0)
+		pl.Schedule, pl.Weights, pl.Planner = system.Family, string(system.Weights), planner
 		for i := range pl.Stages {
 			pl.Stages[i].Warmup = 0 // the family's own
 		}
 		predicted, err := predict.Plan(w.Profile, w.Cluster, pl, w.Clip)
 		if err != nil {
-			return nil, fmt.Errorf("tune: %s: %w", b.name, err)
+			return nil, fmt.Errorf("tune: %s: %w", system.Name, err)
 		}
-		out = append(out, w.baseline(b.name, pl, predicted))
+		out = append(out, w.baseline(system.Name, pl, predicted))
 	}
 	return out, nil
 }

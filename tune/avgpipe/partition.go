@@ -7,6 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/roles"
 )
 
 // Partition is the Base of a Workload: the split that is fixed, or what AvgPipe's partitioner
@@ -23,9 +24,10 @@ func Partition(ctx context.Context, w *Workload, fix tune.Overrides) (*plan.Plan
 	if fix.Split == nil && fix.Stages > 0 {
 		return nil, fmt.Errorf("tune: %d stages are fixed and AvgPipe's partitioner takes every device; give a split or as many devices", fix.Stages)
 	}
+	planner := roles.Partitioner()
 	base := &plan.Plan{
 		Version: plan.Version, Model: w.Profile.Model, ModelID: w.Profile.ModelID, Cluster: w.Cluster.Name,
-		Replication: string(schedule.RoundRobin), Planner: "avgpipe", MicroBatch: 1, MicroBatches: 1,
+		Replication: string(schedule.RoundRobin), Planner: planner.Name, MicroBatch: 1, MicroBatches: 1,
 	}
 	first := 0
 	for i, cut := range append(fix.Split, len(w.Profile.Layers)) {
@@ -33,10 +35,7 @@ func Partition(ctx context.Context, w *Workload, fix tune.Overrides) (*plan.Plan
 		first = cut
 	}
 	if fix.Split == nil && len(w.Cluster.Devices) > 1 {
-		planner, err := plan.LookupPlanner("avgpipe")
-		if err != nil {
-			return nil, fmt.Errorf("tune: %w", err)
-		}
+		var err error
 		fewer := "off"
 		if len(w.Cluster.Devices) > len(w.Profile.Layers) {
 			fewer = "on"

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune/predict"
+	"github.com/millrace-ml/millrace/tune/roles"
 )
 
 // Workload is a partitioned model whose degrees are to be tuned: AvgPipe takes the partition
@@ -51,10 +52,13 @@ func (w *Workload) plan(at Degrees, advance int) *plan.Plan {
 	pl := *w.Base
 	pl.Stages = slices.Clone(w.Base.Stages)
 	pl.MicroBatches, pl.MicroBatch = at.MicroBatches, w.Batch/at.MicroBatches
-	pl.Schedule, pl.Weights, pl.Elastic, pl.Predicted, pl.LowerBound, pl.Why = "1f1b", string(schedule.Sync), nil, nil, nil, nil
+	order, weights := roles.Pipelines(), schedule.Sync
+	pl.Elastic, pl.Predicted, pl.LowerBound, pl.Why = nil, nil, nil, nil
 	if at.Pipelines > 1 {
-		pl.Schedule, pl.Weights, pl.Elastic = "elastic", string(schedule.Elastic), plan.NewElastic(at.Pipelines)
+		order, weights = roles.Averaging()
+		pl.Elastic = plan.NewElastic(at.Pipelines)
 	}
+	pl.Schedule, pl.Weights = order.Name, string(weights)
 	depths := slices.Repeat([]int{at.MicroBatches}, len(pl.Stages))
 	if advance != afab {
 		var err error

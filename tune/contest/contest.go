@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/tune/roles"
 )
 
 // Rules say what to compare: every family of schedules, under every weight policy that it can keep, on the
@@ -88,19 +89,15 @@ func (c Rules) Run(ctx context.Context) ([]Entry, error) {
 	}
 	var all []Entry
 	for _, f := range families {
-		policies := f.Policies
-		if len(policies) == 0 {
-			policies = []schedule.Policy{schedule.Sync}
-		}
-		for _, policy := range policies {
-			if c.Sync && policy != schedule.Sync {
+		for _, policy := range roles.PoliciesOf(f) {
+			if c.Sync && !policy.Synchronous() {
 				continue
 			}
 			if err := ctx.Err(); err != nil {
 				return nil, fmt.Errorf("tune: comparing schedules: %w", err)
 			}
 			all = append(all, c.enter(f, policy, false))
-			if c.PostValidate && c.Clip && policy == schedule.Sync {
+			if c.PostValidate && c.Clip && policy.Synchronous() {
 				all = append(all, c.enter(f, policy, true))
 			}
 		}
@@ -130,7 +127,7 @@ func (c Rules) enter(f family.Family, policy schedule.Policy, validated bool) En
 	}
 	s := schedule.Settings{Placement: placement, MicroBatches: c.MicroBatches, Weights: policy, Repeat: contestSteps}
 	steps := 1.0 // of the entry in one of the contest
-	if !policy.Flushes() && policy != schedule.DoubleBuffered {
+	if !policy.Flushes() && !policy.Accumulates() {
 		s.MicroBatches, steps = 1, float64(c.MicroBatches)
 		s.Repeat = contestSteps * max(c.MicroBatches, 2*c.Workers)
 	}
@@ -150,7 +147,7 @@ func (c Rules) enter(f family.Family, policy schedule.Policy, validated bool) En
 		return refuse(err)
 	}
 	e.PeakBytes, e.PeakActivations, e.Versions = sum.PeakBytes, sum.PeakActivations, rep.Versions
-	each, lost := lossesOf(t, policy == schedule.Sync)
+	each, lost := lossesOf(t, policy.Synchronous())
 	if costs.Transfer != nil {
 		still := costs
 		still.Transfer, still.Occupies = nil, nil
@@ -158,11 +155,11 @@ func (c Rules) enter(f family.Family, policy schedule.Policy, validated bool) En
 		if err != nil {
 			return refuse(err)
 		}
-		lost = lost.split(each, at, policy == schedule.Sync)
+		lost = lost.split(each, at, policy.Synchronous())
 	}
 	e.StepS, e.Lost = each*steps/float64(p.Pipelines()), lost
 	e.Bubble = lost.Sum()
-	if policy == schedule.Latest {
+	if policy.Mismatches() {
 		e.Verdict = Control
 	}
 	if worker, over := c.over(sum.PeakBytes); over > 0 {
@@ -197,7 +194,7 @@ func (e *Entry) name() string {
 	if e.Validated {
 		return e.Schedule + " validated later"
 	}
-	if e.Weights == schedule.Sync {
+	if e.Weights.Synchronous() {
 		return e.Schedule
 	}
 	return e.Schedule + " " + string(e.Weights)

@@ -1,8 +1,10 @@
 package predict
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
@@ -19,13 +21,25 @@ func Advanced(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, 
 		return nil, fmt.Errorf("tune: %w", err)
 	}
 	if f.Warmup == nil {
-		return nil, fmt.Errorf("tune: schedule %s has depths of its own; forwards in advance are for 1f1b and elastic", f.Name)
+		return nil, fmt.Errorf("tune: schedule %s has depths of its own; forwards in advance are for %s", f.Name, strings.Join(deepening(), " and "))
 	}
 	depths, err := family.AdvanceDepths(len(pl.Stages), pl.MicroBatches, advance, family.Graded)
 	if err != nil {
 		return nil, fmt.Errorf("tune: %w", err)
 	}
 	return WithDepths(p, c, pl, clip, depths)
+}
+
+// deepening are the families that forwards in advance are for: those with depths, each by the one that it is a choice of.
+func deepening() []string {
+	var names []string
+	for _, f := range family.Families() {
+		if f.Warmup != nil {
+			names = append(names, cmp.Or(f.General, f.Name))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // WithDepths is a plan with other depths K_i by stage, predicted anew.

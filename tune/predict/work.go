@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim"
 )
 
@@ -44,7 +45,7 @@ func instructionsOf(micros, visits, stages int) int64 {
 func StepInstructions(pl *plan.Plan) int64 {
 	visits := 0
 	for _, st := range pl.Stages {
-		if pl.Replication == "split" {
+		if pl.Replication == string(schedule.Split) {
 			visits += len(st.Devices)
 		} else {
 			visits++

@@ -1,0 +1,131 @@
+package roles_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/tune/roles"
+)
+
+// policyNames are the constants of all policies but the one of a plan that says nothing of its weights.
+var policyNames = []string{"Latest", "Stash", "Vertical", "DoubleBuffered", "Elastic"}
+
+// registered are the names of all families, policies and planners.
+func registered(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	for _, f := range family.Families() {
+		names = append(names, f.Name)
+	}
+	for _, w := range schedule.Policies() {
+		names = append(names, string(w))
+	}
+	if n := len(schedule.Policies()); n != len(policyNames)+1 {
+		t.Errorf("there are %d policies; this test knows %q and the plain one", n, policyNames)
+	}
+	for _, p := range plan.Planners() {
+		names = append(names, p.Name)
+	}
+	if len(names) < 25 {
+		t.Fatalf("only %q", names)
+	}
+	return names
+}
+
+// named finds a name in a text: alone, in quotes, or, where it is no word of English, anywhere.
+func named(text string, names []string) (string, bool) {
+	for _, name := range names {
+		if text == name || strings.Contains(text, strconv.Quote(name)) {
+			return name, true
+		}
+		if strings.ContainsAny(name, "0123456789-") && regexp.MustCompile(`(^|[^\w-])`+regexp.QuoteMeta(name)+`($|[^\w-])`).MatchString(text) {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// TestTuneNamesNobody holds tune to properties: no string of it names a family, a policy or a planner.
+func TestTuneNamesNobody(t *testing.T) {
+	names := registered(t)
+	files := 0
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		files++
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.ImportSpec:
+				return false
+			case *ast.Field:
+				n.Tag = nil
+			case *ast.BasicLit:
+				if text, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING {
+					if name, ok := named(text, names); ok {
+						t.Errorf("%s: %q names %s; ask for what it does (tune/roles)", set.Position(n.Pos()), text, name)
+					}
+				}
+			case *ast.SelectorExpr:
+				if of, ok := n.X.(*ast.Ident); ok && of.Name == "schedule" && slices.Contains(policyNames, n.Sel.Name) {
+					t.Errorf("%s: schedule.%s is a policy's name; ask for what it does", set.Position(n.Pos()), n.Sel.Name)
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil || files < 30 {
+		t.Fatalf("%d files: %v", files, err)
+	}
+}
+
+// TestNamesAreFound: the test above can fail.
+func TestNamesAreFound(t *testing.T) {
+	names := registered(t)
+	for text, want := range map[string]bool{
+		"1f1b": true, "order 1f1b, say": true, "zb-h1": true, `"dp" has one stage`: true, "sync": true, "dapple": true,
+		"1f1b-rrr": false, "elastic averaging": false, "a single stage": false, "": false,
+	} {
+		if name, ok := named(text, names); ok != want {
+			t.Errorf("%q names %q", text, name)
+		}
+	}
+}
+
+// TestRoles: each part has the one that plays it.
+func TestRoles(t *testing.T) {
+	averaging, policy := roles.Averaging()
+	got := []string{roles.Pipelines().Name, roles.Undivided().Name, averaging.Name, string(policy), roles.Partitioner().Name}
+	if want := []string{"1f1b", "dp", "elastic", "elastic", "avgpipe"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	var whole []string
+	for _, f := range family.Families() {
+		if roles.WholeModel(f) {
+			whole = append(whole, f.Name)
+		}
+		if len(roles.PoliciesOf(f)) == 0 {
+			t.Errorf("%s keeps no weight policy", f.Name)
+		}
+	}
+	if !slices.Equal(whole, []string{"dp", "single"}) {
+		t.Errorf("data parallelism is %q", whole)
+	}
+}

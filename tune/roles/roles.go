@@ -1,0 +1,64 @@
+// Package roles finds families of schedules and weight policies by what they can do.
+//
+// In: the registry of package schedule. Out: the family that plays a part in a search. tune and
+// its packages ask here, so that none of them knows a family or a policy by its name.
+//
+// Refused: nothing; a part that nobody plays is a bug of the registry, and panics.
+package roles
+
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked for what they do
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+)
+
+// Pipelines is the family that takes any depths K_i which do not grow from stage to stage.
+func Pipelines() family.Family {
+	return first("takes any depths of its stages", func(f family.Family) bool { return f.IsGeneral() && f.Warmup != nil && f.AdmitsPolicy(schedule.Sync) })
+}
+
+// Undivided is the family that has the whole model on each of any number of workers.
+func Undivided() family.Family {
+	return first("has the whole model on every worker", func(f family.Family) bool { return f.IsGeneral() && f.Undivided })
+}
+
+// WholeModel says whether a family's plans are Undivided's, or some of them.
+func WholeModel(f family.Family) bool { return f.Undivided && f.General == Undivided().Name }
+
+// Averaging is the weight policy of pipelines with weights of their own, and the family that keeps it.
+func Averaging() (family.Family, schedule.Policy) {
+	all := schedule.Policies()
+	w := all[slices.IndexFunc(all, schedule.Policy.Averages)]
+	return first("averages pipelines of any depths", func(f family.Family) bool { return f.Warmup != nil && f.AdmitsPolicy(w) }), w
+}
+
+// Partitioner is the planner of stages for pipelines that average.
+func Partitioner() plan.Planner {
+	all := plan.Planners()
+	i := slices.IndexFunc(all, func(p plan.Planner) bool { return p.Averages })
+	if i < 0 {
+		panic("tune: no planner cuts stages for pipelines that average")
+	}
+	return all[i]
+}
+
+// PoliciesOf are the weight policies that a family can keep, in its own order.
+func PoliciesOf(f family.Family) []schedule.Policy {
+	if len(f.Policies) == 0 {
+		return []schedule.Policy{schedule.Sync}
+	}
+	return f.Policies
+}
+
+// first is the first family of the registry that does something.
+func first(does string, is func(family.Family) bool) family.Family {
+	all := family.Families()
+	i := slices.IndexFunc(all, is)
+	if i < 0 {
+		panic("tune: no schedule " + does)
+	}
+	return all[i]
+}
