@@ -93,6 +93,8 @@ type Buffer struct {
 	// Owner goes to the receiver where memory changes hands, and is freed behind the last byte where bytes travel.
 	// Without one the memory is lent: it is the sender's again once the send is done.
 	Owner Holder
+
+	own bool // a frame of the port's own
 }
 
 // Bytes is the elements' size, whatever lies in Data.

@@ -20,8 +20,18 @@ type Edge struct {
 	ID       uint32 // below MaxEdges, the same in every process
 	From, To int    // workers; the same one where members of a collective share it
 	Slots    int    // messages that may lie with the receiver at once; 0: as many as the Program sends
-	Credits  bool   // carries credits of other edges, and no messages
+	Class    Class
 }
+
+// Class is what an edge carries.
+type Class uint8
+
+// The classes. What waits in one never holds up another, since every edge is of one.
+const (
+	Transfers   Class = iota // messages taken by Key, which Config.Arrived is told of
+	Collectives              // messages taken in their order, by Port.Receive
+	Credits                  // slots posted for other edges; nobody sends or takes messages
+)
 
 // Carrier moves frames between one worker and others. Its methods may be called from any goroutine and do not block.
 type Carrier interface {

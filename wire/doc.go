@@ -39,8 +39,9 @@
 //
 // An edge with Slots n lets n messages lie with its receiver or be on their way to it. The receiver posts slots
 // (Port.Post), which gives the sender as many credits, and a message goes on the wire only with a credit in hand. One
-// that has none waits at its sender, in the order of its edge, and holds up no other edge. Transfers post all their
-// slots when the edge is opened and one more for each message taken. A collective posts its own when its member joins.
+// that has none waits at its sender, in the order of its edge, and holds up no other edge. The sender of transfers begins
+// with credits for all slots of the edge, and gets one back for each message taken (Config.Credited). A collective posts
+// its own slots when its member joins.
 // An edge with Slots 0 has no credits: the Program bounds what lies there.
 //
 // # What whoever drives a Port must do

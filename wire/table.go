@@ -30,7 +30,14 @@ func (t *Table) Edge(n Name, slots int) (Edge, error) {
 	if t.ids == nil {
 		t.ids = map[Name]uint32{}
 	}
-	e := Edge{ID: uint32(len(t.edges)), From: n.From, To: n.To, Slots: slots, Credits: n.Group == credits}
+	e := Edge{ID: uint32(len(t.edges)), From: n.From, To: n.To, Slots: slots}
+	switch n.Group {
+	case 0:
+	case credits:
+		e.Class = Credits
+	default:
+		e.Class = Collectives
+	}
 	t.ids[n] = e.ID
 	t.edges = append(t.edges, e)
 	if slots > 0 {

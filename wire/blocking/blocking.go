@@ -1,0 +1,255 @@
+// Package blocking is a carrier that blocks and has no tags.
+//
+// On each edge a send blocks until the other side's receive takes it, strictly in the order in which frames were
+// posted: as a communicator of NCCL does, where each side counts for itself and a frame that is out of turn goes into
+// the wrong buffer. Tests, and train where MILLRACE_CARRIER asks for it, run over it to show that every Program
+// keeps to the order of its edges, and that nothing waits for a message behind one that is stuck.
+//
+// In: frames in host memory. Out: the same bytes in the receiver's memory. Frame numbers and epochs are not looked at.
+package blocking
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// New makes the carriers of workers of one process.
+func New(workers int) ([]wire.Carrier, error) {
+	if workers < 1 {
+		return nil, fmt.Errorf("blocking: carriers of %d workers; there must be at least 1", workers)
+	}
+	h := &hub{meet: map[uint32]chan *offer{}}
+	all := make([]wire.Carrier, workers)
+	for rank := range all {
+		all[rank] = &carrier{hub: h, rank: rank, sides: map[uint32]*side{}, failed: map[int]error{}}
+	}
+	return all, nil
+}
+
+// hub is where the two sides of an edge meet.
+type hub struct {
+	mu   sync.Mutex
+	meet map[uint32]chan *offer
+}
+
+func (h *hub) at(edge uint32) chan *offer {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.meet[edge] == nil {
+		h.meet[edge] = make(chan *offer)
+	}
+	return h.meet[edge]
+}
+
+// offer is a frame whose sender stands and waits.
+type offer struct {
+	data  []byte
+	taken chan error // capacity 1
+}
+
+type carrier struct {
+	hub  *hub
+	rank int
+
+	mu      sync.Mutex
+	sides   map[uint32]*side // by edge
+	failed  map[int]error
+	closed  bool
+	running sync.WaitGroup
+}
+
+func (c *carrier) Rank() int               { return c.rank }
+func (c *carrier) Takes(p wire.Place) bool { return p.Memory != wire.Device }
+func (c *carrier) HandsOver() bool         { return false }
+func (c *carrier) Security() wire.Security { return wire.InsideProcess }
+func (c *carrier) Describe(e wire.Edge) string {
+	return fmt.Sprintf("worker %d to %d: sends that block, without tags", e.From, e.To)
+}
+
+func (c *carrier) Address() wire.Address {
+	return wire.Address{Engine: "blocking", Version: "1", Data: fmt.Appendf(nil, "%p", c.hub)}
+}
+
+func (c *carrier) Connect(rank int, a wire.Address) error {
+	own := c.Address()
+	if err := a.Check(own); err != nil {
+		return err
+	}
+	if string(a.Data) != string(own.Data) {
+		return fmt.Errorf("blocking: worker %d is not of this process", rank)
+	}
+	return nil
+}
+
+func (c *carrier) Send(_ uint32, e wire.Edge, _ uint32, b *wire.Buffer, done func(error)) {
+	c.post(e, e.To, (*side).send, frame{b, done})
+}
+
+func (c *carrier) Recv(e wire.Edge, _ uint32, b *wire.Buffer, done func(error)) {
+	if int64(len(b.Data)) != b.Bytes() {
+		done(fmt.Errorf("blocking: a receive of %d bytes is posted with %d bytes of memory", b.Bytes(), len(b.Data)))
+		return
+	}
+	c.post(e, e.From, (*side).receive, frame{b, done})
+}
+
+// frame is one that is posted.
+type frame struct {
+	b    *wire.Buffer
+	done func(error)
+}
+
+// post queues a frame on this worker's side of an edge.
+func (c *carrier) post(e wire.Edge, peer int, do func(*side, frame) error, f frame) {
+	c.mu.Lock()
+	err := c.failed[peer]
+	if c.closed {
+		err = wire.ErrClosed
+	}
+	if err != nil {
+		c.mu.Unlock()
+		f.done(err)
+		return
+	}
+	s := c.sides[e.ID]
+	if s == nil {
+		s = &side{edge: e, peer: peer, meet: c.hub.at(e.ID), more: make(chan struct{}, 1), stopped: make(chan struct{}), do: do}
+		c.sides[e.ID] = s
+		c.running.Go(crash.Caught(s.run))
+	}
+	c.mu.Unlock()
+	s.add(f)
+}
+
+// Fail ends all with a worker.
+func (c *carrier) Fail(rank int, err error) {
+	c.end(err, func(peer int) bool { return peer == rank }, func() {
+		if c.failed[rank] == nil {
+			c.failed[rank] = err
+		}
+	})
+}
+
+// Close ends all.
+func (c *carrier) Close() error {
+	c.end(wire.ErrClosed, func(int) bool { return true }, func() { c.closed = true })
+	c.running.Wait()
+	return nil
+}
+
+// end stops the sides of some edges, and notes why under the lock that posts look under.
+func (c *carrier) end(err error, with func(peer int) bool, note func()) {
+	c.mu.Lock()
+	note()
+	var sides []*side
+	for _, s := range c.sides {
+		if with(s.peer) {
+			sides = append(sides, s)
+		}
+	}
+	c.mu.Unlock()
+	for _, s := range sides {
+		s.stop(err)
+	}
+}
+
+// side is one worker's end of an edge: frames posted, which one goroutine sends or receives in turn.
+type side struct {
+	edge    wire.Edge
+	peer    int
+	meet    chan *offer
+	more    chan struct{} // capacity 1: queue has grown
+	stopped chan struct{} // closed by stop
+	do      func(*side, frame) error
+
+	mu    sync.Mutex
+	queue []frame
+	err   error // why it was stopped
+}
+
+func (s *side) add(f frame) {
+	s.mu.Lock()
+	if err := s.err; err != nil {
+		s.mu.Unlock()
+		f.done(err)
+		return
+	}
+	s.queue = append(s.queue, f)
+	s.mu.Unlock()
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
+
+func (s *side) stop(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+		close(s.stopped)
+	}
+}
+
+func (s *side) reason() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+func (s *side) run() {
+	for {
+		s.mu.Lock()
+		if len(s.queue) > 0 {
+			f := s.queue[0]
+			s.queue = s.queue[1:]
+			err := s.err
+			s.mu.Unlock()
+			if err == nil {
+				err = s.do(s, f)
+			}
+			f.done(err)
+			continue
+		}
+		over := s.err != nil
+		s.mu.Unlock()
+		if over {
+			return
+		}
+		select {
+		case <-s.more:
+		case <-s.stopped:
+		}
+	}
+}
+
+// send blocks until a receive takes the frame.
+func (s *side) send(f frame) error {
+	o := &offer{data: f.b.Data, taken: make(chan error, 1)}
+	select {
+	case s.meet <- o:
+		return <-o.taken // it is being copied
+	case <-s.stopped:
+		return s.reason()
+	}
+}
+
+// receive blocks until a sender comes.
+func (s *side) receive(f frame) error {
+	select {
+	case o := <-s.meet:
+		var err error
+		if len(o.data) != len(f.b.Data) {
+			err = &wire.LengthError{Edge: s.edge, Sent: int64(len(o.data)), Room: int64(len(f.b.Data))}
+		} else {
+			copy(f.b.Data, o.data)
+		}
+		o.taken <- err
+		return err
+	case <-s.stopped:
+		return s.reason()
+	}
+}

@@ -1,0 +1,309 @@
+// Package collective sums vectors over groups of workers, in rank order, on any carrier.
+//
+// In: a Group, whose members and edges every member knows alike, and vectors or messages of each member.
+// Out: the same bits at every member, on every carrier and at any timing. Refused: vectors of different lengths or types
+// in one collective, types that cannot be summed, a Group that does not have its caller as a member.
+//
+// Slots. Each collective has its own: a member that joins posts a slot for every message that will come to it, and
+// nobody's message goes on the wire before its receiver has joined. So what a collective needs never lies with a
+// worker that is not there yet, and holds up no transfer.
+//
+// Whoever drives a Group has all members call the same collectives in the same order, one at a time, with nothing
+// else on its edges. The sum is a function that the caller passes in.
+package collective
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// BucketBytes is how many bytes of gradients replicas sum at once, at least, unless asked otherwise. Smaller
+// layers wait for the next, because each sum costs three rounds of messages.
+const BucketBytes = 1 << 20
+
+// Sum adds src to dst element by element. Both hold elements of dtype in little-endian order and are equally long.
+type Sum func(dst, src []byte, dtype wire.DType) error
+
+// Group is the members of a collective in the order that sums go by, as one of them sees it. A worker may be a
+// member more than once; each membership calls for itself.
+type Group struct {
+	Port  *wire.Port
+	Ranks []int
+	Me    int         // position in Ranks
+	To    []wire.Edge // by member: to it; the own one is not looked at
+	From  []wire.Edge // by member: from it
+}
+
+// Slots is how many messages of one all-reduce lie with a member at most, on one edge.
+const Slots = 3
+
+// NewGroup names the edges of a group in a table, and makes member me's view of it. id tells groups apart and is not
+// zero. limited says that the edges have slots, as they must where messages take memory at their receiver.
+func NewGroup(t *wire.Table, port *wire.Port, id uint64, ranks []int, me int, limited bool) (*Group, error) {
+	if me < 0 || me >= len(ranks) || ranks[me] != port.Rank() {
+		return nil, fmt.Errorf("collective: worker %d is not member %d of the group %v", port.Rank(), me, ranks)
+	}
+	g := &Group{Port: port, Ranks: ranks, Me: me, To: make([]wire.Edge, len(ranks)), From: make([]wire.Edge, len(ranks))}
+	for i := range ranks {
+		for j := range ranks {
+			if i == j {
+				continue
+			}
+			e, err := Edge(t, id, ranks, i, j, limited)
+			if err != nil {
+				return nil, err
+			}
+			if i == me {
+				g.To[j] = e
+			}
+			if j == me {
+				g.From[i] = e
+			}
+		}
+	}
+	return g, nil
+}
+
+// Edge is the edge from member i to member j of a group.
+func Edge(t *wire.Table, id uint64, ranks []int, i, j int, limited bool) (wire.Edge, error) {
+	if len(ranks) > 1<<16 {
+		return wire.Edge{}, fmt.Errorf("collective: a group of %d; at most %d can be", len(ranks), 1<<16)
+	}
+	slots := 0
+	if limited {
+		slots = Slots
+	}
+	return t.Edge(wire.Name{From: ranks[i], To: ranks[j], Group: id, Pair: uint32(i)<<16 | uint32(j)}, slots)
+}
+
+// The rounds of AllReduce, as keys of their messages.
+const (
+	lend   = iota + 1 // every member lends each owner that owner's slice
+	result            // every owner shows its summed slice to all
+	seen              // every member tells the first that it has copied what it was shown
+)
+
+// AllReduce replaces the vectors of every member by their sum over the group. All vectors laid end to end are cut
+// into as many slices as there are members; slice k is summed by member k, ((v0 + v1) + v2) + ... in the order of the
+// group, and then copied to everyone: so the bits of the result do not depend on timing, carrier or who asks.
+//
+// The vectors are lent to the group until AllReduce returns: within a process the sums form in the memory of member 0.
+// A caller that gets an error must not free or write its vectors before the calls of all members in its
+// process have returned and its port is closed.
+func (g *Group) AllReduce(ctx context.Context, vectors []wire.Buffer, sum Sum) error {
+	if err := checkVectors(vectors); err != nil {
+		return fmt.Errorf("collective: all-reduce: %w", err)
+	}
+	if len(g.Ranks) == 1 {
+		return nil
+	}
+	r := round{ctx: ctx, Group: g}
+	r.join()
+	own, err := r.sumSlice(vectors, sum)
+	if err == nil {
+		err = r.spread(vectors, own)
+	}
+	if err == nil {
+		err = r.settle()
+	}
+	return err
+}
+
+func checkVectors(vectors []wire.Buffer) error {
+	for i := range vectors {
+		v := &vectors[i]
+		switch v.DType {
+		case wire.F32, wire.F64, wire.I64, wire.U8:
+		default:
+			return fmt.Errorf("vector %d: elements of type %v cannot be summed; F32, F64, I64 and U8 can", i, v.DType)
+		}
+		if int64(len(v.Data))%v.DType.Size() != 0 {
+			return fmt.Errorf("vector %d: %d bytes are no whole number of %v", i, len(v.Data), v.DType)
+		}
+	}
+	return nil
+}
+
+// round is one member's view of one collective: messages to and from the others.
+type round struct {
+	*Group
+	ctx  context.Context
+	sent []chan error // of what is posted
+}
+
+// join posts a slot for every message that comes.
+func (r *round) join() {
+	for k := range r.Ranks {
+		if k == r.Me {
+			continue
+		}
+		slots := 2
+		if r.Me == 0 {
+			slots = Slots
+		}
+		r.Port.Post(r.From[k], slots)
+	}
+}
+
+func (r *round) send(phase uint64, to int, parts []wire.Buffer) error {
+	done := make(chan error, 1)
+	if err := r.Port.Send(r.To[to], phase, 0, parts, func(err error) { done <- err }); err != nil {
+		return err
+	}
+	r.sent = append(r.sent, done)
+	return nil
+}
+
+func (r *round) receive(phase uint64, from int) ([]wire.Buffer, error) {
+	a, err := r.Port.Receive(r.ctx, r.From[from])
+	if err != nil {
+		return nil, err
+	}
+	if a.Key != phase {
+		return nil, fmt.Errorf("collective: member %d sends round %d of an all-reduce where %d is due: members do not call alike",
+			from, a.Key, phase)
+	}
+	return a.Parts, nil
+}
+
+// settle waits until all that was posted is gone: the vectors may then be written.
+func (r *round) settle() error {
+	for _, done := range r.sent {
+		select {
+		case err := <-done:
+			if err != nil {
+				return err
+			}
+		case <-r.Port.Ended():
+			return r.Port.Err()
+		case <-r.ctx.Done():
+			return context.Cause(r.ctx)
+		}
+	}
+	r.sent = r.sent[:0]
+	return nil
+}
+
+// sumSlice lends this member's slices to their owners and sums its own slice in the memory of member 0, or in what has
+// come of it. It returns the memory with the sum.
+func (r *round) sumSlice(vectors []wire.Buffer, sum Sum) ([]wire.Buffer, error) {
+	n := len(r.Ranks)
+	for k := range n {
+		if k == r.Me {
+			continue
+		}
+		if err := r.send(lend, k, slicePart(vectors, k, n)); err != nil {
+			return nil, err
+		}
+	}
+	var total []wire.Buffer
+	for k := range n {
+		term := slicePart(vectors, r.Me, n)
+		if k != r.Me {
+			m, err := r.receive(lend, k)
+			if err != nil {
+				return nil, err
+			}
+			if err := sameForm(term, m); err != nil {
+				return nil, fmt.Errorf("collective: all-reduce: members %d and %d of %v: %w", r.Me, k, r.Ranks, err)
+			}
+			term = m
+		}
+		if k == 0 {
+			total = term
+			continue
+		}
+		for i := range total {
+			if err := sum(total[i].Data, term[i].Data, total[i].DType); err != nil {
+				return nil, fmt.Errorf("collective: all-reduce: %w", err)
+			}
+		}
+	}
+	return total, nil
+}
+
+// spread copies every owner's sum into this member's vectors. When it returns, nobody else looks at them any more: an
+// owner shows its result after it has read all terms, and those who copy from member 0's memory tell it when they have.
+func (r *round) spread(vectors []wire.Buffer, own []wire.Buffer) error {
+	n := len(r.Ranks)
+	for k := range n {
+		if k == r.Me {
+			continue
+		}
+		// Each receiver gets a list of its own: the port writes into it.
+		if err := r.send(result, k, slices.Clone(own)); err != nil {
+			return err
+		}
+	}
+	if err := r.settle(); err != nil { // what is lent must not be written before
+		return err
+	}
+	for k := range n {
+		from := own
+		if k != r.Me {
+			m, err := r.receive(result, k)
+			if err != nil {
+				return err
+			}
+			from = m
+		}
+		mine := slicePart(vectors, k, n)
+		if err := sameForm(mine, from); err != nil {
+			return fmt.Errorf("collective: all-reduce: members %d and %d of %v: %w", r.Me, k, r.Ranks, err)
+		}
+		for i := range mine {
+			if unsafe.SliceData(mine[i].Data) != unsafe.SliceData(from[i].Data) {
+				copy(mine[i].Data, from[i].Data)
+			}
+		}
+	}
+	if r.Me != 0 {
+		return r.send(seen, 0, nil)
+	}
+	for k := 1; k < n; k++ {
+		if _, err := r.receive(seen, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// slicePart is slice k of n of the vectors laid end to end, as views of them.
+func slicePart(vectors []wire.Buffer, k, n int) []wire.Buffer {
+	total := 0
+	for i := range vectors {
+		total += len(vectors[i].Data) / int(vectors[i].DType.Size())
+	}
+	lo, hi := total*k/n, total*(k+1)/n
+	var m []wire.Buffer
+	at := 0
+	for i := range vectors {
+		v := &vectors[i]
+		size := int(v.DType.Size())
+		count := len(v.Data) / size
+		a, b := max(lo-at, 0), min(hi-at, count)
+		if a < b {
+			m = append(m, wire.Buffer{Value: uint32(i), DType: v.DType, Shape: []int64{int64(b - a)}, Data: v.Data[a*size : b*size]})
+		}
+		at += count
+	}
+	return m
+}
+
+// sameForm says how two slices that should be added differ.
+func sameForm(a, b []wire.Buffer) error {
+	if len(a) != len(b) {
+		return fmt.Errorf("%d vectors and %d; a group sums equal lists", len(a), len(b))
+	}
+	for i := range a {
+		if a[i].DType != b[i].DType || len(a[i].Data) != len(b[i].Data) || a[i].Value != b[i].Value {
+			return fmt.Errorf("vector %d: %d bytes of %v and vector %d: %d of %v; a group sums equal lists",
+				a[i].Value, len(a[i].Data), a[i].DType, b[i].Value, len(b[i].Data), b[i].DType)
+		}
+	}
+	return nil
+}

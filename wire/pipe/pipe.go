@@ -1,0 +1,297 @@
+// Package pipe is a carrier that copies bytes through pipes of the operating system.
+//
+// It carries what a carrier between processes must, within one process: a pipe for each directed pair of workers, in
+// which the frames of all edges follow each other, each behind its tag and length. Tests, and train where
+// MILLRACE_CARRIER asks for it, run over it to show that nothing depends on memory that changes hands.
+//
+// In: frames in host memory. Out: the same bytes in the receiver's memory. A frame that nobody has posted a receive
+// for is kept until somebody does. A pipe whose other end is gone says nothing: sends and receives stay posted
+// until Fail or Close, since only the control connection judges who is dead.
+package pipe
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// New makes the carriers of workers of one process.
+func New(workers int) ([]wire.Carrier, error) {
+	if workers < 1 {
+		return nil, fmt.Errorf("pipe: carriers of %d workers; there must be at least 1", workers)
+	}
+	h := &hub{ways: map[pair]*way{}}
+	all := make([]wire.Carrier, workers)
+	for rank := range all {
+		all[rank] = &carrier{hub: h, rank: rank, out: map[int]*writer{}, in: map[int]*reader{}, failed: map[int]error{}}
+	}
+	return all, nil
+}
+
+type pair struct{ from, to int }
+
+// way is the two ends of a pipe.
+type way struct{ read, write *os.File }
+
+// hub makes the pipes, each when either side first needs it.
+type hub struct {
+	mu   sync.Mutex
+	ways map[pair]*way
+}
+
+func (h *hub) way(p pair) (*way, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w := h.ways[p]; w != nil {
+		return w, nil
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("pipe: from worker %d to worker %d: %w", p.from, p.to, err)
+	}
+	h.ways[p] = &way{r, w}
+	return h.ways[p], nil
+}
+
+type carrier struct {
+	hub  *hub
+	rank int
+
+	mu      sync.Mutex
+	out     map[int]*writer // by peer
+	in      map[int]*reader
+	failed  map[int]error
+	closed  bool
+	running sync.WaitGroup
+}
+
+func (c *carrier) Rank() int               { return c.rank }
+func (c *carrier) Takes(p wire.Place) bool { return p.Memory != wire.Device }
+func (c *carrier) HandsOver() bool         { return false }
+func (c *carrier) Security() wire.Security { return wire.InsideProcess }
+func (c *carrier) Describe(e wire.Edge) string {
+	return fmt.Sprintf("worker %d to %d: a pipe of this process", e.From, e.To)
+}
+
+func (c *carrier) Address() wire.Address {
+	return wire.Address{Engine: "pipe", Version: "1", Data: fmt.Appendf(nil, "%p", c.hub)}
+}
+
+func (c *carrier) Connect(rank int, a wire.Address) error {
+	own := c.Address()
+	if err := a.Check(own); err != nil {
+		return err
+	}
+	if string(a.Data) != string(own.Data) {
+		return fmt.Errorf("pipe: worker %d is not of this process", rank)
+	}
+	return nil
+}
+
+// refusal is why nothing may be posted with a worker. The caller holds mu.
+func (c *carrier) refusal(rank int) error {
+	if c.closed {
+		return wire.ErrClosed
+	}
+	return c.failed[rank]
+}
+
+// prefixBytes is what stands in front of a frame: its tag and its length.
+const prefixBytes = 16
+
+// frame is one that is posted.
+type frame struct {
+	tag  uint64
+	b    *wire.Buffer
+	done func(error)
+}
+
+func (c *carrier) Send(epoch uint32, e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
+	w, err := c.writer(e.To)
+	if err == nil {
+		err = w.add(frame{wire.TagOf(epoch, e.ID, n), b, done})
+	}
+	if err != nil {
+		done(err)
+	}
+}
+
+func (c *carrier) Recv(e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
+	r, err := c.reader(e.From)
+	if err == nil && int64(len(b.Data)) != b.Bytes() {
+		err = fmt.Errorf("pipe: a receive of %d bytes is posted with %d bytes of memory", b.Bytes(), len(b.Data))
+	}
+	if err != nil {
+		done(err)
+		return
+	}
+	r.post(e, frame{wire.TagOf(0, e.ID, n), b, done})
+}
+
+func (c *carrier) writer(peer int) (*writer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.refusal(peer); err != nil {
+		return nil, err
+	}
+	if c.out[peer] == nil {
+		way, err := c.hub.way(pair{c.rank, peer})
+		if err != nil {
+			return nil, err
+		}
+		w := &writer{file: way.write, more: make(chan struct{}, 1)}
+		c.out[peer] = w
+		c.running.Go(crash.Caught(w.run))
+	}
+	return c.out[peer], nil
+}
+
+func (c *carrier) reader(peer int) (*reader, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.refusal(peer); err != nil {
+		return nil, err
+	}
+	if c.in[peer] == nil {
+		way, err := c.hub.way(pair{peer, c.rank})
+		if err != nil {
+			return nil, err
+		}
+		r := &reader{file: way.read, lanes: map[uint32]*lane{}, stopped: make(chan struct{})}
+		c.in[peer] = r
+		c.running.Go(crash.Caught(r.run))
+	}
+	return c.in[peer], nil
+}
+
+// Fail ends all with a worker.
+func (c *carrier) Fail(rank int, err error) {
+	c.mu.Lock()
+	if c.failed[rank] == nil {
+		c.failed[rank] = err
+	}
+	w, r := c.out[rank], c.in[rank]
+	c.mu.Unlock()
+	if w != nil {
+		w.end(err)
+	}
+	if r != nil {
+		r.end(err)
+	}
+}
+
+// Close ends all.
+func (c *carrier) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	out, in := c.out, c.in
+	c.out, c.in = map[int]*writer{}, map[int]*reader{}
+	c.mu.Unlock()
+	for _, w := range out {
+		w.end(wire.ErrClosed)
+	}
+	for _, r := range in {
+		r.end(wire.ErrClosed)
+	}
+	c.running.Wait()
+	c.hub.close(c.rank)
+	return nil
+}
+
+// close closes ends of pipes that a worker has never used.
+func (h *hub) close(rank int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for p, w := range h.ways {
+		if p.from == rank {
+			w.write.Close()
+		}
+		if p.to == rank {
+			w.read.Close()
+		}
+	}
+}
+
+// writer writes the frames for one peer, in the order in which they were posted.
+type writer struct {
+	file *os.File
+	more chan struct{} // capacity 1: something has changed
+
+	mu    sync.Mutex
+	queue []frame
+	err   error // nothing more is written
+}
+
+func (w *writer) add(f frame) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return w.err
+	}
+	w.queue = append(w.queue, f)
+	w.ring()
+	return nil
+}
+
+func (w *writer) ring() {
+	select {
+	case w.more <- struct{}{}:
+	default:
+	}
+}
+
+func (w *writer) run() {
+	broken := false // the peer's end is gone, and frames wait for Fail or Close
+	for range w.more {
+		for {
+			w.mu.Lock()
+			if w.err != nil {
+				left, err := w.queue, w.err
+				w.queue = nil
+				w.mu.Unlock()
+				for _, f := range left {
+					f.done(err)
+				}
+				return
+			}
+			if len(w.queue) == 0 || broken {
+				w.mu.Unlock()
+				break
+			}
+			f := w.queue[0]
+			w.mu.Unlock()
+			if err := w.write(f); err != nil {
+				broken = true
+				continue
+			}
+			w.mu.Lock()
+			w.queue = w.queue[1:]
+			w.mu.Unlock()
+			f.done(nil)
+		}
+	}
+}
+
+func (w *writer) write(f frame) error {
+	prefix := binary.LittleEndian.AppendUint64(make([]byte, 0, prefixBytes), f.tag)
+	prefix = binary.LittleEndian.AppendUint64(prefix, uint64(len(f.b.Data)))
+	if _, err := w.file.Write(prefix); err != nil {
+		return err
+	}
+	_, err := w.file.Write(f.b.Data)
+	return err
+}
+
+func (w *writer) end(err error) {
+	w.mu.Lock()
+	if w.err == nil {
+		w.err = err
+	}
+	w.mu.Unlock()
+	w.file.Close()
+	w.ring()
+}

@@ -1,0 +1,259 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+)
+
+// outEdge is the sender's end of an edge.
+type outEdge struct {
+	port *Port
+	Edge
+
+	mu      sync.Mutex
+	queue   []*outgoing // that wait for credits, for their buffers, or for the one in front
+	credits uint32
+	n       uint32 // of the next frame
+	pumping bool   // somebody posts frames
+	ended   bool   // nothing more is posted
+}
+
+// outgoing is a message on its way out.
+type outgoing struct {
+	frames []*Buffer // header, descriptions, buffers
+	parts  []Buffer
+	epoch  uint32
+	events waiting
+	done   func(error)
+
+	mu   sync.Mutex
+	left int // frames that the carrier has
+	err  error
+}
+
+// waiting says how far a message is with its buffers' events.
+type waiting uint8
+
+const (
+	unasked waiting = iota
+	pending         // a goroutine waits for them
+	ready
+)
+
+// Send posts a message of the epoch that was begun last. The parts are the port's until done, which is called once
+// unless Send returns an error; then their owners are freed. Messages of an edge are posted from one goroutine at a
+// time.
+func (p *Port) Send(e Edge, key uint64, step uint32, parts []Buffer, done func(error)) error {
+	p.mu.Lock()
+	out, err, epoch := p.out[e.ID], p.err, p.epoch
+	p.mu.Unlock()
+	if err == nil && out == nil {
+		err = fmt.Errorf("wire: worker %d sends on edge %d, which is not open", p.Rank(), e.ID)
+	}
+	h := Header{Epoch: epoch, Key: key, Step: step, SentS: p.now(), Parts: parts}
+	var frame, rest []byte
+	if err == nil {
+		frame, rest, err = h.Encode()
+	}
+	carrier := p.of(e)
+	m := &outgoing{parts: parts, epoch: epoch, done: done}
+	for i := range parts {
+		if b := &parts[i]; err == nil && !carrier.HandsOver() {
+			err = sendable(carrier, b)
+		}
+	}
+	if err != nil {
+		FreeAll(parts)
+		return err
+	}
+	m.frames = append(m.frames, bytesBuffer(frame))
+	if len(rest) > 0 {
+		m.frames = append(m.frames, bytesBuffer(rest))
+	}
+	for i := range parts {
+		if carrier.HandsOver() || parts[i].Bytes() > 0 {
+			m.frames = append(m.frames, &parts[i])
+		}
+	}
+	m.left = len(m.frames)
+	out.mu.Lock()
+	if out.ended {
+		out.mu.Unlock()
+		FreeAll(parts)
+		return p.Err()
+	}
+	out.queue = append(out.queue, m)
+	out.mu.Unlock()
+	out.pump()
+	return nil
+}
+
+// sendable refuses a buffer that the carrier cannot read.
+func sendable(c Carrier, b *Buffer) error {
+	if !c.Takes(b.Place) {
+		return fmt.Errorf("wire: this carrier does not take %v; copy the buffer to the host first", b.Place.Memory)
+	}
+	if b.Place.Memory != Device && int64(len(b.Data)) != b.Bytes() {
+		return fmt.Errorf("wire: a buffer of shape %v of %v has %d bytes of memory", b.Shape, b.DType, len(b.Data))
+	}
+	return nil
+}
+
+// bytesBuffer is a frame of the port's own.
+func bytesBuffer(b []byte) *Buffer {
+	return &Buffer{DType: U8, Shape: []int64{int64(len(b))}, Data: b, own: true}
+}
+
+// Overhead says whether a frame is the port's own, and none of a message's buffers.
+func (b *Buffer) Overhead() bool { return b.own }
+
+// end empties the queue for good.
+func (e *outEdge) end() []*outgoing {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	queue := e.queue
+	e.queue, e.ended = nil, true
+	return queue
+}
+
+// pump posts what may go: message by message, each with a credit and with its buffers complete.
+func (e *outEdge) pump() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.pumping {
+		return // whoever pumps looks again
+	}
+	e.pumping = true
+	for len(e.queue) > 0 && (e.Slots == 0 || e.credits > 0) {
+		m := e.queue[0]
+		if !e.ready(m) {
+			break
+		}
+		e.queue = e.queue[1:]
+		if e.Slots > 0 {
+			e.credits--
+		}
+		n := e.n
+		e.n += uint32(len(m.frames))
+		e.mu.Unlock()
+		c := e.port.of(e.Edge)
+		for i, b := range m.frames {
+			c.Send(m.epoch, e.Edge, n+uint32(i), b, func(err error) { e.sent(m, err) })
+		}
+		e.mu.Lock()
+	}
+	e.pumping = false
+}
+
+// ready says whether all buffers of a message are complete; where not, the edge is pumped once they are. The caller
+// holds mu.
+func (e *outEdge) ready(m *outgoing) bool {
+	if m.events != unasked {
+		return m.events == ready
+	}
+	var events []Event
+	for i := range m.parts {
+		if r := m.parts[i].Ready; r != nil && !r.Done() {
+			events = append(events, r)
+		}
+	}
+	if len(events) == 0 {
+		m.events = ready
+		return true
+	}
+	m.events = pending
+	e.port.waits.Go(crash.Caught(func() {
+		for _, r := range events {
+			if err := r.Wait(); err != nil {
+				e.port.breaks(fmt.Errorf("wire: a buffer for worker %d: %w", e.To, err))
+				return
+			}
+		}
+		e.mu.Lock()
+		m.events = ready
+		e.mu.Unlock()
+		e.pump()
+	}))
+	return false
+}
+
+// sent counts a frame that the carrier gives back.
+func (e *outEdge) sent(m *outgoing, err error) {
+	m.mu.Lock()
+	m.left--
+	if m.err == nil {
+		m.err = err
+	}
+	last := m.left == 0
+	m.mu.Unlock()
+	if err != nil {
+		e.port.breaks(err)
+	}
+	if last {
+		m.end(m.err)
+	}
+}
+
+// end gives the buffers back, behind the last frame or instead of the first.
+func (m *outgoing) end(err error) {
+	FreeAll(m.parts)
+	if m.done != nil {
+		m.done(err)
+	}
+}
+
+// creditor sends credits back to one worker: one frame at a time, so that they need no credits themselves.
+type creditor struct {
+	port *Port
+	edge Edge
+
+	mu    sync.Mutex
+	due   map[uint32]uint32 // by edge
+	order []uint32          // of the edges in due
+	busy  bool
+	n     uint32
+}
+
+// creditBytes is a credit frame: an edge and a number of credits.
+const creditBytes = 8
+
+func (c *creditor) add(edge, slots uint32) {
+	c.mu.Lock()
+	if c.due[edge] == 0 {
+		c.order = append(c.order, edge)
+	}
+	c.due[edge] += slots
+	c.mu.Unlock()
+	c.next()
+}
+
+// next sends what is due, unless a frame is on its way.
+func (c *creditor) next() {
+	c.mu.Lock()
+	if c.busy || len(c.order) == 0 {
+		c.mu.Unlock()
+		return
+	}
+	c.busy = true
+	edge := c.order[0]
+	c.order = c.order[1:]
+	frame := binary.LittleEndian.AppendUint32(nil, edge)
+	frame = binary.LittleEndian.AppendUint32(frame, c.due[edge])
+	delete(c.due, edge)
+	n := c.n
+	c.n++
+	c.mu.Unlock()
+	c.port.of(c.edge).Send(0, c.edge, n, bytesBuffer(frame), func(err error) {
+		if err != nil {
+			c.port.breaks(err)
+			return
+		}
+		c.mu.Lock()
+		c.busy = false
+		c.mu.Unlock()
+		c.next()
+	})
+}

@@ -1,0 +1,343 @@
+// Package wiretest is the tests that every carrier passes.
+//
+// In: a function that makes the carriers of some workers. Out: subtests of a *testing.T. A package of a carrier calls
+// Conforms from its own test, and looks for goroutines that are left behind itself.
+package wiretest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// Maker makes the carriers of some workers.
+type Maker func(workers int) ([]wire.Carrier, error)
+
+// Conforms runs all tests.
+func Conforms(t *testing.T, open Maker) {
+	t.Run("carrier", func(t *testing.T) {
+		for name, f := range map[string]func(*testing.T, Maker){
+			"says what it is": saysWhatItIs, "posted in either order": postedInEitherOrder, "lengths": lengths,
+			"fails at every point": failsAtEveryPoint, "closes at every point": closesAtEveryPoint,
+		} {
+			t.Run(name, func(t *testing.T) { f(t, open) })
+		}
+	})
+	t.Run("port", func(t *testing.T) {
+		for name, f := range map[string]func(*testing.T, Maker){
+			"messages": messages, "credits": credits, "epochs": epochs, "events": events, "failure": failure,
+			"what nobody took": whatNobodyTook, "both ways": bothWays,
+		} {
+			t.Run(name, func(t *testing.T) { f(t, open) })
+		}
+	})
+	t.Run("collective", func(t *testing.T) { collectives(t, open) })
+}
+
+// soon is how long what must happen may take on a loaded machine.
+const soon = 20 * time.Second
+
+// wait fails the test where a channel is not closed or sent to soon.
+func wait[T any](t *testing.T, c <-chan T, what string) T {
+	t.Helper()
+	select {
+	case x := <-c:
+		return x
+	case <-time.After(soon):
+		t.Fatalf("%s: nothing for %v", what, soon)
+		panic("unreachable")
+	}
+}
+
+// owner counts how often a buffer was freed.
+type owner struct{ freed atomic.Int32 }
+
+func (o *owner) Free() { o.freed.Add(1) }
+
+func carriers(t *testing.T, open Maker, n int) []wire.Carrier {
+	t.Helper()
+	all, err := open(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func closeAll(t *testing.T, all []wire.Carrier) {
+	t.Helper()
+	for _, c := range all {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// bufferOf is a buffer of bytes.
+func bufferOf(data []byte) wire.Buffer {
+	return wire.Buffer{DType: wire.U8, Shape: []int64{int64(len(data))}, Data: data}
+}
+
+func random(seed uint64, n int) []byte {
+	g := rand.New(rand.NewPCG(seed, 1))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(g.Uint32())
+	}
+	return b
+}
+
+func saysWhatItIs(t *testing.T, open Maker) {
+	all := carriers(t, open, 2)
+	defer closeAll(t, all)
+	for rank, c := range all {
+		a := c.Address()
+		if c.Rank() != rank || a.Engine == "" || a.Version == "" || len(a.Engine)+len(a.Version)+len(a.Data) > wire.MaxAddress {
+			t.Errorf("carrier %d: rank %d, address %+v", rank, c.Rank(), a)
+		}
+		if !c.Takes(wire.Place{}) {
+			t.Error("it does not take host memory")
+		}
+		if c.Describe(wire.Edge{From: rank, To: 1 - rank}) == "" || c.Security() > wire.PrivateNetwork {
+			t.Error("it says nothing of an edge")
+		}
+		other := all[1-rank].Address()
+		if err := c.Connect(1-rank, other); err != nil {
+			t.Error(err)
+		}
+		for _, change := range []func(*wire.Address){
+			func(a *wire.Address) { a.Engine += "x" }, func(a *wire.Address) { a.Version += ".1" },
+			func(a *wire.Address) { a.Data = random(1, wire.MaxAddress+1) },
+		} {
+			bad := other
+			if change(&bad); c.Connect(1-rank, bad) == nil {
+				t.Errorf("it took the address %.40v", bad)
+			}
+		}
+	}
+}
+
+var edge = wire.Edge{ID: 7, From: 0, To: 1}
+
+// A receive may be posted before its send or behind it; frames of an edge come in order, of any size.
+func postedInEitherOrder(t *testing.T, open Maker) {
+	sizes := []int{1, 0, 300_000, 17, 4096, 65536, 65537}
+	for _, first := range []string{"send", "receive"} {
+		all := carriers(t, open, 2)
+		var got [][]byte
+		var room []*wire.Buffer
+		var done sync.WaitGroup
+		said := func(what string, n int) func(error) {
+			done.Add(1)
+			return func(err error) {
+				if err != nil {
+					t.Errorf("%s first: %s of frame %d: %v", first, what, n, err)
+				}
+				done.Done()
+			}
+		}
+		send := func() {
+			for n, size := range sizes {
+				b := bufferOf(random(uint64(n), size))
+				all[0].Send(1, edge, uint32(n), &b, said("send", n))
+			}
+		}
+		receive := func() {
+			for n, size := range sizes {
+				b := bufferOf(random(99, size))
+				if all[1].HandsOver() {
+					b.Data = nil
+				}
+				room = append(room, &b)
+				all[1].Recv(edge, uint32(n), &b, said("receive", n))
+			}
+		}
+		if first == "send" {
+			send()
+			receive()
+		} else {
+			receive()
+			send()
+		}
+		over := signal(done.Wait)
+		wait(t, over, first+" first")
+		for n, size := range sizes {
+			got = append(got, room[n].Data)
+			if !bytes.Equal(got[n], random(uint64(n), size)) {
+				t.Errorf("%s first: frame %d differs", first, n)
+			}
+		}
+		closeAll(t, all)
+	}
+}
+
+// signal closes a channel once f has returned.
+func signal(f func()) <-chan struct{} {
+	c := make(chan struct{})
+	go func() {
+		f()
+		close(c)
+	}()
+	return c
+}
+
+// Unequal lengths are an error at both ends, in either order.
+func lengths(t *testing.T, open Maker) {
+	for _, sizes := range [][2]int{{10, 12}, {12, 10}} {
+		all := carriers(t, open, 2)
+		said := make(chan error, 2)
+		a, b := bufferOf(random(1, sizes[0])), bufferOf(random(2, sizes[1]))
+		all[1].Recv(edge, 0, &b, func(err error) { said <- err })
+		all[0].Send(1, edge, 0, &a, func(err error) {
+			if all[0].HandsOver() { // others may have written it before anybody looks
+				said <- err
+			}
+		})
+		var wrong *wire.LengthError
+		if err := wait(t, said, "an answer"); !errors.As(err, &wrong) || wrong.Sent != int64(sizes[0]) || wrong.Room != int64(sizes[1]) {
+			t.Errorf("%v: %v", sizes, err)
+		}
+		closeAll(t, all)
+	}
+}
+
+// ending posts things, ends the carriers in some way, and expects every done exactly once.
+func ending(t *testing.T, open Maker, end func([]wire.Carrier) error, want error) {
+	points := []struct {
+		name        string
+		sends, recv int // frames posted
+	}{{"idle", 0, 0}, {"a send", 1, 0}, {"a receive", 0, 1}, {"after one", 1, 1}, {"between", 3, 1}, {"many sends", 20, 1}, {"many receives", 1, 20}}
+	for _, p := range points {
+		t.Run(p.name, func(t *testing.T) {
+			all := carriers(t, open, 2)
+			var left sync.WaitGroup
+			var calls atomic.Int32
+			var wrong atomic.Value
+			done := func(err error) {
+				calls.Add(1)
+				if err != nil && !errors.Is(err, want) {
+					wrong.Store(err)
+				}
+				left.Done()
+			}
+			left.Add(p.sends + p.recv)
+			for n := range p.recv {
+				b := bufferOf(random(9, 1<<18))
+				if all[1].HandsOver() {
+					b.Data = nil
+				}
+				all[1].Recv(edge, uint32(n), &b, done)
+			}
+			for n := range p.sends {
+				b := bufferOf(random(uint64(n), 1<<18)) // more than a pipe holds
+				all[0].Send(1, edge, uint32(n), &b, done)
+			}
+			start := time.Now()
+			if err := end(all); err != nil {
+				t.Error(err)
+			}
+			wait(t, signal(left.Wait), "the end of what was posted")
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			late := make(chan error, 2)
+			b := bufferOf(random(1, 8))
+			all[0].Send(1, edge, 99, &b, func(err error) { late <- err })
+			if err := wait(t, late, "a late send"); !errors.Is(err, want) {
+				t.Errorf("a send behind the end: %v", err)
+			}
+			closeAll(t, all)
+			if err := wrong.Load(); err != nil {
+				t.Error(err)
+			}
+			if n := int(calls.Load()); n != p.sends+p.recv {
+				t.Errorf("%d posts ended %d times", p.sends+p.recv, n)
+			}
+		})
+	}
+}
+
+func failsAtEveryPoint(t *testing.T, open Maker) {
+	why := errors.New("the power went out")
+	ending(t, open, func(all []wire.Carrier) error {
+		all[0].Fail(1, why)
+		all[1].Fail(0, why)
+		return nil
+	}, why)
+}
+
+func closesAtEveryPoint(t *testing.T, open Maker) {
+	ending(t, open, func(all []wire.Carrier) error { return errors.Join(all[0].Close(), all[1].Close()) }, wire.ErrClosed)
+}
+
+// world is ports over carriers, and a table of transfers' edges.
+type world struct {
+	*wire.Ports
+	t       *testing.T
+	table   wire.Table
+	slots   int
+	mu      sync.Mutex
+	told    map[string]int // arrivals by worker and key
+	came    chan wire.Arrival
+	credits atomic.Int32
+	broken  chan error
+}
+
+func newWorld(t *testing.T, open Maker, workers, slots int) *world {
+	t.Helper()
+	w := &world{t: t, slots: slots, told: map[string]int{}, came: make(chan wire.Arrival, 1<<12), broken: make(chan error, 2)}
+	ports, err := wire.NewPorts(carriers(t, open, workers), func(rank int) wire.Config {
+		return wire.Config{
+			Arrived: func(a wire.Arrival) {
+				w.mu.Lock()
+				w.told[fmt.Sprint(rank, a.Edge.ID, a.Key)]++
+				w.mu.Unlock()
+				w.came <- a
+			},
+			Credited: func(_ wire.Edge, n int) { w.credits.Add(int32(n)) },
+			Broken: func(err error) {
+				select {
+				case w.broken <- err:
+				default:
+				}
+			},
+			Room: func(_ wire.Edge, parts []wire.Buffer) error {
+				for i := range parts {
+					parts[i].Data, parts[i].Owner = make([]byte, parts[i].Bytes()), &owner{}
+				}
+				return nil
+			},
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Ports = ports
+	return w
+}
+
+// edge is the transfers' edge between two workers.
+func (w *world) edge(from, to int) wire.Edge {
+	e, err := w.table.Edge(wire.Name{From: from, To: to}, w.slots)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return e
+}
+
+func (w *world) close() {
+	if err := w.Close(); err != nil {
+		w.t.Error(err)
+	}
+	select {
+	case err := <-w.broken:
+		w.t.Error("a port broke: ", err)
+	default:
+	}
+}
