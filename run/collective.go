@@ -142,13 +142,13 @@ func (w *worker) norm(h *holding, in schedule.Instruction) error {
 		if !isFinite(total) {
 			err := &notFiniteError{fmt.Sprintf("the gradient norm of step %d is %v on stage %d; lower the learning rate", step, total, in.Stage)}
 			if w.x.program.PostValidate {
-				w.x.refuse(int(in.Micro), fmt.Errorf("run: %w; the step was taken back", err))
+				h.norm = verdict{true, fmt.Errorf("run: %w; the step was taken back", err)}
 				return nil
 			}
 			return err
 		}
 		if h.scale = optim.ClipScale(total, w.job.clip); h.scale != 1 && w.x.program.PostValidate {
-			w.x.refuse(int(in.Micro), nil)
+			h.norm.refused = true
 		}
 		return nil
 	})

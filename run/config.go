@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
@@ -102,14 +103,14 @@ type Config struct {
 	// KeepWeights has the Result carry the final parameters and buffers.
 	KeepWeights bool
 
-	// Gate makes the state machine that says who may start; nil: schedule.NewMachine.
-	Gate func(p *schedule.Program, cores int) (schedule.Gate, error)
 	// Mesh makes the wire between the workers; nil: wire.NewLocal. The run closes it.
 	Mesh func(workers int) (wire.Mesh, error)
 	// Next is asked at every boundary between Programs for the lowered Program of the next
 	// `steps` steps at most (its Repeat times its Period); nil: the plan's own schedule. The
 	// Timeline is that of the run so far.
 	Next func(so trace.Timeline, steps int) (*schedule.Program, error)
+
+	decide func(*schedule.Program, machine.Options) (gate, error) // who may start; nil: a machine.Machine
 
 	// Watch looks on at what the layers of a stage do; nil: nobody does.
 	Watch func(stage int) stage.Watch
@@ -183,8 +184,8 @@ func (c Config) filled() (Config, error) {
 	if c.StallAfter == 0 {
 		c.StallAfter = defaultStallAfter
 	}
-	if c.Gate == nil {
-		c.Gate = func(p *schedule.Program, cores int) (schedule.Gate, error) { return schedule.NewMachine(p, cores) }
+	if c.decide == nil {
+		c.decide = func(p *schedule.Program, o machine.Options) (gate, error) { return machine.New(p, o) }
 	}
 	if c.Mesh == nil {
 		c.Mesh = func(workers int) (wire.Mesh, error) { return wire.NewLocal(workers) }

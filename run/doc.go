@@ -6,10 +6,10 @@
 // model or batch; during a run, a loss or a gradient norm that is not finite.
 //
 // Every worker is a goroutine locked to an OS thread for life, with an engine Device of its
-// own. It asks the Gate, the pure state machine that the simulator drives too, whether
-// its next instruction may start, executes it, and says so. One mutex guards the Gate;
-// a worker that must wait sleeps until an event concerns it. Workers share nothing else: tensors go through package wire. Transfers and collectives run beside the
-// workers; a collective's goroutine touches memory that the worker has lent it and no Device.
+// own. It asks the gate (schedule/machine), which the simulator asks too, whether its next instruction may start,
+// executes it, and says so; nobody else decides. One mutex guards what the workers of a process share; a worker
+// that must wait sleeps until an event concerns it. Tensors go through package wire. Transfers and collectives run
+// beside the workers; a collective's goroutine touches memory that the worker has lent it and no Device.
 //
 // Updates that are validated later (schedule, post-validation) are made on copies. A norm over the
 // limit has every stage take its update back and make it again, clipped; the Program ends

@@ -29,6 +29,9 @@ func (w *worker) execute(in schedule.Instruction) (int64, error) {
 	case schedule.SF, schedule.SB:
 		return w.send(h, in)
 	case schedule.RF, schedule.RB:
+		if w.dropping {
+			return 0, w.drop()
+		}
 		return w.receive(h, in)
 	case schedule.AR:
 		return 0, w.allReduce(h, in)
@@ -67,14 +70,14 @@ func (w *worker) forward(h *holding, in schedule.Instruction) error {
 	h.forwards++
 	if h.HoldsLoss() {
 		if !isFinite(loss) {
-			err := &LossError{Step: w.x.base + w.x.minibatchOf(in), Stage: int(in.Stage), Micro: m.Index, Value: loss}
+			err := &LossError{Step: w.x.base + w.x.program.MinibatchOf(in), Stage: int(in.Stage), Micro: m.Index, Value: loss}
 			if !h.doubtful {
 				return err
 			}
 			h.doubts = err
 		}
 		w.x.mu.Lock()
-		w.x.record.Loss(w.x.base+w.x.minibatchOf(in), int(in.Pipeline)*w.job.plan.MicroBatches+m.Index, int(in.Replica), loss*w.share(m))
+		w.x.record.Loss(w.x.base+w.x.program.MinibatchOf(in), int(in.Pipeline)*w.job.plan.MicroBatches+m.Index, int(in.Replica), loss*w.share(m))
 		w.x.mu.Unlock()
 	}
 	if err := w.pass(h, asKind(in, schedule.SF), out); err != nil {

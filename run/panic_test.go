@@ -9,13 +9,14 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/trace"
 )
 
 // brittleGate panics in the n-th call of one of its methods.
 type brittleGate struct {
-	schedule.Gate
+	gate
 	method string
 	left   atomic.Int64
 }
@@ -26,45 +27,45 @@ func (g *brittleGate) called(method string) {
 	}
 }
 
-func (g *brittleGate) Head(w int) (schedule.Instruction, bool) {
-	g.called("Head")
-	return g.Gate.Head(w)
-}
-
-func (g *brittleGate) Poll(w int) schedule.Need {
+func (g *brittleGate) Poll(w int) machine.Need {
 	g.called("Poll")
-	return g.Gate.Poll(w)
+	return g.gate.Poll(w)
 }
 
 func (g *brittleGate) Start(w int) {
 	g.called("Start")
-	g.Gate.Start(w)
+	g.gate.Start(w)
 }
 
-func (g *brittleGate) End(w int) []int {
-	g.called("End")
-	return g.Gate.End(w)
+func (g *brittleGate) Issued(w int, done bool) []int {
+	g.called("Issued")
+	return g.gate.Issued(w, done)
 }
 
-func (g *brittleGate) Arrive(to int, in schedule.Instruction, from int) []int {
+func (g *brittleGate) Done(w int, in schedule.Instruction) []int {
+	g.called("Done")
+	return g.gate.Done(w, in)
+}
+
+func (g *brittleGate) Arrive(to int, in schedule.Instruction) []int {
 	g.called("Arrive")
-	return g.Gate.Arrive(to, in, from)
+	return g.gate.Arrive(to, in)
 }
 
 func (g *brittleGate) Load(p *schedule.Program) error {
 	g.called("Load")
-	return g.Gate.Load(p)
+	return g.gate.Load(p)
 }
 
 // A panic on any goroutine of a run is the run's error, with its stack, the worker and the instruction; nobody waits
 // for ever.
 func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
-	for _, method := range []string{"Head", "Poll", "Start", "End", "Arrive"} {
+	for _, method := range []string{"Poll", "Start", "Issued", "Arrive"} {
 		for _, after := range []int64{1, 30, 200} {
 			c := small(t, 3, 20)
-			c.Gate = func(p *schedule.Program, cores int) (schedule.Gate, error) {
-				m, err := schedule.NewMachine(p, cores)
-				g := &brittleGate{Gate: m, method: method}
+			c.decide = func(p *schedule.Program, o machine.Options) (gate, error) {
+				m, err := machine.New(p, o)
+				g := &brittleGate{gate: m, method: method}
 				g.left.Store(after)
 				return g, err
 			}
@@ -85,9 +86,9 @@ func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
 		},
 		"load": func(c *Config) {
 			c.EvalEvery, c.Data.Test = 2, noise{model: c.Model, classes: 4, rows: 8, seed: 3}
-			c.Gate = func(p *schedule.Program, cores int) (schedule.Gate, error) {
-				m, err := schedule.NewMachine(p, cores)
-				g := &brittleGate{Gate: m, method: "Load"}
+			c.decide = func(p *schedule.Program, o machine.Options) (gate, error) {
+				m, err := machine.New(p, o)
+				g := &brittleGate{gate: m, method: "Load"}
 				g.left.Store(1)
 				return g, err
 			}

@@ -15,37 +15,38 @@ import (
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/wire"
 )
 
 // More workers than cores: two compute at once, whatever machine this is.
 
-// sharing is a Gate that counts who computes at once, and how often somebody waited for a core.
+// sharing is a gate that counts who computes at once, and how often somebody waited for a core.
 type sharing struct {
-	schedule.Gate
+	gate
 	cores, computing, waited int
 	wrong                    error
 }
 
 func (o *sharing) Start(k int) {
-	if in, _ := o.Head(k); in.Kind.IsCompute() {
+	if in, _ := o.Local(k).Head(); in.Kind.IsCompute() {
 		if o.computing++; o.computing > o.cores && o.wrong == nil {
 			o.wrong = fmt.Errorf("worker %d is the %d. to compute at once", k, o.computing)
 		}
 	}
-	o.Gate.Start(k)
+	o.gate.Start(k)
 }
 
-func (o *sharing) End(k int) []int {
-	if in, _ := o.Head(k); in.Kind.IsCompute() {
+func (o *sharing) Issued(k int, done bool) []int {
+	if in, _ := o.Local(k).Head(); in.Kind.IsCompute() {
 		o.computing--
 	}
-	return o.Gate.End(k)
+	return o.gate.Issued(k, done)
 }
 
-func (o *sharing) Poll(k int) schedule.Need {
-	n := o.Gate.Poll(k)
-	if n.Lack == schedule.Core {
+func (o *sharing) Poll(k int) machine.Need {
+	n := o.gate.Poll(k)
+	if n.Lack == machine.Core {
 		o.waited++
 	}
 	return n
@@ -59,9 +60,9 @@ func trainSharing(t testing.TB, ctx context.Context, c Config) (*Result, *sharin
 		c.StallAfter = 10 * time.Second // what a collective waits for is seen only so
 	}
 	o := &sharing{cores: c.Cores}
-	c.Gate = func(p *schedule.Program, cores int) (schedule.Gate, error) {
-		m, err := schedule.NewMachine(p, cores)
-		o.Gate = m
+	c.decide = func(p *schedule.Program, with machine.Options) (gate, error) {
+		m, err := machine.New(p, with)
+		o.gate = m
 		return o, err
 	}
 	res, failed := Train(ctx, c)
@@ -329,7 +330,7 @@ func TestAStallWhereCoresAreSharedSaysWhoWaitsForWhat(t *testing.T) {
 		return sieve{l, tagOf(lost, 1), new(sync.Once)}, err
 	}
 	_, _, err := trainSharing(t, t.Context(), c)
-	var stall *StallError
+	var stall *machine.StallError
 	if !errors.As(err, &stall) {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func (j *job) close() error {
 // after the other, and looks at what comes out.
 type runner struct {
 	job     *job
-	x       *executor
+	x       *process
 	hooks   *hookQueue
 	release chan struct{}
 	gone    chan departure
@@ -107,9 +107,9 @@ func newRunner(j *job, on *place.Place) (*runner, error) {
 	if j.plan.PostValidate {
 		r.span = 16 * leastRepeat
 	}
-	r.x = &executor{
-		ctx: ctx, cancel: cancel, mesh: mesh, newGate: j.config.Gate, cores: j.config.Cores, began: time.Now(),
-		onStep: r.stepDone, sent: map[delivery]sending{}, moved: time.Now(),
+	r.x = &process{
+		ctx: ctx, cancel: cancel, mesh: mesh, decide: j.config.decide, cores: j.config.Cores, began: time.Now(),
+		onStep: r.stepDone, sent: map[delivery]*sending{}, moved: time.Now(),
 		place:  on,
 		record: record.New(j.config.KeepSteps, j.config.WantStep, j.plan.MicroBatches*j.together(), len(j.placement[len(j.placement)-1]), replicas*j.models()),
 	}
@@ -274,9 +274,6 @@ func (r *runner) run(p *schedule.Program, base int, trains bool) (int, error) {
 	if r.x.err != nil {
 		return r.x.steps, r.x.err
 	}
-	if r.x.again {
-		r.x.record.Discard(base + r.x.limit)
-	}
 	if r.x.refused != nil {
 		return r.x.steps, r.x.refused
 	}
@@ -305,7 +302,7 @@ func (r *runner) evaluate() error {
 	return nil
 }
 
-// stepDone is called, under the executor's mu, when the last update of a step has ended.
+// stepDone is called, under the process's mu, when the last update of a step has ended.
 func (r *runner) stepDone(f record.Finished) {
 	r.loss = f.Loss
 	r.x.steps++

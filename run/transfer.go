@@ -97,7 +97,7 @@ func (w *worker) send(h *holding, in schedule.Instruction) (int64, error) {
 	p := w.x.program
 	have := parts[0]
 	to := p.Receivers(in)
-	total := int64(0)
+	total, left := int64(0), len(to)
 	for i, k := range to {
 		replica := slices.Index(p.Placement[in.Pipeline][other(in)], k)
 		both := have.rows.and(rowsOf(p, in.Pipeline, other(in), replica, w.rowsIn(in)))
@@ -119,7 +119,7 @@ func (w *worker) send(h *holding, in schedule.Instruction) (int64, error) {
 		}
 		size := m.Bytes()
 		total += size
-		w.x.sending(in, w.rank, k, size, tensors)
+		w.x.sending(in, w, k, size, tensors, &left)
 		if err := w.ep.Send(k, tagOf(in, w.x.epoch), m); err != nil {
 			return 0, err
 		}
@@ -148,39 +148,39 @@ func (w *worker) message(h *holding, in schedule.Instruction, tensors stage.Tens
 	return m, nil
 }
 
-// sending notes a message that is about to leave.
-func (x *executor) sending(in schedule.Instruction, from, to int, size int64, tensors stage.Tensors) {
+// sending notes a message that is about to leave; left is how many of the instruction's have not arrived.
+func (x *process) sending(in schedule.Instruction, from *worker, to int, size int64, tensors stage.Tensors, left *int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.flying++
-	x.sent[delivery{tagOf(in, x.epoch), to}] = sending{in: in, from: from, at: x.since(time.Now()), size: size, tensors: tensors}
+	x.sent[delivery{tagOf(in, x.epoch), to}] = &sending{in: in, from: from, at: x.since(time.Now()), size: size, tensors: tensors, left: left}
 }
 
-// receive takes over what the Gate has seen arrive.
+// receive takes over what the gate has seen arrive.
 func (w *worker) receive(h *holding, in schedule.Instruction) (int64, error) {
 	p := w.x.program
 	var size int64
-	var err error
-	p.Expected(in, func(sent schedule.Instruction, from int) bool {
-		m, here := w.ep.Take(from, tagOf(sent, w.x.epoch))
+	for _, came := range w.messages {
+		sent := came.sent
+		m, here := w.ep.Take(came.from, tagOf(sent, w.x.epoch))
 		if !here {
-			err = fmt.Errorf("the gate says that %v has arrived, the wire that it has not", sent)
-			return false
+			return size, fmt.Errorf("the gate says that %v has arrived, the wire that it has not", sent)
 		}
 		size += m.Bytes()
 		got := stage.Tensors{}
-		err = w.unpack(h, m, got)
+		err := w.unpack(h, m, got)
 		m.Release()
 		whole := w.rowsIn(in)
 		both := rowsOf(p, in.Pipeline, in.Stage, int(in.Replica), whole).and(rowsOf(p, sent.Pipeline, sent.Stage, int(sent.Replica), whole))
 		if err != nil || both.len() == 0 {
 			got.Free()
-			return err == nil
+			if err != nil {
+				return size, err
+			}
+			continue
 		}
 		h.boxOf(sent.Kind).put(in.Micro, part{both, got})
-		return true
-	})
-	return size, err
+	}
+	return size, nil
 }
 
 // unpack makes tensors of this worker's own of a message's parts.

@@ -1,6 +1,8 @@
 package run
 
 import (
+	"fmt"
+
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
@@ -40,25 +42,32 @@ func (w *worker) update(h *holding, in schedule.Instruction) error {
 	return h.Update(w.job.optimizer, at, how)
 }
 
+// verdict is what a stage knows of the norm of an update that did not wait for it. Every stage has the same norm,
+// and so the same verdict.
+type verdict struct {
+	refused bool  // it is over the limit
+	forGood error // it is no number
+}
+
 // validate comes behind the gradient norm of an update that did not wait for it. A norm within the
 // limit confirms the update. One over it has the update taken back and made again, clipped; the
 // Program ends there, and the next one begins with the step behind, from its first instruction.
 // A norm that is no number takes the update back for good.
 func (w *worker) validate(h *holding, in schedule.Instruction) error {
-	refused, failed := w.x.verdict(int(in.Micro))
-	doubts := h.doubts
-	h.doubtful, h.doubts = false, nil
-	if !refused {
+	norm, doubts := h.norm, h.doubts
+	h.doubtful, h.doubts, h.norm = false, nil, verdict{}
+	if !norm.refused {
 		if doubts != nil {
 			return doubts
 		}
 		return h.Confirm()
 	}
+	w.x.rollback(w, int(in.Micro), norm.forGood)
 	thrown, err := h.TakeBack()
 	w.open -= thrown
 	h.inbox.free()
 	h.forth.free()
-	if err != nil || failed {
+	if err != nil || norm.forGood != nil {
 		return err
 	}
 	at := w.stepOf(in, h.scale)
@@ -66,44 +75,35 @@ func (w *worker) validate(h *holding, in schedule.Instruction) error {
 	return h.Update(w.job.optimizer, at, stage.Replace)
 }
 
-// refuse has the Program end behind a minibatch whose norm is not what its updates went by: they are
-// taken back. Without an error they are made again. Every stage comes to the same verdict.
-func (x *executor) refuse(minibatch int, err error) {
+// rollback has the worker pass what lies behind a minibatch whose update it takes back, for good with an error.
+func (x *process) rollback(w *worker, minibatch int, forGood error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.gate.Local(w.rank).Rollback(minibatch)
 	x.limit = min(x.limit, minibatch+1)
-	x.again = true
 	if x.refused == nil {
-		x.refused = err
+		x.refused = forGood
 	}
 }
 
-// verdict is whether the updates of a minibatch are taken back, and whether for good.
-func (x *executor) verdict(minibatch int) (refused, failed bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	refused = x.again && minibatch == x.limit-1
-	return refused, refused && x.refused != nil
-}
-
-// discard throws away what came for a forward of a step that is begun anew.
-func (w *worker) discard(in schedule.Instruction) {
-	w.x.program.Expected(in, func(sent schedule.Instruction, from int) bool {
-		m, here := w.ep.Take(from, tagOf(sent, w.x.epoch))
+// drop throws away what came for a step that is begun anew.
+func (w *worker) drop() error {
+	for _, m := range w.messages {
+		got, here := w.ep.Take(m.from, tagOf(m.sent, w.x.epoch))
 		if !here {
-			return true // its sender has not made it
+			return fmt.Errorf("the gate says that %v has arrived, the wire that it has not", m.sent)
 		}
-		for i := range m {
-			o, local := m[i].Owner.(*handover)
-			if !local {
-				continue
-			}
-			m[i].Owner = nil
-			if t, err := w.dev.Adopt(o.tensor); err == nil {
+		for i := range got {
+			if o, local := got[i].Owner.(*handover); local {
+				got[i].Owner = nil
+				t, err := w.dev.Adopt(o.tensor)
+				if err != nil {
+					return err
+				}
 				t.Free()
 			}
 		}
-		m.Release()
-		return true
-	})
+		got.Release()
+	}
+	return nil
 }

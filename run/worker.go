@@ -11,17 +11,19 @@ import (
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/run/record"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/wire"
 )
 
 // worker is one device and the stages on it. Its loop runs on a goroutine locked to its
-// thread; the fields below bell are guarded by the executor's mu.
+// thread; the fields below bell are guarded by the process's mu.
 type worker struct {
 	rank    int
-	x       *executor
+	x       *process
 	job     *job
 	dev     engine.Device
+	seat    *place.Seat
 	ep      wire.Endpoint
 	held    map[position]*holding
 	open    int                                           // micro-batches between forward and backward, over its stages
@@ -33,12 +35,20 @@ type worker struct {
 	at    schedule.Instruction // that it last looked at
 	idled chan struct{}        // closed when it works no more
 
-	bell      *place.Bell   // look again
-	running   bool          // has something to do, or has been told to look
-	here      bool          // at the end of its list
-	free      time.Time     // when its last instruction ended
-	minibatch int           // latest of the Program it has begun
-	lacks     schedule.Need // what it last waited for
+	messages []incoming // that the receive under way takes
+	dropping bool       // and throws away
+
+	bell     *place.Bell  // look again
+	running  bool         // has something to do, or has been told to look
+	free     time.Time    // when its last instruction ended
+	lacks    machine.Need // what it last waited for
+	complete bool         // what it is at is complete, though its own time on it is not over
+}
+
+// incoming is a message that a receive takes.
+type incoming struct {
+	sent schedule.Instruction
+	from int
 }
 
 // position is one replica of one stage.
@@ -59,6 +69,7 @@ type holding struct {
 	grads    box         // gradients come from behind
 	back     box         // gradients to go to the front
 	scale    float64     // what clipping multiplies gradients by, of the step under way
+	norm     verdict     // of the update that is not validated yet
 	first    int         // version of the weights that the Program under way began with
 	reducing *reduction  // of the update to come, once its last backward runs
 	push     *stage.Push // of a pipeline: its latest step, until the reference takes it
@@ -87,7 +98,7 @@ func (h *holding) close() {
 // life is the worker's goroutine: it opens its device, says so, works until the run is
 // over, and once nothing is in flight any more gives everything back.
 func (w *worker) life(opened chan<- error, release <-chan struct{}) departure {
-	w.x.place.Settle(w.rank)
+	w.seat = w.x.place.Settle(w.rank)
 	err := crash.Guard(w.start)
 	opened <- err
 	if err == nil {
@@ -157,7 +168,7 @@ func (w *worker) start() error {
 	return nil
 }
 
-// work executes instructions until there are no more. A panic between two of them, of the Gate for instance, is an
+// work executes instructions until there are no more. A panic between two of them, of the gate for instance, is an
 // error of the one that it last looked at.
 func (w *worker) work() {
 	err := crash.Guard(func() error {
@@ -170,7 +181,7 @@ func (w *worker) work() {
 			if err != nil {
 				return err
 			}
-			w.done(in, start, size)
+			w.finished(in, start, size)
 		}
 	})
 	if err != nil {
@@ -210,62 +221,55 @@ func (w *worker) await() (schedule.Instruction, time.Time, bool) {
 			w.running = false
 			return schedule.Instruction{}, time.Time{}, false
 		}
-		if !w.here && x.program != nil {
-			in, more := x.gate.Head(w.rank)
-			if !more {
-				w.arrive()
-			} else if w.at = in; w.mayStart() {
-				if x.minibatchOf(in) >= x.limit {
-					x.skip(w, in)
-					continue
-				}
-				w.running = true
-				w.minibatch = max(w.minibatch, x.minibatchOf(in))
-				now := time.Now()
-				x.moved = now
-				return in, now, true
+		if x.program != nil {
+			need := x.gate.Poll(w.rank)
+			if w.at = need.At; need.Ready() {
+				x.moved = time.Now()
+				w.begin(need.At)
+				return need.At, x.moved, true
 			}
+			if w.running = false; need.Lack != machine.Ended {
+				w.lacks = need
+			}
+			x.checkStall()
 		}
+		w.running = false
 		x.mu.Unlock()
 		w.bell.Wait()
 		x.mu.Lock()
-		w.running = !w.here // also where a bell rang that load had no need to ring: it looks, and nobody else is to
 	}
 }
 
-// arrive has the worker wait for the next Program at the end of its list.
-func (w *worker) arrive() {
-	x := w.x
-	w.here, w.running = true, false
-	x.idle++
-	if x.idle == len(x.workers) {
-		x.closeEnded()
-	} else {
-		x.checkStall()
+// begin starts the head of the list, which may start. The caller holds mu.
+func (w *worker) begin(in schedule.Instruction) {
+	w.sit()
+	if in.Kind.IsReceive() {
+		l := w.x.gate.Local(w.rank)
+		w.dropping, w.messages = l.Dropping(), w.messages[:0]
+		l.Messages(func(sent schedule.Instruction, from int) bool {
+			w.messages = append(w.messages, incoming{sent, from})
+			return true
+		})
+	}
+	w.x.gate.Start(w.rank)
+}
+
+// sit binds the worker to the processor of the core that it has, if it has one.
+func (w *worker) sit() {
+	if core, has := w.x.gate.Processor(w.rank); has {
+		w.seat.Compute(core)
 	}
 }
 
-// mayStart starts the head of the list, or notes what it waits for.
-func (w *worker) mayStart() bool {
-	x := w.x
-	need := x.gate.Poll(w.rank)
-	if need.Ready() {
-		x.gate.Start(w.rank)
-		return true
-	}
-	w.lacks, w.running = need, false
-	x.checkStall()
-	return false
-}
-
-// done files what the worker has executed and tells the Gate.
-func (w *worker) done(in schedule.Instruction, start time.Time, size int64) {
+// finished files what the worker has executed and says so.
+func (w *worker) finished(in schedule.Instruction, start time.Time, size int64) {
 	x := w.x
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	ready, end := w.free, time.Now()
 	w.free, x.moved = end, end
-	if !in.Kind.IsIssued() { // what is issued is noted when it is complete
+	complete := !in.Kind.IsSend() && !in.Kind.IsCollective() // these go on beside the worker, and are noted then
+	if complete && !(in.Kind.IsReceive() && w.dropping) {
 		e := x.note(record.Event{
 			Worker: w.rank, In: in, Ready: x.since(ready), Start: x.since(start), End: x.since(end), Bytes: size, Blocker: w.lacks,
 		})
@@ -273,8 +277,8 @@ func (w *worker) done(in schedule.Instruction, start time.Time, size int64) {
 			x.record.Sample(e, w.dev.Memory().LiveBytes)
 		}
 	}
-	w.lacks = schedule.Need{}
-	if in.Kind == x.program.Settles() && x.refused == nil {
+	w.lacks = machine.Need{}
+	if in.Kind == x.program.Settles() && (x.refused == nil || x.program.MinibatchOf(in) < x.limit-1) {
 		first, end := x.program.Covers(in, x.minibatches)
 		for n := first; n < end; n++ {
 			if f, whole := x.record.Updated(x.base + n); whole {
@@ -282,7 +286,7 @@ func (w *worker) done(in schedule.Instruction, start time.Time, size int64) {
 			}
 		}
 	}
-	x.poll(x.gate.End(w.rank))
+	x.issued(w, complete)
 }
 
 // prepare readies the worker for a Program that is about to start, with nothing in flight.
@@ -313,10 +317,13 @@ func (w *worker) use(h *holding, in schedule.Instruction) (version, frees int) {
 	if w.uses == nil {
 		return h.Version(), -1
 	}
-	u := w.uses[0]
-	if u.Instruction != in {
-		panic(fmt.Sprintf("run: worker %d executes %v where the program's next use of weights is by %v", w.rank, in, u.Instruction))
+	for len(w.uses) > 0 && w.uses[0].Instruction != in { // of a minibatch that is passed
+		w.uses = w.uses[1:]
 	}
+	if len(w.uses) == 0 {
+		panic(fmt.Sprintf("run: worker %d executes %v, which the program does not say to use weights", w.rank, in))
+	}
+	u := w.uses[0]
 	w.uses = w.uses[1:]
 	if u.Frees < 0 {
 		return h.first + u.Version, -1

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -17,7 +18,7 @@ type Event struct {
 	Outside           bool // of no step: evaluation, checkpoint; step is then the last one done
 	Ready, Start, End time.Duration
 	Bytes             int64
-	Blocker           schedule.Need
+	Blocker           machine.Need
 }
 
 // sample is what a worker held at a moment.
@@ -165,14 +166,6 @@ func (s *stepRecord) computed(step int) trace.Computed {
 
 // maxOutside bounds what is kept of evaluations and checkpoints.
 const maxOutside = 4096
-
-// discard begins a step anew: what was done of it for nothing stays part of it, of its time
-// and of its busy time; the losses are those of what comes.
-func (r *Recorder) Discard(step int) {
-	if s := r.open[step]; s != nil {
-		clear(s.losses)
-	}
-}
 
 // fill writes the record into a Timeline.
 func (r *Recorder) Fill(t *trace.Timeline) {
