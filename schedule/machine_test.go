@@ -9,7 +9,6 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
-	"github.com/millrace-ml/millrace/schedule/programs"
 	"pgregory.net/rapid"
 )
 
@@ -186,51 +185,5 @@ func TestTheLastUpdateIsMissed(t *testing.T) {
 	var refused *check.Error
 	if _, err := check.Check(p); !errors.As(err, &refused) || refused.Why != "0U1 is there 0 times; every stage updates once for each minibatch" {
 		t.Errorf("got %v", err)
-	}
-}
-
-// The state of a Machine survives a change of Program, and only between Programs.
-func TestTheNextProgram(t *testing.T) {
-	train, _ := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
-	train, _ = lower.Lower(train, lower.Options{})
-	rest, err := programs.Evaluation(schedule.Replicated(2, 1), 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := schedule.NewMachine(train, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Load(rest); err == nil {
-		t.Error("a Program replaced one that was under way")
-	}
-	play(t, train, m)
-	for _, p := range []*schedule.Program{rest, train} {
-		if err := m.Load(p); err != nil {
-			t.Fatal(err)
-		}
-		play(t, p, m)
-	}
-}
-
-// play runs a Machine to the end of its lists with transfers that take no time.
-func play(t *testing.T, p *schedule.Program, m *schedule.Machine) {
-	t.Helper()
-	for moved := true; moved; {
-		moved = false
-		for w := range p.Workers {
-			for m.Poll(w).Ready() {
-				in, _ := m.Head(w)
-				m.Start(w)
-				m.End(w)
-				for _, to := range p.Receivers(in) {
-					m.Arrive(to, in, w)
-				}
-				moved = true
-			}
-		}
-	}
-	if waits := m.Waits(); len(waits) > 0 {
-		t.Fatalf("program %s stops: %v", p.Name, waits)
 	}
 }

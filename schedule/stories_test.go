@@ -15,8 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// TestStories tells what Programs look like, what Check says and how the Machine lets
-// workers go, in testdata. Record new output with -rewrite, and read it.
+// TestStories tells what Programs look like, and what Check says, in testdata. Record new output with -rewrite, and read it.
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		var w storyWorld
@@ -32,7 +31,6 @@ func TestStories(t *testing.T) {
 
 type storyWorld struct {
 	p *schedule.Program
-	m *schedule.Machine
 }
 
 func (w *storyWorld) do(t *testing.T, d *datadriven.TestData) (string, error) {
@@ -89,24 +87,6 @@ func (w *storyWorld) do(t *testing.T, d *datadriven.TestData) (string, error) {
 			return "", err
 		}
 		return fmt.Sprintf("%sslots %d, bubble %.1f%%\n", dr, dr.Slots, 100*dr.Bubble()), nil
-	case "machine":
-		cores := 0
-		d.MaybeScanArgs(t, "cores", &cores)
-		m, err := schedule.NewMachine(w.p, cores)
-		w.m = m
-		return "", err
-	case "do":
-		return w.drive(d.Input)
-	case "waits":
-		var b strings.Builder
-		waits := w.m.Waits()
-		for _, n := range waits {
-			fmt.Fprintln(&b, n)
-		}
-		if chain, closed := schedule.Chain(w.p, waits); closed {
-			fmt.Fprintln(&b, "circle:", schedule.Circle(chain))
-		}
-		return b.String(), nil
 	}
 	return "", fmt.Errorf("no command %q", d.Cmd)
 }
@@ -157,42 +137,4 @@ func (w *storyWorld) generate(t *testing.T, d *datadriven.TestData) (string, err
 func (w *storyWorld) lists() string {
 	_, body, _ := strings.Cut(w.p.Text(), "\nbody\n")
 	return body
-}
-
-// drive gives the Machine one event a line: "poll W", "start W", "end W", "arrive W INSTRUCTION from V".
-func (w *storyWorld) drive(input string) (string, error) {
-	var b strings.Builder
-	for line := range strings.Lines(input) {
-		f := strings.Fields(line)
-		k, err := strconv.Atoi(f[1])
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(&b, "%s: ", strings.TrimSpace(line))
-		switch f[0] {
-		case "poll":
-			fmt.Fprintln(&b, w.m.Poll(k))
-		case "start":
-			n := w.m.Poll(k)
-			if n.Ready() {
-				w.m.Start(k)
-				fmt.Fprintln(&b, n.At)
-			} else {
-				fmt.Fprintln(&b, "no:", n)
-			}
-		case "end":
-			fmt.Fprintln(&b, "poll again", w.m.End(k))
-		case "arrive":
-			in, err := schedule.ParseInstruction(f[2])
-			if err != nil {
-				return "", err
-			}
-			from, err := strconv.Atoi(f[4])
-			if err != nil {
-				return "", err
-			}
-			fmt.Fprintln(&b, "poll again", w.m.Arrive(k, in, from))
-		}
-	}
-	return b.String(), nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
 // Report is what Check proved of a Program.
@@ -106,46 +107,16 @@ func prologueRepeats(p *schedule.Program) int {
 	return (int(n) + p.MicroBatches - 1) / p.MicroBatches
 }
 
-// replay runs the Machine with transfers that take no time. What is possible at all
-// happens: a Program whose lists end here cannot deadlock at any speed, because a
-// worker's next instruction waits for messages and never for the absence of one.
+// replay plays the Program with transfers that take no time: one that ends so cannot deadlock at any speed.
 func replay(p *schedule.Program) error {
-	m, err := schedule.NewMachine(p, 0)
+	m, err := machine.Play(p, machine.Options{})
 	if err != nil {
 		return err
 	}
-	joined := map[schedule.Instruction]int{}
-	queue := make([]int, p.Workers)
-	for w := range queue {
-		queue[w] = w
-	}
-	for len(queue) > 0 {
-		w := queue[len(queue)-1]
-		queue = queue[:len(queue)-1]
-		for m.Poll(w).Ready() {
-			in, _ := m.Head(w)
-			m.Start(w)
-			queue = append(queue, m.End(w)...)
-			switch {
-			case in.Kind.IsSend():
-				for _, to := range p.Receivers(in) {
-					queue = append(queue, m.Arrive(to, in, w)...)
-				}
-			case in.Kind.IsCollective():
-				members, workers := p.Group(in)
-				joined[members[0]]++
-				if joined[members[0]] == len(members) {
-					for i, member := range members {
-						queue = append(queue, m.Arrive(workers[i], member, w)...)
-					}
-				}
-			}
-		}
-	}
 	if waits := m.Waits(); len(waits) > 0 {
 		why := "it would block for ever"
-		if chain, closed := schedule.Chain(p, waits); closed {
-			why += ": " + schedule.Circle(chain)
+		if chain, closed := machine.Chain(p, waits); closed {
+			why += ": " + machine.Circle(chain)
 		}
 		return &Error{Program: p.Name, Worker: -1, Position: -1, Why: why, Waits: waits}
 	}

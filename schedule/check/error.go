@@ -3,20 +3,22 @@ package check
 import (
 	"cmp"
 	"fmt"
-	"github.com/millrace-ml/millrace/schedule"
 	"strings"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// CheckError is a Program that must not start: who, where, what.
+// Error is a Program that must not start: who, where, what.
 type Error struct {
 	Program     string
 	Worker      int // -1: no single worker
 	Position    int // in the worker's list once lowered, from 0, over all parts; -1: no single place
 	Instruction schedule.Instruction
 	Why         string
-	Waits       []schedule.Need // of a Program that would block: who would wait for what
-	File        string          // that it was read from, where a Source was checked
-	Lines       [3]map[int]int  // of the file, by part and worker
+	Waits       []machine.Need // of a Program that would block: who would wait for what
+	File        string         // that it was read from, where a Source was checked
+	Lines       [3]map[int]int // of the file, by part and worker
 
 	part, at int                  // the place in the Program as it was given; -1: lowering made the instruction
 	written  schedule.Instruction // as it stands there, with the ids of its part

@@ -6,6 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"math"
 	"slices"
 	"strings"
@@ -153,7 +154,7 @@ func Draw(p *schedule.Program, s Slots) (*Drawing, error) {
 			return nil, err
 		}
 	}
-	m, err := schedule.NewMachine(p, 0)
+	m, err := machine.New(p, machine.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +171,7 @@ func Draw(p *schedule.Program, s Slots) (*Drawing, error) {
 type drawing struct {
 	Drawing
 	p      *schedule.Program
-	m      *schedule.Machine
+	m      *machine.Machine
 	s      Slots
 	now    int
 	until  []int // by worker: when what it runs ends, +1; 0 where it runs nothing
@@ -179,8 +180,16 @@ type drawing struct {
 }
 
 type arrival struct {
-	at, worker, from int
-	in               schedule.Instruction
+	at, worker int
+	in         schedule.Instruction
+}
+
+func (d *drawing) arrive(a arrival) {
+	if a.in.Kind.IsCollective() {
+		d.m.Done(a.worker, a.in)
+	} else {
+		d.m.Arrive(a.worker, a.in)
+	}
 }
 
 // step does all that can be done in this slot and moves to the next moment something ends.
@@ -190,7 +199,7 @@ func (d *drawing) step() bool {
 		for i := 0; i < len(d.coming); {
 			if a := d.coming[i]; a.at <= d.now {
 				d.coming = slices.Delete(d.coming, i, i+1)
-				d.m.Arrive(a.worker, a.in, a.from)
+				d.arrive(a)
 				moved = true
 				continue
 			}
@@ -224,12 +233,13 @@ func (d *drawing) worker(w int) (moved bool) {
 				return moved
 			}
 			d.until[w] = 0
-			d.m.End(w)
+			d.m.Issued(w, !d.m.Poll(w).At.Kind.IsCollective())
 		}
-		if !d.m.Poll(w).Ready() {
+		need := d.m.Poll(w)
+		if !need.Ready() {
 			return moved
 		}
-		in, _ := d.m.Head(w)
+		in := need.At
 		d.m.Start(w)
 		moved = true
 		took := d.s.of(in.Kind)
@@ -247,13 +257,13 @@ func (d *drawing) issue(w int, in schedule.Instruction) {
 	switch {
 	case in.Kind.IsSend():
 		for _, to := range d.p.Receivers(in) {
-			d.coming = append(d.coming, arrival{d.now + d.s.Transfer, to, w, in})
+			d.coming = append(d.coming, arrival{d.now + d.s.Transfer, to, in})
 		}
 	case in.Kind.IsCollective():
 		members, workers := d.p.Group(in)
 		if d.joined[members[0]]++; d.joined[members[0]] == len(members) {
 			for i, member := range members {
-				d.coming = append(d.coming, arrival{d.now, workers[i], w, member})
+				d.coming = append(d.coming, arrival{d.now, workers[i], member})
 			}
 		}
 	}

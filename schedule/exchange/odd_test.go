@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/exchange"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"runtime"
 	"slices"
 	"strings"
@@ -157,7 +158,7 @@ func handled(p *schedule.Program) {
 		}
 		_, _ = family.Of(p)
 	}
-	if m, err := schedule.NewMachine(p, 1); err == nil {
+	if m, err := machine.New(p, machine.Options{Cores: 1}); err == nil {
 		m.Waits()
 	}
 }

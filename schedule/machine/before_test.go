@@ -1,10 +1,11 @@
-package machine
+package machine_test
 
 import (
 	"fmt"
 	"slices"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
 // before is the Machine of before this package: one state of all workers, with what is in flight between
@@ -35,11 +36,11 @@ func newBefore(p *schedule.Program) *before {
 }
 
 // Poll is what a worker's head still needs.
-func (m *before) Poll(w int) Need {
+func (m *before) Poll(w int) machine.Need {
 	in, ok := m.cursors[w].Head()
-	n := Need{Worker: w, At: in}
+	n := machine.Need{Worker: w, At: in}
 	if !ok {
-		n.Lack = Ended
+		n.Lack = machine.Ended
 		return n
 	}
 	switch in.Kind {
@@ -48,7 +49,7 @@ func (m *before) Poll(w int) Need {
 			if _, here := m.arrived[w][sent.Key()]; here {
 				return true
 			}
-			n.Lack, n.For, n.Peer = Message, sent, from
+			n.Lack, n.For, n.Peer = machine.Message, sent, from
 			return false
 		})
 	case schedule.AR, schedule.TG, schedule.GN, schedule.U, schedule.PV, schedule.CK:
@@ -58,13 +59,13 @@ func (m *before) Poll(w int) Need {
 				continue // its schedule.PV waits for the norm; a later update waits for a later sum
 			}
 			if in.Kind == schedule.CK || c.Stage == in.Stage && c.Pipeline == in.Pipeline {
-				n.Lack, n.For = Collective, c
+				n.Lack, n.For = machine.Collective, c
 				break
 			}
 		}
 	case schedule.DR:
 		if m.drains[w] > m.released {
-			n.Lack = Drain
+			n.Lack = machine.Drain
 		}
 	}
 	return n

@@ -1,6 +1,10 @@
 package machine
 
-import "github.com/millrace-ml/millrace/schedule"
+import (
+	"strings"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
 
 // Chain puts Needs in the order in which one worker waits for another.
 //
@@ -27,6 +31,15 @@ func Chain(p *schedule.Program, waits []Need) (chain []Need, closed bool) {
 		}
 	}
 	return chain, false
+}
+
+// Circle is a closed chain in one line.
+func Circle(chain []Need) string {
+	var b strings.Builder
+	for _, n := range chain {
+		b.WriteString(n.At.String() + " needs " + n.Blocker() + "; ")
+	}
+	return b.String() + "and so on round"
 }
 
 // Order is all Needs, each followed by one that it waits for where that has not been said yet.

@@ -40,6 +40,7 @@ type Local struct {
 	in     schedule.Instruction // the head
 	more   bool                 // there is one
 
+	ready   bool                      // Poll has called the head so
 	running bool                      // the head is started
 	arrived map[schedule.Key]struct{} // messages not yet taken
 	joined  []schedule.Instruction    // collectives not complete
@@ -129,6 +130,7 @@ func (l *Local) Poll() Need {
 			n.Lack = Core
 		}
 	}
+	l.ready = n.Lack == Nothing
 	return n
 }
 
@@ -194,19 +196,16 @@ func (l *Local) lacksSum(n *Need) {
 
 // Start begins the head, which Poll has called ready.
 func (l *Local) Start() {
-	if !l.more || l.running {
-		panic(fmt.Sprintf("machine: Start of worker %d, which has nothing to start", l.worker))
+	if !l.ready {
+		panic(fmt.Sprintf("machine: Start of worker %d at %v, which Poll has not called ready", l.worker, l.in))
 	}
 	in := l.in
-	l.running = true
+	l.ready, l.running = false, true
 	if in.Kind != schedule.DR {
 		l.begun = max(l.begun, l.p.MinibatchOf(in))
 	}
 	switch in.Kind {
 	case schedule.F, schedule.B, schedule.I, schedule.W, schedule.U, schedule.EV:
-		if l.o.Cores > 0 && l.core == none {
-			panic(fmt.Sprintf("machine: Start of %v on worker %d without a core", in, l.worker))
-		}
 		l.used = true
 		l.behind = append(l.behind, in)
 	case schedule.RF, schedule.RB:

@@ -20,7 +20,7 @@ func (l *Local) Limit(n int) {
 
 // Hold has instructions of minibatch n and later wait until Limit says where to stop, or Hold is called with
 // another n.
-func (l *Local) Hold(n int) { l.held = n }
+func (l *Local) Hold(n int) { l.held, l.ready = n, false }
 
 // holds says whether an instruction waits for Limit.
 func (l *Local) holds(in schedule.Instruction) bool {
@@ -93,6 +93,7 @@ func (l *Local) messages(in schedule.Instruction, yield func(sent schedule.Instr
 
 // look passes what lies behind a limit and notes the head.
 func (l *Local) look() {
+	l.ready = false
 	l.in, l.more = l.at.Head()
 	for l.passing && l.more && l.passes(l.in) {
 		l.at.Advance()

@@ -195,7 +195,7 @@ func (s *Process) look(w int) {
 	l := s.locals[w]
 	if s.cores != nil {
 		if l.core != none && !l.keeps() {
-			l.core = none
+			l.core, l.ready = none, false
 			if next, processor, passed := s.cores.Return(w); passed {
 				s.give(next, processor)
 			}

@@ -1,4 +1,4 @@
-package machine
+package machine_test
 
 import (
 	"cmp"
@@ -8,9 +8,11 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// happening is what a clock has in store: a worker's instruction ends, a message is there, or a sum is complete.
+// happening is what a clock has in store: a worker's instruction ends, a message is there, or a sum is
+// complete.
 type happening struct {
 	at   float64
 	what string // "end", "message", "sum", "left"
@@ -18,7 +20,8 @@ type happening struct {
 	in   schedule.Instruction
 }
 
-// literalQueue plays a Program on shared cores with a clock of its own, from the sentences of the package's doc.
+// literalQueue plays a Program on shared cores with a clock of its own, from the sentences of the package's
+// doc.
 type literalQueue struct {
 	p       *schedule.Program
 	lists   [][]schedule.Instruction
@@ -245,7 +248,7 @@ func (q *literalQueue) start(w int) {
 
 // playWithTokens plays the same with a Machine.
 func playWithTokens(t *testing.T, p *schedule.Program, cores int) (log []string) {
-	m, err := New(p, Options{Cores: cores})
+	m, err := machine.New(p, machine.Options{Cores: cores})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +305,8 @@ func playWithTokens(t *testing.T, p *schedule.Program, cores int) (log []string)
 	return log
 }
 
-// TestTokensAreALiteralQueue: on every Program workers start the same at the same moments, on the same processors.
+// TestTokensAreALiteralQueue: on every Program workers start the same at the same moments, on the same
+// processors.
 func TestTokensAreALiteralQueue(t *testing.T) {
 	for seed := range uint64(150) {
 		g := rand.New(rand.NewPCG(seed, 4))

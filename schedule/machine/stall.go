@@ -3,7 +3,6 @@ package machine
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/millrace-ml/millrace/schedule"
 )
@@ -16,29 +15,27 @@ type StallError struct {
 	Waits   []Wait // each followed by one that it waits for, as far as there is one
 }
 
-// Wait is what one worker waits for, and for how long it has; sim says no times.
+// Wait is what one worker waits for, and what is to be said of it besides.
 type Wait struct {
 	Need
-	Waited time.Duration // since its last instruction ended
-	Since  time.Duration // of the run, when that was
+	Note string // for how long, where there is a clock
 }
 
 func (w Wait) String() string {
-	if w.Waited == 0 && w.Since == 0 {
+	if w.Note == "" {
 		return w.Need.String()
 	}
-	return fmt.Sprintf("%v; it has waited for %v, since %v of the run", w.Need, w.Waited.Round(time.Millisecond),
-		w.Since.Round(time.Millisecond))
+	return w.Need.String() + "; " + w.Note
 }
 
-// NewStall is the error of a Program that stops where it is, with the waits put in order. times says for how
-// long a worker has waited and since when; nil is no times.
-func NewStall(room, how string, p *schedule.Program, waits []Need, times func(worker int) (waited, since time.Duration)) *StallError {
+// NewStall is the error of a Program that stops where it is, with the waits put in order. note is what to say of
+// a worker besides; nil is nothing.
+func NewStall(room, how string, p *schedule.Program, waits []Need, note func(worker int) string) *StallError {
 	e := &StallError{Room: room, Program: p.Name, How: how}
 	for _, n := range Order(p, waits) {
 		w := Wait{Need: n}
-		if times != nil {
-			w.Waited, w.Since = times(n.Worker)
+		if note != nil {
+			w.Note = note(n.Worker)
 		}
 		e.Waits = append(e.Waits, w)
 	}

@@ -1,10 +1,11 @@
-package machine
+package machine_test
 
 import (
 	"math/rand/v2"
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
 // channel is what is under way in a play with delays: each of its events happens at some time, in any order.
@@ -49,12 +50,12 @@ func pick[T any](g *rand.Rand, list *[]T) T {
 // TestTwin plays random Programs in random timings with the Machine and with the one of before: at every
 // moment both say the same of every worker, what may start and what each waits for.
 func TestTwin(t *testing.T) {
-	lacks := map[Lack]int{}
-	for seed := range uint64(400) {
+	lacks := map[machine.Lack]int{}
+	for seed := range uint64(200) {
 		g := rand.New(rand.NewPCG(seed, 16))
 		p := anyProgram(t, g)
 		was := newBefore(p)
-		m, err := New(p, Options{})
+		m, err := machine.New(p, machine.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +66,7 @@ func TestTwin(t *testing.T) {
 			for w := range p.Workers {
 				if in, is := running[w]; is {
 					busy = append(busy, w)
-					if n := m.Poll(w); n.Lack != Running || n.At != in {
+					if n := m.Poll(w); n.Lack != machine.Running || n.At != in {
 						t.Fatalf("seed %d: %v where worker %d runs %v\n%s", seed, n, w, in, p.Text())
 					}
 					continue
@@ -117,7 +118,7 @@ func TestTwin(t *testing.T) {
 			t.Fatalf("seed %d: %v lies at worker %d", seed, in, w)
 		}
 	}
-	for _, l := range []Lack{Nothing, Message, Collective, Drain, Ended} {
+	for _, l := range []machine.Lack{machine.Nothing, machine.Message, machine.Collective, machine.Drain, machine.Ended} {
 		if lacks[l] == 0 {
 			t.Errorf("no worker was ever found with lack %d: %v", l, lacks)
 		}
