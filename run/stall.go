@@ -25,9 +25,10 @@ func (x *process) checkStall() {
 // stalled ends the run with what everybody waits for. The caller holds mu.
 func (x *process) stalled(how string) {
 	now := time.Now()
-	x.failLocked(0, machine.NewStall("run", how, x.program, x.gate.Waits(), func(worker int) (waited, since time.Duration) {
+	x.failLocked(0, machine.NewStall("run", how, x.program, x.gate.Waits(), func(worker int) string {
 		free := x.workers[worker].free
-		return now.Sub(free), x.since(free)
+		return fmt.Sprintf("it has waited for %v, since %v of the run", now.Sub(free).Round(time.Millisecond),
+			x.since(free).Round(time.Millisecond))
 	}))
 }
 
