@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
+	"github.com/millrace-ml/millrace/sim/memory"
 	"pgregory.net/rapid"
 )
 
@@ -24,13 +25,13 @@ func TestAtMostBytesHoldsForAnyTiming(t *testing.T) {
 		costs.OneMemory = func(int, int) bool { return true }
 		bytes := rapid.Int64Range(0, 50)
 		for _, replicas := range costs.Stages {
-			all := StageCost{
+			all := StageCost{Held: memory.Held{
 				SavedBytes:   bytes.Draw(t, "saved"),
 				PendingBytes: bytes.Draw(t, "pending"), FixedBytes: bytes.Draw(t, "fixed"), ParameterBytes: bytes.Draw(t, "parameters"),
 				ForwardPeak: bytes.Draw(t, "forward peak"), FirstBackwardPeak: bytes.Draw(t, "first peak"), BackwardPeak: bytes.Draw(t, "backward peak"),
 				FirstInputPeak: bytes.Draw(t, "first input peak"), FirstWeightPeak: bytes.Draw(t, "first weight peak"), WeightPeak: bytes.Draw(t, "weight peak"),
 				InputPeak: bytes.Draw(t, "input peak"), UpdatePeak: bytes.Draw(t, "update peak"),
-			}
+			}}
 			for r := range replicas {
 				timed := replicas[r]
 				replicas[r] = all

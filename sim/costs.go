@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim/memory"
 )
 
 // StageCost is what one replica of a stage takes for one micro-batch, or for its slice of
@@ -20,30 +21,8 @@ type StageCost struct {
 	// Spread is the distance of the quartiles of a computation's time over its median.
 	Spread float64
 
-	ActivationBytes int64 // sent to the next stage for each micro-batch
-	GradientBytes   int64 // sent to the previous stage
-	SavedBytes      int64 // held from forward to backward beside what was received
-	InputBytes      int64 // the input received, held as long
-	PendingBytes    int64 // held from the first half of a split backward to the second
-	FixedBytes      int64 // parameters, buffers, optimizer states
-	ParameterBytes  int64 // gradients of parameters: what an all-reduce moves
-	ReferenceBytes  int64 // parameters and buffers: the reference of elastic averaging, and a step in its queue
-
-	// WholeBytes is those of the gradients that a split backward's first half makes, because their layers
-	// have no halves.
-	WholeBytes int64
-
-	// The most held at once inside an instruction, above what was held before it.
-	// FirstBackwardPeak is of the first backward since an update, which makes the gradients
-	// as it goes; BackwardPeak of those that find them there. So are FirstInputPeak and InputPeak
-	// of a split backward's first half, FirstWeightPeak and WeightPeak of its second.
-	ForwardPeak, EvaluatePeak, UpdatePeak int64
-	FirstBackwardPeak, BackwardPeak       int64
-	FirstInputPeak, InputPeak             int64
-	FirstWeightPeak, WeightPeak           int64
-	// LayerBytes is the parameters of the largest layer, of which elastic averaging keeps a copy
-	// while it updates them, and an update that may be taken back one of their gradients.
-	LayerBytes int64
+	memory.Held
+	GradientBytes int64 // sent to the previous stage
 
 	AllReduceS float64 // over the stage's replicas
 	// Shares are the gradients that are summed while the stage's last backward goes on, WeightShares
@@ -115,7 +94,8 @@ func Uniform(stages int, forwardS, backwardS, transferS float64) Costs {
 	c := Costs{Transfer: func(int, int, int64) (float64, float64) { return transferS, 0 }}
 	for range stages {
 		c.Stages = append(c.Stages, []StageCost{{
-			ForwardS: forwardS, BackwardS: backwardS, InputS: backwardS / 2, WeightS: backwardS / 2, EvaluateS: forwardS, SavedBytes: 1, PendingBytes: 1,
+			ForwardS: forwardS, BackwardS: backwardS, InputS: backwardS / 2, WeightS: backwardS / 2, EvaluateS: forwardS,
+			Held: memory.Held{SavedBytes: 1, PendingBytes: 1},
 		}})
 	}
 	return c

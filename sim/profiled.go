@@ -7,6 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/sim/memory"
 )
 
 // CostsOf puts a profile, a cluster and a plan together. Worker i is the plan's i-th
@@ -160,14 +161,8 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, devi
 	if all := out.ForwardS + out.BackwardS; all > 0 {
 		out.Spread /= all
 	}
-	if s > 0 {
-		out.InputBytes = p.CutBytes(costs, st.FirstLayer-1)
-		out.GradientBytes = out.InputBytes
-	}
-	if s < len(pl.Stages)-1 {
-		out.ActivationBytes = p.CutBytes(costs, st.LastLayer)
-	}
-	stageMemory(&out, p, costs, st)
+	out.Held = memory.Of(p, costs, st)
+	out.GradientBytes = out.InputBytes
 	if len(st.Devices) > 1 {
 		out.AllReduceS = c.AllReduceS(st.Devices, out.ParameterBytes)
 		out.Shares, out.WeightShares = summedBeside(p, c, costs, st, len(all))

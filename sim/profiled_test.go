@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/sim/memory"
 )
 
 // chain is four layers with costs that are easy to add up. Layer 3 reads layers 2 and 0,
@@ -63,40 +64,43 @@ func TestCostsOfTwoStages(t *testing.T) {
 	tied := 1e-3 + 6/1e6 // one transfer of the shared parameter's gradient
 	norm := 1e-3 + 4*8/1e6
 	want := [][]StageCost{{{
-		ForwardS: 1 + 2, BackwardS: 2 + 4, InputS: 6, UpdateS: 1, EvaluateS: 3,
-		ActivationBytes: 200, // layer 1's output and, for layer 3, layer 0's
-		SavedBytes:      300,
-		FixedBytes:      2*10*3 + 2, // parameters, two states each, buffers
-		ParameterBytes:  20,
-		ReferenceBytes:  22,
-		ForwardPeak:     150 + 170,
-		EvaluatePeak:    100 + 170, // layer 0's output is read behind the stage and stays
-		// Layer 1: 130 above. Then its 150 are freed, layer 0's gradient of 100 is there: -50 + 130.
-		BackwardPeak:      130,
-		InputPeak:         130,
-		FirstBackwardPeak: 130, // 10 bytes of gradients later: -150 + 100 + 10 + 130
-		FirstInputPeak:    130, // no layer has halves
-		WholeBytes:        20,
-		UpdatePeak:        10,
-		LayerBytes:        10,
-		TiedS:             tied, NormS: norm,
+		ForwardS: 1 + 2, BackwardS: 2 + 4, InputS: 6, UpdateS: 1, EvaluateS: 3, TiedS: tied, NormS: norm,
+		Held: memory.Held{
+			ActivationBytes: 200, // layer 1's output and, for layer 3, layer 0's
+			SavedBytes:      300,
+			FixedBytes:      2*10*3 + 2, // parameters, two states each, buffers
+			ParameterBytes:  20,
+			ReferenceBytes:  22,
+			ForwardPeak:     150 + 170,
+			EvaluatePeak:    100 + 170, // layer 0's output is read behind the stage and stays
+			// Layer 1: 130 above. Then its 150 are freed, layer 0's gradient of 100 is there: -50 + 130.
+			BackwardPeak:      130,
+			InputPeak:         130,
+			FirstBackwardPeak: 130, // 10 bytes of gradients later: -150 + 100 + 10 + 130
+			FirstInputPeak:    130, // no layer has halves
+			WholeBytes:        20,
+			UpdatePeak:        10,
+			LayerBytes:        10,
+		},
 	}}, {{
-		ForwardS: 3 + 4, BackwardS: 6 + 8, InputS: 14, UpdateS: 1, EvaluateS: 7,
-		GradientBytes: 200, InputBytes: 200, SavedBytes: 300,
-		FixedBytes:     (20+6)*3 + 2, // its own copy of the shared parameter, with states
-		ParameterBytes: 26,
-		ReferenceBytes: 28,
-		ForwardPeak:    320,
-		EvaluatePeak:   100 + 170,
-		// Layer 3: 130. Then -150, two gradients of 100 (layers 2 and 0): 50 + 130 in layer 2.
-		BackwardPeak:      180,
-		InputPeak:         180,
-		FirstBackwardPeak: 180 + 16,
-		FirstInputPeak:    180 + 16,
-		WholeBytes:        26,
-		UpdatePeak:        16,
-		LayerBytes:        16,
-		TiedS:             tied, NormS: norm,
+		ForwardS: 3 + 4, BackwardS: 6 + 8, InputS: 14, UpdateS: 1, EvaluateS: 7, TiedS: tied, NormS: norm,
+		GradientBytes: 200,
+		Held: memory.Held{
+			InputBytes: 200, SavedBytes: 300,
+			FixedBytes:     (20+6)*3 + 2, // its own copy of the shared parameter, with states
+			ParameterBytes: 26,
+			ReferenceBytes: 28,
+			ForwardPeak:    320,
+			EvaluatePeak:   100 + 170,
+			// Layer 3: 130. Then -150, two gradients of 100 (layers 2 and 0): 50 + 130 in layer 2.
+			BackwardPeak:      180,
+			InputPeak:         180,
+			FirstBackwardPeak: 180 + 16,
+			FirstInputPeak:    180 + 16,
+			WholeBytes:        26,
+			UpdatePeak:        16,
+			LayerBytes:        16,
+		},
 	}}}
 	if d := cmp.Diff(want, c.Stages, close9); d != "" {
 		t.Error(d)

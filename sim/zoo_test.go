@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/sim/memory"
 )
 
 // chunked is costs of a step whose workers take f forward, i for input gradients and w for
@@ -16,7 +17,7 @@ func chunked(stages, v int, f, i, w float64) Costs {
 	c := Costs{}
 	for range stages {
 		x := float64(v)
-		c.Stages = append(c.Stages, []StageCost{{ForwardS: f / x, BackwardS: (i + w) / x, InputS: i / x, WeightS: w / x, SavedBytes: 1}})
+		c.Stages = append(c.Stages, []StageCost{{ForwardS: f / x, BackwardS: (i + w) / x, InputS: i / x, WeightS: w / x, Held: memory.Held{SavedBytes: 1}}})
 	}
 	return c
 }

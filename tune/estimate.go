@@ -87,7 +87,7 @@ func (e *estimator) load(s *search, h *shape) bool {
 				return false
 			}
 			if r > 1 && k == 0 {
-				sum = s.Cluster.AllReduceS(on, t.gradients[to]-t.gradients[from])
+				sum = s.Cluster.AllReduceS(on, t.Gradients[to]-t.Gradients[from])
 			}
 			a := actor{stage: i, number: k, replicas: r, device: d, mine: (e.m - k + r - 1) / r, sumS: sum, flushS: t.update[to] - t.update[from]}
 			if h.split {
@@ -99,7 +99,7 @@ func (e *estimator) load(s *search, h *shape) bool {
 			a.backward += dispatch
 			e.work += float64(a.mine) * (a.forward + a.backward)
 			if limit := s.Cluster.MemoryBytes(d); limit > 0 {
-				e.over = max(e.over, t.memory(from, to, a.depth, h.again[i])-limit)
+				e.over = max(e.over, t.Held(from, to, a.depth, h.again[i])-limit)
 			}
 			if h.split {
 				if k == 0 || a.forward+a.backward > slowest.forward+slowest.backward {
@@ -149,7 +149,7 @@ func newLink(c *cluster.Cluster, from, to int, bytes int64) link {
 // cutBytes is what crosses before stage i for one micro-batch.
 func (s *search) cutBytes(h *shape, i int) int64 {
 	if t := s.tables.of(s.Cluster.Devices[h.order[0]], h.size); t != nil {
-		return t.cut[h.cuts[i]]
+		return t.Cut[h.cuts[i]]
 	}
 	return 0
 }

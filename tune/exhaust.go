@@ -302,7 +302,7 @@ func (s *search) least(h *shape) float64 {
 			}
 			busy[d] += float64(mine)*(f+b) + t.update[to] - t.update[from]
 			if byDepth && r > 1 && k == 0 {
-				busy[d] += s.Cluster.AllReduceS(h.order[at:at+r], t.gradients[to]-t.gradients[from])
+				busy[d] += s.Cluster.AllReduceS(h.order[at:at+r], t.Gradients[to]-t.Gradients[from])
 			}
 			worst = max(worst, busy[d])
 		}

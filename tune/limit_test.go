@@ -22,7 +22,7 @@ func TestAPlannersNamedLimitIsMet(t *testing.T) {
 		set     map[string]string
 	}{
 		{"bapipe", nil}, {"dapple", nil}, {"dapple", map[string]string{"dp": "no", "recompute": "no"}},
-		{"dapple", map[string]string{"recompute": "yes", "peak_activation_per_batch": "40"}},
+		{"dapple", map[string]string{"recompute": "yes"}},
 		{"avgpipe", map[string]string{"memory": "on"}}, {"pipedream", straight},
 		{"pipedream", map[string]string{"memory": "on", "straight_pipeline": "on", "use_fewer_machines": "on", "cuts": "ancestors"}},
 	} {

@@ -202,7 +202,7 @@ func (t *stager) compute(from, to int) float64 {
 
 func (t *stager) cost(from, to int) float64 {
 	if t.w.lean {
-		held := t.tables[0].memory(from, to, t.depth, t.w.again)
+		held := t.tables[0].Held(from, to, t.depth, t.w.again)
 		if t.limit < math.MaxInt64 {
 			return float64(held) / float64(t.limit)
 		}
@@ -210,17 +210,17 @@ func (t *stager) cost(from, to int) float64 {
 	}
 	if t.w.fits && t.limit < math.MaxInt64 {
 		for _, table := range t.tables {
-			if table.memory(from, to, t.depth, t.w.again) > t.limit {
+			if table.Held(from, to, t.depth, t.w.again) > t.limit {
 				return math.Inf(1)
 			}
 		}
 	}
 	v := t.compute(from, to)
 	if t.r > 1 {
-		v += (t.sum[0] + t.sum[1]*float64(t.tables[0].gradients[to]-t.tables[0].gradients[from])) / float64(t.m)
+		v += (t.sum[0] + t.sum[1]*float64(t.tables[0].Gradients[to]-t.tables[0].Gradients[from])) / float64(t.m)
 	}
 	if from > 0 {
-		v = max(v, t.perByte*float64(t.whole.cut[from])/float64(t.r))
+		v = max(v, t.perByte*float64(t.whole.Cut[from])/float64(t.r))
 	}
 	return v
 }

@@ -123,12 +123,12 @@ func (s *search) overlapped() (Rival, bool) {
 			summed := 0.0
 			for l := L - 1; l >= 0; l-- {
 				now += t.backward[l+1] - t.backward[l]
-				if bytes := t.gradients[l+1] - t.gradients[l]; bytes > 0 {
+				if bytes := t.Gradients[l+1] - t.Gradients[l]; bytes > 0 {
 					summed = max(summed, now) + sum[0] + sum[1]*float64(bytes)
 				}
 			}
 			slowest, update = max(slowest, now, summed), t.update[L]
-			if limit := s.Cluster.MemoryBytes(d); limit > 0 && t.memory(0, L, 1, plan.KeepAll) > limit {
+			if limit := s.Cluster.MemoryBytes(d); limit > 0 && t.Held(0, L, 1, plan.KeepAll) > limit {
 				fits = false
 			}
 		}

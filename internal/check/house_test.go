@@ -33,6 +33,7 @@ var rules = []rule{
 	{"plan/...", []string{"schedule", "sim", "run", "engine", "nn", "tune"}, "a planner knows neither the order of instructions nor the simulator"},
 	{"schedule", []string{"sim", "run", "engine", "nn", "wire", "trace", "net", "time"}, "schedules know no clocks and no tensors"},
 	{"sim", []string{"engine", "nn", "run", "wire", "net", "os/exec"}, "the simulator is replayable: no engine, no network"},
+	{"sim/memory", []string{"schedule", "sim", "trace", "time"}, "what a stage holds is said of values alone, so that planners may ask it"},
 	{"engine", []string{"model", "plan", "schedule", "sim", "run"}, "the door to tensors knows no plans"},
 	{"engine/ref", []string{"model", "plan", "schedule", "sim", "run", "engine/torch"}, "an engine knows no plans"},
 	{"engine/torch", []string{"model", "plan", "schedule", "sim", "run"}, "an engine knows no plans"},

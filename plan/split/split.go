@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/sim/memory"
 )
 
 // Limits is what a planner must keep to.
@@ -116,14 +117,11 @@ func DataParallel(p *profile.Profile, c *cluster.Cluster, microBatch, microBatch
 
 // splitter knows sums over runs of layers.
 type splitter struct {
-	p     *profile.Profile
-	c     *cluster.Cluster
-	l     Limits
-	costs [][]profile.Cost // by stage: costs on the stage's device
-	cut   []int64          // bytes that cross the cut before layer i
-	// prefix sums by stage over layers
-	forward, backward [][]float64
-	fixed, saved      [][]int64
+	p                 *profile.Profile
+	c                 *cluster.Cluster
+	l                 Limits
+	forward, backward [][]float64 // by stage: prefix sums over layers
+	held              []*memory.Sums
 }
 
 func newSplitter(p *profile.Profile, c *cluster.Cluster, l Limits) (*splitter, error) {
@@ -138,26 +136,17 @@ func newSplitter(p *profile.Profile, c *cluster.Cluster, l Limits) (*splitter, e
 	case l.Recompute != nil && len(l.Recompute) != l.Stages, l.Depths != nil && len(l.Depths) != l.Stages:
 		return nil, fmt.Errorf("plan: %d recompute settings and %d depths for %d stages", len(l.Recompute), len(l.Depths), l.Stages)
 	}
-	s := &splitter{p: p, c: c, l: l, cut: make([]int64, n+1)}
+	s := &splitter{p: p, c: c, l: l}
 	for i := range l.Stages {
 		costs, _, err := p.At(c.Devices[i], l.MicroBatch)
 		if err != nil {
 			return nil, fmt.Errorf("plan: %w", err)
 		}
 		f, b := make([]float64, n+1), make([]float64, n+1)
-		fixed, saved := make([]int64, n+1), make([]int64, n+1)
-		for k, layer := range p.Layers {
+		for k := range costs {
 			f[k+1], b[k+1] = f[k]+costs[k].ForwardS, b[k]+costs[k].BackwardS
-			// parameters, their gradients and the optimizer's copies
-			fixed[k+1] = fixed[k] + (layer.ParameterBytes+layer.TiedBytes)*int64(2+p.OptimizerStates) + layer.BufferBytes
-			saved[k+1] = saved[k] + costs[k].SavedBytes
 		}
-		s.costs = append(s.costs, costs)
-		s.forward, s.backward = append(s.forward, f), append(s.backward, b)
-		s.fixed, s.saved = append(s.fixed, fixed), append(s.saved, saved)
-	}
-	for k := 1; k < n; k++ {
-		s.cut[k] = p.CutBytes(s.costs[0], k-1)
+		s.forward, s.backward, s.held = append(s.forward, f), append(s.backward, b), append(s.held, memory.SumsOf(p, costs))
 	}
 	return s, nil
 }
@@ -176,29 +165,12 @@ func (s *splitter) transfer(i, from int) float64 {
 	if i == 0 {
 		return 0
 	}
-	return 2 * s.c.TransferS(i-1, i, s.cut[from])
+	return 2 * s.c.TransferS(i-1, i, s.held[i].Cut[from])
 }
 
-// memory of stage i: what is fixed, the micro-batches in flight, and the widest layer's workspace.
-// Under recompute a micro-batch in flight is what crosses the cuts in front of its segments,
-// and the largest segment's activations are there once.
+// memory of stage i with layers from..to-1.
 func (s *splitter) memory(i, from, to int) int64 {
-	held := s.saved[i][to] - s.saved[i][from]
-	work := int64(0)
-	for k := from; k < to; k++ {
-		work = max(work, s.costs[i][k].WorkspaceBytes)
-	}
-	if k := s.l.again(i).Segment(to - from); k > 0 {
-		kept, segment := s.cut[from], int64(0)
-		for at := from; at < to; at += k {
-			if at > from {
-				kept += s.cut[at]
-			}
-			segment = max(segment, s.saved[i][min(at+k, to)]-s.saved[i][at])
-		}
-		return s.fixed[i][to] - s.fixed[i][from] + s.l.depth(i)*kept + segment + work
-	}
-	return s.fixed[i][to] - s.fixed[i][from] + s.l.depth(i)*(s.cut[from]+held) + work
+	return s.held[i].Held(from, to, int(s.l.depth(i)), s.l.again(i))
 }
 
 // best is the split with the least maximum over stages of cost, and that maximum.

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/sim/memory"
 )
 
 // Uniform is costs without a model: every worker's share of it takes as long and
@@ -47,7 +48,11 @@ func (u Uniform) Stages(f family.Family, placement [][]int) (sim.Costs, [][]int,
 	for _, on := range placement {
 		k := sim.StageCost{
 			ForwardS: share * u.ForwardS, BackwardS: share * (u.InputS + u.WeightS), InputS: share * u.InputS, WeightS: share * u.WeightS,
-			UpdateS: share * u.UpdateS, NormS: u.NormS, SavedBytes: int64(math.Round(share * Activation)), PendingBytes: int64(math.Round(share * Activation)), FixedBytes: parameters, ParameterBytes: parameters,
+			UpdateS: share * u.UpdateS, NormS: u.NormS,
+			Held: memory.Held{
+				SavedBytes: int64(math.Round(share * Activation)), PendingBytes: int64(math.Round(share * Activation)),
+				FixedBytes: parameters, ParameterBytes: parameters,
+			},
 		}
 		if len(on) > 1 {
 			k.AllReduceS = share * u.AllReduceS

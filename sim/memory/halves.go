@@ -1,4 +1,4 @@
-package sim
+package memory
 
 import (
 	"github.com/millrace-ml/millrace/plan"
@@ -7,7 +7,7 @@ import (
 
 // halves works out what the halves of a stage's backward hold. grads is by layer the gradients of its
 // parameters, kept is spanning's.
-func halves(out *StageCost, p *profile.Profile, costs []profile.Cost, st plan.Stage, grads, kept []int64) {
+func halves(out *Held, p *profile.Profile, costs []profile.Cost, st plan.Stage, grads, kept []int64) {
 	waits := pending(costs, st)
 	for _, n := range waits {
 		out.PendingBytes += n

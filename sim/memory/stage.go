@@ -1,11 +1,45 @@
-package sim
+// Package memory says what a stage holds: sim and the planners that count honestly ask it alone.
+//
+// In: a profile's layers, what they cost on a device, and the stage. Out: Held, by the rules of the runtime, layer by
+// layer; and Sums, the closed form of it by which searches compare thousands of stages. It is pure, and knows values
+// only: neither the order of instructions nor a clock. Nothing is refused: what the numbers mean, their rooms check. The
+// papers' own rules for memory are their planners'.
+package memory
 
 import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// stageMemory works out what a stage holds, layer by layer, by the rules of the runtime:
+// Held is what one replica of a stage holds for one micro-batch, or for its slice of one, and throughout; in bytes as
+// an allocator counts them.
+type Held struct {
+	ActivationBytes int64 // sent to the next stage for each micro-batch
+	SavedBytes      int64 // held from forward to backward beside what was received
+	InputBytes      int64 // the input received, held as long
+	PendingBytes    int64 // held from the first half of a split backward to the second
+	FixedBytes      int64 // parameters, buffers, optimizer states
+	ParameterBytes  int64 // gradients of parameters: what an all-reduce moves
+	ReferenceBytes  int64 // parameters and buffers: the reference of elastic averaging, and a step in its queue
+
+	// WholeBytes is those of the gradients that a split backward's first half makes, because their layers
+	// have no halves.
+	WholeBytes int64
+
+	// The most held at once inside an instruction, above what was held before it.
+	// FirstBackwardPeak is of the first backward since an update, which makes the gradients
+	// as it goes; BackwardPeak of those that find them there. So are FirstInputPeak and InputPeak
+	// of a split backward's first half, FirstWeightPeak and WeightPeak of its second.
+	ForwardPeak, EvaluatePeak, UpdatePeak int64
+	FirstBackwardPeak, BackwardPeak       int64
+	FirstInputPeak, InputPeak             int64
+	FirstWeightPeak, WeightPeak           int64
+	// LayerBytes is the parameters of the largest layer, of which elastic averaging keeps a copy
+	// while it updates them, and an update that may be taken back one of their gradients.
+	LayerBytes int64
+}
+
+// Of is what a stage holds, costs being those of all layers on its device and at its rows:
 //
 //   - the model inputs that a stage reads are there from the forward to the backward, once
 //     however many of its layers read them;
@@ -22,15 +56,15 @@ import (
 //     goes layer by layer while that half runs;
 //   - an optimizer with two states needs one more tensor of a parameter's size for a moment;
 //   - an update that is validated later keeps what it changes, parameters, states and buffers, as they
-//     were, and the gradients, until it is (settle);
-//   - where the replicas' sum goes on beside the next minibatch there are two sets of gradients (settle).
-func stageMemory(out *StageCost, p *profile.Profile, costs []profile.Cost, st plan.Stage) {
-	fed := feedBytes(p, costs, st)
-	defer func() {
-		out.ForwardPeak += fed
-		out.EvaluatePeak += fed
-		out.SavedBytes += fed
-	}()
+//     were, and the gradients, until it is;
+//   - where the replicas' sum goes on beside the next minibatch there are two sets of gradients.
+func Of(p *profile.Profile, costs []profile.Cost, st plan.Stage) (out Held) {
+	if st.FirstLayer > 0 {
+		out.InputBytes = p.CutBytes(costs, st.FirstLayer-1)
+	}
+	if st.LastLayer < len(p.Layers)-1 {
+		out.ActivationBytes = p.CutBytes(costs, st.LastLayer)
+	}
 	copied := map[int]bool{} // owners outside of the stage whose parameter it has a copy of
 	grads := make([]int64, st.LastLayer-st.FirstLayer+1)
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
@@ -53,16 +87,21 @@ func stageMemory(out *StageCost, p *profile.Profile, costs []profile.Cost, st pl
 	out.EvaluatePeak, _ = passPeak(p, costs, st, nil)
 	out.BackwardPeak = backwardPeak(p, costs, st, later, nil, kept)
 	out.FirstBackwardPeak = backwardPeak(p, costs, st, first, grads, kept)
-	halves(out, p, costs, st, grads, kept)
+	halves(&out, p, costs, st, grads, kept)
 	if st.Recompute.Again() {
 		out.ForwardPeak, out.SavedBytes = passPeak(p, costs, st, kept)
-		return
+	} else {
+		out.ForwardPeak, out.SavedBytes = recording(costs, st.FirstLayer, st.LastLayer)
 	}
-	out.ForwardPeak, out.SavedBytes = recording(costs, st, st.FirstLayer, st.LastLayer)
+	fed := feedBytes(p, costs, st)
+	out.ForwardPeak += fed
+	out.EvaluatePeak += fed
+	out.SavedBytes += fed
+	return out
 }
 
 // recording is the most that a forward which keeps everything holds, and what it leaves.
-func recording(costs []profile.Cost, st plan.Stage, first, last int) (peak, kept int64) {
+func recording(costs []profile.Cost, first, last int) (peak, kept int64) {
 	for l := first; l <= last; l++ {
 		peak = max(peak, kept+costs[l].ForwardPeakBytes)
 		kept += costs[l].SavedBytes
@@ -117,7 +156,7 @@ func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, insid
 			for i := from; i <= l; i++ {
 				held -= kept[i-st.FirstLayer]
 			}
-			most, left := recording(costs, st, from, l)
+			most, left := recording(costs, from, l)
 			peak = max(peak, held+most)
 			held += left
 		}

@@ -1,0 +1,93 @@
+package memory
+
+import (
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// Sums is sums over runs of layers on one device type at one number of rows, by which what a stage holds is a few
+// subtractions.
+//
+// It counts what Of does, but for what depends on more than sums: a parameter shared inside a stage counts for each of
+// its layers, model inputs do not count, and of what is held for a moment only the widest layer's does. So it ranks
+// plans, and says about what fits; simulating one knows better.
+type Sums struct {
+	Gradients []int64 // of the parameters of all layers before each; the last is of all
+	Cut       []int64 // what crosses the cut before each layer
+
+	always, saved []int64 // of all layers before each: parameters, states, buffers and gradients; what a forward saves
+	costs         []profile.Cost
+	widest        []int64 // of each blockOf layers, what the one that needs most needs while it runs
+}
+
+// blockOf is the layers of which Sums keep the widest.
+const blockOf = 64
+
+// SumsOf is the sums of all layers, costs being theirs on one device type at one number of rows.
+func SumsOf(p *profile.Profile, costs []profile.Cost) *Sums {
+	n := len(costs)
+	s := &Sums{
+		Gradients: make([]int64, n+1), Cut: make([]int64, n+1), always: make([]int64, n+1), saved: make([]int64, n+1),
+		costs: costs, widest: make([]int64, n/blockOf+1),
+	}
+	last := make([]int, n) // the last layer that reads each layer's output
+	for l, layer := range p.Layers {
+		for _, from := range layer.From {
+			if from >= 0 {
+				last[from] = l
+			}
+		}
+	}
+	for k := range costs {
+		c, layer := &costs[k], &p.Layers[k]
+		own := layer.ParameterBytes + layer.TiedBytes
+		s.Gradients[k+1] = s.Gradients[k] + own
+		s.always[k+1] = s.always[k] + own*int64(2+p.OptimizerStates) + layer.BufferBytes
+		s.saved[k+1] = s.saved[k] + c.SavedBytes
+		s.widest[k/blockOf] = max(s.widest[k/blockOf], running(c))
+		if last := last[k]; last > k { // crosses the cuts before layers k+1..last
+			s.Cut[k+1] += c.OutputBytes
+			s.Cut[last+1] -= c.OutputBytes
+		}
+	}
+	for k := 1; k <= n; k++ {
+		s.Cut[k] += s.Cut[k-1]
+	}
+	return s
+}
+
+// running is what a layer needs while it runs, beside what it saves.
+func running(c *profile.Cost) int64 { return max(c.WorkspaceBytes, c.BackwardPeakBytes-c.SavedBytes) }
+
+// Widest is the most that a layer of from..to-1 needs while it runs, 0 at least.
+func (s *Sums) Widest(from, to int) int64 {
+	most := int64(0)
+	for k := from; k < to; {
+		if k%blockOf == 0 && k+blockOf <= to {
+			most = max(most, s.widest[k/blockOf])
+			k += blockOf
+			continue
+		}
+		most = max(most, running(&s.costs[k]))
+		k++
+	}
+	return most
+}
+
+// Held is about what a stage of layers from..to-1 holds with so many micro-batches in flight. Where it recomputes, one
+// in flight is what crosses the cuts in front of its segments, and the largest segment's activations are there once.
+func (s *Sums) Held(from, to, inFlight int, again plan.Recompute) int64 {
+	always := s.always[to] - s.always[from] + s.Widest(from, to)
+	k := again.Segment(to - from)
+	if k == 0 {
+		return always + int64(inFlight)*(s.Cut[from]+s.saved[to]-s.saved[from])
+	}
+	kept, segment := s.Cut[from], int64(0)
+	for at := from; at < to; at += k {
+		if at > from {
+			kept += s.Cut[at]
+		}
+		segment = max(segment, s.saved[min(at+k, to)]-s.saved[at])
+	}
+	return always + int64(inFlight)*kept + segment
+}
