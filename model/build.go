@@ -311,9 +311,8 @@ func (m *Model) CutBytes(cut, samples int) int64 {
 	return n * int64(samples)
 }
 
-// TiedStages groups, for layers cut into stages, the stages that share a parameter.
-// stageOf is the stage of each layer. A parameter used within one stage only gives no group.
-func (m *Model) TiedStages(stageOf []int) [][]int {
+// TiedLayers groups the layers that share a parameter, a group for each parameter of several layers.
+func (m *Model) TiedLayers() [][]int {
 	groups := map[string][]int{}
 	var owners []string
 	for i, l := range m.Layers {
@@ -325,17 +324,15 @@ func (m *Model) TiedStages(stageOf []int) [][]int {
 			if groups[name] == nil {
 				owners = append(owners, name)
 			}
-			if !slices.Contains(groups[name], stageOf[i]) {
-				groups[name] = append(groups[name], stageOf[i])
+			if !slices.Contains(groups[name], i) {
+				groups[name] = append(groups[name], i)
 			}
 		}
 	}
 	var out [][]int
 	for _, name := range owners {
-		g := groups[name]
-		slices.Sort(g)
-		if len(g) > 1 && !slices.ContainsFunc(out, func(o []int) bool { return slices.Equal(o, g) }) {
-			out = append(out, g)
+		if len(groups[name]) > 1 {
+			out = append(out, groups[name])
 		}
 	}
 	return out

@@ -108,13 +108,13 @@ func TestIDFollowsTheDescription(t *testing.T) {
 	}
 }
 
-func TestTiedStages(t *testing.T) {
+func TestTiedLayers(t *testing.T) {
 	m, _ := Build("gpt", map[string]any{"layers": 1, "tied": true})
-	if got := m.TiedStages([]int{0, 0, 1, 2, 2}); len(got) != 1 || len(got[0]) != 2 || got[0][0] != 0 || got[0][1] != 2 {
-		t.Errorf("tied stages %v, want [[0 2]]", got)
+	if got := m.TiedLayers(); len(got) != 1 || len(got[0]) != 2 || got[0][0] != 0 || got[0][1] != len(m.Layers)-2 {
+		t.Errorf("tied layers %v of %d, want the first and the one in front of the loss", got, len(m.Layers))
 	}
-	if got := m.TiedStages([]int{0, 0, 0, 0, 0}); got != nil {
-		t.Errorf("one stage has ties %v", got)
+	if m, _ = Build("gpt", map[string]any{"layers": 1}); m.TiedLayers() != nil {
+		t.Errorf("a model without ties has %v", m.TiedLayers())
 	}
 }
 

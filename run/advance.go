@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -64,7 +65,7 @@ func (a *Advancing) Next(so trace.Timeline, steps int) (*schedule.Program, error
 	if !a.settled {
 		steps = min(steps, max(2, cmp.Or(a.Every, defaultAdvanceSteps)))
 	}
-	return ProgramOf(&pl, a.Model, a.Clip, steps)
+	return programs.Build(&pl, a.Model.TiedLayers(), a.Clip, steps)
 }
 
 func (a *Advancing) begin() error {

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
@@ -100,7 +101,7 @@ func TestEverySynchronousOrderIsPlainTraining(t *testing.T) {
 					config.Plan.Weights, config.Plan.Elastic = string(schedule.Elastic), plan.NewElastic(1)
 				}
 				config.Plan.PostValidate = config.Clip > 0 && g.IntN(2) == 0 && !f.AdmitsPolicy(schedule.Elastic)
-				if _, err := ProgramOf(config.Plan, m, config.Clip > 0, 1); err != nil {
+				if _, err := programs.Build(config.Plan, m.TiedLayers(), config.Clip > 0, 1); err != nil {
 					continue
 				}
 				n, err := clippedAlone(t, c, config, tolerance(e))

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
 // Check says what Train would refuse, the checkpoint to go on from included, without
@@ -17,7 +18,7 @@ func (c Config) Check() error {
 	if err != nil {
 		return err
 	}
-	p, err := ProgramOf(c.Plan, c.Model, c.Clip > 0, 1)
+	p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, 1)
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}

@@ -11,8 +11,6 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/schedule/family"
-	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
@@ -191,38 +189,6 @@ func (c Config) filled() (Config, error) {
 		c.Mesh = func(workers int) (wire.Mesh, error) { return wire.NewLocal(workers) }
 	}
 	return c, nil
-}
-
-// stageOf is the stage of every layer.
-func stageOf(p *plan.Plan, layers int) []int {
-	of := make([]int, layers)
-	for i, s := range p.Stages {
-		for l := s.FirstLayer; l <= s.LastLayer; l++ {
-			of[l] = i
-		}
-	}
-	return of
-}
-
-// ProgramOf is the lowered Program of a plan: `steps` steps of its schedule.
-func ProgramOf(p *plan.Plan, m *model.Model, clip bool, steps int) (*schedule.Program, error) {
-	name, settings := schedule.FromPlan(p)
-	settings.Repeat = steps
-	program, err := family.Generate(name, settings)
-	if err != nil {
-		return nil, err
-	}
-	return lower.Lower(program, lower.Options{Tied: m.TiedStages(stageOf(p, len(m.Layers))), Clip: clip, PostValidate: p.PostValidate})
-}
-
-// workersOf is how many workers a plan has.
-func workersOf(p *plan.Plan) int {
-	var devices []int
-	for _, s := range p.Stages {
-		devices = append(devices, s.Devices...)
-	}
-	slices.Sort(devices)
-	return len(slices.Compact(devices))
 }
 
 // splits says whether a plan gives replicas slices of micro-batches.

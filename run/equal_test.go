@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/wire"
 )
@@ -156,7 +157,7 @@ func TestDelaysChangeNothing(t *testing.T) {
 // step marks with the steps.
 func checkOrder(t *testing.T, c Config, r *Result) {
 	t.Helper()
-	p, err := ProgramOf(c.Plan, c.Model, c.Clip > 0, c.Steps)
+	p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, c.Steps)
 	if err != nil {
 		t.Fatal(err)
 	}

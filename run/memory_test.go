@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
@@ -56,7 +57,7 @@ func (s *sizedModel) held(t *testing.T, pl *plan.Plan, steps int, clip float64) 
 	t.Helper()
 	c := basic(t, torchEngine(t), s.model, pl, s.classes, steps)
 	c.Optimizer, c.Clip = s.optimizer, clip
-	p, err := ProgramOf(pl, s.model, clip > 0, steps)
+	p, err := programs.Build(pl, s.model.TiedLayers(), clip > 0, steps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +169,7 @@ func TestMemoryOfEvaluationsIsAsPredicted(t *testing.T) {
 			}
 			c := basic(t, torchEngine(t), m, pl, sized.classes, 2)
 			c.Optimizer, c.EvalEvery, c.Data.Test = sized.optimizer, 1, noise{model: m, classes: sized.classes, rows: 9 * sizedMicro, seed: 8}
-			p, err := ProgramOf(pl, m, false, 2)
+			p, err := programs.Build(pl, m.TiedLayers(), false, 2)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -124,7 +124,7 @@ func TestWhatCannotBeExecutedIsRefusedFirst(t *testing.T) {
 		},
 	} {
 		c := small(t, 2, 4)
-		p, err := ProgramOf(c.Plan, c.Model, true, 4)
+		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), true, 4)
 		if err != nil {
 			t.Fatal(err)
 		}

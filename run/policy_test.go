@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
 // equation is the version of its weights that a micro-batch goes through on a stage of a
@@ -123,7 +124,7 @@ func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 		policy := streamPolicies[g.IntN(len(streamPolicies))]
 		c := streamConfig(t, e, g, policy)
 		replicate(&c, g, c.Clip > 0 || g.IntN(2) == 0)
-		p, err := ProgramOf(c.Plan, c.Model, c.Clip > 0, c.Steps)
+		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, c.Steps)
 		if err != nil {
 			continue // depths, replicas and weights that do not go together
 		}
@@ -186,7 +187,7 @@ func TestEveryOrderEqualsOneWorker(t *testing.T) {
 				if f.AdmitsPolicy(schedule.Elastic) { // of one pipeline, which is plain training
 					c.Plan.Weights, c.Plan.Elastic = string(schedule.Elastic), plan.NewElastic(1)
 				}
-				if _, err := ProgramOf(c.Plan, c.Model, c.Clip > 0, 1); err != nil {
+				if _, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, 1); err != nil {
 					continue
 				}
 				ran++
@@ -275,7 +276,7 @@ func TestAStoppedStreamIsAShorterOne(t *testing.T) {
 		if g.IntN(2) == 0 {
 			replicate(&c, g, true)
 		}
-		if _, err := ProgramOf(c.Plan, c.Model, c.Clip > 0, c.Steps); err != nil {
+		if _, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, c.Steps); err != nil {
 			continue
 		}
 		stopsAsAShorterRun(t, seed, c, g.IntN(20))

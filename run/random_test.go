@@ -61,7 +61,7 @@ func randomProgram(t testing.TB, e engine.Engine, g *rand.Rand) (Config, *schedu
 	if g.IntN(3) == 0 {
 		c.Clip = 0.3
 	}
-	lowered, err := lower.Lower(p, lower.Options{Tied: m.TiedStages(stageOf(pl, n)), Clip: c.Clip > 0})
+	lowered, err := lower.Lower(p, lower.Options{Tied: pl.TiedStages(m.TiedLayers()), Clip: c.Clip > 0})
 	if err != nil {
 		return Config{}, nil, false
 	}

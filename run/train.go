@@ -28,7 +28,7 @@ func Train(ctx context.Context, c Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	on, err := c.Place.Take(workersOf(j.plan), c.Cores, c.ThreadsPerWorker)
+	on, err := c.Place.Take(len(j.plan.Devices()), c.Cores, c.ThreadsPerWorker)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("run: %w", err), j.close())
 	}
@@ -87,7 +87,7 @@ type departure struct {
 }
 
 func newRunner(j *job, on *place.Place) (*runner, error) {
-	workers := workersOf(j.plan)
+	workers := len(j.plan.Devices())
 	mesh, err := j.config.Mesh(workers)
 	if err != nil {
 		return nil, fmt.Errorf("run: %w", err)
@@ -229,7 +229,7 @@ const leastRepeat = 4
 func (r *runner) next(steps int) (*schedule.Program, error) {
 	c := &r.job.config
 	if c.Next == nil {
-		p, err := ProgramOf(c.Plan, c.Model, c.Clip > 0, steps)
+		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, steps)
 		if err != nil {
 			return nil, fmt.Errorf("run: %w", err)
 		}

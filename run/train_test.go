@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -114,7 +115,7 @@ func TestNextGivesTheProgram(t *testing.T) {
 		}
 		p := *c.Plan
 		p.Schedule = []string{"1f1b", "afab"}[steps%2]
-		return ProgramOf(&p, c.Model, true, min(2, steps))
+		return programs.Build(&p, c.Model.TiedLayers(), true, min(2, steps))
 	}
 	got := train(t, c)
 	if err := sameWeights(want.Weights, got.Weights); err != nil {
@@ -124,7 +125,7 @@ func TestNextGivesTheProgram(t *testing.T) {
 		t.Error(asked)
 	}
 	c.Next = func(so trace.Timeline, steps int) (*schedule.Program, error) {
-		return ProgramOf(c.Plan, c.Model, true, steps+1)
+		return programs.Build(c.Plan, c.Model.TiedLayers(), true, steps+1)
 	}
 	if _, err := Train(t.Context(), c); err == nil || !strings.Contains(err.Error(), "steps long") {
 		t.Error(err)
@@ -169,7 +170,7 @@ func allForwardAllBackward(c Config, devices []int, steps int) (*schedule.Progra
 			p.Body[d] = append(p.Body[d], schedule.Instruction{Kind: schedule.B, Stage: int32(s), Micro: m})
 		}
 	}
-	return lower.Lower(p, lower.Options{Tied: c.Model.TiedStages(stageOf(c.Plan, len(c.Model.Layers))), Clip: c.Clip > 0})
+	return lower.Lower(p, lower.Options{Tied: c.Plan.TiedStages(c.Model.TiedLayers()), Clip: c.Clip > 0})
 }
 
 // Only the last steps are kept in full, and those asked for; marks and losses are kept for all.
@@ -205,7 +206,7 @@ func TestReplicatedStagesInAPipeline(t *testing.T) {
 			}
 			c.Plan.Stages[i].Warmup = 0
 		}
-		if _, err := ProgramOf(c.Plan, c.Model, c.Clip > 0, 1); err != nil {
+		if _, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, 1); err != nil {
 			continue // the family refuses these depths with these replicas
 		}
 		ran++

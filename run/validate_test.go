@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -50,7 +51,7 @@ func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 					continue
 				}
 				c.Plan.PostValidate = true
-				if _, err := ProgramOf(c.Plan, c.Model, true, 1); err != nil {
+				if _, err := programs.Build(c.Plan, c.Model.TiedLayers(), true, 1); err != nil {
 					continue
 				}
 				ran++

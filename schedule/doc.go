@@ -1,17 +1,35 @@
-// Package schedule writes training as a Program and proves it before it runs.
+// Package schedule is the Program: training as data, for every worker an ordered list of small instructions.
 //
-// In: how many stages, workers and micro-batches, or a plan.Plan. Out: a
-// Program, first of compute instructions alone (what a family writes), then
-// lowered (Lower adds transfers, collectives and updates); its text; what Check
-// found; and the Machine that says which worker may start its next
-// instruction, which sim and run both drive.
+// In: a Program's fields and lists, its text or its JSON, or a plan. Out: Settings for a family; the text; what a Program
+// says of itself. It writes no order and proves none. Refused: text and JSON that are no Program, with the line or
+// the byte. It knows no clock and no tensor.
 //
-// Families come from three kinds of writers: listRule, in which orders are data (how many
-// forwards go first, how chunks take turns, how late weight gradients come); greedy and listing,
-// which play the order in slots and fill bubbles with what is ready; and generators of their own for
-// patterns that are neither. scheduletest writes random valid Programs for tests.
+// # The packages of the room
 //
-// Refused: orders that could block, micro-batches missing or repeated, stages on
-// no worker, warm-up depths that deadlock; of a Program read from a file (ReadSource) with
-// the line. It knows no clock and no tensor.
+// Each imports those above it in this list, and no other of the room:
+//
+//	schedule              Program, Instruction, Kind, Key, Cursor, text, policies, placements, Settings
+//	schedule/machine      who may start its next instruction; sim, run and check drive it
+//	schedule/lower        what an order implies: transfers, collectives, updates, post-validation
+//	schedule/check        the proof that a Program can run to its end, and Error, which says where it cannot
+//	schedule/draw         a Program as a grid of slots, as papers draw it
+//	schedule/family       the orders, a file each, in a registry; a Program from a file can join it
+//	schedule/exchange     files of Programs and of other systems' schedules, with the lines of what is wrong
+//	schedule/programs     Build, from a plan to a lowered Program; evaluation and checkpoint
+//	schedule/scheduletest random valid Programs, and a replay of the rules written apart, for tests
+//
+// Beside each other, knowing nothing of one another: machine and lower; draw, family and exchange.
+// Only schedule, for Settings, and programs take a plan.Plan.
+//
+// # What a Program says of itself
+//
+//	lists       Walk and Cursor (with absolute ids), Instructions, Text, WriteJSON
+//	places      WorkerOf, StagesOf, ReplicaOf, Pipelines, IsReference
+//	messages    Receivers, Senders, Expected, Recipients, Peers; Sent and OtherEnd of an instruction
+//	collectives Group, TiedTo
+//	updates     Minibatches, MinibatchOf, PerMinibatch, UpdateSpan, UpdateOf, Covers, Settles, StreamEnd
+//	versions    Streams, Overlaps, Uses, Copies, MostCopies
+//	memory      Holdings
+//
+// They need fields that check.Validate passes; Uses, Copies and Holdings need a lowered Program that check.Check passes.
 package schedule

@@ -85,12 +85,7 @@ func (s Settings) Program() *Program {
 // FromPlan is the settings that a plan asks of its schedule's family, with its
 // devices numbered as workers in ascending order.
 func FromPlan(p *plan.Plan) (name string, s Settings) {
-	var devices []int
-	for _, st := range p.Stages {
-		devices = append(devices, st.Devices...)
-	}
-	slices.Sort(devices)
-	devices = slices.Compact(devices)
+	devices := p.Devices()
 	s = Settings{MicroBatches: p.MicroBatches, Replication: Replication(p.Replication), Weights: Policy(p.Weights), Elastic: p.Elastic}
 	warm := true
 	for _, st := range p.Stages {

@@ -30,7 +30,7 @@ func TestAPlansOwnOrder(t *testing.T) {
 	if first := costs.Stages[0][0]; first.ForwardS != 1+4 || first.ActivationBytes != 100+400 || costs.Stages[1][0].ForwardS != 2+8 {
 		t.Errorf("%+v\n%+v", first, costs.Stages[1][0])
 	}
-	if of := StageOf(p, pl); !reflect.DeepEqual(of, []int{0, 1, 0, 1}) {
+	if of := pl.StageOf(len(p.Layers)); !reflect.DeepEqual(of, []int{0, 1, 0, 1}) {
 		t.Errorf("stages of the layers: %v", of)
 	}
 	ordered, err := p.Ordered(pl.Order)

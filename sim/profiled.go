@@ -18,7 +18,7 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 	if err != nil {
 		return Costs{}, fmt.Errorf("sim: %w", err)
 	}
-	devices := Devices(pl)
+	devices := pl.Devices()
 	for _, d := range devices {
 		if d < 0 || d >= len(c.Devices) {
 			return Costs{}, fmt.Errorf("sim: the plan uses device %d; cluster %s has %d, counted from 0", d, c.Name, len(c.Devices))
@@ -66,16 +66,6 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 		out.Stages = append(out.Stages, replicas)
 	}
 	return out, nil
-}
-
-// Devices lists a plan's devices in ascending order; worker i is the i-th.
-func Devices(pl *plan.Plan) []int {
-	var devices []int
-	for _, st := range pl.Stages {
-		devices = append(devices, st.Devices...)
-	}
-	slices.Sort(devices)
-	return slices.Compact(devices)
 }
 
 // links remembers which links lie between two workers.
@@ -176,7 +166,7 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, devi
 
 // tiedS is how long the gradients of parameters shared with other stages take to be there.
 func tiedS(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s int) float64 {
-	stageOf := StageOf(p, pl)
+	stageOf := pl.StageOf(len(p.Layers))
 	longest := 0.0
 	for l, layer := range p.Layers {
 		if layer.TiedTo < 0 || stageOf[l] == stageOf[layer.TiedTo] || stageOf[l] != s && stageOf[layer.TiedTo] != s {
@@ -186,46 +176,4 @@ func tiedS(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s int) float64
 		longest = max(longest, c.TransferS(a, b, layer.TiedBytes))
 	}
 	return longest
-}
-
-// StageOf is the stage of each of the profile's layers under a plan.
-func StageOf(p *profile.Profile, pl *plan.Plan) []int {
-	of := make([]int, len(p.Layers))
-	for s, st := range pl.Stages {
-		for l := max(0, st.FirstLayer); l <= st.LastLayer && l < len(of); l++ {
-			at := l
-			if len(pl.Order) == len(of) {
-				at = pl.Order[l]
-			}
-			of[at] = s
-		}
-	}
-	return of
-}
-
-// TiedStages groups the stages that share a parameter under a plan, for schedule.Lower.
-func TiedStages(p *profile.Profile, pl *plan.Plan) [][]int {
-	of := StageOf(p, pl)
-	groups := map[int][]int{}
-	var out [][]int
-	for l, layer := range p.Layers {
-		if layer.TiedTo < 0 || of[l] == of[layer.TiedTo] {
-			continue
-		}
-		g := groups[layer.TiedTo]
-		if g == nil {
-			g = []int{of[layer.TiedTo]}
-		}
-		if !slices.Contains(g, of[l]) {
-			g = append(g, of[l])
-		}
-		groups[layer.TiedTo] = g
-	}
-	for l := range p.Layers {
-		if g := groups[l]; g != nil && !slices.ContainsFunc(out, func(o []int) bool { return slices.Equal(o, g) }) {
-			slices.Sort(g)
-			out = append(out, g)
-		}
-	}
-	return out
 }

@@ -111,7 +111,7 @@ func TestCostsOfTwoStages(t *testing.T) {
 	if latency, link := c.Transfer(0, 1, 1000); math.Abs(latency-1e-3) > 1e-15 || math.Abs(link-1e-3) > 1e-15 {
 		t.Errorf("1000 bytes take %v and %v", latency, link)
 	}
-	if d := cmp.Diff([][]int{{0, 1}}, TiedStages(chain(), twoStages())); d != "" {
+	if d := cmp.Diff([][]int{{0, 1}}, twoStages().TiedStages(chain().TiedLayers())); d != "" {
 		t.Error(d)
 	}
 }
@@ -239,7 +239,7 @@ func TestSplitReplicasComputeSlices(t *testing.T) {
 	name, settings := schedule.FromPlan(pl)
 	p, err := family.Generate(name, settings)
 	if err == nil {
-		p, err = lower.Lower(p, lower.Options{Tied: TiedStages(chain(), pl)})
+		p, err = lower.Lower(p, lower.Options{Tied: pl.TiedStages(chain().TiedLayers())})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/sim"
 )
 
 // candidate is a plan with what the simulator says of it.
@@ -20,7 +19,7 @@ type candidate struct {
 // over is by how many bytes the worst device is over its memory; 0 if none is.
 func (c candidate) over(cl *cluster.Cluster) int64 {
 	worst := int64(0)
-	for i, d := range sim.Devices(c.plan) {
+	for i, d := range c.plan.Devices() {
 		if limit := cl.MemoryBytes(d); limit > 0 {
 			worst = max(worst, c.predicted.Needs()[i]-limit)
 		}
@@ -30,7 +29,7 @@ func (c candidate) over(cl *cluster.Cluster) int64 {
 
 // fullest is the device that is the most over its memory, and by how many bytes.
 func (c candidate) fullest(cl *cluster.Cluster) (device int, over int64) {
-	for i, d := range sim.Devices(c.plan) {
+	for i, d := range c.plan.Devices() {
 		if limit := cl.MemoryBytes(d); limit > 0 && c.predicted.Needs()[i]-limit > over {
 			device, over = d, c.predicted.Needs()[i]-limit
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/draw"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune/predict"
@@ -19,7 +20,7 @@ const drawn = 28
 // shortest forward or backward. A stream of single minibatches is drawn until every worker
 // has had two.
 func drawing(r Request, pl *plan.Plan, costs sim.Costs) (string, error) {
-	if len(sim.Devices(pl)) > 64 || pl.MicroBatches > 4096 {
+	if len(pl.Devices()) > 64 || pl.MicroBatches > 4096 {
 		return "", nil // nobody reads so much
 	}
 	steps := 1
@@ -28,7 +29,7 @@ func drawing(r Request, pl *plan.Plan, costs sim.Costs) (string, error) {
 			steps = max(steps, 2*len(s.Devices)+len(pl.Stages)-1-i)
 		}
 	}
-	program, err := predict.Program(r.Profile, pl, r.Clip, steps)
+	program, err := programs.Build(pl, r.Profile.TiedLayers(), r.Clip, steps)
 	if err != nil {
 		return "", err
 	}

@@ -74,7 +74,7 @@ func Explain(ctx context.Context, r Request, pl *plan.Plan, research bool) (*Exp
 func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) []MemorySplit {
 	policy, models := schedule.Policy(pl.Weights), int64(pl.Together())
 	var out []MemorySplit
-	for i, d := range sim.Devices(pl) {
+	for i, d := range pl.Devices() {
 		m := MemorySplit{
 			Device: d, Type: c.Devices[d], LimitBytes: c.MemoryBytes(d),
 			PeakBytes: pl.Predicted.MemoryBytes[i], NeedsBytes: pl.Predicted.Needs()[i], MicrosInFlight: pl.Predicted.PeakActivations[i], BusyS: pl.Predicted.BusyS[i],
@@ -111,7 +111,7 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 // bottleneck says what takes most of the step: a device's computing, a cut's transfers, an all-reduce.
 func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 	q := pl.Predicted
-	devices := sim.Devices(pl)
+	devices := pl.Devices()
 	busiest, most := 0, 0.0
 	for i, b := range q.BusyS {
 		if b > most {

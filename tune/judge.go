@@ -9,7 +9,6 @@ import (
 	"github.com/millrace-ml/millrace/plan/bound"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
-	"github.com/millrace-ml/millrace/sim"
 )
 
 // estimatesPerSeed is how many estimates improving one seed may take.
@@ -208,6 +207,6 @@ func (s *search) boundKind(pl *plan.Plan) bound.Kind {
 		k.Halves = f.Halves
 	}
 	k.Loose = k.Loose || pl.Order != nil
-	k.Loose = k.Loose || places > len(sim.Devices(pl)) || !schedule.Policy(pl.Weights).Synchronous()
+	k.Loose = k.Loose || places > len(pl.Devices()) || !schedule.Policy(pl.Weights).Synchronous()
 	return k
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/plan/bound"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/tune/predict"
 	"pgregory.net/rapid"
@@ -134,7 +135,7 @@ func TestEstimateIsASimulation(t *testing.T) {
 		for range 20 {
 			h := all[rapid.IntRange(0, len(all)-1).Draw(t, "shape")]
 			pl := s.plan(h)
-			program, err := predict.Program(p, pl, false, 1)
+			program, err := programs.Build(pl, p.TiedLayers(), false, 1)
 			got, _ := s.estimate(h)
 			if err != nil {
 				continue // depths that unequal replicas cannot keep

@@ -21,6 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -73,7 +74,7 @@ func session(c *cobra.Command, j *job.Job) error {
 			Batch: pl.Batch(), Micro: pl.MicroBatch, Optimizer: j.Optimizer.Kind, BLASCore: engine.Info().BLASCore,
 		},
 		program: func(_ trace.Timeline, steps int) (*schedule.Program, error) {
-			return run.ProgramOf(pl, m, j.Clip > 0, steps)
+			return programs.Build(pl, m.TiedLayers(), j.Clip > 0, steps)
 		},
 	}
 	_, err = run.Train(c.Context(), run.Config{

@@ -32,6 +32,7 @@ var rules = []rule{
 	{"plan", []string{"schedule", "sim", "run", "engine", "nn", "tune"}, "planners use closed forms: the order of instructions and the simulator are tune's business"},
 	{"plan/...", []string{"schedule", "sim", "run", "engine", "nn", "tune"}, "a planner knows neither the order of instructions nor the simulator"},
 	{"schedule", []string{"sim", "run", "engine", "nn", "wire", "trace", "net", "time"}, "schedules know no clocks and no tensors"},
+	{"schedule/...", []string{"sim", "run", "engine", "nn", "wire", "trace", "net"}, "schedules know no tensors and nobody who plays them"},
 	{"sim", []string{"engine", "nn", "run", "wire", "net", "os/exec"}, "the simulator is replayable: no engine, no network"},
 	{"sim/memory", []string{"schedule", "sim", "trace", "time"}, "what a stage holds is said of values alone, so that planners may ask it"},
 	{"engine", []string{"model", "plan", "schedule", "sim", "run"}, "the door to tensors knows no plans"},

@@ -9,9 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/plan/split"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
-	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/sim"
 )
 
@@ -85,13 +84,8 @@ func (b *bench) run(pl *plan.Plan) (sim.Summary, error) {
 		return sim.Summary{}, err
 	}
 	pl.ModelID = p.ModelID
-	name, s := schedule.FromPlan(pl)
-	s.Repeat = 3
-	program, err := family.Generate(name, s)
+	program, err := programs.Build(pl, p.TiedLayers(), false, 3)
 	if err != nil {
-		return sim.Summary{}, err
-	}
-	if program, err = lower.Lower(program, lower.Options{Tied: sim.TiedStages(p, pl)}); err != nil {
 		return sim.Summary{}, err
 	}
 	costs, err := sim.CostsOf(p, b.c, pl)

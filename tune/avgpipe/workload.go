@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
-	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune/predict"
@@ -74,13 +74,11 @@ func (w *Workload) plan(at Degrees, advance int) *plan.Plan {
 
 // Program is the lowered Program of some iterations of a setting.
 func (w *Workload) Program(p *Pipelined, iterations int) (*schedule.Program, error) {
-	name, s := schedule.FromPlan(p.Plan)
-	s.Repeat = iterations
-	program, err := family.Generate(name, s)
+	program, err := programs.Build(p.Plan, w.Profile.TiedLayers(), w.Clip, iterations)
 	if err != nil {
 		return nil, fmt.Errorf("tune: %s: %w", p.At, err)
 	}
-	return lower.Lower(program, lower.Options{Tied: sim.TiedStages(w.Profile, p.Plan), Clip: w.Clip})
+	return program, nil
 }
 
 // profileOf is the profile of so many pipelines.

@@ -92,7 +92,7 @@ func (s ProfileStages) Stages(f family.Family, placement [][]int) (sim.Costs, []
 		pl.Stages = append(pl.Stages, plan.Stage{FirstLayer: cuts[i], LastLayer: cuts[i+1] - 1, Devices: slices.Clone(on)})
 	}
 	c, err := sim.CostsOf(s.Profile, s.Cluster, pl)
-	return c, sim.TiedStages(s.Profile, pl), err
+	return c, pl.TiedStages(s.Profile.TiedLayers()), err
 }
 
 // evenCuts cuts times into runs, none empty, so that the greatest sum is least: run i is

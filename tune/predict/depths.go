@@ -10,7 +10,6 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule/family"
-	"github.com/millrace-ml/millrace/sim"
 )
 
 // Advanced is a plan with so many forwards in advance of 1F1B (AvgPipe §4.2), graded by stage,
@@ -64,7 +63,7 @@ func DepthsFit(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 	if err != nil {
 		return false
 	}
-	for i, d := range sim.Devices(out) {
+	for i, d := range out.Devices() {
 		if limit := c.MemoryBytes(d); limit > 0 && out.Predicted.Needs()[i] > limit {
 			return false
 		}

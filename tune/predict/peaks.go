@@ -7,6 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/sim"
 )
 
@@ -29,7 +30,7 @@ const peakSteps = 2
 
 // boundsPeaks says whether a plan's memory is looked into beyond the simulated timing.
 func boundsPeaks(c *cluster.Cluster, pl *plan.Plan) bool {
-	return len(sim.Devices(pl)) <= boundedWorkers && c.InOneMemory(0, len(c.Devices)-1)
+	return len(pl.Devices()) <= boundedWorkers && c.InOneMemory(0, len(c.Devices)-1)
 }
 
 // PeaksOf is what a plan's workers hold, simulated being the peaks of the timing that its costs give. It looks at peakSteps
@@ -40,10 +41,10 @@ func PeaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, c
 	if !schedule.Policy(pl.Weights).Flushes() {
 		repeat = filled(pl)
 	}
-	if !boundsPeaks(c, pl) || CheckWork(pl, 2*repeat*len(sim.Devices(pl))) != nil {
+	if !boundsPeaks(c, pl) || CheckWork(pl, 2*repeat*len(pl.Devices())) != nil {
 		return out, nil
 	}
-	program, err := Program(p, pl, clip, repeat)
+	program, err := programs.Build(pl, p.TiedLayers(), clip, repeat)
 	if err != nil {
 		return out, err
 	}

@@ -7,21 +7,9 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/schedule/family"
-	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/sim"
 )
-
-// Program is the lowered Program of a plan.
-func Program(p *profile.Profile, pl *plan.Plan, clip bool, repeat int) (*schedule.Program, error) {
-	name, s := schedule.FromPlan(pl)
-	s.Repeat = repeat
-	program, err := family.Generate(name, s)
-	if err != nil {
-		return nil, err
-	}
-	return lower.Lower(program, lower.Options{Tied: sim.TiedStages(p, pl), Clip: clip, PostValidate: pl.PostValidate})
-}
 
 // Steps is how many steps a prediction is the median of: more where computations vary.
 func Steps(costs sim.Costs) int {
@@ -56,7 +44,7 @@ func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, wo
 		return predicted, false, err
 	}
 	run := func(repeat int) (sim.Summary, error) {
-		program, err := Program(p, pl, clip, repeat)
+		program, err := programs.Build(pl, p.TiedLayers(), clip, repeat)
 		if err != nil {
 			return sim.Summary{}, err
 		}
@@ -71,7 +59,7 @@ func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, wo
 		repeat = 2 * filled(pl)
 		played = provenAsPlayed * (repeat + repeat/2)
 	}
-	if err := CheckWork(pl, played*costs.Plays(len(sim.Devices(pl)), Cores(c, pl))); err != nil {
+	if err := CheckWork(pl, played*costs.Plays(len(pl.Devices()), Cores(c, pl))); err != nil {
 		return predicted, false, err
 	}
 	sum, err := run(repeat)
@@ -109,13 +97,13 @@ func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, wo
 
 // filled is how many steps of a stream fill all of its workers, and empty them again.
 func filled(pl *plan.Plan) int {
-	return max(3, (2*len(sim.Devices(pl))+pl.MicroBatches-1)/pl.MicroBatches)
+	return max(3, (2*len(pl.Devices())+pl.MicroBatches-1)/pl.MicroBatches)
 }
 
 // Cores is how many cores a plan's workers share, as sim and run count it: 0 where each
 // has its own.
 func Cores(c *cluster.Cluster, pl *plan.Plan) int {
-	if c.Cores >= len(sim.Devices(pl)) {
+	if c.Cores >= len(pl.Devices()) {
 		return 0
 	}
 	return c.Cores

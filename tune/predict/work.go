@@ -6,7 +6,6 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/sim"
 )
 
 const (
@@ -68,7 +67,7 @@ func CheckWork(pl *plan.Plan, steps int) error {
 func StepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
 	steps := fewestSteps
 	if boundsPeaks(c, pl) {
-		steps += 2 * peakSteps * len(sim.Devices(pl))
+		steps += 2 * peakSteps * len(pl.Devices())
 	}
 	return steps
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/exchange"
 	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/tune"
 	"github.com/millrace-ml/millrace/tune/predict"
@@ -98,11 +99,11 @@ func (p *Prepared) tooMuch(source *exchange.Source, refused *tune.MemoryError) e
 	if err != nil {
 		return err
 	}
-	program, err := predict.Program(p.Profile, pl, p.Job.Clip > 0, predict.Steps(costs))
+	program, err := programs.Build(pl, p.Profile.TiedLayers(), p.Job.Clip > 0, predict.Steps(costs))
 	if err != nil {
 		return err
 	}
-	devices := sim.Devices(pl)
+	devices := pl.Devices()
 	limit := func(w int) int64 { return p.Cluster.MemoryBytes(devices[w]) }
 	_, sum, err := sim.Run(program, costs, sim.Options{Cores: predict.Cores(p.Cluster, pl), Jitter: true, MemoryBytes: limit})
 	if err != nil {

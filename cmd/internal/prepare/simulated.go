@@ -3,6 +3,7 @@ package prepare
 import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune/predict"
@@ -14,7 +15,7 @@ func CheckAndSimulate(p *Prepared) (*trace.Timeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	program, err := predict.Program(p.Profile, p.Plan, p.Job.Clip > 0, predict.Steps(costs))
+	program, err := programs.Build(p.Plan, p.Profile.TiedLayers(), p.Job.Clip > 0, predict.Steps(costs))
 	if err != nil {
 		return nil, cli.BadInput(err)
 	}

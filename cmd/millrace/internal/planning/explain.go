@@ -13,7 +13,6 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/tune"
 )
 
@@ -91,7 +90,7 @@ func Explain(w io.Writer, p *prepare.Prepared) {
 	if q := pl.Predicted; q != nil {
 		fmt.Fprintf(w, "predicted: %.4g ms a step, %.4g samples/s, bubble %.1f %%\n", 1e3*q.StepS, q.SamplesPerSecond, 100*q.Bubble)
 		rows := alike{}
-		for i, d := range sim.Devices(pl) {
+		for i, d := range pl.Devices() {
 			peak := cluster.FormatBytes(q.MemoryBytes[i])
 			if most := q.Needs()[i]; most > q.MemoryBytes[i] {
 				peak += fmt.Sprintf(" (at most %s, if it falls behind or evaluates)", cluster.FormatBytes(most))

@@ -19,8 +19,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/trace"
-	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // runDir is the folder of one run while it lasts: the plan and its prediction, metrics as
@@ -43,7 +43,7 @@ func (w *runDir) path(name string) string { return filepath.Join(w.Job.Out, name
 
 // newRun is the folder of a run that has not begun. metrics is nil where nobody asked for them.
 func newRun(p *prepare.Prepared, simulated *trace.Timeline, from *resumption, metrics *metricsServer) (*runDir, error) {
-	program, err := predict.Program(p.Profile, p.Plan, p.Job.Clip > 0, 1)
+	program, err := programs.Build(p.Plan, p.Profile.TiedLayers(), p.Job.Clip > 0, 1)
 	if err != nil {
 		return nil, err
 	}

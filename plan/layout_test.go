@@ -1,0 +1,29 @@
+package plan_test
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// TestLayout: a plan of two stages on devices 4, 1 and 4 again, whose layers are taken out of order.
+func TestLayout(t *testing.T) {
+	p := &plan.Plan{
+		Order:  []int{2, 0, 1, 3},
+		Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 1, Devices: []int{4, 1}}, {FirstLayer: 2, LastLayer: 3, Devices: []int{4}}},
+	}
+	if got := p.Devices(); !reflect.DeepEqual(got, []int{1, 4}) {
+		t.Errorf("devices %v", got)
+	}
+	if got := p.StageOf(4); !reflect.DeepEqual(got, []int{0, 1, 0, 1}) {
+		t.Errorf("stages of the layers %v", got)
+	}
+	// 0 and 2 lie on one stage, {0, 1} and {2, 3} both join the two.
+	if got := p.TiedStages([][]int{{0, 2}, {0, 1}, {3, 2}}); !reflect.DeepEqual(got, [][]int{{0, 1}}) {
+		t.Errorf("tied stages %v", got)
+	}
+	if got := p.TiedStages(nil); got != nil {
+		t.Errorf("no ties are %v", got)
+	}
+}

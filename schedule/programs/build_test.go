@@ -1,0 +1,39 @@
+package programs_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/programs"
+)
+
+// TestBuild: two stages on devices 3 and 1, two micro-batches, layers 0 and 3 tied, two steps with clipping, by hand.
+func TestBuild(t *testing.T) {
+	p := &plan.Plan{
+		Schedule: "1f1b", Weights: "sync", Replication: "split", MicroBatch: 1, MicroBatches: 2,
+		Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 1, Devices: []int{3}}, {FirstLayer: 2, LastLayer: 3, Devices: []int{1}}},
+	}
+	got, err := programs.Build(p, [][]int{{0, 3}, {2, 3}}, true, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, lists, _ := strings.Cut(got.Text(), "\nbody\n")
+	want := "0: 1RF0 1F0 1B0 1SB0 1RF1 1F1 1B1 1SB1 1TG0 1GN0 1U0\n" +
+		"1: 0F0 0SF0 0F1 0SF1 0RB0 0B0 0RB1 0B1 0TG0 0GN0 0U0\n"
+	if lists != want {
+		t.Errorf("got\n%swant\n%s", lists, want)
+	}
+	if got.Repeat != 2 || len(got.Tied) != 1 || !got.Clip || got.PostValidate {
+		t.Errorf("%d steps, ties %v, clip %v, post-validation %v", got.Repeat, got.Tied, got.Clip, got.PostValidate)
+	}
+	p.PostValidate = true
+	if later, err := programs.Build(p, nil, true, 2); err != nil || !later.PostValidate || later.Settles() != schedule.PV {
+		t.Errorf("updates are not validated later: %v", err)
+	}
+	p.Stages[1].Warmup, p.Stages[0].Warmup = 2, 1
+	if _, err := programs.Build(p, nil, false, 1); err == nil || !strings.Contains(err.Error(), "depths must not grow") {
+		t.Errorf("depths that deadlock: %v", err)
+	}
+}
