@@ -8,6 +8,14 @@
 // does not have, or arguments it cannot take, come back as an error that names
 // the operator and the shapes; nothing panics.
 //
+// Every verb of a Device is issued on the device's stream and may happen later; on a CPU it
+// has happened when the call returns. Only Event.Wait, Event.At, Item and Close wait. What a
+// tensor holds may be read by its own device at once, since a stream keeps its order; by anybody else
+// only behind an Event recorded behind what wrote it: another device awaits it, the host waits.
+// A tensor may be freed while work that reads it is under way on the device that frees it.
+// What can only fail when it happens (an index out of range) fails the device's stream from there on:
+// every later Wait and Item says so.
+//
 // A Device belongs to one goroutine that is locked to its OS thread for life:
 // autograd mode, thread counts and the error slot of a native library are
 // thread-local. Every method of Device must be called there. A Tensor may be
@@ -83,10 +91,14 @@ type Tensor interface {
 	Free()
 }
 
-// Event marks a point in a device's work. On a CPU it is already set when it
-// is returned.
-type Event interface {
-	Wait() error
+// Host is a tensor's elements in host memory, in the machine's byte order.
+type Host interface {
+	// Ready is set when the bytes are there.
+	Ready() Event
+	// Bytes is the memory, which may be read and written from Ready on until Free.
+	Bytes() []byte
+	// Free gives the memory back. Any goroutine may; freeing twice is harmless.
+	Free()
 }
 
 // Memory is what one worker holds, in bytes, by the engine's own allocator.
@@ -115,6 +127,8 @@ type Engine interface {
 	Name() string
 	// Float is the dtype of parameters and activations: Float32 for torch, Float64 for ref.
 	Float() DType
+	// DeviceType is what the devices it opens are called in profiles and clusters: "cpu".
+	DeviceType() string
 	// Open makes the device of one worker on the calling goroutine, which must be
 	// locked to its thread. threads is the number of intra-operator threads (at least 1).
 	Open(worker, threads int) (Device, error)
@@ -125,6 +139,8 @@ type Engine interface {
 
 // Device runs operators for one worker. See the package comment for its thread rule.
 type Device interface {
+	Stream // on which its verbs are issued
+
 	// Call runs an operator of the dispatcher by its schema name, "aten::linear" or
 	// "aten::add.Tensor". args are matched by position: Tensor or nil, bool, int, int64,
 	// float64, string, []int64, []bool, []float64, []Tensor, DType. Arguments left off at the
@@ -132,13 +148,20 @@ type Device interface {
 	// is undefined is nil. The tensors belong to the innermost open scope.
 	Call(op string, args ...any) ([]Tensor, error)
 
-	// Empty, Full and FromBytes make contiguous tensors. FromBytes copies data.
-	Empty(dtype DType, shape []int64) (Tensor, error)
+	// Full and FromBytes make contiguous tensors. FromBytes copies data before it returns.
 	Full(dtype DType, shape []int64, value float64) (Tensor, error)
 	FromBytes(dtype DType, shape []int64, data []byte) (Tensor, error)
-	// View is the memory of a contiguous host tensor, valid until the tensor is freed.
+	// ToHost issues a copy of a contiguous tensor to host memory. Where the tensor lies in host memory
+	// already it is that memory itself, so nobody may write the tensor until the Host is freed; the
+	// tensor itself may be freed.
+	ToHost(t Tensor) (Host, error)
+	// FromHost issues a copy of h, as it is by now, into t, whose ToHost made it. t must not be read
+	// between ToHost and FromHost. h must not be written afterwards; it may be freed.
+	FromHost(t Tensor, h Host) error
+	// View is the memory of a contiguous tensor of a device whose memory is the host's and whose work is done
+	// when a call returns, valid until the tensor is freed. Other devices refuse.
 	View(t Tensor) ([]byte, error)
-	// Item reads the only element of t as a float64.
+	// Item waits for the only element of t and reads it as a float64.
 	Item(t Tensor) (float64, error)
 
 	// Leaf is t detached from its graph, sharing its memory: the start of a new graph.
@@ -169,7 +192,8 @@ type Device interface {
 	Disown(t Tensor) Tensor
 
 	// Adopt takes over a tensor another device of this engine made, so that its bytes
-	// are charged to this worker from now on. The old handle is spent.
+	// are charged to this worker from now on. The old handle is spent. Where the other
+	// device's work on it may be under way still, Await an Event recorded behind that first.
 	Adopt(t Tensor) (Tensor, error)
 	// Charge has the bytes of a tensor that another device disowned charged to this worker
 	// before it adopts it: what has arrived is the receiver's to hold. Any goroutine may
@@ -178,8 +202,6 @@ type Device interface {
 	// Memory is what this worker holds; ResetPeak starts a new high-water mark.
 	Memory() Memory
 	ResetPeak()
-	// Record returns an event set once all work issued so far is done.
-	Record() (Event, error)
 	// Close frees every handle still open, disowned ones too, and returns how many there
 	// were: above 0 after a finished run, something leaked. Tensors on their way to
 	// another device must have been adopted before.

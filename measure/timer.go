@@ -66,7 +66,7 @@ var _ profile.Timer = (*Timer)(nil)
 
 // Engine names what computes, Device the type it computes on.
 func (t *Timer) Engine() string { return t.engine.Name() }
-func (t *Timer) Device() string { return "cpu" }
+func (t *Timer) Device() string { return t.engine.DeviceType() }
 
 // clock is a stage.Watch that times every layer.
 type clock struct {

@@ -99,7 +99,7 @@ func leaf(t testing.TB, d engine.Device, p model.Param, layer, index int) engine
 	for i, v := range values {
 		data[i] = float32(v)
 	}
-	x, err := d.FromBytes(engine.Float32, shape, nn.Bytes(data))
+	x, err := d.FromBytes(engine.Float32, shape, engine.Bytes(data))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package nn
 
 import (
 	"math"
-	"unsafe"
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/model"
@@ -39,7 +38,8 @@ func (s *stream) word() uint64 {
 func (s *stream) uniform() float64 { return (float64(s.word()>>11) + 0.5) / (1 << 53) }
 
 // InitialValues are a parameter's values before training, in row-major order: a
-// function of the seed, the layer's position and the parameter's position alone.
+// function of the seed, the layer's position and the parameter's position alone. They are made on
+// the host: the last bits of the logarithms and sines of normal draws are a library's own.
 func InitialValues(p model.Param, layer, index int, seed uint64) []float64 {
 	values := make([]float64, model.Tensor{Shape: p.Shape}.Elements())
 	s := newStream(seed, 'w', uint64(layer), uint64(index))
@@ -65,66 +65,17 @@ func InitialValues(p model.Param, layer, index int, seed uint64) []float64 {
 	return values
 }
 
-// mask is a dropout mask for x, whose first dimension is rows: 0 with probability p and
-// 1/(1-p) otherwise. site tells masks within a layer apart. Each row has a key of its
-// own, counted in the whole micro-batch, so a slice of it gets the same rows.
-func (o *ops) mask(ctx *Context, site uint64, x tensor, p float64) tensor {
+// mask is a dropout mask of a shape like x, whose first dimension is rows: 0 with probability p and
+// 1/(1-p) otherwise. site tells masks within a layer apart. Each row is counted in the whole
+// micro-batch, so a slice of it gets the same rows.
+func (o *ops) mask(ctx *Context, site uint64, x tensor, shape []int64, p float64) tensor {
 	if o.err != nil {
 		return nil
 	}
-	return o.maskOf(ctx, site, x.DType(), x.Shape(), p)
-}
-
-func (o *ops) maskOf(ctx *Context, site uint64, dtype engine.DType, shape []int64, p float64) tensor {
-	rows := int(shape[0])
-	perRow := 1
-	for _, d := range shape[1:] {
-		perRow *= int(d)
-	}
-	keep := 1 / (1 - p)
-	threshold := uint16(math.Round(p * (1 << 16)))
-	row := func(r int) stream {
-		return newStream(ctx.Seed, 'd', uint64(ctx.Layer), site, uint64(ctx.Step), uint64(ctx.Micro), uint64(ctx.FirstRow+r))
-	}
+	key := newStream(ctx.Seed, 'd', uint64(ctx.Layer), site, uint64(ctx.Step), uint64(ctx.Micro)).key
 	var m tensor
-	if dtype == engine.Float64 {
-		values := make([]float64, rows*perRow)
-		for r := range rows {
-			fillMask(row(r), values[r*perRow:(r+1)*perRow], threshold, keep)
-		}
-		m, o.err = o.dev.FromBytes(engine.Float64, shape, Bytes(values))
-		return m
-	}
-	values := make([]float32, rows*perRow)
-	for r := range rows {
-		fillMask(row(r), values[r*perRow:(r+1)*perRow], threshold, float32(keep))
-	}
-	m, o.err = o.dev.FromBytes(engine.Float32, shape, Bytes(values))
+	m, o.err = engine.Mask(o.dev, x, shape, key, int64(ctx.FirstRow), uint16(math.Round(p*(1<<16))), 1/(1-p))
 	return m
-}
-
-// fillMask spends one random word on four elements.
-func fillMask[T float32 | float64](s stream, values []T, threshold uint16, keep T) {
-	choice := [2]T{0, keep}
-	for i := 0; i < len(values); i += 4 {
-		w := s.word()
-		for j := i; j < min(i+4, len(values)); j++ {
-			kept := 0
-			if uint16(w) >= threshold {
-				kept = 1
-			}
-			values[j] = choice[kept]
-			w >>= 16
-		}
-	}
-}
-
-// Bytes views the memory of a slice as bytes.
-func Bytes[T float32 | float64 | int64](values []T) []byte {
-	if len(values) == 0 {
-		return nil
-	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(&values[0])), len(values)*int(unsafe.Sizeof(values[0])))
 }
 
 // dropout applies a mask while training.
@@ -132,7 +83,7 @@ func (o *ops) dropout(ctx *Context, site uint64, x tensor, p float64) tensor {
 	if p == 0 || !ctx.Training || o.err != nil {
 		return x
 	}
-	return o.mul(x, o.mask(ctx, site, x, p))
+	return o.mul(x, o.mask(ctx, site, x, x.Shape(), p))
 }
 
 // lockedDropout is dropout of x [rows, positions, width] with one mask a row, the same at
@@ -142,5 +93,5 @@ func (o *ops) lockedDropout(ctx *Context, site uint64, x tensor, p float64) tens
 		return x
 	}
 	shape := x.Shape()
-	return o.mul(x, o.maskOf(ctx, site, x.DType(), []int64{shape[0], 1, shape[2]}, p))
+	return o.mul(x, o.mask(ctx, site, x, []int64{shape[0], 1, shape[2]}, p))
 }

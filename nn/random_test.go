@@ -60,6 +60,30 @@ func TestAMaskSlicedIsTheMask(t *testing.T) {
 	}
 }
 
+// A mask's bits are those of counters: a chain of SplitMix64's finalizer over what names the micro-batch, the
+// row, and the word of four elements.
+func TestMasksAreCounted(t *testing.T) {
+	mix := func(z uint64) uint64 {
+		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+		z = (z ^ z>>27) * 0x94d049bb133111eb
+		return z ^ z>>31
+	}
+	const golden = 0x9e3779b97f4a7c15
+	layer := 0
+	got := masked(t, func(c *nn.Context) { layer = c.Layer }, 3, 5)
+	for i, v := range got {
+		key := uint64(golden)
+		for _, part := range []uint64{3, 'd', uint64(layer), 0, 5, 2, 3 + uint64(i/333)} {
+			key = mix(key + golden*(part+1))
+		}
+		place := i % 333
+		bits := uint16(mix(key+golden*uint64(place/4+1)) >> (16 * (place % 4)))
+		if want := bits >= 1<<14; (v != 0) != want {
+			t.Fatalf("element %d is %v; kept must be %v", i, v, want)
+		}
+	}
+}
+
 func TestMasksFollowTheirPlace(t *testing.T) {
 	whole := masked(t, nil, 0, 8)
 	dropped := 0
@@ -136,7 +160,7 @@ func slopes(t *testing.T, d engine.Device, float engine.DType, m *model.Model) m
 	for i := range input {
 		input[i] = math.Sin(float64(i))
 	}
-	target, err := d.FromBytes(engine.Int64, []int64{rows}, nn.Bytes([]int64{0, 4, 2, 2, 1, 3}))
+	target, err := d.FromBytes(engine.Int64, []int64{rows}, engine.Bytes([]int64{0, 4, 2, 2, 1, 3}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,13 +204,13 @@ func slopes(t *testing.T, d engine.Device, float engine.DType, m *model.Model) m
 
 func numbers(t *testing.T, d engine.Device, float engine.DType, shape []int, values []float64) engine.Tensor {
 	t.Helper()
-	data := nn.Bytes(values)
+	data := engine.Bytes(values)
 	if float == engine.Float32 {
 		narrow := make([]float32, len(values))
 		for i, v := range values {
 			narrow[i] = float32(v)
 		}
-		data = nn.Bytes(narrow)
+		data = engine.Bytes(narrow)
 	}
 	long := make([]int64, len(shape))
 	for i, n := range shape {

@@ -169,7 +169,7 @@ func (c layerCase) input(t *testing.T, d engine.Device, seed int) engine.Tensor 
 		for i := range ids {
 			ids[i] = int64((5*i + 3*seed) % 11)
 		}
-		x, err := d.FromBytes(engine.Int64, []int64{2, 8}, nn.Bytes(ids))
+		x, err := d.FromBytes(engine.Int64, []int64{2, 8}, engine.Bytes(ids))
 		if err != nil {
 			t.Fatal(err)
 		}

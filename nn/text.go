@@ -81,7 +81,7 @@ func (o *ops) scoreMask(ctx *Context, site uint64, x tensor, heads int64, p floa
 		return nil
 	}
 	rows, t := x.Shape()[0], x.Shape()[1]
-	return o.maskOf(ctx, site, x.DType(), []int64{rows, heads, t, t}, p)
+	return o.mask(ctx, site, x, []int64{rows, heads, t, t}, p)
 }
 
 // residual is x + dropout(linear(y, w, b)).

@@ -28,6 +28,37 @@ type call struct {
 	same    *Tensor // in-place operators yield their first argument
 }
 
+// issue has a device do f: now, or behind what it was told before.
+func (d *Device) issue(f func()) {
+	if d.compute == nil {
+		f()
+		return
+	}
+	d.compute.do(func() error {
+		f()
+		return nil
+	})
+}
+
+// do issues the loops of an operator. What they find wrong fails the call or, later, the stream.
+func (c *call) do(f func() error) {
+	if c.d.compute == nil {
+		if err := f(); err != nil {
+			c.fail("%w", err)
+		}
+		return
+	}
+	c.d.compute.do(func() error {
+		if err := f(); err != nil {
+			return fmt.Errorf("engine ref: %s: %w", c.op, err)
+		}
+		return nil
+	})
+}
+
+// loop is do of what cannot fail.
+func (c *call) loop(f func()) { c.d.issue(f) }
+
 // Call implements engine.Device.
 func (d *Device) Call(op string, args ...any) ([]engine.Tensor, error) {
 	f, ok := operators[op]
@@ -130,6 +161,19 @@ func (c *call) number(i int, fallback float64) float64 {
 	}
 	c.fail("argument %d is a %T; it takes a number", i, c.args[i])
 	return fallback
+}
+
+func (c *call) whole(i int) int64 {
+	if i < len(c.args) {
+		switch x := c.args[i].(type) {
+		case int:
+			return int64(x)
+		case int64:
+			return x
+		}
+	}
+	c.fail("argument %d; it takes a whole number", i)
+	return 0
 }
 
 func (c *call) shape(i int) []int64 {

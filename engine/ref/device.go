@@ -1,9 +1,11 @@
 package ref
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/millrace-ml/millrace/engine"
 )
@@ -37,6 +39,9 @@ func (t *Tensor) Free() {
 // Device is one worker's.
 type Device struct {
 	account  *account
+	compute  *queue // nil: what it is told is done when a call returns
+	copies   *queue // of a lazy device: its stream to host memory
+	hosts    atomic.Int32
 	tracking bool
 	open     []*Tensor            // in scopes, oldest first
 	marks    []int                // where each open scope begins in it
@@ -85,23 +90,20 @@ func sane(dtype engine.DType, shape []int64) error {
 	return nil
 }
 
-// Empty implements engine.Device.
-func (d *Device) Empty(dtype engine.DType, shape []int64) (engine.Tensor, error) {
-	return d.Full(dtype, shape, 0)
-}
-
 // Full implements engine.Device.
 func (d *Device) Full(dtype engine.DType, shape []int64, x float64) (engine.Tensor, error) {
 	if err := sane(dtype, shape); err != nil {
 		return nil, err
 	}
 	v := d.fresh(dtype, shape)
-	for i := range v.floats {
-		v.floats[i] = x
-	}
-	for i := range v.ints {
-		v.ints[i] = int64(x)
-	}
+	d.issue(func() {
+		for i := range v.floats {
+			v.floats[i] = x
+		}
+		for i := range v.ints {
+			v.ints[i] = int64(x)
+		}
+	})
 	return d.handle(v, nil), nil
 }
 
@@ -114,7 +116,10 @@ func (d *Device) FromBytes(dtype engine.DType, shape []int64, data []byte) (engi
 		return nil, fmt.Errorf("engine ref: %d bytes for %v of shape %v", len(data), dtype, shape)
 	}
 	v := d.fresh(dtype, shape)
-	copy(v.memory(), data)
+	if d.compute != nil {
+		data = bytes.Clone(data) // the caller's is the caller's again
+	}
+	d.issue(func() { copy(v.memory(), data) })
 	return d.handle(v, nil), nil
 }
 
@@ -123,6 +128,9 @@ func (d *Device) View(t engine.Tensor) ([]byte, error) {
 	r, err := tensorOf(t)
 	if err != nil {
 		return nil, err
+	}
+	if d.compute != nil {
+		return nil, fmt.Errorf("engine ref: the memory of a lazy device cannot be viewed; ToHost copies it")
 	}
 	return r.memory(), nil
 }
@@ -135,6 +143,11 @@ func (d *Device) Item(t engine.Tensor) (float64, error) {
 	}
 	if count(r.shape) != 1 {
 		return 0, fmt.Errorf("engine ref: a tensor of shape %v has more than one element", r.shape)
+	}
+	if d.compute != nil {
+		if err := d.compute.record().Wait(); err != nil {
+			return 0, err
+		}
 	}
 	if r.floats != nil {
 		return r.floats[0], nil
@@ -190,7 +203,7 @@ func (d *Device) seeds(outputs, grads []engine.Tensor) (roots []*node, first []v
 			g = t.retained()
 		case count(r.shape) == 1:
 			g = d.fresh(engine.Float64, r.shape)
-			g.floats[0] = 1
+			d.issue(func() { g.floats[0] = 1 })
 		default:
 			return nil, nil, fmt.Errorf("engine ref: output %d of shape %v is no scalar and has no gradient", i, r.shape)
 		}
@@ -342,6 +355,7 @@ func (d *Device) Adopt(t engine.Tensor) (engine.Tensor, error) {
 		return nil, fmt.Errorf("engine ref: adopt: the tensor of shape %v is freed", r.shape)
 	}
 	r.chargeTo(d.account)
+	r.queue.Store(d.compute)
 	mine := d.handle(r.value, nil) // the reference moves over
 	r.node.release()
 	return mine, nil
@@ -362,16 +376,26 @@ func (d *Device) Memory() engine.Memory {
 // ResetPeak implements engine.Device.
 func (d *Device) ResetPeak() { d.account.peak.Store(d.account.live.Load()) }
 
-type done struct{}
+// Record implements engine.Stream.
+func (d *Device) Record() (engine.Event, error) {
+	if d.compute == nil {
+		return engine.Past(time.Now()), nil
+	}
+	return d.compute.record(), nil
+}
 
-func (done) Wait() error { return nil }
-
-// Record implements engine.Device.
-func (d *Device) Record() (engine.Event, error) { return done{}, nil }
+// Await implements engine.Stream.
+func (d *Device) Await(p engine.Point) error {
+	if d.compute == nil {
+		return p.Wait()
+	}
+	d.compute.do(p.Wait)
+	return nil
+}
 
 // Close implements engine.Device.
 func (d *Device) Close() int {
-	n := 0
+	n := int(d.hosts.Load())
 	for _, t := range d.open {
 		d.own(t)
 	}
@@ -382,5 +406,9 @@ func (d *Device) Close() int {
 		}
 	}
 	d.open, d.marks, d.owned = nil, nil, nil
+	if d.compute != nil {
+		d.compute.close()
+		d.copies.close()
+	}
 	return n
 }

@@ -7,6 +7,12 @@
 // owner. Refused: every other operator, by name, and shapes that do not fit.
 //
 // It is slow and plain on purpose: loops in one order, so the same inputs give the same bits.
+//
+// Lazy makes the same engine as a device far away would be: its devices return from every call with
+// nothing done yet, do the work on a goroutine of their own in the order it was issued, late, and set their
+// events late. Their memory cannot be viewed, holds no numbers until something wrote them, and none
+// once it is freed. What comes out has the bits of New's as long as everybody waits who must, and
+// is not a number, or old, where somebody does not. Whoever drives it needs no other calls.
 package ref
 
 import (
@@ -14,19 +20,23 @@ import (
 	"fmt"
 	"math"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Engine is the pure Go engine. Its zero value is ready.
-type Engine struct{}
+// Engine is the pure Go engine. Its zero value is ready, and its devices do at once what they are told.
+type Engine struct {
+	lateness *Lateness // nil: none
+}
 
 // New makes an engine.
 func New() *Engine { return &Engine{} }
 
 // Name is "ref".
 func (*Engine) Name() string { return "ref" }
+
+// DeviceType is "cpu".
+func (*Engine) DeviceType() string { return "cpu" }
 
 // Float is engine.Float64.
 func (*Engine) Float() engine.DType { return engine.Float64 }
@@ -53,7 +63,11 @@ func (e *Engine) Open(worker, threads int) (engine.Device, error) {
 	if worker < 0 || threads < 1 {
 		return nil, fmt.Errorf("engine ref: worker %d with %d threads; workers count from 0, threads from 1", worker, threads)
 	}
-	return &Device{account: &account{}, tracking: true}, nil
+	d := &Device{account: &account{}, tracking: true}
+	if e.lateness != nil {
+		d.compute, d.copies = newQueue(*e.lateness, worker, 0), newQueue(*e.lateness, worker, 1)
+	}
+	return d, nil
 }
 
 // account is the bytes of one worker.
@@ -69,13 +83,13 @@ func (a *account) add(n int64) {
 	}
 }
 
-// storage is memory that tensors share: whole numbers and truth values are int64s.
+// storage is memory that tensors share.
 type storage struct {
-	floats []float64
-	ints   []int64
-	bytes  int64
-	owner  atomic.Pointer[account]
-	refs   atomic.Int32
+	bytes int64
+	owner atomic.Pointer[account]
+	queue atomic.Pointer[queue] // of the device whose it is, if that is lazy
+	refs  atomic.Int32
+	whole value // without a reference
 }
 
 // chargeTo has another worker pay for the storage from now on.
@@ -91,16 +105,28 @@ func (s *storage) retain() *storage {
 	return s
 }
 
+// release gives a reference back. Behind the last, what the device was told to do with the memory may be
+// under way still; what it is told afterwards finds no numbers there.
 func (s *storage) release() {
-	if s.refs.Add(-1) == 0 {
-		s.owner.Load().add(-s.bytes)
+	if s.refs.Add(-1) != 0 {
+		return
+	}
+	s.owner.Load().add(-s.bytes)
+	if q := s.queue.Load(); q != nil {
+		q.do(func() error {
+			s.whole.poison()
+			return nil
+		})
 	}
 }
 
-// value is numbers with a shape: one reference on its storage.
+// value is numbers with a shape: one reference on its storage, of which it may be a part. Whole numbers
+// and truth values are int64s.
 type value struct {
-	shape []int64
-	dtype engine.DType
+	shape  []int64
+	dtype  engine.DType
+	floats []float64
+	ints   []int64
 	*storage
 }
 
@@ -115,6 +141,29 @@ func (v value) reshaped(shape []int64) value {
 	return v
 }
 
+// rows is n rows of v from the first on.
+func (v value) rows(first, n int64) value {
+	v.retain()
+	row := count(v.shape[1:])
+	v.shape = append([]int64{n}, v.shape[1:]...)
+	if v.floats != nil {
+		v.floats = v.floats[first*row : (first+n)*row]
+	} else {
+		v.ints = v.ints[first*row : (first+n)*row]
+	}
+	return v
+}
+
+// poison makes the numbers those of memory that nobody has written.
+func (v value) poison() {
+	for i := range v.floats {
+		v.floats[i] = math.NaN()
+	}
+	for i := range v.ints {
+		v.ints[i] = math.MinInt64
+	}
+}
+
 func count(shape []int64) int64 {
 	n := int64(1)
 	for _, d := range shape {
@@ -126,28 +175,31 @@ func count(shape []int64) int64 {
 // fresh is a new value of zeros, charged to the device.
 func (d *Device) fresh(dtype engine.DType, shape []int64) value {
 	n := count(shape)
-	s := &storage{bytes: n * dtype.Size()}
+	v := value{shape: append([]int64{}, shape...), dtype: dtype, storage: &storage{bytes: n * dtype.Size()}}
 	if dtype.IsFloat() {
-		s.floats = make([]float64, n)
+		v.floats = make([]float64, n)
 	} else {
-		s.ints = make([]int64, n)
+		v.ints = make([]int64, n)
 	}
-	s.owner.Store(d.account)
-	s.refs.Store(1)
-	d.account.add(s.bytes)
-	return value{append([]int64{}, shape...), dtype, s}
+	v.whole = value{floats: v.floats, ints: v.ints}
+	v.owner.Store(d.account)
+	v.refs.Store(1)
+	d.account.add(v.bytes)
+	if d.compute != nil {
+		v.queue.Store(d.compute)
+		v.poison()
+		d.issue(func() {
+			clear(v.floats)
+			clear(v.ints)
+		})
+	}
+	return v
 }
 
 // memory views a value as the bytes it is.
 func (v value) memory() []byte {
 	if v.floats != nil {
-		if len(v.floats) == 0 {
-			return nil
-		}
-		return unsafe.Slice((*byte)(unsafe.Pointer(&v.floats[0])), 8*len(v.floats))
+		return engine.Bytes(v.floats)
 	}
-	if len(v.ints) == 0 {
-		return nil
-	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(&v.ints[0])), 8*len(v.ints))
+	return engine.Bytes(v.ints)
 }

@@ -79,10 +79,12 @@ func (d *Device) flow(roots []*node, grads []value, later *work) (map[*node]valu
 	at := map[*node]value{}
 	add := func(n *node, g value) {
 		if before, ok := at[n]; ok {
-			sum := d.fresh(g.dtype, g.shape)
-			for i := range sum.floats {
-				sum.floats[i] = before.floats[i] + g.floats[i]
-			}
+			sum, a, b := d.fresh(g.dtype, g.shape), before.floats, g.floats
+			d.issue(func() {
+				for i := range sum.floats {
+					sum.floats[i] = a[i] + b[i]
+				}
+			})
 			before.release()
 			g.release()
 			g = sum

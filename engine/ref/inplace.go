@@ -8,13 +8,13 @@ import (
 )
 
 // What optimizers need: operators that change their first argument, which must be
-// outside of any graph or under NoGrad.
+// outside of any graph or under NoGrad. Behind the tensors, others, comes a number, 1 if it is left off.
 func init() {
-	inPlace := func(name string, tensors int, f func(c *call, x []float64, others [][]float64)) {
+	inPlace := func(name string, others int, f func(s float64, x []float64, others [][]float64)) {
 		operators[name] = func(c *call) []value {
-			x := c.floats(0, false)
-			var others [][]float64
-			for i := 1; i <= tensors; i++ {
+			x, s := c.floats(0, false), c.number(1+others, 1)
+			var terms [][]float64
+			for i := 1; i <= others; i++ {
 				t := c.floats(i, false)
 				if c.err != nil {
 					return nil
@@ -23,7 +23,7 @@ func init() {
 					c.fail("argument %d has shape %v, the first %v; they must be the same", i, t.shape, x.shape)
 					return nil
 				}
-				others = append(others, t.floats)
+				terms = append(terms, t.value.floats)
 			}
 			if c.err == nil && x.node != nil && c.d.tracking {
 				c.fail("a tensor that takes part in a graph is changed in place; use NoGrad")
@@ -31,44 +31,45 @@ func init() {
 			if c.err != nil {
 				return nil
 			}
-			f(c, x.floats, others)
+			numbers := x.value.floats
+			c.loop(func() { f(s, numbers, terms) })
 			c.same = x
 			return nil
 		}
 	}
-	inPlace("aten::zero_", 0, func(_ *call, x []float64, _ [][]float64) { clear(x) })
-	inPlace("aten::mul_.Scalar", 0, func(c *call, x []float64, _ [][]float64) {
-		s := c.number(1, 1)
+	inPlace("aten::zero_", 0, func(_ float64, x []float64, _ [][]float64) { clear(x) })
+	inPlace("aten::mul_.Scalar", 0, func(s float64, x []float64, _ [][]float64) {
 		for i := range x {
 			x[i] *= s
 		}
 	})
-	inPlace("aten::add_.Scalar", 0, func(c *call, x []float64, _ [][]float64) {
-		s := c.number(1, 0)
+	inPlace("aten::div_.Scalar", 0, func(s float64, x []float64, _ [][]float64) {
+		for i := range x {
+			x[i] /= s
+		}
+	})
+	inPlace("aten::add_.Scalar", 0, func(s float64, x []float64, _ [][]float64) {
 		for i := range x {
 			x[i] += s
 		}
 	})
-	inPlace("aten::sqrt_", 0, func(_ *call, x []float64, _ [][]float64) {
+	inPlace("aten::sqrt_", 0, func(_ float64, x []float64, _ [][]float64) {
 		for i := range x {
 			x[i] = math.Sqrt(x[i])
 		}
 	})
-	inPlace("aten::add_.Tensor", 1, func(c *call, x []float64, o [][]float64) {
-		s := c.number(2, 1)
+	inPlace("aten::add_.Tensor", 1, func(s float64, x []float64, o [][]float64) {
 		for i := range x {
 			x[i] += s * o[0][i]
 		}
 	})
-	inPlace("aten::copy_", 1, func(_ *call, x []float64, o [][]float64) { copy(x, o[0]) })
-	inPlace("aten::addcmul_", 2, func(c *call, x []float64, o [][]float64) {
-		s := c.number(3, 1)
+	inPlace("aten::copy_", 1, func(_ float64, x []float64, o [][]float64) { copy(x, o[0]) })
+	inPlace("aten::addcmul_", 2, func(s float64, x []float64, o [][]float64) {
 		for i := range x {
 			x[i] += s * o[0][i] * o[1][i]
 		}
 	})
-	inPlace("aten::addcdiv_", 2, func(c *call, x []float64, o [][]float64) {
-		s := c.number(3, 1)
+	inPlace("aten::addcdiv_", 2, func(s float64, x []float64, o [][]float64) {
 		for i := range x {
 			x[i] += s * o[0][i] / o[1][i]
 		}
@@ -79,9 +80,12 @@ func init() {
 			return nil
 		}
 		y := c.d.fresh(engine.Float64, x.shape)
-		for i, v := range x.floats {
-			y.floats[i] = math.Sqrt(v)
-		}
+		from := x.value.floats
+		c.loop(func() {
+			for i, v := range from {
+				y.floats[i] = math.Sqrt(v)
+			}
+		})
 		return []value{y}
 	}
 }

@@ -1,6 +1,7 @@
 package ref
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -23,22 +24,27 @@ func embedding(c *call) []value {
 	}
 	rows, width := table.shape[0], int(table.shape[1])
 	y := c.d.fresh(engine.Float64, append(slices.Clone(ids.shape), int64(width)))
-	for i, k := range ids.ints {
-		if k < 0 || k >= rows {
-			c.fail("place %d; the table has rows 0 to %d", k, rows-1)
-			return []value{y}
+	places, from := ids.value.ints, table.value.floats
+	c.do(func() error {
+		for i, k := range places {
+			if k < 0 || k >= rows {
+				return fmt.Errorf("place %d; the table has rows 0 to %d", k, rows-1)
+			}
+			copy(y.floats[i*width:(i+1)*width], from[int(k)*width:])
 		}
-		copy(y.floats[i*width:(i+1)*width], table.floats[int(k)*width:])
-	}
+		return nil
+	})
 	c.inputs, c.saved, c.weights = []*Tensor{table, nil}, []value{ids.value}, []int{0}
 	d, shape := c.d, table.shape
 	c.back = func(n *node, g value) []*value {
-		gt := d.fresh(engine.Float64, shape)
-		for i, k := range n.saved[0].ints {
-			for j := range width {
-				gt.floats[int(k)*width+j] += g.floats[i*width+j]
+		gt, places := d.fresh(engine.Float64, shape), n.saved[0].ints
+		d.issue(func() {
+			for i, k := range places {
+				for j := range width {
+					gt.floats[int(k)*width+j] += g.floats[i*width+j]
+				}
 			}
-		}
+		})
 		return []*value{&gt, nil}
 	}
 	return []value{y}
@@ -62,22 +68,25 @@ func layerNorm(c *call) []value {
 	y, z := c.d.fresh(engine.Float64, x.shape), c.d.fresh(engine.Float64, x.shape) // z: x normalised, for the backward
 	inverse := c.d.fresh(engine.Float64, []int64{int64(rows)})
 	c.own = append(c.own, z, inverse)
-	for r := range rows {
-		row := x.floats[r*width : (r+1)*width]
-		mean, variance := 0.0, 0.0
-		for _, v := range row {
-			mean += v
+	xs, gains, shifts := x.value.floats, gain.value.floats, shift.value.floats
+	c.loop(func() {
+		for r := range rows {
+			row := xs[r*width : (r+1)*width]
+			mean, variance := 0.0, 0.0
+			for _, v := range row {
+				mean += v
+			}
+			mean /= float64(width)
+			for _, v := range row {
+				variance += (v - mean) * (v - mean)
+			}
+			inverse.floats[r] = 1 / math.Sqrt(variance/float64(width)+eps)
+			for i, v := range row {
+				z.floats[r*width+i] = (v - mean) * inverse.floats[r]
+				y.floats[r*width+i] = gains[i]*z.floats[r*width+i] + shifts[i]
+			}
 		}
-		mean /= float64(width)
-		for _, v := range row {
-			variance += (v - mean) * (v - mean)
-		}
-		inverse.floats[r] = 1 / math.Sqrt(variance/float64(width)+eps)
-		for i, v := range row {
-			z.floats[r*width+i] = (v - mean) * inverse.floats[r]
-			y.floats[r*width+i] = gain.floats[i]*z.floats[r*width+i] + shift.floats[i]
-		}
-	}
+	})
 	c.inputs, c.saved, c.weights = []*Tensor{x, gain, shift}, []value{z, inverse, gain.value}, []int{1, 2}
 	d := c.d
 	c.back = func(n *node, g value) []*value { return d.layerNormBack(n, g, rows, width) }
@@ -90,20 +99,22 @@ func (d *Device) layerNormBack(n *node, g value, rows, width int) []*value {
 	z, inverse, gain := n.saved[0], n.saved[1], n.saved[2]
 	gx := d.fresh(engine.Float64, z.shape)
 	gg, gs := d.fresh(engine.Float64, gain.shape), d.fresh(engine.Float64, gain.shape)
-	for r := range rows {
-		mean, along := 0.0, 0.0
-		for i := range width {
-			k := r*width + i
-			gg.floats[i] += g.floats[k] * z.floats[k]
-			gs.floats[i] += g.floats[k]
-			h := gain.floats[i] * g.floats[k]
-			mean += h / float64(width)
-			along += h * z.floats[k] / float64(width)
+	d.issue(func() {
+		for r := range rows {
+			mean, along := 0.0, 0.0
+			for i := range width {
+				k := r*width + i
+				gg.floats[i] += g.floats[k] * z.floats[k]
+				gs.floats[i] += g.floats[k]
+				h := gain.floats[i] * g.floats[k]
+				mean += h / float64(width)
+				along += h * z.floats[k] / float64(width)
+			}
+			for i := range width {
+				k := r*width + i
+				gx.floats[k] = inverse.floats[r] * (gain.floats[i]*g.floats[k] - mean - z.floats[k]*along)
+			}
 		}
-		for i := range width {
-			k := r*width + i
-			gx.floats[k] = inverse.floats[r] * (gain.floats[i]*g.floats[k] - mean - z.floats[k]*along)
-		}
-	}
+	})
 	return []*value{&gx, &gg, &gs}
 }

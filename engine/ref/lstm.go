@@ -32,14 +32,16 @@ func lstm(c *call) []value {
 	gates := c.d.fresh(engine.Float64, []int64{x.shape[0], x.shape[1], u.shape[0]})
 	cells, h := c.d.fresh(engine.Float64, shape), c.d.fresh(engine.Float64, shape)
 	c.own = append(c.own, gates, cells)
-	l.forward(x.floats, w.floats, u.floats, b.floats, gates.floats, cells.floats, h.floats)
+	xs, ws, us, bs := x.value.floats, w.value.floats, u.value.floats, b.value.floats
+	c.loop(func() { l.forward(xs, ws, us, bs, gates.floats, cells.floats, h.floats) })
 	c.inputs, c.saved, c.weights = []*Tensor{x, w, u, b}, []value{x.value, w.value, u.value, gates, cells, h}, []int{1, 2, 3}
 	d := c.d
 	var dz []float64 // found by the first half, for the second
 	c.back = func(n *node, g value) []*value {
 		if dz == nil {
-			dz = make([]float64, count(n.saved[3].shape))
-			l.through(g.floats, n.saved[2].floats, n.saved[3].floats, n.saved[4].floats, dz)
+			us, gates, cells, found := n.saved[2].floats, n.saved[3].floats, n.saved[4].floats, make([]float64, count(n.saved[3].shape))
+			d.issue(func() { l.through(g.floats, us, gates, cells, found) })
+			dz = found
 		}
 		return d.lstmBack(n, dz, l)
 	}
@@ -143,33 +145,35 @@ func (d *Device) lstmBack(n *node, dz []float64, l recurrent) []*value {
 			out[i] = &v
 		}
 	}
-	for r := range l.rows {
-		for p := range l.length {
-			step := p
-			if l.reverse {
-				step = l.length - 1 - p
-			}
-			at, before := l.at(r, step)
-			for o, z := range dz[at*4*l.units : (at+1)*4*l.units] {
-				for i := range l.width {
-					if out[0] != nil {
-						out[0].floats[at*l.width+i] += z * w.floats[o*l.width+i]
-					}
-					if out[1] != nil {
-						out[1].floats[o*l.width+i] += z * x.floats[at*l.width+i]
-					}
+	d.issue(func() {
+		for r := range l.rows {
+			for p := range l.length {
+				step := p
+				if l.reverse {
+					step = l.length - 1 - p
 				}
-				if out[2] != nil && before >= 0 {
-					for i := range l.units {
-						out[2].floats[o*l.units+i] += z * h.floats[before*l.units+i]
+				at, before := l.at(r, step)
+				for o, z := range dz[at*4*l.units : (at+1)*4*l.units] {
+					for i := range l.width {
+						if out[0] != nil {
+							out[0].floats[at*l.width+i] += z * w.floats[o*l.width+i]
+						}
+						if out[1] != nil {
+							out[1].floats[o*l.width+i] += z * x.floats[at*l.width+i]
+						}
 					}
-				}
-				if out[3] != nil {
-					out[3].floats[o] += z
-					out[3].floats[4*l.units+o] += z
+					if out[2] != nil && before >= 0 {
+						for i := range l.units {
+							out[2].floats[o*l.units+i] += z * h.floats[before*l.units+i]
+						}
+					}
+					if out[3] != nil {
+						out[3].floats[o] += z
+						out[3].floats[4*l.units+o] += z
+					}
 				}
 			}
 		}
-	}
+	})
 	return out
 }

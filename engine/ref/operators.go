@@ -1,6 +1,7 @@
 package ref
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -64,18 +65,24 @@ func linear(c *call) []value {
 	shape := slices.Clone(x.shape)
 	shape[len(shape)-1] = int64(n)
 	y := c.d.fresh(engine.Float64, shape)
-	for r := range rows {
-		for o := range n {
-			s := 0.0
-			for i := range k {
-				s += x.floats[r*k+i] * w.floats[o*k+i]
-			}
-			if b != nil {
-				s += b.floats[o]
-			}
-			y.floats[r*n+o] = s
-		}
+	xs, ws, bs := x.value.floats, w.value.floats, make([]float64, 0)
+	if b != nil {
+		bs = b.value.floats
 	}
+	c.loop(func() {
+		for r := range rows {
+			for o := range n {
+				s := 0.0
+				for i := range k {
+					s += xs[r*k+i] * ws[o*k+i]
+				}
+				if len(bs) > 0 {
+					s += bs[o]
+				}
+				y.floats[r*n+o] = s
+			}
+		}
+	})
 	c.inputs, c.saved, c.weights = []*Tensor{x, w, b}, []value{x.value, w.value}, []int{1, 2}
 	d := c.d
 	c.back = func(node *node, g value) []*value {
@@ -83,33 +90,39 @@ func linear(c *call) []value {
 		out := make([]*value, 3)
 		if node.inputs[0] != nil {
 			gx := d.fresh(engine.Float64, x.shape)
-			for r := range rows {
-				for o := range n {
-					for i := range k {
-						gx.floats[r*k+i] += g.floats[r*n+o] * w.floats[o*k+i]
+			d.issue(func() {
+				for r := range rows {
+					for o := range n {
+						for i := range k {
+							gx.floats[r*k+i] += g.floats[r*n+o] * w.floats[o*k+i]
+						}
 					}
 				}
-			}
+			})
 			out[0] = &gx
 		}
 		if node.inputs[1] != nil {
 			gw := d.fresh(engine.Float64, w.shape)
-			for r := range rows {
-				for o := range n {
-					for i := range k {
-						gw.floats[o*k+i] += g.floats[r*n+o] * x.floats[r*k+i]
+			d.issue(func() {
+				for r := range rows {
+					for o := range n {
+						for i := range k {
+							gw.floats[o*k+i] += g.floats[r*n+o] * x.floats[r*k+i]
+						}
 					}
 				}
-			}
+			})
 			out[1] = &gw
 		}
 		if node.inputs[2] != nil {
 			gb := d.fresh(engine.Float64, []int64{int64(n)})
-			for r := range rows {
-				for o := range n {
-					gb.floats[o] += g.floats[r*n+o]
+			d.issue(func() {
+				for r := range rows {
+					for o := range n {
+						gb.floats[o] += g.floats[r*n+o]
+					}
 				}
-			}
+			})
 			out[2] = &gb
 		}
 		return out
@@ -135,17 +148,20 @@ func stretches(from, to []int64) bool {
 func (d *Device) stretched(c *call, b *Tensor, to []int64) *Tensor {
 	v := d.fresh(engine.Float64, to)
 	c.own = append(c.own, v)
-	for i := range v.floats {
-		at, rest, step := 0, i, 1
-		for k := len(to) - 1; k >= 0; k-- {
-			if b.shape[k] != 1 {
-				at += rest % int(to[k]) * step
+	from, shape := b.value.floats, b.shape
+	d.issue(func() {
+		for i := range v.floats {
+			at, rest, step := 0, i, 1
+			for k := len(to) - 1; k >= 0; k-- {
+				if shape[k] != 1 {
+					at += rest % int(to[k]) * step
+				}
+				rest /= int(to[k])
+				step *= int(shape[k])
 			}
-			rest /= int(to[k])
-			step *= int(b.shape[k])
+			v.floats[i] = from[at]
 		}
-		v.floats[i] = b.floats[at]
-	}
+	})
 	return &Tensor{value: v}
 }
 
@@ -156,17 +172,21 @@ func unary(f func(x float64) float64, slope func(x, y, g float64) float64) opera
 		if c.err != nil {
 			return nil
 		}
-		y := c.d.fresh(engine.Float64, x.shape)
-		for i, v := range x.floats {
-			y.floats[i] = f(v)
-		}
+		y, from := c.d.fresh(engine.Float64, x.shape), x.value.floats
+		c.loop(func() {
+			for i, v := range from {
+				y.floats[i] = f(v)
+			}
+		})
 		c.inputs, c.saved = []*Tensor{x}, []value{x.value, y}
 		d := c.d
 		c.back = func(n *node, g value) []*value {
-			gx := d.fresh(engine.Float64, g.shape)
-			for i := range gx.floats {
-				gx.floats[i] = slope(n.saved[0].floats[i], n.saved[1].floats[i], g.floats[i])
-			}
+			gx, xs, ys := d.fresh(engine.Float64, g.shape), n.saved[0].floats, n.saved[1].floats
+			d.issue(func() {
+				for i := range gx.floats {
+					gx.floats[i] = slope(xs[i], ys[i], g.floats[i])
+				}
+			})
 			return []*value{&gx}
 		}
 		return []value{y}
@@ -182,10 +202,12 @@ func binary2(c *call, f func(a, b float64) float64, slopeA, slopeB func(a, b, g 
 	if c.err != nil {
 		return nil
 	}
-	y := c.d.fresh(engine.Float64, a.shape)
-	for i := range y.floats {
-		y.floats[i] = f(a.floats[i], b.floats[i])
-	}
+	y, as, bs := c.d.fresh(engine.Float64, a.shape), a.value.floats, b.value.floats
+	c.loop(func() {
+		for i := range y.floats {
+			y.floats[i] = f(as[i], bs[i])
+		}
+	})
 	c.inputs, c.saved = []*Tensor{a, b}, []value{a.value, b.value}
 	d := c.d
 	c.back = func(n *node, g value) []*value {
@@ -194,10 +216,12 @@ func binary2(c *call, f func(a, b float64) float64, slopeA, slopeB func(a, b, g 
 			if n.inputs[k] == nil {
 				continue
 			}
-			gk := d.fresh(engine.Float64, g.shape)
-			for i := range gk.floats {
-				gk.floats[i] = slope(n.saved[0].floats[i], n.saved[1].floats[i], g.floats[i])
-			}
+			gk, as, bs := d.fresh(engine.Float64, g.shape), n.saved[0].floats, n.saved[1].floats
+			d.issue(func() {
+				for i := range gk.floats {
+					gk.floats[i] = slope(as[i], bs[i], g.floats[i])
+				}
+			})
 			out[k] = &gk
 		}
 		return out
@@ -234,15 +258,15 @@ func reshape(c *call) []value {
 	return []value{x.reshaped(to)}
 }
 
-// cat joins along one dimension, the second or later.
+// cat joins along one dimension. Whole numbers are joined too, but no gradient goes through them.
 func cat(c *call) []value {
 	var list []engine.Tensor
 	if len(c.args) > 0 {
 		list, _ = c.args[0].([]engine.Tensor)
 	}
 	dim := int(c.number(1, 0))
-	if len(list) == 0 || dim < 1 {
-		c.fail("it joins a list of tensors along dimension 1 or later")
+	if len(list) == 0 || dim < 0 {
+		c.fail("it joins a list of tensors along a dimension")
 		return nil
 	}
 	var xs []*Tensor
@@ -253,7 +277,7 @@ func cat(c *call) []value {
 			return nil
 		}
 		xs = append(xs, x)
-		if first := xs[0].shape; !x.dtype.IsFloat() || len(x.shape) <= dim || len(x.shape) != len(first) || !slices.Equal(x.shape[:dim], first[:dim]) || !slices.Equal(x.shape[dim+1:], first[dim+1:]) {
+		if first := xs[0].shape; x.dtype != xs[0].dtype || len(x.shape) <= dim || len(x.shape) != len(first) || !slices.Equal(x.shape[:dim], first[:dim]) || !slices.Equal(x.shape[dim+1:], first[dim+1:]) {
 			c.fail("shapes %v and %v do not join along dimension %d", first, x.shape, dim)
 			return nil
 		}
@@ -268,13 +292,27 @@ func cat(c *call) []value {
 		width += widths[i]
 		shape[dim] += x.shape[dim]
 	}
-	y := c.d.fresh(engine.Float64, shape)
-	at := 0
+	y := c.d.fresh(xs[0].dtype, shape)
+	terms := make([]value, len(xs))
 	for i, x := range xs {
-		for r := range runs {
-			copy(y.floats[r*width+at:r*width+at+widths[i]], x.floats[r*widths[i]:(r+1)*widths[i]])
+		terms[i] = x.value
+	}
+	c.loop(func() {
+		at := 0
+		for i, x := range terms {
+			for r := range runs {
+				to, from := r*width+at, r*widths[i]
+				if x.floats != nil {
+					copy(y.floats[to:to+widths[i]], x.floats[from:])
+				} else {
+					copy(y.ints[to:to+widths[i]], x.ints[from:])
+				}
+			}
+			at += widths[i]
 		}
-		at += widths[i]
+	})
+	if y.ints != nil {
+		return []value{y}
 	}
 	c.inputs = xs
 	d := c.d
@@ -283,10 +321,12 @@ func cat(c *call) []value {
 		at := 0
 		for i, w := range widths {
 			if n.inputs[i] != nil {
-				gi := d.fresh(engine.Float64, shapes[i])
-				for r := range runs {
-					copy(gi.floats[r*w:(r+1)*w], g.floats[r*width+at:r*width+at+w])
-				}
+				gi, begin := d.fresh(engine.Float64, shapes[i]), at
+				d.issue(func() {
+					for r := range runs {
+						copy(gi.floats[r*w:(r+1)*w], g.floats[r*width+begin:])
+					}
+				})
 				out[i] = &gi
 			}
 			at += w
@@ -309,35 +349,40 @@ func crossEntropy(c *call) []value {
 	p := c.d.fresh(engine.Float64, x.shape) // softmax, kept for the backward
 	c.own = append(c.own, p)
 	loss := c.d.fresh(engine.Float64, []int64{})
-	for r := range rows {
-		row, soft := x.floats[r*classes:(r+1)*classes], p.floats[r*classes:(r+1)*classes]
-		if k := t.ints[r]; k < 0 || int(k) >= classes {
-			c.fail("target %d of row %d; classes are 0 to %d", k, r, classes-1)
-			return []value{loss}
+	xs, ts := x.value.floats, t.value.ints
+	c.do(func() error {
+		for r := range rows {
+			row, soft := xs[r*classes:(r+1)*classes], p.floats[r*classes:(r+1)*classes]
+			if k := ts[r]; k < 0 || int(k) >= classes {
+				return fmt.Errorf("target %d of row %d; classes are 0 to %d", k, r, classes-1)
+			}
+			top, s := slices.Max(row), 0.0
+			for i, v := range row {
+				soft[i] = math.Exp(v - top)
+				s += soft[i]
+			}
+			for i := range soft {
+				soft[i] /= s
+			}
+			loss.floats[0] += math.Log(s) + top - row[ts[r]]
 		}
-		top, s := slices.Max(row), 0.0
-		for i, v := range row {
-			soft[i] = math.Exp(v - top)
-			s += soft[i]
-		}
-		for i := range soft {
-			soft[i] /= s
-		}
-		loss.floats[0] += math.Log(s) + top - row[t.ints[r]]
-	}
-	loss.floats[0] /= float64(rows)
+		loss.floats[0] /= float64(rows)
+		return nil
+	})
 	c.inputs, c.saved = []*Tensor{x, nil}, []value{p, t.value}
 	d := c.d
 	c.back = func(n *node, g value) []*value {
 		p, t := n.saved[0], n.saved[1]
 		gx := d.fresh(engine.Float64, p.shape)
-		scale := g.floats[0] / float64(rows)
-		for r := range rows {
-			for i := range classes {
-				gx.floats[r*classes+i] = scale * p.floats[r*classes+i]
+		d.issue(func() {
+			scale := g.floats[0] / float64(rows)
+			for r := range rows {
+				for i := range classes {
+					gx.floats[r*classes+i] = scale * p.floats[r*classes+i]
+				}
+				gx.floats[r*classes+int(t.ints[r])] -= scale
 			}
-			gx.floats[r*classes+int(t.ints[r])] -= scale
-		}
+		})
 		return []*value{&gx, nil}
 	}
 	return []value{loss}
@@ -351,14 +396,16 @@ func argmax(c *call) []value {
 		return nil
 	}
 	last := int(x.shape[len(x.shape)-1])
-	y := c.d.fresh(engine.Int64, x.shape[:len(x.shape)-1])
-	for r := range y.ints {
-		for i := range last {
-			if x.floats[r*last+i] > x.floats[r*last+int(y.ints[r])] {
-				y.ints[r] = int64(i)
+	y, xs := c.d.fresh(engine.Int64, x.shape[:len(x.shape)-1]), x.value.floats
+	c.loop(func() {
+		for r := range y.ints {
+			for i := range last {
+				if xs[r*last+i] > xs[r*last+int(y.ints[r])] {
+					y.ints[r] = int64(i)
+				}
 			}
 		}
-	}
+	})
 	return []value{y}
 }
 
@@ -370,12 +417,14 @@ func equal(c *call) []value {
 	if c.err != nil {
 		return nil
 	}
-	y := c.d.fresh(engine.Bool, a.shape)
-	for i := range y.ints {
-		if a.ints[i] == b.ints[i] {
-			y.ints[i] = 1
+	y, as, bs := c.d.fresh(engine.Bool, a.shape), a.value.ints, b.value.ints
+	c.loop(func() {
+		for i := range y.ints {
+			if as[i] == bs[i] {
+				y.ints[i] = 1
+			}
 		}
-	}
+	})
 	return []value{y}
 }
 
@@ -385,23 +434,29 @@ func sum(c *call) []value {
 		return nil
 	}
 	if x.ints != nil {
-		y := c.d.fresh(engine.Int64, nil)
-		for _, v := range x.ints {
-			y.ints[0] += v
-		}
+		y, xs := c.d.fresh(engine.Int64, nil), x.value.ints
+		c.loop(func() {
+			for _, v := range xs {
+				y.ints[0] += v
+			}
+		})
 		return []value{y}
 	}
-	y := c.d.fresh(engine.Float64, nil)
-	for _, v := range x.floats {
-		y.floats[0] += v
-	}
+	y, xs := c.d.fresh(engine.Float64, nil), x.value.floats
+	c.loop(func() {
+		for _, v := range xs {
+			y.floats[0] += v
+		}
+	})
 	c.inputs = []*Tensor{x}
 	d, shape := c.d, x.shape
 	c.back = func(_ *node, g value) []*value {
 		gx := d.fresh(engine.Float64, shape)
-		for i := range gx.floats {
-			gx.floats[i] = g.floats[0]
-		}
+		d.issue(func() {
+			for i := range gx.floats {
+				gx.floats[i] = g.floats[0]
+			}
+		})
 		return []*value{&gx}
 	}
 	return []value{y}

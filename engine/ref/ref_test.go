@@ -233,7 +233,9 @@ func TestRefusals(t *testing.T) {
 	ids, _ := d.Full(engine.Int64, []int64{2, 3}, 7)
 	for _, c := range [][]any{
 		{"aten::conv2d", x}, {"aten::relu", ids}, {"aten::add_.Tensor", ids, ids}, {"millrace::embedding", x, ids}, {"millrace::embedding", x, x},
-		{"millrace::layer_norm", x, x, x}, {"aten::cat"}, {"aten::cat", []engine.Tensor{ids, ids}, 1}, {"aten::argmax", ids}, {"millrace::linear", x}, {"aten::add.Tensor", x, "y"}, {"aten::view", x, []int64{4}},
+		{"millrace::layer_norm", x, x, x}, {"aten::cat"}, {"aten::cat", []engine.Tensor{ids, x}, 1}, {"aten::cat", []engine.Tensor{ids, ids}, -1},
+		{"aten::narrow", x, 1, 0, 1}, {"aten::narrow", x, 0, 1, 2}, {"millrace::square_sum", ids}, {"millrace::mask", x, []int64{}, 1, 0, 1, 2.0},
+		{"aten::argmax", ids}, {"millrace::linear", x}, {"aten::add.Tensor", x, "y"}, {"aten::view", x, []int64{4}},
 	} {
 		if _, err := d.Call(c[0].(string), c[1:]...); err == nil {
 			t.Errorf("%v was computed", c[0])

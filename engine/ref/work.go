@@ -72,13 +72,17 @@ func (w *work) Free() {
 
 // gather adds g to what the leaf has.
 func (d *Device) gather(leaf *node, g value) {
+	from := g.floats
 	if leaf.grad == nil {
 		own := d.fresh(g.dtype, g.shape) // leaves must not share what flows on elsewhere
-		copy(own.floats, g.floats)
+		d.issue(func() { copy(own.floats, from) })
 		leaf.grad = &own
 		return
 	}
-	for i := range g.floats {
-		leaf.grad.floats[i] += g.floats[i]
-	}
+	to := leaf.grad.floats
+	d.issue(func() {
+		for i := range from {
+			to[i] += from[i]
+		}
+	})
 }

@@ -107,7 +107,7 @@ func TestCallGivesEveryKindOfResult(t *testing.T) {
 	if got := must(d.Item(call(d, "aten::item", call(d, "aten::max", x)))); got != 4 {
 		t.Errorf("a number result: got %v", got)
 	}
-	five := must(d.Empty(engine.Float32, []int64{1, 2, 1, 2, 3}))
+	five := must(d.Full(engine.Float32, []int64{1, 2, 1, 2, 3}, 0))
 	if !slices.Equal(five.Shape(), []int64{1, 2, 1, 2, 3}) || five.Bytes() != 48 {
 		t.Errorf("rank 5: got %v, %d bytes", five.Shape(), five.Bytes())
 	}
@@ -180,9 +180,9 @@ func TestMakingAndReadingRefuse(t *testing.T) {
 	}
 	_, err := d.FromBytes(engine.Float32, []int64{2}, make([]byte, 7))
 	refused("seven bytes for two floats", err, "needs 8 bytes, 7 were given")
-	_, err = d.Empty(engine.Float32, []int64{-1})
-	refused("a negative size", err, "empty(F32, [-1])")
-	_, err = d.Empty(engine.Float32, []int64{1 << 45})
+	_, err = d.Full(engine.Float32, []int64{-1}, 0)
+	refused("a negative size", err, "full(F32, [-1], 0)")
+	_, err = d.Full(engine.Float32, []int64{1 << 45}, 0)
 	refused("more than any memory", err, "more than any host has")
 	_, err = d.FromBytes(engine.Float32, []int64{1 << 32, 1 << 32}, nil)
 	refused("a size that overflows", err, "engine torch: ")
@@ -195,7 +195,7 @@ func TestMakingAndReadingRefuse(t *testing.T) {
 	_, err = d.Leaf(nil, true)
 	refused("a leaf of nothing", err, "nil")
 
-	if b := must(d.View(must(d.Empty(engine.Float32, []int64{0, 3})))); len(b) != 0 {
+	if b := must(d.View(must(d.Full(engine.Float32, []int64{0, 3}, 0)))); len(b) != 0 {
 		t.Errorf("an empty tensor has %d bytes", len(b))
 	}
 	if v := must(d.Item(must(d.Full(engine.Float32, nil, math.Inf(1))))); !math.IsInf(v, 1) {

@@ -13,12 +13,9 @@ package torch
 #cgo nocallback door_memory
 #cgo noescape door_from_bytes
 #cgo nocallback door_from_bytes
-#cgo noescape door_empty
-#cgo nocallback door_empty
 #cgo noescape door_full
 #cgo nocallback door_full
 #cgo nocallback door_leaf
-#cgo nocallback door_alias
 #cgo nocallback door_contiguous
 #cgo nocallback door_grad_mode
 */
@@ -27,6 +24,7 @@ import "C"
 import (
 	"fmt"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/millrace-ml/millrace/engine"
@@ -84,11 +82,6 @@ func (d *Device) made(words *C.int64_t, what string, about ...any) (engine.Tenso
 	return nil, nil
 }
 
-// Empty makes a tensor whose elements are whatever the memory held.
-func (d *Device) Empty(dtype engine.DType, shape []int64) (engine.Tensor, error) {
-	return d.made(C.door_empty(C.int(dtype), shapePointer(shape), C.int64_t(len(shape))), "empty", dtype, shape)
-}
-
 // Full makes a tensor with every element set to value.
 func (d *Device) Full(dtype engine.DType, shape []int64, value float64) (engine.Tensor, error) {
 	return d.made(C.door_full(C.int(dtype), shapePointer(shape), C.int64_t(len(shape)), C.double(value)), "full", dtype, shape, value)
@@ -142,17 +135,6 @@ func (d *Device) Leaf(t engine.Tensor, requiresGrad bool) (engine.Tensor, error)
 	return d.made(C.door_leaf(C.int64_t(h), want), "leaf", t, requiresGrad)
 }
 
-// Alias is t outside of its graph, on the same memory, with a version counter of its
-// own: autograd does not see writes through it. It is for weights that are updated in
-// place while older graphs, which then use the newer values, are still open.
-func (d *Device) Alias(t engine.Tensor) (engine.Tensor, error) {
-	h, err := handleOf(t)
-	if err != nil {
-		return nil, fmt.Errorf("engine torch: alias: %w", err)
-	}
-	return d.made(C.door_alias(C.int64_t(h)), "alias", t)
-}
-
 // Contiguous is t (a new handle) or a contiguous copy.
 func (d *Device) Contiguous(t engine.Tensor) (engine.Tensor, error) {
 	h, err := handleOf(t)
@@ -179,10 +161,48 @@ func (d *Device) Memory() engine.Memory {
 // ResetPeak starts a new high-water mark at what is live now.
 func (d *Device) ResetPeak() { C.door_reset_peak(C.int(d.worker + 1)) }
 
-// done is an event that has happened: on a CPU every call is finished when it returns.
-type done struct{}
+// Record returns an event that is set: every call is finished when it returns.
+func (d *Device) Record() (engine.Event, error) { return engine.Past(time.Now()), nil }
 
-func (done) Wait() error { return nil }
+// Await waits: what is issued afterwards happens at once.
+func (d *Device) Await(p engine.Point) error { return p.Wait() }
 
-// Record returns an event that is already set.
-func (d *Device) Record() (engine.Event, error) { return done{}, nil }
+// host is a tensor's own memory.
+type host struct {
+	held  engine.Tensor
+	bytes []byte
+	ready engine.Past
+}
+
+func (h *host) Ready() engine.Event { return h.ready }
+func (h *host) Bytes() []byte       { return h.bytes }
+func (h *host) Free()               { h.held.Free() }
+
+// ToHost is the memory of a contiguous tensor itself.
+func (d *Device) ToHost(t engine.Tensor) (engine.Host, error) {
+	bytes, err := d.View(t)
+	if err != nil {
+		return nil, err
+	}
+	held, err := d.Contiguous(t)
+	if err != nil {
+		return nil, err
+	}
+	return &host{d.Disown(held), bytes, engine.Past(time.Now())}, nil
+}
+
+// FromHost has nothing to do: h is the memory of t.
+func (d *Device) FromHost(t engine.Tensor, h engine.Host) error {
+	own, ok := h.(*host)
+	if !ok {
+		return fmt.Errorf("engine torch: from host: a %T is no memory of this engine's", h)
+	}
+	bytes, err := d.View(t)
+	if err != nil {
+		return err
+	}
+	if unsafe.SliceData(bytes) != unsafe.SliceData(own.bytes) {
+		return fmt.Errorf("engine torch: from host: the memory is not that of the tensor %s", describeTensor(t))
+	}
+	return nil
+}

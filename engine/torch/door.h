@@ -5,11 +5,10 @@
 #include "../../native/shim/millrace.h"
 
 #define MR_FUNCTIONS(X)                                                          \
-  X(abi_version) X(init) X(error) X(info) X(find) X(call) X(empty) X(full)       \
-  X(from_bytes) X(data) X(item) X(leaf) X(alias) X(contiguous) X(free)           \
-  X(backward) X(backward_input) X(work_size) X(work_run) X(work_free)            \
-  X(grad) X(set_grad) X(grad_mode) X(set_threads)                                \
-  X(manual_seed) X(owners) X(set_owner) X(adopt) X(memory) X(reset_peak)         \
+  X(abi_version) X(init) X(error) X(info) X(find) X(call) X(full) X(from_bytes)  \
+  X(data) X(item) X(leaf) X(contiguous) X(free) X(backward) X(backward_input)    \
+  X(work_size) X(work_run) X(work_free) X(grad) X(set_grad) X(grad_mode)         \
+  X(set_threads) X(owners) X(set_owner) X(adopt) X(memory) X(reset_peak)         \
   X(trim) X(sum_into)
 
 struct door {
@@ -36,9 +35,6 @@ static inline mr_op *door_find(const char *name) { return door.find(name); }
 static inline const int64_t *door_call(mr_op *op, const int64_t *args, int64_t words) {
   return door.call(op, args, words);
 }
-static inline const int64_t *door_empty(int dtype, const int64_t *shape, int64_t rank) {
-  return door.empty(dtype, shape, rank);
-}
 static inline const int64_t *door_full(int dtype, const int64_t *shape, int64_t rank, double value) {
   return door.full(dtype, shape, rank, value);
 }
@@ -51,7 +47,6 @@ static inline int door_item(int64_t tensor, double *value) { return door.item(te
 static inline const int64_t *door_leaf(int64_t tensor, int requires_grad) {
   return door.leaf(tensor, requires_grad);
 }
-static inline const int64_t *door_alias(int64_t tensor) { return door.alias(tensor); }
 static inline const int64_t *door_contiguous(int64_t tensor) { return door.contiguous(tensor); }
 static inline void door_free(const int64_t *tensors, int64_t n) { door.free(tensors, n); }
 static inline int door_backward(const int64_t *outputs, const int64_t *grads, int64_t n) {
@@ -67,7 +62,6 @@ static inline const int64_t *door_grad(int64_t leaf) { return door.grad(leaf); }
 static inline int door_set_grad(int64_t leaf, int64_t grad) { return door.set_grad(leaf, grad); }
 static inline int door_grad_mode(int on) { return door.grad_mode(on); }
 static inline int door_set_threads(int n) { return door.set_threads(n); }
-static inline int door_manual_seed(int64_t seed) { return door.manual_seed(seed); }
 static inline int door_owners(void) { return door.owners(); }
 static inline int door_set_owner(int owner) { return door.set_owner(owner); }
 static inline int door_adopt(int64_t tensor, int owner) { return door.adopt(tensor, owner); }

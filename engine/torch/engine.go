@@ -88,9 +88,8 @@ func (e *Engine) Name() string { return e.name }
 // Float is engine.Float32.
 func (e *Engine) Float() engine.DType { return engine.Float32 }
 
-// ManualSeed seeds torch's default generator, which all devices of the process share.
-// Draws from it are in a known order only while a single device runs.
-func (e *Engine) ManualSeed(seed int64) { C.door_manual_seed(C.int64_t(seed)) }
+// DeviceType is "cpu".
+func (e *Engine) DeviceType() string { return "cpu" }
 
 // SumInto adds src to dst element by element; safe on any goroutine.
 func (e *Engine) SumInto(dst, src []byte, dtype engine.DType) error {

@@ -68,19 +68,6 @@ func TestInfoSaysWhatIsLoaded(t *testing.T) {
 	}
 }
 
-func TestManualSeedRepeats(t *testing.T) {
-	d := device(t, 0)
-	m := d.Begin()
-	defer d.End(m)
-	draw := func() []float32 {
-		load(t).ManualSeed(42)
-		return values(d, call(d, "aten::rand", []int64{8}))
-	}
-	if a, b := draw(), draw(); !slices.Equal(a, b) {
-		t.Errorf("the same seed drew %v and %v", a, b)
-	}
-}
-
 func TestSumInto(t *testing.T) {
 	e := load(t)
 	floats := func(v ...float32) []byte {

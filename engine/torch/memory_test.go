@@ -18,8 +18,8 @@ func TestMemoryIsCountedByOwner(t *testing.T) {
 		if m := d.Memory(); m != (engine.Memory{}) {
 			t.Errorf("a new worker holds %+v", m)
 		}
-		a := must(d.Empty(engine.Float32, []int64{mib / 4}))
-		b := must(d.Empty(engine.Uint8, []int64{100}))
+		a := must(d.Full(engine.Float32, []int64{mib / 4}, 0))
+		b := must(d.Full(engine.Uint8, []int64{100}, 0))
 		if m := d.Memory(); m.LiveBytes != mib+100 || m.PeakBytes != mib+100 || m.CachedBytes != 0 {
 			t.Errorf("a MiB and a hundred bytes are %+v", m)
 		}
@@ -37,7 +37,7 @@ func TestMemoryIsCountedByOwner(t *testing.T) {
 			t.Errorf("after the reset: %+v", m)
 		}
 		// The next block of the class comes from the cache, also for a few bytes less.
-		c := must(d.Empty(engine.Uint8, []int64{mib - 1000}))
+		c := must(d.Full(engine.Uint8, []int64{mib - 1000}, 0))
 		if m := d.Memory(); m.LiveBytes != mib-900 || m.CachedBytes != 0 {
 			t.Errorf("after the reuse: %+v", m)
 		}
@@ -96,7 +96,7 @@ func TestBlocksFreedElsewhereGoHome(t *testing.T) {
 	all.Go(func() {
 		onThread(t, e, 2, func(d engine.Device) {
 			for range 50 {
-				gifts <- must(d.Empty(engine.Uint8, []int64{mib}))
+				gifts <- must(d.Full(engine.Uint8, []int64{mib}, 0))
 				<-back
 			}
 			close(gifts)
@@ -174,7 +174,7 @@ func TestCacheIsBounded(t *testing.T) {
 	e := load(t)
 	onThread(t, e, 5, func(d engine.Device) {
 		for n := int64(16); n < 64; n++ {
-			must(d.Empty(engine.Uint8, []int64{n * mib})).Free()
+			must(d.Full(engine.Uint8, []int64{n * mib}, 0)).Free()
 			if m := d.Memory(); m.CachedBytes > 3*64*mib+64*mib {
 				t.Fatalf("%d MiB are cached after using at most %d MiB", m.CachedBytes/mib, n)
 			}

@@ -25,8 +25,8 @@ func (*Engine) Open(int, int) (engine.Device, error) { return nil, ErrNoCgo }
 // SumInto answers ErrNoCgo.
 func (*Engine) SumInto(_, _ []byte, _ engine.DType) error { return ErrNoCgo }
 
-// ManualSeed has nothing to seed.
-func (*Engine) ManualSeed(int64) {}
+// DeviceType is "cpu".
+func (*Engine) DeviceType() string { return "cpu" }
 
 // Info knows nothing.
 func (*Engine) Info() Info { return Info{} }

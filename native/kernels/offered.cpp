@@ -14,6 +14,7 @@ constexpr mr::Kernels kKernels = {
     mr::scale_and_sum,
     mr::layer_norm,
     mr::layer_norm_back,
+    mr::mask,
     mr::causal_attention,
     mr::max_pool,
 };

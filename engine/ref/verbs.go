@@ -1,0 +1,87 @@
+package ref
+
+import (
+	"github.com/millrace-ml/millrace/engine"
+)
+
+// The operators of package engine's verbs.
+func init() {
+	operators["aten::clone"] = func(c *call) []value {
+		x := c.tensor(0, false)
+		if c.err != nil {
+			return nil
+		}
+		y, from := c.d.fresh(x.dtype, x.shape), x.value
+		c.loop(func() {
+			copy(y.floats, from.floats)
+			copy(y.ints, from.ints)
+		})
+		return []value{y}
+	}
+	operators["aten::narrow"] = narrow
+	operators["millrace::square_sum"] = squareSum
+	operators["millrace::mask"] = mask
+}
+
+// narrow is some rows of a tensor.
+func narrow(c *call) []value {
+	x, dim, first, n := c.tensor(0, false), c.number(1, 0), int64(c.number(2, 0)), int64(c.number(3, 0))
+	if c.err != nil {
+		return nil
+	}
+	if dim != 0 || len(x.shape) == 0 || first < 0 || n < 0 || first+n > x.shape[0] {
+		c.fail("%d elements from %d on along dimension %v of shape %v; it takes rows that are there", n, first, dim, x.shape)
+		return nil
+	}
+	return []value{x.rows(first, n)}
+}
+
+func squareSum(c *call) []value {
+	x := c.floats(0, false)
+	if c.err != nil {
+		return nil
+	}
+	y, xs := c.d.fresh(engine.Float64, nil), x.value.floats
+	c.loop(func() {
+		var part [8]float64
+		for i, v := range xs {
+			part[i%8] += v * v
+		}
+		y.floats[0] = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]))
+	})
+	return []value{y}
+}
+
+// mask is engine.Mask, one number after the other.
+func mask(c *call) []value {
+	c.floats(0, false)
+	shape, key, first := c.shape(1), c.whole(2), c.whole(3)
+	threshold, keep := c.whole(4), c.number(5, 1)
+	if c.err == nil && (len(shape) == 0 || threshold < 0 || threshold > 0xffff) {
+		c.fail("a mask of shape %v with threshold %d; it takes rows and 16 bits", shape, threshold)
+	}
+	if c.err != nil {
+		return nil
+	}
+	m, perRow := c.d.fresh(engine.Float64, shape), int(count(shape[1:]))
+	c.loop(func() {
+		for i := range m.floats {
+			row, at := uint64(i/perRow), i%perRow
+			ofRow := mix(uint64(key) + golden*(uint64(first)+row+1))
+			word := mix(ofRow + golden*uint64(at/4+1))
+			if int64(word>>(16*(at%4))&0xffff) >= threshold {
+				m.floats[i] = keep
+			}
+		}
+	})
+	return []value{m}
+}
+
+const golden = 0x9e3779b97f4a7c15
+
+// mix is the finalizer of SplitMix64 (Steele et al., OOPSLA 2014).
+func mix(z uint64) uint64 {
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}

@@ -1,0 +1,70 @@
+package engine
+
+import "fmt"
+
+// Verbs on tensors that are no part of a model's formula, each by an operator that every engine has. Like
+// every call they are issued on the device's stream and make no graph.
+
+// first calls an operator that yields one tensor, with autograd off.
+func first(d Device, op string, args ...any) (t Tensor, err error) {
+	err = d.NoGrad(func() error {
+		out, err := d.Call(op, args...)
+		if err == nil && (len(out) != 1 || out[0] == nil) {
+			err = fmt.Errorf("engine: %s yields %d tensors; it must be one", op, len(out))
+		}
+		if err == nil {
+			t = out[0]
+		}
+		return err
+	})
+	return t, err
+}
+
+// inPlace calls an operator that changes its first argument and yields it, which is not kept.
+func inPlace(d Device, op string, args ...any) error {
+	m := d.Begin()
+	_, err := first(d, op, args...)
+	d.End(m)
+	return err
+}
+
+const contiguousFormat = 0 // of libtorch's memory formats
+
+// Copy is a contiguous copy of t in the innermost scope.
+func Copy(d Device, t Tensor) (Tensor, error) { return first(d, "aten::clone", t, contiguousFormat) }
+
+// Narrow is the elements from start on, length many, along a dimension. It shares t's memory.
+func Narrow(d Device, t Tensor, dim int, start, length int64) (Tensor, error) {
+	return first(d, "aten::narrow", t, dim, start, length)
+}
+
+// Cat is tensors joined along a dimension: a copy.
+func Cat(d Device, ts []Tensor, dim int) (Tensor, error) { return first(d, "aten::cat", ts, dim) }
+
+// CopyInto overwrites to with from, which has its shape and type.
+func CopyInto(d Device, to, from Tensor) error { return inPlace(d, "aten::copy_", to, from) }
+
+// AddInto adds from, times scale, to to.
+func AddInto(d Device, to, from Tensor, scale float64) error {
+	return inPlace(d, "aten::add_.Tensor", to, from, scale)
+}
+
+// Scale multiplies t.
+func Scale(d Device, t Tensor, by float64) error { return inPlace(d, "aten::mul_.Scalar", t, by) }
+
+// Divide divides t. Its bits differ from those of Scale by the inverse.
+func Divide(d Device, t Tensor, by float64) error { return inPlace(d, "aten::div_.Scalar", t, by) }
+
+// SquareSum is the sum of squares of a tensor of floats, a Float64 of no dimension. Every element is
+// squared in float64, and on CPUs the squares are added in eight partial sums, element i to sum i mod 8,
+// and those as ((0+1)+(2+3)) + ((4+5)+(6+7)).
+func SquareSum(d Device, t Tensor) (Tensor, error) { return first(d, "millrace::square_sum", t) }
+
+// Mask is a dropout mask of a shape, whose first dimension is rows, with the type and on the device of like.
+// Row r has the elements that the key and the row's number firstRow+r give, whatever else is in the tensor:
+// with mix the finalizer of SplitMix64 and g = 0x9e3779b97f4a7c15, word n of the row, from 1, is
+// mix(k + g n), k = mix(key + g (firstRow+r+1)). Each word serves four elements, its lowest 16 bits
+// the first of them: an element is 0 where its bits are below threshold, and keep elsewhere.
+func Mask(d Device, like Tensor, shape []int64, key uint64, firstRow int64, threshold uint16, keep float64) (Tensor, error) {
+	return first(d, "millrace::mask", like, shape, int64(key), firstRow, int64(threshold), keep)
+}
