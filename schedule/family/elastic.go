@@ -3,6 +3,8 @@ package family
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
@@ -96,7 +98,8 @@ func elasticProgram(s schedule.Settings) (*schedule.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, start, found := settled(s, p, base.Body, min(s.Repeat, mostBeforeCycle+3))
+	u := newUniform(p, base.Body)
+	o, start, found := u.settled(min(s.Repeat, mostBeforeCycle+3))
 	switch {
 	case s.Repeat == 1:
 		p.Body = o.lists(0, 1)
@@ -113,9 +116,157 @@ func elasticProgram(s schedule.Settings) (*schedule.Program, error) {
 		p.Prologue, p.Body, p.Repeat = o.lists(0, s.Repeat-1), o.lists(s.Repeat-1, s.Repeat), 1
 	default:
 		// Orders that settle into no cycle of one iteration: each iteration on its own.
-		o = newElasticOrder(p, base.Body, elasticRules[0])
-		o.run(1)
-		p.Body = o.lists(0, 1)
+		p.Body = u.play(elasticRules[0], 1).lists(0, 1)
 	}
 	return p, nil
 }
+
+// mostBeforeCycle is after how many iterations at most an order must have come to its cycle.
+const mostBeforeCycle = 9
+
+// usuallyEnough is how many iterations show most orders' cycles.
+const usuallyEnough = 6
+
+// settled plays the order by every rule, and gives the one whose cycle is shortest with the
+// iteration that it begins with; where none comes to a cycle, the first rule's.
+func (u *uniform) settled(iterations int) (order *record, start int, found bool) {
+	shortest := math.MaxInt
+	for _, rule := range elasticRules {
+		for _, n := range slices.Compact([]int{min(usuallyEnough, iterations), iterations}) {
+			o := u.play(rule, n)
+			at, ok := o.cycle()
+			if !ok {
+				if order == nil && n == iterations {
+					order = o
+				}
+				continue
+			}
+			if length := o.cut(at) - o.cut(at-1); length < shortest {
+				order, shortest, start, found = o, length, at, true
+			}
+			break
+		}
+		if found && shortest <= u.busiest() {
+			break // no order is shorter
+		}
+	}
+	return order, start, found
+}
+
+// started is a computation and when it began.
+type started struct {
+	at int
+	in schedule.Instruction
+}
+
+// record is what the pipelines did: which computations each worker began when, and when iterations ended.
+type record struct {
+	of         *uniform
+	iterations int
+	begun      [][]started // by worker, in order
+	done       [][]int     // by pipeline and iteration: when all of it had ended; unknown before
+}
+
+// cut is when iteration t has ended for all pipelines; 0 for the one before the first.
+func (o *record) cut(t int) int {
+	end := 0
+	for p := range o.of.pipelines {
+		if t >= 0 {
+			end = max(end, o.done[p][t])
+		}
+	}
+	return end
+}
+
+// segment is what a worker starts from the cut before iteration t to the one behind it, with
+// the times after the former.
+func (o *record) segment(w, t int) []started {
+	from, to := o.cut(t-1), o.cut(t)
+	var out []started
+	for _, s := range o.begun[w] {
+		if s.at >= from && s.at < to {
+			out = append(out, started{s.at - from, s.in})
+		}
+	}
+	return out
+}
+
+// cycle is the first iteration from which on, as far as is known, one is like the other, in
+// order and time. The last iterations played end otherwise, and do not count.
+func (o *record) cycle() (start int, found bool) {
+	same := func(t int) bool {
+		if o.cut(t)-o.cut(t-1) != o.cut(t+1)-o.cut(t) {
+			return false
+		}
+		for w := range o.of.base {
+			if !slices.EqualFunc(o.segment(w, t), o.segment(w, t+1), func(a, b started) bool {
+				a.in.Micro += int32(o.of.p.MicroBatches)
+				return a == b
+			}) {
+				return false
+			}
+		}
+		return true
+	}
+	for t := 0; t+3 < o.iterations; t++ {
+		if same(t) && same(t+1) {
+			return t, true
+		}
+	}
+	return 0, false
+}
+
+// lists writes iterations from first to before end, with the updates: a pipeline's where its
+// iteration has ended everywhere, the reference's behind those of all.
+func (o *record) lists(first, end int) schedule.Part {
+	part := make(schedule.Part, o.of.p.Workers)
+	for w := range part {
+		part[w] = schedule.List{}
+		for t := first; t < end; t++ {
+			part[w] = append(part[w], o.iteration(w, t)...)
+		}
+	}
+	return part
+}
+
+func (o *record) iteration(w, t int) schedule.List {
+	at := o.of.base[w][0]
+	at.Kind, at.Micro = schedule.U, int32(t)
+	pending := make([]int, o.of.pipelines)
+	for p := range pending {
+		pending[p] = p
+	}
+	slices.SortStableFunc(pending, func(a, b int) int { return o.done[a][t] - o.done[b][t] })
+	var out schedule.List
+	update := func(before int) {
+		for len(pending) > 0 && o.done[pending[0]][t] <= before {
+			at.Pipeline = int16(pending[0])
+			out = append(out, at)
+			pending = pending[1:]
+		}
+	}
+	from := o.cut(t - 1)
+	for _, s := range o.segment(w, t) {
+		update(from + s.at)
+		out = append(out, s.in)
+	}
+	update(math.MaxInt)
+	if o.of.pipelines > 1 {
+		at.Pipeline = int16(o.of.pipelines)
+		out = append(out, at)
+	}
+	return out
+}
+
+// until is a part without what belongs to iterations behind t.
+func (o *record) until(part schedule.Part, t int) schedule.Part {
+	out := make(schedule.Part, len(part))
+	for w, list := range part {
+		out[w] = slices.DeleteFunc(slices.Clone(list), func(in schedule.Instruction) bool {
+			return !in.Kind.OfMinibatch() && int(in.Micro) >= (t+1)*o.of.p.MicroBatches
+		})
+	}
+	return out
+}
+
+func samePart(a, b schedule.Part) bool { return slices.EqualFunc(a, b, slices.Equal[schedule.List]) }

@@ -226,31 +226,6 @@ func sees(t *rapid.T, p *schedule.Program) {
 	}
 }
 
-// TestAnOrderIsFoundAgain: what settled remembers gives the Program that playing all the rules gave.
-func TestAnOrderIsFoundAgain(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		stages, n, m := rapid.IntRange(1, 5).Draw(t, "stages"), rapid.IntRange(1, 4).Draw(t, "pipelines"), rapid.IntRange(1, 6).Draw(t, "micro-batches")
-		depth, warmup := m, []int(nil)
-		for range stages {
-			depth = rapid.IntRange(1, depth).Draw(t, "depth")
-			warmup = append(warmup, depth)
-		}
-		s := schedule.Settings{Placement: schedule.Replicated(stages, 1), MicroBatches: m, Warmup: warmup, Repeat: rapid.IntRange(1, 14).Draw(t, "iterations"), Elastic: plan.NewElastic(n)}
-		verdicts.Clear()
-		var texts []string
-		for range 2 {
-			p, err := Generate("elastic", s)
-			if err != nil {
-				t.Fatal(err)
-			}
-			texts = append(texts, p.Text())
-		}
-		if texts[0] != texts[1] {
-			t.Fatalf("first\n%s\nthen\n%s", texts[0], texts[1])
-		}
-	})
-}
-
 // fallingDepths draws a valid K: at most M, never growing.
 func fallingDepths(t *rapid.T, stages, m int) []int {
 	k := make([]int, stages)

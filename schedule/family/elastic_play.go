@@ -1,0 +1,260 @@
+package family
+
+import (
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// uniform is one iteration of one pipeline of family elastic on stages with a forward of one slot, a backward of two and
+// no transfers, and which pipelines share its workers.
+type uniform struct {
+	p         *schedule.Program
+	pipelines int
+	base      schedule.Part // one iteration of one pipeline
+	needs     [][][]spot    // by worker and position in base: what it needs of its own pipeline
+	feeds     [][]int       // by worker: the workers that its computations let go on
+}
+
+// spot is a position in the base list of a worker.
+type spot struct{ worker, at int }
+
+// waiting is the next computation of a pipeline on a worker.
+type waiting struct {
+	pipeline, iteration int
+	since               int // when it had all that it needs
+	backward            bool
+}
+
+// elasticRule says which of two computations a free worker takes that could start at once.
+type elasticRule func(a, b waiting) bool
+
+// elasticRules are tried in turn; the fastest cycle counts, and the earlier rule of two as fast.
+var elasticRules = []elasticRule{
+	func(a, b waiting) bool { // what has been ready longest, backwards first
+		return a.since < b.since || a.since == b.since && a.backward && !b.backward
+	},
+	func(a, b waiting) bool { // the earlier iteration, then what has been ready longest
+		return a.iteration < b.iteration || a.iteration == b.iteration && a.since < b.since
+	},
+	func(a, b waiting) bool { // the earlier iteration, then backwards
+		return a.iteration < b.iteration || a.iteration == b.iteration && a.backward && !b.backward
+	},
+	func(a, b waiting) bool { return a.iteration < b.iteration }, // then the lower pipeline
+	func(a, b waiting) bool { return a.backward && !b.backward },
+}
+
+// unknown in place of a time that is not known yet.
+const unknown = -1
+
+// elasticSlots is what a computation takes.
+func elasticSlots(k schedule.Kind) int {
+	if k == schedule.B {
+		return 2
+	}
+	return 1
+}
+
+func newUniform(p *schedule.Program, base schedule.Part) *uniform {
+	u := &uniform{
+		p: p, pipelines: p.Elastic.Pipelines, base: base,
+		needs: make([][][]spot, p.Workers), feeds: make([][]int, p.Workers),
+	}
+	at := map[schedule.Instruction]spot{}
+	for w, list := range base {
+		for i, in := range list {
+			at[in] = spot{w, i}
+		}
+	}
+	for w, list := range base {
+		u.needs[w] = make([][]spot, len(list))
+		for i, in := range list {
+			from := in.As(schedule.RF)
+			if in.Kind == schedule.B {
+				from = in.As(schedule.RB)
+			}
+			stage := schedule.OtherEnd(from)
+			for _, r := range p.Peers(nil, from, stage) {
+				made := in
+				made.Stage, made.Replica = stage, int16(r)
+				need := at[made]
+				u.needs[w][i] = append(u.needs[w][i], need)
+				if !slices.Contains(u.feeds[need.worker], w) {
+					u.feeds[need.worker] = append(u.feeds[need.worker], w)
+				}
+			}
+		}
+	}
+	return u
+}
+
+// busiest is the most that a worker computes in an iteration of all pipelines.
+func (u *uniform) busiest() int {
+	most := 0
+	for _, list := range u.base {
+		slots := 0
+		for _, in := range list {
+			slots += elasticSlots(in.Kind)
+		}
+		most = max(most, slots*u.pipelines)
+	}
+	return most
+}
+
+// player is an execution of the pipelines that is under way.
+type player struct {
+	*uniform
+	rule       elasticRule
+	iterations int       // that there are
+	free       []int     // by worker: when it is free
+	next       [][]int   // by worker and pipeline: position in the pipeline's endless list
+	ends       [][][]int // by worker and pipeline: when each computation of that list ended
+	since      [][]int   // by worker and pipeline: when its next computation had all that it needs; unknown before that is known
+	left       [][]int   // by pipeline and iteration: workers whose lists have not ended
+	record
+}
+
+// play runs so many iterations of every pipeline, and returns what was begun when.
+func (u *uniform) play(rule elasticRule, iterations int) *record {
+	workers := u.p.Workers
+	o := &player{
+		uniform: u, rule: rule, iterations: iterations,
+		free: make([]int, workers), next: make([][]int, workers), ends: make([][][]int, workers), since: make([][]int, workers),
+		left:   make([][]int, u.pipelines),
+		record: record{of: u, iterations: iterations, begun: make([][]started, workers), done: make([][]int, u.pipelines)},
+	}
+	computations := 0
+	for w, list := range u.base {
+		o.next[w], o.ends[w] = make([]int, u.pipelines), make([][]int, u.pipelines)
+		o.since[w] = slices.Repeat([]int{unknown}, u.pipelines)
+		computations += len(list) * iterations * u.pipelines
+	}
+	for p := range u.pipelines {
+		o.left[p] = slices.Repeat([]int{workers}, iterations)
+		o.done[p] = slices.Repeat([]int{unknown}, iterations)
+	}
+	type choice struct{ pipeline, start int }
+	best := make([]choice, workers)
+	stale := slices.Repeat([]bool{true}, workers)
+	for ; computations > 0; computations-- {
+		first := -1
+		for w := range best {
+			if stale[w] {
+				best[w].pipeline, best[w].start = o.choose(w)
+				stale[w] = false
+			}
+			if best[w].start < math.MaxInt && (first < 0 || best[w].start < best[first].start) {
+				first = w
+			}
+		}
+		if first < 0 {
+			panic("schedule: elastic: no pipeline can go on; admitOneF1B should have refused its depths")
+		}
+		stale[first] = true
+		for _, w := range u.feeds[first] {
+			stale[w] = true
+		}
+		if o.start(first, best[first].pipeline, best[first].start) {
+			for w := range stale {
+				stale[w] = true
+			}
+		}
+	}
+	out := o.record
+	return &out
+}
+
+// choose is what a worker starts next and when: of the pipelines whose next computation can
+// start soonest the one that the rule prefers, and then the lower.
+func (o *player) choose(w int) (pipeline, start int) {
+	start = math.MaxInt
+	var best waiting
+	n := len(o.base[w])
+	for p, since := range o.since[w] {
+		if since == unknown { // and once known, it stays
+			since = o.ready(w, p)
+			if o.since[w][p] = since; since == unknown {
+				continue
+			}
+		}
+		at := max(since, o.free[w])
+		if at > start {
+			continue
+		}
+		k := o.next[w][p]
+		next := waiting{p, k / n, since, o.base[w][k%n].Kind == schedule.B}
+		if at < start || o.rule(next, best) {
+			pipeline, start, best = p, at, next
+		}
+	}
+	return pipeline, start
+}
+
+// ready is when the next computation of a pipeline on a worker has all that it needs.
+func (o *player) ready(w, p int) int {
+	n := len(o.base[w])
+	t, i := o.next[w][p]/n, o.next[w][p]%n
+	if t >= o.iterations {
+		return unknown
+	}
+	at := 0
+	if i == 0 && t > 0 {
+		if at = o.done[p][t-1]; at == unknown {
+			return unknown
+		}
+	}
+	if i == n-1 && t > 0 && o.base[w][i].Stage == 0 {
+		for q := range o.pipelines {
+			end := o.done[q][t-1]
+			if end == unknown {
+				return unknown
+			}
+			at = max(at, end)
+		}
+	}
+	for _, need := range o.needs[w][i] {
+		made := o.ends[need.worker][p]
+		k := t*len(o.base[need.worker]) + need.at
+		if k >= len(made) {
+			return unknown
+		}
+		at = max(at, made[k])
+	}
+	if own := o.ends[w][p]; len(own) > 0 {
+		at = max(at, own[len(own)-1])
+	}
+	return at
+}
+
+// start begins a computation, and says whether its pipeline's iteration ends with it everywhere.
+func (o *player) start(w, p, at int) bool {
+	n := len(o.base[w])
+	t, i := o.next[w][p]/n, o.next[w][p]%n
+	in := o.base[w][i]
+	in.Pipeline = int16(p)
+	in.Micro += int32(t * o.p.MicroBatches)
+	end := at + elasticSlots(in.Kind)
+	o.begun[w] = append(o.begun[w], started{at, in})
+	o.ends[w][p] = append(o.ends[w][p], end)
+	o.free[w] = end
+	o.next[w][p]++
+	o.since[w][p] = unknown
+	if i < n-1 {
+		return false
+	}
+	if o.left[p][t]--; o.left[p][t] > 0 {
+		return false
+	}
+	o.done[p][t] = o.lastEnd(p, t)
+	return true
+}
+
+// lastEnd is when an iteration of a pipeline, all of it started, has ended on every worker.
+func (o *player) lastEnd(p, t int) int {
+	end := 0
+	for w, list := range o.base {
+		end = max(end, o.ends[w][p][(t+1)*len(list)-1])
+	}
+	return end
+}
