@@ -41,7 +41,7 @@ func TestManyDevicesTakeLittleMemory(t *testing.T) {
 		h.depth = slices.Repeat([]int{1}, len(h.counts))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		s.estimate(h)
+		s.estimator.estimate(h)
 		if _, err := sim.CostsOf(p, c, s.plan(h)); err != nil {
 			t.Fatal(err)
 		}

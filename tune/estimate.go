@@ -7,26 +7,61 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
+// score of a shape by estimate: what fits comes first, then time.
+type score struct {
+	stepS float64
+	over  int64
+}
+
+func (a score) better(b score) bool {
+	if a.over != b.over && (a.over > 0 || b.over > 0) {
+		return a.over < b.over
+	}
+	return a.stepS < b.stepS*(1-1e-9)
+}
+
+// estimator estimates shapes of a space. It keeps its slices from one estimate to the next.
+type estimator struct {
+	*space
+	made        int // estimates
+	actors      []actor
+	first       []int // by stage: its first actor
+	count       []int // by stage: its actors
+	m           int
+	ready       []float64 // [stage][micro]: when the forward's input is there
+	gradient    []float64 // [stage][micro]: when the backward's is
+	ahead, back []link    // [boundary][pair]: there are no more pairs of actors than micro-batches pass between
+	cuts        []cutLinks
+	over        int64
+	work        float64
+	cores       int
+}
+
 // estimate is how long the first step of a shape takes, by playing its forwards and
 // backwards against each other without a queue of events, and by how many bytes its fullest
 // device is over its memory, about. Where workers have their own cores and pairs of
 // devices their own links, with round robin, the time is the simulator's for one step
 // (TestEstimateIsASimulation); contention for shared links and cores is left out, so it ranks and never decides.
-func (s *search) estimate(h *shape) (stepS float64, over int64) {
-	e := &s.estimator
-	if !s.playable(h) || !e.load(s, h) {
+func (e *estimator) estimate(h *shape) (stepS float64, over int64) {
+	if !e.playable(h) || !e.load(h) {
 		return math.Inf(1), math.MaxInt64 / 2
 	}
 	return e.play(), e.over
 }
 
+func (e *estimator) score(h *shape) score {
+	e.made++
+	step, over := e.estimate(h)
+	return score{step, max(0, over)}
+}
+
 // playable says whether a shape's step is one that is simulated: no estimate is made of others.
-func (s *search) playable(h *shape) bool {
+func (e *estimator) playable(h *shape) bool {
 	visits := h.stages()
 	if h.split {
 		visits = h.used()
 	}
-	return predict.Playable(s.Batch/h.size, visits, h.stages())
+	return predict.Playable(e.Batch/h.size, visits, h.stages())
 }
 
 // actor is one replica of a stage, or under split all of them, which do the same at once.
@@ -41,36 +76,21 @@ type actor struct {
 	sumS                    float64
 }
 
-// estimator keeps its slices from one estimate to the next.
-type estimator struct {
-	actors      []actor
-	first       []int // by stage: its first actor
-	count       []int // by stage: its actors
-	m           int
-	ready       []float64 // [stage][micro]: when the forward's input is there
-	gradient    []float64 // [stage][micro]: when the backward's is
-	ahead, back []link    // [boundary][pair]: there are no more pairs of actors than micro-batches pass between
-	cuts        []cutLinks
-	over        int64
-	work        float64
-	cores       int
-}
-
 type link struct{ latency, taken, free float64 }
 
 // cutLinks is where a boundary's links are: micro-batch m goes between actors m modulo the number of each side's,
 // and so over the same pair as micro-batch m + period.
 type cutLinks struct{ first, period int }
 
-func (e *estimator) load(s *search, h *shape) bool {
+func (e *estimator) load(h *shape) bool {
 	S := h.stages()
-	e.m, e.over, e.work = s.Batch/h.size, 0, 0
+	e.m, e.over, e.work = e.Batch/h.size, 0, 0
 	e.actors, e.first, e.count = e.actors[:0], e.first[:0], e.count[:0]
-	e.cores = s.Cluster.Cores
+	e.cores = e.Cluster.Cores
 	devices := h.devices()
 	dispatch := 0.0
-	if s.Profile.Transfer != nil {
-		dispatch = s.Profile.Transfer.DispatchS
+	if e.Profile.Transfer != nil {
+		dispatch = e.Profile.Transfer.DispatchS
 	}
 	for i, on := range devices {
 		r, rows := len(on), h.size
@@ -82,12 +102,12 @@ func (e *estimator) load(s *search, h *shape) bool {
 		slowest := actor{stage: i, replicas: 1, device: on[0], mine: e.m}
 		e.first = append(e.first, len(e.actors))
 		for k, d := range on {
-			t := s.tables.of(s.Cluster.Devices[d], rows)
+			t := e.tables.of(e.Cluster.Devices[d], rows)
 			if t == nil {
 				return false
 			}
 			if r > 1 && k == 0 {
-				sum = s.Cluster.AllReduceS(on, t.Gradients[to]-t.Gradients[from])
+				sum = e.Cluster.AllReduceS(on, t.Gradients[to]-t.Gradients[from])
 			}
 			a := actor{stage: i, number: k, replicas: r, device: d, mine: (e.m - k + r - 1) / r, sumS: sum, flushS: t.update[to] - t.update[from]}
 			if h.split {
@@ -98,7 +118,7 @@ func (e *estimator) load(s *search, h *shape) bool {
 			a.forward += dispatch
 			a.backward += dispatch
 			e.work += float64(a.mine) * (a.forward + a.backward)
-			if limit := s.Cluster.MemoryBytes(d); limit > 0 {
+			if limit := e.Cluster.MemoryBytes(d); limit > 0 {
 				e.over = max(e.over, t.Held(from, to, a.depth, h.again[i])-limit)
 			}
 			if h.split {
@@ -118,7 +138,7 @@ func (e *estimator) load(s *search, h *shape) bool {
 	e.gradient = sized(e.gradient, S*e.m)
 	e.ahead, e.back, e.cuts = e.ahead[:0], e.back[:0], e.cuts[:0]
 	for i := 0; i+1 < S; i++ {
-		bytes := s.cutBytes(h, i+1)
+		bytes := e.cutBytes(h, i+1)
 		if h.split {
 			bytes /= int64(max(len(devices[i]), len(devices[i+1])))
 		}
@@ -126,8 +146,8 @@ func (e *estimator) load(s *search, h *shape) bool {
 		e.cuts = append(e.cuts, cutLinks{len(e.ahead), senders / divisor(senders, receivers) * receivers})
 		for m := range min(e.cuts[i].period, e.m) {
 			from, to := e.actors[e.first[i]+m%senders].device, e.actors[e.first[i+1]+m%receivers].device
-			e.ahead = append(e.ahead, newLink(s.Cluster, from, to, bytes))
-			e.back = append(e.back, newLink(s.Cluster, to, from, bytes))
+			e.ahead = append(e.ahead, newLink(e.Cluster, from, to, bytes))
+			e.back = append(e.back, newLink(e.Cluster, to, from, bytes))
 		}
 	}
 	for i := range S {
@@ -147,7 +167,7 @@ func newLink(c *cluster.Cluster, from, to int, bytes int64) link {
 }
 
 // cutBytes is what crosses before stage i for one micro-batch.
-func (s *search) cutBytes(h *shape, i int) int64 {
+func (s *space) cutBytes(h *shape, i int) int64 {
 	if t := s.tables.of(s.Cluster.Devices[h.order[0]], h.size); t != nil {
 		return t.Cut[h.cuts[i]]
 	}

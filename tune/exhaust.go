@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/tune/roles"
@@ -29,7 +28,7 @@ const mostExhausted = 12
 func (s *search) exhaust(ctx context.Context) bool {
 	free := s.Fix
 	free.MicroBatch, free.MicroBatches = 0, 0
-	if s.brief || !free.none() || s.top.plan == nil || s.top.over(s.Cluster) > 0 || s.varies() || len(s.Profile.Layers) > mostExhausted || len(s.Cluster.Devices) > mostExhausted {
+	if s.brief || !free.none() || !s.fit() || s.varies() || len(s.Profile.Layers) > mostExhausted || len(s.Cluster.Devices) > mostExhausted {
 		return false
 	}
 	left := mostInstructions
@@ -37,60 +36,52 @@ func (s *search) exhaust(ctx context.Context) bool {
 		left -= 2 * (s.Batch / h.size) * max(h.stages(), h.used())
 		return left >= 0
 	}
-	if !s.everyPlan(ctx, count) {
+	if !s.every.everyPlan(ctx, count) {
 		return false
 	}
-	return s.everyPlan(ctx, func(h *shape) bool {
-		if s.least(h) < s.top.predicted.StepS*(1-1e-9) {
+	return s.every.everyPlan(ctx, func(h *shape) bool {
+		if s.every.least(h) < s.top.predicted.StepS*(1-1e-9) {
 			s.tryAny(h)
 		}
 		return true
 	})
 }
 
-// varies says whether a computation of the profile has a spread: then a simulated step is one of
-// many.
-func (s *search) varies() bool {
-	for _, l := range s.Profile.Layers {
-		if slices.ContainsFunc(l.Costs, func(c profile.Cost) bool { return c.Spread > 0 }) {
-			return true
-		}
-	}
-	return false
-}
-
 // tryAny simulates a shape of any family; one without depths has its family's own. What a family does
 // not schedule is none of its plans.
 func (s *search) tryAny(h *shape) {
 	if _, searched := s.families[h.family]; searched || h.stages() == 1 {
-		s.note(s.tryShape(kindOf(h), h))
+		s.record(s.tryShape(kindOf(h), h))
 		return
 	}
 	pl := s.plan(h)
 	if f, err := family.Lookup(h.family); err == nil {
 		lay(pl, f, len(s.Cluster.Devices))
 		_, err = s.try(f.Name, pl)
-		s.note(candidate{}, false, err)
+		s.record(candidate{}, false, err)
 	}
 }
 
+// enumeration lists everything in a space.
+type enumeration struct{ *space }
+
 // everyPlan goes through the space until yield or ctx says no; it says whether it came to the end.
-func (s *search) everyPlan(ctx context.Context, yield func(*shape) bool) bool {
+func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) bool {
 	on := true
 	give := func(h *shape) bool { on = on && ctx.Err() == nil && yield(h); return on }
-	n, W := len(s.Profile.Layers), len(s.Cluster.Devices)
-	placed, own := s.placing()
-	for _, size := range s.sizes {
+	n, W := len(e.Profile.Layers), len(e.Cluster.Devices)
+	placed, own := e.placing()
+	for _, size := range e.sizes {
 		everyCut(n, W, func(cuts []int) bool {
 			S := len(cuts) - 1
-			s.everyPlaces(S, func(counts, order []int) bool {
-				s.everyRecompute(cuts, func(again []plan.Recompute) bool {
+			e.everyPlaces(S, func(counts, order []int) bool {
+				e.everyRecompute(cuts, func(again []plan.Recompute) bool {
 					for _, split := range []bool{false, true} {
-						if split && (s.Whole || slices.Max(counts) == 1) {
+						if split && (e.Whole || slices.Max(counts) == 1) {
 							continue
 						}
-						h := &shape{cuts: cuts, counts: counts, order: order, again: again, size: size, split: split, family: s.pipelines.Name}
-						s.everyDepth(h, own, give)
+						h := &shape{cuts: cuts, counts: counts, order: order, again: again, size: size, split: split, family: e.pipelines.Name}
+						e.everyDepth(h, own, give)
 					}
 					return on
 				})
@@ -113,7 +104,7 @@ func (s *search) everyPlan(ctx context.Context, yield func(*shape) bool) bool {
 				}
 				everyCut(n, len(at), func(cuts []int) bool {
 					if len(cuts)-1 == len(at) {
-						s.everyRecompute(cuts, func(again []plan.Recompute) bool {
+						e.everyRecompute(cuts, func(again []plan.Recompute) bool {
 							give(&shape{cuts: cuts, counts: counts, order: order, depth: make([]int, len(at)), again: again, size: size, family: f.Name})
 							return on
 						})
@@ -128,10 +119,10 @@ func (s *search) everyPlan(ctx context.Context, yield func(*shape) bool) bool {
 
 // placing lists the families of the registry beside those of depths: those that place their
 // stages themselves, and those that take a stage for each worker.
-func (s *search) placing() (placed, own []family.Family) {
+func (e enumeration) placing() (placed, own []family.Family) {
 	for _, f := range family.Families() {
-		if _, searched := s.families[f.Name]; searched || roles.WholeModel(f) || f.Streaming && !s.streams() || f.Beside && s.crowded() ||
-			!slices.Contains(s.policies(f), schedule.Sync) {
+		if _, searched := e.families[f.Name]; searched || roles.WholeModel(f) || f.Streaming && !e.streams() || f.Beside && e.crowded() ||
+			!slices.Contains(e.policies(f), schedule.Sync) {
 			continue
 		}
 		if f.Place != nil {
@@ -145,20 +136,20 @@ func (s *search) placing() (placed, own []family.Family) {
 
 // everyDepth gives a shape all depths that do not grow from stage to stage, under the family of
 // these, and every other family of one stage a worker: with its own depths and with these.
-func (s *search) everyDepth(h *shape, own []family.Family, give func(*shape) bool) {
-	S, m := h.stages(), s.Batch/h.size
+func (e enumeration) everyDepth(h *shape, own []family.Family, give func(*shape) bool) {
+	S, m := h.stages(), e.Batch/h.size
 	as := func(family string, depth []int) bool {
 		n := *h
 		n.family, n.depth = family, depth
 		return give(&n)
 	}
 	if S == 1 {
-		as(s.undivided.Name, []int{1})
+		as(e.undivided.Name, []int{1})
 		return
 	}
-	if s.replicas() || h.used() == S {
+	if e.replicas() || h.used() == S {
 		everyFalling(S, m, func(depth []int) bool {
-			on := as(s.pipelines.Name, depth)
+			on := as(e.pipelines.Name, depth)
 			for _, f := range own {
 				if on && f.IsGeneral() {
 					on = as(f.Name, depth)
@@ -209,10 +200,10 @@ func everyCut(n, most int, yield func(cuts []int) bool) {
 
 // everyPlaces lists all ways to give S stages devices, those of a stage ascending, the unused ones
 // last. Where all devices are alike and on one level, only how many counts.
-func (s *search) everyPlaces(S int, yield func(counts, order []int) bool) {
-	W, on := len(s.Cluster.Devices), true
+func (e enumeration) everyPlaces(S int, yield func(counts, order []int) bool) {
+	W, on := len(e.Cluster.Devices), true
 	// The one link of a level goes two ways, by which of two devices has the lower number.
-	alike := !s.mixed && len(s.Cluster.Levels) == 1 && s.Cluster.Nodes == nil && !s.Cluster.Levels[0].Shared
+	alike := !e.mixed && len(e.Cluster.Levels) == 1 && e.Cluster.Nodes == nil && !e.Cluster.Levels[0].Shared
 	var walk func(counts, order []int, left []int)
 	walk = func(counts, order, left []int) {
 		if len(counts) == S {
@@ -255,9 +246,9 @@ func everySubset(of []int, r int, yield func(in, out []int)) {
 
 // everyRecompute lists what stages may recompute: nothing where no device's memory is limited,
 // since that only adds work.
-func (s *search) everyRecompute(cuts []int, yield func([]plan.Recompute) bool) {
+func (e enumeration) everyRecompute(cuts []int, yield func([]plan.Recompute) bool) {
 	S, on := len(cuts)-1, true
-	limited := slices.ContainsFunc(s.orders[0], func(d int) bool { return s.Cluster.MemoryBytes(d) > 0 })
+	limited := slices.ContainsFunc(e.orders[0], func(d int) bool { return e.Cluster.MemoryBytes(d) > 0 })
 	var walk func(have []plan.Recompute)
 	walk = func(have []plan.Recompute) {
 		if len(have) == S {
@@ -280,10 +271,10 @@ func (s *search) everyRecompute(cuts []int, yield func([]plan.Recompute) bool) {
 // least bounds a shape's step from below whatever its order: each device computes all that its
 // stages have for it, and updates them. A device with one stage of which the order does not
 // halve backwards cannot begin its next step before its gradients are summed and its stage updated.
-func (s *search) least(h *shape) float64 {
+func (e enumeration) least(h *shape) float64 {
 	busy := map[int]float64{}
-	worst, m, at := 0.0, s.Batch/h.size, 0
-	_, byDepth := s.families[h.family]
+	worst, m, at := 0.0, e.Batch/h.size, 0
+	_, byDepth := e.families[h.family]
 	for i, r := range h.counts {
 		from, to := h.cuts[i], h.cuts[i+1]
 		rows := h.size
@@ -291,7 +282,7 @@ func (s *search) least(h *shape) float64 {
 			rows = (h.size + r - 1) / r
 		}
 		for k, d := range h.order[at : at+r] {
-			t := s.tables.of(s.Cluster.Devices[d], rows)
+			t := e.tables.of(e.Cluster.Devices[d], rows)
 			if t == nil {
 				return math.Inf(1)
 			}
@@ -302,7 +293,7 @@ func (s *search) least(h *shape) float64 {
 			}
 			busy[d] += float64(mine)*(f+b) + t.update[to] - t.update[from]
 			if byDepth && r > 1 && k == 0 {
-				busy[d] += s.Cluster.AllReduceS(h.order[at:at+r], t.Gradients[to]-t.Gradients[from])
+				busy[d] += e.Cluster.AllReduceS(h.order[at:at+r], t.Gradients[to]-t.Gradients[from])
 			}
 			worst = max(worst, busy[d])
 		}

@@ -6,7 +6,9 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/tune/predict"
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
@@ -20,7 +22,7 @@ func (s *search) others(ctx context.Context) {
 	}
 	bases := s.bases()
 	if len(s.families) == 0 {
-		bases = s.cutAnew()
+		bases = s.cut.cutAnew()
 	}
 	for _, f := range family.Families() {
 		if _, searched := s.families[f.Name]; searched || roles.WholeModel(f) {
@@ -31,9 +33,9 @@ func (s *search) others(ctx context.Context) {
 		}
 		shapes := bases
 		if s.Fix.Split != nil {
-			shapes = s.splitAsGiven(f)
+			shapes = s.cut.splitAsGiven(f)
 		} else if f.Place != nil {
-			shapes = s.placed(f)
+			shapes = s.cut.placed(f)
 		}
 		s.tryFamily(ctx, f, shapes)
 	}
@@ -42,9 +44,6 @@ func (s *search) others(ctx context.Context) {
 // fewestPipelines is how many pipelines a plan has that was asked for elastic averaging and not
 // for a number.
 const fewestPipelines = 2
-
-// crowded says whether sums beside a backward are at the cost of it, which the simulator does not see.
-func (s *search) crowded() bool { return s.Cluster.Crowded(len(s.Cluster.Devices)) }
 
 // tryFamily simulates shapes under one family and each weight policy that was asked for.
 func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape) {
@@ -86,22 +85,6 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 	}
 }
 
-// lay puts a plan's stages where its family wants them on so many devices, if it has as many
-// stages as that takes.
-func lay(pl *plan.Plan, f family.Family, devices int) {
-	if f.Place == nil {
-		return
-	}
-	for v := 1; v <= max(1, len(pl.Stages)/devices); v++ {
-		if on := f.Placement(devices, v); len(on) == len(pl.Stages) {
-			for i := range pl.Stages {
-				pl.Stages[i].Devices = on[i]
-			}
-			return
-		}
-	}
-}
-
 // bases are the best shapes so far, straight and replicated, and the sizes next to theirs.
 func (s *search) bases() []*shape {
 	var straight, replicated []*shape
@@ -119,45 +102,60 @@ func (s *search) bases() []*shape {
 	return slices.Concat(straight[:min(4, len(straight))], replicated[:min(4, len(replicated))])
 }
 
-// placed are shapes for a family that says itself where its stages lie: several on a worker,
-// in rounds or as a V, or each on several workers.
-func (s *search) placed(f family.Family) []*shape {
-	var out []*shape
-	W := len(s.Cluster.Devices)
-	for _, v := range []int{1, 2, 4} {
-		if (f.Chunks == 0 || f.Chunks == 1) != (v == 1) || f.Chunks > 1 && v != f.Chunks || W < 2 {
-			continue
-		}
-		on := f.Placement(W, v)
-		S, replicas := len(on), len(on[0])
-		if S == 1 {
-			out = append(out, s.wholeModels(on[0])...)
-		}
-		if S < 2 || S > len(s.Profile.Layers) {
-			continue
-		}
-		order := slices.Concat(on...)
-		for _, size := range s.baseSizes() {
-			for _, again := range s.recomputes() {
-				out = append(out, s.nearest(want{stages: S, devices: S * replicas, size: size, order: order, replicas: []int{replicas}, again: again, family: s.pipelines})...)
-			}
-		}
+// improvePlans moves the best plan about of every family and weight policy that has no shapes to refine: those
+// whose workers hold several stages, and those that update without a flush. Where the
+// stages lie, how many there are and their depths are the family's; what moves are cuts, what is
+// computed again, and the micro-batch where the plan is a step of the batch.
+func (s *search) improvePlans(ctx context.Context) {
+	if s.brief || s.exhausted {
+		return
 	}
-	return out
+	done := map[string]bool{}
+	for _, kind := range s.ranked() {
+		c := s.best[kind]
+		own := c.plan.Schedule
+		if !schedule.Policy(c.plan.Weights).Synchronous() {
+			own += " " + c.plan.Weights
+		} else if _, searched := s.families[c.plan.Schedule]; searched {
+			continue
+		}
+		if done[own] || !movable(c.plan) || c.over(s.Cluster) > 0 || c.predicted.StepS > 1.25*s.top.predicted.StepS {
+			continue
+		}
+		done[own] = true
+		s.improvePlan(ctx, own, c)
+	}
 }
 
-// wholeModels are the whole model on each of some devices, with as many micro-batches as devices at least.
-func (s *search) wholeModels(on []int) []*shape {
-	var out []*shape
-	for _, size := range s.sizes {
-		if s.Batch/size < len(on) {
-			continue
-		}
-		for _, again := range s.recomputes() {
-			out = append(out, &shape{
-				cuts: []int{0, len(s.Profile.Layers)}, counts: []int{len(on)}, order: on, depth: []int{1}, again: []plan.Recompute{again}, size: size, family: s.undivided.Name,
+// movable says whether a plan has several stages of whole layers in the profile's order.
+func movable(pl *plan.Plan) bool {
+	return len(pl.Stages) > 1 && pl.Order == nil && !slices.ContainsFunc(pl.Stages, func(st plan.Stage) bool { return st.FirstFraction != 0 || st.LastFraction != 0 })
+}
+
+// worthMoving is what a move must gain, relatively: stages in balance are not given up for a step
+// that nobody could measure.
+const worthMoving = 1e-3
+
+func (s *search) improvePlan(ctx context.Context, kind string, best candidate) {
+	budget := max(20, instructionsOfRefining/(18*best.plan.MicroBatches*len(best.plan.Stages))/4)
+	for again := true; again; {
+		again = false
+		s.move.nearby(best.plan, func(next *plan.Plan) bool {
+			budget--
+			predicted, rough, err := predict.PlanIf(s.Profile, s.Cluster, next, s.Clip, func(stepS float64) bool {
+				return stepS < best.predicted.StepS*(1-worthMoving)
 			})
+			s.tried++
+			if c := (candidate{plan: next, predicted: predicted}); err == nil && !rough && c.over(s.Cluster) == 0 {
+				if c, err = s.try(kind, next); err == nil {
+					best, again = c, true
+					return false
+				}
+			}
+			return budget > 0 && ctx.Err() == nil
+		})
+		if budget <= 0 || ctx.Err() != nil {
+			return
 		}
 	}
-	return out
 }

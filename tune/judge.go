@@ -4,11 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
-
-	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/plan/bound"
-	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/schedule/family"
 )
 
 // estimatesPerSeed is how many estimates improving one seed may take.
@@ -30,7 +25,7 @@ func (s *search) judge(ctx context.Context) {
 	for _, n := range s.pool {
 		if !done[n.kind] && (ctx.Err() == nil || s.top.plan == nil) {
 			done[n.kind] = true
-			s.note(s.tryShape(n.kind, n.shape))
+			s.record(s.tryShape(n.kind, n.shape))
 		}
 	}
 	for i, n := range s.pool {
@@ -43,24 +38,37 @@ func (s *search) judge(ctx context.Context) {
 		}
 		h, v := s.improve(ctx, n.shape, budget)
 		s.pool[i].shape, s.pool[i].score = h, v
-		s.note(s.tryShape(kindOf(h), h))
+		s.record(s.tryShape(kindOf(h), h))
 	}
-	s.lean(ctx)
+	s.minimiseMemory(ctx)
 }
 
-// note forgets a shape that no family schedules: the next one may do.
-func (s *search) note(c candidate, fresh bool, err error) bool {
-	if err != nil && !s.passOver(err) {
-		s.failed["shape"] = err.Error()
+// improve takes moves that estimate prefers until none is left, the budget of estimates is
+// spent or ctx is over.
+func (s *search) improve(ctx context.Context, h *shape, budget int) (*shape, score) {
+	best, value := h, s.estimator.score(h)
+	end := s.estimator.made + budget
+	for again := true; again; {
+		again = false
+		s.move.neighbours(best, func(next *shape) bool {
+			if v := s.estimator.score(next); v.better(value) {
+				best, value, again = next, v, true
+				return false // go on from there
+			}
+			return s.estimator.made < end && ctx.Err() == nil
+		})
+		if s.estimator.made >= end || ctx.Err() != nil {
+			break
+		}
 	}
-	return fresh && err == nil
+	return best, value
 }
 
-// lean looks for what takes the least memory, where nothing fits so far. What it finds
+// minimiseMemory looks for what takes the least memory, where nothing fits so far. What it finds
 // does not depend on the limit where all devices have the same one, so a limit that a refusal
 // names is one that a next search meets.
-func (s *search) lean(ctx context.Context) {
-	if s.top.plan != nil && s.top.over(s.Cluster) == 0 || s.Fix.Split != nil || s.Fix.Stages == 1 {
+func (s *search) minimiseMemory(ctx context.Context) {
+	if s.fit() || s.Fix.Split != nil || s.Fix.Stages == 1 {
 		return
 	}
 	for _, S := range s.stageCounts() {
@@ -71,20 +79,20 @@ func (s *search) lean(ctx context.Context) {
 					continue
 				}
 				for _, again := range s.recomputes() {
-					w := want{stages: S, devices: S, size: size, order: s.orders[0], replicas: []int{1}, family: f, again: again, lean: true}
-					found := s.partition(w)
+					w := want{stages: S, devices: S, size: size, order: s.orders[0], replicas: []int{1}, family: f, again: again, leanest: true}
+					found := s.cut.partition(w)
 					if found == nil {
 						continue
 					}
 					h := found[0]
-					s.redo(h)
+					s.settleDepths(h)
 					if s.Fix.Schedule == "" && s.Fix.Warmup == nil {
 						for i := range h.depth {
 							h.depth[i] = 1
 						}
 					}
-					s.note(s.tryLean(kindOf(h), h))
-					if ctx.Err() != nil && s.top.plan != nil && s.top.over(s.Cluster) == 0 {
+					s.record(s.tryLeast(kindOf(h), h))
+					if ctx.Err() != nil && s.fit() {
 						return
 					}
 				}
@@ -106,7 +114,7 @@ func (s *search) refine(ctx context.Context) {
 	for _, kind := range s.ranked() {
 		c := s.best[kind]
 		h := s.shapeOf(c.plan)
-		if h == nil || s.notes[kind] != "" || s.Fix.Split != nil && s.Fix.Schedule != "" || c.predicted.StepS > 1.25*s.top.predicted.StepS && c.over(s.Cluster) == 0 {
+		if h == nil || s.Fix.Split != nil && s.Fix.Schedule != "" || c.predicted.StepS > 1.25*s.top.predicted.StepS && c.over(s.Cluster) == 0 {
 			continue
 		}
 		s.climb(ctx, c, h)
@@ -118,10 +126,10 @@ func (s *search) climb(ctx context.Context, best candidate, h *shape) {
 	budget := max(20, instructionsOfRefining/each/4)
 	for again := true; again; {
 		again = false
-		value := s.score(h)
-		s.neighbours(h, func(next *shape) bool {
+		value := s.estimator.score(h)
+		s.move.neighbours(h, func(next *shape) bool {
 			// What the estimate thinks much worse is not worth a simulation.
-			if v := s.score(next); v.stepS > 1.05*value.stepS || v.over > value.over && v.over > 0 && best.over(s.Cluster) == 0 {
+			if v := s.estimator.score(next); v.stepS > 1.05*value.stepS || v.over > value.over && v.over > 0 && best.over(s.Cluster) == 0 {
 				return ctx.Err() == nil
 			}
 			budget--
@@ -129,7 +137,7 @@ func (s *search) climb(ctx context.Context, best candidate, h *shape) {
 			if err == nil && (best.over(s.Cluster) > 0 || c.predicted.StepS <= best.predicted.StepS*(1+tie)) {
 				c, err = s.whole(c)
 			}
-			if s.note(c, fresh, err) && c.better(best, s.Cluster) {
+			if s.record(c, fresh, err) && c.better(best, s.Cluster) {
 				best, h, again = c, next, true
 				return false
 			}
@@ -141,8 +149,8 @@ func (s *search) climb(ctx context.Context, best candidate, h *shape) {
 	}
 }
 
-// wander goes on from shapes some moves away from the best for as long as there is time.
-func (s *search) wander(ctx context.Context) {
+// explore goes on from shapes some moves away from the best for as long as there is time.
+func (s *search) explore(ctx context.Context) {
 	if s.Fix.Split != nil || len(s.pool) == 0 {
 		return
 	}
@@ -154,7 +162,7 @@ func (s *search) wander(ctx context.Context) {
 		}
 		for range 1 + rng.IntN(6) {
 			var next []*shape
-			s.neighbours(h, func(n *shape) bool { next = append(next, n); return true })
+			s.move.neighbours(h, func(n *shape) bool { next = append(next, n); return true })
 			if len(next) == 0 {
 				return
 			}
@@ -162,51 +170,7 @@ func (s *search) wander(ctx context.Context) {
 		}
 		h, v := s.improve(ctx, h, estimatesPerSeed/4)
 		if v.over == 0 && v.stepS < 1.02*s.top.predicted.StepS {
-			s.note(s.tryShape(kindOf(h), h))
+			s.record(s.tryShape(kindOf(h), h))
 		}
 	}
-}
-
-// ranked lists the kinds, the best first.
-func (s *search) ranked() []string {
-	var kinds []string
-	for kind := range s.best {
-		kinds = append(kinds, kind)
-	}
-	slices.Sort(kinds)
-	slices.SortStableFunc(kinds, func(a, b string) int {
-		switch {
-		case s.best[a].better(s.best[b], s.Cluster):
-			return -1
-		case s.best[b].better(s.best[a], s.Cluster):
-			return 1
-		case s.best[a].plan == s.top.plan:
-			return -1
-		case s.best[b].plan == s.top.plan:
-			return 1
-		}
-		return 0
-	})
-	return kinds
-}
-
-// boundKind is what Bound is asked for plans like this one: whole layers, one stage a
-// device, a backward in one piece, or less.
-func (s *search) boundKind(pl *plan.Plan) bound.Kind {
-	k := bound.Kind{Workers: len(s.Cluster.Devices), Batch: s.Batch, Sizes: s.sizes}
-	if !slices.Contains(k.Sizes, pl.MicroBatch) {
-		k.Sizes = append(slices.Clone(k.Sizes), pl.MicroBatch)
-	}
-	places := 0
-	for _, st := range pl.Stages {
-		places += len(st.Devices)
-		k.Loose = k.Loose || st.FirstFraction > 0 || st.LastFraction > 0
-	}
-	if f, err := family.Lookup(pl.Schedule); err == nil {
-		k.Loose = k.Loose || f.Streaming || f.Beside || f.Chunks != 0 && f.Chunks != 1
-		k.Halves = f.Halves
-	}
-	k.Loose = k.Loose || pl.Order != nil
-	k.Loose = k.Loose || places > len(pl.Devices()) || !schedule.Policy(pl.Weights).Synchronous()
-	return k
 }

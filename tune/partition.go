@@ -7,6 +7,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
+// cutter cuts the layers of a space into stages.
+type cutter struct{ *space }
+
 // want is what a partition is asked for.
 type want struct {
 	stages, devices int  // devices in all; equal to stages is a straight pipeline
@@ -18,7 +21,7 @@ type want struct {
 	order           []int
 	replicas        []int // how many a stage may have
 	fits            bool  // leave out stages that do not fit their devices, about
-	lean            bool  // least memory in place of least time
+	leanest         bool  // least memory in place of least time
 }
 
 // maxCuts bounds the places where a partition cuts; of more layers, runs of about the same
@@ -31,8 +34,8 @@ const maxCuts, maxReplicatedCuts = 200, 64
 // first d devices in i stages, is the least over k and r of max(best(i-1, k, d-r), stage
 // k..j-1 on r devices): exact for this measure, in which an all-reduce counts as if it were
 // spread over the step's micro-batches. Filling the pipeline is no part of it: estimate knows.
-func (s *search) partition(w want) []*shape {
-	at := s.places(w.size, w.devices > w.stages)
+func (c cutter) partition(w want) []*shape {
+	at := c.places(w.size, w.devices > w.stages)
 	n, D := len(at)-1, w.devices
 	if n < w.stages {
 		return nil
@@ -60,7 +63,7 @@ func (s *search) partition(w want) []*shape {
 				if d+r > D || !w.all && (d+r+(w.stages-1-i)*w.replicas[0] > D || i == w.stages-1 && d+r != D) {
 					continue
 				}
-				stage := s.stager(w, i, d, r)
+				stage := c.stager(w, i, d, r)
 				if stage == nil {
 					continue
 				}
@@ -74,7 +77,7 @@ func (s *search) partition(w want) []*shape {
 				for j := from; j <= to; j++ {
 					best := &rows[i+1][j*(D+1)+d+r]
 					for k := j - 1; k >= i; k-- {
-						if !w.lean && stage.compute(at[k], at[j]) >= best.value {
+						if !w.leanest && stage.compute(at[k], at[j]) >= best.value {
 							break // more layers take longer still
 						}
 						before := rows[i][k*(D+1)+d].value
@@ -106,19 +109,19 @@ func (s *search) partition(w want) []*shape {
 			h.cuts[i], h.counts[i-1], h.again[i-1] = at[j], d-c.at, w.again
 			j, d = c.from, c.at
 		}
-		h.depth = depths(h.counts, w.split, w.family.Warmup, s.Batch/w.size)
+		h.depth = depths(h.counts, w.split, w.family.Warmup, c.Batch/w.size)
 		out = append(out, h)
 	}
 	return out
 }
 
 // places lists where a partition may cut, 0 and the end included.
-func (s *search) places(size int, replicated bool) []int {
-	n, most := len(s.Profile.Layers), maxCuts
+func (c cutter) places(size int, replicated bool) []int {
+	n, most := len(c.Profile.Layers), maxCuts
 	if replicated {
 		most = maxReplicatedCuts
 	}
-	t := s.tables.of(s.Cluster.Devices[0], size)
+	t := c.tables.of(c.Cluster.Devices[0], size)
 	var at []int
 	if n <= most || t == nil {
 		for k := range n + 1 {
@@ -139,9 +142,8 @@ func (s *search) places(size int, replicated bool) []int {
 
 // stager is stage i on r devices from position d of the order on.
 type stager struct {
-	s       *search
 	w       want
-	i, d, r int
+	r       int
 	tables  []*table
 	limit   int64
 	depth   int
@@ -151,21 +153,22 @@ type stager struct {
 	perByte float64    // of a transfer from the device before
 }
 
-func (s *search) stager(w want, i, d, r int) *stager {
-	out := &stager{s: s, w: w, i: i, d: d, r: r, limit: math.MaxInt64, m: s.Batch / w.size}
+// stager is nil where a device has no costs at the rows that it would have.
+func (c cutter) stager(w want, i, d, r int) *stager {
+	out := &stager{w: w, r: r, limit: math.MaxInt64, m: c.Batch / w.size}
 	rows := w.size
 	if w.split {
 		rows = (w.size + r - 1) / r
 	}
 	for _, device := range w.order[d : d+r] {
-		t := s.tables.of(s.Cluster.Devices[device], rows)
+		t := c.tables.of(c.Cluster.Devices[device], rows)
 		if t == nil {
 			return nil
 		}
 		if len(out.tables) == 0 || out.tables[len(out.tables)-1] != t {
 			out.tables = append(out.tables, t)
 		}
-		if limit := s.Cluster.MemoryBytes(device); limit > 0 {
+		if limit := c.Cluster.MemoryBytes(device); limit > 0 {
 			out.limit = min(out.limit, limit)
 		}
 	}
@@ -175,10 +178,10 @@ func (s *search) stager(w want, i, d, r int) *stager {
 		out.depth = (w.family.Warmup(w.devices, out.m)[d] + r - 1) / r
 	}
 	out.depth = min(max(1, out.depth), out.m)
-	out.sum = s.sumsOf(w.order).line(w.order, d, r)
-	out.whole = s.tables.of(s.Cluster.Devices[w.order[0]], w.size)
+	out.sum = c.sumsOf(w.order).line(w.order, d, r)
+	out.whole = c.tables.of(c.Cluster.Devices[w.order[0]], w.size)
 	if d > 0 {
-		_, taken := s.Cluster.Transfer(w.order[d-1], w.order[d], 1<<30)
+		_, taken := c.Cluster.Transfer(w.order[d-1], w.order[d], 1<<30)
 		out.perByte = taken / (1 << 30)
 	}
 	if out.whole == nil {
@@ -201,7 +204,7 @@ func (t *stager) compute(from, to int) float64 {
 }
 
 func (t *stager) cost(from, to int) float64 {
-	if t.w.lean {
+	if t.w.leanest {
 		held := t.tables[0].Held(from, to, t.depth, t.w.again)
 		if t.limit < math.MaxInt64 {
 			return float64(held) / float64(t.limit)

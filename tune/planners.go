@@ -19,9 +19,9 @@ type answer struct {
 	err     error
 }
 
-// ask sets every other planner to work, two at a time, and closes the channel once all have
+// queryPlanners sets every other planner to work, two at a time, and closes the channel once all have
 // answered or ctx is over.
-func (s *search) ask(ctx context.Context) <-chan answer {
+func (s *search) queryPlanners(ctx context.Context) <-chan answer {
 	list := plan.Planners()
 	out := make(chan answer, len(list))
 	if s.Runnable || s.brief || !s.Fix.none() || len(list) == 0 {
@@ -64,9 +64,9 @@ func (s *search) ask(ctx context.Context) <-chan answer {
 	return out
 }
 
-// hear simulates a planner's plan. One that updates without a flush, where that was not
+// collect simulates a planner's plan. One that updates without a flush, where that was not
 // asked for, stands for its stages under the depths of 1F1B with a flush.
-func (s *search) hear(a answer) {
+func (s *search) collect(a answer) {
 	if a.err != nil {
 		s.failed[a.planner] = a.err.Error()
 		return
@@ -76,7 +76,7 @@ func (s *search) hear(a answer) {
 		if s.Async {
 			stream := pl
 			s.wholeBatch(&stream)
-			s.hearAsync(a.planner, &stream)
+			s.collectAsync(a.planner, &stream)
 		}
 		pl.Stages = append([]plan.Stage(nil), pl.Stages...)
 		counts := make([]int, len(pl.Stages))
@@ -111,7 +111,7 @@ func (s *search) hear(a answer) {
 		return
 	}
 	if h := s.shapeOf(c.plan); h != nil {
-		s.pool = append(s.pool, seed{h, s.score(h), kindOf(h)})
+		s.pool = append(s.pool, seed{h, s.estimator.score(h), kindOf(h)})
 	}
 }
 
@@ -129,8 +129,8 @@ func (s *search) wholeBatch(pl *plan.Plan) {
 	}
 }
 
-// hearAsync simulates a planner's plan as it is, in a stream without a flush.
-func (s *search) hearAsync(planner string, pl *plan.Plan) {
+// collectAsync simulates a planner's plan as it is, in a stream without a flush.
+func (s *search) collectAsync(planner string, pl *plan.Plan) {
 	if _, err := s.try(planner+" async", pl); err != nil {
 		s.failed[planner+" async"] = err.Error()
 	}

@@ -2,6 +2,7 @@ package tune
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/tune/roles"
 )
 
 // Overrides is what the user fixes; zero values leave the choice to the search.
@@ -182,6 +184,71 @@ func (o Overrides) checkStages(model string, layers, workers int) error {
 		return err
 	}
 	return nil
+}
+
+// FixedRecompute is what is fixed for every stage; ok is false where the search decides.
+func (o Overrides) FixedRecompute() (fixed plan.Recompute, ok bool, err error) {
+	switch o.Recompute {
+	case "", "auto":
+		return plan.KeepAll, false, nil
+	case "all":
+		return plan.KeepInput, true, nil
+	}
+	fixed, err = plan.ParseRecompute(o.Recompute)
+	if err != nil {
+		return fixed, false, fmt.Errorf("tune: recompute is %q; it is auto, none, stage (or all), or every:K for K layers at a time", o.Recompute)
+	}
+	return fixed, true, nil
+}
+
+// alternatives is what one stage of so many layers may recompute. Between nothing and all of
+// it at once there is every k-th layer: of n layers alike, k of them and the inputs of n/k
+// runs are the least where k is the root of n (Chen et al. 2016, section 4.1).
+func alternatives(layers int) []plan.Recompute {
+	all := []plan.Recompute{plan.KeepAll, plan.KeepInput}
+	if k := int(math.Round(math.Sqrt(float64(layers)))); k > 1 && k < layers {
+		all = append(all, plan.Every(k))
+	}
+	return all
+}
+
+// settleWeights checks the weight policy that is asked for and, where it has no flush and no
+// schedule is named, takes the family that keeps it.
+func (r *Request) settleWeights() error {
+	if e := r.Fix.Elastic; e != nil {
+		if err := e.Check(); err != nil {
+			return fmt.Errorf("tune: %w", err)
+		}
+		if r.Fix.Weights == "" {
+			_, r.Fix.Weights = roles.Averaging()
+		}
+		if _, own := roles.Averaging(); r.Fix.Weights != own {
+			return fmt.Errorf("tune: %d pipelines side by side have the weight policy %q, not %q", e.Pipelines, own, r.Fix.Weights)
+		}
+	}
+	w := r.Fix.Weights
+	if w == "" {
+		return nil
+	}
+	if !slices.Contains(schedule.Policies(), w) {
+		return fmt.Errorf("tune: weight policy %q; there are %q", w, schedule.Policies())
+	}
+	if r.Fix.Schedule != "" {
+		if f, _ := family.Lookup(r.Fix.Schedule); !f.AdmitsPolicy(w) {
+			return fmt.Errorf("tune: schedule %q does not keep the weight policy %q", f.Name, w)
+		}
+		return nil
+	}
+	if w.Synchronous() {
+		return nil
+	}
+	for _, f := range family.Families() {
+		if f.AdmitsPolicy(w) {
+			r.Fix.Schedule = f.Name
+			return nil
+		}
+	}
+	return fmt.Errorf("tune: no schedule keeps the weight policy %q", w)
 }
 
 // maxSizes bounds the micro-batch sizes that are tried.

@@ -14,17 +14,17 @@ import (
 func (s *search) result() (*Result, error) {
 	kinds := s.ranked()
 	if len(kinds) == 0 {
-		if why := s.failed["shape"]; why != "" {
+		if why := s.shapeless; why != "" {
 			return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %s", why)
 		}
 		return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %d stages, schedule %q on %d workers; %q has one stage, the others two or more",
 			max(s.Fix.Stages, len(s.Fix.Split)+1), s.Fix.Schedule, len(s.Cluster.Devices), s.undivided.Name)
 	}
-	out := &Result{Tried: s.tried, Estimated: s.estimates, Exhaustive: s.exhausted}
+	out := &Result{Tried: s.tried, Estimated: s.estimator.made, Exhaustive: s.exhausted}
 	for _, kind := range kinds {
 		c := s.best[kind]
 		c.plan.Predicted = &c.predicted
-		out.Rivals = append(out.Rivals, Rival{Kind: kind, Plan: c.plan, Predicted: c.predicted, Fits: c.over(s.Cluster) == 0, Note: s.notes[kind]})
+		out.Rivals = append(out.Rivals, Rival{Kind: kind, Plan: c.plan, Predicted: c.predicted, Fits: c.over(s.Cluster) == 0})
 	}
 	if overlapped, ok := s.overlapped(); ok {
 		out.Rivals = append(out.Rivals, overlapped)
@@ -61,8 +61,8 @@ func (s *search) memoryError(best candidate) *MemoryError {
 // why says, a sentence each, what the best plan is, what it beat and by how much.
 func (s *search) why(kinds []string) []string {
 	best := s.top
-	among := fmt.Sprintf("the least of %d plans simulated and %d estimated", s.tried, s.estimates)
-	if s.tried == 1 && s.estimates == 0 {
+	among := fmt.Sprintf("the least of %d plans simulated and %d estimated", s.tried, s.estimator.made)
+	if s.tried == 1 && s.estimator.made == 0 {
 		among = "the only plan there is to try"
 	}
 	out := []string{fmt.Sprintf("%s: %.4g ms a step, %s", describe(s.Profile, best.plan), 1e3*best.predicted.StepS, among)}
@@ -96,9 +96,7 @@ func (s *search) why(kinds []string) []string {
 			1e3*c.predicted.StepS, 100*slower, 100*c.predicted.Bubble, 100*best.predicted.Bubble))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.failed)) {
-		if name != "shape" {
-			out = append(out, fmt.Sprintf("%s gave no plan: %s", name, s.failed[name]))
-		}
+		out = append(out, fmt.Sprintf("%s gave no plan: %s", name, s.failed[name]))
 	}
 	return out
 }

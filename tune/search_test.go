@@ -78,7 +78,7 @@ func everyShape(s *search, family string, yield func(*shape)) {
 								name = "dp"
 							}
 							h := &shape{cuts: full, counts: slices.Clone(counts), order: order, again: make([]plan.Recompute, S), size: size, split: split, family: name}
-							s.redo(h)
+							s.settleDepths(h)
 							yield(h)
 						}
 					}
@@ -136,7 +136,7 @@ func TestEstimateIsASimulation(t *testing.T) {
 			h := all[rapid.IntRange(0, len(all)-1).Draw(t, "shape")]
 			pl := s.plan(h)
 			program, err := programs.Build(pl, p.TiedLayers(), false, 1)
-			got, _ := s.estimate(h)
+			got, _ := s.estimator.estimate(h)
 			if err != nil {
 				continue // depths that unequal replicas cannot keep
 			}

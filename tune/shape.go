@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 )
 
 // shape is a plan as the search moves it about.
@@ -52,8 +53,21 @@ func (h *shape) clone() *shape {
 	return &next
 }
 
+// kindOf names the kind of a shape.
+func kindOf(h *shape) string {
+	switch {
+	case h.stages() == 1 && h.used() == 1:
+		return oneWorker
+	case h.stages() == 1:
+		return dataParallelism
+	case h.replicated():
+		return "replicated " + h.family
+	}
+	return h.family
+}
+
 // plan writes a shape down.
-func (s *search) plan(h *shape) *plan.Plan {
+func (s *space) plan(h *shape) *plan.Plan {
 	out := &plan.Plan{
 		Version: plan.Version, Model: s.Profile.Model, ModelID: s.Profile.ModelID, Cluster: s.Cluster.Name,
 		Replication: string(schedule.RoundRobin), MicroBatch: h.size, MicroBatches: s.Batch / h.size, Schedule: h.family, Weights: string(schedule.Sync), Planner: "auto",
@@ -71,7 +85,7 @@ func (s *search) plan(h *shape) *plan.Plan {
 
 // shapeOf reads a plan back, if the search can move it: whole layers in the profile's own
 // order, one stage a device, updates at the flush.
-func (s *search) shapeOf(pl *plan.Plan) *shape {
+func (s *space) shapeOf(pl *plan.Plan) *shape {
 	if pl.Order != nil || !schedule.Policy(pl.Weights).Synchronous() || pl.Batch() != s.Batch {
 		return nil
 	}
@@ -125,4 +139,37 @@ func depths(counts []int, split bool, warmup func(stages, microBatches int) []in
 		out[i] = max(out[i], out[i+1])
 	}
 	return out
+}
+
+// settleDepths gives a shape whose devices have moved the depths that its family has for them.
+func (s *space) settleDepths(n *shape) bool {
+	m := s.Batch / n.size
+	f, ok := s.families[n.family]
+	switch {
+	case s.Fix.Warmup != nil && len(s.Fix.Warmup) == n.stages():
+		n.depth = slices.Clone(s.Fix.Warmup)
+	case n.stages() == 1:
+		n.depth = []int{1}
+	case ok:
+		n.depth = depths(n.counts, n.split, f.Warmup, m)
+	case len(n.depth) != n.stages():
+		return false // stages where the schedule that is fixed has one
+	}
+	return true
+}
+
+// lay puts a plan's stages where its family wants them on so many devices, if it has as many
+// stages as that takes.
+func lay(pl *plan.Plan, f family.Family, devices int) {
+	if f.Place == nil {
+		return
+	}
+	for v := 1; v <= max(1, len(pl.Stages)/devices); v++ {
+		if on := f.Placement(devices, v); len(on) == len(pl.Stages) {
+			for i := range pl.Stages {
+				pl.Stages[i].Devices = on[i]
+			}
+			return
+		}
+	}
 }

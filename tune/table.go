@@ -1,7 +1,6 @@
 package tune
 
 import (
-	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/sim/memory"
@@ -62,27 +61,4 @@ func (t *tables) make(device string, rows int) *table {
 		out.update[k+1] = out.update[k] + t.p.Layers[k].UpdateS
 	}
 	return out
-}
-
-// sums is how long an all-reduce takes among runs of devices, which is nearly a straight
-// line in the bytes: two points of it are asked of the cluster for each run.
-type sums struct {
-	c    *cluster.Cluster
-	have map[[2]int][2]float64
-}
-
-// line is seconds among count devices of order from at on: for nothing, and for each byte.
-func (a *sums) line(order []int, at, count int) [2]float64 {
-	if count < 2 {
-		return [2]float64{}
-	}
-	const large = 1 << 30
-	key := [2]int{at, count}
-	line, ok := a.have[key]
-	if !ok {
-		none, all := a.c.AllReduceS(order[at:at+count], 0), a.c.AllReduceS(order[at:at+count], large)
-		line = [2]float64{none, (all - none) / large}
-		a.have[key] = line
-	}
-	return line
 }

@@ -38,7 +38,7 @@ func TestPlansOfOtherFamiliesAreMovedToo(t *testing.T) {
 			continue
 		}
 		moves := 0
-		s.nearby(found.Best, func(next *plan.Plan) bool {
+		s.move.nearby(found.Best, func(next *plan.Plan) bool {
 			moves++
 			if q, err := predict.Plan(p, c, next, false); err == nil && q.StepS < found.Best.Predicted.StepS*(1-2*worthMoving) {
 				t.Errorf("%s %s: %v s, a move away %v s: %s", found.Best.Schedule, found.Best.Weights, found.Best.Predicted.StepS, q.StepS, describe(p, next))

@@ -1,0 +1,247 @@
+package tune
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/tune/predict"
+)
+
+// candidate is a plan with what the simulator says of it.
+type candidate struct {
+	plan      *plan.Plan
+	predicted plan.Predicted
+	rough     bool // its memory is of the simulated timing alone: it is slower than another of its kind, which fits
+}
+
+// over is by how many bytes the worst device is over its memory; 0 if none is.
+func (c candidate) over(cl *cluster.Cluster) int64 {
+	worst := int64(0)
+	for i, d := range c.plan.Devices() {
+		if limit := cl.MemoryBytes(d); limit > 0 {
+			worst = max(worst, c.predicted.Needs()[i]-limit)
+		}
+	}
+	return worst
+}
+
+// fullest is the device that is the most over its memory, and by how many bytes.
+func (c candidate) fullest(cl *cluster.Cluster) (device int, over int64) {
+	for i, d := range c.plan.Devices() {
+		if limit := cl.MemoryBytes(d); limit > 0 && c.predicted.Needs()[i]-limit > over {
+			device, over = d, c.predicted.Needs()[i]-limit
+		}
+	}
+	return device, over
+}
+
+// tie is a difference in time that rounding makes, relatively.
+const tie = 1e-9
+
+// better prefers plans that fit, then the shorter step, then the smaller peak: schedules that
+// differ only in depth often tie in time.
+func (c candidate) better(than candidate, cl *cluster.Cluster) bool {
+	if a, b := c.over(cl), than.over(cl); a > 0 || b > 0 {
+		return a < b
+	}
+	a, b := c.predicted.StepS, than.predicted.StepS
+	if d := a - b; d < -tie*b || d > tie*b {
+		return d < 0
+	}
+	return slices.Max(c.predicted.Needs()) < slices.Max(than.predicted.Needs())
+}
+
+// describe names a plan in a few words.
+func describe(p *profile.Profile, pl *plan.Plan) string {
+	if len(pl.Stages) == 1 {
+		if n := len(pl.Stages[0].Devices); n > 1 {
+			return fmt.Sprintf("data parallelism on %d workers, %d x %d", n, pl.MicroBatches, pl.MicroBatch)
+		}
+		return fmt.Sprintf("one worker, %d x %d", pl.MicroBatches, pl.MicroBatch)
+	}
+	var begins []string
+	for _, st := range pl.Stages[1:] {
+		first := st.FirstLayer
+		if pl.Order != nil {
+			first = pl.Order[first]
+		}
+		name := p.Layers[first].Name
+		if part := st.Fraction(st.FirstLayer); part < 1 {
+			name = fmt.Sprintf("%.4g %% of %s", 100*part, name)
+		}
+		begins = append(begins, name)
+	}
+	again := ""
+	if slices.ContainsFunc(pl.Stages, func(s plan.Stage) bool { return s.Recompute.Again() }) {
+		again = ", recomputing"
+	}
+	return fmt.Sprintf("%s on %d stages cut before %v, %d x %d%s", pl.Schedule, len(pl.Stages), begins, pl.MicroBatches, pl.MicroBatch, again)
+}
+
+// candidates are the plans simulated so far.
+type candidates struct {
+	*space
+	deadline  time.Time            // of the search; zero: none
+	seen      map[string]candidate // by shape
+	best      map[string]candidate // by kind
+	top       candidate            // best of all
+	leanest   candidate            // that takes the least memory, of tryLeast's
+	tried     int
+	failed    map[string]string // planners and families that gave nothing, and why
+	shapeless string            // why the last shape was not simulated; "" where all were
+	skipped   string            // why the last plan that was passed over was not; "" where none was
+}
+
+// try simulates a plan and keeps it if it is the best of its kind.
+func (all *candidates) try(kind string, pl *plan.Plan) (candidate, error) {
+	pl.PostValidate = all.Fix.PostValidate && all.Clip && schedule.Policy(pl.Weights).Synchronous()
+	before, ok := all.best[kind]
+	predicted, rough, err := predict.PlanIf(all.Profile, all.Cluster, pl, all.Clip, func(stepS float64) bool {
+		return !ok || before.over(all.Cluster) > 0 || stepS <= before.predicted.StepS*(1+tie)
+	})
+	if err != nil {
+		return candidate{}, fmt.Errorf("tune: %s: %w", describe(all.Profile, pl), err)
+	}
+	all.tried++
+	c := candidate{pl, predicted, rough}
+	if rough {
+		return c, nil
+	}
+	if !ok || c.better(before, all.Cluster) {
+		all.best[kind] = c
+	}
+	if all.top.plan == nil || c.better(all.top, all.Cluster) {
+		all.top = c
+	}
+	return c, nil
+}
+
+// whole is a candidate that is not rough.
+func (all *candidates) whole(c candidate) (candidate, error) {
+	if !c.rough {
+		return c, nil
+	}
+	predicted, err := predict.Plan(all.Profile, all.Cluster, c.plan, all.Clip)
+	if err != nil {
+		return candidate{}, fmt.Errorf("tune: %s: %w", describe(all.Profile, c.plan), err)
+	}
+	return candidate{plan: c.plan, predicted: predicted}, nil
+}
+
+// tryShape simulates a shape unless the same was simulated before, or there is no time for it.
+func (all *candidates) tryShape(kind string, h *shape) (c candidate, fresh bool, err error) {
+	pl := all.plan(h)
+	key := kind + fmt.Sprint(h.cuts, h.counts, h.order[:h.used()], h.depth, h.again, h.size, h.split, h.family)
+	if before, ok := all.seen[key]; ok {
+		return before, false, nil
+	}
+	if err = all.late(pl); err == nil {
+		c, err = all.try(kind, pl)
+	}
+	if err == nil {
+		all.seen[key] = c
+	}
+	return c, err == nil, err
+}
+
+// tryLeast is tryShape for shapes that do not depend on how much memory there is: what a
+// refusal names as the smallest limit must be found again under that limit.
+func (all *candidates) tryLeast(kind string, h *shape) (candidate, bool, error) {
+	c, fresh, err := all.tryShape(kind, h)
+	if err == nil {
+		c, err = all.whole(c)
+	}
+	if err == nil && (all.leanest.plan == nil || slices.Max(c.predicted.Needs()) < slices.Max(all.leanest.predicted.Needs())) {
+		all.leanest = c
+	}
+	return c, fresh, err
+}
+
+// record keeps why a shape was not simulated, which is no reason to end: the next one may be. It says whether
+// the candidate is a new one.
+func (all *candidates) record(_ candidate, fresh bool, err error) bool {
+	if err != nil && !all.passOver(err) {
+		all.shapeless = err.Error()
+	}
+	return fresh && err == nil
+}
+
+// passOver says whether an error is of one plan's simulation only, which a search goes on without, and keeps it for
+// the case that no plan is left.
+func (all *candidates) passOver(err error) bool {
+	var work *predict.WorkError
+	var late *LateError
+	switch {
+	case errors.As(err, &work):
+		all.skipped = strings.TrimPrefix(work.Error(), "tune: ")
+	case errors.As(err, &late):
+		all.skipped = strings.TrimPrefix(late.Error(), "tune: ")
+	default:
+		return false
+	}
+	all.shapeless = err.Error()
+	return true
+}
+
+// fits says whether there is a candidate of a kind that fits.
+func (all *candidates) fits(kind string) bool {
+	c, ok := all.best[kind]
+	return ok && c.over(all.Cluster) == 0
+}
+
+// fit says whether the best of all does.
+func (all *candidates) fit() bool { return all.top.plan != nil && all.top.over(all.Cluster) == 0 }
+
+// ranked lists the kinds, the best first.
+func (all *candidates) ranked() []string {
+	kinds := slices.Sorted(maps.Keys(all.best))
+	slices.SortStableFunc(kinds, func(a, b string) int {
+		switch {
+		case all.best[a].better(all.best[b], all.Cluster):
+			return -1
+		case all.best[b].better(all.best[a], all.Cluster):
+			return 1
+		case all.best[a].plan == all.top.plan:
+			return -1
+		case all.best[b].plan == all.top.plan:
+			return 1
+		}
+		return 0
+	})
+	return kinds
+}
+
+// LateError is a plan that a search has no time left to simulate.
+type LateError struct{ Takes, Left time.Duration }
+
+func (e *LateError) Error() string {
+	return fmt.Sprintf("tune: simulating the plan takes about %v, and the search has %v left", e.Takes, e.Left)
+}
+
+const (
+	// simulatedPerSecond is how many instructions a search counts on playing in a second.
+	simulatedPerSecond = 1_000_000
+	// surelySimulated is how many it plays without a look at the clock.
+	surelySimulated = 500_000
+)
+
+// late refuses a plan that would take longer to simulate than there is time, once there is an answer: with a LateError.
+func (all *candidates) late(pl *plan.Plan) error {
+	n := int64(predict.StepsPlayed(all.Cluster, pl)) * predict.StepInstructions(pl)
+	if n <= surelySimulated || all.top.plan == nil || all.deadline.IsZero() {
+		return nil
+	}
+	takes := time.Duration(float64(n) / simulatedPerSecond * float64(time.Second))
+	if left := time.Until(all.deadline); takes > left {
+		return &LateError{takes, max(0, left.Round(time.Millisecond))}
+	}
+	return nil
+}

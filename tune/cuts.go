@@ -1,0 +1,159 @@
+package tune
+
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule/family"
+)
+
+// maxReplicatedStages bounds the stages of pipelines with replicas that are planted; moves
+// split stages further.
+const maxReplicatedStages = 8
+
+// wants lists the partitions to ask for.
+func (c cutter) wants(order []int, size int, again plan.Recompute) []want {
+	var all []want
+	W := len(c.Cluster.Devices)
+	w := want{size: size, order: order, replicas: []int{1}, again: again, fits: true}
+	for _, S := range c.stageCounts() {
+		w.stages, w.devices = S, S
+		all = append(all, w)
+	}
+	if !c.replicas() || W < 3 && c.Fix.Stages == 0 {
+		return all
+	}
+	w.devices, w.replicas = W, nil
+	if W > 32 { // as many replicas for every stage
+		for _, S := range c.stageCounts() {
+			if W%S == 0 && S < W {
+				w.stages, w.replicas = S, []int{W / S}
+				all = append(all, w)
+				if !c.Whole {
+					w.split = true
+					all = append(all, w)
+					w.split = false
+				}
+			}
+		}
+		return all
+	}
+	for r := 1; r <= W; r++ {
+		w.replicas = append(w.replicas, r)
+	}
+	w.stages, w.all = min(maxReplicatedStages, W-1, len(c.Profile.Layers)), c.Fix.Stages == 0
+	if c.Fix.Stages > 0 {
+		w.stages = c.Fix.Stages
+	}
+	if w.stages < 2 || w.stages >= W {
+		return all
+	}
+	all = append(all, w)
+	if !c.Whole {
+		w.split = true
+		all = append(all, w)
+	}
+	return all
+}
+
+// nearest is the partition that fits, or where none does the one that is the least over.
+func (c cutter) nearest(w want) []*shape {
+	found := c.partition(w)
+	if found == nil {
+		w.fits = false
+		found = c.partition(w)
+	}
+	return found
+}
+
+// cutAnew are shapes for a family that is fixed and that the search has no plans near to:
+// stages in balance on every number of devices, straight and replicated.
+func (c cutter) cutAnew() []*shape {
+	var out []*shape
+	W := len(c.Cluster.Devices)
+	for stages := min(W, len(c.Profile.Layers)); stages > 1; stages-- {
+		if c.Fix.Stages > 0 && stages != c.Fix.Stages {
+			continue
+		}
+		for _, size := range c.baseSizes() {
+			for _, order := range c.orders {
+				for _, again := range c.recomputes() {
+					w := want{stages: stages, devices: stages, size: size, order: order, replicas: []int{1}, again: again, family: c.pipelines, fits: true}
+					out = append(out, c.nearest(w)...)
+					if stages < W && c.replicas() {
+						w.devices, w.replicas = W, nil
+						for r := 1; r <= W-stages+1; r++ {
+							w.replicas = append(w.replicas, r)
+						}
+						out = append(out, c.nearest(w)...)
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// placed are shapes for a family that says itself where its stages lie: several on a worker,
+// in rounds or as a V, or each on several workers.
+func (c cutter) placed(f family.Family) []*shape {
+	var out []*shape
+	W := len(c.Cluster.Devices)
+	for _, v := range []int{1, 2, 4} {
+		if (f.Chunks == 0 || f.Chunks == 1) != (v == 1) || f.Chunks > 1 && v != f.Chunks || W < 2 {
+			continue
+		}
+		on := f.Placement(W, v)
+		S, replicas := len(on), len(on[0])
+		if S == 1 {
+			out = append(out, c.wholeModels(on[0])...)
+		}
+		if S < 2 || S > len(c.Profile.Layers) {
+			continue
+		}
+		order := slices.Concat(on...)
+		for _, size := range c.baseSizes() {
+			for _, again := range c.recomputes() {
+				out = append(out, c.nearest(want{stages: S, devices: S * replicas, size: size, order: order, replicas: []int{replicas}, again: again, family: c.pipelines})...)
+			}
+		}
+	}
+	return out
+}
+
+// wholeModels are the whole model on each of some devices, with as many micro-batches as devices at least.
+func (c cutter) wholeModels(on []int) []*shape {
+	var out []*shape
+	for _, size := range c.sizes {
+		if c.Batch/size < len(on) {
+			continue
+		}
+		for _, again := range c.recomputes() {
+			out = append(out, &shape{
+				cuts: []int{0, len(c.Profile.Layers)}, counts: []int{len(on)}, order: on, depth: []int{1}, again: []plan.Recompute{again}, size: size, family: c.undivided.Name,
+			})
+		}
+	}
+	return out
+}
+
+// splitAsGiven are the user's own cuts, for a family that is fixed.
+func (c cutter) splitAsGiven(f family.Family) []*shape {
+	cuts := slices.Concat([]int{0}, c.Fix.Split, []int{len(c.Profile.Layers)})
+	S := len(cuts) - 1
+	order := c.orders[0]
+	if len(order) < S {
+		order = slices.Repeat(order, (S+len(order)-1)/len(order)) // lay says where they lie
+	}
+	var out []*shape
+	for _, size := range c.sizes {
+		for _, all := range c.recomputes() {
+			counts := slices.Repeat([]int{1}, S)
+			out = append(out, &shape{
+				cuts: cuts, counts: counts, order: order, again: slices.Repeat([]plan.Recompute{all}, S), size: size, family: f.Name,
+				depth: depths(counts, false, c.pipelines.Warmup, c.Batch/size),
+			})
+		}
+	}
+	return out
+}

@@ -1,0 +1,212 @@
+package tune
+
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// mover changes shapes and plans of a space by one move.
+type mover struct{ *space }
+
+// neighbours are the shapes one move away: cuts, devices between stages, stages merged and
+// split, places of devices that differ, recompute, depths, the micro-batch.
+func (mv mover) neighbours(h *shape, yield func(*shape) bool) {
+	open := true
+	try := func(change func(next *shape) bool) {
+		if !open {
+			return
+		}
+		next := h.clone()
+		if change(next) {
+			open = yield(next)
+		}
+	}
+	S := h.stages()
+	if mv.Fix.Split == nil {
+		for _, by := range []int{1, -1, 3, -3, 9, -9} {
+			for i := 1; i < S; i++ {
+				try(func(n *shape) bool {
+					n.cuts[i] += by
+					return n.cuts[i] > n.cuts[i-1] && n.cuts[i] < n.cuts[i+1]
+				})
+			}
+		}
+	}
+	mv.deviceMoves(h, try)
+	mv.depthMoves(h, try)
+	if _, fixed, _ := mv.Fix.FixedRecompute(); !fixed {
+		for i := range S {
+			for _, again := range alternatives(h.cuts[i+1] - h.cuts[i]) {
+				if again != h.again[i] {
+					try(func(n *shape) bool { n.again[i] = again; return true })
+				}
+			}
+		}
+	}
+	for i, size := range mv.sizes {
+		if size != h.size {
+			continue
+		}
+		for _, k := range []int{i - 1, i + 1} {
+			if k >= 0 && k < len(mv.sizes) {
+				try(func(n *shape) bool {
+					n.size = mv.sizes[k]
+					m := mv.Batch / n.size
+					for i := range n.depth {
+						if n.depth[i] = min(n.depth[i], m); mv.families[h.family].Deepest {
+							n.depth[i] = m
+						}
+					}
+					return true
+				})
+			}
+		}
+	}
+}
+
+func (mv mover) deviceMoves(h *shape, try func(func(*shape) bool)) {
+	S, spare := h.stages(), len(h.order)-h.used()
+	if mv.replicas() {
+		for i := range S {
+			for j := range S {
+				if i != j {
+					try(func(n *shape) bool {
+						n.counts[i]--
+						n.counts[j]++
+						return n.counts[i] > 0 && mv.settleDepths(n)
+					})
+				}
+			}
+			try(func(n *shape) bool { n.counts[i]++; return spare > 0 && mv.settleDepths(n) })
+			try(func(n *shape) bool { n.counts[i]--; return n.counts[i] > 0 && mv.settleDepths(n) })
+		}
+	}
+	if mv.Fix.Stages == 0 && mv.Fix.Split == nil && mv.Fix.Warmup == nil {
+		for i := 0; i+1 < S; i++ {
+			try(func(n *shape) bool { // merge
+				n.cuts = slices.Delete(n.cuts, i+1, i+2)
+				n.counts[i] += n.counts[i+1]
+				n.counts = slices.Delete(n.counts, i+1, i+2)
+				n.again = slices.Delete(n.again, i+1, i+2)
+				if !mv.replicas() {
+					n.counts[i] = 1
+				}
+				if S == 2 {
+					n.family, n.split = mv.undivided.Name, false
+				}
+				return (S > 2 || mv.Fix.Schedule == "") && mv.settleDepths(n)
+			})
+		}
+		for i := range S {
+			try(func(n *shape) bool { // split in the middle
+				from, to := n.cuts[i], n.cuts[i+1]
+				if to-from < 2 || n.counts[i] < 2 && spare == 0 {
+					return false
+				}
+				half := max(1, n.counts[i]/2)
+				if n.counts[i] > 1 {
+					n.counts[i] -= half
+				}
+				n.cuts = slices.Insert(n.cuts, i+1, (from+to)/2)
+				n.counts = slices.Insert(n.counts, i+1, half)
+				n.again = slices.Insert(n.again, i+1, n.again[i])
+				if n.family == mv.undivided.Name {
+					n.family = mv.pipelines.Name
+				}
+				return (mv.replicas() || n.used() == n.stages()) && mv.settleDepths(n)
+			})
+		}
+	}
+	if mv.mixed {
+		// Devices that differ change places, where at least one of them is used.
+		for a := range h.used() {
+			for b := a + 1; b < len(h.order); b++ {
+				if !mv.same(h.order[a], h.order[b]) {
+					try(func(n *shape) bool { n.order[a], n.order[b] = n.order[b], n.order[a]; return true })
+				}
+			}
+		}
+	}
+}
+
+// depthMoves changes how many micro-batches stages have in hand. AFAB or P_B with other depths than
+// theirs is neither any more, but 1F1B with these.
+func (mv mover) depthMoves(h *shape, try func(func(*shape) bool)) {
+	if mv.Fix.Warmup != nil || mv.Fix.Schedule != "" || h.stages() == 1 {
+		return
+	}
+	m := mv.Batch / h.size
+	general := mv.families[h.family].General
+	if general == "" {
+		general = h.family
+	}
+	for _, by := range []int{1, -1} {
+		for i := range h.depth {
+			try(func(n *shape) bool {
+				n.family = general
+				n.depth[i] += by
+				return n.depth[i] >= 1 && n.depth[i] <= m && (i == 0 || n.depth[i] <= n.depth[i-1]) &&
+					(i+1 == len(n.depth) || n.depth[i] >= n.depth[i+1])
+			})
+		}
+		try(func(n *shape) bool {
+			n.family = general
+			for i := range n.depth {
+				n.depth[i] = min(max(1, n.depth[i]+by), m)
+			}
+			return true
+		})
+	}
+}
+
+// nearby are the plans one move away from one.
+func (mv mover) nearby(pl *plan.Plan, yield func(*plan.Plan) bool) {
+	open := true
+	try := func(change func(next *plan.Plan) bool) {
+		if !open {
+			return
+		}
+		next := *pl
+		next.Stages = slices.Clone(pl.Stages)
+		if change(&next) {
+			open = yield(&next)
+		}
+	}
+	if mv.Fix.Split == nil {
+		for _, by := range []int{1, -1, 3, -3} {
+			for i := 1; i < len(pl.Stages); i++ {
+				try(func(next *plan.Plan) bool {
+					before, behind := &next.Stages[i-1], &next.Stages[i]
+					before.LastLayer += by
+					behind.FirstLayer += by
+					return before.FirstLayer <= before.LastLayer && behind.FirstLayer <= behind.LastLayer
+				})
+			}
+		}
+	}
+	if _, fixed, _ := mv.Fix.FixedRecompute(); !fixed {
+		for i, st := range pl.Stages {
+			for _, again := range alternatives(st.LastLayer - st.FirstLayer + 1) {
+				if again != st.Recompute {
+					try(func(next *plan.Plan) bool { next.Stages[i].Recompute = again; return true })
+				}
+			}
+		}
+	}
+	if pl.Batch() != mv.Batch {
+		return
+	}
+	at := slices.Index(mv.sizes, pl.MicroBatch)
+	for _, k := range []int{at - 1, at + 1} {
+		if at >= 0 && k >= 0 && k < len(mv.sizes) {
+			try(func(next *plan.Plan) bool {
+				next.MicroBatch, next.MicroBatches = mv.sizes[k], mv.Batch/mv.sizes[k]
+				for i := range next.Stages {
+					next.Stages[i].Warmup = min(next.Stages[i].Warmup, next.MicroBatches)
+				}
+				return true
+			})
+		}
+	}
+}
