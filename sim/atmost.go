@@ -96,7 +96,7 @@ func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 // onlyOn is the costs with no time for what workers other than w compute, nor for what is on its way.
 func (c *Costs) onlyOn(p *schedule.Program, w int) Costs {
 	out := *c
-	out.Transfer, out.DispatchS, out.SendS, out.ReceiveS, out.WakeS, out.TurnS, out.StallS = nil, 0, 0, 0, 0, 0, 0
+	out.Transfer, out.DispatchS, out.SendS, out.ReceiveS, out.WakeS, out.IssueS, out.StallS = nil, 0, 0, 0, 0, 0, 0
 	out.Stages = make([][]StageCost, p.Stages)
 	for _, stages := range p.Placement {
 		for s, on := range stages {

@@ -17,7 +17,7 @@ type gathering struct {
 // join brings a member to its collective. The last one to come sets it going: it takes
 // as long as the slowest member says, and is complete for all of them at once. A worker takes part
 // in one all-reduce at a time, in the order in which they were complete, each begun in the
-// backward in front of it (summed); collectives and transfers do not slow each other down.
+// backward in front of it (addUp); collectives and transfers do not slow each other down.
 func (s *state) join(w int, in schedule.Instruction, takes float64) {
 	key := in
 	key.Replica = 0
@@ -44,13 +44,13 @@ func (s *state) join(w int, in schedule.Instruction, takes float64) {
 	delete(s.joined, key)
 	start, end := s.now, s.now+g.takes
 	if in.Kind == schedule.AR && g.takes > 0 {
-		start, end = s.summed(g)
+		start, end = s.addUp(g)
 		for _, other := range g.workers {
 			s.links[reducing(other)] = end
 		}
 	}
 	for i, m := range g.members {
-		s.queue.push(event{at: end, worker: int32(g.workers[i]), from: int32(w), in: m})
+		s.queue.push(event{at: end, worker: int32(g.workers[i]), in: m, what: summed})
 		if s.o.Record {
 			blocked := ""
 			if s.now > g.issuedS[i] {

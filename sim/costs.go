@@ -55,10 +55,9 @@ type Costs struct {
 	// message away, which is on its way from the beginning of that, and on taking one that has come. WakeS is
 	// added to the first computation after each wait.
 	DispatchS, SendS, ReceiveS, WakeS float64
-	// TurnS is for how long a core stands idle between a worker that gives it away and a computation of another that
-	// has waited for one. Where it is above 0 the first keeps its core until it has sent what it computed (SendS);
-	// where it is 0 cores change hands at the end of a computation.
-	TurnS float64
+	// IssueS is what a host spends on giving its device a computation; 0 is a device that is its own host. It is
+	// above 0, or Options.Ahead is, where devices run behind their hosts.
+	IssueS float64
 	// StallS is for how long a worker may be kept from a computation now and then. Simulated steps have none of it;
 	// BehindBytes has.
 	StallS float64
@@ -136,7 +135,7 @@ func (c *Costs) check(p *schedule.Program) error {
 	for _, f := range []struct {
 		name  string
 		value float64
-	}{{"dispatch", c.DispatchS}, {"a send", c.SendS}, {"a receive", c.ReceiveS}, {"waking", c.WakeS}, {"a turn", c.TurnS}, {"a stall", c.StallS}, {"the slowest worker behind the mean", c.PaceSpread}} {
+	}{{"dispatch", c.DispatchS}, {"a send", c.SendS}, {"a receive", c.ReceiveS}, {"waking", c.WakeS}, {"issuing a computation", c.IssueS}, {"a stall", c.StallS}, {"the slowest worker behind the mean", c.PaceSpread}} {
 		if bad(f.value) {
 			return fmt.Errorf("sim: %s is %v; it must be a number, 0 or more", f.name, f.value)
 		}

@@ -2,7 +2,7 @@
 //
 // In: a lowered Program and what its instructions cost. Out: a trace.Timeline and
 // a Summary: step time, busy time, bubble, peak bytes and peak activations of each
-// worker. The same input gives the same bytes. It drives the same schedule.Gate as
+// worker. The same input gives the same bytes. It drives the same machine.Gate as
 // run, so the two cannot disagree about who may start.
 //
 // Links queue first come, first served; a worker takes part in one all-reduce at a time, which

@@ -44,7 +44,7 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 	}
 	if p.Transfer != nil {
 		t := p.Transfer
-		out.DispatchS, out.SendS, out.ReceiveS, out.WakeS, out.TurnS, out.StallS = t.DispatchS, t.SendS, t.ReceiveS, t.WakeS, t.TurnS, t.StallS
+		out.DispatchS, out.SendS, out.ReceiveS, out.WakeS, out.StallS = t.DispatchS, t.SendS, t.ReceiveS, t.WakeS, t.StallS
 	}
 	known := layerCosts{p: p, of: map[layerSize][]profile.Cost{}}
 	for s := range pl.Stages {

@@ -2,19 +2,27 @@ package sim
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// event is something that happens at a moment: a worker ends its instruction, a
-// message arrives at a worker, or a collective is complete for it.
+// event is something that happens to a worker at a moment.
 type event struct {
-	at        float64
-	seq       int64 // breaks ties by the order in which events were made
-	worker    int32
-	from      int32 // of an arrival, or ownEnd
-	in        schedule.Instruction
-	occupying bool // an arrival that kept both devices busy
+	at     float64
+	seq    int64 // breaks ties by the order in which events were made
+	worker int32
+	from   int32 // the other worker of an arrival or a credit
+	in     schedule.Instruction
+	what   happening
 }
 
-// ownEnd in place of a sender is the end of the worker's own instruction.
-const ownEnd = -1
+// happening is what can happen to a worker.
+type happening uint8
+
+const (
+	hostEnd   happening = iota // its host is done with the instruction that its list is at
+	deviceEnd                  // its device is done with a computation that its host had issued
+	summed                     // a collective that it has issued is complete
+	arrival                    // a message is there
+	occupying                  // an arrival that kept both devices busy
+	credit                     // a slot of its edge is free again
+)
 
 // queue is a binary heap of events by (at, seq).
 type queue struct {

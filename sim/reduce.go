@@ -78,9 +78,9 @@ func (s *state) closes(w int, in schedule.Instruction) {
 	}
 }
 
-// summed is when the replicas begin to sum gradients and when they are done. All of them have come; a
+// addUp says when the replicas begin to sum gradients and when they are done. All of them have come; a
 // worker takes part in one sum at a time.
-func (s *state) summed(g *gathering) (start, end float64) {
+func (s *state) addUp(g *gathering) (start, end float64) {
 	for _, w := range g.workers {
 		end = max(end, s.links[reducing(w)])
 	}

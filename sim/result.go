@@ -2,9 +2,7 @@ package sim
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
@@ -48,11 +46,14 @@ func (s *state) markEnd(w int, in schedule.Instruction) {
 // record files an instruction of the worker's own that has just ended.
 func (s *state) record(w int, in schedule.Instruction) {
 	me := &s.workers[w]
-	blocked := me.blockedBy
-	if me.started <= me.reached {
+	ready, blocked := me.reached, me.blockedBy
+	if s.behind && in.Kind.IsCompute() {
+		ready, blocked = me.device.freeS, me.device.blockedBy
+	}
+	if me.started <= ready {
 		blocked = ""
 	}
-	s.recordSpan(w, in, in.Kind.Lane(), me.reached, me.started, s.now, s.bytesOf(in), blocked)
+	s.recordSpan(w, in, in.Kind.Lane(), ready, me.started, s.now, s.bytesOf(in), blocked)
 }
 
 func (s *state) recordSpan(w int, in schedule.Instruction, lane trace.Lane, ready, start, end float64, bytes int64, blocked string) {
@@ -104,20 +105,4 @@ func (s *state) summary() Summary {
 		sum.Bubble = max(0, 1-busy/(float64(len(s.workers))*sum.StepS)) // rounding can leave -0
 	}
 	return sum
-}
-
-// StallError is a Program, or a Gate, that lets nobody move before the end.
-type StallError struct {
-	Program string
-	AtS     float64
-	Waits   []schedule.Need
-}
-
-func (e *StallError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "sim: program %s stalls at %.6g s:", e.Program, e.AtS)
-	for _, n := range e.Waits {
-		b.WriteString("\n  " + n.String())
-	}
-	return b.String()
 }

@@ -6,14 +6,17 @@ import (
 
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/trace"
 )
 
 // Options of a run.
 type Options struct {
-	Cores  int           // cores the workers share; 0 takes Costs.Cores
-	Gate   schedule.Gate // who may start; it is loaded with the Program. nil: a new schedule.Machine
-	Record bool          // keep every event and memory sample in the Timeline
+	Cores  int          // cores the workers share; 0 takes Costs.Cores
+	Ahead  int          // computations issued and not done that a device's next one may be issued behind
+	Slots  int          // messages that an edge holds between their send and their receive; 0 is any number
+	Gate   machine.Gate // who may start, made for the Program; nil: a machine.Machine
+	Record bool         // keep every event and memory sample in the Timeline
 	// Jitter lets computations vary by their StageCost.Spread, the same way every time.
 	Jitter bool
 	// MemoryBytes is what a worker has, for Summary.Over; 0, or nil, is any amount.
@@ -74,14 +77,15 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 	if o.Cores == 0 {
 		o.Cores = costs.Cores
 	}
+	if err := costs.checkDevices(o); err != nil {
+		return nil, Summary{}, err
+	}
 	if o.Gate == nil {
-		m, err := schedule.NewMachine(p, o.Cores)
+		m, err := machine.New(p, machine.Options{Cores: o.Cores, Ahead: o.Ahead, Slots: o.Slots})
 		if err != nil {
 			return nil, Summary{}, err
 		}
 		o.Gate = m
-	} else if err := o.Gate.Load(p); err != nil {
-		return nil, Summary{}, err
 	}
 	s := newState(p, costs, o)
 	for w := range p.Workers {
@@ -97,7 +101,7 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 		return nil, Summary{}, fmt.Errorf("sim: program %s: its times add up to more than a number can be", p.Name)
 	}
 	if s.ended < p.Workers {
-		return nil, Summary{}, &StallError{Program: p.Name, AtS: s.now, Waits: o.Gate.Waits()}
+		return nil, Summary{}, machine.NewStall("sim", fmt.Sprintf("stalls at %.6g s:", s.now), p, o.Gate.Waits(), nil)
 	}
 	return s.timeline(), s.summary(), nil
 }
@@ -109,7 +113,6 @@ const leastWaitS = 1e-9
 type workerState struct {
 	running   bool
 	waited    bool // and has computed nothing since but an update
-	queued    bool // the head lacks only a core
 	stalled   bool // is kept from the computation that runs
 	ended     bool
 	reached   float64 // when the head became the head
@@ -128,11 +131,11 @@ type state struct {
 	p         *schedule.Program
 	costs     Costs
 	o         Options
-	gate      schedule.Gate
+	gate      machine.Gate
+	behind    bool // devices run behind their hosts
 	queue     queue
 	now       float64
 	ended     int
-	giver     int // the worker whose computation ended last: its core is what others get
 	count     int64
 	workers   []workerState
 	places    []int              // number of the first replica of each stage of each pipeline
@@ -141,6 +144,7 @@ type state struct {
 	links     map[[2]int]float64 // when each link is free again
 	pending   []transfer         // that wait for their two devices, first come first served
 	joined    map[schedule.Instruction]*gathering
+	several   map[schedule.Instruction]int   // of a send to several workers: messages that have not arrived
 	copies    []map[schedule.Instruction]int // by worker: changes of the copies of weights; nil under sync
 	per       int                            // micro-batches in a minibatch
 	tl        trace.Timeline
@@ -152,8 +156,9 @@ type state struct {
 
 func newState(p *schedule.Program, costs Costs, o Options) *state {
 	s := &state{
-		p: p, costs: costs, o: o, gate: o.Gate, workers: make([]workerState, p.Workers),
-		stalled: map[firstOf]int{}, links: map[[2]int]float64{}, joined: map[schedule.Instruction]*gathering{}, marks: map[int]*trace.StepMark{},
+		p: p, costs: costs, o: o, gate: o.Gate, behind: o.Ahead > 0 || costs.IssueS > 0, workers: make([]workerState, p.Workers),
+		stalled: map[firstOf]int{}, links: map[[2]int]float64{}, joined: map[schedule.Instruction]*gathering{},
+		several: map[schedule.Instruction]int{}, marks: map[int]*trace.StepMark{},
 		per: max(1, p.MicroBatches/max(1, p.Period)),
 	}
 	s.copies = copiesOf(p)
@@ -180,79 +185,83 @@ func newState(p *schedule.Program, costs Costs, o Options) *state {
 func (s *state) advance(w int) {
 	me := &s.workers[w]
 	for !me.running && !me.ended {
-		in, ok := s.gate.Head(w)
-		if !ok {
+		need := s.gate.Poll(w)
+		in := need.At
+		switch {
+		case need.Lack == machine.Ended:
 			me.ended = true
 			s.ended++
 			return
-		}
-		if in.Kind.IsCompute() && !me.device.free() {
-			// Not polled either: it would stand in the queue for a core that it cannot use yet.
+		case in.Kind.IsCompute() && !me.device.free():
 			me.blockedBy = trace.ByLink
 			return
-		}
-		need := s.gate.Poll(w)
-		if !need.Ready() {
+		case !need.Ready():
 			if s.o.Record {
 				me.blockedBy = need.Blocker()
 			}
-			me.queued = need.Lack == schedule.Core
 			return
 		}
 		s.gate.Start(w)
 		s.count++
-		turn := s.turn(me)
-		me.running, me.queued, me.started = true, false, s.now+turn
+		me.running, me.started = true, s.now
 		me.waited = me.waited || s.now > me.reached+leastWaitS
+		if s.behind && forDevice(in) {
+			s.host(w, in)
+			continue
+		}
 		takes, until := s.begin(w, in)
 		s.limit(w, in, false)
 		switch {
 		case until:
-		case turn+takes > 0:
-			s.queue.push(event{at: me.started + takes, worker: int32(w), from: ownEnd, in: in})
+		case takes > 0:
+			s.queue.push(event{at: s.now + takes, worker: int32(w), in: in, what: hostEnd})
 		default:
 			s.finish(w, in)
 		}
 	}
 }
 
-// turn is how much later a computation begins than it gets a core, because that has changed hands. The giver
-// stands behind its computation: it sends first.
-func (s *state) turn(me *workerState) float64 {
-	if !me.queued || s.costs.TurnS == 0 {
-		return 0
-	}
-	next, _ := s.gate.Head(s.giver)
-	if next.Kind.IsSend() {
-		return s.costs.SendS + s.costs.TurnS
-	}
-	return s.costs.TurnS
-}
-
 // happen moves the clock to an event.
 func (s *state) happen(e event) {
 	s.now = e.at
 	w := int(e.worker)
-	if e.from == ownEnd {
-		s.finish(w, e.in)
-		s.startPending()
-		s.advance(w)
-		return
-	}
-	if e.occupying {
-		s.leaveDevices(int(e.from), w)
-	}
-	if e.in.Kind.IsSend() {
-		if e.occupying || !s.costs.oneMemory(int(e.from), w) {
-			s.handOver(int(e.from), w, e.in)
+	switch e.what {
+	case hostEnd:
+		if s.behind && forDevice(e.in) {
+			s.hand(w, e.in)
+		} else {
+			s.finish(w, e.in)
+			s.startPending()
 		}
-	}
-	s.wakeAll(s.gate.Arrive(w, e.in, int(e.from)))
-	if e.occupying {
-		s.delivered(int(e.from), e.in)
-		s.startPending()
-		s.advance(int(e.from))
 		s.advance(w)
+	case deviceEnd:
+		s.leaveDevice(w, e.in)
+	case summed:
+		s.wakeAll(s.gate.Done(w, e.in))
+	case credit:
+		s.wakeAll(s.gate.Credit(w, int(e.from)))
+	case arrival, occupying:
+		s.arrive(int(e.from), w, e.in, e.what == occupying)
+	}
+}
+
+// arrive delivers a message.
+func (s *state) arrive(from, to int, in schedule.Instruction, occupying bool) {
+	if occupying {
+		s.leaveDevices(from, to)
+	}
+	if occupying || !s.costs.oneMemory(from, to) {
+		s.handOver(from, to, in)
+	}
+	s.wakeAll(s.gate.Arrive(to, in))
+	if s.last(in) {
+		s.wakeAll(s.gate.Done(from, in))
+	}
+	if occupying {
+		s.delivered(from, in)
+		s.startPending()
+		s.advance(from)
+		s.advance(to)
 	}
 }
 
@@ -264,8 +273,31 @@ func (s *state) wakeAll(list []int) {
 	}
 }
 
-// finish ends a worker's instruction, and lets go on whoever waited for its core.
+// finish ends an instruction that a worker does itself, and lets go on whoever waited for its core.
 func (s *state) finish(w int, in schedule.Instruction) {
+	s.executed(w, in)
+	s.issued(w, in, in.Kind.IsCompute())
+	if in.Kind.IsReceive() && s.o.Slots > 0 {
+		s.giveBack(w, in)
+	}
+}
+
+// issued lets a worker's host go on behind an instruction.
+func (s *state) issued(w int, in schedule.Instruction, done bool) {
+	me := &s.workers[w]
+	me.running = false
+	wake := s.gate.Issued(w, done)
+	me.reached, me.blockedBy = s.now, ""
+	var room [16]int
+	for _, other := range append(room[:0], wake...) {
+		if other != w {
+			s.advance(other)
+		}
+	}
+}
+
+// executed notes what an instruction has done.
+func (s *state) executed(w int, in schedule.Instruction) {
 	me := &s.workers[w]
 	if in.Kind.IsCompute() {
 		if s.o.lasting || me.stalled {
@@ -273,7 +305,7 @@ func (s *state) finish(w int, in schedule.Instruction) {
 		}
 		me.stalled = false
 		me.busy += s.now - me.started
-		me.device.computing, s.giver = false, w
+		me.device.computing = false
 		s.markEnd(w, in)
 		s.closes(w, in)
 	}
@@ -282,15 +314,6 @@ func (s *state) finish(w int, in schedule.Instruction) {
 	}
 	s.settle(w, in)
 	s.limit(w, in, false)
-	me.running = false
-	wake := s.gate.End(w)
-	me.reached, me.blockedBy = s.now, ""
-	var room [16]int
-	for _, other := range append(room[:0], wake...) {
-		if other != w {
-			s.advance(other)
-		}
-	}
 }
 
 // begin does what an instruction does as it starts, and says how long it keeps the worker;

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
 func straight(stages int) [][]int {
@@ -131,23 +132,22 @@ func TestCoresAreShared(t *testing.T) {
 }
 
 // deadGate lets nobody start.
-type deadGate struct{ *schedule.Machine }
+type deadGate struct{ *machine.Machine }
 
-func (g deadGate) Load(*schedule.Program) error { return nil } // it was made with its Program
-
-func (g deadGate) Poll(w int) schedule.Need {
-	in, _ := g.Head(w)
-	return schedule.Need{Worker: w, At: in, Lack: schedule.Core}
+func (g deadGate) Poll(w int) machine.Need {
+	n := g.Machine.Poll(w)
+	n.Lack = machine.Core
+	return n
 }
 
 func TestAGateThatReleasesNothing(t *testing.T) {
 	p := program(t, "1f1b", 2, 4, 1)
-	m, err := schedule.NewMachine(p, 0)
+	m, err := machine.New(p, machine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, _, err = Run(p, Uniform(2, 1, 1, 0), Options{Gate: deadGate{m}})
-	var stall *StallError
+	var stall *machine.StallError
 	if !errors.As(err, &stall) || len(stall.Waits) != 2 {
 		t.Fatalf("got %v, want a stall of both workers", err)
 	}

@@ -19,6 +19,10 @@ type device struct {
 	awaited      int // transfers that wait for it
 	sending      int // transfers of the send that the list stands at
 
+	queue     []issue // by a device behind its host: what it was given
+	freeS     float64 // when it ended its last computation
+	blockedBy string  // of the computation that it is at
+
 	latest              schedule.Instruction // the computation that began last
 	startedS            float64              // when
 	forwardS, backwardS float64              // when the last forward and the last backward began
@@ -37,8 +41,9 @@ type transfer struct {
 // send puts an instruction's messages on their way; it says whether the sender's list
 // stands still until they have arrived.
 func (s *state) send(w int, in schedule.Instruction) (until bool) {
-	bytes := s.bytesOf(in)
+	bytes, messages := s.bytesOf(in), 0
 	s.p.Recipients(in, func(to, lo, hi, n int) bool {
+		messages++
 		t := transfer{from: w, to: to, in: in, issuedS: s.now, bytes: bytes*int64(hi)/int64(n) - bytes*int64(lo)/int64(n)}
 		if s.costs.Occupies != nil && s.costs.Occupies(w, to) {
 			until = true
@@ -54,16 +59,33 @@ func (s *state) send(w int, in schedule.Instruction) (until bool) {
 		s.depart(t, false)
 		return true
 	})
+	if messages != 1 {
+		s.several[in] = messages
+	}
 	if until {
 		s.startPending()
 	}
 	return until
 }
 
+// last says whether with a message that has arrived all of its send have.
+func (s *state) last(in schedule.Instruction) bool {
+	left, several := s.several[in]
+	if !several {
+		return true
+	}
+	if left--; left > 0 {
+		s.several[in] = left
+		return false
+	}
+	delete(s.several, in)
+	return true
+}
+
 // depart takes the links as soon as all are free, in the order in which transfers come to
 // it: first come, first served. The latency behind it takes no link. The last bytes of a
 // message leave no sooner than they are made.
-func (s *state) depart(t transfer, occupying bool) {
+func (s *state) depart(t transfer, takesDevices bool) {
 	latency, taken, err := s.costs.transferS(t)
 	if err != nil {
 		s.fault = cmp.Or(s.fault, err)
@@ -84,7 +106,11 @@ func (s *state) depart(t transfer, occupying bool) {
 		}
 	}
 	end := max(s.now, start+taken) + latency
-	s.queue.push(event{at: end, worker: int32(t.to), from: int32(t.from), in: t.in, occupying: occupying})
+	what := arrival
+	if takesDevices {
+		what = occupying
+	}
+	s.queue.push(event{at: end, worker: int32(t.to), from: int32(t.from), in: t.in, what: what})
 	if s.o.Record {
 		blocked := ""
 		if start > t.issuedS {

@@ -255,7 +255,6 @@ func drawBesides(t *rapid.T, c *Costs) {
 	if rapid.Bool().Draw(t, "besides") {
 		some := rapid.SampledFrom([]float64{0, 0.0625, 0.75})
 		c.SendS, c.ReceiveS, c.WakeS = some.Draw(t, "send"), some.Draw(t, "receive"), some.Draw(t, "wake")
-		c.TurnS = some.Draw(t, "turn") // nothing to workers with a core each
 	}
 }
 

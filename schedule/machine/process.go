@@ -31,7 +31,7 @@ func NewProcess(p *schedule.Program, workers []int, o Options) (*Process, error)
 	}
 	s := &Process{workers: workers, locals: make([]*Local, p.Workers)}
 	if o.Cores > 0 {
-		s.cores = NewCorePool(o.Cores)
+		s.cores = NewCorePool(min(o.Cores, len(workers)))
 	}
 	for _, w := range workers {
 		l, err := NewLocal(p, w, o)

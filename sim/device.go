@@ -1,0 +1,101 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// A device may run behind its host (Costs.IssueS, Options.Ahead). The host spends its time on issuing an instruction and
+// goes on in its list. The device computes what it was given in that order, each as soon as the one before it is
+// done; a send leaves, and a collective is joined, once the computations that were issued in front of it are done.
+// What instructions hold counts from there too. Receives stay the host's: a message is there when it has arrived.
+
+// forDevice says whether an instruction is carried out behind the host that issues it.
+func forDevice(in schedule.Instruction) bool { return in.Kind.IsCompute() || in.Kind.IsIssued() }
+
+// issue is an instruction that a device was given.
+type issue struct {
+	in        schedule.Instruction
+	blockedBy string // why its host had waited
+}
+
+// checkDevices refuses devices behind their hosts where a worker is no such device.
+func (c *Costs) checkDevices(o Options) error {
+	switch {
+	case c.IssueS == 0 && o.Ahead == 0:
+	case o.Cores > 0:
+		return fmt.Errorf("sim: %d shared cores and devices that run behind their hosts; it is one or the other", o.Cores)
+	case c.Occupies != nil || c.Streams != nil:
+		return fmt.Errorf("sim: devices that run behind their hosts, and transfers that take part in computations (BaPipe's boards)")
+	}
+	return nil
+}
+
+// host has the host begin to issue what Start has begun.
+func (s *state) host(w int, in schedule.Instruction) {
+	takes := 0.0
+	switch {
+	case in.Kind.IsCompute():
+		takes = s.costs.IssueS
+	case in.Kind.IsSend():
+		takes = s.costs.SendS
+	}
+	if takes > 0 {
+		s.queue.push(event{at: s.now + takes, worker: int32(w), in: in, what: hostEnd})
+		return
+	}
+	s.hand(w, in)
+}
+
+// hand gives the device what its host has issued.
+func (s *state) hand(w int, in schedule.Instruction) {
+	d := &s.workers[w].device
+	d.queue = append(d.queue, issue{in, s.workers[w].blockedBy})
+	s.issued(w, in, false)
+	s.proceed(w)
+}
+
+// proceed has a device that computes nothing go on with what it was given.
+func (s *state) proceed(w int) {
+	d := &s.workers[w].device
+	for !d.computing && len(d.queue) > 0 {
+		next := d.queue[0]
+		d.queue = d.queue[1:]
+		switch in := next.in; {
+		case in.Kind.IsSend():
+			s.send(w, in)
+			s.executed(w, in)
+		case in.Kind.IsCollective():
+			s.begin(w, in)
+			s.executed(w, in)
+		default:
+			s.workers[w].started = s.now
+			takes, _ := s.begin(w, in)
+			s.limit(w, in, false)
+			d.blockedBy = next.blockedBy
+			s.queue.push(event{at: s.now + takes, worker: int32(w), in: in, what: deviceEnd})
+		}
+	}
+}
+
+// leaveDevice ends a computation of a device.
+func (s *state) leaveDevice(w int, in schedule.Instruction) {
+	d := &s.workers[w].device
+	s.executed(w, in)
+	d.freeS = s.now
+	s.proceed(w)
+	s.wakeAll(s.gate.Done(w, in))
+}
+
+// giveBack sends the slots of what a receive has taken back to the senders, as messages of no bytes.
+func (s *state) giveBack(w int, in schedule.Instruction) {
+	s.p.Expected(in, func(sent schedule.Instruction, from int) bool {
+		latency := 0.0
+		if s.costs.Transfer != nil {
+			latency, _ = s.costs.Transfer(w, from, 0)
+		}
+		s.queue.push(event{at: s.now + latency, worker: int32(from), from: int32(w), in: sent, what: credit})
+		return true
+	})
+}
