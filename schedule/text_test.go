@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
 func TestTextRoundTrips(t *testing.T) {
@@ -116,4 +117,32 @@ func FuzzProgramJSON(f *testing.F) {
 		}
 		_, _ = check.Check(p) // whatever was read, checking it must come to an end
 	})
+}
+
+func FuzzInstruction(f *testing.F) {
+	for _, s := range []string{"2F0", "p1/2B3@r1", "0SF-1", "3AR0@r2", "0EV9"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if in, err := schedule.ParseInstruction(s); err == nil && in.String() != s {
+			t.Errorf("%q became %v", s, in)
+		}
+	})
+}
+
+// randomProgram is any Program, sometimes lowered.
+func randomProgram(t *rapid.T) *schedule.Program {
+	p := scheduletest.Random(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }, scheduletest.Everything())
+	if rapid.Bool().Draw(t, "bare") {
+		return p
+	}
+	o := lower.Options{}
+	if p.Stages > 2 && p.Weights.Synchronous() {
+		o = lower.Options{Tied: [][]int{{0, p.Stages - 1}}, Clip: true, PostValidate: rapid.Bool().Draw(t, "later")}
+	}
+	lowered, err := lower.Lower(p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lowered
 }

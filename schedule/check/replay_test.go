@@ -1,4 +1,4 @@
-package schedule_test
+package check_test
 
 import (
 	"slices"

@@ -1,4 +1,4 @@
-package schedule_test
+package check_test
 
 import (
 	"errors"
@@ -154,17 +154,6 @@ func TestCorruptionsAreCaught(t *testing.T) {
 		p.Body[w] = list
 		if _, err := check.Check(p); err == nil {
 			t.Fatalf("worker %d without or with two of %v passed", w, in)
-		}
-	})
-}
-
-func FuzzInstruction(f *testing.F) {
-	for _, s := range []string{"2F0", "p1/2B3@r1", "0SF-1", "3AR0@r2", "0EV9"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if in, err := schedule.ParseInstruction(s); err == nil && in.String() != s {
-			t.Errorf("%q became %v", s, in)
 		}
 	})
 }
