@@ -1,8 +1,9 @@
 package lower
 
 import (
-	"github.com/millrace-ml/millrace/schedule"
 	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
 )
 
 // Post-validation (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, §4). An update with clipping needs

@@ -5,79 +5,32 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// addUpdates lowers the updates of an order without a flush: behind the last gradient of
+// addStream lowers the updates of an order without a flush: behind the last gradient of
 // each group of micro-batches come the collectives and the update of that stage, and at the
 // end of the stream the update of what is left over. Forwards behind an update
 // may use what it made, so nothing is put off.
-func addUpdates(p *schedule.Program) error {
-	end := p.StreamEnd()
+func addStream(p *schedule.Program) error {
 	if err := groupsMeet(p); err != nil {
 		return err
 	}
-	for i, part := range []schedule.Part{p.Prologue, p.Body, p.Epilogue} {
+	for _, part := range []schedule.Part{p.Prologue, p.Body, p.Epilogue} {
 		for w, list := range part {
-			var out schedule.List
-			for j := 0; j < len(list); j++ {
-				in := list[j]
-				out = append(out, in)
-				if in.Kind != schedule.B && in.Kind != schedule.W {
-					continue
-				}
-				for j+1 < len(list) && list[j+1].Kind == schedule.SB {
-					j++ // the neighbour waits for the gradient
-					out = append(out, list[j])
-				}
-				if closes(p, in) {
-					chain := updating(p, in, p.UpdateOf(int(in.Pipeline), int(in.Stage), in.Micro))
-					if p.DeferUpdates {
-						chain = chain[:1] // the sum over the replicas alone
-					}
-					out = append(out, chain...)
-				}
-			}
-			if p.DeferUpdates {
-				out = deferred(p, out, i == 0)
-			}
-			part[w] = out
+			part[w] = behindGradients(p, list, func(u schedule.Instruction) schedule.List { return append(collectives(p, u), u) })
 		}
-		if i == 2 || i == 1 && len(p.Epilogue) == 0 {
-			for w := range part {
-				here := end - int32(i/2*p.Repeat*p.MicroBatches)
-				if p.DeferUpdates {
-					part[w] = append(part[w], lastDeferred(p, w, here, p.Minibatches())...)
-					continue
-				}
-				part[w] = append(part[w], leftOver(p, w, here)...)
-			}
-		}
+	}
+	lists, end := lastLists(p)
+	for w := range lists {
+		lists[w] = append(lists[w], leftOver(p, w, end)...)
 	}
 	return nil
 }
 
-// closes says whether a gradient is the last of its group on its replica.
-func closes(p *schedule.Program, in schedule.Instruction) bool {
-	g := int32(p.UpdateSpan(int(in.Pipeline), int(in.Stage)))
-	step := int32(1)
-	if p.Replication == schedule.RoundRobin {
-		step = int32(len(p.Placement[in.Pipeline][in.Stage]))
+// lastLists is the part that ends the Program, and one more than the last micro-batch, counted as its ids are.
+func lastLists(p *schedule.Program) (lists schedule.Part, end int32) {
+	if len(p.Epilogue) > 0 {
+		return p.Epilogue, p.StreamEnd() - int32(p.Repeat*p.MicroBatches)
 	}
-	return in.Micro+step > (in.Micro/g+1)*g-1
-}
-
-// updating is the collectives of an update and the update itself.
-func updating(p *schedule.Program, in schedule.Instruction, number int32) schedule.List {
-	at := schedule.Instruction{Pipeline: in.Pipeline, Stage: in.Stage, Replica: in.Replica, Micro: number}
-	var out schedule.List
-	if len(p.Placement[in.Pipeline][in.Stage]) > 1 {
-		out = append(out, at.As(schedule.AR))
-	}
-	if p.TiedTo(int(in.Stage)) != nil {
-		out = append(out, at.As(schedule.TG))
-	}
-	if p.Clip {
-		out = append(out, at.As(schedule.GN))
-	}
-	return append(out, at.As(schedule.U))
+	return p.Body, p.StreamEnd()
 }
 
 // leftOver is the updates, at the end of a worker's last list, of groups that the stream
@@ -98,8 +51,9 @@ func leftOver(p *schedule.Program, worker int, end int32) schedule.List {
 			mine := p.Replication == schedule.Split || p.ReplicaOf(at.Micro, r) == held[2]
 			closed = closed || mine && closes(p, at)
 		}
-		if !closed {
-			out = append(out, updating(p, at, p.UpdateOf(held[0], held[1], end-1))...)
+		if at.Micro = end - 1; !closed {
+			u := updateOf(p, at)
+			out = append(append(out, collectives(p, u)...), u)
 		}
 	}
 	return out

@@ -1,0 +1,60 @@
+package lower
+
+import "github.com/millrace-ml/millrace/schedule"
+
+// collectives is what an update needs besides its stage's own gradients, in the order in which one takes the result of
+// the other: the sum over the replicas, the sum over the stages that share a parameter, the norm of all.
+func collectives(p *schedule.Program, u schedule.Instruction) schedule.List {
+	var chain schedule.List
+	if len(p.Placement[u.Pipeline][u.Stage]) > 1 {
+		chain = append(chain, u.As(schedule.AR))
+	}
+	if p.TiedTo(int(u.Stage)) != nil {
+		chain = append(chain, u.As(schedule.TG))
+	}
+	if p.Clip {
+		chain = append(chain, u.As(schedule.GN))
+	}
+	return chain
+}
+
+// updateOf is the update that takes a gradient.
+func updateOf(p *schedule.Program, gradient schedule.Instruction) schedule.Instruction {
+	u := gradient.As(schedule.U)
+	u.Micro = p.UpdateOf(int(u.Pipeline), int(u.Stage), gradient.Micro)
+	return u
+}
+
+// isGradient says whether a computation adds to the gradients of weights.
+func isGradient(in schedule.Instruction) bool { return in.Kind == schedule.B || in.Kind == schedule.W }
+
+// behindGradients puts behind the last gradient of each group of micro-batches, and behind its send, what put returns for
+// the update that takes it.
+func behindGradients(p *schedule.Program, list schedule.List, put func(u schedule.Instruction) schedule.List) schedule.List {
+	var out schedule.List
+	for j := 0; j < len(list); j++ {
+		in := list[j]
+		out = append(out, in)
+		if !isGradient(in) {
+			continue
+		}
+		for j+1 < len(list) && list[j+1].Kind == schedule.SB {
+			j++ // the neighbour waits for the gradient
+			out = append(out, list[j])
+		}
+		if closes(p, in) {
+			out = append(out, put(updateOf(p, in))...)
+		}
+	}
+	return out
+}
+
+// closes says whether a gradient is the last of its group on its replica.
+func closes(p *schedule.Program, in schedule.Instruction) bool {
+	g := int32(p.UpdateSpan(int(in.Pipeline), int(in.Stage)))
+	step := int32(1)
+	if p.Replication == schedule.RoundRobin {
+		step = int32(len(p.Placement[in.Pipeline][in.Stage]))
+	}
+	return in.Micro+step > (in.Micro/g+1)*g-1
+}
