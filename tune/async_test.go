@@ -8,21 +8,25 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Asynchronous data parallelism can be asked for, and is among the plans where updates may go without a flush.
+// Asynchronous data parallelism can be asked for, and is among the plans where updates may go
+// without a flush.
 func TestAsynchronousDataParallelismIsPlanned(t *testing.T) {
-	for _, fix := range []Overrides{{Schedule: "dp-async"}, {Schedule: "dp-async", Stages: 1}, {Schedule: "dp-async", MicroBatches: 4}} {
-		r, err := Search(context.Background(), Request{Profile: chain(6, 1, 2), Cluster: cluster.Local(2, 0, 0, 0, 1e9, 1e9), Batch: 8, Fix: fix, Runnable: true})
+	for _, fix := range []Overrides{{Schedule: "dp-async"}, {Schedule: "dp-async", Stages: 1},
+		{Schedule: "dp-async", MicroBatches: 4}} {
+		r, err := Search(context.Background(), Request{Profile: chain(6, 1, 2),
+			Cluster: cluster.Local(2, 0, 0, 0, 1e9, 1e9), Batch: 8, Fix: fix, Runnable: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b := r.Best; b.Schedule != "dp-async" || b.Weights != string(schedule.DoubleBuffered) || len(b.Stages) != 1 || len(b.Stages[0].Devices) != 2 {
+		if b := r.Best; b.Schedule != "dp-async" || b.Weights != string(schedule.DoubleBuffered) || len(b.Stages) != 1 ||
+			len(b.Stages[0].Devices) != 2 {
 			t.Errorf("%+v: %+v", fix, b)
 		}
 	}
 }
 
-// Plans are simulated with updates that are validated later where that is asked for, and only where a step ends
-// in a flush.
+// Plans are simulated with updates that are validated later where that is asked for, and only where
+// a step ends in a flush.
 func TestPostValidationIsPlanned(t *testing.T) {
 	for _, c := range []struct {
 		schedule string
@@ -32,7 +36,8 @@ func TestPostValidationIsPlanned(t *testing.T) {
 		plan := func(later bool) *Result {
 			r, err := Search(context.Background(), Request{
 				Profile: chain(6, 1, 2), Cluster: cluster.Local(2, 0, 0, 0, 1e9, 1e9), Batch: 8, Clip: c.clip, Runnable: true,
-				Fix: Overrides{Schedule: c.schedule, PostValidate: later, MicroBatches: 4, Weights: map[string]schedule.Policy{"1f1b-rr": schedule.DoubleBuffered}[c.schedule]},
+				Fix: Overrides{Schedule: c.schedule, PostValidate: later, MicroBatches: 4,
+					Weights: map[string]schedule.Policy{"1f1b-rr": schedule.DoubleBuffered}[c.schedule]},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -41,7 +46,8 @@ func TestPostValidationIsPlanned(t *testing.T) {
 		}
 		waits, later := plan(false), plan(true)
 		if waits.Best.PostValidate || later.Best.PostValidate != c.want {
-			t.Errorf("%s, clip %v: validated later %v where it was not asked for, %v where it was", c.schedule, c.clip, waits.Best.PostValidate, later.Best.PostValidate)
+			t.Errorf("%s, clip %v: validated later %v where it was not asked for, %v where it was", c.schedule, c.clip,
+				waits.Best.PostValidate, later.Best.PostValidate)
 		}
 		if a, b := waits.Best.Predicted.MemoryBytes[0], later.Best.Predicted.MemoryBytes[0]; (b > a) != c.want {
 			t.Errorf("%s, clip %v: %d bytes, and %d with what an update is taken back to", c.schedule, c.clip, a, b)

@@ -83,7 +83,8 @@ func describe(p *profile.Profile, pl *plan.Plan) string {
 	if slices.ContainsFunc(pl.Stages, func(s plan.Stage) bool { return s.Recompute.Again() }) {
 		again = ", recomputing"
 	}
-	return fmt.Sprintf("%s on %d stages cut before %v, %d x %d%s", pl.Schedule, len(pl.Stages), begins, pl.MicroBatches, pl.MicroBatch, again)
+	return fmt.Sprintf("%s on %d stages cut before %v, %d x %d%s", pl.Schedule, len(pl.Stages), begins,
+		pl.MicroBatches, pl.MicroBatch, again)
 }
 
 // candidates are the plans simulated so far.
@@ -159,7 +160,8 @@ func (all *candidates) tryLeast(kind string, h *shape) (candidate, bool, error) 
 	if err == nil {
 		c, err = all.whole(c)
 	}
-	if err == nil && (all.leanest.plan == nil || slices.Max(c.predicted.Needs()) < slices.Max(all.leanest.predicted.Needs())) {
+	if err == nil && (all.leanest.plan == nil ||
+		slices.Max(c.predicted.Needs()) < slices.Max(all.leanest.predicted.Needs())) {
 		all.leanest = c
 	}
 	return c, fresh, err
@@ -174,8 +176,8 @@ func (all *candidates) record(_ candidate, fresh bool, err error) bool {
 	return fresh && err == nil
 }
 
-// passOver says whether an error is of one plan's simulation only, which a search goes on without, and keeps it for
-// the case that no plan is left.
+// passOver says whether an error is of one plan's simulation only, which a search goes on without,
+// and keeps it for the case that no plan is left.
 func (all *candidates) passOver(err error) bool {
 	var work *predict.WorkError
 	var late *LateError
@@ -233,7 +235,8 @@ const (
 	surelySimulated = 500_000
 )
 
-// late refuses a plan that would take longer to simulate than there is time, once there is an answer: with a LateError.
+// late refuses a plan that would take longer to simulate than there is time, once there is an
+// answer: with a LateError.
 func (all *candidates) late(pl *plan.Plan) error {
 	n := int64(predict.StepsPlayed(all.Cluster, pl)) * predict.StepInstructions(pl)
 	if n <= surelySimulated || all.top.plan == nil || all.deadline.IsZero() {

@@ -78,7 +78,8 @@ func (c cutter) cutAnew() []*shape {
 		for _, size := range c.baseSizes() {
 			for _, order := range c.orders {
 				for _, again := range c.recomputes() {
-					w := want{stages: stages, devices: stages, size: size, order: order, replicas: []int{1}, again: again, family: c.pipelines, fits: true}
+					w := want{stages: stages, devices: stages, size: size, order: order, replicas: []int{1}, again: again,
+						family: c.pipelines, fits: true}
 					out = append(out, c.nearest(w)...)
 					if stages < W && c.replicas() {
 						w.devices, w.replicas = W, nil
@@ -114,7 +115,8 @@ func (c cutter) placed(f family.Family) []*shape {
 		order := slices.Concat(on...)
 		for _, size := range c.baseSizes() {
 			for _, again := range c.recomputes() {
-				out = append(out, c.nearest(want{stages: S, devices: S * replicas, size: size, order: order, replicas: []int{replicas}, again: again, family: c.pipelines})...)
+				out = append(out, c.nearest(want{stages: S, devices: S * replicas, size: size, order: order,
+					replicas: []int{replicas}, again: again, family: c.pipelines})...)
 			}
 		}
 	}
@@ -130,7 +132,8 @@ func (c cutter) wholeModels(on []int) []*shape {
 		}
 		for _, again := range c.recomputes() {
 			out = append(out, &shape{
-				cuts: []int{0, len(c.Profile.Layers)}, counts: []int{len(on)}, order: on, depth: []int{1}, again: []plan.Recompute{again}, size: size, family: c.undivided.Name,
+				cuts: []int{0, len(c.Profile.Layers)}, counts: []int{len(on)}, order: on, depth: []int{1},
+				again: []plan.Recompute{again}, size: size, family: c.undivided.Name,
 			})
 		}
 	}
@@ -150,8 +153,9 @@ func (c cutter) splitAsGiven(f family.Family) []*shape {
 		for _, all := range c.recomputes() {
 			counts := slices.Repeat([]int{1}, S)
 			out = append(out, &shape{
-				cuts: cuts, counts: counts, order: order, again: slices.Repeat([]plan.Recompute{all}, S), size: size, family: f.Name,
-				depth: depths(counts, false, c.pipelines.Warmup, c.Batch/size),
+				cuts: cuts, counts: counts, order: order, again: slices.Repeat([]plan.Recompute{all}, S), size: size,
+				family: f.Name,
+				depth:  depths(counts, false, c.pipelines.Warmup, c.Batch/size),
 			})
 		}
 	}

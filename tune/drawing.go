@@ -50,7 +50,8 @@ func drawing(r Request, pl *plan.Plan, costs sim.Costs) (string, error) {
 	case steps > 1:
 		what = fmt.Sprintf("the first %d minibatches", steps)
 	}
-	return fmt.Sprintf("%s of %.4g ms, a column is %.3g ms, F forward and B backward of a micro-batch, U update:\n%s", what, 1e3*sum.EndS, 1e3*slot, text), nil
+	return fmt.Sprintf("%s of %.4g ms, a column is %.3g ms, F forward and B backward of a micro-batch, U update:\n%s",
+		what, 1e3*sum.EndS, 1e3*slot, text), nil
 }
 
 // slotOf is the width of a column: the shortest forward or backward, but no more than makes

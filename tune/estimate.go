@@ -37,11 +37,11 @@ type estimator struct {
 	cores       int
 }
 
-// estimate is how long the first step of a shape takes, by playing its forwards and
-// backwards against each other without a queue of events, and by how many bytes its fullest
-// device is over its memory, about. Where workers have their own cores and pairs of
-// devices their own links, with round robin, the time is the simulator's for one step
-// (TestEstimateIsASimulation); contention for shared links and cores is left out, so it ranks and never decides.
+// estimate is how long the first step of a shape takes, by playing its forwards and backwards
+// against each other without a queue of events, and by how many bytes its fullest device is over
+// its memory, about. Where workers have their own cores and pairs of devices their own links, with
+// round robin, the time is the simulator's for one step (TestEstimateIsASimulation); contention for
+// shared links and cores is left out, so it ranks and never decides.
 func (e *estimator) estimate(h *shape) (stepS float64, over int64) {
 	if !e.playable(h) || !e.load(h) {
 		return math.Inf(1), math.MaxInt64 / 2
@@ -78,8 +78,8 @@ type actor struct {
 
 type link struct{ latency, taken, free float64 }
 
-// cutLinks is where a boundary's links are: micro-batch m goes between actors m modulo the number of each side's,
-// and so over the same pair as micro-batch m + period.
+// cutLinks is where a boundary's links are: micro-batch m goes between actors m modulo the number
+// of each side's, and so over the same pair as micro-batch m + period.
 type cutLinks struct{ first, period int }
 
 func (e *estimator) load(h *shape) bool {
@@ -109,7 +109,8 @@ func (e *estimator) load(h *shape) bool {
 			if r > 1 && k == 0 {
 				sum = e.Cluster.AllReduceS(on, t.Gradients[to]-t.Gradients[from])
 			}
-			a := actor{stage: i, number: k, replicas: r, device: d, mine: (e.m - k + r - 1) / r, sumS: sum, flushS: t.update[to] - t.update[from]}
+			a := actor{stage: i, number: k, replicas: r, device: d, mine: (e.m - k + r - 1) / r, sumS: sum,
+				flushS: t.update[to] - t.update[from]}
 			if h.split {
 				a.number, a.replicas, a.mine = 0, 1, e.m
 			}

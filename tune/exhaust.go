@@ -19,16 +19,17 @@ const mostInstructions = 400_000
 const mostExhausted = 12
 
 // exhaust simulates every plan of a small space but those that cannot win: every cut of the layers
-// into stages, every set of devices for each, both ways to replicate, every micro-batch size,
-// every depth K_i that orders by depths admit, what to recompute where memory is limited,
-// and for every other family that is searched all of these stages with its own depths and any, or
-// where it places stages itself all cuts for each number of chunks. A plan is passed over
-// if its devices' own work (least) takes no less than the best plan so far. It says
-// whether the space was small enough, something fits and ctx lasted; then no plan of it takes less than the answer.
+// into stages, every set of devices for each, both ways to replicate, every micro-batch size, every
+// depth K_i that orders by depths admit, what to recompute where memory is limited, and for every
+// other family that is searched all of these stages with its own depths and any, or where it places
+// stages itself all cuts for each number of chunks. A plan is passed over if its devices' own work
+// (least) takes no less than the best plan so far. It says whether the space was small enough,
+// something fits and ctx lasted; then no plan of it takes less than the answer.
 func (s *search) exhaust(ctx context.Context) bool {
 	free := s.Fix
 	free.MicroBatch, free.MicroBatches = 0, 0
-	if s.brief || !free.none() || !s.fit() || s.varies() || len(s.Profile.Layers) > mostExhausted || len(s.Cluster.Devices) > mostExhausted {
+	if s.brief || !free.none() || !s.fit() || s.varies() || len(s.Profile.Layers) > mostExhausted ||
+		len(s.Cluster.Devices) > mostExhausted {
 		return false
 	}
 	left := mostInstructions
@@ -80,7 +81,8 @@ func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) boo
 						if split && (e.Whole || slices.Max(counts) == 1) {
 							continue
 						}
-						h := &shape{cuts: cuts, counts: counts, order: order, again: again, size: size, split: split, family: e.pipelines.Name}
+						h := &shape{cuts: cuts, counts: counts, order: order, again: again, size: size, split: split,
+							family: e.pipelines.Name}
 						e.everyDepth(h, own, give)
 					}
 					return on
@@ -105,7 +107,8 @@ func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) boo
 				everyCut(n, len(at), func(cuts []int) bool {
 					if len(cuts)-1 == len(at) {
 						e.everyRecompute(cuts, func(again []plan.Recompute) bool {
-							give(&shape{cuts: cuts, counts: counts, order: order, depth: make([]int, len(at)), again: again, size: size, family: f.Name})
+							give(&shape{cuts: cuts, counts: counts, order: order, depth: make([]int, len(at)), again: again, size: size,
+								family: f.Name})
 							return on
 						})
 					}
@@ -121,7 +124,8 @@ func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) boo
 // stages themselves, and those that take a stage for each worker.
 func (e enumeration) placing() (placed, own []family.Family) {
 	for _, f := range family.Families() {
-		if _, searched := e.families[f.Name]; searched || roles.WholeModel(f) || f.Streaming && !e.streams() || f.Beside && e.crowded() ||
+		if _, searched := e.families[f.Name]; searched || roles.WholeModel(f) || f.Streaming && !e.streams() ||
+			f.Beside && e.crowded() ||
 			!slices.Contains(e.policies(f), schedule.Sync) {
 			continue
 		}

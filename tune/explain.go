@@ -19,20 +19,21 @@ import (
 
 // MemorySplit is what fills a device at its fullest.
 type MemorySplit struct {
-	Device          int     `json:"device"`
-	Type            string  `json:"type"`
-	Stages          []int   `json:"stages"`
-	WeightBytes     int64   `json:"weight_bytes"`  // parameters and batch-norm statistics
-	VersionBytes    int64   `json:"version_bytes"` // older weights that micro-batches in flight still need
-	GradientBytes   int64   `json:"gradient_bytes"`
-	OptimizerBytes  int64   `json:"optimizer_bytes"`
-	ActivationBytes int64   `json:"activation_bytes"` // saved and received for micro-batches in flight
-	BufferBytes     int64   `json:"buffer_bytes"`     // the rest: messages on their way, what an operator needs while it runs
-	PeakBytes       int64   `json:"peak_bytes"`
-	NeedsBytes      int64   `json:"needs_bytes"` // plan.Predicted.Needs: what LimitBytes is held against
-	LimitBytes      int64   `json:"limit_bytes"` // 0: none
-	MicrosInFlight  int     `json:"micros_in_flight"`
-	BusyS           float64 `json:"busy_s"`
+	Device          int    `json:"device"`
+	Type            string `json:"type"`
+	Stages          []int  `json:"stages"`
+	WeightBytes     int64  `json:"weight_bytes"`  // parameters and batch-norm statistics
+	VersionBytes    int64  `json:"version_bytes"` // older weights that micro-batches in flight still need
+	GradientBytes   int64  `json:"gradient_bytes"`
+	OptimizerBytes  int64  `json:"optimizer_bytes"`
+	ActivationBytes int64  `json:"activation_bytes"` // saved and received for micro-batches in flight
+	// the rest: messages on their way, what an operator needs while it runs
+	BufferBytes    int64   `json:"buffer_bytes"`
+	PeakBytes      int64   `json:"peak_bytes"`
+	NeedsBytes     int64   `json:"needs_bytes"` // plan.Predicted.Needs: what LimitBytes is held against
+	LimitBytes     int64   `json:"limit_bytes"` // 0: none
+	MicrosInFlight int     `json:"micros_in_flight"`
+	BusyS          float64 `json:"busy_s"`
 }
 
 // Lever is a change of the hardware and what it would do.
@@ -77,7 +78,8 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 	for i, d := range pl.Devices() {
 		m := MemorySplit{
 			Device: d, Type: c.Devices[d], LimitBytes: c.MemoryBytes(d),
-			PeakBytes: pl.Predicted.MemoryBytes[i], NeedsBytes: pl.Predicted.Needs()[i], MicrosInFlight: pl.Predicted.PeakActivations[i], BusyS: pl.Predicted.BusyS[i],
+			PeakBytes: pl.Predicted.MemoryBytes[i], NeedsBytes: pl.Predicted.Needs()[i],
+			MicrosInFlight: pl.Predicted.PeakActivations[i], BusyS: pl.Predicted.BusyS[i],
 		}
 		each := int64(0)
 		for s, st := range pl.Stages {
@@ -128,7 +130,8 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 	if len(stages) > 1 {
 		what = "stages"
 	}
-	text := fmt.Sprintf("worker %d (%s), %s %s, computes %.0f %% of the step", devices[busiest], c.Devices[devices[busiest]], what, strings.Join(stages, " "), 100*most/q.StepS)
+	text := fmt.Sprintf("worker %d (%s), %s %s, computes %.0f %% of the step", devices[busiest],
+		c.Devices[devices[busiest]], what, strings.Join(stages, " "), 100*most/q.StepS)
 	for s := 1; s < len(pl.Stages); s++ {
 		from, to := pl.Stages[s-1].Devices, pl.Stages[s].Devices
 		_, taken := c.Transfer(from[0], to[0], costs.Stages[s][0].InputBytes)
@@ -140,12 +143,14 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 	}
 	for s, st := range pl.Stages {
 		sum := costs.Stages[s][0].AllReduceS
-		if !schedule.Policy(pl.Weights).Synchronous() { // an update, and its sum, for as many micro-batches as there are replicas
+		// an update, and its sum, for as many micro-batches as there are replicas
+		if !schedule.Policy(pl.Weights).Synchronous() {
 			sum *= float64(pl.MicroBatches) / float64(len(st.Devices))
 		}
 		if sum > most {
 			most = sum
-			text = fmt.Sprintf("the all-reduce of stage %d over %d devices takes %.0f %% of the step", s, len(st.Devices), 100*sum/q.StepS)
+			text = fmt.Sprintf("the all-reduce of stage %d over %d devices takes %.0f %% of the step", s, len(st.Devices),
+				100*sum/q.StepS)
 		}
 	}
 	if q.Bubble > 0.1 {
@@ -253,12 +258,14 @@ func doubled(c *cluster.Cluster) *cluster.Cluster {
 // Remedies says what would make a model fit, the smallest changes that are known to do: a
 // limit that a plan was simulated to keep, or more devices as they are.
 func Remedies(ctx context.Context, r Request, e *MemoryError) []string {
-	out := []string{fmt.Sprintf("devices of %s (%d bytes): %s", cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes, e.Plan)}
+	out := []string{fmt.Sprintf("devices of %s (%d bytes): %s", cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes,
+		e.Plan)}
 	bigger := r
 	for times := 2; times <= 8 && r.Cluster.Cores == 0 && ctx.Err() == nil; times *= 2 {
 		bigger.Cluster, bigger.brief = doubled(bigger.Cluster), true
 		if found, err := Search(ctx, bigger); err == nil {
-			return append(out, fmt.Sprintf("%d devices like these: %s", len(bigger.Cluster.Devices), describe(r.Profile, found.Best)))
+			return append(out, fmt.Sprintf("%d devices like these: %s", len(bigger.Cluster.Devices),
+				describe(r.Profile, found.Best)))
 		}
 	}
 	return out

@@ -28,7 +28,8 @@ func (s *search) others(ctx context.Context) {
 		if _, searched := s.families[f.Name]; searched || roles.WholeModel(f) {
 			continue
 		}
-		if s.Fix.Schedule != "" && s.Fix.Schedule != f.Name || s.Fix.Schedule == "" && (f.Streaming && !s.streams() || f.Beside && s.crowded()) {
+		if s.Fix.Schedule != "" && s.Fix.Schedule != f.Name ||
+			s.Fix.Schedule == "" && (f.Streaming && !s.streams() || f.Beside && s.crowded()) {
 			continue
 		}
 		shapes := bases
@@ -102,8 +103,8 @@ func (s *search) bases() []*shape {
 	return slices.Concat(straight[:min(4, len(straight))], replicated[:min(4, len(replicated))])
 }
 
-// improvePlans moves the best plan about of every family and weight policy that has no shapes to refine: those
-// whose workers hold several stages, and those that update without a flush. Where the
+// improvePlans moves the best plan about of every family and weight policy that has no shapes to
+// refine: those whose workers hold several stages, and those that update without a flush. Where the
 // stages lie, how many there are and their depths are the family's; what moves are cuts, what is
 // computed again, and the micro-batch where the plan is a step of the batch.
 func (s *search) improvePlans(ctx context.Context) {
@@ -129,7 +130,8 @@ func (s *search) improvePlans(ctx context.Context) {
 
 // movable says whether a plan has several stages of whole layers in the profile's order.
 func movable(pl *plan.Plan) bool {
-	return len(pl.Stages) > 1 && pl.Order == nil && !slices.ContainsFunc(pl.Stages, func(st plan.Stage) bool { return st.FirstFraction != 0 || st.LastFraction != 0 })
+	return len(pl.Stages) > 1 && pl.Order == nil && !slices.ContainsFunc(pl.Stages,
+		func(st plan.Stage) bool { return st.FirstFraction != 0 || st.LastFraction != 0 })
 }
 
 // worthMoving is what a move must gain, relatively: stages in balance are not given up for a step

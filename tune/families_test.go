@@ -23,7 +23,8 @@ func TestPlansOfOtherFamiliesAreMovedToo(t *testing.T) {
 		}
 	}
 	c := cluster.Local(4, 0, 0, 0, 1e9, 1e9)
-	for _, fix := range []Overrides{{Schedule: "interleaved"}, {Schedule: "zb-v"}, {Schedule: "chimera"}, {Weights: schedule.Stash}} {
+	for _, fix := range []Overrides{{Schedule: "interleaved"}, {Schedule: "zb-v"}, {Schedule: "chimera"},
+		{Weights: schedule.Stash}} {
 		r := Request{Profile: p, Cluster: c, Batch: 16, Fix: fix}
 		found, err := Search(context.Background(), r)
 		if err != nil {
@@ -41,7 +42,8 @@ func TestPlansOfOtherFamiliesAreMovedToo(t *testing.T) {
 		s.move.nearby(found.Best, func(next *plan.Plan) bool {
 			moves++
 			if q, err := predict.Plan(p, c, next, false); err == nil && q.StepS < found.Best.Predicted.StepS*(1-2*worthMoving) {
-				t.Errorf("%s %s: %v s, a move away %v s: %s", found.Best.Schedule, found.Best.Weights, found.Best.Predicted.StepS, q.StepS, describe(p, next))
+				t.Errorf("%s %s: %v s, a move away %v s: %s", found.Best.Schedule, found.Best.Weights,
+					found.Best.Predicted.StepS, q.StepS, describe(p, next))
 				return false
 			}
 			return true

@@ -79,7 +79,8 @@ func (s *search) minimiseMemory(ctx context.Context) {
 					continue
 				}
 				for _, again := range s.recomputes() {
-					w := want{stages: S, devices: S, size: size, order: s.orders[0], replicas: []int{1}, family: f, again: again, leanest: true}
+					w := want{stages: S, devices: S, size: size, order: s.orders[0], replicas: []int{1}, family: f, again: again,
+						leanest: true}
 					found := s.cut.partition(w)
 					if found == nil {
 						continue
@@ -114,7 +115,8 @@ func (s *search) refine(ctx context.Context) {
 	for _, kind := range s.ranked() {
 		c := s.best[kind]
 		h := s.shapeOf(c.plan)
-		if h == nil || s.Fix.Split != nil && s.Fix.Schedule != "" || c.predicted.StepS > 1.25*s.top.predicted.StepS && c.over(s.Cluster) == 0 {
+		if h == nil || s.Fix.Split != nil && s.Fix.Schedule != "" ||
+			c.predicted.StepS > 1.25*s.top.predicted.StepS && c.over(s.Cluster) == 0 {
 			continue
 		}
 		s.climb(ctx, c, h)
@@ -129,7 +131,8 @@ func (s *search) climb(ctx context.Context, best candidate, h *shape) {
 		value := s.estimator.score(h)
 		s.move.neighbours(h, func(next *shape) bool {
 			// What the estimate thinks much worse is not worth a simulation.
-			if v := s.estimator.score(next); v.stepS > 1.05*value.stepS || v.over > value.over && v.over > 0 && best.over(s.Cluster) == 0 {
+			if v := s.estimator.score(next); v.stepS > 1.05*value.stepS ||
+				v.over > value.over && v.over > 0 && best.over(s.Cluster) == 0 {
 				return ctx.Err() == nil
 			}
 			budget--

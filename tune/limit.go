@@ -15,15 +15,17 @@ import (
 const mostLimits, nearerLimits = 40, 6
 
 // FittingLimit is a memory limit for every device under which a planner gives a plan that the
-// simulator finds to keep it, and that plan; it is from, at least, and what some device has. Planners of the papers count
-// what their papers count, weights and activations say, and what else a worker holds, such as workspace and
-// what is on its way, the simulator alone knows. So what a planner calls the smallest limit may
-// not be enough for its plan: the limit is raised to what that plan holds until it is. A planner that names
-// none is asked about limits each a quarter above the last. With less a planner may plan otherwise, and
-// fit: some limits between the last that did not do and the one that does are tried too. A plan that takes long to
-// simulate is a WorkError.
-func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int64) (bytes int64, fits *plan.Plan, err error) {
-	// under plans under a limit; next is a limit to go on with where the plan, if there is one, does not keep it.
+// simulator finds to keep it, and that plan; it is from, at least, and what some device has.
+// Planners of the papers count what their papers count, weights and activations say, and what else
+// a worker holds, such as workspace and what is on its way, the simulator alone knows. So what a
+// planner calls the smallest limit may not be enough for its plan: the limit is raised to what that
+// plan holds until it is. A planner that names none is asked about limits each a quarter above the
+// last. With less a planner may plan otherwise, and fit: some limits between the last that did not
+// do and the one that does are tried too. A plan that takes long to simulate is a WorkError.
+func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int64) (bytes int64, fits *plan.Plan,
+	err error) {
+	// under plans under a limit; next is a limit to go on with where the plan, if there is one, does
+	// not keep it.
 	under := func(limit int64) (pl *plan.Plan, next int64, err error) {
 		r := r
 		r.Cluster = limitedTo(r.Cluster, limit)
@@ -31,7 +33,8 @@ func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int6
 		var memory *plan.MemoryError
 		switch {
 		case errors.As(err, &memory) && memory.SmallestBytes <= limit:
-			return nil, 0, fmt.Errorf("tune: planner %s keeps to a limit of its settings, which other devices do not change: %w", p.Name, err)
+			return nil, 0, fmt.Errorf("tune: planner %s keeps to a limit of its settings, which other devices do not change: "+
+				"%w", p.Name, err)
 		case errors.As(err, &memory):
 			return nil, max(limit+limit/16+1, memory.SmallestBytes), nil
 		case errors.Is(err, plan.ErrMemory):

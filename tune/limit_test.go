@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAPlannersNamedLimitIsMet: every planner that refuses names a limit with which it plans, by its own count,
-// and without one byte of which it refuses; it says where, and how much more that is than there was. Under
-// the limit that FittingLimit names the simulator finds its plan to keep it.
+// TestAPlannersNamedLimitIsMet: every planner that refuses names a limit with which it plans, by
+// its own count, and without one byte of which it refuses; it says where, and how much more that is
+// than there was. Under the limit that FittingLimit names the simulator finds its plan to keep it.
 func TestAPlannersNamedLimitIsMet(t *testing.T) {
 	t.Parallel()
 	straight := map[string]string{"memory": "on", "straight_pipeline": "on"}
@@ -24,7 +24,8 @@ func TestAPlannersNamedLimitIsMet(t *testing.T) {
 		{"bapipe", nil}, {"dapple", nil}, {"dapple", map[string]string{"dp": "no", "recompute": "no"}},
 		{"dapple", map[string]string{"recompute": "yes"}},
 		{"avgpipe", map[string]string{"memory": "on"}}, {"pipedream", straight},
-		{"pipedream", map[string]string{"memory": "on", "straight_pipeline": "on", "use_fewer_machines": "on", "cuts": "ancestors"}},
+		{"pipedream", map[string]string{"memory": "on", "straight_pipeline": "on", "use_fewer_machines": "on",
+			"cuts": "ancestors"}},
 	} {
 		planner, err := plan.LookupPlanner(asked.planner)
 		if err != nil {
@@ -53,7 +54,8 @@ func TestAPlannersNamedLimitIsMet(t *testing.T) {
 			if !errors.As(err, &memory) {
 				t.Fatalf("%v names no limit", err)
 			}
-			if memory.Planner != asked.planner || memory.NeedBytes != memory.SmallestBytes || memory.LimitBytes != 1 || memory.Stage < 0 || memory.Stage >= memory.Stages {
+			if memory.Planner != asked.planner || memory.NeedBytes != memory.SmallestBytes || memory.LimitBytes != 1 ||
+				memory.Stage < 0 || memory.Stage >= memory.Stages {
 				t.Fatalf("%+v", memory)
 			}
 			from := memory.SmallestBytes
@@ -87,8 +89,8 @@ func TestAPlannersNamedLimitIsMet(t *testing.T) {
 	}
 }
 
-// TestALimitOfSettingsIsNotTheDevices: a planner that was given a limit of its own is asked once, and not about
-// larger and larger devices, which it does not look at.
+// TestALimitOfSettingsIsNotTheDevices: a planner that was given a limit of its own is asked once,
+// and not about larger and larger devices, which it does not look at.
 func TestALimitOfSettingsIsNotTheDevices(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, c := world(t, rapid.IntRange(2, 6).Draw(t, "layers"), rapid.IntRange(2, 4).Draw(t, "devices"))
@@ -106,7 +108,8 @@ func TestALimitOfSettingsIsNotTheDevices(t *testing.T) {
 		if _, err := own(t.Context(), r); !errors.As(err, &memory) {
 			return // more devices than layers
 		}
-		if limit, _, err := FittingLimit(t.Context(), planner, r, memory.SmallestBytes); !errors.Is(err, plan.ErrMemory) || asked != 1 {
+		if limit, _, err := FittingLimit(t.Context(), planner, r, memory.SmallestBytes); !errors.Is(err,
+			plan.ErrMemory) || asked != 1 {
 			t.Fatalf("asked %d times: %d, %v", asked, limit, err)
 		}
 	})

@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 // checking is held while rapid reads how many cases a property has.
 var checking sync.Mutex
 
-// checkSearches checks a property whose every case is whole searches, on one of so many of rapid's number of cases.
-// Tests that do may be parallel to each other, and to none that asks rapid itself.
+// checkSearches checks a property whose every case is whole searches, on one of so many of rapid's
+// number of cases. Tests that do may be parallel to each other, and to none that asks rapid itself.
 func checkSearches(t *testing.T, oneOf int, property func(*rapid.T)) {
 	t.Helper()
 	checking.Lock()

@@ -14,7 +14,8 @@ import (
 )
 
 // workloads are the papers', by their names in model's registry.
-var workloads = []string{"vgg16", "bert-48", "gnmt-16", "alexnet", "resnet50", "xlnet-36", "awd-lm", "bert-large", "amoebanet-36", "gnmt-8", "vgg19", "s2vt"}
+var workloads = []string{"vgg16", "bert-48", "gnmt-16", "alexnet", "resnet50", "xlnet-36", "awd-lm", "bert-large",
+	"amoebanet-36", "gnmt-8", "vgg19", "s2vt"}
 
 // TestNeverWorseThanAnyPlanner on every preset, each with another of the papers' models, and with
 // MILLRACE_SOAK set with all of them: what a planner alone answers, simulated, is no faster than what
@@ -54,7 +55,8 @@ func neverWorse(t *testing.T, p *profile.Profile, c *cluster.Cluster, batch int)
 		return
 	}
 	best := found.Best
-	t.Logf("%s: %v, step %.4g s, gap %.3g, after %v", p.Model, shapeText(best), best.Predicted.StepS, best.LowerBound.Gap, time.Since(began).Round(time.Millisecond))
+	t.Logf("%s: %v, step %.4g s, gap %.3g, after %v", p.Model, shapeText(best), best.Predicted.StepS,
+		best.LowerBound.Gap, time.Since(began).Round(time.Millisecond))
 	if best.LowerBound.Gap < 0 {
 		t.Errorf("%v is below its bound %v", best.Predicted.StepS, best.LowerBound.StepS)
 	}

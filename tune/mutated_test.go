@@ -26,8 +26,8 @@ var (
 	oddValues = []any{true, nil, []any{}, map[string]any{}, "x", -1}
 )
 
-// mutate changes one thing of a JSON value somewhere in it: a value becomes an odd one, or a member goes or is there
-// twice.
+// mutate changes one thing of a JSON value somewhere in it: a value becomes an odd one, or a member
+// goes or is there twice.
 func mutate(r *rand.Rand, v any) any {
 	if r.IntN(30) == 0 {
 		return oddValues[r.IntN(len(oddValues))]
@@ -120,8 +120,8 @@ func sixProfile() *profile.Profile {
 	return p
 }
 
-// Whatever is read of a changed plan, profile or cluster is simulated or refused, and never a panic. A prediction is
-// a number.
+// Whatever is read of a changed plan, profile or cluster is simulated or refused, and never a
+// panic. A prediction is a number.
 func TestMutatedFilesAreReadOrRefused(t *testing.T) {
 	texts := [3][]byte{2: []byte(sixDevices)}
 	for i, v := range []any{

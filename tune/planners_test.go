@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// TestWhatAPlannerSaysIsSimulated: a planner's plan is one that a schedule orders, whatever multiple the batch is of what
-// was profiled and however its replicas divide it.
+// TestWhatAPlannerSaysIsSimulated: a planner's plan is one that a schedule orders, whatever
+// multiple the batch is of what was profiled and however its replicas divide it.
 func TestWhatAPlannerSaysIsSimulated(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"pipedream-a:2x2", "pipedream-a:4x4", "dapple-c:7"} {
@@ -30,7 +30,8 @@ func TestWhatAPlannerSaysIsSimulated(t *testing.T) {
 					t.Fatal(err)
 				}
 				if _, err := predict.Plan(p, c, pl, false); err != nil {
-					t.Errorf("%s, batch %d on %s: %d micro-batches, stages %+v: %v", planner.Name, batch, name, pl.MicroBatches, pl.Stages, err)
+					t.Errorf("%s, batch %d on %s: %d micro-batches, stages %+v: %v", planner.Name, batch, name, pl.MicroBatches,
+						pl.Stages, err)
 				}
 			}
 		}

@@ -34,12 +34,14 @@ func TestRecomputeIsKeptOrFound(t *testing.T) {
 		held(t, schedule, "none", plan.KeepAll)
 		held(t, schedule, "every:2", plan.Every(2))
 	}
-	nothing, all, some := held(t, "1f1b", "none", plan.KeepAll), held(t, "1f1b", "all", plan.KeepInput), held(t, "1f1b", "every:3", plan.Every(3))
+	nothing, all, some := held(t, "1f1b", "none", plan.KeepAll), held(t, "1f1b", "all", plan.KeepInput),
+		held(t, "1f1b", "every:3", plan.Every(3))
 	if !(some < all && some < nothing) {
 		t.Fatalf("held: %d without, %d all at once, %d three at a time", nothing, all, some)
 	}
 	r, err := Search(context.Background(), Request{
-		Profile: chain(18, 1), Cluster: cluster.Local(2, 0, some, 0, 1e9, 0.01), Batch: 16, Fix: Overrides{Stages: 2, MicroBatch: 1, Schedule: "1f1b"},
+		Profile: chain(18, 1), Cluster: cluster.Local(2, 0, some, 0, 1e9, 0.01), Batch: 16,
+		Fix: Overrides{Stages: 2, MicroBatch: 1, Schedule: "1f1b"},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -96,8 +96,10 @@ type MemoryError struct {
 }
 
 func (e *MemoryError) Error() string {
-	text := fmt.Sprintf("tune: no plan fits %s for each worker; the nearest is %s over on device %d; the smallest limit that one would fit is %s (%d bytes): %s",
-		cluster.FormatBytes(e.LimitBytes), cluster.FormatBytes(e.OverBytes), e.Device, cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes, e.Plan)
+	text := fmt.Sprintf("tune: no plan fits %s for each worker; the nearest is %s over on device %d; the smallest "+
+		"limit that one would fit is %s (%d bytes): %s",
+		cluster.FormatBytes(e.LimitBytes), cluster.FormatBytes(e.OverBytes), e.Device,
+		cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes, e.Plan)
 	if e.Skipped != "" {
 		text += "; not all were looked at: " + e.Skipped
 	}
@@ -109,7 +111,8 @@ func (r *Request) Check() error {
 	known := r.Profile.DeviceTypes()
 	for d, t := range r.Cluster.Devices {
 		if !r.Profile.Covers(t) {
-			return fmt.Errorf("tune: device %d of %s is of type %q, for which the profile of %s has no costs; it has %s", d, r.Cluster.Name, t, r.Profile.Model, strings.Join(known, ", "))
+			return fmt.Errorf("tune: device %d of %s is of type %q, for which the profile of %s has no costs; it has %s", d,
+				r.Cluster.Name, t, r.Profile.Model, strings.Join(known, ", "))
 		}
 	}
 	if err := plan.CheckBatch(r.Batch); err != nil {
@@ -134,7 +137,8 @@ func (r *Request) Check() error {
 func (o Overrides) Check(model string, layers, workers, batch int) error {
 	if m := o.MicroBatches; m > 0 {
 		if batch%m != 0 {
-			return fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it", batch, m)
+			return fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it",
+				batch, m)
 		}
 		if o.MicroBatch > 0 && o.MicroBatch*m != batch {
 			return fmt.Errorf("tune: %d micro-batches of %d samples are not a batch of %d", m, o.MicroBatch, batch)
@@ -196,7 +200,8 @@ func (o Overrides) FixedRecompute() (fixed plan.Recompute, ok bool, err error) {
 	}
 	fixed, err = plan.ParseRecompute(o.Recompute)
 	if err != nil {
-		return fixed, false, fmt.Errorf("tune: recompute is %q; it is auto, none, stage (or all), or every:K for K layers at a time", o.Recompute)
+		return fixed, false, fmt.Errorf("tune: recompute is %q; it is auto, none, stage (or all), or every:K for K layers "+
+			"at a time", o.Recompute)
 	}
 	return fixed, true, nil
 }
@@ -223,7 +228,8 @@ func (r *Request) settleWeights() error {
 			_, r.Fix.Weights = roles.Averaging()
 		}
 		if _, own := roles.Averaging(); r.Fix.Weights != own {
-			return fmt.Errorf("tune: %d pipelines side by side have the weight policy %q, not %q", e.Pipelines, own, r.Fix.Weights)
+			return fmt.Errorf("tune: %d pipelines side by side have the weight policy %q, not %q", e.Pipelines, own,
+				r.Fix.Weights)
 		}
 	}
 	w := r.Fix.Weights
@@ -274,7 +280,8 @@ func (r *Request) microBatches() ([]int, error) {
 			return nil, fmt.Errorf("tune: %w", err)
 		}
 		if !knows(m) {
-			return nil, fmt.Errorf("tune: the profile of %s does not know micro-batches of %d samples on every device type of %s", p.Model, m, r.Cluster.Name)
+			return nil, fmt.Errorf("tune: the profile of %s does not know micro-batches of %d samples on every device type "+
+				"of %s", p.Model, m, r.Cluster.Name)
 		}
 		return []int{m}, nil
 	}
@@ -292,7 +299,8 @@ func (r *Request) microBatches() ([]int, error) {
 		}
 	}
 	if len(sizes) == 0 {
-		return nil, fmt.Errorf("tune: none of the profiled micro-batch sizes %v divides a batch of %d; change the batch or profile other sizes", p.Sizes(device), r.Batch)
+		return nil, fmt.Errorf("tune: none of the profiled micro-batch sizes %v divides a batch of %d; change the batch "+
+			"or profile other sizes", p.Sizes(device), r.Batch)
 	}
 	slices.Sort(sizes)
 	for len(sizes) > maxSizes { // thin out evenly

@@ -17,7 +17,8 @@ func (s *search) result() (*Result, error) {
 		if why := s.shapeless; why != "" {
 			return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %s", why)
 		}
-		return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %d stages, schedule %q on %d workers; %q has one stage, the others two or more",
+		return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %d stages, schedule %q on %d workers; %q has one "+
+			"stage, the others two or more",
 			max(s.Fix.Stages, len(s.Fix.Split)+1), s.Fix.Schedule, len(s.Cluster.Devices), s.undivided.Name)
 	}
 	out := &Result{Tried: s.tried, Estimated: s.estimator.made, Exhaustive: s.exhausted}
@@ -52,7 +53,8 @@ func (s *search) memoryError(best candidate) *MemoryError {
 	if lean.plan == nil {
 		lean = best
 	}
-	e := &MemoryError{SmallestBytes: slices.Max(lean.predicted.Needs()), Plan: describe(s.Profile, lean.plan), Leanest: lean.plan, Skipped: s.skipped}
+	e := &MemoryError{SmallestBytes: slices.Max(lean.predicted.Needs()), Plan: describe(s.Profile, lean.plan),
+		Leanest: lean.plan, Skipped: s.skipped}
 	e.Device, e.OverBytes = lean.fullest(s.Cluster)
 	e.LimitBytes = s.Cluster.MemoryBytes(e.Device)
 	return e
@@ -67,7 +69,8 @@ func (s *search) why(kinds []string) []string {
 	}
 	out := []string{fmt.Sprintf("%s: %.4g ms a step, %s", describe(s.Profile, best.plan), 1e3*best.predicted.StepS, among)}
 	if s.exhausted {
-		out = append(out, "every cut, device, replication, depth and order that the search knows was simulated, or cannot be faster")
+		out = append(out, "every cut, device, replication, depth and order that the search knows was simulated, or cannot "+
+			"be faster")
 	}
 	for _, kind := range kinds {
 		c := s.best[kind]
@@ -84,7 +87,8 @@ func (s *search) why(kinds []string) []string {
 		}
 		slower := c.predicted.StepS/best.predicted.StepS - 1
 		if slower < 1e-9 {
-			held, holds := cluster.FormatBytes(slices.Max(c.predicted.MemoryBytes)), cluster.FormatBytes(slices.Max(best.predicted.MemoryBytes))
+			held, holds := cluster.FormatBytes(slices.Max(c.predicted.MemoryBytes)),
+				cluster.FormatBytes(slices.Max(best.predicted.MemoryBytes))
 			if held == holds {
 				out = append(out, fmt.Sprintf("%s: as fast, and holds as much, %s", name, holds))
 			} else {

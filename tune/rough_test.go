@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRoughCandidatesAreNotTaken: a search that looks into the memory of every plan it tries and one that passes over
-// that of plans too slow to matter keep the same ones, under any limit.
+// TestRoughCandidatesAreNotTaken: a search that looks into the memory of every plan it tries and
+// one that passes over that of plans too slow to matter keep the same ones, under any limit.
 func TestRoughCandidatesAreNotTaken(t *testing.T) {
 	checkSearches(t, 4, func(t *rapid.T) {
 		p, c := world(t, rapid.IntRange(2, 5).Draw(t, "layers"), rapid.IntRange(2, 4).Draw(t, "devices"))
@@ -52,7 +52,8 @@ func TestRoughCandidatesAreNotTaken(t *testing.T) {
 			}
 		}
 		if !reflect.DeepEqual(lazy.best, thorough.best) || !reflect.DeepEqual(lazy.top, thorough.top) {
-			t.Fatalf("%d passed over: best %+v, top %+v; want %+v, %+v", passed, lazy.best, lazy.top, thorough.best, thorough.top)
+			t.Fatalf("%d passed over: best %+v, top %+v; want %+v, %+v", passed, lazy.best, lazy.top, thorough.best,
+				thorough.top)
 		}
 	})
 }

@@ -23,7 +23,8 @@ import (
 // world is a random small model and cluster of one or two device types and one or two levels.
 func world(t *rapid.T, layers, devices int) (*profile.Profile, *cluster.Cluster) {
 	types := []string{"fast", "slow"}[:rapid.IntRange(1, 2).Draw(t, "types")]
-	p := &profile.Profile{Version: 1, Model: "random", ModelID: "x", OptimizerStates: rapid.IntRange(0, 2).Draw(t, "states")}
+	p := &profile.Profile{Version: 1, Model: "random", ModelID: "x",
+		OptimizerStates: rapid.IntRange(0, 2).Draw(t, "states")}
 	for i := range layers {
 		l := profile.Layer{
 			Name: fmt.Sprint("l", i), From: []int{i - 1}, TiedTo: -1,
@@ -36,7 +37,8 @@ func world(t *rapid.T, layers, devices int) (*profile.Profile, *cluster.Cluster)
 			slower := 1 + float64(k)*rapid.Float64Range(0, 2).Draw(t, "slower")
 			for _, m := range []int{1, 2, 4} {
 				grow := slower * (0.3 + 0.7*float64(m))
-				c := profile.Cost{Device: name, MicroBatch: m, ForwardS: f * grow, BackwardS: b * grow, OutputBytes: out * int64(m), SavedBytes: 5 * out * int64(m)}
+				c := profile.Cost{Device: name, MicroBatch: m, ForwardS: f * grow, BackwardS: b * grow,
+					OutputBytes: out * int64(m), SavedBytes: 5 * out * int64(m)}
 				if halves {
 					input, weights := first*c.BackwardS, (1-first)*c.BackwardS
 					c.BackwardInputS, c.BackwardWeightS = &input, &weights
@@ -46,7 +48,8 @@ func world(t *rapid.T, layers, devices int) (*profile.Profile, *cluster.Cluster)
 		}
 		p.Layers = append(p.Layers, l)
 	}
-	c := cluster.Local(devices, 0, 0, rapid.Float64Range(0, 0.5).Draw(t, "latency"), rapid.Float64Range(5, 100).Draw(t, "bandwidth"), rapid.Float64Range(5, 500).Draw(t, "sum"))
+	c := cluster.Local(devices, 0, 0, rapid.Float64Range(0, 0.5).Draw(t, "latency"),
+		rapid.Float64Range(5, 100).Draw(t, "bandwidth"), rapid.Float64Range(5, 500).Draw(t, "sum"))
 	if devices == 4 && rapid.Bool().Draw(t, "levels") {
 		outer := c.Levels[0]
 		c.Levels[0].Size, outer.Size, outer.Name = 2, 2, "rack"
@@ -77,7 +80,8 @@ func everyShape(s *search, family string, yield func(*shape)) {
 							if S == 1 {
 								name = "dp"
 							}
-							h := &shape{cuts: full, counts: slices.Clone(counts), order: order, again: make([]plan.Recompute, S), size: size, split: split, family: name}
+							h := &shape{cuts: full, counts: slices.Clone(counts), order: order, again: make([]plan.Recompute, S),
+								size: size, split: split, family: name}
 							s.settleDepths(h)
 							yield(h)
 						}
@@ -237,7 +241,8 @@ func TestTheFastDeviceTakesTheLargeStage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, st := range r.Best.Stages {
-		if n := st.LastLayer - st.FirstLayer + 1; c.Devices[st.Devices[0]] == "fast" && n != 3 || c.Devices[st.Devices[0]] == "slow" && n != 1 {
+		if n := st.LastLayer - st.FirstLayer + 1; c.Devices[st.Devices[0]] == "fast" && n != 3 ||
+			c.Devices[st.Devices[0]] == "slow" && n != 1 {
 			t.Errorf("%v: layers %d-%d on %s", r.Best.Why[0], st.FirstLayer, st.LastLayer, c.Devices[st.Devices[0]])
 		}
 	}
@@ -284,7 +289,8 @@ func TestNoTimeStillGivesAPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%v: %d simulated, %d estimated; %v s hastily, %v s with time, bound %v", time.Since(began), calm.Tried, calm.Estimated,
+	t.Logf("%v: %d simulated, %d estimated; %v s hastily, %v s with time, bound %v", time.Since(began), calm.Tried,
+		calm.Estimated,
 		hasty.Best.Predicted.StepS, calm.Best.Predicted.StepS, calm.LowestS)
 	if calm.Best.Predicted.StepS > hasty.Best.Predicted.StepS {
 		t.Errorf("more time made it worse: %v after %v", calm.Best.Predicted.StepS, hasty.Best.Predicted.StepS)
@@ -316,7 +322,8 @@ func TestACancelledSearchHasNoAnswer(t *testing.T) {
 func TestRunnablePlansAreOnesThatRunExecutes(t *testing.T) {
 	t.Parallel()
 	for _, whole := range []bool{false, true} {
-		r, err := Search(context.Background(), Request{Profile: chain(9, 1, 2), Cluster: cluster.Local(4, 0, 0, 0, 1e3, 1e3), Batch: 16, Runnable: true, Whole: whole})
+		r, err := Search(context.Background(), Request{Profile: chain(9, 1, 2),
+			Cluster: cluster.Local(4, 0, 0, 0, 1e3, 1e3), Batch: 16, Runnable: true, Whole: whole})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -342,7 +349,8 @@ func TestRunnablePlansAreOnesThatRunExecutes(t *testing.T) {
 
 // A fixed schedule of one stage is not cut by the search's moves.
 func TestFixedDataParallelism(t *testing.T) {
-	r, err := Search(context.Background(), Request{Profile: chain(9, 1, 2), Cluster: cluster.Local(4, 2, 0, 0, 1e3, 1e3), Batch: 16, Fix: Overrides{Schedule: "dp"}, Runnable: true})
+	r, err := Search(context.Background(), Request{Profile: chain(9, 1, 2),
+		Cluster: cluster.Local(4, 2, 0, 0, 1e3, 1e3), Batch: 16, Fix: Overrides{Schedule: "dp"}, Runnable: true})
 	if err != nil {
 		t.Fatal(err)
 	}

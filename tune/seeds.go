@@ -119,7 +119,8 @@ func (s *search) simulateGiven() error {
 
 // dataParallel simulates one stage on 1, 2, ... devices.
 func (s *search) dataParallel(ctx context.Context) error {
-	if s.Fix.Stages > 1 || s.Fix.Split != nil || s.Fix.Schedule != "" && s.Fix.Schedule != s.undivided.Name || len(s.Fix.Warmup) > 1 {
+	if s.Fix.Stages > 1 || s.Fix.Split != nil || s.Fix.Schedule != "" && s.Fix.Schedule != s.undivided.Name ||
+		len(s.Fix.Warmup) > 1 {
 		return nil
 	}
 	W := len(s.Cluster.Devices)
@@ -131,8 +132,9 @@ func (s *search) dataParallel(ctx context.Context) error {
 			for _, order := range s.orders {
 				for _, all := range s.recomputes() {
 					h := &shape{
-						cuts: []int{0, len(s.Profile.Layers)}, counts: []int{n}, order: order, depth: []int{1}, again: []plan.Recompute{all},
-						size: size, family: s.undivided.Name,
+						cuts: []int{0, len(s.Profile.Layers)}, counts: []int{n}, order: order, depth: []int{1},
+						again: []plan.Recompute{all},
+						size:  size, family: s.undivided.Name,
 					}
 					c, fresh, err := s.tryLeast(kindOf(h), h)
 					if err != nil && !s.passOver(err) {

@@ -70,14 +70,16 @@ func kindOf(h *shape) string {
 func (s *space) plan(h *shape) *plan.Plan {
 	out := &plan.Plan{
 		Version: plan.Version, Model: s.Profile.Model, ModelID: s.Profile.ModelID, Cluster: s.Cluster.Name,
-		Replication: string(schedule.RoundRobin), MicroBatch: h.size, MicroBatches: s.Batch / h.size, Schedule: h.family, Weights: string(schedule.Sync), Planner: "auto",
+		Replication: string(schedule.RoundRobin), MicroBatch: h.size, MicroBatches: s.Batch / h.size, Schedule: h.family,
+		Weights: string(schedule.Sync), Planner: "auto",
 		Objective: plan.Objective{Name: "simulated step", Unit: "s"},
 	}
 	if h.split {
 		out.Replication = string(schedule.Split)
 	}
 	for i, devices := range h.devices() {
-		st := plan.Stage{FirstLayer: h.cuts[i], LastLayer: h.cuts[i+1] - 1, Devices: slices.Clone(devices), Recompute: h.again[i], Warmup: h.depth[i]}
+		st := plan.Stage{FirstLayer: h.cuts[i], LastLayer: h.cuts[i+1] - 1, Devices: slices.Clone(devices),
+			Recompute: h.again[i], Warmup: h.depth[i]}
 		out.Stages = append(out.Stages, st)
 	}
 	return out

@@ -57,7 +57,8 @@ func newSpace(r Request) (*space, error) {
 	}
 	s.orders = s.deviceOrders()
 	for _, f := range family.Families() {
-		if f.Warmup != nil && f.Chunks >= 0 && f.Chunks <= 1 && (!f.Streaming || s.streams()) && (s.Fix.Schedule == "" || s.Fix.Schedule == f.Name) && s.admits(f) {
+		if f.Warmup != nil && f.Chunks >= 0 && f.Chunks <= 1 && (!f.Streaming || s.streams()) &&
+			(s.Fix.Schedule == "" || s.Fix.Schedule == f.Name) && s.admits(f) {
 			s.families[f.Name] = f
 		}
 	}
@@ -69,7 +70,8 @@ func (s *space) admits(f family.Family) bool {
 	if !s.Fix.Weights.Synchronous() {
 		return false
 	}
-	_, err := family.Generate(f.Name, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 4, Weights: schedule.Sync})
+	_, err := family.Generate(f.Name, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 4,
+		Weights: schedule.Sync})
 	return err == nil
 }
 

@@ -53,7 +53,8 @@ func (t *tables) make(device string, rows int) *table {
 	}
 	n := len(costs)
 	out := &table{
-		Sums: memory.SumsOf(t.p, costs), forward: make([]float64, n+1), backward: make([]float64, n+1), update: make([]float64, n+1),
+		Sums: memory.SumsOf(t.p, costs), forward: make([]float64, n+1), backward: make([]float64, n+1),
+		update: make([]float64, n+1),
 	}
 	for k := range costs {
 		out.forward[k+1] = out.forward[k] + costs[k].ForwardS

@@ -15,16 +15,16 @@ const shortest = time.Second
 
 // Search looks for the plan with the shortest simulated step among all those that fit.
 //
-// It begins with what is always there (one worker, data parallelism, a straight pipeline,
-// equal stages, model parallelism), asks every planner in plan's registry beside that, cuts
-// the layers by dynamic programming for every micro-batch size, number of stages, replication and
-// family of schedule's registry, and moves what looks best about: cuts, devices between
-// stages, which device takes which stage, depths, recompute, micro-batches; of plans with
-// several stages a worker or without a flush cuts, recompute and micro-batches. Estimates rank, the
-// simulator decides. Once the time is over, or ctx's, the best so far is the answer, so more
-// time never gives a worse one; what a planner returned in time has been simulated too, so
-// it is never worse than those either; but a plan of millions of instructions (oftenPlayed) only where there is time
-// for that. A search whose ctx is cancelled has no answer: its error is the cause.
+// It begins with what is always there (one worker, data parallelism, a straight pipeline, equal
+// stages, model parallelism), asks every planner in plan's registry beside that, cuts the layers by
+// dynamic programming for every micro-batch size, number of stages, replication and family of
+// schedule's registry, and moves what looks best about: cuts, devices between stages, which device
+// takes which stage, depths, recompute, micro-batches; of plans with several stages a worker or
+// without a flush cuts, recompute and micro-batches. Estimates rank, the simulator decides. Once
+// the time is over, or ctx's, the best so far is the answer, so more time never gives a worse one;
+// what a planner returned in time has been simulated too, so it is never worse than those either;
+// but a plan of millions of instructions (oftenPlayed) only where there is time for that. A search
+// whose ctx is cancelled has no answer: its error is the cause.
 func Search(ctx context.Context, r Request) (*Result, error) {
 	s, err := newSearch(r)
 	if err != nil {
@@ -67,8 +67,8 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	return s.result()
 }
 
-// cancelled is the cause of a ctx that its caller cancelled. Time that ran out is none: the best so far is what
-// was asked for.
+// cancelled is the cause of a ctx that its caller cancelled. Time that ran out is none: the best so
+// far is what was asked for.
 func cancelled(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return context.Cause(ctx)
@@ -105,6 +105,7 @@ func newSearch(r Request) (*search, error) {
 	}
 	return &search{
 		space: all, cut: cutter{all}, move: mover{all}, every: enumeration{all}, estimator: &estimator{space: all},
-		candidates: &candidates{space: all, seen: map[string]candidate{}, best: map[string]candidate{}, failed: map[string]string{}},
+		candidates: &candidates{space: all, seen: map[string]candidate{}, best: map[string]candidate{},
+			failed: map[string]string{}},
 	}, nil
 }

@@ -23,7 +23,8 @@ func chain(layers int, sizes ...int) *profile.Profile {
 	for i := range layers {
 		l := profile.Layer{Name: string(rune('a' + i)), From: []int{i - 1}, TiedTo: -1, ParameterBytes: 100}
 		for _, m := range sizes {
-			l.Costs = append(l.Costs, profile.Cost{Device: "cpu", MicroBatch: m, ForwardS: float64(m), BackwardS: 2 * float64(m), OutputBytes: int64(m), SavedBytes: 10 * int64(m)})
+			l.Costs = append(l.Costs, profile.Cost{Device: "cpu", MicroBatch: m, ForwardS: float64(m),
+				BackwardS: 2 * float64(m), OutputBytes: int64(m), SavedBytes: 10 * int64(m)})
 		}
 		p.Layers = append(p.Layers, l)
 	}
@@ -59,7 +60,8 @@ func TestFreeTransfersAndCostlySumsMakeAPipeline(t *testing.T) {
 
 func TestFreeSumsMakeDataParallelism(t *testing.T) {
 	t.Parallel()
-	r, err := Search(context.Background(), Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0.1, 1, 1e12), Batch: 16})
+	r, err := Search(context.Background(), Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0.1, 1, 1e12),
+		Batch: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +72,8 @@ func TestFreeSumsMakeDataParallelism(t *testing.T) {
 
 func TestMemoryMakesItRecompute(t *testing.T) {
 	t.Parallel()
-	request := Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0, 1e9, 0.01), Batch: 16, Fix: Overrides{Stages: 2}}
+	request := Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0, 1e9, 0.01), Batch: 16,
+		Fix: Overrides{Stages: 2}}
 	free, err := Search(context.Background(), request)
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +118,8 @@ func TestBoundIsBelowEverything(t *testing.T) {
 			}
 		}
 		workers := rapid.IntRange(1, 3).Draw(t, "workers")
-		c := cluster.Local(workers, rapid.IntRange(0, workers).Draw(t, "cores"), 0, rapid.Float64Range(0, 1).Draw(t, "latency"), 10, 10)
+		c := cluster.Local(workers, rapid.IntRange(0, workers).Draw(t, "cores"), 0,
+			rapid.Float64Range(0, 1).Draw(t, "latency"), 10, 10)
 		batch := rapid.SampledFrom([]int{2, 4, 6}).Draw(t, "batch")
 		bound := bound.Step(p, c, bound.Kind{Workers: workers, Batch: batch, Sizes: []int{1, 2}})
 		check := func(pl *plan.Plan) {
@@ -141,7 +145,8 @@ func TestBoundIsBelowEverything(t *testing.T) {
 						continue
 					}
 					everySplit(n, S, func(cuts []int) {
-						pl, err := split.Given(p, c, split.Limits{MicroBatch: m, MicroBatches: batch / m, Depths: f.Warmup(S, batch/m)}, cuts)
+						pl, err := split.Given(p, c, split.Limits{MicroBatch: m, MicroBatches: batch / m,
+							Depths: f.Warmup(S, batch/m)}, cuts)
 						if err != nil {
 							t.Fatal(err)
 						}

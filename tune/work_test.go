@@ -17,7 +17,8 @@ func imported(layers, size int) *profile.Profile {
 	for i := range layers {
 		p.Layers = append(p.Layers, profile.Layer{
 			Name: string(rune('a' + i)), Kind: "linear", From: []int{i - 1}, TiedTo: -1, ParameterBytes: 1 << 20,
-			Costs: []profile.Cost{{Device: profile.AnyDevice, MicroBatch: size, ForwardS: 0.01, BackwardS: 0.02, OutputBytes: 1 << 10, SavedBytes: 1 << 10}},
+			Costs: []profile.Cost{{Device: profile.AnyDevice, MicroBatch: size, ForwardS: 0.01, BackwardS: 0.02,
+				OutputBytes: 1 << 10, SavedBytes: 1 << 10}},
 		})
 	}
 	return p
@@ -30,7 +31,8 @@ func TestBatchesOfAnySizeEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, batch := range []int{64, 65536, 1 << 20, 99999989} { // the last is prime
-		found, err := Search(t.Context(), Request{Profile: imported(5, 64), Cluster: c, Batch: batch, Time: 200 * time.Millisecond})
+		found, err := Search(t.Context(), Request{Profile: imported(5, 64), Cluster: c, Batch: batch,
+			Time: 200 * time.Millisecond})
 		var memory *MemoryError
 		if err != nil && !errors.As(err, &memory) {
 			t.Errorf("batch %d: %v", batch, err)
@@ -56,7 +58,9 @@ func TestASmallestLimitSaysWhatWasLeftOut(t *testing.T) {
 	}
 	_, err := Search(t.Context(), Request{Profile: p, Cluster: c, Batch: 1 << 27, Time: 100 * time.Millisecond})
 	var memory *MemoryError
-	if !errors.As(err, &memory) || memory.Skipped == "" || !strings.HasSuffix(err.Error(), "; not all were looked at: "+memory.Skipped) || strings.Contains(memory.Skipped, "tune:") {
+	if !errors.As(err, &memory) || memory.Skipped == "" ||
+		!strings.HasSuffix(err.Error(), "; not all were looked at: "+memory.Skipped) ||
+		strings.Contains(memory.Skipped, "tune:") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -70,15 +74,16 @@ func TestEveryFallingStops(t *testing.T) {
 	}
 }
 
-// TestLongest: a search of a fixed amount of work ends with what it has when that takes longer, and where it may take
-// hours it is the same every time.
+// TestLongest: a search of a fixed amount of work ends with what it has when that takes longer, and
+// where it may take hours it is the same every time.
 func TestLongest(t *testing.T) {
 	c, err := cluster.Preset("pipedream-a:2x2")
 	if err != nil {
 		t.Fatal(err)
 	}
 	within := func(longest, limit time.Duration) *Result {
-		found, err := Search(t.Context(), Request{Profile: imported(14, 8), Cluster: c, Batch: 64, Longest: longest, Time: limit})
+		found, err := Search(t.Context(), Request{Profile: imported(14, 8), Cluster: c, Batch: 64, Longest: longest,
+			Time: limit})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,11 +91,13 @@ func TestLongest(t *testing.T) {
 	}
 	long, short, timed := within(time.Hour, 0), within(time.Nanosecond, 0), within(time.Hour, time.Nanosecond)
 	if again := within(time.Hour, 0); again.Tried != long.Tried || again.Estimated != long.Estimated {
-		t.Errorf("%d plans simulated and %d estimated, then %d and %d", long.Tried, long.Estimated, again.Tried, again.Estimated)
+		t.Errorf("%d plans simulated and %d estimated, then %d and %d", long.Tried, long.Estimated, again.Tried,
+			again.Estimated)
 	}
 	for _, r := range []*Result{short, timed} {
 		if r.Tried >= long.Tried || r.Best.Predicted.StepS < long.Best.Predicted.StepS {
-			t.Errorf("in no time %d plans simulated, the best %v s; in an hour %d and %v s", r.Tried, r.Best.Predicted.StepS, long.Tried, long.Best.Predicted.StepS)
+			t.Errorf("in no time %d plans simulated, the best %v s; in an hour %d and %v s", r.Tried, r.Best.Predicted.StepS,
+				long.Tried, long.Best.Predicted.StepS)
 		}
 	}
 	for _, r := range []Request{{Longest: -1}, {Time: -1}} {

@@ -30,7 +30,8 @@ func (b Baseline) Utilisation() float64 { return 1 - b.Predicted.Bubble }
 // parallelism accumulates over what is fastest. One that cannot be planned is left out.
 func (w *Workload) Baselines(ctx context.Context, microBatches int) ([]Baseline, error) {
 	if microBatches < 1 || w.Batch%microBatches != 0 {
-		return nil, fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it", w.Batch, microBatches)
+		return nil, fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it",
+			w.Batch, microBatches)
 	}
 	out, stages, planner := w.dataParallel(ctx), len(w.Base.Stages), roles.Partitioner().Name
 	for _, system := range family.Systems() {
@@ -62,7 +63,8 @@ func (w *Workload) Baselines(ctx context.Context, microBatches int) ([]Baseline,
 }
 
 func (w *Workload) baseline(name string, pl *plan.Plan, predicted plan.Predicted) Baseline {
-	return Baseline{Name: name, Plan: pl, Predicted: predicted, Fits: w.LimitBytes == 0 || slices.Max(predicted.Needs()) <= w.LimitBytes}
+	return Baseline{Name: name, Plan: pl, Predicted: predicted, Fits: w.LimitBytes == 0 ||
+		slices.Max(predicted.Needs()) <= w.LimitBytes}
 }
 
 // dataParallel is the fastest data parallelism over all devices, the largest micro-batches

@@ -37,7 +37,8 @@ func TestAtEqualMemory(t *testing.T) {
 			continue
 		}
 		if r.AvgPipe.Peak() > slices.Max(r.Predicted.MemoryBytes) {
-			t.Errorf("%s holds %d bytes, AvgPipe(%s) %d", r.Name, slices.Max(r.Predicted.MemoryBytes), r.AvgPipe.At, r.AvgPipe.Peak())
+			t.Errorf("%s holds %d bytes, AvgPipe(%s) %d", r.Name, slices.Max(r.Predicted.MemoryBytes), r.AvgPipe.At,
+				r.AvgPipe.Peak())
 		}
 		if (r.Name == "GPipe" || r.Name == "DAPPLE") && r.Speedup() < 1/(1+closeEnough) {
 			t.Errorf("AvgPipe is %v times as fast as %s, which it can be itself", r.Speedup(), r.Name)

@@ -41,14 +41,16 @@ type anchor struct {
 }
 
 // calibrated is the workload with layers that take as long as the Timelines of some settings show,
-// and by how much each stage's differ from before. A pass or two over every layer says which of them
-// are dear; some batches on the code and beside the neighbours that train say what a stage
+// and by how much each stage's differ from before. A pass or two over every layer says which of
+// them are dear; some batches on the code and beside the neighbours that train say what a stage
 // takes. Each stage's layers are scaled by the means of its instructions over those of the
-// simulator in the same setting (means of an iteration, because a step is a sum of them, with whatever holds one up
-// now and then; of the iteration in the middle, of two the faster one, because a machine is slow for one now and then), so that whatever the simulator adds to a layer's time is on both sides.
-// The last anchor, which has most iterations, speaks for how much instructions vary. The first half of
-// each is left out: memory of the sizes that a setting asks for is new in it, and slow. One pipeline and several
-// have factors of their own; a size that was run with one of both alone has its factors for both.
+// simulator in the same setting (means of an iteration, because a step is a sum of them, with
+// whatever holds one up now and then; of the iteration in the middle, of two the faster one,
+// because a machine is slow for one now and then), so that whatever the simulator adds to a layer's
+// time is on both sides. The last anchor, which has most iterations, speaks for how much
+// instructions vary. The first half of each is left out: memory of the sizes that a setting asks
+// for is new in it, and slow. One pipeline and several have factors of their own; a size that was
+// run with one of both alone has its factors for both.
 func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, error) {
 	factors := make([]StageFactors, len(w.Base.Stages))
 	for s := range factors {
@@ -120,14 +122,15 @@ func completed(own, others []SizeFactors) []SizeFactors {
 	return all
 }
 
-// at is a stage's factors at a size, of one or several pipelines: between two profiled ones in proportion to the
-// size's logarithm, beyond them those of the nearest.
+// at is a stage's factors at a size, of one or several pipelines: between two profiled ones in
+// proportion to the size's logarithm, beyond them those of the nearest.
 func (f *StageFactors) at(size, pipelines int) SizeFactors {
 	known := f.At
 	if pipelines > 1 {
 		known = f.Beside
 	}
-	above, found := slices.BinarySearchFunc(known, size, func(a SizeFactors, size int) int { return cmp.Compare(a.MicroBatch, size) })
+	above, found := slices.BinarySearchFunc(known, size,
+		func(a SizeFactors, size int) int { return cmp.Compare(a.MicroBatch, size) })
 	switch {
 	case len(known) == 0:
 		return SizeFactors{size, 1, 1}
@@ -153,8 +156,8 @@ type instructions struct {
 	kind  string
 }
 
-// durations are the times of each stage's instructions, by iteration, without the first half. Of one iteration alone
-// it is the first half of its micro-batches that is left out, and its updates.
+// durations are the times of each stage's instructions, by iteration, without the first half. Of
+// one iteration alone it is the first half of its micro-batches that is left out, and its updates.
 func durations(t *trace.Timeline, at Degrees) map[instructions][][]float64 {
 	from, fromMicro := t.Steps[len(t.Steps)/2].Step, 0
 	if len(t.Steps) == 1 {
@@ -235,8 +238,8 @@ func spread(of map[instructions][][]float64, stage int) float64 {
 	return apart / all
 }
 
-// scaled is the workload's profile with layers that take their stages' factors of one or several pipelines as long.
-// A layer that two stages share counts to the first.
+// scaled is the workload's profile with layers that take their stages' factors of one or several
+// pipelines as long. A layer that two stages share counts to the first.
 func (w *Workload) scaled(factors []StageFactors, pipelines int) *profile.Profile {
 	out := *w.Profile
 	out.Layers = slices.Clone(out.Layers)
@@ -254,7 +257,8 @@ func (w *Workload) scaled(factors []StageFactors, pipelines int) *profile.Profil
 		layer.UpdateS *= f.Update
 		layer.ElasticUpdateS *= f.Elastic
 		layer.ReferenceUpdateS *= f.Reference
-		// Factors are of means; a profile's times are medians, to which a simulation adds what forwards and backwards vary by.
+		// Factors are of means; a profile's times are medians, to which a simulation adds what forwards
+		// and backwards vary by.
 		median := 1 / sim.MeanVariation(f.Spread)
 		layer.Costs = slices.Clone(layer.Costs)
 		for i := range layer.Costs {

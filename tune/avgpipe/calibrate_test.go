@@ -33,8 +33,9 @@ func dearer() *profile.Profile {
 	return p
 }
 
-// crowded is dearer() beside another pipeline, whose parameters drive out those that micro-batches of one sample
-// would find in the cache: forwards take 1.4 and backwards 1.6 times as long, of two samples half as much more, of four no more.
+// crowded is dearer() beside another pipeline, whose parameters drive out those that micro-batches
+// of one sample would find in the cache: forwards take 1.4 and backwards 1.6 times as long, of two
+// samples half as much more, of four no more.
 func crowded() *profile.Profile {
 	p := dearer()
 	for l := range p.Layers {
@@ -83,8 +84,10 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 	}
 	for l, layer := range out.Calibrated.Profile.Layers {
 		want := truth.Profile.Layers[l]
-		if !near(layer.UpdateS, want.UpdateS) || !near(layer.ElasticUpdateS, want.ElasticUpdateS) || !near(layer.ReferenceUpdateS, want.ReferenceUpdateS) {
-			t.Errorf("layer %d updates in %v, %v and %v s; want %v, %v, %v", l, layer.UpdateS, layer.ElasticUpdateS, layer.ReferenceUpdateS, want.UpdateS, want.ElasticUpdateS, want.ReferenceUpdateS)
+		if !near(layer.UpdateS, want.UpdateS) || !near(layer.ElasticUpdateS, want.ElasticUpdateS) ||
+			!near(layer.ReferenceUpdateS, want.ReferenceUpdateS) {
+			t.Errorf("layer %d updates in %v, %v and %v s; want %v, %v, %v", l, layer.UpdateS, layer.ElasticUpdateS,
+				layer.ReferenceUpdateS, want.UpdateS, want.ElasticUpdateS, want.ReferenceUpdateS)
 		}
 		for i, c := range layer.Costs {
 			if b := c.MicroBatch; b == 8 { // half way from 4 to 16, where a quarter more has come in by half
@@ -92,7 +95,8 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 					t.Errorf("layer %d at %d samples: %v s; want %v", l, b, c.ForwardS, want)
 				}
 			} else if !near(c.ForwardS, want.Costs[i].ForwardS) || !near(c.BackwardS, want.Costs[i].BackwardS) {
-				t.Errorf("layer %d at %d samples: %v and %v s; want %v and %v", l, b, c.ForwardS, c.BackwardS, want.Costs[i].ForwardS, want.Costs[i].BackwardS)
+				t.Errorf("layer %d at %d samples: %v and %v s; want %v and %v", l, b, c.ForwardS, c.BackwardS,
+					want.Costs[i].ForwardS, want.Costs[i].BackwardS)
 			}
 		}
 	}
@@ -100,7 +104,8 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 		for i, c := range layer.Costs {
 			want, b := truth.Beside.Layers[l].Costs[i], c.MicroBatch
 			if b != 8 && (!near(c.ForwardS, want.ForwardS) || !near(c.BackwardS, want.BackwardS)) {
-				t.Errorf("layer %d at %d samples beside another pipeline: %v and %v s; want %v and %v", l, b, c.ForwardS, c.BackwardS, want.ForwardS, want.BackwardS)
+				t.Errorf("layer %d at %d samples beside another pipeline: %v and %v s; want %v and %v", l, b, c.ForwardS,
+					c.BackwardS, want.ForwardS, want.BackwardS)
 			}
 		}
 	}
@@ -109,9 +114,12 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 			t.Errorf("off what was measured: %+v", e)
 		}
 	}
-	// M = 1 and M = 2 are predicted alike, as factors of 8 samples are half way between others; the steadier is taken.
-	if c := out.Choices[0]; c.Tried != 4 || c.At != (Degrees{1, 2}) || c.Measured.StepS > out.Choices[3].Measured.StepS*1.125 {
-		t.Errorf("chose %s of %v s after %d settings; traversal %v s", c.At, c.Measured.StepS, c.Tried, out.Choices[3].Measured.StepS)
+	// M = 1 and M = 2 are predicted alike, as factors of 8 samples are half way between others; the
+	// steadier is taken.
+	if c := out.Choices[0]; c.Tried != 4 || c.At != (Degrees{1, 2}) ||
+		c.Measured.StepS > out.Choices[3].Measured.StepS*1.125 {
+		t.Errorf("chose %s of %v s after %d settings; traversal %v s", c.At, c.Measured.StepS, c.Tried,
+			out.Choices[3].Measured.StepS)
 	}
 }
 
@@ -154,13 +162,15 @@ func TestExtrapolated(t *testing.T) {
 		t.Error("the profile itself has changed")
 	}
 	one := Extrapolated(even(1, 4), []int{8})
-	if a, b := one.Layers[0].Costs[0], one.Layers[0].Costs[1]; math.Abs(b.ForwardS-2*a.ForwardS) > 1e-12 || b.OutputBytes != 2*a.OutputBytes {
+	if a, b := one.Layers[0].Costs[0], one.Layers[0].Costs[1]; math.Abs(b.ForwardS-2*a.ForwardS) > 1e-12 ||
+		b.OutputBytes != 2*a.OutputBytes {
 		t.Errorf("of one size: %+v, then %+v", a, b)
 	}
 }
 
-// A grid that is traversed in several rounds is measured by medians, and says how far trials of a setting are apart: a
-// machine whose every third trial takes twice as long is off by a third of a step in the mean, its medians by nothing.
+// A grid that is traversed in several rounds is measured by medians, and says how far trials of a
+// setting are apart: a machine whose every third trial takes twice as long is off by a third of a
+// step in the mean, its medians by nothing.
 func TestTraversalInRounds(t *testing.T) {
 	w := workload()
 	machine, trials := w.Simulated(), 0
@@ -180,7 +190,8 @@ func TestTraversalInRounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if trials != 3*len(out.Grid) || len(out.Grid)%3 == 0 {
-		t.Fatalf("%d trials of %d settings; want 3 of each, the slow ones of another setting each round", trials, len(out.Grid))
+		t.Fatalf("%d trials of %d settings; want 3 of each, the slow ones of another setting each round", trials,
+			len(out.Grid))
 	}
 	for _, e := range out.Errors {
 		switch e.Method {

@@ -119,7 +119,10 @@ type Prediction struct {
 
 // MemoryBytes is the fullest device's.
 func (p Prediction) MemoryBytes() int64 {
-	return slices.MaxFunc(p.Devices, func(a, b DevicePrediction) int { return cmp.Compare(a.MemoryBytes, b.MemoryBytes) }).MemoryBytes
+	return slices.MaxFunc(p.Devices, func(a, b DevicePrediction) int {
+		return cmp.Compare(a.MemoryBytes,
+			b.MemoryBytes)
+	}).MemoryBytes
 }
 
 // Predict applies equations 1 to 8 of AvgPipe (PPoPP 2023, section 5.2) to what was observed:
@@ -260,13 +263,15 @@ func (o *Observation) check() error {
 			return fmt.Errorf("tune: device %d communicates for %v s; it must be a number, 0 or more", k, d.CommunicationS)
 		}
 		if !(d.InFlightS >= 0) || math.IsInf(d.InFlightS, 0) {
-			return fmt.Errorf("tune: device %d has messages on their way for %v s; it must be a number, 0 or more", k, d.InFlightS)
+			return fmt.Errorf("tune: device %d has messages on their way for %v s; it must be a number, 0 or more", k,
+				d.InFlightS)
 		}
 		if !(d.FlushS >= 0) || math.IsInf(d.FlushS, 0) {
 			return fmt.Errorf("tune: device %d waits %v s for collectives; it must be a number, 0 or more", k, d.FlushS)
 		}
 		if d.ModelBytes < 0 || d.DataBytes < 0 || d.ReferenceBytes < 0 || d.UpdateBytes < 0 || d.Held < 0 {
-			return fmt.Errorf("tune: device %d holds %d bytes of models, %d of data, %d of a reference for %d micro-batches; none may be negative",
+			return fmt.Errorf("tune: device %d holds %d bytes of models, %d of data, %d of a reference for %d micro-batches; "+
+				"none may be negative",
 				k, d.ModelBytes, d.DataBytes, d.ReferenceBytes, d.Held)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 func two() Observation {
 	return Observation{At: Degrees{4, 1}, Devices: []Observed{
 		{Utilisation: Curve{{4, 0.5}}, CommunicationS: 2, ModelBytes: 100, DataBytes: 40, ReferenceBytes: 20, Held: 3},
-		{Utilisation: Curve{{2, 0.4}, {2, 0.8}}, CommunicationS: 1, ModelBytes: 60, DataBytes: 80, ReferenceBytes: 10, Held: 1},
+		{Utilisation: Curve{{2, 0.4}, {2, 0.8}}, CommunicationS: 1, ModelBytes: 60, DataBytes: 80, ReferenceBytes: 10,
+			Held: 1},
 	}}
 }
 
@@ -27,8 +28,10 @@ func TestPredictByHand(t *testing.T) {
 	}{
 		// The curves rise fourfold: to 2, and to 1.6 and 3.2; what is above 1 is 4, and 1.2 + 4.4.
 		{"both degrees", Degrees{2, 2}, Printed, 7.2, []DevicePrediction{
-			{ComputeS: (4 + 4) / 4.0, CommunicationS: 4, BlockedS: 4/2.0 + (4-2)/2.0, UpS: 0, DownS: (2 + 2.4) / 2, MemoryBytes: 2*100 + 4*40},
-			{ComputeS: (4 + 5.6) / 4, CommunicationS: 2, BlockedS: 2 / 2.0, UpS: (4 + 2) / 2.0, DownS: 0, MemoryBytes: 2*60 + 4*80},
+			{ComputeS: (4 + 4) / 4.0, CommunicationS: 4, BlockedS: 4/2.0 + (4-2)/2.0, UpS: 0, DownS: (2 + 2.4) / 2,
+				MemoryBytes: 2*100 + 4*40},
+			{ComputeS: (4 + 5.6) / 4, CommunicationS: 2, BlockedS: 2 / 2.0, UpS: (4 + 2) / 2.0, DownS: 0,
+				MemoryBytes: 2*60 + 4*80},
 		}},
 		// Half as high, nothing above 1, twice as long.
 		{"smaller micro-batches", Degrees{8, 1}, Printed, 9.375, []DevicePrediction{
@@ -135,7 +138,8 @@ func drawObservation(t *rapid.T) Observation {
 		reference := rapid.Int64Range(0, 1000).Draw(t, "reference")
 		o.Devices = append(o.Devices, Observed{
 			Utilisation: drawCurve(t), CommunicationS: rapid.Float64Range(0, 20).Draw(t, "communication"),
-			ModelBytes: reference*2 + rapid.Int64Range(0, 1000).Draw(t, "models"), DataBytes: rapid.Int64Range(0, 1000).Draw(t, "data"),
+			ModelBytes:     reference*2 + rapid.Int64Range(0, 1000).Draw(t, "models"),
+			DataBytes:      rapid.Int64Range(0, 1000).Draw(t, "data"),
 			ReferenceBytes: reference, Held: rapid.IntRange(0, o.At.MicroBatches).Draw(t, "held"),
 		})
 	}
@@ -157,7 +161,8 @@ func TestPredictionProperties(t *testing.T) {
 					t.Fatalf("%s: device %d is blocked for %v s by %v s of messages", form, k, d.BlockedS, d.CommunicationS)
 				}
 				if k > 0 && (d.UpS < p.Devices[k-1].UpS || d.DownS > p.Devices[k-1].DownS) {
-					t.Fatalf("%s: device %d waits %v and %v, the one before it %v and %v", form, k, d.UpS, d.DownS, p.Devices[k-1].UpS, p.Devices[k-1].DownS)
+					t.Fatalf("%s: device %d waits %v and %v, the one before it %v and %v", form, k, d.UpS, d.DownS,
+						p.Devices[k-1].UpS, p.Devices[k-1].DownS)
 				}
 			}
 			if p.Devices[0].UpS != 0 || p.Devices[last].DownS != 0 || slowest != p.StepS {
@@ -176,7 +181,8 @@ func TestPredictionProperties(t *testing.T) {
 				t.Fatal(err)
 			}
 			if fewer.MemoryBytes() > printed.MemoryBytes() || more.MemoryBytes() < p.MemoryBytes() {
-				t.Fatalf("%s: memory %d; one more micro-batch %d, one more pipeline %d", form, p.MemoryBytes(), fewer.MemoryBytes(), more.MemoryBytes())
+				t.Fatalf("%s: memory %d; one more micro-batch %d, one more pipeline %d", form, p.MemoryBytes(),
+					fewer.MemoryBytes(), more.MemoryBytes())
 			}
 		}
 		same, err := o.Predict(o.At, Printed)
@@ -184,7 +190,8 @@ func TestPredictionProperties(t *testing.T) {
 			t.Fatal(err)
 		}
 		for k, d := range o.Devices {
-			if same.Devices[k].MemoryBytes != d.ModelBytes+d.DataBytes || !near(same.Devices[k].ComputeS, d.Utilisation.Length()) {
+			if same.Devices[k].MemoryBytes != d.ModelBytes+d.DataBytes ||
+				!near(same.Devices[k].ComputeS, d.Utilisation.Length()) {
 				t.Fatalf("the profiled setting is predicted as %+v from %+v", same.Devices[k], d)
 			}
 		}
@@ -213,23 +220,24 @@ func TestPredictIsAFAB(t *testing.T) {
 }
 
 func TestPredictRefuses(t *testing.T) {
-	for want, spoil := range map[string]func(*Observation) Degrees{
-		"0 pipelines; both must be 1":        func(*Observation) Degrees { return Degrees{4, 0} },
-		"-1 micro-batches":                   func(*Observation) Degrees { return Degrees{-1, 1} },
-		"in the profiled setting":            func(o *Observation) Degrees { o.At.Pipelines = 0; return Degrees{1, 1} },
-		"an observation of no devices":       func(o *Observation) Degrees { o.Devices = nil; return Degrees{1, 1} },
-		"device 1: stretch 0":                func(o *Observation) Degrees { o.Devices[1].Utilisation[0].Phi = 1.5; return Degrees{1, 1} },
-		"utilisation is 0 to 1":              func(o *Observation) Degrees { o.Devices[0].Utilisation[0].Phi = math.NaN(); return Degrees{1, 1} },
-		"lasts +Inf s":                       func(o *Observation) Degrees { o.Devices[0].Utilisation[0].ForS = math.Inf(1); return Degrees{1, 1} },
-		"device 0 never computed":            func(o *Observation) Degrees { o.Devices[0].Utilisation = nil; return Degrees{1, 1} },
-		"device 1 communicates for NaN s":    func(o *Observation) Degrees { o.Devices[1].CommunicationS = math.NaN(); return Degrees{1, 1} },
-		"device 1 waits -1 s":                func(o *Observation) Degrees { o.Devices[1].FlushS = -1; return Degrees{1, 1} },
-		"device 0 has messages":              func(o *Observation) Degrees { o.Devices[0].InFlightS = math.NaN(); return Degrees{1, 1} },
-		"device 0 holds -5 bytes of models,": func(o *Observation) Degrees { o.Devices[0].ModelBytes = -5; return Degrees{1, 1} },
+	for want, spoil := range map[string]func(*Observation, *Degrees){
+		"0 pipelines; both must be 1":        func(_ *Observation, to *Degrees) { *to = Degrees{4, 0} },
+		"-1 micro-batches":                   func(_ *Observation, to *Degrees) { *to = Degrees{-1, 1} },
+		"in the profiled setting":            func(o *Observation, _ *Degrees) { o.At.Pipelines = 0 },
+		"an observation of no devices":       func(o *Observation, _ *Degrees) { o.Devices = nil },
+		"device 1: stretch 0":                func(o *Observation, _ *Degrees) { o.Devices[1].Utilisation[0].Phi = 1.5 },
+		"utilisation is 0 to 1":              func(o *Observation, _ *Degrees) { o.Devices[0].Utilisation[0].Phi = math.NaN() },
+		"lasts +Inf s":                       func(o *Observation, _ *Degrees) { o.Devices[0].Utilisation[0].ForS = math.Inf(1) },
+		"device 0 never computed":            func(o *Observation, _ *Degrees) { o.Devices[0].Utilisation = nil },
+		"device 1 communicates for NaN s":    func(o *Observation, _ *Degrees) { o.Devices[1].CommunicationS = math.NaN() },
+		"device 1 waits -1 s":                func(o *Observation, _ *Degrees) { o.Devices[1].FlushS = -1 },
+		"device 0 has messages":              func(o *Observation, _ *Degrees) { o.Devices[0].InFlightS = math.NaN() },
+		"device 0 holds -5 bytes of models,": func(o *Observation, _ *Degrees) { o.Devices[0].ModelBytes = -5 },
 	} {
-		o := two()
-		to := spoil(&o)
-		if _, err := o.Predict(to, Printed); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "tune: ") {
+		o, to := two(), Degrees{1, 1}
+		spoil(&o, &to)
+		if _, err := o.Predict(to, Printed); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.HasPrefix(err.Error(), "tune: ") {
 			t.Errorf("got %v, want it to say %q", err, want)
 		}
 	}

@@ -49,6 +49,7 @@ func beyond(a, b profile.Cost, size int) profile.Cost {
 		}
 		return new(real(*x, *y))
 	}
-	c.BackwardInputS, c.BackwardWeightS = half(a.BackwardInputS, b.BackwardInputS), half(a.BackwardWeightS, b.BackwardWeightS)
+	c.BackwardInputS, c.BackwardWeightS = half(a.BackwardInputS, b.BackwardInputS),
+		half(a.BackwardWeightS, b.BackwardWeightS)
 	return c
 }

@@ -26,7 +26,8 @@ func Grid(batch int, sizes []int, pipelines int) ([]Degrees, error) {
 		}
 	}
 	if len(micros) == 0 {
-		return nil, fmt.Errorf("tune: none of the micro-batch sizes %v divides a batch of %d; change the batch or profile other sizes", sizes, batch)
+		return nil, fmt.Errorf("tune: none of the micro-batch sizes %v divides a batch of %d; change the batch or profile "+
+			"other sizes", sizes, batch)
 	}
 	slices.Sort(micros)
 	var grid []Degrees
@@ -64,7 +65,8 @@ type LimitError struct {
 }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("tune: no setting fits %s for each worker; the smallest limit that one would fit is %s (%d bytes): %s",
+	return fmt.Sprintf("tune: no setting fits %s for each worker; the smallest limit that one would fit is %s (%d "+
+		"bytes): %s",
 		cluster.FormatBytes(e.LimitBytes), cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes, e.At)
 }
 

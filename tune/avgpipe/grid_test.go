@@ -34,7 +34,8 @@ func triedGrid() []Scored {
 	var all []Scored
 	for m, s := range map[int]float64{1: 3, 4: 1, 16: 1.5} {
 		for n := 1; n <= 4; n++ {
-			all = append(all, Scored{At: Degrees{m, n}, StepS: s / float64(n), MemoryBytes: []int64{int64(n * (100 + 64/m)), 10}})
+			all = append(all, Scored{At: Degrees{m, n}, StepS: s / float64(n),
+				MemoryBytes: []int64{int64(n * (100 + 64/m)), 10}})
 		}
 	}
 	return all
@@ -51,7 +52,8 @@ func TestGuidelinesLookAtMemoryAlone(t *testing.T) {
 		{limit: 110, best: Degrees{16, 1}, maxNum: Degrees{16, 1}, maxSize: Degrees{16, 1}},
 		{limit: 50, smallest: 104},
 	} {
-		for name, choose := range map[string]func([]Scored, int64) (Scored, error){"fastest": fastest, "max-num": MaxNum, "max-size": MaxSize} {
+		for name, choose := range map[string]func([]Scored, int64) (Scored, error){"fastest": fastest, "max-num": MaxNum,
+			"max-size": MaxSize} {
 			got, err := choose(triedGrid(), c.limit)
 			var over *LimitError
 			if errors.As(err, &over) {
@@ -83,12 +85,17 @@ func TestChoicesAreTheBestThatFit(t *testing.T) {
 			choose func([]Scored, int64) (Scored, error)
 			before func(a, b Scored) bool
 		}{
-			"fastest": {fastest, func(a, b Scored) bool { return a.StepS < b.StepS || a.StepS == b.StepS && a.Peak() < b.Peak() }},
+			"fastest": {fastest, func(a, b Scored) bool {
+				return a.StepS < b.StepS ||
+					a.StepS == b.StepS && a.Peak() < b.Peak()
+			}},
 			"max-num": {MaxNum, func(a, b Scored) bool {
-				return a.At.MicroBatches > b.At.MicroBatches || a.At.MicroBatches == b.At.MicroBatches && a.At.Pipelines > b.At.Pipelines
+				return a.At.MicroBatches > b.At.MicroBatches ||
+					a.At.MicroBatches == b.At.MicroBatches && a.At.Pipelines > b.At.Pipelines
 			}},
 			"max-size": {MaxSize, func(a, b Scored) bool {
-				return a.At.MicroBatches < b.At.MicroBatches || a.At.MicroBatches == b.At.MicroBatches && a.At.Pipelines > b.At.Pipelines
+				return a.At.MicroBatches < b.At.MicroBatches ||
+					a.At.MicroBatches == b.At.MicroBatches && a.At.Pipelines > b.At.Pipelines
 			}},
 		} {
 			got, err := by.choose(all, limit)
@@ -114,7 +121,8 @@ func TestChoicesAreTheBestThatFit(t *testing.T) {
 func TestFrugalTakesTheLeanestOfTheFast(t *testing.T) {
 	all := []Scored{
 		{At: Degrees{1, 1}, StepS: 1, MemoryBytes: []int64{100}}, {At: Degrees{2, 1}, StepS: 1.004, MemoryBytes: []int64{40}},
-		{At: Degrees{4, 1}, StepS: 1.006, MemoryBytes: []int64{10}}, {At: Degrees{8, 1}, StepS: 0.5, MemoryBytes: []int64{1000}},
+		{At: Degrees{4, 1}, StepS: 1.006, MemoryBytes: []int64{10}},
+		{At: Degrees{8, 1}, StepS: 0.5, MemoryBytes: []int64{1000}},
 	}
 	if got, err := frugal(all, 500); err != nil || got.At != (Degrees{2, 1}) {
 		t.Errorf("got %v and %v, want M=2 N=1", got, err)

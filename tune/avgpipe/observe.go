@@ -49,7 +49,8 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 		return nil, fmt.Errorf("tune: %w", err)
 	}
 	if o.Skip < 0 || len(t.Steps) < o.Skip+2 {
-		return nil, fmt.Errorf("tune: a Timeline of %d iterations, of which the first %d are left out; at least two must remain", len(t.Steps), o.Skip)
+		return nil, fmt.Errorf("tune: a Timeline of %d iterations, of which the first %d are left out; at least two must "+
+			"remain", len(t.Steps), o.Skip)
 	}
 	settled := t.Steps[o.Skip:]
 	kept := map[int]bool{}
@@ -57,7 +58,8 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 		kept[s.Step] = true
 	}
 	perBatch := 1 / float64(len(settled)*o.At.Pipelines)
-	out := &Observation{At: o.At, StepS: t.Period(max(o.Skip-1, 0)) / float64(o.At.Pipelines), Devices: make([]Observed, t.Workers)}
+	out := &Observation{At: o.At, StepS: t.Period(max(o.Skip-1, 0)) / float64(o.At.Pipelines),
+		Devices: make([]Observed, t.Workers)}
 	sends := make([][]trace.Event, t.Workers)
 	first := make([]int, t.Workers) // stage of each worker
 	for w := range first {

@@ -50,7 +50,8 @@ func TestObserveByHand(t *testing.T) {
 		}
 		return []float64{0.5, 0.25}[stage]
 	}
-	o, err := Observe(line, Observing{At: Degrees{4, 1}, Skip: 1, Reached: reached, ReferenceBytes: []int64{40, 41}, UpdateBytes: []int64{7, 7}})
+	o, err := Observe(line, Observing{At: Degrees{4, 1}, Skip: 1, Reached: reached, ReferenceBytes: []int64{40, 41},
+		UpdateBytes: []int64{7, 7}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,8 @@ func TestObserveKeepsUpdatesOutOfTheData(t *testing.T) {
 	}
 	for k, d := range large.Devices {
 		if d.ModelBytes != 140 || d.DataBytes != small.Devices[k].DataBytes {
-			t.Errorf("device %d: %d bytes of models and %d of data; want 140 and %d", k, d.ModelBytes, d.DataBytes, small.Devices[k].DataBytes)
+			t.Errorf("device %d: %d bytes of models and %d of data; want 140 and %d", k, d.ModelBytes, d.DataBytes,
+				small.Devices[k].DataBytes)
 		}
 		p, err := large.Predict(Degrees{4, 1}, Adjusted)
 		if err != nil || p.Devices[k].MemoryBytes != 840 {
@@ -120,7 +122,8 @@ func TestObserveSortsByStage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for k := range straight.Devices {
-		if a, b := straight.Devices[k], turned.Devices[k]; a.DataBytes != b.DataBytes || a.Held != b.Held || !near(a.Utilisation.Length(), b.Utilisation.Length()) {
+		if a, b := straight.Devices[k], turned.Devices[k]; a.DataBytes != b.DataBytes || a.Held != b.Held ||
+			!near(a.Utilisation.Length(), b.Utilisation.Length()) {
 			t.Errorf("device %d is %+v, turned %+v", k, a, b)
 		}
 	}

@@ -22,7 +22,8 @@ func Partition(ctx context.Context, w *Workload, fix tune.Overrides) (*plan.Plan
 		return nil, err
 	}
 	if fix.Split == nil && fix.Stages > 0 {
-		return nil, fmt.Errorf("tune: %d stages are fixed and AvgPipe's partitioner takes every device; give a split or as many devices", fix.Stages)
+		return nil, fmt.Errorf("tune: %d stages are fixed and AvgPipe's partitioner takes every device; give a split or "+
+			"as many devices", fix.Stages)
 	}
 	planner := roles.Partitioner()
 	base := &plan.Plan{
@@ -41,7 +42,8 @@ func Partition(ctx context.Context, w *Workload, fix tune.Overrides) (*plan.Plan
 			fewer = "on"
 		}
 		if base, err = planner.Plan(ctx, plan.Request{
-			Profile: w.Profile, Cluster: w.Cluster.Unlimited(), Batch: w.Batch, MicroBatch: fix.MicroBatch, Set: map[string]string{"use_fewer_machines": fewer},
+			Profile: w.Profile, Cluster: w.Cluster.Unlimited(), Batch: w.Batch, MicroBatch: fix.MicroBatch,
+			Set: map[string]string{"use_fewer_machines": fewer},
 		}); err != nil {
 			return nil, fmt.Errorf("tune: AvgPipe's partitioner: %w", err)
 		}

@@ -8,9 +8,9 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Of an anchored profile's batches, fewer than twenty, these are at the profiled setting, in two visits. Iterations at the
-// ends of the grid are few: three, of which the first is cold, and one of several pipelines with most micro-batches, of which it
-// has enough for half of them to be warm.
+// Of an anchored profile's batches, fewer than twenty, these are at the profiled setting, in two
+// visits. Iterations at the ends of the grid are few: three, of which the first is cold, and one of
+// several pipelines with most micro-batches, of which it has enough for half of them to be warm.
 const (
 	anchoredBatches  = 6
 	anchorIterations = fewest
@@ -60,9 +60,9 @@ func (t *tuning) profile(ctx context.Context) error {
 	return err
 }
 
-// anchor runs the ends of the grid, with a setting between, which most predictions lean on, visited behind the first of
-// them, when the process is warm, and behind the last: a machine is slow for a second now and then. It
-// scales the layers' profile. The equations are to be asked from the anchor
+// anchor runs the ends of the grid, with a setting between, which most predictions lean on, visited
+// behind the first of them, when the process is warm, and behind the last: a machine is slow for a
+// second now and then. It scales the layers' profile. The equations are to be asked from the anchor
 // of one pipeline with most micro-batches: see profileAt.
 func (t *tuning) anchor(ctx context.Context, at Degrees) (observed anchor, err error) {
 	var anchors []anchor
@@ -83,7 +83,8 @@ func (t *tuning) anchor(ctx context.Context, at Degrees) (observed anchor, err e
 			return observed, err
 		}
 		anchors = append(anchors, tried)
-		if one == at && observed.setting == nil || one.Pipelines == 1 && (observed.setting == nil || one.MicroBatches > observed.setting.At.MicroBatches) {
+		if one == at && observed.setting == nil || one.Pipelines == 1 &&
+			(observed.setting == nil || one.MicroBatches > observed.setting.At.MicroBatches) {
 			observed = tried
 		}
 		if one != at || i == len(settings)-1 {
@@ -195,7 +196,8 @@ func (w *Workload) known(p *Pipelined, o *Observing) error {
 	}
 	parts := make([][2]float64, len(p.Plan.Stages))
 	for i, st := range p.Plan.Stages {
-		forward, backward, err := own.Reached(w.Cluster.Devices[st.Devices[0]], st.FirstLayer, st.LastLayer, p.Plan.MicroBatch)
+		forward, backward, err := own.Reached(w.Cluster.Devices[st.Devices[0]], st.FirstLayer, st.LastLayer,
+			p.Plan.MicroBatch)
 		if err != nil {
 			return fmt.Errorf("tune: %w", err)
 		}

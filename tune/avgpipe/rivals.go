@@ -9,8 +9,9 @@ import (
 	"slices"
 )
 
-// traverse tries every setting, follows the guidelines and holds the predictions against what
-// was measured: of several rounds the median, as what one costs is what a traversal's choice rests on and costs.
+// traverse tries every setting, follows the guidelines and holds the predictions against what was
+// measured: of several rounds the median, as what one costs is what a traversal's choice rests on
+// and costs.
 func (t *tuning) traverse(ctx context.Context) error {
 	all := make([]Scored, len(t.out.Grid)) // of the first round
 	spent := 0.0
@@ -72,7 +73,8 @@ func inTheMiddle(trials []Scored) *Scored {
 	return &sorted[(len(sorted)-1)/2]
 }
 
-// scatter is how far the trials of a setting are off their median: no prediction of one can be expected to be nearer.
+// scatter is how far the trials of a setting are off their median: no prediction of one can be
+// expected to be nearer.
 func scatter(tried [][]Scored) PredictionError {
 	var pairs [][2]Scored
 	for _, trials := range tried {
@@ -88,9 +90,9 @@ func scatter(tried [][]Scored) PredictionError {
 // rounds is how often every choice is run again, in turn.
 const rounds = 5
 
-// again runs what was chosen once more, the settings in turn in several rounds, and measures the choices by
-// the median. A traversal's own choice is the one whose few batches happened to be fastest, on a machine whose speed
-// moves by more than settings differ.
+// again runs what was chosen once more, the settings in turn in several rounds, and measures the
+// choices by the median. A traversal's own choice is the one whose few batches happened to be
+// fastest, on a machine whose speed moves by more than settings differ.
 func (t *tuning) again(ctx context.Context) error {
 	tried := map[Degrees][]Scored{}
 	var order []*Pipelined

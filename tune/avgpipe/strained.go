@@ -6,10 +6,11 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Strain is how many times as long the fixed part of a micro-batch's time is taken to last in a bad moment: what every
-// micro-batch costs however small it is, mostly going over the parameters and adding to their gradients. Whether these come
-// from a cache or from memory that others are busy with changes within seconds on a machine that is shared. For one model on one such
-// machine that part was measured a dozen times within a day, at 0.6 to 2.8 ms.
+// Strain is how many times as long the fixed part of a micro-batch's time is taken to last in a bad
+// moment: what every micro-batch costs however small it is, mostly going over the parameters and
+// adding to their gradients. Whether these come from a cache or from memory that others are busy
+// with changes within seconds on a machine that is shared. For one model on one such machine that
+// part was measured a dozen times within a day, at 0.6 to 2.8 ms.
 const Strain = 4
 
 // strained is the workload in such a moment.
@@ -38,8 +39,8 @@ func strainedProfile(p *profile.Profile) *profile.Profile {
 	return &out
 }
 
-// fixedPart is what a layer takes for no samples on a device, by the line through its smallest size and the one in the middle; sizes
-// rise, and one alone tells nothing.
+// fixedPart is what a layer takes for no samples on a device, by the line through its smallest size
+// and the one in the middle; sizes rise, and one alone tells nothing.
 func fixedPart(costs []profile.Cost, of func(profile.Cost) float64) float64 {
 	a, b := costs[0], costs[len(costs)/2]
 	if b.MicroBatch <= a.MicroBatch {
@@ -49,13 +50,13 @@ func fixedPart(costs []profile.Cost, of func(profile.Cost) float64) float64 {
 	return max(of(a)-each*float64(a.MicroBatch), 0)
 }
 
-// Nearly is by how much settings may be behind the fastest prediction and still be taken for as fast: about what predictions
-// are off what is measured.
+// Nearly is by how much settings may be behind the fastest prediction and still be taken for as
+// fast: about what predictions are off what is measured.
 const Nearly = 0.05
 
-// steadiest is, of the settings that are nearly the fastest as profiled, the one that is fastest strained: a prediction that is
-// ahead by a little is not worth being behind by much a minute later. Of those that it cannot tell apart it is the one
-// that holds least.
+// steadiest is, of the settings that are nearly the fastest as profiled, the one that is fastest
+// strained: a prediction that is ahead by a little is not worth being behind by much a minute
+// later. Of those that it cannot tell apart it is the one that holds least.
 func steadiest(grid []Cell, limit int64) (Scored, error) {
 	var all, bad []Scored
 	for _, c := range grid {
@@ -77,8 +78,8 @@ func steadiest(grid []Cell, limit int64) (Scored, error) {
 	return all[slices.IndexFunc(all, func(s Scored) bool { return s.At == steady.At })], nil
 }
 
-// PassedOver is the setting that is predicted to be fastest where another was chosen that is nearly as fast and steadier, and the
-// chosen one; false where they are the same.
+// PassedOver is the setting that is predicted to be fastest where another was chosen that is nearly
+// as fast and steadier, and the chosen one; false where they are the same.
 func (r *Result) PassedOver(limit int64) (over, chosen Cell, ok bool) {
 	var all []Scored
 	for _, c := range r.Grid {

@@ -9,13 +9,15 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Of 0.2 s and 0.1 s a sample the first are fixed and last four times as long in a bad moment, the profile as it is stays.
+// Of 0.2 s and 0.1 s a sample the first are fixed and last four times as long in a bad moment, the
+// profile as it is stays.
 func TestStrainedProfile(t *testing.T) {
 	p := overheads()
 	for l, layer := range strainedProfile(p).Layers {
 		for i, c := range layer.Costs {
 			if want := Strain*0.2 + 0.1*float64(c.MicroBatch); !near(c.ForwardS, want) || !near(c.BackwardS, 2*want) {
-				t.Errorf("layer %d of %d samples: %v and %v s; want %v and %v", l, c.MicroBatch, c.ForwardS, c.BackwardS, want, 2*want)
+				t.Errorf("layer %d of %d samples: %v and %v s; want %v and %v", l, c.MicroBatch, c.ForwardS, c.BackwardS, want,
+					2*want)
 			}
 			if was := p.Layers[l].Costs[i].ForwardS; !near(was, 0.2+0.1*float64(c.MicroBatch)) {
 				t.Fatalf("the profile itself has changed, to %v s", was)
@@ -29,7 +31,8 @@ func TestStrainedProfile(t *testing.T) {
 			t.Errorf("%v: a fixed part of %v s", at, got)
 		}
 	}
-	if got := fixedPart([]profile.Cost{{MicroBatch: 1, ForwardS: 3}}, func(c profile.Cost) float64 { return c.ForwardS }); got != 0 {
+	if got := fixedPart([]profile.Cost{{MicroBatch: 1, ForwardS: 3}},
+		func(c profile.Cost) float64 { return c.ForwardS }); got != 0 {
 		t.Errorf("of one size: %v s", got)
 	}
 }
@@ -37,7 +40,8 @@ func TestStrainedProfile(t *testing.T) {
 func TestSteadiest(t *testing.T) {
 	cell := func(m int, stepS, strainedS float64, bytes int64) Cell {
 		at := Degrees{m, 1}
-		return Cell{At: at, Simulated: &Pipelined{Scored: Scored{At: at, StepS: stepS, MemoryBytes: []int64{bytes}}}, StrainedS: strainedS}
+		return Cell{At: at, Simulated: &Pipelined{Scored: Scored{At: at, StepS: stepS, MemoryBytes: []int64{bytes}}},
+			StrainedS: strainedS}
 	}
 	grid := []Cell{cell(8, 1, 1.4, 10), cell(4, 1.03, 1.2, 20), cell(2, 1.04, 1.1, 30), cell(1, 1.06, 1, 40)}
 	for _, c := range []struct {
@@ -49,7 +53,8 @@ func TestSteadiest(t *testing.T) {
 		{15, 8},
 	} {
 		got, err := steadiest(grid, c.limit)
-		if err != nil || got.At.MicroBatches != c.want || got.StepS != grid[map[int]int{8: 0, 4: 1, 2: 2}[c.want]].Simulated.StepS {
+		if err != nil || got.At.MicroBatches != c.want ||
+			got.StepS != grid[map[int]int{8: 0, 4: 1, 2: 2}[c.want]].Simulated.StepS {
 			t.Errorf("within %d: %+v, %v; want M = %d", c.limit, got, err, c.want)
 		}
 	}
@@ -70,8 +75,8 @@ func TestSteadiest(t *testing.T) {
 	}
 }
 
-// Where instructions vary, a setting's still take in the mean what calibration found, however few they are: a worker is busy
-// for as long as with constant times.
+// Where instructions vary, a setting's still take in the mean what calibration found, however few
+// they are: a worker is busy for as long as with constant times.
 func TestMeansStay(t *testing.T) {
 	w := workload()
 	factors := make([]StageFactors, len(w.Base.Stages))

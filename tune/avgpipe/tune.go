@@ -28,10 +28,10 @@ type Request struct {
 	ProfileAt Degrees
 	// ProfileS is what measuring the layers took.
 	ProfileS float64
-	// Anchored spends the profile's batches on up to four settings instead of one, the smallest
-	// (of one pipeline and of two) and the largest micro-batches besides those profiled, and scales the layers' profile to what
-	// stages took there: what a machine asks for whose layers were measured briefly, if at all.
-	// The simulator as the machine has nothing to add to a profile.
+	// Anchored spends the profile's batches on up to four settings instead of one, the smallest (of
+	// one pipeline and of two) and the largest micro-batches besides those profiled, and scales the
+	// layers' profile to what stages took there: what a machine asks for whose layers were measured
+	// briefly, if at all. The simulator as the machine has nothing to add to a profile.
 	Anchored bool
 	// Rivals traverses the grid, and follows both guidelines.
 	Rivals bool
@@ -47,7 +47,8 @@ type Method string
 
 // The methods, in the order in which they are reported.
 const (
-	BySimulator Method = "simulator"             // millrace's: every setting simulated from the layers' profile, scaled to the profiled setting
+	// millrace's: every setting simulated from the layers' profile, scaled to the profiled setting
+	BySimulator Method = "simulator"
 	ByPrinted   Method = "equations, as printed" // AvgPipe's: equations 1 to 8 on the profiled setting
 	ByAdjusted  Method = "equations, adjusted"   // the same, see Adjusted
 	ByTraversal Method = "traversal"             // every setting tried
@@ -68,8 +69,8 @@ type Choice struct {
 	PredictionS float64 `json:"prediction_s"`
 	Tried       int     `json:"tried"` // settings run
 	Predicted   Scored  `json:"predicted"`
-	// Measured is the setting's own trial, where it was run; of an Anchored request, the median of rounds with those of
-	// the other choices, or over the whole grid.
+	// Measured is the setting's own trial, where it was run; of an Anchored request, the median of
+	// rounds with those of the other choices, or over the whole grid.
 	Measured *Scored `json:"measured,omitempty"`
 	// Refused says why the method chose nothing.
 	Refused string `json:"refused,omitempty"`
@@ -121,12 +122,12 @@ type Result struct {
 	Calibrated *Workload `json:"-"`
 }
 
-// Tune chooses M and N as AvgPipe does (section 5), and by simulation beside that: one
-// setting is profiled for ProfileBatches, every setting of the grid is predicted, and the best
-// one that keeps to the limit is the answer; of those that simulation cannot tell apart the one that
-// holds least; of an Anchored request the steadiest. Both predictors are fed from one profile, the layers' and the
-// profiled setting's; see Anchored. With Rivals the paper's other methods choose too, and all predictions are held
-// against what the traversal measured.
+// Tune chooses M and N as AvgPipe does (section 5), and by simulation beside that: one setting is
+// profiled for ProfileBatches, every setting of the grid is predicted, and the best one that keeps
+// to the limit is the answer; of those that simulation cannot tell apart the one that holds least;
+// of an Anchored request the steadiest. Both predictors are fed from one profile, the layers' and
+// the profiled setting's; see Anchored. With Rivals the paper's other methods choose too, and all
+// predictions are held against what the traversal measured.
 func Tune(ctx context.Context, r Request) (*Result, error) {
 	grid, err := Grid(r.Workload.Batch, r.Sizes, r.Pipelines)
 	if err != nil {
@@ -257,7 +258,8 @@ func (t *tuning) choose() error {
 	}
 	for _, m := range []Method{BySimulator, ByPrinted, ByAdjusted} {
 		choose := fastest
-		c := Choice{Method: m, TuningS: t.ProfileS + t.profiledS, PredictionS: t.equationsS, Tried: max(1, len(t.out.Anchors))}
+		c := Choice{Method: m, TuningS: t.ProfileS + t.profiledS, PredictionS: t.equationsS,
+			Tried: max(1, len(t.out.Anchors))}
 		if m == BySimulator {
 			choose, c.PredictionS = frugal, t.simulatedS
 			if !t.Anchored { // it predicts from the layers' profile alone

@@ -19,7 +19,8 @@ func even(layers int, sizes ...int) *profile.Profile {
 	for i := range layers {
 		l := profile.Layer{Name: string(rune('a' + i)), From: []int{i - 1}, TiedTo: -1, ParameterBytes: 100}
 		for _, m := range sizes {
-			l.Costs = append(l.Costs, profile.Cost{Device: "cpu", MicroBatch: m, ForwardS: float64(m), BackwardS: 2 * float64(m), OutputBytes: int64(m), SavedBytes: 10 * int64(m)})
+			l.Costs = append(l.Costs, profile.Cost{Device: "cpu", MicroBatch: m, ForwardS: float64(m),
+				BackwardS: 2 * float64(m), OutputBytes: int64(m), SavedBytes: 10 * int64(m)})
 		}
 		p.Layers = append(p.Layers, l)
 	}
@@ -47,7 +48,8 @@ func workload() *Workload {
 		Profile: overheads(), Cluster: cluster.Local(2, 0, 0, 1e-3, 1e3, 1e3), Batch: 16,
 		Base: &plan.Plan{
 			Replication: "round_robin", Model: "chain",
-			Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 3, Devices: []int{0}}, {FirstLayer: 4, LastLayer: 7, Devices: []int{1}}},
+			Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 3, Devices: []int{0}},
+				{FirstLayer: 4, LastLayer: 7, Devices: []int{1}}},
 		},
 	}
 }
@@ -67,7 +69,8 @@ func TestTuneDegreesOfSeveralPipelines(t *testing.T) {
 		by[c.At] = c
 		if one, ok := by[Degrees{c.At.MicroBatches, 1}]; ok && c.At.Pipelines > 1 {
 			if c.Measured.StepS > one.Measured.StepS*(1+1e-9) || c.Measured.Peak() <= one.Measured.Peak() {
-				t.Errorf("%s: %v s and %d bytes; one pipeline %v s and %d", c.At, c.Measured.StepS, c.Measured.Peak(), one.Measured.StepS, one.Measured.Peak())
+				t.Errorf("%s: %v s and %d bytes; one pipeline %v s and %d", c.At, c.Measured.StepS, c.Measured.Peak(),
+					one.Measured.StepS, one.Measured.Peak())
 			}
 		}
 	}
@@ -104,8 +107,10 @@ func TestSimulateElasticPlans(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := float64(at.Pipelines)
-		if !near(got.StepS, n*p.StepS) || !near(got.SamplesPerSecond, float64(w.Batch)/p.StepS) || slices.Max(got.MemoryBytes) != p.Peak() {
-			t.Errorf("%s: %v s a step, %v samples/s, %v bytes; as a setting %v s a batch, %d bytes", at, got.StepS, got.SamplesPerSecond, got.MemoryBytes, p.StepS, p.Peak())
+		if !near(got.StepS, n*p.StepS) || !near(got.SamplesPerSecond, float64(w.Batch)/p.StepS) ||
+			slices.Max(got.MemoryBytes) != p.Peak() {
+			t.Errorf("%s: %v s a step, %v samples/s, %v bytes; as a setting %v s a batch, %d bytes", at, got.StepS,
+				got.SamplesPerSecond, got.MemoryBytes, p.StepS, p.Peak())
 		}
 	}
 }
@@ -135,7 +140,8 @@ func TestObserveSeveralPipelines(t *testing.T) {
 		if want := 28.8 + 4*0.01*1.5; !near(d.Utilisation.Length(), want) || d.Utilisation.Mean() != 1 {
 			t.Errorf("device %d computes %v s for a batch, want %v", k, d.Utilisation.Length(), want)
 		}
-		if !near(d.Utilisation.Length()+d.BlockedS+d.BubbleS, o.StepS) && d.Utilisation.Length()+d.BlockedS+d.BubbleS > o.StepS*1.1 {
+		if !near(d.Utilisation.Length()+d.BlockedS+d.BubbleS, o.StepS) &&
+			d.Utilisation.Length()+d.BlockedS+d.BubbleS > o.StepS*1.1 {
 			t.Errorf("device %d: %v + %v + %v s of a batch of %v", k, d.Utilisation.Length(), d.BlockedS, d.BubbleS, o.StepS)
 		}
 	}
@@ -195,7 +201,8 @@ func TestTuneDegreesFindsTheMiddle(t *testing.T) {
 		switch {
 		case e.Settings != 5:
 			t.Errorf("%s: errors over %d settings of 5", e.Method, e.Settings)
-		case e.Method == BySimulator && (e.WorstStep > 1e-9 || e.WorstMemory > 0.01): // a timing holds a message fewer than one may
+		// a timing holds a message fewer than one may
+		case e.Method == BySimulator && (e.WorstStep > 1e-9 || e.WorstMemory > 0.01):
 			t.Errorf("the simulator is off the simulator: %+v", e)
 		case e.Method == ByAdjusted && e.MeanStep > 0.15:
 			t.Errorf("equations on constant times: %+v", e)

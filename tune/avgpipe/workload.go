@@ -114,13 +114,14 @@ func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeli
 	return sim.Run(program, costs, sim.Options{Cores: predict.Cores(w.Cluster, p.Plan), Jitter: true, Record: record})
 }
 
-// variedMicros is how many micro-batches a simulation of instructions that vary has at least: the median over its steps is
-// then not that of a few draws.
+// variedMicros is how many micro-batches a simulation of instructions that vary has at least: the
+// median over its steps is then not that of a few draws.
 const variedMicros = 48
 
-// aroundMeans has a stage's forwards and backwards, which vary, take in the mean over so many iterations of a setting
-// what they take in the mean over all there could be: a setting with few micro-batches that happened to draw slow forwards would be
-// predicted to be slow. What others wait for them stays.
+// aroundMeans has a stage's forwards and backwards, which vary, take in the mean over so many
+// iterations of a setting what they take in the mean over all there could be: a setting with few
+// micro-batches that happened to draw slow forwards would be predicted to be slow. What others wait
+// for them stays.
 func aroundMeans(costs sim.Costs, at Degrees, iterations int) {
 	for s, replicas := range costs.Stages {
 		for r := range replicas {
@@ -132,7 +133,8 @@ func aroundMeans(costs sim.Costs, at Degrees, iterations int) {
 				sum, micros := 0.0, at.MicroBatches*iterations
 				for pipeline := range at.Pipelines {
 					for m := range micros {
-						sum += sim.Variation(schedule.Instruction{Kind: kind, Pipeline: int16(pipeline), Stage: int32(s), Micro: int32(m)}, c.Spread)
+						sum += sim.Variation(schedule.Instruction{Kind: kind, Pipeline: int16(pipeline), Stage: int32(s),
+							Micro: int32(m)}, c.Spread)
 					}
 				}
 				*takes *= sim.MeanVariation(c.Spread) * float64(at.Pipelines*micros) / sum
@@ -161,9 +163,11 @@ func (w *Workload) score(p *Pipelined) (*Pipelined, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.StepS, p.MemoryBytes, p.busyS = sum.StepS/float64(p.At.Pipelines), held.Likely, slices.Max(sum.BusyS)/float64(p.At.Pipelines)
+	p.StepS, p.MemoryBytes, p.busyS = sum.StepS/float64(p.At.Pipelines), held.Likely,
+		slices.Max(sum.BusyS)/float64(p.At.Pipelines)
 	if !(p.StepS > 0) {
-		return nil, fmt.Errorf("tune: %s: a simulated batch takes %v s; the profile of %s has no times", p.At, p.StepS, w.Profile.Model)
+		return nil, fmt.Errorf("tune: %s: a simulated batch takes %v s; the profile of %s has no times", p.At, p.StepS,
+			w.Profile.Model)
 	}
 	return p, nil
 }
@@ -197,7 +201,8 @@ func (w *Workload) atEveryDepth(ctx context.Context, at Degrees) ([]*Pipelined, 
 		return nil, err
 	}
 	if w.Batch%at.MicroBatches != 0 {
-		return nil, fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it", w.Batch, at.MicroBatches)
+		return nil, fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it",
+			w.Batch, at.MicroBatches)
 	}
 	now, err := w.simulate(at, 0)
 	if err != nil {
@@ -275,7 +280,8 @@ func (w *Workload) Simulated() Machine {
 			return nil, err
 		}
 		return &Trial{
-			Scored: Scored{At: p.At, StepS: sum.StepS / float64(p.At.Pipelines), MemoryBytes: sum.PeakBytes}, TookS: sum.EndS, Timeline: t,
+			Scored: Scored{At: p.At, StepS: sum.StepS / float64(p.At.Pipelines), MemoryBytes: sum.PeakBytes},
+			TookS:  sum.EndS, Timeline: t,
 		}, nil
 	}
 }

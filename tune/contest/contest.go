@@ -74,7 +74,8 @@ type Entry struct {
 // Run simulates every entry and ranks them, the best first.
 func (c Rules) Run(ctx context.Context) ([]Entry, error) {
 	if c.Workers < 1 || c.MicroBatches < 1 || c.Workers*c.MicroBatches > 1<<17 {
-		return nil, fmt.Errorf("tune: %d workers and %d micro-batches to compare schedules on; give 1 of each at least, and %d in all at most", c.Workers, c.MicroBatches, 1<<17)
+		return nil, fmt.Errorf("tune: %d workers and %d micro-batches to compare schedules on; give 1 of each at least, "+
+			"and %d in all at most", c.Workers, c.MicroBatches, 1<<17)
 	}
 	families := family.Families()
 	if len(c.Only) > 0 {
@@ -164,7 +165,8 @@ func (c Rules) enter(f family.Family, policy schedule.Policy, validated bool) En
 	}
 	if worker, over := c.over(sum.PeakBytes); over > 0 {
 		e.Verdict = TooBig
-		e.Why = fmt.Sprintf("worker %d would hold %s, over its limit of %s", worker, c.bytes(sum.PeakBytes[worker]), c.bytes(c.MemoryBytes(worker)))
+		e.Why = fmt.Sprintf("worker %d would hold %s, over its limit of %s", worker, c.bytes(sum.PeakBytes[worker]),
+			c.bytes(c.MemoryBytes(worker)))
 	}
 	return e
 }

@@ -30,7 +30,8 @@ func contestOf(t *testing.T, c Rules) map[string]Entry {
 // all-reduce and nothing else.
 func TestContestKnownLosses(t *testing.T) {
 	const S, M, SR, reduce = 4, 8, 0.2, 1.5
-	free := contestOf(t, Rules{Workers: S, MicroBatches: M, Chunks: 2, Stages: Uniform{Workers: S, ForwardS: 1, InputS: 1, WeightS: 1}.Stages})
+	free := contestOf(t, Rules{Workers: S, MicroBatches: M, Chunks: 2,
+		Stages: Uniform{Workers: S, ForwardS: 1, InputS: 1, WeightS: 1}.Stages})
 	near := func(what string, got, want float64) {
 		t.Helper()
 		if math.Abs(got-want) > 1e-9 {
@@ -48,7 +49,8 @@ func TestContestKnownLosses(t *testing.T) {
 		t.Errorf("1f1b is %v behind the best", f)
 	}
 
-	slow := contestOf(t, Rules{Workers: S, MicroBatches: M, Chunks: 2, Stages: Uniform{Workers: S, ForwardS: 1, InputS: 1, WeightS: 1, TransferS: SR, AllReduceS: reduce}.Stages})
+	slow := contestOf(t, Rules{Workers: S, MicroBatches: M, Chunks: 2,
+		Stages: Uniform{Workers: S, ForwardS: 1, InputS: 1, WeightS: 1, TransferS: SR, AllReduceS: reduce}.Stages})
 	e = slow["1f1b sync"]
 	step := (M+S-1)*3 + (S+M-2-math.Ceil((M-1)/float64(S)))*2*SR
 	near("1f1b's step with transfers", e.StepS, step)
@@ -57,7 +59,8 @@ func TestContestKnownLosses(t *testing.T) {
 	near("dp's step", e.StepS, 3*M+S*reduce)
 	near("dp's all-reduce", e.Lost.Collective, S*reduce/(3*M+S*reduce))
 	near("and nothing else", e.Lost.Sum()-e.Lost.Collective, 0)
-	long := contestOf(t, Rules{Workers: S, MicroBatches: S, Stages: Uniform{Workers: S, ForwardS: 1, InputS: 1, WeightS: 1, AllReduceS: 6}.Stages})
+	long := contestOf(t, Rules{Workers: S, MicroBatches: S,
+		Stages: Uniform{Workers: S, ForwardS: 1, InputS: 1, WeightS: 1, AllReduceS: 6}.Stages})
 	e = long["dp-async 2bw"]
 	near("dp-async's step with a long all-reduce", e.StepS, S*6)
 	near("what it waits for", e.Lost.Collective, 1-3*S/(S*6.0))
@@ -71,9 +74,10 @@ func TestContestReasons(t *testing.T) {
 		MemoryBytes: func(w int) int64 { return 6 * Activation },
 	})
 	for name, want := range map[string]string{
-		"zb-v sync":      "the fastest that fits",
-		"1f1b sync":      "bubble 13.6 %, drain 9.1 %, fill 4.5 %",
-		"afab sync":      "worker 0 would hold 9 activations, over its limit of 6 activations", // M of them, w and its gradient less what overlaps
+		"zb-v sync": "the fastest that fits",
+		"1f1b sync": "bubble 13.6 %, drain 9.1 %, fill 4.5 %",
+		// M of them, w and its gradient less what overlaps
+		"afab sync":      "worker 0 would hold 9 activations, over its limit of 6 activations",
 		"fbp-as sync":    "devices that transfer while they compute",
 		"1f1b-rr latest": "other weights than their forwards",
 		"mp sync":        "bubble 70.3 %",
@@ -82,7 +86,8 @@ func TestContestReasons(t *testing.T) {
 			t.Errorf("%s: %s: %q, want it to say %q", name, got.Verdict, got.Why, want)
 		}
 	}
-	few := contestOf(t, Rules{Workers: 3, MicroBatches: 2, Chunks: 2, Stages: Uniform{Workers: 3, ForwardS: 1, InputS: 1, WeightS: 1}.Stages})
+	few := contestOf(t, Rules{Workers: 3, MicroBatches: 2, Chunks: 2,
+		Stages: Uniform{Workers: 3, ForwardS: 1, InputS: 1, WeightS: 1}.Stages})
 	for name, want := range map[string]string{
 		"chimera sync": "3 stages; two directions", "interleaved sync": "2 micro-batches on 3 workers",
 	} {
@@ -104,7 +109,9 @@ func TestContestReasons(t *testing.T) {
 // every entry a reason; losses are the bubble, and no more than all of the time.
 func TestContestHasEveryone(t *testing.T) {
 	for _, transfer := range []float64{0, 0.3} {
-		all := contestOf(t, Rules{Workers: 4, MicroBatches: 4, Chunks: 3, Clip: true, Stages: Uniform{Workers: 4, ForwardS: 1, InputS: 1.2, WeightS: 0.8, TransferS: transfer, UpdateS: 0.1, Streaming: true}.Stages})
+		all := contestOf(t, Rules{Workers: 4, MicroBatches: 4, Chunks: 3, Clip: true,
+			Stages: Uniform{Workers: 4, ForwardS: 1, InputS: 1.2, WeightS: 0.8, TransferS: transfer, UpdateS: 0.1,
+				Streaming: true}.Stages})
 		want := 0
 		for _, f := range family.Families() {
 			want += max(1, len(f.Policies))

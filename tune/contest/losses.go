@@ -12,7 +12,8 @@ import (
 
 // Losses are parts of the workers' time in which they did not compute.
 type Losses struct {
-	Fill       float64 `json:"fill"`       // between a step's last computation and the next one's first, once the step has ended elsewhere
+	// between a step's last computation and the next one's first, once the step has ended elsewhere
+	Fill       float64 `json:"fill"`
 	Drain      float64 `json:"drain"`      // the same, while other workers still end the step
 	Bubble     float64 `json:"bubble"`     // inside a step, because another stage had not computed
 	Transfer   float64 `json:"transfer"`   // what messages cost: the step is so much shorter where they take no time
@@ -22,7 +23,8 @@ type Losses struct {
 
 // named lists the parts with their names.
 func (l *Losses) named() []namedLoss {
-	return []namedLoss{{"fill", &l.Fill}, {"drain", &l.Drain}, {"bubble", &l.Bubble}, {"transfer", &l.Transfer}, {"collectives", &l.Collective}, {"cores", &l.Core}}
+	return []namedLoss{{"fill", &l.Fill}, {"drain", &l.Drain}, {"bubble", &l.Bubble}, {"transfer", &l.Transfer},
+		{"collectives", &l.Collective}, {"cores", &l.Core}}
 }
 
 type namedLoss struct {
@@ -155,7 +157,8 @@ func around(t *trace.Timeline, worker int) surroundings {
 
 // around is the steps that the computations before and behind a gap belong to; -1 is none.
 func (s surroundings) around(g trace.Gap) (before, after int) {
-	k, _ := slices.BinarySearchFunc(s.computed, g.EndS-1e-12*math.Abs(g.EndS), func(e trace.Event, at float64) int { return cmp.Compare(e.StartS, at) })
+	k, _ := slices.BinarySearchFunc(s.computed, g.EndS-1e-12*math.Abs(g.EndS),
+		func(e trace.Event, at float64) int { return cmp.Compare(e.StartS, at) })
 	before, after = -1, -1
 	if k > 0 {
 		before = s.computed[k-1].Step

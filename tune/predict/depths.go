@@ -20,7 +20,8 @@ func Advanced(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, 
 		return nil, fmt.Errorf("tune: %w", err)
 	}
 	if f.Warmup == nil {
-		return nil, fmt.Errorf("tune: schedule %s has depths of its own; forwards in advance are for %s", f.Name, strings.Join(deepening(), " and "))
+		return nil, fmt.Errorf("tune: schedule %s has depths of its own; forwards in advance are for %s", f.Name,
+			strings.Join(deepening(), " and "))
 	}
 	depths, err := family.AdvanceDepths(len(pl.Stages), pl.MicroBatches, advance, family.Graded)
 	if err != nil {
@@ -29,7 +30,8 @@ func Advanced(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, 
 	return WithDepths(p, c, pl, clip, depths)
 }
 
-// deepening are the families that forwards in advance are for: those with depths, each by the one that it is a choice of.
+// deepening are the families that forwards in advance are for: those with depths, each by the one
+// that it is a choice of.
 func deepening() []string {
 	var names []string
 	for _, f := range family.Families() {

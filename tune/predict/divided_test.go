@@ -11,9 +11,10 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// BaPipe's Table II, 1F1B-SNO, is (M+N-1)(F+B) + (N+M-2-ceil((M-1)/N)) 2 SR. Layers divided between neighbours
-// make F + B the same on every stage, and SR is what crosses the boundary inside a layer: its input and the part
-// of its output that was made in front (§3.3.2). The simulator must come to what the table says.
+// BaPipe's Table II, 1F1B-SNO, is (M+N-1)(F+B) + (N+M-2-ceil((M-1)/N)) 2 SR. Layers divided between
+// neighbours make F + B the same on every stage, and SR is what crosses the boundary inside a
+// layer: its input and the part of its output that was made in front (§3.3.2). The simulator must
+// come to what the table says.
 func TestDividedLayersTakeWhatTheTableSays(t *testing.T) {
 	type layer struct {
 		f, b float64

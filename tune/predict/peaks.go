@@ -13,15 +13,17 @@ import (
 
 // Peaks is what workers hold at most, by device.
 type Peaks struct {
-	Likely             []int64 // in training, if one of them falls behind by slowCore
-	AtMost, Evaluation []int64 // what no timing of training exceeds, and none of an evaluation; nil where they are not known
+	Likely []int64 // in training, if one of them falls behind by slowCore
+	// what no timing of training exceeds, and none of an evaluation; nil where they are not known
+	AtMost, Evaluation []int64
 }
 
 const (
 	// boundedWorkers is the most workers of which each is simulated behind the others.
 	boundedWorkers = 16
-	// slowCore is how many times as slow a worker is taken to be for a while. Of 1.25, 1.6 and 2 it came closest to what
-	// convnet and gpt held on a machine whose cores differ by up to 1.3 for seconds and stumble in between.
+	// slowCore is how many times as slow a worker is taken to be for a while. Of 1.25, 1.6 and 2 it
+	// came closest to what convnet and gpt held on a machine whose cores differ by up to 1.3 for
+	// seconds and stumble in between.
 	slowCore = 2.0
 )
 
@@ -33,9 +35,11 @@ func boundsPeaks(c *cluster.Cluster, pl *plan.Plan) bool {
 	return len(pl.Devices()) <= boundedWorkers && c.InOneMemory(0, len(c.Devices)-1)
 }
 
-// PeaksOf is what a plan's workers hold, simulated being the peaks of the timing that its costs give. It looks at peakSteps
-// steps, or at as much of a stream as fills it; where that is more than is simulated, at that timing alone.
-func PeaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, costs sim.Costs, simulated []int64) (Peaks, error) {
+// PeaksOf is what a plan's workers hold, simulated being the peaks of the timing that its costs
+// give. It looks at peakSteps steps, or at as much of a stream as fills it; where that is more than
+// is simulated, at that timing alone.
+func PeaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, costs sim.Costs,
+	simulated []int64) (Peaks, error) {
 	out := Peaks{Likely: simulated}
 	repeat := peakSteps
 	if !schedule.Policy(pl.Weights).Flushes() {

@@ -38,7 +38,8 @@ func Plan(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) (pla
 
 // PlanIf is Plan for a search. What workers hold under other timings takes several simulations more; it is
 // looked into where the step is worth it, and left out (rough) where not.
-func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, worth func(stepS float64) bool) (predicted plan.Predicted, rough bool, err error) {
+func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
+	worth func(stepS float64) bool) (predicted plan.Predicted, rough bool, err error) {
 	costs, err := sim.CostsOf(p, c, pl)
 	if err != nil {
 		return predicted, false, err
@@ -81,7 +82,8 @@ func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, wo
 		sum.Bubble = max(0, 1-busy/(float64(len(sum.BusyS))*sum.StepS)) // rounding can leave less
 	}
 	if !(sum.StepS > 0) {
-		return predicted, false, fmt.Errorf("tune: a simulated step takes %v s; the profile of %s has no times", sum.StepS, p.Model)
+		return predicted, false, fmt.Errorf("tune: a simulated step takes %v s; the profile of %s has no times",
+			sum.StepS, p.Model)
 	}
 	held := Peaks{Likely: sum.PeakBytes}
 	if rough = !worth(sum.StepS); !rough {
@@ -91,7 +93,8 @@ func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, wo
 	}
 	return plan.Predicted{
 		StepS: sum.StepS, SamplesPerSecond: float64(pl.Batch()*pl.Together()) / sum.StepS, Bubble: sum.Bubble,
-		MemoryBytes: held.Likely, AtMostBytes: held.AtMost, EvaluationBytes: held.Evaluation, BusyS: sum.BusyS, PeakActivations: sum.PeakActivations,
+		MemoryBytes: held.Likely, AtMostBytes: held.AtMost, EvaluationBytes: held.Evaluation, BusyS: sum.BusyS,
+		PeakActivations: sum.PeakActivations,
 	}, rough, nil
 }
 

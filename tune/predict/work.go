@@ -12,10 +12,11 @@ const (
 	// mostSimulated bounds the instructions that one prediction plays: a minute or two of them. A step of 1,024
 	// workers with 4,096 micro-batches, three times, is 75 million.
 	mostSimulated = 100_000_000
-	// OftenPlayed is as many steps as a question takes that asks for prediction upon prediction: ten of a step's.
+	// OftenPlayed is as many steps as a question takes that asks for prediction upon prediction: ten
+	// of a step's.
 	OftenPlayed = 10 * fewestSteps
-	// provenAsPlayed is how many times a stream is counted: what proves that it fits together takes as long as playing it
-	// so many times.
+	// provenAsPlayed is how many times a stream is counted: what proves that it fits together takes as
+	// long as playing it so many times.
 	provenAsPlayed = 8
 )
 
@@ -26,12 +27,14 @@ type WorkError struct {
 }
 
 func (e *WorkError) Error() string {
-	return fmt.Sprintf("tune: %d micro-batches a step through %d stages: %d instructions to simulate, of %d at most; take larger micro-batches, or a smaller batch",
+	return fmt.Sprintf("tune: %d micro-batches a step through %d stages: %d instructions to simulate, of %d at most; "+
+		"take larger micro-batches, or a smaller batch",
 		e.MicroBatches, e.Stages, e.Instructions, e.Most)
 }
 
-// instructionsOf is how many a lowered step of so many micro-batches has, about: a forward and a backward of each on
-// each of its workers, and behind the first stage a transfer each way, sent and received.
+// instructionsOf is how many a lowered step of so many micro-batches has, about: a forward and a
+// backward of each on each of its workers, and behind the first stage a transfer each way, sent and
+// received.
 func instructionsOf(micros, visits, stages int) int64 {
 	n := 2 * int64(micros) * int64(visits)
 	if stages > 1 {
@@ -57,7 +60,8 @@ func StepInstructions(pl *plan.Plan) int64 {
 func CheckWork(pl *plan.Plan, steps int) error {
 	each := StepInstructions(pl)
 	if each > mostSimulated/int64(steps) {
-		return &WorkError{MicroBatches: pl.MicroBatches, Stages: len(pl.Stages), Instructions: each * int64(steps), Most: mostSimulated}
+		return &WorkError{MicroBatches: pl.MicroBatches, Stages: len(pl.Stages), Instructions: each * int64(steps),
+			Most: mostSimulated}
 	}
 	return nil
 }

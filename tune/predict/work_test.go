@@ -16,19 +16,23 @@ func TestMoreThanIsSimulatedIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	pl := &plan.Plan{
-		Version: plan.Version, Model: "imported", Replication: "round_robin", MicroBatch: 1, MicroBatches: 100_000_000, Schedule: "1f1b", Weights: "sync",
-		Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 1, Devices: []int{0}}, {FirstLayer: 2, LastLayer: 4, Devices: []int{1}}},
+		Version: plan.Version, Model: "imported", Replication: "round_robin", MicroBatch: 1, MicroBatches: 100_000_000,
+		Schedule: "1f1b", Weights: "sync",
+		Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 1, Devices: []int{0}},
+			{FirstLayer: 2, LastLayer: 4, Devices: []int{1}}},
 	}
 	p := &profile.Profile{Version: profile.Version, Model: "imported", Source: "imported"}
 	for i := range 5 {
 		p.Layers = append(p.Layers, profile.Layer{
 			Name: string(rune('a' + i)), Kind: "linear", From: []int{i - 1}, TiedTo: -1, ParameterBytes: 1 << 20,
-			Costs: []profile.Cost{{Device: profile.AnyDevice, MicroBatch: 64, ForwardS: 0.01, BackwardS: 0.02, OutputBytes: 1 << 10, SavedBytes: 1 << 10}},
+			Costs: []profile.Cost{{Device: profile.AnyDevice, MicroBatch: 64, ForwardS: 0.01, BackwardS: 0.02,
+				OutputBytes: 1 << 10, SavedBytes: 1 << 10}},
 		})
 	}
 	_, err = Plan(p, c, pl, false)
 	var work *WorkError
-	if !errors.As(err, &work) || work.MicroBatches != 100_000_000 || work.Stages != 2 || work.Instructions != 3_600_000_000 {
+	if !errors.As(err, &work) || work.MicroBatches != 100_000_000 || work.Stages != 2 ||
+		work.Instructions != 3_600_000_000 {
 		t.Errorf("got %v", err)
 	}
 }

@@ -49,7 +49,8 @@ func named(text string, names []string) (string, bool) {
 		if text == name || strings.Contains(text, strconv.Quote(name)) {
 			return name, true
 		}
-		if strings.ContainsAny(name, "0123456789-") && regexp.MustCompile(`(^|[^\w-])`+regexp.QuoteMeta(name)+`($|[^\w-])`).MatchString(text) {
+		if strings.ContainsAny(name, "0123456789-") &&
+			regexp.MustCompile(`(^|[^\w-])`+regexp.QuoteMeta(name)+`($|[^\w-])`).MatchString(text) {
 			return name, true
 		}
 	}
@@ -112,7 +113,8 @@ func TestNamesAreFound(t *testing.T) {
 // TestRoles: each part has the one that plays it.
 func TestRoles(t *testing.T) {
 	averaging, policy := roles.Averaging()
-	got := []string{roles.Pipelines().Name, roles.Undivided().Name, averaging.Name, string(policy), roles.Partitioner().Name}
+	got := []string{roles.Pipelines().Name, roles.Undivided().Name, averaging.Name, string(policy),
+		roles.Partitioner().Name}
 	if want := []string{"1f1b", "dp", "elastic", "elastic", "avgpipe"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

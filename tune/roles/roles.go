@@ -17,7 +17,10 @@ import (
 
 // Pipelines is the family that takes any depths K_i which do not grow from stage to stage.
 func Pipelines() family.Family {
-	return first("takes any depths of its stages", func(f family.Family) bool { return f.IsGeneral() && f.Warmup != nil && f.AdmitsPolicy(schedule.Sync) })
+	return first("takes any depths of its stages", func(f family.Family) bool {
+		return f.IsGeneral() &&
+			f.Warmup != nil && f.AdmitsPolicy(schedule.Sync)
+	})
 }
 
 // Undivided is the family that has the whole model on each of any number of workers.
@@ -32,7 +35,10 @@ func WholeModel(f family.Family) bool { return f.Undivided && f.General == Undiv
 func Averaging() (family.Family, schedule.Policy) {
 	all := schedule.Policies()
 	w := all[slices.IndexFunc(all, schedule.Policy.Averages)]
-	return first("averages pipelines of any depths", func(f family.Family) bool { return f.Warmup != nil && f.AdmitsPolicy(w) }), w
+	return first("averages pipelines of any depths", func(f family.Family) bool {
+		return f.Warmup != nil &&
+			f.AdmitsPolicy(w)
+	}), w
 }
 
 // Partitioner is the planner of stages for pipelines that average.
