@@ -59,6 +59,7 @@ var rules = []rule{
 		"it measures through the command line, and reads what is left by itself"},
 	{"lab/race", []string{"model", "plan", "schedule", "sim", "run", "engine"}, "it measures processes that speak a line protocol, whatever they train"},
 	{"lab/curves", []string{"plan", "sim", "run", "engine"}, "it counts what trainings and Timelines say"},
+	{"lab/versus", []string{"model", "plan", "schedule", "sim", "run", "engine"}, "it compares programs by what both print"},
 	{"data", []string{"engine", "model", "plan", "schedule", "run"}, "data yields batches and knows nobody"},
 }
 

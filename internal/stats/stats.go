@@ -25,6 +25,16 @@ func Median(values []float64) float64 {
 // Middle is the position of the median among so many sorted things, the lower one of two.
 func Middle(n int) int { return (n - 1) / 2 }
 
+// Quartiles are the values that a quarter, and three quarters, of all others are below: of so few that it matters, one of
+// them each and no number between two.
+func Quartiles(values []float64) (lower, upper float64) {
+	if len(values) == 0 {
+		return 0, 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/4], sorted[3*len(sorted)/4]
+}
+
 // Mean is the sum of values over their number.
 func Mean(values []float64) float64 {
 	if len(values) == 0 {

@@ -1,0 +1,158 @@
+package versus
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Build is one of the two programs.
+type Build struct {
+	Name   string `json:"name"` // old or new
+	Path   string `json:"path"`
+	SHA256 string `json:"sha256"`
+	native string // its library; empty: the build finds its own
+	dir    string // where it runs and keeps its profiles
+}
+
+// stopWait is how long a program may take to end once it is told to.
+const stopWait = 10 * time.Second
+
+// OpenBuild takes a program, with its library unless it finds that itself, and a folder of its own to run in.
+func OpenBuild(name, path, native, dir string) (*Build, error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("versus: %w", err)
+	}
+	text, err := os.ReadFile(absolute)
+	if err != nil {
+		return nil, fmt.Errorf("versus: the %s build: %w", name, err)
+	}
+	if native != "" {
+		if native, err = filepath.Abs(native); err != nil {
+			return nil, fmt.Errorf("versus: %w", err)
+		}
+	}
+	sum := sha256.Sum256(text)
+	b := &Build{Name: name, Path: path, SHA256: hex.EncodeToString(sum[:]), native: native, dir: filepath.Join(dir, name)}
+	if err := os.MkdirAll(b.dir, 0o755); err != nil {
+		return nil, fmt.Errorf("versus: %w", err)
+	}
+	b.Path = absolute
+	return b, nil
+}
+
+// run starts the program with arguments, and gives what it printed and how long it took from start to end.
+func (b *Build) run(ctx context.Context, args ...string) (out []byte, seconds float64, err error) {
+	c := exec.CommandContext(ctx, b.Path, args...)
+	c.Dir = b.dir
+	c.Env = b.environment()
+	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
+	c.WaitDelay = stopWait
+	var stdout, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &stdout, &stderr
+	began := time.Now()
+	err = c.Run()
+	seconds = time.Since(began).Seconds()
+	if ctx.Err() != nil {
+		return nil, 0, context.Cause(ctx)
+	}
+	if err != nil {
+		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+		return nil, 0, fmt.Errorf("versus: the %s build: millrace %s: %w: %s", b.Name, strings.Join(args, " "), err, lines[len(lines)-1])
+	}
+	return stdout.Bytes(), seconds, nil
+}
+
+// environment is this process's, but for the cache and the library, and for kernels that are not the processor's own.
+func (b *Build) environment() []string {
+	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
+		name, _, _ := strings.Cut(e, "=")
+		return name == "OPENBLAS_CORETYPE" || name == "MILLRACE_NATIVE" || name == "XDG_CACHE_HOME"
+	})
+	env = append(env, "XDG_CACHE_HOME="+filepath.Join(b.dir, "cache"))
+	if b.native != "" {
+		env = append(env, "MILLRACE_NATIVE="+b.native)
+	}
+	return env
+}
+
+// answer runs the program and reads the JSON that it prints.
+func (b *Build) answer(ctx context.Context, into any, args ...string) error {
+	out, _, err := b.run(ctx, append(args, "--json")...)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(out, into); err != nil {
+		return fmt.Errorf("versus: the %s build: millrace %s: %w", b.Name, strings.Join(args, " "), err)
+	}
+	return nil
+}
+
+// took is how long the program takes with arguments.
+func (b *Build) took(ctx context.Context, args ...string) (float64, error) {
+	_, seconds, err := b.run(ctx, args...)
+	return seconds, err
+}
+
+// trained is what a training says of itself.
+type trained struct {
+	Loss      float64 `json:"loss"`
+	Predicted float64 `json:"predicted_step_s"`
+	Measured  float64 `json:"measured_step_s"`
+}
+
+// train trains some steps and nothing else.
+func (b *Build) train(ctx context.Context, steps int, settings ...string) (trained, error) {
+	args := append([]string{"train", "--steps", fmt.Sprint(steps), "--eval-rows", "1", "--out", "run", "--overwrite"}, settings...)
+	var t trained
+	if err := b.answer(ctx, &t, args...); err != nil {
+		return t, err
+	}
+	if !(t.Measured > 0) || !(t.Predicted > 0) {
+		return t, fmt.Errorf("versus: the %s build: a training predicts a step of %v s and measures %v s", b.Name, t.Predicted, t.Measured)
+	}
+	return t, nil
+}
+
+// errNoPlan says that a plan printed by a build cannot be read.
+var errNoPlan = errors.New("its plan names no stages")
+
+// shape is what settings fix of a plan.
+type shape struct {
+	Plan struct {
+		Stages []struct {
+			FirstLayer int `json:"first_layer"`
+		} `json:"stages"`
+		MicroBatches int    `json:"micro_batches"`
+		Schedule     string `json:"schedule"`
+	} `json:"plan"`
+}
+
+// planned asks a build for a plan, and gives the settings that have any build make the same.
+func (b *Build) planned(ctx context.Context, settings ...string) ([]string, error) {
+	var s shape
+	if err := b.answer(ctx, &s, append([]string{"plan"}, settings...)...); err != nil {
+		return nil, err
+	}
+	if len(s.Plan.Stages) == 0 || s.Plan.MicroBatches < 1 {
+		return nil, fmt.Errorf("versus: the %s build: %w", b.Name, errNoPlan)
+	}
+	var cuts []string
+	for _, st := range s.Plan.Stages[1:] {
+		cuts = append(cuts, fmt.Sprint(st.FirstLayer))
+	}
+	return []string{"--split", strings.Join(cuts, ","), "--schedule", s.Plan.Schedule,
+		"--micro-batches", fmt.Sprint(s.Plan.MicroBatches), "--recompute", "none"}, nil
+}

@@ -1,0 +1,86 @@
+package versus
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/millrace-ml/millrace/internal/stats"
+)
+
+// Case is one thing that both builds do.
+type Case struct {
+	Name string
+	// Limit is the least speed, as a part of the old build's, that is no loss; 0: it is only stated.
+	Limit float64
+	Pairs int
+	// Prepare makes what both need and gives how long one visit to a build takes, in seconds, by whatever measure
+	// the case has. What it takes counts for nothing.
+	Prepare func(ctx context.Context, old, new *Build) (visit func(context.Context, *Build) (float64, error), err error)
+}
+
+// Row is what a case found.
+type Row struct {
+	Name       string         `json:"name"`
+	OldS       []float64      `json:"old_s"` // of each pair
+	NewS       []float64      `json:"new_s"`
+	OldMedianS float64        `json:"old_median_s"`
+	NewMedianS float64        `json:"new_median_s"`
+	Speed      float64        `json:"speed"` // of the new build over the old one's: the median over pairs
+	Interval   stats.Interval `json:"interval"`
+	Limit      float64        `json:"limit,omitempty"`
+	Slower     bool           `json:"slower"` // the whole interval lies below the limit
+}
+
+// confidence is that of every interval.
+const confidence = 0.95
+
+// Compare visits both builds in pairs, the first of a pair being the second of the next, behind one visit to each that
+// counts for nothing.
+func Compare(ctx context.Context, old, new *Build, c Case, log io.Writer) (Row, error) {
+	row := Row{Name: c.Name, Limit: c.Limit}
+	if least := stats.Fewest(confidence); c.Pairs < least {
+		return row, fmt.Errorf("versus: %s: %d pairs; an interval takes %d at least", c.Name, c.Pairs, least)
+	}
+	visit, err := c.Prepare(ctx, old, new)
+	if err != nil {
+		return row, fmt.Errorf("%s: %w", c.Name, err)
+	}
+	for pair := range c.Pairs + 1 {
+		took := map[*Build]float64{}
+		order := []*Build{old, new}
+		if pair%2 == 1 {
+			order = []*Build{new, old}
+		}
+		for _, b := range order {
+			if took[b], err = visit(ctx, b); err != nil {
+				return row, fmt.Errorf("%s: %w", c.Name, err)
+			}
+			if !(took[b] > 0) {
+				return row, fmt.Errorf("versus: %s: the %s build took %v s", c.Name, b.Name, took[b])
+			}
+			if pair == 0 {
+				fmt.Fprintf(log, "  %s: the %s build takes %.3g s\n", c.Name, b.Name, took[b])
+			}
+		}
+		if pair > 0 {
+			row.OldS, row.NewS = append(row.OldS, took[old]), append(row.NewS, took[new])
+			fmt.Fprintf(log, "  %s, pair %d of %d: %.3f\n", c.Name, pair, c.Pairs, took[old]/took[new])
+		}
+	}
+	return row, row.judge()
+}
+
+// judge fills in what the pairs say.
+func (r *Row) judge() (err error) {
+	ratios := make([]float64, len(r.OldS))
+	for i := range ratios {
+		ratios[i] = r.OldS[i] / r.NewS[i]
+	}
+	r.OldMedianS, r.NewMedianS, r.Speed = stats.Median(r.OldS), stats.Median(r.NewS), stats.Median(ratios)
+	if r.Interval, err = stats.MedianInterval(ratios, confidence); err != nil {
+		return fmt.Errorf("%s: %w", r.Name, err)
+	}
+	r.Slower = r.Limit > 0 && r.Interval.Hi < r.Limit
+	return nil
+}
