@@ -17,7 +17,7 @@ type costs struct {
 
 	forward    [][]float64 // by type, prefix sums over layers
 	backward   [][]float64
-	fastest    []float64 // forward and backward of the layers from one on, on the device type fastest at them
+	fastest    []float64 // forward and backward of the layers from one on, each on the device type fastest at it
 	parameters []int64   // prefix sums over layers
 	fixed      []int64   // parameters, gradients, the optimizer's copies, buffers
 	saved      []int64   // activations of one micro-batch
@@ -46,11 +46,13 @@ func newCosts(p *profile.Profile, places *places, batch, mb int, recompute strin
 			f[k+1], b[k+1] = f[k]+costs[k].ForwardS, b[k]+costs[k].BackwardS
 		}
 		d.forward, d.backward = append(d.forward, f), append(d.backward, b)
-		for k := range d.fastest {
-			if from := f[n] - f[k] + b[n] - b[k]; i == 0 || from < d.fastest[k] {
-				d.fastest[k] = from
-			}
+	}
+	for k := n - 1; k >= 0; k-- {
+		least := math.Inf(1)
+		for t := range d.forward {
+			least = min(least, d.forward[t][k+1]-d.forward[t][k]+d.backward[t][k+1]-d.backward[t][k])
 		}
+		d.fastest[k] = d.fastest[k+1] + least
 	}
 	return d, nil
 }

@@ -142,9 +142,9 @@ func newInput(p *profile.Profile, c *cluster.Cluster, batch int, k Constants) (*
 	return a, &Answer{States: states, Order: order}, nil
 }
 
-// SameBlock is how much less, relatively, a bottleneck must be to count as less: layers
+// sameBlock is how much less, relatively, a bottleneck must be to count as less: layers
 // that are alike tie but for the rounding of sums, which must not choose the plan.
-const SameBlock = 1e-12
+const sameBlock = 1e-12
 
 // bipartition is compute_bipartition: every cut in two, every number of devices before it,
 // every way to place both, by the analytical speedup. Here transfers count a_k once.
@@ -179,7 +179,7 @@ func (a *input) bipartition(ctx context.Context) (best Candidate, ok bool, err e
 				length := block*(M-1) + a.total()/M + s.sent*a.output[l]/M
 				speedup = a.total() / (length + max(0, s.sum1*reduced, s.sum2*reduced2-block))
 			}
-			if chosen == nil || speedup >= most*(1-SameBlock) { // the last of equals, as the original's max_by_key
+			if chosen == nil || speedup >= most*(1-sameBlock) { // the last of equals, as the original's max_by_key
 				chosen, most, cut = s, speedup, l
 			}
 		}

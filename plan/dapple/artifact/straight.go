@@ -215,7 +215,7 @@ func (s *straightSearch) row(ctx context.Context, m int, before [][]cell) ([][]c
 						n = int32(len(cells))
 						at[o.to.set] = n
 					}
-					if block < cells[n-1].block*(1-SameBlock) {
+					if block < cells[n-1].block*(1-sameBlock) {
 						cells[n-1] = cell{o.to, block, k, ci}
 					}
 				}

@@ -36,7 +36,7 @@ func literalPlanFor(a *input, i int, straight bool) (Candidate, bool) {
 	best := func(cells map[string]literalCell) (key string) {
 		least := math.Inf(1)
 		for _, k := range slices.Sorted(maps.Keys(cells)) {
-			if cells[k].block < least*(1-SameBlock) {
+			if cells[k].block < least*(1-sameBlock) {
 				least, key = cells[k].block, k
 			}
 		}
@@ -72,7 +72,7 @@ func literalPlanFor(a *input, i int, straight bool) (Candidate, bool) {
 						for _, after := range a.at.PlaceEach(before, mp, rp) {
 							to := a.at.Between(before, after)
 							block := max(c.block, (a.compute[j]-a.compute[k])/float64(mp*rp), a.transferS(c.devices, to, 2*a.output[k]))
-							if old, ok := table[j][m][after.Key()]; !ok || block < old.block*(1-SameBlock) {
+							if old, ok := table[j][m][after.Key()]; !ok || block < old.block*(1-sameBlock) {
 								table[j][m][after.Key()] = literalCell{block, k, m - mp, key, to, mp}
 							}
 						}
