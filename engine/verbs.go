@@ -30,6 +30,10 @@ func inPlace(d Device, op string, args ...any) error {
 
 const contiguousFormat = 0 // of libtorch's memory formats
 
+// Unseen is t's memory, through which writes go unnoticed by graphs that saved t: their backwards, if they read it,
+// read what is there then.
+func Unseen(d Device, t Tensor) (Tensor, error) { return first(d, "aten::data", t) }
+
 // Copy is a contiguous copy of t in the innermost scope.
 func Copy(d Device, t Tensor) (Tensor, error) { return first(d, "aten::clone", t, contiguousFormat) }
 
@@ -40,6 +44,9 @@ func Narrow(d Device, t Tensor, dim int, start, length int64) (Tensor, error) {
 
 // Cat is tensors joined along a dimension: a copy.
 func Cat(d Device, ts []Tensor, dim int) (Tensor, error) { return first(d, "aten::cat", ts, dim) }
+
+// Stack is tensors of one shape side by side along a new first dimension: a copy.
+func Stack(d Device, ts []Tensor) (Tensor, error) { return first(d, "aten::stack", ts, 0) }
 
 // CopyInto overwrites to with from, which has its shape and type.
 func CopyInto(d Device, to, from Tensor) error { return inPlace(d, "aten::copy_", to, from) }

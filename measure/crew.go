@@ -165,7 +165,10 @@ func (b *bench) forward() (id int, err error) {
 	}
 	id = b.next
 	b.next++
-	_, _, err = b.stage.Forward(stage.Micro{ID: id, Step: id, Rows: b.rows, Version: b.stage.Version()}, given)
+	_, loss, err := b.stage.Forward(stage.Micro{ID: id, Step: id, Rows: b.rows, Version: b.stage.Version()}, given)
+	if err == nil {
+		loss.Free()
+	}
 	return id, err
 }
 

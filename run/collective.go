@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-	"unsafe"
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/schedule"
@@ -19,10 +18,10 @@ import (
 // they are not taken for transfers.
 const phaseCollective = 101
 
-func partsOf(vectors []stage.Vector) []wire.Part {
-	parts := make([]wire.Part, len(vectors))
-	for i, v := range vectors {
-		parts[i] = wire.Part{Name: v.Name, DType: v.DType.String(), Shape: v.Shape, Data: v.Data}
+func partsOf(l *lent) []wire.Part {
+	parts := make([]wire.Part, len(l.vectors))
+	for i, v := range l.vectors {
+		parts[i] = wire.Part{Name: v.Name, DType: v.Tensor.DType().String(), Shape: v.Tensor.Shape(), Data: l.hosts[i].Bytes()}
 	}
 	return parts
 }
@@ -59,34 +58,49 @@ func (w *worker) exchange(ctx context.Context, members []schedule.Instruction, r
 // sumTied adds up the gradients of all uses of the parameters that this stage shares with
 // others, in layer order, so that every holder steps its copy by the same.
 func (w *worker) sumTied(h *holding, in schedule.Instruction) error {
+	if err := w.land(h); err != nil {
+		return err
+	}
 	uses, err := h.TiedUses()
+	if err != nil {
+		return err
+	}
+	vectors := make([]stage.Vector, len(uses))
+	var size int64
+	for i, u := range uses {
+		vectors[i] = u.Vector
+		size += u.Tensor.Bytes()
+	}
+	l, err := w.lend(h, vectors)
 	if err != nil {
 		return err
 	}
 	members, ranks := w.x.program.Group(in)
 	epoch := w.x.epoch
-	var size int64
-	for _, u := range uses {
-		size += int64(len(u.Data))
-	}
 	w.x.besides(w, in, time.Now(), size, func(ctx context.Context) error {
+		if err := l.wait(); err != nil {
+			return err
+		}
 		var m wire.Message
-		for _, u := range uses {
-			m = append(m, wire.Part{Name: u.Param.Name, DType: u.DType.String(), Shape: []int64{int64(u.Layer)}, Data: bytes.Clone(u.Data)})
+		for i, p := range partsOf(l) {
+			p.Shape, p.Data = []int64{int64(uses[i].Layer)}, bytes.Clone(p.Data)
+			m = append(m, p)
 		}
 		got, err := w.exchange(ctx, members, ranks, in, epoch, m)
 		if err != nil {
 			return err
 		}
 		got[in.Stage] = m
-		return w.sumUses(uses, got)
+		err = w.sumUses(uses, l, got)
+		l.summed.Store(err == nil)
+		return err
 	})
 	return nil
 }
 
 // sumUses sums, for every parameter among uses, what all stages gave for it. The parts'
 // shape is the layer of the use, which orders the sum.
-func (w *worker) sumUses(uses []stage.TiedUse, given map[int32]wire.Message) error {
+func (w *worker) sumUses(uses []stage.TiedUse, l *lent, given map[int32]wire.Message) error {
 	for i, u := range uses {
 		if i > 0 && uses[i-1].Param == u.Param {
 			continue
@@ -106,7 +120,7 @@ func (w *worker) sumUses(uses []stage.TiedUse, given map[int32]wire.Message) err
 				return err
 			}
 		}
-		copy(u.Data, total)
+		copy(l.hosts[i].Bytes(), total)
 	}
 	return nil
 }
@@ -114,19 +128,25 @@ func (w *worker) sumUses(uses []stage.TiedUse, given map[int32]wire.Message) err
 // norm shares the squares of the final gradients and has every stage learn by how much
 // to scale its own.
 func (w *worker) norm(h *holding, in schedule.Instruction) error {
-	vectors, err := h.Norms()
+	if err := w.land(h); err != nil {
+		return err
+	}
+	own, err := w.squares(h)
 	if err != nil {
 		return err
 	}
 	members, ranks := w.x.program.Group(in)
 	first, end := w.x.program.Covers(in, w.x.minibatches)
 	epoch, step, covered := w.x.epoch, w.x.base+end-1, float64(end-first)
-	w.x.besides(w, in, time.Now(), int64(8*len(vectors)), func(ctx context.Context) error {
-		squares := make([]float64, len(vectors))
-		for i, v := range vectors {
-			squares[i] = stage.SquareSum(v) / (covered * covered) // of the mean over the minibatches, not of their sum
+	w.x.besides(w, in, time.Now(), own.bytes(), func(ctx context.Context) error {
+		squares, err := own.numbers()
+		if err != nil {
+			return err
 		}
-		m := wire.Message{{Name: "squares", DType: engine.Float64.String(), Shape: []int64{int64(len(squares))}, Data: floatBytes(squares)}}
+		for i := range squares {
+			squares[i] /= covered * covered // of the mean over the minibatches, not of their sum
+		}
+		m := wire.Message{{Name: "squares", DType: engine.Float64.String(), Shape: []int64{int64(len(squares))}, Data: engine.Bytes(squares)}}
 		got, err := w.exchange(ctx, members, ranks, in, epoch, m)
 		if err != nil {
 			return err
@@ -135,7 +155,7 @@ func (w *worker) norm(h *holding, in schedule.Instruction) error {
 		var all []float64
 		for s := range int32(w.x.program.Stages) { // stages ascend, and so do the layers in each: model order
 			for _, p := range got[s] {
-				all = append(all, floatsOf(p.Data)...)
+				all = append(all, engine.Numbers[float64](p.Data)...)
 			}
 		}
 		total := stage.GlobalNorm(all)
@@ -155,16 +175,12 @@ func (w *worker) norm(h *holding, in schedule.Instruction) error {
 	return nil
 }
 
-func floatBytes(xs []float64) []byte {
-	if len(xs) == 0 {
-		return nil
+// squares fetches the sums of squares of a stage's gradients. Whoever reads them frees them.
+func (w *worker) squares(h *holding) (*lent, error) {
+	t, err := h.Norms()
+	if err != nil || t == nil {
+		return &lent{}, err
 	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(&xs[0])), 8*len(xs))
-}
-
-func floatsOf(b []byte) []float64 {
-	if len(b) == 0 {
-		return nil
-	}
-	return unsafe.Slice((*float64)(unsafe.Pointer(&b[0])), len(b)/8)
+	defer t.Free()
+	return w.fetch([]stage.Vector{{Name: "squares of gradients", Tensor: t}})
 }

@@ -84,7 +84,7 @@ func average(of []checkpoint.Tensor) (checkpoint.Tensor, error) {
 func averageInto[T float32 | float64](of []checkpoint.Tensor) {
 	all := make([][]T, len(of))
 	for i, t := range of {
-		all[i] = view[T](t.Data)
+		all[i] = engine.Numbers[T](t.Data)
 	}
 	for k := range all[0] {
 		sum := 0.0

@@ -93,13 +93,13 @@ func TestElasticCheckpointHoldsAllModels(t *testing.T) {
 			if err != nil || string(z.Data) != string(w.Data) {
 				t.Fatalf("%s: %s in the checkpoint is not the run's: %v", o.Kind, name, err)
 			}
-			mean := make([]float64, len(floatsOf(z.Data)))
+			mean := make([]float64, len(engine.Numbers[float64](z.Data)))
 			for p := range 3 {
 				x, err := from.Tensor(pipelineTensor(p, name))
 				if err != nil {
 					t.Fatal(err)
 				}
-				for k, v := range floatsOf(x.Data) {
+				for k, v := range engine.Numbers[float64](x.Data) {
 					mean[k] += v / 3
 				}
 				for _, state := range o.States() {
@@ -108,7 +108,7 @@ func TestElasticCheckpointHoldsAllModels(t *testing.T) {
 					}
 				}
 			}
-			for k, v := range floatsOf(z.Data) {
+			for k, v := range engine.Numbers[float64](z.Data) {
 				if d := v - mean[k]; d > 1e-12 || d < -1e-12 {
 					t.Fatalf("%s: %s[%d] of the reference is %v, the average %v", o.Kind, name, k, v, mean[k])
 				}
@@ -121,11 +121,11 @@ func TestElasticCheckpointHoldsAllModels(t *testing.T) {
 func TestAverageOfStates(t *testing.T) {
 	narrow := func(name string, x ...float32) checkpoint.Tensor {
 		t := checkpoint.Tensor{Name: name, DType: engine.Float32, Shape: []int64{int64(len(x))}, Data: make([]byte, 4*len(x))}
-		copy(view[float32](t.Data), x)
+		copy(engine.Numbers[float32](t.Data), x)
 		return t
 	}
 	got, err := average([]checkpoint.Tensor{narrow("a", 1, -2), narrow("b", 2, 4), narrow("c", 6, 1)})
-	if err != nil || view[float32](got.Data)[0] != 3 || view[float32](got.Data)[1] != 1 {
+	if err != nil || engine.Numbers[float32](got.Data)[0] != 3 || engine.Numbers[float32](got.Data)[1] != 1 {
 		t.Errorf("%v, %v; want 3 and 1", got, err)
 	}
 	if _, err := average([]checkpoint.Tensor{narrow("a", 1), narrow("b", 1, 2)}); err == nil || !strings.Contains(err.Error(), "alike") {
@@ -173,7 +173,7 @@ func TestTorchElasticGoesOn(t *testing.T) {
 				if statistics[name] {
 					continue
 				}
-				x, z := view[float32](got[name].Data), view[float32](w.Data)
+				x, z := engine.Numbers[float32](got[name].Data), engine.Numbers[float32](w.Data)
 				for k := range z {
 					if d := x[k] - z[k]; d > 1e-6 || d < -1e-6 {
 						t.Fatalf("%s %v, %d pipelines: %s[%d] is %v after a step of rate 0 from the reference's %v", o.Kind, o.Momentum, n, name, k, x[k], z[k])

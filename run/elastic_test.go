@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/engine/ref"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/stage/optim"
@@ -169,8 +170,8 @@ func TestElasticReplicas(t *testing.T) {
 			t.Errorf("%s: twice the same run: %v", how, err)
 		}
 		for name, w := range one.Weights {
-			other := floatsOf(two.Weights[name].Data)
-			for k, x := range floatsOf(w.Data) {
+			other := engine.Numbers[float64](two.Weights[name].Data)
+			for k, x := range engine.Numbers[float64](w.Data) {
 				if d := x - other[k]; d > 1e-9 || d < -1e-9 {
 					t.Fatalf("%s: %s is %v with replicas, %v without", how, name, other[k], x)
 				}

@@ -80,7 +80,7 @@ func (a *averaged) run() (map[string]Weight, error) {
 	}
 	out := map[string]Weight{}
 	for i, v := range a.tensors(0) {
-		out[v.Name] = Weight{DType: c.Engine.Float(), Data: bytes.Clone(floatBytes(a.z[i]))}
+		out[v.Name] = Weight{DType: c.Engine.Float(), Data: bytes.Clone(engine.Bytes(a.z[i]))}
 	}
 	return out, nil
 }
@@ -219,23 +219,26 @@ func (a *averaged) iteration(t int, e *plan.Elastic) error {
 }
 
 // buffers is how many of a pipeline's tensors are buffers, its last ones.
-func (a *averaged) buffers() int { return len(a.x[0].stages[0][0].Buffers()) }
+func (a *averaged) buffers() int { return len(a.x[0].stages[0][0].Statistics()) }
 
 // tensors is the parameters of a pipeline, then its buffers.
-func (a *averaged) tensors(p int) []*stage.Param {
+func (a *averaged) tensors(p int) (all []stage.Vector) {
 	s := a.x[p].stages[0][0]
-	return slices.Concat(s.Params(), s.Buffers())
+	for _, param := range s.Params() {
+		all = append(all, stage.Vector{Name: param.Name, Tensor: param.Value})
+	}
+	return append(all, s.Statistics()...)
 }
 
 // views is their numbers, where they lie.
 func (a *averaged) views(p int) ([][]float64, error) {
 	var all [][]float64
 	for _, t := range a.tensors(p) {
-		data, err := a.dev.View(t.Value)
+		data, err := a.dev.View(t.Tensor)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, floatsOf(data))
+		all = append(all, engine.Numbers[float64](data))
 	}
 	return all, nil
 }
@@ -258,7 +261,7 @@ func (a *averaged) states(p int) ([][]float64, error) {
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, floatsOf(data))
+			all = append(all, engine.Numbers[float64](data))
 		}
 	}
 	return all, nil

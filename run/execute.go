@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 
+	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 )
@@ -69,6 +70,10 @@ func (w *worker) forward(h *holding, in schedule.Instruction) error {
 	w.peak = max(w.peak, w.open)
 	h.forwards++
 	if h.HoldsLoss() {
+		loss, err := w.item(loss)
+		if err != nil {
+			return err
+		}
 		if !isFinite(loss) {
 			err := &LossError{Step: w.x.base + w.x.program.MinibatchOf(in), Stage: int(in.Stage), Micro: m.Index, Value: loss}
 			if !h.doubtful {
@@ -132,6 +137,12 @@ func (h *holding) dropped(version int) error {
 	return h.Drop(version)
 }
 
+// item waits for a number and frees its tensor.
+func (w *worker) item(t engine.Tensor) (float64, error) {
+	defer t.Free()
+	return w.dev.Item(t)
+}
+
 func asKind(in schedule.Instruction, k schedule.Kind) schedule.Instruction {
 	in.Kind = k
 	return in
@@ -158,10 +169,18 @@ func (w *worker) evaluate(h *holding, in schedule.Instruction) error {
 		return err
 	}
 	if h.HoldsLoss() {
+		loss, err := w.item(loss)
+		right := 0.0
+		if err == nil && correct != nil {
+			right, err = w.item(correct)
+		}
+		if err != nil {
+			return err
+		}
 		if !isFinite(loss) {
 			return &LossError{Step: w.x.base - 1, Stage: int(in.Stage), Micro: m.Index, Value: loss, Evaluation: true}
 		}
-		w.job.evaluated(m.Index, rows, loss, correct)
+		w.job.evaluated(m.Index, rows, loss, right)
 	}
 	return w.pass(h, asKind(in, schedule.SF), out)
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 
 	"github.com/millrace-ml/millrace/engine"
-	"github.com/millrace-ml/millrace/stage"
 )
 
 // ErrNotFinite is what every error is of a run whose numbers have left the finite ones: a
@@ -43,13 +42,13 @@ func (e *notFiniteError) Is(target error) bool { return target == ErrNotFinite }
 // isFinite says whether x is a number and not infinite.
 func isFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// finite says whether all numbers of a vector are finite. Integers are.
-func finite(v stage.Vector) bool {
-	switch v.DType {
+// finite says whether all numbers of a tensor are finite. Integers are.
+func finite(dtype engine.DType, data []byte) bool {
+	switch dtype {
 	case engine.Float32:
-		return allFinite(view[float32](v.Data))
+		return allFinite(engine.Numbers[float32](data))
 	case engine.Float64:
-		return allFinite(view[float64](v.Data))
+		return allFinite(engine.Numbers[float64](data))
 	}
 	return true
 }

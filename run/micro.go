@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 )
@@ -67,27 +68,14 @@ func (w *worker) take(b box, micro int32) (stage.Tensors, error) {
 	slices.SortFunc(parts, func(a, b part) int { return a.Lo - b.Lo })
 	all := stage.Tensors{}
 	for v := range parts[0].tensors {
-		var data []byte
-		var shape []int64
-		for _, p := range parts {
-			t := p.tensors[v]
-			if t == nil {
+		terms := make([]engine.Tensor, len(parts))
+		for i, p := range parts {
+			if terms[i] = p.tensors[v]; terms[i] == nil {
 				all.Free()
 				return nil, fmt.Errorf("one replica has sent tensor %d of micro-batch %d, another has not", v, micro)
 			}
-			view, err := w.dev.View(t)
-			if err != nil {
-				all.Free()
-				return nil, err
-			}
-			data = append(data, view...)
-			if shape == nil {
-				shape = slices.Clone(t.Shape())
-			} else {
-				shape[0] += t.Shape()[0]
-			}
 		}
-		t, err := w.dev.FromBytes(parts[0].tensors[v].DType(), shape, data)
+		t, err := engine.Cat(w.dev, terms, 0)
 		if err != nil {
 			all.Free()
 			return nil, err
@@ -105,22 +93,25 @@ func (w *worker) cut(tensors stage.Tensors, first int, r rows) (stage.Tensors, e
 		return out, nil
 	}
 	for v, t := range tensors {
-		data, err := w.dev.View(t)
+		c, err := w.copyRows(t, int64(r.Lo-first), int64(r.len()))
 		if err != nil {
 			out.Free()
 			return nil, err
 		}
-		shape := slices.Clone(t.Shape())
-		row := len(data) / int(shape[0])
-		shape[0] = int64(r.len())
-		c, err := w.dev.FromBytes(t.DType(), shape, data[(r.Lo-first)*row:(r.Hi-first)*row])
-		if err != nil {
-			out.Free()
-			return nil, err
-		}
-		out[v] = w.dev.Disown(c)
+		out[v] = c
 	}
 	return out, nil
+}
+
+// copyRows is a copy of some rows of a tensor, outside of every scope.
+func (w *worker) copyRows(t engine.Tensor, first, n int64) (engine.Tensor, error) {
+	m := w.dev.Begin()
+	defer w.dev.End(m)
+	some, err := engine.Narrow(w.dev, t, 0, first, n)
+	if err != nil {
+		return nil, err
+	}
+	return stage.Copy(w.dev, some)
 }
 
 // micro is the micro-batch of an instruction, or the slice of it that its replica computes.

@@ -115,10 +115,10 @@ func TestReplicasAreNearOneWorker(t *testing.T) {
 // numbersOf is a weight's values.
 func numbersOf(w Weight) []float64 {
 	if w.DType == engine.Float64 {
-		return view[float64](w.Data)
+		return engine.Numbers[float64](w.Data)
 	}
 	var out []float64
-	for _, x := range view[float32](w.Data) {
+	for _, x := range engine.Numbers[float32](w.Data) {
 		out = append(out, float64(x))
 	}
 	return out

@@ -20,9 +20,11 @@ const bucketBytes = 1 << 20
 // parallel system since). All replicas take layers in the same order.
 type reduction struct {
 	begun   time.Time
-	buckets chan []wire.Part
-	open    []wire.Part // of the bucket that is being filled
-	size    int64       // of all
+	buckets chan []*lent
+	open    []*lent // of the bucket that is being filled
+	filled  int64   // bytes in it
+	all     []*lent
+	size    int64 // of all
 	done    chan error
 }
 
@@ -56,7 +58,7 @@ func (w *worker) reduceDuring(h *holding, in schedule.Instruction) (after func()
 	h.Gathered = func(layer int) error {
 		vectors, err := h.LayerGradients(layer)
 		if err == nil {
-			w.sum(h, ar, vectors)
+			err = w.sum(h, ar, vectors)
 		}
 		return err
 	}
@@ -64,18 +66,37 @@ func (w *worker) reduceDuring(h *holding, in schedule.Instruction) (after func()
 }
 
 // sum adds vectors to what the replicas sum, and sends off what fills a bucket.
-func (w *worker) sum(h *holding, ar schedule.Instruction, vectors []stage.Vector) {
+func (w *worker) sum(h *holding, ar schedule.Instruction, vectors []stage.Vector) error {
 	if h.reducing == nil {
 		h.reducing = w.reduce(ar)
 	}
 	r := h.reducing
-	parts := partsOf(vectors)
-	r.open = append(r.open, parts...)
-	r.size += wire.Message(parts).Bytes()
-	if wire.Message(r.open).Bytes() >= bucketBytes {
-		r.buckets <- r.open
-		r.open = nil
+	l, err := w.lend(h, vectors)
+	if err != nil {
+		return err
 	}
+	r.open, r.all = append(r.open, l), append(r.all, l)
+	for _, v := range vectors {
+		r.filled += v.Tensor.Bytes()
+		r.size += v.Tensor.Bytes()
+	}
+	if r.filled >= bucketBytes {
+		r.buckets <- r.open
+		r.open, r.filled = nil, 0
+	}
+	return nil
+}
+
+// sumBucket sums what is lent, as soon as it is there.
+func (w *worker) sumBucket(group wire.Group, tag wire.Tag, bucket []*lent) error {
+	var parts []wire.Part
+	for _, l := range bucket {
+		if err := l.wait(); err != nil {
+			return err
+		}
+		parts = append(parts, partsOf(l)...)
+	}
+	return wire.AllReduce(w.x.ctx, w.ep, group, tag, parts, w.job.sum)
 }
 
 // reduce starts a reduction. It ends with its buckets or with the run.
@@ -87,18 +108,18 @@ func (w *worker) reduce(ar schedule.Instruction) *reduction {
 	tag := tagOf(shared, w.x.epoch)
 	// As many buckets as there can be without the worker waiting to hand one over.
 	most := int(w.held[positionOf(ar)].GradientBytes()/bucketBytes) + 2
-	r := &reduction{begun: time.Now(), buckets: make(chan []wire.Part, most), done: make(chan error, 1)}
+	r := &reduction{begun: time.Now(), buckets: make(chan []*lent, most), done: make(chan error, 1)}
 	w.x.beside.Go(crash.Caught(func() {
 		r.done <- crash.Guard(func() error {
 			for {
 				select {
 				case <-w.x.ctx.Done():
 					return context.Cause(w.x.ctx)
-				case parts, more := <-r.buckets:
+				case bucket, more := <-r.buckets:
 					if !more {
 						return nil
 					}
-					if err := wire.AllReduce(w.x.ctx, w.ep, group, tag, parts, w.job.sum); err != nil {
+					if err := w.sumBucket(group, tag, bucket); err != nil {
 						return err
 					}
 				}
@@ -117,13 +138,17 @@ func (w *worker) allReduce(h *holding, in schedule.Instruction) error {
 		if err != nil {
 			return err
 		}
-		w.sum(h, in, vectors)
+		if err := w.sum(h, in, vectors); err != nil {
+			return err
+		}
 	}
 	statistics, err := w.statistics(h)
 	if err != nil {
 		return err
 	}
-	w.sum(h, in, statistics)
+	if err := w.sum(h, in, statistics); err != nil {
+		return err
+	}
 	r := h.reducing
 	h.reducing = nil
 	if w.x.program.DeferUpdates {
@@ -135,6 +160,12 @@ func (w *worker) allReduce(h *holding, in schedule.Instruction) error {
 		r.buckets <- r.open
 	}
 	close(r.buckets)
-	w.x.besides(w, in, r.begun, r.size, func(context.Context) error { return <-r.done })
+	w.x.besides(w, in, r.begun, r.size, func(context.Context) error {
+		err := <-r.done
+		for _, l := range r.all {
+			l.summed.Store(err == nil)
+		}
+		return err
+	})
 	return nil
 }

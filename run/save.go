@@ -3,7 +3,6 @@ package run
 import (
 	"errors"
 	"fmt"
-	"unsafe"
 
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/schedule/programs"
@@ -47,31 +46,37 @@ func (r *runner) save() error {
 
 // save writes a stage's file, and of elastic averaging those of its pipelines; the CK of that stage.
 func (w *worker) save(h *holding) error {
-	if err := w.job.save(h, w.x.base); err != nil || w.job.together() == 1 {
+	if err := w.saveOne(h, w.x.base); err != nil || w.job.together() == 1 {
 		return err
 	}
 	for _, one := range w.pipelinesOf(h) {
-		if err := w.job.save(one, w.x.base); err != nil {
+		if err := w.saveOne(one, w.x.base); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// save writes one file of a checkpoint after so many steps.
-func (j *job) save(h *holding, steps int) error {
-	vectors, err := h.Snapshot()
+// saveOne writes one file of a checkpoint after so many steps. It waits for the device.
+func (w *worker) saveOne(h *holding, steps int) error {
+	j := w.job
+	l, err := w.fetch(h.Snapshot())
 	if err != nil {
 		return err
 	}
-	tensors := make([]checkpoint.Tensor, len(vectors))
-	for i, v := range vectors {
-		if !finite(v) {
+	defer l.free()
+	if err := l.wait(); err != nil {
+		return err
+	}
+	tensors := make([]checkpoint.Tensor, len(l.hosts))
+	for i, v := range l.vectors {
+		tensors[i] = checkpoint.Tensor{
+			Name: j.tensorName(h.pipeline, v.Name), DType: v.Tensor.DType(), Shape: v.Tensor.Shape(), Data: l.hosts[i].Bytes(),
+		}
+		if !finite(tensors[i].DType, tensors[i].Data) {
 			return &notFiniteError{fmt.Sprintf("after %d steps %s, on stage %d, has values that are not finite; nothing is saved, the checkpoint before stays: lower the learning rate or clip gradients",
 				steps, v.Name, h.position.stage)}
 		}
-		tensors[i] = checkpoint.Tensor(v)
-		tensors[i].Name = j.tensorName(h.pipeline, v.Name)
 	}
 	j.mu.Lock()
 	for _, p := range h.Params() {
@@ -84,15 +89,6 @@ func (j *job) save(h *holding, steps int) error {
 	}
 	j.mu.Unlock()
 	return j.draft.WriteFile(j.stageFile(h.position), tensors, nil)
-}
-
-// view reads bytes as the numbers they are.
-func view[T float32 | float64](b []byte) []T {
-	if len(b) == 0 {
-		return nil
-	}
-	var x T
-	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), len(b)/int(unsafe.Sizeof(x)))
 }
 
 // openCheckpoint opens what a run goes on from and refuses what is not this run's.

@@ -1,7 +1,7 @@
 package run
 
 import (
-	"bytes"
+	"fmt"
 
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
@@ -14,18 +14,30 @@ type summed struct {
 	forwards int
 }
 
+func (s *summed) free() {
+	for _, v := range s.vectors {
+		v.Tensor.Free()
+	}
+}
+
 // statistics is the buffers for the replicas to sum with the gradients of an update. Where the sum goes
 // on beside the next minibatch, whose forwards write to them, they are copies.
 func (w *worker) statistics(h *holding) ([]stage.Vector, error) {
-	all, err := h.Statistics()
-	if err != nil || !w.x.program.DeferUpdates {
-		return all, err
+	all := h.Statistics()
+	if !w.x.program.DeferUpdates {
+		return all, nil
 	}
-	for i := range all {
-		all[i].Data = bytes.Clone(all[i].Data)
+	copies := summed{forwards: h.forwards}
+	for _, v := range all {
+		c, err := stage.Copy(w.dev, v.Tensor)
+		if err != nil {
+			copies.free()
+			return nil, fmt.Errorf("%s: %w", v.Name, err)
+		}
+		copies.vectors = append(copies.vectors, stage.Vector{Name: v.Name, Tensor: c})
 	}
-	h.summed = append(h.summed, summed{all, h.forwards})
-	return all, nil
+	h.summed = append(h.summed, copies)
+	return copies.vectors, nil
 }
 
 // averageStatistics makes the replicas' buffers agree. Where updates are deferred that waits until no
@@ -39,15 +51,12 @@ func (w *worker) averageStatistics(h *holding, in schedule.Instruction) error {
 	if w.x.program.DeferUpdates {
 		sum := h.summed[0]
 		h.summed = h.summed[1:]
+		defer sum.free()
 		if sum.forwards != h.forwards {
 			return nil
 		}
-		now, err := h.Statistics()
-		if err != nil {
+		if err := h.SetStatistics(sum.vectors); err != nil {
 			return err
-		}
-		for i, v := range now {
-			copy(v.Data, sum.vectors[i].Data)
 		}
 	}
 	return h.AverageStatistics(n)

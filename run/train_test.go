@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/lower"
@@ -212,8 +213,8 @@ func TestReplicatedStagesInAPipeline(t *testing.T) {
 		ran++
 		got := train(t, c)
 		for name, w := range want {
-			for i, x := range view[float64](w.Data) {
-				if y := view[float64](got.Weights[name].Data)[i]; math.Abs(x-y) > 1e-6 {
+			for i, x := range engine.Numbers[float64](w.Data) {
+				if y := engine.Numbers[float64](got.Weights[name].Data)[i]; math.Abs(x-y) > 1e-6 {
 					t.Fatalf("seed %d: %s[%d] is %v; want %v", seed, name, i, y, x)
 				}
 			}

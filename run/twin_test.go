@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/engine"
@@ -182,15 +183,10 @@ func (w *twin) weights() (map[string]Weight, error) {
 		if err := w.load(replicas[0], w.latest(i)); err != nil {
 			return nil, err
 		}
-		for _, p := range append(replicas[0].Params(), replicas[0].Buffers()...) {
-			if !p.Buffer && !replicas[0].Owns(p) {
-				continue
+		for _, v := range replicas[0].Snapshot() {
+			if !strings.Contains(v.Name, "#") { // states are the optimizer's
+				out[v.Name] = Weight{DType: v.Tensor.DType(), Shape: v.Tensor.Shape(), Data: bytes.Clone(w.memory(v.Tensor))}
 			}
-			data, err := w.dev.View(p.Value)
-			if err != nil {
-				return nil, err
-			}
-			out[p.Name] = Weight{DType: p.Value.DType(), Shape: p.Value.Shape(), Data: bytes.Clone(data)}
 		}
 	}
 	return out, nil
@@ -317,9 +313,13 @@ func (w *twin) through(id int) error {
 			if err := feeder.feed(&holding{Stage: s}, given, w.c.Data.Train, step, w.c.Plan.Batch(), index*w.c.Plan.MicroBatch+of[k].Lo, of[k].len()); err != nil {
 				return err
 			}
-			out, _, err := s.Forward(stage.Micro{ID: id, Step: step, Index: index, FirstRow: of[k].Lo, Rows: of[k].len(), Version: s.Version()}, given)
+			micro := stage.Micro{ID: id, Step: step, Index: index, FirstRow: of[k].Lo, Rows: of[k].len(), Version: s.Version()}
+			out, loss, err := s.Forward(micro, given)
 			if err != nil {
 				return err
+			}
+			if loss != nil {
+				loss.Free()
 			}
 			if err := w.add(next, out); err != nil {
 				return err

@@ -21,7 +21,7 @@ func (w *twin) updates(id int) error {
 	}
 	for _, i := range due {
 		// Asynchronous data parallelism sums buffers at the end alone.
-		if err := sumReplicas(w.c.Engine, w.stages[i], w.c.Plan.Schedule != "dp-async" || id == w.micros-1); err != nil {
+		if err := w.sumReplicas(w.stages[i], w.c.Plan.Schedule != "dp-async" || id == w.micros-1); err != nil {
 			return err
 		}
 	}
@@ -35,12 +35,12 @@ func (w *twin) updates(id int) error {
 		}
 		var squares []float64
 		for _, i := range due {
-			vectors, err := w.stages[i][0].Norms()
+			of, err := w.squares(w.stages[i][0])
 			if err != nil {
 				return err
 			}
-			for _, v := range vectors {
-				squares = append(squares, stage.SquareSum(v)/(w.covered(i, id)*w.covered(i, id)))
+			for _, q := range of {
+				squares = append(squares, q/(w.covered(i, id)*w.covered(i, id)))
 			}
 		}
 		norm := stage.GlobalNorm(squares)
@@ -91,48 +91,65 @@ func (w *twin) sumTied(due []int) error {
 	}
 	for name, terms := range uses {
 		slices.SortFunc(terms, func(a, b stage.TiedUse) int { return a.Layer - b.Layer })
-		total := bytes.Clone(terms[0].Data)
+		total := bytes.Clone(w.memory(terms[0].Tensor))
 		for _, u := range terms[1:] {
-			if err := w.c.Engine.SumInto(total, u.Data, u.DType); err != nil {
+			if err := w.c.Engine.SumInto(total, w.memory(u.Tensor), u.Tensor.DType()); err != nil {
 				return err
 			}
 		}
 		for _, u := range firsts[name] {
-			copy(u.Data, total)
+			copy(w.memory(u.Tensor), total)
 		}
 	}
 	return nil
 }
 
+// memory is a tensor's own, on a device that is done when a call returns.
+func (w *twin) memory(t engine.Tensor) []byte {
+	data, err := w.dev.View(t)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// squares is the sums of squares of the gradients of a stage.
+func (w *twin) squares(s *stage.Stage) ([]float64, error) {
+	t, err := s.Norms()
+	if err != nil || t == nil {
+		return nil, err
+	}
+	defer t.Free()
+	return slices.Clone(engine.Numbers[float64](w.memory(t))), nil
+}
+
 // sumReplicas gives every replica the sums, in rank order, of gradients and, if they are wanted, of
 // buffers, and the mean of the latter.
-func sumReplicas(e engine.Engine, replicas []*stage.Stage, buffers bool) error {
+func (w *twin) sumReplicas(replicas []*stage.Stage, buffers bool) error {
 	if len(replicas) == 1 {
 		return nil
 	}
 	all := make([][]stage.Vector, len(replicas))
 	for r, s := range replicas {
-		gradients, err := s.Gradients()
-		if err != nil {
-			return err
+		for l := s.First; l <= s.Last; l++ {
+			gradients, err := s.LayerGradients(l)
+			if err != nil {
+				return err
+			}
+			all[r] = append(all[r], gradients...)
 		}
-		if all[r] = gradients; !buffers {
-			continue
+		if buffers {
+			all[r] = append(all[r], s.Statistics()...)
 		}
-		statistics, err := s.Statistics()
-		if err != nil {
-			return err
-		}
-		all[r] = append(all[r], statistics...)
 	}
 	for i, total := range all[0] {
 		for _, other := range all[1:] {
-			if err := e.SumInto(total.Data, other[i].Data, total.DType); err != nil {
+			if err := w.c.Engine.SumInto(w.memory(total.Tensor), w.memory(other[i].Tensor), total.Tensor.DType()); err != nil {
 				return err
 			}
 		}
 		for _, other := range all[1:] {
-			copy(other[i].Data, total.Data)
+			copy(w.memory(other[i].Tensor), w.memory(total.Tensor))
 		}
 	}
 	for _, s := range replicas {

@@ -19,6 +19,9 @@ func (w *worker) update(h *holding, in schedule.Instruction) error {
 	if w.x.program.IsReference(int(in.Pipeline)) {
 		return w.updateReference(h)
 	}
+	if err := w.land(h); err != nil {
+		return err
+	}
 	if err := w.averageStatistics(h, in); err != nil {
 		return err
 	}

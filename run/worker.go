@@ -77,6 +77,7 @@ type holding struct {
 	doubts   error       // what a forward behind it has met, which counts if it stands
 	forwards int         // of training so far
 	summed   []summed    // buffers of updates to come
+	lent     []*lent     // what is being summed beside the worker, or has been and is not landed
 }
 
 func newHolding(s *stage.Stage, p position) *holding {
@@ -91,6 +92,12 @@ func (h *holding) close() {
 	}
 	if h.push != nil {
 		h.push.Free()
+	}
+	for _, l := range h.lent {
+		l.free()
+	}
+	for _, s := range h.summed {
+		s.free()
 	}
 	h.Stage.Close()
 }
@@ -136,15 +143,19 @@ func (w *worker) weights() (map[string]Weight, error) {
 		if p.replica != 0 || p.pipeline != w.job.shown() {
 			continue
 		}
-		vectors, err := h.Snapshot()
+		l, err := w.fetch(h.Snapshot())
+		if err == nil {
+			err = l.wait()
+		}
 		if err != nil {
 			return nil, fmt.Errorf("the weights of stage %d: %w", p.stage, err)
 		}
-		for _, v := range vectors {
+		for i, v := range l.vectors {
 			if !strings.Contains(v.Name, "#") {
-				all[v.Name] = Weight{DType: v.DType, Shape: v.Shape, Data: bytes.Clone(v.Data)}
+				all[v.Name] = Weight{DType: v.Tensor.DType(), Shape: v.Tensor.Shape(), Data: bytes.Clone(l.hosts[i].Bytes())}
 			}
 		}
+		l.free()
 	}
 	return all, nil
 }

@@ -3,6 +3,7 @@ package stage
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/plan"
@@ -50,7 +51,7 @@ func (s *Stage) UpdateElastic(settings optim.Settings, step optim.Step, referenc
 	for _, b := range s.buffs {
 		if err == nil {
 			var t engine.Tensor
-			if t, err = s.clone(b.Value); err == nil {
+			if t, err = engine.Copy(s.dev, b.Value); err == nil {
 				push.buffers = append(push.buffers, s.dev.Disown(t))
 			}
 		}
@@ -69,7 +70,7 @@ func (s *Stage) elasticLayer(params, reference []*Param, settings optim.Settings
 	before := make([]engine.Tensor, len(params))
 	for i, p := range params {
 		var err error
-		if before[i], err = s.clone(p.Value); err != nil {
+		if before[i], err = engine.Copy(s.dev, p.Value); err != nil {
 			return err
 		}
 	}
@@ -78,22 +79,22 @@ func (s *Stage) elasticLayer(params, reference []*Param, settings optim.Settings
 	}
 	return s.dev.NoGrad(func() error {
 		for i, p := range params {
-			u, err := s.clone(p.Value)
+			u, err := engine.Copy(s.dev, p.Value)
 			if err != nil {
 				return err
 			}
-			err = s.call("aten::add_.Tensor", u, before[i], -1.0)
+			err = engine.AddInto(s.dev, u, before[i], -1.0)
 			if e.Order == plan.DiluteFirst && err == nil {
-				err = s.call("aten::copy_", p.Value, before[i])
+				err = engine.CopyInto(s.dev, p.Value, before[i])
 			}
 			if err == nil {
-				err = s.call("aten::mul_.Scalar", p.Value, 1-e.Alpha)
+				err = engine.Scale(s.dev, p.Value, 1-e.Alpha)
 			}
 			if err == nil {
-				err = s.call("aten::add_.Tensor", p.Value, reference[i].Value, e.Alpha)
+				err = engine.AddInto(s.dev, p.Value, reference[i].Value, e.Alpha)
 			}
 			if e.Order == plan.DiluteFirst && err == nil {
-				err = s.call("aten::add_.Tensor", p.Value, u, 1.0)
+				err = engine.AddInto(s.dev, p.Value, u, 1.0)
 			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.Name, err)
@@ -125,11 +126,11 @@ func (s *Stage) Apply(pushes []*Push) error {
 			for _, p := range params {
 				total := pushes[0].steps[at]
 				for _, other := range pushes[1:] {
-					if err := s.call("aten::add_.Tensor", total, other.steps[at], 1.0); err != nil {
+					if err := engine.AddInto(s.dev, total, other.steps[at], 1.0); err != nil {
 						return fmt.Errorf("reference of %s: %w", p.Name, err)
 					}
 				}
-				if err := s.call("aten::add_.Tensor", p.Value, total, mean); err != nil {
+				if err := engine.AddInto(s.dev, p.Value, total, mean); err != nil {
 					return fmt.Errorf("reference of %s: %w", p.Name, err)
 				}
 				at++
@@ -145,15 +146,15 @@ func (s *Stage) Apply(pushes []*Push) error {
 			if b.Value.DType().IsFloat() {
 				for _, other := range pushes[1:] {
 					if err == nil {
-						err = s.call("aten::add_.Tensor", total, other.buffers[i], 1.0)
+						err = engine.AddInto(s.dev, total, other.buffers[i], 1.0)
 					}
 				}
 				if err == nil {
-					err = s.call("aten::mul_.Scalar", total, mean)
+					err = engine.Scale(s.dev, total, mean)
 				}
 			}
 			if err == nil {
-				err = s.call("aten::copy_", b.Value, total)
+				err = engine.CopyInto(s.dev, b.Value, total)
 			}
 			if err != nil {
 				return fmt.Errorf("stage: reference of %s: %w", b.Name, err)
@@ -189,36 +190,23 @@ func (s *Stage) Apart(pipelines []*Stage) (difference, scale float64, err error)
 	return difference, scale, nil
 }
 
-// values is a float tensor's in float64.
+// values is a float tensor's numbers in float64. It waits for the device.
 func (s *Stage) values(t engine.Tensor) ([]float64, error) {
-	data, err := s.dev.View(t)
+	h, err := s.dev.ToHost(t)
 	if err != nil {
 		return nil, err
 	}
-	if t.DType() == engine.Float64 {
-		return numbers[float64](data), nil
+	defer h.Free()
+	if err := h.Ready().Wait(); err != nil {
+		return nil, err
 	}
-	narrow := numbers[float32](data)
+	if t.DType() == engine.Float64 {
+		return slices.Clone(engine.Numbers[float64](h.Bytes())), nil
+	}
+	narrow := engine.Numbers[float32](h.Bytes())
 	out := make([]float64, len(narrow))
 	for i, x := range narrow {
 		out[i] = float64(x)
 	}
 	return out, nil
-}
-
-// clone is a copy in the open scope.
-func (s *Stage) clone(t engine.Tensor) (engine.Tensor, error) {
-	data, err := s.dev.View(t)
-	if err != nil {
-		return nil, err
-	}
-	return s.dev.FromBytes(t.DType(), t.Shape(), data)
-}
-
-// call runs an operator that works in place.
-func (s *Stage) call(op string, args ...any) error {
-	m := s.dev.Begin()
-	defer s.dev.End(m)
-	_, err := s.dev.Call(op, args...)
-	return err
 }

@@ -3,19 +3,16 @@ package stage
 import (
 	"fmt"
 	"math"
-	"unsafe"
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// Vector is a gradient's own memory, for a collective to work on between the last
-// backward of a step and its update. Other goroutines may use it.
+// Vector is a tensor of the stage by name: a gradient, a buffer, a parameter or its state. The tensor stays the
+// stage's, and whoever has the vector may read and write it until the update, in the device's order.
 type Vector struct {
-	Name  string
-	DType engine.DType
-	Shape []int64
-	Data  []byte
+	Name   string
+	Tensor engine.Tensor
 }
 
 // hold takes a handle on the gradient of every use until the update. A use through which
@@ -53,11 +50,7 @@ func (s *Stage) LayerGradients(layer int) ([]Vector, error) {
 			if err := s.holdUse(u, uses[i][k], p); err != nil {
 				return nil, err
 			}
-			v, err := s.vector(p.Name, u.grad)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, v)
+			all = append(all, Vector{p.Name, u.grad})
 		}
 	}
 	return all, nil
@@ -78,66 +71,40 @@ func (s *Stage) holdUse(u *Use, leaf engine.Tensor, p *Param) error {
 	return nil
 }
 
-func (s *Stage) vector(name string, t engine.Tensor) (Vector, error) {
-	data, err := s.dev.View(t)
-	if err != nil {
-		return Vector{}, fmt.Errorf("stage: %s: %w", name, err)
-	}
-	return Vector{Name: name, DType: t.DType(), Shape: t.Shape(), Data: data}, nil
-}
-
-// Gradients is the gradients of all uses of all parameters, in model order: what replicas
-// sum. Uses stay apart, so that their sum in layer order comes after that over replicas,
-// wherever the cuts are.
-func (s *Stage) Gradients() ([]Vector, error) {
-	if err := s.hold(); err != nil {
-		return nil, err
-	}
-	var all []Vector
-	for _, p := range s.params {
-		for _, u := range p.Uses {
-			v, err := s.vector(p.Name, u.grad)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, v)
-		}
-	}
-	return all, nil
-}
-
 // Statistics is the buffers in model order, for replicas to sum: they saw different
 // micro-batches, and AverageStatistics makes them agree.
-func (s *Stage) Statistics() ([]Vector, error) {
+func (s *Stage) Statistics() []Vector {
 	var all []Vector
 	for _, b := range s.buffs {
-		v, err := s.vector(b.Name, b.Value)
-		if err != nil {
-			return nil, err
-		}
-		if v.DType.IsFloat() {
-			all = append(all, v)
+		if b.Value.DType().IsFloat() {
+			all = append(all, Vector{b.Name, b.Value})
 		}
 	}
-	return all, nil
+	return all
 }
 
 // AverageStatistics divides the summed buffers by the number of replicas.
 func (s *Stage) AverageStatistics(replicas int) error {
-	all, err := s.Statistics()
-	if err != nil {
-		return err
-	}
-	for _, v := range all {
-		switch v.DType {
-		case engine.Float32:
-			for i, x := range numbers[float32](v.Data) {
-				numbers[float32](v.Data)[i] = x / float32(replicas)
-			}
-		case engine.Float64:
-			for i, x := range numbers[float64](v.Data) {
-				numbers[float64](v.Data)[i] = x / float64(replicas)
-			}
+	return s.writeBuffers(func(_ int, b engine.Tensor) error { return engine.Divide(s.dev, b, float64(replicas)) })
+}
+
+// SetStatistics overwrites the buffers that Statistics lists.
+func (s *Stage) SetStatistics(by []Vector) error {
+	return s.writeBuffers(func(i int, b engine.Tensor) error { return engine.CopyInto(s.dev, b, by[i].Tensor) })
+}
+
+// writeBuffers changes the buffers that Statistics lists. Graphs of micro-batches under way have saved them and do
+// not read them.
+func (s *Stage) writeBuffers(change func(i int, b engine.Tensor) error) error {
+	m := s.dev.Begin()
+	defer s.dev.End(m)
+	for i, v := range s.Statistics() {
+		b, err := engine.Unseen(s.dev, v.Tensor)
+		if err == nil {
+			err = change(i, b)
+		}
+		if err != nil {
+			return fmt.Errorf("stage: buffer %s: %w", v.Name, err)
 		}
 	}
 	return nil
@@ -151,8 +118,7 @@ type TiedUse struct {
 }
 
 // TiedUses is the uses of parameters shared with other stages, in model order. Whoever
-// sums them writes the sum over all stages, in layer order, to the memory of the first use
-// of each parameter here.
+// sums them writes the sum over all stages, in layer order, to the first use of each parameter here.
 func (s *Stage) TiedUses() ([]TiedUse, error) {
 	if err := s.hold(); err != nil {
 		return nil, err
@@ -163,11 +129,7 @@ func (s *Stage) TiedUses() ([]TiedUse, error) {
 			continue
 		}
 		for _, u := range p.Uses {
-			v, err := s.vector(p.Name, u.grad)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, TiedUse{Param: p, Layer: u.Layer, Vector: v})
+			all = append(all, TiedUse{Param: p, Layer: u.Layer, Vector: Vector{p.Name, u.grad}})
 		}
 	}
 	return all, nil
@@ -190,7 +152,7 @@ func (s *Stage) sumUses() error {
 				continue
 			}
 			for _, u := range p.Uses[1:] {
-				if _, err := s.dev.Call("aten::add_.Tensor", p.Uses[0].grad, u.grad, 1.0); err != nil {
+				if err := engine.AddInto(s.dev, p.Uses[0].grad, u.grad, 1); err != nil {
 					return fmt.Errorf("stage: gradient of %s: %w", p.Name, err)
 				}
 			}
@@ -199,48 +161,35 @@ func (s *Stage) sumUses() error {
 	})
 }
 
-// Norms is the final gradients of the parameters that this stage owns, whose squares make up
-// the global norm: a tied parameter counts once, with its owner.
-func (s *Stage) Norms() ([]Vector, error) {
+// Norms is the sums of squares, in float64, of the final gradients of the parameters that this stage owns, in
+// model order; they make up the global norm, in which a tied parameter counts once, with its owner. The
+// tensor is the caller's, nil where the stage owns no parameter.
+func (s *Stage) Norms() (engine.Tensor, error) {
 	defer s.recall()()
 	if err := s.sumUses(); err != nil {
 		return nil, err
 	}
-	var all []Vector
+	m := s.dev.Begin()
+	defer s.dev.End(m)
+	var squares []engine.Tensor
 	for _, p := range s.params {
 		if !s.Owns(p) {
 			continue
 		}
-		v, err := s.vector(p.Name, p.Uses[0].grad)
+		q, err := engine.SquareSum(s.dev, p.Uses[0].grad)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("stage: gradient of %s: %w", p.Name, err)
 		}
-		all = append(all, v)
+		squares = append(squares, q)
 	}
-	return all, nil
-}
-
-// SquareSum is the sum of squares of a float vector in float64. Eight partial sums keep the
-// adder busy; their order is part of the result and never changes.
-func SquareSum(v Vector) float64 {
-	if v.DType == engine.Float32 {
-		return squareSum(numbers[float32](v.Data))
+	if len(squares) == 0 {
+		return nil, nil
 	}
-	return squareSum(numbers[float64](v.Data))
-}
-
-func squareSum[T float32 | float64](xs []T) float64 {
-	var part [8]float64
-	for len(xs) >= 8 {
-		for i, x := range xs[:8] {
-			part[i] += float64(x) * float64(x)
-		}
-		xs = xs[8:]
+	all, err := engine.Stack(s.dev, squares)
+	if err != nil {
+		return nil, err
 	}
-	for i, x := range xs {
-		part[i] += float64(x) * float64(x)
-	}
-	return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]))
+	return s.dev.Disown(all), nil
 }
 
 // GlobalNorm is the root of the sum of squares, given in model order.
@@ -305,16 +254,14 @@ func (s *Stage) updateLayer(params []*Param, settings optim.Settings, step optim
 	for i, p := range params {
 		value := p.Value
 		if s.overwritten {
-			// An alias with a version counter of its own: graphs under way do not notice.
-			alias, err := s.dev.Call("aten::data", value)
-			if err != nil {
+			var err error
+			if value, err = engine.Unseen(s.dev, value); err != nil {
 				return err
 			}
-			value = alias[0]
 		}
 		slots[i] = optim.Slot{Param: value, Grad: p.Uses[0].grad, State: p.State, Count: s.Updates(p), NoDecay: p.NoDecay}
 		if s.tentative != nil { // a step uses gradients up, and this one may be made again
-			grad, err := s.clone(p.Uses[0].grad)
+			grad, err := engine.Copy(s.dev, p.Uses[0].grad)
 			if err != nil {
 				return err
 			}
@@ -338,15 +285,6 @@ func (s *Stage) updateLayer(params []*Param, settings optim.Settings, step optim
 		}
 	}
 	return nil
-}
-
-// numbers views bytes as the numbers they are in this machine's memory.
-func numbers[T float32 | float64](b []byte) []T {
-	if len(b) == 0 {
-		return nil
-	}
-	var x T
-	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), len(b)/int(unsafe.Sizeof(x)))
 }
 
 // GradientBytes is the memory of the gradients of all uses of all parameters.

@@ -57,16 +57,16 @@ func (f *flight) freeLayer(l int) {
 
 // Forward computes a micro-batch of training. given holds the values of In and Feeds,
 // which the stage owns from now on, whatever it returns. The results are copies of the
-// values of Out, for others to own, and on the last stage the mean loss of the micro-batch.
+// values of Out and, on the last stage, the mean loss of the micro-batch, all of them the caller's.
 //
 // Copies, because the stage keeps its outputs for its backward and each worker is charged
 // for the memory it would need on a device of its own.
-func (s *Stage) Forward(micro Micro, given Tensors) (out Tensors, loss float64, err error) {
+func (s *Stage) Forward(micro Micro, given Tensors) (out Tensors, loss engine.Tensor, err error) {
 	n := s.Last - s.First + 1
 	f := &flight{micro: micro, given: given, made: make([]nn.Bundle, n), leaves: make([][]engine.Tensor, n), kept: Tensors{}}
 	if _, twice := s.open[micro.ID]; twice {
 		given.Free()
-		return nil, 0, fmt.Errorf("stage: micro-batch %d is forwarded twice", micro.ID)
+		return nil, nil, fmt.Errorf("stage: micro-batch %d is forwarded twice", micro.ID)
 	}
 	err = s.checkGiven(given)
 	if err == nil {
@@ -74,11 +74,13 @@ func (s *Stage) Forward(micro Micro, given Tensors) (out Tensors, loss float64, 
 	}
 	if err != nil {
 		given.Free()
-		return nil, 0, err
+		return nil, nil, err
 	}
 	if s.Segment > 0 {
 		err = s.dev.NoGrad(func() error {
-			out, loss, _, err = s.pass(f, true)
+			var extra engine.Tensor
+			out, loss, extra, err = s.pass(f, true)
+			free(extra)
 			return err
 		})
 	} else {
@@ -87,7 +89,8 @@ func (s *Stage) Forward(micro Micro, given Tensors) (out Tensors, loss float64, 
 	if err != nil {
 		f.free()
 		out.Free()
-		return nil, 0, err
+		free(loss)
+		return nil, nil, err
 	}
 	s.open[micro.ID] = f
 	s.peak = max(s.peak, len(s.open))
@@ -123,13 +126,13 @@ func (s *Stage) record(f *flight, first, last int, again bool) error {
 }
 
 // recordAll is a forward that keeps everything.
-func (s *Stage) recordAll(f *flight) (out Tensors, loss float64, err error) {
+func (s *Stage) recordAll(f *flight) (out Tensors, loss engine.Tensor, err error) {
 	if err := s.record(f, s.First, s.Last, false); err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	out, err = s.copies(func(v int) engine.Tensor { return s.valueOf(f, v) })
 	if err == nil && s.HoldsLoss() {
-		loss, err = s.dev.Item(f.made[s.Last-s.First][0].Tensor)
+		loss, err = s.apart(f.made[s.Last-s.First][0].Tensor)
 	}
 	return out, loss, err
 }
@@ -194,6 +197,15 @@ func (s *Stage) valueOf(f *flight, v int) engine.Tensor {
 	return f.given[v]
 }
 
+// apart is a handle on a number that outlives its scope and its graph.
+func (s *Stage) apart(t engine.Tensor) (engine.Tensor, error) {
+	leaf, err := s.dev.Leaf(t, false)
+	if err != nil {
+		return nil, err
+	}
+	return s.dev.Disown(leaf), nil
+}
+
 // copies makes a contiguous copy of every value of Out that nobody else holds.
 func (s *Stage) copies(of func(v int) engine.Tensor) (Tensors, error) {
 	out := Tensors{}
@@ -208,13 +220,9 @@ func (s *Stage) copies(of func(v int) engine.Tensor) (Tensors, error) {
 	return out, nil
 }
 
-// Copy is a copy of a contiguous tensor that belongs to no scope.
+// Copy is a copy of a tensor that belongs to no scope.
 func Copy(dev engine.Device, t engine.Tensor) (engine.Tensor, error) {
-	data, err := dev.View(t)
-	if err != nil {
-		return nil, err
-	}
-	c, err := dev.FromBytes(t.DType(), t.Shape(), data)
+	c, err := engine.Copy(dev, t)
 	if err != nil {
 		return nil, err
 	}
@@ -222,8 +230,8 @@ func Copy(dev engine.Device, t engine.Tensor) (engine.Tensor, error) {
 }
 
 // pass runs the layers without autograd and frees every tensor after its last use. extra
-// is what the last layer yields beyond its description: counts, in evaluation.
-func (s *Stage) pass(f *flight, training bool) (out Tensors, loss float64, extra []float64, err error) {
+// is what the last layer yields beyond its description: a count, in evaluation.
+func (s *Stage) pass(f *flight, training bool) (out Tensors, loss, extra engine.Tensor, err error) {
 	made := Tensors{}
 	defer func() { made.Free() }()
 	get := func(v int) engine.Tensor {
@@ -245,7 +253,7 @@ func (s *Stage) pass(f *flight, training bool) (out Tensors, loss float64, extra
 		}
 		if err != nil {
 			s.dev.End(m)
-			return nil, 0, nil, s.failed(l, err)
+			return nil, nil, nil, s.failed(l, err)
 		}
 		var keep []engine.Tensor
 		for k, v := range s.Graph.makes[l] {
@@ -255,7 +263,7 @@ func (s *Stage) pass(f *flight, training bool) (out Tensors, loss float64, extra
 		if l == s.Last && s.HoldsLoss() {
 			if loss, extra, err = s.read(bundle); err != nil {
 				s.dev.End(m, keep...)
-				return nil, 0, nil, s.failed(l, err)
+				return nil, nil, nil, s.failed(l, err)
 			}
 		}
 		s.dev.End(m, keep...)
@@ -269,19 +277,12 @@ func (s *Stage) pass(f *flight, training bool) (out Tensors, loss float64, extra
 	return out, loss, extra, err
 }
 
-// read gets the numbers that the last layer yields: the loss and whatever follows.
-func (s *Stage) read(bundle nn.Bundle) (loss float64, extra []float64, err error) {
-	if loss, err = s.dev.Item(bundle[0].Tensor); err != nil {
-		return 0, nil, err
+// read takes handles on the numbers that the last layer yields: the loss and what follows, if anything does.
+func (s *Stage) read(bundle nn.Bundle) (loss, extra engine.Tensor, err error) {
+	if loss, err = s.apart(bundle[0].Tensor); err == nil && len(bundle) > 1 {
+		extra, err = s.apart(bundle[1].Tensor)
 	}
-	for _, n := range bundle[1:] {
-		x, err := s.dev.Item(n.Tensor)
-		if err != nil {
-			return 0, nil, err
-		}
-		extra = append(extra, x)
-	}
-	return loss, extra, nil
+	return loss, extra, err
 }
 
 // freePast frees what no layer behind l reads, but for what a later segment will read
@@ -301,20 +302,22 @@ func (s *Stage) freePast(made, kept Tensors, l int) {
 }
 
 // Evaluate computes a micro-batch without training: no gradients, nothing kept. given
-// is the stage's from now on. On the last stage it returns the mean loss and how many rows
-// were right; out is as Forward's.
-func (s *Stage) Evaluate(micro Micro, given Tensors) (out Tensors, loss, correct float64, err error) {
+// is the stage's from now on. On the last stage it returns the mean loss and, where the model counts them,
+// how many rows were right, which are the caller's; out is as Forward's.
+func (s *Stage) Evaluate(micro Micro, given Tensors) (out Tensors, loss, correct engine.Tensor, err error) {
 	defer given.Free()
 	if err := s.checkGiven(given); err != nil {
-		return nil, 0, 0, err
+		return nil, nil, nil, err
 	}
-	var extra []float64
 	err = s.dev.NoGrad(func() error {
-		out, loss, extra, err = s.pass(&flight{micro: micro, given: given, params: s.leaves}, false)
+		out, loss, correct, err = s.pass(&flight{micro: micro, given: given, params: s.leaves}, false)
 		return err
 	})
-	if err == nil && s.HoldsLoss() && len(extra) > 0 {
-		correct = extra[0]
+	if err != nil {
+		out.Free()
+		free(loss)
+		free(correct)
+		return nil, nil, nil, err
 	}
-	return out, loss, correct, err
+	return out, loss, correct, nil
 }

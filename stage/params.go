@@ -3,7 +3,6 @@ package stage
 import (
 	"fmt"
 	"slices"
-	"unsafe"
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/model"
@@ -40,9 +39,8 @@ func (s *Stage) Owns(p *Param) bool { return p.Layer >= s.First && p.Layer <= s.
 // falls behind the steps of a run where an update covers several, and layers differ in it.
 func (s *Stage) Updates(p *Param) int { return p.before + s.version }
 
-// Params is the stage's parameters in model order, Buffers its buffers.
-func (s *Stage) Params() []*Param  { return s.params }
-func (s *Stage) Buffers() []*Param { return s.buffs }
+// Params is the stage's parameters in model order.
+func (s *Stage) Params() []*Param { return s.params }
 
 // makeParams makes every parameter that a layer of the stage reads.
 func (s *Stage) makeParams() error {
@@ -170,21 +168,13 @@ func (s *Stage) firstValues(p *Param) (engine.Tensor, error) {
 // floats makes a tensor of the stage's float type.
 func (s *Stage) floats(shape []int64, values []float64) (engine.Tensor, error) {
 	if s.Float == engine.Float64 {
-		return s.dev.FromBytes(s.Float, shape, bytesOf(values))
+		return s.dev.FromBytes(s.Float, shape, engine.Bytes(values))
 	}
 	narrow := make([]float32, len(values))
 	for i, v := range values {
 		narrow[i] = float32(v)
 	}
-	return s.dev.FromBytes(s.Float, shape, bytesOf(narrow))
-}
-
-// bytesOf views numbers as the bytes they are in this machine's memory.
-func bytesOf[T float32 | float64 | int64](values []T) []byte {
-	if len(values) == 0 {
-		return nil
-	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(&values[0])), len(values)*int(unsafe.Sizeof(values[0])))
+	return s.dev.FromBytes(s.Float, shape, engine.Bytes(narrow))
 }
 
 // restored is a tensor from Initial, checked against the shape it must have.

@@ -1,38 +1,22 @@
 package stage
 
-import "github.com/millrace-ml/millrace/engine"
-
-// Snapshot is everything that training goes on from: the parameters this stage owns,
-// their optimizer states, the buffers; as views, valid until the next update.
-func (s *Stage) Snapshot() ([]Vector, error) {
+// Snapshot is everything that training goes on from: the parameters this stage owns, their
+// optimizer states, the buffers. They change with the next update.
+func (s *Stage) Snapshot() []Vector {
 	var all []Vector
-	add := func(name string, t engine.Tensor) error {
-		v, err := s.vector(name, t)
-		if err != nil {
-			return err
-		}
-		all = append(all, v)
-		return nil
-	}
 	for _, p := range s.params {
 		if !s.Owns(p) {
 			continue
 		}
-		if err := add(p.Name, p.Value); err != nil {
-			return nil, err
-		}
+		all = append(all, Vector{p.Name, p.Value})
 		for i, state := range s.States {
-			if err := add(StateName(p.Name, state), p.State[i]); err != nil {
-				return nil, err
-			}
+			all = append(all, Vector{StateName(p.Name, state), p.State[i]})
 		}
 	}
 	for _, b := range s.buffs {
-		if err := add(b.Name, b.Value); err != nil {
-			return nil, err
-		}
+		all = append(all, Vector{b.Name, b.Value})
 	}
-	return all, nil
+	return all
 }
 
 // ParameterBytes is the memory of parameters, buffers left out; with states, as many bytes

@@ -62,7 +62,7 @@ func (s *Stage) keepStates() error {
 		k.states = append(k.states, p.State)
 		p.State = nil
 		for _, t := range k.states[len(k.states)-1] {
-			c, err := s.clone(t)
+			c, err := engine.Copy(s.dev, t)
 			if err != nil {
 				return fmt.Errorf("stage: states of %s: %w", p.Name, err)
 			}
@@ -70,7 +70,7 @@ func (s *Stage) keepStates() error {
 		}
 	}
 	for _, b := range s.buffs {
-		c, err := s.clone(b.Value)
+		c, err := engine.Copy(s.dev, b.Value)
 		if err != nil {
 			return fmt.Errorf("stage: buffer %s: %w", b.Name, err)
 		}
@@ -128,7 +128,7 @@ func (s *Stage) TakeBack() (thrown int, err error) {
 		p.State, k.states[i] = k.states[i], p.State
 	}
 	for i, b := range s.buffs {
-		if err := s.overwrite(b.Value, k.buffers[i]); err != nil {
+		if err := engine.CopyInto(s.dev, b.Value, k.buffers[i]); err != nil {
 			return thrown, fmt.Errorf("stage: buffer %s: %w", b.Name, err)
 		}
 	}
@@ -137,18 +137,4 @@ func (s *Stage) TakeBack() (thrown int, err error) {
 
 func (s *Stage) nothingTentative() error {
 	return fmt.Errorf("stage: the last update of layers %d to %d is not one that can be taken back", s.First, s.Last)
-}
-
-// overwrite copies bytes from one tensor to another of its kind.
-func (s *Stage) overwrite(to, from engine.Tensor) error {
-	dst, err := s.dev.View(to)
-	if err != nil {
-		return err
-	}
-	src, err := s.dev.View(from)
-	if err != nil {
-		return err
-	}
-	copy(dst, src)
-	return nil
 }

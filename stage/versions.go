@@ -173,11 +173,7 @@ func (s *Stage) keep() error {
 func (s *Stage) copyParam(p *Param, fresh map[engine.Tensor]engine.Tensor) error {
 	m := s.dev.Begin()
 	defer s.dev.End(m)
-	data, err := s.dev.View(p.Value)
-	if err != nil {
-		return err
-	}
-	c, err := s.dev.FromBytes(p.Value.DType(), p.Value.Shape(), data)
+	c, err := engine.Copy(s.dev, p.Value)
 	if err != nil {
 		return err
 	}

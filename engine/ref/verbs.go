@@ -1,6 +1,9 @@
 package ref
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/millrace-ml/millrace/engine"
 )
 
@@ -19,6 +22,7 @@ func init() {
 		return []value{y}
 	}
 	operators["aten::narrow"] = narrow
+	operators["aten::stack"] = stack
 	operators["millrace::square_sum"] = squareSum
 	operators["millrace::mask"] = mask
 }
@@ -34,6 +38,39 @@ func narrow(c *call) []value {
 		return nil
 	}
 	return []value{x.rows(first, n)}
+}
+
+// stack is tensors of floats side by side along a new first dimension.
+func stack(c *call) []value {
+	var list []engine.Tensor
+	if len(c.args) > 0 {
+		list, _ = c.args[0].([]engine.Tensor)
+	}
+	if len(list) == 0 || c.number(1, 0) != 0 {
+		c.fail("it puts a list of tensors side by side along dimension 0")
+		return nil
+	}
+	var rows [][]float64
+	var shape []int64
+	for i, t := range list {
+		x, err := tensorOf(t)
+		if err == nil && (!x.dtype.IsFloat() || i > 0 && !slices.Equal(x.shape, shape)) {
+			err = fmt.Errorf("tensor %d is %v%v; all must be floats of one shape", i, x.dtype, x.shape)
+		}
+		if err != nil {
+			c.fail("%w", err)
+			return nil
+		}
+		rows, shape = append(rows, x.value.floats), x.shape
+	}
+	y := c.d.fresh(engine.Float64, append([]int64{int64(len(rows))}, shape...))
+	c.loop(func() {
+		at := y.floats
+		for _, row := range rows {
+			at = at[copy(at, row):]
+		}
+	})
+	return []value{y}
 }
 
 func squareSum(c *call) []value {
