@@ -85,10 +85,6 @@ MR_API int mr_item(int64_t tensor, double *value);
 /* A new handle on the same memory, outside of any graph. */
 MR_API const int64_t *mr_leaf(int64_t tensor, int requires_grad);
 
-/* The same, with a version counter of its own: autograd does not notice writes
- * through it. For in-place weight updates while older graphs are still open. */
-MR_API const int64_t *mr_alias(int64_t tensor);
-
 /* The tensor itself (a new handle) or a contiguous copy. */
 MR_API const int64_t *mr_contiguous(int64_t tensor);
 

@@ -124,10 +124,6 @@ const int64_t* mr_leaf(int64_t tensor, int requires_grad) {
   });
 }
 
-const int64_t* mr_alias(int64_t tensor) {
-  return guarded<const int64_t*>(nullptr, [&] { return mr::one(mr::defined(tensor).variable_data()); });
-}
-
 const int64_t* mr_contiguous(int64_t tensor) {
   return guarded<const int64_t*>(nullptr, [&] { return mr::one(mr::defined(tensor).contiguous()); });
 }
