@@ -70,8 +70,11 @@ func (s *state) proceed(w int) {
 			s.begin(w, in)
 			s.executed(w, in)
 		default:
-			s.workers[w].started = s.now
+			me := &s.workers[w]
+			host := me.started
+			me.started, d.beganS = s.now, s.now
 			takes, _ := s.begin(w, in)
+			me.started = host
 			s.limit(w, in, false)
 			d.blockedBy = next.blockedBy
 			s.queue.push(event{at: s.now + takes, worker: int32(w), in: in, what: deviceEnd})
@@ -81,9 +84,11 @@ func (s *state) proceed(w int) {
 
 // leaveDevice ends a computation of a device.
 func (s *state) leaveDevice(w int, in schedule.Instruction) {
-	d := &s.workers[w].device
+	me := &s.workers[w]
+	d, host := &me.device, me.started
+	me.started = d.beganS
 	s.executed(w, in)
-	d.freeS = s.now
+	me.started, d.freeS = host, s.now
 	s.proceed(w)
 	s.wakeAll(s.gate.Done(w, in))
 }

@@ -20,7 +20,8 @@ type device struct {
 	sending      int // transfers of the send that the list stands at
 
 	queue     []issue // by a device behind its host: what it was given
-	freeS     float64 // when it ended its last computation
+	beganS    float64 // when it began the computation that it is at
+	freeS     float64 // when it ended the one before
 	blockedBy string  // of the computation that it is at
 
 	latest              schedule.Instruction // the computation that began last

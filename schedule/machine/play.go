@@ -70,11 +70,15 @@ func (x *player) execute(w int) {
 	}
 }
 
-// LeastSlots is the fewest slots an edge with which a Program runs to its end.
+// LeastSlots is the fewest slots an edge with which a Program runs to its end; 0 where no number is enough.
 //
-// It is 0 for a Program that does not end with any number. More slots never hurt: what has been sent and
-// taken with fewer can be with more. A program may need more than one because a worker sends several messages
-// before it takes one of the worker that is to take them, which for its part sends first: then both wait.
+// More slots never hurt: what has been sent and taken with fewer can be with more. A Program needs more than
+// one where workers in a circle send before they take: what all of them send before the first of it is taken
+// must fit, n messages on each edge of the circle and one in the hands of each worker. So 1F1B with depths K
+// needs half of the greatest K_i - K_i+1, rounded up, and one at least; looped BFS of M micro-batches on W
+// workers the whole part of M/W. One slot is enough for the other families of one stage a worker, for dp and
+// Chimera, two for those that cross the same workers several times (interleaved, ZB-V, elastic averaging of
+// two pipelines).
 func LeastSlots(p *schedule.Program) (int, error) {
 	ends := func(slots int) (bool, error) {
 		m, err := Play(p, Options{Slots: slots})
