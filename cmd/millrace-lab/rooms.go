@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/lab/rooms"
+	"github.com/millrace-ml/millrace/report"
+)
+
+func roomsCommand() *cobra.Command {
+	var write string
+	var lines bool
+	c := &cobra.Command{
+		Use: "rooms [FOLDER]", Short: "Draw which packages of millrace import which, or count their lines",
+		Example: "  millrace-lab rooms --write ARCHITECTURE.md\n  millrace-lab rooms --lines",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			dir := "."
+			if len(args) > 0 {
+				dir = args[0]
+			}
+			if lines {
+				return printSizes(c.OutOrStdout(), dir)
+			}
+			all, err := rooms.List(c.Context(), dir)
+			if err != nil {
+				return cli.BadInput(err)
+			}
+			if write == "" {
+				return rooms.Draw(c.OutOrStdout(), all)
+			}
+			text, err := os.ReadFile(write)
+			if err != nil {
+				return cli.BadInput(err)
+			}
+			if text, err = rooms.Into(text, all); err != nil {
+				return cli.BadInput(fmt.Errorf("%s: %w", write, err))
+			}
+			return document.WriteText(write, string(text))
+		},
+	}
+	c.Flags().StringVar(&write, "write", "", "put the drawing between its marks in this document")
+	cli.Writes(c, "write")
+	c.Flags().BoolVar(&lines, "lines", false, "lines of each room, without tests and with them")
+	return c
+}
+
+// printSizes prints the lines of each room.
+func printSizes(w io.Writer, dir string) error {
+	all, err := rooms.Sizes(dir)
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	t := report.Table{Head: []string{"room", " files", " Go", " with tests", " other languages"}}
+	var sum rooms.Size
+	for _, s := range all {
+		t.Add(s.Room, s.Files, s.Code, s.Code+s.Tests, s.Other)
+		sum.Files, sum.Code, sum.Tests, sum.Other = sum.Files+s.Files, sum.Code+s.Code, sum.Tests+s.Tests, sum.Other+s.Other
+	}
+	t.Add("all", sum.Files, sum.Code, sum.Code+sum.Tests, sum.Other)
+	return t.Markdown(w)
+}
