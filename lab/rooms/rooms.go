@@ -73,7 +73,8 @@ func List(ctx context.Context, dir string) ([]Package, error) {
 const width = 110
 
 // Draw draws every room: each of its packages, whoever imports standing above what is imported, with the packages of
-// its own room that it imports, and behind a bar those of others but for internal, which anybody may import.
+// its own room that it imports, and behind a bar those of others but for internal, which anybody may import; several of
+// one room are its name with dots.
 func Draw(w io.Writer, all []Package) error {
 	var names []string
 	byRoom := map[string][]Package{}
@@ -105,13 +106,29 @@ func Draw(w io.Writer, all []Package) error {
 			}
 			words := inside
 			if len(outside) > 0 {
-				words = append(append(words, "|"), outside...)
+				words = append(append(words, "|"), gathered(outside)...)
 			}
 			wrap(&out, fmt.Sprintf("%-*s ", column, p.Path), words)
 		}
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+// gathered writes several packages of a room as one word.
+func gathered(paths []string) []string {
+	var words []string
+	for i := 0; i < len(paths); {
+		last := i + 1
+		for last < len(paths) && room(paths[last]) == room(paths[i]) {
+			last++
+		}
+		if words = append(words, paths[i]); last-i > 1 {
+			words[len(words)-1] = room(paths[i]) + "/..."
+		}
+		i = last
+	}
+	return words
 }
 
 // wrap writes words behind a head, lines after the first as far in.

@@ -30,7 +30,7 @@ func TestArchitectureHasTheDrawing(t *testing.T) {
 func TestDraw(t *testing.T) {
 	all := []Package{
 		{"plan", []string{"profile"}},
-		{"plan/a", []string{"plan", "plan/b", "cluster"}},
+		{"plan/a", []string{"plan", "plan/b", "cluster", "sim", "sim/memory", "tune/x"}},
 		{"plan/b", nil},
 		{"profile", []string{strings.Repeat("x", 60), strings.Repeat("y", 60)}},
 	}
@@ -38,7 +38,7 @@ func TestDraw(t *testing.T) {
 	if err := Draw(&got, all); err != nil {
 		t.Fatal(err)
 	}
-	want := "plan/a -> plan /b | cluster\nplan   -> | profile\nplan/b\nprofile -> | " + strings.Repeat("x", 60) + "\n" +
+	want := "plan/a -> plan /b | cluster sim/... tune/x\nplan   -> | profile\nplan/b\nprofile -> | " + strings.Repeat("x", 60) + "\n" +
 		strings.Repeat(" ", 11) + strings.Repeat("y", 60) + "\n"
 	if got.String() != want {
 		t.Errorf("drawn\n%swant\n%s", got.String(), want)
