@@ -33,8 +33,8 @@ func (p Past) At() time.Time { return time.Time(p) }
 // Stream is an order of work on a device: what is issued on it happens in that order, some time after
 // the call that issued it has returned. Nothing orders two streams but Await.
 type Stream interface {
-	// Record marks the point behind everything issued so far.
-	Record() (Event, error)
+	// Record marks the point behind everything issued so far. A mark that cannot be made says why at Wait.
+	Record() Event
 	// Await has everything that is issued from now on happen behind p. The caller does not wait.
 	Await(p Point) error
 }

@@ -68,8 +68,8 @@ func (t *Timer) Averaging(ctx context.Context, r profile.Request) (updateS, refe
 	for l := range updateS {
 		var update, reference []float64
 		for k, b := range crew.benches {
-			update = append(update, b.clock.phases[stage.Update][l]...)
-			reference = append(reference, references[k].phases[stage.Update][l]...)
+			update = append(update, seconds(b.clock.phases[stage.Update][l])...)
+			reference = append(reference, seconds(references[k].phases[stage.Update][l])...)
 		}
 		updateS[l], referenceS[l] = middle(update), middle(reference)/averagedPipelines
 	}

@@ -149,7 +149,7 @@ func (b *bench) forward() (id int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	begun := time.Now()
+	begun := b.dev.Record()
 	for _, v := range b.stage.Feeds() {
 		array := batch.Input
 		if b.stage.Graph.Name(v) == "target" {
@@ -161,7 +161,7 @@ func (b *bench) forward() (id int, err error) {
 		}
 	}
 	if b.clock.counts && !b.clock.timing {
-		b.clock.feeds = append(b.clock.feeds, time.Since(begun).Seconds())
+		b.clock.feeds = append(b.clock.feeds, bracket{begun, b.dev.Record()})
 	}
 	id = b.next
 	b.next++

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/millrace-ml/millrace/engine/ref"
 	"github.com/millrace-ml/millrace/model"
@@ -62,5 +63,37 @@ func TestWhatAVisitTimes(t *testing.T) {
 	}
 	if many == 0 {
 		t.Errorf("short passes: %v in halves, %v that compute again, by visit", halves, again)
+	}
+}
+
+// On a device that does its work late a layer takes what the device takes, not what telling it to takes.
+func TestLayersAreTimedByTheDevice(t *testing.T) {
+	m, err := model.Build("mlp", map[string]any{"inputs": 6, "hidden": []int{8}, "classes": 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := ref.Lazy(ref.Lateness{Seed: 3, OneIn: 1, Most: 2 * time.Millisecond})
+	trains := func(context.Context, Pipeline) (*trace.Timeline, error) { return nil, errors.New("not for layers") }
+	timer, err := NewTimer(late, ones{6}, optim.Settings{Kind: optim.SGD}, trains, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := profile.Request{Model: m, MicroBatch: 2, Passes: 5, Concurrency: 1, Threads: 1}
+	layers, err := timer.once(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for l, layer := range layers {
+		// A layer is several pieces of work, each late by a millisecond on average.
+		if len(layer.ForwardS) < 5 || middle(layer.ForwardS) < 0.5e-3 || middle(layer.BackwardS) < 0.5e-3 {
+			t.Errorf("%s takes %v s forward and %v s back", m.Layers[l].Name, layer.ForwardS, layer.BackwardS)
+		}
+	}
+	updateS, _, _, err := timer.Updates(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if updateS[0] < 0.5e-3 {
+		t.Errorf("updates take %v s", updateS)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine"
@@ -72,14 +71,14 @@ func (t *Timer) Device() string { return t.engine.DeviceType() }
 type clock struct {
 	dev    engine.Device
 	counts bool                      // passes count now
-	phases [stage.Phases][][]float64 // seconds by layer, one for each pass
-	again  [stage.Phases][][]float64 // the same of passes that compute layers again
-	feeds  []float64                 // seconds in which a pass copied the model inputs
-	beside []float64                 // seconds of an update that are no layer's
+	phases [stage.Phases][][]bracket // by layer, one for each pass
+	again  [stage.Phases][][]bracket // the same of passes that compute layers again
+	feeds  []bracket                 // in which a pass copied the model inputs
+	beside []besideLayers            // of updates
 	timing bool                      // bytes do not count now
 	visits int                       // to this size
 	bytes  []layerBytes
-	begun  time.Time
+	begun  engine.Event
 	live   int64
 	first  bool // no backward since the last update: the next one makes the parameters' gradients
 }
@@ -106,7 +105,7 @@ func (c *clock) restart(first bool) {
 func newClock(dev engine.Device, layers int) *clock {
 	c := &clock{dev: dev, bytes: make([]layerBytes, layers), first: true}
 	for p := range c.phases {
-		c.phases[p], c.again[p] = make([][]float64, layers), make([][]float64, layers)
+		c.phases[p], c.again[p] = make([][]bracket, layers), make([][]bracket, layers)
 	}
 	return c
 }
@@ -114,13 +113,12 @@ func newClock(dev engine.Device, layers int) *clock {
 func (c *clock) Begin(p stage.Phase, layer int) {
 	c.dev.ResetPeak()
 	c.live = c.dev.Memory().LiveBytes
-	c.begun = time.Now()
+	c.begun = c.dev.Record()
 }
 
 func (c *clock) End(p stage.Phase, layer int, made nn.Bundle) {
-	took := time.Since(c.begun).Seconds()
 	if c.counts {
-		c.phases[p][layer] = append(c.phases[p][layer], took)
+		c.phases[p][layer] = append(c.phases[p][layer], bracket{c.begun, c.dev.Record()})
 	}
 	if c.timing {
 		return
@@ -159,14 +157,16 @@ func (c *crew) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTi
 	for _, b := range c.benches {
 		for l := range out {
 			o := &out[l]
-			o.ForwardS = append(o.ForwardS, b.clock.phases[stage.Forward][l]...)
-			o.BackwardS = append(o.BackwardS, b.clock.phases[stage.Backward][l]...)
-			o.BackwardInputS = append(o.BackwardInputS, b.clock.phases[stage.InputHalf][l]...)
-			o.BackwardWeightS = append(o.BackwardWeightS, b.clock.phases[stage.WeightHalf][l]...)
-			o.WorkerS = append(o.WorkerS, middle(b.clock.phases[stage.Forward][l])+middle(b.clock.phases[stage.Backward][l]))
-			o.BareForwardS = append(o.BareForwardS, b.clock.again[stage.Pass][l]...)
-			for i, s := range b.clock.again[stage.Backward][l] {
-				o.AgainS = append(o.AgainS, s+b.clock.again[stage.Forward][l][i])
+			forward, backward := seconds(b.clock.phases[stage.Forward][l]), seconds(b.clock.phases[stage.Backward][l])
+			o.ForwardS = append(o.ForwardS, forward...)
+			o.BackwardS = append(o.BackwardS, backward...)
+			o.BackwardInputS = append(o.BackwardInputS, seconds(b.clock.phases[stage.InputHalf][l])...)
+			o.BackwardWeightS = append(o.BackwardWeightS, seconds(b.clock.phases[stage.WeightHalf][l])...)
+			o.WorkerS = append(o.WorkerS, middle(forward)+middle(backward))
+			o.BareForwardS = append(o.BareForwardS, seconds(b.clock.again[stage.Pass][l])...)
+			again := seconds(b.clock.again[stage.Forward][l])
+			for i, s := range seconds(b.clock.again[stage.Backward][l]) {
+				o.AgainS = append(o.AgainS, s+again[i])
 			}
 		}
 	}
@@ -175,7 +175,7 @@ func (c *crew) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTi
 			continue
 		}
 		for _, b := range c.benches {
-			for _, s := range b.clock.feeds {
+			for _, s := range seconds(b.clock.feeds) {
 				out[l].FeedS = append(out[l].FeedS, part*s)
 			}
 		}
@@ -215,15 +215,28 @@ func feedParts(m *model.Model) []float64 {
 	return parts
 }
 
-// updated is the seconds of all updates that have counted.
-func (c *clock) updated() float64 {
-	sum := 0.0
-	for _, layer := range c.phases[stage.Update] {
-		for _, s := range layer {
-			sum += s
-		}
+// besideLayers is an update, and the layers' parts of it.
+type besideLayers struct {
+	whole  bracket
+	layers []bracket
+}
+
+// seconds is how long the rest of it took.
+func (u besideLayers) seconds() float64 {
+	rest := seconds([]bracket{u.whole})[0]
+	for _, s := range seconds(u.layers) {
+		rest -= s
 	}
-	return sum
+	return rest
+}
+
+// updated is how many updates of each layer have counted.
+func (c *clock) updated() []int {
+	n := make([]int, len(c.phases[stage.Update]))
+	for l, all := range c.phases[stage.Update] {
+		n[l] = len(all)
+	}
+	return n
 }
 
 // Updates implements profile.Timer. What an update takes beside its layers, going over the parameters' gradients for
@@ -237,10 +250,14 @@ func (t *Timer) Updates(ctx context.Context, r profile.Request) (updateS []float
 		if err := b.backward(id); err != nil {
 			return err
 		}
-		begun, before := time.Now(), b.clock.updated()
+		begun, before := b.dev.Record(), b.clock.updated()
 		err = b.update(t.optimizer)
 		if b.clock.counts {
-			b.clock.beside = append(b.clock.beside, time.Since(begun).Seconds()-(b.clock.updated()-before))
+			u := besideLayers{whole: bracket{begun, b.dev.Record()}}
+			for l, n := range before {
+				u.layers = append(u.layers, b.clock.phases[stage.Update][l][n:]...)
+			}
+			b.clock.beside = append(b.clock.beside, u)
 		}
 		return err
 	}
@@ -268,7 +285,9 @@ func (t *Timer) Updates(ctx context.Context, r profile.Request) (updateS []float
 	var beside []float64
 	with := 0 // layers with parameters
 	for _, b := range c.benches {
-		beside = append(beside, b.clock.beside...)
+		for _, u := range b.clock.beside {
+			beside = append(beside, u.seconds())
+		}
 	}
 	for _, s := range c.benches[0].clock.phases[stage.Update] {
 		if len(s) > 0 {
@@ -278,7 +297,7 @@ func (t *Timer) Updates(ctx context.Context, r profile.Request) (updateS []float
 	for l := range updateS {
 		var all []float64
 		for _, b := range c.benches {
-			all = append(all, b.clock.phases[stage.Update][l]...)
+			all = append(all, seconds(b.clock.phases[stage.Update][l])...)
 		}
 		if len(all) > 0 {
 			updateS[l] = middle(all) + max(0, middle(beside))/float64(with)

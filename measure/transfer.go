@@ -131,17 +131,17 @@ func (t *Timer) bandwidth() (float64, error) {
 		if err != nil {
 			return err
 		}
-		var took []float64
+		var took []bracket
 		for range copyRounds {
-			start := time.Now()
+			begun := dev.Record()
 			c, err := stage.Copy(dev, x)
 			if err != nil {
 				return err
 			}
-			took = append(took, time.Since(start).Seconds())
+			took = append(took, bracket{begun, dev.Record()})
 			c.Free()
 		}
-		rate = copyBytes / middle(took)
+		rate = copyBytes / middle(seconds(took))
 		return nil
 	})
 	return rate, err

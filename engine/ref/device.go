@@ -377,11 +377,11 @@ func (d *Device) Memory() engine.Memory {
 func (d *Device) ResetPeak() { d.account.peak.Store(d.account.live.Load()) }
 
 // Record implements engine.Stream.
-func (d *Device) Record() (engine.Event, error) {
+func (d *Device) Record() engine.Event {
 	if d.compute == nil {
-		return engine.Past(time.Now()), nil
+		return engine.Past(time.Now())
 	}
-	return d.compute.record(), nil
+	return d.compute.record()
 }
 
 // Await implements engine.Stream.
