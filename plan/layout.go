@@ -27,8 +27,8 @@ func (p *Plan) StageOf(layers int) []int {
 	return of
 }
 
-// TiedStages groups the stages that share a parameter, of a model's groups of layers that do. A group within one stage
-// is none.
+// TiedStages groups the stages that share a parameter, of a model's groups of layers that do. A group within
+// one stage is none.
 func (p *Plan) TiedStages(tiedLayers [][]int) [][]int {
 	layers := len(p.Order)
 	for _, s := range p.Stages {

@@ -10,8 +10,9 @@ import (
 // TestLayout: a plan of two stages on devices 4, 1 and 4 again, whose layers are taken out of order.
 func TestLayout(t *testing.T) {
 	p := &plan.Plan{
-		Order:  []int{2, 0, 1, 3},
-		Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 1, Devices: []int{4, 1}}, {FirstLayer: 2, LastLayer: 3, Devices: []int{4}}},
+		Order: []int{2, 0, 1, 3},
+		Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 1, Devices: []int{4, 1}},
+			{FirstLayer: 2, LastLayer: 3, Devices: []int{4}}},
 	}
 	if got := p.Devices(); !reflect.DeepEqual(got, []int{1, 4}) {
 		t.Errorf("devices %v", got)

@@ -78,7 +78,7 @@ func clippedAlone(t *testing.T, c chain, config Config, tolerance float64) (clip
 // behind the norm and weights that layers share change nothing of that.
 func TestEverySynchronousOrderIsPlainTraining(t *testing.T) {
 	e := testEngine(t)
-	for _, f := range family.Families() {
+	for _, f := range family.All() {
 		if !f.AdmitsPolicy(schedule.Sync) {
 			continue
 		}

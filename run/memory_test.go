@@ -132,7 +132,7 @@ func TestMemoryIsAsPredicted(t *testing.T) {
 				}
 			}
 		}
-		for _, f := range family.Families() {
+		for _, f := range family.All() {
 			policies := f.Policies
 			if policies == nil {
 				policies = []schedule.Policy{schedule.Sync}

@@ -172,7 +172,7 @@ func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
 // bits of one worker; two directions, of two replicas.
 func TestEveryOrderEqualsOneWorker(t *testing.T) {
 	e := testEngine(t)
-	for _, f := range family.Families() {
+	for _, f := range family.All() {
 		if !f.AdmitsPolicy(schedule.Sync) {
 			continue
 		}

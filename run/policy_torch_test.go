@@ -129,7 +129,7 @@ func TestTorchEveryOrderEqualsOneWorker(t *testing.T) {
 	e := torchEngine(t)
 	ran := 0
 	for _, net := range smallModels {
-		for _, f := range family.Families() {
+		for _, f := range family.All() {
 			if !f.AdmitsPolicy(schedule.Sync) {
 				continue
 			}

@@ -31,7 +31,7 @@ func over(norms []float64, limit float64) int {
 // over the limit never, sometimes or always, in every order that ends in a flush.
 func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 	e := testEngine(t)
-	for _, f := range family.Families() {
+	for _, f := range family.All() {
 		if !f.AdmitsPolicy(schedule.Sync) || f.AdmitsPolicy(schedule.Elastic) {
 			continue
 		}

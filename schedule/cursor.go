@@ -60,8 +60,8 @@ func (c *Cursor) settle() {
 // Head is the instruction under the cursor with absolute ids.
 func (c *Cursor) Head() (Instruction, bool) { return c.in, c.part < 3 }
 
-// Place is where the instruction under the cursor stands: in which part and where in its list, and as it is written
-// there, with the ids of the part.
+// Place is where the instruction under the cursor stands: in which part and where in its list, and as it is
+// written there, with the ids of the part.
 func (c *Cursor) Place() (part, at int, written Instruction) { return c.part, c.at, c.list[c.at] }
 
 // Advance moves to the next instruction.

@@ -1,8 +1,8 @@
 // Package schedule is the Program: training as data, for every worker an ordered list of small instructions.
 //
-// In: a Program's fields and lists, its text or its JSON, or a plan. Out: Settings for a family; the text; what a Program
-// says of itself. It writes no order and proves none. Refused: text and JSON that are no Program, with the line or
-// the byte. It knows no clock and no tensor.
+// In: a Program's fields and lists, its text or its JSON, or a plan. Out: Settings for a family; the text;
+// what a Program says of itself. It writes no order and proves none. Refused: text and JSON that are no
+// Program, with the line or the byte. It knows no clock and no tensor.
 //
 // # The packages of the room
 //
@@ -31,5 +31,6 @@
 //	versions    Streams, Overlaps, Uses, Copies, MostCopies
 //	memory      Holdings
 //
-// They need fields that check.Validate passes; Uses, Copies and Holdings need a lowered Program that check.Check passes.
+// They need fields that check.Validate passes; Uses, Copies and Holdings need a lowered Program that
+// check.Check passes.
 package schedule

@@ -36,10 +36,12 @@ func ReadJSON(r io.Reader) (*Program, error) {
 		return nil, fmt.Errorf("schedule: program JSON, byte %d: %w", dec.InputOffset(), err)
 	}
 	if f.Version != Version {
-		return nil, fmt.Errorf("schedule: program JSON is of version %d; this millrace reads version %d", f.Version, Version)
+		return nil, fmt.Errorf("schedule: program JSON is of version %d; this millrace reads version %d", f.Version,
+			Version)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("schedule: program JSON, byte %d: something stands behind the program", dec.InputOffset())
+		return nil, fmt.Errorf("schedule: program JSON, byte %d: something stands behind the program",
+			dec.InputOffset())
 	}
 	if err := f.complete(); err != nil {
 		return nil, fmt.Errorf("schedule: program JSON: %w", err)

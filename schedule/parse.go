@@ -20,7 +20,8 @@ const (
 // accepted: no leading zeros, no spaces, no zero fields spelt out.
 func ParseInstruction(text string) (Instruction, error) {
 	bad := func(why string) (Instruction, error) {
-		return Instruction{}, fmt.Errorf("schedule: instruction %q: %s; the form is [p<pipeline>/]<stage><kind><micro>[@r<replica>], like 2F0 or p1/2B3@r1", text, why)
+		return Instruction{}, fmt.Errorf("schedule: instruction %q: %s; the form is "+
+			"[p<pipeline>/]<stage><kind><micro>[@r<replica>], like 2F0 or p1/2B3@r1", text, why)
 	}
 	var in Instruction
 	rest := text

@@ -55,7 +55,8 @@ func (w Policy) Mismatches() bool { return w == Latest }
 // Accumulates says whether a minibatch of a stream has several micro-batches, one for each stage at least.
 func (w Policy) Accumulates() bool { return w == DoubleBuffered }
 
-// OlderVersions is how many versions of its weights beside the newest a stage keeps for so many minibatches in flight.
+// OlderVersions is how many versions of its weights beside the newest a stage keeps for so many minibatches
+// in flight.
 func (w Policy) OlderVersions(inFlight int) int {
 	switch w {
 	case Stash, Vertical:

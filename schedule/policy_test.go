@@ -15,7 +15,8 @@ import (
 
 func stream(t testing.TB, placement [][]int, m, minibatches int, w schedule.Policy) *schedule.Program {
 	t.Helper()
-	p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: placement, MicroBatches: m, Repeat: minibatches, Weights: w})
+	p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: placement, MicroBatches: m, Repeat: minibatches,
+		Weights: w})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,8 @@ func stream(t testing.TB, placement [][]int, m, minibatches int, w schedule.Poli
 // on every stage with vertical sync; and 2BW's w(t+1) = w(t) - lr grad f(w(t-1)).
 func TestStaleness(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 8} {
-		for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest, schedule.DoubleBuffered} {
+		for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest,
+			schedule.DoubleBuffered} {
 			m := 1
 			if policy == schedule.DoubleBuffered {
 				m = n
@@ -41,7 +43,8 @@ func TestStaleness(t *testing.T) {
 				for _, u := range p.Uses(w) {
 					in, v := u.Instruction, u.Version
 					at, i := int(in.Micro)/m, w+1
-					want := map[schedule.Policy]int{schedule.Stash: at - n + i, schedule.Vertical: at - n + 1, schedule.Latest: at - n + i, schedule.DoubleBuffered: at - 1}[policy]
+					want := map[schedule.Policy]int{schedule.Stash: at - n + i, schedule.Vertical: at - n + 1,
+						schedule.Latest: at - n + i, schedule.DoubleBuffered: at - 1}[policy]
 					if policy == schedule.Latest && in.Kind == schedule.B {
 						want = at
 					}
@@ -68,7 +71,8 @@ func TestStaleness(t *testing.T) {
 // the tag of the oldest minibatch to come still asks for, n at most.
 func TestVersionsHeld(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 8} {
-		for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest, schedule.DoubleBuffered} {
+		for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest,
+			schedule.DoubleBuffered} {
 			m := 1
 			if policy == schedule.DoubleBuffered {
 				m = n
@@ -78,12 +82,14 @@ func TestVersionsHeld(t *testing.T) {
 				t.Fatal(err)
 			}
 			for w, got := range rep.Versions {
-				want := map[schedule.Policy]int{schedule.Stash: n - w, schedule.Vertical: n, schedule.Latest: 1, schedule.DoubleBuffered: 2}[policy]
+				want := map[schedule.Policy]int{schedule.Stash: n - w, schedule.Vertical: n, schedule.Latest: 1,
+					schedule.DoubleBuffered: 2}[policy]
 				if got != want && (policy != schedule.Vertical || got > n) {
 					t.Errorf("%s, n=%d: stage %d holds %d versions, want %d", policy, n, w+1, got, want)
 				}
 				if rep.PeakActivations[w] != n-w {
-					t.Errorf("%s, n=%d: stage %d holds %d minibatches, want %d", policy, n, w+1, rep.PeakActivations[w], n-w)
+					t.Errorf("%s, n=%d: stage %d holds %d minibatches, want %d", policy, n, w+1,
+						rep.PeakActivations[w], n-w)
 				}
 			}
 		}
@@ -125,8 +131,10 @@ func TestStreamsOfAnyReplicas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		replicas := rapid.SliceOfN(rapid.IntRange(1, 5), 1, 4).Draw(t, "replicas")
 		total := rapid.IntRange(1, 90).Draw(t, "minibatches")
-		policy := rapid.SampledFrom([]schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest}).Draw(t, "policy")
-		p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: inTurn(replicas), MicroBatches: 1, Repeat: total, Weights: policy})
+		policy := rapid.SampledFrom([]schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest}).Draw(t,
+			"policy")
+		p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: inTurn(replicas), MicroBatches: 1,
+			Repeat: total, Weights: policy})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +183,8 @@ func TestStreamsOfAnyReplicas(t *testing.T) {
 					t.Fatalf("stage %d, replica %d:\n%v\nwant\n%v", s, r, got, want)
 				}
 				if n := (total + len(on) - 1) / len(on); updates != n {
-					t.Fatalf("stage %d of %d replicas updates %d times in %d minibatches, want %d", s, len(on), updates, total, n)
+					t.Fatalf("stage %d of %d replicas updates %d times in %d minibatches, want %d", s, len(on),
+						updates, total, n)
 				}
 			}
 		}
@@ -188,10 +197,14 @@ func TestPoliciesRefused(t *testing.T) {
 		s      schedule.Settings
 		want   string
 	}{
-		{"1f1b-rr", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 1, Weights: schedule.Sync}, `weight policy "sync"; this order admits ["stash"`},
-		{"1f1b-rr", schedule.Settings{Placement: inTurn([]int{2, 1}), MicroBatches: 1, Replication: schedule.Split}, `replication "split"`},
-		{"1f1b-rr", schedule.Settings{Placement: schedule.Replicated(4, 1), MicroBatches: 2, Repeat: 9, Weights: schedule.DoubleBuffered}, "do not go together"},
-		{"mp", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2, Warmup: []int{2, 1}}, "holds one micro-batch"},
+		{"1f1b-rr", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 1, Weights: schedule.Sync},
+			`weight policy "sync"; this order admits ["stash"`},
+		{"1f1b-rr", schedule.Settings{Placement: inTurn([]int{2, 1}), MicroBatches: 1, Replication: schedule.Split},
+			`replication "split"`},
+		{"1f1b-rr", schedule.Settings{Placement: schedule.Replicated(4, 1), MicroBatches: 2, Repeat: 9,
+			Weights: schedule.DoubleBuffered}, "do not go together"},
+		{"mp", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2, Warmup: []int{2, 1}},
+			"holds one micro-batch"},
 	} {
 		if _, err := family.Generate(c.family, c.s); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want it to say %q", err, c.want)
@@ -206,7 +219,8 @@ func TestPoliciesRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lower.Lower(p, lower.Options{Clip: true}); err == nil || !strings.Contains(err.Error(), "no common update") {
+	if _, err := lower.Lower(p, lower.Options{Clip: true}); err == nil ||
+		!strings.Contains(err.Error(), "no common update") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -216,7 +230,8 @@ func TestStreamingPeaks(t *testing.T) {
 	for _, S := range []int{1, 2, 3, 4, 8} {
 		for _, M := range []int{1, S, 2 * S, 4 * S, 2*S + 1} {
 			for name, factor := range map[string]int{"1f1b-as": 1, "fbp-as": 2} {
-				p, err := family.Generate(name, schedule.Settings{Placement: schedule.Replicated(S, 1), MicroBatches: M, Repeat: 2})
+				p, err := family.Generate(name, schedule.Settings{Placement: schedule.Replicated(S, 1),
+					MicroBatches: M, Repeat: 2})
 				if err != nil {
 					t.Fatal(err)
 				}

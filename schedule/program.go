@@ -37,19 +37,20 @@ type Part []List
 // counts within a repetition: relative micro-batch m goes to replica m mod r, so a
 // body that is to keep replicas in step over repetitions has a multiple of r.
 type Program struct {
-	Name         string           `json:"name"`   // the family that wrote it: "1f1b", "afab", "dp"
-	Stages       int              `json:"stages"` // virtual stages of each pipeline
-	Workers      int              `json:"workers"`
-	Placement    [][][]int        `json:"placement"`     // [pipeline][stage] -> workers, by replica
-	Replication  Replication      `json:"replication"`   // how replicas of a stage share micro-batches
-	MicroBatches int              `json:"micro_batches"` // in one repetition of the body
-	Period       int              `json:"period"`        // minibatches (updates) in one repetition
-	Repeat       int              `json:"repeat"`        // repetitions of the body
-	Weights      Policy           `json:"weights"`
-	Elastic      *plan.Elastic    `json:"elastic,omitempty"` // of weight policy elastic: the last pipeline is the reference
-	Recompute    []plan.Recompute `json:"recompute"`         // by stage: what it keeps until its backward
-	Tied         [][]int          `json:"tied,omitempty"`    // groups of stages that share a parameter
-	Clip         bool             `json:"clip,omitempty"`    // updates need the global gradient norm
+	Name         string      `json:"name"`   // the family that wrote it: "1f1b", "afab", "dp"
+	Stages       int         `json:"stages"` // virtual stages of each pipeline
+	Workers      int         `json:"workers"`
+	Placement    [][][]int   `json:"placement"`     // [pipeline][stage] -> workers, by replica
+	Replication  Replication `json:"replication"`   // how replicas of a stage share micro-batches
+	MicroBatches int         `json:"micro_batches"` // in one repetition of the body
+	Period       int         `json:"period"`        // minibatches (updates) in one repetition
+	Repeat       int         `json:"repeat"`        // repetitions of the body
+	Weights      Policy      `json:"weights"`
+	// of weight policy elastic: the last pipeline is the reference
+	Elastic   *plan.Elastic    `json:"elastic,omitempty"`
+	Recompute []plan.Recompute `json:"recompute"`      // by stage: what it keeps until its backward
+	Tied      [][]int          `json:"tied,omitempty"` // groups of stages that share a parameter
+	Clip      bool             `json:"clip,omitempty"` // updates need the global gradient norm
 	// Paired: a backward and the forward right behind it run together and end together
 	// (BaPipe's FBP-AS, §3.2.1). Lowered, both receives come first and both sends last.
 	Paired bool `json:"paired,omitempty"`

@@ -77,8 +77,9 @@ func (s Settings) Program() *Program {
 	workers := s.Workers()
 	return &Program{
 		Stages: len(s.Placement), Workers: workers, Placement: [][][]int{s.Placement}, Replication: s.Replication,
-		MicroBatches: s.MicroBatches, Period: 1, Repeat: s.Repeat, Weights: cmp.Or(s.Weights, Sync), Recompute: s.Recompute,
-		Body: make(Part, workers),
+		MicroBatches: s.MicroBatches, Period: 1, Repeat: s.Repeat, Weights: cmp.Or(s.Weights, Sync),
+		Recompute: s.Recompute,
+		Body:      make(Part, workers),
 	}
 }
 
@@ -86,7 +87,8 @@ func (s Settings) Program() *Program {
 // devices numbered as workers in ascending order.
 func FromPlan(p *plan.Plan) (name string, s Settings) {
 	devices := p.Devices()
-	s = Settings{MicroBatches: p.MicroBatches, Replication: Replication(p.Replication), Weights: Policy(p.Weights), Elastic: p.Elastic}
+	s = Settings{MicroBatches: p.MicroBatches, Replication: Replication(p.Replication), Weights: Policy(p.Weights),
+		Elastic: p.Elastic}
 	warm := true
 	for _, st := range p.Stages {
 		on := make([]int, len(st.Devices))

@@ -15,7 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// TestStories tells what Programs look like, and what Check says, in testdata. Record new output with -rewrite, and read it.
+// TestStories tells what Programs look like, and what Check says, in testdata. Record new output with
+// -rewrite, and read it.
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		var w storyWorld
@@ -76,7 +77,8 @@ func (w *storyWorld) do(t *testing.T, d *datadriven.TestData) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return fmt.Sprintf("instructions %d, messages %d, peak activations %v\n", r.Instructions, r.Messages, r.PeakActivations), nil
+		return fmt.Sprintf("instructions %d, messages %d, peak activations %v\n", r.Instructions, r.Messages,
+			r.PeakActivations), nil
 	case "draw":
 		s := draw.UnitSlots
 		d.MaybeScanArgs(t, "f", &s.F)

@@ -167,7 +167,8 @@ func (p *Program) complete() error {
 	}
 	for pl, stages := range p.Placement {
 		if len(stages) != p.Stages {
-			return fmt.Errorf("pipeline %d places %d of %d stages; give every stage a line \"place p%d/STAGE: WORKERS\"", pl, len(stages), p.Stages, pl)
+			return fmt.Errorf("pipeline %d places %d of %d stages; give every stage a line \"place p%d/STAGE: "+
+				"WORKERS\"", pl, len(stages), p.Stages, pl)
 		}
 	}
 	if p.Recompute == nil {
@@ -238,7 +239,8 @@ func (t *textReader) setting(key, value string) error {
 		if value != "true" && value != "false" {
 			return fmt.Errorf("%s is %q; it is true or false", key, clip(value))
 		}
-		*map[string]*bool{"lowered": &p.Lowered, "clip": &p.Clip, "paired": &p.Paired, "defer_updates": &p.DeferUpdates, "post_validate": &p.PostValidate}[key] = value == "true"
+		*map[string]*bool{"lowered": &p.Lowered, "clip": &p.Clip, "paired": &p.Paired,
+			"defer_updates": &p.DeferUpdates, "post_validate": &p.PostValidate}[key] = value == "true"
 	case "place":
 		return t.place(value)
 	case "recompute":
@@ -264,7 +266,9 @@ func (t *textReader) setting(key, value string) error {
 	case "epilogue":
 		t.part, p.Epilogue = &p.Epilogue, make(Part, p.Workers)
 	default:
-		return fmt.Errorf("unknown setting %q; settings are name stages workers micro_batches period repeat weights replication lowered elastic clip paired defer_updates post_validate place recompute tied, then prologue, body, epilogue", clip(key))
+		return fmt.Errorf("unknown setting %q; settings are name stages workers micro_batches period repeat "+
+			"weights replication lowered elastic clip paired defer_updates post_validate place recompute tied, "+
+			"then prologue, body, epilogue", clip(key))
 	}
 	return nil
 }
@@ -278,8 +282,10 @@ func (t *textReader) place(value string) error {
 	if !ok || !slash || err1 != nil || err2 != nil {
 		return fmt.Errorf("place %q; the form is \"place p0/2: 4 5\", with a stage below %d", clip(value), t.p.Stages)
 	}
-	if pipeline > len(t.p.Placement) || pipeline == len(t.p.Placement) && s != 0 || pipeline < len(t.p.Placement) && s != len(t.p.Placement[pipeline]) {
-		return fmt.Errorf("place p%d/%d is out of order; pipelines and their stages are placed one after the other from 0", pipeline, s)
+	if pipeline > len(t.p.Placement) || pipeline == len(t.p.Placement) && s != 0 || pipeline < len(t.p.Placement) &&
+		s != len(t.p.Placement[pipeline]) {
+		return fmt.Errorf("place p%d/%d is out of order; pipelines and their stages are placed one after the other "+
+			"from 0", pipeline, s)
 	}
 	workers, err := fields(on, t.p.Workers-1)
 	if err != nil {
@@ -296,7 +302,8 @@ func (t *textReader) list(line string) error {
 	worker, text, ok := strings.Cut(line, ":")
 	w, err := number(worker, t.p.Workers-1)
 	if !ok || err != nil {
-		return fmt.Errorf("list %q; the form is \"WORKER: INSTRUCTION ...\", with a worker below %d", clip(worker), t.p.Workers)
+		return fmt.Errorf("list %q; the form is \"WORKER: INSTRUCTION ...\", with a worker below %d", clip(worker),
+			t.p.Workers)
 	}
 	if (*t.part)[w] != nil {
 		return fmt.Errorf("worker %d has its list already", w)

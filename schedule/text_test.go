@@ -51,11 +51,13 @@ func TestTextRefusals(t *testing.T) {
 }
 
 func FuzzProgramText(f *testing.F) {
-	p, _ := family.Generate("pb", schedule.Settings{Placement: schedule.Replicated(3, 1), MicroBatches: 4, Recompute: []plan.Recompute{plan.KeepInput, plan.KeepAll, plan.Every(3)}})
+	p, _ := family.Generate("pb", schedule.Settings{Placement: schedule.Replicated(3, 1), MicroBatches: 4,
+		Recompute: []plan.Recompute{plan.KeepInput, plan.KeepAll, plan.Every(3)}})
 	f.Add(p.Text())
 	l, _ := lower.Lower(p, lower.Options{Tied: [][]int{{0, 2}}, Clip: true})
 	f.Add(l.Text())
-	e, _ := family.Generate("elastic", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2, Repeat: 6})
+	e, _ := family.Generate("elastic", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2,
+		Repeat: 6})
 	f.Add(e.Text())
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := schedule.ParseText(strings.NewReader(text))
@@ -132,7 +134,8 @@ func FuzzInstruction(f *testing.F) {
 
 // randomProgram is any Program, sometimes lowered.
 func randomProgram(t *rapid.T) *schedule.Program {
-	p := scheduletest.Random(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }, scheduletest.Everything())
+	p := scheduletest.Random(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") },
+		scheduletest.Everything())
 	if rapid.Bool().Draw(t, "bare") {
 		return p
 	}

@@ -78,7 +78,7 @@ func TestRandomPrograms(t *testing.T) {
 // TestEveryFamilyIsTheLongestPath is the same of every family and policy, on costs without any
 // symmetry: what no closed form covers equals a brute-force replay.
 func TestEveryFamilyIsTheLongestPath(t *testing.T) {
-	all := family.Families()
+	all := family.All()
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.SampledFrom(all).Draw(t, "family")
 		workers := rapid.IntRange(1, 5).Draw(t, "workers")

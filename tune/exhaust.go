@@ -123,7 +123,7 @@ func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) boo
 // placing lists the families of the registry beside those of depths: those that place their
 // stages themselves, and those that take a stage for each worker.
 func (e enumeration) placing() (placed, own []family.Family) {
-	for _, f := range family.Families() {
+	for _, f := range family.All() {
 		if _, searched := e.families[f.Name]; searched || roles.WholeModel(f) || f.Streaming && !e.streams() ||
 			f.Beside && e.crowded() ||
 			!slices.Contains(e.policies(f), schedule.Sync) {

@@ -24,7 +24,7 @@ func (s *search) others(ctx context.Context) {
 	if len(s.families) == 0 {
 		bases = s.cut.cutAnew()
 	}
-	for _, f := range family.Families() {
+	for _, f := range family.All() {
 		if _, searched := s.families[f.Name]; searched || roles.WholeModel(f) {
 			continue
 		}

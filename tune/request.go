@@ -248,7 +248,7 @@ func (r *Request) settleWeights() error {
 	if w.Synchronous() {
 		return nil
 	}
-	for _, f := range family.Families() {
+	for _, f := range family.All() {
 		if f.AdmitsPolicy(w) {
 			r.Fix.Schedule = f.Name
 			return nil

@@ -56,7 +56,7 @@ func newSpace(r Request) (*space, error) {
 		s.mixed = s.mixed || !s.same(0, d)
 	}
 	s.orders = s.deviceOrders()
-	for _, f := range family.Families() {
+	for _, f := range family.All() {
 		if f.Warmup != nil && f.Chunks >= 0 && f.Chunks <= 1 && (!f.Streaming || s.streams()) &&
 			(s.Fix.Schedule == "" || s.Fix.Schedule == f.Name) && s.admits(f) {
 			s.families[f.Name] = f

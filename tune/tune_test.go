@@ -140,7 +140,7 @@ func TestBoundIsBelowEverything(t *testing.T) {
 				check(pl)
 			}
 			for S := 2; S <= min(workers, n); S++ {
-				for _, f := range family.Families() {
+				for _, f := range family.All() {
 					if f.Warmup == nil || !f.AdmitsPolicy(schedule.Sync) {
 						continue
 					}

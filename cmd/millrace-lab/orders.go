@@ -156,7 +156,7 @@ func ordersOf(c *cobra.Command, p *prepare.Prepared, own *sessions, only []strin
 		return nil, err
 	}
 	var out []*order
-	for _, f := range family.Families() {
+	for _, f := range family.All() {
 		if f.Name == "single" || f.Streaming || len(only) > 0 && f.Name != baseOrder && !slices.Contains(only, f.Name) {
 			continue
 		}

@@ -76,7 +76,7 @@ func (s *shape) addUniform(c *cobra.Command) {
 // familyList is a line for each family, with what it is.
 func familyList() string {
 	var b strings.Builder
-	for _, f := range family.Families() {
+	for _, f := range family.All() {
 		fmt.Fprintf(&b, "  %-12s %s\n", f.Name, f.Doc)
 	}
 	return strings.TrimSuffix(b.String(), "\n")

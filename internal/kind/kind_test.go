@@ -22,7 +22,8 @@ func TestTable(t *testing.T) {
 		"is issued":             {kind.Kind.IsIssued, "SF SB AR TG GN"},
 		"counts in minibatches": {kind.Kind.OfMinibatch, "AR TG GN U PV CK DR"},
 		"has the compute lane":  {func(k kind.Kind) bool { return k.Lane() == kind.Compute }, "F B I W U CK EV"},
-		"has the other lane":    {func(k kind.Kind) bool { return k.Lane() == kind.Comm }, "SF RF SB RB AR TG GN PV DR"},
+		"has the other lane": {func(k kind.Kind) bool { return k.Lane() == kind.Comm },
+			"SF RF SB RB AR TG GN PV DR"},
 	} {
 		var got []string
 		for _, k := range kind.All() {

@@ -19,7 +19,7 @@ func TestTheListCoversEveryFamilyAndPolicy(t *testing.T) {
 			pairs[[2]string{l.Schedule, l.Weights}] = true
 		}
 	}
-	for _, f := range family.Families() {
+	for _, f := range family.All() {
 		policies := f.Policies
 		if policies == nil {
 			policies = []schedule.Policy{schedule.Sync}

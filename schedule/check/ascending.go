@@ -39,7 +39,8 @@ func OutOfOrder(p *schedule.Program, statistics bool) *Error {
 						what = "the statistics of a batch norm take it in"
 					}
 					wrong = &Error{Program: p.Name, Worker: w, Position: at, Instruction: in,
-						Why: fmt.Sprintf("%s behind that of %v; sums have the same bits as one worker's where micro-batches ascend: %v "+
+						Why: fmt.Sprintf("%s behind that of %v; sums have the same bits as one worker's where "+
+							"micro-batches ascend: %v "+
 							"must come before %v", what, before, in, before)}
 					wrong.Locate(&short, &short)
 					return false

@@ -121,7 +121,8 @@ func replay(p *schedule.Program) error {
 		return &Error{Program: p.Name, Worker: -1, Position: -1, Why: why, Waits: waits}
 	}
 	if w, in, found := m.Left(); found {
-		return &Error{Program: p.Name, Worker: w, Position: -1, Why: fmt.Sprintf("%v is sent to it and never received", in)}
+		return &Error{Program: p.Name, Worker: w, Position: -1,
+			Why: fmt.Sprintf("%v is sent to it and never received", in)}
 	}
 	return nil
 }

@@ -47,14 +47,16 @@ func replicated(t *rapid.T, stages int) ([][]int, schedule.Replication) {
 func randomProgram(t *rapid.T) *schedule.Program {
 	stages := rapid.IntRange(1, 6).Draw(t, "stages")
 	m := rapid.IntRange(1, 9).Draw(t, "m")
-	s := schedule.Settings{Placement: schedule.Replicated(stages, 1), MicroBatches: m, Repeat: rapid.IntRange(1, 3).Draw(t, "repeat")}
+	s := schedule.Settings{Placement: schedule.Replicated(stages, 1), MicroBatches: m,
+		Repeat: rapid.IntRange(1, 3).Draw(t, "repeat")}
 	order := "1f1b"
 	if rapid.IntRange(0, 3).Draw(t, "replicated") == 0 {
 		s.Placement, s.Replication = replicated(t, stages)
 	}
 	if stages == 1 && rapid.Bool().Draw(t, "dp") {
 		replicas := []int{0, 1, 2}
-		order, s.Placement, s.Replication = "dp", [][]int{replicas[:rapid.IntRange(1, 3).Draw(t, "replicas")]}, schedule.RoundRobin
+		order, s.Placement, s.Replication = "dp", [][]int{replicas[:rapid.IntRange(1, 3).Draw(t, "replicas")]},
+			schedule.RoundRobin
 	} else {
 		s.Warmup = randomWarmup(t, stages, m)
 	}
@@ -81,7 +83,8 @@ func TestRandomProgramsPassCheck(t *testing.T) {
 		}
 		for s, on := range p.Placement[0] {
 			for _, w := range on {
-				if rep.PeakActivations[w] < 1 && (len(on) == 1 || p.Replication == schedule.Split) || rep.PeakActivations[w] > p.MicroBatches {
+				if rep.PeakActivations[w] < 1 && (len(on) == 1 || p.Replication == schedule.Split) ||
+					rep.PeakActivations[w] > p.MicroBatches {
 					t.Fatalf("stage %d holds %d micro-batches of %d", s, rep.PeakActivations[w], p.MicroBatches)
 				}
 			}
@@ -102,7 +105,8 @@ func TestPeakIsWarmup(t *testing.T) {
 		{"pb", 4, 8, []int{7, 5, 3, 1}},
 		{"so", 4, 8, []int{8, 6, 4, 2}},
 	} {
-		p, err := family.Generate(c.family, schedule.Settings{Placement: schedule.Replicated(c.S, 1), MicroBatches: c.M})
+		p, err := family.Generate(c.family, schedule.Settings{Placement: schedule.Replicated(c.S, 1),
+			MicroBatches: c.M})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,13 +121,16 @@ func TestPeakIsWarmup(t *testing.T) {
 }
 
 func TestDepthsThatDeadlockAreRefused(t *testing.T) {
-	_, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Warmup: []int{1, 2}})
+	_, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4,
+		Warmup: []int{1, 2}})
 	if err == nil {
 		t.Fatal("K = 1, 2 was accepted")
 	}
 	// And the replay finds it by itself when the order is written by hand.
-	good, _ := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Warmup: []int{2, 2}})
-	bad, _ := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Warmup: []int{1, 1}})
+	good, _ := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4,
+		Warmup: []int{2, 2}})
+	bad, _ := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4,
+		Warmup: []int{1, 1}})
 	bad.Body[1] = good.Body[1]
 	if _, err := check.Check(bad); err == nil {
 		t.Fatal("a deadlock passed the check")
@@ -172,7 +179,8 @@ func TestTheLastUpdateIsMissed(t *testing.T) {
 		p.Epilogue[w] = list[:len(list)-1]
 	}
 	var refused *check.Error
-	if _, err := check.Check(p); !errors.As(err, &refused) || refused.Why != "0U1 is there 0 times; every stage updates once for each minibatch" {
+	if _, err := check.Check(p); !errors.As(err, &refused) ||
+		refused.Why != "0U1 is there 0 times; every stage updates once for each minibatch" {
 		t.Errorf("got %v", err)
 	}
 }

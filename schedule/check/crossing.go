@@ -76,10 +76,12 @@ func apart(p *schedule.Program, receive schedule.Instruction, here, there side) 
 	n := p.MinibatchOf(receive)
 	switch {
 	case here.drains != there.drains:
-		return fmt.Sprintf("behind %d drains, and stands behind %d; what is sent in front of a drain is taken in front of it",
+		return fmt.Sprintf("behind %d drains, and stands behind %d; what is sent in front of a drain is taken in "+
+			"front of it",
 			there.drains, here.drains)
 	case min(there.validated, n) > min(here.validated, n):
-		return fmt.Sprintf("behind its validation of minibatch %d, and stands in front of this worker's: an update that is "+
+		return fmt.Sprintf("behind its validation of minibatch %d, and stands in front of this worker's: an update "+
+			"that is "+
 			"taken back there would leave this worker waiting", min(there.validated, n)-1)
 	}
 	return ""

@@ -10,7 +10,8 @@ import (
 func checkElastic(p *schedule.Program) error {
 	if p.Weights != schedule.Elastic {
 		if p.Elastic != nil {
-			return fmt.Errorf("it has settings of elastic averaging and weight policy %q; they belong to %q", p.Weights, schedule.Elastic)
+			return fmt.Errorf("it has settings of elastic averaging and weight policy %q; they belong to %q",
+				p.Weights, schedule.Elastic)
 		}
 		return nil
 	}
@@ -26,11 +27,13 @@ func checkElastic(p *schedule.Program) error {
 		want++ // the reference
 	}
 	if len(p.Placement) != want {
-		return fmt.Errorf("it places %d pipelines; elastic averaging of %d has %d, the reference among them if there are several", len(p.Placement), n, want)
+		return fmt.Errorf("it places %d pipelines; elastic averaging of %d has %d, the reference among them if "+
+			"there are several", len(p.Placement), n, want)
 	}
 	for pl, stages := range p.Placement {
 		if !slices.EqualFunc(stages, p.Placement[0], slices.Equal[[]int]) {
-			return fmt.Errorf("pipeline %d lies on other workers than pipeline 0; a stage of all pipelines and of the reference is on the same worker", pl)
+			return fmt.Errorf("pipeline %d lies on other workers than pipeline 0; a stage of all pipelines and of "+
+				"the reference is on the same worker", pl)
 		}
 	}
 	return nil

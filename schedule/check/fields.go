@@ -22,7 +22,8 @@ func Validate(p *schedule.Program) error {
 	case len(p.Placement) < 1 || len(p.Placement) > schedule.MaxPipeline:
 		return fail("it places %d pipelines; it can have 1 to %d", len(p.Placement), schedule.MaxPipeline)
 	case p.MicroBatches < 1 || p.Repeat < 0 || int64(p.MicroBatches)*int64(max(p.Repeat, 1)) > schedule.MaxMicro:
-		return fail("%d micro-batches repeated %d times; there can be 1 to %d in all", p.MicroBatches, p.Repeat, schedule.MaxMicro)
+		return fail("%d micro-batches repeated %d times; there can be 1 to %d in all", p.MicroBatches, p.Repeat,
+			schedule.MaxMicro)
 	case p.Period < 1 || p.Period > p.MicroBatches || p.MicroBatches%p.Period != 0:
 		return fail("its period is %d minibatches; it must be 1 at least, with as many of its %d micro-batches in each",
 			p.Period, p.MicroBatches)
@@ -45,7 +46,8 @@ func Validate(p *schedule.Program) error {
 		}
 		for s, on := range stages {
 			if len(on) == 0 || len(on) > schedule.MaxReplica {
-				return fail("stage %d of pipeline %d is on %d workers; it needs 1 to %d", s, pl, len(on), schedule.MaxReplica)
+				return fail("stage %d of pipeline %d is on %d workers; it needs 1 to %d", s, pl, len(on),
+					schedule.MaxReplica)
 			}
 			for i, w := range on {
 				if w < 0 || w >= p.Workers {
@@ -118,7 +120,8 @@ func checkFields(p *schedule.Program, w int, in schedule.Instruction) error {
 	if in.Stage < 0 || int(in.Stage) >= p.Stages {
 		return fmt.Errorf("stages are 0 to %d", p.Stages-1)
 	}
-	if in.Kind != schedule.U && in.Kind != schedule.CK && in.Kind != schedule.EV && in.Kind != schedule.SF && in.Kind != schedule.RF &&
+	if in.Kind != schedule.U && in.Kind != schedule.CK && in.Kind != schedule.EV && in.Kind != schedule.SF &&
+		in.Kind != schedule.RF &&
 		p.IsReference(int(in.Pipeline)) {
 		return fmt.Errorf("pipeline %d is the reference, which does not train", in.Pipeline)
 	}

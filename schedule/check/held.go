@@ -17,7 +17,8 @@ func Held(p *schedule.Program, most int) error {
 			switch in.Kind {
 			case schedule.F:
 				if held++; held > most {
-					e := &Error{Program: p.Name, Worker: w, Position: at, Instruction: in, Why: fmt.Sprintf("it would hold %d micro-batches at once; the limit is %d", held, most)}
+					e := &Error{Program: p.Name, Worker: w, Position: at, Instruction: in,
+						Why: fmt.Sprintf("it would hold %d micro-batches at once; the limit is %d", held, most)}
 					e.Locate(p, p)
 					wrong = e
 					return false

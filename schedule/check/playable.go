@@ -15,7 +15,8 @@ func Playable(p *schedule.Program) error {
 			Why: "it has no instructions; there is nothing to check or to run"}
 	case n > schedule.MaxPlayed:
 		return &Error{Program: p.Name, Worker: -1, Position: -1,
-			Why: fmt.Sprintf("it has %d instructions, its body %d times; at most %d are played: give fewer repetitions or "+
+			Why: fmt.Sprintf("it has %d instructions, its body %d times; at most %d are played: give fewer "+
+				"repetitions or "+
 				"micro-batches", n, p.Repeat, schedule.MaxPlayed)}
 	}
 	return nil

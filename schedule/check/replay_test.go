@@ -57,14 +57,16 @@ func (l *literal) execute(w int, in schedule.Instruction) (ok, wrong bool) {
 	per := int32(l.p.MicroBatches / l.p.Period)
 	switch in.Kind {
 	case schedule.F:
-		if before := (schedule.Instruction{Stage: in.Stage, Replica: in.Replica, Kind: schedule.U, Micro: in.Micro/per - 1}); before.Micro >= 0 && !have[before] {
+		if before := (schedule.Instruction{Stage: in.Stage, Replica: in.Replica, Kind: schedule.U,
+			Micro: in.Micro/per - 1}); before.Micro >= 0 && !have[before] {
 			return false, true
 		}
 		return true, in.Stage > 0 && !have[in.As(schedule.RF)]
 	case schedule.B:
 		return true, !have[in.As(schedule.F)] || int(in.Stage) < l.p.Stages-1 && !have[in.As(schedule.RB)]
 	case schedule.SF, schedule.SB:
-		if made := map[schedule.Kind]schedule.Kind{schedule.SF: schedule.F, schedule.SB: schedule.B}[in.Kind]; !have[in.As(made)] {
+		if made := map[schedule.Kind]schedule.Kind{schedule.SF: schedule.F,
+			schedule.SB: schedule.B}[in.Kind]; !have[in.As(made)] {
 			return false, true
 		}
 		for _, to := range l.p.Receivers(in) {
@@ -161,7 +163,8 @@ func (l *literal) complete() bool {
 				}
 			}
 			for k := range l.p.Period * l.p.Repeat {
-				if !l.made[w][schedule.Instruction{Stage: int32(s), Replica: int16(r), Kind: schedule.U, Micro: int32(k)}] {
+				if !l.made[w][schedule.Instruction{Stage: int32(s), Replica: int16(r), Kind: schedule.U,
+					Micro: int32(k)}] {
 					return false
 				}
 			}

@@ -20,8 +20,9 @@ type tally struct {
 }
 
 func newTally(p *schedule.Program) *tally {
-	return &tally{p: p, done: map[schedule.Instruction]int{}, updates: map[schedule.Instruction]int{}, validated: map[schedule.Instruction]int{},
-		latest: map[schedule.Instruction]schedule.Instruction{}, end: p.StreamEnd()}
+	return &tally{p: p, done: map[schedule.Instruction]int{}, updates: map[schedule.Instruction]int{},
+		validated: map[schedule.Instruction]int{},
+		latest:    map[schedule.Instruction]schedule.Instruction{}, end: p.StreamEnd()}
 }
 
 // worker walks one list. Everything that an instruction needs on its own worker must
@@ -35,7 +36,8 @@ func (t *tally) worker(w int, rep *Report) error {
 		at++
 		rep.Instructions++
 		fail := func(format string, args ...any) bool {
-			fault = &Error{Program: t.p.Name, Worker: w, Position: at, Instruction: in, Why: fmt.Sprintf(format, args...)}
+			fault = &Error{Program: t.p.Name, Worker: w, Position: at, Instruction: in,
+				Why: fmt.Sprintf(format, args...)}
 			return false
 		}
 		if in.Kind != schedule.DR && have[in] {
@@ -57,7 +59,8 @@ func (t *tally) worker(w int, rep *Report) error {
 			t.done[in]++
 		case schedule.B, schedule.I:
 			if missing, ok := t.unvalidated(have, in); ok {
-				return fail("an update that is taken back is made again from the gradients that this would add to: %v must come before it", missing)
+				return fail("an update that is taken back is made again from the gradients that this would add to: "+
+					"%v must come before it", missing)
 			}
 			if !have[in.As(schedule.F)] {
 				return fail("its forward %v must come before it", in.As(schedule.F))
@@ -179,7 +182,9 @@ func (t *tally) unanswered(w int, have map[schedule.Instruction]bool) string {
 // lacks says what a computation still needs from the neighbouring stage: the receive,
 // where any message comes from another worker, and the neighbour's own computation
 // where that is done here.
-func (t *tally) lacks(have map[schedule.Instruction]bool, in schedule.Instruction, receive, made schedule.Kind) (schedule.Instruction, bool) {
+func (t *tally) lacks(
+	have map[schedule.Instruction]bool, in schedule.Instruction, receive, made schedule.Kind,
+) (schedule.Instruction, bool) {
 	r := in.As(receive)
 	other := schedule.OtherEnd(r)
 	if other < 0 || int(other) >= t.p.Stages {
@@ -195,7 +200,8 @@ func (t *tally) lacks(have map[schedule.Instruction]bool, in schedule.Instructio
 		}
 		near := in
 		near.Stage, near.Replica = other, int16(replica)
-		if have[near] || made == schedule.B && have[near.As(schedule.I)] || made == schedule.I && have[near.As(schedule.B)] {
+		if have[near] || made == schedule.B && have[near.As(schedule.I)] || made == schedule.I &&
+			have[near.As(schedule.B)] {
 			continue
 		}
 		return near, true
@@ -235,7 +241,8 @@ func (t *tally) versions(w int) error {
 			current[at] = u.Version
 		} else if u.Version > current[at] {
 			return &Error{Program: t.p.Name, Worker: w, Position: u.At, Instruction: u.Instruction,
-				Why: fmt.Sprintf("it is to use version %d of its weights; its stage has had %d updates here", u.Version, current[at])}
+				Why: fmt.Sprintf("it is to use version %d of its weights; its stage has had %d updates here",
+					u.Version, current[at])}
 		}
 	}
 	return nil
@@ -265,7 +272,8 @@ func (t *tally) summed(have map[schedule.Instruction]bool, u schedule.Instructio
 	here := u.As(schedule.B)
 	here.Micro = 0
 	if last, ok := t.latest[here]; ok && int(last.Micro) >= end && (!t.p.DeferUpdates || u.Kind == schedule.AR) {
-		return fmt.Errorf("it would take the gradient of %v too, which is of a later update and must come behind it", last)
+		return fmt.Errorf("it would take the gradient of %v too, which is of a later update and must come behind it",
+			last)
 	}
 	for m := max(0, end-g); m < end; m++ {
 		b := u.As(schedule.B)

@@ -40,7 +40,8 @@ func (t *tally) everyMicro() error {
 				}
 				for s, on := range t.p.Placement[pl] {
 					for r := range on {
-						in := schedule.Instruction{Pipeline: int16(pl), Stage: int32(s), Micro: id, Replica: int16(r), Kind: schedule.F}
+						in := schedule.Instruction{Pipeline: int16(pl), Stage: int32(s), Micro: id, Replica: int16(r),
+							Kind: schedule.F}
 						if !t.mine(in) {
 							continue
 						}
@@ -53,7 +54,8 @@ func (t *tally) everyMicro() error {
 						if t.done[in] == 0 {
 							return missing(in, "other stages run this micro-batch")
 						}
-						if t.done[in.As(schedule.B)] == 0 && (t.done[in.As(schedule.I)] == 0 || t.done[in.As(schedule.W)] == 0) {
+						if t.done[in.As(schedule.B)] == 0 && (t.done[in.As(schedule.I)] == 0 ||
+							t.done[in.As(schedule.W)] == 0) {
 							return missing(in.As(schedule.B), "the stage runs this micro-batch's forward")
 						}
 					}
@@ -117,14 +119,16 @@ func (t *tally) everyUpdate() error {
 	})
 	for _, e := range order {
 		for r, w := range t.p.Placement[e.pipeline][e.stage] {
-			in := schedule.Instruction{Pipeline: int16(e.pipeline), Stage: int32(e.stage), Micro: e.id, Replica: int16(r), Kind: schedule.U}
+			in := schedule.Instruction{Pipeline: int16(e.pipeline), Stage: int32(e.stage), Micro: e.id,
+				Replica: int16(r), Kind: schedule.U}
 			if v := in.As(schedule.PV); t.p.PostValidate && t.validated[v] != 1 {
 				return &Error{Program: t.p.Name, Worker: w, Position: -1,
 					Why: fmt.Sprintf("%v is there %d times; every update is validated once", v, t.validated[v])}
 			}
 			if t.updates[in] != 1 {
 				return &Error{Program: t.p.Name, Worker: w, Position: -1,
-					Why: fmt.Sprintf("%v is there %d times; every stage updates once for each minibatch", in, t.updates[in])}
+					Why: fmt.Sprintf("%v is there %d times; every stage updates once for each minibatch", in,
+						t.updates[in])}
 			}
 		}
 	}

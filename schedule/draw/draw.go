@@ -28,7 +28,8 @@ func Grid(workers int, spans []Span, slot float64) (string, error) {
 	end := 0.0
 	for _, s := range spans {
 		if s.Worker < 0 || s.Worker >= workers {
-			return "", fmt.Errorf("schedule: drawing: %s is on worker %d; workers are 0 to %d", s.Text, s.Worker, workers-1)
+			return "", fmt.Errorf("schedule: drawing: %s is on worker %d; workers are 0 to %d", s.Text, s.Worker,
+				workers-1)
 		}
 		if !(s.Start >= 0 && s.End >= s.Start) || math.IsInf(s.End, 0) {
 			return "", fmt.Errorf("schedule: drawing: %s goes from %v to %v", s.Text, s.Start, s.End)
@@ -36,7 +37,8 @@ func Grid(workers int, spans []Span, slot float64) (string, error) {
 		end = max(end, s.End)
 	}
 	if !(slot > 0) || end/slot > MaxColumns {
-		return "", fmt.Errorf("schedule: drawing: slots of %v make %.0f columns of %v; there can be %d", slot, end/slot, end, MaxColumns)
+		return "", fmt.Errorf("schedule: drawing: slots of %v make %.0f columns of %v; there can be %d", slot,
+			end/slot, end, MaxColumns)
 	}
 	columns := int(math.Ceil(end/slot - 1e-9))
 	cells := make([]string, workers*columns)
@@ -158,11 +160,13 @@ func Draw(p *schedule.Program, s Slots) (*Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &drawing{Drawing: Drawing{Workers: p.Workers}, p: p, m: m, s: s, until: make([]int, p.Workers), joined: map[schedule.Instruction]int{}}
+	d := &drawing{Drawing: Drawing{Workers: p.Workers}, p: p, m: m, s: s, until: make([]int, p.Workers),
+		joined: map[schedule.Instruction]int{}}
 	for d.step() {
 	}
 	if waits := m.Waits(); len(waits) > 0 {
-		return nil, &check.Error{Program: p.Name, Worker: -1, Position: -1, Why: "it would block for ever", Waits: waits}
+		return nil, &check.Error{Program: p.Name, Worker: -1, Position: -1, Why: "it would block for ever",
+			Waits: waits}
 	}
 	return &d.Drawing, nil
 }
@@ -245,7 +249,8 @@ func (d *drawing) worker(w int) (moved bool) {
 		took := d.s.of(in.Kind)
 		d.until[w] = d.now + took + 1
 		if took > 0 {
-			d.Spans = append(d.Spans, Span{Worker: w, Text: in.String(), Start: float64(d.now), End: float64(d.now + took)})
+			d.Spans = append(d.Spans, Span{Worker: w, Text: in.String(), Start: float64(d.now),
+				End: float64(d.now + took)})
 			d.Busy += took
 			d.Slots = max(d.Slots, d.now+took)
 		}

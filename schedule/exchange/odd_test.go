@@ -53,11 +53,13 @@ func oddPrograms() map[string][2]string {
 		"a tie of one":      {oddText("", "tied 0", "body", plain0, plain1), "a tie is of two stages at least"},
 		"a tie with itself": {oddText("", "tied 1 1", "body", plain0, plain1), "stage 1 is tied twice"},
 		"ties that overlap": {oddText("", "tied 0 1", "tied 1 0", "body", plain0, plain1), "stage 1 is tied twice"},
-		"two sizes":         {oddText("workers 2\nworkers 3\n", plain0, plain1), "line 4: workers stands in line 3 already"},
-		"two names":         {oddText("name other\n", plain0, plain1), "line 3: name stands in line 2 already"},
+		"two sizes": {oddText("workers 2\nworkers 3\n", plain0, plain1),
+			"line 4: workers stands in line 3 already"},
+		"two names": {oddText("name other\n", plain0, plain1), "line 3: name stands in line 2 already"},
 		"two policies": {oddText("weights sync\nweights stash\n", plain0, plain1),
 			"line 4: weights stands in line 3 already"},
-		"two bodies":   {oddText("", "body", plain0, plain1, "body", plain0), "line 16: body stands in line 13 already"},
+		"two bodies": {oddText("", "body", plain0, plain1, "body", plain0),
+			"line 16: body stands in line 13 already"},
 		"a list twice": {oddText("", plain0, plain0), "worker 0 has its list already"},
 		"saved in the body": {oddText("", plain0+" 0CK0", plain1+" 1CK0"),
 			"worker 0, line 14, instruction 4 (0CK0): " + training},
@@ -74,9 +76,10 @@ func oddPrograms() map[string][2]string {
 		"too many micro-batches": {oddText("repeat 134217728\n", plain0, plain1), "micro-batches repeated"},
 		"one number over": {oddText("repeat 268435456\n", plain0, plain1),
 			"line 3: repeat: 268435456 is over 268435455"},
-		"minibatches cut short": {oddText("period 2\nmicro_batches 3\n", plain0, plain1), "its period is 2 minibatches"},
-		"more minibatches":      {oddText("period 3\n", plain0, plain1), "its period is 3 minibatches"},
-		"minibatches past all":  {oddText("period 268435455\n", plain0, plain1), "its period is"},
+		"minibatches cut short": {oddText("period 2\nmicro_batches 3\n", plain0, plain1),
+			"its period is 2 minibatches"},
+		"more minibatches":     {oddText("period 3\n", plain0, plain1), "its period is 3 minibatches"},
+		"minibatches past all": {oddText("period 268435455\n", plain0, plain1), "its period is"},
 		"a micro-batch below 0": {oddText("", "0: 0F-1 0F1 0B-1 0B1", "1: 1F-1 1B-1 1F1 1B1"),
 			"it is of micro-batch -1 to -1; they are 0 to 268435455"},
 		"a micro-batch past all": {oddText("repeat 3\n", "0: 0F0 0F268435455 0B0 0B268435455", plain1),
@@ -103,7 +106,8 @@ func oddPrograms() map[string][2]string {
 		"a replica too many":  {oddText("", "0: 0F0@r1", plain1), "stage 0 has 1 replicas"},
 		"a validation": {oddText("lowered true\n", lowered0+" 0PV0", lowered1),
 			"updates of this program wait for their norm"},
-		"put off":             {oddText("weights 2bw\ndefer_updates true\n", plain0, plain1), "its updates are put off"},
+		"put off": {oddText("weights 2bw\ndefer_updates true\n", plain0, plain1),
+			"its updates are put off"},
 		"recomputing nothing": {oddText("", "recompute", "body", plain0, plain1), "recompute: it names nothing"},
 		"recomputing by 0":    {oddText("", "recompute 0:0", "body", plain0, plain1), "it must be 1 at least"},
 		"elastic by name alone": {oddText("weights elastic\n", plain0, plain1),
@@ -113,8 +117,8 @@ func oddPrograms() map[string][2]string {
 	}
 }
 
-// TestOddPrograms: a Program that somebody wrote and that no run can carry out is refused with what is wrong and,
-// where there is one, the line; none panics, and those that pass can be looked at from every side.
+// TestOddPrograms: a Program that somebody wrote and that no run can carry out is refused with what is wrong
+// and, where there is one, the line; none panics, and those that pass can be looked at from every side.
 func TestOddPrograms(t *testing.T) {
 	for name, c := range oddPrograms() {
 		s, err := exchange.ReadSource("odd.txt", []byte(c[0]))
@@ -124,7 +128,8 @@ func TestOddPrograms(t *testing.T) {
 		switch {
 		case c[1] == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
-		case c[1] != "" && (err == nil || !strings.Contains(err.Error(), c[1]) || !strings.Contains(err.Error(), "odd.txt")):
+		case c[1] != "" && (err == nil || !strings.Contains(err.Error(), c[1]) ||
+			!strings.Contains(err.Error(), "odd.txt")):
 			t.Errorf("%s: got %v\nwant it to say %q, and the file", name, err, c[1])
 		}
 		if s != nil {
@@ -139,7 +144,8 @@ func handled(p *schedule.Program) {
 		return
 	}
 	_, err := check.Check(p)
-	if q, lowering := lower.Lower(p, lower.Options{Tied: p.Tied, Clip: p.Clip, PostValidate: p.PostValidate}); lowering == nil {
+	if q, lowering := lower.Lower(p, lower.Options{Tied: p.Tied, Clip: p.Clip,
+		PostValidate: p.PostValidate}); lowering == nil {
 		p = q
 	}
 	for w := range p.Workers {
@@ -163,8 +169,8 @@ func handled(p *schedule.Program) {
 	}
 }
 
-// TestTieOutOfRange: the panic of a lowered Program whose tie names a stage that is not there, as a value and not as a
-// text: from JSON, or a caller.
+// TestTieOutOfRange: the panic of a lowered Program whose tie names a stage that is not there, as a value and
+// not as a text: from JSON, or a caller.
 func TestTieOutOfRange(t *testing.T) {
 	for _, tied := range [][]int{{0, 8}, {-1, 0}, {2, 1}} {
 		p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
@@ -186,15 +192,18 @@ func TestSizesAreRefusedBeforeMemory(t *testing.T) {
 	body := oddText("repeat 134217727\n", plain0, plain1)
 	for name, try := range map[string]func() error{
 		"micro-batches": func() error {
-			_, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(4, 1), MicroBatches: 20_000_000})
+			_, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(4, 1),
+				MicroBatches: 20_000_000})
 			return err
 		},
 		"micro-batches of elastic": func() error {
-			_, err := family.Generate("elastic", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 3_000_000})
+			_, err := family.Generate("elastic", schedule.Settings{Placement: schedule.Replicated(2, 1),
+				MicroBatches: 3_000_000})
 			return err
 		},
 		"minibatches of a stream with replicas": func() error {
-			_, err := family.Generate("1f1b-rr", schedule.Settings{Placement: [][]int{{0, 1}, {2}}, MicroBatches: 200_000_000, Repeat: 1})
+			_, err := family.Generate("1f1b-rr", schedule.Settings{Placement: [][]int{{0, 1}, {2}},
+				MicroBatches: 200_000_000, Repeat: 1})
 			return err
 		},
 		"repetitions": func() error {
@@ -212,15 +221,18 @@ func TestSizesAreRefusedBeforeMemory(t *testing.T) {
 			_, err := schedule.ReadJSON(strings.NewReader(`{"version":1,"name":"x","stages":1,"workers":1000000000,
 				"placement":[[[0]]],"micro_batches":1,"period":1,"repeat":1}`))
 			if err == nil {
-				p := &schedule.Program{Workers: 1e9, Stages: 1, Placement: [][][]int{{{0}}}, MicroBatches: 1, Period: 1, Repeat: 1}
+				p := &schedule.Program{Workers: 1e9, Stages: 1, Placement: [][][]int{{{0}}}, MicroBatches: 1,
+					Period: 1, Repeat: 1}
 				_, err = check.Check(p)
 			}
 			return err
 		},
 		"a prologue far away": func() error {
-			_, err := check.Check(&schedule.Program{Name: "x", Workers: 1, Stages: 1, Placement: [][][]int{{{0}}}, MicroBatches: 1, Period: 1,
+			_, err := check.Check(&schedule.Program{Name: "x", Workers: 1, Stages: 1, Placement: [][][]int{{{0}}},
+				MicroBatches: 1, Period: 1,
 				Repeat: 1 << 27, Weights: schedule.Stash, Replication: schedule.Split, Lowered: true,
-				Prologue: schedule.Part{{{Kind: schedule.F, Micro: 1 << 26}}}, Body: schedule.Part{{{Kind: schedule.F}, {Kind: schedule.B}}}})
+				Prologue: schedule.Part{{{Kind: schedule.F, Micro: 1 << 26}}},
+				Body:     schedule.Part{{{Kind: schedule.F}, {Kind: schedule.B}}}})
 			return err
 		},
 	} {
@@ -246,15 +258,16 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// FuzzOddPrograms: whatever text is read can be checked, lowered, walked and drawn without a panic, from Programs that
-// are nearly right.
+// FuzzOddPrograms: whatever text is read can be checked, lowered, walked and drawn without a panic, from
+// Programs that are nearly right.
 func FuzzOddPrograms(f *testing.F) {
 	for _, c := range oddPrograms() {
 		f.Add(c[0])
 	}
 	for _, order := range []string{"1f1b-rr", "elastic", "dp-async", "chimera", "zb-v", "zb-h2"} {
 		known, _ := family.Lookup(order)
-		p, err := family.Generate(order, schedule.Settings{Placement: known.Placement(2, 2), MicroBatches: 2, Repeat: 4})
+		p, err := family.Generate(order, schedule.Settings{Placement: known.Placement(2, 2), MicroBatches: 2,
+			Repeat: 4})
 		if err == nil {
 			f.Add(p.Text())
 			p, err = lower.Lower(p, lower.Options{Clip: true, PostValidate: true})

@@ -16,7 +16,8 @@ import (
 
 // TestReadTellsTheFormsApart: the same Program comes back from its text, its JSON and PyTorch's CSV.
 func TestReadTellsTheFormsApart(t *testing.T) {
-	p, err := family.Generate("zb-h1", schedule.Settings{Placement: schedule.Replicated(3, 1), MicroBatches: 4, Replication: schedule.Split})
+	p, err := family.Generate("zb-h1", schedule.Settings{Placement: schedule.Replicated(3, 1), MicroBatches: 4,
+		Replication: schedule.Split})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,8 @@ func FuzzRead(f *testing.F) {
 // sends one activation or gradient over each boundary for each of them.
 func TestHoldings(t *testing.T) {
 	const S, N = 4, 12
-	p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: schedule.Replicated(S, 1), MicroBatches: 1, Repeat: N})
+	p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: schedule.Replicated(S, 1), MicroBatches: 1,
+		Repeat: N})
 	if err == nil {
 		p, err = lower.Lower(p, lower.Options{})
 	}
@@ -98,7 +100,8 @@ func TestHoldings(t *testing.T) {
 			t.Errorf("stage %d: %+v, want %+v", i, got, want)
 		}
 	}
-	two, err := family.Generate("1f1b", schedule.Settings{Placement: [][]int{{0, 1}, {2}}, MicroBatches: 3, Replication: schedule.Split})
+	two, err := family.Generate("1f1b", schedule.Settings{Placement: [][]int{{0, 1}, {2}}, MicroBatches: 3,
+		Replication: schedule.Split})
 	if err == nil {
 		two, err = lower.Lower(two, lower.Options{})
 	}

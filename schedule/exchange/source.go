@@ -96,7 +96,8 @@ func (s *Source) Playable() error {
 // TooMuch is the refusal of a Program of which a worker cannot carry out an instruction, with absolute
 // ids, for want of memory. lowered is the Program as it would run, with as many repetitions as it would.
 func (s *Source) TooMuch(lowered *schedule.Program, worker int, in schedule.Instruction, why string) error {
-	e := &check.Error{Program: s.Program.Name, Worker: worker, Position: -1, Instruction: in, Why: why, File: s.File, Lines: s.lines}
+	e := &check.Error{Program: s.Program.Name, Worker: worker, Position: -1, Instruction: in, Why: why, File: s.File,
+		Lines: s.lines}
 	at := 0
 	lowered.Walk(worker, func(other schedule.Instruction) bool {
 		if other == in {

@@ -39,15 +39,18 @@ func WriteTorchCSV(w io.Writer, p *schedule.Program) error {
 	var workers []int
 	for s, on := range p.Placement[0] {
 		if len(on) != replicas {
-			return refuse("stage %d has %d replicas and stage 0 has %d; its ranks are a mesh, with as many replicas of every stage", s, len(on), replicas)
+			return refuse("stage %d has %d replicas and stage 0 has %d; its ranks are a mesh, with as many "+
+				"replicas of every stage", s, len(on), replicas)
 		}
 		if s < len(p.Recompute) && p.Recompute[s].Again() {
-			return refuse("stage %d is recomputed; that is said in the model there, with torch.utils.checkpoint: plan without", s)
+			return refuse("stage %d is recomputed; that is said in the model there, with torch.utils.checkpoint: "+
+				"plan without", s)
 		}
 		workers = append(workers, on[0])
 	}
 	if replicas > 1 && p.Replication != schedule.Split {
-		return refuse("its %d replicas take micro-batches in turn; replicas of a mesh take a slice of every one", replicas)
+		return refuse("its %d replicas take micro-batches in turn; replicas of a mesh take a slice of every one",
+			replicas)
 	}
 	slices.Sort(workers)
 	out := csv.NewWriter(w)
@@ -112,14 +115,16 @@ func ReadTorchCSV(r io.Reader) (*schedule.Program, error) {
 			}
 			for _, a := range actions {
 				if at, known := on[a.Stage]; known && at != worker {
-					return nil, fmt.Errorf("schedule: PyTorch's schedule, line %d, cell %d: %s is of stage %d, which is on rank %d; a stage is on one rank", line, c+1, a, a.Stage, at)
+					return nil, fmt.Errorf("schedule: PyTorch's schedule, line %d, cell %d: %s is of stage %d, "+
+						"which is on rank %d; a stage is on one rank", line, c+1, a, a.Stage, at)
 				}
 				on[a.Stage] = worker
 				stages, micros = max(stages, int(a.Stage)+1), max(micros, int(a.Micro)+1)
 			}
 			list = append(list, actions...)
 			if read += len(actions); read > schedule.MaxInstructions {
-				return nil, fmt.Errorf("schedule: PyTorch's schedule, line %d, cell %d: a program can have %d instructions", line,
+				return nil, fmt.Errorf("schedule: PyTorch's schedule, line %d, cell %d: a program can have %d "+
+					"instructions", line,
 					c+1, schedule.MaxInstructions)
 			}
 		}
@@ -129,7 +134,8 @@ func ReadTorchCSV(r io.Reader) (*schedule.Program, error) {
 		lists = append(lists, list)
 	}
 	if len(lists) == 0 {
-		return nil, fmt.Errorf("schedule: PyTorch's schedule is empty; it has a line for each rank, like 0F0,0F1,0B0,0B1")
+		return nil, fmt.Errorf("schedule: PyTorch's schedule is empty; it has a line for each rank, like " +
+			"0F0,0F1,0B0,0B1")
 	}
 	if stages > len(on) {
 		for s := range int32(stages) {
@@ -142,7 +148,8 @@ func ReadTorchCSV(r io.Reader) (*schedule.Program, error) {
 	for s := range placement {
 		placement[s] = []int{on[int32(s)]}
 	}
-	settings, err := schedule.Settings{Placement: placement, MicroBatches: micros, Replication: schedule.Split}.Checked()
+	settings, err := schedule.Settings{Placement: placement, MicroBatches: micros,
+		Replication: schedule.Split}.Checked()
 	if err != nil {
 		return nil, fmt.Errorf("schedule: PyTorch's schedule: %w", err)
 	}
@@ -167,13 +174,15 @@ func torchActions(cell string) (schedule.List, error) {
 	var list schedule.List
 	for _, word := range words {
 		if strings.Contains(word, "_") || strings.Contains(word, "SHARD") {
-			return nil, fmt.Errorf("action %q; only computation is read (F, B, I and W): save the schedule as compute_only", word)
+			return nil, fmt.Errorf("action %q; only computation is read (F, B, I and W): save the schedule as "+
+				"compute_only", word)
 		}
 		in, err := schedule.ParseInstruction(strings.TrimSpace(word))
 		if err != nil {
 			return nil, err
 		}
-		if in.Kind != schedule.F && in.Kind != schedule.B && in.Kind != schedule.I && in.Kind != schedule.W || in.Pipeline != 0 || in.Replica != 0 || in.Micro < 0 {
+		if in.Kind != schedule.F && in.Kind != schedule.B && in.Kind != schedule.I && in.Kind != schedule.W ||
+			in.Pipeline != 0 || in.Replica != 0 || in.Micro < 0 {
 			return nil, fmt.Errorf("action %q; an action is a stage, F, B, I or W, and a micro-batch from 0", word)
 		}
 		list = append(list, in)

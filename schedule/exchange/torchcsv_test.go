@@ -33,7 +33,8 @@ func TestTorchCSV(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(back.Body, p.Body) || !reflect.DeepEqual(back.Placement, p.Placement) || back.MicroBatches != 3 {
+	if !reflect.DeepEqual(back.Body, p.Body) || !reflect.DeepEqual(back.Placement, p.Placement) ||
+		back.MicroBatches != 3 {
 		t.Errorf("%s", back.Text())
 	}
 }
@@ -46,7 +47,8 @@ func TestTorchCSVOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Stages != 4 || p.Workers != 2 || p.MicroBatches != 2 || !reflect.DeepEqual(p.Placement, [][][]int{{{0}, {1}, {1}, {0}}}) {
+	if p.Stages != 4 || p.Workers != 2 || p.MicroBatches != 2 ||
+		!reflect.DeepEqual(p.Placement, [][][]int{{{0}, {1}, {1}, {0}}}) {
 		t.Errorf("%s", p.Text())
 	}
 	p, err = lower.Lower(p, lower.Options{})
@@ -70,14 +72,16 @@ func TestTorchCSVRefuses(t *testing.T) {
 		"(0F0;0B0)\n":    "actions together",
 		"\"0F0\n":        "PyTorch's schedule",
 	} {
-		if _, err := exchange.ReadTorchCSV(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := exchange.ReadTorchCSV(strings.NewReader(text)); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
 	for want, s := range map[string]schedule.Settings{
 		"stage 1 has 1 replicas and stage 0 has 2": {Placement: [][]int{{0, 1}, {2}}, MicroBatches: 4},
 		"take micro-batches in turn":               {Placement: [][]int{{0, 1}, {2, 3}}, MicroBatches: 4},
-		"stage 1 is recomputed":                    {Placement: schedule.Replicated(2, 1), MicroBatches: 4, Recompute: []plan.Recompute{plan.KeepAll, plan.Every(2)}},
+		"stage 1 is recomputed": {Placement: schedule.Replicated(2, 1), MicroBatches: 4,
+			Recompute: []plan.Recompute{plan.KeepAll, plan.Every(2)}},
 	} {
 		p, err := family.Generate("1f1b", s)
 		if err != nil {
@@ -87,7 +91,8 @@ func TestTorchCSVRefuses(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	p, err := family.Generate("1f1b", schedule.Settings{Placement: [][]int{{0, 1}, {2, 3}}, MicroBatches: 2, Replication: schedule.Split})
+	p, err := family.Generate("1f1b", schedule.Settings{Placement: [][]int{{0, 1}, {2, 3}}, MicroBatches: 2,
+		Replication: schedule.Split})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,8 @@ func depths(stages, advance int, rule AdvanceRule) []int {
 // of 1F1B on the first. Algorithm 1's advance_num is K_0 - 1.
 func AdvanceDepths(stages, microBatches, advance int, rule AdvanceRule) ([]int, error) {
 	if stages < 1 || microBatches < 1 || advance < 0 || advance > schedule.MaxMicro || stages > schedule.MaxStage {
-		return nil, fmt.Errorf("schedule: an advance of %d on %d stages with %d micro-batches; there must be a stage and a micro-batch, and the advance is 0 or more", advance, stages, microBatches)
+		return nil, fmt.Errorf("schedule: an advance of %d on %d stages with %d micro-batches; there must be a "+
+			"stage and a micro-batch, and the advance is 0 or more", advance, stages, microBatches)
 	}
 	if rule = cmp.Or(rule, Graded); !slices.Contains(AdvanceRules(), rule) {
 		return nil, fmt.Errorf("schedule: advance rule %q; there are %q", rule, AdvanceRules())
@@ -81,7 +82,8 @@ type Advance struct {
 // Depths is K_i for the steps to come.
 func (a *Advance) Depths() ([]int, error) {
 	if a.MinGain < 0 || a.MinGain >= 1 || a.Patience < 0 {
-		return nil, fmt.Errorf("schedule: advance: a gain of %v of a step and %d advances without one; the first is 0 to below 1, the second 0 or more", a.MinGain, a.Patience)
+		return nil, fmt.Errorf("schedule: advance: a gain of %v of a step and %d advances without one; the first "+
+			"is 0 to below 1, the second 0 or more", a.MinGain, a.Patience)
 	}
 	return AdvanceDepths(a.Stages, a.MicroBatches, a.now, a.Rule)
 }

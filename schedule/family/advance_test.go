@@ -26,7 +26,8 @@ func TestAdvanceDepths(t *testing.T) {
 	} {
 		got, err := AdvanceDepths(c.s, c.m, c.x, c.rule)
 		if err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("%d stages, %d micro-batches, %d in advance, %s: %v, %v; want %v", c.s, c.m, c.x, c.rule, got, err, c.want)
+			t.Errorf("%d stages, %d micro-batches, %d in advance, %s: %v, %v; want %v", c.s, c.m, c.x, c.rule, got,
+				err, c.want)
 		}
 	}
 	for _, bad := range []func() ([]int, error){

@@ -16,15 +16,18 @@ import (
 // for F = B and M a multiple of p; p/2+1 to p micro-batches held.
 func init() {
 	Register(Family{
-		Name: "chimera", Doc: "two directions over the same workers, two copies of the weights (Chimera, arXiv 2107.06925)",
-		Chunks: 2, Place: func(workers, _ int) [][]int { return schedule.Bidirectional(workers) }, Replications: []schedule.Replication{schedule.RoundRobin},
+		Name: "chimera", Doc: "two directions over the same workers, two copies of the weights (Chimera, arXiv " +
+			"2107.06925)",
+		Chunks: 2, Place: func(workers, _ int) [][]int { return schedule.Bidirectional(workers) },
+		Replications: []schedule.Replication{schedule.RoundRobin},
 		Admits: func(s schedule.Settings) error {
 			p := len(s.Placement)
 			if p%2 != 0 {
 				return fmt.Errorf("%d stages; two directions meet only on an even number", p)
 			}
 			if s.MicroBatches%2 != 0 {
-				return fmt.Errorf("%d micro-batches; each direction takes every second one, so give an even number", s.MicroBatches)
+				return fmt.Errorf("%d micro-batches; each direction takes every second one, so give an even number",
+					s.MicroBatches)
 			}
 			return placed(s, schedule.Bidirectional(p), fmt.Sprintf("stage s lies on workers s and %d-s", p-1))
 		},
@@ -46,7 +49,8 @@ func chimera(s schedule.Settings) (*schedule.Program, error) {
 		for stage, on := range s.Placement {
 			start := unit*2*p + 2*inside
 			at := schedule.Instruction{Stage: int32(stage), Micro: int32(m), Replica: int16(r)}
-			slots[on[r]] = append(slots[on[r]], slot{start + stage, at.As(schedule.F)}, slot{start + 2*p - 1 - stage, at.As(schedule.B)})
+			slots[on[r]] = append(slots[on[r]], slot{start + stage, at.As(schedule.F)},
+				slot{start + 2*p - 1 - stage, at.As(schedule.B)})
 		}
 	}
 	for w, list := range slots {

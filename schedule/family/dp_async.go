@@ -8,8 +8,8 @@ import (
 // Asynchronous data parallelism without a parameter server (Li et al., Pipe-SGD, NeurIPS 2018, with a
 // pipeline of width 2). Every replica of the one stage works through its micro-batches and never waits
 // for the others' gradients of the minibatch that it has just done: their sum is taken beside the
-// next minibatch, and the update that it makes stands in front of the minibatch behind that one. With w(k) the
-// weights after k updates and f_k the mean loss of minibatch k over all replicas,
+// next minibatch, and the update that it makes stands in front of the minibatch behind that one. With w(k)
+// the weights after k updates and f_k the mean loss of minibatch k over all replicas,
 //
 //	w(k+1) = w(k) - lr grad f_k(w(k-1)),  w(-1) = w(0)
 //
@@ -27,15 +27,18 @@ import (
 // one copy is enough, because an update stands where nobody needs the version before it any more.
 func init() {
 	Register(Family{
-		Name: "dp-async", Doc: "data parallelism that sums gradients beside the next minibatch, one update late (Pipe-SGD)",
-		Policies: []schedule.Policy{schedule.DoubleBuffered}, Replications: []schedule.Replication{schedule.RoundRobin}, Undivided: true,
+		Name: "dp-async", Doc: "data parallelism that sums gradients beside the next minibatch, one update late " +
+			"(Pipe-SGD)",
+		Policies:     []schedule.Policy{schedule.DoubleBuffered},
+		Replications: []schedule.Replication{schedule.RoundRobin}, Undivided: true,
 		Place: func(workers, _ int) [][]int { return schedule.Replicated(1, workers) },
 		Admits: func(s schedule.Settings) error {
 			switch {
 			case len(s.Placement) != 1 || len(s.Placement[0]) < 2:
 				return fmt.Errorf("%d stages; it has one, on two workers at least", len(s.Placement))
 			case s.MicroBatches < len(s.Placement[0]):
-				return fmt.Errorf("%d micro-batches for %d replicas; each needs one at least", s.MicroBatches, len(s.Placement[0]))
+				return fmt.Errorf("%d micro-batches for %d replicas; each needs one at least", s.MicroBatches,
+					len(s.Placement[0]))
 			case s.Warmup != nil && s.Warmup[0] != 1:
 				return fmt.Errorf("warm-up %d; data parallelism keeps one micro-batch at a time", s.Warmup[0])
 			}

@@ -19,7 +19,8 @@ import (
 //	ceil(M/r)(F+B) - B(1-1/G) + R        beyond: the link never rests
 func init() {
 	Register(Family{
-		Name: "dp-overlap", Doc: "data parallelism whose groups of layers are summed while the backward goes on (PyTorch DDP)",
+		Name: "dp-overlap", Doc: "data parallelism whose groups of layers are summed while the backward goes on " +
+			"(PyTorch DDP)",
 		Chunks: -1, Beside: true,
 		Place: func(workers, groups int) [][]int {
 			on := make([][]int, groups)
@@ -31,7 +32,8 @@ func init() {
 		Admits: func(s schedule.Settings) error {
 			for i, on := range s.Placement {
 				if !slices.Equal(on, s.Placement[0]) {
-					return fmt.Errorf("stage %d is on workers %v and stage 0 on %v; every group of layers is on every worker", i, on, s.Placement[0])
+					return fmt.Errorf("stage %d is on workers %v and stage 0 on %v; every group of layers is on "+
+						"every worker", i, on, s.Placement[0])
 				}
 			}
 			if s.Warmup != nil {
@@ -44,10 +46,12 @@ func init() {
 			for r, w := range s.Placement[0] {
 				for _, m := range microsOf(s, len(s.Placement[0]), r) {
 					for g := range s.Placement {
-						p.Body[w] = append(p.Body[w], schedule.Instruction{Stage: int32(g), Kind: schedule.F, Micro: int32(m), Replica: int16(r)})
+						p.Body[w] = append(p.Body[w], schedule.Instruction{Stage: int32(g), Kind: schedule.F,
+							Micro: int32(m), Replica: int16(r)})
 					}
 					for g := len(s.Placement) - 1; g >= 0; g-- {
-						p.Body[w] = append(p.Body[w], schedule.Instruction{Stage: int32(g), Kind: schedule.B, Micro: int32(m), Replica: int16(r)})
+						p.Body[w] = append(p.Body[w], schedule.Instruction{Stage: int32(g), Kind: schedule.B,
+							Micro: int32(m), Replica: int16(r)})
 					}
 				}
 			}

@@ -35,9 +35,9 @@ import (
 // transfers, where a worker that is free takes, of what the pipelines have ready, what has been
 // ready longest, a backward before a forward and then the lower pipeline; so one pipeline works
 // in the bubbles of another, over the ends of iterations too. Where another preference (the
-// earlier iteration, backwards) leads to a shorter cycle, it is taken (elasticRules). A pipeline's update waits for its first stage's
-// last backward, which the gradient norm and tied stages need; and that of iteration t+1 for
-// all pipelines' of t. The cycle that these orders settle into is the body of the Program.
+// earlier iteration, backwards) leads to a shorter cycle, it is taken (elasticRules). A pipeline's update
+// waits for its first stage's last backward, which the gradient norm and tied stages need; and that of
+// iteration t+1 for all pipelines' of t. The cycle that these orders settle into is the body of the Program.
 func init() {
 	Register(Family{
 		Name: "elastic", Doc: "pipelines with weights of their own, held together by a reference model (AvgPipe)",
@@ -52,11 +52,13 @@ func init() {
 			}
 			for i, on := range s.Placement {
 				if s.Replication == schedule.RoundRobin && len(on) > s.MicroBatches {
-					return fmt.Errorf("%d micro-batches for %d replicas of stage %d; each needs one at least", s.MicroBatches, len(on), i)
+					return fmt.Errorf("%d micro-batches for %d replicas of stage %d; each needs one at least",
+						s.MicroBatches, len(on), i)
 				}
 			}
 			if total := int64(s.MicroBatches) * int64(s.Repeat); total > schedule.MaxMicro {
-				return fmt.Errorf("%d iterations of %d micro-batches; there can be %d micro-batches in all", s.Repeat, s.MicroBatches, schedule.MaxMicro)
+				return fmt.Errorf("%d iterations of %d micro-batches; there can be %d micro-batches in all", s.Repeat,
+					s.MicroBatches, schedule.MaxMicro)
 			}
 			return nil
 		},

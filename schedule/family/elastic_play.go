@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// uniform is one iteration of one pipeline of family elastic on stages with a forward of one slot, a backward of two and
-// no transfers, and which pipelines share its workers.
+// uniform is one iteration of one pipeline of family elastic on stages with a forward of one slot, a backward
+// of two and no transfers, and which pipelines share its workers.
 type uniform struct {
 	p         *schedule.Program
 	pipelines int
@@ -110,8 +110,9 @@ type player struct {
 	free       []int     // by worker: when it is free
 	next       [][]int   // by worker and pipeline: position in the pipeline's endless list
 	ends       [][][]int // by worker and pipeline: when each computation of that list ended
-	since      [][]int   // by worker and pipeline: when its next computation had all that it needs; unknown before that is known
-	left       [][]int   // by pipeline and iteration: workers whose lists have not ended
+	// by worker and pipeline: when its next computation had all that it needs; unknown before that is known
+	since [][]int
+	left  [][]int // by pipeline and iteration: workers whose lists have not ended
 	record
 }
 
@@ -120,9 +121,11 @@ func (u *uniform) play(rule elasticRule, iterations int) *record {
 	workers := u.p.Workers
 	o := &player{
 		uniform: u, rule: rule, iterations: iterations,
-		free: make([]int, workers), next: make([][]int, workers), ends: make([][][]int, workers), since: make([][]int, workers),
-		left:   make([][]int, u.pipelines),
-		record: record{of: u, iterations: iterations, begun: make([][]started, workers), done: make([][]int, u.pipelines)},
+		free: make([]int, workers), next: make([][]int, workers), ends: make([][][]int, workers),
+		since: make([][]int, workers),
+		left:  make([][]int, u.pipelines),
+		record: record{of: u, iterations: iterations, begun: make([][]started, workers),
+			done: make([][]int, u.pipelines)},
 	}
 	computations := 0
 	for w, list := range u.base {

@@ -17,7 +17,8 @@ import (
 
 func elastic(t testing.TB, placement [][]int, n, m, iterations int, warmup []int) *schedule.Program {
 	t.Helper()
-	p, err := Generate("elastic", schedule.Settings{Placement: placement, MicroBatches: m, Repeat: iterations, Elastic: plan.NewElastic(n), Warmup: warmup})
+	p, err := Generate("elastic", schedule.Settings{Placement: placement, MicroBatches: m, Repeat: iterations,
+		Elastic: plan.NewElastic(n), Warmup: warmup})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,8 @@ p1/1F1 p1/1B1 1U1 p1/1U1 p2/1U1
 	}
 }
 
-// TestElasticOfOne is 1F1B with its updates: no reference, no iteration begun before the one before it has ended.
+// TestElasticOfOne is 1F1B with its updates: no reference, no iteration begun before the one before it has
+// ended.
 func TestElasticOfOne(t *testing.T) {
 	p := elastic(t, schedule.Replicated(3, 1), 1, 5, 4, nil)
 	plain, err := Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(3, 1), MicroBatches: 5, Repeat: 4})
@@ -75,7 +77,8 @@ func TestElasticOfOne(t *testing.T) {
 
 func TestElasticRefusals(t *testing.T) {
 	with := func(n int, alpha float64, order plan.AveragingOrder) schedule.Settings {
-		return schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Elastic: &plan.Elastic{Pipelines: n, Alpha: alpha, Order: order}}
+		return schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4,
+			Elastic: &plan.Elastic{Pipelines: n, Alpha: alpha, Order: order}}
 	}
 	replicas := schedule.Settings{Placement: [][]int{{0, 1, 2}}, MicroBatches: 2}
 	for _, c := range []struct {
@@ -91,7 +94,8 @@ func TestElasticRefusals(t *testing.T) {
 		{"elastic", with(2, 0.5, "other"), `averaging order "other"`},
 		{"1f1b", with(2, 0.5, plan.DiluteFirst), "that is for schedule elastic"},
 		{"elastic", replicas, "2 micro-batches for 3 replicas of stage 0"},
-		{"elastic", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Weights: schedule.Stash}, `weight policy "stash"`},
+		{"elastic", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Weights: schedule.Stash},
+			`weight policy "stash"`},
 	} {
 		if _, err := Generate(c.family, c.s); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want it to say %q", c.family, err, c.want)
@@ -106,13 +110,17 @@ func TestElasticCorruptions(t *testing.T) {
 		change func(*schedule.Program)
 		want   string
 	}{
-		{"the reference is updated too soon", func(p *schedule.Program) { swap(p.Body[0], "p1/0U0", "p2/0U0") }, "p1/0U0 must come before it"},
-		{"no update of the reference", func(p *schedule.Program) { drop(p.Body, 1, "p2/1U0") }, "it would see an older reference"},
-		{"an update of a pipeline is left out", func(p *schedule.Program) { drop(p.Body, 0, "0U0") }, "0U0 must come before it"},
+		{"the reference is updated too soon", func(p *schedule.Program) { swap(p.Body[0], "p1/0U0", "p2/0U0") },
+			"p1/0U0 must come before it"},
+		{"no update of the reference", func(p *schedule.Program) { drop(p.Body, 1, "p2/1U0") },
+			"it would see an older reference"},
+		{"an update of a pipeline is left out", func(p *schedule.Program) { drop(p.Body, 0, "0U0") },
+			"0U0 must come before it"},
 		{"an update before its gradient", func(p *schedule.Program) { swap(p.Body[1], "1B1", "1U0") }, "not there yet"},
 		{"the reference trains", func(p *schedule.Program) { p.Body[0][0].Pipeline = 2 }, "which does not train"},
 		{"one pipeline less", func(p *schedule.Program) { p.Placement = p.Placement[:2] }, "it places 2 pipelines"},
-		{"the reference on other workers", func(p *schedule.Program) { p.Placement[2] = [][]int{{1}, {0}} }, "lies on other workers"},
+		{"the reference on other workers", func(p *schedule.Program) { p.Placement[2] = [][]int{{1}, {0}} },
+			"lies on other workers"},
 		{"no settings", func(p *schedule.Program) { p.Elastic = nil }, "without its settings"},
 		{"another policy", func(p *schedule.Program) { p.Weights = schedule.Sync }, "they belong to"},
 	} {
@@ -156,7 +164,8 @@ func TestElasticPrograms(t *testing.T) {
 		}
 		n := rapid.IntRange(1, 5).Draw(t, "pipelines")
 		iterations := rapid.IntRange(1, 30).Draw(t, "iterations")
-		s := schedule.Settings{Placement: placement, Replication: replication, MicroBatches: m, Repeat: iterations, Elastic: plan.NewElastic(n)}
+		s := schedule.Settings{Placement: placement, Replication: replication, MicroBatches: m, Repeat: iterations,
+			Elastic: plan.NewElastic(n)}
 		if rapid.Bool().Draw(t, "deep") {
 			s.Warmup = fallingDepths(t, stages, m)
 		}

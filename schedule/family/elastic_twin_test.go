@@ -48,7 +48,8 @@ func (a *averaging) apart() float64 {
 
 // sequential is AvgPipe's equations without any Program: iteration by iteration, pipeline by pipeline.
 // step is u of a pipeline at weights x.
-func sequential(e plan.Elastic, start float64, iterations int, step func(p, t int, x float64) float64, each func(*averaging)) *averaging {
+func sequential(e plan.Elastic, start float64, iterations int, step func(p, t int, x float64) float64,
+	each func(*averaging)) *averaging {
 	a := newAveraging(e, start)
 	for t := range iterations {
 		for p := range e.Pipelines {
@@ -72,13 +73,17 @@ func newAveraging(e plan.Elastic, start float64) *averaging {
 // are bit for bit the sequential program's.
 func TestElasticProgramsAreTheEquations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		e := plan.Elastic{Pipelines: rapid.IntRange(2, 5).Draw(t, "pipelines"), Alpha: rapid.Float64Range(0, 1).Draw(t, "alpha"), Order: plan.DiluteFirst}
-		stages, m, iterations := rapid.IntRange(1, 4).Draw(t, "stages"), rapid.IntRange(1, 5).Draw(t, "micro-batches"), rapid.IntRange(1, 25).Draw(t, "iterations")
-		p, err := Generate("elastic", schedule.Settings{Placement: schedule.Replicated(stages, 1), MicroBatches: m, Repeat: iterations, Elastic: &e})
+		e := plan.Elastic{Pipelines: rapid.IntRange(2, 5).Draw(t, "pipelines"),
+			Alpha: rapid.Float64Range(0, 1).Draw(t, "alpha"), Order: plan.DiluteFirst}
+		stages, m, iterations := rapid.IntRange(1, 4).Draw(t, "stages"),
+			rapid.IntRange(1, 5).Draw(t, "micro-batches"), rapid.IntRange(1, 25).Draw(t, "iterations")
+		p, err := Generate("elastic", schedule.Settings{Placement: schedule.Replicated(stages, 1), MicroBatches: m,
+			Repeat: iterations, Elastic: &e})
 		if err != nil {
 			t.Fatal(err)
 		}
-		steps := rapid.SliceOfN(rapid.Float64Range(-1, 1), e.Pipelines*iterations, e.Pipelines*iterations).Draw(t, "steps")
+		steps := rapid.SliceOfN(rapid.Float64Range(-1, 1), e.Pipelines*iterations, e.Pipelines*iterations).Draw(t,
+			"steps")
 		step := func(pl, t int, x float64) float64 { return steps[t*e.Pipelines+pl] - x/8 }
 		want := sequential(e, 0.5, iterations, step, func(*averaging) {})
 		for w := range p.Workers {
@@ -109,7 +114,8 @@ func TestElasticProgramsAreTheEquations(t *testing.T) {
 // is alpha times the mean step behind after one iteration.
 func TestTheReferenceIsTheAverage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		e := plan.Elastic{Pipelines: rapid.IntRange(1, 6).Draw(t, "pipelines"), Alpha: rapid.Float64Range(0.05, 1).Draw(t, "alpha"), Order: plan.DiluteFirst}
+		e := plan.Elastic{Pipelines: rapid.IntRange(1, 6).Draw(t, "pipelines"),
+			Alpha: rapid.Float64Range(0.05, 1).Draw(t, "alpha"), Order: plan.DiluteFirst}
 		step := func(p, t int, x float64) float64 { return 1 + math.Sin(float64(7*p+t)) - x/4 }
 		sequential(e, 1, 300, step, func(a *averaging) {
 			if a.apart() > 1e-12*(1+math.Abs(a.z)) {

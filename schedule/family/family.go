@@ -35,8 +35,8 @@ type Family struct {
 	// Warmup is the depths K_i the family gives S stages for M micro-batches before
 	// clamping; nil where the family has no such knob.
 	Warmup func(stages, microBatches int) []int
-	// General names the family that this one is a choice of depths or workers of: with others it is that one. A
-	// family that takes any choice names itself; "" stands alone.
+	// General names the family that this one is a choice of depths or workers of: with others it is that one.
+	// A family that takes any choice names itself; "" stands alone.
 	General string
 	// Undivided: the whole model is one stage, on however many workers.
 	Undivided bool
@@ -53,8 +53,8 @@ var families = registry.New[Family]("schedule")
 // Register adds a family; a name taken twice is a bug.
 func Register(f Family) { families.Add(f.Name, f) }
 
-// Families lists the registry by name.
-func Families() []Family { return families.All() }
+// All lists the registry by name.
+func All() []Family { return families.All() }
 
 // depthsOf is the depths K_i that a family of this package gives.
 func depthsOf(family string, stages, microBatches int) []int {

@@ -27,7 +27,7 @@ func TestNamedDepths(t *testing.T) {
 }
 
 func TestEveryFamilyIsDescribed(t *testing.T) {
-	for _, f := range Families() {
+	for _, f := range All() {
 		if f.Doc == "" || f.Admits == nil || f.Generate == nil {
 			t.Errorf("family %s lacks a part", f.Name)
 		}
@@ -43,7 +43,9 @@ func TestFromPlan(t *testing.T) {
 		},
 	})
 	want := schedule.Settings{
-		Placement: [][]int{{2, 0}, {1}}, MicroBatches: 6, Warmup: []int{3, 1}, Recompute: []plan.Recompute{plan.KeepInput, plan.KeepAll}, Replication: schedule.Split, Weights: schedule.Sync,
+		Placement: [][]int{{2, 0}, {1}}, MicroBatches: 6, Warmup: []int{3, 1},
+		Recompute: []plan.Recompute{plan.KeepInput, plan.KeepAll}, Replication: schedule.Split,
+		Weights: schedule.Sync,
 	}
 	if d := cmp.Diff(want, s); d != "" || name != "1f1b" {
 		t.Error(name, d)
@@ -64,13 +66,18 @@ func TestSettingsRefused(t *testing.T) {
 		{"1f1b", schedule.Settings{Placement: [][]int{{0}, {}}, MicroBatches: 1}, "stage 1 is on no worker"},
 		{"1f1b", schedule.Settings{Placement: [][]int{{0}, {2}}, MicroBatches: 1}, "worker 1 has no stage"},
 		{"1f1b", schedule.Settings{Placement: [][]int{{0}, {0}}, MicroBatches: 1}, "worker 0 holds stages 0 and 1"},
-		{"1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Warmup: []int{0, 1}}, "K_0 is 0"},
-		{"1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Warmup: []int{1}}, "1 warm-up depths for 2 stages"},
-		{"1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Weights: "stash"}, "weight policy \"stash\""},
-		{"dp", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4}, "2 stages; data parallelism has one"},
+		{"1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Warmup: []int{0, 1}},
+			"K_0 is 0"},
+		{"1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Warmup: []int{1}},
+			"1 warm-up depths for 2 stages"},
+		{"1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Weights: "stash"},
+			"weight policy \"stash\""},
+		{"dp", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4},
+			"2 stages; data parallelism has one"},
 		{"single", schedule.Settings{Placement: [][]int{{0, 1}}, MicroBatches: 4}, "it has one, on one worker"},
 		// Stage 0 runs micro-batches 0 and 1 ahead; replica 0 of stage 1 wants 0 and 2 before a backward.
-		{"1f1b", schedule.Settings{Placement: [][]int{{0}, {1, 2}}, MicroBatches: 4, Warmup: []int{2, 2}}, "unequal replicas"},
+		{"1f1b", schedule.Settings{Placement: [][]int{{0}, {1, 2}}, MicroBatches: 4, Warmup: []int{2, 2}},
+			"unequal replicas"},
 	} {
 		if _, err := Generate(c.family, c.s); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want it to say %q", err, c.want)
@@ -80,7 +87,7 @@ func TestSettingsRefused(t *testing.T) {
 
 // TestProperties: what families say of themselves is what they write.
 func TestProperties(t *testing.T) {
-	for _, f := range Families() {
+	for _, f := range All() {
 		if f.General != "" {
 			if _, err := Lookup(f.General); err != nil {
 				t.Errorf("%s is a choice of %s: %v", f.Name, f.General, err)
@@ -92,12 +99,14 @@ func TestProperties(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		halves := slices.ContainsFunc(slices.Concat(p.Body...), func(in schedule.Instruction) bool { return in.Kind == schedule.I })
+		halves := slices.ContainsFunc(slices.Concat(p.Body...),
+			func(in schedule.Instruction) bool { return in.Kind == schedule.I })
 		if halves != f.Halves {
 			t.Errorf("%s splits backwards: %v, it says %v", f.Name, halves, f.Halves)
 		}
 		if alone := len(s.Placement) == 1; alone != f.Undivided {
-			t.Errorf("%s has %d stages on %d workers; it says undivided is %v", f.Name, len(s.Placement), workers, f.Undivided)
+			t.Errorf("%s has %d stages on %d workers; it says undivided is %v", f.Name, len(s.Placement), workers,
+				f.Undivided)
 		}
 		if deepest := f.Warmup != nil && f.Warmup(workers, 100)[workers-1] == 100; deepest != f.Deepest {
 			t.Errorf("the last stage of %s runs all forwards first: %v, it says %v", f.Name, deepest, f.Deepest)
@@ -105,10 +114,12 @@ func TestProperties(t *testing.T) {
 	}
 }
 
-// TestOlderVersions: what policies say of the versions they keep is what their streams do on a straight pipeline.
+// TestOlderVersions: what policies say of the versions they keep is what their streams do on a straight
+// pipeline.
 func TestOlderVersions(t *testing.T) {
 	for _, w := range []schedule.Policy{schedule.Stash, schedule.Latest} {
-		p, err := Generate("1f1b-rr", schedule.Settings{Placement: schedule.Replicated(4, 1), MicroBatches: 1, Repeat: 20, Weights: w})
+		p, err := Generate("1f1b-rr", schedule.Settings{Placement: schedule.Replicated(4, 1), MicroBatches: 1,
+			Repeat: 20, Weights: w})
 		if err == nil {
 			p, err = lower.Lower(p, lower.Options{})
 		}
@@ -128,9 +139,11 @@ func TestOlderVersions(t *testing.T) {
 			}
 		}
 	}
-	for w, want := range map[schedule.Policy]int{schedule.Sync: 0, schedule.Elastic: 0, schedule.DoubleBuffered: 1, schedule.Vertical: 2} {
+	for w, want := range map[schedule.Policy]int{schedule.Sync: 0, schedule.Elastic: 0, schedule.DoubleBuffered: 1,
+		schedule.Vertical: 2} {
 		if got := w.OlderVersions(3); got != want || w.OlderVersions(1) != 0 || w.OlderVersions(0) != 0 {
-			t.Errorf("%s keeps %d older versions for 3 minibatches in flight, and %d for none", w, got, w.OlderVersions(0))
+			t.Errorf("%s keeps %d older versions for 3 minibatches in flight, and %d for none", w, got,
+				w.OlderVersions(0))
 		}
 	}
 }

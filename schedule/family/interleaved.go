@@ -18,12 +18,14 @@ func init() {
 	admit := func(s schedule.Settings) error {
 		p := s.Workers()
 		if len(s.Placement)%p != 0 || len(s.Placement) < 2*p && p > 1 {
-			return fmt.Errorf("%d virtual stages on %d workers; give each worker as many, two at least", len(s.Placement), p)
+			return fmt.Errorf("%d virtual stages on %d workers; give each worker as many, two at least",
+				len(s.Placement), p)
 		}
 		return placed(s, schedule.Wrap(p, len(s.Placement)/p), "stage s lies on worker s mod workers")
 	}
 	Register(Family{
-		Name: "interleaved", Doc: "1F1B over several chunks a worker (Megatron-LM, arXiv 2104.04473)", Chunks: -1, Place: schedule.Wrap,
+		Name: "interleaved", Doc: "1F1B over several chunks a worker (Megatron-LM, arXiv 2104.04473)", Chunks: -1,
+		Place: schedule.Wrap,
 		Admits: func(s schedule.Settings) error {
 			if err := admit(s); err != nil {
 				return err
@@ -34,11 +36,15 @@ func init() {
 			return nil
 		},
 		Generate: func(s schedule.Settings) (*schedule.Program, error) {
-			return list(s, listRule{ahead: func(at listPlace) int { return 2*(at.workers-at.worker-1) + (at.chunks-1)*at.workers + 1 }}), nil
+			return list(s, listRule{ahead: func(at listPlace) int {
+				return 2*(at.workers-at.worker-1) +
+					(at.chunks-1)*at.workers + 1
+			}}), nil
 		},
 	})
 	Register(Family{
-		Name: "bfs", Doc: "looped, breadth first: all micro-batches of a chunk, then the next chunk (arXiv 2211.05953)", Chunks: -1, Place: schedule.Wrap,
+		Name: "bfs", Doc: "looped, breadth first: all micro-batches of a chunk, then the next chunk (arXiv " +
+			"2211.05953)", Chunks: -1, Place: schedule.Wrap,
 		Admits: admit,
 		Generate: func(s schedule.Settings) (*schedule.Program, error) {
 			return list(s, listRule{breadth: true, ahead: func(at listPlace) int { return at.chunks * at.micros }}), nil

@@ -64,7 +64,8 @@ func (rule listRule) order(at listPlace, mine []int, replica int16) schedule.Lis
 		if kind != schedule.F {
 			chunk = at.chunks - 1 - chunk // backwards begin at the end of the model
 		}
-		out = append(out, schedule.Instruction{Stage: int32(chunk*at.workers + at.stage), Kind: kind, Micro: int32(mine[micro]), Replica: replica})
+		out = append(out, schedule.Instruction{Stage: int32(chunk*at.workers + at.stage), Kind: kind,
+			Micro: int32(mine[micro]), Replica: replica})
 	}
 	for k := range ahead {
 		add(schedule.F, k)

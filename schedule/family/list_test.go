@@ -14,9 +14,12 @@ func TestRulesAreTheOrders(t *testing.T) {
 	for _, S := range []int{1, 2, 3, 4, 8} {
 		for _, M := range []int{1, 2, 3, S, 2 * S, 4*S + 1} {
 			for name, depth := range map[string]func(i int) int{
-				"afab": func(int) int { return M }, "1f1b": func(i int) int { return S - i }, "1f1b-as": func(i int) int { return S - i },
-				"pb": func(i int) int { return 2*(S-i) - 1 }, "fbp-as": func(i int) int { return 2*(S-i) - 1 }, "so": func(i int) int { return 2 * (S - i) },
-				"mp": func(int) int { return 1 }, "zb-h1": func(i int) int { return S - i }, "zb-h2": func(i int) int { return 2*(S-i) - 1 },
+				"afab": func(int) int { return M }, "1f1b": func(i int) int { return S - i },
+				"1f1b-as": func(i int) int { return S - i },
+				"pb":      func(i int) int { return 2*(S-i) - 1 }, "fbp-as": func(i int) int { return 2*(S-i) - 1 },
+				"so": func(i int) int { return 2 * (S - i) },
+				"mp": func(int) int { return 1 }, "zb-h1": func(i int) int { return S - i },
+				"zb-h2": func(i int) int { return 2*(S-i) - 1 },
 			} {
 				p, err := Generate(name, schedule.Settings{Placement: schedule.Replicated(S, 1), MicroBatches: M})
 				if err != nil {

@@ -55,7 +55,8 @@ func (l listing) run() (schedule.Part, int, error) {
 }
 
 // pick is what a worker does in a slot.
-func (l listing) pick(w int, at, held []int, late []schedule.List, ended map[schedule.Instruction]int, slot int) (schedule.Instruction, bool) {
+func (l listing) pick(w int, at, held []int, late []schedule.List, ended map[schedule.Instruction]int,
+	slot int) (schedule.Instruction, bool) {
 	if at[w] < len(l.order[w]) {
 		in := l.order[w][at[w]]
 		if l.ready(in, ended, slot) && (in.Kind != schedule.F || held[w] < l.most) {
@@ -140,7 +141,8 @@ func repeated(offset [][4]int, micros int) []schedule.List {
 				if k == 1 || k == 2 {
 					stage = 2*p - 1 - w
 				}
-				all = append(all, timed{offset[w][k] + 6*m, schedule.Instruction{Stage: int32(stage), Kind: kind, Micro: int32(m)}})
+				all = append(all, timed{offset[w][k] + 6*m, schedule.Instruction{Stage: int32(stage), Kind: kind,
+					Micro: int32(m)}})
 			}
 		}
 		slices.SortFunc(all, func(a, b timed) int { return cmp.Compare(a.at, b.at) })

@@ -22,8 +22,10 @@ func init() {
 		depth     func(stages, i, microBatches int) int
 	}{
 		{"afab", "all forwards, then all backwards (GPipe)", func(_, _, m int) int { return m }},
-		{"1f1b", "one forward, one backward, K_i = S-i (DAPPLE P_A, BaPipe 1F1B-SNO)", func(s, i, _ int) int { return s - i }},
-		{"pb", "1F1B with K_i = 2(S-i)-1, which hides transfers (DAPPLE P_B)", func(s, i, _ int) int { return 2*(s-i) - 1 }},
+		{"1f1b", "one forward, one backward, K_i = S-i (DAPPLE P_A, BaPipe 1F1B-SNO)",
+			func(s, i, _ int) int { return s - i }},
+		{"pb", "1F1B with K_i = 2(S-i)-1, which hides transfers (DAPPLE P_B)",
+			func(s, i, _ int) int { return 2*(s-i) - 1 }},
 		{"so", "1F1B with K_i = 2(S-i) (BaPipe 1F1B-SO)", func(s, i, _ int) int { return 2 * (s - i) }},
 	} {
 		warmup := func(stages, microBatches int) []int {
@@ -63,7 +65,8 @@ func admitOneF1B(s schedule.Settings) error {
 			return fmt.Errorf("warm-up K_%d is %d; it must be 1 to M = %d", i, k, m)
 		}
 		if i > 0 && min(k, m) > min(s.Warmup[i-1], m) {
-			return fmt.Errorf("warm-up K_%d = %d is over K_%d = %d: stage %d would wait for a forward that stage %d does only after a backward; depths must not grow",
+			return fmt.Errorf("warm-up K_%d = %d is over K_%d = %d: stage %d would wait for a forward that stage "+
+				"%d does only after a backward; depths must not grow",
 				i, k, i-1, s.Warmup[i-1], i, i-1)
 		}
 	}

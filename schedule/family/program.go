@@ -32,10 +32,12 @@ func Of(p *schedule.Program) (Family, error) {
 		return Family{}, err
 	}
 	if families.Has(p.Name) || aliases[p.Name] != "" {
-		return Family{}, fmt.Errorf("schedule: a program cannot be called %q: a family is; give it another name", p.Name)
+		return Family{}, fmt.Errorf("schedule: a program cannot be called %q: a family is; give it another name",
+			p.Name)
 	}
 	if len(p.Placement) != 1 {
-		return Family{}, fmt.Errorf("schedule: program %s has %d pipelines; one alone can be made a schedule of", p.Name, len(p.Placement))
+		return Family{}, fmt.Errorf("schedule: program %s has %d pipelines; one alone can be made a schedule of",
+			p.Name, len(p.Placement))
 	}
 	bare, err := bare(p)
 	if err != nil {
@@ -46,7 +48,8 @@ func Of(p *schedule.Program) (Family, error) {
 		return slices.ContainsFunc(list, func(in schedule.Instruction) bool { return in.Kind == schedule.I })
 	})
 	return Family{
-		Name: p.Name, Doc: "read from a file", Policies: []schedule.Policy{p.Weights}, Chunks: chunks, Undivided: p.Stages == 1, Halves: halves,
+		Name: p.Name, Doc: "read from a file", Policies: []schedule.Policy{p.Weights}, Chunks: chunks,
+		Undivided: p.Stages == 1, Halves: halves,
 		Replications: []schedule.Replication{p.Replication},
 		Place:        func(int, int) [][]int { return p.Placement[0] },
 		Admits: func(s schedule.Settings) error {
@@ -67,7 +70,8 @@ func Of(p *schedule.Program) (Family, error) {
 			fixed := out.Minibatches()
 			out.Repeat = (s.Repeat - fixed) / p.Period
 			if out.Minibatches() != s.Repeat {
-				return nil, fmt.Errorf("%d minibatches; the program has %d and any number times %d", s.Repeat, fixed, p.Period)
+				return nil, fmt.Errorf("%d minibatches; the program has %d and any number times %d", s.Repeat, fixed,
+					p.Period)
 			}
 			return &out, nil
 		},
@@ -102,7 +106,8 @@ func bare(p *schedule.Program) (*schedule.Program, error) {
 		was := []schedule.Part{p.Prologue, p.Body, p.Epilogue}[i]
 		for w := range part {
 			if w >= len(was) || !slices.Equal(part[w], was[w]) {
-				return nil, fmt.Errorf("schedule: program %s, worker %d: its transfers, collectives or updates stand elsewhere than millrace puts them; leave them out, and they are added", p.Name, w)
+				return nil, fmt.Errorf("schedule: program %s, worker %d: its transfers, collectives or updates "+
+					"stand elsewhere than millrace puts them; leave them out, and they are added", p.Name, w)
 			}
 		}
 	}

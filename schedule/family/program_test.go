@@ -109,7 +109,8 @@ func TestRegisterProgramRefuses(t *testing.T) {
 	}
 }
 
-// TestAValidatedProgramIsReadBack: one whose updates are validated later becomes a family of the step that it is made of.
+// TestAValidatedProgramIsReadBack: one whose updates are validated later becomes a family of the step that it
+// is made of.
 func TestAValidatedProgramIsReadBack(t *testing.T) {
 	p := postValidated(t, "zb-h1", schedule.Settings{Placement: schedule.Replicated(3, 1), MicroBatches: 6, Repeat: 4})
 	p.Name = "zb-h1-validated"

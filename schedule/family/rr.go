@@ -19,9 +19,11 @@ import (
 // each stage at least. Settings.Repeat is how many minibatches the stream has.
 func init() {
 	Register(Family{
-		Name: "1f1b-rr", Doc: "a stream without flush, strict alternation, replicas in turn (PipeDream §3.2, PipeDream-2BW)",
-		Policies: []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered, schedule.Latest}, Replications: []schedule.Replication{schedule.RoundRobin},
-		Admits: admitRoundRobin, Generate: roundRobin,
+		Name: "1f1b-rr", Doc: "a stream without flush, strict alternation, replicas in turn (PipeDream §3.2, " +
+			"PipeDream-2BW)",
+		Policies:     []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered, schedule.Latest},
+		Replications: []schedule.Replication{schedule.RoundRobin},
+		Admits:       admitRoundRobin, Generate: roundRobin,
 	})
 	Register(Family{
 		Name: "mp", Doc: "model parallelism: stages without pipelining, one micro-batch at a time",
@@ -61,7 +63,8 @@ func admitRoundRobin(s schedule.Settings) error {
 		}
 	}
 	if total := s.MicroBatches * s.Repeat; total > schedule.MaxMicro {
-		return fmt.Errorf("%d minibatches of %d micro-batches; there can be %d micro-batches in all", s.Repeat, s.MicroBatches, schedule.MaxMicro)
+		return fmt.Errorf("%d minibatches of %d micro-batches; there can be %d micro-batches in all", s.Repeat,
+			s.MicroBatches, schedule.MaxMicro)
 	}
 	return nil
 }
@@ -94,7 +97,8 @@ func streamed(s schedule.Settings, depths []int, cycles int) (*schedule.Program,
 		fill = max(fill, depths[i]*len(on))
 	}
 	if cycle > schedule.MaxMicro {
-		return nil, fmt.Errorf("replicas and micro-batches come out even only after %d micro-batches; there can be %d", cycle, schedule.MaxMicro)
+		return nil, fmt.Errorf("replicas and micro-batches come out even only after %d micro-batches; there can "+
+			"be %d", cycle, schedule.MaxMicro)
 	}
 	fill = max(cycles, (fill+cycle-1)/cycle) * cycle
 	total := s.MicroBatches * s.Repeat
@@ -104,7 +108,8 @@ func streamed(s schedule.Settings, depths []int, cycles int) (*schedule.Program,
 	shift := p.Repeat * cycle
 	for stage, on := range s.Placement {
 		for r, w := range on {
-			a := alternation{at: schedule.Instruction{Stage: int32(stage), Replica: int16(r)}, replicas: len(on), depth: depths[stage]}
+			a := alternation{at: schedule.Instruction{Stage: int32(stage), Replica: int16(r)}, replicas: len(on),
+				depth: depths[stage]}
 			p.Prologue[w] = a.list(0, min(fill, total), 0, total)
 			p.Body[w] = a.list(fill, fill+cycle, 0, fill+2*cycle)
 			p.Epilogue[w] = a.list(fill, total-shift, shift, total)

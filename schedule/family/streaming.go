@@ -23,7 +23,8 @@ func init() {
 		},
 	})
 	Register(Family{
-		Name: "fbp-as", Doc: "forward and backward together on devices that transfer while they compute (BaPipe FBP-AS, FPDeep)",
+		Name: "fbp-as", Doc: "forward and backward together on devices that transfer while they compute (BaPipe " +
+			"FBP-AS, FPDeep)",
 		Streaming: true, Admits: admitOneF1B,
 		Generate: func(s schedule.Settings) (*schedule.Program, error) {
 			if s.Warmup == nil {

@@ -11,8 +11,10 @@ import (
 // zoo is every family of split or chunked orders on n workers.
 func zoo(n int) map[string][][]int {
 	return map[string][][]int{
-		"zb-h1": schedule.Replicated(n, 1), "zb-h2": schedule.Replicated(n, 1), "interleaved": schedule.Wrap(n, 2), "bfs": schedule.Wrap(n, 3),
-		"zb-v": schedule.Vee(n), "v-half": schedule.Vee(n), "v-min": schedule.Vee(n), "chimera": schedule.Bidirectional(n),
+		"zb-h1": schedule.Replicated(n, 1), "zb-h2": schedule.Replicated(n, 1), "interleaved": schedule.Wrap(n, 2),
+		"bfs":  schedule.Wrap(n, 3),
+		"zb-v": schedule.Vee(n), "v-half": schedule.Vee(n), "v-min": schedule.Vee(n),
+		"chimera": schedule.Bidirectional(n),
 	}
 }
 
@@ -65,9 +67,11 @@ func TestZooPeaks(t *testing.T) {
 					"zb-v": 2 * n, "v-half": (n + 2) / 2 * 2, "v-min": (n + 4) / 3 * 2, "chimera": n,
 				}[name]
 				if most != want {
-					t.Errorf("%s on %d workers, %d micro-batches: %v held, want %d at most", name, n, m, rep.PeakActivations, want)
+					t.Errorf("%s on %d workers, %d micro-batches: %v held, want %d at most", name, n, m,
+						rep.PeakActivations, want)
 				}
-				if same := name == "zb-h1" || name == "zb-h2" || name == "bfs" || name == "zb-v"; same && least != most {
+				if same := name == "zb-h1" || name == "zb-h2" || name == "bfs" || name == "zb-v"; same &&
+					least != most {
 					t.Errorf("%s on %d workers: %v held, want as many on each", name, n, rep.PeakActivations)
 				}
 				if name == "chimera" && least != n/2+1 {
@@ -87,16 +91,21 @@ func TestZooRefusals(t *testing.T) {
 		s      schedule.Settings
 		want   string
 	}{
-		{"interleaved", schedule.Settings{Placement: schedule.Wrap(2, 2), MicroBatches: 3}, "3 micro-batches on 2 workers; give a multiple"},
+		{"interleaved", schedule.Settings{Placement: schedule.Wrap(2, 2), MicroBatches: 3},
+			"3 micro-batches on 2 workers; give a multiple"},
 		{"interleaved", schedule.Settings{Placement: schedule.Replicated(4, 1), MicroBatches: 4}, "two at least"},
 		{"bfs", schedule.Settings{Placement: schedule.Vee(2), MicroBatches: 4}, "stage 2 is on workers [1]"},
 		{"zb-v", schedule.Settings{Placement: schedule.Wrap(2, 2), MicroBatches: 4}, "worker i holds stages i and 3-i"},
 		{"v-min", schedule.Settings{Placement: schedule.Replicated(3, 1), MicroBatches: 4}, "a V has two"},
 		{"chimera", schedule.Settings{Placement: schedule.Bidirectional(2), MicroBatches: 3}, "give an even number"},
-		{"chimera", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2}, "stage s lies on workers s and 1-s"},
-		{"chimera", schedule.Settings{Placement: schedule.Bidirectional(3), MicroBatches: 2}, "3 stages; two directions"},
-		{"zb-h1", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2, Warmup: []int{1, 2}}, "depths must not grow"},
-		{"zb-h2", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2, Weights: schedule.Stash}, `weight policy "stash"`},
+		{"chimera", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2},
+			"stage s lies on workers s and 1-s"},
+		{"chimera", schedule.Settings{Placement: schedule.Bidirectional(3), MicroBatches: 2},
+			"3 stages; two directions"},
+		{"zb-h1", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2, Warmup: []int{1, 2}},
+			"depths must not grow"},
+		{"zb-h2", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2, Weights: schedule.Stash},
+			`weight policy "stash"`},
 	} {
 		if _, err := Generate(c.family, c.s); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want it to say %q", c.family, err, c.want)

@@ -2,8 +2,9 @@ package lower
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// collectives is what an update needs besides its stage's own gradients, in the order in which one takes the result of
-// the other: the sum over the replicas, the sum over the stages that share a parameter, the norm of all.
+// collectives is what an update needs besides its stage's own gradients, in the order in which one takes the
+// result of the other: the sum over the replicas, the sum over the stages that share a parameter, the norm of
+// all.
 func collectives(p *schedule.Program, u schedule.Instruction) schedule.List {
 	var chain schedule.List
 	if len(p.Placement[u.Pipeline][u.Stage]) > 1 {
@@ -28,9 +29,10 @@ func updateOf(p *schedule.Program, gradient schedule.Instruction) schedule.Instr
 // isGradient says whether a computation adds to the gradients of weights.
 func isGradient(in schedule.Instruction) bool { return in.Kind == schedule.B || in.Kind == schedule.W }
 
-// behindGradients puts behind the last gradient of each group of micro-batches, and behind its send, what put returns for
-// the update that takes it.
-func behindGradients(p *schedule.Program, list schedule.List, put func(u schedule.Instruction) schedule.List) schedule.List {
+// behindGradients puts behind the last gradient of each group of micro-batches, and behind its send, what put
+// returns for the update that takes it.
+func behindGradients(p *schedule.Program, list schedule.List,
+	put func(u schedule.Instruction) schedule.List) schedule.List {
 	var out schedule.List
 	for j := 0; j < len(list); j++ {
 		in := list[j]

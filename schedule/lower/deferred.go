@@ -2,8 +2,8 @@ package lower
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// addDeferred lowers the updates of a stream that puts them off: the sum over the replicas goes on beside the next
-// minibatch, and what takes it stands in front of the first forward that needs it.
+// addDeferred lowers the updates of a stream that puts them off: the sum over the replicas goes on beside the
+// next minibatch, and what takes it stands in front of the first forward that needs it.
 func addDeferred(p *schedule.Program) error {
 	if err := groupsMeet(p); err != nil {
 		return err
@@ -46,7 +46,8 @@ func deferred(p *schedule.Program, list schedule.List, begins bool) schedule.Lis
 	return out
 }
 
-// afterSum is the update of a minibatch on the stage of an instruction, with the collectives that take the replicas' sum.
+// afterSum is the update of a minibatch on the stage of an instruction, with the collectives that take the
+// replicas' sum.
 func afterSum(p *schedule.Program, at schedule.Instruction, minibatch int32) schedule.List {
 	u := at.As(schedule.U)
 	u.Micro = minibatch

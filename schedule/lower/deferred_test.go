@@ -13,7 +13,8 @@ import (
 // minibatch in front of it makes; the weights that an update replaces nobody needs any more; the text
 // brings it back.
 func TestAsynchronousDataParallelism(t *testing.T) {
-	p, err := family.Generate("dp-async", schedule.Settings{Placement: schedule.Replicated(1, 2), MicroBatches: 2, Repeat: 5})
+	p, err := family.Generate("dp-async", schedule.Settings{Placement: schedule.Replicated(1, 2), MicroBatches: 2,
+		Repeat: 5})
 	if err == nil {
 		p, err = lower.Lower(p, lower.Options{})
 	}
@@ -40,7 +41,8 @@ epilogue
 	for n := 2; n <= 4; n++ {
 		for m := n; m <= 2*n+1; m++ {
 			for repeat := 1; repeat <= 9; repeat++ {
-				p, err := family.Generate("dp-async", schedule.Settings{Placement: schedule.Replicated(1, n), MicroBatches: m, Repeat: repeat})
+				p, err := family.Generate("dp-async", schedule.Settings{Placement: schedule.Replicated(1, n),
+					MicroBatches: m, Repeat: repeat})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -54,7 +56,8 @@ epilogue
 						t.Fatalf("n=%d m=%d repeat=%d: %v\n%s", n, m, repeat, err, q.Text())
 					}
 					if q.Minibatches() != repeat || rep.Versions[0] != 1 {
-						t.Fatalf("n=%d m=%d repeat=%d: %d minibatches, versions %v", n, m, repeat, q.Minibatches(), rep.Versions)
+						t.Fatalf("n=%d m=%d repeat=%d: %d minibatches, versions %v", n, m, repeat, q.Minibatches(),
+							rep.Versions)
 					}
 				}
 			}
@@ -70,10 +73,17 @@ func TestDeferredUpdatesAreChecked(t *testing.T) {
 		spoil func(*schedule.Program)
 	}{
 		{"that is for weights 2bw", func(p *schedule.Program) { p.Weights = schedule.Stash }},
-		{"would use weights from before 0U0", func(p *schedule.Program) { p.Body[0][2], p.Body[0][3] = p.Body[0][3], p.Body[0][2] }},
-		{"0U4 is there 0 times", func(p *schedule.Program) { p.Epilogue[0], p.Epilogue[1] = p.Epilogue[0][:3], p.Epilogue[1][:3] }},
+		{"would use weights from before 0U0", func(p *schedule.Program) {
+			p.Body[0][2], p.Body[0][3] = p.Body[0][3],
+				p.Body[0][2]
+		}},
+		{"0U4 is there 0 times", func(p *schedule.Program) {
+			p.Epilogue[0], p.Epilogue[1] = p.Epilogue[0][:3],
+				p.Epilogue[1][:3]
+		}},
 	} {
-		p, err := family.Generate("dp-async", schedule.Settings{Placement: schedule.Replicated(1, 2), MicroBatches: 2, Repeat: 5})
+		p, err := family.Generate("dp-async", schedule.Settings{Placement: schedule.Replicated(1, 2), MicroBatches: 2,
+			Repeat: 5})
 		if err == nil {
 			p, err = lower.Lower(p, lower.Options{})
 		}
@@ -85,7 +95,9 @@ func TestDeferredUpdatesAreChecked(t *testing.T) {
 			t.Errorf("got %v, want it to say %q", err, c.why)
 		}
 	}
-	for _, s := range []schedule.Settings{{Placement: schedule.Replicated(2, 1), MicroBatches: 4}, {Placement: schedule.Replicated(1, 1), MicroBatches: 4}, {Placement: schedule.Replicated(1, 3), MicroBatches: 2}} {
+	for _, s := range []schedule.Settings{{Placement: schedule.Replicated(2, 1), MicroBatches: 4},
+		{Placement: schedule.Replicated(1, 1), MicroBatches: 4},
+		{Placement: schedule.Replicated(1, 3), MicroBatches: 2}} {
 		if p, err := family.Generate("dp-async", s); err == nil {
 			t.Errorf("%+v made\n%s", s, p.Text())
 		}

@@ -86,7 +86,8 @@ func CheckTies(p *schedule.Program) error {
 				return fmt.Errorf("stage %d is tied; stages are 0 to %d", s, p.Stages-1)
 			}
 			if _, taken := group[s]; taken {
-				return fmt.Errorf("stage %d is tied twice; name each stage once, in one group with all that it is tied to", s)
+				return fmt.Errorf("stage %d is tied twice; name each stage once, in one group with all that it is "+
+					"tied to", s)
 			}
 			group[s] = g
 		}

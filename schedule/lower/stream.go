@@ -15,7 +15,8 @@ func addStream(p *schedule.Program) error {
 	}
 	for _, part := range []schedule.Part{p.Prologue, p.Body, p.Epilogue} {
 		for w, list := range part {
-			part[w] = behindGradients(p, list, func(u schedule.Instruction) schedule.List { return append(collectives(p, u), u) })
+			part[w] = behindGradients(p, list,
+				func(u schedule.Instruction) schedule.List { return append(collectives(p, u), u) })
 		}
 	}
 	lists, end := lastLists(p)
@@ -25,7 +26,8 @@ func addStream(p *schedule.Program) error {
 	return nil
 }
 
-// lastLists is the part that ends the Program, and one more than the last micro-batch, counted as its ids are.
+// lastLists is the part that ends the Program, and one more than the last micro-batch, counted as its ids
+// are.
 func lastLists(p *schedule.Program) (lists schedule.Part, end int32) {
 	if len(p.Epilogue) > 0 {
 		return p.Epilogue, p.StreamEnd() - int32(p.Repeat*p.MicroBatches)
@@ -43,7 +45,8 @@ func leftOver(p *schedule.Program, worker int, end int32) schedule.List {
 		if end%g == 0 {
 			continue
 		}
-		at := schedule.Instruction{Pipeline: int16(held[0]), Stage: int32(held[1]), Replica: int16(held[2]), Kind: schedule.B}
+		at := schedule.Instruction{Pipeline: int16(held[0]), Stage: int32(held[1]), Replica: int16(held[2]),
+			Kind: schedule.B}
 		closed := false
 		r := len(p.Placement[held[0]][held[1]])
 		// Only the last r of a group can close it.
@@ -59,15 +62,16 @@ func leftOver(p *schedule.Program, worker int, end int32) schedule.List {
 	return out
 }
 
-// groupsMeet refuses collectives over stages that update after different numbers of minibatches. PipeDream has
-// each stage update for itself and says nothing of weights that stages share: copies that step at different
-// times, by means over other minibatches, would not be one weight.
+// groupsMeet refuses collectives over stages that update after different numbers of minibatches. PipeDream
+// has each stage update for itself and says nothing of weights that stages share: copies that step at
+// different times, by means over other minibatches, would not be one weight.
 func groupsMeet(p *schedule.Program) error {
 	meet := func(stages []int, what string) error {
 		for pl := range p.Placement {
 			for _, s := range stages {
 				if g, first := p.UpdateSpan(pl, s), p.UpdateSpan(pl, stages[0]); g != first {
-					return fmt.Errorf("schedule: program %s: stage %d updates every %d minibatches and stage %d every %d: they have "+
+					return fmt.Errorf("schedule: program %s: stage %d updates every %d minibatches and stage %d "+
+						"every %d: they have "+
 						"no common update to %s; give them as many replicas each",
 						p.Name, stages[0], first, s, g, what)
 				}

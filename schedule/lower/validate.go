@@ -51,7 +51,8 @@ func validateLater(p *schedule.Program) {
 			}
 		}
 		for _, h := range p.StagesOf(w) {
-			check := schedule.Instruction{Pipeline: int16(h[0]), Stage: int32(h[1]), Replica: int16(h[2]), Kind: schedule.PV}
+			check := schedule.Instruction{Pipeline: int16(h[0]), Stage: int32(h[1]), Replica: int16(h[2]),
+				Kind: schedule.PV}
 			later[w] = slices.Insert(later[w], beforeGradients(later[w], check), check)
 			last[w] = append(last[w], check)
 		}

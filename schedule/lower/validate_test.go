@@ -62,18 +62,25 @@ func TestValidationsAreChecked(t *testing.T) {
 		spoil     func(*schedule.Program)
 	}{
 		{"missing at the end", "1PV2 is there 0 times", func(p *schedule.Program) { p.Epilogue[1] = nil }},
-		{"missing", "1PV0 must come before it", func(p *schedule.Program) { p.Body[1] = remove(p.Body[1], schedule.PV) }},
+		{"missing", "1PV0 must come before it", func(p *schedule.Program) {
+			p.Body[1] = remove(p.Body[1],
+				schedule.PV)
+		}},
 		{"behind a gradient", "taken back is made again from the gradients", func(p *schedule.Program) {
 			p.Body[1] = append(remove(p.Body[1], schedule.PV), schedule.Instruction{Stage: 1, Kind: schedule.PV})
 		}},
-		{"twice", "it stands in the list twice", func(p *schedule.Program) { p.Epilogue[0] = append(p.Epilogue[0], p.Epilogue[0][0]) }},
+		{"twice", "it stands in the list twice", func(p *schedule.Program) {
+			p.Epilogue[0] = append(p.Epilogue[0],
+				p.Epilogue[0][0])
+		}},
 		{"before its update", "its update 0U0 must come before it", func(p *schedule.Program) {
 			p.Prologue[0] = slices.Insert(p.Prologue[0], 0, schedule.Instruction{Kind: schedule.PV})
 		}},
 		{"where updates wait", "are not validated later", func(p *schedule.Program) { p.PostValidate = false }},
 		{"without a norm", "with a gradient norm", func(p *schedule.Program) { p.Clip = false }},
 	} {
-		p := validatedLater(t, "1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 3, Repeat: 3})
+		p := validatedLater(t, "1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 3,
+			Repeat: 3})
 		c.spoil(p)
 		if _, err := check.Check(p); err == nil || !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: got %v, want it to say %q", c.what, err, c.why)
@@ -89,8 +96,9 @@ func remove(list schedule.List, k schedule.Kind) schedule.List {
 func TestEveryOrderCanBeValidatedLater(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		workers := rapid.IntRange(1, 5).Draw(t, "workers")
-		f := rapid.SampledFrom(family.Families()).Draw(t, "family")
-		s := schedule.Settings{Placement: f.Placement(workers, 2), MicroBatches: rapid.IntRange(1, 9).Draw(t, "m"), Repeat: rapid.IntRange(1, 4).Draw(t, "repeat")}
+		f := rapid.SampledFrom(family.All()).Draw(t, "family")
+		s := schedule.Settings{Placement: f.Placement(workers, 2), MicroBatches: rapid.IntRange(1, 9).Draw(t, "m"),
+			Repeat: rapid.IntRange(1, 4).Draw(t, "repeat")}
 		p, err := family.Generate(f.Name, s)
 		if err != nil || p.Weights != schedule.Sync {
 			return
@@ -112,8 +120,8 @@ func TestEveryOrderCanBeValidatedLater(t *testing.T) {
 	})
 }
 
-// TestMessagesMeet: what is sent in front of a drain is taken in front of it, and what a worker takes in front of its
-// validation was sent in front of the sender's.
+// TestMessagesMeet: what is sent in front of a drain is taken in front of it, and what a worker takes in
+// front of its validation was sent in front of the sender's.
 func TestMessagesMeet(t *testing.T) {
 	drained, err := programs.Evaluation(schedule.Replicated(2, 1), 2*programs.EvaluationWindow)
 	if err != nil {
@@ -132,7 +140,8 @@ func TestMessagesMeet(t *testing.T) {
 	at = slices.IndexFunc(list, func(in schedule.Instruction) bool { return in.Kind == schedule.PV })
 	p.Body[0] = slices.Insert(slices.Delete(slices.Clone(list), at, at+1), 0, list[at])
 	if _, err := check.Check(p); err == nil || !strings.Contains(err.Error(),
-		"it takes 0SF3, which worker 0 sends behind its validation of minibatch 0, and stands in front of this worker's") {
+		"it takes 0SF3, which worker 0 sends behind its validation of minibatch 0, and stands in front of this "+
+			"worker's") {
 		t.Errorf("a message that a refusal holds back: %v", err)
 	}
 }

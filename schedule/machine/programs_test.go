@@ -50,7 +50,7 @@ func drawn(t *testing.T, g *rand.Rand) *schedule.Program {
 		}
 		return p
 	}
-	families := family.Families()
+	families := family.All()
 	for {
 		f := families[g.IntN(len(families))]
 		s := schedule.Settings{Placement: f.Placement(1+g.IntN(5), 1+g.IntN(3)), MicroBatches: 1 + g.IntN(10), Repeat: 1 + g.IntN(4)}

@@ -47,7 +47,7 @@ func TestLeastSlotsOfDepths(t *testing.T) {
 func TestLeastSlotsOfFamilies(t *testing.T) {
 	twice := map[string]bool{"interleaved": true, "zb-v": true, "elastic": true}
 	tried := map[int]int{}
-	for _, f := range family.Families() {
+	for _, f := range family.All() {
 		for _, workers := range []int{2, 3, 4, 8} {
 			for _, m := range []int{4, 8, 12, 32} {
 				for _, policy := range append([]schedule.Policy{""}, f.Policies...) {

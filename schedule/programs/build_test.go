@@ -9,11 +9,13 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// TestBuild: two stages on devices 3 and 1, two micro-batches, layers 0 and 3 tied, two steps with clipping, by hand.
+// TestBuild: two stages on devices 3 and 1, two micro-batches, layers 0 and 3 tied, two steps with clipping,
+// by hand.
 func TestBuild(t *testing.T) {
 	p := &plan.Plan{
 		Schedule: "1f1b", Weights: "sync", Replication: "split", MicroBatch: 1, MicroBatches: 2,
-		Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 1, Devices: []int{3}}, {FirstLayer: 2, LastLayer: 3, Devices: []int{1}}},
+		Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 1, Devices: []int{3}},
+			{FirstLayer: 2, LastLayer: 3, Devices: []int{1}}},
 	}
 	got, err := programs.Build(p, [][]int{{0, 3}, {2, 3}}, true, 2)
 	if err != nil {
@@ -29,11 +31,13 @@ func TestBuild(t *testing.T) {
 		t.Errorf("%d steps, ties %v, clip %v, post-validation %v", got.Repeat, got.Tied, got.Clip, got.PostValidate)
 	}
 	p.PostValidate = true
-	if later, err := programs.Build(p, nil, true, 2); err != nil || !later.PostValidate || later.Settles() != schedule.PV {
+	if later, err := programs.Build(p, nil, true, 2); err != nil || !later.PostValidate ||
+		later.Settles() != schedule.PV {
 		t.Errorf("updates are not validated later: %v", err)
 	}
 	p.Stages[1].Warmup, p.Stages[0].Warmup = 2, 1
-	if _, err := programs.Build(p, nil, false, 1); err == nil || !strings.Contains(err.Error(), "depths must not grow") {
+	if _, err := programs.Build(p, nil, false, 1); err == nil ||
+		!strings.Contains(err.Error(), "depths must not grow") {
 		t.Errorf("depths that deadlock: %v", err)
 	}
 }

@@ -36,7 +36,8 @@ func Evaluation(placement [][]int, n int) (*schedule.Program, error) {
 			for r, w := range on {
 				for m := from; m < min(n, from+window); m++ {
 					if m%len(on) == r { // replicas take micro-batches in turn
-						p.Body[w] = append(p.Body[w], schedule.Instruction{Stage: int32(stage), Kind: schedule.EV, Micro: int32(m), Replica: int16(r)})
+						p.Body[w] = append(p.Body[w], schedule.Instruction{Stage: int32(stage), Kind: schedule.EV,
+							Micro: int32(m), Replica: int16(r)})
 					}
 				}
 			}
@@ -75,7 +76,8 @@ func bracketed(p *schedule.Program, last int) (*schedule.Program, error) {
 		return nil, err
 	}
 	for w := range out.Body {
-		out.Body[w] = slices.Concat(schedule.List{{Kind: schedule.DR}}, out.Body[w], schedule.List{{Kind: schedule.DR, Micro: int32(last)}})
+		out.Body[w] = slices.Concat(schedule.List{{Kind: schedule.DR}}, out.Body[w],
+			schedule.List{{Kind: schedule.DR, Micro: int32(last)}})
 	}
 	return out, nil
 }

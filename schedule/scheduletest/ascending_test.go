@@ -12,8 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// sumsAscend plays each list of a lowered Program in full and writes down what every weight adds up between two
-// updates, for a layer whose backward has halves and for one whose has none, and which forwards its statistics see.
+// sumsAscend plays each list of a lowered Program in full and writes down what every weight adds up between
+// two updates, for a layer whose backward has halves and for one whose has none, and which forwards its
+// statistics see.
 func sumsAscend(p *schedule.Program) (gradients, statistics bool) {
 	gradients, statistics = true, true
 	for w := range p.Workers {
@@ -43,8 +44,8 @@ func sumsAscend(p *schedule.Program) (gradients, statistics bool) {
 	return gradients, statistics
 }
 
-// TestOutOfOrderOfRandomPrograms: what is said of the order of a Program's sums is what playing them shows, for orders
-// that nobody designed: any placement, replicas, halves, several steps, with a flush and without.
+// TestOutOfOrderOfRandomPrograms: what is said of the order of a Program's sums is what playing them shows,
+// for orders that nobody designed: any placement, replicas, halves, several steps, with a flush and without.
 func TestOutOfOrderOfRandomPrograms(t *testing.T) {
 	count := map[[2]bool]int{}
 	for seed := range uint64(600) {
@@ -74,10 +75,11 @@ func TestOutOfOrderOfRandomPrograms(t *testing.T) {
 	}
 }
 
-// TestFamiliesAscend: every order of ours adds up in ascending order, forwards too, under every policy that it keeps.
+// TestFamiliesAscend: every order of ours adds up in ascending order, forwards too, under every policy that
+// it keeps.
 func TestFamiliesAscend(t *testing.T) {
 	tried := 0
-	for _, f := range family.Families() {
+	for _, f := range family.All() {
 		policies := f.Policies
 		if policies == nil {
 			policies = []schedule.Policy{schedule.Sync}
@@ -85,7 +87,8 @@ func TestFamiliesAscend(t *testing.T) {
 		for _, policy := range policies {
 			for _, workers := range []int{1, 2, 3, 4} {
 				for _, m := range []int{1, 4, 6, 12} {
-					for _, placement := range [][][]int{f.Placement(workers, 2), schedule.Replicated(workers, 2), {{0, 1}, {2}}} {
+					for _, placement := range [][][]int{f.Placement(workers, 2), schedule.Replicated(workers, 2),
+						{{0, 1}, {2}}} {
 						p, err := family.Generate(f.Name, schedule.Settings{Placement: placement, MicroBatches: m,
 							Weights: policy, Repeat: 4})
 						if err != nil {
@@ -105,7 +108,8 @@ func TestFamiliesAscend(t *testing.T) {
 	}
 }
 
-// TestGradientsOfLaterUpdates: a gradient that stands in front of an update which it is not of would be added to it.
+// TestGradientsOfLaterUpdates: a gradient that stands in front of an update which it is not of would be added
+// to it.
 func TestGradientsOfLaterUpdates(t *testing.T) {
 	at := func(text string) schedule.List {
 		var l schedule.List

@@ -36,7 +36,8 @@ type Options struct {
 // Everything is options that let a small Program have all there is.
 func Everything() Options {
 	return Options{Workers: 5, Chunks: 3, Replicas: 3, MicroBatches: 6, Minibatches: 3,
-		Policies: []schedule.Policy{schedule.Sync, schedule.Latest, schedule.Stash, schedule.Vertical, schedule.DoubleBuffered}}
+		Policies: []schedule.Policy{schedule.Sync, schedule.Latest, schedule.Stash, schedule.Vertical,
+			schedule.DoubleBuffered}}
 }
 
 // attempts is how often a dead end is drawn again before replicas, which alone lead there, are given up.
@@ -66,7 +67,8 @@ func Random(choose Choose, o Options) *schedule.Program {
 // draw is one attempt; nil is a dead end.
 func draw(choose Choose, o Options) *schedule.Program {
 	up := func(most int) int { return 1 + choose(max(1, most)) }
-	p := &schedule.Program{Name: "random", Workers: up(o.Workers), Weights: schedule.Sync, Replication: schedule.RoundRobin, Period: 1, Repeat: 1}
+	p := &schedule.Program{Name: "random", Workers: up(o.Workers), Weights: schedule.Sync,
+		Replication: schedule.RoundRobin, Period: 1, Repeat: 1}
 	if len(o.Policies) > 0 {
 		p.Weights = o.Policies[choose(len(o.Policies))]
 	}

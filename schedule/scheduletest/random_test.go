@@ -17,7 +17,8 @@ func choices(t *rapid.T) Choose {
 // TestRandomProgramsVary: they pass Check, lowered with clipping and ties too, and all that the
 // options allow turns up.
 func TestRandomProgramsVary(t *testing.T) {
-	seen, kinds := map[string]int{}, []string{"sync", "latest", "stash", "vertical", "2bw", "split replicas", "round_robin replicas", "chunks", "halves", "descending"}
+	seen, kinds := map[string]int{}, []string{"sync", "latest", "stash", "vertical", "2bw", "split replicas",
+		"round_robin replicas", "chunks", "halves", "descending"}
 	lacks := func(what string) bool { return seen[what] == 0 }
 	vary := func(t *rapid.T) {
 		p := Random(choices(t), Everything())
@@ -83,8 +84,9 @@ func TestAscending(t *testing.T) {
 	})
 }
 
-// TestRefusalsReachEverybody: orders that nobody designed, with chunks and replicas, are given validations in time for
-// whoever would wait for a message that a refusal holds back. Some need them sooner than their own gradients do.
+// TestRefusalsReachEverybody: orders that nobody designed, with chunks and replicas, are given validations in
+// time for whoever would wait for a message that a refusal holds back. Some need them sooner than their own
+// gradients do.
 func TestRefusalsReachEverybody(t *testing.T) {
 	sooner := 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -229,7 +229,8 @@ func (r *replay) entry(micro int) int {
 			if in.Kind == schedule.U {
 				count++
 			}
-			if in.Kind == schedule.F && int(in.Micro) == micro && (r.p.Replication == schedule.RoundRobin || replica == len(r.stages[0])-1) {
+			if in.Kind == schedule.F && int(in.Micro) == micro &&
+				(r.p.Replication == schedule.RoundRobin || replica == len(r.stages[0])-1) {
 				return count * r.group(0)
 			}
 		}
@@ -271,7 +272,8 @@ func (r *replay) flush(have map[schedule.Instruction]bool, in schedule.Instructi
 		}
 	}
 	for u := range have {
-		if u.Kind == schedule.U && u.Stage == in.Stage && u.Replica == in.Replica && (u.Micro == in.Micro || in.Kind == schedule.U && u.Micro > in.Micro) {
+		if u.Kind == schedule.U && u.Stage == in.Stage && u.Replica == in.Replica &&
+			(u.Micro == in.Micro || in.Kind == schedule.U && u.Micro > in.Micro) {
 			return false, fmt.Errorf("%v is done", u)
 		}
 	}
@@ -316,7 +318,10 @@ func (r *replay) all(in schedule.Instruction) bool {
 
 // together says whether two stages are in one tied group.
 func (r *replay) together(a int32, b int) bool {
-	return slices.ContainsFunc(r.p.Tied, func(g []int) bool { return slices.Contains(g, int(a)) && slices.Contains(g, b) })
+	return slices.ContainsFunc(r.p.Tied, func(g []int) bool {
+		return slices.Contains(g, int(a)) &&
+			slices.Contains(g, b)
+	})
 }
 
 // complete says what is left undone at the end.

@@ -77,7 +77,7 @@ func (c Rules) Run(ctx context.Context) ([]Entry, error) {
 		return nil, fmt.Errorf("tune: %d workers and %d micro-batches to compare schedules on; give 1 of each at least, "+
 			"and %d in all at most", c.Workers, c.MicroBatches, 1<<17)
 	}
-	families := family.Families()
+	families := family.All()
 	if len(c.Only) > 0 {
 		families = nil
 		for _, name := range c.Only {

@@ -113,7 +113,7 @@ func TestContestHasEveryone(t *testing.T) {
 			Stages: Uniform{Workers: 4, ForwardS: 1, InputS: 1.2, WeightS: 0.8, TransferS: transfer, UpdateS: 0.1,
 				Streaming: true}.Stages})
 		want := 0
-		for _, f := range family.Families() {
+		for _, f := range family.All() {
 			want += max(1, len(f.Policies))
 			for _, e := range all {
 				if e.Why == "" || e.Lost.Sum() < -1e-9 || e.Lost.Sum() > 1 || math.Abs(e.Lost.Sum()-e.Bubble) > 1e-9 {

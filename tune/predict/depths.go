@@ -34,7 +34,7 @@ func Advanced(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, 
 // that it is a choice of.
 func deepening() []string {
 	var names []string
-	for _, f := range family.Families() {
+	for _, f := range family.All() {
 		if f.Warmup != nil {
 			names = append(names, cmp.Or(f.General, f.Name))
 		}

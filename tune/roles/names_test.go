@@ -25,7 +25,7 @@ var policyNames = []string{"Latest", "Stash", "Vertical", "DoubleBuffered", "Ela
 func registered(t *testing.T) []string {
 	t.Helper()
 	var names []string
-	for _, f := range family.Families() {
+	for _, f := range family.All() {
 		names = append(names, f.Name)
 	}
 	for _, w := range schedule.Policies() {
@@ -119,7 +119,7 @@ func TestRoles(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	var whole []string
-	for _, f := range family.Families() {
+	for _, f := range family.All() {
 		if roles.WholeModel(f) {
 			whole = append(whole, f.Name)
 		}

@@ -61,7 +61,7 @@ func PoliciesOf(f family.Family) []schedule.Policy {
 
 // first is the first family of the registry that does something.
 func first(does string, is func(family.Family) bool) family.Family {
-	all := family.Families()
+	all := family.All()
 	i := slices.IndexFunc(all, is)
 	if i < 0 {
 		panic("tune: no schedule " + does)
