@@ -1,8 +1,9 @@
 package cluster
 
-// Line is seconds as latency and seconds a byte.
+// Line is how long bytes take that go the same way: a latency, and seconds for each.
 type Line struct{ FixedS, PerByteS float64 }
 
+// Of is what so many bytes take.
 func (a Line) Of(bytes float64) float64 { return a.FixedS + bytes*a.PerByteS }
 
 // Most is the larger latency and the larger seconds a byte of two.

@@ -16,7 +16,7 @@ import (
 )
 
 // BaPipe Tables I and II by hand for N = 3, M = 8 (the paper's Figs. 5 and 6), F = 1, B = 2, SR = 0.5.
-func TestBaPipeTables(t *testing.T) {
+func TestTables(t *testing.T) {
 	for _, c := range []struct {
 		family   string
 		time     float64
@@ -82,10 +82,10 @@ func limit(t *rapid.T, r plan.Request) {
 	}
 }
 
-// TestBaPipeBalancesExactly: without fractions and with links that never matter, the
+// TestBalancesExactly: without fractions and with links that never matter, the
 // objective is the least over every order of the devices, every split that fits and both
 // schedules of Table II's formula, as brute force finds it from the profile alone.
-func TestBaPipeBalancesExactly(t *testing.T) {
+func TestBalancesExactly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, given := mixedCase(t, 1e12)
 		if rapid.Bool().Draw(t, "limited") {
@@ -171,7 +171,7 @@ func everyOrder(devices []int, yield func([]int)) {
 
 // Divided boundary layers bring the longest stage as near to the shortest as neighbours can
 // share, never over the partition into whole layers, and every layer is computed once.
-func TestBaPipeDividesLayers(t *testing.T) {
+func TestDividesLayers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, given := mixedCase(t, 1e12)
 		h, err := newChain(r, given, 2, false)
@@ -218,7 +218,7 @@ func TestBaPipeDividesLayers(t *testing.T) {
 
 // Four equal layers on three equal devices: T = 4/3 of a layer each, which whole layers miss
 // and thirds of layers meet exactly (FPDeep's case).
-func TestBaPipeReachesT(t *testing.T) {
+func TestReachesT(t *testing.T) {
 	r := plantest.EvenChain(4, 3, 1e12)
 	p, err := find(context.Background(), r)
 	if err != nil {
@@ -241,7 +241,7 @@ func TestBaPipeReachesT(t *testing.T) {
 
 // With a link over which most features take longer than stages compute, cuts stand only where
 // features are small (§3.3.3), and nothing is divided.
-func TestBaPipeCutsWhereFeaturesAreSmall(t *testing.T) {
+func TestCutsWhereFeaturesAreSmall(t *testing.T) {
 	r := plantest.EvenChain(6, 2, 1)
 	r.Profile.Layers[1].Costs[0].OutputBytes = 2 // the other cuts take 10 s each way, a stage 9 s
 	p, err := find(context.Background(), r)
@@ -255,7 +255,7 @@ func TestBaPipeCutsWhereFeaturesAreSmall(t *testing.T) {
 
 // SO where memory holds twice the features, SNO where it does not, both while transfers cost
 // something; on boards FBP-AS or 1F1B-AS.
-func TestBaPipeChoosesSchedules(t *testing.T) {
+func TestChoosesSchedules(t *testing.T) {
 	r := plantest.EvenChain(4, 2, 10)
 	p, err := find(context.Background(), r)
 	if err != nil || p.Schedule != "so" || p.Stages[0].Warmup != 4 {
@@ -282,7 +282,7 @@ func TestBaPipeChoosesSchedules(t *testing.T) {
 }
 
 // The faster device takes the heavy end wherever it is given.
-func TestBaPipeDeviceOrder(t *testing.T) {
+func TestDeviceOrder(t *testing.T) {
 	r := plantest.EvenChain(3, 2, 1e12)
 	for i := range r.Profile.Layers {
 		c := r.Profile.Layers[i].Costs[0]
@@ -305,7 +305,7 @@ func TestBaPipeDeviceOrder(t *testing.T) {
 	}
 }
 
-func TestBaPipeRefusals(t *testing.T) {
+func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		set  map[string]string
 		to   func(*plan.Request)

@@ -130,7 +130,7 @@ func (s *serverBound) fill() *fillBound {
 	return f
 }
 
-// transfer is the least that the cut before layer k takes on the way to one of q devices, from one
+// transferS is the least that the cut before layer k takes on the way to one of q devices, from one
 // of up to d.
 func (f *fillBound) transferS(k, d, q int, links []cluster.Line) float64 {
 	bytes := f.cutBytes[k]

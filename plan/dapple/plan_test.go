@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/profile/importer"
 )
 
-// dappleModels are the workloads of DAPPLE's Table 4 whose profiles are at hand, with their batches.
-var dappleModels = []struct {
+// models are the workloads of DAPPLE's Table 4 whose profiles are at hand, with their batches.
+var models = []struct {
 	file       string
 	pbs, batch int
 }{
@@ -75,10 +75,10 @@ func preset(t testing.TB, name string) *cluster.Cluster {
 	return c
 }
 
-// TestDappleIsFast: imported profiles on 16 devices, and a long chain on a thousand, well
+// TestIsFast: imported profiles on 16 devices, and a long chain on a thousand, well
 // under what a person waits for; millrace-lab bench plan prints the times.
-func TestDappleIsFast(t *testing.T) {
-	for _, m := range dappleModels {
+func TestIsFast(t *testing.T) {
+	for _, m := range models {
 		imp := imported(t, m.file, m.pbs)
 		for _, formula := range []string{"paper", "artifact"} {
 			start := time.Now()
@@ -88,8 +88,8 @@ func TestDappleIsFast(t *testing.T) {
 	}
 }
 
-// TestDappleOnAThousandDevices: a long chain in four levels, thinned and said so.
-func TestDappleOnAThousandDevices(t *testing.T) {
+// TestOnAThousandDevices: a long chain in four levels, thinned and said so.
+func TestOnAThousandDevices(t *testing.T) {
 	big := longChain(1000)
 	levels := []cluster.Level{
 		{Name: "board", Size: 4, BandwidthBytesPerSecond: 100e9, FullDuplex: true}, {Name: "server", Size: 4, BandwidthBytesPerSecond: 50e9, FullDuplex: true},

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-func TestDappleRefuses(t *testing.T) {
+func TestRefuses(t *testing.T) {
 	p, c, batch, mb := plantest.ChainCase(rand.New(rand.NewPCG(9, 9)))
 	c = c.Unlimited()
 	for set, want := range map[string]string{

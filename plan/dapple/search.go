@@ -45,7 +45,7 @@ func (s *search) search(ctx context.Context, limit float64) error {
 	s.prunes = true
 	least := float64(s.M) * s.left(0, len(s.typeOf))
 	for within, tries := least, 0; s.bestAt < 0 && within < limit; tries++ {
-		if within *= dappleWider; within > limit || tries == dappleTries {
+		if within *= wider; within > limit || tries == mostTries {
 			within = limit
 		}
 		if err := s.run(ctx, within); err != nil {
@@ -58,11 +58,11 @@ func (s *search) search(ctx context.Context, limit float64) error {
 	return nil
 }
 
-// dappleWider is how much further each limit is than the one before, and dappleTries how many there are
+// wider is how much further each limit is than the one before, and mostTries how many there are
 // before the last.
 const (
-	dappleWider = 1.2
-	dappleTries = 16
+	wider = 1.2
+	mostTries = 16
 )
 
 // run is search within one limit.
@@ -71,7 +71,7 @@ const (
 // prefix is kept, that with the least latency if the rest were one stage. Left out are those
 // of which no plan comes below the best known, see leastLatency. Others may then
 // be kept in their place, so that what is found is not the recursion's; in thousands of
-// random cases it was never worse (TestDappleSearchAgainstTwins).
+// random cases it was never worse (TestSearchAgainstTwins).
 //
 // Order: prefixes by layers ascending; extensions have more layers, so each prefix is final
 // when it is extended. Time: (cuts x sets) x (cuts x steps).

@@ -44,7 +44,7 @@ func equation2(stages []stage, M int) float64 {
 	return tw + float64(M-1)*(stages[Q].F+stages[Q].B) + te
 }
 
-func TestDappleLatencyAsPrinted(t *testing.T) {
+func TestLatencyAsPrinted(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20000 {
 		stages := make([]stage, 1+r.IntN(9))
@@ -97,10 +97,10 @@ func TestLeastLatencyIsBelow(t *testing.T) {
 	}
 }
 
-// TestDappleSearchAgainstTwins: thousands of random chains against the recursion as
+// TestSearchAgainstTwins: thousands of random chains against the recursion as
 // printed, written again, and against every plan that the placements allow. The search is
 // the recursion without its pruning; with it, it lies between the two.
-func TestDappleSearchAgainstTwins(t *testing.T) {
+func TestSearchAgainstTwins(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	better, optimal, plans := 0, 0, 0
 	for n := range 3000 {

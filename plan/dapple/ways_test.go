@@ -10,7 +10,7 @@ import (
 )
 
 // Where stages side by side may be on more sets of devices than are followed, the answer says so.
-func TestDappleSaysThatSetsWereLeftOut(t *testing.T) {
+func TestSaysThatSetsWereLeftOut(t *testing.T) {
 	for _, c := range []struct {
 		devices, each int
 		limited       bool
@@ -35,8 +35,8 @@ func TestDappleSaysThatSetsWereLeftOut(t *testing.T) {
 	}
 }
 
-// TestDappleSaysWhereItCuts: of a profile that branches, not of a chain.
-func TestDappleSaysWhereItCuts(t *testing.T) {
+// TestSaysWhereItCuts: of a profile that branches, not of a chain.
+func TestSaysWhereItCuts(t *testing.T) {
 	for _, branched := range []bool{false, true} {
 		r := plantest.EvenChain(8, 2, 1e9)
 		if branched {

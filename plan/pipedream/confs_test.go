@@ -19,11 +19,11 @@ type shippedModel struct {
 	}
 }
 
-// TestPipeDreamAnswersAsShipped: the stages that the published repository ships are those of
+// TestAnswersAsShipped: the stages that the published repository ships are those of
 // the published formula where the files say with which of its versions and bandwidths: kinds
 // of modules stage by stage, and the ranks of each stage. Dropout takes no time, and on which
 // side of a cut it falls is chance.
-func TestPipeDreamAnswersAsShipped(t *testing.T) {
+func TestAnswersAsShipped(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
 		t.Fatal(err)

@@ -200,10 +200,10 @@ func drawBandwidths(rng *rand.Rand, sizes []int) []float64 {
 	return out
 }
 
-// TestPipeDreamFlagsOnPublishedProfiles: every artifact's profile small enough for the literal recursion, or its
+// TestFlagsOnPublishedProfiles: every artifact's profile small enough for the literal recursion, or its
 // first layers, times off by up to a tenth, on clusters of one to four levels at random bandwidths, of which the inner
 // may be the slower one, under random flags.
-func TestPipeDreamFlagsOnPublishedProfiles(t *testing.T) {
+func TestFlagsOnPublishedProfiles(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 4))
 	var came outcome
 	for _, c := range []struct {
@@ -243,8 +243,8 @@ func (o outcome) check(t *testing.T) {
 	}
 }
 
-// TestPipeDreamFlagsOnRandomGraphs: the same on small graphs, of which some branch.
-func TestPipeDreamFlagsOnRandomGraphs(t *testing.T) {
+// TestFlagsOnRandomGraphs: the same on small graphs, of which some branch.
+func TestFlagsOnRandomGraphs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(23, 9))
 	var came outcome
 	for n := range 1500 {

@@ -9,9 +9,9 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// TestPipeDreamKnownNumbers: published answers that are kept as rounded numbers only, to their
+// TestKnownNumbers: published answers that are kept as rounded numbers only, to their
 // last digit, and the replicas of shipped configurations.
-func TestPipeDreamKnownNumbers(t *testing.T) {
+func TestKnownNumbers(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
 		t.Fatal(err)

@@ -55,8 +55,8 @@ func levels(sizes []int, bandwidths []float64, types ...string) *cluster.Cluster
 	return c
 }
 
-// TestPipeDreamAnswersAsPublished: every published run, and those with max for sum.
-func TestPipeDreamAnswersAsPublished(t *testing.T) {
+// TestAnswersAsPublished: every published run, and those with max for sum.
+func TestAnswersAsPublished(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
 		t.Fatal(err)

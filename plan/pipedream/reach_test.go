@@ -84,9 +84,9 @@ func (e *everyPlan) best(level, i, j, m int) float64 {
 	return least
 }
 
-// TestPipeDreamEverySetting: the search is exact under every setting, with limits learnt from
+// TestEverySetting: the search is exact under every setting, with limits learnt from
 // searches over fewer states and without, on chains of up to 9 layers and up to three levels.
-func TestPipeDreamEverySetting(t *testing.T) {
+func TestEverySetting(t *testing.T) {
 	defer func(was []int) { coarser = was }(coarser)
 	rng := rand.New(rand.NewPCG(17, 4))
 	shapes := [][]int{{1}, {4}, {7}, {2, 2}, {3, 2}, {2, 4}, {1, 3}, {3, 1}, {2, 2, 2}, {2, 1, 3}}

@@ -14,9 +14,9 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// TestPipeDreamArtifactTwin compares with the literal recursion on published profiles whose
+// TestArtifactTwin compares with the literal recursion on published profiles whose
 // times are changed by up to 10 %.
-func TestPipeDreamArtifactTwin(t *testing.T) {
+func TestArtifactTwin(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
 		t.Fatal(err)
@@ -65,9 +65,9 @@ func TestPipeDreamArtifactTwin(t *testing.T) {
 	}
 }
 
-// TestPipeDreamBruteForce tries every partition and number of replicas of the paper's
+// TestBruteForce tries every partition and number of replicas of the paper's
 // formula on thousands of small chains, with two levels and types of devices.
-func TestPipeDreamBruteForce(t *testing.T) {
+func TestBruteForce(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestAvgPipeIsStraight(t *testing.T) {
 	}
 }
 
-func TestPipeDreamRefuses(t *testing.T) {
+func TestRefuses(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
 		t.Fatal(err)

@@ -74,10 +74,12 @@ func ChainCase(r *rand.Rand) (*profile.Profile, *cluster.Cluster, int, int) {
 	return p, c, mb * (1 + r.IntN(6)), mb
 }
 
+// Close is equality to 1e-9, relative to b.
 func Close(a, b float64) bool {
 	return a == b || math.Abs(a-b) <= 1e-9*math.Abs(b)
 }
 
+// ReadProfile reads a published profile of the shared folder, named after its format and its model.
 func ReadProfile(t testing.TB, file string, batch int) *profile.Profile {
 	t.Helper()
 	format, _, _ := strings.Cut(file, "-")
@@ -91,6 +93,7 @@ func ReadProfile(t testing.TB, file string, batch int) *profile.Profile {
 	return p
 }
 
+// Set reads settings like "memory=on states=5".
 func Set(text string) map[string]string {
 	set := map[string]string{}
 	for _, kv := range strings.Fields(text) {

@@ -59,7 +59,7 @@ type Answer struct {
 	RecursiveSpeedup float64
 }
 
-// artifact is the published planner's input, scaled to the whole batch.
+// input is what the published planner works on, scaled to the whole batch.
 type input struct {
 	Constants
 	batch int

@@ -12,10 +12,10 @@ import (
 	"github.com/millrace-ml/millrace/profile/importer"
 )
 
-// TestDappleOddRuns: the published search on runs that nobody published, every profile with
+// TestOddRuns: the published search on runs that nobody published, every profile with
 // times, batch, servers and bandwidths drawn at random, against its literal twins: straight over
 // all devices and in two stages side by side, and cut in two. Of the largest profiles the first layers.
-func TestDappleOddRuns(t *testing.T) {
+func TestOddRuns(t *testing.T) {
 	r := rand.New(rand.NewPCG(20, 27))
 	runs := 0
 	for _, of := range []struct {

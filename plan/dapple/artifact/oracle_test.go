@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// dappleRun is one file of what the published planner answered.
-type dappleRun struct {
+// publishedRun is one file of what the published planner answered.
+type publishedRun struct {
 	Profile  string
 	Topology struct {
 		Seps   []int
@@ -55,10 +55,10 @@ type dappleRun struct {
 // near is equality to 1e-9, relative.
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(math.Abs(a), math.Abs(b)) }
 
-// TestDappleArtifactAnswersAsPublished compares every run of the published planner that
+// TestArtifactAnswersAsPublished compares every run of the published planner that
 // the oracles hold: each candidate, the plan layer by layer, and data parallelism.
-func TestDappleArtifactAnswersAsPublished(t *testing.T) {
-	for name, want := range shared.Oracles[dappleRun](t, "dapple_*") {
+func TestArtifactAnswersAsPublished(t *testing.T) {
+	for name, want := range shared.Oracles[publishedRun](t, "dapple_*") {
 		t.Run(name, func(t *testing.T) {
 			p := plantest.ReadProfile(t, want.Profile, want.Batch.Profile)
 			seps := want.Topology.Seps

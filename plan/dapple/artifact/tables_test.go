@@ -13,9 +13,9 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// dappleModels are the workloads of DAPPLE's Table 4 whose profiles are at hand, with the constants of the published
+// models are the workloads of DAPPLE's Table 4 whose profiles are at hand, with the constants of the published
 // examples.
-var dappleModels = []struct {
+var models = []struct {
 	file       string
 	told       artifact.Constants
 	pbs, batch int
@@ -62,9 +62,9 @@ func shapeOf(p *plan.Plan) string {
 	return strings.Join(n, ":")
 }
 
-// TestDappleTable4 is every shape of DAPPLE's Table 4 but ResNet-50's, whose profile is not at hand.
-func TestDappleTable4(t *testing.T) {
-	for _, m := range dappleModels {
+// TestTable4 is every shape of DAPPLE's Table 4 but ResNet-50's, whose profile is not at hand.
+func TestTable4(t *testing.T) {
+	for _, m := range models {
 		p := plantest.ReadProfile(t, m.file+".txt", m.pbs)
 		for i, name := range []string{"dapple-a", "dapple-b", "dapple-c"} {
 			got, err := artifact.Plan(t.Context(), plan.Request{Profile: p, Cluster: preset(t, name), Batch: m.batch}, linked(m.told, name), true)
@@ -81,9 +81,9 @@ func TestDappleTable4(t *testing.T) {
 	}
 }
 
-// TestDappleTable6 is the plans of DAPPLE's Table 6, in states; the table counts the input
+// TestTable6 is the plans of DAPPLE's Table 6, in states; the table counts the input
 // as layer 0, so its first layer of the second stage is one more.
-func TestDappleTable6(t *testing.T) {
+func TestTable6(t *testing.T) {
 	for _, c := range []struct {
 		file               string
 		micro              int

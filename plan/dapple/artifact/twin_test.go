@@ -99,10 +99,10 @@ func literalPlanFor(a *input, i int, straight bool) (Candidate, bool) {
 	return out, true
 }
 
-// TestDappleArtifactAgainstALiteralTwin: random graphs and clusters, each candidate of the
+// TestArtifactAgainstALiteralTwin: random graphs and clusters, each candidate of the
 // search against the published recursion without shortcuts, and the fifteen searches that
 // are not straight against the claim that they answer one stage.
-func TestDappleArtifactAgainstALiteralTwin(t *testing.T) {
+func TestArtifactAgainstALiteralTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for n := range 1500 {
 		p := &profile.Profile{Model: "graph"}
@@ -179,10 +179,10 @@ func literalBipartition(a *input, G int) float64 {
 	return best
 }
 
-// TestDappleArtifactOnPerturbedProfiles: the published profiles with times off by up to a
+// TestArtifactOnPerturbedProfiles: the published profiles with times off by up to a
 // tenth, so that nothing ties, straight over sixteen devices and cut in two against the literal
 // twins.
-func TestDappleArtifactOnPerturbedProfiles(t *testing.T) {
+func TestArtifactOnPerturbedProfiles(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for file, size := range map[string]int{
 		"dapple-vgg-19-pbs-32": 32, "dapple-xlnet-36-pbs-1": 1, "dapple-amoeba-36-pbs-1": 1, "hpgo-bert_large": 6,

@@ -22,6 +22,7 @@ type Layout struct {
 // Taken is how many devices of each server earlier stages have.
 type Taken []uint16
 
+// Key tells sets that are taken apart, as a map's key.
 func (t Taken) Key() string {
 	b := make([]byte, 0, 2*len(t))
 	for _, n := range t {
@@ -30,6 +31,7 @@ func (t Taken) Key() string {
 	return string(b)
 }
 
+// New is so many devices in servers of so many each; the last may have fewer.
 func New(devices, each int) *Layout {
 	s := &Layout{}
 	for d := range devices {
@@ -57,10 +59,13 @@ func SizeOf(c *cluster.Cluster) int {
 	return 1
 }
 
+// Count is how many servers there are.
 func (s *Layout) Count() int { return len(s.first) - 1 }
 
+// Size is how many devices a server has.
 func (s *Layout) Size(i int) int { return s.first[i+1] - s.first[i] }
 
+// None is nothing taken.
 func (s *Layout) None() Taken { return make(Taken, s.Count()) }
 
 // Place is D(gids, n) of DAPPLE §4.2.2, figure 6: what n more devices may be, one way or
