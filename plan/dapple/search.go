@@ -61,7 +61,7 @@ func (s *search) search(ctx context.Context, limit float64) error {
 // wider is how much further each limit is than the one before, and mostTries how many there are
 // before the last.
 const (
-	wider = 1.2
+	wider     = 1.2
 	mostTries = 16
 )
 

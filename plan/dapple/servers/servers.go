@@ -15,7 +15,7 @@ import (
 type Layout struct {
 	first []int // of each server, its lowest device; one more entry ends the last
 	Of    []int // the server of each device
-	// ways says that placeEach left some sets out.
+	// Limited says that PlaceEach left some sets out.
 	Limited bool
 }
 
