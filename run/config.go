@@ -74,8 +74,9 @@ type Config struct {
 	AnyOrder bool
 	Steps    int // in all, those before a resumed checkpoint included
 
-	ThreadsPerWorker int // of one operator; 0: 1
-	Cores            int // that the workers share; 0: each has its own
+	ThreadsPerWorker int    // of one operator; 0: 1
+	Cores            int    // that the workers of this process share; 0: each has its own
+	World            *World // where the workers are; nil: all in this process
 	// Place is what the run may change of its process, and of the processors it has; nil: nothing.
 	Place *place.Policy
 
@@ -108,7 +109,7 @@ type Config struct {
 	// Timeline is that of the run so far.
 	Next func(so trace.Timeline, steps int) (*schedule.Program, error)
 
-	decide func(*schedule.Program, machine.Options) (gate, error) // who may start; nil: a machine.Machine
+	decide func(p *schedule.Program, workers []int, o machine.Options) (gate, error) // who may start; nil: a machine.Process
 
 	// Watch looks on at what the layers of a stage do; nil: nobody does.
 	Watch func(stage int) stage.Watch
@@ -183,7 +184,15 @@ func (c Config) filled() (Config, error) {
 		c.StallAfter = defaultStallAfter
 	}
 	if c.decide == nil {
-		c.decide = func(p *schedule.Program, o machine.Options) (gate, error) { return machine.New(p, o) }
+		c.decide = func(p *schedule.Program, workers []int, o machine.Options) (gate, error) {
+			return machine.NewProcess(p, workers, o)
+		}
+	}
+	if c.World == nil {
+		c.World = oneProcess(len(c.Plan.Devices()))
+	}
+	if err := c.World.check(len(c.Plan.Devices())); err != nil {
+		return c, err
 	}
 	if c.Mesh == nil {
 		c.Mesh = func(workers int) (wire.Mesh, error) { return wire.NewLocal(workers) }

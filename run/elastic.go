@@ -104,9 +104,9 @@ func (w *worker) measureApart(h *holding) error {
 	if err != nil {
 		return err
 	}
-	w.job.mu.Lock()
-	defer w.job.mu.Unlock()
-	w.job.apart = max(w.job.apart, difference/max(scale, math.SmallestNonzeroFloat64))
+	w.x.mu.Lock()
+	defer w.x.mu.Unlock()
+	w.x.tested.Apart = max(w.x.tested.Apart, difference/max(scale, math.SmallestNonzeroFloat64))
 	return nil
 }
 

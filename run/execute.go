@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 )
@@ -82,7 +83,8 @@ func (w *worker) forward(h *holding, in schedule.Instruction) error {
 			h.doubts = err
 		}
 		w.x.mu.Lock()
-		w.x.record.Loss(w.x.base+w.x.program.MinibatchOf(in), int(in.Pipeline)*w.job.plan.MicroBatches+m.Index, int(in.Replica), loss*w.share(m))
+		slice := (int(in.Pipeline)*w.job.plan.MicroBatches + m.Index) * w.job.lastReplicas()
+		w.x.record.Loss(w.x.base+w.x.program.MinibatchOf(in), slice+int(in.Replica), loss*w.share(m))
 		w.x.mu.Unlock()
 	}
 	if err := w.pass(h, asKind(in, schedule.SF), out); err != nil {
@@ -180,7 +182,9 @@ func (w *worker) evaluate(h *holding, in schedule.Instruction) error {
 		if !isFinite(loss) {
 			return &LossError{Step: w.x.base - 1, Stage: int(in.Stage), Micro: m.Index, Value: loss, Evaluation: true}
 		}
-		w.job.evaluated(m.Index, rows, loss, right)
+		w.x.mu.Lock()
+		w.x.tested.Parts = append(w.x.tested.Parts, control.Tested{Index: m.Index, Rows: rows, Loss: loss, Correct: right})
+		w.x.mu.Unlock()
 	}
 	return w.pass(h, asKind(in, schedule.SF), out)
 }

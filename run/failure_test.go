@@ -31,8 +31,8 @@ func (closedGate) Start(w int)             { panic(fmt.Sprint("worker ", w, " wa
 
 func TestAGateThatNeverReleasesStartsNothing(t *testing.T) {
 	c := small(t, 2, 3)
-	c.decide = func(p *schedule.Program, o machine.Options) (gate, error) {
-		m, err := machine.New(p, o)
+	c.decide = func(p *schedule.Program, workers []int, o machine.Options) (gate, error) {
+		m, err := machine.NewProcess(p, workers, o)
 		return closedGate{m}, err
 	}
 	res, err := Train(t.Context(), c)

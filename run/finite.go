@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/run/control"
 )
 
 // ErrNotFinite is what every error is of a run whose numbers have left the finite ones: a
@@ -38,6 +39,39 @@ type notFiniteError struct{ text string }
 
 func (e *notFiniteError) Error() string        { return e.text }
 func (e *notFiniteError) Is(target error) bool { return target == ErrNotFinite }
+
+// classNotFinite is what an ErrNotFinite of another process is of.
+const classNotFinite = "not finite"
+
+// failedOf is an error as a process tells it to others.
+func failedOf(process int, err error) control.Failed {
+	f := control.Failed{Process: process, Text: err.Error(), Err: err}
+	if errors.Is(err, ErrNotFinite) {
+		f.Class = classNotFinite
+	}
+	return f
+}
+
+// errorOf is what a process was told as an error: the very one, where it is of this process.
+func errorOf(w *World, f *control.Failed) error {
+	if f.Err != nil {
+		return f.Err
+	}
+	return &remoteError{w.name(f.Process), f}
+}
+
+// remoteError is an error of another process.
+type remoteError struct {
+	process string
+	failed  *control.Failed
+}
+
+func (e *remoteError) Error() string { return fmt.Sprintf("%s (%s)", e.failed.Text, e.process) }
+
+// Is makes numbers that are not finite an ErrNotFinite, wherever they were met.
+func (e *remoteError) Is(target error) bool {
+	return target == ErrNotFinite && e.failed.Class == classNotFinite
+}
 
 // isFinite says whether x is a number and not infinite.
 func isFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

@@ -1,9 +1,7 @@
 package run
 
 import (
-	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/model"
@@ -16,8 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// job is what all workers of a run look at and none of them changes, and what they
-// report to the coordinator.
+// job is what all of a run look at and nobody changes.
 type job struct {
 	config    Config
 	engine    engine.Engine
@@ -33,20 +30,7 @@ type job struct {
 	placement [][]int // stage -> workers, by replica
 	evalRows  int
 	from      *checkpoint.Checkpoint // nil: from the start
-
-	store checkpoint.Store
-	draft *checkpoint.Draft // of the checkpoint Program under way
-
-	mu      sync.Mutex
-	updates map[string]int // of the draft: by layer, where they are not its steps
-	tests   []tested       // by evaluation micro-batch
-	apart   float64        // at this evaluation: see trace.Evaluation
-}
-
-// tested is what one evaluation micro-batch gave.
-type tested struct {
-	rows          int
-	loss, correct float64
+	world     *World
 }
 
 func newJob(c Config) (*job, error) {
@@ -62,7 +46,7 @@ func newJob(c Config) (*job, error) {
 	j := &job{
 		config: c, engine: c.Engine, model: c.Model, plan: c.Plan, graph: graph, layers: layers, data: c.Data,
 		optimizer: c.Optimizer, rate: c.Rate, clip: c.Clip, threads: c.ThreadsPerWorker, placement: settings.Placement,
-		store: checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep},
+		world: c.World,
 	}
 	if t := c.Data.Test; t != nil {
 		if j.evalRows = t.Len(); c.EvalRows > 0 {
@@ -76,11 +60,15 @@ func newJob(c Config) (*job, error) {
 		if j.from, err = openCheckpoint(c); err != nil {
 			return nil, err
 		}
-		if err := j.store.Continue(j.from); err != nil {
-			return nil, errors.Join(fmt.Errorf("run: %w", err), j.close())
-		}
 	}
 	return j, nil
+}
+
+func (j *job) close() error {
+	if j.from == nil {
+		return nil
+	}
+	return j.from.Close()
 }
 
 // places is the replicas of stages that a worker holds.
@@ -127,13 +115,6 @@ func (j *job) sum(dst, src []byte, dtype string) error {
 	return j.engine.SumInto(dst, src, engine.DTypeNamed(dtype))
 }
 
-// evaluated files what a micro-batch of an evaluation gave.
-func (j *job) evaluated(index, rows int, loss, correct float64) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.tests[index] = tested{rows, loss, correct}
-}
-
 // testRows is how many rows a micro-batch of an evaluation has.
 func (j *job) testRows(micro int) int {
 	return min(j.plan.MicroBatch, j.evalRows-micro*j.plan.MicroBatch)
@@ -144,24 +125,13 @@ func (j *job) testMicros() int {
 	return (j.evalRows + j.plan.MicroBatch - 1) / j.plan.MicroBatch
 }
 
-// verdict is the evaluation over all micro-batches, added in ascending order.
-func (j *job) verdict(step int) trace.Evaluation {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	e := trace.Evaluation{Step: step}
-	perRow := 1
-	for _, in := range j.model.Inputs {
-		if in.Name == "target" {
-			perRow = int(in.Elements())
-		}
+// lastReplicas is how many replicas the last stage has.
+func (j *job) lastReplicas() int { return len(j.placement[len(j.placement)-1]) }
+
+// timeline is one of this run that has nothing in it yet.
+func (j *job) timeline() trace.Timeline {
+	return trace.Timeline{
+		Version: trace.Version, Source: "run", Model: j.model.Name, Workers: len(j.world.Workers), Stages: len(j.plan.Stages),
+		Cores: j.config.Cores, ThreadsPerWorker: j.threads, Stream: overlaps(j.plan),
 	}
-	rows, correct := 0, 0.0
-	for _, t := range j.tests {
-		rows += t.rows
-		e.Loss += t.loss * float64(t.rows)
-		correct += t.correct
-	}
-	e.Loss /= float64(rows)
-	e.Samples, e.Correct = rows*perRow, int(correct)
-	return e
 }

@@ -63,8 +63,8 @@ func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
 	for _, method := range []string{"Poll", "Start", "Issued", "Arrive"} {
 		for _, after := range []int64{1, 30, 200} {
 			c := small(t, 3, 20)
-			c.decide = func(p *schedule.Program, o machine.Options) (gate, error) {
-				m, err := machine.New(p, o)
+			c.decide = func(p *schedule.Program, workers []int, o machine.Options) (gate, error) {
+				m, err := machine.NewProcess(p, workers, o)
 				g := &brittleGate{gate: m, method: method}
 				g.left.Store(after)
 				return g, err
@@ -86,8 +86,8 @@ func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
 		},
 		"load": func(c *Config) {
 			c.EvalEvery, c.Data.Test = 2, noise{model: c.Model, classes: 4, rows: 8, seed: 3}
-			c.decide = func(p *schedule.Program, o machine.Options) (gate, error) {
-				m, err := machine.New(p, o)
+			c.decide = func(p *schedule.Program, workers []int, o machine.Options) (gate, error) {
+				m, err := machine.NewProcess(p, workers, o)
 				g := &brittleGate{gate: m, method: "Load"}
 				g.left.Store(1)
 				return g, err

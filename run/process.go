@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/run/record"
 	"github.com/millrace-ml/millrace/schedule"
@@ -16,49 +17,59 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// gate decides which worker may start its next instruction: a machine.Machine. Tests put others in its place.
+// gate decides which worker may start its next instruction: a machine.Process. Tests put others in its place.
 type gate interface {
 	machine.Gate
 	Load(*schedule.Program) error
 	Local(worker int) *machine.Local
 	Processor(worker int) (processor int, has bool)
 	Begun() int
+	Hold(n int) []int
 	Limit(n int) []int
+	AtDrain() (drain, workers int, all bool)
+	Release() []int
 	Ended() bool
 }
 
-// process is what the workers of this process share: who decides, what is recorded, and the first error.
+// process is one process's part of a run: what its workers share, who decides, what is recorded, and the first error.
+// It says to the leader what has happened, and does what the leader says.
 // Everything below mu is guarded by it; the gate is pure and is only called under it.
 type process struct {
 	ctx    context.Context // ends with the first failure
 	cancel context.CancelFunc
+	job    *job
 	mesh   wire.Mesh
-	decide func(*schedule.Program, machine.Options) (gate, error)
-	cores  int
 	place  *place.Place
 	began  time.Time
-	onStep func(record.Finished) // called under mu
+	link   control.Link
+	leave  chan struct{} // closed when the leader has said so, or is lost
+	gone   sync.Once     // closes leave
 
 	beside sync.WaitGroup // collectives under way
 
 	mu          sync.Mutex
 	gate        gate
 	program     *schedule.Program
-	epoch       uint32 // of program
-	base        int    // step that minibatch 0 of program is
-	trains      bool   // program is training, so its instructions belong to steps
-	limit       int    // minibatches of program that are done at its end
-	steps       int    // of those done so far
-	minibatches int    // of program
-	workers     []*worker
-	ended       chan struct{} // closed when all lists have ended
-	moved       time.Time     // when something last happened
+	epoch       uint32    // of program
+	base        int       // step that minibatch 0 of program is
+	trains      bool      // program is training, so its instructions belong to steps
+	limit       int       // minibatches of program that are done at its end
+	minibatches int       // of program
+	ended       bool      // all lists have, and the leader has been told
+	drains      int       // that it has been told of
+	workers     []*worker // by rank; nil for those of other processes
+	mine        []int     // ranks
+	moved       time.Time // when something last happened
 	sent        map[delivery]*sending
 	record      *record.Recorder
+	follower    *control.Follower
 	err         error
-	over        bool  // no further Program: workers leave
-	halting     bool  // no further step either, but for those begun
-	refused     error // why the last update was taken back for good
+	cut         bool   // it came before the end of a program
+	over        bool   // no further Program: workers leave
+	refused     error  // why the last update was taken back for good
+	dir         string // of the files of a checkpoint
+	saved       control.Saved
+	tested      control.Result
 }
 
 // delivery is one message on its way.
@@ -77,70 +88,36 @@ type sending struct {
 	left    *int          // messages of the instruction that have not arrived
 }
 
-// load makes p the Program and sets every worker going. base is the step of its first
-// minibatch; trains says whether its instructions belong to steps. It returns what is
-// closed when all lists have ended or somebody has failed.
-func (x *process) load(p *schedule.Program, base int, trains bool) (<-chan struct{}, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.err != nil {
-		return nil, x.err
-	}
+// begin makes p the Program and sets every worker going. base is the step of its first
+// minibatch; trains says whether its instructions belong to steps.
+func (x *process) begin(p *schedule.Program, base int, trains bool) error {
 	if p.Workers != len(x.workers) {
-		return nil, fmt.Errorf("run: program %s is for %d workers; this run has %d", p.Name, p.Workers, len(x.workers))
+		return fmt.Errorf("run: program %s is for %d workers; this run has %d", p.Name, p.Workers, len(x.workers))
 	}
 	var err error
 	if x.gate == nil {
-		x.gate, err = x.decide(p, machine.Options{Cores: x.cores})
+		x.gate, err = x.job.config.decide(p, x.mine, machine.Options{Cores: x.job.config.Cores})
 	} else {
 		err = x.gate.Load(p)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	x.program, x.base, x.trains, x.limit, x.steps, x.refused = p, base, trains, math.MaxInt, 0, nil
-	x.minibatches = p.Minibatches()
-	x.epoch++
-	x.ended, x.moved = make(chan struct{}), time.Now()
-	for _, w := range x.workers {
-		w.prepare(p)
-	}
-	if trains && x.halting {
-		x.limit = 0
-		x.gate.Limit(0)
+	x.program, x.base, x.trains, x.limit, x.refused = p, base, trains, math.MaxInt, nil
+	x.minibatches, x.epoch = p.Minibatches(), x.follower.Epoch()
+	x.ended, x.drains, x.moved = false, 0, time.Now()
+	x.saved, x.tested = control.Saved{}, control.Result{}
+	for _, k := range x.mine {
+		x.workers[k].prepare(p)
 	}
 	x.look(nil)
-	for _, w := range x.workers {
-		x.wake(w)
+	for _, k := range x.mine {
+		x.wake(x.workers[k])
 	}
-	return x.ended, nil
+	return nil
 }
 
-// finish lets the workers leave.
-func (x *process) finish() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.over = true
-	for _, w := range x.workers {
-		x.wake(w)
-	}
-}
-
-// stopAfterStep has the Program end with the last step that any worker has begun.
-func (x *process) stopAfterStep() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.halting = true
-	if x.program == nil || !x.trains || x.err != nil {
-		return
-	}
-	// Updates may cover several minibatches: all that one covers are done or none.
-	last := (x.gate.Begun() + x.program.Period) / x.program.Period * x.program.Period
-	x.limit = min(x.limit, last)
-	x.look(x.gate.Limit(last))
-}
-
-// fail notes the first error and stops everybody.
+// fail notes the first error, stops every worker and tells the leader.
 func (x *process) fail(worker int, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -151,24 +128,18 @@ func (x *process) failLocked(worker int, err error) {
 	if x.err != nil {
 		return
 	}
-	x.err = err
+	x.err, x.cut = err, x.program == nil || !x.ended
 	x.mesh.Endpoint(worker).Fail(err)
 	x.cancel()
-	for _, w := range x.workers {
-		x.wake(w)
-	}
-	x.closeEnded()
+	x.wakeAll()
+	x.say(failedOf(x.job.world.Rank, err))
 }
 
-func (x *process) closeEnded() {
-	if x.ended == nil {
-		return
-	}
-	select {
-	case <-x.ended:
-	default:
-		close(x.ended)
-	}
+// isWhole says whether the workers have done what they were told, so that their weights are those behind a step.
+func (x *process) isWhole() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return !x.cut
 }
 
 // failure is the first error, or nil.
@@ -187,8 +158,14 @@ func (x *process) wake(w *worker) {
 	}
 }
 
-// look wakes those of the workers that may start now, the others know why not, and sees whether this was the end.
-// A worker that was given a core is bound to its processor before it wakes there.
+func (x *process) wakeAll() {
+	for _, k := range x.mine {
+		x.wake(x.workers[k])
+	}
+}
+
+// look wakes those of the workers that may start now, the others know why not, and tells the leader where all have
+// come to a drain or to the end. A worker that was given a core is bound to its processor before it wakes there.
 func (x *process) look(workers []int) {
 	for _, k := range workers {
 		w := x.workers[k]
@@ -203,8 +180,12 @@ func (x *process) look(workers []int) {
 			w.lacks = need
 		}
 	}
-	if x.gate.Ended() {
-		x.closeEnded()
+	if drain, n, all := x.gate.AtDrain(); all && drain == x.drains {
+		x.drains++
+		x.say(control.Reached{Drain: drain, Workers: n})
+	}
+	if !x.ended && x.gate.Ended() {
+		x.end()
 	}
 }
 

@@ -5,61 +5,65 @@ import (
 	"fmt"
 
 	"github.com/millrace-ml/millrace/run/checkpoint"
+	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
 // save has every stage write itself and commits the checkpoint once all have.
-func (r *runner) save() error {
-	c := &r.job.config
-	draft, err := r.job.store.Begin(r.done)
+func (l *leader) save() error {
+	c := &l.job.config
+	draft, err := l.store.Begin(l.done)
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	r.job.draft, r.job.updates = draft, nil
-	p, err := programs.Checkpoint(r.job.placement)
+	l.saved = control.Saved{}
+	p, err := programs.Checkpoint(l.job.placement)
 	if err == nil {
-		_, err = r.run(p, r.done, false)
+		_, err = l.execute(p, control.Save{Program: p.Text(), Base: l.done, Dir: draft.Dir()})
 	}
 	if err != nil {
 		return errors.Join(err, draft.Abort())
 	}
+	for _, f := range l.saved.Files {
+		draft.Add(checkpoint.File(f))
+	}
 	path, err := draft.Commit(checkpoint.Manifest{
 		Model: c.Model.Name, ModelID: c.Model.ID(), Engine: c.Engine.Name(), Float: c.Engine.Float().String(),
-		Steps: r.done, Seed: c.Seed, Batch: c.Plan.Batch(), MicroBatch: c.Plan.MicroBatch,
-		Samples:   int64(r.job.batchOf(r.done, 0)) * int64(c.Plan.Batch()),
-		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Loss: r.loss, Plan: c.Plan, Updates: r.job.updates,
+		Steps: l.done, Seed: c.Seed, Batch: c.Plan.Batch(), MicroBatch: c.Plan.MicroBatch,
+		Samples:   int64(l.job.batchOf(l.done, 0)) * int64(c.Plan.Batch()),
+		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Loss: l.loss, Plan: c.Plan, Updates: l.saved.Updates,
 		Asked: &checkpoint.Asked{
 			Steps: c.Steps, EvalEvery: c.EvalEvery, SaveEvery: c.Checkpoint.Every, Keep: c.Checkpoint.Keep,
-			RateScale: c.RateScale, RateFactor: c.RateFactor, Since: r.job.since(),
+			RateScale: c.RateScale, RateFactor: c.RateFactor, Since: l.job.since(),
 		},
 	})
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	r.checkpoint = path
+	l.checkpoint = path
 	if f := c.Hooks.OnCheckpoint; f != nil {
-		steps := r.done
-		r.hooks.add(func() { f(path, steps) })
+		steps := l.done
+		l.hooks.add(func() { f(path, steps) })
 	}
 	return nil
 }
 
 // save writes a stage's file, and of elastic averaging those of its pipelines; the CK of that stage.
 func (w *worker) save(h *holding) error {
-	if err := w.saveOne(h, w.x.base); err != nil || w.job.together() == 1 {
+	if err := w.saveOne(h); err != nil || w.job.together() == 1 {
 		return err
 	}
 	for _, one := range w.pipelinesOf(h) {
-		if err := w.saveOne(one, w.x.base); err != nil {
+		if err := w.saveOne(one); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// saveOne writes one file of a checkpoint after so many steps. It waits for the device.
-func (w *worker) saveOne(h *holding, steps int) error {
-	j := w.job
+// saveOne writes one file of a checkpoint. It waits for the device.
+func (w *worker) saveOne(h *holding) error {
+	j, steps := w.job, w.x.base
 	l, err := w.fetch(h.Snapshot())
 	if err != nil {
 		return err
@@ -78,17 +82,23 @@ func (w *worker) saveOne(h *holding, steps int) error {
 				steps, v.Name, h.position.stage)}
 		}
 	}
-	j.mu.Lock()
+	file, err := checkpoint.WriteFile(w.x.dir, j.stageFile(h.position), tensors)
+	if err != nil {
+		return err
+	}
+	w.x.mu.Lock()
+	defer w.x.mu.Unlock()
+	saved := &w.x.saved
+	saved.Files = append(saved.Files, control.File(file))
 	for _, p := range h.Params() {
 		if n := h.Updates(p); h.Owns(p) && n != steps {
-			if j.updates == nil {
-				j.updates = map[string]int{}
+			if saved.Updates == nil {
+				saved.Updates = map[string]int{}
 			}
-			j.updates[j.model.Layers[p.Layer].Name] = n
+			saved.Updates[j.model.Layers[p.Layer].Name] = n
 		}
 	}
-	j.mu.Unlock()
-	return j.draft.WriteFile(j.stageFile(h.position), tensors, nil)
+	return nil
 }
 
 // openCheckpoint opens what a run goes on from and refuses what is not this run's.

@@ -60,8 +60,8 @@ func trainSharing(t testing.TB, ctx context.Context, c Config) (*Result, *sharin
 		c.StallAfter = 10 * time.Second // what a collective waits for is seen only so
 	}
 	o := &sharing{cores: c.Cores}
-	c.decide = func(p *schedule.Program, with machine.Options) (gate, error) {
-		m, err := machine.New(p, with)
+	c.decide = func(p *schedule.Program, workers []int, with machine.Options) (gate, error) {
+		m, err := machine.NewProcess(p, workers, with)
 		o.gate = m
 		return o, err
 	}

@@ -4,64 +4,70 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// checkStall fails the run if nobody runs, nothing is on its way and not everybody is
-// done. The caller holds mu.
+// checkStall tells the leader where this is the only process, nobody runs, nothing is on its way, not everybody is
+// done and the leader owes no answer: nobody can ever move. The caller holds mu.
 func (x *process) checkStall() {
-	if x.err != nil || x.program == nil || x.gate.Ended() {
+	if x.err != nil || x.program == nil || x.ended || x.job.world.processes() > 1 {
 		return
 	}
-	for _, w := range x.workers {
-		if w.running || x.gate.Local(w.rank).Open() > 0 {
+	if _, _, all := x.gate.AtDrain(); all {
+		return
+	}
+	for _, k := range x.mine {
+		if x.workers[k].running || x.gate.Local(k).Open() > 0 || x.workers[k].lacks.Lack == machine.Held {
 			return
 		}
 	}
-	x.stalled("has stalled: nobody can move and nothing is on its way")
+	n := x.needs()
+	n.Stuck = true
+	x.say(n)
 }
 
-// stalled ends the run with what everybody waits for. The caller holds mu.
-func (x *process) stalled(how string) {
+// needs is what the workers wait for. The caller holds mu.
+func (x *process) needs() control.Needs {
 	now := time.Now()
-	x.failLocked(0, machine.NewStall("run", how, x.program, x.gate.Waits(), func(worker int) string {
-		free := x.workers[worker].free
-		return fmt.Sprintf("it has waited for %v, since %v of the run", now.Sub(free).Round(time.Millisecond),
-			x.since(free).Round(time.Millisecond))
-	}))
+	n := control.Needs{QuietS: now.Sub(x.moved).Seconds(), Ended: x.program == nil || x.ended}
+	if n.Ended {
+		return n
+	}
+	for _, k := range x.mine {
+		n.Running = n.Running || x.workers[k].running
+	}
+	for _, need := range x.gate.Waits() {
+		free := x.workers[need.Worker].free
+		w := control.Wait{
+			Worker: need.Worker, At: need.At, Lack: need.Lack, Peer: need.Peer, Waited: now.Sub(free), Since: x.since(free),
+		}
+		if need.For != (schedule.Instruction{}) {
+			w.For = need.For.String()
+		}
+		n.Waits = append(n.Waits, w)
+	}
+	return n
 }
 
-// watch fails the run when nothing has happened for a set time while somebody waits and
-// nobody computes: a message that is lost, a link that is cut.
-func (x *process) watch(after time.Duration, stop <-chan struct{}) {
-	tick := time.NewTicker(max(after/8, time.Millisecond))
-	defer tick.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case <-tick.C:
+// stallOf is the error of a run in which nobody can go on: what all workers wait for, in the order in which one
+// waits for another.
+func stallOf(p *schedule.Program, how string, waits []control.Wait) error {
+	var needs []machine.Need
+	times := map[int]control.Wait{}
+	for _, w := range waits {
+		n := machine.Need{Worker: w.Worker, At: w.At, Lack: w.Lack, Peer: w.Peer}
+		if w.For != "" {
+			var err error
+			if n.For, err = schedule.ParseInstruction(w.For); err != nil {
+				return err
+			}
 		}
-		if err := crash.Guard(func() error { x.checkQuiet(after); return nil }); err != nil {
-			x.fail(0, fmt.Errorf("run: looking for a stall: %w", err))
-			return
-		}
+		needs, times[w.Worker] = append(needs, n), w
 	}
-}
-
-// checkQuiet ends the run where nothing has happened for too long.
-func (x *process) checkQuiet(after time.Duration) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	quiet := time.Since(x.moved)
-	if x.program == nil || x.err != nil || quiet < after || x.gate.Ended() {
-		return
-	}
-	for _, w := range x.workers {
-		if w.running {
-			return
-		}
-	}
-	x.stalled(fmt.Sprintf("has stalled: nothing has happened for %v", quiet.Round(time.Millisecond)))
+	return machine.NewStall("run", how, p, needs, func(worker int) string {
+		w := times[worker]
+		return fmt.Sprintf("it has waited for %v, since %v of the run", w.Waited.Round(time.Millisecond), w.Since.Round(time.Millisecond))
+	})
 }

@@ -38,11 +38,12 @@ type worker struct {
 	messages []incoming // that the receive under way takes
 	dropping bool       // and throws away
 
-	bell     *place.Bell  // look again
-	running  bool         // has something to do, or has been told to look
-	free     time.Time    // when its last instruction ended
-	lacks    machine.Need // what it last waited for
-	complete bool         // what it is at is complete, though its own time on it is not over
+	bell     *place.Bell   // look again
+	running  bool          // has something to do, or has been told to look
+	free     time.Time     // when its last instruction ended
+	lacks    machine.Need  // what it last waited for
+	memory   engine.Memory // behind its last computation
+	complete bool          // what it is at is complete, though its own time on it is not over
 }
 
 // incoming is a message that a receive takes.
@@ -126,7 +127,7 @@ func (w *worker) leave(left *departure) (err error) {
 		return nil
 	}
 	left.memory = w.dev.Memory()
-	if w.job.config.KeepWeights && w.x.failure() == nil {
+	if w.job.config.KeepWeights && w.x.isWhole() {
 		left.weights, err = w.weights()
 	}
 	for _, h := range w.held {
@@ -163,7 +164,7 @@ func (w *worker) weights() (map[string]Weight, error) {
 // start opens the device and makes the worker's stages. Nothing of a device is used from
 // another goroutine.
 func (w *worker) start() error {
-	dev, err := w.job.engine.Open(w.rank, w.job.threads)
+	dev, err := w.job.engine.Open(w.job.world.Workers[w.rank].Device, w.job.threads)
 	if err != nil {
 		return err
 	}
@@ -176,6 +177,7 @@ func (w *worker) start() error {
 		w.held[p] = newHolding(s, p)
 	}
 	dev.ResetPeak()
+	w.memory = dev.Memory()
 	return nil
 }
 
@@ -285,15 +287,16 @@ func (w *worker) finished(in schedule.Instruction, start time.Time, size int64) 
 			Worker: w.rank, In: in, Ready: x.since(ready), Start: x.since(start), End: x.since(end), Bytes: size, Blocker: w.lacks,
 		})
 		if in.Kind.IsCompute() {
-			x.record.Sample(e, w.dev.Memory().LiveBytes)
+			w.memory = w.dev.Memory()
+			x.record.Sample(e, w.memory.LiveBytes)
 		}
 	}
 	w.lacks = machine.Need{}
 	if in.Kind == x.program.Settles() && (x.refused == nil || x.program.MinibatchOf(in) < x.limit-1) {
 		first, end := x.program.Covers(in, x.minibatches)
 		for n := first; n < end; n++ {
-			if f, whole := x.record.Updated(x.base + n); whole {
-				x.onStep(f)
+			if part, whole := x.record.Updated(x.base + n); whole {
+				x.standing(part)
 			}
 		}
 	}

@@ -280,8 +280,22 @@ func compare[T float64 | Lane | string](a, b T) int {
 	return 0
 }
 
+// Shift adds to all times, of a Timeline on another clock.
+func (t *Timeline) Shift(seconds float64) {
+	for i := range t.Events {
+		e := &t.Events[i]
+		e.ReadyS, e.StartS, e.EndS = e.ReadyS+seconds, e.StartS+seconds, e.EndS+seconds
+	}
+	for i := range t.Memory {
+		t.Memory[i].AtS += seconds
+	}
+	for i := range t.Steps {
+		t.Steps[i].StartS, t.Steps[i].EndS = t.Steps[i].StartS+seconds, t.Steps[i].EndS+seconds
+	}
+}
+
 // Merge puts Timelines of the same run into one: each part was written by the workers
-// of one process, on the same clock (shift a part's times first where it was not).
+// of one process, on the same clock (Shift a part first where it was not).
 // A step runs from the earliest start to the latest end that any part marks; losses and
 // evaluations are taken from the first part that has them for a step.
 // It refuses parts that disagree on workers, stages, model or source.

@@ -13,7 +13,7 @@ import (
 // No bit of a manifest can change without notice, those of its version, its checksum and its keys included.
 func TestEveryBitOfAManifestIsHeld(t *testing.T) {
 	s := &Store{Dir: t.TempDir()}
-	path, err := write(s, 1, 1)
+	path, err := written(s, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestSamplesCountFromTheLastChangeOfPipelines(t *testing.T) {
 // A checkpoint is refused under the name of another step.
 func TestAFolderIsNamedAfterItsSteps(t *testing.T) {
 	s := &Store{Dir: t.TempDir()}
-	path, err := write(s, 4, 1)
+	path, err := written(s, 4, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 )
 
@@ -46,10 +45,14 @@ type Draft struct {
 	store *Store
 	path  string
 	final string
-
-	mu    sync.Mutex
 	files []File
 }
+
+// Dir is where its files are to be written.
+func (d *Draft) Dir() string { return d.path }
+
+// Add takes files that WriteFile has written, in whichever process.
+func (d *Draft) Add(files ...File) { d.files = append(d.files, files...) }
 
 // Continue makes the checkpoint that a run goes on from, and those of its run before it, the store's own,
 // where they lie in its directory.
@@ -97,28 +100,31 @@ func (s *Store) Begin(steps int) (*Draft, error) {
 	return d, nil
 }
 
-// WriteFile writes one stage's tensors and waits until they are on disk. Several
-// goroutines may write files of different names at once.
-func (d *Draft) WriteFile(name string, tensors []Tensor, metadata map[string]string) error {
+// WriteFile writes one stage's tensors into a Draft's directory and waits until they are on disk. Several
+// goroutines, and processes, may write files of different names at once.
+func WriteFile(dir, name string, tensors []Tensor) (File, error) {
+	return writeTensors(createFile, dir, name, tensors)
+}
+
+func createFile(path string) (output, error) { return os.Create(path) }
+
+func writeTensors(create func(path string) (output, error), dir, name string, tensors []Tensor) (File, error) {
 	if !plainName(name) || name == manifestName {
-		return fmt.Errorf("checkpoint: %q is no name for a file of tensors", name)
+		return File{}, fmt.Errorf("checkpoint: %q is no name for a file of tensors", name)
 	}
 	sum := crc32.New(castagnoli)
 	var size counter
-	err := d.write(name, func(w io.Writer) error {
+	err := write(create, filepath.Join(dir, name), func(w io.Writer) error {
 		buffered := bufio.NewWriterSize(io.MultiWriter(w, sum, &size), 1<<20)
-		if err := Write(buffered, tensors, metadata); err != nil {
+		if err := Write(buffered, tensors, nil); err != nil {
 			return err
 		}
 		return buffered.Flush()
 	})
 	if err != nil {
-		return err
+		return File{}, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.files = append(d.files, File{Name: name, Bytes: int64(size), CRC32C: fmt.Sprintf("%08x", sum.Sum32()), Tensors: len(tensors)})
-	return nil
+	return File{Name: name, Bytes: int64(size), CRC32C: fmt.Sprintf("%08x", sum.Sum32()), Tensors: len(tensors)}, nil
 }
 
 type counter int64
@@ -128,13 +134,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// write makes a file of the draft and leaves it on disk, synced.
-func (d *Draft) write(name string, fill func(io.Writer) error) error {
-	create := d.store.create
-	if create == nil {
-		create = func(path string) (output, error) { return os.Create(path) }
-	}
-	path := filepath.Join(d.path, name)
+// write makes a file and leaves it on disk, synced.
+func write(create func(path string) (output, error), path string, fill func(io.Writer) error) error {
 	f, err := create(path)
 	if err != nil {
 		return failed(path, err)
@@ -169,9 +170,7 @@ func failed(path string, err error) error {
 // and everything older is as it was.
 func (d *Draft) Commit(m Manifest) (string, error) {
 	m.Version = Version
-	d.mu.Lock()
 	m.Files = slices.SortedFunc(slices.Values(d.files), func(a, b File) int { return strings.Compare(a.Name, b.Name) })
-	d.mu.Unlock()
 	if err := d.commit(&m); err != nil {
 		return "", errors.Join(err, d.Abort())
 	}
@@ -203,7 +202,11 @@ func (d *Draft) commit(m *Manifest) error {
 	if _, err := decodeManifest(text); err != nil {
 		return fmt.Errorf("checkpoint: manifest: %w", err)
 	}
-	err = d.write(manifestName, func(w io.Writer) error {
+	create := createFile
+	if d.store.create != nil {
+		create = d.store.create
+	}
+	err = write(create, filepath.Join(d.path, manifestName), func(w io.Writer) error {
 		_, err := w.Write(text)
 		return err
 	})

@@ -30,14 +30,27 @@ func tensors(stage, value byte) []Tensor {
 	}
 }
 
-// write makes a whole checkpoint of two stages.
-func write(s *Store, steps int, value byte) (string, error) {
+// file writes a stage's file as a store does whose files may fail.
+func (d *Draft) file(name string, tensors []Tensor) error {
+	create := createFile
+	if d.store.create != nil {
+		create = d.store.create
+	}
+	f, err := writeTensors(create, d.Dir(), name, tensors)
+	if err == nil {
+		d.Add(f)
+	}
+	return err
+}
+
+// written is a whole checkpoint of two stages.
+func written(s *Store, steps int, value byte) (string, error) {
 	d, err := s.Begin(steps)
 	if err != nil {
 		return "", err
 	}
 	for stage := range byte(2) {
-		if err := d.WriteFile(fmt.Sprintf("stage-%d.safetensors", stage), tensors(stage, value), nil); err != nil {
+		if err := d.file(fmt.Sprintf("stage-%d.safetensors", stage), tensors(stage, value)); err != nil {
 			return "", errors.Join(err, d.Abort())
 		}
 	}
@@ -73,7 +86,7 @@ func TestTheLatestCheckpointsAreKept(t *testing.T) {
 		t.Error(err)
 	}
 	for i, steps := range []int{5, 10, 100} {
-		if _, err := write(s, steps, byte(i)); err != nil {
+		if _, err := written(s, steps, byte(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -92,7 +105,7 @@ func TestTheLatestCheckpointsAreKept(t *testing.T) {
 func TestACheckpointOfTheSameStepGivesWay(t *testing.T) {
 	s := &Store{Dir: t.TempDir(), Keep: 3}
 	for value := range byte(2) {
-		if _, err := write(s, 7, value); err != nil {
+		if _, err := written(s, 7, value); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -113,14 +126,14 @@ func TestACheckpointOfTheSameStepGivesWay(t *testing.T) {
 
 func TestWhatWasCutShortIsNotSeen(t *testing.T) {
 	s := &Store{Dir: t.TempDir(), Keep: 3}
-	if _, err := write(s, 1, 1); err != nil {
+	if _, err := written(s, 1, 1); err != nil {
 		t.Fatal(err)
 	}
 	d, err := s.Begin(2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.WriteFile("stage-0.safetensors", tensors(0, 9), nil); err != nil {
+	if err := d.file("stage-0.safetensors", tensors(0, 9)); err != nil {
 		t.Fatal(err)
 	}
 	later, err := s.Begin(7) // whose process is still at it, as far as step 2 knows
@@ -134,7 +147,7 @@ func TestWhatWasCutShortIsNotSeen(t *testing.T) {
 	if steps, value, err := valueIn(s.Dir); steps != 1 || value != 1 || err != nil {
 		t.Error(steps, value, err)
 	}
-	if _, err := write(s, 2, 2); err != nil {
+	if _, err := written(s, 2, 2); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(t, s.Dir); !slices.Equal(got, []string{"step-00000001", "step-00000002", filepath.Base(later.path)}) {
@@ -169,7 +182,7 @@ func (d disk) Sync() error {
 // stays whole and nothing half-written stays behind.
 func TestADiskThatFillsUpHarmsNothing(t *testing.T) {
 	s := &Store{Dir: t.TempDir(), Keep: 1}
-	if _, err := write(s, 1, 1); err != nil {
+	if _, err := written(s, 1, 1); err != nil {
 		t.Fatal(err)
 	}
 	full := 0
@@ -179,7 +192,7 @@ func TestADiskThatFillsUpHarmsNothing(t *testing.T) {
 			f, err := os.Create(path)
 			return disk{f, &room}, err
 		}
-		_, err := write(s, 2, 2)
+		_, err := written(s, 2, 2)
 		if err == nil {
 			break
 		}
@@ -205,7 +218,7 @@ func TestADiskThatFillsUpHarmsNothing(t *testing.T) {
 // Every byte of every file is under a checksum or checked otherwise.
 func TestAChangedByteIsNoticed(t *testing.T) {
 	s := &Store{Dir: t.TempDir()}
-	path, err := write(s, 1, 1)
+	path, err := written(s, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +255,7 @@ func TestAStoreDropsItsOwnAlone(t *testing.T) {
 	dir := t.TempDir()
 	abandoned := &Store{Dir: dir}
 	for _, steps := range []int{2, 4, 6, 8} {
-		if _, err := write(abandoned, steps, byte(steps)); err != nil {
+		if _, err := written(abandoned, steps, byte(steps)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -255,7 +268,7 @@ func TestAStoreDropsItsOwnAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, steps := range []int{3, 4, 5} { // 4 takes the place of the one that was given up
-		if _, err := write(s, steps, 9); err != nil {
+		if _, err := written(s, steps, 9); err != nil {
 			t.Fatal(err)
 		}
 		if _, value, err := valueIn(filepath.Join(dir, fmt.Sprintf("step-%08d", steps))); value != 9 || err != nil {
@@ -272,7 +285,7 @@ func TestAStoreDropsItsOwnAlone(t *testing.T) {
 func TestSetAside(t *testing.T) {
 	s := &Store{Dir: filepath.Join(t.TempDir(), "checkpoints")}
 	for _, steps := range []int{2, 4, 6} {
-		if _, err := write(s, steps, byte(steps)); err != nil {
+		if _, err := written(s, steps, byte(steps)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -307,7 +320,7 @@ func TestSetAside(t *testing.T) {
 func TestADamagedNewestCheckpointIsNamed(t *testing.T) {
 	s := &Store{Dir: t.TempDir()}
 	for _, steps := range []int{2, 4, 6} {
-		if _, err := write(s, steps, byte(steps)); err != nil {
+		if _, err := written(s, steps, byte(steps)); err != nil {
 			t.Fatal(err)
 		}
 	}

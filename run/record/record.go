@@ -1,7 +1,7 @@
 package record
 
 import (
-	"math"
+	"cmp"
 	"slices"
 	"time"
 
@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// event is one instruction on one worker, before it becomes text.
+// Event is one instruction on one worker, before it becomes text.
 type Event struct {
 	Worker            int
 	In                schedule.Instruction // with ids that count over the whole training
@@ -32,50 +32,43 @@ type sample struct {
 type stepRecord struct {
 	events     []Event
 	memory     []sample
-	busy       time.Duration   // summed over workers
-	busyOf     []time.Duration // by worker
+	busy       map[int]time.Duration // by worker
 	start, end time.Duration
 	begun      bool
-	losses     []float64 // by micro-batch, of its slices by replica
+	losses     map[int]float64
 	updates    int
 }
 
-// recorder keeps what a Timeline is made of: all of it for the last steps and those asked
-// for, sums and marks for every step. The caller guards it.
+// Recorder keeps what the Timeline of one process's workers is made of. The caller guards it.
 type Recorder struct {
 	keep    int // last steps kept in full
 	want    func(step int) bool
-	slices  int // losses in a step: micro-batches times replicas of the last stage
-	last    int // replicas of the last stage
-	updates int // that make a step whole
+	updates int // that make the process's part of a step whole
 
-	open     map[int]*stepRecord // steps under way
-	kept     map[int]*stepRecord // finished steps kept in full
-	order    []int               // of those in kept that are there only because they are recent
-	marks    []trace.StepMark
-	computed []trace.Computed
-	losses   []trace.Loss
-	BusyAll  time.Duration
-	TookAll  time.Duration // of all steps, what two have in common counted once
-	ended    time.Duration // when the last step that is whole ended
-	other    stepRecord    // what belongs to no step: evaluation, checkpoints
+	open  map[int]*stepRecord // steps under way
+	kept  map[int]*stepRecord // finished steps kept in full
+	order []int               // of those in kept that are there only because they are recent
+	other stepRecord          // what belongs to no step: evaluation, checkpoints
 }
 
-func New(keep int, want func(int) bool, micros, replicas, updates int) *Recorder {
-	return &Recorder{keep: max(keep, 1), want: want, slices: micros * replicas, last: replicas, updates: updates, open: map[int]*stepRecord{}, kept: map[int]*stepRecord{}}
+// New makes a Recorder that keeps the last steps in full, and those that are wanted; updates is how many of the
+// process's own there are in a step.
+func New(keep int, want func(int) bool, updates int) *Recorder {
+	return &Recorder{keep: max(keep, 1), want: want, updates: updates, open: map[int]*stepRecord{}, kept: map[int]*stepRecord{}}
 }
 
 func (r *Recorder) step(n int) *stepRecord {
 	s := r.open[n]
 	if s == nil {
 		if s = r.kept[n]; s == nil { // kept: a transfer was noted behind the step's end
-			s = &stepRecord{losses: make([]float64, r.slices)}
+			s = &stepRecord{busy: map[int]time.Duration{}, losses: map[int]float64{}}
 			r.open[n] = s
 		}
 	}
 	return s
 }
 
+// Add notes what a worker has executed.
 func (r *Recorder) Add(e Event) {
 	if e.Outside {
 		r.other.events = append(r.other.events, e)
@@ -86,18 +79,14 @@ func (r *Recorder) Add(e Event) {
 	if !e.In.Kind.IsCompute() {
 		return
 	}
-	s.busy += e.End - e.Start
-	for len(s.busyOf) <= e.Worker {
-		s.busyOf = append(s.busyOf, 0)
-	}
-	s.busyOf[e.Worker] += e.End - e.Start
+	s.busy[e.Worker] += e.End - e.Start
 	if !s.begun || e.Start < s.start {
 		s.begun, s.start = true, e.Start
 	}
 	s.end = max(s.end, e.End)
 }
 
-// sample notes what a worker held when e had ended.
+// Sample notes what a worker held when e had ended.
 func (r *Recorder) Sample(e Event, bytes int64) {
 	s := &r.other
 	if !e.Outside {
@@ -106,38 +95,28 @@ func (r *Recorder) Sample(e Event, bytes int64) {
 	s.memory = append(s.memory, sample{e.Worker, e.End, bytes})
 }
 
-// loss notes what a replica of the last stage made of a micro-batch, or of its slice.
-func (r *Recorder) Loss(step, micro, replica int, weighted float64) {
-	r.step(step).losses[micro*r.last+replica] = weighted
+// Loss notes what a micro-batch, or a replica's slice of it, adds to the loss of a step. Where a step is begun anew the
+// last one counts.
+func (r *Recorder) Loss(step, index int, weighted float64) {
+	r.step(step).losses[index] = weighted
 }
 
-// finished is what is known of a step once its last update has ended.
-type Finished struct {
-	Step int
-	Loss float64
-	Took time.Duration
-	Busy time.Duration
+// Part is what is known of a process's part of a step once its last update has ended.
+type Part struct {
+	Step       int
+	Start, End time.Duration
+	Busy       map[int]time.Duration // by worker
+	Losses     map[int]float64       // by index
 }
 
-// updated counts an update; the last one of a step makes it whole.
-func (r *Recorder) Updated(step int) (Finished, bool) {
+// Updated counts an update; the last one of a step makes its part whole.
+func (r *Recorder) Updated(step int) (Part, bool) {
 	s := r.step(step)
 	s.updates++
 	if s.updates < r.updates {
-		return Finished{}, false
-	}
-	loss := 0.0
-	for _, l := range s.losses {
-		loss += l
+		return Part{}, false
 	}
 	delete(r.open, step)
-	r.marks = append(r.marks, trace.StepMark{Step: step, StartS: s.start.Seconds(), EndS: s.end.Seconds()})
-	r.computed = append(r.computed, s.computed(step))
-	r.losses = append(r.losses, trace.Loss{Step: step, Value: loss})
-	r.BusyAll += s.busy
-	took := s.end - max(s.start, r.ended) // steps of a stream overlap
-	r.TookAll += took
-	r.ended = max(r.ended, s.end)
 	r.kept[step] = s
 	if r.want == nil || !r.want(step) {
 		r.order = append(r.order, step)
@@ -152,22 +131,13 @@ func (r *Recorder) Updated(step int) (Finished, bool) {
 	if n := len(r.other.memory); n > maxOutside {
 		r.other.memory = slices.Delete(r.other.memory, 0, n-maxOutside)
 	}
-	return Finished{Step: step, Loss: loss, Took: took, Busy: s.busy}, true
-}
-
-// computed is how long each worker computed in the step, as far as the last that did.
-func (s *stepRecord) computed(step int) trace.Computed {
-	c := trace.Computed{Step: step}
-	for _, b := range s.busyOf {
-		c.BusyS = append(c.BusyS, b.Seconds())
-	}
-	return c
+	return Part{Step: step, Start: s.start, End: s.end, Busy: s.busy, Losses: s.losses}, true
 }
 
 // maxOutside bounds what is kept of evaluations and checkpoints.
 const maxOutside = 4096
 
-// fill writes the record into a Timeline.
+// Fill writes events and memory into a Timeline.
 func (r *Recorder) Fill(t *trace.Timeline) {
 	var steps []int
 	for n := range r.kept {
@@ -189,31 +159,8 @@ func (r *Recorder) Fill(t *trace.Timeline) {
 	for _, n := range steps {
 		take(r.step(n))
 	}
-	slices.SortStableFunc(t.Events, func(a, b trace.Event) int { return compareTimes(a.StartS, b.StartS) })
-	slices.SortStableFunc(t.Memory, func(a, b trace.MemorySample) int { return compareTimes(a.AtS, b.AtS) })
-	t.Steps = slices.Clone(r.marks)
-	slices.SortStableFunc(t.Steps, func(a, b trace.StepMark) int { return a.Step - b.Step })
-	for _, c := range r.computed {
-		all := make([]float64, t.Workers)
-		copy(all, c.BusyS)
-		t.Computed = append(t.Computed, trace.Computed{Step: c.Step, BusyS: all})
-	}
-	slices.SortStableFunc(t.Computed, func(a, b trace.Computed) int { return a.Step - b.Step })
-	for _, l := range r.losses {
-		if !math.IsNaN(l.Value) && !math.IsInf(l.Value, 0) {
-			t.Losses = append(t.Losses, l)
-		}
-	}
-}
-
-func compareTimes(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
+	slices.SortStableFunc(t.Events, func(a, b trace.Event) int { return cmp.Compare(a.StartS, b.StartS) })
+	slices.SortStableFunc(t.Memory, func(a, b trace.MemorySample) int { return cmp.Compare(a.AtS, b.AtS) })
 }
 
 func (e Event) text() trace.Event {

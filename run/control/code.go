@@ -1,0 +1,111 @@
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// MaxLine bounds the text of a Message.
+const MaxLine = 64 << 20
+
+// line is the form of a Message on a Link between processes.
+type line struct {
+	N     uint64          `json:"n"`
+	From  int             `json:"from"`
+	Epoch uint32          `json:"epoch,omitempty"`
+	Kind  string          `json:"kind"`
+	Body  json.RawMessage `json:"body"`
+}
+
+// readers read a body of each kind.
+var readers = map[string]func([]byte) (Body, error){}
+
+func init() {
+	register[Load]()
+	register[Evaluate]()
+	register[Save]()
+	register[Stop]()
+	register[Begun]()
+	register[Limit]()
+	register[Reached]()
+	register[Release]()
+	register[Step]()
+	register[Result]()
+	register[Saved]()
+	register[Ended]()
+	register[Ready]()
+	register[Beat]()
+	register[Needs]()
+	register[Failed]()
+	register[Leave]()
+	register[Left]()
+}
+
+func register[T Body]() {
+	var zero T
+	readers[zero.kind()] = func(text []byte) (Body, error) {
+		var body T
+		err := strictly(text, &body)
+		return body, err
+	}
+}
+
+// strictly reads one JSON value of known fields and nothing behind it.
+func strictly(text []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("there is more behind it")
+	}
+	return nil
+}
+
+// Encode writes a Message as a line.
+func Encode(m Message) ([]byte, error) {
+	body, err := json.Marshal(m.Body)
+	if err != nil {
+		return nil, fmt.Errorf("control: %s: %w", m.Body.kind(), err)
+	}
+	text, err := json.Marshal(line{N: m.N, From: m.From, Epoch: m.Epoch, Kind: m.Body.kind(), Body: body})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("control: %s: %w", m.Body.kind(), err)
+	case len(text) >= MaxLine:
+		return nil, fmt.Errorf("control: %s has %d bytes; a message has at most %d", m.Body.kind(), len(text), MaxLine-1)
+	}
+	return append(text, '\n'), nil
+}
+
+// Decode reads a line that Encode wrote, without its end.
+func Decode(text []byte) (Message, error) {
+	var l line
+	if err := strictly(text, &l); err != nil {
+		return Message{}, fmt.Errorf("control: a message of %d bytes: %w", len(text), err)
+	}
+	read, known := readers[l.Kind]
+	if !known {
+		return Message{}, fmt.Errorf("control: message %d of process %d is of kind %q, which there is not", l.N, l.From, clip(l.Kind))
+	}
+	if l.From < 0 {
+		return Message{}, fmt.Errorf("control: message %d is from process %d", l.N, l.From)
+	}
+	body, err := read(l.Body)
+	if err != nil {
+		return Message{}, fmt.Errorf("control: message %d of process %d, %s: %w", l.N, l.From, l.Kind, err)
+	}
+	return Message{N: l.N, From: l.From, Epoch: l.Epoch, Body: body}, nil
+}
+
+// clip bounds what is said of a text that anybody may have written.
+func clip(s string) string {
+	if len(s) > 40 {
+		return s[:40] + "..."
+	}
+	return s
+}

@@ -1,0 +1,106 @@
+package control
+
+import "fmt"
+
+// Follower is a process's side.
+type Follower struct {
+	process int
+	in, out uint64 // messages received and sent
+	epoch   uint32
+
+	under    bool // a Program is under way
+	stopping bool // and to stop
+	limited  bool
+	failed   bool
+	left     bool
+}
+
+// NewFollower is that of a process.
+func NewFollower(process int) *Follower { return &Follower{process: process} }
+
+// Say makes a Message of what the process has to say; false where that is of no use to anybody any more.
+func (f *Follower) Say(body Body) (Message, bool) {
+	switch body.(type) {
+	case Failed:
+		if f.failed {
+			return Message{}, false
+		}
+		f.failed, f.under = true, false
+	case Ended:
+		f.under = false
+		if f.failed {
+			return Message{}, false
+		}
+	case Left:
+		f.left = true
+	default:
+		if f.failed || f.left {
+			return Message{}, false
+		}
+	}
+	f.out++
+	return Message{N: f.out, From: f.process, Epoch: f.epoch, Body: body}, true
+}
+
+// Receive takes what the leader says and returns what is to be done: the body of the Message, or nil for nothing.
+func (f *Follower) Receive(m Message) (Body, error) {
+	refuse := func(why string) error {
+		return fmt.Errorf("control: message %d of the leader, %s of program %d: %s", m.N, m.Body.kind(), m.Epoch, why)
+	}
+	if m.N != f.in+1 {
+		return nil, refuse(fmt.Sprintf("its last one was number %d", f.in))
+	}
+	if m.From != 0 {
+		return nil, refuse(fmt.Sprintf("it says that it is process %d", m.From))
+	}
+	if f.left {
+		return nil, nil
+	}
+	f.in = m.N
+	if _, leave := m.Body.(Leave); leave {
+		f.under = false
+		return m.Body, nil
+	}
+	if f.failed {
+		return nil, nil
+	}
+	switch m.Body.(type) {
+	case Load, Evaluate, Save:
+		if f.under || m.Epoch != f.epoch+1 {
+			return nil, refuse(fmt.Sprintf("program %d is under way: %v", f.epoch, f.under))
+		}
+		f.epoch, f.under, f.stopping, f.limited = m.Epoch, true, false, false
+		return m.Body, nil
+	case Beat:
+		return m.Body, nil
+	case Failed:
+		f.failed, f.under = true, false
+		return m.Body, nil
+	}
+	if m.Epoch != f.epoch {
+		return nil, refuse(fmt.Sprintf("program %d is the last", f.epoch))
+	}
+	switch m.Body.(type) {
+	case Stop:
+		if f.stopping {
+			return nil, nil
+		}
+		f.stopping = true
+		return m.Body, nil
+	case Limit:
+		if !f.stopping || f.limited {
+			return nil, refuse("it answers no stop")
+		}
+		f.limited = true
+		return m.Body, nil
+	case Release:
+		if !f.under {
+			return nil, refuse("no program is under way")
+		}
+		return m.Body, nil
+	}
+	return nil, refuse("a leader does not say this")
+}
+
+// Epoch is that of the Program that is, or was last, under way.
+func (f *Follower) Epoch() uint32 { return f.epoch }

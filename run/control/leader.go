@@ -1,0 +1,292 @@
+package control
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/schedule/machine"
+)
+
+// Leader agrees with all processes on what is done. What it returns is for every one of them.
+type Leader struct {
+	workers int
+	out     uint64 // messages sent
+	epoch   uint32
+	process []told
+
+	under    bool // a Program is under way
+	period   int  // its minibatches that one update of every stage covers
+	trains   bool
+	barrier  *machine.Barrier
+	stopping bool // Stop was sent in it
+	limited  bool // and Limit
+	asked    bool // Beat was sent, and not all have answered
+	failed   *Failed
+	leaving  bool
+}
+
+// told is what a process has said.
+type told struct {
+	n                  uint64 // its last message
+	ready, ended, left bool
+	done               Ended
+	begun              *Begun // at the Stop of the Program under way
+	needs              *Needs // at the last Beat
+}
+
+// NewLeader leads so many processes, which have so many workers in all.
+func NewLeader(processes, workers int) *Leader {
+	return &Leader{workers: workers, process: make([]told, processes)}
+}
+
+func (l *Leader) say(body Body) []Message {
+	l.out++
+	return []Message{{N: l.out, Epoch: l.epoch, Body: body}}
+}
+
+// Begin starts a Program by a Load, Evaluate or Save: all processes are Ready, and the one before is over. period is
+// of its minibatches; only what trains can be stopped in the middle.
+func (l *Leader) Begin(body Body, period int) []Message {
+	if !l.Ready() || l.under || l.failed != nil || l.leaving {
+		panic(fmt.Sprintf("control: a %s before the processes are ready for it", body.kind()))
+	}
+	_, l.trains = body.(Load)
+	l.epoch++
+	l.under, l.period, l.stopping, l.limited = true, max(period, 1), false, false
+	l.barrier = machine.NewBarrier(l.workers)
+	for i := range l.process {
+		p := &l.process[i]
+		p.ended, p.begun = false, nil
+	}
+	return l.say(body)
+}
+
+// Stop has the Program under way end as soon as may be, if it trains; a second one does nothing.
+func (l *Leader) Stop() []Message {
+	if !l.under || !l.trains || l.stopping || l.failed != nil {
+		return nil
+	}
+	l.stopping = true
+	return l.say(Stop{})
+}
+
+// Beat asks all processes for their Needs, unless they have been asked and not all have answered.
+func (l *Leader) Beat() []Message {
+	if l.asked || l.failed != nil || l.leaving || !l.Ready() {
+		return nil
+	}
+	l.asked = true
+	for i := range l.process {
+		l.process[i].needs = nil
+	}
+	return l.say(Beat{})
+}
+
+// Fail ends the run with a reason of the leader's, unless it has one.
+func (l *Leader) Fail(f Failed) []Message {
+	if l.failed != nil {
+		return nil
+	}
+	l.failed, l.under = &f, false
+	return l.say(f)
+}
+
+// Leave ends every process's part; nothing is under way.
+func (l *Leader) Leave() []Message {
+	if l.leaving {
+		return nil
+	}
+	l.leaving, l.under = true, false
+	return l.say(Leave{})
+}
+
+// Receive takes what a process says. With an error whoever drives the Leader calls Fail.
+func (l *Leader) Receive(m Message) ([]Message, error) {
+	if m.From < 0 || m.From >= len(l.process) {
+		return nil, fmt.Errorf("control: a message from process %d of %d", m.From, len(l.process))
+	}
+	p := &l.process[m.From]
+	refuse := func(why string) error {
+		return fmt.Errorf("control: message %d of process %d, %s of program %d: %s", m.N, m.From, m.Body.kind(), m.Epoch, why)
+	}
+	if m.N != p.n+1 {
+		return nil, refuse(fmt.Sprintf("its last one was number %d", p.n))
+	}
+	if p.left {
+		return nil, refuse("it has left")
+	}
+	p.n = m.N
+	switch body := m.Body.(type) {
+	case Failed:
+		return l.Fail(body), nil
+	case Left:
+		if !l.leaving {
+			return nil, refuse("nobody was told to leave")
+		}
+		p.left = true
+		return nil, nil
+	case Stop:
+		return l.Stop(), nil
+	}
+	if l.failed != nil || l.leaving {
+		return nil, nil
+	}
+	switch body := m.Body.(type) {
+	case Ready:
+		if p.ready {
+			return nil, refuse("it was ready before")
+		}
+		p.ready = true
+		return nil, nil
+	case Needs:
+		p.needs = &body
+		l.asked = l.asked && !l.answered()
+		return nil, nil
+	}
+	switch {
+	case m.Epoch != l.epoch || !l.under:
+		return nil, refuse(fmt.Sprintf("program %d is the last", l.epoch))
+	case p.ended:
+		if body, late := m.Body.(Begun); late && l.stopping && p.begun == nil { // Stop and Ended have met
+			p.begun = &body
+			return l.limit(), nil
+		}
+		return nil, refuse("it has ended the program")
+	}
+	switch body := m.Body.(type) {
+	case Step, Result, Saved:
+		return nil, nil
+	case Begun:
+		if !l.stopping || p.begun != nil {
+			return nil, refuse("nobody asked")
+		}
+		p.begun = &body
+		return l.limit(), nil
+	case Reached:
+		released, err := l.barrier.Reach(body.Drain, body.Workers)
+		if err != nil {
+			return nil, refuse(err.Error())
+		}
+		if released {
+			return l.say(Release(Release{Drain: body.Drain})), nil
+		}
+		return nil, nil
+	case Ended:
+		p.ended, p.done = true, body
+		l.close()
+		return nil, nil
+	}
+	return nil, refuse("a process does not say this")
+}
+
+// limit answers a Stop once all processes have said how far they are.
+func (l *Leader) limit() []Message {
+	most := -1
+	for _, p := range l.process {
+		if p.begun == nil {
+			return nil
+		}
+		most = max(most, p.begun.Minibatch)
+	}
+	l.limited = true
+	out := l.say(Limit{Minibatches: (most + l.period) / l.period * l.period})
+	l.close()
+	return out
+}
+
+// close notes that the Program is over, once all have ended and no answer is due.
+func (l *Leader) close() {
+	for _, p := range l.process {
+		if !p.ended {
+			return
+		}
+	}
+	l.under = l.stopping && !l.limited
+}
+
+func (l *Leader) answered() bool {
+	for _, p := range l.process {
+		if p.needs == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Ready says whether all processes are.
+func (l *Leader) Ready() bool {
+	for _, p := range l.process {
+		if !p.ready {
+			return false
+		}
+	}
+	return true
+}
+
+// Under says whether a Program is under way.
+func (l *Leader) Under() bool { return l.under }
+
+// Failed is why the run is over; nil while it is not.
+func (l *Leader) Failed() *Failed { return l.failed }
+
+// Gone says whether all processes have left.
+func (l *Leader) Gone() bool {
+	for _, p := range l.process {
+		if !p.left {
+			return false
+		}
+	}
+	return true
+}
+
+// HasLeft says whether a process has.
+func (l *Leader) HasLeft(process int) bool { return l.process[process].left }
+
+// Lose counts a process that nobody hears of any more as gone.
+func (l *Leader) Lose(process int) { l.process[process].left = true }
+
+// Outcome is what a Program that is over has done: the minibatches that all processes have, and why the last update
+// was taken back for good.
+func (l *Leader) Outcome() (minibatches int, refused *Failed) {
+	for i, p := range l.process {
+		if i == 0 || p.done.Minibatches < minibatches {
+			minibatches = p.done.Minibatches
+		}
+		if refused == nil {
+			refused = p.done.Refused
+		}
+	}
+	return minibatches, refused
+}
+
+// Stalled says whether nobody can go on, and what all wait for: each process says that nothing has happened for so
+// many seconds and computes nothing, or one that is alone that it never will.
+func (l *Leader) Stalled(afterS float64) (quietS float64, waits []Wait, stalled bool) {
+	idle := true
+	for i, p := range l.process {
+		n := p.needs
+		if n == nil || !l.under {
+			return 0, nil, false
+		}
+		if n.Stuck {
+			return 0, n.Waits, true
+		}
+		if n.Running || n.QuietS < afterS {
+			return 0, nil, false
+		}
+		if idle = idle && n.Ended; i == 0 || n.QuietS < quietS {
+			quietS = n.QuietS
+		}
+		waits = append(waits, n.Waits...)
+	}
+	return quietS, waits, !idle && l.answered()
+}
+
+// Silent is the processes that have not answered the last Beat.
+func (l *Leader) Silent() (processes []int) {
+	for i, p := range l.process {
+		if l.asked && p.needs == nil {
+			processes = append(processes, i)
+		}
+	}
+	return processes
+}

@@ -1,0 +1,188 @@
+package control
+
+import (
+	"time"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// Message is what one process says to another.
+type Message struct {
+	N     uint64 // of its sender's messages, from 1 on
+	From  int    // process
+	Epoch uint32 // of the Program that is, or was last, under way; 0: none yet
+	Body  Body
+}
+
+// Body is what a Message says: one of the types below.
+type Body interface{ kind() string }
+
+// Load starts a Program that trains.
+type Load struct {
+	Program string `json:"program"` // its text
+	Base    int    `json:"base"`    // the step that its minibatch 0 is
+}
+
+// Evaluate starts a Program that evaluates behind so many steps.
+type Evaluate struct {
+	Program string `json:"program"`
+	Base    int    `json:"base"`
+}
+
+// Save starts a Program that saves what so many steps have left, each stage as files in a directory.
+type Save struct {
+	Program string `json:"program"`
+	Base    int    `json:"base"`
+	Dir     string `json:"dir"`
+}
+
+// Stop asks how far a Program has been begun. Of a process it says that somebody wants the run to stop.
+type Stop struct{}
+
+// Begun answers Stop.
+type Begun struct {
+	Minibatch int `json:"minibatch"` // the greatest that a worker here has begun; -1: none
+}
+
+// Limit says how many minibatches of the Program are done; what lies behind is passed.
+type Limit struct {
+	Minibatches int `json:"minibatches"`
+}
+
+// Reached says that all workers of a process are at a drain, with nothing of theirs under way.
+type Reached struct {
+	Drain   int `json:"drain"`
+	Workers int `json:"workers"`
+}
+
+// Release lets a drain through.
+type Release struct {
+	Drain int `json:"drain"`
+}
+
+// Step says that a process's part of a step stands: all its updates. Times are seconds on the process's clock.
+type Step struct {
+	Step      int       `json:"step"`
+	StartS    float64   `json:"start_s"` // of the first computation
+	EndS      float64   `json:"end_s"`   // of the last
+	BusyS     []float64 `json:"busy_s"`  // by worker of the process, as are these
+	PeakBytes []int64   `json:"peak_bytes"`
+	LiveBytes []int64   `json:"live_bytes"`
+	Losses    []Loss    `json:"losses,omitempty"` // of those that hold the last stage
+}
+
+// Loss is what a micro-batch, or a replica's slice of it, adds to the loss of its step.
+type Loss struct {
+	Index int     `json:"index"` // of the slice in its step, in the order in which they are added
+	Value float64 `json:"value"`
+}
+
+// Result is a process's part of an evaluation.
+type Result struct {
+	Parts []Tested `json:"parts,omitempty"`
+	// Apart is how far references are from the average of their pipelines: the farthest here.
+	Apart float64 `json:"apart,omitempty"`
+}
+
+// Tested is what one micro-batch of an evaluation gave.
+type Tested struct {
+	Index   int     `json:"index"`
+	Rows    int     `json:"rows"`
+	Loss    float64 `json:"loss"` // mean over its rows
+	Correct float64 `json:"correct"`
+}
+
+// Saved is the files that a process has written for a checkpoint.
+type Saved struct {
+	Files   []File         `json:"files,omitempty"`
+	Updates map[string]int `json:"updates,omitempty"` // by layer, where they are not the steps done
+}
+
+// File is one of them.
+type File struct {
+	Name    string `json:"name"`
+	Bytes   int64  `json:"bytes"`
+	CRC32C  string `json:"crc32c"` // Castagnoli, 8 hex digits
+	Tensors int    `json:"tensors"`
+}
+
+// Ended says that all lists of a process have ended.
+type Ended struct {
+	Minibatches int     `json:"minibatches"`       // done
+	Refused     *Failed `json:"refused,omitempty"` // why the last update was taken back for good
+	PeakBytes   []int64 `json:"peak_bytes"`        // by worker of the process
+}
+
+// Ready says that a process's workers are open.
+type Ready struct {
+	BeganNs int64 `json:"began_ns"` // where its clock is 0, in nanoseconds since 1970
+}
+
+// Beat asks a process for its Needs.
+type Beat struct{}
+
+// Needs is what the workers of a process wait for.
+type Needs struct {
+	QuietS  float64 `json:"quiet_s"` // for so long nothing has happened
+	Running bool    `json:"running,omitempty"`
+	Ended   bool    `json:"ended,omitempty"` // all lists have
+	Stuck   bool    `json:"stuck,omitempty"` // nobody here can ever move, and there is no other process
+	Waits   []Wait  `json:"waits,omitempty"`
+}
+
+// Wait is what one worker waits for, and for how long it has.
+type Wait struct {
+	Worker int                  `json:"worker"`
+	At     schedule.Instruction `json:"at"`
+	Lack   machine.Lack         `json:"lack"`
+	For    string               `json:"for,omitempty"` // an instruction
+	Peer   int                  `json:"peer,omitempty"`
+	Waited time.Duration        `json:"waited_ns"`
+	Since  time.Duration        `json:"since_ns"` // on the process's clock
+}
+
+// Failed says why a run is over.
+type Failed struct {
+	Process int    `json:"process"`
+	Text    string `json:"text"`
+	Class   string `json:"class,omitempty"` // what kind of error it is, as whoever drives this has it
+	Err     error  `json:"-"`               // itself, where it has not left its process
+}
+
+// Error is its text.
+func (f *Failed) Error() string { return f.Text }
+
+// Unwrap is the error itself, if it is of this process.
+func (f *Failed) Unwrap() error { return f.Err }
+
+// Leave ends a process's part in the run.
+type Leave struct{}
+
+// Left is what a process leaves.
+type Left struct {
+	Leaked    int             `json:"leaked,omitempty"` // handles still open as its devices were closed
+	PeakBytes []int64         `json:"peak_bytes"`       // by worker of the process
+	Failed    *Failed         `json:"failed,omitempty"` // what went wrong as it left
+	Timeline  *trace.Timeline `json:"timeline,omitempty"`
+}
+
+func (Load) kind() string     { return "load" }
+func (Evaluate) kind() string { return "evaluate" }
+func (Save) kind() string     { return "save" }
+func (Stop) kind() string     { return "stop" }
+func (Begun) kind() string    { return "begun" }
+func (Limit) kind() string    { return "limit" }
+func (Reached) kind() string  { return "reached" }
+func (Release) kind() string  { return "release" }
+func (Step) kind() string     { return "step" }
+func (Result) kind() string   { return "result" }
+func (Saved) kind() string    { return "saved" }
+func (Ended) kind() string    { return "ended" }
+func (Ready) kind() string    { return "ready" }
+func (Beat) kind() string     { return "beat" }
+func (Needs) kind() string    { return "needs" }
+func (Failed) kind() string   { return "failed" }
+func (Leave) kind() string    { return "leave" }
+func (Left) kind() string     { return "left" }

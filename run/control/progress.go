@@ -1,0 +1,112 @@
+package control
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// Progress is what a run's Steps say of it. Its times are on the leader's clock.
+type Progress struct {
+	slices int     // losses in a step
+	of     [][]int // by process: its workers
+	open   map[int]*whole
+	ended  float64 // when the last step that is whole ended
+
+	marks    []trace.StepMark
+	computed []trace.Computed
+	losses   []trace.Loss
+
+	PeakBytes []int64 // by worker, as last heard
+	BusyS     float64 // computing, of all workers and steps
+	TookS     float64 // of all steps, what two have in common counted once
+}
+
+// whole is a step of which not all parts have come.
+type whole struct {
+	mark   trace.StepMark
+	busy   []float64
+	losses []float64
+	parts  int
+}
+
+// Finished is what is known of a step once it is whole.
+type Finished struct {
+	Step  int
+	Loss  float64
+	TookS float64
+	BusyS float64
+}
+
+// NewProgress is that of a run whose processes have these workers, with so many losses in a step.
+func NewProgress(workers [][]int, slices int) *Progress {
+	n := 0
+	for _, of := range workers {
+		n += len(of)
+	}
+	return &Progress{slices: slices, of: workers, open: map[int]*whole{}, PeakBytes: make([]int64, n)}
+}
+
+// Peaks takes the most that a process's workers have held.
+func (p *Progress) Peaks(process int, bytes []int64) error {
+	workers := p.of[process]
+	if len(bytes) != len(workers) {
+		return fmt.Errorf("control: process %d says what %d workers have held; it has %d", process, len(bytes), len(workers))
+	}
+	for i, w := range workers {
+		p.PeakBytes[w] = bytes[i]
+	}
+	return nil
+}
+
+// Fill writes steps, losses and peaks into a Timeline.
+func (p *Progress) Fill(t *trace.Timeline) {
+	t.Steps, t.Computed, t.Losses = slices.Clone(p.marks), slices.Clone(p.computed), slices.Clone(p.losses)
+	t.PeakBytes = slices.Clone(p.PeakBytes)
+}
+
+// Add takes a process's part of a step; shift is what its clock lacks to the leader's. The last part makes the step
+// whole.
+func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, error) {
+	workers := p.of[process]
+	if len(part.BusyS) != len(workers) {
+		return Finished{}, false, fmt.Errorf("control: step %d of process %d says what %d workers did; it has %d", part.Step, process, len(part.BusyS), len(workers))
+	}
+	if err := p.Peaks(process, part.PeakBytes); err != nil {
+		return Finished{}, false, err
+	}
+	s := p.open[part.Step]
+	if s == nil {
+		s = &whole{mark: trace.StepMark{Step: part.Step, StartS: part.StartS + shiftS}, busy: make([]float64, len(p.PeakBytes)), losses: make([]float64, p.slices)}
+		p.open[part.Step] = s
+	}
+	s.mark.StartS, s.mark.EndS = min(s.mark.StartS, part.StartS+shiftS), max(s.mark.EndS, part.EndS+shiftS)
+	for i, w := range workers {
+		s.busy[w] = part.BusyS[i]
+	}
+	for _, l := range part.Losses {
+		if l.Index < 0 || l.Index >= p.slices {
+			return Finished{}, false, fmt.Errorf("control: step %d of process %d has loss %d; there are %d", part.Step, process, l.Index, p.slices)
+		}
+		s.losses[l.Index] = l.Value
+	}
+	if s.parts++; s.parts < len(p.of) {
+		return Finished{}, false, nil
+	}
+	delete(p.open, part.Step)
+	f := Finished{Step: part.Step}
+	for _, l := range s.losses { // ascending, whichever process each is of
+		f.Loss += l
+	}
+	for _, b := range s.busy {
+		f.BusyS += b
+	}
+	f.TookS = s.mark.EndS - max(s.mark.StartS, p.ended) // steps of a stream overlap
+	p.ended = max(p.ended, s.mark.EndS)
+	p.BusyS, p.TookS = p.BusyS+f.BusyS, p.TookS+f.TookS
+	p.marks = append(p.marks, s.mark)
+	p.computed = append(p.computed, trace.Computed{Step: part.Step, BusyS: s.busy})
+	p.losses = append(p.losses, trace.Loss{Step: part.Step, Value: f.Loss})
+	return f, true, nil
+}

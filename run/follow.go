@@ -1,0 +1,270 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/run/place"
+	"github.com/millrace-ml/millrace/run/record"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// newProcess makes this process's part of a run, which hears of the leader over a Link.
+func newProcess(j *job, on *place.Place, link control.Link) (*process, error) {
+	workers := len(j.world.Workers)
+	mesh, err := j.config.Mesh(workers)
+	if err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	if mesh.Size() != workers {
+		return nil, errors.Join(fmt.Errorf("run: a mesh of %d ranks for %d workers", mesh.Size(), workers), mesh.Close())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	x := &process{
+		ctx: ctx, cancel: cancel, job: j, mesh: mesh, place: on, began: time.Now(), moved: time.Now(), link: link,
+		leave: make(chan struct{}), workers: make([]*worker, workers), mine: j.world.workersOf()[j.world.Rank],
+		sent: map[delivery]*sending{}, follower: control.NewFollower(j.world.Rank),
+	}
+	updates := 0
+	for _, k := range x.mine {
+		updates += len(j.places(k))
+		x.workers[k] = &worker{
+			rank: k, x: x, job: j, ep: mesh.Endpoint(k), held: map[position]*holding{}, bell: place.NewBell(), idled: make(chan struct{}),
+			running: true, free: time.Now(),
+		}
+	}
+	x.record = record.New(j.config.KeepSteps, j.config.WantStep, updates)
+	return x, nil
+}
+
+// departure is what a worker leaves behind.
+type departure struct {
+	rank    int
+	leaked  int
+	memory  engine.Memory
+	weights map[string]Weight
+	err     error
+}
+
+// belongings is what a process leaves behind.
+type belongings struct {
+	control.Left
+	weights map[string]Weight
+	err     error // what went wrong as it left
+}
+
+// attend opens the workers, does what the leader says until that is to leave, and gives everything back. Whatever is
+// in flight is given back before any device closes. When ctx ends it asks for the run to stop.
+func (x *process) attend(ctx context.Context) belongings {
+	release, gone := make(chan struct{}), make(chan departure, len(x.mine))
+	x.open(gone, release)
+	x.link.Start(x.told)
+	stop := context.AfterFunc(ctx, crash.Caught(func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.say(control.Stop{})
+	}))
+	<-x.leave
+	stop()
+	for _, k := range x.mine {
+		<-x.workers[k].idled
+	}
+	x.cancel()
+	x.beside.Wait()
+	for _, k := range x.mine {
+		x.workers[k].ep.Notify(nil)
+	}
+	left := belongings{err: x.mesh.Close()}
+	close(release)
+	byRank := map[int]departure{}
+	for range x.mine {
+		d := <-gone
+		byRank[d.rank] = d
+		left.Leaked += d.leaked
+		left.err = errors.Join(left.err, d.err)
+		for name, w := range d.weights {
+			if left.weights == nil {
+				left.weights = map[string]Weight{}
+			}
+			left.weights[name] = w
+		}
+	}
+	left.Timeline = x.timeline()
+	for _, k := range x.mine {
+		left.PeakBytes = append(left.PeakBytes, byRank[k].memory.PeakBytes)
+		left.Timeline.PeakBytes[k] = byRank[k].memory.PeakBytes
+	}
+	if left.err != nil {
+		failed := failedOf(x.job.world.Rank, left.err)
+		left.Failed = &failed
+	}
+	x.mu.Lock()
+	x.say(left.Left)
+	x.mu.Unlock()
+	if err := x.link.Close(); err != nil {
+		left.err = errors.Join(left.err, fmt.Errorf("run: %w", err))
+	}
+	return left
+}
+
+// open starts the workers, which open their devices, and says once all have that the process is ready.
+func (x *process) open(gone chan<- departure, release <-chan struct{}) {
+	opened := make(chan error, len(x.mine))
+	for _, k := range x.mine {
+		w := x.workers[k]
+		w.ep.Notify(func(from int, tag wire.Tag) { x.arrived(w.rank, from, tag) })
+		crash.Go(func() { gone <- w.life(opened, release) })
+	}
+	var first error
+	for range x.mine {
+		if err := <-opened; err != nil && first == nil {
+			first = err
+		}
+	}
+	if first != nil {
+		x.fail(x.mine[0], fmt.Errorf("run: %w", first))
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.say(control.Ready{BeganNs: x.began.UnixNano()})
+}
+
+// say sends the leader a message. The caller holds mu.
+func (x *process) say(body control.Body) {
+	m, useful := x.follower.Say(body)
+	if !useful {
+		return
+	}
+	if err := x.link.Send(m); err != nil && x.err == nil {
+		x.failLocked(x.mine[0], fmt.Errorf("run: the leader cannot be told: %w", err))
+		x.part()
+	}
+}
+
+// part has the workers leave. The caller holds mu.
+func (x *process) part() {
+	x.over = true
+	x.wakeAll()
+	x.gone.Do(func() { close(x.leave) })
+}
+
+// told is called with everything that the leader says, in order.
+func (x *process) told(m control.Message, broken error) {
+	err := crash.Guard(func() error {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if broken != nil {
+			if !x.over {
+				x.failLocked(x.mine[0], fmt.Errorf("run: the leader is lost: %w", broken))
+				x.part()
+			}
+			return nil
+		}
+		body, err := x.follower.Receive(m)
+		if err != nil {
+			return err
+		}
+		return x.obey(body)
+	})
+	if err != nil {
+		x.fail(x.mine[0], err)
+	}
+}
+
+// obey does what the leader says. The caller holds mu.
+func (x *process) obey(body control.Body) error {
+	switch body := body.(type) {
+	case control.Load:
+		return x.load(body.Program, body.Base, true)
+	case control.Evaluate:
+		return x.load(body.Program, body.Base, false)
+	case control.Save:
+		x.dir = body.Dir
+		return x.load(body.Program, body.Base, false)
+	case control.Stop:
+		begun := x.gate.Begun()
+		held := x.gate.Hold(begun + 1)
+		x.say(control.Begun{Minibatch: begun})
+		x.look(held)
+	case control.Limit:
+		x.limit = min(x.limit, body.Minibatches)
+		x.look(x.gate.Limit(body.Minibatches))
+	case control.Release:
+		x.look(x.gate.Release())
+	case control.Beat:
+		x.say(x.needs())
+	case control.Failed:
+		x.failLocked(x.mine[0], errorOf(x.job.world, &body))
+	case control.Leave:
+		x.part()
+	}
+	return nil
+}
+
+// load begins a Program from its text, the same in every process.
+func (x *process) load(text string, base int, trains bool) error {
+	p, err := schedule.ParseText(strings.NewReader(text))
+	if err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	return x.begin(p, base, trains)
+}
+
+// end tells the leader that all lists have ended, and what there is of an evaluation or a checkpoint. The caller
+// holds mu.
+func (x *process) end() {
+	x.ended = true
+	if !x.trains {
+		if len(x.tested.Parts) > 0 || x.tested.Apart > 0 {
+			x.say(x.tested)
+		}
+		if len(x.saved.Files) > 0 {
+			x.say(x.saved)
+		}
+	}
+	e := control.Ended{Minibatches: min(x.limit, x.minibatches)}
+	if x.refused != nil {
+		refused := failedOf(x.job.world.Rank, x.refused)
+		e.Refused = &refused
+	}
+	for _, k := range x.mine {
+		e.PeakBytes = append(e.PeakBytes, x.workers[k].memory.PeakBytes)
+	}
+	x.say(e)
+}
+
+// standing tells the leader that the process's part of a step stands. The caller holds mu.
+func (x *process) standing(p record.Part) {
+	s := control.Step{Step: p.Step, StartS: p.Start.Seconds(), EndS: p.End.Seconds()}
+	for _, k := range x.mine {
+		s.BusyS = append(s.BusyS, p.Busy[k].Seconds())
+		s.PeakBytes = append(s.PeakBytes, x.workers[k].memory.PeakBytes)
+		s.LiveBytes = append(s.LiveBytes, x.workers[k].memory.LiveBytes)
+	}
+	for i, l := range p.Losses {
+		s.Losses = append(s.Losses, control.Loss{Index: i, Value: l})
+	}
+	x.say(s)
+}
+
+// timeline is the process's record so far.
+func (x *process) timeline() *trace.Timeline {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	t := x.job.timeline()
+	x.record.Fill(&t)
+	t.PeakBytes, t.PeakActivations = make([]int64, t.Workers), make([]int, t.Workers)
+	for _, k := range x.mine {
+		t.PeakActivations[k] = x.workers[k].peak
+	}
+	return &t
+}

@@ -1,0 +1,307 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/run/checkpoint"
+	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// leader decides what a run does next, from what the processes say alone. It runs on one goroutine.
+type leader struct {
+	job      *job
+	state    *control.Leader
+	progress *control.Progress
+	links    []control.Link // by process
+	inbox    *inbox
+	hooks    *hookQueue
+	store    checkpoint.Store
+	stop     <-chan struct{} // closed when the run is to stop; nil once it is heard
+	beat     *time.Ticker
+	asked    time.Time // when the processes were last asked for their needs
+	shiftS   []float64 // by process: what its clock lacks to the leader's
+	beganNs  []int64   // by process
+	left     []control.Left
+
+	program *schedule.Program // under way
+	whole   int               // of its minibatches
+	tests   []control.Tested  // of an evaluation, by micro-batch
+	apart   float64
+	saved   control.Saved // for a checkpoint
+
+	done        int // steps, in all
+	span        int // steps of the next Program, at most
+	loss        float64
+	stopping    bool // no further step is to be begun
+	stopped     bool // and so it was
+	begun       bool // Config.Begin was called
+	checkpoint  string
+	evaluations []trace.Evaluation
+}
+
+// inbox is what the leader has yet to look at.
+type inbox struct {
+	mu     sync.Mutex
+	events []event
+	more   chan struct{} // has one where there may be events
+}
+
+// event is a message, or what ended a Link, or an error of the leader's own process.
+type event struct {
+	from   int
+	m      control.Message
+	broken error
+	failed error
+}
+
+func (b *inbox) put(e event) {
+	b.mu.Lock()
+	b.events = append(b.events, e)
+	b.mu.Unlock()
+	select {
+	case b.more <- struct{}{}:
+	default:
+	}
+}
+
+func (b *inbox) take() []event {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := b.events
+	b.events = nil
+	return all
+}
+
+// newLeader leads the processes behind the links.
+func newLeader(ctx context.Context, j *job, links []control.Link) *leader {
+	of := j.world.workersOf()
+	l := &leader{
+		job: j, state: control.NewLeader(len(of), len(j.world.Workers)), links: links, inbox: &inbox{more: make(chan struct{}, 1)},
+		progress: control.NewProgress(of, j.plan.MicroBatches*j.together()*j.lastReplicas()),
+		store:    checkpoint.Store{Dir: j.config.Checkpoint.Dir, Keep: j.config.Checkpoint.Keep},
+		stop:     ctx.Done(), beat: time.NewTicker(max(j.config.StallAfter/8, time.Millisecond)),
+		shiftS: make([]float64, len(of)), beganNs: make([]int64, len(of)), left: make([]control.Left, len(of)), span: maxRepeat,
+	}
+	if j.plan.PostValidate {
+		l.span = 16 * leastRepeat
+	}
+	if j.from != nil {
+		l.done, l.loss = j.from.Manifest.Steps, j.from.Manifest.Loss
+	}
+	l.hooks = newHookQueue(func(err error) { l.inbox.put(event{failed: err}) })
+	for p, link := range links {
+		link.Start(func(m control.Message, err error) { l.inbox.put(event{from: p, m: m, broken: err}) })
+	}
+	return l
+}
+
+// tell sends messages to every process that has not left.
+func (l *leader) tell(messages []control.Message) {
+	for _, m := range messages {
+		for p, link := range l.links {
+			if l.state.HasLeft(p) {
+				continue
+			}
+			if err := link.Send(m); err != nil {
+				l.lose(p, err)
+			}
+		}
+	}
+}
+
+// lose counts a process as gone.
+func (l *leader) lose(process int, err error) {
+	if l.state.HasLeft(process) {
+		return
+	}
+	l.state.Lose(process)
+	l.fail(fmt.Errorf("run: %s is lost: %w", l.job.world.name(process), err))
+}
+
+// fail ends the run.
+func (l *leader) fail(err error) {
+	l.tell(l.state.Fail(failedOf(0, err)))
+}
+
+// await waits for something to happen, and has it happen.
+func (l *leader) await() {
+	select {
+	case <-l.inbox.more:
+	case <-l.stop:
+		l.stop, l.stopping = nil, true
+		l.tell(l.state.Stop())
+	case <-l.beat.C:
+		l.look()
+	}
+	for _, e := range l.inbox.take() {
+		switch {
+		case e.failed != nil:
+			l.fail(e.failed)
+		case e.broken != nil:
+			l.lose(e.from, e.broken)
+		case !l.state.HasLeft(e.from):
+			if err := crash.Guard(func() error { return l.hear(e.from, e.m) }); err != nil {
+				l.fail(err)
+			}
+		}
+	}
+}
+
+// hear takes what a process says.
+func (l *leader) hear(from int, m control.Message) error {
+	if m.From != from {
+		return fmt.Errorf("run: %s says that it is process %d", l.job.world.name(from), m.From)
+	}
+	under := l.state.Under()
+	answer, err := l.state.Receive(m)
+	if err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	l.tell(answer)
+	switch body := m.Body.(type) {
+	case control.Ready:
+		l.beganNs[from] = body.BeganNs
+		l.shiftS[from] = float64(body.BeganNs-l.beganNs[0])/1e9 + l.job.world.offsetS(from) - l.job.world.offsetS(0)
+	case control.Stop:
+		l.stopping = true
+	case control.Left:
+		l.left[from] = body
+	case control.Needs:
+		l.judge()
+	}
+	if !under {
+		return nil // what comes of a process that does not know yet that the run has failed
+	}
+	switch body := m.Body.(type) {
+	case control.Step:
+		return l.step(from, body)
+	case control.Ended:
+		return l.progress.Peaks(from, body.PeakBytes)
+	case control.Saved:
+		l.saved.Files = append(l.saved.Files, body.Files...)
+		for layer, n := range body.Updates {
+			if l.saved.Updates == nil {
+				l.saved.Updates = map[string]int{}
+			}
+			l.saved.Updates[layer] = n
+		}
+	case control.Result:
+		return l.tested(body)
+	}
+	return nil
+}
+
+// step takes a process's part of a step, and reports it once it is whole.
+func (l *leader) step(from int, part control.Step) error {
+	f, whole, err := l.progress.Add(from, part, l.shiftS[from])
+	if err != nil || !whole {
+		return err
+	}
+	l.whole++
+	l.loss = f.Loss
+	hook := l.job.config.Hooks.OnStep
+	if hook == nil {
+		return nil
+	}
+	report := StepReport{Step: f.Step, Loss: f.Loss, Rate: l.job.rate.At(f.Step), Seconds: f.TookS, BusySeconds: f.BusyS}
+	if f.TookS > 0 {
+		report.SamplesPerSecond = float64(l.job.plan.Batch()*l.job.together()) / report.Seconds
+		report.Bubble = 1 - report.BusySeconds/(report.Seconds*float64(len(l.job.world.Workers)))
+	}
+	l.hooks.add(func() { hook(report) })
+	return nil
+}
+
+// look asks the processes what they wait for, and fails the run where one has not answered for too long.
+func (l *leader) look() {
+	if silent := l.state.Silent(); len(silent) > 0 {
+		if quiet := time.Since(l.asked); quiet >= l.job.config.StallAfter {
+			l.lose(silent[0], fmt.Errorf("it has not answered for %v", quiet.Round(time.Millisecond)))
+		}
+		return
+	}
+	l.asked = time.Now()
+	l.tell(l.state.Beat())
+}
+
+// judge fails the run where nobody can go on.
+func (l *leader) judge() {
+	quietS, waits, stalled := l.state.Stalled(l.job.config.StallAfter.Seconds())
+	if !stalled {
+		return
+	}
+	how := "has stalled: nobody can move and nothing is on its way"
+	if quietS > 0 {
+		quiet := time.Duration(quietS * float64(time.Second))
+		how = fmt.Sprintf("has stalled: nothing has happened for %v", quiet.Round(time.Millisecond))
+	}
+	l.fail(stallOf(l.program, how, waits))
+}
+
+// open waits until all processes are ready.
+func (l *leader) open() error {
+	for !l.state.Ready() {
+		l.await()
+		if err := l.failure(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failure is why the run is over, or nil.
+func (l *leader) failure() error {
+	if f := l.state.Failed(); f != nil {
+		return errorOf(l.job.world, f)
+	}
+	return nil
+}
+
+// execute has the processes execute a Program and returns how many minibatches of it they have done.
+func (l *leader) execute(p *schedule.Program, body control.Body) (int, error) {
+	if err := l.failure(); err != nil {
+		return 0, err
+	}
+	l.program, l.whole = p, 0
+	l.tell(l.state.Begin(body, p.Period))
+	for l.state.Under() {
+		l.await()
+	}
+	if err := l.failure(); err != nil {
+		return l.whole, err
+	}
+	n, refused := l.state.Outcome()
+	if refused != nil {
+		return l.whole, errorOf(l.job.world, refused)
+	}
+	return n, nil
+}
+
+// dismiss has all processes leave, and waits until they have.
+func (l *leader) dismiss() {
+	l.tell(l.state.Leave())
+	for !l.state.Gone() {
+		l.await()
+	}
+	l.beat.Stop()
+	l.hooks.close()
+	for _, e := range l.inbox.take() { // a hook's, behind the last step
+		if e.failed != nil {
+			l.fail(e.failed)
+		}
+	}
+}
+
+// timeline is the record so far, as far as the leader has it: all but the events.
+func (l *leader) timeline() trace.Timeline {
+	t := l.job.timeline()
+	l.progress.Fill(&t)
+	t.Evaluations = append(t.Evaluations, l.evaluations...)
+	return t
+}

@@ -1,0 +1,224 @@
+package run
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/programs"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// lead hands out Programs until the last step is done or the run is to stop.
+func (l *leader) lead() error {
+	c := &l.job.config
+	if err := l.open(); err != nil {
+		return err
+	}
+	if l.job.from != nil {
+		if err := l.store.Continue(l.job.from); err != nil {
+			return fmt.Errorf("run: %w", err)
+		}
+	}
+	if l.done == c.Steps {
+		return l.finishOnly()
+	}
+	for l.done < c.Steps && !l.stopped {
+		if err := l.trainTo(l.boundary()); err != nil {
+			return err
+		}
+		last := l.done == c.Steps || l.stopped
+		if c.Checkpoint.Dir != "" && (last || divides(c.Checkpoint.Every, l.done)) {
+			if err := l.save(); err != nil {
+				return err
+			}
+		}
+		if c.Data.Test != nil && !l.stopped && (last || divides(c.EvalEvery, l.done)) {
+			if err := l.evaluate(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func divides(every, n int) bool { return every > 0 && n%every == 0 }
+
+// boundary is the next step before which the Program must end.
+func (l *leader) boundary() int {
+	c := &l.job.config
+	end := c.Steps
+	for _, every := range []int{c.Checkpoint.Every, c.EvalEvery} {
+		if every > 0 {
+			end = min(end, (l.done/every+1)*every)
+		}
+	}
+	return end
+}
+
+// trainTo runs Programs until `end` steps are done or the run is to stop.
+func (l *leader) trainTo(end int) error {
+	for l.done < end && !l.stopped {
+		p, err := l.next(min(end-l.done, l.span))
+		if err != nil {
+			return err
+		}
+		if err := l.begin(); err != nil {
+			return err
+		}
+		if l.isToStop() {
+			l.stopped = true
+			return nil
+		}
+		steps, err := l.execute(p, control.Load{Program: p.Text(), Base: l.done})
+		l.done += steps
+		if p.PostValidate && steps < p.Minibatches() {
+			l.span = max(leastRepeat, l.span/4)
+		} else {
+			l.span = min(maxRepeat, 2*l.span)
+		}
+		if err != nil {
+			return err
+		}
+		l.stopped = l.isToStop() && l.done < l.job.config.Steps
+	}
+	return nil
+}
+
+// isToStop says whether no further step is to be begun.
+func (l *leader) isToStop() bool {
+	select {
+	case <-l.stop:
+		l.stop, l.stopping = nil, true
+	default:
+	}
+	return l.stopping
+}
+
+// maxRepeat bounds the steps of one Program, so that micro-batch ids stay small.
+const maxRepeat = 4096
+
+// leastRepeat is the steps of a Program where updates are often taken back: each time the rest of
+// the Program is passed over, so that it is to be short, and each begins with an empty pipeline, so that it
+// is not to be a step.
+const leastRepeat = 4
+
+// next is the Program of the next steps.
+func (l *leader) next(steps int) (*schedule.Program, error) {
+	c := &l.job.config
+	if c.Next == nil {
+		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, steps)
+		if err != nil {
+			return nil, fmt.Errorf("run: %w", err)
+		}
+		return p, c.runnable(p)
+	}
+	p, err := c.Next(l.timeline(), steps)
+	if err != nil {
+		return nil, fmt.Errorf("run: the next program: %w", err)
+	}
+	return p, l.checkProgram(p, steps)
+}
+
+// checkProgram refuses a Program that is not one of this run's.
+func (l *leader) checkProgram(p *schedule.Program, steps int) error {
+	c := &l.job.config
+	switch {
+	case p.Stages != len(c.Plan.Stages) || len(p.Placement) != l.job.models() || !sameElastic(p.Elastic, c.Plan.Elastic):
+		return fmt.Errorf("run: program %s has %d stages in %d pipelines; the plan has %d in %d, with the same elastic averaging", p.Name, p.Stages, len(p.Placement), len(c.Plan.Stages), l.job.models())
+	case p.Period < 1 || p.MicroBatches != p.Period*c.Plan.MicroBatches:
+		return fmt.Errorf("run: program %s has %d micro-batches in %d steps; the plan has %d in each", p.Name, p.MicroBatches, p.Period, c.Plan.MicroBatches)
+	case p.Minibatches() < 1 || p.Minibatches() > steps:
+		return fmt.Errorf("run: program %s is %d steps long; 1 to %d are due", p.Name, p.Minibatches(), steps)
+	case p.Clip != (c.Clip > 0):
+		return fmt.Errorf("run: program %s says clip: %v; the limit of the gradient norm is %v", p.Name, p.Clip, c.Clip)
+	}
+	return c.runnable(p)
+}
+
+// finishOnly does what is left of a run whose checkpoint has all steps behind it, one that was killed before it
+// could evaluate and report: it saves itself where it goes on in another directory, and evaluates.
+func (l *leader) finishOnly() error {
+	c := &l.job.config
+	if err := l.begin(); err != nil {
+		return err
+	}
+	l.checkpoint = l.job.from.Path
+	if c.Checkpoint.Dir != "" && !l.store.Holds(l.job.from.Path) {
+		if err := l.save(); err != nil {
+			return err
+		}
+	}
+	if c.Data.Test == nil {
+		return nil
+	}
+	return l.evaluate()
+}
+
+// begin says once that the run can begin.
+func (l *leader) begin() error {
+	if l.begun || l.job.config.Begin == nil {
+		return nil
+	}
+	l.begun = true
+	return l.job.config.Begin()
+}
+
+// evaluate passes the test data through the stages.
+func (l *leader) evaluate() error {
+	l.tests, l.apart = make([]control.Tested, l.job.testMicros()), 0
+	p, err := programs.Evaluation(l.job.placement, len(l.tests))
+	if err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	if _, err := l.execute(p, control.Evaluate{Program: p.Text(), Base: l.done}); err != nil {
+		return err
+	}
+	e, err := l.verdict()
+	if err != nil {
+		return err
+	}
+	l.evaluations = append(l.evaluations, e)
+	if f := l.job.config.Hooks.OnEvaluation; f != nil {
+		l.hooks.add(func() { f(e) })
+	}
+	return nil
+}
+
+// tested takes a process's part of an evaluation.
+func (l *leader) tested(r control.Result) error {
+	l.apart = max(l.apart, r.Apart)
+	for _, t := range r.Parts {
+		if t.Index < 0 || t.Index >= len(l.tests) || t.Rows != l.job.testRows(t.Index) {
+			return fmt.Errorf("run: micro-batch %d of an evaluation has %d rows; it has %d micro-batches", t.Index, t.Rows, len(l.tests))
+		}
+		l.tests[t.Index] = t
+	}
+	return nil
+}
+
+// verdict is the evaluation over all micro-batches, added in ascending order.
+func (l *leader) verdict() (trace.Evaluation, error) {
+	e := trace.Evaluation{Step: l.done - 1}
+	perRow := 1
+	for _, in := range l.job.model.Inputs {
+		if in.Name == "target" {
+			perRow = int(in.Elements())
+		}
+	}
+	rows, correct := 0, 0.0
+	for i, t := range l.tests {
+		if t.Rows == 0 {
+			return e, fmt.Errorf("run: nobody has evaluated micro-batch %d", i)
+		}
+		rows += t.Rows
+		e.Loss += t.Loss * float64(t.Rows)
+		correct += t.Correct
+	}
+	e.Loss /= float64(rows)
+	e.Samples, e.Correct = rows*perRow, int(correct)
+	if l.job.together() > 1 {
+		e.Apart = new(l.apart)
+	}
+	return e, nil
+}

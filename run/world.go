@@ -1,0 +1,107 @@
+package run
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/run/control"
+)
+
+// World says which process of a run each worker is in. Every process calls Train with the same Config but for its
+// World; process 0 leads.
+type World struct {
+	Rank    int        // this process
+	Workers []Location // by worker
+	// OffsetS is by process what is to be added to its clock to have the leader's; nil: nothing.
+	OffsetS []float64
+	// Links are, of the leader, the one to each process, none to itself; of another process, the one to the leader alone.
+	// The run closes them.
+	Links []control.Link
+}
+
+// Location is where a worker is.
+type Location struct {
+	Host    string
+	Process int
+	Device  int // of the process: its engine's number
+}
+
+// oneProcess is the World of a run in one process.
+func oneProcess(workers int) *World {
+	w := &World{Workers: make([]Location, workers)}
+	for k := range w.Workers {
+		w.Workers[k].Device = k
+	}
+	return w
+}
+
+// processes is how many there are.
+func (w *World) processes() int {
+	n := 0
+	for _, at := range w.Workers {
+		n = max(n, at.Process+1)
+	}
+	return n
+}
+
+// workersOf lists the workers of each process.
+func (w *World) workersOf() [][]int {
+	all := make([][]int, w.processes())
+	for k, at := range w.Workers {
+		all[at.Process] = append(all[at.Process], k)
+	}
+	return all
+}
+
+// offsetS is what a process's clock lacks to the leader's.
+func (w *World) offsetS(process int) float64 {
+	if w.OffsetS == nil {
+		return 0
+	}
+	return w.OffsetS[process]
+}
+
+// name is how errors call a process.
+func (w *World) name(process int) string {
+	for _, at := range w.Workers {
+		if at.Process == process && at.Host != "" {
+			return fmt.Sprintf("process %d on host %s", process, at.Host)
+		}
+	}
+	return fmt.Sprintf("process %d", process)
+}
+
+// check refuses a World that is not one of so many workers.
+func (w *World) check(workers int) error {
+	if len(w.Workers) != workers {
+		return fmt.Errorf("run: a world of %d workers; the plan has %d", len(w.Workers), workers)
+	}
+	for k, at := range w.Workers {
+		if at.Process < 0 || at.Process >= workers || at.Device < 0 {
+			return fmt.Errorf("run: worker %d is in process %d on device %d; processes are 0 to %d at most", k, at.Process, at.Device, workers-1)
+		}
+	}
+	of := w.workersOf()
+	for p, mine := range of {
+		if len(mine) == 0 {
+			return fmt.Errorf("run: process %d of %d has no workers", p, len(of))
+		}
+	}
+	links := len(of)
+	if w.Rank != 0 {
+		links = 1
+	}
+	switch {
+	case w.Rank < 0 || w.Rank >= len(of):
+		return fmt.Errorf("run: this is process %d of %d", w.Rank, len(of))
+	case w.OffsetS != nil && len(w.OffsetS) != len(of):
+		return fmt.Errorf("run: %d clocks for %d processes", len(w.OffsetS), len(of))
+	case len(w.Links) != links && !(links == 1 && w.Rank == 0):
+		return fmt.Errorf("run: process %d has %d links; %d are wanted", w.Rank, len(w.Links), links)
+	}
+	for p, l := range w.Links {
+		if (l == nil) != (w.Rank == 0 && p == 0) {
+			return fmt.Errorf("run: link %d of process %d is missing, or to itself", p, w.Rank)
+		}
+	}
+	return nil
+}
