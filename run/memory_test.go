@@ -61,7 +61,7 @@ func (s *sizedModel) held(t *testing.T, pl *plan.Plan, steps int, clip float64) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if costs, err = sim.CostsOf(s.profile, cluster.Local(2, 0, 0, 1e-5, 1e10, 1e9), pl); err != nil {
+	if costs, err = sim.CostsOf(s.profile, cluster.Local("cpu", 2, 0, 0, 1e-5, 1e10, 1e9), pl); err != nil {
 		t.Fatal(err)
 	}
 	if most, err = sim.AtMostBytes(p, costs); err != nil || most == nil {
@@ -173,7 +173,7 @@ func TestMemoryOfEvaluationsIsAsPredicted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			costs, err := sim.CostsOf(sized.profile, cluster.Local(2, 0, 0, 1e-5, 1e10, 1e9), pl)
+			costs, err := sim.CostsOf(sized.profile, cluster.Local("cpu", 2, 0, 0, 1e-5, 1e10, 1e9), pl)
 			if err != nil {
 				t.Fatal(err)
 			}

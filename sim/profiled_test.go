@@ -42,7 +42,7 @@ func chain() *profile.Profile {
 	return p
 }
 
-func local(devices int) *cluster.Cluster { return cluster.Local(devices, 2, 0, 1e-3, 1e6, 2e6) }
+func local(devices int) *cluster.Cluster { return cluster.Local("cpu", devices, 2, 0, 1e-3, 1e6, 2e6) }
 
 func twoStages() *plan.Plan {
 	return &plan.Plan{

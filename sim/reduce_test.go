@@ -113,7 +113,7 @@ func TestCrowdedWorkersSumBehind(t *testing.T) {
 		pl := twoStages()
 		pl.Stages[0].Devices = []int{0, 1}
 		pl.Stages[1].Devices = []int{2}
-		costs, err := CostsOf(p, cluster.Local(3, c.cores, 0, 0, 1e9, 1e9), pl)
+		costs, err := CostsOf(p, cluster.Local("cpu", 3, c.cores, 0, 0, 1e9, 1e9), pl)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ func TestPlansOfOtherFamiliesAreMovedToo(t *testing.T) {
 			p.Layers[i].Costs[k].BackwardS *= float64(1 + (5*i)%7)
 		}
 	}
-	c := cluster.Local(4, 0, 0, 0, 1e9, 1e9)
+	c := cluster.Local("cpu", 4, 0, 0, 0, 1e9, 1e9)
 	for _, fix := range []Overrides{{Schedule: "interleaved"}, {Schedule: "zb-v"}, {Schedule: "chimera"},
 		{Weights: schedule.Stash}} {
 		r := Request{Profile: p, Cluster: c, Batch: 16, Fix: fix}

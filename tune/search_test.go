@@ -48,7 +48,7 @@ func world(t *rapid.T, layers, devices int) (*profile.Profile, *cluster.Cluster)
 		}
 		p.Layers = append(p.Layers, l)
 	}
-	c := cluster.Local(devices, 0, 0, rapid.Float64Range(0, 0.5).Draw(t, "latency"),
+	c := cluster.Local("cpu", devices, 0, 0, rapid.Float64Range(0, 0.5).Draw(t, "latency"),
 		rapid.Float64Range(5, 100).Draw(t, "bandwidth"), rapid.Float64Range(5, 500).Draw(t, "sum"))
 	if devices == 4 && rapid.Bool().Draw(t, "levels") {
 		outer := c.Levels[0]
@@ -233,7 +233,7 @@ func TestTheFastDeviceTakesTheLargeStage(t *testing.T) {
 		slow.Device, slow.ForwardS, slow.BackwardS = "slow", 3*slow.ForwardS, 3*slow.BackwardS
 		p.Layers[i].Costs = append(p.Layers[i].Costs, slow)
 	}
-	c := cluster.Local(2, 0, 0, 0, 1e9, 0.01)
+	c := cluster.Local("cpu", 2, 0, 0, 0, 1e9, 0.01)
 	c.DeviceTypes = map[string]cluster.DeviceType{"fast": {}, "slow": {}}
 	c.Devices = []string{"slow", "fast"}
 	r, err := Search(context.Background(), Request{Profile: p, Cluster: c, Batch: 16})
@@ -279,7 +279,7 @@ func TestNoTimeStillGivesAPlan(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithDeadline(context.Background(), time.Now())
 	defer cancel()
-	c := cluster.Local(6, 0, 0, 1e-6, 1e9, 1e9)
+	c := cluster.Local("cpu", 6, 0, 0, 1e-6, 1e9, 1e9)
 	hasty, err := Search(ctx, Request{Profile: chain(14, 1, 2), Cluster: c, Batch: 16})
 	if err != nil {
 		t.Fatal(err)
@@ -302,7 +302,7 @@ func TestACancelledSearchHasNoAnswer(t *testing.T) {
 	t.Parallel()
 	why := errors.New("somebody pressed a key")
 	ctx, cancel := context.WithCancelCause(context.Background())
-	c := cluster.Local(6, 0, 0, 1e-6, 1e9, 1e9)
+	c := cluster.Local("cpu", 6, 0, 0, 1e-6, 1e9, 1e9)
 	r := Request{Profile: chain(14, 1, 2), Cluster: c, Batch: 16}
 	whole, err := Search(ctx, r)
 	if err != nil {
@@ -323,7 +323,7 @@ func TestRunnablePlansAreOnesThatRunExecutes(t *testing.T) {
 	t.Parallel()
 	for _, whole := range []bool{false, true} {
 		r, err := Search(context.Background(), Request{Profile: chain(9, 1, 2),
-			Cluster: cluster.Local(4, 0, 0, 0, 1e3, 1e3), Batch: 16, Runnable: true, Whole: whole})
+			Cluster: cluster.Local("cpu", 4, 0, 0, 0, 1e3, 1e3), Batch: 16, Runnable: true, Whole: whole})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -350,7 +350,7 @@ func TestRunnablePlansAreOnesThatRunExecutes(t *testing.T) {
 // A fixed schedule of one stage is not cut by the search's moves.
 func TestFixedDataParallelism(t *testing.T) {
 	r, err := Search(context.Background(), Request{Profile: chain(9, 1, 2),
-		Cluster: cluster.Local(4, 2, 0, 0, 1e3, 1e3), Batch: 16, Fix: Overrides{Schedule: "dp"}, Runnable: true})
+		Cluster: cluster.Local("cpu", 4, 2, 0, 0, 1e3, 1e3), Batch: 16, Fix: Overrides{Schedule: "dp"}, Runnable: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func chain(layers int, sizes ...int) *profile.Profile {
 
 func TestFreeTransfersAndCostlySumsMakeAPipeline(t *testing.T) {
 	t.Parallel()
-	request := Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0, 1e9, 0.01), Batch: 16}
+	request := Request{Profile: chain(8, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 0.01), Batch: 16}
 	free, err := Search(context.Background(), request)
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestFreeTransfersAndCostlySumsMakeAPipeline(t *testing.T) {
 
 func TestFreeSumsMakeDataParallelism(t *testing.T) {
 	t.Parallel()
-	r, err := Search(context.Background(), Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0.1, 1, 1e12),
+	r, err := Search(context.Background(), Request{Profile: chain(8, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0.1, 1, 1e12),
 		Batch: 16})
 	if err != nil {
 		t.Fatal(err)
@@ -72,13 +72,13 @@ func TestFreeSumsMakeDataParallelism(t *testing.T) {
 
 func TestMemoryMakesItRecompute(t *testing.T) {
 	t.Parallel()
-	request := Request{Profile: chain(8, 1), Cluster: cluster.Local(2, 0, 0, 0, 1e9, 0.01), Batch: 16,
+	request := Request{Profile: chain(8, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 0.01), Batch: 16,
 		Fix: Overrides{Stages: 2}}
 	free, err := Search(context.Background(), request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Cluster = cluster.Local(2, 0, slices.Max(free.Best.Predicted.MemoryBytes)-1, 0, 1e9, 0.01)
+	request.Cluster = cluster.Local("cpu", 2, 0, slices.Max(free.Best.Predicted.MemoryBytes)-1, 0, 1e9, 0.01)
 	tight, err := Search(context.Background(), request)
 	if err != nil {
 		t.Fatal(err)
@@ -88,13 +88,13 @@ func TestMemoryMakesItRecompute(t *testing.T) {
 			t.Errorf("worker %d holds %d of %d", i, bytes, request.Cluster.MemoryBytes(i))
 		}
 	}
-	request.Cluster = cluster.Local(2, 0, 10, 0, 1e9, 0.01)
+	request.Cluster = cluster.Local("cpu", 2, 0, 10, 0, 1e9, 0.01)
 	_, err = Search(context.Background(), request)
 	var memory *MemoryError
 	if !errors.As(err, &memory) {
 		t.Fatalf("got %v, want a refusal", err)
 	}
-	request.Cluster = cluster.Local(2, 0, memory.SmallestBytes, 0, 1e9, 0.01)
+	request.Cluster = cluster.Local("cpu", 2, 0, memory.SmallestBytes, 0, 1e9, 0.01)
 	if _, err := Search(context.Background(), request); err != nil {
 		t.Errorf("the limit it asked for is refused too: %v", err)
 	}
@@ -118,7 +118,7 @@ func TestBoundIsBelowEverything(t *testing.T) {
 			}
 		}
 		workers := rapid.IntRange(1, 3).Draw(t, "workers")
-		c := cluster.Local(workers, rapid.IntRange(0, workers).Draw(t, "cores"), 0,
+		c := cluster.Local("cpu", workers, rapid.IntRange(0, workers).Draw(t, "cores"), 0,
 			rapid.Float64Range(0, 1).Draw(t, "latency"), 10, 10)
 		batch := rapid.SampledFrom([]int{2, 4, 6}).Draw(t, "batch")
 		bound := bound.Step(p, c, bound.Kind{Workers: workers, Batch: batch, Sizes: []int{1, 2}})
@@ -174,12 +174,12 @@ func everySplit(n, S int, yield func(cuts []int)) {
 }
 
 func TestRefusals(t *testing.T) {
-	c := cluster.Local(2, 0, 0, 0, 1e9, 1)
+	c := cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1)
 	for _, r := range []Request{
 		{Profile: chain(3, 2), Cluster: c, Batch: 7},
 		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{MicroBatches: 3}},
 		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Stages: 3}},
-		{Profile: chain(3, 1), Cluster: cluster.Local(9, 0, 0, 0, 1, 1), Batch: 8, Fix: Overrides{Stages: 4}},
+		{Profile: chain(3, 1), Cluster: cluster.Local("cpu", 9, 0, 0, 0, 1, 1), Batch: 8, Fix: Overrides{Stages: 4}},
 		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Schedule: "1f2b"}},
 		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Split: []int{3}}},
 		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Recompute: "some"}},

@@ -51,7 +51,7 @@ func TestBatchesOfAnySizeEnd(t *testing.T) {
 
 // TestASmallestLimitSaysWhatWasLeftOut: micro-batches that would fit are too many to simulate.
 func TestASmallestLimitSaysWhatWasLeftOut(t *testing.T) {
-	c := cluster.Local(2, 0, 10<<20, 0, 1e9, 0.01)
+	c := cluster.Local("cpu", 2, 0, 10<<20, 0, 1e9, 0.01)
 	p := imported(2, 64)
 	for i := range p.Layers {
 		p.Layers[i].Costs[0].SavedBytes = 64 << 20

@@ -29,7 +29,7 @@ func TestAveragingsContend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &avgpipe.Workload{Profile: p, Cluster: cluster.Local(2, 2, 0, 1e-9, 1e15, 1e15), Batch: batch}
+	w := &avgpipe.Workload{Profile: p, Cluster: cluster.Local("cpu", 2, 2, 0, 1e-9, 1e15, 1e15), Batch: batch}
 	if w.Base, err = avgpipe.Partition(t.Context(), w, tune.Overrides{}); err != nil {
 		t.Fatal(err)
 	}

@@ -85,11 +85,11 @@ func stagesByOperations(ctx context.Context, j *job.Job, m *model.Model) (*plan.
 	if err != nil {
 		return nil, err
 	}
-	p, err := profile.Analytic(m, map[string]cluster.DeviceType{"cpu": flatDevice}, []int{j.Batch}, j.Optimizer.Kind, len(j.Optimizer.States()))
+	p, err := profile.Analytic(m, map[string]cluster.DeviceType{"flat": flatDevice}, []int{j.Batch}, j.Optimizer.Kind, len(j.Optimizer.States()))
 	if err != nil {
 		return nil, cli.BadInput(err)
 	}
-	base, err := avgpipe.Partition(ctx, &avgpipe.Workload{Profile: p, Cluster: cluster.Local(j.Workers, j.Workers, 0, 1e-9, 1e15, 1e15), Batch: j.Batch}, fix)
+	base, err := avgpipe.Partition(ctx, &avgpipe.Workload{Profile: p, Cluster: cluster.Local("flat", j.Workers, j.Workers, 0, 1e-9, 1e15, 1e15), Batch: j.Batch}, fix)
 	return base, cli.BadInput(err)
 }
 

@@ -61,7 +61,7 @@ func session(c *cobra.Command, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	wired := cluster.Local(j.Workers, prepare.CoresOf(j), 0, 0, 1, 1)
+	wired := cluster.Local(engine.DeviceType(), j.Workers, prepare.CoresOf(j), 0, 0, 1, 1)
 	if j.Wire != "" {
 		if wired, err = prepare.Shaped(j, wired); err != nil {
 			return cli.BadInput(err)

@@ -19,7 +19,7 @@ func TestSettingsAreReadByTheirTables(t *testing.T) {
 	for i := range p.Layers {
 		p.Layers[i].Costs = []profile.Cost{{Device: "cpu", MicroBatch: 2, ForwardS: 1, BackwardS: 2, OutputBytes: 4, SavedBytes: 4}}
 	}
-	c := cluster.Local(2, 0, 0, 0, 10, 10)
+	c := cluster.Local("cpu", 2, 0, 0, 0, 10, 10)
 	for _, planner := range plan.Planners() {
 		formulas, others := []string{"paper"}, map[string]int{}
 		if planner.Artifact != "" {

@@ -33,7 +33,7 @@ func TestPipelineIsOptimal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := randomProfile(t)
 		S := rapid.IntRange(1, len(p.Layers)).Draw(t, "stages")
-		c := cluster.Local(S, 0, int64(rapid.IntRange(0, 400).Draw(t, "memory")), 0.1, 20, 0)
+		c := cluster.Local("cpu", S, 0, int64(rapid.IntRange(0, 400).Draw(t, "memory")), 0.1, 20, 0)
 		l := Limits{Stages: S, MicroBatch: 1, MicroBatches: rapid.IntRange(1, 5).Draw(t, "M")}
 		for range S {
 			l.Recompute = append(l.Recompute, rapid.SampledFrom([]plan.Recompute{plan.KeepAll, plan.KeepInput, plan.Every(1), plan.Every(2)}).Draw(t, "again"))
@@ -71,7 +71,7 @@ func TestPipelineIsOptimal(t *testing.T) {
 
 func TestPipelineRefusals(t *testing.T) {
 	p := &profile.Profile{Model: "m", Layers: []profile.Layer{{TiedTo: -1, Costs: []profile.Cost{{Device: "cpu", MicroBatch: 2}}}}}
-	c := cluster.Local(4, 0, 0, 0, 1, 0)
+	c := cluster.Local("cpu", 4, 0, 0, 0, 1, 0)
 	for _, l := range []Limits{{Stages: 2, MicroBatch: 2, MicroBatches: 1}, {Stages: 1, MicroBatch: 3, MicroBatches: 1}, {Stages: 1, MicroBatch: 2}} {
 		if _, err := Pipeline(p, c, l); err == nil {
 			t.Errorf("%+v was accepted", l)

@@ -45,7 +45,7 @@ func overheads() *profile.Profile {
 
 func workload() *Workload {
 	return &Workload{
-		Profile: overheads(), Cluster: cluster.Local(2, 0, 0, 1e-3, 1e3, 1e3), Batch: 16,
+		Profile: overheads(), Cluster: cluster.Local("cpu", 2, 0, 0, 1e-3, 1e3, 1e3), Batch: 16,
 		Base: &plan.Plan{
 			Replication: "round_robin", Model: "chain",
 			Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 3, Devices: []int{0}},

@@ -99,14 +99,11 @@ func localCluster(j *job.Job, p *profile.Profile) *cluster.Cluster {
 	if t := p.Transfer; t != nil {
 		latency, bandwidth, collective = t.LatencyS, t.BandwidthBytesPerSecond, t.AllReduceBytesPerSecond
 	}
-	c := cluster.Local(j.Workers, CoresOf(j), j.MemoryBytes(), latency, bandwidth, collective)
-	if types := p.DeviceTypes(); len(types) > 0 && types[0] != "cpu" {
-		c.DeviceTypes = map[string]cluster.DeviceType{types[0]: {MemoryBytes: j.MemoryBytes()}}
-		for i := range c.Devices {
-			c.Devices[i] = types[0]
-		}
+	device := "none" // a profile without costs: whoever plans says so
+	if types := p.DeviceTypes(); len(types) > 0 {
+		device = types[0]
 	}
-	return c
+	return cluster.Local(device, j.Workers, CoresOf(j), j.MemoryBytes(), latency, bandwidth, collective)
 }
 
 // coresOf is how many cores the workers share: what the job says, else this machine's

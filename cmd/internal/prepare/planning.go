@@ -253,7 +253,7 @@ func NamesOf(m *model.Model) []string {
 // sharedCores is run's count of cores for a plan on this machine: 0 where each worker
 // has its own.
 func SharedCores(j *job.Job, pl *plan.Plan) int {
-	return predict.Cores(cluster.Local(j.Workers, CoresOf(j), 0, 0, 1, 1), pl)
+	return predict.Cores(cluster.Local("any", j.Workers, CoresOf(j), 0, 0, 1, 1), pl)
 }
 
 // prepareHardware is a job with its model, data that suits it, its profile and this machine, and no plan yet.

@@ -45,7 +45,7 @@ func TestOddRuns(t *testing.T) {
 				NVLink: 5e9 + 95e9*r.Float64(), EthernetP2P: 1e8 + 4e9*r.Float64(), EthernetNCCL: 1e8 + 4e9*r.Float64(),
 			}
 			batch := of.size * (2 + r.IntN(60))
-			c := cluster.Local(G, 0, 0, 0, 1e9, 0)
+			c := cluster.Local("cpu", G, 0, 0, 0, 1e9, 0)
 			a, _, err := newInput(p, c, batch, k)
 			if err != nil {
 				t.Fatal(err)

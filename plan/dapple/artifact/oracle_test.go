@@ -144,5 +144,5 @@ func TestArtifactAnswersAsPublished(t *testing.T) {
 
 // flatCluster is n devices of 16 GB on one fast level.
 func flatCluster(n int) *cluster.Cluster {
-	return cluster.Local(n, 0, 16e9, 0, 1e9, 0)
+	return cluster.Local("cpu", n, 0, 16e9, 0, 1e9, 0)
 }

@@ -116,7 +116,7 @@ func TestArtifactAgainstALiteralTwin(t *testing.T) {
 		}
 		server, count := 1+r.IntN(3), 1+r.IntN(2)
 		G := server * count
-		c := cluster.Local(G, 0, 0, 0, 1e9, 0)
+		c := cluster.Local("cpu", G, 0, 0, 0, 1e9, 0)
 		for i := range c.Devices {
 			c.Devices[i] = "x"
 		}
@@ -198,7 +198,7 @@ func TestArtifactOnPerturbedProfiles(t *testing.T) {
 				p.Layers[l].Costs[0].BackwardS *= 0.9 + 0.2*r.Float64()
 			}
 			k := Constants{MinMicroBatch: size, OptimizerMemoryScaling: 2, NVLink: 25e9, EthernetP2P: 1e9, EthernetNCCL: 3e9, GPUMemory: 16e9, Server: server}
-			c := cluster.Local(16, 0, 0, 0, 1e9, 0)
+			c := cluster.Local("cpu", 16, 0, 0, 0, 1e9, 0)
 			a, _, err := newInput(p, c, 32*size, k)
 			if err != nil {
 				t.Fatal(err)
