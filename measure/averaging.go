@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/stage"
@@ -71,7 +72,7 @@ func (t *Timer) Averaging(ctx context.Context, r profile.Request) (updateS, refe
 			update = append(update, seconds(b.clock.phases[stage.Update][l])...)
 			reference = append(reference, seconds(references[k].phases[stage.Update][l])...)
 		}
-		updateS[l], referenceS[l] = middle(update), middle(reference)/averagedPipelines
+		updateS[l], referenceS[l] = stats.Median(update), stats.Median(reference)/averagedPipelines
 	}
 	return updateS, referenceS, nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/stage"
@@ -79,9 +80,9 @@ func (t *Timer) beside(ctx context.Context, into *profile.Transfer) error {
 			}
 		}
 	}
-	of := func(samples []float64) float64 { return max(0, middle(samples)) }
+	of := func(samples []float64) float64 { return max(0, stats.Median(samples)) }
 	into.DispatchS, into.SendS, into.ReceiveS, into.LayerS, into.WakeS = of(all.dispatch), of(all.send), of(all.receive), of(all.layer), of(all.wake)
-	into.StallS = slices.Max(all.computations) - middle(all.computations)
+	into.StallS = slices.Max(all.computations) - stats.Median(all.computations)
 	return nil
 }
 
@@ -150,14 +151,14 @@ func (b *besides) add(own []trace.Event, layersS []float64, loop []profile.Layer
 	}
 	forward, backward := 0.0, 0.0
 	for _, l := range loop {
-		forward, backward = forward+middle(l.ForwardS), backward+middle(l.BackwardS)
+		forward, backward = forward+stats.Median(l.ForwardS), backward+stats.Median(l.BackwardS)
 	}
 	for kind, loopS := range map[string]float64{"F": forward, "B": backward} {
 		if s := layers[0][kind]; len(s) > 0 {
-			b.layer = append(b.layer, (middle(s)-loopS)/float64(len(loop)))
+			b.layer = append(b.layer, (stats.Median(s)-loopS)/float64(len(loop)))
 		}
 		if len(whole[0][kind]) > 0 && len(whole[1][kind]) > 0 {
-			b.wake = append(b.wake, middle(whole[1][kind])-middle(whole[0][kind]))
+			b.wake = append(b.wake, stats.Median(whole[1][kind])-stats.Median(whole[0][kind]))
 		}
 	}
 	return nil

@@ -3,10 +3,10 @@ package measure
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/profile"
@@ -162,7 +162,7 @@ func (c *crew) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTi
 			o.BackwardS = append(o.BackwardS, backward...)
 			o.BackwardInputS = append(o.BackwardInputS, seconds(b.clock.phases[stage.InputHalf][l])...)
 			o.BackwardWeightS = append(o.BackwardWeightS, seconds(b.clock.phases[stage.WeightHalf][l])...)
-			o.WorkerS = append(o.WorkerS, middle(forward)+middle(backward))
+			o.WorkerS = append(o.WorkerS, stats.Median(forward)+stats.Median(backward))
 			o.BareForwardS = append(o.BareForwardS, seconds(b.clock.again[stage.Pass][l])...)
 			again := seconds(b.clock.again[stage.Forward][l])
 			for i, s := range seconds(b.clock.again[stage.Backward][l]) {
@@ -300,18 +300,8 @@ func (t *Timer) Updates(ctx context.Context, r profile.Request) (updateS []float
 			all = append(all, seconds(b.clock.phases[stage.Update][l])...)
 		}
 		if len(all) > 0 {
-			updateS[l] = middle(all) + max(0, middle(beside))/float64(with)
+			updateS[l] = stats.Median(all) + max(0, stats.Median(beside))/float64(with)
 		}
 	}
 	return updateS, t.optimizer.Kind, len(t.optimizer.States()), nil
-}
-
-// middle is the median, 0 of nothing.
-func middle(xs []float64) float64 {
-	if len(xs) == 0 {
-		return 0
-	}
-	xs = slices.Clone(xs)
-	slices.Sort(xs)
-	return (xs[(len(xs)-1)/2] + xs[len(xs)/2]) / 2
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run/place"
@@ -115,7 +116,7 @@ func (t *Timer) latency(ctx context.Context) (float64, error) {
 	if len(took) == 0 {
 		return 0, fmt.Errorf("measure: measuring: no message was waited for")
 	}
-	return middle(took), nil
+	return stats.Median(took), nil
 }
 
 // bandwidth is that of handing a copy of a tensor to another worker.
@@ -141,7 +142,7 @@ func (t *Timer) bandwidth() (float64, error) {
 			took = append(took, bracket{begun, dev.Record()})
 			c.Free()
 		}
-		rate = copyBytes / middle(seconds(took))
+		rate = copyBytes / stats.Median(seconds(took))
 		return nil
 	})
 	return rate, err
@@ -194,5 +195,5 @@ func (t *Timer) allReduceRate(ctx context.Context, workers int) (float64, error)
 		}
 		took = append(took, time.Since(start).Seconds())
 	}
-	return reduceBytes / middle(took), nil
+	return reduceBytes / stats.Median(took), nil
 }

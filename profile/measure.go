@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/model"
 )
 
@@ -204,26 +205,26 @@ const (
 func costOf(t LayerTiming, device string, size int) Cost {
 	c := Cost{
 		Device: device, MicroBatch: size,
-		ForwardS: median(t.ForwardS), BackwardS: median(t.BackwardS),
+		ForwardS: stats.Median(t.ForwardS), BackwardS: stats.Median(t.BackwardS),
 		OutputBytes: t.OutputBytes, SavedBytes: t.SavedBytes,
 		ForwardPeakBytes: t.ForwardPeakBytes, BackwardPeakBytes: t.BackwardPeakBytes, FirstBackwardPeakBytes: t.FirstBackwardPeakBytes,
 	}
 	c.WorkspaceBytes = max(0, t.ForwardPeakBytes-t.SavedBytes, t.BackwardPeakBytes)
 	if len(t.BackwardInputS) > 0 && len(t.BackwardWeightS) > 0 {
-		c.BackwardInputS, c.BackwardWeightS = new(median(t.BackwardInputS)), new(median(t.BackwardWeightS))
+		c.BackwardInputS, c.BackwardWeightS = new(stats.Median(t.BackwardInputS)), new(stats.Median(t.BackwardWeightS))
 	}
 	if len(t.BareForwardS) > 0 && len(t.AgainS) > 0 {
-		c.BareForwardS, c.AgainS = new(median(t.BareForwardS)), new(median(t.AgainS))
+		c.BareForwardS, c.AgainS = new(stats.Median(t.BareForwardS)), new(stats.Median(t.AgainS))
 	}
-	c.FeedS = median(t.FeedS)
+	c.FeedS = stats.Median(t.FeedS)
 	c.PendingBytes, c.HalvesPeakBytes = new(t.PendingBytes), new(t.HalvesPeakBytes)
 	both := make([]float64, min(len(t.ForwardS), len(t.BackwardS)))
 	for i := range both {
 		both[i] = t.ForwardS[i] + t.BackwardS[i]
 	}
-	slices.Sort(both)
-	if n := len(both); n > 3 && both[n/2] > 0 {
-		c.Spread = (both[3*n/4] - both[n/4]) / both[n/2]
+	if middle := stats.Median(both); len(both) > 3 && middle > 0 {
+		lower, upper := stats.Quartiles(both)
+		c.Spread = (upper - lower) / middle
 	}
 	return c
 }
@@ -250,18 +251,6 @@ func pendingInputs(layers []Layer, timings []LayerTiming) []int64 {
 		}
 	}
 	return inputs
-}
-
-func median(s []float64) float64 {
-	if len(s) == 0 {
-		return 0
-	}
-	s = slices.Clone(s)
-	slices.Sort(s)
-	if n := len(s); n%2 == 0 {
-		return (s[n/2-1] + s[n/2]) / 2
-	}
-	return s[len(s)/2]
 }
 
 // describe is the part of a profile that a description alone gives.

@@ -1,6 +1,10 @@
 package profile
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/internal/stats"
+)
 
 // visit is what one visit to one micro-batch size measured of every layer.
 type visit []LayerTiming
@@ -9,7 +13,7 @@ type visit []LayerTiming
 func (v visit) lengthS() float64 {
 	sum := 0.0
 	for _, t := range v {
-		sum += median(t.ForwardS) + median(t.BackwardS)
+		sum += stats.Median(t.ForwardS) + stats.Median(t.BackwardS)
 	}
 	return sum
 }
@@ -49,7 +53,7 @@ func paces(rounds [][]visit) []float64 {
 			for r := range rounds {
 				lengths = append(lengths, rounds[r][s].lengthS()/pace[r])
 			}
-			usual[s] = median(lengths)
+			usual[s] = stats.Median(lengths)
 		}
 		for r, visits := range rounds {
 			var against []float64
@@ -59,11 +63,11 @@ func paces(rounds [][]visit) []float64 {
 				}
 			}
 			if len(against) > 0 {
-				pace[r] = median(against)
+				pace[r] = stats.Median(against)
 			}
 		}
 	}
-	middle := median(pace)
+	middle := stats.Median(pace)
 	for r := range pace {
 		pace[r] /= middle
 	}
@@ -129,5 +133,5 @@ func paceSpread(rounds [][]visit) float64 {
 	if len(behind) < fewestPaced {
 		return 0
 	}
-	return median(behind)
+	return stats.Median(behind)
 }

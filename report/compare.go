@@ -3,8 +3,8 @@ package report
 import (
 	"fmt"
 	"math"
-	"slices"
 
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -106,9 +106,9 @@ func (n *Numbers) busy(steps []trace.StepMark, busy [][]float64) {
 			bubbles = append(bubbles, 1-sum(busy[k])/(float64(workers)*(s.EndS-s.StartS)))
 		}
 	}
-	n.Bubble = median(bubbles)
+	n.Bubble = stats.Median(bubbles)
 	for _, b := range byWorker {
-		n.BusyS = append(n.BusyS, median(b))
+		n.BusyS = append(n.BusyS, stats.Median(b))
 	}
 }
 
@@ -151,20 +151,6 @@ func predictedOf(p *plan.Predicted, evaluated bool) Numbers {
 	}
 	return Numbers{Steps: 1, StepS: p.StepS, SamplesPerSecond: p.SamplesPerSecond, Bubble: p.Bubble,
 		BusyS: p.BusyS, PeakBytes: peaks, PeakActivations: p.PeakActivations}
-}
-
-// median of numbers in any order; 0 of none. The mean of the two in the middle.
-func median(xs []float64) float64 {
-	if len(xs) == 0 {
-		return 0
-	}
-	xs = slices.Clone(xs)
-	slices.Sort(xs)
-	m := len(xs) / 2
-	if len(xs)%2 == 1 {
-		return xs[m]
-	}
-	return (xs[m-1] + xs[m]) / 2
 }
 
 // Unit is what a number of a Comparison counts.

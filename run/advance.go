@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
@@ -98,8 +99,7 @@ func (a *Advancing) adapt(so trace.Timeline) {
 	if len(took) == 0 {
 		return
 	}
-	slices.Sort(took)
-	median := (took[(len(took)-1)/2] + took[len(took)/2]) / 2
+	median := stats.Median(took)
 	deeper := a.control.Deeper()
 	before := a.depths
 	a.depths, a.settled = a.control.Next(median, deeper != nil && (a.Fits == nil || a.Fits(deeper)))

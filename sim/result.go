@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -90,8 +91,7 @@ func (s *state) summary() Summary {
 		for i, m := range s.tl.Steps[1:] {
 			took = append(took, m.EndS-s.tl.Steps[i].EndS)
 		}
-		slices.Sort(took)
-		sum.StepS = (took[(len(took)-1)/2] + took[len(took)/2]) / 2
+		sum.StepS = stats.Median(took)
 	}
 	steps, busy := float64(max(1, sum.Steps)), 0.0
 	for w := range s.workers {

@@ -1,6 +1,6 @@
 package trace
 
-import "slices"
+import "github.com/millrace-ml/millrace/internal/stats"
 
 // Period is the median time, in seconds, from the end of one settled step to the end of the
 // next: what each further step adds to a training. Where something else stands between two
@@ -15,7 +15,7 @@ func (t *Timeline) Period(skip int) float64 {
 	if len(apart) == 0 {
 		return medianLength(steps)
 	}
-	return median(apart)
+	return stats.Median(apart)
 }
 
 // following is the positions of steps that begin where the one before them ends, or sooner: nothing else stands
@@ -70,14 +70,5 @@ func medianLength(steps []StepMark) float64 {
 	for _, s := range steps {
 		lengths = append(lengths, s.EndS-s.StartS)
 	}
-	return median(lengths)
-}
-
-// median of numbers in any order; the mean of the two in the middle; 0 of none.
-func median(xs []float64) float64 {
-	if len(xs) == 0 {
-		return 0
-	}
-	slices.Sort(xs)
-	return (xs[(len(xs)-1)/2] + xs[len(xs)/2]) / 2
+	return stats.Median(lengths)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/millrace-ml/millrace/internal/stats"
 )
 
 // Busy is how long each worker computed between startS and endS, by worker, in
@@ -114,7 +116,7 @@ func (t *Timeline) MedianStep(skip int) (StepMark, bool) {
 		lengths[i] = s.EndS - s.StartS
 	}
 	slices.Sort(lengths)
-	middle := lengths[(len(lengths)-1)/2]
+	middle := lengths[stats.Middle(len(lengths))]
 	drawn := t.Kept(skip)
 	if len(drawn) == 0 {
 		drawn = steps

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
@@ -194,31 +195,14 @@ func typical(iterations [][]float64) float64 {
 	var means []float64
 	for _, d := range iterations {
 		if len(d) > 0 {
-			means = append(means, mean(d))
+			means = append(means, stats.Mean(d))
 		}
 	}
 	if len(means) == 0 {
 		return 0
 	}
 	slices.Sort(means)
-	return means[(len(means)-1)/2]
-}
-
-// middle is the median of sorted values, 0 of none.
-func middle(sorted []float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
-}
-
-// mean is 0 of none.
-func mean(all []float64) float64 {
-	sum := 0.0
-	for _, x := range all {
-		sum += x
-	}
-	return sum / float64(max(len(all), 1))
+	return means[stats.Middle(len(means))]
 }
 
 // spread is the distance of the quartiles of a stage's forwards and backwards, as a part of
@@ -227,9 +211,9 @@ func spread(of map[instructions][][]float64, stage int) float64 {
 	apart, all := 0.0, 0.0
 	for _, kind := range []string{"F", "B"} {
 		d := slices.Concat(of[instructions{stage, kind}]...)
-		slices.Sort(d)
-		if n := len(d); n > 3 {
-			apart, all = apart+d[3*n/4]-d[n/4], all+middle(d)
+		if len(d) > 3 {
+			lower, upper := stats.Quartiles(d)
+			apart, all = apart+upper-lower, all+stats.Median(d)
 		}
 	}
 	if all == 0 {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/millrace-ml/millrace/internal/stats"
 )
 
 // traverse tries every setting, follows the guidelines and holds the predictions against what was
@@ -70,7 +72,7 @@ func (t *tuning) traverse(ctx context.Context) error {
 // inTheMiddle is the trial with the median time, of two the faster one.
 func inTheMiddle(trials []Scored) *Scored {
 	sorted := slices.SortedFunc(slices.Values(trials), func(a, b Scored) int { return cmp.Compare(a.StepS, b.StepS) })
-	return &sorted[(len(sorted)-1)/2]
+	return &sorted[stats.Middle(len(sorted))]
 }
 
 // scatter is how far the trials of a setting are off their median: no prediction of one can be
@@ -156,7 +158,6 @@ func errorOf(by Method, pairs [][2]Scored) PredictionError {
 		e.MeanMemory += memory / float64(len(pairs))
 		e.WorstStep, e.WorstMemory = max(e.WorstStep, step), max(e.WorstMemory, memory)
 	}
-	slices.Sort(steps)
-	e.MeanStep, e.MedianStep = mean(steps), middle(steps)
+	e.MeanStep, e.MedianStep = stats.Mean(steps), stats.Median(steps)
 	return e
 }
