@@ -15,7 +15,7 @@ import (
 )
 
 // Advancing adapts the depths of a plan's schedule while it trains (AvgPipe §4.2, Algorithm 1;
-// schedule.Advance): Programs of Every steps, each with one forward more in advance, while their
+// family.Advance): Programs of Every steps, each with one forward more in advance, while their
 // median step gets faster and memory lasts; from then on the depths that were fastest. Depths
 // change the order of instructions and no bit of what they compute.
 type Advancing struct {
@@ -24,7 +24,7 @@ type Advancing struct {
 	Clip  bool
 	Rule  family.AdvanceRule // "" is schedule.Graded
 	Every int                // steps of the same depths before they are judged; 0: 8
-	// Patience and MinGain are schedule.Advance's; 0 stands for 2 advances and 1 % of a step,
+	// Patience and MinGain are family.Advance's; 0 stands for 2 advances and 1 % of a step,
 	// which is about what steps vary by themselves.
 	Patience int
 	MinGain  float64

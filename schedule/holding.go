@@ -19,7 +19,7 @@ type Holding struct {
 }
 
 // Holdings is a Holding of every replica, by pipeline, stage and replica. The Program is
-// lowered and passes Check.
+// lowered and passes check.Check.
 func (p *Program) Holdings() []Holding {
 	type place struct{ pipeline, stage, replica int }
 	var out []Holding

@@ -24,7 +24,7 @@ func (p *Program) WriteJSON(w io.Writer) error {
 }
 
 // ReadJSON reads what WriteJSON wrote. Unknown fields, other versions and anything behind
-// the Program are refused. What it accepts still has to pass Check.
+// the Program are refused. What it accepts still has to pass check.Check.
 func ReadJSON(r io.Reader) (*Program, error) {
 	f := programFile{Program: &Program{}}
 	dec := json.NewDecoder(r)

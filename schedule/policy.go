@@ -130,7 +130,7 @@ func (p *Program) entries(pipeline int) map[int32]int {
 }
 
 // Uses is every F, B, I, W, EV and U of a worker in the order of its list. It needs a
-// lowered Program that passes Check.
+// lowered Program that passes check.Check.
 func (p *Program) Uses(worker int) []Use {
 	type version struct {
 		pipeline int16

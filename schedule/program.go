@@ -58,7 +58,7 @@ type Program struct {
 	// behind their gradients, so that the sum over the replicas goes on beside the next minibatch.
 	DeferUpdates bool `json:"defer_updates,omitempty"`
 	// PostValidate: updates do not wait for the gradient norm, and are validated in the next step; see
-	// LowerOptions.
+	// lower.Options.
 	PostValidate bool `json:"post_validate,omitempty"`
 	Lowered      bool `json:"lowered"` // transfers, collectives and updates are in
 	Prologue     Part `json:"prologue"`

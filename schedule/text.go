@@ -136,7 +136,7 @@ func numbers(ns []int) string {
 	return strings.Join(words, " ")
 }
 
-// ParseText reads the text form. What it accepts still has to pass Check. Errors
+// ParseText reads the text form. What it accepts still has to pass check.Check. Errors
 // name the line.
 func ParseText(r io.Reader) (*Program, error) {
 	in := bufio.NewScanner(r)

@@ -62,7 +62,7 @@ const mostPlayed = 1 << 27
 // is a StallError.
 func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary, error) {
 	if !p.Lowered {
-		return nil, Summary{}, fmt.Errorf("sim: program %s is not lowered; schedule.Lower adds its transfers and updates", p.Name)
+		return nil, Summary{}, fmt.Errorf("sim: program %s is not lowered; lower.Lower adds its transfers and updates", p.Name)
 	}
 	if err := check.Validate(p); err != nil {
 		return nil, Summary{}, fmt.Errorf("sim: %w", err)

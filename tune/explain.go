@@ -271,7 +271,7 @@ func Remedies(ctx context.Context, r Request, e *MemoryError) []string {
 	return out
 }
 
-// Spans are the boxes of a Timeline's forwards and backwards before a moment, for schedule.Grid.
+// Spans are the boxes of a Timeline's forwards and backwards before a moment, for draw.Grid.
 func Spans(t *trace.Timeline, endS float64) []draw.Span {
 	var out []draw.Span
 	for _, e := range t.Events {

@@ -21,7 +21,7 @@ import (
 // gridColumns bounds a drawing on a terminal.
 const gridColumns = 40
 
-// grid draws a Timeline with schedule.Grid, a column for the shortest computation; of many
+// grid draws a Timeline with draw.Grid, a column for the shortest computation; of many
 // columns the first. Boxes name their stage where workers hold several, and of elastic averaging
 // their pipeline, by a letter.
 func grid(p *schedule.Program, t *trace.Timeline) string {

@@ -5,7 +5,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// CheckHeld refuses a Program in which a worker holds more than so many micro-batches between
+// Held refuses a Program in which a worker holds more than so many micro-batches between
 // their forward and their last gradient, counting those of each of its stages. It names the
 // forward that is one too many. The Program has passed Check.
 func Held(p *schedule.Program, most int) error {

@@ -68,7 +68,7 @@ func (s *Source) torchLines(text string) {
 	}
 }
 
-// Check is Check of the Program, and CheckHeld where a worker may hold only so many
+// Check is Check of the Program, and check.Held where a worker may hold only so many
 // micro-batches (0 is any number); errors name lines and the file.
 func (s *Source) Check(held int) (check.Report, error) {
 	rep, err := check.Check(s.Program)

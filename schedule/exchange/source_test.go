@@ -62,9 +62,9 @@ func TestLinesOfWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestCheckHeld: the limit is met exactly by the peak that Check reports, and one less names the
+// TestHeld: the limit is met exactly by the peak that Check reports, and one less names the
 // forward that breaks it.
-func TestCheckHeld(t *testing.T) {
+func TestHeld(t *testing.T) {
 	for name, placement := range map[string][][]int{
 		"1f1b": schedule.Replicated(4, 1), "interleaved": schedule.Wrap(4, 2), "zb-v": schedule.Vee(4),
 		"v-min": schedule.Vee(4), "chimera": schedule.Bidirectional(4),

@@ -26,7 +26,7 @@ func RegisterProgram(p *schedule.Program) error {
 	return err
 }
 
-// FamilyOf is the family that RegisterProgram registers.
+// Of is the family that RegisterProgram registers.
 func Of(p *schedule.Program) (Family, error) {
 	if _, err := check.Check(p); err != nil {
 		return Family{}, err

@@ -92,7 +92,7 @@ func (l *Local) Load(p *schedule.Program) error {
 func (l *Local) mayLoad(p *schedule.Program) error {
 	switch {
 	case !p.Lowered:
-		return fmt.Errorf("machine: program %s is not lowered; schedule.Lower adds its transfers and updates", p.Name)
+		return fmt.Errorf("machine: program %s is not lowered; lower.Lower adds its transfers and updates", p.Name)
 	case l.worker < 0 || l.worker >= p.Workers:
 		return fmt.Errorf("machine: program %s has %d workers, and no worker %d", p.Name, p.Workers, l.worker)
 	case l.p != nil && l.p.Workers != p.Workers:

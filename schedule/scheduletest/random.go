@@ -43,7 +43,7 @@ func Everything() Options {
 // attempts is how often a dead end is drawn again before replicas, which alone lead there, are given up.
 const attempts = 20
 
-// Random draws a compute-only Program. schedule.Check passes it.
+// Random draws a compute-only Program. check.Check passes it.
 func Random(choose Choose, o Options) *schedule.Program {
 	for range attempts {
 		if p := draw(choose, o); p != nil {
@@ -59,7 +59,7 @@ func Random(choose Choose, o Options) *schedule.Program {
 	o.Policies = nil // a synchronous order without replicas has no dead end
 	p := draw(choose, o)
 	if p == nil {
-		panic("scheduletest: schedule.Check refuses a step that has just been run")
+		panic("scheduletest: check.Check refuses a step that has just been run")
 	}
 	return p
 }

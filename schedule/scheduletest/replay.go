@@ -9,7 +9,7 @@ import (
 
 // Replay runs a lowered Program of one pipeline the slow way, from the meaning of each instruction
 // alone, and says what is wrong with it, or nil. Whole lists are walked for every rule and
-// nothing is shared with schedule.Check or its Machine but the Program's fields and who sends to
+// nothing is shared with check.Check or the Machine but the Program's fields and who sends to
 // whom. What can happen happens at once: lists wait for messages, never for the absence of one,
 // so that every order of execution comes to the same end.
 func Replay(p *schedule.Program) error {
