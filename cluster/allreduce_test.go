@@ -85,7 +85,8 @@ func TestRailsBehindUplinks(t *testing.T) {
 		all[i] = i
 	}
 	close(t, "hierarchical", c.HierarchicalAllReduceS(all, 80), 6*20.0/100+2*40.0/10+2*20.0/5)
-	close(t, "ring", c.RingAllReduceS(all, 80), 30*5.0/10) // 5 bytes over an uplink, half of them over each of two rails
+	// 5 bytes over an uplink, half of them over each of two rails
+	close(t, "ring", c.RingAllReduceS(all, 80), 30*5.0/10)
 }
 
 func TestLinksByHand(t *testing.T) {
@@ -143,7 +144,8 @@ func TestPresets(t *testing.T) {
 		t.Errorf("%v, %v", c, err)
 	}
 	for name, want := range map[string]string{
-		"dapple-d": "presets are", "dapple-a:8": "it has 2 levels", "dapple-a:4x0": "is no number of members", "workshop-3090-4090:2x2": "its nodes differ",
+		"dapple-d": "presets are", "dapple-a:8": "it has 2 levels", "dapple-a:4x0": "is no number of members",
+		"workshop-3090-4090:2x2": "its nodes differ",
 	} {
 		if _, err := Read(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want it to say %q", name, err, want)

@@ -29,8 +29,9 @@ type Level struct {
 	LatencyS                          float64
 	CollectiveBandwidthBytesPerSecond float64 // bus bandwidth all-reduce reaches; 0: as BandwidthBytesPerSecond
 	FullDuplex                        bool
-	OccupiesDevice                    bool // BaPipe's synchronous execution: a transfer keeps both devices from computing
-	Shared                            bool // one link for the whole group, so that all its transfers contend
+	// BaPipe's synchronous execution: a transfer keeps both devices from computing
+	OccupiesDevice bool
+	Shared         bool // one link for the whole group, so that all its transfers contend
 	// OneMemory: devices are threads of one process. What is sent is the receiver's to hold at
 	// once, and LatencyS is that of waking it.
 	OneMemory bool

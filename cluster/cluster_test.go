@@ -40,7 +40,8 @@ func TestReadAndAsk(t *testing.T) {
 }
 
 func TestNodesOverride(t *testing.T) {
-	c, err := Parse(strings.NewReader(strings.Replace(dappleA, "device: v100", "device: v100\nnodes: [{device: v100}, {device: t4}]", 1)))
+	c, err := Parse(strings.NewReader(strings.Replace(dappleA, "device: v100", "device: v100\nnodes: [{device: "+
+		"v100}, {device: t4}]", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,8 @@ func TestRefusals(t *testing.T) {
 		{"memory: 16GiB", "memory: 16GiB, efficiency: {linear: .inf}", "efficiency of linear is +Inf"},
 		{"device: v100", "device: v100\nnodes: [{count: -1}]", "count is -1"},
 		{"device: v100", "device: v100\nnodes: [{count: 2, latency: -1us}]", "latency is -1us"},
-		{"levels:", "levels:" + strings.Repeat("\n  - {name: x, size: 1, bandwidth: 1GB/s}", 15), "17 levels; 16 at most"},
+		{"levels:", "levels:" + strings.Repeat("\n  - {name: x, size: 1, bandwidth: 1GB/s}", 15), "17 levels; 16 at " +
+			"most"},
 		{"device: v100", "cores: 2", "device 0 has no type; name one of device_types (t4, v100)"},
 		{"device: v100", "device: v100\nnodes: [{device: t4}]", "1 nodes of 8 devices"},
 	} {
@@ -101,7 +103,8 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if c, err := Parse(strings.NewReader(text)); err == nil && len(c.Devices) > 1 {
-			if n := len(c.Devices); !(c.TransferS(0, n-1, 1) >= 0) || !(c.AllReduceS([]int{0, n - 1}, 1) >= 0) || len(c.Links(0, n-1)) == 0 {
+			if n := len(c.Devices); !(c.TransferS(0, n-1, 1) >= 0) || !(c.AllReduceS([]int{0, n - 1}, 1) >= 0) ||
+				len(c.Links(0, n-1)) == 0 {
 				t.Error("time runs backwards, or there is no way")
 			}
 		}
@@ -120,7 +123,8 @@ func FuzzParseBytes(f *testing.F) {
 		}
 		printed := FormatBytes(n)
 		m, err := ParseBytes(printed)
-		if off := math.Abs(float64(m - n)); n < 0 || err != nil && !strings.ContainsAny(printed, "e") || err == nil && off > float64(n)/150 {
+		if off := math.Abs(float64(m - n)); n < 0 || err != nil && !strings.ContainsAny(printed, "e") || err == nil &&
+			off > float64(n)/150 {
 			t.Errorf("%q is %d bytes, printed as %q, which is %d, %v", text, n, printed, m, err)
 		}
 	})

@@ -132,7 +132,8 @@ func (f *file) cluster() (*Cluster, error) {
 		c.Levels = append(c.Levels, level)
 	}
 	if len(c.Levels) == 0 {
-		return nil, fmt.Errorf("cluster: %s has no levels; give one at least, like {name: server, size: 8, bandwidth: 130GB/s, latency: 5us}", f.Name)
+		return nil, fmt.Errorf("cluster: %s has no levels; give one at least, like {name: server, size: 8, "+
+			"bandwidth: 130GB/s, latency: 5us}", f.Name)
 	}
 	return c, f.placeDevices(c, count)
 }
@@ -146,7 +147,8 @@ func (d fileDeviceType) deviceType() (t DeviceType, err error) {
 	}
 	for kind, e := range d.Efficiency {
 		if !(e > 0 && e <= 2) {
-			return t, fmt.Errorf("efficiency of %s is %v; a fraction over 0, up to 1, or to 2 where an algorithm does with less arithmetic than is counted", kind, e)
+			return t, fmt.Errorf("efficiency of %s is %v; a fraction over 0, up to 1, or to 2 where an algorithm "+
+				"does with less arithmetic than is counted", kind, e)
 		}
 	}
 	if d.Peak != "" {
@@ -155,7 +157,8 @@ func (d fileDeviceType) deviceType() (t DeviceType, err error) {
 		}
 	}
 	if d.MemoryBandwidth != "" {
-		if t.MemoryBandwidthBytesPerSecond, err = positive(d.MemoryBandwidth, "memory_bandwidth", rateUnits); err != nil {
+		if t.MemoryBandwidthBytesPerSecond, err = positive(d.MemoryBandwidth, "memory_bandwidth",
+			rateUnits); err != nil {
 			return t, err
 		}
 	}
@@ -163,7 +166,8 @@ func (d fileDeviceType) deviceType() (t DeviceType, err error) {
 		return t, nil
 	}
 	if d.Peak != "" {
-		return t, fmt.Errorf("it has both peak and fpga; a board's peak is dsp_slices x flops_per_slice x clock, so leave peak out")
+		return t, fmt.Errorf("it has both peak and fpga; a board's peak is dsp_slices x flops_per_slice x clock, so " +
+			"leave peak out")
 	}
 	if t.FPGA, err = d.FPGA.board(); err != nil {
 		return t, fmt.Errorf("fpga: %w", err)
@@ -173,7 +177,8 @@ func (d fileDeviceType) deviceType() (t DeviceType, err error) {
 }
 
 func (l fileLevel) level() (out Level, err error) {
-	out = Level{Name: l.Name, Size: l.Size, FullDuplex: l.Duplex != "half", OccupiesDevice: l.OccupiesDevice, Shared: l.Shared, Uplinks: l.Uplinks}
+	out = Level{Name: l.Name, Size: l.Size, FullDuplex: l.Duplex != "half", OccupiesDevice: l.OccupiesDevice,
+		Shared: l.Shared, Uplinks: l.Uplinks}
 	if l.Size < 1 || l.Size > MaxDevices {
 		return out, fmt.Errorf("size is %d; it must be 1 at least, and %d at most", l.Size, MaxDevices)
 	}
@@ -192,7 +197,8 @@ func (l fileLevel) level() (out Level, err error) {
 		}
 	}
 	if l.CollectiveBandwidth != "" {
-		if out.CollectiveBandwidthBytesPerSecond, err = positive(l.CollectiveBandwidth, "collective_bandwidth", rateUnits); err != nil {
+		if out.CollectiveBandwidthBytesPerSecond, err = positive(l.CollectiveBandwidth, "collective_bandwidth",
+			rateUnits); err != nil {
 			return out, err
 		}
 	}

@@ -62,7 +62,8 @@ func (f *fileFPGA) board() (*FPGA, error) {
 		b.FLOPsPerSlice = 2
 	}
 	if !(b.FLOPsPerSlice > 0 && b.FLOPsPerSlice <= 64) {
-		return nil, fmt.Errorf("flops_per_slice is %v; operations of one slice in one cycle, over 0 and up to 64 (a multiply and an add are 2)", f.FLOPsPerSlice)
+		return nil, fmt.Errorf("flops_per_slice is %v; operations of one slice in one cycle, over 0 and up to 64 (a "+
+			"multiply and an add are 2)", f.FLOPsPerSlice)
 	}
 	var err error
 	if b.ClockHz, err = positive(f.Clock, "clock", clockUnits); err != nil {

@@ -21,17 +21,20 @@ func (f *file) placeDevices(c *Cluster, count int) error {
 			t = nodes[i/size].typeOf(i%size, f.Device)
 		}
 		if t == "" {
-			return fmt.Errorf("cluster: %s: device %d has no type; name one of device_types (%s) with device:, or in nodes:", f.Name, i, strings.Join(slices.Sorted(maps.Keys(c.DeviceTypes)), ", "))
+			return fmt.Errorf("cluster: %s: device %d has no type; name one of device_types (%s) with device:, or in "+
+				"nodes:", f.Name, i, strings.Join(slices.Sorted(maps.Keys(c.DeviceTypes)), ", "))
 		}
 		if _, ok := c.DeviceTypes[t]; !ok {
-			return fmt.Errorf("cluster: %s: device %d is of type %q, which device_types does not have; there are %s", f.Name, i, t, strings.Join(slices.Sorted(maps.Keys(c.DeviceTypes)), ", "))
+			return fmt.Errorf("cluster: %s: device %d is of type %q, which device_types does not have; there are %s",
+				f.Name, i, t, strings.Join(slices.Sorted(maps.Keys(c.DeviceTypes)), ", "))
 		}
 		c.Devices = append(c.Devices, t)
 	}
 	for i, n := range nodes {
 		own, err := n.own()
 		if err == nil && len(n.Devices) > 0 && len(n.Devices) != size {
-			err = fmt.Errorf("it lists %d devices; its level %s has %d in a node", len(n.Devices), c.Levels[0].Name, size)
+			err = fmt.Errorf("it lists %d devices; its level %s has %d in a node", len(n.Devices), c.Levels[0].Name,
+				size)
 		}
 		if err != nil {
 			return fmt.Errorf("cluster: %s: node %d: %w", f.Name, i, err)
@@ -52,7 +55,8 @@ func (f *file) expandNodes(size, count int) ([]fileNode, error) {
 	all := 0
 	for i, n := range f.Nodes {
 		if n.Count < 0 || n.Count > MaxDevices {
-			return nil, fmt.Errorf("cluster: %s: node entry %d: count is %d; it is 1 at least, or left out for 1", f.Name, i, n.Count)
+			return nil, fmt.Errorf("cluster: %s: node entry %d: count is %d; it is 1 at least, or left out for 1",
+				f.Name, i, n.Count)
 		}
 		if n.Device != "" && len(n.Devices) > 0 {
 			return nil, fmt.Errorf("cluster: %s: node entry %d has both device and devices; choose one", f.Name, i)
@@ -60,7 +64,8 @@ func (f *file) expandNodes(size, count int) ([]fileNode, error) {
 		all += max(1, n.Count)
 	}
 	if all > 0 && all*size != count {
-		return nil, fmt.Errorf("cluster: %s: %d nodes of %d devices; its levels hold %d devices", f.Name, all, size, count)
+		return nil, fmt.Errorf("cluster: %s: %d nodes of %d devices; its levels hold %d devices", f.Name, all, size,
+			count)
 	}
 	var nodes []fileNode
 	for _, n := range f.Nodes {

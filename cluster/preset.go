@@ -33,7 +33,8 @@ func Preset(name string) (*Cluster, error) {
 	base, shape, sized := strings.Cut(name, ":")
 	text, err := presetFiles.ReadFile("presets/" + base + ".yaml")
 	if err != nil {
-		return nil, fmt.Errorf("cluster: there is no file and no preset %q; presets are %s", base, strings.Join(Presets(), ", "))
+		return nil, fmt.Errorf("cluster: there is no file and no preset %q; presets are %s", base,
+			strings.Join(Presets(), ", "))
 	}
 	f, err := parse(text)
 	if err != nil {
@@ -60,7 +61,8 @@ func PresetText(name string) (string, error) {
 func (f *file) resize(shape string) error {
 	words := strings.Split(shape, "x")
 	if len(words) != len(f.Levels) {
-		return fmt.Errorf("size %q names %d levels; it has %d levels, like %s", shape, len(words), len(f.Levels), f.shape())
+		return fmt.Errorf("size %q names %d levels; it has %d levels, like %s", shape, len(words), len(f.Levels),
+			f.shape())
 	}
 	if len(f.Nodes) > 0 {
 		return fmt.Errorf("its nodes differ, so that it has one size, %s; write a file for another", f.shape())

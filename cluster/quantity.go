@@ -14,12 +14,14 @@ type unit struct {
 }
 
 var (
-	byteUnits = []unit{{"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}}
+	byteUnits = []unit{{"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"KiB", 1 << 10},
+		{"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}}
 	rateUnits = []unit{{"B/s", 1}, {"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}, {"TB/s", 1e12}, {"GiB/s", 1 << 30},
 		{"bps", 0.125}, {"Kbps", 125}, {"Mbps", 125e3}, {"Gbps", 125e6}, {"Tbps", 125e9}}
 	timeUnits  = []unit{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}}
 	clockUnits = []unit{{"Hz", 1}, {"kHz", 1e3}, {"MHz", 1e6}, {"GHz", 1e9}}
-	speedUnits = []unit{{"FLOPS", 1}, {"KFLOPS", 1e3}, {"MFLOPS", 1e6}, {"GFLOPS", 1e9}, {"TFLOPS", 1e12}, {"PFLOPS", 1e15}}
+	speedUnits = []unit{{"FLOPS", 1}, {"KFLOPS", 1e3}, {"MFLOPS", 1e6}, {"GFLOPS", 1e9}, {"TFLOPS", 1e12},
+		{"PFLOPS", 1e15}}
 )
 
 // quantity reads "16GiB": a plain decimal number and, without a space or with one, a unit.
@@ -33,7 +35,8 @@ func quantity(text, what string, units []unit) (float64, error) {
 		return 0, fmt.Errorf("%s is %s; it cannot be negative", what, text)
 	}
 	if cut <= 0 {
-		return 0, fmt.Errorf("%s %q has no unit or no number; write a number and one of %s", what, text, strings.Join(names, " "))
+		return 0, fmt.Errorf("%s %q has no unit or no number; write a number and one of %s", what, text,
+			strings.Join(names, " "))
 	}
 	n, err := strconv.ParseFloat(text[:cut], 64)
 	suffix := strings.TrimSpace(text[cut:])

@@ -3,7 +3,8 @@ package cluster
 // Local is workers of one machine, each on a device of this type, that share its cores: one level of
 // links with the latency and bandwidths that the wire was measured to have. memoryBytes limits
 // each worker; 0 does not.
-func Local(device string, workers, cores int, memoryBytes int64, latencyS, bandwidthBytesPerSecond, collectiveBytesPerSecond float64) *Cluster {
+func Local(device string, workers, cores int, memoryBytes int64, latencyS, bandwidthBytesPerSecond,
+	collectiveBytesPerSecond float64) *Cluster {
 	c := &Cluster{
 		Name: "local", DeviceTypes: map[string]DeviceType{device: {MemoryBytes: memoryBytes}}, Cores: cores,
 		Levels: []Level{{

@@ -19,7 +19,8 @@ func (p *Plan) exportable(target string) error {
 	}
 	for at, l := range p.Order {
 		if at != l {
-			return refuse("it runs layer %d at position %d of its own order; %s runs layers in the model's order", l, at, target)
+			return refuse("it runs layer %d at position %d of its own order; %s runs layers in the model's order", l,
+				at, target)
 		}
 	}
 	if p.Weights != "" && p.Weights != "sync" {
@@ -31,11 +32,13 @@ func (p *Plan) exportable(target string) error {
 			return refuse("stage %d computes a fraction of a layer; %s gives each layer to one stage", i, target)
 		}
 		if len(s.Devices) != replicas {
-			return refuse("stage %d has %d replicas and stage 0 has %d; %s has as many of every stage", i, len(s.Devices), replicas, target)
+			return refuse("stage %d has %d replicas and stage 0 has %d; %s has as many of every stage", i,
+				len(s.Devices), replicas, target)
 		}
 	}
 	if replicas > 1 && p.Replication != "split" {
-		return refuse("its %d replicas take micro-batches in turn; in %s they take a slice of every one", replicas, target)
+		return refuse("its %d replicas take micro-batches in turn; in %s they take a slice of every one", replicas,
+			target)
 	}
 	return nil
 }
@@ -44,7 +47,8 @@ func (p *Plan) exportable(target string) error {
 func (p *Plan) sameRecompute(target string) error {
 	for i, s := range p.Stages {
 		if s.Recompute != p.Stages[0].Recompute {
-			return fmt.Errorf("plan: it cannot be written for %s: recompute is %v for stage %d and %v for stage 0; %s has one setting for all", target, s.Recompute, i, p.Stages[0].Recompute, target)
+			return fmt.Errorf("plan: it cannot be written for %s: recompute is %v for stage %d and %v for stage 0; "+
+				"%s has one setting for all", target, s.Recompute, i, p.Stages[0].Recompute, target)
 		}
 	}
 	return nil
@@ -115,8 +119,10 @@ func (p *Plan) MegatronLayout(layers []string) (string, error) {
 	var stages []string
 	for i, s := range p.Stages {
 		if !begins[s.FirstLayer] {
-			return "", fmt.Errorf("plan: it cannot be written for %s: stage %d begins with %s, inside %s; plan with --split before the first layer of one",
-				target, i, layers[s.FirstLayer], map[byte]string{'E': "the embedding", 't': "a transformer layer", 'L': "the loss and what comes before it"}[symbols[s.FirstLayer]])
+			return "", fmt.Errorf("plan: it cannot be written for %s: stage %d begins with %s, inside %s; plan with "+
+				"--split before the first layer of one",
+				target, i, layers[s.FirstLayer], map[byte]string{'E': "the embedding", 't': "a transformer layer",
+					'L': "the loss and what comes before it"}[symbols[s.FirstLayer]])
 		}
 		stage, blocks := "", 0
 		flush := func() {
@@ -156,7 +162,8 @@ func megatronSymbols(layers []string) (symbols []byte, begins []bool, err error)
 	}
 	first := slices.IndexFunc(layers, func(name string) bool { return block(name) != "" })
 	if first < 1 {
-		return nil, nil, fmt.Errorf("plan: it cannot be written for Megatron-LM: the model has no embedding followed by transformer layers, named like block1.attention; its layouts have nothing else")
+		return nil, nil, fmt.Errorf("plan: it cannot be written for Megatron-LM: the model has no embedding followed " +
+			"by transformer layers, named like block1.attention; its layouts have nothing else")
 	}
 	last := len(layers) - 1
 	for last > first && block(layers[last]) == "" {
@@ -174,14 +181,16 @@ func megatronSymbols(layers []string) (symbols []byte, begins []bool, err error)
 			b := block(name)
 			begins[l] = l == first || b != block(layers[l-1])
 			if strings.TrimRight(b, "0123456789") != kind || begins[l] && seen[b] {
-				return nil, nil, fmt.Errorf("plan: it cannot be written for Megatron-LM: layer %d (%s) stands between transformer layers named %s1, %s2, ...; its layouts have nothing there", l, name, kind, kind)
+				return nil, nil, fmt.Errorf("plan: it cannot be written for Megatron-LM: layer %d (%s) stands "+
+					"between transformer layers named %s1, %s2, ...; its layouts have nothing there", l, name, kind, kind)
 			}
 			seen[b] = true
 			symbols[l] = 't'
 		}
 	}
 	if last == len(layers)-1 {
-		return nil, nil, fmt.Errorf("plan: it cannot be written for Megatron-LM: nothing comes behind the last transformer layer (%s); its layouts end with the loss", layers[last])
+		return nil, nil, fmt.Errorf("plan: it cannot be written for Megatron-LM: nothing comes behind the last "+
+			"transformer layer (%s); its layouts end with the loss", layers[last])
 	}
 	return symbols, begins, nil
 }

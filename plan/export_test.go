@@ -21,7 +21,8 @@ func gpt(blocks int) []string {
 
 // cutPlan is a synchronous plan whose stages begin at the cuts, and at 0.
 func cutPlan(layers int, cuts ...int) *Plan {
-	p := &Plan{Version: Version, Replication: "split", MicroBatch: 1, MicroBatches: 4, Schedule: "1f1b", Weights: "sync"}
+	p := &Plan{Version: Version, Replication: "split", MicroBatch: 1, MicroBatches: 4, Schedule: "1f1b",
+		Weights: "sync"}
 	first := 0
 	for i, end := range append(slices.Clone(cuts), layers) {
 		p.Stages = append(p.Stages, Stage{FirstLayer: first, LastLayer: end - 1, Devices: []int{i}})
@@ -115,7 +116,10 @@ func TestExportsRefuse(t *testing.T) {
 		"recompute is stage for stage 1 and none":  func(p *Plan) { p.Stages[1].Recompute = KeepInput },
 		"ends with layer 10; the model has 12":     func(p *Plan) { p.Stages[1].LastLayer-- },
 		"begins with block3.mlp, inside a transfo": func(p *Plan) { p.Stages[0].LastLayer++; p.Stages[1].FirstLayer++ },
-		"begins with head, inside the loss":        func(p *Plan) { p.Stages[0].LastLayer, p.Stages[1].FirstLayer = 9, 10 },
+		"begins with head, inside the loss": func(p *Plan) {
+			p.Stages[0].LastLayer, p.Stages[1].FirstLayer = 9,
+				10
+		},
 	} {
 		p := cutPlan(len(names), 5)
 		change(p)
@@ -123,8 +127,10 @@ func TestExportsRefuse(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	for _, names := range [][]string{{"conv1", "dense", "loss"}, {"embed", "block1.mlp", "pool", "block2.mlp", "loss"}, {"embed", "block1.mlp"}} {
-		if _, err := cutPlan(len(names), 1).MegatronLayout(names); err == nil || !strings.Contains(err.Error(), "cannot be written for Megatron-LM") {
+	for _, names := range [][]string{{"conv1", "dense", "loss"}, {"embed", "block1.mlp", "pool", "block2.mlp", "loss"},
+		{"embed", "block1.mlp"}} {
+		if _, err := cutPlan(len(names), 1).MegatronLayout(names); err == nil ||
+			!strings.Contains(err.Error(), "cannot be written for Megatron-LM") {
 			t.Errorf("%v: %v", names, err)
 		}
 	}

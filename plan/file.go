@@ -36,7 +36,8 @@ func (p *Plan) Orders(costs *profile.Profile) error {
 // Fits refuses a plan that was made for another model.
 func (p *Plan) Fits(modelName, modelID string, layers int) error {
 	if p.ModelID != modelID {
-		return fmt.Errorf("plan: it is for model %s (%s), not for %s (%s); plan again with: millrace plan", p.Model, p.ModelID, modelName, modelID)
+		return fmt.Errorf("plan: it is for model %s (%s), not for %s (%s); plan again with: millrace plan", p.Model,
+			p.ModelID, modelName, modelID)
 	}
 	if last := p.Stages[len(p.Stages)-1].LastLayer; last != layers-1 {
 		return fmt.Errorf("plan: its last stage ends with layer %d; %s has %d layers", last, modelName, layers)

@@ -17,8 +17,10 @@ func twoStages() *Plan {
 			{FirstLayer: 0, LastLayer: 1, Devices: []int{1}, Warmup: 2},
 			{FirstLayer: 2, LastLayer: 2, Devices: []int{0}, Warmup: 1, Recompute: Every(2)},
 		},
-		Replication: "round_robin", MicroBatch: 4, MicroBatches: 8, Schedule: "1f1b", Weights: "sync", Planner: "pipeline",
-		Predicted:  &Predicted{StepS: 0.5, MemoryBytes: []int64{1, 2}, BusyS: []float64{0.25, 0.5}, PeakActivations: []int{1, 2}},
+		Replication: "round_robin", MicroBatch: 4, MicroBatches: 8, Schedule: "1f1b", Weights: "sync",
+		Planner: "pipeline",
+		Predicted: &Predicted{StepS: 0.5, MemoryBytes: []int64{1, 2}, BusyS: []float64{0.25, 0.5},
+			PeakActivations: []int{1, 2}},
 		LowerBound: &LowerBound{StepS: 0.4, Gap: 0.25},
 		Why:        []string{"because"},
 	}
@@ -46,7 +48,8 @@ func TestAPlanCutShortIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range text {
-		if _, err := Decode(bytes.NewReader(text[:n])); err == nil || !strings.HasPrefix(err.Error(), "plan: cannot read it: not a whole JSON object") {
+		if _, err := Decode(bytes.NewReader(text[:n])); err == nil || !strings.HasPrefix(err.Error(), "plan: cannot "+
+			"read it: not a whole JSON object") {
 			t.Fatalf("the first %d of %d bytes: %v", n, len(text), err)
 		}
 	}
@@ -116,10 +119,12 @@ func TestPlansThatContradictThemselves(t *testing.T) {
 			t.Errorf("%s: %v, want %q in it", k.to, err, k.want)
 		}
 	}
-	if err := twoStages().Fits("gpt", "4567", 3); err == nil || !strings.Contains(err.Error(), "it is for model mlp (0123), not for gpt (4567)") {
+	if err := twoStages().Fits("gpt", "4567", 3); err == nil || !strings.Contains(err.Error(), "it is for model mlp "+
+		"(0123), not for gpt (4567)") {
 		t.Errorf("got %v", err)
 	}
-	if err := twoStages().Fits("mlp", "0123", 4); err == nil || !strings.Contains(err.Error(), "its last stage ends with layer 2; mlp has 4 layers") {
+	if err := twoStages().Fits("mlp", "0123", 4); err == nil || !strings.Contains(err.Error(), "its last stage ends "+
+		"with layer 2; mlp has 4 layers") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -28,7 +28,8 @@ func FromCuts(cuts []int, layers, microBatch, microBatches int) (*Plan, error) {
 	ends := append(slices.Clone(cuts), layers)
 	first := 0
 	for i, end := range ends {
-		p.Stages = append(p.Stages, Stage{FirstLayer: first, LastLayer: end - 1, Devices: []int{i}, Warmup: min(len(ends)-i, max(microBatches, 1))})
+		p.Stages = append(p.Stages, Stage{FirstLayer: first, LastLayer: end - 1, Devices: []int{i},
+			Warmup: min(len(ends)-i, max(microBatches, 1))})
 		first = end
 	}
 	if len(p.Stages) == 1 {
@@ -42,7 +43,8 @@ func FromCuts(cuts []int, layers, microBatch, microBatches int) (*Plan, error) {
 func ReadSplitPoints(text []byte, layers []string) ([]int, error) {
 	var spec map[string]string
 	if err := decodeWhole(text, &spec); err != nil {
-		return nil, fmt.Errorf("plan: split points: %w; they are a JSON object like {\"block3.attention\": \"BEGINNING\"}", err)
+		return nil, fmt.Errorf("plan: split points: %w; they are a JSON object like {\"block3.attention\": "+
+			"\"BEGINNING\"}", err)
 	}
 	var cuts []int
 	for name, point := range spec {
@@ -56,7 +58,8 @@ func ReadSplitPoints(text []byte, layers []string) ([]int, error) {
 			return nil, fmt.Errorf("plan: split points: %q is %q; it is BEGINNING or END", name, point)
 		}
 		if at == 0 || at == len(layers) {
-			return nil, fmt.Errorf("plan: split points: the %s of %q leaves a stage without layers", strings.ToLower(point), name)
+			return nil, fmt.Errorf("plan: split points: the %s of %q leaves a stage without layers",
+				strings.ToLower(point), name)
 		}
 		cuts = append(cuts, at)
 	}
@@ -72,11 +75,13 @@ func ReadDeepSpeedParts(text []byte, layers []string) ([]int, error) {
 		return nil, fmt.Errorf("plan: parts: %w; they are a JSON list like [0, 5, 12]", err)
 	}
 	if len(parts) < 2 || parts[0] != 0 || parts[len(parts)-1] != len(layers) {
-		return nil, fmt.Errorf("plan: parts: %v; they begin with 0 and end with the model's %d layers", parts[:min(len(parts), 16)], len(layers))
+		return nil, fmt.Errorf("plan: parts: %v; they begin with 0 and end with the model's %d layers",
+			parts[:min(len(parts), 16)], len(layers))
 	}
 	for i := 1; i < len(parts); i++ {
 		if parts[i] <= parts[i-1] {
-			return nil, fmt.Errorf("plan: parts: stage %d is from layer %d up to %d; it needs a layer at least", i-1, parts[i-1], parts[i])
+			return nil, fmt.Errorf("plan: parts: stage %d is from layer %d up to %d; it needs a layer at least", i-1,
+				parts[i-1], parts[i])
 		}
 	}
 	return parts[1 : len(parts)-1], nil
@@ -115,16 +120,19 @@ func ReadMegatronLayout(layout string, layers []string) ([]int, error) {
 		}
 		for _, symbol := range []byte(stage) {
 			if at == len(have) {
-				return fail("stage %d has %q behind the model's %d symbols, the loss being the last", i, symbol, len(have))
+				return fail("stage %d has %q behind the model's %d symbols, the loss being the last", i, symbol,
+					len(have))
 			}
 			if want := symbols[have[at]]; symbol != want {
-				return fail("stage %d has %q where the model has %q: layer %d (%s)", i, symbol, want, have[at], layers[have[at]])
+				return fail("stage %d has %q where the model has %q: layer %d (%s)", i, symbol, want, have[at],
+					layers[have[at]])
 			}
 			at++
 		}
 	}
 	if at < len(have) {
-		return fail("it ends with %d of the model's %d symbols; layer %d (%s) is next", at, len(have), have[at], layers[have[at]])
+		return fail("it ends with %d of the model's %d symbols; layer %d (%s) is next", at, len(have), have[at],
+			layers[have[at]])
 	}
 	return cuts, nil
 }
@@ -152,7 +160,8 @@ func unrollLayout(layout string, most int) ([]string, error) {
 				return nil, fmt.Errorf("plan: layout: (%s) has a repetition inside; groups do not nest", part)
 			}
 		case part != "|" && part != "E" && part != "t" && part != "L":
-			return nil, fmt.Errorf("plan: layout: %q at %d; it has E, t, L, | and repetitions like t*3 or (tt|)*3", text[i:i+1], i)
+			return nil, fmt.Errorf("plan: layout: %q at %d; it has E, t, L, | and repetitions like t*3 or (tt|)*3",
+				text[i:i+1], i)
 		}
 		times := 1
 		if after < len(text) && text[after] == '*' {
@@ -162,7 +171,8 @@ func unrollLayout(layout string, most int) ([]string, error) {
 			}
 			n, err := strconv.Atoi(text[after+1 : end])
 			if err != nil || n < 1 || n > limit {
-				return nil, fmt.Errorf("plan: layout: %q is repeated %q times; a number from 1 to %d", part, text[after+1:end], limit)
+				return nil, fmt.Errorf("plan: layout: %q is repeated %q times; a number from 1 to %d", part,
+					text[after+1:end], limit)
 			}
 			times, after = n, end
 		}
@@ -170,7 +180,8 @@ func unrollLayout(layout string, most int) ([]string, error) {
 			return nil, fmt.Errorf("plan: layout: (%s) has something beside E, t, L and |", part)
 		}
 		if out.Len()+times*len(part) > limit {
-			return nil, fmt.Errorf("plan: layout: more than %d symbols and stages; the model has %d symbols", limit, most)
+			return nil, fmt.Errorf("plan: layout: more than %d symbols and stages; the model has %d symbols", limit,
+				most)
 		}
 		out.WriteString(strings.Repeat(part, times))
 		i = after

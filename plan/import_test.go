@@ -63,14 +63,16 @@ func TestLayoutsComeBack(t *testing.T) {
 func TestMegatronLayoutsAsPeopleWriteThem(t *testing.T) {
 	names := gpt(6) // embed, 6 x 2, norm, head, loss
 	for layout, want := range map[string][]int{
-		"Et|t*4|tL": {3, 11}, "E,t,|,(t|)*4,t,L": {3, 5, 7, 9, 11}, "EttttttL": nil, "E|(tt|)*3L\n": {1, 5, 9, 13}, "Et*3|t*3|L": {7, 13},
+		"Et|t*4|tL": {3, 11}, "E,t,|,(t|)*4,t,L": {3, 5, 7, 9, 11}, "EttttttL": nil, "E|(tt|)*3L\n": {1, 5, 9, 13},
+		"Et*3|t*3|L": {7, 13},
 	} {
 		if got, err := ReadMegatronLayout(layout, names); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: cut before %v (%v), want %v", layout, got, err, want)
 		}
 	}
 	for layout, want := range map[string]string{
-		"Et*5|L": "where the model has 't'", "Et*7|L": "stage 0 has 't' where the model has 'L'", "Et*6": "ends with 7 of the model's 8", "Et*6||L": "stage 1 of 3 is empty",
+		"Et*5|L": "where the model has 't'", "Et*7|L": "stage 0 has 't' where the model has 'L'",
+		"Et*6": "ends with 7 of the model's 8", "Et*6||L": "stage 1 of 3 is empty",
 		"Et*6mL": `"m" at 4`, "Et*0L": "from 1 to", "E(tt|*3L": "a ( without )", "E((t|)*2|)*3L": "groups do not nest", "Et*6LL": "behind the model's 8", "": "stage 0 of 1 is empty",
 		"Et*99999999999999999999L": "from 1 to", "E(x)*2L": "beside E, t, L",
 	} {
@@ -129,7 +131,8 @@ func FuzzLayouts(f *testing.F) {
 				if err != nil {
 					t.Fatalf("%q, cut before %v: %v", text, cuts, err)
 				}
-				if again, err := ReadMegatronLayout(layout, names); err != nil || fmt.Sprint(again) != fmt.Sprint(cuts) {
+				if again, err := ReadMegatronLayout(layout, names); err != nil ||
+					fmt.Sprint(again) != fmt.Sprint(cuts) {
 					t.Fatalf("%q, written as %q: cut before %v (%v), it was %v", text, layout, again, err, cuts)
 				}
 			}

@@ -72,7 +72,8 @@ func ParseRecompute(text string) (Recompute, error) {
 			return Every(k), nil
 		}
 	}
-	return KeepAll, fmt.Errorf("plan: recompute is %q; it is none, stage, or every and a number of layers from 1 on, like \"every 2\"", text)
+	return KeepAll, fmt.Errorf("plan: recompute is %q; it is none, stage, or every and a number of layers from 1 on, "+
+		"like \"every 2\"", text)
 }
 
 // MarshalText is the text form.

@@ -33,7 +33,8 @@ func TestRecomputeHasATextForm(t *testing.T) {
 
 // Segments of a stage of 5 layers.
 func TestRecomputeSegments(t *testing.T) {
-	for r, want := range map[Recompute]int{KeepAll: 0, KeepInput: 5, Every(1): 1, Every(2): 2, Every(5): 5, Every(9): 5} {
+	for r, want := range map[Recompute]int{KeepAll: 0, KeepInput: 5, Every(1): 1, Every(2): 2, Every(5): 5,
+		Every(9): 5} {
 		if got := r.Segment(5); got != want {
 			t.Errorf("%v: %d layers at a time, want %d", r, got, want)
 		}

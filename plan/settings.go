@@ -71,14 +71,16 @@ func (s *SettingsReader) Fail(format string, args ...any) {
 // ReadSettings is a reader of what a request gives a planner with this table. It refuses names that are not in it
 // and formulas but paper and, where there is published code, artifact.
 func ReadSettings(planner string, table []Setting, published bool, r Request) *SettingsReader {
-	s := &SettingsReader{planner: planner, table: table, set: r.Set, published: r.Formula == "artifact", asked: map[string]bool{}}
+	s := &SettingsReader{planner: planner, table: table, set: r.Set, published: r.Formula == "artifact",
+		asked: map[string]bool{}}
 	s.err = (Planner{Name: planner, Settings: table}).CheckSettings(r.Set)
 	switch {
 	case s.err != nil || r.Formula == "" || r.Formula == "paper" || published && s.published:
 	case published:
 		s.err = wrongSetting("%s: formula is %q; it is paper or artifact", planner, r.Formula)
 	default:
-		s.err = wrongSetting("%s: formula is %q; its authors published no code, so there is only paper", planner, r.Formula)
+		s.err = wrongSetting("%s: formula is %q; its authors published no code, so there is only paper", planner,
+			r.Formula)
 	}
 	return s
 }

@@ -145,7 +145,8 @@ func (p *Plan) checkNumbers() error {
 		return nil
 	}
 	if len(q.BusyS) != len(q.MemoryBytes) || len(q.PeakActivations) != len(q.MemoryBytes) {
-		return fmt.Errorf("plan: predicted: %d memory_bytes, %d busy_s and %d peak_activations; each has one for each device",
+		return fmt.Errorf("plan: predicted: %d memory_bytes, %d busy_s and %d peak_activations; each has one for "+
+			"each device",
 			len(q.MemoryBytes), len(q.BusyS), len(q.PeakActivations))
 	}
 	for _, f := range []struct {

@@ -10,14 +10,17 @@ import (
 // size was not measured, computing again is a forward more.
 func TestComputingAgainBetweenSizes(t *testing.T) {
 	cost := func(size int, s float64) Cost {
-		return Cost{Device: "cpu", MicroBatch: size, ForwardS: 2 * s, BackwardS: 3 * s, BareForwardS: new(s), AgainS: new(4 * s), FeedS: s / 4}
+		return Cost{Device: "cpu", MicroBatch: size, ForwardS: 2 * s, BackwardS: 3 * s, BareForwardS: new(s),
+			AgainS: new(4 * s), FeedS: s / 4}
 	}
-	p := &Profile{Version: Version, Model: "m", Layers: []Layer{{Name: "l", TiedTo: -1, Costs: []Cost{cost(2, 1), cost(6, 5)}}}}
+	p := &Profile{Version: Version, Model: "m", Layers: []Layer{{Name: "l", TiedTo: -1,
+		Costs: []Cost{cost(2, 1), cost(6, 5)}}}}
 	costs, _, err := p.At("cpu", 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f, b := costs[0].Again(); math.Abs(f-2) > 1e-12 || math.Abs(b-8) > 1e-12 || math.Abs(costs[0].FeedS-0.5) > 1e-12 {
+	if f, b := costs[0].Again(); math.Abs(f-2) > 1e-12 || math.Abs(b-8) > 1e-12 ||
+		math.Abs(costs[0].FeedS-0.5) > 1e-12 {
 		t.Errorf("forward %v s, backward %v s, inputs %v s; want 2, 8 and 0.5", f, b, costs[0].FeedS)
 	}
 	p.Layers[0].Costs[1].AgainS = nil

@@ -26,7 +26,8 @@ type Analysis struct {
 }
 
 // Analytic is Analyze for weights in memory.
-func Analytic(m *model.Model, types map[string]cluster.DeviceType, sizes []int, optimizer string, states int) (*Profile, error) {
+func Analytic(m *model.Model, types map[string]cluster.DeviceType, sizes []int, optimizer string,
+	states int) (*Profile, error) {
 	return Analyze(m, types, Analysis{Sizes: sizes, Optimizer: optimizer, States: states})
 }
 
@@ -50,7 +51,8 @@ func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*
 	for _, name := range slices.Sorted(maps.Keys(types)) {
 		d := types[name]
 		if d.PeakFLOPS <= 0 || d.MemoryBandwidthBytesPerSecond <= 0 {
-			return nil, fmt.Errorf("profile: device type %q has no peak or no memory_bandwidth; an analytic profile needs both, like peak: 15.7TFLOPS, memory_bandwidth: 900GB/s", name)
+			return nil, fmt.Errorf("profile: device type %q has no peak or no memory_bandwidth; an analytic profile "+
+				"needs both, like peak: 15.7TFLOPS, memory_bandwidth: 900GB/s", name)
 		}
 		memory := d.MemoryBandwidthBytesPerSecond * Efficiency(name, d, Memory)
 		onChip := a.OnChip && d.OnChipBytes() > 0
@@ -62,8 +64,10 @@ func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*
 			p.Layers[i].UpdateS = max(p.Layers[i].UpdateS, float64(fixed)/memory)
 			// A pipeline reads the reference and writes its step beside that; the reference reads
 			// a step and itself, and writes itself.
-			p.Layers[i].ElasticUpdateS = max(p.Layers[i].ElasticUpdateS, float64(fixed+2*p.Layers[i].ParameterBytes)/memory)
-			p.Layers[i].ReferenceUpdateS = max(p.Layers[i].ReferenceUpdateS, float64(3*p.Layers[i].ParameterBytes)/memory)
+			p.Layers[i].ElasticUpdateS = max(p.Layers[i].ElasticUpdateS,
+				float64(fixed+2*p.Layers[i].ParameterBytes)/memory)
+			p.Layers[i].ReferenceUpdateS = max(p.Layers[i].ReferenceUpdateS,
+				float64(3*p.Layers[i].ParameterBytes)/memory)
 		}
 	}
 	return p, p.Validate()
@@ -107,9 +111,11 @@ func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64,
 		pending = n * (in + l.OutputBytes())
 	}
 	return Cost{
-		Device: name, MicroBatch: int(n), ForwardS: time(l.ForwardFLOPs, moved+again) + activation, BackwardS: input + weight,
-		OutputBytes: n * l.OutputBytes(), SavedBytes: saved, ForwardPeakBytes: saved, BackwardPeakBytes: n * (in + l.OutputBytes()),
-		WorkspaceBytes: n * (in + l.OutputBytes()), PendingBytes: &pending,
+		Device: name, MicroBatch: int(n), ForwardS: time(l.ForwardFLOPs, moved+again) + activation,
+		BackwardS:   input + weight,
+		OutputBytes: n * l.OutputBytes(), SavedBytes: saved, ForwardPeakBytes: saved,
+		BackwardPeakBytes: n * (in + l.OutputBytes()),
+		WorkspaceBytes:    n * (in + l.OutputBytes()), PendingBytes: &pending,
 	}
 }
 

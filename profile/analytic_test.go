@@ -17,7 +17,8 @@ func TestAnalyticKnownNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	const flops, bytes = 1e9, 1e9
-	slow := map[string]cluster.DeviceType{"slow": {PeakFLOPS: flops, MemoryBandwidthBytesPerSecond: bytes, Efficiency: map[string]float64{"": 1, "memory": 1}}}
+	slow := map[string]cluster.DeviceType{"slow": {PeakFLOPS: flops, MemoryBandwidthBytesPerSecond: bytes,
+		Efficiency: map[string]float64{"": 1, "memory": 1}}}
 	p, err := profile.Analytic(m, slow, []int{1, 8}, "adam", 2)
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +37,8 @@ func TestAnalyticKnownNumbers(t *testing.T) {
 	if p.Source != "roofline" || p.OptimizerStates != 2 || p.ModelID != m.ID() {
 		t.Errorf("%s, %d states, model %s", p.Source, p.OptimizerStates, p.ModelID)
 	}
-	half := map[string]cluster.DeviceType{"slow": {PeakFLOPS: flops, MemoryBandwidthBytesPerSecond: 1e15, Efficiency: map[string]float64{"dense": 0.5}}}
+	half := map[string]cluster.DeviceType{"slow": {PeakFLOPS: flops, MemoryBandwidthBytesPerSecond: 1e15,
+		Efficiency: map[string]float64{"dense": 0.5}}}
 	q, err := profile.Analytic(m, half, []int{8}, "sgd", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +55,8 @@ func TestAnalyticKnownNumbers(t *testing.T) {
 // than once; one of 512 units has them in the cache. Many samples hide that behind FLOPs.
 func TestRecurrentWeightsAreReadAgain(t *testing.T) {
 	const flops, bytes = 1e13, 1e11
-	fast := map[string]cluster.DeviceType{"fast": {PeakFLOPS: flops, MemoryBandwidthBytesPerSecond: bytes, Efficiency: map[string]float64{"": 1, "memory": 1}}}
+	fast := map[string]cluster.DeviceType{"fast": {PeakFLOPS: flops, MemoryBandwidthBytesPerSecond: bytes,
+		Efficiency: map[string]float64{"": 1, "memory": 1}}}
 	for width, again := range map[int]int64{1024: 28 * 4 * 4 * 1024 * 1024, 512: 0} {
 		m, err := model.Build("gnmt", map[string]any{"width": width, "context": 29})
 		if err != nil {
@@ -62,7 +65,8 @@ func TestRecurrentWeightsAreReadAgain(t *testing.T) {
 		at := m.Index("decoder2")
 		var took [2]profile.Cost
 		for i, recurrent := range []bool{false, true} {
-			p, err := profile.Analyze(m, fast, profile.Analysis{Sizes: []int{1, 4096}, Optimizer: "sgd", Recurrent: recurrent})
+			p, err := profile.Analyze(m, fast, profile.Analysis{Sizes: []int{1, 4096}, Optimizer: "sgd",
+				Recurrent: recurrent})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,7 +78,8 @@ func TestRecurrentWeightsAreReadAgain(t *testing.T) {
 			}
 		}
 		want := float64(again) / bytes
-		if f, b := took[1].ForwardS-took[0].ForwardS, took[1].BackwardS-took[0].BackwardS; math.Abs(f-want) > 1e-12 || math.Abs(b-want) > 1e-12 {
+		if f, b := took[1].ForwardS-took[0].ForwardS, took[1].BackwardS-took[0].BackwardS; math.Abs(f-want) > 1e-12 ||
+			math.Abs(b-want) > 1e-12 {
 			t.Errorf("%d units: %v s more forward and %v backward, want %v", width, f, b, want)
 		}
 	}

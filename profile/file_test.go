@@ -20,20 +20,26 @@ func twoLayers() *profile.Profile {
 		for _, size := range []int{1, 4} {
 			s := scale * float64(size)
 			all = append(all, profile.Cost{
-				Device: "cpu", MicroBatch: size, ForwardS: s * 1e-3, BackwardS: s * 2e-3, BackwardInputS: &half, BackwardWeightS: &half, Spread: 0.1,
-				OutputBytes: int64(64 * size), SavedBytes: int64(128 * size), WorkspaceBytes: 32, ForwardPeakBytes: 16, BackwardPeakBytes: 8,
+				Device: "cpu", MicroBatch: size, ForwardS: s * 1e-3, BackwardS: s * 2e-3, BackwardInputS: &half,
+				BackwardWeightS: &half, Spread: 0.1,
+				OutputBytes: int64(64 * size), SavedBytes: int64(128 * size), WorkspaceBytes: 32, ForwardPeakBytes: 16,
+				BackwardPeakBytes: 8,
 			})
 		}
 		return all
 	}
 	return &profile.Profile{
-		Version: profile.Version, Model: "mlp", ModelID: "0123", Source: "measured", Engine: "torch", ThreadsPerWorker: 1, Concurrency: 2,
+		Version: profile.Version, Model: "mlp", ModelID: "0123", Source: "measured", Engine: "torch",
+		ThreadsPerWorker: 1, Concurrency: 2,
 		Optimizer: "adam", OptimizerStates: 2,
 		Layers: []profile.Layer{
-			{Name: "a", Kind: "dense", From: []int{-1}, ParameterBytes: 1000, BufferBytes: 8, TiedTo: -1, UpdateS: 1e-4, Costs: costs(1)},
-			{Name: "b", Kind: "dense", From: []int{0}, ParameterBytes: 500, TiedTo: 0, TiedBytes: 400, UpdateS: 1e-4, Costs: costs(2)},
+			{Name: "a", Kind: "dense", From: []int{-1}, ParameterBytes: 1000, BufferBytes: 8, TiedTo: -1, UpdateS: 1e-4,
+				Costs: costs(1)},
+			{Name: "b", Kind: "dense", From: []int{0}, ParameterBytes: 500, TiedTo: 0, TiedBytes: 400, UpdateS: 1e-4,
+				Costs: costs(2)},
 		},
-		Transfer: &profile.Transfer{LatencyS: 1e-5, BandwidthBytesPerSecond: 1e10, AllReduceBytesPerSecond: 1e9, AllReduceWorkers: 2, DispatchS: 1e-6, TurnS: 2e-5},
+		Transfer: &profile.Transfer{LatencyS: 1e-5, BandwidthBytesPerSecond: 1e10, AllReduceBytesPerSecond: 1e9,
+			AllReduceWorkers: 2, DispatchS: 1e-6, TurnS: 2e-5},
 	}
 }
 
@@ -55,7 +61,8 @@ func TestAProfileCutShortIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range text {
-		if _, err := profile.Decode(bytes.NewReader(text[:n])); err == nil || !strings.HasPrefix(err.Error(), "profile: cannot read it: not a whole JSON object") {
+		if _, err := profile.Decode(bytes.NewReader(text[:n])); err == nil ||
+			!strings.HasPrefix(err.Error(), "profile: cannot read it: not a whole JSON object") {
 			t.Fatalf("the first %d of %d bytes: %v", n, len(text), err)
 		}
 	}

@@ -119,7 +119,8 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 	p := describe(m)
 	p.Source, p.Engine = "measured", t.Engine()
 	p.ThreadsPerWorker, p.Concurrency = o.Threads, o.Concurrency
-	r := Request{Model: m, MicroBatch: o.MicroBatches[0], AtLeastS: o.AtLeastS, Concurrency: o.Concurrency, Threads: o.Threads}
+	r := Request{Model: m, MicroBatch: o.MicroBatches[0], AtLeastS: o.AtLeastS, Concurrency: o.Concurrency,
+		Threads: o.Threads}
 	rounds, passes := mostRounds, o.Passes
 	if passes == 0 {
 		passes = mostRounds
@@ -165,7 +166,8 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 }
 
 // visitAll times each size in every round: [round][size]. The passes are spread over the rounds.
-func visitAll(ctx context.Context, t Timer, r Request, o Options, rounds, passes, all int) (visits [][]visit, err error) {
+func visitAll(ctx context.Context, t Timer, r Request, o Options, rounds, passes,
+	all int) (visits [][]visit, err error) {
 	crew, err := t.Crew(ctx, r)
 	if err != nil {
 		return nil, fmt.Errorf("profile: %s: %w", r.Model.Name, err)
@@ -207,7 +209,8 @@ func costOf(t LayerTiming, device string, size int) Cost {
 		Device: device, MicroBatch: size,
 		ForwardS: stats.Median(t.ForwardS), BackwardS: stats.Median(t.BackwardS),
 		OutputBytes: t.OutputBytes, SavedBytes: t.SavedBytes,
-		ForwardPeakBytes: t.ForwardPeakBytes, BackwardPeakBytes: t.BackwardPeakBytes, FirstBackwardPeakBytes: t.FirstBackwardPeakBytes,
+		ForwardPeakBytes: t.ForwardPeakBytes, BackwardPeakBytes: t.BackwardPeakBytes,
+		FirstBackwardPeakBytes: t.FirstBackwardPeakBytes,
 	}
 	c.WorkspaceBytes = max(0, t.ForwardPeakBytes-t.SavedBytes, t.BackwardPeakBytes)
 	if len(t.BackwardInputS) > 0 && len(t.BackwardWeightS) > 0 {

@@ -77,7 +77,8 @@ func TestASlowWhileHitsEverySizeAlike(t *testing.T) {
 	}
 	for _, c := range p.Layers[0].Costs {
 		if c.ForwardS != 1e-3 || c.BackwardS != 2e-3 || d.passes[c.MicroBatch] != 7 {
-			t.Errorf("micro-batch %d: forward %v s, backward %v s of %d passes; want 0.001, 0.002 of 7", c.MicroBatch, c.ForwardS, c.BackwardS, d.passes[c.MicroBatch])
+			t.Errorf("micro-batch %d: forward %v s, backward %v s of %d passes; want 0.001, 0.002 of 7", c.MicroBatch,
+				c.ForwardS, c.BackwardS, d.passes[c.MicroBatch])
 		}
 	}
 }
@@ -123,8 +124,10 @@ func TestSizesCompareWithinRounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range p.Layers[0].Costs {
-		if want := 1.25e-3 * float64(c.MicroBatch); math.Abs(c.ForwardS/want-1) > 1e-9 || math.Abs(c.BackwardS/want-2) > 1e-9 {
-			t.Errorf("micro-batch %d: forward %v s, backward %v s; want %v and twice that, as in the middle round", c.MicroBatch, c.ForwardS, c.BackwardS, want)
+		if want := 1.25e-3 * float64(c.MicroBatch); math.Abs(c.ForwardS/want-1) > 1e-9 ||
+			math.Abs(c.BackwardS/want-2) > 1e-9 {
+			t.Errorf("micro-batch %d: forward %v s, backward %v s; want %v and twice that, as in the middle round",
+				c.MicroBatch, c.ForwardS, c.BackwardS, want)
 		}
 	}
 }

@@ -14,19 +14,23 @@ func (p *Profile) CheckOrder(order []int) error {
 	}
 	for at, l := range order {
 		if l < 0 || l >= len(order) {
-			return fmt.Errorf("profile: the order has layer %d at position %d; %s has layers 0 to %d", l, at, p.Model, len(order)-1)
+			return fmt.Errorf("profile: the order has layer %d at position %d; %s has layers 0 to %d", l, at, p.Model,
+				len(order)-1)
 		}
 		if position[l] >= 0 {
-			return fmt.Errorf("profile: the order has layer %d (%s) at positions %d and %d", l, p.Layers[l].Name, position[l], at)
+			return fmt.Errorf("profile: the order has layer %d (%s) at positions %d and %d", l, p.Layers[l].Name,
+				position[l], at)
 		}
 		position[l] = at
 		for _, from := range p.Layers[l].From {
 			if from >= 0 && position[from] < 0 {
-				return fmt.Errorf("profile: the order has layer %d (%s) at position %d, before layer %d (%s), whose output it reads", l, p.Layers[l].Name, at, from, p.Layers[from].Name)
+				return fmt.Errorf("profile: the order has layer %d (%s) at position %d, before layer %d (%s), whose "+
+					"output it reads", l, p.Layers[l].Name, at, from, p.Layers[from].Name)
 			}
 		}
 		if owner := p.Layers[l].TiedTo; owner >= 0 && position[owner] < 0 {
-			return fmt.Errorf("profile: the order has layer %d (%s) at position %d, before layer %d (%s), whose parameters it shares", l, p.Layers[l].Name, at, owner, p.Layers[owner].Name)
+			return fmt.Errorf("profile: the order has layer %d (%s) at position %d, before layer %d (%s), whose "+
+				"parameters it shares", l, p.Layers[l].Name, at, owner, p.Layers[owner].Name)
 		}
 	}
 	return nil

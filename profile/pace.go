@@ -94,10 +94,12 @@ func join(all, more []LayerTiming, pace float64) []LayerTiming {
 			}
 		}
 		t.OutputBytes, t.SavedBytes, t.PendingBytes, t.InputLeavesBytes = m.OutputBytes, m.SavedBytes, m.PendingBytes, m.InputLeavesBytes
-		t.ForwardPeakBytes, t.BackwardPeakBytes = max(t.ForwardPeakBytes, m.ForwardPeakBytes), max(t.BackwardPeakBytes, m.BackwardPeakBytes)
+		t.ForwardPeakBytes, t.BackwardPeakBytes = max(t.ForwardPeakBytes, m.ForwardPeakBytes), max(t.BackwardPeakBytes,
+			m.BackwardPeakBytes)
 		t.FirstBackwardPeakBytes = max(t.FirstBackwardPeakBytes, m.FirstBackwardPeakBytes)
 		a, b := &t.HalvesPeakBytes, &m.HalvesPeakBytes
-		*a = HalvesPeaks{max(a.Input, b.Input), max(a.FirstInput, b.FirstInput), max(a.Weight, b.Weight), max(a.FirstWeight, b.FirstWeight)}
+		*a = HalvesPeaks{max(a.Input, b.Input), max(a.FirstInput, b.FirstInput), max(a.Weight, b.Weight),
+			max(a.FirstWeight, b.FirstWeight)}
 	}
 	return all
 }

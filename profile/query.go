@@ -13,7 +13,9 @@ const AnyDevice = "any"
 // costsOf is the device type whose costs stand for a device's.
 func (p *Profile) costsOf(device string) string {
 	named := func(name string) bool {
-		return len(p.Layers) > 0 && slices.ContainsFunc(p.Layers[0].Costs, func(c Cost) bool { return c.Device == name })
+		return len(p.Layers) > 0 && slices.ContainsFunc(p.Layers[0].Costs, func(c Cost) bool {
+			return c.Device == name
+		})
 	}
 	if !named(device) && named(AnyDevice) {
 		return AnyDevice
@@ -37,7 +39,9 @@ func (p *Profile) Sizes(device string) []int {
 		}
 		everywhere := true
 		for _, l := range p.Layers {
-			everywhere = everywhere && slices.ContainsFunc(l.Costs, func(d Cost) bool { return d.Device == device && d.MicroBatch == c.MicroBatch })
+			everywhere = everywhere && slices.ContainsFunc(l.Costs, func(d Cost) bool {
+				return d.Device == device && d.MicroBatch == c.MicroBatch
+			})
 		}
 		if everywhere {
 			sizes = append(sizes, c.MicroBatch)
@@ -71,10 +75,12 @@ func (e *MissingError) Error() string {
 	case e.MicroBatch < 1:
 		return fmt.Sprintf("profile: a micro-batch of %d samples; it must be 1 at least", e.MicroBatch)
 	case len(e.Have) == 0:
-		return fmt.Sprintf("profile: %s has no costs on device type %s; it has them on %s: profile there, or import with --device %s",
+		return fmt.Sprintf("profile: %s has no costs on device type %s; it has them on %s: profile there, or import "+
+			"with --device %s",
 			e.Model, e.Device, strings.Join(e.Devices, ", "), e.Device)
 	}
-	return fmt.Sprintf("profile: %s has no cost for micro-batches of %d samples on %s; it has %v: profile again with --sizes %d",
+	return fmt.Sprintf("profile: %s has no cost for micro-batches of %d samples on %s; it has %v: profile again with "+
+		"--sizes %d",
 		e.Model, e.MicroBatch, e.Device, e.Have, e.MicroBatch)
 }
 
@@ -129,7 +135,8 @@ func between(a, b Cost, size int) Cost {
 	real := func(x, y float64) float64 { return x + t*(y-x) }
 	whole := func(x, y int64) int64 { return x + int64(t*float64(y-x)) }
 	c := a.WithSizes(&b, whole)
-	c.MicroBatch, c.ForwardS, c.BackwardS, c.Spread = size, real(a.ForwardS, b.ForwardS), real(a.BackwardS, b.BackwardS), max(a.Spread, b.Spread)
+	c.MicroBatch, c.ForwardS, c.BackwardS, c.Spread = size, real(a.ForwardS, b.ForwardS), real(a.BackwardS,
+		b.BackwardS), max(a.Spread, b.Spread)
 	c.FeedS = real(a.FeedS, b.FeedS)
 	c.BareForwardS, c.AgainS = nil, nil
 	if a.BareForwardS != nil && b.BareForwardS != nil && a.AgainS != nil && b.AgainS != nil {

@@ -13,7 +13,8 @@ func TestReached(t *testing.T) {
 	for range 2 {
 		l := Layer{TiedTo: -1}
 		for _, size := range []int{1, 2, 4} {
-			l.Costs = append(l.Costs, Cost{Device: "cpu", MicroBatch: size, ForwardS: 1 + float64(size), BackwardS: 2 + 2*float64(size)})
+			l.Costs = append(l.Costs, Cost{Device: "cpu", MicroBatch: size, ForwardS: 1 + float64(size),
+				BackwardS: 2 + 2*float64(size)})
 		}
 		p.Layers = append(p.Layers, l)
 	}
@@ -28,7 +29,8 @@ func TestReached(t *testing.T) {
 		"layers 1 to 0;":                {1, 0, 1},
 		"micro-batches of 8 samples":    {0, 1, 8},
 	} {
-		if _, _, err := p.Reached("cpu", call[0], call[1], call[2]); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := p.Reached("cpu", call[0], call[1], call[2]); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want it to say %q", err, want)
 		}
 	}

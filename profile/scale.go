@@ -19,7 +19,8 @@ func (p *Profile) Basis(device string, size int) string {
 		return ""
 	}
 	if p.scales(have) {
-		return fmt.Sprintf("costs for %d samples are those for %d in proportion: %s was imported and has one size", size, have[0], p.Model)
+		return fmt.Sprintf("costs for %d samples are those for %d in proportion: %s was imported and has one size",
+			size, have[0], p.Model)
 	}
 	return fmt.Sprintf("costs for %d samples are interpolated between measured sizes %v", size, have)
 }
@@ -37,7 +38,8 @@ func (p *Profile) scaled(device string, from, to int) ([]Cost, error) {
 			if to != from {
 				for _, n := range c.sizes() {
 					if float64(*n)*times >= math.MaxInt64 {
-						return nil, fmt.Errorf("profile: layer %d (%s) would have more than %d bytes for a micro-batch of %d samples; it has %d for %d", i, l.Name, int64(math.MaxInt64), to, *n, from)
+						return nil, fmt.Errorf("profile: layer %d (%s) would have more than %d bytes for a "+
+							"micro-batch of %d samples; it has %d for %d", i, l.Name, int64(math.MaxInt64), to, *n, from)
 					}
 				}
 				c = c.times(times)

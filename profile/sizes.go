@@ -3,7 +3,8 @@ package profile
 // sizes is where a cost keeps its sizes in bytes, which all depend on the micro-batch: those that every cost
 // has first. Whoever writes to them makes those behind pointers the cost's own before (owned).
 func (c *Cost) sizes() []*int64 {
-	all := []*int64{&c.OutputBytes, &c.SavedBytes, &c.WorkspaceBytes, &c.ForwardPeakBytes, &c.BackwardPeakBytes, &c.FirstBackwardPeakBytes}
+	all := []*int64{&c.OutputBytes, &c.SavedBytes, &c.WorkspaceBytes, &c.ForwardPeakBytes, &c.BackwardPeakBytes,
+		&c.FirstBackwardPeakBytes}
 	for _, n := range []*int64{c.PendingBytes, c.PendingInputBytes} {
 		if n != nil {
 			all = append(all, n)

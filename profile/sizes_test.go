@@ -8,7 +8,8 @@ import (
 
 func TestEverySizeIsWorkedOut(t *testing.T) {
 	cost := func(n int64) Cost {
-		c := Cost{Device: "cpu", MicroBatch: int(n), PendingBytes: new(int64), PendingInputBytes: new(int64), HalvesPeakBytes: &HalvesPeaks{}}
+		c := Cost{Device: "cpu", MicroBatch: int(n), PendingBytes: new(int64), PendingInputBytes: new(int64),
+			HalvesPeakBytes: &HalvesPeaks{}}
 		for i, at := range c.sizes() {
 			*at = n * int64(i+1)
 		}
@@ -19,7 +20,9 @@ func TestEverySizeIsWorkedOut(t *testing.T) {
 	if d := cmp.Diff(cost(4), got); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(cost(6), a.times(3), cmp.FilterPath(func(p cmp.Path) bool { return p.String() == "MicroBatch" }, cmp.Ignore())); d != "" {
+	if d := cmp.Diff(cost(6), a.times(3), cmp.FilterPath(func(p cmp.Path) bool {
+		return p.String() == "MicroBatch"
+	}, cmp.Ignore())); d != "" {
 		t.Error(d)
 	}
 	*got.PendingBytes, got.HalvesPeakBytes.Weight = -1, -1

@@ -61,7 +61,8 @@ type TooManyStatesError struct {
 }
 
 func (e *TooManyStatesError) Error() string {
-	return fmt.Sprintf("profile: %s has more than %d %s; no more are searched: join branches of its graph into single layers", e.Model, e.Limit, e.What)
+	return fmt.Sprintf("profile: %s has more than %d %s; no more are searched: join branches of its graph into "+
+		"single layers", e.Model, e.Limit, e.What)
 }
 
 // StatesOf lists all antichain states of a profile's graph as PipeDream's and DAPPLE's
@@ -154,13 +155,15 @@ type graph struct {
 
 func newGraph(p *Profile, costs []Cost) (*graph, error) {
 	if len(costs) != len(p.Layers) || len(costs) == 0 {
-		return nil, fmt.Errorf("profile: %d costs for the %d layers of %s; states need one for each of one layer or more", len(costs), len(p.Layers), p.Model)
+		return nil, fmt.Errorf("profile: %d costs for the %d layers of %s; states need one for each of one layer or "+
+			"more", len(costs), len(p.Layers), p.Model)
 	}
 	g := &graph{profile: p, costs: costs, pred: make([][]int, len(costs)), succ: make([][]int, len(costs))}
 	for l, layer := range p.Layers {
 		for _, from := range layer.From {
 			if from >= l {
-				return nil, fmt.Errorf("profile: layer %d (%s): from is %d; it must be an earlier layer, or -1 for a model input", l, layer.Name, from)
+				return nil, fmt.Errorf("profile: layer %d (%s): from is %d; it must be an earlier layer, or -1 for a "+
+					"model input", l, layer.Name, from)
 			}
 			if from >= 0 && !slices.Contains(g.pred[l], from) {
 				g.pred[l] = append(g.pred[l], from)

@@ -108,7 +108,8 @@ func (g *graph) absorbable() []int {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b int) int {
-		return cmp.Or(cmp.Compare(g.seconds(a), g.seconds(b)), cmp.Compare(g.profile.Layers[a].ParameterBytes, g.profile.Layers[b].ParameterBytes))
+		return cmp.Or(cmp.Compare(g.seconds(a), g.seconds(b)),
+			cmp.Compare(g.profile.Layers[a].ParameterBytes, g.profile.Layers[b].ParameterBytes))
 	})
 	return out
 }

@@ -27,7 +27,8 @@ type lister struct {
 }
 
 func (g *graph) states(absorbed []bool, limit int) (*States, error) {
-	l := &lister{graph: g, absorbed: absorbed, limit: limit, out: &States{segments: g.segments(absorbed)}, marked: make([]int, len(g.pred))}
+	l := &lister{graph: g, absorbed: absorbed, limit: limit, out: &States{segments: g.segments(absorbed)},
+		marked: make([]int, len(g.pred))}
 	start := []int(nil)
 	for i, seg := range l.out.segments {
 		if err := l.enter(seg); err != nil {
@@ -44,7 +45,8 @@ func (g *graph) states(absorbed []bool, limit int) (*States, error) {
 		if most := found[len(found)-1]; count(most) != seg.last-seg.first+1 {
 			for m := seg.first; m <= seg.last; m++ {
 				if at := m - seg.first; most[at/64]>>(at%64)&1 == 0 {
-					return nil, fmt.Errorf("profile: layer %d (%s) of %s is connected to no layer that layer 0 (%s) is connected to; a pipeline needs a graph in one piece", m, g.profile.Layers[m].Name, g.profile.Model, g.profile.Layers[0].Name)
+					return nil, fmt.Errorf("profile: layer %d (%s) of %s is connected to no layer that layer 0 (%s) "+
+						"is connected to; a pipeline needs a graph in one piece", m, g.profile.Layers[m].Name, g.profile.Model, g.profile.Layers[0].Name)
 				}
 			}
 		}
@@ -151,7 +153,8 @@ func (l *lister) search(start []int) ([][]uint64, error) {
 			return &TooManyStatesError{l.profile.Model, l.limit, "antichain states"}
 		}
 		if (len(found)+1)*words+len(l.out.bits) > maxClosureWords {
-			return &TooManyStatesError{l.profile.Model, 64 * maxClosureWords, "layers in the closures of all its states"}
+			return &TooManyStatesError{l.profile.Model, 64 * maxClosureWords,
+				"layers in the closures of all its states"}
 		}
 		index[string(key)] = true
 		found = append(found, slices.Clone(closure))

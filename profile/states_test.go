@@ -17,7 +17,8 @@ func dag(from [][]int, seconds []float64, parameters, outputs []int64) (*Profile
 	var costs []Cost
 	for l := range from {
 		c := Cost{Device: "gpu", MicroBatch: 1, ForwardS: seconds[l], OutputBytes: outputs[l], SavedBytes: outputs[l]}
-		layer := Layer{Name: fmt.Sprint("n", l), From: from[l], TiedTo: -1, ParameterBytes: parameters[l], Costs: []Cost{c}}
+		layer := Layer{Name: fmt.Sprint("n", l), From: from[l], TiedTo: -1, ParameterBytes: parameters[l],
+			Costs: []Cost{c}}
 		if len(from[l]) == 0 {
 			layer.From = []int{-1}
 		}
@@ -178,11 +179,14 @@ func TestStatesAreThePublishedOnes(t *testing.T) {
 			for _, l := range state.Antichain {
 				out += costs[l].OutputBytes
 			}
-			if state.ComputeS != seconds || state.ParameterBytes != w || state.ActivationBytes != act || state.OutputBytes != out {
+			if state.ComputeS != seconds || state.ParameterBytes != w || state.ActivationBytes != act ||
+				state.OutputBytes != out {
 				t.Fatalf("closure %v: %+v, want %v s, %d, %d and %d bytes", layers, state, seconds, w, act, out)
 			}
 			for j := range s.List {
-				inside := i != j && !slices.ContainsFunc(layers, func(l int) bool { return !slices.Contains(s.Layers(j), l) })
+				inside := i != j && !slices.ContainsFunc(layers, func(l int) bool {
+					return !slices.Contains(s.Layers(j), l)
+				})
 				if s.Before(i, j) != inside {
 					t.Fatalf("Before(%d, %d) = %v; closures %v and %v", i, j, !inside, layers, s.Layers(j))
 				}
@@ -209,7 +213,8 @@ func TestOneStateForEachLayerOfAChain(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := s.List[n-1]
-	if len(s.List) != n || last.ComputeS != n || last.OutputBytes != 1 || !s.Before(5, n-1) || s.Before(7, 7) || len(s.Layers(41)) != 42 {
+	if len(s.List) != n || last.ComputeS != n || last.OutputBytes != 1 || !s.Before(5, n-1) || s.Before(7, 7) ||
+		len(s.Layers(41)) != 42 {
 		t.Errorf("%d states, the last %+v", len(s.List), last)
 	}
 	c, err := CompressedStates(p, costs)
@@ -223,7 +228,8 @@ func TestOneStateForEachLayerOfAChain(t *testing.T) {
 
 func TestStatesRefuse(t *testing.T) {
 	two, costs := dag([][]int{{}, {}}, []float64{1, 1}, make([]int64, 2), make([]int64, 2))
-	if _, err := StatesOf(two, costs); err == nil || !strings.Contains(err.Error(), "layer 1 (n1) of dag is connected to no layer") {
+	if _, err := StatesOf(two, costs); err == nil || !strings.Contains(err.Error(), "layer 1 (n1) of dag is "+
+		"connected to no layer") {
 		t.Errorf("two pieces: %v", err)
 	}
 	if _, err := StatesOf(two, costs[:1]); err == nil {
@@ -243,7 +249,8 @@ func TestStatesRefuse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.states(make([]bool, n), 1000); err == nil || !strings.Contains(err.Error(), "dag has more than 1000 antichain states") {
+	if _, err := g.states(make([]bool, n), 1000); err == nil || !strings.Contains(err.Error(), "dag has more than "+
+		"1000 antichain states") {
 		t.Errorf("24 branches: %v", err)
 	}
 }
@@ -266,7 +273,8 @@ func bottleneck(s *States, m int, bandwidth, slackS, slackW float64) float64 {
 				}
 				for mine := 1; mine < k; mine++ {
 					move := 2 * float64(s.List[i].OutputBytes) / (bandwidth * float64(mine))
-					best[j][k] = min(best[j][k], max(best[i][k-mine], move, stageTime(s.List[j], s.List[i], mine, bandwidth, slackS, slackW)))
+					best[j][k] = min(best[j][k], max(best[i][k-mine], move,
+						stageTime(s.List[j], s.List[i], mine, bandwidth, slackS, slackW)))
 				}
 			}
 		}
@@ -319,7 +327,8 @@ func TestAbsorbingCostsAtMostItsSlack(t *testing.T) {
 		exact, got := bottleneck(all, m, bandwidth, 0, 0), bottleneck(few, m, bandwidth, 0, 0)
 		bound := bottleneck(all, m, bandwidth, few.SlackS, float64(few.SlackParameterBytes))
 		if got < exact-1e-12 || got > bound+1e-12 {
-			t.Fatalf("%v over %d states, %v over all %d, at most %v with the slack", got, len(few.List), exact, len(all.List), bound)
+			t.Fatalf("%v over %d states, %v over all %d, at most %v with the slack", got, len(few.List), exact,
+				len(all.List), bound)
 		}
 	})
 	if absorbedSome == 0 {
@@ -341,10 +350,12 @@ func TestCompressionToAFew(t *testing.T) {
 			t.Fatal(err)
 		}
 		exact, got := bottleneck(all, 3, 4, 0, 0), bottleneck(few, 3, 4, 0, 0)
-		if bound := bottleneck(all, 3, 4, few.SlackS, float64(few.SlackParameterBytes)); got < exact-1e-12 || got > bound+1e-12 {
+		if bound := bottleneck(all, 3, 4, few.SlackS, float64(few.SlackParameterBytes)); got < exact-1e-12 ||
+			got > bound+1e-12 {
 			t.Fatalf("%v over %d states, %v over all %d, at most %v", got, len(few.List), exact, len(all.List), bound)
 		}
-		if whole, err := CompressedStates(p, costs); err != nil || len(whole.List) != len(all.List) || whole.SlackS != 0 {
+		if whole, err := CompressedStates(p, costs); err != nil || len(whole.List) != len(all.List) ||
+			whole.SlackS != 0 {
 			t.Fatalf("%d of %d states with room for all: %v", len(whole.List), len(all.List), err)
 		}
 	})

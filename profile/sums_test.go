@@ -15,7 +15,8 @@ func TestProfilesWhoseSumsOverflowAreRefused(t *testing.T) {
 	} {
 		p := &Profile{Version: Version, Model: "m", ModelID: "m", Source: "measured"}
 		for range 2 {
-			l := Layer{Name: "a", Kind: "dense", TiedTo: -1, From: []int{-1}, Costs: []Cost{{Device: "cpu", MicroBatch: 1, ForwardS: 1, BackwardS: 2}}}
+			l := Layer{Name: "a", Kind: "dense", TiedTo: -1, From: []int{-1},
+				Costs: []Cost{{Device: "cpu", MicroBatch: 1, ForwardS: 1, BackwardS: 2}}}
 			if err := p.Validate(); len(p.Layers) > 0 && err != nil && !strings.Contains(err.Error(), what) {
 				t.Errorf("%s: %v", what, err)
 			}

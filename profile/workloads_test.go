@@ -60,7 +60,8 @@ func TestWeightsOnChip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	board := map[string]cluster.DeviceType{"b": {PeakFLOPS: 1e15, MemoryBandwidthBytesPerSecond: 1, FPGA: &cluster.FPGA{OnChipBytes: 1 << 20}}}
+	board := map[string]cluster.DeviceType{"b": {PeakFLOPS: 1e15, MemoryBandwidthBytesPerSecond: 1,
+		FPGA: &cluster.FPGA{OnChipBytes: 1 << 20}}}
 	far, err := profile.Analyze(m, board, profile.Analysis{Sizes: []int{1}})
 	if err != nil {
 		t.Fatal(err)

@@ -65,7 +65,8 @@ func TestAFailedWriteLeavesTheOldFileAlone(t *testing.T) {
 		io.WriteString(w, "half")
 		return &os.PathError{Op: "write", Path: "/a/name/nobody/gave", Err: syscall.ENOSPC}
 	})
-	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "nobody") {
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), path) ||
+		strings.Contains(err.Error(), "nobody") {
 		t.Errorf("error is %v; want the path and that the disk is full, no other name", err)
 	}
 	if text, _ := os.ReadFile(path); string(text) != "old" {

@@ -141,7 +141,8 @@ type unpacked struct {
 func (u *unpacked) Read(p []byte) (int, error) {
 	n, err := u.Reader.Read(p)
 	if u.n += int64(n); u.n > unpacksFreely+unpacksTo*u.packed.n {
-		return n, fmt.Errorf("it unpacks to over %d bytes and %d times its length; no text does", unpacksFreely, unpacksTo)
+		return n, fmt.Errorf("it unpacks to over %d bytes and %d times its length; no text does", unpacksFreely,
+			unpacksTo)
 	}
 	return n, err
 }
@@ -161,7 +162,8 @@ func Bounded(text []byte, objects int) error {
 				return fmt.Errorf("line %d: it is nested deeper than %d levels", LineOf(text, i), MaxDepth)
 			}
 			if n++; n > objects {
-				return fmt.Errorf("line %d: it has more than %d objects and lists, and no more are read", LineOf(text, i), objects)
+				return fmt.Errorf("line %d: it has more than %d objects and lists, and no more are read",
+					LineOf(text, i), objects)
 			}
 		case c == '}' || c == ']':
 			depth--

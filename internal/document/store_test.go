@@ -36,10 +36,12 @@ func TestAStoreSaysWhatAndWhere(t *testing.T) {
 			t.Errorf("%q: %+v, %v; want %q", text, n, err, want)
 		}
 	}
-	if _, err := store.Read(path + "s"); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "room: ") || !strings.HasSuffix(err.Error(), "; make one") {
+	if _, err := store.Read(path + "s"); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "room: ") ||
+		!strings.HasSuffix(err.Error(), "; make one") {
 		t.Errorf("a file that is not there: %v", err)
 	}
-	if _, err := store.From(strings.NewReader(strings.Repeat(" ", 41))); err == nil || err.Error() != "room: it is longer than 40 bytes, and no more are read" {
+	if _, err := store.From(strings.NewReader(strings.Repeat(" ", 41))); err == nil || err.Error() != "room: it is "+
+		"longer than 40 bytes, and no more are read" {
 		t.Errorf("an endless text: %v", err)
 	}
 	store.InFile = func(err error, path string) error { return fmt.Errorf("%s: %w", filepath.Base(path), err) }
@@ -52,7 +54,8 @@ func TestAStoreSaysWhatAndWhere(t *testing.T) {
 }
 
 func TestAStoreWritesWhatItReads(t *testing.T) {
-	store := Store[noun]{Room: "room", Bytes: MaxBytes, Check: (*noun).check, Decode: Versioned("room", 1, "", (*noun).check)}
+	store := Store[noun]{Room: "room", Bytes: MaxBytes, Check: (*noun).check,
+		Decode: Versioned("room", 1, "", (*noun).check)}
 	path := filepath.Join(t.TempDir(), "noun")
 	if err := store.Write(path, &noun{Version: 1}); err == nil || err.Error() != "room: it has no name" {
 		t.Errorf("what would be refused was written: %v", err)
@@ -76,7 +79,8 @@ func TestAStoreWritesWhatItReads(t *testing.T) {
 	if text, err := os.ReadFile(path); err != nil || string(text) != "b for noun" {
 		t.Errorf("%q, %v", text, err)
 	}
-	if err := store.Write(filepath.Join(path, "below"), &noun{Version: 1, Name: "b"}); err == nil || !strings.HasPrefix(err.Error(), "room: write ") {
+	if err := store.Write(filepath.Join(path, "below"), &noun{Version: 1, Name: "b"}); err == nil ||
+		!strings.HasPrefix(err.Error(), "room: write ") {
 		t.Errorf("a file below a file: %v", err)
 	}
 }

@@ -23,7 +23,8 @@ func init() {
 		}
 	}
 	plan.RegisterPlanner(plan.Planner{
-		Name: "avgpipe", Averages: true, Paper: "Elastic Averaging for Efficient Pipelined DNN Training (Chen et al., PPoPP 2023), section 6",
+		Name: "avgpipe", Averages: true, Paper: "Elastic Averaging for Efficient Pipelined DNN Training (Chen et " +
+			"al., PPoPP 2023), section 6",
 		Settings: settings,
 		Plan: func(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 			return pipedream.Flushed(ctx, "avgpipe", settings, r)

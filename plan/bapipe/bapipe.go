@@ -32,7 +32,8 @@ import (
 
 func init() {
 	plan.RegisterPlanner(plan.Planner{
-		Name: "bapipe", Paper: "BaPipe: Exploration of Balanced Pipeline Parallelism for DNN Training (Zhao et al., 2020)",
+		Name: "bapipe", Paper: "BaPipe: Exploration of Balanced Pipeline Parallelism for DNN Training (Zhao et al., " +
+			"2020)",
 		Settings: settings, Plan: find,
 	})
 }
@@ -49,7 +50,8 @@ var settings = []plan.Setting{
 	{Name: "stages", Default: "all", Values: "all, or a number",
 		Doc: "accelerators in the chain"},
 	{Name: "on_chip", Default: "profiled", Values: "profiled, spill",
-		Doc: "spill: the profile keeps weights on the chip (section 4.3), and those that do not fit there pass through memory"},
+		Doc: "spill: the profile keeps weights on the chip (section 4.3), and those that do not fit there pass " +
+			"through memory"},
 	{Name: "dp", Default: "on", Values: "on, off",
 		Doc: "whether data parallelism may win"},
 }
@@ -92,7 +94,8 @@ func read(r plan.Request) (o options, err error) {
 		case !ok:
 			s.Wrong("schedule")
 		case (family == "fbp-as" || family == "1f1b-as") && o.schedules[0] == "1f1b":
-			s.Fail("plan: bapipe: schedule %s needs devices that transfer while they compute, FPGA boards; cluster %s has others", name, r.Cluster.Name)
+			s.Fail("plan: bapipe: schedule %s needs devices that transfer while they compute, FPGA boards; cluster "+
+				"%s has others", name, r.Cluster.Name)
 		}
 		o.schedules = []string{family}
 	}
@@ -105,10 +108,12 @@ const mostLayers = 10000
 
 func find(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 	if len(r.Profile.Layers) == 0 || len(r.Cluster.Devices) == 0 {
-		return nil, fmt.Errorf("plan: bapipe: %d layers and %d devices; both must be 1 at least", len(r.Profile.Layers), len(r.Cluster.Devices))
+		return nil, fmt.Errorf("plan: bapipe: %d layers and %d devices; both must be 1 at least", len(r.Profile.Layers),
+			len(r.Cluster.Devices))
 	}
 	if n := len(r.Profile.Layers); n > mostLayers {
-		return nil, fmt.Errorf("plan: bapipe: %s has %d layers; it searches up to %d. Merge layers in the profile, or ask planner pipedream or dapple", r.Profile.Model, n, mostLayers)
+		return nil, fmt.Errorf("plan: bapipe: %s has %d layers; it searches up to %d. Merge layers in the profile, "+
+			"or ask planner pipedream or dapple", r.Profile.Model, n, mostLayers)
 	}
 	o, err := read(r)
 	if err != nil {
@@ -138,10 +143,12 @@ func find(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 	if x.best == nil {
 		return nil, x.least
 	}
-	x.best.Why = append(x.best.Why, fmt.Sprintf("%d partitions compared by BaPipe's Tables I and II: micro-batches of %v samples, %d orders of devices, schedules %v",
+	x.best.Why = append(x.best.Why, fmt.Sprintf("%d partitions compared by BaPipe's Tables I and II: micro-batches "+
+		"of %v samples, %d orders of devices, schedules %v",
 		x.tried, sizes, len(orders), o.schedules))
 	if !all {
-		x.best.Why = append(x.best.Why, fmt.Sprintf("devices have over %d orders along the chain; only those that keep each type together were tried, and the given one", maxOrders))
+		x.best.Why = append(x.best.Why, fmt.Sprintf("devices have over %d orders along the chain; only those that "+
+			"keep each type together were tried, and the given one", maxOrders))
 	}
 	return x.best, nil
 }

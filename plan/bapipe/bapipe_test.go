@@ -53,13 +53,16 @@ func TestTables(t *testing.T) {
 // them faster by a factor that differs from layer to layer.
 func mixedCase(t *rapid.T, link float64) (plan.Request, []int) {
 	n := rapid.IntRange(1, 8).Draw(t, "layers")
-	p := &profile.Profile{Version: profile.Version, Model: "chain", ModelID: "x", Source: "roofline", OptimizerStates: rapid.IntRange(0, 2).Draw(t, "states")}
+	p := &profile.Profile{Version: profile.Version, Model: "chain", ModelID: "x", Source: "roofline",
+		OptimizerStates: rapid.IntRange(0, 2).Draw(t, "states")}
 	for i := range n {
-		l := profile.Layer{Name: string(rune('a' + i)), Kind: "linear", From: []int{i - 1}, TiedTo: -1, ParameterBytes: int64(rapid.IntRange(0, 50).Draw(t, "parameters"))}
+		l := profile.Layer{Name: string(rune('a' + i)), Kind: "linear", From: []int{i - 1}, TiedTo: -1,
+			ParameterBytes: int64(rapid.IntRange(0, 50).Draw(t, "parameters"))}
 		f, b := rapid.Float64Range(0.01, 3).Draw(t, "f"), rapid.Float64Range(0.01, 3).Draw(t, "b")
 		out := int64(rapid.IntRange(1, 20).Draw(t, "out"))
 		for _, d := range []string{"slow", "fast"} {
-			l.Costs = append(l.Costs, profile.Cost{Device: d, MicroBatch: 2, ForwardS: f, BackwardS: b, OutputBytes: out, SavedBytes: out})
+			l.Costs = append(l.Costs, profile.Cost{Device: d, MicroBatch: 2, ForwardS: f, BackwardS: b,
+				OutputBytes: out, SavedBytes: out})
 			f, b = f/rapid.Float64Range(1, 4).Draw(t, "faster"), b/2
 		}
 		p.Layers = append(p.Layers, l)
@@ -72,7 +75,8 @@ func mixedCase(t *rapid.T, link float64) (plan.Request, []int) {
 		given[i] = i
 		c.Devices = append(c.Devices, rapid.SampledFrom([]string{"slow", "fast"}).Draw(t, "type"))
 	}
-	return plan.Request{Profile: p, Cluster: c, Batch: 2 * rapid.IntRange(1, 12).Draw(t, "M"), Set: map[string]string{"dp": "off"}}, given
+	return plan.Request{Profile: p, Cluster: c, Batch: 2 * rapid.IntRange(1, 12).Draw(t, "M"),
+		Set: map[string]string{"dp": "off"}}, given
 }
 
 func limit(t *rapid.T, r plan.Request) {
@@ -320,7 +324,8 @@ func TestRefusals(t *testing.T) {
 		{nil, func(r *plan.Request) { r.MicroBatch = 3 }, "no multiple of the micro-batch, 3"},
 		{nil, func(r *plan.Request) { r.Formula = "artifact" }, "published no code"},
 		{nil, func(r *plan.Request) { r.Profile = &profile.Profile{} }, "0 layers"},
-		{nil, func(r *plan.Request) { r.Profile = &profile.Profile{Layers: make([]profile.Layer, mostLayers+1)} }, "has 10001 layers; it searches up to 10000"},
+		{nil, func(r *plan.Request) { r.Profile = &profile.Profile{Layers: make([]profile.Layer, mostLayers+1)} },
+			"has 10001 layers; it searches up to 10000"},
 	} {
 		r := plantest.EvenChain(4, 2, 1e9)
 		r.Set = c.set

@@ -197,13 +197,16 @@ func (h *chain) leastMemory(family string, M int) *plan.MemoryError {
 		high = max(high, need(i, 0, len(h.p.Layers)))
 	}
 	within := func(limit int64) []int {
-		return h.balanced(func(int, int) bool { return true }, func(i, from, to int) bool { return need(i, from, to) <= limit })
+		return h.balanced(func(int, int) bool {
+			return true
+		}, func(i, from, to int) bool { return need(i, from, to) <= limit })
 	}
 	limit := searchBytes(high, func(limit int64) bool { return within(limit) == nil }) + 1
 	var stages []plan.Held
 	from := 0
 	for i, to := range append(within(limit), len(h.p.Layers)) {
-		stages = append(stages, plan.Held{First: h.p.Layers[from].Name, Last: h.p.Layers[to-1].Name, Devices: h.devices[i : i+1], Bytes: need(i, from, to)})
+		stages = append(stages, plan.Held{First: h.p.Layers[from].Name, Last: h.p.Layers[to-1].Name,
+			Devices: h.devices[i : i+1], Bytes: need(i, from, to)})
 		from = to
 	}
 	return plan.Refusal("bapipe", counts, limit, h.c.MemoryBytes, stages)
@@ -222,10 +225,12 @@ func (x *exploration) refuse(e *plan.MemoryError) {
 func (x *exploration) plan(h *chain, family string, bounds []boundary, M int) *plan.Plan {
 	p := x.r.Blank("bapipe", "round_robin")
 	p.MicroBatch, p.MicroBatches, p.Schedule = h.size, M, family
-	p.Objective = plan.Objective{Name: "mini-batch time (BaPipe Tables I and II)", Value: x.step(h, family, bounds, M), Unit: "s"}
+	p.Objective = plan.Objective{Name: "mini-batch time (BaPipe Tables I and II)", Value: x.step(h, family, bounds, M),
+		Unit: "s"}
 	from := boundary{}
 	for i, d := range h.devices {
-		st := plan.Stage{FirstLayer: from.layer, LastLayer: len(h.p.Layers) - 1, Devices: []int{d}, Warmup: warmup(family, i, len(h.devices), M)}
+		st := plan.Stage{FirstLayer: from.layer, LastLayer: len(h.p.Layers) - 1, Devices: []int{d},
+			Warmup: warmup(family, i, len(h.devices), M)}
 		if from.part > 0 {
 			st.FirstFraction = 1 - from.part
 		}
@@ -248,7 +253,8 @@ func (x *exploration) plan(h *chain, family string, bounds []boundary, M int) *p
 	for i, d := range h.devices {
 		names[i] = x.r.Cluster.Devices[d]
 	}
-	why := fmt.Sprintf("longest stage computes %.4g ms for a micro-batch, T of equation (1) is %.4g ms; longest transfer %.4g ms each way", 1e3*pace, 1e3*h.ideal(), 1e3*sr)
+	why := fmt.Sprintf("longest stage computes %.4g ms for a micro-batch, T of equation (1) is %.4g ms; longest "+
+		"transfer %.4g ms each way", 1e3*pace, 1e3*h.ideal(), 1e3*sr)
 	p.Why = append(p.Why, why)
 	if distinct := slices.Compact(slices.Sorted(slices.Values(names))); len(distinct) > 1 {
 		p.Why = append(p.Why, "device types along the chain: "+strings.Join(names, ", "))
@@ -289,7 +295,8 @@ func (x *exploration) tryDataParallel(size int) error {
 	}
 	p.Planner = "bapipe"
 	share := float64((M + N - 1) / N)
-	p.Objective = plan.Objective{Name: "mini-batch time of data parallelism", Value: share*slowest + x.r.Cluster.AllReduceS(devices, bytes), Unit: "s"}
+	p.Objective = plan.Objective{Name: "mini-batch time of data parallelism",
+		Value: share*slowest + x.r.Cluster.AllReduceS(devices, bytes), Unit: "s"}
 	x.consider(p)
 	return nil
 }

@@ -13,18 +13,22 @@ import (
 func sizesOf(r plan.Request) ([]int, error) {
 	if m := r.MicroBatch; m > 0 {
 		if r.Batch%m != 0 {
-			return nil, fmt.Errorf("plan: bapipe: a batch of %d samples is no multiple of the micro-batch, %d", r.Batch, m)
+			return nil, fmt.Errorf("plan: bapipe: a batch of %d samples is no multiple of the micro-batch, %d", r.Batch,
+				m)
 		}
 		return []int{m}, nil
 	}
 	var sizes []int
 	for _, s := range r.Profile.Sizes(r.Cluster.Devices[0]) {
-		if r.Batch%s == 0 && !slices.ContainsFunc(r.Cluster.Devices, func(d string) bool { return !slices.Contains(r.Profile.Sizes(d), s) }) {
+		if r.Batch%s == 0 && !slices.ContainsFunc(r.Cluster.Devices, func(d string) bool {
+			return !slices.Contains(r.Profile.Sizes(d), s)
+		}) {
 			sizes = append(sizes, s)
 		}
 	}
 	if len(sizes) == 0 {
-		return nil, fmt.Errorf("plan: bapipe: none of the profiled micro-batch sizes %v divides a batch of %d on every device type; change the batch, or fix a micro-batch size",
+		return nil, fmt.Errorf("plan: bapipe: none of the profiled micro-batch sizes %v divides a batch of %d on "+
+			"every device type; change the batch, or fix a micro-batch size",
 			r.Profile.Sizes(r.Cluster.Devices[0]), r.Batch)
 	}
 	return sizes, nil

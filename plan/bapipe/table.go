@@ -38,7 +38,8 @@ func Table(family string, m, n int, f, b, sr float64) (Row, error) {
 		row.BandwidthBytesPerSecond = 1 / f
 		row.InRange = 2*sr <= f+b
 	default:
-		return Row{}, fmt.Errorf("plan: BaPipe's tables have no schedule %q; they have 1f1b-as, fbp-as, 1f1b (SNO) and so", family)
+		return Row{}, fmt.Errorf("plan: BaPipe's tables have no schedule %q; they have 1f1b-as, fbp-as, 1f1b (SNO) "+
+			"and so", family)
 	}
 	row.Bubble = 1 - M*(f+b)/row.TimeS
 	return row, nil

@@ -98,7 +98,8 @@ type bounder struct {
 }
 
 func newBounder(p *profile.Profile, c *cluster.Cluster, kind Kind, m int, split bool) *bounder {
-	b := &bounder{p: p, c: c, kind: kind, m: m, M: kind.Batch / m, split: split, costs: map[string]map[int][]profile.Cost{}}
+	b := &bounder{p: p, c: c, kind: kind, m: m, M: kind.Batch / m, split: split,
+		costs: map[string]map[int][]profile.Cost{}}
 	for r := 1; r <= kind.Workers; r++ {
 		if r == 1 || b.rows(r) < b.rows(r-1) {
 			b.counts = append(b.counts, r)

@@ -43,8 +43,9 @@ import (
 // of devices no fewer must be left than the work behind takes within T.
 type fillBound struct {
 	*serverBound
-	least        []float64      // fill by layer, kind and devices used
-	pass         [][]float64    // serverBound's sum of what a micro-batch's way there and back takes: with halves only the first
+	least []float64 // fill by layer, kind and devices used
+	// serverBound's sum of what a micro-batch's way there and back takes: with halves only the first
+	pass         [][]float64
 	work         []float64      // of the layers from one on, at least, on all devices
 	behind       [][]float64    // the way through the layers from one on, by the devices it has at most
 	near, far    []cluster.Line // links: all of them, and those between groups
@@ -60,7 +61,8 @@ func (s *serverBound) fill() *fillBound {
 	if s.shared || n*n*W*W > maxFillStates {
 		return nil
 	}
-	f := &fillBound{serverBound: s, pass: s.sum, least: make([]float64, (n+1)*(s.size+1)*(W+1)), work: make([]float64, n+1), cutBytes: make([]float64, n+1)}
+	f := &fillBound{serverBound: s, pass: s.sum, least: make([]float64, (n+1)*(s.size+1)*(W+1)),
+		work: make([]float64, n+1), cutBytes: make([]float64, n+1)}
 	for k := n - 1; k >= 0; k-- {
 		least := math.Inf(1)
 		for _, t := range s.types {
@@ -240,7 +242,9 @@ func (f *fillBound) follow(k, kind, d, r int, fill, T float64, at func(k, kind i
 	if near+times*(f.pass[r][k+1]-f.pass[r][k]) > T {
 		return
 	}
-	inside, away := func() []float64 { return f.left(f.inside, f.serverBound.inside, k, r) }, func() []float64 { return f.left(f.away, f.across, k, r) }
+	inside, away := func() []float64 {
+		return f.left(f.inside, f.serverBound.inside, k, r)
+	}, func() []float64 { return f.left(f.away, f.across, k, r) }
 	if kind == 0 {
 		if r > 1 {
 			f.stage(k, 0, r, d, near, T, away(), at)

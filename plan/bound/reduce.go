@@ -99,7 +99,8 @@ func leastReduces(c *cluster.Cluster, most, inside int, across bool) []leastRedu
 		}
 		crossed(level+1, devices, apart, edges)
 		if size := levels[level].Size; size > 1 {
-			crossed(level+1, devices*size, apart || level >= fewest, append(slices.Clip(edges), ring{level, size, devices}))
+			crossed(level+1, devices*size, apart || level >= fewest,
+				append(slices.Clip(edges), ring{level, size, devices}))
 		}
 	}
 	crossed(0, 1, false, nil)

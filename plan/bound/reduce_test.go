@@ -19,7 +19,8 @@ func TestNoDevicesSumFasterThanTheBound(t *testing.T) {
 		c := &cluster.Cluster{Name: "random", DeviceTypes: map[string]cluster.DeviceType{"x": {}}}
 		devices := 1
 		for range 1 + r.IntN(3) {
-			l := cluster.Level{Size: 1 + r.IntN(3), BandwidthBytesPerSecond: 1 + 20*r.Float64(), LatencyS: r.Float64() * float64(r.IntN(2)), Shared: r.IntN(5) == 0, FullDuplex: r.IntN(2) == 0}
+			l := cluster.Level{Size: 1 + r.IntN(3), BandwidthBytesPerSecond: 1 + 20*r.Float64(),
+				LatencyS: r.Float64() * float64(r.IntN(2)), Shared: r.IntN(5) == 0, FullDuplex: r.IntN(2) == 0}
 			l.Uplinks = !l.Shared && r.IntN(4) == 0
 			if r.IntN(4) == 0 {
 				l.CollectiveBandwidthBytesPerSecond = 1 + 20*r.Float64()
@@ -40,7 +41,8 @@ func TestNoDevicesSumFasterThanTheBound(t *testing.T) {
 		if r.IntN(3) == 0 {
 			plain = false
 			for range devices / c.Levels[0].Size {
-				c.Nodes = append(c.Nodes, cluster.Node{BandwidthBytesPerSecond: 30 * r.Float64() * float64(r.IntN(2)), LatencyS: r.Float64() * float64(r.IntN(2))})
+				c.Nodes = append(c.Nodes, cluster.Node{BandwidthBytesPerSecond: 30 * r.Float64() * float64(r.IntN(2)),
+					LatencyS: r.Float64() * float64(r.IntN(2))})
 			}
 		}
 		bounds := leastReduces(c, devices, len(c.Levels), false)

@@ -91,7 +91,8 @@ func (b *bounder) servers(atLeast, enough float64) float64 {
 
 func (b *bounder) group(level, size int) *serverBound {
 	n, W := len(b.p.Layers), b.kind.Workers
-	s := &serverBound{bounder: b, level: level, size: size, params: make([]int64, n+1), update: make([]float64, n+1), sum: make([][]float64, W+1)}
+	s := &serverBound{bounder: b, level: level, size: size, params: make([]int64, n+1), update: make([]float64, n+1),
+		sum: make([][]float64, W+1)}
 	for r := 1; r <= W; r++ {
 		s.sum[r] = b.sums(r)
 	}

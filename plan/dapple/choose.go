@@ -24,7 +24,8 @@ import (
 func choose(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.Plan, error) {
 	o := options{
 		dp: s.Choice("dp"), overlap: s.Choice("overlap"), policy: s.Choice("policy"), recompute: s.Choice("recompute"),
-		acr: s.Number("acr_threshold", 0), states: s.Count("max_states", 0, plan.MostCount), server: s.Count("server", 0, plan.MostCount),
+		acr: s.Number("acr_threshold", 0), states: s.Count("max_states", 0, plan.MostCount),
+		server: s.Count("server", 0, plan.MostCount),
 	}
 	if err := s.Done(); err != nil {
 		return nil, err
@@ -71,7 +72,9 @@ func choose(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.
 		}
 	}
 	if best != nil {
-		slices.SortStableFunc(searches, func(a, b *search) int { return cmp.Compare(abs(a.mb-best.mb), abs(b.mb-best.mb)) })
+		slices.SortStableFunc(searches, func(a, b *search) int {
+			return cmp.Compare(abs(a.mb-best.mb), abs(b.mb-best.mb))
+		})
 	}
 	for _, s := range searches {
 		if err := run(s); err != nil {
@@ -140,7 +143,8 @@ func (o options) planData(r plan.Request, dp parallel) *plan.Plan {
 	}
 	out.Stages = []plan.Stage{st}
 	out.Objective = plan.Objective{Name: "estimated step of data parallelism", Value: dp.time(o.overlap), Unit: "s"}
-	out.Why = []string{fmt.Sprintf("Data parallelism takes %.4g s without and %.4g s with overlap of its all-reduces; no pipeline's estimate is below that.", dp.plain, dp.hidden)}
+	out.Why = []string{fmt.Sprintf("Data parallelism takes %.4g s without and %.4g s with overlap of its "+
+		"all-reduces; no pipeline's estimate is below that.", dp.plain, dp.hidden)}
 	return out
 }
 
@@ -166,30 +170,36 @@ func (o options) planPipeline(r plan.Request, s *search, dp parallel, thinned bo
 			want = 2*(S-i) - 1
 		}
 		depth = min(depth, want, s.depth(first, end, len(g.devices), g.memory, again))
-		out.Stages = append(out.Stages, plan.Stage{FirstLayer: first, LastLayer: end - 1, Devices: devices[i], Recompute: plan.AtBoundary(again), Warmup: depth})
+		out.Stages = append(out.Stages, plan.Stage{FirstLayer: first, LastLayer: end - 1, Devices: devices[i],
+			Recompute: plan.AtBoundary(again), Warmup: depth})
 		first = end
 	}
 	out.Objective = plan.Objective{Name: "pipeline latency L (DAPPLE eq. 2)", Value: s.best, Unit: "s"}
 	bound := s.bound()
 	out.Why = []string{
-		fmt.Sprintf("%d prefixes and %d extensions were planned; L = %.4g s is %.1f %% above all devices computing without pause (%.4g s).", len(s.found), s.tried, s.best, 100*(s.best/bound-1), bound),
+		fmt.Sprintf("%d prefixes and %d extensions were planned; L = %.4g s is %.1f %% above all devices computing "+
+			"without pause (%.4g s).", len(s.found), s.tried, s.best, 100*(s.best/bound-1), bound),
 		fmt.Sprintf("Activation-communication ratio %.3f: policy %s (threshold %.3g).", ratio, policy, o.acr),
 	}
 	if o.dp != "no" && !math.IsInf(dp.plain, 1) {
-		out.Why = append(out.Why, fmt.Sprintf("Data parallelism would take %.4g s without and %.4g s with overlap.", dp.plain, dp.hidden))
+		out.Why = append(out.Why, fmt.Sprintf("Data parallelism would take %.4g s without and %.4g s with overlap.",
+			dp.plain, dp.hidden))
 	} else {
 		out.Why = append(out.Why, "Data parallelism does not fit one device, or was left out.")
 	}
 	if thinned {
-		out.Why = append(out.Why, fmt.Sprintf("More than %d prefixes by device sets: the search was thinned to %d cuts and stages of multiples of %d devices; the gap to the best is at most that to the bound.", o.states, len(s.cuts), s.steps[0]))
+		out.Why = append(out.Why, fmt.Sprintf("More than %d prefixes by device sets: the search was thinned to %d "+
+			"cuts and stages of multiples of %d devices; the gap to the best is at most that to the bound.", o.states, len(s.cuts), s.steps[0]))
 	}
 	if branches(r.Profile) {
-		out.Why = append(out.Why, fmt.Sprintf("Layers branch: it cut between layers in the profile's order alone, at %d places; formula artifact and planner pipedream cut branches apart too.", len(r.Profile.Layers)-1))
+		out.Why = append(out.Why, fmt.Sprintf("Layers branch: it cut between layers in the profile's order alone, at "+
+			"%d places; formula artifact and planner pipedream cut branches apart too.", len(r.Profile.Layers)-1))
 	}
 	if r.Profile.Source == profile.SourceImported {
 		out.Why = append(out.Why, "Times were scaled in proportion to the samples.")
 	}
-	out.Why = append(out.Why, "It assumed: replicas split each micro-batch without loss, every pair of links works at once, no bubbles inside the pivot, servers taken in the cluster's order.")
+	out.Why = append(out.Why, "It assumed: replicas split each micro-batch without loss, every pair of links works "+
+		"at once, no bubbles inside the pivot, servers taken in the cluster's order.")
 	return out
 }
 

@@ -25,7 +25,8 @@ func init() {
 
 var settings = []plan.Setting{
 	{Name: "dp", Default: "auto", Values: "auto, yes, no",
-		Doc: "whether data parallelism is returned where it wins (§4); auto is yes for the paper, no for the artifact, whose search leaves it to its caller"},
+		Doc: "whether data parallelism is returned where it wins (§4); auto is yes for the paper, no for the " +
+			"artifact, whose search leaves it to its caller"},
 	{Name: "overlap", Default: "both", Values: "both, yes, no",
 		Doc: "paper: data parallelism's all-reduces hide behind the last backward, or do not, or the better"},
 	{Name: "policy", Default: "auto", Values: "auto, pa, pb",
@@ -50,7 +51,8 @@ func find(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 	case r.Profile == nil || r.Cluster == nil || len(r.Profile.Layers) == 0 || len(r.Cluster.Devices) == 0:
 		return nil, fmt.Errorf("plan: dapple: it needs a profile with a layer and a cluster with a device")
 	case r.MicroBatch < 0 || r.MicroBatch > 0 && r.Batch%r.MicroBatch != 0:
-		return nil, fmt.Errorf("plan: dapple: micro-batches of %d samples do not divide a batch of %d", r.MicroBatch, r.Batch)
+		return nil, fmt.Errorf("plan: dapple: micro-batches of %d samples do not divide a batch of %d", r.MicroBatch,
+			r.Batch)
 	}
 	if s.Artifact() {
 		dp, server := s.Choice("dp"), s.Count("server", 0, plan.MostCount)

@@ -104,7 +104,8 @@ func (o options) tooBig(p *profile.Profile, searches []*search) error {
 	var least *plan.MemoryError
 	consider := func(s *search, bytes int64, stages []plan.Held) {
 		if least == nil || bytes < least.SmallestBytes {
-			least = plan.Refusal("dapple", "weights, gradients, optimizer, activations and a layer's workspace", bytes, s.c.MemoryBytes, stages)
+			least = plan.Refusal("dapple", "weights, gradients, optimizer, activations and a layer's workspace", bytes,
+				s.c.MemoryBytes, stages)
 			if n := len(p.Layers); len(s.cuts) < n-1 {
 				least.Among = fmt.Sprintf("those cut behind %d of its %d layers", len(s.cuts), n)
 				if unit := s.steps[0]; unit > 1 {
@@ -126,7 +127,8 @@ func (o options) tooBig(p *profile.Profile, searches []*search) error {
 		}
 	}
 	if least == nil || least.Stage < 0 {
-		return errors.New("plan: dapple: no plan: micro-batches have fewer samples than a stage would have replicas, and data parallelism is left out by dp=no")
+		return errors.New("plan: dapple: no plan: micro-batches have fewer samples than a stage would have replicas, " +
+			"and data parallelism is left out by dp=no")
 	}
 	return least
 }

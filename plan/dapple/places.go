@@ -54,7 +54,8 @@ type group struct {
 }
 
 func newPlaces(c *cluster.Cluster, at *servers.Layout) *places {
-	d := &places{c: c, at: at, number: map[string]int32{}, groups: map[string]group{}, reduces: map[string][2]cluster.Line{}}
+	d := &places{c: c, at: at, number: map[string]int32{}, groups: map[string]group{},
+		reduces: map[string][2]cluster.Line{}}
 	for _, t := range c.Devices {
 		i := slices.Index(d.types, t)
 		if i < 0 {

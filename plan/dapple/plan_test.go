@@ -21,13 +21,15 @@ var models = []struct {
 	file       string
 	pbs, batch int
 }{
-	{"dapple-vgg-19-pbs-32", 32, 2048}, {"dapple-gnmt-16-pbs-64", 64, 1024}, {"dapple-bert-48-pbs-2", 2, 64}, {"dapple-xlnet-36-pbs-1", 1, 128},
+	{"dapple-vgg-19-pbs-32", 32, 2048}, {"dapple-gnmt-16-pbs-64", 64, 1024}, {"dapple-bert-48-pbs-2", 2, 64},
+	{"dapple-xlnet-36-pbs-1", 1, 128},
 	{"dapple-amoeba-36-pbs-1", 1, 128},
 }
 
 func imported(t testing.TB, file string, batch int) *profile.Profile {
 	t.Helper()
-	p, _, err := importer.Read(filepath.Join(shared.Dir(t), "data", "profiles", file+".txt"), importer.Options{Format: "dapple", Batch: batch})
+	p, _, err := importer.Read(filepath.Join(shared.Dir(t), "data", "profiles", file+".txt"),
+		importer.Options{Format: "dapple", Batch: batch})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,8 +84,10 @@ func TestIsFast(t *testing.T) {
 		imp := imported(t, m.file, m.pbs)
 		for _, formula := range []string{"paper", "artifact"} {
 			start := time.Now()
-			p := planWith(t, plan.Request{Profile: imp, Cluster: preset(t, "dapple-a"), Batch: m.batch, Formula: formula})
-			t.Logf("%s %s: %v, %s, M %d of %d\n%s", m.file, formula, time.Since(start), shapeOf(p), p.MicroBatches, p.MicroBatch, strings.Join(p.Why, "\n"))
+			p := planWith(t, plan.Request{Profile: imp, Cluster: preset(t, "dapple-a"), Batch: m.batch,
+				Formula: formula})
+			t.Logf("%s %s: %v, %s, M %d of %d\n%s", m.file, formula, time.Since(start), shapeOf(p), p.MicroBatches,
+				p.MicroBatch, strings.Join(p.Why, "\n"))
 		}
 	}
 }
@@ -92,8 +96,10 @@ func TestIsFast(t *testing.T) {
 func TestOnAThousandDevices(t *testing.T) {
 	big := longChain(1000)
 	levels := []cluster.Level{
-		{Name: "board", Size: 4, BandwidthBytesPerSecond: 100e9, FullDuplex: true}, {Name: "server", Size: 4, BandwidthBytesPerSecond: 50e9, FullDuplex: true},
-		{Name: "rack", Size: 8, BandwidthBytesPerSecond: 25e9, FullDuplex: true, Uplinks: true}, {Name: "row", Size: 8, BandwidthBytesPerSecond: 12e9, FullDuplex: true, Uplinks: true},
+		{Name: "board", Size: 4, BandwidthBytesPerSecond: 100e9, FullDuplex: true},
+		{Name: "server", Size: 4, BandwidthBytesPerSecond: 50e9, FullDuplex: true},
+		{Name: "rack", Size: 8, BandwidthBytesPerSecond: 25e9, FullDuplex: true, Uplinks: true},
+		{Name: "row", Size: 8, BandwidthBytesPerSecond: 12e9, FullDuplex: true, Uplinks: true},
 	}
 	c := &cluster.Cluster{Name: "big", DeviceTypes: map[string]cluster.DeviceType{"x": {}}, Levels: levels}
 	for range 1024 {
@@ -112,7 +118,8 @@ func longChain(n int) *profile.Profile {
 	for k := range n {
 		p.Layers = append(p.Layers, profile.Layer{
 			Name: fmt.Sprint("layer", k), From: []int{k - 1}, TiedTo: -1, ParameterBytes: 10e6,
-			Costs: []profile.Cost{{Device: "x", MicroBatch: 1024, ForwardS: 0.01 + 0.001*float64(k%7), BackwardS: 0.02, OutputBytes: 4e6, SavedBytes: 8e6}},
+			Costs: []profile.Cost{{Device: "x", MicroBatch: 1024, ForwardS: 0.01 + 0.001*float64(k%7), BackwardS: 0.02,
+				OutputBytes: 4e6, SavedBytes: 8e6}},
 		})
 	}
 	return p

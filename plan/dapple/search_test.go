@@ -83,7 +83,8 @@ func TestLeastLatencyIsBelow(t *testing.T) {
 		}
 		got := leastLatency(stages[:known], work/devices, M)
 		if got > L*(1+1e-12) {
-			t.Fatalf("%v, M %d: %g where those from %d on are known by their work, the latency is %g", stages, M, got, known, L)
+			t.Fatalf("%v, M %d: %g where those from %d on are known by their work, the latency is %g", stages, M, got,
+				known, L)
 		}
 		if got > 0.6*L {
 			tight++
@@ -131,7 +132,8 @@ func TestSearchAgainstTwins(t *testing.T) {
 			t.Fatalf("case %d: %g is less than the least that any plan takes, %g", n, all, least)
 		}
 		if fast.best > literal*(1+1e-12) || fast.best < all*(1-1e-12) {
-			t.Fatalf("case %d: %g, not between the best of all plans %g and the recursion's %g", n, fast.best, all, literal)
+			t.Fatalf("case %d: %g, not between the best of all plans %g and the recursion's %g", n, fast.best, all,
+				literal)
 		}
 		if math.IsInf(all, 1) {
 			continue
@@ -250,12 +252,14 @@ func everyPlan(c *costs) float64 {
 	var try func(first, used int, before servers.Taken, ends []int, devices [][]int)
 	try = func(first, used int, before servers.Taken, ends []int, devices [][]int) {
 		if len(ends) > 0 {
-			best = min(best, latencyOf(c, append(slices.Clone(ends), n), append(slices.Clone(devices), c.at.Between(before, full))))
+			best = min(best, latencyOf(c, append(slices.Clone(ends), n),
+				append(slices.Clone(devices), c.at.Between(before, full))))
 		}
 		for to := first + 1; to < n; to++ {
 			for m := 1; used+m < G; m++ {
 				for _, after := range c.at.Place(before, m) {
-					try(to, used+m, after, append(slices.Clone(ends), to), append(slices.Clone(devices), c.at.Between(before, after)))
+					try(to, used+m, after, append(slices.Clone(ends), to),
+						append(slices.Clone(devices), c.at.Between(before, after)))
 				}
 			}
 		}

@@ -22,7 +22,8 @@ func TestSaysThatSetsWereLeftOut(t *testing.T) {
 		}
 		ways := s.PlaceEach(half, 1, min(64, c.devices/4))
 		if s.Limited != c.limited || len(ways) > servers.MaxWays {
-			t.Errorf("%d devices, %d a server: %d sets, left out %v, want %v", c.devices, c.each, len(ways), s.Limited, c.limited)
+			t.Errorf("%d devices, %d a server: %d sets, left out %v, want %v", c.devices, c.each, len(ways), s.Limited,
+				c.limited)
 		}
 	}
 	r := plantest.EvenChain(8, 2, 1e9)
@@ -42,7 +43,8 @@ func TestSaysWhereItCuts(t *testing.T) {
 		if branched {
 			r.Profile.Layers[5].From = []int{4, 1}
 		}
-		p, err := find(t.Context(), plan.Request{Profile: r.Profile, Cluster: r.Cluster, Batch: 8, Set: map[string]string{"dp": "no"}})
+		p, err := find(t.Context(), plan.Request{Profile: r.Profile, Cluster: r.Cluster, Batch: 8,
+			Set: map[string]string{"dp": "no"}})
 		if err != nil {
 			t.Fatal(err)
 		}

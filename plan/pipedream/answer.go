@@ -102,7 +102,8 @@ func (s *search) answer(r plan.Request, states *profile.States, stages []stage, 
 		pl.Schedule = "dp"
 	}
 	if widest := widest(pl); !s.o.flush && pl.MicroBatches > 1 && pl.MicroBatches < widest {
-		pl.Why = append(pl.Why, fmt.Sprintf("a step is one minibatch of %d samples, not the %d of the batch of %d: a stage on %d devices works on as many at once, and so many make no update that each of them has a part in",
+		pl.Why = append(pl.Why, fmt.Sprintf("a step is one minibatch of %d samples, not the %d of the batch of %d: a "+
+			"stage on %d devices works on as many at once, and so many make no update that each of them has a part in",
 			size, pl.MicroBatches, r.Batch, widest))
 		pl.MicroBatches = 1
 	}

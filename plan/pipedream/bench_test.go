@@ -21,10 +21,12 @@ func BenchmarkPipeDream(b *testing.B) {
 		for _, c := range []struct {
 			file  string
 			batch int
-		}{{"pipedream-vgg16.txt", 128}, {"pipedream-resnet50.txt", 128}, {"pipedream-gnmt.txt", 32}, {"pipedream-gnmt_large.txt", 128}, {"pipedream-inception_v3.txt", 128}} {
+		}{{"pipedream-vgg16.txt", 128}, {"pipedream-resnet50.txt", 128}, {"pipedream-gnmt.txt", 32},
+			{"pipedream-gnmt_large.txt", 128}, {"pipedream-inception_v3.txt", 128}} {
 			for _, sizes := range [][]int{{4, 4}, {16}} {
 				b.Run(fmt.Sprintf("%s/%s/%v", formula, c.file, sizes), func(b *testing.B) {
-					r := plan.Request{Profile: plantest.ReadProfile(b, c.file, c.batch), Cluster: levels(sizes, four), Batch: c.batch, Formula: formula}
+					r := plan.Request{Profile: plantest.ReadProfile(b, c.file, c.batch), Cluster: levels(sizes, four),
+						Batch: c.batch, Formula: formula}
 					for b.Loop() {
 						if _, err := planner.Plan(b.Context(), r); err != nil {
 							b.Fatal(err)
@@ -34,7 +36,8 @@ func BenchmarkPipeDream(b *testing.B) {
 			}
 		}
 		b.Run(formula+"/1000 layers on 4x8x4x8", func(b *testing.B) {
-			r := plan.Request{Profile: uneven(1000), Cluster: levels([]int{4, 8, 4, 8}, []float64{100e9, 25e9, 5e9, 1e9}), Batch: 64, Formula: formula}
+			r := plan.Request{Profile: uneven(1000),
+				Cluster: levels([]int{4, 8, 4, 8}, []float64{100e9, 25e9, 5e9, 1e9}), Batch: 64, Formula: formula}
 			for b.Loop() {
 				if _, err := planner.Plan(b.Context(), r); err != nil {
 					b.Fatal(err)
@@ -55,7 +58,8 @@ func uneven(n int) *profile.Profile {
 	for i := range n {
 		at := float64(i) / float64(n)
 		p.Layers = append(p.Layers, profile.Layer{
-			Name: fmt.Sprint("layer", i), Kind: "linear", From: []int{i - 1}, TiedTo: -1, ParameterBytes: int64(8e6 * at * at * next()),
+			Name: fmt.Sprint("layer", i), Kind: "linear", From: []int{i - 1}, TiedTo: -1,
+			ParameterBytes: int64(8e6 * at * at * next()),
 			Costs: []profile.Cost{{Device: "gpu", MicroBatch: 64, ForwardS: 1e-3 * next(), BackwardS: 2e-3 * next(),
 				OutputBytes: int64(20e6 * (1.1 - at) * next()), SavedBytes: int64(20e6 * (1.1 - at))}},
 		})

@@ -37,23 +37,32 @@ func TestAnswersAsShipped(t *testing.T) {
 		set                  string
 	}{
 		{"vgg16", "gpus=4", "pipedream-vgg16.txt", 128, []int{4}, []float64{readme}, "activation_compression_ratio=1"},
-		{"vgg16", "gpus=8", "pipedream-vgg16.txt", 128, []int{8}, []float64{readme}, "activation_compression_ratio=none overlap=max"},
-		{"vgg16", "gpus=16", "pipedream-vgg16.txt", 128, []int{16}, []float64{1.25e9}, "activation_compression_ratio=1 overlap=max"},
-		{"alexnet", "gpus=4", "pipedream-alexnet.txt", 256, []int{4}, []float64{readme}, "activation_compression_ratio=1"},
-		{"resnet50", "gpus=4", "pipedream-resnet50.txt", 128, []int{4}, []float64{6e9}, "activation_compression_ratio=1"},
-		{"resnet50", "gpus=16", "pipedream-resnet50.txt", 128, []int{4, 4}, []float64{6e9, 1.25e9}, "activation_compression_ratio=1"},
+		{"vgg16", "gpus=8", "pipedream-vgg16.txt", 128, []int{8}, []float64{readme},
+			"activation_compression_ratio=none overlap=max"},
+		{"vgg16", "gpus=16", "pipedream-vgg16.txt", 128, []int{16}, []float64{1.25e9},
+			"activation_compression_ratio=1 overlap=max"},
+		{"alexnet", "gpus=4", "pipedream-alexnet.txt", 256, []int{4}, []float64{readme},
+			"activation_compression_ratio=1"},
+		{"resnet50", "gpus=4", "pipedream-resnet50.txt", 128, []int{4}, []float64{6e9},
+			"activation_compression_ratio=1"},
+		{"resnet50", "gpus=16", "pipedream-resnet50.txt", 128, []int{4, 4}, []float64{6e9, 1.25e9},
+			"activation_compression_ratio=1"},
 	} {
 		t.Run(c.model+"/"+c.variant, func(t *testing.T) {
 			var want shippedModel
-			for _, file := range shared.Oracles[struct{ Models []shippedModel }](t, "reference_pipedream_runtime_confs") {
-				i := slices.IndexFunc(file.Models, func(m shippedModel) bool { return m.Model == c.model && m.Variant == c.variant })
+			for _, file := range shared.Oracles[struct{ Models []shippedModel }](t,
+				"reference_pipedream_runtime_confs") {
+				i := slices.IndexFunc(file.Models, func(m shippedModel) bool {
+					return m.Model == c.model && m.Variant == c.variant
+				})
 				if i < 0 {
 					t.Fatal("it is not shipped")
 				}
 				want = file.Models[i]
 			}
 			p := plantest.ReadProfile(t, c.file, c.batch)
-			pl, err := planner.Plan(t.Context(), plan.Request{Profile: p, Cluster: levels(c.sizes, c.bandwidths), Batch: c.batch, Formula: "artifact", Set: plantest.Set(c.set)})
+			pl, err := planner.Plan(t.Context(), plan.Request{Profile: p, Cluster: levels(c.sizes, c.bandwidths),
+				Batch: c.batch, Formula: "artifact", Set: plantest.Set(c.set)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -106,7 +106,8 @@ func flagged(s *profile.States, sizes []int, bandwidths []float64, f publishedFl
 							if f.memory > 0 && stashed > f.memory {
 								continue
 							}
-							last := together(compute[k+1][j], 4*float64(q-1)*weights[k+1][j]/(b*float64(q))) / float64(q)
+							last := together(compute[k+1][j],
+								4*float64(q-1)*weights[k+1][j]/(b*float64(q))) / float64(q)
 							t := max(A[i][k][m-q], last)
 							if f.ratio > 0 {
 								t = max(t, 2*float64(s.List[k].OutputBytes)/(b*float64(q))/f.ratio)
@@ -133,7 +134,8 @@ func flagged(s *profile.States, sizes []int, bandwidths []float64, f publishedFl
 
 // drawFlags draws flags for a model of so many bytes in all.
 func drawFlags(rng *rand.Rand, bytes float64) publishedFlags {
-	f := publishedFlags{straight: rng.IntN(4) == 0, fewer: rng.IntN(3) == 0, max: rng.IntN(3) == 0, ratio: []float64{0, 1, 1, 0.3, 7.5}[rng.IntN(5)]}
+	f := publishedFlags{straight: rng.IntN(4) == 0, fewer: rng.IntN(3) == 0, max: rng.IntN(3) == 0,
+		ratio: []float64{0, 1, 1, 0.3, 7.5}[rng.IntN(5)]}
 	if rng.IntN(3) == 0 {
 		f.memory = math.Ceil(bytes * (0.05 + 1.5*rng.Float64()))
 	}
@@ -147,7 +149,8 @@ type outcome struct {
 }
 
 // compare plans as published and by the recursion above.
-func (o *outcome) compare(t *testing.T, what string, p *profile.Profile, batch int, sizes []int, bandwidths []float64, f publishedFlags) {
+func (o *outcome) compare(t *testing.T, what string, p *profile.Profile, batch int, sizes []int, bandwidths []float64,
+	f publishedFlags) {
 	t.Helper()
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
@@ -173,7 +176,8 @@ func (o *outcome) compare(t *testing.T, what string, p *profile.Profile, batch i
 	default:
 		o.planned++
 	}
-	pl, err := planner.Plan(t.Context(), plan.Request{Profile: p, Cluster: levels(sizes, bandwidths), Batch: batch, Formula: "artifact", Set: f.settings()})
+	pl, err := planner.Plan(t.Context(), plan.Request{Profile: p, Cluster: levels(sizes, bandwidths), Batch: batch,
+		Formula: "artifact", Set: f.settings()})
 	switch {
 	case math.IsInf(want, 1):
 		if err == nil {
@@ -182,7 +186,8 @@ func (o *outcome) compare(t *testing.T, what string, p *profile.Profile, batch i
 	case err != nil:
 		t.Errorf("%s %v %+v: %v, the literal recursion %.12g", what, sizes, f, err, want)
 	case math.Abs(pl.Objective.Value-want) > 1e-9*want:
-		t.Errorf("%s %v at %v %+v: %.12g, the literal recursion %.12g", what, sizes, bandwidths, f, pl.Objective.Value, want)
+		t.Errorf("%s %v at %v %+v: %.12g, the literal recursion %.12g", what, sizes, bandwidths, f, pl.Objective.Value,
+			want)
 	}
 }
 
@@ -210,9 +215,12 @@ func TestFlagsOnPublishedProfiles(t *testing.T) {
 		file                 string
 		batch, times, layers int // layers: the first so many; 0 is all
 	}{
-		{"pipedream-alexnet.txt", 256, 60, 0}, {"pipedream-vgg16.txt", 128, 40, 0}, {"pipedream-gnmt.txt", 32, 8, 0}, {"dapple-vgg-19-pbs-32.txt", 32, 60, 0},
-		{"dapple-amoeba-36-pbs-1.txt", 1, 40, 0}, {"dapple-bert-24-pbs-6.txt", 6, 60, 0}, {"dapple-bert-48-pbs-2.txt", 2, 30, 0}, {"dapple-xlnet-36-pbs-1.txt", 1, 40, 0},
-		{"hpgo-bert_large.txt", 6, 60, 0}, {"pipedream-inception_v3.txt", 128, 8, 31}, {"dapple-gnmt-16-pbs-64.txt", 64, 12, 24},
+		{"pipedream-alexnet.txt", 256, 60, 0}, {"pipedream-vgg16.txt", 128, 40, 0}, {"pipedream-gnmt.txt", 32, 8, 0},
+		{"dapple-vgg-19-pbs-32.txt", 32, 60, 0},
+		{"dapple-amoeba-36-pbs-1.txt", 1, 40, 0}, {"dapple-bert-24-pbs-6.txt", 6, 60, 0},
+		{"dapple-bert-48-pbs-2.txt", 2, 30, 0}, {"dapple-xlnet-36-pbs-1.txt", 1, 40, 0},
+		{"hpgo-bert_large.txt", 6, 60, 0}, {"pipedream-inception_v3.txt", 128, 8, 31},
+		{"dapple-gnmt-16-pbs-64.txt", 64, 12, 24},
 	} {
 		p := plantest.ReadProfile(t, c.file, c.batch)
 		if c.layers > 0 {
@@ -251,11 +259,13 @@ func TestFlagsOnRandomGraphs(t *testing.T) {
 		p := &profile.Profile{Version: profile.Version, Model: "graph", Source: "measured"}
 		bytes := 0.0
 		for i := range 1 + rng.IntN(10) {
-			l := profile.Layer{Name: fmt.Sprint("layer", i), Kind: "linear", From: []int{i - 1}, TiedTo: -1, ParameterBytes: rng.Int64N(1e8)}
+			l := profile.Layer{Name: fmt.Sprint("layer", i), Kind: "linear", From: []int{i - 1}, TiedTo: -1,
+				ParameterBytes: rng.Int64N(1e8)}
 			if i > 1 && rng.IntN(3) == 0 {
 				l.From = []int{rng.IntN(i - 1), i - 1}[rng.IntN(2):]
 			}
-			cost := profile.Cost{Device: "gpu", MicroBatch: 4, ForwardS: rng.Float64(), BackwardS: 2 * rng.Float64(), OutputBytes: rng.Int64N(1e9)}
+			cost := profile.Cost{Device: "gpu", MicroBatch: 4, ForwardS: rng.Float64(), BackwardS: 2 * rng.Float64(),
+				OutputBytes: rng.Int64N(1e9)}
 			if rng.IntN(6) == 0 {
 				cost.ForwardS, cost.BackwardS, l.ParameterBytes = 0, 0, 0
 			}

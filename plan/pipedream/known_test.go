@@ -34,7 +34,8 @@ func TestKnownNumbers(t *testing.T) {
 		{"pipedream-gnmt.txt", 32, []int{4, 3}, []float64{6e9, 1.25e9}, 0.0139, nil},
 		{"pipedream-gnmt.txt", 32, []int{8, 2}, []float64{25e9, 3.125e9}, 0.0099, nil},
 	} {
-		pl, err := planner.Plan(t.Context(), plan.Request{Profile: plantest.ReadProfile(t, c.file, c.batch), Cluster: levels(c.sizes, c.bandwidths), Batch: c.batch, Formula: "artifact"})
+		pl, err := planner.Plan(t.Context(), plan.Request{Profile: plantest.ReadProfile(t, c.file, c.batch),
+			Cluster: levels(c.sizes, c.bandwidths), Batch: c.batch, Formula: "artifact"})
 		if err != nil {
 			t.Fatal(err)
 		}

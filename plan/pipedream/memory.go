@@ -43,7 +43,8 @@ func (s *search) refusal(ctx context.Context, r plan.Request, states *profile.St
 	case err != nil:
 		return err
 	case !fits:
-		return fmt.Errorf("plan: %s: no plan uses all %d devices, stages being %d at most without replicas: allow fewer with use_fewer_machines=on, or replicas with straight_pipeline=off",
+		return fmt.Errorf("plan: %s: no plan uses all %d devices, stages being %d at most without replicas: allow "+
+			"fewer with use_fewer_machines=on, or replicas with straight_pipeline=off",
 			s.o.planner, len(r.Cluster.Devices), len(s.list))
 	}
 	least := int64(probe.fullest.bytes)
@@ -78,7 +79,8 @@ func (s *search) refusal(ctx context.Context, r plan.Request, states *profile.St
 	name := func(k int) string { return r.Profile.Layers[order[min(k, len(order)-1)]].Name }
 	e := plan.Refusal(s.o.planner, "weights and outputs of the minibatches in flight, as published", least,
 		func(int) int64 { return int64(s.o.memory) },
-		[]plan.Held{{First: name(first), Last: name(max(first, ends[at]-1)), Devices: probe.fullest.devices, Bytes: least}})
+		[]plan.Held{{First: name(first), Last: name(max(first, ends[at]-1)), Devices: probe.fullest.devices,
+			Bytes: least}})
 	e.Stages, e.Stage = len(stages), before
 	if looked := len(probe.list); looked < len(states.List) {
 		e.Among = fmt.Sprintf("those cut at %d of its %d states", looked, len(states.List))

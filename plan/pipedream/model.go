@@ -35,7 +35,9 @@ func (m *model) take(states *profile.States, limit int) {
 	for i := range m.ids {
 		m.ids[i] = i
 	}
-	slices.SortStableFunc(m.ids, func(a, b int) int { return cmp.Compare(states.List[a].ComputeS, states.List[b].ComputeS) })
+	slices.SortStableFunc(m.ids, func(a, b int) int {
+		return cmp.Compare(states.List[a].ComputeS, states.List[b].ComputeS)
+	})
 	if limit == 0 {
 		limit = 2600
 		if len(m.levels) == 1 {

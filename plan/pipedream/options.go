@@ -13,13 +13,16 @@ import (
 // Settings are avgpipe's too, with other defaults.
 var Settings = []plan.Setting{
 	{Name: "overlap", Default: plan.DefaultByFormula, Values: "max, sum",
-		Doc: "a replicated stage's compute and synchronisation overlap (paper, section 3.1), or follow each other (artifact)"},
+		Doc: "a replicated stage's compute and synchronisation overlap (paper, section 3.1), or follow each other " +
+			"(artifact)"},
 	{Name: "volume", Default: plan.DefaultByFormula, Values: "paper, prose, code",
-		Doc: "bytes a stage of m replicas and W bytes of weights synchronises: 2(m-1)W (paper's formula), 2(m-1)/m W (paper's prose), 4(m-1)/m W (artifact)"},
+		Doc: "bytes a stage of m replicas and W bytes of weights synchronises: 2(m-1)W (paper's formula), 2(m-1)/m W " +
+			"(paper's prose), 4(m-1)/m W (artifact)"},
 	{Name: "hierarchy", Default: "hierarchical", Values: "hierarchical, flat",
 		Doc: "the cluster's levels, or one level of all devices at the slowest bandwidth"},
 	{Name: "transfer", Default: plan.DefaultByFormula, Values: "paper, code, none",
-		Doc: "activations 2a/B (paper), divided by the stage's replicas and charged on both sides (artifact with a compression ratio), or free (artifact without)"},
+		Doc: "activations 2a/B (paper), divided by the stage's replicas and charged on both sides (artifact with a " +
+			"compression ratio), or free (artifact without)"},
 	{Name: "activation_compression_ratio", Default: "1", Values: "none, or a number above 0",
 		Doc: "what transfers are divided by; the artifact charges none without it"},
 	{Name: "inner_division", Default: plan.DefaultByFormula, Values: "on, off",
@@ -27,7 +30,8 @@ var Settings = []plan.Setting{
 	{Name: "cuts", Default: plan.DefaultByFormula, Values: "nested, ancestors",
 		Doc: "cuts must be nested inside a server too, or only come before the end of what they cut (artifact)"},
 	{Name: "memory", Default: plan.DefaultByFormula, Values: "auto, on, off, or bytes like 16GiB",
-		Doc: "the limit of a device, by the published rule on weights and outputs alone: auto (paper) drops it where no plan keeps to it, off (artifact)"},
+		Doc: "the limit of a device, by the published rule on weights and outputs alone: auto (paper) drops it where " +
+			"no plan keeps to it, off (artifact)"},
 	{Name: "use_fewer_machines", Default: "off", Values: "on, off",
 		Doc: "devices may stay idle"},
 	{Name: "straight_pipeline", Default: "off", Values: "on, off",
@@ -86,7 +90,8 @@ func read(name string, settings []plan.Setting, r plan.Request) (o options, err 
 			o.bandwidths = append(o.bandwidths, x)
 		}
 		if n := len(r.Cluster.Levels); len(o.bandwidths) != n && !(o.flat && len(o.bandwidths) == 1) {
-			s.Fail("plan: %s: bandwidths is %q; it is one for each of the %d levels of cluster %s", name, text, n, r.Cluster.Name)
+			s.Fail("plan: %s: bandwidths is %q; it is one for each of the %d levels of cluster %s", name, text, n,
+				r.Cluster.Name)
 		}
 	}
 	if s.Text("states") != "auto" {

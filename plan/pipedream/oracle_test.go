@@ -42,7 +42,8 @@ func levels(sizes []int, bandwidths []float64, types ...string) *cluster.Cluster
 	n := 1
 	for i, size := range sizes {
 		n *= size
-		c.Levels = append(c.Levels, cluster.Level{Name: "level", Size: size, BandwidthBytesPerSecond: bandwidths[i], FullDuplex: true})
+		c.Levels = append(c.Levels, cluster.Level{Name: "level", Size: size, BandwidthBytesPerSecond: bandwidths[i],
+			FullDuplex: true})
 	}
 	for d := range n {
 		t := "gpu"
@@ -85,7 +86,8 @@ func TestAnswersAsPublished(t *testing.T) {
 				sizes, bandwidths = append(sizes, l.Workers), append(bandwidths, l.Bandwidth)
 			}
 			p := plantest.ReadProfile(t, run.Profile, run.Batch.Minibatch)
-			pl, err := planner.Plan(t.Context(), plan.Request{Profile: p, Cluster: levels(sizes, bandwidths), Batch: run.Batch.Minibatch, Formula: "artifact", Set: set})
+			pl, err := planner.Plan(t.Context(), plan.Request{Profile: p, Cluster: levels(sizes, bandwidths),
+				Batch: run.Batch.Minibatch, Formula: "artifact", Set: set})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +114,8 @@ func TestAnswersAsPublished(t *testing.T) {
 					have = append(have, l.Name)
 				}
 				for _, layer := range want.Layers {
-					if !slices.Contains(have, layer) && layer != "node1" { // the input, which comes back with the first stage
+					// the input, which comes back with the first stage
+					if !slices.Contains(have, layer) && layer != "node1" {
 						t.Errorf("stage %d lacks %s; it has %v", i, layer, have)
 					}
 				}

@@ -33,7 +33,8 @@ import (
 
 func init() {
 	plan.RegisterPlanner(plan.Planner{
-		Name: "pipedream", Paper: "PipeDream: Generalized Pipeline Parallelism for DNN Training (Narayanan et al., SOSP 2019), section 3.1",
+		Name: "pipedream", Paper: "PipeDream: Generalized Pipeline Parallelism for DNN Training (Narayanan et al., " +
+			"SOSP 2019), section 3.1",
 		Artifact: "msr-fiddle/pipedream@7db6a1c, optimizer_graph_hierarchical.py",
 		Settings: Settings, Plan: find,
 	})
@@ -75,7 +76,8 @@ func (o options) plan(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 	s := &search{model: model{o: o, levels: levels}}
 	s.take(states, o.states)
 	if s.dropped > 0 {
-		why += fmt.Sprintf(" a beam of %d of the %d states, those with the least output among their neighbours in time", len(s.list), len(states.List))
+		why += fmt.Sprintf(" a beam of %d of the %d states, those with the least output among their neighbours in time",
+			len(s.list), len(states.List))
 	}
 	memory := ""
 	if o.memory == 0 && o.constrain != "off" {
@@ -83,7 +85,8 @@ func (o options) plan(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 	}
 	stages, value, err := s.solve(ctx)
 	if err == nil && math.IsInf(value, 1) && o.constrain == "auto" && s.o.memory > 0 {
-		memory = fmt.Sprintf("no plan keeps to %s a device by the published rule, which counts every output as held; this one is found without it", cluster.FormatBytes(int64(s.o.memory)))
+		memory = fmt.Sprintf("no plan keeps to %s a device by the published rule, which counts every output as held; "+
+			"this one is found without it", cluster.FormatBytes(int64(s.o.memory)))
 		s.o.memory = 0
 		stages, value, err = s.solve(ctx)
 	}
@@ -113,9 +116,11 @@ func (o options) plan(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 func (s *search) gap(value float64) string {
 	bound := s.list[len(s.list)-1].ComputeS / float64(s.devices())
 	if value <= bound*(1+plan.SameTime) {
-		return fmt.Sprintf("it is the optimum over all states, too: no plan takes less than %.6g s, all compute shared evenly", bound)
+		return fmt.Sprintf("it is the optimum over all states, too: no plan takes less than %.6g s, all compute "+
+			"shared evenly", bound)
 	}
-	return fmt.Sprintf("no plan takes less than %.6g s, all compute shared evenly: with all states it would be at most %.1f %% better", bound, 100*(1-bound/value))
+	return fmt.Sprintf("no plan takes less than %.6g s, all compute shared evenly: with all states it would be at "+
+		"most %.1f %% better", bound, 100*(1-bound/value))
 }
 
 // cutStates is where a profile may be cut, and what was left out, in words.
@@ -125,7 +130,8 @@ func cutStates(p *profile.Profile, costs []profile.Cost) (*profile.States, strin
 		return nil, "", err
 	}
 	if states.SlackS > 0 || states.SlackParameterBytes > 0 {
-		return states, fmt.Sprintf("the graph has more than %d, and some were left out: a stage may take up to %.3g s and %d bytes of parameters more than the best cut would",
+		return states, fmt.Sprintf("the graph has more than %d, and some were left out: a stage may take up to %.3g "+
+			"s and %d bytes of parameters more than the best cut would",
 			profile.FewStates, states.SlackS, states.SlackParameterBytes), nil
 	}
 	return states, "", nil
@@ -135,7 +141,8 @@ func cutStates(p *profile.Profile, costs []profile.Cost) (*profile.States, strin
 // the profile has it, or else the largest of its sizes that divides the batch.
 func (o options) costs(r plan.Request) (size int, costs []profile.Cost, why string, err error) {
 	if len(r.Profile.Layers) == 0 || len(r.Cluster.Devices) == 0 {
-		return 0, nil, "", fmt.Errorf("plan: %s: %d layers, %d devices; both must be 1 at least", o.planner, len(r.Profile.Layers), len(r.Cluster.Devices))
+		return 0, nil, "", fmt.Errorf("plan: %s: %d layers, %d devices; both must be 1 at least", o.planner,
+			len(r.Profile.Layers), len(r.Cluster.Devices))
 	}
 	types := slices.Compact(slices.Sorted(slices.Values(r.Cluster.Devices)))
 	if size, err = o.size(r); err != nil {
@@ -156,7 +163,8 @@ func (o options) costs(r plan.Request) (size int, costs []profile.Cost, why stri
 		}
 	}
 	if len(types) > 1 {
-		why = fmt.Sprintf("PipeDream assumes one kind of device: all of %v count as %s, the slowest, and the order of types is not part of the answer", types, slowest)
+		why = fmt.Sprintf("PipeDream assumes one kind of device: all of %v count as %s, the slowest, and the order "+
+			"of types is not part of the answer", types, slowest)
 	}
 	return size, costs, why, nil
 }

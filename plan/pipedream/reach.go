@@ -146,7 +146,8 @@ func (m *model) width(level int) int {
 func (m *model) thinned(few int) model {
 	n := len(m.list)
 	kept := profile.Sparse(n, few, func(k int) int64 { return m.list[k].OutputBytes })
-	out := model{o: m.o, levels: m.levels, chain: m.chain, list: make([]profile.State, len(kept)), ids: make([]int, len(kept)), words: (len(kept) + 63) / 64}
+	out := model{o: m.o, levels: m.levels, chain: m.chain, list: make([]profile.State, len(kept)),
+		ids: make([]int, len(kept)), words: (len(kept) + 63) / 64}
 	out.before = make([]uint64, len(kept)*out.words)
 	for j, old := range kept {
 		out.list[j], out.ids[j] = m.list[old], m.ids[old]

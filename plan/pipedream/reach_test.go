@@ -37,7 +37,8 @@ func (e *everyPlan) stage(level, i, j, m, behind int, first bool) float64 {
 	if held := (behind + m - 1) / m; e.memory > 0 && float64(held)*(weights+saved) > e.memory {
 		return math.Inf(1)
 	}
-	bytes := map[string]float64{"paper": 2 * float64(m-1), "prose": 2 * float64(m-1) / float64(m), "code": 4 * float64(m-1) / float64(m)}[e.volume] * weights
+	bytes := map[string]float64{"paper": 2 * float64(m-1), "prose": 2 * float64(m-1) / float64(m),
+		"code": 4 * float64(m-1) / float64(m)}[e.volume] * weights
 	sync := bytes / e.bandwidths[level]
 	if e.division && first && level > 0 {
 		sync /= float64(e.sizes[level-1])
@@ -97,9 +98,11 @@ func TestEverySetting(t *testing.T) {
 		coarser = [][]int{nil, {1}, {2, 3}, {1, 2, 4}}[rng.IntN(4)]
 		n, sizes := 1+rng.IntN(9), shapes[rng.IntN(len(shapes))]
 		e := &everyPlan{
-			sizes: sizes, overlap: pick("max", "sum"), volume: pick("paper", "prose", "code"), transfer: pick("paper", "code", "none"), ratio: 0.5 + rng.Float64(),
-			division: rng.IntN(2) == 0, fewer: rng.IntN(2) == 0, straight: rng.IntN(4) == 0, known: map[[4]int]float64{},
-			p: &profile.Profile{Version: profile.Version, Model: "chain", Source: "measured"},
+			sizes: sizes, overlap: pick("max", "sum"), volume: pick("paper", "prose", "code"),
+			transfer: pick("paper", "code", "none"), ratio: 0.5 + rng.Float64(),
+			division: rng.IntN(2) == 0, fewer: rng.IntN(2) == 0, straight: rng.IntN(4) == 0,
+			known: map[[4]int]float64{},
+			p:     &profile.Profile{Version: profile.Version, Model: "chain", Source: "measured"},
 		}
 		network := math.Pow(10, 7.5+3*rng.Float64()) // from transfers that decide to those that do not count
 		total := 0.0
@@ -108,10 +111,13 @@ func TestEverySetting(t *testing.T) {
 			if rng.IntN(5) == 0 {
 				f, b = 0, 0
 			}
-			e.compute, e.parameters, e.saved = append(e.compute, f+b), append(e.parameters, float64(w)), append(e.saved, float64(out/2))
+			e.compute, e.parameters, e.saved = append(e.compute, f+b), append(e.parameters, float64(w)), append(e.saved,
+				float64(out/2))
 			total += float64(w) + float64(out/2)
-			e.p.Layers = append(e.p.Layers, profile.Layer{Name: fmt.Sprint("layer", i), Kind: "linear", From: []int{i - 1}, TiedTo: -1, ParameterBytes: w,
-				Costs: []profile.Cost{{Device: "gpu", MicroBatch: 4, ForwardS: f, BackwardS: b, OutputBytes: out, SavedBytes: out / 2}}})
+			e.p.Layers = append(e.p.Layers, profile.Layer{Name: fmt.Sprint("layer", i), Kind: "linear",
+				From: []int{i - 1}, TiedTo: -1, ParameterBytes: w,
+				Costs: []profile.Cost{{Device: "gpu", MicroBatch: 4, ForwardS: f, BackwardS: b, OutputBytes: out,
+					SavedBytes: out / 2}}})
 		}
 		c := &cluster.Cluster{Name: "small", DeviceTypes: map[string]cluster.DeviceType{"gpu": {}}}
 		devices := 1
@@ -126,8 +132,10 @@ func TestEverySetting(t *testing.T) {
 			c.Devices = append(c.Devices, "gpu")
 		}
 		set := map[string]string{
-			"overlap": e.overlap, "volume": e.volume, "transfer": e.transfer, "activation_compression_ratio": fmt.Sprint(e.ratio), "memory": "off",
-			"inner_division": yes(e.division), "use_fewer_machines": yes(e.fewer), "straight_pipeline": yes(e.straight), "bandwidths": strings.Join(links, ","),
+			"overlap": e.overlap, "volume": e.volume, "transfer": e.transfer,
+			"activation_compression_ratio": fmt.Sprint(e.ratio), "memory": "off",
+			"inner_division": yes(e.division), "use_fewer_machines": yes(e.fewer), "straight_pipeline": yes(e.straight),
+			"bandwidths": strings.Join(links, ","),
 		}
 		if rng.IntN(2) == 0 {
 			e.memory = math.Floor(1 + total*2*rng.Float64())
@@ -146,7 +154,8 @@ func TestEverySetting(t *testing.T) {
 			t.Fatalf("%d layers on %v, %v: %v, and there is a plan that takes %.12g", n, sizes, set, err, want)
 		}
 		if math.Abs(pl.Objective.Value-want) > 1e-9*want {
-			t.Fatalf("%d layers on %v, coarser %v, %v: %.12g, every plan's least is %.12g", n, sizes, coarser, set, pl.Objective.Value, want)
+			t.Fatalf("%d layers on %v, coarser %v, %v: %.12g, every plan's least is %.12g", n, sizes, coarser, set,
+				pl.Objective.Value, want)
 		}
 		if n < 4 || e.memory > 0 {
 			continue
@@ -154,7 +163,8 @@ func TestEverySetting(t *testing.T) {
 		set["states"] = fmt.Sprint(1 + rng.IntN(n-1)) // a beam: no better, and its plan's own value
 		few, err := find(t.Context(), r)
 		if err == nil && few.Objective.Value < want*(1-1e-9) {
-			t.Fatalf("%d layers on %v, %v: the beam's %.12g is below the least %.12g", n, sizes, set, few.Objective.Value, want)
+			t.Fatalf("%d layers on %v, %v: the beam's %.12g is below the least %.12g", n, sizes, set,
+				few.Objective.Value, want)
 		}
 		if err == nil {
 			bounded++
@@ -162,8 +172,11 @@ func TestEverySetting(t *testing.T) {
 			for _, s := range e.compute {
 				even += s
 			}
-			if !strings.Contains(strings.Join(few.Why, "\n"), fmt.Sprintf("no plan takes less than %.6g s", even/float64(devices))) || even/float64(devices) > want*(1+1e-9) {
-				t.Fatalf("%d layers on %v: the least is %.12g, compute shared evenly %.12g, and the plan says %v", n, sizes, want, even/float64(devices), few.Why)
+			if !strings.Contains(strings.Join(few.Why, "\n"),
+				fmt.Sprintf("no plan takes less than %.6g s", even/float64(devices))) ||
+				even/float64(devices) > want*(1+1e-9) {
+				t.Fatalf("%d layers on %v: the least is %.12g, compute shared evenly %.12g, and the plan says %v", n,
+					sizes, want, even/float64(devices), few.Why)
 			}
 		}
 	}

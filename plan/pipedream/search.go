@@ -141,7 +141,8 @@ func (s *search) rows(ctx context.Context) (*row, error) {
 func (s *search) row(ctx context.Context, level, i, end int) *row {
 	workers, most := s.levels[level].workers, s.cap(&s.model, level, i)
 	end = s.last(&s.model, level, workers, i, end)
-	row := &row{least: make([][]float64, workers+1), head: make([][][]float64, workers+1), cross: make([][]int, workers+1), cuts: s.cuts(level, i)}
+	row := &row{least: make([][]float64, workers+1), head: make([][][]float64, workers+1),
+		cross: make([][]int, workers+1), cuts: s.cuts(level, i)}
 	for r := 1; r <= workers; r++ {
 		least := make([]float64, end+1)
 		row.least[r] = least

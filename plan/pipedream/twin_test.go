@@ -51,13 +51,16 @@ func TestArtifactTwin(t *testing.T) {
 				for _, ratio := range []string{"none", "1", "2.5"} {
 					var number float64
 					fmt.Sscan(ratio, &number)
-					pl, err := planner.Plan(t.Context(), plan.Request{Profile: p, Cluster: levels(sizes, bandwidths), Batch: c.batch,
-						Formula: "artifact", Set: map[string]string{"activation_compression_ratio": ratio}})
+					pl, err := planner.Plan(t.Context(),
+						plan.Request{Profile: p, Cluster: levels(sizes, bandwidths), Batch: c.batch,
+							Formula: "artifact", Set: map[string]string{"activation_compression_ratio": ratio}})
 					if err != nil {
 						t.Fatal(err)
 					}
-					if want := flagged(states, sizes, bandwidths, publishedFlags{ratio: number}); math.Abs(pl.Objective.Value-want) > 1e-9*want {
-						t.Errorf("%s %v ratio %s: %.12g, the literal recursion %.12g", c.file, sizes, ratio, pl.Objective.Value, want)
+					if want := flagged(states, sizes, bandwidths,
+						publishedFlags{ratio: number}); math.Abs(pl.Objective.Value-want) > 1e-9*want {
+						t.Errorf("%s %v ratio %s: %.12g, the literal recursion %.12g", c.file, sizes, ratio,
+							pl.Objective.Value, want)
 					}
 				}
 			}
@@ -79,14 +82,16 @@ func TestBruteForce(t *testing.T) {
 		p := &profile.Profile{Version: profile.Version, Model: "chain", Source: "measured"}
 		slow := 1 + 2*rng.Float64()
 		for i := range n {
-			l := profile.Layer{Name: fmt.Sprint("layer", i), Kind: "linear", From: []int{i - 1}, TiedTo: -1, ParameterBytes: rng.Int64N(1e8)}
+			l := profile.Layer{Name: fmt.Sprint("layer", i), Kind: "linear", From: []int{i - 1}, TiedTo: -1,
+				ParameterBytes: rng.Int64N(1e8)}
 			f, b, out := rng.Float64(), 2*rng.Float64(), rng.Int64N(1e9)
 			for _, d := range []string{"fast", "slow"} {
 				x := 1.0
 				if d == "slow" {
 					x = slow
 				}
-				l.Costs = append(l.Costs, profile.Cost{Device: d, MicroBatch: 4, ForwardS: f * x, BackwardS: b * x, OutputBytes: out, SavedBytes: out})
+				l.Costs = append(l.Costs, profile.Cost{Device: d, MicroBatch: 4, ForwardS: f * x, BackwardS: b * x,
+					OutputBytes: out, SavedBytes: out})
 			}
 			p.Layers = append(p.Layers, l)
 		}
@@ -119,7 +124,8 @@ func TestBruteForce(t *testing.T) {
 			least := stage(level, i, j, m)
 			for k := i; k < j; k++ { // the first stage ends with k
 				for first := 1; first < m; first++ {
-					least = min(least, max(stage(level, i, k, first), 2*float64(p.Layers[k].Costs[0].OutputBytes)/bandwidths[level], best(level, k+1, j, m-first)))
+					least = min(least, max(stage(level, i, k, first),
+						2*float64(p.Layers[k].Costs[0].OutputBytes)/bandwidths[level], best(level, k+1, j, m-first)))
 				}
 			}
 			return least
@@ -148,7 +154,8 @@ func TestAvgPipeIsStraight(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, layers := range []int{1, 3, 40} {
-		pl, err := planner.Plan(t.Context(), plan.Request{Profile: uneven(layers), Cluster: levels([]int{2, 3}, []float64{12e9, 0.125e9}), Batch: 64})
+		pl, err := planner.Plan(t.Context(), plan.Request{Profile: uneven(layers),
+			Cluster: levels([]int{2, 3}, []float64{12e9, 0.125e9}), Batch: 64})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,15 +176,19 @@ func TestRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, value := range map[string]string{
-		"overlap": "min", "volume": "all", "hierarchy": "round", "transfer": "x", "activation_compression_ratio": "0", "inner_division": "1",
-		"cuts": "any", "memory": "-3", "use_fewer_machines": "yes", "straight_pipeline": "yes", "bandwidths": "1e9,2e9,3e9", "states": "0", "depth": "3",
+		"overlap": "min", "volume": "all", "hierarchy": "round", "transfer": "x", "activation_compression_ratio": "0",
+		"inner_division": "1",
+		"cuts":           "any", "memory": "-3", "use_fewer_machines": "yes", "straight_pipeline": "yes",
+		"bandwidths": "1e9,2e9,3e9", "states": "0", "depth": "3",
 	} {
-		r := plan.Request{Profile: uneven(4), Cluster: levels([]int{2, 2}, []float64{1e9, 1e9}), Batch: 64, Set: map[string]string{name: value}}
+		r := plan.Request{Profile: uneven(4), Cluster: levels([]int{2, 2}, []float64{1e9, 1e9}), Batch: 64,
+			Set: map[string]string{name: value}}
 		if _, err := planner.Plan(t.Context(), r); err == nil {
 			t.Errorf("%s=%s is taken", name, value)
 		}
 	}
-	r := plan.Request{Profile: uneven(4), Cluster: levels([]int{2}, []float64{1e9}), Batch: 64, Set: map[string]string{"memory": "1000", "straight_pipeline": "on"}}
+	r := plan.Request{Profile: uneven(4), Cluster: levels([]int{2}, []float64{1e9}), Batch: 64,
+		Set: map[string]string{"memory": "1000", "straight_pipeline": "on"}}
 	if _, err := planner.Plan(t.Context(), r); err == nil {
 		t.Error("1000 bytes a device hold 20 MB")
 	}
@@ -192,7 +203,8 @@ func TestRefusalsSayOfWhichPlans(t *testing.T) {
 		among   string
 	}{
 		{"pipedream", map[string]string{"memory": "1000", "straight_pipeline": "on"}, 383, ""},
-		{"pipedream", map[string]string{"memory": "1000", "straight_pipeline": "on"}, 400, "those cut at 384 of its 400 states"},
+		{"pipedream", map[string]string{"memory": "1000", "straight_pipeline": "on"}, 400, "those cut at 384 of its " +
+			"400 states"},
 		{"dapple", nil, 40, ""},
 		{"dapple", map[string]string{"max_states": "60"}, 40, "those cut behind 15 of its 40 layers"},
 	} {
@@ -205,7 +217,8 @@ func TestRefusalsSayOfWhichPlans(t *testing.T) {
 			d.MemoryBytes = 1000
 			hardware.DeviceTypes[name] = d
 		}
-		_, err = planner.Plan(t.Context(), plan.Request{Profile: uneven(c.layers), Cluster: hardware, Batch: 64, Set: c.set})
+		_, err = planner.Plan(t.Context(), plan.Request{Profile: uneven(c.layers), Cluster: hardware, Batch: 64,
+			Set: c.set})
 		var memory *plan.MemoryError
 		if !errors.As(err, &memory) {
 			t.Fatalf("%s, %d layers: %v", c.planner, c.layers, err)

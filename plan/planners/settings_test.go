@@ -15,9 +15,11 @@ import (
 // if they were given, and refuses what is none of them by naming the setting, the value and what is right.
 func TestSettingsAreReadByTheirTables(t *testing.T) {
 	p := &profile.Profile{Version: 1, Model: "m", Layers: []profile.Layer{
-		{Name: "a", From: []int{-1}, TiedTo: -1, ParameterBytes: 10}, {Name: "b", From: []int{0}, TiedTo: -1, ParameterBytes: 10}}}
+		{Name: "a", From: []int{-1}, TiedTo: -1, ParameterBytes: 10}, {Name: "b", From: []int{0}, TiedTo: -1,
+			ParameterBytes: 10}}}
 	for i := range p.Layers {
-		p.Layers[i].Costs = []profile.Cost{{Device: "cpu", MicroBatch: 2, ForwardS: 1, BackwardS: 2, OutputBytes: 4, SavedBytes: 4}}
+		p.Layers[i].Costs = []profile.Cost{{Device: "cpu", MicroBatch: 2, ForwardS: 1, BackwardS: 2, OutputBytes: 4,
+			SavedBytes: 4}}
 	}
 	c := cluster.Local("cpu", 2, 0, 0, 0, 10, 10)
 	for _, planner := range plan.Planners() {
@@ -27,7 +29,8 @@ func TestSettingsAreReadByTheirTables(t *testing.T) {
 		}
 		for _, formula := range formulas {
 			ask := func(set map[string]string) (*plan.Plan, error) {
-				return planner.Plan(context.Background(), plan.Request{Profile: p, Cluster: c, Batch: 8, Formula: formula, Set: set})
+				return planner.Plan(context.Background(),
+					plan.Request{Profile: p, Cluster: c, Batch: 8, Formula: formula, Set: set})
 			}
 			plain, err := ask(nil)
 			if err != nil {
@@ -35,10 +38,12 @@ func TestSettingsAreReadByTheirTables(t *testing.T) {
 			}
 			for _, s := range planner.Settings {
 				same, err := ask(map[string]string{s.Name: s.Default})
-				if err != nil && strings.Contains(err.Error(), s.Name) && strings.Contains(err.Error(), "a setting of formula") {
+				if err != nil && strings.Contains(err.Error(), s.Name) &&
+					strings.Contains(err.Error(), "a setting of formula") {
 					others[s.Name]++
 				} else if err != nil || same.Objective != plain.Objective {
-					t.Errorf("%s %s: %s=%s is the default and gives %v, %v; without it %v", planner.Name, formula, s.Name, s.Default, same, err, plain.Objective)
+					t.Errorf("%s %s: %s=%s is the default and gives %v, %v; without it %v", planner.Name, formula,
+						s.Name, s.Default, same, err, plain.Objective)
 				}
 				_, err = ask(map[string]string{s.Name: "-1x"})
 				if err == nil || !strings.Contains(err.Error(), s.Name) || !strings.Contains(err.Error(), `"-1x"`) {
@@ -56,7 +61,9 @@ func TestSettingsAreReadByTheirTables(t *testing.T) {
 			plan.Request{Profile: p, Cluster: c, Batch: 8, Formula: "printed"}); !errors.As(err, &refused) {
 			t.Errorf("%s took formula printed", planner.Name)
 		}
-		if _, err := planner.Plan(context.Background(), plan.Request{Profile: p, Cluster: c, Batch: 8, Set: map[string]string{"colour": "blue"}}); err == nil || !strings.Contains(err.Error(), "colour") {
+		if _, err := planner.Plan(context.Background(),
+			plan.Request{Profile: p, Cluster: c, Batch: 8, Set: map[string]string{"colour": "blue"}}); err == nil ||
+			!strings.Contains(err.Error(), "colour") {
 			t.Errorf("%s took a setting that it does not have: %v", planner.Name, err)
 		}
 	}

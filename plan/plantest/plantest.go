@@ -34,11 +34,14 @@ func EverySplit(n, S int, yield func(cuts []int)) {
 func EvenChain(layers, devices int, link float64) plan.Request {
 	p := &profile.Profile{Version: profile.Version, Model: "even", ModelID: "x", Source: "roofline"}
 	for i := range layers {
-		p.Layers = append(p.Layers, profile.Layer{Name: string(rune('a' + i)), Kind: "linear", From: []int{i - 1}, TiedTo: -1, ParameterBytes: 100,
-			Costs: []profile.Cost{{Device: "d", MicroBatch: 1, ForwardS: 1, BackwardS: 2, OutputBytes: 10, SavedBytes: 10}}})
+		p.Layers = append(p.Layers, profile.Layer{Name: string(rune('a' + i)), Kind: "linear", From: []int{i - 1},
+			TiedTo: -1, ParameterBytes: 100,
+			Costs: []profile.Cost{{Device: "d", MicroBatch: 1, ForwardS: 1, BackwardS: 2, OutputBytes: 10,
+				SavedBytes: 10}}})
 	}
 	c := &cluster.Cluster{Name: "even", DeviceTypes: map[string]cluster.DeviceType{"d": {}},
-		Levels: []cluster.Level{{Name: "chain", Size: devices, BandwidthBytesPerSecond: link, FullDuplex: true, CollectiveBandwidthBytesPerSecond: 0.1}}}
+		Levels: []cluster.Level{{Name: "chain", Size: devices, BandwidthBytesPerSecond: link, FullDuplex: true,
+			CollectiveBandwidthBytesPerSecond: 0.1}}}
 	for range devices {
 		c.Devices = append(c.Devices, "d")
 	}
@@ -54,14 +57,18 @@ func ChainCase(r *rand.Rand) (*profile.Profile, *cluster.Cluster, int, int) {
 		saved := r.Int64N(200)
 		output := r.Int64N(500)
 		for _, device := range []string{"x", "y"} {
-			l.Costs = append(l.Costs, profile.Cost{Device: device, MicroBatch: mb, ForwardS: r.Float64(), BackwardS: 2 * r.Float64(), OutputBytes: output, SavedBytes: saved})
+			l.Costs = append(l.Costs, profile.Cost{Device: device, MicroBatch: mb, ForwardS: r.Float64(),
+				BackwardS: 2 * r.Float64(), OutputBytes: output, SavedBytes: saved})
 		}
 		p.Layers = append(p.Layers, l)
 	}
 	memory := []int64{0, 0, 6000, 3000}[r.IntN(4)]
-	c := &cluster.Cluster{Name: "random", DeviceTypes: map[string]cluster.DeviceType{"x": {MemoryBytes: memory}, "y": {MemoryBytes: memory}}}
-	inner := cluster.Level{Name: "server", Size: 1 + r.IntN(3), BandwidthBytesPerSecond: 200 + 5000*r.Float64(), LatencyS: 0.01 * r.Float64(), FullDuplex: true}
-	outer := cluster.Level{Name: "rack", Size: 1 + r.IntN(2), BandwidthBytesPerSecond: 100 + 1000*r.Float64(), FullDuplex: true, Uplinks: r.IntN(2) == 0}
+	c := &cluster.Cluster{Name: "random", DeviceTypes: map[string]cluster.DeviceType{"x": {MemoryBytes: memory},
+		"y": {MemoryBytes: memory}}}
+	inner := cluster.Level{Name: "server", Size: 1 + r.IntN(3), BandwidthBytesPerSecond: 200 + 5000*r.Float64(),
+		LatencyS: 0.01 * r.Float64(), FullDuplex: true}
+	outer := cluster.Level{Name: "rack", Size: 1 + r.IntN(2), BandwidthBytesPerSecond: 100 + 1000*r.Float64(),
+		FullDuplex: true, Uplinks: r.IntN(2) == 0}
 	c.Levels = []cluster.Level{inner, outer}
 	mixed := r.IntN(3) == 0
 	for i := range inner.Size * outer.Size {
@@ -86,7 +93,8 @@ func ReadProfile(t testing.TB, file string, batch int) *profile.Profile {
 	if format == "hpgo" {
 		format = "dapple"
 	}
-	p, _, err := importer.Read(filepath.Join(shared.Dir(t), "data", "profiles", file), importer.Options{Format: format, Batch: batch})
+	p, _, err := importer.Read(filepath.Join(shared.Dir(t), "data", "profiles", file),
+		importer.Options{Format: format, Batch: batch})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,9 +62,11 @@ func Pipeline(p *profile.Profile, c *cluster.Cluster, l Limits) (*plan.Plan, err
 		cuts, least := s.best(func(i, from, to int) float64 { return float64(s.memory(i, from, to)) })
 		var stages []plan.Held
 		for i, st := range s.plan(cuts).Stages {
-			stages = append(stages, plan.Held{First: p.Layers[st.FirstLayer].Name, Last: p.Layers[st.LastLayer].Name, Devices: st.Devices, Bytes: s.memory(i, st.FirstLayer, st.LastLayer+1)})
+			stages = append(stages, plan.Held{First: p.Layers[st.FirstLayer].Name, Last: p.Layers[st.LastLayer].Name,
+				Devices: st.Devices, Bytes: s.memory(i, st.FirstLayer, st.LastLayer+1)})
 		}
-		return nil, plan.Refusal("pipeline", "weights, gradients, optimizer and activations", int64(least), c.MemoryBytes, stages)
+		return nil, plan.Refusal("pipeline", "weights, gradients, optimizer and activations", int64(least),
+			c.MemoryBytes, stages)
 	}
 	out := s.plan(cuts)
 	out.Planner = "pipeline"
@@ -82,7 +84,8 @@ func Given(p *profile.Profile, c *cluster.Cluster, l Limits, cuts []int) (*plan.
 	before := 0
 	for _, cut := range cuts {
 		if cut <= before || cut >= len(p.Layers) {
-			return nil, fmt.Errorf("plan: split %v: stages begin with rising layers between 1 and %d", cuts, len(p.Layers)-1)
+			return nil, fmt.Errorf("plan: split %v: stages begin with rising layers between 1 and %d", cuts,
+				len(p.Layers)-1)
 		}
 		before = cut
 	}
@@ -110,8 +113,9 @@ func DataParallel(p *profile.Profile, c *cluster.Cluster, microBatch, microBatch
 		st.Devices = append(st.Devices, d)
 	}
 	return &plan.Plan{
-		Version: plan.Version, Model: p.Model, ModelID: p.ModelID, Cluster: c.Name, Stages: []plan.Stage{st}, Replication: "round_robin",
-		MicroBatch: microBatch, MicroBatches: microBatches, Schedule: "dp", Weights: "sync", Planner: "dp",
+		Version: plan.Version, Model: p.Model, ModelID: p.ModelID, Cluster: c.Name, Stages: []plan.Stage{st},
+		Replication: "round_robin",
+		MicroBatch:  microBatch, MicroBatches: microBatches, Schedule: "dp", Weights: "sync", Planner: "dp",
 	}, nil
 }
 
@@ -132,9 +136,11 @@ func newSplitter(p *profile.Profile, c *cluster.Cluster, l Limits) (*splitter, e
 	case l.Stages > len(c.Devices):
 		return nil, fmt.Errorf("plan: %d stages; cluster %s has %d devices", l.Stages, c.Name, len(c.Devices))
 	case l.MicroBatch < 1 || l.MicroBatches < 1:
-		return nil, fmt.Errorf("plan: %d micro-batches of %d samples; both must be 1 at least", l.MicroBatches, l.MicroBatch)
+		return nil, fmt.Errorf("plan: %d micro-batches of %d samples; both must be 1 at least", l.MicroBatches,
+			l.MicroBatch)
 	case l.Recompute != nil && len(l.Recompute) != l.Stages, l.Depths != nil && len(l.Depths) != l.Stages:
-		return nil, fmt.Errorf("plan: %d recompute settings and %d depths for %d stages", len(l.Recompute), len(l.Depths), l.Stages)
+		return nil, fmt.Errorf("plan: %d recompute settings and %d depths for %d stages", len(l.Recompute),
+			len(l.Depths), l.Stages)
 	}
 	s := &splitter{p: p, c: c, l: l}
 	for i := range l.Stages {
@@ -146,7 +152,8 @@ func newSplitter(p *profile.Profile, c *cluster.Cluster, l Limits) (*splitter, e
 		for k := range costs {
 			f[k+1], b[k+1] = f[k]+costs[k].ForwardS, b[k]+costs[k].BackwardS
 		}
-		s.forward, s.backward, s.held = append(s.forward, f), append(s.backward, b), append(s.held, memory.SumsOf(p, costs))
+		s.forward, s.backward, s.held = append(s.forward, f), append(s.backward, b), append(s.held,
+			memory.SumsOf(p, costs))
 	}
 	return s, nil
 }

@@ -15,15 +15,19 @@ import (
 // randomProfile is a chain with skips of up to 8 layers.
 func randomProfile(t *rapid.T) *profile.Profile {
 	n := rapid.IntRange(1, 8).Draw(t, "layers")
-	p := &profile.Profile{Version: 1, Model: "random", ModelID: "x", OptimizerStates: rapid.IntRange(0, 2).Draw(t, "states")}
+	p := &profile.Profile{Version: 1, Model: "random", ModelID: "x",
+		OptimizerStates: rapid.IntRange(0, 2).Draw(t, "states")}
 	for i := range n {
-		l := profile.Layer{Name: "l", From: []int{i - 1}, TiedTo: -1, ParameterBytes: rapid.Int64Range(0, 50).Draw(t, "parameters"),
-			UpdateS: rapid.Float64Range(0, 1).Draw(t, "update")}
+		l := profile.Layer{Name: "l", From: []int{i - 1}, TiedTo: -1,
+			ParameterBytes: rapid.Int64Range(0, 50).Draw(t, "parameters"),
+			UpdateS:        rapid.Float64Range(0, 1).Draw(t, "update")}
 		if i > 1 && rapid.Bool().Draw(t, "skip") {
 			l.From = append(l.From, rapid.IntRange(0, i-2).Draw(t, "from"))
 		}
-		l.Costs = []profile.Cost{{Device: "cpu", MicroBatch: 1, ForwardS: rapid.Float64Range(0, 5).Draw(t, "f"), BackwardS: rapid.Float64Range(0, 9).Draw(t, "b"),
-			OutputBytes: rapid.Int64Range(0, 40).Draw(t, "out"), SavedBytes: rapid.Int64Range(0, 40).Draw(t, "saved"), WorkspaceBytes: rapid.Int64Range(0, 40).Draw(t, "work")}}
+		l.Costs = []profile.Cost{{Device: "cpu", MicroBatch: 1, ForwardS: rapid.Float64Range(0, 5).Draw(t, "f"),
+			BackwardS:   rapid.Float64Range(0, 9).Draw(t, "b"),
+			OutputBytes: rapid.Int64Range(0, 40).Draw(t, "out"), SavedBytes: rapid.Int64Range(0, 40).Draw(t,
+				"saved"), WorkspaceBytes: rapid.Int64Range(0, 40).Draw(t, "work")}}
 		p.Layers = append(p.Layers, l)
 	}
 	return p
@@ -36,7 +40,8 @@ func TestPipelineIsOptimal(t *testing.T) {
 		c := cluster.Local("cpu", S, 0, int64(rapid.IntRange(0, 400).Draw(t, "memory")), 0.1, 20, 0)
 		l := Limits{Stages: S, MicroBatch: 1, MicroBatches: rapid.IntRange(1, 5).Draw(t, "M")}
 		for range S {
-			l.Recompute = append(l.Recompute, rapid.SampledFrom([]plan.Recompute{plan.KeepAll, plan.KeepInput, plan.Every(1), plan.Every(2)}).Draw(t, "again"))
+			l.Recompute = append(l.Recompute, rapid.SampledFrom([]plan.Recompute{plan.KeepAll, plan.KeepInput,
+				plan.Every(1), plan.Every(2)}).Draw(t, "again"))
 		}
 		s, err := newSplitter(p, c, l)
 		if err != nil {
@@ -59,7 +64,8 @@ func TestPipelineIsOptimal(t *testing.T) {
 		switch {
 		case errors.As(err, &memory):
 			if !math.IsInf(want, 1) || memory.SmallestBytes != smallest {
-				t.Fatalf("refused with smallest %d; brute force: bottleneck %v, smallest %d", memory.SmallestBytes, want, smallest)
+				t.Fatalf("refused with smallest %d; brute force: bottleneck %v, smallest %d", memory.SmallestBytes,
+					want, smallest)
 			}
 		case err != nil:
 			t.Fatal(err)
@@ -70,9 +76,11 @@ func TestPipelineIsOptimal(t *testing.T) {
 }
 
 func TestPipelineRefusals(t *testing.T) {
-	p := &profile.Profile{Model: "m", Layers: []profile.Layer{{TiedTo: -1, Costs: []profile.Cost{{Device: "cpu", MicroBatch: 2}}}}}
+	p := &profile.Profile{Model: "m", Layers: []profile.Layer{{TiedTo: -1,
+		Costs: []profile.Cost{{Device: "cpu", MicroBatch: 2}}}}}
 	c := cluster.Local("cpu", 4, 0, 0, 0, 1, 0)
-	for _, l := range []Limits{{Stages: 2, MicroBatch: 2, MicroBatches: 1}, {Stages: 1, MicroBatch: 3, MicroBatches: 1}, {Stages: 1, MicroBatch: 2}} {
+	for _, l := range []Limits{{Stages: 2, MicroBatch: 2, MicroBatches: 1}, {Stages: 1, MicroBatch: 3, MicroBatches: 1},
+		{Stages: 1, MicroBatch: 2}} {
 		if _, err := Pipeline(p, c, l); err == nil {
 			t.Errorf("%+v was accepted", l)
 		}

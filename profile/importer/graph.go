@@ -69,7 +69,8 @@ func (g *graph) order() ([]int, error) {
 		}
 	}
 	if kept == 0 {
-		return nil, fmt.Errorf("importer: %s: there are no nodes but inputs in it; a profile needs one layer at least", g.path)
+		return nil, fmt.Errorf("importer: %s: there are no nodes but inputs in it; a profile needs one layer at least",
+			g.path)
 	}
 	var order []int
 	for ready.Len() > 0 {
@@ -82,7 +83,8 @@ func (g *graph) order() ([]int, error) {
 		}
 	}
 	if len(order) < kept {
-		return nil, fmt.Errorf("importer: %s: the graph has a cycle: %s; a model's graph has none", g.path, g.cycle(missing))
+		return nil, fmt.Errorf("importer: %s: the graph has a cycle: %s; a model's graph has none", g.path,
+			g.cycle(missing))
 	}
 	return order, nil
 }
@@ -132,10 +134,12 @@ func (g *graph) removeUnplanned() {
 		}
 	}
 	if len(inputs) > 0 {
-		g.notes = append(g.notes, fmt.Sprintf("%s: input, left out with its time, as the published optimizers do", listed(inputs)))
+		g.notes = append(g.notes, fmt.Sprintf("%s: input, left out with its time, as the published optimizers do",
+			listed(inputs)))
 	}
 	if len(unused) > 0 {
-		g.notes = append(g.notes, fmt.Sprintf("%s: __getitem__ that nothing reads, left out, as the published optimizers do", listed(unused)))
+		g.notes = append(g.notes, fmt.Sprintf("%s: __getitem__ that nothing reads, left out, as the published "+
+			"optimizers do", listed(unused)))
 	}
 }
 

@@ -48,7 +48,8 @@ const maxBatch = 1<<28 - 1
 func Read(path string, o Options) (*profile.Profile, []string, error) {
 	text, err := document.Read(path, document.MaxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("importer: %w; give the file that the other project's profiler wrote, graph.txt or .json", err)
+		return nil, nil, fmt.Errorf("importer: %w; give the file that the other project's profiler wrote, graph.txt "+
+			"or .json", err)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("importer: %w", err)
@@ -62,13 +63,15 @@ func Decode(path string, text []byte, o Options) (*profile.Profile, []string, er
 		return nil, nil, fmt.Errorf("importer: unknown format %q: there are %s", o.Format, strings.Join(Formats, ", "))
 	}
 	if o.Batch < 1 || o.Batch > maxBatch {
-		return nil, nil, fmt.Errorf("importer: a batch of %d samples; give the minibatch that %s was measured with, 1 to %d: the file does not say", o.Batch, path, maxBatch)
+		return nil, nil, fmt.Errorf("importer: a batch of %d samples; give the minibatch that %s was measured with, "+
+			"1 to %d: the file does not say", o.Batch, path, maxBatch)
 	}
 	if o.Device == "" {
 		o.Device = profile.AnyDevice
 	}
 	if o.TimeUnit != "" && o.Format != "piper" {
-		return nil, nil, fmt.Errorf("importer: a time unit of %q for %s; %s files are in ms, only piper's need a unit", o.TimeUnit, path, o.Format)
+		return nil, nil, fmt.Errorf("importer: a time unit of %q for %s; %s files are in ms, only piper's need a unit",
+			o.TimeUnit, path, o.Format)
 	}
 	var g *graph
 	var err error
@@ -107,10 +110,11 @@ func (g *graph) profile(o Options) (*profile.Profile, error) {
 	for at, n := range order {
 		layerOf[n] = at
 		node := &g.nodes[n]
-		l := profile.Layer{Name: node.id, Kind: node.kind, ParameterBytes: node.parameters, TiedTo: -1, Costs: []profile.Cost{{
-			Device: o.Device, MicroBatch: o.Batch, ForwardS: node.forwardS, BackwardS: node.backwardS,
-			OutputBytes: node.output, SavedBytes: node.saved,
-		}}}
+		l := profile.Layer{Name: node.id, Kind: node.kind, ParameterBytes: node.parameters, TiedTo: -1,
+			Costs: []profile.Cost{{
+				Device: o.Device, MicroBatch: o.Batch, ForwardS: node.forwardS, BackwardS: node.backwardS,
+				OutputBytes: node.output, SavedBytes: node.saved,
+			}}}
 		for _, from := range node.from {
 			if g.nodes[from].input {
 				l.From = append(l.From, -1)

@@ -79,7 +79,8 @@ func TestStatesAreThoseOfTheOracles(t *testing.T) {
 		}
 	}
 	for _, oracle := range shared.Oracles[enumerated](t, "states_*") {
-		p, _, err := Read(filepath.Join(shared.Dir(t), "data", "profiles", oracle.Profile), Options{Format: "dapple", Batch: 4})
+		p, _, err := Read(filepath.Join(shared.Dir(t), "data", "profiles", oracle.Profile),
+			Options{Format: "dapple", Batch: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,16 +112,20 @@ func TestStatesAreThoseOfTheOracles(t *testing.T) {
 					before++
 				}
 			}
-			if math.Abs(got.ComputeS-want.CumComputeS) > 1e-12*want.CumComputeS || float64(got.ParameterBytes) != want.CumParams ||
-				float64(got.ActivationBytes) != want.CumActivations || float64(got.OutputBytes) != want.OutputActivation || before != want.PredecessorStates {
-				t.Fatalf("%s: state %v is %+v with %d before it, want %+v", oracle.Profile, want.Antichain, got, before, want)
+			if math.Abs(got.ComputeS-want.CumComputeS) > 1e-12*want.CumComputeS ||
+				float64(got.ParameterBytes) != want.CumParams ||
+				float64(got.ActivationBytes) != want.CumActivations ||
+				float64(got.OutputBytes) != want.OutputActivation || before != want.PredecessorStates {
+				t.Fatalf("%s: state %v is %+v with %d before it, want %+v", oracle.Profile, want.Antichain, got, before,
+					want)
 			}
 		}
 	}
 }
 
 func TestInceptionIsCompressed(t *testing.T) {
-	p, _, err := Read(filepath.Join(shared.Dir(t), "data", "profiles", "pipedream-inception_v3.txt"), Options{Format: "pipedream", Batch: 128})
+	p, _, err := Read(filepath.Join(shared.Dir(t), "data", "profiles", "pipedream-inception_v3.txt"),
+		Options{Format: "pipedream", Batch: 128})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +134,8 @@ func TestInceptionIsCompressed(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := s.List[len(s.List)-1]
-	t.Logf("%d states, slack %.4g ms of %.4g ms, %d of %d parameter bytes", len(s.List), 1e3*s.SlackS, 1e3*last.ComputeS, s.SlackParameterBytes, last.ParameterBytes)
+	t.Logf("%d states, slack %.4g ms of %.4g ms, %d of %d parameter bytes", len(s.List), 1e3*s.SlackS,
+		1e3*last.ComputeS, s.SlackParameterBytes, last.ParameterBytes)
 	if len(s.List) > profile.FewStates {
 		t.Errorf("%d states are kept, more than %d", len(s.List), profile.FewStates)
 	}
@@ -139,10 +145,12 @@ func TestInceptionIsCompressed(t *testing.T) {
 }
 
 func BenchmarkStates(b *testing.B) {
-	for name, list := range map[string]func(*profile.Profile, []profile.Cost) (*profile.States, error){"all": profile.StatesOf, "compressed": profile.CompressedStates} {
+	for name, list := range map[string]func(*profile.Profile, []profile.Cost) (*profile.States,
+		error){"all": profile.StatesOf, "compressed": profile.CompressedStates} {
 		for _, model := range []string{"resnet50", "gnmt_large", "inception_v3"} {
 			b.Run(model+"/"+name, func(b *testing.B) {
-				p, _, err := Read(filepath.Join(shared.Dir(b), "data", "profiles", "pipedream-"+model+".txt"), Options{Format: "pipedream", Batch: 128})
+				p, _, err := Read(filepath.Join(shared.Dir(b), "data", "profiles", "pipedream-"+model+".txt"),
+					Options{Format: "pipedream", Batch: 128})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -182,7 +190,8 @@ func TestSmallGraph(t *testing.T) {
 		t.Fatalf("%d layers, notes %q", len(p.Layers), notes)
 	}
 	conv, lstm, add := p.Layers[0], p.Layers[1], p.Layers[2]
-	if conv.Kind != "Conv2d(3, 64, kernel_size=(3, 3))" || !slices.Equal(conv.From, []int{-1}) || conv.Feeds[0].BytesPerSample != 4 || conv.Costs[0].BackwardS != 0.002 || conv.ParameterBytes != 12 {
+	if conv.Kind != "Conv2d(3, 64, kernel_size=(3, 3))" || !slices.Equal(conv.From, []int{-1}) ||
+		conv.Feeds[0].BytesPerSample != 4 || conv.Costs[0].BackwardS != 0.002 || conv.ParameterBytes != 12 {
 		t.Errorf("conv: %+v", conv)
 	}
 	if lstm.Name != "node3" || !slices.Equal(add.From, []int{0, 1}) || add.Costs[0].OutputBytes != 32 {
@@ -194,12 +203,15 @@ func TestSmallGraph(t *testing.T) {
 		bytes           int64
 		interpolated    bool
 		wordsOfTheBasis string
-	}{{8, 1e-3, 64, false, ""}, {2, 0.25e-3, 16, true, "2 samples are those for 8"}, {32, 4e-3, 256, true, "in proportion"}} {
+	}{{8, 1e-3, 64, false, ""}, {2, 0.25e-3, 16, true, "2 samples are those for 8"},
+		{32, 4e-3, 256, true, "in proportion"}} {
 		costs, made, err := p.At("any GPU", c.batch)
-		if err != nil || costs[0].ForwardS != c.forwardS || costs[0].OutputBytes != c.bytes || made != c.interpolated || costs[0].MicroBatch != c.batch {
+		if err != nil || costs[0].ForwardS != c.forwardS || costs[0].OutputBytes != c.bytes || made != c.interpolated ||
+			costs[0].MicroBatch != c.batch {
 			t.Errorf("batch %d: %+v, %v, %v", c.batch, costs, made, err)
 		}
-		if basis := p.Basis("any GPU", c.batch); !strings.Contains(basis, c.wordsOfTheBasis) || (basis == "") != (c.wordsOfTheBasis == "") {
+		if basis := p.Basis("any GPU", c.batch); !strings.Contains(basis, c.wordsOfTheBasis) ||
+			(basis == "") != (c.wordsOfTheBasis == "") {
 			t.Errorf("batch %d rests on %q", c.batch, basis)
 		}
 	}
@@ -231,10 +243,14 @@ func TestRefusals(t *testing.T) {
 		{"pipedream", ab + "\n\ta -- b\n", "f.txt:3: a blank line"},
 		{"pipedream", ab + "\ta -- b\n\tb -- a\n", "f.txt: the graph has a cycle: b -> a -> b"},
 		{"pipedream", ab + "\ta -- a\n", "f.txt:3: the graph has a cycle: a -> a"},
-		{"pipedream", n("a", strings.Replace(zero, "forward_compute_time=0", "forward_compute_time=NaN", 1)), "f.txt:1: node a: forward_compute_time is NaN"},
-		{"pipedream", n("a", strings.Replace(zero, "backward_compute_time=0", "backward_compute_time=-1", 1)), "f.txt:1: node a: backward_compute_time is -1"},
-		{"pipedream", n("a", strings.Replace(zero, "activation_size=0", "activation_size=[1; x]", 1)), "f.txt:1: node a: activation_size is [1; x]"},
-		{"pipedream", n("a", strings.Replace(zero, "parameter_size=0", "parameter_size=1e300", 1)), "f.txt:1: node a: parameter_size is 1e300"},
+		{"pipedream", n("a", strings.Replace(zero, "forward_compute_time=0", "forward_compute_time=NaN", 1)),
+			"f.txt:1: node a: forward_compute_time is NaN"},
+		{"pipedream", n("a", strings.Replace(zero, "backward_compute_time=0", "backward_compute_time=-1", 1)),
+			"f.txt:1: node a: backward_compute_time is -1"},
+		{"pipedream", n("a", strings.Replace(zero, "activation_size=0", "activation_size=[1; x]", 1)),
+			"f.txt:1: node a: activation_size is [1; x]"},
+		{"pipedream", n("a", strings.Replace(zero, "parameter_size=0", "parameter_size=1e300", 1)), "f.txt:1: node " +
+			"a: parameter_size is 1e300"},
 		{"pipedream", n("a", "forward_compute_time=0"), "f.txt:1: node a: backward_compute_time is missing"},
 		{"pipedream", n("a", zero+", gpu=1"), `f.txt:1: node a: unknown cost "gpu"`},
 		{"pipedream", "a -- Input -- " + zero + "\n", "there are no nodes but inputs"},
@@ -246,11 +262,13 @@ func TestRefusals(t *testing.T) {
 		{"piper", `{"nodes": [{"id": 1, "name": "x", "TMPCs": {"1": [{"id": "vanilla", "timePerSample": -1}]}}]}`, "node 1 (x): timePerSample is missing or negative"},
 		{"piper", `{"nodes": [{"id": 1, "name": "x", "TMPCs": {"1": [{"id": "vanilla", "timePerSample": 1}]}}], "edges": [{"sourceId": 1, "destId": 2}]}`, "edges[0] is from 1 to 2"},
 	} {
-		if _, _, err := Decode("f.txt", []byte(c.text), Options{Format: c.format, Batch: 1}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, _, err := Decode("f.txt", []byte(c.text), Options{Format: c.format, Batch: 1}); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %q: %v, want %q", c.format, c.text, err, c.want)
 		}
 	}
-	if _, _, err := Decode("f.txt", []byte(ab), Options{Format: "dapple"}); err == nil || !strings.Contains(err.Error(), "a batch of 0 samples") {
+	if _, _, err := Decode("f.txt", []byte(ab), Options{Format: "dapple"}); err == nil ||
+		!strings.Contains(err.Error(), "a batch of 0 samples") {
 		t.Errorf("no batch: %v", err)
 	}
 	if _, _, err := Decode("f.txt", []byte(ab), Options{Format: "dapple", Batch: 1, TimeUnit: "s"}); err == nil {

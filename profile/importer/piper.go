@@ -40,7 +40,8 @@ const slowInSeconds = 20
 func readPiper(path string, text []byte, unit string) (*graph, error) {
 	scale := map[string]float64{"": 1, "s": 1, "ms": 1e-3}[unit]
 	if scale == 0 {
-		return nil, fmt.Errorf("importer: unknown time unit %q; Piper's times are in s (bert32a100) or ms (gnmt, resnet)", unit)
+		return nil, fmt.Errorf("importer: unknown time unit %q; Piper's times are in s (bert32a100) or ms (gnmt, "+
+			"resnet)", unit)
 	}
 	g := newGraph(path)
 	if err := document.Bounded(text, document.MaxObjects); err != nil {
@@ -74,7 +75,8 @@ func readPiper(path string, text []byte, unit string) (*graph, error) {
 			return bad("nodes[%d] (%s) has no id", i, n.Name)
 		}
 		if at, twice := index[*n.ID]; twice {
-			return bad("nodes[%d] (%s) has id %d, which nodes[%d] (%s) has already", i, n.Name, *n.ID, at, f.Nodes[at].Name)
+			return bad("nodes[%d] (%s) has id %d, which nodes[%d] (%s) has already", i, n.Name, *n.ID, at,
+				f.Nodes[at].Name)
 		}
 		index[*n.ID] = i
 		found := false
@@ -84,20 +86,24 @@ func readPiper(path string, text []byte, unit string) (*graph, error) {
 			}
 			found = true
 			if v.TimePerSample == nil || !(*v.TimePerSample >= 0) {
-				return bad("node %d (%s): timePerSample is missing or negative; it must be a time, 0 or more", *n.ID, n.Name)
+				return bad("node %d (%s): timePerSample is missing or negative; it must be a time, 0 or more", *n.ID,
+					n.Name)
 			}
 			parameters, fine := bytes(v.ParameterSize)
 			saved, fits := bytes(v.MemoryUsageA)
 			if !fine || !fits {
-				return bad("node %d (%s): parameterSize is %v and memoryUsageA %v; both must be bytes, 0 or more", *n.ID, n.Name, v.ParameterSize, v.MemoryUsageA)
+				return bad("node %d (%s): parameterSize is %v and memoryUsageA %v; both must be bytes, 0 or more",
+					*n.ID, n.Name, v.ParameterSize, v.MemoryUsageA)
 			}
 			seconds := *v.TimePerSample * scale
 			total += seconds
-			g.nodes = append(g.nodes, node{id: fmt.Sprintf("node%d", *n.ID), kind: n.Name, forwardS: seconds / 3, backwardS: seconds - seconds/3, saved: saved, parameters: parameters})
+			g.nodes = append(g.nodes, node{id: fmt.Sprintf("node%d", *n.ID), kind: n.Name, forwardS: seconds / 3,
+				backwardS: seconds - seconds/3, saved: saved, parameters: parameters})
 			break
 		}
 		if !found {
-			return bad("node %d (%s): no TMPCs[\"1\"] with id \"vanilla\"; that is its cost on one device without recomputation", *n.ID, n.Name)
+			return bad("node %d (%s): no TMPCs[\"1\"] with id \"vanilla\"; that is its cost on one device without "+
+				"recomputation", *n.ID, n.Name)
 		}
 	}
 	if math.IsInf(total, 0) {
@@ -115,7 +121,8 @@ func readPiper(path string, text []byte, unit string) (*graph, error) {
 		}
 		carried, fine := bytes(e.CommunicationCost)
 		if !fine {
-			return bad("edges[%d] (%d to %d): communicationCost is %v; it must be bytes, 0 or more", i, *e.SourceID, *e.DestID, e.CommunicationCost)
+			return bad("edges[%d] (%d to %d): communicationCost is %v; it must be bytes, 0 or more", i, *e.SourceID,
+				*e.DestID, e.CommunicationCost)
 		}
 		if from == to {
 			return bad("the graph has a cycle: node%d -> node%d; a model's graph has none", *e.SourceID, *e.DestID)
@@ -126,7 +133,8 @@ func readPiper(path string, text []byte, unit string) (*graph, error) {
 		g.nodes[from].output = max(g.nodes[from].output, carried)
 		g.connect(from, to)
 	}
-	g.notes = append(g.notes, "costs without tensor parallelism and recomputation; a third of each time taken as forward")
+	g.notes = append(g.notes, "costs without tensor parallelism and recomputation; a third of each time taken as "+
+		"forward")
 	if len(uneven) > 0 {
 		var names []string
 		for n := range g.nodes {
@@ -134,10 +142,12 @@ func readPiper(path string, text []byte, unit string) (*graph, error) {
 				names = append(names, g.nodes[n].id)
 			}
 		}
-		g.notes = append(g.notes, listed(names)+": edges that carry different bytes; the most is taken as what the node writes")
+		g.notes = append(g.notes, listed(names)+": edges that carry different bytes; the most is taken as what the "+
+			"node writes")
 	}
 	if total > slowInSeconds && scale == 1 {
-		g.notes = append(g.notes, "the times add up to "+strconv.FormatFloat(total, 'g', 4, 64)+" s: Piper's files for GNMT and ResNet are in ms; if this one is, import it with --time-unit ms")
+		g.notes = append(g.notes, "the times add up to "+strconv.FormatFloat(total, 'g', 4, 64)+" s: Piper's files "+
+			"for GNMT and ResNet are in ms; if this one is, import it with --time-unit ms")
 	}
 	return g, nil
 }

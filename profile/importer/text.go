@@ -35,11 +35,13 @@ func readText(path, text string, dapple bool) (*graph, error) {
 		case line[0] == '\t' || dapple && line[0] == ' ':
 			from, to, ok := strings.Cut(strings.TrimSpace(line), " -- ")
 			if !ok || strings.Contains(to, " -- ") {
-				return nil, g.errorf(number, "edge %q; it must be: a tab, an id, \" -- \" and an id", strings.TrimSpace(line))
+				return nil, g.errorf(number, "edge %q; it must be: a tab, an id, \" -- \" and an id",
+					strings.TrimSpace(line))
 			}
 			edges = append(edges, wanted{number, strings.TrimSpace(from), strings.TrimSpace(to)})
 		case line[0] == ' ':
-			return nil, g.errorf(number, "begins with a space; edges of PipeDream's form begin with a tab (DAPPLE's may begin with a space: --from dapple)")
+			return nil, g.errorf(number, "begins with a space; edges of PipeDream's form begin with a tab (DAPPLE's "+
+				"may begin with a space: --from dapple)")
 		default:
 			if err := g.addNode(number, line); err != nil {
 				return nil, err
@@ -47,7 +49,8 @@ func readText(path, text string, dapple bool) (*graph, error) {
 		}
 	}
 	if len(g.nodes) == 0 {
-		return nil, g.errorf(1, "there are no nodes in the file; their lines are: id -- description -- forward_compute_time=...")
+		return nil, g.errorf(1, "there are no nodes in the file; their lines are: id -- description -- "+
+			"forward_compute_time=...")
 	}
 	for _, e := range edges {
 		from, known := g.index[e.from]
@@ -71,7 +74,8 @@ func readText(path, text string, dapple bool) (*graph, error) {
 func (g *graph) addNode(number int, line string) error {
 	fields := strings.Split(line, " -- ")
 	if len(fields) < 3 || len(fields) > 4 || len(fields) == 4 && !strings.HasPrefix(fields[3], "stage_id=") {
-		return g.errorf(number, "%d fields between \" -- \"; a node has an id, a description, its costs and perhaps a stage_id", len(fields))
+		return g.errorf(number, "%d fields between \" -- \"; a node has an id, a description, its costs and perhaps "+
+			"a stage_id", len(fields))
 	}
 	id := strings.TrimSpace(fields[0])
 	if id == "" {
@@ -112,10 +116,12 @@ func (g *graph) addNode(number int, line string) error {
 		case "parameter_size":
 			n.parameters = whole
 		default:
-			return g.errorf(number, "node %s: unknown cost %q; there are forward_compute_time, backward_compute_time, activation_size and parameter_size", id, name)
+			return g.errorf(number, "node %s: unknown cost %q; there are forward_compute_time, "+
+				"backward_compute_time, activation_size and parameter_size", id, name)
 		}
 	}
-	for _, name := range []string{"forward_compute_time", "backward_compute_time", "activation_size", "parameter_size"} {
+	for _, name := range []string{"forward_compute_time", "backward_compute_time", "activation_size",
+		"parameter_size"} {
 		if !given[name] {
 			return g.errorf(number, "node %s: %s is missing", id, name)
 		}

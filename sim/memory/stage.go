@@ -146,7 +146,8 @@ func feedBytes(p *profile.Profile, costs []profile.Cost, st plan.Stage) int64 {
 // backwardPeak is the most held inside a backward above what was held before it. inside is what a
 // layer's backward holds for a moment, leaves what it leaves behind: its parameters' gradients, nil where
 // they are there already; of the first half of a backward, also what the second needs. kept is spanning's.
-func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, inside func(*profile.Cost) int64, leaves, kept []int64) int64 {
+func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, inside func(*profile.Cost) int64, leaves,
+	kept []int64) int64 {
 	held, peak := int64(0), int64(0)
 	made := given(p, st) // layers of the stage, or before it, whose output has a gradient here
 	k := st.Recompute.Segment(st.LastLayer - st.FirstLayer + 1)

@@ -13,11 +13,13 @@ func layered(t *rapid.T, n int) *profile.Profile {
 	bytes := rapid.Int64Range(0, 100)
 	p := &profile.Profile{Version: profile.Version, Model: "m", OptimizerStates: rapid.IntRange(0, 2).Draw(t, "states")}
 	for k := range n {
-		l := profile.Layer{From: []int{k - 1}, TiedTo: -1, ParameterBytes: bytes.Draw(t, "parameters"), BufferBytes: bytes.Draw(t, "buffers")}
+		l := profile.Layer{From: []int{k - 1}, TiedTo: -1, ParameterBytes: bytes.Draw(t, "parameters"),
+			BufferBytes: bytes.Draw(t, "buffers")}
 		if k > 1 && rapid.Bool().Draw(t, "skip") {
 			l.From = append(l.From, rapid.IntRange(0, k-2).Draw(t, "from"))
 		}
-		l.Costs = []profile.Cost{{Device: "cpu", MicroBatch: 1, OutputBytes: bytes.Draw(t, "output"), SavedBytes: bytes.Draw(t, "saved"),
+		l.Costs = []profile.Cost{{Device: "cpu", MicroBatch: 1, OutputBytes: bytes.Draw(t, "output"),
+			SavedBytes:     bytes.Draw(t, "saved"),
 			WorkspaceBytes: bytes.Draw(t, "workspace"), BackwardPeakBytes: 2 * bytes.Draw(t, "peak")}}
 		p.Layers = append(p.Layers, l)
 	}
@@ -73,7 +75,8 @@ func TestTheWidestLayerOfARun(t *testing.T) {
 		for k := range n {
 			c := profile.Cost{Device: "cpu", MicroBatch: 1, SavedBytes: 3}
 			if rapid.IntRange(0, 20).Draw(t, "wide") == 0 {
-				c.WorkspaceBytes, c.BackwardPeakBytes = rapid.Int64Range(0, 1000).Draw(t, "workspace"), rapid.Int64Range(0, 1000).Draw(t, "peak")
+				c.WorkspaceBytes, c.BackwardPeakBytes = rapid.Int64Range(0, 1000).Draw(t,
+					"workspace"), rapid.Int64Range(0, 1000).Draw(t, "peak")
 			}
 			p.Layers = append(p.Layers, profile.Layer{From: []int{k - 1}, TiedTo: -1, Costs: []profile.Cost{c}})
 		}

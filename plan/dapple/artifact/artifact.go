@@ -181,7 +181,8 @@ func (a *input) dataParallel() DP {
 	dp := DP{
 		NoOverlap:        of(a.allReduceS(all, a.parameters[last])),
 		P3InfiniteMemory: of(a.overlap(all, true, 1)),
-		MaxBatch:         int(max(0, min(math.MaxInt32, (a.GPUMemory-a.parameters[last]*a.OptimizerMemoryScaling)/a.PeakActivationPerSample))),
+		MaxBatch: int(max(0, min(math.MaxInt32,
+			(a.GPUMemory-a.parameters[last]*a.OptimizerMemoryScaling)/a.PeakActivationPerSample))),
 	}
 	if dp.AccumulationSize = a.accumulation(dp.MaxBatch); dp.AccumulationSize > 0 {
 		part := float64(dp.AccumulationSize) / float64(a.batch)

@@ -33,7 +33,8 @@ func ConstantsOf(r plan.Request, server int) Constants {
 		server = servers.SizeOf(r.Cluster)
 	}
 	k := Constants{
-		MinMicroBatch: max(1, r.MicroBatch), OptimizerMemoryScaling: float64(2 + r.Profile.OptimizerStates), Server: server,
+		MinMicroBatch: max(1, r.MicroBatch), OptimizerMemoryScaling: float64(2 + r.Profile.OptimizerStates),
+		Server: server,
 		NVLink: math.Inf(1), EthernetP2P: math.Inf(1), EthernetNCCL: math.Inf(1), GPUMemory: math.Inf(1),
 	}
 	size := 1 // devices of what a level joins

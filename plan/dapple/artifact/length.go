@@ -15,11 +15,13 @@ import "fmt"
 // refused. Time: O(stages x microBatches).
 func Length(forward, backward []float64, microBatches int, warmup []int) (float64, error) {
 	if len(forward) == 0 || len(backward) != len(forward) || len(warmup) != len(forward) || microBatches < 1 {
-		return 0, fmt.Errorf("plan: pipeline of %d forwards, %d backwards and %d warm-ups with %d micro-batches; it needs one of each by stage, and a micro-batch", len(forward), len(backward), len(warmup), microBatches)
+		return 0, fmt.Errorf("plan: pipeline of %d forwards, %d backwards and %d warm-ups with %d micro-batches; it "+
+			"needs one of each by stage, and a micro-batch", len(forward), len(backward), len(warmup), microBatches)
 	}
 	for x, k := range warmup {
 		if k < 1 || x > 0 && k > warmup[x-1] {
-			return 0, fmt.Errorf("plan: stage %d of the pipeline warms up with %d micro-batches; it is 1 or more, and no more than the stage before", x, k)
+			return 0, fmt.Errorf("plan: stage %d of the pipeline warms up with %d micro-batches; it is 1 or more, "+
+				"and no more than the stage before", x, k)
 		}
 	}
 	_, ends := pipelineEnds(forward, backward, microBatches, warmup, true)

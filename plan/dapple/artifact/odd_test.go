@@ -22,11 +22,15 @@ func TestOddRuns(t *testing.T) {
 		file, format string
 		size, layers int
 	}{
-		{"dapple-vgg-19-pbs-32", "dapple", 32, 0}, {"dapple-xlnet-36-pbs-1", "dapple", 1, 0}, {"dapple-amoeba-36-pbs-1", "dapple", 1, 0},
-		{"dapple-gnmt-16-pbs-64", "dapple", 64, 20}, {"dapple-bert-48-pbs-2", "dapple", 2, 0}, {"hpgo-bert_large", "dapple", 6, 0},
-		{"pipedream-gnmt", "pipedream", 32, 24}, {"pipedream-inception_v3", "pipedream", 128, 24}, {"pipedream-alexnet", "pipedream", 256, 0}, {"pipedream-vgg16", "pipedream", 128, 0},
+		{"dapple-vgg-19-pbs-32", "dapple", 32, 0}, {"dapple-xlnet-36-pbs-1", "dapple", 1, 0},
+		{"dapple-amoeba-36-pbs-1", "dapple", 1, 0},
+		{"dapple-gnmt-16-pbs-64", "dapple", 64, 20}, {"dapple-bert-48-pbs-2", "dapple", 2, 0},
+		{"hpgo-bert_large", "dapple", 6, 0},
+		{"pipedream-gnmt", "pipedream", 32, 24}, {"pipedream-inception_v3", "pipedream", 128, 24},
+		{"pipedream-alexnet", "pipedream", 256, 0}, {"pipedream-vgg16", "pipedream", 128, 0},
 	} {
-		p, _, err := importer.Read(filepath.Join(shared.Dir(t), "data", "profiles", of.file+".txt"), importer.Options{Format: of.format, Batch: of.size})
+		p, _, err := importer.Read(filepath.Join(shared.Dir(t), "data", "profiles", of.file+".txt"),
+			importer.Options{Format: of.format, Batch: of.size})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +45,8 @@ func TestOddRuns(t *testing.T) {
 			servers := [][2]int{{2, 4}, {4, 2}, {8, 1}, {1, 8}, {3, 4}, {5, 2}, {2, 2}, {6, 1}}[r.IntN(8)]
 			G := servers[0] * servers[1]
 			k := Constants{
-				MinMicroBatch: 1 + r.IntN(2*of.size), OptimizerMemoryScaling: float64(1 + r.IntN(4)), GPUMemory: 16e9 * (0.2 + r.Float64()), Server: servers[1],
+				MinMicroBatch: 1 + r.IntN(2*of.size), OptimizerMemoryScaling: float64(1 + r.IntN(4)),
+				GPUMemory: 16e9 * (0.2 + r.Float64()), Server: servers[1],
 				NVLink: 5e9 + 95e9*r.Float64(), EthernetP2P: 1e8 + 4e9*r.Float64(), EthernetNCCL: 1e8 + 4e9*r.Float64(),
 			}
 			batch := of.size * (2 + r.IntN(60))
@@ -66,7 +71,8 @@ func TestOddRuns(t *testing.T) {
 				if !ok {
 					continue
 				}
-				if have := got.Candidates[at]; !plantest.Close(have.Block, want.Block) || len(have.Stages) != len(want.Stages) {
+				if have := got.Candidates[at]; !plantest.Close(have.Block, want.Block) ||
+					len(have.Stages) != len(want.Stages) {
 					t.Errorf("%s: %d stages: %g, literally %g", run, stages, have.Block, want.Block)
 				}
 				at++

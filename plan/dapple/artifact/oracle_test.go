@@ -64,9 +64,11 @@ func TestArtifactAnswersAsPublished(t *testing.T) {
 			seps := want.Topology.Seps
 			c := flatCluster(seps[len(seps)-1])
 			got, err := artifact.Search(context.Background(), p, c, want.Batch.Global, artifact.Constants{
-				MinMicroBatch: want.Batch.Micro, OptimizerMemoryScaling: want.Batch.Scaling, PeakActivationPerSample: want.Batch.Peak,
-				NVLink: want.Topology.NVLink, EthernetP2P: want.Topology.P2P, EthernetNCCL: want.Topology.NCCL,
-				GPUMemory: 16e9, ProfileBatch: want.Batch.Profile, Server: seps[0],
+				MinMicroBatch: want.Batch.Micro, OptimizerMemoryScaling: want.Batch.Scaling,
+				PeakActivationPerSample: want.Batch.Peak,
+				NVLink:                  want.Topology.NVLink, EthernetP2P: want.Topology.P2P,
+				EthernetNCCL: want.Topology.NCCL,
+				GPUMemory:    16e9, ProfileBatch: want.Batch.Profile, Server: seps[0],
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -78,7 +80,8 @@ func TestArtifactAnswersAsPublished(t *testing.T) {
 			}
 			r := want.Result
 			if len(got.Order) != r.States || len(got.Candidates) != len(r.Candidates) {
-				t.Fatalf("%d states, %d candidates; published %d and %d", len(got.Order), len(got.Candidates), r.States, len(r.Candidates))
+				t.Fatalf("%d states, %d candidates; published %d and %d", len(got.Order), len(got.Candidates), r.States,
+					len(r.Candidates))
 			}
 			same("compute", got.TotalComputeS, r.Total)
 			for i, cand := range got.Candidates {

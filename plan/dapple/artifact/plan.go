@@ -20,29 +20,39 @@ func Plan(ctx context.Context, r plan.Request, k Constants, dataParallel bool) (
 	}
 	best := a.Candidates[a.Best]
 	if best.Speedup == 0 {
-		return nil, fmt.Errorf("plan: dapple: a batch of %d samples makes no micro-batch of %d for any candidate", r.Batch, k.MinMicroBatch)
+		return nil, fmt.Errorf("plan: dapple: a batch of %d samples makes no micro-batch of %d for any candidate",
+			r.Batch, k.MinMicroBatch)
 	}
-	why := []string{fmt.Sprintf("The published search compared %d plans over %d states; the best is %s with an estimated speedup of %.3f over one device.", len(a.Candidates), len(a.Order), shape(best), best.Speedup)}
-	why = append(why, fmt.Sprintf("It estimates data parallelism at %.3f without overlap and %.3f with, and never returns it: compare these yourself, or set dp=yes.", a.DP.NoOverlap, a.DP.NormalOverlap))
+	why := []string{fmt.Sprintf("The published search compared %d plans over %d states; the best is %s with an "+
+		"estimated speedup of %.3f over one device.", len(a.Candidates), len(a.Order), shape(best), best.Speedup)}
+	why = append(why, fmt.Sprintf("It estimates data parallelism at %.3f without overlap and %.3f with, and never "+
+		"returns it: compare these yourself, or set dp=yes.", a.DP.NoOverlap, a.DP.NormalOverlap))
 	if a.Limited {
 		least := a.TotalComputeS / float64(len(r.Cluster.Devices))
-		why = append(why, fmt.Sprintf("Stages side by side may be on more than %d sets of devices, of which the first were followed; the slowest stage or transfer of the plan is %.1f %% above all devices computing without pause, so no set left out is better by more.",
+		why = append(why, fmt.Sprintf("Stages side by side may be on more than %d sets of devices, of which the "+
+			"first were followed; the slowest stage or transfer of the plan is %.1f %% above all devices computing "+
+			"without pause, so no set left out is better by more.",
 			servers.MaxWays, 100*(best.Block/least-1)))
 	}
 	if a.BestMulti >= 0 {
-		why = append(why, fmt.Sprintf("Micro-batch by micro-batch (its recursive estimate) the best of several stages, %s, gives %.3f.", shape(a.Candidates[a.BestMulti]), a.RecursiveSpeedup))
+		why = append(why, fmt.Sprintf("Micro-batch by micro-batch (its recursive estimate) the best of several "+
+			"stages, %s, gives %.3f.", shape(a.Candidates[a.BestMulti]), a.RecursiveSpeedup))
 	}
-	objective := plan.Objective{Name: "estimated latency of one global batch", Value: a.TotalComputeS / best.Speedup, Unit: "s"}
-	if dataParallel && (a.BestMulti >= 0 && a.DP.Best() >= a.Candidates[a.BestMulti].Speedup || a.DP.Best() >= best.Speedup) {
+	objective := plan.Objective{Name: "estimated latency of one global batch", Value: a.TotalComputeS / best.Speedup,
+		Unit: "s"}
+	if dataParallel && (a.BestMulti >= 0 && a.DP.Best() >= a.Candidates[a.BestMulti].Speedup ||
+		a.DP.Best() >= best.Speedup) {
 		all := make([]int, len(r.Cluster.Devices))
 		for d := range all {
 			all[d] = d
 		}
 		best = Candidate{Pipelines: 1, Stages: []Stage{{0, len(a.Order) - 1, all}}, Speedup: a.DP.Best()}
-		objective = plan.Objective{Name: "estimated latency of one global batch", Value: a.TotalComputeS / best.Speedup, Unit: "s"}
+		objective = plan.Objective{Name: "estimated latency of one global batch", Value: a.TotalComputeS / best.Speedup,
+			Unit: "s"}
 		why = append(why, "Data parallelism wins.")
 	}
-	why = append(why, "It assumed: half of a layer's time is its backward, times in proportion to samples, no memory limit for pipelines, links of "+k.links()+" without latencies.")
+	why = append(why, "It assumed: half of a layer's time is its backward, times in proportion to samples, no memory "+
+		"limit for pipelines, links of "+k.links()+" without latencies.")
 	return a.plan(r, k, best, objective, why)
 }
 
@@ -80,7 +90,8 @@ func (a *Answer) plan(r plan.Request, k Constants, c Candidate, o plan.Objective
 	}
 	out.MicroBatch = plan.LeastDivisor(r.Batch, max(want, widest))
 	if out.MicroBatch != want {
-		out.Why = append(out.Why, fmt.Sprintf("Micro-batches run with %d samples instead of the estimate's %d: each replica needs one, and they divide the batch.", out.MicroBatch, want))
+		out.Why = append(out.Why, fmt.Sprintf("Micro-batches run with %d samples instead of the estimate's %d: each "+
+			"replica needs one, and they divide the batch.", out.MicroBatch, want))
 	}
 	out.MicroBatches = r.Batch / out.MicroBatch
 	if !slices.IsSorted(order) {
@@ -92,7 +103,8 @@ func (a *Answer) plan(r plan.Request, k Constants, c Candidate, o plan.Objective
 		if i == len(c.Stages)-1 {
 			last = len(order) - 1
 		}
-		out.Stages = append(out.Stages, plan.Stage{FirstLayer: first, LastLayer: last, Devices: s.Devices, Warmup: min(len(c.Stages)-i, out.MicroBatches)})
+		out.Stages = append(out.Stages, plan.Stage{FirstLayer: first, LastLayer: last, Devices: s.Devices,
+			Warmup: min(len(c.Stages)-i, out.MicroBatches)})
 		first = last + 1
 	}
 	return out, nil

@@ -35,7 +35,8 @@ func Search(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch i
 	for i := 2; i <= G; i++ {
 		rp := G / i
 		devices := a.at.Between(a.at.None(), a.at.Place(a.at.None(), i*rp)[0])
-		one := Candidate{Pipelines: rp, Stages: []Stage{{0, len(a.compute) - 1, devices}}, Block: a.total() / float64(i) / float64(rp)}
+		one := Candidate{Pipelines: rp, Stages: []Stage{{0, len(a.compute) - 1, devices}},
+			Block: a.total() / float64(i) / float64(rp)}
 		one.Speedup = a.speedup(one)
 		add(one)
 	}
@@ -72,7 +73,8 @@ func Search(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch i
 		if cand.Speedup >= answer.Candidates[answer.Best].Speedup {
 			answer.Best = i
 		}
-		if len(cand.Stages) > 1 && (answer.BestMulti < 0 || cand.Speedup >= answer.Candidates[answer.BestMulti].Speedup) {
+		if len(cand.Stages) > 1 && (answer.BestMulti < 0 ||
+			cand.Speedup >= answer.Candidates[answer.BestMulti].Speedup) {
 			answer.BestMulti = i
 		}
 	}
@@ -88,7 +90,8 @@ const maxStates = 4096
 
 func newInput(p *profile.Profile, c *cluster.Cluster, batch int, k Constants) (*input, *Answer, error) {
 	if len(p.Layers) == 0 || len(c.Devices) == 0 {
-		return nil, nil, fmt.Errorf("plan: dapple: %d layers on %d devices; there must be one of each", len(p.Layers), len(c.Devices))
+		return nil, nil, fmt.Errorf("plan: dapple: %d layers on %d devices; there must be one of each", len(p.Layers),
+			len(c.Devices))
 	}
 	size := k.ProfileBatch
 	if sizes := p.Sizes(c.Devices[0]); len(sizes) > 0 && !slices.Contains(sizes, size) {
@@ -102,7 +105,8 @@ func newInput(p *profile.Profile, c *cluster.Cluster, batch int, k Constants) (*
 		k.ProfileBatch = size
 	}
 	if batch < 1 || k.MinMicroBatch < 1 {
-		return nil, nil, fmt.Errorf("plan: dapple: batch %d, min_micro_batch %d; both are 1 at least", batch, k.MinMicroBatch)
+		return nil, nil, fmt.Errorf("plan: dapple: batch %d, min_micro_batch %d; both are 1 at least", batch,
+			k.MinMicroBatch)
 	}
 	if k.Server == 0 {
 		k.Server = servers.SizeOf(c)
@@ -112,7 +116,8 @@ func newInput(p *profile.Profile, c *cluster.Cluster, batch int, k Constants) (*
 		return nil, nil, fmt.Errorf("plan: %w", err)
 	}
 	if len(states.List) > maxStates {
-		return nil, nil, fmt.Errorf("plan: dapple: %s has %d states; the published search is run on up to %d: use --formula paper", p.Model, len(states.List), maxStates)
+		return nil, nil, fmt.Errorf("plan: dapple: %s has %d states; the published search is run on up to %d: use "+
+			"--formula paper", p.Model, len(states.List), maxStates)
 	}
 	order := publishedOrder(p, states)
 	a := &input{Constants: k, batch: batch, at: servers.New(len(c.Devices), k.Server)}
@@ -175,7 +180,8 @@ func (a *input) bipartition(ctx context.Context) (best Candidate, ok bool, err e
 		for i := range splits {
 			s, speedup := &splits[i], 0.0
 			if M > 0 {
-				block := max(a.compute[l]/float64(len(s.one)), (a.compute[N-1]-a.compute[l])/float64(len(s.two)), s.sent*a.output[l]) / M
+				block := max(a.compute[l]/float64(len(s.one)), (a.compute[N-1]-a.compute[l])/float64(len(s.two)),
+					s.sent*a.output[l]) / M
 				length := block*(M-1) + a.total()/M + s.sent*a.output[l]/M
 				speedup = a.total() / (length + max(0, s.sum1*reduced, s.sum2*reduced2-block))
 			}
@@ -188,7 +194,8 @@ func (a *input) bipartition(ctx context.Context) (best Candidate, ok bool, err e
 		return best, false, nil
 	}
 	best = Candidate{Pipelines: 1, Stages: []Stage{{0, cut + 1, chosen.one}, {cut + 1, N - 1, chosen.two}}}
-	best.Block = max(a.compute[cut]/float64(len(chosen.one)), (a.compute[N-1]-a.compute[cut])/float64(len(chosen.two)), a.transferS(chosen.one, chosen.two, a.output[cut]))
+	best.Block = max(a.compute[cut]/float64(len(chosen.one)), (a.compute[N-1]-a.compute[cut])/float64(len(chosen.two)),
+		a.transferS(chosen.one, chosen.two, a.output[cut]))
 	best.Speedup = a.speedup(best)
 	return best, true, nil
 }

@@ -90,7 +90,8 @@ func (a *input) straight(ctx context.Context, stages int) (best Candidate, ok bo
 	}
 }
 
-func (a *input) straightWithin(ctx context.Context, stages int, limit float64, some []bool, inOrder bool) (best Candidate, ok bool, err error) {
+func (a *input) straightWithin(ctx context.Context, stages int, limit float64, some []bool,
+	inOrder bool) (best Candidate, ok bool, err error) {
 	s := &straightSearch{
 		input: a, stages: stages, rp: len(a.at.Of) / stages, limit: limit, some: some, inOrder: inOrder,
 		number: map[string]int32{}, places: map[[2]int32]*place{},
@@ -137,7 +138,8 @@ func (s *straightSearch) within(m, j int) bool {
 		return false
 	}
 	each := s.limit * float64(s.rp) // of what a stage may compute
-	return math.IsInf(each, 1) || s.compute[j] <= each*float64(m+1) && s.total()-s.compute[j] <= each*float64(s.stages-1-m)
+	return math.IsInf(each, 1) || s.compute[j] <= each*float64(m+1) &&
+		s.total()-s.compute[j] <= each*float64(s.stages-1-m)
 }
 
 // place is the devices that one taken has and another has not.

@@ -21,11 +21,16 @@ var models = []struct {
 	pbs, batch int
 	table4     [3]string // configurations A, B, C
 }{
-	{"dapple-vgg-19-pbs-32", artifact.Constants{MinMicroBatch: 32, OptimizerMemoryScaling: 2, PeakActivationPerSample: 70e6}, 32, 2048, [3]string{"dp", "dp", "15:1"}},
-	{"dapple-gnmt-16-pbs-64", artifact.Constants{MinMicroBatch: 64, OptimizerMemoryScaling: 3, PeakActivationPerSample: 100e6}, 64, 1024, [3]string{"8:8", "8:8", "straight"}},
-	{"dapple-bert-48-pbs-2", artifact.Constants{MinMicroBatch: 1, OptimizerMemoryScaling: 3, PeakActivationPerSample: 3473379328}, 2, 64, [3]string{"8:8", "straight", "straight"}},
-	{"dapple-xlnet-36-pbs-1", artifact.Constants{MinMicroBatch: 1, OptimizerMemoryScaling: 3, PeakActivationPerSample: 5914161792}, 1, 128, [3]string{"8:8", "8:8", "straight"}},
-	{"dapple-amoeba-36-pbs-1", artifact.Constants{MinMicroBatch: 1, OptimizerMemoryScaling: 2, PeakActivationPerSample: 752535456}, 1, 128, [3]string{"8:8", "11:5", "11:5"}},
+	{"dapple-vgg-19-pbs-32", artifact.Constants{MinMicroBatch: 32, OptimizerMemoryScaling: 2,
+		PeakActivationPerSample: 70e6}, 32, 2048, [3]string{"dp", "dp", "15:1"}},
+	{"dapple-gnmt-16-pbs-64", artifact.Constants{MinMicroBatch: 64, OptimizerMemoryScaling: 3,
+		PeakActivationPerSample: 100e6}, 64, 1024, [3]string{"8:8", "8:8", "straight"}},
+	{"dapple-bert-48-pbs-2", artifact.Constants{MinMicroBatch: 1, OptimizerMemoryScaling: 3,
+		PeakActivationPerSample: 3473379328}, 2, 64, [3]string{"8:8", "straight", "straight"}},
+	{"dapple-xlnet-36-pbs-1", artifact.Constants{MinMicroBatch: 1, OptimizerMemoryScaling: 3,
+		PeakActivationPerSample: 5914161792}, 1, 128, [3]string{"8:8", "8:8", "straight"}},
+	{"dapple-amoeba-36-pbs-1", artifact.Constants{MinMicroBatch: 1, OptimizerMemoryScaling: 2,
+		PeakActivationPerSample: 752535456}, 1, 128, [3]string{"8:8", "11:5", "11:5"}},
 }
 
 // linked is constants with the published code's links and memory; configuration C's links are its analysis script's.
@@ -67,7 +72,8 @@ func TestTable4(t *testing.T) {
 	for _, m := range models {
 		p := plantest.ReadProfile(t, m.file+".txt", m.pbs)
 		for i, name := range []string{"dapple-a", "dapple-b", "dapple-c"} {
-			got, err := artifact.Plan(t.Context(), plan.Request{Profile: p, Cluster: preset(t, name), Batch: m.batch}, linked(m.told, name), true)
+			got, err := artifact.Plan(t.Context(), plan.Request{Profile: p, Cluster: preset(t, name), Batch: m.batch},
+				linked(m.told, name), true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +81,8 @@ func TestTable4(t *testing.T) {
 				t.Fatal(err)
 			}
 			if shapeOf(got) != m.table4[i] {
-				t.Errorf("%s on %s: %s, the paper has %s\n%s", m.file, name, shapeOf(got), m.table4[i], strings.Join(got.Why, "\n"))
+				t.Errorf("%s on %s: %s, the paper has %s\n%s", m.file, name, shapeOf(got), m.table4[i],
+					strings.Join(got.Why, "\n"))
 			}
 		}
 	}
@@ -97,7 +104,8 @@ func TestTable6(t *testing.T) {
 		{"dapple-xlnet-36-pbs-1", 1, 1, 128, 22, 8},
 	} {
 		told := artifact.Constants{MinMicroBatch: c.micro, OptimizerMemoryScaling: 3, PeakActivationPerSample: 1e9}
-		got, err := artifact.Search(t.Context(), plantest.ReadProfile(t, c.file+".txt", c.pbs), preset(t, "dapple-a"), c.batch, linked(told, "dapple-a"))
+		got, err := artifact.Search(t.Context(), plantest.ReadProfile(t, c.file+".txt", c.pbs), preset(t, "dapple-a"),
+			c.batch, linked(told, "dapple-a"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,14 +126,17 @@ func TestLinksAreTheClusters(t *testing.T) {
 	}{
 		{0, 100, 10, 5}, {8, 100, 10, 5}, {1, inf, 10, 5}, {4, 100, 10, 5}, {16, 10, 20, 20}, {32, 10, inf, inf},
 	} {
-		of := &cluster.Cluster{DeviceTypes: map[string]cluster.DeviceType{"big": {MemoryBytes: 9}, "small": {MemoryBytes: 7}}, Levels: []cluster.Level{
-			{Size: 8, BandwidthBytesPerSecond: 100, CollectiveBandwidthBytesPerSecond: 130}, {Size: 2, BandwidthBytesPerSecond: 10, CollectiveBandwidthBytesPerSecond: 5},
+		of := &cluster.Cluster{DeviceTypes: map[string]cluster.DeviceType{"big": {MemoryBytes: 9},
+			"small": {MemoryBytes: 7}}, Levels: []cluster.Level{
+			{Size: 8, BandwidthBytesPerSecond: 100, CollectiveBandwidthBytesPerSecond: 130},
+			{Size: 2, BandwidthBytesPerSecond: 10, CollectiveBandwidthBytesPerSecond: 5},
 			{Size: 1, BandwidthBytesPerSecond: 1}, {Size: 2, BandwidthBytesPerSecond: 20}}}
 		for d := range 32 {
 			of.Devices = append(of.Devices, []string{"big", "small"}[d%2])
 		}
 		k := artifact.ConstantsOf(plan.Request{Profile: p, Cluster: of, MicroBatch: 3}, c.server)
-		if k.NVLink != c.inside || k.EthernetP2P != c.pair || k.EthernetNCCL != c.all || k.GPUMemory != 7 || k.MinMicroBatch != 3 || k.OptimizerMemoryScaling != 3 {
+		if k.NVLink != c.inside || k.EthernetP2P != c.pair || k.EthernetNCCL != c.all || k.GPUMemory != 7 ||
+			k.MinMicroBatch != 3 || k.OptimizerMemoryScaling != 3 {
 			t.Errorf("servers of %d: %+v; want %v inside, %v and %v between", c.server, k, c.inside, c.pair, c.all)
 		}
 	}

@@ -48,7 +48,8 @@ func literalPlanFor(a *input, i int, straight bool) (Candidate, bool) {
 			table[j][m] = map[string]literalCell{}
 			if m == 0 || !straight {
 				after := a.at.Place(a.at.None(), (m+1)*rp)[0]
-				table[j][m][after.Key()] = literalCell{a.compute[j] / float64(m+1) / float64(rp), -1, 0, "", a.at.Between(a.at.None(), after), m + 1}
+				table[j][m][after.Key()] = literalCell{a.compute[j] / float64(m+1) / float64(rp), -1, 0, "",
+					a.at.Between(a.at.None(), after), m + 1}
 			}
 		}
 	}
@@ -71,7 +72,8 @@ func literalPlanFor(a *input, i int, straight bool) (Candidate, bool) {
 						before := occupancy(key)
 						for _, after := range a.at.PlaceEach(before, mp, rp) {
 							to := a.at.Between(before, after)
-							block := max(c.block, (a.compute[j]-a.compute[k])/float64(mp*rp), a.transferS(c.devices, to, 2*a.output[k]))
+							block := max(c.block, (a.compute[j]-a.compute[k])/float64(mp*rp),
+								a.transferS(c.devices, to, 2*a.output[k]))
 							if old, ok := table[j][m][after.Key()]; !ok || block < old.block*(1-sameBlock) {
 								table[j][m][after.Key()] = literalCell{block, k, m - mp, key, to, mp}
 							}
@@ -107,11 +109,13 @@ func TestArtifactAgainstALiteralTwin(t *testing.T) {
 	for n := range 1500 {
 		p := &profile.Profile{Model: "graph"}
 		for k := range 2 + r.IntN(7) {
-			l := profile.Layer{Name: fmt.Sprint("n", k), Kind: fmt.Sprint("kind", r.IntN(3)), From: []int{k - 1}, TiedTo: -1, ParameterBytes: r.Int64N(1e9)}
+			l := profile.Layer{Name: fmt.Sprint("n", k), Kind: fmt.Sprint("kind", r.IntN(3)), From: []int{k - 1},
+				TiedTo: -1, ParameterBytes: r.Int64N(1e9)}
 			if k > 1 && r.IntN(3) == 0 {
 				l.From = append(l.From, r.IntN(k-1))
 			}
-			l.Costs = []profile.Cost{{Device: "x", MicroBatch: 4, ForwardS: r.Float64(), BackwardS: 2 * r.Float64(), OutputBytes: r.Int64N(1e9), SavedBytes: r.Int64N(1e8)}}
+			l.Costs = []profile.Cost{{Device: "x", MicroBatch: 4, ForwardS: r.Float64(), BackwardS: 2 * r.Float64(),
+				OutputBytes: r.Int64N(1e9), SavedBytes: r.Int64N(1e8)}}
 			p.Layers = append(p.Layers, l)
 		}
 		server, count := 1+r.IntN(3), 1+r.IntN(2)
@@ -121,7 +125,8 @@ func TestArtifactAgainstALiteralTwin(t *testing.T) {
 			c.Devices[i] = "x"
 		}
 		batch := 4 * (6 + r.IntN(10))
-		k := Constants{MinMicroBatch: 1 + r.IntN(3), OptimizerMemoryScaling: 2, NVLink: 25e9, EthernetP2P: 1e9, EthernetNCCL: 3e9, GPUMemory: 16e9, Server: server}
+		k := Constants{MinMicroBatch: 1 + r.IntN(3), OptimizerMemoryScaling: 2, NVLink: 25e9, EthernetP2P: 1e9,
+			EthernetNCCL: 3e9, GPUMemory: 16e9, Server: server}
 		got, err := Search(context.Background(), p, c, batch, k)
 		if err != nil {
 			t.Fatal(err)
@@ -147,7 +152,8 @@ func TestArtifactAgainstALiteralTwin(t *testing.T) {
 		}
 		for _, i := range straight {
 			if want, ok := literalPlanFor(a, i, true); ok {
-				if g := got.Candidates[at]; !plantest.Close(g.Block, want.Block) || !plantest.Close(g.Speedup, want.Speedup) && fmt.Sprint(g.Stages) == fmt.Sprint(want.Stages) {
+				if g := got.Candidates[at]; !plantest.Close(g.Block, want.Block) ||
+					!plantest.Close(g.Speedup, want.Speedup) && fmt.Sprint(g.Stages) == fmt.Sprint(want.Stages) {
 					t.Fatalf("case %d: plan_for(%d, true): %+v, literally %+v", n, i, g, want)
 				}
 				at++
@@ -170,7 +176,8 @@ func literalBipartition(a *input, G int) float64 {
 				for _, two := range a.at.Place(one, G-g) {
 					x, y := a.at.Between(a.at.None(), one), a.at.Between(one, two)
 					c := Candidate{Pipelines: 1, Stages: []Stage{{0, l + 1, x}, {l + 1, states - 1, y}}}
-					c.Block = max(a.compute[l]/float64(len(x)), (a.compute[states-1]-a.compute[l])/float64(len(y)), a.transferS(x, y, a.output[l]))
+					c.Block = max(a.compute[l]/float64(len(x)), (a.compute[states-1]-a.compute[l])/float64(len(y)),
+						a.transferS(x, y, a.output[l]))
 					best = max(best, a.speedup(c))
 				}
 			}
@@ -188,7 +195,8 @@ func TestArtifactOnPerturbedProfiles(t *testing.T) {
 		"dapple-vgg-19-pbs-32": 32, "dapple-xlnet-36-pbs-1": 1, "dapple-amoeba-36-pbs-1": 1, "hpgo-bert_large": 6,
 		"dapple-bert-48-pbs-2": 2, "dapple-bert-24-pbs-6": 6,
 	} {
-		p, _, err := importer.Read(filepath.Join(shared.Dir(t), "data", "profiles", file+".txt"), importer.Options{Format: "dapple", Batch: size})
+		p, _, err := importer.Read(filepath.Join(shared.Dir(t), "data", "profiles", file+".txt"),
+			importer.Options{Format: "dapple", Batch: size})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +205,8 @@ func TestArtifactOnPerturbedProfiles(t *testing.T) {
 				p.Layers[l].Costs[0].ForwardS *= 0.9 + 0.2*r.Float64()
 				p.Layers[l].Costs[0].BackwardS *= 0.9 + 0.2*r.Float64()
 			}
-			k := Constants{MinMicroBatch: size, OptimizerMemoryScaling: 2, NVLink: 25e9, EthernetP2P: 1e9, EthernetNCCL: 3e9, GPUMemory: 16e9, Server: server}
+			k := Constants{MinMicroBatch: size, OptimizerMemoryScaling: 2, NVLink: 25e9, EthernetP2P: 1e9,
+				EthernetNCCL: 3e9, GPUMemory: 16e9, Server: server}
 			c := cluster.Local("cpu", 16, 0, 0, 0, 1e9, 0)
 			a, _, err := newInput(p, c, 32*size, k)
 			if err != nil {
@@ -207,14 +216,16 @@ func TestArtifactOnPerturbedProfiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := searched.Candidates[len(searched.Candidates)-1].Speedup, literalBipartition(a, 16); !plantest.Close(got, want) {
+			if got, want := searched.Candidates[len(searched.Candidates)-1].Speedup, literalBipartition(a,
+				16); !plantest.Close(got, want) {
 				t.Errorf("%s, servers of %d, cut in two: %g, literally %g", file, server, got, want)
 			}
 			for _, stages := range []int{2, 16} {
 				got, _, err := a.straight(context.Background(), stages)
 				want, ok := literalPlanFor(a, stages, true)
 				if err != nil || !ok || !plantest.Close(got.Block, want.Block) {
-					t.Errorf("%s, servers of %d, %d stages: %g, literally %g (%v)", file, server, stages, got.Block, want.Block, err)
+					t.Errorf("%s, servers of %d, %d stages: %g, literally %g (%v)", file, server, stages, got.Block,
+						want.Block, err)
 				}
 			}
 		}
