@@ -24,23 +24,8 @@ type candidate struct {
 
 // over is by how many bytes the worst device is over its memory; 0 if none is.
 func (c candidate) over(cl *cluster.Cluster) int64 {
-	worst := int64(0)
-	for i, d := range c.plan.Devices() {
-		if limit := cl.MemoryBytes(d); limit > 0 {
-			worst = max(worst, c.predicted.Needs()[i]-limit)
-		}
-	}
-	return worst
-}
-
-// fullest is the device that is the most over its memory, and by how many bytes.
-func (c candidate) fullest(cl *cluster.Cluster) (device int, over int64) {
-	for i, d := range c.plan.Devices() {
-		if limit := cl.MemoryBytes(d); limit > 0 && c.predicted.Needs()[i]-limit > over {
-			device, over = d, c.predicted.Needs()[i]-limit
-		}
-	}
-	return device, over
+	_, bytes := predict.Over(cl, c.plan, &c.predicted)
+	return bytes
 }
 
 // tie is a difference in time that rounding makes, relatively.

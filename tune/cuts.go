@@ -5,9 +5,10 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// maxReplicatedStages bounds the stages of pipelines with replicas that are planted; moves
+// maxReplicatedStages bounds the stages of pipelines with replicas that are cut; moves
 // split stages further.
 const maxReplicatedStages = 8
 
@@ -101,7 +102,7 @@ func (c cutter) placed(f family.Family) []*shape {
 	var out []*shape
 	W := len(c.Cluster.Devices)
 	for _, v := range []int{1, 2, 4} {
-		if (f.Chunks == 0 || f.Chunks == 1) != (v == 1) || f.Chunks > 1 && v != f.Chunks || W < 2 {
+		if roles.SeveralStages(f) == (v == 1) || f.Chunks > 1 && v != f.Chunks || W < 2 {
 			continue
 		}
 		on := f.Placement(W, v)
@@ -146,7 +147,7 @@ func (c cutter) splitAsGiven(f family.Family) []*shape {
 	S := len(cuts) - 1
 	order := c.orders[0]
 	if len(order) < S {
-		order = slices.Repeat(order, (S+len(order)-1)/len(order)) // lay says where they lie
+		order = slices.Repeat(order, (S+len(order)-1)/len(order)) // place says where they lie
 	}
 	var out []*shape
 	for _, size := range c.sizes {

@@ -57,7 +57,7 @@ func (s *search) tryAny(h *shape) {
 	}
 	pl := s.plan(h)
 	if f, err := family.Lookup(h.family); err == nil {
-		lay(pl, f, len(s.Cluster.Devices))
+		place(pl, f, len(s.Cluster.Devices))
 		_, err = s.try(f.Name, pl)
 		s.record(candidate{}, false, err)
 	}
@@ -93,7 +93,7 @@ func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) boo
 		})
 		for _, f := range placed {
 			for v := 1; v <= n && on; v++ {
-				if v > 1 && (f.Chunks == 0 || f.Chunks == 1) || f.Chunks > 1 && v != f.Chunks {
+				if v > 1 && !roles.SeveralStages(f) || f.Chunks > 1 && v != f.Chunks {
 					continue
 				}
 				at := f.Placement(W, v)
@@ -124,9 +124,7 @@ func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) boo
 // stages themselves, and those that take a stage for each worker.
 func (e enumeration) placing() (placed, own []family.Family) {
 	for _, f := range family.All() {
-		if _, searched := e.families[f.Name]; searched || roles.WholeModel(f) || f.Streaming && !e.streams() ||
-			f.Beside && e.crowded() ||
-			!slices.Contains(e.policies(f), schedule.Sync) {
+		if e.searched(f) || !e.suits(f) || !slices.Contains(e.policies(f), schedule.Sync) {
 			continue
 		}
 		if f.Place != nil {

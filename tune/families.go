@@ -12,11 +12,11 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// others simulates the families that have no depths to search: those that update without a
+// tryOthers simulates the families that have no depths to search: those that update without a
 // flush where that is asked for, those for boards on boards, those whose workers hold
 // several stages. They take the stages that are best so far, or where a worker holds several,
 // stages cut for that; what a family does not admit is passed over.
-func (s *search) others(ctx context.Context) {
+func (s *search) tryOthers(ctx context.Context) {
 	if s.Fix.Split != nil && s.Fix.Schedule == "" || s.Fix.Stages == 1 && s.Fix.Schedule == "" || s.brief {
 		return
 	}
@@ -25,11 +25,11 @@ func (s *search) others(ctx context.Context) {
 		bases = s.cut.cutAnew()
 	}
 	for _, f := range family.All() {
-		if _, searched := s.families[f.Name]; searched || roles.WholeModel(f) {
+		if s.searched(f) {
 			continue
 		}
 		if s.Fix.Schedule != "" && s.Fix.Schedule != f.Name ||
-			s.Fix.Schedule == "" && (f.Streaming && !s.streams() || f.Beside && s.crowded()) {
+			s.Fix.Schedule == "" && !s.suits(f) {
 			continue
 		}
 		shapes := bases
@@ -54,7 +54,7 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 			if ctx.Err() != nil {
 				return
 			}
-			if s.Fix.Stages > 0 && h.stages() != s.Fix.Stages && (f.Chunks == 0 || f.Chunks == 1) {
+			if s.Fix.Stages > 0 && h.stages() != s.Fix.Stages && !roles.SeveralStages(f) {
 				continue
 			}
 			pl := s.plan(h)
@@ -65,7 +65,7 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 			for i := range pl.Stages {
 				pl.Stages[i].Warmup = 0 // the family's own
 			}
-			lay(pl, f, len(s.Cluster.Devices))
+			place(pl, f, len(s.Cluster.Devices))
 			kind := f.Name
 			if !policy.Synchronous() {
 				kind += " " + string(policy)

@@ -44,6 +44,7 @@ func (mv mover) neighbours(h *shape, yield func(*shape) bool) {
 			}
 		}
 	}
+	deepest := mv.families[h.family].Deepest
 	for i, size := range mv.sizes {
 		if size != h.size {
 			continue
@@ -54,7 +55,7 @@ func (mv mover) neighbours(h *shape, yield func(*shape) bool) {
 					n.size = mv.sizes[k]
 					m := mv.Batch / n.size
 					for i := range n.depth {
-						if n.depth[i] = min(n.depth[i], m); mv.families[h.family].Deepest {
+						if n.depth[i] = min(n.depth[i], m); deepest {
 							n.depth[i] = m
 						}
 					}

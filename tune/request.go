@@ -153,7 +153,7 @@ func (o Overrides) Check(model string, layers, workers, batch int) error {
 // severalStages says whether a worker may hold more than one stage under a schedule.
 func severalStages(name string) bool {
 	f, err := family.Lookup(name)
-	return err == nil && f.Chunks != 0 && f.Chunks != 1
+	return err == nil && roles.SeveralStages(f)
 }
 
 func (o Overrides) checkStages(model string, layers, workers int) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/plan/bound"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 func (s *search) result() (*Result, error) {
@@ -55,7 +56,7 @@ func (s *search) memoryError(best candidate) *MemoryError {
 	}
 	e := &MemoryError{SmallestBytes: slices.Max(lean.predicted.Needs()), Plan: describe(s.Profile, lean.plan),
 		Leanest: lean.plan, Skipped: s.skipped}
-	e.Device, e.OverBytes = lean.fullest(s.Cluster)
+	e.Device, e.OverBytes = predict.Over(s.Cluster, lean.plan, &lean.predicted)
 	e.LimitBytes = s.Cluster.MemoryBytes(e.Device)
 	return e
 }

@@ -160,9 +160,9 @@ func (s *space) settleDepths(n *shape) bool {
 	return true
 }
 
-// lay puts a plan's stages where its family wants them on so many devices, if it has as many
+// place puts a plan's stages where its family wants them on so many devices, if it has as many
 // stages as that takes.
-func lay(pl *plan.Plan, f family.Family, devices int) {
+func place(pl *plan.Plan, f family.Family, devices int) {
 	if f.Place == nil {
 		return
 	}

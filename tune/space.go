@@ -57,7 +57,7 @@ func newSpace(r Request) (*space, error) {
 	}
 	s.orders = s.deviceOrders()
 	for _, f := range family.All() {
-		if f.Warmup != nil && f.Chunks >= 0 && f.Chunks <= 1 && (!f.Streaming || s.streams()) &&
+		if f.Warmup != nil && !roles.SeveralStages(f) && (!f.Streaming || s.streams()) &&
 			(s.Fix.Schedule == "" || s.Fix.Schedule == f.Name) && s.admits(f) {
 			s.families[f.Name] = f
 		}
@@ -87,6 +87,17 @@ func (s *space) streams() bool {
 
 // crowded says whether sums beside a backward are at the cost of it, which the simulator does not see.
 func (s *space) crowded() bool { return s.Cluster.Crowded(len(s.Cluster.Devices)) }
+
+// suits says whether the devices are such that a family's order gains anything on them.
+func (s *space) suits(f family.Family) bool {
+	return (!f.Streaming || s.streams()) && (!f.Beside || !s.crowded())
+}
+
+// searched says whether a family's plans are tried by their depths, or as data parallelism.
+func (s *space) searched(f family.Family) bool {
+	_, byDepth := s.families[f.Name]
+	return byDepth || roles.WholeModel(f)
+}
 
 // replicas says whether stages of a pipeline may be on several devices.
 func (s *space) replicas() bool { return s.Fix.Warmup == nil }
@@ -244,7 +255,7 @@ func (s *space) boundKind(pl *plan.Plan) bound.Kind {
 		k.Loose = k.Loose || st.FirstFraction > 0 || st.LastFraction > 0
 	}
 	if f, err := family.Lookup(pl.Schedule); err == nil {
-		k.Loose = k.Loose || f.Streaming || f.Beside || f.Chunks != 0 && f.Chunks != 1
+		k.Loose = k.Loose || f.Streaming || f.Beside || roles.SeveralStages(f)
 		k.Halves = f.Halves
 	}
 	k.Loose = k.Loose || pl.Order != nil

@@ -23,7 +23,7 @@ const shortest = time.Second
 // without a flush cuts, recompute and micro-batches. Estimates rank, the simulator decides. Once
 // the time is over, or ctx's, the best so far is the answer, so more time never gives a worse one;
 // what a planner returned in time has been simulated too, so it is never worse than those either;
-// but a plan of millions of instructions (oftenPlayed) only where there is time for that. A search
+// but a plan of millions of instructions (predict.OftenPlayed) only where there is time for that. A search
 // whose ctx is cancelled has no answer: its error is the cause.
 func Search(ctx context.Context, r Request) (*Result, error) {
 	s, err := newSearch(r)
@@ -41,22 +41,22 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	s.deadline, _ = ctx.Deadline()
-	others := s.queryPlanners(ctx)
+	answers := s.queryPlanners(ctx)
 	if err := s.baselines(ctx); err != nil {
 		return nil, err
 	}
-	planting, done := context.WithTimeout(ctx, limit*2/5) // the rest is for judging
-	s.seeds(planting)
+	seeding, done := context.WithTimeout(ctx, limit*2/5) // the rest is for improving them
+	s.seeds(seeding)
 	done()
-	s.judge(ctx)
-	for p := range others {
-		s.collect(p)
+	s.improveSeeds(ctx)
+	for a := range answers {
+		s.collect(a)
 	}
 	s.exhausted = s.exhaust(ctx)
 	if !s.exhausted {
 		s.refine(ctx)
 	}
-	s.others(ctx)
+	s.tryOthers(ctx)
 	s.improvePlans(ctx)
 	if r.Time > 0 && !s.exhausted {
 		s.explore(ctx)
@@ -76,7 +76,7 @@ func cancelled(ctx context.Context) error {
 	return nil
 }
 
-// candidate kinds that are not families.
+// The kinds of candidates that are not families.
 const (
 	oneWorker        = "one worker"
 	dataParallelism  = "data parallelism"

@@ -221,18 +221,18 @@ func TestPredictIsAFAB(t *testing.T) {
 
 func TestPredictRefuses(t *testing.T) {
 	for want, spoil := range map[string]func(*Observation, *Degrees){
-		"0 pipelines; both must be 1":        func(_ *Observation, to *Degrees) { *to = Degrees{4, 0} },
-		"-1 micro-batches":                   func(_ *Observation, to *Degrees) { *to = Degrees{-1, 1} },
-		"in the profiled setting":            func(o *Observation, _ *Degrees) { o.At.Pipelines = 0 },
-		"an observation of no devices":       func(o *Observation, _ *Degrees) { o.Devices = nil },
-		"device 1: stretch 0":                func(o *Observation, _ *Degrees) { o.Devices[1].Utilisation[0].Phi = 1.5 },
-		"utilisation is 0 to 1":              func(o *Observation, _ *Degrees) { o.Devices[0].Utilisation[0].Phi = math.NaN() },
-		"lasts +Inf s":                       func(o *Observation, _ *Degrees) { o.Devices[0].Utilisation[0].ForS = math.Inf(1) },
-		"device 0 never computed":            func(o *Observation, _ *Degrees) { o.Devices[0].Utilisation = nil },
-		"device 1 communicates for NaN s":    func(o *Observation, _ *Degrees) { o.Devices[1].CommunicationS = math.NaN() },
-		"device 1 waits -1 s":                func(o *Observation, _ *Degrees) { o.Devices[1].FlushS = -1 },
-		"device 0 has messages":              func(o *Observation, _ *Degrees) { o.Devices[0].InFlightS = math.NaN() },
-		"device 0 holds -5 bytes of models,": func(o *Observation, _ *Degrees) { o.Devices[0].ModelBytes = -5 },
+		"0 pipelines; both must be 1":  func(_ *Observation, to *Degrees) { *to = Degrees{4, 0} },
+		"-1 micro-batches":             func(_ *Observation, to *Degrees) { *to = Degrees{-1, 1} },
+		"in the profiled setting":      func(o *Observation, _ *Degrees) { o.At.Pipelines = 0 },
+		"an observation of no devices": func(o *Observation, _ *Degrees) { o.Devices = nil },
+		"device 1: stretch 0":          func(o *Observation, _ *Degrees) { o.Devices[1].Utilisation[0].Phi = 1.5 },
+		"utilisation is 0 to 1":        func(o *Observation, _ *Degrees) { o.Devices[0].Utilisation[0].Phi = math.NaN() },
+		"lasts +Inf s":                 func(o *Observation, _ *Degrees) { o.Devices[0].Utilisation[0].ForS = math.Inf(1) },
+		"device 0 never computed":      func(o *Observation, _ *Degrees) { o.Devices[0].Utilisation = nil },
+		"communicates for NaN s":       func(o *Observation, _ *Degrees) { o.Devices[1].CommunicationS = math.NaN() },
+		"device 1 waits -1 s":          func(o *Observation, _ *Degrees) { o.Devices[1].FlushS = -1 },
+		"device 0 has messages":        func(o *Observation, _ *Degrees) { o.Devices[0].InFlightS = math.NaN() },
+		"holds -5 bytes":               func(o *Observation, _ *Degrees) { o.Devices[0].ModelBytes = -5 },
 	} {
 		o, to := two(), Degrees{1, 1}
 		spoil(&o, &to)

@@ -65,10 +65,17 @@ func DepthsFit(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 	if err != nil {
 		return false
 	}
-	for i, d := range out.Devices() {
-		if limit := c.MemoryBytes(d); limit > 0 && out.Predicted.Needs()[i] > limit {
-			return false
+	_, over := Over(c, out, out.Predicted)
+	return over == 0
+}
+
+// Over is the device that a prediction has the most over its memory, and by how many bytes; 0 if none is.
+func Over(c *cluster.Cluster, pl *plan.Plan, q *plan.Predicted) (device int, bytes int64) {
+	needs := q.Needs()
+	for i, d := range pl.Devices() {
+		if limit := c.MemoryBytes(d); limit > 0 && needs[i]-limit > bytes {
+			device, bytes = d, needs[i]-limit
 		}
 	}
-	return true
+	return device, bytes
 }

@@ -31,6 +31,9 @@ func Undivided() family.Family {
 // WholeModel says whether a family's plans are Undivided's, or some of them.
 func WholeModel(f family.Family) bool { return f.Undivided && f.General == Undivided().Name }
 
+// SeveralStages says whether a worker holds more than one stage of a family, or may.
+func SeveralStages(f family.Family) bool { return f.Chunks != 0 && f.Chunks != 1 }
+
 // Averaging is the weight policy of pipelines with weights of their own, and the family that keeps it.
 func Averaging() (family.Family, schedule.Policy) {
 	all := schedule.Policies()

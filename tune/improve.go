@@ -9,8 +9,8 @@ import (
 // estimatesPerSeed is how many estimates improving one seed may take.
 const estimatesPerSeed = 4000
 
-// judge improves the seeds, most promising first, and has the simulator decide.
-func (s *search) judge(ctx context.Context) {
+// improveSeeds improves the seeds, most promising first, and has the simulator decide.
+func (s *search) improveSeeds(ctx context.Context) {
 	slices.SortStableFunc(s.pool, func(a, b seed) int {
 		switch {
 		case a.score.better(b.score):
@@ -106,7 +106,7 @@ func (s *search) minimiseMemory(ctx context.Context) {
 // amount of work.
 const instructionsOfRefining = 3_000_000
 
-// refine moves the best plan about with the simulator as the judge: what contention for
+// refine moves the best plan of each kind about as the simulator likes it: what contention for
 // links and cores costs, only it knows.
 func (s *search) refine(ctx context.Context) {
 	if s.brief {
