@@ -58,6 +58,9 @@ func (w *worker) exchange(ctx context.Context, members []schedule.Instruction, r
 // sumTied adds up the gradients of all uses of the parameters that this stage shares with
 // others, in layer order, so that every holder steps its copy by the same.
 func (w *worker) sumTied(h *holding, in schedule.Instruction) error {
+	if err := w.readLosses(h, in); err != nil {
+		return err
+	}
 	if err := w.land(h); err != nil {
 		return err
 	}
@@ -128,6 +131,9 @@ func (w *worker) sumUses(uses []stage.TiedUse, l *lent, given map[int32]wire.Mes
 // norm shares the squares of the final gradients and has every stage learn by how much
 // to scale its own.
 func (w *worker) norm(h *holding, in schedule.Instruction) error {
+	if err := w.readLosses(h, in); err != nil {
+		return err
+	}
 	if err := w.land(h); err != nil {
 		return err
 	}

@@ -70,22 +70,8 @@ func (w *worker) forward(h *holding, in schedule.Instruction) error {
 	w.open++
 	w.peak = max(w.peak, w.open)
 	h.forwards++
-	if h.HoldsLoss() {
-		loss, err := w.item(loss)
-		if err != nil {
-			return err
-		}
-		if !isFinite(loss) {
-			err := &LossError{Step: w.x.base + w.x.program.MinibatchOf(in), Stage: int(in.Stage), Micro: m.Index, Value: loss}
-			if !h.doubtful {
-				return err
-			}
-			h.doubts = err
-		}
-		w.x.mu.Lock()
-		slice := (int(in.Pipeline)*w.job.plan.MicroBatches + m.Index) * w.job.lastReplicas()
-		w.x.record.Loss(w.x.base+w.x.program.MinibatchOf(in), slice+int(in.Replica), loss*w.share(m))
-		w.x.mu.Unlock()
+	if loss != nil {
+		w.forwarded(h, in, m, loss)
 	}
 	if err := w.pass(h, asKind(in, schedule.SF), out); err != nil {
 		return err

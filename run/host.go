@@ -66,8 +66,14 @@ func (l *lent) numbers() ([]float64, error) {
 		return nil, err
 	}
 	var all []float64
-	for _, host := range l.hosts {
-		all = append(all, engine.Numbers[float64](host.Bytes())...)
+	for i, host := range l.hosts {
+		if l.vectors[i].Tensor.DType() == engine.Float64 {
+			all = append(all, engine.Numbers[float64](host.Bytes())...)
+			continue
+		}
+		for _, x := range engine.Numbers[float32](host.Bytes()) {
+			all = append(all, float64(x))
+		}
 	}
 	return all, nil
 }

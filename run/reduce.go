@@ -132,6 +132,9 @@ func (w *worker) reduce(ar schedule.Instruction) *reduction {
 // allReduce sums over the replicas what is left of a stage's gradients, and its buffers,
 // which the update then divides.
 func (w *worker) allReduce(h *holding, in schedule.Instruction) error {
+	if err := w.readLosses(h, in); err != nil {
+		return err
+	}
 	// Layer by layer here too: a replica that had no micro-batch fills the same buckets.
 	for l := h.Last; l >= h.First; l-- {
 		vectors, err := h.LayerGradients(l)

@@ -22,11 +22,13 @@ func (w *worker) update(h *holding, in schedule.Instruction) error {
 	if err := w.land(h); err != nil {
 		return err
 	}
+	if err := w.readLosses(h, in); err != nil {
+		return err
+	}
 	if err := w.averageStatistics(h, in); err != nil {
 		return err
 	}
 	if w.x.program.PostValidate {
-		h.doubtful = true
 		return h.UpdateTentatively(w.job.optimizer, w.stepOf(in, 1))
 	}
 	at := w.stepOf(in, h.scale)
@@ -57,12 +59,9 @@ type verdict struct {
 // Program ends there, and the next one begins with the step behind, from its first instruction.
 // A norm that is no number takes the update back for good.
 func (w *worker) validate(h *holding, in schedule.Instruction) error {
-	norm, doubts := h.norm, h.doubts
-	h.doubtful, h.doubts, h.norm = false, nil, verdict{}
+	norm := h.norm
+	h.norm = verdict{}
 	if !norm.refused {
-		if doubts != nil {
-			return doubts
-		}
 		return h.Confirm()
 	}
 	w.x.rollback(w, int(in.Micro), norm.forGood)
@@ -70,6 +69,8 @@ func (w *worker) validate(h *holding, in schedule.Instruction) error {
 	w.open -= thrown
 	h.inbox.free()
 	h.forth.free()
+	freeLosses(h.losses)
+	h.losses = nil
 	if err != nil || norm.forGood != nil {
 		return err
 	}

@@ -74,8 +74,7 @@ type holding struct {
 	first    int         // version of the weights that the Program under way began with
 	reducing *reduction  // of the update to come, once its last backward runs
 	push     *stage.Push // of a pipeline: its latest step, until the reference takes it
-	doubtful bool        // its last update is not validated yet
-	doubts   error       // what a forward behind it has met, which counts if it stands
+	losses   []unread    // of forwards since, in the order of the forwards
 	forwards int         // of training so far
 	summed   []summed    // buffers of updates to come
 	lent     []*lent     // what is being summed beside the worker, or has been and is not landed
@@ -94,6 +93,7 @@ func (h *holding) close() {
 	if h.push != nil {
 		h.push.Free()
 	}
+	freeLosses(h.losses)
 	for _, l := range h.lent {
 		l.free()
 	}

@@ -1,0 +1,81 @@
+package run
+
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/stage"
+)
+
+// unread is the loss of a forward, which stays on the device until something is made of its minibatch's gradients.
+type unread struct {
+	loss      engine.Tensor
+	minibatch int // of the Program
+	micro     int // of the step
+	slice     int // of the step's losses
+	share     float64
+}
+
+// forwarded keeps the loss of a forward.
+func (w *worker) forwarded(h *holding, in schedule.Instruction, m stage.Micro, loss engine.Tensor) {
+	slice := (int(in.Pipeline)*w.job.plan.MicroBatches+m.Index)*w.job.lastReplicas() + int(in.Replica)
+	h.losses = append(h.losses, unread{loss, w.x.program.MinibatchOf(in), m.Index, slice, w.share(m)})
+}
+
+// readLosses reads the losses of the minibatches that an update covers, or a collective in front of it, and refuses
+// those that are no numbers before anything is made of their gradients here. It waits for the device.
+func (w *worker) readLosses(h *holding, in schedule.Instruction) error {
+	_, end := w.x.program.Covers(in, w.x.minibatches)
+	var due []unread
+	h.losses = slices.DeleteFunc(h.losses, func(u unread) bool {
+		if u.minibatch < end {
+			due = append(due, u)
+		}
+		return u.minibatch < end
+	})
+	if len(due) == 0 {
+		return nil
+	}
+	defer freeLosses(due)
+	values, err := w.numbers(due)
+	if err != nil {
+		return err
+	}
+	for i, u := range due {
+		if !isFinite(values[i]) {
+			return &LossError{Step: w.x.base + u.minibatch, Stage: int(in.Stage), Micro: u.micro, Value: values[i]}
+		}
+	}
+	w.x.mu.Lock()
+	defer w.x.mu.Unlock()
+	for i, u := range due {
+		w.x.record.Loss(w.x.base+u.minibatch, u.slice, values[i]*u.share)
+	}
+	return nil
+}
+
+// numbers is the losses' values.
+func (w *worker) numbers(of []unread) ([]float64, error) {
+	m := w.dev.Begin()
+	defer w.dev.End(m)
+	all := make([]engine.Tensor, len(of))
+	for i, u := range of {
+		all[i] = u.loss
+	}
+	together, err := engine.Stack(w.dev, all)
+	if err != nil {
+		return nil, err
+	}
+	l, err := w.fetch([]stage.Vector{{Name: "losses", Tensor: together}})
+	if err != nil {
+		return nil, err
+	}
+	return l.numbers()
+}
+
+func freeLosses(all []unread) {
+	for _, u := range all {
+		u.loss.Free()
+	}
+}
