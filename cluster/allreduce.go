@@ -12,10 +12,10 @@ func (c *Cluster) AllReduceS(devices []int, bytes int64) float64 {
 	return min(total, c.RingAllReduceS(devices, bytes))
 }
 
-// HierarchicalAllReduceS is the time of reduce-scatter inside, all-reduce across and
-// all-gather inside, level by level: where a level joins n groups, rings of n move
-// 2 (n-1)/n of the bytes in 2 (n-1) messages. Each device inside a group has its part of the bytes by then, and
-// there are as many rings side by side as the groups have rails. Where groups differ, the slowest decides.
+// HierarchicalAllReduceS is the time of reduce-scatter inside, all-reduce across and all-gather inside, level
+// by level: where a level joins n groups, rings of n move 2 (n-1)/n of the bytes in 2 (n-1) messages. Each
+// device inside a group has its part of the bytes by then, and there are as many rings side by side as the
+// groups have rails. Where groups differ, the slowest decides.
 func (c *Cluster) HierarchicalAllReduceS(devices []int, bytes int64) float64 {
 	total, _ := c.hierarchical(devices, bytes)
 	return total
@@ -37,8 +37,9 @@ func (c *Cluster) hierarchical(devices []int, bytes int64) (total float64, level
 	return total, levels
 }
 
-// joins calls yield for every group of a level in which several members have some of the devices, which are sorted:
-// with the first of these devices, how many such members there are, and how many rails every one of them has at least.
+// joins calls yield for every group of a level in which several members have some of the devices, which are
+// sorted: with the first of these devices, how many such members there are, and how many rails every one of
+// them has at least.
 func (c *Cluster) joins(level int, devices []int, yield func(first, members, rails int)) {
 	member := c.groupSize(level - 1)
 	group := member * c.Levels[level].Size
@@ -61,9 +62,10 @@ func (c *Cluster) joins(level int, devices []int, yield func(first, members, rai
 	}
 }
 
-// outlet is how many devices in a row share a rail out of a member of a level's groups: one where every pair of
-// devices has a link of its own, a whole member where the level is one link or has an uplink for each, and as many
-// as share an uplink further in. A bandwidth of collectives that is given is that of all rails together.
+// outlet is how many devices in a row share a rail out of a member of a level's groups: one where every pair
+// of devices has a link of its own, a whole member where the level is one link or has an uplink for each, and
+// as many as share an uplink further in. A bandwidth of collectives that is given is that of all rails
+// together.
 func (c *Cluster) outlet(level int) int {
 	l := c.Levels[level]
 	if level == 0 || l.Uplinks || l.Shared || l.CollectiveBandwidthBytesPerSecond > 0 {
@@ -77,7 +79,8 @@ func (c *Cluster) outlet(level int) int {
 	return 1
 }
 
-// ringS is a ring over one rail of each of n members of a group of level i, first being a device of the group.
+// ringS is a ring over one rail of each of n members of a group of level i, first being a device of the
+// group.
 func (c *Cluster) ringS(i, first, n int, bytes float64) float64 {
 	l := c.link(i, first)
 	chunk := bytes / float64(n)
@@ -91,12 +94,12 @@ func (c *Cluster) ringS(i, first, n int, bytes float64) float64 {
 	return steps * (l.LatencyS + chunk/l.collective())
 }
 
-// RingAllReduceS is the time of rings over all devices, which cross every level as seldom as they can:
-// 2 (n-1) steps, each of which moves a chunk of bytes/n over every edge at once and lasts as long as the slowest
-// edge. Where groups have several rails there are as many rings, each with its part of a chunk: they go round inside
-// a group from another device each, so that each leaves by a rail of its own, and an edge inside carries a part for
-// nearly all of them. Chunks that share a link in a step (a Shared level) queue there; uplinks carry one
-// chunk each way, since a ring leaves and enters every group once.
+// RingAllReduceS is the time of rings over all devices, which cross every level as seldom as they can: 2
+// (n-1) steps, each of which moves a chunk of bytes/n over every edge at once and lasts as long as the
+// slowest edge. Where groups have several rails there are as many rings, each with its part of a chunk: they
+// go round inside a group from another device each, so that each leaves by a rail of its own, and an edge
+// inside carries a part for nearly all of them. Chunks that share a link in a step (a Shared level) queue
+// there; uplinks carry one chunk each way, since a ring leaves and enters every group once.
 func (c *Cluster) RingAllReduceS(devices []int, bytes int64) float64 {
 	n := len(devices)
 	if n < 2 {

@@ -46,7 +46,8 @@ func TestAllReduceByHand(t *testing.T) {
 	close(t, "bus as a ring", c.RingAllReduceS([]int{0, 1, 2, 3}, 80), 6*(1+80.0/100))
 }
 
-// dgx-h100: eight GPUs on NVLink at 450 GB/s and 5 us, a rail of 50 GB/s and 10 us for each. By hand for 1 GB among 16.
+// dgx-h100: eight GPUs on NVLink at 450 GB/s and 5 us, a rail of 50 GB/s and 10 us for each. By hand for 1 GB
+// among 16.
 func TestEveryRailIsUsed(t *testing.T) {
 	c, err := Preset("dgx-h100")
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// First is the cluster with its first n devices alone, or all of them where it has no more. They must fill whole
-// groups of its levels, or be part of one innermost group: planners think in these.
+// First is the cluster with its first n devices alone, or all of them where it has no more. They must fill
+// whole groups of its levels, or be part of one innermost group: planners think in these.
 func (c *Cluster) First(n int) (*Cluster, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("cluster: %d devices of %s; give 1 to %d", n, c.Name, len(c.Devices))

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// MaxBatch bounds the samples of a step, so that no count of micro-batches is beyond what a Program can number.
+// MaxBatch bounds the samples of a step, so that no count of micro-batches is beyond what a Program can
+// number.
 const MaxBatch = maxCount
 
 // CheckBatch refuses a batch of less than one sample or more than MaxBatch.
@@ -16,8 +17,8 @@ func CheckBatch(batch int) error {
 	return nil
 }
 
-// Divisors are the sizes of micro-batches that a batch divides into, ascending: none of a batch below 1. Time: the
-// square root of the batch.
+// Divisors are the sizes of micro-batches that a batch divides into, ascending: none of a batch below 1.
+// Time: the square root of the batch.
 func Divisors(batch int) []int {
 	var small, large []int
 	for m := 1; m <= batch/m; m++ {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Fraction is how much of one of its layers a stage computes: all of it, unless the layer is at the stage's border
-// and divided there.
+// Fraction is how much of one of its layers a stage computes: all of it, unless the layer is at the stage's
+// border and divided there.
 func (s *Stage) Fraction(layer int) float64 {
 	switch {
 	case layer == s.FirstLayer && s.FirstFraction > 0:
@@ -21,7 +21,8 @@ func (s *Stage) Fraction(layer int) float64 {
 	return 1
 }
 
-// Parts says for people of which layers the stage computes a part: "37.5 % of 1"; "" where it computes whole ones.
+// Parts says for people of which layers the stage computes a part: "37.5 % of 1"; "" where it computes whole
+// ones.
 func (s *Stage) Parts() string {
 	var parts []string
 	for _, l := range slices.Compact([]int{s.FirstLayer, s.LastLayer}) {
@@ -79,8 +80,8 @@ func (p *Plan) checkParts() error {
 	return nil
 }
 
-// Runs gives a plan whose stages are runs of whole layers, and the profile with those layers: in the plan's own
-// order, where it has one, and each piece of a divided layer a layer of its own.
+// Runs gives a plan whose stages are runs of whole layers, and the profile with those layers: in the plan's
+// own order, where it has one, and each piece of a divided layer a layer of its own.
 func (p *Plan) Runs(costs *profile.Profile) (*Plan, *profile.Profile, error) {
 	costs, err := costs.Ordered(p.Order)
 	if err != nil {

@@ -182,7 +182,8 @@ func megatronSymbols(layers []string) (symbols []byte, begins []bool, err error)
 			begins[l] = l == first || b != block(layers[l-1])
 			if strings.TrimRight(b, "0123456789") != kind || begins[l] && seen[b] {
 				return nil, nil, fmt.Errorf("plan: it cannot be written for Megatron-LM: layer %d (%s) stands "+
-					"between transformer layers named %s1, %s2, ...; its layouts have nothing there", l, name, kind, kind)
+					"between transformer layers named %s1, %s2, ...; its layouts have nothing there",
+					l, name, kind, kind)
 			}
 			seen[b] = true
 			symbols[l] = 't'

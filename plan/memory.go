@@ -42,7 +42,8 @@ func (e *MemoryError) Error() string {
 	return fmt.Sprintf("plan: %s: no plan fits %s on every device: of the plan that needs least%s, %s takes %s on "+
 		"device %d, %s more than its %s; with %s (%d bytes) on each there is a plan, counting %s",
 		e.Planner, cluster.FormatBytes(e.LimitBytes), among, what, cluster.FormatBytes(e.NeedBytes), e.Device,
-		cluster.FormatBytes(e.NeedBytes-e.LimitBytes), cluster.FormatBytes(e.LimitBytes), cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes, e.Counts)
+		cluster.FormatBytes(e.NeedBytes-e.LimitBytes), cluster.FormatBytes(e.LimitBytes),
+		cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes, e.Counts)
 }
 
 func (e *MemoryError) Is(target error) bool { return target == ErrMemory }

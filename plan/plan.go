@@ -1,13 +1,13 @@
 // Package plan says what runs where: stages, replicas, devices, micro-batches.
 //
-// It holds the values, Plan and Request, with their checks and their file, the registry of planners, and what planners
-// share: their settings and their refusals. A planner is a package below this one that registers itself; whoever asks
-// for one by name imports plan/planners.
+// It holds the values, Plan and Request, with their checks and their file, the registry of planners, and what
+// planners share: their settings and their refusals. A planner is a package below this one that registers
+// itself; whoever asks for one by name imports plan/planners.
 //
-// In: a profile, a cluster, limits. Out: a Plan with the value of that planner's own objective. Refused: plans that
-// contradict themselves, batches that CheckBatch refuses, settings that a planner does not have, and what no plan fits
-// (with the smallest memory that would). It knows neither the order of instructions nor the simulator: planners use
-// closed forms, and comparing candidates by simulation is tune's.
+// In: a profile, a cluster, limits. Out: a Plan with the value of that planner's own objective. Refused:
+// plans that contradict themselves, batches that CheckBatch refuses, settings that a planner does not have,
+// and what no plan fits (with the smallest memory that would). It knows neither the order of instructions nor
+// the simulator: planners use closed forms, and comparing candidates by simulation is tune's.
 package plan
 
 import (
@@ -43,9 +43,9 @@ type Predicted struct {
 	StepS            float64 `json:"step_s"`
 	SamplesPerSecond float64 `json:"samples_per_s"`
 	Bubble           float64 `json:"bubble"` // 1 - sum(busy) / (workers x step)
-	// MemoryBytes is the peak of training by device: of the simulated timing, or of one in which this device falls
-	// to half its speed, because messages then lie there before their turn; a stage so light that it waits for the
-	// others all the same has none.
+	// MemoryBytes is the peak of training by device: of the simulated timing, or of one in which this device
+	// falls to half its speed, because messages then lie there before their turn; a stage so light that it
+	// waits for the others all the same has none.
 	MemoryBytes []int64 `json:"memory_bytes"`
 	// AtMostBytes is more than which no timing of training makes a device hold; nil where it is not known.
 	AtMostBytes []int64 `json:"at_most_bytes,omitempty"`
@@ -60,8 +60,8 @@ func (p *Predicted) Needs() []int64 {
 	return fullest(p.MemoryBytes, p.AtMostBytes, p.EvaluationBytes)
 }
 
-// Evaluated is what each device comes to hold in a training that evaluates: MemoryBytes, or EvaluationBytes where
-// that is more. Unlike Needs it allows for no other timing.
+// Evaluated is what each device comes to hold in a training that evaluates: MemoryBytes, or EvaluationBytes
+// where that is more. Unlike Needs it allows for no other timing.
 func (p *Predicted) Evaluated() []int64 { return fullest(p.MemoryBytes, p.EvaluationBytes) }
 
 // fullest is the most of each device; lists that are not known count for nothing.
@@ -124,8 +124,8 @@ type Plan struct {
 // Batch is the samples of one step of one pipeline.
 func (p *Plan) Batch() int { return p.MicroBatch * p.MicroBatches }
 
-// Sizes is the samples that its stages compute at once, ascending: a micro-batch, or where replicas split those
-// the slices that they take.
+// Sizes is the samples that its stages compute at once, ascending: a micro-batch, or where replicas split
+// those the slices that they take.
 func (p *Plan) Sizes() []int {
 	var sizes []int
 	for _, s := range p.Stages {

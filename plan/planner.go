@@ -49,8 +49,8 @@ type Planner struct {
 
 var planners = registry.New[Planner]("planner")
 
-// RegisterPlanner adds a planner, which is not asked about batches that CheckBatch refuses; called from init functions
-// of this package's files.
+// RegisterPlanner adds a planner, which is not asked about batches that CheckBatch refuses; called from init
+// functions of this package's files.
 func RegisterPlanner(p Planner) {
 	search := p.Plan
 	p.Plan = func(ctx context.Context, r Request) (*Plan, error) {

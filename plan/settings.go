@@ -61,15 +61,16 @@ func (s *SettingsReader) Artifact() bool { return s.published }
 // Err is the first error so far.
 func (s *SettingsReader) Err() error { return s.err }
 
-// Fail makes this the error, unless another was before: of a setting that does not suit what is to be planned.
+// Fail makes this the error, unless another was before: of a setting that does not suit what is to be
+// planned.
 func (s *SettingsReader) Fail(format string, args ...any) {
 	if s.err == nil {
 		s.err = fmt.Errorf(format, args...)
 	}
 }
 
-// ReadSettings is a reader of what a request gives a planner with this table. It refuses names that are not in it
-// and formulas but paper and, where there is published code, artifact.
+// ReadSettings is a reader of what a request gives a planner with this table. It refuses names that are not
+// in it and formulas but paper and, where there is published code, artifact.
 func ReadSettings(planner string, table []Setting, published bool, r Request) *SettingsReader {
 	s := &SettingsReader{planner: planner, table: table, set: r.Set, published: r.Formula == "artifact",
 		asked: map[string]bool{}}

@@ -2,13 +2,14 @@ package profile
 
 import "math"
 
-// Divided is the profile with each layer in as many pieces as parts gives it, every piece a layer of its own that
-// makes its part of the output (BaPipe, §3.3.2). parts has one list for each layer of p; a list adds up to 1.
+// Divided is the profile with each layer in as many pieces as parts gives it, every piece a layer of its own
+// that makes its part of the output (BaPipe, §3.3.2). parts has one list for each layer of p; a list adds up
+// to 1.
 //
-// A piece reads the whole input that its layer reads, and computes, holds and sends its part of everything else;
-// whoever reads the layer reads all its pieces. So what crosses a boundary inside a layer, there and back, is the
-// layer's input and what has been made of its output so far. A piece shares what its layer shares; whoever
-// shares a parameter of a divided layer shares it with the last piece.
+// A piece reads the whole input that its layer reads, and computes, holds and sends its part of everything
+// else; whoever reads the layer reads all its pieces. So what crosses a boundary inside a layer, there and
+// back, is the layer's input and what has been made of its output so far. A piece shares what its layer
+// shares; whoever shares a parameter of a divided layer shares it with the last piece.
 func (p *Profile) Divided(parts [][]float64) *Profile {
 	first := make([]int, len(p.Layers)+1) // the first piece of each layer
 	for l := range p.Layers {
@@ -60,8 +61,8 @@ func (p *Profile) piece(layer Layer, l int, before, part float64) Layer {
 	return layer
 }
 
-// PartBytes is how many of n bytes the first part of a layer has. Pieces add up to the whole, and what a double
-// cannot say of their parts moves no byte.
+// PartBytes is how many of n bytes the first part of a layer has. Pieces add up to the whole, and what a
+// double cannot say of their parts moves no byte.
 func PartBytes(n int64, part float64) int64 { return int64(math.Floor(float64(n)*part + 1e-6)) }
 
 // inputBytes is what a layer reads of other layers at the device and size of one of its costs.
@@ -80,8 +81,8 @@ func (p *Profile) inputBytes(l int, at *Cost) int64 {
 	return bytes
 }
 
-// piece is the cost of a part of a layer. Copying the model's inputs is done in full by every piece, and so is
-// holding the layer's input for the weights' half and making the gradient of that input in a backward.
+// piece is the cost of a part of a layer. Copying the model's inputs is done in full by every piece, and so
+// is holding the layer's input for the weights' half and making the gradient of that input in a backward.
 func (c Cost) piece(input int64, part float64, share func(int64) int64) Cost {
 	whole, feedS := c.owned(), c.FeedS
 	c = whole.times(part)

@@ -232,10 +232,10 @@ func costOf(t LayerTiming, device string, size int) Cost {
 	return c
 }
 
-// pendingInputs is, by layer, how much of what waits for the weights' half of its backward is the layer's input. All
-// else that comes and goes in the input's half is known: what the forward saved goes, unless it is the input that
-// the half of a later layer waits with; the gradient of the output goes, those of the layers that it read come, once
-// each; and what waits for its own half stays.
+// pendingInputs is, by layer, how much of what waits for the weights' half of its backward is the layer's
+// input. All else that comes and goes in the input's half is known: what the forward saved goes, unless it is
+// the input that the half of a later layer waits with; the gradient of the output goes, those of the layers
+// that it read come, once each; and what waits for its own half stays.
 func pendingInputs(layers []Layer, timings []LayerTiming) []int64 {
 	inputs, kept, made := make([]int64, len(layers)), make([]int64, len(layers)), make([]bool, len(layers))
 	for l := len(layers) - 1; l >= 0; l-- {

@@ -108,8 +108,8 @@ func (u *unsteadyTimer) Layers(_ context.Context, r Request) ([]LayerTiming, err
 	return out, nil
 }
 
-// Whatever a round's pace and wherever single visits stumble, sizes compare as they do on a steady machine, at the
-// pace of the middle round. Without the paces the medians of the sizes would lie on different rounds.
+// Whatever a round's pace and wherever single visits stumble, sizes compare as they do on a steady machine,
+// at the pace of the middle round. Without the paces the medians of the sizes would lie on different rounds.
 func TestSizesCompareWithinRounds(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {

@@ -21,9 +21,9 @@ func (v visit) lengthS() float64 {
 // paced joins the visits [round][size] to each size's timings, as they would be had the machine kept the
 // pace of its middle round throughout.
 //
-// A machine shared with others is slow for seconds at a time, and that hits the sizes of one round alike. What
-// makes sizes comparable is therefore how they compare within rounds: all times of a round are divided by its
-// pace. The middle round's own pace stays in: it is the machine's usual one.
+// A machine shared with others is slow for seconds at a time, and that hits the sizes of one round alike.
+// What makes sizes comparable is therefore how they compare within rounds: all times of a round are divided
+// by its pace. The middle round's own pace stays in: it is the machine's usual one.
 func paced(rounds [][]visit) [][]LayerTiming {
 	out := make([][]LayerTiming, len(rounds[0]))
 	for r, pace := range paces(rounds) {
@@ -37,10 +37,10 @@ func paced(rounds [][]visit) [][]LayerTiming {
 // sweeps of a median polish; it is steady after two or three.
 const sweeps = 10
 
-// paces is how slow the machine was in each round, 1 in the middle one: Tukey's median polish (Exploratory Data
-// Analysis, 1977, chapter 11) of the visits' lengths, whose rows are rounds and whose columns are sizes. Each row
-// is taken as a multiple of what the columns have in common and each column as a multiple of what the rows
-// have, medians both, so that single visits that stumble count in neither.
+// paces is how slow the machine was in each round, 1 in the middle one: Tukey's median polish (Exploratory
+// Data Analysis, 1977, chapter 11) of the visits' lengths, whose rows are rounds and whose columns are sizes.
+// Each row is taken as a multiple of what the columns have in common and each column as a multiple of what
+// the rows have, medians both, so that single visits that stumble count in neither.
 func paces(rounds [][]visit) []float64 {
 	pace := make([]float64, len(rounds))
 	for r := range pace {
@@ -93,9 +93,10 @@ func join(all, more []LayerTiming, pace float64) []LayerTiming {
 				*times.to = append(*times.to, s/pace)
 			}
 		}
-		t.OutputBytes, t.SavedBytes, t.PendingBytes, t.InputLeavesBytes = m.OutputBytes, m.SavedBytes, m.PendingBytes, m.InputLeavesBytes
-		t.ForwardPeakBytes, t.BackwardPeakBytes = max(t.ForwardPeakBytes, m.ForwardPeakBytes), max(t.BackwardPeakBytes,
-			m.BackwardPeakBytes)
+		t.OutputBytes, t.SavedBytes = m.OutputBytes, m.SavedBytes
+		t.PendingBytes, t.InputLeavesBytes = m.PendingBytes, m.InputLeavesBytes
+		t.ForwardPeakBytes = max(t.ForwardPeakBytes, m.ForwardPeakBytes)
+		t.BackwardPeakBytes = max(t.BackwardPeakBytes, m.BackwardPeakBytes)
 		t.FirstBackwardPeakBytes = max(t.FirstBackwardPeakBytes, m.FirstBackwardPeakBytes)
 		a, b := &t.HalvesPeakBytes, &m.HalvesPeakBytes
 		*a = HalvesPeaks{max(a.Input, b.Input), max(a.FirstInput, b.FirstInput), max(a.Weight, b.Weight),
@@ -104,11 +105,12 @@ func join(all, more []LayerTiming, pace float64) []LayerTiming {
 	return all
 }
 
-// mostSpread is the largest Profile.PaceSpread that is read: a worker who takes so many times as long as the mean stands still.
+// mostSpread is the largest Profile.PaceSpread that is read: a worker who takes so many times as long as the
+// mean stands still.
 const mostSpread = 100.0
 
-// fewestPaced is how many visits it takes to say how far apart workers are in the middle one: one core is slow for a second,
-// and a second has several visits.
+// fewestPaced is how many visits it takes to say how far apart workers are in the middle one: one core is
+// slow for a second, and a second has several visits.
 const fewestPaced = 24
 
 // paceSpread is Profile.PaceSpread; 0 where few visits say something, or one worker was alone.

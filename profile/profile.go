@@ -25,13 +25,14 @@ type Cost struct {
 	BackwardS       float64  `json:"backward_s"`
 	BackwardInputS  *float64 `json:"backward_input_s"`
 	BackwardWeightS *float64 `json:"backward_weight_s"`
-	// BareForwardS is a forward that keeps nothing, as under recompute and in an evaluation: it makes no graph, and
-	// soon reuses the memory that it frees. AgainS is the backward to it, which computes the forward once more, with
-	// a graph, and goes back. null where nobody has measured them: ForwardS, and ForwardS + BackwardS.
+	// BareForwardS is a forward that keeps nothing, as under recompute and in an evaluation: it makes no
+	// graph, and soon reuses the memory that it frees. AgainS is the backward to it, which computes the
+	// forward once more, with a graph, and goes back. null where nobody has measured them: ForwardS, and
+	// ForwardS + BackwardS.
 	BareForwardS *float64 `json:"bare_forward_s,omitempty"`
 	AgainS       *float64 `json:"again_s,omitempty"`
-	// FeedS is copying the model inputs of a micro-batch that the layer is the first to read; the data has got them by
-	// then, beside the workers.
+	// FeedS is copying the model inputs of a micro-batch that the layer is the first to read; the data has
+	// got them by then, beside the workers.
 	FeedS float64 `json:"feed_s,omitempty"`
 	// Spread is (third quartile - first quartile) / median of forward plus backward.
 	Spread float64 `json:"spread,omitempty"`
@@ -41,8 +42,8 @@ type Cost struct {
 	// PendingBytes is what the weights' half of a backward keeps until it runs: what it was
 	// given and what the forward saved for it. null where that is not known.
 	PendingBytes *int64 `json:"pending_bytes,omitempty"`
-	// PendingInputBytes is how much of it is the layer's input, which the layer in front has saved too, until its
-	// own half is done. null where that is not known.
+	// PendingInputBytes is how much of it is the layer's input, which the layer in front has saved too, until
+	// its own half is done. null where that is not known.
 	PendingInputBytes *int64 `json:"pending_input_bytes,omitempty"`
 	WorkspaceBytes    int64  `json:"workspace_bytes"` // most bytes held at once inside forward or backward beyond those
 	// ForwardPeakBytes and BackwardPeakBytes: the high-water mark above what was live
@@ -102,22 +103,23 @@ type Transfer struct {
 	// them takes among AllReduceWorkers.
 	AllReduceBytesPerSecond float64 `json:"all_reduce_bytes_per_s"`
 	AllReduceWorkers        int     `json:"all_reduce_workers"`
-	// DispatchS is what the runtime spends on each computation beside the layers' own time. SendS and ReceiveS are what
-	// a worker spends on giving a message away and on taking one that has come. A layer's forward, or its backward,
-	// takes LayerS longer in a pipeline than in passes over all layers: what goes on between the instructions
-	// drives its code out of the caches. And the first computation after a wait takes WakeS longer.
-	// Of a small model that is most of a step. 0 where nobody has measured them.
+	// DispatchS is what the runtime spends on each computation beside the layers' own time. SendS and
+	// ReceiveS are what a worker spends on giving a message away and on taking one that has come. A layer's
+	// forward, or its backward, takes LayerS longer in a pipeline than in passes over all layers: what goes
+	// on between the instructions drives its code out of the caches. And the first computation after a wait
+	// takes WakeS longer. Of a small model that is most of a step. 0 where nobody has measured them.
 	DispatchS float64 `json:"dispatch_s"`
 	SendS     float64 `json:"send_s,omitempty"`
 	ReceiveS  float64 `json:"receive_s,omitempty"`
 	LayerS    float64 `json:"layer_s,omitempty"`
 	WakeS     float64 `json:"wake_s,omitempty"`
-	// TurnS is for how long a processor stands idle where a worker that has computed and sent leaves it to another that
-	// waits for one: until that other's thread has been woken there. 0 where workers take no turns on the processors
-	// of the measured machine, or nobody has measured them.
+	// TurnS is for how long a processor stands idle where a worker that has computed and sent leaves it to
+	// another that waits for one: until that other's thread has been woken there. 0 where workers take no
+	// turns on the processors of the measured machine, or nobody has measured them.
 	TurnS float64 `json:"turn_s,omitempty"`
-	// StallS is by how much the longest of some ten thousand computations of a model too small to cost anything was
-	// longer than their median: the kernel, or the machine's owner, took the core away for so long, or it was the first.
+	// StallS is by how much the longest of some ten thousand computations of a model too small to cost
+	// anything was longer than their median: the kernel, or the machine's owner, took the core away for so
+	// long, or it was the first.
 	StallS float64 `json:"stall_s,omitempty"`
 }
 
@@ -130,11 +132,12 @@ type Profile struct {
 	Engine           string `json:"engine,omitempty"`
 	ThreadsPerWorker int    `json:"threads_per_worker,omitempty"`
 	Concurrency      int    `json:"concurrency,omitempty"` // workers that computed at once while it was measured
-	// PaceSpread is by what part of the workers' mean the slowest of them was behind it, in the middle of the visits in which they
-	// computed the same at once: cores of a machine shared with others are slow one at a time, for a second or so.
+	// PaceSpread is by what part of the workers' mean the slowest of them was behind it, in the middle of the
+	// visits in which they computed the same at once: cores of a machine shared with others are slow one at a
+	// time, for a second or so.
 	PaceSpread      float64   `json:"pace_spread,omitempty"`
 	Optimizer       string    `json:"optimizer,omitempty"`
-	OptimizerStates int       `json:"optimizer_states"` // copies of the parameters the optimizer keeps: SGD 0, momentum 1, Adam 2
+	OptimizerStates int       `json:"optimizer_states"` // copies of the parameters it keeps: SGD 0, Adam 2
 	Layers          []Layer   `json:"layers"`
 	Transfer        *Transfer `json:"transfer,omitempty"`
 }

@@ -39,7 +39,8 @@ func (p *Profile) scaled(device string, from, to int) ([]Cost, error) {
 				for _, n := range c.sizes() {
 					if float64(*n)*times >= math.MaxInt64 {
 						return nil, fmt.Errorf("profile: layer %d (%s) would have more than %d bytes for a "+
-							"micro-batch of %d samples; it has %d for %d", i, l.Name, int64(math.MaxInt64), to, *n, from)
+							"micro-batch of %d samples; it has %d for %d",
+							i, l.Name, int64(math.MaxInt64), to, *n, from)
 					}
 				}
 				c = c.times(times)

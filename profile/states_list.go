@@ -46,7 +46,8 @@ func (g *graph) states(absorbed []bool, limit int) (*States, error) {
 			for m := seg.first; m <= seg.last; m++ {
 				if at := m - seg.first; most[at/64]>>(at%64)&1 == 0 {
 					return nil, fmt.Errorf("profile: layer %d (%s) of %s is connected to no layer that layer 0 (%s) "+
-						"is connected to; a pipeline needs a graph in one piece", m, g.profile.Layers[m].Name, g.profile.Model, g.profile.Layers[0].Name)
+						"is connected to; a pipeline needs a graph in one piece",
+						m, g.profile.Layers[m].Name, g.profile.Model, g.profile.Layers[0].Name)
 				}
 			}
 		}

@@ -17,7 +17,8 @@ const (
 	mostBytes = 1e15
 	mostRate  = 1e18 // bytes a second of a link
 	leastRate = 1e-3
-	// mostSize is the samples of a micro-batch: more than a plan's, of which analytic profiles also have multiples.
+	// mostSize is the samples of a micro-batch: more than a plan's, of which analytic profiles also have
+	// multiples.
 	mostSize = 1 << 30
 	// mostCounted bounds what is counted on one machine: workers, threads, copies that an optimizer keeps.
 	mostCounted = 1 << 16

@@ -19,8 +19,9 @@ const (
 	MaxObjects = 1 << 20 // objects and lists
 )
 
-// Open opens a file to be read. Refused at once is what might never end or never begin: devices, sockets, folders, and
-// pipes with a name. A pipe that the process was handed, as by /dev/stdin or <(command), is read.
+// Open opens a file to be read. Refused at once is what might never end or never begin: devices, sockets,
+// folders, and pipes with a name. A pipe that the process was handed, as by /dev/stdin or <(command), is
+// read.
 func Open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {

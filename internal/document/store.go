@@ -9,15 +9,16 @@ import (
 
 // Store reads and writes the documents of one noun; a room has one for each noun that it keeps in files.
 //
-// Every error begins with the room, and says which file it is of. What is read was decoded, and what is written was
-// checked, so that nothing is written that would not be read.
+// Every error begins with the room, and says which file it is of. What is read was decoded, and what is
+// written was checked, so that nothing is written that would not be read.
 type Store[T any] struct {
 	Room    string // begins every error
 	Bytes   int64  // most that are read
 	Missing string // what to do about a file that is not there, behind the error that says so
 	// Decode makes the value of a text, and refuses what none is made of. Its errors begin with the room.
 	Decode func(text []byte) (*T, error)
-	// Check refuses what is not to be written; its errors begin with the room. nil: there is nothing to refuse.
+	// Check refuses what is not to be written; its errors begin with the room. nil: there is nothing to
+	// refuse.
 	Check func(v *T) error
 	// Encode writes a value for a file of this name. nil: as indented JSON.
 	Encode func(w io.Writer, v *T, path string) error
@@ -70,8 +71,8 @@ func (s *Store[T]) Write(path string, v *T) error {
 	return nil
 }
 
-// Versioned is the Decode of a JSON object of a version that check finds nothing wrong with. again says how to make
-// another where a text is none.
+// Versioned is the Decode of a JSON object of a version that check finds nothing wrong with. again says how
+// to make another where a text is none.
 func Versioned[T any](room string, version int, again string, check func(*T) error) func(text []byte) (*T, error) {
 	return func(text []byte) (*T, error) {
 		v := new(T)

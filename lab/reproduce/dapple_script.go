@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// scriptSettings is what DAPPLE's published script is told, by its source or by its examples, where the planner reads
-// profile and cluster.
+// scriptSettings is what DAPPLE's published script is told, by its source or by its examples, where the
+// planner reads profile and cluster.
 var scriptSettings = []plan.Setting{
 	{Name: "min_micro_batch", Default: "0", Values: "a whole number of samples, 0: the request's, or 1",
 		Doc: "min_micro_batch_size"},
@@ -31,8 +31,8 @@ var scriptSettings = []plan.Setting{
 		Doc: "for data parallelism's gradient accumulation"},
 }
 
-// constants is what the published script is told: by an experiment, and over that by the user. dataParallel says
-// whether data parallelism may win.
+// constants is what the published script is told: by an experiment, and over that by the user. dataParallel
+// says whether data parallelism may win.
 func (o Options) constants(r plan.Request, told ...map[string]string) (k artifact.Constants, dataParallel bool, err error) {
 	all := slices.Concat(settingsOf("dapple"), scriptSettings)
 	r.Formula, r.Set = "artifact", map[string]string{"dp": "yes"}
@@ -59,8 +59,8 @@ func (o Options) constants(r plan.Request, told ...map[string]string) (k artifac
 	return k, dataParallel, s.Done()
 }
 
-// dapple asks DAPPLE's planner. On published profiles it is the published one, told what its authors told it, unless
-// the caller says otherwise.
+// dapple asks DAPPLE's planner. On published profiles it is the published one, told what its authors told it,
+// unless the caller says otherwise.
 func (o Options) dapple(ctx context.Context, b *bench, p *profile.Profile, batch int, told ...map[string]string) (*plan.Plan, error) {
 	r := o.request("dapple", p, b.c, batch)
 	if b.given != nil && r.Formula == "" {

@@ -1,10 +1,11 @@
 // Package avgpipe is AvgPipe's partitioner (PPoPP'23, section 6), which is PipeDream's.
 //
-// The slowest stage is made as fast as can be. Its pipelines are straight and synchronous: no stage is replicated (that
-// is what its parallel pipelines are for), all micro-batches of a batch share one version of the weights, and the order
-// is 1F1B, which its advance forward propagation then deepens. A pipeline of fewer stages than devices is allowed. How
-// many micro-batches and how many pipelines is its tuner's to say; here it is as many micro-batches as stages at least,
-// where the profile's sizes have it. It takes and refuses what package pipedream does.
+// The slowest stage is made as fast as can be. Its pipelines are straight and synchronous: no stage is
+// replicated (that is what its parallel pipelines are for), all micro-batches of a batch share one version of
+// the weights, and the order is 1F1B, which its advance forward propagation then deepens. A pipeline of fewer
+// stages than devices is allowed. How many micro-batches and how many pipelines is its tuner's to say; here
+// it is as many micro-batches as stages at least, where the profile's sizes have it. It takes and refuses
+// what package pipedream does.
 package avgpipe
 
 import (

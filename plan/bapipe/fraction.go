@@ -81,8 +81,8 @@ func (h *chain) fill(limit float64) []boundary {
 	return out
 }
 
-// crossing is the bytes that cross a boundary forward: what layer `layer` reads and layers behind it, and, where it
-// is divided, the part of its output that the stages in front have made.
+// crossing is the bytes that cross a boundary forward: what layer `layer` reads and layers behind it, and,
+// where it is divided, the part of its output that the stages in front have made.
 func (h *chain) crossing(b boundary) int64 {
 	if b.part == 0 {
 		return h.cut[b.layer]
@@ -107,8 +107,8 @@ func borders[T int64 | float64](sums []T, from, to boundary) (change T) {
 	return change
 }
 
-// holds is memory between two boundaries: of a divided layer a stage has its part of the weights and features, and
-// the input that it receives.
+// holds is memory between two boundaries: of a divided layer a stage has its part of the weights and
+// features, and the input that it receives.
 func (h *chain) holds(i int, from, to boundary, held int) int64 {
 	features := borders(h.saved[i], from, to) + h.crossing(from) - h.cut[from.layer]
 	return h.memory(i, from.layer, to.layer, held) + borders(h.fixed, from, to) + int64(held)*features

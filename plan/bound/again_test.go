@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestCheapestIsBelowBoth: a forward with its backward, and with the first half of it, are bounded by those of a plan that
-// keeps and of one that computes again, whichever takes less, as tightly as can be.
+// TestCheapestIsBelowBoth: a forward with its backward, and with the first half of it, are bounded by those
+// of a plan that keeps and of one that computes again, whichever takes less, as tightly as can be.
 func TestCheapestIsBelowBoth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		some := rapid.Float64Range(0, 4)

@@ -1,7 +1,7 @@
 // Package bound proves step times that no synchronous plan can beat.
 //
-// In: a profile, a cluster, and which plans are meant. Out: Step, in seconds. The proofs stand beside the code. Nothing
-// is refused: of what is too large to search, or less is known of, less is proven.
+// In: a profile, a cluster, and which plans are meant. Out: Step, in seconds. The proofs stand beside the
+// code. Nothing is refused: of what is too large to search, or less is known of, less is proven.
 package bound
 
 import (
@@ -59,9 +59,9 @@ type Kind struct {
 //	step >= A(a) + 2 t(a) + work(a, z, r)   for a > 0
 //
 // t(a) is the time of what crosses the cut before a (split by W) over the fastest link. With backwards in
-// halves only the first of the two is known. The sum over r devices takes what reduce.go
-// says. Recompute and warm-up only add work, or what computing again was measured to take is bounded (cheapest). Which
-// stages a plan can have within a step, and what goes between servers, is serverBound's; what their way takes stage by
+// halves only the first of the two is known. The sum over r devices takes what reduce.go says. Recompute and
+// warm-up only add work, or what computing again was measured to take is bounded (cheapest). Which stages a
+// plan can have within a step, and what goes between servers, is serverBound's; what their way takes stage by
 // stage fillBound's.
 //
 // With more than maxServerStates layers times devices squared only the work is left, and with
@@ -126,9 +126,9 @@ func newBounder(p *profile.Profile, c *cluster.Cluster, kind Kind, m int, split 
 // at is what the layers cost each of r replicas on a device type.
 func (b *bounder) at(device string, r int) []profile.Cost { return b.costs[device][b.rows(r)] }
 
-// cheapest has a forward and its backward, or the backward's first half, take no longer together than where the layer is
-// computed again, if that was measured to be less: a forward that keeps nothing finds its memory in the caches. Bounds
-// use these sums only, not their parts.
+// cheapest has a forward and its backward, or the backward's first half, take no longer together than where
+// the layer is computed again, if that was measured to be less: a forward that keeps nothing finds its memory
+// in the caches. Bounds use these sums only, not their parts.
 func cheapest(costs []profile.Cost) []profile.Cost {
 	out := slices.Clone(costs)
 	for k := range out {

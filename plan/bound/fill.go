@@ -149,7 +149,8 @@ func (f *fillBound) transferS(k, d, q int, links []cluster.Line) float64 {
 	return least
 }
 
-// left is what of the sum over r devices of the layers from k on is left behind a backward, by the layers' end.
+// left is what of the sum over r devices of the layers from k on is left behind a backward, by the layers'
+// end.
 func (f *fillBound) left(rows [][][]float64, reduce []leastReduce, k, r int) []float64 {
 	if rows[r][k] == nil {
 		n := len(f.p.Layers)

@@ -10,16 +10,16 @@ import (
 // leastReduce bounds from below how long some number of devices, wherever they are, take to
 // sum bytes: no less than one of these lines in the bytes, whichever is lowest.
 //
-// Rings inside rings: let n_i be the most groups of level i that one ring of that level
-// joins. A group of level i holds at most n_i of what is inside, so that r devices need a
-// product of all n_i of r at least. Every level takes 2 (n_i - 1) messages of bytes / n_i
-// over its links, one level after the other. Its groups share the bytes over their rails, of which the smallest
-// has no more than devices: the product of the n_i inside at most, and r / n_i.
+// Rings inside rings: let n_i be the most groups of level i that one ring of that level joins. A group of
+// level i holds at most n_i of what is inside, so that r devices need a product of all n_i of r at least.
+// Every level takes 2 (n_i - 1) messages of bytes / n_i over its links, one level after the other. Its groups
+// share the bytes over their rails, of which the smallest has no more than devices: the product of the n_i
+// inside at most, and r / n_i.
 //
-// Rings over all: where r devices are in several groups of some levels, these levels'
-// sizes have a product of r at least, and an edge of a ring crosses each. Each of
-// 2 (r-1) steps takes a chunk of bytes / r over the slowest edge, or a part of one where there are rails: no more
-// of them than the sizes of the levels inside make, and r / 2.
+// Rings over all: where r devices are in several groups of some levels, these levels' sizes have a product of
+// r at least, and an edge of a ring crosses each. Each of 2 (r-1) steps takes a chunk of bytes / r over the
+// slowest edge, or a part of one where there are rails: no more of them than the sizes of the levels inside
+// make, and r / 2.
 //
 // So a bound is the least over cases, and in each the most over lines in the bytes.
 type leastReduce [][]cluster.Line

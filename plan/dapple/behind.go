@@ -2,21 +2,22 @@ package dapple
 
 import "math"
 
-// sameBound is how much less, relatively, a time must be to count as less in a bound, where rounding would decide.
+// sameBound is how much less, relatively, a time must be to count as less in a bound, where rounding would
+// decide.
 const sameBound = 1e-12
 
-// leastLatency is L, at least, of a pipeline that begins with some stages, networks included, one after the other, and
-// goes on with any others of which one has F+B of left at least; 0 where none follow.
+// leastLatency is L, at least, of a pipeline that begins with some stages, networks included, one after the
+// other, and goes on with any others of which one has F+B of left at least; 0 where none follow.
 //
 // It follows equations (1) to (3) from the last known stage to the first. Of what is behind a stage it knows
 //
-//	steady   (M-1)(F+B) of the pivot among it and F+B of what is before that: what a stage must outlast to be the pivot
+//	steady   (M-1)(F+B) of the pivot among it and F+B of what is before that, which the pivot must outlast
 //	through  F+B of what is before that pivot, and M(F+B) of it
 //	late     L of it alone
 //	over     the most AR of one of it, less B of all of it up to that one
 //
-// each at least: of the others, behind which nothing is known, (M-1) left, M left, M left and nothing, since the pivot
-// outlasts every stage behind it, and what is between. With R = F+B of one more stage,
+// each at least: of the others, behind which nothing is known, (M-1) left, M left, M left and nothing, since
+// the pivot outlasts every stage behind it, and what is between. With R = F+B of one more stage,
 //
 //	where (M-1) R > steady it is the pivot, else that behind it stays
 //		steady  = (M-1) R                           R + steady
@@ -42,6 +43,6 @@ func leastLatency(stages []stage, left float64, M int) float64 {
 	return late
 }
 
-// left is F+B that the slowest stage has at least of those behind a layer, on so many devices: all of them computing
-// without pause, each layer on the type that is fastest at it.
+// left is F+B that the slowest stage has at least of those behind a layer, on so many devices: all of them
+// computing without pause, each layer on the type that is fastest at it.
 func (d *costs) left(from, devices int) float64 { return d.fastest[from] / float64(devices) }

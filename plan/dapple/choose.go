@@ -189,7 +189,8 @@ func (o options) planPipeline(r plan.Request, s *search, dp parallel, thinned bo
 	}
 	if thinned {
 		out.Why = append(out.Why, fmt.Sprintf("More than %d prefixes by device sets: the search was thinned to %d "+
-			"cuts and stages of multiples of %d devices; the gap to the best is at most that to the bound.", o.states, len(s.cuts), s.steps[0]))
+			"cuts and stages of multiples of %d devices; the gap to the best is at most that to the bound.",
+			o.states, len(s.cuts), s.steps[0]))
 	}
 	if branches(r.Profile) {
 		out.Why = append(out.Why, fmt.Sprintf("Layers branch: it cut between layers in the profile's order alone, at "+

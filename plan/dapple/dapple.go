@@ -1,9 +1,9 @@
 // Package dapple is DAPPLE's planner (PPoPP 2021, section 4).
 //
-// In: a request. Out: by formula paper, which is this package's, the pipeline with the least latency L of equations (1)
-// to (5), or data parallelism where that is faster; by formula artifact what package artifact, the published code's
-// search, answers. Refused: settings of the other formula, batches that do not divide, and, with a plan.MemoryError, what
-// fits nowhere.
+// In: a request. Out: by formula paper, which is this package's, the pipeline with the least latency L of
+// equations (1) to (5), or data parallelism where that is faster; by formula artifact what package artifact,
+// the published code's search, answers. Refused: settings of the other formula, batches that do not divide,
+// and, with a plan.MemoryError, what fits nowhere.
 package dapple
 
 import (

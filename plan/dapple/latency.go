@@ -29,10 +29,10 @@ func pivot(stages []stage, M int) int {
 //
 // It ignores bubbles inside the pivot; the simulator is the judge of those.
 //
-// L >= M(F_s+B_s) for every stage s, which the search prunes by, beside leastLatency. L >= Ts + sum_{0..Q}(F+B)
-// with all-reduces of 0 or more, so it holds for Q. For s < Q equation (3) left Q the pivot:
-// (M-1)(F_s+B_s) <= Ts + sum_{s<a<Q}(F_a+B_a), and L holds that and s itself. Each s > Q has
-// a steady phase no longer than some pivot's before Q took over, and so than Q's.
+// L >= M(F_s+B_s) for every stage s, which the search prunes by, beside leastLatency. L >= Ts +
+// sum_{0..Q}(F+B) with all-reduces of 0 or more, so it holds for Q. For s < Q equation (3) left Q the pivot:
+// (M-1)(F_s+B_s) <= Ts + sum_{s<a<Q}(F_a+B_a), and L holds that and s itself. Each s > Q has a steady phase
+// no longer than some pivot's before Q took over, and so than Q's.
 func latency(stages []stage, M int) float64 {
 	Q := pivot(stages, M)
 	warm, end, back := 0.0, stages[Q].AR+stages[Q].B, stages[Q].B

@@ -64,8 +64,8 @@ func TestLatencyAsPrinted(t *testing.T) {
 	}
 }
 
-// TestLeastLatencyIsBelow: of a random pipeline whose last stages are known by what they compute on all their devices
-// alone, and near the latency where they are not many.
+// TestLeastLatencyIsBelow: of a random pipeline whose last stages are known by what they compute on all their
+// devices alone, and near the latency where they are not many.
 func TestLeastLatencyIsBelow(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	tight := 0

@@ -70,9 +70,10 @@ func (s *search) trace(ctx context.Context, level, i, end int, bases []int, row 
 	return stages
 }
 
-// answer writes the stages as a plan. An update of every minibatch is PipeDream's; where the batch is several, an update
-// takes all of them if every replica of a stage then has one. Every replica's warm-up is PipeDream's: NOAM on the input
-// stage, and what its runtime counts behind it, ceil(workers from here on / replicas).
+// answer writes the stages as a plan. An update of every minibatch is PipeDream's; where the batch is
+// several, an update takes all of them if every replica of a stage then has one. Every replica's warm-up is
+// PipeDream's: NOAM on the input stage, and what its runtime counts behind it, ceil(workers from here on /
+// replicas).
 func (s *search) answer(r plan.Request, states *profile.States, stages []stage, size int) (*plan.Plan, error) {
 	chain := make([]int, len(stages))
 	for i, st := range stages {

@@ -205,9 +205,9 @@ func drawBandwidths(rng *rand.Rand, sizes []int) []float64 {
 	return out
 }
 
-// TestFlagsOnPublishedProfiles: every artifact's profile small enough for the literal recursion, or its
-// first layers, times off by up to a tenth, on clusters of one to four levels at random bandwidths, of which the inner
-// may be the slower one, under random flags.
+// TestFlagsOnPublishedProfiles: every artifact's profile small enough for the literal recursion, or its first
+// layers, times off by up to a tenth, on clusters of one to four levels at random bandwidths, of which the
+// inner may be the slower one, under random flags.
 func TestFlagsOnPublishedProfiles(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 4))
 	var came outcome

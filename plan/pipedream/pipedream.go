@@ -15,9 +15,9 @@
 // state; cuts need only be ancestors of where the rest ends. Each difference is a setting of
 // its own. See model.go for the terms and search.go for how the least is found.
 //
-// The paper knows one kind of device. On a cluster of several it assumes that all are as
-// slow, and hold as little, as the worst of those there are, and says so in Why; likewise
-// for links that differ inside a level. Refused is, with a plan.MemoryError, what keeps to no limit that was set.
+// The paper knows one kind of device. On a cluster of several it assumes that all are as slow, and hold as
+// little, as the worst of those there are, and says so in Why; likewise for links that differ inside a level.
+// Refused is, with a plan.MemoryError, what keeps to no limit that was set.
 package pipedream
 
 import (
@@ -48,8 +48,8 @@ func find(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 	return o.plan(ctx, r)
 }
 
-// Flushed is PipeDream's optimizer as a planner of this name and these settings asks it, for synchronous plans:
-// micro-batches, then an update.
+// Flushed is PipeDream's optimizer as a planner of this name and these settings asks it, for synchronous
+// plans: micro-batches, then an update.
 func Flushed(ctx context.Context, planner string, settings []plan.Setting, r plan.Request) (*plan.Plan, error) {
 	o, err := read(planner, settings, r)
 	if err != nil {

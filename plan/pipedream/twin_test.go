@@ -194,7 +194,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestRefusalsSayOfWhichPlans: where a model has more cuts than a refusal looks at, the least limit is of some plans only.
+// TestRefusalsSayOfWhichPlans: where a model has more cuts than a refusal looks at, the least limit is of
+// some plans only.
 func TestRefusalsSayOfWhichPlans(t *testing.T) {
 	for _, c := range []struct {
 		planner string

@@ -25,8 +25,8 @@ func halves(out *Held, p *profile.Profile, costs []profile.Cost, st plan.Stage, 
 	out.FirstWeightPeak = weightPeak(costs, st, firstWeight, waits, grads)
 }
 
-// What a layer's halves hold for a moment. Where nobody has measured it the first half is taken to hold what a
-// whole backward does, and the second nothing beside the gradients.
+// What a layer's halves hold for a moment. Where nobody has measured it the first half is taken to hold what
+// a whole backward does, and the second nothing beside the gradients.
 
 func input(c *profile.Cost) int64 {
 	if c.HalvesPeakBytes != nil {

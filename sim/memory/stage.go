@@ -1,9 +1,9 @@
 // Package memory says what a stage holds: sim and the planners that count honestly ask it alone.
 //
-// In: a profile's layers, what they cost on a device, and the stage. Out: Held, by the rules of the runtime, layer by
-// layer; and Sums, the closed form of it by which searches compare thousands of stages. It is pure, and knows values
-// only: neither the order of instructions nor a clock. Nothing is refused: what the numbers mean, their rooms check. The
-// papers' own rules for memory are their planners'.
+// In: a profile's layers, what they cost on a device, and the stage. Out: Held, by the rules of the runtime,
+// layer by layer; and Sums, the closed form of it by which searches compare thousands of stages. It is pure,
+// and knows values only: neither the order of instructions nor a clock. Nothing is refused: what the numbers
+// mean, their rooms check. The papers' own rules for memory are their planners'.
 package memory
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Held is what one replica of a stage holds for one micro-batch, or for its slice of one, and throughout; in bytes as
-// an allocator counts them.
+// Held is what one replica of a stage holds for one micro-batch, or for its slice of one, and throughout; in
+// bytes as an allocator counts them.
 type Held struct {
 	ActivationBytes int64 // sent to the next stage for each micro-batch
 	SavedBytes      int64 // held from forward to backward beside what was received

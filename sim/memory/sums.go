@@ -5,12 +5,12 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Sums is sums over runs of layers on one device type at one number of rows, by which what a stage holds is a few
-// subtractions.
+// Sums is sums over runs of layers on one device type at one number of rows, by which what a stage holds is a
+// few subtractions.
 //
-// It counts what Of does, but for what depends on more than sums: a parameter shared inside a stage counts for each of
-// its layers, model inputs do not count, and of what is held for a moment only the widest layer's does. So it ranks
-// plans, and says about what fits; simulating one knows better.
+// It counts what Of does, but for what depends on more than sums: a parameter shared inside a stage counts
+// for each of its layers, model inputs do not count, and of what is held for a moment only the widest layer's
+// does. So it ranks plans, and says about what fits; simulating one knows better.
 type Sums struct {
 	Gradients []int64 // of the parameters of all layers before each; the last is of all
 	Cut       []int64 // what crosses the cut before each layer
@@ -74,8 +74,9 @@ func (s *Sums) Widest(from, to int) int64 {
 	return most
 }
 
-// Held is about what a stage of layers from..to-1 holds with so many micro-batches in flight. Where it recomputes, one
-// in flight is what crosses the cuts in front of its segments, and the largest segment's activations are there once.
+// Held is about what a stage of layers from..to-1 holds with so many micro-batches in flight. Where it
+// recomputes, one in flight is what crosses the cuts in front of its segments, and the largest segment's
+// activations are there once.
 func (s *Sums) Held(from, to, inFlight int, again plan.Recompute) int64 {
 	always := s.always[to] - s.always[from] + s.Widest(from, to)
 	k := again.Segment(to - from)

@@ -26,8 +26,8 @@ func layered(t *rapid.T, n int) *profile.Profile {
 	return p
 }
 
-// TestSumsHoldWhatStagesDo: without tied parameters and model inputs, sums say what Of says layer by layer, and of
-// what is held for a moment the widest layer's.
+// TestSumsHoldWhatStagesDo: without tied parameters and model inputs, sums say what Of says layer by layer,
+// and of what is held for a moment the widest layer's.
 func TestSumsHoldWhatStagesDo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 9).Draw(t, "layers")

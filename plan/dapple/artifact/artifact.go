@@ -1,9 +1,10 @@
 // Package artifact is DAPPLE's published planner, AlibabaPAI/DAPPLE@fd75dcf src/.
 //
-// It is another algorithm than the paper's: it knows no pivot, no phases, no K, and no memory outside of data parallelism
-// (oracles README §3). In: a profile, a cluster, a batch and the constants that the published code states. Out: the plans
-// that it compares, with its estimates (Search), and the best as a plan (Plan). Length is its script for the length of a
-// pipeline. Refused: more than maxStates states, and what no profile has costs for.
+// It is another algorithm than the paper's: it knows no pivot, no phases, no K, and no memory outside of data
+// parallelism (oracles README §3). In: a profile, a cluster, a batch and the constants that the published
+// code states. Out: the plans that it compares, with its estimates (Search), and the best as a plan (Plan).
+// Length is its script for the length of a pipeline. Refused: more than maxStates states, and what no profile
+// has costs for.
 package artifact
 
 import (

@@ -22,12 +22,12 @@ type Constants struct {
 	Server                  int     // devices of one server; 0: by the cluster's levels
 }
 
-// ConstantsOf is the constants that a request's own profile and cluster say, for servers of so many devices; 0: by the
-// cluster's levels.
+// ConstantsOf is the constants that a request's own profile and cluster say, for servers of so many devices;
+// 0: by the cluster's levels.
 //
-// The slowest level that joins devices of a server stands for the inside, the slowest that joins servers for what is
-// between; a level that does both stands for both. A kind of link that there is not takes no time. The smallest device
-// stands for all, and one without a limit has room for any batch.
+// The slowest level that joins devices of a server stands for the inside, the slowest that joins servers for
+// what is between; a level that does both stands for both. A kind of link that there is not takes no time.
+// The smallest device stands for all, and one without a limit has room for any batch.
 func ConstantsOf(r plan.Request, server int) Constants {
 	if server == 0 {
 		server = servers.SizeOf(r.Cluster)
@@ -80,5 +80,6 @@ func (k Constants) links() string {
 		}
 		return fmt.Sprintf("%.3g GB/s", bytesPerSecond/1e9)
 	}
-	return rate(k.NVLink) + " inside a server, " + rate(k.EthernetP2P) + " between two and " + rate(k.EthernetNCCL) + " between several"
+	return rate(k.NVLink) + " inside a server, " +
+		rate(k.EthernetP2P) + " between two and " + rate(k.EthernetNCCL) + " between several"
 }

@@ -37,8 +37,8 @@ func Length(forward, backward []float64, microBatches int, warmup []int) (float6
 // between them, as DAPPLE's sync_pipeline_speedup_recursive does.
 func pipelineEnds(forward, backward []float64, M int, warmup []int, inOrder bool) (forwards, backwards []float64) {
 	S := len(forward)
-	// Forwards run ahead of the backward that they wait for by a warm-up, and what a stage reads of the one before it
-	// by the difference of two: of so many micro-batches f is kept, of b the one before.
+	// Forwards run ahead of the backward that they wait for by a warm-up, and what a stage reads of the one
+	// before it by the difference of two: of so many micro-batches f is kept, of b the one before.
 	ring := 1
 	for _, k := range warmup {
 		ring = max(ring, min(k, M)+1)

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/plan/dapple/servers"
 )
 
-// Plan turns the published planner's answer into a plan. Data parallelism, which the search leaves to its caller, is
-// returned where dataParallel says so and it is estimated to be no slower.
+// Plan turns the published planner's answer into a plan. Data parallelism, which the search leaves to its
+// caller, is returned where dataParallel says so and it is estimated to be no slower.
 func Plan(ctx context.Context, r plan.Request, k Constants, dataParallel bool) (*plan.Plan, error) {
 	a, err := Search(ctx, r.Profile, r.Cluster, r.Batch, k)
 	if err != nil {

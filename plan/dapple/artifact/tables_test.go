@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// models are the workloads of DAPPLE's Table 4 whose profiles are at hand, with the constants of the published
-// examples.
+// models are the workloads of DAPPLE's Table 4 whose profiles are at hand, with the constants of the
+// published examples.
 var models = []struct {
 	file       string
 	told       artifact.Constants
@@ -33,7 +33,8 @@ var models = []struct {
 		PeakActivationPerSample: 752535456}, 1, 128, [3]string{"8:8", "11:5", "11:5"}},
 }
 
-// linked is constants with the published code's links and memory; configuration C's links are its analysis script's.
+// linked is constants with the published code's links and memory; configuration C's links are its analysis
+// script's.
 func linked(k artifact.Constants, configuration string) artifact.Constants {
 	k.NVLink, k.EthernetP2P, k.EthernetNCCL, k.GPUMemory = 25e9, 1e9, 3e9, 16e9
 	if configuration == "dapple-c" {

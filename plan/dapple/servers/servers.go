@@ -1,7 +1,7 @@
 // Package servers is where DAPPLE's planners place stages (§4.2.2).
 //
-// In: how many devices, and how many share a server. Out: the sets of devices that the three placement policies reach.
-// Nothing is refused: a placement that has no room is left out.
+// In: how many devices, and how many share a server. Out: the sets of devices that the three placement
+// policies reach. Nothing is refused: a placement that has no room is left out.
 package servers
 
 import (
