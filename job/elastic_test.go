@@ -18,10 +18,7 @@ func TestRateAndAlphaOfPipelines(t *testing.T) {
 		{"", Auto, 2, 1, 0.5},
 		{"", 0.9, 4, 1, 0.9},
 		{ScaleByPipelines, Auto, 3, 3, 1. / 3},
-		{ScaleStiff, Auto, 1, 1, 1},
-		{ScaleStiff, Auto, 2, 2.5, 0.75},
-		{ScaleStiff, Auto, 3, 3.75, 0.5},
-		{ScaleStiff, 0, 2, 2.5, 0}, // given, as nothing
+		{ScaleByPipelines, 0, 2, 2, 0}, // given, as nothing
 	} {
 		j := Job{RateScale: c.scale, Alpha: c.alpha}
 		if f, a := j.RateFactor(c.pipelines), j.AlphaOf(c.pipelines); f != c.factor || a != c.wants {
@@ -40,7 +37,7 @@ func TestRateAndAlphaOfPipelines(t *testing.T) {
 			t.Errorf("split, %s, clip %v: rate times %v, alpha %v; want %v and 0.375", c.kind, c.clip, f, a, c.want)
 		}
 	}
-	for _, scale := range []string{ScaleStiff, ScaleSplit} {
+	for _, scale := range []string{ScaleSplit} {
 		j := Default()
 		j.Model, j.RateScale = "mlp", scale
 		if err := j.Complete(); err == nil || !strings.Contains(err.Error(), "give pipelines too") {
@@ -49,7 +46,7 @@ func TestRateAndAlphaOfPipelines(t *testing.T) {
 	}
 	j := Default()
 	j.Model, j.RateScale = "mlp", "steep"
-	if err := j.Complete(); err == nil || !strings.Contains(err.Error(), "pipelines, stiff, split, or left out") {
+	if err := j.Complete(); err == nil || !strings.Contains(err.Error(), "pipelines, split, or left out") {
 		t.Errorf("steep: %v", err)
 	}
 }

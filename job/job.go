@@ -55,7 +55,7 @@ type Job struct {
 	Pipelines    int      `json:"pipelines,omitempty" yaml:"pipelines" jsonschema:"pipelines side by side over the same workers, each with a model of its own, held together by a reference (AvgPipe); 1 is plain training"`
 	Alpha        float64  `json:"alpha,omitempty" yaml:"alpha" jsonschema:"part of the reference that a pipeline takes over at each update, 0 to 1; left out, 1 over the pipelines"`
 	Averaging    string   `json:"averaging,omitempty" yaml:"averaging" jsonschema:"dilute_first, which keeps the reference the average, or printed, as the paper lists its steps"`
-	RateScale    string   `json:"rate_scale,omitempty" yaml:"rate_scale" jsonschema:"pipelines multiplies the learning rate by their number: the reference moves by the mean of their steps, so that each step counts for one part in N; stiff multiplies it by 5/4 of that and holds pipelines nearer to the reference, alpha 3/2 over their number unless alpha is given; split, for pipelines that take an N-th of the batch each, multiplies it by the root of their number with Adam or clip and leaves it otherwise, with that alpha; left out, the rate is as given"`
+	RateScale    string   `json:"rate_scale,omitempty" yaml:"rate_scale" jsonschema:"pipelines multiplies the learning rate by their number: the reference moves by the mean of their steps, so that each step counts for one part in N; split, for pipelines that take an N-th of the batch each, multiplies it by the root of their number with Adam or clip and leaves it otherwise, with alpha 3/2 over their number unless alpha is given; left out, the rate is as given"`
 	Advance      string   `json:"advance,omitempty" yaml:"advance" jsonschema:"forwards in advance of 1F1B on the first stage, graded down to none on the last, or auto: one more every few steps while they get faster and memory lasts (AvgPipe)"`
 	BatchNorm    string   `json:"batch_norm,omitempty" yaml:"batch_norm" jsonschema:"per_slice lets layers that normalise over a micro-batch do so over slices, where replicas split micro-batches"`
 	MicroBatch   int      `json:"micro_batch,omitempty" yaml:"micro_batch" jsonschema:"fix the samples of a micro-batch"`
@@ -101,9 +101,6 @@ const PerSlice = "per_slice"
 // did: the reference moves by the mean of their steps. That is a batch so many times as large, with what this
 // costs where batches were not small.
 //
-// ScaleStiff multiplies it by a quarter more and sets alpha to one and a half over that number instead of the
-// paper's one. It makes up for rates that are below their best, and for nothing at the best ones.
-//
 // ScaleSplit is for pipelines of which each takes an N-th of the batch, so that an iteration learns from as many
 // samples as a step of one did. The mean of N steps in proportion to gradients is the step of the whole batch, at
 // the same rate. With Adam, or where gradients are clipped, a step is about as long whatever the batch; the mean
@@ -111,7 +108,6 @@ const PerSlice = "per_slice"
 // one and a half over N.
 const (
 	ScaleByPipelines = "pipelines"
-	ScaleStiff       = "stiff"
 	ScaleSplit       = "split"
 )
 
@@ -120,8 +116,6 @@ func (j *Job) RateFactor(pipelines int) float64 {
 	switch {
 	case pipelines > 1 && j.RateScale == ScaleByPipelines:
 		return float64(pipelines)
-	case pipelines > 1 && j.RateScale == ScaleStiff:
-		return 1.25 * float64(pipelines)
 	case pipelines > 1 && j.RateScale == ScaleSplit && (j.Clip > 0 || j.Optimizer.Kind != optim.SGD):
 		return math.Sqrt(float64(pipelines))
 	}
@@ -134,7 +128,7 @@ func (j *Job) AlphaOf(pipelines int) float64 {
 	switch n := float64(max(pipelines, 1)); {
 	case j.Alpha != Auto:
 		return j.Alpha
-	case j.RateScale == ScaleStiff || j.RateScale == ScaleSplit:
+	case j.RateScale == ScaleSplit:
 		return min(1, 1.5/n)
 	default:
 		return 1 / n
@@ -263,12 +257,12 @@ func (j *Job) Complete() error {
 	}
 	switch j.RateScale {
 	case "", ScaleByPipelines:
-	case ScaleStiff, ScaleSplit:
+	case ScaleSplit:
 		if j.Pipelines == 0 {
 			return fmt.Errorf("job: rate_scale %s sets alpha for pipelines side by side; give pipelines too", j.RateScale)
 		}
 	default:
-		return fmt.Errorf("job: rate_scale is %q; it is %s, %s, %s, or left out", j.RateScale, ScaleByPipelines, ScaleStiff, ScaleSplit)
+		return fmt.Errorf("job: rate_scale is %q; it is %s, %s, or left out", j.RateScale, ScaleByPipelines, ScaleSplit)
 	}
 	if j.ResumeAveraged && j.Resume == "" {
 		return fmt.Errorf("job: resume_averaged is of a checkpoint to go on from; give resume too")

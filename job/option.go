@@ -186,7 +186,7 @@ var (
 		word("a checkpoint, or a folder of them, to go on from", "resume", func(j *Job) *string { return &j.Resume }),
 		truth("go on with another number of pipelines, all from the reference", "resume-averaged",
 			func(j *Job) *bool { return &j.ResumeAveraged }),
-		word("scale the rate for several pipelines: pipelines, stiff or split", "lr-scale",
+		word("scale the rate for several pipelines: pipelines or split", "lr-scale",
 			func(j *Job) *string { return &j.RateScale }),
 		word("folder that everything is written to", "out", func(j *Job) *string { return &j.Out }),
 		truth("write over what an earlier run left in --out", "overwrite", func(j *Job) *bool { return &j.Overwrite }),

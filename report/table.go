@@ -94,13 +94,3 @@ func (t *Table) Markdown(w io.Writer) error {
 }
 
 func (t *Table) right(i int) bool { return strings.HasPrefix(t.Head[i], " ") }
-
-// ComparisonTable is predicted against measured as a Table.
-func ComparisonTable(rows []Comparison) *Table {
-	t := &Table{Head: []string{"", " predicted", " measured", " difference"}}
-	for i := range rows {
-		c := &rows[i]
-		t.Add(c.label(), c.text(c.Predicted), c.text(c.Measured), c.differenceText())
-	}
-	return t
-}

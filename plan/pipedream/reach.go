@@ -35,13 +35,6 @@ type reach struct {
 	ends [][]bool
 }
 
-// learn lowers limit to a value that some plan has. Of plans that take no time none is left out.
-func (p *reach) learn(value float64) {
-	if value > 0 {
-		p.limit = min(p.limit, value)
-	}
-}
-
 // coarser is how many states the searches have that find a limit for the next.
 var coarser = []int{48, 384}
 

@@ -19,8 +19,8 @@ Weights without a flush (--weights stash, vertical, 2bw, latest) are for orders 
 
 --pipelines N trains N models side by side, which a reference holds together (AvgPipe). --lr-scale
 says how the learning rate follows N. pipelines: N times, as the reference moves by the mean of their
-steps. stiff: 5/4 of that, with alpha 3/2 over N. split, for pipelines of which each takes an N-th of
-the batch that the rate is for: the root of N with Adam or clipping, else 1, with the same alpha.
+steps. split, for pipelines of which each takes an N-th of the batch that the rate is for: the root of
+N with Adam or clipping, else 1, with alpha 3/2 over N.
 --resume-averaged goes on with another N: all begin at the checkpoint's reference, with the average
 of the optimizer states.
 
