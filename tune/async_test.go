@@ -35,7 +35,8 @@ func TestPostValidationIsPlanned(t *testing.T) {
 	}{{"zb-h1", true, true}, {"zb-h1", false, false}, {"1f1b-rr", true, false}, {"dp", true, true}} {
 		plan := func(later bool) *Result {
 			r, err := Search(context.Background(), Request{
-				Profile: chain(6, 1, 2), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 8, Clip: c.clip, Runnable: true,
+				Profile: chain(6, 1, 2), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 8, Clip: c.clip,
+				Runnable: true,
 				Fix: Overrides{Schedule: c.schedule, PostValidate: later, MicroBatches: 4,
 					Weights: map[string]schedule.Policy{"1f1b-rr": schedule.DoubleBuffered}[c.schedule]},
 			})

@@ -19,15 +19,16 @@ import (
 
 // MemorySplit is what fills a device at its fullest.
 type MemorySplit struct {
-	Device          int    `json:"device"`
-	Type            string `json:"type"`
-	Stages          []int  `json:"stages"`
-	WeightBytes     int64  `json:"weight_bytes"`  // parameters and batch-norm statistics
-	VersionBytes    int64  `json:"version_bytes"` // older weights that micro-batches in flight still need
-	GradientBytes   int64  `json:"gradient_bytes"`
-	OptimizerBytes  int64  `json:"optimizer_bytes"`
-	ActivationBytes int64  `json:"activation_bytes"` // saved and received for micro-batches in flight
-	// the rest: messages on their way, what an operator needs while it runs
+	Device int    `json:"device"`
+	Type   string `json:"type"`
+	Stages []int  `json:"stages"`
+	// Parameters and batch-norm statistics; of pipelines side by side those of each and the reference's.
+	WeightBytes     int64 `json:"weight_bytes"`
+	VersionBytes    int64 `json:"version_bytes"` // older weights that micro-batches in flight still need
+	GradientBytes   int64 `json:"gradient_bytes"`
+	OptimizerBytes  int64 `json:"optimizer_bytes"`
+	ActivationBytes int64 `json:"activation_bytes"` // saved and received for micro-batches in flight
+	// The rest: messages on their way, what an operator needs while it runs
 	BufferBytes    int64   `json:"buffer_bytes"`
 	PeakBytes      int64   `json:"peak_bytes"`
 	NeedsBytes     int64   `json:"needs_bytes"` // plan.Predicted.Needs: what LimitBytes is held against

@@ -60,8 +60,9 @@ func TestFreeTransfersAndCostlySumsMakeAPipeline(t *testing.T) {
 
 func TestFreeSumsMakeDataParallelism(t *testing.T) {
 	t.Parallel()
-	r, err := Search(context.Background(), Request{Profile: chain(8, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0.1, 1, 1e12),
-		Batch: 16})
+	r, err := Search(context.Background(), Request{Profile: chain(8, 1),
+		Cluster: cluster.Local("cpu", 2, 0, 0, 0.1, 1, 1e12),
+		Batch:   16})
 	if err != nil {
 		t.Fatal(err)
 	}

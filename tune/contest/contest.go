@@ -7,10 +7,11 @@ import (
 	"math"
 	"slices"
 
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/family"
-	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/tune/roles"
 )
@@ -126,16 +127,17 @@ func (c Rules) enter(f family.Family, policy schedule.Policy, validated bool) En
 	if f.Streaming && costs.Streams == nil {
 		return refuse(fmt.Errorf("it is for devices that transfer while they compute, and these do not"))
 	}
-	s := schedule.Settings{Placement: placement, MicroBatches: c.MicroBatches, Weights: policy, Repeat: contestSteps}
-	steps := 1.0 // of the entry in one of the contest
+	// A plan whose stages are a layer each, so that tied stages are tied layers.
+	pl := &plan.Plan{Schedule: f.Name, Weights: string(policy), MicroBatches: c.MicroBatches, PostValidate: validated}
+	for i, on := range placement {
+		pl.Stages = append(pl.Stages, plan.Stage{FirstLayer: i, LastLayer: i, Devices: on})
+	}
+	repeat, steps := contestSteps, 1.0 // steps of the entry in one of the contest
 	if !policy.Flushes() && !policy.Accumulates() {
-		s.MicroBatches, steps = 1, float64(c.MicroBatches)
-		s.Repeat = contestSteps * max(c.MicroBatches, 2*c.Workers)
+		pl.MicroBatches, steps = 1, float64(c.MicroBatches)
+		repeat *= max(c.MicroBatches, 2*c.Workers)
 	}
-	p, err := family.Generate(f.Name, s)
-	if err == nil {
-		p, err = lower.Lower(p, lower.Options{Tied: tied, Clip: c.Clip, PostValidate: validated})
-	}
+	p, err := programs.Build(pl, tied, c.Clip, repeat)
 	var rep check.Report
 	if err == nil {
 		rep, err = check.Check(p)
