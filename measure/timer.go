@@ -36,7 +36,6 @@ type Pipeline struct {
 	InAdvance           int // micro-batches that the first stage has under way
 	Samples             data.Split
 	MicroBatches, Steps int
-	Watch               func(stage int) stage.Watch // nil: nobody looks on
 }
 
 // pipeline has a Pipeline trained to its end.

@@ -39,7 +39,7 @@ func twoLayers() *profile.Profile {
 				Costs: costs(2)},
 		},
 		Transfer: &profile.Transfer{LatencyS: 1e-5, BandwidthBytesPerSecond: 1e10, AllReduceBytesPerSecond: 1e9,
-			AllReduceWorkers: 2, DispatchS: 1e-6, TurnS: 2e-5},
+			AllReduceWorkers: 2, DispatchS: 1e-6, SendS: 2e-5},
 	}
 }
 
@@ -118,7 +118,7 @@ func TestProfilesThatNoMeasurementGives(t *testing.T) {
 		"mlp: transfer: all_reduce_bytes_per_s is -1": func(p *profile.Profile) { p.Transfer.AllReduceBytesPerSecond = -1 },
 		"mlp: transfer: latency_s is -1":              func(p *profile.Profile) { p.Transfer.LatencyS = -1 },
 		"mlp: transfer: dispatch_s is 1e+30":          func(p *profile.Profile) { p.Transfer.DispatchS = 1e30 },
-		"mlp: transfer: turn_s is -3":                 func(p *profile.Profile) { p.Transfer.TurnS = -3 },
+		"mlp: transfer: send_s is -3":                 func(p *profile.Profile) { p.Transfer.SendS = -3 },
 	} {
 		p := twoLayers()
 		change(p)
@@ -173,4 +173,28 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%s was read, %s is not: %v", text, again, err)
 		}
 	})
+}
+
+// Files that were written with terms which are no longer measured are read, whatever those say; nobody writes them.
+func TestTermsOfEarlierVersionsAreReadAndDropped(t *testing.T) {
+	p := twoLayers()
+	var now bytes.Buffer
+	if err := json.NewEncoder(&now).Encode(p); err != nil {
+		t.Fatal(err)
+	}
+	before := strings.Replace(now.String(), `"dispatch_s":`, `"layer_s":2e-6,"wake_s":3e-5,"turn_s":1e-5,"stall_s":0.01,"dispatch_s":`, 1)
+	if before == now.String() {
+		t.Fatal("the profile has no transfer")
+	}
+	got, err := profile.Decode(strings.NewReader(before))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again bytes.Buffer
+	if err := json.NewEncoder(&again).Encode(got); err != nil {
+		t.Fatal(err)
+	}
+	if again.String() != now.String() {
+		t.Errorf("read and written again: %s\nwant %s", again.String(), now.String())
+	}
 }

@@ -103,25 +103,30 @@ type Transfer struct {
 	// them takes among AllReduceWorkers.
 	AllReduceBytesPerSecond float64 `json:"all_reduce_bytes_per_s"`
 	AllReduceWorkers        int     `json:"all_reduce_workers"`
-	// DispatchS is what the runtime spends on each computation beside the layers' own time. SendS and
-	// ReceiveS are what a worker spends on giving a message away and on taking one that has come. A layer's
-	// forward, or its backward, takes LayerS longer in a pipeline than in passes over all layers: what goes
-	// on between the instructions drives its code out of the caches. And the first computation after a wait
-	// takes WakeS longer. Of a small model that is most of a step. 0 where nobody has measured them.
+	// DispatchS is how much longer a computation takes in a pipeline than its layers do in passes over all of
+	// them: what the runtime spends on it, what waking up after a wait costs, and caches that what goes on
+	// between the instructions has emptied. SendS and ReceiveS are what a worker spends on giving a message
+	// away and on taking one that has come. Of a small model that is most of a step. 0 where nobody has
+	// measured them.
 	DispatchS float64 `json:"dispatch_s"`
 	SendS     float64 `json:"send_s,omitempty"`
 	ReceiveS  float64 `json:"receive_s,omitempty"`
-	LayerS    float64 `json:"layer_s,omitempty"`
-	WakeS     float64 `json:"wake_s,omitempty"`
-	// TurnS is for how long a processor stands idle where a worker that has computed and sent leaves it to
-	// another that waits for one: until that other's thread has been woken there. 0 where workers take no
-	// turns on the processors of the measured machine, or nobody has measured them.
-	TurnS float64 `json:"turn_s,omitempty"`
-	// StallS is by how much the longest of some ten thousand computations of a model too small to cost
-	// anything was longer than their median: the kernel, or the machine's owner, took the core away for so
-	// long, or it was the first.
-	StallS float64 `json:"stall_s,omitempty"`
+	retired
 }
+
+// retired is terms of earlier versions, which are read and not kept.
+type retired struct {
+	LayerS gone `json:"layer_s,omitzero"`
+	WakeS  gone `json:"wake_s,omitzero"`
+	TurnS  gone `json:"turn_s,omitzero"`
+	StallS gone `json:"stall_s,omitzero"`
+}
+
+// gone is a field of older files: whatever it says is passed over, and nobody writes it.
+type gone struct{}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (*gone) UnmarshalJSON([]byte) error { return nil }
 
 // Profile is a model's costs.
 type Profile struct {

@@ -105,9 +105,7 @@ func (p *Profile) validateMachine() error {
 	}
 	return times(named{"transfer: latency_s", &t.LatencyS}, named{"transfer: dispatch_s", &t.DispatchS},
 		named{"transfer: send_s", &t.SendS},
-		named{"transfer: receive_s", &t.ReceiveS}, named{"transfer: layer_s", &t.LayerS},
-		named{"transfer: wake_s", &t.WakeS},
-		named{"transfer: turn_s", &t.TurnS}, named{"transfer: stall_s", &t.StallS})
+		named{"transfer: receive_s", &t.ReceiveS})
 }
 
 // validate is Validate of layer i, and the most bytes that it holds.

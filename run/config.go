@@ -12,7 +12,6 @@ import (
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
-	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire"
@@ -111,8 +110,6 @@ type Config struct {
 
 	decide func(p *schedule.Program, workers []int, o machine.Options) (gate, error) // who may start; nil: a machine.Process
 
-	// Watch looks on at what the layers of a stage do; nil: nobody does.
-	Watch func(stage int) stage.Watch
 }
 
 // Result is what a run leaves.

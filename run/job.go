@@ -92,9 +92,6 @@ func (j *job) stageConfig(dev engine.Device, at position) stage.Config {
 		Device: dev, Float: j.engine.Float(), Graph: j.graph, First: p.FirstLayer, Last: p.LastLayer,
 		Layers: j.layers, Seed: j.config.Seed, States: j.optimizer.States(), Segment: p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1),
 	}
-	if j.config.Watch != nil {
-		c.Watch = j.config.Watch(int(at.stage))
-	}
 	if at.pipeline > 0 && at.pipeline == j.shown() {
 		c.States = nil // the reference has no optimizer
 	}

@@ -17,7 +17,7 @@ func TrainPipeline(e engine.Engine, on *place.Policy) func(context.Context, meas
 	return func(ctx context.Context, of measure.Pipeline) (*trace.Timeline, error) {
 		m := of.Model
 		res, err := Train(ctx, Config{
-			Model: m, Engine: e, Place: on, Data: Data{Train: of.Samples}, Watch: of.Watch,
+			Model: m, Engine: e, Place: on, Data: Data{Train: of.Samples},
 			Plan: &plan.Plan{
 				Version: plan.Version, Model: m.Name, ModelID: m.ID(), Replication: string(schedule.RoundRobin),
 				MicroBatch: 1, MicroBatches: of.MicroBatches, Schedule: "1f1b", Weights: string(schedule.Sync),

@@ -35,26 +35,7 @@ func AtMostBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	return peaks, nil
 }
 
-// BehindBytes is, by worker, the peak of a simulation in which its forwards and backwards take this many times as long,
-// and nobody else's: cores of one machine differ by such a factor for seconds at a time, and the messages of
-// others then lie with the worker that falls behind. In every step it is besides kept for StallS from one computation
-// of each kind, a stage's first, behind which the most can pile up: messages that come meanwhile meet what
-// that computation holds for a moment. Where a stage is so light that it waits for the others all the
-// same, and they take longer than that, none do.
-func BehindBytes(p *schedule.Program, costs Costs, slower float64, o Options) ([]int64, error) {
-	peaks := make([]int64, p.Workers)
-	for w := range p.Workers {
-		o.slowWorker, o.slowBy = w, slower
-		_, sum, err := Run(p, costs, o)
-		if err != nil {
-			return nil, fmt.Errorf("sim: worker %d %g times as slow: %w", w, slower, err)
-		}
-		peaks[w] = sum.PeakBytes[w]
-	}
-	return peaks, nil
-}
-
-// EvaluationBytes is the same of an evaluation between two steps of a Program that trains: by worker, more than
+// EvaluationBytes is AtMostBytes of an evaluation between two steps of a Program that trains: by worker, more than
 // which no timing makes it hold. Every replica of every stage keeps its parameters, buffers and optimizer states, those of
 // all pipelines; gradients there are none. It is of the pipeline that evaluations show, the reference of several.
 func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
@@ -96,7 +77,7 @@ func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 // onlyOn is the costs with no time for what workers other than w compute, nor for what is on its way.
 func (c *Costs) onlyOn(p *schedule.Program, w int) Costs {
 	out := *c
-	out.Transfer, out.DispatchS, out.SendS, out.ReceiveS, out.WakeS, out.IssueS, out.StallS = nil, 0, 0, 0, 0, 0, 0
+	out.Transfer, out.DispatchS, out.SendS, out.ReceiveS, out.IssueS = nil, 0, 0, 0, 0
 	out.Stages = make([][]StageCost, p.Stages)
 	for _, stages := range p.Placement {
 		for s, on := range stages {

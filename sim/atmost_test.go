@@ -118,49 +118,4 @@ func TestAtMostBytesOfAWaitingStage(t *testing.T) {
 	if sum.PeakBytes[0] != 207 || most[0] != 214 {
 		t.Errorf("stage 0 holds %d bytes, at most %d; want 207 and 214", sum.PeakBytes[0], most[0])
 	}
-	// Twice as slow it waits all the same; kept from one backward for longer than stage 1 takes for the
-	// next micro-batch, it does not.
-	for stall, want := range map[float64]int64{0: 207, 20: 207, 40: 214} {
-		costs.StallS = stall
-		behind, err := BehindBytes(p, costs, 2, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if behind[0] != want {
-			t.Errorf("kept from a backward for %v s stage 0 holds %d bytes; want %d", stall, behind[0], want)
-		}
-		if _, sum, err = Run(p, costs, Options{}); err != nil || sum.PeakBytes[0] != 207 {
-			t.Errorf("%d bytes where nobody is kept from anything: %v", sum.PeakBytes[0], err)
-		}
-	}
-}
-
-// TestEveryReplicaIsKeptFromAComputation: of a stage whose replicas take turns, one alone has the first micro-batch. Three
-// pipelines that share nothing hold the same, and each that is kept from a backward holds one gradient more.
-func TestEveryReplicaIsKeptFromAComputation(t *testing.T) {
-	p, err := family.Generate("1f1b", schedule.Settings{
-		Placement: schedule.Replicated(2, 3), MicroBatches: 12, Replication: schedule.RoundRobin,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p, err = lower.Lower(p, lower.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	costs := Uniform(2, 1, 2, 0)
-	costs.OneMemory, costs.StallS = func(int, int) bool { return true }, 40
-	costs.Stages[1][0].ForwardS, costs.Stages[1][0].BackwardS = 10, 20
-	for s := range costs.Stages {
-		costs.Stages[s][0].SavedBytes = 100
-	}
-	costs.Stages[0][0].ActivationBytes, costs.Stages[1][0].InputBytes, costs.Stages[1][0].GradientBytes = 7, 7, 7
-	behind, err := BehindBytes(p, costs, 2, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, w := range p.Placement[0][0] {
-		if behind[w] != 214 {
-			t.Errorf("worker %d, of the first stage, holds %d bytes; want 214", w, behind[w])
-		}
-	}
 }

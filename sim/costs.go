@@ -52,15 +52,11 @@ type Costs struct {
 	// nil is never.
 	Streams func(worker int) bool
 	// DispatchS is what the runtime adds to each computation; SendS and ReceiveS are what a worker spends on giving a
-	// message away, which is on its way from the beginning of that, and on taking one that has come. WakeS is
-	// added to the first computation after each wait.
-	DispatchS, SendS, ReceiveS, WakeS float64
+	// message away, which is on its way from the beginning of that, and on taking one that has come.
+	DispatchS, SendS, ReceiveS float64
 	// IssueS is what a host spends on giving its device a computation; 0 is a device that is its own host. It is
 	// above 0, or Options.Ahead is, where devices run behind their hosts.
 	IssueS float64
-	// StallS is for how long a worker may be kept from a computation now and then. Simulated steps have none of it;
-	// BehindBytes has.
-	StallS float64
 	// Cores is how many cores the workers share where Options does not say; 0 gives each its own.
 	Cores int
 	// PaceSpread is by what part of the workers' mean one of them is behind it at a time, for longer than a step. Expect
@@ -135,7 +131,7 @@ func (c *Costs) check(p *schedule.Program) error {
 	for _, f := range []struct {
 		name  string
 		value float64
-	}{{"dispatch", c.DispatchS}, {"a send", c.SendS}, {"a receive", c.ReceiveS}, {"waking", c.WakeS}, {"issuing a computation", c.IssueS}, {"a stall", c.StallS}, {"the slowest worker behind the mean", c.PaceSpread}} {
+	}{{"dispatch", c.DispatchS}, {"a send", c.SendS}, {"a receive", c.ReceiveS}, {"issuing a computation", c.IssueS}, {"the slowest worker behind the mean", c.PaceSpread}} {
 		if bad(f.value) {
 			return fmt.Errorf("sim: %s is %v; it must be a number, 0 or more", f.name, f.value)
 		}

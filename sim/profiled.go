@@ -44,7 +44,7 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 	}
 	if p.Transfer != nil {
 		t := p.Transfer
-		out.DispatchS, out.SendS, out.ReceiveS, out.WakeS, out.StallS = t.DispatchS, t.SendS, t.ReceiveS, t.WakeS, t.StallS
+		out.DispatchS, out.SendS, out.ReceiveS = t.DispatchS, t.SendS, t.ReceiveS
 	}
 	known := layerCosts{p: p, of: map[layerSize][]profile.Cost{}}
 	for s := range pl.Stages {
@@ -119,15 +119,10 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, devi
 		return StageCost{}, fmt.Errorf("sim: stage %d: %w", s, err)
 	}
 	var out StageCost
-	layerS := 0.0
-	if p.Transfer != nil {
-		layerS = p.Transfer.LayerS
-	}
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
 		cost := &costs[l]
 		bare, again := cost.Again()
-		forward, backward := cost.ForwardS+layerS, cost.BackwardS+layerS
-		bare, again = bare+layerS, again+2*layerS
+		forward, backward := cost.ForwardS, cost.BackwardS
 		out.EvaluateS += cost.FeedS + bare
 		if st.Recompute.Again() {
 			out.ForwardS += cost.FeedS + bare
@@ -138,8 +133,8 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, devi
 			out.BackwardS += backward
 		}
 		if cost.BackwardInputS != nil && cost.BackwardWeightS != nil {
-			out.InputS += *cost.BackwardInputS + layerS
-			out.WeightS += *cost.BackwardWeightS + layerS
+			out.InputS += *cost.BackwardInputS
+			out.WeightS += *cost.BackwardWeightS
 		} else {
 			out.InputS += backward
 		}

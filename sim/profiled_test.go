@@ -136,11 +136,11 @@ func TestRecomputeTradesTimeForMemory(t *testing.T) {
 	}
 }
 
-// What a profile has measured beside layers' times: a layer takes longer in a pipeline whenever it runs, inputs are
+// What a profile has measured beside layers' times: inputs are
 // copied once a forward, and computing again is as long as it was measured, not a forward more.
 func TestWhatInstructionsTakeBeside(t *testing.T) {
 	p := chain()
-	p.Transfer = &profile.Transfer{DispatchS: 1, SendS: 2, ReceiveS: 3, LayerS: 0.5, WakeS: 4}
+	p.Transfer = &profile.Transfer{DispatchS: 1, SendS: 2, ReceiveS: 3}
 	for l := range p.Layers {
 		for i := range p.Layers[l].Costs {
 			c := &p.Layers[l].Costs[i]
@@ -159,17 +159,17 @@ func TestWhatInstructionsTakeBeside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.DispatchS != 1 || c.SendS != 2 || c.ReceiveS != 3 || c.WakeS != 4 {
-		t.Errorf("%v %v %v %v", c.DispatchS, c.SendS, c.ReceiveS, c.WakeS)
+	if c.DispatchS != 1 || c.SendS != 2 || c.ReceiveS != 3 {
+		t.Errorf("%v %v %v", c.DispatchS, c.SendS, c.ReceiveS)
 	}
 	pl.Stages[0].Recompute, pl.Stages[1].Recompute = plan.KeepInput, plan.KeepInput
 	again, err := CostsOf(p, local(2), pl)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for s, st := range pl.Stages {
+	for s := range pl.Stages {
 		plain, got, thrice := without.Stages[s][0], c.Stages[s][0], again.Stages[s][0]
-		extra, fed := 0.5*float64(st.LastLayer-st.FirstLayer+1), 0.0
+		fed := 0.0
 		if s == 0 {
 			fed = 0.125
 		}
@@ -178,12 +178,12 @@ func TestWhatInstructionsTakeBeside(t *testing.T) {
 				t.Errorf("stage %d: %s takes %v s, want %v", s, what, got, want)
 			}
 		}
-		same("a forward", got.ForwardS, plain.ForwardS+extra+fed)
-		same("a backward", got.BackwardS, plain.BackwardS+extra)
-		same("an evaluation", got.EvaluateS, plain.ForwardS/2+extra+fed)
-		same("a forward that keeps nothing", thrice.ForwardS, plain.ForwardS/2+extra+fed)
-		same("a backward that computes again", thrice.BackwardS, plain.ForwardS/4+plain.BackwardS+2*extra)
-		same("what computing again adds to the first half", thrice.InputS-got.InputS, plain.ForwardS/4+extra)
+		same("a forward", got.ForwardS, plain.ForwardS+fed)
+		same("a backward", got.BackwardS, plain.BackwardS)
+		same("an evaluation", got.EvaluateS, plain.ForwardS/2+fed)
+		same("a forward that keeps nothing", thrice.ForwardS, plain.ForwardS/2+fed)
+		same("a backward that computes again", thrice.BackwardS, plain.ForwardS/4+plain.BackwardS)
+		same("what computing again adds to the first half", thrice.InputS-got.InputS, plain.ForwardS/4)
 	}
 }
 

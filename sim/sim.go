@@ -25,9 +25,6 @@ type Options struct {
 	Pace []float64
 	// lasting has what an instruction holds for a moment meet what arrives while it runs.
 	lasting bool
-	// slowBy is how many times as long slowWorker's forwards and backwards take; 0 is once.
-	slowWorker int
-	slowBy     float64
 }
 
 // Over is the first instruction, with absolute ids, in which a worker holds more than it has. Of a
@@ -106,14 +103,9 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 	return s.timeline(), s.summary(), nil
 }
 
-// leastWaitS is what rounding may make of no wait.
-const leastWaitS = 1e-9
-
 // workerState is one worker in the simulation.
 type workerState struct {
 	running   bool
-	waited    bool // and has computed nothing since but an update
-	stalled   bool // is kept from the computation that runs
 	ended     bool
 	reached   float64 // when the head became the head
 	started   float64
@@ -140,7 +132,6 @@ type state struct {
 	workers   []workerState
 	places    []int              // number of the first replica of each stage of each pipeline
 	gradients []gathered         // by place
-	stalled   map[firstOf]int    // the last step in which slowWorker was kept from one
 	links     map[[2]int]float64 // when each link is free again
 	pending   []transfer         // that wait for their two devices, first come first served
 	joined    map[schedule.Instruction]*gathering
@@ -157,7 +148,7 @@ type state struct {
 func newState(p *schedule.Program, costs Costs, o Options) *state {
 	s := &state{
 		p: p, costs: costs, o: o, gate: o.Gate, behind: o.Ahead > 0 || costs.IssueS > 0, workers: make([]workerState, p.Workers),
-		stalled: map[firstOf]int{}, links: map[[2]int]float64{}, joined: map[schedule.Instruction]*gathering{},
+		links: map[[2]int]float64{}, joined: map[schedule.Instruction]*gathering{},
 		several: map[schedule.Instruction]int{}, marks: map[int]*trace.StepMark{},
 		per: max(1, p.MicroBatches/max(1, p.Period)),
 	}
@@ -204,7 +195,6 @@ func (s *state) advance(w int) {
 		s.gate.Start(w)
 		s.count++
 		me.running, me.started = true, s.now
-		me.waited = me.waited || s.now > me.reached+leastWaitS
 		if s.behind && forDevice(in) {
 			s.host(w, in)
 			continue
@@ -300,10 +290,9 @@ func (s *state) issued(w int, in schedule.Instruction, done bool) {
 func (s *state) executed(w int, in schedule.Instruction) {
 	me := &s.workers[w]
 	if in.Kind.IsCompute() {
-		if s.o.lasting || me.stalled {
+		if s.o.lasting {
 			s.touch(w, s.inside(in))
 		}
-		me.stalled = false
 		me.busy += s.now - me.started
 		me.device.computing = false
 		s.markEnd(w, in)
@@ -360,36 +349,7 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 	if s.o.Pace != nil {
 		takes *= s.o.Pace[w]
 	}
-	if s.o.slowBy > 0 && w == s.o.slowWorker {
-		takes *= s.o.slowBy
-	}
-	if s.workers[w].stalled = s.stalls(w, in); s.workers[w].stalled {
-		takes += s.costs.StallS
-	}
-	if me := &s.workers[w]; me.waited {
-		me.waited, takes = false, takes+s.costs.WakeS
-	}
 	return takes + s.costs.DispatchS, false
-}
-
-// stalls says whether a computation that begins is one that StallS is added to: a stage's first of its kind in a
-// step. That is not everywhere the first micro-batch's, which under round robin only one replica has.
-func (s *state) stalls(w int, in schedule.Instruction) bool {
-	if s.o.slowBy == 0 || w != s.o.slowWorker || s.costs.StallS == 0 {
-		return false
-	}
-	of, step := firstOf{s.placeOf(in), in.Kind}, s.stepOf(in)
-	if before, ok := s.stalled[of]; ok && before >= step {
-		return false
-	}
-	s.stalled[of] = step
-	return true
-}
-
-// firstOf is one kind of computation of a replica of a stage.
-type firstOf struct {
-	place int
-	kind  schedule.Kind
 }
 
 // compute notes that a worker's device is taken by a computation.

@@ -67,19 +67,6 @@ func (l *longest) passes(w, i int) float64 {
 		return l.c.SendS
 	case schedule.RF, schedule.RB:
 		return l.c.ReceiveS
-	case schedule.F, schedule.B, schedule.I, schedule.W, schedule.EV:
-		for j := i; j >= 0; j-- {
-			before := 0.0
-			if j > 0 {
-				before = l.end(w, j-1)
-			}
-			if l.start(w, j) > before+leastWaitS {
-				return l.c.WakeS
-			}
-			if j > 0 && l.lists[w][j-1].Kind.IsCompute() && l.lists[w][j-1].Kind != schedule.U {
-				return 0
-			}
-		}
 	}
 	return 0
 }
@@ -254,7 +241,7 @@ func randomCase(t *rapid.T) (*schedule.Program, Costs) {
 func drawBesides(t *rapid.T, c *Costs) {
 	if rapid.Bool().Draw(t, "besides") {
 		some := rapid.SampledFrom([]float64{0, 0.0625, 0.75})
-		c.SendS, c.ReceiveS, c.WakeS = some.Draw(t, "send"), some.Draw(t, "receive"), some.Draw(t, "wake")
+		c.SendS, c.ReceiveS = some.Draw(t, "send"), some.Draw(t, "receive")
 	}
 }
 

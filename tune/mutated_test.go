@@ -99,7 +99,7 @@ func sixProfile() *profile.Profile {
 	p := &profile.Profile{Version: profile.Version, Model: "three", ModelID: "x", Source: "measured",
 		OptimizerStates: 1, PaceSpread: 0.01,
 		Transfer: &profile.Transfer{LatencyS: 1e-5, BandwidthBytesPerSecond: 1e9, AllReduceBytesPerSecond: 1e9,
-			AllReduceWorkers: 2, DispatchS: 1e-6, TurnS: 1e-6, StallS: 1e-3}}
+			AllReduceWorkers: 2, DispatchS: 1e-6, SendS: 1e-6, ReceiveS: 1e-6}}
 	for i := range 3 {
 		l := profile.Layer{Name: fmt.Sprint("l", i), Kind: "linear", From: []int{i - 1}, TiedTo: -1, ParameterBytes: 1000,
 			BufferBytes: 8, UpdateS: 1e-5}
