@@ -1,0 +1,250 @@
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// oneOfEach is a message of every kind, with every field set.
+func oneOfEach() []Message {
+	in := schedule.Instruction{Stage: 2, Kind: schedule.RB, Micro: 7, Replica: 1, Pipeline: 3}
+	bodies := []Body{
+		Load{Program: "millrace program 1\nname \"x\"", Base: 3}, Evaluate{Program: "p", Base: 4}, Save{Program: "p", Base: 5, Dir: "/a b/\u2028"},
+		Stop{}, Begun{Minibatch: -1}, Limit{Minibatches: 9}, Reached{Drain: 1, Workers: 2}, Release{Drain: 1},
+		Step{
+			Step: 8, StartS: 0.1, EndS: 1e-300, BusyS: []float64{math.Nextafter(0.3, 1), math.MaxFloat64}, PeakBytes: []int64{1 << 60, 2},
+			LiveBytes: []int64{3, 4}, Losses: []Loss{{Index: 3, Value: -math.SmallestNonzeroFloat64}},
+		},
+		Result{Parts: []Tested{{Index: 1, Rows: 2, Loss: 1.0 / 3, Correct: 2}}, Apart: 0.1},
+		Saved{Files: []File{{Name: "stage-000.safetensors", Bytes: 9, CRC32C: "00ff00ff", Tensors: 3}}, Updates: map[string]int{"dense": 4}},
+		Ended{Minibatches: 4, Refused: &Failed{Process: 1, Text: "norm", Class: "not finite"}, PeakBytes: []int64{5}},
+		Ready{BeganNs: 1 << 61}, Beat{},
+		Needs{
+			QuietS: 0.25, Running: true, Ended: true, Stuck: true,
+			Waits: []Wait{{Worker: 1, At: in, Lack: machine.Message, For: "p3/1SB7@r1", Peer: 2, Waited: time.Second, Since: time.Minute}},
+		},
+		Failed{Process: 2, Text: "line\nline", Class: "c"}, Leave{},
+		Left{Leaked: 1, PeakBytes: []int64{7}, Failed: &Failed{Text: "late"}, Timeline: &trace.Timeline{Version: 1, Source: "run", Events: []trace.Event{}}},
+	}
+	var all []Message
+	for i, b := range bodies {
+		all = append(all, Message{N: uint64(i + 1), From: i % 3, Epoch: uint32(i), Body: b})
+	}
+	return all
+}
+
+// What is written is read back to the last bit, one line each; every kind of message is among those tried.
+func TestMessagesAreReadBack(t *testing.T) {
+	seen := map[string]bool{}
+	for _, m := range oneOfEach() {
+		text, err := Encode(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.IndexByte(text, '\n') != len(text)-1 {
+			t.Errorf("%s is not one line: %q", m.Body.kind(), text)
+		}
+		back, err := Decode(text[:len(text)-1])
+		if err != nil || !reflect.DeepEqual(back, m) {
+			t.Errorf("%q was read back as %+v, %v", text, back, err)
+		}
+		seen[m.Body.kind()] = true
+	}
+	if len(seen) != len(readers) {
+		t.Errorf("%d kinds are tried of %d", len(seen), len(readers))
+	}
+	if _, err := Encode(Message{Body: Step{StartS: math.NaN()}}); err == nil {
+		t.Error("a time that is no number was written")
+	}
+	if _, err := Encode(Message{Body: Load{Program: strings.Repeat("x", MaxLine)}}); err == nil {
+		t.Error("a message over the limit was written")
+	}
+}
+
+func TestWhatIsNoMessageIsRefused(t *testing.T) {
+	for text, says := range map[string]string{
+		``:     "a message of 0 bytes",
+		`null`: `of kind ""`,
+		`{}`:   `of kind ""`,
+		`[1]`:  "cannot unmarshal",
+		`{"n":1,"from":0,"kind":"stop","body":{}} {}`:                    "more behind it",
+		`{"n":1,"from":0,"kind":"stop","body":{},"x":1}`:                 `unknown field "x"`,
+		`{"n":1,"from":0,"kind":"stop","body":{"x":1}}`:                  `message 1 of process 0, stop: json: unknown field "x"`,
+		`{"n":1,"from":0,"kind":"stop"}`:                                 "EOF",
+		`{"n":1,"from":-1,"kind":"stop","body":{}}`:                      "from process -1",
+		`{"n":-1,"from":0,"kind":"stop","body":{}}`:                      "cannot unmarshal",
+		`{"n":1,"from":0,"kind":"dance","body":{}}`:                      `of kind "dance"`,
+		`{"n":1,"from":0,"kind":"begun","body":{"minibatch":1.5}}`:       "cannot unmarshal",
+		`{"n":1,"from":0,"kind":"needs","body":{"waits":[{"at":"F0"}]}}`: "no stage number",
+	} {
+		if m, err := Decode([]byte(text)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %+v, %v; want something about %q", text, m, err, says)
+		}
+	}
+}
+
+// Whatever is read is written as what is read again.
+func FuzzDecode(f *testing.F) {
+	for _, m := range oneOfEach() {
+		text, err := Encode(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text[:len(text)-1])
+	}
+	f.Add([]byte(`{"n":1,"from":0,"kind":"left","body":{"timeline":{"events":[{"lane":9}]}}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		m, err := Decode(text)
+		if err != nil {
+			return
+		}
+		written, err := Encode(m)
+		if err != nil {
+			t.Fatalf("%+v was read and cannot be written: %v", m, err)
+		}
+		again, err := Decode(written[:len(written)-1])
+		if err != nil {
+			t.Fatalf("%q was written and cannot be read: %v", written, err)
+		}
+		one, _ := json.Marshal(m.Body)
+		other, _ := json.Marshal(again.Body)
+		if !bytes.Equal(one, other) || m.N != again.N || m.From != again.From || m.Epoch != again.Epoch {
+			t.Fatalf("%+v was read again as %+v", m, again)
+		}
+	})
+}
+
+// ends are the two ends of a Link of each sort.
+func ends() map[string]func() (a, b Link) {
+	return map[string]func() (a, b Link){
+		"pair": Pair,
+		"stream": func() (a, b Link) {
+			x, y := net.Pipe()
+			return Over(x), Over(y)
+		},
+	}
+}
+
+// heard collects what comes over a Link.
+type heard struct {
+	mu   sync.Mutex
+	all  []Message
+	end  error
+	done chan struct{}
+}
+
+func hear(l Link) *heard {
+	h := &heard{done: make(chan struct{})}
+	l.Start(func(m Message, err error) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if err != nil {
+			h.end = err
+			close(h.done)
+			return
+		}
+		h.all = append(h.all, m)
+	})
+	return h
+}
+
+func TestLinksKeepOrder(t *testing.T) {
+	for name, make := range ends() {
+		a, b := make()
+		const n = 500
+		early := Message{N: 1, Body: Stop{}}
+		if err := a.Send(early); err != nil { // before anybody listens
+			t.Fatal(name, err)
+		}
+		atA, atB := hear(a), hear(b)
+		var sending sync.WaitGroup
+		sending.Go(func() {
+			for i := range n {
+				if err := a.Send(Message{N: uint64(i + 2), Body: Begun{Minibatch: i}}); err != nil {
+					t.Error(name, err)
+				}
+			}
+		})
+		for i := range n {
+			if err := b.Send(Message{N: uint64(i + 1), From: 1, Body: Limit{Minibatches: i}}); err != nil {
+				t.Error(name, err)
+			}
+		}
+		sending.Wait()
+		if err := a.Close(); err != nil { // what was sent before still comes
+			t.Error(name, err)
+		}
+		<-atB.done
+		if err := b.Close(); err != nil {
+			t.Error(name, err)
+		}
+		<-atA.done
+		if len(atB.all) != n+1 || !errors.Is(atB.end, ErrClosed) || !errors.Is(atA.end, ErrClosed) {
+			t.Fatalf("%s: %d messages of %d came, and then %v; %v", name, len(atB.all), n+1, atB.end, atA.end)
+		}
+		for i, m := range atB.all {
+			if m.N != uint64(i+1) {
+				t.Fatalf("%s: message %d came as number %d", name, m.N, i+1)
+			}
+		}
+		if name == "pair" && len(atA.all) != n {
+			t.Errorf("%s: %d messages of %d came back", name, len(atA.all), n)
+		}
+		if err := a.Send(early); !errors.Is(err, ErrClosed) {
+			t.Errorf("%s: a closed link takes a message: %v", name, err)
+		}
+		if err := a.Close(); err != nil {
+			t.Errorf("%s: closed twice: %v", name, err)
+		}
+	}
+}
+
+// A line that is no message ends the Link that it comes over with what is wrong with it.
+func TestABrokenLineEndsTheLink(t *testing.T) {
+	x, y := net.Pipe()
+	l := Over(x)
+	h := hear(l)
+	go io.WriteString(y, `{"n":1,"from":0,"kind":"stop","body":{}}`+"\nnonsense\n")
+	<-h.done
+	if len(h.all) != 1 || h.end == nil || !strings.Contains(h.end.Error(), "a message of 8 bytes") {
+		t.Errorf("%v, and then %v", h.all, h.end)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	y.Close()
+}
+
+// Sending waits for nobody: the other end does not read, and then is gone.
+func TestSendingDoesNotWait(t *testing.T) {
+	x, y := net.Pipe()
+	l := Over(x)
+	for i := range 1000 {
+		if err := l.Send(Message{N: uint64(i + 1), Body: Load{Program: strings.Repeat("p", 1000)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	y.Close()
+	for deadline := time.Now().Add(5 * time.Second); l.Send(Message{Body: Stop{}}) == nil; {
+		if time.Now().After(deadline) {
+			t.Fatal("the other end is gone, and messages are still taken")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}

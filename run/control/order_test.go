@@ -1,0 +1,208 @@
+package control
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// follows is a leader of two processes that are ready, with Program 1 under way, and what they said so far.
+func follows(t *testing.T) *Leader {
+	t.Helper()
+	l := NewLeader(2, 3)
+	for p := range 2 {
+		if _, err := l.Receive(Message{N: 1, From: p, Body: Ready{}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Begin(Load{}, 1)
+	return l
+}
+
+func TestALeaderRefusesWhatIsOutOfOrder(t *testing.T) {
+	ended := Message{N: 2, Epoch: 1, Body: Ended{}}
+	for says, messages := range map[string][]Message{
+		"from process 2 of 2":                {{N: 1, From: 2, Body: Ready{}}},
+		"its last one was number 1":          {{N: 3, Epoch: 1, Body: Ended{}}},
+		"it was ready before":                {{N: 2, Body: Ready{}}},
+		"program 1 is the last":              {{N: 2, Epoch: 2, Body: Ended{}}},
+		"it has ended the program":           {ended, {N: 3, Epoch: 1, Body: Step{}}},
+		"nobody asked":                       {{N: 2, Epoch: 1, Body: Begun{}}},
+		"nobody was told to leave":           {{N: 2, Epoch: 1, Body: Left{}}},
+		"a process does not say this":        {{N: 2, Epoch: 1, Body: Limit{}}},
+		"4 workers have come to drain 0":     {{N: 2, Epoch: 1, Body: Reached{Workers: 4}}},
+		"3 workers are at drain 1; the next": {{N: 2, Epoch: 1, Body: Reached{Drain: 1, Workers: 3}}},
+	} {
+		l := follows(t)
+		var err error
+		for _, m := range messages {
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = l.Receive(m)
+		}
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: %v; want something about %q", messages, err, says)
+		}
+	}
+}
+
+func TestAFollowerRefusesWhatIsOutOfOrder(t *testing.T) {
+	load := Message{N: 1, Epoch: 1, Body: Load{}}
+	for says, messages := range map[string][]Message{
+		"its last one was number 0":     {{N: 2, Epoch: 1, Body: Load{}}},
+		"it says that it is process 1":  {{N: 1, From: 1, Epoch: 1, Body: Load{}}},
+		"program 0 is under way: false": {{N: 1, Epoch: 2, Body: Load{}}},
+		"program 1 is under way: true":  {load, {N: 2, Epoch: 2, Body: Save{}}},
+		"program 1 is the last":         {load, {N: 2, Epoch: 2, Body: Stop{}}},
+		"it answers no stop":            {load, {N: 2, Epoch: 1, Body: Limit{}}},
+		"no program is under way":       {{N: 1, Body: Release{}}},
+		"a leader does not say this":    {load, {N: 2, Epoch: 1, Body: Ended{}}},
+	} {
+		f := NewFollower(1)
+		var err error
+		for _, m := range messages {
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = f.Receive(m)
+		}
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: %v; want something about %q", messages, err, says)
+		}
+	}
+	f := NewFollower(0)
+	for i, m := range []Message{load, {N: 2, Epoch: 1, Body: Stop{}}, {N: 3, Epoch: 1, Body: Stop{}}, {N: 4, Epoch: 1, Body: Failed{}}, {N: 5, Epoch: 1, Body: Beat{}}, {N: 6, Epoch: 1, Body: Leave{}}} {
+		do, err := f.Receive(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if carriedOut := i != 2 && i != 4; (do != nil) != carriedOut { // a second Stop, and anything behind a failure
+			t.Errorf("message %d, %T: to be done: %v", i+1, m.Body, do)
+		}
+	}
+}
+
+// A stall is where every process has been quiet for so long, computes nothing, and not all lists have ended.
+func TestStallsAreOfAllProcesses(t *testing.T) {
+	waits := []Wait{{Worker: 1}}
+	for _, c := range []struct {
+		name    string
+		needs   [2]Needs
+		stalled bool
+	}{
+		{"both quiet", [2]Needs{{QuietS: 5, Waits: waits}, {QuietS: 6}}, true},
+		{"one has ended", [2]Needs{{QuietS: 5, Waits: waits}, {QuietS: 6, Ended: true}}, true},
+		{"both have ended", [2]Needs{{QuietS: 5, Ended: true}, {QuietS: 6, Ended: true}}, false},
+		{"one was not quiet for long", [2]Needs{{QuietS: 5}, {QuietS: 3.9}}, false},
+		{"one computes", [2]Needs{{QuietS: 5, Running: true}, {QuietS: 6}}, false},
+		{"one is stuck alone", [2]Needs{{Stuck: true, Waits: waits}, {QuietS: 6}}, true},
+	} {
+		l := follows(t)
+		l.Beat()
+		if l.Beat() != nil || !slices.Equal(l.Silent(), []int{0, 1}) {
+			t.Errorf("%s: asked again before all have answered; silent: %v", c.name, l.Silent())
+		}
+		for p, n := range c.needs {
+			if _, _, stalled := l.Stalled(4); stalled && p == 0 {
+				t.Errorf("%s: stalled before anybody has answered", c.name)
+			}
+			if _, err := l.Receive(Message{N: 2, From: p, Epoch: 1, Body: n}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		quietS, said, stalled := l.Stalled(4)
+		if stalled != c.stalled || stalled && len(said) != 1 || stalled && !c.needs[0].Stuck && quietS != 5 || len(l.Silent()) > 0 {
+			t.Errorf("%s: stalled: %v, for %v s, %v", c.name, stalled, quietS, said)
+		}
+	}
+}
+
+// A loss is the sum of its parts in their order, whichever process each is of and in whatever order they come: the
+// same bits. A step runs from the first start to the last end on the leader's clock.
+func TestStepsAreAddedUpInOrder(t *testing.T) {
+	const workers, slices_, steps = 5, 12, 20
+	g := rand.New(rand.NewPCG(1, 2))
+	for range 50 {
+		of := split(g, workers, 1+g.IntN(workers))
+		processes := slices.Max(of) + 1
+		by := make([][]int, processes)
+		for k, p := range of {
+			by[p] = append(by[p], k)
+		}
+		shift := make([]float64, processes)
+		for p := 1; p < processes; p++ {
+			shift[p] = float64(g.IntN(100)) - 50
+		}
+		losses := make([][]float64, steps)
+		var queue []Message // parts in order within a process, drawn among them
+		next := make([]int, processes)
+		for n := range steps {
+			for range slices_ {
+				losses[n] = append(losses[n], g.NormFloat64()*float64(uint64(1)<<g.IntN(40)))
+			}
+		}
+		owner := make([]int, slices_)
+		for i := range owner {
+			owner[i] = g.IntN(processes)
+		}
+		for len(queue) < steps*processes {
+			p := g.IntN(processes)
+			n := next[p]
+			if n == steps {
+				continue
+			}
+			next[p]++
+			s := Step{Step: n, StartS: float64(10*n+p) - shift[p], EndS: float64(10*n+15+p) - shift[p]}
+			for _, k := range by[p] {
+				s.BusyS, s.PeakBytes = append(s.BusyS, float64(k)), append(s.PeakBytes, int64(100*n+k))
+			}
+			for _, i := range g.Perm(slices_) {
+				if owner[i] == p {
+					s.Losses = append(s.Losses, Loss{i, losses[n][i]})
+				}
+			}
+			queue = append(queue, Message{From: p, Body: s})
+		}
+		progress := NewProgress(by, slices_)
+		done, took := 0, 0.0
+		for _, m := range queue {
+			f, whole, err := progress.Add(m.From, m.Body.(Step), shift[m.From])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !whole {
+				continue
+			}
+			want := 0.0
+			for _, l := range losses[done] {
+				want += l
+			}
+			last := float64(10*done + 14 + processes)
+			wantTook := last - max(float64(10*done), float64(10*(done-1)+14+processes))
+			if done == 0 {
+				wantTook = last
+			}
+			if f.Step != done || f.Loss != want || f.BusyS != 0+1+2+3+4 || f.TookS != wantTook {
+				t.Fatalf("step %d: %+v; the loss is %v, it took %v", done, f, want, wantTook)
+			}
+			done++
+			took += wantTook
+		}
+		if done != steps || progress.TookS != took || progress.BusyS != steps*10 || progress.PeakBytes[4] != 100*(steps-1)+4 {
+			t.Fatalf("%d steps of %d: %+v", done, steps, progress)
+		}
+	}
+	progress := NewProgress([][]int{{0}, {1}}, 2)
+	for name, s := range map[string]Step{
+		"has loss 2; there are 2":      {BusyS: []float64{1}, PeakBytes: []int64{1}, Losses: []Loss{{2, 1}}},
+		"has loss -1; there are 2":     {BusyS: []float64{1}, PeakBytes: []int64{1}, Losses: []Loss{{-1, 1}}},
+		"what 2 workers did; it has 1": {BusyS: []float64{1, 2}, PeakBytes: []int64{1}},
+		"what 0 workers have held":     {BusyS: []float64{1}},
+	} {
+		if _, _, err := progress.Add(1, s, 0); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%+v: %v; want something about %q", s, err, name)
+		}
+	}
+}
