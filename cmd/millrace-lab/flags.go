@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/spf13/cobra"
 
@@ -20,9 +19,6 @@ type measuring struct {
 	stepsFlag string
 	stepsDoc  string // where the flag's 0 stands for a number that is found out
 }
-
-// leastRepeats is how many measurements an interval of 95 % of their median takes.
-const leastRepeats = 6
 
 // add gives a command flags for those counts that are not 0, with them as defaults; that of the
 // steps is called stepsFlag, because --steps of a job is something else.
@@ -69,16 +65,4 @@ func (m *measuring) check(c *cobra.Command, leastSteps int, why string) error {
 		}
 	}
 	return nil
-}
-
-// What a visit takes by itself: what has just stood still finds its caches cold for a third of a second.
-const (
-	visitS    = 1.5
-	mostSteps = 400
-	untilDoc  = "training steps of a visit (default: as many as take 1.5 s)"
-)
-
-// visitSteps is how many steps that take stepS each make a visit, so many at least.
-func visitSteps(stepS float64, least int) int {
-	return max(least, int(math.Ceil(min(visitS/stepS, mostSteps))))
 }

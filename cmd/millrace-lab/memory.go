@@ -57,14 +57,6 @@ activations. With --out it draws them too.`,
 	return c
 }
 
-// held is what a schedule holds with so many micro-batches in a step.
-type held struct {
-	Schedule     string  `json:"schedule"`
-	MicroBatches int     `json:"micro_batches"`
-	Predicted    []int64 `json:"predicted_bytes"` // by worker
-	Measured     []int64 `json:"measured_bytes"`
-}
-
 func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
 	slices.Sort(f.counts)
 	f.counts = slices.Compact(f.counts)

@@ -1,38 +1,15 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
-	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/profile"
 )
-
-// planned is how long one planner took for one question.
-type plannedIn struct {
-	Model    string  `json:"model"`
-	Layers   int     `json:"layers"`
-	Devices  int     `json:"devices"`
-	Levels   []int   `json:"levels"` // sizes, innermost first
-	Cluster  string  `json:"cluster,omitempty"`
-	Planner  string  `json:"planner"`
-	Formula  string  `json:"formula"`
-	Seconds  float64 `json:"seconds"`
-	Stages   int     `json:"stages,omitempty"`
-	Refusal  string  `json:"refusal,omitempty"` // why there is no plan
-	TimedOut bool    `json:"timed_out,omitempty"`
-	// PublishedS is how long the published planner took for the same question, on another machine.
-	PublishedS float64 `json:"published_s,omitempty"`
-}
 
 func benchPlanCommand() *cobra.Command {
 	var planners, profiles, clusters []string
@@ -69,7 +46,7 @@ instead, presets or files.`,
 			}
 			questions, err := ask(profiles)
 			if err != nil {
-				return err
+				return cli.BadInput(err)
 			}
 			if folder != "" {
 				published, err := publishedQuestions(folder)
@@ -115,170 +92,4 @@ instead, presets or files.`,
 	c.Flags().DurationVar(&limit, "limit", time.Minute, "a planner that takes longer is stopped")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
-}
-
-func printPlanned(out io.Writer, r plannedIn) {
-	took := fmt.Sprintf("%.3g ms", 1000*r.Seconds)
-	stages := fmt.Sprint(r.Stages)
-	switch {
-	case r.TimedOut:
-		took, stages = fmt.Sprintf("over %.3g s", r.Seconds), "-"
-	case r.Refusal != "":
-		stages = r.Refusal
-	}
-	published := ""
-	if r.PublishedS > 0 {
-		published = fmt.Sprintf("%.3g s, %.3g times", r.PublishedS, r.PublishedS/r.Seconds)
-	}
-	devices := levelSizes(r.Levels)
-	if r.Cluster != "" {
-		devices = r.Cluster
-	}
-	fmt.Fprintf(out, "| %s | %d | %s | %s | %s | %s | %s | %s |\n", r.Model, r.Layers, devices, r.Planner, r.Formula, took, stages, published)
-}
-
-// planQuestion is a profile and a cluster to be planned for.
-type planQuestion struct {
-	profile *profile.Profile
-	cluster *cluster.Cluster
-	batch   int
-	named   bool // the cluster by its name
-	// published is seconds by planner, of its published code for this question.
-	published map[string]float64
-}
-
-// ask takes the time of one plan, the fastest of three where that is quick.
-func (q planQuestion) ask(ctx context.Context, p plan.Planner, formula string, limit time.Duration) (plannedIn, error) {
-	row := plannedIn{Model: q.profile.Model, Layers: len(q.profile.Layers), Devices: len(q.cluster.Devices), Planner: p.Name, Formula: formula}
-	for _, l := range q.cluster.Levels {
-		row.Levels = append(row.Levels, l.Size)
-	}
-	if q.named {
-		row.Cluster = q.cluster.Name
-	}
-	if formula == "artifact" {
-		row.PublishedS = q.published[p.Name]
-	}
-	for visit := range 3 {
-		within, stop := context.WithTimeout(ctx, limit)
-		start := time.Now()
-		pl, err := p.Plan(within, plan.Request{Profile: q.profile, Cluster: q.cluster, Batch: q.batch, Formula: formula})
-		took := time.Since(start).Seconds()
-		over := within.Err() != nil
-		stop()
-		if ctx.Err() != nil {
-			return row, ctx.Err()
-		}
-		if visit == 0 || took < row.Seconds {
-			row.Seconds = took
-		}
-		if err != nil {
-			row.TimedOut = over && errors.Is(err, context.DeadlineExceeded)
-			row.Refusal = err.Error()
-			return row, nil
-		}
-		row.Stages = len(pl.Stages)
-		if took > 1 {
-			break
-		}
-	}
-	return row, nil
-}
-
-// planQuestions are the described models and the given profiles on 4 servers of 4 devices, and
-// chains of layers on up to 1,024 devices in 4 levels.
-func planQuestions(paths []string) ([]planQuestion, error) {
-	sixteen := benchCluster(4, 4)
-	questions, err := questionsOn(sixteen, paths)
-	if err != nil {
-		return nil, err
-	}
-	for _, layers := range []int{125, 250, 500, 1000} {
-		questions = append(questions, planQuestion{profile: chainProfile(layers), cluster: sixteen, batch: 64})
-	}
-	for _, sizes := range [][]int{{4, 4, 4}, {4, 4, 4, 4}, {4, 8, 4, 8}} {
-		questions = append(questions, planQuestion{profile: chainProfile(1000), cluster: benchCluster(sizes...), batch: 64})
-	}
-	return questions, nil
-}
-
-// clusterQuestions are the described models and the given profiles on clusters.
-func clusterQuestions(names, paths []string) (questions []planQuestion, err error) {
-	for _, name := range names {
-		c, err := cluster.Read(name)
-		if err != nil {
-			return nil, cli.BadInput(err)
-		}
-		these, err := questionsOn(c, paths)
-		if err != nil {
-			return nil, err
-		}
-		for i := range these {
-			these[i].named = true
-		}
-		questions = append(questions, these...)
-	}
-	return questions, nil
-}
-
-// questionsOn are the described models and the given profiles on one cluster.
-func questionsOn(c *cluster.Cluster, paths []string) (questions []planQuestion, err error) {
-	for _, family := range model.Families() {
-		m, err := model.Build(family.Name, nil)
-		if err != nil {
-			return nil, fmt.Errorf("bench: %w", err)
-		}
-		p, err := profile.Analytic(m, c.DeviceTypes, []int{1, 2, 4, 8, 16, 32, 64}, "sgd", 0)
-		if err != nil {
-			return nil, fmt.Errorf("bench: %w", err)
-		}
-		questions = append(questions, planQuestion{profile: p, cluster: c, batch: 64})
-	}
-	for _, path := range paths {
-		p, err := profile.Read(path)
-		if err != nil {
-			return nil, err
-		}
-		sizes := p.Sizes(c.Devices[0])
-		if len(sizes) == 0 {
-			return nil, fmt.Errorf("bench: %s has no cost for %s, nor for any device; it has %v", path, c.Devices[0], p.DeviceTypes())
-		}
-		questions = append(questions, planQuestion{profile: p, cluster: c, batch: sizes[len(sizes)-1]})
-	}
-	return questions, nil
-}
-
-// benchCluster is devices in levels, innermost first, each a quarter as fast as the one inside it.
-func benchCluster(sizes ...int) *cluster.Cluster {
-	c := &cluster.Cluster{Name: fmt.Sprint(sizes), DeviceTypes: map[string]cluster.DeviceType{
-		"v100": {MemoryBytes: 16 << 30, PeakFLOPS: 15.7e12, MemoryBandwidthBytesPerSecond: 900e9}}}
-	devices, bandwidth := 1, 12e9
-	for i, size := range sizes {
-		devices *= size
-		c.Levels = append(c.Levels, cluster.Level{Name: fmt.Sprint("level", i), Size: size, BandwidthBytesPerSecond: bandwidth, LatencyS: 5e-6, FullDuplex: true})
-		bandwidth /= 4
-	}
-	for range devices {
-		c.Devices = append(c.Devices, "v100")
-	}
-	return c
-}
-
-// chainProfile is a chain of layers of which no two are alike: outputs shrink and weights grow.
-func chainProfile(n int) *profile.Profile {
-	p := &profile.Profile{Version: profile.Version, Model: "chain", ModelID: fmt.Sprint("chain-", n), Source: profile.SourceImported}
-	state := uint32(1)
-	random := func() float64 {
-		state = state*1664525 + 1013904223
-		return float64(state>>8) / (1 << 24)
-	}
-	for i := range n {
-		at := float64(i) / float64(n)
-		output := int64(20e6 * (1.1 - at) * random())
-		p.Layers = append(p.Layers, profile.Layer{
-			Name: fmt.Sprint("layer", i), Kind: "linear", From: []int{i - 1}, TiedTo: -1, ParameterBytes: int64(8e6 * at * at * random()),
-			Costs: []profile.Cost{{Device: "v100", MicroBatch: 64, ForwardS: 1e-3 * random(), BackwardS: 2e-3 * random(), OutputBytes: output, SavedBytes: output}},
-		})
-	}
-	return p
 }

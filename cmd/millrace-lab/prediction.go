@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"slices"
 
@@ -13,11 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/data"
-	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/job"
-	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/stage/optim"
@@ -79,19 +74,6 @@ const leastCounted = 6
 
 // trials is how much is trained; of 0 steps, as many as a visit has.
 type trials struct{ splits, steps, rounds int }
-
-// predictionRow is one plan, predicted and measured.
-type predictionRow struct {
-	Plan      string         `json:"plan"`
-	Predicted plan.Predicted `json:"predicted"`
-	Measured  report.Numbers `json:"measured"`
-	OffStep   float64        `json:"off_step"`   // as a part of what was measured
-	OffMemory float64        `json:"off_memory"` // the worst worker's
-	OfMost    float64        `json:"of_most"`    // the largest part that a worker held of what no timing exceeds, in any training
-	SameCount bool           `json:"same_count"` // of live micro-batches, on every worker
-	Ratios    []float64      `json:"ratios"`     // of each round: the median step over its prediction
-	Parts     []stepPart     `json:"parts"`
-}
 
 func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool) error {
 	p, err := prepare.PrepareToTrain(c, j)
@@ -171,25 +153,6 @@ func predictedAndTrained(ctx context.Context, p *prepare.Prepared, steps int) (p
 	return r, nil
 }
 
-// ratio is the step over its prediction.
-func (r predictionRow) ratio() float64 { return r.Measured.StepS / r.Predicted.StepS }
-
-// middleTraining is, of several trainings of a plan, the one whose step over its prediction is in the middle, the
-// slower one of two; it lists the others' ratios.
-func middleTraining(all []predictionRow) predictionRow {
-	var ratios []float64
-	for _, r := range all {
-		ratios = append(ratios, r.ratio())
-	}
-	slices.SortStableFunc(all, func(a, b predictionRow) int { return cmp.Compare(a.ratio(), b.ratio()) })
-	r := all[len(all)/2]
-	r.Ratios = ratios
-	for _, other := range all {
-		r.OfMost = max(r.OfMost, other.OfMost)
-	}
-	return r
-}
-
 // randomPlan cuts the model anywhere, with any profiled micro-batch, schedule and recompute.
 func randomPlan(ctx context.Context, rng *rand.Rand, p *prepare.Prepared) (*plan.Plan, error) {
 	stages := min(p.Job.Workers, len(p.Model.Layers))
@@ -231,56 +194,4 @@ func measuredTraining(ctx context.Context, p *prepare.Prepared, steps int) (*run
 		Optimizer: p.Job.Optimizer, Rate: optim.Rate{Kind: optim.Constant, Base: timedRate}, Clip: p.Job.Clip, Seed: p.Job.Seed, Steps: steps, KeepSteps: steps,
 		Place: &place.Policy{}, ThreadsPerWorker: p.Job.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, p.Plan), Mesh: prepare.MeshOf(p.Job, p.Cluster),
 	})
-}
-
-func compareWith(pl *plan.Plan, r *run.Result) predictionRow {
-	n := report.NumbersOf(&r.Timeline, settleSteps, pl.Batch())
-	row := predictionRow{Plan: prepare.ShortPlan(pl), Predicted: *pl.Predicted, Measured: n, SameCount: slices.Equal(pl.Predicted.PeakActivations, n.PeakActivations)}
-	row.OffStep = race.Off(pl.Predicted.StepS, n.StepS)
-	for w, bytes := range n.PeakBytes {
-		row.OfMost = max(row.OfMost, float64(bytes)/float64(pl.Predicted.Needs()[w]))
-		row.OffMemory = max(row.OffMemory, race.Off(float64(pl.Predicted.MemoryBytes[w]), float64(bytes)))
-	}
-	return row
-}
-
-func writePredictions(w io.Writer, rows []predictionRow) error {
-	within, reach := "least and most", 0
-	if len(rows[0].Ratios) >= leastRepeats {
-		within = "95 % interval"
-	}
-	t := report.Table{Head: []string{"plan", " predicted ms", " measured ms", " measured over predicted", " " + within, " step off", " memory off", "live micro-batches"}}
-	var steps, memory []float64
-	for _, r := range rows {
-		among, err := stats.MedianInterval(r.Ratios, 0.95)
-		if err != nil { // too few rounds
-			among = stats.Interval{Lo: slices.Min(r.Ratios), Hi: slices.Max(r.Ratios)}
-		}
-		if among.Lo <= 1.05 && among.Hi >= 0.95 {
-			reach++
-		}
-		live := "exact"
-		if !r.SameCount {
-			live = fmt.Sprintf("%v, measured %v", r.Predicted.PeakActivations, r.Measured.PeakActivations)
-		}
-		t.Add(r.Plan, fmt.Sprintf("%.1f", 1e3*r.Predicted.StepS), fmt.Sprintf("%.1f", 1e3*r.Measured.StepS),
-			fmt.Sprintf("%.3f", r.ratio()), fmt.Sprintf("%.3f to %.3f", among.Lo, among.Hi),
-			fmt.Sprintf("%.1f %%", 100*r.OffStep), fmt.Sprintf("%.1f %%", 100*r.OffMemory), live)
-		steps, memory = append(steps, r.OffStep), append(memory, r.OffMemory)
-	}
-	if err := t.Markdown(w); err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "\nWorst: step %.1f %%, memory %.1f %%; median: step %.1f %%, memory %.1f %%.\n",
-		100*race.Worst(steps), 100*race.Worst(memory), 100*stats.Median(steps), 100*stats.Median(memory))
-	fmt.Fprintf(w, "Of the %d plans, %d reach within 5 %% of their predictions (%s).\n", len(rows), reach, within)
-	var predicted, measured []float64
-	most := 0.0
-	for _, r := range rows {
-		most = max(most, r.OfMost)
-		predicted, measured = append(predicted, r.Predicted.SamplesPerSecond), append(measured, r.Measured.SamplesPerSecond)
-	}
-	fmt.Fprintf(w, "Of what the plans say that no timing exceeds, workers held %.1f %% at most.\n", 100*most)
-	_, err := fmt.Fprintf(w, "Throughput, predicted against real over the plans (PipeDream Fig. 15): correlation %.3f.\n", stats.Correlation(predicted, measured))
-	return err
 }

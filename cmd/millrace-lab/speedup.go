@@ -1,23 +1,13 @@
 package main
 
 import (
-	"fmt"
-	"math"
-
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
-	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/race"
-	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/schedule/family"
 )
-
-// settleSteps are left out at the start of every measured training: memory grows in them.
-const settleSteps = 3
 
 func benchSpeedupCommand() *cobra.Command {
 	var flags prepare.JobFlags
@@ -50,28 +40,6 @@ the machine's own is between the two.`,
 	flags.Add(c, job.ModelOptions, job.PlanOptions, []job.Option{prepare.DataOption()})
 	own.add(c, "visit-steps")
 	return c
-}
-
-// speedup is what bench speedup found.
-type speedup struct {
-	Plan     string            `json:"plan"`
-	Singles  [][]race.Measured `json:"singles"` // of one thread, of two
-	Results  []race.Result     `json:"results"` // against the best of each
-	Pairs    []speedupPair     `json:"pairs"`   // against one thread
-	Bound    float64           `json:"bound"`   // the median of theirs, and so on
-	OfBound  float64           `json:"of_bound"`
-	Interval stats.Interval    `json:"of_bound_interval"`
-	Work     float64           `json:"work"`
-	Waiting  float64           `json:"waiting"`
-}
-
-// speedupPair is what one pair of visits says of the bound.
-type speedupPair struct {
-	BusyS   []float64 `json:"busy_s"`   // what each worker computed in a step
-	Bound   float64   `json:"bound"`    // over one thread, that these shares and the fill allow
-	OfBound float64   `json:"of_bound"` // reached of it
-	Work    float64   `json:"work"`     // what all workers computed, over the single worker's step
-	Waiting float64   `json:"waiting"`  // the pipeline's step, over the least that these shares and the fill allow
 }
 
 func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
@@ -119,54 +87,5 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 	if m.asJSON {
 		return cli.WriteJSON(out, s)
 	}
-	fmt.Fprintf(out, "%s\n\n", s.Plan)
-	if err := race.WriteResults(out, unit, s.Results); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "\nBy what its workers computed, and its fill, the pipeline can be no more than %.3f times as fast as one worker of one thread. Reached: %.1f %% (%.1f to %.1f).\nTogether its workers computed %.3f times as long as the single worker took; a step was %.3f times the least that their shares and the fill allow. All are medians over the pairs.\n\n",
-		s.Bound, 100*s.OfBound, 100*s.Interval.Lo, 100*s.Interval.Hi, s.Work, s.Waiting)
-	for i, singles := range s.Singles {
-		fmt.Fprintf(out, "One worker, %s:\n\n", []string{"one thread", "two threads"}[i])
-		if err := race.WriteSweep(out, unit, singles); err != nil {
-			return err
-		}
-		fmt.Fprintln(out)
-	}
-	return nil
-}
-
-// bounded fills what the pairs against one thread say of the bound; busy is what the pipeline's workers
-// computed in a step of each.
-func (s *speedup) bounded(pl *plan.Plan, one race.Result, busy [][]float64) (err error) {
-	var bounds, reached, work, waiting []float64
-	for i, shares := range busy {
-		all := 0.0
-		for _, b := range shares {
-			all += b
-		}
-		pair := speedupPair{BusyS: shares, Bound: boundOf(pl, shares), Work: all * one.B.Rates[i] / float64(pl.StepSamples())}
-		pair.OfBound = one.Ratios[i] / pair.Bound
-		pair.Waiting = 1 / (pair.OfBound * pair.Work)
-		s.Pairs = append(s.Pairs, pair)
-		bounds, reached, work, waiting = append(bounds, pair.Bound), append(reached, pair.OfBound), append(work, pair.Work), append(waiting, pair.Waiting)
-	}
-	s.Bound, s.OfBound, s.Work, s.Waiting = stats.Median(bounds), stats.Median(reached), stats.Median(work), stats.Median(waiting)
-	s.Interval, err = stats.MedianInterval(reached, one.Confidence)
-	return err
-}
-
-// boundOf is race.StageBound of a straight pipeline that flushes and keeps each backward whole. Of any other only
-// the fullest worker bounds the step, as if fills took no time: where a worker holds several stages or stages
-// have replicas, workers need not wait for each other's, weight gradients fill the end of a step, and
-// without a flush nothing is filled but once.
-func boundOf(pl *plan.Plan, busy []float64) float64 {
-	f, err := family.Lookup(pl.Schedule)
-	fills := err == nil && f.General == baseOrder && schedule.Policy(pl.Weights).Flushes() && len(pl.Stages) == len(busy)
-	for _, s := range pl.Stages {
-		fills = fills && len(s.Devices) == 1
-	}
-	if !fills {
-		return race.StageBound(busy, math.MaxInt)
-	}
-	return race.StageBound(busy, pl.MicroBatches)
+	return s.write(out, unit)
 }

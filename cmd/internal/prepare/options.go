@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -146,4 +147,9 @@ func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 // dataOption is --data alone, for verbs that take nothing else of a training.
 func DataOption() job.Option {
 	return job.Option{Name: "data", Doc: "what to train on (default: random samples)", Set: func(j *job.Job, v string) error { j.Data = v; return nil }}
+}
+
+func Trimmed(name string) string {
+	base := filepath.Base(name)
+	return base[:len(base)-len(filepath.Ext(base))]
 }

@@ -2,7 +2,6 @@ package prepare
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	"github.com/millrace-ml/millrace/plan"
@@ -38,9 +37,4 @@ func ShortPlan(pl *plan.Plan) string {
 		again = ", recompute " + pl.Stages[0].Recompute.String()
 	}
 	return fmt.Sprintf("%s, cut at %s, %d x %d%s", pl.Schedule, strings.Join(cuts, " "), pl.MicroBatches, pl.MicroBatch, again)
-}
-
-func Trimmed(name string) string {
-	base := filepath.Base(name)
-	return base[:len(base)-len(filepath.Ext(base))]
 }

@@ -1,0 +1,9 @@
+package main
+
+// held is what a schedule holds with so many micro-batches in a step.
+type held struct {
+	Schedule     string  `json:"schedule"`
+	MicroBatches int     `json:"micro_batches"`
+	Predicted    []int64 `json:"predicted_bytes"` // by worker
+	Measured     []int64 `json:"measured_bytes"`
+}

@@ -1,0 +1,38 @@
+package main
+
+import "github.com/millrace-ml/millrace/trace"
+
+// busyOfStep is what each worker computed in a step, the mean of the last steps.
+func busyOfStep(so *trace.Timeline, steps int) []float64 {
+	all := so.StepBusy()
+	all = all[max(0, len(all)-steps):]
+	mean := make([]float64, so.Workers)
+	for _, step := range all {
+		for w, s := range step {
+			mean[w] += s / float64(len(all))
+		}
+	}
+	return mean
+}
+
+// sessionKeeps is how many steps of a visit a session keeps the events of.
+const sessionKeeps = 16
+
+// busyShare is the part of the workers' time of the last steps in which they computed, from the
+// end of the first of them on. A stream has no whole step that is one minibatch's alone, and in its last steps
+// the later stages have nothing left to do: those are left out.
+func busyShare(so *trace.Timeline, steps int) float64 {
+	marks := so.Steps[max(0, len(so.Steps)-steps):]
+	if so.Stream {
+		marks = marks[:max(0, len(marks)-so.Stages)]
+	}
+	if len(marks) < 2 {
+		return 0
+	}
+	from, to := marks[0].EndS, marks[len(marks)-1].EndS
+	busy := 0.0
+	for _, s := range so.Busy(from, to) {
+		busy += s
+	}
+	return busy / (to - from) / float64(so.Workers)
+}
