@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
-	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
@@ -148,5 +148,5 @@ func reason(pl *plan.Plan) string {
 	if len(pl.Why) > 0 {
 		return pl.Why[0]
 	}
-	return prepare.ShortPlan(pl)
+	return report.ShortPlan(pl)
 }

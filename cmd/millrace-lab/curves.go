@@ -40,7 +40,7 @@ const (
 
 func benchCurvesCommand() *cobra.Command {
 	var flags prepare.JobFlags
-	own := curvesFlags{parts: []string{learnPart, timePart}, methods: usualMethods, seeds: 5, epochs: 2, evals: 20, at: 2, rounds: 9, steps: 8}
+	own := curvesFlags{parts: []string{learnPart, timePart}, methods: curves.UsualMethods, seeds: 5, epochs: 2, evals: 20, at: 2, rounds: 9, steps: 8}
 	c := &cobra.Command{
 		Use: "curves", Short: "Time to a target of data parallelism, GPipe, DAPPLE, PipeDream, PipeDream-2BW and AvgPipe held to the memory of each",
 		Long: `Trains the model by every method to see how many epochs each takes to a target (learn), measures
@@ -126,7 +126,7 @@ func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
 	if err := f.check(); err != nil {
 		return cli.BadInput(err)
 	}
-	methods, err := readMethods(f.methods)
+	methods, err := curves.ReadMethods(f.methods)
 	if err != nil {
 		return cli.BadInput(err)
 	}
@@ -174,7 +174,7 @@ func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
 }
 
 // learning is how the methods are to learn.
-func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model, methods []learningMethod) (*learning, error) {
+func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model, methods []curves.Method) (*learning, error) {
 	micros := j.MicroBatches
 	if micros == 0 {
 		micros = j.Workers // as AvgPipe's baselines: section 7.1
@@ -184,8 +184,8 @@ func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model, met
 		return nil, cli.BadInput(fmt.Errorf("a batch of %d samples does not divide into %d micro-batches; give --micro-batches, or another --batch", j.Batch, micros))
 	}
 	for _, own := range methods {
-		if own.split && j.Batch%own.pipelines() != 0 {
-			return nil, cli.BadInput(fmt.Errorf("--methods: %s: a batch of %d samples does not divide among %d pipelines; give another --batch", own.Name, j.Batch, own.pipelines()))
+		if own.Split && j.Batch%own.Pipelines() != 0 {
+			return nil, cli.BadInput(fmt.Errorf("--methods: %s: a batch of %d samples does not divide among %d pipelines; give another --batch", own.Name, j.Batch, own.Pipelines()))
 		}
 	}
 	set, err := prepare.OpenData(j, m)

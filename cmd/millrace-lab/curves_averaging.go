@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
@@ -20,7 +21,7 @@ type averaging struct {
 }
 
 // averagings are the ways that methods name, and last a single pipeline's.
-func averagings(w *avgpipe.Workload, methods []learningMethod) ([]averaging, error) {
+func averagings(w *avgpipe.Workload, methods []curves.Method) ([]averaging, error) {
 	sizes := w.Profile.Sizes(w.Cluster.Devices[0])
 	var ways []averaging
 	add := func(pipelines int, split bool) error {
@@ -38,15 +39,15 @@ func averagings(w *avgpipe.Workload, methods []learningMethod) ([]averaging, err
 	}
 	seen := map[[2]int]bool{}
 	for _, m := range methods {
-		own := [2]int{m.pipelines(), 0}
-		if m.split {
+		own := [2]int{m.Pipelines(), 0}
+		if m.Split {
 			own[1] = 1
 		}
 		if m.Policy != schedule.Elastic || seen[own] {
 			continue
 		}
 		seen[own] = true
-		if err := add(m.pipelines(), m.split); err != nil {
+		if err := add(m.Pipelines(), m.Split); err != nil {
 			return nil, err
 		}
 	}
@@ -146,7 +147,7 @@ func (t *times) avgPipe(way *averaging, p *avgpipe.Pipelined) int {
 		Advance: p.Advance(), PredictedS: way.batchS(p), Predicted: p.MemoryBytes, plan: p.Plan,
 	}
 	if way.split {
-		c.Name += " " + splitBatches
+		c.Name += " " + curves.SplitBatches
 	}
 	switch last := p.Plan.Stages[len(p.Plan.Stages)-1]; {
 	case len(p.Plan.Stages) > 1 && last.Warmup > 1 && last.Warmup == p.At.MicroBatches:

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
@@ -25,7 +26,7 @@ func TestAveragingsContend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	methods, err := readMethods([]string{"elastic:2", "elastic:2:split", "elastic:2:alpha=1"})
+	methods, err := curves.ReadMethods([]string{"elastic:2", "elastic:2:split", "elastic:2:alpha=1"})
 	if err != nil {
 		t.Fatal(err)
 	}

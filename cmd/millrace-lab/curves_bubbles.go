@@ -94,7 +94,7 @@ func (s *comparison) fillingSection() error {
 		for i, c := range []*contender{one, avg} {
 			for w, x := range by.shares[i] {
 				table.Add(by.name, c.Name, w, trace.Seconds(x.LengthS()), trace.Seconds(x.ComputeS), trace.Seconds(x.UpdateS), trace.Seconds(x.ReferenceS),
-					trace.Seconds(x.BubbleS), trace.Seconds(x.MessageS), trace.Seconds(x.CoreS), trace.Seconds(x.BetweenS), prepare.Percent(x.BusyS()/x.LengthS()))
+					trace.Seconds(x.BubbleS), trace.Seconds(x.MessageS), trace.Seconds(x.CoreS), trace.Seconds(x.BetweenS), report.Percent(x.BusyS()/x.LengthS()))
 			}
 		}
 	}
@@ -144,11 +144,11 @@ func (s *comparison) overOneF1B(one, first *contender) ([]string, error) {
 func explained(one, avg string, of [2][]curves.Share, cores int) string {
 	a, b := curves.Mean(of[0]), curves.Mean(of[1])
 	var out strings.Builder
-	fmt.Fprintf(&out, "a worker of %s is idle for %s of a batch's %s (%s), of %s for %s of %s (%s). ", one, trace.Seconds(a.IdleS()), trace.Seconds(a.LengthS()), prepare.Percent(a.IdleS()/a.LengthS()),
-		avg, trace.Seconds(b.IdleS()), trace.Seconds(b.LengthS()), prepare.Percent(b.IdleS()/b.LengthS()))
+	fmt.Fprintf(&out, "a worker of %s is idle for %s of a batch's %s (%s), of %s for %s of %s (%s). ", one, trace.Seconds(a.IdleS()), trace.Seconds(a.LengthS()), report.Percent(a.IdleS()/a.LengthS()),
+		avg, trace.Seconds(b.IdleS()), trace.Seconds(b.LengthS()), report.Percent(b.IdleS()/b.LengthS()))
 	filled := a.IdleS() - b.IdleS()
 	if filled > 0 {
-		fmt.Fprintf(&out, "That fills %s of the idle time, %s a batch. ", prepare.Percent(filled/a.IdleS()), trace.Seconds(filled))
+		fmt.Fprintf(&out, "That fills %s of the idle time, %s a batch. ", report.Percent(filled/a.IdleS()), trace.Seconds(filled))
 	} else {
 		fmt.Fprintf(&out, "That fills none of it: %s more. ", trace.Seconds(-filled))
 	}
@@ -187,7 +187,7 @@ func explained(one, avg string, of [2][]curves.Share, cores int) string {
 	const full = 0.97
 	for w, x := range of[1] {
 		if x.BusyS() > full*x.LengthS() {
-			fmt.Fprintf(&out, " Worker %d computes for %s of it: with these stages no order is faster.", w, prepare.Percent(x.BusyS()/x.LengthS()))
+			fmt.Fprintf(&out, " Worker %d computes for %s of it: with these stages no order is faster.", w, report.Percent(x.BusyS()/x.LengthS()))
 			break
 		}
 	}

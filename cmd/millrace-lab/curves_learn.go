@@ -36,7 +36,7 @@ type learning struct {
 	set     *data.Set // Train cut to the samples of an epoch
 	base    *plan.Plan
 	micros  int
-	methods []learningMethod
+	methods []curves.Method
 	seeds   int
 	epochs  float64
 	evals   int // evaluations of an epoch
@@ -67,7 +67,7 @@ type learnedFrom struct {
 
 // task is one training of one method.
 type task struct {
-	method learningMethod
+	method curves.Method
 	job    job.Job
 	plan   *plan.Plan
 	of     learnedFrom
@@ -108,19 +108,19 @@ func (l *learning) tasks() ([]task, error) {
 	return out, nil
 }
 
-func (l *learning) task(m learningMethod, seed uint64) task {
-	own := m.job(l.job, seed)
+func (l *learning) task(m curves.Method, seed uint64) task {
+	own := m.Job(l.job, seed)
 	micros := 1 // their number changes rounding alone, and one is cheapest
 	if l.model.NormalisesMicroBatches() != nil {
 		micros = l.micros
-		if m.split { // micro-batches as large as the others', as far as that goes
-			micros = max(1, micros/m.pipelines())
+		if m.Split { // micro-batches as large as the others', as far as that goes
+			micros = max(1, micros/m.Pipelines())
 			for own.Batch%micros != 0 {
 				micros--
 			}
 		}
 	}
-	pl := m.plan(l.base, own.Batch, micros)
+	pl := m.Plan(l.base, own.Batch, micros)
 	if m.Policy == schedule.Sync || m.Policy == schedule.Elastic {
 		// On one worker: bit-equal to every split into stages, and cheaper.
 		one := alone(l.model, pl.MicroBatch, own.Batch)
@@ -261,15 +261,15 @@ func (l *learning) shuffled(seed uint64) (*data.Set, error) {
 }
 
 // methodOf is the first of the methods of so many pipelines, which split a batch or do not, and a policy.
-func methodOf(methods []learningMethod, policy schedule.Policy, pipelines int, split bool) (learningMethod, bool) {
+func methodOf(methods []curves.Method, policy schedule.Policy, pipelines int, split bool) (curves.Method, bool) {
 	if pipelines == 1 && policy == schedule.Elastic {
 		policy = schedule.Sync // one pipeline is plain training
 	}
-	at := slices.IndexFunc(methods, func(m learningMethod) bool {
-		return m.Policy == policy && m.pipelines() == pipelines && m.split == split
+	at := slices.IndexFunc(methods, func(m curves.Method) bool {
+		return m.Policy == policy && m.Pipelines() == pipelines && m.Split == split
 	})
 	if at < 0 {
-		return learningMethod{}, false
+		return curves.Method{}, false
 	}
 	return methods[at], true
 }

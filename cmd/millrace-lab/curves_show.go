@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
-	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/lab/curves"
@@ -118,7 +117,7 @@ func (s *comparison) learningSection() {
 		if all == 0 {
 			continue
 		}
-		row := []any{m.Name, fmt.Sprintf("%.3g", s.job.Rate.Base*m.factor(s.job))}
+		row := []any{m.Name, fmt.Sprintf("%.3g", s.job.Rate.Base*m.Factor(s.job))}
 		bar := report.Bar{None: "not reached"}
 		if n := len(e.Epochs); n > 0 {
 			row = append(row, fmt.Sprintf("%.3f", e.Mean), fmt.Sprintf("%.3f", e.Lo), fmt.Sprintf("%.3f", e.Hi))
@@ -208,11 +207,11 @@ func (s *comparison) timeSections() error {
 		batch := stats.Median(c.StepS)
 		row := []any{c.Name, trace.Seconds(batch), trace.Seconds(c.PredictedS), fmt.Sprintf("%.4g", float64(s.times.Batch)/batch)}
 		if e := s.epochsOf(c); e > 0 {
-			row = append(row, fmt.Sprintf("%.3f", e), prepare.Duration(s.targetS(c)))
+			row = append(row, fmt.Sprintf("%.3f", e), report.Duration(s.targetS(c)))
 		} else {
 			row = append(row, "–", "–")
 		}
-		t.Add(append(row, report.Bytes(float64(c.peak())), report.Bytes(float64(slices.Max(c.Predicted))), prepare.Percent(stats.Median(c.Busy)))...)
+		t.Add(append(row, report.Bytes(float64(c.peak())), report.Bytes(float64(slices.Max(c.Predicted))), report.Percent(stats.Median(c.Busy)))...)
 	}
 	s.study.Sections = append(s.study.Sections, report.StudySection{
 		Title: "Time to " + s.goal(),

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/lab/bench"
 )
 
 // measuring is how much a benchmark measures, and how it prints it. Counts that it has no use for are 0.
@@ -52,8 +53,8 @@ func (m *measuring) check(c *cobra.Command, leastSteps int, why string) error {
 		is, least int
 		why       string
 	}{
-		{"pairs", m.pairs, leastRepeats, "for an interval around their median"},
-		{"rounds", m.rounds, leastRepeats, "for an interval around their median"},
+		{"pairs", m.pairs, bench.LeastRepeats, "for an interval around their median"},
+		{"rounds", m.rounds, bench.LeastRepeats, "for an interval around their median"},
 		{"visits", m.visits, 1, "to choose by"},
 		{m.stepsFlag, m.steps, leastSteps, why},
 	} {

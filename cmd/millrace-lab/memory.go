@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
@@ -90,7 +91,7 @@ func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
 		return err
 	}
 	defer remove()
-	var all []held
+	var all []bench.Held
 	for _, name := range f.schedules {
 		for _, m := range f.counts {
 			one, err := f.measure(c.Context(), p, base, dir, name, m)
@@ -108,7 +109,7 @@ func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
 }
 
 // measure predicts what a schedule holds and trains some steps with it.
-func (f *memoryFlags) measure(ctx context.Context, p *prepare.Prepared, base *plan.Plan, dir, name string, micros int) (one held, err error) {
+func (f *memoryFlags) measure(ctx context.Context, p *prepare.Prepared, base *plan.Plan, dir, name string, micros int) (one bench.Held, err error) {
 	pl := *base
 	pl.Stages = slices.Clone(base.Stages)
 	pl.Schedule, pl.Weights, pl.MicroBatches, pl.MicroBatch = name, string(schedule.Sync), micros, p.Job.MicroBatch
@@ -126,7 +127,7 @@ func (f *memoryFlags) measure(ctx context.Context, p *prepare.Prepared, base *pl
 	if err != nil {
 		return one, err
 	}
-	one = held{Schedule: name, MicroBatches: micros, Predicted: predicted.MemoryBytes}
+	one = bench.Held{Schedule: name, MicroBatches: micros, Predicted: predicted.MemoryBytes}
 	err = race.Together(ctx, []race.Command{command}, func(rivals []*race.Rival) error {
 		defer func() { one.Measured = rivals[0].PeakBytes }()
 		return race.Warm(ctx, 2, rivals[0])
@@ -135,7 +136,7 @@ func (f *memoryFlags) measure(ctx context.Context, p *prepare.Prepared, base *pl
 }
 
 // show prints the table, and draws it where there is a folder for that.
-func (f *memoryFlags) show(w io.Writer, p *prepare.Prepared, all []held) error {
+func (f *memoryFlags) show(w io.Writer, p *prepare.Prepared, all []bench.Held) error {
 	t := report.Table{Head: []string{"schedule", " M", " predicted", " measured", " off", " more than with the fewest"}}
 	lines := report.Lines{Title: fmt.Sprintf("%s: fullest worker, micro-batches of %d", p.Model.Name, p.Job.MicroBatch), XLabel: "micro-batches of a step", Unit: report.UnitBytes, Zero: true}
 	for i, name := range f.schedules {
@@ -143,7 +144,7 @@ func (f *memoryFlags) show(w io.Writer, p *prepare.Prepared, all []held) error {
 		predicted, measured := report.Series{Name: name + ", predicted", Like: -1, Dashed: true}, report.Series{Name: name + ", measured", Like: 2 * i, Dots: true}
 		for _, one := range all[i*len(f.counts) : (i+1)*len(f.counts)] {
 			says, is, least := float64(slices.Max(one.Predicted)), float64(slices.Max(one.Measured)), float64(slices.Max(first.Measured))
-			t.Add(name, one.MicroBatches, report.Bytes(says), report.Bytes(is), prepare.Percent(race.Off(says, is)), report.Bytes(is-least))
+			t.Add(name, one.MicroBatches, report.Bytes(says), report.Bytes(is), report.Percent(race.Off(says, is)), report.Bytes(is-least))
 			x := float64(one.MicroBatches)
 			predicted.Points = append(predicted.Points, report.SeriesPoint{X: x, Y: says, Lo: says, Hi: says})
 			measured.Points = append(measured.Points, report.SeriesPoint{X: x, Y: is, Lo: is, Hi: is})

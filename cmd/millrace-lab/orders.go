@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
@@ -19,7 +20,7 @@ import (
 
 func benchOrdersCommand() *cobra.Command {
 	var flags prepare.JobFlags
-	own := measuring{rounds: 15, stepsDoc: untilDoc}
+	own := measuring{rounds: 15, stepsDoc: bench.UntilDoc}
 	var only []string
 	c := &cobra.Command{
 		Use: "orders", Short: "Every schedule and weight policy on real tensors: step time and memory against their predictions, and against 1F1B",
@@ -75,9 +76,9 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error
 	var plans []*plan.Plan
 	for _, o := range orders {
 		if m.steps == 0 {
-			o.command.Steps = visitSteps(o.Predicted.StepS, leastOfStream)
+			o.Command.Steps = bench.VisitSteps(o.Predicted.StepS, leastOfStream)
 		}
-		commands, plans = append(commands, o.command), append(plans, o.plan)
+		commands, plans = append(commands, o.Command), append(plans, o.Plan)
 	}
 	ahead := foresight{p: p, dir: dir}
 	tell := tellRound(c.ErrOrStderr(), m.rounds)
@@ -101,25 +102,25 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error
 	if err != nil {
 		return err
 	}
-	if err := compareOrders(orders); err != nil {
+	if err := bench.CompareOrders(orders); err != nil {
 		return err
 	}
 	if m.asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), orders)
 	}
-	return writeOrders(c.OutOrStdout(), orders)
+	return bench.WriteOrders(c.OutOrStdout(), orders)
 }
 
 // ordersOf plans for every family and policy that a plain pipeline of this model can have,
 // 1F1B first.
-func ordersOf(c *cobra.Command, p *prepare.Prepared, own *sessions, only []string) ([]*order, error) {
+func ordersOf(c *cobra.Command, p *prepare.Prepared, own *sessions, only []string) ([]*bench.Order, error) {
 	fix, err := prepare.Overrides(p.Job, prepare.NamesOf(p.Model))
 	if err != nil {
 		return nil, err
 	}
-	var out []*order
+	var out []*bench.Order
 	for _, f := range family.All() {
-		if f.Name == "single" || f.Streaming || len(only) > 0 && f.Name != baseOrder && !slices.Contains(only, f.Name) {
+		if f.Name == "single" || f.Streaming || len(only) > 0 && f.Name != bench.BaseOrder && !slices.Contains(only, f.Name) {
 			continue
 		}
 		policies := f.Policies
@@ -141,7 +142,7 @@ func ordersOf(c *cobra.Command, p *prepare.Prepared, own *sessions, only []strin
 			}
 		}
 	}
-	at := slices.IndexFunc(out, func(o *order) bool { return o.Name == baseOrder })
+	at := slices.IndexFunc(out, func(o *bench.Order) bool { return o.Name == bench.BaseOrder })
 	if at < 0 {
 		return nil, cli.BadInput(fmt.Errorf("1f1b has no plan here, and everything is compared with it"))
 	}
@@ -149,7 +150,7 @@ func ordersOf(c *cobra.Command, p *prepare.Prepared, own *sessions, only []strin
 	return out, nil
 }
 
-func orderOf(ctx context.Context, p *prepare.Prepared, own *sessions, fix tune.Overrides, family string, policy schedule.Policy) (*order, error) {
+func orderOf(ctx context.Context, p *prepare.Prepared, own *sessions, fix tune.Overrides, family string, policy schedule.Policy) (*bench.Order, error) {
 	fix.Schedule, fix.Weights = family, policy
 	found, err := tune.Search(ctx, tune.Request{
 		Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch, Clip: p.Job.Clip > 0, Fix: fix, Runnable: true,
@@ -158,13 +159,13 @@ func orderOf(ctx context.Context, p *prepare.Prepared, own *sessions, fix tune.O
 	if err != nil {
 		return nil, err
 	}
-	o := &order{Name: family, Predicted: *found.Best.Predicted, plan: found.Best}
+	o := &bench.Order{Name: family, Predicted: *found.Best.Predicted, Plan: found.Best}
 	if policy != schedule.Sync {
 		o.Name += " " + string(policy)
 	}
 	if fix.PostValidate {
 		o.Name += " validated later"
 	}
-	o.command, err = own.command(o.Name, found.Best, p.Job.ThreadsPerWorker)
+	o.Command, err = own.command(o.Name, found.Best, p.Job.ThreadsPerWorker)
 	return o, err
 }

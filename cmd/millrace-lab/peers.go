@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/lab/race"
 )
 
@@ -96,7 +97,7 @@ func benchPeers(c *cobra.Command, w race.Workload, o peersOptions) error {
 	if err != nil {
 		return err
 	}
-	report := peersReport{Torch: version, Unit: unit, Choice: reason(chosen.Plan), Sweeps: map[string][]race.Measured{}}
+	report := bench.PeersReport{Torch: version, Unit: unit, Choice: reason(chosen.Plan), Sweeps: map[string][]race.Measured{}}
 	for _, p := range w.Peers(python, dir, o.steps) {
 		if len(o.only) > 0 && !slices.Contains(o.only, p.Name) {
 			continue
@@ -106,7 +107,7 @@ func benchPeers(c *cobra.Command, w race.Workload, o peersOptions) error {
 		if err != nil {
 			return err
 		}
-		report.order = append(report.order, p.Doc)
+		report.Order = append(report.Order, p.Doc)
 		report.Sweeps[p.Doc] = found
 		against := []race.Command{best}
 		if p.Name == "pipe" || p.Name == "onef1b" {
@@ -123,5 +124,5 @@ func benchPeers(c *cobra.Command, w race.Workload, o peersOptions) error {
 	if o.asJSON {
 		return cli.WriteJSON(out, report)
 	}
-	return report.write(out)
+	return report.Write(out)
 }

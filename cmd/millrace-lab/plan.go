@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/plan"
 )
 
@@ -40,22 +41,24 @@ instead, presets or files.`,
 				}
 				list = append(list, p)
 			}
-			ask := planQuestions
+			ask := bench.PlanQuestions
 			if len(clusters) > 0 {
-				ask = func(profiles []string) ([]planQuestion, error) { return clusterQuestions(clusters, profiles) }
+				ask = func(profiles []string) ([]bench.PlanQuestion, error) {
+					return bench.ClusterQuestions(clusters, profiles)
+				}
 			}
 			questions, err := ask(profiles)
 			if err != nil {
 				return cli.BadInput(err)
 			}
 			if folder != "" {
-				published, err := publishedQuestions(folder)
+				published, err := bench.PublishedQuestions(folder)
 				if err != nil {
 					return cli.BadInput(err)
 				}
 				questions = append(published, questions...)
 			}
-			var all []plannedIn
+			var all []bench.PlannedIn
 			out := c.OutOrStdout()
 			if !asJSON {
 				fmt.Fprintln(out, "| model | layers | devices | planner | formula | time | stages | published |\n|---|---:|---:|---|---|---:|---:|---:|")
@@ -66,13 +69,13 @@ instead, presets or files.`,
 						if formula == "artifact" && p.Artifact == "" {
 							continue
 						}
-						row, err := q.ask(c.Context(), p, formula, limit)
+						row, err := q.Ask(c.Context(), p, formula, limit)
 						if err != nil {
 							return err
 						}
 						all = append(all, row)
 						if !asJSON {
-							printPlanned(out, row)
+							bench.PrintPlanned(out, row)
 						}
 					}
 				}

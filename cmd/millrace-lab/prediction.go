@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/place"
@@ -43,8 +44,8 @@ that profile predicts every training.`,
 			if err != nil {
 				return err
 			}
-			if c.Flags().Changed("steps") && steps <= settleSteps {
-				return cli.BadInput(fmt.Errorf("--steps %d; the first %d are left out, so give %d at least", steps, settleSteps, settleSteps+1))
+			if c.Flags().Changed("steps") && steps <= bench.SettleSteps {
+				return cli.BadInput(fmt.Errorf("--steps %d; the first %d are left out, so give %d at least", steps, bench.SettleSteps, bench.SettleSteps+1))
 			}
 			if splits < 0 {
 				return cli.BadInput(fmt.Errorf("--splits %d; give 1 or more, or 0 for the chosen plan alone", splits))
@@ -58,7 +59,7 @@ that profile predicts every training.`,
 	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, []job.Option{prepare.DataOption()})
 	f := c.Flags()
 	f.IntVar(&splits, "splits", splits, "random splits beside the chosen plan")
-	f.IntVar(&steps, "steps", steps, untilDoc)
+	f.IntVar(&steps, "steps", steps, bench.UntilDoc)
 	f.IntVar(&rounds, "rounds", rounds, "times that each plan is trained")
 	f.BoolVar(&asJSON, "json", false, "for machines")
 	f.BoolVar(&parts, "parts", false, "show what each kind of instruction takes, predicted and measured")
@@ -95,7 +96,7 @@ func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool)
 	}
 	defer remove()
 	ahead := foresight{p: p, dir: dir}
-	trained := make([][]predictionRow, len(plans))
+	trained := make([][]bench.PredictionRow, len(plans))
 	for round := range t.rounds {
 		for i, pl := range plans {
 			predicted, err := ahead.again(c.Context(), plans[i:i+1], foresightPasses)
@@ -106,7 +107,7 @@ func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool)
 			q.Plan, now.Predicted = &now, &predicted[0]
 			steps := t.steps
 			if steps == 0 {
-				steps = settleSteps + visitSteps(now.Predicted.StepS, leastCounted)
+				steps = bench.SettleSteps + bench.VisitSteps(now.Predicted.StepS, leastCounted)
 			}
 			r, err := predictedAndTrained(c.Context(), &q, steps)
 			if err != nil {
@@ -120,14 +121,14 @@ func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool)
 				round+1, t.rounds, i+1, len(plans), r.Plan, 100*r.OffStep, 100*r.OffMemory)
 		}
 	}
-	var rows []predictionRow
+	var rows []bench.PredictionRow
 	for _, all := range trained {
-		rows = append(rows, middleTraining(all))
+		rows = append(rows, bench.MiddleTraining(all))
 	}
 	if parts {
 		for _, r := range rows {
 			fmt.Fprintln(c.ErrOrStderr(), r.Plan)
-			if err := writeParts(c.ErrOrStderr(), r.Parts); err != nil {
+			if err := bench.WriteParts(c.ErrOrStderr(), r.Parts); err != nil {
 				return err
 			}
 		}
@@ -135,21 +136,21 @@ func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool)
 	if asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), rows)
 	}
-	return writePredictions(c.OutOrStdout(), rows)
+	return bench.WritePredictions(c.OutOrStdout(), rows)
 }
 
 // predictedAndTrained trains a plan once and holds it against its prediction.
-func predictedAndTrained(ctx context.Context, p *prepare.Prepared, steps int) (predictionRow, error) {
+func predictedAndTrained(ctx context.Context, p *prepare.Prepared, steps int) (bench.PredictionRow, error) {
 	result, err := measuredTraining(ctx, p, steps)
 	if err != nil {
-		return predictionRow{}, err
+		return bench.PredictionRow{}, err
 	}
 	simulated, err := prepare.CheckAndSimulate(p)
 	if err != nil {
-		return predictionRow{}, err
+		return bench.PredictionRow{}, err
 	}
-	r := compareWith(p.Plan, result)
-	r.Parts = stepParts(simulated, &result.Timeline, 1, settleSteps)
+	r := bench.CompareWith(p.Plan, result)
+	r.Parts = bench.StepParts(simulated, &result.Timeline, 1, bench.SettleSteps)
 	return r, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run"
@@ -80,7 +81,7 @@ func session(c *cobra.Command, j *job.Job) error {
 	_, err = run.Train(c.Context(), run.Config{
 		Model: m, Plan: pl, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
 		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: math.MaxInt32,
-		ThreadsPerWorker: j.ThreadsPerWorker, Cores: prepare.SharedCores(j, pl), Next: v.next, Mesh: prepare.MeshOf(j, wired), KeepSteps: sessionKeeps,
+		ThreadsPerWorker: j.ThreadsPerWorker, Cores: prepare.SharedCores(j, pl), Next: v.next, Mesh: prepare.MeshOf(j, wired), KeepSteps: bench.SessionKeeps,
 		Place: &place.Policy{Bind: place.Always}, // of several sessions one trains at a time
 	})
 	if errors.Is(err, errNoMoreVisits) {
@@ -152,6 +153,6 @@ func (v *visits) answer(so trace.Timeline) error {
 	}
 	return v.out.Encode(map[string]any{
 		"samples": v.steps * v.batch, "seconds": took, "loss": loss, "step_s": step, "peak_bytes": so.PeakBytes,
-		"busy": busyShare(&so, min(v.steps, sessionKeeps)), "busy_s": busyOfStep(&so, min(v.steps, sessionKeeps)), "taken_back": v.takenBack,
+		"busy": bench.BusyShare(&so, min(v.steps, bench.SessionKeeps)), "busy_s": bench.BusyOfStep(&so, min(v.steps, bench.SessionKeeps)), "taken_back": v.takenBack,
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/lab/race"
 )
 
@@ -62,7 +63,7 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 		return err
 	}
 	unit := unitOf(p.Model)
-	s := speedup{Plan: reason(p.Plan)}
+	s := bench.Speedup{Plan: reason(p.Plan)}
 	for threads := 1; threads <= 2; threads++ {
 		singles, err := own.singles(p.Model, threads)
 		if err != nil {
@@ -79,7 +80,7 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 		}
 		s.Singles, s.Results = append(s.Singles, found), append(s.Results, result)
 		if threads == 1 {
-			if err := s.bounded(p.Plan, result, busy); err != nil {
+			if err := s.Bounded(p.Plan, result, busy); err != nil {
 				return err
 			}
 		}
@@ -87,5 +88,5 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 	if m.asJSON {
 		return cli.WriteJSON(out, s)
 	}
-	return s.write(out, unit)
+	return s.Write(out, unit)
 }

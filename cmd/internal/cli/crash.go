@@ -18,7 +18,7 @@ import (
 // runFolder is the folder of the run under way; nil before it is there.
 var runFolder atomic.Pointer[string]
 
-// reportsTo names the folder of the run under way, where what is left of a panic is put.
+// ReportsTo names the folder of the run under way, where what is left of a panic is put.
 func ReportsTo(folder string) { runFolder.Store(&folder) }
 
 // dieOf ends the process for a panic that nobody waits for. args begin with the name of the program.
@@ -70,7 +70,7 @@ func verbOf(args []string) string {
 	return args[0] + " " + args[1]
 }
 
-// withoutSecrets is a command line with the values of flags that are secrets by their names left out. Names of
+// WithoutSecrets is a command line with the values of flags that are secrets by their names left out. Names of
 // files that hold them may be told.
 func WithoutSecrets(args []string) []string {
 	var out []string
@@ -91,7 +91,7 @@ func WithoutSecrets(args []string) []string {
 	return out
 }
 
-// asPanic is the panic that an error came from; nil where it was none.
+// AsPanic is the panic that an error came from; nil where it was none.
 func AsPanic(err error) *crash.Panic {
 	var p *crash.Panic
 	if errors.As(err, &p) {

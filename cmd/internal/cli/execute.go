@@ -17,7 +17,7 @@ const (
 	ExitBadInput = 2
 )
 
-// exitError carries an exit code up to main.
+// ExitError carries an exit code up to main.
 type ExitError struct {
 	Code int
 	err  error
@@ -26,7 +26,7 @@ type ExitError struct {
 func (e *ExitError) Error() string { return e.err.Error() }
 func (e *ExitError) Unwrap() error { return e.err }
 
-// badInput marks an error as the user's to mend: exit code 2.
+// BadInput marks an error as the user's to mend: exit code 2.
 func BadInput(err error) error {
 	if err == nil {
 		return nil
@@ -34,7 +34,7 @@ func BadInput(err error) error {
 	return &ExitError{ExitBadInput, err}
 }
 
-// newRoot makes a program of verbs.
+// NewRoot makes a program of verbs.
 func NewRoot(root *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 	root.Version, root.SilenceErrors, root.SilenceUsage = version(), true, true
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -53,7 +53,7 @@ func NewRoot(root *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 	return root
 }
 
-// executeAs runs a program and gives its exit code: 0 done, 1 failed, 2 bad usage or input, 129, 130 or 143 stopped
+// ExecuteAs runs a program and gives its exit code: 0 done, 1 failed, 2 bad usage or input, 129, 130 or 143 stopped
 // by SIGHUP, SIGINT or SIGTERM.
 func ExecuteAs(root *cobra.Command, args []string) int {
 	crash.Handle(dieOf(append([]string{root.Name()}, args...)))

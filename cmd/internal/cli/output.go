@@ -14,7 +14,7 @@ import (
 // writtenTo marks flags that name a file which the verb writes once its work is done.
 const writtenTo = "written to"
 
-// writes says of flags that they name such files, so that checkOutputs asks before the work whether they can be.
+// Writes says of flags that they name such files, so that checkOutputs asks before the work whether they can be.
 func Writes(c *cobra.Command, flags ...string) {
 	for _, name := range flags {
 		c.Flags().Lookup(name).Annotations = map[string][]string{writtenTo: nil}
@@ -55,7 +55,7 @@ func checkFile(flag, path string) error {
 	return CheckFolder(flag, dir)
 }
 
-// checkFolder refuses a folder that files cannot be put into; of one that is not there yet, the
+// CheckFolder refuses a folder that files cannot be put into; of one that is not there yet, the
 // folder that it would be made in is asked. It leaves nothing behind.
 func CheckFolder(flag, dir string) error {
 	at := filepath.Clean(dir)

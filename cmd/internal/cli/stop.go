@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// stopped is the cause of a context that a signal ended.
+// Stopped is the cause of a context that a signal ended.
 type Stopped struct{ signal syscall.Signal }
 
 func (s *Stopped) Error() string { return "stopped by " + s.name() + " before it was done" }
@@ -40,7 +40,7 @@ func (s *Stopped) name() string {
 // a process and then its group, so that it hears of the same wish twice.
 const sameSignal = time.Second
 
-// stopGrace is how long a verb that was stopped may take to return. What it reads or computes need not ask for
+// StopGrace is how long a verb that was stopped may take to return. What it reads or computes need not ask for
 // signals all the time: behind this the process ends, and files are whole or not there at any moment.
 const StopGrace = 700 * time.Millisecond
 
@@ -119,7 +119,7 @@ func (s *stopper) heard() *Stopped {
 	return s.by
 }
 
-// finishesItsStep says that from here on the verb answers a signal by finishing its step and saving, however
+// FinishesItsStep says that from here on the verb answers a signal by finishing its step and saving, however
 // long that takes. A verb that was stopped before it came to its first step gets the cause.
 func FinishesItsStep(c *cobra.Command) error {
 	s, ok := c.Context().Value(stopperKey{}).(*stopper)

@@ -39,7 +39,7 @@ func Main(m *testing.M, program func(args []string) int) {
 	os.Exit(program(os.Args[1:]))
 }
 
-// needTorch skips a test where libtorch is not installed.
+// NeedTorch skips a test where libtorch is not installed.
 func NeedTorch(t *testing.T) {
 	t.Helper()
 	if _, err := torch.Open(); err != nil {
@@ -47,7 +47,7 @@ func NeedTorch(t *testing.T) {
 	}
 }
 
-// tell walks through the stories of a folder, each in a folder of its own that its commands
+// Tell walks through the stories of a folder, each in a folder of its own that its commands
 // run in; several at once where they do not disturb each other.
 func Tell(t *testing.T, stories, native string, atOnce bool) {
 	cache := t.TempDir()
@@ -103,13 +103,13 @@ func Tell(t *testing.T, stories, native string, atOnce bool) {
 	})
 }
 
-// program is the program, run in a folder.
+// Program is the program, run in a folder.
 type Program struct {
 	Dir, Native, Cache string
 	fileLimit          string // bytes at which a file meets a full disk; empty: none
 }
 
-// command is the program with arguments.
+// Command is the program with arguments.
 func (p *Program) Command(t *testing.T, args []string) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
@@ -121,7 +121,7 @@ func (p *Program) Command(t *testing.T, args []string) *exec.Cmd {
 	return c
 }
 
-// run is what a command prints, and its exit code unless that is 0. Quiet leaves out all
+// Run is what a command prints, and its exit code unless that is 0. Quiet leaves out all
 // that is not a line of an error, where it depends on the clock.
 func (p *Program) Run(t *testing.T, args []string, quiet bool) string {
 	c := p.Command(t, args)
@@ -153,7 +153,7 @@ func (p *Program) Run(t *testing.T, args []string, quiet bool) string {
 	return text + code
 }
 
-// list is the files below a folder of it, those with a time in their name without it.
+// List is the files below a folder of it, those with a time in their name without it.
 func (p *Program) List(t *testing.T, dir string) string {
 	var names []string
 	err := filepath.WalkDir(filepath.Join(p.Dir, dir), func(path string, d fs.DirEntry, err error) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// openEngine opens libtorch. That it is missing is for the user to mend, like any input.
+// OpenEngine opens libtorch. That it is missing is for the user to mend, like any input.
 func OpenEngine() (*torch.Engine, error) {
 	if err := loadWithoutThreads(); err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func OpenEngine() (*torch.Engine, error) {
 // a few megabytes' tenth would take longer than the training between two evaluations.
 const textEvalRows = 256
 
-// openData opens the job's data and sees that the model can read it.
+// OpenData opens the job's data and sees that the model can read it.
 func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 	if j.Data == "" {
 		return nil, cli.BadInput(fmt.Errorf("no data is named; give --data digits, fashion-mnist, a folder of IDX files, a .csv file or a text"))
@@ -94,7 +94,7 @@ func synthetic(m *model.Model) (data.Split, error) {
 	return data.Synthetic(4096, input.Shape, target.Shape, input.DType == model.Int, logits[len(logits)-1]), nil
 }
 
-// trainingData is the job's, or samples of its model's shape where it names none.
+// TrainingData is the job's, or samples of its model's shape where it names none.
 func TrainingData(j *job.Job, m *model.Model) (data.Split, error) {
 	if j.Data == "" {
 		return synthetic(m)
@@ -106,7 +106,7 @@ func TrainingData(j *job.Job, m *model.Model) (data.Split, error) {
 	return set.Train, nil
 }
 
-// checkTrainingData says whether a job's data can be read and suits its model.
+// CheckTrainingData says whether a job's data can be read and suits its model.
 func CheckTrainingData(j *job.Job) error {
 	m, err := LoadModel(j)
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/millrace-ml/millrace/job"
 )
 
-// threadsPerProcessor is how many threads of operators a processor may be given: with more, threads that wait
+// ThreadsPerProcessor is how many threads of operators a processor may be given: with more, threads that wait
 // for each other by spinning take the time of those that they wait for, and a step does not end.
 const ThreadsPerProcessor = 8
 
-// checkThreads refuses more threads than this machine's processors take turns with. Workers of one thread each only
+// CheckThreads refuses more threads than this machine's processors take turns with. Workers of one thread each only
 // wait for their turn, so that there may be any number.
 func CheckThreads(j *job.Job) error {
 	most := ThreadsPerProcessor * runtime.NumCPU()
@@ -77,7 +77,7 @@ func checkSpace() error {
 		cluster.FormatBytes(int64(limit)), cluster.FormatBytes(int64(taken)), cluster.FormatBytes(int64(taken+need))))
 }
 
-// memoryBytes is /proc/meminfo.
+// MemoryBytes is /proc/meminfo.
 func MemoryBytes() (map[string]int64, error) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

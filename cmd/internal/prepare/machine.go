@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// trainingMachine runs settings on real tensors: a fresh training of some batches each. What
+// TrainingMachine runs settings on real tensors: a fresh training of some batches each. What
 // it costs is everything from its start to its end.
 func TrainingMachine(p *Prepared) (avgpipe.Machine, error) {
 	train, err := TrainingData(p.Job, p.Model)

@@ -30,7 +30,7 @@ import (
 	"github.com/millrace-ml/millrace/run/place"
 )
 
-// microBatches is the sizes worth measuring for a job: the batch over 1, 2, 4, ... as long
+// MicroBatches is the sizes worth measuring for a job: the batch over 1, 2, 4, ... as long
 // as that divides it, at most 64 of them; or the one that is fixed.
 func MicroBatches(j *job.Job) []int {
 	switch {
@@ -47,7 +47,7 @@ func MicroBatches(j *job.Job) []int {
 	return sizes
 }
 
-// costs measures on this machine, or computes for the devices of a cluster file.
+// Costs measures on this machine, or computes for the devices of a cluster file.
 func Costs(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int) (*profile.Profile, error) {
 	if j.Cluster == "" {
 		return measured(c, j, m, sizes, passes)
@@ -60,7 +60,7 @@ func Costs(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int
 	return p, cli.BadInput(err)
 }
 
-// layerTimer times the model's layers on samples made up for it.
+// LayerTimer times the model's layers on samples made up for it.
 func LayerTimer(e engine.Engine, j *job.Job, m *model.Model) (*measure.Timer, error) {
 	split, err := synthetic(m)
 	if err != nil {
@@ -170,7 +170,7 @@ func givenProfile(j *job.Job, m *model.Model) (*profile.Profile, error) {
 	return p, nil
 }
 
-// cachedProfile is where the profile of this model, machine and way of running is kept.
+// CachedProfile is where the profile of this model, machine and way of running is kept.
 func CachedProfile(j *job.Job, m *model.Model, sizes []int) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -200,7 +200,7 @@ func cpuModel() string {
 	return ""
 }
 
-// measureCommand is what profileInChild starts: it measures sizes here and writes the profile.
+// MeasureCommand is what profileInChild starts: it measures sizes here and writes the profile.
 func MeasureCommand() *cobra.Command {
 	var flags JobFlags
 	var output, sizes string
@@ -240,7 +240,7 @@ func MeasureCommand() *cobra.Command {
 	return c
 }
 
-// readSizes reads micro-batch sizes with commas between them.
+// ReadSizes reads micro-batch sizes with commas between them.
 func ReadSizes(text string) (sizes []int, err error) {
 	for word := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(word)
@@ -252,7 +252,7 @@ func ReadSizes(text string) (sizes []int, err error) {
 	return sizes, nil
 }
 
-// profileInChild has another process measure sizes, in as many passes; 0 is as many as a profile has by default.
+// ProfileInChild has another process measure sizes, in as many passes; 0 is as many as a profile has by default.
 func ProfileInChild(ctx context.Context, j *job.Job, path string, sizes []int, passes int) error {
 	self, err := os.Executable()
 	if err != nil {

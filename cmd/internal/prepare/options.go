@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-ml/millrace/tune"
 )
 
-// jobFlags lets a command take settings of a job: flags win over a file over defaults.
+// JobFlags lets a command take settings of a job: flags win over a file over defaults.
 type JobFlags struct {
 	File  string
 	Given []func(*job.Job) error
@@ -47,7 +47,7 @@ func (v *flagValue) Type() string {
 	return "value"
 }
 
-// add gives a command flags for these settings, and --job.
+// Add gives a command flags for these settings, and --job.
 func (f *JobFlags) Add(c *cobra.Command, groups ...[]job.Option) {
 	c.Flags().StringVar(&f.File, "job", "", "a YAML job file; flags win over it")
 	for _, o := range slices.Concat(groups...) {
@@ -58,7 +58,7 @@ func (f *JobFlags) Add(c *cobra.Command, groups ...[]job.Option) {
 	}
 }
 
-// job is the complete job.
+// Job is the complete job.
 func (f *JobFlags) Job() (*job.Job, error) {
 	j := job.Default()
 	if err := missing("job file", f.File, makesJob); err != nil {
@@ -83,7 +83,7 @@ func (f *JobFlags) Job() (*job.Job, error) {
 	return &j, checkFiles(&j)
 }
 
-// loadModel makes the job's model.
+// LoadModel makes the job's model.
 func LoadModel(j *job.Job) (*model.Model, error) {
 	if model.IsFile(j.Model) {
 		if err := missing("--model", j.Model, makesModel); err != nil {
@@ -107,7 +107,7 @@ func localCluster(j *job.Job, p *profile.Profile) *cluster.Cluster {
 	return cluster.Local(device, j.Workers, CoresOf(j), j.MemoryBytes(), latency, bandwidth, collective)
 }
 
-// coresOf is how many cores the workers share: what the job says, else this machine's
+// CoresOf is how many cores the workers share: what the job says, else this machine's
 // over the threads of each worker.
 func CoresOf(j *job.Job) int {
 	if j.Cores > 0 {
@@ -116,7 +116,7 @@ func CoresOf(j *job.Job) int {
 	return max(1, runtime.NumCPU()/j.ThreadsPerWorker)
 }
 
-// overrides is what a job fixes of its plan for layers of these names.
+// Overrides is what a job fixes of its plan for layers of these names.
 func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	o := tune.Overrides{
 		Stages: j.Stages, Schedule: j.Schedule, Weights: schedule.Policy(j.Weights), MicroBatch: j.MicroBatch, MicroBatches: j.MicroBatches, Recompute: j.Recompute, PostValidate: j.PostValidate,
@@ -144,7 +144,7 @@ func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	return o, nil
 }
 
-// dataOption is --data alone, for verbs that take nothing else of a training.
+// DataOption is --data alone, for verbs that take nothing else of a training.
 func DataOption() job.Option {
 	return job.Option{Name: "data", Doc: "what to train on (default: random samples)", Set: func(j *job.Job, v string) error { j.Data = v; return nil }}
 }

@@ -31,7 +31,7 @@ type Prepared struct {
 	Result  *tune.Result // nil where the plan was given or is another planner's
 }
 
-// prepare profiles and plans a job, which is then trained or not.
+// Prepare profiles and plans a job, which is then trained or not.
 func Prepare(c *cobra.Command, j *job.Job, trains bool) (*Prepared, error) {
 	source, err := useProgram(j)
 	if err != nil {
@@ -87,7 +87,7 @@ func Prepare(c *cobra.Command, j *job.Job, trains bool) (*Prepared, error) {
 	return p, p.Advance()
 }
 
-// advance gives the plan as many forwards in advance as the job asks for.
+// Advance gives the plan as many forwards in advance as the job asks for.
 func (p *Prepared) Advance() error {
 	n, err := strconv.Atoi(p.Job.Advance)
 	if err != nil {
@@ -101,7 +101,7 @@ func (p *Prepared) Advance() error {
 	return nil
 }
 
-// advancing adapts the depths of the plan while it trains, and says so.
+// Advancing adapts the depths of the plan while it trains, and says so.
 func (p *Prepared) Advancing(out io.Writer) *run.Advancing {
 	return &run.Advancing{
 		Plan: p.Plan, Model: p.Model, Clip: p.Job.Clip > 0,
@@ -118,7 +118,7 @@ func (p *Prepared) Advancing(out io.Writer) *run.Advancing {
 	}
 }
 
-// hardware fills in the cluster and what the model costs on it: this machine as measured,
+// Hardware fills in the cluster and what the model costs on it: this machine as measured,
 // or the one a file describes.
 func (p *Prepared) Hardware(c *cobra.Command) (err error) {
 	if p.Job.Cluster == "" {
@@ -139,7 +139,7 @@ func (p *Prepared) Hardware(c *cobra.Command) (err error) {
 	return cli.BadInput(err)
 }
 
-// sizes is the micro-batches whose costs are asked for: those that a given plan computes, slices of replicas
+// Sizes is the micro-batches whose costs are asked for: those that a given plan computes, slices of replicas
 // included, unless they are among those of any plan for its batch, which may have been measured for planning it.
 func (p *Prepared) Sizes() []int {
 	if p.Plan == nil {
@@ -154,7 +154,7 @@ func (p *Prepared) Sizes() []int {
 	return usual
 }
 
-// describedCluster is the cluster that a job names, with as many of its devices and as much of their memory and
+// DescribedCluster is the cluster that a job names, with as many of its devices and as much of their memory and
 // as many cores as the job gives it, and has the job's workers be its devices.
 func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 	all, err := cluster.Read(j.Cluster)
@@ -179,7 +179,7 @@ func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 	return described, nil
 }
 
-// local is this machine as the profile found it, or behind the links of a file.
+// Local is this machine as the profile found it, or behind the links of a file.
 func (p *Prepared) Local() (err error) {
 	p.Cluster = localCluster(p.Job, p.Profile)
 	if p.Job.Wire != "" {
@@ -250,13 +250,13 @@ func NamesOf(m *model.Model) []string {
 	return names
 }
 
-// sharedCores is run's count of cores for a plan on this machine: 0 where each worker
+// SharedCores is run's count of cores for a plan on this machine: 0 where each worker
 // has its own.
 func SharedCores(j *job.Job, pl *plan.Plan) int {
 	return predict.Cores(cluster.Local("any", j.Workers, CoresOf(j), 0, 0, 1, 1), pl)
 }
 
-// prepareHardware is a job with its model, data that suits it, its profile and this machine, and no plan yet.
+// PrepareHardware is a job with its model, data that suits it, its profile and this machine, and no plan yet.
 func PrepareHardware(c *cobra.Command, j *job.Job) (*Prepared, error) {
 	m, err := LoadModel(j)
 	if err != nil {
@@ -269,7 +269,7 @@ func PrepareHardware(c *cobra.Command, j *job.Job) (*Prepared, error) {
 	return p, p.Hardware(c)
 }
 
-// prepareToTrain is prepare for a job whose data suits its model: that is found out before a profile takes its time.
+// PrepareToTrain is prepare for a job whose data suits its model: that is found out before a profile takes its time.
 func PrepareToTrain(c *cobra.Command, j *job.Job) (*Prepared, error) {
 	if err := CheckTrainingData(j); err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// readProgram reads the Program in a file.
+// ReadProgram reads the Program in a file.
 func ReadProgram(file string) (*exchange.Source, error) {
 	f, err := document.Open(file)
 	if err != nil {
@@ -70,7 +70,7 @@ func useProgram(j *job.Job) (*exchange.Source, error) {
 	return source, nil
 }
 
-// notPromised is what is said of a Program whose sums do not ascend.
+// NotPromised is what is said of a Program whose sums do not ascend.
 const NotPromised = "the bits of one worker are not promised"
 
 // sums looks at the order of the sums of the job's own Program. Where they do not ascend on this model, training

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// checkRunnable refuses a model that reads what no data set gives, or has layers that nobody computes here.
+// CheckRunnable refuses a model that reads what no data set gives, or has layers that nobody computes here.
 func CheckRunnable(m *model.Model) error {
 	for _, in := range m.Inputs {
 		if in.Name != "input" && in.Name != "target" {

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// checkAndSimulate proves the plan's Program and writes down what the simulator says of it.
+// CheckAndSimulate proves the plan's Program and writes down what the simulator says of it.
 func CheckAndSimulate(p *Prepared) (*trace.Timeline, error) {
 	costs, err := sim.CostsOf(p.Profile, p.Cluster, p.Plan)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// shaped is this machine's workers behind the links of another cluster: the job's wire.
+// Shaped is this machine's workers behind the links of another cluster: the job's wire.
 func Shaped(j *job.Job, local *cluster.Cluster) (*cluster.Cluster, error) {
 	of, err := wiredAs(j)
 	if err != nil {
@@ -34,7 +34,7 @@ func wiredAs(j *job.Job) (*cluster.Cluster, error) {
 	return of, nil
 }
 
-// meshOf makes the wire between a job's workers: plain memory, or shaped as the job says. nil
+// MeshOf makes the wire between a job's workers: plain memory, or shaped as the job says. nil
 // is run's own.
 func MeshOf(j *job.Job, c *cluster.Cluster) func(workers int) (wire.Mesh, error) {
 	if j.Wire == "" {

@@ -63,7 +63,7 @@ func (f *planFlags) print(c *cobra.Command, p *prepare.Prepared) error {
 	return nil
 }
 
-// explain prints a plan for people.
+// Explain prints a plan for people.
 func Explain(w io.Writer, p *prepare.Prepared) {
 	pl := p.Plan
 	fmt.Fprintf(w, "%s: %d samples a step as %s of %d, schedule %s\n", pl.Model, pl.Batch(), countMicros(pl.MicroBatches), pl.MicroBatch, pl.Schedule)

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// longestSearch is how long a search of a fixed amount of work may take; 0: as long as package tune lets it. Stories
+// LongestSearch is how long a search of a fixed amount of work may take; 0: as long as package tune lets it. Stories
 // have it take its time, so that they end alike on a machine that stands still for a while.
 var LongestSearch time.Duration
 

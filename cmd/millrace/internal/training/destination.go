@@ -38,7 +38,7 @@ func checkOut(j *job.Job, from *resumption) error {
 		"write over them with --overwrite, or give another --out", j.Out, dir))
 }
 
-// takeFolder makes a run's folder, where it is not there, and holds it until it is closed or the process ends.
+// TakeFolder makes a run's folder, where it is not there, and holds it until it is closed or the process ends.
 func TakeFolder(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, cli.BadInput(fmt.Errorf("--out: %w", err))

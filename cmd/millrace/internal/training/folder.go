@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// recordName is the file in which a run's folder lists the files that are its own. Others, a TensorBoard
+// RecordName is the file in which a run's folder lists the files that are its own. Others, a TensorBoard
 // folder's for instance, are nobody's to delete.
 const RecordName = "files.json"
 
@@ -36,7 +36,7 @@ var written = slices.Concat(reported,
 // reported is those that it writes at its end, of the steps that it took.
 var reported = []string{"report.html", "timeline.json.gz", "trace.perfetto", "trace.json"}
 
-// readRecord is the files that a folder says are its run's own; none where it has no record. A file of that name which
+// ReadRecord is the files that a folder says are its run's own; none where it has no record. A file of that name which
 // is no record is somebody else's.
 func ReadRecord(dir string) []string {
 	var r record

@@ -288,7 +288,7 @@ func remedied(err error) error {
 	return cli.BadInput(fmt.Errorf("%w; go on from that with: millrace %s", err, CommandFrom(os.Args[1:], damaged.Whole)))
 }
 
-// commandFrom is a command line with --resume set to a path, as a shell takes it.
+// CommandFrom is a command line with --resume set to a path, as a shell takes it.
 func CommandFrom(args []string, path string) string {
 	args = slices.Clone(args)
 	at := slices.IndexFunc(args, func(a string) bool { return a == "--resume" || strings.HasPrefix(a, "--resume=") })

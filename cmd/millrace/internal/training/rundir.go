@@ -287,7 +287,7 @@ func (p *progress) end() {
 	}
 }
 
-// outcome is what train prints with --json.
+// Outcome is what train prints with --json.
 type Outcome struct {
 	Out         string             `json:"out"`
 	Steps       int                `json:"steps"`

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
-	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
@@ -30,7 +29,7 @@ func (t *tuned) print(w io.Writer) error {
 		best.At.MicroBatches, t.Batch/best.At.MicroBatches, best.At.Pipelines, best.Advance(), trace.Seconds(best.StepS), float64(t.Batch)/best.StepS)
 	if over, chosen, ok := t.PassedOver(t.LimitBytes); ok {
 		fmt.Fprintf(w, "passed over: %s, predicted to be %s faster and, when what micro-batches cost however small they are takes %d times as long for a while, %s slower\n",
-			over.At, prepare.Percent(chosen.Simulated.StepS/over.Simulated.StepS-1), avgpipe.Strain, prepare.Percent(over.StrainedS/chosen.StrainedS-1))
+			over.At, report.Percent(chosen.Simulated.StepS/over.Simulated.StepS-1), avgpipe.Strain, report.Percent(over.StrainedS/chosen.StrainedS-1))
 	}
 	if t.LimitBytes > 0 {
 		fmt.Fprintf(w, "memory: %s on the fullest device, of %s\n", cluster.FormatBytes(best.Peak()), cluster.FormatBytes(t.LimitBytes))
@@ -60,7 +59,7 @@ func (t *tuned) printProfile(w io.Writer) error {
 	fmt.Fprintf(w, "\nprofiled at %s, a batch of %s:\n", t.Profiled.At, trace.Seconds(t.Profiled.StepS))
 	table := report.Table{Head: []string{" device", " computes", " at", " sends", " blocked", " bubble", " models", " data"}}
 	for k, d := range t.Profiled.Devices {
-		table.Add(k, trace.Seconds(d.Utilisation.Length()), prepare.Percent(d.Utilisation.Mean()), trace.Seconds(d.CommunicationS), trace.Seconds(d.BlockedS), trace.Seconds(d.BubbleS),
+		table.Add(k, trace.Seconds(d.Utilisation.Length()), report.Percent(d.Utilisation.Mean()), trace.Seconds(d.CommunicationS), trace.Seconds(d.BlockedS), trace.Seconds(d.BubbleS),
 			cluster.FormatBytes(d.ModelBytes), cluster.FormatBytes(d.DataBytes))
 	}
 	return table.Text(w)
@@ -153,7 +152,7 @@ func (t *tuned) choicesTable() *report.Table {
 			against = fmt.Sprintf("%.2fx", c.StepS()/shortest)
 		}
 		table.Add(string(c.Method), c.At.MicroBatches, c.At.Pipelines, c.Tried, trace.Seconds(t.tuning(&c)), trace.Seconds(c.StepS())+how,
-			prepare.Duration(float64(t.TrainBatches)*c.StepS()), against)
+			report.Duration(float64(t.TrainBatches)*c.StepS()), against)
 	}
 	return table
 }
@@ -220,7 +219,7 @@ func (t *tuned) printErrors(w io.Writer) error {
 func (t *tuned) errorsTable() *report.Table {
 	table := &report.Table{Head: []string{"method", " step, mean", " median", " worst", " memory, mean", " worst"}}
 	for _, e := range t.Errors {
-		table.Add(string(e.Method), prepare.Percent(e.MeanStep), prepare.Percent(e.MedianStep), prepare.Percent(e.WorstStep), prepare.Percent(e.MeanMemory), prepare.Percent(e.WorstMemory))
+		table.Add(string(e.Method), report.Percent(e.MeanStep), report.Percent(e.MedianStep), report.Percent(e.WorstStep), report.Percent(e.MeanMemory), report.Percent(e.WorstMemory))
 	}
 	return table
 }
@@ -234,7 +233,7 @@ func (t *tuned) printBaselines(w io.Writer) error {
 	fmt.Fprintf(w, "\nsimulated, AvgPipe held to the memory of each baseline:\n")
 	table := report.Table{Head: []string{"baseline", " a batch", " computing", " fullest device", " AvgPipe M", " N", " a batch", " fullest device", " speedup"}}
 	for _, b := range t.Baselines {
-		row := []any{b.Name, trace.Seconds(b.Predicted.StepS), prepare.Percent(b.Utilisation()), cluster.FormatBytes(slices.Max(b.Predicted.MemoryBytes))}
+		row := []any{b.Name, trace.Seconds(b.Predicted.StepS), report.Percent(b.Utilisation()), cluster.FormatBytes(slices.Max(b.Predicted.MemoryBytes))}
 		if a := b.AvgPipe; a != nil {
 			row = append(row, a.At.MicroBatches, a.At.Pipelines, trace.Seconds(a.StepS), cluster.FormatBytes(a.Peak()), fmt.Sprintf("%.2fx", b.Speedup()))
 		} else {
@@ -256,7 +255,7 @@ func (t *tuned) printAll(w io.Writer) error {
 	for i, r := range t.All {
 		short, memory := "", ""
 		if r.Plan != nil {
-			short = prepare.ShortPlan(r.Plan)
+			short = report.ShortPlan(r.Plan)
 		}
 		if len(r.Predicted.MemoryBytes) > 0 {
 			memory = cluster.FormatBytes(slices.Max(r.Predicted.MemoryBytes))
@@ -274,6 +273,6 @@ func (t *tuned) printAll(w io.Writer) error {
 	if err := table.Text(w); err != nil || !tried {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "the choice is %s behind the fastest of those that were tried, medians of %d rounds\n", prepare.Percent(off), scheduleRounds)
+	_, err := fmt.Fprintf(w, "the choice is %s behind the fastest of those that were tried, medians of %d rounds\n", report.Percent(off), scheduleRounds)
 	return err
 }

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"cmp"
@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 
-	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/plan"
@@ -14,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/run"
 )
 
-// predictionRow is one plan, predicted and measured.
-type predictionRow struct {
+// PredictionRow is one plan, predicted and measured.
+type PredictionRow struct {
 	Plan      string         `json:"plan"`
 	Predicted plan.Predicted `json:"predicted"`
 	Measured  report.Numbers `json:"measured"`
@@ -28,16 +27,16 @@ type predictionRow struct {
 }
 
 // ratio is the step over its prediction.
-func (r predictionRow) ratio() float64 { return r.Measured.StepS / r.Predicted.StepS }
+func (r PredictionRow) ratio() float64 { return r.Measured.StepS / r.Predicted.StepS }
 
-// middleTraining is, of several trainings of a plan, the one whose step over its prediction is in the middle, the
+// MiddleTraining is, of several trainings of a plan, the one whose step over its prediction is in the middle, the
 // slower one of two; it lists the others' ratios.
-func middleTraining(all []predictionRow) predictionRow {
+func MiddleTraining(all []PredictionRow) PredictionRow {
 	var ratios []float64
 	for _, r := range all {
 		ratios = append(ratios, r.ratio())
 	}
-	slices.SortStableFunc(all, func(a, b predictionRow) int { return cmp.Compare(a.ratio(), b.ratio()) })
+	slices.SortStableFunc(all, func(a, b PredictionRow) int { return cmp.Compare(a.ratio(), b.ratio()) })
 	r := all[len(all)/2]
 	r.Ratios = ratios
 	for _, other := range all {
@@ -46,9 +45,9 @@ func middleTraining(all []predictionRow) predictionRow {
 	return r
 }
 
-func compareWith(pl *plan.Plan, r *run.Result) predictionRow {
-	n := report.NumbersOf(&r.Timeline, settleSteps, pl.Batch())
-	row := predictionRow{Plan: prepare.ShortPlan(pl), Predicted: *pl.Predicted, Measured: n, SameCount: slices.Equal(pl.Predicted.PeakActivations, n.PeakActivations)}
+func CompareWith(pl *plan.Plan, r *run.Result) PredictionRow {
+	n := report.NumbersOf(&r.Timeline, SettleSteps, pl.Batch())
+	row := PredictionRow{Plan: report.ShortPlan(pl), Predicted: *pl.Predicted, Measured: n, SameCount: slices.Equal(pl.Predicted.PeakActivations, n.PeakActivations)}
 	row.OffStep = race.Off(pl.Predicted.StepS, n.StepS)
 	for w, bytes := range n.PeakBytes {
 		row.OfMost = max(row.OfMost, float64(bytes)/float64(pl.Predicted.Needs()[w]))
@@ -57,9 +56,9 @@ func compareWith(pl *plan.Plan, r *run.Result) predictionRow {
 	return row
 }
 
-func writePredictions(w io.Writer, rows []predictionRow) error {
+func WritePredictions(w io.Writer, rows []PredictionRow) error {
 	within, reach := "least and most", 0
-	if len(rows[0].Ratios) >= leastRepeats {
+	if len(rows[0].Ratios) >= LeastRepeats {
 		within = "95 % interval"
 	}
 	t := report.Table{Head: []string{"plan", " predicted ms", " measured ms", " measured over predicted", " " + within, " step off", " memory off", "live micro-batches"}}

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/report"
 )
 
-// order is one schedule under one policy, predicted and measured.
-type order struct {
+// Order is one schedule under one policy, predicted and measured.
+type Order struct {
 	Name      string         `json:"name"`
 	Predicted plan.Predicted `json:"predicted"`  // when it was planned
 	ExpectedS []float64      `json:"expected_s"` // its step as predicted before each round
@@ -22,12 +22,12 @@ type order struct {
 	Expected  float64        `json:"expected_gain"` // by the predictions, likewise
 	TakenBack int            `json:"taken_back"`    // rounds in which updates were
 
-	plan    *plan.Plan
-	command race.Command
+	Plan    *plan.Plan
+	Command race.Command
 }
 
 // overPredicted is what was measured over what was predicted, the median over rounds.
-func (o *order) overPredicted() float64 {
+func (o *Order) overPredicted() float64 {
 	var ratios []float64
 	for i, s := range o.StepS {
 		ratios = append(ratios, s/o.ExpectedS[i])
@@ -35,7 +35,7 @@ func (o *order) overPredicted() float64 {
 	return stats.Median(ratios)
 }
 
-func writeOrders(w io.Writer, orders []*order) error {
+func WriteOrders(w io.Writer, orders []*Order) error {
 	t := report.Table{Head: []string{"schedule", " predicted ms", " measured ms", " measured over predicted", " gain over 1f1b predicted", " measured", " 95 % interval", " memory off"}}
 	var steps, memory []float64
 	for _, o := range orders {
@@ -63,10 +63,10 @@ func writeOrders(w io.Writer, orders []*order) error {
 	return err
 }
 
-const baseOrder = "1f1b"
+const BaseOrder = "1f1b"
 
-// compareOrders holds every order against the first, round by round.
-func compareOrders(orders []*order) error {
+// CompareOrders holds every order against the first, round by round.
+func CompareOrders(orders []*Order) error {
 	base := orders[0]
 	for _, o := range orders {
 		var gains, expected []float64

@@ -1,4 +1,4 @@
-package prepare
+package report
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 
 func Percent(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
 
-// duration is a long time in the unit that suits it.
+// Duration is a long time in the unit that suits it.
 func Duration(s float64) string {
 	switch {
 	case s >= 2*24*3600:
@@ -23,7 +23,7 @@ func Duration(s float64) string {
 	return trace.Seconds(s)
 }
 
-// shortPlan is a plan in a table's cell.
+// ShortPlan is a plan in a table's cell.
 func ShortPlan(pl *plan.Plan) string {
 	if len(pl.Stages) == 1 {
 		return fmt.Sprintf("%d workers, %d x %d", len(pl.Stages[0].Devices), pl.MicroBatches, pl.MicroBatch)

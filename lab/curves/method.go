@@ -1,4 +1,4 @@
-package main
+package curves
 
 import (
 	"fmt"
@@ -13,33 +13,33 @@ import (
 
 // learningMethod is a way to learn that bench curves compares: a weight policy, or elastic
 // averaging, with what it changes of the job's settings.
-type learningMethod struct {
+type Method struct {
 	Name    string // as it was asked for
 	Policy  schedule.Policy
 	Elastic *plan.Elastic // nil: none
 
 	// split has the pipelines of elastic averaging share a batch, an N-th of it each, so that all of them together learn
 	// from as many samples in an iteration as the others in a step.
-	split    bool
-	lr       float64 // factor of the learning rate; 0: of pipelines that split a batch, the job's rule for them
+	Split    bool
+	LR       float64 // factor of the learning rate; 0: of pipelines that split a batch, the job's rule for them
 	momentum float64 // of SGD; below 0: the job's
 	beta1    float64 // of Adam and AdamW; below 0: the job's
 	warmup   int     // steps; below 0: the job's
 }
 
-// usualMethods are compared unless others are asked for.
-var usualMethods = []string{"sync", "stash", "vertical", "2bw", "latest", "elastic:2", "elastic:3"}
+// UsualMethods are compared unless others are asked for.
+var UsualMethods = []string{"sync", "stash", "vertical", "2bw", "latest", "elastic:2", "elastic:3"}
 
-// readMethods reads methods, sync first: the others are compared with it.
-func readMethods(words []string) ([]learningMethod, error) {
-	all := []learningMethod{{Name: "sync", Policy: schedule.Sync, lr: 1, momentum: -1, beta1: -1, warmup: -1}}
+// ReadMethods reads methods, sync first: the others are compared with it.
+func ReadMethods(words []string) ([]Method, error) {
+	all := []Method{{Name: "sync", Policy: schedule.Sync, LR: 1, momentum: -1, beta1: -1, warmup: -1}}
 	seen := map[string]bool{"sync": true}
 	for _, word := range words {
 		if seen[word] {
 			continue
 		}
 		seen[word] = true
-		m, err := readMethod(word)
+		m, err := ReadMethod(word)
 		if err != nil {
 			return nil, fmt.Errorf("--methods: %q: %w", word, err)
 		}
@@ -48,13 +48,13 @@ func readMethods(words []string) ([]learningMethod, error) {
 	return all, nil
 }
 
-// splitBatches is the setting of elastic averaging under which its pipelines share a batch.
-const splitBatches = "split"
+// SplitBatches is the setting of elastic averaging under which its pipelines share a batch.
+const SplitBatches = "split"
 
-// readMethod reads "stash", or "elastic:2", or either with settings of its own: "elastic:3:lr=1:alpha=0.5".
-func readMethod(word string) (learningMethod, error) {
+// ReadMethod reads "stash", or "elastic:2", or either with settings of its own: "elastic:3:lr=1:alpha=0.5".
+func ReadMethod(word string) (Method, error) {
 	parts := strings.Split(word, ":")
-	m := learningMethod{Name: word, Policy: schedule.Policy(parts[0]), lr: 1, momentum: -1, beta1: -1, warmup: -1}
+	m := Method{Name: word, Policy: schedule.Policy(parts[0]), LR: 1, momentum: -1, beta1: -1, warmup: -1}
 	parts = parts[1:]
 	switch m.Policy {
 	case schedule.Sync, schedule.Stash, schedule.Vertical, schedule.DoubleBuffered, schedule.Latest:
@@ -68,11 +68,11 @@ func readMethod(word string) (learningMethod, error) {
 			return m, fmt.Errorf("give the number of pipelines, 2 to %d, like elastic:2", plan.MaxPipelines)
 		}
 		// As much is to be learnt from as many samples; see plan.Elastic.
-		m.Elastic, m.lr = plan.NewElastic(n), float64(n)
-		if slices.Contains(parts, splitBatches) {
-			m.split, m.lr = true, 0
+		m.Elastic, m.LR = plan.NewElastic(n), float64(n)
+		if slices.Contains(parts, SplitBatches) {
+			m.Split, m.LR = true, 0
 			m.Elastic.Alpha = (&job.Job{RateScale: job.ScaleSplit, Alpha: job.Auto}).AlphaOf(n)
-			parts = slices.DeleteFunc(parts, func(part string) bool { return part == splitBatches })
+			parts = slices.DeleteFunc(parts, func(part string) bool { return part == SplitBatches })
 		}
 	default:
 		return m, fmt.Errorf("there is no such method; there are sync, stash, vertical, 2bw, latest and elastic:N")
@@ -86,7 +86,7 @@ func readMethod(word string) (learningMethod, error) {
 }
 
 // set lays a setting like lr=1 over the method's own.
-func (m *learningMethod) set(setting string) error {
+func (m *Method) set(setting string) error {
 	name, value, _ := strings.Cut(setting, "=")
 	number, err := strconv.ParseFloat(value, 64)
 	if name == "order" && m.Elastic != nil {
@@ -98,7 +98,7 @@ func (m *learningMethod) set(setting string) error {
 	}
 	switch {
 	case name == "lr" && number > 0:
-		m.lr = number
+		m.LR = number
 	case name == "momentum" && number >= 0 && number < 1:
 		m.momentum = number
 	case name == "beta1" && number >= 0 && number < 1:
@@ -114,17 +114,17 @@ func (m *learningMethod) set(setting string) error {
 	return nil
 }
 
-// pipelines is how many models learn side by side.
-func (m *learningMethod) pipelines() int {
+// Pipelines is how many models learn side by side.
+func (m *Method) Pipelines() int {
 	if m.Elastic == nil {
 		return 1
 	}
 	return m.Elastic.Pipelines
 }
 
-// plan is the method over some stages, cutting a batch into micros micro-batches where it
+// Plan is the method over some stages, cutting a batch into micros micro-batches where it
 // cuts it at all: PipeDream and its kin pass whole minibatches (section 3.2).
-func (m *learningMethod) plan(base *plan.Plan, batch, micros int) *plan.Plan {
+func (m *Method) Plan(base *plan.Plan, batch, micros int) *plan.Plan {
 	pl := *base
 	pl.Stages = slices.Clone(base.Stages)
 	for i := range pl.Stages {
@@ -145,24 +145,24 @@ func (m *learningMethod) plan(base *plan.Plan, batch, micros int) *plan.Plan {
 	return &pl
 }
 
-// factor is what the method multiplies a job's learning rate by.
-func (m *learningMethod) factor(j *job.Job) float64 {
-	if m.lr > 0 {
-		return m.lr
+// Factor is what the method multiplies a job's learning rate by.
+func (m *Method) Factor(j *job.Job) float64 {
+	if m.LR > 0 {
+		return m.LR
 	}
 	split := job.Job{RateScale: job.ScaleSplit, Clip: j.Clip, Optimizer: j.Optimizer}
-	return split.RateFactor(m.pipelines())
+	return split.RateFactor(m.Pipelines())
 }
 
-// job is the method's own version of a job.
-func (m *learningMethod) job(j *job.Job, seed uint64) job.Job {
+// Job is the method's own version of a job.
+func (m *Method) Job(j *job.Job, seed uint64) job.Job {
 	own := *j
 	own.Seed = seed
-	own.Rate.Base *= m.factor(j)
-	if m.split {
-		own.Batch /= m.pipelines()
+	own.Rate.Base *= m.Factor(j)
+	if m.Split {
+		own.Batch /= m.Pipelines()
 	} else {
-		own.Rate.Warmup /= m.pipelines() // as many samples
+		own.Rate.Warmup /= m.Pipelines() // as many samples
 	}
 	if m.momentum >= 0 {
 		own.Optimizer.Momentum = m.momentum

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"fmt"
@@ -34,9 +34,9 @@ var publishedProfiles = []publishedProfile{
 	{"dapple-amoeba-36-pbs-1", "dapple", 1, 0, 0},
 }
 
-// publishedQuestions are the published profiles of a folder on 16 devices, flat and in servers.
-func publishedQuestions(folder string) ([]planQuestion, error) {
-	var questions []planQuestion
+// PublishedQuestions are the published profiles of a folder on 16 devices, flat and in servers.
+func PublishedQuestions(folder string) ([]PlanQuestion, error) {
+	var questions []PlanQuestion
 	for _, of := range publishedProfiles {
 		path := filepath.Join(folder, of.file+".txt")
 		if _, err := os.Stat(path); err != nil {
@@ -55,7 +55,7 @@ func publishedQuestions(folder string) ([]planQuestion, error) {
 			if len(sizes) > 1 {
 				seconds = of.servers
 			}
-			q := planQuestion{profile: p, cluster: benchCluster(sizes...), batch: samples, published: map[string]float64{}}
+			q := PlanQuestion{profile: p, cluster: benchCluster(sizes...), batch: samples, published: map[string]float64{}}
 			q.published[of.format] = seconds
 			questions = append(questions, q)
 		}

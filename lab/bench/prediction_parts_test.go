@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"math"
@@ -28,7 +28,7 @@ func TestStepParts(t *testing.T) {
 		{0, "F", 2, 2, 1}, {0, waiting, 0, 2, 1},
 		{1, "B", 1, 2, 1}, {1, waiting, 0, 2, 1},
 	}
-	got := stepParts(made(1), made(0.5), 1, 1)
+	got := StepParts(made(1), made(0.5), 1, 1)
 	if len(got) != len(want) {
 		t.Fatalf("parts %+v, want %+v", got, want)
 	}

@@ -1,7 +1,7 @@
-package main
+package bench
 
-// held is what a schedule holds with so many micro-batches in a step.
-type held struct {
+// Held is what a schedule holds with so many micro-batches in a step.
+type Held struct {
 	Schedule     string  `json:"schedule"`
 	MicroBatches int     `json:"micro_batches"`
 	Predicted    []int64 `json:"predicted_bytes"` // by worker

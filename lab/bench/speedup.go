@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// speedup is what bench speedup found.
-type speedup struct {
+// Speedup is what bench speedup found.
+type Speedup struct {
 	Plan     string            `json:"plan"`
 	Singles  [][]race.Measured `json:"singles"` // of one thread, of two
 	Results  []race.Result     `json:"results"` // against the best of each
@@ -34,9 +34,9 @@ type speedupPair struct {
 	Waiting float64   `json:"waiting"`  // the pipeline's step, over the least that these shares and the fill allow
 }
 
-// bounded fills what the pairs against one thread say of the bound; busy is what the pipeline's workers
+// Bounded fills what the pairs against one thread say of the bound; busy is what the pipeline's workers
 // computed in a step of each.
-func (s *speedup) bounded(pl *plan.Plan, one race.Result, busy [][]float64) (err error) {
+func (s *Speedup) Bounded(pl *plan.Plan, one race.Result, busy [][]float64) (err error) {
 	var bounds, reached, work, waiting []float64
 	for i, shares := range busy {
 		all := 0.0
@@ -60,7 +60,7 @@ func (s *speedup) bounded(pl *plan.Plan, one race.Result, busy [][]float64) (err
 // without a flush nothing is filled but once.
 func boundOf(pl *plan.Plan, busy []float64) float64 {
 	f, err := family.Lookup(pl.Schedule)
-	fills := err == nil && f.General == baseOrder && schedule.Policy(pl.Weights).Flushes() && len(pl.Stages) == len(busy)
+	fills := err == nil && f.General == BaseOrder && schedule.Policy(pl.Weights).Flushes() && len(pl.Stages) == len(busy)
 	for _, s := range pl.Stages {
 		fills = fills && len(s.Devices) == 1
 	}
@@ -70,11 +70,11 @@ func boundOf(pl *plan.Plan, busy []float64) float64 {
 	return race.StageBound(busy, pl.MicroBatches)
 }
 
-// settleSteps are left out at the start of every measured training: memory grows in them.
-const settleSteps = 3
+// SettleSteps are left out at the start of every measured training: memory grows in them.
+const SettleSteps = 3
 
-// write tells people.
-func (s *speedup) write(out io.Writer, unit race.Unit) error {
+// Write tells people.
+func (s *Speedup) Write(out io.Writer, unit race.Unit) error {
 	fmt.Fprintf(out, "%s\n\n", s.Plan)
 	if err := race.WriteResults(out, unit, s.Results); err != nil {
 		return err

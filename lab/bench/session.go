@@ -1,9 +1,9 @@
-package main
+package bench
 
 import "github.com/millrace-ml/millrace/trace"
 
-// busyOfStep is what each worker computed in a step, the mean of the last steps.
-func busyOfStep(so *trace.Timeline, steps int) []float64 {
+// BusyOfStep is what each worker computed in a step, the mean of the last steps.
+func BusyOfStep(so *trace.Timeline, steps int) []float64 {
 	all := so.StepBusy()
 	all = all[max(0, len(all)-steps):]
 	mean := make([]float64, so.Workers)
@@ -15,13 +15,13 @@ func busyOfStep(so *trace.Timeline, steps int) []float64 {
 	return mean
 }
 
-// sessionKeeps is how many steps of a visit a session keeps the events of.
-const sessionKeeps = 16
+// SessionKeeps is how many steps of a visit a session keeps the events of.
+const SessionKeeps = 16
 
-// busyShare is the part of the workers' time of the last steps in which they computed, from the
+// BusyShare is the part of the workers' time of the last steps in which they computed, from the
 // end of the first of them on. A stream has no whole step that is one minibatch's alone, and in its last steps
 // the later stages have nothing left to do: those are left out.
-func busyShare(so *trace.Timeline, steps int) float64 {
+func BusyShare(so *trace.Timeline, steps int) float64 {
 	marks := so.Steps[max(0, len(so.Steps)-steps):]
 	if so.Stream {
 		marks = marks[:max(0, len(marks)-so.Stages)]

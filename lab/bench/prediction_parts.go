@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"cmp"
@@ -24,9 +24,9 @@ type stepPart struct {
 
 const waiting = "-"
 
-// stepParts lays the parts of two Timelines' steps side by side, each without its first
+// StepParts lays the parts of two Timelines' steps side by side, each without its first
 // skipped steps.
-func stepParts(predicted, measured *trace.Timeline, skipPredicted, skipMeasured int) []stepPart {
+func StepParts(predicted, measured *trace.Timeline, skipPredicted, skipMeasured int) []stepPart {
 	expected, found := partTimes(predicted, skipPredicted), partTimes(measured, skipMeasured)
 	var parts []stepPart
 	for key, p := range found {
@@ -81,8 +81,8 @@ func partTimes(t *trace.Timeline, skip int) map[partKey]partTime {
 	return out
 }
 
-// writeParts is a table of them.
-func writeParts(w io.Writer, parts []stepPart) error {
+// WriteParts is a table of them.
+func WriteParts(w io.Writer, parts []stepPart) error {
 	t := report.Table{Head: []string{"worker", "kind", " in a step", " predicted ms", " measured ms", " over predicted"}}
 	for _, p := range parts {
 		over := "-"

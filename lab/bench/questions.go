@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 )
 
 // planned is how long one planner took for one question.
-type plannedIn struct {
+type PlannedIn struct {
 	Model    string  `json:"model"`
 	Layers   int     `json:"layers"`
 	Devices  int     `json:"devices"`
@@ -30,7 +30,7 @@ type plannedIn struct {
 	PublishedS float64 `json:"published_s,omitempty"`
 }
 
-func printPlanned(out io.Writer, r plannedIn) {
+func PrintPlanned(out io.Writer, r PlannedIn) {
 	took := fmt.Sprintf("%.3g ms", 1000*r.Seconds)
 	stages := fmt.Sprint(r.Stages)
 	switch {
@@ -50,8 +50,8 @@ func printPlanned(out io.Writer, r plannedIn) {
 	fmt.Fprintf(out, "| %s | %d | %s | %s | %s | %s | %s | %s |\n", r.Model, r.Layers, devices, r.Planner, r.Formula, took, stages, published)
 }
 
-// planQuestion is a profile and a cluster to be planned for.
-type planQuestion struct {
+// PlanQuestion is a profile and a cluster to be planned for.
+type PlanQuestion struct {
 	profile *profile.Profile
 	cluster *cluster.Cluster
 	batch   int
@@ -60,9 +60,9 @@ type planQuestion struct {
 	published map[string]float64
 }
 
-// ask takes the time of one plan, the fastest of three where that is quick.
-func (q planQuestion) ask(ctx context.Context, p plan.Planner, formula string, limit time.Duration) (plannedIn, error) {
-	row := plannedIn{Model: q.profile.Model, Layers: len(q.profile.Layers), Devices: len(q.cluster.Devices), Planner: p.Name, Formula: formula}
+// Ask takes the time of one plan, the fastest of three where that is quick.
+func (q PlanQuestion) Ask(ctx context.Context, p plan.Planner, formula string, limit time.Duration) (PlannedIn, error) {
+	row := PlannedIn{Model: q.profile.Model, Layers: len(q.profile.Layers), Devices: len(q.cluster.Devices), Planner: p.Name, Formula: formula}
 	for _, l := range q.cluster.Levels {
 		row.Levels = append(row.Levels, l.Size)
 	}
@@ -98,25 +98,25 @@ func (q planQuestion) ask(ctx context.Context, p plan.Planner, formula string, l
 	return row, nil
 }
 
-// planQuestions are the described models and the given profiles on 4 servers of 4 devices, and
+// PlanQuestions are the described models and the given profiles on 4 servers of 4 devices, and
 // chains of layers on up to 1,024 devices in 4 levels.
-func planQuestions(paths []string) ([]planQuestion, error) {
+func PlanQuestions(paths []string) ([]PlanQuestion, error) {
 	sixteen := benchCluster(4, 4)
 	questions, err := questionsOn(sixteen, paths)
 	if err != nil {
 		return nil, err
 	}
 	for _, layers := range []int{125, 250, 500, 1000} {
-		questions = append(questions, planQuestion{profile: chainProfile(layers), cluster: sixteen, batch: 64})
+		questions = append(questions, PlanQuestion{profile: chainProfile(layers), cluster: sixteen, batch: 64})
 	}
 	for _, sizes := range [][]int{{4, 4, 4}, {4, 4, 4, 4}, {4, 8, 4, 8}} {
-		questions = append(questions, planQuestion{profile: chainProfile(1000), cluster: benchCluster(sizes...), batch: 64})
+		questions = append(questions, PlanQuestion{profile: chainProfile(1000), cluster: benchCluster(sizes...), batch: 64})
 	}
 	return questions, nil
 }
 
-// clusterQuestions are the described models and the given profiles on clusters.
-func clusterQuestions(names, paths []string) (questions []planQuestion, err error) {
+// ClusterQuestions are the described models and the given profiles on clusters.
+func ClusterQuestions(names, paths []string) (questions []PlanQuestion, err error) {
 	for _, name := range names {
 		c, err := cluster.Read(name)
 		if err != nil {
@@ -135,7 +135,7 @@ func clusterQuestions(names, paths []string) (questions []planQuestion, err erro
 }
 
 // questionsOn are the described models and the given profiles on one cluster.
-func questionsOn(c *cluster.Cluster, paths []string) (questions []planQuestion, err error) {
+func questionsOn(c *cluster.Cluster, paths []string) (questions []PlanQuestion, err error) {
 	for _, family := range model.Families() {
 		m, err := model.Build(family.Name, nil)
 		if err != nil {
@@ -145,7 +145,7 @@ func questionsOn(c *cluster.Cluster, paths []string) (questions []planQuestion, 
 		if err != nil {
 			return nil, fmt.Errorf("bench: %w", err)
 		}
-		questions = append(questions, planQuestion{profile: p, cluster: c, batch: 64})
+		questions = append(questions, PlanQuestion{profile: p, cluster: c, batch: 64})
 	}
 	for _, path := range paths {
 		p, err := profile.Read(path)
@@ -156,7 +156,7 @@ func questionsOn(c *cluster.Cluster, paths []string) (questions []planQuestion, 
 		if len(sizes) == 0 {
 			return nil, fmt.Errorf("bench: %s has no cost for %s, nor for any device; it has %v", path, c.Devices[0], p.DeviceTypes())
 		}
-		questions = append(questions, planQuestion{profile: p, cluster: c, batch: sizes[len(sizes)-1]})
+		questions = append(questions, PlanQuestion{profile: p, cluster: c, batch: sizes[len(sizes)-1]})
 	}
 	return questions, nil
 }
