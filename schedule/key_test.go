@@ -11,7 +11,8 @@ import (
 
 func anyInstruction(t *rapid.T, name string) Instruction {
 	return Instruction{
-		Stage: int32(rapid.IntRange(0, MaxStage).Draw(t, name+" stage")), Micro: int32(rapid.IntRange(0, MaxMicro).Draw(t, name+" micro")),
+		Stage: int32(rapid.IntRange(0, MaxStage).Draw(t, name+" stage")), Micro: int32(rapid.IntRange(0,
+			MaxMicro).Draw(t, name+" micro")),
 		Pipeline: int16(rapid.IntRange(0, MaxPipeline).Draw(t, name+" pipeline")),
 		Replica:  int16(rapid.IntRange(0, MaxReplica).Draw(t, name+" replica")),
 		Kind:     rapid.SampledFrom(kind.All()).Draw(t, name+" kind"),
@@ -25,7 +26,8 @@ func TestKeys(t *testing.T) {
 		if got := a.Key().Instruction(); got != a {
 			t.Fatalf("%v became %v", a, got)
 		}
-		want := cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Pipeline, b.Pipeline), cmp.Compare(a.Replica, b.Replica),
+		want := cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Pipeline, b.Pipeline), cmp.Compare(a.Replica,
+			b.Replica),
 			cmp.Compare(a.Stage, b.Stage), cmp.Compare(a.Micro, b.Micro))
 		if got := cmp.Compare(a.Key(), b.Key()); got != want {
 			t.Fatalf("%v against %v is %d, of their keys %d", a, b, want, got)

@@ -20,8 +20,8 @@ func computations(tl *trace.Timeline) []trace.Event {
 	return out
 }
 
-// Two workers on one core by hand: a forward takes 1, a backward 2, a send 0.25, a message 0.5 on its way from the beginning
-// of its send.
+// Two workers on one core by hand: a forward takes 1, a backward 2, a send 0.25, a message 0.5 on its way
+// from the beginning of its send.
 func TestTokensByHand(t *testing.T) {
 	c := Uniform(2, 1, 2, 0.5)
 	c.SendS = 0.25
@@ -52,8 +52,10 @@ func TestTokensByHand(t *testing.T) {
 		t.Fatalf("%d computations, want %d", len(got), len(want))
 	}
 	for i, w := range want {
-		if e := got[i]; e.Instruction != w.in || math.Abs(e.StartS-w.start) > 1e-12 || math.Abs(e.EndS-w.end) > 1e-12 {
-			t.Errorf("%d: %s from %v to %v, want %s from %v to %v", i, e.Instruction, e.StartS, e.EndS, w.in, w.start, w.end)
+		if e := got[i]; e.Instruction != w.in || math.Abs(e.StartS-w.start) > 1e-12 ||
+			math.Abs(e.EndS-w.end) > 1e-12 {
+			t.Errorf("%d: %s from %v to %v, want %s from %v to %v", i, e.Instruction, e.StartS, e.EndS, w.in,
+				w.start, w.end)
 		}
 	}
 	if sum.EndS != 13 || sum.BusyS[0] != 6 || sum.BusyS[1] != 6 {
@@ -61,12 +63,13 @@ func TestTokensByHand(t *testing.T) {
 	}
 }
 
-// TestTokens: of any Program on any number of cores, no more workers than there are cores compute, or receive and send
-// beside that, and with as many cores as workers the Timeline is that of workers with a core each.
+// TestTokens: of any Program on any number of cores, no more workers than there are cores compute, or receive
+// and send beside that, and with as many cores as workers the Timeline is that of workers with a core each.
 func TestTokens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, c := randomCase(t)
-		c.SendS, c.ReceiveS = rapid.SampledFrom([]float64{0, 0.0625}).Draw(t, "send"), rapid.SampledFrom([]float64{0, 0.125}).Draw(t, "receive")
+		c.SendS, c.ReceiveS = rapid.SampledFrom([]float64{0, 0.0625}).Draw(t, "send"), rapid.SampledFrom([]float64{0,
+			0.125}).Draw(t, "receive")
 		cores := rapid.IntRange(1, p.Workers).Draw(t, "cores")
 		tl, _, err := Run(p, c, Options{Record: true, Cores: cores})
 		if err != nil {

@@ -6,10 +6,11 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// A device may run behind its host (Costs.IssueS, Options.Ahead). The host spends its time on issuing an instruction and
-// goes on in its list. The device computes what it was given in that order, each as soon as the one before it is
-// done; a send leaves, and a collective is joined, once the computations that were issued in front of it are done.
-// What instructions hold counts from there too. Receives stay the host's: a message is there when it has arrived.
+// A device may run behind its host (Costs.IssueS, Options.Ahead). The host spends its time on issuing an
+// instruction and goes on in its list. The device computes what it was given in that order, each as soon as
+// the one before it is done; a send leaves, and a collective is joined, once the computations that were
+// issued in front of it are done. What instructions hold counts from there too. Receives stay the host's: a
+// message is there when it has arrived.
 
 // forDevice says whether an instruction is carried out behind the host that issues it.
 func forDevice(in schedule.Instruction) bool { return in.Kind.IsCompute() || in.Kind.IsIssued() }
@@ -25,7 +26,8 @@ func (c *Costs) checkDevices(o Options) error {
 	switch {
 	case c.IssueS == 0 && o.Ahead == 0:
 	case o.Cores > 0:
-		return fmt.Errorf("sim: %d shared cores and devices that run behind their hosts; it is one or the other", o.Cores)
+		return fmt.Errorf("sim: %d shared cores and devices that run behind their hosts; it is one or the other",
+			o.Cores)
 	case c.Occupies != nil || c.Streams != nil:
 		return fmt.Errorf("sim: devices that run behind their hosts, and transfers that take part in computations (BaPipe's boards)")
 	}

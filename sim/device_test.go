@@ -27,12 +27,16 @@ func spans(tl *trace.Timeline) map[string][2]float64 {
 func TestADeviceBehindItsHost(t *testing.T) {
 	for ahead, want := range []map[string][2]float64{
 		{ // each computation is issued when the one before it is done
-			"0F0": {0.25, 1.25}, "0SF0": {1.25, 1.75}, "0F1": {1.5, 2.5}, "0SF1": {2.5, 3}, "1F0": {2, 3}, "1F1": {3.25, 4.25},
-			"1B0": {4.5, 6.5}, "1SB0": {6.5, 7}, "1B1": {6.75, 8.75}, "0B0": {7.25, 9.25}, "1SB1": {8.75, 9.25}, "0B1": {9.5, 11.5},
+			"0F0": {0.25, 1.25}, "0SF0": {1.25, 1.75}, "0F1": {1.5, 2.5}, "0SF1": {2.5, 3}, "1F0": {2, 3},
+			"1F1": {3.25, 4.25},
+			"1B0": {4.5, 6.5}, "1SB0": {6.5, 7}, "1B1": {6.75, 8.75}, "0B0": {7.25, 9.25}, "1SB1": {8.75, 9.25},
+			"0B1": {9.5, 11.5},
 		},
 		{ // one is issued behind the one that computes, so that none waits for its issue
-			"0F0": {0.25, 1.25}, "0SF0": {1.25, 1.75}, "0F1": {1.25, 2.25}, "0SF1": {2.25, 2.75}, "1F0": {2, 3}, "1F1": {3, 4},
-			"1B0": {4, 6}, "1SB0": {6, 6.5}, "1B1": {6, 8}, "0B0": {6.75, 8.75}, "1SB1": {8, 8.5}, "0B1": {8.75, 10.75},
+			"0F0": {0.25, 1.25}, "0SF0": {1.25, 1.75}, "0F1": {1.25, 2.25}, "0SF1": {2.25, 2.75}, "1F0": {2, 3},
+			"1F1": {3, 4},
+			"1B0": {4, 6}, "1SB0": {6, 6.5}, "1B1": {6, 8}, "0B0": {6.75, 8.75}, "1SB1": {8, 8.5}, "0B1": {8.75,
+				10.75},
 		},
 	} {
 		c := Uniform(2, 1, 2, 0.5)
@@ -82,7 +86,8 @@ func TestIssuingAhead(t *testing.T) {
 				t.Fatal(err)
 			}
 			if sum.EndS > last+1e-9 || sum.EndS < alone.EndS-1e-9 {
-				t.Fatalf("%d ahead ends at %v, fewer at %v, and at no cost at %v\n%s", ahead, sum.EndS, last, alone.EndS, p.Text())
+				t.Fatalf("%d ahead ends at %v, fewer at %v, and at no cost at %v\n%s", ahead, sum.EndS, last,
+					alone.EndS, p.Text())
 			}
 			last = sum.EndS
 		}
@@ -92,11 +97,13 @@ func TestIssuingAhead(t *testing.T) {
 // A board of BaPipe's and a core that is shared are no devices behind hosts.
 func TestDevicesThatHaveNoHost(t *testing.T) {
 	p, c := program(t, "1f1b", 2, 2, 1), Uniform(2, 1, 1, 0)
-	if _, _, err := Run(p, c, Options{Ahead: 1, Cores: 1}); err == nil || !strings.Contains(err.Error(), "1 shared cores and devices") {
+	if _, _, err := Run(p, c, Options{Ahead: 1, Cores: 1}); err == nil || !strings.Contains(err.Error(),
+		"1 shared cores and devices") {
 		t.Error(err)
 	}
 	c.Occupies = func(int, int) bool { return true }
-	if _, _, err := Run(p, c, Options{Ahead: 1}); err == nil || !strings.Contains(err.Error(), "transfers that take part") {
+	if _, _, err := Run(p, c, Options{Ahead: 1}); err == nil || !strings.Contains(err.Error(),
+		"transfers that take part") {
 		t.Error(err)
 	}
 }
@@ -121,7 +128,8 @@ func TestSlotsArePlayed(t *testing.T) {
 			}
 		}
 	}
-	if p, err := family.Generate("bfs", schedule.Settings{Placement: schedule.Wrap(2, 2), MicroBatches: 8}); err != nil {
+	if p, err := family.Generate("bfs", schedule.Settings{Placement: schedule.Wrap(2, 2),
+		MicroBatches: 8}); err != nil {
 		t.Fatal(err)
 	} else if p, err = lower.Lower(p, lower.Options{}); err != nil {
 		t.Fatal(err)

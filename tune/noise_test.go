@@ -17,7 +17,8 @@ func TestNoiseMovesABestPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for without, want := range map[string]string{"": "dp", "dispatch": "dp-overlap", "spread": "dp-overlap", "pace": "dp-overlap"} {
+	for without, want := range map[string]string{"": "dp", "dispatch": "dp-overlap", "spread": "dp-overlap",
+		"pace": "dp-overlap"} {
 		p, err := profile.Analytic(m, types, []int{1, 2, 4, 8, 16}, "adam", 2)
 		if err != nil {
 			t.Fatal(err)
@@ -43,7 +44,8 @@ func TestNoiseMovesABestPlan(t *testing.T) {
 			if schedule == "dp" {
 				fix.Stages = 1
 			}
-			r, err := Search(context.Background(), Request{Profile: p, Cluster: cluster.Local("cpu", 2, 0, 0, 20e-6, 4e9, 1e9),
+			r, err := Search(context.Background(), Request{Profile: p, Cluster: cluster.Local("cpu", 2, 0, 0, 20e-6,
+				4e9, 1e9),
 				Batch: 16, Runnable: true, Fix: fix})
 			if err != nil {
 				t.Fatal(err)

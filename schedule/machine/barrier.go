@@ -18,9 +18,11 @@ func NewBarrier(workers int) *Barrier { return &Barrier{workers: workers} }
 func (b *Barrier) Reach(drain, workers int) (released bool, err error) {
 	switch {
 	case drain != b.drain:
-		return false, fmt.Errorf("machine: %d workers are at drain %d; the next one is drain %d", workers, drain, b.drain)
+		return false, fmt.Errorf("machine: %d workers are at drain %d; the next one is drain %d", workers, drain,
+			b.drain)
 	case workers < 1 || b.here+workers > b.workers:
-		return false, fmt.Errorf("machine: %d workers have come to drain %d, beside %d of %d", workers, drain, b.here, b.workers)
+		return false, fmt.Errorf("machine: %d workers have come to drain %d, beside %d of %d", workers, drain,
+			b.here, b.workers)
 	}
 	if b.here += workers; b.here < b.workers {
 		return false, nil

@@ -96,11 +96,13 @@ func (l *Local) mayLoad(p *schedule.Program) error {
 	case l.worker < 0 || l.worker >= p.Workers:
 		return fmt.Errorf("machine: program %s has %d workers, and no worker %d", p.Name, p.Workers, l.worker)
 	case l.p != nil && l.p.Workers != p.Workers:
-		return fmt.Errorf("machine: the next program has %d workers, this one %d; they must be as many", p.Workers, l.p.Workers)
+		return fmt.Errorf("machine: the next program has %d workers, this one %d; they must be as many", p.Workers,
+			l.p.Workers)
 	case l.more:
 		return fmt.Errorf("machine: the next program cannot start: worker %d has not ended, its next instruction is %v", l.worker, l.in)
 	case l.Open() > 0:
-		return fmt.Errorf("machine: the next program cannot start: worker %d has issued what is not done yet", l.worker)
+		return fmt.Errorf("machine: the next program cannot start: worker %d has issued what is not done yet",
+			l.worker)
 	}
 	return nil
 }

@@ -36,7 +36,8 @@ func TestTheNextProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Load(rest); err == nil || !strings.Contains(err.Error(), "worker 0 has not ended, its next instruction is 0F0") {
+	if err := m.Load(rest); err == nil || !strings.Contains(err.Error(),
+		"worker 0 has not ended, its next instruction is 0F0") {
 		t.Errorf("a Program replaced one that was under way: %v", err)
 	}
 	playOn(t, train, m)
@@ -86,12 +87,14 @@ func playOn(t *testing.T, p *schedule.Program, m *machine.Machine) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	p := generated(t, "single", schedule.Settings{Placement: schedule.Replicated(1, 1), MicroBatches: 1})
-	for want, o := range map[string]machine.Options{"-1 cores": {Cores: -1}, "ahead": {Ahead: -1}, "2 ahead on 1 shared": {Ahead: 2, Cores: 1}, "-3 slots": {Slots: -3}} {
+	for want, o := range map[string]machine.Options{"-1 cores": {Cores: -1}, "ahead": {Ahead: -1},
+		"2 ahead on 1 shared": {Ahead: 2, Cores: 1}, "-3 slots": {Slots: -3}} {
 		if _, err := machine.New(p, o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	if _, err := machine.New(&schedule.Program{Name: "x", Workers: 1}, machine.Options{}); err == nil || !strings.Contains(err.Error(), "not lowered") {
+	if _, err := machine.New(&schedule.Program{Name: "x", Workers: 1}, machine.Options{}); err == nil ||
+		!strings.Contains(err.Error(), "not lowered") {
 		t.Errorf("a Program of computations alone: %v", err)
 	}
 }
@@ -104,11 +107,13 @@ func TestBarrier(t *testing.T) {
 		released       bool
 		refused        string
 	}{
-		{0, 3, false, ""}, {1, 1, false, "the next one is drain 0"}, {0, 3, false, "beside 3 of 5"}, {0, 0, false, "0 workers"},
+		{0, 3, false, ""}, {1, 1, false, "the next one is drain 0"}, {0, 3, false, "beside 3 of 5"}, {0, 0, false,
+			"0 workers"},
 		{0, 2, true, ""}, {0, 1, false, "the next one is drain 1"}, {1, 5, true, ""}, {2, 1, false, ""},
 	} {
 		released, err := b.Reach(step.drain, step.workers)
-		if released != step.released || (err == nil) != (step.refused == "") || err != nil && !strings.Contains(err.Error(), step.refused) {
+		if released != step.released || (err == nil) != (step.refused == "") || err != nil &&
+			!strings.Contains(err.Error(), step.refused) {
 			t.Errorf("%+v: %v, %v", step, released, err)
 		}
 	}
@@ -190,7 +195,8 @@ func FuzzDriver(f *testing.F) {
 				case 4:
 					m.Done(w, n.At)
 				case 5:
-					m.Arrive(w, schedule.Instruction{Kind: schedule.SF, Micro: int32(call >> 5), Replica: int16(call >> 4 & 1)})
+					m.Arrive(w, schedule.Instruction{Kind: schedule.SF, Micro: int32(call >> 5),
+						Replica: int16(call >> 4 & 1)})
 				case 6:
 					m.Credit(w, int(call>>5)%p.Workers)
 				case 7:

@@ -63,7 +63,8 @@ func (n Need) String() string {
 	case Ended:
 		return fmt.Sprintf("worker %d has ended", n.Worker)
 	case Drain:
-		return fmt.Sprintf("worker %d cannot pass %v: not every worker is there with nothing in flight", n.Worker, n.At)
+		return fmt.Sprintf("worker %d cannot pass %v: not every worker is there with nothing in flight", n.Worker,
+			n.At)
 	case Message:
 		why = fmt.Sprintf("%v from worker %d has not arrived", n.For, n.Peer)
 	case Collective:

@@ -10,7 +10,8 @@ import (
 // anywhere.
 func (l *Local) Limit(n int) {
 	if l.begun >= n {
-		panic(fmt.Sprintf("machine: worker %d is to pass minibatch %d and has begun minibatch %d", l.worker, n, l.begun))
+		panic(fmt.Sprintf("machine: worker %d is to pass minibatch %d and has begun minibatch %d", l.worker, n,
+			l.begun))
 	}
 	l.held, l.limit, l.passing = never, min(l.limit, n), true
 	if !l.running {
@@ -30,7 +31,8 @@ func (l *Local) holds(in schedule.Instruction) bool {
 // Rollback tells the worker, while it executes its first PV of minibatch k, that the update of k is refused.
 func (l *Local) Rollback(k int) {
 	if !l.running || l.in.Kind != schedule.PV || int(l.in.Micro) != k {
-		panic(fmt.Sprintf("machine: worker %d is to roll minibatch %d back at %v; it learns of it at its own PV%d", l.worker, k, l.in, k))
+		panic(fmt.Sprintf("machine: worker %d is to roll minibatch %d back at %v; it learns of it at its own PV%d",
+			l.worker, k, l.in, k))
 	}
 	if l.undone <= k+1 {
 		return // this is another stage's PV of the same minibatch

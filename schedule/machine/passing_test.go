@@ -35,8 +35,9 @@ func newTiming(t *testing.T, g *rand.Rand, p *schedule.Program, o machine.Option
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &timing{g: g, p: p, m: m, ahead: o.Ahead > 0, running: make([]bool, p.Workers), issued: make([][]schedule.Instruction, p.Workers),
-		c: channel{joined: map[schedule.Instruction]int{}, left: map[schedule.Instruction]int{}}}
+	return &timing{g: g, p: p, m: m, ahead: o.Ahead > 0, running: make([]bool, p.Workers),
+		issued: make([][]schedule.Instruction, p.Workers),
+		c:      channel{joined: map[schedule.Instruction]int{}, left: map[schedule.Instruction]int{}}}
 }
 
 // step has one thing happen; false where nothing can.
@@ -196,7 +197,8 @@ func TestStopAnywhere(t *testing.T) {
 			x.step()
 		}
 		if x.m.Begun() != begun {
-			t.Fatalf("seed %d: minibatch %d began while %d was to be the last\n%s", seed, x.m.Begun(), begun, p.Text())
+			t.Fatalf("seed %d: minibatch %d began while %d was to be the last\n%s", seed, x.m.Begun(), begun,
+				p.Text())
 		}
 		limit := (begun + p.Period) / p.Period * p.Period
 		x.m.Limit(limit)
@@ -212,7 +214,8 @@ func TestStopAnywhere(t *testing.T) {
 				return true
 			})
 			if got := x.did(w, true); !slices.Equal(got, list) {
-				t.Fatalf("seed %d: stopped at %d, worker %d executed %v, want %v\n%s", seed, limit, w, got, list, p.Text())
+				t.Fatalf("seed %d: stopped at %d, worker %d executed %v, want %v\n%s", seed, limit, w, got, list,
+					p.Text())
 			}
 		}
 	}

@@ -53,7 +53,8 @@ func drawn(t *testing.T, g *rand.Rand) *schedule.Program {
 	families := family.All()
 	for {
 		f := families[g.IntN(len(families))]
-		s := schedule.Settings{Placement: f.Placement(1+g.IntN(5), 1+g.IntN(3)), MicroBatches: 1 + g.IntN(10), Repeat: 1 + g.IntN(4)}
+		s := schedule.Settings{Placement: f.Placement(1+g.IntN(5), 1+g.IntN(3)), MicroBatches: 1 + g.IntN(10),
+			Repeat: 1 + g.IntN(4)}
 		if g.IntN(3) == 0 {
 			s.Placement = schedule.Replicated(1+g.IntN(3), 1+g.IntN(3))
 		}

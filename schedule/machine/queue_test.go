@@ -49,7 +49,8 @@ func takes(in schedule.Instruction, what int) float64 {
 }
 
 func playLiterally(p *schedule.Program, cores int) *literalQueue {
-	q := &literalQueue{p: p, joined: map[schedule.Instruction]int{}, pos: make([]int, p.Workers), busy: make([]bool, p.Workers),
+	q := &literalQueue{p: p, joined: map[schedule.Instruction]int{}, pos: make([]int, p.Workers), busy: make([]bool,
+		p.Workers),
 		away: make([]int, p.Workers), over: make([]bool, p.Workers)}
 	for w := range p.Workers {
 		var list []schedule.Instruction
@@ -315,7 +316,8 @@ func TestTokensAreALiteralQueue(t *testing.T) {
 		want, got := playLiterally(p, cores).log, playWithTokens(t, p, cores)
 		for i := range want {
 			if i >= len(got) || want[i] != got[i] {
-				t.Fatalf("seed %d, %d cores, start %d:\n%s; the literal queue:\n%s\n%s", seed, cores, i, got[min(i, len(got)-1)], want[i],
+				t.Fatalf("seed %d, %d cores, start %d:\n%s; the literal queue:\n%s\n%s", seed, cores, i, got[min(i,
+					len(got)-1)], want[i],
 					p.Text())
 			}
 		}

@@ -25,7 +25,8 @@ func TestLeastSlotsOfDepths(t *testing.T) {
 			depths[i] = 1 + g.IntN(limit)
 			limit = depths[i]
 		}
-		p := generated(t, "1f1b", schedule.Settings{Placement: schedule.Replicated(stages, 1), MicroBatches: m, Warmup: depths,
+		p := generated(t, "1f1b", schedule.Settings{Placement: schedule.Replicated(stages, 1), MicroBatches: m,
+			Warmup: depths,
 			Repeat: 1 + g.IntN(2)})
 		want := 1
 		for i := range stages - 1 {
@@ -51,7 +52,8 @@ func TestLeastSlotsOfFamilies(t *testing.T) {
 		for _, workers := range []int{2, 3, 4, 8} {
 			for _, m := range []int{4, 8, 12, 32} {
 				for _, policy := range append([]schedule.Policy{""}, f.Policies...) {
-					s := schedule.Settings{Placement: f.Placement(workers, 2), MicroBatches: m, Repeat: 3, Weights: policy}
+					s := schedule.Settings{Placement: f.Placement(workers, 2), MicroBatches: m, Repeat: 3,
+						Weights: policy}
 					p, err := family.Generate(f.Name, s)
 					if err != nil {
 						continue
@@ -68,7 +70,8 @@ func TestLeastSlotsOfFamilies(t *testing.T) {
 						want = max(1, min(2, got))
 					}
 					if got != want || err != nil {
-						t.Errorf("%s on %d workers, %d micro-batches: %d slots, want %d: %v", f.Name, workers, m, got, want, err)
+						t.Errorf("%s on %d workers, %d micro-batches: %d slots, want %d: %v", f.Name, workers, m,
+							got, want, err)
 					}
 					tried[got]++
 					if err := machine.CheckSlots(p, got); err != nil {
@@ -79,7 +82,8 @@ func TestLeastSlotsOfFamilies(t *testing.T) {
 					}
 					var stall *machine.StallError
 					if err := machine.CheckSlots(p, got-1); !errors.As(err, &stall) ||
-						!slices.ContainsFunc(stall.Waits, func(w machine.Wait) bool { return w.Lack == machine.Slot }) {
+						!slices.ContainsFunc(stall.Waits,
+							func(w machine.Wait) bool { return w.Lack == machine.Slot }) {
 						t.Errorf("%s with %d slots: %v", f.Name, got-1, err)
 					}
 				}

@@ -47,7 +47,8 @@ func (w *storyWorld) do(t *testing.T, d *datadriven.TestData) (string, error) {
 		if order == "evaluation" {
 			w.p, err = programs.Evaluation(schedule.Replicated(stages, replicas), micro)
 		} else {
-			w.p, err = family.Generate(order, schedule.Settings{Placement: schedule.Replicated(stages, replicas), MicroBatches: micro})
+			w.p, err = family.Generate(order, schedule.Settings{Placement: schedule.Replicated(stages, replicas),
+				MicroBatches: micro})
 			if err == nil {
 				w.p, err = lower.Lower(w.p, lower.Options{})
 			}

@@ -118,7 +118,8 @@ func TestTwin(t *testing.T) {
 			t.Fatalf("seed %d: %v lies at worker %d", seed, in, w)
 		}
 	}
-	for _, l := range []machine.Lack{machine.Nothing, machine.Message, machine.Collective, machine.Drain, machine.Ended} {
+	for _, l := range []machine.Lack{machine.Nothing, machine.Message, machine.Collective, machine.Drain,
+		machine.Ended} {
 		if lacks[l] == 0 {
 			t.Errorf("no worker was ever found with lack %d: %v", l, lacks)
 		}
