@@ -199,6 +199,9 @@ type Device interface {
 	// before it adopts it: what has arrived is the receiver's to hold. Any goroutine may
 	// call it; a tensor that is freed by then is left alone.
 	Charge(t Tensor)
+	// Room makes a tensor for bytes that are on their way to this worker from elsewhere, and charges it to the worker.
+	// Any goroutine may call it and write the bytes; Adopt takes the tensor over once they are there.
+	Room(dtype DType, shape []int64) (t Tensor, data []byte, err error)
 	// Memory is what this worker holds; ResetPeak starts a new high-water mark.
 	Memory() Memory
 	ResetPeak()

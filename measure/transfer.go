@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/data"
-	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/model"
@@ -17,6 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/collective"
 )
 
 const (
@@ -160,32 +160,45 @@ func onThread(f func() error) error {
 
 // allReduceRate is bytes over the time that the slowest of workers takes to sum them.
 func (t *Timer) allReduceRate(ctx context.Context, workers int) (float64, error) {
-	mesh, err := wire.NewLocal(workers)
+	carriers, err := wire.InProcess(workers)
 	if err != nil {
 		return 0, err
 	}
-	defer mesh.Close()
-	group := make([]int, workers)
-	for k := range group {
-		group[k] = k
+	ranks := make([]int, workers)
+	for k := range ranks {
+		ranks[k] = k
 	}
+	ports, err := wire.NewPorts(carriers, ranks, func(int) wire.Config { return wire.Config{} })
+	if err != nil {
+		return 0, err
+	}
+	defer ports.Close()
+	var table wire.Table
+	groups := make([]*collective.Group, workers)
+	for k := range groups {
+		if groups[k], err = collective.NewGroup(&table, ports.Port(k), 1, ranks, k, false); err != nil {
+			return 0, err
+		}
+	}
+	ports.Begin(1, table.Edges())()
 	float := t.engine.Float()
-	sum := func(dst, src []byte, dtype string) error { return t.engine.SumInto(dst, src, engine.DTypeNamed(dtype)) }
+	sum := func(dst, src []byte, _ wire.DType) error { return t.engine.SumInto(dst, src, float) }
 	vectors := make([][]byte, workers)
 	for k := range vectors {
 		vectors[k] = make([]byte, reduceBytes)
 	}
 	var took []float64
-	for round := range reduceRounds {
+	for range reduceRounds {
 		start := time.Now()
 		errs := make([]error, workers)
 		var wg sync.WaitGroup
 		for k := range workers {
 			wg.Go(crash.Caught(func() {
-				part := []wire.Part{{Name: "gradients", DType: float.String(), Shape: []int64{reduceBytes / float.Size()}, Data: vectors[k]}}
-				errs[k] = wire.AllReduce(ctx, mesh.Endpoint(k), wire.Group{Ranks: group, Me: k}, wire.Tag{Sequence: uint64(round)}, part, sum)
-				if errs[k] != nil {
-					mesh.Endpoint(k).Fail(errs[k])
+				gradients := []wire.Buffer{{
+					DType: wire.DTypeOf(float.String()), Shape: []int64{reduceBytes / float.Size()}, Data: vectors[k],
+				}}
+				if errs[k] = groups[k].AllReduce(ctx, gradients, sum); errs[k] != nil {
+					ports.Fail(k, errs[k])
 				}
 			}))
 		}

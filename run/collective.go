@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,45 +15,73 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// phaseCollective marks messages of collectives that this package does itself, so that
-// they are not taken for transfers.
-const phaseCollective = 101
-
-func partsOf(l *lent) []wire.Part {
-	parts := make([]wire.Part, len(l.vectors))
+func buffersOf(l *lent) []wire.Buffer {
+	all := make([]wire.Buffer, len(l.vectors))
 	for i, v := range l.vectors {
-		parts[i] = wire.Part{Name: v.Name, DType: v.Tensor.DType().String(), Shape: v.Tensor.Shape(), Data: l.hosts[i].Bytes()}
+		all[i] = wire.Buffer{DType: wireType(v.Tensor.DType()), Shape: v.Tensor.Shape(), Data: l.hosts[i].Bytes()}
 	}
-	return parts
+	return all
 }
 
-// exchange hands m to every member of a collective on another stage and returns what
-// each of those stages gave, by stage. Replicas of a stage hold the same, so the first
-// speaks for all; pairs of members agree on a tag without knowing the whole group.
-func (w *worker) exchange(ctx context.Context, members []schedule.Instruction, ranks []int, in schedule.Instruction, epoch uint32, m wire.Message) (map[int32]wire.Message, error) {
-	tag := func(from, to schedule.Instruction) wire.Tag {
-		t := tagOf(from, epoch)
-		t.Phase, t.Pair = phaseCollective, uint32(to.Stage)<<10|uint32(to.Replica)
-		return t
+// given is what every stage gave to a collective between stages, by stage.
+type given map[int32][]wire.Buffer
+
+// exchange hands parts to every member of a collective on another stage, and collects what each of those stages gave.
+// Replicas of a stage hold the same, so the first speaks for all. A slot is posted for everything that comes before
+// anything leaves.
+func (w *worker) exchange(ctx context.Context, in schedule.Instruction, parts []wire.Buffer) (given, error) {
+	members, ranks := w.x.program.Group(in)
+	got := given{in.Stage: parts}
+	var from []wire.Edge
+	var stages []int32
+	for i, member := range members {
+		if member.Stage == in.Stage || member.Replica != 0 {
+			continue
+		}
+		e, known := w.x.table.Find(pairName(member, ranks[i], in, w.rank))
+		if !known {
+			return nil, fmt.Errorf("no edge from stage %d", member.Stage)
+		}
+		w.port.Post(e, 1)
+		from, stages = append(from, e), append(stages, member.Stage)
 	}
 	for i, member := range members {
-		if member.Stage != in.Stage && in.Replica == 0 {
-			if err := w.ep.Send(ranks[i], tag(in, member), slices.Clone(m)); err != nil {
-				return nil, err
-			}
+		if member.Stage == in.Stage || in.Replica != 0 {
+			continue
+		}
+		e, known := w.x.table.Find(pairName(in, w.rank, member, ranks[i]))
+		if !known {
+			return nil, fmt.Errorf("no edge to stage %d", member.Stage)
+		}
+		if err := w.port.Send(e, uint64(in.Key()), 0, slices.Clone(parts), nil); err != nil {
+			return nil, err
 		}
 	}
-	got := map[int32]wire.Message{}
-	for i, member := range members {
-		if member.Stage != in.Stage && member.Replica == 0 {
-			theirs, err := w.ep.Receive(ctx, ranks[i], tag(member, in))
-			if err != nil {
-				return nil, err
-			}
-			got[member.Stage] = theirs
+	for i, e := range from {
+		a, err := w.port.Receive(ctx, e)
+		if err != nil {
+			return nil, err
 		}
+		if sent := schedule.Key(a.Key).Instruction(); sent.Stage != stages[i] || sent.Micro != in.Micro {
+			return nil, fmt.Errorf("%v came from stage %d where minibatch %d is due", sent, stages[i], in.Micro)
+		}
+		got[stages[i]] = a.Parts
 	}
 	return got, nil
+}
+
+// inTurn runs a collective behind those of the same kind that this stage has issued before: the order of an edge
+// is that of its sender's list.
+func (h *holding) inTurn(kind schedule.Kind, work func(context.Context) error) func(context.Context) error {
+	before, over := h.turns[kind], make(chan struct{})
+	h.turns[kind] = over
+	return func(ctx context.Context) error {
+		defer close(over)
+		if before != nil {
+			<-before // which ends with the run
+		}
+		return work(ctx)
+	}
 }
 
 // sumTied adds up the gradients of all uses of the parameters that this stage shares with
@@ -78,49 +107,48 @@ func (w *worker) sumTied(h *holding, in schedule.Instruction) error {
 	if err != nil {
 		return err
 	}
-	members, ranks := w.x.program.Group(in)
-	epoch := w.x.epoch
-	w.x.besides(w, in, time.Now(), size, func(ctx context.Context) error {
+	w.x.besides(w, in, time.Now(), size, h.inTurn(in.Kind, func(ctx context.Context) error {
 		if err := l.wait(); err != nil {
 			return err
 		}
-		var m wire.Message
-		for i, p := range partsOf(l) {
-			p.Shape, p.Data = []int64{int64(uses[i].Layer)}, bytes.Clone(p.Data)
-			m = append(m, p)
+		mine := buffersOf(l)
+		for i := range mine {
+			mine[i].Value, mine[i].Data = numberOf(uses[i].Param), bytes.Clone(mine[i].Data)
 		}
-		got, err := w.exchange(ctx, members, ranks, in, epoch, m)
+		got, err := w.exchange(ctx, in, mine)
 		if err != nil {
 			return err
 		}
-		got[in.Stage] = m
 		err = w.sumUses(uses, l, got)
 		l.summed.Store(err == nil)
 		return err
-	})
+	}))
 	return nil
 }
 
-// sumUses sums, for every parameter among uses, what all stages gave for it. The parts'
-// shape is the layer of the use, which orders the sum.
-func (w *worker) sumUses(uses []stage.TiedUse, l *lent, given map[int32]wire.Message) error {
+// numberOf names a parameter in messages: its owner's position in the model and its own in the owner, of which no
+// layer has 256.
+func numberOf(p *stage.Param) uint32 { return uint32(p.Layer)<<8 | uint32(p.Index) }
+
+// sumUses sums, for every parameter among uses, what all stages gave for it, in layer order: stages ascend, and so do
+// the layers in what each gives.
+func (w *worker) sumUses(uses []stage.TiedUse, l *lent, all given) error {
+	stages := slices.Sorted(maps.Keys(all))
 	for i, u := range uses {
 		if i > 0 && uses[i-1].Param == u.Param {
 			continue
 		}
-		var terms []wire.Part
-		for _, m := range given {
-			for _, p := range m {
-				if p.Name == u.Param.Name {
-					terms = append(terms, p)
+		var total []byte
+		for _, s := range stages {
+			for _, b := range all[s] {
+				if b.Value != numberOf(u.Param) {
+					continue
 				}
-			}
-		}
-		slices.SortFunc(terms, func(a, b wire.Part) int { return int(a.Shape[0] - b.Shape[0]) })
-		total := bytes.Clone(terms[0].Data)
-		for _, t := range terms[1:] {
-			if err := w.job.sum(total, t.Data, t.DType); err != nil {
-				return err
+				if total == nil {
+					total = bytes.Clone(b.Data)
+				} else if err := w.job.sum(total, b.Data, b.DType); err != nil {
+					return err
+				}
 			}
 		}
 		copy(l.hosts[i].Bytes(), total)
@@ -141,10 +169,9 @@ func (w *worker) norm(h *holding, in schedule.Instruction) error {
 	if err != nil {
 		return err
 	}
-	members, ranks := w.x.program.Group(in)
 	first, end := w.x.program.Covers(in, w.x.minibatches)
-	epoch, step, covered := w.x.epoch, w.x.base+end-1, float64(end-first)
-	w.x.besides(w, in, time.Now(), own.bytes(), func(ctx context.Context) error {
+	step, covered := w.x.base+end-1, float64(end-first)
+	w.x.besides(w, in, time.Now(), own.bytes(), h.inTurn(in.Kind, func(ctx context.Context) error {
 		squares, err := own.numbers()
 		if err != nil {
 			return err
@@ -152,16 +179,15 @@ func (w *worker) norm(h *holding, in schedule.Instruction) error {
 		for i := range squares {
 			squares[i] /= covered * covered // of the mean over the minibatches, not of their sum
 		}
-		m := wire.Message{{Name: "squares", DType: engine.Float64.String(), Shape: []int64{int64(len(squares))}, Data: engine.Bytes(squares)}}
-		got, err := w.exchange(ctx, members, ranks, in, epoch, m)
+		mine := []wire.Buffer{{DType: wire.F64, Shape: []int64{int64(len(squares))}, Data: engine.Bytes(squares)}}
+		got, err := w.exchange(ctx, in, mine)
 		if err != nil {
 			return err
 		}
-		got[in.Stage] = m
 		var all []float64
-		for s := range int32(w.x.program.Stages) { // stages ascend, and so do the layers in each: model order
-			for _, p := range got[s] {
-				all = append(all, engine.Numbers[float64](p.Data)...)
+		for _, s := range slices.Sorted(maps.Keys(got)) { // stages ascend, and so do the layers in each: model order
+			for _, b := range got[s] {
+				all = append(all, engine.Numbers[float64](b.Data)...)
 			}
 		}
 		total := stage.GlobalNorm(all)
@@ -177,7 +203,7 @@ func (w *worker) norm(h *holding, in schedule.Instruction) error {
 			h.norm.refused = true
 		}
 		return nil
-	})
+	}))
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/collective"
 )
 
 // Data is what a run reads. Test may be nil where nothing is evaluated. Workers read at
@@ -101,8 +102,13 @@ type Config struct {
 	// KeepWeights has the Result carry the final parameters and buffers.
 	KeepWeights bool
 
-	// Mesh makes the wire between the workers; nil: wire.NewLocal. The run closes it.
-	Mesh func(workers int) (wire.Mesh, error)
+	// Carriers makes what messages between the workers go over; nil: wire.InProcess. The run closes them.
+	Carriers func(workers int) ([]wire.Carrier, error)
+	// BucketBytes is how many bytes of gradients replicas sum at once, at least; 0: collective.BucketBytes.
+	BucketBytes int64
+	// Slots is how many messages from one worker to another may be on their way or lie there untaken; 0: as many
+	// as the Program sends.
+	Slots int
 	// Next is asked at every boundary between Programs for the lowered Program of the next
 	// `steps` steps at most (its Repeat times its Period); nil: the plan's own schedule. The
 	// Timeline is that of the run so far.
@@ -138,6 +144,9 @@ const (
 	defaultStallAfter = 5 * time.Minute
 )
 
+// usual is the carriers of a run that does not say; tests put others in their place.
+var usual = func(*Config) func(workers int) ([]wire.Carrier, error) { return wire.InProcess }
+
 // filled is the config with its defaults, or what is wrong with it.
 func (c Config) filled() (Config, error) {
 	switch {
@@ -149,8 +158,11 @@ func (c Config) filled() (Config, error) {
 		return c, fmt.Errorf("run: gradients are clipped to %v; the limit must be above 0, or 0 for none", c.Clip)
 	case c.EvalEvery < 0 || c.Checkpoint.Every < 0 || c.Checkpoint.Keep < 0:
 		return c, fmt.Errorf("run: evaluate every %d steps, checkpoint every %d and keep %d: none may be negative", c.EvalEvery, c.Checkpoint.Every, c.Checkpoint.Keep)
-	case c.ThreadsPerWorker < 0 || c.Cores < 0:
-		return c, fmt.Errorf("run: %d threads a worker and %d cores: neither may be negative", c.ThreadsPerWorker, c.Cores)
+	case c.BucketBytes < 0:
+		return c, fmt.Errorf("run: gradients are summed %d bytes at once; give more than 0, or 0 for the usual", c.BucketBytes)
+	case c.ThreadsPerWorker < 0 || c.Cores < 0 || c.Slots < 0:
+		return c, fmt.Errorf("run: %d threads a worker, %d cores and %d slots an edge: none may be negative",
+			c.ThreadsPerWorker, c.Cores, c.Slots)
 	case c.EvalEvery > 0 && c.Data.Test == nil:
 		return c, fmt.Errorf("run: evaluation every %d steps without test data", c.EvalEvery)
 	}
@@ -191,8 +203,11 @@ func (c Config) filled() (Config, error) {
 	if err := c.World.check(len(c.Plan.Devices())); err != nil {
 		return c, err
 	}
-	if c.Mesh == nil {
-		c.Mesh = func(workers int) (wire.Mesh, error) { return wire.NewLocal(workers) }
+	if c.BucketBytes == 0 {
+		c.BucketBytes = collective.BucketBytes
+	}
+	if c.Carriers == nil {
+		c.Carriers = usual(&c)
 	}
 	return c, nil
 }

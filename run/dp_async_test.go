@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/shape"
 )
 
 // asynchronous puts a model on replicas that sum their gradients beside the next minibatch.
@@ -36,11 +36,9 @@ func TestAsynchronousDataParallelismEqualsItsEquation(t *testing.T) {
 		g := rand.New(rand.NewPCG(seed, 32))
 		c := asyncConfig(t, e, g)
 		if seed%8 == 0 {
-			c.Mesh = func(n int) (wire.Mesh, error) {
-				return wire.NewShaped(n, func(from, to int) wire.Link {
-					return wire.Link{Latency: time.Duration(g.IntN(300)) * time.Microsecond, BytesPerSecond: 1e6}
-				})
-			}
+			c.Carriers = shaped(func(from, to int) shape.Link {
+				return shape.Link{Latency: time.Duration(g.IntN(300)) * time.Microsecond, BytesPerSecond: 1e6}
+			})
 		}
 		got := train(t, c)
 		want := sequential(t, c, equation(schedule.DoubleBuffered, 1, c.Plan.MicroBatches))

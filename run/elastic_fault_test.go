@@ -123,7 +123,7 @@ func TestAQueueWhosePeerDied(t *testing.T) {
 // go on, and the run says what every worker waits for.
 func TestAPipelineWhosePeerIsGone(t *testing.T) {
 	c := faultyConfig(t)
-	c.Mesh, c.StallAfter = lossyMesh, 100*time.Millisecond
+	c.Carriers, c.StallAfter = losing, 100*time.Millisecond
 	_, err := Train(t.Context(), c)
 	if err == nil {
 		t.Fatal("the run did not stop")

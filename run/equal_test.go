@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/stage/optim"
-	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/shape"
 )
 
 // randomModel is a DAG of dense layers, sums, dropouts with skips over any distance,
@@ -127,11 +127,9 @@ func TestDelaysChangeNothing(t *testing.T) {
 		c := randomConfig(t, e, g)
 		want := reference(t, c)
 		c.Engine = slowEngine{Engine: e, seed: seed}
-		c.Mesh = func(n int) (wire.Mesh, error) {
-			return wire.NewShaped(n, func(from, to int) wire.Link {
-				return wire.Link{Latency: time.Duration(g.IntN(400)) * time.Microsecond, BytesPerSecond: 1e6}
-			})
-		}
+		c.Carriers = shaped(func(from, to int) shape.Link {
+			return shape.Link{Latency: time.Duration(g.IntN(400)) * time.Microsecond, BytesPerSecond: 1e6}
+		})
 		c.Cores = g.IntN(3)
 		got := train(t, c)
 		if err := equalCase(c, want, got.Weights); err != nil {

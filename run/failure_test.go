@@ -208,7 +208,7 @@ func TestWeightsThatAreNotFiniteAreNotSaved(t *testing.T) {
 // missing loses every activation on its way: the run must not wait for ever.
 func TestNothingHappeningIsAStall(t *testing.T) {
 	c := small(t, 2, 3)
-	c.Mesh = lossyMesh
+	c.Carriers = losing
 	c.StallAfter = 50 * time.Millisecond
 	_, err := Train(t.Context(), c)
 	var stall *machine.StallError

@@ -20,24 +20,29 @@ import (
 // newProcess makes this process's part of a run, which hears of the leader over a Link.
 func newProcess(j *job, on *place.Place, link control.Link) (*process, error) {
 	workers := len(j.world.Workers)
-	mesh, err := j.config.Mesh(workers)
-	if err != nil {
-		return nil, fmt.Errorf("run: %w", err)
-	}
-	if mesh.Size() != workers {
-		return nil, errors.Join(fmt.Errorf("run: a mesh of %d ranks for %d workers", mesh.Size(), workers), mesh.Close())
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	x := &process{
-		ctx: ctx, cancel: cancel, job: j, mesh: mesh, place: on, began: time.Now(), moved: time.Now(), link: link,
+		ctx: ctx, cancel: cancel, job: j, place: on, began: time.Now(), moved: time.Now(), link: link,
 		leave: make(chan struct{}), workers: make([]*worker, workers), mine: j.world.workersOf()[j.world.Rank],
-		sent: map[delivery]*sending{}, follower: control.NewFollower(j.world.Rank),
+		follower: control.NewFollower(j.world.Rank),
+	}
+	carriers, err := j.config.Carriers(workers)
+	if err == nil {
+		x.ports, err = wire.NewPorts(carriers, x.mine, x.portConfig)
+	}
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	if len(carriers) != workers {
+		cancel()
+		return nil, errors.Join(fmt.Errorf("run: carriers of %d workers for %d workers", len(carriers), workers), x.ports.Close())
 	}
 	updates := 0
 	for _, k := range x.mine {
 		updates += len(j.places(k))
 		x.workers[k] = &worker{
-			rank: k, x: x, job: j, ep: mesh.Endpoint(k), held: map[position]*holding{}, bell: place.NewBell(), idled: make(chan struct{}),
+			rank: k, x: x, job: j, port: x.ports.Port(k), held: map[position]*holding{}, bell: place.NewBell(), idled: make(chan struct{}),
 			running: true, free: time.Now(),
 		}
 	}
@@ -79,10 +84,8 @@ func (x *process) attend(ctx context.Context) belongings {
 	}
 	x.cancel()
 	x.beside.Wait()
-	for _, k := range x.mine {
-		x.workers[k].ep.Notify(nil)
-	}
-	left := belongings{err: x.mesh.Close()}
+	x.telling.Wait() // buffers are given back by then
+	left := belongings{err: x.ports.Close()}
 	close(release)
 	byRank := map[int]departure{}
 	for range x.mine {
@@ -120,7 +123,6 @@ func (x *process) open(gone chan<- departure, release <-chan struct{}) {
 	opened := make(chan error, len(x.mine))
 	for _, k := range x.mine {
 		w := x.workers[k]
-		w.ep.Notify(func(from int, tag wire.Tag) { x.arrived(w.rank, from, tag) })
 		crash.Go(func() { gone <- w.life(opened, release) })
 	}
 	var first error
@@ -177,6 +179,13 @@ func (x *process) told(m control.Message, broken error) {
 	})
 	if err != nil {
 		x.fail(x.mine[0], err)
+	}
+	x.mu.Lock()
+	early := x.early
+	x.early = nil
+	x.mu.Unlock()
+	if early != nil {
+		early()
 	}
 }
 

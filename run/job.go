@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/wire"
 )
 
 // job is what all of a run look at and nobody changes.
@@ -108,8 +109,8 @@ func (j *job) stageConfig(dev engine.Device, at position) stage.Config {
 }
 
 // sum is what collectives add with.
-func (j *job) sum(dst, src []byte, dtype string) error {
-	return j.engine.SumInto(dst, src, engine.DTypeNamed(dtype))
+func (j *job) sum(dst, src []byte, dtype wire.DType) error {
+	return j.engine.SumInto(dst, src, engine.DTypeNamed(dtype.String()))
 }
 
 // testRows is how many rows a micro-batch of an evaluation has.

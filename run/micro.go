@@ -29,6 +29,12 @@ func rowsOf(p *schedule.Program, pipeline int16, stage int32, replica, n int) ro
 	return rows{replica * n / r, (replica + 1) * n / r}
 }
 
+// commonRows is the rows of a micro-batch of n that a send gives to a replica of the stage on the other side: those that
+// both compute. Rounding may leave none.
+func commonRows(p *schedule.Program, send schedule.Instruction, there int16, n int) rows {
+	return rowsOf(p, send.Pipeline, send.Stage, int(send.Replica), n).and(rowsOf(p, send.Pipeline, other(send), int(there), n))
+}
+
 // part is a run of rows of the values that cross a cut.
 type part struct {
 	rows

@@ -13,7 +13,6 @@ import (
 	"github.com/millrace-ml/millrace/run/record"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
-	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/wire"
 )
 
@@ -38,19 +37,20 @@ type process struct {
 	ctx    context.Context // ends with the first failure
 	cancel context.CancelFunc
 	job    *job
-	mesh   wire.Mesh
+	ports  *wire.Ports
+	table  wire.Table // of edges
 	place  *place.Place
 	began  time.Time
 	link   control.Link
 	leave  chan struct{} // closed when the leader has said so, or is lost
 	gone   sync.Once     // closes leave
 
-	beside sync.WaitGroup // collectives under way
+	beside  sync.WaitGroup // collectives under way
+	telling sync.WaitGroup // the wire of the first error
 
 	mu          sync.Mutex
 	gate        gate
 	program     *schedule.Program
-	epoch       uint32    // of program
 	base        int       // step that minibatch 0 of program is
 	trains      bool      // program is training, so its instructions belong to steps
 	limit       int       // minibatches of program that are done at its end
@@ -60,7 +60,8 @@ type process struct {
 	workers     []*worker // by rank; nil for those of other processes
 	mine        []int     // ranks
 	moved       time.Time // when something last happened
-	sent        map[delivery]*sending
+	flying      int       // messages from and to workers of this process that are under way
+	early       func()    // tells of messages that came before their program; without mu
 	record      *record.Recorder
 	follower    *control.Follower
 	err         error
@@ -72,31 +73,18 @@ type process struct {
 	tested      control.Result
 }
 
-// delivery is one message on its way.
-type delivery struct {
-	tag wire.Tag
-	to  int
-}
-
-// sending is what to note when a message arrives.
-type sending struct {
-	in      schedule.Instruction
-	from    *worker
-	at      time.Duration
-	size    int64
-	tensors stage.Tensors // the receiver's to hold from their arrival
-	left    *int          // messages of the instruction that have not arrived
-}
-
 // begin makes p the Program and sets every worker going. base is the step of its first
 // minibatch; trains says whether its instructions belong to steps.
 func (x *process) begin(p *schedule.Program, base int, trains bool) error {
 	if p.Workers != len(x.workers) {
 		return fmt.Errorf("run: program %s is for %d workers; this run has %d", p.Name, p.Workers, len(x.workers))
 	}
+	if err := nameEdges(&x.table, p, x.job.config.Slots); err != nil {
+		return fmt.Errorf("run: program %s: %w", p.Name, err)
+	}
 	var err error
 	if x.gate == nil {
-		x.gate, err = x.job.config.decide(p, x.mine, machine.Options{Cores: x.job.config.Cores})
+		x.gate, err = x.job.config.decide(p, x.mine, machine.Options{Cores: x.job.config.Cores, Slots: x.job.config.Slots})
 	} else {
 		err = x.gate.Load(p)
 	}
@@ -104,12 +92,13 @@ func (x *process) begin(p *schedule.Program, base int, trains bool) error {
 		return err
 	}
 	x.program, x.base, x.trains, x.limit, x.refused = p, base, trains, math.MaxInt, nil
-	x.minibatches, x.epoch = p.Minibatches(), x.follower.Epoch()
+	x.minibatches = p.Minibatches()
 	x.ended, x.drains, x.moved = false, 0, time.Now()
 	x.saved, x.tested = control.Saved{}, control.Result{}
 	for _, k := range x.mine {
 		x.workers[k].prepare(p)
 	}
+	x.early = x.ports.Begin(x.follower.Epoch(), x.table.Edges())
 	x.look(nil)
 	for _, k := range x.mine {
 		x.wake(x.workers[k])
@@ -129,7 +118,7 @@ func (x *process) failLocked(worker int, err error) {
 		return
 	}
 	x.err, x.cut = err, x.program == nil || !x.ended
-	x.mesh.Endpoint(worker).Fail(err)
+	x.telling.Go(crash.Caught(func() { x.ports.Fail(worker, err) })) // it tells senders, who take mu
 	x.cancel()
 	x.wakeAll()
 	x.say(failedOf(x.job.world.Rank, err))
@@ -220,40 +209,6 @@ func (x *process) absolute(in schedule.Instruction) schedule.Instruction {
 
 // since is the time on the Timeline's clock.
 func (x *process) since(t time.Time) time.Duration { return t.Sub(x.began) }
-
-// arrived is what the mesh calls, on any goroutine, when a message is there for a worker.
-func (x *process) arrived(to, from int, tag wire.Tag) {
-	in := instructionOf(tag)
-	err := crash.Guard(func() error {
-		x.arrive(to, tag, in)
-		return nil
-	})
-	if err != nil {
-		x.fail(to, x.workers[to].failed(in, err))
-	}
-}
-
-func (x *process) arrive(to int, tag wire.Tag, in schedule.Instruction) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.err != nil {
-		return
-	}
-	x.moved = time.Now()
-	key := delivery{tag, to}
-	if s, ok := x.sent[key]; ok {
-		delete(x.sent, key)
-		for _, t := range s.tensors {
-			x.workers[to].dev.Charge(t)
-		}
-		x.note(record.Event{Worker: s.from.rank, In: s.in, Ready: s.at, Start: s.at, End: x.since(x.moved), Bytes: s.size})
-		if *s.left--; *s.left == 0 {
-			x.done(s.from, s.in)
-		}
-	}
-	x.look(x.gate.Arrive(to, in))
-	x.checkStall()
-}
 
 // note files an event whose instruction still has the Program's ids.
 func (x *process) note(e record.Event) record.Event {

@@ -8,11 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/collective"
 )
-
-// bucketBytes is how many bytes of gradients replicas sum at once, at least. Smaller layers
-// wait for the next, because each sum costs three rounds of messages.
-const bucketBytes = 1 << 20
 
 // reduction is the all-reduce of one update's gradients on one replica. It begins in the
 // backward that makes the last of them: each layer's are summed over the replicas, in rank
@@ -68,7 +65,11 @@ func (w *worker) reduceDuring(h *holding, in schedule.Instruction) (after func()
 // sum adds vectors to what the replicas sum, and sends off what fills a bucket.
 func (w *worker) sum(h *holding, ar schedule.Instruction, vectors []stage.Vector) error {
 	if h.reducing == nil {
-		h.reducing = w.reduce(ar)
+		r, err := w.reduce(h, ar)
+		if err != nil {
+			return err
+		}
+		h.reducing = r
 	}
 	r := h.reducing
 	l, err := w.lend(h, vectors)
@@ -80,53 +81,63 @@ func (w *worker) sum(h *holding, ar schedule.Instruction, vectors []stage.Vector
 		r.filled += v.Tensor.Bytes()
 		r.size += v.Tensor.Bytes()
 	}
-	if r.filled >= bucketBytes {
-		r.buckets <- r.open
-		r.open, r.filled = nil, 0
+	if r.filled >= w.job.config.BucketBytes {
+		r.flush()
 	}
 	return nil
 }
 
+// flush sends off the bucket that is being filled.
+func (r *reduction) flush() {
+	if len(r.open) > 0 {
+		r.buckets <- r.open
+		r.open, r.filled = nil, 0
+	}
+}
+
 // sumBucket sums what is lent, as soon as it is there.
-func (w *worker) sumBucket(group wire.Group, tag wire.Tag, bucket []*lent) error {
-	var parts []wire.Part
+func (w *worker) sumBucket(ctx context.Context, group *collective.Group, bucket []*lent) error {
+	var vectors []wire.Buffer
 	for _, l := range bucket {
 		if err := l.wait(); err != nil {
 			return err
 		}
-		parts = append(parts, partsOf(l)...)
+		vectors = append(vectors, buffersOf(l)...)
 	}
-	return wire.AllReduce(w.x.ctx, w.ep, group, tag, parts, w.job.sum)
+	return group.AllReduce(ctx, vectors, w.job.sum)
 }
 
-// reduce starts a reduction. It ends with its buckets or with the run.
-func (w *worker) reduce(ar schedule.Instruction) *reduction {
+// reduce starts a reduction, behind the one in front of it. It ends with its buckets or with the run.
+func (w *worker) reduce(h *holding, ar schedule.Instruction) (*reduction, error) {
 	_, ranks := w.x.program.Group(ar)
-	group := wire.Group{Ranks: ranks, Me: int(ar.Replica)}
-	shared := ar
-	shared.Replica = 0
-	tag := tagOf(shared, w.x.epoch)
+	first := ar
+	first.Replica = 0
+	group, err := collective.NewGroup(&w.x.table, w.port, groupOf(first), ranks, int(ar.Replica), w.job.config.Slots > 0)
+	if err != nil {
+		return nil, err
+	}
 	// As many buckets as there can be without the worker waiting to hand one over.
-	most := int(w.held[positionOf(ar)].GradientBytes()/bucketBytes) + 2
+	most := int(h.GradientBytes()/w.job.config.BucketBytes) + 2
 	r := &reduction{begun: time.Now(), buckets: make(chan []*lent, most), done: make(chan error, 1)}
-	w.x.beside.Go(crash.Caught(func() {
-		r.done <- crash.Guard(func() error {
-			for {
-				select {
-				case <-w.x.ctx.Done():
-					return context.Cause(w.x.ctx)
-				case bucket, more := <-r.buckets:
-					if !more {
-						return nil
-					}
-					if err := w.sumBucket(group, tag, bucket); err != nil {
-						return err
-					}
+	work := h.inTurn(ar.Kind, func(ctx context.Context) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case bucket, more := <-r.buckets:
+				if !more {
+					return nil
+				}
+				if err := w.sumBucket(ctx, group, bucket); err != nil {
+					return err
 				}
 			}
-		})
+		}
+	})
+	w.x.beside.Go(crash.Caught(func() {
+		r.done <- crash.Guard(func() error { return work(w.x.ctx) })
 	}))
-	return r
+	return r, nil
 }
 
 // allReduce sums over the replicas what is left of a stage's gradients, and its buffers,
@@ -159,9 +170,7 @@ func (w *worker) allReduce(h *holding, in schedule.Instruction) error {
 			return err
 		}
 	}
-	if len(r.open) > 0 {
-		r.buckets <- r.open
-	}
+	r.flush()
 	close(r.buckets)
 	w.x.besides(w, in, r.begun, r.size, func(context.Context) error {
 		err := <-r.done

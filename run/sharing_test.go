@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
-	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/shape"
 )
 
 // More workers than cores: two compute at once, whatever machine this is.
@@ -79,11 +78,9 @@ func trainSharing(t testing.TB, ctx context.Context, c Config) (*Result, *sharin
 func delayed(c Config, seed uint64) Config {
 	g := rand.New(rand.NewPCG(seed, 51))
 	c.Engine = slowEngine{Engine: c.Engine, seed: seed}
-	c.Mesh = func(n int) (wire.Mesh, error) {
-		return wire.NewShaped(n, func(from, to int) wire.Link {
-			return wire.Link{Latency: time.Duration(g.IntN(300)) * time.Microsecond}
-		})
-	}
+	c.Carriers = shaped(func(from, to int) shape.Link {
+		return shape.Link{Latency: time.Duration(g.IntN(300)) * time.Microsecond}
+	})
 	return c
 }
 
@@ -297,38 +294,13 @@ func TestAMessageThatCannotBeTakenEndsTheRun(t *testing.T) {
 	}
 }
 
-// sieve is a mesh that loses one message.
-type sieve struct {
-	*wire.Local
-	lost wire.Tag
-	once *sync.Once
-}
-
-func (s sieve) Endpoint(rank int) wire.Endpoint { return sieveEndpoint{s.Local.Endpoint(rank), s} }
-
-type sieveEndpoint struct {
-	wire.Endpoint
-	of sieve
-}
-
-func (e sieveEndpoint) Send(to int, tag wire.Tag, m wire.Message) error {
-	if tag == e.of.lost {
-		e.of.once.Do(m.Release)
-		return nil
-	}
-	return e.Endpoint.Send(to, tag, m)
-}
-
 // A stall report leads from worker to worker to the message that was lost.
 func TestAStallWhereCoresAreSharedSaysWhoWaitsForWhat(t *testing.T) {
 	c := small(t, 4, 2)
 	c.Plan.MicroBatches = 4
 	lost := schedule.Instruction{Kind: schedule.SB, Stage: 3, Micro: 2}
 	c.StallAfter = 50 * time.Millisecond
-	c.Mesh = func(n int) (wire.Mesh, error) {
-		l, err := wire.NewLocal(n)
-		return sieve{l, tagOf(lost, 1), new(sync.Once)}, err
-	}
+	c.Carriers = cutting(func(in schedule.Instruction) bool { return in == lost })
 	_, _, err := trainSharing(t, t.Context(), c)
 	var stall *machine.StallError
 	if !errors.As(err, &stall) {

@@ -12,7 +12,7 @@ import (
 // checkStall tells the leader where this is the only process, nobody runs, nothing is on its way, not everybody is
 // done and the leader owes no answer: nobody can ever move. The caller holds mu.
 func (x *process) checkStall() {
-	if x.err != nil || x.program == nil || x.ended || x.job.world.processes() > 1 {
+	if x.err != nil || x.program == nil || x.ended || x.flying > 0 || x.job.world.processes() > 1 {
 		return
 	}
 	if _, _, all := x.gate.AtDrain(); all {

@@ -32,7 +32,8 @@ func (h *holding) boxOf(send schedule.Kind) box {
 // rest waits in the outbox for the send; where nobody else takes any, nothing is left.
 func (w *worker) pass(h *holding, send schedule.Instruction, made stage.Tensors) error {
 	r := w.x.program
-	mine := rowsOf(r, send.Pipeline, send.Stage, int(send.Replica), w.rowsIn(send))
+	whole := w.rowsIn(send)
+	mine := rowsOf(r, send.Pipeline, send.Stage, int(send.Replica), whole)
 	alone := len(r.Receivers(send)) == 0
 	for _, near := range w.held {
 		if near.pipeline != h.pipeline || near.stage != other(send) {
@@ -41,7 +42,7 @@ func (w *worker) pass(h *holding, send schedule.Instruction, made stage.Tensors)
 		if r.Replication == schedule.RoundRobin && !alone {
 			continue // its one taker is elsewhere
 		}
-		both := mine.and(rowsOf(r, send.Pipeline, near.stage, int(near.replica), w.rowsIn(send)))
+		both := commonRows(r, send, near.replica, whole)
 		if both.len() == 0 {
 			continue
 		}
@@ -80,27 +81,29 @@ func (w *worker) rowsIn(in schedule.Instruction) int {
 	return w.job.testRows(int(in.Micro))
 }
 
-// handover is a tensor in a message: whoever has the message last adopts or frees it.
-type handover struct{ tensor engine.Tensor }
-
-// Release frees the tensor.
-func (o *handover) Release() { o.tensor.Free() }
-
-// send hands tensors to the workers on the other side of a cut, to each the rows that it
-// computes with.
+// send hands tensors to the workers on the other side of a cut, to each the rows that it computes with.
 func (w *worker) send(h *holding, in schedule.Instruction) (int64, error) {
 	parts := h.outbox(in.Kind)[in.Micro]
 	delete(h.outbox(in.Kind), in.Micro)
 	if len(parts) != 1 {
 		return 0, fmt.Errorf("%d parts of micro-batch %d wait to be sent; there must be one", len(parts), in.Micro)
 	}
-	p := w.x.program
+	x, p := w.x, w.x.program
 	have := parts[0]
 	to := p.Receivers(in)
-	total, left := int64(0), len(to)
+	x.mu.Lock()
+	d := &delivery{w: w, in: in, at: x.since(time.Now()), left: len(to)}
+	for _, k := range to {
+		if x.workers[k] != nil {
+			x.flying++
+		}
+	}
+	x.mu.Unlock()
+	step := uint32(x.base + p.MinibatchOf(in))
+	total := int64(0)
 	for i, k := range to {
 		replica := slices.Index(p.Placement[in.Pipeline][other(in)], k)
-		both := have.rows.and(rowsOf(p, in.Pipeline, other(in), replica, w.rowsIn(in)))
+		both := commonRows(p, in, int16(replica), w.rowsIn(in))
 		tensors := have.tensors
 		if both != have.rows || len(to) > 1 {
 			var err error
@@ -112,96 +115,131 @@ func (w *worker) send(h *holding, in schedule.Instruction) (int64, error) {
 				have.tensors.Free()
 			}
 		}
-		m, err := w.message(h, in, tensors)
+		buffers, err := w.buffers(h, in, tensors)
 		if err != nil {
 			tensors.Free()
 			return 0, err
 		}
-		size := m.Bytes()
+		size := int64(0)
+		for i := range buffers {
+			size += buffers[i].Bytes()
+		}
 		total += size
-		w.x.sending(in, w, k, size, tensors, &left)
-		if err := w.ep.Send(k, tagOf(in, w.x.epoch), m); err != nil {
+		edge, known := x.table.Find(wire.Name{From: w.rank, To: k})
+		if !known {
+			tensors.Free()
+			return 0, fmt.Errorf("no edge to worker %d", k)
+		}
+		if err := w.port.Send(edge, uint64(in.Key()), step, buffers, func(err error) { d.sent(size, err) }); err != nil {
 			return 0, err
 		}
 	}
 	return total, nil
 }
 
-// message packs tensors in the order of the values that cross the cut.
-func (w *worker) message(h *holding, in schedule.Instruction, tensors stage.Tensors) (wire.Message, error) {
-	ids := h.Out()
-	if in.Kind == schedule.SB {
-		ids = h.In()
+// crossed is the values that a message carries, to one side of the cut or from the other.
+func (h *holding) crossed(in schedule.Kind) []int {
+	if in == schedule.SB || in == schedule.RF {
+		return h.In()
 	}
-	var m wire.Message
-	for _, v := range ids {
+	return h.Out()
+}
+
+// buffers packs tensors in the order of the values that cross the cut.
+func (w *worker) buffers(h *holding, in schedule.Instruction, tensors stage.Tensors) ([]wire.Buffer, error) {
+	var m []wire.Buffer
+	for _, v := range h.crossed(in.Kind) {
 		t := tensors[v]
 		if t == nil {
 			continue // a gradient that nothing needed
 		}
-		data, err := w.dev.View(t)
-		if err != nil {
-			return nil, err
+		b := wire.Buffer{Value: uint32(v), DType: wireType(t.DType()), Shape: t.Shape()}
+		if w.port.HandsOver() {
+			b.Ready, b.Owner = w.dev.Record(), t
+		} else {
+			host, err := w.dev.ToHost(t)
+			if err != nil {
+				wire.FreeAll(m)
+				return nil, err
+			}
+			t.Free()
+			b.Ready, b.Data, b.Owner = host.Ready(), host.Bytes(), host
 		}
-		m = append(m, wire.Part{Name: h.Graph.Name(v), DType: t.DType().String(), Shape: t.Shape(), Data: data, Owner: &handover{t}})
+		m = append(m, b)
 	}
 	return m, nil
 }
 
-// sending notes a message that is about to leave; left is how many of the instruction's have not arrived.
-func (x *process) sending(in schedule.Instruction, from *worker, to int, size int64, tensors stage.Tensors, left *int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.sent[delivery{tagOf(in, x.epoch), to}] = &sending{in: in, from: from, at: x.since(time.Now()), size: size, tensors: tensors, left: left}
+// wireType is an element type as the wire numbers it.
+func wireType(d engine.DType) wire.DType { return wire.DTypeOf(d.String()) }
+
+// arrival gives out a message of the wire's that the gate has seen arrive.
+func (w *worker) arrival(sent schedule.Instruction, from int) (wire.Arrival, error) {
+	edge, known := w.x.table.Find(wire.Name{From: from, To: w.rank})
+	if known {
+		if a, here := w.port.Take(edge, uint64(sent.Key())); here {
+			return a, nil
+		}
+	}
+	return wire.Arrival{}, fmt.Errorf("the gate says that %v has arrived, the wire that it has not", sent)
 }
 
 // receive takes over what the gate has seen arrive.
 func (w *worker) receive(h *holding, in schedule.Instruction) (int64, error) {
-	p := w.x.program
 	var size int64
 	for _, came := range w.messages {
-		sent := came.sent
-		m, here := w.ep.Take(came.from, tagOf(sent, w.x.epoch))
-		if !here {
-			return size, fmt.Errorf("the gate says that %v has arrived, the wire that it has not", sent)
+		a, err := w.arrival(came.sent, came.from)
+		if err != nil {
+			return size, err
 		}
-		size += m.Bytes()
-		got := stage.Tensors{}
-		err := w.unpack(h, m, got)
-		m.Release()
-		whole := w.rowsIn(in)
-		both := rowsOf(p, in.Pipeline, in.Stage, int(in.Replica), whole).and(rowsOf(p, sent.Pipeline, sent.Stage, int(sent.Replica), whole))
-		if err != nil || both.len() == 0 {
+		size += a.Bytes()
+		got, err := w.unpack(h, in, a.Parts)
+		if err != nil {
+			return size, err
+		}
+		both := commonRows(w.x.program, came.sent, in.Replica, w.rowsIn(in))
+		if both.len() == 0 {
 			got.Free()
-			if err != nil {
-				return size, err
-			}
 			continue
 		}
-		h.boxOf(sent.Kind).put(in.Micro, part{both, got})
+		h.boxOf(came.sent.Kind).put(in.Micro, part{both, got})
 	}
 	return size, nil
 }
 
-// unpack makes tensors of this worker's own of a message's parts.
-func (w *worker) unpack(h *holding, m wire.Message, into stage.Tensors) error {
-	for i := range m {
-		v := h.Graph.Find(m[i].Name)
-		if v < 0 {
-			return fmt.Errorf("a message has a part %q, which is no tensor of this model", m[i].Name)
-		}
+// unpack makes tensors of this worker's own of a message's buffers, whichever carrier they came over.
+func (w *worker) unpack(h *holding, in schedule.Instruction, buffers []wire.Buffer) (stage.Tensors, error) {
+	got := stage.Tensors{}
+	expected := h.crossed(in.Kind)
+	for i := range buffers {
+		b := &buffers[i]
+		v := int(b.Value)
 		var t engine.Tensor
 		var err error
-		if o, local := m[i].Owner.(*handover); local {
-			m[i].Owner = nil
-			t, err = w.dev.Adopt(o.tensor)
+		if slices.Contains(expected, v) && got[v] == nil {
+			t, err = w.dev.Adopt(tensorOf(b))
+			b.Owner = nil
 		} else {
-			t, err = w.dev.FromBytes(engine.DTypeNamed(m[i].DType), m[i].Shape, m[i].Data)
+			err = fmt.Errorf("a message has a tensor %d, which does not cross this cut", v)
 		}
+		if err != nil {
+			got.Free()
+			wire.FreeAll(buffers)
+			return nil, err
+		}
+		got[v] = t
+	}
+	return got, nil
+}
+
+// drop throws away what came for a step that is begun anew.
+func (w *worker) drop() error {
+	for _, m := range w.messages {
+		a, err := w.arrival(m.sent, m.from)
 		if err != nil {
 			return err
 		}
-		into[v] = t
+		wire.FreeAll(a.Parts)
 	}
 	return nil
 }

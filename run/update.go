@@ -1,8 +1,6 @@
 package run
 
 import (
-	"fmt"
-
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
@@ -88,26 +86,4 @@ func (x *process) rollback(w *worker, minibatch int, forGood error) {
 	if x.refused == nil {
 		x.refused = forGood
 	}
-}
-
-// drop throws away what came for a step that is begun anew.
-func (w *worker) drop() error {
-	for _, m := range w.messages {
-		got, here := w.ep.Take(m.from, tagOf(m.sent, w.x.epoch))
-		if !here {
-			return fmt.Errorf("the gate says that %v has arrived, the wire that it has not", m.sent)
-		}
-		for i := range got {
-			if o, local := got[i].Owner.(*handover); local {
-				got[i].Owner = nil
-				t, err := w.dev.Adopt(o.tensor)
-				if err != nil {
-					return err
-				}
-				t.Free()
-			}
-		}
-		got.Release()
-	}
-	return nil
 }

@@ -24,7 +24,7 @@ type worker struct {
 	job     *job
 	dev     engine.Device
 	seat    *place.Seat
-	ep      wire.Endpoint
+	port    *wire.Port
 	held    map[position]*holding
 	open    int                                           // micro-batches between forward and backward, over its stages
 	peak    int                                           // most there have been
@@ -65,24 +65,26 @@ func positionOf(in schedule.Instruction) position { return position{in.Pipeline,
 type holding struct {
 	*stage.Stage
 	position
-	inbox    box         // crossed the cut in front, not yet used
-	forth    box         // to cross the cut behind
-	grads    box         // gradients come from behind
-	back     box         // gradients to go to the front
-	scale    float64     // what clipping multiplies gradients by, of the step under way
-	norm     verdict     // of the update that is not validated yet
-	first    int         // version of the weights that the Program under way began with
-	reducing *reduction  // of the update to come, once its last backward runs
-	push     *stage.Push // of a pipeline: its latest step, until the reference takes it
-	losses   []unread    // of forwards since, in the order of the forwards
-	forwards int         // of training so far
-	summed   []summed    // buffers of updates to come
-	lent     []*lent     // what is being summed beside the worker, or has been and is not landed
+	inbox    box                             // crossed the cut in front, not yet used
+	forth    box                             // to cross the cut behind
+	grads    box                             // gradients come from behind
+	back     box                             // gradients to go to the front
+	scale    float64                         // what clipping multiplies gradients by, of the step under way
+	norm     verdict                         // of the update that is not validated yet
+	first    int                             // version of the weights that the Program under way began with
+	reducing *reduction                      // of the update to come, once its last backward runs
+	push     *stage.Push                     // of a pipeline: its latest step, until the reference takes it
+	losses   []unread                        // of forwards since, in the order of the forwards
+	forwards int                             // of training so far
+	summed   []summed                        // buffers of updates to come
+	lent     []*lent                         // what is being summed beside the worker, or has been and is not landed
+	turns    map[schedule.Kind]chan struct{} // closed when the collective of a kind that was issued last is over
 }
 
 func newHolding(s *stage.Stage, p position) *holding {
 	return &holding{
 		Stage: s, position: p, inbox: box{}, forth: box{}, grads: box{}, back: box{}, scale: 1,
+		turns: map[schedule.Kind]chan struct{}{},
 	}
 }
 

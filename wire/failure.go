@@ -6,6 +6,20 @@ import (
 	"fmt"
 )
 
+// ErrClosed is what calls on a closed port or carrier return.
+var ErrClosed = errors.New("wire: the port is closed")
+
+// PeerError says which worker failed, and why.
+type PeerError struct {
+	Rank int
+	Err  error
+}
+
+func (e *PeerError) Error() string { return fmt.Sprintf("wire: worker %d failed: %v", e.Rank, e.Err) }
+
+// Unwrap is the failure itself.
+func (e *PeerError) Unwrap() error { return e.Err }
+
 // failed is a PeerError between processes.
 type failed struct {
 	Rank int    `json:"rank"`

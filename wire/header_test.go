@@ -2,11 +2,16 @@ package wire
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func randomHeader(g *rand.Rand) Header {
 	h := Header{Epoch: g.Uint32(), Key: g.Uint64(), Step: g.Uint32(), SentS: g.Float64()}
@@ -161,5 +166,21 @@ func TestTheTableNumbersEdgesInTheirOrder(t *testing.T) {
 	}
 	if TagOf(1<<12|5, 1<<20|7, 9) != 5<<52|7<<32|9 {
 		t.Errorf("%#x", TagOf(1<<12|5, 1<<20|7, 9))
+	}
+}
+
+func TestAFailureTravelsWithRankAndText(t *testing.T) {
+	text, err := (&PeerError{Rank: 3, Err: errors.New("out of memory\nin 2F0")}).MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got PeerError
+	if err := got.UnmarshalText(text); err != nil || got.Rank != 3 || got.Err.Error() != "out of memory\nin 2F0" {
+		t.Error(got, err)
+	}
+	for _, bad := range []string{"", "{}", `{"rank":-1,"why":"x"}`, `{"rank":1}`} {
+		if got.UnmarshalText([]byte(bad)) == nil {
+			t.Errorf("%q was read", bad)
+		}
 	}
 }

@@ -73,6 +73,9 @@ func (p *Port) Rank() int { return p.carrier.Rank() }
 // Takes says whether buffers in a place can be sent as they are.
 func (p *Port) Takes(at Place) bool { return p.carrier.Takes(at) }
 
+// HandsOver says that the memory of what is sent to others changes hands, and that nobody looks at its Data.
+func (p *Port) HandsOver() bool { return p.carrier.HandsOver() }
+
 // Describe says which transport an edge uses in fact.
 func (p *Port) Describe(e Edge) string { return p.of(e).Describe(e) }
 
@@ -126,9 +129,9 @@ func (p *Port) Open(edges []Edge) {
 	}
 }
 
-// Begin says that the Program of an epoch has been loaded. What has come for it already is told; what is left of
-// earlier ones is freed.
-func (p *Port) Begin(epoch uint32) {
+// Begin says that the Program of an epoch has been loaded. What has come for it already is told when the function that
+// it returns is called, on the caller's goroutine; what is left of earlier ones is freed then.
+func (p *Port) Begin(epoch uint32) (early func()) {
 	p.mu.Lock()
 	p.epoch = epoch
 	held := p.held
@@ -149,8 +152,10 @@ func (p *Port) Begin(epoch uint32) {
 		})
 	}
 	p.mu.Unlock()
-	for _, a := range append(old, held...) {
-		p.complete(a)
+	return func() {
+		for _, a := range append(old, held...) {
+			p.complete(a)
+		}
 	}
 }
 

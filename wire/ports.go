@@ -3,62 +3,80 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"iter"
 )
 
-// Ports is the ports of one process's workers, connected with each other.
+// Ports is the ports of one process's workers, connected with each other and with those elsewhere.
 type Ports struct{ all []*Port }
 
-// NewPorts makes a port of each carrier, and connects them. They close the carriers, at once where one is refused.
-func NewPorts(carriers []Carrier, config func(rank int) Config) (*Ports, error) {
-	p := &Ports{}
-	for rank, c := range carriers {
-		if c.Rank() != rank {
-			return nil, errors.Join(fmt.Errorf("wire: carrier %d is worker %d's", rank, c.Rank()), closeAll(carriers))
-		}
-		for peer, other := range carriers {
-			if peer == rank {
-				continue
-			}
-			if err := c.Connect(peer, other.Address()); err != nil {
-				return nil, errors.Join(err, closeAll(carriers))
-			}
-		}
-		port, err := NewPort(c, config(rank))
+// NewPorts makes a port of the carrier of each of some workers, and connects it with all others. Carriers are by
+// worker; of workers elsewhere only the address is asked for. The ports close their carriers, at once where one is
+// refused.
+func NewPorts(carriers []Carrier, mine []int, config func(rank int) Config) (*Ports, error) {
+	p := &Ports{all: make([]*Port, len(carriers))}
+	for _, rank := range mine {
+		port, err := connected(carriers, rank, config)
 		if err != nil {
-			return nil, errors.Join(err, closeAll(carriers))
+			for _, rank := range mine {
+				if rank < len(carriers) {
+					err = errors.Join(err, carriers[rank].Close())
+				}
+			}
+			return nil, err
 		}
-		p.all = append(p.all, port)
+		p.all[rank] = port
 	}
 	return p, nil
 }
 
-func closeAll(carriers []Carrier) error {
-	var all error
-	for _, c := range carriers {
-		all = errors.Join(all, c.Close())
+func connected(carriers []Carrier, rank int, config func(rank int) Config) (*Port, error) {
+	if rank >= len(carriers) || carriers[rank].Rank() != rank {
+		return nil, fmt.Errorf("wire: there is no carrier of worker %d", rank)
 	}
-	return all
+	for peer, other := range carriers {
+		if peer == rank {
+			continue
+		}
+		if err := carriers[rank].Connect(peer, other.Address()); err != nil {
+			return nil, err
+		}
+	}
+	return NewPort(carriers[rank], config(rank))
 }
 
-// Size is the number of workers.
-func (p *Ports) Size() int { return len(p.all) }
-
-// Port is a worker's.
+// Port is a worker's; nil of one elsewhere.
 func (p *Ports) Port(rank int) *Port { return p.all[rank] }
 
-// Begin opens edges and begins an epoch on every port.
-func (p *Ports) Begin(epoch uint32, edges []Edge) {
-	for _, port := range p.all {
+// Begin opens edges and begins an epoch on every port. The function that it returns tells of what came before.
+func (p *Ports) Begin(epoch uint32, edges []Edge) (early func()) {
+	var all []func()
+	for port := range p.here() {
 		port.Open(edges)
 	}
-	for _, port := range p.all {
-		port.Begin(epoch)
+	for port := range p.here() {
+		all = append(all, port.Begin(epoch))
+	}
+	return func() {
+		for _, tell := range all {
+			tell()
+		}
+	}
+}
+
+// here is the ports of this process.
+func (p *Ports) here() iter.Seq[*Port] {
+	return func(yield func(*Port) bool) {
+		for _, port := range p.all {
+			if port != nil && !yield(port) {
+				return
+			}
+		}
 	}
 }
 
 // Fail tells every port that a worker has failed.
 func (p *Ports) Fail(rank int, err error) {
-	for _, port := range p.all {
+	for port := range p.here() {
 		port.Fail(rank, err)
 	}
 }
@@ -66,10 +84,10 @@ func (p *Ports) Fail(rank int, err error) {
 // Close closes all ports.
 func (p *Ports) Close() error {
 	var all error
-	for _, port := range p.all {
+	for port := range p.here() {
 		port.stop(ErrClosed)
 	}
-	for _, port := range p.all {
+	for port := range p.here() {
 		all = errors.Join(all, port.Close())
 	}
 	return all

@@ -48,5 +48,14 @@ func (t *Table) Edge(n Name, slots int) (Edge, error) {
 	return e, nil
 }
 
+// Find is the edge of a name that has one. Any goroutine may ask while nobody names edges.
+func (t *Table) Find(n Name) (Edge, bool) {
+	id, known := t.ids[n]
+	if !known {
+		return Edge{}, false
+	}
+	return t.edges[id], true
+}
+
 // Edges is all edges by number.
 func (t *Table) Edges() []Edge { return t.edges }

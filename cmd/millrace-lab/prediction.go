@@ -193,6 +193,6 @@ func measuredTraining(ctx context.Context, p *prepare.Prepared, steps int) (*run
 	return run.Train(ctx, run.Config{
 		Model: p.Model, Plan: p.Plan, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
 		Optimizer: p.Job.Optimizer, Rate: optim.Rate{Kind: optim.Constant, Base: timedRate}, Clip: p.Job.Clip, Seed: p.Job.Seed, Steps: steps, KeepSteps: steps,
-		Place: &place.Policy{}, ThreadsPerWorker: p.Job.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, p.Plan), Mesh: prepare.MeshOf(p.Job, p.Cluster),
+		Place: &place.Policy{}, ThreadsPerWorker: p.Job.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, p.Plan), Carriers: prepare.CarriersOf(p.Job, p.Cluster),
 	})
 }

@@ -81,7 +81,8 @@ func session(c *cobra.Command, j *job.Job) error {
 	_, err = run.Train(c.Context(), run.Config{
 		Model: m, Plan: pl, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
 		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: math.MaxInt32,
-		ThreadsPerWorker: j.ThreadsPerWorker, Cores: prepare.SharedCores(j, pl), Next: v.next, Mesh: prepare.MeshOf(j, wired), KeepSteps: bench.SessionKeeps,
+		ThreadsPerWorker: j.ThreadsPerWorker, Cores: prepare.SharedCores(j, pl), Next: v.next,
+		Carriers: prepare.CarriersOf(j, wired), KeepSteps: bench.SessionKeeps,
 		Place: &place.Policy{Bind: place.Always}, // of several sessions one trains at a time
 	})
 	if errors.Is(err, errNoMoreVisits) {

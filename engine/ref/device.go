@@ -15,7 +15,8 @@ type Tensor struct {
 	value
 	node  *node
 	freed atomic.Bool
-	owned bool // disowned: no scope frees it
+	owned bool   // disowned: no scope frees it
+	room  []byte // of a lazy device's Room: what Adopt copies
 }
 
 // Shape implements engine.Tensor.
@@ -356,6 +357,13 @@ func (d *Device) Adopt(t engine.Tensor) (engine.Tensor, error) {
 	}
 	r.chargeTo(d.account)
 	r.queue.Store(d.compute)
+	if r.room != nil {
+		to := r.memory()
+		d.compute.do(func() error {
+			copy(to, r.room)
+			return nil
+		})
+	}
 	mine := d.handle(r.value, nil) // the reference moves over
 	r.node.release()
 	return mine, nil

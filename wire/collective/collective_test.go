@@ -25,15 +25,15 @@ func open(t testing.TB, members int) (*wire.Ports, []*Group) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ports, err := wire.NewPorts(all, func(int) wire.Config { return wire.Config{} })
-	if err != nil {
-		t.Fatal(err)
-	}
-	var table wire.Table
 	ranks := make([]int, members)
 	for k := range ranks {
 		ranks[k] = k
 	}
+	ports, err := wire.NewPorts(all, ranks, func(int) wire.Config { return wire.Config{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table wire.Table
 	var groups []*Group
 	for me := range ranks {
 		g, err := NewGroup(&table, ports.Port(me), 1, ranks, me, true)
@@ -42,7 +42,7 @@ func open(t testing.TB, members int) (*wire.Ports, []*Group) {
 		}
 		groups = append(groups, g)
 	}
-	ports.Begin(1, table.Edges())
+	ports.Begin(1, table.Edges())()
 	return ports, groups
 }
 

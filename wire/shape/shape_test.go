@@ -58,7 +58,7 @@ func TestALinkTakesItsTime(t *testing.T) {
 				start := time.Now()
 				took := make([]time.Duration, len(c.sends))
 				came := make(chan struct{})
-				ports, err := wire.NewPorts(shaped(t, 3, c.links), func(int) wire.Config {
+				ports, err := wire.NewPorts(shaped(t, 3, c.links), []int{0, 1, 2}, func(int) wire.Config {
 					return wire.Config{Arrived: func(a wire.Arrival) {
 						took[a.Key] = time.Since(start)
 						go func() { came <- struct{}{} }()
@@ -77,7 +77,7 @@ func TestALinkTakesItsTime(t *testing.T) {
 					}
 					edges = append(edges, e)
 				}
-				ports.Begin(1, table.Edges())
+				ports.Begin(1, table.Edges())()
 				for i, x := range c.sends {
 					b := wire.Buffer{DType: wire.U8, Shape: []int64{int64(x[2])}, Data: make([]byte, x[2])}
 					if err := ports.Port(x[0]).Send(edges[i], uint64(i), 0, []wire.Buffer{b}, nil); err != nil {

@@ -90,7 +90,7 @@ func collectives(t *testing.T, open Maker) {
 		}
 		w := newWorld(t, open, workers, 1)
 		groups := groupsOf(w, ranks, seed%2 == 0)
-		w.Begin(1, w.table.Edges())
+		w.Begin(1, w.table.Edges())()
 		for range 3 {
 			var sizes []int
 			var dtypes []wire.DType
@@ -139,7 +139,7 @@ func vectorsOf(g *rand.Rand, members int, sizes []int, dtypes []wire.DType) [][]
 func collectiveFails(t *testing.T, open Maker) {
 	w := newWorld(t, open, 3, 1)
 	groups := groupsOf(w, []int{0, 1, 2}, true)
-	w.Begin(1, w.table.Edges())
+	w.Begin(1, w.table.Edges())()
 	why := errors.New("this member is ill")
 	mine := vectorsOf(rand.New(rand.NewPCG(1, 1)), 3, []int{64}, []wire.DType{wire.F32})
 	err := together(w, groups, func(g *collective.Group) error {
@@ -159,7 +159,7 @@ func collectiveFails(t *testing.T, open Maker) {
 func collectiveWaits(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 1)
 	groups := groupsOf(w, []int{0, 1}, true)
-	w.Begin(1, w.table.Edges())
+	w.Begin(1, w.table.Edges())()
 	mine := vectorsOf(rand.New(rand.NewPCG(1, 1)), 2, []int{64}, []wire.DType{wire.F32})
 	first := signal(func() {
 		if err := groups[0].AllReduce(t.Context(), mine[0], SumInto); err != nil {

@@ -52,7 +52,7 @@ func messages(t *testing.T, open Maker) {
 					edges = append(edges, w.edge(from, to)) // to itself, too
 				}
 			}
-			w.Begin(1, w.table.Edges())
+			w.Begin(1, w.table.Edges())()
 			var owners []*owner
 			var all []sent
 			var done sync.WaitGroup
@@ -105,7 +105,7 @@ func credits(t *testing.T, open Maker) {
 	for slots := 1; slots <= 3; slots++ {
 		w := newWorld(t, open, 3, slots)
 		one, other := w.edge(0, 1), w.edge(0, 2)
-		w.Begin(1, w.table.Edges())
+		w.Begin(1, w.table.Edges())()
 		const n = 10
 		for k := range uint64(n) {
 			b := bufferOf(random(k, 100))
@@ -150,7 +150,7 @@ func credits(t *testing.T, open Maker) {
 func epochs(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 2)
 	e := w.edge(0, 1)
-	w.Begin(1, w.table.Edges())
+	w.Begin(1, w.table.Edges())()
 	sender, receiver := w.Port(0), w.Port(1)
 	send := func(key uint64) {
 		t.Helper()
@@ -158,7 +158,7 @@ func epochs(t *testing.T, open Maker) {
 			t.Fatal(err)
 		}
 	}
-	sender.Begin(2)
+	sender.Begin(2)()
 	send(1)
 	send(2)
 	select {
@@ -166,17 +166,17 @@ func epochs(t *testing.T, open Maker) {
 		t.Fatalf("message %d of the next epoch was told", a.Key)
 	case <-time.After(20 * time.Millisecond):
 	}
-	receiver.Begin(2)
+	receiver.Begin(2)()
 	for _, key := range []uint64{1, 2} {
 		if a := wait(t, w.came, "the next epoch's"); a.Key != key || a.Epoch != 2 {
 			t.Fatalf("%+v", a)
 		}
 	}
-	receiver.Begin(3) // nobody took them
-	sender.Begin(2)
+	receiver.Begin(3)() // nobody took them
+	sender.Begin(2)()
 	send(3)
 	send(4)
-	sender.Begin(3)
+	sender.Begin(3)()
 	send(5) // comes only if the slots of all four came back
 	if a := wait(t, w.came, "the third epoch's"); a.Key != 5 || a.Epoch != 3 {
 		t.Fatalf("%+v", a)
@@ -208,7 +208,7 @@ func (l late) Wait() error {
 func events(t *testing.T, open Maker) {
 	w := newWorld(t, open, 3, 0)
 	one, other := w.edge(0, 1), w.edge(0, 2)
-	w.Begin(1, w.table.Edges())
+	w.Begin(1, w.table.Edges())()
 	ready := late{make(chan struct{})}
 	b := bufferOf(random(1, 50))
 	b.Ready = ready
@@ -248,7 +248,7 @@ func failure(t *testing.T, open Maker) {
 			}
 		}
 	}
-	w.Begin(1, w.table.Edges())
+	w.Begin(1, w.table.Edges())()
 	var owners []*owner
 	var done sync.WaitGroup
 	for k := range uint64(60) { // most of them without a slot
@@ -289,7 +289,7 @@ func failure(t *testing.T, open Maker) {
 func whatNobodyTook(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 2)
 	e := w.edge(0, 1)
-	w.Begin(1, w.table.Edges())
+	w.Begin(1, w.table.Edges())()
 	var owners []*owner
 	var ended atomic.Int32
 	for k := range uint64(8) {
@@ -319,7 +319,7 @@ func whatNobodyTook(t *testing.T, open Maker) {
 func bothWays(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 0)
 	edges := []wire.Edge{w.edge(0, 1), w.edge(1, 0)}
-	w.Begin(1, w.table.Edges())
+	w.Begin(1, w.table.Edges())()
 	for k := range uint64(20) {
 		for _, e := range edges {
 			if err := w.Port(e.From).Send(e, k, 0, []wire.Buffer{bufferOf(random(k, 100_000))}, nil); err != nil {

@@ -292,7 +292,11 @@ type world struct {
 func newWorld(t *testing.T, open Maker, workers, slots int) *world {
 	t.Helper()
 	w := &world{t: t, slots: slots, told: map[string]int{}, came: make(chan wire.Arrival, 1<<12), broken: make(chan error, 2)}
-	ports, err := wire.NewPorts(carriers(t, open, workers), func(rank int) wire.Config {
+	var mine []int
+	for rank := range workers {
+		mine = append(mine, rank)
+	}
+	ports, err := wire.NewPorts(carriers(t, open, workers), mine, func(rank int) wire.Config {
 		return wire.Config{
 			Arrived: func(a wire.Arrival) {
 				w.mu.Lock()

@@ -4,11 +4,15 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"time"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/blocking"
+	"github.com/millrace-ml/millrace/wire/pipe"
+	"github.com/millrace-ml/millrace/wire/shape"
 )
 
 // Shaped is this machine's workers behind the links of another cluster: the job's wire.
@@ -34,11 +38,27 @@ func wiredAs(j *job.Job) (*cluster.Cluster, error) {
 	return of, nil
 }
 
-// MeshOf makes the wire between a job's workers: plain memory, or shaped as the job says. nil
-// is run's own.
-func MeshOf(j *job.Job, c *cluster.Cluster) func(workers int) (wire.Mesh, error) {
+// carrierVariable asks for another carrier than the usual one: for tests, which compare what runs leave over each.
+const carrierVariable = "MILLRACE_CARRIER"
+
+// carriers is what the environment asks messages within a process to go over.
+func carriers(workers int) ([]wire.Carrier, error) {
+	switch name := os.Getenv(carrierVariable); name {
+	case "", "in-process":
+		return wire.InProcess(workers)
+	case "pipe":
+		return pipe.New(workers)
+	case "blocking":
+		return blocking.New(workers)
+	default:
+		return nil, fmt.Errorf("%s is %q; it is in-process, pipe or blocking", carrierVariable, name)
+	}
+}
+
+// CarriersOf makes what messages between a job's workers go over, shaped where the job says so.
+func CarriersOf(j *job.Job, c *cluster.Cluster) func(workers int) ([]wire.Carrier, error) {
 	if j.Wire == "" {
-		return nil
+		return carriers
 	}
 	uses := map[[2]int]int{} // pairs of workers that a link is on the way of
 	for from := range len(c.Devices) {
@@ -51,14 +71,18 @@ func MeshOf(j *job.Job, c *cluster.Cluster) func(workers int) (wire.Mesh, error)
 		}
 	}
 	number := map[[2]int]int{}
-	return func(workers int) (wire.Mesh, error) {
-		return wire.NewShaped(workers, func(from, to int) wire.Link {
+	return func(workers int) ([]wire.Carrier, error) {
+		all, err := carriers(workers)
+		if err != nil {
+			return nil, err
+		}
+		return shape.New(all, func(from, to int) shape.Link {
 			if from == to {
-				return wire.Link{}
+				return shape.Link{}
 			}
 			latency, _ := c.Transfer(from, to, 0)
 			_, perGiga := c.Transfer(from, to, 1e9)
-			l := wire.Link{Latency: time.Duration(math.Round(latency * 1e9))}
+			l := shape.Link{Latency: time.Duration(math.Round(latency * 1e9))}
 			if perGiga > 0 {
 				l.BytesPerSecond = 1e9 / perGiga
 			}

@@ -104,7 +104,7 @@ func train(c *cobra.Command, j *job.Job, from *resumption, folder *os.File, asJS
 	config := run.Config{
 		Model: m, Plan: p.Plan, Engine: engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
 		Optimizer: j.Optimizer, RateScale: j.RateScale, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps,
-		PerSlice: j.BatchNorm == job.PerSlice, AnyOrder: j.AnyOrder, Mesh: prepare.MeshOf(j, p.Cluster),
+		PerSlice: j.BatchNorm == job.PerSlice, AnyOrder: j.AnyOrder, Carriers: prepare.CarriersOf(j, p.Cluster),
 		ThreadsPerWorker: j.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, p.Plan), Place: &place.Policy{Bind: place.Binding(j.Bind)},
 		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: from.at(), AverageResumed: j.ResumeAveraged,
 		Checkpoint: run.Checkpointing{Dir: checkpoints(j), Every: j.SaveEvery, Keep: j.Keep},

@@ -1,0 +1,135 @@
+package run
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"sync"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/blocking"
+	"github.com/millrace-ml/millrace/wire/pipe"
+	"github.com/millrace-ml/millrace/wire/shape"
+)
+
+// carrierVariable has every run of these tests that does not say go over one carrier, for make soak. Without it one in
+// ten goes over each other one, by what it trains.
+const carrierVariable = "MILLRACE_CARRIER"
+
+var others = map[string]func(workers int) ([]wire.Carrier, error){"pipe": pipe.New, "blocking": blocking.New}
+
+// carried counts runs by the carrier that they went over.
+var carried = struct {
+	sync.Mutex
+	runs map[string]int
+}{runs: map[string]int{}}
+
+// carrierOf is the carrier that a run goes over which does not say; "" is in process.
+func carrierOf(c *Config) string {
+	if name := os.Getenv(carrierVariable); name != "" {
+		return name
+	}
+	plan, err := json.Marshal(c.Plan)
+	if err != nil {
+		panic(err)
+	}
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%s %d %d %v", plan, c.Seed, c.Steps, c.Optimizer)
+	return map[uint32]string{0: "pipe", 1: "blocking"}[h.Sum32()%10]
+}
+
+func init() {
+	usual = func(c *Config) func(workers int) ([]wire.Carrier, error) {
+		name := carrierOf(c)
+		carried.Lock()
+		defer carried.Unlock()
+		carried.runs[name]++
+		if open := others[name]; open != nil {
+			return open
+		}
+		return wire.InProcess
+	}
+}
+
+// inTransit is the bytes of messages that a worker may hold although it has sent them: on carriers where bytes travel,
+// until the last of them has left.
+func inTransit(c *Config, messages int, bytes int64) int64 {
+	if others[carrierOf(c)] == nil {
+		return 0
+	}
+	return int64(messages) * bytes
+}
+
+// cut is a carrier that loses things: from the first transfer on that lost says is lost, it keeps what its worker
+// sends on that edge to itself.
+type cut struct {
+	wire.Carrier
+	lost func(schedule.Instruction) bool
+
+	mu   sync.Mutex
+	dead map[uint32]bool // by edge
+	kept []func(error)
+}
+
+// cutting is carriers in process that lose transfers.
+func cutting(lost func(schedule.Instruction) bool) func(workers int) ([]wire.Carrier, error) {
+	return func(workers int) ([]wire.Carrier, error) {
+		all, err := wire.InProcess(workers)
+		for i, c := range all {
+			all[i] = &cut{Carrier: c, lost: lost, dead: map[uint32]bool{}}
+		}
+		return all, err
+	}
+}
+
+// losing is carriers that lose every activation and gradient.
+var losing = cutting(func(schedule.Instruction) bool { return true })
+
+func (c *cut) Send(epoch uint32, e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
+	c.mu.Lock()
+	if e.Class == wire.Transfers && b.Overhead() {
+		if h, err := wire.Decode(b.Data, nil); err == nil && c.lost(schedule.Key(h.Key).Instruction()) {
+			c.dead[e.ID] = true
+		}
+	}
+	if c.dead[e.ID] {
+		c.kept = append(c.kept, done)
+		c.mu.Unlock()
+		return
+	}
+	c.mu.Unlock()
+	c.Carrier.Send(epoch, e, n, b, done)
+}
+
+func (c *cut) end(err error) {
+	c.mu.Lock()
+	kept := c.kept
+	c.kept = nil
+	c.mu.Unlock()
+	for _, done := range kept {
+		done(err)
+	}
+}
+
+func (c *cut) Fail(rank int, err error) {
+	c.end(err)
+	c.Carrier.Fail(rank, err)
+}
+
+func (c *cut) Close() error {
+	c.end(wire.ErrClosed)
+	return c.Carrier.Close()
+}
+
+// shaped is carriers in process behind links.
+func shaped(links func(from, to int) shape.Link) func(workers int) ([]wire.Carrier, error) {
+	return func(workers int) ([]wire.Carrier, error) {
+		all, err := wire.InProcess(workers)
+		if err != nil {
+			return nil, err
+		}
+		return shape.New(all, links)
+	}
+}

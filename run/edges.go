@@ -1,0 +1,173 @@
+package run
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/run/record"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/collective"
+)
+
+// groupOf tells the collectives of a Program apart: kind, pipeline and stage, none of them the 0 of transfers. The
+// sum over replicas is a group of a stage; tied gradients and norms go between pairs, named by the sender's stage.
+func groupOf(in schedule.Instruction) uint64 {
+	return uint64(in.Kind)<<48 | uint64(uint16(in.Pipeline))<<32 | uint64(uint32(in.Stage))
+}
+
+// pairName is the edge over which a stage gives what all of its replicas have to a member of another stage.
+func pairName(from schedule.Instruction, worker int, to schedule.Instruction, other int) wire.Name {
+	return wire.Name{From: worker, To: other, Group: groupOf(from), Pair: uint32(to.Stage)<<10 | uint32(to.Replica)}
+}
+
+// nameEdges names the edges of a Program, in an order that depends on it alone. slots is how many messages may lie
+// with a receiver on each edge, 0 for no bound.
+func nameEdges(t *wire.Table, p *schedule.Program, slots int) error {
+	for pl, stages := range p.Placement {
+		for s := range stages {
+			if err := nameTransfers(t, stages, s, slots); err != nil {
+				return err
+			}
+			first := schedule.Instruction{Pipeline: int16(pl), Stage: int32(s)}
+			ranks := stages[s]
+			for i := range ranks {
+				for j := range ranks {
+					if i == j {
+						continue
+					}
+					if _, err := collective.Edge(t, groupOf(asKind(first, schedule.AR)), ranks, i, j, slots > 0); err != nil {
+						return err
+					}
+				}
+			}
+			for _, kind := range []schedule.Kind{schedule.TG, schedule.GN} {
+				if kind == schedule.GN && !p.Clip {
+					continue
+				}
+				from := asKind(first, kind)
+				members, workers := p.Group(from)
+				for k, to := range members {
+					if to.Stage == from.Stage {
+						continue
+					}
+					if _, err := t.Edge(pairName(from, ranks[0], to, workers[k]), min(slots, 1)); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// nameTransfers names the edges between a stage and the next, both ways.
+func nameTransfers(t *wire.Table, stages [][]int, s, slots int) error {
+	if s+1 == len(stages) {
+		return nil
+	}
+	for _, here := range stages[s] {
+		for _, there := range stages[s+1] {
+			if here == there {
+				continue
+			}
+			for _, n := range []wire.Name{{From: here, To: there}, {From: there, To: here}} {
+				if _, err := t.Edge(n, slots); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// portConfig is what a worker's port tells and asks.
+func (x *process) portConfig(rank int) wire.Config {
+	return wire.Config{
+		Now:     func() float64 { return time.Since(x.began).Seconds() },
+		Arrived: func(a wire.Arrival) { x.arrived(rank, a) },
+		Credited: func(e wire.Edge, slots int) {
+			x.guarded(rank, schedule.Instruction{}, func() {
+				for range slots {
+					x.look(x.gate.Credit(rank, e.To))
+				}
+			})
+		},
+		Broken: func(err error) { // whoever opens edges has mu
+			x.telling.Go(crash.Caught(func() { x.fail(rank, fmt.Errorf("run: worker %d: %w", rank, err)) }))
+		},
+		Room: func(_ wire.Edge, parts []wire.Buffer) error {
+			for i := range parts {
+				b := &parts[i]
+				t, data, err := x.workers[rank].dev.Room(engine.DTypeNamed(b.DType.String()), b.Shape)
+				if err != nil {
+					return err
+				}
+				b.Owner, b.Data = t, data
+			}
+			return nil
+		},
+	}
+}
+
+// guarded tells the gate something, on a goroutine of the wire's. A panic in it ends the run.
+func (x *process) guarded(worker int, in schedule.Instruction, tell func()) {
+	err := crash.Guard(func() error {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if x.err == nil {
+			tell()
+		}
+		return nil
+	})
+	if err != nil {
+		x.fail(worker, x.workers[worker].failed(in, err))
+	}
+}
+
+// arrived says that a message is there for a worker, which is charged for it from now on. Size, time and instruction
+// are the message's own: of its sender nothing is known here.
+func (x *process) arrived(to int, a wire.Arrival) {
+	in := schedule.Key(a.Key).Instruction()
+	x.guarded(to, in, func() {
+		for i := range a.Parts {
+			x.workers[to].dev.Charge(tensorOf(&a.Parts[i]))
+		}
+		x.moved = time.Now()
+		if x.workers[a.Edge.From] != nil {
+			x.flying--
+		}
+		x.look(x.gate.Arrive(to, in))
+		x.checkStall()
+	})
+}
+
+// tensorOf is the tensor whose memory a transfer's buffer is: the sender's own, or what Room has made.
+func tensorOf(b *wire.Buffer) engine.Tensor { return b.Owner.(engine.Tensor) }
+
+// delivery is a send under way: several messages where the other side has replicas.
+type delivery struct {
+	w    *worker
+	in   schedule.Instruction
+	at   time.Duration
+	left int // messages that are not complete
+}
+
+// sent notes that a message is complete. The send is once all of its messages are.
+func (d *delivery) sent(size int64, err error) {
+	x := d.w.x
+	if err != nil {
+		x.fail(d.w.rank, d.w.failed(d.in, err))
+		return
+	}
+	x.guarded(d.w.rank, d.in, func() {
+		x.moved = time.Now()
+		x.note(record.Event{Worker: d.w.rank, In: d.in, Ready: d.at, Start: d.at, End: x.since(x.moved), Bytes: size})
+		if d.left--; d.left == 0 {
+			x.done(d.w, d.in)
+		}
+		x.checkStall()
+	})
+}
