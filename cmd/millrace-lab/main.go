@@ -6,7 +6,25 @@ package main
 import (
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 )
 
 func main() { os.Exit(cli.ExecuteAs(labCommand(), os.Args[1:])) }
+
+// labCommand is the program of experiments.
+func labCommand() *cobra.Command {
+	return cli.NewRoot(&cobra.Command{
+		Use:   "millrace-lab",
+		Short: "Experiments with millrace: benchmarks, the papers' tables and figures",
+		Long: `millrace-lab measures what millrace does on this machine, and prints the papers' tables and figures beside what
+millrace answers.
+
+  millrace-lab bench prediction --model gpt --workers 2 --splits 20
+
+Exit codes: 0 all done; 1 failed; 2 bad usage or bad input; 129, 130, 143 stopped by SIGHUP, SIGINT,
+SIGTERM.`,
+	}, benchCommand(), reproduceCommand(), versusCommand(), splitsCommand(), resultsCommand(), roomsCommand(), prepare.MeasureCommand(), sessionCommand())
+}
