@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/model"
@@ -165,7 +166,8 @@ func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
 	if slices.Contains(f.parts, timePart) {
 		measured, err = f.measureTimes(c, l)
 	} else {
-		measured, err = readTimes(l)
+		measured, err = readTimes(l.setting)
+		err = cli.BadInput(err)
 	}
 	if err != nil {
 		return err
@@ -214,7 +216,35 @@ func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model, met
 		return nil, err
 	}
 	return &learning{
-		job: j, model: m, engine: engine, set: set, base: base, micros: micros, methods: methods,
-		seeds: f.seeds, epochs: f.epochs, evals: f.evals, at: f.at, log: c.ErrOrStderr(),
+		setting: &setting{
+			job: j, model: m, base: base, micros: micros, methods: methods, seeds: f.seeds, evals: f.evals,
+			rows: set.Train.Len(), tests: set.Test.Len(),
+		},
+		engine: engine, set: set, epochs: f.epochs, at: f.at, log: c.ErrOrStderr(),
 	}, nil
+}
+
+// show prints the tables and writes the page and the plots.
+func (f *curvesFlags) show(c *cobra.Command, l *learning, trained map[string][]curves.Training, measured *times) error {
+	s := &comparison{setting: l.setting, metric: curves.Metric(f.metric), target: f.target, trained: trained, times: measured}
+	if err := s.count(); err != nil {
+		return cli.BadInput(err)
+	}
+	if err := s.fill(); err != nil {
+		return err
+	}
+	for _, p := range s.files {
+		if err := document.Write(filepath.Join(l.job.Out, p.name), p.plot.SVG); err != nil {
+			return err
+		}
+	}
+	page := filepath.Join(l.job.Out, "curves.html")
+	if err := document.Write(page, s.study.HTML); err != nil {
+		return err
+	}
+	if err := s.study.Markdown(c.OutOrStdout()); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(c.OutOrStdout(), "\npage        %s\n", page)
+	return err
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/cluster"
-	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
@@ -35,7 +34,7 @@ func TestAveragingsContend(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &times{}
-	if err := c.contend(t.Context(), w, &learning{job: &job.Job{Batch: batch}, model: m, base: w.Base, methods: methods, micros: 2}); err != nil {
+	if err := c.contend(t.Context(), w, 2, methods); err != nil {
 		t.Fatal(err)
 	}
 	if len(c.Held) == 0 {

@@ -1,18 +1,15 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"strings"
 
-	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
-	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
 // filling is where AvgPipe's time differs from 1F1B's: what every worker of both did during a batch, by
@@ -44,39 +41,6 @@ func (t *times) compared() (f filling, ok bool) {
 		}
 	}
 	return f, f.OneF1B >= 0 && f.AvgPipe >= 0
-}
-
-// record trains and simulates both once more, keeping what every worker did when.
-func (t *times) record(ctx context.Context, p *prepare.Prepared, w *avgpipe.Workload) error {
-	f, ok := t.compared()
-	if !ok {
-		return nil
-	}
-	machine, err := prepare.TrainingMachine(p)
-	if err != nil {
-		return err
-	}
-	for _, by := range []struct {
-		machine avgpipe.Machine
-		shares  *[2][]curves.Share
-	}{{machine, &f.Measured}, {w.Simulated(), &f.Simulated}} {
-		for i, at := range []int{f.OneF1B, f.AvgPipe} {
-			c := t.Contested[at]
-			setting := &avgpipe.Pipelined{Scored: avgpipe.Scored{At: avgpipe.Degrees{MicroBatches: c.MicroBatches, Pipelines: c.Pipelines}}, Plan: c.plan}
-			trial, err := by.machine(ctx, setting, avgpipe.Iterations(setting.At, recordedBatches), true)
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.Name, err)
-			}
-			if by.shares[i], err = curves.Shares(trial.Timeline, c.Pipelines, recordedSkip); err != nil {
-				return fmt.Errorf("%s: %w", c.Name, err)
-			}
-			for w := range by.shares[i] { // they are of a pipeline's batch, several of which may make one of the comparison's
-				by.shares[i][w] = by.shares[i][w].Times(float64(c.Pipelines / c.batches()))
-			}
-		}
-	}
-	t.Filling = &f
-	return nil
 }
 
 // fillingSection says why AvgPipe is faster than 1F1B, or is not: worker by worker and in a sentence.

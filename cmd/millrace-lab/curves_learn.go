@@ -30,18 +30,12 @@ import (
 // learning is the part of bench curves that does not depend on the clock: how well each method
 // learns from as many samples.
 type learning struct {
-	job     *job.Job
-	model   *model.Model
-	engine  engine.Engine
-	set     *data.Set // Train cut to the samples of an epoch
-	base    *plan.Plan
-	micros  int
-	methods []curves.Method
-	seeds   int
-	epochs  float64
-	evals   int // evaluations of an epoch
-	at      int // trainings at a time
-	log     io.Writer
+	*setting
+	engine engine.Engine
+	set    *data.Set // Train cut to the samples of an epoch
+	epochs float64
+	at     int // trainings at a time
+	log    io.Writer
 }
 
 // learnedFrom is everything that a training's outcome depends on: where it is the same, a training

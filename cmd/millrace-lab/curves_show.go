@@ -3,24 +3,22 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
-	"github.com/millrace-ml/millrace/cmd/internal/cli"
-	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/curves"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/trace"
 )
 
 // comparison is both parts of bench curves, ready to be shown.
 type comparison struct {
-	*learning
+	*setting
 	metric  curves.Metric
 	target  float64
 	trained map[string][]curves.Training
@@ -36,39 +34,6 @@ type plotFile struct {
 	plot report.Plot
 }
 
-// show prints the tables and writes the page and the plots.
-func (f *curvesFlags) show(c *cobra.Command, l *learning, trained map[string][]curves.Training, measured *times) error {
-	s := &comparison{learning: l, metric: curves.Metric(f.metric), target: f.target, trained: trained, times: measured}
-	if err := s.count(); err != nil {
-		return err
-	}
-	s.study = report.Study{
-		Title:    fmt.Sprintf("%s: time to %s", l.model.Name, s.goal()),
-		Subtitle: fmt.Sprintf("%d samples a batch, %d workers; AvgPipe's Figures 11 to 14 on this machine", l.job.Batch, l.job.Workers),
-	}
-	s.learningSection()
-	if measured != nil {
-		if err := s.timeSections(); err != nil {
-			return err
-		}
-	}
-	s.facts()
-	for _, p := range s.files {
-		if err := document.Write(filepath.Join(l.job.Out, p.name), p.plot.SVG); err != nil {
-			return err
-		}
-	}
-	page := filepath.Join(l.job.Out, "curves.html")
-	if err := document.Write(page, s.study.HTML); err != nil {
-		return err
-	}
-	if err := s.study.Markdown(c.OutOrStdout()); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(c.OutOrStdout(), "\npage        %s\n", page)
-	return err
-}
-
 // count counts the epochs to the target, which is taken from sync where none is given.
 func (s *comparison) count() error {
 	if s.target == 0 {
@@ -78,7 +43,7 @@ func (s *comparison) count() error {
 		}
 		var err error
 		if s.target, err = s.metric.ReachedBy(sync, 2./3); err != nil {
-			return cli.BadInput(fmt.Errorf("%w; give a --target, or let it learn first", err))
+			return fmt.Errorf("%w; give a --target, or let it learn first", err)
 		}
 	}
 	s.found = map[string]curves.Efficiency{}
@@ -141,7 +106,7 @@ func (s *comparison) learningSection() {
 	}
 	s.study.Sections = append(s.study.Sections, report.StudySection{
 		Title: "Epochs to " + s.goal(),
-		Note:  fmt.Sprintf("The mean of the seeds, evaluated %d times an epoch of %d samples.", s.evals, s.set.Train.Len()),
+		Note:  fmt.Sprintf("The mean of the seeds, evaluated %d times an epoch of %d samples.", s.evals, s.rows),
 		Table: t, Plots: []report.Plot{s.plot("epochs.svg", reached), s.plot("loss.svg", s.curves(curves.Loss, "")), s.plot("accuracy.svg", s.curves(curves.Accuracy, report.UnitPart))},
 		Notes: []string{
 			"sync stands for AFAB (GPipe) and 1F1B (DAPPLE), which give the bits of one worker with their micro-batches, and for data parallelism, which adds the same gradients in another order. Batches are not cut to learn (2BW's are): that changes rounding alone, and where layers normalise over micro-batches they are cut.",
@@ -197,7 +162,7 @@ func (s *comparison) epochsOf(c *contender) float64 {
 
 // targetS is a contender's time to the target; 0 where that is not known.
 func (s *comparison) targetS(c *contender) float64 {
-	return curves.TimeTo(s.epochsOf(c), s.set.Train.Len(), s.times.Batch, stats.Median(c.StepS))
+	return curves.TimeTo(s.epochsOf(c), s.rows, s.times.Batch, stats.Median(c.StepS))
 }
 
 // timeSections are the table of all contenders, and AvgPipe at the memory of each rival.
@@ -296,7 +261,7 @@ func (s *comparison) facts() {
 	j := s.job
 	add := func(name, value string) { s.study.Facts = append(s.study.Facts, report.Fact{Name: name, Value: value}) }
 	add("model", fmt.Sprintf("%s, %d parameters", s.model.Name, s.model.ParameterElements()))
-	add("data", fmt.Sprintf("%s, the first %d samples; test: %s", j.Data, s.set.Train.Len(), rowsText(j.EvalRows, s.set.Test.Len())))
+	add("data", fmt.Sprintf("%s, the first %d samples; test: %s", j.Data, s.rows, rowsText(j.EvalRows, s.tests)))
 	add("batch", fmt.Sprintf("%d samples; GPipe, DAPPLE and 2BW cut it into %d micro-batches", j.Batch, s.micros))
 	add("optimizer", fmt.Sprintf("%s, momentum %g, learning rate %g, %s", j.Optimizer.Kind, j.Optimizer.Momentum, j.Rate.Base, j.Rate.Kind))
 	add("seeds", fmt.Sprintf("%d from %d on", s.seeds, j.Seed))
@@ -325,4 +290,33 @@ func rowsText(asked, all int) string {
 		return fmt.Sprintf("the first %d", asked)
 	}
 	return fmt.Sprintf("all %d", all)
+}
+
+// fill makes the study: every section, the facts and the plots.
+func (s *comparison) fill() error {
+	s.study = report.Study{
+		Title:    fmt.Sprintf("%s: time to %s", s.model.Name, s.goal()),
+		Subtitle: fmt.Sprintf("%d samples a batch, %d workers; AvgPipe's Figures 11 to 14 on this machine", s.job.Batch, s.job.Workers),
+	}
+	s.learningSection()
+	if s.times != nil {
+		if err := s.timeSections(); err != nil {
+			return err
+		}
+	}
+	s.facts()
+	return nil
+}
+
+// setting is how methods are compared: what they learn, from how much, over which stages.
+type setting struct {
+	job     *job.Job
+	model   *model.Model
+	base    *plan.Plan // the stages
+	micros  int        // that rivals cut a batch into
+	methods []curves.Method
+	seeds   int
+	evals   int // evaluations of an epoch
+	rows    int // training samples of an epoch
+	tests   int // test samples
 }

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/curves"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
+	"github.com/millrace-ml/millrace/tune/predict"
+)
+
+// timesVersion is of the file times.json.
+const timesVersion = 1
+
+// times is what the part of bench curves that needs a quiet machine leaves: every contender's
+// steps, in rounds in which each had its turn.
+type times struct {
+	Version   int          `json:"version"`
+	Model     string       `json:"model"`
+	Batch     int          `json:"batch"`
+	Workers   int          `json:"workers"`
+	Cores     int          `json:"cores"`
+	Wire      string       `json:"wire,omitempty"`
+	Stages    []int        `json:"stages"` // first layers
+	Contested []*contender `json:"contenders"`
+	// Held is AvgPipe at the memory of each rival, by position in Contested; the smallest that
+	// any of AvgPipe's settings needs where none fits.
+	Held []heldTo `json:"held"`
+	// Filling is what AvgPipe makes of 1F1B's bubbles; nil where one of both is missing.
+	Filling *filling `json:"filling,omitempty"`
+}
+
+// contender is one method's plan, predicted and measured.
+type contender struct {
+	Name         string          `json:"name"`
+	Policy       schedule.Policy `json:"policy"`
+	Pipelines    int             `json:"pipelines"`
+	Split        bool            `json:"split,omitempty"`   // the pipelines share a batch
+	MicroBatches int             `json:"micro_batches"`     // that one pipeline cuts its batch into
+	Advance      int             `json:"advance,omitempty"` // forwards in advance of 1F1B
+	PredictedS   float64         `json:"predicted_s"`       // of a batch
+	Predicted    []int64         `json:"predicted_bytes"`   // by worker
+	StepS        []float64       `json:"step_s"`            // of a batch, by round
+	Busy         []float64       `json:"busy"`              // part of the workers' time, by round
+	PeakBytes    []int64         `json:"peak_bytes"`        // by worker
+
+	plan *plan.Plan
+}
+
+// batches is how many batches an iteration trains.
+func (c *contender) batches() int {
+	if c.Split {
+		return 1
+	}
+	return c.Pipelines
+}
+
+// heldTo is AvgPipe held to a rival's memory.
+type heldTo struct {
+	Rival         int   `json:"rival"`
+	AvgPipe       int   `json:"avgpipe"` // -1: nothing of it fits
+	SmallestBytes int64 `json:"smallest_bytes,omitempty"`
+}
+
+// peak is the fullest worker's memory, measured.
+func (c *contender) peak() int64 {
+	if len(c.PeakBytes) == 0 {
+		return 0
+	}
+	return slices.Max(c.PeakBytes)
+}
+
+func firstLayers(pl *plan.Plan) []int {
+	var first []int
+	for _, st := range pl.Stages {
+		first = append(first, st.FirstLayer)
+	}
+	return first
+}
+
+func timesPath(j *job.Job) string { return filepath.Join(j.Out, "times.json") }
+
+// readTimes is what an earlier run measured of the same model and batch; nil where none did.
+func readTimes(l *setting) (*times, error) {
+	text, err := document.Read(timesPath(l.job), document.MaxBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	t := &times{}
+	if err == nil {
+		err = document.Decode(text, timesVersion, t)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("bench: %s: %w", timesPath(l.job), err)
+	case t.Model != l.model.ID() || t.Batch != l.job.Batch:
+		return nil, fmt.Errorf("bench: %s is of model %s and batches of %d; this is %s and %d: give another --out, or measure again", timesPath(l.job), t.Model, t.Batch, l.model.ID(), l.job.Batch)
+	}
+	if f := t.Filling; f != nil && (min(f.OneF1B, f.AvgPipe) < 0 || max(f.OneF1B, f.AvgPipe) >= len(t.Contested)) {
+		return nil, fmt.Errorf("bench: %s: no contender %d or %d of %d", timesPath(l.job), f.OneF1B, f.AvgPipe, len(t.Contested))
+	}
+	for _, h := range t.Held {
+		if h.Rival < 0 || h.Rival >= len(t.Contested) || h.AvgPipe >= len(t.Contested) {
+			return nil, fmt.Errorf("bench: %s: no contender %d or %d of %d", timesPath(l.job), h.Rival, h.AvgPipe, len(t.Contested))
+		}
+	}
+	return t, nil
+}
+
+// systems are the rivals' names and how each learns.
+var systems = map[string]struct {
+	name   string
+	policy schedule.Policy
+}{
+	"data parallelism": {"DP", schedule.Sync}, "GPipe": {"GPipe (AFAB)", schedule.Sync}, "DAPPLE": {"DAPPLE (1F1B)", schedule.Sync},
+	"PipeDream": {"PipeDream (stash)", schedule.Stash}, "PipeDream-2BW": {"PipeDream-2BW", schedule.DoubleBuffered},
+}
+
+// contend plans the rivals, PipeDream's other policies among them, and AvgPipe at the memory of each.
+func (t *times) contend(ctx context.Context, w *avgpipe.Workload, micros int, methods []curves.Method) error {
+	rivals, err := w.Baselines(ctx, micros)
+	if err != nil {
+		return err
+	}
+	for _, b := range slices.Clone(rivals) {
+		if b.Name != "PipeDream" {
+			continue
+		}
+		for _, policy := range []schedule.Policy{schedule.Vertical, schedule.Latest} {
+			pl := *b.Plan
+			pl.Weights = string(policy)
+			predicted, err := predict.Plan(w.Profile, w.Cluster, &pl, w.Clip)
+			if err != nil {
+				return err
+			}
+			rivals = append(rivals, avgpipe.Baseline{Name: string(policy), Plan: &pl, Predicted: predicted, Fits: true})
+		}
+	}
+	ways, err := averagings(w, methods)
+	if err != nil {
+		return err
+	}
+	for _, b := range rivals {
+		t.Contested = append(t.Contested, rivalContender(b))
+		t.Held = append(t.Held, heldTo{Rival: len(t.Contested) - 1, AvgPipe: -1})
+	}
+	if err := t.hold(ctx, ways, rivals); err != nil {
+		return err
+	}
+	return t.free(ctx, ways)
+}
+
+func rivalContender(b avgpipe.Baseline) *contender {
+	c := &contender{
+		Name: b.Name, Policy: schedule.Policy(b.Plan.Weights), Pipelines: 1, MicroBatches: b.Plan.MicroBatches,
+		PredictedS: b.Predicted.StepS, Predicted: b.Predicted.MemoryBytes, plan: b.Plan,
+	}
+	if s, ok := systems[b.Name]; ok {
+		c.Name, c.Policy = s.name, s.policy
+	}
+	return c
+}
