@@ -166,7 +166,7 @@ func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
 	if slices.Contains(f.parts, timePart) {
 		measured, err = f.measureTimes(c, l)
 	} else {
-		measured, err = readTimes(l.setting)
+		measured, err = readTimes(l.Setting)
 		err = cli.BadInput(err)
 	}
 	if err != nil {
@@ -216,7 +216,7 @@ func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model, met
 		return nil, err
 	}
 	return &learning{
-		setting: &setting{
+		Setting: &Setting{
 			job: j, model: m, base: base, micros: micros, methods: methods, seeds: f.seeds, evals: f.evals,
 			rows: set.Train.Len(), tests: set.Test.Len(),
 		},
@@ -226,7 +226,7 @@ func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model, met
 
 // show prints the tables and writes the page and the plots.
 func (f *curvesFlags) show(c *cobra.Command, l *learning, trained map[string][]curves.Training, measured *times) error {
-	s := &comparison{setting: l.setting, metric: curves.Metric(f.metric), target: f.target, trained: trained, times: measured}
+	s := &comparison{Setting: l.Setting, metric: curves.Metric(f.metric), target: f.target, trained: trained, times: measured}
 	if err := s.count(); err != nil {
 		return cli.BadInput(err)
 	}

@@ -30,7 +30,7 @@ import (
 // learning is the part of bench curves that does not depend on the clock: how well each method
 // learns from as many samples.
 type learning struct {
-	*setting
+	*Setting
 	engine engine.Engine
 	set    *data.Set // Train cut to the samples of an epoch
 	epochs float64

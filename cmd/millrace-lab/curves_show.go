@@ -18,7 +18,7 @@ import (
 
 // comparison is both parts of bench curves, ready to be shown.
 type comparison struct {
-	*setting
+	*Setting
 	metric  curves.Metric
 	target  float64
 	trained map[string][]curves.Training
@@ -308,8 +308,8 @@ func (s *comparison) fill() error {
 	return nil
 }
 
-// setting is how methods are compared: what they learn, from how much, over which stages.
-type setting struct {
+// Setting is how methods are compared: what they learn, from how much, over which stages.
+type Setting struct {
 	job     *job.Job
 	model   *model.Model
 	base    *plan.Plan // the stages

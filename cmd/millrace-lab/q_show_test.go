@@ -38,7 +38,7 @@ func TestComparisonTables(t *testing.T) {
 	half := data.Synthetic(1000, []int{64}, nil, false, 10)
 	slow := curves.Training{Points: []curves.Point{{Epoch: 1, Loss: 3}, {Epoch: 1.25, Loss: 2}}}
 	c := &comparison{
-		setting: &setting{
+		Setting: &Setting{
 			job: &job.Job{Model: "mlp", Data: "digits", Batch: 10, Workers: 2}, model: m, rows: half.Len(), tests: half.Len(), methods: methods,
 			base: &plan.Plan{Stages: []plan.Stage{{}, {FirstLayer: 2}}}, micros: 2, seeds: 2, evals: 2,
 		},

@@ -89,7 +89,7 @@ func firstLayers(pl *plan.Plan) []int {
 func timesPath(j *job.Job) string { return filepath.Join(j.Out, "times.json") }
 
 // readTimes is what an earlier run measured of the same model and batch; nil where none did.
-func readTimes(l *setting) (*times, error) {
+func readTimes(l *Setting) (*times, error) {
 	text, err := document.Read(timesPath(l.job), document.MaxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
