@@ -162,11 +162,11 @@ func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	var measured *times
+	var measured *curves.Times
 	if slices.Contains(f.parts, timePart) {
 		measured, err = f.measureTimes(c, l)
 	} else {
-		measured, err = readTimes(l.Setting)
+		measured, err = curves.ReadTimes(l.Setting)
 		err = cli.BadInput(err)
 	}
 	if err != nil {
@@ -216,33 +216,33 @@ func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model, met
 		return nil, err
 	}
 	return &learning{
-		Setting: &Setting{
-			job: j, model: m, base: base, micros: micros, methods: methods, seeds: f.seeds, evals: f.evals,
-			rows: set.Train.Len(), tests: set.Test.Len(),
+		Setting: &curves.Setting{
+			Job: j, Model: m, Base: base, Micros: micros, Methods: methods, Seeds: f.seeds, Evals: f.evals,
+			Rows: set.Train.Len(), Tests: set.Test.Len(),
 		},
 		engine: engine, set: set, epochs: f.epochs, at: f.at, log: c.ErrOrStderr(),
 	}, nil
 }
 
 // show prints the tables and writes the page and the plots.
-func (f *curvesFlags) show(c *cobra.Command, l *learning, trained map[string][]curves.Training, measured *times) error {
-	s := &comparison{Setting: l.Setting, metric: curves.Metric(f.metric), target: f.target, trained: trained, times: measured}
-	if err := s.count(); err != nil {
+func (f *curvesFlags) show(c *cobra.Command, l *learning, trained map[string][]curves.Training, measured *curves.Times) error {
+	s := &curves.Comparison{Setting: l.Setting, Metric: curves.Metric(f.metric), Target: f.target, Trained: trained, Times: measured}
+	if err := s.Count(); err != nil {
 		return cli.BadInput(err)
 	}
-	if err := s.fill(); err != nil {
+	if err := s.Fill(); err != nil {
 		return err
 	}
-	for _, p := range s.files {
-		if err := document.Write(filepath.Join(l.job.Out, p.name), p.plot.SVG); err != nil {
+	for _, p := range s.Files {
+		if err := document.Write(filepath.Join(l.Job.Out, p.Name), p.Plot.SVG); err != nil {
 			return err
 		}
 	}
-	page := filepath.Join(l.job.Out, "curves.html")
-	if err := document.Write(page, s.study.HTML); err != nil {
+	page := filepath.Join(l.Job.Out, "curves.html")
+	if err := document.Write(page, s.Study.HTML); err != nil {
 		return err
 	}
-	if err := s.study.Markdown(c.OutOrStdout()); err != nil {
+	if err := s.Study.Markdown(c.OutOrStdout()); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(c.OutOrStdout(), "\npage        %s\n", page)

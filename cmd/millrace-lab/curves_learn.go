@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"sync"
 
 	"github.com/millrace-ml/millrace/cluster"
@@ -30,7 +29,7 @@ import (
 // learning is the part of bench curves that does not depend on the clock: how well each method
 // learns from as many samples.
 type learning struct {
-	*Setting
+	*curves.Setting
 	engine engine.Engine
 	set    *data.Set // Train cut to the samples of an epoch
 	epochs float64
@@ -68,10 +67,6 @@ type task struct {
 	steps  int
 }
 
-// flatDevice is a device on which layers take as long as they have operations, so that stages
-// depend on the model alone and the same training can be had again anywhere.
-var flatDevice = cluster.DeviceType{PeakFLOPS: 50e9, MemoryBandwidthBytesPerSecond: 10e9, Efficiency: map[string]float64{"": 1, "memory": 1}}
-
 // stagesByOperations is a model's stages for learning: the split that is fixed, or the
 // partitioner's for layers that take as long as they have operations.
 func stagesByOperations(ctx context.Context, j *job.Job, m *model.Model) (*plan.Plan, error) {
@@ -79,7 +74,7 @@ func stagesByOperations(ctx context.Context, j *job.Job, m *model.Model) (*plan.
 	if err != nil {
 		return nil, err
 	}
-	p, err := profile.Analytic(m, map[string]cluster.DeviceType{"flat": flatDevice}, []int{j.Batch}, j.Optimizer.Kind, len(j.Optimizer.States()))
+	p, err := profile.Analytic(m, map[string]cluster.DeviceType{"flat": curves.FlatDevice}, []int{j.Batch}, j.Optimizer.Kind, len(j.Optimizer.States()))
 	if err != nil {
 		return nil, cli.BadInput(err)
 	}
@@ -90,9 +85,9 @@ func stagesByOperations(ctx context.Context, j *job.Job, m *model.Model) (*plan.
 // tasks are all trainings, seed by seed, so that what is there early compares all methods.
 func (l *learning) tasks() ([]task, error) {
 	var out []task
-	for seed := range l.seeds {
-		for _, m := range l.methods {
-			t := l.task(m, l.job.Seed+uint64(seed))
+	for seed := range l.Seeds {
+		for _, m := range l.Methods {
+			t := l.task(m, l.Job.Seed+uint64(seed))
 			if err := t.job.Rate.Check(); err != nil {
 				return nil, cli.BadInput(fmt.Errorf("%s: %w", m.Name, err))
 			}
@@ -103,10 +98,10 @@ func (l *learning) tasks() ([]task, error) {
 }
 
 func (l *learning) task(m curves.Method, seed uint64) task {
-	own := m.Job(l.job, seed)
+	own := m.Job(l.Job, seed)
 	micros := 1 // their number changes rounding alone, and one is cheapest
-	if l.model.NormalisesMicroBatches() != nil {
-		micros = l.micros
+	if l.Model.NormalisesMicroBatches() != nil {
+		micros = l.Micros
 		if m.Split { // micro-batches as large as the others', as far as that goes
 			micros = max(1, micros/m.Pipelines())
 			for own.Batch%micros != 0 {
@@ -114,21 +109,21 @@ func (l *learning) task(m curves.Method, seed uint64) task {
 			}
 		}
 	}
-	pl := m.Plan(l.base, own.Batch, micros)
+	pl := m.Plan(l.Base, own.Batch, micros)
 	if m.Policy == schedule.Sync || m.Policy == schedule.Elastic {
 		// On one worker: bit-equal to every split into stages, and cheaper.
-		one := alone(l.model, pl.MicroBatch, own.Batch)
+		one := alone(l.Model, pl.MicroBatch, own.Batch)
 		if pl.Elastic != nil {
 			one.Schedule, one.Weights, one.Elastic, one.Stages[0].Warmup = pl.Schedule, pl.Weights, pl.Elastic, 0
 		}
 		pl = one
 	}
 	rows, samples := float64(l.set.Train.Len()), float64(pl.StepSamples())
-	every := max(1, int(math.Round(rows/float64(l.evals)/samples)))
+	every := max(1, int(math.Round(rows/float64(l.Evals)/samples)))
 	steps := max(1, int(math.Ceil(l.epochs*rows/samples/float64(every)))) * every
 	own.Rate.Total = steps
 	of := learnedFrom{
-		Model: l.model.ID(), Data: own.Data, Rows: l.set.Train.Len(), EvalRows: own.EvalRows, Epochs: l.epochs, EvalEvery: every,
+		Model: l.Model.ID(), Data: own.Data, Rows: l.set.Train.Len(), EvalRows: own.EvalRows, Epochs: l.epochs, EvalEvery: every,
 		Seed: seed, Weights: pl.Weights, Schedule: pl.Schedule, Batch: own.Batch, Micros: pl.MicroBatches, Elastic: pl.Elastic,
 		Optimizer: own.Optimizer, Rate: own.Rate, Clip: own.Clip,
 	}
@@ -210,7 +205,7 @@ func (l *learning) train(ctx context.Context, t task, file *curves.Trainings) er
 	}
 	one := curves.Training{Method: t.method.Name, Seed: t.job.Seed}
 	result, err := run.Train(ctx, run.Config{
-		Model: l.model, Plan: t.plan, Engine: l.engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
+		Model: l.Model, Plan: t.plan, Engine: l.engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
 		Optimizer: t.job.Optimizer, Rate: t.job.Rate, Clip: t.job.Clip, Seed: t.job.Seed, Steps: t.steps,
 		Place: &place.Policy{}, ThreadsPerWorker: t.job.ThreadsPerWorker, EvalEvery: t.of.EvalEvery, EvalRows: t.job.EvalRows, KeepSteps: 1,
 	})
@@ -243,27 +238,13 @@ func (l *learning) train(ctx context.Context, t task, file *curves.Trainings) er
 
 // shuffled is the data in the order of a seed.
 func (l *learning) shuffled(seed uint64) (*data.Set, error) {
-	own := *l.job
+	own := *l.Job
 	own.Seed = seed
-	set, err := prepare.OpenData(&own, l.model)
+	set, err := prepare.OpenData(&own, l.Model)
 	if err != nil {
 		return nil, err
 	}
 	short := *set
 	short.Train, err = data.Head(set.Train, l.set.Train.Len())
 	return &short, cli.BadInput(err)
-}
-
-// methodOf is the first of the methods of so many pipelines, which split a batch or do not, and a policy.
-func methodOf(methods []curves.Method, policy schedule.Policy, pipelines int, split bool) (curves.Method, bool) {
-	if pipelines == 1 && policy == schedule.Elastic {
-		policy = schedule.Sync // one pipeline is plain training
-	}
-	at := slices.IndexFunc(methods, func(m curves.Method) bool {
-		return m.Policy == policy && m.Pipelines() == pipelines && m.Split == split
-	})
-	if at < 0 {
-		return curves.Method{}, false
-	}
-	return methods[at], true
 }

@@ -67,10 +67,10 @@ func TestSplitMethod(t *testing.T) {
 	}
 	whole, _ := curves.ReadMethod("elastic:4")
 	methods := []curves.Method{whole, m}
-	if got, ok := methodOf(methods, schedule.Elastic, 4, true); !ok || got.Name != m.Name {
+	if got, ok := curves.MethodOf(methods, schedule.Elastic, 4, true); !ok || got.Name != m.Name {
 		t.Errorf("split among 4: %+v, %v", got, ok)
 	}
-	if _, ok := methodOf(methods[:1], schedule.Elastic, 4, true); ok {
+	if _, ok := curves.MethodOf(methods[:1], schedule.Elastic, 4, true); ok {
 		t.Error("whole batches stand for split ones")
 	}
 }
@@ -159,7 +159,7 @@ func TestExplainedKnowsWhatFillingCouldGive(t *testing.T) {
 		{2, []float64{40, 40, 40, 40}, "would give 1.250"}, // 160 on two cores
 		{4, []float64{40, 40, 40, 40}, "would give 2.500"},
 	} {
-		if got := explained("a", "b", [2][]curves.Share{shares(c.busy...), shares(c.busy...)}, c.cores); !strings.Contains(got, c.want) {
+		if got := curves.Explained("a", "b", [2][]curves.Share{shares(c.busy...), shares(c.busy...)}, c.cores); !strings.Contains(got, c.want) {
 			t.Errorf("%v on %d cores: %s; want %q", c.busy, c.cores, got, c.want)
 		}
 	}

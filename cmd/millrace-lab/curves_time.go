@@ -17,13 +17,13 @@ import (
 )
 
 // measureTimes plans every contender, and measures them in rounds.
-func (f *curvesFlags) measureTimes(c *cobra.Command, l *learning) (*times, error) {
-	j := *l.job
+func (f *curvesFlags) measureTimes(c *cobra.Command, l *learning) (*curves.Times, error) {
+	j := *l.Job
 	p, err := prepare.PrepareHardware(c, &j)
 	if err != nil {
 		return nil, err
 	}
-	fix, err := prepare.Overrides(&j, prepare.NamesOf(l.model))
+	fix, err := prepare.Overrides(&j, prepare.NamesOf(l.Model))
 	if err != nil {
 		return nil, err
 	}
@@ -31,8 +31,8 @@ func (f *curvesFlags) measureTimes(c *cobra.Command, l *learning) (*times, error
 	if w.Base, err = avgpipe.Partition(c.Context(), w, fix); err != nil {
 		return nil, cli.BadInput(err)
 	}
-	t := &times{Version: timesVersion, Model: l.model.ID(), Batch: j.Batch, Workers: j.Workers, Cores: prepare.CoresOf(&j), Wire: j.Wire, Stages: firstLayers(w.Base)}
-	if err := t.contend(c.Context(), w, l.micros, l.methods); err != nil {
+	t := &curves.Times{Version: curves.TimesVersion, Model: l.Model.ID(), Batch: j.Batch, Workers: j.Workers, Cores: prepare.CoresOf(&j), Wire: j.Wire, Stages: curves.FirstLayers(w.Base)}
+	if err := t.Contend(c.Context(), w, l.Micros, l.Methods); err != nil {
 		return nil, cli.BadInput(err)
 	}
 	if err := measureRounds(c, t, &j, f.rounds, f.steps); err != nil {
@@ -41,12 +41,12 @@ func (f *curvesFlags) measureTimes(c *cobra.Command, l *learning) (*times, error
 	if err := recordFilling(c.Context(), t, p, w); err != nil {
 		return nil, err
 	}
-	return t, document.Write(timesPath(l.job), func(out io.Writer) error { return cli.WriteJSON(out, t) })
+	return t, document.Write(curves.TimesPath(l.Job), func(out io.Writer) error { return cli.WriteJSON(out, t) })
 }
 
 // measureRounds measures every contender once a round, each in a process of its own that stands still
 // while another trains.
-func measureRounds(c *cobra.Command, t *times, j *job.Job, rounds, steps int) error {
+func measureRounds(c *cobra.Command, t *curves.Times, j *job.Job, rounds, steps int) error {
 	dir, remove, err := scratch()
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func measureRounds(c *cobra.Command, t *times, j *job.Job, rounds, steps int) er
 	own := sessions{job: j, dir: dir, steps: steps}
 	var commands []race.Command
 	for _, one := range t.Contested {
-		command, err := own.command(one.Name, one.plan, j.ThreadsPerWorker)
+		command, err := own.command(one.Name, one.Plan, j.ThreadsPerWorker)
 		if err != nil {
 			return err
 		}
@@ -64,14 +64,14 @@ func measureRounds(c *cobra.Command, t *times, j *job.Job, rounds, steps int) er
 	return race.Together(c.Context(), commands, func(rivals []*race.Rival) error {
 		return race.Rounds(c.Context(), rivals, rounds, nil, func(at int) {
 			one, r := t.Contested[at], rivals[at]
-			one.StepS, one.Busy, one.PeakBytes = append(one.StepS, r.StepS/float64(one.batches())), append(one.Busy, r.Busy), r.PeakBytes
+			one.StepS, one.Busy, one.PeakBytes = append(one.StepS, r.StepS/float64(one.Batches())), append(one.Busy, r.Busy), r.PeakBytes
 		}, tellRound(c.ErrOrStderr(), rounds))
 	})
 }
 
 // recordFilling trains and simulates both once more, keeping what every worker did when.
-func recordFilling(ctx context.Context, t *times, p *prepare.Prepared, w *avgpipe.Workload) error {
-	f, ok := t.compared()
+func recordFilling(ctx context.Context, t *curves.Times, p *prepare.Prepared, w *avgpipe.Workload) error {
+	f, ok := t.Compared()
 	if !ok {
 		return nil
 	}
@@ -85,16 +85,16 @@ func recordFilling(ctx context.Context, t *times, p *prepare.Prepared, w *avgpip
 	}{{machine, &f.Measured}, {w.Simulated(), &f.Simulated}} {
 		for i, at := range []int{f.OneF1B, f.AvgPipe} {
 			c := t.Contested[at]
-			setting := &avgpipe.Pipelined{Scored: avgpipe.Scored{At: avgpipe.Degrees{MicroBatches: c.MicroBatches, Pipelines: c.Pipelines}}, Plan: c.plan}
-			trial, err := by.machine(ctx, setting, avgpipe.Iterations(setting.At, recordedBatches), true)
+			setting := &avgpipe.Pipelined{Scored: avgpipe.Scored{At: avgpipe.Degrees{MicroBatches: c.MicroBatches, Pipelines: c.Pipelines}}, Plan: c.Plan}
+			trial, err := by.machine(ctx, setting, avgpipe.Iterations(setting.At, curves.RecordedBatches), true)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
 			}
-			if by.shares[i], err = curves.Shares(trial.Timeline, c.Pipelines, recordedSkip); err != nil {
+			if by.shares[i], err = curves.Shares(trial.Timeline, c.Pipelines, curves.RecordedSkip); err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
 			}
 			for w := range by.shares[i] { // they are of a pipeline's batch, several of which may make one of the comparison's
-				by.shares[i][w] = by.shares[i][w].Times(float64(c.Pipelines / c.batches()))
+				by.shares[i][w] = by.shares[i][w].Times(float64(c.Pipelines / c.Batches()))
 			}
 		}
 	}

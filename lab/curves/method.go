@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
@@ -174,4 +175,22 @@ func (m *Method) Job(j *job.Job, seed uint64) job.Job {
 		own.Rate.Warmup = m.warmup
 	}
 	return own
+}
+
+// FlatDevice is a device on which layers take as long as they have operations, so that stages
+// depend on the model alone and the same training can be had again anywhere.
+var FlatDevice = cluster.DeviceType{PeakFLOPS: 50e9, MemoryBandwidthBytesPerSecond: 10e9, Efficiency: map[string]float64{"": 1, "memory": 1}}
+
+// MethodOf is the first of the methods of so many pipelines, which split a batch or do not, and a policy.
+func MethodOf(methods []Method, policy schedule.Policy, pipelines int, split bool) (Method, bool) {
+	if pipelines == 1 && policy == schedule.Elastic {
+		policy = schedule.Sync // one pipeline is plain training
+	}
+	at := slices.IndexFunc(methods, func(m Method) bool {
+		return m.Policy == policy && m.Pipelines() == pipelines && m.Split == split
+	})
+	if at < 0 {
+		return Method{}, false
+	}
+	return methods[at], true
 }

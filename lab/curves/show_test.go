@@ -1,4 +1,4 @@
-package main
+package curves
 
 import (
 	"bytes"
@@ -8,17 +8,16 @@ import (
 
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/job"
-	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 )
 
 // halving is a training whose loss is 4 after half an epoch, then 2, then 1.
-func halving(seed uint64, diverged string) curves.Training {
-	t := curves.Training{Seed: seed, Diverged: diverged}
+func halving(seed uint64, diverged string) Training {
+	t := Training{Seed: seed, Diverged: diverged}
 	if diverged == "" {
-		t.Points = []curves.Point{{Epoch: 0.5, Loss: 4}, {Epoch: 1, Loss: 2}, {Epoch: 1.5, Loss: 1}}
+		t.Points = []Point{{Epoch: 0.5, Loss: 4}, {Epoch: 1, Loss: 2}, {Epoch: 1.5, Loss: 1}}
 	}
 	return t
 }
@@ -27,7 +26,7 @@ func halving(seed uint64, diverged string) curves.Training {
 func constantly(s float64) []float64 { return slices.Repeat([]float64{s}, 6) }
 
 func TestComparisonTables(t *testing.T) {
-	methods, err := curves.ReadMethods([]string{"stash", "latest", "elastic:2"})
+	methods, err := ReadMethods([]string{"stash", "latest", "elastic:2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,17 +35,17 @@ func TestComparisonTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	half := data.Synthetic(1000, []int{64}, nil, false, 10)
-	slow := curves.Training{Points: []curves.Point{{Epoch: 1, Loss: 3}, {Epoch: 1.25, Loss: 2}}}
-	c := &comparison{
+	slow := Training{Points: []Point{{Epoch: 1, Loss: 3}, {Epoch: 1.25, Loss: 2}}}
+	c := &Comparison{
 		Setting: &Setting{
-			job: &job.Job{Model: "mlp", Data: "digits", Batch: 10, Workers: 2}, model: m, rows: half.Len(), tests: half.Len(), methods: methods,
-			base: &plan.Plan{Stages: []plan.Stage{{}, {FirstLayer: 2}}}, micros: 2, seeds: 2, evals: 2,
+			Job: &job.Job{Model: "mlp", Data: "digits", Batch: 10, Workers: 2}, Model: m, Rows: half.Len(), Tests: half.Len(), Methods: methods,
+			Base: &plan.Plan{Stages: []plan.Stage{{}, {FirstLayer: 2}}}, Micros: 2, Seeds: 2, Evals: 2,
 		},
-		metric: curves.Loss, target: 2,
-		trained: map[string][]curves.Training{
+		Metric: Loss, Target: 2,
+		Trained: map[string][]Training{
 			"sync": {halving(1, ""), halving(2, "")}, "stash": {halving(1, ""), slow}, "latest": {halving(1, ""), halving(2, "at once")}, "elastic:2": {slow, slow},
 		},
-		times: &times{
+		Times: &Times{
 			Batch: 10, Workers: 2, Cores: 2, Stages: []int{0, 2},
 			Contested: []*contender{
 				{Name: "DAPPLE (1F1B)", Policy: schedule.Sync, Pipelines: 1, StepS: constantly(0.1), Busy: constantly(0.5), PeakBytes: []int64{1 << 20, 2 << 20}, Predicted: []int64{2 << 20}, PredictedS: 0.1},
@@ -55,16 +54,16 @@ func TestComparisonTables(t *testing.T) {
 			},
 			Filling: &filling{
 				OneF1B: 0, AvgPipe: 2,
-				Measured: [2][]curves.Share{
+				Measured: [2][]Share{
 					{{ComputeS: 0.05, UpdateS: 0.01, BubbleS: 0.04}, {ComputeS: 0.07, UpdateS: 0.01, BubbleS: 0.02}},
 					{{ComputeS: 0.04, UpdateS: 0.02, ReferenceS: 0.01, BubbleS: 0.01}, {ComputeS: 0.05, UpdateS: 0.02, ReferenceS: 0.01}},
 				},
-				Simulated: [2][]curves.Share{{{ComputeS: 0.1}}, {{ComputeS: 0.1, BubbleS: 0.1, CoreS: 0.05}}},
+				Simulated: [2][]Share{{{ComputeS: 0.1}}, {{ComputeS: 0.1, BubbleS: 0.1, CoreS: 0.05}}},
 			},
 			Held: []heldTo{{Rival: 0, AvgPipe: 2}, {Rival: 1, AvgPipe: -1, SmallestBytes: 3 << 10}},
 		},
 	}
-	if err := c.count(); err != nil {
+	if err := c.Count(); err != nil {
 		t.Fatal(err)
 	}
 	c.learningSection()
@@ -73,7 +72,7 @@ func TestComparisonTables(t *testing.T) {
 	}
 	c.facts()
 	var out bytes.Buffer
-	if err := c.study.Markdown(&out); err != nil {
+	if err := c.Study.Markdown(&out); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -102,9 +101,9 @@ func TestComparisonTables(t *testing.T) {
 	if t.Failed() {
 		t.Log(out.String())
 	}
-	for _, p := range c.files {
-		if err := p.plot.SVG(&out); err != nil {
-			t.Errorf("%s: %v", p.name, err)
+	for _, p := range c.Files {
+		if err := p.Plot.SVG(&out); err != nil {
+			t.Errorf("%s: %v", p.Name, err)
 		}
 	}
 }

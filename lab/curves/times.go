@@ -1,4 +1,4 @@
-package main
+package curves
 
 import (
 	"context"
@@ -10,19 +10,18 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
-	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// timesVersion is of the file times.json.
-const timesVersion = 1
+// TimesVersion is of the file times.json.
+const TimesVersion = 1
 
-// times is what the part of bench curves that needs a quiet machine leaves: every contender's
+// Times is what the part of bench curves that needs a quiet machine leaves: every contender's
 // steps, in rounds in which each had its turn.
-type times struct {
+type Times struct {
 	Version   int          `json:"version"`
 	Model     string       `json:"model"`
 	Batch     int          `json:"batch"`
@@ -52,11 +51,11 @@ type contender struct {
 	Busy         []float64       `json:"busy"`              // part of the workers' time, by round
 	PeakBytes    []int64         `json:"peak_bytes"`        // by worker
 
-	plan *plan.Plan
+	Plan *plan.Plan
 }
 
-// batches is how many batches an iteration trains.
-func (c *contender) batches() int {
+// Batches is how many batches an iteration trains.
+func (c *contender) Batches() int {
 	if c.Split {
 		return 1
 	}
@@ -78,7 +77,7 @@ func (c *contender) peak() int64 {
 	return slices.Max(c.PeakBytes)
 }
 
-func firstLayers(pl *plan.Plan) []int {
+func FirstLayers(pl *plan.Plan) []int {
 	var first []int
 	for _, st := range pl.Stages {
 		first = append(first, st.FirstLayer)
@@ -86,30 +85,30 @@ func firstLayers(pl *plan.Plan) []int {
 	return first
 }
 
-func timesPath(j *job.Job) string { return filepath.Join(j.Out, "times.json") }
+func TimesPath(j *job.Job) string { return filepath.Join(j.Out, "times.json") }
 
-// readTimes is what an earlier run measured of the same model and batch; nil where none did.
-func readTimes(l *Setting) (*times, error) {
-	text, err := document.Read(timesPath(l.job), document.MaxBytes)
+// ReadTimes is what an earlier run measured of the same model and batch; nil where none did.
+func ReadTimes(l *Setting) (*Times, error) {
+	text, err := document.Read(TimesPath(l.Job), document.MaxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	t := &times{}
+	t := &Times{}
 	if err == nil {
-		err = document.Decode(text, timesVersion, t)
+		err = document.Decode(text, TimesVersion, t)
 	}
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("bench: %s: %w", timesPath(l.job), err)
-	case t.Model != l.model.ID() || t.Batch != l.job.Batch:
-		return nil, fmt.Errorf("bench: %s is of model %s and batches of %d; this is %s and %d: give another --out, or measure again", timesPath(l.job), t.Model, t.Batch, l.model.ID(), l.job.Batch)
+		return nil, fmt.Errorf("bench: %s: %w", TimesPath(l.Job), err)
+	case t.Model != l.Model.ID() || t.Batch != l.Job.Batch:
+		return nil, fmt.Errorf("bench: %s is of model %s and batches of %d; this is %s and %d: give another --out, or measure again", TimesPath(l.Job), t.Model, t.Batch, l.Model.ID(), l.Job.Batch)
 	}
 	if f := t.Filling; f != nil && (min(f.OneF1B, f.AvgPipe) < 0 || max(f.OneF1B, f.AvgPipe) >= len(t.Contested)) {
-		return nil, fmt.Errorf("bench: %s: no contender %d or %d of %d", timesPath(l.job), f.OneF1B, f.AvgPipe, len(t.Contested))
+		return nil, fmt.Errorf("bench: %s: no contender %d or %d of %d", TimesPath(l.Job), f.OneF1B, f.AvgPipe, len(t.Contested))
 	}
 	for _, h := range t.Held {
 		if h.Rival < 0 || h.Rival >= len(t.Contested) || h.AvgPipe >= len(t.Contested) {
-			return nil, fmt.Errorf("bench: %s: no contender %d or %d of %d", timesPath(l.job), h.Rival, h.AvgPipe, len(t.Contested))
+			return nil, fmt.Errorf("bench: %s: no contender %d or %d of %d", TimesPath(l.Job), h.Rival, h.AvgPipe, len(t.Contested))
 		}
 	}
 	return t, nil
@@ -124,8 +123,8 @@ var systems = map[string]struct {
 	"PipeDream": {"PipeDream (stash)", schedule.Stash}, "PipeDream-2BW": {"PipeDream-2BW", schedule.DoubleBuffered},
 }
 
-// contend plans the rivals, PipeDream's other policies among them, and AvgPipe at the memory of each.
-func (t *times) contend(ctx context.Context, w *avgpipe.Workload, micros int, methods []curves.Method) error {
+// Contend plans the rivals, PipeDream's other policies among them, and AvgPipe at the memory of each.
+func (t *Times) Contend(ctx context.Context, w *avgpipe.Workload, micros int, methods []Method) error {
 	rivals, err := w.Baselines(ctx, micros)
 	if err != nil {
 		return err
@@ -161,7 +160,7 @@ func (t *times) contend(ctx context.Context, w *avgpipe.Workload, micros int, me
 func rivalContender(b avgpipe.Baseline) *contender {
 	c := &contender{
 		Name: b.Name, Policy: schedule.Policy(b.Plan.Weights), Pipelines: 1, MicroBatches: b.Plan.MicroBatches,
-		PredictedS: b.Predicted.StepS, Predicted: b.Predicted.MemoryBytes, plan: b.Plan,
+		PredictedS: b.Predicted.StepS, Predicted: b.Predicted.MemoryBytes, Plan: b.Plan,
 	}
 	if s, ok := systems[b.Name]; ok {
 		c.Name, c.Policy = s.name, s.policy

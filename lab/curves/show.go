@@ -1,4 +1,4 @@
-package main
+package curves
 
 import (
 	"cmp"
@@ -9,80 +9,79 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/job"
-	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// comparison is both parts of bench curves, ready to be shown.
-type comparison struct {
+// Comparison is both parts of bench curves, ready to be shown.
+type Comparison struct {
 	*Setting
-	metric  curves.Metric
-	target  float64
-	trained map[string][]curves.Training
-	found   map[string]curves.Efficiency
-	times   *times // nil: not measured
-	study   report.Study
-	files   []plotFile
+	Metric  Metric
+	Target  float64
+	Trained map[string][]Training
+	found   map[string]Efficiency
+	Times   *Times // nil: not measured
+	Study   report.Study
+	Files   []plotFile
 }
 
 // plotFile is a plot and the file it goes to beside the page.
 type plotFile struct {
-	name string
-	plot report.Plot
+	Name string
+	Plot report.Plot
 }
 
-// count counts the epochs to the target, which is taken from sync where none is given.
-func (s *comparison) count() error {
-	if s.target == 0 {
-		var sync [][]curves.Point
-		for _, t := range s.trained["sync"] {
+// Count counts the epochs to the target, which is taken from sync where none is given.
+func (s *Comparison) Count() error {
+	if s.Target == 0 {
+		var sync [][]Point
+		for _, t := range s.Trained["sync"] {
 			sync = append(sync, t.Points)
 		}
 		var err error
-		if s.target, err = s.metric.ReachedBy(sync, 2./3); err != nil {
+		if s.Target, err = s.Metric.ReachedBy(sync, 2./3); err != nil {
 			return fmt.Errorf("%w; give a --target, or let it learn first", err)
 		}
 	}
-	s.found = map[string]curves.Efficiency{}
-	for _, m := range s.methods {
-		s.found[m.Name] = s.metric.Efficiency(s.trained[m.Name], s.target)
+	s.found = map[string]Efficiency{}
+	for _, m := range s.Methods {
+		s.found[m.Name] = s.Metric.Efficiency(s.Trained[m.Name], s.Target)
 	}
 	return nil
 }
 
-func (s *comparison) goal() string {
-	if s.metric == curves.Accuracy {
-		return fmt.Sprintf("an accuracy of %.4g %%", 100*s.target)
+func (s *Comparison) goal() string {
+	if s.Metric == Accuracy {
+		return fmt.Sprintf("an accuracy of %.4g %%", 100*s.Target)
 	}
-	return fmt.Sprintf("a loss of %.4g", s.target)
+	return fmt.Sprintf("a loss of %.4g", s.Target)
 }
 
 // value writes a value of the metric.
-func (s *comparison) value(x float64) string {
-	if s.metric == curves.Accuracy {
+func (s *Comparison) value(x float64) string {
+	if s.Metric == Accuracy {
 		return fmt.Sprintf("%.2f %%", 100*x)
 	}
 	return fmt.Sprintf("%.4f", x)
 }
 
 // learningSection is the epochs to the target and the curves, where something has been trained.
-func (s *comparison) learningSection() {
-	if len(s.trained) == 0 {
+func (s *Comparison) learningSection() {
+	if len(s.Trained) == 0 {
 		return
 	}
-	t := &report.Table{Head: []string{"method", " learning rate", " epochs to target", " least", " most", " over sync", " reached", " diverged", " best " + string(s.metric)}}
+	t := &report.Table{Head: []string{"method", " learning rate", " epochs to target", " least", " most", " over sync", " reached", " diverged", " best " + string(s.Metric)}}
 	reached := &report.Bars{Title: "Epochs to the target"}
 	sync := s.found["sync"]
-	for _, m := range s.methods {
+	for _, m := range s.Methods {
 		e := s.found[m.Name]
-		all := len(s.trained[m.Name])
+		all := len(s.Trained[m.Name])
 		if all == 0 {
 			continue
 		}
-		row := []any{m.Name, fmt.Sprintf("%.3g", s.job.Rate.Base*m.Factor(s.job))}
+		row := []any{m.Name, fmt.Sprintf("%.3g", s.Job.Rate.Base*m.Factor(s.Job))}
 		bar := report.Bar{None: "not reached"}
 		if n := len(e.Epochs); n > 0 {
 			row = append(row, fmt.Sprintf("%.3f", e.Mean), fmt.Sprintf("%.3f", e.Lo), fmt.Sprintf("%.3f", e.Hi))
@@ -104,10 +103,10 @@ func (s *comparison) learningSection() {
 		t.Add(append(row, over, fmt.Sprintf("%d of %d", all-e.Missed, all), e.Diverged, best)...)
 		reached.Groups = append(reached.Groups, report.BarGroup{Name: m.Name, Bars: []report.Bar{bar}})
 	}
-	s.study.Sections = append(s.study.Sections, report.StudySection{
+	s.Study.Sections = append(s.Study.Sections, report.StudySection{
 		Title: "Epochs to " + s.goal(),
-		Note:  fmt.Sprintf("The mean of the seeds, evaluated %d times an epoch of %d samples.", s.evals, s.rows),
-		Table: t, Plots: []report.Plot{s.plot("epochs.svg", reached), s.plot("loss.svg", s.curves(curves.Loss, "")), s.plot("accuracy.svg", s.curves(curves.Accuracy, report.UnitPart))},
+		Note:  fmt.Sprintf("The mean of the seeds, evaluated %d times an epoch of %d samples.", s.Evals, s.Rows),
+		Table: t, Plots: []report.Plot{s.plot("epochs.svg", reached), s.plot("loss.svg", s.curves(Loss, "")), s.plot("accuracy.svg", s.curves(Accuracy, report.UnitPart))},
 		Notes: []string{
 			"sync stands for AFAB (GPipe) and 1F1B (DAPPLE), which give the bits of one worker with their micro-batches, and for data parallelism, which adds the same gradients in another order. Batches are not cut to learn (2BW's are): that changes rounding alone, and where layers normalise over micro-batches they are cut.",
 			"Evaluations drain the pipeline; the first minibatches behind one see fresher weights than the policy has them see.",
@@ -116,8 +115,8 @@ func (s *comparison) learningSection() {
 }
 
 // plot keeps a plot for its file.
-func (s *comparison) plot(name string, p report.Plot) report.Plot {
-	s.files = append(s.files, plotFile{name, p})
+func (s *Comparison) plot(name string, p report.Plot) report.Plot {
+	s.Files = append(s.Files, plotFile{name, p})
 	return p
 }
 
@@ -126,14 +125,14 @@ func (s *comparison) plot(name string, p report.Plot) report.Plot {
 const curvesFrom = 0.1
 
 // curves is a metric over epochs, by method.
-func (s *comparison) curves(metric curves.Metric, unit report.Unit) report.Plot {
+func (s *Comparison) curves(metric Metric, unit report.Unit) report.Plot {
 	p := &report.Lines{Title: "Test " + string(metric), XLabel: "epochs", Unit: unit}
-	if metric == s.metric {
-		p.Target = &s.target
+	if metric == s.Metric {
+		p.Target = &s.Target
 	}
-	for _, m := range s.methods {
-		var points [][]curves.Point
-		for _, t := range s.trained[m.Name] {
+	for _, m := range s.Methods {
+		var points [][]Point
+		for _, t := range s.Trained[m.Name] {
 			points = append(points, t.Points)
 		}
 		line := report.Series{Name: m.Name, Like: -1}
@@ -152,8 +151,8 @@ func (s *comparison) curves(metric curves.Metric, unit report.Unit) report.Plot 
 }
 
 // epochsOf is how many epochs a contender takes to the target; 0 where that is not known.
-func (s *comparison) epochsOf(c *contender) float64 {
-	m, ok := methodOf(s.methods, c.Policy, c.Pipelines, c.Split)
+func (s *Comparison) epochsOf(c *contender) float64 {
+	m, ok := MethodOf(s.Methods, c.Policy, c.Pipelines, c.Split)
 	if e := s.found[m.Name]; ok && e.Missed == 0 {
 		return e.Mean
 	}
@@ -161,16 +160,16 @@ func (s *comparison) epochsOf(c *contender) float64 {
 }
 
 // targetS is a contender's time to the target; 0 where that is not known.
-func (s *comparison) targetS(c *contender) float64 {
-	return curves.TimeTo(s.epochsOf(c), s.rows, s.times.Batch, stats.Median(c.StepS))
+func (s *Comparison) targetS(c *contender) float64 {
+	return TimeTo(s.epochsOf(c), s.Rows, s.Times.Batch, stats.Median(c.StepS))
 }
 
 // timeSections are the table of all contenders, and AvgPipe at the memory of each rival.
-func (s *comparison) timeSections() error {
+func (s *Comparison) timeSections() error {
 	t := &report.Table{Head: []string{"method", " batch", " predicted", " samples/s", " epochs to target", " time to target", " peak memory", " predicted", " computing"}}
-	for _, c := range s.times.Contested {
+	for _, c := range s.Times.Contested {
 		batch := stats.Median(c.StepS)
-		row := []any{c.Name, trace.Seconds(batch), trace.Seconds(c.PredictedS), fmt.Sprintf("%.4g", float64(s.times.Batch)/batch)}
+		row := []any{c.Name, trace.Seconds(batch), trace.Seconds(c.PredictedS), fmt.Sprintf("%.4g", float64(s.Times.Batch)/batch)}
 		if e := s.epochsOf(c); e > 0 {
 			row = append(row, fmt.Sprintf("%.3f", e), report.Duration(s.targetS(c)))
 		} else {
@@ -178,7 +177,7 @@ func (s *comparison) timeSections() error {
 		}
 		t.Add(append(row, report.Bytes(float64(c.peak())), report.Bytes(float64(slices.Max(c.Predicted))), report.Percent(stats.Median(c.Busy)))...)
 	}
-	s.study.Sections = append(s.study.Sections, report.StudySection{
+	s.Study.Sections = append(s.Study.Sections, report.StudySection{
 		Title: "Time to " + s.goal(),
 		Note:  "Time to the target is epochs × batches of an epoch × the median time of a batch; evaluations are not counted. Computing is the part of the workers' time; memory is of the fullest worker, by its allocator.",
 		Table: t,
@@ -196,13 +195,13 @@ var claims = map[string]string{
 }
 
 // heldSection is AvgPipe held to each rival's memory: Figs. 11 to 13.
-func (s *comparison) heldSection() error {
+func (s *Comparison) heldSection() error {
 	t := &report.Table{Head: []string{"rival", "AvgPipe", " rival holds", " AvgPipe", " faster, batch", " 95 % interval", " x epochs", " = to target", " paper"}}
 	names := []string{"rival", "AvgPipe at its memory"}
 	taken, memory, busy := &report.Bars{Title: "Time to the target", Unit: report.UnitSeconds, Names: names}, &report.Bars{Title: "Peak memory of the fullest worker", Unit: report.UnitBytes, Names: names}, &report.Bars{Title: "Workers computing", Unit: report.UnitPart, Names: names}
 	batches := &report.Bars{Title: "Time of a batch", Unit: report.UnitSeconds, Names: names}
-	for _, h := range s.times.Held {
-		rival := s.times.Contested[h.Rival]
+	for _, h := range s.Times.Held {
+		rival := s.Times.Contested[h.Rival]
 		groups := map[*report.Bars]report.BarGroup{}
 		add := func(c *contender) {
 			bars := map[*report.Bars]report.Bar{
@@ -225,9 +224,9 @@ func (s *comparison) heldSection() error {
 				groups[p] = g
 			}
 		} else {
-			own := s.times.Contested[h.AvgPipe]
+			own := s.Times.Contested[h.AvgPipe]
 			add(own)
-			speed, err := curves.SpeedupOf(own.StepS, rival.StepS, s.epochsOf(own), s.epochsOf(rival))
+			speed, err := SpeedupOf(own.StepS, rival.StepS, s.epochsOf(own), s.epochsOf(rival))
 			if err != nil {
 				return err
 			}
@@ -246,7 +245,7 @@ func (s *comparison) heldSection() error {
 			p.Groups = append(p.Groups, groups[p])
 		}
 	}
-	s.study.Sections = append(s.study.Sections, report.StudySection{
+	s.Study.Sections = append(s.Study.Sections, report.StudySection{
 		Title: "AvgPipe held to each rival's memory",
 		Note:  "M micro-batches, N pipelines, +x forwards in advance of 1F1B: the fastest setting, by simulation, whose fullest worker holds no more than the rival's. How much faster it is over a batch is the median over rounds in which both had their turn; times the rival's epochs over its own, that is how much faster it is to the target.",
 		Table: t,
@@ -257,17 +256,17 @@ func (s *comparison) heldSection() error {
 }
 
 // facts say how it was measured.
-func (s *comparison) facts() {
-	j := s.job
-	add := func(name, value string) { s.study.Facts = append(s.study.Facts, report.Fact{Name: name, Value: value}) }
-	add("model", fmt.Sprintf("%s, %d parameters", s.model.Name, s.model.ParameterElements()))
-	add("data", fmt.Sprintf("%s, the first %d samples; test: %s", j.Data, s.rows, rowsText(j.EvalRows, s.tests)))
-	add("batch", fmt.Sprintf("%d samples; GPipe, DAPPLE and 2BW cut it into %d micro-batches", j.Batch, s.micros))
+func (s *Comparison) facts() {
+	j := s.Job
+	add := func(name, value string) { s.Study.Facts = append(s.Study.Facts, report.Fact{Name: name, Value: value}) }
+	add("model", fmt.Sprintf("%s, %d parameters", s.Model.Name, s.Model.ParameterElements()))
+	add("data", fmt.Sprintf("%s, the first %d samples; test: %s", j.Data, s.Rows, rowsText(j.EvalRows, s.Tests)))
+	add("batch", fmt.Sprintf("%d samples; GPipe, DAPPLE and 2BW cut it into %d micro-batches", j.Batch, s.Micros))
 	add("optimizer", fmt.Sprintf("%s, momentum %g, learning rate %g, %s", j.Optimizer.Kind, j.Optimizer.Momentum, j.Rate.Base, j.Rate.Kind))
-	add("seeds", fmt.Sprintf("%d from %d on", s.seeds, j.Seed))
+	add("seeds", fmt.Sprintf("%d from %d on", s.Seeds, j.Seed))
 	add("AvgPipe", "learning rate times the number of pipelines, unless its name says otherwise; alpha 1/N; dilutes first; split: an N-th of a batch each, rate and alpha as of train --lr-scale split")
-	add("stages that learn", fmt.Sprintf("begin with layers %v", firstLayers(s.base)))
-	if t := s.times; t != nil {
+	add("stages that learn", fmt.Sprintf("begin with layers %v", FirstLayers(s.Base)))
+	if t := s.Times; t != nil {
 		where := fmt.Sprintf("%d workers on %d of %d cores", t.Workers, t.Cores, runtime.NumCPU())
 		if t.Wire != "" {
 			where += ", behind the links of " + t.Wire
@@ -276,12 +275,12 @@ func (s *comparison) facts() {
 		add("stages measured", fmt.Sprintf("begin with layers %v", t.Stages))
 		add("rounds", fmt.Sprint(len(t.Contested[0].StepS)))
 	}
-	for _, p := range s.files {
-		s.study.Links = append(s.study.Links, report.StudyLink{File: p.name, What: "plot"})
+	for _, p := range s.Files {
+		s.Study.Links = append(s.Study.Links, report.StudyLink{File: p.Name, What: "plot"})
 	}
-	s.study.Links = append(s.study.Links, report.StudyLink{File: "trainings.jsonl", What: "every training with its evaluations"})
-	if s.times != nil {
-		s.study.Links = append(s.study.Links, report.StudyLink{File: "times.json", What: "every contender's rounds"})
+	s.Study.Links = append(s.Study.Links, report.StudyLink{File: "trainings.jsonl", What: "every training with its evaluations"})
+	if s.Times != nil {
+		s.Study.Links = append(s.Study.Links, report.StudyLink{File: "times.json", What: "every contender's rounds"})
 	}
 }
 
@@ -292,14 +291,14 @@ func rowsText(asked, all int) string {
 	return fmt.Sprintf("all %d", all)
 }
 
-// fill makes the study: every section, the facts and the plots.
-func (s *comparison) fill() error {
-	s.study = report.Study{
-		Title:    fmt.Sprintf("%s: time to %s", s.model.Name, s.goal()),
-		Subtitle: fmt.Sprintf("%d samples a batch, %d workers; AvgPipe's Figures 11 to 14 on this machine", s.job.Batch, s.job.Workers),
+// Fill makes the study: every section, the facts and the plots.
+func (s *Comparison) Fill() error {
+	s.Study = report.Study{
+		Title:    fmt.Sprintf("%s: time to %s", s.Model.Name, s.goal()),
+		Subtitle: fmt.Sprintf("%d samples a batch, %d workers; AvgPipe's Figures 11 to 14 on this machine", s.Job.Batch, s.Job.Workers),
 	}
 	s.learningSection()
-	if s.times != nil {
+	if s.Times != nil {
 		if err := s.timeSections(); err != nil {
 			return err
 		}
@@ -310,13 +309,13 @@ func (s *comparison) fill() error {
 
 // Setting is how methods are compared: what they learn, from how much, over which stages.
 type Setting struct {
-	job     *job.Job
-	model   *model.Model
-	base    *plan.Plan // the stages
-	micros  int        // that rivals cut a batch into
-	methods []curves.Method
-	seeds   int
-	evals   int // evaluations of an epoch
-	rows    int // training samples of an epoch
-	tests   int // test samples
+	Job     *job.Job
+	Model   *model.Model
+	Base    *plan.Plan // the stages
+	Micros  int        // that rivals cut a batch into
+	Methods []Method
+	Seeds   int
+	Evals   int // evaluations of an epoch
+	Rows    int // training samples of an epoch
+	Tests   int // test samples
 }

@@ -1,4 +1,4 @@
-package main
+package curves
 
 import (
 	"fmt"
@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/internal/stats"
-	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
@@ -18,19 +17,19 @@ type filling struct {
 	OneF1B  int `json:"one_f1b"` // positions among the contenders
 	AvgPipe int `json:"avgpipe"`
 
-	Measured  [2][]curves.Share `json:"measured"` // 1F1B's, AvgPipe's; by worker
-	Simulated [2][]curves.Share `json:"simulated"`
+	Measured  [2][]Share `json:"measured"` // 1F1B's, AvgPipe's; by worker
+	Simulated [2][]Share `json:"simulated"`
 }
 
 // Batches of a recorded training, and its first iterations that are left out.
 const (
-	recordedBatches = 24
-	recordedSkip    = 3
+	RecordedBatches = 24
+	RecordedSkip    = 3
 )
 
-// compared are 1F1B with a flush, and the fastest of AvgPipe's settings that have several pipelines; false
+// Compared are 1F1B with a flush, and the fastest of AvgPipe's settings that have several pipelines; false
 // where one is missing.
-func (t *times) compared() (f filling, ok bool) {
+func (t *Times) Compared() (f filling, ok bool) {
 	f = filling{OneF1B: -1, AvgPipe: -1}
 	for i, c := range t.Contested {
 		switch {
@@ -44,16 +43,16 @@ func (t *times) compared() (f filling, ok bool) {
 }
 
 // fillingSection says why AvgPipe is faster than 1F1B, or is not: worker by worker and in a sentence.
-func (s *comparison) fillingSection() error {
-	f := s.times.Filling
+func (s *Comparison) fillingSection() error {
+	f := s.Times.Filling
 	if f == nil {
 		return nil
 	}
-	one, avg := s.times.Contested[f.OneF1B], s.times.Contested[f.AvgPipe]
+	one, avg := s.Times.Contested[f.OneF1B], s.Times.Contested[f.AvgPipe]
 	table := &report.Table{Head: []string{"timeline", "order", " worker", " a batch", " forwards, backwards", " updates", " reference", " bubble", " messages", " waits for a core", " between", " busy"}}
 	for _, by := range []struct {
 		name   string
-		shares [2][]curves.Share
+		shares [2][]Share
 	}{{"measured", f.Measured}, {"simulated", f.Simulated}} {
 		for i, c := range []*contender{one, avg} {
 			for w, x := range by.shares[i] {
@@ -66,13 +65,13 @@ func (s *comparison) fillingSection() error {
 	if err != nil {
 		return err
 	}
-	s.study.Sections = append(s.study.Sections, report.StudySection{
+	s.Study.Sections = append(s.Study.Sections, report.StudySection{
 		Title: "Where AvgPipe's time differs from 1F1B's",
 		Note:  "What each worker does during a batch, from recorded timelines: the bubble is waiting for what other workers had to compute; updates of parallel pipelines dilute the weights too; the reference's update is a part of each pipeline's batch.",
 		Table: table,
 		Notes: append(notes,
-			"Measured: "+explained(one.Name, avg.Name, f.Measured, s.times.Cores),
-			"Simulated: "+explained(one.Name, avg.Name, f.Simulated, s.times.Cores),
+			"Measured: "+Explained(one.Name, avg.Name, f.Measured, s.Times.Cores),
+			"Simulated: "+Explained(one.Name, avg.Name, f.Simulated, s.Times.Cores),
 			"AvgPipe's authors have 1.3, 1.1 and 1.8 over GPipe (GNMT, BERT, AWD) and 1.7 on average over all pipelines, of time to a target at equal memory on 6 V100 and 1 Gbit/s; over 1F1B with a flush they print none. "+
 				"Their cluster and workloads, simulated: millrace-lab reproduce avgpipe-fig11.",
 		),
@@ -81,16 +80,16 @@ func (s *comparison) fillingSection() error {
 }
 
 // overOneF1B says how much faster than 1F1B the settings with several pipelines are, the one whose timeline is shown first.
-func (s *comparison) overOneF1B(one, first *contender) ([]string, error) {
+func (s *Comparison) overOneF1B(one, first *contender) ([]string, error) {
 	several := []*contender{first}
-	for _, c := range s.times.Contested {
+	for _, c := range s.Times.Contested {
 		if c != first && c.Policy == schedule.Elastic && c.Pipelines > 1 {
 			several = append(several, c)
 		}
 	}
 	var notes []string
 	for _, c := range several {
-		speed, err := curves.SpeedupOf(c.StepS, one.StepS, s.epochsOf(c), s.epochsOf(one))
+		speed, err := SpeedupOf(c.StepS, one.StepS, s.epochsOf(c), s.epochsOf(one))
 		if err != nil {
 			return nil, err
 		}
@@ -103,10 +102,10 @@ func (s *comparison) overOneF1B(one, first *contender) ([]string, error) {
 	return notes, nil
 }
 
-// explained says what becomes of 1F1B's bubble in AvgPipe, on a worker on average, and what could at most: with a
+// Explained says what becomes of 1F1B's bubble in AvgPipe, on a worker on average, and what could at most: with a
 // bubble filled for nothing a batch takes what the busiest worker computes, or all of them on the cores they have.
-func explained(one, avg string, of [2][]curves.Share, cores int) string {
-	a, b := curves.Mean(of[0]), curves.Mean(of[1])
+func Explained(one, avg string, of [2][]Share, cores int) string {
+	a, b := Mean(of[0]), Mean(of[1])
 	var out strings.Builder
 	fmt.Fprintf(&out, "a worker of %s is idle for %s of a batch's %s (%s), of %s for %s of %s (%s). ", one, trace.Seconds(a.IdleS()), trace.Seconds(a.LengthS()), report.Percent(a.IdleS()/a.LengthS()),
 		avg, trace.Seconds(b.IdleS()), trace.Seconds(b.LengthS()), report.Percent(b.IdleS()/b.LengthS()))

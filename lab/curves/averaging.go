@@ -1,11 +1,10 @@
-package main
+package curves
 
 import (
 	"context"
 	"fmt"
 	"slices"
 
-	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
@@ -21,7 +20,7 @@ type averaging struct {
 }
 
 // averagings are the ways that methods name, and last a single pipeline's.
-func averagings(w *avgpipe.Workload, methods []curves.Method) ([]averaging, error) {
+func averagings(w *avgpipe.Workload, methods []Method) ([]averaging, error) {
 	sizes := w.Profile.Sizes(w.Cluster.Devices[0])
 	var ways []averaging
 	add := func(pipelines int, split bool) error {
@@ -64,7 +63,7 @@ func (a *averaging) batchS(p *avgpipe.Pipelined) float64 {
 
 // hold has AvgPipe keep to the memory of each rival: the fastest way that does, a single pipeline where none of
 // several does.
-func (t *times) hold(ctx context.Context, ways []averaging, rivals []avgpipe.Baseline) error {
+func (t *Times) hold(ctx context.Context, ways []averaging, rivals []avgpipe.Baseline) error {
 	best := make([]float64, len(rivals))
 	for _, way := range ways {
 		rows, err := way.workload.AtEqualMemory(ctx, way.grid, rivals)
@@ -92,7 +91,7 @@ func (t *times) hold(ctx context.Context, ways []averaging, rivals []avgpipe.Bas
 }
 
 // forget drops contenders that were a rival's best until a faster one was found.
-func (t *times) forget() {
+func (t *Times) forget() {
 	kept := make([]int, len(t.Contested))
 	var contested []*contender
 	for i, c := range t.Contested {
@@ -111,7 +110,7 @@ func (t *times) forget() {
 
 // free adds AvgPipe's fastest setting of each way with several pipelines whatever it holds, which the rivals' memory may leave
 // no room for: what is compared with 1F1B's bubbles.
-func (t *times) free(ctx context.Context, ways []averaging) error {
+func (t *Times) free(ctx context.Context, ways []averaging) error {
 	for _, way := range ways {
 		if way.single {
 			continue
@@ -129,7 +128,7 @@ func (t *times) free(ctx context.Context, ways []averaging) error {
 
 // avgPipe is the position of a setting of AvgPipe among the contenders, behind all rivals'; it
 // becomes one where it is none yet.
-func (t *times) avgPipe(way *averaging, p *avgpipe.Pipelined) int {
+func (t *Times) avgPipe(way *averaging, p *avgpipe.Pipelined) int {
 	depths := func(pl *plan.Plan) (k []int) {
 		for _, st := range pl.Stages {
 			k = append(k, st.Warmup)
@@ -137,17 +136,17 @@ func (t *times) avgPipe(way *averaging, p *avgpipe.Pipelined) int {
 		return k
 	}
 	at := slices.IndexFunc(t.Contested, func(c *contender) bool {
-		return c.Policy == schedule.Elastic && c.Pipelines == p.At.Pipelines && c.Split == way.split && c.MicroBatches == p.At.MicroBatches && slices.Equal(depths(c.plan), depths(p.Plan))
+		return c.Policy == schedule.Elastic && c.Pipelines == p.At.Pipelines && c.Split == way.split && c.MicroBatches == p.At.MicroBatches && slices.Equal(depths(c.Plan), depths(p.Plan))
 	})
 	if at >= 0 {
 		return at
 	}
 	c := &contender{
 		Name: fmt.Sprintf("AvgPipe M=%d N=%d", p.At.MicroBatches, p.At.Pipelines), Policy: schedule.Elastic, Pipelines: p.At.Pipelines, Split: way.split, MicroBatches: p.At.MicroBatches,
-		Advance: p.Advance(), PredictedS: way.batchS(p), Predicted: p.MemoryBytes, plan: p.Plan,
+		Advance: p.Advance(), PredictedS: way.batchS(p), Predicted: p.MemoryBytes, Plan: p.Plan,
 	}
 	if way.split {
-		c.Name += " " + curves.SplitBatches
+		c.Name += " " + SplitBatches
 	}
 	switch last := p.Plan.Stages[len(p.Plan.Stages)-1]; {
 	case len(p.Plan.Stages) > 1 && last.Warmup > 1 && last.Warmup == p.At.MicroBatches:

@@ -1,11 +1,10 @@
-package main
+package curves
 
 import (
 	"slices"
 	"testing"
 
 	"github.com/millrace-ml/millrace/cluster"
-	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
@@ -21,11 +20,11 @@ func TestAveragingsContend(t *testing.T) {
 		t.Fatal(err)
 	}
 	const batch = 16
-	p, err := profile.Analytic(m, map[string]cluster.DeviceType{"cpu": flatDevice}, []int{1, 2, 4, 8, 16}, "sgd", 0)
+	p, err := profile.Analytic(m, map[string]cluster.DeviceType{"cpu": FlatDevice}, []int{1, 2, 4, 8, 16}, "sgd", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	methods, err := curves.ReadMethods([]string{"elastic:2", "elastic:2:split", "elastic:2:alpha=1"})
+	methods, err := ReadMethods([]string{"elastic:2", "elastic:2:split", "elastic:2:alpha=1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,8 +32,8 @@ func TestAveragingsContend(t *testing.T) {
 	if w.Base, err = avgpipe.Partition(t.Context(), w, tune.Overrides{}); err != nil {
 		t.Fatal(err)
 	}
-	c := &times{}
-	if err := c.contend(t.Context(), w, 2, methods); err != nil {
+	c := &Times{}
+	if err := c.Contend(t.Context(), w, 2, methods); err != nil {
 		t.Fatal(err)
 	}
 	if len(c.Held) == 0 {
@@ -66,8 +65,8 @@ func TestAveragingsContend(t *testing.T) {
 		} else {
 			whole++
 		}
-		if got := one.plan.StepSamples(); got != one.batches()*batch || one.plan.Together() != one.Pipelines {
-			t.Errorf("%s: an iteration of %d samples is %d batches of %d", one.Name, got, one.batches(), batch)
+		if got := one.Plan.StepSamples(); got != one.Batches()*batch || one.Plan.Together() != one.Pipelines {
+			t.Errorf("%s: an iteration of %d samples is %d batches of %d", one.Name, got, one.Batches(), batch)
 		}
 	}
 	if whole == 0 || split == 0 {
