@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/record"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/wire"
 	"github.com/millrace-ml/millrace/wire/collective"
 )
@@ -21,6 +22,22 @@ func groupOf(in schedule.Instruction) uint64 {
 // pairName is the edge over which a stage gives what all of its replicas have to a member of another stage.
 func pairName(from schedule.Instruction, worker int, to schedule.Instruction, other int) wire.Name {
 	return wire.Name{From: worker, To: other, Group: groupOf(from), Pair: uint32(to.Stage)<<10 | uint32(to.Replica)}
+}
+
+// slotRepeats is how many repetitions of a body are played for its slots: what the first leaves in flight has passed.
+const slotRepeats = 4
+
+// enoughSlots refuses a Program that would block for ever with so few slots an edge.
+func enoughSlots(p *schedule.Program, slots int) error {
+	if slots == 0 {
+		return nil
+	}
+	short := *p
+	short.Repeat = min(p.Repeat, slotRepeats)
+	if err := machine.CheckSlots(&short, slots); err != nil {
+		return fmt.Errorf("run: with %d slots an edge: %w", slots, err)
+	}
+	return nil
 }
 
 // nameEdges names the edges of a Program, in an order that depends on it alone. slots is how many messages may lie
@@ -90,9 +107,13 @@ func (x *process) portConfig(rank int) wire.Config {
 		Arrived: func(a wire.Arrival) { x.arrived(rank, a) },
 		Credited: func(e wire.Edge, slots int) {
 			x.guarded(rank, schedule.Instruction{}, func() {
+				if x.workers[e.To] != nil {
+					x.flying -= slots
+				}
 				for range slots {
 					x.look(x.gate.Credit(rank, e.To))
 				}
+				x.checkStall()
 			})
 		},
 		Broken: func(err error) { // whoever opens edges has mu
@@ -109,6 +130,15 @@ func (x *process) portConfig(rank int) wire.Config {
 			}
 			return nil
 		},
+	}
+}
+
+// credits counts slots that are about to go back to a sender of this process.
+func (x *process) credits(e wire.Edge, slots int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if e.Slots > 0 && x.workers[e.From] != nil {
+		x.flying += slots
 	}
 }
 

@@ -60,7 +60,7 @@ type process struct {
 	workers     []*worker // by rank; nil for those of other processes
 	mine        []int     // ranks
 	moved       time.Time // when something last happened
-	flying      int       // messages from and to workers of this process that are under way
+	flying      int       // messages and slots under way between workers of this process
 	early       func()    // tells of messages that came before their program; without mu
 	record      *record.Recorder
 	follower    *control.Follower
@@ -79,12 +79,16 @@ func (x *process) begin(p *schedule.Program, base int, trains bool) error {
 	if p.Workers != len(x.workers) {
 		return fmt.Errorf("run: program %s is for %d workers; this run has %d", p.Name, p.Workers, len(x.workers))
 	}
-	if err := nameEdges(&x.table, p, x.job.config.Slots); err != nil {
+	slots := x.job.config.Slots
+	if err := enoughSlots(p, slots); err != nil {
+		return err
+	}
+	if err := nameEdges(&x.table, p, slots); err != nil {
 		return fmt.Errorf("run: program %s: %w", p.Name, err)
 	}
 	var err error
 	if x.gate == nil {
-		x.gate, err = x.job.config.decide(p, x.mine, machine.Options{Cores: x.job.config.Cores, Slots: x.job.config.Slots})
+		x.gate, err = x.job.config.decide(p, x.mine, machine.Options{Cores: x.job.config.Cores, Slots: slots})
 	} else {
 		err = x.gate.Load(p)
 	}

@@ -177,6 +177,7 @@ func wireType(d engine.DType) wire.DType { return wire.DTypeOf(d.String()) }
 func (w *worker) arrival(sent schedule.Instruction, from int) (wire.Arrival, error) {
 	edge, known := w.x.table.Find(wire.Name{From: from, To: w.rank})
 	if known {
+		w.x.credits(edge, 1)
 		if a, here := w.port.Take(edge, uint64(sent.Key())); here {
 			return a, nil
 		}
