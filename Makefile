@@ -60,6 +60,11 @@ attack: build
 soak: setup runs
 	go test -count=1 -timeout 60m ./schedule/... ./sim -rapid.checks=10000
 	MILLRACE_SOAK=10000 go test -count=1 -timeout 60m ./run
+	bin/runs -o build/soak.hashes
+	for carrier in pipe blocking; do \
+	  MILLRACE_CARRIER=$$carrier go test -count=1 -timeout 60m ./run || exit 1; \
+	  bin/runs --carrier $$carrier --check build/soak.hashes || exit 1; \
+	done
 
 clean:
 	rm -rf bin build runs

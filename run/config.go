@@ -15,7 +15,6 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire"
-	"github.com/millrace-ml/millrace/wire/collective"
 )
 
 // Data is what a run reads. Test may be nil where nothing is evaluated. Workers read at
@@ -104,7 +103,7 @@ type Config struct {
 
 	// Carriers makes what messages between the workers go over; nil: wire.InProcess. The run closes them.
 	Carriers func(workers int) ([]wire.Carrier, error)
-	// BucketBytes is how many bytes of gradients replicas sum at once, at least; 0: collective.BucketBytes.
+	// BucketBytes is how many bytes of gradients replicas sum at once, at least; 0: schedule.BucketBytes.
 	BucketBytes int64
 	// Slots is how many messages from one worker to another may be on their way or lie there untaken; 0: as many
 	// as the Program sends. A Program that would block with so few is refused.
@@ -204,7 +203,7 @@ func (c Config) filled() (Config, error) {
 		return c, err
 	}
 	if c.BucketBytes == 0 {
-		c.BucketBytes = collective.BucketBytes
+		c.BucketBytes = schedule.BucketBytes
 	}
 	if c.Carriers == nil {
 		c.Carriers = usual(&c)

@@ -17,9 +17,6 @@ type Share struct {
 	Part float64 // of the stage's gradients, and of AllReduceS
 }
 
-// bucketBytes is how many bytes of gradients replicas sum at once, at least, as in package run.
-const bucketBytes = 1 << 20
-
 // summedBeside are the buckets of a stage's gradients that fill within its last whole backward, and within the
 // last weights' half; what is left is summed behind it. Workers that are threads and keep all cores busy
 // would sum at the cost of their own backwards: there it is as if all were summed behind.
@@ -57,7 +54,7 @@ func buckets(took []float64, bytes []int64) []Share {
 	passed, open := 0.0, int64(0)
 	for at := len(took) - 1; at >= 0; at-- {
 		passed += took[at]
-		if open += bytes[at]; open >= bucketBytes {
+		if open += bytes[at]; open >= schedule.BucketBytes {
 			out = append(out, Share{At: min(1, passed/time), Part: float64(open) / float64(all)})
 			open = 0
 		}

@@ -3,7 +3,8 @@
 // In: the list (list.go) and this working tree, which it builds and trains with by the command line
 // `millrace train`, so that it measures whatever carries workers. With --against, a commit too, which it
 // builds in a folder of its own with a native library of its own; each run is then trained by both, here.
-// With --check, a file of hashes that -o wrote.
+// With --check, a file of hashes that -o wrote. With --carrier, what messages between workers go over here
+// (train reads it from MILLRACE_CARRIER): hashes must be the same over each.
 //
 // Out: a line for each run with the SHA-256 of its weights and buffers, and that of what its optimizer
 // keeps, over names, element types, shapes and bytes, sorted by name, whichever file of the checkpoint they

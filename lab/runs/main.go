@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -17,6 +18,7 @@ import (
 // options is the command line.
 type options struct {
 	against, check, output, only string
+	carrier                      string
 	jobs                         int
 }
 
@@ -35,6 +37,7 @@ func execute(args []string) int {
 	flags.StringVar(&o.check, "check", "", "compare with the hashes in this `file`")
 	flags.StringVar(&o.output, "o", "", "write the hashes to this `file`, whose name ends in "+ending)
 	flags.StringVar(&o.only, "only", "", "the runs whose names match this `regexp`")
+	flags.StringVar(&o.carrier, "carrier", "", "what messages go over here: in-process, pipe or blocking")
 	flags.IntVar(&o.jobs, "j", o.jobs, "runs at a time")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -84,6 +87,8 @@ func (o options) run(ctx context.Context, rest []string) (fine bool, err error) 
 		return false, refusal{errors.New("--against and --check are two things to compare with; give one")}
 	case o.output != "" && o.only != "":
 		return false, refusal{errors.New("-o writes the hashes of the whole list; leave out --only")}
+	case !slices.Contains([]string{"", "in-process", "pipe", "blocking"}, o.carrier):
+		return false, refusal{fmt.Errorf("--carrier %s; it is in-process, pipe or blocking", o.carrier)}
 	case o.jobs < 1:
 		return false, refusal{fmt.Errorf("-j %d; it is 1 at least", o.jobs)}
 	}
@@ -110,6 +115,7 @@ func (o options) run(ctx context.Context, rest []string) (fine bool, err error) 
 	if err != nil {
 		return false, err
 	}
+	here.carrier = o.carrier
 	at, err := environmentOf(ctx, here)
 	if err != nil {
 		return false, err

@@ -19,6 +19,7 @@ type side struct {
 	native  string
 	folder  string
 	modelOf map[string]identity // by subject
+	carrier string              // that train is told to use; "" is the usual one
 }
 
 // identity is what a plan calls its model.
@@ -116,7 +117,7 @@ func (s *side) millrace(ctx context.Context, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	c := exec.CommandContext(ctx, s.binary, args...)
-	c.Dir, c.Env = s.folder, append(os.Environ(), "MILLRACE_NATIVE="+s.native)
+	c.Dir, c.Env = s.folder, append(os.Environ(), "MILLRACE_NATIVE="+s.native, "MILLRACE_CARRIER="+s.carrier)
 	var out, complaint bytes.Buffer
 	c.Stdout, c.Stderr = &out, &complaint
 	err := c.Run()

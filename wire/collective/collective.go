@@ -21,10 +21,6 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// BucketBytes is how many bytes of gradients replicas sum at once, at least, unless asked otherwise. Smaller
-// layers wait for the next, because each sum costs three rounds of messages.
-const BucketBytes = 1 << 20
-
 // Sum adds src to dst element by element. Both hold elements of dtype in little-endian order and are equally long.
 type Sum func(dst, src []byte, dtype wire.DType) error
 
