@@ -33,6 +33,7 @@ func newCosts(p *profile.Profile, places *places, batch, mb int, recompute strin
 		parameters: make([]int64, n+1), fixed: make([]int64, n+1), saved: make([]int64, n+1), cut: make([]int64, n+1),
 		fastest: make([]float64, n+1),
 	}
+	fast := make([]profile.Cost, n)
 	for i, t := range places.types {
 		costs, _, err := p.At(t, mb)
 		if err != nil {
@@ -46,13 +47,18 @@ func newCosts(p *profile.Profile, places *places, batch, mb int, recompute strin
 			f[k+1], b[k+1] = f[k]+costs[k].ForwardS, b[k]+costs[k].BackwardS
 		}
 		d.forward, d.backward = append(d.forward, f), append(d.backward, b)
-	}
-	for k := n - 1; k >= 0; k-- {
-		least := math.Inf(1)
-		for t := range d.forward {
-			least = min(least, d.forward[t][k+1]-d.forward[t][k]+d.backward[t][k+1]-d.backward[t][k])
+		for k, c := range costs {
+			if least := &fast[k]; i == 0 || c.ForwardS+c.BackwardS < least.ForwardS+least.BackwardS {
+				*least = c
+			}
 		}
-		d.fastest[k] = d.fastest[k+1] + least
+	}
+	f, b := make([]float64, n+1), make([]float64, n+1)
+	for k, c := range fast {
+		f[k+1], b[k+1] = f[k]+c.ForwardS, b[k]+c.BackwardS
+	}
+	for k := range d.fastest {
+		d.fastest[k] = f[n] - f[k] + b[n] - b[k]
 	}
 	return d, nil
 }

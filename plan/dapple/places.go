@@ -23,7 +23,8 @@ type places struct {
 	moves  []move
 	groups map[string]group // by their devices
 
-	reduces map[string][2]cluster.Line // by how many devices are in each server
+	reduces  map[string][2]cluster.Line // by how many devices are in each server
+	shortest []cluster.Line             // see shortestReduces
 }
 
 // set is the devices that the stages of a prefix have taken.
@@ -39,6 +40,7 @@ type set struct {
 // move is one more stage behind a set.
 type move struct {
 	to   int32 // the set with it
+	step int   // place of its number of devices
 	mine group
 	rest *cluster.Line  // how what it sends gets to all devices that are left; nil until asked for
 	next []cluster.Line // how it gets to the devices of each move behind; nil until asked for
@@ -97,13 +99,13 @@ func (d *places) extend(set int32, steps []int) []move {
 	s := d.sets[set]
 	if !s.extended {
 		s.extended, s.first = true, int32(len(d.moves))
-		for _, m := range steps {
+		for step, m := range steps {
 			if s.used+m >= len(d.typeOf) {
 				break
 			}
 			for _, after := range d.at.Place(s.taken, m) {
 				to := d.set(after)
-				d.moves = append(d.moves, move{to: to, mine: d.groupOf(d.at.Between(s.taken, after))})
+				d.moves = append(d.moves, move{to: to, step: step, mine: d.groupOf(d.at.Between(s.taken, after))})
 			}
 		}
 		s.moves = len(d.moves) - int(s.first)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/millrace-ml/millrace/cluster"
@@ -34,7 +35,7 @@ type search struct {
 	bestAt int // of found, the best plan's prefix
 	tried  int
 	stages []stage // of the prefix at hand
-	prunes bool    // prefixes that no plan below the best begins with are left out
+	rest   *rests  // nil: not known
 }
 
 // search finds the best plan of two stages or more below limit; bestAt is -1 where there is none.
@@ -42,14 +43,19 @@ type search struct {
 // no good plan begins with, so limits from the least that any plan may take on are tried first.
 func (s *search) search(ctx context.Context, limit float64) error {
 	s.best, s.bestAt = limit, -1
-	s.prunes = true
-	least := float64(s.M) * s.left(0, len(s.typeOf))
-	for within, tries := least, 0; s.bestAt < 0 && within < limit; tries++ {
-		if within *= wider; within > limit || tries == mostTries {
-			within = limit
-		}
-		if err := s.run(ctx, within); err != nil {
-			return err
+	if float64(s.M)*s.fastest[0]/float64(len(s.typeOf)) >= limit {
+		return nil
+	}
+	s.rest = s.rests(limit)
+	least := s.rest.least()
+	if within := least; within < limit {
+		for tries := 0; s.bestAt < 0 && within < limit; tries++ {
+			if within *= wider; within > limit || tries == mostTries {
+				within = limit
+			}
+			if err := s.run(ctx, within); err != nil {
+				return err
+			}
 		}
 	}
 	if s.bestAt < 0 {
@@ -94,7 +100,7 @@ func (s *search) run(ctx context.Context, limit float64) error {
 		}
 		for _, f := range order {
 			p := s.found[f]
-			if s.prunes && leastLatency(s.before(p, f), s.left(p.to, len(s.typeOf)-p.used), s.M) >= s.best {
+			if s.rest != nil && leastLatency(s.before(p, f), s.rest.at(i, len(s.typeOf)-p.used), s.M) >= s.best {
 				continue
 			}
 			if err := s.extend(ctx, p, f, i+1); err != nil {
@@ -164,19 +170,22 @@ func (s *search) extend(ctx context.Context, p planned, at int32, firstCut int) 
 			stages[k] = next.into
 			k++
 		}
+		if s.rest != nil && s.rest.next != nil &&
+			leastLatency(stages[:k], s.rest.after(firstCut-1, len(s.typeOf)-p.used, move.step), s.M) >= s.best {
+			continue
+		}
 		for c := firstCut; c < len(s.cuts); c++ {
-			to := s.cuts[c]
-			left := s.left(to, len(s.typeOf)-used)
-			if s.prunes && float64(s.M)*left >= s.best {
+			if s.rest != nil && math.IsInf(s.rest.at(c, len(s.typeOf)-used).late, 1) {
 				continue
 			}
+			to := s.cuts[c]
 			own, _, fits := s.stage(p.to, to, &move.mine)
-			if !fits || s.prunes && float64(s.M)*(own.F+own.B) >= s.best {
+			if !fits || s.rest != nil && float64(s.M)*(own.F+own.B) >= s.best {
 				break // more layers only take longer and more memory
 			}
 			next.to, next.last = to, own
 			stages[k] = own
-			if s.prunes && leastLatency(stages[:k+1], left, s.M) >= s.best {
+			if s.rest != nil && leastLatency(stages[:k+1], s.rest.at(c, len(s.typeOf)-used), s.M) >= s.best {
 				continue
 			}
 			s.tried++

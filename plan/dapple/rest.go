@@ -1,0 +1,252 @@
+package dapple
+
+import (
+	"math"
+
+	"github.com/millrace-ml/millrace/cluster"
+)
+
+// rests is what is known of the stages behind a cut on a number of devices, whichever
+// the set, for plans with L below a limit.
+type rests struct {
+	devices, steps int
+	of             []behind // by place of the cut, the start of the model first, and devices
+	// next is by these and by place of the number of devices that the next stage has, which is the first
+	// of several; without the network into it.
+	next []behind
+}
+
+// at is what is known behind a cut, by its place.
+func (r *rests) at(cut, left int) *behind { return &r.of[(cut+1)*(r.devices+1)+left] }
+
+// after is what is known where the next stage has the number of devices of that place.
+func (r *rests) after(cut, left, step int) *behind {
+	return &r.next[((cut+1)*(r.devices+1)+left)*r.steps+step]
+}
+
+// least is L of every plan.
+func (r *rests) least() float64 { return r.at(-1, r.devices).late }
+
+// maxRests is how many pairs of stages are looked at before a search, and maxRestDevices on how
+// many devices: beyond, only the work that is left is known.
+const (
+	maxRests       = 8 << 20
+	maxRestDevices = 32
+)
+
+// rests works out what is known of plans with L below a limit, by the recursion
+//
+//	behind(i, m) = the network into layer i, and behind it
+//	               layers i.. in one stage on m devices, or for any cut j and number k
+//	               layers i..j-1 in a stage on k devices, and behind it behind(j, m-k)
+//
+// whichever of these is the least. L is M(F+B) of every stage and network at least, so those
+// of more than limit/M are left out, and numbers of devices too few for the layers.
+//
+// Stages are as fast as on any k devices, their all-reduces as short as on any set that the
+// placements reach, and networks as fast as k receivers could take their slices over the
+// links of all levels at once; what is subtracted is the most that it may be.
+func (s *search) rests(limit float64) *rests {
+	G := len(s.typeOf)
+	starts := append([]int{0}, s.cuts...)
+	out := &rests{devices: G, steps: len(s.steps), of: nowheres(len(starts) * (G + 1))}
+	if len(s.steps) == 0 {
+		return out
+	}
+	b := &bounds{search: s, rate: limit / float64(s.M) * (1 + sameBound)}
+	b.fast, b.slow = s.networks()
+	b.least, b.most = s.memories()
+	known := G <= maxRestDevices && len(starts)*len(starts)/2*len(s.steps)*G/2 <= maxRests
+	if known {
+		b.reduces = s.shortestReduces(s.steps)
+		out.next = nowheres(len(out.of) * len(s.steps))
+	}
+	for i := len(starts) - 1; i >= 0; i-- {
+		if known {
+			b.row(starts, i, out)
+			continue
+		}
+		row := out.of[i*(G+1):]
+		for m := 1; m <= G; m++ {
+			if even := s.fastest[starts[i]] / float64(m); even <= b.rate {
+				all := float64(s.M) * even
+				row[m] = behind{all - even, all, all, math.Inf(-1)}
+			}
+		}
+	}
+	return out
+}
+
+func nowheres(n int) []behind {
+	out := make([]behind, n)
+	for i := range out {
+		out[i] = nowhere
+	}
+	return out
+}
+
+// bounds is what a stage or network takes at least, of plans below a limit.
+type bounds struct {
+	*search
+	rate        float64        // F+B of a stage, at most
+	reduces     []cluster.Line // by number of devices
+	fast, slow  cluster.Line   // a network's
+	least, most int64          // memory of the smallest device and of the largest; 0: no limit
+}
+
+// row fills in the numbers of devices behind one start.
+func (b *bounds) row(starts []int, i int, out *rests) {
+	n, G, from := len(b.p.Layers), len(b.typeOf), starts[i]
+	low := max(1, int(math.Ceil(b.fastest[from]/b.rate)))
+	high := G - int(math.Ceil((b.fastest[0]-b.fastest[from])/b.rate*(1-sameBound)))
+	if high = min(high, G-1); i == 0 {
+		low, high = G, G
+	}
+	unit := b.steps[0]
+	low += ((G-low)%unit + unit) % unit // all but whole units of devices
+	most := float64(b.steps[len(b.steps)-1])
+	for j := i + 1; j < len(starts) && (b.fastest[from]-b.fastest[starts[j]])/most <= b.rate; j++ {
+		behind := out.of[j*(G+1):]
+		for at, k := range b.steps {
+			one, ok := b.stage(from, starts[j], k)
+			if !ok {
+				continue
+			}
+			for m := max(low, k+1+(low+unit-1-k)%unit); m <= high; m += unit {
+				if h := &behind[m-k]; !math.IsInf(h.steady, 1) {
+					next := out.after(i-1, m, at)
+					*next = next.either(h.before(&one, b.M))
+				}
+			}
+		}
+	}
+	for m := low; m <= high; m += unit {
+		all := out.at(i-1, m)
+		if i == 0 {
+			for at := range b.steps {
+				*all = all.either(*out.after(i-1, m, at))
+			}
+			continue
+		}
+		if one, ok := b.stage(from, n, m); ok {
+			net := b.network(from, m)
+			*all = one.last(b.M).before(&net, b.M)
+		}
+		for at, k := range b.steps {
+			if next := out.after(i-1, m, at); !math.IsInf(next.steady, 1) {
+				net := b.network(from, k)
+				*all = all.either(next.before(&net, b.M))
+			}
+		}
+	}
+}
+
+// stage is layers from..to-1 on k devices; ok is false where no plan has that.
+func (b *bounds) stage(from, to, k int) (s step, ok bool) {
+	r := float64(k)
+	s.F, s.B = math.Inf(1), math.Inf(1)
+	most := 0.0
+	for t := range b.types {
+		f, back := b.forward[t][to]-b.forward[t][from], b.backward[t][to]-b.backward[t][from]
+		s.F, s.B, most, s.mostB = min(s.F, f/r), min(s.B, back/r), max(most, f/r), max(s.mostB, back/r)
+	}
+	if k > b.mb || s.F+s.B > b.rate {
+		return s, false
+	}
+	without := b.depth(from, to, k, b.most, false) > 0
+	with := b.recompute != "no" && b.depth(from, to, k, b.most, true) > 0
+	exact := len(b.types) == 1
+	switch {
+	case b.recompute == "yes":
+		s.B, s.mostB, without = s.B+s.F, s.mostB+most, false
+	case b.recompute == "auto" && b.depth(from, to, k, b.least, false) == 0:
+		s.mostB += most
+		exact = false
+	}
+	if s.mostR = s.F + s.B; !exact {
+		s.mostR = b.rate
+	}
+	s.mostB = min(s.mostB, b.rate)
+	if k > 1 {
+		s.AR = b.reduces[k].Of(float64(b.parameters[to] - b.parameters[from]))
+	}
+	return s, with || without
+}
+
+// network is what crosses before a layer on its way to k devices.
+func (b *bounds) network(before, k int) step {
+	bytes := float64(b.cut[before])
+	f := b.fast.FixedS + bytes*b.fast.PerByteS/float64(k)
+	return step{stage{F: f, B: f}, min(b.slow.Of(bytes), b.rate/2), b.rate}
+}
+
+// memories is the least and the most of a device; 0: no limit.
+func (d *places) memories() (least, most int64) {
+	for dev := range d.typeOf {
+		m := d.c.MemoryBytes(dev)
+		if m > 0 && (least == 0 || m < least) {
+			least = m
+		}
+		if m == 0 {
+			m = math.MaxInt64
+		}
+		most = max(most, m)
+	}
+	if most == math.MaxInt64 {
+		most = 0
+	}
+	return least, most
+}
+
+// networks bounds the seconds of a byte to a single receiver. What it gets comes over one level of
+// links or several, each with its share; n receivers get an n-th each.
+func (d *places) networks() (fast, slow cluster.Line) {
+	rate := 0.0
+	fast.FixedS = math.Inf(1)
+	for _, l := range d.c.Levels {
+		if l.Size > 1 {
+			rate += l.BandwidthBytesPerSecond
+			fast.FixedS = min(fast.FixedS, l.LatencyS)
+			slow = slow.Most(cluster.Line{FixedS: l.LatencyS, PerByteS: 1 / l.BandwidthBytesPerSecond})
+		}
+	}
+	fast.PerByteS = 1 / rate
+	return fast, slow
+}
+
+// maxReduceSets is how many sets of devices shortestReduces looks at.
+const maxReduceSets = 1024
+
+// shortestReduces is by number of devices what bounds all-reduces among any that the
+// placements reach: nothing, where there are too many sets to look at.
+func (d *places) shortestReduces(steps []int) []cluster.Line {
+	if d.shortest != nil {
+		return d.shortest
+	}
+	least := make([]cluster.Line, len(d.typeOf)+1)
+	for i := range least {
+		least[i] = cluster.Line{FixedS: math.Inf(1), PerByteS: math.Inf(1)}
+	}
+	add := func(g *group) {
+		l := &least[len(g.devices)]
+		for _, a := range g.reduce {
+			*l = cluster.Line{FixedS: min(l.FixedS, a.FixedS), PerByteS: min(l.PerByteS, a.PerByteS)}
+		}
+	}
+	seen := map[int32]bool{}
+	for queue := []int32{d.set(d.at.None())}; len(queue) > 0; queue = queue[1:] {
+		if len(seen) > maxReduceSets {
+			clear(least)
+			break
+		}
+		add(&d.sets[queue[0]].rest)
+		for _, m := range d.extend(queue[0], steps) {
+			if add(&m.mine); !seen[m.to] {
+				seen[m.to] = true
+				queue = append(queue, m.to)
+			}
+		}
+	}
+	d.shortest = least
+	return least
+}
