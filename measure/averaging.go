@@ -2,12 +2,13 @@ package measure
 
 import (
 	"context"
+	"slices"
 
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/stage"
-	"github.com/millrace-ml/millrace/stage/optim"
+	"github.com/millrace-ml/millrace/stage/update"
 )
 
 // averagedPipelines is how many steps the reference takes at once where its update is timed.
@@ -17,23 +18,19 @@ const averagedPipelines = 2
 // update behind a forward and a backward, so that caches are as they will be.
 func (t *Timer) Averaging(ctx context.Context, r profile.Request) (updateS, referenceS []float64, err error) {
 	round := func(b *bench) error {
-		var pushes []*stage.Push
-		for range averagedPipelines {
+		for _, u := range b.averaged[:averagedPipelines] {
 			id, err := b.forward()
 			if err == nil {
 				_, err = b.stage.Backward(id, nil, 1)
 			}
+			if err == nil {
+				err = u.Update(aStep)
+			}
 			if err != nil {
 				return err
 			}
-			step := optim.Step{Rate: 1e-6, GradScale: 1}
-			push, err := b.stage.UpdateElastic(t.optimizer, step, b.reference, plan.NewElastic(averagedPipelines))
-			if err != nil {
-				return err
-			}
-			pushes = append(pushes, push)
 		}
-		return b.reference.Apply(pushes)
+		return b.averaged[averagedPipelines].Update(aStep)
 	}
 	references := make([]*clock, max(r.Concurrency, 1))
 	crew, err := t.hire(r)
@@ -48,6 +45,11 @@ func (t *Timer) Averaging(ctx context.Context, r profile.Request) (updateS, refe
 		config.States, config.Watch = nil, c
 		var err error
 		if b.reference, err = stage.New(config); err != nil {
+			return err
+		}
+		models := append(slices.Repeat([]*stage.Stage{b.stage}, averagedPipelines), b.reference)
+		with := update.Config{Optimizer: t.optimizer, Averaging: plan.NewElastic(averagedPipelines)}
+		if b.averaged, err = update.New(update.Elastic, with, models); err != nil {
 			return err
 		}
 		for i := range r.Warmup + r.Passes {

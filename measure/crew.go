@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
+	"github.com/millrace-ml/millrace/stage/update"
 )
 
 // crew is workers that measure: locked threads, each with the whole model on a device of its own. They stay from one
@@ -127,11 +128,18 @@ type bench struct {
 	sizes   map[int]*clock // of the visits, by micro-batch size
 
 	reference *stage.Stage // of elastic averaging, where that is timed
+	averaged  []update.Updater
 }
 
 const noMicro = -1
 
+// aStep is an update that takes as long as any and changes next to nothing.
+var aStep = update.Step{Step: optim.Step{Rate: 1e-6, GradScale: 1}, Renewal: stage.Replace}
+
 func (b *bench) close() {
+	for _, u := range b.averaged {
+		u.Close()
+	}
 	for _, s := range []*stage.Stage{b.stage, b.reference} {
 		if s != nil {
 			s.Close()
@@ -216,7 +224,10 @@ func (b *bench) passInHalves() error { return b.through(b.halves) }
 
 // update steps the optimizer, which leaves no gradients. No micro-batch may be under way.
 func (b *bench) update(by optim.Settings) error {
-	err := b.stage.Update(by, optim.Step{Rate: 1e-6, GradScale: 1}, stage.Replace)
+	plainly, err := update.New(update.Plain, update.Config{Optimizer: by}, []*stage.Stage{b.stage})
+	if err == nil {
+		err = plainly[0].Update(aStep)
+	}
 	b.clock.first = true
 	return err
 }

@@ -191,25 +191,18 @@ func (w *worker) norm(h *holding, in schedule.Instruction) error {
 			}
 		}
 		total := stage.GlobalNorm(all)
+		v := verdict{scale: optim.ClipScale(total, w.job.clip)}
 		if !isFinite(total) {
-			err := &notFiniteError{fmt.Sprintf("the gradient norm of step %d is %v on stage %d; lower the learning rate", step, total, in.Stage)}
-			if w.x.program.PostValidate {
-				h.norm = verdict{true, fmt.Errorf("run: %w; the step was taken back", err)}
-				return nil
-			}
-			return err
+			v.forGood = &notFiniteError{fmt.Sprintf("the gradient norm of step %d is %v on stage %d; lower the learning rate", step, total, in.Stage)}
 		}
-		if h.scale = optim.ClipScale(total, w.job.clip); h.scale != 1 && w.x.program.PostValidate {
-			h.norm.refused = true
-		}
-		return nil
+		return w.judged(h, v)
 	}))
 	return nil
 }
 
 // squares fetches the sums of squares of a stage's gradients. Whoever reads them frees them.
 func (w *worker) squares(h *holding) (*lent, error) {
-	t, err := h.Norms()
+	t, err := h.updates.Norms()
 	if err != nil || t == nil {
 		return &lent{}, err
 	}

@@ -2,13 +2,9 @@ package run
 
 import (
 	"fmt"
-	"math"
 
-	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/stage"
-	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // Elastic averaging (schedule's family elastic) in a run. A worker holds every stage it has
@@ -52,61 +48,15 @@ func (w *worker) pipelinesOf(h *holding) []*holding {
 	return all
 }
 
-// updateElastic updates a pipeline's stage and leaves its step in the worker's queue.
-func (w *worker) updateElastic(h *holding, step optim.Step) error {
-	at := h.position
-	at.pipeline = w.job.shown()
-	var push *stage.Push
-	err := crash.Guard(func() (err error) {
-		push, err = h.UpdateElastic(w.job.optimizer, step, w.held[at].Stage, w.job.plan.Elastic)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("pipeline %d died before it left its step in the queue of the reference of stage %d: %w", h.pipeline, h.stage, err)
-	}
-	if h.push != nil {
-		push.Free()
-		return fmt.Errorf("the reference of stage %d has not yet taken the step that pipeline %d left before", h.stage, h.pipeline)
-	}
-	h.push = push
-	return nil
-}
-
-// updateReference applies what the pipelines have left in the queue, in ascending order.
-func (w *worker) updateReference(h *holding) error {
-	all := w.pipelinesOf(h)
-	var pushes []*stage.Push
-	for p, one := range all {
-		if one.push == nil {
-			return fmt.Errorf("pipeline %d has left no step in the queue of the reference of stage %d", p, h.stage)
-		}
-		pushes = append(pushes, one.push)
-	}
-	for _, one := range all {
-		one.push = nil
-	}
-	if err := crash.Guard(func() error { return h.Apply(pushes) }); err != nil {
-		return fmt.Errorf("the reference of stage %d died with the steps of %d pipelines in its queue: %w", h.stage, len(pushes), err)
-	}
-	return nil
-}
-
 // measureApart notes how far this reference is from the average of its pipelines.
 func (w *worker) measureApart(h *holding) error {
-	if w.job.together() == 1 {
-		return nil
-	}
-	var stages []*stage.Stage
-	for _, one := range w.pipelinesOf(h) {
-		stages = append(stages, one.Stage)
-	}
-	difference, scale, err := h.Apart(stages)
+	apart, err := h.updates.Apart()
 	if err != nil {
 		return err
 	}
 	w.x.mu.Lock()
 	defer w.x.mu.Unlock()
-	w.x.tested.Apart = max(w.x.tested.Apart, difference/max(scale, math.SmallestNonzeroFloat64))
+	w.x.tested.Apart = max(w.x.tested.Apart, apart)
 	return nil
 }
 

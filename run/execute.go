@@ -69,7 +69,6 @@ func (w *worker) forward(h *holding, in schedule.Instruction) error {
 	}
 	w.open++
 	w.peak = max(w.peak, w.open)
-	h.forwards++
 	if loss != nil {
 		w.forwarded(h, in, m, loss)
 	}

@@ -156,7 +156,7 @@ func (w *worker) allReduce(h *holding, in schedule.Instruction) error {
 			return err
 		}
 	}
-	statistics, err := w.statistics(h)
+	statistics, err := h.updates.Statistics()
 	if err != nil {
 		return err
 	}
@@ -165,10 +165,8 @@ func (w *worker) allReduce(h *holding, in schedule.Instruction) error {
 	}
 	r := h.reducing
 	h.reducing = nil
-	if w.x.program.DeferUpdates {
-		if err := h.SetAside(); err != nil {
-			return err
-		}
+	if err := h.updates.Complete(); err != nil {
+		return err
 	}
 	r.flush()
 	close(r.buckets)

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
+	"github.com/millrace-ml/millrace/stage/update"
 )
 
 // updates makes the updates that are due behind a micro-batch: sums over replicas in rank
@@ -54,7 +55,11 @@ func (w *twin) updates(id int) error {
 				return err
 			}
 			by := optim.Step{Rate: w.c.Rate.At(step), GradScale: scale / w.covered(i, id)}
-			if err := s.Update(w.c.Optimizer, by, stage.Replace); err != nil {
+			plainly, err := update.New(update.Plain, update.Config{Optimizer: w.c.Optimizer}, []*stage.Stage{s})
+			if err != nil {
+				return err
+			}
+			if err := plainly[0].Update(update.Step{Step: by}); err != nil {
 				return err
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/stage"
+	"github.com/millrace-ml/millrace/stage/update"
 	"github.com/millrace-ml/millrace/wire"
 )
 
@@ -28,6 +29,7 @@ type worker struct {
 	held    map[position]*holding
 	open    int                                           // micro-batches between forward and backward, over its stages
 	peak    int                                           // most there have been
+	updater schedule.Updater                              // that its stages have
 	uses    []schedule.Use                                // under a policy other than sync: what is left of the Program's
 	fresh   bool                                          // nothing of the Program has been executed
 	closing map[schedule.Instruction]schedule.Instruction // of the Program: see closings
@@ -65,18 +67,16 @@ func positionOf(in schedule.Instruction) position { return position{in.Pipeline,
 type holding struct {
 	*stage.Stage
 	position
-	inbox    box                             // crossed the cut in front, not yet used
-	forth    box                             // to cross the cut behind
-	grads    box                             // gradients come from behind
-	back     box                             // gradients to go to the front
-	scale    float64                         // what clipping multiplies gradients by, of the step under way
-	norm     verdict                         // of the update that is not validated yet
-	first    int                             // version of the weights that the Program under way began with
-	reducing *reduction                      // of the update to come, once its last backward runs
-	push     *stage.Push                     // of a pipeline: its latest step, until the reference takes it
+	inbox    box        // crossed the cut in front, not yet used
+	forth    box        // to cross the cut behind
+	grads    box        // gradients come from behind
+	back     box        // gradients to go to the front
+	scale    float64    // what clipping multiplies gradients by, of the step under way
+	norm     verdict    // of the update that is not validated yet
+	first    int        // version of the weights that the Program under way began with
+	reducing *reduction // of the update to come, once its last backward runs
+	updates  update.Updater
 	losses   []unread                        // of forwards since, in the order of the forwards
-	forwards int                             // of training so far
-	summed   []summed                        // buffers of updates to come
 	lent     []*lent                         // what is being summed beside the worker, or has been and is not landed
 	turns    map[schedule.Kind]chan struct{} // closed when the collective of a kind that was issued last is over
 }
@@ -92,15 +92,12 @@ func (h *holding) close() {
 	for _, b := range []box{h.inbox, h.forth, h.grads, h.back} {
 		b.free()
 	}
-	if h.push != nil {
-		h.push.Free()
-	}
 	freeLosses(h.losses)
 	for _, l := range h.lent {
 		l.free()
 	}
-	for _, s := range h.summed {
-		s.free()
+	if h.updates != nil {
+		h.updates.Close()
 	}
 	h.Stage.Close()
 }
@@ -177,6 +174,9 @@ func (w *worker) start() error {
 			return err
 		}
 		w.held[p] = newHolding(s, p)
+	}
+	if err := w.updateBy(schedule.Policy(w.job.plan.Weights).Updater()); err != nil {
+		return err
 	}
 	dev.ResetPeak()
 	w.memory = dev.Memory()
@@ -316,7 +316,7 @@ func (w *worker) prepare(p *schedule.Program) {
 	}
 }
 
-// settle drops versions of the weights that a Program cut short has left.
+// settle drops versions of the weights that a Program cut short has left, and has the Updaters that it asks for.
 func (w *worker) settle() error {
 	w.fresh = false
 	for _, h := range w.held {
@@ -324,7 +324,10 @@ func (w *worker) settle() error {
 			return err
 		}
 	}
-	return nil
+	if !w.x.trains {
+		return nil
+	}
+	return w.updateBy(w.x.program.Updater())
 }
 
 // use is the version of the weights that the computation about to be executed uses or makes,

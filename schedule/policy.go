@@ -67,6 +67,43 @@ func (w Policy) OlderVersions(inFlight int) int {
 	return 0
 }
 
+// Updater names what changes the weights at an update (package stage/update).
+type Updater string
+
+// The Updaters.
+const (
+	PlainUpdate     Updater = "plain"     // steps by the gradients at hand
+	DeferredUpdate  Updater = "deferred"  // by gradients that replicas sum beside the next minibatch
+	TentativeUpdate Updater = "tentative" // before the norm is known: a PV confirms it or takes it back
+	ElasticUpdate   Updater = "elastic"   // pulled towards a reference, which moves by the mean of the steps
+)
+
+// Updater is the Updater of a policy whose Program does not name another.
+func (w Policy) Updater() Updater {
+	if w.Averages() {
+		return ElasticUpdate
+	}
+	return PlainUpdate
+}
+
+// Updater is what a Program's updates change the weights with.
+func (p *Program) Updater() Updater {
+	switch {
+	case p.DeferUpdates:
+		return DeferredUpdate
+	case p.PostValidate:
+		return TentativeUpdate
+	}
+	return p.Weights.Updater()
+}
+
+// ValidatesLater says whether updates go before their gradients' norm is known, and are confirmed or taken back by
+// a PV in the next step.
+func (p *Program) ValidatesLater() bool { return p.Updater() == TentativeUpdate }
+
+// Defers says whether updates stand behind backwards of the next minibatch, whose gradients gather apart from theirs.
+func (p *Program) Defers() bool { return p.Updater() == DeferredUpdate }
+
 // Streams says whether updates land without a flush, so that minibatches of a pipeline overlap.
 func (p *Program) Streams() bool { return !p.Weights.Flushes() }
 
@@ -279,7 +316,7 @@ func (w Policy) Known() bool { return slices.Contains(Policies(), cmp.Or(w, Sync
 // Settles is the kind of instruction behind which a stage's part of a minibatch stands for good: its
 // update, or what validates it.
 func (p *Program) Settles() Kind {
-	if p.PostValidate {
+	if p.ValidatesLater() {
 		return PV
 	}
 	return U

@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/millrace-ml/millrace/engine"
-	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // Vector is a tensor of the stage by name: a gradient, a buffer, a parameter or its state. The tensor stays the
@@ -135,8 +134,9 @@ func (s *Stage) TiedUses() ([]TiedUse, error) {
 	return all, nil
 }
 
-// sumUses adds up, in layer order, the uses of parameters tied within this stage alone.
-func (s *Stage) sumUses() error {
+// Gather takes the gradients gathered so far in hand (Param.Gradient), those of parameters tied within this stage
+// alone added up in layer order.
+func (s *Stage) Gather() error {
 	if err := s.hold(); err != nil {
 		return err
 	}
@@ -165,8 +165,7 @@ func (s *Stage) sumUses() error {
 // model order; they make up the global norm, in which a tied parameter counts once, with its owner. The
 // tensor is the caller's, nil where the stage owns no parameter.
 func (s *Stage) Norms() (engine.Tensor, error) {
-	defer s.recall()()
-	if err := s.sumUses(); err != nil {
+	if err := s.Gather(); err != nil {
 		return nil, err
 	}
 	m := s.dev.Begin()
@@ -199,92 +198,6 @@ func GlobalNorm(squares []float64) float64 {
 		total += q
 	}
 	return math.Sqrt(total)
-}
-
-// Update steps every parameter with its gathered gradients and forgets them, which makes
-// the next version of the weights. Parameters come layer by layer; one that is tied belongs
-// to its first layer here.
-func (s *Stage) Update(settings optim.Settings, step optim.Step, how Renewal) error {
-	if len(s.aside) > 0 {
-		back := s.recall()
-		defer func() {
-			back()
-			s.aside = s.aside[1:]
-		}()
-	}
-	if err := s.sumUses(); err != nil {
-		return err
-	}
-	if how == Keep {
-		if err := s.keep(); err != nil {
-			return err
-		}
-	}
-	s.overwritten = s.overwritten || how == Overwrite
-	s.version++
-	if how != Keep || len(s.aside) == 0 {
-		s.gathers = s.version
-	}
-	s.sums = false
-	return s.eachLayer(func(params []*Param) error { return s.updateLayer(params, settings, step) })
-}
-
-// eachLayer calls update with the parameters of each layer that has any.
-func (s *Stage) eachLayer(update func([]*Param) error) error {
-	for from := 0; from < len(s.params); {
-		layer, to := s.params[from].Uses[0].Layer, from
-		for to < len(s.params) && s.params[to].Uses[0].Layer == layer {
-			to++
-		}
-		s.begin(Update, layer)
-		err := update(s.params[from:to])
-		s.end(Update, layer, nil)
-		if err != nil {
-			return s.failed(layer, err)
-		}
-		from = to
-	}
-	return nil
-}
-
-func (s *Stage) updateLayer(params []*Param, settings optim.Settings, step optim.Step) error {
-	slots := make([]optim.Slot, len(params))
-	m := s.dev.Begin()
-	defer s.dev.End(m)
-	for i, p := range params {
-		value := p.Value
-		if s.overwritten {
-			var err error
-			if value, err = engine.Unseen(s.dev, value); err != nil {
-				return err
-			}
-		}
-		slots[i] = optim.Slot{Param: value, Grad: p.Uses[0].grad, State: p.State, Count: s.Updates(p), NoDecay: p.NoDecay}
-		if s.tentative != nil { // a step uses gradients up, and this one may be made again
-			grad, err := engine.Copy(s.dev, p.Uses[0].grad)
-			if err != nil {
-				return err
-			}
-			slots[i].Grad = grad
-		}
-	}
-	if err := settings.Apply(s.dev, step, slots); err != nil || s.tentative != nil {
-		return err
-	}
-	for _, p := range params {
-		for i := range p.Uses {
-			u := &p.Uses[i]
-			free(u.grad)
-			u.grad = nil
-			if len(s.aside) > 0 {
-				continue // what the leaf gathers is the next update's
-			}
-			if err := s.dev.SetGrad(u.leaf, nil); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // GradientBytes is the memory of the gradients of all uses of all parameters.

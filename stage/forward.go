@@ -94,6 +94,7 @@ func (s *Stage) Forward(micro Micro, given Tensors) (out Tensors, loss engine.Te
 	}
 	s.open[micro.ID] = f
 	s.peak = max(s.peak, len(s.open))
+	s.forwards++
 	return out, loss, nil
 }
 

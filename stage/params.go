@@ -39,8 +39,12 @@ func (s *Stage) Owns(p *Param) bool { return p.Layer >= s.First && p.Layer <= s.
 // falls behind the steps of a run where an update covers several, and layers differ in it.
 func (s *Stage) Updates(p *Param) int { return p.before + s.version }
 
-// Params is the stage's parameters in model order.
-func (s *Stage) Params() []*Param { return s.params }
+// Params is the stage's parameters in model order, Buffers its buffers.
+func (s *Stage) Params() []*Param  { return s.params }
+func (s *Stage) Buffers() []*Param { return s.buffs }
+
+// Gradient is what the next update goes by, once the stage has it in hand (Stage.Gather).
+func (p *Param) Gradient() engine.Tensor { return p.Uses[0].grad }
 
 // makeParams makes every parameter that a layer of the stage reads.
 func (s *Stage) makeParams() error {

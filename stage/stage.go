@@ -50,9 +50,8 @@ type Stage struct {
 	older       map[int]*weights // versions that micro-batches under way still use
 	gathers     int              // the version on whose leaves gradients gather
 	overwritten bool             // older versions were overwritten by newer ones
-
-	tentative *tentative // of the last update, while it may be taken back
-	aside     []*set     // gradients of updates to come, those of the next one first
+	exchanged   bool             // the gradients in hand are a set that was aside: leaves gather another update's
+	forwards    int              // of training so far
 }
 
 // New makes the parameters of a stage and gives them their first values.
@@ -85,6 +84,9 @@ func (s *Stage) HoldsLoss() bool { return s.Last == len(s.Graph.Model.Layers)-1 
 func (s *Stage) Open() int { return len(s.open) }
 func (s *Stage) Peak() int { return s.peak }
 
+// Forwards is how many micro-batches have gone forward to train.
+func (s *Stage) Forwards() int { return s.forwards }
+
 // Close frees every tensor of the stage.
 func (s *Stage) Close() {
 	for micro, f := range s.open {
@@ -99,14 +101,6 @@ func (s *Stage) Close() {
 		w.free()
 		delete(s.older, v)
 	}
-	if s.tentative != nil {
-		s.tentative.free()
-		s.tentative = nil
-	}
-	for _, g := range s.aside {
-		g.free()
-	}
-	s.aside = nil
 	for _, p := range append(s.params, s.buffs...) {
 		for _, u := range p.Uses {
 			if u.leaf != p.Value {

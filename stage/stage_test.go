@@ -13,7 +13,6 @@ import (
 	"github.com/millrace-ml/millrace/engine/ref"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/nn"
-	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // skips is a DAG in which tensors cross cuts, skip over stages and are read by several
@@ -165,7 +164,7 @@ func TestGradientsAreSlopes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.sumUses(); err != nil {
+	if err := s.Gather(); err != nil {
 		t.Fatal(err)
 	}
 	slopes := 0
@@ -185,7 +184,7 @@ func TestGradientsAreSlopes(t *testing.T) {
 			delete(b.stages[0].open, 1)
 			return l
 		}
-		for k, g := range must(s.values(gradients[at].Tensor)) {
+		for k, g := range must(s.Values(gradients[at].Tensor)) {
 			const h = 1e-5
 			slope := (loss(k, h) - loss(k, -h)) / (2 * h)
 			if math.Abs(slope-g) > 1e-7 {
@@ -221,7 +220,7 @@ func TestCutsChangeNoGradient(t *testing.T) {
 			at := 0
 			for _, p := range s.params {
 				for _, u := range p.Uses {
-					all[s.Graph.Model.Layers[u.Layer].Name+" "+p.Name] = string(engine.Bytes(must(s.values(gradients[at].Tensor))))
+					all[s.Graph.Model.Layers[u.Layer].Name+" "+p.Name] = string(engine.Bytes(must(s.Values(gradients[at].Tensor))))
 					at++
 				}
 			}
@@ -313,13 +312,16 @@ func TestAStageWithoutAMicroBatchHasZeroGradients(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, g := range gradients {
-		for _, x := range must(s.values(g.Tensor)) {
+		for _, x := range must(s.Values(g.Tensor)) {
 			if x != 0 {
 				t.Errorf("%s is not zero", g.Name)
 			}
 		}
 	}
-	if err := s.Update(optim.Settings{Kind: optim.SGD}, optim.Step{Rate: 1, GradScale: 1}, Replace); err != nil {
+	if err := s.Renew(Replace); err != nil {
+		t.Error(err)
+	}
+	if err := s.EachLayer(s.Forget); err != nil {
 		t.Error(err)
 	}
 }
@@ -339,9 +341,9 @@ func TestNormsAreOfTheFinalGradients(t *testing.T) {
 	var want []float64
 	at := 0
 	for _, p := range s.params {
-		total := slices.Clone(must(s.values(gradients[at].Tensor)))
+		total := slices.Clone(must(s.Values(gradients[at].Tensor)))
 		for at++; at < len(gradients) && gradients[at].Name == p.Name; at++ {
-			for i, x := range must(s.values(gradients[at].Tensor)) {
+			for i, x := range must(s.Values(gradients[at].Tensor)) {
 				total[i] += x
 			}
 		}
@@ -356,7 +358,7 @@ func TestNormsAreOfTheFinalGradients(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer norms.Free()
-	got := must(s.values(norms))
+	got := must(s.Values(norms))
 	if len(got) != len(want) {
 		t.Fatalf("%d squares of %d parameters", len(got), len(want))
 	}

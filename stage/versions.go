@@ -146,7 +146,7 @@ func (s *Stage) keep() error {
 	for _, p := range s.params {
 		old.values = append(old.values, p.Value)
 		for _, u := range p.Uses {
-			if len(s.aside) > 0 {
+			if s.exchanged {
 				continue // what the leaf gathers is the next update's, and moves on when that goes on
 			}
 			if err := s.dev.SetGrad(u.leaf, nil); err != nil {

@@ -1,0 +1,105 @@
+package update
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/stage"
+)
+
+// deferred puts gradients aside once they are complete, so that the next minibatch gathers its own while replicas
+// sum them. The update and its norm are of those that have been aside longest.
+type deferred struct {
+	*plain
+	aside []*stage.Gradients
+	sums  []sum
+}
+
+// sum is buffers as replicas sum them for an update to come.
+type sum struct {
+	vectors  []stage.Vector
+	forwards int // the stage had made when they were taken
+}
+
+func (s *sum) free() {
+	for _, v := range s.vectors {
+		v.Tensor.Free()
+	}
+}
+
+func (u *deferred) Complete() error {
+	g, err := u.stage.SetAside()
+	if err == nil {
+		u.aside = append(u.aside, g)
+	}
+	return err
+}
+
+func (u *deferred) Norms() (engine.Tensor, error) {
+	if len(u.aside) == 0 {
+		return nil, u.nothing()
+	}
+	defer u.stage.Exchange(u.aside[0])()
+	return u.stage.Norms()
+}
+
+// Statistics is copies: the next minibatch's forwards write to the buffers while the sum goes on.
+func (u *deferred) Statistics() ([]stage.Vector, error) {
+	s := sum{forwards: u.stage.Forwards()}
+	for _, v := range u.stage.Statistics() {
+		c, err := stage.Copy(u.stage.Device, v.Tensor)
+		if err != nil {
+			s.free()
+			return nil, fmt.Errorf("%s: %w", v.Name, err)
+		}
+		s.vectors = append(s.vectors, stage.Vector{Name: v.Name, Tensor: c})
+	}
+	u.sums = append(u.sums, s)
+	return s.vectors, nil
+}
+
+// AverageStatistics waits until no forward has come between the sum and the update, at the end of the stream:
+// statistics are linear in what they have seen, so the mean at the end is the mean of every step.
+func (u *deferred) AverageStatistics(replicas int) error {
+	if len(u.sums) == 0 {
+		return nil
+	}
+	s := u.sums[0]
+	u.sums = u.sums[1:]
+	defer s.free()
+	if s.forwards != u.stage.Forwards() {
+		return nil
+	}
+	if err := u.stage.SetStatistics(s.vectors); err != nil {
+		return err
+	}
+	return u.stage.AverageStatistics(replicas)
+}
+
+func (u *deferred) Update(step Step) error {
+	if len(u.aside) == 0 {
+		return u.nothing()
+	}
+	g := u.aside[0]
+	back := u.stage.Exchange(g)
+	defer func() {
+		back()
+		g.Free()
+		u.aside = u.aside[1:]
+	}()
+	return u.plain.Update(step)
+}
+
+func (u *deferred) nothing() error {
+	return fmt.Errorf("update: no gradients of layers %d to %d are complete", u.stage.First, u.stage.Last)
+}
+
+func (u *deferred) Close() {
+	for _, g := range u.aside {
+		g.Free()
+	}
+	for _, s := range u.sums {
+		s.free()
+	}
+	u.aside, u.sums = nil, nil
+}

@@ -1,0 +1,261 @@
+package update
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/stage"
+)
+
+// averaging is the pipelines of a stage and their reference. The reference has no optimizer states and sees no
+// micro-batch but those of evaluations.
+type averaging struct {
+	*plan.Elastic
+	number    int // of the stage
+	pipelines []*pipeline
+	reference *stage.Stage
+}
+
+// pipeline is an Updater that is pulled towards the reference.
+type pipeline struct {
+	*plain
+	of     *averaging
+	number int
+	left   *push // in the reference's queue, until it is taken
+}
+
+// reference is the Updater of the model that the pipelines are held together by.
+type reference struct {
+	*plain
+	of *averaging
+}
+
+// push is what a pipeline's update leaves for the reference: its optimizer's step by parameter, and its buffers.
+type push struct {
+	steps, buffers []engine.Tensor
+}
+
+func (p *push) free() {
+	for _, t := range slices.Concat(p.steps, p.buffers) {
+		t.Free()
+	}
+	p.steps, p.buffers = nil, nil
+}
+
+// newElastic makes the Updaters of the pipelines and, behind them, of the reference.
+func newElastic(c Config, stages []*stage.Stage) ([]Updater, error) {
+	switch {
+	case c.Averaging == nil:
+		return nil, fmt.Errorf("update: the updater %s of stage %d has no settings: how many pipelines, and alpha", Elastic, c.Stage)
+	case c.Averaging.Pipelines == 1:
+		return plainly(c, stages)
+	case len(stages) != c.Averaging.Pipelines+1:
+		return nil, fmt.Errorf("update: %d models of stage %d; elastic averaging of %d pipelines has %d, the reference's the last",
+			len(stages), c.Stage, c.Averaging.Pipelines, c.Averaging.Pipelines+1)
+	}
+	last := len(stages) - 1
+	of := &averaging{Elastic: c.Averaging, number: c.Stage, reference: stages[last]}
+	var all []Updater
+	for i, s := range stages[:last] {
+		have, want := s, of.reference
+		if len(have.Params()) != len(want.Params()) || len(have.Buffers()) != len(want.Buffers()) {
+			return nil, fmt.Errorf("update: the reference has %d parameters and %d buffers of layers %d to %d; pipeline %d has %d and %d",
+				len(want.Params()), len(want.Buffers()), want.First, want.Last, i, len(have.Params()), len(have.Buffers()))
+		}
+		p := &pipeline{plain: &plain{stage: s, optimizer: c.Optimizer}, of: of, number: i}
+		of.pipelines, all = append(of.pipelines, p), append(all, p)
+	}
+	return append(all, &reference{&plain{stage: of.reference}, of}), nil
+}
+
+// Update pulls the pipeline towards the reference and leaves its step for that: with x the weights, z the reference's
+// and u the optimizer's step from x, the weights become (1-alpha) x + alpha z + u, added up in this order, or
+// in the printed order (1-alpha)(x + u) + alpha z.
+func (p *pipeline) Update(step Step) error {
+	if p.left != nil {
+		return fmt.Errorf("the reference of stage %d has not yet taken the step that pipeline %d left before", p.of.number, p.number)
+	}
+	left := &push{}
+	if err := crash.Guard(func() error { return p.update(step, left) }); err != nil {
+		left.free()
+		return fmt.Errorf("pipeline %d died before it left its step in the queue of the reference of stage %d: %w", p.number, p.of.number, err)
+	}
+	p.left = left
+	return nil
+}
+
+func (p *pipeline) update(step Step, left *push) error {
+	s, at := p.stage, 0
+	if err := p.renew(step.Renewal); err != nil {
+		return err
+	}
+	err := s.EachLayer(func(params []*stage.Param) error {
+		targets := p.of.reference.Params()[at : at+len(params)]
+		at += len(params)
+		return p.pullLayer(params, targets, step, left)
+	})
+	for _, b := range s.Buffers() {
+		if err == nil {
+			var t engine.Tensor
+			if t, err = engine.Copy(s.Device, b.Value); err == nil {
+				left.buffers = append(left.buffers, s.Device.Disown(t))
+			}
+		}
+	}
+	return err
+}
+
+// pullLayer updates the parameters of one layer, and adds their steps to what is left.
+func (p *pipeline) pullLayer(params, reference []*stage.Param, step Step, left *push) error {
+	dev, e := p.stage.Device, p.of.Elastic
+	m := dev.Begin()
+	defer dev.End(m)
+	before := make([]engine.Tensor, len(params))
+	for i, x := range params {
+		var err error
+		if before[i], err = engine.Copy(dev, x.Value); err != nil {
+			return err
+		}
+	}
+	if err := p.stepLayer(params, step); err != nil {
+		return err
+	}
+	return dev.NoGrad(func() error {
+		for i, x := range params {
+			u, err := engine.Copy(dev, x.Value)
+			if err != nil {
+				return err
+			}
+			err = engine.AddInto(dev, u, before[i], -1.0)
+			if e.Order == plan.DiluteFirst && err == nil {
+				err = engine.CopyInto(dev, x.Value, before[i])
+			}
+			if err == nil {
+				err = engine.Scale(dev, x.Value, 1-e.Alpha)
+			}
+			if err == nil {
+				err = engine.AddInto(dev, x.Value, reference[i].Value, e.Alpha)
+			}
+			if e.Order == plan.DiluteFirst && err == nil {
+				err = engine.AddInto(dev, x.Value, u, 1.0)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", x.Name, err)
+			}
+			left.steps = append(left.steps, dev.Disown(u))
+			before[i].Free()
+		}
+		return nil
+	})
+}
+
+func (p *pipeline) Close() {
+	if p.left != nil {
+		p.left.free()
+		p.left = nil
+	}
+}
+
+// Update moves the reference by the mean of the steps of all pipelines, added up in ascending order, and takes
+// the mean of their buffers; of buffers that are no floats the first pipeline's. It uses the steps up.
+func (r *reference) Update(step Step) error {
+	var queue []*push
+	for _, p := range r.of.pipelines {
+		if p.left == nil {
+			return fmt.Errorf("pipeline %d has left no step in the queue of the reference of stage %d", p.number, r.of.number)
+		}
+		queue = append(queue, p.left)
+	}
+	for _, p := range r.of.pipelines {
+		defer p.Close()
+	}
+	if err := crash.Guard(func() error { return r.apply(queue, step.Renewal) }); err != nil {
+		return fmt.Errorf("the reference of stage %d died with the steps of %d pipelines in its queue: %w", r.of.number, len(queue), err)
+	}
+	return nil
+}
+
+func (r *reference) apply(queue []*push, how stage.Renewal) error {
+	s, mean := r.stage, 1/float64(len(queue))
+	if err := s.Renew(how); err != nil {
+		return err
+	}
+	m := s.Device.Begin()
+	defer s.Device.End(m)
+	return s.Device.NoGrad(func() error {
+		at := 0
+		err := s.EachLayer(func(params []*stage.Param) error {
+			for _, z := range params {
+				total, err := sumInto(s.Device, queue, func(p *push) engine.Tensor { return p.steps[at] })
+				if err == nil {
+					err = engine.AddInto(s.Device, z.Value, total, mean)
+				}
+				if err != nil {
+					return fmt.Errorf("reference of %s: %w", z.Name, err)
+				}
+				at++
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for i, b := range s.Buffers() {
+			total, err := queue[0].buffers[i], error(nil)
+			if b.Value.DType().IsFloat() {
+				if total, err = sumInto(s.Device, queue, func(p *push) engine.Tensor { return p.buffers[i] }); err == nil {
+					err = engine.Scale(s.Device, total, mean)
+				}
+			}
+			if err == nil {
+				err = engine.CopyInto(s.Device, b.Value, total)
+			}
+			if err != nil {
+				return fmt.Errorf("update: reference of %s: %w", b.Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// sumInto adds up one tensor of every push, in ascending order, into the first's.
+func sumInto(dev engine.Device, queue []*push, of func(*push) engine.Tensor) (engine.Tensor, error) {
+	total := of(queue[0])
+	for _, other := range queue[1:] {
+		if err := engine.AddInto(dev, total, of(other), 1.0); err != nil {
+			return nil, err
+		}
+	}
+	return total, nil
+}
+
+// Apart is the largest difference between the average of the pipelines' parameters and the reference's, as a part of
+// the largest value.
+func (r *reference) Apart() (float64, error) {
+	var difference, scale float64
+	for i, p := range r.stage.Params() {
+		z, err := r.stage.Values(p.Value)
+		if err != nil {
+			return 0, err
+		}
+		sum := make([]float64, len(z))
+		for _, other := range r.of.pipelines {
+			x, err := other.stage.Values(other.stage.Params()[i].Value)
+			if err != nil {
+				return 0, err
+			}
+			for k := range sum {
+				sum[k] += x[k]
+			}
+		}
+		for k := range z {
+			difference = max(difference, math.Abs(sum[k]/float64(len(r.of.pipelines))-z[k]))
+			scale = max(scale, math.Abs(z[k]))
+		}
+	}
+	return difference / max(scale, math.SmallestNonzeroFloat64), nil
+}

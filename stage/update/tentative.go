@@ -1,0 +1,139 @@
+package update
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/stage"
+)
+
+// tentative updates so that the update can be taken back. The paper undoes the optimizer's arithmetic in
+// place; that gives the old weights back up to rounding. Here everything that the update changes is kept, so that
+// what is made again has the bits of an update that waited.
+type tentative struct {
+	*plain
+	kept   *kept // nil: the last update stands
+	undone bool  // the next Update stands at once
+}
+
+// kept is what a tentative update leaves beside the weights before, which are an older version of the stage, and
+// the gradients, which stay in hand.
+type kept struct {
+	states  [][]engine.Tensor // by parameter, before the update
+	buffers []engine.Tensor   // before the forwards behind it
+}
+
+func (k *kept) free() {
+	for _, states := range k.states {
+		for _, t := range states {
+			t.Free()
+		}
+	}
+	for _, t := range k.buffers {
+		t.Free()
+	}
+}
+
+func (u *tentative) Update(step Step) error {
+	if u.undone {
+		u.undone = false
+		return u.plain.Update(step)
+	}
+	s := u.stage
+	if u.kept != nil {
+		return fmt.Errorf("update: layers %d to %d are updated while their last update is neither confirmed nor taken back", s.First, s.Last)
+	}
+	u.kept = &kept{}
+	if err := u.renew(stage.Keep); err != nil {
+		return err
+	}
+	if err := u.keepStates(); err != nil {
+		return err
+	}
+	return s.EachLayer(func(params []*stage.Param) error { return u.tryLayer(params, step) })
+}
+
+// keepStates puts the optimizer states aside, gives the parameters copies of them, and copies the
+// buffers, which the forwards to come overwrite.
+func (u *tentative) keepStates() error {
+	k, dev := u.kept, u.stage.Device
+	m := dev.Begin()
+	defer dev.End(m)
+	for _, p := range u.stage.Params() {
+		k.states = append(k.states, p.State)
+		p.State = nil
+		for _, t := range k.states[len(k.states)-1] {
+			c, err := engine.Copy(dev, t)
+			if err != nil {
+				return fmt.Errorf("update: states of %s: %w", p.Name, err)
+			}
+			p.State = append(p.State, dev.Disown(c))
+		}
+	}
+	for _, b := range u.stage.Buffers() {
+		c, err := engine.Copy(dev, b.Value)
+		if err != nil {
+			return fmt.Errorf("update: buffer %s: %w", b.Name, err)
+		}
+		k.buffers = append(k.buffers, dev.Disown(c))
+	}
+	return nil
+}
+
+// tryLayer steps by copies of a layer's gradients: a step uses gradients up, and this one may be made again.
+func (u *tentative) tryLayer(params []*stage.Param, step Step) error {
+	dev := u.stage.Device
+	m := dev.Begin()
+	defer dev.End(m)
+	slots, err := u.slots(params)
+	if err != nil {
+		return err
+	}
+	for i := range slots {
+		if slots[i].Grad, err = engine.Copy(dev, slots[i].Grad); err != nil {
+			return err
+		}
+	}
+	return u.optimizer.Apply(dev, step.Step, slots)
+}
+
+func (u *tentative) Confirm() error {
+	if u.kept == nil {
+		return u.settled()
+	}
+	u.kept.free()
+	u.kept = nil
+	if err := u.stage.Forget(u.stage.Params()); err != nil {
+		return err
+	}
+	return u.stage.Drop(u.stage.Version() - 1)
+}
+
+func (u *tentative) Undo() (thrown int, err error) {
+	k := u.kept
+	if k == nil {
+		return 0, u.settled()
+	}
+	u.kept, u.undone = nil, true
+	defer k.free()
+	thrown = u.stage.Abandon()
+	if err := u.stage.Return(); err != nil {
+		return thrown, err
+	}
+	for i, p := range u.stage.Params() {
+		p.State, k.states[i] = k.states[i], p.State
+	}
+	for i, b := range u.stage.Buffers() {
+		if err := engine.CopyInto(u.stage.Device, b.Value, k.buffers[i]); err != nil {
+			return thrown, fmt.Errorf("update: buffer %s: %w", b.Name, err)
+		}
+	}
+	return thrown, nil
+}
+
+func (u *tentative) Close() {
+	if u.kept != nil {
+		u.kept.free()
+		u.kept = nil
+	}
+}
