@@ -1,0 +1,505 @@
+package update_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/engine/ref"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/nn"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/stage"
+	"github.com/millrace-ml/millrace/stage/optim"
+	"github.com/millrace-ml/millrace/stage/update"
+)
+
+// small has parameters, a weight that two layers share, and buffers.
+const small = `
+name: small
+inputs:
+- {name: input, shape: [3, 1, 1], dtype: float}
+- {name: target, shape: [], dtype: int}
+layers:
+- {name: n, kind: batch_norm, from: [input]}
+- {name: f, kind: flatten, from: [input]}
+- {name: a, kind: dense, from: [f], width: 3, activation: tanh}
+- {name: b, kind: dense, from: [a], width: 3, activation: tanh}
+- {name: loss, kind: cross_entropy, from: [b, target]}
+`
+
+// momentum is the optimizer of all of these tests: v = 0.9 v + g, w = w - rate v.
+var momentum = optim.Settings{Kind: optim.SGD, Momentum: 0.9}
+
+// counts stands for a batch norm, which engine ref has not: nobody reads what it makes, and every forward changes
+// both buffers.
+var counts = nn.Func(func(ctx *nn.Context, in nn.Bundle) (nn.Bundle, error) {
+	mean, variance := ctx.Params[2], ctx.Params[3]
+	err := ctx.Device.NoGrad(func() error {
+		return errors.Join(engine.Scale(ctx.Device, variance, 0.9), engine.AddInto(ctx.Device, mean, variance, 0.1))
+	})
+	if err != nil {
+		return nil, err
+	}
+	out, err := ctx.Device.Call("aten::tanh", in[0].Tensor)
+	if err != nil {
+		return nil, err
+	}
+	return nn.Bundle{{Tensor: out[0]}}, nil
+})
+
+// bench is models on one device.
+type bench struct {
+	*testing.T
+	dev    engine.Device
+	models []*stage.Stage
+	made   []update.Updater
+}
+
+// newBench makes models with other first values each, and the Updaters of all of them.
+func newBench(t *testing.T, updater string, averaging *plan.Elastic, models int) *bench {
+	t.Helper()
+	runtime.LockOSThread()
+	e := ref.New()
+	b := &bench{T: t}
+	m, err := model.Parse(strings.NewReader(small))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Layers[m.Index("b")].Params[0].Tied = "a.weight"
+	graph, err := stage.NewGraph(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers, err := nn.Build(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers[m.Index("n")] = counts
+	if b.dev, err = e.Open(0, 1); err != nil {
+		t.Fatal(err)
+	}
+	for i := range models {
+		c := stage.Config{
+			Device: b.dev, Float: e.Float(), Graph: graph, Last: len(layers) - 1, Layers: layers, Seed: uint64(3 + i), States: momentum.States(),
+		}
+		if models > 1 && i == models-1 {
+			c.States = nil
+		}
+		s, err := stage.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.models = append(b.models, s)
+	}
+	if b.made, err = update.New(updater, update.Config{Optimizer: momentum, Averaging: averaging, Stage: 4}, b.models); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, u := range b.made {
+			u.Close()
+		}
+		for _, s := range b.models {
+			s.Close()
+		}
+		if n := b.dev.Close(); n != 0 {
+			t.Errorf("%d handles leaked", n)
+		}
+		runtime.UnlockOSThread()
+	})
+	return b
+}
+
+// numbers is tensors' numbers by name.
+type numbers map[string][]float64
+
+func (b *bench) numbers(all []stage.Vector) numbers {
+	b.Helper()
+	out := numbers{}
+	for _, v := range all {
+		if !v.Tensor.DType().IsFloat() {
+			continue
+		}
+		x, err := b.models[0].Values(v.Tensor)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if old := out[v.Name]; old != nil { // another use of a tied parameter
+			for i := range x {
+				x[i] += old[i]
+			}
+		}
+		out[v.Name] = x
+	}
+	return out
+}
+
+// weights is the parameters, states and buffers of a model.
+func (b *bench) weights(model int) numbers { return b.numbers(b.models[model].Snapshot()) }
+
+// forward passes micro-batch id through a model.
+func (b *bench) forward(model, id int) {
+	b.Helper()
+	s := b.models[model]
+	x, y := make([]float64, 12), make([]int64, 4)
+	for i := range x {
+		x[i] = math.Sin(float64(7*id + 5*i + 3*model))
+	}
+	for i := range y {
+		y[i] = int64((id + i) % 3)
+	}
+	given := stage.Tensors{}
+	m := b.dev.Begin()
+	for _, v := range s.Feeds() {
+		var err error
+		if s.Graph.Name(v) == "target" {
+			given[v], err = b.dev.FromBytes(engine.Int64, []int64{4}, engine.Bytes(y))
+		} else {
+			given[v], err = b.dev.FromBytes(engine.Float64, []int64{4, 3, 1, 1}, engine.Bytes(x))
+		}
+		b.check(err)
+	}
+	for _, t := range given {
+		b.dev.Disown(t)
+	}
+	b.dev.End(m)
+	_, loss, err := s.Forward(stage.Micro{ID: id, Step: id, Rows: 4, Version: s.Version()}, given)
+	b.check(err)
+	loss.Free()
+}
+
+// backward gathers the gradients of a micro-batch, and says what they are.
+func (b *bench) backward(model, id int) numbers {
+	b.Helper()
+	s := b.models[model]
+	_, err := s.Backward(id, nil, 1)
+	b.check(err)
+	var all []stage.Vector
+	for l := s.First; l <= s.Last; l++ {
+		of, err := s.LayerGradients(l)
+		b.check(err)
+		all = append(all, of...)
+	}
+	return b.numbers(all)
+}
+
+func (b *bench) check(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bench) refused(err error, want string) {
+	b.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		b.Errorf("%v; want it to say %q", err, want)
+	}
+}
+
+// same compares the numbers that want has.
+func (b *bench) same(what string, got, want numbers, within float64) {
+	b.Helper()
+	for name, w := range want {
+		if len(got[name]) != len(w) {
+			b.Fatalf("%s: %d numbers of %s; want %d", what, len(got[name]), name, len(w))
+		}
+		for i := range w {
+			if math.Abs(got[name][i]-w[i]) > within {
+				b.Errorf("%s: %s[%d] is %v; want %v", what, name, i, got[name][i], w[i])
+				break
+			}
+		}
+	}
+}
+
+// stepped is the parameters and momenta behind a step by gradients g times scale.
+func stepped(before, g numbers, rate, scale float64) numbers {
+	out := numbers{}
+	for name, gs := range g {
+		w, v := slices.Clone(before[name]), slices.Clone(before[stage.StateName(name, momentum.States()[0])])
+		for i := range gs {
+			v[i] = 0.9*v[i] + scale*gs[i]
+			w[i] -= rate * v[i]
+		}
+		out[name], out[stage.StateName(name, momentum.States()[0])] = w, v
+	}
+	return out
+}
+
+func stepBy(rate, scale float64, how stage.Renewal) update.Step {
+	return update.Step{Step: optim.Step{Rate: rate, GradScale: scale}, Renewal: how}
+}
+
+const exact, near = 0, 1e-13
+
+func TestPlainStepsByWhatIsGathered(t *testing.T) {
+	b := newBench(t, update.Plain, nil, 1)
+	u := b.made[0]
+	for step := range 3 {
+		before := b.weights(0)
+		b.forward(0, step)
+		g := b.backward(0, step)
+		b.check(u.Complete())
+		b.check(u.Update(stepBy(0.25, 0.5, stage.Replace)))
+		b.same(fmt.Sprintf("step %d", step), b.weights(0), stepped(before, g, 0.25, 0.5), near)
+	}
+	b.refused(u.Confirm(), "not one that can be taken back")
+	_, err := u.Undo()
+	b.refused(err, "not one that can be taken back")
+	if apart, err := u.Apart(); apart != 0 || err != nil {
+		t.Errorf("apart: %v, %v", apart, err)
+	}
+	before := b.weights(0)
+	b.check(u.AverageStatistics(2)) // nobody has summed
+	b.same("statistics that nobody summed", b.weights(0), before, exact)
+	_, err = u.Statistics()
+	b.check(err)
+	b.check(u.AverageStatistics(2))
+	for name := range b.numbers(b.models[0].Statistics()) {
+		half := slices.Clone(before[name])
+		for i := range half {
+			half[i] /= 2
+		}
+		b.same("statistics", b.weights(0), numbers{name: half}, exact)
+	}
+}
+
+// A minibatch's gradients, at the weights of its forward, step the weights one update late:
+// w(t+1) = w(t) - rate grad f(w(t-1)).
+func TestDeferredStepsByTheMinibatchBefore(t *testing.T) {
+	b := newBench(t, update.Deferred, nil, 1)
+	u := b.made[0]
+	_, err := u.Norms()
+	b.refused(err, "no gradients of layers 0 to 4 are complete")
+	b.refused(u.Update(stepBy(1, 1, stage.Replace)), "no gradients of layers 0 to 4 are complete")
+	gather := func(id int) numbers {
+		b.forward(0, id)
+		g := b.backward(0, id)
+		b.check(u.Complete())
+		return g
+	}
+	late := gather(0)
+	for id := 1; id < 4; id++ {
+		next := gather(id)
+		before := b.weights(0)
+		squares, err := u.Norms()
+		b.check(err)
+		got, err := b.models[0].Values(squares)
+		b.check(err)
+		squares.Free()
+		want := 0.0
+		for _, g := range late {
+			for _, x := range g {
+				want += x * x
+			}
+		}
+		if total := stage.GlobalNorm(got); math.Abs(total-math.Sqrt(want)) > near {
+			t.Errorf("minibatch %d: the norm is %v; that of the gradients before is %v", id, total, math.Sqrt(want))
+		}
+		b.check(u.Update(stepBy(0.25, 1, stage.Replace)))
+		b.same(fmt.Sprintf("minibatch %d", id), b.weights(0), stepped(before, late, 0.25, 1), near)
+		late = next
+	}
+	before := b.weights(0)
+	b.forward(0, 4) // while this one is under way, with the weights before
+	old := b.models[0].Version()
+	b.check(u.Update(stepBy(0.25, 1, stage.Keep)))
+	b.same("with a micro-batch under way", b.weights(0), stepped(before, late, 0.25, 1), near)
+	late = b.backward(0, 4)
+	b.check(b.models[0].Drop(old))
+	b.check(u.Complete())
+	before = b.weights(0)
+	b.check(u.Update(stepBy(0.25, 1, stage.Replace)))
+	b.same("the one under way", b.weights(0), stepped(before, late, 0.25, 1), near)
+}
+
+// Buffers are those of the replicas' mean once no forward has come behind the sum.
+func TestDeferredStatistics(t *testing.T) {
+	b := newBench(t, update.Deferred, nil, 1)
+	u, s := b.made[0], b.models[0]
+	b.forward(0, 0)
+	early := b.numbers(s.Statistics())
+	_, err := u.Statistics()
+	b.check(err)
+	b.forward(0, 1)
+	later := b.numbers(s.Statistics())
+	sums, err := u.Statistics()
+	b.check(err)
+	for name, x := range early {
+		if slices.Equal(x, later[name]) {
+			t.Fatalf("a forward does not change %s", name)
+		}
+	}
+	if len(early) != 2 {
+		t.Fatalf("%d buffers", len(early))
+	}
+	for _, v := range sums { // what another replica adds
+		b.check(engine.AddInto(b.dev, v.Tensor, v.Tensor, 2))
+	}
+	b.check(u.AverageStatistics(2))
+	b.same("with a forward behind", b.numbers(s.Statistics()), later, exact)
+	b.check(u.AverageStatistics(2))
+	for name, x := range later {
+		for i := range x {
+			x[i] *= 1.5
+		}
+		b.same("at the end", b.numbers(s.Statistics()), numbers{name: x}, near)
+	}
+	b.backward(0, 0)
+	b.backward(0, 1)
+}
+
+// A tentative update that is confirmed, and one that is undone and made again with another scale, leave the
+// bits of plain ones that waited; micro-batches behind the one undone leave nothing.
+func TestTentative(t *testing.T) {
+	tried, waited := newBench(t, update.Tentative, nil, 1), newBench(t, update.Plain, nil, 1)
+	u := tried.made[0]
+	tried.refused(u.Confirm(), "not one that can be taken back")
+	for id := range 4 {
+		for _, b := range []*bench{tried, waited} {
+			b.forward(0, id)
+			b.backward(0, id)
+		}
+		refuse, scale := id%2 == 1, 1.0
+		if refuse {
+			scale = 0.125
+		}
+		before := tried.weights(0)
+		tried.check(u.Update(stepBy(0.25, 1, stage.Replace)))
+		tried.refused(u.Update(stepBy(0.25, 1, stage.Replace)), "neither confirmed nor taken back")
+		if slices.Equal(before["a.weight"], tried.weights(0)["a.weight"]) {
+			t.Error("an update that is tried changes nothing")
+		}
+		if refuse {
+			tried.forward(0, 10+id)
+			tried.forward(0, 20+id)
+			thrown, err := u.Undo()
+			tried.check(err)
+			if thrown != 2 || tried.models[0].Open() != 0 {
+				t.Errorf("%d micro-batches thrown away, %d open; want 2 and none", thrown, tried.models[0].Open())
+			}
+			tried.same("undone", tried.weights(0), before, exact)
+			tried.check(u.Update(stepBy(0.25, scale, stage.Replace)))
+			tried.refused(u.Confirm(), "not one that can be taken back")
+		} else {
+			tried.check(u.Confirm())
+		}
+		waited.check(waited.made[0].Update(stepBy(0.25, scale, stage.Replace)))
+		tried.same(fmt.Sprintf("update %d", id), tried.weights(0), waited.weights(0), exact)
+		if n := tried.models[0].Versions(); n != 1 {
+			t.Errorf("%d versions are left", n)
+		}
+	}
+	tried.forward(0, 9)
+	tried.backward(0, 9)
+	tried.check(u.Update(stepBy(0.25, 1, stage.Replace))) // Close frees what it keeps
+}
+
+// AvgPipe §3.2: every pipeline's update dilutes its weights with the reference's in the ratio (1-alpha):alpha and adds
+// its optimizer's step; the reference moves by the mean of the steps.
+func TestElastic(t *testing.T) {
+	for _, order := range []plan.AveragingOrder{plan.DiluteFirst, plan.UpdateFirst} {
+		t.Run(string(order), func(t *testing.T) {
+			const n, alpha, rate = 3, 0.3, 0.25
+			b := newBench(t, update.Elastic, &plan.Elastic{Pipelines: n, Alpha: alpha, Order: order}, n+1)
+			for id := range 3 {
+				z := b.weights(n)
+				moved := numbers{}
+				for name, x := range z {
+					moved[name] = slices.Clone(x)
+				}
+				statistics := b.numbers(b.models[n].Statistics())
+				for name := range statistics {
+					moved[name] = make([]float64, len(moved[name]))
+				}
+				for p := range n {
+					x := b.weights(p)
+					b.forward(p, id)
+					g := b.backward(p, id)
+					want := numbers{}
+					for name, by := range stepped(x, g, rate, 1) {
+						if _, parameter := g[name]; !parameter {
+							want[name] = by // the optimizer's own
+							continue
+						}
+						want[name] = make([]float64, len(by))
+						for i := range by {
+							u := by[i] - x[name][i]
+							if want[name][i] = (1-alpha)*x[name][i] + alpha*z[name][i] + u; order == plan.UpdateFirst {
+								want[name][i] = (1-alpha)*(x[name][i]+u) + alpha*z[name][i]
+							}
+							moved[name][i] += u / n
+						}
+					}
+					for name, seen := range b.numbers(b.models[p].Statistics()) {
+						for i := range seen {
+							moved[name][i] += seen[i] / n
+						}
+					}
+					b.check(b.made[p].Update(stepBy(rate, 1, stage.Replace)))
+					b.same(fmt.Sprintf("iteration %d, pipeline %d", id, p), b.weights(p), want, near)
+				}
+				b.refused(b.made[1].Update(stepBy(rate, 1, stage.Replace)), "the reference of stage 4 has not yet taken the step that pipeline 1 left before")
+				b.check(b.made[n].Update(stepBy(rate, 1, stage.Replace)))
+				b.same(fmt.Sprintf("iteration %d, reference", id), b.weights(n), moved, near)
+			}
+			b.refused(b.made[n].Update(stepBy(rate, 1, stage.Replace)), "pipeline 0 has left no step in the queue of the reference of stage 4")
+			b.apart(n)
+		})
+	}
+}
+
+// apart checks what the reference says of its distance from the average.
+func (b *bench) apart(n int) {
+	b.Helper()
+	var difference, scale float64
+	for _, p := range b.models[n].Params() {
+		z := b.weights(n)[p.Name]
+		for i := range z {
+			mean := 0.0
+			for k := range n {
+				mean += b.weights(k)[p.Name][i] / float64(n)
+			}
+			difference, scale = max(difference, math.Abs(mean-z[i])), max(scale, math.Abs(z[i]))
+		}
+	}
+	got, err := b.made[n].Apart()
+	if b.check(err); math.Abs(got-difference/scale) > near {
+		b.Errorf("apart %v; want %v", got, difference/scale)
+	}
+}
+
+// One pipeline is plain training without a reference.
+func TestOnePipelineIsPlain(t *testing.T) {
+	b := newBench(t, update.Elastic, plan.NewElastic(1), 1)
+	before := b.weights(0)
+	b.forward(0, 0)
+	g := b.backward(0, 0)
+	b.check(b.made[0].Update(stepBy(0.25, 1, stage.Replace)))
+	b.same("one pipeline", b.weights(0), stepped(before, g, 0.25, 1), near)
+}
+
+func TestWhatIsNoUpdaterIsRefused(t *testing.T) {
+	b := newBench(t, update.Plain, nil, 1)
+	for _, c := range []struct {
+		name   string
+		with   *plan.Elastic
+		models int
+		want   string
+	}{
+		{"lazy", nil, 1, "there are deferred, elastic, plain, tentative"},
+		{update.Plain, nil, 2, "2 models of stage 4"},
+		{update.Tentative, nil, 0, "0 models of stage 4"},
+		{update.Elastic, nil, 1, "has no settings"},
+		{update.Elastic, plan.NewElastic(3), 3, "elastic averaging of 3 pipelines has 4"},
+	} {
+		_, err := update.New(c.name, update.Config{Averaging: c.with, Stage: 4}, slices.Repeat(b.models, c.models))
+		b.refused(err, c.want)
+	}
+}
