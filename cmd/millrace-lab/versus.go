@@ -213,7 +213,7 @@ func (f *versusFlags) predict(c *cobra.Command, old, new string) error {
 		if err != nil {
 			return cli.BadInput(err)
 		}
-		plans := versus.RandomSplits(f.seed, f.splits, len(m.Layers), 2, s.Batch)
+		plans := versus.RandomSplits(f.seed, f.splits, len(m.Layers), 2)
 		found, err := versus.Predict(c.Context(), r.Old, r.New, s, 2, plans, c.ErrOrStderr())
 		if err != nil {
 			return err

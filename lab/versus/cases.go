@@ -49,7 +49,9 @@ func Training(s Subject, workers, pairs int, limit float64) Case {
 		Prepare: func(ctx context.Context, old, new *Build) (func(context.Context, *Build) (float64, error), error) {
 			settings := s.settings(workers)
 			hardware := []string{"--model", s.Model, "--batch", fmt.Sprint(s.Batch), "--workers", fmt.Sprint(workers)}
-			fixed, err := old.planned(ctx, append(hardware, "--stages", fmt.Sprint(workers), "--schedule", "1f1b", "--recompute", "none")...)
+			// One number of micro-batches is one size to be profiled.
+			fixed, err := old.planned(ctx, append(hardware, "--stages", fmt.Sprint(workers), "--schedule", "1f1b",
+				"--micro-batches", fmt.Sprint(2*workers), "--recompute", "none")...)
 			if err != nil {
 				return nil, err
 			}

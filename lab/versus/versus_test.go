@@ -48,7 +48,7 @@ func TestSplitsAreCounted(t *testing.T) {
 	if s.Ratio != 3 || s.Lower != 2 || s.Upper != 4 || s.OffMedian != 2./3 || s.OffWorst != 0.75 {
 		t.Errorf("%+v", s)
 	}
-	for i, plan := range RandomSplits(1, 50, 7, 3, 12) {
+	for i, plan := range RandomSplits(1, 50, 7, 3) {
 		cuts := strings.Split(plan[1], ",")
 		if len(cuts) != 2 || cuts[0] >= cuts[1] || cuts[0] < "1" || cuts[1] > "6" {
 			t.Errorf("plan %d: %v", i, plan)
