@@ -5,15 +5,32 @@
 // Refused: plans for another model, Programs that do not pass Check, checkpoints of another
 // model or batch; during a run, a loss or a gradient norm that is not finite.
 //
+// # Processes
+//
+// A World says which process each worker is in; one process is the trivial one. Each has its own workers, what decides
+// for them (schedule/machine), their stages, their ends of the wire and a record. Process 0 leads: it decides which
+// Program is next, stops, evaluates, saves and reports, from what the processes say alone (run/control), in one
+// process too. Workers share nothing else but what package wire moves.
+//
+// Whoever runs several processes has each call Train with the same Config but for its World and its Carriers, gives
+// them connections to the leader and a directory for checkpoints that all can write to, and takes process 0's Result.
+//
+// # Workers
+//
 // Every worker is a goroutine locked to an OS thread for life, with an engine Device of its
-// own. It asks the gate (schedule/machine), which the simulator asks too, whether its next instruction may start,
+// own. It asks the gate, which the simulator asks too, whether its next instruction may start,
 // executes it, and says so; nobody else decides. One mutex guards what the workers of a process share; a worker
-// that must wait sleeps until an event concerns it. Tensors go through package wire. Transfers and collectives run
+// that must wait sleeps until an event concerns it. Transfers and collectives run
 // beside the workers; a collective's goroutine touches memory that the worker has lent it and no Device.
 //
+// What a run changes of the process that it is in (threads, processors, GOMAXPROCS) is what Config.Place says:
+// nothing, unless asked.
+//
 // Updates that are validated later (schedule, post-validation) are made on copies. A norm over the
-// limit has every stage take its update back and make it again, clipped; the Program ends
-// there, what was begun of the next step is thrown away, and another Program goes on with that step.
+// limit has every stage take its update back and make it again, clipped: each by itself, from the norm that it has.
+// The Program ends there, what was begun of the next step is thrown away, and another one goes on with that step.
+//
+// # Ends
 //
 // A run always ends: the first error stops everybody, a panic in a worker becomes an error
 // with its stack, and when nobody can move, or nothing has happened for a set time, the

@@ -225,6 +225,11 @@ func (x *process) load(text string, base int, trains bool) error {
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
+	if trains && x.job.world.Rank > 0 { // the leader has looked at it before it sent it
+		if err := x.job.config.runnable(p); err != nil {
+			return err
+		}
+	}
 	return x.begin(p, base, trains)
 }
 

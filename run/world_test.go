@@ -161,7 +161,7 @@ func TestProcessesLeaveWhatOneLeaves(t *testing.T) {
 	eachSeed(t, uint64(len(all)), func(t *testing.T, i uint64) {
 		f := all[i]
 		g := rand.New(rand.NewPCG(i, 81))
-		if soaked(0) == 0 && g.IntN(5) > 0 {
+		if soaked(0) == 0 && g.IntN(10) > 0 {
 			return
 		}
 		c := f.config
