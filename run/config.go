@@ -73,9 +73,12 @@ type Config struct {
 	AnyOrder bool
 	Steps    int // in all, those before a resumed checkpoint included
 
-	ThreadsPerWorker int    // of one operator; 0: 1
-	Cores            int    // that the workers of this process share; 0: each has its own
-	World            *World // where the workers are; nil: all in this process
+	ThreadsPerWorker int // of one operator; 0: 1
+	Cores            int // that the workers of this process share; 0: each has its own
+	// Ahead is how many computations a device may have to do yet when it is given the next one; 0: none. It is for
+	// devices that return before they have done anything, and cores that are shared require 0.
+	Ahead int
+	World *World // where the workers are; nil: all in this process
 	// Place is what the run may change of its process, and of the processors it has; nil: nothing.
 	Place *place.Policy
 
@@ -159,9 +162,9 @@ func (c Config) filled() (Config, error) {
 		return c, fmt.Errorf("run: evaluate every %d steps, checkpoint every %d and keep %d: none may be negative", c.EvalEvery, c.Checkpoint.Every, c.Checkpoint.Keep)
 	case c.BucketBytes < 0:
 		return c, fmt.Errorf("run: gradients are summed %d bytes at once; give more than 0, or 0 for the usual", c.BucketBytes)
-	case c.ThreadsPerWorker < 0 || c.Cores < 0 || c.Slots < 0:
-		return c, fmt.Errorf("run: %d threads a worker, %d cores and %d slots an edge: none may be negative",
-			c.ThreadsPerWorker, c.Cores, c.Slots)
+	case c.ThreadsPerWorker < 0 || c.Cores < 0 || c.Slots < 0 || c.Ahead < 0:
+		return c, fmt.Errorf("run: %d threads a worker, %d cores, %d slots an edge and %d computations ahead: none may be negative",
+			c.ThreadsPerWorker, c.Cores, c.Slots, c.Ahead)
 	case c.EvalEvery > 0 && c.Data.Test == nil:
 		return c, fmt.Errorf("run: evaluation every %d steps without test data", c.EvalEvery)
 	}

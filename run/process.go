@@ -88,7 +88,8 @@ func (x *process) begin(p *schedule.Program, base int, trains bool) error {
 	}
 	var err error
 	if x.gate == nil {
-		x.gate, err = x.job.config.decide(p, x.mine, machine.Options{Cores: x.job.config.Cores, Slots: slots})
+		o := machine.Options{Cores: x.job.config.Cores, Ahead: x.job.config.Ahead, Slots: slots}
+		x.gate, err = x.job.config.decide(p, x.mine, o)
 	} else {
 		err = x.gate.Load(p)
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/place"
-	"github.com/millrace-ml/millrace/run/record"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/stage"
@@ -42,10 +41,12 @@ type worker struct {
 
 	bell     *place.Bell   // look again
 	running  bool          // has something to do, or has been told to look
-	free     time.Time     // when its last instruction ended
+	free     time.Time     // when it had issued its last instruction
+	done     time.Time     // when its device had done its last computation
 	lacks    machine.Need  // what it last waited for
 	memory   engine.Memory // behind its last computation
 	complete bool          // what it is at is complete, though its own time on it is not over
+	late     chan struct{} // closed when the device has done what it was last seen to be late with
 }
 
 // incoming is a message that a receive takes.
@@ -188,15 +189,16 @@ func (w *worker) start() error {
 func (w *worker) work() {
 	err := crash.Guard(func() error {
 		for {
-			in, start, ok := w.await()
+			in, ok := w.await()
 			if !ok {
 				return nil
 			}
+			begin := w.dev.Record()
 			size, err := w.try(in)
 			if err != nil {
 				return err
 			}
-			w.finished(in, start, size)
+			w.finished(in, begin, size)
 		}
 	})
 	if err != nil {
@@ -227,21 +229,21 @@ func (w *worker) try(in schedule.Instruction) (size int64, err error) {
 
 // await sleeps until the worker's next instruction may start, and starts it; false once
 // there is none.
-func (w *worker) await() (schedule.Instruction, time.Time, bool) {
+func (w *worker) await() (schedule.Instruction, bool) {
 	x := w.x
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for {
 		if x.err != nil || x.over {
 			w.running = false
-			return schedule.Instruction{}, time.Time{}, false
+			return schedule.Instruction{}, false
 		}
 		if x.program != nil {
 			need := x.gate.Poll(w.rank)
 			if w.at = need.At; need.Ready() {
 				x.moved = time.Now()
 				w.begin(need.At)
-				return need.At, x.moved, true
+				return need.At, true
 			}
 			if w.running = false; need.Lack != machine.Ended {
 				w.lacks = need
@@ -276,33 +278,34 @@ func (w *worker) sit() {
 	}
 }
 
-// finished files what the worker has executed and says so.
-func (w *worker) finished(in schedule.Instruction, start time.Time, size int64) {
+// finished says that the worker has issued an instruction, and that it is complete once its device has done it. Sends
+// and collectives go on beside the worker and say so themselves.
+func (w *worker) finished(in schedule.Instruction, begin engine.Event, size int64) {
 	x := w.x
+	e := execution{in: in, begin: begin, end: engine.Past(time.Now()), size: size, dropped: in.Kind.IsReceive() && w.dropping}
+	if !in.Kind.IsReceive() && in.Kind != schedule.DR {
+		e.end = w.dev.Record()
+	}
+	held := w.dev.Memory()
+	e.live = held.LiveBytes
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	ready, end := w.free, time.Now()
-	w.free, x.moved = end, end
-	complete := !in.Kind.IsSend() && !in.Kind.IsCollective() // these go on beside the worker, and are noted then
-	if complete && !(in.Kind.IsReceive() && w.dropping) {
-		e := x.note(record.Event{
-			Worker: w.rank, In: in, Ready: x.since(ready), Start: x.since(start), End: x.since(end), Bytes: size, Blocker: w.lacks,
-		})
-		if in.Kind.IsCompute() {
-			w.memory = w.dev.Memory()
-			x.record.Sample(e, w.memory.LiveBytes)
-		}
+	if in.Kind.IsCompute() {
+		w.memory = held
 	}
-	w.lacks = machine.Need{}
-	if in.Kind == x.program.Settles() && (x.refused == nil || x.program.MinibatchOf(in) < x.limit-1) {
-		first, end := x.program.Covers(in, x.minibatches)
-		for n := first; n < end; n++ {
-			if part, whole := x.record.Updated(x.base + n); whole {
-				x.standing(part)
-			}
-		}
+	now := time.Now()
+	e.ready, e.lacked = w.free, w.lacks
+	w.free, x.moved, w.lacks = now, now, machine.Need{}
+	switch {
+	case in.Kind.IsSend() || in.Kind.IsCollective():
+		x.issued(w, false)
+	case e.end.Done():
+		x.complete(w, e)
+		x.issued(w, true)
+	default:
+		x.issued(w, false)
+		x.later(w, e)
 	}
-	x.issued(w, complete)
 }
 
 // prepare readies the worker for a Program that is about to start, with nothing in flight.
