@@ -124,7 +124,7 @@ func basic(t testing.TB, e engine.Engine, m *model.Model, p *plan.Plan, classes,
 
 func train(t testing.TB, c Config) *Result {
 	t.Helper()
-	res, err := Train(t.Context(), c)
+	res, err := Train(t.Context(), late(t, c))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -193,7 +193,7 @@ func (w *worker) work() {
 			if !ok {
 				return nil
 			}
-			begin := w.dev.Record()
+			begin := w.mark(in)
 			size, err := w.try(in)
 			if err != nil {
 				return err
@@ -278,14 +278,19 @@ func (w *worker) sit() {
 	}
 }
 
+// mark is the event in front of an instruction or behind it: the device's, if it is one that computes.
+func (w *worker) mark(in schedule.Instruction) engine.Event {
+	if in.Kind.IsCompute() {
+		return w.dev.Record()
+	}
+	return engine.Past(time.Now())
+}
+
 // finished says that the worker has issued an instruction, and that it is complete once its device has done it. Sends
 // and collectives go on beside the worker and say so themselves.
 func (w *worker) finished(in schedule.Instruction, begin engine.Event, size int64) {
 	x := w.x
-	e := execution{in: in, begin: begin, end: engine.Past(time.Now()), size: size, dropped: in.Kind.IsReceive() && w.dropping}
-	if !in.Kind.IsReceive() && in.Kind != schedule.DR {
-		e.end = w.dev.Record()
-	}
+	e := execution{in: in, begin: begin, end: w.mark(in), size: size, dropped: in.Kind.IsReceive() && w.dropping}
 	held := w.dev.Memory()
 	e.live = held.LiveBytes
 	x.mu.Lock()
