@@ -44,7 +44,10 @@ func (w *worker) execute(in schedule.Instruction) (int64, error) {
 	case schedule.U:
 		return 0, w.update(h, in)
 	case schedule.PV:
-		return 0, w.validate(h, in)
+		if err := w.validate(h, in); err != nil {
+			return 0, err
+		}
+		return 0, w.caughtUp() // the step's mark, which is set here, is behind its update
 	case schedule.CK:
 		return 0, w.save(h)
 	}

@@ -80,3 +80,17 @@ func (x *process) later(w *worker, e execution) {
 		}
 	}))
 }
+
+// caughtUp blocks until the device has done all that it was told, and all of it is noted.
+func (w *worker) caughtUp() error {
+	if err := w.dev.Record().Wait(); err != nil {
+		return err
+	}
+	w.x.mu.Lock()
+	late := w.late
+	w.x.mu.Unlock()
+	if late != nil {
+		<-late
+	}
+	return nil
+}
