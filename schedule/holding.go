@@ -59,7 +59,7 @@ func (p *Program) Holdings() []Holding {
 			}
 			versions[here] += copies[in]
 			switch {
-			case p.PostValidate && in.Kind == U:
+			case p.ValidatesLater() && in.Kind == U:
 				versions[here]++
 			case in.Kind == PV:
 				versions[here]--

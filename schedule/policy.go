@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -36,73 +37,100 @@ const (
 	Elastic Policy = "elastic"
 )
 
+// rule is what a policy is: which version each instruction reads, and what its updates change the weights with.
+type rule struct {
+	policy Policy
+	// streams: updates land without a flush, so that minibatches of a pipeline overlap.
+	streams bool
+	// forward is the version that a forward reads: of those there are the newest, what the minibatch's own update
+	// starts from, or by the tag that it got on the input stage. All count updates of the forward's stage.
+	forward func(newest, own, tag int) int
+	tagged  bool // a minibatch has a tag: Vertical
+	// needs is how many updates back from its own, with that as the first, the one is whose version a forward
+	// must find; 0: it takes what is there.
+	needs int
+	// mismatches: a backward reads the newest version, and not that of its forward.
+	mismatches bool
+	// accumulates: a minibatch of a stream has several micro-batches, one for each stage at least.
+	accumulates bool
+	// older is the most versions beside the newest that a stage keeps, however many minibatches are in flight.
+	older   int
+	updater Updater
+}
+
+func whatIsThere(newest, _, _ int) int { return newest }
+
+// rules is the policies, as values.
+var rules = []rule{
+	{policy: Sync, forward: whatIsThere, needs: 1, updater: PlainUpdate},
+	{policy: Latest, streams: true, forward: whatIsThere, mismatches: true, updater: PlainUpdate},
+	{policy: Stash, streams: true, forward: whatIsThere, older: math.MaxInt, updater: PlainUpdate},
+	{policy: Vertical, streams: true, forward: func(_, _, tag int) int { return tag }, tagged: true, older: math.MaxInt, updater: PlainUpdate},
+	{policy: DoubleBuffered, streams: true, forward: func(_, own, _ int) int { return max(0, own-1) }, needs: 2,
+		accumulates: true, older: 1, updater: PlainUpdate},
+	{policy: Elastic, forward: whatIsThere, needs: 1, updater: ElasticUpdate},
+}
+
+// rule is a policy's; of one that is not known that of Sync.
+func (w Policy) rule() *rule {
+	for i := range rules {
+		if rules[i].policy == w {
+			return &rules[i]
+		}
+	}
+	return &rules[0]
+}
+
 // Policies lists all of them.
-func Policies() []Policy { return []Policy{Sync, Latest, Stash, Vertical, DoubleBuffered, Elastic} }
+func Policies() []Policy {
+	var all []Policy
+	for _, r := range rules {
+		all = append(all, r.policy)
+	}
+	return all
+}
+
+// Known says whether a policy is one of ours.
+func (w Policy) Known() bool { return slices.Contains(Policies(), cmp.Or(w, Sync)) }
 
 // Flushes says whether every pipeline ends a minibatch before it begins the next, so that
 // one version of its weights is enough.
-func (w Policy) Flushes() bool { return w == Sync || w == "" || w == Elastic }
+func (w Policy) Flushes() bool { return !w.rule().streams }
 
 // Synchronous says whether there is one set of weights, updated at the flush.
-func (w Policy) Synchronous() bool { return w == Sync || w == "" }
+func (w Policy) Synchronous() bool { return w.Flushes() && !w.Averages() }
 
 // Averages says whether pipelines have weights of their own, and an iteration takes a batch for each.
-func (w Policy) Averages() bool { return w == Elastic }
+func (w Policy) Averages() bool { return w.rule().updater == ElasticUpdate }
 
 // Mismatches says whether a backward may use other weights than its forward did.
-func (w Policy) Mismatches() bool { return w == Latest }
+func (w Policy) Mismatches() bool { return w.rule().mismatches }
 
 // Accumulates says whether a minibatch of a stream has several micro-batches, one for each stage at least.
-func (w Policy) Accumulates() bool { return w == DoubleBuffered }
+func (w Policy) Accumulates() bool { return w.rule().accumulates }
+
+// Defers says whether a family may put updates off until a forward needs them: every forward needs an older one.
+func (w Policy) Defers() bool { return w.rule().needs > 1 }
 
 // OlderVersions is how many versions of its weights beside the newest a stage keeps for so many minibatches
 // in flight.
-func (w Policy) OlderVersions(inFlight int) int {
-	switch w {
-	case Stash, Vertical:
-		return max(0, inFlight-1)
-	case DoubleBuffered:
-		return max(0, min(1, inFlight-1))
-	}
-	return 0
-}
-
-// Updater names what changes the weights at an update (package stage/update).
-type Updater string
-
-// The Updaters.
-const (
-	PlainUpdate     Updater = "plain"     // steps by the gradients at hand
-	DeferredUpdate  Updater = "deferred"  // by gradients that replicas sum beside the next minibatch
-	TentativeUpdate Updater = "tentative" // before the norm is known: a PV confirms it or takes it back
-	ElasticUpdate   Updater = "elastic"   // pulled towards a reference, which moves by the mean of the steps
-)
+func (w Policy) OlderVersions(inFlight int) int { return max(0, min(w.rule().older, inFlight-1)) }
 
 // Updater is the Updater of a policy whose Program does not name another.
-func (w Policy) Updater() Updater {
-	if w.Averages() {
-		return ElasticUpdate
+func (w Policy) Updater() Updater { return w.rule().updater }
+
+// Needs is the update that must stand in front of a forward, false where it takes what is there. What Vertical
+// needs is known only with all lists at hand.
+func (p *Program) Needs(f Instruction) (u Instruction, needs bool) {
+	back, g := int32(p.Weights.rule().needs), int32(p.UpdateSpan(int(f.Pipeline), int(f.Stage)))
+	before := (f.Micro/g-back)*g + g - 1
+	if back == 0 || before < 0 {
+		return Instruction{}, false
 	}
-	return PlainUpdate
+	u = f.As(U)
+	u.Micro = p.UpdateOf(int(f.Pipeline), int(f.Stage), before)
+	return u, true
 }
-
-// Updater is what a Program's updates change the weights with.
-func (p *Program) Updater() Updater {
-	switch {
-	case p.DeferUpdates:
-		return DeferredUpdate
-	case p.PostValidate:
-		return TentativeUpdate
-	}
-	return p.Weights.Updater()
-}
-
-// ValidatesLater says whether updates go before their gradients' norm is known, and are confirmed or taken back by
-// a PV in the next step.
-func (p *Program) ValidatesLater() bool { return p.Updater() == TentativeUpdate }
-
-// Defers says whether updates stand behind backwards of the next minibatch, whose gradients gather apart from theirs.
-func (p *Program) Defers() bool { return p.Updater() == DeferredUpdate }
 
 // Streams says whether updates land without a flush, so that minibatches of a pipeline overlap.
 func (p *Program) Streams() bool { return !p.Weights.Flushes() }
@@ -204,7 +232,8 @@ func (p *Program) uses(worker int) []Use {
 	current := map[place]int{}
 	forward := map[Instruction]int{}
 	tags := map[int16]map[int32]int{}
-	if p.Weights == Vertical {
+	rule := p.Weights.rule()
+	if rule.tagged {
 		for pl := range p.Placement {
 			tags[int16(pl)] = p.entries(pl)
 		}
@@ -217,15 +246,11 @@ func (p *Program) uses(worker int) []Use {
 		version := current[here]
 		switch in.Kind {
 		case F:
-			switch p.Weights {
-			case Vertical:
-				version = tags[in.Pipeline][in.Micro] / p.UpdateSpan(int(in.Pipeline), int(in.Stage))
-			case DoubleBuffered:
-				version = max(0, int(in.Micro)/p.UpdateSpan(int(in.Pipeline), int(in.Stage))-1)
-			}
+			g := p.UpdateSpan(int(in.Pipeline), int(in.Stage))
+			version = rule.forward(version, int(in.Micro)/g, tags[in.Pipeline][in.Micro]/g)
 			forward[in] = version
 		case B, I, W:
-			if v, ok := forward[in.As(F)]; ok && p.Weights != Latest {
+			if v, ok := forward[in.As(F)]; ok && !rule.mismatches {
 				version = v
 			}
 		case U:
@@ -308,16 +333,4 @@ func (p *Program) StreamEnd() int32 {
 		}
 	}
 	return end
-}
-
-// Known says whether a policy is one of ours.
-func (w Policy) Known() bool { return slices.Contains(Policies(), cmp.Or(w, Sync)) }
-
-// Settles is the kind of instruction behind which a stage's part of a minibatch stands for good: its
-// update, or what validates it.
-func (p *Program) Settles() Kind {
-	if p.ValidatesLater() {
-		return PV
-	}
-	return U
 }

@@ -63,7 +63,7 @@ func (s *state) inside(in schedule.Instruction) int64 {
 	case schedule.EV:
 		return c.EvaluatePeak
 	case schedule.U:
-		return updatePeak(s.p, in, c)
+		return c.updatePeak(s.p.UpdateCost(in))
 	}
 	return 0
 }
@@ -127,23 +127,18 @@ func (s *state) settle(w int, in schedule.Instruction) {
 		m.hold(rounded)
 	case schedule.AR, schedule.TG, schedule.GN:
 		s.makeGradients(w, in, c, ofAll) // a replica without a micro-batch contributes zeros
-		if s.p.DeferUpdates && in.Kind == schedule.AR {
+		if s.p.Defers() && in.Kind == schedule.AR {
 			s.gradients[s.placeOf(in)] = none // they are kept for their update, and the next minibatch makes others
 		}
-	case schedule.U:
-		if s.p.PostValidate {
-			m.hold(c.FixedBytes) // what it would be taken back to, and the gradients to make it again
-			break
-		}
-		if s.p.DeferUpdates {
+	case schedule.U, schedule.PV:
+		cost := s.p.UpdateCost(in)
+		switch {
+		case cost.SetAside:
 			m.hold(-c.ParameterBytes)
-		} else {
+		case !cost.KeepsGradients:
 			s.freeGradients(w, in, c)
 		}
-		m.hold(queued(s.p, in, c))
-	case schedule.PV:
-		s.freeGradients(w, in, c)
-		m.hold(-c.FixedBytes)
+		m.hold(cost.Whole*c.FixedBytes + cost.Models*c.ReferenceBytes)
 	default:
 		return
 	}

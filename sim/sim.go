@@ -323,7 +323,7 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 		takes = c.EvaluateS
 	case schedule.U:
 		s.compute(w, in)
-		return updateS(s.p, in, c), false
+		return c.updateS(s.p.UpdateCost(in)), false
 	case schedule.CK:
 		return c.SaveS, false
 	case schedule.SF, schedule.SB:

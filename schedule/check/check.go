@@ -77,7 +77,7 @@ func check(p *schedule.Program) (Report, *schedule.Program, error) {
 	for w := range short.Workers {
 		if !short.Streams() {
 			copies := len(short.StagesOf(w))
-			if short.PostValidate {
+			if short.ValidatesLater() {
 				copies *= 2 // what the weights were before the update that is not validated yet
 			}
 			rep.Versions = append(rep.Versions, copies)

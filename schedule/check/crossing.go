@@ -13,7 +13,7 @@ import (
 // it is of a later minibatch, sent in front of its sender's first PV of k: a sender that finds the update of
 // k refused sends nothing of later minibatches any more, and nobody who has yet to find that may wait for it.
 func crossing(p *schedule.Program) error {
-	if !p.PostValidate && !has(p, schedule.DR) {
+	if !p.ValidatesLater() && !has(p, schedule.DR) {
 		return nil
 	}
 	sent := map[schedule.Key]side{}

@@ -31,10 +31,10 @@ func Validate(p *schedule.Program) error {
 		return fail("%d recompute settings for %d stages", len(p.Recompute), p.Stages)
 	case !p.Weights.Known():
 		return fail("weight policy %q; there are %q", p.Weights, schedule.Policies())
-	case p.DeferUpdates && (p.Weights != schedule.DoubleBuffered || oneReplica(p)):
+	case p.DeferUpdates && (!p.Weights.Defers() || oneReplica(p)):
 		return fail("its updates are put off until a forward needs them: that is for weights 2bw and " +
 			"stages of several replicas")
-	case p.PostValidate && (p.Weights != schedule.Sync || !p.Clip || p.Period != 1):
+	case p.PostValidate && (!p.Weights.Synchronous() || !p.Clip || p.Period != 1):
 		return fail("its updates are validated later: that is for synchronous weights with a gradient norm, " +
 			"one step a repetition")
 	case p.Replication != schedule.Split && p.Replication != schedule.RoundRobin:

@@ -104,7 +104,7 @@ func (t *tally) worker(w int, rep *Report) error {
 			}
 			updated[of] = in.Micro
 			t.updates[in]++
-			if t.p.PostValidate && in.Micro > 0 {
+			if t.p.ValidatesLater() && in.Micro > 0 {
 				before := in.As(schedule.PV)
 				before.Micro--
 				if !have[before] {
@@ -112,7 +112,7 @@ func (t *tally) worker(w int, rep *Report) error {
 				}
 			}
 		case schedule.PV:
-			if !t.p.PostValidate {
+			if !t.p.ValidatesLater() {
 				return fail("updates of this program wait for their norm, and are not validated later")
 			}
 			if !have[in.As(schedule.U)] {
@@ -148,7 +148,7 @@ func (t *tally) gradient(in schedule.Instruction) {
 // unvalidated says whether a gradient stands before the validation of the update in front of its
 // step.
 func (t *tally) unvalidated(have map[schedule.Instruction]bool, in schedule.Instruction) (schedule.Instruction, bool) {
-	if !t.p.PostValidate {
+	if !t.p.ValidatesLater() {
 		return schedule.Instruction{}, false
 	}
 	v := in.As(schedule.PV)
@@ -213,22 +213,8 @@ func (t *tally) lacks(
 // the minibatch before its own, under 2BW that of the one before that. What Vertical needs
 // is known only with all lists at hand, and is checked there.
 func (t *tally) stale(have map[schedule.Instruction]bool, f schedule.Instruction) (schedule.Instruction, bool) {
-	back := int32(1)
-	switch t.p.Weights {
-	case schedule.Sync, "", schedule.Elastic:
-	case schedule.DoubleBuffered:
-		back = 2
-	default:
-		return schedule.Instruction{}, false
-	}
-	g := int32(t.p.UpdateSpan(int(f.Pipeline), int(f.Stage)))
-	before := (f.Micro/g-back)*g + g - 1
-	if before < 0 {
-		return schedule.Instruction{}, false
-	}
-	u := f.As(schedule.U)
-	u.Micro = t.p.UpdateOf(int(f.Pipeline), int(f.Stage), before)
-	return u, !have[u]
+	u, needs := t.p.Needs(f)
+	return u, needs && !have[u]
 }
 
 // versions checks that every forward finds the version it is to use, made and not yet
@@ -271,7 +257,7 @@ func (t *tally) summed(have map[schedule.Instruction]bool, u schedule.Instructio
 	end := (int(u.Micro) + 1) * t.p.PerMinibatch()
 	here := u.As(schedule.B)
 	here.Micro = 0
-	if last, ok := t.latest[here]; ok && int(last.Micro) >= end && (!t.p.DeferUpdates || u.Kind == schedule.AR) {
+	if last, ok := t.latest[here]; ok && int(last.Micro) >= end && (!t.p.Defers() || u.Kind == schedule.AR) {
 		return fmt.Errorf("it would take the gradient of %v too, which is of a later update and must come behind it",
 			last)
 	}
@@ -290,7 +276,7 @@ func (t *tally) summed(have map[schedule.Instruction]bool, u schedule.Instructio
 
 // flushed says whether an update has its gradients, and the collectives that it needs were issued.
 func (t *tally) flushed(have map[schedule.Instruction]bool, u schedule.Instruction) error {
-	if t.p.Weights == schedule.Elastic {
+	if t.p.Weights.Averages() {
 		if err := t.averaged(have, u); err != nil {
 			return err
 		}

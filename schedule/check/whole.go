@@ -121,7 +121,7 @@ func (t *tally) everyUpdate() error {
 		for r, w := range t.p.Placement[e.pipeline][e.stage] {
 			in := schedule.Instruction{Pipeline: int16(e.pipeline), Stage: int32(e.stage), Micro: e.id,
 				Replica: int16(r), Kind: schedule.U}
-			if v := in.As(schedule.PV); t.p.PostValidate && t.validated[v] != 1 {
+			if v := in.As(schedule.PV); t.p.ValidatesLater() && t.validated[v] != 1 {
 				return &Error{Program: t.p.Name, Worker: w, Position: -1,
 					Why: fmt.Sprintf("%v is there %d times; every update is validated once", v, t.validated[v])}
 			}

@@ -41,7 +41,7 @@ func Lower(p *schedule.Program, o Options) (*schedule.Program, error) {
 	if err := addUpdates(&out); err != nil {
 		return nil, err
 	}
-	if o.PostValidate && o.Clip && out.Weights == schedule.Sync && out.Period == 1 && trains(&out) {
+	if o.PostValidate && o.Clip && out.Weights.Synchronous() && out.Period == 1 && trains(&out) {
 		validateLater(&out)
 	}
 	out.Lowered = true
@@ -52,7 +52,7 @@ func Lower(p *schedule.Program, o Options) (*schedule.Program, error) {
 // stand is the weight policy's.
 func addUpdates(p *schedule.Program) error {
 	switch {
-	case p.DeferUpdates:
+	case p.Defers():
 		return addDeferred(p)
 	case p.Streams():
 		return addStream(p)

@@ -185,7 +185,7 @@ func (l *Local) lacksDevice(n *Need) {
 func (l *Local) lacksSum(n *Need) {
 	in := n.At
 	for _, c := range l.joined {
-		if in.Kind == schedule.U && c.Kind == schedule.GN && l.p.PostValidate ||
+		if in.Kind == schedule.U && c.Kind == schedule.GN && l.p.ValidatesLater() ||
 			(in.Kind == schedule.U || in.Kind == schedule.GN) && c.Micro > in.Micro {
 			continue // its PV waits for the norm; a later update waits for a later sum
 		}

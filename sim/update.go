@@ -1,0 +1,30 @@
+package sim
+
+import "github.com/millrace-ml/millrace/schedule"
+
+// What an update takes is said by its Program (schedule.UpdateCost), in parts of what a profile or costs say of its
+// stage.
+
+// fixedBytes is what a pipeline holds of a stage throughout: a reference, no optimizer.
+func fixedBytes(p *schedule.Program, pipeline int, c *StageCost) int64 {
+	if p.IsReference(pipeline) {
+		return c.ReferenceBytes
+	}
+	return c.FixedBytes
+}
+
+// updatePeak is the most held inside an update above what was held before it.
+func (c *StageCost) updatePeak(cost schedule.UpdateCost) int64 {
+	return cost.PeakWhole*c.FixedBytes + cost.PeakLayer*c.LayerBytes + cost.PeakStep*c.UpdatePeak
+}
+
+// updateS is how long an update computes. Of costs that say no other times, every update takes an UpdateS.
+func (c *StageCost) updateS(cost schedule.UpdateCost) float64 {
+	switch {
+	case cost.Work == schedule.PullWork:
+		return max(c.UpdateS, c.ElasticUpdateS)
+	case cost.Work == schedule.TakeWork && c.ReferenceUpdateS > 0:
+		return float64(cost.Times) * c.ReferenceUpdateS
+	}
+	return c.UpdateS
+}
