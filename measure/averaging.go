@@ -14,9 +14,9 @@ import (
 // averagedPipelines is how many steps the reference takes at once where its update is timed.
 const averagedPipelines = 2
 
-// Averaging implements profile.Timer: a pipeline and a reference of the whole model, each
-// update behind a forward and a backward, so that caches are as they will be.
-func (t *Timer) Averaging(ctx context.Context, r profile.Request) (updateS, referenceS []float64, err error) {
+// averaging adds the times of updates that pipelines are held together by: a pipeline and a reference of the whole
+// model, each update behind a forward and a backward, so that caches are as they will be.
+func (t *Timer) averaging(ctx context.Context, r profile.Request, times []profile.UpdateTimes) error {
 	round := func(b *bench) error {
 		for _, u := range b.averaged[:averagedPipelines] {
 			id, err := b.forward()
@@ -35,7 +35,7 @@ func (t *Timer) Averaging(ctx context.Context, r profile.Request) (updateS, refe
 	references := make([]*clock, max(r.Concurrency, 1))
 	crew, err := t.hire(r)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	defer crew.Close()
 	err = crew.work(ctx, func(b *bench) error {
@@ -65,16 +65,15 @@ func (t *Timer) Averaging(ctx context.Context, r profile.Request) (updateS, refe
 		return nil
 	}, round)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	updateS, referenceS = make([]float64, len(r.Model.Layers)), make([]float64, len(r.Model.Layers))
-	for l := range updateS {
+	for l := range times {
 		var update, reference []float64
 		for k, b := range crew.benches {
 			update = append(update, seconds(b.clock.phases[stage.Update][l])...)
 			reference = append(reference, seconds(references[k].phases[stage.Update][l])...)
 		}
-		updateS[l], referenceS[l] = stats.Median(update), stats.Median(reference)/averagedPipelines
+		times[l].PulledUpdateS, times[l].ReferenceUpdateS = stats.Median(update), stats.Median(reference)/averagedPipelines
 	}
-	return updateS, referenceS, nil
+	return nil
 }

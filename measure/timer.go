@@ -240,7 +240,19 @@ func (c *clock) updated() []int {
 
 // Updates implements profile.Timer. What an update takes beside its layers, going over the parameters' gradients for
 // instance, is shared out evenly among those that have parameters.
-func (t *Timer) Updates(ctx context.Context, r profile.Request) (updateS []float64, optimizer string, states int, err error) {
+func (t *Timer) Updates(ctx context.Context, r profile.Request) (all []profile.UpdateTimes, optimizer string, states int, err error) {
+	all = make([]profile.UpdateTimes, len(r.Model.Layers))
+	if err := t.plain(ctx, r, all); err != nil {
+		return nil, "", 0, err
+	}
+	if err := t.averaging(ctx, r, all); err != nil {
+		return nil, "", 0, fmt.Errorf("of pipelines held together: %w", err)
+	}
+	return all, t.optimizer.Kind, len(t.optimizer.States()), nil
+}
+
+// plain adds the times of the optimizer's steps.
+func (t *Timer) plain(ctx context.Context, r profile.Request, times []profile.UpdateTimes) error {
 	step := func(b *bench) error {
 		id, err := b.forward()
 		if err != nil {
@@ -262,7 +274,7 @@ func (t *Timer) Updates(ctx context.Context, r profile.Request) (updateS []float
 	}
 	c, err := t.hire(r)
 	if err != nil {
-		return nil, "", 0, err
+		return err
 	}
 	defer c.Close()
 	err = c.work(ctx, func(b *bench) error {
@@ -278,9 +290,8 @@ func (t *Timer) Updates(ctx context.Context, r profile.Request) (updateS []float
 		return nil
 	}, step)
 	if err != nil {
-		return nil, "", 0, err
+		return err
 	}
-	updateS = make([]float64, len(r.Model.Layers))
 	var beside []float64
 	with := 0 // layers with parameters
 	for _, b := range c.benches {
@@ -293,14 +304,14 @@ func (t *Timer) Updates(ctx context.Context, r profile.Request) (updateS []float
 			with++
 		}
 	}
-	for l := range updateS {
+	for l := range times {
 		var all []float64
 		for _, b := range c.benches {
 			all = append(all, seconds(b.clock.phases[stage.Update][l])...)
 		}
 		if len(all) > 0 {
-			updateS[l] = stats.Median(all) + max(0, stats.Median(beside))/float64(with)
+			times[l].UpdateS = stats.Median(all) + max(0, stats.Median(beside))/float64(with)
 		}
 	}
-	return updateS, t.optimizer.Kind, len(t.optimizer.States()), nil
+	return nil
 }

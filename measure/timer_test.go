@@ -81,9 +81,9 @@ func measured(t *testing.T, e engine.Engine, m *model.Model, classes int) *profi
 		if (layer.UpdateS > 0) != (layer.ParameterBytes > 0) {
 			t.Errorf("%s with %d bytes of parameters is updated in %v s", layer.Name, layer.ParameterBytes, layer.UpdateS)
 		}
-		if has := layer.ParameterBytes > 0; (layer.ElasticUpdateS > 0) != has || (layer.ReferenceUpdateS > 0) != has {
+		if has := layer.ParameterBytes > 0; (layer.PulledUpdateS > 0) != has || (layer.ReferenceUpdateS > 0) != has {
 			t.Errorf("%s with %d bytes of parameters is updated in %v s in a pipeline of elastic averaging, and its reference in %v s for each",
-				layer.Name, layer.ParameterBytes, layer.ElasticUpdateS, layer.ReferenceUpdateS)
+				layer.Name, layer.ParameterBytes, layer.PulledUpdateS, layer.ReferenceUpdateS)
 		}
 	}
 	if p.OptimizerStates != 2 || p.Concurrency != 2 {

@@ -60,14 +60,7 @@ func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*
 			for _, size := range a.Sizes {
 				p.Layers[i].Costs = append(p.Layers[i].Costs, roofline(m, i, name, d, int64(size), onChip, a.Recurrent))
 			}
-			fixed := p.Layers[i].ParameterBytes * int64(3+2*a.States) // read p, g and states; write p and states
-			p.Layers[i].UpdateS = max(p.Layers[i].UpdateS, float64(fixed)/memory)
-			// A pipeline reads the reference and writes its step beside that; the reference reads
-			// a step and itself, and writes itself.
-			p.Layers[i].ElasticUpdateS = max(p.Layers[i].ElasticUpdateS,
-				float64(fixed+2*p.Layers[i].ParameterBytes)/memory)
-			p.Layers[i].ReferenceUpdateS = max(p.Layers[i].ReferenceUpdateS,
-				float64(3*p.Layers[i].ParameterBytes)/memory)
+			p.Layers[i].UpdateTimes.Max(updatesOf(p.Layers[i].ParameterBytes, a.States, memory))
 		}
 	}
 	return p, p.Validate()

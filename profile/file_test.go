@@ -33,9 +33,9 @@ func twoLayers() *profile.Profile {
 		ThreadsPerWorker: 1, Concurrency: 2,
 		Optimizer: "adam", OptimizerStates: 2,
 		Layers: []profile.Layer{
-			{Name: "a", Kind: "dense", From: []int{-1}, ParameterBytes: 1000, BufferBytes: 8, TiedTo: -1, UpdateS: 1e-4,
+			{Name: "a", Kind: "dense", From: []int{-1}, ParameterBytes: 1000, BufferBytes: 8, TiedTo: -1, UpdateTimes: profile.UpdateTimes{UpdateS: 1e-4},
 				Costs: costs(1)},
-			{Name: "b", Kind: "dense", From: []int{0}, ParameterBytes: 500, TiedTo: 0, TiedBytes: 400, UpdateS: 1e-4,
+			{Name: "b", Kind: "dense", From: []int{0}, ParameterBytes: 500, TiedTo: 0, TiedBytes: 400, UpdateTimes: profile.UpdateTimes{UpdateS: 1e-4},
 				Costs: costs(2)},
 		},
 		Transfer: &profile.Transfer{LatencyS: 1e-5, BandwidthBytesPerSecond: 1e10, AllReduceBytesPerSecond: 1e9,
@@ -95,7 +95,7 @@ func TestProfilesThatNoMeasurementGives(t *testing.T) {
 		"micro-batch 4 on cpu: bare_forward_s is -1": func(p *profile.Profile) {
 			p.Layers[1].Costs[1].BareForwardS = new(-1.0)
 		},
-		"layer 1 (b): elastic_update_s is -1":   func(p *profile.Profile) { p.Layers[1].ElasticUpdateS = -1 },
+		"layer 1 (b): elastic_update_s is -1":   func(p *profile.Profile) { p.Layers[1].PulledUpdateS = -1 },
 		"layer 1 (b): reference_update_s is -2": func(p *profile.Profile) { p.Layers[1].ReferenceUpdateS = -2 },
 		"feeds: bytes_per_sample of x is -1": func(p *profile.Profile) {
 			p.Layers[0].Feeds = []profile.Feed{{Name: "x", BytesPerSample: -1}}

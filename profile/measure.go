@@ -45,12 +45,9 @@ type Request struct {
 type Timer interface {
 	// Crew opens the workers that time the layers of r.Model; r.MicroBatch is what they begin with.
 	Crew(ctx context.Context, r Request) (Crew, error)
-	// Updates is the time of one optimizer step on each layer's parameters: medians,
+	// Updates is the times of one update of each layer's parameters: medians,
 	// with the optimizer's name and how many copies of the parameters it keeps.
-	Updates(ctx context.Context, r Request) (updateS []float64, optimizer string, states int, err error)
-	// Averaging is the time, for each layer, of one update of a pipeline of elastic averaging
-	// and of the reference's for each of its pipelines: medians. See Layer.
-	Averaging(ctx context.Context, r Request) (updateS, referenceS []float64, err error)
+	Updates(ctx context.Context, r Request) (all []UpdateTimes, optimizer string, states int, err error)
 	// Transfer measures the wire between workers of this process, and what instructions take beside layers.
 	Transfer(ctx context.Context, workers int) (*Transfer, error)
 	// Engine and Device name what was measured: "torch 1.13.1", "cpu".
@@ -147,15 +144,8 @@ func Measure(ctx context.Context, m *model.Model, t Timer, o Options) (*Profile,
 		return nil, fmt.Errorf("profile: %s: updates: %w", m.Name, err)
 	}
 	p.Optimizer, p.OptimizerStates = optimizer, states
-	for l, s := range updates {
-		p.Layers[l].UpdateS = s
-	}
-	elastic, references, err := t.Averaging(ctx, r)
-	if err != nil {
-		return nil, fmt.Errorf("profile: %s: updates of elastic averaging: %w", m.Name, err)
-	}
-	for l, s := range elastic {
-		p.Layers[l].ElasticUpdateS, p.Layers[l].ReferenceUpdateS = s, references[l]
+	for l, u := range updates {
+		p.Layers[l].UpdateTimes = u
 	}
 	o.Progress(all-1, all, "updates")
 	if p.Transfer, err = t.Transfer(ctx, o.Workers); err != nil {

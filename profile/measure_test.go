@@ -3,6 +3,7 @@ package profile
 import (
 	"context"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,16 +24,8 @@ func (evenTimer) Layers(_ context.Context, r Request) ([]LayerTiming, error) {
 	return out, nil
 }
 
-func (evenTimer) Updates(_ context.Context, r Request) ([]float64, string, int, error) {
-	return make([]float64, len(r.Model.Layers)), "sgd", 0, nil
-}
-
-func (evenTimer) Averaging(_ context.Context, r Request) (updateS, referenceS []float64, err error) {
-	updateS, referenceS = make([]float64, len(r.Model.Layers)), make([]float64, len(r.Model.Layers))
-	for l := range updateS {
-		updateS[l], referenceS[l] = 2e-3, 1e-3
-	}
-	return updateS, referenceS, nil
+func (evenTimer) Updates(_ context.Context, r Request) ([]UpdateTimes, string, int, error) {
+	return slices.Repeat([]UpdateTimes{{PulledUpdateS: 2e-3, ReferenceUpdateS: 1e-3}}, len(r.Model.Layers)), "sgd", 0, nil
 }
 
 func (evenTimer) Transfer(context.Context, int) (*Transfer, error) { return nil, nil }

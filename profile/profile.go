@@ -83,16 +83,10 @@ type Layer struct {
 	ParameterBytes int64  `json:"parameter_bytes"`
 	BufferBytes    int64  `json:"buffer_bytes,omitempty"` // kept and saved, without gradient: batch-norm statistics
 	// TiedTo is the layer that owns a parameter this one shares, or -1; TiedBytes its size.
-	TiedTo    int     `json:"tied_to"`
-	TiedBytes int64   `json:"tied_bytes,omitempty"`
-	UpdateS   float64 `json:"update_s"` // one optimizer step on this layer's parameters
-	// ElasticUpdateS is such a step in a pipeline of elastic averaging (AvgPipe, §3.2): the
-	// optimizer's, diluting the parameters with the reference's, and leaving the step in the
-	// queue. ReferenceUpdateS is what the reference's update takes for each pipeline. 0 where
-	// nobody has measured them: each is then taken to be a plain step.
-	ElasticUpdateS   float64 `json:"elastic_update_s,omitempty"`
-	ReferenceUpdateS float64 `json:"reference_update_s,omitempty"`
-	Costs            []Cost  `json:"costs"`
+	TiedTo    int   `json:"tied_to"`
+	TiedBytes int64 `json:"tied_bytes,omitempty"`
+	UpdateTimes
+	Costs []Cost `json:"costs"`
 }
 
 // Transfer is what moving data between workers costs on the measured machine.

@@ -125,8 +125,7 @@ func (l *Layer) validate(i int) (bytes float64, err error) {
 		return 0, wrong("parameter_bytes, tied_bytes or buffer_bytes", min(l.ParameterBytes, l.TiedBytes,
 			l.BufferBytes), "0 or more")
 	}
-	if err := times(named{"update_s", &l.UpdateS}, named{"elastic_update_s", &l.ElasticUpdateS},
-		named{"reference_update_s", &l.ReferenceUpdateS}); err != nil {
+	if err := times(l.UpdateTimes.named()...); err != nil {
 		return 0, err
 	}
 	if len(l.Costs) == 0 {

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 
+	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
@@ -99,7 +100,7 @@ func (c *Costs) onlyOn(p *schedule.Program, w int) Costs {
 func (c *StageCost) untimed() StageCost {
 	out := *c
 	out.ForwardS, out.BackwardS, out.InputS, out.WeightS = 0, 0, 0, 0
-	out.UpdateS, out.ElasticUpdateS, out.ReferenceUpdateS, out.EvaluateS, out.SaveS = 0, 0, 0, 0, 0
+	out.UpdateTimes, out.EvaluateS, out.SaveS = profile.UpdateTimes{}, 0, 0
 	out.AllReduceS, out.TiedS, out.NormS, out.Spread = 0, 0, 0, 0
 	out.Shares, out.WeightShares = nil, nil
 	return out

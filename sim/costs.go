@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim/memory"
 )
@@ -13,11 +14,9 @@ import (
 type StageCost struct {
 	ForwardS, BackwardS float64
 	InputS, WeightS     float64 // the halves of a split backward
-	UpdateS             float64
-	ElasticUpdateS      float64 // of a pipeline of elastic averaging: an UpdateS, diluting and queueing; UpdateS at least
-	ReferenceUpdateS    float64 // of the reference, for each pipeline; 0: one UpdateS for all
-	EvaluateS           float64
-	SaveS               float64 // a checkpoint
+	profile.UpdateTimes
+	EvaluateS float64
+	SaveS     float64 // a checkpoint
 	// Spread is the distance of the quartiles of a computation's time over its median.
 	Spread float64
 
@@ -156,7 +155,7 @@ func (k *StageCost) wrong() (field string, value float64) {
 		value float64
 	}{
 		{"forward", k.ForwardS}, {"backward", k.BackwardS}, {"input gradient", k.InputS}, {"weight gradient", k.WeightS},
-		{"update", k.UpdateS}, {"elastic update", k.ElasticUpdateS}, {"reference update", k.ReferenceUpdateS},
+		{"update", k.UpdateS}, {"elastic update", k.PulledUpdateS}, {"reference update", k.ReferenceUpdateS},
 		{"evaluation", k.EvaluateS}, {"checkpoint", k.SaveS},
 		{"all-reduce", k.AllReduceS}, {"sum of tied gradients", k.TiedS}, {"norm", k.NormS}, {"spread", k.Spread},
 	} {

@@ -87,7 +87,7 @@ func TestElasticUpdateTimes(t *testing.T) {
 				{0.75, 0.125, compute + float64(n)*(0.75+0.125)},
 				{0, 0, compute + float64(n+1)*0.5},
 			} {
-				c.Stages[0][0].ElasticUpdateS, c.Stages[0][0].ReferenceUpdateS = k.elastic, k.reference
+				c.Stages[0][0].PulledUpdateS, c.Stages[0][0].ReferenceUpdateS = k.elastic, k.reference
 				want := k.want
 				if n == 1 {
 					want = compute + 0.5 // plain training

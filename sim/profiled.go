@@ -138,9 +138,7 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, devi
 		} else {
 			out.InputS += backward
 		}
-		out.UpdateS += p.Layers[l].UpdateS
-		out.ElasticUpdateS += p.Layers[l].ElasticUpdateS
-		out.ReferenceUpdateS += p.Layers[l].ReferenceUpdateS
+		out.UpdateTimes.Add(p.Layers[l].UpdateTimes)
 		out.Spread += (cost.ForwardS + cost.BackwardS) * cost.Spread
 	}
 	if all := out.ForwardS + out.BackwardS; all > 0 {

@@ -26,7 +26,7 @@ func chain() *profile.Profile {
 		Transfer: &profile.Transfer{DispatchS: 0.25},
 	}
 	for i := range 4 {
-		l := profile.Layer{Name: string(rune('a' + i)), From: []int{i - 1}, ParameterBytes: 10, BufferBytes: 1, TiedTo: -1, UpdateS: 0.5}
+		l := profile.Layer{Name: string(rune('a' + i)), From: []int{i - 1}, ParameterBytes: 10, BufferBytes: 1, TiedTo: -1, UpdateTimes: profile.UpdateTimes{UpdateS: 0.5}}
 		if i == 3 {
 			l.From, l.TiedTo, l.TiedBytes = []int{2, 0}, 0, 6
 		}
@@ -64,7 +64,7 @@ func TestCostsOfTwoStages(t *testing.T) {
 	tied := 1e-3 + 6/1e6 // one transfer of the shared parameter's gradient
 	norm := 1e-3 + 4*8/1e6
 	want := [][]StageCost{{{
-		ForwardS: 1 + 2, BackwardS: 2 + 4, InputS: 6, UpdateS: 1, EvaluateS: 3, TiedS: tied, NormS: norm,
+		ForwardS: 1 + 2, BackwardS: 2 + 4, InputS: 6, UpdateTimes: profile.UpdateTimes{UpdateS: 1}, EvaluateS: 3, TiedS: tied, NormS: norm,
 		Held: memory.Held{
 			ActivationBytes: 200, // layer 1's output and, for layer 3, layer 0's
 			SavedBytes:      300,
@@ -83,7 +83,7 @@ func TestCostsOfTwoStages(t *testing.T) {
 			LayerBytes:        10,
 		},
 	}}, {{
-		ForwardS: 3 + 4, BackwardS: 6 + 8, InputS: 14, UpdateS: 1, EvaluateS: 7, TiedS: tied, NormS: norm,
+		ForwardS: 3 + 4, BackwardS: 6 + 8, InputS: 14, UpdateTimes: profile.UpdateTimes{UpdateS: 1}, EvaluateS: 7, TiedS: tied, NormS: norm,
 		GradientBytes: 200,
 		Held: memory.Held{
 			InputBytes: 200, SavedBytes: 300,

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/family"
@@ -41,7 +42,7 @@ func randomCosts(t *rapid.T, p *schedule.Program) Costs {
 		for range on {
 			replicas = append(replicas, StageCost{
 				ForwardS: seconds.Draw(t, "f"), BackwardS: seconds.Draw(t, "b"), InputS: seconds.Draw(t, "i"), WeightS: seconds.Draw(t, "w"),
-				UpdateS: seconds.Draw(t, "u"), AllReduceS: seconds.Draw(t, "ar"), TiedS: seconds.Draw(t, "tg"), NormS: seconds.Draw(t, "gn"),
+				UpdateTimes: profile.UpdateTimes{UpdateS: seconds.Draw(t, "u")}, AllReduceS: seconds.Draw(t, "ar"), TiedS: seconds.Draw(t, "tg"), NormS: seconds.Draw(t, "gn"),
 			})
 		}
 		if queues {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
@@ -228,7 +229,7 @@ func randomCase(t *rapid.T) (*schedule.Program, Costs) {
 		var replicas []StageCost
 		for range on {
 			replicas = append(replicas, StageCost{
-				ForwardS: seconds.Draw(t, "f"), BackwardS: seconds.Draw(t, "b"), UpdateS: seconds.Draw(t, "u"), EvaluateS: seconds.Draw(t, "ev"),
+				ForwardS: seconds.Draw(t, "f"), BackwardS: seconds.Draw(t, "b"), UpdateTimes: profile.UpdateTimes{UpdateS: seconds.Draw(t, "u")}, EvaluateS: seconds.Draw(t, "ev"),
 				AllReduceS: seconds.Draw(t, "ar"), TiedS: seconds.Draw(t, "tg"), NormS: seconds.Draw(t, "gn"),
 			})
 		}

@@ -22,7 +22,7 @@ func (c *StageCost) updatePeak(cost schedule.UpdateCost) int64 {
 func (c *StageCost) updateS(cost schedule.UpdateCost) float64 {
 	switch {
 	case cost.Work == schedule.PullWork:
-		return max(c.UpdateS, c.ElasticUpdateS)
+		return max(c.UpdateS, c.PulledUpdateS)
 	case cost.Work == schedule.TakeWork && c.ReferenceUpdateS > 0:
 		return float64(cost.Times) * c.ReferenceUpdateS
 	}

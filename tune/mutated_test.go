@@ -102,7 +102,7 @@ func sixProfile() *profile.Profile {
 			AllReduceWorkers: 2, DispatchS: 1e-6, SendS: 1e-6, ReceiveS: 1e-6}}
 	for i := range 3 {
 		l := profile.Layer{Name: fmt.Sprint("l", i), Kind: "linear", From: []int{i - 1}, TiedTo: -1, ParameterBytes: 1000,
-			BufferBytes: 8, UpdateS: 1e-5}
+			BufferBytes: 8, UpdateTimes: profile.UpdateTimes{UpdateS: 1e-5}}
 		if i == 2 {
 			l.From, l.TiedTo, l.TiedBytes = []int{1, 0}, 0, 100
 		}

@@ -28,7 +28,7 @@ func world(t *rapid.T, layers, devices int) (*profile.Profile, *cluster.Cluster)
 	for i := range layers {
 		l := profile.Layer{
 			Name: fmt.Sprint("l", i), From: []int{i - 1}, TiedTo: -1,
-			ParameterBytes: rapid.Int64Range(0, 200).Draw(t, "params"), UpdateS: rapid.Float64Range(0, 1).Draw(t, "u"),
+			ParameterBytes: rapid.Int64Range(0, 200).Draw(t, "params"), UpdateTimes: profile.UpdateTimes{UpdateS: rapid.Float64Range(0, 1).Draw(t, "u")},
 		}
 		f, b := rapid.Float64Range(0.1, 3).Draw(t, "f"), rapid.Float64Range(0.1, 3).Draw(t, "b")
 		out := rapid.Int64Range(1, 20).Draw(t, "out")

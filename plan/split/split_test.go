@@ -20,7 +20,7 @@ func randomProfile(t *rapid.T) *profile.Profile {
 	for i := range n {
 		l := profile.Layer{Name: "l", From: []int{i - 1}, TiedTo: -1,
 			ParameterBytes: rapid.Int64Range(0, 50).Draw(t, "parameters"),
-			UpdateS:        rapid.Float64Range(0, 1).Draw(t, "update")}
+			UpdateTimes:    profile.UpdateTimes{UpdateS: rapid.Float64Range(0, 1).Draw(t, "update")}}
 		if i > 1 && rapid.Bool().Draw(t, "skip") {
 			l.From = append(l.From, rapid.IntRange(0, i-2).Draw(t, "from"))
 		}

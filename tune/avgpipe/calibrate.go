@@ -238,9 +238,7 @@ func (w *Workload) scaled(factors []StageFactors, pipelines int) *profile.Profil
 			s++
 		}
 		layer, f := &out.Layers[l], &factors[s]
-		layer.UpdateS *= f.Update
-		layer.ElasticUpdateS *= f.Elastic
-		layer.ReferenceUpdateS *= f.Reference
+		layer.UpdateTimes.Scale(f.Update, f.Elastic, f.Reference)
 		// Factors are of means; a profile's times are medians, to which a simulation adds what forwards
 		// and backwards vary by.
 		median := 1 / sim.MeanVariation(f.Spread)

@@ -20,7 +20,7 @@ func dearer() *profile.Profile {
 			forward, backward = 0.7, 0.7
 		}
 		layer := &p.Layers[l]
-		layer.UpdateS, layer.ElasticUpdateS, layer.ReferenceUpdateS = 0.05, 0.08, 0.03
+		layer.UpdateS, layer.PulledUpdateS, layer.ReferenceUpdateS = 0.05, 0.08, 0.03
 		for i := range layer.Costs {
 			c := &layer.Costs[i]
 			c.ForwardS *= forward
@@ -56,7 +56,7 @@ func crowded() *profile.Profile {
 func TestAnchoredProfileIsPutRight(t *testing.T) {
 	w := workload()
 	for l := range w.Profile.Layers {
-		w.Profile.Layers[l].ElasticUpdateS, w.Profile.Layers[l].ReferenceUpdateS = 0.02, 0.005
+		w.Profile.Layers[l].PulledUpdateS, w.Profile.Layers[l].ReferenceUpdateS = 0.02, 0.005
 	}
 	truth := workload()
 	truth.Profile, truth.Beside = dearer(), crowded()
@@ -84,10 +84,10 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 	}
 	for l, layer := range out.Calibrated.Profile.Layers {
 		want := truth.Profile.Layers[l]
-		if !near(layer.UpdateS, want.UpdateS) || !near(layer.ElasticUpdateS, want.ElasticUpdateS) ||
+		if !near(layer.UpdateS, want.UpdateS) || !near(layer.PulledUpdateS, want.PulledUpdateS) ||
 			!near(layer.ReferenceUpdateS, want.ReferenceUpdateS) {
-			t.Errorf("layer %d updates in %v, %v and %v s; want %v, %v, %v", l, layer.UpdateS, layer.ElasticUpdateS,
-				layer.ReferenceUpdateS, want.UpdateS, want.ElasticUpdateS, want.ReferenceUpdateS)
+			t.Errorf("layer %d updates in %v, %v and %v s; want %v, %v, %v", l, layer.UpdateS, layer.PulledUpdateS,
+				layer.ReferenceUpdateS, want.UpdateS, want.PulledUpdateS, want.ReferenceUpdateS)
 		}
 		for i, c := range layer.Costs {
 			if b := c.MicroBatch; b == 8 { // half way from 4 to 16, where a quarter more has come in by half

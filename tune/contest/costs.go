@@ -48,8 +48,8 @@ func (u Uniform) Stages(f family.Family, placement [][]int) (sim.Costs, [][]int,
 	for _, on := range placement {
 		k := sim.StageCost{
 			ForwardS: share * u.ForwardS, BackwardS: share * (u.InputS + u.WeightS), InputS: share * u.InputS,
-			WeightS: share * u.WeightS,
-			UpdateS: share * u.UpdateS, NormS: u.NormS,
+			WeightS:     share * u.WeightS,
+			UpdateTimes: profile.UpdateTimes{UpdateS: share * u.UpdateS}, NormS: u.NormS,
 			Held: memory.Held{
 				SavedBytes: int64(math.Round(share * Activation)), PendingBytes: int64(math.Round(share * Activation)),
 				FixedBytes: parameters, ParameterBytes: parameters,

@@ -72,12 +72,8 @@ type briefTimer struct {
 	optimizer optim.Settings
 }
 
-// Updates per byte of parameters: their size does not matter, their parts do.
-const (
-	nominalUpdateS    = 1e-9
-	nominalElasticS   = 2e-9
-	nominalReferenceS = 0.5e-9
-)
+// nominalUpdates is per byte of parameters: their size does not matter, their parts do.
+var nominalUpdates = profile.UpdateTimes{UpdateS: 1e-9, PulledUpdateS: 2e-9, ReferenceUpdateS: 0.5e-9}
 
 // Crew implements profile.Timer.
 func (t briefTimer) Crew(ctx context.Context, r profile.Request) (profile.Crew, error) {
@@ -99,19 +95,12 @@ func (t briefTimer) Transfer(ctx context.Context, workers int) (*profile.Transfe
 }
 
 // Updates implements profile.Timer.
-func (t briefTimer) Updates(context.Context, profile.Request) (updateS []float64, optimizer string, states int, err error) {
-	return t.perByte(nominalUpdateS), t.optimizer.Kind, len(t.optimizer.States()), nil
-}
-
-// Averaging implements profile.Timer.
-func (t briefTimer) Averaging(context.Context, profile.Request) (updateS, referenceS []float64, err error) {
-	return t.perByte(nominalElasticS), t.perByte(nominalReferenceS), nil
-}
-
-func (t briefTimer) perByte(seconds float64) []float64 {
-	out := make([]float64, len(t.model.Layers))
-	for l := range out {
-		out[l] = seconds * float64(4*t.model.Layers[l].ParameterElements())
+func (t briefTimer) Updates(context.Context, profile.Request) (all []profile.UpdateTimes, optimizer string, states int, err error) {
+	for l := range t.model.Layers {
+		u := nominalUpdates
+		bytes := float64(4 * t.model.Layers[l].ParameterElements())
+		u.Scale(bytes, bytes, bytes)
+		all = append(all, u)
 	}
-	return out
+	return all, t.optimizer.Kind, len(t.optimizer.States()), nil
 }
