@@ -218,9 +218,3 @@ func (c Config) filled() (Config, error) {
 func splits(p *plan.Plan) bool {
 	return p.Replication == string(schedule.Split) && slices.ContainsFunc(p.Stages, func(s plan.Stage) bool { return len(s.Devices) > 1 })
 }
-
-// overlaps says whether a plan's steps begin before the ones in front of them have ended, as
-// schedule.Program.Overlaps does.
-func overlaps(p *plan.Plan) bool {
-	return !schedule.Policy(p.Weights).Flushes() || p.Together() > 1
-}

@@ -3,7 +3,6 @@ package run
 import (
 	"fmt"
 
-	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 )
 
@@ -58,14 +57,6 @@ func (w *worker) measureApart(h *holding) error {
 	defer w.x.mu.Unlock()
 	w.x.tested.Apart = max(w.x.tested.Apart, apart)
 	return nil
-}
-
-// sameElastic says whether two settings of elastic averaging, nil for none, are the same.
-func sameElastic(a, b *plan.Elastic) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return *a == *b
 }
 
 // tensorName is what a checkpoint calls a tensor of a pipeline: its own name where one

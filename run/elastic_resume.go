@@ -27,20 +27,6 @@ func (j *job) batchOf(step int, pipeline int16) int {
 	return seen + (step-from)*j.together() + int(pipeline)
 }
 
-// since is where the number of pipelines side by side changed last: at the checkpoint that the run goes on from,
-// or where that says.
-func (j *job) since() checkpoint.Position {
-	if j.from == nil {
-		return checkpoint.Position{}
-	}
-	m := j.from.Manifest
-	each, seen := int64(m.Pipelines()), m.Since()
-	if m.Pipelines() != j.together() || m.Samples-seen.Samples != int64(m.Steps-seen.Steps)*each*int64(m.Batch) {
-		return checkpoint.Position{Steps: m.Steps, Samples: m.Samples}
-	}
-	return seen
-}
-
 // resumed is a tensor of a pipeline as the checkpoint has it, or as the average says.
 func (j *job) resumed(pipeline int16, name string) (checkpoint.Tensor, error) {
 	n := j.from.Manifest.Pipelines()

@@ -60,7 +60,7 @@ func (w *worker) forward(h *holding, in schedule.Instruction) error {
 	m.Version, frees = w.use(h, in)
 	given, err := w.take(h.inbox, in.Micro)
 	if err == nil {
-		err = w.feed(h, given, w.job.data.Train, m.Step, w.job.plan.Batch(), m.Index*w.job.plan.MicroBatch+m.FirstRow, m.Rows)
+		err = w.feed(h, given, w.job.train, m.Step, w.job.plan.Batch(), m.Index*w.job.plan.MicroBatch+m.FirstRow, m.Rows)
 	}
 	if err != nil {
 		given.Free()
@@ -148,7 +148,7 @@ func (w *worker) evaluate(h *holding, in schedule.Instruction) error {
 	m := stage.Micro{ID: int(in.Micro), Step: w.x.base, Index: int(in.Micro), Rows: rows}
 	given, err := w.take(h.inbox, in.Micro)
 	if err == nil {
-		err = w.feed(h, given, w.job.data.Test, 0, w.job.evalRows, m.Index*w.job.plan.MicroBatch, rows)
+		err = w.feed(h, given, w.job.test, 0, w.job.evalRows, m.Index*w.job.plan.MicroBatch, rows)
 	}
 	if err != nil {
 		given.Free()

@@ -26,7 +26,7 @@ func newProcess(j *job, on *place.Place, link control.Link) (*process, error) {
 		leave: make(chan struct{}), workers: make([]*worker, workers), mine: j.world.workersOf()[j.world.Rank],
 		follower: control.NewFollower(j.world.Rank),
 	}
-	carriers, err := j.config.Carriers(workers)
+	carriers, err := j.carriers(workers)
 	if err == nil {
 		x.ports, err = wire.NewPorts(carriers, x.mine, x.portConfig)
 	}
@@ -46,7 +46,7 @@ func newProcess(j *job, on *place.Place, link control.Link) (*process, error) {
 			running: true, free: time.Now(),
 		}
 	}
-	x.record = record.New(j.config.KeepSteps, j.config.WantStep, updates)
+	x.record = record.New(j.keepSteps, j.wantStep, updates)
 	return x, nil
 }
 
@@ -226,7 +226,7 @@ func (x *process) load(text string, base int, trains bool) error {
 		return fmt.Errorf("run: %w", err)
 	}
 	if trains && x.job.world.Rank > 0 { // the leader has looked at it before it sent it
-		if err := x.job.config.runnable(p); err != nil {
+		if err := x.job.refuse(p); err != nil {
 			return err
 		}
 	}

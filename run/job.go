@@ -1,70 +1,50 @@
 package run
 
 import (
-	"fmt"
-
+	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// job is what all of a run look at and nobody changes.
+// job is what every process of a run is told of it, all alike but for the world that says which one it is.
 type job struct {
-	config    Config
-	engine    engine.Engine
-	model     *model.Model
-	plan      *plan.Plan
-	graph     *stage.Graph
-	layers    []nn.Layer
-	data      Data
-	optimizer optim.Settings
-	rate      optim.Rate
-	clip      float64
-	threads   int
-	placement [][]int // stage -> workers, by replica
-	evalRows  int
-	from      *checkpoint.Checkpoint // nil: from the start
-	world     *World
+	engine      engine.Engine
+	model       *model.Model
+	plan        *plan.Plan
+	graph       *stage.Graph
+	layers      []nn.Layer
+	train, test data.Split // test: nil where nothing is evaluated
+	optimizer   optim.Settings
+	rate        optim.Rate
+	clip        float64
+	seed        uint64
+	threads     int
+	cores       int     // that the workers of this process share; 0: each has its own
+	slots       int     // of an edge; 0: no bound
+	ahead       int     // computations that a device may have to do yet when it is given the next one
+	bucketBytes int64   // of gradients that replicas sum at once, at least
+	placement   [][]int // stage -> workers, by replica
+	evalRows    int
+	keepSteps   int
+	wantStep    func(int) bool
+	keepWeights bool
+	from        *checkpoint.Checkpoint // nil: from the start
+	world       *World
+	carriers    func(workers int) ([]wire.Carrier, error)
+	decide      func(p *schedule.Program, workers []int, o machine.Options) (gate, error) // who may start
+	refuse      func(*schedule.Program) error                                             // what cannot be executed
 }
 
-func newJob(c Config) (*job, error) {
-	graph, err := stage.NewGraph(c.Model)
-	if err != nil {
-		return nil, fmt.Errorf("run: %w", err)
-	}
-	layers, err := nn.Build(c.Model)
-	if err != nil {
-		return nil, fmt.Errorf("run: %w", err)
-	}
-	_, settings := schedule.FromPlan(c.Plan)
-	j := &job{
-		config: c, engine: c.Engine, model: c.Model, plan: c.Plan, graph: graph, layers: layers, data: c.Data,
-		optimizer: c.Optimizer, rate: c.Rate, clip: c.Clip, threads: c.ThreadsPerWorker, placement: settings.Placement,
-		world: c.World,
-	}
-	if t := c.Data.Test; t != nil {
-		if j.evalRows = t.Len(); c.EvalRows > 0 {
-			j.evalRows = min(j.evalRows, c.EvalRows)
-		}
-		if j.evalRows < 1 {
-			return nil, fmt.Errorf("run: the test data is empty")
-		}
-	}
-	if c.Resume != "" {
-		if j.from, err = openCheckpoint(c); err != nil {
-			return nil, err
-		}
-	}
-	return j, nil
-}
-
+// close closes the checkpoint that the run goes on from.
 func (j *job) close() error {
 	if j.from == nil {
 		return nil
@@ -91,7 +71,7 @@ func (j *job) stageConfig(dev engine.Device, at position) stage.Config {
 	p := j.plan.Stages[at.stage]
 	c := stage.Config{
 		Device: dev, Float: j.engine.Float(), Graph: j.graph, First: p.FirstLayer, Last: p.LastLayer,
-		Layers: j.layers, Seed: j.config.Seed, States: j.optimizer.States(), Segment: p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1),
+		Layers: j.layers, Seed: j.seed, States: j.optimizer.States(), Segment: p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1),
 	}
 	if at.pipeline > 0 && at.pipeline == j.shown() {
 		c.States = nil // the reference has no optimizer
@@ -130,6 +110,12 @@ func (j *job) lastReplicas() int { return len(j.placement[len(j.placement)-1]) }
 func (j *job) timeline() trace.Timeline {
 	return trace.Timeline{
 		Version: trace.Version, Source: "run", Model: j.model.Name, Workers: len(j.world.Workers), Stages: len(j.plan.Stages),
-		Cores: j.config.Cores, ThreadsPerWorker: j.threads, Stream: overlaps(j.plan),
+		Cores: j.cores, ThreadsPerWorker: j.threads, Stream: j.overlaps(),
 	}
+}
+
+// overlaps says whether steps begin before the ones in front of them have ended, as
+// schedule.Program.Overlaps does.
+func (j *job) overlaps() bool {
+	return !schedule.Policy(j.plan.Weights).Flushes() || j.together() > 1
 }

@@ -10,12 +10,14 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/trace"
 )
 
 // leader decides what a run does next, from what the processes say alone. It runs on one goroutine.
 type leader struct {
 	job      *job
+	config   *Config
 	state    *control.Leader
 	progress *control.Progress
 	links    []control.Link // by process
@@ -79,13 +81,13 @@ func (b *inbox) take() []event {
 }
 
 // newLeader leads the processes behind the links.
-func newLeader(ctx context.Context, j *job, links []control.Link) *leader {
+func newLeader(ctx context.Context, c *Config, j *job, links []control.Link) *leader {
 	of := j.world.workersOf()
 	l := &leader{
-		job: j, state: control.NewLeader(len(of), len(j.world.Workers)), links: links, inbox: &inbox{more: make(chan struct{}, 1)},
+		job: j, config: c, state: control.NewLeader(len(of), len(j.world.Workers)), links: links, inbox: &inbox{more: make(chan struct{}, 1)},
 		progress: control.NewProgress(of, j.plan.MicroBatches*j.together()*j.lastReplicas()),
-		store:    checkpoint.Store{Dir: j.config.Checkpoint.Dir, Keep: j.config.Checkpoint.Keep},
-		stop:     ctx.Done(), beat: time.NewTicker(max(j.config.StallAfter/8, time.Millisecond)),
+		store:    checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep},
+		stop:     ctx.Done(), beat: time.NewTicker(max(c.StallAfter/8, time.Millisecond)),
 		shiftS: make([]float64, len(of)), beganNs: make([]int64, len(of)), left: make([]control.Left, len(of)), span: maxRepeat,
 	}
 	if j.plan.PostValidate {
@@ -205,7 +207,7 @@ func (l *leader) step(from int, part control.Step) error {
 	}
 	l.whole++
 	l.loss = f.Loss
-	hook := l.job.config.Hooks.OnStep
+	hook := l.config.Hooks.OnStep
 	if hook == nil {
 		return nil
 	}
@@ -221,7 +223,7 @@ func (l *leader) step(from int, part control.Step) error {
 // look asks the processes what they wait for, and fails the run where one has not answered for too long.
 func (l *leader) look() {
 	if silent := l.state.Silent(); len(silent) > 0 {
-		if quiet := time.Since(l.asked); quiet >= l.job.config.StallAfter {
+		if quiet := time.Since(l.asked); quiet >= l.config.StallAfter {
 			l.lose(silent[0], fmt.Errorf("it has not answered for %v", quiet.Round(time.Millisecond)))
 		}
 		return
@@ -232,7 +234,7 @@ func (l *leader) look() {
 
 // judge fails the run where nobody can go on.
 func (l *leader) judge() {
-	quietS, waits, stalled := l.state.Stalled(l.job.config.StallAfter.Seconds())
+	quietS, waits, stalled := l.state.Stalled(l.config.StallAfter.Seconds())
 	if !stalled {
 		return
 	}
@@ -242,6 +244,27 @@ func (l *leader) judge() {
 		how = fmt.Sprintf("has stalled: nothing has happened for %v", quiet.Round(time.Millisecond))
 	}
 	l.fail(stallOf(l.program, how, waits))
+}
+
+// stallOf is the error of a run in which nobody can go on: what all workers wait for, in the order in which one
+// waits for another.
+func stallOf(p *schedule.Program, how string, waits []control.Wait) error {
+	var needs []machine.Need
+	times := map[int]control.Wait{}
+	for _, w := range waits {
+		n := machine.Need{Worker: w.Worker, At: w.At, Lack: w.Lack, Peer: w.Peer}
+		if w.For != "" {
+			var err error
+			if n.For, err = schedule.ParseInstruction(w.For); err != nil {
+				return err
+			}
+		}
+		needs, times[w.Worker] = append(needs, n), w
+	}
+	return machine.NewStall("run", how, p, needs, func(worker int) string {
+		w := times[worker]
+		return fmt.Sprintf("it has waited for %v, since %v of the run", w.Waited.Round(time.Millisecond), w.Since.Round(time.Millisecond))
+	})
 }
 
 // open waits until all processes are ready.

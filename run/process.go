@@ -79,7 +79,7 @@ func (x *process) begin(p *schedule.Program, base int, trains bool) error {
 	if p.Workers != len(x.workers) {
 		return fmt.Errorf("run: program %s is for %d workers; this run has %d", p.Name, p.Workers, len(x.workers))
 	}
-	slots := x.job.config.Slots
+	slots := x.job.slots
 	if err := enoughSlots(p, slots); err != nil {
 		return err
 	}
@@ -88,8 +88,8 @@ func (x *process) begin(p *schedule.Program, base int, trains bool) error {
 	}
 	var err error
 	if x.gate == nil {
-		o := machine.Options{Cores: x.job.config.Cores, Ahead: x.job.config.Ahead, Slots: slots}
-		x.gate, err = x.job.config.decide(p, x.mine, o)
+		o := machine.Options{Cores: x.job.cores, Ahead: x.job.ahead, Slots: slots}
+		x.gate, err = x.job.decide(p, x.mine, o)
 	} else {
 		err = x.gate.Load(p)
 	}

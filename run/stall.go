@@ -1,7 +1,6 @@
 package run
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/millrace-ml/millrace/run/control"
@@ -49,25 +48,4 @@ func (x *process) needs() control.Needs {
 		n.Waits = append(n.Waits, w)
 	}
 	return n
-}
-
-// stallOf is the error of a run in which nobody can go on: what all workers wait for, in the order in which one
-// waits for another.
-func stallOf(p *schedule.Program, how string, waits []control.Wait) error {
-	var needs []machine.Need
-	times := map[int]control.Wait{}
-	for _, w := range waits {
-		n := machine.Need{Worker: w.Worker, At: w.At, Lack: w.Lack, Peer: w.Peer}
-		if w.For != "" {
-			var err error
-			if n.For, err = schedule.ParseInstruction(w.For); err != nil {
-				return err
-			}
-		}
-		needs, times[w.Worker] = append(needs, n), w
-	}
-	return machine.NewStall("run", how, p, needs, func(worker int) string {
-		w := times[worker]
-		return fmt.Sprintf("it has waited for %v, since %v of the run", w.Waited.Round(time.Millisecond), w.Since.Round(time.Millisecond))
-	})
 }

@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/programs"
@@ -11,7 +12,7 @@ import (
 
 // lead hands out Programs until the last step is done or the run is to stop.
 func (l *leader) lead() error {
-	c := &l.job.config
+	c := l.config
 	if err := l.open(); err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func divides(every, n int) bool { return every > 0 && n%every == 0 }
 
 // boundary is the next step before which the Program must end.
 func (l *leader) boundary() int {
-	c := &l.job.config
+	c := l.config
 	end := c.Steps
 	for _, every := range []int{c.Checkpoint.Every, c.EvalEvery} {
 		if every > 0 {
@@ -80,7 +81,7 @@ func (l *leader) trainTo(end int) error {
 		if err != nil {
 			return err
 		}
-		l.stopped = l.isToStop() && l.done < l.job.config.Steps
+		l.stopped = l.isToStop() && l.done < l.config.Steps
 	}
 	return nil
 }
@@ -105,7 +106,7 @@ const leastRepeat = 4
 
 // next is the Program of the next steps.
 func (l *leader) next(steps int) (*schedule.Program, error) {
-	c := &l.job.config
+	c := l.config
 	if c.Next == nil {
 		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, steps)
 		if err != nil {
@@ -122,7 +123,7 @@ func (l *leader) next(steps int) (*schedule.Program, error) {
 
 // checkProgram refuses a Program that is not one of this run's.
 func (l *leader) checkProgram(p *schedule.Program, steps int) error {
-	c := &l.job.config
+	c := l.config
 	switch {
 	case p.Stages != len(c.Plan.Stages) || len(p.Placement) != l.job.models() || !sameElastic(p.Elastic, c.Plan.Elastic):
 		return fmt.Errorf("run: program %s has %d stages in %d pipelines; the plan has %d in %d, with the same elastic averaging", p.Name, p.Stages, len(p.Placement), len(c.Plan.Stages), l.job.models())
@@ -136,10 +137,18 @@ func (l *leader) checkProgram(p *schedule.Program, steps int) error {
 	return c.runnable(p)
 }
 
+// sameElastic says whether two settings of elastic averaging, nil for none, are the same.
+func sameElastic(a, b *plan.Elastic) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}
+
 // finishOnly does what is left of a run whose checkpoint has all steps behind it, one that was killed before it
 // could evaluate and report: it saves itself where it goes on in another directory, and evaluates.
 func (l *leader) finishOnly() error {
-	c := &l.job.config
+	c := l.config
 	if err := l.begin(); err != nil {
 		return err
 	}
@@ -157,11 +166,11 @@ func (l *leader) finishOnly() error {
 
 // begin says once that the run can begin.
 func (l *leader) begin() error {
-	if l.begun || l.job.config.Begin == nil {
+	if l.begun || l.config.Begin == nil {
 		return nil
 	}
 	l.begun = true
-	return l.job.config.Begin()
+	return l.config.Begin()
 }
 
 // evaluate passes the test data through the stages.
@@ -179,7 +188,7 @@ func (l *leader) evaluate() error {
 		return err
 	}
 	l.evaluations = append(l.evaluations, e)
-	if f := l.job.config.Hooks.OnEvaluation; f != nil {
+	if f := l.config.Hooks.OnEvaluation; f != nil {
 		l.hooks.add(func() { f(e) })
 	}
 	return nil

@@ -36,7 +36,7 @@ func Train(ctx context.Context, c Config) (*Result, error) {
 	}
 	var res *Result
 	if j.world.Rank == 0 {
-		res, err = lead(ctx, j, on)
+		res, err = lead(ctx, &c, j, on)
 	} else {
 		res, err = follow(ctx, j, on)
 	}
@@ -59,7 +59,7 @@ func (b *belongings) result() *Result {
 }
 
 // lead is the part of the process that leads, and has workers as the others do.
-func lead(ctx context.Context, j *job, on *place.Place) (*Result, error) {
+func lead(ctx context.Context, c *Config, j *job, on *place.Place) (*Result, error) {
 	own, its := control.Pair()
 	links := append([]control.Link{own}, j.world.Links...)
 	if len(j.world.Links) > 0 {
@@ -69,7 +69,7 @@ func lead(ctx context.Context, j *job, on *place.Place) (*Result, error) {
 	if err != nil {
 		return nil, errors.Join(err, closeAll(links))
 	}
-	l := newLeader(ctx, j, links)
+	l := newLeader(ctx, c, j, links)
 	here := make(chan belongings, 1)
 	crash.Go(func() { here <- x.attend(context.Background()) })
 	err = crash.Guard(l.lead)

@@ -127,7 +127,7 @@ func (w *worker) leave(left *departure) (err error) {
 		return nil
 	}
 	left.memory = w.dev.Memory()
-	if w.job.config.KeepWeights && w.x.isWhole() {
+	if w.job.keepWeights && w.x.isWhole() {
 		left.weights, err = w.weights()
 	}
 	for _, h := range w.held {

@@ -1,0 +1,76 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/millrace-ml/millrace/nn"
+	"github.com/millrace-ml/millrace/run/checkpoint"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/stage"
+)
+
+// newJob is what the processes are told of a run. Whoever makes it closes the checkpoint that it goes on from.
+func newJob(c Config) (*job, error) {
+	graph, err := stage.NewGraph(c.Model)
+	if err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	layers, err := nn.Build(c.Model)
+	if err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	_, settings := schedule.FromPlan(c.Plan)
+	j := &job{
+		engine: c.Engine, model: c.Model, plan: c.Plan, graph: graph, layers: layers, train: c.Data.Train, test: c.Data.Test,
+		optimizer: c.Optimizer, rate: c.Rate, clip: c.Clip, seed: c.Seed, threads: c.ThreadsPerWorker, cores: c.Cores,
+		slots: c.Slots, ahead: c.Ahead, bucketBytes: c.BucketBytes, placement: settings.Placement, keepSteps: c.KeepSteps, wantStep: c.WantStep,
+		keepWeights: c.KeepWeights, world: c.World, carriers: c.Carriers, decide: c.decide, refuse: c.runnable,
+	}
+	if t := c.Data.Test; t != nil {
+		if j.evalRows = t.Len(); c.EvalRows > 0 {
+			j.evalRows = min(j.evalRows, c.EvalRows)
+		}
+		if j.evalRows < 1 {
+			return nil, fmt.Errorf("run: the test data is empty")
+		}
+	}
+	if c.Resume != "" {
+		if j.from, err = openCheckpoint(c); err != nil {
+			return nil, err
+		}
+	}
+	return j, nil
+}
+
+// openCheckpoint opens what a run goes on from and refuses what is not this run's.
+func openCheckpoint(c Config) (*checkpoint.Checkpoint, error) {
+	from, err := checkpoint.Open(c.Resume)
+	if err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	m := from.Manifest
+	refuse := func(field string, has, want any) error {
+		return errors.Join(fmt.Errorf("run: checkpoint %s: %s is %v; this run has %v", from.Path, field, has, want), from.Close())
+	}
+	switch {
+	case m.ModelID != c.Model.ID():
+		return nil, refuse("model", m.Model+" ("+m.ModelID+")", c.Model.Name+" ("+c.Model.ID()+")")
+	case m.Float != c.Engine.Float().String():
+		return nil, refuse("float", m.Float, c.Engine.Float())
+	case m.Batch != c.Plan.Batch():
+		return nil, refuse("batch", m.Batch, c.Plan.Batch())
+	case m.Pipelines() != c.Plan.Together() && !c.AverageResumed:
+		return nil, refuse("pipelines side by side", m.Pipelines(),
+			fmt.Sprintf("%d; --resume-averaged begins all of them at the average", c.Plan.Together()))
+	case m.Seed != c.Seed:
+		return nil, refuse("seed", m.Seed, c.Seed)
+	case m.Optimizer.Kind != c.Optimizer.Kind:
+		return nil, refuse("optimizer", m.Optimizer.Kind, c.Optimizer.Kind)
+	case len(m.Optimizer.States()) != len(c.Optimizer.States()): // with momentum or without
+		return nil, refuse("the optimizer's state", m.Optimizer.States(), c.Optimizer.States())
+	case m.Steps > c.Steps:
+		return nil, refuse("steps", m.Steps, fmt.Sprintf("%d in all; ask for more", c.Steps))
+	}
+	return from, nil
+}
