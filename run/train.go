@@ -50,11 +50,11 @@ func follow(ctx context.Context, j *job, on *place.Place) (*Result, error) {
 		return nil, errors.Join(err, j.world.Links[0].Close())
 	}
 	left := x.attend(ctx)
-	return left.result(), errors.Join(x.failure(), left.err)
+	return resultOf(&left), errors.Join(x.failure(), left.err)
 }
 
-// result is what a process's own workers leave.
-func (b *belongings) result() *Result {
+// resultOf is what a process's own workers leave.
+func resultOf(b *belongings) *Result {
 	return &Result{Timeline: *b.Timeline, PeakBytes: b.Timeline.PeakBytes, Leaked: b.Leaked, Weights: b.weights}
 }
 
