@@ -116,7 +116,7 @@ type Config struct {
 	// Timeline is that of the run so far.
 	Next func(so trace.Timeline, steps int) (*schedule.Program, error)
 
-	decide func(p *schedule.Program, workers []int, o machine.Options) (gate, error) // who may start; nil: a machine.Process
+	decide func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // who may start; nil: a machine.Process
 
 }
 
@@ -195,7 +195,7 @@ func (c Config) filled() (Config, error) {
 		c.StallAfter = defaultStallAfter
 	}
 	if c.decide == nil {
-		c.decide = func(p *schedule.Program, workers []int, o machine.Options) (gate, error) {
+		c.decide = func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) {
 			return machine.NewProcess(p, workers, o)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // A Gate that never releases anything starts nothing, and the run says so at once.
-type closedGate struct{ gate }
+type closedGate struct{ Gate }
 
 func (closedGate) Poll(w int) machine.Need {
 	return machine.Need{Worker: w, Lack: machine.Message, At: schedule.Instruction{Kind: schedule.F}, For: schedule.Instruction{Kind: schedule.SF}, Peer: 1 - w}
@@ -31,7 +31,7 @@ func (closedGate) Start(w int)             { panic(fmt.Sprint("worker ", w, " wa
 
 func TestAGateThatNeverReleasesStartsNothing(t *testing.T) {
 	c := small(t, 2, 3)
-	c.decide = func(p *schedule.Program, workers []int, o machine.Options) (gate, error) {
+	c.decide = func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) {
 		m, err := machine.NewProcess(p, workers, o)
 		return closedGate{m}, err
 	}

@@ -85,22 +85,22 @@ func everyFamily(t testing.TB, steps int) []familyCase {
 
 // counting is a gate that calls a function behind its n-th start.
 type counting struct {
-	gate
+	Gate
 	starts int
 	behind func(start int)
 }
 
 func (c *counting) Start(k int) {
-	c.gate.Start(k)
+	c.Gate.Start(k)
 	c.starts++
 	c.behind(c.starts)
 }
 
 // startsOf has a run call a function behind each instruction that begins.
 func startsOf(c Config, behind func(start int)) Config {
-	c.decide = func(p *schedule.Program, workers []int, o machine.Options) (gate, error) {
+	c.decide = func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) {
 		m, err := machine.NewProcess(p, workers, o)
-		return &counting{gate: m, behind: behind}, err
+		return &counting{Gate: m, behind: behind}, err
 	}
 	return c
 }

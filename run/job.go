@@ -40,7 +40,7 @@ type job struct {
 	from        *checkpoint.Checkpoint // nil: from the start
 	world       *World
 	carriers    func(workers int) ([]wire.Carrier, error)
-	decide      func(p *schedule.Program, workers []int, o machine.Options) (gate, error) // who may start
+	decide      func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // who may start
 	refuse      func(*schedule.Program) error                                             // what cannot be executed
 }
 

@@ -16,7 +16,7 @@ import (
 
 // brittleGate panics in the n-th call of one of its methods.
 type brittleGate struct {
-	gate
+	Gate
 	method string
 	left   atomic.Int64
 }
@@ -29,32 +29,32 @@ func (g *brittleGate) called(method string) {
 
 func (g *brittleGate) Poll(w int) machine.Need {
 	g.called("Poll")
-	return g.gate.Poll(w)
+	return g.Gate.Poll(w)
 }
 
 func (g *brittleGate) Start(w int) {
 	g.called("Start")
-	g.gate.Start(w)
+	g.Gate.Start(w)
 }
 
 func (g *brittleGate) Issued(w int, done bool) []int {
 	g.called("Issued")
-	return g.gate.Issued(w, done)
+	return g.Gate.Issued(w, done)
 }
 
 func (g *brittleGate) Done(w int, in schedule.Instruction) []int {
 	g.called("Done")
-	return g.gate.Done(w, in)
+	return g.Gate.Done(w, in)
 }
 
 func (g *brittleGate) Arrive(to int, in schedule.Instruction) []int {
 	g.called("Arrive")
-	return g.gate.Arrive(to, in)
+	return g.Gate.Arrive(to, in)
 }
 
 func (g *brittleGate) Load(p *schedule.Program) error {
 	g.called("Load")
-	return g.gate.Load(p)
+	return g.Gate.Load(p)
 }
 
 // A panic on any goroutine of a run is the run's error, with its stack, the worker and the instruction; nobody waits
@@ -63,9 +63,9 @@ func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
 	for _, method := range []string{"Poll", "Start", "Issued", "Arrive"} {
 		for _, after := range []int64{1, 30, 200} {
 			c := small(t, 3, 20)
-			c.decide = func(p *schedule.Program, workers []int, o machine.Options) (gate, error) {
+			c.decide = func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) {
 				m, err := machine.NewProcess(p, workers, o)
-				g := &brittleGate{gate: m, method: method}
+				g := &brittleGate{Gate: m, method: method}
 				g.left.Store(after)
 				return g, err
 			}
@@ -86,9 +86,9 @@ func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
 		},
 		"load": func(c *Config) {
 			c.EvalEvery, c.Data.Test = 2, noise{model: c.Model, classes: 4, rows: 8, seed: 3}
-			c.decide = func(p *schedule.Program, workers []int, o machine.Options) (gate, error) {
+			c.decide = func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) {
 				m, err := machine.NewProcess(p, workers, o)
-				g := &brittleGate{gate: m, method: "Load"}
+				g := &brittleGate{Gate: m, method: "Load"}
 				g.left.Store(1)
 				return g, err
 			}

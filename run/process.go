@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// gate decides which worker may start its next instruction: a machine.Process. Tests put others in its place.
-type gate interface {
+// Gate decides which worker may start its next instruction: a machine.Process. Tests put others in its place.
+type Gate interface {
 	machine.Gate
 	Load(*schedule.Program) error
 	Local(worker int) *machine.Local
@@ -49,7 +49,7 @@ type process struct {
 	telling sync.WaitGroup // the wire of the first error
 
 	mu          sync.Mutex
-	gate        gate
+	gate        Gate
 	program     *schedule.Program
 	base        int       // step that minibatch 0 of program is
 	trains      bool      // program is training, so its instructions belong to steps

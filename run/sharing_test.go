@@ -22,7 +22,7 @@ import (
 
 // sharing is a gate that counts who computes at once, and how often somebody waited for a core.
 type sharing struct {
-	gate
+	Gate
 	cores, computing, waited int
 	wrong                    error
 }
@@ -33,18 +33,18 @@ func (o *sharing) Start(k int) {
 			o.wrong = fmt.Errorf("worker %d is the %d. to compute at once", k, o.computing)
 		}
 	}
-	o.gate.Start(k)
+	o.Gate.Start(k)
 }
 
 func (o *sharing) Issued(k int, done bool) []int {
 	if in, _ := o.Local(k).Head(); in.Kind.IsCompute() {
 		o.computing--
 	}
-	return o.gate.Issued(k, done)
+	return o.Gate.Issued(k, done)
 }
 
 func (o *sharing) Poll(k int) machine.Need {
-	n := o.gate.Poll(k)
+	n := o.Gate.Poll(k)
 	if n.Lack == machine.Core {
 		o.waited++
 	}
@@ -59,9 +59,9 @@ func trainSharing(t testing.TB, ctx context.Context, c Config) (*Result, *sharin
 		c.StallAfter = 10 * time.Second // what a collective waits for is seen only so
 	}
 	o := &sharing{cores: c.Cores}
-	c.decide = func(p *schedule.Program, workers []int, with machine.Options) (gate, error) {
+	c.decide = func(p *schedule.Program, workers []int, with machine.Options) (Gate, error) {
 		m, err := machine.NewProcess(p, workers, with)
-		o.gate = m
+		o.Gate = m
 		return o, err
 	}
 	res, failed := Train(ctx, c)
