@@ -134,13 +134,6 @@ type Result struct {
 	Weights     map[string]Weight
 }
 
-// Weight is a parameter or buffer after training.
-type Weight struct {
-	DType engine.DType
-	Shape []int64
-	Data  []byte
-}
-
 const (
 	defaultKeepSteps  = 8
 	defaultStallAfter = 5 * time.Minute

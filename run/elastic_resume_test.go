@@ -95,7 +95,7 @@ func TestElasticCheckpointHoldsAllModels(t *testing.T) {
 			}
 			mean := make([]float64, len(engine.Numbers[float64](z.Data)))
 			for p := range 3 {
-				x, err := from.Tensor(pipelineTensor(p, name))
+				x, err := from.Tensor(fmt.Sprintf("pipeline-%d/%s", p, name))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -103,7 +103,7 @@ func TestElasticCheckpointHoldsAllModels(t *testing.T) {
 					mean[k] += v / 3
 				}
 				for _, state := range o.States() {
-					if s := name + "#" + state; !from.Has(pipelineTensor(p, s)) || from.Has(s) {
+					if s := name + "#" + state; !from.Has(fmt.Sprintf("pipeline-%d/%s", p, s)) || from.Has(s) {
 						t.Errorf("%s: state %s is to be each pipeline's and not the reference's", o.Kind, s)
 					}
 				}
@@ -114,26 +114,6 @@ func TestElasticCheckpointHoldsAllModels(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// TestAverageOfStates: known numbers, in both widths; what cannot be averaged is refused.
-func TestAverageOfStates(t *testing.T) {
-	narrow := func(name string, x ...float32) checkpoint.Tensor {
-		t := checkpoint.Tensor{Name: name, DType: engine.Float32, Shape: []int64{int64(len(x))}, Data: make([]byte, 4*len(x))}
-		copy(engine.Numbers[float32](t.Data), x)
-		return t
-	}
-	got, err := average([]checkpoint.Tensor{narrow("a", 1, -2), narrow("b", 2, 4), narrow("c", 6, 1)})
-	if err != nil || engine.Numbers[float32](got.Data)[0] != 3 || engine.Numbers[float32](got.Data)[1] != 1 {
-		t.Errorf("%v, %v; want 3 and 1", got, err)
-	}
-	if _, err := average([]checkpoint.Tensor{narrow("a", 1), narrow("b", 1, 2)}); err == nil || !strings.Contains(err.Error(), "alike") {
-		t.Errorf("other shapes: %v", err)
-	}
-	whole := checkpoint.Tensor{Name: "n", DType: engine.Int64, Data: make([]byte, 8)}
-	if _, err := average([]checkpoint.Tensor{whole, whole}); err == nil || !strings.Contains(err.Error(), "floats alone") {
-		t.Errorf("whole numbers: %v", err)
 	}
 }
 

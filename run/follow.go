@@ -50,6 +50,13 @@ func newProcess(j *job, on *place.Place, link control.Link) (*process, error) {
 	return x, nil
 }
 
+// Weight is a parameter or buffer after training.
+type Weight struct {
+	DType engine.DType
+	Shape []int64
+	Data  []byte
+}
+
 // departure is what a worker leaves behind.
 type departure struct {
 	rank    int

@@ -232,18 +232,18 @@ func (w *twin) covered(i, id int) float64 {
 }
 
 // takes is the replicas of stage i that compute a micro-batch, and the rows of each.
-func (w *twin) takes(i, id int) (replicas []int, of []rows) {
+func (w *twin) takes(i, id int) (replicas []int, of []span) {
 	n, micro := len(w.stages[i]), w.c.Plan.MicroBatch
 	if w.split {
 		for r := range n {
-			replicas, of = append(replicas, r), append(of, rows{r * micro / n, (r + 1) * micro / n})
+			replicas, of = append(replicas, r), append(of, span{r * micro / n, (r + 1) * micro / n})
 		}
 		return replicas, of
 	}
 	if w.sync {
 		id %= w.c.Plan.MicroBatches
 	}
-	return []int{id % n}, []rows{{0, micro}}
+	return []int{id % n}, []span{{0, micro}}
 }
 
 // whole is the values across one cut, of all rows.
@@ -274,19 +274,37 @@ func (w *twin) add(to whole, some stage.Tensors) error {
 }
 
 // some is rows of the values across a cut.
-func (w *twin) some(from whole, r rows) (stage.Tensors, error) {
+func (w *twin) some(from whole, r span) (stage.Tensors, error) {
 	out := stage.Tensors{}
 	for v, x := range from {
 		row := len(x.data) / int(x.shape[0])
 		shape := slices.Clone(x.shape)
-		shape[0] = int64(r.len())
-		t, err := w.dev.FromBytes(x.dtype, shape, x.data[r.Lo*row:r.Hi*row])
+		shape[0] = int64(r.to - r.from)
+		t, err := w.dev.FromBytes(x.dtype, shape, x.data[r.from*row:r.to*row])
 		if err != nil {
 			return nil, err
 		}
 		out[v] = w.dev.Disown(t)
 	}
 	return out, nil
+}
+
+// feed adds the model inputs that a stage reads, of some rows of a step's batch.
+func (w *twin) feed(s *stage.Stage, given stage.Tensors, step, first, n int) error {
+	b, err := w.c.Data.Train.Batch(step, w.c.Plan.Batch(), first, n)
+	if err != nil {
+		return err
+	}
+	for _, v := range s.Feeds() {
+		of := b.Input
+		if s.Graph.Name(v) == "target" {
+			of = b.Target
+		}
+		if given[v], err = stage.TensorOf(w.dev, w.c.Engine.Float(), of); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // through takes a micro-batch forward through all stages and back.
@@ -309,11 +327,11 @@ func (w *twin) through(id int) error {
 			if err != nil {
 				return err
 			}
-			feeder := &worker{dev: w.dev, job: &job{engine: w.c.Engine}}
-			if err := feeder.feed(&holding{Stage: s}, given, w.c.Data.Train, step, w.c.Plan.Batch(), index*w.c.Plan.MicroBatch+of[k].Lo, of[k].len()); err != nil {
+			first, n := of[k].from, of[k].to-of[k].from
+			if err := w.feed(s, given, step, index*w.c.Plan.MicroBatch+first, n); err != nil {
 				return err
 			}
-			micro := stage.Micro{ID: id, Step: step, Index: index, FirstRow: of[k].Lo, Rows: of[k].len(), Version: s.Version()}
+			micro := stage.Micro{ID: id, Step: step, Index: index, FirstRow: first, Rows: n, Version: s.Version()}
 			out, loss, err := s.Forward(micro, given)
 			if err != nil {
 				return err
@@ -339,7 +357,7 @@ func (w *twin) through(id int) error {
 			if err := w.load(replicas[r], w.versions[i][w.version(i, id, r, true)]); err != nil {
 				return err
 			}
-			back, err := replicas[r].Backward(id, given, float64(of[k].len())/float64(w.c.Plan.Batch()))
+			back, err := replicas[r].Backward(id, given, float64((of[k].to-of[k].from))/float64(w.c.Plan.Batch()))
 			if err != nil {
 				return err
 			}
