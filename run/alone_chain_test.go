@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/nn"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
@@ -213,7 +214,7 @@ func near(what string, got, want []float64, tolerance float64) error {
 
 // nearTo says where weights of a run are farther than tolerance, of the largest number of each parameter and of
 // 1 at least, from those that are right.
-func (v values) nearTo(got map[string]Weight, tolerance float64) error {
+func (v values) nearTo(got map[string]process.Weight, tolerance float64) error {
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		want := v[name]
 		w, here := got[name]

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 )
 
@@ -26,7 +27,7 @@ var ledger = struct {
 }{cases: map[string]map[string]int{}}
 
 // equalCase is sameWeights of a case and its twin, and counts it if they are.
-func equalCase(c Config, want, got map[string]Weight) error {
+func equalCase(c Config, want, got map[string]process.Weight) error {
 	if err := sameWeights(want, got); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/place"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/stage/optim"
@@ -78,7 +79,7 @@ type Config struct {
 	// Ahead is how many computations a device may have to do yet when it is given the next one; 0: none. It is for
 	// devices that return before they have done anything, and cores that are shared require 0.
 	Ahead int
-	World *World // where the workers are; nil: all in this process
+	World *process.World // where the workers are; nil: all in this process
 	// Place is what the run may change of its process, and of the processors it has; nil: nothing.
 	Place *place.Policy
 
@@ -116,7 +117,7 @@ type Config struct {
 	// Timeline is that of the run so far.
 	Next func(so trace.Timeline, steps int) (*schedule.Program, error)
 
-	decide func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // who may start; nil: a machine.Process
+	decide func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error) // who may start; nil: a machine.Process
 
 }
 
@@ -131,7 +132,7 @@ type Result struct {
 	PeakBytes   []int64 // by worker, by the device's allocator
 	BubbleMean  float64 // over all steps of this run
 	BusySeconds float64 // computing, summed over workers and steps
-	Weights     map[string]Weight
+	Weights     map[string]process.Weight
 }
 
 const (
@@ -188,14 +189,14 @@ func (c Config) filled() (Config, error) {
 		c.StallAfter = defaultStallAfter
 	}
 	if c.decide == nil {
-		c.decide = func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) {
+		c.decide = func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error) {
 			return machine.NewProcess(p, workers, o)
 		}
 	}
 	if c.World == nil {
-		c.World = oneProcess(len(c.Plan.Devices()))
+		c.World = process.Alone(len(c.Plan.Devices()))
 	}
-	if err := c.World.check(len(c.Plan.Devices())); err != nil {
+	if err := c.World.Check(len(c.Plan.Devices())); err != nil {
 		return c, err
 	}
 	if c.BucketBytes == 0 {

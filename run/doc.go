@@ -15,14 +15,6 @@
 // Whoever runs several processes has each call Train with the same Config but for its World and its Carriers, gives
 // them connections to the leader and a directory for checkpoints that all can write to, and takes process 0's Result.
 //
-// # Workers
-//
-// Every worker is a goroutine locked to an OS thread for life, with an engine Device of its
-// own. It asks the gate, which the simulator asks too, whether its next instruction may start,
-// executes it, and says so; nobody else decides. One mutex guards what the workers of a process share; a worker
-// that must wait sleeps until an event concerns it. Transfers and collectives run
-// beside the workers; a collective's goroutine touches memory that the worker has lent it and no Device.
-//
 // What a run changes of the process that it is in (threads, processors, GOMAXPROCS) is what Config.Place says:
 // nothing, unless asked.
 //

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/engine/ref"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
@@ -108,7 +109,7 @@ func TestTorchElasticStagesAreBitEqual(t *testing.T) {
 		{"gpt", map[string]any{"layers": 2, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1}, 30},
 		{"convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true}, 10},
 	} {
-		var want map[string]Weight
+		var want map[string]process.Weight
 		for stages := 1; stages <= 3; stages++ {
 			m := build(t, family.name, family.settings)
 			c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), stages), 2, 3, "elastic"), family.classes, 7)

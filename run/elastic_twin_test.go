@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/stage"
 )
 
@@ -29,9 +30,9 @@ type leg struct {
 	steps   int
 }
 
-func averagedWeights(t testing.TB, c Config, later ...leg) map[string]Weight {
+func averagedWeights(t testing.TB, c Config, later ...leg) map[string]process.Weight {
 	t.Helper()
-	var out map[string]Weight
+	var out map[string]process.Weight
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -46,7 +47,7 @@ func averagedWeights(t testing.TB, c Config, later ...leg) map[string]Weight {
 	return out
 }
 
-func (a *averaged) run() (map[string]Weight, error) {
+func (a *averaged) run() (map[string]process.Weight, error) {
 	c := a.c
 	var err error
 	if a.dev, err = c.Engine.Open(0, 1); err != nil {
@@ -78,9 +79,9 @@ func (a *averaged) run() (map[string]Weight, error) {
 			done++
 		}
 	}
-	out := map[string]Weight{}
+	out := map[string]process.Weight{}
 	for i, v := range a.tensors(0) {
-		out[v.Name] = Weight{DType: c.Engine.Float(), Data: bytes.Clone(engine.Bytes(a.z[i]))}
+		out[v.Name] = process.Weight{DType: c.Engine.Float(), Data: bytes.Clone(engine.Bytes(a.z[i]))}
 	}
 	return out, nil
 }

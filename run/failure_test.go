@@ -15,13 +15,14 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/checkpoint"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // A Gate that never releases anything starts nothing, and the run says so at once.
-type closedGate struct{ Gate }
+type closedGate struct{ process.Gate }
 
 func (closedGate) Poll(w int) machine.Need {
 	return machine.Need{Worker: w, Lack: machine.Message, At: schedule.Instruction{Kind: schedule.F}, For: schedule.Instruction{Kind: schedule.SF}, Peer: 1 - w}
@@ -31,7 +32,7 @@ func (closedGate) Start(w int)             { panic(fmt.Sprint("worker ", w, " wa
 
 func TestAGateThatNeverReleasesStartsNothing(t *testing.T) {
 	c := small(t, 2, 3)
-	c.decide = func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) {
+	c.decide = func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error) {
 		m, err := machine.NewProcess(p, workers, o)
 		return closedGate{m}, err
 	}
@@ -145,8 +146,8 @@ func TestANaNLossStopsAndKeepsTheLastGoodCheckpoint(t *testing.T) {
 	c.Checkpoint = Checkpointing{Dir: dir, Every: 2}
 	c.Data.Train = poisoned{c.Data.Train.(noise), 5}
 	res, err := Train(t.Context(), c)
-	var loss *LossError
-	if !errors.As(err, &loss) || loss.Step != 5 || loss.Stage != 2 || loss.Evaluation || !math.IsNaN(loss.Value) || !errors.Is(err, ErrNotFinite) {
+	var loss *process.LossError
+	if !errors.As(err, &loss) || loss.Step != 5 || loss.Stage != 2 || loss.Evaluation || !math.IsNaN(loss.Value) || !errors.Is(err, process.ErrNotFinite) {
 		t.Fatal(err)
 	}
 	if res.Steps != 5 || res.Leaked != 0 {
@@ -167,7 +168,7 @@ func TestANaNLossOfAnEvaluationStops(t *testing.T) {
 	c.EvalEvery, c.EvalRows = 4, 8
 	c.Checkpoint.Dir = t.TempDir()
 	res, err := Train(t.Context(), c)
-	var loss *LossError
+	var loss *process.LossError
 	if !errors.As(err, &loss) || loss.Step != 3 || loss.Stage != 2 || !loss.Evaluation || !strings.Contains(err.Error(), "evaluation loss after step 3") {
 		t.Fatal(err)
 	}
@@ -181,7 +182,7 @@ func TestAGradientNormThatIsNotFiniteStops(t *testing.T) {
 	c := small(t, 2, 3)
 	c.Optimizer, c.Clip = optim.Settings{Kind: optim.SGD}, 1
 	c.Rate = optim.Rate{Kind: optim.Constant, Base: 1e60}
-	if _, err := Train(t.Context(), c); !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "the gradient norm of step 1 is +Inf on stage") {
+	if _, err := Train(t.Context(), c); !errors.Is(err, process.ErrNotFinite) || !strings.Contains(err.Error(), "the gradient norm of step 1 is +Inf on stage") {
 		t.Error(err)
 	}
 }
@@ -197,7 +198,7 @@ func TestWeightsThatAreNotFiniteAreNotSaved(t *testing.T) {
 	c.Steps = 1
 	c.Checkpoint.Dir = t.TempDir()
 	_, err := Train(t.Context(), c)
-	if !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "after 1 steps") {
+	if !errors.Is(err, process.ErrNotFinite) || !strings.Contains(err.Error(), "after 1 steps") {
 		t.Fatal(err)
 	}
 	if entries, _ := os.ReadDir(c.Checkpoint.Dir); len(entries) != 0 {

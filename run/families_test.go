@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/family"
@@ -85,7 +86,7 @@ func everyFamily(t testing.TB, steps int) []familyCase {
 
 // counting is a gate that calls a function behind its n-th start.
 type counting struct {
-	Gate
+	process.Gate
 	starts int
 	behind func(start int)
 }
@@ -98,7 +99,7 @@ func (c *counting) Start(k int) {
 
 // startsOf has a run call a function behind each instruction that begins.
 func startsOf(c Config, behind func(start int)) Config {
-	c.decide = func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) {
+	c.decide = func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error) {
 		m, err := machine.NewProcess(p, workers, o)
 		return &counting{Gate: m, behind: behind}, err
 	}
@@ -129,7 +130,7 @@ func TestStopAtEveryInstructionOfEveryFamily(t *testing.T) {
 	all := everyFamily(t, steps)
 	eachSeed(t, uint64(len(all)), func(t *testing.T, i uint64) {
 		f := all[i]
-		want := map[int]map[string]Weight{}
+		want := map[int]map[string]process.Weight{}
 		for _, at := range places(rand.New(rand.NewPCG(i, 71)), f.instructions) {
 			ctx, cancel := context.WithCancel(t.Context())
 			c := startsOf(f.config, func(n int) {

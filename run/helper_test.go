@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -138,7 +139,7 @@ func train(t testing.TB, c Config) *Result {
 }
 
 // sameWeights reports the first parameter whose bits differ.
-func sameWeights(a, b map[string]Weight) error {
+func sameWeights(a, b map[string]process.Weight) error {
 	if len(a) != len(b) || len(a) == 0 {
 		return fmt.Errorf("%d weights and %d", len(a), len(b))
 	}

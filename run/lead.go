@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/trace"
@@ -16,7 +17,7 @@ import (
 
 // leader decides what a run does next, from what the processes say alone. It runs on one goroutine.
 type leader struct {
-	job      *job
+	job      *process.Job
 	config   *Config
 	state    *control.Leader
 	progress *control.Progress
@@ -81,20 +82,20 @@ func (b *inbox) take() []event {
 }
 
 // newLeader leads the processes behind the links.
-func newLeader(ctx context.Context, c *Config, j *job, links []control.Link) *leader {
-	of := j.world.workersOf()
+func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.Link) *leader {
+	of := j.World.WorkersOf()
 	l := &leader{
-		job: j, config: c, state: control.NewLeader(len(of), len(j.world.Workers)), links: links, inbox: &inbox{more: make(chan struct{}, 1)},
-		progress: control.NewProgress(of, j.plan.MicroBatches*j.together()*j.lastReplicas()),
+		job: j, config: c, state: control.NewLeader(len(of), len(j.World.Workers)), links: links, inbox: &inbox{more: make(chan struct{}, 1)},
+		progress: control.NewProgress(of, j.Plan.MicroBatches*j.Together()*j.LastReplicas()),
 		store:    checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep},
 		stop:     ctx.Done(), beat: time.NewTicker(max(c.StallAfter/8, time.Millisecond)),
 		shiftS: make([]float64, len(of)), beganNs: make([]int64, len(of)), left: make([]control.Left, len(of)), span: maxRepeat,
 	}
-	if j.plan.PostValidate {
+	if j.Plan.PostValidate {
 		l.span = 16 * leastRepeat
 	}
-	if j.from != nil {
-		l.done, l.loss = j.from.Manifest.Steps, j.from.Manifest.Loss
+	if j.From != nil {
+		l.done, l.loss = j.From.Manifest.Steps, j.From.Manifest.Loss
 	}
 	l.hooks = newHookQueue(func(err error) { l.inbox.put(event{failed: err}) })
 	for p, link := range links {
@@ -123,12 +124,12 @@ func (l *leader) lose(process int, err error) {
 		return
 	}
 	l.state.Lose(process)
-	l.fail(fmt.Errorf("run: %s is lost: %w", l.job.world.name(process), err))
+	l.fail(fmt.Errorf("run: %s is lost: %w", l.job.World.Name(process), err))
 }
 
 // fail ends the run.
 func (l *leader) fail(err error) {
-	l.tell(l.state.Fail(failedOf(0, err)))
+	l.tell(l.state.Fail(process.FailedOf(0, err)))
 }
 
 // await waits for something to happen, and has it happen.
@@ -158,7 +159,7 @@ func (l *leader) await() {
 // hear takes what a process says.
 func (l *leader) hear(from int, m control.Message) error {
 	if m.From != from {
-		return fmt.Errorf("run: %s says that it is process %d", l.job.world.name(from), m.From)
+		return fmt.Errorf("run: %s says that it is process %d", l.job.World.Name(from), m.From)
 	}
 	under := l.state.Under()
 	answer, err := l.state.Receive(m)
@@ -169,7 +170,7 @@ func (l *leader) hear(from int, m control.Message) error {
 	switch body := m.Body.(type) {
 	case control.Ready:
 		l.beganNs[from] = body.BeganNs
-		l.shiftS[from] = float64(body.BeganNs-l.beganNs[0])/1e9 + l.job.world.offsetS(from) - l.job.world.offsetS(0)
+		l.shiftS[from] = float64(body.BeganNs-l.beganNs[0])/1e9 + l.job.World.ClockS(from) - l.job.World.ClockS(0)
 	case control.Stop:
 		l.stopping = true
 	case control.Left:
@@ -211,10 +212,10 @@ func (l *leader) step(from int, part control.Step) error {
 	if hook == nil {
 		return nil
 	}
-	report := StepReport{Step: f.Step, Loss: f.Loss, Rate: l.job.rate.At(f.Step), Seconds: f.TookS, BusySeconds: f.BusyS}
+	report := StepReport{Step: f.Step, Loss: f.Loss, Rate: l.job.Rate.At(f.Step), Seconds: f.TookS, BusySeconds: f.BusyS}
 	if f.TookS > 0 {
-		report.SamplesPerSecond = float64(l.job.plan.Batch()*l.job.together()) / report.Seconds
-		report.Bubble = 1 - report.BusySeconds/(report.Seconds*float64(len(l.job.world.Workers)))
+		report.SamplesPerSecond = float64(l.job.Plan.Batch()*l.job.Together()) / report.Seconds
+		report.Bubble = 1 - report.BusySeconds/(report.Seconds*float64(len(l.job.World.Workers)))
 	}
 	l.hooks.add(func() { hook(report) })
 	return nil
@@ -281,7 +282,7 @@ func (l *leader) open() error {
 // failure is why the run is over, or nil.
 func (l *leader) failure() error {
 	if f := l.state.Failed(); f != nil {
-		return errorOf(l.job.world, f)
+		return process.ErrorOf(l.job.World, f)
 	}
 	return nil
 }
@@ -301,7 +302,7 @@ func (l *leader) execute(p *schedule.Program, body control.Body) (int, error) {
 	}
 	n, refused := l.state.Outcome()
 	if refused != nil {
-		return l.whole, errorOf(l.job.world, refused)
+		return l.whole, process.ErrorOf(l.job.World, refused)
 	}
 	return n, nil
 }
@@ -323,7 +324,7 @@ func (l *leader) dismiss() {
 
 // timeline is the record so far, as far as the leader has it: all but the events.
 func (l *leader) timeline() trace.Timeline {
-	t := l.job.timeline()
+	t := l.job.Timeline()
 	l.progress.Fill(&t)
 	t.Evaluations = append(t.Evaluations, l.evaluations...)
 	return t

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/schedule/programs"
@@ -16,7 +17,7 @@ import (
 
 // brittleGate panics in the n-th call of one of its methods.
 type brittleGate struct {
-	Gate
+	process.Gate
 	method string
 	left   atomic.Int64
 }
@@ -63,7 +64,7 @@ func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
 	for _, method := range []string{"Poll", "Start", "Issued", "Arrive"} {
 		for _, after := range []int64{1, 30, 200} {
 			c := small(t, 3, 20)
-			c.decide = func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) {
+			c.decide = func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error) {
 				m, err := machine.NewProcess(p, workers, o)
 				g := &brittleGate{Gate: m, method: method}
 				g.left.Store(after)
@@ -86,7 +87,7 @@ func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
 		},
 		"load": func(c *Config) {
 			c.EvalEvery, c.Data.Test = 2, noise{model: c.Model, classes: 4, rows: 8, seed: 3}
-			c.decide = func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) {
+			c.decide = func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error) {
 				m, err := machine.NewProcess(p, workers, o)
 				g := &brittleGate{Gate: m, method: "Load"}
 				g.left.Store(1)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/programs"
@@ -254,7 +255,7 @@ func TestLatestOverwrites(t *testing.T) {
 		}
 		c := basic(t, e, build(t, "mlp", map[string]any{"inputs": 5, "hidden": []int{6, 6, 6}}), nil, 10, 12)
 		c.Plan = planOf(c.Model, evenCuts(len(c.Model.Layers), 3), 4, 1, "1f1b-rr")
-		weights := map[schedule.Policy]map[string]Weight{}
+		weights := map[schedule.Policy]map[string]process.Weight{}
 		for _, policy := range []schedule.Policy{schedule.Latest, schedule.Stash} {
 			c.Plan.Weights = string(policy)
 			weights[policy] = train(t, c).Weights

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 )
@@ -113,7 +114,7 @@ func TestReplicasAreNearOneWorker(t *testing.T) {
 }
 
 // numbersOf is a weight's values.
-func numbersOf(w Weight) []float64 {
+func numbersOf(w process.Weight) []float64 {
 	if w.DType == engine.Float64 {
 		return engine.Numbers[float64](w.Data)
 	}

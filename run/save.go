@@ -17,7 +17,7 @@ func (l *leader) save() error {
 		return fmt.Errorf("run: %w", err)
 	}
 	l.saved = control.Saved{}
-	p, err := programs.Checkpoint(l.job.placement)
+	p, err := programs.Checkpoint(l.job.Placement)
 	if err == nil {
 		_, err = l.execute(p, control.Save{Program: p.Text(), Base: l.done, Dir: draft.Dir()})
 	}
@@ -30,7 +30,7 @@ func (l *leader) save() error {
 	path, err := draft.Commit(checkpoint.Manifest{
 		Model: c.Model.Name, ModelID: c.Model.ID(), Engine: c.Engine.Name(), Float: c.Engine.Float().String(),
 		Steps: l.done, Seed: c.Seed, Batch: c.Plan.Batch(), MicroBatch: c.Plan.MicroBatch,
-		Samples:   int64(l.job.batchOf(l.done, 0)) * int64(c.Plan.Batch()),
+		Samples:   int64(l.job.BatchOf(l.done, 0)) * int64(c.Plan.Batch()),
 		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Loss: l.loss, Plan: c.Plan, Updates: l.saved.Updates,
 		Asked: &checkpoint.Asked{
 			Steps: c.Steps, EvalEvery: c.EvalEvery, SaveEvery: c.Checkpoint.Every, Keep: c.Checkpoint.Keep,
@@ -51,12 +51,12 @@ func (l *leader) save() error {
 // since is where the number of pipelines side by side changed last: at the checkpoint that the run goes on from,
 // or where that says.
 func (l *leader) since() checkpoint.Position {
-	if l.job.from == nil {
+	if l.job.From == nil {
 		return checkpoint.Position{}
 	}
-	m := l.job.from.Manifest
+	m := l.job.From.Manifest
 	each, seen := int64(m.Pipelines()), m.Since()
-	if m.Pipelines() != l.job.together() || m.Samples-seen.Samples != int64(m.Steps-seen.Steps)*each*int64(m.Batch) {
+	if m.Pipelines() != l.job.Together() || m.Samples-seen.Samples != int64(m.Steps-seen.Steps)*each*int64(m.Batch) {
 		return checkpoint.Position{Steps: m.Steps, Samples: m.Samples}
 	}
 	return seen

@@ -6,12 +6,13 @@ import (
 
 	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/run/checkpoint"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 )
 
 // newJob is what the processes are told of a run. Whoever makes it closes the checkpoint that it goes on from.
-func newJob(c Config) (*job, error) {
+func newJob(c Config) (*process.Job, error) {
 	graph, err := stage.NewGraph(c.Model)
 	if err != nil {
 		return nil, fmt.Errorf("run: %w", err)
@@ -21,22 +22,22 @@ func newJob(c Config) (*job, error) {
 		return nil, fmt.Errorf("run: %w", err)
 	}
 	_, settings := schedule.FromPlan(c.Plan)
-	j := &job{
-		engine: c.Engine, model: c.Model, plan: c.Plan, graph: graph, layers: layers, train: c.Data.Train, test: c.Data.Test,
-		optimizer: c.Optimizer, rate: c.Rate, clip: c.Clip, seed: c.Seed, threads: c.ThreadsPerWorker, cores: c.Cores,
-		slots: c.Slots, ahead: c.Ahead, bucketBytes: c.BucketBytes, placement: settings.Placement, keepSteps: c.KeepSteps, wantStep: c.WantStep,
-		keepWeights: c.KeepWeights, world: c.World, carriers: c.Carriers, decide: c.decide, refuse: c.runnable,
+	j := &process.Job{
+		Engine: c.Engine, Model: c.Model, Plan: c.Plan, Graph: graph, Layers: layers, Train: c.Data.Train, Test: c.Data.Test,
+		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Seed: c.Seed, Threads: c.ThreadsPerWorker, Cores: c.Cores,
+		Slots: c.Slots, Ahead: c.Ahead, BucketBytes: c.BucketBytes, Placement: settings.Placement, KeepSteps: c.KeepSteps, WantStep: c.WantStep,
+		KeepWeights: c.KeepWeights, World: c.World, Carriers: c.Carriers, Decide: c.decide, Refuse: c.runnable,
 	}
 	if t := c.Data.Test; t != nil {
-		if j.evalRows = t.Len(); c.EvalRows > 0 {
-			j.evalRows = min(j.evalRows, c.EvalRows)
+		if j.EvalRows = t.Len(); c.EvalRows > 0 {
+			j.EvalRows = min(j.EvalRows, c.EvalRows)
 		}
-		if j.evalRows < 1 {
+		if j.EvalRows < 1 {
 			return nil, fmt.Errorf("run: the test data is empty")
 		}
 	}
 	if c.Resume != "" {
-		if j.from, err = openCheckpoint(c); err != nil {
+		if j.From, err = openCheckpoint(c); err != nil {
 			return nil, err
 		}
 	}

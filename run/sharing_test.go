@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/wire/shape"
@@ -22,7 +23,7 @@ import (
 
 // sharing is a gate that counts who computes at once, and how often somebody waited for a core.
 type sharing struct {
-	Gate
+	process.Gate
 	cores, computing, waited int
 	wrong                    error
 }
@@ -59,7 +60,7 @@ func trainSharing(t testing.TB, ctx context.Context, c Config) (*Result, *sharin
 		c.StallAfter = 10 * time.Second // what a collective waits for is seen only so
 	}
 	o := &sharing{cores: c.Cores}
-	c.decide = func(p *schedule.Program, workers []int, with machine.Options) (Gate, error) {
+	c.decide = func(p *schedule.Program, workers []int, with machine.Options) (process.Gate, error) {
 		m, err := machine.NewProcess(p, workers, with)
 		o.Gate = m
 		return o, err

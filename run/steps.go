@@ -16,8 +16,8 @@ func (l *leader) lead() error {
 	if err := l.open(); err != nil {
 		return err
 	}
-	if l.job.from != nil {
-		if err := l.store.Continue(l.job.from); err != nil {
+	if l.job.From != nil {
+		if err := l.store.Continue(l.job.From); err != nil {
 			return fmt.Errorf("run: %w", err)
 		}
 	}
@@ -125,8 +125,8 @@ func (l *leader) next(steps int) (*schedule.Program, error) {
 func (l *leader) checkProgram(p *schedule.Program, steps int) error {
 	c := l.config
 	switch {
-	case p.Stages != len(c.Plan.Stages) || len(p.Placement) != l.job.models() || !sameElastic(p.Elastic, c.Plan.Elastic):
-		return fmt.Errorf("run: program %s has %d stages in %d pipelines; the plan has %d in %d, with the same elastic averaging", p.Name, p.Stages, len(p.Placement), len(c.Plan.Stages), l.job.models())
+	case p.Stages != len(c.Plan.Stages) || len(p.Placement) != l.job.Models() || !sameElastic(p.Elastic, c.Plan.Elastic):
+		return fmt.Errorf("run: program %s has %d stages in %d pipelines; the plan has %d in %d, with the same elastic averaging", p.Name, p.Stages, len(p.Placement), len(c.Plan.Stages), l.job.Models())
 	case p.Period < 1 || p.MicroBatches != p.Period*c.Plan.MicroBatches:
 		return fmt.Errorf("run: program %s has %d micro-batches in %d steps; the plan has %d in each", p.Name, p.MicroBatches, p.Period, c.Plan.MicroBatches)
 	case p.Minibatches() < 1 || p.Minibatches() > steps:
@@ -152,8 +152,8 @@ func (l *leader) finishOnly() error {
 	if err := l.begin(); err != nil {
 		return err
 	}
-	l.checkpoint = l.job.from.Path
-	if c.Checkpoint.Dir != "" && !l.store.Holds(l.job.from.Path) {
+	l.checkpoint = l.job.From.Path
+	if c.Checkpoint.Dir != "" && !l.store.Holds(l.job.From.Path) {
 		if err := l.save(); err != nil {
 			return err
 		}
@@ -175,8 +175,8 @@ func (l *leader) begin() error {
 
 // evaluate passes the test data through the stages.
 func (l *leader) evaluate() error {
-	l.tests, l.apart = make([]control.Tested, l.job.testMicros()), 0
-	p, err := programs.Evaluation(l.job.placement, len(l.tests))
+	l.tests, l.apart = make([]control.Tested, l.job.TestMicros()), 0
+	p, err := programs.Evaluation(l.job.Placement, len(l.tests))
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
@@ -198,7 +198,7 @@ func (l *leader) evaluate() error {
 func (l *leader) tested(r control.Result) error {
 	l.apart = max(l.apart, r.Apart)
 	for _, t := range r.Parts {
-		if t.Index < 0 || t.Index >= len(l.tests) || t.Rows != l.job.testRows(t.Index) {
+		if t.Index < 0 || t.Index >= len(l.tests) || t.Rows != l.job.TestRows(t.Index) {
 			return fmt.Errorf("run: micro-batch %d of an evaluation has %d rows; it has %d micro-batches", t.Index, t.Rows, len(l.tests))
 		}
 		l.tests[t.Index] = t
@@ -210,7 +210,7 @@ func (l *leader) tested(r control.Result) error {
 func (l *leader) verdict() (trace.Evaluation, error) {
 	e := trace.Evaluation{Step: l.done - 1}
 	perRow := 1
-	for _, in := range l.job.model.Inputs {
+	for _, in := range l.job.Model.Inputs {
 		if in.Name == "target" {
 			perRow = int(in.Elements())
 		}
@@ -226,7 +226,7 @@ func (l *leader) verdict() (trace.Evaluation, error) {
 	}
 	e.Loss /= float64(rows)
 	e.Samples, e.Correct = rows*perRow, int(correct)
-	if l.job.together() > 1 {
+	if l.job.Together() > 1 {
 		e.Apart = new(l.apart)
 	}
 	return e, nil

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/run/place"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -26,52 +27,52 @@ func Train(ctx context.Context, c Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	on, err := c.Place.Take(len(j.world.workersOf()[j.world.Rank]), c.Cores, c.ThreadsPerWorker)
+	on, err := c.Place.Take(len(j.World.WorkersOf()[j.World.Rank]), c.Cores, c.ThreadsPerWorker)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("run: %w", err), j.close())
+		return nil, errors.Join(fmt.Errorf("run: %w", err), j.Close())
 	}
 	defer on.Leave()
 	if processor, taken := on.Taken(); taken && c.Hooks.OnTaken != nil {
 		c.Hooks.OnTaken(processor)
 	}
 	var res *Result
-	if j.world.Rank == 0 {
+	if j.World.Rank == 0 {
 		res, err = lead(ctx, &c, j, on)
 	} else {
 		res, err = follow(ctx, j, on)
 	}
-	return res, errors.Join(err, j.close())
+	return res, errors.Join(err, j.Close())
 }
 
 // follow is the part of a process that does not lead.
-func follow(ctx context.Context, j *job, on *place.Place) (*Result, error) {
-	x, err := newProcess(j, on, j.world.Links[0])
+func follow(ctx context.Context, j *process.Job, on *place.Place) (*Result, error) {
+	x, err := process.New(j, on, j.World.Links[0])
 	if err != nil {
-		return nil, errors.Join(err, j.world.Links[0].Close())
+		return nil, errors.Join(err, j.World.Links[0].Close())
 	}
-	left := x.attend(ctx)
-	return resultOf(&left), errors.Join(x.failure(), left.err)
+	left := x.Attend(ctx)
+	return resultOf(&left), errors.Join(x.Failure(), left.Err)
 }
 
 // resultOf is what a process's own workers leave.
-func resultOf(b *belongings) *Result {
-	return &Result{Timeline: *b.Timeline, PeakBytes: b.Timeline.PeakBytes, Leaked: b.Leaked, Weights: b.weights}
+func resultOf(b *process.Belongings) *Result {
+	return &Result{Timeline: *b.Timeline, PeakBytes: b.Timeline.PeakBytes, Leaked: b.Leaked, Weights: b.Weights}
 }
 
 // lead is the part of the process that leads, and has workers as the others do.
-func lead(ctx context.Context, c *Config, j *job, on *place.Place) (*Result, error) {
+func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Result, error) {
 	own, its := control.Pair()
-	links := append([]control.Link{own}, j.world.Links...)
-	if len(j.world.Links) > 0 {
-		links = append(links[:1], j.world.Links[1:]...)
+	links := append([]control.Link{own}, j.World.Links...)
+	if len(j.World.Links) > 0 {
+		links = append(links[:1], j.World.Links[1:]...)
 	}
-	x, err := newProcess(j, on, its)
+	x, err := process.New(j, on, its)
 	if err != nil {
 		return nil, errors.Join(err, closeAll(links))
 	}
 	l := newLeader(ctx, c, j, links)
-	here := make(chan belongings, 1)
-	crash.Go(func() { here <- x.attend(context.Background()) })
+	here := make(chan process.Belongings, 1)
+	crash.Go(func() { here <- x.Attend(context.Background()) })
 	err = crash.Guard(l.lead)
 	if err != nil {
 		l.fail(err) // those that do not know
@@ -82,7 +83,7 @@ func lead(ctx context.Context, c *Config, j *job, on *place.Place) (*Result, err
 		err = l.failure() // of a hook, behind the last step
 	}
 	res, merging := l.result(&left)
-	return res, errors.Join(err, left.err, l.leaving(), merging, closeAll(links))
+	return res, errors.Join(err, left.Err, l.leaving(), merging, closeAll(links))
 }
 
 func closeAll(links []control.Link) error {
@@ -100,17 +101,17 @@ func (l *leader) leaving() error {
 	var all error
 	for p, left := range l.left {
 		if p > 0 && left.Failed != nil {
-			all = errors.Join(all, errorOf(l.job.world, left.Failed))
+			all = errors.Join(all, process.ErrorOf(l.job.World, left.Failed))
 		}
 	}
 	return all
 }
 
 // result puts together what all processes leave; own is the leader's.
-func (l *leader) result(own *belongings) (*Result, error) {
+func (l *leader) result(own *process.Belongings) (*Result, error) {
 	l.left[0] = own.Left
 	res := &Result{
-		Steps: l.done, Loss: l.loss, Stopped: l.stopped, Checkpoint: l.checkpoint, Weights: own.weights, BusySeconds: l.progress.BusyS,
+		Steps: l.done, Loss: l.loss, Stopped: l.stopped, Checkpoint: l.checkpoint, Weights: own.Weights, BusySeconds: l.progress.BusyS,
 	}
 	var parts []*trace.Timeline
 	for p, left := range l.left {
@@ -129,7 +130,7 @@ func (l *leader) result(own *belongings) (*Result, error) {
 	res.Timeline.PeakBytes = res.PeakBytes
 	res.Timeline.Evaluations = append(res.Timeline.Evaluations, l.evaluations...)
 	if took := l.progress.TookS; took > 0 {
-		res.BubbleMean = 1 - res.BusySeconds/(took*float64(len(l.job.world.Workers)))
+		res.BubbleMean = 1 - res.BusySeconds/(took*float64(len(l.job.World.Workers)))
 	}
 	return res, nil
 }

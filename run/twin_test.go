@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 )
@@ -39,7 +40,7 @@ type twin struct {
 type reads func(stage, micro, replica int, back bool) int
 
 // sequential runs a twin and returns its final weights.
-func sequential(t testing.TB, c Config, version reads) map[string]Weight {
+func sequential(t testing.TB, c Config, version reads) map[string]process.Weight {
 	t.Helper()
 	out, _ := sequentially(t, c, version)
 	return out
@@ -48,7 +49,7 @@ func sequential(t testing.TB, c Config, version reads) map[string]Weight {
 // reference is what every synchronous schedule must equal bit by bit: one worker with the whole model that
 // adds up the gradients of its micro-batches and updates once a step; with replicas on the first stage as
 // many of them that take turns, and a sum in rank order.
-func reference(t testing.TB, c Config) map[string]Weight {
+func reference(t testing.TB, c Config) map[string]process.Weight {
 	t.Helper()
 	c = undivided(c)
 	return sequential(t, c, synchronous(c))
@@ -69,7 +70,7 @@ func synchronous(c Config) reads {
 }
 
 // sequentially also says the gradient norms of all updates, where they are clipped.
-func sequentially(t testing.TB, c Config, version reads) (weights map[string]Weight, norms []float64) {
+func sequentially(t testing.TB, c Config, version reads) (weights map[string]process.Weight, norms []float64) {
 	t.Helper()
 	w := newTwin(c, version)
 	done := make(chan error)
@@ -94,7 +95,7 @@ func newTwin(c Config, version reads) *twin {
 	}
 }
 
-func (w *twin) run() (map[string]Weight, error) {
+func (w *twin) run() (map[string]process.Weight, error) {
 	dev, err := w.c.Engine.Open(0, 1)
 	if err != nil {
 		return nil, err
@@ -177,15 +178,15 @@ func (w *twin) minibatch(step int) error {
 }
 
 // weights is the newest parameters, and the buffers.
-func (w *twin) weights() (map[string]Weight, error) {
-	out := map[string]Weight{}
+func (w *twin) weights() (map[string]process.Weight, error) {
+	out := map[string]process.Weight{}
 	for i, replicas := range w.stages {
 		if err := w.load(replicas[0], w.latest(i)); err != nil {
 			return nil, err
 		}
 		for _, v := range replicas[0].Snapshot() {
 			if !strings.Contains(v.Name, "#") { // states are the optimizer's
-				out[v.Name] = Weight{DType: v.Tensor.DType(), Shape: v.Tensor.Shape(), Data: bytes.Clone(w.memory(v.Tensor))}
+				out[v.Name] = process.Weight{DType: v.Tensor.DType(), Shape: v.Tensor.Shape(), Data: bytes.Clone(w.memory(v.Tensor))}
 			}
 		}
 	}

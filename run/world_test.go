@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/trace"
@@ -62,9 +63,9 @@ func (w worlds) train(ctx context.Context, t testing.TB, c Config) outcome {
 		t.Fatal(err)
 	}
 	c.Carriers = func(int) ([]wire.Carrier, error) { return carriers, nil }
-	places, devices := make([]Location, len(w.of)), make([]int, n)
+	places, devices := make([]process.Location, len(w.of)), make([]int, n)
 	for k, p := range w.of {
-		places[k] = Location{Host: fmt.Sprintf("host%d", p), Process: p, Device: devices[p]}
+		places[k] = process.Location{Host: fmt.Sprintf("host%d", p), Process: p, Device: devices[p]}
 		devices[p]++
 	}
 	leader := make([]control.Link, n)
@@ -72,7 +73,7 @@ func (w worlds) train(ctx context.Context, t testing.TB, c Config) outcome {
 	var all sync.WaitGroup
 	for p := n - 1; p >= 0; p-- {
 		one := c
-		one.World = &World{Rank: p, Workers: places, OffsetS: w.offsets, Links: leader}
+		one.World = &process.World{Rank: p, Workers: places, OffsetS: w.offsets, Links: leader}
 		if p > 0 {
 			x, y := net.Pipe()
 			leader[p] = control.Over(x)
@@ -110,7 +111,7 @@ func (o outcome) whole(t testing.TB) *Result {
 				t.Fatalf("two processes leave %s", name)
 			}
 			if res.Weights == nil {
-				res.Weights = map[string]Weight{}
+				res.Weights = map[string]process.Weight{}
 			}
 			res.Weights[name] = x
 		}
@@ -313,8 +314,8 @@ func TestAnErrorInOneProcessEndsAll(t *testing.T) {
 	c.Data.Train = poisoned{c.Data.Train.(noise), 5}
 	w := worlds{of: []int{0, 1, 1}, carriers: pipe.New}
 	for p, err := range w.train(t.Context(), t, c).errs {
-		var loss *LossError
-		if !errors.Is(err, ErrNotFinite) || errors.As(err, &loss) != (p == 1) {
+		var loss *process.LossError
+		if !errors.Is(err, process.ErrNotFinite) || errors.As(err, &loss) != (p == 1) {
 			t.Errorf("process %d: %v", p, err)
 		}
 	}
@@ -393,12 +394,12 @@ func TestClocksOfProcessesAreBroughtTogether(t *testing.T) {
 
 func TestWorldsAreChecked(t *testing.T) {
 	a, b := control.Pair()
-	two := []Location{{Process: 0}, {Process: 1}}
-	for says, w := range map[string]World{
+	two := []process.Location{{Process: 0}, {Process: 1}}
+	for says, w := range map[string]process.World{
 		"a world of 1 workers; the plan has 2":      {Workers: two[:1]},
-		"worker 1 is in process 2":                  {Workers: []Location{{}, {Process: 2}}},
-		"process 0 of 2 has no workers":             {Workers: []Location{{Process: 1}, {Process: 1}}},
-		"on device -1":                              {Workers: []Location{{}, {Device: -1}}},
+		"worker 1 is in process 2":                  {Workers: []process.Location{{}, {Process: 2}}},
+		"process 0 of 2 has no workers":             {Workers: []process.Location{{Process: 1}, {Process: 1}}},
+		"on device -1":                              {Workers: []process.Location{{}, {Device: -1}}},
 		"this is process 2 of 2":                    {Workers: two, Rank: 2, Links: []control.Link{a}},
 		"3 clocks for 2 processes":                  {Workers: two, OffsetS: make([]float64, 3), Links: []control.Link{nil, a}},
 		"process 0 has 1 links; 2 are wanted":       {Workers: two, Links: []control.Link{a}},

@@ -21,6 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/place"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
@@ -210,7 +211,7 @@ func (l *learning) train(ctx context.Context, t task, file *curves.Trainings) er
 		Place: &place.Policy{}, ThreadsPerWorker: t.job.ThreadsPerWorker, EvalEvery: t.of.EvalEvery, EvalRows: t.job.EvalRows, KeepSteps: 1,
 	})
 	switch {
-	case errors.Is(err, run.ErrNotFinite):
+	case errors.Is(err, process.ErrNotFinite):
 		one.Diverged = err.Error()
 	case err != nil:
 		return fmt.Errorf("%s, seed %d: %w", t.method.Name, t.job.Seed, err)

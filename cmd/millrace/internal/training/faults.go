@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // faultOf says of a run that has failed what is left of it where that is what its user asks next: of one that
 // has diverged, and of one that a full disk has ended. Both are failures, not bad input.
 func faultOf(err error, saved string) error {
-	diverged := errors.Is(err, run.ErrNotFinite) || errors.Is(err, optim.ErrRange)
+	diverged := errors.Is(err, process.ErrNotFinite) || errors.Is(err, optim.ErrRange)
 	switch full := isFull(err); {
 	case !diverged && !full:
 		return err

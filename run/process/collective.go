@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"bytes"
@@ -191,7 +191,7 @@ func (w *worker) norm(h *holding, in schedule.Instruction) error {
 			}
 		}
 		total := stage.GlobalNorm(all)
-		v := verdict{scale: optim.ClipScale(total, w.job.clip)}
+		v := verdict{scale: optim.ClipScale(total, w.job.Clip)}
 		if !isFinite(total) {
 			v.forGood = &notFiniteError{fmt.Sprintf("the gradient norm of step %d is %v on stage %d; lower the learning rate", step, total, in.Stage)}
 		}

@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"context"
@@ -17,16 +17,16 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// newProcess makes this process's part of a run, which hears of the leader over a Link.
-func newProcess(j *job, on *place.Place, link control.Link) (*process, error) {
-	workers := len(j.world.Workers)
+// New makes this process's part of a run, which hears of the leader over a Link.
+func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
+	workers := len(j.World.Workers)
 	ctx, cancel := context.WithCancel(context.Background())
-	x := &process{
+	x := &Process{
 		ctx: ctx, cancel: cancel, job: j, place: on, began: time.Now(), moved: time.Now(), link: link,
-		leave: make(chan struct{}), workers: make([]*worker, workers), mine: j.world.workersOf()[j.world.Rank],
-		follower: control.NewFollower(j.world.Rank),
+		leave: make(chan struct{}), workers: make([]*worker, workers), mine: j.World.WorkersOf()[j.World.Rank],
+		follower: control.NewFollower(j.World.Rank),
 	}
-	carriers, err := j.carriers(workers)
+	carriers, err := j.Carriers(workers)
 	if err == nil {
 		x.ports, err = wire.NewPorts(carriers, x.mine, x.portConfig)
 	}
@@ -46,7 +46,7 @@ func newProcess(j *job, on *place.Place, link control.Link) (*process, error) {
 			running: true, free: time.Now(),
 		}
 	}
-	x.record = record.New(j.keepSteps, j.wantStep, updates)
+	x.record = record.New(j.KeepSteps, j.WantStep, updates)
 	return x, nil
 }
 
@@ -66,16 +66,16 @@ type departure struct {
 	err     error
 }
 
-// belongings is what a process leaves behind.
-type belongings struct {
+// Belongings is what a process leaves behind.
+type Belongings struct {
 	control.Left
-	weights map[string]Weight
-	err     error // what went wrong as it left
+	Weights map[string]Weight
+	Err     error // what went wrong as it left
 }
 
-// attend opens the workers, does what the leader says until that is to leave, and gives everything back. Whatever is
+// Attend opens the workers, does what the leader says until that is to leave, and gives everything back. Whatever is
 // in flight is given back before any device closes. When ctx ends it asks for the run to stop.
-func (x *process) attend(ctx context.Context) belongings {
+func (x *Process) Attend(ctx context.Context) Belongings {
 	release, gone := make(chan struct{}), make(chan departure, len(x.mine))
 	x.open(gone, release)
 	x.link.Start(x.told)
@@ -92,19 +92,19 @@ func (x *process) attend(ctx context.Context) belongings {
 	x.cancel()
 	x.beside.Wait()
 	x.telling.Wait() // buffers are given back by then
-	left := belongings{err: x.ports.Close()}
+	left := Belongings{Err: x.ports.Close()}
 	close(release)
 	byRank := map[int]departure{}
 	for range x.mine {
 		d := <-gone
 		byRank[d.rank] = d
 		left.Leaked += d.leaked
-		left.err = errors.Join(left.err, d.err)
+		left.Err = errors.Join(left.Err, d.err)
 		for name, w := range d.weights {
-			if left.weights == nil {
-				left.weights = map[string]Weight{}
+			if left.Weights == nil {
+				left.Weights = map[string]Weight{}
 			}
-			left.weights[name] = w
+			left.Weights[name] = w
 		}
 	}
 	left.Timeline = x.timeline()
@@ -112,21 +112,21 @@ func (x *process) attend(ctx context.Context) belongings {
 		left.PeakBytes = append(left.PeakBytes, byRank[k].memory.PeakBytes)
 		left.Timeline.PeakBytes[k] = byRank[k].memory.PeakBytes
 	}
-	if left.err != nil {
-		failed := failedOf(x.job.world.Rank, left.err)
+	if left.Err != nil {
+		failed := FailedOf(x.job.World.Rank, left.Err)
 		left.Failed = &failed
 	}
 	x.mu.Lock()
 	x.say(left.Left)
 	x.mu.Unlock()
 	if err := x.link.Close(); err != nil {
-		left.err = errors.Join(left.err, fmt.Errorf("run: %w", err))
+		left.Err = errors.Join(left.Err, fmt.Errorf("run: %w", err))
 	}
 	return left
 }
 
 // open starts the workers, which open their devices, and says once all have that the process is ready.
-func (x *process) open(gone chan<- departure, release <-chan struct{}) {
+func (x *Process) open(gone chan<- departure, release <-chan struct{}) {
 	opened := make(chan error, len(x.mine))
 	for _, k := range x.mine {
 		w := x.workers[k]
@@ -148,7 +148,7 @@ func (x *process) open(gone chan<- departure, release <-chan struct{}) {
 }
 
 // say sends the leader a message. The caller holds mu.
-func (x *process) say(body control.Body) {
+func (x *Process) say(body control.Body) {
 	m, useful := x.follower.Say(body)
 	if !useful {
 		return
@@ -160,14 +160,14 @@ func (x *process) say(body control.Body) {
 }
 
 // part has the workers leave. The caller holds mu.
-func (x *process) part() {
+func (x *Process) part() {
 	x.over = true
 	x.wakeAll()
 	x.gone.Do(func() { close(x.leave) })
 }
 
 // told is called with everything that the leader says, in order.
-func (x *process) told(m control.Message, broken error) {
+func (x *Process) told(m control.Message, broken error) {
 	err := crash.Guard(func() error {
 		x.mu.Lock()
 		defer x.mu.Unlock()
@@ -197,7 +197,7 @@ func (x *process) told(m control.Message, broken error) {
 }
 
 // obey does what the leader says. The caller holds mu.
-func (x *process) obey(body control.Body) error {
+func (x *Process) obey(body control.Body) error {
 	switch body := body.(type) {
 	case control.Load:
 		return x.load(body.Program, body.Base, true)
@@ -219,7 +219,7 @@ func (x *process) obey(body control.Body) error {
 	case control.Beat:
 		x.say(x.needs())
 	case control.Failed:
-		x.failLocked(x.mine[0], errorOf(x.job.world, &body))
+		x.failLocked(x.mine[0], ErrorOf(x.job.World, &body))
 	case control.Leave:
 		x.part()
 	}
@@ -227,13 +227,13 @@ func (x *process) obey(body control.Body) error {
 }
 
 // load begins a Program from its text, the same in every process.
-func (x *process) load(text string, base int, trains bool) error {
+func (x *Process) load(text string, base int, trains bool) error {
 	p, err := schedule.ParseText(strings.NewReader(text))
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	if trains && x.job.world.Rank > 0 { // the leader has looked at it before it sent it
-		if err := x.job.refuse(p); err != nil {
+	if trains && x.job.World.Rank > 0 { // the leader has looked at it before it sent it
+		if err := x.job.Refuse(p); err != nil {
 			return err
 		}
 	}
@@ -242,7 +242,7 @@ func (x *process) load(text string, base int, trains bool) error {
 
 // end tells the leader that all lists have ended, and what there is of an evaluation or a checkpoint. The caller
 // holds mu.
-func (x *process) end() {
+func (x *Process) end() {
 	x.ended = true
 	if !x.trains {
 		if len(x.tested.Parts) > 0 || x.tested.Apart > 0 {
@@ -254,7 +254,7 @@ func (x *process) end() {
 	}
 	e := control.Ended{Minibatches: min(x.limit, x.minibatches)}
 	if x.refused != nil {
-		refused := failedOf(x.job.world.Rank, x.refused)
+		refused := FailedOf(x.job.World.Rank, x.refused)
 		e.Refused = &refused
 	}
 	for _, k := range x.mine {
@@ -264,7 +264,7 @@ func (x *process) end() {
 }
 
 // standing tells the leader that the process's part of a step stands. The caller holds mu.
-func (x *process) standing(p record.Part) {
+func (x *Process) standing(p record.Part) {
 	s := control.Step{Step: p.Step, StartS: p.Start.Seconds(), EndS: p.End.Seconds()}
 	for _, k := range x.mine {
 		s.BusyS = append(s.BusyS, p.Busy[k].Seconds())
@@ -278,10 +278,10 @@ func (x *process) standing(p record.Part) {
 }
 
 // timeline is the process's record so far.
-func (x *process) timeline() *trace.Timeline {
+func (x *Process) timeline() *trace.Timeline {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	t := x.job.timeline()
+	t := x.job.Timeline()
 	x.record.Fill(&t)
 	t.PeakBytes, t.PeakActivations = make([]int64, t.Workers), make([]int, t.Workers)
 	for _, k := range x.mine {

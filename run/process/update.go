@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"fmt"
@@ -20,14 +20,14 @@ func (w *worker) updateBy(by schedule.Updater) error {
 			continue
 		}
 		models := []*holding{h}
-		if w.job.together() > 1 {
+		if w.job.Together() > 1 {
 			models = append(w.pipelinesOf(h), h)
 		}
 		stages := make([]*stage.Stage, len(models))
 		for i, one := range models {
 			stages[i] = one.Stage
 		}
-		c := update.Config{Optimizer: w.job.optimizer, Averaging: w.job.plan.Elastic, Stage: int(at.stage)}
+		c := update.Config{Optimizer: w.job.Optimizer, Averaging: w.job.Plan.Elastic, Stage: int(at.stage)}
 		all, err := update.New(string(by), c, stages)
 		if err != nil {
 			return err
@@ -47,7 +47,7 @@ func (w *worker) updateBy(by schedule.Updater) error {
 func (w *worker) stepOf(in schedule.Instruction, scale float64, how stage.Renewal) update.Step {
 	first, end := w.x.program.Covers(in, w.x.minibatches)
 	return update.Step{
-		Step: optim.Step{Rate: w.job.rate.At(w.x.base + end - 1), GradScale: scale / float64(end-first)}, Renewal: how,
+		Step: optim.Step{Rate: w.job.Rate.At(w.x.base + end - 1), GradScale: scale / float64(end-first)}, Renewal: how,
 	}
 }
 
@@ -115,7 +115,7 @@ func (w *worker) validate(h *holding, in schedule.Instruction) error {
 }
 
 // rollback has the worker pass what lies behind a minibatch whose update it takes back, for good with an error.
-func (x *process) rollback(w *worker, minibatch int, forGood error) {
+func (x *Process) rollback(w *worker, minibatch int, forGood error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.gate.Local(w.rank).Rollback(minibatch)

@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 
 // save writes a stage's file, and of elastic averaging those of its pipelines; the CK of that stage.
 func (w *worker) save(h *holding) error {
-	if err := w.saveOne(h); err != nil || w.job.together() == 1 {
+	if err := w.saveOne(h); err != nil || w.job.Together() == 1 {
 		return err
 	}
 	for _, one := range w.pipelinesOf(h) {
@@ -54,7 +54,7 @@ func (w *worker) saveOne(h *holding) error {
 			if saved.Updates == nil {
 				saved.Updates = map[string]int{}
 			}
-			saved.Updates[j.model.Layers[p.Layer].Name] = n
+			saved.Updates[j.Model.Layers[p.Layer].Name] = n
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"fmt"
@@ -76,9 +76,9 @@ func (h *holding) outbox(send schedule.Kind) box {
 // rowsIn is how many rows the whole micro-batch of a transfer has.
 func (w *worker) rowsIn(in schedule.Instruction) int {
 	if w.x.trains {
-		return w.job.plan.MicroBatch
+		return w.job.Plan.MicroBatch
 	}
-	return w.job.testRows(int(in.Micro))
+	return w.job.TestRows(int(in.Micro))
 }
 
 // send hands tensors to the workers on the other side of a cut, to each the rows that it computes with.

@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"slices"
@@ -19,7 +19,7 @@ type unread struct {
 
 // forwarded keeps the loss of a forward.
 func (w *worker) forwarded(h *holding, in schedule.Instruction, m stage.Micro, loss engine.Tensor) {
-	slice := (int(in.Pipeline)*w.job.plan.MicroBatches+m.Index)*w.job.lastReplicas() + int(in.Replica)
+	slice := (int(in.Pipeline)*w.job.Plan.MicroBatches+m.Index)*w.job.LastReplicas() + int(in.Replica)
 	h.losses = append(h.losses, unread{loss, w.x.program.MinibatchOf(in), m.Index, slice, w.share(m)})
 }
 

@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"fmt"
@@ -60,7 +60,7 @@ func (w *worker) forward(h *holding, in schedule.Instruction) error {
 	m.Version, frees = w.use(h, in)
 	given, err := w.take(h.inbox, in.Micro)
 	if err == nil {
-		err = w.feed(h, given, w.job.train, m.Step, w.job.plan.Batch(), m.Index*w.job.plan.MicroBatch+m.FirstRow, m.Rows)
+		err = w.feed(h, given, w.job.Train, m.Step, w.job.Plan.Batch(), m.Index*w.job.Plan.MicroBatch+m.FirstRow, m.Rows)
 	}
 	if err != nil {
 		given.Free()
@@ -139,7 +139,7 @@ func asKind(in schedule.Instruction, k schedule.Kind) schedule.Instruction {
 }
 
 func (w *worker) evaluate(h *holding, in schedule.Instruction) error {
-	rows := w.job.testRows(int(in.Micro))
+	rows := w.job.TestRows(int(in.Micro))
 	if in.Micro == int32(in.Replica) { // the first of this replica's
 		if err := w.measureApart(h); err != nil {
 			return err
@@ -148,7 +148,7 @@ func (w *worker) evaluate(h *holding, in schedule.Instruction) error {
 	m := stage.Micro{ID: int(in.Micro), Step: w.x.base, Index: int(in.Micro), Rows: rows}
 	given, err := w.take(h.inbox, in.Micro)
 	if err == nil {
-		err = w.feed(h, given, w.job.test, 0, w.job.evalRows, m.Index*w.job.plan.MicroBatch, rows)
+		err = w.feed(h, given, w.job.Test, 0, w.job.EvalRows, m.Index*w.job.Plan.MicroBatch, rows)
 	}
 	if err != nil {
 		given.Free()

@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"bytes"
@@ -20,8 +20,8 @@ import (
 // thread; the fields below bell are guarded by the process's mu.
 type worker struct {
 	rank    int
-	x       *process
-	job     *job
+	x       *Process
+	job     *Job
 	dev     engine.Device
 	seat    *place.Seat
 	port    *wire.Port
@@ -127,7 +127,7 @@ func (w *worker) leave(left *departure) (err error) {
 		return nil
 	}
 	left.memory = w.dev.Memory()
-	if w.job.keepWeights && w.x.isWhole() {
+	if w.job.KeepWeights && w.x.isWhole() {
 		left.weights, err = w.weights()
 	}
 	for _, h := range w.held {
@@ -164,7 +164,7 @@ func (w *worker) weights() (map[string]Weight, error) {
 // start opens the device and makes the worker's stages. Nothing of a device is used from
 // another goroutine.
 func (w *worker) start() error {
-	dev, err := w.job.engine.Open(w.job.world.Workers[w.rank].Device, w.job.threads)
+	dev, err := w.job.Engine.Open(w.job.World.Workers[w.rank].Device, w.job.Threads)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (w *worker) start() error {
 		}
 		w.held[p] = newHolding(s, p)
 	}
-	if err := w.updateBy(schedule.Policy(w.job.plan.Weights).Updater()); err != nil {
+	if err := w.updateBy(schedule.Policy(w.job.Plan.Weights).Updater()); err != nil {
 		return err
 	}
 	dev.ResetPeak()

@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"fmt"
@@ -25,8 +25,8 @@ type Location struct {
 	Device  int // of the process: its engine's number
 }
 
-// oneProcess is the World of a run in one process.
-func oneProcess(workers int) *World {
+// Alone is the World of a run in one process.
+func Alone(workers int) *World {
 	w := &World{Workers: make([]Location, workers)}
 	for k := range w.Workers {
 		w.Workers[k].Device = k
@@ -43,8 +43,8 @@ func (w *World) processes() int {
 	return n
 }
 
-// workersOf lists the workers of each process.
-func (w *World) workersOf() [][]int {
+// WorkersOf lists the workers of each process.
+func (w *World) WorkersOf() [][]int {
 	all := make([][]int, w.processes())
 	for k, at := range w.Workers {
 		all[at.Process] = append(all[at.Process], k)
@@ -52,16 +52,16 @@ func (w *World) workersOf() [][]int {
 	return all
 }
 
-// offsetS is what a process's clock lacks to the leader's.
-func (w *World) offsetS(process int) float64 {
+// ClockS is what a process's clock lacks to the leader's.
+func (w *World) ClockS(process int) float64 {
 	if w.OffsetS == nil {
 		return 0
 	}
 	return w.OffsetS[process]
 }
 
-// name is how errors call a process.
-func (w *World) name(process int) string {
+// Name is how errors call a process.
+func (w *World) Name(process int) string {
 	for _, at := range w.Workers {
 		if at.Process == process && at.Host != "" {
 			return fmt.Sprintf("process %d on host %s", process, at.Host)
@@ -70,8 +70,8 @@ func (w *World) name(process int) string {
 	return fmt.Sprintf("process %d", process)
 }
 
-// check refuses a World that is not one of so many workers.
-func (w *World) check(workers int) error {
+// Check refuses a World that is not one of so many workers.
+func (w *World) Check(workers int) error {
 	if len(w.Workers) != workers {
 		return fmt.Errorf("run: a world of %d workers; the plan has %d", len(w.Workers), workers)
 	}
@@ -80,7 +80,7 @@ func (w *World) check(workers int) error {
 			return fmt.Errorf("run: worker %d is in process %d on device %d; processes are 0 to %d at most", k, at.Process, at.Device, workers-1)
 		}
 	}
-	of := w.workersOf()
+	of := w.WorkersOf()
 	for p, mine := range of {
 		if len(mine) == 0 {
 			return fmt.Errorf("run: process %d of %d has no workers", p, len(of))

@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"fmt"
@@ -17,28 +17,28 @@ import (
 // training is taken up by several pipelines, and one of several by plain training, in the same
 // way. The data goes on with the first batch that nobody has seen.
 
-// batchOf is the batch of the data that a pipeline trains on in a step: those of a step side by
+// BatchOf is the batch of the data that a pipeline trains on in a step: those of a step side by
 // side, behind the ones that the checkpoint which the run goes on from has seen.
-func (j *job) batchOf(step int, pipeline int16) int {
+func (j *Job) BatchOf(step int, pipeline int16) int {
 	from, seen := 0, 0
-	if j.from != nil {
-		from, seen = j.from.Manifest.Steps, int(j.from.Manifest.Samples)/j.plan.Batch()
+	if j.From != nil {
+		from, seen = j.From.Manifest.Steps, int(j.From.Manifest.Samples)/j.Plan.Batch()
 	}
-	return seen + (step-from)*j.together() + int(pipeline)
+	return seen + (step-from)*j.Together() + int(pipeline)
 }
 
 // resumed is a tensor of a pipeline as the checkpoint has it, or as the average says.
-func (j *job) resumed(pipeline int16, name string) (checkpoint.Tensor, error) {
-	n := j.from.Manifest.Pipelines()
-	if n == j.together() {
-		return j.from.Tensor(j.tensorName(pipeline, name))
+func (j *Job) resumed(pipeline int16, name string) (checkpoint.Tensor, error) {
+	n := j.From.Manifest.Pipelines()
+	if n == j.Together() {
+		return j.From.Tensor(j.tensorName(pipeline, name))
 	}
 	if n == 1 || !strings.Contains(name, "#") {
-		return j.from.Tensor(name)
+		return j.From.Tensor(name)
 	}
 	var of []checkpoint.Tensor
 	for p := range n {
-		t, err := j.from.Tensor(pipelineTensor(p, name))
+		t, err := j.From.Tensor(pipelineTensor(p, name))
 		if err != nil {
 			return t, err
 		}

@@ -1,7 +1,8 @@
-package run
+package process
 
 import (
 	"fmt"
+	"github.com/millrace-ml/millrace/data"
 	"slices"
 
 	"github.com/millrace-ml/millrace/engine"
@@ -123,20 +124,44 @@ func (w *worker) copyRows(t engine.Tensor, first, n int64) (engine.Tensor, error
 // micro is the micro-batch of an instruction, or the slice of it that its replica computes.
 func (w *worker) micro(in schedule.Instruction) stage.Micro {
 	perStep := w.x.program.MicroBatches / w.x.program.Period
-	r := rowsOf(w.x.program, in.Pipeline, in.Stage, int(in.Replica), w.job.plan.MicroBatch)
+	r := rowsOf(w.x.program, in.Pipeline, in.Stage, int(in.Replica), w.job.Plan.MicroBatch)
 	return stage.Micro{
-		ID: int(in.Micro), Step: w.job.batchOf(w.x.base+int(in.Micro)/perStep, in.Pipeline), Index: int(in.Micro) % perStep, FirstRow: r.Lo, Rows: r.len(),
+		ID: int(in.Micro), Step: w.job.BatchOf(w.x.base+int(in.Micro)/perStep, in.Pipeline), Index: int(in.Micro) % perStep, FirstRow: r.Lo, Rows: r.len(),
 	}
 }
 
 // share is what a micro-batch's mean loss counts for in its step's.
 func (w *worker) share(m stage.Micro) float64 {
-	return float64(m.Rows) / float64(w.job.plan.Batch()*w.job.together())
+	return float64(m.Rows) / float64(w.job.Plan.Batch()*w.job.Together())
 }
 
 // weight is what a micro-batch's mean loss is differentiated with: its rows over those of its minibatch.
 // Where an update covers several minibatches each stage divides by their number itself (stepOf), because
 // stages of other numbers of replicas cover others with the same gradients.
 func (w *worker) weight(m stage.Micro) float64 {
-	return float64(m.Rows) / float64(w.job.plan.Batch())
+	return float64(m.Rows) / float64(w.job.Plan.Batch())
+}
+
+// feed adds to given the model inputs that a stage reads.
+func (w *worker) feed(h *holding, given stage.Tensors, split data.Split, step, batch, first, rows int) error {
+	feeds := h.Feeds()
+	if len(feeds) == 0 {
+		return nil
+	}
+	b, err := split.Batch(step, batch, first, rows)
+	if err != nil {
+		return err
+	}
+	for _, v := range feeds {
+		array := b.Input
+		if h.Graph.Name(v) == "target" {
+			array = b.Target
+		}
+		t, err := stage.TensorOf(w.dev, w.job.Engine.Float(), array)
+		if err != nil {
+			return fmt.Errorf("%s: %w", h.Graph.Name(v), err)
+		}
+		given[v] = t
+	}
+	return nil
 }

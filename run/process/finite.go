@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"errors"
@@ -43,8 +43,8 @@ func (e *notFiniteError) Is(target error) bool { return target == ErrNotFinite }
 // classNotFinite is what an ErrNotFinite of another process is of.
 const classNotFinite = "not finite"
 
-// failedOf is an error as a process tells it to others.
-func failedOf(process int, err error) control.Failed {
+// FailedOf is an error as a process tells it to others.
+func FailedOf(process int, err error) control.Failed {
 	f := control.Failed{Process: process, Text: err.Error(), Err: err}
 	if errors.Is(err, ErrNotFinite) {
 		f.Class = classNotFinite
@@ -52,12 +52,12 @@ func failedOf(process int, err error) control.Failed {
 	return f
 }
 
-// errorOf is what a process was told as an error: the very one, where it is of this process.
-func errorOf(w *World, f *control.Failed) error {
+// ErrorOf is what a process was told as an error: the very one, where it is of this process.
+func ErrorOf(w *World, f *control.Failed) error {
 	if f.Err != nil {
 		return f.Err
 	}
-	return &remoteError{w.name(f.Process), f}
+	return &remoteError{w.Name(f.Process), f}
 }
 
 // remoteError is an error of another process.

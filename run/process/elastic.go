@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"fmt"
@@ -12,19 +12,19 @@ import (
 // of that number, so that no two pipelines see the same. Evaluations, and the weights that a run
 // leaves, are the reference's; checkpoints have all of them.
 
-// together is how many pipelines train side by side.
-func (j *job) together() int { return j.plan.Together() }
+// Together is how many pipelines train side by side.
+func (j *Job) Together() int { return j.Plan.Together() }
 
-// models is how many times a worker holds a stage: for every pipeline, and for the reference if there is one.
-func (j *job) models() int {
-	if n := j.together(); n > 1 {
+// Models is how many times a worker holds a stage: for every pipeline, and for the reference if there is one.
+func (j *Job) Models() int {
+	if n := j.Together(); n > 1 {
 		return n + 1
 	}
 	return 1
 }
 
 // shown is the pipeline whose weights are evaluated and kept.
-func (j *job) shown() int16 { return int16(j.models() - 1) }
+func (j *Job) shown() int16 { return int16(j.Models() - 1) }
 
 // positionOf is the stage that an instruction is executed on. The Programs of evaluations and
 // checkpoints know one pipeline: the one that is shown.
@@ -39,7 +39,7 @@ func (w *worker) positionOf(in schedule.Instruction) position {
 // pipelinesOf is the stages of all pipelines that the reference h is the average of.
 func (w *worker) pipelinesOf(h *holding) []*holding {
 	var all []*holding
-	for p := range w.job.together() {
+	for p := range w.job.Together() {
 		at := h.position
 		at.pipeline = int16(p)
 		all = append(all, w.held[at])
@@ -61,7 +61,7 @@ func (w *worker) measureApart(h *holding) error {
 
 // tensorName is what a checkpoint calls a tensor of a pipeline: its own name where one
 // model is all there is, and for the reference, so that whoever reads one model reads that.
-func (j *job) tensorName(pipeline int16, name string) string {
+func (j *Job) tensorName(pipeline int16, name string) string {
 	if pipeline == j.shown() {
 		return name
 	}
@@ -69,7 +69,7 @@ func (j *job) tensorName(pipeline int16, name string) string {
 }
 
 // stageFile is the file of a checkpoint that a stage of a pipeline is in.
-func (j *job) stageFile(p position) string {
+func (j *Job) stageFile(p position) string {
 	if p.pipeline == j.shown() {
 		return fmt.Sprintf("stage-%03d.safetensors", p.stage)
 	}

@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"fmt"
@@ -101,7 +101,7 @@ func nameTransfers(t *wire.Table, stages [][]int, s, slots int) error {
 }
 
 // portConfig is what a worker's port tells and asks.
-func (x *process) portConfig(rank int) wire.Config {
+func (x *Process) portConfig(rank int) wire.Config {
 	return wire.Config{
 		Now:     func() float64 { return time.Since(x.began).Seconds() },
 		Arrived: func(a wire.Arrival) { x.arrived(rank, a) },
@@ -134,7 +134,7 @@ func (x *process) portConfig(rank int) wire.Config {
 }
 
 // credits counts slots that are about to go back to a sender of this process.
-func (x *process) credits(e wire.Edge, slots int) {
+func (x *Process) credits(e wire.Edge, slots int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if e.Slots > 0 && x.workers[e.From] != nil {
@@ -143,7 +143,7 @@ func (x *process) credits(e wire.Edge, slots int) {
 }
 
 // guarded tells the gate something, on a goroutine of the wire's. A panic in it ends the run.
-func (x *process) guarded(worker int, in schedule.Instruction, tell func()) {
+func (x *Process) guarded(worker int, in schedule.Instruction, tell func()) {
 	err := crash.Guard(func() error {
 		x.mu.Lock()
 		defer x.mu.Unlock()
@@ -159,7 +159,7 @@ func (x *process) guarded(worker int, in schedule.Instruction, tell func()) {
 
 // arrived says that a message is there for a worker, which is charged for it from now on. Size, time and instruction
 // are the message's own: of its sender nothing is known here.
-func (x *process) arrived(to int, a wire.Arrival) {
+func (x *Process) arrived(to int, a wire.Arrival) {
 	in := schedule.Key(a.Key).Instruction()
 	x.guarded(to, in, func() {
 		for i := range a.Parts {

@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"context"
@@ -30,13 +30,13 @@ type Gate interface {
 	Ended() bool
 }
 
-// process is one process's part of a run: what its workers share, who decides, what is recorded, and the first error.
+// Process is one process's part of a run: what its workers share, who decides, what is recorded, and the first error.
 // It says to the leader what has happened, and does what the leader says.
 // Everything below mu is guarded by it; the gate is pure and is only called under it.
-type process struct {
+type Process struct {
 	ctx    context.Context // ends with the first failure
 	cancel context.CancelFunc
-	job    *job
+	job    *Job
 	ports  *wire.Ports
 	table  wire.Table // of edges
 	place  *place.Place
@@ -75,11 +75,11 @@ type process struct {
 
 // begin makes p the Program and sets every worker going. base is the step of its first
 // minibatch; trains says whether its instructions belong to steps.
-func (x *process) begin(p *schedule.Program, base int, trains bool) error {
+func (x *Process) begin(p *schedule.Program, base int, trains bool) error {
 	if p.Workers != len(x.workers) {
 		return fmt.Errorf("run: program %s is for %d workers; this run has %d", p.Name, p.Workers, len(x.workers))
 	}
-	slots := x.job.slots
+	slots := x.job.Slots
 	if err := enoughSlots(p, slots); err != nil {
 		return err
 	}
@@ -88,8 +88,8 @@ func (x *process) begin(p *schedule.Program, base int, trains bool) error {
 	}
 	var err error
 	if x.gate == nil {
-		o := machine.Options{Cores: x.job.cores, Ahead: x.job.ahead, Slots: slots}
-		x.gate, err = x.job.decide(p, x.mine, o)
+		o := machine.Options{Cores: x.job.Cores, Ahead: x.job.Ahead, Slots: slots}
+		x.gate, err = x.job.Decide(p, x.mine, o)
 	} else {
 		err = x.gate.Load(p)
 	}
@@ -112,13 +112,13 @@ func (x *process) begin(p *schedule.Program, base int, trains bool) error {
 }
 
 // fail notes the first error, stops every worker and tells the leader.
-func (x *process) fail(worker int, err error) {
+func (x *Process) fail(worker int, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.failLocked(worker, err)
 }
 
-func (x *process) failLocked(worker int, err error) {
+func (x *Process) failLocked(worker int, err error) {
 	if x.err != nil {
 		return
 	}
@@ -126,18 +126,18 @@ func (x *process) failLocked(worker int, err error) {
 	x.telling.Go(crash.Caught(func() { x.ports.Fail(worker, err) })) // it tells senders, who take mu
 	x.cancel()
 	x.wakeAll()
-	x.say(failedOf(x.job.world.Rank, err))
+	x.say(FailedOf(x.job.World.Rank, err))
 }
 
 // isWhole says whether the workers have done what they were told, so that their weights are those behind a step.
-func (x *process) isWhole() bool {
+func (x *Process) isWhole() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return !x.cut
 }
 
-// failure is the first error, or nil.
-func (x *process) failure() error {
+// Failure is the first error, or nil.
+func (x *Process) Failure() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.err
@@ -145,14 +145,14 @@ func (x *process) failure() error {
 
 // wake sends a worker back to look, which counts as running from now on, so that nobody takes the moment until it
 // looks for a stall.
-func (x *process) wake(w *worker) {
+func (x *Process) wake(w *worker) {
 	if !w.running {
 		w.running = true
 		w.bell.Ring()
 	}
 }
 
-func (x *process) wakeAll() {
+func (x *Process) wakeAll() {
 	for _, k := range x.mine {
 		x.wake(x.workers[k])
 	}
@@ -160,7 +160,7 @@ func (x *process) wakeAll() {
 
 // look wakes those of the workers that may start now, the others know why not, and tells the leader where all have
 // come to a drain or to the end. A worker that was given a core is bound to its processor before it wakes there.
-func (x *process) look(workers []int) {
+func (x *Process) look(workers []int) {
 	for _, k := range workers {
 		w := x.workers[k]
 		if w.running {
@@ -184,14 +184,14 @@ func (x *process) look(workers []int) {
 }
 
 // issued says that a worker's own time on an instruction is over, and with done that it is complete.
-func (x *process) issued(w *worker, done bool) {
+func (x *Process) issued(w *worker, done bool) {
 	done = done || w.complete
 	w.complete = false
 	x.look(x.gate.Issued(w.rank, done))
 }
 
 // done says that an instruction that a worker has issued, or is still at, is complete.
-func (x *process) done(w *worker, in schedule.Instruction) {
+func (x *Process) done(w *worker, in schedule.Instruction) {
 	if at := x.gate.Poll(w.rank); at.Lack == machine.Running && at.At == in {
 		w.complete = true
 		return
@@ -200,7 +200,7 @@ func (x *process) done(w *worker, in schedule.Instruction) {
 }
 
 // absolute gives an instruction ids that count over the whole training.
-func (x *process) absolute(in schedule.Instruction) schedule.Instruction {
+func (x *Process) absolute(in schedule.Instruction) schedule.Instruction {
 	if !x.trains {
 		return in
 	}
@@ -213,10 +213,10 @@ func (x *process) absolute(in schedule.Instruction) schedule.Instruction {
 }
 
 // since is the time on the Timeline's clock.
-func (x *process) since(t time.Time) time.Duration { return t.Sub(x.began) }
+func (x *Process) since(t time.Time) time.Duration { return t.Sub(x.began) }
 
 // note files an event whose instruction still has the Program's ids.
-func (x *process) note(e record.Event) record.Event {
+func (x *Process) note(e record.Event) record.Event {
 	e.Outside = !x.trains
 	if e.Step = x.base + x.program.MinibatchOf(e.In); e.Outside {
 		e.Step = x.base - 1
@@ -229,7 +229,7 @@ func (x *process) note(e record.Event) record.Event {
 
 // besides runs the work of a collective that worker w has issued, on a goroutine of its
 // own, and says when it is done. start is when it began in fact.
-func (x *process) besides(w *worker, in schedule.Instruction, start time.Time, size int64, work func(ctx context.Context) error) {
+func (x *Process) besides(w *worker, in schedule.Instruction, start time.Time, size int64, work func(ctx context.Context) error) {
 	x.beside.Go(crash.Caught(func() {
 		err := crash.Guard(func() error {
 			if err := work(x.ctx); err != nil {
@@ -251,4 +251,46 @@ func (x *process) besides(w *worker, in schedule.Instruction, start time.Time, s
 			x.fail(w.rank, w.failed(in, err))
 		}
 	}))
+}
+
+// checkStall tells the leader where this is the only process, nobody runs, nothing is on its way, not everybody is
+// done and the leader owes no answer: nobody can ever move. The caller holds mu.
+func (x *Process) checkStall() {
+	if x.err != nil || x.program == nil || x.ended || x.flying > 0 || x.job.World.processes() > 1 {
+		return
+	}
+	if _, _, all := x.gate.AtDrain(); all {
+		return
+	}
+	for _, k := range x.mine {
+		if x.workers[k].running || x.gate.Local(k).Open() > 0 || x.workers[k].lacks.Lack == machine.Held {
+			return
+		}
+	}
+	n := x.needs()
+	n.Stuck = true
+	x.say(n)
+}
+
+// needs is what the workers wait for. The caller holds mu.
+func (x *Process) needs() control.Needs {
+	now := time.Now()
+	n := control.Needs{QuietS: now.Sub(x.moved).Seconds(), Ended: x.program == nil || x.ended}
+	if n.Ended {
+		return n
+	}
+	for _, k := range x.mine {
+		n.Running = n.Running || x.workers[k].running
+	}
+	for _, need := range x.gate.Waits() {
+		free := x.workers[need.Worker].free
+		w := control.Wait{
+			Worker: need.Worker, At: need.At, Lack: need.Lack, Peer: need.Peer, Waited: now.Sub(free), Since: x.since(free),
+		}
+		if need.For != (schedule.Instruction{}) {
+			w.For = need.For.String()
+		}
+		n.Waits = append(n.Waits, w)
+	}
+	return n
 }

@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"context"
@@ -81,7 +81,7 @@ func (w *worker) sum(h *holding, ar schedule.Instruction, vectors []stage.Vector
 		r.filled += v.Tensor.Bytes()
 		r.size += v.Tensor.Bytes()
 	}
-	if r.filled >= w.job.bucketBytes {
+	if r.filled >= w.job.BucketBytes {
 		r.flush()
 	}
 	return nil
@@ -112,12 +112,12 @@ func (w *worker) reduce(h *holding, ar schedule.Instruction) (*reduction, error)
 	_, ranks := w.x.program.Group(ar)
 	first := ar
 	first.Replica = 0
-	group, err := collective.NewGroup(&w.x.table, w.port, groupOf(first), ranks, int(ar.Replica), w.job.slots > 0)
+	group, err := collective.NewGroup(&w.x.table, w.port, groupOf(first), ranks, int(ar.Replica), w.job.Slots > 0)
 	if err != nil {
 		return nil, err
 	}
 	// As many buckets as there can be without the worker waiting to hand one over.
-	most := int(h.GradientBytes()/w.job.bucketBytes) + 2
+	most := int(h.GradientBytes()/w.job.BucketBytes) + 2
 	r := &reduction{begun: time.Now(), buckets: make(chan []*lent, most), done: make(chan error, 1)}
 	work := h.inTurn(ar.Kind, func(ctx context.Context) error {
 		for {

@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"time"
@@ -22,7 +22,7 @@ type execution struct {
 }
 
 // complete files an execution whose end is set, and says so. The caller holds mu.
-func (x *process) complete(w *worker, e execution) {
+func (x *Process) complete(w *worker, e execution) {
 	end := e.end.At()
 	x.moved = time.Now()
 	if !e.dropped {
@@ -54,7 +54,7 @@ func (x *process) complete(w *worker, e execution) {
 
 // later waits for an execution on a goroutine of its own, behind those that the worker issued before, and says that
 // it is done.
-func (x *process) later(w *worker, e execution) {
+func (x *Process) later(w *worker, e execution) {
 	before, over := w.late, make(chan struct{})
 	w.late = over
 	x.beside.Go(crash.Caught(func() {

@@ -1,0 +1,121 @@
+package process
+
+import (
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/nn"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/checkpoint"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
+	"github.com/millrace-ml/millrace/stage"
+	"github.com/millrace-ml/millrace/stage/optim"
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// Job is what every process of a run is told of it, all alike but for the world that says which one it is.
+type Job struct {
+	Engine      engine.Engine
+	Model       *model.Model
+	Plan        *plan.Plan
+	Graph       *stage.Graph
+	Layers      []nn.Layer
+	Train, Test data.Split // test: nil where nothing is evaluated
+	Optimizer   optim.Settings
+	Rate        optim.Rate
+	Clip        float64
+	Seed        uint64
+	Threads     int
+	Cores       int     // that the workers of this process share; 0: each has its own
+	Slots       int     // of an edge; 0: no bound
+	Ahead       int     // computations that a device may have to do yet when it is given the next one
+	BucketBytes int64   // of gradients that replicas sum at once, at least
+	Placement   [][]int // stage -> workers, by replica
+	EvalRows    int
+	KeepSteps   int
+	WantStep    func(int) bool
+	KeepWeights bool
+	From        *checkpoint.Checkpoint // nil: from the start
+	World       *World
+	Carriers    func(workers int) ([]wire.Carrier, error)
+	Decide      func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // who may start
+	Refuse      func(*schedule.Program) error                                             // what cannot be executed
+}
+
+// Close closes the checkpoint that the run goes on from.
+func (j *Job) Close() error {
+	if j.From == nil {
+		return nil
+	}
+	return j.From.Close()
+}
+
+// places is the replicas of stages that a worker holds.
+func (j *Job) places(worker int) []position {
+	var held []position
+	for p := range j.Models() {
+		for s, on := range j.Placement {
+			for r, w := range on {
+				if w == worker {
+					held = append(held, position{pipeline: int16(p), stage: int32(s), replica: int16(r)})
+				}
+			}
+		}
+	}
+	return held
+}
+
+func (j *Job) stageConfig(dev engine.Device, at position) stage.Config {
+	p := j.Plan.Stages[at.stage]
+	c := stage.Config{
+		Device: dev, Float: j.Engine.Float(), Graph: j.Graph, First: p.FirstLayer, Last: p.LastLayer,
+		Layers: j.Layers, Seed: j.Seed, States: j.Optimizer.States(), Segment: p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1),
+	}
+	if at.pipeline > 0 && at.pipeline == j.shown() {
+		c.States = nil // the reference has no optimizer
+	}
+	if j.From != nil {
+		c.Initial = func(name string) (engine.DType, []int64, []byte, error) {
+			t, err := j.resumed(at.pipeline, name)
+			return t.DType, t.Shape, t.Data, err
+		}
+		c.Before = func(layer int) int {
+			return j.From.Manifest.UpdatesOf(j.Model.Layers[layer].Name)
+		}
+	}
+	return c
+}
+
+// sum is what collectives add with.
+func (j *Job) sum(dst, src []byte, dtype wire.DType) error {
+	return j.Engine.SumInto(dst, src, engine.DTypeNamed(dtype.String()))
+}
+
+// TestRows is how many rows a micro-batch of an evaluation has.
+func (j *Job) TestRows(micro int) int {
+	return min(j.Plan.MicroBatch, j.EvalRows-micro*j.Plan.MicroBatch)
+}
+
+// TestMicros is how many micro-batches an evaluation has.
+func (j *Job) TestMicros() int {
+	return (j.EvalRows + j.Plan.MicroBatch - 1) / j.Plan.MicroBatch
+}
+
+// LastReplicas is how many replicas the last stage has.
+func (j *Job) LastReplicas() int { return len(j.Placement[len(j.Placement)-1]) }
+
+// Timeline is one of this run that has nothing in it yet.
+func (j *Job) Timeline() trace.Timeline {
+	return trace.Timeline{
+		Version: trace.Version, Source: "run", Model: j.Model.Name, Workers: len(j.World.Workers), Stages: len(j.Plan.Stages),
+		Cores: j.Cores, ThreadsPerWorker: j.Threads, Stream: j.overlaps(),
+	}
+}
+
+// overlaps says whether steps begin before the ones in front of them have ended, as
+// schedule.Program.Overlaps does.
+func (j *Job) overlaps() bool {
+	return !schedule.Policy(j.Plan.Weights).Flushes() || j.Together() > 1
+}
