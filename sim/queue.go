@@ -30,40 +30,47 @@ type queue struct {
 	made   int64
 }
 
-func (q *queue) less(i, j int) bool {
-	a, b := &q.events[i], &q.events[j]
-	return a.at < b.at || a.at == b.at && a.seq < b.seq
-}
+func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
 
+// push moves what comes later down until there is a place for e.
 func (q *queue) push(e event) {
 	q.made++
 	e.seq = q.made
 	q.events = append(q.events, e)
-	for i := len(q.events) - 1; i > 0; {
+	i := len(q.events) - 1
+	for i > 0 {
 		up := (i - 1) / 2
-		if !q.less(i, up) {
+		if !e.before(&q.events[up]) {
 			break
 		}
-		q.events[i], q.events[up] = q.events[up], q.events[i]
+		q.events[i] = q.events[up]
 		i = up
 	}
+	q.events[i] = e
 }
 
+// pop takes the first event, and moves what comes sooner up until there is a place for the last.
 func (q *queue) pop() event {
 	top, last := q.events[0], len(q.events)-1
-	q.events[0] = q.events[last]
+	e := q.events[last]
 	q.events = q.events[:last]
-	for i := 0; ; {
-		least := i
-		for _, down := range [2]int{2*i + 1, 2*i + 2} {
-			if down < last && q.less(down, least) {
-				least = down
-			}
+	i := 0
+	for {
+		down := 2*i + 1
+		if down >= last {
+			break
 		}
-		if least == i {
-			return top
+		if right := down + 1; right < last && q.events[right].before(&q.events[down]) {
+			down = right
 		}
-		q.events[i], q.events[least] = q.events[least], q.events[i]
-		i = least
+		if !q.events[down].before(&e) {
+			break
+		}
+		q.events[i] = q.events[down]
+		i = down
 	}
+	if last > 0 {
+		q.events[i] = e
+	}
+	return top
 }

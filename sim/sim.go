@@ -78,7 +78,11 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 		return nil, Summary{}, err
 	}
 	if o.Gate == nil {
-		m, err := machine.New(p, machine.Options{Cores: o.Cores, Ahead: o.Ahead, Slots: o.Slots})
+		shared := o.Cores
+		if shared >= p.Workers { // nobody ever stands for one
+			shared = 0
+		}
+		m, err := machine.New(p, machine.Options{Cores: shared, Ahead: o.Ahead, Slots: o.Slots})
 		if err != nil {
 			return nil, Summary{}, err
 		}
@@ -135,7 +139,7 @@ type state struct {
 	links     map[[2]int]float64 // when each link is free again
 	pending   []transfer         // that wait for their two devices, first come first served
 	joined    map[schedule.Instruction]*gathering
-	several   map[schedule.Instruction]int   // of a send to several workers: messages that have not arrived
+	several   map[schedule.Key]int           // of a send to several workers: messages that have not arrived
 	copies    []map[schedule.Instruction]int // by worker: changes of the copies of weights; nil under sync
 	per       int                            // micro-batches in a minibatch
 	tl        trace.Timeline
@@ -149,7 +153,7 @@ func newState(p *schedule.Program, costs Costs, o Options) *state {
 	s := &state{
 		p: p, costs: costs, o: o, gate: o.Gate, behind: o.Ahead > 0 || costs.IssueS > 0, workers: make([]workerState, p.Workers),
 		links: map[[2]int]float64{}, joined: map[schedule.Instruction]*gathering{},
-		several: map[schedule.Instruction]int{}, marks: map[int]*trace.StepMark{},
+		several: map[schedule.Key]int{}, marks: map[int]*trace.StepMark{},
 		per: max(1, p.MicroBatches/max(1, p.Period)),
 	}
 	s.copies = copiesOf(p)
@@ -244,6 +248,9 @@ func (s *state) arrive(from, to int, in schedule.Instruction, occupying bool) {
 		s.handOver(from, to, in)
 	}
 	s.wakeAll(s.gate.Arrive(to, in))
+	if occupying { // what the receiver computes next comes before the transfers that wait
+		s.advance(to)
+	}
 	if s.last(in) {
 		s.wakeAll(s.gate.Done(from, in))
 	}
@@ -257,6 +264,10 @@ func (s *state) arrive(from, to int, in schedule.Instruction, occupying bool) {
 
 // wakeAll polls workers again; the list belongs to the Gate, so it is copied first.
 func (s *state) wakeAll(list []int) {
+	if len(list) == 1 {
+		s.advance(list[0])
+		return
+	}
 	var room [16]int
 	for _, w := range append(room[:0], list...) {
 		s.advance(w)
@@ -278,6 +289,9 @@ func (s *state) issued(w int, in schedule.Instruction, done bool) {
 	me.running = false
 	wake := s.gate.Issued(w, done)
 	me.reached, me.blockedBy = s.now, ""
+	if len(wake) == 1 && wake[0] == w {
+		return
+	}
 	var room [16]int
 	for _, other := range append(room[:0], wake...) {
 		if other != w {

@@ -61,7 +61,7 @@ func (s *state) send(w int, in schedule.Instruction) (until bool) {
 		return true
 	})
 	if messages != 1 {
-		s.several[in] = messages
+		s.several[in.Key()] = messages
 	}
 	if until {
 		s.startPending()
@@ -71,15 +71,16 @@ func (s *state) send(w int, in schedule.Instruction) (until bool) {
 
 // last says whether with a message that has arrived all of its send have.
 func (s *state) last(in schedule.Instruction) bool {
-	left, several := s.several[in]
+	key := in.Key()
+	left, several := s.several[key]
 	if !several {
 		return true
 	}
 	if left--; left > 0 {
-		s.several[in] = left
+		s.several[key] = left
 		return false
 	}
-	delete(s.several, in)
+	delete(s.several, key)
 	return true
 }
 

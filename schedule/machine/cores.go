@@ -7,10 +7,15 @@ import (
 
 // CorePool hands out the processors that workers share, first come first served.
 type CorePool struct {
-	free  []int       // processors, in the order in which they became free
-	queue []int       // workers that stand for one
-	held  map[int]int // by worker: the processor that its token names
-	last  map[int]int // by worker: its last one
+	free  []int    // processors, in the order in which they became free
+	queue []int    // workers that stand for one
+	by    []tenure // by worker, as far as one has joined
+}
+
+// tenure is a worker's token, if it holds one, and what its last one named.
+type tenure struct {
+	holds, held bool // now; ever
+	processor   int
 }
 
 // NewCorePool makes a pool of the processors 0 to cores-1.
@@ -18,7 +23,7 @@ func NewCorePool(cores int) *CorePool {
 	if cores < 1 {
 		panic(fmt.Sprintf("machine: a pool of %d cores; give 1 or more", cores))
 	}
-	c := &CorePool{held: map[int]int{}, last: map[int]int{}}
+	c := &CorePool{}
 	for processor := range cores {
 		c.free = append(c.free, processor)
 	}
@@ -27,7 +32,10 @@ func NewCorePool(cores int) *CorePool {
 
 // Join has a worker stand in the queue, or gives it a token at once where a processor is free.
 func (c *CorePool) Join(worker int) (processor int, now bool) {
-	if _, holds := c.held[worker]; holds || slices.Contains(c.queue, worker) {
+	for worker >= len(c.by) {
+		c.by = append(c.by, tenure{})
+	}
+	if c.by[worker].holds || slices.Contains(c.queue, worker) {
 		panic(fmt.Sprintf("machine: worker %d joins a queue for cores that it is in already", worker))
 	}
 	if len(c.free) == 0 {
@@ -39,18 +47,16 @@ func (c *CorePool) Join(worker int) (processor int, now bool) {
 
 // Return takes a worker's token back, and says which worker has it now, if one stood in the queue.
 func (c *CorePool) Return(worker int) (next, processor int, passed bool) {
-	processor, holds := c.held[worker]
-	if !holds {
+	if worker >= len(c.by) || !c.by[worker].holds {
 		panic(fmt.Sprintf("machine: worker %d returns a core that it does not have", worker))
 	}
-	delete(c.held, worker)
-	c.last[worker] = processor
-	c.free = append(c.free, processor)
+	c.by[worker].holds = false
+	c.free = append(c.free, c.by[worker].processor)
 	if len(c.queue) == 0 {
 		return 0, 0, false
 	}
 	next = c.queue[0]
-	c.queue = c.queue[1:]
+	c.queue = slices.Delete(c.queue, 0, 1)
 	return next, c.give(next), true
 }
 
@@ -63,12 +69,11 @@ func (c *CorePool) Leave(worker int) {
 
 // give gives a worker a token: its last processor if that is free, or the one that has been free for longest.
 func (c *CorePool) give(worker int) (processor int) {
-	at := 0
-	if last, has := c.last[worker]; has {
-		at = max(0, slices.Index(c.free, last))
+	at, t := 0, &c.by[worker]
+	if t.held {
+		at = max(0, slices.Index(c.free, t.processor))
 	}
-	processor = c.free[at]
+	*t = tenure{holds: true, held: true, processor: c.free[at]}
 	c.free = slices.Delete(c.free, at, at+1)
-	c.held[worker] = processor
-	return processor
+	return t.processor
 }

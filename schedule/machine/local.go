@@ -39,6 +39,7 @@ type Local struct {
 	at     schedule.Cursor
 	in     schedule.Instruction // the head
 	more   bool                 // there is one
+	takes  []message            // of the head, where it is a receive
 
 	ready   bool                      // Poll has called the head so
 	running bool                      // the head is started
@@ -48,21 +49,27 @@ type Local struct {
 	sends   int                       // not complete
 	taken   []int                     // slots, by the worker that has them; nil without a bound
 
-	drains, released int // DR instructions passed; drains let through
-	begun            int // greatest minibatch
-	held, limit      int // minibatches from here on wait, are passed
-	undone           int // minibatches from here on are passed, their dropped messages taken
+	drains, released int   // DR instructions passed; drains let through
+	mini, micro      int32 // greatest ids of minibatches and of micro-batches begun; -1 for none
+	held, limit      int   // minibatches from here on wait, are passed
+	undone           int   // minibatches from here on are passed, their dropped messages taken
 	passing          bool
 	dropped          map[schedule.Key]struct{}
 
 	core    int  // processor of its token, or none
 	used    bool // the token's computation has started
-	stands  bool // in the queue for a token
+	stands  bool // in the queue for a token: it lacks a core alone, as Process.look has found
 	counted bool // as one at a drain
 }
 
 // none is the processor of a worker without a token.
 const none = -1
+
+// message is one that a receive takes.
+type message struct {
+	key  schedule.Key // of its send
+	from int
+}
 
 // NewLocal makes a worker's Local with a Program loaded.
 func NewLocal(p *schedule.Program, worker int, o Options) (*Local, error) {
@@ -83,7 +90,7 @@ func (l *Local) Load(p *schedule.Program) error {
 		l.taken = make([]int, p.Workers)
 	}
 	l.p, l.at = p, schedule.NewCursor(p, l.worker)
-	l.drains, l.released, l.begun = 0, 0, -1
+	l.drains, l.released, l.mini, l.micro = 0, 0, -1, -1
 	l.held, l.limit, l.undone, l.passing, l.dropped = never, never, never, false, nil
 	l.look()
 	return nil
@@ -114,7 +121,13 @@ func (l *Local) Head() (schedule.Instruction, bool) { return l.in, l.more }
 func (l *Local) Open() int { return len(l.joined) + len(l.behind) + l.sends }
 
 // Begun is the greatest minibatch of which it has started an instruction; -1 for none.
-func (l *Local) Begun() int { return l.begun }
+func (l *Local) Begun() int {
+	begun := int(l.mini)
+	if l.micro >= 0 { // minibatches ascend with their micro-batches
+		begun = max(begun, l.p.MinibatchOf(schedule.Instruction{Kind: schedule.F, Micro: l.micro}))
+	}
+	return begun
+}
 
 // Poll says what the head still needs; Need.Ready means that it may start now.
 func (l *Local) Poll() Need {
@@ -128,7 +141,7 @@ func (l *Local) Poll() Need {
 		n.Lack = Held
 	default:
 		l.lacks(&n)
-		if n.Lack == Nothing && l.o.Cores > 0 && l.core == none && l.wants() {
+		if n.Lack == Nothing && l.o.Cores > 0 && l.stands {
 			n.Lack = Core
 		}
 	}
@@ -140,13 +153,7 @@ func (l *Local) Poll() Need {
 func (l *Local) lacks(n *Need) {
 	switch in := n.At; in.Kind {
 	case schedule.RF, schedule.RB:
-		l.messages(in, func(sent schedule.Instruction, from int) bool {
-			if _, here := l.arrived[sent.Key()]; here {
-				return true
-			}
-			n.Lack, n.For, n.Peer = Message, sent, from
-			return false
-		})
+		l.lacksMessage(n)
 	case schedule.SF, schedule.SB:
 		if l.o.Slots > 0 {
 			l.p.Recipients(in, func(to, _, _, _ int) bool {
@@ -171,6 +178,21 @@ func (l *Local) lacks(n *Need) {
 	case schedule.DR:
 		if l.drains >= l.released {
 			n.Lack = Drain
+		}
+	}
+}
+
+// lacksMessage notes the first message that a receive takes and that is not here.
+func (l *Local) lacksMessage(n *Need) {
+	takes := l.takes
+	if n.At != l.in {
+		var room [4]message
+		takes = l.taking(n.At, room[:0])
+	}
+	for _, m := range takes {
+		if _, here := l.arrived[m.key]; !here {
+			n.Lack, n.For, n.Peer = Message, m.key.Instruction(), m.from
+			return
 		}
 	}
 }
@@ -203,18 +225,21 @@ func (l *Local) Start() {
 	}
 	in := l.in
 	l.ready, l.running = false, true
-	if in.Kind != schedule.DR {
-		l.begun = max(l.begun, l.p.MinibatchOf(in))
+	switch {
+	case in.Kind == schedule.DR:
+	case in.Kind.OfMinibatch():
+		l.mini = max(l.mini, in.Micro)
+	default:
+		l.micro = max(l.micro, in.Micro)
 	}
 	switch in.Kind {
 	case schedule.F, schedule.B, schedule.I, schedule.W, schedule.U, schedule.EV:
 		l.used = true
 		l.behind = append(l.behind, in)
 	case schedule.RF, schedule.RB:
-		l.messages(in, func(sent schedule.Instruction, _ int) bool {
-			delete(l.arrived, sent.Key())
-			return true
-		})
+		for _, m := range l.takes {
+			delete(l.arrived, m.key)
+		}
 	case schedule.SF, schedule.SB:
 		l.sends++
 		if l.o.Slots > 0 {
@@ -293,15 +318,18 @@ func (l *Local) Release() { l.released++ }
 // wants says whether the worker lacks a core and nothing else for its next computation: all receives directly
 // in front of it have arrived.
 func (l *Local) wants() bool {
-	if !l.more || l.running {
+	if !l.more || l.running || !l.in.Kind.IsReceive() && !l.in.Kind.IsCompute() {
 		return false
 	}
 	n := Need{At: l.in}
+	if l.lacks(&n); n.Lack != Nothing || l.holds(l.in) {
+		return false
+	}
 	if l.in.Kind.IsCompute() {
-		l.lacks(&n)
-		return n.Lack == Nothing && !l.holds(l.in)
+		return true
 	}
 	for at := l.at; ; {
+		at.Advance()
 		in, more := at.Head()
 		if !more || !in.Kind.IsReceive() && !in.Kind.IsCompute() || l.holds(in) {
 			return false
@@ -315,7 +343,6 @@ func (l *Local) wants() bool {
 				return true
 			}
 		}
-		at.Advance()
 	}
 }
 

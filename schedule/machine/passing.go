@@ -9,9 +9,9 @@ import (
 // Limit has the worker pass every instruction of minibatch n and later. None of those may have begun
 // anywhere.
 func (l *Local) Limit(n int) {
-	if l.begun >= n {
+	if l.Begun() >= n {
 		panic(fmt.Sprintf("machine: worker %d is to pass minibatch %d and has begun minibatch %d", l.worker, n,
-			l.begun))
+			l.Begun()))
 	}
 	l.held, l.limit, l.passing = never, min(l.limit, n), true
 	if !l.running {
@@ -77,7 +77,20 @@ func (l *Local) Dropping() bool {
 // Messages calls yield for every message that the head, a receive, takes: its sender's instruction and the
 // sender.
 func (l *Local) Messages(yield func(sent schedule.Instruction, from int) bool) {
-	l.messages(l.in, yield)
+	for _, m := range l.takes {
+		if !yield(m.key.Instruction(), m.from) {
+			return
+		}
+	}
+}
+
+// taking appends the messages that a receive takes.
+func (l *Local) taking(in schedule.Instruction, list []message) []message {
+	l.messages(in, func(sent schedule.Instruction, from int) bool {
+		list = append(list, message{sent.Key(), from})
+		return true
+	})
+	return list
 }
 
 func (l *Local) messages(in schedule.Instruction, yield func(sent schedule.Instruction, from int) bool) {
@@ -100,6 +113,9 @@ func (l *Local) look() {
 	for l.passing && l.more && l.passes(l.in) {
 		l.at.Advance()
 		l.in, l.more = l.at.Head()
+	}
+	if l.takes = l.takes[:0]; l.in.Kind.IsReceive() {
+		l.takes = l.taking(l.in, l.takes)
 	}
 }
 

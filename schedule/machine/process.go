@@ -77,19 +77,32 @@ func (s *Process) Issued(worker int, done bool) []int {
 
 // Done says that an instruction that a worker has issued is complete.
 func (s *Process) Done(worker int, in schedule.Instruction) []int {
-	s.locals[worker].Done(in)
+	l := s.locals[worker]
+	l.Done(in)
+	if in.Kind.IsSend() { // only drains wait for it
+		s.count(l)
+		return nil
+	}
 	return s.after(worker)
 }
 
 // Arrive says that a message is there for a worker: in is its sender's SF or SB.
 func (s *Process) Arrive(worker int, in schedule.Instruction) []int {
-	s.locals[worker].Arrive(in)
+	l := s.locals[worker]
+	l.Arrive(in)
+	if l.running || !l.in.Kind.IsReceive() {
+		return nil
+	}
 	return s.after(worker)
 }
 
 // Credit gives a worker a slot of its edge to another worker back.
 func (s *Process) Credit(worker, to int) []int {
-	s.locals[worker].Credit(to)
+	l := s.locals[worker]
+	l.Credit(to)
+	if l.running || !l.in.Kind.IsSend() {
+		return nil
+	}
 	return s.after(worker)
 }
 
@@ -103,7 +116,7 @@ func (s *Process) Processor(worker int) (processor int, has bool) {
 func (s *Process) Begun() int {
 	begun := -1
 	for _, w := range s.workers {
-		begun = max(begun, s.locals[w].begun)
+		begun = max(begun, s.locals[w].Begun())
 	}
 	return begun
 }
@@ -190,10 +203,11 @@ func (s *Process) after(worker int) []int {
 	return s.wake
 }
 
-// look has a worker return its token or stand for one, and counts it at a drain.
+// look has a worker return its token or stand for one, and counts it at a drain. One that runs keeps its
+// token, and does not stand for one.
 func (s *Process) look(w int) {
 	l := s.locals[w]
-	if s.cores != nil {
+	if s.cores != nil && !l.running {
 		if l.core != none && !l.keeps() {
 			l.core, l.ready = none, false
 			if next, processor, passed := s.cores.Return(w); passed {
@@ -211,6 +225,11 @@ func (s *Process) look(w int) {
 			s.cores.Leave(w)
 		}
 	}
+	s.count(l)
+}
+
+// count counts a worker that has come to a drain.
+func (s *Process) count(l *Local) {
 	if _, at := l.AtDrain(); at && !l.counted {
 		l.counted = true
 		s.drained++
