@@ -248,3 +248,24 @@ func TestSendingDoesNotWait(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A Link is closed though the other end takes nothing.
+func TestClosingDoesNotWaitForEver(t *testing.T) {
+	mine, others := net.Pipe()
+	defer others.Close()
+	link := Over(mine)
+	link.(*stream).linger = 20 * time.Millisecond
+	if err := link.Send(Message{N: 1, Body: Beat{}}); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- link.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Second):
+		t.Fatal("it is still closing")
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/millrace-ml/millrace/internal/crash"
 )
@@ -20,7 +21,7 @@ type Link interface {
 	Start(deliver func(Message, error))
 	// Send hands a Message over and does not wait for who gets it.
 	Send(Message) error
-	// Close ends the Link. What was sent before still comes, and then ErrClosed.
+	// Close ends the Link. What was sent before still comes, unless the other end takes nothing, and then ErrClosed.
 	Close() error
 }
 
@@ -96,9 +97,12 @@ func (e *end) drain() {
 	e.delivering = false
 }
 
+// linger is how long Close waits for the other process to take what was sent.
+const linger = 5 * time.Second
+
 // Over carries Messages as lines of JSON over a connection, which is closed with the Link.
 func Over(connection io.ReadWriteCloser) Link {
-	s := &stream{connection: connection, more: make(chan struct{}, 1), written: make(chan struct{})}
+	s := &stream{connection: connection, linger: linger, more: make(chan struct{}, 1), written: make(chan struct{})}
 	crash.Go(s.write)
 	return s
 }
@@ -107,6 +111,7 @@ func Over(connection io.ReadWriteCloser) Link {
 // other process.
 type stream struct {
 	connection io.ReadWriteCloser
+	linger     time.Duration
 	more       chan struct{}
 	written    chan struct{} // closed when nothing more will be written
 
@@ -202,6 +207,11 @@ func (s *stream) Close() error {
 	s.closed = true
 	s.ring()
 	s.mu.Unlock()
+	select {
+	case <-s.written:
+	case <-time.After(s.linger):
+	}
+	err := s.connection.Close() // which ends a write that nobody takes
 	<-s.written
-	return s.connection.Close()
+	return err
 }
