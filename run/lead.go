@@ -3,6 +3,8 @@ package run
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,7 +38,9 @@ type leader struct {
 	whole   int               // of its minibatches
 	tests   []control.Tested  // of an evaluation, by micro-batch
 	apart   float64
-	saved   control.Saved // for a checkpoint
+	saved   control.Saved     // for a checkpoint
+	draft   *checkpoint.Draft // of the one that is being saved
+	savedAt int               // steps behind the last one of this run; -1: none yet
 
 	done        int // steps, in all
 	span        int // steps of the next Program, at most
@@ -89,7 +93,7 @@ func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.L
 		progress: control.NewProgress(of, j.Plan.MicroBatches*j.Together()*j.LastReplicas()),
 		store:    checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep},
 		stop:     ctx.Done(), beat: time.NewTicker(max(c.StallAfter/8, time.Millisecond)),
-		shiftS: make([]float64, len(of)), beganNs: make([]int64, len(of)), left: make([]control.Left, len(of)), span: maxRepeat,
+		shiftS: make([]float64, len(of)), beganNs: make([]int64, len(of)), left: make([]control.Left, len(of)), span: maxRepeat, savedAt: -1,
 	}
 	if j.Plan.PostValidate {
 		l.span = 16 * leastRepeat
@@ -104,17 +108,22 @@ func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.L
 	return l
 }
 
-// tell sends messages to every process that has not left.
+// tell sends messages to every process that has not left. Only then are those lost that cannot be told, so that the
+// others hear of it behind these messages.
 func (l *leader) tell(messages []control.Message) {
+	lost := map[int]error{}
 	for _, m := range messages {
 		for p, link := range l.links {
-			if l.state.HasLeft(p) {
+			if l.state.HasLeft(p) || lost[p] != nil {
 				continue
 			}
 			if err := link.Send(m); err != nil {
-				l.lose(p, err)
+				lost[p] = err
 			}
 		}
+	}
+	for _, p := range slices.Sorted(maps.Keys(lost)) {
+		l.lose(p, lost[p])
 	}
 }
 
@@ -140,7 +149,7 @@ func (l *leader) await() {
 		l.stop, l.stopping = nil, true
 		l.tell(l.state.Stop())
 	case <-l.beat.C:
-		l.look()
+		defer l.look() // what has been answered meanwhile is heard first
 	}
 	for _, e := range l.inbox.take() {
 		switch {

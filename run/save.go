@@ -1,7 +1,6 @@
 package run
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/millrace-ml/millrace/run/checkpoint"
@@ -16,13 +15,13 @@ func (l *leader) save() error {
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	l.saved = control.Saved{}
+	l.saved, l.draft = control.Saved{}, draft
 	p, err := programs.Checkpoint(l.job.Placement)
-	if err == nil {
-		_, err = l.execute(p, control.Save{Program: p.Text(), Base: l.done, Dir: draft.Dir()})
-	}
 	if err != nil {
-		return errors.Join(err, draft.Abort())
+		return fmt.Errorf("run: %w", err)
+	}
+	if _, err := l.execute(p, control.Save{Program: p.Text(), Base: l.done, Dir: draft.Dir()}); err != nil {
+		return err
 	}
 	for _, f := range l.saved.Files {
 		draft.Add(checkpoint.File(f))
@@ -37,10 +36,11 @@ func (l *leader) save() error {
 			RateScale: c.RateScale, RateFactor: c.RateFactor, Since: l.since(),
 		},
 	})
+	l.draft = nil
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	l.checkpoint = path
+	l.checkpoint, l.savedAt = path, l.done
 	if f := c.Hooks.OnCheckpoint; f != nil {
 		steps := l.done
 		l.hooks.add(func() { f(path, steps) })

@@ -29,7 +29,7 @@ func (l *leader) lead() error {
 			return err
 		}
 		last := l.done == c.Steps || l.stopped
-		if c.Checkpoint.Dir != "" && (last || divides(c.Checkpoint.Every, l.done)) {
+		if c.Checkpoint.Dir != "" && l.savedAt != l.done && (last || divides(c.Checkpoint.Every, l.done)) {
 			if err := l.save(); err != nil {
 				return err
 			}

@@ -21,15 +21,15 @@ import (
 func Train(ctx context.Context, c Config) (*Result, error) {
 	c, err := c.filled()
 	if err != nil {
-		return nil, err
+		return nil, c.refused(err)
 	}
 	j, err := newJob(c)
 	if err != nil {
-		return nil, err
+		return nil, c.refused(err)
 	}
 	on, err := c.Place.Take(len(j.World.WorkersOf()[j.World.Rank]), c.Cores, c.ThreadsPerWorker)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("run: %w", err), j.Close())
+		return nil, c.refused(errors.Join(fmt.Errorf("run: %w", err), j.Close()))
 	}
 	defer on.Leave()
 	if processor, taken := on.Taken(); taken && c.Hooks.OnTaken != nil {
@@ -42,6 +42,14 @@ func Train(ctx context.Context, c Config) (*Result, error) {
 		res, err = follow(ctx, j, on)
 	}
 	return res, errors.Join(err, j.Close())
+}
+
+// refused closes the Links of a run that does not begin here, so that the other processes do not wait for it.
+func (c *Config) refused(err error) error {
+	if c.World == nil {
+		return err
+	}
+	return errors.Join(err, closeAll(c.World.Links))
 }
 
 // follow is the part of a process that does not lead.
@@ -82,13 +90,20 @@ func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Res
 	if err == nil {
 		err = l.failure() // of a hook, behind the last step
 	}
+	if l.draft != nil { // nobody writes to it any more
+		err = errors.Join(err, l.draft.Abort())
+	}
 	res, merging := l.result(&left)
 	return res, errors.Join(err, left.Err, l.leaving(), merging, closeAll(links))
 }
 
+// closeAll closes Links; those that are nil are none.
 func closeAll(links []control.Link) error {
 	var all error
 	for _, l := range links {
+		if l == nil {
+			continue
+		}
 		if err := l.Close(); err != nil {
 			all = errors.Join(all, fmt.Errorf("run: %w", err))
 		}

@@ -1,0 +1,160 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/wire/pipe"
+)
+
+// deafLink takes so many messages; what the other end says still comes.
+type deafLink struct {
+	control.Link
+	left atomic.Int64
+}
+
+var errDeaf = errors.New("nobody listens")
+
+func (l *deafLink) Send(m control.Message) error {
+	if l.left.Add(-1) < 0 {
+		return errDeaf
+	}
+	return l.Link.Send(m)
+}
+
+// A process that cannot be told of something is lost, and the others still hear everything in order and leave.
+func TestAProcessThatCannotBeToldEndsTheOthers(t *testing.T) {
+	for after := range int64(4) {
+		c := small(t, 3, 10)
+		c.Data.Test, c.EvalEvery = c.Data.Train, 1
+		c.EvalRows = 4
+		w := worlds{of: []int{0, 1, 2}, carriers: pipe.New}
+		w.change = func(p int, c *Config) {
+			if p == 0 {
+				deaf := &deafLink{Link: c.World.Links[1]}
+				deaf.left.Store(after)
+				c.World.Links[1] = deaf
+			}
+		}
+		out := w.train(t.Context(), t, c)
+		if err := out.errs[0]; !errors.Is(err, errDeaf) || !strings.Contains(err.Error(), "process 1 on host host1 is lost") {
+			t.Errorf("leader, behind %d messages: %v", after, err)
+		}
+		if err := out.errs[2]; err == nil || !strings.Contains(err.Error(), "process 1 on host host1 is lost") {
+			t.Errorf("process 2, behind %d messages: %v", after, err)
+		}
+		if err := out.errs[1]; err == nil || !strings.Contains(err.Error(), "the leader is lost") {
+			t.Errorf("process 1, behind %d messages: %v", after, err)
+		}
+	}
+}
+
+// A process whose part is refused before it begins does not have the others wait for it.
+func TestARefusedProcessEndsTheOthers(t *testing.T) {
+	for name, spoil := range map[string]func(c *Config){
+		"settings":   func(c *Config) { c.Cores = -1 },
+		"checkpoint": func(c *Config) { c.Resume = filepath.Join(t.TempDir(), "none") },
+	} {
+		for refused := range 3 {
+			c := small(t, 3, 10)
+			w := worlds{of: []int{0, 1, 2}, carriers: pipe.New}
+			w.change = func(p int, c *Config) {
+				if p == refused {
+					spoil(c)
+				}
+			}
+			for p, err := range w.train(t.Context(), t, c).errs {
+				if err == nil || p != refused && !strings.Contains(err.Error(), "is lost") {
+					t.Errorf("%s of process %d; process %d: %v", name, refused, p, err)
+				}
+			}
+		}
+	}
+}
+
+// savingEngine calls a function for everything that is copied to host memory while a checkpoint is written.
+type savingEngine struct {
+	engine.Engine
+	dir string
+	do  func(worker int, drafts []string) error
+}
+
+func (e savingEngine) Open(worker, threads int) (engine.Device, error) {
+	d, err := e.Engine.Open(worker, threads)
+	return savingDevice{d, e, worker}, err
+}
+
+type savingDevice struct {
+	engine.Device
+	of     savingEngine
+	worker int
+}
+
+func (d savingDevice) ToHost(t engine.Tensor) (engine.Host, error) {
+	drafts, err := filepath.Glob(filepath.Join(d.of.dir, "*.partial"))
+	if err == nil && len(drafts) > 0 {
+		err = d.of.do(d.worker, drafts)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.Device.ToHost(t)
+}
+
+// A checkpoint that one worker cannot write is removed once the others write no more to it.
+func TestAHalfWrittenCheckpointGoesBehindItsWriters(t *testing.T) {
+	c := small(t, 2, 2)
+	c.Checkpoint.Dir = t.TempDir()
+	why := errors.New("no more room")
+	writing := make(chan struct{})
+	slow, gone := false, error(nil)
+	c.Engine = savingEngine{c.Engine, c.Checkpoint.Dir, func(worker int, drafts []string) error {
+		switch {
+		case worker == 0:
+			<-writing
+			return why
+		case !slow:
+			slow = true
+			close(writing)
+			time.Sleep(100 * time.Millisecond)
+			_, gone = os.Stat(drafts[0])
+		}
+		return nil
+	}}
+	res, err := Train(t.Context(), c)
+	if !errors.Is(err, why) || res.Checkpoint != "" || res.Leaked != 0 {
+		t.Error(err, res.Checkpoint, res.Leaked)
+	}
+	if gone != nil {
+		t.Error("the draft was removed while a worker wrote to it: ", gone)
+	}
+	if left, err := os.ReadDir(c.Checkpoint.Dir); err != nil || len(left) > 0 {
+		t.Error(left, err)
+	}
+}
+
+// A run that is to stop while it saves saves that step once.
+func TestAStopDuringASaveSavesOnce(t *testing.T) {
+	c := small(t, 2, 10)
+	c.Checkpoint.Dir, c.Checkpoint.Every = t.TempDir(), 3
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c.Engine = savingEngine{c.Engine, c.Checkpoint.Dir, func(int, []string) error {
+		cancel()
+		return nil
+	}}
+	saves := 0
+	c.Hooks.OnCheckpoint = func(string, int) { saves++ }
+	res, err := Train(ctx, c)
+	if err != nil || !res.Stopped || res.Steps != 3 || saves != 1 {
+		t.Errorf("%v; stopped: %v, behind %d steps, with %d saves", err, res.Stopped, res.Steps, saves)
+	}
+}
