@@ -127,7 +127,7 @@ type bench struct {
 	waiting int            // micro-batch that has been forward and not back, or noMicro
 	sizes   map[int]*clock // of the visits, by micro-batch size
 
-	reference *stage.Stage // of elastic averaging, where that is timed
+	reference *stage.Stage // that pipelines are held together by, where that is timed
 	averaged  []update.Updater
 }
 

@@ -42,6 +42,14 @@ func NewElastic(n int) *Elastic {
 	return &Elastic{Pipelines: n, Alpha: 1 / float64(max(1, n)), Order: DiluteFirst}
 }
 
+// Same says whether two settings, nil for none, are the same.
+func (e *Elastic) Same(other *Elastic) bool {
+	if e == nil || other == nil {
+		return e == other
+	}
+	return *e == *other
+}
+
 // Check refuses numbers that mean nothing.
 func (e *Elastic) Check() error {
 	switch {

@@ -12,7 +12,7 @@ import (
 // directions are two replicas of each stage.
 type heldStage struct {
 	pipeline, stage, replica int
-	updates                  bool // and nothing else: it is of elastic averaging's reference model
+	updates                  bool // and nothing else: it is of a reference model
 }
 
 // holdings is, for each worker, the stages that it computes for: by pipeline, then by

@@ -3,7 +3,6 @@ package run
 import (
 	"fmt"
 
-	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/programs"
@@ -73,7 +72,7 @@ func (l *leader) trainTo(end int) error {
 		}
 		steps, err := l.execute(p, control.Load{Program: p.Text(), Base: l.done})
 		l.done += steps
-		if p.PostValidate && steps < p.Minibatches() {
+		if p.ValidatesLater() && steps < p.Minibatches() {
 			l.span = max(leastRepeat, l.span/4)
 		} else {
 			l.span = min(maxRepeat, 2*l.span)
@@ -125,7 +124,7 @@ func (l *leader) next(steps int) (*schedule.Program, error) {
 func (l *leader) checkProgram(p *schedule.Program, steps int) error {
 	c := l.config
 	switch {
-	case p.Stages != len(c.Plan.Stages) || len(p.Placement) != l.job.Models() || !sameElastic(p.Elastic, c.Plan.Elastic):
+	case p.Stages != len(c.Plan.Stages) || len(p.Placement) != l.job.Models() || !p.Elastic.Same(c.Plan.Elastic):
 		return fmt.Errorf("run: program %s has %d stages in %d pipelines; the plan has %d in %d, with the same elastic averaging", p.Name, p.Stages, len(p.Placement), len(c.Plan.Stages), l.job.Models())
 	case p.Period < 1 || p.MicroBatches != p.Period*c.Plan.MicroBatches:
 		return fmt.Errorf("run: program %s has %d micro-batches in %d steps; the plan has %d in each", p.Name, p.MicroBatches, p.Period, c.Plan.MicroBatches)
@@ -135,14 +134,6 @@ func (l *leader) checkProgram(p *schedule.Program, steps int) error {
 		return fmt.Errorf("run: program %s says clip: %v; the limit of the gradient norm is %v", p.Name, p.Clip, c.Clip)
 	}
 	return c.runnable(p)
-}
-
-// sameElastic says whether two settings of elastic averaging, nil for none, are the same.
-func sameElastic(a, b *plan.Elastic) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return *a == *b
 }
 
 // finishOnly does what is left of a run whose checkpoint has all steps behind it, one that was killed before it

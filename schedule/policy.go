@@ -137,7 +137,7 @@ func (p *Program) Streams() bool { return !p.Weights.Flushes() }
 
 // Overlaps says whether a minibatch begins before the one in front of it has ended: of a stream,
 // and of pipelines that work in each other's bubbles.
-func (p *Program) Overlaps() bool { return p.Streams() || p.Elastic != nil && p.Elastic.Pipelines > 1 }
+func (p *Program) Overlaps() bool { return p.Streams() || p.HasReference() }
 
 // perMinibatch is the micro-batches of a minibatch.
 func (p *Program) PerMinibatch() int { return max(1, p.MicroBatches/max(1, p.Period)) }

@@ -74,9 +74,12 @@ func (p *Program) Pipelines() int {
 	return len(p.Placement)
 }
 
-// IsReference says whether a pipeline is the reference of elastic averaging.
+// HasReference says whether pipelines side by side are held together by a reference, which comes behind them.
+func (p *Program) HasReference() bool { return p.Elastic != nil && p.Elastic.Pipelines > 1 }
+
+// IsReference says whether a pipeline is the reference.
 func (p *Program) IsReference(pipeline int) bool {
-	return p.Elastic != nil && p.Elastic.Pipelines > 1 && pipeline == p.Elastic.Pipelines
+	return p.HasReference() && pipeline == p.Pipelines()
 }
 
 // PartNames are the names of a Program's parts, in order.

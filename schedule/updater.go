@@ -19,7 +19,7 @@ func (p *Program) Updater() Updater {
 		return DeferredUpdate
 	case p.PostValidate:
 		return TentativeUpdate
-	case p.Pipelines() == 1:
+	case p.Weights.Averages() && !p.HasReference():
 		return PlainUpdate
 	}
 	return p.Weights.Updater()

@@ -148,17 +148,19 @@ func (c *Costs) check(p *schedule.Program) error {
 	return nil
 }
 
+// costField is one of a stage's costs.
+type costField struct {
+	name  string
+	value float64
+}
+
 // wrong is the first of a stage's costs that no simulation can use; no name where there is none.
 func (k *StageCost) wrong() (field string, value float64) {
-	for _, f := range []struct {
-		name  string
-		value float64
-	}{
+	for _, f := range append([]costField{
 		{"forward", k.ForwardS}, {"backward", k.BackwardS}, {"input gradient", k.InputS}, {"weight gradient", k.WeightS},
-		{"update", k.UpdateS}, {"elastic update", k.PulledUpdateS}, {"reference update", k.ReferenceUpdateS},
 		{"evaluation", k.EvaluateS}, {"checkpoint", k.SaveS},
 		{"all-reduce", k.AllReduceS}, {"sum of tied gradients", k.TiedS}, {"norm", k.NormS}, {"spread", k.Spread},
-	} {
+	}, k.updates()...) {
 		if bad(f.value) {
 			return f.name, f.value
 		}

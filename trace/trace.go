@@ -81,7 +81,7 @@ type Evaluation struct {
 	Loss    float64 `json:"loss"`              // mean over the samples
 	Correct int     `json:"correct,omitempty"` // predictions that were right, of Samples
 	Samples int     `json:"samples"`           // predictions made: samples, or tokens for language models
-	// Apart is how far the reference of elastic averaging was from the average of its
+	// Apart is how far the reference of several pipelines was from the average of its
 	// pipelines: the largest difference of any parameter over the largest value on its stage. Nil
 	// where there is no reference.
 	Apart *float64 `json:"reference_apart,omitempty"`

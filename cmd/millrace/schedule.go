@@ -38,7 +38,7 @@ func grid(p *schedule.Program, t *trace.Timeline) string {
 		return ""
 	}
 	shown := min(end, gridColumns*slot)
-	several, models := false, p.Elastic != nil && p.Pipelines() > 1
+	several, models := false, p.HasReference()
 	for w := range p.Workers {
 		several = several || !models && len(p.StagesOf(w)) > 1
 	}

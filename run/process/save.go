@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// save writes a stage's file, and of elastic averaging those of its pipelines; the CK of that stage.
+// save writes a stage's file, and those of the pipelines that it is the reference of; the CK of that stage.
 func (w *worker) save(h *holding) error {
 	if err := w.saveOne(h); err != nil || w.job.Together() == 1 {
 		return err

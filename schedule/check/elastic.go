@@ -42,7 +42,7 @@ func checkElastic(p *schedule.Program) error {
 // averaged says whether an update of elastic averaging finds the reference it is to see, or, of
 // the reference, the steps it is to apply.
 func (t *tally) averaged(have map[schedule.Instruction]bool, u schedule.Instruction) error {
-	n := t.p.Elastic.Pipelines
+	n := t.p.Pipelines()
 	if n == 1 {
 		return nil
 	}

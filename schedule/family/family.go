@@ -135,7 +135,7 @@ func (f Family) admits(s schedule.Settings) error {
 	if replicated && f.Replications != nil && !slices.Contains(f.Replications, s.Replication) {
 		return fmt.Errorf("replication %q; this order admits %q", s.Replication, f.Replications)
 	}
-	if s.Elastic != nil && s.Weights != schedule.Elastic {
+	if s.Elastic != nil && !s.Weights.Averages() {
 		return fmt.Errorf("%d pipelines side by side; that is for schedule elastic", s.Elastic.Pipelines)
 	}
 	return f.Admits(s)

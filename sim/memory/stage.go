@@ -20,7 +20,7 @@ type Held struct {
 	PendingBytes    int64 // held from the first half of a split backward to the second
 	FixedBytes      int64 // parameters, buffers, optimizer states
 	ParameterBytes  int64 // gradients of parameters: what an all-reduce moves
-	ReferenceBytes  int64 // parameters and buffers: the reference of elastic averaging, and a step in its queue
+	ReferenceBytes  int64 // parameters and buffers: a reference of several pipelines, and a step in its queue
 
 	// WholeBytes is those of the gradients that a split backward's first half makes, because their layers
 	// have no halves.
@@ -34,7 +34,7 @@ type Held struct {
 	FirstBackwardPeak, BackwardPeak       int64
 	FirstInputPeak, InputPeak             int64
 	FirstWeightPeak, WeightPeak           int64
-	// LayerBytes is the parameters of the largest layer, of which elastic averaging keeps a copy
+	// LayerBytes is the parameters of the largest layer, of which a pipeline of several keeps a copy
 	// while it updates them, and an update that may be taken back one of their gradients.
 	LayerBytes int64
 }

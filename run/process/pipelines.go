@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Elastic averaging (schedule's family elastic) in a run. A worker holds every stage it has
-// once for each pipeline, and once for the reference. A step is an iteration: a batch of each
+// Pipelines side by side in a run. A worker holds every stage it has
+// once for each pipeline, and once for their reference. A step is an iteration: a batch of each
 // pipeline. Pipeline p of N trains on batch tN+p of the data in iteration t, with the masks of a step
 // of that number, so that no two pipelines see the same. Evaluations, and the weights that a run
 // leaves, are the reference's; checkpoints have all of them.
