@@ -40,7 +40,7 @@ var momentum = optim.Settings{Kind: optim.SGD, Momentum: 0.9}
 var counts = nn.Func(func(ctx *nn.Context, in nn.Bundle) (nn.Bundle, error) {
 	mean, variance := ctx.Params[2], ctx.Params[3]
 	err := ctx.Device.NoGrad(func() error {
-		return errors.Join(engine.Scale(ctx.Device, variance, 0.9), engine.AddInto(ctx.Device, mean, variance, 0.1))
+		return errors.Join(engine.Scale(ctx.Device, variance, 0.9), engine.AddInto(ctx.Device, mean, variance, 0.1*float64(ctx.Seed)))
 	})
 	if err != nil {
 		return nil, err
@@ -172,12 +172,17 @@ func (b *bench) forward(model, id int) {
 	loss.Free()
 }
 
-// backward gathers the gradients of a micro-batch, and says what they are.
-func (b *bench) backward(model, id int) numbers {
+// back adds a micro-batch's gradients to what has gathered.
+func (b *bench) back(model, id int) {
+	b.Helper()
+	_, err := b.models[model].Backward(id, nil, 1)
+	b.check(err)
+}
+
+// gathered is what has gathered since the update before.
+func (b *bench) gathered(model int) numbers {
 	b.Helper()
 	s := b.models[model]
-	_, err := s.Backward(id, nil, 1)
-	b.check(err)
 	var all []stage.Vector
 	for l := s.First; l <= s.Last; l++ {
 		of, err := s.LayerGradients(l)
@@ -185,6 +190,30 @@ func (b *bench) backward(model, id int) numbers {
 		all = append(all, of...)
 	}
 	return b.numbers(all)
+}
+
+// backward gathers the gradients of a micro-batch, and says what they are.
+func (b *bench) backward(model, id int) numbers {
+	b.Helper()
+	b.back(model, id)
+	return b.gathered(model)
+}
+
+// alone is the gradients of a micro-batch by itself, at the weights that another bench has now.
+func (b *bench) alone(of *bench, id int) numbers {
+	b.Helper()
+	now, s := of.weights(0), b.models[0]
+	m := b.dev.Begin()
+	for _, p := range s.Params() {
+		values, err := b.dev.FromBytes(engine.Float64, p.Value.Shape(), engine.Bytes(now[p.Name]))
+		b.check(err)
+		b.check(b.dev.NoGrad(func() error { return engine.CopyInto(b.dev, p.Value, values) }))
+	}
+	b.dev.End(m)
+	b.forward(0, id)
+	g := b.backward(0, id)
+	b.check(s.EachLayer(s.Forget))
+	return g
 }
 
 func (b *bench) check(err error) {
@@ -236,4 +265,3 @@ func stepBy(rate, scale float64, how stage.Renewal) update.Step {
 }
 
 const exact, near = 0, 1e-13
-

@@ -42,55 +42,74 @@ func TestPlainStepsByWhatIsGathered(t *testing.T) {
 		}
 		b.same("statistics", b.weights(0), numbers{name: half}, exact)
 	}
+	before = b.weights(0)
+	b.check(u.AverageStatistics(2))
+	b.same("statistics that were averaged", b.weights(0), before, exact)
 }
 
-// A minibatch's gradients, at the weights of its forward, step the weights one update late:
-// w(t+1) = w(t) - rate grad f(w(t-1)).
+// A minibatch's gradients step the weights one update late: w(t+1) = w(t) - rate grad f(w(t-1)), wherever
+// among the micro-batches of the next minibatch the update stands.
 func TestDeferredStepsByTheMinibatchBefore(t *testing.T) {
-	b := newBench(t, update.Deferred, nil, 1)
-	u := b.made[0]
+	b, apart := newBench(t, update.Deferred, nil, 1), newBench(t, update.Plain, nil, 1)
+	u, s := b.made[0], b.models[0]
 	_, err := u.Norms()
 	b.refused(err, "no gradients of layers 0 to 4 are complete")
 	b.refused(u.Update(stepBy(1, 1, stage.Replace)), "no gradients of layers 0 to 4 are complete")
-	gather := func(id int) numbers {
-		b.forward(0, id)
-		g := b.backward(0, id)
-		b.check(u.Complete())
-		return g
-	}
-	late := gather(0)
-	for id := 1; id < 4; id++ {
-		next := gather(id)
+	b.forward(0, 0)
+	late := b.backward(0, 0)
+	b.check(u.Complete())
+	updated := func(at string, how stage.Renewal) {
+		t.Helper()
 		before := b.weights(0)
+		b.check(u.Update(stepBy(0.25, 1, how)))
+		b.same(at, b.weights(0), stepped(before, late, 0.25, 1), near)
+	}
+	for id := 1; id < 7; id++ {
+		at, where, old := fmt.Sprintf("minibatch %d", id), id%3, s.Version()
+		next := apart.alone(b, 2*id)
+		b.forward(0, 2*id)
+		b.back(0, 2*id)
 		squares, err := u.Norms()
 		b.check(err)
-		got, err := b.models[0].Values(squares)
+		got, err := s.Values(squares)
 		b.check(err)
 		squares.Free()
-		want := 0.0
-		for _, g := range late {
-			for _, x := range g {
-				want += x * x
+		if total, want := stage.GlobalNorm(got), norm(late); math.Abs(total-want) > near {
+			t.Errorf("%s: the norm is %v; that of the gradients before is %v", at, total, want)
+		}
+		if where == 0 {
+			updated(at+", between its micro-batches", stage.Replace)
+		}
+		for name, g := range apart.alone(b, 2*id+1) {
+			for i := range g {
+				next[name][i] += g[i]
 			}
 		}
-		if total := stage.GlobalNorm(got); math.Abs(total-math.Sqrt(want)) > near {
-			t.Errorf("minibatch %d: the norm is %v; that of the gradients before is %v", id, total, math.Sqrt(want))
+		b.forward(0, 2*id+1)
+		if where == 1 {
+			updated(at+", with a micro-batch under way", stage.Keep)
 		}
-		b.check(u.Update(stepBy(0.25, 1, stage.Replace)))
-		b.same(fmt.Sprintf("minibatch %d", id), b.weights(0), stepped(before, late, 0.25, 1), near)
+		b.back(0, 2*id+1)
+		if where == 1 {
+			b.check(s.Drop(old))
+		}
+		b.check(u.Complete())
+		if where == 2 {
+			updated(at+", behind it", stage.Replace)
+		}
 		late = next
 	}
-	before := b.weights(0)
-	b.forward(0, 4) // while this one is under way, with the weights before
-	old := b.models[0].Version()
-	b.check(u.Update(stepBy(0.25, 1, stage.Keep)))
-	b.same("with a micro-batch under way", b.weights(0), stepped(before, late, 0.25, 1), near)
-	late = b.backward(0, 4)
-	b.check(b.models[0].Drop(old))
-	b.check(u.Complete())
-	before = b.weights(0)
-	b.check(u.Update(stepBy(0.25, 1, stage.Replace)))
-	b.same("the one under way", b.weights(0), stepped(before, late, 0.25, 1), near)
+}
+
+// norm is the root of the sum of all squares.
+func norm(g numbers) float64 {
+	total := 0.0
+	for _, x := range g {
+		for _, v := range x {
+			total += v * v
+		}
+	}
+	return math.Sqrt(total)
 }
 
 // Buffers are those of the replicas' mean once no forward has come behind the sum.
