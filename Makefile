@@ -17,9 +17,8 @@ test: setup
 	go vet ./...
 	go test ./...
 
-runs: setup
-	go build -trimpath -o bin/runs ./lab/runs
-	bin/runs $(if $(AGAINST),--against $(AGAINST))
+runs: build
+	bin/millrace-lab run $(if $(AGAINST),--against $(AGAINST))
 
 build: setup
 	@mkdir -p bin
@@ -57,13 +56,13 @@ attack: build
 	go build -trimpath -o bin/attack ./lab/attack
 	bin/attack $(ATTACK)
 
-soak: setup runs
+soak: runs
 	go test -count=1 -timeout 60m ./schedule/... ./sim -rapid.checks=10000
 	MILLRACE_SOAK=10000 go test -count=1 -timeout 60m ./run
-	bin/runs -o build/soak.hashes
+	bin/millrace-lab run -o build/soak.hashes
 	for carrier in pipe blocking; do \
 	  MILLRACE_CARRIER=$$carrier go test -count=1 -timeout 60m ./run || exit 1; \
-	  bin/runs --carrier $$carrier --check build/soak.hashes || exit 1; \
+	  bin/millrace-lab run --carrier $$carrier --check build/soak.hashes || exit 1; \
 	done
 
 clean:

@@ -1,6 +1,7 @@
-package main
+package runs
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -54,7 +55,7 @@ func TestOnlyNamedDifferencesAreFine(t *testing.T) {
 
 // Hashes are compared where they were written, of the same list.
 func TestHashFilesAreRefusedElsewhere(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x"+ending)
+	path := filepath.Join(t.TempDir(), "x"+Ending)
 	at := environment{CPU: "c", BLAS: "b", CoreType: "t", Torch: "l"}
 	want := &hashes{Commit: "0", Environment: at, List: "list", Runs: map[string]hashOf{"r": one(1).tensors.hashes()}}
 	if err := want.write(path); err != nil {
@@ -118,21 +119,29 @@ func TestTheDigestIsOfTheWholeList(t *testing.T) {
 	}
 }
 
-// Refusals end with 2, and git ignores what -o writes.
-func TestBadUsageIsRefused(t *testing.T) {
-	for _, args := range [][]string{
-		{"--no-such-flag"}, {"word"}, {"--only", "("}, {"--only", "no such run"}, {"-o", "hashes.json"}, {"-j", "0"},
-		{"--against", "HEAD", "--check", "x.hashes"}, {"-o", "x.hashes", "--only", "gpt"},
+// Options that make no sense are refused before anything is built, and git ignores what Output is.
+func TestBadOptionsAreRefused(t *testing.T) {
+	for want, o := range map[string]Options{
+		"--only: ":       {Only: "(", Jobs: 1},
+		"no such run":    {Only: "no such run", Jobs: 1},
+		"hashes.json":    {Output: "hashes.json", Jobs: 1},
+		"-j 0":           {},
+		"two things":     {Against: "HEAD", Check: "x.hashes", Jobs: 1},
+		"the whole list": {Output: "x.hashes", Only: "gpt", Jobs: 1},
+		"--carrier post": {Carrier: "post", Jobs: 1},
 	} {
-		if code := execute(args); code != 2 {
-			t.Errorf("%q ends with %d; want 2", args, code)
+		var out bytes.Buffer
+		_, err := o.Run(t.Context(), &out)
+		var refused Refusal
+		if !errors.As(err, &refused) || !strings.Contains(err.Error(), want) || out.Len() > 0 {
+			t.Errorf("%+v: %v, having printed %q; want a refusal with %q", o, err, &out, want)
 		}
 	}
 	ignored, err := os.ReadFile("../../.gitignore")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(strings.Split(string(ignored), "\n"), "*"+ending) {
-		t.Errorf("git would take in x%s", ending)
+	if !slices.Contains(strings.Split(string(ignored), "\n"), "*"+Ending) {
+		t.Errorf("git would take in x%s", Ending)
 	}
 }

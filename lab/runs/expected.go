@@ -1,4 +1,4 @@
-package main
+package runs
 
 // Why runs differ from 13446a8, the commit from which the list begins.
 const (

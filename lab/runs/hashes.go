@@ -1,4 +1,4 @@
-package main
+package runs
 
 import (
 	"bytes"
@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ending is what the name of a file of hashes ends in: git ignores it.
-const ending = ".hashes"
+// Ending is what the name of a file of hashes ends in: git ignores it.
+const Ending = ".hashes"
 
 // hashes is a file of what the runs left on one machine.
 type hashes struct {
@@ -32,9 +32,9 @@ func (t tensors) hashes() hashOf {
 
 // nameOfHashes refuses names that git would take in.
 func nameOfHashes(path string) error {
-	if !strings.HasSuffix(path, ending) {
+	if !strings.HasSuffix(path, Ending) {
 		return fmt.Errorf("-o %s: hashes are of this machine and stay here: give a name that ends in %s, which git ignores",
-			path, ending)
+			path, Ending)
 	}
 	return nil
 }

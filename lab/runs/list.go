@@ -1,4 +1,4 @@
-package main
+package runs
 
 // How the models are cut in most runs.
 var (

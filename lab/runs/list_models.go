@@ -1,4 +1,4 @@
-package main
+package runs
 
 // models is networks with state, randomness, ties and tensors that pass stages by.
 func models() []run {

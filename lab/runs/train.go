@@ -1,4 +1,4 @@
-package main
+package runs
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/millrace-ml/millrace/internal/crash"
 )
 
 // comparison is this side, and what its runs are compared with: another side, a file, or nothing.
@@ -35,11 +37,11 @@ func (c *comparison) train(ctx context.Context, runs []run, out io.Writer) (fine
 	var working sync.WaitGroup
 	defer working.Wait()
 	for range min(c.jobs, len(runs)) {
-		working.Go(func() {
+		working.Go(crash.Caught(func() {
 			for i := next.Add(1) - 1; i < int64(len(runs)); i = next.Add(1) - 1 {
 				done[i] <- c.both(ctx, runs[i])
 			}
-		})
+		}))
 	}
 	fine, found = true, map[string]hashOf{}
 	count := map[string]int{}

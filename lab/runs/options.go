@@ -1,0 +1,147 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+)
+
+// Options is what to train and what to compare it with.
+type Options struct {
+	Against string // a commit that is built beside, and trains the same runs
+	Check   string // a file of hashes
+	Output  string // a file that the hashes are written to
+	Only    string // a regular expression for the names of runs
+	Carrier string // what messages go over here; "" is the usual one
+	Jobs    int    // runs at a time
+}
+
+// Refusal is an error of the user's to mend.
+type Refusal struct{ error }
+
+// chosen is the runs to train; a run that another is held to is not taken in for it.
+func (o Options) chosen() ([]run, error) {
+	pattern, err := regexp.Compile(o.Only)
+	if err != nil {
+		return nil, Refusal{fmt.Errorf("--only: %w", err)}
+	}
+	var runs []run
+	for _, r := range list {
+		if pattern.MatchString(r.Name) {
+			runs = append(runs, r)
+		}
+	}
+	if len(runs) == 0 {
+		return nil, Refusal{fmt.Errorf("--only %s: no run has such a name", o.Only)}
+	}
+	return runs, nil
+}
+
+// check refuses options that contradict each other, or that name what is not there.
+func (o Options) check() error {
+	switch {
+	case o.Against != "" && o.Check != "":
+		return errors.New("--against and --check are two things to compare with; give one")
+	case o.Output != "" && o.Only != "":
+		return errors.New("-o writes the hashes of the whole list; leave out --only")
+	case !slices.Contains([]string{"", "in-process", "pipe", "blocking"}, o.Carrier):
+		return fmt.Errorf("--carrier %s; it is in-process, pipe or blocking", o.Carrier)
+	case o.Jobs < 1:
+		return fmt.Errorf("-j %d; it is 1 at least", o.Jobs)
+	}
+	if o.Output == "" {
+		return nil
+	}
+	return nameOfHashes(o.Output)
+}
+
+// Run trains the runs, prints a line for each, and says whether all is as it must be.
+func (o Options) Run(ctx context.Context, out io.Writer) (fine bool, err error) {
+	if err := o.check(); err != nil {
+		return false, Refusal{err}
+	}
+	runs, err := o.chosen()
+	if err != nil {
+		return false, err
+	}
+	root, err := git(ctx, "rev-parse", "--show-toplevel")
+	if err != nil {
+		return false, Refusal{err}
+	}
+	work, err := os.MkdirTemp("", "millrace-runs-")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(work)
+	began := time.Now()
+	here, err := ready(ctx, root, filepath.Join(work, "here"))
+	if err != nil {
+		return false, err
+	}
+	here.carrier = o.Carrier
+	at, err := environmentOf(ctx, here)
+	if err != nil {
+		return false, err
+	}
+	c := &comparison{here: here, jobs: o.Jobs}
+	if o.Check != "" {
+		if c.file, err = readHashes(o.Check, at, digest(list, subjects)); err != nil {
+			return false, Refusal{err}
+		}
+	}
+	if o.Against != "" {
+		commit, err := git(ctx, "-C", root, "rev-parse", "--verify", "--quiet", o.Against+"^{commit}")
+		if err != nil {
+			return false, Refusal{fmt.Errorf("--against %s: there is no such commit here", o.Against)}
+		}
+		tree := filepath.Join(work, "tree")
+		if err := checkout(ctx, root, commit, tree); err != nil {
+			return false, err
+		}
+		if c.there, err = ready(ctx, tree, filepath.Join(work, "there")); err != nil {
+			return false, err
+		}
+		c.exceptions = expected[commit]
+	}
+	fmt.Fprintf(out, "%d runs on %s; %s; libtorch %s\n", len(runs), at.CPU, at.BLAS, at.Torch)
+	fine, found := c.train(ctx, runs, out)
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	fmt.Fprintf(out, "%.0f s\n", time.Since(began).Seconds())
+	if o.Output == "" {
+		return fine, nil
+	}
+	h := &hashes{Commit: commitOf(ctx, root), Environment: at, List: digest(list, subjects), Runs: found}
+	return fine, h.write(o.Output)
+}
+
+// ready builds a source tree and furnishes a folder for its runs.
+func ready(ctx context.Context, root, folder string) (*side, error) {
+	s, err := build(ctx, root)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		return nil, err
+	}
+	return s, s.furnish(ctx, folder)
+}
+
+// commitOf names the tree at root.
+func commitOf(ctx context.Context, root string) string {
+	commit, err := git(ctx, "-C", root, "rev-parse", "HEAD")
+	if err != nil {
+		return "unknown"
+	}
+	if changed, err := git(ctx, "-C", root, "status", "--porcelain"); err != nil || changed != "" {
+		commit += "+"
+	}
+	return commit
+}
