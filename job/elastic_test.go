@@ -7,7 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// What the rate is multiplied by and which part of the reference a pipeline takes over, by what was asked for.
+// What the rate is multiplied by and which part of the reference a pipeline takes over, by what was asked
+// for.
 func TestRateAndAlphaOfPipelines(t *testing.T) {
 	for _, c := range []struct {
 		scale         string
@@ -22,10 +23,12 @@ func TestRateAndAlphaOfPipelines(t *testing.T) {
 	} {
 		j := Job{RateScale: c.scale, Alpha: c.alpha}
 		if f, a := j.RateFactor(c.pipelines), j.AlphaOf(c.pipelines); f != c.factor || a != c.wants {
-			t.Errorf("%q, alpha %v, %d pipelines: rate times %v, alpha %v; want %v and %v", c.scale, c.alpha, c.pipelines, f, a, c.factor, c.wants)
+			t.Errorf("%q, alpha %v, %d pipelines: rate times %v, alpha %v; want %v and %v", c.scale, c.alpha,
+				c.pipelines, f, a, c.factor, c.wants)
 		}
 	}
-	// Pipelines that split a batch take plain steps at the same rate, and steps that are as long whatever the batch at the root of 4.
+	// Pipelines that split a batch take plain steps at the same rate, and steps that are as long whatever the
+	// batch at the root of 4.
 	for _, c := range []struct {
 		kind string
 		clip float64

@@ -36,5 +36,6 @@ func ShortPlan(pl *plan.Plan) string {
 	if pl.Stages[0].Recompute.Again() {
 		again = ", recompute " + pl.Stages[0].Recompute.String()
 	}
-	return fmt.Sprintf("%s, cut at %s, %d x %d%s", pl.Schedule, strings.Join(cuts, " "), pl.MicroBatches, pl.MicroBatch, again)
+	return fmt.Sprintf("%s, cut at %s, %d x %d%s", pl.Schedule, strings.Join(cuts, " "), pl.MicroBatches, pl.MicroBatch,
+		again)
 }

@@ -62,7 +62,8 @@ func (m *measuring) check(c *cobra.Command, leastSteps int, why string) error {
 			continue
 		}
 		if c.Flags().Lookup(count.name) != nil && count.is < count.least {
-			return cli.BadInput(fmt.Errorf("--%s %d; give %d at least, %s", count.name, count.is, count.least, count.why))
+			return cli.BadInput(fmt.Errorf("--%s %d; give %d at least, %s", count.name, count.is, count.least,
+				count.why))
 		}
 	}
 	return nil

@@ -59,6 +59,7 @@ func TestAVisitIsAllItsSteps(t *testing.T) {
 		samples, back, last = append(samples, a.Samples), append(back, a.TakenBack), a.StepS
 	}
 	if !slices.Equal(samples, []int{0, 60, 20}) || !slices.Equal(back, []int{0, 1, 0}) || last != 1 {
-		t.Errorf("visits of %v samples, updates taken back %v times, a step of %v s; want the description, 60 and 20; 0, 1 and 0; 1", samples, back, last)
+		t.Errorf("visits of %v samples, updates taken back %v times, a step of %v s; want the description, 60 and "+
+			"20; 0, 1 and 0; 1", samples, back, last)
 	}
 }

@@ -48,7 +48,8 @@ func TestSignalsStopAnExperiment(t *testing.T) {
 	for signal, code := range clitest.Ends {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
-			p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
+			p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"),
+				Cache: t.TempDir()}
 			said := p.StopAtWork(t, "reproduce avgpipe-fig11", "", signal, code)
 			if !strings.HasPrefix(said, "millrace-lab: stopped by SIG") || strings.Count(said, "\n") != 1 {
 				t.Errorf("it said %q", said)

@@ -40,7 +40,8 @@ func TestCheckFolderLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, says := range map[string]string{
-		dir: "", filepath.Join(dir, "a", "b"): "", file: "is a file", filepath.Join(file, "a"): "is a file", filepath.Join(file, "a", "b"): "is a file",
+		dir: "", filepath.Join(dir, "a", "b"): "", file: "is a file", filepath.Join(file, "a"): "is a file",
+		filepath.Join(file, "a", "b"): "is a file",
 	} {
 		err := cli.CheckFolder("--out", path)
 		if got := err != nil; got != (says != "") || got && !strings.Contains(err.Error(), says) {

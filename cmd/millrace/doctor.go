@@ -88,7 +88,8 @@ func examine() []finding {
 		finding{What: "compiled against", Value: i.Against, OK: true},
 		finding{What: "CPU kernels", Value: i.Kernels, OK: true},
 		finding{What: "BLAS", Value: fmt.Sprintf("%s, %s", blas, i.BLASLibrary), OK: true},
-		finding{What: "threads", Value: fmt.Sprintf("%d for an operator by default; millrace gives each worker 1 unless told", i.Threads), OK: true},
+		finding{What: "threads", Value: fmt.Sprintf("%d for an operator by default; millrace gives each worker 1 "+
+			"unless told", i.Threads), OK: true},
 	)
 	for _, line := range i.Advice() {
 		found = append(found, finding{What: "speed", Value: line})
@@ -102,5 +103,6 @@ func memory() string {
 	if err != nil {
 		return "unknown: " + err.Error()
 	}
-	return fmt.Sprintf("%s, %s available", cluster.FormatBytes(bytes["MemTotal"]), cluster.FormatBytes(bytes["MemAvailable"]))
+	return fmt.Sprintf("%s, %s available", cluster.FormatBytes(bytes["MemTotal"]),
+		cluster.FormatBytes(bytes["MemAvailable"]))
 }

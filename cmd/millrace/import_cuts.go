@@ -25,7 +25,8 @@ func importCuts(c *cobra.Command, from, file, output string, of namedLayers, bat
 		microBatch = 1
 	}
 	if batch < 1 || microBatch < 1 || batch%microBatch != 0 {
-		return cli.BadInput(fmt.Errorf("import: a batch of %d samples in micro-batches of %d; give --batch, a multiple of --micro-batch: %s does not say", batch, microBatch, file))
+		return cli.BadInput(fmt.Errorf("import: a batch of %d samples in micro-batches of %d; give --batch, a "+
+			"multiple of --micro-batch: %s does not say", batch, microBatch, file))
 	}
 	var cuts []int
 	switch from {

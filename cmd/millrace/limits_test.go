@@ -45,7 +45,8 @@ func TestALimitedAddressSpace(t *testing.T) {
 		began := time.Now()
 		out, _ := c.CombinedOutput()
 		code := c.ProcessState.ExitCode()
-		if code != 0 && code != cli.ExitBadInput || code == cli.ExitBadInput && !strings.Contains(string(out), "millrace: ") &&
+		if code != 0 && code != cli.ExitBadInput || code == cli.ExitBadInput &&
+			!strings.Contains(string(out), "millrace: ") &&
 			!strings.Contains(string(out), "pthread_create failed") {
 			t.Errorf("%d MB: exit %d after %v:\n%.400s", megabytes, code, time.Since(began), out)
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// A verb that a signal stops says so and ends at once with 128 + the signal: what a search had found by then is
-// neither printed nor written, and nothing half-written is left.
+// A verb that a signal stops says so and ends at once with 128 + the signal: what a search had found by then
+// is neither printed nor written, and nothing half-written is left.
 func TestSignalsStopEveryVerb(t *testing.T) {
 	for _, args := range []string{
 		"plan --model gpt --set layers=24 --cluster dapple-a --batch 256 -o out.json",
@@ -19,7 +19,8 @@ func TestSignalsStopEveryVerb(t *testing.T) {
 		for signal, code := range clitest.Ends {
 			t.Run(strings.Fields(args)[0]+" "+signal.String(), func(t *testing.T) {
 				t.Parallel()
-				p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
+				p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"),
+					Cache: t.TempDir()}
 				said := p.StopAtWork(t, args, "", signal, code)
 				if !strings.HasPrefix(said, "millrace: stopped by SIG") || strings.Count(said, "\n") != 1 {
 					t.Errorf("it said %q", said)

@@ -13,7 +13,8 @@ import (
 
 const shortTraining = "--batch 8 --split 1 --micro-batches 2 --save-every 2 --keep 0 "
 
-// A file that has the name of the record, and is none, is somebody's: a run keeps it, whether it begins or goes on.
+// A file that has the name of the record, and is none, is somebody's: a run keeps it, whether it begins or
+// goes on.
 func TestAFileThatIsNoRecordIsKept(t *testing.T) {
 	p := profiled(t)
 	theirs := func(out string) {
@@ -36,8 +37,8 @@ func TestAFileThatIsNoRecordIsKept(t *testing.T) {
 	}
 }
 
-// A link to a checkpoint of the run's own folder is that checkpoint. Going back to it gives up the steps behind it:
-// the report of what is left does not show them, and theirs is set aside with their checkpoint.
+// A link to a checkpoint of the run's own folder is that checkpoint. Going back to it gives up the steps
+// behind it: the report of what is left does not show them, and theirs is set aside with their checkpoint.
 func TestGoingBackThroughALink(t *testing.T) {
 	p := profiled(t)
 	learn(t, p, shortTraining+"--steps 4 --out run")
@@ -45,7 +46,8 @@ func TestGoingBackThroughALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	back := learn(t, p, "--steps 2 --out run --resume best")
-	if len(back.Evaluations) != 1 || back.Evaluations[0].Step != 1 || filepath.Base(back.Checkpoint) != "step-00000002" {
+	if len(back.Evaluations) != 1 || back.Evaluations[0].Step != 1 ||
+		filepath.Base(back.Checkpoint) != "step-00000002" {
 		t.Errorf("%+v", back)
 	}
 	after, err := trace.ReadFile(filepath.Join(p.Dir, "run/timeline.json.gz"))

@@ -1,11 +1,11 @@
-// Package stats computes what several numbers have in common: median, quartiles, mean, the interval of a median,
-// correlation.
+// Package stats computes what several numbers have in common: median, quartiles, mean, the interval of a
+// median, correlation.
 //
-// In go slices of measurements, which are left as they are; out come single numbers. Of no numbers, median, quartiles
-// and mean are 0. Refused: intervals of too few values, or of values that are no numbers.
+// In go slices of measurements, which are left as they are; out come single numbers. Of no numbers, median,
+// quartiles and mean are 0. Refused: intervals of too few values, or of values that are no numbers.
 //
-// There is one meaning of a median here: the middle value, or the mean of the two in the middle. Whoever needs one of
-// the things measured, and not a number between two of them, takes [Middle].
+// There is one meaning of a median here: the middle value, or the mean of the two in the middle. Whoever
+// needs one of the things measured, and not a number between two of them, takes [Middle].
 package stats
 
 import (
@@ -25,8 +25,8 @@ func Median(values []float64) float64 {
 // Middle is the position of the median among so many sorted things, the lower one of two.
 func Middle(n int) int { return (n - 1) / 2 }
 
-// Quartiles are the values that a quarter, and three quarters, of all others are below: of so few that it matters, one of
-// them each and no number between two.
+// Quartiles are the values that a quarter, and three quarters, of all others are below: of so few that it
+// matters, one of them each and no number between two.
 func Quartiles(values []float64) (lower, upper float64) {
 	if len(values) == 0 {
 		return 0, 0

@@ -22,12 +22,14 @@ func TestAttackFindsNothing(t *testing.T) {
 	}
 	native, _ := torch.Find()
 	programs := t.TempDir()
-	build := exec.Command("go", "build", "-trimpath", "-o", programs+"/", "../../cmd/millrace", "../../cmd/millrace-lab")
+	build := exec.Command("go", "build", "-trimpath", "-o", programs+"/", "../../cmd/millrace",
+		"../../cmd/millrace-lab")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	var said, errs strings.Builder
-	args := []string{"--millrace", filepath.Join(programs, "millrace"), "--lab", filepath.Join(programs, "millrace-lab"), "--native", native, "--keep", "", "--share", "0.05"}
+	args := []string{"--millrace", filepath.Join(programs, "millrace"), "--lab",
+		filepath.Join(programs, "millrace-lab"), "--native", native, "--keep", "", "--share", "0.05"}
 	if code := execute(args, &said, &errs); code != 0 {
 		t.Errorf("it ends with %d\n%s%s", code, errs.String(), said.String())
 	}

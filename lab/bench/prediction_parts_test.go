@@ -14,7 +14,8 @@ func TestStepParts(t *testing.T) {
 		for _, step := range []int{1, 2} {
 			at := float64(10 * step)
 			add := func(w int, lane trace.Lane, kind string, start, end float64) {
-				tl.Events = append(tl.Events, trace.Event{Worker: w, Lane: lane, Kind: kind, Step: step, StartS: at + start*scale, EndS: at + end*scale})
+				tl.Events = append(tl.Events, trace.Event{Worker: w, Lane: lane, Kind: kind, Step: step,
+					StartS: at + start*scale, EndS: at + end*scale})
 			}
 			add(0, trace.Compute, "F", 0, 1)
 			add(0, trace.Comm, "SF", 1, 4) // goes on beside the worker
@@ -34,7 +35,8 @@ func TestStepParts(t *testing.T) {
 	}
 	for i, w := range want {
 		g := got[i]
-		if math.Abs(g.PredictedS-w.PredictedS) > 1e-9 || math.Abs(g.MeasuredS-w.MeasuredS) > 1e-9 || g.Worker != w.Worker || g.Kind != w.Kind || g.Count != w.Count {
+		if math.Abs(g.PredictedS-w.PredictedS) > 1e-9 || math.Abs(g.MeasuredS-w.MeasuredS) > 1e-9 ||
+			g.Worker != w.Worker || g.Kind != w.Kind || g.Count != w.Count {
 			t.Errorf("part %d: %+v, want %+v", i, g, w)
 		}
 	}

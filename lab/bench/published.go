@@ -55,13 +55,15 @@ func PublishedQuestions(folder string) ([]PlanQuestion, error) {
 			if len(sizes) > 1 {
 				seconds = of.servers
 			}
-			q := PlanQuestion{profile: p, cluster: benchCluster(sizes...), batch: samples, published: map[string]float64{}}
+			q := PlanQuestion{profile: p, cluster: benchCluster(sizes...), batch: samples,
+				published: map[string]float64{}}
 			q.published[of.format] = seconds
 			questions = append(questions, q)
 		}
 	}
 	if len(questions) == 0 {
-		return nil, fmt.Errorf("bench: %s has none of the published profiles, such as %s.txt", folder, publishedProfiles[0].file)
+		return nil, fmt.Errorf("bench: %s has none of the published profiles, such as %s.txt", folder,
+			publishedProfiles[0].file)
 	}
 	return questions, nil
 }

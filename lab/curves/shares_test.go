@@ -19,7 +19,8 @@ func shared(pipelines int) *trace.Timeline {
 			p = "p0/"
 		}
 		event := func(w int, text, kind string, start, end float64) {
-			t.Events = append(t.Events, trace.Event{Worker: w, Step: i, Instruction: text, Kind: kind, Lane: trace.Compute, ReadyS: at + start, StartS: at + start, EndS: at + end})
+			t.Events = append(t.Events, trace.Event{Worker: w, Step: i, Instruction: text, Kind: kind,
+				Lane: trace.Compute, ReadyS: at + start, StartS: at + start, EndS: at + end})
 		}
 		event(0, p+"0F0", "F", 0, 4)
 		event(0, p+"0B0", "B", 7, 8)
@@ -41,7 +42,8 @@ func TestSharesAddUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a := got[0]; math.Abs(a.ComputeS-5/n) > 1e-9 || math.Abs(a.UpdateS-1/n) > 1e-9 || math.Abs(a.ReferenceS-0.5/n*(n-1)) > 1e-9 {
+		if a := got[0]; math.Abs(a.ComputeS-5/n) > 1e-9 || math.Abs(a.UpdateS-1/n) > 1e-9 ||
+			math.Abs(a.ReferenceS-0.5/n*(n-1)) > 1e-9 {
 			t.Errorf("%d pipelines: worker 0 %+v", pipelines, a)
 		}
 		for w, s := range got {

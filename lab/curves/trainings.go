@@ -47,7 +47,8 @@ func OpenTrainings(path string) (*Trainings, error) {
 		number++
 		one, err := parseTraining(line)
 		if err != nil {
-			return nil, fmt.Errorf("curves: %s: line %d: %w; mend it or delete the file, and what it has is trained again", path, number, err)
+			return nil, fmt.Errorf("curves: %s: line %d: %w; mend it or delete the file, and what it has is trained "+
+				"again", path, number, err)
 		}
 		t.all = append(t.all, one)
 	}

@@ -45,9 +45,10 @@ func parseAnswer(line []byte) (answer, error) {
 	if s := *fields.Seconds; s < 0 || s > longestVisit.Seconds() {
 		return answer{}, fmt.Errorf("it says that a visit took %g seconds; up to a day can be right", s)
 	}
-	a := answer{loss: fields.Loss, stepS: fields.StepS, peakBytes: fields.Peak, busy: fields.Busy, busyS: fields.BusyS, takenBack: fields.Back, work: Work{
-		Samples: *fields.Samples, Time: time.Duration(*fields.Seconds * float64(time.Second)),
-	}}
+	a := answer{loss: fields.Loss, stepS: fields.StepS, peakBytes: fields.Peak, busy: fields.Busy, busyS: fields.BusyS,
+		takenBack: fields.Back, work: Work{
+			Samples: *fields.Samples, Time: time.Duration(*fields.Seconds * float64(time.Second)),
+		}}
 	return a, a.work.check()
 }
 

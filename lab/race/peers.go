@@ -84,7 +84,8 @@ func (w Workload) Peers(python, scripts string, steps int) []Peer {
 			add(3, label, options...)
 		}
 		if count%2 == 0 {
-			add(1, fmt.Sprintf("micro-batch %d, threads 1 forward and 2 backward", micro), "--micro", size, "--backward-threads", "2")
+			add(1, fmt.Sprintf("micro-batch %d, threads 1 forward and 2 backward", micro), "--micro", size,
+				"--backward-threads", "2")
 		}
 		if count > 2 {
 			add(3, fmt.Sprintf("micro-batch %d, threads 1, warm-up 3", micro), "--micro", size, "--warmup", "3")

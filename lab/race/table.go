@@ -49,7 +49,8 @@ func WriteSweep(w io.Writer, unit Unit, measured []Measured) error {
 	rows := [][]string{}
 	for _, m := range measured {
 		rows = append(rows, []string{
-			m.Name, unit.rate(m.Median), unit.rate(slices.Min(m.Rates)), unit.rate(slices.Max(m.Rates)), strconv.Itoa(len(m.Rates)),
+			m.Name, unit.rate(m.Median), unit.rate(slices.Min(m.Rates)), unit.rate(slices.Max(m.Rates)),
+			strconv.Itoa(len(m.Rates)),
 		})
 	}
 	return writeTable(w, []string{"candidate", "median, " + unit.Name + "/s", "least", "most", "visits"}, rows)

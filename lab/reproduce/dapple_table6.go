@@ -13,7 +13,8 @@ import (
 
 func init() {
 	register("dapple-table6", "DAPPLE Table 6: its plans and PipeDream's on 2x8",
-		uses{profiles: true, planners: []string{"dapple", "pipedream"}, fixed: []string{"dp"}, script: true}, dappleTable6)
+		uses{profiles: true, planners: []string{"dapple", "pipedream"}, fixed: []string{"dp"},
+			script: true}, dappleTable6)
 }
 
 // Table 6 is of the published search, and of its best plan of several stages; by the paper's equations it is
@@ -189,7 +190,8 @@ func (r table6Row) inStates(ctx context.Context, o Options, b *bench, t *Table) 
 			state++
 		}
 		if state == len(all.List) {
-			return fmt.Errorf("%s: the stage that ends with layer %d ends at no state of the profile", r.what, s.LastLayer)
+			return fmt.Errorf("%s: the stage that ends with layer %d ends at no state of the profile", r.what,
+				s.LastLayer)
 		}
 		ends = append(ends, fmt.Sprint(state))
 	}

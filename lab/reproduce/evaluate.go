@@ -138,7 +138,8 @@ func (b *bench) straight(n, microBatch, microBatches int) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return split.Pipeline(p, b.c.Unlimited(), split.Limits{Stages: n, MicroBatch: microBatch, MicroBatches: microBatches, Depths: depths(n, microBatches)})
+	return split.Pipeline(p, b.c.Unlimited(), split.Limits{Stages: n, MicroBatch: microBatch,
+		MicroBatches: microBatches, Depths: depths(n, microBatches)})
 }
 
 // depths is K_i = S - i (DAPPLE's P_A, BaPipe's SNO).

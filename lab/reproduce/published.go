@@ -29,8 +29,9 @@ var artifacts = map[string]map[string]publication{
 	"dapple": {
 		"vgg19": {"dapple-vgg-19-pbs-32.txt", "dapple", 32}, "gnmt-16": {"dapple-gnmt-16-pbs-64.txt", "dapple", 64},
 		"bert-48": {"dapple-bert-48-pbs-2.txt", "dapple", 2}, "bert-large": {"hpgo-bert_large.txt", "dapple", 6},
-		"xlnet-36": {"dapple-xlnet-36-pbs-1.txt", "dapple", 1}, "amoebanet-36": {"dapple-amoeba-36-pbs-1.txt", "dapple", 1},
-		"resnet50": {"pipedream-resnet50.txt", "pipedream", 128},
+		"xlnet-36":     {"dapple-xlnet-36-pbs-1.txt", "dapple", 1},
+		"amoebanet-36": {"dapple-amoeba-36-pbs-1.txt", "dapple", 1},
+		"resnet50":     {"pipedream-resnet50.txt", "pipedream", 128},
 	},
 }
 

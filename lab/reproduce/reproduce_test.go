@@ -47,7 +47,8 @@ func TestBaPipesFormulasHold(t *testing.T) {
 }
 
 func TestTablesRun(t *testing.T) {
-	for _, name := range []string{"bapipe-table3", "bapipe-table6", "dapple-fig12", "pipedream-fig1", "pipedream-fig16"} {
+	for _, name := range []string{"bapipe-table3", "bapipe-table6", "dapple-fig12", "pipedream-fig1",
+		"pipedream-fig16"} {
 		run(t, name)
 	}
 }
@@ -67,7 +68,8 @@ func TestStatementsOfThePapers(t *testing.T) {
 		t.Errorf("VGG-16 on 16 workers: %s; PipeDream's optimizer says 15-1", r.Ours)
 	}
 	bytes := run(t, "pipedream-fig17")
-	for model, want := range map[string]string{"vgg16": "less", "resnet50": "more", "gnmt-8": "less", "gnmt-16": "less", "awd-lm": "less"} {
+	for model, want := range map[string]string{"vgg16": "less", "resnet50": "more", "gnmt-8": "less", "gnmt-16": "less",
+		"awd-lm": "less"} {
 		if r := find(t, bytes, model+", pipeline against data parallelism"); !strings.HasSuffix(r.Ours, want) {
 			t.Errorf("%s: %s; the paper has %s", model, r.Ours, r.Paper)
 		}

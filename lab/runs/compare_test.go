@@ -79,7 +79,8 @@ func TestHashFilesAreRefusedElsewhere(t *testing.T) {
 	}
 	for word, edit := range map[string]func(*environment){
 		"processor": func(e *environment) { e.CPU = "x" }, "BLAS": func(e *environment) { e.BLAS = "x" },
-		"OPENBLAS_CORETYPE": func(e *environment) { e.CoreType = "x" }, "libtorch": func(e *environment) { e.Torch = "x" },
+		"OPENBLAS_CORETYPE": func(e *environment) { e.CoreType = "x" },
+		"libtorch":          func(e *environment) { e.Torch = "x" },
 	} {
 		here := at
 		edit(&here)

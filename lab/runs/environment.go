@@ -67,7 +67,8 @@ func processor() string {
 // unlike says in which way another environment differs, "" if it does not.
 func (e environment) unlike(other environment) string {
 	for _, x := range []struct{ what, here, there string }{
-		{"processor", e.CPU, other.CPU}, {"BLAS", e.BLAS, other.BLAS}, {"OPENBLAS_CORETYPE", e.CoreType, other.CoreType},
+		{"processor", e.CPU, other.CPU}, {"BLAS", e.BLAS, other.BLAS},
+		{"OPENBLAS_CORETYPE", e.CoreType, other.CoreType},
 		{"libtorch", e.Torch, other.Torch},
 	} {
 		if x.here != x.there {

@@ -36,7 +36,8 @@ const library = "libmillrace_native.so"
 
 // build compiles a source tree and its native library.
 func build(ctx context.Context, root string) (*side, error) {
-	s := &side{root: root, binary: filepath.Join(root, "bin", "millrace"), native: filepath.Join(root, "build", library)}
+	s := &side{root: root, binary: filepath.Join(root, "bin", "millrace"),
+		native: filepath.Join(root, "build", library)}
 	for _, command := range [][]string{
 		{filepath.Join(root, "scripts", "native.sh"), s.native},
 		{"go", "build", "-trimpath", "-o", s.binary, "./cmd/millrace"},

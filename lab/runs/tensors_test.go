@@ -56,7 +56,8 @@ func TestHashesAreOfTensorsNotOfFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := read(t, one).hashes()
-	if got := read(t, two).hashes(); got != want || want.Weights == "" || want.State == "" || want.Weights == want.State {
+	if got := read(t, two).hashes(); got != want || want.Weights == "" || want.State == "" ||
+		want.Weights == want.State {
 		t.Errorf("%v in two files, %v in one", got, want)
 	}
 	for name, change := range map[string]func(w, b, m *checkpoint.Tensor){

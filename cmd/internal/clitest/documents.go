@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// HelpIsShort holds a program to help that is read on a screen: a flag has one line with one idea, what is longer stands in the
-// long help of its verb, and each verb shows how it is used.
+// HelpIsShort holds a program to help that is read on a screen: a flag has one line with one idea, what is
+// longer stands in the long help of its verb, and each verb shows how it is used.
 func HelpIsShort(t *testing.T, root *cobra.Command) {
 	const most, widest = 80, 120
 	var look func(c *cobra.Command)
@@ -23,7 +23,8 @@ func HelpIsShort(t *testing.T, root *cobra.Command) {
 		}
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			if n := utf8.RuneCountInString(f.Usage); n == 0 || n > most || strings.Contains(f.Usage, "\n") {
-				t.Errorf("%s --%s: its help has %d characters; one line of 1 to %d: %q", c.CommandPath(), f.Name, n, most, f.Usage)
+				t.Errorf("%s --%s: its help has %d characters; one line of 1 to %d: %q", c.CommandPath(), f.Name, n,
+					most, f.Usage)
 			}
 		})
 		for line := range strings.SplitSeq(c.Short+"\n"+c.Long, "\n") {

@@ -33,12 +33,14 @@ func wiredAs(j *job.Job) (*cluster.Cluster, error) {
 		return nil, err
 	}
 	if len(of.Devices) != j.Workers {
-		return nil, fmt.Errorf("--wire %s has %d devices for %d workers; it must have as many", j.Wire, len(of.Devices), j.Workers)
+		return nil, fmt.Errorf("--wire %s has %d devices for %d workers; it must have as many", j.Wire, len(of.Devices),
+			j.Workers)
 	}
 	return of, nil
 }
 
-// carrierVariable asks for another carrier than the usual one: for tests, which compare what runs leave over each.
+// carrierVariable asks for another carrier than the usual one: for tests, which compare what runs leave over
+// each.
 const carrierVariable = "MILLRACE_CARRIER"
 
 // carriers is what the environment asks messages within a process to go over.

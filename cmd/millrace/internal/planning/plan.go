@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// LongestSearch is how long a search of a fixed amount of work may take; 0: as long as package tune lets it. Stories
-// have it take its time, so that they end alike on a machine that stands still for a while.
+// LongestSearch is how long a search of a fixed amount of work may take; 0: as long as package tune lets it.
+// Stories have it take its time, so that they end alike on a machine that stands still for a while.
 var LongestSearch time.Duration
 
 // planFlags is what plan takes beside a job.
@@ -94,7 +94,8 @@ func (f *planFlags) complete(j *job.Job) error {
 			return err
 		}
 		if j.Cluster == "" {
-			return fmt.Errorf("a profile without a model says nothing of this machine: name the hardware with --cluster, or the model with --model")
+			return fmt.Errorf("a profile without a model says nothing of this machine: name the hardware with " +
+				"--cluster, or the model with --model")
 		}
 		j.Model, f.bare = p.Model, true
 	}
@@ -175,7 +176,8 @@ func (f *planFlags) request(p *prepare.Prepared) tune.Request {
 
 // question is what one planner alone is asked.
 func (f *planFlags) question(p *prepare.Prepared) plan.Request {
-	return plan.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch, MicroBatch: p.Job.MicroBatch, Formula: f.formula, Set: f.set}
+	return plan.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch, MicroBatch: p.Job.MicroBatch,
+		Formula: f.formula, Set: f.set}
 }
 
 // other asks one planner alone, and simulates what it says.

@@ -12,13 +12,15 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// checkOut says before anything is measured whether a run may write to its folder. from is what it goes on from.
+// checkOut says before anything is measured whether a run may write to its folder. from is what it goes on
+// from.
 func checkOut(j *job.Job, from *resumption) error {
 	if err := cli.CheckFolder("--out", j.Out); err != nil {
 		return err
 	}
 	if within := checkpoint.Within(j.Out); within != "" {
-		return cli.BadInput(fmt.Errorf("--out %s: %s is a checkpoint, and what is in one goes with it; give another folder",
+		return cli.BadInput(fmt.Errorf("--out %s: %s is a checkpoint, and what is in one goes with it; give another "+
+			"folder",
 			j.Out, within))
 	}
 	dir := checkpoints(j)
@@ -38,7 +40,8 @@ func checkOut(j *job.Job, from *resumption) error {
 		"write over them with --overwrite, or give another --out", j.Out, dir))
 }
 
-// TakeFolder makes a run's folder, where it is not there, and holds it until it is closed or the process ends.
+// TakeFolder makes a run's folder, where it is not there, and holds it until it is closed or the process
+// ends.
 func TakeFolder(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, cli.BadInput(fmt.Errorf("--out: %w", err))
@@ -46,8 +49,8 @@ func TakeFolder(dir string) (*os.File, error) {
 	return holdFolder(dir)
 }
 
-// holdFolder is takeFolder of a folder that is there, else nil. A folder that another run holds is refused. A file
-// system that knows no such locks has every run hold it.
+// holdFolder is takeFolder of a folder that is there, else nil. A folder that another run holds is refused. A
+// file system that knows no such locks has every run hold it.
 func holdFolder(dir string) (*os.File, error) {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return nil, nil

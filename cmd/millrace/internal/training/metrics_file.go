@@ -33,15 +33,16 @@ func openMetrics(path string, from int, evaluates bool) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 }
 
-// metricsBefore is the whole lines of text that are about steps below from, without the evaluation of the last
-// of them where that comes again.
+// metricsBefore is the whole lines of text that are about steps below from, without the evaluation of the
+// last of them where that comes again.
 func metricsBefore(text []byte, from int, evaluates bool) (kept []byte) {
 	for line := range bytes.Lines(text) {
 		var at struct {
 			Step       *int     `json:"step"`
 			Evaluation *float64 `json:"evaluation_loss"`
 		}
-		if !bytes.HasSuffix(line, []byte("\n")) || json.Unmarshal(line, &at) != nil || at.Step == nil || *at.Step >= from {
+		if !bytes.HasSuffix(line, []byte("\n")) || json.Unmarshal(line, &at) != nil || at.Step == nil ||
+			*at.Step >= from {
 			continue
 		}
 		if evaluates && *at.Step == from-1 && at.Evaluation != nil {

@@ -35,7 +35,8 @@ const (
 func listenForMetrics(j *job.Job) (*metricsServer, error) {
 	if j.Metrics == "" {
 		if j.TokenFile != "" {
-			return nil, cli.BadInput(fmt.Errorf("--token-file %s: it is for --metrics, which is not given", j.TokenFile))
+			return nil, cli.BadInput(fmt.Errorf("--token-file %s: it is for --metrics, which is not given",
+				j.TokenFile))
 		}
 		return nil, nil
 	}
@@ -92,7 +93,8 @@ func (m *metricsServer) serve(metrics http.Handler, failed func(error)) {
 	})
 }
 
-// guarded lets only those requests through that bear the token. How long that takes says nothing of the token.
+// guarded lets only those requests through that bear the token. How long that takes says nothing of the
+// token.
 func (m *metricsServer) guarded(h http.Handler) http.Handler {
 	if m.token == nil {
 		return h

@@ -84,7 +84,8 @@ func TestMetricsNeedTheirToken(t *testing.T) {
 		"Bearer ":                  401,
 	} {
 		for path, ok := range map[string]int{"/metrics": want, "/": 404} {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+m.listener.Addr().String()+path, nil)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+m.listener.Addr().String()+path,
+				nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -62,7 +62,8 @@ func TrainCommand() *cobra.Command {
 // train does a job. folder is that of the job, where it was there and is held.
 func train(c *cobra.Command, j *job.Job, from *resumption, folder *os.File, asJSON, dry bool) error {
 	if j.Cluster != "" {
-		return cli.BadInput(fmt.Errorf("cluster %s: training runs on this machine; plan for others with: millrace plan --cluster", j.Cluster))
+		return cli.BadInput(fmt.Errorf("cluster %s: training runs on this machine; plan for others with: millrace "+
+			"plan --cluster", j.Cluster))
 	}
 	m, err := prepare.LoadModel(j)
 	if err != nil {
@@ -105,7 +106,8 @@ func train(c *cobra.Command, j *job.Job, from *resumption, folder *os.File, asJS
 		Model: m, Plan: p.Plan, Engine: engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
 		Optimizer: j.Optimizer, RateScale: j.RateScale, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps,
 		PerSlice: j.BatchNorm == job.PerSlice, AnyOrder: j.AnyOrder, Carriers: prepare.CarriersOf(j, p.Cluster),
-		ThreadsPerWorker: j.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, p.Plan), Place: &place.Policy{Bind: place.Binding(j.Bind)},
+		ThreadsPerWorker: j.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, p.Plan),
+		Place:     &place.Policy{Bind: place.Binding(j.Bind)},
 		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: from.at(), AverageResumed: j.ResumeAveraged,
 		Checkpoint: run.Checkpointing{Dir: checkpoints(j), Every: j.SaveEvery, Keep: j.Keep},
 	}
