@@ -64,6 +64,17 @@ func (c *Cursor) Head() (Instruction, bool) { return c.in, c.part < 3 }
 // written there, with the ids of the part.
 func (c *Cursor) Place() (part, at int, written Instruction) { return c.part, c.at, c.list[c.at] }
 
+// Repetition is that of the body which the cursor is in: -1 in the prologue, and Repeat in the epilogue.
+func (c *Cursor) Repetition() int {
+	switch c.part {
+	case 0:
+		return -1
+	case 1:
+		return int(c.rep)
+	}
+	return c.p.Repeat
+}
+
 // Advance moves to the next instruction.
 func (c *Cursor) Advance() {
 	if c.at++; c.at >= len(c.list) {

@@ -9,7 +9,7 @@
 // behind all its gradients and collectives (tally); no deadlock, at any speed (replay); messages taken on the
 // side of a drain or of a refusal on which they were sent (crossing). Besides: OutOfOrder finds sums whose
 // bits depend on the order, Held a worker that would hold more than it may, Playable a Program too long to be
-// looked at.
+// looked at; InFlight says how many messages may lie on each edge.
 //
 // It imports schedule, schedule/machine and schedule/lower.
 package check

@@ -205,17 +205,21 @@ func (l *Local) lacksDevice(n *Need) {
 
 // lacksSum notes the first collective that an instruction takes from and that is not complete.
 func (l *Local) lacksSum(n *Need) {
-	in := n.At
 	for _, c := range l.joined {
-		if in.Kind == schedule.U && c.Kind == schedule.GN && l.p.ValidatesLater() ||
-			(in.Kind == schedule.U || in.Kind == schedule.GN) && c.Micro > in.Micro {
-			continue // its PV waits for the norm; a later update waits for a later sum
-		}
-		if in.Kind == schedule.CK || c.Stage == in.Stage && c.Pipeline == in.Pipeline {
+		if AwaitsSum(l.p, n.At, c) {
 			n.Lack, n.For = Collective, c
 			return
 		}
 	}
+}
+
+// AwaitsSum says whether an update, collective, PV or CK waits until a collective issued in front of it is complete.
+func AwaitsSum(p *schedule.Program, in, collective schedule.Instruction) bool {
+	if in.Kind == schedule.U && collective.Kind == schedule.GN && p.ValidatesLater() ||
+		(in.Kind == schedule.U || in.Kind == schedule.GN) && collective.Micro > in.Micro {
+		return false // its PV waits for the norm; a later update waits for a later sum
+	}
+	return in.Kind == schedule.CK || collective.Stage == in.Stage && collective.Pipeline == in.Pipeline
 }
 
 // Start begins the head, which Poll has called ready.

@@ -1,0 +1,382 @@
+package check
+
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
+)
+
+// Edge is a directed pair of workers.
+type Edge struct{ From, To int }
+
+// InFlight is, for each edge that a lowered Program sends on, the most messages that may lie there, sent and not yet
+// taken, in any timing: the slots with which nobody ever waits for one.
+//
+// When a worker starts the n-th send of an edge, at least those messages have been taken whose receives that send
+// waits for, directly or through others: by the order of lists, by messages, collectives and drains. Nothing else need
+// have happened, so the number is reached in some timing of workers that share no cores. A run that passes
+// instructions (machine.Local: Limit, Rollback) may wait for less, and then have more messages there.
+//
+// Clocks follow the lists: of each worker, how far it knows every other one to be. They pass with messages,
+// collectives and drains, each at the cost of one number a worker, so the whole takes as many steps as messages times
+// workers. Only as many repetitions of the body are followed as it takes until each differs from the one in front by
+// its shift alone; every later one is then the same.
+func InFlight(p *schedule.Program) (map[Edge]int, error) {
+	if !p.Lowered {
+		return nil, &Error{Program: p.Name, Worker: -1, Position: -1,
+			Why: "it is not lowered; lower.Lower adds its transfers"}
+	}
+	for n := firstRepeats; ; n *= 2 {
+		short := *p
+		short.Repeat = min(p.Repeat, n)
+		if err := Playable(&short); err != nil {
+			return nil, err
+		}
+		f := newFollowing(&short)
+		if err := f.follow(); err != nil {
+			return nil, err
+		}
+		if short.Repeat == p.Repeat || f.steady() {
+			return f.most(), nil
+		}
+	}
+}
+
+// firstRepeats is how many repetitions are followed at first.
+const firstRepeats = 8
+
+// clock is how many instructions of each worker's list are known to have been issued.
+type clock []int32
+
+func (c clock) learn(other clock) {
+	for w, n := range other {
+		c[w] = max(c[w], n)
+	}
+}
+
+// traffic is the messages of an edge.
+type traffic struct {
+	sent  int
+	taken []int32 // places in the receiver's list at which messages were taken that the sender does not know of
+	known int     // messages that the sender knows to be taken
+	most  int     // that may lie there
+	peaks []int   // and at sends of each repetition of the body
+}
+
+// carried is a message's clock, until all who take it have.
+type carried struct {
+	clock  clock
+	repeat int
+	left   int
+}
+
+// meeting is a collective that is being issued.
+type meeting struct {
+	clock       clock
+	first, last int   // repetitions in which members issue it
+	left        int   // members that have not come
+	who         []int // their workers
+}
+
+// joining is a collective whose result a worker has not waited for.
+type joining struct {
+	in schedule.Instruction
+	*meeting
+}
+
+// follower is one worker's list as it is followed.
+type follower struct {
+	at      schedule.Cursor
+	issued  int32
+	repeat  int // of the body: -1 in the prologue, behind the last one in the epilogue
+	clock   clock
+	joined  []joining
+	out     map[int]*traffic // by receiver
+	drained bool             // its drain is open
+	waits   bool             // it is at a drain
+	body    int32            // instructions in one repetition
+	print   uint64
+	prints  []uint64 // by repetition: of the clocks at its sends and at its end, less what they gain by its number
+}
+
+// following is a Program being followed.
+type following struct {
+	p        *schedule.Program
+	workers  []follower
+	queue    []int // workers to look at
+	messages map[schedule.Key]*carried
+	meetings map[schedule.Instruction]*meeting
+	waiting  int // workers at the next drain
+	free     []clock
+	span     int  // repetitions between the two ends of a message, or of a collective, at most
+	early    bool // something in the body is behind something in an epilogue
+}
+
+func newFollowing(p *schedule.Program) *following {
+	f := &following{p: p, messages: map[schedule.Key]*carried{}, meetings: map[schedule.Instruction]*meeting{}, span: 1}
+	for w := range p.Workers {
+		a := follower{at: schedule.NewCursor(p, w), repeat: -1, clock: make(clock, p.Workers), out: map[int]*traffic{}}
+		if w < len(p.Body) {
+			a.body = int32(len(p.Body[w]))
+		}
+		f.workers = append(f.workers, a)
+		f.queue = append(f.queue, w)
+	}
+	return f
+}
+
+// follow walks all lists to their end.
+func (f *following) follow() error {
+	for len(f.queue) > 0 {
+		w := f.queue[len(f.queue)-1]
+		f.queue = f.queue[:len(f.queue)-1]
+		for f.step(w) {
+		}
+	}
+	for w := range f.workers {
+		a := &f.workers[w]
+		if in, more := a.at.Head(); more {
+			return &Error{Program: f.p.Name, Worker: w, Position: int(a.issued), Instruction: in,
+				Why: "it would wait there for ever"}
+		}
+		f.enter(a, f.p.Repeat)
+	}
+	return nil
+}
+
+// step does a worker's next instruction, if what it waits for is there.
+func (f *following) step(w int) bool {
+	a := &f.workers[w]
+	in, more := a.at.Head()
+	if !more {
+		return false
+	}
+	f.enter(a, a.at.Repetition())
+	switch {
+	case in.Kind.IsReceive():
+		if !f.receive(w, in) {
+			return false
+		}
+	case in.Kind.IsSend():
+		f.send(w, in)
+	case in.Kind == schedule.DR:
+		if !f.drain(w, in) {
+			return false
+		}
+	default:
+		if !f.summed(a, in) {
+			return false
+		}
+		if in.Kind.IsCollective() {
+			f.join(w, in)
+		}
+	}
+	a.issued++
+	a.clock[w] = a.issued
+	a.at.Advance()
+	return true
+}
+
+// enter notes that a worker comes to a repetition of the body, or behind the last.
+func (f *following) enter(a *follower, repeat int) {
+	for ; a.repeat < repeat; a.repeat++ {
+		if a.repeat >= 0 {
+			f.mark(a)
+			a.prints = append(a.prints, a.print)
+		}
+		a.print = 0
+	}
+}
+
+// behind notes that an instruction of a repetition comes behind one of another.
+func (f *following) behind(repeat, other int) {
+	f.span = max(f.span, repeat-other, other-repeat)
+	f.early = f.early || other == f.p.Repeat && repeat < other
+}
+
+// mark adds a worker's clock to its print: of each other worker how far it is known to be, less what its body has
+// had instructions by now. Nothing known stays nothing.
+func (f *following) mark(a *follower) {
+	for v, n := range a.clock {
+		if n > 0 {
+			n -= f.workers[v].body * int32(a.repeat)
+			a.print = (a.print ^ uint64(uint32(n)) ^ uint64(v+1)<<32) * 0x9e3779b97f4a7c15
+			a.print ^= a.print >> 29
+		}
+	}
+}
+
+func (f *following) copied(c clock) clock {
+	if len(f.free) == 0 {
+		return slices.Clone(c)
+	}
+	to := f.free[len(f.free)-1]
+	f.free = f.free[:len(f.free)-1]
+	copy(to, c)
+	return to
+}
+
+// send counts what lies on the edges of a send when it starts.
+func (f *following) send(w int, in schedule.Instruction) {
+	a := &f.workers[w]
+	if a.repeat >= 0 && a.repeat < f.p.Repeat {
+		f.mark(a)
+	}
+	m := &carried{repeat: a.repeat}
+	f.p.Recipients(in, func(to, _, _, _ int) bool {
+		t := a.out[to]
+		if t == nil {
+			t = &traffic{}
+			a.out[to] = t
+		}
+		for len(t.taken) > 0 && t.taken[0] < a.clock[to] {
+			t.taken = t.taken[1:]
+			t.known++
+		}
+		t.sent++
+		lie := t.sent - t.known
+		t.most = max(t.most, lie)
+		if a.repeat >= 0 && a.repeat < f.p.Repeat {
+			for len(t.peaks) <= a.repeat {
+				t.peaks = append(t.peaks, 0)
+			}
+			t.peaks[a.repeat] = max(t.peaks[a.repeat], lie)
+		}
+		m.left++
+		f.queue = append(f.queue, to)
+		return true
+	})
+	if m.left > 0 {
+		m.clock = f.copied(a.clock)
+		f.messages[in.Key()] = m
+	}
+}
+
+// receive takes the messages of a receive, if all have been sent.
+func (f *following) receive(w int, in schedule.Instruction) bool {
+	a, all := &f.workers[w], true
+	f.p.Expected(in, func(sent schedule.Instruction, _ int) bool {
+		all = f.messages[sent.Key()] != nil
+		return all
+	})
+	if !all {
+		return false
+	}
+	f.p.Expected(in, func(sent schedule.Instruction, from int) bool {
+		m := f.messages[sent.Key()]
+		a.clock.learn(m.clock)
+		f.behind(a.repeat, m.repeat)
+		t := f.workers[from].out[w]
+		t.taken = append(t.taken, a.issued)
+		if m.left--; m.left == 0 {
+			f.free = append(f.free, m.clock)
+			delete(f.messages, sent.Key())
+		}
+		return true
+	})
+	return true
+}
+
+// join issues a collective.
+func (f *following) join(w int, in schedule.Instruction) {
+	a := &f.workers[w]
+	members, workers := f.p.Group(in)
+	m := f.meetings[members[0]]
+	if m == nil {
+		m = &meeting{clock: make(clock, f.p.Workers), first: a.repeat, last: a.repeat, left: len(members), who: workers}
+		f.meetings[members[0]] = m
+	}
+	m.clock.learn(a.clock)
+	m.first, m.last = min(m.first, a.repeat), max(m.last, a.repeat)
+	a.joined = append(a.joined, joining{in, m})
+	if m.left--; m.left == 0 {
+		delete(f.meetings, members[0])
+		f.queue = append(f.queue, m.who...)
+	}
+}
+
+// summed has an instruction wait for the collectives that it takes from.
+func (f *following) summed(a *follower, in schedule.Instruction) bool {
+	if !in.Kind.OfMinibatch() {
+		return true
+	}
+	for i := 0; i < len(a.joined); {
+		c := a.joined[i]
+		if in.Kind != schedule.DR && !machine.AwaitsSum(f.p, in, c.in) {
+			i++
+			continue
+		}
+		if c.left > 0 {
+			return false
+		}
+		a.clock.learn(c.clock)
+		f.behind(a.repeat, c.first)
+		f.behind(a.repeat, c.last)
+		a.joined = slices.Delete(a.joined, i, i+1)
+	}
+	return true
+}
+
+// drain has all workers meet.
+func (f *following) drain(w int, in schedule.Instruction) bool {
+	a := &f.workers[w]
+	if a.drained {
+		a.drained, a.waits = false, false
+		return true
+	}
+	if a.waits || !f.summed(a, in) {
+		return false
+	}
+	a.waits = true
+	if f.waiting++; f.waiting < len(f.workers) {
+		return false
+	}
+	f.waiting = 0
+	all := make(clock, len(f.workers))
+	for v := range f.workers {
+		all.learn(f.workers[v].clock)
+		f.behind(a.repeat, f.workers[v].repeat)
+		f.behind(f.workers[v].repeat, a.repeat)
+	}
+	for v := range f.workers {
+		f.workers[v].clock.learn(all)
+		f.workers[v].drained = true
+		f.queue = append(f.queue, v)
+	}
+	return false
+}
+
+// steady says whether each of the last repetitions is the one before it, shifted, and as many of them as a message or
+// a collective spans: what a further one waits for lies in those, so it is the same again.
+func (f *following) steady() bool {
+	if f.early || f.span+1 > f.p.Repeat {
+		return false
+	}
+	for w := range f.workers {
+		a := &f.workers[w]
+		last := a.prints[len(a.prints)-1-f.span:]
+		for _, print := range last {
+			if print != last[0] {
+				return false
+			}
+		}
+		for _, t := range a.out {
+			if n := len(t.peaks); n > 1 && t.peaks[n-1] != t.peaks[n-2] {
+				return false // a receiver that its sender never hears of
+			}
+		}
+	}
+	return true
+}
+
+// most is the greatest number of messages on each edge.
+func (f *following) most() map[Edge]int {
+	most := map[Edge]int{}
+	for w := range f.workers {
+		for to, t := range f.workers[w].out {
+			most[Edge{w, to}] = t.most
+		}
+	}
+	return most
+}

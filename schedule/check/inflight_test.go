@@ -1,0 +1,280 @@
+package check_test
+
+import (
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/machine"
+	"github.com/millrace-ml/millrace/schedule/scheduletest"
+)
+
+// lazily is the most messages on each edge where a Machine drives the Program and each receiver in turn moves only
+// when nobody else can: then every send starts with as few of its messages taken as it can.
+func lazily(t *testing.T, p *schedule.Program) map[check.Edge]int {
+	t.Helper()
+	most := map[check.Edge]int{}
+	for lazy := range p.Workers {
+		m, err := machine.New(p, machine.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lie, joined := make([]int, p.Workers), map[schedule.Instruction]int{}
+		move := func(w int) bool {
+			if !m.Poll(w).Ready() {
+				return false
+			}
+			in, _ := m.Local(w).Head()
+			m.Start(w)
+			m.Issued(w, !in.Kind.IsCollective())
+			if in.Kind.IsSend() {
+				p.Recipients(in, func(to, _, _, _ int) bool {
+					m.Arrive(to, in)
+					if to == lazy {
+						lie[w]++
+						most[check.Edge{From: w, To: to}] = max(most[check.Edge{From: w, To: to}], lie[w])
+					}
+					return true
+				})
+			}
+			if in.Kind.IsReceive() && w == lazy {
+				p.Expected(in, func(_ schedule.Instruction, from int) bool {
+					lie[from]--
+					return true
+				})
+			}
+			if in.Kind.IsCollective() {
+				members, workers := p.Group(in)
+				if joined[members[0]]++; joined[members[0]] == len(members) {
+					for i, member := range members {
+						m.Done(workers[i], member)
+					}
+				}
+			}
+			return true
+		}
+		for moved := true; moved; {
+			moved = false
+			for w := range p.Workers {
+				for w != lazy && move(w) {
+					moved = true
+				}
+			}
+			if !moved {
+				moved = move(lazy)
+			}
+		}
+		if !m.Ended() {
+			t.Fatalf("it stops: %v", m.Waits())
+		}
+	}
+	return most
+}
+
+// timings is the most messages on each edge over all timings: every state of the workers' places that can be come to.
+// Nil where there are more than so many.
+func timings(p *schedule.Program, states int) map[check.Edge]int {
+	lists := make([][]schedule.Instruction, p.Workers)
+	at := map[schedule.Instruction]int{} // where it stands in its worker's list
+	drains := make([][]int, p.Workers)
+	for w := range p.Workers {
+		p.Walk(w, func(in schedule.Instruction) bool {
+			if in.Kind == schedule.DR {
+				drains[w] = append(drains[w], len(lists[w]))
+			} else {
+				at[in] = len(lists[w])
+			}
+			lists[w] = append(lists[w], in)
+			return true
+		})
+	}
+	complete := func(places []byte, c schedule.Instruction) bool {
+		members, workers := p.Group(c)
+		for i, m := range members {
+			if int(places[workers[i]]) <= at[m] {
+				return false
+			}
+		}
+		return true
+	}
+	may := func(places []byte, w int) bool {
+		list, here := lists[w], int(places[w])
+		if here == len(list) {
+			return false
+		}
+		in, ok := list[here], true
+		switch {
+		case in.Kind.IsReceive():
+			p.Expected(in, func(sent schedule.Instruction, from int) bool {
+				ok = int(places[from]) > at[sent]
+				return ok
+			})
+		case in.Kind == schedule.DR:
+			k := slices.Index(drains[w], here)
+			for v := range p.Workers {
+				ok = ok && int(places[v]) >= drains[v][k]
+			}
+			for _, c := range list[:here] {
+				ok = ok && (!c.Kind.IsCollective() || complete(places, c))
+			}
+		case in.Kind.OfMinibatch():
+			for _, c := range list[:here] {
+				ok = ok && (!c.Kind.IsCollective() || !machine.AwaitsSum(p, in, c) || complete(places, c))
+			}
+		}
+		return ok
+	}
+	most := map[check.Edge]int{}
+	seen := map[string]bool{}
+	open := [][]byte{make([]byte, p.Workers)}
+	for len(open) > 0 {
+		places := open[len(open)-1]
+		open = open[:len(open)-1]
+		lie := map[check.Edge]int{}
+		for w, list := range lists {
+			for _, in := range list[:places[w]] {
+				if in.Kind.IsSend() {
+					p.Recipients(in, func(to, _, _, _ int) bool { lie[check.Edge{From: w, To: to}]++; return true })
+				}
+				if in.Kind.IsReceive() {
+					p.Expected(in, func(_ schedule.Instruction, from int) bool { lie[check.Edge{From: from, To: w}]--; return true })
+				}
+			}
+		}
+		for e, n := range lie {
+			most[e] = max(most[e], n)
+		}
+		for w := range p.Workers {
+			if !may(places, w) {
+				continue
+			}
+			next := slices.Clone(places)
+			next[w]++
+			if !seen[string(next)] {
+				if seen[string(next)] = true; len(seen) > states {
+					return nil
+				}
+				open = append(open, next)
+			}
+		}
+	}
+	return most
+}
+
+func TestInFlightIsReached(t *testing.T) {
+	g := rand.New(rand.NewPCG(7, 16))
+	all, values := 0, map[int]int{}
+	for range 300 {
+		o := scheduletest.Everything()
+		o.Workers, o.Chunks, o.MicroBatches, o.Minibatches = 3, 2, 3, 2
+		p := scheduletest.Random(g.IntN, o)
+		p, err := lower.Lower(p, lower.Options{Clip: p.Weights.Flushes() && g.IntN(2) == 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := check.InFlight(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := lazily(t, p); !maps.Equal(got, want) {
+			t.Fatalf("%v; where receivers are lazy %v\n%v", got, want, p)
+		}
+		if want := timings(p, 1000); want != nil {
+			if all++; !maps.Equal(got, want) {
+				t.Fatalf("%v; over all timings %v\n%v", got, want, p)
+			}
+		}
+		for _, n := range got {
+			values[n]++
+		}
+	}
+	t.Logf("%d over all timings; %v", all, values)
+	if all < 50 || len(values) < 5 {
+		t.Errorf("%d over all timings; %v", all, values)
+	}
+}
+
+// TestInFlightOfFamilies: repetitions that are not followed change nothing.
+func TestInFlightOfFamilies(t *testing.T) {
+	tried := 0
+	for _, f := range family.All() {
+		for _, workers := range []int{2, 3, 5} {
+			for _, policy := range append([]schedule.Policy{""}, f.Policies...) {
+				s := schedule.Settings{Placement: f.Placement(workers, 2), MicroBatches: 4, Repeat: 23, Weights: policy}
+				p, err := family.Generate(f.Name, s)
+				if err != nil {
+					continue
+				}
+				if p, err = lower.Lower(p, lower.Options{Clip: policy.Flushes() && tried%2 == 0}); err != nil {
+					t.Fatal(err)
+				}
+				got, err := check.InFlight(p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := lazily(t, p); !maps.Equal(got, want) {
+					t.Errorf("%s %s on %d workers: %v, want %v", f.Name, policy, workers, got, want)
+				}
+				tried++
+			}
+		}
+	}
+	if tried < 40 {
+		t.Errorf("%d programs", tried)
+	}
+}
+
+// TestInFlightOfDepths: 1F1B with depths K has K_i messages at most between stages i and i+1, either way. Stage i sends
+// K_i forwards before it takes a gradient; and with the last forward of a step that stage i+1 takes, it knows that all
+// gradients but the last K_i have been taken. Steps without number cost no more than a few.
+func TestInFlightOfDepths(t *testing.T) {
+	for seed := range uint64(100) {
+		g := rand.New(rand.NewPCG(seed, 17))
+		stages, m := 2+g.IntN(15), 1+g.IntN(32)
+		depths, limit := make([]int, stages), m
+		for i := range depths {
+			depths[i] = 1 + g.IntN(limit)
+			limit = depths[i]
+		}
+		p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(stages, 1), MicroBatches: m,
+			Warmup: depths, Repeat: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err = lower.Lower(p, lower.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		want := map[check.Edge]int{}
+		for i := range stages - 1 {
+			want[check.Edge{From: i, To: i + 1}], want[check.Edge{From: i + 1, To: i}] = depths[i], depths[i]
+		}
+		if got, err := check.InFlight(p); err != nil || !maps.Equal(got, want) {
+			t.Fatalf("depths %v of %d micro-batches: %v, want %v: %v", depths, m, got, want, err)
+		}
+	}
+}
+
+// TestInFlightRefuses: what is not lowered, and what stops.
+func TestInFlightRefuses(t *testing.T) {
+	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2, Repeat: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wrong *check.Error
+	if _, err := check.InFlight(p); !errors.As(err, &wrong) {
+		t.Errorf("not lowered: %v", err)
+	}
+	if p, err = lower.Lower(p, lower.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	p.Body[0] = p.Body[0][:0]
+	if _, err := check.InFlight(p); !errors.As(err, &wrong) || wrong.Worker != 1 || wrong.Position != 0 {
+		t.Errorf("without a sender: %v", err)
+	}
+}
