@@ -102,6 +102,6 @@ func (c *StageCost) untimed() StageCost {
 	out.ForwardS, out.BackwardS, out.InputS, out.WeightS = 0, 0, 0, 0
 	out.UpdateTimes, out.EvaluateS, out.SaveS = profile.UpdateTimes{}, 0, 0
 	out.AllReduceS, out.TiedS, out.NormS, out.Spread = 0, 0, 0, 0
-	out.Shares, out.WeightShares = nil, nil
+	out.Shares, out.WeightShares, out.whole, out.halves = nil, nil, layerwise{}, layerwise{}
 	return out
 }

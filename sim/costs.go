@@ -27,8 +27,9 @@ type StageCost struct {
 	// Shares are the gradients that are summed while the stage's last backward goes on, WeightShares
 	// while its last weights' half does; the rest is summed behind.
 	Shares, WeightShares []Share
-	TiedS                float64 // sum of tied gradients
-	NormS                float64 // pooling the gradient norm
+	whole, halves        layerwise // what CostsOf has made them of
+	TiedS                float64   // sum of tied gradients
+	NormS                float64   // pooling the gradient norm
 }
 
 // Costs is what every instruction of a Program costs.

@@ -7,6 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
@@ -148,7 +149,8 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, devi
 	out.GradientBytes = out.InputBytes
 	if len(st.Devices) > 1 {
 		out.AllReduceS = c.AllReduceS(st.Devices, out.ParameterBytes)
-		out.Shares, out.WeightShares = summedBeside(p, c, costs, st, len(all))
+		out.whole, out.halves = summedBeside(p, c, costs, st, len(all))
+		out.Shares, out.WeightShares = out.whole.buckets(schedule.BucketBytes), out.halves.buckets(schedule.BucketBytes)
 	}
 	out.TiedS = tiedS(p, c, pl, s)
 	if len(all) > 1 {

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
@@ -17,12 +19,18 @@ type Share struct {
 	Part float64 // of the stage's gradients, and of AllReduceS
 }
 
-// summedBeside are the buckets of a stage's gradients that fill within its last whole backward, and within the
-// last weights' half; what is left is summed behind it. Workers that are threads and keep all cores busy
+// layerwise is when a stage's gradients are there, by layer: what the layer's backward takes, and its bytes.
+type layerwise struct {
+	took  []float64
+	bytes []int64
+}
+
+// summedBeside is the gradients of a stage that can be summed within its last whole backward, and within the last
+// weights' half; what fills no bucket is summed behind it. Workers that are threads and keep all cores busy
 // would sum at the cost of their own backwards: there it is as if all were summed behind.
-func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, st plan.Stage, workers int) (whole, halves []Share) {
+func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, st plan.Stage, workers int) (whole, halves layerwise) {
 	if len(st.Devices) < 2 || c.Crowded(workers) {
-		return nil, nil
+		return whole, halves
 	}
 	n := st.LastLayer - st.FirstLayer + 1
 	backward, weights, bytes := make([]float64, n), make([]float64, n), make([]int64, n)
@@ -38,28 +46,43 @@ func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, 
 			backward[min(n-1, at/segment*segment+segment-1)] += costs[l].ForwardS
 		}
 	}
-	return buckets(backward, bytes), buckets(weights, bytes)
+	return layerwise{backward, bytes}, layerwise{weights, bytes}
 }
 
-// buckets fills buckets from the last layer to the first.
-func buckets(took []float64, bytes []int64) []Share {
+// buckets fills buckets of so many bytes from the last layer to the first.
+func (g layerwise) buckets(bucket int64) []Share {
 	time, all := 0.0, int64(0)
-	for at := range took {
-		time, all = time+took[at], all+bytes[at]
+	for at := range g.took {
+		time, all = time+g.took[at], all+g.bytes[at]
 	}
 	if time == 0 {
 		return nil
 	}
 	var out []Share
 	passed, open := 0.0, int64(0)
-	for at := len(took) - 1; at >= 0; at-- {
-		passed += took[at]
-		if open += bytes[at]; open >= schedule.BucketBytes {
+	for at := len(g.took) - 1; at >= 0; at-- {
+		passed += g.took[at]
+		if open += g.bytes[at]; open >= bucket {
 			out = append(out, Share{At: min(1, passed/time), Part: float64(open) / float64(all)})
 			open = 0
 		}
 	}
 	return out
+}
+
+// inBuckets is costs whose replicas sum so many bytes of gradients at once, at least.
+func (c Costs) inBuckets(bytes int64) Costs {
+	stages := make([][]StageCost, len(c.Stages))
+	for s, replicas := range c.Stages {
+		stages[s] = slices.Clone(replicas)
+		for r := range stages[s] {
+			if k := &stages[s][r]; k.whole.took != nil {
+				k.Shares, k.WeightShares = k.whole.buckets(bytes), k.halves.buckets(bytes)
+			}
+		}
+	}
+	c.Stages = stages
+	return c
 }
 
 // closing is the latest backward of a replica, or weights' half, whose gradients are not summed yet.

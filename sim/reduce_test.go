@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
 // TestSumsBeginInTheBackward: two replicas with two micro-batches each, F = 1, B = 6 and U = 0.5, whose last
@@ -78,7 +79,7 @@ func TestSumsBesideGainAtMostTheBackward(t *testing.T) {
 		for i := range took {
 			took[i], bytes[i] = rapid.Float64Range(0, 1).Draw(t, "layer"), int64(rapid.IntRange(0, 3<<20).Draw(t, "bytes"))
 		}
-		k.Shares = buckets(took, bytes)
+		k.Shares = layerwise{took, bytes}.buckets(schedule.BucketBytes)
 		_, beside, err := Run(p, costs, Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -91,11 +92,11 @@ func TestSumsBesideGainAtMostTheBackward(t *testing.T) {
 
 // TestBuckets: layers are summed from the last, at least a mebibyte at once; what fills none is left.
 func TestBuckets(t *testing.T) {
-	got := buckets([]float64{2, 1, 2, 3}, []int64{1 << 19, 2 << 20, 1 << 19, 3 << 18})
+	got := layerwise{[]float64{2, 1, 2, 3}, []int64{1 << 19, 2 << 20, 1 << 19, 3 << 18}}.buckets(1 << 20)
 	if len(got) != 2 || math.Abs(got[0].At-5.0/8) > 1e-12 || math.Abs(got[0].Part-1.25/3.75) > 1e-12 || math.Abs(got[1].At-6.0/8) > 1e-12 || math.Abs(got[1].Part-2/3.75) > 1e-12 {
 		t.Errorf("%+v", got)
 	}
-	if got := buckets([]float64{1, 1}, []int64{1 << 19, 1 << 18}); got != nil {
+	if got = (layerwise{[]float64{1, 1}, []int64{1 << 19, 1 << 18}}).buckets(1 << 20); got != nil {
 		t.Errorf("%+v of less than a bucket", got)
 	}
 }
@@ -120,5 +121,44 @@ func TestCrowdedWorkersSumBehind(t *testing.T) {
 		if got := costs.Stages[0][0].Shares != nil; got != c.want {
 			t.Errorf("%d cores: sums beside the backward: %v, want %v", c.cores, got, c.want)
 		}
+	}
+}
+
+// TestBucketsOfOptions: a layer of two mebibytes fills a bucket of as many bytes, or of fewer; three fill one of five
+// mebibytes; none fills one of a tebibyte, and all is summed behind the backward.
+func TestBucketsOfOptions(t *testing.T) {
+	p := chain()
+	for l := range p.Layers {
+		p.Layers[l].ParameterBytes, p.Layers[l].TiedBytes = 2<<20, 0
+	}
+	pl := twoStages()
+	pl.Stages[0].Devices, pl.Stages[1].Devices = []int{0, 1}, []int{2}
+	costs, err := CostsOf(p, cluster.Local("cpu", 3, 0, 0, 0, 1e9, 1e9), pl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := pl.Stages[0].LastLayer - pl.Stages[0].FirstLayer + 1
+	for bytes, want := range map[int64]int{1: n, 2 << 20: n, 5 << 20: n / 3, 1 << 40: 0} {
+		if got := costs.inBuckets(bytes).Stages[0][0].Shares; len(got) != want {
+			t.Errorf("buckets of %d bytes: %d, want %d of %d layers", bytes, len(got), want, n)
+		}
+	}
+	program, err := programs.Build(pl, nil, false, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := func(costs Costs, o Options) float64 {
+		_, sum, err := Run(program, costs, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum.EndS
+	}
+	behind := costs.inBuckets(1 << 40)
+	if got, want := took(costs, Options{BucketBytes: 1 << 40}), took(behind, Options{}); got != want || got <= took(costs, Options{}) {
+		t.Errorf("summed behind the backward it takes %v, want %v and more than %v", got, want, took(costs, Options{}))
+	}
+	if _, _, err := Run(program, costs, Options{BucketBytes: -1}); err == nil {
+		t.Error("buckets of -1 bytes are accepted")
 	}
 }

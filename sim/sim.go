@@ -17,6 +17,9 @@ type Options struct {
 	Slots  int          // messages that an edge holds between their send and their receive; 0 is any number
 	Gate   machine.Gate // who may start, made for the Program; nil: a machine.Machine
 	Record bool         // keep every event and memory sample in the Timeline
+	// BucketBytes is how many bytes of gradients replicas sum at once, at least, by costs that CostsOf has made; 0:
+	// schedule.BucketBytes.
+	BucketBytes int64
 	// Jitter lets computations vary by their StageCost.Spread, the same way every time.
 	Jitter bool
 	// MemoryBytes is what a worker has, for Summary.Over; 0, or nil, is any amount.
@@ -70,6 +73,12 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 	if n := p.Instructions(); n > mostPlayed {
 		return nil, Summary{}, fmt.Errorf("sim: program %s has %d instructions, its body %d times; at most %d are "+
 			"simulated: give fewer repetitions or micro-batches", p.Name, n, p.Repeat, int64(mostPlayed))
+	}
+	if o.BucketBytes < 0 {
+		return nil, Summary{}, fmt.Errorf("sim: gradients are summed %d bytes at once; give more than 0, or 0 for the usual", o.BucketBytes)
+	}
+	if o.BucketBytes > 0 {
+		costs = costs.inBuckets(o.BucketBytes)
 	}
 	if o.Cores == 0 {
 		o.Cores = costs.Cores
