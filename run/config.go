@@ -110,7 +110,7 @@ type Config struct {
 	// BucketBytes is how many bytes of gradients replicas sum at once, at least; 0: schedule.BucketBytes.
 	BucketBytes int64
 	// Slots is how many messages from one worker to another may be on their way or lie there untaken; 0: as many
-	// as the Program sends. A Program that would block with so few is refused.
+	// as the Program can have there in any timing (check.InFlight). A Program that would block with so few is refused.
 	Slots int
 	// Next is asked at every boundary between Programs for the lowered Program of the next
 	// `steps` steps at most (its Repeat times its Period); nil: the plan's own schedule. The

@@ -42,7 +42,8 @@
 // that has none waits at its sender, in the order of its edge, and holds up no other edge. The sender of transfers begins
 // with credits for all slots of the edge, and gets one back for each message taken (Config.Credited). A collective posts
 // its own slots when its member joins.
-// An edge with Slots 0 has no credits: the Program bounds what lies there.
+// An edge with Slots 0 has no credits: the Program bounds what lies there. A later Program may need more slots, never
+// fewer: the sender has the credits for them when its edges are opened again.
 //
 // # What whoever drives a Port must do
 //

@@ -98,20 +98,21 @@ func (p *Port) Err() error {
 func (p *Port) Ended() <-chan struct{} { return p.ended }
 
 // Open posts what receives the first frame of each edge that ends here and is new. Transfers begin with credits for
-// all their slots; those of collectives come with Post.
+// all their slots, and get more where an edge has more slots than before; those of collectives come with Post. Edges
+// have slots from their first Open on, or never.
 func (p *Port) Open(edges []Edge) {
 	var fresh []*inEdge
 	p.mu.Lock()
 	for _, e := range edges {
 		if e.From == p.Rank() && p.out[e.ID] == nil {
-			credits := p.early[e.ID]
-			if delete(p.early, e.ID); e.Class == Transfers {
-				credits += uint32(e.Slots)
-			}
-			p.out[e.ID] = &outEdge{port: p, Edge: e, credits: credits, ended: p.err != nil}
+			p.out[e.ID] = &outEdge{port: p, Edge: e, credits: p.early[e.ID], ended: p.err != nil}
+			delete(p.early, e.ID)
 			if e.Class == Credits {
 				p.credits[e.To] = &creditor{port: p, edge: e, due: map[uint32]uint32{}}
 			}
+		}
+		if out := p.out[e.ID]; out != nil && e.Class == Transfers {
+			out.grant(e.Slots)
 		}
 		if e.To == p.Rank() && p.in[e.ID] == nil {
 			at := &inEdge{port: p, Edge: e, carrier: p.of(e), here: make(chan struct{}, 1)}

@@ -210,3 +210,13 @@ func (e *outEdge) give(slots uint32) {
 	e.credits += slots
 	e.mu.Unlock()
 }
+
+// grant adds credits for slots that the edge has had none for.
+func (e *outEdge) grant(slots int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if more := slots - e.granted; more > 0 {
+		e.credits += uint32(more)
+		e.granted = slots
+	}
+}

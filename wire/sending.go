@@ -16,6 +16,7 @@ type outEdge struct {
 	mu      sync.Mutex
 	queue   []*outgoing // that wait for credits, for their buffers, or for the one in front
 	credits uint32
+	granted int    // slots for which it had credits from the start
 	n       uint32 // of the next frame
 	pumping bool   // somebody posts frames
 	ended   bool   // nothing more is posted

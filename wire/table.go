@@ -19,10 +19,16 @@ type Table struct {
 // credits is the group of the edges that credits go over.
 const credits = ^uint64(0)
 
-// Edge is the edge of a name, numbered when first asked for. Its slots are those first asked for.
+// Edge is the edge of a name, numbered when first asked for. Its slots are the most that were asked for.
 func (t *Table) Edge(n Name, slots int) (Edge, error) {
 	if id, known := t.ids[n]; known {
-		return t.edges[id], nil
+		e := &t.edges[id]
+		if slots <= e.Slots {
+			return *e, nil
+		}
+		e.Slots = slots
+		grown := *e
+		return grown, t.back(n)
 	}
 	if len(t.edges) >= MaxEdges {
 		return Edge{}, fmt.Errorf("wire: more than %d edges", MaxEdges)
@@ -41,11 +47,17 @@ func (t *Table) Edge(n Name, slots int) (Edge, error) {
 	t.ids[n] = e.ID
 	t.edges = append(t.edges, e)
 	if slots > 0 {
-		if _, err := t.Edge(Name{From: n.To, To: n.From, Group: credits}, 0); err != nil {
+		if err := t.back(n); err != nil {
 			return Edge{}, err
 		}
 	}
 	return e, nil
+}
+
+// back names the edge over which the credits of another go.
+func (t *Table) back(n Name) error {
+	_, err := t.Edge(Name{From: n.To, To: n.From, Group: credits}, 0)
+	return err
 }
 
 // Find is the edge of a name that has one. Any goroutine may ask while nobody names edges.

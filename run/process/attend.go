@@ -38,6 +38,7 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 		cancel()
 		return nil, errors.Join(fmt.Errorf("run: carriers of %d workers for %d workers", len(carriers), workers), x.ports.Close())
 	}
+	x.limited = j.Slots > 0 || !x.ports.Port(x.mine[0]).HandsOver()
 	updates := 0
 	for _, k := range x.mine {
 		updates += len(j.places(k))

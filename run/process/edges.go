@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/record"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/wire"
 	"github.com/millrace-ml/millrace/wire/collective"
@@ -40,9 +41,31 @@ func enoughSlots(p *schedule.Program, slots int) error {
 	return nil
 }
 
+// slotsOf is how many messages may lie with a receiver on each edge of a Program; nil for no bound. Where memory
+// changes hands a message takes none of its receiver, and the Program alone bounds what lies there. Elsewhere it is what
+// can lie there in any timing, so that what waits for a slot waits for a credit that is on its way, or for what a
+// Program that is cut short leaves out.
+func (x *Process) slotsOf(p *schedule.Program) (func(from, to int) int, error) {
+	if n := x.job.Slots; n > 0 {
+		return func(int, int) int { return n }, nil
+	}
+	if !x.limited {
+		return nil, nil
+	}
+	most, err := check.InFlight(p)
+	if err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	return func(from, to int) int { return max(1, most[check.Edge{From: from, To: to}]) }, nil
+}
+
 // nameEdges names the edges of a Program, in an order that depends on it alone. slots is how many messages may lie
-// with a receiver on each edge, 0 for no bound.
-func nameEdges(t *wire.Table, p *schedule.Program, slots int) error {
+// with a receiver on an edge, nil for no bound.
+func nameEdges(t *wire.Table, p *schedule.Program, slots func(from, to int) int) error {
+	few := 0
+	if slots != nil {
+		few = 1
+	}
 	for pl, stages := range p.Placement {
 		for s := range stages {
 			if err := nameTransfers(t, stages, s, slots); err != nil {
@@ -55,7 +78,7 @@ func nameEdges(t *wire.Table, p *schedule.Program, slots int) error {
 					if i == j {
 						continue
 					}
-					if _, err := collective.Edge(t, groupOf(asKind(first, schedule.AR)), ranks, i, j, slots > 0); err != nil {
+					if _, err := collective.Edge(t, groupOf(asKind(first, schedule.AR)), ranks, i, j, slots != nil); err != nil {
 						return err
 					}
 				}
@@ -70,7 +93,7 @@ func nameEdges(t *wire.Table, p *schedule.Program, slots int) error {
 					if to.Stage == from.Stage {
 						continue
 					}
-					if _, err := t.Edge(pairName(from, ranks[0], to, workers[k]), min(slots, 1)); err != nil {
+					if _, err := t.Edge(pairName(from, ranks[0], to, workers[k]), few); err != nil {
 						return err
 					}
 				}
@@ -81,7 +104,7 @@ func nameEdges(t *wire.Table, p *schedule.Program, slots int) error {
 }
 
 // nameTransfers names the edges between a stage and the next, both ways.
-func nameTransfers(t *wire.Table, stages [][]int, s, slots int) error {
+func nameTransfers(t *wire.Table, stages [][]int, s int, slots func(from, to int) int) error {
 	if s+1 == len(stages) {
 		return nil
 	}
@@ -91,7 +114,11 @@ func nameTransfers(t *wire.Table, stages [][]int, s, slots int) error {
 				continue
 			}
 			for _, n := range []wire.Name{{From: here, To: there}, {From: there, To: here}} {
-				if _, err := t.Edge(n, slots); err != nil {
+				most := 0
+				if slots != nil {
+					most = slots(n.From, n.To)
+				}
+				if _, err := t.Edge(n, most); err != nil {
 					return err
 				}
 			}

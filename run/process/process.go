@@ -34,16 +34,17 @@ type Gate interface {
 // It says to the leader what has happened, and does what the leader says.
 // Everything below mu is guarded by it; the gate is pure and is only called under it.
 type Process struct {
-	ctx    context.Context // ends with the first failure
-	cancel context.CancelFunc
-	job    *Job
-	ports  *wire.Ports
-	table  wire.Table // of edges
-	place  *place.Place
-	began  time.Time
-	link   control.Link
-	leave  chan struct{} // closed when the leader has said so, or is lost
-	gone   sync.Once     // closes leave
+	ctx     context.Context // ends with the first failure
+	cancel  context.CancelFunc
+	job     *Job
+	ports   *wire.Ports
+	table   wire.Table // of edges
+	limited bool       // edges have slots
+	place   *place.Place
+	began   time.Time
+	link    control.Link
+	leave   chan struct{} // closed when the leader has said so, or is lost
+	gone    sync.Once     // closes leave
 
 	beside  sync.WaitGroup // collectives under way
 	telling sync.WaitGroup // the wire of the first error
@@ -79,16 +80,18 @@ func (x *Process) begin(p *schedule.Program, base int, trains bool) error {
 	if p.Workers != len(x.workers) {
 		return fmt.Errorf("run: program %s is for %d workers; this run has %d", p.Name, p.Workers, len(x.workers))
 	}
-	slots := x.job.Slots
-	if err := enoughSlots(p, slots); err != nil {
+	if err := enoughSlots(p, x.job.Slots); err != nil {
+		return err
+	}
+	slots, err := x.slotsOf(p)
+	if err != nil {
 		return err
 	}
 	if err := nameEdges(&x.table, p, slots); err != nil {
 		return fmt.Errorf("run: program %s: %w", p.Name, err)
 	}
-	var err error
 	if x.gate == nil {
-		o := machine.Options{Cores: x.job.Cores, Ahead: x.job.Ahead, Slots: slots}
+		o := machine.Options{Cores: x.job.Cores, Ahead: x.job.Ahead, Slots: x.job.Slots}
 		x.gate, err = x.job.Decide(p, x.mine, o)
 	} else {
 		err = x.gate.Load(p)

@@ -112,7 +112,7 @@ func (w *worker) reduce(h *holding, ar schedule.Instruction) (*reduction, error)
 	_, ranks := w.x.program.Group(ar)
 	first := ar
 	first.Replica = 0
-	group, err := collective.NewGroup(&w.x.table, w.port, groupOf(first), ranks, int(ar.Replica), w.job.Slots > 0)
+	group, err := collective.NewGroup(&w.x.table, w.port, groupOf(first), ranks, int(ar.Replica), w.x.limited)
 	if err != nil {
 		return nil, err
 	}

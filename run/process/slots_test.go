@@ -1,0 +1,179 @@
+package process
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/machine"
+	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/pipe"
+)
+
+// With as many slots an edge as can be filled in any timing no message waits for a credit, in random timings; with one
+// less on an edge one does in the timing in which its receiver is lazy. A message that has not arrived is one that waits.
+func TestSlotsOfAnyTiming(t *testing.T) {
+	tried := 0
+	for seed := range uint64(24) {
+		g := rand.New(rand.NewPCG(seed, 18))
+		all := family.All()
+		f := all[g.IntN(len(all))]
+		p, err := family.Generate(f.Name, schedule.Settings{Placement: f.Placement(2+g.IntN(2), 2), MicroBatches: 4, Repeat: 2})
+		if err != nil {
+			continue
+		}
+		if p, err = lower.Lower(p, lower.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		most, err := check.InFlight(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots := func(from, to int) int { return max(1, most[check.Edge{From: from, To: to}]) }
+		if late := overPipes(t, p, slots, g.IntN, -1); late != nil {
+			t.Fatalf("%s: %v waits with %v", f.Name, late, most)
+		}
+		for e, n := range most {
+			if n == 1 {
+				continue
+			}
+			less := func(from, to int) int {
+				if from == e.From && to == e.To {
+					return n - 1
+				}
+				return slots(from, to)
+			}
+			if late := overPipes(t, p, less, g.IntN, e.To); late == nil || *late != e {
+				t.Fatalf("%s: %v waits with %v but for one on %v", f.Name, late, most, e)
+			}
+			tried++
+			break
+		}
+	}
+	if tried < 8 {
+		t.Errorf("%d edges with one slot less", tried)
+	}
+}
+
+// overPipes drives a Program's messages over pipes, with a Machine that knows of no slots, and says on which edge the
+// first one waits for a credit. Credits take no time here. Workers move in random order, and a lazy one when nobody else
+// can.
+func overPipes(t *testing.T, p *schedule.Program, slots func(from, to int) int, choose func(int) int, lazy int) *check.Edge {
+	t.Helper()
+	type came struct {
+		to int
+		a  wire.Arrival
+	}
+	arrived, credited := make(chan came, 1), make(chan struct{}, 1)
+	carriers, err := pipe.New(p.Workers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mine []int
+	for w := range p.Workers {
+		mine = append(mine, w)
+	}
+	ports, err := wire.NewPorts(carriers, mine, func(rank int) wire.Config {
+		return wire.Config{Arrived: func(a wire.Arrival) { arrived <- came{rank, a} },
+			Credited: func(wire.Edge, int) { credited <- struct{}{} }}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ports.Close()
+	var table wire.Table
+	if err := nameEdges(&table, p, slots); err != nil {
+		t.Fatal(err)
+	}
+	ports.Begin(0, table.Edges())()
+	m, err := machine.New(p, machine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	edge := func(from, to int) wire.Edge {
+		e, known := table.Find(wire.Name{From: from, To: to})
+		if !known {
+			t.Fatalf("no edge from %d to %d", from, to)
+		}
+		return e
+	}
+	joined := map[schedule.Instruction]int{}
+	for !m.Ended() {
+		var may []int
+		for w := range p.Workers {
+			if m.Poll(w).Ready() {
+				may = append(may, w)
+			}
+		}
+		if len(may) == 0 {
+			t.Fatal(m.Waits())
+		}
+		w := may[choose(len(may))]
+		if w == lazy && len(may) > 1 {
+			continue
+		}
+		in, _ := m.Local(w).Head()
+		m.Start(w)
+		if in.Kind.IsReceive() {
+			p.Expected(in, func(sent schedule.Instruction, from int) bool {
+				if _, here := ports.Port(w).Take(edge(from, w), uint64(sent.Key())); !here {
+					t.Fatalf("%v is not there", sent)
+				}
+				<-credited
+				return true
+			})
+		}
+		m.Issued(w, !in.Kind.IsCollective())
+		if in.Kind.IsSend() {
+			var late *check.Edge
+			p.Recipients(in, func(to, _, _, _ int) bool {
+				part := wire.Buffer{DType: wire.U8, Shape: []int64{1}, Data: []byte{1}}
+				if err := ports.Port(w).Send(edge(w, to), uint64(in.Key()), 0, []wire.Buffer{part}, nil); err != nil {
+					t.Fatal(err)
+				}
+				patience := 20 * time.Second
+				if lazy >= 0 {
+					patience = 50 * time.Millisecond
+				}
+				select {
+				case c := <-arrived:
+					m.Arrive(c.to, in)
+				case <-time.After(patience):
+					late = &check.Edge{From: w, To: to}
+				}
+				return late == nil
+			})
+			if late != nil {
+				return late
+			}
+		}
+		if in.Kind.IsCollective() {
+			members, workers := p.Group(in)
+			if joined[members[0]]++; joined[members[0]] == len(members) {
+				for i, member := range members {
+					m.Done(workers[i], member)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// An edge has more slots in a Program that needs more, and no fewer in the next.
+func TestSlotsGrow(t *testing.T) {
+	var table wire.Table
+	name := wire.Name{From: 0, To: 1}
+	for _, c := range [][2]int{{2, 2}, {5, 5}, {3, 5}, {0, 5}} {
+		e, err := table.Edge(name, c[0])
+		if err != nil || e.Slots != c[1] {
+			t.Errorf("%d slots asked for: %d, want %d: %v", c[0], e.Slots, c[1], err)
+		}
+	}
+	if n := len(table.Edges()); n != 2 {
+		t.Errorf("%d edges; want one and that of its credits", n)
+	}
+}
