@@ -89,8 +89,8 @@ var losing = cutting(func(schedule.Instruction) bool { return true })
 
 func (c *cut) Send(epoch uint32, e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
 	c.mu.Lock()
-	if e.Class == wire.Transfers && b.Overhead() {
-		if h, err := wire.Decode(b.Data, nil); err == nil && c.lost(schedule.Key(h.Key).Instruction()) {
+	if e.Class == wire.Transfers {
+		if h, begins := b.Header(); begins && c.lost(schedule.Key(h.Key).Instruction()) {
 			c.dead[e.ID] = true
 		}
 	}

@@ -94,7 +94,31 @@ type Buffer struct {
 	// Without one the memory is lent: it is the sender's again once the send is done.
 	Owner Holder
 
-	own bool // a frame of the port's own
+	own     bool    // a frame of the port's own
+	message *Header // of a frame that hands a whole message over
+}
+
+// Payload is how many bytes of tensors a frame moves: none where it is the port's own, unless it hands a message over.
+func (b *Buffer) Payload() int64 {
+	switch {
+	case b.message != nil:
+		return b.message.Bytes()
+	case b.own:
+		return 0
+	}
+	return b.Bytes()
+}
+
+// Header is what a frame says of the message that it begins, if it begins one.
+func (b *Buffer) Header() (Header, bool) {
+	if b.message != nil {
+		return *b.message, true
+	}
+	if !b.own {
+		return Header{}, false
+	}
+	h, err := Decode(b.Data, nil)
+	return h, err == nil
 }
 
 // Bytes is the elements' size, whatever lies in Data.

@@ -26,8 +26,9 @@
 // A message is a header frame of HeaderBytes, a frame with the rest of its descriptions where they are many, and a
 // frame for each buffer that is not empty. A header says Key, step, epoch, send time, and type and shape of each
 // buffer, in binary. Memory for a buffer is taken when the header has come, from Config.Room, so that the receiver is
-// charged; where the carrier hands memory over (InProcess), the sender's own changes hands instead. Either way the
-// receiver finds a Buffer with an Owner, which is its to free.
+// charged. Where the carrier hands memory over (InProcess), a message is one frame without bytes, in which the header as
+// it is and the sender's own memory change hands. Either way the receiver finds a Buffer with an Owner, which is its to
+// free.
 //
 // # Epochs
 //

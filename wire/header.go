@@ -42,26 +42,37 @@ func (h *Header) Bytes() int64 {
 	return n
 }
 
+// check refuses a header beyond the limits.
+func (h *Header) check() error {
+	if len(h.Parts) > MaxParts {
+		return fmt.Errorf("wire: a message of %d tensors; it has at most %d", len(h.Parts), MaxParts)
+	}
+	total := int64(0)
+	for i := range h.Parts {
+		n, err := bytesOf(h.Parts[i].DType, h.Parts[i].Shape)
+		if err != nil {
+			return fmt.Errorf("wire: tensor %d of a message: %w", i, err)
+		}
+		if total += n; total > MaxBytes {
+			return fmt.Errorf("wire: a message of %d bytes; it has at most %d", h.Bytes(), int64(MaxBytes))
+		}
+	}
+	return nil
+}
+
 // Encode writes the header frame, and the descriptions that it has no room for: nil where it has.
 func (h *Header) Encode() (frame, rest []byte, err error) {
-	if len(h.Parts) > MaxParts {
-		return nil, nil, fmt.Errorf("wire: a message of %d tensors; it has at most %d", len(h.Parts), MaxParts)
+	if err := h.check(); err != nil {
+		return nil, nil, err
 	}
 	frame = make([]byte, fixedBytes, HeaderBytes)
 	for i := range h.Parts {
 		p := &h.Parts[i]
-		if _, err := bytesOf(p.DType, p.Shape); err != nil {
-			return nil, nil, fmt.Errorf("wire: tensor %d of a message: %w", i, err)
-		}
 		frame = binary.LittleEndian.AppendUint32(frame, p.Value)
 		frame = append(frame, byte(p.DType), byte(len(p.Shape)), 0, 0)
 		for _, n := range p.Shape {
 			frame = binary.LittleEndian.AppendUint64(frame, uint64(n))
 		}
-	}
-	total := h.Bytes()
-	if total > MaxBytes {
-		return nil, nil, fmt.Errorf("wire: a message of %d bytes; it has at most %d", total, int64(MaxBytes))
 	}
 	if len(frame) > HeaderBytes {
 		rest = frame[HeaderBytes:]
@@ -74,7 +85,7 @@ func (h *Header) Encode() (frame, rest []byte, err error) {
 	le.PutUint32(frame[16:], h.Step)
 	le.PutUint32(frame[20:], uint32(len(h.Parts)))
 	le.PutUint64(frame[24:], math.Float64bits(h.SentS))
-	le.PutUint64(frame[32:], uint64(total))
+	le.PutUint64(frame[32:], uint64(h.Bytes()))
 	le.PutUint32(frame[40:], uint32(len(rest)))
 	if len(frame) < HeaderBytes {
 		frame = frame[:HeaderBytes]

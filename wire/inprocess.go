@@ -114,7 +114,7 @@ func (c *handing) Send(_ uint32, e Edge, n uint32, b *Buffer, done func(error)) 
 		return
 	}
 	recv := l.recvs[0]
-	l.recvs = l.recvs[1:]
+	l.recvs = behindFirst(l.recvs)
 	l.mu.Unlock()
 	l.hand(send, recv)
 }
@@ -134,7 +134,7 @@ func (c *handing) Recv(e Edge, n uint32, b *Buffer, done func(error)) {
 		return
 	}
 	send := l.sends[0]
-	l.sends = l.sends[1:]
+	l.sends = behindFirst(l.sends)
 	l.mu.Unlock()
 	l.hand(send, recv)
 }
@@ -145,6 +145,8 @@ func (l *lane) hand(send, recv post) {
 	switch sent, room := send.b.Bytes(), recv.b.Bytes(); {
 	case send.n != recv.n:
 		err = fmt.Errorf("wire: frame %d from worker %d to worker %d comes where %d is due", send.n, l.edge.From, l.edge.To, recv.n)
+	case send.b.message != nil:
+		recv.b.message, send.b.message = send.b.message, nil
 	case sent != room:
 		err = &LengthError{l.edge, send.n, sent, room}
 	default:
@@ -153,6 +155,15 @@ func (l *lane) hand(send, recv post) {
 	}
 	recv.done(err)
 	send.done(err)
+}
+
+// behindFirst is a queue without its first, with its memory where that was the last.
+func behindFirst[T any](queue []T) []T {
+	if len(queue) > 1 {
+		return queue[1:]
+	}
+	clear(queue)
+	return queue[:0]
 }
 
 // Fail ends what this worker has posted with another.

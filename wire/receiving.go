@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 )
@@ -17,7 +18,9 @@ type inEdge struct {
 	mu      sync.Mutex
 	n       uint32 // of the next frame to post
 	got     []incoming
-	reading bool // somebody reads headers
+	reading bool        // somebody reads headers
+	frame   Buffer      // where memory changes hands: what the next message comes in
+	told    func(error) // and what is told
 }
 
 // incoming is a header frame, or why there is none.
@@ -45,6 +48,14 @@ func (e *inEdge) room(size int) *Buffer {
 
 // post waits for the next header.
 func (e *inEdge) post() {
+	if e.carrier.HandsOver() {
+		if e.told == nil {
+			e.frame = Buffer{DType: U8, own: true}
+			e.told = func(err error) { e.header(incoming{&e.frame, err}) }
+		}
+		e.recv(&e.frame, e.told)
+		return
+	}
 	frame := e.room(HeaderBytes)
 	e.recv(frame, func(err error) { e.header(incoming{frame, err}) })
 }
@@ -60,7 +71,7 @@ func (e *inEdge) header(in incoming) {
 	e.reading = true
 	for len(e.got) > 0 {
 		in := e.got[0]
-		e.got = e.got[1:]
+		e.got = behindFirst(e.got)
 		e.mu.Unlock()
 		if err := e.read(in); err != nil {
 			e.port.breaks(err)
@@ -75,6 +86,16 @@ func (e *inEdge) header(in incoming) {
 func (e *inEdge) read(in incoming) error {
 	if in.err != nil {
 		return in.err
+	}
+	if e.carrier.HandsOver() {
+		if in.frame.message == nil {
+			return e.damaged(errors.New("a frame that hands no message over"))
+		}
+		h := *in.frame.message
+		in.frame.message = nil
+		e.post()
+		e.port.complete(Arrival{e.Edge, h})
+		return nil
 	}
 	long, err := RestOf(in.frame.Data)
 	if err != nil {
@@ -105,21 +126,18 @@ func (e *inEdge) bodies(frame *Buffer, rest []byte) error {
 	if err != nil {
 		return e.damaged(err)
 	}
-	hands := e.carrier.HandsOver()
-	if !hands {
-		if err := e.memory(h.Parts); err != nil {
-			FreeAll(h.Parts)
-			return fmt.Errorf("wire: room for a message from worker %d to worker %d: %w", e.From, e.To, err)
-		}
+	if err := e.memory(h.Parts); err != nil {
+		FreeAll(h.Parts)
+		return fmt.Errorf("wire: room for a message from worker %d to worker %d: %w", e.From, e.To, err)
 	}
 	m := &arriving{edge: e, header: h, left: 1}
 	for i := range h.Parts {
-		if hands || h.Parts[i].Bytes() > 0 {
+		if h.Parts[i].Bytes() > 0 {
 			m.left++
 		}
 	}
 	for i := range h.Parts {
-		if hands || h.Parts[i].Bytes() > 0 {
+		if h.Parts[i].Bytes() > 0 {
 			e.recv(&h.Parts[i], m.here)
 		}
 	}

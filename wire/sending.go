@@ -24,8 +24,11 @@ type outEdge struct {
 
 // outgoing is a message on its way out.
 type outgoing struct {
-	frames []*Buffer // header, descriptions, buffers
+	frames []*Buffer // header, descriptions, buffers; one where memory changes hands
 	parts  []Buffer
+	header Header // where memory changes hands, and the frame that hands it over
+	frame  Buffer
+	one    [1]*Buffer
 	epoch  uint32
 	events waiting
 	done   func(error)
@@ -54,30 +57,14 @@ func (p *Port) Send(e Edge, key uint64, step uint32, parts []Buffer, done func(e
 	if err == nil && out == nil {
 		err = fmt.Errorf("wire: worker %d sends on edge %d, which is not open", p.Rank(), e.ID)
 	}
-	h := Header{Epoch: epoch, Key: key, Step: step, SentS: p.now(), Parts: parts}
-	var frame, rest []byte
-	if err == nil {
-		frame, rest, err = h.Encode()
-	}
-	carrier := p.of(e)
 	m := &outgoing{parts: parts, epoch: epoch, done: done}
-	for i := range parts {
-		if b := &parts[i]; err == nil && !carrier.HandsOver() {
-			err = sendable(carrier, b)
-		}
+	m.header = Header{Epoch: epoch, Key: key, Step: step, SentS: p.now(), Parts: parts}
+	if err == nil {
+		err = m.inFrames(p.of(e))
 	}
 	if err != nil {
 		FreeAll(parts)
 		return err
-	}
-	m.frames = append(m.frames, bytesBuffer(frame))
-	if len(rest) > 0 {
-		m.frames = append(m.frames, bytesBuffer(rest))
-	}
-	for i := range parts {
-		if carrier.HandsOver() || parts[i].Bytes() > 0 {
-			m.frames = append(m.frames, &parts[i])
-		}
 	}
 	m.left = len(m.frames)
 	out.mu.Lock()
@@ -89,6 +76,34 @@ func (p *Port) Send(e Edge, key uint64, step uint32, parts []Buffer, done func(e
 	out.queue = append(out.queue, m)
 	out.mu.Unlock()
 	out.pump()
+	return nil
+}
+
+// inFrames makes a message's frames for a carrier: one that hands all over, or those whose bytes travel.
+func (m *outgoing) inFrames(c Carrier) error {
+	if c.HandsOver() {
+		m.frame = Buffer{DType: U8, own: true, message: &m.header}
+		m.one[0] = &m.frame
+		m.frames = m.one[:]
+		return m.header.check()
+	}
+	frame, rest, err := m.header.Encode()
+	if err != nil {
+		return err
+	}
+	m.frames = append(m.frames, bytesBuffer(frame))
+	if len(rest) > 0 {
+		m.frames = append(m.frames, bytesBuffer(rest))
+	}
+	for i := range m.parts {
+		b := &m.parts[i]
+		if err := sendable(c, b); err != nil {
+			return err
+		}
+		if b.Bytes() > 0 {
+			m.frames = append(m.frames, b)
+		}
+	}
 	return nil
 }
 
@@ -107,9 +122,6 @@ func sendable(c Carrier, b *Buffer) error {
 func bytesBuffer(b []byte) *Buffer {
 	return &Buffer{DType: U8, Shape: []int64{int64(len(b))}, Data: b, own: true}
 }
-
-// Overhead says whether a frame is the port's own, and none of a message's buffers.
-func (b *Buffer) Overhead() bool { return b.own }
 
 // end empties the queue for good.
 func (e *outEdge) end() []*outgoing {
@@ -133,7 +145,7 @@ func (e *outEdge) pump() {
 		if !e.ready(m) {
 			break
 		}
-		e.queue = e.queue[1:]
+		e.queue = behindFirst(e.queue)
 		if e.Slots > 0 {
 			e.credits--
 		}
@@ -200,7 +212,9 @@ func (e *outEdge) sent(m *outgoing, err error) {
 
 // end gives the buffers back, behind the last frame or instead of the first.
 func (m *outgoing) end(err error) {
-	FreeAll(m.parts)
+	if m.one[0] == nil || m.frame.message != nil { // the receiver has them otherwise
+		FreeAll(m.parts)
+	}
 	if m.done != nil {
 		m.done(err)
 	}

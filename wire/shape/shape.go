@@ -104,8 +104,8 @@ func (c *carrier) Send(epoch uint32, e wire.Edge, n uint32, b *wire.Buffer, done
 		return
 	}
 	var takes time.Duration
-	if l.BytesPerSecond > 0 && !b.Overhead() {
-		takes = time.Duration(float64(b.Bytes()) / l.BytesPerSecond * float64(time.Second))
+	if l.BytesPerSecond > 0 {
+		takes = time.Duration(float64(b.Payload()) / l.BytesPerSecond * float64(time.Second))
 	}
 	c.net.post(transfer{c, e, epoch, n, b, done, time.Time{}}, l, takes)
 }
