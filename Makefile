@@ -59,6 +59,7 @@ attack: build
 soak: runs
 	go test -count=1 -timeout 60m ./schedule/... ./sim -rapid.checks=10000
 	MILLRACE_SOAK=10000 go test -count=1 -timeout 60m ./run
+	MILLRACE_LATE=1 go test -count=1 -timeout 60m ./run
 	bin/millrace-lab run -o build/soak.hashes
 	for carrier in pipe blocking; do \
 	  MILLRACE_CARRIER=$$carrier go test -count=1 -timeout 60m ./run || exit 1; \

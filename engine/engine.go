@@ -158,9 +158,6 @@ type Device interface {
 	// FromHost issues a copy of h, as it is by now, into t, whose ToHost made it. t must not be read
 	// between ToHost and FromHost. h must not be written afterwards; it may be freed.
 	FromHost(t Tensor, h Host) error
-	// View is the memory of a contiguous tensor of a device whose memory is the host's and whose work is done
-	// when a call returns, valid until the tensor is freed. Other devices refuse.
-	View(t Tensor) ([]byte, error)
 	// Item waits for the only element of t and reads it as a float64.
 	Item(t Tensor) (float64, error)
 

@@ -117,7 +117,8 @@ type Config struct {
 	// Timeline is that of the run so far.
 	Next func(so trace.Timeline, steps int) (*schedule.Program, error)
 
-	decide func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error) // who may start; nil: a machine.Process
+	without process.Wait                                                                      // left out, by a test
+	decide  func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error) // who may start; nil: a machine.Process
 
 }
 

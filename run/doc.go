@@ -18,6 +18,11 @@
 // What a run changes of the process that it is in (threads, processors, GOMAXPROCS) is what Config.Place says:
 // nothing, unless asked.
 //
+// A device may do what it is told later (package engine). Then an instruction is issued when the worker has told it
+// and done at the event behind it, by which times, samples of memory and step marks go. Messages leave when
+// their tensors are there; losses stay on the device until something is made of their minibatch's gradients; what
+// sums beside the worker works in host memory and is landed by the worker. Type wait lists every place that waits.
+//
 // Updates that are validated later (schedule, post-validation) are made on copies. A norm over the
 // limit has every stage take its update back and make it again, clipped: each by itself, from the norm that it has.
 // The Program ends there, what was begun of the next step is thrown away, and another one goes on with that step.

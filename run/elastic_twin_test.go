@@ -235,7 +235,7 @@ func (a *averaged) tensors(p int) (all []stage.Vector) {
 func (a *averaged) views(p int) ([][]float64, error) {
 	var all [][]float64
 	for _, t := range a.tensors(p) {
-		data, err := a.dev.View(t.Tensor)
+		data, err := a.dev.(viewer).View(t.Tensor)
 		if err != nil {
 			return nil, err
 		}
@@ -258,7 +258,7 @@ func (a *averaged) states(p int) ([][]float64, error) {
 	var all [][]float64
 	for _, param := range a.x[p].stages[0][0].Params() {
 		for _, t := range param.State {
-			data, err := a.dev.View(t)
+			data, err := a.dev.(viewer).View(t)
 			if err != nil {
 				return nil, err
 			}

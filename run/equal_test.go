@@ -225,6 +225,9 @@ type slowDevice struct {
 	random *rand.Rand
 }
 
+// View is for twins.
+func (d *slowDevice) View(t engine.Tensor) ([]byte, error) { return d.Device.(viewer).View(t) }
+
 func (d *slowDevice) pause() {
 	<-time.After(time.Duration(100+d.random.IntN(300)) * time.Microsecond)
 }

@@ -1,13 +1,17 @@
 package run
 
 import (
+	"errors"
+	"fmt"
 	"hash/fnv"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/engine/ref"
+	"github.com/millrace-ml/millrace/run/process"
 )
 
 // lateness is how late devices are in tests.
@@ -35,4 +39,96 @@ func late(t testing.TB, c Config) Config {
 	return c
 }
 
-var _ engine.Engine = (*ref.Engine)(nil)
+// waiting is a run that comes to every wait but process.WaitValidated: replicas, parameters tied over a cut, a global norm,
+// messages, a checkpoint, weights at the end.
+func waiting(t *testing.T) Config {
+	t.Helper()
+	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{6, 6, 6}, "classes": 4})
+	first, last := m.Index("dense0"), m.Index("dense2")
+	m.Layers[last].Params[0].Tied = m.Layers[first].Name + ".weight"
+	pl := planOf(m, []int{last - 1}, 2, 2, "1f1b")
+	pl.Stages[0].Devices, pl.Stages[1].Devices = []int{0, 1}, []int{2}
+	c := basic(t, ref.New(), m, pl, 4, 2)
+	c.Clip = 0.05
+	c.Checkpoint.Dir = t.TempDir()
+	return c
+}
+
+// wrong says what is wrong with a run on late devices of which want is what prompt ones leave.
+func wrong(got *Result, err error, want *Result) error {
+	if err != nil {
+		return err
+	}
+	if err := sameWeights(want.Weights, got.Weights); err != nil {
+		return err
+	}
+	// A computation is several pieces of work, each late by a fifth of a millisecond on average.
+	computed, least := 0, 0.0
+	for _, e := range got.Timeline.Events {
+		if e.Kind == "F" || e.Kind == "B" || e.Kind == "U" {
+			computed++
+			least += 2e-4
+		}
+	}
+	if got.BusySeconds < least {
+		return fmt.Errorf("%d computations take %v s; late devices take more than %v", computed, got.BusySeconds, least)
+	}
+	for _, e := range got.Timeline.Events {
+		for _, s := range got.Timeline.Steps {
+			if e.Kind == "U" && e.Step == s.Step && e.EndS > s.EndS {
+				return fmt.Errorf("%s of step %d ends at %v s, the step at %v", e.Instruction, s.Step, e.EndS, s.EndS)
+			}
+		}
+	}
+	return nil
+}
+
+// TestEveryWaitIsNeeded leaves out one wait after the other: on late devices each shows.
+func TestEveryWaitIsNeeded(t *testing.T) {
+	for _, at := range append([]process.Wait{""}, process.Waits...) {
+		t.Run(string(at), func(t *testing.T) {
+			t.Parallel()
+			c := waiting(t)
+			if at == process.WaitValidated {
+				c.Plan.PostValidate = true
+			}
+			want := train(t, c)
+			c.Checkpoint.Dir = t.TempDir()
+			c.Engine, c.without = ref.Lazy(ref.Lateness{Seed: 5, OneIn: 1, Most: 400 * time.Microsecond}), at
+			got, err := Train(t.Context(), c)
+			if err = wrong(got, err, want); (err == nil) != (at == "") {
+				t.Errorf("without it: %v", err)
+			} else if err != nil {
+				t.Log(err)
+			}
+		})
+	}
+}
+
+// unreadable is an engine whose devices have numbers that nobody reads one by one.
+type unreadable struct{ engine.Engine }
+
+type unreadableDevice struct{ engine.Device }
+
+func (e unreadable) Open(worker, threads int) (engine.Device, error) {
+	d, err := e.Engine.Open(worker, threads)
+	return unreadableDevice{d}, err
+}
+
+func (unreadableDevice) Item(engine.Tensor) (float64, error) {
+	return 0, errors.New("an item is read")
+}
+
+// Training reads no number by itself, which would have the host wait for the device in the middle of a step: losses
+// come together, in front of what is made of their gradients.
+func TestTrainingReadsNoItem(t *testing.T) {
+	c := waiting(t)
+	c.Engine = unreadable{c.Engine}
+	if _, err := Train(t.Context(), c); err != nil {
+		t.Error(err)
+	}
+	c.Data.Test, c.EvalRows, c.Checkpoint.Dir = c.Data.Train, 4, t.TempDir()
+	if _, err := Train(t.Context(), c); err == nil || !strings.Contains(err.Error(), "an item is read") {
+		t.Errorf("an evaluation reads items: %v", err)
+	}
+}

@@ -26,7 +26,7 @@ func newJob(c Config) (*process.Job, error) {
 		Engine: c.Engine, Model: c.Model, Plan: c.Plan, Graph: graph, Layers: layers, Train: c.Data.Train, Test: c.Data.Test,
 		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Seed: c.Seed, Threads: c.ThreadsPerWorker, Cores: c.Cores,
 		Slots: c.Slots, Ahead: c.Ahead, BucketBytes: c.BucketBytes, Placement: settings.Placement, KeepSteps: c.KeepSteps, WantStep: c.WantStep,
-		KeepWeights: c.KeepWeights, World: c.World, Carriers: c.Carriers, Decide: c.decide, Refuse: c.runnable,
+		KeepWeights: c.KeepWeights, World: c.World, Carriers: c.Carriers, Decide: c.decide, Without: c.without, Refuse: c.runnable,
 	}
 	if t := c.Data.Test; t != nil {
 		if j.EvalRows = t.Len(); c.EvalRows > 0 {

@@ -199,7 +199,7 @@ func (w *twin) latest(i int) [][]byte { return w.versions[i][len(w.versions[i])-
 func (w *twin) bytes(s *stage.Stage) ([][]byte, error) {
 	var all [][]byte
 	for _, p := range s.Params() {
-		data, err := w.dev.View(p.Value)
+		data, err := w.dev.(viewer).View(p.Value)
 		if err != nil {
 			return nil, err
 		}
@@ -210,7 +210,7 @@ func (w *twin) bytes(s *stage.Stage) ([][]byte, error) {
 
 func (w *twin) load(s *stage.Stage, from [][]byte) error {
 	for i, p := range s.Params() {
-		data, err := w.dev.View(p.Value)
+		data, err := w.dev.(viewer).View(p.Value)
 		if err != nil {
 			return err
 		}
@@ -257,7 +257,7 @@ type whole map[int]struct {
 // add puts the rows of a replica behind those of the ones before it.
 func (w *twin) add(to whole, some stage.Tensors) error {
 	for v, t := range some {
-		data, err := w.dev.View(t)
+		data, err := w.dev.(viewer).View(t)
 		if err != nil {
 			return err
 		}

@@ -170,7 +170,7 @@ func TestGradientsAreSlopes(t *testing.T) {
 	slopes := 0
 	for i, at := 0, 0; i < len(s.params); i++ {
 		p := s.params[i]
-		values, err := b.dev.View(p.Value)
+		values, err := b.dev.(*ref.Device).View(p.Value)
 		if err != nil {
 			t.Fatal(err)
 		}

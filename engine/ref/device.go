@@ -124,7 +124,7 @@ func (d *Device) FromBytes(dtype engine.DType, shape []int64, data []byte) (engi
 	return d.handle(v, nil), nil
 }
 
-// View implements engine.Device.
+// View is a tensor's own memory, valid until it is freed. A lazy device refuses.
 func (d *Device) View(t engine.Tensor) ([]byte, error) {
 	r, err := tensorOf(t)
 	if err != nil {

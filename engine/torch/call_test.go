@@ -26,7 +26,7 @@ func i64(d engine.Device, shape []int64, values ...int64) engine.Tensor {
 
 // values reads a float tensor, contiguous or not, row by row.
 func values(d engine.Device, t engine.Tensor) []float32 {
-	b := slices.Clone(must(d.View(must(d.Contiguous(t)))))
+	b := slices.Clone(must(viewOf(d, must(d.Contiguous(t)))))
 	return unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4)
 }
 
@@ -186,7 +186,7 @@ func TestMakingAndReadingRefuse(t *testing.T) {
 	refused("more than any memory", err, "more than any host has")
 	_, err = d.FromBytes(engine.Float32, []int64{1 << 32, 1 << 32}, nil)
 	refused("a size that overflows", err, "engine torch: ")
-	_, err = d.View(call(d, "aten::t", x))
+	_, err = viewOf(d, call(d, "aten::t", x))
 	refused("a view of a transpose", err, "not contiguous")
 	_, err = d.Item(x)
 	refused("an item of six", err, "item(F32[2 3])")
@@ -195,13 +195,13 @@ func TestMakingAndReadingRefuse(t *testing.T) {
 	_, err = d.Leaf(nil, true)
 	refused("a leaf of nothing", err, "nil")
 
-	if b := must(d.View(must(d.Full(engine.Float32, []int64{0, 3}, 0)))); len(b) != 0 {
+	if b := must(viewOf(d, must(d.Full(engine.Float32, []int64{0, 3}, 0)))); len(b) != 0 {
 		t.Errorf("an empty tensor has %d bytes", len(b))
 	}
 	if v := must(d.Item(must(d.Full(engine.Float32, nil, math.Inf(1))))); !math.IsInf(v, 1) {
 		t.Errorf("infinity came back as %v", v)
 	}
-	if v := must(d.View(must(d.FromBytes(engine.Bool, []int64{3}, []byte{1, 0, 1})))); !slices.Equal(v, []byte{1, 0, 1}) {
+	if v := must(viewOf(d, must(d.FromBytes(engine.Bool, []int64{3}, []byte{1, 0, 1})))); !slices.Equal(v, []byte{1, 0, 1}) {
 		t.Errorf("bools came back as %v", v)
 	}
 }

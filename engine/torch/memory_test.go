@@ -133,7 +133,7 @@ func TestAllocatorUnderRandomLoad(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(w), 0))
 				take := func(y engine.Tensor) {
 					y = must(d.Adopt(y))
-					b, want := must(d.View(y)), byte(y.Bytes()%251)
+					b, want := must(viewOf(d, y)), byte(y.Bytes()%251)
 					if i := slices.IndexFunc(b, func(v byte) bool { return v != want }); i >= 0 {
 						t.Errorf("byte %d of %d is %d, want %d", i, len(b), b[i], want)
 					}
@@ -142,7 +142,7 @@ func TestAllocatorUnderRandomLoad(t *testing.T) {
 				for range 2000 {
 					n := int64(r.ExpFloat64() * float64(int64(1)<<r.IntN(16)))
 					x := must(d.Full(engine.Uint8, []int64{n}, float64(n%251)))
-					b := must(d.View(x))
+					b := must(viewOf(d, x))
 					if n > 0 && uintptr(unsafe.Pointer(&b[0]))%64 != 0 {
 						t.Errorf("%d bytes at %p", n, &b[0])
 					}
@@ -187,7 +187,7 @@ func TestScopes(t *testing.T) {
 	one := func() engine.Tensor { return must(d.Full(engine.Float32, []int64{1}, 1)) }
 	alive := func(what string, x engine.Tensor, want bool) {
 		t.Helper()
-		if _, err := d.View(x); (err == nil) != want {
+		if _, err := viewOf(d, x); (err == nil) != want {
 			t.Errorf("%s: alive is %v", what, err == nil)
 		}
 	}

@@ -77,3 +77,10 @@ func TestWithoutKernels(t *testing.T) {
 		t.Errorf("%d tests see that there are no kernels; 3 ask for them\n%s", n, said)
 	}
 }
+
+// viewOf is the memory of a contiguous tensor.
+func viewOf(d engine.Device, t engine.Tensor) ([]byte, error) {
+	return d.(interface {
+		View(engine.Tensor) ([]byte, error)
+	}).View(t)
+}

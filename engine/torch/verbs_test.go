@@ -40,7 +40,7 @@ func TestMaskIsItsFormula(t *testing.T) {
 			if got.DType() != dtype || !slices.Equal(got.Shape(), c.shape) {
 				t.Fatalf("it is %v%v, wanted %v%v", got.DType(), got.Shape(), dtype, c.shape)
 			}
-			wide := must(d.View(call(d, "aten::to.dtype", got, engine.Float64)))
+			wide := must(viewOf(d, call(d, "aten::to.dtype", got, engine.Float64)))
 			values := engine.Numbers[float64](wide)
 			perRow := 1
 			for _, n := range c.shape[1:] {
@@ -88,7 +88,7 @@ func TestSquareSumHasItsOrder(t *testing.T) {
 			x = wave(d, []int64{n}, 3)
 		}
 		var part [8]float64
-		for i, v := range engine.Numbers[float32](must(d.View(x))) {
+		for i, v := range engine.Numbers[float32](must(viewOf(d, x))) {
 			part[i%8] += float64(v) * float64(v)
 		}
 		want := ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]))

@@ -70,7 +70,6 @@ MR_API mr_op *mr_find(const char *name);
 MR_API const int64_t *mr_call(mr_op *op, const int64_t *args, int64_t words);
 
 /* New contiguous tensors. mr_from_bytes copies nbytes from data. */
-MR_API const int64_t *mr_empty(int dtype, const int64_t *shape, int64_t rank);
 MR_API const int64_t *mr_full(int dtype, const int64_t *shape, int64_t rank, double value);
 MR_API const int64_t *mr_from_bytes(int dtype, const int64_t *shape, int64_t rank,
                                     const void *data, int64_t nbytes);
@@ -113,9 +112,6 @@ MR_API int mr_grad_mode(int on);
 
 /* Intra-operator threads of torch and of the BLAS for work begun on this thread. */
 MR_API int mr_set_threads(int n);
-
-/* Seeds torch's default generator, which all threads share. */
-MR_API int mr_manual_seed(int64_t seed);
 
 /* Memory. Allocations on this thread are charged to owner from now on, and cached
  * for it. Owners are 0 .. mr_owners()-1; threads that never said belong to 0. */

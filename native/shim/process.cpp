@@ -1,5 +1,5 @@
 // process.cpp: what belongs to the whole process or to a thread and not to a tensor:
-// errors, threads, seeds, what is loaded, and the plain sum a collective needs.
+// errors, threads, what is loaded, and the plain sum a collective needs.
 
 #include <dlfcn.h>
 
@@ -121,13 +121,6 @@ int mr_set_threads(int n) {
     if (n < 1) throw std::invalid_argument("threads " + std::to_string(n) + " is less than 1");
     at::set_num_threads(n);
     set_blas_threads(n);
-    return 0;
-  });
-}
-
-int mr_manual_seed(int64_t seed) {
-  return mr::guarded<int>(1, [&] {
-    at::manual_seed(static_cast<uint64_t>(seed));
     return 0;
   });
 }

@@ -76,10 +76,6 @@ at::Tensor empty(int dtype, const int64_t* shape, int64_t rank) {
 
 using mr::guarded;
 
-const int64_t* mr_empty(int dtype, const int64_t* shape, int64_t rank) {
-  return guarded<const int64_t*>(nullptr, [&] { return mr::one(mr::empty(dtype, shape, rank)); });
-}
-
 const int64_t* mr_full(int dtype, const int64_t* shape, int64_t rank, double value) {
   return guarded<const int64_t*>(nullptr, [&] {
     return mr::one(at::full(at::IntArrayRef(shape, rank), value, at::TensorOptions().dtype(mr::scalar_type(dtype))));

@@ -103,7 +103,7 @@ func (w *worker) sumTied(h *holding, in schedule.Instruction) error {
 		vectors[i] = u.Vector
 		size += u.Tensor.Bytes()
 	}
-	l, err := w.lend(h, vectors)
+	l, err := w.lend(h, waitTied, vectors)
 	if err != nil {
 		return err
 	}
@@ -207,5 +207,5 @@ func (w *worker) squares(h *holding) (*lent, error) {
 		return &lent{}, err
 	}
 	defer t.Free()
-	return w.fetch([]stage.Vector{{Name: "squares of gradients", Tensor: t}})
+	return w.fetch(waitSquares, []stage.Vector{{Name: "squares of gradients", Tensor: t}})
 }

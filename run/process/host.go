@@ -12,14 +12,15 @@ import (
 // whoever sums waits until they are there and says when it is done, and the worker lands them: what is in
 // host memory by then is the vectors' again.
 type lent struct {
+	now     bool // whoever reads does not wait
 	vectors []stage.Vector
 	hosts   []engine.Host
 	summed  atomic.Bool // it is done
 }
 
-// fetch copies vectors to host memory, behind what the device was told so far.
-func (w *worker) fetch(vectors []stage.Vector) (*lent, error) {
-	l := &lent{vectors: vectors}
+// fetch copies vectors to host memory, behind what the device was told so far. Whoever reads them waits.
+func (w *worker) fetch(at Wait, vectors []stage.Vector) (*lent, error) {
+	l := &lent{vectors: vectors, now: !w.job.waits(at)}
 	for _, v := range vectors {
 		host, err := w.dev.ToHost(v.Tensor)
 		if err != nil {
@@ -32,8 +33,8 @@ func (w *worker) fetch(vectors []stage.Vector) (*lent, error) {
 }
 
 // lend fetches vectors that come back.
-func (w *worker) lend(h *holding, vectors []stage.Vector) (*lent, error) {
-	l, err := w.fetch(vectors)
+func (w *worker) lend(h *holding, at Wait, vectors []stage.Vector) (*lent, error) {
+	l, err := w.fetch(at, vectors)
 	if err == nil {
 		h.lent = append(h.lent, l)
 	}
@@ -42,6 +43,9 @@ func (w *worker) lend(h *holding, vectors []stage.Vector) (*lent, error) {
 
 // wait blocks until all bytes are there.
 func (l *lent) wait() error {
+	if l.now {
+		return nil
+	}
 	for i, host := range l.hosts {
 		if err := host.Ready().Wait(); err != nil {
 			return fmt.Errorf("%s: %w", l.vectors[i].Name, err)
@@ -91,6 +95,9 @@ func (w *worker) land(h *holding) error {
 		l := h.lent[0]
 		h.lent = h.lent[1:]
 		for i, host := range l.hosts {
+			if !w.job.waits(waitLanded) {
+				break
+			}
 			if err := w.dev.FromHost(l.vectors[i].Tensor, host); err != nil {
 				l.free()
 				return fmt.Errorf("%s: %w", l.vectors[i].Name, err)

@@ -41,6 +41,7 @@ type Job struct {
 	World       *World
 	Carriers    func(workers int) ([]wire.Carrier, error)
 	Decide      func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // who may start
+	Without     Wait                                                                      // left out, by a test
 	Refuse      func(*schedule.Program) error                                             // what cannot be executed
 }
 

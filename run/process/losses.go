@@ -67,7 +67,7 @@ func (w *worker) numbers(of []unread) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := w.fetch([]stage.Vector{{Name: "losses", Tensor: together}})
+	l, err := w.fetch(waitLosses, []stage.Vector{{Name: "losses", Tensor: together}})
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func (w *worker) sum(h *holding, ar schedule.Instruction, vectors []stage.Vector
 		h.reducing = r
 	}
 	r := h.reducing
-	l, err := w.lend(h, vectors)
+	l, err := w.lend(h, waitGradients, vectors)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func (w *worker) save(h *holding) error {
 // saveOne writes one file of a checkpoint. It waits for the device.
 func (w *worker) saveOne(h *holding) error {
 	j, steps := w.job, w.x.base
-	l, err := w.fetch(h.Snapshot())
+	l, err := w.fetch(waitSaved, h.Snapshot())
 	if err != nil {
 		return err
 	}

@@ -165,6 +165,9 @@ func (w *worker) buffers(h *holding, in schedule.Instruction, tensors stage.Tens
 			t.Free()
 			b.Ready, b.Data, b.Owner = host.Ready(), host.Bytes(), host
 		}
+		if !w.job.waits(waitSent) {
+			b.Ready = nil
+		}
 		m = append(m, b)
 	}
 	return m, nil

@@ -144,7 +144,7 @@ func (w *worker) weights() (map[string]Weight, error) {
 		if p.replica != 0 || p.pipeline != w.job.shown() {
 			continue
 		}
-		l, err := w.fetch(h.Snapshot())
+		l, err := w.fetch(waitWeights, h.Snapshot())
 		if err == nil {
 			err = l.wait()
 		}

@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/millrace-ml/millrace/engine"
 )
@@ -105,13 +104,13 @@ func tensor(t *testing.T, e engine.Engine, dev engine.Device, values []float64) 
 	t.Helper()
 	var data []byte
 	if e.Float() == engine.Float64 {
-		data = unsafe.Slice((*byte)(unsafe.Pointer(&values[0])), 8*len(values))
+		data = engine.Bytes(values)
 	} else {
 		narrow := make([]float32, len(values))
 		for i, v := range values {
 			narrow[i] = float32(v)
 		}
-		data = unsafe.Slice((*byte)(unsafe.Pointer(&narrow[0])), 4*len(values))
+		data = engine.Bytes(narrow)
 	}
 	x, err := dev.FromBytes(e.Float(), []int64{int64(len(values))}, data)
 	if err != nil {
@@ -122,16 +121,16 @@ func tensor(t *testing.T, e engine.Engine, dev engine.Device, values []float64) 
 
 func numbers(t *testing.T, dev engine.Device, x engine.Tensor) []float64 {
 	t.Helper()
-	data, err := dev.View(x)
+	data, err := dev.(viewer).View(x)
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := make([]float64, x.Shape()[0])
 	for i := range out {
 		if x.DType() == engine.Float64 {
-			out[i] = *(*float64)(unsafe.Pointer(&data[8*i]))
+			out[i] = engine.Numbers[float64](data)[i]
 		} else {
-			out[i] = float64(*(*float32)(unsafe.Pointer(&data[4*i])))
+			out[i] = float64(engine.Numbers[float32](data)[i])
 		}
 	}
 	return out
@@ -181,4 +180,9 @@ func TestAnErrorNamesTheParameter(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "parameter 1") {
 		t.Error(err)
 	}
+}
+
+// viewer is a device whose memory is the host's.
+type viewer interface {
+	View(t engine.Tensor) ([]byte, error)
 }
