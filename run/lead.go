@@ -30,7 +30,6 @@ type leader struct {
 	stop     <-chan struct{} // closed when the run is to stop; nil once it is heard
 	beat     *time.Ticker
 	asked    time.Time // when the processes were last asked for their needs
-	shiftS   []float64 // by process: what its clock lacks to the leader's
 	beganNs  []int64   // by process
 	left     []control.Left
 
@@ -93,7 +92,7 @@ func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.L
 		progress: control.NewProgress(of, j.Plan.MicroBatches*j.Together()*j.LastReplicas()),
 		store:    checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep},
 		stop:     ctx.Done(), beat: time.NewTicker(max(c.StallAfter/8, time.Millisecond)),
-		shiftS: make([]float64, len(of)), beganNs: make([]int64, len(of)), left: make([]control.Left, len(of)), span: maxRepeat, savedAt: -1,
+		beganNs: make([]int64, len(of)), left: make([]control.Left, len(of)), span: maxRepeat, savedAt: -1,
 	}
 	if j.Plan.PostValidate {
 		l.span = 16 * leastRepeat
@@ -165,6 +164,11 @@ func (l *leader) await() {
 	}
 }
 
+// shiftS is what a process's clock lacks to the leader's, once both are ready.
+func (l *leader) shiftS(p int) float64 {
+	return float64(l.beganNs[p]-l.beganNs[0])/1e9 + l.job.World.ClockS(p) - l.job.World.ClockS(0)
+}
+
 // hear takes what a process says.
 func (l *leader) hear(from int, m control.Message) error {
 	if m.From != from {
@@ -179,7 +183,6 @@ func (l *leader) hear(from int, m control.Message) error {
 	switch body := m.Body.(type) {
 	case control.Ready:
 		l.beganNs[from] = body.BeganNs
-		l.shiftS[from] = float64(body.BeganNs-l.beganNs[0])/1e9 + l.job.World.ClockS(from) - l.job.World.ClockS(0)
 	case control.Stop:
 		l.stopping = true
 	case control.Left:
@@ -211,7 +214,7 @@ func (l *leader) hear(from int, m control.Message) error {
 
 // step takes a process's part of a step, and reports it once it is whole.
 func (l *leader) step(from int, part control.Step) error {
-	f, whole, err := l.progress.Add(from, part, l.shiftS[from])
+	f, whole, err := l.progress.Add(from, part, l.shiftS(from))
 	if err != nil || !whole {
 		return err
 	}

@@ -132,7 +132,7 @@ func (l *leader) result(own *process.Belongings) (*Result, error) {
 	for p, left := range l.left {
 		res.Leaked += left.Leaked
 		if left.Timeline != nil {
-			left.Timeline.Shift(l.shiftS[p])
+			left.Timeline.Shift(l.shiftS(p))
 			parts = append(parts, left.Timeline)
 		}
 	}
