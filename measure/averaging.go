@@ -14,8 +14,8 @@ import (
 // averagedPipelines is how many steps the reference takes at once where its update is timed.
 const averagedPipelines = 2
 
-// averaging adds the times of updates that pipelines are held together by: a pipeline and a reference of the whole
-// model, each update behind a forward and a backward, so that caches are as they will be.
+// averaging adds the times of updates that pipelines are held together by: a pipeline and a reference of the
+// whole model, each update behind a forward and a backward, so that caches are as they will be.
 func (t *Timer) averaging(ctx context.Context, r profile.Request, times []profile.UpdateTimes) error {
 	round := func(b *bench) error {
 		for _, u := range b.averaged[:averagedPipelines] {

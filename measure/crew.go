@@ -18,8 +18,9 @@ import (
 	"github.com/millrace-ml/millrace/stage/update"
 )
 
-// crew is workers that measure: locked threads, each with the whole model on a device of its own. They stay from one
-// piece of work to the next, because making a model and finding memory takes longer than a pass over it.
+// crew is workers that measure: locked threads, each with the whole model on a device of its own. They stay
+// from one piece of work to the next, because making a model and finding memory takes longer than a pass over
+// it.
 type crew struct {
 	benches []*bench
 	orders  []chan func(*bench) error
@@ -47,13 +48,15 @@ func (t *Timer) hire(r profile.Request) (*crew, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &crew{benches: make([]*bench, n), orders: make([]chan func(*bench) error, n), errs: make([]error, n), leave: on.Leave, optimizer: t.optimizer}
+	c := &crew{benches: make([]*bench, n), orders: make([]chan func(*bench) error, n), errs: make([]error, n),
+		leave: on.Leave, optimizer: t.optimizer}
 	for k := range n {
 		c.orders[k] = make(chan func(*bench) error)
 		c.done.Add(1)
 		c.gone.Go(crash.Caught(func() {
 			on.Settle(k)
-			b := &bench{rank: k, split: t.split, float: t.engine.Float(), rows: r.MicroBatch, waiting: noMicro, sizes: map[int]*clock{}}
+			b := &bench{rank: k, split: t.split, float: t.engine.Float(), rows: r.MicroBatch, waiting: noMicro,
+				sizes: map[int]*clock{}}
 			c.benches[k] = b
 			defer b.close()
 			c.errs[k] = crash.Guard(func() (err error) {
@@ -247,8 +250,8 @@ func (b *bench) passes(ctx context.Context, pass func() error, n int, seconds fl
 	return nil
 }
 
-// visit times passes over micro-batches of r.MicroBatch samples into b.clock. What the first visit to a size finds,
-// memory for its tensors and what the allocator counts, later ones do not look for again.
+// visit times passes over micro-batches of r.MicroBatch samples into b.clock. What the first visit to a size
+// finds, memory for its tensors and what the allocator counts, later ones do not look for again.
 func (b *bench) visit(ctx context.Context, r profile.Request, by optim.Settings) error {
 	if err := b.drain(b.backward); err != nil {
 		return err
@@ -304,11 +307,13 @@ func (b *bench) visit(ctx context.Context, r profile.Request, by optim.Settings)
 	return b.computeAgain(ctx, long, max(r.Passes/2, 1), r.AtLeastS/2)
 }
 
-// againVisit is the one in which long passes compute layers again: another in each would lengthen a measurement by a third.
+// againVisit is the one in which long passes compute layers again: another in each would lengthen a
+// measurement by a third.
 const againVisit = 2
 
-// computeAgain counts at least n passes whose forwards keep nothing and whose backwards compute all layers again. No
-// micro-batch is under way, nor is one afterwards. Of long passes the very first counts: the memory is there.
+// computeAgain counts at least n passes whose forwards keep nothing and whose backwards compute all layers
+// again. No micro-batch is under way, nor is one afterwards. Of long passes the very first counts: the memory
+// is there.
 func (b *bench) computeAgain(ctx context.Context, long bool, n int, seconds float64) error {
 	b.clock.counts = false
 	b.clock.timing, b.stage.Segment = true, b.stage.Last+1

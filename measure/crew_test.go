@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Short passes are timed in halves, and computing layers again, many times in every visit; of long ones a visit has one
-// pass in halves, and one visit alone computes again.
+// Short passes are timed in halves, and computing layers again, many times in every visit; of long ones a
+// visit has one pass in halves, and one visit alone computes again.
 func TestWhatAVisitTimes(t *testing.T) {
 	m, err := model.Build("mlp", map[string]any{"inputs": 6, "hidden": []int{8}, "classes": 4})
 	if err != nil {
@@ -43,7 +43,8 @@ func TestWhatAVisitTimes(t *testing.T) {
 			}
 			halves, again = append(halves, len(layers[0].BackwardWeightS)), append(again, len(layers[0].AgainS))
 			if len(layers[0].AgainS) != len(layers[0].BareForwardS) {
-				t.Errorf("%d backwards that compute again behind %d forwards that keep nothing", len(layers[0].AgainS), len(layers[0].BareForwardS))
+				t.Errorf("%d backwards that compute again behind %d forwards that keep nothing", len(layers[0].AgainS),
+					len(layers[0].BareForwardS))
 			}
 		}
 		return halves, again

@@ -50,7 +50,8 @@ func (t *Timer) pipeline(ctx context.Context, p Pipeline) (*trace.Timeline, erro
 // NewTimer makes a Timer. split gives the samples that layers are timed on, because what
 // an embedding costs depends on them. train trains Pipelines on workers of this host, by the code that trains
 // for users. on is what may be changed of the process.
-func NewTimer(e engine.Engine, split data.Split, optimizer optim.Settings, train func(context.Context, Pipeline) (*trace.Timeline, error), on *place.Policy) (*Timer, error) {
+func NewTimer(e engine.Engine, split data.Split, optimizer optim.Settings,
+	train func(context.Context, Pipeline) (*trace.Timeline, error), on *place.Policy) (*Timer, error) {
 	if e == nil || split == nil || train == nil {
 		return nil, fmt.Errorf("measure: a timer needs an engine, data and what trains")
 	}
@@ -182,7 +183,8 @@ func (c *crew) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTi
 	for l, b := range c.benches[0].clock.bytes {
 		o := &out[l]
 		o.OutputBytes, o.SavedBytes, o.PendingBytes = b.output, b.saved, b.pending
-		o.ForwardPeakBytes, o.BackwardPeakBytes, o.FirstBackwardPeakBytes = b.peaks[stage.Forward], b.peaks[stage.Backward], b.firsts[stage.Backward]
+		o.ForwardPeakBytes, o.BackwardPeakBytes, o.FirstBackwardPeakBytes = b.peaks[stage.Forward], b.peaks[stage.Backward],
+			b.firsts[stage.Backward]
 		o.InputLeavesBytes = b.inputLeaves
 		o.HalvesPeakBytes = profile.HalvesPeaks{
 			Input: b.peaks[stage.InputHalf], FirstInput: b.firsts[stage.InputHalf],
@@ -192,7 +194,8 @@ func (c *crew) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTi
 	return out, nil
 }
 
-// feedParts is, by layer, the part that those model inputs which it is the first to read have of all in bytes.
+// feedParts is, by layer, the part that those model inputs which it is the first to read have of all in
+// bytes.
 func feedParts(m *model.Model) []float64 {
 	parts, bytes, read := make([]float64, len(m.Layers)), 0.0, map[string]bool{}
 	for l, layer := range m.Layers {
@@ -238,9 +241,10 @@ func (c *clock) updated() []int {
 	return n
 }
 
-// Updates implements profile.Timer. What an update takes beside its layers, going over the parameters' gradients for
-// instance, is shared out evenly among those that have parameters.
-func (t *Timer) Updates(ctx context.Context, r profile.Request) (all []profile.UpdateTimes, optimizer string, states int, err error) {
+// Updates implements profile.Timer. What an update takes beside its layers, going over the parameters'
+// gradients for instance, is shared out evenly among those that have parameters.
+func (t *Timer) Updates(ctx context.Context, r profile.Request) (all []profile.UpdateTimes, optimizer string,
+	states int, err error) {
 	all = make([]profile.UpdateTimes, len(r.Model.Layers))
 	if err := t.plain(ctx, r, all); err != nil {
 		return nil, "", 0, err

@@ -54,11 +54,13 @@ func build(t *testing.T, family string, settings map[string]any) *model.Model {
 
 func measured(t *testing.T, e engine.Engine, m *model.Model, classes int) *profile.Profile {
 	t.Helper()
-	timer, err := measure.NewTimer(e, samples{m, classes}, optim.Settings{Kind: optim.Adam, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, run.TrainPipeline(e, nil), nil)
+	timer, err := measure.NewTimer(e, samples{m, classes}, optim.Settings{Kind: optim.Adam, Beta1: 0.9, Beta2: 0.999,
+		Epsilon: 1e-8}, run.TrainPipeline(e, nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := profile.Measure(t.Context(), m, timer, profile.Options{MicroBatches: []int{1, 4}, Concurrency: 2, Passes: 3, AtLeastS: 0.005})
+	p, err := profile.Measure(t.Context(), m, timer, profile.Options{MicroBatches: []int{1, 4}, Concurrency: 2, Passes: 3,
+		AtLeastS: 0.005})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +72,8 @@ func measured(t *testing.T, e engine.Engine, m *model.Model, classes int) *profi
 			if fed := len(layer.Feeds) > 0; fed != (c.FeedS > 0) {
 				t.Errorf("%s reads model inputs: %v; they are copied in %v s", layer.Name, fed, c.FeedS)
 			}
-			if c.ForwardS <= 0 || c.BackwardS <= 0 || c.OutputBytes <= 0 || c.SavedBytes < c.OutputBytes || c.ForwardPeakBytes < c.SavedBytes {
+			if c.ForwardS <= 0 || c.BackwardS <= 0 || c.OutputBytes <= 0 || c.SavedBytes < c.OutputBytes ||
+				c.ForwardPeakBytes < c.SavedBytes {
 				t.Errorf("%s: %+v", layer.Name, c)
 			}
 			// What has weights splits; a first layer's input half is next to nothing.
@@ -82,14 +85,16 @@ func measured(t *testing.T, e engine.Engine, m *model.Model, classes int) *profi
 			t.Errorf("%s with %d bytes of parameters is updated in %v s", layer.Name, layer.ParameterBytes, layer.UpdateS)
 		}
 		if has := layer.ParameterBytes > 0; (layer.PulledUpdateS > 0) != has || (layer.ReferenceUpdateS > 0) != has {
-			t.Errorf("%s with %d bytes of parameters is updated in %v s in a pipeline of elastic averaging, and its reference in %v s for each",
+			t.Errorf("%s with %d bytes of parameters is updated in %v s in a pipeline of elastic averaging, and its "+
+				"reference in %v s for each",
 				layer.Name, layer.ParameterBytes, layer.PulledUpdateS, layer.ReferenceUpdateS)
 		}
 	}
 	if p.OptimizerStates != 2 || p.Concurrency != 2 {
 		t.Error(p.OptimizerStates, p.Concurrency)
 	}
-	if x := p.Transfer; x.LatencyS <= 0 || x.BandwidthBytesPerSecond < 1e7 || x.AllReduceBytesPerSecond < 1e6 || x.DispatchS < 0 || x.DispatchS > 1e-2 {
+	if x := p.Transfer; x.LatencyS <= 0 || x.BandwidthBytesPerSecond < 1e7 || x.AllReduceBytesPerSecond < 1e6 ||
+		x.DispatchS < 0 || x.DispatchS > 1e-2 {
 		t.Errorf("%+v", *x)
 	}
 	if x := p.Transfer; x.SendS <= 0 || x.ReceiveS <= 0 || max(x.DispatchS, x.SendS, x.ReceiveS) > 1e-2 {
@@ -112,7 +117,8 @@ func TestTimerOnTorch(t *testing.T) {
 	if err != nil {
 		t.Skip("libtorch is not installed: ", err)
 	}
-	m := build(t, "gpt", map[string]any{"layers": 2, "width": 32, "heads": 2, "context": 16, "vocabulary": 30, "tied": true})
+	m := build(t, "gpt", map[string]any{"layers": 2, "width": 32, "heads": 2, "context": 16, "vocabulary": 30,
+		"tied": true})
 	p := measured(t, e, m, 30)
 	if c := p.Layers[1].Costs[1]; c.OutputBytes != 4*16*32*4 {
 		t.Errorf("%+v", c)
@@ -121,14 +127,16 @@ func TestTimerOnTorch(t *testing.T) {
 
 func TestMeasuringCanBeStopped(t *testing.T) {
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8}, "classes": 4})
-	timer, err := measure.NewTimer(ref.New(), samples{m, 4}, optim.Settings{Kind: optim.SGD}, run.TrainPipeline(ref.New(), nil), nil)
+	timer, err := measure.NewTimer(ref.New(), samples{m, 4}, optim.Settings{Kind: optim.SGD},
+		run.TrainPipeline(ref.New(), nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	stop(why)
-	if _, err := profile.Measure(ctx, m, timer, profile.Options{Concurrency: 2}); !errors.Is(err, why) && !errors.Is(err, context.Canceled) {
+	if _, err := profile.Measure(ctx, m, timer, profile.Options{Concurrency: 2}); !errors.Is(err, why) &&
+		!errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	if _, err := measure.NewTimer(nil, nil, optim.Settings{}, nil, nil); err == nil {

@@ -44,10 +44,10 @@ func (t *Timer) Transfer(ctx context.Context, workers int) (*profile.Transfer, e
 	return out, nil
 }
 
-// Wire is the wire between workers of this process alone, which takes a fraction of the time that a Transfer does.
-// Latency is what passes between a send and the instruction with which a receiver that sleeps takes the message, in a
-// run of a model too small to cost anything; bandwidth is that of the one copy a transfer within a process makes; and
-// the all-reduce's rate is that of summing reduceBytes among workers.
+// Wire is the wire between workers of this process alone, which takes a fraction of the time that a Transfer
+// does. Latency is what passes between a send and the instruction with which a receiver that sleeps takes the
+// message, in a run of a model too small to cost anything; bandwidth is that of the one copy a transfer
+// within a process makes; and the all-reduce's rate is that of summing reduceBytes among workers.
 func (t *Timer) Wire(ctx context.Context, workers int) (*profile.Transfer, error) {
 	out := &profile.Transfer{AllReduceWorkers: max(workers, 2)}
 	var err error

@@ -21,7 +21,8 @@ func TestAdvancingChangesNoBit(t *testing.T) {
 		want := train(t, c)
 		var seen [][]int
 		settled := false
-		a := &Advancing{Plan: c.Plan, Model: c.Model, Clip: c.Clip > 0, Every: 3, Patience: 9, Fits: func(k []int) bool { return k[0] <= 6 },
+		a := &Advancing{Plan: c.Plan, Model: c.Model, Clip: c.Clip > 0, Every: 3, Patience: 9,
+			Fits: func(k []int) bool { return k[0] <= 6 },
 			OnDepths: func(next, _ []int, stepS float64, last bool) {
 				if stepS < 0 || settled {
 					t.Errorf("a step of %v s; settled: %v", stepS, settled)
@@ -34,7 +35,8 @@ func TestAdvancingChangesNoBit(t *testing.T) {
 			t.Errorf("%d pipelines: %v", pipelines, err)
 		}
 		// 3, 4, 5, 6 in front on the first stage, then the fastest of them.
-		if !settled || len(seen) != 5 || !slices.Equal(seen[0], []int{3, 2, 1}) || !slices.Equal(seen[1], []int{4, 3, 1}) || seen[3][0] != 6 {
+		if !settled || len(seen) != 5 || !slices.Equal(seen[0], []int{3, 2, 1}) || !slices.Equal(seen[1], []int{4, 3, 1}) ||
+			seen[3][0] != 6 {
 			t.Errorf("%d pipelines: depths %v, settled: %v", pipelines, seen, settled)
 		}
 	}

@@ -24,7 +24,8 @@ type chain struct {
 	pixels bool
 }
 
-// newChain makes a chain of these layers behind an input of so many numbers, the last one's outputs being classes.
+// newChain makes a chain of these layers behind an input of so many numbers, the last one's outputs being
+// classes.
 func newChain(inputs int, pixels bool, links ...link) chain {
 	c := chain{inputs: inputs, pixels: pixels}
 	in := inputs
@@ -44,8 +45,8 @@ func (c chain) index(name string) int {
 	return slices.IndexFunc(c.links, func(l link) bool { return l.name == name })
 }
 
-// model is the chain as millrace trains it. A chain of pixels ends with a layer more, which makes rows of images,
-// in front of its loss.
+// model is the chain as millrace trains it. A chain of pixels ends with a layer more, which makes rows of
+// images, in front of its loss.
 func (c chain) model(t testing.TB) *model.Model {
 	t.Helper()
 	var b strings.Builder
@@ -212,8 +213,8 @@ func near(what string, got, want []float64, tolerance float64) error {
 	return nil
 }
 
-// nearTo says where weights of a run are farther than tolerance, of the largest number of each parameter and of
-// 1 at least, from those that are right.
+// nearTo says where weights of a run are farther than tolerance, of the largest number of each parameter and
+// of 1 at least, from those that are right.
 func (v values) nearTo(got map[string]process.Weight, tolerance float64) error {
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		want := v[name]

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// averaging is AvgPipe's elastic averaging (PPoPP 2023, §3.2): pipelines with weights of their own that are pulled
-// towards a reference, which moves by the mean of their steps.
+// averaging is AvgPipe's elastic averaging (PPoPP 2023, §3.2): pipelines with weights of their own that are
+// pulled towards a reference, which moves by the mean of their steps.
 type averaging struct {
 	*alone
 	x        []values   // by pipeline
@@ -27,8 +27,8 @@ func newAveraging(c chain, of Config) *averaging {
 	return a
 }
 
-// train does iterations with these settings. Other numbers of pipelines than before begin at the reference, with
-// the mean of what the optimizer kept.
+// train does iterations with these settings. Other numbers of pipelines than before begin at the reference,
+// with the mean of what the optimizer kept.
 func (a *averaging) train(iterations int, e plan.Elastic) error {
 	n := e.Pipelines
 	if n != len(a.x) {
@@ -119,8 +119,8 @@ func (a *averaging) running(pipelines int) values {
 	return out
 }
 
-// Elastic averaging moves pipelines and reference as its equations say, in both orders, with every optimizer, and
-// when it goes on with another number of pipelines.
+// Elastic averaging moves pipelines and reference as its equations say, in both orders, with every optimizer,
+// and when it goes on with another number of pipelines.
 func TestElasticAveragingMovesAsItsEquationsSay(t *testing.T) {
 	for _, x := range []struct {
 		engine engine.Engine

@@ -11,8 +11,8 @@ func (s statistics) note(links []link, all []*kept) {
 	}
 }
 
-// running is the means and variances that norms would evaluate with: every forward of a replica moves its own by a
-// tenth towards the micro-batch's, and every update leaves the mean over the replicas on all of them.
+// running is the means and variances that norms would evaluate with: every forward of a replica moves its own
+// by a tenth towards the micro-batch's, and every update leaves the mean over the replicas on all of them.
 func (a *alone) running() values {
 	out := values{}
 	for i := range a.first {

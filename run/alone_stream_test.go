@@ -76,8 +76,8 @@ func normChain() chain {
 	)
 }
 
-// Batch norm trains in a stream, under latest too. There the backward of a norm reads the gain that is there when
-// it comes, and the mean and the deviation that its forward kept; under recompute all of them are of the
+// Batch norm trains in a stream, under latest too. There the backward of a norm reads the gain that is there
+// when it comes, and the mean and the deviation that its forward kept; under recompute all of them are of the
 // weights that are there.
 func TestBatchNormTrainsInAStream(t *testing.T) {
 	e := torchEngine(t)
@@ -110,8 +110,8 @@ func TestBatchNormTrainsInAStream(t *testing.T) {
 	}
 }
 
-// A stream steps as its paper says with every optimizer, learning rate and number of replicas, however often the
-// pipeline is drained to evaluate; with clipping and shared weights where stages update together.
+// A stream steps as its paper says with every optimizer, learning rate and number of replicas, however often
+// the pipeline is drained to evaluate; with clipping and shared weights where stages update together.
 func TestStreamsStepAsTheirPapersSay(t *testing.T) {
 	e := testEngine(t)
 	for _, x := range []struct {
@@ -209,8 +209,8 @@ func TestAResumedStreamKnowsItsUpdates(t *testing.T) {
 	}
 }
 
-// Stages that share a weight update together, whatever replicas others have; with other numbers of replicas than
-// one another they are refused.
+// Stages that share a weight update together, whatever replicas others have; with other numbers of replicas
+// than one another they are refused.
 func TestTiedStagesOfAStreamUpdateTogether(t *testing.T) {
 	e := testEngine(t)
 	c := newChain(4, false,

@@ -132,8 +132,8 @@ func tiedChain() chain {
 	)
 }
 
-// Replicas that split micro-batches, or take them in turn, train on the mean over the batch. A norm is over what one of
-// them computes, and they agree on the mean of what their norms have seen.
+// Replicas that split micro-batches, or take them in turn, train on the mean over the batch. A norm is over
+// what one of them computes, and they agree on the mean of what their norms have seen.
 func TestReplicasOfAStepTrainOnItsMean(t *testing.T) {
 	for _, x := range []struct {
 		engine engine.Engine

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Training as the papers write it, on slices of float64: forward, backward, update. No stage, Program, engine,
-// autograd or optimizer of millrace's takes part; only the data and the first weights are the run's.
+// Training as the papers write it, on slices of float64: forward, backward, update. No stage, Program,
+// engine, autograd or optimizer of millrace's takes part; only the data and the first weights are the run's.
 
 // link is one layer of a chain that this file can differentiate by itself.
 type link struct {

@@ -87,8 +87,8 @@ func (a *alone) of(stage int) []link {
 }
 
 // group is the minibatches that one update of a stage averages: as many as it has replicas where these take
-// minibatches in turn (PipeDream §3.2), 1 where a minibatch of several micro-batches is aggregated or a step ends
-// in a flush.
+// minibatches in turn (PipeDream §3.2), 1 where a minibatch of several micro-batches is aggregated or a step
+// ends in a flush.
 func (a *alone) group(stage int) int {
 	if a.flushes() || a.split || a.micros > 1 {
 		return 1
@@ -106,8 +106,8 @@ func (a *alone) depth(stage int) int {
 	return (workers + a.replicas[stage] - 1) / a.replicas[stage]
 }
 
-// reads is the versions of a stage's weights that the forward and the backward of a minibatch go through. Replicas
-// alternate between one backward, its update, and one forward, so the q-th minibatch of a replica
+// reads is the versions of a stage's weights that the forward and the backward of a minibatch go through.
+// Replicas alternate between one backward, its update, and one forward, so the q-th minibatch of a replica
 // begins behind q - depth + 1 updates and goes back behind q.
 func (a *alone) reads(stage, t int) (forward, backward int) {
 	begun := func(i int) int { return max(0, t/a.group(i)-a.depth(i)+1) }

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/shape"
 )
 
-// carrierVariable has every run of these tests that does not say go over one carrier, for make soak. Without it one in
-// ten goes over each other one, by what it trains.
+// carrierVariable has every run of these tests that does not say go over one carrier, for make soak. Without
+// it one in ten goes over each other one, by what it trains.
 const carrierVariable = "MILLRACE_CARRIER"
 
 var others = map[string]func(workers int) ([]wire.Carrier, error){"pipe": pipe.New, "blocking": blocking.New}
@@ -53,8 +53,8 @@ func init() {
 	}
 }
 
-// inTransit is the bytes of messages that a worker may hold although it has sent them: on carriers where bytes travel,
-// until the last of them has left.
+// inTransit is the bytes of messages that a worker may hold although it has sent them: on carriers where
+// bytes travel, until the last of them has left.
 func inTransit(c *Config, messages int, bytes int64) int64 {
 	if others[carrierOf(c)] == nil {
 		return 0
@@ -62,8 +62,8 @@ func inTransit(c *Config, messages int, bytes int64) int64 {
 	return int64(messages) * bytes
 }
 
-// cut is a carrier that loses things: from the first transfer on that lost says is lost, it keeps what its worker
-// sends on that edge to itself.
+// cut is a carrier that loses things: from the first transfer on that lost says is lost, it keeps what its
+// worker sends on that edge to itself.
 type cut struct {
 	wire.Carrier
 	lost func(schedule.Instruction) bool

@@ -55,9 +55,9 @@ func (c Config) ordered(p *schedule.Program) error {
 	return nil
 }
 
-// executable refuses a Program with an instruction that its worker could not execute: of a stage that the worker
-// does not hold, and of a Program that saves or evaluates alone, which comes with what it reads and writes. Check
-// has refused both of these within a Program that trains.
+// executable refuses a Program with an instruction that its worker could not execute: of a stage that the
+// worker does not hold, and of a Program that saves or evaluates alone, which comes with what it reads and
+// writes. Check has refused both of these within a Program that trains.
 func executable(p *schedule.Program, of *plan.Plan) error {
 	_, s := schedule.FromPlan(of)
 	holds := func(worker int, in schedule.Instruction) bool {

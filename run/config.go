@@ -76,8 +76,8 @@ type Config struct {
 
 	ThreadsPerWorker int // of one operator; 0: 1
 	Cores            int // that the workers of this process share; 0: each has its own
-	// Ahead is how many computations a device may have to do yet when it is given the next one; 0: none. It is for
-	// devices that return before they have done anything, and cores that are shared require 0.
+	// Ahead is how many computations a device may have to do yet when it is given the next one; 0: none. It is
+	// for devices that return before they have done anything, and cores that are shared require 0.
 	Ahead int
 	World *process.World // where the workers are; nil: all in this process
 	// Place is what the run may change of its process, and of the processors it has; nil: nothing.
@@ -110,16 +110,17 @@ type Config struct {
 	// BucketBytes is how many bytes of gradients replicas sum at once, at least; 0: schedule.BucketBytes.
 	BucketBytes int64
 	// Slots is how many messages from one worker to another may be on their way or lie there untaken; 0: as many
-	// as the Program can have there in any timing (check.InFlight). A Program that would block with so few is refused.
+	// as the Program can have there in any timing (check.InFlight). A Program that would block with so few is
+	// refused.
 	Slots int
 	// Next is asked at every boundary between Programs for the lowered Program of the next
 	// `steps` steps at most (its Repeat times its Period); nil: the plan's own schedule. The
 	// Timeline is that of the run so far.
 	Next func(so trace.Timeline, steps int) (*schedule.Program, error)
 
-	without process.Wait                                                                      // left out, by a test
-	decide  func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error) // who may start; nil: a machine.Process
-
+	without process.Wait // left out, by a test
+	// who may start; nil: a machine.Process
+	decide func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error)
 }
 
 // Result is what a run leaves.
@@ -154,11 +155,14 @@ func (c Config) filled() (Config, error) {
 	case c.Clip < 0:
 		return c, fmt.Errorf("run: gradients are clipped to %v; the limit must be above 0, or 0 for none", c.Clip)
 	case c.EvalEvery < 0 || c.Checkpoint.Every < 0 || c.Checkpoint.Keep < 0:
-		return c, fmt.Errorf("run: evaluate every %d steps, checkpoint every %d and keep %d: none may be negative", c.EvalEvery, c.Checkpoint.Every, c.Checkpoint.Keep)
+		return c, fmt.Errorf("run: evaluate every %d steps, checkpoint every %d and keep %d: none may be negative",
+			c.EvalEvery, c.Checkpoint.Every, c.Checkpoint.Keep)
 	case c.BucketBytes < 0:
-		return c, fmt.Errorf("run: gradients are summed %d bytes at once; give more than 0, or 0 for the usual", c.BucketBytes)
+		return c, fmt.Errorf("run: gradients are summed %d bytes at once; give more than 0, or 0 for the usual",
+			c.BucketBytes)
 	case c.ThreadsPerWorker < 0 || c.Cores < 0 || c.Slots < 0 || c.Ahead < 0:
-		return c, fmt.Errorf("run: %d threads a worker, %d cores, %d slots an edge and %d computations ahead: none may be negative",
+		return c, fmt.Errorf("run: %d threads a worker, %d cores, %d slots an edge and %d computations ahead: none may be "+
+			"negative",
 			c.ThreadsPerWorker, c.Cores, c.Slots, c.Ahead)
 	case c.EvalEvery > 0 && c.Data.Test == nil:
 		return c, fmt.Errorf("run: evaluation every %d steps without test data", c.EvalEvery)
@@ -211,5 +215,6 @@ func (c Config) filled() (Config, error) {
 
 // splits says whether a plan gives replicas slices of micro-batches.
 func splits(p *plan.Plan) bool {
-	return p.Replication == string(schedule.Split) && slices.ContainsFunc(p.Stages, func(s plan.Stage) bool { return len(s.Devices) > 1 })
+	return p.Replication == string(schedule.Split) && slices.ContainsFunc(p.Stages,
+		func(s plan.Stage) bool { return len(s.Devices) > 1 })
 }

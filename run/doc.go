@@ -7,25 +7,27 @@
 //
 // # Processes
 //
-// A World says which process each worker is in; one process is the trivial one. Each has its own workers, what decides
-// for them (schedule/machine), their stages, their ends of the wire and a record. Process 0 leads: it decides which
-// Program is next, stops, evaluates, saves and reports, from what the processes say alone (run/control), in one
-// process too. Workers share nothing else but what package wire moves.
+// A World says which process each worker is in; one process is the trivial one. Each has its own workers,
+// what decides for them (schedule/machine), their stages, their ends of the wire and a record. Process 0
+// leads: it decides which Program is next, stops, evaluates, saves and reports, from what the processes say
+// alone (run/control), in one process too. Workers share nothing else but what package wire moves.
 //
-// Whoever runs several processes has each call Train with the same Config but for its World and its Carriers, gives
-// them connections to the leader and a directory for checkpoints that all can write to, and takes process 0's Result.
+// Whoever runs several processes has each call Train with the same Config but for its World and its Carriers,
+// gives them connections to the leader and a directory for checkpoints that all can write to, and takes
+// process 0's Result.
 //
-// What a run changes of the process that it is in (threads, processors, GOMAXPROCS) is what Config.Place says:
-// nothing, unless asked.
+// What a run changes of the process that it is in (threads, processors, GOMAXPROCS) is what Config.Place
+// says: nothing, unless asked.
 //
-// A device may do what it is told later (package engine). Then an instruction is issued when the worker has told it
-// and done at the event behind it, by which times, samples of memory and step marks go. Messages leave when
-// their tensors are there; losses stay on the device until something is made of their minibatch's gradients; what
-// sums beside the worker works in host memory and is landed by the worker. Type wait lists every place that waits.
+// A device may do what it is told later (package engine). Then an instruction is issued when the worker has
+// told it and done at the event behind it, by which times, samples of memory and step marks go. Messages
+// leave when their tensors are there; losses stay on the device until something is made of their minibatch's
+// gradients; what sums beside the worker works in host memory and is landed by the worker. Type wait lists
+// every place that waits.
 //
-// Updates that are validated later (schedule, post-validation) are made on copies. A norm over the
-// limit has every stage take its update back and make it again, clipped: each by itself, from the norm that it has.
-// The Program ends there, what was begun of the next step is thrown away, and another one goes on with that step.
+// Updates that are validated later (schedule, post-validation) are made on copies. A norm over the limit has
+// every stage take its update back and make it again, clipped: each by itself, from the norm that it has. The
+// Program ends there, what was begun of the next step is thrown away, and another one goes on with that step.
 //
 // # Ends
 //

@@ -69,8 +69,10 @@ func TestTorchAsynchronousDataParallelism(t *testing.T) {
 		classes  int
 	}{
 		{"mlp", map[string]any{"inputs": 20, "hidden": []int{32, 24}, "dropout": 0.2}, 10},
-		{"convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true}, 10},
-		{"gpt", map[string]any{"layers": 2, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1, "tied": true}, 30},
+		{"convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true},
+			10},
+		{"gpt", map[string]any{"layers": 2, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1,
+			"tied": true}, 30},
 	} {
 		for replicas := 2; replicas <= 3; replicas++ {
 			t.Run(fmt.Sprintf("%s/%d", family.name, replicas), func(t *testing.T) {
@@ -80,7 +82,8 @@ func TestTorchAsynchronousDataParallelism(t *testing.T) {
 				asynchronous(&c, replicas, 2*replicas-1)
 				c.Plan.Stages[0].Recompute = plan.AtBoundary(replicas == 3)
 				got := train(t, c)
-				if err := equalCase(c, sequential(t, c, equation(schedule.DoubleBuffered, 1, c.Plan.MicroBatches)), got.Weights); err != nil {
+				if err := equalCase(c, sequential(t, c, equation(schedule.DoubleBuffered, 1, c.Plan.MicroBatches)),
+					got.Weights); err != nil {
 					t.Error(err)
 				}
 			})

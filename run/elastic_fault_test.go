@@ -84,9 +84,12 @@ func TestAQueueWhosePeerDied(t *testing.T) {
 		dies func() error
 		want []string
 	}{
-		{"a pipeline fails", nth(3*3*parameters, "aten::add_.Tensor", 0.3125), func() error { return errBroken }, []string{"died before it left its step in the queue of the reference of stage 1", errBroken.Error()}},
-		{"a pipeline panics", nth(3*3*parameters+parameters, "aten::add_.Tensor", 0.3125), func() error { panic(errBroken) }, []string{"died before it left its step in the queue of the reference of stage 1", "panic"}},
-		{"the reference fails", nth(3*parameters, "aten::add_.Tensor", 1.0/3), func() error { return errBroken }, []string{"the reference of stage 1 died with the steps of 3 pipelines in its queue", errBroken.Error()}},
+		{"a pipeline fails", nth(3*3*parameters, "aten::add_.Tensor", 0.3125), func() error { return errBroken },
+			[]string{"died before it left its step in the queue of the reference of stage 1", errBroken.Error()}},
+		{"a pipeline panics", nth(3*3*parameters+parameters, "aten::add_.Tensor", 0.3125), func() error { panic(errBroken) },
+			[]string{"died before it left its step in the queue of the reference of stage 1", "panic"}},
+		{"the reference fails", nth(3*parameters, "aten::add_.Tensor", 1.0/3), func() error { return errBroken },
+			[]string{"the reference of stage 1 died with the steps of 3 pipelines in its queue", errBroken.Error()}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			c := faultyConfig(t)
@@ -100,7 +103,8 @@ func TestAQueueWhosePeerDied(t *testing.T) {
 					t.Errorf("%q does not say %q", strings.SplitN(err.Error(), "\n", 2)[0], want)
 				}
 			}
-			if named := strings.Contains(err.Error(), "pipeline 0 died") || strings.Contains(err.Error(), "pipeline 1 died") || strings.Contains(err.Error(), "pipeline 2 died"); named == (f.name == "the reference fails") {
+			if named := strings.Contains(err.Error(), "pipeline 0 died") || strings.Contains(err.Error(), "pipeline 1 died") ||
+				strings.Contains(err.Error(), "pipeline 2 died"); named == (f.name == "the reference fails") {
 				t.Errorf("%q: the pipeline named: %v", strings.SplitN(err.Error(), "\n", 2)[0], named)
 			}
 			if r == nil || r.Leaked != 0 || r.Steps < 3 {

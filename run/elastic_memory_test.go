@@ -19,7 +19,8 @@ func TestElasticMemoryIsAsPredicted(t *testing.T) {
 			messages := int64(pipelines*3) * costs.Stages[0][0].ActivationBytes
 			for w, n := range most {
 				step := costs.Stages[w][0].ReferenceBytes
-				t.Logf("%s, %d pipelines, worker %d: %d bytes, predicted %d (%.2f %%); a step of the queue is %d, messages at most %d",
+				t.Logf("%s, %d pipelines, worker %d: %d bytes, predicted %d (%.2f %%); a step of the queue is %d, messages at "+
+					"most %d",
 					m.Name, pipelines, w, got.PeakBytes[w], n, 100*(float64(got.PeakBytes[w])/float64(n)-1), step, messages)
 				if off := got.PeakBytes[w] - n; off > int64(4*pipelines*pl.MicroBatches)+transit || -off >= messages+step {
 					t.Errorf("%s, %d pipelines: worker %d holds %d bytes; predicted %d", m.Name, pipelines, w, got.PeakBytes[w], n)

@@ -122,7 +122,8 @@ func TestElasticCheckpointHoldsAllModels(t *testing.T) {
 // pipelines begins at the checkpoint's reference.
 func TestTorchElasticGoesOn(t *testing.T) {
 	e := torchEngine(t)
-	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true})
+	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16},
+		"batch_norm": true})
 	statistics := map[string]bool{} // of batch norms: they move without a rate
 	for _, l := range m.Layers {
 		for _, p := range l.Params {
@@ -156,7 +157,8 @@ func TestTorchElasticGoesOn(t *testing.T) {
 				x, z := engine.Numbers[float32](got[name].Data), engine.Numbers[float32](w.Data)
 				for k := range z {
 					if d := x[k] - z[k]; d > 1e-6 || d < -1e-6 {
-						t.Fatalf("%s %v, %d pipelines: %s[%d] is %v after a step of rate 0 from the reference's %v", o.Kind, o.Momentum, n, name, k, x[k], z[k])
+						t.Fatalf("%s %v, %d pipelines: %s[%d] is %v after a step of rate 0 from the reference's %v", o.Kind, o.Momentum,
+							n, name, k, x[k], z[k])
 					}
 				}
 			}

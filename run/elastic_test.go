@@ -92,7 +92,8 @@ func TestElasticGoesOn(t *testing.T) {
 		t.Error(err)
 	}
 	again.Plan.Elastic = plan.NewElastic(3)
-	if _, err := Train(context.Background(), again); err == nil || !strings.Contains(err.Error(), "pipelines side by side is 2; this run has 3") {
+	if _, err := Train(context.Background(), again); err == nil ||
+		!strings.Contains(err.Error(), "pipelines side by side is 2; this run has 3") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -107,7 +108,8 @@ func TestTorchElasticStagesAreBitEqual(t *testing.T) {
 		classes  int
 	}{
 		{"gpt", map[string]any{"layers": 2, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1}, 30},
-		{"convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true}, 10},
+		{"convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true},
+			10},
 	} {
 		var want map[string]process.Weight
 		for stages := 1; stages <= 3; stages++ {

@@ -25,7 +25,8 @@ import (
 func randomModel(t testing.TB, g *rand.Rand) *model.Model {
 	width := 2 + g.IntN(3)
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: random\ninputs:\n- {name: input, shape: [%d], dtype: float}\n- {name: target, shape: [], dtype: int}\nlayers:\n", width)
+	fmt.Fprintf(&b, "name: random\ninputs:\n- {name: input, shape: [%d], dtype: float}\n- {name: target, shape: [], "+
+		"dtype: int}\nlayers:\n", width)
 	names := []string{"input"}
 	pick := func() string { // mostly a near one
 		return names[max(0, len(names)-1-min(g.IntN(4), g.IntN(8)))]
@@ -36,7 +37,8 @@ func randomModel(t testing.TB, g *rand.Rand) *model.Model {
 		name := fmt.Sprintf("n%d", i)
 		switch k := g.IntN(10); {
 		case k < 6 || i == 0:
-			fmt.Fprintf(&b, "- {name: %s, kind: dense, from: [%s], width: %d, activation: %s}\n", name, pick(), width, []string{"relu", "none"}[g.IntN(2)])
+			fmt.Fprintf(&b, "- {name: %s, kind: dense, from: [%s], width: %d, activation: %s}\n", name, pick(), width,
+				[]string{"relu", "none"}[g.IntN(2)])
 			dense = append(dense, name)
 		case k < 8:
 			fmt.Fprintf(&b, "- {name: %s, kind: add, from: [%s, %s]}\n", name, pick(), pick())
@@ -45,7 +47,8 @@ func randomModel(t testing.TB, g *rand.Rand) *model.Model {
 		}
 		names = append(names, name)
 	}
-	fmt.Fprintf(&b, "- {name: head, kind: dense, from: [%s], width: 3}\n- {name: loss, kind: cross_entropy, from: [head, target]}\n", names[len(names)-1])
+	fmt.Fprintf(&b, "- {name: head, kind: dense, from: [%s], width: 3}\n- {name: loss, kind: cross_entropy, from: "+
+		"[head, target]}\n", names[len(names)-1])
 	m, err := model.Parse(strings.NewReader(b.String()))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, b.String())
@@ -63,8 +66,10 @@ func randomModel(t testing.TB, g *rand.Rand) *model.Model {
 
 func randomOptimizer(g *rand.Rand) optim.Settings {
 	s := []optim.Settings{
-		{Kind: optim.SGD}, {Kind: optim.SGD, Momentum: 0.9, WeightDecay: 0.01}, {Kind: optim.SGD, Momentum: 0.8, Nesterov: true},
-		{Kind: optim.Adam, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-6, WeightDecay: 0.01}, {Kind: optim.AdamW, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-6, WeightDecay: 0.1},
+		{Kind: optim.SGD}, {Kind: optim.SGD, Momentum: 0.9, WeightDecay: 0.01}, {Kind: optim.SGD, Momentum: 0.8,
+			Nesterov: true},
+		{Kind: optim.Adam, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-6, WeightDecay: 0.01}, {Kind: optim.AdamW, Beta1: 0.9,
+			Beta2: 0.99, Epsilon: 1e-6, WeightDecay: 0.1},
 	}
 	return s[g.IntN(len(s))]
 }

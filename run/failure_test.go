@@ -25,7 +25,8 @@ import (
 type closedGate struct{ process.Gate }
 
 func (closedGate) Poll(w int) machine.Need {
-	return machine.Need{Worker: w, Lack: machine.Message, At: schedule.Instruction{Kind: schedule.F}, For: schedule.Instruction{Kind: schedule.SF}, Peer: 1 - w}
+	return machine.Need{Worker: w, Lack: machine.Message, At: schedule.Instruction{Kind: schedule.F},
+		For: schedule.Instruction{Kind: schedule.SF}, Peer: 1 - w}
 }
 func (g closedGate) Waits() []machine.Need { return []machine.Need{g.Poll(0), g.Poll(1)} }
 func (closedGate) Start(w int)             { panic(fmt.Sprint("worker ", w, " was started")) }
@@ -90,7 +91,8 @@ func TestAFailingWorkerStopsTheOthers(t *testing.T) {
 				c.Engine = badEngine{Engine: c.Engine, worker: worker, after: 20, do: do}
 				start := time.Now()
 				res, err := Train(t.Context(), c)
-				if err == nil || !strings.Contains(err.Error(), why.Error()) || !strings.Contains(err.Error(), fmt.Sprintf("worker %d", worker)) {
+				if err == nil || !strings.Contains(err.Error(), why.Error()) ||
+					!strings.Contains(err.Error(), fmt.Sprintf("worker %d", worker)) {
 					t.Fatalf("%s on worker %d: %v", name, worker, err)
 				}
 				if p := (*crash.Panic)(nil); name == "panic" &&
@@ -147,7 +149,8 @@ func TestANaNLossStopsAndKeepsTheLastGoodCheckpoint(t *testing.T) {
 	c.Data.Train = poisoned{c.Data.Train.(noise), 5}
 	res, err := Train(t.Context(), c)
 	var loss *process.LossError
-	if !errors.As(err, &loss) || loss.Step != 5 || loss.Stage != 2 || loss.Evaluation || !math.IsNaN(loss.Value) || !errors.Is(err, process.ErrNotFinite) {
+	if !errors.As(err, &loss) || loss.Step != 5 || loss.Stage != 2 || loss.Evaluation || !math.IsNaN(loss.Value) ||
+		!errors.Is(err, process.ErrNotFinite) {
 		t.Fatal(err)
 	}
 	if res.Steps != 5 || res.Leaked != 0 {
@@ -169,7 +172,8 @@ func TestANaNLossOfAnEvaluationStops(t *testing.T) {
 	c.Checkpoint.Dir = t.TempDir()
 	res, err := Train(t.Context(), c)
 	var loss *process.LossError
-	if !errors.As(err, &loss) || loss.Step != 3 || loss.Stage != 2 || !loss.Evaluation || !strings.Contains(err.Error(), "evaluation loss after step 3") {
+	if !errors.As(err, &loss) || loss.Step != 3 || loss.Stage != 2 || !loss.Evaluation ||
+		!strings.Contains(err.Error(), "evaluation loss after step 3") {
 		t.Fatal(err)
 	}
 	if res.Steps != 4 || res.Leaked != 0 || len(res.Timeline.Evaluations) != 0 {
@@ -182,7 +186,8 @@ func TestAGradientNormThatIsNotFiniteStops(t *testing.T) {
 	c := small(t, 2, 3)
 	c.Optimizer, c.Clip = optim.Settings{Kind: optim.SGD}, 1
 	c.Rate = optim.Rate{Kind: optim.Constant, Base: 1e60}
-	if _, err := Train(t.Context(), c); !errors.Is(err, process.ErrNotFinite) || !strings.Contains(err.Error(), "the gradient norm of step 1 is +Inf on stage") {
+	if _, err := Train(t.Context(), c); !errors.Is(err, process.ErrNotFinite) ||
+		!strings.Contains(err.Error(), "the gradient norm of step 1 is +Inf on stage") {
 		t.Error(err)
 	}
 }
@@ -241,12 +246,15 @@ func TestRefusals(t *testing.T) {
 		{"plan with a hole", func(c *Config) { c.Plan.Stages[1].FirstLayer++ }, "must begin with layer"},
 		{"plan that ends early", func(c *Config) { c.Plan.Stages[1].LastLayer-- }, "ends with layer"},
 		{"fractions", func(c *Config) { c.Plan.Stages[0].LastFraction = 0.5 }, "fraction"},
-		{"split", func(c *Config) { c.Plan.Replication = "split"; c.Plan.Stages[1].Devices = []int{1, 2, 3} }, "over 3 replicas"},
+		{"split", func(c *Config) { c.Plan.Replication = "split"; c.Plan.Stages[1].Devices = []int{1, 2, 3} },
+			"over 3 replicas"},
 		{"weights", func(c *Config) { c.Plan.Weights = "stash" }, `"stash"`},
 		{"no such checkpoint", func(c *Config) { c.Resume = filepath.Join(dir, "none") }, "none"},
 		{"checkpoint of another seed", func(c *Config) { c.Resume = dir; c.Seed = 9 }, "seed is 1; this run has 9"},
-		{"checkpoint of another batch", func(c *Config) { c.Resume = dir; c.Plan.MicroBatches = 7 }, "batch is 6; this run has 14"},
-		{"checkpoint of another optimizer", func(c *Config) { c.Resume = dir; c.Optimizer = optim.Settings{Kind: optim.SGD} }, "optimizer"},
+		{"checkpoint of another batch", func(c *Config) { c.Resume = dir; c.Plan.MicroBatches = 7 },
+			"batch is 6; this run has 14"},
+		{"checkpoint of another optimizer",
+			func(c *Config) { c.Resume = dir; c.Optimizer = optim.Settings{Kind: optim.SGD} }, "optimizer"},
 		{
 			"checkpoint of more steps", func(c *Config) { c.Resume = dir; c.Steps = 1 },
 			"steps is 2; this run has 1 in all; ask for more",

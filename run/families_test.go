@@ -26,8 +26,8 @@ type familyCase struct {
 	instructions int
 }
 
-// everyFamily is a small run of each family under each of its policies, with replicas where it takes any, validated
-// later where it can be.
+// everyFamily is a small run of each family under each of its policies, with replicas where it takes any,
+// validated later where it can be.
 func everyFamily(t testing.TB, steps int) []familyCase {
 	t.Helper()
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 7, 6, 5, 4}, "classes": 4, "dropout": 0.2})
@@ -122,8 +122,8 @@ func places(g *rand.Rand, instructions int) []int {
 	return all
 }
 
-// A run that is to stop at any instruction of any family ends with a whole group of steps, and leaves the bits of a run
-// of that length.
+// A run that is to stop at any instruction of any family ends with a whole group of steps, and leaves the
+// bits of a run of that length.
 func TestStopAtEveryInstructionOfEveryFamily(t *testing.T) {
 	const steps = 5
 	var stopped atomic.Int64
@@ -144,7 +144,8 @@ func TestStopAtEveryInstructionOfEveryFamily(t *testing.T) {
 				t.Fatalf("%s, stopped at %d: %v", f.name, at, err)
 			}
 			n := got.Steps
-			if n < 1 || n != steps && n%f.period != 0 || got.Stopped != (n < steps) || got.Leaked != 0 || len(got.Timeline.Steps) != n {
+			if n < 1 || n != steps && n%f.period != 0 || got.Stopped != (n < steps) || got.Leaked != 0 ||
+				len(got.Timeline.Steps) != n {
 				t.Fatalf("%s, stopped at %d: %d steps in groups of %d, %d in the record, %d handles leaked, stopped: %v",
 					f.name, at, n, f.period, len(got.Timeline.Steps), got.Leaked, got.Stopped)
 			}
@@ -182,8 +183,8 @@ func (l loud) Batch(step, batch, first, rows int) (data.Batch, error) {
 	return b, err
 }
 
-// The update of any one minibatch of any family that validates later is taken back, and the run leaves the bits of one
-// whose updates wait for their norms.
+// The update of any one minibatch of any family that validates later is taken back, and the run leaves the
+// bits of one whose updates wait for their norms.
 func TestRollbackAtEveryMinibatchOfEveryFamily(t *testing.T) {
 	const steps = 5
 	tried := 0
@@ -208,7 +209,8 @@ func TestRollbackAtEveryMinibatchOfEveryFamily(t *testing.T) {
 			got := train(t, c)
 			p := *c.Plan
 			p.PostValidate, c.Plan = false, &p
-			if err := sameWeights(train(t, c).Weights, got.Weights); err != nil || got.Steps != steps || len(got.Timeline.Losses) != steps {
+			if err := sameWeights(train(t, c).Weights, got.Weights); err != nil || got.Steps != steps ||
+				len(got.Timeline.Losses) != steps {
 				t.Errorf("%s, minibatch %d refused: %d steps: %v", f.name, k, got.Steps, err)
 			}
 			tried++

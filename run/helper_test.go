@@ -84,8 +84,9 @@ func eachSeed(t *testing.T, seeds uint64, try func(t *testing.T, seed uint64)) {
 // planOf cuts a model behind the layers in cuts, a stage a worker.
 func planOf(m *model.Model, cuts []int, micro, micros int, schedule string) *plan.Plan {
 	p := &plan.Plan{
-		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Replication: "round_robin", MicroBatch: micro, MicroBatches: micros,
-		Schedule: schedule, Weights: "sync",
+		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Replication: "round_robin", MicroBatch: micro,
+		MicroBatches: micros,
+		Schedule:     schedule, Weights: "sync",
 	}
 	first := 0
 	for i, last := range append(slices.Clone(cuts), len(m.Layers)-1) {
@@ -119,7 +120,8 @@ func basic(t testing.TB, e engine.Engine, m *model.Model, p *plan.Plan, classes,
 	t.Helper()
 	return Config{
 		Model: m, Plan: p, Engine: e, Data: Data{Train: noise{model: m, classes: classes, rows: 1 << 20, seed: 7}},
-		Optimizer: optim.Settings{Kind: optim.SGD}, Rate: optim.Rate{Kind: optim.Constant, Base: 0.1}, Seed: 1, Steps: steps, KeepWeights: true,
+		Optimizer: optim.Settings{Kind: optim.SGD}, Rate: optim.Rate{Kind: optim.Constant,
+			Base: 0.1}, Seed: 1, Steps: steps, KeepWeights: true,
 	}
 }
 

@@ -20,8 +20,8 @@ func lateness(seed uint64) ref.Lateness {
 }
 
 // late is the engine of a run that a test makes: of every tenth of those on the engine in Go, and with
-// MILLRACE_LATE set of all of them, one with late devices, with which everything that a test says of a run must
-// hold as well. Twins stay on the prompt one.
+// MILLRACE_LATE set of all of them, one with late devices, with which everything that a test says of a run
+// must hold as well. Twins stay on the prompt one.
 func late(t testing.TB, c Config) Config {
 	if _, prompt := c.Engine.(*ref.Engine); !prompt {
 		return c
@@ -39,8 +39,8 @@ func late(t testing.TB, c Config) Config {
 	return c
 }
 
-// waiting is a run that comes to every wait but process.WaitValidated: replicas, parameters tied over a cut, a global norm,
-// messages, a checkpoint, weights at the end.
+// waiting is a run that comes to every wait but process.WaitValidated: replicas, parameters tied over a cut,
+// a global norm, messages, a checkpoint, weights at the end.
 func waiting(t *testing.T) Config {
 	t.Helper()
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{6, 6, 6}, "classes": 4})
@@ -119,8 +119,8 @@ func (unreadableDevice) Item(engine.Tensor) (float64, error) {
 	return 0, errors.New("an item is read")
 }
 
-// Training reads no number by itself, which would have the host wait for the device in the middle of a step: losses
-// come together, in front of what is made of their gradients.
+// Training reads no number by itself, which would have the host wait for the device in the middle of a step:
+// losses come together, in front of what is made of their gradients.
 func TestTrainingReadsNoItem(t *testing.T) {
 	c := waiting(t)
 	c.Engine = unreadable{c.Engine}

@@ -88,7 +88,8 @@ func (b *inbox) take() []event {
 func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.Link) *leader {
 	of := j.World.WorkersOf()
 	l := &leader{
-		job: j, config: c, state: control.NewLeader(len(of), len(j.World.Workers)), links: links, inbox: &inbox{more: make(chan struct{}, 1)},
+		job: j, config: c, state: control.NewLeader(len(of),
+			len(j.World.Workers)), links: links, inbox: &inbox{more: make(chan struct{}, 1)},
 		progress: control.NewProgress(of, j.Plan.MicroBatches*j.Together()*j.LastReplicas()),
 		store:    checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep},
 		stop:     ctx.Done(), beat: time.NewTicker(max(c.StallAfter/8, time.Millisecond)),
@@ -107,8 +108,8 @@ func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.L
 	return l
 }
 
-// tell sends messages to every process that has not left. Only then are those lost that cannot be told, so that the
-// others hear of it behind these messages.
+// tell sends messages to every process that has not left. Only then are those lost that cannot be told, so
+// that the others hear of it behind these messages.
 func (l *leader) tell(messages []control.Message) {
 	lost := map[int]error{}
 	for _, m := range messages {
@@ -259,8 +260,8 @@ func (l *leader) judge() {
 	l.fail(stallOf(l.program, how, waits))
 }
 
-// stallOf is the error of a run in which nobody can go on: what all workers wait for, in the order in which one
-// waits for another.
+// stallOf is the error of a run in which nobody can go on: what all workers wait for, in the order in which
+// one waits for another.
 func stallOf(p *schedule.Program, how string, waits []control.Wait) error {
 	var needs []machine.Need
 	times := map[int]control.Wait{}
@@ -276,7 +277,8 @@ func stallOf(p *schedule.Program, how string, waits []control.Wait) error {
 	}
 	return machine.NewStall("run", how, p, needs, func(worker int) string {
 		w := times[worker]
-		return fmt.Sprintf("it has waited for %v, since %v of the run", w.Waited.Round(time.Millisecond), w.Since.Round(time.Millisecond))
+		return fmt.Sprintf("it has waited for %v, since %v of the run", w.Waited.Round(time.Millisecond),
+			w.Since.Round(time.Millisecond))
 	})
 }
 

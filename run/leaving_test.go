@@ -30,7 +30,8 @@ func (l *deafLink) Send(m control.Message) error {
 	return l.Link.Send(m)
 }
 
-// A process that cannot be told of something is lost, and the others still hear everything in order and leave.
+// A process that cannot be told of something is lost, and the others still hear everything in order and
+// leave.
 func TestAProcessThatCannotBeToldEndsTheOthers(t *testing.T) {
 	for after := range int64(4) {
 		c := small(t, 3, 10)

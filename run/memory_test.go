@@ -27,7 +27,8 @@ type sizedModel struct {
 	profile   *profile.Profile
 }
 
-// sizedModels are a transformer with Adam, and a convnet that gathers statistics with momentum and weight decay.
+// sizedModels are a transformer with Adam, and a convnet that gathers statistics with momentum and weight
+// decay.
 func sizedModels(t *testing.T) []sizedModel {
 	t.Helper()
 	adam, err := optim.Default(optim.Adam)
@@ -35,25 +36,29 @@ func sizedModels(t *testing.T) []sizedModel {
 		t.Fatal(err)
 	}
 	all := []sizedModel{
-		{model: build(t, "gpt", map[string]any{"layers": 3, "width": 64, "heads": 2, "context": 32, "vocabulary": 50}), classes: 50, optimizer: adam},
-		{model: build(t, "convnet", map[string]any{"image": []int{1, 16, 16}, "widths": []int{16, 32}, "dense": []int{64}, "batch_norm": true}), classes: 10,
+		{model: build(t, "gpt", map[string]any{"layers": 3, "width": 64, "heads": 2, "context": 32, "vocabulary": 50}),
+			classes: 50, optimizer: adam},
+		{model: build(t, "convnet", map[string]any{"image": []int{1, 16, 16}, "widths": []int{16, 32}, "dense": []int{64},
+			"batch_norm": true}), classes: 10,
 			optimizer: optim.Settings{Kind: optim.SGD, Momentum: 0.9, WeightDecay: 0.01}},
 	}
 	for i := range all {
 		s := &all[i]
-		timer, err := measure.NewTimer(torchEngine(t), noise{model: s.model, classes: s.classes, rows: 1000}, s.optimizer, TrainPipeline(torchEngine(t), nil), nil)
+		timer, err := measure.NewTimer(torchEngine(t), noise{model: s.model, classes: s.classes, rows: 1000}, s.optimizer,
+			TrainPipeline(torchEngine(t), nil), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.profile, err = profile.Measure(t.Context(), s.model, timer, profile.Options{MicroBatches: []int{sizedMicro}, Concurrency: 2}); err != nil {
+		if s.profile, err = profile.Measure(t.Context(), s.model, timer,
+			profile.Options{MicroBatches: []int{sizedMicro}, Concurrency: 2}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return all
 }
 
-// held trains some steps of a plan, and has the simulator say what they hold at most, whatever anything takes.
-// Over transit bytes more may be on their way from each.
+// held trains some steps of a plan, and has the simulator say what they hold at most, whatever anything
+// takes. Over transit bytes more may be on their way from each.
 func (s *sizedModel) held(
 	t *testing.T, pl *plan.Plan, steps int, clip float64,
 ) (got *Result, most []int64, transit int64, costs sim.Costs) {
@@ -116,11 +121,11 @@ func twoWorkers(m *model.Model, family string, policy schedule.Policy) *plan.Pla
 	return pl
 }
 
-// What each worker holds at most is what the simulator says from layers measured one at a time, to the
-// byte but for the messages that lie with it before their turn: of those no run has more than the simulator says, and
-// some have fewer. This is so under every order and policy, with updates that are kept to be taken back, and
-// with halves of backwards. What a convolution takes for a moment varies by some hundred bytes with the memory it
-// finds: a thousandth is allowed for it, and for losses that wait for their backwards.
+// What each worker holds at most is what the simulator says from layers measured one at a time, to the byte
+// but for the messages that lie with it before their turn: of those no run has more than the simulator says,
+// and some have fewer. This is so under every order and policy, with updates that are kept to be taken back,
+// and with halves of backwards. What a convolution takes for a moment varies by some hundred bytes with the
+// memory it finds: a thousandth is allowed for it, and for losses that wait for their backwards.
 func TestMemoryIsAsPredicted(t *testing.T) {
 	for _, sized := range sizedModels(t) {
 		m := sized.model
@@ -132,9 +137,11 @@ func TestMemoryIsAsPredicted(t *testing.T) {
 			}
 			for w, n := range most {
 				off := got.PeakBytes[w] - n
-				t.Logf("%s %s %s, validated later %v: worker %d holds %d bytes, %+d of what no timing exceeds", m.Name, pl.Schedule, pl.Weights, pl.PostValidate, w, got.PeakBytes[w], off)
+				t.Logf("%s %s %s, validated later %v: worker %d holds %d bytes, %+d of what no timing exceeds", m.Name,
+					pl.Schedule, pl.Weights, pl.PostValidate, w, got.PeakBytes[w], off)
 				if off > n/1000+transit || off < -10*message {
-					t.Errorf("%s %s %s, validated later %v: worker %d holds %d bytes; no timing should exceed %d, and few messages of %d bytes come in time",
+					t.Errorf("%s %s %s, validated later %v: worker %d holds %d bytes; no timing should exceed %d, and few messages "+
+						"of %d bytes come in time",
 						m.Name, pl.Schedule, pl.Weights, pl.PostValidate, w, got.PeakBytes[w], n, message)
 				}
 			}
@@ -145,7 +152,8 @@ func TestMemoryIsAsPredicted(t *testing.T) {
 				policies = []schedule.Policy{schedule.Sync}
 			}
 			for _, policy := range policies {
-				if f.Name == "single" || f.Streaming || policy == schedule.Elastic || policy == schedule.Latest && sized.gathersStatistics() {
+				if f.Name == "single" || f.Streaming || policy == schedule.Elastic || policy == schedule.Latest &&
+					sized.gathersStatistics() {
 					continue
 				}
 				check(twoWorkers(m, f.Name, policy))
@@ -159,8 +167,8 @@ func TestMemoryIsAsPredicted(t *testing.T) {
 	}
 }
 
-// With one micro-batch a step, evaluations can hold more than training, because several micro-batches are under
-// way: they do on a stage that is the loss alone.
+// With one micro-batch a step, evaluations can hold more than training, because several micro-batches are
+// under way: they do on a stage that is the loss alone.
 func TestMemoryOfEvaluationsIsAsPredicted(t *testing.T) {
 	more := 0
 	for _, sized := range sizedModels(t) {
@@ -175,7 +183,8 @@ func TestMemoryOfEvaluationsIsAsPredicted(t *testing.T) {
 				pl.MicroBatches = 2
 			}
 			c := basic(t, torchEngine(t), m, pl, sized.classes, 2)
-			c.Optimizer, c.EvalEvery, c.Data.Test = sized.optimizer, 1, noise{model: m, classes: sized.classes, rows: 9 * sizedMicro, seed: 8}
+			c.Optimizer, c.EvalEvery, c.Data.Test = sized.optimizer, 1, noise{model: m, classes: sized.classes,
+				rows: 9 * sizedMicro, seed: 8}
 			p, err := programs.Build(pl, m.TiedLayers(), false, 2)
 			if err != nil {
 				t.Fatal(err)
@@ -198,10 +207,12 @@ func TestMemoryOfEvaluationsIsAsPredicted(t *testing.T) {
 				if evaluation[w] > training[w] {
 					more++
 				}
-				t.Logf("%s %s: worker %d holds %d bytes, %+d of what was said: %d in training, %d in evaluations", m.Name, family, w, got, got-want, training[w], evaluation[w])
+				t.Logf("%s %s: worker %d holds %d bytes, %+d of what was said: %d in training, %d in evaluations", m.Name, family,
+					w, got, got-want, training[w], evaluation[w])
 				// Of the messages that may wait, the window's four, some may have come in time.
 				if got > want+want/1000+transit || got < want-want/10-4*costs.Stages[0][0].ActivationBytes {
-					t.Errorf("%s %s: worker %d holds %d bytes; %d in training and %d in evaluations were said", m.Name, family, w, got, training[w], evaluation[w])
+					t.Errorf("%s %s: worker %d holds %d bytes; %d in training and %d in evaluations were said", m.Name, family, w,
+						got, training[w], evaluation[w])
 				}
 			}
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// addedUp is the micro-batches in the order in which a stage of a Program of one step adds their gradients up, of
-// layers whose backwards have halves and of those whose have none.
+// addedUp is the micro-batches in the order in which a stage of a Program of one step adds their gradients
+// up, of layers whose backwards have halves and of those whose have none.
 func addedUp(p *schedule.Program, stage int) (halves, whole []int32) {
 	p.Walk(p.Placement[0][stage][0], func(in schedule.Instruction) bool {
 		if int(in.Stage) != stage {
@@ -33,8 +33,8 @@ func addedUp(p *schedule.Program, stage int) (halves, whole []int32) {
 	return halves, whole
 }
 
-// another says whether floats added in this order give another sum than in ascending order: which of the first
-// two comes first makes no difference.
+// another says whether floats added in this order give another sum than in ascending order: which of the
+// first two comes first makes no difference.
 func another(order []int32) bool {
 	o := slices.Clone(order)
 	if len(o) > 1 && o[0] > o[1] {
@@ -43,8 +43,8 @@ func another(order []int32) bool {
 	return !slices.IsSorted(o)
 }
 
-// TestProgramsThatDoNotAscend: a random synchronous Program that is accepted leaves the bits of one worker; one
-// whose sums do not ascend is refused before a step, and let through it leaves others.
+// TestProgramsThatDoNotAscend: a random synchronous Program that is accepted leaves the bits of one worker;
+// one whose sums do not ascend is refused before a step, and let through it leaves others.
 func TestProgramsThatDoNotAscend(t *testing.T) {
 	e := testEngine(t)
 	accepted, refused := 0, 0
@@ -109,7 +109,8 @@ func TestProgramsThatDoNotAscend(t *testing.T) {
 }
 
 // TestForwardsOfBatchNormAscend: forwards in another order leave other statistics in a model that has a batch
-// norm, and the Program is refused for it; for a model without one it is not, and leaves the bits of one worker.
+// norm, and the Program is refused for it; for a model without one it is not, and leaves the bits of one
+// worker.
 func TestForwardsOfBatchNormAscend(t *testing.T) {
 	const micros = 3
 	p := &schedule.Program{

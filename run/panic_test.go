@@ -58,8 +58,8 @@ func (g *brittleGate) Load(p *schedule.Program) error {
 	return g.Gate.Load(p)
 }
 
-// A panic on any goroutine of a run is the run's error, with its stack, the worker and the instruction; nobody waits
-// for ever.
+// A panic on any goroutine of a run is the run's error, with its stack, the worker and the instruction;
+// nobody waits for ever.
 func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
 	for _, method := range []string{"Poll", "Start", "Issued", "Arrive"} {
 		for _, after := range []int64{1, 30, 200} {

@@ -291,8 +291,10 @@ var smallModels = []struct {
 	classes  int
 }{
 	{"mlp", map[string]any{"inputs": 20, "hidden": []int{32, 24, 16}, "dropout": 0.2}, 10},
-	{"convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true}, 10},
-	{"gpt", map[string]any{"layers": 3, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1, "tied": true}, 30},
+	{"convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true},
+		10},
+	{"gpt", map[string]any{"layers": 3, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1,
+		"tied": true}, 30},
 }
 
 // stopsAsAShorterRun tells a run behind a step to stop: it leaves what a run of as many steps leaves.
@@ -310,7 +312,8 @@ func stopsAsAShorterRun(t *testing.T, seed uint64, c Config, at int) {
 		t.Fatal(err)
 	}
 	if stopped.Steps <= at || stopped.Steps > c.Steps || stopped.Leaked != 0 {
-		t.Fatalf("seed %d: %d steps done when told to stop behind step %d; %d handles leaked", seed, stopped.Steps, at, stopped.Leaked)
+		t.Fatalf("seed %d: %d steps done when told to stop behind step %d; %d handles leaked", seed, stopped.Steps, at,
+			stopped.Leaked)
 	}
 	c.Hooks.OnStep, c.Steps = nil, stopped.Steps
 	if err := sameWeights(train(t, c).Weights, stopped.Weights); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// Torch keeps the bits too, of batch norm, dropout and a tied weight; under latest its operators go back through
-// weights that have changed since they went forward.
+// Torch keeps the bits too, of batch norm, dropout and a tied weight; under latest its operators go back
+// through weights that have changed since they went forward.
 func TestTorchStreamsEqualTheirEquations(t *testing.T) {
 	e := torchEngine(t)
 	for _, policy := range streamPolicies {

@@ -39,7 +39,8 @@ func cases(few, all uint64) uint64 {
 func randomProgram(t testing.TB, e engine.Engine, g *rand.Rand) (Config, *schedule.Program, bool) {
 	p := scheduletest.Random(g.IntN, scheduletest.Options{
 		Workers: 4, Chunks: 2, Replicas: 3, MicroBatches: 4, Minibatches: 3, Ascending: true,
-		Policies: []schedule.Policy{schedule.Sync, schedule.Sync, schedule.Stash, schedule.Vertical, schedule.DoubleBuffered, schedule.Latest},
+		Policies: []schedule.Policy{schedule.Sync, schedule.Sync, schedule.Stash, schedule.Vertical, schedule.DoubleBuffered,
+			schedule.Latest},
 	})
 	m := randomModel(t, g)
 	n := len(m.Layers)
@@ -92,8 +93,8 @@ func TestRandomProgramsRun(t *testing.T) {
 	}
 }
 
-// sameAsSimulated compares what was run of a Program with what sim says of it, and the weights with those of the
-// sequential program.
+// sameAsSimulated compares what was run of a Program with what sim says of it, and the weights with those of
+// the sequential program.
 func sameAsSimulated(t *testing.T, c Config, p *schedule.Program, got *Result, seed uint64) {
 	t.Helper()
 	tl, _, err := sim.Run(p, sim.Uniform(p.Stages, 1, 2, 0.1), sim.Options{Record: true})
@@ -101,7 +102,8 @@ func sameAsSimulated(t *testing.T, c Config, p *schedule.Program, got *Result, s
 		t.Fatalf("seed %d: sim: %v\n%s", seed, err, p.Text())
 	}
 	if !slices.Equal(tl.PeakActivations, got.Timeline.PeakActivations) {
-		t.Errorf("seed %d: held %v micro-batches; sim says %v\n%s", seed, got.Timeline.PeakActivations, tl.PeakActivations, p.Text())
+		t.Errorf("seed %d: held %v micro-batches; sim says %v\n%s", seed, got.Timeline.PeakActivations, tl.PeakActivations,
+			p.Text())
 	}
 	for w := range p.Workers {
 		if a, b := computed(tl, w), computed(&got.Timeline, w); !slices.Equal(a, b) {

@@ -50,7 +50,8 @@ func TestResumingIsAsNotHavingStopped(t *testing.T) {
 
 func TestTiedWeightsAreSavedOnceAndResumed(t *testing.T) {
 	e := torchEngine(t)
-	m := build(t, "gpt", map[string]any{"layers": 2, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "tied": true})
+	m := build(t, "gpt", map[string]any{"layers": 2, "width": 16, "heads": 2, "context": 8, "vocabulary": 30,
+		"tied": true})
 	config := func(stages, steps int) Config {
 		c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), stages), 2, 3, "1f1b"), 30, steps)
 		c.Optimizer = optim.Settings{Kind: optim.AdamW, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.1}

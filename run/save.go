@@ -48,8 +48,8 @@ func (l *leader) save() error {
 	return nil
 }
 
-// since is where the number of pipelines side by side changed last: at the checkpoint that the run goes on from,
-// or where that says.
+// since is where the number of pipelines side by side changed last: at the checkpoint that the run goes on
+// from, or where that says.
 func (l *leader) since() checkpoint.Position {
 	if l.job.From == nil {
 		return checkpoint.Position{}

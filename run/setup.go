@@ -11,7 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// newJob is what the processes are told of a run. Whoever makes it closes the checkpoint that it goes on from.
+// newJob is what the processes are told of a run. Whoever makes it closes the checkpoint that it goes on
+// from.
 func newJob(c Config) (*process.Job, error) {
 	graph, err := stage.NewGraph(c.Model)
 	if err != nil {
@@ -25,8 +26,10 @@ func newJob(c Config) (*process.Job, error) {
 	j := &process.Job{
 		Engine: c.Engine, Model: c.Model, Plan: c.Plan, Graph: graph, Layers: layers, Train: c.Data.Train, Test: c.Data.Test,
 		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Seed: c.Seed, Threads: c.ThreadsPerWorker, Cores: c.Cores,
-		Slots: c.Slots, Ahead: c.Ahead, BucketBytes: c.BucketBytes, Placement: settings.Placement, KeepSteps: c.KeepSteps, WantStep: c.WantStep,
-		KeepWeights: c.KeepWeights, World: c.World, Carriers: c.Carriers, Decide: c.decide, Without: c.without, Refuse: c.runnable,
+		Slots: c.Slots, Ahead: c.Ahead, BucketBytes: c.BucketBytes, Placement: settings.Placement, KeepSteps: c.KeepSteps,
+		WantStep:    c.WantStep,
+		KeepWeights: c.KeepWeights, World: c.World, Carriers: c.Carriers, Decide: c.decide, Without: c.without,
+		Refuse: c.runnable,
 	}
 	if t := c.Data.Test; t != nil {
 		if j.EvalRows = t.Len(); c.EvalRows > 0 {
@@ -52,7 +55,8 @@ func openCheckpoint(c Config) (*checkpoint.Checkpoint, error) {
 	}
 	m := from.Manifest
 	refuse := func(field string, has, want any) error {
-		return errors.Join(fmt.Errorf("run: checkpoint %s: %s is %v; this run has %v", from.Path, field, has, want), from.Close())
+		return errors.Join(fmt.Errorf("run: checkpoint %s: %s is %v; this run has %v", from.Path, field, has, want),
+			from.Close())
 	}
 	switch {
 	case m.ModelID != c.Model.ID():

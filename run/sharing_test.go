@@ -85,8 +85,8 @@ func delayed(c Config, seed uint64) Config {
 	return c
 }
 
-// Orders that nobody designed leave their bits where workers share cores, each worker's computations in its list's
-// order.
+// Orders that nobody designed leave their bits where workers share cores, each worker's computations in its
+// list's order.
 func TestRandomProgramsShareCores(t *testing.T) {
 	e := testEngine(t)
 	var ran, waited atomic.Int64
@@ -194,8 +194,8 @@ func (b cancelling) Batch(step, batch, first, rows int) (data.Batch, error) {
 	return b.noise.Batch(step, batch, first, rows)
 }
 
-// A run that is stopped anywhere has done whole steps, evaluations and checkpoints between them included, and goes
-// on from there to the bits of one that was not.
+// A run that is stopped anywhere has done whole steps, evaluations and checkpoints between them included, and
+// goes on from there to the bits of one that was not.
 func TestARunThatSharesCoresIsStoppedAndResumed(t *testing.T) {
 	var stopped atomic.Int64
 	seeds := cases(10, 200)

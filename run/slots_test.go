@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// With the fewest slots that an order can do with, one for most, every family trains to the same bits as with none to
-// wait for, over each carrier; with one less it is refused before it begins.
+// With the fewest slots that an order can do with, one for most, every family trains to the same bits as with
+// none to wait for, over each carrier; with one less it is refused before it begins.
 func TestFewSlotsChangeNothing(t *testing.T) {
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 7, 6, 5, 4, 4}, "classes": 4, "dropout": 0.2})
 	names := []string{"in-process", "pipe", "blocking"}

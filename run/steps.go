@@ -125,9 +125,11 @@ func (l *leader) checkProgram(p *schedule.Program, steps int) error {
 	c := l.config
 	switch {
 	case p.Stages != len(c.Plan.Stages) || len(p.Placement) != l.job.Models() || !p.Elastic.Same(c.Plan.Elastic):
-		return fmt.Errorf("run: program %s has %d stages in %d pipelines; the plan has %d in %d, with the same elastic averaging", p.Name, p.Stages, len(p.Placement), len(c.Plan.Stages), l.job.Models())
+		return fmt.Errorf("run: program %s has %d stages in %d pipelines; the plan has %d in %d, with the same elastic "+
+			"averaging", p.Name, p.Stages, len(p.Placement), len(c.Plan.Stages), l.job.Models())
 	case p.Period < 1 || p.MicroBatches != p.Period*c.Plan.MicroBatches:
-		return fmt.Errorf("run: program %s has %d micro-batches in %d steps; the plan has %d in each", p.Name, p.MicroBatches, p.Period, c.Plan.MicroBatches)
+		return fmt.Errorf("run: program %s has %d micro-batches in %d steps; the plan has %d in each", p.Name,
+			p.MicroBatches, p.Period, c.Plan.MicroBatches)
 	case p.Minibatches() < 1 || p.Minibatches() > steps:
 		return fmt.Errorf("run: program %s is %d steps long; 1 to %d are due", p.Name, p.Minibatches(), steps)
 	case p.Clip != (c.Clip > 0):
@@ -136,8 +138,8 @@ func (l *leader) checkProgram(p *schedule.Program, steps int) error {
 	return c.runnable(p)
 }
 
-// finishOnly does what is left of a run whose checkpoint has all steps behind it, one that was killed before it
-// could evaluate and report: it saves itself where it goes on in another directory, and evaluates.
+// finishOnly does what is left of a run whose checkpoint has all steps behind it, one that was killed before
+// it could evaluate and report: it saves itself where it goes on in another directory, and evaluates.
 func (l *leader) finishOnly() error {
 	c := l.config
 	if err := l.begin(); err != nil {
@@ -190,7 +192,8 @@ func (l *leader) tested(r control.Result) error {
 	l.apart = max(l.apart, r.Apart)
 	for _, t := range r.Parts {
 		if t.Index < 0 || t.Index >= len(l.tests) || t.Rows != l.job.TestRows(t.Index) {
-			return fmt.Errorf("run: micro-batch %d of an evaluation has %d rows; it has %d micro-batches", t.Index, t.Rows, len(l.tests))
+			return fmt.Errorf("run: micro-batch %d of an evaluation has %d rows; it has %d micro-batches", t.Index, t.Rows,
+				len(l.tests))
 		}
 		l.tests[t.Index] = t
 	}

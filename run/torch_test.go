@@ -18,7 +18,8 @@ func TestTorchStagesAreBitEqual(t *testing.T) {
 		micro    int
 	}{
 		{"mlp", map[string]any{"inputs": 20, "hidden": []int{32, 24, 16}, "dropout": 0.2}, 10, 4},
-		{"convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true}, 10, 3},
+		{"convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true},
+			10, 3},
 		{"gpt", map[string]any{"layers": 3, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1}, 30, 2},
 		{"gpt", map[string]any{"layers": 2, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "tied": true}, 30, 2},
 	} {

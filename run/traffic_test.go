@@ -32,7 +32,8 @@ func init() {
 			n := in[0].Shape[0]
 			l.Params = []model.Param{weight("out", n, n), weight("wide", 2, n)}
 			l.Outputs = []model.Tensor{
-				{Name: "out", Shape: []int{n}, DType: model.Float}, {Name: "wide", Shape: []int{2}, DType: model.Float}, {Name: "which", Shape: []int{}, DType: model.Int},
+				{Name: "out", Shape: []int{n}, DType: model.Float}, {Name: "wide", Shape: []int{2},
+					DType: model.Float}, {Name: "which", Shape: []int{}, DType: model.Int},
 			}
 			return nil
 		},
@@ -54,13 +55,15 @@ func init() {
 			c := calls{dev: ctx.Device}
 			out := c.one("millrace::linear", in[0].Tensor, ctx.Params[0])
 			wide := c.one("aten::tanh", c.one("millrace::linear", in[0].Tensor, ctx.Params[1]))
-			return nn.Bundle{{Name: "out", Tensor: out}, {Name: "wide", Tensor: wide}, {Name: "which", Tensor: c.one("aten::argmax", out, -1)}}, c.err
+			return nn.Bundle{{Name: "out", Tensor: out}, {Name: "wide", Tensor: wide},
+				{Name: "which", Tensor: c.one("aten::argmax", out, -1)}}, c.err
 		}), nil
 	})
 	nn.Register("test_join", func(model.Layer) (nn.Layer, error) {
 		return nn.Func(func(ctx *nn.Context, in nn.Bundle) (nn.Bundle, error) {
 			c := calls{dev: ctx.Device}
-			y := c.one("aten::add.Tensor", c.one("millrace::linear", in[1].Tensor, ctx.Params[0]), c.one("millrace::embedding", ctx.Params[1], in[2].Tensor))
+			y := c.one("aten::add.Tensor", c.one("millrace::linear", in[1].Tensor, ctx.Params[0]),
+				c.one("millrace::embedding", ctx.Params[1], in[2].Tensor))
 			return nn.Bundle{{Name: "out", Tensor: c.one("aten::add.Tensor", y, in[0].Tensor)}}, c.err
 		}), nil
 	})
@@ -168,7 +171,8 @@ func crossings(t testing.TB) []crossing {
 		}
 		all = append(all, crossing{m.Name, m, noise{model: m, classes: 4, rows: 1 << 20, seed: 7}})
 	}
-	m := build(t, "lstm", map[string]any{"layers": 3, "width": 5, "embedding": 4, "context": 6, "vocabulary": 9, "dropout": 0.2, "tied": true})
+	m := build(t, "lstm", map[string]any{"layers": 3, "width": 5, "embedding": 4, "context": 6, "vocabulary": 9,
+		"dropout": 0.2, "tied": true})
 	tokens := noise{model: m, classes: 9, rows: 1 << 20, seed: 7}
 	return append(all, crossing{"lstm", m, tokens}, crossing{"ragged lstm", m, ragged{tokens, crossingMicro, 2}})
 }

@@ -16,8 +16,8 @@ import (
 // saves a checkpoint where there is a place for one, and returns with Stopped set and no
 // error. After an error the Result still has the Timeline up to it.
 //
-// In a World of several processes each calls Train. The Result of process 0 is the run's; another's has what its own
-// workers leave: Leaked, PeakBytes, Weights and their part of the Timeline, whose clock is its own.
+// In a World of several processes each calls Train. The Result of process 0 is the run's; another's has what
+// its own workers leave: Leaked, PeakBytes, Weights and their part of the Timeline, whose clock is its own.
 func Train(ctx context.Context, c Config) (*Result, error) {
 	c, err := c.filled()
 	if err != nil {
@@ -126,7 +126,8 @@ func (l *leader) leaving() error {
 func (l *leader) result(own *process.Belongings) (*Result, error) {
 	l.left[0] = own.Left
 	res := &Result{
-		Steps: l.done, Loss: l.loss, Stopped: l.stopped, Checkpoint: l.checkpoint, Weights: own.Weights, BusySeconds: l.progress.BusyS,
+		Steps: l.done, Loss: l.loss, Stopped: l.stopped, Checkpoint: l.checkpoint, Weights: own.Weights,
+		BusySeconds: l.progress.BusyS,
 	}
 	var parts []*trace.Timeline
 	for p, left := range l.left {

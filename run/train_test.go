@@ -66,7 +66,8 @@ func TestDataParallelismEqualsARankOrderSum(t *testing.T) {
 
 func TestReplicasAgreeOnBatchNormStatistics(t *testing.T) {
 	e := torchEngine(t)
-	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4}, "dense": []int{8}, "batch_norm": true})
+	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4}, "dense": []int{8},
+		"batch_norm": true})
 	c := basic(t, e, m, replicated(planOf(m, nil, 3, 5, "1f1b"), len(m.Layers), 3), 10, 3)
 	if err := sameWeights(reference(t, c), train(t, c).Weights); err != nil {
 		t.Error(err)
@@ -154,8 +155,10 @@ func TestStagesThatShareAWorker(t *testing.T) {
 // writes yet.
 func allForwardAllBackward(c Config, devices []int, steps int) (*schedule.Program, error) {
 	p := &schedule.Program{
-		Name: "by hand", Stages: len(devices), Workers: 1 + slices.Max(devices), Placement: [][][]int{{}}, Replication: schedule.RoundRobin,
-		MicroBatches: c.Plan.MicroBatches, Period: 1, Repeat: steps, Weights: schedule.Sync, Recompute: make([]plan.Recompute, len(devices)),
+		Name: "by hand", Stages: len(devices), Workers: 1 + slices.Max(devices), Placement: [][][]int{{}},
+		Replication:  schedule.RoundRobin,
+		MicroBatches: c.Plan.MicroBatches, Period: 1, Repeat: steps, Weights: schedule.Sync,
+		Recompute: make([]plan.Recompute, len(devices)),
 	}
 	p.Body = make(schedule.Part, p.Workers)
 	for _, d := range devices {
@@ -184,7 +187,8 @@ func TestATimelineIsBounded(t *testing.T) {
 	for _, e := range res.Timeline.Events {
 		kept[e.Step] = true
 	}
-	if len(kept) != 3 || !kept[3] || !kept[10] || !kept[11] || len(res.Timeline.Steps) != 12 || len(res.Timeline.Losses) != 12 {
+	if len(kept) != 3 || !kept[3] || !kept[10] || !kept[11] || len(res.Timeline.Steps) != 12 ||
+		len(res.Timeline.Losses) != 12 {
 		t.Error(kept, len(res.Timeline.Steps), len(res.Timeline.Losses))
 	}
 }

@@ -35,8 +35,8 @@ type twin struct {
 	before   int                // updates that the optimizer's states are of at first
 }
 
-// reads is the version of its weights that a replica of a stage takes a micro-batch through, forward or back. They
-// differ under the policy latest.
+// reads is the version of its weights that a replica of a stage takes a micro-batch through, forward or back.
+// They differ under the policy latest.
 type reads func(stage, micro, replica int, back bool) int
 
 // sequential runs a twin and returns its final weights.
@@ -186,7 +186,8 @@ func (w *twin) weights() (map[string]process.Weight, error) {
 		}
 		for _, v := range replicas[0].Snapshot() {
 			if !strings.Contains(v.Name, "#") { // states are the optimizer's
-				out[v.Name] = process.Weight{DType: v.Tensor.DType(), Shape: v.Tensor.Shape(), Data: bytes.Clone(w.memory(v.Tensor))}
+				out[v.Name] = process.Weight{DType: v.Tensor.DType(), Shape: v.Tensor.Shape(),
+					Data: bytes.Clone(w.memory(v.Tensor))}
 			}
 		}
 	}

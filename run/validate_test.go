@@ -62,7 +62,8 @@ func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 					t.Fatalf("seed %d, %d of %d updates clipped: %v\n%+v", seed, clipped, c.Steps, err, *c.Plan)
 				}
 				if len(got.Timeline.Steps) != c.Steps || len(got.Timeline.Losses) != c.Steps || got.Steps != c.Steps {
-					t.Fatalf("seed %d: %d steps marked, %d losses, %d done of %d", seed, len(got.Timeline.Steps), len(got.Timeline.Losses), got.Steps, c.Steps)
+					t.Fatalf("seed %d: %d steps marked, %d losses, %d done of %d", seed, len(got.Timeline.Steps),
+						len(got.Timeline.Losses), got.Steps, c.Steps)
 				}
 				switch clipped {
 				case 0:
@@ -76,7 +77,8 @@ func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 			}
 			t.Logf("%d cases: norms over the limit never in %d, sometimes in %d, always in %d", ran, never, sometimes, always)
 			if ran < 8 || never == 0 || sometimes == 0 || always == 0 {
-				t.Errorf("%d of 60 cases suited the family: norms over the limit never in %d, sometimes in %d, always in %d", ran, never, sometimes, always)
+				t.Errorf("%d of 60 cases suited the family: norms over the limit never in %d, sometimes in %d, always in %d", ran,
+					never, sometimes, always)
 			}
 		})
 	}
@@ -137,7 +139,8 @@ func TestANormThatIsNoNumberTakesTheStepBack(t *testing.T) {
 				t.Fatalf("%s: got %v, want it to name step %d", name, err, at)
 			}
 			if got.Steps != at || got.Leaked != 0 {
-				t.Errorf("%s: %d steps done and %d handles leaked; the norm of step %d is no number", name, got.Steps, got.Leaked, at)
+				t.Errorf("%s: %d steps done and %d handles leaked; the norm of step %d is no number", name, got.Steps, got.Leaked,
+					at)
 			}
 			if at == 0 {
 				before.Steps, before.Rate.Base = 1, 0 // weights that nothing has changed

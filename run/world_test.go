@@ -7,12 +7,9 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
-	"net"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,141 +18,11 @@ import (
 	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
-	"github.com/millrace-ml/millrace/trace"
-	"github.com/millrace-ml/millrace/wire"
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// worlds is a run in several processes, all of this binary: they share nothing but connections, over which they
-// control one another in lines of JSON, and carriers that copy bytes through pipes.
-type worlds struct {
-	of       []int // the process of each worker
-	carriers func(workers int) ([]wire.Carrier, error)
-	offsets  []float64
-	asks     int                                  // the process that is told when the run is to stop
-	change   func(process int, c *Config)         // what is another in one process; nil: nothing
-	links    func(process int, link control.Link) // told of the leader's ends; nil: nobody
-}
-
-// outcome is what all processes return.
-type outcome struct {
-	results []*Result
-	errs    []error
-}
-
-// in puts every worker in a process; each has one at least.
-func in(g *rand.Rand, workers, processes int) worlds {
-	of := make([]int, workers)
-	for k := range of {
-		of[k] = g.IntN(processes)
-	}
-	for p, k := range g.Perm(workers)[:processes] {
-		of[k] = p
-	}
-	return worlds{of: of, carriers: pipe.New}
-}
-
-func (w worlds) train(ctx context.Context, t testing.TB, c Config) outcome {
-	t.Helper()
-	n := slices.Max(w.of) + 1
-	carriers, err := w.carriers(len(w.of))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Carriers = func(int) ([]wire.Carrier, error) { return carriers, nil }
-	places, devices := make([]process.Location, len(w.of)), make([]int, n)
-	for k, p := range w.of {
-		places[k] = process.Location{Host: fmt.Sprintf("host%d", p), Process: p, Device: devices[p]}
-		devices[p]++
-	}
-	leader := make([]control.Link, n)
-	out := outcome{results: make([]*Result, n), errs: make([]error, n)}
-	var all sync.WaitGroup
-	for p := n - 1; p >= 0; p-- {
-		one := c
-		one.World = &process.World{Rank: p, Workers: places, OffsetS: w.offsets, Links: leader}
-		if p > 0 {
-			x, y := net.Pipe()
-			leader[p] = control.Over(x)
-			one.World.Links = []control.Link{control.Over(y)}
-			if w.links != nil {
-				w.links(p, leader[p])
-			}
-			one.Hooks, one.Next, one.Begin = Hooks{}, nil, nil // the leader's business
-		}
-		if w.change != nil {
-			w.change(p, &one)
-		}
-		all.Go(func() {
-			of := context.Background()
-			if p == w.asks {
-				of = ctx
-			}
-			out.results[p], out.errs[p] = Train(of, one)
-		})
-	}
-	all.Wait()
-	return out
-}
-
-// whole is the leader's Result with the weights of all processes.
-func (o outcome) whole(t testing.TB) *Result {
-	t.Helper()
-	if err := errors.Join(o.errs...); err != nil {
-		t.Fatal(err)
-	}
-	res := o.results[0]
-	for p, one := range o.results {
-		for name, x := range one.Weights {
-			if _, twice := res.Weights[name]; twice && p > 0 {
-				t.Fatalf("two processes leave %s", name)
-			}
-			if res.Weights == nil {
-				res.Weights = map[string]process.Weight{}
-			}
-			res.Weights[name] = x
-		}
-		if p > 0 && one.Leaked > 0 {
-			t.Fatalf("process %d leaves %d handles open", p, one.Leaked)
-		}
-	}
-	return res
-}
-
-// did is which instructions each worker executed in which step.
-func did(tl *trace.Timeline) map[string]int {
-	all := map[string]int{}
-	for _, e := range tl.Events {
-		all[fmt.Sprintf("%d %s %d", e.Worker, e.Instruction, e.Step)]++
-	}
-	return all
-}
-
-// sameRun compares what a run in several processes leaves with what it leaves in one.
-func sameRun(alone, apart *Result) error {
-	a, b := &alone.Timeline, &apart.Timeline
-	switch {
-	case alone.Steps != apart.Steps || alone.Loss != apart.Loss || apart.Leaked != 0:
-		return fmt.Errorf("%d steps to a loss of %v, and %d to %v, with %d handles leaked", alone.Steps, alone.Loss, apart.Steps, apart.Loss, apart.Leaked)
-	case !slices.Equal(a.Losses, b.Losses):
-		return fmt.Errorf("losses\n%v, and\n%v", a.Losses, b.Losses)
-	case !reflect.DeepEqual(a.Evaluations, b.Evaluations):
-		return fmt.Errorf("evaluations\n%v, and\n%v", a.Evaluations, b.Evaluations)
-	case !slices.Equal(a.PeakActivations, b.PeakActivations):
-		return fmt.Errorf("%v micro-batches held, and %v", a.PeakActivations, b.PeakActivations)
-	case len(a.Steps) != len(b.Steps) || len(b.Computed) != len(b.Steps) || len(b.PeakBytes) != b.Workers || slices.Min(b.PeakBytes) <= 0:
-		return fmt.Errorf("%d steps marked, and %d; busy of %d steps, peaks %v", len(a.Steps), len(b.Steps), len(b.Computed), b.PeakBytes)
-	case !maps.Equal(did(a), did(b)):
-		return fmt.Errorf("instructions\n%v, and\n%v", did(a), did(b))
-	}
-	if err := b.Validate(); err != nil {
-		return err
-	}
-	return sameWeights(alone.Weights, apart.Weights)
-}
-
-// A run in several processes leaves the bits, the losses, the evaluations, the checkpoints and the instructions of one
-// in a single process, for every family under every policy.
+// A run in several processes leaves the bits, the losses, the evaluations, the checkpoints and the
+// instructions of one in a single process, for every family under every policy.
 func TestProcessesLeaveWhatOneLeaves(t *testing.T) {
 	const steps = 4
 	all := everyFamily(t, steps)
@@ -215,8 +82,8 @@ func sameCheckpoint(a, b string) error {
 	return nil
 }
 
-// A run in several processes that is to stop anywhere, because the leader is asked or another process, ends behind the
-// same step everywhere.
+// A run in several processes that is to stop anywhere, because the leader is asked or another process, ends
+// behind the same step everywhere.
 func TestProcessesStopTogether(t *testing.T) {
 	const steps = 6
 	stopped := 0
@@ -245,7 +112,8 @@ func TestProcessesStopTogether(t *testing.T) {
 		cancel()
 		n := got.Steps
 		if n < 1 || n != steps && n%f.period != 0 || got.Stopped != (n < steps) {
-			t.Fatalf("%s in processes %v, stopped at %d of process %d: %d steps in groups of %d", f.name, w.of, at, by, n, f.period)
+			t.Fatalf("%s in processes %v, stopped at %d of process %d: %d steps in groups of %d", f.name, w.of, at, by, n,
+				f.period)
 		}
 		shorter := f.config
 		shorter.Steps = n
@@ -298,10 +166,12 @@ func TestAnErrorInOneProcessEndsAll(t *testing.T) {
 		}
 		out := w.train(t.Context(), t, c)
 		for p, err := range out.errs {
-			if err == nil || !strings.Contains(err.Error(), why.Error()) || !strings.Contains(err.Error(), fmt.Sprintf("worker %d", worker)) {
+			if err == nil || !strings.Contains(err.Error(), why.Error()) ||
+				!strings.Contains(err.Error(), fmt.Sprintf("worker %d", worker)) {
 				t.Errorf("worker %d fails; process %d: %v", worker, p, err)
 			}
-			if here := p == worker; err != nil && errors.Is(err, why) != here || !here && !strings.Contains(err.Error(), fmt.Sprintf("process %d on host host%d", worker, worker)) {
+			if here := p == worker; err != nil && errors.Is(err, why) != here || !here &&
+				!strings.Contains(err.Error(), fmt.Sprintf("process %d on host host%d", worker, worker)) {
 				t.Errorf("worker %d fails; process %d does not say where: %v", worker, p, err)
 			}
 		}
@@ -348,7 +218,8 @@ func TestALostProcessEndsTheOthers(t *testing.T) {
 func TestAStallIsToldAcrossProcesses(t *testing.T) {
 	c := small(t, 4, 2)
 	c.Plan.MicroBatches, c.StallAfter = 4, 100*time.Millisecond
-	w := worlds{of: []int{0, 1, 1, 2}, carriers: cutting(func(in schedule.Instruction) bool { return in.Kind == schedule.SB && in.Stage == 3 })}
+	w := worlds{of: []int{0, 1, 1, 2},
+		carriers: cutting(func(in schedule.Instruction) bool { return in.Kind == schedule.SB && in.Stage == 3 })}
 	for p, err := range w.train(t.Context(), t, c).errs {
 		if err == nil {
 			t.Fatalf("process %d sees nothing wrong", p)
@@ -356,8 +227,10 @@ func TestAStallIsToldAcrossProcesses(t *testing.T) {
 		text := err.Error()
 		at := -1
 		for _, says := range []string{
-			"has stalled: nothing has happened for", "worker 0 cannot start 0RB0: 1SB0 from worker 1 has not arrived; it has waited for",
-			"worker 1 cannot start 1RB0: 2SB0 from worker 2 has not arrived", "worker 2 cannot start 2RB0: 3SB0 from worker 3 has not arrived",
+			"has stalled: nothing has happened for", "worker 0 cannot start 0RB0: 1SB0 from worker 1 has not arrived; it has " +
+				"waited for",
+			"worker 1 cannot start 1RB0: 2SB0 from worker 2 has not arrived", "worker 2 cannot start 2RB0: 3SB0 from worker " +
+				"3 has not arrived",
 		} {
 			if next := strings.Index(text, says); next <= at {
 				t.Fatalf("process %d says nothing about %q behind what went before:\n%s", p, says, text)
@@ -396,12 +269,13 @@ func TestWorldsAreChecked(t *testing.T) {
 	a, b := control.Pair()
 	two := []process.Location{{Process: 0}, {Process: 1}}
 	for says, w := range map[string]process.World{
-		"a world of 1 workers; the plan has 2":      {Workers: two[:1]},
-		"worker 1 is in process 2":                  {Workers: []process.Location{{}, {Process: 2}}},
-		"process 0 of 2 has no workers":             {Workers: []process.Location{{Process: 1}, {Process: 1}}},
-		"on device -1":                              {Workers: []process.Location{{}, {Device: -1}}},
-		"this is process 2 of 2":                    {Workers: two, Rank: 2, Links: []control.Link{a}},
-		"3 clocks for 2 processes":                  {Workers: two, OffsetS: make([]float64, 3), Links: []control.Link{nil, a}},
+		"a world of 1 workers; the plan has 2": {Workers: two[:1]},
+		"worker 1 is in process 2":             {Workers: []process.Location{{}, {Process: 2}}},
+		"process 0 of 2 has no workers":        {Workers: []process.Location{{Process: 1}, {Process: 1}}},
+		"on device -1":                         {Workers: []process.Location{{}, {Device: -1}}},
+		"this is process 2 of 2":               {Workers: two, Rank: 2, Links: []control.Link{a}},
+		"3 clocks for 2 processes": {Workers: two, OffsetS: make([]float64, 3),
+			Links: []control.Link{nil, a}},
 		"process 0 has 1 links; 2 are wanted":       {Workers: two, Links: []control.Link{a}},
 		"process 1 has 2 links; 1 are wanted":       {Workers: two, Rank: 1, Links: []control.Link{a, b}},
 		"link 0 of process 0 is missing, or to its": {Workers: two, Links: []control.Link{a, b}},

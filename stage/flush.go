@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Vector is a tensor of the stage by name: a gradient, a buffer, a parameter or its state. The tensor stays the
-// stage's, and whoever has the vector may read and write it until the update, in the device's order.
+// Vector is a tensor of the stage by name: a gradient, a buffer, a parameter or its state. The tensor stays
+// the stage's, and whoever has the vector may read and write it until the update, in the device's order.
 type Vector struct {
 	Name   string
 	Tensor engine.Tensor
@@ -92,8 +92,8 @@ func (s *Stage) SetStatistics(by []Vector) error {
 	return s.writeBuffers(func(i int, b engine.Tensor) error { return engine.CopyInto(s.dev, b, by[i].Tensor) })
 }
 
-// writeBuffers changes the buffers that Statistics lists. Graphs of micro-batches under way have saved them and do
-// not read them.
+// writeBuffers changes the buffers that Statistics lists. Graphs of micro-batches under way have saved them
+// and do not read them.
 func (s *Stage) writeBuffers(change func(i int, b engine.Tensor) error) error {
 	m := s.dev.Begin()
 	defer s.dev.End(m)
@@ -134,8 +134,8 @@ func (s *Stage) TiedUses() ([]TiedUse, error) {
 	return all, nil
 }
 
-// Gather takes the gradients gathered so far in hand (Param.Gradient), those of parameters tied within this stage
-// alone added up in layer order.
+// Gather takes the gradients gathered so far in hand (Param.Gradient), those of parameters tied within this
+// stage alone added up in layer order.
 func (s *Stage) Gather() error {
 	if err := s.hold(); err != nil {
 		return err

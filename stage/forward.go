@@ -63,7 +63,8 @@ func (f *flight) freeLayer(l int) {
 // for the memory it would need on a device of its own.
 func (s *Stage) Forward(micro Micro, given Tensors) (out Tensors, loss engine.Tensor, err error) {
 	n := s.Last - s.First + 1
-	f := &flight{micro: micro, given: given, made: make([]nn.Bundle, n), leaves: make([][]engine.Tensor, n), kept: Tensors{}}
+	f := &flight{micro: micro, given: given, made: make([]nn.Bundle, n), leaves: make([][]engine.Tensor, n),
+		kept: Tensors{}}
 	if _, twice := s.open[micro.ID]; twice {
 		given.Free()
 		return nil, nil, fmt.Errorf("stage: micro-batch %d is forwarded twice", micro.ID)

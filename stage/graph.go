@@ -39,7 +39,8 @@ func NewGraph(m *model.Model) (*Graph, error) {
 		for _, from := range layer.From {
 			ids, ok := byName[from]
 			if !ok {
-				return nil, fmt.Errorf("stage: layer %s reads %q, which no layer before it and no input is called", layer.Name, from)
+				return nil, fmt.Errorf("stage: layer %s reads %q, which no layer before it and no input is called", layer.Name,
+					from)
 			}
 			for _, v := range ids {
 				g.values[v].lastUse = l

@@ -35,8 +35,8 @@ type Use struct {
 // Owns says whether this stage is the one that saves p.
 func (s *Stage) Owns(p *Param) bool { return p.Layer >= s.First && p.Layer <= s.Last }
 
-// Updates is how many updates p has had, those before Initial included: what Adam's bias corrections go by. It
-// falls behind the steps of a run where an update covers several, and layers differ in it.
+// Updates is how many updates p has had, those before Initial included: what Adam's bias corrections go by.
+// It falls behind the steps of a run where an update covers several, and layers differ in it.
 func (s *Stage) Updates(p *Param) int { return p.before + s.version }
 
 // Params is the stage's parameters in model order, Buffers its buffers.
@@ -104,7 +104,8 @@ func ownerOf(m *model.Model, l, i int) (name string, layer, index int, err error
 			}
 		}
 	}
-	return "", 0, 0, fmt.Errorf("stage: layer %s: %s is tied to %q, which no layer before it owns", m.Layers[l].Name, p.Name, p.Tied)
+	return "", 0, 0, fmt.Errorf("stage: layer %s: %s is tied to %q, which no layer before it owns", m.Layers[l].Name,
+		p.Name, p.Tied)
 }
 
 func usedOutside(m *model.Model, name string, first, last int) bool {

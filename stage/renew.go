@@ -7,11 +7,12 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// What an updater (package update) does to a stage: Gather, Renew, EachLayer with Writable and Forget for each, and
-// where it may be taken back Return; SetAside and Exchange where the gradients of several updates are on their way.
+// What an updater (package update) does to a stage: Gather, Renew, EachLayer with Writable and Forget for
+// each, and where it may be taken back Return; SetAside and Exchange where the gradients of several updates
+// are on their way.
 
-// Renew makes the next version of the weights, of the values of the one before until whoever updates has changed
-// them. Gradients must be in hand if how is Keep.
+// Renew makes the next version of the weights, of the values of the one before until whoever updates has
+// changed them. Gradients must be in hand if how is Keep.
 func (s *Stage) Renew(how Renewal) error {
 	if how == Keep {
 		if err := s.keep(); err != nil {
@@ -31,7 +32,8 @@ func (s *Stage) Renew(how Renewal) error {
 func (s *Stage) Return() error {
 	old := s.older[s.version-1]
 	if old == nil {
-		return fmt.Errorf("stage: version %d of layers %d to %d is not there to go back to; the newest is %d", s.version-1, s.First, s.Last, s.version)
+		return fmt.Errorf("stage: version %d of layers %d to %d is not there to go back to; the newest is %d", s.version-1,
+			s.First, s.Last, s.version)
 	}
 	delete(s.older, s.version-1)
 	s.version--
@@ -60,8 +62,8 @@ func (s *Stage) Abandon() (thrown int) {
 	return thrown
 }
 
-// EachLayer calls update with the parameters of each layer that has any, in model order; one that is tied belongs
-// to its first layer here.
+// EachLayer calls update with the parameters of each layer that has any, in model order; one that is tied
+// belongs to its first layer here.
 func (s *Stage) EachLayer(update func([]*Param) error) error {
 	for from := 0; from < len(s.params); {
 		layer, to := s.params[from].Uses[0].Layer, from
@@ -144,7 +146,8 @@ func (s *Stage) SetAside() (*Gradients, error) {
 	return g, nil
 }
 
-// Exchange exchanges the gradients in hand with those that were set aside; what it returns exchanges them back.
+// Exchange exchanges the gradients in hand with those that were set aside; what it returns exchanges them
+// back.
 func (s *Stage) Exchange(g *Gradients) (back func()) {
 	swap := func() {
 		for i, p := range s.params {

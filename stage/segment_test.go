@@ -13,7 +13,8 @@ import (
 func deep(t *testing.T) *model.Model {
 	t.Helper()
 	var b strings.Builder
-	b.WriteString("name: deep\ninputs:\n- {name: input, shape: [3], dtype: float}\n- {name: target, shape: [], dtype: int}\nlayers:\n")
+	b.WriteString("name: deep\ninputs:\n- {name: input, shape: [3], dtype: float}\n- {name: target, shape: [], dtype: " +
+		"int}\nlayers:\n")
 	for i := range 6 {
 		fmt.Fprintf(&b, "- {name: l%d, kind: dense, width: 4}\n", i)
 	}
@@ -34,7 +35,8 @@ func TestWhatSegmentsHold(t *testing.T) {
 	const in, out, head = 240 + 80, 320, 240
 	peaks := map[int]int64{}
 	for segment, want := range map[int]int64{
-		0: in + 6*out + 2*head + 8, 1: in + 6*out + head, 2: in + 3*out, 3: in + 2*out, 4: in + out, 7: in + head, 8: in, 100: in,
+		0: in + 6*out + 2*head + 8, 1: in + 6*out + head, 2: in + 3*out, 3: in + 2*out, 4: in + out, 7: in + head, 8: in,
+		100: in,
 	} {
 		m := deep(t)
 		g, err := NewGraph(m)
@@ -49,7 +51,8 @@ func TestWhatSegmentsHold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := New(Config{Device: dev, Float: e.Float(), Graph: g, Last: len(layers) - 1, Layers: layers, Seed: 5, Segment: segment})
+		s, err := New(Config{Device: dev, Float: e.Float(), Graph: g, Last: len(layers) - 1, Layers: layers, Seed: 5,
+			Segment: segment})
 		if err != nil {
 			t.Fatal(err)
 		}

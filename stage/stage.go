@@ -57,7 +57,8 @@ type Stage struct {
 // New makes the parameters of a stage and gives them their first values.
 func New(c Config) (*Stage, error) {
 	if c.First < 0 || c.Last < c.First || c.Last >= len(c.Graph.Model.Layers) {
-		return nil, fmt.Errorf("stage: layers %d to %d; %s has layers 0 to %d", c.First, c.Last, c.Graph.Model.Name, len(c.Graph.Model.Layers)-1)
+		return nil, fmt.Errorf("stage: layers %d to %d; %s has layers 0 to %d", c.First, c.Last, c.Graph.Model.Name,
+			len(c.Graph.Model.Layers)-1)
 	}
 	s := &Stage{
 		Config: c, dev: c.Device, open: map[int]*flight{}, halves: map[int]*half{}, older: map[int]*weights{},

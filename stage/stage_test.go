@@ -74,7 +74,8 @@ func newLab(t *testing.T, e engine.Engine, segment int, cuts ...int) *lab {
 	b := &lab{t: t, engine: e, dev: dev}
 	first := 0
 	for _, last := range append(cuts, len(layers)) {
-		s, err := New(Config{Device: dev, Float: e.Float(), Graph: g, First: first, Last: last - 1, Layers: layers, Seed: 5, Segment: segment})
+		s, err := New(Config{Device: dev, Float: e.Float(), Graph: g, First: first, Last: last - 1, Layers: layers, Seed: 5,
+			Segment: segment})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +259,8 @@ func TestWhatCrossesACut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for layer, want := range []string{"", "a.out", "a.out b.out", "a.out b.out c.out", "a.out b.out d.out", "a.out d.out", "e.out", "f.out", "head.out"} {
+	for layer, want := range []string{"", "a.out", "a.out b.out", "a.out b.out c.out", "a.out b.out d.out", "a.out d.out",
+		"e.out", "f.out", "head.out"} {
 		var names []string
 		for _, v := range g.cut(layer) {
 			names = append(names, g.Name(v))

@@ -50,7 +50,8 @@ func (s *Stage) Versions() int { return 1 + len(s.older) }
 func (s *Stage) Drop(version int) error {
 	w := s.older[version]
 	if w == nil {
-		return fmt.Errorf("stage: there is no older version %d of layers %d to %d to drop; the newest is %d", version, s.First, s.Last, s.version)
+		return fmt.Errorf("stage: there is no older version %d of layers %d to %d to drop; the newest is %d", version,
+			s.First, s.Last, s.version)
 	}
 	if err := s.gatherOn(s.version); err != nil {
 		return err
@@ -78,7 +79,8 @@ func (s *Stage) leavesOf(version int) ([][]engine.Tensor, error) {
 	if w := s.older[version]; w != nil {
 		return w.leaves, nil
 	}
-	return nil, fmt.Errorf("stage: layers %d to %d are asked for version %d of their weights; the newest is %d and %d older ones are held", s.First, s.Last, version, s.version, len(s.older))
+	return nil, fmt.Errorf("stage: layers %d to %d are asked for version %d of their weights; the newest is %d and %d "+
+		"older ones are held", s.First, s.Last, version, s.version, len(s.older))
 }
 
 // gatherOn moves the gradients gathered so far to the leaves of the version that the next

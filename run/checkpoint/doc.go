@@ -4,11 +4,11 @@
 // Out: a directory with one safetensors file a stage and manifest.json, which appears
 // under its final name whole or not at all; and, on reading, single tensors by name,
 // whatever stage wrote them.
-// Refused: files cut short, headers that overlap, leave holes or repeat a name, sizes that
-// do not fit their shapes, manifests of another version, files that changed since they
-// were written, the manifest included. Nothing that a file says is trusted before it is checked.
-// A manifest of version 1 is read, and has no checksum: of what stands in it alone, its keys are checked,
-// its steps against the directory's name, its files against theirs, and that its samples suffice for its steps.
+// Refused: files cut short, headers that overlap, leave holes or repeat a name, sizes that do not fit their
+// shapes, manifests of another version, files that changed since they were written, the manifest included.
+// Nothing that a file says is trusted before it is checked. A manifest of version 1 is read, and has no
+// checksum: of what stands in it alone, its keys are checked, its steps against the directory's name, its
+// files against theirs, and that its samples suffice for its steps.
 //
 // Of a directory of checkpoints the newest is opened, or none: one that is damaged is named, with the
 // newest whole one before it, and not passed over. A run that is killed leaves no damaged one.

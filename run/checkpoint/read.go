@@ -71,7 +71,8 @@ func Open(path string) (*Checkpoint, error) {
 	return nil, damaged
 }
 
-// named is a checkpoint's path under the name that its store gave it, where a link leads there, or a path like ".".
+// named is a checkpoint's path under the name that its store gave it, where a link leads there, or a path
+// like ".".
 func named(path string) string {
 	full, err := filepath.Abs(path)
 	if err == nil {

@@ -167,7 +167,8 @@ func ReadIndex(r io.ReaderAt, size int64) (*Index, error) {
 	}
 	n := binary.LittleEndian.Uint64(length[:])
 	if n > maxHeader || int64(n) > size-8 {
-		return nil, fmt.Errorf("checkpoint: the header is said to have %d bytes in a file of %d: the file is cut short or is no safetensors file", n, size)
+		return nil, fmt.Errorf("checkpoint: the header is said to have %d bytes in a file of %d: the file is cut short or "+
+			"is no safetensors file", n, size)
 	}
 	header := make([]byte, n)
 	if _, err := r.ReadAt(header, 8); err != nil && !errors.Is(err, io.EOF) {

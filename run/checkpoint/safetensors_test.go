@@ -28,7 +28,8 @@ func TestTheBytesAreThoseOfTheFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	header := `{"__metadata__":{"k":"v"},"a.weight":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},"n":{"dtype":"I64","shape":[],"data_offsets":[8,16]}}`
+	header := `{"__metadata__":{"k":"v"},"a.weight":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},` +
+		`"n":{"dtype":"I64","shape":[],"data_offsets":[8,16]}}`
 	header += strings.Repeat(" ", (8-len(header)%8)%8)
 	want := append(file(header, 0), 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 0, 0, 0, 0, 0)
 	if !bytes.Equal(b.Bytes(), want) {
@@ -40,13 +41,15 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var in []Tensor
 		for i, name := range rapid.SliceOfNDistinct(rapid.StringN(0, 12, 40), 0, 6, rapid.ID[string]).Draw(t, "names") {
-			d := rapid.SampledFrom([]engine.DType{engine.Float32, engine.Float64, engine.Int64, engine.Uint8, engine.Bool}).Draw(t, "dtype")
+			d := rapid.SampledFrom([]engine.DType{engine.Float32, engine.Float64, engine.Int64, engine.Uint8,
+				engine.Bool}).Draw(t, "dtype")
 			shape := rapid.SliceOfN(rapid.Int64Range(0, 4), 0, 4).Draw(t, "shape")
 			size, err := byteSize(d, shape)
 			if err != nil {
 				t.Fatal(err)
 			}
-			in = append(in, Tensor{Name: fmt.Sprint(strings.ToValidUTF8(name, ""), i), DType: d, Shape: shape, Data: rapid.SliceOfN(rapid.Byte(), int(size), int(size)).Draw(t, "data")})
+			in = append(in, Tensor{Name: fmt.Sprint(strings.ToValidUTF8(name, ""), i), DType: d, Shape: shape,
+				Data: rapid.SliceOfN(rapid.Byte(), int(size), int(size)).Draw(t, "data")})
 		}
 		var b bytes.Buffer
 		if err := Write(&b, in, nil); err != nil {
@@ -62,7 +65,8 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		}
 		for _, want := range in {
 			got, err := x.Read(r, want.Name)
-			if err != nil || got.DType != want.DType || fmt.Sprint(got.Shape) != fmt.Sprint(want.Shape) || !bytes.Equal(got.Data, want.Data) {
+			if err != nil || got.DType != want.DType || fmt.Sprint(got.Shape) != fmt.Sprint(want.Shape) ||
+				!bytes.Equal(got.Data, want.Data) {
 				t.Fatalf("%q: %+v, %v; want %+v", want.Name, got, err, want)
 			}
 		}
@@ -85,13 +89,19 @@ func TestBrokenFilesAreRefused(t *testing.T) {
 		{"data cut short", file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`, 7), "cut short"},
 		{"data left over", file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`, 9), "1 bytes follow"},
 		{"unknown type", file(`{"a":{"dtype":"F8","shape":[2],"data_offsets":[0,8]}}`, 8), `"F8"`},
-		{"a hole", file(`{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[3,5]}}`, 5), "begins at byte 3"},
-		{"an overlap", file(`{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}`, 3), "begins at byte 1"},
+		{"a hole",
+			file(`{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[3,5]}}`,
+				5), "begins at byte 3"},
+		{"an overlap",
+			file(`{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}`,
+				3), "begins at byte 1"},
 		{"offsets of another size", file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,7]}}`, 7), "has 8 bytes"},
 		{"backwards", file(`{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,-1]}}`, 0), "has 0 bytes"},
 		{"negative shape", file(`{"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}}`, 1), "negative"},
 		{"overflow", file(`{"a":{"dtype":"F64","shape":[4294967296,4294967296],"data_offsets":[0,0]}}`, 0), "more bytes"},
-		{"a name twice", file(`{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 1), "twice"},
+		{"a name twice",
+			file(`{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`,
+				1), "twice"},
 		{"metadata twice", file(`{"__metadata__":{"a":"b"},"__metadata__":{}}`, 0), "twice"},
 		{"metadata that is no text", file(`{"__metadata__":{"a":1}}`, 0), "metadata"},
 	} {
@@ -118,7 +128,8 @@ func TestWriteRefuses(t *testing.T) {
 // FuzzReadIndex: whatever the bytes, a file that is taken is one whose tensors can all be read,
 // lie side by side and fill it.
 func FuzzReadIndex(f *testing.F) {
-	f.Add(file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"BOOL","shape":[],"data_offsets":[8,9]}}`, 9))
+	f.Add(file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},`+
+		`"b":{"dtype":"BOOL","shape":[],"data_offsets":[8,9]}}`, 9))
 	f.Add(file(`{"__metadata__":{"k":"v"}}`, 0))
 	f.Add(file(`{"a":{"dtype":"U8","shape":[0,4294967296],"data_offsets":[0,0]}}`, 0))
 	f.Fuzz(func(t *testing.T, b []byte) {

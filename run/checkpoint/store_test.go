@@ -17,7 +17,8 @@ import (
 
 func manifest(steps int) Manifest {
 	return Manifest{
-		Model: "mlp", ModelID: "abc", Engine: "ref", Float: "F64", Steps: steps, Seed: 3, Batch: 8, Samples: int64(8 * steps), MicroBatch: 2,
+		Model: "mlp", ModelID: "abc", Engine: "ref", Float: "F64", Steps: steps, Seed: 3, Batch: 8,
+		Samples: int64(8 * steps), MicroBatch: 2,
 		Optimizer: optim.Settings{Kind: optim.SGD}, Rate: optim.Rate{Kind: optim.Constant, Base: 0.1},
 		Asked: &Asked{Steps: 100},
 	}
@@ -25,8 +26,10 @@ func manifest(steps int) Manifest {
 
 func tensors(stage, value byte) []Tensor {
 	return []Tensor{
-		{Name: fmt.Sprintf("layer%d.weight", stage), DType: engine.Float32, Shape: []int64{3}, Data: bytes.Repeat([]byte{value}, 12)},
-		{Name: fmt.Sprintf("layer%d.weight#momentum", stage), DType: engine.Float32, Shape: []int64{3}, Data: bytes.Repeat([]byte{value + 1}, 12)},
+		{Name: fmt.Sprintf("layer%d.weight", stage), DType: engine.Float32, Shape: []int64{3},
+			Data: bytes.Repeat([]byte{value}, 12)},
+		{Name: fmt.Sprintf("layer%d.weight#momentum", stage), DType: engine.Float32, Shape: []int64{3},
+			Data: bytes.Repeat([]byte{value + 1}, 12)},
 	}
 }
 
@@ -116,7 +119,8 @@ func TestACheckpointOfTheSameStepGivesWay(t *testing.T) {
 		t.Error(value, err)
 	}
 	// A crash between the two renames leaves the older one under its second name.
-	if err := os.Rename(filepath.Join(s.Dir, "step-00000007"), filepath.Join(s.Dir, "step-00000007"+replaced)); err != nil {
+	if err := os.Rename(filepath.Join(s.Dir, "step-00000007"),
+		filepath.Join(s.Dir, "step-00000007"+replaced)); err != nil {
 		t.Fatal(err)
 	}
 	if steps, _, err := valueIn(s.Dir); steps != 7 || err != nil {
@@ -249,8 +253,8 @@ func TestAChangedByteIsNoticed(t *testing.T) {
 	}
 }
 
-// What lies in the directory beside the store's own checkpoints, later ones of a training that was given up and
-// one of another model, is neither counted nor dropped.
+// What lies in the directory beside the store's own checkpoints, later ones of a training that was given up
+// and one of another model, is neither counted nor dropped.
 func TestAStoreDropsItsOwnAlone(t *testing.T) {
 	dir := t.TempDir()
 	abandoned := &Store{Dir: dir}

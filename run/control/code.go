@@ -90,7 +90,8 @@ func Decode(text []byte) (Message, error) {
 	}
 	read, known := readers[l.Kind]
 	if !known {
-		return Message{}, fmt.Errorf("control: message %d of process %d is of kind %q, which there is not", l.N, l.From, clip(l.Kind))
+		return Message{}, fmt.Errorf("control: message %d of process %d is of kind %q, which there is not", l.N, l.From,
+			clip(l.Kind))
 	}
 	if l.From < 0 {
 		return Message{}, fmt.Errorf("control: message %d is from process %d", l.N, l.From)

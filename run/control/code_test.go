@@ -22,22 +22,27 @@ import (
 func oneOfEach() []Message {
 	in := schedule.Instruction{Stage: 2, Kind: schedule.RB, Micro: 7, Replica: 1, Pipeline: 3}
 	bodies := []Body{
-		Load{Program: "millrace program 1\nname \"x\"", Base: 3}, Evaluate{Program: "p", Base: 4}, Save{Program: "p", Base: 5, Dir: "/a b/\u2028"},
+		Load{Program: "millrace program 1\nname \"x\"", Base: 3}, Evaluate{Program: "p", Base: 4}, Save{Program: "p",
+			Base: 5, Dir: "/a b/\u2028"},
 		Stop{}, Begun{Minibatch: -1}, Limit{Minibatches: 9}, Reached{Drain: 1, Workers: 2}, Release{Drain: 1},
 		Step{
-			Step: 8, StartS: 0.1, EndS: 1e-300, BusyS: []float64{math.Nextafter(0.3, 1), math.MaxFloat64}, PeakBytes: []int64{1 << 60, 2},
+			Step: 8, StartS: 0.1, EndS: 1e-300, BusyS: []float64{math.Nextafter(0.3, 1),
+				math.MaxFloat64}, PeakBytes: []int64{1 << 60, 2},
 			LiveBytes: []int64{3, 4}, Losses: []Loss{{Index: 3, Value: -math.SmallestNonzeroFloat64}},
 		},
 		Result{Parts: []Tested{{Index: 1, Rows: 2, Loss: 1.0 / 3, Correct: 2}}, Apart: 0.1},
-		Saved{Files: []File{{Name: "stage-000.safetensors", Bytes: 9, CRC32C: "00ff00ff", Tensors: 3}}, Updates: map[string]int{"dense": 4}},
+		Saved{Files: []File{{Name: "stage-000.safetensors", Bytes: 9, CRC32C: "00ff00ff", Tensors: 3}},
+			Updates: map[string]int{"dense": 4}},
 		Ended{Minibatches: 4, Refused: &Failed{Process: 1, Text: "norm", Class: "not finite"}, PeakBytes: []int64{5}},
 		Ready{BeganNs: 1 << 61}, Beat{},
 		Needs{
 			QuietS: 0.25, Running: true, Ended: true, Stuck: true,
-			Waits: []Wait{{Worker: 1, At: in, Lack: machine.Message, For: "p3/1SB7@r1", Peer: 2, Waited: time.Second, Since: time.Minute}},
+			Waits: []Wait{{Worker: 1, At: in, Lack: machine.Message, For: "p3/1SB7@r1", Peer: 2, Waited: time.Second,
+				Since: time.Minute}},
 		},
 		Failed{Process: 2, Text: "line\nline", Class: "c"}, Leave{},
-		Left{Leaked: 1, PeakBytes: []int64{7}, Failed: &Failed{Text: "late"}, Timeline: &trace.Timeline{Version: 1, Source: "run", Events: []trace.Event{}}},
+		Left{Leaked: 1, PeakBytes: []int64{7}, Failed: &Failed{Text: "late"},
+			Timeline: &trace.Timeline{Version: 1, Source: "run", Events: []trace.Event{}}},
 	}
 	var all []Message
 	for i, b := range bodies {
@@ -82,7 +87,7 @@ func TestWhatIsNoMessageIsRefused(t *testing.T) {
 		`[1]`:  "cannot unmarshal",
 		`{"n":1,"from":0,"kind":"stop","body":{}} {}`:                    "more behind it",
 		`{"n":1,"from":0,"kind":"stop","body":{},"x":1}`:                 `unknown field "x"`,
-		`{"n":1,"from":0,"kind":"stop","body":{"x":1}}`:                  `message 1 of process 0, stop: json: unknown field "x"`,
+		`{"n":1,"from":0,"kind":"stop","body":{"x":1}}`:                  `process 0, stop: json: unknown field "x"`,
 		`{"n":1,"from":0,"kind":"stop"}`:                                 "EOF",
 		`{"n":1,"from":-1,"kind":"stop","body":{}}`:                      "from process -1",
 		`{"n":-1,"from":0,"kind":"stop","body":{}}`:                      "cannot unmarshal",

@@ -1,39 +1,41 @@
 // Package control is how the processes of a run agree, in messages and nothing else.
 //
-// One process, the first, leads. A Leader and a Follower for each process are state machines without clock, I/O or
-// goroutine: told what came, they say what to send, and a Follower also what to do. A Link carries Messages one way
-// and the other, in order: within a process as values, between processes as lines of JSON.
+// One process, the first, leads. A Leader and a Follower for each process are state machines without clock,
+// I/O or goroutine: told what came, they say what to send, and a Follower also what to do. A Link carries
+// Messages one way and the other, in order: within a process as values, between processes as lines of JSON.
 //
-// In: what a process did, and what the run wants next. Out: Messages, each numbered by its sender from 1 on, and
-// orders. Refused: a Message out of order, of another Program than the one under way, of a kind that its sender does
-// not say, or that is no line of at most MaxLine bytes.
+// In: what a process did, and what the run wants next. Out: Messages, each numbered by its sender from 1 on,
+// and orders. Refused: a Message out of order, of another Program than the one under way, of a kind that its
+// sender does not say, or that is no line of at most MaxLine bytes.
 //
 // # A Program
 //
-// The leader sends Load, Evaluate or Save with the next Program's text and epoch once every process has said Ended of
-// the one before. Reached and Release are its drains; Step says that a process's part of a step stands; Result, Saved
-// and then Ended close it.
+// The leader sends Load, Evaluate or Save with the next Program's text and epoch once every process has said
+// Ended of the one before. Reached and Release are its drains; Step says that a process's part of a step
+// stands; Result, Saved and then Ended close it.
 //
 // # Stopping
 //
-// Whoever is to stop the run says so to the leader, which sends Stop, once. Each process answers Begun, the greatest
-// minibatch that any of its workers has begun, and from then on none begins a greater one. Limit is the answer: the
-// greatest of all, rounded up to what one update of every stage covers. A Program that ends meanwhile has ended.
+// Whoever is to stop the run says so to the leader, which sends Stop, once. Each process answers Begun, the
+// greatest minibatch that any of its workers has begun, and from then on none begins a greater one. Limit is
+// the answer: the greatest of all, rounded up to what one update of every stage covers. A Program that ends
+// meanwhile has ended.
 //
 // # Failing
 //
-// The first Failed that the leader has, its own or a process's, is the run's, and every process is told it; whatever
-// else was under way is over, a Stop included. What comes of processes that do not know yet is ignored.
+// The first Failed that the leader has, its own or a process's, is the run's, and every process is told it;
+// whatever else was under way is over, a Stop included. What comes of processes that do not know yet is
+// ignored.
 //
 // # Stalls
 //
-// The leader sends Beat now and then; a process answers Needs: for how long nothing has happened in it, and what its
-// workers wait for. A process that is alone, and in which nobody can ever move, says so at once.
+// The leader sends Beat now and then; a process answers Needs: for how long nothing has happened in it, and
+// what its workers wait for. A process that is alone, and in which nobody can ever move, says so at once.
 //
 // # What whoever drives these must do
 //
-//  1. Give a Leader, or a Follower, what comes from each Link in order, one at a time, and send what it returns in
-//     order.
+//  1. Give a Leader, or a Follower, what comes from each Link in order, one at a time, and send what it
+//     returns in order.
 //  2. Carry out what Follower.Receive returns, and say Begun at a Stop, Needs at a Beat, Left behind Leave.
 //  3. Where Receive returns an error, fail the run with it.
 package control

@@ -42,7 +42,8 @@ func (f *Follower) Say(body Body) (Message, bool) {
 	return Message{N: f.out, From: f.process, Epoch: f.epoch, Body: body}, true
 }
 
-// Receive takes what the leader says and returns what is to be done: the body of the Message, or nil for nothing.
+// Receive takes what the leader says and returns what is to be done: the body of the Message, or nil for
+// nothing.
 func (f *Follower) Receive(m Message) (Body, error) {
 	refuse := func(why string) error {
 		return fmt.Errorf("control: message %d of the leader, %s of program %d: %s", m.N, m.Body.kind(), m.Epoch, why)

@@ -43,8 +43,8 @@ func (l *Leader) say(body Body) []Message {
 	return []Message{{N: l.out, Epoch: l.epoch, Body: body}}
 }
 
-// Begin starts a Program by a Load, Evaluate or Save: all processes are Ready, and the one before is over. period is
-// of its minibatches; only what trains can be stopped in the middle.
+// Begin starts a Program by a Load, Evaluate or Save: all processes are Ready, and the one before is over.
+// period is of its minibatches; only what trains can be stopped in the middle.
 func (l *Leader) Begin(body Body, period int) []Message {
 	if !l.Ready() || l.under || l.failed != nil || l.leaving {
 		panic(fmt.Sprintf("control: a %s before the processes are ready for it", body.kind()))
@@ -244,8 +244,8 @@ func (l *Leader) HasLeft(process int) bool { return l.process[process].left }
 // Lose counts a process that nobody hears of any more as gone.
 func (l *Leader) Lose(process int) { l.process[process].left = true }
 
-// Outcome is what a Program that is over has done: the minibatches that all processes have, and why the last update
-// was taken back for good.
+// Outcome is what a Program that is over has done: the minibatches that all processes have, and why the last
+// update was taken back for good.
 func (l *Leader) Outcome() (minibatches int, refused *Failed) {
 	for i, p := range l.process {
 		if i == 0 || p.done.Minibatches < minibatches {
@@ -258,8 +258,8 @@ func (l *Leader) Outcome() (minibatches int, refused *Failed) {
 	return minibatches, refused
 }
 
-// Stalled says whether nobody can go on, and what all wait for: each process says that nothing has happened for so
-// many seconds and computes nothing, or one that is alone that it never will.
+// Stalled says whether nobody can go on, and what all wait for: each process says that nothing has happened
+// for so many seconds and computes nothing, or one that is alone that it never will.
 func (l *Leader) Stalled(afterS float64) (quietS float64, waits []Wait, stalled bool) {
 	idle := true
 	for i, p := range l.process {

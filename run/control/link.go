@@ -21,7 +21,8 @@ type Link interface {
 	Start(deliver func(Message, error))
 	// Send hands a Message over and does not wait for who gets it.
 	Send(Message) error
-	// Close ends the Link. What was sent before still comes, unless the other end takes nothing, and then ErrClosed.
+	// Close ends the Link. What was sent before still comes, unless the other end takes nothing, and then
+	// ErrClosed.
 	Close() error
 }
 
@@ -74,8 +75,8 @@ func (e *end) Close() error {
 	return nil
 }
 
-// drain delivers what waits, unless somebody is at it, who then goes on with it. It is called with mu held and lets go
-// of it.
+// drain delivers what waits, unless somebody is at it, who then goes on with it. It is called with mu held
+// and lets go of it.
 func (e *end) drain() {
 	defer e.mu.Unlock()
 	if e.deliver == nil || e.delivering {
@@ -107,8 +108,8 @@ func Over(connection io.ReadWriteCloser) Link {
 	return s
 }
 
-// stream is a Link over a connection. What is sent waits for a goroutine of its own, so that no sender waits for the
-// other process.
+// stream is a Link over a connection. What is sent waits for a goroutine of its own, so that no sender waits
+// for the other process.
 type stream struct {
 	connection io.ReadWriteCloser
 	linger     time.Duration

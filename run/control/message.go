@@ -62,7 +62,8 @@ type Release struct {
 	Drain int `json:"drain"`
 }
 
-// Step says that a process's part of a step stands: all its updates. Times are seconds on the process's clock.
+// Step says that a process's part of a step stands: all its updates. Times are seconds on the process's
+// clock.
 type Step struct {
 	Step      int       `json:"step"`
 	StartS    float64   `json:"start_s"` // of the first computation

@@ -73,7 +73,8 @@ func TestAFollowerRefusesWhatIsOutOfOrder(t *testing.T) {
 		}
 	}
 	f := NewFollower(0)
-	for i, m := range []Message{load, {N: 2, Epoch: 1, Body: Stop{}}, {N: 3, Epoch: 1, Body: Stop{}}, {N: 4, Epoch: 1, Body: Failed{}}, {N: 5, Epoch: 1, Body: Beat{}}, {N: 6, Epoch: 1, Body: Leave{}}} {
+	for i, m := range []Message{load, {N: 2, Epoch: 1, Body: Stop{}}, {N: 3, Epoch: 1, Body: Stop{}},
+		{N: 4, Epoch: 1, Body: Failed{}}, {N: 5, Epoch: 1, Body: Beat{}}, {N: 6, Epoch: 1, Body: Leave{}}} {
 		do, err := f.Receive(m)
 		if err != nil {
 			t.Fatal(err)
@@ -113,14 +114,15 @@ func TestStallsAreOfAllProcesses(t *testing.T) {
 			}
 		}
 		quietS, said, stalled := l.Stalled(4)
-		if stalled != c.stalled || stalled && len(said) != 1 || stalled && !c.needs[0].Stuck && quietS != 5 || len(l.Silent()) > 0 {
+		if stalled != c.stalled || stalled && len(said) != 1 || stalled && !c.needs[0].Stuck && quietS != 5 ||
+			len(l.Silent()) > 0 {
 			t.Errorf("%s: stalled: %v, for %v s, %v", c.name, stalled, quietS, said)
 		}
 	}
 }
 
-// A loss is the sum of its parts in their order, whichever process each is of and in whatever order they come: the
-// same bits. A step runs from the first start to the last end on the leader's clock.
+// A loss is the sum of its parts in their order, whichever process each is of and in whatever order they
+// come: the same bits. A step runs from the first start to the last end on the leader's clock.
 func TestStepsAreAddedUpInOrder(t *testing.T) {
 	const workers, slices_, steps = 5, 12, 20
 	g := rand.New(rand.NewPCG(1, 2))

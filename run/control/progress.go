@@ -66,19 +66,21 @@ func (p *Progress) Fill(t *trace.Timeline) {
 	t.PeakBytes = slices.Clone(p.PeakBytes)
 }
 
-// Add takes a process's part of a step; shift is what its clock lacks to the leader's. The last part makes the step
-// whole.
+// Add takes a process's part of a step; shift is what its clock lacks to the leader's. The last part makes
+// the step whole.
 func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, error) {
 	workers := p.of[process]
 	if len(part.BusyS) != len(workers) {
-		return Finished{}, false, fmt.Errorf("control: step %d of process %d says what %d workers did; it has %d", part.Step, process, len(part.BusyS), len(workers))
+		return Finished{}, false, fmt.Errorf("control: step %d of process %d says what %d workers did; it has %d", part.Step,
+			process, len(part.BusyS), len(workers))
 	}
 	if err := p.Peaks(process, part.PeakBytes); err != nil {
 		return Finished{}, false, err
 	}
 	s := p.open[part.Step]
 	if s == nil {
-		s = &whole{mark: trace.StepMark{Step: part.Step, StartS: part.StartS + shiftS}, busy: make([]float64, len(p.PeakBytes)), losses: make([]float64, p.slices)}
+		s = &whole{mark: trace.StepMark{Step: part.Step, StartS: part.StartS + shiftS},
+			busy: make([]float64, len(p.PeakBytes)), losses: make([]float64, p.slices)}
 		p.open[part.Step] = s
 	}
 	s.mark.StartS, s.mark.EndS = min(s.mark.StartS, part.StartS+shiftS), max(s.mark.EndS, part.EndS+shiftS)
@@ -87,7 +89,8 @@ func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, 
 	}
 	for _, l := range part.Losses {
 		if l.Index < 0 || l.Index >= p.slices {
-			return Finished{}, false, fmt.Errorf("control: step %d of process %d has loss %d; there are %d", part.Step, process, l.Index, p.slices)
+			return Finished{}, false, fmt.Errorf("control: step %d of process %d has loss %d; there are %d", part.Step, process,
+				l.Index, p.slices)
 		}
 		s.losses[l.Index] = l.Value
 	}

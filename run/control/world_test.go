@@ -2,9 +2,7 @@ package control
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
@@ -13,11 +11,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/schedule/machine"
-	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// world is a leader and processes whose workers execute a Program, without tensors or goroutines: what happens next is
-// drawn.
+// world is a leader and processes whose workers execute a Program, without tensors or goroutines: what
+// happens next is drawn.
 type world struct {
 	g       *rand.Rand
 	p       *schedule.Program
@@ -32,7 +29,8 @@ type world struct {
 	at      func(start int) // called behind each start
 }
 
-// arrival is a message between workers on its way, or a collective that is complete. It waits for its Program.
+// arrival is a message between workers on its way, or a collective that is complete. It waits for its
+// Program.
 type arrival struct {
 	at     *side
 	epoch  uint32
@@ -54,7 +52,8 @@ type side struct {
 }
 
 func newWorld(g *rand.Rand, of []int) *world {
-	w := &world{g: g, of: of, refused: -1, joined: map[schedule.Instruction]int{}, did: make([][]schedule.Instruction, len(of))}
+	w := &world{g: g, of: of, refused: -1, joined: map[schedule.Instruction]int{},
+		did: make([][]schedule.Instruction, len(of))}
 	n := slices.Max(of) + 1
 	w.leader = NewLeader(n, len(of))
 	for i := range n {
@@ -243,7 +242,8 @@ func (w *world) done(minibatches int) error {
 			return true
 		})
 		if !slices.Equal(w.did[k], want) {
-			return fmt.Errorf("worker %d did\n%v, and not the first %d minibatches of its list\n%v", k, w.did[k], minibatches, want)
+			return fmt.Errorf("worker %d did\n%v, and not the first %d minibatches of its list\n%v", k, w.did[k], minibatches,
+				want)
 		}
 	}
 	for _, s := range w.process {
@@ -274,7 +274,8 @@ func everyFamily(t *testing.T) map[string]*schedule.Program {
 		for _, policy := range append([]schedule.Policy{schedule.Sync}, f.Policies...) {
 			for _, validate := range []bool{false, true} {
 				for _, of := range []struct{ replicas, micros, repeat int }{{1, 3, 4}, {2, 3, 4}, {2, 1, 12}} {
-					s := schedule.Settings{Placement: f.Placement(3, of.replicas), MicroBatches: of.micros, Repeat: of.repeat, Weights: policy}
+					s := schedule.Settings{Placement: f.Placement(3, of.replicas), MicroBatches: of.micros, Repeat: of.repeat,
+						Weights: policy}
 					if of.replicas > 1 && f.Chunks <= 1 {
 						s.Placement = [][]int{{0, 1}, {2}}
 					}
@@ -283,7 +284,8 @@ func everyFamily(t *testing.T) map[string]*schedule.Program {
 					}
 					p, err := family.Generate(f.Name, s)
 					if err == nil {
-						p, err = lower.Lower(p, lower.Options{Clip: policy.Flushes() && policy != schedule.Elastic, PostValidate: validate})
+						p, err = lower.Lower(p, lower.Options{Clip: policy.Flushes() &&
+							policy != schedule.Elastic, PostValidate: validate})
 					}
 					if err == nil && p.PostValidate == validate {
 						all[fmt.Sprintf("%s %s %v validated later: %v", f.Name, policy, of, validate)] = p
@@ -299,224 +301,8 @@ func everyFamily(t *testing.T) map[string]*schedule.Program {
 		}
 	}
 	if len(all) < 3*len(family.All())/2 || grouped == 0 {
-		t.Fatalf("only %d programs of %d families, %d whose updates cover several minibatches", len(all), len(family.All()), grouped)
+		t.Fatalf("only %d programs of %d families, %d whose updates cover several minibatches", len(all), len(family.All()),
+			grouped)
 	}
 	return all
-}
-
-// every says of which places in a test all are tried: a drawn tenth, or all with `make soak`.
-func every(g *rand.Rand) bool { return os.Getenv("MILLRACE_SOAK") != "" || g.IntN(10) == 0 }
-
-// A run that is to stop at any instruction ends with whole groups of minibatches, those that somebody had begun, and
-// every worker has done these and nothing else; the next Program then runs to its end.
-func TestStopAtEveryInstruction(t *testing.T) {
-	stopped := 0
-	for name, p := range everyFamily(t) {
-		g := rand.New(rand.NewPCG(uint64(len(name)), 3))
-		for at := 1; ; at++ {
-			if !every(g) && at > 1 {
-				if at > 2000 {
-					break
-				}
-				continue
-			}
-			w := newWorld(g, split(g, p.Workers, 1+g.IntN(p.Workers)))
-			begun := -1
-			w.at = func(start int) {
-				if start != at {
-					return
-				}
-				for _, s := range w.process {
-					if s.Process != nil {
-						begun = max(begun, s.Begun())
-					}
-				}
-				switch asks := g.IntN(len(w.process)); g.IntN(3) {
-				case 0:
-					w.process[asks].say(Stop{})
-				case 1:
-					asked := w.leader.Stop()
-					if again := w.leader.Stop(); again != nil {
-						t.Fatalf("%s: a second stop is said: %v", name, again)
-					}
-					w.tell(asked)
-				default:
-					w.tell(w.leader.Stop())
-				}
-			}
-			if err := w.play(p, Load{}); err != nil {
-				t.Fatalf("%s, stopped at %d, processes %v: %v", name, at, w.of, err)
-			}
-			if w.starts < at {
-				break // the program has no more
-			}
-			n, refused := w.leader.Outcome()
-			most := begun
-			for _, s := range w.process {
-				most = max(most, s.answered)
-			}
-			// No more than what a process had begun when it was asked.
-			group := min((most+p.Period)/p.Period*p.Period, p.Minibatches())
-			if w.leader.Under() || refused != nil || n <= begun || n != group && n != p.Minibatches() {
-				t.Fatalf("%s, stopped at %d where minibatch %d was begun, processes %v: %d minibatches of %d in groups of %d; under way: %v",
-					name, at, begun, w.of, n, p.Minibatches(), p.Period, w.leader.Under())
-			}
-			if err := w.done(n); err != nil {
-				t.Fatalf("%s, stopped at %d, processes %v: %v", name, at, w.of, err)
-			}
-			if n < p.Minibatches() {
-				stopped++
-			}
-			if w.at = nil; g.IntN(4) == 0 {
-				if err := w.play(p, Load{}); err != nil || w.leader.Under() {
-					t.Fatalf("%s, behind a stop at %d: %v", name, at, err)
-				}
-				if err := w.done(p.Minibatches()); err != nil {
-					t.Fatalf("%s, behind a stop at %d: %v", name, at, err)
-				}
-			}
-		}
-	}
-	if stopped < 100 {
-		t.Errorf("%d programs were cut short", stopped)
-	}
-}
-
-// Every update is refused in turn, and the run is to stop at some instruction as well: all processes end behind the
-// same minibatch, nobody waits, and no message is left.
-func TestRollbackAtEveryMinibatch(t *testing.T) {
-	tried := 0
-	for name, p := range everyFamily(t) {
-		if !p.PostValidate {
-			continue
-		}
-		g := rand.New(rand.NewPCG(uint64(len(name)), 4))
-		for k := range p.Minibatches() {
-			for range 4 {
-				w := newWorld(g, split(g, p.Workers, 1+g.IntN(p.Workers)))
-				w.refused = k
-				if g.IntN(2) == 0 {
-					at := 1 + g.IntN(60*p.Workers)
-					w.at = func(start int) {
-						if start == at {
-							w.tell(w.leader.Stop())
-						}
-					}
-				}
-				if err := w.play(p, Load{}); err != nil || w.leader.Under() {
-					t.Fatalf("%s, minibatch %d refused, processes %v: %v; under way: %v", name, k, w.of, err, w.leader.Under())
-				}
-				if n, _ := w.leader.Outcome(); n > k+1 || w.at == nil && n != k+1 {
-					t.Fatalf("%s, minibatch %d refused: %d minibatches done", name, k, n)
-				}
-				for _, s := range w.process {
-					if worker, in, left := s.Left(); left {
-						t.Fatalf("%s, minibatch %d refused: worker %d was sent %v and has not taken it", name, k, worker, in)
-					}
-				}
-				tried++
-				w.refused, w.at = -1, nil
-				if err := w.play(p, Load{}); err != nil || w.leader.Under() {
-					t.Fatalf("%s, behind a refusal of minibatch %d: %v", name, k, err)
-				}
-				if err := w.done(p.Minibatches()); err != nil {
-					t.Fatalf("%s, behind a refusal of minibatch %d: %v", name, k, err)
-				}
-			}
-		}
-	}
-	if tried < 50 {
-		t.Errorf("%d refusals", tried)
-	}
-}
-
-// A failure anywhere, before or behind a Stop, is the run's: the first that the leader hears of, told to all processes,
-// which then leave.
-func TestTheFirstFailureWins(t *testing.T) {
-	var programs []*schedule.Program
-	for _, p := range everyFamily(t) {
-		programs = append(programs, p)
-	}
-	slices.SortFunc(programs, func(a, b *schedule.Program) int { return int(a.Instructions() - b.Instructions()) })
-	for seed := range uint64(300) {
-		g := rand.New(rand.NewPCG(seed, 5))
-		p := programs[g.IntN(len(programs))]
-		w := newWorld(g, split(g, p.Workers, 1+g.IntN(p.Workers)))
-		at := 1 + g.IntN(40)
-		w.at = func(start int) {
-			if start == at {
-				if g.IntN(2) == 0 {
-					w.tell(w.leader.Stop())
-				}
-				for range 1 + g.IntN(2) {
-					i := g.IntN(len(w.process))
-					w.process[i].failed = true
-					w.process[i].say(Failed{Process: i, Text: "it broke"})
-				}
-			}
-		}
-		if err := w.play(p, Load{}); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		if w.starts < at {
-			continue
-		}
-		why := w.leader.Failed()
-		if why == nil || why.Text != "it broke" || w.leader.Under() {
-			t.Fatalf("seed %d: failed %v; under way: %v", seed, why, w.leader.Under())
-		}
-		for i, s := range w.process {
-			if !s.failed || s.told != nil && s.told.Process != why.Process {
-				t.Fatalf("seed %d: process %d was told %v; the run has failed of %v", seed, i, s.told, why)
-			}
-		}
-		if again := w.leader.Fail(Failed{Text: "late"}); again != nil || w.leader.Stop() != nil || w.leader.Beat() != nil {
-			t.Fatalf("seed %d: a run that has failed goes on", seed)
-		}
-		w.tell(w.leader.Leave())
-		for more := true; more; {
-			var err error
-			if more, err = w.step(); err != nil {
-				t.Fatalf("seed %d: leaving: %v", seed, err)
-			}
-		}
-		if !w.leader.Gone() {
-			t.Fatalf("seed %d: not all have left", seed)
-		}
-	}
-}
-
-// Drains are let through once all processes have come there, evaluations and checkpoints end by themselves, and a Stop
-// leaves them alone.
-func TestDrainsOfSeveralProcesses(t *testing.T) {
-	for seed := range uint64(60) {
-		g := rand.New(rand.NewPCG(seed, 6))
-		placement := schedule.Replicated(1+g.IntN(4), 1+g.IntN(2))
-		p, err := evaluation(g, placement)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := newWorld(g, split(g, p.Workers, 1+g.IntN(p.Workers)))
-		at := 1 + g.IntN(20)
-		w.at = func(start int) {
-			if start == at && w.leader.Stop() != nil {
-				t.Fatal("an evaluation was stopped")
-			}
-		}
-		for range 2 {
-			if err := w.play(p, Evaluate{}); err != nil || w.leader.Under() {
-				t.Fatalf("seed %d: %v; under way: %v", seed, err, w.leader.Under())
-			}
-			if err := w.done(math.MaxInt); err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
-			}
-		}
-	}
-}
-
-func evaluation(g *rand.Rand, placement [][]int) (*schedule.Program, error) {
-	if g.IntN(3) == 0 {
-		return programs.Checkpoint(placement)
-	}
-	return programs.Evaluation(placement, 1+g.IntN(20))
 }

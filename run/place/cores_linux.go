@@ -12,14 +12,15 @@ type coreMask [16]uint64
 
 // allowed lists the processors that this process may use; nil where the kernel does not say.
 //
-// It asks once, before any thread is bound. The kernel knows threads only, the main one for the process, and Go puts
-// goroutines there too: a worker's, that binds it and ends, leaves it bound for good. Asked again, the kernel
-// would say that there is one processor, and a second run of this process would bind no workers.
+// It asks once, before any thread is bound. The kernel knows threads only, the main one for the process, and
+// Go puts goroutines there too: a worker's, that binds it and ends, leaves it bound for good. Asked again,
+// the kernel would say that there is one processor, and a second run of this process would bind no workers.
 var allowed = sync.OnceValue(askAllowed)
 
 func askAllowed() []int {
 	var mask coreMask
-	size, _, err := syscall.RawSyscall(syscall.SYS_SCHED_GETAFFINITY, uintptr(syscall.Getpid()), unsafe.Sizeof(mask), uintptr(unsafe.Pointer(&mask)))
+	size, _, err := syscall.RawSyscall(syscall.SYS_SCHED_GETAFFINITY, uintptr(syscall.Getpid()), unsafe.Sizeof(mask),
+		uintptr(unsafe.Pointer(&mask)))
 	if err != 0 {
 		return nil
 	}

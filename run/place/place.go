@@ -26,7 +26,8 @@ func (b Binding) Check() error {
 	case Alone, Always, Never:
 		return nil
 	}
-	return fmt.Errorf("place: workers are bound %q; it is %q, %q, or left out to bind them where no other run has", b, Always, Never)
+	return fmt.Errorf("place: workers are bound %q; it is %q, %q, or left out to bind them where no other run has", b,
+		Always, Never)
 }
 
 // Policy is what may be changed of the process for its workers. A nil Policy changes nothing.
@@ -63,8 +64,8 @@ func (p *Policy) Take(workers, cores, threads int) (*Place, error) {
 	return out, nil
 }
 
-// processorsFor is the processors that workers are bound to, one for each core: none where those are not all that
-// there are, where there is nothing to choose, and where a worker has threads of its own, which would
+// processorsFor is the processors that workers are bound to, one for each core: none where those are not all
+// that there are, where there is nothing to choose, and where a worker has threads of its own, which would
 // share its processor.
 func processorsFor(allowed []int, workers, cores, threads int) []int {
 	if cores == 0 || cores > workers {

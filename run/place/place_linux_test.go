@@ -75,7 +75,8 @@ func TestOnlyABindingIsTaken(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	p, err := (*Policy)(nil).Take(before+1, 0, 1)
 	if err != nil || runtime.GOMAXPROCS(0) != before || p.bound() {
-		t.Errorf("without a Policy there are %d places, %d before; bound: %v, %v", runtime.GOMAXPROCS(0), before, p.bound(), err)
+		t.Errorf("without a Policy there are %d places, %d before; bound: %v, %v", runtime.GOMAXPROCS(0), before, p.bound(),
+			err)
 	}
 	p.Leave()
 }

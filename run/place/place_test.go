@@ -24,14 +24,15 @@ func TestWorkersAreBoundWhereAsManyComputeAsThereAreProcessors(t *testing.T) {
 		{two[:1], 1, 0, 1, false}, // nothing to choose
 		{nil, 2, 0, 1, false},     // not known
 	} {
-		if got := processorsFor(c.allowed, c.workers, c.cores, c.threads); (got != nil) != c.bound || c.bound && !slices.Equal(got, c.allowed) {
+		if got := processorsFor(c.allowed, c.workers, c.cores, c.threads); (got != nil) != c.bound || c.bound &&
+			!slices.Equal(got, c.allowed) {
 			t.Errorf("%+v: bound to %v", c, got)
 		}
 	}
 }
 
-// Without a Policy, and without processors, a worker is bound to none; with its own, to that of its rank for good;
-// and otherwise to that of each core that it is given.
+// Without a Policy, and without processors, a worker is bound to none; with its own, to that of its rank for
+// good; and otherwise to that of each core that it is given.
 func TestSeats(t *testing.T) {
 	on := []int{1 << 30, 1<<30 + 1} // no machine's: the kernel refuses to bind to them
 	for _, c := range []struct {

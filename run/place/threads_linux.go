@@ -70,6 +70,7 @@ func policyOf(thread int) uintptr {
 
 func setPolicy(thread int, policy uintptr) bool {
 	var priority int32 // both policies have none
-	_, _, err := syscall.RawSyscall(syscall.SYS_SCHED_SETSCHEDULER, uintptr(thread), policy, uintptr(unsafe.Pointer(&priority)))
+	_, _, err := syscall.RawSyscall(syscall.SYS_SCHED_SETSCHEDULER, uintptr(thread), policy,
+		uintptr(unsafe.Pointer(&priority)))
 	return err == 0
 }

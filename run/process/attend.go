@@ -36,14 +36,16 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 	}
 	if len(carriers) != workers {
 		cancel()
-		return nil, errors.Join(fmt.Errorf("run: carriers of %d workers for %d workers", len(carriers), workers), x.ports.Close())
+		return nil, errors.Join(fmt.Errorf("run: carriers of %d workers for %d workers", len(carriers), workers),
+			x.ports.Close())
 	}
 	x.limited = j.Slots > 0 || !x.ports.Port(x.mine[0]).HandsOver()
 	updates := 0
 	for _, k := range x.mine {
 		updates += len(j.places(k))
 		x.workers[k] = &worker{
-			rank: k, x: x, job: j, port: x.ports.Port(k), held: map[position]*holding{}, bell: place.NewBell(), idled: make(chan struct{}),
+			rank: k, x: x, job: j, port: x.ports.Port(k), held: map[position]*holding{}, bell: place.NewBell(),
+			idled:   make(chan struct{}),
 			running: true, free: time.Now(),
 		}
 	}
@@ -74,8 +76,8 @@ type Belongings struct {
 	Err     error // what went wrong as it left
 }
 
-// Attend opens the workers, does what the leader says until that is to leave, and gives everything back. Whatever is
-// in flight is given back before any device closes. When ctx ends it asks for the run to stop.
+// Attend opens the workers, does what the leader says until that is to leave, and gives everything back.
+// Whatever is in flight is given back before any device closes. When ctx ends it asks for the run to stop.
 func (x *Process) Attend(ctx context.Context) Belongings {
 	release, gone := make(chan struct{}), make(chan departure, len(x.mine))
 	x.open(gone, release)
@@ -241,8 +243,8 @@ func (x *Process) load(text string, base int, trains bool) error {
 	return x.begin(p, base, trains)
 }
 
-// end tells the leader that all lists have ended, and what there is of an evaluation or a checkpoint. The caller
-// holds mu.
+// end tells the leader that all lists have ended, and what there is of an evaluation or a checkpoint. The
+// caller holds mu.
 func (x *Process) end() {
 	x.ended = true
 	if !x.trains {

@@ -26,9 +26,9 @@ func buffersOf(l *lent) []wire.Buffer {
 // given is what every stage gave to a collective between stages, by stage.
 type given map[int32][]wire.Buffer
 
-// exchange hands parts to every member of a collective on another stage, and collects what each of those stages gave.
-// Replicas of a stage hold the same, so the first speaks for all. A slot is posted for everything that comes before
-// anything leaves.
+// exchange hands parts to every member of a collective on another stage, and collects what each of those
+// stages gave. Replicas of a stage hold the same, so the first speaks for all. A slot is posted for
+// everything that comes before anything leaves.
 func (w *worker) exchange(ctx context.Context, in schedule.Instruction, parts []wire.Buffer) (given, error) {
 	members, ranks := w.x.program.Group(in)
 	got := given{in.Stage: parts}
@@ -70,8 +70,8 @@ func (w *worker) exchange(ctx context.Context, in schedule.Instruction, parts []
 	return got, nil
 }
 
-// inTurn runs a collective behind those of the same kind that this stage has issued before: the order of an edge
-// is that of its sender's list.
+// inTurn runs a collective behind those of the same kind that this stage has issued before: the order of an
+// edge is that of its sender's list.
 func (h *holding) inTurn(kind schedule.Kind, work func(context.Context) error) func(context.Context) error {
 	before, over := h.turns[kind], make(chan struct{})
 	h.turns[kind] = over
@@ -126,12 +126,12 @@ func (w *worker) sumTied(h *holding, in schedule.Instruction) error {
 	return nil
 }
 
-// numberOf names a parameter in messages: its owner's position in the model and its own in the owner, of which no
-// layer has 256.
+// numberOf names a parameter in messages: its owner's position in the model and its own in the owner, of
+// which no layer has 256.
 func numberOf(p *stage.Param) uint32 { return uint32(p.Layer)<<8 | uint32(p.Index) }
 
-// sumUses sums, for every parameter among uses, what all stages gave for it, in layer order: stages ascend, and so do
-// the layers in what each gives.
+// sumUses sums, for every parameter among uses, what all stages gave for it, in layer order: stages ascend,
+// and so do the layers in what each gives.
 func (w *worker) sumUses(uses []stage.TiedUse, l *lent, all given) error {
 	stages := slices.Sorted(maps.Keys(all))
 	for i, u := range uses {
@@ -193,7 +193,8 @@ func (w *worker) norm(h *holding, in schedule.Instruction) error {
 		total := stage.GlobalNorm(all)
 		v := verdict{scale: optim.ClipScale(total, w.job.Clip)}
 		if !isFinite(total) {
-			v.forGood = &notFiniteError{fmt.Sprintf("the gradient norm of step %d is %v on stage %d; lower the learning rate", step, total, in.Stage)}
+			v.forGood = &notFiniteError{fmt.Sprintf("the gradient norm of step %d is %v on stage %d; lower the learning rate",
+				step, total, in.Stage)}
 		}
 		return w.judged(h, v)
 	}))

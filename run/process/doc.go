@@ -1,16 +1,19 @@
-// Package process is one process's part of a run: its workers, their stages, their ends of the wire and a record.
+// Package process is one process's part of a run: its workers, their stages, their ends of the wire and a
+// record.
 //
-// In: a Job, which every process of the run is told alike but for the World that says which one it is, a Place for the
-// workers, and a Link to the leader. Out: what the leader is told (run/control), and what the process leaves behind.
-// Refused: what the leader says out of order, Programs that the Job does not take, a loss or a gradient norm that is
-// not finite.
+// In: a Job, which every process of the run is told alike but for the World that says which one it is, a
+// Place for the workers, and a Link to the leader. Out: what the leader is told (run/control), and what the
+// process leaves behind.
+// Refused: what the leader says out of order, Programs that the Job does not take, a loss or a gradient norm
+// that is not finite.
 //
-// Whoever drives it makes a Process, calls Attend on a goroutine of its own, and has the leader say Leave in the end;
-// Attend then gives back devices, tensors and threads, whatever has happened.
+// Whoever drives it makes a Process, calls Attend on a goroutine of its own, and has the leader say Leave in
+// the end; Attend then gives back devices, tensors and threads, whatever has happened.
 //
-// Every worker is a goroutine locked to an OS thread for life, with an engine Device of its own. It asks the Gate,
-// which the simulator asks too, whether its next instruction may start, executes it, and says so; nobody else decides.
-// One mutex guards what the workers share; a worker that must wait sleeps until an event concerns it. Transfers and
-// collectives run beside the workers; a collective's goroutine touches memory that the worker has lent it and no
-// Device. Nothing of a worker of another process is looked up: what is not in a message is not known.
+// Every worker is a goroutine locked to an OS thread for life, with an engine Device of its own. It asks the
+// Gate, which the simulator asks too, whether its next instruction may start, executes it, and says so;
+// nobody else decides. One mutex guards what the workers share; a worker that must wait sleeps until an event
+// concerns it. Transfers and collectives run beside the workers; a collective's goroutine touches memory that
+// the worker has lent it and no Device. Nothing of a worker of another process is looked up: what is not in a
+// message is not known.
 package process

@@ -14,8 +14,9 @@ import (
 	"github.com/millrace-ml/millrace/wire/collective"
 )
 
-// groupOf tells the collectives of a Program apart: kind, pipeline and stage, none of them the 0 of transfers. The
-// sum over replicas is a group of a stage; tied gradients and norms go between pairs, named by the sender's stage.
+// groupOf tells the collectives of a Program apart: kind, pipeline and stage, none of them the 0 of
+// transfers. The sum over replicas is a group of a stage; tied gradients and norms go between pairs, named by
+// the sender's stage.
 func groupOf(in schedule.Instruction) uint64 {
 	return uint64(in.Kind)<<48 | uint64(uint16(in.Pipeline))<<32 | uint64(uint32(in.Stage))
 }
@@ -25,7 +26,8 @@ func pairName(from schedule.Instruction, worker int, to schedule.Instruction, ot
 	return wire.Name{From: worker, To: other, Group: groupOf(from), Pair: uint32(to.Stage)<<10 | uint32(to.Replica)}
 }
 
-// slotRepeats is how many repetitions of a body are played for its slots: what the first leaves in flight has passed.
+// slotRepeats is how many repetitions of a body are played for its slots: what the first leaves in flight has
+// passed.
 const slotRepeats = 4
 
 // enoughSlots refuses a Program that would block for ever with so few slots an edge.
@@ -41,10 +43,10 @@ func enoughSlots(p *schedule.Program, slots int) error {
 	return nil
 }
 
-// slotsOf is how many messages may lie with a receiver on each edge of a Program; nil for no bound. Where memory
-// changes hands a message takes none of its receiver, and the Program alone bounds what lies there. Elsewhere it is what
-// can lie there in any timing, so that what waits for a slot waits for a credit that is on its way, or for what a
-// Program that is cut short leaves out.
+// slotsOf is how many messages may lie with a receiver on each edge of a Program; nil for no bound. Where
+// memory changes hands a message takes none of its receiver, and the Program alone bounds what lies there.
+// Elsewhere it is what can lie there in any timing, so that what waits for a slot waits for a credit that is
+// on its way, or for what a Program that is cut short leaves out.
 func (x *Process) slotsOf(p *schedule.Program) (func(from, to int) int, error) {
 	if n := x.job.Slots; n > 0 {
 		return func(int, int) int { return n }, nil
@@ -59,8 +61,8 @@ func (x *Process) slotsOf(p *schedule.Program) (func(from, to int) int, error) {
 	return func(from, to int) int { return max(1, most[check.Edge{From: from, To: to}]) }, nil
 }
 
-// nameEdges names the edges of a Program, in an order that depends on it alone. slots is how many messages may lie
-// with a receiver on an edge, nil for no bound.
+// nameEdges names the edges of a Program, in an order that depends on it alone. slots is how many messages
+// may lie with a receiver on an edge, nil for no bound.
 func nameEdges(t *wire.Table, p *schedule.Program, slots func(from, to int) int) error {
 	few := 0
 	if slots != nil {
@@ -184,8 +186,8 @@ func (x *Process) guarded(worker int, in schedule.Instruction, tell func()) {
 	}
 }
 
-// arrived says that a message is there for a worker, which is charged for it from now on. Size, time and instruction
-// are the message's own: of its sender nothing is known here.
+// arrived says that a message is there for a worker, which is charged for it from now on. Size, time and
+// instruction are the message's own: of its sender nothing is known here.
 func (x *Process) arrived(to int, a wire.Arrival) {
 	in := schedule.Key(a.Key).Instruction()
 	x.guarded(to, in, func() {

@@ -28,7 +28,8 @@ func (e *LossError) Error() string {
 	if e.Evaluation {
 		of = fmt.Sprintf("the evaluation loss after step %d", e.Step)
 	}
-	return fmt.Sprintf("%s, micro-batch %d is %v on stage %d; lower the learning rate or clip gradients", of, e.Micro, e.Value, e.Stage)
+	return fmt.Sprintf("%s, micro-batch %d is %v on stage %d; lower the learning rate or clip gradients", of, e.Micro,
+		e.Value, e.Stage)
 }
 
 // Is makes a LossError an ErrNotFinite.

@@ -8,9 +8,9 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// lent is vectors of a stage in host memory, where a sum of ours works beside the worker. The worker lends them,
-// whoever sums waits until they are there and says when it is done, and the worker lands them: what is in
-// host memory by then is the vectors' again.
+// lent is vectors of a stage in host memory, where a sum of ours works beside the worker. The worker lends
+// them, whoever sums waits until they are there and says when it is done, and the worker lands them: what is
+// in host memory by then is the vectors' again.
 type lent struct {
 	now     bool // whoever reads does not wait
 	vectors []stage.Vector

@@ -72,7 +72,8 @@ func (j *Job) stageConfig(dev engine.Device, at position) stage.Config {
 	p := j.Plan.Stages[at.stage]
 	c := stage.Config{
 		Device: dev, Float: j.Engine.Float(), Graph: j.Graph, First: p.FirstLayer, Last: p.LastLayer,
-		Layers: j.Layers, Seed: j.Seed, States: j.Optimizer.States(), Segment: p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1),
+		Layers: j.Layers, Seed: j.Seed, States: j.Optimizer.States(),
+		Segment: p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1),
 	}
 	if at.pipeline > 0 && at.pipeline == j.shown() {
 		c.States = nil // the reference has no optimizer

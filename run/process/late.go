@@ -35,7 +35,8 @@ func (x *Process) complete(w *worker, e execution) {
 			ready = start
 		}
 		noted := x.note(record.Event{
-			Worker: w.rank, In: e.in, Ready: x.since(ready), Start: x.since(start), End: x.since(end), Bytes: e.size, Blocker: e.lacked,
+			Worker: w.rank, In: e.in, Ready: x.since(ready), Start: x.since(start), End: x.since(end), Bytes: e.size,
+			Blocker: e.lacked,
 		})
 		if e.in.Kind.IsCompute() {
 			w.done = end
@@ -52,8 +53,8 @@ func (x *Process) complete(w *worker, e execution) {
 	}
 }
 
-// later waits for an execution on a goroutine of its own, behind those that the worker issued before, and says that
-// it is done.
+// later waits for an execution on a goroutine of its own, behind those that the worker issued before, and
+// says that it is done.
 func (x *Process) later(w *worker, e execution) {
 	before, over := w.late, make(chan struct{})
 	w.late = over

@@ -8,7 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// unread is the loss of a forward, which stays on the device until something is made of its minibatch's gradients.
+// unread is the loss of a forward, which stays on the device until something is made of its minibatch's
+// gradients.
 type unread struct {
 	loss      engine.Tensor
 	minibatch int // of the Program
@@ -23,8 +24,8 @@ func (w *worker) forwarded(h *holding, in schedule.Instruction, m stage.Micro, l
 	h.losses = append(h.losses, unread{loss, w.x.program.MinibatchOf(in), m.Index, slice, w.share(m)})
 }
 
-// readLosses reads the losses of the minibatches that an update covers, or a collective in front of it, and refuses
-// those that are no numbers before anything is made of their gradients here. It waits for the device.
+// readLosses reads the losses of the minibatches that an update covers, or a collective in front of it, and
+// refuses those that are no numbers before anything is made of their gradients here. It waits for the device.
 func (w *worker) readLosses(h *holding, in schedule.Instruction) error {
 	_, end := w.x.program.Covers(in, w.x.minibatches)
 	var due []unread

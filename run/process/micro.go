@@ -30,10 +30,11 @@ func rowsOf(p *schedule.Program, pipeline int16, stage int32, replica, n int) ro
 	return rows{replica * n / r, (replica + 1) * n / r}
 }
 
-// commonRows is the rows of a micro-batch of n that a send gives to a replica of the stage on the other side: those that
-// both compute. Rounding may leave none.
+// commonRows is the rows of a micro-batch of n that a send gives to a replica of the stage on the other side:
+// those that both compute. Rounding may leave none.
 func commonRows(p *schedule.Program, send schedule.Instruction, there int16, n int) rows {
-	return rowsOf(p, send.Pipeline, send.Stage, int(send.Replica), n).and(rowsOf(p, send.Pipeline, other(send), int(there), n))
+	return rowsOf(p, send.Pipeline, send.Stage, int(send.Replica),
+		n).and(rowsOf(p, send.Pipeline, other(send), int(there), n))
 }
 
 // part is a run of rows of the values that cross a cut.
@@ -126,7 +127,8 @@ func (w *worker) micro(in schedule.Instruction) stage.Micro {
 	perStep := w.x.program.MicroBatches / w.x.program.Period
 	r := rowsOf(w.x.program, in.Pipeline, in.Stage, int(in.Replica), w.job.Plan.MicroBatch)
 	return stage.Micro{
-		ID: int(in.Micro), Step: w.job.BatchOf(w.x.base+int(in.Micro)/perStep, in.Pipeline), Index: int(in.Micro) % perStep, FirstRow: r.Lo, Rows: r.len(),
+		ID: int(in.Micro), Step: w.job.BatchOf(w.x.base+int(in.Micro)/perStep,
+			in.Pipeline), Index: int(in.Micro) % perStep, FirstRow: r.Lo, Rows: r.len(),
 	}
 }
 

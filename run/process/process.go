@@ -30,9 +30,9 @@ type Gate interface {
 	Ended() bool
 }
 
-// Process is one process's part of a run: what its workers share, who decides, what is recorded, and the first error.
-// It says to the leader what has happened, and does what the leader says.
-// Everything below mu is guarded by it; the gate is pure and is only called under it.
+// Process is one process's part of a run: what its workers share, who decides, what is recorded, and the
+// first error. It says to the leader what has happened, and does what the leader says. Everything below mu is
+// guarded by it; the gate is pure and is only called under it.
 type Process struct {
 	ctx     context.Context // ends with the first failure
 	cancel  context.CancelFunc
@@ -132,7 +132,8 @@ func (x *Process) failLocked(worker int, err error) {
 	x.say(FailedOf(x.job.World.Rank, err))
 }
 
-// isWhole says whether the workers have done what they were told, so that their weights are those behind a step.
+// isWhole says whether the workers have done what they were told, so that their weights are those behind a
+// step.
 func (x *Process) isWhole() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -146,8 +147,8 @@ func (x *Process) Failure() error {
 	return x.err
 }
 
-// wake sends a worker back to look, which counts as running from now on, so that nobody takes the moment until it
-// looks for a stall.
+// wake sends a worker back to look, which counts as running from now on, so that nobody takes the moment
+// until it looks for a stall.
 func (x *Process) wake(w *worker) {
 	if !w.running {
 		w.running = true
@@ -161,8 +162,9 @@ func (x *Process) wakeAll() {
 	}
 }
 
-// look wakes those of the workers that may start now, the others know why not, and tells the leader where all have
-// come to a drain or to the end. A worker that was given a core is bound to its processor before it wakes there.
+// look wakes those of the workers that may start now, the others know why not, and tells the leader where all
+// have come to a drain or to the end. A worker that was given a core is bound to its processor before it
+// wakes there.
 func (x *Process) look(workers []int) {
 	for _, k := range workers {
 		w := x.workers[k]
@@ -232,7 +234,8 @@ func (x *Process) note(e record.Event) record.Event {
 
 // besides runs the work of a collective that worker w has issued, on a goroutine of its
 // own, and says when it is done. start is when it began in fact.
-func (x *Process) besides(w *worker, in schedule.Instruction, start time.Time, size int64, work func(ctx context.Context) error) {
+func (x *Process) besides(w *worker, in schedule.Instruction, start time.Time, size int64,
+	work func(ctx context.Context) error) {
 	x.beside.Go(crash.Caught(func() {
 		err := crash.Guard(func() error {
 			if err := work(x.ctx); err != nil {
@@ -256,8 +259,8 @@ func (x *Process) besides(w *worker, in schedule.Instruction, start time.Time, s
 	}))
 }
 
-// checkStall tells the leader where this is the only process, nobody runs, nothing is on its way, not everybody is
-// done and the leader owes no answer: nobody can ever move. The caller holds mu.
+// checkStall tells the leader where this is the only process, nobody runs, nothing is on its way, not
+// everybody is done and the leader owes no answer: nobody can ever move. The caller holds mu.
 func (x *Process) checkStall() {
 	if x.err != nil || x.program == nil || x.ended || x.flying > 0 || x.job.World.processes() > 1 {
 		return

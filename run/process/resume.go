@@ -53,7 +53,8 @@ func average(of []checkpoint.Tensor) (checkpoint.Tensor, error) {
 	out := of[0]
 	for _, t := range of[1:] {
 		if t.DType != out.DType || len(t.Data) != len(out.Data) {
-			return out, fmt.Errorf("run: %s is %v%v and %s %v%v; the states of all pipelines are alike", out.Name, out.DType, out.Shape, t.Name, t.DType, t.Shape)
+			return out, fmt.Errorf("run: %s is %v%v and %s %v%v; the states of all pipelines are alike", out.Name, out.DType,
+				out.Shape, t.Name, t.DType, t.Shape)
 		}
 	}
 	switch out.DType {

@@ -19,7 +19,8 @@ func TestAverageOfStates(t *testing.T) {
 	if err != nil || engine.Numbers[float32](got.Data)[0] != 3 || engine.Numbers[float32](got.Data)[1] != 1 {
 		t.Errorf("%v, %v; want 3 and 1", got, err)
 	}
-	if _, err := average([]checkpoint.Tensor{narrow("a", 1), narrow("b", 1, 2)}); err == nil || !strings.Contains(err.Error(), "alike") {
+	if _, err := average([]checkpoint.Tensor{narrow("a", 1), narrow("b", 1, 2)}); err == nil ||
+		!strings.Contains(err.Error(), "alike") {
 		t.Errorf("other shapes: %v", err)
 	}
 	whole := checkpoint.Tensor{Name: "n", DType: engine.Int64, Data: make([]byte, 8)}

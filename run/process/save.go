@@ -37,7 +37,8 @@ func (w *worker) saveOne(h *holding) error {
 			Name: j.tensorName(h.pipeline, v.Name), DType: v.Tensor.DType(), Shape: v.Tensor.Shape(), Data: l.hosts[i].Bytes(),
 		}
 		if !finite(tensors[i].DType, tensors[i].Data) {
-			return &notFiniteError{fmt.Sprintf("after %d steps %s, on stage %d, has values that are not finite; nothing is saved, the checkpoint before stays: lower the learning rate or clip gradients",
+			return &notFiniteError{fmt.Sprintf("after %d steps %s, on stage %d, has values that are not finite; nothing is "+
+				"saved, the checkpoint before stays: lower the learning rate or clip gradients",
 				steps, v.Name, h.position.stage)}
 		}
 	}

@@ -14,15 +14,17 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// With as many slots an edge as can be filled in any timing no message waits for a credit, in random timings; with one
-// less on an edge one does in the timing in which its receiver is lazy. A message that has not arrived is one that waits.
+// With as many slots an edge as can be filled in any timing no message waits for a credit, in random timings;
+// with one less on an edge one does in the timing in which its receiver is lazy. A message that has not
+// arrived is one that waits.
 func TestSlotsOfAnyTiming(t *testing.T) {
 	tried := 0
 	for seed := range uint64(24) {
 		g := rand.New(rand.NewPCG(seed, 18))
 		all := family.All()
 		f := all[g.IntN(len(all))]
-		p, err := family.Generate(f.Name, schedule.Settings{Placement: f.Placement(2+g.IntN(2), 2), MicroBatches: 4, Repeat: 2})
+		p, err := family.Generate(f.Name, schedule.Settings{Placement: f.Placement(2+g.IntN(2), 2), MicroBatches: 4,
+			Repeat: 2})
 		if err != nil {
 			continue
 		}
@@ -59,10 +61,11 @@ func TestSlotsOfAnyTiming(t *testing.T) {
 	}
 }
 
-// overPipes drives a Program's messages over pipes, with a Machine that knows of no slots, and says on which edge the
-// first one waits for a credit. Credits take no time here. Workers move in random order, and a lazy one when nobody else
-// can.
-func overPipes(t *testing.T, p *schedule.Program, slots func(from, to int) int, choose func(int) int, lazy int) *check.Edge {
+// overPipes drives a Program's messages over pipes, with a Machine that knows of no slots, and says on which
+// edge the first one waits for a credit. Credits take no time here. Workers move in random order, and a lazy
+// one when nobody else can.
+func overPipes(t *testing.T, p *schedule.Program, slots func(from, to int) int, choose func(int) int,
+	lazy int) *check.Edge {
 	t.Helper()
 	type came struct {
 		to int

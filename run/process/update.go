@@ -74,7 +74,8 @@ func (w *worker) update(h *holding, in schedule.Instruction) error {
 	return h.updates.Update(w.stepOf(in, scale, how))
 }
 
-// verdict is what a stage knows of the norm of an update. Every stage has the same norm, and so the same verdict.
+// verdict is what a stage knows of the norm of an update. Every stage has the same norm, and so the same
+// verdict.
 type verdict struct {
 	scale   float64 // what clipping multiplies gradients by; 1: the norm is within the limit
 	forGood error   // it is no number
@@ -114,7 +115,8 @@ func (w *worker) validate(h *holding, in schedule.Instruction) error {
 	return h.updates.Update(w.stepOf(in, norm.scale, stage.Replace))
 }
 
-// rollback has the worker pass what lies behind a minibatch whose update it takes back, for good with an error.
+// rollback has the worker pass what lies behind a minibatch whose update it takes back, for good with an
+// error.
 func (x *Process) rollback(w *worker, minibatch int, forGood error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

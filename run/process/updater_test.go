@@ -15,7 +15,8 @@ func TestEveryUpdaterIsThere(t *testing.T) {
 	for name, models := range map[schedule.Updater]int{
 		schedule.PlainUpdate: 1, schedule.DeferredUpdate: 1, schedule.TentativeUpdate: 1, schedule.ElasticUpdate: 3,
 	} {
-		all, err := update.New(string(name), update.Config{Averaging: plan.NewElastic(2)}, slices.Repeat([]*stage.Stage{{}}, models))
+		all, err := update.New(string(name), update.Config{Averaging: plan.NewElastic(2)},
+			slices.Repeat([]*stage.Stage{{}}, models))
 		if err != nil || len(all) != models {
 			t.Errorf("%s: %d Updaters of %d models, %v", name, len(all), models, err)
 		}

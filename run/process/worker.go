@@ -184,8 +184,8 @@ func (w *worker) start() error {
 	return nil
 }
 
-// work executes instructions until there are no more. A panic between two of them, of the gate for instance, is an
-// error of the one that it last looked at.
+// work executes instructions until there are no more. A panic between two of them, of the gate for instance,
+// is an error of the one that it last looked at.
 func (w *worker) work() {
 	err := crash.Guard(func() error {
 		for {
@@ -286,8 +286,8 @@ func (w *worker) mark(in schedule.Instruction) engine.Event {
 	return engine.Past(time.Now())
 }
 
-// finished says that the worker has issued an instruction, and that it is complete once its device has done it. Sends
-// and collectives go on beside the worker and say so themselves.
+// finished says that the worker has issued an instruction, and that it is complete once its device has done
+// it. Sends and collectives go on beside the worker and say so themselves.
 func (w *worker) finished(in schedule.Instruction, begin engine.Event, size int64) {
 	x := w.x
 	e := execution{in: in, begin: begin, end: w.mark(in), size: size, dropped: in.Kind.IsReceive() && w.dropping}
@@ -324,7 +324,8 @@ func (w *worker) prepare(p *schedule.Program) {
 	}
 }
 
-// settle drops versions of the weights that a Program cut short has left, and has the Updaters that it asks for.
+// settle drops versions of the weights that a Program cut short has left, and has the Updaters that it asks
+// for.
 func (w *worker) settle() error {
 	w.fresh = false
 	for _, h := range w.held {

@@ -6,15 +6,15 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// World says which process of a run each worker is in. Every process calls Train with the same Config but for its
-// World; process 0 leads.
+// World says which process of a run each worker is in. Every process calls Train with the same Config but for
+// its World; process 0 leads.
 type World struct {
 	Rank    int        // this process
 	Workers []Location // by worker
 	// OffsetS is by process what is to be added to its clock to have the leader's; nil: nothing.
 	OffsetS []float64
-	// Links are, of the leader, the one to each process, none to itself; of another process, the one to the leader alone.
-	// The run closes them.
+	// Links are, of the leader, the one to each process, none to itself; of another process, the one to the
+	// leader alone. The run closes them.
 	Links []control.Link
 }
 
@@ -77,7 +77,8 @@ func (w *World) Check(workers int) error {
 	}
 	for k, at := range w.Workers {
 		if at.Process < 0 || at.Process >= workers || at.Device < 0 {
-			return fmt.Errorf("run: worker %d is in process %d on device %d; processes are 0 to %d at most", k, at.Process, at.Device, workers-1)
+			return fmt.Errorf("run: worker %d is in process %d on device %d; processes are 0 to %d at most", k, at.Process,
+				at.Device, workers-1)
 		}
 	}
 	of := w.WorkersOf()

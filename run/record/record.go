@@ -51,10 +51,11 @@ type Recorder struct {
 	other stepRecord          // what belongs to no step: evaluation, checkpoints
 }
 
-// New makes a Recorder that keeps the last steps in full, and those that are wanted; updates is how many of the
-// process's own there are in a step.
+// New makes a Recorder that keeps the last steps in full, and those that are wanted; updates is how many of
+// the process's own there are in a step.
 func New(keep int, want func(int) bool, updates int) *Recorder {
-	return &Recorder{keep: max(keep, 1), want: want, updates: updates, open: map[int]*stepRecord{}, kept: map[int]*stepRecord{}}
+	return &Recorder{keep: max(keep, 1), want: want, updates: updates, open: map[int]*stepRecord{},
+		kept: map[int]*stepRecord{}}
 }
 
 func (r *Recorder) step(n int) *stepRecord {
@@ -95,8 +96,8 @@ func (r *Recorder) Sample(e Event, bytes int64) {
 	s.memory = append(s.memory, sample{e.Worker, e.End, bytes})
 }
 
-// Loss notes what a micro-batch, or a replica's slice of it, adds to the loss of a step. Where a step is begun anew the
-// last one counts.
+// Loss notes what a micro-batch, or a replica's slice of it, adds to the loss of a step. Where a step is
+// begun anew the last one counts.
 func (r *Recorder) Loss(step, index int, weighted float64) {
 	r.step(step).losses[index] = weighted
 }
@@ -166,6 +167,7 @@ func (r *Recorder) Fill(t *trace.Timeline) {
 func (e Event) text() trace.Event {
 	return trace.Event{
 		Worker: e.Worker, Lane: e.In.Kind.Lane(), Instruction: e.In.String(), Kind: e.In.Kind.String(), Step: e.Step,
-		ReadyS: e.Ready.Seconds(), StartS: e.Start.Seconds(), EndS: e.End.Seconds(), Bytes: e.Bytes, BlockedBy: e.Blocker.Blocker(),
+		ReadyS: e.Ready.Seconds(), StartS: e.Start.Seconds(), EndS: e.End.Seconds(), Bytes: e.Bytes,
+		BlockedBy: e.Blocker.Blocker(),
 	}
 }

@@ -15,7 +15,8 @@ const (
 	AdamW = "adamw"
 )
 
-// ErrRange is what a step fails with that would multiply float32 parameters by a number which float32 does not hold.
+// ErrRange is what a step fails with that would multiply float32 parameters by a number which float32 does
+// not hold.
 var ErrRange = errors.New("beyond the numbers of float32")
 
 // Settings is an optimizer and its coefficients. The learning rate is not among them:

@@ -49,8 +49,10 @@ func TestStepsAreThoseOfThePapers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range []Settings{
-		{Kind: SGD}, {Kind: SGD, WeightDecay: 0.1}, {Kind: SGD, Momentum: 0.9}, {Kind: SGD, Momentum: 0.9, Nesterov: true, WeightDecay: 0.01},
-		{Kind: Adam, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, {Kind: Adam, Beta1: 0.8, Beta2: 0.9, Epsilon: 1e-3, WeightDecay: 0.1},
+		{Kind: SGD}, {Kind: SGD, WeightDecay: 0.1}, {Kind: SGD, Momentum: 0.9}, {Kind: SGD, Momentum: 0.9, Nesterov: true,
+			WeightDecay: 0.01},
+		{Kind: Adam, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, {Kind: Adam, Beta1: 0.8, Beta2: 0.9, Epsilon: 1e-3,
+			WeightDecay: 0.1},
 		{Kind: AdamW, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.1},
 	} {
 		if err := s.Check(); err != nil {

@@ -47,13 +47,15 @@ func (r Rate) Check() error {
 		return nil
 	case StepDecay:
 		if r.Every < 1 || !finite(r.Factor) {
-			return fmt.Errorf("optim: step schedule: every %d steps times %v; it needs at least 1 step and a factor of 0 or more", r.Every, r.Factor)
+			return fmt.Errorf("optim: step schedule: every %d steps times %v; it needs at least 1 step and a factor "+
+				"of 0 or more", r.Every, r.Factor)
 		}
 		return nil
 	case Cosine, Polynomial:
 		switch {
 		case r.Total <= r.Warmup:
-			return fmt.Errorf("optim: %s schedule: %d steps in total with %d of warm-up; the total must be more", r.Kind, r.Total, r.Warmup)
+			return fmt.Errorf("optim: %s schedule: %d steps in total with %d of warm-up; the total must be more", r.Kind,
+				r.Total, r.Warmup)
 		case !finite(r.Floor) || r.Floor > r.Base:
 			return fmt.Errorf("optim: %s schedule: floor %v; it must be between 0 and the base rate %v", r.Kind, r.Floor, r.Base)
 		case r.Kind == Polynomial && (r.Power <= 0 || math.IsInf(r.Power, 0) || math.IsNaN(r.Power)):
@@ -61,7 +63,8 @@ func (r Rate) Check() error {
 		}
 		return nil
 	}
-	return fmt.Errorf("optim: there is no learning-rate schedule %q; there are constant, step, cosine and polynomial", r.Kind)
+	return fmt.Errorf("optim: there is no learning-rate schedule %q; there are constant, step, cosine and polynomial",
+		r.Kind)
 }
 
 // At is the learning rate of step, counted from 0.

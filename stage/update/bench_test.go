@@ -35,12 +35,13 @@ layers:
 // momentum is the optimizer of all of these tests: v = 0.9 v + g, w = w - rate v.
 var momentum = optim.Settings{Kind: optim.SGD, Momentum: 0.9}
 
-// counts stands for a batch norm, which engine ref has not: nobody reads what it makes, and every forward changes
-// both buffers.
+// counts stands for a batch norm, which engine ref has not: nobody reads what it makes, and every forward
+// changes both buffers.
 var counts = nn.Func(func(ctx *nn.Context, in nn.Bundle) (nn.Bundle, error) {
 	mean, variance := ctx.Params[2], ctx.Params[3]
 	err := ctx.Device.NoGrad(func() error {
-		return errors.Join(engine.Scale(ctx.Device, variance, 0.9), engine.AddInto(ctx.Device, mean, variance, 0.1*float64(ctx.Seed)))
+		return errors.Join(engine.Scale(ctx.Device, variance, 0.9),
+			engine.AddInto(ctx.Device, mean, variance, 0.1*float64(ctx.Seed)))
 	})
 	if err != nil {
 		return nil, err
@@ -85,7 +86,8 @@ func newBench(t *testing.T, updater string, averaging *plan.Elastic, models int)
 	}
 	for i := range models {
 		c := stage.Config{
-			Device: b.dev, Float: e.Float(), Graph: graph, Last: len(layers) - 1, Layers: layers, Seed: uint64(3 + i), States: momentum.States(),
+			Device: b.dev, Float: e.Float(), Graph: graph, Last: len(layers) - 1, Layers: layers, Seed: uint64(3 + i),
+			States: momentum.States(),
 		}
 		if models > 1 && i == models-1 {
 			c.States = nil
@@ -96,7 +98,8 @@ func newBench(t *testing.T, updater string, averaging *plan.Elastic, models int)
 		}
 		b.models = append(b.models, s)
 	}
-	if b.made, err = update.New(updater, update.Config{Optimizer: momentum, Averaging: averaging, Stage: 4}, b.models); err != nil {
+	if b.made, err = update.New(updater, update.Config{Optimizer: momentum, Averaging: averaging, Stage: 4},
+		b.models); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

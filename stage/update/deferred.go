@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// deferred puts gradients aside once they are complete, so that the next minibatch gathers its own while replicas
-// sum them. The update and its norm are of those that have been aside longest.
+// deferred puts gradients aside once they are complete, so that the next minibatch gathers its own while
+// replicas sum them. The update and its norm are of those that have been aside longest.
 type deferred struct {
 	*plain
 	aside []*stage.Gradients

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// averaging is the pipelines of a stage and their reference. The reference has no optimizer states and sees no
-// micro-batch but those of evaluations.
+// averaging is the pipelines of a stage and their reference. The reference has no optimizer states and sees
+// no micro-batch but those of evaluations.
 type averaging struct {
 	*plan.Elastic
 	number    int // of the stage
@@ -34,7 +34,8 @@ type reference struct {
 	of *averaging
 }
 
-// push is what a pipeline's update leaves for the reference: its optimizer's step by parameter, and its buffers.
+// push is what a pipeline's update leaves for the reference: its optimizer's step by parameter, and its
+// buffers.
 type push struct {
 	steps, buffers []engine.Tensor
 }
@@ -50,11 +51,13 @@ func (p *push) free() {
 func newElastic(c Config, stages []*stage.Stage) ([]Updater, error) {
 	switch {
 	case c.Averaging == nil:
-		return nil, fmt.Errorf("update: the updater %s of stage %d has no settings: how many pipelines, and alpha", Elastic, c.Stage)
+		return nil, fmt.Errorf("update: the updater %s of stage %d has no settings: how many pipelines, and alpha", Elastic,
+			c.Stage)
 	case c.Averaging.Pipelines == 1:
 		return plainly(c, stages)
 	case len(stages) != c.Averaging.Pipelines+1:
-		return nil, fmt.Errorf("update: %d models of stage %d; elastic averaging of %d pipelines has %d, the reference's the last",
+		return nil, fmt.Errorf("update: %d models of stage %d; elastic averaging of %d pipelines has %d, the reference's "+
+			"the last",
 			len(stages), c.Stage, c.Averaging.Pipelines, c.Averaging.Pipelines+1)
 	}
 	last := len(stages) - 1
@@ -63,7 +66,8 @@ func newElastic(c Config, stages []*stage.Stage) ([]Updater, error) {
 	for i, s := range stages[:last] {
 		have, want := s, of.reference
 		if len(have.Params()) != len(want.Params()) || len(have.Buffers()) != len(want.Buffers()) {
-			return nil, fmt.Errorf("update: the reference has %d parameters and %d buffers of layers %d to %d; pipeline %d has %d and %d",
+			return nil, fmt.Errorf("update: the reference has %d parameters and %d buffers of layers %d to %d; pipeline %d "+
+				"has %d and %d",
 				len(want.Params()), len(want.Buffers()), want.First, want.Last, i, len(have.Params()), len(have.Buffers()))
 		}
 		p := &pipeline{plain: &plain{stage: s, optimizer: c.Optimizer}, of: of, number: i}
@@ -72,17 +76,19 @@ func newElastic(c Config, stages []*stage.Stage) ([]Updater, error) {
 	return append(all, &reference{&plain{stage: of.reference}, of}), nil
 }
 
-// Update pulls the pipeline towards the reference and leaves its step for that: with x the weights, z the reference's
-// and u the optimizer's step from x, the weights become (1-alpha) x + alpha z + u, added up in this order, or
-// in the printed order (1-alpha)(x + u) + alpha z.
+// Update pulls the pipeline towards the reference and leaves its step for that: with x the weights, z the
+// reference's and u the optimizer's step from x, the weights become (1-alpha) x + alpha z + u, added up in
+// this order, or in the printed order (1-alpha)(x + u) + alpha z.
 func (p *pipeline) Update(step Step) error {
 	if p.left != nil {
-		return fmt.Errorf("the reference of stage %d has not yet taken the step that pipeline %d left before", p.of.number, p.number)
+		return fmt.Errorf("the reference of stage %d has not yet taken the step that pipeline %d left before", p.of.number,
+			p.number)
 	}
 	left := &push{}
 	if err := crash.Guard(func() error { return p.update(step, left) }); err != nil {
 		left.free()
-		return fmt.Errorf("pipeline %d died before it left its step in the queue of the reference of stage %d: %w", p.number, p.of.number, err)
+		return fmt.Errorf("pipeline %d died before it left its step in the queue of the reference of stage %d: %w", p.number,
+			p.of.number, err)
 	}
 	p.left = left
 	return nil
@@ -160,8 +166,8 @@ func (p *pipeline) Close() {
 	}
 }
 
-// Update moves the reference by the mean of the steps of all pipelines, added up in ascending order, and takes
-// the mean of their buffers; of buffers that are no floats the first pipeline's. It uses the steps up.
+// Update moves the reference by the mean of the steps of all pipelines, added up in ascending order, and
+// takes the mean of their buffers; of buffers that are no floats the first pipeline's. It uses the steps up.
 func (r *reference) Update(step Step) error {
 	var queue []*push
 	for _, p := range r.of.pipelines {
@@ -174,7 +180,8 @@ func (r *reference) Update(step Step) error {
 		defer p.Close()
 	}
 	if err := crash.Guard(func() error { return r.apply(queue, step.Renewal) }); err != nil {
-		return fmt.Errorf("the reference of stage %d died with the steps of %d pipelines in its queue: %w", r.of.number, len(queue), err)
+		return fmt.Errorf("the reference of stage %d died with the steps of %d pipelines in its queue: %w", r.of.number,
+			len(queue), err)
 	}
 	return nil
 }
@@ -233,8 +240,8 @@ func sumInto(dev engine.Device, queue []*push, of func(*push) engine.Tensor) (en
 	return total, nil
 }
 
-// Apart is the largest difference between the average of the pipelines' parameters and the reference's, as a part of
-// the largest value.
+// Apart is the largest difference between the average of the pipelines' parameters and the reference's, as a
+// part of the largest value.
 func (r *reference) Apart() (float64, error) {
 	var difference, scale float64
 	for i, p := range r.stage.Params() {

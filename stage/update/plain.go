@@ -79,7 +79,8 @@ func (u *plain) Confirm() error { return u.settled() }
 func (u *plain) Undo() (int, error) { return 0, u.settled() }
 
 func (u *plain) settled() error {
-	return fmt.Errorf("update: the last update of layers %d to %d is not one that can be taken back", u.stage.First, u.stage.Last)
+	return fmt.Errorf("update: the last update of layers %d to %d is not one that can be taken back", u.stage.First,
+		u.stage.Last)
 }
 
 func (u *plain) Apart() (float64, error) { return 0, nil }

@@ -8,16 +8,16 @@ import (
 )
 
 // tentative updates so that the update can be taken back. The paper undoes the optimizer's arithmetic in
-// place; that gives the old weights back up to rounding. Here everything that the update changes is kept, so that
-// what is made again has the bits of an update that waited.
+// place; that gives the old weights back up to rounding. Here everything that the update changes is kept, so
+// that what is made again has the bits of an update that waited.
 type tentative struct {
 	*plain
 	kept   *kept // nil: the last update stands
 	undone bool  // the next Update stands at once
 }
 
-// kept is what a tentative update leaves beside the weights before, which are an older version of the stage, and
-// the gradients, which stay in hand.
+// kept is what a tentative update leaves beside the weights before, which are an older version of the stage,
+// and the gradients, which stay in hand.
 type kept struct {
 	states  [][]engine.Tensor // by parameter, before the update
 	buffers []engine.Tensor   // before the forwards behind it
@@ -41,7 +41,8 @@ func (u *tentative) Update(step Step) error {
 	}
 	s := u.stage
 	if u.kept != nil {
-		return fmt.Errorf("update: layers %d to %d are updated while their last update is neither confirmed nor taken back", s.First, s.Last)
+		return fmt.Errorf("update: layers %d to %d are updated while their last update is neither confirmed nor taken back",
+			s.First, s.Last)
 	}
 	u.kept = &kept{}
 	if err := u.renew(stage.Keep); err != nil {

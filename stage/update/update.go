@@ -32,7 +32,8 @@ type Updater interface {
 	Complete() error
 	// Norms is the squares of the next update's gradients, as the stage's Norms says.
 	Norms() (engine.Tensor, error)
-	// Statistics is the buffers for the replicas to sum in front of an update; AverageStatistics divides the sums.
+	// Statistics is the buffers for the replicas to sum in front of an update; AverageStatistics divides the
+	// sums.
 	Statistics() ([]stage.Vector, error)
 	// AverageStatistics has the stage go on with the mean of what so many replicas summed, if they summed.
 	AverageStatistics(replicas int) error
@@ -40,9 +41,9 @@ type Updater interface {
 	Update(step Step) error
 	// Confirm has the last update, a tentative one, stand.
 	Confirm() error
-	// Undo takes the last update, a tentative one, back: weights, optimizer states and buffers are what they were,
-	// and the next Update goes by the same gradients and stands. Micro-batches under way, which went forward with
-	// the weights taken back, are thrown away; it returns how many.
+	// Undo takes the last update, a tentative one, back: weights, optimizer states and buffers are what they
+	// were, and the next Update goes by the same gradients and stands. Micro-batches under way, which went
+	// forward with the weights taken back, are thrown away; it returns how many.
 	Undo() (thrown int, err error)
 	// Apart is how far a reference is from the average of its pipelines, as a part of its largest parameter;
 	// 0 of a stage that is no reference.
@@ -66,8 +67,9 @@ var makers = map[string]func(Config, []*stage.Stage) ([]Updater, error){
 	Elastic:   newElastic,
 }
 
-// New makes the Updater of each of a worker's stages of the same layers: one stage, or of elastic averaging one
-// for every pipeline and behind them the reference. One pipeline has no reference, and is updated plainly.
+// New makes the Updater of each of a worker's stages of the same layers: one stage, or of elastic averaging
+// one for every pipeline and behind them the reference. One pipeline has no reference, and is updated
+// plainly.
 func New(name string, c Config, stages []*stage.Stage) ([]Updater, error) {
 	maker := makers[name]
 	if maker == nil {

@@ -194,8 +194,8 @@ func TestTentative(t *testing.T) {
 	tried.check(u.Update(stepBy(0.25, 1, stage.Replace))) // Close frees what it keeps
 }
 
-// AvgPipe §3.2: every pipeline's update dilutes its weights with the reference's in the ratio (1-alpha):alpha and adds
-// its optimizer's step; the reference moves by the mean of the steps.
+// AvgPipe §3.2: every pipeline's update dilutes its weights with the reference's in the ratio (1-alpha):alpha
+// and adds its optimizer's step; the reference moves by the mean of the steps.
 func TestElastic(t *testing.T) {
 	for _, order := range []plan.AveragingOrder{plan.DiluteFirst, plan.UpdateFirst} {
 		t.Run(string(order), func(t *testing.T) {
@@ -238,11 +238,13 @@ func TestElastic(t *testing.T) {
 					b.check(b.made[p].Update(stepBy(rate, 1, stage.Replace)))
 					b.same(fmt.Sprintf("iteration %d, pipeline %d", id, p), b.weights(p), want, near)
 				}
-				b.refused(b.made[1].Update(stepBy(rate, 1, stage.Replace)), "the reference of stage 4 has not yet taken the step that pipeline 1 left before")
+				b.refused(b.made[1].Update(stepBy(rate, 1, stage.Replace)),
+					"the reference of stage 4 has not yet taken the step that pipeline 1 left before")
 				b.check(b.made[n].Update(stepBy(rate, 1, stage.Replace)))
 				b.same(fmt.Sprintf("iteration %d, reference", id), b.weights(n), moved, near)
 			}
-			b.refused(b.made[n].Update(stepBy(rate, 1, stage.Replace)), "pipeline 0 has left no step in the queue of the reference of stage 4")
+			b.refused(b.made[n].Update(stepBy(rate, 1, stage.Replace)),
+				"pipeline 0 has left no step in the queue of the reference of stage 4")
 			b.apart(n)
 		})
 	}

@@ -1,0 +1,151 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/run/process"
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/pipe"
+)
+
+// worlds is a run in several processes, all of this binary: they share nothing but connections, over which
+// they control one another in lines of JSON, and carriers that copy bytes through pipes.
+type worlds struct {
+	of       []int // the process of each worker
+	carriers func(workers int) ([]wire.Carrier, error)
+	offsets  []float64
+	asks     int                                  // the process that is told when the run is to stop
+	change   func(process int, c *Config)         // what is another in one process; nil: nothing
+	links    func(process int, link control.Link) // told of the leader's ends; nil: nobody
+}
+
+// outcome is what all processes return.
+type outcome struct {
+	results []*Result
+	errs    []error
+}
+
+// in puts every worker in a process; each has one at least.
+func in(g *rand.Rand, workers, processes int) worlds {
+	of := make([]int, workers)
+	for k := range of {
+		of[k] = g.IntN(processes)
+	}
+	for p, k := range g.Perm(workers)[:processes] {
+		of[k] = p
+	}
+	return worlds{of: of, carriers: pipe.New}
+}
+
+func (w worlds) train(ctx context.Context, t testing.TB, c Config) outcome {
+	t.Helper()
+	n := slices.Max(w.of) + 1
+	carriers, err := w.carriers(len(w.of))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Carriers = func(int) ([]wire.Carrier, error) { return carriers, nil }
+	places, devices := make([]process.Location, len(w.of)), make([]int, n)
+	for k, p := range w.of {
+		places[k] = process.Location{Host: fmt.Sprintf("host%d", p), Process: p, Device: devices[p]}
+		devices[p]++
+	}
+	leader := make([]control.Link, n)
+	out := outcome{results: make([]*Result, n), errs: make([]error, n)}
+	var all sync.WaitGroup
+	for p := n - 1; p >= 0; p-- {
+		one := c
+		one.World = &process.World{Rank: p, Workers: places, OffsetS: w.offsets, Links: leader}
+		if p > 0 {
+			x, y := net.Pipe()
+			leader[p] = control.Over(x)
+			one.World.Links = []control.Link{control.Over(y)}
+			if w.links != nil {
+				w.links(p, leader[p])
+			}
+			one.Hooks, one.Next, one.Begin = Hooks{}, nil, nil // the leader's business
+		}
+		if w.change != nil {
+			w.change(p, &one)
+		}
+		all.Go(func() {
+			of := context.Background()
+			if p == w.asks {
+				of = ctx
+			}
+			out.results[p], out.errs[p] = Train(of, one)
+		})
+	}
+	all.Wait()
+	return out
+}
+
+// whole is the leader's Result with the weights of all processes.
+func (o outcome) whole(t testing.TB) *Result {
+	t.Helper()
+	if err := errors.Join(o.errs...); err != nil {
+		t.Fatal(err)
+	}
+	res := o.results[0]
+	for p, one := range o.results {
+		for name, x := range one.Weights {
+			if _, twice := res.Weights[name]; twice && p > 0 {
+				t.Fatalf("two processes leave %s", name)
+			}
+			if res.Weights == nil {
+				res.Weights = map[string]process.Weight{}
+			}
+			res.Weights[name] = x
+		}
+		if p > 0 && one.Leaked > 0 {
+			t.Fatalf("process %d leaves %d handles open", p, one.Leaked)
+		}
+	}
+	return res
+}
+
+// did is which instructions each worker executed in which step.
+func did(tl *trace.Timeline) map[string]int {
+	all := map[string]int{}
+	for _, e := range tl.Events {
+		all[fmt.Sprintf("%d %s %d", e.Worker, e.Instruction, e.Step)]++
+	}
+	return all
+}
+
+// sameRun compares what a run in several processes leaves with what it leaves in one.
+func sameRun(alone, apart *Result) error {
+	a, b := &alone.Timeline, &apart.Timeline
+	switch {
+	case alone.Steps != apart.Steps || alone.Loss != apart.Loss || apart.Leaked != 0:
+		return fmt.Errorf("%d steps to a loss of %v, and %d to %v, with %d handles leaked", alone.Steps, alone.Loss,
+			apart.Steps, apart.Loss, apart.Leaked)
+	case !slices.Equal(a.Losses, b.Losses):
+		return fmt.Errorf("losses\n%v, and\n%v", a.Losses, b.Losses)
+	case !reflect.DeepEqual(a.Evaluations, b.Evaluations):
+		return fmt.Errorf("evaluations\n%v, and\n%v", a.Evaluations, b.Evaluations)
+	case !slices.Equal(a.PeakActivations, b.PeakActivations):
+		return fmt.Errorf("%v micro-batches held, and %v", a.PeakActivations, b.PeakActivations)
+	case len(a.Steps) != len(b.Steps) || len(b.Computed) != len(b.Steps) || len(b.PeakBytes) != b.Workers ||
+		slices.Min(b.PeakBytes) <= 0:
+		return fmt.Errorf("%d steps marked, and %d; busy of %d steps, peaks %v", len(a.Steps), len(b.Steps), len(b.Computed),
+			b.PeakBytes)
+	case !maps.Equal(did(a), did(b)):
+		return fmt.Errorf("instructions\n%v, and\n%v", did(a), did(b))
+	}
+	if err := b.Validate(); err != nil {
+		return err
+	}
+	return sameWeights(alone.Weights, apart.Weights)
+}
