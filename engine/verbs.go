@@ -72,6 +72,7 @@ func SquareSum(d Device, t Tensor) (Tensor, error) { return first(d, "millrace::
 // with mix the finalizer of SplitMix64 and g = 0x9e3779b97f4a7c15, word n of the row, from 1, is
 // mix(k + g n), k = mix(key + g (firstRow+r+1)). Each word serves four elements, its lowest 16 bits
 // the first of them: an element is 0 where its bits are below threshold, and keep elsewhere.
-func Mask(d Device, like Tensor, shape []int64, key uint64, firstRow int64, threshold uint16, keep float64) (Tensor, error) {
+func Mask(d Device, like Tensor, shape []int64, key uint64, firstRow int64, threshold uint16, keep float64) (Tensor,
+	error) {
 	return first(d, "millrace::mask", like, shape, int64(key), firstRow, int64(threshold), keep)
 }

@@ -37,7 +37,8 @@ else
 fi
 api=$include/torch/csrc/api/include
 if [ ! -e "$include/ATen/core/Tensor.h" ] || [ -z "$lib" ] || [ ! -e "$lib/libtorch_cpu.so" ]; then
-  echo "native: no libtorch${TORCH_DIR:+ in TORCH_DIR=$TORCH_DIR}; on Debian: apt-get install libtorch-dev, or set TORCH_DIR to a libtorch folder" >&2
+  echo "native: no libtorch${TORCH_DIR:+ in TORCH_DIR=$TORCH_DIR}; on Debian: apt-get install libtorch-dev," \
+    "or set TORCH_DIR to a libtorch folder" >&2
   exit 2
 fi
 
@@ -59,7 +60,8 @@ if [ "$major" -gt 2 ] || { [ "$major" -eq 2 ] && [ "$minor" -ge 12 ]; }; then st
 # not, the names in their library do. Debian's have the compiler's own.
 abi=
 if [ -n "${TORCH_DIR:-}" ]; then
-  abi=$(grep -hso 'D_GLIBCXX_USE_CXX11_ABI=[01]' "$TORCH_DIR/share/cmake/Torch/TorchConfig.cmake" | head -n 1 | tail -c 2 || true)
+  config=$TORCH_DIR/share/cmake/Torch/TorchConfig.cmake
+  abi=$(grep -hso 'D_GLIBCXX_USE_CXX11_ABI=[01]' "$config" | head -n 1 | tail -c 2 || true)
   if [ -z "$abi" ] && names=$(nm -D "$lib/libc10.so" 2>/dev/null) && [ -n "$names" ]; then
     case $names in *__cxx11*) abi=1 ;; *) abi=0 ;; esac
   fi
@@ -71,7 +73,8 @@ cuda=
 cuda_include=
 if [ -e "$lib/libtorch_cuda.so" ]; then
   cuda="-Wl,--no-as-needed -ltorch_cuda -lc10_cuda -ltorch -Wl,--as-needed"
-  for d in ${CUDA_HOME:+"$CUDA_HOME/include"} "$lib"/../../nvidia/cuda_runtime/include "$lib"/../../nvidia/cu1[0-9]/include /usr/local/cuda/include /usr/include; do
+  for d in ${CUDA_HOME:+"$CUDA_HOME/include"} "$lib"/../../nvidia/cuda_runtime/include \
+    "$lib"/../../nvidia/cu1[0-9]/include /usr/local/cuda/include /usr/include; do
     if [ -e "$d/cuda_runtime_api.h" ]; then cuda_include=$d; break; fi
   done
 fi
@@ -79,7 +82,8 @@ fi
 with=no
 if [ "${KERNELS:-}" != none ]; then with=kernels; fi
 
-against="torch $major.$minor${patch:+.$patch} in $lib, $standard${abi:+, CXX11_ABI $abi}${cuda:+, CUDA${cuda_include:+ (headers in $cuda_include)}}"
+against="torch $major.$minor${patch:+.$patch} in $lib, $standard${abi:+, CXX11_ABI $abi}"
+against=$against${cuda:+, CUDA${cuda_include:+ (headers in $cuda_include)}}
 set -- "-std=$standard" -O2 -fPIC -fvisibility=hidden -Wall -Wno-unknown-pragmas
 if [ -n "$abi" ]; then set -- "$@" "-D_GLIBCXX_USE_CXX11_ABI=$abi"; fi
 if [ -n "${TORCH_DIR:-}" ]; then set -- "$@" -isystem "$include"; fi
@@ -124,7 +128,8 @@ fi
 compile shim "$@" "-DMR_BUILT_AGAINST=\"$against\""
 # The finished file is moved in place, so that nobody ever loads half of one.
 # shellcheck disable=SC2086
-"$cxx" -shared -fopenmp -o "$work/out.so" "$work"/*/*.o -L"$lib" -Wl,-rpath,"$lib" -ltorch_cpu -lc10 $cuda -ldl -lpthread
+"$cxx" -shared -fopenmp -o "$work/out.so" "$work"/*/*.o -L"$lib" -Wl,-rpath,"$lib" \
+  -ltorch_cpu -lc10 $cuda -ldl -lpthread
 mkdir -p "$(dirname "$out")"
 cp "$work/out.so" "$out.new.$$"
 mv "$out.new.$$" "$out"

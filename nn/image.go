@@ -74,5 +74,6 @@ func (o *ops) batchNorm(ctx *Context, x tensor, p []tensor) tensor {
 	if ctx.Recomputing {
 		mean, variance = nil, nil
 	}
-	return o.call("aten::batch_norm", x, p[0], p[1], orNone(mean), orNone(variance), ctx.Training, normMomentum, normEps, false)
+	return o.call("aten::batch_norm", x, p[0], p[1], orNone(mean), orNone(variance), ctx.Training, normMomentum, normEps,
+		false)
 }

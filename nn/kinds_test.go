@@ -106,7 +106,8 @@ func TestBatchNormCountsAMicroBatchOnce(t *testing.T) {
 		t.Helper()
 		gotMean, gotVariance := read(t, d, ctx.Params[2])[0], read(t, d, ctx.Params[3])[0]
 		if math.Abs(gotMean-0.1*mean) > 1e-5 || math.Abs(gotVariance-(0.9+0.1*unbiased)) > 1e-5 {
-			t.Errorf("%s: running mean %v and variance %v, want %v and %v", what, gotMean, gotVariance, 0.1*mean, 0.9+0.1*unbiased)
+			t.Errorf("%s: running mean %v and variance %v, want %v and %v", what, gotMean, gotVariance, 0.1*mean,
+				0.9+0.1*unbiased)
 		}
 	}
 	running("after a forward")

@@ -125,7 +125,8 @@ func TestMasksFollowTheirPlace(t *testing.T) {
 
 // Torch and the pure Go engine agree on a network and every gradient, to float32.
 func TestEnginesAgree(t *testing.T) {
-	m, err := model.Build("mlp", map[string]any{"inputs": 12, "hidden": []int{16, 8}, "activation": "gelu", "dropout": 0.25, "classes": 5})
+	m, err := model.Build("mlp", map[string]any{"inputs": 12, "hidden": []int{16, 8}, "activation": "gelu",
+		"dropout": 0.25, "classes": 5})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,7 +80,8 @@ func TestLSTMDropoutIsLocked(t *testing.T) {
 		ratio := dropped[i] / plain[i]
 		kept[ratio]++
 		if first := i - 6*(i/6%4); dropped[first]/plain[first] != ratio {
-			t.Errorf("row %d, unit %d: %v at the first position, %v at position %d", i/24, i%6, dropped[first]/plain[first], ratio, i/6%4)
+			t.Errorf("row %d, unit %d: %v at the first position, %v at position %d", i/24, i%6, dropped[first]/plain[first],
+				ratio, i/6%4)
 		}
 	}
 	if len(kept) != 2 || kept[0] == 0 || kept[2] == 0 {
@@ -105,7 +106,8 @@ func TestLSTMHoldsWhatItsDescriptionSays(t *testing.T) {
 		dropout       float64
 	}{{[]int{32}, false, 0}, {[]int{32}, true, 0}, {[]int{16, 48}, false, 0}, {[]int{16, 48}, true, 0.5}} {
 		const rows, positions, units = 4, 16, 64
-		l := model.Layer{Name: "h", Kind: "lstm", Attr: map[string]any{"width": units, "bidirectional": c.bidirectional, "dropout": c.dropout}}
+		l := model.Layer{Name: "h", Kind: "lstm",
+			Attr: map[string]any{"width": units, "bidirectional": c.bidirectional, "dropout": c.dropout}}
 		var described []model.Tensor
 		for _, w := range c.inputs {
 			described = append(described, model.Tensor{Shape: []int{positions, w}, DType: model.Float})

@@ -35,7 +35,8 @@ func (d libtorchs) Call(op string, args ...any) ([]engine.Tensor, error) {
 	case "millrace::layer_norm":
 		return d.Device.Call("aten::layer_norm", args[0], args[1].(engine.Tensor).Shape(), args[1], args[2], args[3])
 	case "millrace::lstm":
-		return []engine.Tensor{d.lstm(args[0].(engine.Tensor), args[1], args[2].(engine.Tensor), args[3], args[4] == true)}, nil
+		return []engine.Tensor{d.lstm(args[0].(engine.Tensor), args[1], args[2].(engine.Tensor), args[3], args[4] == true)},
+			nil
 	case "millrace::causal_attention":
 		return []engine.Tensor{d.attention(args[0].(engine.Tensor), args[1].(int64), args[2])}, nil
 	}
@@ -49,7 +50,8 @@ func (d libtorchs) lstm(x engine.Tensor, input any, state engine.Tensor, bias an
 	}
 	zero := d.one("aten::full", []int64{1, x.Shape()[0], units}, 0.0)
 	half := func(from int64) engine.Tensor { return d.one("aten::narrow", bias, 0, from*units, 4*units) }
-	y := d.one("aten::lstm.input", x, []engine.Tensor{zero, zero}, []engine.Tensor{input.(engine.Tensor), state, half(0), half(4)}, true, 1, 0.0, true, false, true)
+	y := d.one("aten::lstm.input", x, []engine.Tensor{zero, zero},
+		[]engine.Tensor{input.(engine.Tensor), state, half(0), half(4)}, true, 1, 0.0, true, false, true)
 	if reverse {
 		y = d.one("aten::flip", y, []int64{1})
 	}
@@ -59,7 +61,8 @@ func (d libtorchs) lstm(x engine.Tensor, input any, state engine.Tensor, bias an
 // attention of qkv [rows, positions, 3 x heads x d]: softmax(q k^T / sqrt d), later positions out.
 func (d libtorchs) attention(qkv engine.Tensor, heads int64, mask any) engine.Tensor {
 	rows, t, width := qkv.Shape()[0], qkv.Shape()[1], qkv.Shape()[2]/3
-	apart := d.one("aten::permute", d.one("aten::view", qkv, []int64{rows, t, 3, heads, width / heads}), []int64{2, 0, 3, 1, 4})
+	apart := d.one("aten::permute", d.one("aten::view", qkv, []int64{rows, t, 3, heads, width / heads}),
+		[]int64{2, 0, 3, 1, 4})
 	part := func(i int) engine.Tensor { return d.one("aten::select.int", apart, 0, i) }
 	scores := d.one("aten::matmul", part(0), d.one("aten::transpose.int", part(1), -2, -1))
 	scores = d.one("aten::mul.Scalar", scores, 1/math.Sqrt(float64(width/heads)))
@@ -121,7 +124,8 @@ func (c layerCase) describe(t *testing.T) model.Layer {
 // gradients runs two micro-batches through the layer and yields the gradients of what each
 // read and those gathered in the parameters. own has libtorch's operators; back runs a
 // backward, and last what is left once both are through.
-func (c layerCase) gradients(t *testing.T, d engine.Device, own bool, back func(outputs, grads []engine.Tensor) error, last func()) (names []string, all [][]float64) {
+func (c layerCase) gradients(t *testing.T, d engine.Device, own bool, back func(outputs, grads []engine.Tensor) error,
+	last func()) (names []string, all [][]float64) {
 	t.Helper()
 	l := c.describe(t)
 	layers, err := nn.Build(&model.Model{Layers: []model.Layer{l}})

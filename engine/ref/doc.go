@@ -44,7 +44,8 @@ func (*Engine) Float() engine.DType { return engine.Float64 }
 // SumInto adds src to dst element by element.
 func (*Engine) SumInto(dst, src []byte, dtype engine.DType) error {
 	if len(dst) != len(src) || dtype != engine.Float64 && dtype != engine.Int64 || len(dst)%8 != 0 {
-		return fmt.Errorf("engine ref: sum of %d bytes into %d of type %v; it adds equal lengths of F64 or I64", len(src), len(dst), dtype)
+		return fmt.Errorf("engine ref: sum of %d bytes into %d of type %v; it adds equal lengths of F64 or I64", len(src),
+			len(dst), dtype)
 	}
 	for i := 0; i < len(dst); i += 8 {
 		a, b := binary.NativeEndian.Uint64(dst[i:]), binary.NativeEndian.Uint64(src[i:])

@@ -63,7 +63,8 @@ func network(t *testing.T, d *Device) (all []float64) {
 		target := must(d.FromBytes(engine.Int64, []int64{6}, engine.Bytes([]int64{0, 1, 0, 1, 1, 0})))
 		x := call("millrace::layer_norm", call("millrace::embedding", table, ids), gain, shift, 1e-5)
 		x = call("aten::mul.Tensor", x, must(engine.Mask(d, x, []int64{2, 1, 4}, 99, int64(step), 1<<14, 4.0/3)))
-		x = call("aten::add.Tensor", call("aten::gelu", call("millrace::linear", x, w, shift)), call("aten::tanh", call("millrace::linear", x, w)))
+		x = call("aten::add.Tensor", call("aten::gelu", call("millrace::linear", x, w, shift)),
+			call("aten::tanh", call("millrace::linear", x, w)))
 		cut := must(engine.Cat(d, []engine.Tensor{must(engine.Narrow(d, x, 0, 1, 1)), must(engine.Narrow(d, x, 0, 0, 1))}, 0))
 		behind := must(d.Leaf(must(engine.Copy(d, cut)), true))
 		h := call("millrace::lstm", call("aten::relu", behind), input, state, bias, step == 1)
@@ -75,7 +76,8 @@ func network(t *testing.T, d *Device) (all []float64) {
 		if err := work.Run(); err != nil {
 			t.Fatal(err)
 		}
-		right := call("aten::sum", call("aten::eq.Tensor", call("aten::argmax", h), must(d.FromBytes(engine.Int64, []int64{2, 3}, engine.Bytes([]int64{0, 1, 0, 1, 1, 0})))))
+		right := call("aten::sum", call("aten::eq.Tensor", call("aten::argmax", h),
+			must(d.FromBytes(engine.Int64, []int64{2, 3}, engine.Bytes([]int64{0, 1, 0, 1, 1, 0})))))
 		all = append(all, must(d.Item(loss)), must(d.Item(right)))
 		for _, p := range params {
 			g := must(d.Grad(p))
@@ -150,7 +152,8 @@ func TestLazyShowsUseAfterFree(t *testing.T) {
 	y := must(engine.Copy(d, x))
 	numbers := x.(*Tensor).value
 	x.Free()
-	stale := d.handle(value{shape: numbers.shape, dtype: numbers.dtype, floats: numbers.floats, storage: numbers.storage.retain()}, nil)
+	stale := d.handle(value{shape: numbers.shape, dtype: numbers.dtype, floats: numbers.floats,
+		storage: numbers.storage.retain()}, nil)
 	z := must(engine.Copy(d, stale))
 	if got := floatsOf(t, d, y); !slices.Equal(got, []float64{3, 3}) {
 		t.Errorf("issued before the free: %v", got)
@@ -226,7 +229,8 @@ func TestLazyFailsLate(t *testing.T) {
 		t.Fatalf("at once: %v", err)
 	}
 	e := d.Record()
-	if err := e.Wait(); err == nil || !strings.Contains(err.Error(), "millrace::embedding: place 9; the table has rows 0 to 1") {
+	if err := e.Wait(); err == nil ||
+		!strings.Contains(err.Error(), "millrace::embedding: place 9; the table has rows 0 to 1") {
 		t.Errorf("its event says %v", err)
 	}
 	if _, err := d.Item(must(d.Full(engine.Float64, nil, 1))); err == nil {

@@ -60,7 +60,8 @@ func layerNorm(c *call) []value {
 		return nil
 	}
 	if len(x.shape) == 0 || !slices.Equal(gain.shape, x.shape[len(x.shape)-1:]) || !slices.Equal(shift.shape, gain.shape) {
-		c.fail("x of shape %v with gain %v and shift %v; both are as long as the last dimension", x.shape, gain.shape, shift.shape)
+		c.fail("x of shape %v with gain %v and shift %v; both are as long as the last dimension", x.shape, gain.shape,
+			shift.shape)
 		return nil
 	}
 	width := int(gain.shape[0])

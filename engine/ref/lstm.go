@@ -22,24 +22,29 @@ func lstm(c *call) []value {
 	if c.err != nil {
 		return nil
 	}
-	if len(x.shape) != 3 || x.shape[1] < 1 || len(u.shape) != 2 || !slices.Equal(u.shape, []int64{4 * u.shape[1], u.shape[1]}) ||
+	if len(x.shape) != 3 || x.shape[1] < 1 || len(u.shape) != 2 ||
+		!slices.Equal(u.shape, []int64{4 * u.shape[1], u.shape[1]}) ||
 		!slices.Equal(w.shape, []int64{u.shape[0], x.shape[2]}) || !slices.Equal(b.shape, []int64{2 * u.shape[0]}) {
-		c.fail("x of shape %v with weights %v and %v and biases %v; it takes [rows positions width], [4 units width], [4 units units], [8 units]", x.shape, w.shape, u.shape, b.shape)
+		c.fail("x of shape %v with weights %v and %v and biases %v; "+
+			"it takes [rows positions width], [4 units width], [4 units units], [8 units]", x.shape, w.shape, u.shape, b.shape)
 		return nil
 	}
-	l := recurrent{rows: int(x.shape[0]), length: int(x.shape[1]), width: int(x.shape[2]), units: int(u.shape[1]), reverse: reverse}
+	l := recurrent{rows: int(x.shape[0]), length: int(x.shape[1]), width: int(x.shape[2]), units: int(u.shape[1]),
+		reverse: reverse}
 	shape := []int64{x.shape[0], x.shape[1], u.shape[1]}
 	gates := c.d.fresh(engine.Float64, []int64{x.shape[0], x.shape[1], u.shape[0]})
 	cells, h := c.d.fresh(engine.Float64, shape), c.d.fresh(engine.Float64, shape)
 	c.own = append(c.own, gates, cells)
 	xs, ws, us, bs := x.value.floats, w.value.floats, u.value.floats, b.value.floats
 	c.loop(func() { l.forward(xs, ws, us, bs, gates.floats, cells.floats, h.floats) })
-	c.inputs, c.saved, c.weights = []*Tensor{x, w, u, b}, []value{x.value, w.value, u.value, gates, cells, h}, []int{1, 2, 3}
+	c.inputs, c.saved, c.weights = []*Tensor{x, w, u, b}, []value{x.value, w.value, u.value, gates, cells, h},
+		[]int{1, 2, 3}
 	d := c.d
 	var dz []float64 // found by the first half, for the second
 	c.back = func(n *node, g value) []*value {
 		if dz == nil {
-			us, gates, cells, found := n.saved[2].floats, n.saved[3].floats, n.saved[4].floats, make([]float64, count(n.saved[3].shape))
+			us, gates, cells, found := n.saved[2].floats, n.saved[3].floats, n.saved[4].floats,
+				make([]float64, count(n.saved[3].shape))
 			d.issue(func() { l.through(g.floats, us, gates, cells, found) })
 			dz = found
 		}

@@ -59,14 +59,17 @@ func TestGradientsAreSlopes(t *testing.T) {
 		case 6:
 			op, wrt = "aten::cat", []*Tensor{numbers(t, d, "a", 2, 2), numbers(t, d, "b", 2, 3)}
 		case 7:
-			op, wrt = "millrace::layer_norm", []*Tensor{numbers(t, d, "x", 2, 4), numbers(t, d, "gain", 4), numbers(t, d, "shift", 4)}
+			op, wrt = "millrace::layer_norm",
+				[]*Tensor{numbers(t, d, "x", 2, 4), numbers(t, d, "gain", 4), numbers(t, d, "shift", 4)}
 			args = []any{nil, nil, nil, 0.1}
 		case 8:
 			op, wrt = "millrace::embedding", []*Tensor{numbers(t, d, "table", 4, 2)}
-			ids, _ := d.FromBytes(engine.Int64, []int64{3}, slices.Concat([]byte{2, 0, 0, 0, 0, 0, 0, 0}, make([]byte, 8), []byte{2, 0, 0, 0, 0, 0, 0, 0}))
+			ids, _ := d.FromBytes(engine.Int64, []int64{3},
+				slices.Concat([]byte{2, 0, 0, 0, 0, 0, 0, 0}, make([]byte, 8), []byte{2, 0, 0, 0, 0, 0, 0, 0}))
 			args = []any{nil, ids}
 		case 9:
-			op, wrt = "millrace::lstm", []*Tensor{numbers(t, d, "x", 2, 3, 2), numbers(t, d, "input", 8, 2), numbers(t, d, "state", 8, 2), numbers(t, d, "bias", 16)}
+			op, wrt = "millrace::lstm", []*Tensor{numbers(t, d, "x", 2, 3, 2), numbers(t, d, "input", 8, 2),
+				numbers(t, d, "state", 8, 2), numbers(t, d, "bias", 16)}
 			args = []any{nil, nil, nil, nil, rapid.Bool().Draw(t, "reverse")}
 		case 10:
 			op, wrt, dim = "aten::cat", []*Tensor{numbers(t, d, "a", 2, 2, 1), numbers(t, d, "b", 2, 2, 3)}, 2
@@ -232,9 +235,12 @@ func TestRefusals(t *testing.T) {
 	x, _ := d.Full(engine.Float64, []int64{2, 3}, 1)
 	ids, _ := d.Full(engine.Int64, []int64{2, 3}, 7)
 	for _, c := range [][]any{
-		{"aten::conv2d", x}, {"aten::relu", ids}, {"aten::add_.Tensor", ids, ids}, {"millrace::embedding", x, ids}, {"millrace::embedding", x, x},
-		{"millrace::layer_norm", x, x, x}, {"aten::cat"}, {"aten::cat", []engine.Tensor{ids, x}, 1}, {"aten::cat", []engine.Tensor{ids, ids}, -1},
-		{"aten::narrow", x, 1, 0, 1}, {"aten::narrow", x, 0, 1, 2}, {"millrace::square_sum", ids}, {"millrace::mask", x, []int64{}, 1, 0, 1, 2.0},
+		{"aten::conv2d", x}, {"aten::relu", ids}, {"aten::add_.Tensor", ids, ids}, {"millrace::embedding", x, ids},
+		{"millrace::embedding", x, x},
+		{"millrace::layer_norm", x, x, x}, {"aten::cat"}, {"aten::cat", []engine.Tensor{ids, x}, 1},
+		{"aten::cat", []engine.Tensor{ids, ids}, -1},
+		{"aten::narrow", x, 1, 0, 1}, {"aten::narrow", x, 0, 1, 2}, {"millrace::square_sum", ids},
+		{"millrace::mask", x, []int64{}, 1, 0, 1, 2.0},
 		{"aten::argmax", ids}, {"millrace::linear", x}, {"aten::add.Tensor", x, "y"}, {"aten::view", x, []int64{4}},
 	} {
 		if _, err := d.Call(c[0].(string), c[1:]...); err == nil {

@@ -8,7 +8,8 @@ import (
 )
 
 // avx2Cores are the OpenBLAS kernel families that leave a processor's AVX-512 unused.
-var avx2Cores = []string{"Haswell", "Zen", "Excavator", "Steamroller", "Bulldozer", "Piledriver", "Sandybridge", "Nehalem", "Prescott", "Core2"}
+var avx2Cores = []string{"Haswell", "Zen", "Excavator", "Steamroller", "Bulldozer", "Piledriver", "Sandybridge",
+	"Nehalem", "Prescott", "Core2"}
 
 // Advice says, a line each, what would make this libtorch faster on this machine. It
 // is empty when nothing is known to.
@@ -20,10 +21,12 @@ func (i Info) Advice() []string {
 func (i Info) advice(cpuinfo string) []string {
 	var out []string
 	if i.BLAS == "reference" {
-		out = append(out, "matrix products run on the reference BLAS, which has no fast kernels; apt-get install libopenblas0-pthread")
+		out = append(out, "matrix products run on the reference BLAS, which has no fast kernels; "+
+			"apt-get install libopenblas0-pthread")
 	}
 	if i.BLAS == "BLIS" && (i.BLASCore == "" || i.BLASCore == "generic") && os.Getenv("BLIS_ARCH_TYPE") == "" {
-		out = append(out, "Debian's BLIS runs generic kernels, six times slower, on a processor newer than itself; apt-get install libopenblas0-pthread")
+		out = append(out, "Debian's BLIS runs generic kernels, six times slower, on a processor newer than itself; "+
+			"apt-get install libopenblas0-pthread")
 	}
 	if i.BLAS == "OpenBLAS" && hasAVX512(cpuinfo) && slices.Contains(avx2Cores, i.BLASCore) {
 		line := fmt.Sprintf("OpenBLAS runs its %s kernels on a processor with AVX-512, at about half the speed; ", i.BLASCore)
@@ -35,8 +38,8 @@ func (i Info) advice(cpuinfo string) []string {
 		out = append(out, line)
 	}
 	if i.Kernels == "none" {
-		out = append(out, "the native library has no CPU kernels: sums are slower and their last bits depend on the number of threads; "+
-			"unset KERNELS and MILLRACE_KERNELS, then: millrace doctor --build")
+		out = append(out, "the native library has no CPU kernels: sums are slower, and their last bits "+
+			"depend on the number of threads; unset KERNELS and MILLRACE_KERNELS, then: millrace doctor --build")
 	}
 	if strings.EqualFold(i.MKLDNN, "none") {
 		out = append(out, "this libtorch has no oneDNN: convolutions go through matrix products")

@@ -16,7 +16,8 @@ func attentionOf(d engine.Device, qkv engine.Tensor, heads int64, mask engine.Te
 	x = call(d, "aten::reshape", x, []int64{3, b * heads, t, c / heads})
 	part := func(i int) engine.Tensor { return call(d, "aten::select.int", x, 0, i) }
 	future := call(d, "aten::triu", call(d, "aten::full", []int64{t, t}, math.Inf(-1)), 1)
-	p := call(d, "aten::baddbmm", future, part(0), call(d, "aten::transpose.int", part(1), 1, 2), 1.0, 1/math.Sqrt(float64(c/heads)))
+	p := call(d, "aten::baddbmm", future, part(0), call(d, "aten::transpose.int", part(1), 1, 2), 1.0,
+		1/math.Sqrt(float64(c/heads)))
 	p = call(d, "aten::softmax.int", p, -1)
 	if mask != nil {
 		p = call(d, "aten::mul.Tensor", p, call(d, "aten::view", mask, p.Shape()))
@@ -100,7 +101,8 @@ func TestCausalAttentionOfASliceHasTheSameBits(t *testing.T) {
 	y, g := run(0, rows)
 	for row := range int64(rows) {
 		py, pg := run(row, 1)
-		if !slices.Equal(py, y[row*length*width:][:length*width]) || !slices.Equal(pg, g[row*length*width*3:][:length*width*3]) {
+		if !slices.Equal(py, y[row*length*width:][:length*width]) ||
+			!slices.Equal(pg, g[row*length*width*3:][:length*width*3]) {
 			t.Errorf("row %d alone has other bits than among the others", row)
 		}
 	}
@@ -128,7 +130,8 @@ func TestCausalAttentionInDoublePrecision(t *testing.T) {
 	defer d.End(m)
 	x := call(d, "aten::to.dtype", wave(d, []int64{2, 5, 12}, 1), engine.Float64)
 	wide := call(d, "aten::to.dtype", call(d, "millrace::causal_attention", x, 2), engine.Float32)
-	if far := distance(values(d, call(d, "millrace::causal_attention", wave(d, []int64{2, 5, 12}, 1), 2)), values(d, wide)); !(far < 1e-6) {
+	if far := distance(values(d, call(d, "millrace::causal_attention", wave(d, []int64{2, 5, 12}, 1), 2)),
+		values(d, wide)); !(far < 1e-6) {
 		t.Errorf("%.2g away from the float32 result", far)
 	}
 }

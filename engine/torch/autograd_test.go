@@ -54,7 +54,8 @@ func TestLeafGradAndAccumulation(t *testing.T) {
 	if err := d.Backward([]engine.Tensor{call(d, "aten::mul.Tensor", w, w)}, nil); err == nil {
 		t.Error("backward from two elements without a gradient was accepted")
 	}
-	if err := d.Backward([]engine.Tensor{y}, []engine.Tensor{}); err == nil || !strings.Contains(err.Error(), "0 gradients for 1 outputs") {
+	if err := d.Backward([]engine.Tensor{y}, []engine.Tensor{}); err == nil ||
+		!strings.Contains(err.Error(), "0 gradients for 1 outputs") {
 		t.Errorf("too few gradients: %v", err)
 	}
 	if err := d.Backward(nil, nil); err == nil {
@@ -106,7 +107,8 @@ func TestAliasWritesUnseen(t *testing.T) {
 		grads []float32
 	}{
 		{"leaf", func(w engine.Tensor) (engine.Tensor, error) { return d.Leaf(w, false) }, true, nil},
-		{"data", func(w engine.Tensor) (engine.Tensor, error) { return call(d, "aten::data", w), nil }, false, []float32{200}},
+		{"data", func(w engine.Tensor) (engine.Tensor, error) { return call(d, "aten::data", w), nil }, false,
+			[]float32{200}},
 	} {
 		w := must(d.Leaf(f32(d, []int64{1}, 3), true))
 		y := call(d, "aten::mul.Tensor", w, w)

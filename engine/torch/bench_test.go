@@ -122,7 +122,8 @@ func bmm(batch, m, n, k int64) kernel {
 
 func conv(batch, in, out, side int64) kernel {
 	return kernel{fmt.Sprintf("conv-%dx%dx%dx%d", batch, in, out, side), "aten::conv2d",
-		[][]int64{{batch, in, side, side}, {out, in, 3, 3}}, []any{nil, 1, 1}, float64(2 * batch * in * out * 9 * side * side)}
+		[][]int64{{batch, in, side, side}, {out, in, 3, 3}}, []any{nil, 1, 1},
+		float64(2 * batch * in * out * 9 * side * side)}
 }
 
 // kernels are the products of a GPT of width 256 with 4 x 128 tokens, and the

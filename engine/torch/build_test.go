@@ -19,12 +19,14 @@ func TestBuildRefuses(t *testing.T) {
 	t.Setenv("CXX", "no-such-compiler")
 	var log bytes.Buffer
 	err := Build(context.Background(), out, &log)
-	if err == nil || !strings.Contains(err.Error(), "no C++ compiler 'no-such-compiler'") || !strings.Contains(log.String(), "apt-get install g++") {
+	if err == nil || !strings.Contains(err.Error(), "no C++ compiler 'no-such-compiler'") ||
+		!strings.Contains(log.String(), "apt-get install g++") {
 		t.Errorf("without a compiler: %v; log %q", err, log.String())
 	}
 	t.Setenv("CXX", "true")
 	t.Setenv("TORCH_DIR", t.TempDir())
-	if err := Build(context.Background(), out, &log); err == nil || !strings.Contains(err.Error(), "no libtorch in TORCH_DIR=") {
+	if err := Build(context.Background(), out, &log); err == nil ||
+		!strings.Contains(err.Error(), "no libtorch in TORCH_DIR=") {
 		t.Errorf("without libtorch: %v", err)
 	}
 	if _, err := os.Stat(out); err == nil {
@@ -98,25 +100,30 @@ func TestBuildFlags(t *testing.T) {
 		symbols       string // of libc10.so, as nm prints them
 		has, hasNot   []string
 	}{
-		{"oldest", "1.13.1", nil, "", []string{"-std=c++17", "torch 1.13.1"}, []string{"CXX11_ABI", "torch_cuda", "-std=c++20"}},
+		{"oldest", "1.13.1", nil, "", []string{"-std=c++17", "torch 1.13.1"},
+			[]string{"CXX11_ABI", "torch_cuda", "-std=c++20"}},
 		{"last of C++17", "2.11.0", nil, "", []string{"-std=c++17"}, []string{"-std=c++20"}},
 		{"first of C++20", "2.12.0", nil, "", []string{"-std=c++20"}, []string{"-std=c++17"}},
 		{"major", "3.0.0", nil, "", []string{"-std=c++20"}, nil},
 		{"old strings by CMake", "2.5.1", map[string]string{config: `set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=0")`}, "",
 			[]string{"-D_GLIBCXX_USE_CXX11_ABI=0"}, nil},
-		{"new strings by CMake", "2.11.0", map[string]string{config: `set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=1")`}, "T _ZN3c10",
+		{"new strings by CMake", "2.11.0", map[string]string{config: `set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=1")`},
+			"T _ZN3c10",
 			[]string{"-D_GLIBCXX_USE_CXX11_ABI=1"}, nil},
-		{"CMake says nothing, old names", "2.5.1", map[string]string{config: `set(TORCH_CXX_FLAGS "")`}, "T _ZN3c105ErrorC1ESs",
+		{"CMake says nothing, old names", "2.5.1", map[string]string{config: `set(TORCH_CXX_FLAGS "")`},
+			"T _ZN3c105ErrorC1ESs",
 			[]string{"-D_GLIBCXX_USE_CXX11_ABI=0"}, nil},
 		{"no CMake file, new names", "2.7.0", nil, "T _ZN3c105ErrorC1ENSt7__cxx1112basic_string",
 			[]string{"-D_GLIBCXX_USE_CXX11_ABI=1"}, nil},
-		{"CUDA", "2.11.0", cuda, "", []string{"--no-as-needed -ltorch_cuda -lc10_cuda -ltorch", "cuda_runtime/include", ", CUDA"}, nil},
+		{"CUDA", "2.11.0", cuda, "", []string{"--no-as-needed -ltorch_cuda -lc10_cuda -ltorch", "cuda_runtime/include",
+			", CUDA"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			root := filepath.Join(t.TempDir(), "with spaces", "torch")
 			files := map[string]string{
 				"include/ATen/core/Tensor.h": "", "lib/libtorch_cpu.so": "", "lib/libc10.so": "",
-				"include/torch/csrc/api/include/torch/version.h": versionHeader(c.version), "../bin/nm": "#!/bin/sh\necho '" + c.symbols + "'\n",
+				"include/torch/csrc/api/include/torch/version.h": versionHeader(c.version),
+				"../bin/nm": "#!/bin/sh\necho '" + c.symbols + "'\n",
 			}
 			for path, text := range c.files {
 				files[path] = text
@@ -157,7 +164,8 @@ func TestBuildFlags(t *testing.T) {
 func TestGlobalDeps(t *testing.T) {
 	dir := t.TempDir()
 	shim := filepath.Join(dir, "shim.so")
-	if said, err := exec.Command("gcc", "-shared", "-o", shim, "-Wl,-rpath,/nowhere:"+dir, "-x", "c", "/dev/null").CombinedOutput(); err != nil {
+	if said, err := exec.Command("gcc", "-shared", "-o", shim, "-Wl,-rpath,/nowhere:"+dir, "-x", "c",
+		"/dev/null").CombinedOutput(); err != nil {
 		t.Skipf("no C compiler: %v %s", err, said)
 	}
 	deps := filepath.Join(dir, "libtorch_global_deps.so")

@@ -52,7 +52,8 @@ func TestCallTakesEveryKindOfArgument(t *testing.T) {
 	same(t, d, "nil for optional ints", call(d, "aten::sum.dim_IntList", x, nil, false), 10)
 	same(t, d, "tensors and a plain int", call(d, "aten::cat", []engine.Tensor{x, x}, 1), 1, 2, 1, 2, 3, 4, 3, 4)
 	same(t, d, "nil for an optional tensor", call(d, "aten::linear", x, x, nil), 5, 11, 11, 25)
-	same(t, d, "a string", call(d, "aten::div.Tensor_mode", f32(d, []int64{2}, 7, -7), f32(d, []int64{2}, 2, 2), "floor"), 3, -4)
+	same(t, d, "a string", call(d, "aten::div.Tensor_mode", f32(d, []int64{2}, 7, -7), f32(d, []int64{2}, 2, 2), "floor"),
+		3, -4)
 	same(t, d, "nil for an optional string", call(d, "aten::div.Tensor_mode", x, x, nil), 1, 1, 1, 1)
 	same(t, d, "a string of more than a word", call(d, "aten::einsum", "ij,jk->ik", []engine.Tensor{x, x}), 7, 10, 15, 22)
 	same(t, d, "a device by name", call(d, "aten::zeros", []int64{2}, engine.Float32, nil, "cpu"), 0, 0)
@@ -201,7 +202,8 @@ func TestMakingAndReadingRefuse(t *testing.T) {
 	if v := must(d.Item(must(d.Full(engine.Float32, nil, math.Inf(1))))); !math.IsInf(v, 1) {
 		t.Errorf("infinity came back as %v", v)
 	}
-	if v := must(viewOf(d, must(d.FromBytes(engine.Bool, []int64{3}, []byte{1, 0, 1})))); !slices.Equal(v, []byte{1, 0, 1}) {
+	if v := must(viewOf(d, must(d.FromBytes(engine.Bool, []int64{3}, []byte{1, 0, 1})))); !slices.Equal(v,
+		[]byte{1, 0, 1}) {
 		t.Errorf("bools came back as %v", v)
 	}
 }

@@ -84,7 +84,8 @@ func (d *Device) made(words *C.int64_t, what string, about ...any) (engine.Tenso
 
 // Full makes a tensor with every element set to value.
 func (d *Device) Full(dtype engine.DType, shape []int64, value float64) (engine.Tensor, error) {
-	return d.made(C.door_full(C.int(dtype), shapePointer(shape), C.int64_t(len(shape)), C.double(value)), "full", dtype, shape, value)
+	return d.made(C.door_full(C.int(dtype), shapePointer(shape), C.int64_t(len(shape)), C.double(value)), "full", dtype,
+		shape, value)
 }
 
 // FromBytes makes a tensor with a copy of data, elements in the machine's byte order.

@@ -64,10 +64,12 @@ func Load(path string) (*Engine, error) {
 	cpath := C.CString(path)
 	defer C.free(unsafe.Pointer(cpath))
 	if why := C.door_open(cpath); why != nil {
-		return nil, fmt.Errorf("engine torch: load %s: %s; to compile it for this machine run: millrace doctor --build", path, C.GoString(why))
+		return nil, fmt.Errorf("engine torch: load %s: %s; to compile it for this machine run: millrace doctor --build", path,
+			C.GoString(why))
 	}
 	if got := int(C.door_abi_version()); got != abiVersion {
-		return nil, fmt.Errorf("engine torch: load %s: it has ABI version %d, this millrace needs %d; run: millrace doctor --build", path, got, abiVersion)
+		return nil, fmt.Errorf("engine torch: load %s: it has ABI version %d, this millrace needs %d; "+
+			"run: millrace doctor --build", path, got, abiVersion)
 	}
 	if C.door_init() != 0 {
 		return nil, fmt.Errorf("engine torch: load %s: %w", path, lastError())

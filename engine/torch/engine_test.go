@@ -60,7 +60,8 @@ func TestThreadsAreSet(t *testing.T) {
 
 func TestInfoSaysWhatIsLoaded(t *testing.T) {
 	i := load(t).Info()
-	if i.Torch == "" || i.BLAS == "unknown" || !strings.Contains(i.Library, "libtorch_cpu") || i.BLASLibrary == "" || i.Native == "" {
+	if i.Torch == "" || i.BLAS == "unknown" || !strings.Contains(i.Library, "libtorch_cpu") || i.BLASLibrary == "" ||
+		i.Native == "" {
 		t.Errorf("%+v", i)
 	}
 	if i.BLAS == "OpenBLAS" && (i.BLASCore == "" || i.BLASConfig == "") {
@@ -82,7 +83,8 @@ func TestSumInto(t *testing.T) {
 		t.Errorf("floats: %v, %v", dst, err)
 	}
 	long := binary.NativeEndian.AppendUint64(nil, 40)
-	if err := e.SumInto(long, binary.NativeEndian.AppendUint64(nil, 2), engine.Int64); err != nil || binary.NativeEndian.Uint64(long) != 42 {
+	if err := e.SumInto(long, binary.NativeEndian.AppendUint64(nil, 2), engine.Int64); err != nil ||
+		binary.NativeEndian.Uint64(long) != 42 {
 		t.Errorf("ints: %v, %v", long, err)
 	}
 	if err := e.SumInto(nil, nil, engine.Float64); err != nil {
@@ -98,7 +100,8 @@ func TestSumInto(t *testing.T) {
 		{1, 1, engine.Bool, "BOOL have no sum"},
 		{1, 1, engine.DType(0), "have no sum"},
 	} {
-		if err := e.SumInto(make([]byte, c.dst), make([]byte, c.src), c.dtype); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := e.SumInto(make([]byte, c.dst), make([]byte, c.src), c.dtype); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%d into %d of %v: %v", c.src, c.dst, c.dtype, err)
 		}
 	}

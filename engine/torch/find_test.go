@@ -78,7 +78,8 @@ func TestInfoTellsTheBLAS(t *testing.T) {
 }
 
 func TestAdvice(t *testing.T) {
-	const avx512 = "processor : 0\nvendor_id : AuthenticAMD\nflags\t\t: fpu avx2 avx512f avx512dq avx512cd avx512bw avx512vl\n\n"
+	const avx512 = "processor : 0\nvendor_id : AuthenticAMD\n" +
+		"flags\t\t: fpu avx2 avx512f avx512dq avx512cd avx512bw avx512vl\n\n"
 	const avx2 = "flags : fpu avx2\n"
 	t.Setenv("BLIS_ARCH_TYPE", "")
 	for _, c := range []struct {

@@ -180,12 +180,14 @@ func BenchmarkFused(b *testing.B) {
 		if !c.bias || c.name == "gelu of many" || c.name == "sum of many" {
 			continue
 		}
-		for name, how := range map[string]func(d engine.Device, x, r, w, b engine.Tensor) engine.Tensor{"composed": c.whole, "operator": c.ours} {
+		for name, how := range map[string]func(d engine.Device, x, r, w, b engine.Tensor) engine.Tensor{"composed": c.whole,
+			"operator": c.ours} {
 			b.Run(c.name+"/"+name, func(b *testing.B) {
 				d := device(b, 0)
 				all := d.Begin()
 				defer d.End(all)
-				x, r, seed := wave(d, []int64{2, 128, c.in}, 1), wave(d, []int64{2, 128, c.out}, 3), wave(d, []int64{2, 128, c.out}, 2)
+				x, r, seed := wave(d, []int64{2, 128, c.in}, 1), wave(d, []int64{2, 128, c.out}, 3),
+					wave(d, []int64{2, 128, c.out}, 2)
 				w, bias := must(d.Leaf(wave(d, []int64{c.out, c.in}, 1), true)), must(d.Leaf(wave(d, []int64{c.out}, 1), true))
 				for b.Loop() {
 					m := d.Begin()

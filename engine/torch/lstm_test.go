@@ -24,7 +24,8 @@ func (r recurrence) forward(d engine.Device, theirs bool, x, w, u, b engine.Tens
 	}
 	state := must(d.Full(engine.Float32, []int64{1, r.rows, r.units}, 0))
 	half := func(from int64) engine.Tensor { return call(d, "aten::narrow", b, 0, from*r.units, 4*r.units) }
-	y := call(d, "aten::lstm.input", x, []engine.Tensor{state, state}, []engine.Tensor{w, u, half(0), half(4)}, true, 1, 0.0, true, false, true)
+	y := call(d, "aten::lstm.input", x, []engine.Tensor{state, state}, []engine.Tensor{w, u, half(0), half(4)}, true, 1,
+		0.0, true, false, true)
 	if r.reverse {
 		y = call(d, "aten::flip", y, []int64{1})
 	}
@@ -39,7 +40,8 @@ func (r recurrence) leaves(d engine.Device) (w, u, b engine.Tensor) {
 
 // gradients are those after two micro-batches, and their outputs: of x for each, then of
 // the weights.
-func (r recurrence) gradients(d engine.Device, theirs bool, back func(outputs, grads []engine.Tensor) error, last ...func()) [][]float32 {
+func (r recurrence) gradients(d engine.Device, theirs bool, back func(outputs, grads []engine.Tensor) error,
+	last ...func()) [][]float32 {
 	w, u, b := r.leaves(d)
 	var all [][]float32
 	for micro := range 2 {
@@ -61,7 +63,8 @@ func (r recurrence) gradients(d engine.Device, theirs bool, back func(outputs, g
 // An lstm's backward whole, in halves one right after the other, and with both weights' halves
 // at the end agree bit for bit, and with libtorch's own lstm within a millionth.
 func TestLSTMInHalvesAndAgainstLibtorch(t *testing.T) {
-	for _, r := range []recurrence{{3, 5, 4, 6, false}, {3, 5, 4, 6, true}, {1, 1, 2, 3, false}, {8, 20, 32, 48, false}, {8, 20, 32, 48, true}} {
+	for _, r := range []recurrence{{3, 5, 4, 6, false}, {3, 5, 4, 6, true}, {1, 1, 2, 3, false}, {8, 20, 32, 48, false},
+		{8, 20, 32, 48, true}} {
 		t.Run(fmt.Sprintf("%+v", r), func(t *testing.T) {
 			d := device(t, 0)
 			m := d.Begin()
@@ -106,10 +109,12 @@ func TestLSTMRefusals(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
 	defer d.End(m)
-	x, w, u, b := wave(d, []int64{2, 3, 4}, 1), wave(d, []int64{8, 4}, 2), wave(d, []int64{8, 2}, 3), wave(d, []int64{16}, 4)
+	x, w, u, b := wave(d, []int64{2, 3, 4}, 1), wave(d, []int64{8, 4}, 2), wave(d, []int64{8, 2}, 3),
+		wave(d, []int64{16}, 4)
 	computed := call(d, "aten::tanh", must(d.Leaf(w, true)))
 	for _, args := range [][]any{
-		{wave(d, []int64{2, 4}, 1), w, u, b}, {x, u, u, b}, {x, w, w, b}, {x, w, u, wave(d, []int64{8}, 1)}, {must(d.Full(engine.Float32, []int64{2, 0, 4}, 0)), w, u, b}, {x, computed, u, b},
+		{wave(d, []int64{2, 4}, 1), w, u, b}, {x, u, u, b}, {x, w, w, b}, {x, w, u, wave(d, []int64{8}, 1)},
+		{must(d.Full(engine.Float32, []int64{2, 0, 4}, 0)), w, u, b}, {x, computed, u, b},
 	} {
 		if _, err := d.Call("millrace::lstm", args...); err == nil {
 			t.Errorf("%v was computed", args)

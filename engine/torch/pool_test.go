@@ -56,7 +56,8 @@ func TestMaxPoolRefuses(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
 	defer d.End(m)
-	for _, args := range [][]any{{wave(d, []int64{2, 4, 4}, 1), 2}, {wave(d, []int64{1, 1, 4, 4}, 1), 0}, {wave(d, []int64{1, 1, 4, 3}, 1), 4}} {
+	for _, args := range [][]any{{wave(d, []int64{2, 4, 4}, 1), 2}, {wave(d, []int64{1, 1, 4, 4}, 1), 0},
+		{wave(d, []int64{1, 1, 4, 3}, 1), 4}} {
 		if _, err := d.Call("millrace::max_pool", args...); err == nil {
 			t.Errorf("%v was taken", args)
 		}

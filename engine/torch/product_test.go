@@ -11,7 +11,8 @@ import (
 
 // Sizes on both sides of a tile's rows and columns, a panel's terms and a pass's rows.
 var productSizes = [][3]int64{
-	{1, 1, 1}, {11, 31, 15}, {12, 32, 16}, {13, 33, 17}, {5, 70, 256}, {25, 64, 257}, {385, 40, 20}, {30, 20, 1024}, {7, 512, 600},
+	{1, 1, 1}, {11, 31, 15}, {12, 32, 16}, {13, 33, 17}, {5, 70, 256}, {25, 64, 257}, {385, 40, 20}, {30, 20, 1024},
+	{7, 512, 600},
 }
 
 // A linear layer's output and both gradients, each a product with other factors turned, against
@@ -29,14 +30,17 @@ func TestProducts(t *testing.T) {
 			must(0, d.Backward([]engine.Tensor{y}, []engine.Tensor{g}))
 			xs, ws, gs := values(d, x), values(d, w), values(d, g)
 			near(t, "y", values(d, y), m, n, k, func(i, j, p int64) (float32, float32) { return xs[i*k+p], ws[j*k+p] })
-			near(t, "x's gradient", values(d, must(d.Grad(x))), m, k, n, func(i, j, p int64) (float32, float32) { return gs[i*n+p], ws[p*k+j] })
-			near(t, "w's gradient", values(d, must(d.Grad(w))), n, k, m, func(i, j, p int64) (float32, float32) { return gs[p*n+i], xs[p*k+j] })
+			near(t, "x's gradient", values(d, must(d.Grad(x))), m, k, n,
+				func(i, j, p int64) (float32, float32) { return gs[i*n+p], ws[p*k+j] })
+			near(t, "w's gradient", values(d, must(d.Grad(w))), n, k, m,
+				func(i, j, p int64) (float32, float32) { return gs[p*n+i], xs[p*k+j] })
 		})
 	}
 }
 
 // near says where a product is further from sums in float64 than so many roundings allow.
-func near(t *testing.T, what string, got []float32, rows, columns, terms int64, term func(i, j, p int64) (float32, float32)) {
+func near(t *testing.T, what string, got []float32, rows, columns, terms int64,
+	term func(i, j, p int64) (float32, float32)) {
 	t.Helper()
 	for i := range rows {
 		for j := range columns {

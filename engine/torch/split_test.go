@@ -25,7 +25,8 @@ func (c splitCase) of(name string) splitCase {
 
 // gradients are those of what was read, if it has one, and of the weights, after two
 // micro-batches and then last.
-func (c splitCase) gradients(d engine.Device, back func(outputs, grads []engine.Tensor) error, last ...func()) [][]float32 {
+func (c splitCase) gradients(d engine.Device, back func(outputs, grads []engine.Tensor) error,
+	last ...func()) [][]float32 {
 	var weights []engine.Tensor
 	for k, shape := range c.weights {
 		weights = append(weights, must(d.Leaf(wave(d, shape, k+1), true)))
@@ -34,7 +35,8 @@ func (c splitCase) gradients(d engine.Device, back func(outputs, grads []engine.
 	for micro := range 2 {
 		var x engine.Tensor
 		if c.reads == nil {
-			x = must(d.FromBytes(engine.Int64, []int64{3}, slices.Concat([]byte{byte(micro)}, make([]byte, 7), []byte{3}, make([]byte, 15))))
+			x = must(d.FromBytes(engine.Int64, []int64{3},
+				slices.Concat([]byte{byte(micro)}, make([]byte, 7), []byte{3}, make([]byte, 15))))
 		} else {
 			x = must(d.Leaf(wave(d, c.reads, 10+micro), true))
 		}
@@ -101,8 +103,10 @@ var splittable = []splitCase{
 		name: "millrace::conv2d", whole: "aten::conv2d", reads: []int64{2, 3, 6, 6}, weights: [][]int64{{4, 3, 3, 3}, {4}},
 		args: []any{[]int64{2, 2}, []int64{1, 1}},
 	},
-	{name: "millrace::layer_norm", whole: "aten::layer_norm", reads: []int64{3, 8}, weights: [][]int64{{8}, {8}}, args: []any{1e-5}},
-	{name: "millrace::layer_norm", whole: "aten::layer_norm", reads: []int64{2, 70, 33}, weights: [][]int64{{33}, {33}}, args: []any{1e-5}},
+	{name: "millrace::layer_norm", whole: "aten::layer_norm", reads: []int64{3, 8}, weights: [][]int64{{8}, {8}},
+		args: []any{1e-5}},
+	{name: "millrace::layer_norm", whole: "aten::layer_norm", reads: []int64{2, 70, 33}, weights: [][]int64{{33}, {33}},
+		args: []any{1e-5}},
 	{name: "millrace::embedding", whole: "aten::embedding", weights: [][]int64{{4, 3}}},
 }
 

@@ -17,15 +17,18 @@ var threadCases = []struct {
 	{"linear", [][]int64{{2, 130, 256}, {520, 256}, {520}}, func(d engine.Device, x []engine.Tensor) engine.Tensor {
 		return call(d, "millrace::linear", x[0], x[1], x[2])
 	}},
-	{"linear with more rows than columns", [][]int64{{3, 300, 256}, {100, 256}}, func(d engine.Device, x []engine.Tensor) engine.Tensor {
-		return call(d, "millrace::linear", x[0], x[1], nil)
-	}},
-	{"linear and gelu", [][]int64{{2, 130, 256}, {520, 256}, {520}}, func(d engine.Device, x []engine.Tensor) engine.Tensor {
-		return call(d, "millrace::linear_gelu", x[0], x[1], x[2])
-	}},
-	{"linear and sum", [][]int64{{2, 130, 520}, {2, 130, 256}, {520, 256}, {520}}, func(d engine.Device, x []engine.Tensor) engine.Tensor {
-		return call(d, "millrace::linear_add", x[0], x[1], x[2], x[3])
-	}},
+	{"linear with more rows than columns", [][]int64{{3, 300, 256}, {100, 256}},
+		func(d engine.Device, x []engine.Tensor) engine.Tensor {
+			return call(d, "millrace::linear", x[0], x[1], nil)
+		}},
+	{"linear and gelu", [][]int64{{2, 130, 256}, {520, 256}, {520}},
+		func(d engine.Device, x []engine.Tensor) engine.Tensor {
+			return call(d, "millrace::linear_gelu", x[0], x[1], x[2])
+		}},
+	{"linear and sum", [][]int64{{2, 130, 520}, {2, 130, 256}, {520, 256}, {520}},
+		func(d engine.Device, x []engine.Tensor) engine.Tensor {
+			return call(d, "millrace::linear_add", x[0], x[1], x[2], x[3])
+		}},
 	{"causal attention", [][]int64{{2, 100, 3 * 64}}, func(d engine.Device, x []engine.Tensor) engine.Tensor {
 		return call(d, "millrace::causal_attention", x[0], int64(4), nil)
 	}},

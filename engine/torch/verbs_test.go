@@ -33,7 +33,8 @@ func TestMaskIsItsFormula(t *testing.T) {
 			threshold uint16
 			keep      float64
 		}{
-			{[]int64{3, 8}, 7, 0, 1 << 14, 4.0 / 3}, {[]int64{2, 5, 3}, 1 << 63, 11, 1 << 15, 2}, {[]int64{5, 1}, math.MaxUint64, 1 << 40, 0xffff, 1.1},
+			{[]int64{3, 8}, 7, 0, 1 << 14, 4.0 / 3}, {[]int64{2, 5, 3}, 1 << 63, 11, 1 << 15, 2},
+			{[]int64{5, 1}, math.MaxUint64, 1 << 40, 0xffff, 1.1},
 			{[]int64{4}, 3, 2, 100, 3}, {[]int64{0, 4}, 3, 2, 100, 3}, {[]int64{70, 1030}, 99, 5, 6554, 1 / 0.9},
 		} {
 			got := must(engine.Mask(d, like, c.shape, c.key, c.first, c.threshold, c.keep))
@@ -69,7 +70,11 @@ func TestMaskIsItsFormula(t *testing.T) {
 			_, err := engine.Mask(d, must(d.Full(engine.Int64, []int64{1}, 0)), []int64{2}, 0, 0, 0, 1)
 			return err
 		},
-		"squares of whole numbers": func() error { _, err := engine.SquareSum(d, must(d.Full(engine.Int64, []int64{1}, 0))); return err },
+		"squares of whole numbers": func() error {
+			_,
+				err := engine.SquareSum(d, must(d.Full(engine.Int64, []int64{1}, 0)))
+			return err
+		},
 	} {
 		if f() == nil {
 			t.Errorf("%s is taken", what)

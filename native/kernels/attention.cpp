@@ -42,8 +42,8 @@ using torch::autograd::variable_list;
 using Optional = decltype(std::declval<const c10::IValue&>().toOptional<Tensor>());
 
 // The BLAS that libtorch uses, if it shows itself: a libtorch with its BLAS inside may not.
-using Sgemm = void (*)(const char*, const char*, const int*, const int*, const int*, const float*, const float*, const int*,
-                       const float*, const int*, const float*, float*, const int*);
+using Sgemm = void (*)(const char*, const char*, const int*, const int*, const int*, const float*, const float*,
+                       const int*, const float*, const int*, const float*, float*, const int*);
 
 Sgemm sgemm() {
   static const Sgemm found = reinterpret_cast<Sgemm>(dlsym(RTLD_DEFAULT, "sgemm_"));
@@ -72,7 +72,8 @@ struct Side {
 
 // c = alpha a b, c of m rows and n columns, over the terms of b from `term` up to last_term. BLAS counts
 // by columns: to it the matrices are transposed, and so is their product.
-void product(int64_t m, int64_t n, int64_t term, int64_t last_term, float alpha, Matrix a, bool a_turned, const Side& b, Matrix c) {
+void product(int64_t m, int64_t n, int64_t term, int64_t last_term, float alpha, Matrix a, bool a_turned, const Side& b,
+             Matrix c) {
   if (mr::gemm::fits()) {
     mr::gemm::multiply_packed(m, n, term, last_term, alpha, {a.at, a.apart, a_turned}, b.panels, {}, c.at, c.apart);
     return;
@@ -177,7 +178,9 @@ void blocks(int64_t t, F f) {
 }
 
 // room_of is how many floats a head takes beside its tensors: four sides, and two matrices of t by t.
-int64_t room_of(const Shape& s) { return mr::gemm::panels_size(s.d, s.t) + 3 * mr::gemm::panels_size(s.t, s.d) + 2 * s.t * s.t; }
+int64_t room_of(const Shape& s) {
+  return mr::gemm::panels_size(s.d, s.t) + 3 * mr::gemm::panels_size(s.t, s.d) + 2 * s.t * s.t;
+}
 
 template <class F>
 void each_head(const Shape& s, F f) {
@@ -204,7 +207,8 @@ void forward_head(const Shape& s, const Head& h, float* p, const float* mask, Ma
     float* block = p + from * s.t;
     product(n, to, 0, s.d, s.scale, from_row(h.q, from), false, keys, {block, s.t});
     mr::simd::widest([&] {
-      for (int64_t i = 0; i < n; ++i) softmax(block + i * s.t, static_cast<int32_t>(from + i + 1), static_cast<int32_t>(to));
+      for (int64_t i = 0; i < n; ++i)
+        softmax(block + i * s.t, static_cast<int32_t>(from + i + 1), static_cast<int32_t>(to));
     });
     const Matrix weights = times({block, s.t}, mask == nullptr ? nullptr : mask + from * s.t, n, to, s.t, room);
     product(n, s.d, 0, to, 1, weights, false, values, from_row(y, from));
@@ -214,7 +218,8 @@ void forward_head(const Shape& s, const Head& h, float* p, const float* mask, Ma
 // backward_head first computes the scores' gradients, all of them, and those of q, and then
 // those of k and v, each from the rows that see them.
 void backward_head(const Shape& s, const Head& h, float* p, const float* mask, Matrix dy, const Head& d, float* room) {
-  const Side values(h.v, true, s.d, s.t, room), keys(h.k, false, s.t, s.d, room), queries(h.q, false, s.t, s.d, room), above(dy, false, s.t, s.d, room);
+  const Side values(h.v, true, s.d, s.t, room), keys(h.k, false, s.t, s.d, room), queries(h.q, false, s.t, s.d, room),
+      above(dy, false, s.t, s.d, room);
   float *const ds = room, *const weights = mask == nullptr ? p : room + s.t * s.t;
   blocks(s.t, [&](int64_t from, int64_t to) {
     const int64_t n = to - from;
@@ -243,10 +248,12 @@ struct CausalAttention : Function<CausalAttention> {
   static Tensor forward(AutogradContext* ctx, const Tensor& qkv, int64_t heads, const Optional& drop) {
     const Tensor mask = drop.has_value() ? *drop : Tensor();
     const Shape s = shape_of(qkv, heads);
-    const Tensor p = at::empty({s.rows * heads, s.t, s.t}, qkv.options()), y = at::empty({s.rows, s.t, s.width}, qkv.options());
+    const Tensor p = at::empty({s.rows * heads, s.t, s.t}, qkv.options()),
+                 y = at::empty({s.rows, s.t, s.width}, qkv.options());
     each_head(s, [&](int64_t row, int64_t head, float* scratch) {
       forward_head(s, Head(qkv.data_ptr<float>(), s, row, head), p.data_ptr<float>() + (row * heads + head) * s.t * s.t,
-                   mask_of(mask, s, row, head), {y.data_ptr<float>() + row * s.t * s.width + head * s.d, s.width}, scratch);
+                   mask_of(mask, s, row, head), {y.data_ptr<float>() + row * s.t * s.width + head * s.d, s.width},
+                   scratch);
     });
     ctx->save_for_backward({qkv, mask});
     ctx->saved_data["p"] = p;
@@ -260,8 +267,9 @@ struct CausalAttention : Function<CausalAttention> {
     const Shape s = shape_of(qkv, heads);
     const Tensor back = at::empty_like(qkv);
     each_head(s, [&](int64_t row, int64_t head, float* scratch) {
-      backward_head(s, Head(qkv.data_ptr<float>(), s, row, head), p.data_ptr<float>() + (row * heads + head) * s.t * s.t,
-                    mask_of(mask, s, row, head), {g.data_ptr<float>() + row * s.t * s.width + head * s.d, s.width},
+      backward_head(s, Head(qkv.data_ptr<float>(), s, row, head),
+                    p.data_ptr<float>() + (row * heads + head) * s.t * s.t, mask_of(mask, s, row, head),
+                    {g.data_ptr<float>() + row * s.t * s.width + head * s.d, s.width},
                     Head(back.data_ptr<float>(), s, row, head), scratch);
     });
     return {back, Tensor(), Tensor()};

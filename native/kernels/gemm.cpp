@@ -95,7 +95,10 @@ struct Product {
 
   Pass pass_at(int64_t top, int64_t last_row, int64_t p, int64_t j, int64_t last_column, int64_t column) const {
     const int64_t end = packed == nullptr ? p + kTerms : (p / kTerms + 1) * kTerms;
-    return {top, std::min(top + kTall, last_row), p, std::min(end, last_term) - p, j, std::min<int64_t>(kColumns, last_column - j), j == column};
+    return {top,        std::min(top + kTall, last_row),
+            p,          std::min(end, last_term) - p,
+            j,          std::min<int64_t>(kColumns, last_column - j),
+            j == column};
   }
 
   // advance goes on to the next panel: of these terms, of the next ones, of the next rows.
@@ -116,7 +119,8 @@ struct Product {
 
   const float* panel_of(const Pass& s) const {
     const int64_t block = s.p / kTerms * kTerms, terms = std::min(kTerms, packed->terms - block);
-    return packed->at + block * round_up(packed->columns, kColumns) + s.j * round_up(terms, 16) + (s.p - block) * kColumns;
+    return packed->at + block * round_up(packed->columns, kColumns) + s.j * round_up(terms, 16) +
+           (s.p - block) * kColumns;
   }
 
   // tiles computes a pass.
@@ -141,7 +145,8 @@ struct Product {
       }
       if (copies()) t.copy = copies_at + at * kTileFloats;
       if (s.fresh && i + kRows < s.bottom) {
-        t.first = a.turned ? Ahead{t.a + kRows + rows - 1, a.apart, 16 * a.apart} : Ahead{t.a + kRows * a.apart, a.apart, 16};
+        t.first =
+            a.turned ? Ahead{t.a + kRows + rows - 1, a.apart, 16 * a.apart} : Ahead{t.a + kRows * a.apart, a.apart, 16};
       }
       if (next != nullptr && at < 16) t.second = ahead_of(*next, at);
       kernel(rows, way(s.fresh))(t);
@@ -172,16 +177,18 @@ constexpr int64_t kGrain = int64_t{1} << 20;
 }  // namespace
 
 bool fits() {
-  static const bool yes = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512vl");
+  static const bool yes = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
   return yes;
 }
 
-void multiply(int64_t m, int64_t n, int64_t k, float alpha, Factor a, Factor b, Addend plus, float* c, int64_t apart, const Finish& finish) {
+void multiply(int64_t m, int64_t n, int64_t k, float alpha, Factor a, Factor b, Addend plus, float* c, int64_t apart,
+              const Finish& finish) {
   const Product whole_product{n, 0, k, alpha, a, b, nullptr, plus, c, apart, finish ? &finish : nullptr};
   // Threads share out the longer side, by whole tiles.
   const bool by_rows = m > n;
-  const int64_t side = by_rows ? kRows : kColumns, units = ((by_rows ? m : n) + side - 1) / side, each = side * k * (by_rows ? n : m);
+  const int64_t side = by_rows ? kRows : kColumns, units = ((by_rows ? m : n) + side - 1) / side,
+                each = side * k * (by_rows ? n : m);
   at::parallel_for(0, units, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, each)), [&](int64_t from, int64_t to) {
     if (by_rows) {
       whole_product.part(from * side, std::min(to * side, m), 0, n);
@@ -205,8 +212,8 @@ Panels pack(Factor b, int64_t terms, int64_t columns, float* to) {
   return made;
 }
 
-void multiply_packed(int64_t m, int64_t n, int64_t term, int64_t last_term, float alpha, Factor a, const Panels& b, Addend plus, float* c,
-                     int64_t apart) {
+void multiply_packed(int64_t m, int64_t n, int64_t term, int64_t last_term, float alpha, Factor a, const Panels& b,
+                     Addend plus, float* c, int64_t apart) {
   Product{n, term, last_term, alpha, a, {}, &b, plus, c, apart, nullptr}.part(0, m, 0, n);
 }
 
@@ -223,11 +230,13 @@ void multiply_packed(int64_t, int64_t, int64_t, int64_t, float, Factor, const Pa
 namespace {
 
 bool ours(const Tensor& a, const Tensor& b) {
-  return fits() && a.is_cpu() && b.is_cpu() && a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat && a.dim() == 2 && b.dim() == 2 &&
-         a.size(1) == b.size(0) && a.numel() > 0 && b.numel() > 0;
+  return fits() && a.is_cpu() && b.is_cpu() && a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat &&
+         a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0) && a.numel() > 0 && b.numel() > 0;
 }
 
-bool is_row(const Tensor& row, const Tensor& b) { return row.scalar_type() == at::kFloat && row.dim() == 1 && row.size(0) == b.size(1); }
+bool is_row(const Tensor& row, const Tensor& b) {
+  return row.scalar_type() == at::kFloat && row.dim() == 1 && row.size(0) == b.size(1);
+}
 
 // factor is t where it lies, if its rows or columns are whole, and keeps a copy in `kept` otherwise.
 Factor factor(const Tensor& t, Tensor& kept) {
@@ -244,7 +253,8 @@ void write(const Tensor& a, const Tensor& b, Addend plus, const Tensor& c, const
 }
 
 bool whole(const Tensor& c, const Tensor& a, const Tensor& b) {
-  return c.is_contiguous() && c.scalar_type() == at::kFloat && c.dim() == 2 && c.size(0) == a.size(0) && c.size(1) == b.size(1);
+  return c.is_contiguous() && c.scalar_type() == at::kFloat && c.dim() == 2 && c.size(0) == a.size(0) &&
+         c.size(1) == b.size(1);
 }
 
 }  // namespace
@@ -258,7 +268,8 @@ void write_product(Tensor& c, const Tensor& a, const Tensor& b, const Finish& fi
 }  // namespace gemm
 
 Tensor whole_product(const Tensor& a, const Tensor& b, const Tensor& row, const Tensor& rows) {
-  if (!gemm::ours(a, b) || (row.defined() && !gemm::is_row(row, b)) || (rows.defined() && !gemm::whole(rows, a, b))) return {};
+  if (!gemm::ours(a, b) || (row.defined() && !gemm::is_row(row, b)) || (rows.defined() && !gemm::whole(rows, a, b)))
+    return {};
   const Tensor c = at::empty({a.size(0), b.size(1)}, a.options()), r = row.defined() ? row.contiguous() : row;
   gemm::Addend plus;
   if (row.defined()) plus.row = r.data_ptr<float>();

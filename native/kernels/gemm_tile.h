@@ -34,7 +34,9 @@ struct Columns {
   __mmask16 left, right;
 };
 
-MR_AVX512 inline __mmask16 first(int64_t n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1); }
+MR_AVX512 inline __mmask16 first(int64_t n) {
+  return n >= 16 ? 0xffff : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1);
+}
 
 inline Columns columns_of(int64_t n) { return {first(n), first(n - 16)}; }
 
@@ -75,12 +77,14 @@ MR_AVX512 __attribute__((always_inline)) inline void copy_piece(const Tile& t, i
   }
   const __mmask16 there = first(t.terms - p);
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) _mm512_storeu_ps(t.copy + r * kLine + p, _mm512_maskz_loadu_ps(there, t.a + r * t.down + p));
+  for (int r = 0; r < R; ++r)
+    _mm512_storeu_ps(t.copy + r * kLine + p, _mm512_maskz_loadu_ps(there, t.a + r * t.down + p));
 }
 
 // compute does a tile of R rows, down floats apart, with terms along floats apart.
 template <int R, bool Copies, bool Turned>
-MR_AVX512 __attribute__((always_inline)) inline void compute(const Tile& t, const float* a, int64_t down, int64_t along) {
+MR_AVX512 __attribute__((always_inline)) inline void compute(const Tile& t, const float* a, int64_t down,
+                                                             int64_t along) {
   __m512 sum[R][2];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) sum[r][0] = sum[r][1] = _mm512_setzero_ps();
@@ -163,7 +167,8 @@ enum Way { kInPlace, kCopied, kCopying, kTurnedCopied, kTurnedCopying };
 
 template <int... R>
 inline Compute kernel_of(std::integer_sequence<int, R...>, int64_t rows, Way way) {
-  static constexpr Compute all[][5] = {{in_place<R + 1>, copied<R + 1>, copying<R + 1>, turned_copied<R + 1>, turned_copying<R + 1>}...};
+  static constexpr Compute all[][5] = {
+      {in_place<R + 1>, copied<R + 1>, copying<R + 1>, turned_copied<R + 1>, turned_copying<R + 1>}...};
   return all[rows - 1][way];
 }
 

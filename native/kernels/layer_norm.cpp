@@ -29,16 +29,18 @@ struct Rows {
 // each_group runs f on the rows of every group.
 template <class F>
 void each_group(const Rows& rows, F f) {
-  at::parallel_for(0, rows.groups(), std::max<int64_t>(1, 32768 / (kGroup * std::max<int64_t>(1, rows.width))), [&](int64_t from, int64_t to) {
-    simd::widest([&] {
-      for (int64_t g = from; g < to; ++g) f(g, g * kGroup, std::min((g + 1) * kGroup, rows.count));
-    });
-  });
+  at::parallel_for(0, rows.groups(), std::max<int64_t>(1, 32768 / (kGroup * std::max<int64_t>(1, rows.width))),
+                   [&](int64_t from, int64_t to) {
+                     simd::widest([&] {
+                       for (int64_t g = from; g < to; ++g) f(g, g * kGroup, std::min((g + 1) * kGroup, rows.count));
+                     });
+                   });
 }
 
 // normalise writes one row and returns 1 / sqrt(variance + eps). Differences from the mean are
 // squared, not x itself, which would lose what they have in common.
-inline float normalise(const float* x, int64_t n, const float* gain, const float* shift, float eps, float* y, float* mean) {
+inline float normalise(const float* x, int64_t n, const float* gain, const float* shift, float eps, float* y,
+                       float* mean) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t j = 0; j < n; ++j) sum += x[j];
@@ -54,8 +56,8 @@ inline float normalise(const float* x, int64_t n, const float* gain, const float
 }
 
 // go_back writes the gradient of one row and adds to those of gain and shift.
-inline void go_back(const float* g, const float* x, int64_t n, const float* gain, float mean, float r, float* back, float* by_gain,
-                    float* by_shift) {
+inline void go_back(const float* g, const float* x, int64_t n, const float* gain, float mean, float r, float* back,
+                    float* by_gain, float* by_shift) {
   float plain = 0, along = 0;
 #pragma omp simd reduction(+ : plain, along)
   for (int64_t j = 0; j < n; ++j) {
@@ -75,7 +77,8 @@ bool plain(const Tensor& t) { return fast(t) && t.is_contiguous(); }
 
 }  // namespace
 
-bool layer_norm(const Tensor& x, const Tensor& gain, const Tensor& shift, double eps, Tensor& y, Tensor& mean, Tensor& r) {
+bool layer_norm(const Tensor& x, const Tensor& gain, const Tensor& shift, double eps, Tensor& y, Tensor& mean,
+                Tensor& r) {
   if (!plain(x) || !plain(gain) || !plain(shift)) return false;
   const Rows rows(x);
   y = at::empty_like(x);
@@ -85,14 +88,15 @@ bool layer_norm(const Tensor& x, const Tensor& gain, const Tensor& shift, double
   float *const out = y.data_ptr<float>(), *const means = mean.data_ptr<float>(), *const roots = r.data_ptr<float>();
   each_group(rows, [&](int64_t, int64_t from, int64_t to) {
     for (int64_t i = from; i < to; ++i) {
-      roots[i] = normalise(in + i * rows.width, rows.width, a, b, static_cast<float>(eps), out + i * rows.width, means + i);
+      roots[i] =
+          normalise(in + i * rows.width, rows.width, a, b, static_cast<float>(eps), out + i * rows.width, means + i);
     }
   });
   return true;
 }
 
-bool layer_norm_back(const Tensor& g, const Tensor& x, const Tensor& mean, const Tensor& r, const Tensor& gain, Tensor& back, Tensor& by_gain,
-                     Tensor& by_shift) {
+bool layer_norm_back(const Tensor& g, const Tensor& x, const Tensor& mean, const Tensor& r, const Tensor& gain,
+                     Tensor& back, Tensor& by_gain, Tensor& by_shift) {
   if (!plain(g) || !plain(x) || !plain(gain)) return false;
   back = at::empty_like(x);
   by_gain = at::zeros_like(gain);
@@ -105,7 +109,8 @@ bool layer_norm_back(const Tensor& g, const Tensor& x, const Tensor& mean, const
   std::vector<float> sums(2 * rows.groups() * n);  // of each group: gain's, then shift's
   each_group(rows, [&](int64_t group, int64_t from, int64_t to) {
     float* const so = sums.data() + 2 * group * n;
-    for (int64_t i = from; i < to; ++i) go_back(grad + i * n, in + i * n, n, a, means[i], roots[i], out + i * n, so, so + n);
+    for (int64_t i = from; i < to; ++i)
+      go_back(grad + i * n, in + i * n, n, a, means[i], roots[i], out + i * n, so, so + n);
   });
   float *const gains = by_gain.data_ptr<float>(), *const shifts = by_shift.data_ptr<float>();
   for (int64_t group = 0; group < rows.groups(); ++group) {

@@ -30,19 +30,22 @@ void fill(T* row, int64_t n, uint64_t key, uint64_t threshold, T keep) {
 template <class T>
 void fill_rows(const Tensor& m, int64_t per_row, int64_t key, int64_t first_row, int64_t threshold, double keep) {
   T* const at = m.data_ptr<T>();
-  at::parallel_for(0, m.size(0), std::max<int64_t>(1, 32768 / std::max<int64_t>(1, per_row)), [&](int64_t from, int64_t to) {
-    simd::widest([&] {
-      for (int64_t r = from; r < to; ++r) {
-        const uint64_t of_row = mix(static_cast<uint64_t>(key) + kGolden * static_cast<uint64_t>(first_row + r + 1));
-        fill(at + r * per_row, per_row, of_row, static_cast<uint64_t>(threshold), static_cast<T>(keep));
-      }
-    });
-  });
+  at::parallel_for(
+      0, m.size(0), std::max<int64_t>(1, 32768 / std::max<int64_t>(1, per_row)), [&](int64_t from, int64_t to) {
+        simd::widest([&] {
+          for (int64_t r = from; r < to; ++r) {
+            const uint64_t of_row =
+                mix(static_cast<uint64_t>(key) + kGolden * static_cast<uint64_t>(first_row + r + 1));
+            fill(at + r * per_row, per_row, of_row, static_cast<uint64_t>(threshold), static_cast<T>(keep));
+          }
+        });
+      });
 }
 
 }  // namespace
 
-Tensor mask(const Tensor& like, at::IntArrayRef shape, int64_t per_row, int64_t key, int64_t first_row, int64_t threshold, double keep) {
+Tensor mask(const Tensor& like, at::IntArrayRef shape, int64_t per_row, int64_t key, int64_t first_row,
+            int64_t threshold, double keep) {
   const bool single = like.scalar_type() == at::kFloat;
   if (!like.is_cpu() || (!single && like.scalar_type() != at::kDouble)) return {};
   const Tensor m = at::empty(shape, like.options());

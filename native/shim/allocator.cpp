@@ -197,7 +197,8 @@ void* obtain(size_t bytes) {
       home.free[size_class] = block->next;
       home.cached -= capacity;
     } else {
-      if (home.held + static_cast<int64_t>(capacity) > kHoard * std::max<int64_t>(home.top_use, home.in_use + capacity) + kHoardSlack) {
+      if (home.held + static_cast<int64_t>(capacity) >
+          kHoard * std::max<int64_t>(home.top_use, home.in_use + capacity) + kHoardSlack) {
         surplus = take_all(home);
       }
       block = fresh(home, capacity);

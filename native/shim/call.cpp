@@ -107,14 +107,26 @@ class Reader {
 };
 
 [[noreturn]] void mismatch(const Parameter& p, const char* got) {
-  static const char* const kinds[] = {"a tensor", "a number", "an int", "a float", "a bool", "a string", "a device",
-                                      "ints", "floats", "bools", "tensors", "tensors", "something this door cannot pass"};
+  static const char* const kinds[] = {"a tensor",
+                                      "a number",
+                                      "an int",
+                                      "a float",
+                                      "a bool",
+                                      "a string",
+                                      "a device",
+                                      "ints",
+                                      "floats",
+                                      "bools",
+                                      "tensors",
+                                      "tensors",
+                                      "something this door cannot pass"};
   throw std::invalid_argument("argument " + p.name + " is " + got + "; it takes " + kinds[static_cast<int>(p.kind)] +
                               (p.optional ? " or nothing" : ""));
 }
 
 c10::IValue none(const Parameter& p) {
-  if (p.kind == Kind::kOptionalTensors || (!p.optional && !(p.has_default && p.fallback.isNone()))) mismatch(p, "nothing");
+  if (p.kind == Kind::kOptionalTensors || (!p.optional && !(p.has_default && p.fallback.isNone())))
+    mismatch(p, "nothing");
   return c10::IValue();
 }
 
@@ -199,7 +211,8 @@ c10::IValue read_value(const Parameter& p, Reader& in) {
       return c10::IValue(value);
     }
     case MR_INT: return whole(p, in.next(), "an int");
-    case MR_DTYPE: return whole(p, static_cast<int64_t>(mr::scalar_type(static_cast<int>(in.next()))), "an element type");
+    case MR_DTYPE:
+      return whole(p, static_cast<int64_t>(mr::scalar_type(static_cast<int>(in.next()))), "an element type");
     case MR_DOUBLE: {
       const double value = in.real();
       if (p.kind != Kind::kFloat && p.kind != Kind::kNumber) mismatch(p, "a float");

@@ -82,7 +82,8 @@ struct LinearAdd : Function<LinearAdd> {
     const Tensor b = bias_of(w, bias);
     mr::split::refuse_graph(w, "linear_add");
     mr::split::refuse_graph(b, "linear_add");
-    if (r.sizes() != at::IntArrayRef(sizes) || r.scalar_type() != x.scalar_type()) throw std::invalid_argument("linear_add adds a tensor of its output's shape and type");
+    if (r.sizes() != at::IntArrayRef(sizes) || r.scalar_type() != x.scalar_type())
+      throw std::invalid_argument("linear_add adds a tensor of its output's shape and type");
     const Tensor y = mr::product(mr::split::rows_of(x), w.t(), b, mr::split::rows_of(r).contiguous());
     mr::split::save_linear(ctx, x, w, bias);
     return y.view(sizes);
@@ -96,7 +97,9 @@ TORCH_LIBRARY_FRAGMENT(millrace, m) {
   m.def("linear_gelu(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor",
         [](const Tensor& x, const Tensor& w, const Optional& b) { return LinearGelu::apply(x, w, b); });
   m.def("linear_add(Tensor residual, Tensor x, Tensor weight, Tensor? bias=None) -> Tensor",
-        [](const Tensor& r, const Tensor& x, const Tensor& w, const Optional& b) { return LinearAdd::apply(r, x, w, b); });
+        [](const Tensor& r, const Tensor& x, const Tensor& w, const Optional& b) {
+          return LinearAdd::apply(r, x, w, b);
+        });
 }
 
 }  // namespace

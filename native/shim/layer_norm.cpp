@@ -25,12 +25,14 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 
 void check(const Tensor& x, const Tensor& gain, const Tensor& shift) {
-  const bool fits = x.dim() >= 1 && gain.dim() == 1 && shift.dim() == 1 && gain.size(0) == x.size(-1) && shift.size(0) == x.size(-1);
+  const bool fits =
+      x.dim() >= 1 && gain.dim() == 1 && shift.dim() == 1 && gain.size(0) == x.size(-1) && shift.size(0) == x.size(-1);
   if (!fits) throw std::invalid_argument("layer_norm takes x [..., width], gain [width] and shift [width]");
 }
 
 struct LayerNorm : Function<LayerNorm> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& given, const Tensor& gain, const Tensor& shift, double eps) {
+  static Tensor forward(AutogradContext* ctx, const Tensor& given, const Tensor& gain, const Tensor& shift,
+                        double eps) {
     const Tensor x = given.contiguous();
     Tensor y, mean, r;
     if (mr::kernels() == nullptr || !mr::kernels()->layer_norm(x, gain, shift, eps, y, mean, r)) {

@@ -42,10 +42,12 @@ struct Gates {
 };
 
 void check(const Tensor& x, const Tensor& w, const Tensor& u, const Tensor& bias) {
-  const bool fits = x.dim() == 3 && w.dim() == 2 && u.dim() == 2 && bias.dim() == 1 && x.size(1) > 0 && w.size(1) == x.size(2) &&
-                    w.size(0) == 4 * u.size(1) && u.size(0) == 4 * u.size(1) && bias.size(0) == 8 * u.size(1);
+  const bool fits = x.dim() == 3 && w.dim() == 2 && u.dim() == 2 && bias.dim() == 1 && x.size(1) > 0 &&
+                    w.size(1) == x.size(2) && w.size(0) == 4 * u.size(1) && u.size(0) == 4 * u.size(1) &&
+                    bias.size(0) == 8 * u.size(1);
   if (!fits) {
-    throw std::invalid_argument("lstm takes x [rows, positions, width], input [4 units, width], state [4 units, units] and bias [8 units]");
+    throw std::invalid_argument(
+        "lstm takes x [rows, positions, width], input [4 units, width], state [4 units, units] and bias [8 units]");
   }
 }
 
@@ -57,7 +59,8 @@ struct Walk {
 };
 
 struct Lstm : Function<Lstm> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w, const Tensor& u, const Tensor& bias, bool reverse) {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w, const Tensor& u, const Tensor& bias,
+                        bool reverse) {
     check(x, w, u, bias);
     for (const Tensor& p : {w, u, bias}) mr::split::refuse_graph(p, "lstm");
     const int64_t units = u.size(1), rows = x.size(0);

@@ -94,8 +94,8 @@ struct Linear : Function<Linear> {
 };
 
 struct Convolution : Function<Convolution> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w, const Optional& bias, std::vector<int64_t> stride,
-                        std::vector<int64_t> padding) {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w, const Optional& bias,
+                        std::vector<int64_t> stride, std::vector<int64_t> padding) {
     const Tensor b = bias.has_value() ? *bias : Tensor();
     refuse_graph(w, "conv2d");
     refuse_graph(b, "conv2d");
@@ -115,8 +115,8 @@ struct Convolution : Function<Convolution> {
       const std::vector<int64_t> once(stride.size(), 1), none(stride.size(), 0);
       std::vector<int64_t> width;
       if (b.defined()) width = {b.size(0)};
-      return at::convolution_backward(g, x, w, b.defined() ? at::OptionalIntArrayRef(width) : at::OptionalIntArrayRef(), stride,
-                                      padding, once, false, none, 1, {reads, weight, bias});
+      return at::convolution_backward(g, x, w, b.defined() ? at::OptionalIntArrayRef(width) : at::OptionalIntArrayRef(),
+                                      stride, padding, once, false, none, 1, {reads, weight, bias});
     };
     Tensor back;
     if (ctx->saved_data["reads"].toBool()) back = std::get<0>(half(true, false, false));

@@ -32,7 +32,8 @@ Tensor mix(Tensor z) {
   return at::bitwise_xor(z, shifted(z, 31));
 }
 
-Tensor mask_of(const Tensor& like, at::IntArrayRef shape, int64_t per_row, int64_t key, int64_t first_row, int64_t threshold, double keep) {
+Tensor mask_of(const Tensor& like, at::IntArrayRef shape, int64_t per_row, int64_t key, int64_t first_row,
+               int64_t threshold, double keep) {
   const int64_t words = (per_row + 3) / 4, golden = static_cast<int64_t>(mr::kGolden);
   const auto whole = like.options().dtype(at::kLong);
   const Tensor keys = mix(at::arange(first_row + 1, first_row + 1 + shape[0], whole) * golden + key).unsqueeze(1);
