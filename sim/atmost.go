@@ -78,7 +78,7 @@ func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 // onlyOn is the costs with no time for what workers other than w compute, nor for what is on its way.
 func (c *Costs) onlyOn(p *schedule.Program, w int) Costs {
 	out := *c
-	out.Transfer, out.DispatchS, out.SendS, out.ReceiveS, out.IssueS = nil, 0, 0, 0, 0
+	out.Transfer, out.SendS, out.ReceiveS, out.IssueS = nil, 0, 0, 0
 	out.Stages = make([][]StageCost, p.Stages)
 	for _, stages := range p.Placement {
 		for s, on := range stages {
@@ -101,7 +101,7 @@ func (c *StageCost) untimed() StageCost {
 	out := *c
 	out.ForwardS, out.BackwardS, out.InputS, out.WeightS = 0, 0, 0, 0
 	out.UpdateTimes, out.EvaluateS, out.SaveS = profile.UpdateTimes{}, 0, 0
-	out.AllReduceS, out.TiedS, out.NormS, out.Spread = 0, 0, 0, 0
+	out.AllReduceS, out.TiedS, out.NormS = 0, 0, 0
 	out.Shares, out.WeightShares, out.whole, out.halves = nil, nil, layerwise{}, layerwise{}
 	return out
 }

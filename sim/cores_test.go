@@ -71,7 +71,7 @@ func TestTokens(t *testing.T) {
 		c.SendS, c.ReceiveS = rapid.SampledFrom([]float64{0, 0.0625}).Draw(t, "send"), rapid.SampledFrom([]float64{0,
 			0.125}).Draw(t, "receive")
 		cores := rapid.IntRange(1, p.Workers).Draw(t, "cores")
-		tl, _, err := Run(p, c, Options{Record: true, Cores: cores})
+		tl, _, err := Run(p, c, Options{Record: true, Cores: cores, Vary: c.Noise.Vary()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestTokens(t *testing.T) {
 		if cores < p.Workers {
 			return
 		}
-		alone, _, err := Run(p, c, Options{Record: true})
+		alone, _, err := Run(p, c, Options{Record: true, Vary: c.Noise.Vary()})
 		if err != nil {
 			t.Fatal(err)
 		}

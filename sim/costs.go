@@ -17,8 +17,6 @@ type StageCost struct {
 	profile.UpdateTimes
 	EvaluateS float64
 	SaveS     float64 // a checkpoint
-	// Spread is the distance of the quartiles of a computation's time over its median.
-	Spread float64
 
 	memory.Held
 	GradientBytes int64 // sent to the previous stage
@@ -51,29 +49,18 @@ type Costs struct {
 	// asynchronous execution, §3.2.1): a transfer overlaps the computation in front of it.
 	// nil is never.
 	Streams func(worker int) bool
-	// DispatchS is what the runtime adds to each computation; SendS and ReceiveS are what a worker spends on giving a
-	// message away, which is on its way from the beginning of that, and on taking one that has come.
-	DispatchS, SendS, ReceiveS float64
+	// SendS is what a worker's host spends on an SF or SB, giving a message away that is on its way from the
+	// beginning of that, and ReceiveS on an RF or RB, taking one that has come. They are costs as an F's is, no
+	// noise: no shipped model is known whose fastest plan they decide.
+	SendS, ReceiveS float64
 	// IssueS is what a host spends on giving its device a computation; 0 is a device that is its own host. It is
 	// above 0, or Options.Ahead is, where devices run behind their hosts.
 	IssueS float64
 	// Cores is how many cores the workers share where Options does not say; 0 gives each its own.
 	Cores int
-	// PaceSpread is by what part of the workers' mean one of them is behind it at a time, for longer than a step. Expect
-	// knows it, Run does not.
-	PaceSpread float64
-}
-
-// Varies says whether some computation has a spread.
-func (c *Costs) Varies() bool {
-	for _, replicas := range c.Stages {
-		for i := range replicas {
-			if replicas[i].Spread > 0 {
-				return true
-			}
-		}
-	}
-	return false
+	// Noise is what the machine does besides. Run does not read it: whoever wants it in a Timeline gives Run
+	// its Vary.
+	Noise Noise
 }
 
 func (c *Costs) of(stage, replica int) *StageCost {
@@ -131,7 +118,7 @@ func (c *Costs) check(p *schedule.Program) error {
 	for _, f := range []struct {
 		name  string
 		value float64
-	}{{"dispatch", c.DispatchS}, {"a send", c.SendS}, {"a receive", c.ReceiveS}, {"issuing a computation", c.IssueS}, {"the slowest worker behind the mean", c.PaceSpread}} {
+	}{{"a send", c.SendS}, {"a receive", c.ReceiveS}, {"issuing a computation", c.IssueS}} {
 		if bad(f.value) {
 			return fmt.Errorf("sim: %s is %v; it must be a number, 0 or more", f.name, f.value)
 		}
@@ -160,7 +147,7 @@ func (k *StageCost) wrong() (field string, value float64) {
 	for _, f := range append([]costField{
 		{"forward", k.ForwardS}, {"backward", k.BackwardS}, {"input gradient", k.InputS}, {"weight gradient", k.WeightS},
 		{"evaluation", k.EvaluateS}, {"checkpoint", k.SaveS},
-		{"all-reduce", k.AllReduceS}, {"sum of tied gradients", k.TiedS}, {"norm", k.NormS}, {"spread", k.Spread},
+		{"all-reduce", k.AllReduceS}, {"sum of tied gradients", k.TiedS}, {"norm", k.NormS},
 	}, k.updates()...) {
 		if bad(f.value) {
 			return f.name, f.value

@@ -67,11 +67,12 @@ func TestIssuingAhead(t *testing.T) {
 		p, c := randomCase(t)
 		c.Occupies, c.Streams, c.Cores = nil, nil, 0
 		c.SendS, c.ReceiveS = 0, 0 // a host spends them beside its device
-		_, alone, err := Run(p, c, Options{})
+		vary := c.Noise.Vary()
+		_, alone, err := Run(p, c, Options{Vary: vary})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, free, err := Run(p, c, Options{Ahead: rapid.IntRange(1, 1000).Draw(t, "ahead")})
+		_, free, err := Run(p, c, Options{Ahead: rapid.IntRange(1, 1000).Draw(t, "ahead"), Vary: vary})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +82,7 @@ func TestIssuingAhead(t *testing.T) {
 		c.IssueS = 0.25
 		last := math.Inf(1)
 		for _, ahead := range []int{0, 1, 4} {
-			_, sum, err := Run(p, c, Options{Ahead: ahead})
+			_, sum, err := Run(p, c, Options{Ahead: ahead, Vary: vary})
 			if err != nil {
 				t.Fatal(err)
 			}

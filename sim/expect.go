@@ -1,33 +1,42 @@
 package sim
 
-import "github.com/millrace-ml/millrace/schedule"
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
 
 // mostPaced is the most workers of whom Expect has each fall behind. Among more of them one step in many has every
 // worker at its usual pace no longer, and playing each takes long.
 const mostPaced = 16
 
 // Expect is what Run's Summary comes to on workers that do not keep one pace: its times are the means of runs in each of which another
-// worker is behind by Costs.PaceSpread, and the rest so much ahead that all together compute what they usually do.
+// worker is behind by Noise.PaceSpread, and the rest so much ahead that all together compute what they usually do.
 //
 // Which core is slow changes within seconds, and a step takes milliseconds: within a step one of them is. A step
 // is convex in what computations take, as long as their order stays, so that it comes out no shorter than at
 // one pace; how much longer depends on how often the schedule has workers wait for each other, and on nothing
 // else that a plan could choose. Workers that take turns on fewer cores are not slow themselves: whoever is free goes on, and the
 // mean pace is all that counts.
+//
+// All of Costs.Noise is in it; Options.Vary is Expect's to make, and one that is given already is refused.
 func Expect(p *schedule.Program, costs Costs, o Options) (Summary, error) {
+	if o.Vary != nil {
+		return Summary{}, fmt.Errorf("sim: an expectation of program %s with a Vary of its own; it makes one of "+
+			"Costs.Noise", p.Name)
+	}
+	if err := costs.Noise.check(); err != nil {
+		return Summary{}, err
+	}
+	o.Vary = costs.Noise.Vary()
 	_, sum, err := Run(p, costs, o)
 	if err != nil || costs.Plays(p.Workers, o.Cores) == 1 {
 		return sum, err
 	}
 	n := float64(p.Workers)
-	spread := min(costs.PaceSpread, n-1) // nobody computes in less than no time
 	sum.StepS, sum.EndS = 0, 0
 	for behind := range p.Workers {
-		o.Pace = make([]float64, p.Workers)
-		for w := range o.Pace {
-			o.Pace[w] = 1 - spread/(n-1)
-		}
-		o.Pace[behind] = 1 + spread
+		o.Vary = costs.Noise.varyBehind(behind, p.Workers)
 		_, paced, err := Run(p, costs, o)
 		if err != nil {
 			return sum, err
@@ -49,7 +58,7 @@ func (c *Costs) Plays(workers, cores int) int {
 	if cores == 0 {
 		cores = c.Cores
 	}
-	if c.PaceSpread == 0 || workers < 2 || workers > mostPaced || cores > 0 && cores < workers {
+	if c.Noise.PaceSpread == 0 || workers < 2 || workers > mostPaced || cores > 0 && cores < workers {
 		return 1
 	}
 	return 1 + workers

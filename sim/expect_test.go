@@ -14,7 +14,7 @@ import (
 func TestWorkersFallBehindInTurn(t *testing.T) {
 	p := loweredOf(t, "1f1b", schedule.Settings{Placement: straight(2), MicroBatches: 4, Repeat: 1})
 	costs := Uniform(2, 1, 2, 0)
-	costs.PaceSpread = 0.1
+	costs.Noise.PaceSpread = 0.1
 	sum, err := Expect(p, costs, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func TestWorkersFallBehindInTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	exactly(t, shared.StepS, 24, "taking turns")
-	costs.PaceSpread = -0.1
+	costs.Noise.PaceSpread = -0.1
 	if _, err := Expect(p, costs, Options{}); err == nil {
 		t.Error("a spread below 0 was taken")
 	}
@@ -43,11 +43,11 @@ func TestPacesNeverShortenAStep(t *testing.T) {
 		costs := randomCosts(t, p)
 		costs.Links, costs.Cores = nil, 0
 		costs.Transfer = func(int, int, int64) (float64, float64) { return 0.1, 0 }
-		_, usual, err := Run(p, costs, Options{})
+		_, usual, err := Run(p, costs, Options{Vary: costs.Noise.Vary()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		costs.PaceSpread = rapid.Float64Range(0, 0.5).Draw(t, "spread")
+		costs.Noise.PaceSpread = rapid.Float64Range(0, 0.5).Draw(t, "spread")
 		sum, err := Expect(p, costs, Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -59,8 +59,8 @@ func TestPacesNeverShortenAStep(t *testing.T) {
 }
 
 func TestPlaysCountsWhatExpectPlays(t *testing.T) {
-	spread := Costs{PaceSpread: 0.1}
-	turns := Costs{PaceSpread: 0.1, Cores: 2}
+	spread := Costs{Noise: Noise{PaceSpread: 0.1}}
+	turns := Costs{Noise: Noise{PaceSpread: 0.1}, Cores: 2}
 	for _, c := range []struct {
 		costs          Costs
 		workers, cores int

@@ -14,9 +14,9 @@ const quartiles = 1.349
 // nothing sensible comes.
 const mostSigma = 0.25
 
-// Variation is the factor by which an instruction of a computation with such a StageCost.Spread takes longer than its median
-// where a simulation has Jitter, and MeanVariation the mean of all such factors: of instructions few enough that theirs are
-// no fair sample, a prediction that starts from means has to know both.
+// Variation is the factor by which Noise has an instruction with such a Spread take longer than its median.
+// MeanVariation is the mean of all such factors: of instructions few enough that theirs are no fair sample, a
+// prediction that starts from means has to know both.
 func Variation(in schedule.Instruction, spread float64) float64 { return jitter(in, spread/quartiles) }
 
 // MeanVariation: see Variation. It is the mean of a log-normal distribution whose median is 1.

@@ -39,10 +39,12 @@ func TestJitterNeedsSlack(t *testing.T) {
 			t.Fatal(err)
 		}
 		costs := Uniform(2, 1, 2, 0)
-		for s := range costs.Stages {
-			costs.Stages[s][0].Spread = 0.2
+		var o Options
+		if jittered {
+			costs.Noise.Spread = [][]float64{{0.2}, {0.2}}
+			o.Vary = costs.Noise.Vary()
 		}
-		_, sum, err := Run(p, costs, Options{Jitter: jittered})
+		_, sum, err := Run(p, costs, o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,7 +31,7 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 		},
 		Links:     links(c, devices),
 		OneMemory: func(from, to int) bool { return c.InOneMemory(devices[from], devices[to]) },
-		Cores:     c.Cores, PaceSpread: p.PaceSpread,
+		Cores:     c.Cores, Noise: Noise{PaceSpread: p.PaceSpread},
 	}
 	if slices.ContainsFunc(devices, func(d int) bool { return c.DeviceTypes[c.Devices[d]].FPGA != nil }) {
 		out.Streams = func(w int) bool { return c.DeviceTypes[c.Devices[devices[w]]].FPGA != nil }
@@ -45,7 +45,7 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 	}
 	if p.Transfer != nil {
 		t := p.Transfer
-		out.DispatchS, out.SendS, out.ReceiveS = t.DispatchS, t.SendS, t.ReceiveS
+		out.Noise.DispatchS, out.SendS, out.ReceiveS = t.DispatchS, t.SendS, t.ReceiveS
 	}
 	known := layerCosts{p: p, of: map[layerSize][]profile.Cost{}}
 	for s := range pl.Stages {
@@ -53,18 +53,23 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 			return Costs{}, fmt.Errorf("sim: stage %d of the plan is on no device", s)
 		}
 		var replicas []StageCost
-		of := map[string]StageCost{} // by device type: replicas on the same have the same costs
+		var spreads []float64
+		type spreadCost struct {
+			StageCost
+			spread float64
+		}
+		of := map[string]spreadCost{} // by device type: replicas on the same have the same costs
 		for _, d := range pl.Stages[s].Devices {
 			cost, ok := of[c.Devices[d]]
 			if !ok {
-				if cost, err = stageCost(&known, c, pl, s, c.Devices[d], devices); err != nil {
+				if cost.StageCost, cost.spread, err = stageCost(&known, c, pl, s, c.Devices[d], devices); err != nil {
 					return Costs{}, err
 				}
 				of[c.Devices[d]] = cost
 			}
-			replicas = append(replicas, cost)
+			replicas, spreads = append(replicas, cost.StageCost), append(spreads, cost.spread)
 		}
-		out.Stages = append(out.Stages, replicas)
+		out.Stages, out.Noise.Spread = append(out.Stages, replicas), append(out.Noise.Spread, spreads)
 	}
 	return out, nil
 }
@@ -107,9 +112,10 @@ func (k *layerCosts) at(device string, rows int) ([]profile.Cost, error) {
 	return costs, err
 }
 
-// stageCost adds up the layers of a stage on one type of device; all is the plan's devices.
+// stageCost adds up the layers of a stage on one type of device, and says what their computations together
+// spread by (Noise.Spread); all is the plan's devices.
 func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, device string,
-	all []int) (StageCost, error) {
+	all []int) (out StageCost, spread float64, err error) {
 	p, st := known.p, pl.Stages[s]
 	rows := pl.MicroBatch
 	if pl.Replication == "split" && len(st.Devices) > 1 {
@@ -117,9 +123,8 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, devi
 	}
 	costs, err := known.at(device, rows)
 	if err != nil {
-		return StageCost{}, fmt.Errorf("sim: stage %d: %w", s, err)
+		return StageCost{}, 0, fmt.Errorf("sim: stage %d: %w", s, err)
 	}
-	var out StageCost
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
 		cost := &costs[l]
 		bare, again := cost.Again()
@@ -140,10 +145,10 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, devi
 			out.InputS += backward
 		}
 		out.UpdateTimes.Add(p.Layers[l].UpdateTimes)
-		out.Spread += (cost.ForwardS + cost.BackwardS) * cost.Spread
+		spread += (cost.ForwardS + cost.BackwardS) * cost.Spread
 	}
 	if all := out.ForwardS + out.BackwardS; all > 0 {
-		out.Spread /= all
+		spread /= all
 	}
 	out.Held = memory.Of(p, costs, st)
 	out.GradientBytes = out.InputBytes
@@ -156,7 +161,7 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, devi
 	if len(all) > 1 {
 		out.NormS = c.TransferS(all[0], all[len(all)-1], 8*int64(len(p.Layers)))
 	}
-	return out, nil
+	return out, spread, nil
 }
 
 // tiedS is how long the gradients of parameters shared with other stages take to be there.

@@ -105,8 +105,8 @@ func TestCostsOfTwoStages(t *testing.T) {
 	if d := cmp.Diff(want, c.Stages, close9); d != "" {
 		t.Error(d)
 	}
-	if c.DispatchS != 0.25 || c.Cores != 2 {
-		t.Errorf("dispatch %v, cores %d", c.DispatchS, c.Cores)
+	if c.Noise.DispatchS != 0.25 || c.Cores != 2 {
+		t.Errorf("dispatch %v, cores %d", c.Noise.DispatchS, c.Cores)
 	}
 	if latency, link := c.Transfer(0, 1, 1000); math.Abs(latency-1e-3) > 1e-15 || math.Abs(link-1e-3) > 1e-15 {
 		t.Errorf("1000 bytes take %v and %v", latency, link)
@@ -159,8 +159,8 @@ func TestWhatInstructionsTakeBeside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.DispatchS != 1 || c.SendS != 2 || c.ReceiveS != 3 {
-		t.Errorf("%v %v %v", c.DispatchS, c.SendS, c.ReceiveS)
+	if c.Noise.DispatchS != 1 || c.SendS != 2 || c.ReceiveS != 3 {
+		t.Errorf("%v %v %v", c.Noise.DispatchS, c.SendS, c.ReceiveS)
 	}
 	pl.Stages[0].Recompute, pl.Stages[1].Recompute = plan.KeepInput, plan.KeepInput
 	again, err := CostsOf(p, local(2), pl)

@@ -22,8 +22,8 @@ func randomCosts(t *rapid.T, p *schedule.Program) Costs {
 		latency[i] = seconds.Draw(t, "latency")
 	}
 	c := Costs{
-		DispatchS: rapid.SampledFrom([]float64{0, 0.25}).Draw(t, "dispatch"),
-		Transfer:  func(from, to int, _ int64) (float64, float64) { return latency[from*p.Workers+to], 0 },
+		Noise:    Noise{DispatchS: rapid.SampledFrom([]float64{0, 0.25}).Draw(t, "dispatch")},
+		Transfer: func(from, to int, _ int64) (float64, float64) { return latency[from*p.Workers+to], 0 },
 	}
 	drawBesides(t, &c)
 	// Where a worker takes part in several stages' all-reduces these queue, which is no path.

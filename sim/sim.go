@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -20,15 +21,17 @@ type Options struct {
 	// BucketBytes is how many bytes of gradients replicas sum at once, at least, by costs that CostsOf has made; 0:
 	// schedule.BucketBytes.
 	BucketBytes int64
-	// Jitter lets computations vary by their StageCost.Spread, the same way every time.
-	Jitter bool
+	// Vary changes what computations take; nil keeps what Costs says. Costs.Noise makes one.
+	Vary Vary
 	// MemoryBytes is what a worker has, for Summary.Over; 0, or nil, is any amount.
 	MemoryBytes func(worker int) int64
-	// Pace is how many times as long each worker computes; nil is once.
-	Pace []float64
 	// lasting has what an instruction holds for a moment meet what arrives while it runs.
 	lasting bool
 }
+
+// Vary says what a computation on a worker takes instead of takesS, what it costs: seconds, 0 or more. It is not
+// asked about updates. Its answer follows from the arguments alone, or a Program differs from run to run.
+type Vary func(worker int, in schedule.Instruction, takesS float64) float64
 
 // Over is the first instruction, with absolute ids, in which a worker holds more than it has. Of a
 // worker with too little for what it holds throughout there is none.
@@ -366,13 +369,22 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 		return 0, false
 	}
 	s.compute(w, in)
-	if s.o.Jitter {
-		takes *= jitter(in, c.Spread/quartiles)
+	return s.varied(w, in, takes), false
+}
+
+// varied is what a computation takes where Options.Vary has its say. An answer that no clock can take ends the
+// simulation.
+func (s *state) varied(w int, in schedule.Instruction, takes float64) float64 {
+	if s.o.Vary == nil {
+		return takes
 	}
-	if s.o.Pace != nil {
-		takes *= s.o.Pace[w]
+	varied := s.o.Vary(w, in, takes)
+	if bad(varied) {
+		s.fault = cmp.Or(s.fault, fmt.Errorf("sim: %v on worker %d costs %v s and is varied to %v; it must be a number, "+
+			"0 or more", in, w, takes, varied))
+		return takes
 	}
-	return takes + s.costs.DispatchS, false
+	return varied
 }
 
 // compute notes that a worker's device is taken by a computation.

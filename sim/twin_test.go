@@ -46,15 +46,15 @@ func (l *longest) takes(in schedule.Instruction) float64 {
 	c := l.c.of(int(in.Stage), int(in.Replica))
 	switch in.Kind {
 	case schedule.F:
-		return c.ForwardS + l.c.DispatchS
+		return c.ForwardS + l.c.Noise.DispatchS
 	case schedule.B:
-		return c.BackwardS + l.c.DispatchS
+		return c.BackwardS + l.c.Noise.DispatchS
 	case schedule.I:
-		return c.InputS + l.c.DispatchS
+		return c.InputS + l.c.Noise.DispatchS
 	case schedule.W:
-		return c.WeightS + l.c.DispatchS
+		return c.WeightS + l.c.Noise.DispatchS
 	case schedule.EV:
-		return c.EvaluateS + l.c.DispatchS
+		return c.EvaluateS + l.c.Noise.DispatchS
 	case schedule.U:
 		return c.UpdateS
 	}
@@ -221,8 +221,8 @@ func randomCase(t *rapid.T) (*schedule.Program, Costs) {
 		latency[i] = seconds.Draw(t, "latency")
 	}
 	c := Costs{
-		DispatchS: rapid.SampledFrom([]float64{0, 0.25}).Draw(t, "dispatch"),
-		Transfer:  func(from, to int, _ int64) (float64, float64) { return latency[from*next+to], 0 },
+		Noise:    Noise{DispatchS: rapid.SampledFrom([]float64{0, 0.25}).Draw(t, "dispatch")},
+		Transfer: func(from, to int, _ int64) (float64, float64) { return latency[from*next+to], 0 },
 	}
 	drawBesides(t, &c)
 	for _, on := range p.Placement[0] {
@@ -258,7 +258,7 @@ func TestRunIsTheLongestPath(t *testing.T) {
 // sameAsLongestPath simulates a Program and compares.
 func sameAsLongestPath(t *rapid.T, p *schedule.Program, c Costs) Summary {
 	t.Helper()
-	tl, sum, err := Run(p, c, Options{Record: true})
+	tl, sum, err := Run(p, c, Options{Record: true, Vary: c.Noise.Vary()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,8 @@ func drawing(r Request, pl *plan.Plan, costs sim.Costs) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	t, sum, err := sim.Run(program, costs, sim.Options{Cores: predict.Cores(r.Cluster, pl), Record: true, Jitter: true})
+	o := sim.Options{Cores: predict.Cores(r.Cluster, pl), Record: true, Vary: costs.Noise.Vary()}
+	t, sum, err := sim.Run(program, costs, o)
 	if err != nil {
 		return "", err
 	}

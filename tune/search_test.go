@@ -148,7 +148,7 @@ func TestEstimateIsASimulation(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, sum, err := sim.Run(program, costs, sim.Options{})
+			_, sum, err := sim.Run(program, costs, sim.Options{Vary: costs.Noise.Vary()})
 			if err != nil {
 				t.Fatal(err)
 			}

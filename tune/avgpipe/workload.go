@@ -111,7 +111,8 @@ func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeli
 	if err != nil {
 		return nil, sim.Summary{}, err
 	}
-	return sim.Run(program, costs, sim.Options{Cores: predict.Cores(w.Cluster, p.Plan), Jitter: true, Record: record})
+	o := sim.Options{Cores: predict.Cores(w.Cluster, p.Plan), Vary: costs.Noise.Vary(), Record: record}
+	return sim.Run(program, costs, o)
 }
 
 // variedMicros is how many micro-batches a simulation of instructions that vary has at least: the
@@ -126,7 +127,8 @@ func aroundMeans(costs sim.Costs, at Degrees, iterations int) {
 	for s, replicas := range costs.Stages {
 		for r := range replicas {
 			c := &replicas[r]
-			if c.Spread == 0 {
+			spread := costs.Noise.SpreadOf(s, r)
+			if spread == 0 {
 				continue
 			}
 			for kind, takes := range map[schedule.Kind]*float64{schedule.F: &c.ForwardS, schedule.B: &c.BackwardS} {
@@ -134,10 +136,10 @@ func aroundMeans(costs sim.Costs, at Degrees, iterations int) {
 				for pipeline := range at.Pipelines {
 					for m := range micros {
 						sum += sim.Variation(schedule.Instruction{Kind: kind, Pipeline: int16(pipeline), Stage: int32(s),
-							Micro: int32(m)}, c.Spread)
+							Micro: int32(m)}, spread)
 					}
 				}
-				*takes *= sim.MeanVariation(c.Spread) * float64(at.Pipelines*micros) / sum
+				*takes *= sim.MeanVariation(spread) * float64(at.Pipelines*micros) / sum
 			}
 		}
 	}

@@ -145,7 +145,10 @@ func (c Rules) enter(f family.Family, policy schedule.Policy, validated bool) En
 	if err != nil {
 		return refuse(err)
 	}
-	t, sum, err := sim.Run(p, costs, sim.Options{Record: true})
+	// Of the noise only what is constant: where times vary, what is lost cannot be told apart.
+	constant := sim.Noise{DispatchS: costs.Noise.DispatchS}
+	o := sim.Options{Record: true, Vary: constant.Vary()}
+	t, sum, err := sim.Run(p, costs, o)
 	if err != nil {
 		return refuse(err)
 	}
@@ -154,7 +157,7 @@ func (c Rules) enter(f family.Family, policy schedule.Policy, validated bool) En
 	if costs.Transfer != nil {
 		still := costs
 		still.Transfer, still.Occupies = nil, nil
-		at, _, err := sim.Run(p, still, sim.Options{Record: true})
+		at, _, err := sim.Run(p, still, o)
 		if err != nil {
 			return refuse(err)
 		}

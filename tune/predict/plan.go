@@ -13,7 +13,7 @@ import (
 
 // Steps is how many steps a prediction is the median of: more where computations vary.
 func Steps(costs sim.Costs) int {
-	if costs.Varies() {
+	if costs.Noise.Varies() {
 		return 9
 	}
 	return fewestSteps
@@ -49,7 +49,7 @@ func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 		if err != nil {
 			return sim.Summary{}, err
 		}
-		return sim.Expect(program, costs, sim.Options{Cores: Cores(c, pl), Jitter: true})
+		return sim.Expect(program, costs, sim.Options{Cores: Cores(c, pl)})
 	}
 	repeat, streams := Steps(costs), !schedule.Policy(pl.Weights).Flushes()
 	if pl.Together() > 1 {

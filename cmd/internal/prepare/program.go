@@ -105,7 +105,8 @@ func (p *Prepared) tooMuch(source *exchange.Source, refused *tune.MemoryError) e
 	}
 	devices := pl.Devices()
 	limit := func(w int) int64 { return p.Cluster.MemoryBytes(devices[w]) }
-	_, sum, err := sim.Run(program, costs, sim.Options{Cores: predict.Cores(p.Cluster, pl), Jitter: true, MemoryBytes: limit})
+	o := sim.Options{Cores: predict.Cores(p.Cluster, pl), Vary: costs.Noise.Vary(), MemoryBytes: limit}
+	_, sum, err := sim.Run(program, costs, o)
 	if err != nil {
 		return err
 	}

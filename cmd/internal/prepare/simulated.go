@@ -22,8 +22,8 @@ func CheckAndSimulate(p *Prepared) (*trace.Timeline, error) {
 	if _, err := check.Check(program); err != nil {
 		return nil, err
 	}
-	t, _, err := sim.Run(program, costs, sim.Options{Cores: predict.Cores(p.Cluster, p.Plan), Record: true,
-		Jitter: true})
+	o := sim.Options{Cores: predict.Cores(p.Cluster, p.Plan), Record: true, Vary: costs.Noise.Vary()}
+	t, _, err := sim.Run(program, costs, o)
 	if err != nil {
 		return nil, err
 	}
