@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/model"
@@ -137,10 +138,10 @@ func tellMeasured(log io.Writer, u race.Unit) func(race.Measured) {
 
 // scratch is a folder for the length of a benchmark.
 func scratch() (dir string, remove func(), err error) {
-	if dir, err = os.MkdirTemp("", "millrace-bench-"); err != nil {
+	if dir, remove, err = document.Scratch("millrace-bench-"); err != nil {
 		return "", nil, fmt.Errorf("bench: %w", err)
 	}
-	return dir, func() { _ = os.RemoveAll(dir) }, nil
+	return dir, remove, nil
 }
 
 // reason is why a plan was chosen, or what it is where it was given.

@@ -6,17 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
 
+	"github.com/millrace-ml/millrace/internal/child"
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/native"
 )
-
-// buildGrace is how long a compilation that is stopped may take to clean up.
-const buildGrace = 500 * time.Millisecond
 
 // Build compiles the embedded shim sources into the file out (CachePath if empty),
 // against the libtorch in TORCH_DIR or in the system's paths, and tells log what the
@@ -38,22 +34,19 @@ func Build(ctx context.Context, out string, log io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("engine torch: build: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "millrace-native-")
+	dir, remove, err := document.Scratch("millrace-native-")
 	if err != nil {
 		return fmt.Errorf("engine torch: build: %w", err)
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	if err := os.CopyFS(dir, native.Sources); err != nil {
 		return fmt.Errorf("engine torch: build: unpack sources: %w", err)
 	}
 	var said bytes.Buffer
-	cmd := exec.CommandContext(ctx, "/bin/sh", filepath.Join(dir, "build.sh"), out)
+	// The script and its compilers are stopped together, and clean up behind themselves.
+	cmd := child.Command(ctx, "/bin/sh", filepath.Join(dir, "build.sh"), out)
 	cmd.Stdout = io.MultiWriter(log, &said)
 	cmd.Stderr = cmd.Stdout // one writer, so one goroutine writes
-	// The script and its compilers are stopped together, and clean up behind themselves.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
-	cmd.WaitDelay = buildGrace
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			return fmt.Errorf("engine torch: build: %w", ctx.Err())

@@ -74,12 +74,14 @@ func end(sibling string) {
 	delete(unfinished.paths, sibling)
 }
 
-// Abandon removes what is half-written, for a process that ends at once; no Write begins after it.
+// Abandon removes what is half-written and all folders of Scratch, for a process that ends at once. No Write and no
+// Scratch begins after it.
 func Abandon() {
 	unfinished.Lock()
 	for path := range unfinished.paths {
 		_ = os.Remove(path) // it may have its file's name already
 	}
+	abandonScratch()
 }
 
 // Write writes a file through a sibling that takes its name once it is whole and on

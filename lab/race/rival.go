@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace-ml/millrace/internal/child"
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
@@ -66,17 +67,17 @@ type Rival struct {
 	said    *tail
 }
 
-// Start starts a rival and waits until it is ready. The end of ctx ends the process.
+// Start starts a rival and waits until it is ready. The end of ctx ends the process and what it started.
 // Whoever started it closes it.
 func Start(ctx context.Context, c Command) (*Rival, error) {
 	if c.Steps < 1 {
 		return nil, fmt.Errorf("race: %s: %d steps a visit; it must be 1 at least", c.Name, c.Steps)
 	}
 	r := &Rival{
-		command: c, process: exec.CommandContext(ctx, c.Path, c.Args...),
+		command: c, process: child.Command(ctx, c.Path, c.Args...),
 		answers: make(chan []byte), closing: make(chan struct{}), gone: make(chan struct{}), said: &tail{},
 	}
-	r.process.Env, r.process.Stderr, r.process.WaitDelay = c.Env, r.said, closeGrace
+	r.process.Env, r.process.Stderr = c.Env, r.said
 	var err error
 	if r.input, err = r.process.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("race: %s: %w", c.Name, err)
@@ -144,7 +145,7 @@ func (r *Rival) Close() error {
 	}
 	close(r.closing)
 	closed := r.input.Close()
-	impatient := time.AfterFunc(closeGrace, crash.Caught(func() { _ = r.process.Process.Kill() }))
+	impatient := time.AfterFunc(closeGrace, crash.Caught(func() { child.Kill(r.process) }))
 	defer impatient.Stop()
 	<-r.gone
 	if r.status != nil {
@@ -153,14 +154,14 @@ func (r *Rival) Close() error {
 	return closed
 }
 
-// end kills the process, if it is still there, and waits for it.
+// end kills the process and what it started, if they are still there, and waits for it.
 func (r *Rival) end() {
 	select {
 	case <-r.closing:
 	default:
 		close(r.closing)
 	}
-	_ = r.process.Process.Kill()
+	child.Kill(r.process)
 	<-r.gone
 }
 
@@ -175,9 +176,10 @@ func (r *Rival) listen(output io.Reader) {
 		}
 	}
 	if lines.Err() != nil { // a line without end: nothing more can be understood
-		_ = r.process.Process.Kill()
+		child.Kill(r.process)
 	}
 	r.status = errors.Join(lines.Err(), r.process.Wait())
+	child.Kill(r.process) // other ranks, which lost the first
 	close(r.gone)
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +36,13 @@ func act(manner string) {
 	case "endless line":
 		fmt.Print(strings.Repeat("x", longestLine+1))
 		select {}
+	}
+	if manner == "ranks" { // the first line that is read describes it
+		rank := exec.Command("sleep", "1000")
+		if err := rank.Start(); err != nil {
+			panic(err)
+		}
+		fmt.Printf("{\"name\": \"%d\"}\n", rank.Process.Pid)
 	}
 	fmt.Println(`{"name": "fake", "parameters": 12, "threads": 1, "batch": 4, "micro": 2, "context": 8}`)
 	requests := bufio.NewScanner(os.Stdin)
@@ -73,6 +81,33 @@ func start(t *testing.T, ctx context.Context, manner string) (*Rival, error) {
 	c := fakes(t, manner)[0]
 	c.Name = "fake"
 	return Start(ctx, c)
+}
+
+// What a rival has started ends with it: where it is stopped, and where it ends well and leaves it behind.
+func TestRanksEndWithTheirRival(t *testing.T) {
+	for name, end := range map[string]func(stop func(), r *Rival) error{
+		"stopped": func(stop func(), r *Rival) error { stop(); return r.Close() },
+		"closed":  func(_ func(), r *Rival) error { return r.Close() },
+	} {
+		ctx, stop := context.WithCancel(t.Context())
+		r, err := start(t, ctx, "ranks")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := end(stop, r); (err != nil) != (name == "stopped") {
+			t.Errorf("%s: it ended with %v", name, err)
+		}
+		stop()
+		for began := time.Now(); ; time.Sleep(time.Millisecond) {
+			stat, err := os.ReadFile("/proc/" + r.Description.Name + "/stat")
+			if err != nil || strings.Contains(string(stat), ") Z ") {
+				break
+			}
+			if time.Since(began) > 2*time.Second {
+				t.Fatalf("%s: its rank, process %s, is still there", name, r.Description.Name)
+			}
+		}
+	}
 }
 
 func TestRivalTrains(t *testing.T) {

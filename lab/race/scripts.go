@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/millrace-ml/millrace/internal/child"
 )
 
 // scripts are the rivals of bench/peers, so that a binary can measure them anywhere.
@@ -41,7 +42,7 @@ const debianPython = "/usr/bin/python3"
 // Python finds the interpreter that has PyTorch and says which PyTorch. Without one
 // the error says how to get it.
 func Python(ctx context.Context) (path, version string, err error) {
-	out, err := exec.CommandContext(ctx, debianPython, "-c", "import torch; print(torch.__version__)").CombinedOutput()
+	out, err := child.Command(ctx, debianPython, "-c", "import torch; print(torch.__version__)").CombinedOutput()
 	if err != nil {
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 		return "", "", fmt.Errorf("race: PyTorch does not load in %s (%w: %s); install it with: apt-get install python3-torch",

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/millrace-ml/millrace/internal/document"
 )
 
 // Options is what to train and what to compare it with.
@@ -74,11 +76,11 @@ func (o Options) Run(ctx context.Context, out io.Writer) (fine bool, err error) 
 	if err != nil {
 		return false, Refusal{err}
 	}
-	work, err := os.MkdirTemp("", "millrace-runs-")
+	work, remove, err := document.Scratch("millrace-runs-")
 	if err != nil {
 		return false, err
 	}
-	defer os.RemoveAll(work)
+	defer remove()
 	began := time.Now()
 	here, err := ready(ctx, root, filepath.Join(work, "here"))
 	if err != nil {
@@ -124,14 +126,14 @@ func (o Options) Run(ctx context.Context, out io.Writer) (fine bool, err error) 
 
 // ready builds a source tree and furnishes a folder for its runs.
 func ready(ctx context.Context, root, folder string) (*side, error) {
-	s, err := build(ctx, root)
-	if err != nil {
-		return nil, err
-	}
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		return nil, err
 	}
-	return s, s.furnish(ctx, folder)
+	s, err := build(ctx, root, folder)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.furnish(ctx)
 }
 
 // commitOf names the tree at root.

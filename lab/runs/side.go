@@ -6,10 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/millrace-ml/millrace/internal/child"
 )
 
 // side is a built source tree, and a folder with what its runs read and write.
@@ -34,16 +35,16 @@ const longest = 2 * time.Minute
 // library is the native library's file in a source tree's folder "build".
 const library = "libmillrace_native.so"
 
-// build compiles a source tree and its native library.
-func build(ctx context.Context, root string) (*side, error) {
-	s := &side{root: root, binary: filepath.Join(root, "bin", "millrace"),
+// build compiles a source tree and its native library. Temporary files are in the folder.
+func build(ctx context.Context, root, folder string) (*side, error) {
+	s := &side{root: root, folder: folder, binary: filepath.Join(root, "bin", "millrace"),
 		native: filepath.Join(root, "build", library)}
 	for _, command := range [][]string{
 		{filepath.Join(root, "scripts", "native.sh"), s.native},
 		{"go", "build", "-trimpath", "-o", s.binary, "./cmd/millrace"},
 	} {
-		c := exec.CommandContext(ctx, command[0], command[1:]...)
-		c.Dir, c.Env = root, append(os.Environ(), "CGO_ENABLED=1")
+		c := child.Command(ctx, command[0], command[1:]...)
+		c.Dir, c.Env = root, append(os.Environ(), "CGO_ENABLED=1", "TMPDIR="+folder)
 		if out, err := c.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w\n%s", root, strings.Join(command, " "), err, out)
 		}
@@ -79,7 +80,7 @@ func checkout(ctx context.Context, root, commit, folder string) error {
 
 // git runs git and returns what it prints, without the last newline.
 func git(ctx context.Context, args ...string) (string, error) {
-	c := exec.CommandContext(ctx, "git", args...)
+	c := child.Command(ctx, "git", args...)
 	var out, complaint bytes.Buffer
 	c.Stdout, c.Stderr = &out, &complaint
 	if err := c.Run(); err != nil {
@@ -88,11 +89,11 @@ func git(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// furnish writes what runs read into a folder, and has the side cost each model.
-func (s *side) furnish(ctx context.Context, folder string) error {
-	s.folder, s.modelOf = folder, map[string]identity{}
+// furnish writes what runs read into the side's folder, and has the side cost each model.
+func (s *side) furnish(ctx context.Context) error {
+	s.modelOf = map[string]identity{}
 	for name, content := range inputs() {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(s.folder, name), []byte(content), 0o644); err != nil {
 			return err
 		}
 	}
@@ -117,8 +118,8 @@ func (s *side) furnish(ctx context.Context, folder string) error {
 func (s *side) millrace(ctx context.Context, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
-	c := exec.CommandContext(ctx, s.binary, args...)
-	c.Dir, c.Env = s.folder, append(os.Environ(), "MILLRACE_NATIVE="+s.native, "MILLRACE_CARRIER="+s.carrier)
+	c := child.Command(ctx, s.binary, args...)
+	c.Dir, c.Env = s.folder, append(os.Environ(), "MILLRACE_NATIVE="+s.native, "MILLRACE_CARRIER="+s.carrier, "TMPDIR="+s.folder)
 	var out, complaint bytes.Buffer
 	c.Stdout, c.Stderr = &out, &complaint
 	err := c.Run()

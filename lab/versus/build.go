@@ -9,12 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/millrace-ml/millrace/internal/child"
 )
 
 // Build is one of the two programs.
@@ -25,9 +25,6 @@ type Build struct {
 	native string // its library; empty: the build finds its own
 	dir    string // where it runs and keeps its profiles
 }
-
-// stopWait is how long a program may take to end once it is told to.
-const stopWait = 10 * time.Second
 
 // OpenBuild takes a program, with its library unless it finds that itself, and a folder of its own to run in.
 func OpenBuild(name, path, native, dir string) (*Build, error) {
@@ -55,11 +52,9 @@ func OpenBuild(name, path, native, dir string) (*Build, error) {
 
 // run starts the program with arguments, and gives what it printed and how long it took from start to end.
 func (b *Build) run(ctx context.Context, args ...string) (out []byte, seconds float64, err error) {
-	c := exec.CommandContext(ctx, b.Path, args...)
+	c := child.Command(ctx, b.Path, args...)
 	c.Dir = b.dir
 	c.Env = b.environment()
-	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
-	c.WaitDelay = stopWait
 	var stdout, stderr bytes.Buffer
 	c.Stdout, c.Stderr = &stdout, &stderr
 	began := time.Now()
@@ -75,13 +70,14 @@ func (b *Build) run(ctx context.Context, args ...string) (out []byte, seconds fl
 	return stdout.Bytes(), seconds, nil
 }
 
-// environment is this process's, but for the cache and the library, and for kernels that are not the processor's own.
+// environment is this process's, but for the cache, the library, and kernels that are not the processor's own, and
+// for temporary files, which are to go with the build's folder.
 func (b *Build) environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
-		return name == "OPENBLAS_CORETYPE" || name == "MILLRACE_NATIVE" || name == "XDG_CACHE_HOME"
+		return name == "OPENBLAS_CORETYPE" || name == "MILLRACE_NATIVE" || name == "XDG_CACHE_HOME" || name == "TMPDIR"
 	})
-	env = append(env, "XDG_CACHE_HOME="+filepath.Join(b.dir, "cache"))
+	env = append(env, "XDG_CACHE_HOME="+filepath.Join(b.dir, "cache"), "TMPDIR="+b.dir)
 	if b.native != "" {
 		env = append(env, "MILLRACE_NATIVE="+b.native)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/measure"
@@ -262,11 +263,11 @@ func ProfileInChild(ctx context.Context, j *job.Job, path string, sizes []int, p
 	for _, s := range sizes {
 		words = append(words, strconv.Itoa(s))
 	}
-	dir, err := os.MkdirTemp("", "millrace-profile-")
+	dir, remove, err := document.Scratch("millrace-profile-")
 	if err != nil {
 		return fmt.Errorf("profile: %w", err)
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	file := filepath.Join(dir, "job.yaml")
 	own := *j
 	own.Cores = CoresOf(j)
@@ -279,9 +280,9 @@ func ProfileInChild(ctx context.Context, j *job.Job, path string, sizes []int, p
 	}
 	child := exec.CommandContext(ctx, self, args...)
 	child.Stderr = os.Stderr
-	// It ends as this process does, and leaves no half of a file.
+	// It is told to end, for it to leave no half of a file, and is gone before this process is.
 	child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
-	child.WaitDelay = cli.StopGrace
+	child.WaitDelay = cli.StopGrace / 2
 	err = child.Run()
 	if err == nil {
 		return nil
