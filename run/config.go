@@ -99,8 +99,8 @@ type Config struct {
 	Begin     func() error
 	KeepSteps int            // last steps whose events are kept in full; 0: 8
 	WantStep  func(int) bool // further steps to keep in full
-	// StallAfter is how long nothing may happen while everybody waits; 0: 5 minutes. That
-	// nobody can ever move is noticed at once.
+	// StallAfter is how long nothing may happen while everybody waits, and how long another process may take to
+	// open its devices, to answer and to leave; 0: 5 minutes. That nobody can ever move is noticed at once.
 	StallAfter time.Duration
 	// KeepWeights has the Result carry the final parameters and buffers.
 	KeepWeights bool

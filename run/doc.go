@@ -34,4 +34,8 @@
 // A run always ends: the first error stops everybody, a panic in a worker becomes an error
 // with its stack, and when nobody can move, or nothing has happened for a set time, the
 // error says who waits for what.
+//
+// A process that does not get ready, does not answer or does not leave within Config.StallAfter is lost, and
+// the error says which and what it has not done. The leader's own is waited for: whatever a device of this
+// process hangs in, its memory is not given back under it.
 package run

@@ -29,8 +29,9 @@ type leader struct {
 	store    checkpoint.Store
 	stop     <-chan struct{} // closed when the run is to stop; nil once it is heard
 	beat     *time.Ticker
-	asked    time.Time // when the processes were last asked for their needs
+	told     time.Time // when the processes were last told of what they owe an answer to
 	beganNs  []int64   // by process
+	records  [][]control.Record
 	left     []control.Left
 
 	program *schedule.Program // under way
@@ -92,8 +93,9 @@ func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.L
 			len(j.World.Workers)), links: links, inbox: &inbox{more: make(chan struct{}, 1)},
 		progress: control.NewProgress(of, j.Plan.MicroBatches*j.Together()*j.LastReplicas()),
 		store:    checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep},
-		stop:     ctx.Done(), beat: time.NewTicker(max(c.StallAfter/8, time.Millisecond)),
-		beganNs: make([]int64, len(of)), left: make([]control.Left, len(of)), span: maxRepeat, savedAt: -1,
+		stop:     ctx.Done(), beat: time.NewTicker(max(c.StallAfter/8, time.Millisecond)), told: time.Now(),
+		beganNs: make([]int64, len(of)), records: make([][]control.Record, len(of)), left: make([]control.Left, len(of)),
+		span: maxRepeat, savedAt: -1,
 	}
 	if j.Plan.PostValidate {
 		l.span = 16 * leastRepeat
@@ -186,6 +188,8 @@ func (l *leader) hear(from int, m control.Message) error {
 		l.beganNs[from] = body.BeganNs
 	case control.Stop:
 		l.stopping = true
+	case control.Record:
+		l.records[from], l.told = append(l.records[from], body), time.Now()
 	case control.Left:
 		l.left[from] = body
 	case control.Needs:
@@ -234,16 +238,22 @@ func (l *leader) step(from int, part control.Step) error {
 	return nil
 }
 
-// look asks the processes what they wait for, and fails the run where one has not answered for too long.
+// look gives up the processes that have owed something for too long; where none owes anything it asks them what
+// they wait for.
 func (l *leader) look() {
-	if silent := l.state.Silent(); len(silent) > 0 {
-		if quiet := time.Since(l.asked); quiet >= l.config.StallAfter {
-			l.lose(silent[0], fmt.Errorf("it has not answered for %v", quiet.Round(time.Millisecond)))
-		}
+	what, processes := l.state.Owing()
+	if len(processes) == 0 {
+		l.told = time.Now()
+		l.tell(l.state.Beat())
 		return
 	}
-	l.asked = time.Now()
-	l.tell(l.state.Beat())
+	late := time.Since(l.told)
+	if late < l.config.StallAfter {
+		return
+	}
+	for _, p := range processes {
+		l.lose(p, fmt.Errorf("it has not %s within %v", what, late.Round(time.Millisecond)))
+	}
 }
 
 // judge fails the run where nobody can go on.
@@ -321,8 +331,9 @@ func (l *leader) execute(p *schedule.Program, body control.Body) (int, error) {
 	return n, nil
 }
 
-// dismiss has all processes leave, and waits until they have.
+// dismiss has all processes leave, and waits until they have or are lost.
 func (l *leader) dismiss() {
+	l.told = time.Now()
 	l.tell(l.state.Leave())
 	for !l.state.Gone() {
 		l.await()

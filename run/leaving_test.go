@@ -58,6 +58,81 @@ func TestAProcessThatCannotBeToldEndsTheOthers(t *testing.T) {
 	}
 }
 
+// closeLink says when the leader has closed it, which it does behind everything else.
+type closeLink struct {
+	control.Link
+	closed chan struct{}
+}
+
+func (l closeLink) Close() error {
+	close(l.closed)
+	return l.Link.Close()
+}
+
+// hungEngine's devices open, or close, once somebody lets them.
+type hungEngine struct {
+	engine.Engine
+	open, close <-chan struct{}
+}
+
+func (e hungEngine) Open(worker, threads int) (engine.Device, error) {
+	<-e.open
+	d, err := e.Engine.Open(worker, threads)
+	return hungDevice{d, e}, err
+}
+
+type hungDevice struct {
+	engine.Device
+	of hungEngine
+}
+
+func (d hungDevice) Close() int {
+	<-d.of.close
+	return d.Device.Close()
+}
+
+// A process that hangs as it opens its devices, or as it leaves, with its link open, is not waited for without
+// end, and the run says which one it is and what it has not done. The others leave as ever.
+func TestAHungProcessIsGivenUp(t *testing.T) {
+	free := make(chan struct{})
+	close(free)
+	for _, leaves := range []bool{false, true} {
+		c := small(t, 3, 5)
+		c.KeepSteps, c.StallAfter = 5, 500*time.Millisecond
+		given := make(chan struct{})
+		w := worlds{of: []int{0, 1, 2}, carriers: pipe.New}
+		w.change = func(p int, c *Config) {
+			switch {
+			case p == 0:
+				c.World.Links[1] = closeLink{c.World.Links[1], given}
+			case p == 1 && leaves:
+				c.Engine = hungEngine{c.Engine, free, given}
+			case p == 1:
+				c.Engine = hungEngine{c.Engine, given, free}
+			}
+		}
+		out := w.train(t.Context(), t, c)
+		res, says, steps := out.results[0], "said that it is ready", 0
+		if leaves {
+			says, steps = "left", 5
+		}
+		says = "run: process 1 on host host1 is lost: it has not " + says + " within "
+		if err := out.errs[0]; err == nil || !strings.Contains(err.Error(), says) || res.Steps != steps {
+			t.Errorf("leader, behind %d steps: %v; want %q", res.Steps, err, says)
+		}
+		if err := out.errs[2]; leaves && err != nil || !leaves && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("process 2: %v", err)
+		}
+		of := map[int]int{}
+		for _, e := range res.Timeline.Events {
+			of[e.Worker]++
+		}
+		if len(res.PeakBytes) != 3 || leaves && (of[0] == 0 || of[1] != 0 || of[2] == 0) {
+			t.Errorf("events by worker: %v; peaks %v", of, res.PeakBytes)
+		}
+	}
+}
+
 // A process whose part is refused before it begins does not have the others wait for it.
 func TestARefusedProcessEndsTheOthers(t *testing.T) {
 	for name, spoil := range map[string]func(c *Config){

@@ -93,7 +93,7 @@ func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Res
 	if l.draft != nil { // nobody writes to it any more
 		err = errors.Join(err, l.draft.Abort())
 	}
-	res, merging := l.result(&left)
+	res, merging := l.result(left.Weights)
 	return res, errors.Join(err, left.Err, l.leaving(), merging, closeAll(links))
 }
 
@@ -122,19 +122,18 @@ func (l *leader) leaving() error {
 	return all
 }
 
-// result puts together what all processes leave; own is the leader's.
-func (l *leader) result(own *process.Belongings) (*Result, error) {
-	l.left[0] = own.Left
+// result puts together what all processes leave, with the weights of the leader's own.
+func (l *leader) result(weights map[string]process.Weight) (*Result, error) {
 	res := &Result{
-		Steps: l.done, Loss: l.loss, Stopped: l.stopped, Checkpoint: l.checkpoint, Weights: own.Weights,
+		Steps: l.done, Loss: l.loss, Stopped: l.stopped, Checkpoint: l.checkpoint, Weights: weights,
 		BusySeconds: l.progress.BusyS,
 	}
 	var parts []*trace.Timeline
 	for p, left := range l.left {
 		res.Leaked += left.Leaked
-		if left.Timeline != nil {
-			left.Timeline.Shift(l.shiftS(p))
-			parts = append(parts, left.Timeline)
+		for _, r := range l.records[p] {
+			r.Timeline.Shift(l.shiftS(p))
+			parts = append(parts, r.Timeline)
 		}
 	}
 	merged, err := trace.Merge(parts...)

@@ -41,6 +41,7 @@ func init() {
 	register[Needs]()
 	register[Failed]()
 	register[Leave]()
+	register[Record]()
 	register[Left]()
 }
 

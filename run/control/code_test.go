@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -41,8 +42,8 @@ func oneOfEach() []Message {
 				Since: time.Minute}},
 		},
 		Failed{Process: 2, Text: "line\nline", Class: "c"}, Leave{},
-		Left{Leaked: 1, PeakBytes: []int64{7}, Failed: &Failed{Text: "late"},
-			Timeline: &trace.Timeline{Version: 1, Source: "run", Events: []trace.Event{}}},
+		Record{Timeline: &trace.Timeline{Version: 1, Source: "run", Events: []trace.Event{}}},
+		Left{Leaked: 1, PeakBytes: []int64{7}, Failed: &Failed{Text: "late"}},
 	}
 	var all []Message
 	for i, b := range bodies {
@@ -101,6 +102,46 @@ func TestWhatIsNoMessageIsRefused(t *testing.T) {
 	}
 }
 
+// A record of any length goes over in parts that are far shorter than a message may be, and is whole behind
+// them.
+func TestARecordIsSentInParts(t *testing.T) {
+	in := schedule.Instruction{Stage: math.MaxInt32, Kind: schedule.RB, Micro: math.MaxInt32, Replica: math.MaxInt16,
+		Pipeline: math.MaxInt16}
+	blocker := machine.Need{Worker: math.MaxInt32, At: in, Lack: machine.Message, For: in, Peer: math.MaxInt32}
+	for _, c := range []struct{ events, samples, parts int }{
+		{0, 0, 1}, {perRecord, 1, 1}, {perRecord + 1, 0, 2}, {0, 2*perRecord + 1, 3}, {2*perRecord + 5, perRecord + 3, 3},
+	} {
+		whole := &trace.Timeline{Version: trace.Version, Source: "run", Model: "m", Workers: 2, Stages: 2, Cores: 1,
+			Stream: true, PeakBytes: []int64{0, 5}, PeakActivations: []int{0, 3}, Events: []trace.Event{}}
+		for i := range c.events {
+			whole.Events = append(whole.Events, trace.Event{
+				Worker: 1, Lane: in.Kind.Lane(), Instruction: in.String(), Kind: in.Kind.String(), Step: math.MaxInt,
+				ReadyS: 1e5 / 3, StartS: 1e5/3 + float64(i), EndS: 1e6 / 7, Bytes: math.MaxInt64, BlockedBy: blocker.Blocker(),
+			})
+		}
+		for i := range c.samples {
+			whole.Memory = append(whole.Memory, trace.MemorySample{Worker: 1, AtS: 1e5/3 + float64(i), Bytes: math.MaxInt64})
+		}
+		var back []*trace.Timeline
+		for _, r := range RecordsOf(whole) {
+			text, err := Encode(Message{N: math.MaxUint64, From: math.MaxInt, Epoch: math.MaxUint32, Body: r})
+			if err != nil || len(text) > MaxLine/4 {
+				t.Fatalf("%+v: a part has %d bytes: %v", c, len(text), err)
+			}
+			m, err := Decode(text[:len(text)-1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			back = append(back, m.Body.(Record).Timeline)
+		}
+		merged, err := trace.Merge(back...)
+		if err != nil || len(back) != c.parts || !reflect.DeepEqual(merged, whole) {
+			t.Errorf("%+v: %d parts make %d events and %d samples, peaks %v and %v, %v", c, len(back), len(merged.Events),
+				len(merged.Memory), merged.PeakBytes, merged.PeakActivations, err)
+		}
+	}
+}
+
 // Whatever is read is written as what is read again.
 func FuzzDecode(f *testing.F) {
 	for _, m := range oneOfEach() {
@@ -110,7 +151,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		f.Add(text[:len(text)-1])
 	}
-	f.Add([]byte(`{"n":1,"from":0,"kind":"left","body":{"timeline":{"events":[{"lane":9}]}}}`))
+	f.Add([]byte(`{"n":1,"from":0,"kind":"record","body":{"timeline":{"events":[{"lane":9}]}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, err := Decode(text)
 		if err != nil {
@@ -251,6 +292,36 @@ func TestSendingDoesNotWait(t *testing.T) {
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A Link that is closed waits for one who takes its messages slowly.
+func TestClosingWaitsForWhoTakesMessages(t *testing.T) {
+	mine, others := net.Pipe()
+	link := Over(mine)
+	link.(*stream).linger = 400 * time.Millisecond
+	const n = 5
+	for i := range n {
+		if err := link.Send(Message{N: uint64(i + 1), Body: Beat{}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	taken := make(chan int)
+	go func() {
+		lines := bufio.NewReaderSize(others, 16)
+		for i := 0; ; i++ {
+			time.Sleep(150 * time.Millisecond)
+			if _, err := lines.ReadString('\n'); err != nil {
+				taken <- i
+				return
+			}
+		}
+	}()
+	if err := link.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := <-taken; got != n {
+		t.Errorf("%d messages of %d were taken", got, n)
 	}
 }
 

@@ -32,10 +32,19 @@
 // The leader sends Beat now and then; a process answers Needs: for how long nothing has happened in it, and
 // what its workers wait for. A process that is alone, and in which nobody can ever move, says so at once.
 //
+// # Leaving
+//
+// Leave is the last that the leader says: what fails behind it is the run's error, and no process is told.
+// Each process gives everything back, sends its record in parts, as Records, and Left behind them.
+//
+// Leader.Owing says which processes owe Ready, Needs or Left; the leader's own is not counted, since the run
+// cannot end without it.
+//
 // # What whoever drives these must do
 //
 //  1. Give a Leader, or a Follower, what comes from each Link in order, one at a time, and send what it
 //     returns in order.
 //  2. Carry out what Follower.Receive returns, and say Begun at a Stop, Needs at a Beat, Left behind Leave.
 //  3. Where Receive returns an error, fail the run with it.
+//  4. Time what Leader.Owing says, from the Beat or Leave on, and Lose a process that owes it for too long.
 package control

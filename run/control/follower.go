@@ -12,6 +12,7 @@ type Follower struct {
 	stopping bool // and to stop
 	limited  bool
 	failed   bool
+	leaving  bool // was told to
 	left     bool
 }
 
@@ -31,6 +32,7 @@ func (f *Follower) Say(body Body) (Message, bool) {
 		if f.failed {
 			return Message{}, false
 		}
+	case Record:
 	case Left:
 		f.left = true
 	default:
@@ -54,12 +56,12 @@ func (f *Follower) Receive(m Message) (Body, error) {
 	if m.From != 0 {
 		return nil, refuse(fmt.Sprintf("it says that it is process %d", m.From))
 	}
-	if f.left {
-		return nil, nil
+	if f.leaving {
+		return nil, refuse("it has told the process to leave")
 	}
 	f.in = m.N
 	if _, leave := m.Body.(Leave); leave {
-		f.under = false
+		f.leaving, f.under = true, false
 		return m.Body, nil
 	}
 	if f.failed {

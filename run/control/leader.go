@@ -81,21 +81,24 @@ func (l *Leader) Beat() []Message {
 	return l.say(Beat{})
 }
 
-// Fail ends the run with a reason of the leader's, unless it has one.
+// Fail ends the run with a reason of the leader's, unless it has one. Behind Leave nobody is told.
 func (l *Leader) Fail(f Failed) []Message {
 	if l.failed != nil {
 		return nil
 	}
-	l.failed, l.under = &f, false
+	l.failed, l.under, l.asked = &f, false, false
+	if l.leaving {
+		return nil
+	}
 	return l.say(f)
 }
 
-// Leave ends every process's part; nothing is under way.
+// Leave ends every process's part, and is the last that they are told; nothing is under way.
 func (l *Leader) Leave() []Message {
 	if l.leaving {
 		return nil
 	}
-	l.leaving, l.under = true, false
+	l.leaving, l.under, l.asked = true, false, false
 	return l.say(Leave{})
 }
 
@@ -118,11 +121,11 @@ func (l *Leader) Receive(m Message) ([]Message, error) {
 	switch body := m.Body.(type) {
 	case Failed:
 		return l.Fail(body), nil
-	case Left:
+	case Record, Left:
 		if !l.leaving {
 			return nil, refuse("nobody was told to leave")
 		}
-		p.left = true
+		_, p.left = body.(Left)
 		return nil, nil
 	case Stop:
 		return l.Stop(), nil
@@ -281,12 +284,26 @@ func (l *Leader) Stalled(afterS float64) (quietS float64, waits []Wait, stalled 
 	return quietS, waits, !idle && l.answered()
 }
 
-// Silent is the processes that have not answered the last Beat.
-func (l *Leader) Silent() (processes []int) {
+// Owing is what the leader waits for, of which processes: that they are ready, answer a Beat or leave. Its own
+// is none of them: the run cannot end before that one has.
+func (l *Leader) Owing() (what string, processes []int) {
+	var has func(told) bool
+	switch {
+	case l.leaving:
+		what, has = "left", func(p told) bool { return p.left }
+	case l.failed != nil:
+		return "", nil
+	case !l.Ready():
+		what, has = "said that it is ready", func(p told) bool { return p.ready }
+	case l.asked:
+		what, has = "answered", func(p told) bool { return p.needs != nil }
+	default:
+		return "", nil
+	}
 	for i, p := range l.process {
-		if l.asked && p.needs == nil {
+		if i > 0 && !has(p) {
 			processes = append(processes, i)
 		}
 	}
-	return processes
+	return what, processes
 }

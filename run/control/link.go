@@ -98,7 +98,7 @@ func (e *end) drain() {
 	e.delivering = false
 }
 
-// linger is how long Close waits for the other process to take what was sent.
+// linger is how long Close waits for the other process to take a message.
 const linger = 5 * time.Second
 
 // Over carries Messages as lines of JSON over a connection, which is closed with the Link.
@@ -118,6 +118,7 @@ type stream struct {
 
 	mu      sync.Mutex
 	waiting [][]byte
+	sent    int // messages that the connection has taken
 	closed  bool
 	failed  error
 }
@@ -183,10 +184,13 @@ func (s *stream) write() {
 		s.waiting = nil
 		s.mu.Unlock()
 		for _, text := range texts {
-			if _, err := s.connection.Write(text); err != nil {
-				s.mu.Lock()
+			_, err := s.connection.Write(text)
+			s.mu.Lock()
+			if s.sent++; err != nil {
 				s.failed = fmt.Errorf("control: %w", err)
-				s.mu.Unlock()
+			}
+			s.mu.Unlock()
+			if err != nil {
 				return
 			}
 		}
@@ -195,6 +199,24 @@ func (s *stream) write() {
 		}
 		if len(texts) == 0 {
 			<-s.more
+		}
+	}
+}
+
+// flush waits until all that was sent is written, or the other process has taken nothing for too long.
+func (s *stream) flush() {
+	for before := -1; ; {
+		s.mu.Lock()
+		taken := s.sent
+		s.mu.Unlock()
+		if taken == before {
+			return
+		}
+		before = taken
+		select {
+		case <-s.written:
+			return
+		case <-time.After(s.linger):
 		}
 	}
 }
@@ -208,10 +230,7 @@ func (s *stream) Close() error {
 	s.closed = true
 	s.ring()
 	s.mu.Unlock()
-	select {
-	case <-s.written:
-	case <-time.After(s.linger):
-	}
+	s.flush()
 	err := s.connection.Close() // which ends a write that nobody takes
 	<-s.written
 	return err

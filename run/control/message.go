@@ -161,12 +161,36 @@ func (f *Failed) Unwrap() error { return f.Err }
 // Leave ends a process's part in the run.
 type Leave struct{}
 
-// Left is what a process leaves.
+// Record is a part of what a process has recorded; all of them, merged, are the whole.
+type Record struct {
+	Timeline *trace.Timeline `json:"timeline"`
+}
+
+// perRecord bounds the events of a Record, and its samples of memory, so that it is far shorter than MaxLine.
+const perRecord = 1 << 14
+
+// RecordsOf divides a Timeline into Records, one at least.
+func RecordsOf(t *trace.Timeline) []Record {
+	var all []Record
+	part, events, memory := *t, t.Events, t.Memory
+	for {
+		n, m := min(len(events), perRecord), min(len(memory), perRecord)
+		one := part
+		one.Events, one.Memory = events[:n:n], memory[:m:m]
+		all = append(all, Record{&one})
+		if events, memory = events[n:], memory[m:]; len(events)+len(memory) == 0 {
+			return all
+		}
+		part.PeakBytes, part.PeakActivations, part.Steps, part.Computed = nil, nil, nil, nil // said
+		part.Losses, part.Evaluations = nil, nil
+	}
+}
+
+// Left is what a process leaves, behind its Records.
 type Left struct {
-	Leaked    int             `json:"leaked,omitempty"` // handles still open as its devices were closed
-	PeakBytes []int64         `json:"peak_bytes"`       // by worker of the process
-	Failed    *Failed         `json:"failed,omitempty"` // what went wrong as it left
-	Timeline  *trace.Timeline `json:"timeline,omitempty"`
+	Leaked    int     `json:"leaked,omitempty"` // handles still open as its devices were closed
+	PeakBytes []int64 `json:"peak_bytes"`       // by worker of the process
+	Failed    *Failed `json:"failed,omitempty"` // what went wrong as it left
 }
 
 func (Load) kind() string     { return "load" }
@@ -186,4 +210,5 @@ func (Beat) kind() string     { return "beat" }
 func (Needs) kind() string    { return "needs" }
 func (Failed) kind() string   { return "failed" }
 func (Leave) kind() string    { return "leave" }
+func (Record) kind() string   { return "record" }
 func (Left) kind() string     { return "left" }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -23,16 +24,17 @@ func follows(t *testing.T) *Leader {
 func TestALeaderRefusesWhatIsOutOfOrder(t *testing.T) {
 	ended := Message{N: 2, Epoch: 1, Body: Ended{}}
 	for says, messages := range map[string][]Message{
-		"from process 2 of 2":                {{N: 1, From: 2, Body: Ready{}}},
-		"its last one was number 1":          {{N: 3, Epoch: 1, Body: Ended{}}},
-		"it was ready before":                {{N: 2, Body: Ready{}}},
-		"program 1 is the last":              {{N: 2, Epoch: 2, Body: Ended{}}},
-		"it has ended the program":           {ended, {N: 3, Epoch: 1, Body: Step{}}},
-		"nobody asked":                       {{N: 2, Epoch: 1, Body: Begun{}}},
-		"nobody was told to leave":           {{N: 2, Epoch: 1, Body: Left{}}},
-		"a process does not say this":        {{N: 2, Epoch: 1, Body: Limit{}}},
-		"4 workers have come to drain 0":     {{N: 2, Epoch: 1, Body: Reached{Workers: 4}}},
-		"3 workers are at drain 1; the next": {{N: 2, Epoch: 1, Body: Reached{Drain: 1, Workers: 3}}},
+		"from process 2 of 2":                  {{N: 1, From: 2, Body: Ready{}}},
+		"its last one was number 1":            {{N: 3, Epoch: 1, Body: Ended{}}},
+		"it was ready before":                  {{N: 2, Body: Ready{}}},
+		"program 1 is the last":                {{N: 2, Epoch: 2, Body: Ended{}}},
+		"it has ended the program":             {ended, {N: 3, Epoch: 1, Body: Step{}}},
+		"nobody asked":                         {{N: 2, Epoch: 1, Body: Begun{}}},
+		"left of program 1: nobody was told":   {{N: 2, Epoch: 1, Body: Left{}}},
+		"record of program 1: nobody was told": {{N: 2, Epoch: 1, Body: Record{}}},
+		"a process does not say this":          {{N: 2, Epoch: 1, Body: Limit{}}},
+		"4 workers have come to drain 0":       {{N: 2, Epoch: 1, Body: Reached{Workers: 4}}},
+		"3 workers are at drain 1; the next":   {{N: 2, Epoch: 1, Body: Reached{Drain: 1, Workers: 3}}},
 	} {
 		l := follows(t)
 		var err error
@@ -102,8 +104,8 @@ func TestStallsAreOfAllProcesses(t *testing.T) {
 	} {
 		l := follows(t)
 		l.Beat()
-		if l.Beat() != nil || !slices.Equal(l.Silent(), []int{0, 1}) {
-			t.Errorf("%s: asked again before all have answered; silent: %v", c.name, l.Silent())
+		if what, owing := l.Owing(); l.Beat() != nil || what != "answered" || !slices.Equal(owing, []int{1}) {
+			t.Errorf("%s: asked again before all have answered; %v owe %q", c.name, owing, what)
 		}
 		for p, n := range c.needs {
 			if _, _, stalled := l.Stalled(4); stalled && p == 0 {
@@ -115,8 +117,96 @@ func TestStallsAreOfAllProcesses(t *testing.T) {
 		}
 		quietS, said, stalled := l.Stalled(4)
 		if stalled != c.stalled || stalled && len(said) != 1 || stalled && !c.needs[0].Stuck && quietS != 5 ||
-			len(l.Silent()) > 0 {
+			owes(l) != "" {
 			t.Errorf("%s: stalled: %v, for %v s, %v", c.name, stalled, quietS, said)
+		}
+	}
+}
+
+// owes is who owes what, as text.
+func owes(l *Leader) string {
+	what, processes := l.Owing()
+	if len(processes) == 0 {
+		return ""
+	}
+	return fmt.Sprint(what, processes)
+}
+
+// A process owes the leader that it is ready, then answers, and behind Leave nothing but that it leaves.
+func TestWhatProcessesOweTheLeader(t *testing.T) {
+	n := make([]uint64, 3)
+	var l *Leader
+	hears := func(process int, body Body) {
+		t.Helper()
+		n[process]++
+		if _, err := l.Receive(Message{N: n[process], From: process, Epoch: l.epoch, Body: body}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	owed := func(want string) {
+		t.Helper()
+		if got := owes(l); got != want {
+			t.Fatalf("processes owe %q; want %q", got, want)
+		}
+	}
+	l = NewLeader(3, 3)
+	owed("said that it is ready[1 2]")
+	hears(2, Ready{})
+	owed("said that it is ready[1]")
+	hears(1, Ready{})
+	owed("") // what is left is of the leader's own process
+	hears(0, Ready{})
+	l.Begin(Load{}, 1)
+	owed("")
+	l.Beat()
+	hears(1, Needs{})
+	owed("answered[2]")
+	l.Leave() // over a Beat that process 2 has yet to answer
+	owed("left[1 2]")
+	hears(2, Record{})
+	owed("left[1 2]")
+	hears(2, Left{})
+	owed("left[1]")
+	l.Lose(1)
+	owed("")
+	if l.Gone() {
+		t.Error("the leader's own process has not left")
+	}
+	hears(0, Left{})
+	if !l.Gone() {
+		t.Error("all have left, or are lost")
+	}
+
+	l, n = NewLeader(3, 3), make([]uint64, 3)
+	for p := range 3 {
+		hears(p, Ready{})
+	}
+	l.Beat()
+	hears(1, Failed{Text: "it broke"}) // behind which it answers no Beat
+	owed("")
+	l.Leave()
+	owed("left[1 2]")
+}
+
+// Leave is the last that a process is told: a failure that crosses it is the run's, and only the leader's.
+func TestNothingIsSaidBehindLeave(t *testing.T) {
+	l := follows(t)
+	l.Leave()
+	late, err := l.Receive(Message{N: 2, From: 1, Epoch: 1, Body: Failed{Process: 1, Text: "late"}})
+	if err != nil || len(late) > 0 || l.Failed() == nil || l.Failed().Text != "late" {
+		t.Errorf("%v, %v; the run has failed of %v", late, err, l.Failed())
+	}
+	if said := slices.Concat(l.Fail(Failed{Text: "later"}), l.Stop(), l.Beat(), l.Leave()); len(said) > 0 {
+		t.Errorf("it says %v", said)
+	}
+	f := NewFollower(1)
+	if _, err := f.Receive(Message{N: 1, Body: Leave{}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range []Body{Failed{}, Beat{}, Leave{}, Load{}} {
+		if do, err := f.Receive(Message{N: 2, Body: body}); do != nil || err == nil ||
+			!strings.Contains(err.Error(), "has told the process to leave") {
+			t.Errorf("%s behind leave: %v, %v", body.kind(), do, err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/millrace-ml/millrace/engine"
@@ -23,8 +24,8 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	x := &Process{
 		ctx: ctx, cancel: cancel, job: j, place: on, began: time.Now(), moved: time.Now(), link: link,
-		leave: make(chan struct{}), workers: make([]*worker, workers), mine: j.World.WorkersOf()[j.World.Rank],
-		follower: control.NewFollower(j.World.Rank),
+		leave: make(chan struct{}), broken: make(chan breakage, 1), workers: make([]*worker, workers),
+		mine: j.World.WorkersOf()[j.World.Rank], follower: control.NewFollower(j.World.Rank),
 	}
 	carriers, err := j.Carriers(workers)
 	if err == nil {
@@ -72,14 +73,17 @@ type departure struct {
 // Belongings is what a process leaves behind.
 type Belongings struct {
 	control.Left
-	Weights map[string]Weight
-	Err     error // what went wrong as it left
+	Timeline *trace.Timeline // of its own workers, on its own clock
+	Weights  map[string]Weight
+	Err      error // what went wrong as it left
 }
 
 // Attend opens the workers, does what the leader says until that is to leave, and gives everything back.
 // Whatever is in flight is given back before any device closes. When ctx ends it asks for the run to stop.
 func (x *Process) Attend(ctx context.Context) Belongings {
 	release, gone := make(chan struct{}), make(chan departure, len(x.mine))
+	var herald sync.WaitGroup
+	herald.Go(crash.Caught(x.herald))
 	x.open(gone, release)
 	x.link.Start(x.told)
 	stop := context.AfterFunc(ctx, crash.Caught(func() {
@@ -94,7 +98,7 @@ func (x *Process) Attend(ctx context.Context) Belongings {
 	}
 	x.cancel()
 	x.beside.Wait()
-	x.telling.Wait() // buffers are given back by then
+	herald.Wait() // buffers are given back by then
 	left := Belongings{Err: x.ports.Close()}
 	close(release)
 	byRank := map[int]departure{}
@@ -120,6 +124,9 @@ func (x *Process) Attend(ctx context.Context) Belongings {
 		left.Failed = &failed
 	}
 	x.mu.Lock()
+	for _, part := range control.RecordsOf(left.Timeline) {
+		x.say(part)
+	}
 	x.say(left.Left)
 	x.mu.Unlock()
 	if err := x.link.Close(); err != nil {

@@ -145,8 +145,11 @@ func (x *Process) portConfig(rank int) wire.Config {
 				x.checkStall()
 			})
 		},
-		Broken: func(err error) { // whoever opens edges has mu
-			x.telling.Go(crash.Caught(func() { x.fail(rank, fmt.Errorf("run: worker %d: %w", rank, err)) }))
+		Broken: func(err error) {
+			select {
+			case x.broken <- breakage{rank, err}:
+			default: // one is enough
+			}
 		},
 		Room: func(_ wire.Edge, parts []wire.Buffer) error {
 			for i := range parts {

@@ -46,8 +46,8 @@ type Process struct {
 	leave   chan struct{} // closed when the leader has said so, or is lost
 	gone    sync.Once     // closes leave
 
-	beside  sync.WaitGroup // collectives under way
-	telling sync.WaitGroup // the wire of the first error
+	beside sync.WaitGroup // collectives under way
+	broken chan breakage  // the first of the wire's own
 
 	mu          sync.Mutex
 	gate        Gate
@@ -66,6 +66,7 @@ type Process struct {
 	record      *record.Recorder
 	follower    *control.Follower
 	err         error
+	failing     int    // the worker that it is of
 	cut         bool   // it came before the end of a program
 	over        bool   // no further Program: workers leave
 	refused     error  // why the last update was taken back for good
@@ -125,11 +126,37 @@ func (x *Process) failLocked(worker int, err error) {
 	if x.err != nil {
 		return
 	}
-	x.err, x.cut = err, x.program == nil || !x.ended
-	x.telling.Go(crash.Caught(func() { x.ports.Fail(worker, err) })) // it tells senders, who take mu
-	x.cancel()
+	x.err, x.failing, x.cut = err, worker, x.program == nil || !x.ended
+	x.cancel() // which has the herald tell the wire
 	x.wakeAll()
 	x.say(FailedOf(x.job.World.Rank, err))
+}
+
+// breakage is what a worker's port has ended with by itself.
+type breakage struct {
+	worker int
+	err    error
+}
+
+// herald tells the wire of the process's first error, and the process of the wire's; it ends with ctx. It is a
+// goroutine, since whoever notes either has mu, and the wire takes that as it tells senders.
+func (x *Process) herald() {
+	select {
+	case b := <-x.broken:
+		x.mu.Lock()
+		if !x.over { // and nobody needs the port any more
+			x.failLocked(b.worker, fmt.Errorf("run: worker %d: %w", b.worker, b.err))
+		}
+		x.mu.Unlock()
+	case <-x.ctx.Done():
+	}
+	<-x.ctx.Done()
+	x.mu.Lock()
+	worker, err := x.failing, x.err
+	x.mu.Unlock()
+	if err != nil {
+		x.ports.Fail(worker, err)
+	}
 }
 
 // isWhole says whether the workers have done what they were told, so that their weights are those behind a

@@ -1,0 +1,67 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// A port that breaks ends the run, which the leader and the wire hear of; behind Leave it is no failure. What
+// fails once the wire is no more to be told is noted, and nobody is told.
+func TestAPortThatBreaksBehindLeaveIsNoFailure(t *testing.T) {
+	why := errors.New("the cable is cut")
+	for _, over := range []bool{false, true} {
+		carriers, err := wire.InProcess(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports, err := wire.NewPorts(carriers, []int{0, 1}, func(int) wire.Config { return wire.Config{} })
+		if err != nil {
+			t.Fatal(err)
+		}
+		leader, link := control.Pair()
+		var heard []control.Body
+		leader.Start(func(m control.Message, err error) {
+			if err == nil {
+				heard = append(heard, m.Body)
+			}
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		x := &Process{ctx: ctx, cancel: cancel, job: &Job{World: Alone(2)}, ports: ports, link: link, over: over,
+			follower: control.NewFollower(0), broken: make(chan breakage, 1)}
+		port := x.portConfig(1)
+		port.Broken(why)
+		port.Broken(errors.New("and again"))
+		var herald sync.WaitGroup
+		herald.Go(x.herald)
+		if over {
+			cancel()
+		}
+		herald.Wait()
+		if over {
+			if err := x.Failure(); err != nil || len(heard) > 0 {
+				t.Errorf("behind leave: %v; the leader hears %v", err, heard)
+			}
+			x.fail(0, why)
+			if err := x.Failure(); !errors.Is(err, why) || len(heard) != 1 {
+				t.Errorf("behind the herald: %v; the leader hears %v", err, heard)
+			}
+		} else {
+			if err := x.Failure(); !errors.Is(err, why) || !strings.Contains(err.Error(), "worker 1") || len(heard) != 1 {
+				t.Errorf("%v; the leader hears %v", err, heard)
+			}
+			var peer *wire.PeerError
+			if err := ports.Port(0).Err(); !errors.As(err, &peer) || peer.Rank != 1 || !errors.Is(err, why) {
+				t.Errorf("the port of worker 0 ends with %v", err)
+			}
+		}
+		if err := ports.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
