@@ -86,7 +86,7 @@ func (l *Leader) Fail(f Failed) []Message {
 	if l.failed != nil {
 		return nil
 	}
-	l.failed, l.under, l.asked = &f, false, false
+	l.failed, l.under = &f, false
 	if l.leaving {
 		return nil
 	}
@@ -98,7 +98,7 @@ func (l *Leader) Leave() []Message {
 	if l.leaving {
 		return nil
 	}
-	l.leaving, l.under, l.asked = true, false, false
+	l.leaving, l.under = true, false
 	return l.say(Leave{})
 }
 
