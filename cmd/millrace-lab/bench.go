@@ -55,12 +55,20 @@ func alone(m *model.Model, microBatch, batch int) *plan.Plan {
 	}
 }
 
-// sessions makes commands for processes of millrace itself that carry out given plans.
-type sessions struct {
+// experiment is what measurements by processes of their own share: a folder, processes of millrace itself that carry
+// out given plans, and the ways to compare them, which say on log how far they are.
+type experiment struct {
 	job   *job.Job
-	dir   string // plans are written here
+	log   io.Writer
+	dir   string // plans and profiles are written here
 	steps int    // of one visit
 	plans int
+}
+
+// openExperiment makes the folder of an experiment, which remove deletes. A visit has so many steps.
+func openExperiment(c *cobra.Command, j *job.Job, steps int) (x *experiment, remove func(), err error) {
+	dir, remove, err := scratch()
+	return &experiment{job: j, log: c.ErrOrStderr(), dir: dir, steps: steps}, remove, err
 }
 
 // timedRate is the learning rate of trainings that are only timed: under no policy does one so small end in NaN, however
@@ -68,21 +76,21 @@ type sessions struct {
 const timedRate = 1e-5
 
 // command starts millrace on a plan, with so many threads to an operator.
-func (s *sessions) command(name string, pl *plan.Plan, threads int) (race.Command, error) {
-	path := filepath.Join(s.dir, fmt.Sprintf("plan%d.json", s.plans))
-	s.plans++
+func (x *experiment) command(name string, pl *plan.Plan, threads int) (race.Command, error) {
+	path := filepath.Join(x.dir, fmt.Sprintf("plan%d.json", x.plans))
+	x.plans++
 	self, err := os.Executable()
 	if err != nil {
 		return race.Command{}, fmt.Errorf("bench: %w", err)
 	}
-	own := *s.job
+	own := *x.job
 	own.Plan, own.ThreadsPerWorker = path, threads
 	own.Rate = optim.Rate{Kind: optim.Constant, Base: timedRate, Total: 1, Power: 1}
 	file := strings.TrimSuffix(path, ".json") + ".yaml"
 	if err := own.Write(file); err != nil {
 		return race.Command{}, cli.BadInput(err)
 	}
-	c := race.Command{Name: name, Path: self, Args: []string{"session", file}, Steps: s.steps}
+	c := race.Command{Name: name, Path: self, Args: []string{"session", file}, Steps: x.steps}
 	if threads > 1 && os.Getenv("OMP_WAIT_POLICY") == "" {
 		// As in bench/peers/settings.py: OpenMP's threads must not spin where the BLAS's compute.
 		c.Env = append(os.Environ(), "OMP_WAIT_POLICY=PASSIVE")
@@ -92,10 +100,10 @@ func (s *sessions) command(name string, pl *plan.Plan, threads int) (race.Comman
 
 // singles are the candidates for the best single worker of so many threads: every micro-batch that
 // halving the batch gives.
-func (s *sessions) singles(m *model.Model, threads int) ([]race.Command, error) {
+func (x *experiment) singles(m *model.Model, threads int) ([]race.Command, error) {
 	var out []race.Command
-	for size := s.job.Batch; ; size /= 2 {
-		c, err := s.command(fmt.Sprintf("one worker (micro-batch %d, threads %d)", size, threads), alone(m, size, s.job.Batch), threads)
+	for size := x.job.Batch; ; size /= 2 {
+		c, err := x.command(fmt.Sprintf("one worker (micro-batch %d, threads %d)", size, threads), alone(m, size, x.job.Batch), threads)
 		if err != nil {
 			return nil, err
 		}
@@ -108,13 +116,13 @@ func (s *sessions) singles(m *model.Model, threads int) ([]race.Command, error) 
 }
 
 // duel runs two commands in pairs, both warm; after, unless nil, sees both after every pair.
-func duel(ctx context.Context, a, b race.Command, pairs int, log io.Writer, after func(a, b *race.Rival)) (result race.Result, err error) {
+func (x *experiment) duel(ctx context.Context, a, b race.Command, pairs int, after func(a, b *race.Rival)) (result race.Result, err error) {
 	err = race.Together(ctx, []race.Command{a, b}, func(open []*race.Rival) (err error) {
 		if err := race.Warm(ctx, 3, open[0], open[1]); err != nil {
 			return err
 		}
 		result, err = race.Pairs(ctx, open[0], open[1], pairs, func(p race.Pair) {
-			fmt.Fprintf(log, "  pair %d of %d: %s over %s %.3f\n", p.Done, p.Of, a.Name, b.Name, p.Ratio())
+			fmt.Fprintf(x.log, "  pair %d of %d: %s over %s %.3f\n", p.Done, p.Of, a.Name, b.Name, p.Ratio())
 			if after != nil {
 				after(open[0], open[1])
 			}
@@ -124,16 +132,22 @@ func duel(ctx context.Context, a, b race.Command, pairs int, log io.Writer, afte
 	return result, err
 }
 
-// tellRound says how far a measurement in rounds is.
-func tellRound(log io.Writer, rounds int) func(int) {
-	return func(round int) { fmt.Fprintf(log, "  round %d of %d\n", round, rounds) }
+// rounds runs commands side by side and visits each once a round. before, unless nil, comes before each round, and
+// visited after each visit, with the command's position.
+func (x *experiment) rounds(ctx context.Context, commands []race.Command, rounds int, before func(round int) error,
+	visited func(at int, r *race.Rival)) error {
+	return race.Together(ctx, commands, func(rivals []*race.Rival) error {
+		return race.Rounds(ctx, rivals, rounds, before, func(at int) { visited(at, rivals[at]) }, func(round int) {
+			fmt.Fprintf(x.log, "  round %d of %d\n", round, rounds)
+		})
+	})
 }
 
-// tellMeasured says what a sweep has found so far.
-func tellMeasured(log io.Writer, u race.Unit) func(race.Measured) {
-	return func(m race.Measured) {
-		fmt.Fprintf(log, "  %s: %.0f %s/s\n", m.Name, m.Median*float64(u.PerSample), u.Name)
-	}
+// sweep finds the best of candidates, each visited so many times.
+func (x *experiment) sweep(ctx context.Context, candidates []race.Command, visits int, u race.Unit) ([]race.Measured, error) {
+	return race.Sweep(ctx, candidates, visits, race.Open, func(m race.Measured) {
+		fmt.Fprintf(x.log, "  %s: %.0f %s/s\n", m.Name, m.Median*float64(u.PerSample), u.Name)
+	})
 }
 
 // scratch is a folder for the length of a benchmark.

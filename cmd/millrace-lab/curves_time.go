@@ -47,12 +47,11 @@ func (f *curvesFlags) measureTimes(c *cobra.Command, l *learning) (*curves.Times
 // measureRounds measures every contender once a round, each in a process of its own that stands still
 // while another trains.
 func measureRounds(c *cobra.Command, t *curves.Times, j *job.Job, rounds, steps int) error {
-	dir, remove, err := scratch()
+	own, remove, err := openExperiment(c, j, steps)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	own := sessions{job: j, dir: dir, steps: steps}
 	var commands []race.Command
 	for _, one := range t.Contested {
 		command, err := own.command(one.Name, one.Plan, j.ThreadsPerWorker)
@@ -61,11 +60,9 @@ func measureRounds(c *cobra.Command, t *curves.Times, j *job.Job, rounds, steps 
 		}
 		commands = append(commands, command)
 	}
-	return race.Together(c.Context(), commands, func(rivals []*race.Rival) error {
-		return race.Rounds(c.Context(), rivals, rounds, nil, func(at int) {
-			one, r := t.Contested[at], rivals[at]
-			one.StepS, one.Busy, one.PeakBytes = append(one.StepS, r.StepS/float64(one.Batches())), append(one.Busy, r.Busy), r.PeakBytes
-		}, tellRound(c.ErrOrStderr(), rounds))
+	return own.rounds(c.Context(), commands, rounds, nil, func(at int, r *race.Rival) {
+		one := t.Contested[at]
+		one.StepS, one.Busy, one.PeakBytes = append(one.StepS, r.StepS/float64(one.Batches())), append(one.Busy, r.Busy), r.PeakBytes
 	})
 }
 

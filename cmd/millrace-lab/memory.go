@@ -86,7 +86,7 @@ func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
 	if err != nil {
 		return cli.BadInput(err)
 	}
-	dir, remove, err := scratch()
+	own, remove, err := openExperiment(c, j, f.steps)
 	if err != nil {
 		return err
 	}
@@ -94,11 +94,11 @@ func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
 	var all []bench.Held
 	for _, name := range f.schedules {
 		for _, m := range f.counts {
-			one, err := f.measure(c.Context(), p, base, dir, name, m)
+			one, err := f.measure(c.Context(), own, p, base, name, m)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.ErrOrStderr(), "  %s, %d micro-batches: %s\n", name, m, report.Bytes(float64(slices.Max(one.Measured))))
+			fmt.Fprintf(own.log, "  %s, %d micro-batches: %s\n", name, m, report.Bytes(float64(slices.Max(one.Measured))))
 			all = append(all, one)
 		}
 	}
@@ -109,7 +109,7 @@ func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
 }
 
 // measure predicts what a schedule holds and trains some steps with it.
-func (f *memoryFlags) measure(ctx context.Context, p *prepare.Prepared, base *plan.Plan, dir, name string, micros int) (one bench.Held, err error) {
+func (f *memoryFlags) measure(ctx context.Context, own *experiment, p *prepare.Prepared, base *plan.Plan, name string, micros int) (one bench.Held, err error) {
 	pl := *base
 	pl.Stages = slices.Clone(base.Stages)
 	pl.Schedule, pl.Weights, pl.MicroBatches, pl.MicroBatch = name, string(schedule.Sync), micros, p.Job.MicroBatch
@@ -122,7 +122,7 @@ func (f *memoryFlags) measure(ctx context.Context, p *prepare.Prepared, base *pl
 	}
 	j := *p.Job
 	j.Batch = pl.Batch()
-	own := sessions{job: &j, dir: dir, steps: f.steps}
+	own.job = &j
 	command, err := own.command(fmt.Sprintf("%s M=%d", name, micros), &pl, j.ThreadsPerWorker)
 	if err != nil {
 		return one, err

@@ -58,7 +58,7 @@ const (
 )
 
 func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error {
-	dir, remove, err := scratch()
+	own, remove, err := openExperiment(c, j, m.steps)
 	if err != nil {
 		return err
 	}
@@ -67,8 +67,7 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error
 	if err != nil {
 		return err
 	}
-	own := sessions{job: j, dir: dir, steps: m.steps}
-	orders, err := ordersOf(c, p, &own, only)
+	orders, err := ordersOf(c, p, own, only)
 	if err != nil {
 		return err
 	}
@@ -80,24 +79,21 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error
 		}
 		commands, plans = append(commands, o.Command), append(plans, o.Plan)
 	}
-	ahead := foresight{p: p, dir: dir}
-	tell := tellRound(c.ErrOrStderr(), m.rounds)
-	err = race.Together(c.Context(), commands, func(rivals []*race.Rival) error {
-		return race.Rounds(c.Context(), rivals, m.rounds, func(round int) error {
-			predicted, err := ahead.again(c.Context(), plans, 0)
-			for i, o := range orders {
-				if err == nil {
-					o.ExpectedS = append(o.ExpectedS, predicted[i].StepS)
-				}
+	ahead := foresight{p: p, dir: own.dir}
+	err = own.rounds(c.Context(), commands, m.rounds, func(int) error {
+		predicted, err := ahead.again(c.Context(), plans, 0)
+		for i, o := range orders {
+			if err == nil {
+				o.ExpectedS = append(o.ExpectedS, predicted[i].StepS)
 			}
-			return err
-		}, func(at int) {
-			o, r := orders[at], rivals[at]
-			o.StepS, o.PeakBytes = append(o.StepS, r.StepS), r.PeakBytes
-			if r.TakenBack > 0 {
-				o.TakenBack++
-			}
-		}, tell)
+		}
+		return err
+	}, func(at int, r *race.Rival) {
+		o := orders[at]
+		o.StepS, o.PeakBytes = append(o.StepS, r.StepS), r.PeakBytes
+		if r.TakenBack > 0 {
+			o.TakenBack++
+		}
 	})
 	if err != nil {
 		return err
@@ -113,7 +109,7 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error
 
 // ordersOf plans for every family and policy that a plain pipeline of this model can have,
 // 1F1B first.
-func ordersOf(c *cobra.Command, p *prepare.Prepared, own *sessions, only []string) ([]*bench.Order, error) {
+func ordersOf(c *cobra.Command, p *prepare.Prepared, own *experiment, only []string) ([]*bench.Order, error) {
 	fix, err := prepare.Overrides(p.Job, prepare.NamesOf(p.Model))
 	if err != nil {
 		return nil, err
@@ -150,7 +146,7 @@ func ordersOf(c *cobra.Command, p *prepare.Prepared, own *sessions, only []strin
 	return out, nil
 }
 
-func orderOf(ctx context.Context, p *prepare.Prepared, own *sessions, fix tune.Overrides, family string, policy schedule.Policy) (*bench.Order, error) {
+func orderOf(ctx context.Context, p *prepare.Prepared, own *experiment, fix tune.Overrides, family string, policy schedule.Policy) (*bench.Order, error) {
 	fix.Schedule, fix.Weights = family, policy
 	found, err := tune.Search(ctx, tune.Request{
 		Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch, Clip: p.Job.Clip > 0, Fix: fix, Runnable: true,

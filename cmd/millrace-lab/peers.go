@@ -52,7 +52,7 @@ func workloadJob(w race.Workload) (*job.Job, error) {
 }
 
 func benchPeers(c *cobra.Command, w race.Workload, o peersOptions) error {
-	ctx, out, log := c.Context(), c.OutOrStdout(), c.ErrOrStderr()
+	ctx, out := c.Context(), c.OutOrStdout()
 	for _, name := range o.only {
 		if !slices.ContainsFunc(w.Peers("", "", o.steps), func(p race.Peer) bool { return p.Name == name }) {
 			return cli.BadInput(fmt.Errorf("--only %s: the rivals are single, pipe, ddp and onef1b", name))
@@ -79,16 +79,15 @@ func benchPeers(c *cobra.Command, w race.Workload, o peersOptions) error {
 	if err != nil {
 		return err
 	}
-	dir, remove, err := scratch()
+	own, remove, err := openExperiment(c, j, o.steps)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	if err := race.WriteScripts(dir); err != nil {
+	if err := race.WriteScripts(own.dir); err != nil {
 		return err
 	}
 	unit := unitOf(chosen.Model)
-	own := sessions{job: j, dir: dir, steps: o.steps}
 	best, err := own.command("millrace, its choice", chosen.Plan, j.ThreadsPerWorker)
 	if err != nil {
 		return err
@@ -98,12 +97,12 @@ func benchPeers(c *cobra.Command, w race.Workload, o peersOptions) error {
 		return err
 	}
 	report := bench.PeersReport{Torch: version, Unit: unit, Choice: reason(chosen.Plan), Sweeps: map[string][]race.Measured{}}
-	for _, p := range w.Peers(python, dir, o.steps) {
+	for _, p := range w.Peers(python, own.dir, o.steps) {
 		if len(o.only) > 0 && !slices.Contains(o.only, p.Name) {
 			continue
 		}
-		fmt.Fprintf(log, "%s: %d settings\n", p.Doc, len(p.Candidates))
-		found, err := race.Sweep(ctx, p.Candidates, o.visits, race.Open, tellMeasured(log, unit))
+		fmt.Fprintf(own.log, "%s: %d settings\n", p.Doc, len(p.Candidates))
+		found, err := own.sweep(ctx, p.Candidates, o.visits, unit)
 		if err != nil {
 			return err
 		}
@@ -114,7 +113,7 @@ func benchPeers(c *cobra.Command, w race.Workload, o peersOptions) error {
 			against = append(against, cut)
 		}
 		for _, a := range against {
-			r, err := duel(ctx, a, found[0].Command, o.pairs, log, nil)
+			r, err := own.duel(ctx, a, found[0].Command, o.pairs, nil)
 			if err != nil {
 				return err
 			}

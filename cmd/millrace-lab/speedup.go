@@ -44,7 +44,7 @@ the machine's own is between the two.`,
 }
 
 func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
-	ctx, out, log := c.Context(), c.OutOrStdout(), c.ErrOrStderr()
+	ctx, out := c.Context(), c.OutOrStdout()
 	if j.Stages == 0 {
 		j.Stages = j.Workers
 	}
@@ -52,12 +52,11 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 	if err != nil {
 		return err
 	}
-	dir, remove, err := scratch()
+	own, remove, err := openExperiment(c, j, m.steps)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	own := sessions{job: j, dir: dir, steps: m.steps}
 	pipeline, err := own.command("pipeline", p.Plan, j.ThreadsPerWorker)
 	if err != nil {
 		return err
@@ -69,12 +68,12 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 		if err != nil {
 			return err
 		}
-		found, err := race.Sweep(ctx, singles, m.visits, race.Open, tellMeasured(log, unit))
+		found, err := own.sweep(ctx, singles, m.visits, unit)
 		if err != nil {
 			return err
 		}
 		var busy [][]float64
-		result, err := duel(ctx, pipeline, found[0].Command, m.pairs, log, func(piped, _ *race.Rival) { busy = append(busy, piped.BusyS) })
+		result, err := own.duel(ctx, pipeline, found[0].Command, m.pairs, func(piped, _ *race.Rival) { busy = append(busy, piped.BusyS) })
 		if err != nil {
 			return err
 		}
