@@ -116,7 +116,8 @@ func (x *experiment) singles(m *model.Model, threads int) ([]race.Command, error
 }
 
 // duel runs two commands in pairs, both warm; after, unless nil, sees both after every pair.
-func (x *experiment) duel(ctx context.Context, a, b race.Command, pairs int, after func(a, b *race.Rival)) (result race.Result, err error) {
+func (x *experiment) duel(ctx context.Context, a, b race.Command, pairs int,
+	after func(a, b *race.Rival)) (result race.Result, err error) {
 	err = race.Together(ctx, []race.Command{a, b}, func(open []*race.Rival) (err error) {
 		if err := race.Warm(ctx, 3, open[0], open[1]); err != nil {
 			return err
@@ -144,7 +145,8 @@ func (x *experiment) rounds(ctx context.Context, commands []race.Command, rounds
 }
 
 // sweep finds the best of candidates, each visited so many times.
-func (x *experiment) sweep(ctx context.Context, candidates []race.Command, visits int, u race.Unit) ([]race.Measured, error) {
+func (x *experiment) sweep(ctx context.Context, candidates []race.Command, visits int,
+	u race.Unit) ([]race.Measured, error) {
 	return race.Sweep(ctx, candidates, visits, race.Open, func(m race.Measured) {
 		fmt.Fprintf(x.log, "  %s: %.0f %s/s\n", m.Name, m.Median*float64(u.PerSample), u.Name)
 	})

@@ -62,7 +62,8 @@ func measureRounds(c *cobra.Command, t *curves.Times, j *job.Job, rounds, steps 
 	}
 	return own.rounds(c.Context(), commands, rounds, nil, func(at int, r *race.Rival) {
 		one := t.Contested[at]
-		one.StepS, one.Busy, one.PeakBytes = append(one.StepS, r.StepS/float64(one.Batches())), append(one.Busy, r.Busy), r.PeakBytes
+		one.StepS = append(one.StepS, r.StepS/float64(one.Batches()))
+		one.Busy, one.PeakBytes = append(one.Busy, r.Busy), r.PeakBytes
 	})
 }
 

@@ -109,7 +109,8 @@ func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
 }
 
 // measure predicts what a schedule holds and trains some steps with it.
-func (f *memoryFlags) measure(ctx context.Context, own *experiment, p *prepare.Prepared, base *plan.Plan, name string, micros int) (one bench.Held, err error) {
+func (f *memoryFlags) measure(ctx context.Context, own *experiment, p *prepare.Prepared, base *plan.Plan,
+	name string, micros int) (one bench.Held, err error) {
 	pl := *base
 	pl.Stages = slices.Clone(base.Stages)
 	pl.Schedule, pl.Weights, pl.MicroBatches, pl.MicroBatch = name, string(schedule.Sync), micros, p.Job.MicroBatch
