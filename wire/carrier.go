@@ -33,29 +33,41 @@ const (
 	Credits                  // slots posted for other edges; nobody sends or takes messages
 )
 
-// Carrier moves frames between one worker and others. Its methods may be called from any goroutine and do not block.
+// Carrier moves frames between one worker and others. Its methods may be called from any goroutine and do not
+// block. What is said with done, once for each frame, is said on any goroutine, under no lock of the carrier,
+// and maybe before the call returns.
+//
+// Frames of an edge are sent and received in ascending numbers, without a gap, over all epochs. One may come
+// before its receive is posted: it waits, and no frame of another edge waits behind it. A carrier judges
+// nobody dead: what was posted with a worker that it cannot reach any more stays posted until Fail or Close.
 type Carrier interface {
 	// Rank is the worker whose carrier it is.
 	Rank() int
-	// Address is what other workers need to reach this one.
+	// Address is what other workers need to reach this one. It is the same until Close.
 	Address() Address
-	// Connect tells the carrier another worker's address. Unequal engines and versions are refused.
+	// Connect tells the carrier another worker's address, before anything is posted with it. Unequal engines
+	// and versions are refused.
 	Connect(rank int, a Address) error
 	// Takes says whether buffers in a place can be sent and received as they are.
 	Takes(p Place) bool
 	// HandsOver says that memory changes hands: a posted receive needs none, and gets the sender's.
 	HandsOver() bool
-	// Send posts b as the n-th frame of an edge. The frame is the carrier's until done, which is called once.
+	// Send posts b, which is complete, as the n-th frame of an edge. It is the carrier's until done. The
+	// epoch is for the tag alone (TagOf).
 	Send(epoch uint32, e Edge, n uint32, b *Buffer, done func(error))
-	// Recv posts b for the n-th frame of an edge, whose length must be b's. It is the carrier's until done.
+	// Recv posts b for the n-th frame of an edge, of whatever epoch, whose length must be b's: a LengthError
+	// otherwise. It is the carrier's until done. Its bytes can be read then, or once b.Ready is set that the
+	// carrier gave it.
 	Recv(e Edge, n uint32, b *Buffer, done func(error))
 	// Describe says which transport and device an edge uses in fact.
 	Describe(e Edge) string
 	// Security is who can disturb the carrier.
 	Security() Security
-	// Fail ends every send and receive with a worker, posted or to come, with err.
+	// Fail ends every send and receive with a worker, posted or to come, with err, within milliseconds. The
+	// first err of a worker stays.
 	Fail(rank int, err error)
-	// Close ends everything posted with ErrClosed; nothing of the carrier runs afterwards.
+	// Close ends everything posted with ErrClosed, and what is posted later. When it returns nothing of the
+	// carrier runs any more, on whichever goroutine.
 	Close() error
 }
 
@@ -99,7 +111,8 @@ func (a Address) Check(own Address) error {
 	case a.Engine != own.Engine:
 		return fmt.Errorf("wire: the peer's carrier is %q, this one %q; both must be the same", a.Engine, own.Engine)
 	case a.Version != own.Version:
-		return fmt.Errorf("wire: the peer's %s is version %q, this one %q; both must be the same", a.Engine, a.Version, own.Version)
+		return fmt.Errorf("wire: the peer's %s is version %q, this one %q; both must be the same", a.Engine, a.Version,
+			own.Version)
 	}
 	return nil
 }

@@ -1,6 +1,10 @@
 package wire_test
 
 import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,4 +25,38 @@ func TestShapedIsACarrier(t *testing.T) {
 			return shape.Link{Latency: time.Duration(50*(1+from)) * time.Microsecond, BytesPerSecond: 1e9}
 		})
 	})
+}
+
+// Carriers that were not made together do not reach each other, though they be of different processes that did
+// the same up to there.
+func TestCarriersOfAnotherMakingAreStrangers(t *testing.T) {
+	const child, says = "MILLRACE_TEST_WIRE_ADDRESS", "address "
+	all, err := wire.InProcess(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv(child) != "" {
+		fmt.Println(says + string(all[0].Address().Data))
+		return
+	}
+	seen := map[string]bool{}
+	for range 2 {
+		command := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+		command.Env = append(os.Environ(), child+"=yes")
+		said, err := command.CombinedOutput()
+		_, data, found := strings.Cut(string(said), says)
+		if err != nil || !found {
+			t.Fatalf("%v: %s", err, said)
+		}
+		data, _, _ = strings.Cut(data, "\n")
+		if seen[data] {
+			t.Errorf("two processes have carriers at %q", data)
+		}
+		seen[data] = true
+		other := all[1].Address()
+		other.Data = []byte(data)
+		if err := all[0].Connect(1, other); err == nil || !strings.Contains(err.Error(), "not of this process") {
+			t.Errorf("the carrier at %q of another process is taken: %v", data, err)
+		}
+	}
 }

@@ -58,7 +58,8 @@ func TestHeadersSurviveTheWire(t *testing.T) {
 
 // The first bytes of a header, written by hand: they are what other builds read.
 func TestHeadersAreLittleEndian(t *testing.T) {
-	h := Header{Epoch: 0x01020304, Key: 0x1112131415161718, Step: 0x21222324, SentS: 1, Parts: []Buffer{{Value: 5, DType: F64, Shape: []int64{3, 2}}}}
+	h := Header{Epoch: 0x01020304, Key: 0x1112131415161718, Step: 0x21222324, SentS: 1,
+		Parts: []Buffer{{Value: 5, DType: F64, Shape: []int64{3, 2}}}}
 	frame, _, err := h.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -102,14 +103,16 @@ func TestBadHeadersAreRefused(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want something about %q", c.name, h, err, c.says)
 		}
 	}
-	for _, b := range []Buffer{{DType: 99}, {DType: F32, Shape: []int64{-1}}, {DType: F32, Shape: []int64{1 << 30, 1 << 30}}, {DType: F32, Shape: make([]int64, 17)}} {
+	for _, b := range []Buffer{{DType: 99}, {DType: F32, Shape: []int64{-1}},
+		{DType: F32, Shape: []int64{1 << 30, 1 << 30}}, {DType: F32, Shape: make([]int64, 17)}} {
 		if _, _, err := (&Header{Parts: []Buffer{b}}).Encode(); err == nil {
 			t.Errorf("%+v was written", b)
 		}
 	}
 }
 
-// Whatever a header frame holds, it is read within its bounds or refused, and what is read is what would be written.
+// Whatever a header frame holds, it is read within its bounds or refused, and what is read is what would be
+// written.
 func FuzzHeader(f *testing.F) {
 	for seed := range uint64(20) {
 		h := randomHeader(rand.New(rand.NewPCG(seed, 1)))
@@ -136,6 +139,18 @@ func FuzzHeader(f *testing.F) {
 			t.Fatalf("%+v, %v; want %+v", got, err, h)
 		}
 	})
+}
+
+// A queue does not keep what has left it.
+func TestAQueueForgetsItsFirst(t *testing.T) {
+	queue := []*int{new(int), new(int)}
+	rest := behindFirst(queue)
+	if len(rest) != 1 || rest[0] != queue[1] || queue[0] != nil {
+		t.Errorf("%v of %v", rest, queue)
+	}
+	if none := behindFirst(rest); len(none) != 0 || cap(none) != cap(rest) || queue[1] != nil {
+		t.Errorf("%v of %v", none, queue)
+	}
 }
 
 func TestTheTableNumbersEdgesInTheirOrder(t *testing.T) {

@@ -7,19 +7,16 @@ import (
 
 // InProcess makes the carriers of workers in one process. Memory changes hands: nothing is copied.
 func InProcess(workers int) ([]Carrier, error) {
-	if workers < 1 {
-		return nil, fmt.Errorf("wire: carriers of %d workers; there must be at least 1", workers)
-	}
 	h := &hub{lanes: map[uint32]*lane{}}
-	all := make([]Carrier, workers)
-	for rank := range all {
-		all[rank] = &handing{hub: h, rank: rank}
-	}
-	return all, nil
+	return Locals("in-process", "memory changes hands", workers, func(l *Local) Carrier {
+		return &handing{Local: l, hub: h}
+	})
 }
 
 // inProcess is the carrier of a worker's edges to itself.
-func inProcess(rank int) Carrier { return &handing{hub: &hub{lanes: map[uint32]*lane{}}, rank: rank} }
+func inProcess(rank int) Carrier {
+	return &handing{Local: &Local{rank: rank}, hub: &hub{lanes: map[uint32]*lane{}}}
+}
 
 // hub is what the carriers of a process share.
 type hub struct {
@@ -27,116 +24,84 @@ type hub struct {
 	lanes map[uint32]*lane // by edge
 }
 
-// lane is an edge: frames posted on one side that wait for the other.
+// lane is an edge: frames posted on one side that wait for the other, which has none.
 type lane struct {
-	edge         Edge
-	mu           sync.Mutex
-	sends, recvs []post
+	edge   Edge
+	mu     sync.Mutex
+	posted [2][]post
 }
+
+// The sides of a lane.
+const (
+	sends = iota
+	receives
+)
 
 // post is one side of a frame.
 type post struct {
 	n    uint32
 	b    *Buffer
 	done func(error)
+	by   *handing
 }
 
 // handing is a worker's carrier within a process.
 type handing struct {
-	hub  *hub
-	rank int
-
-	mu     sync.Mutex
-	failed map[int]error
-	closed bool
+	*Local
+	hub    *hub
+	handed sync.WaitGroup // what it has posted and another's goroutine is handing over
 }
 
-const engineInProcess = "in-process"
+// Takes implements Carrier: nobody looks at the memory.
+func (c *handing) Takes(Place) bool { return true }
 
-func (c *handing) Rank() int          { return c.rank }
-func (c *handing) Takes(Place) bool   { return true }
-func (c *handing) HandsOver() bool    { return true }
-func (c *handing) Security() Security { return InsideProcess }
+// HandsOver implements Carrier.
+func (c *handing) HandsOver() bool { return true }
 
-// Address says which process, and which run of it, the carrier is of.
-func (c *handing) Address() Address {
-	return Address{Engine: engineInProcess, Version: "1", Data: fmt.Appendf(nil, "%p", c.hub)}
-}
-
-func (c *handing) Connect(rank int, a Address) error {
-	own := c.Address()
-	if err := a.Check(own); err != nil {
-		return err
-	}
-	if string(a.Data) != string(own.Data) {
-		return fmt.Errorf("wire: worker %d is not of this process", rank)
-	}
-	return nil
-}
-
-func (c *handing) Describe(e Edge) string {
-	return fmt.Sprintf("worker %d to %d: memory changes hands", e.From, e.To)
-}
-
-// refusal is why nothing may be posted with a worker.
-func (c *handing) refusal(rank int) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return ErrClosed
-	}
-	return c.failed[rank]
-}
-
-func (c *handing) lane(e Edge) *lane {
-	c.hub.mu.Lock()
-	defer c.hub.mu.Unlock()
-	l := c.hub.lanes[e.ID]
+func (h *hub) lane(e Edge) *lane {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := h.lanes[e.ID]
 	if l == nil {
 		l = &lane{edge: e}
-		c.hub.lanes[e.ID] = l
+		h.lanes[e.ID] = l
 	}
 	return l
 }
 
 func (c *handing) Send(_ uint32, e Edge, n uint32, b *Buffer, done func(error)) {
-	l := c.lane(e)
-	l.mu.Lock()
-	if err := c.refusal(e.To); err != nil {
-		l.mu.Unlock()
-		done(err)
-		return
-	}
-	send := post{n, b, done}
-	if len(l.recvs) == 0 {
-		l.sends = append(l.sends, send)
-		l.mu.Unlock()
-		return
-	}
-	recv := l.recvs[0]
-	l.recvs = behindFirst(l.recvs)
-	l.mu.Unlock()
-	l.hand(send, recv)
+	c.post(e, e.To, sends, post{n, b, done, c})
 }
 
 func (c *handing) Recv(e Edge, n uint32, b *Buffer, done func(error)) {
-	l := c.lane(e)
+	c.post(e, e.From, receives, post{n, b, done, c})
+}
+
+// post hands a frame over where the other side has posted it already, and has it wait otherwise.
+func (c *handing) post(e Edge, peer, side int, own post) {
+	l := c.hub.lane(e)
 	l.mu.Lock()
-	if err := c.refusal(e.From); err != nil {
+	if err := c.Refusal(peer); err != nil {
 		l.mu.Unlock()
-		done(err)
+		own.done(err)
 		return
 	}
-	recv := post{n, b, done}
-	if len(l.sends) == 0 {
-		l.recvs = append(l.recvs, recv)
+	waiting := l.posted[1-side]
+	if len(waiting) == 0 {
+		l.posted[side] = append(l.posted[side], own)
 		l.mu.Unlock()
 		return
 	}
-	send := l.sends[0]
-	l.sends = behindFirst(l.sends)
+	other := waiting[0]
+	l.posted[1-side] = behindFirst(waiting)
+	other.by.handed.Add(1)
+	defer other.by.handed.Done()
 	l.mu.Unlock()
-	l.hand(send, recv)
+	if side == sends {
+		l.hand(own, other)
+	} else {
+		l.hand(other, own)
+	}
 }
 
 // hand gives the sender's memory to the receiver, who is told first.
@@ -144,7 +109,8 @@ func (l *lane) hand(send, recv post) {
 	var err error
 	switch sent, room := send.b.Bytes(), recv.b.Bytes(); {
 	case send.n != recv.n:
-		err = fmt.Errorf("wire: frame %d from worker %d to worker %d comes where %d is due", send.n, l.edge.From, l.edge.To, recv.n)
+		err = fmt.Errorf("wire: frame %d from worker %d to worker %d comes where %d is due", send.n, l.edge.From, l.edge.To,
+			recv.n)
 	case send.b.message != nil:
 		recv.b.message, send.b.message = send.b.message, nil
 	case sent != room:
@@ -157,26 +123,28 @@ func (l *lane) hand(send, recv post) {
 	send.done(err)
 }
 
-// behindFirst is a queue without its first, with its memory where that was the last.
+// behindFirst is a queue without its first, which it forgets, and with its memory where that was the last.
 func behindFirst[T any](queue []T) []T {
-	if len(queue) > 1 {
-		return queue[1:]
+	var none T
+	queue[0] = none
+	if len(queue) == 1 {
+		return queue[:0]
 	}
-	clear(queue)
-	return queue[:0]
+	return queue[1:]
 }
 
 // Fail ends what this worker has posted with another.
 func (c *handing) Fail(rank int, err error) {
-	c.mu.Lock()
-	if c.failed == nil {
-		c.failed = map[int]error{}
-	}
-	if c.failed[rank] == nil {
-		c.failed[rank] = err
-	}
-	c.mu.Unlock()
+	c.Refuse(rank, err)
 	c.end(err, func(peer int) bool { return peer == rank })
+}
+
+// Close ends all that this worker has posted, and waits for what is being handed over.
+func (c *handing) Close() error {
+	c.RefuseAll()
+	c.end(ErrClosed, func(int) bool { return true })
+	c.handed.Wait()
+	return nil
 }
 
 // end ends what this worker has posted with some others.
@@ -192,24 +160,14 @@ func (c *handing) end(err error, with func(peer int) bool) {
 	for _, l := range lanes {
 		var posts []post
 		l.mu.Lock()
-		if l.edge.From == c.rank {
-			posts, l.sends = append(posts, l.sends...), nil
-		}
-		if l.edge.To == c.rank {
-			posts, l.recvs = append(posts, l.recvs...), nil
+		for side, worker := range [2]int{sends: l.edge.From, receives: l.edge.To} {
+			if worker == c.rank {
+				posts, l.posted[side] = append(posts, l.posted[side]...), nil
+			}
 		}
 		l.mu.Unlock()
 		for _, p := range posts {
 			p.done(err)
 		}
 	}
-}
-
-// Close ends all that this worker has posted.
-func (c *handing) Close() error {
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
-	c.end(ErrClosed, func(int) bool { return true })
-	return nil
 }

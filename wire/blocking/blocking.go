@@ -1,15 +1,18 @@
 // Package blocking is a carrier that blocks and has no tags.
 //
-// On each edge a send blocks until the other side's receive takes it, strictly in the order in which frames were
-// posted: as a communicator of NCCL does, where each side counts for itself and a frame that is out of turn goes into
-// the wrong buffer. Tests, and train where MILLRACE_CARRIER asks for it, run over it to show that every Program
-// keeps to the order of its edges, and that nothing waits for a message behind one that is stuck.
+// On each edge a send blocks until the other side's receive takes it, strictly in the order in which frames
+// were posted: as a communicator of NCCL does, where each side counts for itself and a frame that is out of
+// turn goes into the wrong buffer. Tests, and train where MILLRACE_CARRIER asks for it, run over it to show
+// that every Program keeps to the order of its edges, and that nothing waits for a message behind one that is
+// stuck.
 //
-// In: frames in host memory. Out: the same bytes in the receiver's memory. Frame numbers and epochs are not looked at.
+// In: frames in host memory.
+// Out: the same bytes in the receiver's memory. Frame numbers and epochs are not looked at.
 package blocking
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/millrace-ml/millrace/internal/crash"
@@ -18,15 +21,10 @@ import (
 
 // New makes the carriers of workers of one process.
 func New(workers int) ([]wire.Carrier, error) {
-	if workers < 1 {
-		return nil, fmt.Errorf("blocking: carriers of %d workers; there must be at least 1", workers)
-	}
 	h := &hub{meet: map[uint32]chan *offer{}}
-	all := make([]wire.Carrier, workers)
-	for rank := range all {
-		all[rank] = &carrier{hub: h, rank: rank, sides: map[uint32]*side{}, failed: map[int]error{}}
-	}
-	return all, nil
+	return wire.Locals("blocking", "sends that block, without tags", workers, func(l *wire.Local) wire.Carrier {
+		return &carrier{Local: l, hub: h, sides: map[uint32]*side{}}
+	})
 }
 
 // hub is where the two sides of an edge meet.
@@ -51,37 +49,12 @@ type offer struct {
 }
 
 type carrier struct {
-	hub  *hub
-	rank int
+	*wire.Local
+	hub *hub
 
 	mu      sync.Mutex
 	sides   map[uint32]*side // by edge
-	failed  map[int]error
-	closed  bool
 	running sync.WaitGroup
-}
-
-func (c *carrier) Rank() int               { return c.rank }
-func (c *carrier) Takes(p wire.Place) bool { return p.Memory != wire.Device }
-func (c *carrier) HandsOver() bool         { return false }
-func (c *carrier) Security() wire.Security { return wire.InsideProcess }
-func (c *carrier) Describe(e wire.Edge) string {
-	return fmt.Sprintf("worker %d to %d: sends that block, without tags", e.From, e.To)
-}
-
-func (c *carrier) Address() wire.Address {
-	return wire.Address{Engine: "blocking", Version: "1", Data: fmt.Appendf(nil, "%p", c.hub)}
-}
-
-func (c *carrier) Connect(rank int, a wire.Address) error {
-	own := c.Address()
-	if err := a.Check(own); err != nil {
-		return err
-	}
-	if string(a.Data) != string(own.Data) {
-		return fmt.Errorf("blocking: worker %d is not of this process", rank)
-	}
-	return nil
 }
 
 func (c *carrier) Send(_ uint32, e wire.Edge, _ uint32, b *wire.Buffer, done func(error)) {
@@ -105,18 +78,15 @@ type frame struct {
 // post queues a frame on this worker's side of an edge.
 func (c *carrier) post(e wire.Edge, peer int, do func(*side, frame) error, f frame) {
 	c.mu.Lock()
-	err := c.failed[peer]
-	if c.closed {
-		err = wire.ErrClosed
-	}
-	if err != nil {
+	if err := c.Refusal(peer); err != nil {
 		c.mu.Unlock()
 		f.done(err)
 		return
 	}
 	s := c.sides[e.ID]
 	if s == nil {
-		s = &side{edge: e, peer: peer, meet: c.hub.at(e.ID), more: make(chan struct{}, 1), stopped: make(chan struct{}), do: do}
+		s = &side{edge: e, peer: peer, meet: c.hub.at(e.ID), more: make(chan struct{}, 1), stopped: make(chan struct{}),
+			do: do}
 		c.sides[e.ID] = s
 		c.running.Go(crash.Caught(s.run))
 	}
@@ -126,24 +96,21 @@ func (c *carrier) post(e wire.Edge, peer int, do func(*side, frame) error, f fra
 
 // Fail ends all with a worker.
 func (c *carrier) Fail(rank int, err error) {
-	c.end(err, func(peer int) bool { return peer == rank }, func() {
-		if c.failed[rank] == nil {
-			c.failed[rank] = err
-		}
-	})
+	c.Refuse(rank, err)
+	c.end(err, func(peer int) bool { return peer == rank })
 }
 
 // Close ends all.
 func (c *carrier) Close() error {
-	c.end(wire.ErrClosed, func(int) bool { return true }, func() { c.closed = true })
+	c.RefuseAll()
+	c.end(wire.ErrClosed, func(int) bool { return true })
 	c.running.Wait()
 	return nil
 }
 
-// end stops the sides of some edges, and notes why under the lock that posts look under.
-func (c *carrier) end(err error, with func(peer int) bool, note func()) {
+// end stops the sides of some edges.
+func (c *carrier) end(err error, with func(peer int) bool) {
 	c.mu.Lock()
-	note()
 	var sides []*side
 	for _, s := range c.sides {
 		if with(s.peer) {
@@ -205,7 +172,7 @@ func (s *side) run() {
 		s.mu.Lock()
 		if len(s.queue) > 0 {
 			f := s.queue[0]
-			s.queue = s.queue[1:]
+			s.queue = slices.Delete(s.queue, 0, 1)
 			err := s.err
 			s.mu.Unlock()
 			if err == nil {

@@ -1,18 +1,21 @@
 // Package pipe is a carrier that copies bytes through pipes of the operating system.
 //
-// It carries what a carrier between processes must, within one process: a pipe for each directed pair of workers, in
-// which the frames of all edges follow each other, each behind its tag and length. Tests, and train where
-// MILLRACE_CARRIER asks for it, run over it to show that nothing depends on memory that changes hands.
+// It carries what a carrier between processes must, within one process: a pipe for each directed pair of
+// workers, in which the frames of all edges follow each other, each behind its tag and length. Tests, and
+// train where MILLRACE_CARRIER asks for it, run over it to show that nothing depends on memory that changes
+// hands.
 //
-// In: frames in host memory. Out: the same bytes in the receiver's memory. A frame that nobody has posted a receive
-// for is kept until somebody does. A pipe whose other end is gone says nothing: sends and receives stay posted
-// until Fail or Close, since only the control connection judges who is dead.
+// In: frames in host memory.
+// Out: the same bytes in the receiver's memory. A frame that nobody has posted a receive for is kept until
+// somebody does. A pipe whose other end is gone says nothing: sends and receives stay posted until Fail or
+// Close, since only the control connection judges who is dead.
 package pipe
 
 import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/millrace-ml/millrace/internal/crash"
@@ -21,15 +24,10 @@ import (
 
 // New makes the carriers of workers of one process.
 func New(workers int) ([]wire.Carrier, error) {
-	if workers < 1 {
-		return nil, fmt.Errorf("pipe: carriers of %d workers; there must be at least 1", workers)
-	}
-	h := &hub{ways: map[pair]*way{}}
-	all := make([]wire.Carrier, workers)
-	for rank := range all {
-		all[rank] = &carrier{hub: h, rank: rank, out: map[int]*writer{}, in: map[int]*reader{}, failed: map[int]error{}}
-	}
-	return all, nil
+	h := &hub{ways: map[pair]*way{}, gone: map[int]bool{}}
+	return wire.Locals("pipe", "a pipe of this process", workers, func(l *wire.Local) wire.Carrier {
+		return &carrier{Local: l, hub: h, out: map[int]*writer{}, in: map[int]*reader{}}
+	})
 }
 
 type pair struct{ from, to int }
@@ -41,6 +39,7 @@ type way struct{ read, write *os.File }
 type hub struct {
 	mu   sync.Mutex
 	ways map[pair]*way
+	gone map[int]bool // workers whose carriers are closed
 }
 
 func (h *hub) way(p pair) (*way, error) {
@@ -54,50 +53,40 @@ func (h *hub) way(p pair) (*way, error) {
 		return nil, fmt.Errorf("pipe: from worker %d to worker %d: %w", p.from, p.to, err)
 	}
 	h.ways[p] = &way{r, w}
+	for rank := range h.gone {
+		h.ways[p].close(p, rank)
+	}
 	return h.ways[p], nil
 }
 
+// close closes a worker's ends of all pipes, those included that it has never used.
+func (h *hub) close(rank int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.gone[rank] = true
+	for p, w := range h.ways {
+		w.close(p, rank)
+	}
+}
+
+// close closes a worker's end of a pipe, if it has one.
+func (w *way) close(p pair, rank int) {
+	if p.from == rank {
+		w.write.Close()
+	}
+	if p.to == rank {
+		w.read.Close()
+	}
+}
+
 type carrier struct {
-	hub  *hub
-	rank int
+	*wire.Local
+	hub *hub
 
 	mu      sync.Mutex
 	out     map[int]*writer // by peer
 	in      map[int]*reader
-	failed  map[int]error
-	closed  bool
 	running sync.WaitGroup
-}
-
-func (c *carrier) Rank() int               { return c.rank }
-func (c *carrier) Takes(p wire.Place) bool { return p.Memory != wire.Device }
-func (c *carrier) HandsOver() bool         { return false }
-func (c *carrier) Security() wire.Security { return wire.InsideProcess }
-func (c *carrier) Describe(e wire.Edge) string {
-	return fmt.Sprintf("worker %d to %d: a pipe of this process", e.From, e.To)
-}
-
-func (c *carrier) Address() wire.Address {
-	return wire.Address{Engine: "pipe", Version: "1", Data: fmt.Appendf(nil, "%p", c.hub)}
-}
-
-func (c *carrier) Connect(rank int, a wire.Address) error {
-	own := c.Address()
-	if err := a.Check(own); err != nil {
-		return err
-	}
-	if string(a.Data) != string(own.Data) {
-		return fmt.Errorf("pipe: worker %d is not of this process", rank)
-	}
-	return nil
-}
-
-// refusal is why nothing may be posted with a worker. The caller holds mu.
-func (c *carrier) refusal(rank int) error {
-	if c.closed {
-		return wire.ErrClosed
-	}
-	return c.failed[rank]
 }
 
 // prefixBytes is what stands in front of a frame: its tag and its length.
@@ -105,6 +94,7 @@ const prefixBytes = 16
 
 // frame is one that is posted.
 type frame struct {
+	edge wire.Edge
 	tag  uint64
 	b    *wire.Buffer
 	done func(error)
@@ -113,7 +103,7 @@ type frame struct {
 func (c *carrier) Send(epoch uint32, e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
 	w, err := c.writer(e.To)
 	if err == nil {
-		err = w.add(frame{wire.TagOf(epoch, e.ID, n), b, done})
+		err = w.add(frame{e, wire.TagOf(epoch, e.ID, n), b, done})
 	}
 	if err != nil {
 		done(err)
@@ -129,17 +119,17 @@ func (c *carrier) Recv(e wire.Edge, n uint32, b *wire.Buffer, done func(error)) 
 		done(err)
 		return
 	}
-	r.post(e, frame{wire.TagOf(0, e.ID, n), b, done})
+	r.post(frame{e, wire.TagOf(0, e.ID, n), b, done})
 }
 
 func (c *carrier) writer(peer int) (*writer, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.refusal(peer); err != nil {
+	if err := c.Refusal(peer); err != nil {
 		return nil, err
 	}
 	if c.out[peer] == nil {
-		way, err := c.hub.way(pair{c.rank, peer})
+		way, err := c.hub.way(pair{c.Rank(), peer})
 		if err != nil {
 			return nil, err
 		}
@@ -153,11 +143,11 @@ func (c *carrier) writer(peer int) (*writer, error) {
 func (c *carrier) reader(peer int) (*reader, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.refusal(peer); err != nil {
+	if err := c.Refusal(peer); err != nil {
 		return nil, err
 	}
 	if c.in[peer] == nil {
-		way, err := c.hub.way(pair{peer, c.rank})
+		way, err := c.hub.way(pair{peer, c.Rank()})
 		if err != nil {
 			return nil, err
 		}
@@ -170,10 +160,8 @@ func (c *carrier) reader(peer int) (*reader, error) {
 
 // Fail ends all with a worker.
 func (c *carrier) Fail(rank int, err error) {
+	c.Refuse(rank, err)
 	c.mu.Lock()
-	if c.failed[rank] == nil {
-		c.failed[rank] = err
-	}
 	w, r := c.out[rank], c.in[rank]
 	c.mu.Unlock()
 	if w != nil {
@@ -186,8 +174,8 @@ func (c *carrier) Fail(rank int, err error) {
 
 // Close ends all.
 func (c *carrier) Close() error {
+	c.RefuseAll()
 	c.mu.Lock()
-	c.closed = true
 	out, in := c.out, c.in
 	c.out, c.in = map[int]*writer{}, map[int]*reader{}
 	c.mu.Unlock()
@@ -198,22 +186,8 @@ func (c *carrier) Close() error {
 		r.end(wire.ErrClosed)
 	}
 	c.running.Wait()
-	c.hub.close(c.rank)
+	c.hub.close(c.Rank())
 	return nil
-}
-
-// close closes ends of pipes that a worker has never used.
-func (h *hub) close(rank int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for p, w := range h.ways {
-		if p.from == rank {
-			w.write.Close()
-		}
-		if p.to == rank {
-			w.read.Close()
-		}
-	}
 }
 
 // writer writes the frames for one peer, in the order in which they were posted.
@@ -269,7 +243,7 @@ func (w *writer) run() {
 				continue
 			}
 			w.mu.Lock()
-			w.queue = w.queue[1:]
+			w.queue = slices.Delete(w.queue, 0, 1)
 			w.mu.Unlock()
 			f.done(nil)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/millrace-ml/millrace/wire"
@@ -25,7 +26,6 @@ type reader struct {
 
 // lane is an edge: receives that wait for frames, or frames that wait for receives.
 type lane struct {
-	edge   wire.Edge
 	posted []frame
 	early  []early
 }
@@ -36,6 +36,7 @@ type early struct {
 	data []byte
 }
 
+// lane is the lane of an edge. The caller holds mu.
 func (r *reader) lane(id uint32) *lane {
 	l := r.lanes[id]
 	if l == nil {
@@ -45,37 +46,41 @@ func (r *reader) lane(id uint32) *lane {
 	return l
 }
 
-func (r *reader) post(e wire.Edge, f frame) {
+func (r *reader) post(f frame) {
 	r.mu.Lock()
 	if err := r.err; err != nil {
 		r.mu.Unlock()
 		f.done(err)
 		return
 	}
-	l := r.lane(e.ID)
-	l.edge = e
+	l := r.lane(f.edge.ID)
 	if len(l.early) == 0 {
 		l.posted = append(l.posted, f)
 		r.mu.Unlock()
 		return
 	}
 	came := l.early[0]
-	l.early = l.early[1:]
+	l.early = slices.Delete(l.early, 0, 1)
 	r.mu.Unlock()
-	err := fits(e, f, came.tag, int64(len(came.data)))
+	f.done(f.fill(came))
+}
+
+// fill gives a receive a frame that has come, or says why it is another one's.
+func (f *frame) fill(came early) error {
+	err := f.fits(came.tag, int64(len(came.data)))
 	if err == nil {
 		copy(f.b.Data, came.data)
 	}
-	f.done(err)
+	return err
 }
 
 // fits says why a frame is not the one that a receive is posted for.
-func fits(e wire.Edge, f frame, tag uint64, size int64) error {
+func (f *frame) fits(tag uint64, size int64) error {
 	if n, due := uint32(tag), uint32(f.tag); n != due {
-		return fmt.Errorf("pipe: frame %d from worker %d to worker %d comes where %d is due", n, e.From, e.To, due)
+		return fmt.Errorf("pipe: frame %d from worker %d to worker %d comes where %d is due", n, f.edge.From, f.edge.To, due)
 	}
 	if size != int64(len(f.b.Data)) {
-		return &wire.LengthError{Edge: e, N: uint32(tag), Sent: size, Room: int64(len(f.b.Data))}
+		return &wire.LengthError{Edge: f.edge, N: uint32(tag), Sent: size, Room: int64(len(f.b.Data))}
 	}
 	return nil
 }
@@ -117,10 +122,7 @@ func (r *reader) fail(err error) {
 	}
 }
 
-// longest bounds a frame.
-const longest = wire.MaxBytes
-
-// read takes frame after frame until the pipe ends.
+// read takes frame after frame until the pipe ends, or a frame is none.
 func (r *reader) read() error {
 	in := bufio.NewReaderSize(r.file, 1<<12)
 	var prefix [prefixBytes]byte
@@ -129,37 +131,51 @@ func (r *reader) read() error {
 			return err
 		}
 		tag, size := binary.LittleEndian.Uint64(prefix[:]), binary.LittleEndian.Uint64(prefix[8:])
-		if size > longest {
-			return fmt.Errorf("pipe: a frame of %d bytes; it has at most %d", size, uint64(longest))
+		if size > wire.MaxBytes {
+			return fmt.Errorf("pipe: a frame of %d bytes; it has at most %d", size, uint64(wire.MaxBytes))
 		}
-		edge := uint32(tag >> wire.NumberBits & (wire.MaxEdges - 1))
-		r.mu.Lock()
-		l := r.lane(edge)
-		if len(l.posted) == 0 {
-			r.mu.Unlock()
-			data := make([]byte, size)
-			if _, err := io.ReadFull(in, data); err != nil {
+		f, posted := r.next(tag, nil)
+		if posted {
+			if err := f.fits(tag, int64(size)); err != nil {
+				f.done(err)
 				return err
 			}
-			r.keep(l, early{tag, data})
+			if _, err := io.ReadFull(in, f.b.Data); err != nil {
+				<-r.stopped
+				f.done(r.reason())
+				return err
+			}
+			f.done(nil)
 			continue
 		}
-		f := l.posted[0]
-		l.posted = l.posted[1:]
-		e := l.edge
-		r.mu.Unlock()
-		err := fits(e, f, tag, int64(size))
-		if err != nil {
+		came := early{tag, make([]byte, size)}
+		if _, err := io.ReadFull(in, came.data); err != nil {
+			return err
+		}
+		if f, posted = r.next(tag, &came); posted { // meanwhile
+			err := f.fill(came)
 			f.done(err)
-			return err
+			if err != nil {
+				return err
+			}
 		}
-		if _, err := io.ReadFull(in, f.b.Data); err != nil {
-			<-r.stopped
-			f.done(r.reason())
-			return err
-		}
-		f.done(nil)
 	}
+}
+
+// next is the receive that is posted for the next frame of an edge. Where there is none, what came is kept.
+func (r *reader) next(tag uint64, came *early) (f frame, posted bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.lane(uint32(tag >> wire.NumberBits & (wire.MaxEdges - 1)))
+	if len(l.posted) > 0 {
+		f = l.posted[0]
+		l.posted = slices.Delete(l.posted, 0, 1)
+		return f, true
+	}
+	if came != nil {
+		l.early = append(l.early, *came)
+	}
+	return frame{}, false
 }
 
 // reason is why the reader was ended.
@@ -167,24 +183,6 @@ func (r *reader) reason() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err
-}
-
-// keep gives a frame to a receive that was posted meanwhile, or keeps it.
-func (r *reader) keep(l *lane, came early) {
-	r.mu.Lock()
-	if len(l.posted) == 0 {
-		l.early = append(l.early, came)
-		r.mu.Unlock()
-		return
-	}
-	f := l.posted[0]
-	l.posted = l.posted[1:]
-	r.mu.Unlock()
-	err := fits(l.edge, f, came.tag, int64(len(came.data)))
-	if err == nil {
-		copy(f.b.Data, came.data)
-	}
-	f.done(err)
 }
 
 func (r *reader) end(err error) {

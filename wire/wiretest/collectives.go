@@ -21,11 +21,13 @@ func SumInto(dst, src []byte, dtype wire.DType) error {
 	switch dtype {
 	case wire.F32:
 		for i := 0; i < len(dst); i += 4 {
-			le.PutUint32(dst[i:], math.Float32bits(math.Float32frombits(le.Uint32(dst[i:]))+math.Float32frombits(le.Uint32(src[i:]))))
+			a, b := math.Float32frombits(le.Uint32(dst[i:])), math.Float32frombits(le.Uint32(src[i:]))
+			le.PutUint32(dst[i:], math.Float32bits(a+b))
 		}
 	case wire.F64:
 		for i := 0; i < len(dst); i += 8 {
-			le.PutUint64(dst[i:], math.Float64bits(math.Float64frombits(le.Uint64(dst[i:]))+math.Float64frombits(le.Uint64(src[i:]))))
+			a, b := math.Float64frombits(le.Uint64(dst[i:])), math.Float64frombits(le.Uint64(src[i:]))
+			le.PutUint64(dst[i:], math.Float64bits(a+b))
 		}
 	default:
 		return fmt.Errorf("no sum of %v", dtype)
@@ -78,8 +80,8 @@ func groupsOf(w *world, ranks []int, limited bool) []*collective.Group {
 	return groups
 }
 
-// collectives compares sums with a loop over the members in their order, several in turn, and looks that nothing
-// comes before its receiver has joined.
+// collectives compares sums with a loop over the members in their order, several in turn, and looks that
+// nothing comes before its receiver has joined.
 func collectives(t *testing.T, open Maker) {
 	for seed := range uint64(8) {
 		g := rand.New(rand.NewPCG(seed, 3))

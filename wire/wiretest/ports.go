@@ -2,11 +2,9 @@ package wiretest
 
 import (
 	"bytes"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,8 +36,8 @@ func randomMessage(g *rand.Rand, owners *[]*owner) []wire.Buffer {
 	return parts
 }
 
-// Messages of several edges at once come whole, are told once, and are taken in any order by Key. What was sent is
-// freed once where bytes travel, and is the receiver's where memory changes hands.
+// Messages of several edges at once come whole, are told once, and are taken in any order by Key. What was
+// sent is freed once where bytes travel, and is the receiver's where memory changes hands.
 func messages(t *testing.T, open Maker) {
 	for seed := range uint64(6) {
 		for _, slots := range []int{0, 3} {
@@ -83,13 +81,17 @@ func messages(t *testing.T, open Maker) {
 				}
 				for i, p := range got.Parts {
 					x := want.parts[i]
-					if p.Value != x.Value || p.DType != x.DType || !slices.Equal(p.Shape, x.Shape) || !bytes.Equal(p.Data, x.Data) || p.Owner == nil {
+					if p.Value != x.Value || p.DType != x.DType || !slices.Equal(p.Shape, x.Shape) ||
+						!bytes.Equal(p.Data, x.Data) || p.Owner == nil {
 						t.Fatalf("message %d, tensor %d: %+v; want %+v", a.Key, i, p, x)
 					}
 				}
 				wire.FreeAll(got.Parts)
 			}
 			wait(t, signal(done.Wait), "the senders")
+			if n := len(w.came); n > 0 {
+				t.Errorf("seed %d: %d messages were told twice", seed, n)
+			}
 			for i, o := range owners {
 				if n := o.freed.Load(); n != 1 {
 					t.Errorf("seed %d: tensor %d was freed %d times", seed, i, n)
@@ -187,6 +189,52 @@ func epochs(t *testing.T, open Maker) {
 	w.close()
 }
 
+// Messages of a collective that came before their epoch are received in front of those that come within it.
+func epochsOfCollectives(t *testing.T, open Maker) {
+	w := newWorld(t, open, 2, 0)
+	e, err := w.table.Edge(wire.Name{From: 0, To: 1, Group: 9}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Begin(1, w.table.Edges())()
+	sender, receiver := w.Port(0), w.Port(1)
+	lie := func(n int) {
+		t.Helper()
+		deadline := time.Now().Add(soon)
+		for receiver.Waiting(e) < n {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d of %d messages have come", receiver.Waiting(e), n)
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+	send := func(epoch uint32, key uint64) {
+		t.Helper()
+		sender.Begin(epoch)()
+		if err := sender.Send(e, key, 0, []wire.Buffer{bufferOf(random(key, 50))}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range []struct{ epoch, key uint64 }{{2, 1}, {3, 4}, {2, 2}} {
+		send(uint32(m.epoch), m.key)
+	}
+	lie(3)
+	early := receiver.Begin(2)
+	send(2, 3)
+	lie(4)
+	early()
+	for want := range uint64(3) {
+		if a, err := receiver.Receive(t.Context(), e); err != nil || a.Key != want+1 || a.Epoch != 2 {
+			t.Fatalf("%+v, %v where message %d is due", a, err, want+1)
+		}
+	}
+	receiver.Begin(3)()
+	if a, err := receiver.Receive(t.Context(), e); err != nil || a.Key != 4 || a.Epoch != 3 {
+		t.Fatalf("%+v, %v where message 4 is due", a, err)
+	}
+	w.close()
+}
+
 // late is an event that somebody sets.
 type late struct{ set chan struct{} }
 
@@ -204,7 +252,8 @@ func (l late) Wait() error {
 	return nil
 }
 
-// A message leaves once its buffers are complete, those behind it on its edge after it; other edges do not wait.
+// A message leaves once its buffers are complete, those behind it on its edge after it; other edges do not
+// wait.
 func events(t *testing.T, open Maker) {
 	w := newWorld(t, open, 3, 0)
 	one, other := w.edge(0, 1), w.edge(0, 2)
@@ -212,7 +261,6 @@ func events(t *testing.T, open Maker) {
 	ready := late{make(chan struct{})}
 	b := bufferOf(random(1, 50))
 	b.Ready = ready
-	var filled atomic.Bool
 	for key, parts := range [][]wire.Buffer{{b}, {bufferOf(random(2, 50))}} {
 		if err := w.Port(0).Send(one, uint64(key), 0, parts, nil); err != nil {
 			t.Fatal(err)
@@ -225,7 +273,6 @@ func events(t *testing.T, open Maker) {
 		t.Fatalf("message %d left before it was complete", a.Key)
 	}
 	copy(b.Data, random(3, 50))
-	filled.Store(true)
 	close(ready.set)
 	for key := range uint64(2) {
 		a := wait(t, w.came, "a message")
@@ -234,85 +281,6 @@ func events(t *testing.T, open Maker) {
 		}
 	}
 	w.close()
-}
-
-// Once a peer has failed, everything ends with a PeerError, whatever was under way; nothing is freed twice or never.
-func failure(t *testing.T, open Maker) {
-	why := errors.New("out of memory")
-	w := newWorld(t, open, 3, 1)
-	var edges []wire.Edge
-	for from := range 3 {
-		for to := range 3 {
-			if from != to {
-				edges = append(edges, w.edge(from, to))
-			}
-		}
-	}
-	w.Begin(1, w.table.Edges())()
-	var owners []*owner
-	var done sync.WaitGroup
-	for k := range uint64(60) { // most of them without a slot
-		e := edges[int(k)%len(edges)]
-		b, o := bufferOf(random(k, 3000)), &owner{}
-		b.Owner = o
-		owners = append(owners, o)
-		done.Add(1)
-		if err := w.Port(e.From).Send(e, k, 0, []wire.Buffer{b}, func(error) { done.Done() }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	start := time.Now()
-	w.Fail(2, why)
-	w.Fail(1, errors.New("too late to be the first"))
-	var peer *wire.PeerError
-	for rank := range 3 {
-		if err := w.Port(rank).Err(); !errors.As(err, &peer) || peer.Rank != 2 || !errors.Is(err, why) {
-			t.Errorf("port %d: %v", rank, err)
-		}
-		if err := w.Port(rank).Send(w.edge(rank, (rank+1)%3), 99, 0, nil, nil); !errors.Is(err, why) {
-			t.Errorf("a send behind the failure: %v", err)
-		}
-	}
-	if took := time.Since(start); took > 2*time.Second {
-		t.Errorf("it took %v", took)
-	}
-	w.close()
-	wait(t, signal(done.Wait), "the senders")
-	for i, o := range owners {
-		if n := o.freed.Load(); n != 1 {
-			t.Errorf("buffer %d was freed %d times", i, n)
-		}
-	}
-}
-
-// What arrived and nobody took, what waits for a slot and what is under way is freed by Close.
-func whatNobodyTook(t *testing.T, open Maker) {
-	w := newWorld(t, open, 2, 2)
-	e := w.edge(0, 1)
-	w.Begin(1, w.table.Edges())()
-	var owners []*owner
-	var ended atomic.Int32
-	for k := range uint64(8) {
-		b, o := bufferOf(random(k, 300_000)), &owner{}
-		b.Owner = o
-		owners = append(owners, o)
-		if err := w.Port(0).Send(e, k, 0, []wire.Buffer{b}, func(error) { ended.Add(1) }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wait(t, w.came, "the first")
-	w.close()
-	if err := w.Port(0).Send(e, 9, 0, nil, nil); !errors.Is(err, wire.ErrClosed) {
-		t.Error(err)
-	}
-	for i, o := range owners {
-		if n := o.freed.Load(); n != 1 {
-			t.Errorf("buffer %d was freed %d times", i, n)
-		}
-	}
-	if n := ended.Load(); n != 8 {
-		t.Errorf("%d of 8 senders were told", n)
-	}
 }
 
 // Two workers send each other more than any pipe holds before either takes anything.

@@ -1,13 +1,13 @@
 // Package wiretest is the tests that every carrier passes.
 //
-// In: a function that makes the carriers of some workers. Out: subtests of a *testing.T. A package of a carrier calls
-// Conforms from its own test, and looks for goroutines that are left behind itself.
+// In: a function that makes the carriers of some workers.
+// Out: subtests of a *testing.T. A package of a carrier calls Conforms from its own test, and looks for
+// goroutines that are left behind itself.
 package wiretest
 
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -26,14 +26,16 @@ func Conforms(t *testing.T, open Maker) {
 		for name, f := range map[string]func(*testing.T, Maker){
 			"says what it is": saysWhatItIs, "posted in either order": postedInEitherOrder, "lengths": lengths,
 			"fails at every point": failsAtEveryPoint, "closes at every point": closesAtEveryPoint,
+			"close waits": closeWaits,
 		} {
 			t.Run(name, func(t *testing.T) { f(t, open) })
 		}
 	})
 	t.Run("port", func(t *testing.T) {
 		for name, f := range map[string]func(*testing.T, Maker){
-			"messages": messages, "credits": credits, "epochs": epochs, "events": events, "failure": failure,
-			"what nobody took": whatNobodyTook, "both ways": bothWays,
+			"messages": messages, "credits": credits, "epochs": epochs, "epochs of collectives": epochsOfCollectives,
+			"events": events, "failure": failure, "what nobody took": whatNobodyTook, "both ways": bothWays,
+			"bad frames": badFrames, "bad messages": badMessages, "failed events": failedEvents,
 		} {
 			t.Run(name, func(t *testing.T) { f(t, open) })
 		}
@@ -98,7 +100,8 @@ func saysWhatItIs(t *testing.T, open Maker) {
 	defer closeAll(t, all)
 	for rank, c := range all {
 		a := c.Address()
-		if c.Rank() != rank || a.Engine == "" || a.Version == "" || len(a.Engine)+len(a.Version)+len(a.Data) > wire.MaxAddress {
+		long := len(a.Engine) + len(a.Version) + len(a.Data)
+		if c.Rank() != rank || a.Engine == "" || a.Version == "" || long > wire.MaxAddress {
 			t.Errorf("carrier %d: rank %d, address %+v", rank, c.Rank(), a)
 		}
 		if !c.Takes(wire.Place{}) {
@@ -187,93 +190,33 @@ func signal(f func()) <-chan struct{} {
 	return c
 }
 
-// Unequal lengths are an error at both ends, in either order.
+// Unequal lengths are an error at the receiver, in either order, and at the sender where memory changes hands.
 func lengths(t *testing.T, open Maker) {
-	for _, sizes := range [][2]int{{10, 12}, {12, 10}} {
-		all := carriers(t, open, 2)
-		said := make(chan error, 2)
-		a, b := bufferOf(random(1, sizes[0])), bufferOf(random(2, sizes[1]))
-		all[1].Recv(edge, 0, &b, func(err error) { said <- err })
-		all[0].Send(1, edge, 0, &a, func(err error) {
-			if all[0].HandsOver() { // others may have written it before anybody looks
-				said <- err
-			}
-		})
-		var wrong *wire.LengthError
-		if err := wait(t, said, "an answer"); !errors.As(err, &wrong) || wrong.Sent != int64(sizes[0]) || wrong.Room != int64(sizes[1]) {
-			t.Errorf("%v: %v", sizes, err)
-		}
-		closeAll(t, all)
-	}
-}
-
-// ending posts things, ends the carriers in some way, and expects every done exactly once.
-func ending(t *testing.T, open Maker, end func([]wire.Carrier) error, want error) {
-	points := []struct {
-		name        string
-		sends, recv int // frames posted
-	}{{"idle", 0, 0}, {"a send", 1, 0}, {"a receive", 0, 1}, {"after one", 1, 1}, {"between", 3, 1}, {"many sends", 20, 1}, {"many receives", 1, 20}}
-	for _, p := range points {
-		t.Run(p.name, func(t *testing.T) {
+	for _, sizes := range [][2]int{{10, 12}, {12, 10}, {0, 1}, {1, 0}} {
+		for _, sendsFirst := range []bool{false, true} {
 			all := carriers(t, open, 2)
-			var left sync.WaitGroup
-			var calls atomic.Int32
-			var wrong atomic.Value
-			done := func(err error) {
-				calls.Add(1)
-				if err != nil && !errors.Is(err, want) {
-					wrong.Store(err)
+			said := make(chan error, 2)
+			a, b := bufferOf(random(1, sizes[0])), bufferOf(random(2, sizes[1]))
+			receive := func() { all[1].Recv(edge, 0, &b, func(err error) { said <- err }) }
+			if !sendsFirst {
+				receive()
+			}
+			all[0].Send(1, edge, 0, &a, func(err error) {
+				if all[0].HandsOver() { // others may have written it before anybody looks
+					said <- err
 				}
-				left.Done()
+			})
+			if sendsFirst {
+				receive()
 			}
-			left.Add(p.sends + p.recv)
-			for n := range p.recv {
-				b := bufferOf(random(9, 1<<18))
-				if all[1].HandsOver() {
-					b.Data = nil
-				}
-				all[1].Recv(edge, uint32(n), &b, done)
-			}
-			for n := range p.sends {
-				b := bufferOf(random(uint64(n), 1<<18)) // more than a pipe holds
-				all[0].Send(1, edge, uint32(n), &b, done)
-			}
-			start := time.Now()
-			if err := end(all); err != nil {
-				t.Error(err)
-			}
-			wait(t, signal(left.Wait), "the end of what was posted")
-			if took := time.Since(start); took > 2*time.Second {
-				t.Errorf("it took %v", took)
-			}
-			late := make(chan error, 2)
-			b := bufferOf(random(1, 8))
-			all[0].Send(1, edge, 99, &b, func(err error) { late <- err })
-			if err := wait(t, late, "a late send"); !errors.Is(err, want) {
-				t.Errorf("a send behind the end: %v", err)
+			var wrong *wire.LengthError
+			if err := wait(t, said, "an answer"); !errors.As(err, &wrong) || wrong.Sent != int64(sizes[0]) ||
+				wrong.Room != int64(sizes[1]) {
+				t.Errorf("%v, the send first is %v: %v", sizes, sendsFirst, err)
 			}
 			closeAll(t, all)
-			if err := wrong.Load(); err != nil {
-				t.Error(err)
-			}
-			if n := int(calls.Load()); n != p.sends+p.recv {
-				t.Errorf("%d posts ended %d times", p.sends+p.recv, n)
-			}
-		})
+		}
 	}
-}
-
-func failsAtEveryPoint(t *testing.T, open Maker) {
-	why := errors.New("the power went out")
-	ending(t, open, func(all []wire.Carrier) error {
-		all[0].Fail(1, why)
-		all[1].Fail(0, why)
-		return nil
-	}, why)
-}
-
-func closesAtEveryPoint(t *testing.T, open Maker) {
-	ending(t, open, func(all []wire.Carrier) error { return errors.Join(all[0].Close(), all[1].Close()) }, wire.ErrClosed)
 }
 
 // world is ports over carriers, and a table of transfers' edges.
@@ -282,8 +225,6 @@ type world struct {
 	t       *testing.T
 	table   wire.Table
 	slots   int
-	mu      sync.Mutex
-	told    map[string]int // arrivals by worker and key
 	came    chan wire.Arrival
 	credits atomic.Int32
 	broken  chan error
@@ -291,19 +232,14 @@ type world struct {
 
 func newWorld(t *testing.T, open Maker, workers, slots int) *world {
 	t.Helper()
-	w := &world{t: t, slots: slots, told: map[string]int{}, came: make(chan wire.Arrival, 1<<12), broken: make(chan error, 2)}
+	w := &world{t: t, slots: slots, came: make(chan wire.Arrival, 1<<12), broken: make(chan error, 2)}
 	var mine []int
 	for rank := range workers {
 		mine = append(mine, rank)
 	}
 	ports, err := wire.NewPorts(carriers(t, open, workers), mine, func(rank int) wire.Config {
 		return wire.Config{
-			Arrived: func(a wire.Arrival) {
-				w.mu.Lock()
-				w.told[fmt.Sprint(rank, a.Edge.ID, a.Key)]++
-				w.mu.Unlock()
-				w.came <- a
-			},
+			Arrived:  func(a wire.Arrival) { w.came <- a },
 			Credited: func(_ wire.Edge, n int) { w.credits.Add(int32(n)) },
 			Broken: func(err error) {
 				select {

@@ -1,0 +1,99 @@
+package wire
+
+import (
+	"crypto/rand"
+	"fmt"
+	"sync"
+)
+
+// Refusals is why a carrier takes nothing more: from a worker that has failed, or at all once it is closed.
+// The zero value refuses nothing. A carrier notes a refusal first and then ends what it has posted; it looks
+// for one under the lock under which it posts, so that nothing is posted behind the end.
+type Refusals struct {
+	mu     sync.Mutex
+	failed map[int]error
+	closed bool
+}
+
+// Refusal is why nothing may be posted with a worker, nil where it may.
+func (r *Refusals) Refusal(rank int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return ErrClosed
+	}
+	return r.failed[rank]
+}
+
+// Refuse refuses what is posted with a worker from now on. The first reason stays.
+func (r *Refusals) Refuse(rank int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failed == nil {
+		r.failed = map[int]error{}
+	}
+	if r.failed[rank] == nil {
+		r.failed[rank] = err
+	}
+}
+
+// RefuseAll refuses everything from now on.
+func (r *Refusals) RefuseAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+}
+
+// Local is what carriers between workers of one process have in common. They embed it, and have Send, Recv,
+// Fail and Close of their own. What it says is right where bytes in host memory are copied.
+type Local struct {
+	Refusals
+	rank    int
+	address Address
+	how     string
+}
+
+// Locals makes the carriers of workers of one process, which reach each other and nobody else. how says in a
+// few words what they do with a frame.
+func Locals(engine, how string, workers int, carrier func(*Local) Carrier) ([]Carrier, error) {
+	if workers < 1 {
+		return nil, fmt.Errorf("wire: %s carriers of %d workers; there must be at least 1", engine, workers)
+	}
+	address := Address{Engine: engine, Version: "1", Data: []byte(rand.Text())} // nobody else's, in any process
+	all := make([]Carrier, workers)
+	for rank := range all {
+		all[rank] = carrier(&Local{rank: rank, address: address, how: how})
+	}
+	return all, nil
+}
+
+// Rank implements Carrier.
+func (l *Local) Rank() int { return l.rank }
+
+// Takes implements Carrier.
+func (l *Local) Takes(p Place) bool { return p.Memory != Device }
+
+// HandsOver implements Carrier.
+func (l *Local) HandsOver() bool { return false }
+
+// Security implements Carrier.
+func (l *Local) Security() Security { return InsideProcess }
+
+// Address implements Carrier. Its Data tell carriers that were made together from all others.
+func (l *Local) Address() Address { return l.address }
+
+// Connect implements Carrier.
+func (l *Local) Connect(rank int, a Address) error {
+	if err := a.Check(l.address); err != nil {
+		return err
+	}
+	if string(a.Data) != string(l.address.Data) {
+		return fmt.Errorf("wire: worker %d is not of this process", rank)
+	}
+	return nil
+}
+
+// Describe implements Carrier.
+func (l *Local) Describe(e Edge) string {
+	return fmt.Sprintf("worker %d to %d: %s", e.From, e.To, l.how)
+}
