@@ -1,8 +1,9 @@
 // Package shape slows the carriers of one process down to the links of other hardware.
 //
-// In: carriers, and what a transfer between each pair of workers takes. Out: carriers over which a frame is posted once
-// its bytes would be through, and its latency over. Headers and credits take latency alone. What a worker sends to
-// itself is not shaped. Refused: latencies and bandwidths that are negative or no number.
+// In: carriers, and what a transfer between each pair of workers takes.
+// Out: carriers over which a frame is posted once its bytes would be through, and its latency over. Headers
+// and credits take latency alone. What a worker sends to itself is not shaped.
+// Refused: latencies and bandwidths that are negative or no number.
 package shape
 
 import (
@@ -15,23 +16,37 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Link is what a transfer from one worker to another takes: Latency plus the bytes over BytesPerSecond. Transfers on
-// one link follow each other; the latency of one overlaps the next.
+// Link is what a transfer from one worker to another takes: Latency plus the bytes over BytesPerSecond.
+// Transfers on one link follow each other; the latency of one overlaps the next.
 type Link struct {
 	Latency        time.Duration
 	BytesPerSecond float64 // 0: as fast as memory
-	// Shared numbers the links on the way that several pairs of workers use in turns, as workers behind one network
-	// card do: a transfer takes all of them at once, as soon as all are free. None: the pair has the link for itself,
-	// each direction apart.
+	// Shared numbers the links on the way that several pairs of workers use in turns, as workers behind one
+	// network card do: a transfer takes all of them at once, as soon as all are free. None: the pair has the
+	// link for itself, each direction apart.
 	Shared []int
+}
+
+// longest is the most that the bytes of a frame take.
+const longest = 100 * 365 * 24 * time.Hour
+
+// takes is how long so many bytes are under way, without the latency.
+func (l *Link) takes(bytes int64) time.Duration {
+	if l.BytesPerSecond == 0 {
+		return 0
+	}
+	if seconds := float64(bytes) / l.BytesPerSecond; seconds < longest.Seconds() {
+		return time.Duration(seconds * float64(time.Second))
+	}
+	return longest
 }
 
 // New wraps the carriers of one process's workers, and takes them over.
 func New(carriers []wire.Carrier, links func(from, to int) Link) ([]wire.Carrier, error) {
-	n := &net{lines: map[key]*line{}, free: map[key]time.Time{}}
+	n := &net{free: map[key]time.Time{}}
 	all := make([]wire.Carrier, len(carriers))
 	for from, c := range carriers {
-		shaped := &carrier{Carrier: c, net: n, links: make([]Link, len(carriers)), failed: map[int]error{}}
+		shaped := &carrier{Carrier: c, net: n, links: make([]Link, len(carriers)), lines: map[int]*line{}}
 		for to := range carriers {
 			l := links(from, to)
 			if !(l.Latency >= 0 && l.BytesPerSecond >= 0) {
@@ -45,14 +60,13 @@ func New(carriers []wire.Carrier, links func(from, to int) Link) ([]wire.Carrier
 	return all, nil
 }
 
-// net is what the carriers share.
+// net is the links, which several carriers may share.
 type net struct {
-	mu    sync.Mutex
-	lines map[key]*line
-	free  map[key]time.Time // when the last transfer's bytes are through, by link
+	mu   sync.Mutex
+	free map[key]time.Time // when the last transfer's bytes are through
 }
 
-// key is a link of a pair of workers, or a shared one.
+// key is the link of a pair of workers, or a shared one.
 type key struct{ from, to, shared int }
 
 // keys are the links on a way.
@@ -67,24 +81,49 @@ func (l *Link) keys(from, to int) []key {
 	return keys
 }
 
+// take takes all links of a way as soon as all are free, and says until when.
+func (n *net) take(way []key, takes time.Duration) (until time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	start := time.Now()
+	for _, k := range way {
+		if free := n.free[k]; free.After(start) {
+			start = free
+		}
+	}
+	for _, k := range way {
+		n.free[k] = start.Add(takes)
+	}
+	return start.Add(takes)
+}
+
 // carrier is one worker's.
 type carrier struct {
 	wire.Carrier
+	wire.Refusals
 	net   *net
-	links []Link
+	links []Link // by worker that they lead to
 
-	mu     sync.Mutex
-	failed map[int]error
-	closed bool
+	mu      sync.Mutex
+	lines   map[int]*line // by worker: those with frames on the way
+	running sync.WaitGroup
 }
 
-func (c *carrier) refusal(rank int) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return wire.ErrClosed
-	}
-	return c.failed[rank]
+// line is the frames on their way to a worker, in the order in which they were sent, which is that in which
+// they are due.
+type line struct {
+	queue []transfer
+	ended chan struct{} // closed by end
+}
+
+// transfer is a frame on its way.
+type transfer struct {
+	edge  wire.Edge
+	epoch uint32
+	n     uint32
+	b     *wire.Buffer
+	done  func(error)
+	due   time.Time
 }
 
 // Describe says what the link takes.
@@ -99,159 +138,53 @@ func (c *carrier) Send(epoch uint32, e wire.Edge, n uint32, b *wire.Buffer, done
 		c.Carrier.Send(epoch, e, n, b, done)
 		return
 	}
-	if err := c.refusal(e.To); err != nil {
+	c.mu.Lock()
+	if err := c.Refusal(e.To); err != nil {
+		c.mu.Unlock()
 		done(err)
 		return
 	}
-	var takes time.Duration
-	if l.BytesPerSecond > 0 {
-		takes = time.Duration(float64(b.Payload()) / l.BytesPerSecond * float64(time.Second))
-	}
-	c.net.post(transfer{c, e, epoch, n, b, done, time.Time{}}, l, takes)
-}
-
-// Fail ends what is still on a link, too.
-func (c *carrier) Fail(rank int, err error) {
-	c.mu.Lock()
-	if c.failed[rank] == nil {
-		c.failed[rank] = err
-	}
-	c.mu.Unlock()
-	c.net.end(err, func(t *transfer) bool { return t.c == c && t.edge.To == rank })
-	c.Carrier.Fail(rank, err)
-}
-
-// Close ends what is still on a link, too.
-func (c *carrier) Close() error {
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
-	c.net.end(wire.ErrClosed, func(t *transfer) bool { return t.c == c })
-	c.net.leave()
-	return c.Carrier.Close()
-}
-
-// transfer is a frame on its way.
-type transfer struct {
-	c     *carrier
-	edge  wire.Edge
-	epoch uint32
-	n     uint32
-	b     *wire.Buffer
-	done  func(error)
-	due   time.Time
-}
-
-// line posts the frames of a way when they are due. It runs while there are some.
-type line struct {
-	net   *net
-	queue []transfer    // by due time; equal ones in the order they were sent
-	more  chan struct{} // capacity 1: the first in the queue is another
-	over  chan struct{} // closed when it has ended
-}
-
-// post has a frame take all links of its way as soon as all are free.
-func (n *net) post(t transfer, l *Link, takes time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	way := l.keys(t.edge.From, t.edge.To)
-	start := time.Now()
-	for _, k := range way {
-		if free := n.free[k]; free.After(start) {
-			start = free
-		}
-	}
-	for _, k := range way {
-		n.free[k] = start.Add(takes)
-	}
-	t.due = start.Add(takes + l.Latency)
-	at := n.lines[way[0]]
+	defer c.mu.Unlock()
+	due := c.net.take(l.keys(e.From, e.To), l.takes(b.Payload())).Add(l.Latency)
+	at := c.lines[e.To]
 	if at == nil {
-		at = &line{net: n, more: make(chan struct{}, 1), over: make(chan struct{})}
-		n.lines[way[0]] = at
-		crash.Go(func() {
-			defer close(at.over)
-			at.run(way[0])
-		})
+		at = &line{ended: make(chan struct{})}
+		c.lines[e.To] = at
+		c.running.Go(crash.Caught(func() { c.run(e.To, at) }))
 	}
-	i := len(at.queue)
-	for i > 0 && at.queue[i-1].due.After(t.due) {
-		i--
-	}
-	at.queue = slices.Insert(at.queue, i, t)
-	at.ring()
+	at.queue = append(at.queue, transfer{e, epoch, n, b, done, due})
 }
 
-func (l *line) ring() {
-	select {
-	case l.more <- struct{}{}:
-	default:
-	}
-}
-
-// end ends frames on their way.
-func (n *net) end(err error, which func(*transfer) bool) {
-	var ended []transfer
-	n.mu.Lock()
-	for _, l := range n.lines {
-		l.queue = slices.DeleteFunc(l.queue, func(t transfer) bool {
-			if which(&t) {
-				ended = append(ended, t)
-				return true
-			}
-			return false
-		})
-		l.ring()
-	}
-	n.mu.Unlock()
-	for _, t := range ended {
-		t.done(err)
-	}
-}
-
-// leave waits until lines without frames have ended.
-func (n *net) leave() {
-	n.mu.Lock()
-	var over []chan struct{}
-	for _, l := range n.lines {
-		if len(l.queue) == 0 {
-			over = append(over, l.over)
-		}
-	}
-	n.mu.Unlock()
-	for _, c := range over {
-		<-c
-	}
-}
-
-// run posts each frame when it is due, until there is none.
-func (l *line) run(k key) {
+// run posts each frame of a line when it is due, until there is none.
+func (c *carrier) run(to int, l *line) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		t, wait, more := l.next(k)
+		t, wait, more := c.next(to, l)
 		switch {
 		case !more:
 			return
 		case wait > 0:
 			timer.Reset(wait)
 			select {
-			case <-l.more:
+			case <-l.ended:
 			case <-timer.C:
 			}
 			continue
 		}
-		t.c.Carrier.Send(t.epoch, t.edge, t.n, t.b, t.done)
+		c.Carrier.Send(t.epoch, t.edge, t.n, t.b, t.done)
 	}
 }
 
-// next takes the first frame off the queue if it is due, or says how long it is until then; false where there is
-// none, which ends the line.
-func (l *line) next(k key) (t transfer, wait time.Duration, more bool) {
-	l.net.mu.Lock()
-	defer l.net.mu.Unlock()
+// next takes the first frame off a line if it is due, or says how long it is until then; false where there is
+// none, which is the end of the line.
+func (c *carrier) next(to int, l *line) (t transfer, wait time.Duration, more bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if len(l.queue) == 0 {
-		delete(l.net.lines, k)
+		if c.lines[to] == l {
+			delete(c.lines, to)
+		}
 		return transfer{}, 0, false
 	}
 	t = l.queue[0]
@@ -259,4 +192,37 @@ func (l *line) next(k key) (t transfer, wait time.Duration, more bool) {
 		l.queue = slices.Delete(l.queue, 0, 1)
 	}
 	return t, wait, true
+}
+
+// Fail ends what is still on a link, too.
+func (c *carrier) Fail(rank int, err error) {
+	c.Refuse(rank, err)
+	c.end(err, func(to int) bool { return to == rank })
+	c.Carrier.Fail(rank, err)
+}
+
+// Close ends what is still on a link, too.
+func (c *carrier) Close() error {
+	c.RefuseAll()
+	c.end(wire.ErrClosed, func(int) bool { return true })
+	c.running.Wait()
+	return c.Carrier.Close()
+}
+
+// end ends the frames on their way to some workers.
+func (c *carrier) end(err error, with func(to int) bool) {
+	var ended []transfer
+	c.mu.Lock()
+	for to, l := range c.lines {
+		if with(to) {
+			ended = append(ended, l.queue...)
+			l.queue = nil
+			close(l.ended)
+			delete(c.lines, to)
+		}
+	}
+	c.mu.Unlock()
+	for _, t := range ended {
+		t.done(err)
+	}
 }

@@ -3,6 +3,7 @@ package shape_test
 import (
 	"errors"
 	"math"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,8 +28,8 @@ func shaped(t *testing.T, n int, links func(from, to int) shape.Link) []wire.Car
 	return all
 }
 
-// On the bubble's clock a message takes latency + bytes / bandwidth to the nanosecond, and transfers on one link follow
-// each other while their latencies overlap.
+// On the bubble's clock a message takes latency + bytes / bandwidth to the nanosecond, and transfers on one
+// link follow each other while their latencies overlap.
 func TestALinkTakesItsTime(t *testing.T) {
 	link := func(from, to int) shape.Link { return shape.Link{Latency: 5 * time.Millisecond, BytesPerSecond: 1000} }
 	for _, c := range []struct {
@@ -51,7 +52,8 @@ func TestALinkTakesItsTime(t *testing.T) {
 		{"latencies differ on a shared link", func(from, to int) shape.Link {
 			return shape.Link{Latency: time.Duration(30-10*from) * time.Millisecond, BytesPerSecond: 1000, Shared: []int{1}}
 		}, [][3]int{{0, 1, 10}, {2, 1, 5}}, []time.Duration{40, 25}},
-		{"no shape at all", func(from, to int) shape.Link { return shape.Link{} }, [][3]int{{0, 1, 1000}}, []time.Duration{0}},
+		{"no shape at all", func(from, to int) shape.Link { return shape.Link{} }, [][3]int{{0, 1, 1000}},
+			[]time.Duration{0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -125,6 +127,56 @@ func TestWhatIsOnTheWayEndsWithTheCarrier(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A link slower than anything keeps a frame for ever: no time is so long that it passes for none.
+func TestASlowLinkIsNoFastOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := shaped(t, 2, func(from, to int) shape.Link { return shape.Link{BytesPerSecond: 1e-300} })
+		said := make(chan error, 2)
+		e, b := wire.Edge{From: 0, To: 1}, wire.Buffer{DType: wire.U8, Shape: []int64{8}, Data: make([]byte, 8)}
+		room := b
+		all[1].Recv(e, 0, &room, func(err error) { said <- err })
+		all[0].Send(1, e, 0, &b, func(err error) { said <- err })
+		time.Sleep(1000 * time.Hour)
+		if len(said) > 0 {
+			t.Errorf("a frame is there: %v", <-said)
+		}
+		for _, c := range all {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// Whatever is sent while the carrier is closed ends by then, and leaves nothing that runs on.
+func TestASendBesideCloseEnds(t *testing.T) {
+	for range 100 {
+		all := shaped(t, 2, func(from, to int) shape.Link { return shape.Link{Latency: time.Hour} })
+		var sends, ended sync.WaitGroup
+		begun := make(chan struct{}, 2)
+		for edge := range uint32(2) {
+			sends.Go(func() {
+				for n := range uint32(200) {
+					if n == 20 {
+						begun <- struct{}{}
+					}
+					ended.Add(1)
+					all[0].Send(1, wire.Edge{ID: edge, From: 0, To: 1}, n, &wire.Buffer{DType: wire.U8, Shape: []int64{0}},
+						func(error) { ended.Done() })
+				}
+			})
+		}
+		<-begun
+		for _, c := range all {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		sends.Wait()
+		ended.Wait()
 	}
 }
 
