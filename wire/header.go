@@ -23,9 +23,9 @@ const (
 	MaxBytes    = 1 << 40 // of a message
 )
 
-// A header frame is magic, version, epoch, key, step, send time, number of parts, bytes of all parts, bytes of
-// descriptions that follow in a frame of their own, and as many descriptions as have room. A description is value,
-// type, rank and that many lengths.
+// A header frame is magic, version, epoch, key, step, send time, number of parts, bytes of all parts, bytes
+// of descriptions that follow in a frame of their own, and as many descriptions as have room. A description
+// is value, type, rank and that many lengths.
 const (
 	magic       = 0x574d // "MW"
 	version     = 1
@@ -54,7 +54,7 @@ func (h *Header) check() error {
 			return fmt.Errorf("wire: tensor %d of a message: %w", i, err)
 		}
 		if total += n; total > MaxBytes {
-			return fmt.Errorf("wire: a message of %d bytes; it has at most %d", h.Bytes(), int64(MaxBytes))
+			return fmt.Errorf("wire: a message of more than %d bytes", int64(MaxBytes))
 		}
 	}
 	return nil
@@ -128,7 +128,8 @@ func RestOf(frame []byte) (int, error) {
 		return 0, fmt.Errorf("wire: a header of %d bytes; it has %d", len(frame), HeaderBytes)
 	}
 	if got := le.Uint16(frame); got != magic || frame[2] != version || frame[3] != 0 {
-		return 0, fmt.Errorf("wire: a frame begins with %04x, version %d: it is no header of version %d", got, frame[2], version)
+		return 0, fmt.Errorf("wire: a frame begins with %04x, version %d: it is no header of version %d", got, frame[2],
+			version)
 	}
 	parts, rest := le.Uint32(frame[20:]), le.Uint32(frame[40:])
 	if parts > MaxParts {

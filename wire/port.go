@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
-// Config is what a Port tells and asks whoever drives it. Its functions run on any goroutine and must not block.
+// Config is what a Port tells and asks whoever drives it. Its functions run on any goroutine and must not
+// block.
 type Config struct {
-	// Room takes memory for the parts of a transfer whose header has come, and charges it to the receiver. It sets
-	// Data and Owner of each. Nil, and for collectives: ordinary memory, which has no Owner.
+	// Room takes memory for the parts of a transfer whose header has come, and charges it to the receiver. It
+	// sets Data and Owner of each. Nil, and for collectives: ordinary memory, which has no Owner.
 	Room func(e Edge, parts []Buffer) error
 	// Arrived is told of every transfer once it is complete and its epoch has begun. Take gives it out.
 	Arrived func(Arrival)
@@ -62,8 +63,9 @@ func NewPort(c Carrier, config Config) (*Port, error) {
 		return nil, fmt.Errorf("wire: this machine is big-endian; tensors travel in little-endian order")
 	}
 	return &Port{
-		carrier: c, self: inProcess(c.Rank()), config: config, began: time.Now(), out: map[uint32]*outEdge{},
-		in: map[uint32]*inEdge{}, credits: map[int]*creditor{}, early: map[uint32]uint32{}, arrived: map[lying]Arrival{}, ended: make(chan struct{}),
+		carrier: c, self: inProcess(c.Rank()), config: config, began: time.Now(), ended: make(chan struct{}),
+		out: map[uint32]*outEdge{}, in: map[uint32]*inEdge{}, arrived: map[lying]Arrival{},
+		credits: map[int]*creditor{}, early: map[uint32]uint32{},
 	}, nil
 }
 
@@ -97,9 +99,9 @@ func (p *Port) Err() error {
 // Ended is closed when the port has ended.
 func (p *Port) Ended() <-chan struct{} { return p.ended }
 
-// Open posts what receives the first frame of each edge that ends here and is new. Transfers begin with credits for
-// all their slots, and get more where an edge has more slots than before; those of collectives come with Post. Edges
-// have slots from their first Open on, or never.
+// Open posts what receives the first frame of each edge that ends here and is new. Transfers begin with
+// credits for all their slots, and get more where an edge has more slots than before; those of collectives
+// come with Post. Edges have slots from their first Open on, or never.
 func (p *Port) Open(edges []Edge) {
 	var fresh []*inEdge
 	p.mu.Lock()
@@ -130,40 +132,58 @@ func (p *Port) Open(edges []Edge) {
 	}
 }
 
-// Begin says that the Program of an epoch has been loaded. What has come for it already is told when the function that
-// it returns is called, on the caller's goroutine; what is left of earlier ones is freed then.
+// Begin says that the Program of an epoch has been loaded. Transfers that have come for it already are told
+// when the function that it returns is called, on the caller's goroutine; what is left of earlier ones is
+// freed then. Messages of collectives are there at once, in their order.
 func (p *Port) Begin(epoch uint32) (early func()) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.epoch = epoch
-	held := p.held
-	p.held = nil
-	var old []Arrival
-	for at, a := range p.arrived {
+	var tell []Arrival
+	older := func(a Arrival) bool {
 		if a.Epoch < epoch {
-			old = append(old, a)
+			tell = append(tell, a)
+		}
+		return a.Epoch < epoch
+	}
+	for at, a := range p.arrived {
+		if older(a) {
 			delete(p.arrived, at)
 		}
 	}
 	for _, e := range p.in {
-		e.queue = slices.DeleteFunc(e.queue, func(a Arrival) bool {
-			if a.Epoch < epoch {
-				old = append(old, a)
-			}
-			return a.Epoch < epoch
-		})
+		e.queue = slices.DeleteFunc(e.queue, older)
 	}
-	p.mu.Unlock()
+	p.held = slices.DeleteFunc(p.held, func(a Arrival) bool {
+		switch {
+		case a.Epoch > epoch:
+			return false
+		case a.Epoch == epoch && a.Edge.Class == Collectives:
+			p.in[a.Edge.ID].put(a)
+		default:
+			tell = append(tell, a)
+		}
+		return true
+	})
 	return func() {
-		for _, a := range append(old, held...) {
+		for _, a := range tell {
 			p.complete(a)
 		}
+	}
+}
+
+// put has a collective's message wait for Receive. The caller holds the port's mu.
+func (e *inEdge) put(a Arrival) {
+	e.queue = append(e.queue, a)
+	select {
+	case e.here <- struct{}{}:
+	default:
 	}
 }
 
 // complete puts a message where it is taken, tells of it, or drops it, by its epoch.
 func (p *Port) complete(a Arrival) {
 	p.mu.Lock()
-	in := p.in[a.Edge.ID]
 	switch {
 	case p.err != nil:
 		p.mu.Unlock()
@@ -176,12 +196,8 @@ func (p *Port) complete(a Arrival) {
 		p.held = append(p.held, a)
 		p.mu.Unlock()
 	case a.Edge.Class == Collectives:
-		in.queue = append(in.queue, a)
+		p.in[a.Edge.ID].put(a)
 		p.mu.Unlock()
-		select {
-		case in.here <- struct{}{}:
-		default:
-		}
 	default:
 		at := lying{a.Edge.ID, a.Key}
 		if _, twice := p.arrived[at]; twice {
@@ -227,7 +243,7 @@ func (p *Port) Receive(ctx context.Context, e Edge) (Arrival, error) {
 		}
 		if len(in.queue) > 0 {
 			a := in.queue[0]
-			in.queue = in.queue[1:]
+			in.queue = behindFirst(in.queue)
 			p.mu.Unlock()
 			return a, nil
 		}
@@ -275,7 +291,9 @@ func (p *Port) Post(e Edge, slots int) {
 	}
 }
 
-// Fail says that a worker has failed: every send and receive ends with a PeerError. The first failure wins.
+// Fail says that a worker has failed, which ends the port: calls, what waits in it and what is posted with
+// that worker end with a PeerError, at once; what is posted with others when the port is closed. The first
+// failure wins.
 func (p *Port) Fail(rank int, err error) {
 	why := &PeerError{Rank: rank, Err: err}
 	p.stop(why)

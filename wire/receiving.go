@@ -210,7 +210,8 @@ func (e *inEdge) listen() {
 		}
 		e.port.mu.Unlock()
 		if out == nil || out.To != e.From {
-			e.port.breaks(fmt.Errorf("wire: worker %d gives credits for edge %d, which is none from worker %d to it", e.From, edge, e.To))
+			e.port.breaks(fmt.Errorf("wire: worker %d gives credits for edge %d, which is none from worker %d to it", e.From,
+				edge, e.To))
 			return
 		}
 		out.give(slots)
