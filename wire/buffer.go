@@ -90,15 +90,16 @@ type Buffer struct {
 	Place Place
 	Data  []byte // its bytes, where Place is of the process
 	Ready Event  // nil: it is complete
-	// Owner goes to the receiver where memory changes hands, and is freed behind the last byte where bytes travel.
-	// Without one the memory is lent: it is the sender's again once the send is done.
+	// Owner goes to the receiver where memory changes hands, and is freed behind the last byte where bytes
+	// travel. Without one the memory is lent: it is the sender's again once the send is done.
 	Owner Holder
 
 	own     bool    // a frame of the port's own
 	message *Header // of a frame that hands a whole message over
 }
 
-// Payload is how many bytes of tensors a frame moves: none where it is the port's own, unless it hands a message over.
+// Payload is how many bytes of tensors a frame moves: none where it is the port's own, unless it hands a
+// message over.
 func (b *Buffer) Payload() int64 {
 	switch {
 	case b.message != nil:

@@ -9,9 +9,9 @@ import (
 // Ports is the ports of one process's workers, connected with each other and with those elsewhere.
 type Ports struct{ all []*Port }
 
-// NewPorts makes a port of the carrier of each of some workers, and connects it with all others. Carriers are by
-// worker; of workers elsewhere only the address is asked for. The ports close their carriers, at once where one is
-// refused.
+// NewPorts makes a port of the carrier of each of some workers, and connects it with all others. Carriers are
+// by worker; of workers elsewhere only the address is asked for. The ports close their carriers, at once
+// where one is refused.
 func NewPorts(carriers []Carrier, mine []int, config func(rank int) Config) (*Ports, error) {
 	p := &Ports{all: make([]*Port, len(carriers))}
 	for _, rank := range mine {
@@ -47,7 +47,8 @@ func connected(carriers []Carrier, rank int, config func(rank int) Config) (*Por
 // Port is a worker's; nil of one elsewhere.
 func (p *Ports) Port(rank int) *Port { return p.all[rank] }
 
-// Begin opens edges and begins an epoch on every port. The function that it returns tells of what came before.
+// Begin opens edges and begins an epoch on every port. The function that it returns tells of what came
+// before.
 func (p *Ports) Begin(epoch uint32, edges []Edge) (early func()) {
 	var all []func()
 	for port := range p.here() {

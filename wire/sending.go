@@ -47,9 +47,9 @@ const (
 	ready
 )
 
-// Send posts a message of the epoch that was begun last. The parts are the port's until done, which is called once
-// unless Send returns an error; then their owners are freed. Messages of an edge are posted from one goroutine at a
-// time.
+// Send posts a message of the epoch that was begun last. The parts are the port's until done, which is called
+// once unless Send returns an error; then their owners are freed. Messages of an edge are posted from one
+// goroutine at a time.
 func (p *Port) Send(e Edge, key uint64, step uint32, parts []Buffer, done func(error)) error {
 	p.mu.Lock()
 	out, err, epoch := p.out[e.ID], p.err, p.epoch
@@ -161,8 +161,8 @@ func (e *outEdge) pump() {
 	e.pumping = false
 }
 
-// ready says whether all buffers of a message are complete; where not, the edge is pumped once they are. The caller
-// holds mu.
+// ready says whether all buffers of a message are complete; where not, the edge is pumped once they are. The
+// caller holds mu.
 func (e *outEdge) ready(m *outgoing) bool {
 	if m.events != unasked {
 		return m.events == ready

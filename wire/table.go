@@ -9,8 +9,8 @@ type Name struct {
 	Pair     uint32 // of members of the group, where workers are members more than once
 }
 
-// Table numbers edges in the order in which they are named. Credits go back over edges of their own, which it names
-// beside. It belongs to one goroutine; every process makes its own, alike.
+// Table numbers edges in the order in which they are named. Credits go back over edges of their own, which it
+// names beside. It belongs to one goroutine; every process makes its own, alike.
 type Table struct {
 	ids   map[Name]uint32
 	edges []Edge

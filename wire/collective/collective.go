@@ -1,15 +1,16 @@
 // Package collective sums vectors over groups of workers, in rank order, on any carrier.
 //
 // In: a Group, whose members and edges every member knows alike, and vectors or messages of each member.
-// Out: the same bits at every member, on every carrier and at any timing. Refused: vectors of different lengths or types
-// in one collective, types that cannot be summed, a Group that does not have its caller as a member.
+// Out: the same bits at every member, on every carrier and at any timing.
+// Refused: vectors of different lengths or types in one collective, types that cannot be summed, a Group that
+// does not have its caller as a member.
 //
-// Slots. Each collective has its own: a member that joins posts a slot for every message that will come to it, and
-// nobody's message goes on the wire before its receiver has joined. So what a collective needs never lies with a
-// worker that is not there yet, and holds up no transfer.
+// Slots. Each collective has its own: a member that joins posts a slot for every message that will come to
+// it, and nobody's message goes on the wire before its receiver has joined. So what a collective needs never
+// lies with a worker that is not there yet, and holds up no transfer.
 //
-// Whoever drives a Group has all members call the same collectives in the same order, one at a time, with nothing
-// else on its edges. The sum is a function that the caller passes in.
+// Whoever drives a Group has all members call the same collectives in the same order, one at a time, with
+// nothing else on its edges. The sum is a function that the caller passes in.
 package collective
 
 import (
@@ -21,11 +22,12 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Sum adds src to dst element by element. Both hold elements of dtype in little-endian order and are equally long.
+// Sum adds src to dst element by element. Both hold elements of dtype in little-endian order and are equally
+// long.
 type Sum func(dst, src []byte, dtype wire.DType) error
 
-// Group is the members of a collective in the order that sums go by, as one of them sees it. A worker may be a
-// member more than once; each membership calls for itself.
+// Group is the members of a collective in the order that sums go by, as one of them sees it. A worker may be
+// a member more than once; each membership calls for itself.
 type Group struct {
 	Port  *wire.Port
 	Ranks []int
@@ -37,8 +39,9 @@ type Group struct {
 // Slots is how many messages of one all-reduce lie with a member at most, on one edge.
 const Slots = 3
 
-// NewGroup names the edges of a group in a table, and makes member me's view of it. id tells groups apart and is not
-// zero. limited says that the edges have slots, as they must where messages take memory at their receiver.
+// NewGroup names the edges of a group in a table, and makes member me's view of it. id tells groups apart and
+// is not zero. limited says that the edges have slots, as they must where messages take memory at their
+// receiver.
 func NewGroup(t *wire.Table, port *wire.Port, id uint64, ranks []int, me int, limited bool) (*Group, error) {
 	if me < 0 || me >= len(ranks) || ranks[me] != port.Rank() {
 		return nil, fmt.Errorf("collective: worker %d is not member %d of the group %v", port.Rank(), me, ranks)
@@ -83,13 +86,14 @@ const (
 	seen              // every member tells the first that it has copied what it was shown
 )
 
-// AllReduce replaces the vectors of every member by their sum over the group. All vectors laid end to end are cut
-// into as many slices as there are members; slice k is summed by member k, ((v0 + v1) + v2) + ... in the order of the
-// group, and then copied to everyone: so the bits of the result do not depend on timing, carrier or who asks.
+// AllReduce replaces the vectors of every member by their sum over the group. All vectors laid end to end are
+// cut into as many slices as there are members; slice k is summed by member k, ((v0 + v1) + v2) + ... in the
+// order of the group, and then copied to everyone: so the bits of the result do not depend on timing, carrier
+// or who asks.
 //
-// The vectors are lent to the group until AllReduce returns: within a process the sums form in the memory of member 0.
-// A caller that gets an error must not free or write its vectors before the calls of all members in its
-// process have returned and its port is closed.
+// The vectors are lent to the group until AllReduce returns: within a process the sums form in the memory of
+// member 0. A caller that gets an error must not free or write its vectors before the calls of all members in
+// its process have returned and its port is closed.
 func (g *Group) AllReduce(ctx context.Context, vectors []wire.Buffer, sum Sum) error {
 	if err := checkVectors(vectors); err != nil {
 		return fmt.Errorf("collective: all-reduce: %w", err)
@@ -160,8 +164,8 @@ func (r *round) receive(phase uint64, from int) ([]wire.Buffer, error) {
 		return nil, err
 	}
 	if a.Key != phase {
-		return nil, fmt.Errorf("collective: member %d sends round %d of an all-reduce where %d is due: members do not call alike",
-			from, a.Key, phase)
+		return nil, fmt.Errorf("collective: member %d sends round %d of an all-reduce where %d is due: "+
+			"members do not call alike", from, a.Key, phase)
 	}
 	return a.Parts, nil
 }
@@ -184,8 +188,8 @@ func (r *round) settle() error {
 	return nil
 }
 
-// sumSlice lends this member's slices to their owners and sums its own slice in the memory of member 0, or in what has
-// come of it. It returns the memory with the sum.
+// sumSlice lends this member's slices to their owners and sums its own slice in the memory of member 0, or in
+// what has come of it. It returns the memory with the sum.
 func (r *round) sumSlice(vectors []wire.Buffer, sum Sum) ([]wire.Buffer, error) {
 	n := len(r.Ranks)
 	for k := range n {
@@ -222,8 +226,9 @@ func (r *round) sumSlice(vectors []wire.Buffer, sum Sum) ([]wire.Buffer, error) 
 	return total, nil
 }
 
-// spread copies every owner's sum into this member's vectors. When it returns, nobody else looks at them any more: an
-// owner shows its result after it has read all terms, and those who copy from member 0's memory tell it when they have.
+// spread copies every owner's sum into this member's vectors. When it returns, nobody else looks at them any
+// more: an owner shows its result after it has read all terms, and those who copy from member 0's memory tell
+// it when they have.
 func (r *round) spread(vectors []wire.Buffer, own []wire.Buffer) error {
 	n := len(r.Ranks)
 	for k := range n {
@@ -283,7 +288,8 @@ func slicePart(vectors []wire.Buffer, k, n int) []wire.Buffer {
 		count := len(v.Data) / size
 		a, b := max(lo-at, 0), min(hi-at, count)
 		if a < b {
-			m = append(m, wire.Buffer{Value: uint32(i), DType: v.DType, Shape: []int64{int64(b - a)}, Data: v.Data[a*size : b*size]})
+			m = append(m, wire.Buffer{Value: uint32(i), DType: v.DType, Shape: []int64{int64(b - a)},
+				Data: v.Data[a*size : b*size]})
 		}
 		at += count
 	}

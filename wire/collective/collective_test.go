@@ -65,7 +65,8 @@ func all(ports *wire.Ports, groups []*Group, vectors [][]wire.Buffer) []error {
 func add(dst, src []byte, _ wire.DType) error {
 	le := binary.LittleEndian
 	for i := 0; i+8 <= len(dst); i += 8 {
-		le.PutUint64(dst[i:], math.Float64bits(math.Float64frombits(le.Uint64(dst[i:]))+math.Float64frombits(le.Uint64(src[i:]))))
+		a, b := math.Float64frombits(le.Uint64(dst[i:])), math.Float64frombits(le.Uint64(src[i:]))
+		le.PutUint64(dst[i:], math.Float64bits(a+b))
 	}
 	return nil
 }
@@ -76,7 +77,8 @@ func TestRankOrderIsSeenInTheBits(t *testing.T) {
 	defer ports.Close()
 	var vectors [][]wire.Buffer
 	for _, x := range []float64{1e20, 1, -1e20} {
-		vectors = append(vectors, []wire.Buffer{{DType: wire.F64, Data: binary.LittleEndian.AppendUint64(nil, math.Float64bits(x))}})
+		data := binary.LittleEndian.AppendUint64(nil, math.Float64bits(x))
+		vectors = append(vectors, []wire.Buffer{{DType: wire.F64, Data: data}})
 	}
 	for _, err := range all(ports, groups, vectors) {
 		if err != nil {
