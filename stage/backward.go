@@ -27,8 +27,12 @@ func (s *Stage) BackwardInput(id int, given Tensors, weight float64) (Tensors, e
 		h.version = f.micro.Version
 	}
 	back, err := s.goBack(id, given, weight, h.works)
+	if err != nil {
+		freeWorks(h.works)
+		return nil, err
+	}
 	s.halves[id] = h
-	return back, err
+	return back, nil
 }
 
 // half is what is left to do of a backward: the weights' part of each layer, from First.

@@ -281,10 +281,14 @@ func (s *Stage) pass(f *flight, training bool) (out Tensors, loss, extra engine.
 
 // read takes handles on the numbers that the last layer yields: the loss and what follows, if anything does.
 func (s *Stage) read(bundle nn.Bundle) (loss, extra engine.Tensor, err error) {
-	if loss, err = s.apart(bundle[0].Tensor); err == nil && len(bundle) > 1 {
-		extra, err = s.apart(bundle[1].Tensor)
+	if loss, err = s.apart(bundle[0].Tensor); err != nil || len(bundle) == 1 {
+		return loss, nil, err
 	}
-	return loss, extra, err
+	if extra, err = s.apart(bundle[1].Tensor); err != nil {
+		free(loss)
+		return nil, nil, err
+	}
+	return loss, extra, nil
 }
 
 // freePast frees what no layer behind l reads, but for what a later segment will read

@@ -304,6 +304,39 @@ func TestMistakesAreRefused(t *testing.T) {
 	says(err, "layers 4 to 3")
 }
 
+// What is left of a backward is not lost where the same backward is asked for again, which is refused.
+func TestARefusedBackwardLosesNoHalf(t *testing.T) {
+	b := newLab(t, doubles(t), 0)
+	defer b.close()
+	s := b.stages[0]
+	gradient := func(again bool) []float64 {
+		b.forward(1, 2, 1)
+		if _, err := s.BackwardInput(1, nil, 1); err != nil {
+			t.Fatal(err)
+		}
+		if again {
+			if _, err := s.BackwardInput(1, nil, 1); err == nil {
+				t.Error("a micro-batch went back twice")
+			}
+		}
+		if err := s.BackwardWeight(1); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Gather(); err != nil {
+			t.Fatal(err)
+		}
+		values := must(s.Values(s.Params()[0].Gradient()))
+		if err := s.Forget(s.Params()); err != nil {
+			t.Fatal(err)
+		}
+		return values
+	}
+	want := gradient(false)
+	if got := gradient(true); !slices.Equal(got, want) || slices.Max(want) == 0 {
+		t.Errorf("the gradient is %v; it was %v", got, want)
+	}
+}
+
 // A replica that had no micro-batch contributes zeros and is stepped like the others.
 func TestAStageWithoutAMicroBatchHasZeroGradients(t *testing.T) {
 	b := newLab(t, doubles(t), 0)
