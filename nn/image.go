@@ -22,7 +22,7 @@ func init() {
 			if bias && !norm {
 				b = ctx.Params[1]
 			}
-			y := o.call("millrace::conv2d", in[0].Tensor, ctx.Params[0], orNone(b), stride, padding)
+			y := o.call("millrace::conv2d", in[0].Tensor, ctx.Params[0], b, stride, padding)
 			if norm {
 				y = o.batchNorm(ctx, y, ctx.Params[1:])
 			}
@@ -74,6 +74,6 @@ func (o *ops) batchNorm(ctx *Context, x tensor, p []tensor) tensor {
 	if ctx.Recomputing {
 		mean, variance = nil, nil
 	}
-	return o.call("aten::batch_norm", x, p[0], p[1], orNone(mean), orNone(variance), ctx.Training, normMomentum, normEps,
+	return o.call("aten::batch_norm", x, p[0], p[1], mean, variance, ctx.Training, normMomentum, normEps,
 		false)
 }

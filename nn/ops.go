@@ -30,7 +30,7 @@ func (o *ops) call(op string, args ...any) engine.Tensor {
 
 type tensor = engine.Tensor
 
-func (o *ops) linear(x, w, b tensor) tensor        { return o.call("millrace::linear", x, w, orNone(b)) }
+func (o *ops) linear(x, w, b tensor) tensor        { return o.call("millrace::linear", x, w, b) }
 func (o *ops) linearGelu(x, w, b tensor) tensor    { return o.call("millrace::linear_gelu", x, w, b) }
 func (o *ops) relu(x tensor) tensor                { return o.call("aten::relu", x) }
 func (o *ops) gelu(x tensor) tensor                { return o.call("aten::gelu", x) }
@@ -78,14 +78,6 @@ func (o *ops) activate(name string, x tensor) tensor {
 		return o.gelu(x)
 	case "tanh":
 		return o.tanh(x)
-	}
-	return x
-}
-
-// orNone keeps a nil tensor from becoming a non-nil interface of another kind.
-func orNone(x tensor) any {
-	if x == nil {
-		return nil
 	}
 	return x
 }

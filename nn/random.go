@@ -73,8 +73,9 @@ func (o *ops) mask(ctx *Context, site uint64, x tensor, shape []int64, p float64
 		return nil
 	}
 	key := newStream(ctx.Seed, 'd', uint64(ctx.Layer), site, uint64(ctx.Step), uint64(ctx.Micro)).key
+	threshold := min(math.Round(p*(1<<16)), math.MaxUint16) // 1<<16 would be 0, and keep everything
 	var m tensor
-	m, o.err = engine.Mask(o.dev, x, shape, key, int64(ctx.FirstRow), uint16(math.Round(p*(1<<16))), 1/(1-p))
+	m, o.err = engine.Mask(o.dev, x, shape, key, int64(ctx.FirstRow), uint16(threshold), 1/(1-p))
 	return m
 }
 

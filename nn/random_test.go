@@ -18,12 +18,17 @@ const probability = 0.25
 // masked is what a dropout layer makes of ones, for rows [first, first+rows) of 8.
 func masked(t *testing.T, change func(*nn.Context), first, rows int) []float64 {
 	t.Helper()
+	return maskedBy(t, probability, change, first, rows)
+}
+
+func maskedBy(t *testing.T, p float64, change func(*nn.Context), first, rows int) []float64 {
+	t.Helper()
 	d, err := ref.New().Open(0, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	m, err := model.Build("mlp", map[string]any{"inputs": 333, "hidden": []int{333}, "dropout": probability})
+	m, err := model.Build("mlp", map[string]any{"inputs": 333, "hidden": []int{333}, "dropout": p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,6 +50,21 @@ func masked(t *testing.T, change func(*nn.Context), first, rows int) []float64 {
 		t.Fatal(err)
 	}
 	return read(t, d, out[0].Tensor)
+}
+
+// However near to 1 a probability is, what it is the probability of happens.
+func TestAMaskOfNearlyAll(t *testing.T) {
+	for _, p := range []float64{0.9999, 0.999999, math.Nextafter(1, 0)} {
+		kept := 0
+		for _, v := range maskedBy(t, p, nil, 0, 8) {
+			if v != 0 {
+				kept++
+			}
+		}
+		if kept > 8 {
+			t.Errorf("with probability %v %d of %d elements are kept", p, kept, 8*333)
+		}
+	}
 }
 
 // A slice of a micro-batch is masked as the same rows of the whole are.

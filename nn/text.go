@@ -71,7 +71,7 @@ func (a attention) Forward(ctx *Context, in Bundle) (Bundle, error) {
 	}
 	o, x, w := ops{dev: ctx.Device}, in[0].Tensor, ctx.Params
 	qkv := o.linear(o.layerNorm(x, w[0], w[1]), w[2], w[3])
-	y := o.call("millrace::causal_attention", qkv, a.heads, orNone(o.scoreMask(ctx, 1, x, a.heads, a.dropout)))
+	y := o.call("millrace::causal_attention", qkv, a.heads, o.scoreMask(ctx, 1, x, a.heads, a.dropout))
 	return o.out(o.residual(ctx, x, y, w[4], w[5], a.dropout))
 }
 
