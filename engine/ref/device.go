@@ -83,12 +83,26 @@ func sane(dtype engine.DType, shape []int64) error {
 	if dtype == engine.Float32 || dtype.Size() == 0 {
 		return fmt.Errorf("engine ref: no tensors of type %v; floats are F64", dtype)
 	}
-	for _, n := range shape {
-		if n < 0 || n > 1<<32 {
-			return fmt.Errorf("engine ref: shape %v", shape)
-		}
+	if !fits(shape) {
+		return fmt.Errorf("engine ref: no tensors of shape %v; lengths are 0 or more, and elements at most %d", shape,
+			int64(most))
 	}
 	return nil
+}
+
+// most is how many elements a tensor has at most.
+const most = 1 << 32
+
+// fits says whether a tensor can have a shape.
+func fits(shape []int64) bool {
+	n := int64(1)
+	for _, d := range shape {
+		if d < 0 || d > most/max(n, 1) {
+			return false
+		}
+		n *= d
+	}
+	return true
 }
 
 // Full implements engine.Device.
@@ -183,30 +197,35 @@ func (d *Device) Contiguous(t engine.Tensor) (engine.Tensor, error) {
 
 // seeds are the roots and first gradients of a backward.
 func (d *Device) seeds(outputs, grads []engine.Tensor) (roots []*node, first []value, err error) {
+	defer func() {
+		if err != nil {
+			releaseAll(first)
+		}
+	}()
 	for i, o := range outputs {
 		r, err := tensorOf(o)
 		if err != nil {
-			return nil, nil, err
+			return nil, first, err
 		}
 		if r.node == nil {
-			return nil, nil, fmt.Errorf("engine ref: output %d of shape %v has no graph", i, r.shape)
+			return nil, first, fmt.Errorf("engine ref: output %d of shape %v has no graph", i, r.shape)
 		}
 		var g value
 		switch {
 		case i < len(grads) && grads[i] != nil:
 			t, err := tensorOf(grads[i])
 			if err != nil {
-				return nil, nil, err
+				return nil, first, err
 			}
 			if !slices.Equal(t.shape, r.shape) {
-				return nil, nil, fmt.Errorf("engine ref: a gradient of shape %v for an output of shape %v", t.shape, r.shape)
+				return nil, first, fmt.Errorf("engine ref: a gradient of shape %v for an output of shape %v", t.shape, r.shape)
 			}
 			g = t.retained()
 		case count(r.shape) == 1:
 			g = d.fresh(engine.Float64, r.shape)
 			d.issue(func() { g.floats[0] = 1 })
 		default:
-			return nil, nil, fmt.Errorf("engine ref: output %d of shape %v is no scalar and has no gradient", i, r.shape)
+			return nil, first, fmt.Errorf("engine ref: output %d of shape %v is no scalar and has no gradient", i, r.shape)
 		}
 		roots, first = append(roots, r.node), append(first, g)
 	}

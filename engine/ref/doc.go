@@ -142,6 +142,12 @@ func (v value) reshaped(shape []int64) value {
 	return v
 }
 
+func releaseAll(values []value) {
+	for _, v := range values {
+		v.release()
+	}
+}
+
 // rows is n rows of v from the first on.
 func (v value) rows(first, n int64) value {
 	v.retain()

@@ -1,6 +1,10 @@
 package ref
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
 
 // node is one step of a graph: what computed a value, or a leaf that gathers gradients.
 type node struct {
@@ -106,6 +110,7 @@ func (d *Device) flow(roots []*node, grads []value, later *work) (map[*node]valu
 		} else {
 			if n.back == nil || n.inputs == nil {
 				g.release()
+				releaseAll(slices.Collect(maps.Values(at)))
 				return out, fmt.Errorf("the graph has been freed by an earlier backward")
 			}
 			now := later.withoutWeights(n, g)

@@ -69,6 +69,7 @@ func (q *queue) next() (p piece, some bool) {
 		q.more.Wait()
 	}
 	p = q.work[0]
+	q.work[0] = piece{} // what it would keep is done with
 	q.work = q.work[1:]
 	return p, true
 }

@@ -236,7 +236,7 @@ func reshape(c *call) []value {
 	}
 	known, free := int64(1), -1
 	for i, n := range to {
-		if n < 0 {
+		if n < 0 && free < 0 {
 			free = i
 		} else {
 			known *= n
@@ -245,7 +245,7 @@ func reshape(c *call) []value {
 	if free >= 0 && known > 0 {
 		to[free] = count(x.shape) / known
 	}
-	if count(to) != count(x.shape) {
+	if !fits(to) || count(to) != count(x.shape) {
 		c.fail("shape %v cannot be read as %v", x.shape, to)
 		return nil
 	}

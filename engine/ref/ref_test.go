@@ -195,6 +195,34 @@ func TestBackwardFreesItsGraph(t *testing.T) {
 	}
 }
 
+// A backward that is refused keeps none of the gradients that it was given, or has made.
+func TestARefusedBackwardKeepsNothing(t *testing.T) {
+	d := open(t)
+	mark := d.Begin()
+	x, _ := d.Full(engine.Float64, []int64{10}, 0.5)
+	leaf, _ := d.Leaf(x, true)
+	y, _ := d.Call("aten::tanh", leaf)
+	z, _ := d.Call("aten::tanh", leaf)
+	s, _ := d.Call("aten::sum", z[0])
+	g, _ := d.Full(engine.Float64, []int64{10}, 1)
+	wrong, _ := d.Full(engine.Float64, []int64{9}, 1)
+	if err := d.Backward(y, []engine.Tensor{g}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][2][]engine.Tensor{
+		{{s[0], z[0], z[0]}, {nil, g, wrong}}, // of which the first is made
+		{{z[0], y[0]}, {g, g}},                // of which the second has no graph any more
+	} {
+		if err := d.Backward(c[0], c[1]); err == nil {
+			t.Errorf("a backward of %d outputs was not refused", len(c[0]))
+		}
+	}
+	d.End(mark)
+	if got := d.Memory().LiveBytes; got != 0 || d.Close() != 0 {
+		t.Errorf("%d bytes left", got)
+	}
+}
+
 // A whole step of a small network leaves no byte behind, and never counts below zero.
 func TestAStepLeavesNothing(t *testing.T) {
 	d := open(t)
@@ -240,11 +268,17 @@ func TestRefusals(t *testing.T) {
 		{"millrace::layer_norm", x, x, x}, {"aten::cat"}, {"aten::cat", []engine.Tensor{ids, x}, 1},
 		{"aten::cat", []engine.Tensor{ids, ids}, -1},
 		{"aten::narrow", x, 1, 0, 1}, {"aten::narrow", x, 0, 1, 2}, {"millrace::square_sum", ids},
-		{"millrace::mask", x, []int64{}, 1, 0, 1, 2.0},
+		{"millrace::mask", x, []int64{}, 1, 0, 1, 2.0}, {"millrace::mask", x, []int64{-2, 3}, 1, 0, 1, 2.0},
+		{"aten::view", x, []int64{-1, -1, -1}},
 		{"aten::argmax", ids}, {"millrace::linear", x}, {"aten::add.Tensor", x, "y"}, {"aten::view", x, []int64{4}},
 	} {
 		if _, err := d.Call(c[0].(string), c[1:]...); err == nil {
 			t.Errorf("%v was computed", c[0])
+		}
+	}
+	for _, shape := range [][]int64{{-1}, {1 << 33}, {1 << 32, 1 << 32}} {
+		if _, err := d.Full(engine.Float64, shape, 1); err == nil {
+			t.Errorf("a tensor of shape %v was made", shape)
 		}
 	}
 }

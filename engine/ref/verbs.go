@@ -94,7 +94,7 @@ func mask(c *call) []value {
 	c.floats(0, false)
 	shape, key, first := c.shape(1), c.whole(2), c.whole(3)
 	threshold, keep := c.whole(4), c.number(5, 1)
-	if c.err == nil && (len(shape) == 0 || threshold < 0 || threshold > 0xffff) {
+	if c.err == nil && (len(shape) == 0 || !fits(shape) || threshold < 0 || threshold > 0xffff) {
 		c.fail("a mask of shape %v with threshold %d; it takes rows and 16 bits", shape, threshold)
 	}
 	if c.err != nil {
