@@ -17,7 +17,7 @@ if [ "${1:-}" = --dry-run ]; then
   shift
 fi
 out=${1:?usage: build.sh [--dry-run] OUT.so}
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 cxx=${CXX:-g++}
 
 if ! command -v "$cxx" >/dev/null 2>&1; then
@@ -25,7 +25,11 @@ if ! command -v "$cxx" >/dev/null 2>&1; then
   exit 2
 fi
 
+# absolute DIR: DIR from the root on, by which what is linked is found from anywhere; as it is if there is none.
+absolute() { CDPATH='' cd -- "$1" 2>/dev/null && pwd || echo "$1"; }
+
 if [ -n "${TORCH_DIR:-}" ]; then
+  TORCH_DIR=$(absolute "$TORCH_DIR")
   include=$TORCH_DIR/include
   lib=$TORCH_DIR/lib
 else
@@ -79,6 +83,13 @@ if [ -e "$lib/libtorch_cuda.so" ]; then
   done
 fi
 
+# searched DIR: the compiler looks there by itself. Told to, it would look there before its own folders, which
+# its library's headers rely on being in front.
+searched() {
+  case $(CDPATH='' cd -P -- "$1" && pwd) in /usr/include | /usr/local/include) return 0 ;; esac
+  return 1
+}
+
 with=no
 if [ "${KERNELS:-}" != none ]; then with=kernels; fi
 
@@ -86,9 +97,9 @@ against="torch $major.$minor${patch:+.$patch} in $lib, $standard${abi:+, CXX11_A
 against=$against${cuda:+, CUDA${cuda_include:+ (headers in $cuda_include)}}
 set -- "-std=$standard" -O2 -fPIC -fvisibility=hidden -Wall -Wno-unknown-pragmas
 if [ -n "$abi" ]; then set -- "$@" "-D_GLIBCXX_USE_CXX11_ABI=$abi"; fi
-if [ -n "${TORCH_DIR:-}" ]; then set -- "$@" -isystem "$include"; fi
+if [ -n "${TORCH_DIR:-}" ] && ! searched "$include"; then set -- "$@" -isystem "$include"; fi
 set -- "$@" -isystem "$api"
-if [ -n "$cuda_include" ]; then set -- "$@" -isystem "$cuda_include"; fi
+if [ -n "$cuda_include" ] && ! searched "$cuda_include"; then set -- "$@" -isystem "$cuda_include"; fi
 set -- "$@" -I "$here/shim"
 loops="-fopenmp -fno-math-errno"
 

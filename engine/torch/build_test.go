@@ -160,6 +160,59 @@ func TestBuildFlags(t *testing.T) {
 	}
 }
 
+// A libtorch that is given from where one stands is found from anywhere else, too.
+func TestBuildAgainstARelativeFolder(t *testing.T) {
+	root := t.TempDir()
+	for path, text := range map[string]string{
+		"torch/include/ATen/core/Tensor.h": "", "torch/lib/libtorch_cpu.so": "",
+		"torch/include/torch/csrc/api/include/torch/version.h": versionHeader("2.5.1"),
+	} {
+		path = filepath.Join(root, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script, err := filepath.Abs("../../native/build.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TORCH_DIR", "torch")
+	t.Setenv("CXX", "true")
+	dry := exec.Command("sh", script, "--dry-run", "out.so")
+	dry.Dir = root
+	said, err := dry.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	for _, want := range []string{"-L" + root + "/torch/lib", "-rpath," + root + "/torch/lib",
+		"-isystem " + root + "/torch/include "} {
+		if !strings.Contains(string(said), want) {
+			t.Errorf("there is no %q in\n%s", want, said)
+		}
+	}
+}
+
+// Folders that the compiler searches by itself are not named to it: they would come in front of its own.
+func TestBuildNamesNoFolderOfTheSystem(t *testing.T) {
+	root := t.TempDir()
+	if _, err := os.Stat("/usr/include/torch/csrc/api/include/torch/version.h"); err != nil {
+		t.Skip("there is no libtorch in /usr/include")
+	}
+	if err := errors.Join(os.Symlink("/usr/include", filepath.Join(root, "include")), os.Mkdir(filepath.Join(root, "lib"),
+		0o755), os.WriteFile(filepath.Join(root, "lib", "libtorch_cpu.so"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TORCH_DIR", root)
+	t.Setenv("CXX", "true")
+	said, err := exec.Command("sh", "../../native/build.sh", "--dry-run", "out.so").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	if folder := "-isystem " + root + "/include "; strings.Contains(string(said), folder) {
+		t.Errorf("there is %q in\n%s", folder, said)
+	}
+}
+
 // The dependencies that are loaded first are those of the libtorch that the shim was linked against.
 func TestGlobalDeps(t *testing.T) {
 	dir := t.TempDir()

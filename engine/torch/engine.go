@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"unsafe"
 
@@ -48,6 +49,8 @@ func Load(path string) (*Engine, error) {
 	}
 	loadMu.Lock()
 	defer loadMu.Unlock()
+	runtime.LockOSThread() // what goes wrong is the thread's to say
+	defer runtime.UnlockOSThread()
 	if loaded != nil {
 		if loaded.path != path {
 			return nil, fmt.Errorf("engine torch: load %s: %s is loaded already; a process holds one", path, loaded.path)

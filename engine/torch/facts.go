@@ -9,11 +9,14 @@ import (
 	"debug/elf"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 )
 
 // facts are the shim's lines of "key=value".
 func (e *Engine) facts() map[string]string {
+	runtime.LockOSThread() // the text is the thread's
+	defer runtime.UnlockOSThread()
 	out := map[string]string{}
 	text := C.door_info()
 	if text == nil {

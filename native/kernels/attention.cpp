@@ -56,7 +56,8 @@ struct Matrix {
   int64_t apart;
 };
 
-// Side is a second factor of several products, of so many terms and columns; turned where its rows are columns.
+// Side is a second factor of several products, of so many terms and columns; turned where its rows are
+// columns.
 struct Side {
   Matrix from;
   bool turned;

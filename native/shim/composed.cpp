@@ -2,7 +2,8 @@
 // libtorch's own operators: for other devices and element types, and where there are no kernels.
 //
 //   causal_attention  s_ij = q_i . k_j / sqrt(d), j <= i;  p_i = softmax(s_i);  y_i = sum_j m_ij p_ij v_j
-//                     (Vaswani et al., Attention Is All You Need, 2017, section 3.2, a decoder's), m a dropout mask
+//                     (Vaswani et al., Attention Is All You Need, 2017, section 3.2, a decoder's),
+//                     m a dropout mask
 //   max_pool          the largest of each square window, windows side by side
 
 #include <cmath>
