@@ -8,13 +8,12 @@
 // does not have, or arguments it cannot take, come back as an error that names
 // the operator and the shapes; nothing panics.
 //
-// Every verb of a Device is issued on the device's stream and may happen later; on a CPU it
-// has happened when the call returns. Only Event.Wait, Event.At, Item and Close wait. What a
-// tensor holds may be read by its own device at once, since a stream keeps its order; by anybody else
-// only behind an Event recorded behind what wrote it: another device awaits it, the host waits.
-// A tensor may be freed while work that reads it is under way on the device that frees it.
-// What can only fail when it happens (an index out of range) fails the device's stream from there on:
-// every later Wait and Item says so.
+// Every verb of a Device is issued on the device's stream and may happen later; on a CPU it has happened when
+// the call returns. Only Event.Wait, Event.At, Item and Close wait, and on a CPU Await. What a tensor holds
+// may be read by its own device at once, since a stream keeps its order; by anybody else only behind an Event
+// recorded behind what wrote it: another device awaits it, the host waits. A tensor may be freed while work
+// that reads it is under way on the device that frees it. What can only fail when it happens (an index out of
+// range) fails the device's stream from there on: every later Wait and Item says so.
 //
 // A Device belongs to one goroutine that is locked to its OS thread for life:
 // autograd mode, thread counts and the error slot of a native library are
@@ -196,8 +195,9 @@ type Device interface {
 	// before it adopts it: what has arrived is the receiver's to hold. Any goroutine may
 	// call it; a tensor that is freed by then is left alone.
 	Charge(t Tensor)
-	// Room makes a tensor for bytes that are on their way to this worker from elsewhere, and charges it to the worker.
-	// Any goroutine may call it and write the bytes; Adopt takes the tensor over once they are there.
+	// Room makes a tensor for bytes that are on their way to this worker from elsewhere, and charges it to
+	// the worker. Any goroutine may call it and write the bytes; Adopt takes the tensor over once they are
+	// there.
 	Room(dtype DType, shape []int64) (t Tensor, data []byte, err error)
 	// Memory is what this worker holds; ResetPeak starts a new high-water mark.
 	Memory() Memory

@@ -35,6 +35,7 @@ func (p Past) At() time.Time { return time.Time(p) }
 type Stream interface {
 	// Record marks the point behind everything issued so far. A mark that cannot be made says why at Wait.
 	Record() Event
-	// Await has everything that is issued from now on happen behind p. The caller does not wait.
+	// Await has everything that is issued from now on happen behind p. The caller waits only where what is
+	// issued happens at once, on a CPU.
 	Await(p Point) error
 }

@@ -30,8 +30,8 @@ func inPlace(d Device, op string, args ...any) error {
 
 const contiguousFormat = 0 // of libtorch's memory formats
 
-// Unseen is t's memory, through which writes go unnoticed by graphs that saved t: their backwards, if they read it,
-// read what is there then.
+// Unseen is t's memory, through which writes go unnoticed by graphs that saved t: their backwards, if they
+// read it, read what is there then.
 func Unseen(d Device, t Tensor) (Tensor, error) { return first(d, "aten::data", t) }
 
 // Copy is a contiguous copy of t in the innermost scope.
