@@ -2,8 +2,8 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
-	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
@@ -14,9 +14,10 @@ import (
 //
 // A worker runs its list in order, so what it holds of its own at an instruction is the same in
 // every run. What differs is the messages that lie there before their turn. None can come before the
-// instructions of this worker that it depends on, and it comes with the last of these if no
-// other worker and no link takes any time. So the most is what the worker holds in a simulation in
-// which only its own computations take time, and what they hold for a moment they hold to their end.
+// instructions of this worker that it depends on, and it comes with the last of these if nothing else
+// takes any time. A worker may stand still anywhere in its list, at a send or a validation too. So the most
+// is what it holds in a simulation in which each of its own instructions takes a second and nothing else takes
+// any time, and what they hold for a moment they hold to their end.
 func AtMostBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	for from := range p.Workers {
 		for to := range p.Workers {
@@ -25,9 +26,16 @@ func AtMostBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 			}
 		}
 	}
+	costs = costs.untimed()
 	peaks := make([]int64, p.Workers)
 	for w := range p.Workers {
-		_, sum, err := Run(p, costs.onlyOn(p, w), Options{Cores: p.Workers, lasting: true})
+		late := func(worker int, _ schedule.Instruction) float64 {
+			if worker == w {
+				return 1
+			}
+			return 0
+		}
+		_, sum, err := Run(p, costs, Options{Cores: p.Workers, takes: late})
 		if err != nil {
 			return nil, fmt.Errorf("sim: worker %d behind all others: %w", w, err)
 		}
@@ -75,33 +83,15 @@ func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	return peaks, nil
 }
 
-// onlyOn is the costs with no time for what workers other than w compute, nor for what is on its way.
-func (c *Costs) onlyOn(p *schedule.Program, w int) Costs {
-	out := *c
-	out.Transfer, out.SendS, out.ReceiveS, out.IssueS = nil, 0, 0, 0
-	out.Stages = make([][]StageCost, p.Stages)
-	for _, stages := range p.Placement {
-		for s, on := range stages {
-			for r, at := range on {
-				if r == len(out.Stages[s]) {
-					out.Stages[s] = append(out.Stages[s], c.of(s, r).untimed())
-				}
-				if at == w {
-					k := &out.Stages[s][r]
-					k.ForwardS, k.BackwardS, k.InputS, k.WeightS, k.UpdateS, k.EvaluateS = 1, 1, 1, 1, 1, 1
-				}
-			}
+// untimed is costs in bytes alone.
+func (c *Costs) untimed() Costs {
+	out := Costs{OneMemory: c.OneMemory, Stages: slices.Clone(c.Stages)}
+	for s := range out.Stages {
+		out.Stages[s] = slices.Clone(out.Stages[s])
+		for r := range out.Stages[s] {
+			k := &out.Stages[s][r]
+			*k = StageCost{Held: k.Held, GradientBytes: k.GradientBytes}
 		}
 	}
-	return out
-}
-
-// untimed is a cost in bytes alone.
-func (c *StageCost) untimed() StageCost {
-	out := *c
-	out.ForwardS, out.BackwardS, out.InputS, out.WeightS = 0, 0, 0, 0
-	out.UpdateTimes, out.EvaluateS, out.SaveS = profile.UpdateTimes{}, 0, 0
-	out.AllReduceS, out.TiedS, out.NormS = 0, 0, 0
-	out.Shares, out.WeightShares, out.whole, out.halves = nil, nil, layerwise{}, layerwise{}
 	return out
 }

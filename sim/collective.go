@@ -46,7 +46,7 @@ func (s *state) join(w int, in schedule.Instruction, takes float64) {
 	if in.Kind == schedule.AR && g.takes > 0 {
 		start, end = s.addUp(g)
 		for _, other := range g.workers {
-			s.links[reducing(other)] = end
+			s.reducing[other] = end
 		}
 	}
 	for i, m := range g.members {
@@ -72,6 +72,3 @@ func (s *state) first(in schedule.Instruction) int32 {
 	members, _ := s.p.Group(in)
 	return members[0].Stage
 }
-
-// reducing is the name, among links, of a worker's part in all-reduces.
-func reducing(worker int) [2]int { return [2]int{-1, worker} }

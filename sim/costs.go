@@ -136,19 +136,17 @@ func (c *Costs) check(p *schedule.Program) error {
 	return nil
 }
 
-// costField is one of a stage's costs.
-type costField struct {
-	name  string
-	value float64
-}
-
 // wrong is the first of a stage's costs that no simulation can use; no name where there is none.
 func (k *StageCost) wrong() (field string, value float64) {
-	for _, f := range append([]costField{
+	for _, f := range []struct {
+		name  string
+		value float64
+	}{
 		{"forward", k.ForwardS}, {"backward", k.BackwardS}, {"input gradient", k.InputS}, {"weight gradient", k.WeightS},
 		{"evaluation", k.EvaluateS}, {"checkpoint", k.SaveS},
 		{"all-reduce", k.AllReduceS}, {"sum of tied gradients", k.TiedS}, {"norm", k.NormS},
-	}, k.updates()...) {
+		{"update", k.UpdateS}, {"elastic update", k.PulledUpdateS}, {"reference update", k.ReferenceUpdateS},
+	} {
 		if bad(f.value) {
 			return f.name, f.value
 		}
@@ -162,7 +160,8 @@ func (k *StageCost) wrong() (field string, value float64) {
 		{"pending bytes", k.PendingBytes}, {"fixed bytes", k.FixedBytes}, {"parameter bytes", k.ParameterBytes},
 		{"reference bytes", k.ReferenceBytes},
 		{"bytes of gradients that the first half makes", k.WholeBytes}, {"bytes of the largest layer", k.LayerBytes},
-		{"peak of a forward", k.ForwardPeak}, {"peak of an evaluation", k.EvaluatePeak}, {"peak of an update", k.UpdatePeak},
+		{"peak of a forward", k.ForwardPeak}, {"peak of an evaluation", k.EvaluatePeak},
+		{"peak of an update", k.UpdatePeak},
 		{"peak of the first backward", k.FirstBackwardPeak}, {"peak of a backward", k.BackwardPeak},
 		{"peak of the first input gradient", k.FirstInputPeak}, {"peak of an input gradient", k.InputPeak},
 		{"peak of the first weight gradient", k.FirstWeightPeak}, {"peak of a weight gradient", k.WeightPeak},

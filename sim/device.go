@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/millrace-ml/millrace/schedule"
@@ -22,14 +23,15 @@ type issue struct {
 }
 
 // checkDevices refuses devices behind their hosts where a worker is no such device.
-func (c *Costs) checkDevices(o Options) error {
+func (c *Costs) checkDevices(shared, ahead int) error {
 	switch {
-	case c.IssueS == 0 && o.Ahead == 0:
-	case o.Cores > 0:
+	case c.IssueS == 0 && ahead == 0:
+	case shared > 0:
 		return fmt.Errorf("sim: %d shared cores and devices that run behind their hosts; it is one or the other",
-			o.Cores)
+			shared)
 	case c.Occupies != nil || c.Streams != nil:
-		return fmt.Errorf("sim: devices that run behind their hosts, and transfers that take part in computations (BaPipe's boards)")
+		return fmt.Errorf("sim: devices that run behind their hosts, and transfers that take part in computations " +
+			"(BaPipe's boards)")
 	}
 	return nil
 }
@@ -98,9 +100,10 @@ func (s *state) leaveDevice(w int, in schedule.Instruction) {
 // giveBack sends the slots of what a receive has taken back to the senders, as messages of no bytes.
 func (s *state) giveBack(w int, in schedule.Instruction) {
 	s.p.Expected(in, func(sent schedule.Instruction, from int) bool {
-		latency := 0.0
-		if s.costs.Transfer != nil {
-			latency, _ = s.costs.Transfer(w, from, 0)
+		latency, _, err := s.costs.transferS(transfer{from: w, to: from, in: in})
+		if err != nil {
+			s.fault = cmp.Or(s.fault, err)
+			return false
 		}
 		s.queue.push(event{at: s.now + latency, worker: int32(from), from: int32(w), in: sent, what: credit})
 		return true

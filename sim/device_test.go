@@ -102,6 +102,9 @@ func TestDevicesThatHaveNoHost(t *testing.T) {
 		"1 shared cores and devices") {
 		t.Error(err)
 	}
+	if _, _, err := Run(p, c, Options{Ahead: 1, Cores: 2}); err != nil {
+		t.Errorf("a core each: %v", err)
+	}
 	c.Occupies = func(int, int) bool { return true }
 	if _, _, err := Run(p, c, Options{Ahead: 1}); err == nil || !strings.Contains(err.Error(),
 		"transfers that take part") {
@@ -142,5 +145,47 @@ func TestSlotsArePlayed(t *testing.T) {
 		if _, _, err := Run(p, Uniform(4, 1, 1, 0), Options{Slots: 4}); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A slot whose way back takes no time that a clock can take is refused, as a message's is.
+func TestCreditsThatTakeNoTimeOfAClock(t *testing.T) {
+	c := Uniform(2, 1, 1, 0.5)
+	for s := range c.Stages {
+		c.Stages[s][0].ActivationBytes, c.Stages[s][0].GradientBytes = 1, 1
+	}
+	c.Transfer = func(_, _ int, bytes int64) (float64, float64) {
+		if bytes == 0 {
+			return math.NaN(), 0
+		}
+		return 0.5, 0
+	}
+	_, _, err := Run(program(t, "afab", 2, 3, 1), c, Options{Slots: 1})
+	if err == nil || !strings.Contains(err.Error(), "NaN") {
+		t.Error(err)
+	}
+}
+
+// A send that nobody receives is complete at once: what waits for it, a drain here, does not wait for ever.
+func TestASendToNobody(t *testing.T) {
+	p, err := schedule.ParseText(strings.NewReader(`millrace program 1
+name a send to nobody
+stages 1
+workers 1
+micro_batches 1
+period 1
+repeat 1
+weights sync
+replication round_robin
+lowered true
+place p0/0: 0
+body
+0: 0EV0 0SF0 0DR0
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Run(p, Uniform(1, 1, 1, 0), Options{}); err != nil {
+		t.Error(err)
 	}
 }

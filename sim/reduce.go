@@ -28,7 +28,8 @@ type layerwise struct {
 // summedBeside is the gradients of a stage that can be summed within its last whole backward, and within the last
 // weights' half; what fills no bucket is summed behind it. Workers that are threads and keep all cores busy
 // would sum at the cost of their own backwards: there it is as if all were summed behind.
-func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, st plan.Stage, workers int) (whole, halves layerwise) {
+func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, st plan.Stage,
+	workers int) (whole, halves layerwise) {
 	if len(st.Devices) < 2 || c.Crowded(workers) {
 		return whole, halves
 	}
@@ -102,7 +103,7 @@ func (s *state) closes(w int, in schedule.Instruction) {
 // worker takes part in one sum at a time.
 func (s *state) addUp(g *gathering) (start, end float64) {
 	for _, w := range g.workers {
-		end = max(end, s.links[reducing(w)])
+		end = max(end, s.reducing[w])
 	}
 	start = -1
 	add := func(ready, part float64) {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -93,8 +94,10 @@ func TestSumsBesideGainAtMostTheBackward(t *testing.T) {
 // TestBuckets: layers are summed from the last, at least a mebibyte at once; what fills none is left.
 func TestBuckets(t *testing.T) {
 	got := layerwise{[]float64{2, 1, 2, 3}, []int64{1 << 19, 2 << 20, 1 << 19, 3 << 18}}.buckets(1 << 20)
-	if len(got) != 2 || math.Abs(got[0].At-5.0/8) > 1e-12 || math.Abs(got[0].Part-1.25/3.75) > 1e-12 || math.Abs(got[1].At-6.0/8) > 1e-12 || math.Abs(got[1].Part-2/3.75) > 1e-12 {
-		t.Errorf("%+v", got)
+	want := []Share{{At: 5.0 / 8, Part: 1.25 / 3.75}, {At: 6.0 / 8, Part: 2 / 3.75}}
+	near := func(a, b Share) bool { return math.Abs(a.At-b.At) < 1e-12 && math.Abs(a.Part-b.Part) < 1e-12 }
+	if !slices.EqualFunc(got, want, near) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 	if got = (layerwise{[]float64{1, 1}, []int64{1 << 19, 1 << 18}}).buckets(1 << 20); got != nil {
 		t.Errorf("%+v of less than a bucket", got)
@@ -160,5 +163,33 @@ func TestBucketsOfOptions(t *testing.T) {
 	}
 	if _, _, err := Run(program, costs, Options{BucketBytes: -1}); err == nil {
 		t.Error("buckets of -1 bytes are accepted")
+	}
+}
+
+// TestSumsAndTransfersDoNotQueue: whatever a caller names its links, an all-reduce waits for none of them. Two
+// replicas of the second stage end their backwards together, and send gradients for 4 s; they begin to sum at once.
+func TestSumsAndTransfersDoNotQueue(t *testing.T) {
+	p, err := family.Generate("1f1b", schedule.Settings{
+		Placement: [][]int{{0}, {1, 2}}, MicroBatches: 1, Replication: schedule.Split,
+	})
+	if err == nil {
+		p, err = lower.Lower(p, lower.Options{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	costs := Uniform(2, 1, 3, 0)
+	costs.Transfer = func(int, int, int64) (float64, float64) { return 0, 4 }
+	costs.Links = func(from, to int) [][2]int { return [][2]int{{-1, max(from, to)}} }
+	costs.Stages[1][0].AllReduceS = 1
+	tl, _, err := Run(p, costs, Options{Record: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := spans(tl)
+	for _, in := range []string{"1AR0", "1AR0@r1"} {
+		if begun, back := at[in][0], at["1B0"][1]; begun != back {
+			t.Errorf("%s begins at %v; the backwards end at %v", in, begun, back)
+		}
 	}
 }

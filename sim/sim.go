@@ -25,8 +25,9 @@ type Options struct {
 	Vary Vary
 	// MemoryBytes is what a worker has, for Summary.Over; 0, or nil, is any amount.
 	MemoryBytes func(worker int) int64
-	// lasting has what an instruction holds for a moment meet what arrives while it runs.
-	lasting bool
+	// takes is what each instruction keeps its worker, in place of what it costs; nil: what it costs. What an
+	// instruction holds for a moment then meets what arrives while it runs.
+	takes func(worker int, in schedule.Instruction) float64
 }
 
 // Vary says what a computation on a worker takes instead of takesS, what it costs: seconds, 0 or more. It is not
@@ -65,7 +66,8 @@ const mostPlayed = 1 << 27
 // is a StallError.
 func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary, error) {
 	if !p.Lowered {
-		return nil, Summary{}, fmt.Errorf("sim: program %s is not lowered; lower.Lower adds its transfers and updates", p.Name)
+		return nil, Summary{}, fmt.Errorf("sim: program %s is not lowered; lower.Lower adds its transfers and updates",
+			p.Name)
 	}
 	if err := check.Validate(p); err != nil {
 		return nil, Summary{}, fmt.Errorf("sim: %w", err)
@@ -78,7 +80,8 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 			"simulated: give fewer repetitions or micro-batches", p.Name, n, p.Repeat, int64(mostPlayed))
 	}
 	if o.BucketBytes < 0 {
-		return nil, Summary{}, fmt.Errorf("sim: gradients are summed %d bytes at once; give more than 0, or 0 for the usual", o.BucketBytes)
+		return nil, Summary{}, fmt.Errorf("sim: gradients are summed %d bytes at once; give more than 0, or 0 for the usual",
+			o.BucketBytes)
 	}
 	if o.BucketBytes > 0 {
 		costs = costs.inBuckets(o.BucketBytes)
@@ -86,14 +89,14 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 	if o.Cores == 0 {
 		o.Cores = costs.Cores
 	}
-	if err := costs.checkDevices(o); err != nil {
+	shared := o.Cores
+	if shared >= p.Workers { // nobody ever stands for one
+		shared = 0
+	}
+	if err := costs.checkDevices(shared, o.Ahead); err != nil {
 		return nil, Summary{}, err
 	}
 	if o.Gate == nil {
-		shared := o.Cores
-		if shared >= p.Workers { // nobody ever stands for one
-			shared = 0
-		}
 		m, err := machine.New(p, machine.Options{Cores: shared, Ahead: o.Ahead, Slots: o.Slots})
 		if err != nil {
 			return nil, Summary{}, err
@@ -149,6 +152,7 @@ type state struct {
 	places    []int              // number of the first replica of each stage of each pipeline
 	gradients []gathered         // by place
 	links     map[[2]int]float64 // when each link is free again
+	reducing  []float64          // by worker: when the all-reduces that it takes part in are over
 	pending   []transfer         // that wait for their two devices, first come first served
 	joined    map[schedule.Instruction]*gathering
 	several   map[schedule.Key]int           // of a send to several workers: messages that have not arrived
@@ -163,13 +167,16 @@ type state struct {
 
 func newState(p *schedule.Program, costs Costs, o Options) *state {
 	s := &state{
-		p: p, costs: costs, o: o, gate: o.Gate, behind: o.Ahead > 0 || costs.IssueS > 0, workers: make([]workerState, p.Workers),
+		p: p, costs: costs, o: o, gate: o.Gate, behind: o.Ahead > 0 || costs.IssueS > 0,
+		workers: make([]workerState, p.Workers), reducing: make([]float64, p.Workers),
 		links: map[[2]int]float64{}, joined: map[schedule.Instruction]*gathering{},
 		several: map[schedule.Key]int{}, marks: map[int]*trace.StepMark{},
 		per: max(1, p.MicroBatches/max(1, p.Period)),
 	}
 	s.copies = copiesOf(p)
-	s.tl = trace.Timeline{Version: trace.Version, Source: "sim", Workers: p.Workers, Stages: p.Stages, Cores: o.Cores, Stream: p.Overlaps()}
+	s.tl = trace.Timeline{
+		Version: trace.Version, Source: "sim", Workers: p.Workers, Stages: p.Stages, Cores: o.Cores, Stream: p.Overlaps(),
+	}
 	n := 0
 	for pl, stages := range p.Placement {
 		for stage, on := range stages {
@@ -316,7 +323,7 @@ func (s *state) issued(w int, in schedule.Instruction, done bool) {
 func (s *state) executed(w int, in schedule.Instruction) {
 	me := &s.workers[w]
 	if in.Kind.IsCompute() {
-		if s.o.lasting {
+		if s.o.takes != nil {
 			s.touch(w, s.inside(in))
 		}
 		me.busy += s.now - me.started
@@ -334,6 +341,15 @@ func (s *state) executed(w int, in schedule.Instruction) {
 // begin does what an instruction does as it starts, and says how long it keeps the worker;
 // until says that something else will end it.
 func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool) {
+	takes, until = s.costing(w, in)
+	if s.o.takes != nil {
+		takes = s.o.takes(w, in)
+	}
+	return takes, until
+}
+
+// costing is begin at what an instruction costs.
+func (s *state) costing(w int, in schedule.Instruction) (takes float64, until bool) {
 	c := s.costs.of(int(in.Stage), int(in.Replica))
 	s.touch(w, s.inside(in))
 	switch in.Kind {

@@ -60,7 +60,10 @@ func (s *state) send(w int, in schedule.Instruction) (until bool) {
 		s.depart(t, false)
 		return true
 	})
-	if messages != 1 {
+	switch {
+	case messages == 0: // of a Program that Check would refuse
+		s.gate.Done(w, in)
+	case messages > 1:
 		s.several[in.Key()] = messages
 	}
 	if until {

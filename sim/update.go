@@ -28,8 +28,3 @@ func (c *StageCost) updateS(cost schedule.UpdateCost) float64 {
 	}
 	return c.UpdateS
 }
-
-// updates is the times of updates, by name.
-func (c *StageCost) updates() []costField {
-	return []costField{{"update", c.UpdateS}, {"elastic update", c.PulledUpdateS}, {"reference update", c.ReferenceUpdateS}}
-}
