@@ -202,6 +202,9 @@ func (g *Grid) time(s float64) string {
 	return fmt.Sprintf("%.4g %s", s*g.PerS, g.Unit)
 }
 
+// mostTicks is more than the widest drawing has.
+const mostTicks = 200
+
 // ticks are at round times, about a hundred units of the drawing apart.
 func (g *Grid) ticks(begin, end float64, x func(float64) float64) []gridLine {
 	per := 1.0
@@ -217,7 +220,12 @@ func (g *Grid) ticks(begin, end float64, x func(float64) float64) []gridLine {
 		}
 	}
 	var out []gridLine
-	for k := math.Ceil(begin * per / step); k*step <= end*per*(1+1e-9); k++ {
+	first := math.Ceil(begin * per / step)
+	for i := range mostTicks { // counted: far from 0 a step more may be the same number
+		k := first + float64(i)
+		if !(k*step <= end*per*(1+1e-9)) {
+			break
+		}
 		text := strconv.FormatFloat(k*step, 'g', 6, 64)
 		if g.Unit != "" && len(out) == 0 {
 			text += " " + g.Unit

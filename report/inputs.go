@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/trace"
@@ -56,6 +57,9 @@ func (in Inputs) filled() (Inputs, error) {
 			in.Evaluations = in.Measured.Evaluations
 		}
 	}
+	if in.Plan != nil {
+		in.Plan = byWorker(in.Plan)
+	}
 	if in.Batch == 0 && in.Plan != nil {
 		in.Batch = in.Plan.StepSamples()
 	}
@@ -63,6 +67,22 @@ func (in Inputs) filled() (Inputs, error) {
 		in.Title = in.model()
 	}
 	return in, nil
+}
+
+// byWorker is a plan whose stages name workers in place of devices, as Timelines and predictions do: worker i is the
+// i-th device in ascending order.
+func byWorker(p *plan.Plan) *plan.Plan {
+	devices := p.Devices()
+	named := *p
+	named.Stages = slices.Clone(p.Stages)
+	for i := range named.Stages {
+		s := &named.Stages[i]
+		s.Devices = slices.Clone(s.Devices)
+		for r, d := range s.Devices {
+			s.Devices[r], _ = slices.BinarySearch(devices, d)
+		}
+	}
+	return &named
 }
 
 func (in Inputs) model() string {

@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -140,10 +141,13 @@ func ticks(lo, hi float64, n int) (at []float64, step float64) {
 			break
 		}
 	}
-	for x := math.Ceil(lo/step-1e-9) * step; x <= hi+step*1e-6; x += step {
-		at = append(at, math.Round(x/step)*step)
+	first := math.Ceil(lo/step - 1e-9)
+	for k := range 2 * n { // counted: far from 0 a step more may be the same number
+		if x := (first + float64(k)) * step; x <= hi+step*1e-6 {
+			at = append(at, x)
+		}
 	}
-	return at, step
+	return slices.Compact(at), step
 }
 
 // byteTicks are from 0 to hi, at a power of two.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/trace"
 	"pgregory.net/rapid"
 )
 
@@ -133,6 +134,20 @@ func TestTicksAreRound(t *testing.T) {
 		if !slices.EqualFunc(got, c.want, func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }) {
 			t.Errorf("%g to %g: %v; want %v", c.lo, c.hi, got, c.want)
 		}
+	}
+}
+
+// TestAxesFarFromZero: where marks a step apart are one number, an axis still ends.
+func TestAxesFarFromZero(t *testing.T) {
+	if at, _ := ticks(1e17, 1e17+16, 4); len(at) > 5 {
+		t.Errorf("%v", at)
+	}
+	late := &trace.Timeline{Version: trace.Version, Workers: 1, Events: []trace.Event{{
+		Lane: trace.Compute, Kind: "F", Instruction: "0F0", ReadyS: 1e16, StartS: 1e16, EndS: 1e16 + 64,
+	}}}
+	v, err := (&Grid{Timeline: late}).view()
+	if err != nil || len(v.Ticks) > mostTicks {
+		t.Errorf("%d ticks, %v", len(v.Ticks), err)
 	}
 }
 

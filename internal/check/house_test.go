@@ -68,6 +68,7 @@ var rules = []rule{
 	{"run/...", []string{"data", "engine/...", "model", "nn", "plan", "schedule", "schedule/...", "stage/optim", "stage", "stage/update",
 		"measure", "run/place", "run/control", "trace/...", "wire/..."}, nil, "run executes a Program: predicting and drawing are others'"},
 	{"report", []string{"plan", "trace/..."}, nil, "a report is drawn from values that were saved"},
+	{"report/metrics", nil, nil, "it writes down plain values, whoever has them"},
 	{"job", []string{"cluster", "plan", "stage/optim"}, nil, "a job is what a user asks for: it knows no flags and does nothing"},
 	{"lab/race", nil, nil, "it measures processes that speak a line protocol, whatever they train"},
 	{"lab/curves", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...", "job", "trace/...", "tune/...",

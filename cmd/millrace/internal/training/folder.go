@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/document"
-	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/report/metrics"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
@@ -227,7 +227,7 @@ func (w *runDir) dropReplaced() error {
 // createEvents makes the run's event file, under a name that nobody has, and notes it.
 func (w *runDir) createEvents(now time.Time, host string) (*os.File, error) {
 	for ; ; now = now.Add(time.Second) {
-		name := report.TensorBoardName(now, host)
+		name := metrics.TensorBoardName(now, host)
 		if _, err := os.Lstat(w.path(name)); err == nil {
 			continue
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/report/metrics"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/trace"
@@ -32,7 +33,7 @@ type runDir struct {
 	from      *resumption // nil: the run begins with step 0
 	begun     bool        // the folder is this run's
 	replaced  string      // where the run is that this one replaces; empty: nowhere
-	sinks     report.Sinks
+	sinks     metrics.Sinks
 	files     []io.Closer
 	metrics   *metricsServer // nil where nobody asked for it
 	progress  *progress
@@ -85,14 +86,14 @@ func (w *runDir) openSinks() error {
 	if err != nil {
 		return errors.Join(err, jsonl.Close())
 	}
-	board, err := report.NewTensorBoard(events, now)
+	board, err := metrics.NewTensorBoard(events, now)
 	if err != nil {
 		return errors.Join(err, jsonl.Close(), events.Close())
 	}
 	w.files = []io.Closer{jsonl, events}
-	w.sinks = report.Sinks{report.NewJSONL(jsonl), board}
+	w.sinks = metrics.Sinks{metrics.NewJSONL(jsonl), board}
 	if w.metrics != nil {
-		scraped := report.NewPrometheus(map[string]string{"model": w.Model.Name})
+		scraped := metrics.NewPrometheus(map[string]string{"model": w.Model.Name})
 		w.sinks = append(w.sinks, scraped)
 		w.metrics.serve(scraped.Handler(), func(err error) { slog.Error("metrics server", "error", err) })
 	}
@@ -111,14 +112,14 @@ func (w *runDir) hooks() run.Hooks {
 	return run.Hooks{
 		OnStep: func(s run.StepReport) {
 			samples += int64(w.Plan.StepSamples())
-			keep(incomplete(w.sinks.Step(report.StepValues{
+			keep(incomplete(w.sinks.Step(metrics.StepValues{
 				Time: time.Now(), Step: s.Step, Loss: s.Loss, LearningRate: s.Rate, StepS: s.Seconds,
 				SamplesPerSecond: s.SamplesPerSecond, Bubble: s.Bubble, Samples: samples,
 			})))
 			w.progress.step(s)
 		},
 		OnEvaluation: func(e trace.Evaluation) {
-			keep(incomplete(w.sinks.Evaluation(report.EvaluationValues{
+			keep(incomplete(w.sinks.Evaluation(metrics.EvaluationValues{
 				Time: time.Now(), Step: e.Step, Loss: e.Loss, Accuracy: e.Accuracy(), Apart: e.Apart,
 			})))
 			w.progress.say(fmt.Sprintf("after %d steps: evaluation loss %.4f, accuracy %.2f %%", e.Step+1, e.Loss, 100*e.Accuracy()))

@@ -1,4 +1,4 @@
-package report
+package metrics
 
 import (
 	"bytes"
@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 var noon = time.Unix(1_700_000_000, 500_000_000)
@@ -90,12 +92,16 @@ func TestTensorBoardRecords(t *testing.T) {
 		t.Fatalf("%d records, want 2", len(records))
 	}
 	got := map[string]float32{}
-	for _, v := range decode(t, decode(t, records[1])[5][0].([]byte))[1] {
-		value := decode(t, v.([]byte))
-		got[value.text(1)] = math.Float32frombits(value[2][0].(uint32))
+	for _, value := range valuesOf(t, valuesOf(t, records[1], 5)[0], 1) {
+		tag, bits := valuesOf(t, value, 1)[0], valuesOf(t, value, 2)[0]
+		got[string(tag)] = math.Float32frombits(binary.LittleEndian.Uint32(bits))
 	}
-	want := map[string]float32{"train/loss": 2.5, "train/learning_rate": .001, "pipeline/step_s": .8, "pipeline/samples_per_s": 40, "pipeline/bubble": .125,
-		"pipeline/busy_s/worker_0": .7, "pipeline/busy_s/worker_1": .69, "memory/peak_bytes/worker_0": 1 << 20, "memory/peak_bytes/worker_1": 2 << 20}
+	want := map[string]float32{
+		"train/loss": 2.5, "train/learning_rate": .001,
+		"pipeline/step_s": .8, "pipeline/samples_per_s": 40, "pipeline/bubble": .125,
+		"pipeline/busy_s/worker_0": .7, "pipeline/busy_s/worker_1": .69,
+		"memory/peak_bytes/worker_0": 1 << 20, "memory/peak_bytes/worker_1": 2 << 20,
+	}
 	if len(got) != len(want) {
 		t.Errorf("scalars %v, want %v", got, want)
 	}
@@ -109,10 +115,35 @@ func TestTensorBoardRecords(t *testing.T) {
 	}
 }
 
+// valuesOf is the values of one field of a protobuf message, in order.
+func valuesOf(t *testing.T, message []byte, field protowire.Number) (values [][]byte) {
+	t.Helper()
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			t.Fatalf("bad tag: %v", protowire.ParseError(n))
+		}
+		message = message[n:]
+		if n = protowire.ConsumeFieldValue(number, kind, message); n < 0 {
+			t.Fatalf("bad value of field %d: %v", number, protowire.ParseError(n))
+		}
+		value := message[:n]
+		if kind == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(value)
+		}
+		if number == field {
+			values = append(values, value)
+		}
+		message = message[n:]
+	}
+	return values
+}
+
 func TestJSONL(t *testing.T) {
 	var b bytes.Buffer
 	j := NewJSONL(&b)
-	if err := errors.Join(j.Step(values()), j.Evaluation(EvaluationValues{Time: noon, Step: 3, Loss: 1, Accuracy: .5}), j.Close()); err != nil {
+	said := EvaluationValues{Time: noon, Step: 3, Loss: 1, Accuracy: .5}
+	if err := errors.Join(j.Step(values()), j.Evaluation(said), j.Close()); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
