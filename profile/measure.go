@@ -80,7 +80,7 @@ type Options struct {
 }
 
 func (o Options) filled() (Options, error) {
-	if o.MicroBatches == nil {
+	if len(o.MicroBatches) == 0 {
 		o.MicroBatches = []int{1, 2, 4, 8}
 	}
 	o.MicroBatches = slices.Clone(o.MicroBatches)

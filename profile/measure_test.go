@@ -135,3 +135,15 @@ func TestMeasureRefusesPassesBelowNone(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A list of no sizes asks for the usual ones, as none does.
+func TestNoSizesAreTheUsualOnes(t *testing.T) {
+	m, err := model.Build("mlp", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Measure(t.Context(), m, evenTimer{}, Options{MicroBatches: []int{}})
+	if err != nil || len(p.Layers[0].Costs) != 4 {
+		t.Errorf("%+v, %v", p, err)
+	}
+}

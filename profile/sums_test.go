@@ -28,3 +28,17 @@ func TestProfilesWhoseSumsOverflowAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// The copies that an optimizer keeps count among what layers hold: 2 times 1e14 bytes fit, 21 times do not.
+func TestCopiesOfTheOptimizerAreCounted(t *testing.T) {
+	p := &Profile{Version: Version, Model: "m", ModelID: "m", Source: "measured", Layers: []Layer{{
+		Name: "a", Kind: "dense", TiedTo: -1, From: []int{-1}, ParameterBytes: 1e14,
+		Costs: []Cost{{Device: "cpu", MicroBatch: 1, ForwardS: 1, BackwardS: 2}},
+	}}}
+	for states, fits := range map[int]bool{1: true, 20: false} {
+		p.OptimizerStates = states
+		if err := p.Validate(); (err == nil) != fits {
+			t.Errorf("%d copies of 1e14 bytes: %v", states, err)
+		}
+	}
+}

@@ -58,10 +58,10 @@ func (p *Profile) Validate() error {
 	if err := p.validateMachine(); err != nil {
 		return fmt.Errorf("profile: %s: %w", p.Model, err)
 	}
-	held := 0.0 // by all layers so far, each at its largest size
+	held := 0.0 // by all layers so far, each at its largest size, with its optimizer's copies
 	for i := range p.Layers {
 		l := &p.Layers[i]
-		own, err := l.validate(i)
+		own, err := l.validate(i, p.OptimizerStates)
 		if err == nil {
 			if held += own; held > mostBytes {
 				err = wrong("the bytes of all layers up to it", held,
@@ -108,8 +108,8 @@ func (p *Profile) validateMachine() error {
 		named{"transfer: receive_s", &t.ReceiveS})
 }
 
-// validate is Validate of layer i, and the most bytes that it holds.
-func (l *Layer) validate(i int) (bytes float64, err error) {
+// validate is Validate of layer i, and the most bytes that it holds with so many copies of its parameters.
+func (l *Layer) validate(i, states int) (bytes float64, err error) {
 	if err := names.Check(l.Name); err != nil {
 		return 0, err
 	}
@@ -153,7 +153,7 @@ func (l *Layer) validate(i int) (bytes float64, err error) {
 			largest = max(largest, *n)
 		}
 	}
-	bytes = float64(l.ParameterBytes) + float64(l.TiedBytes) + float64(l.BufferBytes) + float64(largest)
+	bytes = (float64(l.ParameterBytes)+float64(l.TiedBytes))*float64(1+states) + float64(l.BufferBytes) + float64(largest)
 	for _, f := range l.Feeds {
 		if f.BytesPerSample < 0 {
 			return 0, wrong("feeds: bytes_per_sample of "+f.Name, f.BytesPerSample, "0 or more")
