@@ -22,6 +22,10 @@ const (
 // Write writes the Timeline as JSON, one event a line so that two of them can be
 // compared with diff. It refuses what Read would refuse.
 func (t *Timeline) Write(w io.Writer) error {
+	if n := t.objects(); n > maxRows {
+		return fmt.Errorf("trace: the Timeline has %d events, samples, marks and lists; a file has %d at most: keep fewer steps",
+			n, maxRows)
+	}
 	if err := t.Validate(); err != nil {
 		return err
 	}
@@ -37,7 +41,7 @@ func (t *Timeline) Write(w io.Writer) error {
 	if !found {
 		panic("trace: the JSON of a Timeline has no empty events field")
 	}
-	b := bufio.NewWriterSize(w, 1<<16)
+	b := bufio.NewWriterSize(&room{to: w, left: maxFileBytes}, 1<<16)
 	b.Write(before)
 	if err := writeRows(b, `"events":[`, t.Events); err != nil {
 		return err
@@ -53,6 +57,24 @@ func (t *Timeline) Write(w io.Writer) error {
 		return fmt.Errorf("trace: %w", err)
 	}
 	return nil
+}
+
+// objects is how many objects and lists the JSON of a Timeline has, itself and its lists of rows included.
+func (t *Timeline) objects() int {
+	return 9 + len(t.Events) + len(t.Memory) + len(t.Steps) + 2*len(t.Computed) + len(t.Losses) + len(t.Evaluations)
+}
+
+// room passes on what a file may have.
+type room struct {
+	to   io.Writer
+	left int64
+}
+
+func (r *room) Write(p []byte) (int, error) {
+	if r.left -= int64(len(p)); r.left < 0 {
+		return 0, fmt.Errorf("the Timeline takes over %d bytes, which no file has: keep fewer steps", int64(maxFileBytes))
+	}
+	return r.to.Write(p)
 }
 
 func writeRows[T any](b *bufio.Writer, open string, rows []T) error {

@@ -88,6 +88,7 @@ func AllGaps(t *Timeline) [][]Gap {
 type resolver struct {
 	t            *Timeline
 	startS, endS float64
+	last         *Event              // the first of those that end last; nil without events
 	own          [][]*Event          // by worker: all of its events by start
 	byText       map[string][]*Event // every event of that text
 }
@@ -99,6 +100,9 @@ func newResolver(t *Timeline) *resolver {
 		e := &t.Events[i]
 		r.own[e.Worker] = append(r.own[e.Worker], e)
 		r.byText[e.Instruction] = append(r.byText[e.Instruction], e)
+		if r.last == nil || e.EndS > r.last.EndS {
+			r.last = e
+		}
 	}
 	for _, events := range r.own {
 		slices.SortStableFunc(events, func(a, b *Event) int {
@@ -183,17 +187,10 @@ func (r *resolver) explain(worker int, start, end float64, next *Event, later []
 
 // finished names the worker that the end of the Timeline waited for.
 func (r *resolver) finished(start float64) string {
-	var last *Event
-	for i := range r.t.Events {
-		e := &r.t.Events[i]
-		if e.EndS > start+negligible && (last == nil || e.EndS > last.EndS) {
-			last = e
-		}
-	}
-	if last == nil {
+	if r.last == nil || r.last.EndS <= start+negligible {
 		return "the worker had done all it had to"
 	}
-	return fmt.Sprintf("the worker had done all it had to; worker %d was still at %s", last.Worker, last.Instruction)
+	return fmt.Sprintf("the worker had done all it had to; worker %d was still at %s", r.last.Worker, r.last.Instruction)
 }
 
 // resolve fills the cause, the blocker and the sentence from the event that waited.
@@ -210,7 +207,8 @@ func (r *resolver) resolve(g *Gap, wait *Event) {
 		return
 	case ByDrain:
 		g.Cause = WaitDrain
-		g.Why = fmt.Sprintf("%s waited %s until every worker was at the drain and nothing was on its way", wait.Instruction, waited)
+		g.Why = fmt.Sprintf("%s waited %s until every worker was at the drain and nothing was on its way", wait.Instruction,
+			waited)
 		return
 	}
 	g.Blocker = wait.BlockedBy
@@ -266,7 +264,8 @@ func (r *resolver) message(g *Gap, wait *Event, f Fields, blocker *Event, waited
 	}
 	g.Cause = WaitTransfer
 	if blocker != nil && blocker != source {
-		g.Why += fmt.Sprintf(": %s was done at %s and its transfer took %s", source.Instruction, Seconds(source.EndS-r.startS), Seconds(blocker.EndS-blocker.StartS))
+		g.Why += fmt.Sprintf(": %s was done at %s and its transfer took %s", source.Instruction,
+			Seconds(source.EndS-r.startS), Seconds(blocker.EndS-blocker.StartS))
 		return
 	}
 	g.Why += fmt.Sprintf(": %s was done at %s", source.Instruction, Seconds(source.EndS-r.startS))

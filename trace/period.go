@@ -35,15 +35,19 @@ func following(steps []StepMark) (at []int) {
 // longer. It has no steps where no two follow each other.
 func (t *Timeline) Steady(skip int) (steps []StepMark, stepS float64, busyS []float64) {
 	kept := t.Kept(skip)
-	busyS = make([]float64, t.Workers)
+	var between []window
 	for _, k := range following(kept) {
-		from, to := kept[k-1].EndS, kept[k].EndS
-		if kept[k].Step != kept[k-1].Step+1 || to <= from {
+		w := window{kept[k-1].EndS, kept[k].EndS}
+		n := len(between)
+		if kept[k].Step != kept[k-1].Step+1 || w.endS <= w.startS || n > 0 && w.startS < between[n-1].endS {
 			continue
 		}
-		steps = append(steps, kept[k])
-		stepS += to - from
-		for w, b := range t.Busy(from, to) {
+		steps, between = append(steps, kept[k]), append(between, w)
+		stepS += w.endS - w.startS
+	}
+	busyS = make([]float64, t.Workers)
+	for _, busy := range t.busyIn(between) {
+		for w, b := range busy {
 			busyS[w] += b
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 
 	"github.com/millrace-ml/millrace/internal/stats"
 )
@@ -11,11 +12,26 @@ import (
 // Busy is how long each worker computed between startS and endS, by worker, in
 // seconds. Compute events of one worker do not overlap, so it is a sum.
 func (t *Timeline) Busy(startS, endS float64) []float64 {
-	busy := make([]float64, t.Workers)
+	return t.busyIn([]window{{startS, endS}})[0]
+}
+
+// window is a part of a Timeline's time.
+type window struct{ startS, endS float64 }
+
+// busyIn is Busy of windows, none of which begins before the one in front of it has ended. It is one pass over the
+// events however many windows there are.
+func (t *Timeline) busyIn(windows []window) (busy [][]float64) {
+	for range windows {
+		busy = append(busy, make([]float64, t.Workers))
+	}
 	for i := range t.Events {
 		e := &t.Events[i]
-		if e.Lane == Compute && IsBusy(e.Kind) {
-			busy[e.Worker] += max(0, min(e.EndS, endS)-max(e.StartS, startS))
+		if e.Lane != Compute || !IsBusy(e.Kind) {
+			continue
+		}
+		k := sort.Search(len(windows), func(k int) bool { return windows[k].endS > e.StartS })
+		for ; k < len(windows) && windows[k].startS < e.EndS; k++ {
+			busy[k][e.Worker] += max(0, min(e.EndS, windows[k].endS)-max(e.StartS, windows[k].startS))
 		}
 	}
 	return busy
@@ -163,7 +179,8 @@ func (t *Timeline) Mark(step int) (StepMark, error) {
 	if len(t.Steps) == 0 {
 		return StepMark{}, fmt.Errorf("trace: step %d: the Timeline marks no steps", step)
 	}
-	return StepMark{}, fmt.Errorf("trace: step %d is not in the Timeline, which has steps %d to %d", step, t.Steps[0].Step, t.Steps[len(t.Steps)-1].Step)
+	return StepMark{}, fmt.Errorf("trace: step %d is not in the Timeline, which has steps %d to %d", step,
+		t.Steps[0].Step, t.Steps[len(t.Steps)-1].Step)
 }
 
 // Window is the part of a Timeline between startS and endS, with times counted from
@@ -311,8 +328,10 @@ func Merge(parts ...*Timeline) (*Timeline, error) {
 	out.PeakBytes, out.PeakActivations = nil, nil
 	steps, computed, lossOf, evaluated := map[int]int{}, map[int]int{}, map[int]bool{}, map[int]bool{}
 	for i, p := range parts {
-		if p.Version != first.Version || p.Source != first.Source || p.Model != first.Model || p.Workers != first.Workers || p.Stages != first.Stages {
-			return nil, fmt.Errorf("trace: part %d is of another run: %s of %q with %d workers and %d stages, part 0 is %s of %q with %d and %d",
+		if p.Version != first.Version || p.Source != first.Source || p.Model != first.Model ||
+			p.Workers != first.Workers || p.Stages != first.Stages {
+			return nil, fmt.Errorf("trace: part %d is of another run: %s of %q with %d workers and %d stages, part 0 is %s "+
+				"of %q with %d and %d",
 				i, p.Source, p.Model, p.Workers, p.Stages, first.Source, first.Model, first.Workers, first.Stages)
 		}
 		out.Events = append(out.Events, p.Events...)

@@ -1,19 +1,29 @@
 package trace
 
 import (
+	"bytes"
+	"io"
 	"math"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 )
 
 // Steps of a stream are as long as one more of them takes.
 func TestStepTimes(t *testing.T) {
-	tl := &Timeline{Steps: []StepMark{{Step: 0, StartS: 0, EndS: 3}, {Step: 1, StartS: 2, EndS: 5}, {Step: 2, StartS: 4, EndS: 6}}}
+	tl := &Timeline{Steps: []StepMark{
+		{Step: 0, StartS: 0, EndS: 3}, {Step: 1, StartS: 2, EndS: 5}, {Step: 2, StartS: 4, EndS: 6},
+	}}
 	for _, c := range []struct {
 		stream bool
 		n      int
 		want   []float64
-	}{{false, 3, []float64{3, 3, 2}}, {false, 1, []float64{2}}, {true, 3, []float64{2, 1}}, {true, 9, []float64{2, 1}}, {true, 1, []float64{2}}, {true, 0, nil}} {
+	}{
+		{false, 3, []float64{3, 3, 2}}, {false, 1, []float64{2}},
+		{true, 3, []float64{2, 1}}, {true, 9, []float64{2, 1}}, {true, 1, []float64{2}}, {true, 0, nil},
+	} {
 		tl.Stream = c.stream
 		if got := tl.StepTimes(c.n); !slices.Equal(got, c.want) {
 			t.Errorf("stream %v, the last %d: %v, want %v", c.stream, c.n, got, c.want)
@@ -38,8 +48,82 @@ func TestStepTimeAndPeriod(t *testing.T) {
 		{"evaluations between all steps", &Timeline{Steps: []StepMark{{0, 0, 2}, {1, 7, 9}}}, 0, 2, 2},
 		{"a stream", stream, 1, 2, 2},
 	} {
-		if step, period := c.t.StepTime(c.skip), c.t.Period(c.skip); math.Abs(step-c.step) > 1e-9 || math.Abs(period-c.period) > 1e-9 {
+		step, period := c.t.StepTime(c.skip), c.t.Period(c.skip)
+		if math.Abs(step-c.step) > 1e-9 || math.Abs(period-c.period) > 1e-9 {
 			t.Errorf("%s: a step takes %v and adds %v; want %v and %v", c.what, step, period, c.step, c.period)
 		}
+	}
+}
+
+// What Steady says is what its windows say one by one: the mean of their lengths, and of what each worker computes in
+// them.
+func TestSteadyIsItsWindows(t *testing.T) {
+	tl := &Timeline{Workers: 2, Stream: true}
+	g := rand.New(rand.NewPCG(1, 2))
+	for step := range 40 {
+		from, end := float64(2*step), float64(2*step)+3+g.Float64()
+		if step%7 == 6 {
+			continue // its events were not kept
+		}
+		tl.Steps = append(tl.Steps, StepMark{step, from, end})
+		for w := range 2 {
+			s := from + float64(w)
+			tl.Events = append(tl.Events, Event{Worker: w, Lane: Compute, Kind: "F", Step: step, StartS: s, EndS: s + g.Float64()})
+		}
+	}
+	steps, stepS, busyS := tl.Steady(3)
+	var length, busy [3]float64
+	n := 0.0
+	for k := 4; k < len(tl.Steps); k++ {
+		from, to := tl.Steps[k-1], tl.Steps[k]
+		if to.Step != from.Step+1 {
+			continue
+		}
+		n++
+		length[2] += to.EndS - from.EndS
+		for _, e := range tl.Events {
+			busy[e.Worker] += max(0, min(e.EndS, to.EndS)-max(e.StartS, from.EndS))
+		}
+	}
+	if float64(len(steps)) != n || math.Abs(stepS-length[2]/n) > 1e-12 || math.Abs(busyS[0]-busy[0]/n) > 1e-12 ||
+		math.Abs(busyS[1]-busy[1]/n) > 1e-12 {
+		t.Errorf("%d steps of %v s, busy %v; want %v of %v, %v", len(steps), stepS, busyS, n, length[2]/n, busy)
+	}
+}
+
+// A stream of 20,000 steps is gone through once, and each worker's last gap costs no look at all events.
+func TestLongTimelines(t *testing.T) {
+	const n = 20_000
+	tl := &Timeline{Version: Version, Workers: n, Stream: true}
+	for k := range n {
+		at := float64(k)
+		tl.Steps = append(tl.Steps, StepMark{k, at, at + 1})
+		tl.Events = append(tl.Events, Event{Worker: k, Lane: Compute, Kind: "F", Step: k, StartS: at, EndS: at + 1})
+	}
+	began := time.Now()
+	AllGaps(tl)
+	tl.Workers = 1
+	for k := range tl.Events {
+		tl.Events[k].Worker = 0
+	}
+	tl.Steady(0)
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("%v", took)
+	}
+}
+
+// A Timeline that no Read would take is not written.
+func TestTooLargeToRead(t *testing.T) {
+	tl := &Timeline{Version: Version, Workers: 1, Memory: make([]MemorySample, maxRows)}
+	if err := tl.Write(io.Discard); err == nil || !strings.Contains(err.Error(), "keep fewer steps") {
+		t.Errorf("%d samples: %v", len(tl.Memory), err)
+	}
+	var b bytes.Buffer
+	r := &room{to: &b, left: 5}
+	if _, err := r.Write([]byte("12345")); err != nil || b.String() != "12345" {
+		t.Errorf("%q, %v", b.String(), err)
+	}
+	if _, err := r.Write([]byte("6")); err == nil || b.Len() != 5 {
+		t.Errorf("%q, %v", b.String(), err)
 	}
 }

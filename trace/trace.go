@@ -104,7 +104,7 @@ type Timeline struct {
 	Stages           int            `json:"stages"`
 	Cores            int            `json:"cores,omitempty"` // cores the workers share; 0: one each
 	ThreadsPerWorker int            `json:"threads_per_worker,omitempty"`
-	Stream           bool           `json:"stream,omitempty"` // without a flush: a step begins before the one before it has ended
+	Stream           bool           `json:"stream,omitempty"` // a step begins before the one before it has ended
 	Events           []Event        `json:"events"`
 	Memory           []MemorySample `json:"memory,omitempty"`
 	PeakBytes        []int64        `json:"peak_bytes,omitempty"`       // by worker

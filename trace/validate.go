@@ -23,7 +23,8 @@ func (t *Timeline) Validate() error {
 		return fmt.Errorf("trace: the model has %w", err)
 	}
 	if t.Stages < 0 || t.Cores < 0 || t.ThreadsPerWorker < 0 {
-		return fmt.Errorf("trace: stages %d, cores %d, threads_per_worker %d: none may be negative", t.Stages, t.Cores, t.ThreadsPerWorker)
+		return fmt.Errorf("trace: stages %d, cores %d, threads_per_worker %d: none may be negative", t.Stages, t.Cores,
+			t.ThreadsPerWorker)
 	}
 	for i := range t.Events {
 		if err := t.checkEvent(&t.Events[i]); err != nil {
@@ -48,7 +49,8 @@ func (t *Timeline) Validate() error {
 	}
 	for i, s := range t.Steps {
 		if !finite(s.StartS) || !finite(s.EndS) || s.EndS < s.StartS {
-			return fmt.Errorf("trace: steps[%d] (step %d) runs from %v s to %v s, want an end that is not before the start", i, s.Step, s.StartS, s.EndS)
+			return fmt.Errorf("trace: steps[%d] (step %d) runs from %v s to %v s, want an end that is not before the start",
+				i, s.Step, s.StartS, s.EndS)
 		}
 	}
 	for i, c := range t.Computed {
@@ -70,8 +72,8 @@ func (t *Timeline) Validate() error {
 	}
 	for i, e := range t.Evaluations {
 		if !finite(e.Loss) || e.Samples < 0 || e.Correct < 0 || e.Correct > e.Samples {
-			return fmt.Errorf("trace: evaluations[%d] (step %d): loss %v, %d correct of %d samples: want a finite loss and correct from 0 to samples",
-				i, e.Step, e.Loss, e.Correct, e.Samples)
+			return fmt.Errorf("trace: evaluations[%d] (step %d): loss %v, %d correct of %d samples: want a finite loss and "+
+				"correct from 0 to samples", i, e.Step, e.Loss, e.Correct, e.Samples)
 		}
 	}
 	return nil
