@@ -46,7 +46,8 @@ func TestAnalyticKnownNumbers(t *testing.T) {
 	if got, want := q.Layers[0].Costs[0].ForwardS, 2*first.Costs[1].ForwardS; math.Abs(got-want) > 1e-15 {
 		t.Errorf("at half the speed forward takes %v, want %v", got, want)
 	}
-	if _, err := profile.Analytic(m, map[string]cluster.DeviceType{"bare": {}}, []int{1}, "sgd", 0); err == nil || !strings.Contains(err.Error(), `"bare" has no peak`) {
+	if _, err := profile.Analytic(m, map[string]cluster.DeviceType{"bare": {}}, []int{1}, "sgd", 0); err == nil ||
+		!strings.Contains(err.Error(), `"bare" has no peak`) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -33,10 +33,12 @@ func twoLayers() *profile.Profile {
 		ThreadsPerWorker: 1, Concurrency: 2,
 		Optimizer: "adam", OptimizerStates: 2,
 		Layers: []profile.Layer{
-			{Name: "a", Kind: "dense", From: []int{-1}, ParameterBytes: 1000, BufferBytes: 8, TiedTo: -1, UpdateTimes: profile.UpdateTimes{UpdateS: 1e-4},
-				Costs: costs(1)},
-			{Name: "b", Kind: "dense", From: []int{0}, ParameterBytes: 500, TiedTo: 0, TiedBytes: 400, UpdateTimes: profile.UpdateTimes{UpdateS: 1e-4},
-				Costs: costs(2)},
+			{Name: "a", Kind: "dense", From: []int{-1}, ParameterBytes: 1000, BufferBytes: 8, TiedTo: -1,
+				UpdateTimes: profile.UpdateTimes{UpdateS: 1e-4},
+				Costs:       costs(1)},
+			{Name: "b", Kind: "dense", From: []int{0}, ParameterBytes: 500, TiedTo: 0, TiedBytes: 400,
+				UpdateTimes: profile.UpdateTimes{UpdateS: 1e-4},
+				Costs:       costs(2)},
 		},
 		Transfer: &profile.Transfer{LatencyS: 1e-5, BandwidthBytesPerSecond: 1e10, AllReduceBytesPerSecond: 1e9,
 			AllReduceWorkers: 2, DispatchS: 1e-6, SendS: 2e-5},
@@ -70,16 +72,30 @@ func TestAProfileCutShortIsRefused(t *testing.T) {
 
 func TestProfilesThatNoMeasurementGives(t *testing.T) {
 	for want, change := range map[string]func(*profile.Profile){
-		"version is 2; this millrace reads version 1":                    func(p *profile.Profile) { p.Version = 2 },
-		"mlp has no layers":                                              func(p *profile.Profile) { p.Layers = nil },
-		"layer 0 (a): tied_to is 1; it must be an earlier layer or -1":   func(p *profile.Profile) { p.Layers[0].TiedTo = 1 },
-		"layer 1 (b): from is 1; it must be an earlier layer":            func(p *profile.Profile) { p.Layers[1].From = []int{1} },
-		"layer 0 (a): parameter_bytes, tied_bytes or buffer_bytes is -1": func(p *profile.Profile) { p.Layers[0].ParameterBytes = -1 },
-		"layer 0 (a): update_s is -1":                                    func(p *profile.Profile) { p.Layers[0].UpdateS = -1 },
-		"layer 1 (b): costs is empty":                                    func(p *profile.Profile) { p.Layers[1].Costs = nil },
-		"layer 1 (b): micro-batch 0 on cpu: micro_batch is 0":            func(p *profile.Profile) { p.Layers[1].Costs[0].MicroBatch = 0 },
-		"micro-batch 4 on cpu: forward_s is -1":                          func(p *profile.Profile) { p.Layers[1].Costs[1].ForwardS = -1 },
-		"micro-batch 4 on cpu: a size in bytes is -1":                    func(p *profile.Profile) { p.Layers[1].Costs[1].SavedBytes = -1 },
+		"version is 2; this millrace reads version 1":                  func(p *profile.Profile) { p.Version = 2 },
+		"mlp has no layers":                                            func(p *profile.Profile) { p.Layers = nil },
+		"layer 0 (a): tied_to is 1; it must be an earlier layer or -1": func(p *profile.Profile) { p.Layers[0].TiedTo = 1 },
+		"layer 1 (b): from is 1; it must be an earlier layer": func(p *profile.Profile) {
+			p.Layers[1].From = []int{1}
+		},
+		"layer 0 (a): parameter_bytes, tied_bytes or buffer_bytes is -1": func(p *profile.Profile) {
+			p.Layers[0].ParameterBytes = -1
+		},
+		"layer 0 (a): update_s is -1": func(p *profile.Profile) {
+			p.Layers[0].UpdateS = -1
+		},
+		"layer 1 (b): costs is empty": func(p *profile.Profile) {
+			p.Layers[1].Costs = nil
+		},
+		"layer 1 (b): micro-batch 0 on cpu: micro_batch is 0": func(p *profile.Profile) {
+			p.Layers[1].Costs[0].MicroBatch = 0
+		},
+		"micro-batch 4 on cpu: forward_s is -1": func(p *profile.Profile) {
+			p.Layers[1].Costs[1].ForwardS = -1
+		},
+		"micro-batch 4 on cpu: a size in bytes is -1": func(p *profile.Profile) {
+			p.Layers[1].Costs[1].SavedBytes = -1
+		},
 		"micro-batch 1 on cpu: it is there twice": func(p *profile.Profile) {
 			p.Layers[1].Costs[1].MicroBatch = 1
 		},
@@ -140,7 +156,8 @@ func TestProfilesThatNoMeasurementGives(t *testing.T) {
 			t.Errorf("a backward of %v s is taken", bad)
 		}
 	}
-	if _, err := profile.Decode(strings.NewReader(`{"version": 1, "colour": 1}`)); err == nil || !strings.Contains(err.Error(), `unknown field "colour"`) {
+	if _, err := profile.Decode(strings.NewReader(`{"version": 1, "colour": 1}`)); err == nil ||
+		!strings.Contains(err.Error(), `unknown field "colour"`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -182,7 +199,8 @@ func TestTermsOfEarlierVersionsAreReadAndDropped(t *testing.T) {
 	if err := json.NewEncoder(&now).Encode(p); err != nil {
 		t.Fatal(err)
 	}
-	before := strings.Replace(now.String(), `"dispatch_s":`, `"layer_s":2e-6,"wake_s":3e-5,"turn_s":1e-5,"stall_s":0.01,"dispatch_s":`, 1)
+	before := strings.Replace(now.String(), `"dispatch_s":`,
+		`"layer_s":2e-6,"wake_s":3e-5,"turn_s":1e-5,"stall_s":0.01,"dispatch_s":`, 1)
 	if before == now.String() {
 		t.Fatal("the profile has no transfer")
 	}

@@ -34,7 +34,8 @@ func (u *UpdateTimes) Max(v UpdateTimes) {
 
 // named is the times by the names of their fields.
 func (u *UpdateTimes) named() []named {
-	return []named{{"update_s", &u.UpdateS}, {"elastic_update_s", &u.PulledUpdateS}, {"reference_update_s", &u.ReferenceUpdateS}}
+	return []named{{"update_s", &u.UpdateS}, {"elastic_update_s", &u.PulledUpdateS},
+		{"reference_update_s", &u.ReferenceUpdateS}}
 }
 
 // updatesOf is the times of a roofline, for so many states of the optimizer: how often an update goes over

@@ -70,7 +70,8 @@ func TestWeightsOnChip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := far.Layers[0].Costs[0].ForwardS-near.Layers[0].Costs[0].ForwardS, float64(far.Layers[0].ParameterBytes); math.Abs(got-want) > 1e-6 {
+	got, want := far.Layers[0].Costs[0].ForwardS-near.Layers[0].Costs[0].ForwardS, float64(far.Layers[0].ParameterBytes)
+	if math.Abs(got-want) > 1e-6 {
 		t.Errorf("weights take %v s, want %v", got, want)
 	}
 }

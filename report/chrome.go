@@ -35,17 +35,21 @@ func ChromeJSON(w io.Writer, t *trace.Timeline) error {
 	c := &chrome{w: bufio.NewWriter(w)}
 	c.raw(`{"displayTimeUnit":"ms","traceEvents":[`)
 	for worker := range t.Workers {
-		c.write(chromeEvent{Name: "process_name", Phase: "M", Process: worker, Args: map[string]any{"name": "worker " + strconv.Itoa(worker)}})
-		c.write(chromeEvent{Name: "process_sort_index", Phase: "M", Process: worker, Args: map[string]any{"sort_index": worker}})
+		c.write(chromeEvent{Name: "process_name", Phase: "M", Process: worker,
+			Args: map[string]any{"name": "worker " + strconv.Itoa(worker)}})
+		c.write(chromeEvent{Name: "process_sort_index", Phase: "M", Process: worker,
+			Args: map[string]any{"sort_index": worker}})
 	}
 	for i, tr := range tracksOf(t) {
-		c.write(chromeEvent{Name: "thread_name", Phase: "M", Process: tr.worker, Thread: i + 1, Args: map[string]any{"name": tr.name}})
+		c.write(chromeEvent{Name: "thread_name", Phase: "M", Process: tr.worker, Thread: i + 1,
+			Args: map[string]any{"name": tr.name}})
 		for k := range tr.slices {
 			c.slice(tr.worker, i+1, &tr.slices[k])
 		}
 	}
 	for _, m := range t.Memory {
-		c.write(chromeEvent{Name: "memory", Phase: "C", Process: m.Worker, TimeUS: microseconds(nanoseconds(m.AtS)), Args: map[string]any{"bytes": m.Bytes}})
+		c.write(chromeEvent{Name: "memory", Phase: "C", Process: m.Worker, TimeUS: microseconds(nanoseconds(m.AtS)),
+			Args: map[string]any{"bytes": m.Bytes}})
 	}
 	c.raw("\n]}\n")
 	if c.err == nil {
@@ -95,10 +99,12 @@ func (c *chrome) slice(worker, thread int, s *slice) {
 	c.write(e)
 	// An arrow starts and ends inside the boxes it joins.
 	if s.flowOut != "" {
-		c.write(chromeEvent{Name: "message", Category: "flow", Phase: "s", Process: worker, Thread: thread, TimeUS: microseconds(s.startNS), ID: s.flowOut})
+		c.write(chromeEvent{Name: "message", Category: "flow", Phase: "s", Process: worker, Thread: thread,
+			TimeUS: microseconds(s.startNS), ID: s.flowOut})
 	}
 	if s.hasFlowStart {
-		c.write(chromeEvent{Name: "message", Category: "flow", Phase: "f", Bind: "e", Process: worker, Thread: thread, TimeUS: microseconds(s.startNS), ID: s.flowIn})
+		c.write(chromeEvent{Name: "message", Category: "flow", Phase: "f", Bind: "e", Process: worker, Thread: thread,
+			TimeUS: microseconds(s.startNS), ID: s.flowIn})
 	}
 }
 

@@ -239,7 +239,9 @@ func compareNumbers(p, m *Numbers, workers int) []Comparison {
 		out = append(out, c)
 	}
 	add("step time", -1, UnitSeconds, func(n *Numbers) (float64, bool) { return n.StepS, n.StepS > 0 })
-	add("samples per second", -1, UnitPerSecond, func(n *Numbers) (float64, bool) { return n.SamplesPerSecond, n.SamplesPerSecond > 0 })
+	add("samples per second", -1, UnitPerSecond, func(n *Numbers) (float64, bool) {
+		return n.SamplesPerSecond, n.SamplesPerSecond > 0
+	})
 	add("bubble", -1, UnitPart, func(n *Numbers) (float64, bool) { return n.Bubble, len(n.BusyS) > 0 })
 	for w := range workers {
 		add("busy", w, UnitSeconds, func(n *Numbers) (float64, bool) { return entry(n.BusyS, w) })

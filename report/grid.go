@@ -90,7 +90,8 @@ func (g *Grid) view() (*gridView, error) {
 		return nil, fmt.Errorf("report: the Timeline has no computation to draw")
 	}
 	if len(events) > maxBoxes {
-		return nil, fmt.Errorf("report: %d computations; a drawing can have %d: draw fewer micro-batches or steps", len(events), maxBoxes)
+		return nil, fmt.Errorf("report: %d computations; a drawing can have %d: draw fewer micro-batches or steps",
+			len(events), maxBoxes)
 	}
 	shortest := math.Inf(1)
 	for _, e := range events {
@@ -121,7 +122,9 @@ func (g *Grid) view() (*gridView, error) {
 			if gap.Cause == trace.Finished || gap.StartS <= begin {
 				continue // before the first box and behind the last there is nothing to tell
 			}
-			v.Waits = append(v.Waits, box{X: x(gap.StartS), Y: y(w), W: x(gap.EndS) - x(gap.StartS), Class: "c-" + string(gap.Cause), Says: gap.Why})
+			v.Waits = append(v.Waits, box{
+				X: x(gap.StartS), Y: y(w), W: x(gap.EndS) - x(gap.StartS), Class: "c-" + string(gap.Cause), Says: gap.Why,
+			})
 		}
 	}
 	v.Ticks = g.ticks(begin, end, x)
@@ -176,7 +179,8 @@ const hueStep = 137
 
 func (g *Grid) boxOf(e trace.Event, held holdings, x func(float64) float64, y func(int) float64) box {
 	b := box{X: x(e.StartS), Y: y(e.Worker), W: x(e.EndS) - x(e.StartS), Class: "k-" + e.Kind}
-	b.Says = fmt.Sprintf("%s on worker %d: %s, from %s to %s", e.Instruction, e.Worker, trace.Plain(e.Kind), g.time(e.StartS), g.time(e.EndS))
+	b.Says = fmt.Sprintf("%s on worker %d: %s, from %s to %s", e.Instruction, e.Worker, trace.Plain(e.Kind),
+		g.time(e.StartS), g.time(e.EndS))
 	f, ok := trace.ParseFields(e.Instruction)
 	if !ok {
 		return b

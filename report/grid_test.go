@@ -59,7 +59,8 @@ func TestGridDrawsEverything(t *testing.T) {
 	}
 	seen := elements(t, svg.Bytes())
 	boxes := len(computations(tl)) + len(v.Legend) + len(v.Micros)
-	if seen["g.box"] != boxes || seen["rect.row"] != tl.Workers || seen["line.step"] != 3 || len(computations(tl)) < 3*4*2 {
+	if seen["g.box"] != boxes || seen["rect.row"] != tl.Workers || seen["line.step"] != 3 ||
+		len(computations(tl)) < 3*4*2 {
 		t.Errorf("%v, want %d boxes and %d rows", seen, boxes, tl.Workers)
 	}
 	for _, bad := range []string{"<script", "http://", "https://", "a < b"} {
@@ -83,7 +84,8 @@ func TestGridIsToScale(t *testing.T) {
 		t.Fatal(err)
 	}
 	same := func(a, b float64) bool { return math.Abs(a-b) < 0.01 }
-	if a, b := v.Boxes[0], v.Boxes[1]; !same(a.X, v.PlotX) || !same(b.X, a.X+a.W) || !same(b.W, 2*a.W) || !same(b.X+b.W, v.PlotX+v.PlotW) {
+	if a, b := v.Boxes[0], v.Boxes[1]; !same(a.X, v.PlotX) || !same(b.X, a.X+a.W) || !same(b.W, 2*a.W) ||
+		!same(b.X+b.W, v.PlotX+v.PlotW) {
 		t.Errorf("boxes at %v + %v and %v + %v of %v + %v", a.X, a.W, b.X, b.W, v.PlotX, v.PlotW)
 	}
 }
@@ -111,15 +113,19 @@ func TestShadesTellAWorkersStagesApart(t *testing.T) {
 		same   [2]trace.Event // of one shade
 		legend []string
 	}{
-		"one stage each": {[]trace.Event{computed(0, "0F0"), computed(1, "1F0")}, [2]trace.Event{computed(0, "0F0"), computed(1, "1F0")}, nil},
-		"two directions": {[]trace.Event{computed(0, "1F1@r1"), computed(0, "0F0"), computed(1, "1F0"), computed(1, "0F1@r1")},
+		"one stage each": {[]trace.Event{computed(0, "0F0"), computed(1, "1F0")},
+			[2]trace.Event{computed(0, "0F0"), computed(1, "1F0")}, nil},
+		"two directions": {[]trace.Event{computed(0, "1F1@r1"), computed(0, "0F0"), computed(1, "1F0"),
+			computed(1, "0F1@r1")},
 			[2]trace.Event{computed(0, "1F1@r1"), computed(1, "0F1@r1")}, []string{"first direction", "second direction"}},
 		"pipelines": {[]trace.Event{computed(0, "p1/0F0"), computed(0, "0F0"), computed(1, "1F0"), computed(1, "p1/1F0")},
 			[2]trace.Event{computed(0, "p1/0F0"), computed(1, "p1/1F0")}, []string{"pipeline 0", "pipeline 1"}},
-		"pipelines and their reference": {[]trace.Event{computed(0, "p1/0U0"), computed(0, "0F0"), computed(0, "0U0"), computed(1, "1F0"), computed(1, "p1/1U0")},
+		"pipelines and their reference": {[]trace.Event{computed(0, "p1/0U0"), computed(0, "0F0"), computed(0, "0U0"),
+			computed(1, "1F0"), computed(1, "p1/1U0")},
 			[2]trace.Event{computed(0, "p1/0U0"), computed(1, "p1/1U0")}, []string{"pipeline 0", "reference (pipeline 1)"}},
 		"chunks": {[]trace.Event{computed(0, "2F0"), computed(0, "0F0"), computed(1, "1F0"), computed(1, "3F0")},
-			[2]trace.Event{computed(0, "2F0"), computed(1, "3F0")}, []string{"first chunk of a worker", "second chunk of a worker"}},
+			[2]trace.Event{computed(0, "2F0"), computed(1, "3F0")},
+			[]string{"first chunk of a worker", "second chunk of a worker"}},
 	} {
 		held := stagesOf(c.events, 2)
 		var legend []string

@@ -123,7 +123,9 @@ func pageDataOf(in Inputs) pageData {
 			d.Losses.X, d.Losses.Y = append(d.Losses.X, l.Step), append(d.Losses.Y, l.Value)
 		}
 	}
-	d.EvalLosses, d.Accuracies, d.Apart = curve{[]int{}, []float64{}}, curve{[]int{}, []float64{}}, curve{[]int{}, []float64{}}
+	for _, c := range []*curve{&d.EvalLosses, &d.Accuracies, &d.Apart} {
+		*c = curve{[]int{}, []float64{}}
+	}
 	for _, e := range in.Evaluations {
 		if math.IsNaN(e.Loss) || math.IsInf(e.Loss, 0) {
 			continue
@@ -170,7 +172,8 @@ func measuredPanels(t *trace.Timeline, skip int) []panel {
 func panelOf(t *trace.Timeline, name string) panel {
 	_, end := t.Extent()
 	p := panel{Name: name, Workers: t.Workers, EndNS: nanoseconds(end), Memory: memoryCurves(t)}
-	p.Events = eventColumns{Text: []string{}, Worker: []int{}, Compute: []int{}, Start: []int64{}, Length: []int64{}, Bytes: []int64{}, Shade: []int{}}
+	p.Events = eventColumns{Text: []string{}, Worker: []int{}, Compute: []int{}, Start: []int64{}, Length: []int64{},
+		Bytes: []int64{}, Shade: []int{}}
 	held := stagesOf(t.Events, t.Workers)
 	type place struct {
 		worker int
@@ -190,7 +193,8 @@ func panelOf(t *trace.Timeline, name string) panel {
 		}
 		start := nanoseconds(e.StartS)
 		c.Text, c.Worker, c.Compute = append(c.Text, e.Instruction), append(c.Worker, e.Worker), append(c.Compute, lane)
-		c.Start, c.Length, c.Bytes = append(c.Start, start), append(c.Length, nanoseconds(e.EndS)-start), append(c.Bytes, e.Bytes)
+		c.Start, c.Length = append(c.Start, start), append(c.Length, nanoseconds(e.EndS)-start)
+		c.Bytes = append(c.Bytes, e.Bytes)
 		shade := 0
 		if f, ok := trace.ParseFields(e.Instruction); ok {
 			shade = held.shade(e.Worker, f)
@@ -204,13 +208,16 @@ func panelOf(t *trace.Timeline, name string) panel {
 		return -1
 	}
 	g := &p.Gaps
-	*g = gapColumns{Worker: []int{}, Start: []int64{}, Length: []int64{}, Cause: []int{}, Before: []int{}, Blocker: []int{}, Why: []string{}}
+	*g = gapColumns{Worker: []int{}, Start: []int64{}, Length: []int64{}, Cause: []int{}, Before: []int{},
+		Blocker: []int{}, Why: []string{}}
 	for w, gaps := range trace.AllGaps(t) {
 		for _, gap := range gaps {
 			start := nanoseconds(gap.StartS)
-			g.Worker, g.Start, g.Length = append(g.Worker, w), append(g.Start, start), append(g.Length, nanoseconds(gap.EndS)-start)
+			g.Worker, g.Start = append(g.Worker, w), append(g.Start, start)
+			g.Length = append(g.Length, nanoseconds(gap.EndS)-start)
 			g.Cause = append(g.Cause, slices.Index(trace.Causes, gap.Cause))
-			g.Before, g.Blocker = append(g.Before, index(w, gap.Before)), append(g.Blocker, index(gap.BlockerWorker, gap.Blocker))
+			g.Before = append(g.Before, index(w, gap.Before))
+			g.Blocker = append(g.Blocker, index(gap.BlockerWorker, gap.Blocker))
 			g.Why = append(g.Why, gap.Why)
 		}
 	}

@@ -42,7 +42,8 @@ func TestPageHoldsBothSteps(t *testing.T) {
 	artifact(t, "four.html", []byte(drawPage(t, sample(tracetest.FourStages()))))
 	d := dataOf(t, page)
 	if len(d.Predicted) != 1 || len(d.Measured) != 4 {
-		t.Fatalf("%d predicted and %d measured steps, want 1 and 4: median, fastest, slowest, first", len(d.Predicted), len(d.Measured))
+		t.Fatalf("%d predicted and %d measured steps, want 1 and 4: median, fastest, slowest, first", len(d.Predicted),
+			len(d.Measured))
 	}
 	boxes := 0
 	for _, e := range in.Simulated.Events {
@@ -65,7 +66,8 @@ func TestPageHoldsBothSteps(t *testing.T) {
 	if len(d.Losses.X) != 120 || len(d.Accuracies.X) != 12 {
 		t.Errorf("%d losses and %d accuracies, want 120 and 12", len(d.Losses.X), len(d.Accuracies.X))
 	}
-	for _, want := range []string{"<h1>runs/gpt</h1>", "Predicted against measured", "peak memory", "live activations", "embedding … block.7", "torch 1.13.1"} {
+	for _, want := range []string{"<h1>runs/gpt</h1>", "Predicted against measured", "peak memory", "live activations",
+		"embedding … block.7", "torch 1.13.1"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q", want)
 		}
@@ -76,7 +78,8 @@ func TestPageHoldsBothSteps(t *testing.T) {
 // would stop what slipped through.
 func TestPageFetchesNothing(t *testing.T) {
 	page := drawPage(t, sample(tracetest.TwoStages()))
-	for _, banned := range []string{"http://", "https://", "//cdn", " src=", "@import", "import {", "import(", "fetch(", "XMLHttpRequest", "url("} {
+	for _, banned := range []string{"http://", "https://", "//cdn", " src=", "@import", "import {", "import(", "fetch(",
+		"XMLHttpRequest", "url("} {
 		if strings.Contains(page, banned) {
 			t.Errorf("the page contains %q", banned)
 		}
@@ -174,7 +177,8 @@ func TestEveryColourIsDefined(t *testing.T) {
 		}
 	}
 	for _, c := range d.Causes {
-		if !strings.Contains(light, "--"+string(c.Name)+":") || !strings.Contains(dark, "--"+string(c.Name)+":") || !strings.Contains(dark, ".c-"+string(c.Name)) {
+		if !strings.Contains(light, "--"+string(c.Name)+":") || !strings.Contains(dark, "--"+string(c.Name)+":") ||
+			!strings.Contains(dark, ".c-"+string(c.Name)) {
 			t.Errorf("cause %s has no colour in one of the themes", c.Name)
 		}
 	}
@@ -186,7 +190,8 @@ func TestPageOfParts(t *testing.T) {
 		"plan":      {Plan: whole.Plan},
 		"simulated": {Simulated: whole.Simulated},
 		"measured":  {Measured: whole.Measured},
-		"losses":    {Losses: whole.Losses, Evaluations: []trace.Evaluation{{Step: 3, Loss: 1}}, Measured: nil, Plan: whole.Plan},
+		"losses": {Losses: whole.Losses, Evaluations: []trace.Evaluation{{Step: 3, Loss: 1}}, Measured: nil,
+			Plan: whole.Plan},
 		"no events": {Measured: &trace.Timeline{Version: 1, Workers: 3}},
 		"no steps":  {Measured: &trace.Timeline{Version: 1, Workers: 2, Events: whole.Simulated.Events}},
 	} {
@@ -199,7 +204,8 @@ func TestPageOfParts(t *testing.T) {
 	if err := HTML(&bytes.Buffer{}, Inputs{}); err == nil || !strings.Contains(err.Error(), "nothing to draw") {
 		t.Errorf("nothing to draw: error %v", err)
 	}
-	if err := HTML(&bytes.Buffer{}, Inputs{Measured: &trace.Timeline{Version: 1, Workers: 1, Events: []trace.Event{{Worker: 4}}}}); err == nil || !strings.Contains(err.Error(), "worker is 4") {
+	if err := HTML(&bytes.Buffer{}, Inputs{Measured: &trace.Timeline{Version: 1, Workers: 1,
+		Events: []trace.Event{{Worker: 4}}}}); err == nil || !strings.Contains(err.Error(), "worker is 4") {
 		t.Errorf("a bad Timeline: error %v", err)
 	}
 }

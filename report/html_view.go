@@ -83,7 +83,8 @@ func pageViewOf(in Inputs) *pageView {
 	v.plan(in, predicted)
 	for i := range rows {
 		c := &rows[i]
-		v.Rows = append(v.Rows, numberRow{c.label(), c.text(c.Predicted), c.text(c.Measured), c.differenceText(), c.off(), i > 0 && c.Name != rows[i-1].Name})
+		v.Rows = append(v.Rows, numberRow{c.label(), c.text(c.Predicted), c.text(c.Measured), c.differenceText(), c.off(),
+			i > 0 && c.Name != rows[i-1].Name})
 	}
 	if over := measured.which(); over != "" {
 		v.Medians = "Measured numbers are " + over + "."
@@ -139,7 +140,8 @@ func (v *pageView) plan(in Inputs, predicted *Numbers) {
 	if v.Subtitle != "" {
 		v.Subtitle += " · "
 	}
-	v.Subtitle += fmt.Sprintf("%s · %s · %d micro-batches of %d · weights %s", plural(len(p.Stages), "stage"), p.Schedule, p.MicroBatches, p.MicroBatch, p.Weights)
+	v.Subtitle += fmt.Sprintf("%s · %s · %d micro-batches of %d · weights %s", plural(len(p.Stages), "stage"),
+		p.Schedule, p.MicroBatches, p.MicroBatch, p.Weights)
 	layers := 1
 	for _, s := range p.Stages {
 		layers = max(layers, s.LastLayer+1)
@@ -170,7 +172,8 @@ func (v *pageView) plan(in Inputs, predicted *Numbers) {
 	}
 	v.Why = p.Why
 	if p.LowerBound != nil && p.LowerBound.StepS > 0 {
-		v.Bound = fmt.Sprintf("No plan of this kind takes less than %s a step; what is predicted of this one is %s.", trace.Seconds(p.LowerBound.StepS), p.LowerBound.Above())
+		v.Bound = fmt.Sprintf("No plan of this kind takes less than %s a step; what is predicted of this one is %s.",
+			trace.Seconds(p.LowerBound.StepS), p.LowerBound.Above())
 	}
 }
 
@@ -274,7 +277,8 @@ func shareBars(t *trace.Timeline) []shareBar {
 			if part < .0005 {
 				return
 			}
-			bar.Parts = append(bar.Parts, sharePart{class, fmt.Sprintf("%s %.1f %%", label, 100*part), fmt.Sprintf("%.3f%%", 100*part)})
+			bar.Parts = append(bar.Parts, sharePart{class, fmt.Sprintf("%s %.1f %%", label, 100*part),
+				fmt.Sprintf("%.3f%%", 100*part)})
 			if bar.Text != "" {
 				bar.Text += ", "
 			}

@@ -15,15 +15,20 @@ var plotTemplates string
 
 // Colours of a plot in light and in dark surroundings: --c0 to --c7 are the series'.
 const (
-	plotLight = `--ground: #ffffff; --grid: #e6eaf0; --axis: #aab3c0; --text: #19202b; --muted: #566172; --c0: #2f6fd0; --c1: #d98a14; --c2: #14867a; --c3: #7f4fcb; --c4: #c2487f; --c5: #4a9ab8; --c6: #8a6d4b; --c7: #6a7687;`
-	plotDark  = `--ground: #161a22; --grid: #262c38; --axis: #4b5566; --text: #e7eaf0; --muted: #9ba6b6; --c0: #5b93f0; --c1: #e9a53c; --c2: #2fb3a3; --c3: #a984ee; --c4: #e0709f; --c5: #6fbcd8; --c6: #b3936b; --c7: #97a3b5;`
+	plotLight = `--ground: #ffffff; --grid: #e6eaf0; --axis: #aab3c0; --text: #19202b; --muted: #566172; ` +
+		`--c0: #2f6fd0; --c1: #d98a14; --c2: #14867a; --c3: #7f4fcb; ` +
+		`--c4: #c2487f; --c5: #4a9ab8; --c6: #8a6d4b; --c7: #6a7687;`
+	plotDark = `--ground: #161a22; --grid: #262c38; --axis: #4b5566; --text: #e7eaf0; --muted: #9ba6b6; ` +
+		`--c0: #5b93f0; --c1: #e9a53c; --c2: #2fb3a3; --c3: #a984ee; ` +
+		`--c4: #e0709f; --c5: #6fbcd8; --c6: #b3936b; --c7: #97a3b5;`
 	// plotStyle follows the reader's colour scheme; a page with a switch of its own says
 	// which one by its root's data-theme.
 	plotStyle = `.plot { ` + plotLight + ` }
 @media (prefers-color-scheme: dark) { .plot { ` + plotDark + ` } }
 :root[data-theme="light"] .plot { ` + plotLight + ` }
 :root[data-theme="dark"] .plot { ` + plotDark + ` }
-.plot { font: 11px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; font-variant-numeric: tabular-nums; background: var(--ground); }
+.plot { font: 11px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; ` +
+		`font-variant-numeric: tabular-nums; background: var(--ground); }
 .plot text { fill: var(--muted); }
 .plot .name { fill: var(--text); font-size: 13px; font-weight: 600; }
 .plot .label { fill: var(--text); }
@@ -201,7 +206,8 @@ func legend(names []string, classes []string, line bool, y float64) ([]plotKey, 
 	columns := max(1, int((plotWidth-plotLeft)/wide))
 	var keys []plotKey
 	for i, n := range names {
-		keys = append(keys, plotKey{Class: classes[i], Line: line, X: plotLeft + float64(i%columns)*wide, Y: y + float64(i/columns)*16, Text: n})
+		keys = append(keys, plotKey{Class: classes[i], Line: line, X: plotLeft + float64(i%columns)*wide,
+			Y: y + float64(i/columns)*16, Text: n})
 	}
 	rows := (len(names) + columns - 1) / columns
 	return keys, y + float64(rows)*16

@@ -64,7 +64,8 @@ func (p *Bars) view() (plotView, error) {
 	var said []string
 	for _, g := range p.Groups {
 		high := float64(len(g.Bars))*(barHigh+barApart) - barApart
-		v.Labels = append(v.Labels, plotText{X: barNames - 8, Y: y + high/2 + 4, Text: clip(g.Name, nameLetters), Anchor: "end", Class: "label"})
+		v.Labels = append(v.Labels, plotText{X: barNames - 8, Y: y + high/2 + 4, Text: clip(g.Name, nameLetters),
+			Anchor: "end", Class: "label"})
 		for i, b := range g.Bars {
 			text := b.None
 			if text == "" {

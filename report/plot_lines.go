@@ -56,7 +56,8 @@ func (p *Lines) view() (plotView, error) {
 	}
 	marks, step = ticks(x0, x1, 6)
 	for _, x := range marks {
-		v.Along = append(v.Along, plotTick{Text: plotText{X: toX(x), Y: bottom + 15, Text: decimals(x, step), Anchor: "middle"}})
+		v.Along = append(v.Along, plotTick{Text: plotText{X: toX(x), Y: bottom + 15, Text: decimals(x, step),
+			Anchor: "middle"}})
 	}
 	v.XLabelY = bottom + 30
 	var names, classes []string
@@ -99,7 +100,8 @@ func (p *Lines) draw(v *plotView, s Series, class string, toX, toY func(float64)
 		fmt.Fprintf(&over, "%s%s %s", verb, number(toX(at.X)), number(toY(at.Hi)))
 		banded = banded || at.Hi > at.Lo
 		if s.Dots {
-			v.Dots = append(v.Dots, plotDot{Class: class, X: toX(at.X), Y: toY(at.Y), Says: fmt.Sprintf("%s, %s %g: %s", s.Name, p.XLabel, at.X, p.Unit.Format(at.Y))})
+			v.Dots = append(v.Dots, plotDot{Class: class, X: toX(at.X), Y: toY(at.Y),
+				Says: fmt.Sprintf("%s, %s %g: %s", s.Name, p.XLabel, at.X, p.Unit.Format(at.Y))})
 		}
 	}
 	for i := len(s.Points) - 1; i >= 0; i-- {

@@ -180,7 +180,9 @@ func TestStudy(t *testing.T) {
 		t.Fatal(err)
 	}
 	html := page.String()
-	for _, want := range []string{"a &lt;script&gt; &amp; more", `<td class="n">1 ms</td>`, `href="bars.svg"`, `:root[data-theme="dark"] .plot`, "startTheme();", "default-src 'none'", "Drawn by millrace"} {
+	for _, want := range []string{"a &lt;script&gt; &amp; more", `<td class="n">1 ms</td>`, `href="bars.svg"`,
+		`:root[data-theme="dark"] .plot`,
+		"startTheme();", "default-src 'none'", "Drawn by millrace"} {
 		if !strings.Contains(html, want) {
 			t.Errorf("the page lacks %s", want)
 		}

@@ -17,10 +17,12 @@ func sample(p tracetest.Pipeline) Inputs {
 	p.Source, p.Steps, p.Noise, p.Seed, p.ActivationBytes = "run", 120, .03, 7, p.ActivationBytes*103/100
 	measured := p.Timeline()
 	n := len(p.ForwardS)
-	pl := &plan.Plan{Version: plan.Version, Model: "gpt", Replication: "split", MicroBatch: 4, MicroBatches: p.MicroBatches,
-		Schedule: "1f1b", Weights: "sync", Planner: "balance",
+	pl := &plan.Plan{Version: plan.Version, Model: "gpt", Replication: "split", MicroBatch: 4,
+		MicroBatches: p.MicroBatches,
+		Schedule:     "1f1b", Weights: "sync", Planner: "balance",
 		LowerBound: &plan.LowerBound{StepS: .93 * simulated.Steps[0].EndS, Gap: .0753},
-		Why: []string{fmt.Sprintf("1f1b over %d stages takes 812 ms a step by simulation; data parallelism over %d workers 871 ms, one worker 1.51 s.", n, n),
+		Why: []string{fmt.Sprintf("1f1b over %d stages takes 812 ms a step by simulation; data parallelism over %d workers "+
+			"871 ms, one worker 1.51 s.", n, n),
 			"Recompute is off everywhere: the highest peak is 134 MiB and no limit was set."}}
 	const layers = 16
 	var names []string
@@ -29,10 +31,12 @@ func sample(p tracetest.Pipeline) Inputs {
 	}
 	names[0], names[layers-1] = "embedding", "loss"
 	for s := range n {
-		pl.Stages = append(pl.Stages, plan.Stage{FirstLayer: s * layers / n, LastLayer: (s+1)*layers/n - 1, Devices: []int{s}, Warmup: n - s})
+		pl.Stages = append(pl.Stages, plan.Stage{FirstLayer: s * layers / n, LastLayer: (s+1)*layers/n - 1, Devices: []int{s},
+			Warmup: n - s})
 	}
 	numbers := NumbersOf(simulated, 0, pl.Batch())
-	pl.Predicted = &plan.Predicted{StepS: numbers.StepS, SamplesPerSecond: numbers.SamplesPerSecond, Bubble: numbers.Bubble,
+	pl.Predicted = &plan.Predicted{StepS: numbers.StepS, SamplesPerSecond: numbers.SamplesPerSecond,
+		Bubble:      numbers.Bubble,
 		MemoryBytes: numbers.PeakBytes, BusyS: numbers.BusyS, PeakActivations: numbers.PeakActivations}
 	return Inputs{Title: "runs/gpt", Plan: pl, LayerNames: names, Simulated: simulated, Measured: measured,
 		Facts: []Fact{{"engine", "torch 1.13.1"}, {"cores", "2, one thread each worker"}, {"seed", "1"}}}

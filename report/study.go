@@ -50,7 +50,8 @@ func (s *Study) HTML(w io.Writer) error {
 		Style  template.CSS
 		Script template.JS
 		Parts  []section
-	}{Study: s, Style: template.CSS(string(style) + plotStyle), Script: template.JS(exportWord.ReplaceAllString(string(theme), "") + "\nstartTheme();\n")}
+	}{Study: s, Style: template.CSS(string(style) + plotStyle),
+		Script: template.JS(exportWord.ReplaceAllString(string(theme), "") + "\nstartTheme();\n")}
 	for i, part := range s.Sections {
 		out := section{StudySection: part, ID: fmt.Sprintf("part%d", i)}
 		if part.Table != nil {

@@ -113,7 +113,8 @@ func (d *drawing) plan() {
 	if p == nil || len(p.Stages) == 0 {
 		return
 	}
-	d.section("Plan", fmt.Sprintf("%s, %d micro-batches of %d, weights %s", printable(p.Schedule), p.MicroBatches, p.MicroBatch, printable(p.Weights)))
+	d.section("Plan", fmt.Sprintf("%s, %d micro-batches of %d, weights %s", printable(p.Schedule), p.MicroBatches,
+		p.MicroBatch, printable(p.Weights)))
 	layers := 0
 	for _, s := range p.Stages {
 		layers = max(layers, s.LastLayer+1)
@@ -126,7 +127,8 @@ func (d *drawing) plan() {
 			break
 		}
 		first, last := s.FirstLayer*columns/layers, max(s.FirstLayer*columns/layers, (s.LastLayer+1)*columns/layers-1)
-		bar := strings.Repeat("·", max(0, first)) + strings.Repeat("■", max(0, last-first+1)) + strings.Repeat("·", max(0, columns-1-last))
+		bar := strings.Repeat("·", max(0, first)) + strings.Repeat("■", max(0, last-first+1)) +
+			strings.Repeat("·", max(0, columns-1-last))
 		note := "layers " + layersOf(&s)
 		if len(s.Devices) > 1 {
 			note += " workers " + list(s.Devices)
@@ -139,11 +141,13 @@ func (d *drawing) plan() {
 		if s.Recompute.Again() {
 			note += " recompute " + s.Recompute.String()
 		}
-		bar = strings.ReplaceAll(bar, strings.Repeat("■", max(1, last-first+1)), d.ink.paint("34", strings.Repeat("■", max(1, last-first+1))))
+		bar = strings.ReplaceAll(bar, strings.Repeat("■", max(1, last-first+1)),
+			d.ink.paint("34", strings.Repeat("■", max(1, last-first+1))))
 		d.line("  stage %-2d %s  %s", i, bar, clip(note, terminalWidth-13-columns))
 	}
 	if p.LowerBound != nil && p.LowerBound.StepS > 0 {
-		d.line("  no such plan takes less than %s a step; this one is %s", trace.Seconds(p.LowerBound.StepS), p.LowerBound.Above())
+		d.line("  no such plan takes less than %s a step; this one is %s", trace.Seconds(p.LowerBound.StepS),
+			p.LowerBound.Above())
 	}
 	for _, why := range p.Why {
 		d.wrap("  ", printable(why))

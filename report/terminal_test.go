@@ -97,7 +97,8 @@ func TestColourOnlyOnATerminal(t *testing.T) {
 		t.Errorf("painted %q", got)
 	}
 	d := &drawing{ink: true}
-	if got := d.colour("FF..B "); strings.NewReplacer("\x1b[34m", "", "\x1b[33m", "", "\x1b[2m", "", "\x1b[0m", "").Replace(got) != "FF··B " {
+	if got := d.colour("FF..B "); strings.NewReplacer("\x1b[34m", "", "\x1b[33m", "", "\x1b[2m", "", "\x1b[0m",
+		"").Replace(got) != "FF··B " {
 		t.Errorf("coloured row %q", got)
 	}
 }
@@ -111,7 +112,8 @@ func TestDifferences(t *testing.T) {
 		off                 int
 	}{
 		{UnitSeconds, 1, 1.014, "+1.4 %", 0}, {UnitSeconds, 1, .9, "−10.0 %", 1}, {UnitSeconds, 1, 2, "+100.0 %", 2},
-		{UnitPart, .10, .106, "+0.6 points", 0}, {UnitPart, .1, .0999999, "±0.0 points", 0}, {UnitPart, .1, .3, "+20.0 points", 2},
+		{UnitPart, .10, .106, "+0.6 points", 0}, {UnitPart, .1, .0999999, "±0.0 points", 0},
+		{UnitPart, .1, .3, "+20.0 points", 2},
 		{UnitMicroBatch, 4, 4, "exact", 0}, {UnitMicroBatch, 4, 5, "+25.0 %", 2}, {UnitSeconds, 0, 1, "–", 0},
 	} {
 		k := Comparison{Unit: c.unit, Predicted: &c.predicted, Measured: &c.measured}
@@ -127,7 +129,8 @@ func TestNumbersOfOverlappingSteps(t *testing.T) {
 	tl := &trace.Timeline{Version: 1, Workers: 1, Stream: true}
 	for s := range 5 {
 		at := 2 * float64(s)
-		tl.Events = append(tl.Events, trace.Event{Lane: trace.Compute, Kind: "F", Instruction: "0F0", Step: s, StartS: at, EndS: at + 1.5})
+		tl.Events = append(tl.Events, trace.Event{Lane: trace.Compute, Kind: "F", Instruction: "0F0", Step: s, StartS: at,
+			EndS: at + 1.5})
 		tl.Steps = append(tl.Steps, trace.StepMark{Step: s, StartS: at - 1, EndS: at + 2})
 	}
 	n := NumbersOf(tl, 1, 10)
@@ -145,7 +148,8 @@ func TestEvaluationsAreNoPartOfAStep(t *testing.T) {
 	tl := &trace.Timeline{Version: 1, Workers: 1}
 	at := 0.0
 	for s := range 8 {
-		tl.Events = append(tl.Events, trace.Event{Lane: trace.Compute, Kind: "F", Instruction: "0F0", Step: s, StartS: at, EndS: at + 1})
+		tl.Events = append(tl.Events, trace.Event{Lane: trace.Compute, Kind: "F", Instruction: "0F0", Step: s, StartS: at,
+			EndS: at + 1})
 		tl.Steps = append(tl.Steps, trace.StepMark{Step: s, StartS: at, EndS: at + 2})
 		at += 2
 		if s != 3 {
@@ -170,7 +174,8 @@ func TestNumbersOfALongRun(t *testing.T) {
 	}
 	tl.Events = slices.DeleteFunc(tl.Events, func(e trace.Event) bool { return e.Step < 9 })
 	last := tl.Steps[11].EndS
-	tl.Events = append(tl.Events, trace.Event{Worker: 1, Lane: trace.Compute, Kind: "EV", Instruction: "1EV96", Step: 11, ReadyS: last, StartS: last, EndS: last + 60})
+	tl.Events = append(tl.Events, trace.Event{Worker: 1, Lane: trace.Compute, Kind: "EV", Instruction: "1EV96", Step: 11,
+		ReadyS: last, StartS: last, EndS: last + 60})
 	for k := range tl.Steps {
 		tl.Steps[k].StartS -= .001
 	}

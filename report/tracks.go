@@ -36,7 +36,8 @@ func tracksOf(t *trace.Timeline) []track {
 	sent := map[string]bool{}
 	for i := range t.Events {
 		e := &t.Events[i]
-		s := slice{name: e.Instruction, kind: e.Kind, startNS: nanoseconds(e.StartS), endNS: nanoseconds(e.EndS), step: e.Step, bytes: e.Bytes}
+		s := slice{name: e.Instruction, kind: e.Kind, startNS: nanoseconds(e.StartS), endNS: nanoseconds(e.EndS),
+			step: e.Step, bytes: e.Bytes}
 		s.flowOut, s.flowIn = flow(e)
 		if s.flowOut != "" {
 			sent[s.flowOut] = true
@@ -52,7 +53,8 @@ func tracksOf(t *trace.Timeline) []track {
 		out = append(out, fit(w, "compute", compute[w])...)
 		var waits []slice
 		for _, g := range gaps[w] {
-			waits = append(waits, slice{name: g.Cause.Label(), kind: "wait", startNS: nanoseconds(g.StartS), endNS: nanoseconds(g.EndS), why: g.Why})
+			waits = append(waits, slice{name: g.Cause.Label(), kind: "wait", startNS: nanoseconds(g.StartS),
+				endNS: nanoseconds(g.EndS), why: g.Why})
 		}
 		out = append(out, fit(w, "waiting", waits)...)
 		out = append(out, fit(w, "transfers", comm[w])...)

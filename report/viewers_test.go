@@ -232,10 +232,12 @@ func TestChromeJSONIsValidAndNested(t *testing.T) {
 
 func TestViewersRefuseABadTimeline(t *testing.T) {
 	bad := &trace.Timeline{Version: 1, Workers: 1, Events: []trace.Event{{Worker: 3}}}
-	if err := Perfetto(&bytes.Buffer{}, bad); err == nil || !strings.HasPrefix(err.Error(), "report: perfetto: trace: events[0]") {
+	if err := Perfetto(&bytes.Buffer{}, bad); err == nil ||
+		!strings.HasPrefix(err.Error(), "report: perfetto: trace: events[0]") {
 		t.Errorf("perfetto: error %v", err)
 	}
-	if err := ChromeJSON(&bytes.Buffer{}, bad); err == nil || !strings.HasPrefix(err.Error(), "report: chrome: trace: events[0]") {
+	if err := ChromeJSON(&bytes.Buffer{}, bad); err == nil ||
+		!strings.HasPrefix(err.Error(), "report: chrome: trace: events[0]") {
 		t.Errorf("chrome: error %v", err)
 	}
 }

@@ -48,7 +48,8 @@ func TestAdvanceReachesAFAB(t *testing.T) {
 			k, settled = a.Next(took, true)
 		}
 		took, held := advanced(t, "1f1b", k, stages, m)
-		t.Logf("%s: %v after %d iterations, step %v, %d micro-batches held in all; 1F1B %d, AFAB %d", rule, k, asked, took, sum(held), sum(one), sum(all))
+		t.Logf("%s: %v after %d iterations, step %v, %d micro-batches held in all; 1F1B %d, AFAB %d", rule, k, asked, took,
+			sum(held), sum(one), sum(all))
 		// The same extra on every stage gains a little each time, until nearly all are in advance.
 		if took > afab*1.03 || sum(held) >= sum(all) || rule == family.Graded && sum(held) > sum(all)/4 {
 			t.Errorf("%s settles on %v: step %v and %v held; AFAB %v and %v", rule, k, took, held, afab, all)

@@ -44,9 +44,10 @@ func AtMostBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	return peaks, nil
 }
 
-// EvaluationBytes is AtMostBytes of an evaluation between two steps of a Program that trains: by worker, more than
-// which no timing makes it hold. Every replica of every stage keeps its parameters, buffers and optimizer states, those of
-// all pipelines; gradients there are none. It is of the pipeline that evaluations show, the reference of several.
+// EvaluationBytes is AtMostBytes of an evaluation between two steps of a Program that trains: by worker, more
+// than which no timing makes it hold. Every replica of every stage keeps its parameters, buffers and optimizer
+// states, those of all pipelines; gradients there are none. It is of the pipeline that evaluations show, the
+// reference of several.
 func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	shown, widest := 0, 1
 	for pl, stages := range p.Placement {

@@ -134,7 +134,8 @@ func TestAtMostBytesOfAWaitingStage(t *testing.T) {
 
 // crossing has a cut between two stages pass so many bytes each way.
 func crossing(costs Costs, bytes int64) {
-	costs.Stages[0][0].ActivationBytes, costs.Stages[1][0].InputBytes, costs.Stages[1][0].GradientBytes = bytes, bytes, bytes
+	costs.Stages[0][0].ActivationBytes = bytes
+	costs.Stages[1][0].InputBytes, costs.Stages[1][0].GradientBytes = bytes, bytes
 }
 
 // TestAtMostBytesBetweenTwoSends: worker 1 sends 1SB0 and, right behind it, 0SF1. Worker 0 answers the first with two

@@ -27,7 +27,8 @@ func TestDataParallelSteps(t *testing.T) {
 					work := math.Ceil(float64(M)/float64(r))*(F+B) + U
 					c := chunked(1, 1, F, B/2, B/2)
 					c.Stages[0][0].AllReduceS, c.Stages[0][0].UpdateS = R, U
-					exactly(t, simulate(t, "dp", schedule.Replicated(1, r), M, 1, c).StepS, work+R, "dp r=%d M=%d B=%v R=%v", r, M, B, R)
+					exactly(t, simulate(t, "dp", schedule.Replicated(1, r), M, 1, c).StepS, work+R, "dp r=%d M=%d B=%v R=%v", r, M, B,
+						R)
 					f, err := family.Lookup("dp-overlap")
 					if err != nil {
 						t.Fatal(err)
@@ -40,7 +41,8 @@ func TestDataParallelSteps(t *testing.T) {
 						}
 						// A replica without its share of an uneven last round comes to its all-reduces sooner.
 						want := work + max(R/g, R-B*(1-1/g))
-						exactly(t, simulate(t, "dp-overlap", f.Placement(r, G), M, 1, c).StepS, want, "dp-overlap r=%d M=%d B=%v R=%v G=%d", r, M, B, R, G)
+						exactly(t, simulate(t, "dp-overlap", f.Placement(r, G), M, 1, c).StepS, want, "dp-overlap r=%d M=%d B=%v R=%v "+
+							"G=%d", r, M, B, R, G)
 					}
 				}
 			}
@@ -56,7 +58,8 @@ func TestAsynchronousDataParallelSteps(t *testing.T) {
 	for _, r := range []int{2, 3, 4, 8} {
 		for _, M := range []int{r, 2 * r, 4 * r} {
 			for _, R := range []float64{0, 1, 2.5, 5, 20} {
-				p, err := family.Generate("dp-async", schedule.Settings{Placement: schedule.Replicated(1, r), MicroBatches: M, Repeat: 12})
+				p, err := family.Generate("dp-async", schedule.Settings{Placement: schedule.Replicated(1, r), MicroBatches: M,
+					Repeat: 12})
 				if err == nil {
 					p, err = lower.Lower(p, lower.Options{})
 				}
@@ -77,7 +80,8 @@ func TestAsynchronousDataParallelSteps(t *testing.T) {
 						want++ // a micro-batch that runs once its minibatch has gradients
 					}
 					if bytes != want {
-						t.Errorf("r=%d M=%d: worker %d holds %d bytes, want the weights and two copies of gradients, %d", r, M, w, bytes, want)
+						t.Errorf("r=%d M=%d: worker %d holds %d bytes, want the weights and two copies of gradients, %d", r, M, w, bytes,
+							want)
 					}
 				}
 			}

@@ -31,7 +31,8 @@ func TestElasticFillsBubbles(t *testing.T) {
 	for _, stages := range []int{2, 3, 4, 6} {
 		for _, m := range []int{1, 2, 3, 5, 8} {
 			for n := 1; n <= 6; n++ {
-				p := loweredOf(t, "elastic", schedule.Settings{Placement: straight(stages), MicroBatches: m, Repeat: 40, Elastic: plan.NewElastic(n)})
+				p := loweredOf(t, "elastic", schedule.Settings{Placement: straight(stages), MicroBatches: m, Repeat: 40,
+					Elastic: plan.NewElastic(n)})
 				_, sum, err := Run(p, Uniform(stages, 1, 2, 0), Options{})
 				if err != nil {
 					t.Fatal(err)
@@ -52,7 +53,8 @@ func TestElasticMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 5).Draw(t, "pipelines")
 		m := rapid.IntRange(1, 4).Draw(t, "micro-batches")
-		p, err := family.Generate("elastic", schedule.Settings{Placement: straight(1), MicroBatches: m, Repeat: 6, Elastic: plan.NewElastic(n)})
+		p, err := family.Generate("elastic", schedule.Settings{Placement: straight(1), MicroBatches: m, Repeat: 6,
+			Elastic: plan.NewElastic(n)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +81,8 @@ func TestElasticMemory(t *testing.T) {
 func TestElasticUpdateTimes(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5} {
 		for _, m := range []int{1, 4} {
-			p := loweredOf(t, "elastic", schedule.Settings{Placement: straight(1), MicroBatches: m, Repeat: 8, Elastic: plan.NewElastic(n)})
+			p := loweredOf(t, "elastic", schedule.Settings{Placement: straight(1), MicroBatches: m, Repeat: 8,
+				Elastic: plan.NewElastic(n)})
 			c := Uniform(1, 1, 2, 0)
 			c.Stages[0][0].UpdateS = 0.5
 			compute := float64(3 * n * m)
@@ -97,7 +100,8 @@ func TestElasticUpdateTimes(t *testing.T) {
 					t.Fatal(err)
 				}
 				if sum.StepS < want-1e-9 || sum.StepS > want+1e-9 {
-					t.Errorf("%d pipelines, %d micro-batches, updates of %v and %v: %v a step, want %v", n, m, k.elastic, k.reference, sum.StepS, want)
+					t.Errorf("%d pipelines, %d micro-batches, updates of %v and %v: %v a step, want %v", n, m, k.elastic, k.reference,
+						sum.StepS, want)
 				}
 			}
 		}

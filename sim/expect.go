@@ -6,18 +6,19 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// mostPaced is the most workers of whom Expect has each fall behind. Among more of them one step in many has every
-// worker at its usual pace no longer, and playing each takes long.
+// mostPaced is the most workers of which Expect has each fall behind: playing each takes long.
 const mostPaced = 16
 
-// Expect is what Run's Summary comes to on workers that do not keep one pace: its times are the means of runs in each of which another
-// worker is behind by Noise.PaceSpread, and the rest so much ahead that all together compute what they usually do.
+// Expect is what Run's Summary comes to on workers that do not keep one pace.
+//
+// Its times are the means of runs in each of which another worker is behind by Noise.PaceSpread, and the rest so
+// much ahead that all together compute what they usually do.
 //
 // Which core is slow changes within seconds, and a step takes milliseconds: within a step one of them is. A step
 // is convex in what computations take, as long as their order stays, so that it comes out no shorter than at
 // one pace; how much longer depends on how often the schedule has workers wait for each other, and on nothing
-// else that a plan could choose. Workers that take turns on fewer cores are not slow themselves: whoever is free goes on, and the
-// mean pace is all that counts.
+// else that a plan could choose. Workers that take turns on fewer cores are not slow themselves: whoever is free
+// goes on, and the mean pace is all that counts.
 //
 // All of Costs.Noise is in it; Options.Vary is Expect's to make, and one that is given already is refused.
 func Expect(p *schedule.Program, costs Costs, o Options) (Summary, error) {

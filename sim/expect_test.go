@@ -8,9 +8,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Two stages of 1F1B, F = 1, B = 2, four micro-batches, one worker a tenth behind and the other a tenth ahead. With the second
-// behind it is never idle between the first forward and the last backward in front of it: 0.9 + 4 x 3.3 + 1.8. With
-// the first behind that one is idle until its second forward's gradient is there, 2.7 - 1.1, and for the last, 2.7 - 2.2: 13.2 + 2.1.
+// Two stages of 1F1B, F = 1, B = 2, four micro-batches, one worker a tenth behind and the other a tenth ahead.
+// With the second behind it is never idle between the first forward and the last backward in front of it:
+// 0.9 + 4 x 3.3 + 1.8. With the first behind that one is idle until its second forward's gradient is there,
+// 2.7 - 1.1, and for the last, 2.7 - 2.2: 13.2 + 2.1.
 func TestWorkersFallBehindInTurn(t *testing.T) {
 	p := loweredOf(t, "1f1b", schedule.Settings{Placement: straight(2), MicroBatches: 4, Repeat: 1})
 	costs := Uniform(2, 1, 2, 0)

@@ -20,7 +20,8 @@ func inHalves() *profile.Profile {
 			c.PendingBytes, c.HalvesPeakBytes = new(int64(0)), &profile.HalvesPeaks{Input: 40, FirstInput: 70}
 			if l < 2 {
 				c.BackwardInputS, c.BackwardWeightS = new(1.0), new(1.0)
-				c.PendingBytes, c.HalvesPeakBytes = new(int64(120)), &profile.HalvesPeaks{Input: 40, FirstInput: 40, Weight: 30, FirstWeight: 35}
+				c.PendingBytes, c.HalvesPeakBytes = new(int64(120)), &profile.HalvesPeaks{Input: 40, FirstInput: 40, Weight: 30,
+					FirstWeight: 35}
 			}
 		}
 	}
@@ -35,8 +36,8 @@ func TestWhatHalvesHold(t *testing.T) {
 	}
 	split, whole := c.Stages[0][0], c.Stages[1][0]
 	// The input's half of layer 1 holds 40. It frees 150, leaves 20 that layer 0's output is not, and that one's
-	// gradient of 100; layer 0's half holds 40 on top of -30, frees 150 and the gradients of 200 that the two cuts' readers
-	// have left, and leaves 120 and layer 1's 100.
+	// gradient of 100; layer 0's half holds 40 on top of -30, frees 150 and the gradients of 200 that the two cuts'
+	// readers have left, and leaves 120 and layer 1's 100.
 	if split.PendingBytes != 240 || split.InputPeak != 40 || split.FirstInputPeak != 40 || split.WholeBytes != 0 {
 		t.Errorf("first half: %+v", split)
 	}
@@ -45,7 +46,8 @@ func TestWhatHalvesHold(t *testing.T) {
 		t.Errorf("second half holds %d, the first time %d; want 30 and 35", split.WeightPeak, split.FirstWeightPeak)
 	}
 	// Layer 3: 40, or 70 the first time; -150 +200 and 16 of gradients; layer 2 on top of that.
-	if whole.InputPeak != 50+40 || whole.FirstInputPeak != 66+70 || whole.WholeBytes != 26 || whole.PendingBytes != 0 || whole.WeightPeak != 0 || whole.FirstWeightPeak != 0 {
+	if whole.InputPeak != 50+40 || whole.FirstInputPeak != 66+70 || whole.WholeBytes != 26 || whole.PendingBytes != 0 ||
+		whole.WeightPeak != 0 || whole.FirstWeightPeak != 0 {
 		t.Errorf("layers without halves: %+v", whole)
 	}
 }
@@ -73,7 +75,8 @@ func TestHalvesMakeGradientsApart(t *testing.T) {
 		{0, 0, 500, 0, 60 + 4 + 500},   // with those of layers without halves
 		{0, 0, 0, 500, 60 + 10 + 500},
 	} {
-		k.FirstInputPeak, k.InputPeak, k.FirstWeightPeak, k.WeightPeak = peaks.firstInput, peaks.input, peaks.firstWeight, peaks.weight
+		k.FirstInputPeak, k.InputPeak = peaks.firstInput, peaks.input
+		k.FirstWeightPeak, k.WeightPeak = peaks.firstWeight, peaks.weight
 		_, sum, err := Run(p, costs, Options{})
 		if err != nil {
 			t.Fatal(err)

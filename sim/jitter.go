@@ -29,10 +29,10 @@ func MeanVariation(spread float64) float64 {
 //
 // A computation never takes the same time twice, and a pipeline waits for whoever was slow:
 // two schedules that tie with constant times differ on a real machine, because only one
-// of them has a micro-batch in hand when its neighbour is late. So instructions take log-normal times around the measured
-// medians with the measured spread. Each factor is a function of the instruction alone:
-// the same Program has the same timeline every time, and whatever the order in which
-// events are handled.
+// of them has a micro-batch in hand when its neighbour is late. So instructions take log-normal
+// times around the measured medians with the measured spread. Each factor is a function of the
+// instruction alone: the same Program has the same timeline every time, and whatever the order
+// in which events are handled.
 func jitter(in schedule.Instruction, sigma float64) float64 {
 	if sigma == 0 {
 		return 1
@@ -41,7 +41,8 @@ func jitter(in schedule.Instruction, sigma float64) float64 {
 	// Of two neighbouring micro-batches one draws the other's number with the opposite sign: a
 	// pair then takes at least twice the median, and a worker's even number of micro-batches
 	// never less in all than with constant times.
-	key := uint64(in.Kind)<<56 ^ uint64(in.Pipeline)<<48 ^ uint64(in.Replica)<<40 ^ uint64(in.Stage)<<28 ^ uint64(uint32(in.Micro)>>1)
+	key := uint64(in.Kind)<<56 ^ uint64(in.Pipeline)<<48 ^ uint64(in.Replica)<<40 ^ uint64(in.Stage)<<28 ^
+		uint64(uint32(in.Micro)>>1)
 	if in.Micro&1 == 1 {
 		sigma = -sigma
 	}

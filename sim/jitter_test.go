@@ -16,7 +16,8 @@ func TestJitterHasTheSpreadAskedFor(t *testing.T) {
 	var all []float64
 	for micro := range int32(10000) {
 		for stage := range 4 {
-			all = append(all, jitter(schedule.Instruction{Kind: schedule.F, Stage: int32(stage), Micro: micro}, spread/quartiles))
+			all = append(all, jitter(schedule.Instruction{Kind: schedule.F, Stage: int32(stage), Micro: micro},
+				spread/quartiles))
 		}
 	}
 	slices.Sort(all)

@@ -49,11 +49,13 @@ func TestZeroBubbleLatency(t *testing.T) {
 					what := fmt.Sprintf("S=%d M=%d F,I,W=%v, %v of the range", S, M, x, part)
 					SR := part * W / 2
 					h1 := work + s1*(F+I-W) + 4*s1*SR
-					exactly(t, simulate(t, "zb-h1", straight(S), M, 1, latency(S, 1, F, I, W, SR)).StepS, max(h1, work+s1*(F+SR)), "zb-h1 alone %s", what)
+					exactly(t, simulate(t, "zb-h1", straight(S), M, 1, latency(S, 1, F, I, W, SR)).StepS, max(h1, work+s1*(F+SR)),
+						"zb-h1 alone %s", what)
 					exactly(t, simulate(t, "zb-h1", straight(S), M, 6, latency(S, 1, F, I, W, SR)).StepS, h1, "zb-h1 %s", what)
 					SR = part * (F + I) / 2
 					h2 := work + s1*(F+I-2*W) + 2*s1*SR
-					exactly(t, simulate(t, "zb-h2", straight(S), M, 1, latency(S, 1, F, I, W, SR)).StepS, max(h2, work+s1*(F+SR)), "zb-h2 alone %s", what)
+					exactly(t, simulate(t, "zb-h2", straight(S), M, 1, latency(S, 1, F, I, W, SR)).StepS, max(h2, work+s1*(F+SR)),
+						"zb-h2 alone %s", what)
 					exactly(t, simulate(t, "zb-h2", straight(S), M, 6, latency(S, 1, F, I, W, SR)).StepS, h2, "zb-h2 %s", what)
 				}
 			}
@@ -140,7 +142,8 @@ func TestStreamLatency(t *testing.T) {
 			for _, B := range []float64{1, 2} {
 				for _, SR := range []float64{0, 0.25, 1, 3} {
 					for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest} {
-						p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: straight(S), MicroBatches: 1, Repeat: N, Weights: policy})
+						p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: straight(S), MicroBatches: 1, Repeat: N,
+							Weights: policy})
 						if err == nil {
 							p, err = lower.Lower(p, lower.Options{})
 						}
@@ -176,7 +179,8 @@ func TestDeeperOrdersBeyondTheirRange(t *testing.T) {
 		for _, name := range []string{"so", "pb"} {
 			exactly(t, simulate(t, name, straight(8), 32, 1, latency(8, 1, 1, 1, 1, SR)).StepS, want, "%s at SR=%v", name, SR)
 		}
-		exactly(t, simulate(t, "afab", straight(8), 32, 1, latency(8, 1, 1, 1, 1, SR)).StepS, (32+7)*3+14*SR, "afab at SR=%v", SR)
+		exactly(t, simulate(t, "afab", straight(8), 32, 1, latency(8, 1, 1, 1, 1, SR)).StepS, (32+7)*3+14*SR, "afab at SR=%v",
+			SR)
 	}
 }
 
@@ -192,7 +196,8 @@ func TestPBNeedsOneLess(t *testing.T) {
 					exactly(t, pb.StepS, so.StepS, "S=%d M=%d B=%v SR=%v", S, M, B, SR)
 					for w := range S {
 						if pb.PeakActivations[w] != so.PeakActivations[w]-1 {
-							t.Errorf("S=%d M=%d: stage %d holds %d under P_B and %d under SO", S, M, w, pb.PeakActivations[w], so.PeakActivations[w])
+							t.Errorf("S=%d M=%d: stage %d holds %d under P_B and %d under SO", S, M, w, pb.PeakActivations[w],
+								so.PeakActivations[w])
 						}
 					}
 				}

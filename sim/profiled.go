@@ -22,7 +22,8 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 	devices := pl.Devices()
 	for _, d := range devices {
 		if d < 0 || d >= len(c.Devices) {
-			return Costs{}, fmt.Errorf("sim: the plan uses device %d; cluster %s has %d, counted from 0", d, c.Name, len(c.Devices))
+			return Costs{}, fmt.Errorf("sim: the plan uses device %d; cluster %s has %d, counted from 0", d, c.Name,
+				len(c.Devices))
 		}
 	}
 	out := Costs{

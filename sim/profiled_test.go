@@ -26,7 +26,8 @@ func chain() *profile.Profile {
 		Transfer: &profile.Transfer{DispatchS: 0.25},
 	}
 	for i := range 4 {
-		l := profile.Layer{Name: string(rune('a' + i)), From: []int{i - 1}, ParameterBytes: 10, BufferBytes: 1, TiedTo: -1, UpdateTimes: profile.UpdateTimes{UpdateS: 0.5}}
+		l := profile.Layer{Name: string(rune('a' + i)), From: []int{i - 1}, ParameterBytes: 10, BufferBytes: 1, TiedTo: -1,
+			UpdateTimes: profile.UpdateTimes{UpdateS: 0.5}}
 		if i == 3 {
 			l.From, l.TiedTo, l.TiedBytes = []int{2, 0}, 0, 6
 		}
@@ -34,7 +35,8 @@ func chain() *profile.Profile {
 			n := float64(size)
 			l.Costs = append(l.Costs, profile.Cost{
 				Device: "cpu", MicroBatch: size, ForwardS: n * float64(i+1), BackwardS: 2 * n * float64(i+1),
-				OutputBytes: int64(size) * 100, SavedBytes: int64(size) * 150, ForwardPeakBytes: int64(size) * 170, BackwardPeakBytes: int64(size) * 130,
+				OutputBytes: int64(size) * 100, SavedBytes: int64(size) * 150, ForwardPeakBytes: int64(size) * 170,
+				BackwardPeakBytes: int64(size) * 130,
 			})
 		}
 		p.Layers = append(p.Layers, l)
@@ -64,7 +66,8 @@ func TestCostsOfTwoStages(t *testing.T) {
 	tied := 1e-3 + 6/1e6 // one transfer of the shared parameter's gradient
 	norm := 1e-3 + 4*8/1e6
 	want := [][]StageCost{{{
-		ForwardS: 1 + 2, BackwardS: 2 + 4, InputS: 6, UpdateTimes: profile.UpdateTimes{UpdateS: 1}, EvaluateS: 3, TiedS: tied, NormS: norm,
+		ForwardS: 1 + 2, BackwardS: 2 + 4, InputS: 6, UpdateTimes: profile.UpdateTimes{UpdateS: 1}, EvaluateS: 3, TiedS: tied,
+		NormS: norm,
 		Held: memory.Held{
 			ActivationBytes: 200, // layer 1's output and, for layer 3, layer 0's
 			SavedBytes:      300,
@@ -83,7 +86,8 @@ func TestCostsOfTwoStages(t *testing.T) {
 			LayerBytes:        10,
 		},
 	}}, {{
-		ForwardS: 3 + 4, BackwardS: 6 + 8, InputS: 14, UpdateTimes: profile.UpdateTimes{UpdateS: 1}, EvaluateS: 7, TiedS: tied, NormS: norm,
+		ForwardS: 3 + 4, BackwardS: 6 + 8, InputS: 14, UpdateTimes: profile.UpdateTimes{UpdateS: 1}, EvaluateS: 7,
+		TiedS: tied, NormS: norm,
 		GradientBytes: 200,
 		Held: memory.Held{
 			InputBytes: 200, SavedBytes: 300,
@@ -132,7 +136,8 @@ func TestRecomputeTradesTimeForMemory(t *testing.T) {
 		t.Errorf("recompute: saved %d, backward %v s", b.SavedBytes, b.BackwardS)
 	}
 	if want := a.SavedBytes + a.BackwardPeak; b.BackwardPeak != want || b.ForwardPeak != a.EvaluatePeak {
-		t.Errorf("recompute: backward's peak %d, want %d; forward's %d, want %d", b.BackwardPeak, want, b.ForwardPeak, a.EvaluatePeak)
+		t.Errorf("recompute: backward's peak %d, want %d; forward's %d, want %d", b.BackwardPeak, want, b.ForwardPeak,
+			a.EvaluatePeak)
 	}
 }
 
@@ -210,7 +215,8 @@ func TestRecomputeTwoLayersAtATime(t *testing.T) {
 	if c, err = CostsOf(chain(), local(1), pl); err != nil {
 		t.Fatal(err)
 	}
-	if whole := c.Stages[0][0]; whole.BackwardPeak != 600-150+200+130 || whole.SavedBytes != 0 || whole.BackwardS != got.BackwardS || whole.InputS != got.InputS {
+	if whole := c.Stages[0][0]; whole.BackwardPeak != 600-150+200+130 || whole.SavedBytes != 0 ||
+		whole.BackwardS != got.BackwardS || whole.InputS != got.InputS {
 		t.Errorf("all at once: %+v; two layers at a time: %+v", whole, got)
 	}
 	pl.Stages[0].Recompute = plan.Every(7)
@@ -223,7 +229,8 @@ func TestRecomputeTwoLayersAtATime(t *testing.T) {
 func TestSplitReplicasComputeSlices(t *testing.T) {
 	pl := &plan.Plan{
 		MicroBatch: 2, MicroBatches: 1, Replication: "split", Schedule: "1f1b", Weights: "sync",
-		Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 1, Devices: []int{0, 1}}, {FirstLayer: 2, LastLayer: 3, Devices: []int{2}}},
+		Stages: []plan.Stage{{FirstLayer: 0, LastLayer: 1, Devices: []int{0, 1}},
+			{FirstLayer: 2, LastLayer: 3, Devices: []int{2}}},
 	}
 	c, err := CostsOf(chain(), local(3), pl)
 	if err != nil {
@@ -284,7 +291,8 @@ func TestPartsOfLayers(t *testing.T) {
 
 func TestLinksOfAHierarchy(t *testing.T) {
 	c := &cluster.Cluster{
-		Name: "two servers", Devices: []string{"cpu", "cpu", "cpu", "cpu"}, DeviceTypes: map[string]cluster.DeviceType{"cpu": {}},
+		Name: "two servers", Devices: []string{"cpu", "cpu", "cpu", "cpu"},
+		DeviceTypes: map[string]cluster.DeviceType{"cpu": {}},
 		Levels: []cluster.Level{
 			{Name: "server", Size: 2, BandwidthBytesPerSecond: 100, FullDuplex: true},
 			{Name: "rack", Size: 2, BandwidthBytesPerSecond: 10, Shared: true},

@@ -41,8 +41,10 @@ func randomCosts(t *rapid.T, p *schedule.Program) Costs {
 		var replicas []StageCost
 		for range on {
 			replicas = append(replicas, StageCost{
-				ForwardS: seconds.Draw(t, "f"), BackwardS: seconds.Draw(t, "b"), InputS: seconds.Draw(t, "i"), WeightS: seconds.Draw(t, "w"),
-				UpdateTimes: profile.UpdateTimes{UpdateS: seconds.Draw(t, "u")}, AllReduceS: seconds.Draw(t, "ar"), TiedS: seconds.Draw(t, "tg"), NormS: seconds.Draw(t, "gn"),
+				ForwardS: seconds.Draw(t, "f"), BackwardS: seconds.Draw(t, "b"), InputS: seconds.Draw(t, "i"),
+				WeightS:     seconds.Draw(t, "w"),
+				UpdateTimes: profile.UpdateTimes{UpdateS: seconds.Draw(t, "u")}, AllReduceS: seconds.Draw(t, "ar"),
+				TiedS: seconds.Draw(t, "tg"), NormS: seconds.Draw(t, "gn"),
 			})
 		}
 		if queues {
@@ -60,7 +62,9 @@ func randomCosts(t *rapid.T, p *schedule.Program) Costs {
 // micro-batches as Check counts.
 func TestRandomPrograms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := scheduletest.Random(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }, scheduletest.Everything())
+		p := scheduletest.Random(func(n int) int {
+			return rapid.IntRange(0, n-1).Draw(t, "choice")
+		}, scheduletest.Everything())
 		q, err := lower.Lower(p, lower.Options{Clip: p.Weights == schedule.Sync && rapid.Bool().Draw(t, "clip")})
 		if err != nil {
 			t.Fatal(err)
@@ -83,7 +87,8 @@ func TestEveryFamilyIsTheLongestPath(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.SampledFrom(all).Draw(t, "family")
 		workers := rapid.IntRange(1, 5).Draw(t, "workers")
-		s := schedule.Settings{MicroBatches: rapid.IntRange(1, 8).Draw(t, "m"), Repeat: rapid.IntRange(1, 3).Draw(t, "repeat")}
+		s := schedule.Settings{MicroBatches: rapid.IntRange(1, 8).Draw(t, "m"),
+			Repeat: rapid.IntRange(1, 3).Draw(t, "repeat")}
 		s.Placement = f.Placement(workers, rapid.IntRange(2, 3).Draw(t, "chunks"))
 		if len(f.Policies) > 0 {
 			s.Weights = rapid.SampledFrom(f.Policies).Draw(t, "weights")

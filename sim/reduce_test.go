@@ -65,7 +65,8 @@ func TestSumsBesideGainAtMostTheBackward(t *testing.T) {
 		costs := Uniform(1, seconds.Draw(t, "f"), seconds.Draw(t, "b"), 0)
 		k := &costs.Stages[0][0]
 		k.AllReduceS, k.UpdateS = seconds.Draw(t, "r"), 1
-		p, err := family.Generate("dp", schedule.Settings{Placement: schedule.Replicated(1, n), MicroBatches: rapid.IntRange(1, 9).Draw(t, "m"), Repeat: 3})
+		p, err := family.Generate("dp", schedule.Settings{Placement: schedule.Replicated(1, n),
+			MicroBatches: rapid.IntRange(1, 9).Draw(t, "m"), Repeat: 3})
 		if err == nil {
 			p, err = lower.Lower(p, lower.Options{})
 		}
@@ -158,7 +159,8 @@ func TestBucketsOfOptions(t *testing.T) {
 		return sum.EndS
 	}
 	behind := costs.inBuckets(1 << 40)
-	if got, want := took(costs, Options{BucketBytes: 1 << 40}), took(behind, Options{}); got != want || got <= took(costs, Options{}) {
+	if got, want := took(costs, Options{BucketBytes: 1 << 40}), took(behind, Options{}); got != want ||
+		got <= took(costs, Options{}) {
 		t.Errorf("summed behind the backward it takes %v, want %v and more than %v", got, want, took(costs, Options{}))
 	}
 	if _, _, err := Run(program, costs, Options{BucketBytes: -1}); err == nil {

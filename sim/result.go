@@ -57,7 +57,8 @@ func (s *state) record(w int, in schedule.Instruction) {
 	s.recordSpan(w, in, in.Kind.Lane(), ready, me.started, s.now, s.bytesOf(in), blocked)
 }
 
-func (s *state) recordSpan(w int, in schedule.Instruction, lane trace.Lane, ready, start, end float64, bytes int64, blocked string) {
+func (s *state) recordSpan(w int, in schedule.Instruction, lane trace.Lane, ready, start, end float64, bytes int64,
+	blocked string) {
 	s.tl.Events = append(s.tl.Events, trace.Event{
 		Worker: w, Lane: lane, Instruction: in.String(), Kind: in.Kind.String(), Step: s.stepOf(in),
 		ReadyS: ready, StartS: start, EndS: end, Bytes: bytes, BlockedBy: blocked,

@@ -90,7 +90,8 @@ func (w *storyWorld) program(t *testing.T, d *datadriven.TestData) error {
 // costs are uniform; latency, link and bytes make the transfers.
 func (w *storyWorld) costs(t *testing.T, d *datadriven.TestData) {
 	var f, b, latency, link, allReduce, norm, update float64
-	for name, to := range map[string]*float64{"f": &f, "b": &b, "latency": &latency, "link": &link, "allreduce": &allReduce, "norm": &norm, "update": &update} {
+	for name, to := range map[string]*float64{"f": &f, "b": &b, "latency": &latency, "link": &link,
+		"allreduce": &allReduce, "norm": &norm, "update": &update} {
 		d.MaybeScanArgs(t, name, to)
 	}
 	w.c = Uniform(w.p.Stages, f, b, 0)

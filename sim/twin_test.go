@@ -27,7 +27,8 @@ type longest struct {
 }
 
 func longestOf(p *schedule.Program, c Costs) *longest {
-	l := &longest{p: p, c: c, where: map[schedule.Instruction][2]int{}, ends: map[[2]int]float64{}, begun: map[[2]int]float64{}}
+	l := &longest{p: p, c: c, where: map[schedule.Instruction][2]int{}, ends: map[[2]int]float64{},
+		begun: map[[2]int]float64{}}
 	for w := range p.Workers {
 		var list schedule.List
 		p.Walk(w, func(in schedule.Instruction) bool {
@@ -97,7 +98,9 @@ func (l *longest) start(w, i int) float64 {
 		}
 	case schedule.AR, schedule.TG, schedule.GN, schedule.U:
 		for j, before := range l.lists[w][:i] {
-			if before.Stage == in.Stage && before.Pipeline == in.Pipeline && (in.Kind != schedule.U || before.Micro <= in.Micro) && (before.Kind == schedule.AR || before.Kind == schedule.TG || before.Kind == schedule.GN) {
+			if before.Stage == in.Stage && before.Pipeline == in.Pipeline &&
+				(in.Kind != schedule.U || before.Micro <= in.Micro) &&
+				(before.Kind == schedule.AR || before.Kind == schedule.TG || before.Kind == schedule.GN) {
 				s = max(s, l.complete(w, j))
 			}
 		}
@@ -144,7 +147,8 @@ func (l *longest) complete(w, i int) float64 {
 			}
 			c := l.c.of(s, r)
 			last = max(last, l.start(at[0], at[1]))
-			takes = max(takes, map[schedule.Kind]float64{schedule.AR: c.AllReduceS, schedule.TG: c.TiedS, schedule.GN: c.NormS}[in.Kind])
+			takes = max(takes, map[schedule.Kind]float64{schedule.AR: c.AllReduceS, schedule.TG: c.TiedS,
+				schedule.GN: c.NormS}[in.Kind])
 		}
 	}
 	return last + takes
@@ -229,7 +233,8 @@ func randomCase(t *rapid.T) (*schedule.Program, Costs) {
 		var replicas []StageCost
 		for range on {
 			replicas = append(replicas, StageCost{
-				ForwardS: seconds.Draw(t, "f"), BackwardS: seconds.Draw(t, "b"), UpdateTimes: profile.UpdateTimes{UpdateS: seconds.Draw(t, "u")}, EvaluateS: seconds.Draw(t, "ev"),
+				ForwardS: seconds.Draw(t, "f"), BackwardS: seconds.Draw(t, "b"),
+				UpdateTimes: profile.UpdateTimes{UpdateS: seconds.Draw(t, "u")}, EvaluateS: seconds.Draw(t, "ev"),
 				AllReduceS: seconds.Draw(t, "ar"), TiedS: seconds.Draw(t, "tg"), NormS: seconds.Draw(t, "gn"),
 			})
 		}
@@ -286,7 +291,8 @@ func sameAsLongestPath(t *rapid.T, p *schedule.Program, c Costs) Summary {
 				t.Fatalf("worker %d ran %s where its list has %v", w, e.Instruction, in)
 			}
 			if math.Abs(e.StartS-l.start(w, i)) > 1e-9 || math.Abs(e.EndS-l.end(w, i)) > 1e-9 {
-				t.Fatalf("worker %d: %v runs from %v to %v, the longest path says %v to %v\n%s", w, in, e.StartS, e.EndS, l.start(w, i), l.end(w, i), p.Text())
+				t.Fatalf("worker %d: %v runs from %v to %v, the longest path says %v to %v\n%s", w, in, e.StartS, e.EndS,
+					l.start(w, i), l.end(w, i), p.Text())
 			}
 		}
 	}

@@ -18,7 +18,8 @@ func TestZeroBubbleAuto(t *testing.T) {
 	for _, S := range []int{2, 3, 4, 8} {
 		for _, M := range []int{2 * S, 4 * S, 4*S + 1} {
 			step := func(room int) float64 {
-				p, err := family.Generate("zb-auto", schedule.Settings{Placement: straight(S), MicroBatches: M, Repeat: 6, Warmup: slices.Repeat([]int{room}, S)})
+				p, err := family.Generate("zb-auto", schedule.Settings{Placement: straight(S), MicroBatches: M, Repeat: 6,
+					Warmup: slices.Repeat([]int{room}, S)})
 				if err == nil {
 					p, err = lower.Lower(p, lower.Options{})
 				}
@@ -55,7 +56,8 @@ func TestListSchedulerNeverSticks(t *testing.T) {
 			s.Placement = append(s.Placement, []int{w})
 		}
 		for range rapid.IntRange(0, 8).Draw(t, "more") {
-			s.Placement = slices.Insert(s.Placement, rapid.IntRange(0, len(s.Placement)).Draw(t, "at"), []int{rapid.IntRange(0, workers-1).Draw(t, "worker")})
+			s.Placement = slices.Insert(s.Placement, rapid.IntRange(0, len(s.Placement)).Draw(t, "at"),
+				[]int{rapid.IntRange(0, workers-1).Draw(t, "worker")})
 		}
 		room := rapid.IntRange(1, 6).Draw(t, "room")
 		s.Warmup = slices.Repeat([]int{room}, len(s.Placement))

@@ -17,7 +17,8 @@ func chunked(stages, v int, f, i, w float64) Costs {
 	c := Costs{}
 	for range stages {
 		x := float64(v)
-		c.Stages = append(c.Stages, []StageCost{{ForwardS: f / x, BackwardS: (i + w) / x, InputS: i / x, WeightS: w / x, Held: memory.Held{SavedBytes: 1}}})
+		c.Stages = append(c.Stages, []StageCost{{ForwardS: f / x, BackwardS: (i + w) / x, InputS: i / x, WeightS: w / x,
+			Held: memory.Held{SavedBytes: 1}}})
 	}
 	return c
 }

@@ -23,8 +23,8 @@ const (
 // compared with diff. It refuses what Read would refuse.
 func (t *Timeline) Write(w io.Writer) error {
 	if n := t.objects(); n > maxRows {
-		return fmt.Errorf("trace: the Timeline has %d events, samples, marks and lists; a file has %d at most: keep fewer steps",
-			n, maxRows)
+		return fmt.Errorf("trace: the Timeline has %d events, samples, marks and lists; a file has %d at most: keep fewer "+
+			"steps", n, maxRows)
 	}
 	if err := t.Validate(); err != nil {
 		return err

@@ -81,17 +81,21 @@ func TestRefusals(t *testing.T) {
 		{"wrong type", head + "\n" + `"events":[{"worker":"zero"}]}`, "line 2: events.worker is a string, want int"},
 		{"not json", "millrace program 1", "line 1"},
 		{"two objects", head + `"events":[]}` + "\n{}", "line 2: something follows"},
-		{"worker", head + `"events":[{"worker":2,"lane":"comm","kind":"F","instruction":"0F0"}]}`, "events[0] (0F0): worker is 2, want 0 to 1"},
+		{"worker", head + `"events":[{"worker":2,"lane":"comm","kind":"F","instruction":"0F0"}]}`,
+			"events[0] (0F0): worker is 2, want 0 to 1"},
 		{"lane", head + `"events":[{"worker":1,"lane":"io","kind":"F"}]}`, `lane is "io", want "compute" or "comm"`},
 		{"kind", head + `"events":[{"worker":1,"lane":"comm"}]}`, "kind is missing"},
-		{"backwards", head + `"events":[{"worker":1,"lane":"comm","kind":"F","ready_s":1,"start_s":3,"end_s":2}]}`, "ends at 2 s, before it started at 3 s"},
-		{"early", head + `"events":[{"worker":1,"lane":"comm","kind":"F","ready_s":4,"start_s":3,"end_s":5}]}`, "before it was ready"},
+		{"backwards", head + `"events":[{"worker":1,"lane":"comm","kind":"F","ready_s":1,"start_s":3,"end_s":2}]}`,
+			"ends at 2 s, before it started at 3 s"},
+		{"early", head + `"events":[{"worker":1,"lane":"comm","kind":"F","ready_s":4,"start_s":3,"end_s":5}]}`,
+			"before it was ready"},
 		{"bytes", head + `"events":[{"worker":1,"lane":"comm","kind":"F","bytes":-1}]}`, "bytes is -1"},
 		{"workers", `{"version":1,"workers":2000000000,"events":[]}`, "workers is 2000000000"},
 		{"memory", head + `"events":[],"memory":[{"worker":9}]}`, "memory[0]: worker is 9"},
 		{"peaks", head + `"events":[],"peak_bytes":[1]}`, "peak_bytes has 1 entries"},
 		{"step", head + `"events":[],"steps":[{"step":3,"start_s":2,"end_s":1}]}`, "steps[0] (step 3)"},
-		{"evaluation", head + `"events":[],"evaluations":[{"step":3,"loss":1,"correct":3,"samples":2}]}`, "3 correct of 2 samples"},
+		{"evaluation", head + `"events":[],"evaluations":[{"step":3,"loss":1,"correct":3,"samples":2}]}`,
+			"3 correct of 2 samples"},
 		{"gzip", "\x1f\x8bnonsense that is no gzip at all", "gzip"},
 	} {
 		_, err := trace.Read(strings.NewReader(c.file))
@@ -104,7 +108,8 @@ func TestRefusals(t *testing.T) {
 	if err := nan.Write(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "events[3]") {
 		t.Errorf("NaN: error %v", err)
 	}
-	if _, err := trace.ReadFile(filepath.Join(t.TempDir(), "none.json")); err == nil || !strings.Contains(err.Error(), "none.json") {
+	if _, err := trace.ReadFile(filepath.Join(t.TempDir(), "none.json")); err == nil ||
+		!strings.Contains(err.Error(), "none.json") {
 		t.Errorf("missing file: error %v", err)
 	}
 }
@@ -149,7 +154,8 @@ func FuzzRead(f *testing.F) {
 }
 
 func FuzzParseFields(f *testing.F) {
-	for _, s := range []string{"2F0", "p1/2B3@r1", "0EV12", "", "F", "2F", "F2", "p/1F1", "1F1@r", "1F+1", "00F0", "1FxF1"} {
+	for _, s := range []string{"2F0", "p1/2B3@r1", "0EV12", "", "F", "2F", "F2", "p/1F1", "1F1@r", "1F+1", "00F0",
+		"1FxF1"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -23,7 +23,8 @@ func timeline(events ...trace.Event) *trace.Timeline {
 
 // at is an event that was ready, started and ended at these times.
 func at(worker int, instruction string, ready, start, end float64, blockedBy string) trace.Event {
-	return trace.Event{Worker: worker, Instruction: instruction, ReadyS: ready, StartS: start, EndS: end, BlockedBy: blockedBy}
+	return trace.Event{Worker: worker, Instruction: instruction, ReadyS: ready, StartS: start, EndS: end,
+		BlockedBy: blockedBy}
 }
 
 func TestWhyAGapExists(t *testing.T) {
@@ -36,14 +37,19 @@ func TestWhyAGapExists(t *testing.T) {
 		says    []string
 	}{
 		{"the stage before was computing",
-			timeline(at(0, "0F0", 0, 0, 4, ""), at(0, "0SF0", 4, 4, 4.5, ""), at(1, "1RF0", 0, 4.5, 4.5, "0SF0"), at(1, "1F0", 4.5, 4.5, 6, "")),
-			1, trace.WaitInput, "0F0", []string{"1F0 waited 4.5 s for the activations of micro-batch 0 from stage 0 (worker 0)", "computed 0F0 until 4 s"}},
+			timeline(at(0, "0F0", 0, 0, 4, ""), at(0, "0SF0", 4, 4, 4.5, ""), at(1, "1RF0", 0, 4.5, 4.5, "0SF0"),
+				at(1, "1F0", 4.5, 4.5, 6, "")),
+			1, trace.WaitInput, "0F0", []string{"1F0 waited 4.5 s for the activations of micro-batch 0 from stage 0 (worker 0)",
+				"computed 0F0 until 4 s"}},
 		{"the message was on its way",
-			timeline(at(0, "0F0", 0, 0, 1, ""), at(0, "0SF0", 1, 1, 9, ""), at(1, "1RF0", 0, 9, 9, "0SF0"), at(1, "1F0", 9, 9, 10, "")),
+			timeline(at(0, "0F0", 0, 0, 1, ""), at(0, "0SF0", 1, 1, 9, ""), at(1, "1RF0", 0, 9, 9, "0SF0"),
+				at(1, "1F0", 9, 9, 10, "")),
 			1, trace.WaitTransfer, "0SF0", []string{"0F0 was done at 1 s", "transfer took 8 s"}},
 		{"the stage after was computing",
-			timeline(at(0, "0F0", 0, 0, 1, ""), at(1, "1B0", 0, 0, 5, ""), at(1, "1SB0", 5, 5, 5.1, ""), at(0, "0RB0", 1, 5.1, 5.1, "1SB0"), at(0, "0B0", 5.1, 5.1, 6, "")),
-			0, trace.WaitGradient, "1B0", []string{"0B0 waited 4.1 s for the gradients of micro-batch 0 from stage 1 (worker 1)", "until 5 s"}},
+			timeline(at(0, "0F0", 0, 0, 1, ""), at(1, "1B0", 0, 0, 5, ""), at(1, "1SB0", 5, 5, 5.1, ""),
+				at(0, "0RB0", 1, 5.1, 5.1, "1SB0"), at(0, "0B0", 5.1, 5.1, 6, "")),
+			0, trace.WaitGradient, "1B0", []string{"0B0 waited 4.1 s for the gradients of micro-batch 0 from stage 1 (worker 1)",
+				"until 5 s"}},
 		{"the wait is written on the forward itself",
 			timeline(at(0, "0F0", 0, 0, 4, ""), at(1, "1F0", 0, 4, 6, "0F0")),
 			1, trace.WaitInput, "0F0", []string{"1F0 waited 4 s", "computed 0F0 until 4 s"}},

@@ -48,8 +48,10 @@ func TestBubbleOfTheTextbook(t *testing.T) {
 // computing add up to the whole, and no gap overlaps computing.
 func TestBusyAndGapsFillTheTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := tracetest.Pipeline{Source: "run", MicroBatches: rapid.IntRange(1, 6).Draw(t, "micro"), Steps: rapid.IntRange(1, 3).Draw(t, "steps"),
-			UpdateS: .01, TransferS: rapid.Float64Range(0, 2).Draw(t, "transfer"), Noise: rapid.Float64Range(0, 1).Draw(t, "noise"), Seed: rapid.Uint64().Draw(t, "seed")}
+		p := tracetest.Pipeline{Source: "run", MicroBatches: rapid.IntRange(1, 6).Draw(t, "micro"),
+			Steps:   rapid.IntRange(1, 3).Draw(t, "steps"),
+			UpdateS: .01, TransferS: rapid.Float64Range(0, 2).Draw(t, "transfer"),
+			Noise: rapid.Float64Range(0, 1).Draw(t, "noise"), Seed: rapid.Uint64().Draw(t, "seed")}
 		for range rapid.IntRange(1, 5).Draw(t, "stages") {
 			p.ForwardS = append(p.ForwardS, rapid.Float64Range(.1, 2).Draw(t, "forward"))
 			p.BackwardS = append(p.BackwardS, rapid.Float64Range(.1, 2).Draw(t, "backward"))
@@ -94,7 +96,8 @@ func TestWindowIsOneStep(t *testing.T) {
 	if _, end := one.Extent(); math.Abs(end-alone.Steps[0].EndS) > 1e-9 {
 		t.Errorf("step 1 ends at %v, a step alone at %v", end, alone.Steps[0].EndS)
 	}
-	if len(one.Steps) != 1 || one.Steps[0].Step != 1 || one.Steps[0].StartS != 0 || len(one.Losses) != 1 || one.Losses[0].Step != 1 {
+	if len(one.Steps) != 1 || one.Steps[0].Step != 1 || one.Steps[0].StartS != 0 || len(one.Losses) != 1 ||
+		one.Losses[0].Step != 1 {
 		t.Errorf("step 1 has marks %+v and losses %+v", one.Steps, one.Losses)
 	}
 	for w, held := range map[int]int64{0: p.BaseBytes, 1: p.BaseBytes} {
@@ -202,7 +205,8 @@ func TestMergeOfWorkersIsTheWhole(t *testing.T) {
 }
 
 func TestSeconds(t *testing.T) {
-	for s, want := range map[float64]string{0: "0 s", 3e-8: "30 ns", 4.5e-5: "45 µs", 0.0123: "12.3 ms", 1.5: "1.5 s", 0.9996: "1 s", 321: "321 s", -0.002: "-2 ms"} {
+	for s, want := range map[float64]string{0: "0 s", 3e-8: "30 ns", 4.5e-5: "45 µs", 0.0123: "12.3 ms", 1.5: "1.5 s",
+		0.9996: "1 s", 321: "321 s", -0.002: "-2 ms"} {
 		if got := trace.Seconds(s); got != want {
 			t.Errorf("%v is %q, want %q", s, got, want)
 		}

@@ -68,7 +68,8 @@ func TestSteadyIsItsWindows(t *testing.T) {
 		tl.Steps = append(tl.Steps, StepMark{step, from, end})
 		for w := range 2 {
 			s := from + float64(w)
-			tl.Events = append(tl.Events, Event{Worker: w, Lane: Compute, Kind: "F", Step: step, StartS: s, EndS: s + g.Float64()})
+			tl.Events = append(tl.Events, Event{Worker: w, Lane: Compute, Kind: "F", Step: step, StartS: s,
+				EndS: s + g.Float64()})
 		}
 	}
 	steps, stepS, busyS := tl.Steady(3)

@@ -28,7 +28,7 @@ type EvaluationValues struct {
 	Step     int       `json:"step"`
 	Loss     float64   `json:"evaluation_loss"`
 	Accuracy float64   `json:"evaluation_accuracy"`
-	Apart    *float64  `json:"reference_apart,omitempty"` // of pipelines held together by a reference: see trace.Evaluation
+	Apart    *float64  `json:"reference_apart,omitempty"` // of elastic averaging: see trace.Evaluation
 }
 
 // Sink takes the values of a run as they come. Its methods are called from one

@@ -29,7 +29,8 @@ func TestCRCOfTheStandard(t *testing.T) {
 	if c := crc32.Checksum([]byte("123456789"), castagnoli); c != 0xe3069283 {
 		t.Fatalf("CRC32C is %#x", c)
 	}
-	if got, want := maskedCRC([]byte("123456789")), uint32((0xe3069283>>15|0xe3069283<<17&0xffffffff)+0xa282ead8)&0xffffffff; got != want {
+	want := uint32((0xe3069283>>15|0xe3069283<<17&0xffffffff)+0xa282ead8) & 0xffffffff
+	if got := maskedCRC([]byte("123456789")); got != want {
 		t.Errorf("masked %#x, want %#x", got, want)
 	}
 }
@@ -168,7 +169,8 @@ func TestPrometheus(t *testing.T) {
 	p := NewPrometheus(map[string]string{"model": "gpt"})
 	early := httptest.NewRecorder()
 	p.Handler().ServeHTTP(early, httptest.NewRequest("GET", "/metrics", nil))
-	if body := early.Body.String(); strings.Contains(body, "millrace_loss") || !strings.Contains(body, `millrace_steps_total{model="gpt"} 0`) {
+	if body := early.Body.String(); strings.Contains(body, "millrace_loss") ||
+		!strings.Contains(body, `millrace_steps_total{model="gpt"} 0`) {
 		t.Errorf("before the first step a scrape says\n%s", body)
 	}
 	v := values()
@@ -183,8 +185,10 @@ func TestPrometheus(t *testing.T) {
 	answer := httptest.NewRecorder()
 	p.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	for _, want := range []string{
-		`millrace_loss{model="gpt"} 2.5`, `millrace_step{model="gpt"} 3`, `millrace_steps_total{model="gpt"} 2`, `millrace_bubble_ratio{model="gpt"} 0.125`,
-		`millrace_bytes_sent_total{model="gpt"} 8192`, `millrace_step_seconds_count{model="gpt"} 2`, `millrace_peak_memory_bytes{model="gpt",worker="1"} 2.097152e+06`,
+		`millrace_loss{model="gpt"} 2.5`, `millrace_step{model="gpt"} 3`, `millrace_steps_total{model="gpt"} 2`,
+		`millrace_bubble_ratio{model="gpt"} 0.125`,
+		`millrace_bytes_sent_total{model="gpt"} 8192`, `millrace_step_seconds_count{model="gpt"} 2`,
+		`millrace_peak_memory_bytes{model="gpt",worker="1"} 2.097152e+06`,
 		`millrace_busy_seconds{model="gpt",worker="0"} 0.7`, `millrace_evaluation_accuracy_ratio{model="gpt"} 0.875`,
 	} {
 		if !strings.Contains(answer.Body.String(), want) {

@@ -37,7 +37,8 @@ func NewPrometheus(labels map[string]string) *Prometheus {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "millrace", Name: name, Help: help, ConstLabels: labels})
 	}
 	laterCounter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "millrace", Name: name, Help: help, ConstLabels: labels})
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "millrace", Name: name, Help: help,
+			ConstLabels: labels})
 	}
 	counter := func(name, help string) prometheus.Counter {
 		c := laterCounter(name, help)
@@ -45,7 +46,8 @@ func NewPrometheus(labels map[string]string) *Prometheus {
 		return c
 	}
 	byWorker := func(name, help string) *prometheus.GaugeVec {
-		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "millrace", Name: name, Help: help, ConstLabels: labels}, []string{"worker"})
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "millrace", Name: name, Help: help, ConstLabels: labels},
+			[]string{"worker"})
 		p.registry.MustRegister(g)
 		return g
 	}
@@ -61,9 +63,12 @@ func NewPrometheus(labels map[string]string) *Prometheus {
 	p.peak = byWorker("peak_memory_bytes", "Most bytes the worker has held so far.")
 	p.evalLoss = laterGauge("evaluation_loss", "Mean loss on the held-out set.")
 	p.evalAccuracy = laterGauge("evaluation_accuracy_ratio", "Part of the held-out predictions that was right.")
-	p.apart = laterGauge("reference_apart_ratio", "How far the reference of elastic averaging is from the average of its pipelines, as a part of the largest parameter.")
-	p.stepSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "millrace", Name: "step_seconds", Help: "Length of a step.",
-		ConstLabels: labels, Buckets: prometheus.ExponentialBuckets(0.001, 2, 18)})
+	p.apart = laterGauge("reference_apart_ratio", "How far the reference of elastic averaging is from the average of "+
+		"its pipelines, as a part of the largest parameter.")
+	p.stepSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "millrace", Name: "step_seconds", Help: "Length of a step.", ConstLabels: labels,
+		Buckets: prometheus.ExponentialBuckets(0.001, 2, 18),
+	})
 	p.registry.MustRegister(p.stepSeconds)
 	return p
 }

@@ -34,13 +34,14 @@ type Pipeline struct {
 
 // TwoStages and FourStages are pipelines in the likeness of a small transformer.
 func TwoStages() Pipeline {
-	return Pipeline{Source: "sim", ForwardS: []float64{.031, .034}, BackwardS: []float64{.060, .063}, UpdateS: .006, TransferS: .0007,
-		MicroBatches: 8, Steps: 1, BaseBytes: 92 << 20, ActivationBytes: 21 << 20}
+	return Pipeline{Source: "sim", ForwardS: []float64{.031, .034}, BackwardS: []float64{.060, .063}, UpdateS: .006,
+		TransferS: .0007, MicroBatches: 8, Steps: 1, BaseBytes: 92 << 20, ActivationBytes: 21 << 20}
 }
 
 // FourStages has a slow second stage.
 func FourStages() Pipeline {
-	return Pipeline{Source: "sim", ForwardS: []float64{.014, .021, .015, .016}, BackwardS: []float64{.028, .041, .029, .031}, UpdateS: .004, TransferS: .0012,
+	return Pipeline{Source: "sim", ForwardS: []float64{.014, .021, .015, .016},
+		BackwardS: []float64{.028, .041, .029, .031}, UpdateS: .004, TransferS: .0012,
 		MicroBatches: 8, Steps: 1, BaseBytes: 48 << 20, ActivationBytes: 11 << 20}
 }
 
@@ -49,8 +50,10 @@ func FourStages() Pipeline {
 func (p Pipeline) Timeline() *trace.Timeline {
 	r := &recorder{
 		Pipeline: p, random: rand.New(rand.NewPCG(p.Seed, 1)), done: map[string]float64{},
-		t: &trace.Timeline{Version: trace.Version, Source: p.Source, Model: "gpt", Workers: len(p.ForwardS), Stages: len(p.ForwardS),
-			ThreadsPerWorker: 1, Events: []trace.Event{}},
+		t: &trace.Timeline{
+			Version: trace.Version, Source: p.Source, Model: "gpt", Workers: len(p.ForwardS), Stages: len(p.ForwardS),
+			ThreadsPerWorker: 1, Events: []trace.Event{},
+		},
 	}
 	n := len(p.ForwardS)
 	r.now, r.held = make([]float64, n), make([]int, n)
@@ -106,10 +109,12 @@ func (r *recorder) step(step int) {
 		end = max(end, r.now[s])
 	}
 	r.t.Steps = append(r.t.Steps, trace.StepMark{Step: step, StartS: begin, EndS: end})
-	r.t.Losses = append(r.t.Losses, trace.Loss{Step: step, Value: 0.9 + 3.2*math.Exp(-float64(step)/40) + 0.04*r.random.NormFloat64()})
+	r.t.Losses = append(r.t.Losses, trace.Loss{Step: step,
+		Value: 0.9 + 3.2*math.Exp(-float64(step)/40) + 0.04*r.random.NormFloat64()})
 	if step%10 == 9 {
 		right := 0.9 * (1 - math.Exp(-float64(step)/45))
-		r.t.Evaluations = append(r.t.Evaluations, trace.Evaluation{Step: step, Loss: 1 + 3.2*math.Exp(-float64(step)/40), Correct: int(10000 * right), Samples: 10000})
+		r.t.Evaluations = append(r.t.Evaluations, trace.Evaluation{Step: step, Loss: 1 + 3.2*math.Exp(-float64(step)/40),
+			Correct: int(10000 * right), Samples: 10000})
 	}
 }
 
@@ -145,15 +150,19 @@ func (r *recorder) compute(step, s int, it item) bool {
 		if !sent {
 			return false
 		}
-		e := trace.Event{Worker: s, Lane: trace.Comm, Kind: receive, Instruction: fmt.Sprintf("%d%s%d", s, receive, id), Step: step,
-			ReadyS: r.now[s], StartS: max(r.now[s], arrived), EndS: max(r.now[s], arrived)}
+		e := trace.Event{
+			Worker: s, Lane: trace.Comm, Kind: receive, Instruction: fmt.Sprintf("%d%s%d", s, receive, id), Step: step,
+			ReadyS: r.now[s], StartS: max(r.now[s], arrived), EndS: max(r.now[s], arrived),
+		}
 		if arrived > r.now[s] {
 			e.BlockedBy = message
 		}
 		r.event(e)
 	}
-	r.event(trace.Event{Worker: s, Lane: trace.Compute, Kind: it.kind, Instruction: fmt.Sprintf("%d%s%d", s, it.kind, id), Step: step,
-		ReadyS: r.now[s], StartS: r.now[s], EndS: r.now[s] + r.noisy(length)})
+	r.event(trace.Event{
+		Worker: s, Lane: trace.Compute, Kind: it.kind, Instruction: fmt.Sprintf("%d%s%d", s, it.kind, id), Step: step,
+		ReadyS: r.now[s], StartS: r.now[s], EndS: r.now[s] + r.noisy(length),
+	})
 	if to := 2*s - from; to >= 0 && to < len(r.ForwardS) {
 		text := fmt.Sprintf("%d%s%d", s, send, id)
 		r.done[text] = r.now[s] + r.noisy(r.TransferS)
