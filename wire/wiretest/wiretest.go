@@ -36,6 +36,7 @@ func Conforms(t *testing.T, open Maker) {
 			"messages": messages, "credits": credits, "epochs": epochs, "epochs of collectives": epochsOfCollectives,
 			"events": events, "failure": failure, "what nobody took": whatNobodyTook, "both ways": bothWays,
 			"bad frames": badFrames, "bad messages": badMessages, "failed events": failedEvents,
+			"anything": anything,
 		} {
 			t.Run(name, func(t *testing.T) { f(t, open) })
 		}
@@ -228,11 +229,13 @@ type world struct {
 	came    chan wire.Arrival
 	credits atomic.Int32
 	broken  chan error
+	room    func() *owner // of what is received
 }
 
 func newWorld(t *testing.T, open Maker, workers, slots int) *world {
 	t.Helper()
-	w := &world{t: t, slots: slots, came: make(chan wire.Arrival, 1<<12), broken: make(chan error, 2)}
+	w := &world{t: t, slots: slots, came: make(chan wire.Arrival, 1<<15), broken: make(chan error, 2),
+		room: func() *owner { return &owner{} }}
 	var mine []int
 	for rank := range workers {
 		mine = append(mine, rank)
@@ -249,7 +252,7 @@ func newWorld(t *testing.T, open Maker, workers, slots int) *world {
 			},
 			Room: func(_ wire.Edge, parts []wire.Buffer) error {
 				for i := range parts {
-					parts[i].Data, parts[i].Owner = make([]byte, parts[i].Bytes()), &owner{}
+					parts[i].Data, parts[i].Owner = make([]byte, parts[i].Bytes()), w.room()
 				}
 				return nil
 			},
