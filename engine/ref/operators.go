@@ -88,43 +88,32 @@ func linear(c *call) []value {
 	c.back = func(node *node, g value) []*value {
 		x, w := node.saved[0], node.saved[1]
 		out := make([]*value, 3)
-		if node.inputs[0] != nil {
-			gx := d.fresh(engine.Float64, x.shape)
+		// add adds what output o of row r contributes.
+		gradient := func(i int, shape []int64, add func(to []float64, r, o int)) {
+			if node.inputs[i] == nil {
+				return
+			}
+			v := d.fresh(engine.Float64, shape)
 			d.issue(func() {
 				for r := range rows {
 					for o := range n {
-						for i := range k {
-							gx.floats[r*k+i] += g.floats[r*n+o] * w.floats[o*k+i]
-						}
+						add(v.floats, r, o)
 					}
 				}
 			})
-			out[0] = &gx
+			out[i] = &v
 		}
-		if node.inputs[1] != nil {
-			gw := d.fresh(engine.Float64, w.shape)
-			d.issue(func() {
-				for r := range rows {
-					for o := range n {
-						for i := range k {
-							gw.floats[o*k+i] += g.floats[r*n+o] * x.floats[r*k+i]
-						}
-					}
-				}
-			})
-			out[1] = &gw
-		}
-		if node.inputs[2] != nil {
-			gb := d.fresh(engine.Float64, []int64{int64(n)})
-			d.issue(func() {
-				for r := range rows {
-					for o := range n {
-						gb.floats[o] += g.floats[r*n+o]
-					}
-				}
-			})
-			out[2] = &gb
-		}
+		gradient(0, x.shape, func(gx []float64, r, o int) {
+			for i := range k {
+				gx[r*k+i] += g.floats[r*n+o] * w.floats[o*k+i]
+			}
+		})
+		gradient(1, w.shape, func(gw []float64, r, o int) {
+			for i := range k {
+				gw[o*k+i] += g.floats[r*n+o] * x.floats[r*k+i]
+			}
+		})
+		gradient(2, []int64{int64(n)}, func(gb []float64, r, o int) { gb[o] += g.floats[r*n+o] })
 		return out
 	}
 	return []value{y}
