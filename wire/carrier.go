@@ -38,8 +38,10 @@ const (
 // and maybe before the call returns.
 //
 // Frames of an edge are sent and received in ascending numbers, without a gap, over all epochs. One may come
-// before its receive is posted: it waits, and no frame of another edge waits behind it. A carrier judges
-// nobody dead: what was posted with a worker that it cannot reach any more stays posted until Fail or Close.
+// before its receive is posted. It waits then, and what was sent behind it to the same worker may wait with it:
+// whoever drives a carrier posts the receives of an edge without waiting for frames of another. A carrier is
+// the second witness of who is dead: what was posted with a worker that it cannot reach any more stays posted
+// until Fail or Close, or ends with a PeerError when there was time for Fail to say more.
 type Carrier interface {
 	// Rank is the worker whose carrier it is.
 	Rank() int

@@ -52,7 +52,8 @@
 // # What whoever drives a Port must do
 //
 //  1. Make the same Table in every process: name edges in the same order for every Program.
-//  2. Open the edges of a Program, then Begin its epoch, before its first message is sent.
+//  2. Open the edges of a Program, then Begin its epoch, before its first message is sent; and that only when
+//     all processes have ended the Program before, so that nothing else waits for what a carrier holds.
 //  3. Post messages on an edge from one goroutine at a time: their order is the edge's order.
 //  4. Leave a buffer alone from Send until done. The port frees its Owner, or the receiver does.
 //  5. Take every message that is told, or Close the port, which frees what nobody took.
