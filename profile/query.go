@@ -134,21 +134,8 @@ func between(a, b Cost, size int) Cost {
 	t := float64(size-a.MicroBatch) / float64(b.MicroBatch-a.MicroBatch)
 	real := func(x, y float64) float64 { return x + t*(y-x) }
 	whole := func(x, y int64) int64 { return x + int64(t*float64(y-x)) }
-	c := a.WithSizes(&b, whole)
-	c.MicroBatch, c.ForwardS, c.BackwardS, c.Spread = size, real(a.ForwardS, b.ForwardS), real(a.BackwardS,
-		b.BackwardS), max(a.Spread, b.Spread)
-	c.FeedS = real(a.FeedS, b.FeedS)
-	c.BareForwardS, c.AgainS = nil, nil
-	if a.BareForwardS != nil && b.BareForwardS != nil && a.AgainS != nil && b.AgainS != nil {
-		c.BareForwardS, c.AgainS = new(real(*a.BareForwardS, *b.BareForwardS)), new(real(*a.AgainS, *b.AgainS))
-	}
-	c.BackwardInputS, c.BackwardWeightS = nil, nil
-	if a.BackwardInputS != nil && b.BackwardInputS != nil {
-		c.BackwardInputS = new(real(*a.BackwardInputS, *b.BackwardInputS))
-	}
-	if a.BackwardWeightS != nil && b.BackwardWeightS != nil {
-		c.BackwardWeightS = new(real(*a.BackwardWeightS, *b.BackwardWeightS))
-	}
+	c := a.WithSizes(&b, whole).WithTimes(&b, real)
+	c.MicroBatch, c.Spread = size, max(a.Spread, b.Spread)
 	return c
 }
 

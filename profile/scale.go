@@ -54,24 +54,12 @@ func (p *Profile) scaled(device string, from, to int) ([]Cost, error) {
 
 // times is a cost for so many times the samples.
 func (c Cost) times(x float64) Cost {
-	bytes := func(n int64) int64 { return int64(math.Round(float64(n) * x)) }
-	c.ForwardS *= x
-	c.BackwardS *= x
-	c.FeedS *= x
-	for _, s := range []**float64{&c.BareForwardS, &c.AgainS} {
-		if *s != nil {
-			*s = new(**s * x)
-		}
-	}
-	if c.BackwardInputS != nil {
-		c.BackwardInputS = new(*c.BackwardInputS * x)
-	}
-	if c.BackwardWeightS != nil {
-		c.BackwardWeightS = new(*c.BackwardWeightS * x)
-	}
 	c = c.owned()
+	for _, s := range c.seconds() {
+		*s *= x
+	}
 	for _, n := range c.sizes() {
-		*n = bytes(*n)
+		*n = int64(math.Round(float64(*n) * x))
 	}
 	return c
 }

@@ -16,8 +16,25 @@ func (c *Cost) sizes() []*int64 {
 	return all
 }
 
-// owned is a cost that shares no size with c.
+// seconds is where a cost keeps its times, which all depend on the micro-batch: those that every cost has
+// first. Whoever writes to them makes those behind pointers the cost's own before (owned).
+func (c *Cost) seconds() []*float64 {
+	all := []*float64{&c.ForwardS, &c.BackwardS, &c.FeedS}
+	for _, s := range []*float64{c.BackwardInputS, c.BackwardWeightS, c.BareForwardS, c.AgainS} {
+		if s != nil {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// owned is a cost that shares no size and no time with c.
 func (c Cost) owned() Cost {
+	for _, s := range []**float64{&c.BackwardInputS, &c.BackwardWeightS, &c.BareForwardS, &c.AgainS} {
+		if *s != nil {
+			*s = new(**s)
+		}
+	}
 	for _, n := range []**int64{&c.PendingBytes, &c.PendingInputBytes} {
 		if *n != nil {
 			*n = new(**n)
@@ -39,6 +56,39 @@ func (c Cost) WithSizes(other *Cost, of func(own, others int64) int64) Cost {
 	others := o.sizes()
 	for i, at := range c.sizes() {
 		*at = of(*at, *others[i])
+	}
+	return c
+}
+
+// WithTimes is WithSizes of times.
+func (c Cost) WithTimes(other *Cost, of func(own, others float64) float64) Cost {
+	c, o := c.owned(), *other
+	c.BackwardInputS, o.BackwardInputS = both(c.BackwardInputS, o.BackwardInputS)
+	c.BackwardWeightS, o.BackwardWeightS = both(c.BackwardWeightS, o.BackwardWeightS)
+	c.BareForwardS, o.BareForwardS = both(c.BareForwardS, o.BareForwardS)
+	c.AgainS, o.AgainS = both(c.AgainS, o.AgainS)
+	others := o.seconds()
+	for i, at := range c.seconds() {
+		*at = of(*at, *others[i])
+	}
+	return c
+}
+
+// Slowed is c where forwards take so many times as long, and backwards, what they compute again included.
+func (c Cost) Slowed(forward, backward float64) Cost {
+	c = c.owned()
+	for _, pass := range []struct {
+		by    float64
+		times []*float64
+	}{
+		{forward, []*float64{&c.FeedS, &c.ForwardS, c.BareForwardS}},
+		{backward, []*float64{&c.BackwardS, c.BackwardInputS, c.BackwardWeightS, c.AgainS}},
+	} {
+		for _, s := range pass.times {
+			if s != nil {
+				*s *= pass.by
+			}
+		}
 	}
 	return c
 }
