@@ -62,35 +62,90 @@ func TestPlansThatContradictThemselves(t *testing.T) {
 	for want, change := range map[string]func(*Plan){
 		"version is 2":     func(p *Plan) { p.Version = 2 },
 		"it has no stages": func(p *Plan) { p.Stages = nil },
-		"8 micro-batches of 0 samples; both must be 1 to 268435455":                  func(p *Plan) { p.MicroBatch = 0 },
-		"1099511627776 micro-batches of 4 samples":                                   func(p *Plan) { p.MicroBatches = 1 << 40 },
-		`replication is "both"; it is split or round_robin`:                          func(p *Plan) { p.Replication = "both" },
-		"stage 0 begins with layer 1; the stage before it ends so that it must be 0": func(p *Plan) { p.Stages[0].FirstLayer = 1 },
-		"stage 1 begins with layer 1; the stage before it ends so that it must be 2": func(p *Plan) { p.Stages[1].FirstLayer = 1 },
-		"stage 1 is layers 2 to 1; it needs one at least":                            func(p *Plan) { p.Stages[1].LastLayer = 1 },
-		"stage 0 is on no device":                                                    func(p *Plan) { p.Stages[0].Devices = nil },
-		"stage 1 is on device 1, which is negative or named twice":                   func(p *Plan) { p.Stages[1].Devices = []int{1, 1} },
-		"stage 0 is on device -1":                                                    func(p *Plan) { p.Stages[0].Devices = []int{-1} },
-		"stage 1: first_fraction is 1.5; it is the part of a layer":                  func(p *Plan) { p.Stages[1].FirstFraction = 1.5 },
-		"stage 0: last_fraction is -1":                                               func(p *Plan) { p.Stages[0].LastFraction = -1 },
-		"stage 0: warmup is -3":                                                      func(p *Plan) { p.Stages[0].Warmup = -3 },
+		"8 micro-batches of 0 samples; both must be 1 to 268435455": func(p *Plan) {
+			p.MicroBatch = 0
+		},
+		"1099511627776 micro-batches of 4 samples": func(p *Plan) {
+			p.MicroBatches = 1 << 40
+		},
+		`replication is "both"; it is split or round_robin`: func(p *Plan) {
+			p.Replication = "both"
+		},
+		"stage 0 begins with layer 1; the stage before it ends so that it must be 0": func(p *Plan) {
+			p.Stages[0].FirstLayer = 1
+		},
+		"stage 1 begins with layer 1; the stage before it ends so that it must be 2": func(p *Plan) {
+			p.Stages[1].FirstLayer = 1
+		},
+		"stage 1 is layers 2 to 1; it needs one at least": func(p *Plan) {
+			p.Stages[1].LastLayer = 1
+		},
+		"stage 0 is on no device": func(p *Plan) {
+			p.Stages[0].Devices = nil
+		},
+		"stage 1 is on device 1, which is negative or named twice": func(p *Plan) {
+			p.Stages[1].Devices = []int{1, 1}
+		},
+		"stage 0 is on device -1": func(p *Plan) {
+			p.Stages[0].Devices = []int{-1}
+		},
+		"stage 1: first_fraction is 1.5; it is the part of a layer": func(p *Plan) {
+			p.Stages[1].FirstFraction = 1.5
+		},
+		"stage 0: last_fraction is -1": func(p *Plan) {
+			p.Stages[0].LastFraction = -1
+		},
+		"stage 0: warmup is -3": func(p *Plan) {
+			p.Stages[0].Warmup = -3
+		},
 		"stage 1 ends with layer 99999999; a model has 100000 layers at most": func(p *Plan) {
 			p.Stages[1].LastLayer = 99999999
 		},
-		"stage 1 is on device 65536; a cluster has 65536 at most": func(p *Plan) { p.Stages[1].Devices = []int{1 << 16} },
-		"stage 1: warmup is 4611686018427387904":                  func(p *Plan) { p.Stages[1].Warmup = 1 << 62 },
-		"compute 0.5 of layer 1 together":                         func(p *Plan) { p.Stages[0].LastFraction = 0.5 },
+		"stage 1 is on device 65536; a cluster has 65536 at most": func(p *Plan) {
+			p.Stages[1].Devices = []int{1 << 16}
+		},
+		"stage 1: warmup is 4611686018427387904": func(p *Plan) {
+			p.Stages[1].Warmup = 1 << 62
+		},
+		"compute 0.5 of layer 1 together": func(p *Plan) {
+			p.Stages[0].LastFraction = 0.5
+		},
 		"first_fraction and last_fraction are both of layer 2; give one": func(p *Plan) {
 			p.Stages[1].FirstFraction, p.Stages[1].LastFraction = 0.5, 0.5
 		},
-		"predicted: step_s is -0.5":                                  func(p *Plan) { p.Predicted.StepS = -0.5 },
-		"predicted: busy_s is -1":                                    func(p *Plan) { p.Predicted.BusyS[1] = -1 },
-		"predicted: memory_bytes has -2":                             func(p *Plan) { p.Predicted.MemoryBytes[1] = -2 },
-		"predicted: 1 at_most_bytes for 2 devices":                   func(p *Plan) { p.Predicted.AtMostBytes = []int64{1} },
-		"lower_bound: step_s is -1":                                  func(p *Plan) { p.LowerBound.StepS = -1 },
-		"order has 1 layers; the stages have 3":                      func(p *Plan) { p.Order = []int{0} },
-		"order: layer 0 is at positions 0 and 1":                     func(p *Plan) { p.Order = []int{0, 0, 1} },
-		"predicted: 1 memory_bytes, 2 busy_s and 2 peak_activations": func(p *Plan) { p.Predicted.MemoryBytes = []int64{1} },
+		"predicted: step_s is -0.5": func(p *Plan) {
+			p.Predicted.StepS = -0.5
+		},
+		"predicted: busy_s is -1": func(p *Plan) {
+			p.Predicted.BusyS[1] = -1
+		},
+		"predicted: memory_bytes has -2": func(p *Plan) {
+			p.Predicted.MemoryBytes[1] = -2
+		},
+		"predicted: 1 at_most_bytes for 2 devices": func(p *Plan) {
+			p.Predicted.AtMostBytes = []int64{1}
+		},
+		"lower_bound: step_s is -1": func(p *Plan) {
+			p.LowerBound.StepS = -1
+		},
+		"order has 1 layers; the stages have 3": func(p *Plan) {
+			p.Order = []int{0}
+		},
+		"order: layer 0 is at positions 0 and 1": func(p *Plan) {
+			p.Order = []int{0, 0, 1}
+		},
+		"predicted: 1 memory_bytes, 2 busy_s and 2 peak_activations; each has one for each of its 2 devices": func(p *Plan) {
+			p.Predicted.MemoryBytes = []int64{1}
+		},
+		"predicted: 1 memory_bytes, 1 busy_s and 1 peak_activations": func(p *Plan) {
+			p.Predicted.MemoryBytes, p.Predicted.BusyS, p.Predicted.PeakActivations = []int64{1}, []float64{1}, []int{1}
+		},
+		"stage 0 begins with layer -1": func(p *Plan) {
+			p.Stages[0].FirstLayer, p.Stages[0].FirstFraction = -1, 0.5
+		},
+		"stage 1 begins with layer 1;": func(p *Plan) {
+			p.Stages[1].FirstLayer, p.Stages[1].FirstFraction = 1, 1
+		},
 	} {
 		p := twoStages()
 		change(p)

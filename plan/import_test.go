@@ -73,7 +73,8 @@ func TestMegatronLayoutsAsPeopleWriteThem(t *testing.T) {
 	for layout, want := range map[string]string{
 		"Et*5|L": "where the model has 't'", "Et*7|L": "stage 0 has 't' where the model has 'L'",
 		"Et*6": "ends with 7 of the model's 8", "Et*6||L": "stage 1 of 3 is empty",
-		"Et*6mL": `"m" at 4`, "Et*0L": "from 1 to", "E(tt|*3L": "a ( without )", "E((t|)*2|)*3L": "groups do not nest", "Et*6LL": "behind the model's 8", "": "stage 0 of 1 is empty",
+		"Et*6mL": `"m" at 4`, "Et*0L": "from 1 to", "E(tt|*3L": "a ( without )", "E((t|)*2|)*3L": "groups do not nest",
+		"Et*6LL": "behind the model's 8", "": "stage 0 of 1 is empty",
 		"Et*99999999999999999999L": "from 1 to", "E(x)*2L": "beside E, t, L",
 	} {
 		if got, err := ReadMegatronLayout(layout, names); err == nil || !strings.Contains(err.Error(), want) {
@@ -88,14 +89,16 @@ func TestMegatronLayoutsAsPeopleWriteThem(t *testing.T) {
 func TestCutsRefuse(t *testing.T) {
 	names := gpt(2)
 	for text, want := range map[string]string{
-		`[0, 3]`: "the model's 8 layers", `[0, 5, 5, 8]`: "stage 1 is from layer 5 up to 5", `[1, 8]`: "begin with 0", `[0, 8] x`: "behind its end", `{}`: "JSON list", `[]`: "begin with 0", `[0, 2.5, 8]`: "JSON list",
+		`[0, 3]`: "the model's 8 layers", `[0, 5, 5, 8]`: "stage 1 is from layer 5 up to 5", `[1, 8]`: "begin with 0",
+		`[0, 8] x`: "behind its end", `{}`: "JSON list", `[]`: "begin with 0", `[0, 2.5, 8]`: "JSON list",
 	} {
 		if got, err := ReadDeepSpeedParts([]byte(text), names); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v; it should say %q", text, got, err, want)
 		}
 	}
 	for text, want := range map[string]string{
-		`{"block9.mlp": "BEGINNING"}`: `no layer "block9.mlp"`, `{"norm": "MIDDLE"}`: "BEGINNING or END", `{"embed": "BEGINNING"}`: "without layers", `{"loss": "END"}`: "without layers", `[1]`: "JSON object",
+		`{"block9.mlp": "BEGINNING"}`: `no layer "block9.mlp"`, `{"norm": "MIDDLE"}`: "BEGINNING or END",
+		`{"embed": "BEGINNING"}`: "without layers", `{"loss": "END"}`: "without layers", `[1]`: "JSON object",
 	} {
 		if got, err := ReadSplitPoints([]byte(text), names); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v; it should say %q", text, got, err, want)
@@ -108,7 +111,8 @@ func TestCutsRefuse(t *testing.T) {
 
 // FuzzLayouts: any text is read as cuts that a plan can have, or refused.
 func FuzzLayouts(f *testing.F) {
-	for _, text := range []string{"Et*3|t*3|L", "E|(tt|)*3L", "[0, 5, 16]", `{"norm": "BEGINNING", "block2.mlp": "END"}`, "E(t|)*9999999L", "(|)*65000", "[", "{\"a\":1}"} {
+	for _, text := range []string{"Et*3|t*3|L", "E|(tt|)*3L", "[0, 5, 16]", `{"norm": "BEGINNING", "block2.mlp": "END"}`,
+		"E(t|)*9999999L", "(|)*65000", "[", "{\"a\":1}"} {
 		f.Add(text)
 	}
 	names := gpt(6)

@@ -43,13 +43,11 @@ type Predicted struct {
 	StepS            float64 `json:"step_s"`
 	SamplesPerSecond float64 `json:"samples_per_s"`
 	Bubble           float64 `json:"bubble"` // 1 - sum(busy) / (workers x step)
-	// MemoryBytes is the peak of training by device: of the simulated timing, or of one in which this device
-	// falls to half its speed, because messages then lie there before their turn; a stage so light that it
-	// waits for the others all the same has none.
+	// MemoryBytes is the peak of training by device, of the simulated timing.
 	MemoryBytes []int64 `json:"memory_bytes"`
-	// AtMostBytes is more than which no timing of training makes a device hold; nil where it is not known.
+	// AtMostBytes bounds it from above for any timing of training; nil where that is not known.
 	AtMostBytes []int64 `json:"at_most_bytes,omitempty"`
-	// EvaluationBytes is the same of an evaluation; nil where it is not known.
+	// EvaluationBytes is such a bound of an evaluation; nil where that is not known.
 	EvaluationBytes []int64   `json:"evaluation_bytes,omitempty"`
 	BusyS           []float64 `json:"busy_s"` // computing, by device, in one step
 	PeakActivations []int     `json:"peak_activations"`

@@ -8,7 +8,8 @@ import (
 
 func TestRecomputeHasATextForm(t *testing.T) {
 	for text, want := range map[string]Recompute{
-		`"none"`: KeepAll, `"stage"`: KeepInput, `"every 1"`: Every(1), `"every 12"`: Every(12), `"every:3"`: Every(3), `false`: KeepAll, `true`: KeepInput,
+		`"none"`: KeepAll, `"stage"`: KeepInput, `"every 1"`: Every(1), `"every 12"`: Every(12), `"every:3"`: Every(3),
+		`false`: KeepAll, `true`: KeepInput,
 	} {
 		var got Recompute
 		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
@@ -20,7 +21,8 @@ func TestRecomputeHasATextForm(t *testing.T) {
 			t.Errorf("%v is written as %s and read as %v, %v", want, out, again, err)
 		}
 	}
-	for _, text := range []string{`"every"`, `"every 0"`, `"every -1"`, `"every 1.5"`, `"all"`, `""`, `2`, `null1`, `"every 99999999999"`, `[]`} {
+	for _, text := range []string{`"every"`, `"every 0"`, `"every -1"`, `"every 1.5"`, `"all"`, `""`, `2`, `null1`,
+		`"every 99999999999"`, `[]`} {
 		var got Recompute
 		if err := json.Unmarshal([]byte(text), &got); err == nil {
 			t.Errorf("%s is read as %v", text, got)

@@ -47,7 +47,8 @@ func (p *Plan) Validate() error {
 	next := 0
 	for i := range p.Stages {
 		s := &p.Stages[i]
-		if s.FirstLayer != next && !(s.FirstFraction > 0 && s.FirstLayer == next-1) {
+		shared := i > 0 && s.FirstLayer == next-1 && s.FirstFraction > 0 && s.FirstFraction < 1
+		if s.FirstLayer != next && !shared {
 			return fmt.Errorf("plan: stage %d begins with layer %d; the stage before it ends so that it must be %d",
 				i, s.FirstLayer, next)
 		}
@@ -144,10 +145,9 @@ func (p *Plan) checkNumbers() error {
 	if q == nil {
 		return nil
 	}
-	if len(q.BusyS) != len(q.MemoryBytes) || len(q.PeakActivations) != len(q.MemoryBytes) {
+	if n := len(p.Devices()); len(q.MemoryBytes) != n || len(q.BusyS) != n || len(q.PeakActivations) != n {
 		return fmt.Errorf("plan: predicted: %d memory_bytes, %d busy_s and %d peak_activations; each has one for "+
-			"each device",
-			len(q.MemoryBytes), len(q.BusyS), len(q.PeakActivations))
+			"each of its %d devices", len(q.MemoryBytes), len(q.BusyS), len(q.PeakActivations), n)
 	}
 	for _, f := range []struct {
 		field  string
