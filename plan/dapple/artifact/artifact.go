@@ -101,6 +101,11 @@ func (a *input) transferS(from, to []int, bytes float64) float64 {
 	return bytes / a.NVLink
 }
 
+// fastestRate bounds transferS of a byte from so many devices from below, wherever these are.
+func (a *input) fastestRate(from int) float64 {
+	return min(1/a.EthernetNCCL, 1/a.EthernetP2P/float64(from), 1/a.NVLink)
+}
+
 // allReduceS is all_reduce_time of bytes among devices.
 func (a *input) allReduceS(devices []int, bytes float64) float64 {
 	n := float64(len(devices))

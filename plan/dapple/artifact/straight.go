@@ -17,8 +17,8 @@ import (
 // pipelines side by side, with the least slowest stage or transfer (2 a_k).
 //
 // Left out is what cannot be part of a plan whose slowest is up to limit: states with more
-// before them than the stages so far may take, or more behind than the rest may, and
-// stages and transfers that take more.
+// before them than the stages so far may take, or more behind than the rest may, states behind
+// which no transfer is as fast, and stages and transfers that take more.
 type straightSearch struct {
 	*input
 	stages, rp int
@@ -132,9 +132,12 @@ func (a *input) straightWithin(ctx context.Context, stages int, limit float64, s
 	return best, true, nil
 }
 
-// within says whether stage m, counted from 0, may end with state j.
+// within says whether stage m, counted from 0, may end with state j: the last one with the last state alone.
 func (s *straightSearch) within(m, j int) bool {
-	if s.some != nil && !s.some[j] {
+	if m == s.stages-1 {
+		return j == len(s.compute)-1
+	}
+	if s.some != nil && !s.some[j] || 2*s.output[j]*s.fastestRate(s.rp) > s.limit {
 		return false
 	}
 	each := s.limit * float64(s.rp) // of what a stage may compute
@@ -182,11 +185,14 @@ func (s *straightSearch) moves(p *place) []move {
 // row is the cells of m+1 stages, from those of m: before.
 func (s *straightSearch) row(ctx context.Context, m int, before [][]cell) ([][]cell, error) {
 	N := len(s.compute)
-	reached := make([]uint64, (N+63)/64) // states that a stage so far ends with
+	reached := make([]uint64, (N+63)/64) // states that a stage so far ends with, and that can be sent on
 	for k := range N {
 		for _, c := range before[k] {
-			s.moves(c.place)
-			reached[k/64] |= 1 << (k % 64)
+			for _, o := range s.moves(c.place) {
+				if 2*s.output[k]*o.rate <= s.limit {
+					reached[k/64] |= 1 << (k % 64)
+				}
+			}
 		}
 	}
 	row := make([][]cell, N)
