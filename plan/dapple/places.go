@@ -69,14 +69,6 @@ func newPlaces(c *cluster.Cluster, at *servers.Layout) *places {
 	return d
 }
 
-func (d *places) full() servers.Taken {
-	t := d.at.None()
-	for i := range t {
-		t[i] = uint16(d.at.Size(i))
-	}
-	return t
-}
-
 // set numbers what is taken.
 func (d *places) set(t servers.Taken) int32 {
 	key := t.Key()
@@ -89,7 +81,7 @@ func (d *places) set(t servers.Taken) int32 {
 	}
 	n := int32(len(d.sets))
 	d.number[key] = n
-	d.sets = append(d.sets, set{taken: t, used: used, rest: d.groupOf(d.at.Between(t, d.full()))})
+	d.sets = append(d.sets, set{taken: t, used: used, rest: d.groupOf(d.at.Between(t, d.at.All()))})
 	return n
 }
 

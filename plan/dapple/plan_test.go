@@ -3,38 +3,16 @@ package dapple_test
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace-ml/millrace/cluster"
-	"github.com/millrace-ml/millrace/internal/shared"
 	"github.com/millrace-ml/millrace/plan"
 	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked by their names
+	"github.com/millrace-ml/millrace/plan/plantest"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/profile/importer"
 )
-
-// models are the workloads of DAPPLE's Table 4 whose profiles are at hand, with their batches.
-var models = []struct {
-	file       string
-	pbs, batch int
-}{
-	{"dapple-vgg-19-pbs-32", 32, 2048}, {"dapple-gnmt-16-pbs-64", 64, 1024}, {"dapple-bert-48-pbs-2", 2, 64},
-	{"dapple-xlnet-36-pbs-1", 1, 128},
-	{"dapple-amoeba-36-pbs-1", 1, 128},
-}
-
-func imported(t testing.TB, file string, batch int) *profile.Profile {
-	t.Helper()
-	p, _, err := importer.Read(filepath.Join(shared.Dir(t), "data", "profiles", file+".txt"),
-		importer.Options{Format: "dapple", Batch: batch})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 func planWith(t testing.TB, r plan.Request) *plan.Plan {
 	t.Helper()
@@ -52,42 +30,17 @@ func planWith(t testing.TB, r plan.Request) *plan.Plan {
 	return p
 }
 
-func shapeOf(p *plan.Plan) string {
-	if len(p.Stages) == 1 {
-		return "dp"
-	}
-	var n []string
-	straight := true
-	for _, s := range p.Stages {
-		n = append(n, fmt.Sprint(len(s.Devices)))
-		straight = straight && len(s.Devices) == 1
-	}
-	if straight {
-		return "straight"
-	}
-	return strings.Join(n, ":")
-}
-
-func preset(t testing.TB, name string) *cluster.Cluster {
-	t.Helper()
-	c, err := cluster.Preset(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
 // TestIsFast: imported profiles on 16 devices, and a long chain on a thousand, well
 // under what a person waits for; millrace-lab bench plan prints the times.
 func TestIsFast(t *testing.T) {
-	for _, m := range models {
-		imp := imported(t, m.file, m.pbs)
+	for _, m := range plantest.Table4 {
+		imp := m.Read(t)
 		for _, formula := range []string{"paper", "artifact"} {
 			start := time.Now()
-			p := planWith(t, plan.Request{Profile: imp, Cluster: preset(t, "dapple-a"), Batch: m.batch,
+			p := planWith(t, plan.Request{Profile: imp, Cluster: plantest.Preset(t, "dapple-a"), Batch: m.Batch,
 				Formula: formula})
-			t.Logf("%s %s: %v, %s, M %d of %d\n%s", m.file, formula, time.Since(start), shapeOf(p), p.MicroBatches,
-				p.MicroBatch, strings.Join(p.Why, "\n"))
+			t.Logf("%s %s: %v, %s, M %d of %d\n%s", m.File, formula, time.Since(start), plantest.Shape(p),
+				p.MicroBatches, p.MicroBatch, strings.Join(p.Why, "\n"))
 		}
 	}
 }
@@ -107,7 +60,7 @@ func TestOnAThousandDevices(t *testing.T) {
 	}
 	start := time.Now()
 	p := planWith(t, plan.Request{Profile: big, Cluster: c, Batch: 16384, MicroBatch: 1024})
-	t.Logf("1,000 layers on 1,024 devices: %v, %s, %v", time.Since(start), shapeOf(p), p.Why)
+	t.Logf("1,000 layers on 1,024 devices: %v, %s, %v", time.Since(start), plantest.Shape(p), p.Why)
 	if took := time.Since(start); took > 20*time.Second {
 		t.Errorf("1,000 layers on 1,024 devices took %v", took)
 	}

@@ -191,10 +191,7 @@ func literalRecursion(c *costs) float64 {
 		latency float64
 	}
 	n, G := len(c.p.Layers), len(c.typeOf)
-	full := make(servers.Taken, c.at.Count())
-	for i := range full {
-		full[i] = uint16(c.at.Size(i))
-	}
+	full := c.at.All()
 	kept := make([]map[string]prefix, n)
 	sets := map[string]servers.Taken{}
 	for i := range kept {
@@ -252,10 +249,7 @@ func latencyWithRest(c *costs, ends []int, devices [][]int) float64 {
 // everyPlan is the least L of all splits on all sets that the placements reach.
 func everyPlan(c *costs) float64 {
 	n, G := len(c.p.Layers), len(c.typeOf)
-	full := make(servers.Taken, c.at.Count())
-	for i := range full {
-		full[i] = uint16(c.at.Size(i))
-	}
+	full := c.at.All()
 	best := math.Inf(1)
 	var try func(first, used int, before servers.Taken, ends []int, devices [][]int)
 	try = func(first, used int, before servers.Taken, ends []int, devices [][]int) {

@@ -18,7 +18,7 @@ func TestSaysThatSetsWereLeftOut(t *testing.T) {
 		s := servers.New(c.devices, c.each)
 		half := s.None() // of every other server
 		for i := 0; i < len(half); i += 2 {
-			half[i] = uint16(c.each / 2)
+			half[i] = uint32(c.each / 2)
 		}
 		ways := s.PlaceEach(half, 1, min(64, c.devices/4))
 		if s.Limited != c.limited || len(ways) > servers.MaxWays {

@@ -2,6 +2,7 @@
 package plantest
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -46,6 +47,20 @@ func EvenChain(layers, devices int, link float64) plan.Request {
 		c.Devices = append(c.Devices, "d")
 	}
 	return plan.Request{Profile: p, Cluster: c, Batch: 8}
+}
+
+// Chain is a profile of equal layers at each of some sizes on cpu, a sample costing 1 forward and 2 backward.
+func Chain(layers int, sizes ...int) *profile.Profile {
+	p := &profile.Profile{Version: profile.Version, Model: "chain", ModelID: "x"}
+	for i := range layers {
+		l := profile.Layer{Name: string(rune('a' + i)), From: []int{i - 1}, TiedTo: -1, ParameterBytes: 100}
+		for _, m := range sizes {
+			l.Costs = append(l.Costs, profile.Cost{Device: "cpu", MicroBatch: m, ForwardS: float64(m),
+				BackwardS: 2 * float64(m), OutputBytes: int64(m), SavedBytes: 10 * int64(m)})
+		}
+		p.Layers = append(p.Layers, l)
+	}
+	return p
 }
 
 // ChainCase is a random chain of layers on a random cluster of one or two levels and types.
@@ -99,6 +114,51 @@ func ReadProfile(t testing.TB, file string, batch int) *profile.Profile {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// Published is a profile that DAPPLE's authors published: the samples that it is of, and of a step.
+type Published struct {
+	File           string
+	Profile, Batch int
+}
+
+// Table4 is the workloads of DAPPLE's Table 4 whose profiles are at hand.
+var Table4 = []Published{
+	{"dapple-vgg-19-pbs-32.txt", 32, 2048}, {"dapple-gnmt-16-pbs-64.txt", 64, 1024}, {"dapple-bert-48-pbs-2.txt", 2, 64},
+	{"dapple-xlnet-36-pbs-1.txt", 1, 128}, {"dapple-amoeba-36-pbs-1.txt", 1, 128},
+}
+
+// Read reads the profile.
+func (p Published) Read(t testing.TB) *profile.Profile {
+	t.Helper()
+	return ReadProfile(t, p.File, p.Profile)
+}
+
+// Preset is a cluster that is shipped.
+func Preset(t testing.TB, name string) *cluster.Cluster {
+	t.Helper()
+	c, err := cluster.Preset(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Shape is a plan as DAPPLE's tables have it: dp, straight, or the devices of each stage as in 15:1.
+func Shape(p *plan.Plan) string {
+	if len(p.Stages) == 1 {
+		return "dp"
+	}
+	var n []string
+	straight := true
+	for _, s := range p.Stages {
+		n = append(n, fmt.Sprint(len(s.Devices)))
+		straight = straight && len(s.Devices) == 1
+	}
+	if straight {
+		return "straight"
+	}
+	return strings.Join(n, ":")
 }
 
 // Set reads settings like "memory=on states=5".

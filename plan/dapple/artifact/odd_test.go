@@ -3,13 +3,10 @@ package artifact
 import (
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"testing"
 
 	"github.com/millrace-ml/millrace/cluster"
-	"github.com/millrace-ml/millrace/internal/shared"
 	"github.com/millrace-ml/millrace/plan/plantest"
-	"github.com/millrace-ml/millrace/profile/importer"
 )
 
 // TestOddRuns: the published search on runs that nobody published, every profile with
@@ -19,21 +16,17 @@ func TestOddRuns(t *testing.T) {
 	r := rand.New(rand.NewPCG(20, 27))
 	runs := 0
 	for _, of := range []struct {
-		file, format string
+		file         string
 		size, layers int
 	}{
-		{"dapple-vgg-19-pbs-32", "dapple", 32, 0}, {"dapple-xlnet-36-pbs-1", "dapple", 1, 0},
-		{"dapple-amoeba-36-pbs-1", "dapple", 1, 0},
-		{"dapple-gnmt-16-pbs-64", "dapple", 64, 20}, {"dapple-bert-48-pbs-2", "dapple", 2, 0},
-		{"hpgo-bert_large", "dapple", 6, 0},
-		{"pipedream-gnmt", "pipedream", 32, 24}, {"pipedream-inception_v3", "pipedream", 128, 24},
-		{"pipedream-alexnet", "pipedream", 256, 0}, {"pipedream-vgg16", "pipedream", 128, 0},
+		{"dapple-vgg-19-pbs-32", 32, 0}, {"dapple-xlnet-36-pbs-1", 1, 0},
+		{"dapple-amoeba-36-pbs-1", 1, 0},
+		{"dapple-gnmt-16-pbs-64", 64, 20}, {"dapple-bert-48-pbs-2", 2, 0},
+		{"hpgo-bert_large", 6, 0},
+		{"pipedream-gnmt", 32, 24}, {"pipedream-inception_v3", 128, 24},
+		{"pipedream-alexnet", 256, 0}, {"pipedream-vgg16", 128, 0},
 	} {
-		p, _, err := importer.Read(filepath.Join(shared.Dir(t), "data", "profiles", of.file+".txt"),
-			importer.Options{Format: of.format, Batch: of.size})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := plantest.ReadProfile(t, of.file+".txt", of.size)
 		if of.layers > 0 {
 			p.Layers = p.Layers[:of.layers]
 		}

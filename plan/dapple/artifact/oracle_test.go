@@ -52,9 +52,6 @@ type publishedRun struct {
 	}
 }
 
-// near is equality to 1e-9, relative.
-func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(math.Abs(a), math.Abs(b)) }
-
 // TestArtifactAnswersAsPublished compares every run of the published planner that
 // the oracles hold: each candidate, the plan layer by layer, and data parallelism.
 func TestArtifactAnswersAsPublished(t *testing.T) {
@@ -74,7 +71,7 @@ func TestArtifactAnswersAsPublished(t *testing.T) {
 				t.Fatal(err)
 			}
 			same := func(what string, a, b float64) {
-				if !near(a, b) {
+				if !plantest.Close(a, b) {
 					t.Errorf("%s: %.12g, published %.12g", what, a, b)
 				}
 			}

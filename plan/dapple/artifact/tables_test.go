@@ -1,7 +1,6 @@
 package artifact_test
 
 import (
-	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -13,24 +12,23 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// models are the workloads of DAPPLE's Table 4 whose profiles are at hand, with the constants of the
-// published examples.
-var models = []struct {
-	file       string
-	told       artifact.Constants
-	pbs, batch int
-	table4     [3]string // configurations A, B, C
+// workloads are those of DAPPLE's Table 4 with the constants of the published examples, and the shapes that the
+// table has for configurations A, B and C.
+var workloads = []struct {
+	plantest.Published
+	told   artifact.Constants
+	shapes [3]string
 }{
-	{"dapple-vgg-19-pbs-32", artifact.Constants{MinMicroBatch: 32, OptimizerMemoryScaling: 2,
-		PeakActivationPerSample: 70e6}, 32, 2048, [3]string{"dp", "dp", "15:1"}},
-	{"dapple-gnmt-16-pbs-64", artifact.Constants{MinMicroBatch: 64, OptimizerMemoryScaling: 3,
-		PeakActivationPerSample: 100e6}, 64, 1024, [3]string{"8:8", "8:8", "straight"}},
-	{"dapple-bert-48-pbs-2", artifact.Constants{MinMicroBatch: 1, OptimizerMemoryScaling: 3,
-		PeakActivationPerSample: 3473379328}, 2, 64, [3]string{"8:8", "straight", "straight"}},
-	{"dapple-xlnet-36-pbs-1", artifact.Constants{MinMicroBatch: 1, OptimizerMemoryScaling: 3,
-		PeakActivationPerSample: 5914161792}, 1, 128, [3]string{"8:8", "8:8", "straight"}},
-	{"dapple-amoeba-36-pbs-1", artifact.Constants{MinMicroBatch: 1, OptimizerMemoryScaling: 2,
-		PeakActivationPerSample: 752535456}, 1, 128, [3]string{"8:8", "11:5", "11:5"}},
+	{plantest.Table4[0], artifact.Constants{MinMicroBatch: 32, OptimizerMemoryScaling: 2, PeakActivationPerSample: 70e6},
+		[3]string{"dp", "dp", "15:1"}},
+	{plantest.Table4[1], artifact.Constants{MinMicroBatch: 64, OptimizerMemoryScaling: 3, PeakActivationPerSample: 100e6},
+		[3]string{"8:8", "8:8", "straight"}},
+	{plantest.Table4[2], artifact.Constants{MinMicroBatch: 1, OptimizerMemoryScaling: 3,
+		PeakActivationPerSample: 3473379328}, [3]string{"8:8", "straight", "straight"}},
+	{plantest.Table4[3], artifact.Constants{MinMicroBatch: 1, OptimizerMemoryScaling: 3,
+		PeakActivationPerSample: 5914161792}, [3]string{"8:8", "8:8", "straight"}},
+	{plantest.Table4[4], artifact.Constants{MinMicroBatch: 1, OptimizerMemoryScaling: 2,
+		PeakActivationPerSample: 752535456}, [3]string{"8:8", "11:5", "11:5"}},
 }
 
 // linked is constants with the published code's links and memory; configuration C's links are its analysis
@@ -43,46 +41,21 @@ func linked(k artifact.Constants, configuration string) artifact.Constants {
 	return k
 }
 
-func preset(t testing.TB, name string) *cluster.Cluster {
-	t.Helper()
-	c, err := cluster.Preset(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func shapeOf(p *plan.Plan) string {
-	if len(p.Stages) == 1 {
-		return "dp"
-	}
-	var n []string
-	straight := true
-	for _, s := range p.Stages {
-		n = append(n, fmt.Sprint(len(s.Devices)))
-		straight = straight && len(s.Devices) == 1
-	}
-	if straight {
-		return "straight"
-	}
-	return strings.Join(n, ":")
-}
-
 // TestTable4 is every shape of DAPPLE's Table 4 but ResNet-50's, whose profile is not at hand.
 func TestTable4(t *testing.T) {
-	for _, m := range models {
-		p := plantest.ReadProfile(t, m.file+".txt", m.pbs)
+	for _, m := range workloads {
+		p := m.Read(t)
 		for i, name := range []string{"dapple-a", "dapple-b", "dapple-c"} {
-			got, err := artifact.Plan(t.Context(), plan.Request{Profile: p, Cluster: preset(t, name), Batch: m.batch},
-				linked(m.told, name), true)
+			got, err := artifact.Plan(t.Context(), plan.Request{Profile: p, Cluster: plantest.Preset(t, name),
+				Batch: m.Batch}, linked(m.told, name), true)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := got.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			if shapeOf(got) != m.table4[i] {
-				t.Errorf("%s on %s: %s, the paper has %s\n%s", m.file, name, shapeOf(got), m.table4[i],
+			if plantest.Shape(got) != m.shapes[i] {
+				t.Errorf("%s on %s: %s, the paper has %s\n%s", m.File, name, plantest.Shape(got), m.shapes[i],
 					strings.Join(got.Why, "\n"))
 			}
 		}
@@ -105,8 +78,8 @@ func TestTable6(t *testing.T) {
 		{"dapple-xlnet-36-pbs-1", 1, 1, 128, 22, 8},
 	} {
 		told := artifact.Constants{MinMicroBatch: c.micro, OptimizerMemoryScaling: 3, PeakActivationPerSample: 1e9}
-		got, err := artifact.Search(t.Context(), plantest.ReadProfile(t, c.file+".txt", c.pbs), preset(t, "dapple-a"),
-			c.batch, linked(told, "dapple-a"))
+		got, err := artifact.Search(t.Context(), plantest.ReadProfile(t, c.file+".txt", c.pbs),
+			plantest.Preset(t, "dapple-a"), c.batch, linked(told, "dapple-a"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,20 +2,18 @@ package artifact
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/millrace-ml/millrace/cluster"
-	"github.com/millrace-ml/millrace/internal/shared"
 	"github.com/millrace-ml/millrace/plan/dapple/servers"
 	"github.com/millrace-ml/millrace/plan/plantest"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/profile/importer"
 )
 
 // literalCell is an entry of the published table: occupancy bit by bit.
@@ -56,7 +54,7 @@ func literalPlanFor(a *input, i int, straight bool) (Candidate, bool) {
 	occupancy := func(key string) servers.Taken {
 		t := a.at.None()
 		for s := range t {
-			t[s] = uint16(key[2*s])<<8 | uint16(key[2*s+1])
+			t[s] = binary.BigEndian.Uint32([]byte(key[4*s:]))
 		}
 		return t
 	}
@@ -195,11 +193,7 @@ func TestArtifactOnPerturbedProfiles(t *testing.T) {
 		"dapple-vgg-19-pbs-32": 32, "dapple-xlnet-36-pbs-1": 1, "dapple-amoeba-36-pbs-1": 1, "hpgo-bert_large": 6,
 		"dapple-bert-48-pbs-2": 2, "dapple-bert-24-pbs-6": 6,
 	} {
-		p, _, err := importer.Read(filepath.Join(shared.Dir(t), "data", "profiles", file+".txt"),
-			importer.Options{Format: "dapple", Batch: size})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := plantest.ReadProfile(t, file+".txt", size)
 		for _, server := range []int{8, 1} {
 			for l := range p.Layers {
 				p.Layers[l].Costs[0].ForwardS *= 0.9 + 0.2*r.Float64()

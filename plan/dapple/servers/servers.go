@@ -5,6 +5,7 @@
 package servers
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"github.com/millrace-ml/millrace/cluster"
@@ -20,13 +21,13 @@ type Layout struct {
 }
 
 // Taken is how many devices of each server earlier stages have.
-type Taken []uint16
+type Taken []uint32
 
 // Key tells sets that are taken apart, as a map's key.
 func (t Taken) Key() string {
-	b := make([]byte, 0, 2*len(t))
+	b := make([]byte, 0, 4*len(t))
 	for _, n := range t {
-		b = append(b, byte(n>>8), byte(n))
+		b = binary.BigEndian.AppendUint32(b, n)
 	}
 	return string(b)
 }
@@ -68,6 +69,15 @@ func (s *Layout) Size(i int) int { return s.first[i+1] - s.first[i] }
 // None is nothing taken.
 func (s *Layout) None() Taken { return make(Taken, s.Count()) }
 
+// All is everything taken.
+func (s *Layout) All() Taken {
+	t := s.None()
+	for i := range t {
+		t[i] = uint32(s.Size(i))
+	}
+	return t
+}
+
 // Place is D(gids, n) of DAPPLE §4.2.2, figure 6: what n more devices may be, one way or
 // none by each policy, the same set once.
 //
@@ -89,7 +99,7 @@ func (s *Layout) Place(before Taken, n int) []Taken {
 		for i := range t {
 			if left > 0 && (before[i] == 0) == fresh {
 				more := min(left, s.Size(i)-int(t[i]))
-				t[i] += uint16(more)
+				t[i] += uint32(more)
 				left -= more
 			}
 		}
