@@ -49,7 +49,7 @@ func (w *Workload) Baselines(ctx context.Context, microBatches int) ([]Baseline,
 			continue
 		}
 		pl := w.plan(Degrees{micros, 1}, 0)
-		pl.Schedule, pl.Weights, pl.Planner = system.Family, string(system.Weights), planner
+		pl.Schedule, pl.Weights, pl.Planner, pl.PostValidate = system.Family, string(system.Weights), planner, false
 		for i := range pl.Stages {
 			pl.Stages[i].Warmup = 0 // the family's own
 		}

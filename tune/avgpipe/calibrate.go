@@ -246,14 +246,7 @@ func (w *Workload) scaled(factors []StageFactors, pipelines int) *profile.Profil
 		for i := range layer.Costs {
 			c := &layer.Costs[i]
 			own := f.at(c.MicroBatch, pipelines)
-			own.Forward, own.Backward = median*own.Forward, median*own.Backward
-			c.ForwardS *= own.Forward
-			c.BackwardS *= own.Backward
-			for _, half := range []**float64{&c.BackwardInputS, &c.BackwardWeightS} {
-				if *half != nil {
-					*half = new(**half * own.Backward)
-				}
-			}
+			*c = c.Slowed(median*own.Forward, median*own.Backward)
 			c.Spread = f.Spread
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/millrace-ml/millrace/plan/plantest"
 	"github.com/millrace-ml/millrace/profile"
 )
 
@@ -144,24 +145,25 @@ func TestAnchorsKeepToTheLimit(t *testing.T) {
 
 // A line through two sizes, which bytes lie on; more samples never take less.
 func TestExtrapolated(t *testing.T) {
-	p := even(1, 2, 4)
+	p := plantest.Chain(1, 2, 4)
 	costs := p.Layers[0].Costs
 	costs[0].ForwardS, costs[1].ForwardS = 0.5, 0.75
 	costs[0].BackwardS, costs[1].BackwardS = 2, 1
 	costs[0].SavedBytes, costs[1].SavedBytes = 1000, 1800
-	costs[1].BackwardInputS = new(0.5)
+	costs[0].BackwardInputS, costs[1].BackwardInputS = new(0.25), new(0.5)
+	costs[1].AgainS = new(3.) // one size says nothing of others
 	out := Extrapolated(p, []int{2, 4, 8, 16})
 	if got := out.Sizes("cpu"); !slices.Equal(got, []int{2, 4, 8, 16}) {
 		t.Fatalf("sizes %v", got)
 	}
 	c := out.Layers[0].Costs[3]
-	if c.ForwardS != 2.25 || c.BackwardS != 1 || c.SavedBytes != 6600 || *c.BackwardInputS != 0.5 {
+	if c.ForwardS != 2.25 || c.BackwardS != 1 || c.SavedBytes != 6600 || *c.BackwardInputS != 2 || c.AgainS != nil {
 		t.Errorf("at 16 samples: %+v", c)
 	}
 	if len(p.Layers[0].Costs) != 2 {
 		t.Error("the profile itself has changed")
 	}
-	one := Extrapolated(even(1, 4), []int{8})
+	one := Extrapolated(plantest.Chain(1, 4), []int{8})
 	if a, b := one.Layers[0].Costs[0], one.Layers[0].Costs[1]; math.Abs(b.ForwardS-2*a.ForwardS) > 1e-12 ||
 		b.OutputBytes != 2*a.OutputBytes {
 		t.Errorf("of one size: %+v, then %+v", a, b)

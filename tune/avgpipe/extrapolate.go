@@ -21,7 +21,8 @@ func Extrapolated(p *profile.Profile, sizes []int) *profile.Profile {
 			continue
 		}
 		b := (*costs)[n-1]
-		var a profile.Cost // at no samples nothing
+		a := b.Slowed(0, 0).WithSizes(&b, func(_, _ int64) int64 { return 0 })
+		a.MicroBatch = 0 // at no samples nothing
 		if n > 1 {
 			a = (*costs)[n-2]
 		}
@@ -38,18 +39,8 @@ func Extrapolated(p *profile.Profile, sizes []int) *profile.Profile {
 func beyond(a, b profile.Cost, size int) profile.Cost {
 	t := float64(size-b.MicroBatch) / float64(b.MicroBatch-a.MicroBatch)
 	// More samples never take less.
-	real := func(x, y float64) float64 { return y + t*max(y-x, 0) }
-	whole := func(x, y int64) int64 { return y + int64(t*float64(max(y-x, 0))) }
-	c := b.WithSizes(&a, func(b, a int64) int64 { return whole(a, b) })
+	c := b.WithSizes(&a, func(b, a int64) int64 { return b + int64(t*float64(max(b-a, 0))) }).
+		WithTimes(&a, func(b, a float64) float64 { return b + t*max(b-a, 0) })
 	c.MicroBatch = size
-	c.ForwardS, c.BackwardS = real(a.ForwardS, b.ForwardS), real(a.BackwardS, b.BackwardS)
-	half := func(x, y *float64) *float64 {
-		if y == nil || x == nil {
-			return y
-		}
-		return new(real(*x, *y))
-	}
-	c.BackwardInputS, c.BackwardWeightS = half(a.BackwardInputS, b.BackwardInputS),
-		half(a.BackwardWeightS, b.BackwardWeightS)
 	return c
 }

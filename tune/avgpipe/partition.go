@@ -3,6 +3,7 @@ package avgpipe
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
@@ -31,7 +32,7 @@ func Partition(ctx context.Context, w *Workload, fix tune.Overrides) (*plan.Plan
 		Replication: string(schedule.RoundRobin), Planner: planner.Name, MicroBatch: 1, MicroBatches: 1,
 	}
 	first := 0
-	for i, cut := range append(fix.Split, len(w.Profile.Layers)) {
+	for i, cut := range slices.Concat(fix.Split, []int{len(w.Profile.Layers)}) {
 		base.Stages = append(base.Stages, plan.Stage{FirstLayer: first, LastLayer: cut - 1, Devices: []int{i}})
 		first = cut
 	}

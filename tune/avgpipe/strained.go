@@ -31,8 +31,17 @@ func strainedProfile(p *profile.Profile) *profile.Profile {
 		costs := slices.Clone(as)
 		for i, c := range as {
 			own := slices.DeleteFunc(slices.Clone(as), func(o profile.Cost) bool { return o.Device != c.Device })
-			costs[i].ForwardS += (Strain - 1) * fixedPart(own, func(c profile.Cost) float64 { return c.ForwardS })
-			costs[i].BackwardS += (Strain - 1) * fixedPart(own, func(c profile.Cost) float64 { return c.BackwardS })
+			costs[i] = c.Slowed(1, 1)
+			for _, of := range []func(c *profile.Cost) *float64{
+				func(c *profile.Cost) *float64 { return &c.ForwardS },
+				func(c *profile.Cost) *float64 { return &c.BackwardS },
+				func(c *profile.Cost) *float64 { return c.BareForwardS },
+				func(c *profile.Cost) *float64 { return c.AgainS },
+			} {
+				if !slices.ContainsFunc(own, func(o profile.Cost) bool { return of(&o) == nil }) {
+					*of(&costs[i]) += (Strain - 1) * fixedPart(own, func(o profile.Cost) float64 { return *of(&o) })
+				}
+			}
 		}
 		out.Layers[l].Costs = costs
 	}

@@ -9,28 +9,15 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/plantest"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// even is a profile with equal layers at each of the sizes, a sample costing 1 forward and 2 backward.
-func even(layers int, sizes ...int) *profile.Profile {
-	p := &profile.Profile{Version: 1, Model: "even", ModelID: "x"}
-	for i := range layers {
-		l := profile.Layer{Name: string(rune('a' + i)), From: []int{i - 1}, TiedTo: -1, ParameterBytes: 100}
-		for _, m := range sizes {
-			l.Costs = append(l.Costs, profile.Cost{Device: "cpu", MicroBatch: m, ForwardS: float64(m),
-				BackwardS: 2 * float64(m), OutputBytes: int64(m), SavedBytes: 10 * int64(m)})
-		}
-		p.Layers = append(p.Layers, l)
-	}
-	return p
-}
-
 // overheads is eight equal layers of which a forward takes 0.2 s and 0.1 s a sample: small
 // micro-batches waste time, large ones make bubbles, as on any device.
 func overheads() *profile.Profile {
-	p := even(8, 1, 2, 4, 8, 16)
+	p := plantest.Chain(8, 1, 2, 4, 8, 16)
 	for i := range p.Layers {
 		p.Layers[i].UpdateS = 0.01
 		for j := range p.Layers[i].Costs {

@@ -59,6 +59,7 @@ func (w *Workload) plan(at Degrees, advance int) *plan.Plan {
 		pl.Elastic = plan.NewElastic(at.Pipelines)
 	}
 	pl.Schedule, pl.Weights = order.Name, string(weights)
+	pl.PostValidate = pl.PostValidate && weights.Synchronous()
 	depths := slices.Repeat([]int{at.MicroBatches}, len(pl.Stages))
 	if advance != afab {
 		var err error
