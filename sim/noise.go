@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 
+	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 )
 
@@ -28,6 +29,18 @@ type Noise struct {
 	// waits for one worker: convnet, batch 16, on two workers is fastest as dp, without it as dp-overlap.
 	PaceSpread float64
 }
+
+// NoiseOf is what a profile says of every computation, whichever stage it is of: there is no Spread in it.
+func NoiseOf(p *profile.Profile) Noise {
+	n := Noise{PaceSpread: p.PaceSpread}
+	if p.Transfer != nil {
+		n.DispatchS = p.Transfer.DispatchS
+	}
+	return n
+}
+
+// Usual is what a computation takes where nothing varies.
+func (n *Noise) Usual(takesS float64) float64 { return takesS + n.DispatchS }
 
 // Varies says whether some computation has a spread.
 func (n *Noise) Varies() bool {
@@ -74,7 +87,7 @@ func (n *Noise) varyBehind(behind, workers int) Vary {
 // takes is what a computation takes on a worker who needs pace times as long as usual.
 func (n *Noise) takes(in schedule.Instruction, takesS, pace float64) float64 {
 	varied := takesS * jitter(in, n.SpreadOf(int(in.Stage), int(in.Replica))/quartiles)
-	return varied*pace + n.DispatchS
+	return n.Usual(varied * pace)
 }
 
 // check refuses terms of which no time comes.

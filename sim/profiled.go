@@ -32,7 +32,7 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 		},
 		Links:     links(c, devices),
 		OneMemory: func(from, to int) bool { return c.InOneMemory(devices[from], devices[to]) },
-		Cores:     c.Cores, Noise: Noise{PaceSpread: p.PaceSpread},
+		Cores:     c.Cores, Noise: NoiseOf(p),
 	}
 	if slices.ContainsFunc(devices, func(d int) bool { return c.DeviceTypes[c.Devices[d]].FPGA != nil }) {
 		out.Streams = func(w int) bool { return c.DeviceTypes[c.Devices[devices[w]]].FPGA != nil }
@@ -46,7 +46,7 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 	}
 	if p.Transfer != nil {
 		t := p.Transfer
-		out.Noise.DispatchS, out.SendS, out.ReceiveS = t.DispatchS, t.SendS, t.ReceiveS
+		out.SendS, out.ReceiveS = t.SendS, t.ReceiveS
 	}
 	known := layerCosts{p: p, of: map[layerSize][]profile.Cost{}}
 	for s := range pl.Stages {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan/plantest"
 	"github.com/millrace-ml/millrace/schedule"
 )
 
@@ -13,7 +14,7 @@ import (
 func TestAsynchronousDataParallelismIsPlanned(t *testing.T) {
 	for _, fix := range []Overrides{{Schedule: "dp-async"}, {Schedule: "dp-async", Stages: 1},
 		{Schedule: "dp-async", MicroBatches: 4}} {
-		r, err := Search(context.Background(), Request{Profile: chain(6, 1, 2),
+		r, err := Search(context.Background(), Request{Profile: plantest.Chain(6, 1, 2),
 			Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 8, Fix: fix, Runnable: true})
 		if err != nil {
 			t.Fatal(err)
@@ -35,7 +36,7 @@ func TestPostValidationIsPlanned(t *testing.T) {
 	}{{"zb-h1", true, true}, {"zb-h1", false, false}, {"1f1b-rr", true, false}, {"dp", true, true}} {
 		plan := func(later bool) *Result {
 			r, err := Search(context.Background(), Request{
-				Profile: chain(6, 1, 2), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 8, Clip: c.clip,
+				Profile: plantest.Chain(6, 1, 2), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 8, Clip: c.clip,
 				Runnable: true,
 				Fix: Overrides{Schedule: c.schedule, PostValidate: later, MicroBatches: 4,
 					Weights: map[string]schedule.Policy{"1f1b-rr": schedule.DoubleBuffered}[c.schedule]},

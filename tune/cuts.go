@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"context"
 	"slices"
 
 	"github.com/millrace-ml/millrace/plan"
@@ -57,42 +58,46 @@ func (c cutter) wants(order []int, size int, again plan.Recompute) []want {
 	return all
 }
 
-// nearest is the partition that fits, or where none does the one that is the least over.
+// nearest is of every number of stages the partition that fits, or where none does the fastest.
 func (c cutter) nearest(w want) []*shape {
-	found := c.partition(w)
-	if found == nil {
-		w.fits = false
-		found = c.partition(w)
+	found, wanted := c.partition(w), 1
+	if w.all {
+		wanted = w.stages - 1
+	}
+	if len(found) == wanted {
+		return found
+	}
+	w.fits = false
+	for _, h := range c.partition(w) {
+		if !slices.ContainsFunc(found, func(o *shape) bool { return o.stages() == h.stages() }) {
+			found = append(found, h)
+		}
 	}
 	return found
 }
 
-// cutAnew are shapes for a family that is fixed and that the search has no plans near to:
-// stages in balance on every number of devices, straight and replicated.
-func (c cutter) cutAnew() []*shape {
+// cutAnew are shapes for a family that is fixed and that the search has no plans near to: stages in balance on
+// every number of devices, straight and replicated, those of most stages first. Once ctx is over it goes no
+// further.
+func (c cutter) cutAnew(ctx context.Context) []*shape {
 	var out []*shape
-	W := len(c.Cluster.Devices)
-	for stages := min(W, len(c.Profile.Layers)); stages > 1; stages-- {
-		if c.Fix.Stages > 0 && stages != c.Fix.Stages {
-			continue
-		}
-		for _, size := range c.baseSizes() {
-			for _, order := range c.orders {
-				for _, again := range c.recomputes() {
-					w := want{stages: stages, devices: stages, size: size, order: order, replicas: []int{1}, again: again,
-						family: c.pipelines, fits: true}
-					out = append(out, c.nearest(w)...)
-					if stages < W && c.replicas() {
-						w.devices, w.replicas = W, nil
-						for r := 1; r <= W-stages+1; r++ {
-							w.replicas = append(w.replicas, r)
-						}
-						out = append(out, c.nearest(w)...)
+	for _, size := range c.baseSizes() {
+		for _, order := range c.orders {
+			for _, again := range c.recomputes() {
+				for _, w := range c.wants(order, size, again) {
+					if w.split || ctx.Err() != nil {
+						continue
 					}
+					if w.all {
+						w.stages = min(w.devices-1, len(c.Profile.Layers))
+					}
+					w.family = c.pipelines
+					out = append(out, c.nearest(w)...)
 				}
 			}
 		}
 	}
+	slices.SortStableFunc(out, func(a, b *shape) int { return b.stages() - a.stages() })
 	return out
 }
 

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
@@ -87,11 +88,7 @@ func (e *estimator) load(h *shape) bool {
 	e.m, e.over, e.work = e.Batch/h.size, 0, 0
 	e.actors, e.first, e.count = e.actors[:0], e.first[:0], e.count[:0]
 	e.cores = e.Cluster.Cores
-	devices := h.devices()
-	dispatch := 0.0
-	if e.Profile.Transfer != nil {
-		dispatch = e.Profile.Transfer.DispatchS
-	}
+	devices, noise := h.devices(), sim.NoiseOf(e.Profile)
 	for i, on := range devices {
 		r, rows := len(on), h.size
 		from, to := h.cuts[i], h.cuts[i+1]
@@ -110,14 +107,13 @@ func (e *estimator) load(h *shape) bool {
 				sum = e.Cluster.AllReduceS(on, t.Gradients[to]-t.Gradients[from])
 			}
 			a := actor{stage: i, number: k, replicas: r, device: d, mine: (e.m - k + r - 1) / r, sumS: sum,
-				flushS: t.update[to] - t.update[from]}
+				flushS: span(t.update, from, to)}
 			if h.split {
 				a.number, a.replicas, a.mine = 0, 1, e.m
 			}
 			a.depth = min(h.depth[i], a.mine)
-			a.forward, a.backward = t.time(from, to, h.again[i])
-			a.forward += dispatch
-			a.backward += dispatch
+			forward, backward := t.time(from, to, h.again[i])
+			a.forward, a.backward = noise.Usual(forward), noise.Usual(backward)
 			e.work += float64(a.mine) * (a.forward + a.backward)
 			if limit := e.Cluster.MemoryBytes(d); limit > 0 {
 				e.over = max(e.over, t.Held(from, to, a.depth, h.again[i])-limit)

@@ -288,12 +288,11 @@ func (e enumeration) least(h *shape) float64 {
 			if t == nil {
 				return math.Inf(1)
 			}
-			f, b := t.time(from, to, h.again[i])
 			mine := (m - k + r - 1) / r
 			if h.split {
 				mine = m
 			}
-			busy[d] += float64(mine)*(f+b) + t.update[to] - t.update[from]
+			busy[d] += float64(mine)*t.least(from, to, h.again[i]) + span(t.update, from, to)
 			if byDepth && r > 1 && k == 0 {
 				busy[d] += e.Cluster.AllReduceS(h.order[at:at+r], t.Gradients[to]-t.Gradients[from])
 			}

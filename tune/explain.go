@@ -133,22 +133,20 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 	}
 	text := fmt.Sprintf("worker %d (%s), %s %s, computes %.0f %% of the step", devices[busiest],
 		c.Devices[devices[busiest]], what, strings.Join(stages, " "), 100*most/q.StepS)
+	step := stepOf(pl)
 	for s := 1; s < len(pl.Stages); s++ {
-		from, to := pl.Stages[s-1].Devices, pl.Stages[s].Devices
-		_, taken := c.Transfer(from[0], to[0], costs.Stages[s][0].InputBytes)
-		if total := taken * float64(pl.MicroBatches) / float64(max(len(from), len(to))); total > most {
+		if total, twoWays := step.linkS(s, costs); total > most {
 			most = total
-			text = fmt.Sprintf("the link between stages %d and %d (%s) is taken %.0f %% of the step each way", s-1, s,
-				c.Levels[c.LevelOf(from[0], to[0])].Name, 100*total/q.StepS)
+			from, to, ways := pl.Stages[s-1].Devices, pl.Stages[s].Devices, " each way"
+			if twoWays {
+				ways = ""
+			}
+			text = fmt.Sprintf("the link between stages %d and %d (%s) is taken %.0f %% of the step%s", s-1, s,
+				c.Levels[c.LevelOf(from[0], to[0])].Name, 100*total/q.StepS, ways)
 		}
 	}
 	for s, st := range pl.Stages {
-		sum := costs.Stages[s][0].AllReduceS
-		// an update, and its sum, for as many micro-batches as there are replicas
-		if !schedule.Policy(pl.Weights).Synchronous() {
-			sum *= float64(pl.MicroBatches) / float64(len(st.Devices))
-		}
-		if sum > most {
+		if sum := step.updates(s) * costs.Stages[s][0].AllReduceS; sum > most {
 			most = sum
 			text = fmt.Sprintf("the all-reduce of stage %d over %d devices takes %.0f %% of the step", s, len(st.Devices),
 				100*sum/q.StepS)

@@ -1,10 +1,16 @@
 package tune
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/plantest"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
 )
 
 // TestWhatFillsADevice counts by hand what two workers with half of a model each hold. A stage has
@@ -23,7 +29,7 @@ func TestWhatFillsADevice(t *testing.T) {
 		{"elastic", schedule.Elastic, 3, 0, 2, 2}, // two pipelines and the reference, which has neither
 	} {
 		t.Run(of.schedule+" "+string(of.weights), func(t *testing.T) {
-			p := chain(4, 1)
+			p := plantest.Chain(4, 1)
 			p.OptimizerStates = 1
 			r := Request{Profile: p, Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 4,
 				Fix: Overrides{Stages: 2, Split: []int{2}, Schedule: of.schedule, Weights: of.weights, MicroBatch: 1}}
@@ -45,6 +51,66 @@ func TestWhatFillsADevice(t *testing.T) {
 			}
 			if sum := got[0] + got[1] + got[2] + got[3] + m.ActivationBytes + m.BufferBytes; sum != m.PeakBytes {
 				t.Errorf("the parts %+v make %d", m, sum)
+			}
+		})
+	}
+}
+
+// TestTheBottleneckCountsWhatAStepHas: how often a stage is summed, and its links are taken, in one step, by
+// hand. A step takes 20 s, devices compute 2 s of it, a link takes 1 s for 100 bytes.
+func TestTheBottleneckCountsWhatAStepHas(t *testing.T) {
+	const sum = "the all-reduce of stage 0 over 2 devices takes %d %% of the step"
+	const link = "the link between stages 0 and 1 (machine) is taken %d %% of the step"
+	two := plan.NewElastic(2)
+	for _, of := range []struct {
+		name          string
+		plan          plan.Plan
+		first, second []int // devices
+		bytes         int64 // of what the first stage sends of a micro-batch
+		sumS          float64
+		halfDuplex    bool
+		want          string
+	}{
+		{"a step has one sum", plan.Plan{Schedule: "1f1b", Weights: "sync", MicroBatches: 6}, []int{0, 1}, []int{2}, 0, 8,
+			false, fmt.Sprintf(sum, 40)},
+		{"a minibatch of several micro-batches has one", plan.Plan{Schedule: "1f1b-rr", Weights: "2bw", MicroBatches: 6},
+			[]int{0, 1}, []int{2}, 0, 8, false, fmt.Sprintf(sum, 40)},
+		{"two minibatches in turn have one", plan.Plan{Schedule: "1f1b-rr", Weights: "stash", MicroBatches: 1},
+			[]int{0, 1}, []int{2}, 0, 8, false, fmt.Sprintf(sum, 20)},
+		{"every pipeline has one", plan.Plan{Schedule: "elastic", Weights: "elastic", MicroBatches: 6, Elastic: two},
+			[]int{0, 1}, []int{2}, 0, 8, false, fmt.Sprintf(sum, 80)},
+		{"every pipeline sends", plan.Plan{Schedule: "elastic", Weights: "elastic", MicroBatches: 6, Elastic: two},
+			[]int{0}, []int{1}, 100, 0, false, fmt.Sprintf(link, 60) + " each way"},
+		{"one link for both ways", plan.Plan{Schedule: "1f1b", Weights: "sync", MicroBatches: 6}, []int{0}, []int{1}, 100,
+			0, true, fmt.Sprintf(link, 60)},
+		// Half of each of 12 micro-batches goes to each of two.
+		{"slices", plan.Plan{Schedule: "1f1b", Weights: "sync", MicroBatches: 12, Replication: "split"}, []int{0},
+			[]int{1, 2}, 100, 0, false, fmt.Sprintf(link, 30) + " each way"},
+		// Micro-batches 0 to 5 are on devices 0, 1, 0, 1, 0, 1 and 2, 3, 4, 2, 3, 4: no pair has two of them.
+		{"in turn", plan.Plan{Schedule: "1f1b", Weights: "sync", MicroBatches: 24}, []int{0, 1}, []int{2, 3, 4}, 100, 0,
+			false, fmt.Sprintf(link, 20) + " each way"},
+	} {
+		t.Run(of.name, func(t *testing.T) {
+			pl, c := of.plan, cluster.Local("cpu", 5, 0, 0, 0, 100, 100)
+			c.Levels[0].FullDuplex = !of.halfDuplex
+			pl.Replication = cmp.Or(pl.Replication, "round_robin")
+			pl.Stages = []plan.Stage{{Devices: of.first}, {FirstLayer: 1, LastLayer: 1, Devices: of.second}}
+			devices := len(of.first) + len(of.second)
+			pl.Predicted = &plan.Predicted{StepS: 20, BusyS: slices.Repeat([]float64{2}, devices)}
+			costs := sim.Costs{Transfer: c.Transfer, Links: c.Links}
+			for s, on := range [][]int{of.first, of.second} {
+				stage := make([]sim.StageCost, len(on))
+				for r := range stage {
+					if s == 0 {
+						stage[r].ActivationBytes, stage[r].AllReduceS = of.bytes, of.sumS
+					} else if stage[r].GradientBytes = of.bytes; pl.Replication == "split" {
+						stage[r].GradientBytes /= int64(len(on))
+					}
+				}
+				costs.Stages = append(costs.Stages, stage)
+			}
+			if got := bottleneck(c, &pl, &costs); got != of.want {
+				t.Errorf("%s; want %s", got, of.want)
 			}
 		})
 	}

@@ -22,7 +22,7 @@ func (s *search) tryOthers(ctx context.Context) {
 	}
 	bases := s.bases()
 	if len(s.families) == 0 {
-		bases = s.cut.cutAnew()
+		bases = s.cut.cutAnew(ctx)
 	}
 	for _, f := range family.All() {
 		if s.searched(f) {

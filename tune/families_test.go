@@ -2,26 +2,70 @@ package tune
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/plantest"
+	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// TestPlansOfOtherFamiliesAreMovedToo: of a chain of layers that no equal cut suits, the best plan
-// of a family with several stages a worker, and of one without a flush, has no clearly better one a move
-// away.
-func TestPlansOfOtherFamiliesAreMovedToo(t *testing.T) {
-	t.Parallel()
-	p := chain(26, 1, 2)
+// uneven is a chain of layers that no equal cut suits.
+func uneven(layers int, sizes ...int) *profile.Profile {
+	p := plantest.Chain(layers, sizes...)
 	for i := range p.Layers {
 		for k := range p.Layers[i].Costs {
 			p.Layers[i].Costs[k].ForwardS *= float64(1 + (7*i)%5)
 			p.Layers[i].Costs[k].BackwardS *= float64(1 + (5*i)%7)
 		}
 	}
+	return p
+}
+
+// TestAFamilyThatIsFixedIsCutInTime: on many devices, with stages that no search by depths has found, there is
+// time left to simulate some.
+func TestAFamilyThatIsFixedIsCutInTime(t *testing.T) {
+	t.Parallel()
+	found, err := Search(t.Context(), Request{Profile: uneven(64, 1, 2, 4), Batch: 128,
+		Cluster: cluster.Local("cpu", 64, 0, 0, 0, 1e9, 1e9), Fix: Overrides{Schedule: "zb-h1"}})
+	if err != nil || found.Best.Schedule != "zb-h1" {
+		t.Fatalf("%+v, %v", found, err)
+	}
+}
+
+// TestACutFamilyHasEveryNumberOfStages: of each the partition that fits, or, of those that do not, the fastest.
+func TestACutFamilyHasEveryNumberOfStages(t *testing.T) {
+	for _, memory := range []int64{0, 700} { // two stages of four layers hold 800 B of weights and gradients each
+		s, err := newSearch(Request{Profile: plantest.Chain(8, 1), Cluster: cluster.Local("cpu", 5, 0, memory, 0, 1e9, 1e9),
+			Batch: 16, Fix: Overrides{Schedule: "zb-h1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := map[string]int{}
+		for _, h := range s.cut.cutAnew(t.Context()) {
+			count[fmt.Sprint(h.stages(), h.used(), h.again[0])]++
+		}
+		for stages := 2; stages <= 5; stages++ {
+			for _, devices := range []int{stages, 5} {
+				for _, again := range []plan.Recompute{plan.KeepAll, plan.KeepInput} {
+					if n := count[fmt.Sprint(stages, devices, again)]; n != 1 {
+						t.Errorf("%d B each: %d ways to cut %d stages for %d devices, recompute %v", memory, n, stages, devices, again)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestPlansOfOtherFamiliesAreMovedToo: of a chain of layers that no equal cut suits, the best plan
+// of a family with several stages a worker, and of one without a flush, has no clearly better one a move
+// away.
+func TestPlansOfOtherFamiliesAreMovedToo(t *testing.T) {
+	t.Parallel()
+	p := uneven(26, 1, 2)
 	c := cluster.Local("cpu", 4, 0, 0, 0, 1e9, 1e9)
 	for _, fix := range []Overrides{{Schedule: "interleaved"}, {Schedule: "zb-v"}, {Schedule: "chimera"},
 		{Weights: schedule.Stash}} {

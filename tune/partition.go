@@ -45,15 +45,19 @@ func (c cutter) partition(w want) []*shape {
 		from, at int
 	}
 	free := cell{value: math.Inf(1)}
+	one := len(w.replicas) == 1 && !w.all // i stages are on i times as many devices: no other number is kept
+	width, column := D+1, func(devices int) int { return devices }
+	if one {
+		width, column = 1, func(int) int { return 0 }
+	}
 	rows := make([][]cell, w.stages+1)
 	for i := range rows {
-		rows[i] = make([]cell, (n+1)*(D+1))
+		rows[i] = make([]cell, (n+1)*width)
 		for j := range rows[i] {
 			rows[i][j] = free
 		}
 	}
 	rows[0][0].value = 0
-	one := len(w.replicas) == 1
 	for i := range w.stages {
 		for d := i; d < D; d++ {
 			if one && d != i*w.replicas[0] {
@@ -74,17 +78,18 @@ func (c cutter) partition(w want) []*shape {
 				if i == w.stages-1 || d+r == D {
 					from = n // the last stage
 				}
+				before, behind := column(d), column(d+r)
 				for j := from; j <= to; j++ {
-					best := &rows[i+1][j*(D+1)+d+r]
+					best := &rows[i+1][j*width+behind]
 					for k := j - 1; k >= i; k-- {
 						if !w.leanest && stage.compute(at[k], at[j]) >= best.value {
 							break // more layers take longer still
 						}
-						before := rows[i][k*(D+1)+d].value
-						if before >= best.value {
+						so := rows[i][k*width+before].value
+						if so >= best.value {
 							continue
 						}
-						if v := max(before, stage.cost(at[k], at[j])); v < best.value {
+						if v := max(so, stage.cost(at[k], at[j])); v < best.value {
 							*best = cell{v, k, d}
 						}
 					}
@@ -97,7 +102,7 @@ func (c cutter) partition(w want) []*shape {
 		if S < w.stages && (!w.all || S < 2) {
 			break
 		}
-		if math.IsInf(rows[S][n*(D+1)+D].value, 1) {
+		if math.IsInf(rows[S][n*width+column(D)].value, 1) {
 			continue
 		}
 		h := &shape{
@@ -105,7 +110,7 @@ func (c cutter) partition(w want) []*shape {
 			size: w.size, split: w.split, family: w.family.Name,
 		}
 		for i, j, d := S, n, D; i > 0; i-- {
-			c := rows[i][j*(D+1)+d]
+			c := rows[i][j*width+column(d)]
 			h.cuts[i], h.counts[i-1], h.again[i-1] = at[j], d-c.at, w.again
 			j, d = c.from, c.at
 		}
@@ -129,12 +134,12 @@ func (c cutter) places(size int, replicated bool) []int {
 		}
 		return at
 	}
-	all := t.forward[n] + t.backward[n]
+	before := func(k int) float64 { forward, backward := t.time(0, k, plan.KeepAll); return forward + backward }
 	next := 0.0
 	for k := range n {
-		if done := t.forward[k] + t.backward[k]; done >= next || k == 0 {
+		if done := before(k); done >= next || k == 0 {
 			at = append(at, k)
-			next = max(next+all/float64(most), done)
+			next = max(next+before(n)/float64(most), done)
 		}
 	}
 	return append(at, n)

@@ -7,13 +7,14 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
 // held is the most that a plan with this recompute fixed holds on any worker.
 func held(t *testing.T, schedule, recompute string, want plan.Recompute) int64 {
 	t.Helper()
 	r, err := Search(context.Background(), Request{
-		Profile: chain(18, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 0.01), Batch: 16,
+		Profile: plantest.Chain(18, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 0.01), Batch: 16,
 		Fix: Overrides{Stages: 2, MicroBatch: 1, Schedule: schedule, Recompute: recompute},
 	})
 	if err != nil {
@@ -40,7 +41,7 @@ func TestRecomputeIsKeptOrFound(t *testing.T) {
 		t.Fatalf("held: %d without, %d all at once, %d three at a time", nothing, all, some)
 	}
 	r, err := Search(context.Background(), Request{
-		Profile: chain(18, 1), Cluster: cluster.Local("cpu", 2, 0, some, 0, 1e9, 0.01), Batch: 16,
+		Profile: plantest.Chain(18, 1), Cluster: cluster.Local("cpu", 2, 0, some, 0, 1e9, 0.01), Batch: 16,
 		Fix: Overrides{Stages: 2, MicroBatch: 1, Schedule: "1f1b"},
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/plan/bound"
+	"github.com/millrace-ml/millrace/plan/plantest"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/programs"
@@ -28,17 +29,26 @@ func world(t *rapid.T, layers, devices int) (*profile.Profile, *cluster.Cluster)
 	for i := range layers {
 		l := profile.Layer{
 			Name: fmt.Sprint("l", i), From: []int{i - 1}, TiedTo: -1,
-			ParameterBytes: rapid.Int64Range(0, 200).Draw(t, "params"), UpdateTimes: profile.UpdateTimes{UpdateS: rapid.Float64Range(0, 1).Draw(t, "u")},
+			ParameterBytes: rapid.Int64Range(0, 200).Draw(t, "params"),
+			UpdateTimes:    profile.UpdateTimes{UpdateS: rapid.Float64Range(0, 1).Draw(t, "u")},
 		}
 		f, b := rapid.Float64Range(0.1, 3).Draw(t, "f"), rapid.Float64Range(0.1, 3).Draw(t, "b")
 		out := rapid.Int64Range(1, 20).Draw(t, "out")
 		halves, first := rapid.Bool().Draw(t, "halves"), rapid.Float64Range(0, 1).Draw(t, "first")
+		measured, bare, again := rapid.Bool().Draw(t, "measured"), rapid.Float64Range(0.5, 1.1).Draw(t, "bare"),
+			rapid.Float64Range(0.7, 1.1).Draw(t, "again")
 		for k, name := range types {
 			slower := 1 + float64(k)*rapid.Float64Range(0, 2).Draw(t, "slower")
 			for _, m := range []int{1, 2, 4} {
 				grow := slower * (0.3 + 0.7*float64(m))
 				c := profile.Cost{Device: name, MicroBatch: m, ForwardS: f * grow, BackwardS: b * grow,
 					OutputBytes: out * int64(m), SavedBytes: 5 * out * int64(m)}
+				if i == 0 && measured {
+					c.FeedS = rapid.Float64Range(0, 1).Draw(t, "feed")
+				}
+				if measured {
+					c.BareForwardS, c.AgainS = new(bare*c.ForwardS), new(again*(c.ForwardS+c.BackwardS))
+				}
 				if halves {
 					input, weights := first*c.BackwardS, (1-first)*c.BackwardS
 					c.BackwardInputS, c.BackwardWeightS = &input, &weights
@@ -70,7 +80,7 @@ func everyShape(s *search, family string, yield func(*shape)) {
 	var orders [][]int
 	permute(W, func(o []int) { orders = append(orders, slices.Clone(o)) })
 	for S := 1; S <= min(n, W); S++ {
-		everySplit(n, S, func(cuts []int) {
+		plantest.EverySplit(n, S, func(cuts []int) {
 			full := slices.Concat([]int{0}, cuts, []int{n})
 			everyCount(W, S, func(counts []int) {
 				for _, order := range orders {
@@ -126,6 +136,7 @@ func everyCount(W, S int, yield func([]int)) {
 func TestEstimateIsASimulation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, c := world(t, rapid.IntRange(1, 6).Draw(t, "layers"), rapid.IntRange(1, 4).Draw(t, "devices"))
+		p.Transfer = &profile.Transfer{DispatchS: rapid.Float64Range(0, 0.5).Draw(t, "dispatch")}
 		s, err := newSearch(Request{Profile: p, Cluster: c, Batch: 8})
 		if err != nil {
 			t.Fatal(err)
@@ -138,6 +149,9 @@ func TestEstimateIsASimulation(t *testing.T) {
 		})
 		for range 20 {
 			h := all[rapid.IntRange(0, len(all)-1).Draw(t, "shape")]
+			for i := range h.again {
+				h.again[i] = rapid.SampledFrom([]plan.Recompute{plan.KeepAll, plan.KeepInput}).Draw(t, "recompute")
+			}
 			pl := s.plan(h)
 			program, err := programs.Build(pl, p.TiedLayers(), false, 1)
 			got, _ := s.estimator.estimate(h)
@@ -223,10 +237,25 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 	}
 }
 
+// TestComputingAgainMayBeFaster: what was measured of recomputing counts where a small space is gone through,
+// be it less than a forward and a backward.
+func TestComputingAgainMayBeFaster(t *testing.T) {
+	p := plantest.Chain(1, 1)
+	p.Layers[0].Costs[0].BareForwardS, p.Layers[0].Costs[0].AgainS = new(0.5), new(2.)
+	r, err := Search(context.Background(), Request{Profile: p, Cluster: cluster.Local("cpu", 2, 0, 1<<20, 0, 1e9, 1e9),
+		Batch: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Exhaustive || r.Best.Predicted.StepS > 5*1.001 { // two micro-batches for each device
+		t.Errorf("exhaustive %v: %v s, %v; want 5 s", r.Exhaustive, r.Best.Predicted.StepS, r.Best.Why)
+	}
+}
+
 // TestTheFastDeviceTakesTheLargeStage: of two devices the order is part of the answer.
 func TestTheFastDeviceTakesTheLargeStage(t *testing.T) {
 	t.Parallel()
-	p := chain(4, 1)
+	p := plantest.Chain(4, 1)
 	for i := range p.Layers {
 		slow := p.Layers[i].Costs[0]
 		p.Layers[i].Costs[0].Device = "fast"
@@ -280,12 +309,12 @@ func TestNoTimeStillGivesAPlan(t *testing.T) {
 	ctx, cancel := context.WithDeadline(context.Background(), time.Now())
 	defer cancel()
 	c := cluster.Local("cpu", 6, 0, 0, 1e-6, 1e9, 1e9)
-	hasty, err := Search(ctx, Request{Profile: chain(14, 1, 2), Cluster: c, Batch: 16})
+	hasty, err := Search(ctx, Request{Profile: plantest.Chain(14, 1, 2), Cluster: c, Batch: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	calm, err := Search(context.Background(), Request{Profile: chain(14, 1, 2), Cluster: c, Batch: 16})
+	calm, err := Search(context.Background(), Request{Profile: plantest.Chain(14, 1, 2), Cluster: c, Batch: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +332,7 @@ func TestACancelledSearchHasNoAnswer(t *testing.T) {
 	why := errors.New("somebody pressed a key")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	c := cluster.Local("cpu", 6, 0, 0, 1e-6, 1e9, 1e9)
-	r := Request{Profile: chain(14, 1, 2), Cluster: c, Batch: 16}
+	r := Request{Profile: plantest.Chain(14, 1, 2), Cluster: c, Batch: 16}
 	whole, err := Search(ctx, r)
 	if err != nil {
 		t.Fatal(err)
@@ -322,7 +351,7 @@ func TestACancelledSearchHasNoAnswer(t *testing.T) {
 func TestRunnablePlansAreOnesThatRunExecutes(t *testing.T) {
 	t.Parallel()
 	for _, whole := range []bool{false, true} {
-		r, err := Search(context.Background(), Request{Profile: chain(9, 1, 2),
+		r, err := Search(context.Background(), Request{Profile: plantest.Chain(9, 1, 2),
 			Cluster: cluster.Local("cpu", 4, 0, 0, 0, 1e3, 1e3), Batch: 16, Runnable: true, Whole: whole})
 		if err != nil {
 			t.Fatal(err)
@@ -349,7 +378,7 @@ func TestRunnablePlansAreOnesThatRunExecutes(t *testing.T) {
 
 // A fixed schedule of one stage is not cut by the search's moves.
 func TestFixedDataParallelism(t *testing.T) {
-	r, err := Search(context.Background(), Request{Profile: chain(9, 1, 2),
+	r, err := Search(context.Background(), Request{Profile: plantest.Chain(9, 1, 2),
 		Cluster: cluster.Local("cpu", 4, 2, 0, 0, 1e3, 1e3), Batch: 16, Fix: Overrides{Schedule: "dp"}, Runnable: true})
 	if err != nil {
 		t.Fatal(err)

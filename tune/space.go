@@ -190,8 +190,8 @@ func (s *space) deviceOrders() [][]int {
 	}
 	n, size := len(s.Profile.Layers), s.sizes[len(s.sizes)-1]
 	speed := func(d int) float64 {
-		t := s.tables.of(s.Cluster.Devices[d], size)
-		return t.forward[n] + t.backward[n]
+		forward, backward := s.tables.of(s.Cluster.Devices[d], size).time(0, n, plan.KeepAll)
+		return forward + backward
 	}
 	for _, sign := range []float64{1, -1} {
 		by := slices.Clone(own)

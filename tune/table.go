@@ -11,15 +11,31 @@ import (
 type table struct {
 	*memory.Sums
 	forward, backward, update []float64 // seconds
+	feed                      []float64 // of copying model inputs, in front of forwards
+	// bare and again are what was measured beyond expectation where layers are computed again: of forwards that
+	// keep nothing beyond forwards, and of backwards beyond a forward and a backward.
+	bare, again []float64
+	halves      []float64 // of both halves of backwards beyond the whole
 }
 
+// time is how long a stage's forward and backward of one micro-batch take, as sim.CostsOf has it.
 func (t *table) time(from, to int, again plan.Recompute) (forward, backward float64) {
-	forward, backward = t.forward[to]-t.forward[from], t.backward[to]-t.backward[from]
+	forward, backward = span(t.forward, from, to), span(t.backward, from, to)
 	if again.Again() {
-		backward += forward
+		backward += forward + span(t.again, from, to)
+		forward += span(t.bare, from, to)
 	}
-	return forward, backward
+	return forward + span(t.feed, from, to), backward
 }
+
+// least is the least that a micro-batch computes in a stage, its backward whole or in halves.
+func (t *table) least(from, to int, again plan.Recompute) float64 {
+	forward, backward := t.time(from, to, again)
+	return forward + backward + min(0, span(t.halves, from, to))
+}
+
+// span is the sum over layers from..to-1, sums being of all layers before each.
+func span(sums []float64, from, to int) float64 { return sums[to] - sums[from] }
 
 // tables makes and keeps the tables of a profile. A nil table is a size that the profile
 // has no costs for.
@@ -51,15 +67,33 @@ func (t *tables) make(device string, rows int) *table {
 	if err != nil {
 		return nil
 	}
-	n := len(costs)
-	out := &table{
-		Sums: memory.SumsOf(t.p, costs), forward: make([]float64, n+1), backward: make([]float64, n+1),
-		update: make([]float64, n+1),
+	sums := func(of func(k int) float64) []float64 {
+		out := make([]float64, len(costs)+1)
+		for k := range costs {
+			out[k+1] = out[k] + of(k)
+		}
+		return out
 	}
-	for k := range costs {
-		out.forward[k+1] = out.forward[k] + costs[k].ForwardS
-		out.backward[k+1] = out.backward[k] + costs[k].BackwardS
-		out.update[k+1] = out.update[k] + t.p.Layers[k].UpdateS
+	return &table{
+		Sums:     memory.SumsOf(t.p, costs),
+		forward:  sums(func(k int) float64 { return costs[k].ForwardS }),
+		backward: sums(func(k int) float64 { return costs[k].BackwardS }),
+		update:   sums(func(k int) float64 { return t.p.Layers[k].UpdateS }),
+		feed:     sums(func(k int) float64 { return costs[k].FeedS }),
+		bare: sums(func(k int) float64 {
+			bare, _ := costs[k].Again()
+			return bare - costs[k].ForwardS
+		}),
+		again: sums(func(k int) float64 {
+			_, again := costs[k].Again()
+			return again - (costs[k].ForwardS + costs[k].BackwardS)
+		}),
+		halves: sums(func(k int) float64 {
+			input, weight := costs[k].BackwardInputS, costs[k].BackwardWeightS
+			if input == nil || weight == nil {
+				return 0
+			}
+			return *input + *weight - costs[k].BackwardS
+		}),
 	}
-	return out
 }

@@ -9,31 +9,17 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/plan/bound"
+	"github.com/millrace-ml/millrace/plan/plantest"
 	"github.com/millrace-ml/millrace/plan/split"
-	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/tune/predict"
 	"pgregory.net/rapid"
 )
 
-// chain is a profile with equal layers at each of the sizes, a sample costing 1 forward and 2 backward.
-func chain(layers int, sizes ...int) *profile.Profile {
-	p := &profile.Profile{Version: 1, Model: "chain", ModelID: "x"}
-	for i := range layers {
-		l := profile.Layer{Name: string(rune('a' + i)), From: []int{i - 1}, TiedTo: -1, ParameterBytes: 100}
-		for _, m := range sizes {
-			l.Costs = append(l.Costs, profile.Cost{Device: "cpu", MicroBatch: m, ForwardS: float64(m),
-				BackwardS: 2 * float64(m), OutputBytes: int64(m), SavedBytes: 10 * int64(m)})
-		}
-		p.Layers = append(p.Layers, l)
-	}
-	return p
-}
-
 func TestFreeTransfersAndCostlySumsMakeAPipeline(t *testing.T) {
 	t.Parallel()
-	request := Request{Profile: chain(8, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 0.01), Batch: 16}
+	request := Request{Profile: plantest.Chain(8, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 0.01), Batch: 16}
 	free, err := Search(context.Background(), request)
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +46,7 @@ func TestFreeTransfersAndCostlySumsMakeAPipeline(t *testing.T) {
 
 func TestFreeSumsMakeDataParallelism(t *testing.T) {
 	t.Parallel()
-	r, err := Search(context.Background(), Request{Profile: chain(8, 1),
+	r, err := Search(context.Background(), Request{Profile: plantest.Chain(8, 1),
 		Cluster: cluster.Local("cpu", 2, 0, 0, 0.1, 1, 1e12),
 		Batch:   16})
 	if err != nil {
@@ -73,7 +59,7 @@ func TestFreeSumsMakeDataParallelism(t *testing.T) {
 
 func TestMemoryMakesItRecompute(t *testing.T) {
 	t.Parallel()
-	request := Request{Profile: chain(8, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 0.01), Batch: 16,
+	request := Request{Profile: plantest.Chain(8, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 0.01), Batch: 16,
 		Fix: Overrides{Stages: 2}}
 	free, err := Search(context.Background(), request)
 	if err != nil {
@@ -106,7 +92,7 @@ func TestMemoryMakesItRecompute(t *testing.T) {
 func TestBoundIsBelowEverything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 5).Draw(t, "layers")
-		p := chain(n, 1, 2)
+		p := plantest.Chain(n, 1, 2)
 		for i := range p.Layers {
 			p.Layers[i].UpdateS = rapid.Float64Range(0, 2).Draw(t, "u")
 			if i > 1 && rapid.Bool().Draw(t, "skip") {
@@ -145,7 +131,7 @@ func TestBoundIsBelowEverything(t *testing.T) {
 					if f.Warmup == nil || !f.AdmitsPolicy(schedule.Sync) {
 						continue
 					}
-					everySplit(n, S, func(cuts []int) {
+					plantest.EverySplit(n, S, func(cuts []int) {
 						pl, err := split.Given(p, c, split.Limits{MicroBatch: m, MicroBatches: batch / m,
 							Depths: f.Warmup(S, batch/m)}, cuts)
 						if err != nil {
@@ -160,31 +146,17 @@ func TestBoundIsBelowEverything(t *testing.T) {
 	})
 }
 
-func everySplit(n, S int, yield func(cuts []int)) {
-	var walk func(cuts []int, from int)
-	walk = func(cuts []int, from int) {
-		if len(cuts) == S-1 {
-			yield(cuts)
-			return
-		}
-		for c := from; c < n; c++ {
-			walk(append(cuts[:len(cuts):len(cuts)], c), c+1)
-		}
-	}
-	walk(nil, 1)
-}
-
 func TestRefusals(t *testing.T) {
 	c := cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1)
 	for _, r := range []Request{
-		{Profile: chain(3, 2), Cluster: c, Batch: 7},
-		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{MicroBatches: 3}},
-		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Stages: 3}},
-		{Profile: chain(3, 1), Cluster: cluster.Local("cpu", 9, 0, 0, 0, 1, 1), Batch: 8, Fix: Overrides{Stages: 4}},
-		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Schedule: "1f2b"}},
-		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Split: []int{3}}},
-		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Recompute: "some"}},
-		{Profile: chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Stages: 2, Schedule: "dp"}},
+		{Profile: plantest.Chain(3, 2), Cluster: c, Batch: 7},
+		{Profile: plantest.Chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{MicroBatches: 3}},
+		{Profile: plantest.Chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Stages: 3}},
+		{Profile: plantest.Chain(3, 1), Cluster: cluster.Local("cpu", 9, 0, 0, 0, 1, 1), Batch: 8, Fix: Overrides{Stages: 4}},
+		{Profile: plantest.Chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Schedule: "1f2b"}},
+		{Profile: plantest.Chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Split: []int{3}}},
+		{Profile: plantest.Chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Recompute: "some"}},
+		{Profile: plantest.Chain(3, 1), Cluster: c, Batch: 8, Fix: Overrides{Stages: 2, Schedule: "dp"}},
 	} {
 		if got, err := Search(context.Background(), r); err == nil {
 			t.Errorf("%+v was accepted: %v", r.Fix, got.Best.Why)

@@ -74,9 +74,9 @@ type Entry struct {
 
 // Run simulates every entry and ranks them, the best first.
 func (c Rules) Run(ctx context.Context) ([]Entry, error) {
-	if c.Workers < 1 || c.MicroBatches < 1 || c.Workers*c.MicroBatches > 1<<17 {
+	if c.Workers < 1 || c.MicroBatches < 1 || c.Workers > mostVisits/c.MicroBatches {
 		return nil, fmt.Errorf("tune: %d workers and %d micro-batches to compare schedules on; give 1 of each at least, "+
-			"and %d in all at most", c.Workers, c.MicroBatches, 1<<17)
+			"and %d in all at most", c.Workers, c.MicroBatches, mostVisits)
 	}
 	families := family.All()
 	if len(c.Only) > 0 {
@@ -107,6 +107,9 @@ func (c Rules) Run(ctx context.Context) ([]Entry, error) {
 	rank(all)
 	return all, nil
 }
+
+// mostVisits bounds workers times micro-batches.
+const mostVisits = 1 << 17
 
 // contestSteps is the steps of which the middle ones are measured.
 const contestSteps = 6
@@ -146,7 +149,8 @@ func (c Rules) enter(f family.Family, policy schedule.Policy, validated bool) En
 		return refuse(err)
 	}
 	// Of the noise only what is constant: where times vary, what is lost cannot be told apart.
-	constant := sim.Noise{DispatchS: costs.Noise.DispatchS}
+	constant := costs.Noise
+	constant.Spread = nil
 	o := sim.Options{Record: true, Vary: constant.Vary()}
 	t, sum, err := sim.Run(p, costs, o)
 	if err != nil {

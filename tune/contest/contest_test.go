@@ -24,6 +24,17 @@ func contestOf(t *testing.T, c Rules) map[string]Entry {
 	return out
 }
 
+// TestTooManyToSimulate: a product of workers and micro-batches that no number holds is too much, too.
+func TestTooManyToSimulate(t *testing.T) {
+	for _, c := range []Rules{{}, {Workers: 1}, {MicroBatches: 1}, {Workers: 1 << 10, MicroBatches: 1<<7 + 1},
+		{Workers: 1 << 32, MicroBatches: 1 << 32}} {
+		c.Only = []string{"none"}
+		if _, err := c.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "131072 in all at most") {
+			t.Errorf("%d workers, %d micro-batches: %v", c.Workers, c.MicroBatches, err)
+		}
+	}
+}
+
 // TestContestKnownLosses: without transfers, of 1F1B's step of (M+S-1)(F+B) a part of
 // (S-1)/(M+S-1) is lost, all of it to fill, drain and bubble; ZB-V and ZB-H2 lose nothing where
 // F = I = W; BaPipe's Table II is the difference that transfers make; data parallelism loses its

@@ -1,0 +1,77 @@
+package tune
+
+import (
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
+)
+
+// step is what happens how often in one step of a plan, without its order.
+type step struct {
+	program   *schedule.Program // that has no instructions
+	pipelines float64
+}
+
+func stepOf(pl *plan.Plan) step {
+	_, settings := schedule.FromPlan(pl)
+	return step{settings.Program(), float64(pl.Together())}
+}
+
+// updates is how many updates of a stage there are in a step, of all pipelines: in a stream whose replicas
+// take turns one in several steps.
+func (s step) updates(stage int) float64 {
+	return s.pipelines * float64(s.program.PerMinibatch()) / float64(s.program.UpdateSpan(0, stage))
+}
+
+// linkS is for how long of a step the busiest link is taken by what crosses the cut before a stage, and
+// whether what comes back takes the same one.
+func (s step) linkS(stage int, costs *sim.Costs) (takenS float64, twoWays bool) {
+	p := s.program
+	senders, receivers := p.Placement[0][stage-1], p.Placement[0][stage]
+	micros := 1 // of which all others are like one
+	if p.Replication != schedule.Split {
+		micros = min(p.MicroBatches, len(senders)/divisor(len(senders), len(receivers))*len(receivers))
+	}
+	times := s.pipelines * float64(p.MicroBatches) / float64(micros)
+	taken := map[[2]int][2]float64{} // by link: ahead and back
+	send := func(way int, in schedule.Instruction, bytes int64) {
+		from := p.WorkerOf(0, int(in.Stage), int(in.Replica))
+		p.Recipients(in, func(to, lo, hi, n int) bool {
+			_, each := costs.Transfer(from, to, bytes*int64(hi)/int64(n)-bytes*int64(lo)/int64(n))
+			for _, link := range costs.Links(from, to) {
+				ways := taken[link]
+				ways[way] += times * each
+				taken[link] = ways
+			}
+			return true
+		})
+	}
+	for m := range micros {
+		for _, r := range s.replicas(m, senders) {
+			send(0, schedule.Instruction{Stage: int32(stage - 1), Kind: schedule.SF, Micro: int32(m), Replica: int16(r)},
+				costs.Stages[stage-1][r].ActivationBytes)
+		}
+		for _, r := range s.replicas(m, receivers) {
+			send(1, schedule.Instruction{Stage: int32(stage), Kind: schedule.SB, Micro: int32(m), Replica: int16(r)},
+				costs.Stages[stage][r].GradientBytes)
+		}
+	}
+	for _, ways := range taken {
+		both := ways[0] + ways[1]
+		twoWays = both >= takenS && ways[0] > 0 && ways[1] > 0 || both <= takenS && twoWays
+		takenS = max(takenS, both)
+	}
+	return takenS, twoWays
+}
+
+// replicas are those of a stage on some workers that have a micro-batch, or a part of it.
+func (s step) replicas(micro int, on []int) []int {
+	if s.program.Replication != schedule.Split {
+		return []int{s.program.ReplicaOf(int32(micro), len(on))}
+	}
+	all := make([]int, len(on))
+	for r := range all {
+		all[r] = r
+	}
+	return all
+}
