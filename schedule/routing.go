@@ -1,5 +1,7 @@
 package schedule
 
+import "slices"
+
 // WorkerOf is the worker that holds a replica of a stage.
 func (p *Program) WorkerOf(pipeline, stage, replica int) int {
 	return p.Placement[pipeline][stage][replica]
@@ -21,7 +23,7 @@ func (p *Program) StagesOf(worker int) [][3]int {
 	return held
 }
 
-// replicaOf is the replica of a stage with r replicas that has the micro-batch, under round robin.
+// ReplicaOf is the replica of a stage with r replicas that has the micro-batch, under round robin.
 func (p *Program) ReplicaOf(micro int32, r int) int {
 	if p.MicroBatches > 0 {
 		micro %= int32(p.MicroBatches)
@@ -32,7 +34,7 @@ func (p *Program) ReplicaOf(micro int32, r int) int {
 	return int(micro) % r
 }
 
-// peers appends the replicas of stage `other` that share rows of in's micro-batch.
+// Peers appends the replicas of stage `other` that share rows of in's micro-batch.
 func (p *Program) Peers(dst []int, in Instruction, other int32) []int {
 	stages := p.Placement[in.Pipeline]
 	if other < 0 || int(other) >= len(stages) {
@@ -53,7 +55,7 @@ func (p *Program) Peers(dst []int, in Instruction, other int32) []int {
 	return dst
 }
 
-// otherEnd is the stage that a transfer comes from or goes to.
+// OtherEnd is the stage that a transfer comes from or goes to.
 func OtherEnd(in Instruction) int32 {
 	switch in.Kind {
 	case SF, RB:
@@ -178,6 +180,18 @@ func (p *Program) share(send Instruction, r int, other int32) (lo, hi, n int) {
 	return max(0, r*here-k*there), min(there, (r+1)*here-k*there), there
 }
 
+// Leader is the first member of a collective: members of the same one have the same.
+func (p *Program) Leader(in Instruction) Instruction {
+	switch in.Kind {
+	case TG:
+		in.Stage = int32(p.TiedTo(int(in.Stage))[0])
+	case GN:
+		in.Stage = 0
+	}
+	in.Replica = 0
+	return in
+}
+
 // Group is the members of a collective in rank order, as instructions that each
 // member issues, with the worker it runs on: AR over the replicas of a stage, TG
 // over the stages tied to it, GN over every stage of every replica.
@@ -210,30 +224,15 @@ func (p *Program) Group(in Instruction) (members []Instruction, workers []int) {
 	return members, workers
 }
 
-// tiedTo is every stage that shares a parameter with this one, itself included,
+// TiedTo is every stage that shares a parameter with this one, itself included,
 // ascending; nil if none does.
 func (p *Program) TiedTo(stage int) []int {
-	member := make([]bool, p.Stages)
-	found := false
-	for _, group := range p.Tied {
-		for _, s := range group {
-			if s == stage {
-				for _, t := range group {
-					member[t] = true
-				}
-				found = true
-				break
-			}
-		}
-	}
-	if !found {
-		return nil
-	}
 	var stages []int
-	for s, in := range member {
-		if in {
-			stages = append(stages, s)
+	for _, group := range p.Tied {
+		if slices.Contains(group, stage) {
+			stages = append(stages, group...)
 		}
 	}
-	return stages
+	slices.Sort(stages)
+	return slices.Compact(stages)
 }

@@ -19,8 +19,7 @@ import (
 func TestAtMostBytesHoldsForAnyTiming(t *testing.T) {
 	reached, larger := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		choice := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
-		p := scheduletest.Random(choice, scheduletest.Everything())
+		p := scheduletest.Random(scheduletest.Drawn(t), scheduletest.Everything())
 		var o lower.Options
 		if p.Weights == schedule.Sync {
 			o.Clip = rapid.Bool().Draw(t, "clip")

@@ -19,11 +19,7 @@ type gathering struct {
 // in one all-reduce at a time, in the order in which they were complete, each begun in the
 // backward in front of it (addUp); collectives and transfers do not slow each other down.
 func (s *state) join(w int, in schedule.Instruction, takes float64) {
-	key := in
-	key.Replica = 0
-	if in.Kind != schedule.AR {
-		key.Stage = s.first(in)
-	}
+	key := s.p.Leader(in)
 	g := s.joined[key]
 	if g == nil {
 		g = &gathering{}
@@ -64,11 +60,3 @@ func (s *state) join(w int, in schedule.Instruction, takes float64) {
 	}
 }
 
-// first is the lowest stage of the group that a TG or GN belongs to.
-func (s *state) first(in schedule.Instruction) int32 {
-	if in.Kind == schedule.GN {
-		return 0
-	}
-	members, _ := s.p.Group(in)
-	return members[0].Stage
-}

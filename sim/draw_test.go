@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/millrace-ml/millrace/schedule/draw"
+	"github.com/millrace-ml/millrace/schedule/scheduletest"
 	"pgregory.net/rapid"
 )
 
@@ -13,11 +13,11 @@ import (
 func TestDrawingsTellTheTruth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, _ := randomCase(t)
-		s := draw.Slots{
+		s := scheduletest.Slots{
 			F: rapid.IntRange(1, 3).Draw(t, "f"), B: rapid.IntRange(1, 4).Draw(t, "b"), U: rapid.IntRange(0, 2).Draw(t, "u"),
 			EV: rapid.IntRange(1, 2).Draw(t, "ev"), Transfer: rapid.IntRange(0, 2).Draw(t, "transfer"),
 		}
-		d, err := draw.Draw(p, s)
+		d, err := scheduletest.Draw(p, s)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -62,9 +62,7 @@ func randomCosts(t *rapid.T, p *schedule.Program) Costs {
 // micro-batches as Check counts.
 func TestRandomPrograms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := scheduletest.Random(func(n int) int {
-			return rapid.IntRange(0, n-1).Draw(t, "choice")
-		}, scheduletest.Everything())
+		p := scheduletest.Random(scheduletest.Drawn(t), scheduletest.Everything())
 		q, err := lower.Lower(p, lower.Options{Clip: p.Weights == schedule.Sync && rapid.Bool().Draw(t, "clip")})
 		if err != nil {
 			t.Fatal(err)

@@ -10,22 +10,13 @@ import (
 	"github.com/millrace-ml/millrace/schedule/draw"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/scheduletest"
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// TestStories tells, in testdata, who waits for cores, links and devices, and what memory
-// does. Record new output with -rewrite, and read it.
+// TestStories tells, in testdata, who waits for cores, links and devices, and what memory does.
 func TestStories(t *testing.T) {
-	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
-		var w storyWorld
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			out, err := w.do(t, d)
-			if err != nil {
-				return "error: " + err.Error() + "\n"
-			}
-			return out
-		})
-	})
+	scheduletest.Stories(t, "testdata/stories", func() scheduletest.World { return &storyWorld{} })
 }
 
 type storyWorld struct {
@@ -33,7 +24,7 @@ type storyWorld struct {
 	c Costs
 }
 
-func (w *storyWorld) do(t *testing.T, d *datadriven.TestData) (string, error) {
+func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	switch d.Cmd {
 	case "program":
 		return "", w.program(t, d)
@@ -61,25 +52,8 @@ func (w *storyWorld) program(t *testing.T, d *datadriven.TestData) error {
 		w.p = p
 		return err
 	}
-	var order string
-	stages, micro, replicas, repeat := 1, 1, 1, 1
-	d.ScanArgs(t, "family", &order)
-	d.MaybeScanArgs(t, "stages", &stages)
-	d.MaybeScanArgs(t, "micro", &micro)
-	d.MaybeScanArgs(t, "replicas", &replicas)
-	d.MaybeScanArgs(t, "repeat", &repeat)
-	s := schedule.Settings{MicroBatches: micro, Repeat: repeat}
-	for i := range stages {
-		var on []int
-		for r := range replicas {
-			on = append(on, i*replicas+r)
-		}
-		s.Placement = append(s.Placement, on)
-	}
-	if d.HasArg("split") {
-		s.Replication = schedule.Split
-	}
-	p, err := family.Generate(order, s)
+	order, settings := scheduletest.Order(t, d)
+	p, err := family.Generate(order, settings)
 	if err == nil {
 		p, err = lower.Lower(p, lower.Options{Clip: d.HasArg("clip")})
 	}

@@ -3,46 +3,16 @@ package check_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/scheduletest"
 	"pgregory.net/rapid"
 )
-
-// randomWarmup draws a valid K: at most M, never growing.
-func randomWarmup(t *rapid.T, stages, m int) []int {
-	k := make([]int, stages)
-	limit := m
-	for i := range k {
-		k[i] = rapid.IntRange(1, limit).Draw(t, "k")
-		limit = k[i]
-	}
-	return k
-}
-
-// replicated places stages on one to three workers each: as many on every stage for round
-// robin, where depths of the family then hold for each chain of replicas; any number for split.
-func replicated(t *rapid.T, stages int) ([][]int, schedule.Replication) {
-	n := rapid.IntRange(1, 3).Draw(t, "replicas")
-	how := rapid.SampledFrom([]schedule.Replication{schedule.Split, schedule.RoundRobin}).Draw(t, "replication")
-	var placement [][]int
-	next := 0
-	for range stages {
-		var on []int
-		for range n {
-			on = append(on, next)
-			next++
-		}
-		placement = append(placement, on)
-		if how == schedule.Split {
-			n = rapid.IntRange(1, 3).Draw(t, "replicas")
-		}
-	}
-	return placement, how
-}
 
 func randomProgram(t *rapid.T) *schedule.Program {
 	stages := rapid.IntRange(1, 6).Draw(t, "stages")
@@ -51,14 +21,14 @@ func randomProgram(t *rapid.T) *schedule.Program {
 		Repeat: rapid.IntRange(1, 3).Draw(t, "repeat")}
 	order := "1f1b"
 	if rapid.IntRange(0, 3).Draw(t, "replicated") == 0 {
-		s.Placement, s.Replication = replicated(t, stages)
+		s.Placement, s.Replication = scheduletest.Replicas(scheduletest.Drawn(t), stages)
 	}
 	if stages == 1 && rapid.Bool().Draw(t, "dp") {
 		replicas := []int{0, 1, 2}
 		order, s.Placement, s.Replication = "dp", [][]int{replicas[:rapid.IntRange(1, 3).Draw(t, "replicas")]},
 			schedule.RoundRobin
 	} else {
-		s.Warmup = randomWarmup(t, stages, m)
+		s.Warmup = scheduletest.Depths(scheduletest.Drawn(t), stages, m)
 	}
 	p, err := family.Generate(order, s)
 	if err != nil {
@@ -165,6 +135,33 @@ func TestCorruptionsAreCaught(t *testing.T) {
 	})
 }
 
+// TestCheckIsTheReplayOfFamilies damages families' Programs at random. Check refuses exactly those that the
+// replay from the instructions' meaning refuses.
+func TestCheckIsTheReplayOfFamilies(t *testing.T) {
+	still, all := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := randomProgram(t)
+		if err := scheduletest.Replay(p); err != nil {
+			t.Fatalf("the replay refuses a generated program: %v\n%s", err, p.Text())
+		}
+		bad, how := scheduletest.Corrupt(scheduletest.Drawn(t), p)
+		if check.Validate(bad) != nil {
+			return
+		}
+		_, checked := check.Check(bad)
+		replayed := scheduletest.Replay(bad)
+		if all++; replayed == nil {
+			still++
+		}
+		if (checked == nil) != (replayed == nil) {
+			t.Fatalf("%s: Check says %v, the replay %v\n%s", how, checked, replayed, bad.Text())
+		}
+	})
+	if t.Logf("%d of %d damaged programs were still valid", still, all); still == 0 || still == all {
+		t.Error("one side was never tried")
+	}
+}
+
 // A whole minibatch without any update hides behind the updates of the others.
 func TestTheLastUpdateIsMissed(t *testing.T) {
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
@@ -182,5 +179,88 @@ func TestTheLastUpdateIsMissed(t *testing.T) {
 	if _, err := check.Check(p); !errors.As(err, &refused) ||
 		refused.Why != "0U1 is there 0 times; every stage updates once for each minibatch" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestSumsThatCross: two workers that wait at one replicas' sum each, which the other comes to behind its
+// own, are told as a circle.
+func TestSumsThatCross(t *testing.T) {
+	p, err := schedule.ParseText(strings.NewReader(schedule.TextHeader + `
+name crossed
+stages 2
+workers 2
+micro_batches 2
+period 1
+repeat 1
+weights sync
+replication round_robin
+lowered true
+place p0/0: 0 1
+place p0/1: 0 1
+body
+0: 0F0 1F0 1B0 0B0 1AR0 1U0 0AR0 0U0
+1: 0F1@r1 1F1@r1 1B1@r1 0B1@r1 0AR0@r1 0U0@r1 1AR0@r1 1U0@r1
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "it would block for ever: 1U0 needs 1AR0; 0U0@r1 needs 0AR0@r1; and so on round"
+	if _, err := check.Check(p); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
+// TestUpdatesOfPartOfAGroup: a stage of two replicas in turn updates once for two minibatches; an update in
+// between would use a gradient twice.
+func TestUpdatesOfPartOfAGroup(t *testing.T) {
+	const text = schedule.TextHeader + `
+name part
+stages 1
+workers 2
+micro_batches 2
+period 2
+repeat 1
+weights stash
+replication round_robin
+lowered true
+place p0/0: 0 1
+body
+0: 0F0 0B0 0AR1 0U1
+1: 0F1@r1 0B1@r1 0AR1@r1 0U1@r1
+`
+	for _, c := range []struct{ from, to, want string }{
+		{"", "", ""},
+		{"B0 ", "B0 0AR0 0U0 ", "its stage updates once for 2 minibatches: that of micro-batch 0 is number 1"},
+		{" 0U1\n", " 0U1 0AR3 0U3\n", "no gradient is of it: there are 2 micro-batches"},
+	} {
+		changed := strings.Replace(text, c.from, c.to, 1)
+		if c.from != "" { // the same on the other replica
+			other := strings.NewReplacer("B0", "B1@r1", "AR0", "AR0@r1", "U0", "U0@r1", "0U1", "0U1@r1", "AR3", "AR3@r1",
+				"U3", "U3@r1")
+			changed = strings.Replace(changed, other.Replace(c.from), other.Replace(c.to), 1)
+		}
+		p, err := schedule.ParseText(strings.NewReader(changed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := check.Check(p); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q for %q: %v, want %q\n%s", c.to, c.from, err, c.want, changed)
+		}
+	}
+}
+
+// TestUpdatesFarAway: the number of an update is one whose micro-batches have numbers too.
+func TestUpdatesFarAway(t *testing.T) {
+	p, err := family.Generate("single", schedule.Settings{Placement: schedule.Replicated(1, 1), MicroBatches: 32})
+	if err == nil {
+		p, err = lower.Lower(p, lower.Options{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Body[0] = append(p.Body[0], schedule.Instruction{Kind: schedule.U, Micro: 1 << 27})
+	if _, err := check.Check(p); err == nil || !strings.Contains(err.Error(),
+		"it is of minibatch 134217728 to 134217728; they are 0 to 8388607") {
+		t.Error(err)
 	}
 }

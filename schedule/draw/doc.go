@@ -1,9 +1,9 @@
-// Package draw plays a Program in slots of time, and draws boxes of time as papers do.
+// Package draw draws boxes of time as papers draw schedules.
 //
-// In: a Program and how many slots each kind takes, or spans that somebody else has timed. Out: a grid, a row
-// for each worker. It is slow and plain; for real costs ask sim, and draw its Timeline with Grid.
+// In: spans, which somebody else has timed. Out: a grid of text, a row for each worker and a column for each
+// slot of time.
 //
-// Refused: a Program that does not pass check.Check, drawings wider than MaxColumns, spans of no worker.
+// Refused: drawings wider than MaxColumns or of too many boxes, spans of no worker or without a length.
 //
-// It imports schedule, schedule/machine, schedule/lower and schedule/check.
+// It imports nothing of the room.
 package draw

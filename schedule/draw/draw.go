@@ -3,10 +3,6 @@ package draw
 import (
 	"cmp"
 	"fmt"
-	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/schedule/check"
-	"github.com/millrace-ml/millrace/schedule/lower"
-	"github.com/millrace-ml/millrace/schedule/machine"
 	"math"
 	"slices"
 	"strings"
@@ -41,6 +37,10 @@ func Grid(workers int, spans []Span, slot float64) (string, error) {
 			end/slot, end, MaxColumns)
 	}
 	columns := int(math.Ceil(end/slot - 1e-9))
+	if workers*columns > maxCells {
+		return "", fmt.Errorf("schedule: drawing: %d columns of %d workers; there can be %d boxes in all", columns, workers,
+			maxCells)
+	}
 	cells := make([]string, workers*columns)
 	share := make([]float64, len(cells))
 	ordered := slices.Clone(spans)
@@ -68,208 +68,26 @@ func Grid(workers int, spans []Span, slot float64) (string, error) {
 // MaxColumns bounds a drawing.
 const MaxColumns = 1 << 16
 
+// maxCells bounds what a drawing takes of memory.
+const maxCells = 1 << 24
+
 func rows(workers, columns, width int, cells []string) string {
-	var b strings.Builder
+	var b, line strings.Builder
 	digits := len(fmt.Sprint(workers - 1))
+	filled := strings.Repeat("=", width)
 	for w := range workers {
-		line := fmt.Sprintf("%*d:", digits, w)
+		line.Reset()
+		fmt.Fprintf(&line, "%*d:", digits, w)
 		for _, text := range cells[w*columns : (w+1)*columns] {
 			switch text {
 			case "":
 				text = "."
 			case "=":
-				text = strings.Repeat("=", width)
+				text = filled
 			}
-			line += fmt.Sprintf(" %-*s", width, text)
+			fmt.Fprintf(&line, " %-*s", width, text)
 		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
 	return b.String()
-}
-
-// Slots is how many slots of time each kind takes in a drawing that has no costs.
-type Slots struct {
-	F, B, I, W, U, EV int
-	Transfer          int // between two workers
-}
-
-// UnitSlots is the drawing of most papers: a backward takes as long as two forwards.
-var UnitSlots = Slots{F: 1, B: 2, I: 1, W: 1, EV: 1}
-
-func (s Slots) of(k schedule.Kind) int {
-	switch k {
-	case schedule.F:
-		return s.F
-	case schedule.B:
-		return s.B
-	case schedule.I:
-		return s.I
-	case schedule.W:
-		return s.W
-	case schedule.U:
-		return s.U
-	case schedule.EV:
-		return s.EV
-	}
-	return 0
-}
-
-// Drawing is a Program on a clock that counts slots.
-type Drawing struct {
-	Spans   []Span
-	Slots   int
-	Busy    int // slots in which a worker computed, over all workers
-	Workers int
-}
-
-// Bubble is 1 - busy / (workers x slots).
-func (d *Drawing) Bubble() float64 {
-	if d.Slots == 0 {
-		return 0
-	}
-	return 1 - float64(d.Busy)/float64(d.Workers*d.Slots)
-}
-
-// String is the grid, one column a slot.
-func (d *Drawing) String() string {
-	text, err := Grid(d.Workers, d.Spans, 1)
-	if err != nil {
-		return err.Error() + "\n"
-	}
-	return text
-}
-
-// Draw plays a Program slot by slot. A compute-only one is lowered first. A Program that
-// does not pass Check is refused. For real costs ask sim, and draw its Timeline with Grid.
-func Draw(p *schedule.Program, s Slots) (*Drawing, error) {
-	for _, n := range []int{s.F, s.B, s.I, s.W, s.U, s.EV, s.Transfer} {
-		if n < 0 {
-			return nil, fmt.Errorf("schedule: drawing: an instruction of %d slots; give 0 or more", n)
-		}
-	}
-	if _, err := check.Check(p); err != nil {
-		return nil, err
-	}
-	if !p.Lowered {
-		var err error
-		if p, err = lower.Lower(p, lower.Options{Tied: p.Tied, Clip: p.Clip}); err != nil {
-			return nil, err
-		}
-	}
-	m, err := machine.New(p, machine.Options{})
-	if err != nil {
-		return nil, err
-	}
-	d := &drawing{Drawing: Drawing{Workers: p.Workers}, p: p, m: m, s: s, until: make([]int, p.Workers),
-		joined: map[schedule.Instruction]int{}}
-	for d.step() {
-	}
-	if waits := m.Waits(); len(waits) > 0 {
-		return nil, &check.Error{Program: p.Name, Worker: -1, Position: -1, Why: "it would block for ever",
-			Waits: waits}
-	}
-	return &d.Drawing, nil
-}
-
-// drawing plays a Machine with a clock of whole slots: slow and plain.
-type drawing struct {
-	Drawing
-	p      *schedule.Program
-	m      *machine.Machine
-	s      Slots
-	now    int
-	until  []int // by worker: when what it runs ends, +1; 0 where it runs nothing
-	coming []arrival
-	joined map[schedule.Instruction]int
-}
-
-type arrival struct {
-	at, worker int
-	in         schedule.Instruction
-}
-
-func (d *drawing) arrive(a arrival) {
-	if a.in.Kind.IsCollective() {
-		d.m.Done(a.worker, a.in)
-	} else {
-		d.m.Arrive(a.worker, a.in)
-	}
-}
-
-// step does all that can be done in this slot and moves to the next moment something ends.
-func (d *drawing) step() bool {
-	for moved := true; moved; {
-		moved = false
-		for i := 0; i < len(d.coming); {
-			if a := d.coming[i]; a.at <= d.now {
-				d.coming = slices.Delete(d.coming, i, i+1)
-				d.arrive(a)
-				moved = true
-				continue
-			}
-			i++
-		}
-		for w := range d.until {
-			moved = d.worker(w) || moved
-		}
-	}
-	next := math.MaxInt
-	for _, u := range d.until {
-		if u > 0 {
-			next = min(next, u-1)
-		}
-	}
-	for _, a := range d.coming {
-		next = min(next, a.at)
-	}
-	if next == math.MaxInt {
-		return false
-	}
-	d.now = next
-	return true
-}
-
-// worker ends and starts what it can on one worker.
-func (d *drawing) worker(w int) (moved bool) {
-	for {
-		if u := d.until[w]; u > 0 {
-			if u-1 > d.now {
-				return moved
-			}
-			d.until[w] = 0
-			d.m.Issued(w, !d.m.Poll(w).At.Kind.IsCollective())
-		}
-		need := d.m.Poll(w)
-		if !need.Ready() {
-			return moved
-		}
-		in := need.At
-		d.m.Start(w)
-		moved = true
-		took := d.s.of(in.Kind)
-		d.until[w] = d.now + took + 1
-		if took > 0 {
-			d.Spans = append(d.Spans, Span{Worker: w, Text: in.String(), Start: float64(d.now),
-				End: float64(d.now + took)})
-			d.Busy += took
-			d.Slots = max(d.Slots, d.now+took)
-		}
-		d.issue(w, in)
-	}
-}
-
-func (d *drawing) issue(w int, in schedule.Instruction) {
-	switch {
-	case in.Kind.IsSend():
-		for _, to := range d.p.Receivers(in) {
-			d.coming = append(d.coming, arrival{d.now + d.s.Transfer, to, in})
-		}
-	case in.Kind.IsCollective():
-		members, workers := d.p.Group(in)
-		if d.joined[members[0]]++; d.joined[members[0]] == len(members) {
-			for i, member := range members {
-				d.coming = append(d.coming, arrival{d.now, workers[i], member})
-			}
-		}
-	}
 }

@@ -1,55 +1,26 @@
 package draw_test
 
 import (
-	"math"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
-	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/draw"
 )
 
-func twoStages(t *testing.T, lists string) *schedule.Program {
-	t.Helper()
-	p, err := schedule.ParseText(strings.NewReader("millrace program 1\nname mine\nstages 2\nworkers 2\n" +
-		"micro_batches 2\nperiod 1\nrepeat 1\nweights sync\nreplication split\nplace p0/0: 0\nplace p0/1: 1\nbody\n" +
-		lists))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-// TestDraw: 1F1B of two micro-batches on two stages, slot by slot by hand, a backward of two slots and a
-// transfer of one.
-func TestDraw(t *testing.T) {
-	p := twoStages(t, "0: 0F0 0F1 0B0 0B1\n1: 1F0 1B0 1F1 1B1\n")
-	slots := draw.UnitSlots
-	slots.Transfer = 1
-	d, err := draw.Draw(p, slots)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := "0: 0F0 0F1 .   .   .   .   0B0 === .   0B1 ===\n" + // 1B0 ends at 5 and is here at 6, 1B1 at 8 and 9
-		"1: .   .   1F0 1B0 === 1F1 1B1 === .   .   .\n"
-	if d.String() != want {
-		t.Errorf("got\n%swant\n%s", d, want)
-	}
-	if d.Slots != 11 || d.Busy != 12 || math.Abs(d.Bubble()-10.0/22) > 1e-12 {
-		t.Errorf("%d slots, %d busy, bubble %v", d.Slots, d.Busy, d.Bubble())
+// TestGrid: two workers' boxes, by hand: each begins with its text and goes on as =, a slot without one is a
+// dot.
+func TestGrid(t *testing.T) {
+	got, err := draw.Grid(2, []draw.Span{{Worker: 1, Text: "1F0", Start: 1, End: 2}, {Text: "0F0", End: 1},
+		{Text: "0B0", Start: 2, End: 4}}, 1)
+	if want := "0: 0F0 .   0B0 ===\n1: .   1F0 .   .\n"; err != nil || got != want {
+		t.Errorf("%v\n%swant\n%s", err, got, want)
 	}
 }
 
 // TestRefused: what cannot be drawn is said.
 func TestRefused(t *testing.T) {
-	blocked := twoStages(t, "0: 0F0 0B0 0F1 0B1\n1: 1F0 1F1 1B0 1B1\n")
-	if _, err := draw.Draw(blocked, draw.UnitSlots); err == nil ||
-		!strings.Contains(err.Error(), "it would block for ever") {
-		t.Errorf("a deadlock: %v", err)
-	}
-	if _, err := draw.Draw(blocked, draw.Slots{F: -1}); err == nil || !strings.Contains(err.Error(), "-1 slots") {
-		t.Errorf("a negative slot: %v", err)
-	}
 	for want, spans := range map[string][]draw.Span{
 		"is on worker 2; workers are 0 to 1": {{Worker: 2, Text: "x", End: 1}},
 		"goes from 3 to 1":                   {{Text: "x", Start: 3, End: 1}},
@@ -58,5 +29,25 @@ func TestRefused(t *testing.T) {
 		if _, err := draw.Grid(2, spans, 1); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want it to say %q", err, want)
 		}
+	}
+	if _, err := draw.Grid(1<<14, []draw.Span{{Text: "x", End: 1 << 16}}, 1); err == nil ||
+		!strings.Contains(err.Error(), "65536 columns of 16384 workers") {
+		t.Errorf("more boxes than there is memory for: %v", err)
+	}
+}
+
+// TestWideGrids: a drawing takes memory by its text.
+func TestWideGrids(t *testing.T) {
+	const columns = 1 << 13
+	var spans []draw.Span
+	for at := range columns {
+		spans = append(spans, draw.Span{Text: fmt.Sprint(at), Start: float64(at), End: float64(at + 1)})
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	text, err := draw.Grid(1, spans, 1)
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; err != nil || took > 100*uint64(len(text)) {
+		t.Errorf("%d bytes were taken for a text of %d; %v", took, len(text), err)
 	}
 }

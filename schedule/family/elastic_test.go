@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
-	"github.com/millrace-ml/millrace/schedule/draw"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
 func elastic(t testing.TB, placement [][]int, n, m, iterations int, warmup []int) *schedule.Program {
@@ -156,7 +156,7 @@ func TestElasticPrograms(t *testing.T) {
 		stages := rapid.IntRange(1, 5).Draw(t, "stages")
 		placement, replication := schedule.Replicated(stages, 1), schedule.RoundRobin
 		if rapid.Bool().Draw(t, "replicated") {
-			placement, replication = replicatedStages(t, stages)
+			placement, replication = scheduletest.Replicas(scheduletest.Drawn(t), stages)
 		}
 		m := rapid.IntRange(1, 7).Draw(t, "micro-batches")
 		for _, on := range placement {
@@ -167,7 +167,7 @@ func TestElasticPrograms(t *testing.T) {
 		s := schedule.Settings{Placement: placement, Replication: replication, MicroBatches: m, Repeat: iterations,
 			Elastic: plan.NewElastic(n)}
 		if rapid.Bool().Draw(t, "deep") {
-			s.Warmup = fallingDepths(t, stages, m)
+			s.Warmup = scheduletest.Depths(scheduletest.Drawn(t), stages, m)
 		}
 		p, err := Generate("elastic", s)
 		if err != nil {
@@ -191,7 +191,7 @@ func TestElasticPrograms(t *testing.T) {
 			t.Fatalf("%v\n%s", err, lowered.Text())
 		}
 		whole := *lowered // and to the end, without the short cut of repeated bodies
-		if _, err := draw.Draw(&whole, draw.UnitSlots); err != nil {
+		if _, err := scheduletest.Draw(&whole, scheduletest.UnitSlots); err != nil {
 			t.Fatal(err)
 		}
 		sees(t, lowered)
@@ -233,36 +233,4 @@ func sees(t *rapid.T, p *schedule.Program) {
 			}
 		}
 	}
-}
-
-// fallingDepths draws a valid K: at most M, never growing.
-func fallingDepths(t *rapid.T, stages, m int) []int {
-	k := make([]int, stages)
-	limit := m
-	for i := range k {
-		k[i] = rapid.IntRange(1, limit).Draw(t, "k")
-		limit = k[i]
-	}
-	return k
-}
-
-// replicatedStages places stages on one to three workers each: as many on every stage for round
-// robin, where depths of the family then hold for each chain of replicas; any number for split.
-func replicatedStages(t *rapid.T, stages int) ([][]int, schedule.Replication) {
-	n := rapid.IntRange(1, 3).Draw(t, "replicas")
-	how := rapid.SampledFrom([]schedule.Replication{schedule.Split, schedule.RoundRobin}).Draw(t, "replication")
-	var placement [][]int
-	next := 0
-	for range stages {
-		var on []int
-		for range n {
-			on = append(on, next)
-			next++
-		}
-		placement = append(placement, on)
-		if how == schedule.Split {
-			n = rapid.IntRange(1, 3).Draw(t, "replicas")
-		}
-	}
-	return placement, how
 }

@@ -12,21 +12,12 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/schedule/programs"
+	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
-// TestStories tells, in testdata, how a Machine lets workers go. Record new output with -rewrite, and read
-// it.
+// TestStories tells, in testdata, how a Machine lets workers go.
 func TestStories(t *testing.T) {
-	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
-		var w storyWorld
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			out, err := w.do(t, d)
-			if err != nil {
-				return "error: " + err.Error() + "\n"
-			}
-			return out
-		})
-	})
+	scheduletest.Stories(t, "testdata/stories", func() scheduletest.World { return &storyWorld{} })
 }
 
 type storyWorld struct {
@@ -34,30 +25,20 @@ type storyWorld struct {
 	m *machine.Machine
 }
 
-func (w *storyWorld) do(t *testing.T, d *datadriven.TestData) (string, error) {
+func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	var err error
 	switch d.Cmd {
 	case "program":
-		var order string
-		stages, micro, replicas := 1, 1, 1
-		d.ScanArgs(t, "family", &order)
-		d.MaybeScanArgs(t, "stages", &stages)
-		d.MaybeScanArgs(t, "micro", &micro)
-		d.MaybeScanArgs(t, "replicas", &replicas)
+		order, settings := scheduletest.Order(t, d)
 		if order == "evaluation" {
-			w.p, err = programs.Evaluation(schedule.Replicated(stages, replicas), micro)
-		} else {
-			w.p, err = family.Generate(order, schedule.Settings{Placement: schedule.Replicated(stages, replicas),
-				MicroBatches: micro})
-			if err == nil {
-				w.p, err = lower.Lower(w.p, lower.Options{})
-			}
+			w.p, err = programs.Evaluation(settings.Placement, settings.MicroBatches)
+		} else if w.p, err = family.Generate(order, settings); err == nil {
+			w.p, err = lower.Lower(w.p, lower.Options{})
 		}
 		if err != nil {
 			return "", err
 		}
-		_, body, _ := strings.Cut(w.p.Text(), "\nbody\n")
-		return body, nil
+		return scheduletest.Lists(w.p), nil
 	case "machine":
 		var o machine.Options
 		d.MaybeScanArgs(t, "cores", &o.Cores)

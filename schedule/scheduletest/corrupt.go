@@ -16,11 +16,12 @@ const (
 	Swap      Damage = "swap"
 	Move      Damage = "move"
 	Renumber  Damage = "renumber"
+	Extra     Damage = "another number"
 	Elsewhere Damage = "another worker"
 	Cross     Damage = "cross-wait" // two swaps, on two workers
 )
 
-var damages = []Damage{Drop, Double, Swap, Move, Renumber, Elsewhere, Cross}
+var damages = []Damage{Drop, Double, Swap, Move, Renumber, Extra, Elsewhere, Cross}
 
 // Corrupt is a copy of a Program with random damage to one of its parts. Programs without an
 // instruction come back as they are.
@@ -53,6 +54,10 @@ func Corrupt(choose Choose, p *schedule.Program) (*schedule.Program, Damage) {
 		*list = slices.Insert(slices.Delete(*list, i, i+1), j, in)
 	case Renumber:
 		(*list)[i].Micro = int32(choose(p.MicroBatches))
+	case Extra:
+		in := (*list)[i]
+		in.Micro = int32(choose(p.MicroBatches + 1))
+		*list = slices.Insert(*list, j, in)
 	case Elsewhere:
 		in := (*list)[i]
 		*list = slices.Delete(*list, i, i+1)

@@ -1,10 +1,13 @@
-// Package scheduletest makes Programs for tests: random orders that nobody designed, and random
-// damage to valid ones.
+// Package scheduletest is what tests of Programs share: Programs, and other ways to play them.
 //
 // In: a source of choices, from rapid or a seeded generator, and what the Programs may have. Out:
 // compute-only Programs that run to their end, each written down from a random execution: step by
 // step some worker does something whose inputs are there. That run is the proof that the
 // order can be kept. Refused: nothing; what the choices lead into a dead end is drawn again.
+//
+// Besides: random damage to valid Programs (Corrupt); a replay of the rules that shares no code with check or
+// the machine (Replay); a clock that counts slots, against which sim is held (Draw); stories in testdata
+// (Stories).
 package scheduletest
 
 import (
@@ -46,26 +49,26 @@ const attempts = 20
 // Random draws a compute-only Program. check.Check passes it.
 func Random(choose Choose, o Options) *schedule.Program {
 	for range attempts {
-		if p := draw(choose, o); p != nil {
+		if p := attempt(choose, o); p != nil {
 			return p
 		}
 	}
 	o.Replicas = 1
 	for range attempts {
-		if p := draw(choose, o); p != nil {
+		if p := attempt(choose, o); p != nil {
 			return p
 		}
 	}
 	o.Policies = nil // a synchronous order without replicas has no dead end
-	p := draw(choose, o)
+	p := attempt(choose, o)
 	if p == nil {
 		panic("scheduletest: check.Check refuses a step that has just been run")
 	}
 	return p
 }
 
-// draw is one attempt; nil is a dead end.
-func draw(choose Choose, o Options) *schedule.Program {
+// attempt draws one; nil is a dead end.
+func attempt(choose Choose, o Options) *schedule.Program {
 	up := func(most int) int { return 1 + choose(max(1, most)) }
 	p := &schedule.Program{Name: "random", Workers: up(o.Workers), Weights: schedule.Sync,
 		Replication: schedule.RoundRobin, Period: 1, Repeat: 1}

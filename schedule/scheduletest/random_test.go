@@ -10,10 +10,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-func choices(t *rapid.T) Choose {
-	return func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
-}
-
 // TestRandomProgramsVary: they pass Check, lowered with clipping and ties too, and all that the
 // options allow turns up.
 func TestRandomProgramsVary(t *testing.T) {
@@ -21,7 +17,7 @@ func TestRandomProgramsVary(t *testing.T) {
 		"round_robin replicas", "chunks", "halves", "descending"}
 	lacks := func(what string) bool { return seen[what] == 0 }
 	vary := func(t *rapid.T) {
-		p := Random(choices(t), Everything())
+		p := Random(Drawn(t), Everything())
 		q, err := lower.Lower(p, lower.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -69,7 +65,7 @@ func TestAscending(t *testing.T) {
 	o := Everything()
 	o.Ascending = true
 	rapid.Check(t, func(t *rapid.T) {
-		p := Random(choices(t), o)
+		p := Random(Drawn(t), o)
 		for _, list := range p.Body {
 			last := map[schedule.Instruction]int32{}
 			for _, in := range list {
@@ -92,7 +88,7 @@ func TestRefusalsReachEverybody(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Everything()
 		o.Policies = nil
-		p := Random(choices(t), o)
+		p := Random(Drawn(t), o)
 		q, err := lower.Lower(p, lower.Options{Clip: true, PostValidate: true})
 		if err != nil {
 			t.Fatal(err)

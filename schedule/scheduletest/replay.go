@@ -101,11 +101,15 @@ func (r *replay) step(w int, in schedule.Instruction) (bool, error) {
 		if !made {
 			return false, fmt.Errorf("nothing to send")
 		}
-		for _, to := range r.p.Receivers(in) {
-			r.box[to][in] = true
+		to := r.p.Receivers(in)
+		if len(to) == 0 {
+			return false, fmt.Errorf("nobody to send to")
+		}
+		for _, w := range to {
+			r.box[w][in] = true
 		}
 	case schedule.RF, schedule.RB:
-		return r.receive(w, in), nil
+		return r.receive(w, in)
 	case schedule.AR, schedule.TG, schedule.GN, schedule.U:
 		return r.flush(have, in)
 	}
@@ -158,7 +162,7 @@ func (r *replay) input(w int, in schedule.Instruction, receive schedule.Kind, st
 }
 
 // receive takes the messages of a receive, once all have come.
-func (r *replay) receive(w int, in schedule.Instruction) bool {
+func (r *replay) receive(w int, in schedule.Instruction) (bool, error) {
 	kind, stage := schedule.SF, in.Stage-1
 	if in.Kind == schedule.RB {
 		kind, stage = schedule.SB, in.Stage+1
@@ -171,15 +175,18 @@ func (r *replay) receive(w int, in schedule.Instruction) bool {
 			want = append(want, sent)
 		}
 	}
+	if len(want) == 0 {
+		return false, fmt.Errorf("nobody to receive from")
+	}
 	for _, sent := range want {
 		if !r.box[w][sent] {
-			return false
+			return false, nil
 		}
 	}
 	for _, sent := range want {
 		delete(r.box[w], sent)
 	}
-	return true
+	return true, nil
 }
 
 // group is how many micro-batches an update of a stage covers.
@@ -260,6 +267,9 @@ func (r *replay) chain(stage int32) []schedule.Kind {
 // flush is an update or a collective: every gradient of its group is here, and the collectives
 // before it in the chain are issued here and complete.
 func (r *replay) flush(have map[schedule.Instruction]bool, in schedule.Instruction) (bool, error) {
+	if !r.wanted(in) {
+		return false, fmt.Errorf("no gradient is of it")
+	}
 	last := (int(in.Micro)+1)*r.per - 1
 	for m := max(0, last+1-r.group(in.Stage)); m <= last; m++ {
 		b := as(in, schedule.B)
@@ -272,9 +282,18 @@ func (r *replay) flush(have map[schedule.Instruction]bool, in schedule.Instructi
 		}
 	}
 	for u := range have {
-		if u.Kind == schedule.U && u.Stage == in.Stage && u.Replica == in.Replica &&
-			(u.Micro == in.Micro || in.Kind == schedule.U && u.Micro > in.Micro) {
-			return false, fmt.Errorf("%v is done", u)
+		if u.Stage != in.Stage || u.Replica != in.Replica {
+			continue
+		}
+		switch u.Kind {
+		case schedule.U:
+			if u.Micro == in.Micro || in.Kind == schedule.U && u.Micro > in.Micro {
+				return false, fmt.Errorf("%v is done", u)
+			}
+		case schedule.B, schedule.I, schedule.W:
+			if int(u.Micro) > last {
+				return false, fmt.Errorf("%v has added to the same gradients", u)
+			}
 		}
 	}
 	for c := range have { // a stage's sums go on one at a time; a norm and an update may overtake a later group's
@@ -295,6 +314,17 @@ func (r *replay) flush(have map[schedule.Instruction]bool, in schedule.Instructi
 		}
 	}
 	return true, nil
+}
+
+// wanted says whether some micro-batch's gradient goes into an update of this number.
+func (r *replay) wanted(u schedule.Instruction) bool {
+	g := r.group(u.Stage)
+	for m := range r.end {
+		if (m/g+1)*g/r.per-1 == int(u.Micro) {
+			return true
+		}
+	}
+	return false
 }
 
 func isSum(k schedule.Kind) bool { return k == schedule.AR || k == schedule.TG || k == schedule.GN }

@@ -12,7 +12,7 @@ import (
 // lowered draws a random Program and lowers it with clipping or ties, where its stages update
 // together.
 func lowered(t *rapid.T, o Options) *schedule.Program {
-	p := Random(choices(t), o)
+	p := Random(Drawn(t), o)
 	var options lower.Options
 	if rapid.Bool().Draw(t, "clip") {
 		options.Clip = true
@@ -47,7 +47,7 @@ func TestCheckIsTheReplay(t *testing.T) {
 			refused++ // an update in a stream that would wait for a norm or a tie with a stage behind it
 			return
 		}
-		bad, how := Corrupt(choices(t), p)
+		bad, how := Corrupt(Drawn(t), p)
 		all[how]++
 		if check.Validate(bad) != nil {
 			return // on a worker that does not hold its stage, or of another's turn
@@ -59,7 +59,7 @@ func TestCheckIsTheReplay(t *testing.T) {
 		}
 		if replayed == nil {
 			still[how]++
-			if how == Drop || how == Double {
+			if how == Drop || how == Double || how == Extra {
 				t.Fatalf("%s leaves a valid Program\n%s", how, bad.Text())
 			}
 		}

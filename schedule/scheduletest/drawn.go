@@ -1,0 +1,42 @@
+package scheduletest
+
+import (
+	"pgregory.net/rapid"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// Drawn has rapid choose, which finds the simplest choices that fail.
+func Drawn(t *rapid.T) Choose {
+	return func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
+}
+
+// Depths are valid ones, K_i: M at most, never growing.
+func Depths(choose Choose, stages, microBatches int) []int {
+	k := make([]int, stages)
+	limit := microBatches
+	for i := range k {
+		k[i] = 1 + choose(limit)
+		limit = k[i]
+	}
+	return k
+}
+
+// Replicas places stages on one to three workers each: as many on every stage where replicas take
+// micro-batches in turn, since depths hold for each chain of replicas there; any number where they split
+// them.
+func Replicas(choose Choose, stages int) ([][]int, schedule.Replication) {
+	how := []schedule.Replication{schedule.Split, schedule.RoundRobin}[choose(2)]
+	n, worker := 1+choose(3), 0
+	placement := make([][]int, stages)
+	for s := range placement {
+		for range n {
+			placement[s] = append(placement[s], worker)
+			worker++
+		}
+		if how == schedule.Split {
+			n = 1 + choose(3)
+		}
+	}
+	return placement, how
+}
