@@ -3,6 +3,7 @@ package check
 import (
 	"errors"
 	"fmt"
+
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/schedule/machine"
@@ -57,7 +58,7 @@ func check(p *schedule.Program) (Report, *schedule.Program, error) {
 		}
 	}
 	short := *q
-	short.Repeat = min(q.Repeat, checkRepeats+prologueRepeats(q))
+	short.Repeat = checkedRepeats(q)
 	if err := Playable(&short); err != nil {
 		return Report{}, p, err
 	}
@@ -94,8 +95,9 @@ func check(p *schedule.Program) (Report, *schedule.Program, error) {
 	return rep, &short, crossing(&short)
 }
 
-// prologueRepeats is how many repetitions of the body have as many micro-batches as the prologue.
-func prologueRepeats(p *schedule.Program) int {
+// checkedRepeats is how many repetitions of the body are checked: beside those that show a fault by
+// themselves as many as have the prologue's micro-batches.
+func checkedRepeats(p *schedule.Program) int {
 	n := int32(0)
 	for _, list := range p.Prologue {
 		for _, in := range list {
@@ -104,7 +106,7 @@ func prologueRepeats(p *schedule.Program) int {
 			}
 		}
 	}
-	return (int(n) + p.MicroBatches - 1) / p.MicroBatches
+	return min(p.Repeat, checkRepeats+(int(n)+p.MicroBatches-1)/p.MicroBatches)
 }
 
 // replay plays the Program with transfers that take no time: one that ends so cannot deadlock at any speed.

@@ -2,8 +2,9 @@ package check
 
 import (
 	"fmt"
-	"github.com/millrace-ml/millrace/schedule"
 	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
 )
 
 // checkElastic refuses a Program whose pipelines are not those of elastic averaging.

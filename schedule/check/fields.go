@@ -2,9 +2,11 @@ package check
 
 import (
 	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/lower"
-	"slices"
 )
 
 // Validate refuses what makes no sense instruction by instruction: counts and ids out of
@@ -40,6 +42,10 @@ func Validate(p *schedule.Program) error {
 	case p.Replication != schedule.Split && p.Replication != schedule.RoundRobin:
 		return fail("replication %q; it is %q or %q", p.Replication, schedule.Split, schedule.RoundRobin)
 	}
+	if err := names.Check(p.Name); err != nil {
+		return &Error{Worker: -1, Position: -1, Why: "it has " + err.Error()}
+	}
+	placed, at := make([]int, p.Workers), 0 // by worker: the last stage that was found there, counted in at
 	for pl, stages := range p.Placement {
 		if len(stages) != p.Stages {
 			return fail("pipeline %d places %d of %d stages", pl, len(stages), p.Stages)
@@ -49,13 +55,15 @@ func Validate(p *schedule.Program) error {
 				return fail("stage %d of pipeline %d is on %d workers; it needs 1 to %d", s, pl, len(on),
 					schedule.MaxReplica)
 			}
-			for i, w := range on {
+			at++
+			for _, w := range on {
 				if w < 0 || w >= p.Workers {
 					return fail("stage %d of pipeline %d is on worker %d; workers are 0 to %d", s, pl, w, p.Workers-1)
 				}
-				if slices.Contains(on[:i], w) {
+				if placed[w] == at {
 					return fail("stage %d of pipeline %d is on worker %d twice", s, pl, w)
 				}
+				placed[w] = at
 			}
 		}
 	}
@@ -65,13 +73,19 @@ func Validate(p *schedule.Program) error {
 	if err := lower.CheckTies(p); err != nil {
 		return fail("%v", err)
 	}
+	tied := make([]bool, p.Stages)
+	for _, stages := range p.Tied {
+		for _, s := range stages {
+			tied[s] = true
+		}
+	}
 	for k, part := range []schedule.Part{p.Prologue, p.Body, p.Epilogue} {
 		if len(part) > p.Workers {
 			return fail("its %s has %d lists for %d workers", schedule.PartNames()[k], len(part), p.Workers)
 		}
 		for w, list := range part {
 			for i, in := range list {
-				err := checkFields(p, w, in)
+				err := checkFields(p, tied, w, in)
 				if err == nil {
 					err = checkNumber(p, k, in)
 				}
@@ -86,11 +100,14 @@ func Validate(p *schedule.Program) error {
 }
 
 // checkNumber refuses a micro-batch or minibatch that is below 0, or over what names a message, in
-// the first or the last repetition of its part.
+// the first or the last repetition of its part. A minibatch's micro-batches are held to the same.
 func checkNumber(p *schedule.Program, part int, in schedule.Instruction) error {
-	step, what := int64(p.MicroBatches), "micro-batch"
+	step, what, most := int64(p.MicroBatches), "micro-batch", int64(schedule.MaxMicro)
 	if in.Kind.OfMinibatch() {
 		step, what = int64(p.Period), "minibatch"
+		if in.Kind != schedule.DR { // whose number counts nothing that has micro-batches
+			most /= int64(p.PerMinibatch())
+		}
 	}
 	first, last := int64(in.Micro), int64(in.Micro)
 	switch part {
@@ -100,14 +117,16 @@ func checkNumber(p *schedule.Program, part int, in schedule.Instruction) error {
 		first += step * int64(p.Repeat)
 		last = first
 	}
-	if first < 0 || last > schedule.MaxMicro {
+	if first < 0 || last > most {
 		return fmt.Errorf("counted from the beginning of the program it is of %s %d to %d; they are 0 to %d", what,
-			first, last, schedule.MaxMicro)
+			first, last, most)
 	}
 	return nil
 }
 
-func checkFields(p *schedule.Program, w int, in schedule.Instruction) error {
+// checkFields refuses an instruction that its worker has no place for. tied says which stages share a
+// parameter.
+func checkFields(p *schedule.Program, tied []bool, w int, in schedule.Instruction) error {
 	if in.Kind == schedule.DR {
 		return nil
 	}
@@ -120,10 +139,12 @@ func checkFields(p *schedule.Program, w int, in schedule.Instruction) error {
 	if in.Stage < 0 || int(in.Stage) >= p.Stages {
 		return fmt.Errorf("stages are 0 to %d", p.Stages-1)
 	}
-	if in.Kind != schedule.U && in.Kind != schedule.CK && in.Kind != schedule.EV && in.Kind != schedule.SF &&
-		in.Kind != schedule.RF &&
-		p.IsReference(int(in.Pipeline)) {
-		return fmt.Errorf("pipeline %d is the reference, which does not train", in.Pipeline)
+	if p.IsReference(int(in.Pipeline)) {
+		switch in.Kind {
+		case schedule.U, schedule.CK, schedule.EV, schedule.SF, schedule.RF:
+		default:
+			return fmt.Errorf("pipeline %d is the reference, which does not train", in.Pipeline)
+		}
 	}
 	on := p.Placement[in.Pipeline][in.Stage]
 	if in.Replica < 0 || int(in.Replica) >= len(on) {
@@ -131,6 +152,14 @@ func checkFields(p *schedule.Program, w int, in schedule.Instruction) error {
 	}
 	if on[in.Replica] != w {
 		return fmt.Errorf("replica %d of stage %d is on worker %d, not here", in.Replica, in.Stage, on[in.Replica])
+	}
+	switch {
+	case in.Kind == schedule.AR && len(on) == 1:
+		return fmt.Errorf("stage %d has one replica, and nothing to sum", in.Stage)
+	case in.Kind == schedule.TG && !tied[in.Stage]:
+		return fmt.Errorf("stage %d shares no parameter, and has nothing to sum", in.Stage)
+	case in.Kind == schedule.GN && !p.Clip:
+		return fmt.Errorf("updates of this program need no gradient norm; one that they need is said by clip")
 	}
 	if !in.Kind.OfMinibatch() {
 		if n := len(on); p.Replication == schedule.RoundRobin && n > 1 && p.ReplicaOf(in.Micro, n) != int(in.Replica) {

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+
 	"github.com/millrace-ml/millrace/schedule"
 )
 
@@ -9,17 +10,19 @@ import (
 // their forward and their last gradient, counting those of each of its stages. It names the
 // forward that is one too many. The Program has passed Check.
 func Held(p *schedule.Program, most int) error {
-	for w := range p.Workers {
+	short := *p
+	short.Repeat = checkedRepeats(p) // each is like the one in front of it from then on
+	for w := range short.Workers {
 		held, at := 0, -1
 		var wrong error
-		p.Walk(w, func(in schedule.Instruction) bool {
+		short.Walk(w, func(in schedule.Instruction) bool {
 			at++
 			switch in.Kind {
 			case schedule.F:
 				if held++; held > most {
 					e := &Error{Program: p.Name, Worker: w, Position: at, Instruction: in,
 						Why: fmt.Sprintf("it would hold %d micro-batches at once; the limit is %d", held, most)}
-					e.Locate(p, p)
+					e.Locate(&short, &short)
 					wrong = e
 					return false
 				}

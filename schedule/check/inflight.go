@@ -10,18 +10,19 @@ import (
 // Edge is a directed pair of workers.
 type Edge struct{ From, To int }
 
-// InFlight is, for each edge that a lowered Program sends on, the most messages that may lie there, sent and not yet
-// taken, in any timing: the slots with which nobody ever waits for one.
+// InFlight is, for each edge that a lowered Program sends on, the most messages that may lie there, sent and
+// not yet taken, in any timing: the slots with which nobody ever waits for one.
 //
-// When a worker starts the n-th send of an edge, at least those messages have been taken whose receives that send
-// waits for, directly or through others: by the order of lists, by messages, collectives and drains. Nothing else need
-// have happened, so the number is reached in some timing of workers that share no cores. A run that passes
-// instructions (machine.Local: Limit, Rollback) may wait for less, and then have more messages there.
+// When a worker starts the n-th send of an edge, at least those messages have been taken whose receives that
+// send waits for, directly or through others: by the order of lists, by messages, collectives and drains.
+// Nothing else need have happened, so the number is reached in some timing of workers that share no cores. A
+// run that passes instructions (machine.Local: Limit, Rollback) may wait for less, and then have more
+// messages there.
 //
 // Clocks follow the lists: of each worker, how far it knows every other one to be. They pass with messages,
-// collectives and drains, each at the cost of one number a worker, so the whole takes as many steps as messages times
-// workers. Only as many repetitions of the body are followed as it takes until each differs from the one in front by
-// its shift alone; every later one is then the same.
+// collectives and drains, each at the cost of one number a worker, so the whole takes as many steps as
+// messages times workers. Only as many repetitions of the body are followed as it takes until each differs
+// from the one in front by its shift alone; every later one is then the same.
 func InFlight(p *schedule.Program) (map[Edge]int, error) {
 	if !p.Lowered {
 		return nil, &Error{Program: p.Name, Worker: -1, Position: -1,
@@ -137,8 +138,10 @@ func (f *following) follow() error {
 	for w := range f.workers {
 		a := &f.workers[w]
 		if in, more := a.at.Head(); more {
-			return &Error{Program: f.p.Name, Worker: w, Position: int(a.issued), Instruction: in,
+			e := &Error{Program: f.p.Name, Worker: w, Position: int(a.issued), Instruction: in,
 				Why: "it would wait there for ever"}
+			e.Locate(f.p, f.p)
+			return e
 		}
 		f.enter(a, f.p.Repeat)
 	}
@@ -195,8 +198,8 @@ func (f *following) behind(repeat, other int) {
 	f.early = f.early || other == f.p.Repeat && repeat < other
 }
 
-// mark adds a worker's clock to its print: of each other worker how far it is known to be, less what its body has
-// had instructions by now. Nothing known stays nothing.
+// mark adds a worker's clock to its print: of each other worker how far it is known to be, less what its body
+// has had instructions by now. Nothing known stays nothing.
 func (f *following) mark(a *follower) {
 	for v, n := range a.clock {
 		if n > 0 {
@@ -347,8 +350,8 @@ func (f *following) drain(w int, in schedule.Instruction) bool {
 	return false
 }
 
-// steady says whether each of the last repetitions is the one before it, shifted, and as many of them as a message or
-// a collective spans: what a further one waits for lies in those, so it is the same again.
+// steady says whether each of the last repetitions is the one before it, shifted, and as many of them as a
+// message or a collective spans: what a further one waits for lies in those, so it is the same again.
 func (f *following) steady() bool {
 	if f.early || f.span+1 > f.p.Repeat {
 		return false

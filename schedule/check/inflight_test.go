@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
@@ -15,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
-// lazily is the most messages on each edge where a Machine drives the Program and each receiver in turn moves only
-// when nobody else can: then every send starts with as few of its messages taken as it can.
+// lazily is the most messages on each edge where a Machine drives the Program and each receiver in turn moves
+// only when nobody else can: then every send starts with as few of its messages taken as it can.
 func lazily(t *testing.T, p *schedule.Program) map[check.Edge]int {
 	t.Helper()
 	most := map[check.Edge]int{}
@@ -77,8 +78,8 @@ func lazily(t *testing.T, p *schedule.Program) map[check.Edge]int {
 	return most
 }
 
-// timings is the most messages on each edge over all timings: every state of the workers' places that can be come to.
-// Nil where there are more than so many.
+// timings is the most messages on each edge over all timings: every state of the workers' places that can be
+// come to. Nil where there are more than so many.
 func timings(p *schedule.Program, states int) map[check.Edge]int {
 	lists := make([][]schedule.Instruction, p.Workers)
 	at := map[schedule.Instruction]int{} // where it stands in its worker's list
@@ -230,9 +231,10 @@ func TestInFlightOfFamilies(t *testing.T) {
 	}
 }
 
-// TestInFlightOfDepths: 1F1B with depths K has K_i messages at most between stages i and i+1, either way. Stage i sends
-// K_i forwards before it takes a gradient; and with the last forward of a step that stage i+1 takes, it knows that all
-// gradients but the last K_i have been taken. Steps without number cost no more than a few.
+// TestInFlightOfDepths: 1F1B with depths K has K_i messages at most between stages i and i+1, either way.
+// Stage i sends K_i forwards before it takes a gradient; and with the last forward of a step that stage i+1
+// takes, it knows that all gradients but the last K_i have been taken. Steps without number cost no more than
+// a few.
 func TestInFlightOfDepths(t *testing.T) {
 	for seed := range uint64(100) {
 		g := rand.New(rand.NewPCG(seed, 17))
@@ -274,7 +276,8 @@ func TestInFlightRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Body[0] = p.Body[0][:0]
-	if _, err := check.InFlight(p); !errors.As(err, &wrong) || wrong.Worker != 1 || wrong.Position != 0 {
+	if _, err := check.InFlight(p); !errors.As(err, &wrong) || wrong.Worker != 1 || wrong.Position != 0 ||
+		!strings.Contains(err.Error(), "worker 1, instruction 0 (1RF0): it would wait there for ever") {
 		t.Errorf("without a sender: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+
 	"github.com/millrace-ml/millrace/schedule"
 )
 

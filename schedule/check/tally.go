@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
+
 	"github.com/millrace-ml/millrace/schedule"
 )
 
@@ -44,6 +46,15 @@ func (t *tally) worker(w int, rep *Report) error {
 			return fail("it stands in the list twice")
 		}
 		have[in] = true
+		if in.Kind.IsSend() || in.Kind.IsReceive() {
+			n := t.messages(in)
+			if n == 0 {
+				return fail("no other worker has a part in it; what is made here is here")
+			}
+			if in.Kind.IsSend() {
+				rep.Messages += n
+			}
+		}
 		switch in.Kind {
 		case schedule.F, schedule.EV:
 			if missing, ok := t.lacks(have, in, schedule.RF, in.Kind); ok {
@@ -87,12 +98,10 @@ func (t *tally) worker(w int, rep *Report) error {
 			if !have[in.As(schedule.F)] && !have[in.As(schedule.EV)] {
 				return fail("what it sends is not made yet: %v must come before it", in.As(schedule.F))
 			}
-			rep.Messages += len(t.p.Receivers(in))
 		case schedule.SB:
 			if !have[in.As(schedule.B)] && !have[in.As(schedule.I)] {
 				return fail("what it sends is not made yet: %v must come before it", in.As(schedule.B))
 			}
-			rep.Messages += len(t.p.Receivers(in))
 		case schedule.U:
 			if err := t.flushed(have, in); err != nil {
 				return fail("%v", err)
@@ -134,6 +143,22 @@ func (t *tally) worker(w int, rep *Report) error {
 	}
 	rep.PeakActivations = append(rep.PeakActivations, peak)
 	return fault
+}
+
+// messages is how many a send makes, or a receive takes.
+func (t *tally) messages(in schedule.Instruction) (n int) {
+	if in.Kind.IsSend() {
+		t.p.Recipients(in, func(int, int, int, int) bool {
+			n++
+			return true
+		})
+		return n
+	}
+	t.p.Expected(in, func(schedule.Instruction, int) bool {
+		n++
+		return true
+	})
+	return n
 }
 
 // gradient notes that a stage has added a micro-batch's gradient to what has gathered.
@@ -255,18 +280,25 @@ func (t *tally) gathered(have map[schedule.Instruction]bool, in schedule.Instruc
 func (t *tally) summed(have map[schedule.Instruction]bool, u schedule.Instruction) error {
 	g := t.p.UpdateSpan(int(u.Pipeline), int(u.Stage))
 	end := (int(u.Micro) + 1) * t.p.PerMinibatch()
+	first := max(0, end-g)
+	if first >= int(t.end) {
+		return fmt.Errorf("no gradient is of it: there are %d micro-batches", t.end)
+	}
+	if of := t.p.UpdateOf(int(u.Pipeline), int(u.Stage), int32(first)); of != u.Micro {
+		return fmt.Errorf("its stage updates once for %d minibatches: that of micro-batch %d is number %d", g, first, of)
+	}
 	here := u.As(schedule.B)
 	here.Micro = 0
 	if last, ok := t.latest[here]; ok && int(last.Micro) >= end && (!t.p.Defers() || u.Kind == schedule.AR) {
 		return fmt.Errorf("it would take the gradient of %v too, which is of a later update and must come behind it",
 			last)
 	}
-	for m := max(0, end-g); m < end; m++ {
+	if t.p.Streams() {
+		end = min(end, int(t.end))
+	}
+	for m := t.mine(u, first); m < end; m = t.mine(u, m+1) {
 		b := u.As(schedule.B)
 		b.Micro = int32(m)
-		if !t.mine(b) || t.p.Streams() && b.Micro >= t.end {
-			continue
-		}
 		if !have[b] && !have[b.As(schedule.W)] {
 			return fmt.Errorf("the gradient of %v is not there yet", b)
 		}
@@ -299,10 +331,21 @@ func (t *tally) flushed(have map[schedule.Instruction]bool, u schedule.Instructi
 	return nil
 }
 
-// mine says whether a computation's micro-batch falls to its replica.
-func (t *tally) mine(in schedule.Instruction) bool {
-	n := len(t.p.Placement[in.Pipeline][in.Stage])
-	return t.p.Replication == schedule.Split || t.p.ReplicaOf(in.Micro, n) == int(in.Replica)
+// mine is the first micro-batch from one on that falls to an instruction's replica.
+func (t *tally) mine(in schedule.Instruction, micro int) int {
+	n, all := len(t.p.Placement[in.Pipeline][in.Stage]), t.p.MicroBatches
+	if t.p.Replication == schedule.Split || n == 1 {
+		return micro
+	}
+	at := micro % all // of its repetition
+	turn := at + ((int(in.Replica)-at)%n+n)%n
+	if turn < all {
+		return micro - at + turn
+	}
+	if int(in.Replica) >= all {
+		return math.MaxInt // it has none
+	}
+	return micro - at + all + int(in.Replica)
 }
 
 // cause is why an update or a collective lacks a gradient, where that is because a computation is

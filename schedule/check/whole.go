@@ -3,9 +3,10 @@ package check
 import (
 	"cmp"
 	"fmt"
-	"github.com/millrace-ml/millrace/schedule"
 	"maps"
 	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
 )
 
 // whole checks counts over all workers: every stage has worked on every micro-batch
@@ -39,12 +40,14 @@ func (t *tally) everyMicro() error {
 					continue
 				}
 				for s, on := range t.p.Placement[pl] {
-					for r := range on {
+					first, end := 0, len(on)
+					if t.p.Replication == schedule.RoundRobin {
+						first = t.p.ReplicaOf(id, len(on))
+						end = first + 1
+					}
+					for r := first; r < end; r++ {
 						in := schedule.Instruction{Pipeline: int16(pl), Stage: int32(s), Micro: id, Replica: int16(r),
 							Kind: schedule.F}
-						if !t.mine(in) {
-							continue
-						}
 						if eval {
 							if t.done[in.As(schedule.EV)] == 0 {
 								return missing(in.As(schedule.EV), "other stages evaluate this micro-batch")

@@ -2,17 +2,18 @@ package exchange_test
 
 import (
 	"fmt"
-	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/schedule/check"
-	"github.com/millrace-ml/millrace/schedule/draw"
-	"github.com/millrace-ml/millrace/schedule/exchange"
-	"github.com/millrace-ml/millrace/schedule/family"
-	"github.com/millrace-ml/millrace/schedule/lower"
-	"github.com/millrace-ml/millrace/schedule/machine"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/exchange"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/machine"
+	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
 // oddText is a text of two stages with other settings and lists than a family writes.
@@ -89,15 +90,27 @@ func oddPrograms() map[string][2]string {
 		"a far stream": {oddText("weights stash\nmicro_batches 268435455\n", "0: 0F268435453 0B268435453",
 			"1: 1F268435453 1B268435453"), "the gradient of 0B0 is not there yet"},
 		"16,385 workers":        {oddText("workers 16385\n", plain0, plain1), "line 3: workers: 16385 is over 16384"},
-		"an update nobody made": {oddText("", "0: 0U0", "1: 1U0"), "the gradient of 0B0 is not there yet"},
+		"an update nobody made": {oddText("", "0: 0U0", "1: 1U0"), "no gradient is of it: there are 0 micro-batches"},
 		"half of a backward":    {oddText("", "0: 0F0 0F1 0I0 0I1", plain1), "0B0 is missing"},
 		"weights before inputs": {oddText("", "0: 0F0 0F1 0W0 0I0 0B1", plain1),
 			"its input gradient 0I0 must come before it"},
 		"both halves and whole": {oddText("", "0: 0F0 0F1 0B0 0I0 0W0 0B1", plain1),
 			"0RB0, which its order implies: it stands in the list twice"},
 		"drains by one": {oddText("", "0: 0DR0 0F0 0F1 0B0 0B1", plain1), "it would block for ever"},
-		"a norm by one": {oddText("lowered true\n", lowered0, strings.Replace(lowered1, "1U0", "1GN0 1U0", 1)),
-			"cannot start 1U0: 1GN0 is not complete"},
+		"a norm that nothing needs": {oddText("lowered true\n", lowered0, strings.Replace(lowered1, "1U0", "1GN0 1U0",
+			1)), "instruction 8 (1GN0): updates of this program need no gradient norm"},
+		"a receive of nothing": {oddText("lowered true\n", "0: 0RF0"+lowered0[2:], lowered1),
+			"instruction 0 (0RF0): no other worker has a part in it"},
+		"a send to nobody": {oddText("lowered true\n", lowered0, strings.Replace(lowered1, "1F0", "1F0 1SF0", 1)),
+			"instruction 2 (1SF0): no other worker has a part in it"},
+		"a sum of one replica": {oddText("lowered true\n", strings.Replace(lowered0, "0U0", "0AR0 0U0", 1), lowered1),
+			"instruction 8 (0AR0): stage 0 has one replica, and nothing to sum"},
+		"a sum of what is not tied": {oddText("lowered true\n", strings.Replace(lowered0, "0U0", "0TG0 0U0", 1),
+			lowered1), "instruction 8 (0TG0): stage 0 shares no parameter, and has nothing to sum"},
+		"an update of nothing": {oddText("weights stash\nlowered true\n", lowered0+" 0U1", lowered1+" 1U1"),
+			"instruction 9 (0U1): no gradient is of it: there are 2 micro-batches"},
+		"workers too late": {strings.Replace(oddText("", plain0, plain1), "workers 2\n", "", 1),
+			"line 10: place stands in front of the line \"workers N\""},
 		"a message too many": {oddText("lowered true\n", strings.Replace(lowered0, "0U0", "0SF0 0U0", 1), lowered1),
 			"it stands in the list twice"},
 		"a message nobody takes": {oddText("lowered true\n", lowered0, strings.Replace(lowered1, "1RF1 ", "", 1)),
@@ -159,7 +172,7 @@ func handled(p *schedule.Program) {
 	if err == nil {
 		p.Holdings()
 		p.Minibatches()
-		if d, err := draw.Draw(p, draw.UnitSlots); err == nil {
+		if d, err := scheduletest.Draw(p, scheduletest.UnitSlots); err == nil {
 			_ = d.String()
 		}
 		_, _ = family.Of(p)
@@ -227,6 +240,21 @@ func TestSizesAreRefusedBeforeMemory(t *testing.T) {
 			}
 			return err
 		},
+		"stages of a JSON file": func() error {
+			_, err := schedule.ReadJSON(strings.NewReader(`{"version":1,"name":"x","stages":1000000000000000000,
+				"workers":1,"micro_batches":1,"period":1,"repeat":1}`))
+			return err
+		},
+		"turns that come out even late": func() error {
+			_, err := family.Generate("1f1b-rr", schedule.Settings{Placement: turns(1021, 1019, 200), MicroBatches: 1,
+				Repeat: schedule.MaxMicro})
+			return err
+		},
+		"turns that come out even nowhere": func() error {
+			_, err := family.Generate("1f1b-rr", schedule.Settings{
+				Placement: turns(1021, 1019, 1013, 1009, 997, 991, 983, 977), MicroBatches: 1, Repeat: 9})
+			return err
+		},
 		"a prologue far away": func() error {
 			_, err := check.Check(&schedule.Program{Name: "x", Workers: 1, Stages: 1, Placement: [][][]int{{{0}}},
 				MicroBatches: 1, Period: 1,
@@ -245,6 +273,69 @@ func TestSizesAreRefusedBeforeMemory(t *testing.T) {
 		} else if !strings.ContainsAny(err.Error(), "0123456789") {
 			t.Errorf("%s: %v says no number", name, err)
 		}
+	}
+}
+
+// turns is a placement of stages with so many replicas each.
+func turns(replicas ...int) [][]int {
+	var on [][]int
+	worker := 0
+	for _, n := range replicas {
+		stage := make([]int, n)
+		for r := range stage {
+			stage[r] = worker
+			worker++
+		}
+		on = append(on, stage)
+	}
+	return on
+}
+
+// TestFilesTakeWhatTheyAre: a file takes memory by its size, whatever is in it, and what is long is looked at
+// in a time by its size.
+func TestFilesTakeWhatTheyAre(t *testing.T) {
+	const n = 4000
+	many := schedule.TextHeader + fmt.Sprintf("\nname many\nstages %d\nworkers 1\nmicro_batches 1\nperiod 1\nrepeat 1\n"+
+		"weights sync\nreplication split\nclip true\n", n)
+	var places, forwards, backwards strings.Builder
+	for s := range n {
+		fmt.Fprintf(&places, "place p0/%d: 0\n", s)
+		fmt.Fprintf(&forwards, " %dF0", s)
+		fmt.Fprintf(&backwards, " %dB0", n-1-s)
+	}
+	many += places.String() + "body\n0:" + forwards.String() + backwards.String() + "\n"
+	for name, c := range map[string]struct {
+		text string
+		most uint64 // bytes for one
+	}{
+		"slots of waiting":             {"0F0" + strings.Repeat(",", 1<<20) + "0B0\n", 16},
+		"lists of nothing":             {`{"version":1,"body":[` + strings.Repeat("[],", 5<<20) + "[]]}", 16},
+		"stages on one worker, a norm": {many, 400},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		s, err := exchange.ReadSource("long", []byte(c.text))
+		if err == nil {
+			_, err = s.Check(0)
+		}
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; took > c.most*uint64(len(c.text)) {
+			t.Errorf("%s: %d bytes were taken for %d; %v", name, took, len(c.text), err)
+		}
+	}
+}
+
+// TestRepeatedForEver: what is said of a Program takes a time that its repetitions do not make longer.
+func TestRepeatedForEver(t *testing.T) {
+	s, err := exchange.ReadSource("x.txt", []byte(oddText("repeat 134217727\n", plain0, plain1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Check(2); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Check(1); err == nil || !strings.Contains(err.Error(), "instruction 1 (0F1): it would hold 2") {
+		t.Error(err)
 	}
 }
 
