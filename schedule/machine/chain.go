@@ -13,11 +13,12 @@ import (
 // computes. It begins with the first worker of the first circle there is, or with the first in the list.
 func Chain(p *schedule.Program, waits []Need) (chain []Need, closed bool) {
 	byWorker := byWorker(waits)
+	open := map[int]bool{} // workers from which no chain comes back to itself
 	for _, start := range waits {
 		links, at := []Need{start}, map[int]int{start.Worker: 0}
-		for {
+		for !open[start.Worker] {
 			next, ok := waitedFor(p, byWorker, links[len(links)-1])
-			if !ok {
+			if !ok || open[next.Worker] {
 				break
 			}
 			if first, seen := at[next.Worker]; seen {
@@ -25,6 +26,9 @@ func Chain(p *schedule.Program, waits []Need) (chain []Need, closed bool) {
 			}
 			at[next.Worker] = len(links)
 			links = append(links, next)
+		}
+		for _, n := range links {
+			open[n.Worker] = true
 		}
 		if chain == nil {
 			chain = links
@@ -66,7 +70,8 @@ func byWorker(waits []Need) map[int]Need {
 	return by
 }
 
-// waitedFor is the wait of a worker that n waits for.
+// waitedFor is the wait of a worker that n waits for. Of a collective that is a member which may not have
+// come to it: rather one that waits for something else than one that waits for another sum.
 func waitedFor(p *schedule.Program, waits map[int]Need, n Need) (Need, bool) {
 	switch n.Lack {
 	case Message, Slot:
@@ -74,11 +79,19 @@ func waitedFor(p *schedule.Program, waits map[int]Need, n Need) (Need, bool) {
 		return next, ok
 	case Collective:
 		_, workers := p.Group(n.For)
+		var other Need
+		found := false
 		for _, w := range workers {
-			if next, ok := waits[w]; ok && w != n.Worker && (next.Lack != Collective || next.For.Kind != n.For.Kind) {
+			next, ok := waits[w]
+			switch {
+			case !ok || w == n.Worker || next.Lack == Collective && p.Leader(next.For) == p.Leader(n.For):
+			case next.Lack != Collective || next.For.Kind != n.For.Kind:
 				return next, true
+			case !found:
+				other, found = next, true
 			}
 		}
+		return other, found
 	case Drain:
 		for w := range p.Workers {
 			if next, ok := waits[w]; ok && next.Lack != Drain {

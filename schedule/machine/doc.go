@@ -23,9 +23,10 @@
 //     front of it is Done.
 //   - Everything else (receives, PV, CK, DR): Start and Issued, which is Done as well.
 //
-// The next computation needs Issued of those before it and at most Options.Ahead of them not Done. Drains and
-// CK need all of the worker's own to be Done. Arrive says that a message is there: its event is set. Time
-// spans, step marks and Need.Blocker of what waited go by Done too; they are the driver's.
+// The next computation needs Issued of those before it and at most Options.Ahead of them not Done. A CK needs
+// all of the worker's own computations and collectives to be Done, a drain its sends too. Arrive says that a
+// message is there: its event is set. Time spans, step marks and Need.Blocker of what waited go by Done too;
+// they are the driver's.
 //
 // # Cores
 //

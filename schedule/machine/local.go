@@ -20,8 +20,8 @@ func (o Options) check() error {
 	case o.Cores < 0:
 		return fmt.Errorf("machine: %d cores; use 0 for a core of each worker's own, or more", o.Cores)
 	case o.Ahead < 0 || o.Ahead > 0 && o.Cores > 0:
-		return fmt.Errorf("machine: computations issued %d ahead on %d shared cores; use 0, or more where cores are not shared",
-			o.Ahead, o.Cores)
+		return fmt.Errorf("machine: computations issued %d ahead on %d shared cores; use 0, or more where cores are "+
+			"not shared", o.Ahead, o.Cores)
 	case o.Slots < 0:
 		return fmt.Errorf("machine: %d slots an edge; use 0 for no bound, or more", o.Slots)
 	}
@@ -106,7 +106,8 @@ func (l *Local) mayLoad(p *schedule.Program) error {
 		return fmt.Errorf("machine: the next program has %d workers, this one %d; they must be as many", p.Workers,
 			l.p.Workers)
 	case l.more:
-		return fmt.Errorf("machine: the next program cannot start: worker %d has not ended, its next instruction is %v", l.worker, l.in)
+		return fmt.Errorf("machine: the next program cannot start: worker %d has not ended, its next instruction is %v",
+			l.worker, l.in)
 	case l.Open() > 0:
 		return fmt.Errorf("machine: the next program cannot start: worker %d has issued what is not done yet",
 			l.worker)
@@ -213,7 +214,8 @@ func (l *Local) lacksSum(n *Need) {
 	}
 }
 
-// AwaitsSum says whether an update, collective, PV or CK waits until a collective issued in front of it is complete.
+// AwaitsSum says whether an update, collective, PV or CK waits until a collective issued in front of it is
+// complete.
 func AwaitsSum(p *schedule.Program, in, collective schedule.Instruction) bool {
 	if in.Kind == schedule.U && collective.Kind == schedule.GN && p.ValidatesLater() ||
 		(in.Kind == schedule.U || in.Kind == schedule.GN) && collective.Micro > in.Micro {

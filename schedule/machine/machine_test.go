@@ -222,3 +222,15 @@ func said(t *testing.T, f func()) (ok bool) {
 	f()
 	return true
 }
+
+// TestProcessesOfNobody: a process has workers, each of them once.
+func TestProcessesOfNobody(t *testing.T) {
+	p := generated(t, "1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 1})
+	for want, workers := range map[string][]int{"without workers": {}, "worker 1 is named twice": {1, 0, 1},
+		"no worker 2": {0, 2}, "no worker -1": {-1}} {
+		if _, err := machine.NewProcess(p, workers, machine.Options{Cores: 1}); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("workers %v: %v, want %q", workers, err, want)
+		}
+	}
+}

@@ -13,14 +13,14 @@ func Play(p *schedule.Program, o Options) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := player{m: m, p: p, joined: map[schedule.Instruction]int{}}
+	x := player{m: m, p: p, joined: map[schedule.Instruction]*meeting{}}
 	for w := range p.Workers {
 		x.queue = append(x.queue, w)
 	}
 	for len(x.queue) > 0 {
 		w := x.queue[len(x.queue)-1]
 		x.queue = x.queue[:len(x.queue)-1]
-		for m.Poll(w).Ready() {
+		for x.at = w; m.Poll(w).Ready(); {
 			x.execute(w)
 		}
 	}
@@ -31,11 +31,25 @@ type player struct {
 	m      *Machine
 	p      *schedule.Program
 	queue  []int // workers to look at
-	joined map[schedule.Instruction]int
+	at     int   // the one that is looked at
+	joined map[schedule.Instruction]*meeting
 	froms  []int
 }
 
-func (x *player) look(workers []int) { x.queue = append(x.queue, workers...) }
+// meeting is a collective that some members have come to.
+type meeting struct {
+	members []schedule.Instruction
+	workers []int
+	came    int
+}
+
+func (x *player) look(workers []int) {
+	for _, w := range workers {
+		if w != x.at { // it is polled until it can do no more
+			x.queue = append(x.queue, w)
+		}
+	}
+}
 
 // execute does a worker's head, and delivers what it sends.
 func (x *player) execute(w int) {
@@ -60,11 +74,17 @@ func (x *player) execute(w int) {
 			return true
 		})
 	case in.Kind.IsCollective():
-		members, workers := x.p.Group(in)
-		if x.joined[members[0]]++; x.joined[members[0]] == len(members) {
-			delete(x.joined, members[0])
-			for i, member := range members {
-				x.look(x.m.Done(workers[i], member))
+		leader := x.p.Leader(in)
+		g := x.joined[leader]
+		if g == nil {
+			g = &meeting{}
+			g.members, g.workers = x.p.Group(in)
+			x.joined[leader] = g
+		}
+		if g.came++; g.came == len(g.members) {
+			delete(x.joined, leader)
+			for i, member := range g.members {
+				x.look(x.m.Done(g.workers[i], member))
 			}
 		}
 	}

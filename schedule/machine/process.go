@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -29,6 +30,9 @@ func NewProcess(p *schedule.Program, workers []int, o Options) (*Process, error)
 			workers = append(workers, w)
 		}
 	}
+	if len(workers) == 0 {
+		return nil, fmt.Errorf("machine: a process without workers; give it one at least")
+	}
 	s := &Process{workers: workers, locals: make([]*Local, p.Workers)}
 	if o.Cores > 0 {
 		s.cores = NewCorePool(min(o.Cores, len(workers)))
@@ -37,6 +41,9 @@ func NewProcess(p *schedule.Program, workers []int, o Options) (*Process, error)
 		l, err := NewLocal(p, w, o)
 		if err != nil {
 			return nil, err
+		}
+		if s.locals[w] != nil {
+			return nil, fmt.Errorf("machine: worker %d is named twice; a process has each of its workers once", w)
 		}
 		s.locals[w] = l
 	}

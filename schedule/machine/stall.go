@@ -28,8 +28,8 @@ func (w Wait) String() string {
 	return w.Need.String() + "; " + w.Note
 }
 
-// NewStall is the error of a Program that stops where it is, with the waits put in order. note is what to say of
-// a worker besides; nil is nothing.
+// NewStall is the error of a Program that stops where it is, with the waits put in order. note is what to say
+// of a worker besides; nil is nothing.
 func NewStall(room, how string, p *schedule.Program, waits []Need, note func(worker int) string) *StallError {
 	e := &StallError{Room: room, Program: p.Name, How: how}
 	for _, n := range Order(p, waits) {
