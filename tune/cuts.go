@@ -106,8 +106,12 @@ func (c cutter) cutAnew(ctx context.Context) []*shape {
 func (c cutter) placed(f family.Family) []*shape {
 	var out []*shape
 	W := len(c.Cluster.Devices)
-	for _, v := range []int{1, 2, 4} {
-		if roles.SeveralStages(f) == (v == 1) || f.Chunks > 1 && v != f.Chunks || W < 2 {
+	chunks := []int{1, 2, 4} // as it likes, or as it must
+	if f.Chunks > 1 {
+		chunks = []int{f.Chunks}
+	}
+	for _, v := range chunks {
+		if roles.SeveralStages(f) == (v == 1) || W < 2 {
 			continue
 		}
 		on := f.Placement(W, v)

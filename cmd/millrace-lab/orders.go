@@ -107,6 +107,11 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error
 	return bench.WriteOrders(c.OutOrStdout(), orders)
 }
 
+// leavesIdle says whether a family has a stage for one of several workers alone.
+func leavesIdle(f family.Family) bool {
+	return schedule.Settings{Placement: f.Placement(2, 1)}.Workers() < 2
+}
+
 // ordersOf plans for every family and policy that a plain pipeline of this model can have,
 // 1F1B first.
 func ordersOf(c *cobra.Command, p *prepare.Prepared, own *experiment, only []string) ([]*bench.Order, error) {
@@ -116,7 +121,7 @@ func ordersOf(c *cobra.Command, p *prepare.Prepared, own *experiment, only []str
 	}
 	var out []*bench.Order
 	for _, f := range family.All() {
-		if f.Name == "single" || f.Streaming || len(only) > 0 && f.Name != bench.BaseOrder && !slices.Contains(only, f.Name) {
+		if leavesIdle(f) || f.Streaming || len(only) > 0 && f.Name != bench.BaseOrder && !slices.Contains(only, f.Name) {
 			continue
 		}
 		policies := f.Policies

@@ -3,8 +3,9 @@ package family
 import (
 	"cmp"
 	"fmt"
-	"github.com/millrace-ml/millrace/schedule"
 	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
 )
 
 // Advance forward propagation (AvgPipe §4.2, Algorithm 1): 1F1B whose stages run some forwards
@@ -81,7 +82,7 @@ type Advance struct {
 
 // Depths is K_i for the steps to come.
 func (a *Advance) Depths() ([]int, error) {
-	if a.MinGain < 0 || a.MinGain >= 1 || a.Patience < 0 {
+	if !(a.MinGain >= 0 && a.MinGain < 1) || a.Patience < 0 {
 		return nil, fmt.Errorf("schedule: advance: a gain of %v of a step and %d advances without one; the first "+
 			"is 0 to below 1, the second 0 or more", a.MinGain, a.Patience)
 	}

@@ -3,8 +3,9 @@ package family
 import (
 	"cmp"
 	"fmt"
-	"github.com/millrace-ml/millrace/schedule"
 	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
 )
 
 // Chimera (Li and Hoefler, SC 2021) runs two pipelines over the same p workers in opposite

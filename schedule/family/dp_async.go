@@ -2,6 +2,7 @@ package family
 
 import (
 	"fmt"
+
 	"github.com/millrace-ml/millrace/schedule"
 )
 

@@ -2,8 +2,9 @@ package family
 
 import (
 	"fmt"
-	"github.com/millrace-ml/millrace/schedule"
 	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
 )
 
 // Data parallelism that sums gradients beside the backward (Li et al., PyTorch Distributed,

@@ -56,10 +56,6 @@ func init() {
 						s.MicroBatches, len(on), i)
 				}
 			}
-			if total := int64(s.MicroBatches) * int64(s.Repeat); total > schedule.MaxMicro {
-				return fmt.Errorf("%d iterations of %d micro-batches; there can be %d micro-batches in all", s.Repeat,
-					s.MicroBatches, schedule.MaxMicro)
-			}
 			return nil
 		},
 		Warmup: func(stages, _ int) []int { return depths(stages, 0, Graded) },

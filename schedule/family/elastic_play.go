@@ -137,36 +137,69 @@ func (u *uniform) play(rule elasticRule, iterations int) *record {
 		o.left[p] = slices.Repeat([]int{workers}, iterations)
 		o.done[p] = slices.Repeat([]int{unknown}, iterations)
 	}
-	type choice struct{ pipeline, start int }
-	best := make([]choice, workers)
-	stale := slices.Repeat([]bool{true}, workers)
+	pipeline, soonest := make([]int, workers), newSoonest(workers)
+	look := func(w int) {
+		p, start := o.choose(w)
+		pipeline[w] = p
+		soonest.set(w, start)
+	}
+	for w := range workers {
+		look(w)
+	}
 	for ; computations > 0; computations-- {
-		first := -1
-		for w := range best {
-			if stale[w] {
-				best[w].pipeline, best[w].start = o.choose(w)
-				stale[w] = false
-			}
-			if best[w].start < math.MaxInt && (first < 0 || best[w].start < best[first].start) {
-				first = w
-			}
-		}
-		if first < 0 {
+		w, start := soonest.first()
+		if start == math.MaxInt {
 			panic("schedule: elastic: no pipeline can go on; admitOneF1B should have refused its depths")
 		}
-		stale[first] = true
-		for _, w := range u.feeds[first] {
-			stale[w] = true
-		}
-		if o.start(first, best[first].pipeline, best[first].start) {
-			for w := range stale {
-				stale[w] = true
+		if o.start(w, pipeline[w], start) {
+			for w := range workers {
+				look(w)
 			}
+			continue
+		}
+		look(w)
+		for _, fed := range u.feeds[w] {
+			look(fed)
 		}
 	}
 	out := o.record
 	return &out
 }
+
+// soonest finds the worker that starts first, of several the lowest, as a tree of which each node has the
+// first of the workers below it.
+type soonest struct {
+	starts []int // by worker, and MaxInt up to a power of two
+	firsts []int // by node: 1 is the root, node k stands over 2k and 2k+1
+}
+
+func newSoonest(workers int) *soonest {
+	leaves := 1
+	for leaves < workers {
+		leaves *= 2
+	}
+	t := &soonest{starts: slices.Repeat([]int{math.MaxInt}, leaves), firsts: make([]int, 2*leaves)}
+	for w := range leaves {
+		t.firsts[leaves+w] = w
+	}
+	for k := leaves - 1; k > 0; k-- {
+		t.firsts[k] = t.firsts[2*k]
+	}
+	return t
+}
+
+// set notes when a worker can start.
+func (t *soonest) set(w, start int) {
+	t.starts[w] = start
+	for k := (len(t.starts) + w) / 2; k > 0; k /= 2 {
+		t.firsts[k] = t.firsts[2*k]
+		if other := t.firsts[2*k+1]; t.starts[other] < t.starts[t.firsts[k]] {
+			t.firsts[k] = other
+		}
+	}
+}
+
+func (t *soonest) first() (worker, start int) { return t.firsts[1], t.starts[t.firsts[1]] }
 
 // choose is what a worker starts next and when: of the pipelines whose next computation can
 // start soonest the one that the rule prefers, and then the lower.

@@ -1,6 +1,7 @@
 package family
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -53,6 +54,14 @@ func TestFromPlan(t *testing.T) {
 	if _, s = schedule.FromPlan(&plan.Plan{Stages: []plan.Stage{{Devices: []int{0}}}}); s.Warmup != nil {
 		t.Errorf("a plan without depths gave %v", s.Warmup)
 	}
+	some := &plan.Plan{Schedule: "1f1b", Replication: "split", MicroBatches: 4, Stages: []plan.Stage{
+		{Devices: []int{0}, Warmup: 3}, {Devices: []int{1}}}}
+	if name, s = schedule.FromPlan(some); s.Warmup == nil {
+		t.Error("a depth that a plan gives is forgotten")
+	}
+	if _, err := Generate(name, s); err == nil || !strings.Contains(err.Error(), "K_1 is 0") {
+		t.Errorf("a plan with a depth of one stage alone: %v", err)
+	}
 }
 
 func TestSettingsRefused(t *testing.T) {
@@ -75,6 +84,15 @@ func TestSettingsRefused(t *testing.T) {
 		{"dp", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4},
 			"2 stages; data parallelism has one"},
 		{"single", schedule.Settings{Placement: [][]int{{0, 1}}, MicroBatches: 4}, "it has one, on one worker"},
+		{"1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Repeat: -1}, "-1 steps"},
+		{"1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Repeat: 1 << 26},
+			"67108864 steps of 4 micro-batches"},
+		{"1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Replication: "half"},
+			"replication \"half\""},
+		{"1f1b", schedule.Settings{Placement: [][]int{{0}, {math.MaxInt}}, MicroBatches: 4}, "stage 1 is on worker 9"},
+		{"1f1b", schedule.Settings{Placement: [][]int{{0}, {-1}}, MicroBatches: 4}, "stage 1 is on worker -1"},
+		{"1f1b-rr", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 1,
+			Warmup: []int{math.MaxInt, 1}}, "K_0 is 9223372036854775807"},
 		// Stage 0 runs micro-batches 0 and 1 ahead; replica 0 of stage 1 wants 0 and 2 before a backward.
 		{"1f1b", schedule.Settings{Placement: [][]int{{0}, {1, 2}}, MicroBatches: 4, Warmup: []int{2, 2}},
 			"unequal replicas"},

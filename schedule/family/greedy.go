@@ -2,25 +2,31 @@ package family
 
 import (
 	"fmt"
+
 	"github.com/millrace-ml/millrace/schedule"
-	"slices"
 )
 
 // greedy is a list scheduler that fills bubbles by looking for what is ready: whenever a worker is
 // free it takes the first kind of its preference that has a computation whose inputs are there.
 // Chunks' forwards and backwards take their turns as a listRule's do. A micro-batch needs room on a
 // worker: with its first forward there it takes as much as the worker's chunks, and with each last
-// gradient it gives one back. Micro-batches come to every worker in order, so that the oldest finds
-// room everywhere and nothing can get stuck where a worker has room for one. Times are in slots, and
-// messages take none.
+// gradient it gives one back. Micro-batches come to every stage in order, so that the oldest finds
+// room everywhere and nothing can get stuck where a worker has room for one, and of each stage only the next
+// computation of a kind is looked at. Times are in slots, and messages take none.
 type greedy struct {
 	p       *schedule.Program
 	prefer  []schedule.Kind
-	queues  [][schedule.W + 1]schedule.List // by worker and kind: what is left, in order
-	room    []int                           // by worker: chunks' activations that it may hold
-	stages  []int                           // by worker: how many it holds
+	queues  [][schedule.W + 1][][]queued // by worker, kind and chunk: what is left, in order
+	room    []int                        // by worker: chunks' activations that it may hold
+	stages  []int                        // by worker: how many it holds
 	held    []int
 	entered []map[int32]bool // by worker: micro-batches that have room there
+}
+
+// queued is a computation with its place among all of its kind on the worker.
+type queued struct {
+	in schedule.Instruction
+	at int
 }
 
 // run writes the lists, and says how many slots they take; an error where nobody can go on.
@@ -35,7 +41,9 @@ func (g *greedy) run() (lists schedule.Part, slots int, err error) {
 	left := 0
 	for _, q := range g.queues {
 		for _, k := range g.prefer {
-			left += len(q[k])
+			for _, chunk := range q[k] {
+				left += len(chunk)
+			}
 		}
 	}
 	for now := 0; left > 0; now++ {
@@ -76,11 +84,20 @@ func (g *greedy) run() (lists schedule.Part, slots int, err error) {
 func (g *greedy) pick(w int, ended map[schedule.Instruction]int, now int) (schedule.Instruction, bool) {
 	full := g.held[w]+g.chunks(w) > g.room[w]
 	for _, k := range g.prefer {
-		for i, in := range g.queues[w][k] {
-			if k == schedule.F && full && !g.entered[w][in.Micro] || !g.ready(in, ended, now) {
+		var first *[]queued
+		for c := range g.queues[w][k] {
+			chunk := &g.queues[w][k][c]
+			if len(*chunk) == 0 || first != nil && (*first)[0].at < (*chunk)[0].at {
 				continue
 			}
-			g.queues[w][k] = slices.Delete(g.queues[w][k], i, i+1)
+			in := (*chunk)[0].in
+			if (k != schedule.F || !full || g.entered[w][in.Micro]) && g.ready(in, ended, now) {
+				first = chunk
+			}
+		}
+		if first != nil {
+			in := (*first)[0].in
+			*first = (*first)[1:]
 			return in, true
 		}
 	}
@@ -111,22 +128,28 @@ func (g *greedy) ready(in schedule.Instruction, ended map[schedule.Instruction]i
 // queued fills the queues of a step's computations in the order of a rule: forwards chunk by chunk
 // in groups, backwards with the chunks from the other end.
 func (g *greedy) queued(s schedule.Settings) {
-	g.queues, g.stages = make([][schedule.W + 1]schedule.List, g.p.Workers), make([]int, g.p.Workers)
+	g.queues, g.stages = make([][schedule.W + 1][][]queued, g.p.Workers), make([]int, g.p.Workers)
 	for w := range g.queues {
 		held := g.p.StagesOf(w)
 		g.stages[w] = len(held)
 		at := listPlace{workers: max(1, g.p.Workers), chunks: len(held), micros: s.MicroBatches}
 		rule := listRule{}
+		for _, kind := range g.prefer {
+			g.queues[w][kind] = make([][]queued, len(held))
+		}
 		for k := range len(held) * s.MicroBatches {
 			chunk, micro := k%len(held), k/len(held)
 			if s.MicroBatches%at.workers == 0 {
 				chunk, micro = rule.turn(at, k)
 			}
-			forward := schedule.Instruction{Stage: int32(held[chunk][1]), Micro: int32(micro), Kind: schedule.F}
-			backward := schedule.Instruction{Stage: int32(held[len(held)-1-chunk][1]), Micro: int32(micro)}
-			g.queues[w][schedule.F] = append(g.queues[w][schedule.F], forward)
-			g.queues[w][schedule.I] = append(g.queues[w][schedule.I], backward.As(schedule.I))
-			g.queues[w][schedule.W] = append(g.queues[w][schedule.W], backward.As(schedule.W))
+			for _, kind := range g.prefer {
+				of := chunk
+				if kind != schedule.F {
+					of = len(held) - 1 - chunk
+				}
+				in := schedule.Instruction{Stage: int32(held[of][1]), Micro: int32(micro), Kind: kind}
+				g.queues[w][kind][of] = append(g.queues[w][kind][of], queued{in, k})
+			}
 		}
 	}
 }

@@ -3,8 +3,9 @@ package family
 import (
 	"cmp"
 	"fmt"
-	"github.com/millrace-ml/millrace/schedule"
 	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
 )
 
 // listing is a list scheduler for orders with split backwards. Forwards and input

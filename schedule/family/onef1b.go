@@ -2,6 +2,7 @@ package family
 
 import (
 	"fmt"
+
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
 )
@@ -97,11 +98,12 @@ func unequal(placement [][]int) bool {
 
 // microsOf is the micro-batches of a step that replica r of n works on, ascending.
 func microsOf(s schedule.Settings, n, r int) []int {
+	if s.Replication == schedule.Split {
+		n, r = 1, 0
+	}
 	var mine []int
-	for m := range s.MicroBatches {
-		if s.Replication == schedule.Split || m%n == r {
-			mine = append(mine, m)
-		}
+	for m := r; m < s.MicroBatches; m += n {
+		mine = append(mine, m)
 	}
 	return mine
 }

@@ -2,11 +2,12 @@ package family
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
+
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/lower"
-	"reflect"
-	"slices"
 )
 
 // RegisterProgram makes a Program that somebody has written a family of its own name, so that
@@ -31,9 +32,12 @@ func Of(p *schedule.Program) (Family, error) {
 	if _, err := check.Check(p); err != nil {
 		return Family{}, err
 	}
-	if families.Has(p.Name) || aliases[p.Name] != "" {
+	if _, err := Lookup(p.Name); err == nil {
 		return Family{}, fmt.Errorf("schedule: a program cannot be called %q: a family is; give it another name",
 			p.Name)
+	}
+	if p.Name == "" {
+		return Family{}, fmt.Errorf("schedule: a program without a name cannot be made a schedule of; give it one")
 	}
 	if len(p.Placement) != 1 {
 		return Family{}, fmt.Errorf("schedule: program %s has %d pipelines; one alone can be made a schedule of",
@@ -43,7 +47,10 @@ func Of(p *schedule.Program) (Family, error) {
 	if err != nil {
 		return Family{}, err
 	}
-	chunks := max(1, p.Stages/p.Workers)
+	chunks := 1
+	for w := range p.Workers {
+		chunks = max(chunks, len(p.StagesOf(w)))
+	}
 	halves := slices.ContainsFunc(slices.Concat(p.Prologue, p.Body), func(list schedule.List) bool {
 		return slices.ContainsFunc(list, func(in schedule.Instruction) bool { return in.Kind == schedule.I })
 	})
@@ -68,7 +75,7 @@ func Of(p *schedule.Program) (Family, error) {
 			out.Recompute = s.Recompute
 			out.Repeat = 0
 			fixed := out.Minibatches()
-			out.Repeat = (s.Repeat - fixed) / p.Period
+			out.Repeat = max(0, s.Repeat-fixed) / p.Period
 			if out.Minibatches() != s.Repeat {
 				return nil, fmt.Errorf("%d minibatches; the program has %d and any number times %d", s.Repeat, fixed,
 					p.Period)

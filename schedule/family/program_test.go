@@ -1,12 +1,13 @@
 package family
 
 import (
-	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/schedule/check"
-	"github.com/millrace-ml/millrace/schedule/lower"
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
 // A Program that somebody has written is scheduled like any family's, as often as there are
@@ -86,6 +87,12 @@ func TestRegisterProgramRefuses(t *testing.T) {
 	}
 	if err := RegisterProgram(p); err == nil || !strings.Contains(err.Error(), `"1f1b"`) {
 		t.Errorf("a family's name: %v", err)
+	}
+	for _, name := range []string{"GPipe", "Sno", "PipeDream", ""} { // by which a plan would mean another order
+		if p.Name = name; RegisterProgram(p) == nil {
+			t.Errorf("a program is called %q", name)
+			families.Remove(name)
+		}
 	}
 	p.Name = "broken"
 	p.Body[0] = p.Body[0][1:]

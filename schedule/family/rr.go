@@ -2,9 +2,10 @@ package family
 
 import (
 	"fmt"
+	"slices"
+
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
-	"slices"
 )
 
 // PipeDream's order (§3.2): a stream of minibatches without a flush. Every replica of
@@ -58,13 +59,9 @@ func admitRoundRobin(s schedule.Settings) error {
 		return err
 	}
 	for i, k := range s.Warmup {
-		if k < 1 {
-			return fmt.Errorf("warm-up K_%d is %d; it must be 1 at least", i, k)
+		if k < 1 || k > schedule.MaxMicro {
+			return fmt.Errorf("warm-up K_%d is %d; it must be 1 to %d", i, k, schedule.MaxMicro)
 		}
-	}
-	if total := s.MicroBatches * s.Repeat; total > schedule.MaxMicro {
-		return fmt.Errorf("%d minibatches of %d micro-batches; there can be %d micro-batches in all", s.Repeat,
-			s.MicroBatches, schedule.MaxMicro)
 	}
 	return nil
 }
@@ -93,12 +90,11 @@ func roundRobin(s schedule.Settings) (*schedule.Program, error) {
 func streamed(s schedule.Settings, depths []int, cycles int) (*schedule.Program, error) {
 	cycle, fill := s.MicroBatches, 0
 	for i, on := range s.Placement {
-		cycle = lcm(cycle, len(on))
+		if cycle = schedule.LeastCommonMultiple(cycle, len(on)); cycle > schedule.MaxMicro {
+			return nil, fmt.Errorf("replicas and micro-batches come out even only after %d micro-batches or more; there "+
+				"can be %d", cycle, schedule.MaxMicro)
+		}
 		fill = max(fill, depths[i]*len(on))
-	}
-	if cycle > schedule.MaxMicro {
-		return nil, fmt.Errorf("replicas and micro-batches come out even only after %d micro-batches; there can "+
-			"be %d", cycle, schedule.MaxMicro)
 	}
 	fill = max(cycles, (fill+cycle-1)/cycle) * cycle
 	total := s.MicroBatches * s.Repeat
@@ -106,18 +102,22 @@ func streamed(s schedule.Settings, depths []int, cycles int) (*schedule.Program,
 	p.MicroBatches, p.Period, p.Repeat = cycle, cycle/s.MicroBatches, max(0, (total-fill)/cycle)
 	p.Prologue, p.Epilogue = make(schedule.Part, p.Workers), make(schedule.Part, p.Workers)
 	shift := p.Repeat * cycle
+	listed := total - shift + min(p.Repeat, 1)*cycle
+	if most := schedule.MaxInstructions / (2 * len(s.Placement)); listed > most {
+		return nil, fmt.Errorf("replicas and micro-batches come out even after %d micro-batches, which makes lists of %d "+
+			"through %d stages; a program can have %d instructions, which is %d micro-batches here", cycle, listed,
+			len(s.Placement), schedule.MaxInstructions, most)
+	}
 	for stage, on := range s.Placement {
 		for r, w := range on {
 			a := alternation{at: schedule.Instruction{Stage: int32(stage), Replica: int16(r)}, replicas: len(on),
 				depth: depths[stage]}
 			p.Prologue[w] = a.list(0, min(fill, total), 0, total)
-			p.Body[w] = a.list(fill, fill+cycle, 0, fill+2*cycle)
-			p.Epilogue[w] = a.list(fill, total-shift, shift, total)
-			if total <= fill {
-				p.Epilogue[w] = nil
+			if p.Repeat > 0 {
+				p.Body[w] = a.list(fill, fill+cycle, 0, fill+2*cycle)
 			}
-			if p.Repeat == 0 {
-				p.Body[w] = nil
+			if total > fill {
+				p.Epilogue[w] = a.list(fill, total-shift, shift, total)
 			}
 		}
 	}
@@ -160,12 +160,4 @@ func (a alternation) list(from, to, shift, total int) schedule.List {
 		}
 	}
 	return out
-}
-
-func lcm(a, b int) int {
-	g, rest := a, b
-	for rest != 0 {
-		g, rest = rest, g%rest
-	}
-	return a / g * b
 }

@@ -1,11 +1,12 @@
 package family
 
 import (
-	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/schedule/check"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
 )
 
 // zoo is every family of split or chunked orders on n workers.
@@ -44,7 +45,7 @@ func TestZooPassesCheck(t *testing.T) {
 //	zb-h1        p on every stage; zb-h2 2p-1      (arXiv 2401.10241)
 //	interleaved  pv + p-1 on the first worker      (arXiv 2104.04473)
 //	bfs          M v
-//	zb-v         2p halves, on every worker; v-half 2 floor((p+2)/2), v-min 2 floor((p+4)/3)  (arXiv 2405.15362)
+//	zb-v         2p halves, on every worker; v-half 2 floor((p+2)/2), v-min 2 floor((p+4)/3) (arXiv 2405.15362)
 //	chimera      p/2+1 on the outermost workers' down ... p on the innermost (arXiv 2107.06925)
 func TestZooPeaks(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 8} {

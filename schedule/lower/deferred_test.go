@@ -1,12 +1,13 @@
 package lower_test
 
 import (
+	"strings"
+	"testing"
+
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
-	"strings"
-	"testing"
 )
 
 // TestAsynchronousDataParallelism: each replica's next forward goes before the update that the

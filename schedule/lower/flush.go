@@ -12,7 +12,9 @@ import (
 // a worker holds several stages, one that waited sooner could keep back a collective that the
 // others wait for.
 func addFlush(p *schedule.Program, worker int, list schedule.List) schedule.List {
-	var sums, norms, updates schedule.List
+	var idle, sums, norms, updates schedule.List
+	last := lastGradients(list)
+	behind := make(map[int]schedule.Instruction, len(last)) // by place: the first collective that goes there
 	for _, h := range p.StagesOf(worker) {
 		u := schedule.Instruction{Pipeline: int16(h[0]), Stage: int32(h[1]), Replica: int16(h[2]), Kind: schedule.U}
 		updates = append(updates, u)
@@ -20,7 +22,11 @@ func addFlush(p *schedule.Program, worker int, list schedule.List) schedule.List
 		if len(chain) == 0 {
 			continue
 		}
-		list = slices.Insert(list, behindLast(list, u), chain[0])
+		if at, trains := last[stageOf(u)]; trains {
+			behind[at] = chain[0]
+		} else {
+			idle = append(idle, chain[0])
+		}
 		for _, in := range chain[1:] {
 			if in.Kind == schedule.TG {
 				sums = append(sums, in)
@@ -29,19 +35,36 @@ func addFlush(p *schedule.Program, worker int, list schedule.List) schedule.List
 			}
 		}
 	}
-	return slices.Concat(list, sums, norms, updates)
-}
-
-// behindLast is the place behind the last gradient of an update's stage, and behind its sends.
-func behindLast(list schedule.List, u schedule.Instruction) int {
-	at := 0
+	slices.Reverse(idle)
+	out := idle
 	for i, in := range list {
-		if isGradient(in) && in.Stage == u.Stage && in.Pipeline == u.Pipeline {
-			at = i + 1
+		out = append(out, in)
+		if first, ok := behind[i+1]; ok {
+			out = append(out, first)
 		}
 	}
-	for at < len(list) && list[at].Kind == schedule.SB {
-		at++ // the neighbour waits for the gradient; nobody waits for the collective yet
+	return slices.Concat(out, sums, norms, updates)
+}
+
+// stageOf is an instruction's stage on its replica, as a key.
+func stageOf(in schedule.Instruction) schedule.Instruction {
+	in.Kind, in.Micro = 0, 0
+	return in
+}
+
+// lastGradients is the place behind the last gradient of each stage, and behind its sends.
+func lastGradients(list schedule.List) map[schedule.Instruction]int {
+	last := map[schedule.Instruction]int{}
+	for i, in := range list {
+		if isGradient(in) {
+			last[stageOf(in)] = i + 1
+		}
 	}
-	return at
+	for stage, at := range last {
+		for at < len(list) && list[at].Kind == schedule.SB {
+			at++ // the neighbour waits for the gradient; nobody waits for the collective yet
+		}
+		last[stage] = at
+	}
+	return last
 }

@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+
 	"github.com/millrace-ml/millrace/schedule"
 )
 

@@ -1,10 +1,6 @@
 package lower
 
-import (
-	"slices"
-
-	"github.com/millrace-ml/millrace/schedule"
-)
+import "github.com/millrace-ml/millrace/schedule"
 
 // addTransfers puts a receive right before the instruction that needs the message,
 // so that nothing else waits for it, and a send right after the one that makes it. A
@@ -17,7 +13,7 @@ func addTransfers(p *schedule.Program, list schedule.List) schedule.List {
 			i++
 			beforeB, afterB := transfers(p, in)
 			beforeF, afterF := transfers(p, list[i])
-			out = slices.Concat(out, beforeB, beforeF, schedule.List{list[i], in}, afterF, afterB)
+			out = append(append(append(append(append(out, beforeB...), beforeF...), list[i], in), afterF...), afterB...)
 			continue
 		}
 		before, after := transfers(p, in)

@@ -15,8 +15,8 @@ import (
 //	sGNk   gives the stage's part of the norm, right behind its last gradient; waits for nobody
 //	sUk    the update, unclipped, into a new version; the old weights and optimizer state and the
 //	       gradients are kept
-//	sPVk   in front of the stage's first gradient of step k+1, or sooner (seeInTime): waits for the norm. Within the
-//	       bound, what was kept is let go. Otherwise, and every stage comes to the same verdict, the
+//	sPVk   in front of the stage's first gradient of step k+1, or sooner (seeInTime): waits for the norm.
+//	       Within the bound, what was kept is let go. Otherwise, and every stage comes to the same verdict, the
 //	       update is taken back and made again from the kept gradients, clipped, and step k+1
 //	       begins anew on every stage from its first instruction: forwards done and messages sent
 //	       with the weights taken back are thrown away.

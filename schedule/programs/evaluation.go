@@ -2,9 +2,10 @@ package programs
 
 import (
 	"fmt"
+	"slices"
+
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/lower"
-	"slices"
 )
 
 // EvaluationWindow is how many micro-batches of an evaluation a replica may be ahead of the
@@ -34,11 +35,10 @@ func Evaluation(placement [][]int, n int) (*schedule.Program, error) {
 		}
 		for stage, on := range placement {
 			for r, w := range on {
-				for m := from; m < min(n, from+window); m++ {
-					if m%len(on) == r { // replicas take micro-batches in turn
-						p.Body[w] = append(p.Body[w], schedule.Instruction{Stage: int32(stage), Kind: schedule.EV,
-							Micro: int32(m), Replica: int16(r)})
-					}
+				first := from + ((r-from)%len(on)+len(on))%len(on) // replicas take micro-batches in turn
+				for m := first; m < min(n, from+window); m += len(on) {
+					p.Body[w] = append(p.Body[w], schedule.Instruction{Stage: int32(stage), Kind: schedule.EV,
+						Micro: int32(m), Replica: int16(r)})
 				}
 			}
 		}
