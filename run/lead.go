@@ -317,7 +317,7 @@ func (l *leader) execute(p *schedule.Program, body control.Body) (int, error) {
 		return 0, err
 	}
 	l.program, l.whole = p, 0
-	l.tell(l.state.Begin(body, p.Period))
+	l.tell(l.state.Begin(body, p.StopUnit()))
 	for l.state.Under() {
 		l.await()
 	}

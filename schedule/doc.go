@@ -12,11 +12,11 @@
 //	schedule/machine      who may start its next instruction; sim, run and check drive it
 //	schedule/lower        what an order implies: transfers, collectives, updates, post-validation
 //	schedule/check        the proof that a Program can run to its end, and Error, which says where it cannot
-//	schedule/draw         a Program as a grid of slots, as papers draw it
+//	schedule/draw         boxes of time as a grid, as papers draw them
 //	schedule/family       the orders, a file each, in a registry; a Program from a file can join it
 //	schedule/exchange     files of Programs and of other systems' schedules, with the lines of what is wrong
 //	schedule/programs     Build, from a plan to a lowered Program; evaluation and checkpoint
-//	schedule/scheduletest random valid Programs, and a replay of the rules written apart, for tests
+//	schedule/scheduletest for tests: random Programs, a replay and a clock of slots written apart, stories
 //
 // Beside each other, knowing nothing of one another: machine and lower; draw, family and exchange.
 // Only schedule, for Settings, and programs take a plan.Plan.
@@ -26,8 +26,9 @@
 //	lists       Walk and Cursor (with absolute ids), Instructions, Text, WriteJSON
 //	places      WorkerOf, StagesOf, ReplicaOf, Pipelines, IsReference
 //	messages    Receivers, Senders, Expected, Recipients, Peers; Sent and OtherEnd of an instruction
-//	collectives Group, TiedTo
-//	updates     Minibatches, MinibatchOf, PerMinibatch, UpdateSpan, UpdateOf, Covers, Settles, StreamEnd
+//	collectives Group, Leader, TiedTo
+//	updates     Minibatches, MinibatchOf, PerMinibatch, UpdateSpan, UpdateOf, Covers, Settles, StopUnit,
+//	            StreamEnd
 //	versions    Streams, Overlaps, Uses, Copies, MostCopies
 //	memory      Holdings
 //

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,11 +24,22 @@ func (p *Program) WriteJSON(w io.Writer) error {
 	return nil
 }
 
+// maxLists is more lists than any Program has: of workers by part, of a stage's workers by pipeline, of tied
+// stages.
+const maxLists = 3*MaxWorkers + (MaxPipeline+1)*(MaxStage+2)
+
 // ReadJSON reads what WriteJSON wrote. Unknown fields, other versions and anything behind
 // the Program are refused. What it accepts still has to pass check.Check.
 func ReadJSON(r io.Reader) (*Program, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("schedule: program JSON, byte %d: %w", len(text), err)
+	}
+	if n := bytes.Count(text, []byte("[")); n > maxLists { // each takes memory, also where it is empty
+		return nil, fmt.Errorf("schedule: program JSON has %d lists; a program has %d at most", n, maxLists)
+	}
 	f := programFile{Program: &Program{}}
-	dec := json.NewDecoder(r)
+	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&f); err != nil {
 		if errors.Is(err, io.EOF) {

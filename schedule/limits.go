@@ -29,6 +29,6 @@ func (p *Program) Instructions() int64 {
 	return n
 }
 
-// BucketBytes is how many bytes of gradients replicas sum at once, at least, unless a run is told otherwise. Smaller
-// layers wait for the next, because each sum costs three rounds of messages.
+// BucketBytes is how many bytes of gradients replicas sum at once, at least, unless a run is told otherwise.
+// Smaller layers wait for the next, because each sum costs three rounds of messages.
 const BucketBytes = 1 << 20

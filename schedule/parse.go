@@ -21,7 +21,7 @@ const (
 func ParseInstruction(text string) (Instruction, error) {
 	bad := func(why string) (Instruction, error) {
 		return Instruction{}, fmt.Errorf("schedule: instruction %q: %s; the form is "+
-			"[p<pipeline>/]<stage><kind><micro>[@r<replica>], like 2F0 or p1/2B3@r1", text, why)
+			"[p<pipeline>/]<stage><kind><micro>[@r<replica>], like 2F0 or p1/2B3@r1", clip(text), why)
 	}
 	var in Instruction
 	rest := text
@@ -49,7 +49,7 @@ func ParseInstruction(text string) (Instruction, error) {
 	k, ok := kind.Parse(rest[:at])
 	if !ok {
 		kinds := strings.Trim(fmt.Sprint(kind.All()), "[]")
-		return bad("there is no kind " + strconv.Quote(rest[:at]) + " (kinds are " + kinds + ")")
+		return bad("there is no kind " + strconv.Quote(clip(rest[:at])) + " (kinds are " + kinds + ")")
 	}
 	in.Kind, rest = k, rest[at:]
 	micro, replica, replicated := strings.Cut(rest, "@r")
@@ -85,11 +85,11 @@ func parseMicro(s string) (int32, error) {
 
 func number(s string, limit int) (int, error) {
 	if s == "" || len(s) > 1 && s[0] == '0' || strings.TrimLeft(s, "0123456789") != "" {
-		return 0, fmt.Errorf("%q is not a plain number", s)
+		return 0, fmt.Errorf("%q is not a plain number", clip(s))
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n > limit {
-		return 0, fmt.Errorf("%s is over %d", s, limit)
+		return 0, fmt.Errorf("%s is over %d", clip(s), limit)
 	}
 	return n, nil
 }

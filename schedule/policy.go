@@ -37,13 +37,15 @@ const (
 	Elastic Policy = "elastic"
 )
 
-// rule is what a policy is: which version each instruction reads, and what its updates change the weights with.
+// rule is what a policy is: which version each instruction reads, and what its updates change the weights
+// with.
 type rule struct {
 	policy Policy
 	// streams: updates land without a flush, so that minibatches of a pipeline overlap.
 	streams bool
-	// forward is the version that a forward reads: of those there are the newest, what the minibatch's own update
-	// starts from, or by the tag that it got on the input stage. All count updates of the forward's stage.
+	// forward is the version that a forward reads: of those there are the newest, what the minibatch's own
+	// update starts from, or by the tag that it got on the input stage. All count updates of the forward's
+	// stage.
 	forward func(newest, own, tag int) int
 	tagged  bool // a minibatch has a tag: Vertical
 	// needs is how many updates back from its own, with that as the first, the one is whose version a forward
@@ -65,7 +67,8 @@ var rules = []rule{
 	{policy: Sync, forward: whatIsThere, needs: 1, updater: PlainUpdate},
 	{policy: Latest, streams: true, forward: whatIsThere, mismatches: true, updater: PlainUpdate},
 	{policy: Stash, streams: true, forward: whatIsThere, older: math.MaxInt, updater: PlainUpdate},
-	{policy: Vertical, streams: true, forward: func(_, _, tag int) int { return tag }, tagged: true, older: math.MaxInt, updater: PlainUpdate},
+	{policy: Vertical, streams: true, forward: func(_, _, tag int) int { return tag }, tagged: true,
+		older: math.MaxInt, updater: PlainUpdate},
 	{policy: DoubleBuffered, streams: true, forward: func(_, own, _ int) int { return max(0, own-1) }, needs: 2,
 		accumulates: true, older: 1, updater: PlainUpdate},
 	{policy: Elastic, forward: whatIsThere, needs: 1, updater: ElasticUpdate},
@@ -109,7 +112,8 @@ func (w Policy) Mismatches() bool { return w.rule().mismatches }
 // Accumulates says whether a minibatch of a stream has several micro-batches, one for each stage at least.
 func (w Policy) Accumulates() bool { return w.rule().accumulates }
 
-// Defers says whether a family may put updates off until a forward needs them: every forward needs an older one.
+// Defers says whether a family may put updates off until a forward needs them: every forward needs an older
+// one.
 func (w Policy) Defers() bool { return w.rule().needs > 1 }
 
 // OlderVersions is how many versions of its weights beside the newest a stage keeps for so many minibatches
@@ -119,8 +123,8 @@ func (w Policy) OlderVersions(inFlight int) int { return max(0, min(w.rule().old
 // Updater is the Updater of a policy whose Program does not name another.
 func (w Policy) Updater() Updater { return w.rule().updater }
 
-// Needs is the update that must stand in front of a forward, false where it takes what is there. What Vertical
-// needs is known only with all lists at hand.
+// Needs is the update that must stand in front of a forward, false where it takes what is there. What
+// Vertical needs is known only with all lists at hand.
 func (p *Program) Needs(f Instruction) (u Instruction, needs bool) {
 	back, g := int32(p.Weights.rule().needs), int32(p.UpdateSpan(int(f.Pipeline), int(f.Stage)))
 	before := (f.Micro/g-back)*g + g - 1
@@ -139,10 +143,10 @@ func (p *Program) Streams() bool { return !p.Weights.Flushes() }
 // and of pipelines that work in each other's bubbles.
 func (p *Program) Overlaps() bool { return p.Streams() || p.HasReference() }
 
-// perMinibatch is the micro-batches of a minibatch.
+// PerMinibatch is the micro-batches of a minibatch.
 func (p *Program) PerMinibatch() int { return max(1, p.MicroBatches/max(1, p.Period)) }
 
-// group is how many micro-batches in a row one update of a stage covers. Where pipelines flush, and
+// UpdateSpan is how many micro-batches in a row one update of a stage covers. Where pipelines flush, and
 // where a minibatch has several micro-batches, it is a minibatch. Where it has one, a
 // stage of r round-robin replicas updates once for r minibatches with their mean.
 func (p *Program) UpdateSpan(pipeline, stage int) int {
@@ -153,7 +157,31 @@ func (p *Program) UpdateSpan(pipeline, stage int) int {
 	return per
 }
 
-// updateOf is the number of the update that takes a micro-batch's gradient: the last
+// StopUnit is the minibatches by whose multiples a Program may be cut short: the body's, and whole groups of
+// those that one update of a stage covers.
+func (p *Program) StopUnit() int {
+	per, unit := p.PerMinibatch(), max(1, p.Period)
+	for pl, stages := range p.Placement {
+		for s := range stages {
+			unit = LeastCommonMultiple(unit, max(1, p.UpdateSpan(pl, s)/per))
+			if unit > MaxMicro {
+				return MaxMicro // it has no more minibatches
+			}
+		}
+	}
+	return unit
+}
+
+// LeastCommonMultiple is that of two numbers over 0.
+func LeastCommonMultiple(a, b int) int {
+	g, rest := a, b
+	for rest != 0 {
+		g, rest = rest, g%rest
+	}
+	return a / g * b
+}
+
+// UpdateOf is the number of the update that takes a micro-batch's gradient: the last
 // minibatch of its group, which at the end of a stream may be one that never comes.
 func (p *Program) UpdateOf(pipeline, stage int, micro int32) int32 {
 	g := int32(p.UpdateSpan(pipeline, stage))
@@ -287,7 +315,7 @@ func (p *Program) Copies(worker int) map[Instruction]int {
 	return change
 }
 
-// copies is the most copies of weights that a worker ever keeps, one for each stage it
+// MostCopies is the most copies of weights that a worker ever keeps, one for each stage it
 // holds before the first update.
 func (p *Program) MostCopies(worker int) int {
 	now := len(p.StagesOf(worker))
@@ -316,7 +344,7 @@ func (p *Program) Covers(update Instruction, minibatches int) (first, end int) {
 	return first, min(int(update.Micro)+1, minibatches)
 }
 
-// streamEnd is one more than the last micro-batch that is trained on.
+// StreamEnd is one more than the last micro-batch that is trained on.
 func (p *Program) StreamEnd() int32 {
 	end := int32(0)
 	for i, part := range []Part{p.Prologue, p.Body, p.Epilogue} {

@@ -255,3 +255,49 @@ func ExamplePolicy() {
 	fmt.Println(p.Weights, rep.Versions)
 	// Output: stash [3 2 1]
 }
+
+// TestStopUnit: where a stream of replicas in turn stops, no update has gradients that it leaves out.
+// PipeDream's stage of r replicas updates once for r minibatches, so that a multiple of all stages' r does.
+func TestStopUnit(t *testing.T) {
+	for _, c := range []struct {
+		p    schedule.Program
+		want int
+	}{
+		{schedule.Program{Placement: [][][]int{{{0, 1}, {2, 3, 4}}}, MicroBatches: 1, Period: 1,
+			Weights: schedule.Stash, Replication: schedule.RoundRobin}, 6},
+		{schedule.Program{Placement: [][][]int{{{0, 1}, {2}}}, MicroBatches: 4, Period: 4, Weights: schedule.Stash,
+			Replication: schedule.RoundRobin}, 4},
+		{schedule.Program{Placement: [][][]int{{{0, 1}}}, MicroBatches: 3, Period: 3, Weights: schedule.Stash,
+			Replication: schedule.RoundRobin}, 6},
+		{schedule.Program{Placement: [][][]int{{{0, 1}}}, MicroBatches: 6, Period: 1, Weights: schedule.Stash,
+			Replication: schedule.RoundRobin}, 1},
+		{schedule.Program{Placement: [][][]int{{{0, 1}}}, MicroBatches: 1, Period: 1, Weights: schedule.Sync,
+			Replication: schedule.RoundRobin}, 1},
+	} {
+		unit := c.p.StopUnit()
+		if unit != c.want {
+			t.Errorf("%v: %d, want %d", c.p.Placement, unit, c.want)
+		}
+		for n := unit; n < 40; n += unit {
+			for s, on := range c.p.Placement[0] {
+				for micro := range int32(80) {
+					u := c.p.UpdateOf(0, s, micro)
+					mini := c.p.MinibatchOf(schedule.Instruction{Kind: schedule.F, Micro: micro})
+					if (mini < n) != (int(u) < n) {
+						t.Fatalf("%d replicas: micro-batch %d and its update %d lie on both sides of minibatch %d", len(on),
+							micro, u, n)
+					}
+				}
+			}
+		}
+	}
+	var wide schedule.Program // primes, whose product no number of minibatches reaches
+	wide.Placement, wide.MicroBatches, wide.Period = make([][][]int, 1), 1, 1
+	wide.Weights, wide.Replication = schedule.Stash, schedule.RoundRobin
+	for _, r := range []int{1021, 1019, 1013, 1009, 997, 991, 983, 977} {
+		wide.Placement[0] = append(wide.Placement[0], make([]int, r))
+	}
+	if unit := wide.StopUnit(); unit != schedule.MaxMicro {
+		t.Errorf("replicas that come out even nowhere: %d", unit)
+	}
+}

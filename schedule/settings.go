@@ -33,11 +33,7 @@ func (s Settings) Checked() (Settings, error) {
 	if s.MicroBatches < 1 || s.MicroBatches > MaxMicro {
 		return s, fmt.Errorf("%d micro-batches; give 1 to %d", s.MicroBatches, MaxMicro)
 	}
-	workers := s.Workers()
-	if workers > MaxWorkers {
-		return s, fmt.Errorf("%d workers; there can be %d", workers, MaxWorkers)
-	}
-	used := make([]bool, workers)
+	used := make([]bool, min(s.Workers(), MaxWorkers))
 	for i, on := range s.Placement {
 		if len(on) == 0 {
 			return s, fmt.Errorf("stage %d is on no worker", i)
@@ -46,8 +42,9 @@ func (s Settings) Checked() (Settings, error) {
 			return s, fmt.Errorf("stage %d has %d replicas; there can be %d", i, len(on), MaxReplica)
 		}
 		for _, w := range on {
-			if w < 0 {
-				return s, fmt.Errorf("stage %d is on worker %d; workers count from 0", i, w)
+			if w < 0 || w >= MaxWorkers {
+				return s, fmt.Errorf("stage %d is on worker %d; there can be %d workers, counted from 0", i, w,
+					MaxWorkers)
 			}
 			used[w] = true
 		}
@@ -66,8 +63,15 @@ func (s Settings) Checked() (Settings, error) {
 	if s.Replication == "" {
 		s.Replication = RoundRobin
 	}
+	if s.Replication != Split && s.Replication != RoundRobin {
+		return s, fmt.Errorf("replication %q; it is %q or %q", s.Replication, Split, RoundRobin)
+	}
 	if s.Repeat == 0 {
 		s.Repeat = 1
+	}
+	if s.Repeat < 0 || s.Repeat > MaxMicro/s.MicroBatches {
+		return s, fmt.Errorf("%d steps of %d micro-batches; there can be 1 to %d micro-batches in all", s.Repeat,
+			s.MicroBatches, MaxMicro)
 	}
 	return s, s.Sized()
 }
@@ -89,7 +93,7 @@ func FromPlan(p *plan.Plan) (name string, s Settings) {
 	devices := p.Devices()
 	s = Settings{MicroBatches: p.MicroBatches, Replication: Replication(p.Replication), Weights: Policy(p.Weights),
 		Elastic: p.Elastic}
-	warm := true
+	warm := false
 	for _, st := range p.Stages {
 		on := make([]int, len(st.Devices))
 		for i, d := range st.Devices {
@@ -98,16 +102,16 @@ func FromPlan(p *plan.Plan) (name string, s Settings) {
 		s.Placement = append(s.Placement, on)
 		s.Recompute = append(s.Recompute, st.Recompute)
 		s.Warmup = append(s.Warmup, st.Warmup)
-		warm = warm && st.Warmup > 0
+		warm = warm || st.Warmup != 0
 	}
-	if !warm {
+	if !warm { // depths of some stages alone are for the family to refuse
 		s.Warmup = nil
 	}
 	return p.Schedule, s
 }
 
-// Sized refuses settings of a Program that would have more than MaxInstructions: each micro-batch visits
-// every stage, or with Split every replica, three times where backwards are split.
+// Sized refuses settings of a Program of more than MaxInstructions, as many as whole backwards make: each
+// micro-batch visits every stage, or with Split every replica, with a forward and a backward.
 func (s Settings) Sized() error {
 	visits := int64(0)
 	for _, on := range s.Placement {
@@ -130,11 +134,11 @@ func (s Settings) Sized() error {
 
 // Workers is how many workers a placement uses.
 func (s Settings) Workers() int {
-	n := 0
+	last := -1
 	for _, on := range s.Placement {
 		for _, w := range on {
-			n = max(n, w+1)
+			last = max(last, min(w, MaxWorkers))
 		}
 	}
-	return n
+	return last + 1
 }

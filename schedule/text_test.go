@@ -134,8 +134,7 @@ func FuzzInstruction(f *testing.F) {
 
 // randomProgram is any Program, sometimes lowered.
 func randomProgram(t *rapid.T) *schedule.Program {
-	p := scheduletest.Random(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") },
-		scheduletest.Everything())
+	p := scheduletest.Random(scheduletest.Drawn(t), scheduletest.Everything())
 	if rapid.Bool().Draw(t, "bare") {
 		return p
 	}
@@ -148,4 +147,48 @@ func randomProgram(t *rapid.T) *schedule.Program {
 		t.Fatal(err)
 	}
 	return lowered
+}
+
+// TestNamesComeBack: a Program of any name is read back from its text as it was; none is read as a setting.
+func TestNamesComeBack(t *testing.T) {
+	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", "order #2", " edges ", "x\nclip true", `"quoted" # and not`, "tab\tand\x00",
+		"plain-1.txt", "\u00e4 \xff"} {
+		p.Name = name
+		back, err := schedule.ParseText(strings.NewReader(p.Text()))
+		if err != nil {
+			t.Errorf("%q: %v", name, err)
+			continue
+		}
+		if d := cmp.Diff(p, back, cmpopts.EquateEmpty()); d != "" {
+			t.Errorf("%q: %s", name, d)
+		}
+	}
+	plain := strings.Replace(p.Text(), "name ", "name plain # a comment\n#", 1)
+	if back, err := schedule.ParseText(strings.NewReader(plain)); err != nil || back.Name != "plain" {
+		t.Errorf("a comment behind a name: %v, %v", back, err)
+	}
+	for _, bad := range []string{`"no end`, `"two" names`, `"a\q"`} {
+		text := strings.Replace(plain, "name plain # a comment", "name "+bad, 1)
+		if _, err := schedule.ParseText(strings.NewReader(text)); err == nil ||
+			!strings.Contains(err.Error(), "line 2: name "+bad+"; what begins with a quote") {
+			t.Errorf("name %s: %v", bad, err)
+		}
+	}
+}
+
+// TestLongWordsAreCut: what is wrong with a file is said without the whole of it.
+func TestLongWordsAreCut(t *testing.T) {
+	long := strings.Repeat("9", 1<<16)
+	header := schedule.TextHeader + "\nstages 1\nworkers 1\n"
+	letters := strings.Repeat("F", 1<<16)
+	for _, line := range []string{long, "repeat " + long, "repeat x" + long, "place p0/0: " + long, "body\n0: 0F" + long,
+		"body\n0: " + letters, "body\n0: 0" + letters + "0", "recompute 0:" + long, "name \"" + long} {
+		if _, err := schedule.ParseText(strings.NewReader(header + line)); err == nil || len(err.Error()) > 500 {
+			t.Errorf("%.40q: %.600v", line, err)
+		}
+	}
 }

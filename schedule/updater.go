@@ -11,8 +11,8 @@ const (
 	ElasticUpdate   Updater = "elastic"   // pulled towards a reference, which moves by the mean of the steps
 )
 
-// Updater is what a Program's updates change the weights with: its policy's, unless it defers them or has them
-// validated later.
+// Updater is what a Program's updates change the weights with: its policy's, unless it defers them or has
+// them validated later.
 func (p *Program) Updater() Updater {
 	switch {
 	case p.DeferUpdates:
@@ -25,11 +25,12 @@ func (p *Program) Updater() Updater {
 	return p.Weights.Updater()
 }
 
-// ValidatesLater says whether updates go before their gradients' norm is known, and are confirmed or taken back by
-// a PV in the next step.
+// ValidatesLater says whether updates go before their gradients' norm is known, and are confirmed or taken
+// back by a PV in the next step.
 func (p *Program) ValidatesLater() bool { return p.Updater() == TentativeUpdate }
 
-// Defers says whether updates stand behind backwards of the next minibatch, whose gradients gather apart from theirs.
+// Defers says whether updates stand behind backwards of the next minibatch, whose gradients gather apart from
+// theirs.
 func (p *Program) Defers() bool { return p.Updater() == DeferredUpdate }
 
 // Settles is the kind of instruction behind which a stage's part of a minibatch stands for good: its
@@ -56,8 +57,8 @@ type UpdateCost struct {
 	Work  UpdateWork
 	Times int // 0: it computes nothing
 
-	// Held for a moment, above what was held before: so many times the whole stage, the parameters of its largest
-	// layer, and what its optimizer holds in a step.
+	// Held for a moment, above what was held before: so many times the whole stage, the parameters of its
+	// largest layer, and what its optimizer holds in a step.
 	PeakWhole, PeakLayer, PeakStep int64
 	// Held from now on: so many times more the whole stage, or a model without optimizer states.
 	Whole, Models int64

@@ -4,9 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
-	"github.com/millrace-ml/millrace/schedule"
 	"io"
 	"strings"
+
+	"github.com/millrace-ml/millrace/schedule"
 )
 
 // byteOrderMark is what some editors put in front of a text.
@@ -52,9 +53,9 @@ func (b *bounded) Read(p []byte) (int, error) {
 
 // looksLikeTorch says whether some cell of the first line is an action.
 func looksLikeTorch(begin []byte) bool {
-	line, _, _ := strings.Cut(string(begin), "\n")
+	line, _, _ := strings.Cut(strings.TrimSpace(string(begin)), "\n")
 	for cell := range strings.SplitSeq(line, ",") {
-		if actions, err := torchActions(strings.TrimSpace(cell)); err == nil && len(actions) > 0 {
+		if actions, err := torchActions(unquoted(cell)); err == nil && len(actions) > 0 {
 			return true
 		}
 	}

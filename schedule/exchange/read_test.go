@@ -8,10 +8,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
-	"github.com/millrace-ml/millrace/schedule/draw"
 	"github.com/millrace-ml/millrace/schedule/exchange"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
 // TestReadTellsTheFormsApart: the same Program comes back from its text, its JSON and PyTorch's CSV.
@@ -70,7 +70,7 @@ func FuzzRead(f *testing.F) {
 		if _, err := check.Check(p); err != nil {
 			return
 		}
-		if _, err := draw.Draw(p, draw.UnitSlots); err != nil {
+		if _, err := scheduletest.Draw(p, scheduletest.UnitSlots); err != nil {
 			t.Errorf("checked, and cannot be drawn: %v", err)
 		}
 	})

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/schedule/check"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
 )
 
 // Source is a Program with the places that its lists have in the file it was read from, so that
@@ -21,6 +22,7 @@ type Source struct {
 
 // ReadSource reads a Program in any form that Read reads; errors name the file.
 func ReadSource(file string, text []byte) (*Source, error) {
+	text = bytes.TrimPrefix(text, []byte(byteOrderMark))
 	p, err := Read(bytes.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("%w (in %s)", err, file)
@@ -42,7 +44,7 @@ func (s *Source) textLines(text string) {
 	part, number, parts := -1, 0, schedule.PartNames()
 	for line := range strings.Lines(text) {
 		number++
-		line = strings.TrimSpace(line)
+		line = schedule.TextLine(line)
 		if at := slices.Index(parts[:], line); at >= 0 {
 			part = at
 			s.lines[part] = map[int]int{}

@@ -1,12 +1,15 @@
 package exchange
 
 import (
+	"bufio"
 	"encoding/csv"
 	"fmt"
-	"github.com/millrace-ml/millrace/schedule"
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
 )
 
 // PyTorch's schedule files (torch.distributed.pipelining, "compute_only"): one line of
@@ -24,6 +27,9 @@ import (
 // first replicas in ascending order. Recomputation is the model's business there and
 // refused here.
 func WriteTorchCSV(w io.Writer, p *schedule.Program) error {
+	if err := check.Validate(p); err != nil {
+		return err
+	}
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("schedule: %s cannot be written for PyTorch: %s", p.Name, fmt.Sprintf(format, args...))
 	}
@@ -56,7 +62,11 @@ func WriteTorchCSV(w io.Writer, p *schedule.Program) error {
 	out := csv.NewWriter(w)
 	for _, worker := range slices.Compact(workers) {
 		var cells []string
-		for _, in := range p.Body[worker] {
+		var list schedule.List // a part may leave out its last lists
+		if worker < len(p.Body) {
+			list = p.Body[worker]
+		}
+		for _, in := range list {
 			if in.Replica != 0 {
 				return refuse("worker %d has replica 0 of one stage and replica %d of another", worker, in.Replica)
 			}
@@ -90,48 +100,47 @@ func nonempty(l schedule.List) bool { return len(l) > 0 }
 // cell: actions that move data (files saved with communication), stages on two ranks,
 // stages or lines left out.
 func ReadTorchCSV(r io.Reader) (*schedule.Program, error) {
-	in := csv.NewReader(r)
-	in.FieldsPerRecord = -1
-	in.TrimLeadingSpace = true
-	in.ReuseRecord = true
+	in := bufio.NewScanner(r)
+	in.Buffer(nil, 2*schedule.MaxFile)
 	var lists schedule.Part
 	on := map[int32]int{}
-	stages, micros, read := 0, 0, 0
-	for {
-		cells, err := in.Read()
-		if err == io.EOF {
-			break
+	stages, micros, read, number := 0, 0, 0, 0
+	for in.Scan() {
+		number++
+		line := strings.TrimSpace(in.Text())
+		if line == "" {
+			continue
 		}
-		if err != nil {
-			return nil, fmt.Errorf("schedule: PyTorch's schedule: %w", err)
+		worker, c := len(lists), 0
+		fail := func(format string, args ...any) error {
+			return fmt.Errorf("schedule: PyTorch's schedule, line %d, cell %d: %w", number, c, fmt.Errorf(format, args...))
 		}
-		worker := len(lists)
 		var list schedule.List
-		for c, cell := range cells {
-			line, _ := in.FieldPos(c)
-			actions, err := torchActions(strings.TrimSpace(cell))
+		for cell := range strings.SplitSeq(line, ",") {
+			c++
+			actions, err := torchActions(unquoted(cell))
 			if err != nil {
-				return nil, fmt.Errorf("schedule: PyTorch's schedule, line %d, cell %d: %w", line, c+1, err)
+				return nil, fail("%w", err)
 			}
 			for _, a := range actions {
 				if at, known := on[a.Stage]; known && at != worker {
-					return nil, fmt.Errorf("schedule: PyTorch's schedule, line %d, cell %d: %s is of stage %d, "+
-						"which is on rank %d; a stage is on one rank", line, c+1, a, a.Stage, at)
+					return nil, fail("%s is of stage %d, which is on rank %d; a stage is on one rank", a, a.Stage, at)
 				}
 				on[a.Stage] = worker
 				stages, micros = max(stages, int(a.Stage)+1), max(micros, int(a.Micro)+1)
 			}
 			list = append(list, actions...)
 			if read += len(actions); read > schedule.MaxInstructions {
-				return nil, fmt.Errorf("schedule: PyTorch's schedule, line %d, cell %d: a program can have %d "+
-					"instructions", line,
-					c+1, schedule.MaxInstructions)
+				return nil, fail("a program can have %d instructions", schedule.MaxInstructions)
 			}
 		}
 		if len(list) == 0 {
-			return nil, fmt.Errorf("schedule: PyTorch's schedule: rank %d has no action", worker)
+			return nil, fmt.Errorf("schedule: PyTorch's schedule, line %d: rank %d has no action", number, worker)
 		}
 		lists = append(lists, list)
+	}
+	if err := in.Err(); err != nil {
+		return nil, fmt.Errorf("schedule: PyTorch's schedule, line %d: %w", number+1, err)
 	}
 	if len(lists) == 0 {
 		return nil, fmt.Errorf("schedule: PyTorch's schedule is empty; it has a line for each rank, like " +
@@ -158,6 +167,15 @@ func ReadTorchCSV(r io.Reader) (*schedule.Program, error) {
 	return p, nil
 }
 
+// unquoted is what a cell says, which may be written in quotes. No action has a comma or a quote in it.
+func unquoted(cell string) string {
+	cell = strings.TrimSpace(cell)
+	if len(cell) > 1 && cell[0] == '"' && cell[len(cell)-1] == '"' {
+		cell = strings.TrimSpace(cell[1 : len(cell)-1])
+	}
+	return cell
+}
+
 // torchActions reads a cell.
 func torchActions(cell string) (schedule.List, error) {
 	if cell == "" {
@@ -167,14 +185,14 @@ func torchActions(cell string) (schedule.List, error) {
 	if inner, ok := strings.CutPrefix(cell, "("); ok {
 		inner, ok = strings.CutSuffix(inner, ")OVERLAP_F_B")
 		if !ok {
-			return nil, fmt.Errorf("action %q; actions together are written (0F7;1B3)OVERLAP_F_B", cell)
+			return nil, fmt.Errorf("action %.60q; actions together are written (0F7;1B3)OVERLAP_F_B", cell)
 		}
 		words = strings.Split(inner, ";")
 	}
 	var list schedule.List
 	for _, word := range words {
 		if strings.Contains(word, "_") || strings.Contains(word, "SHARD") {
-			return nil, fmt.Errorf("action %q; only computation is read (F, B, I and W): save the schedule as "+
+			return nil, fmt.Errorf("action %.60q; only computation is read (F, B, I and W): save the schedule as "+
 				"compute_only", word)
 		}
 		in, err := schedule.ParseInstruction(strings.TrimSpace(word))

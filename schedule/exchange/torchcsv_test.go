@@ -14,8 +14,6 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// chain is a pipeline of so many stages, each on a worker of its own.
-
 func TestTorchCSV(t *testing.T) {
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 3})
 	if err != nil {
@@ -122,4 +120,25 @@ func FuzzTorchCSV(f *testing.F) {
 			t.Errorf("%s\n%s", p.Text(), back.Text())
 		}
 	})
+}
+
+// TestWhatIsNoProgramIsNotExported: a Program that nobody has checked is refused, or written, and no panic.
+func TestWhatIsNoProgramIsNotExported(t *testing.T) {
+	const fields = `"version":1,"name":"x","stages":1,"micro_batches":1,"period":1,"repeat":1,"weights":"sync",` +
+		`"replication":"split",`
+	for text, want := range map[string]string{
+		`{"workers":1,` + fields + `"placement":[[[]]]}`:                     "stage 0 of pipeline 0 is on 0 workers",
+		`{"workers":1,` + fields + `"placement":[[[5]]]}`:                    "is on worker 5; workers are 0 to 0",
+		`{"workers":9,` + fields + `"placement":[[[5]]],"body":[["0F0"]]}`:   "worker 0, instruction 0 (0F0): replica 0",
+		`{"workers":9,` + fields + `"placement":[[[5]]],"body":[[],[],[]]}`:  "worker 5 computes nothing",
+		`{"workers":9,` + fields + `"placement":[[[5]]],"prologue":[[],[]]}`: "worker 5 computes nothing",
+	} {
+		p, err := exchange.Read(strings.NewReader(text))
+		if err == nil {
+			err = exchange.WriteTorchCSV(&bytes.Buffer{}, p)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
 }
