@@ -59,4 +59,3 @@ func (s *state) join(w int, in schedule.Instruction, takes float64) {
 		}
 	}
 }
-
