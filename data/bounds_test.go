@@ -102,3 +102,29 @@ func TestEveryClassIsTrained(t *testing.T) {
 		t.Errorf("a row of each class: %v", err)
 	}
 }
+
+// The checksum of a packed file is behind its last element, and is held against it.
+func TestAPackedFileIsReadToItsChecksum(t *testing.T) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write([]byte{0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9}); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole := packed.Bytes()
+	if x, err := loadIDX(writeFile(t, "a.gz", whole)); err != nil || !bytes.Equal(x.data, []byte{7, 8, 9}) {
+		t.Fatalf("%+v, %v", x, err)
+	}
+	flipped := bytes.Clone(whole)
+	flipped[len(whole)-8] ^= 1 // of the checksum
+	for says, text := range map[string][]byte{
+		"behind the last of 3 elements: gzip: invalid checksum": flipped,
+		"behind the last of 3 elements: unexpected EOF":         whole[:len(whole)-3],
+	} {
+		if _, err := loadIDX(writeFile(t, "a.gz", text)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v; want %q", err, says)
+		}
+	}
+}

@@ -51,10 +51,14 @@ func readIDX(r io.Reader) (*idx, error) {
 		return nil, err
 	}
 	if len(data) != elements {
-		return nil, fmt.Errorf("offset %d: the data ends after %d of %d bytes", 4+4*int(head[3])+len(data), len(data), elements)
+		return nil, fmt.Errorf("offset %d: the data ends after %d of %d bytes", 4+4*int(head[3])+len(data),
+			len(data), elements)
 	}
-	if n, _ := r.Read(make([]byte, 1)); n > 0 {
+	switch _, err := io.ReadFull(r, make([]byte, 1)); {
+	case err == nil:
 		return nil, fmt.Errorf("offset %d: there is data behind the last of %d elements", 4+4*int(head[3])+elements, elements)
+	case !errors.Is(err, io.EOF): // what is compressed has its checksum there
+		return nil, fmt.Errorf("offset %d: behind the last of %d elements: %w", 4+4*int(head[3])+elements, elements, err)
 	}
 	out.data = data
 	return out, nil
@@ -95,7 +99,8 @@ func openMaybeGzip(path string) (io.ReadCloser, string, error) {
 func loadIDX(path string) (*idx, error) {
 	r, path, err := openMaybeGzip(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("data: %w; a folder of IDX files has train- and t10k-images-idx3-ubyte and -labels-idx1-ubyte, each with .gz or without", err)
+		return nil, fmt.Errorf("data: %w; a folder of IDX files has train- and t10k-images-idx3-ubyte and "+
+			"-labels-idx1-ubyte, each with .gz or without", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
@@ -120,10 +125,12 @@ func openIDX(name, dir string, o Options) (*Set, error) {
 			return nil, err
 		}
 		if len(images.shape) != 3 || len(labels.shape) != 1 || images.shape[0] != labels.shape[0] {
-			return nil, fmt.Errorf("data: %s: images of shape %v and labels of shape %v; they must be [n h w] and [n]", dir, images.shape, labels.shape)
+			return nil, fmt.Errorf("data: %s: images of shape %v and labels of shape %v; they must be [n h w] and [n]", dir,
+				images.shape, labels.shape)
 		}
 		h, w := images.shape[1], images.shape[2]
-		return &table{order: newOrder(len(labels.data), o.Seed, keep), shape: []int{1, h, w}, width: h * w, pixels: images.data, labels: labels.data}, nil
+		return &table{order: newOrder(len(labels.data), o.Seed, keep), shape: []int{1, h, w}, width: h * w,
+			pixels: images.data, labels: labels.data}, nil
 	}
 	train, err := part("train", false)
 	if err != nil {
@@ -148,7 +155,8 @@ func tableSet(name string, train, test *table, o Options) (*Set, error) {
 			n *= d
 		}
 		if n != train.width {
-			return nil, fmt.Errorf("data: %s has samples of shape %v, which cannot be read as %v", name, train.shape, o.InputShape)
+			return nil, fmt.Errorf("data: %s has samples of shape %v, which cannot be read as %v", name,
+				train.shape, o.InputShape)
 		}
 		train.shape, test.shape = o.InputShape, o.InputShape
 	}

@@ -86,7 +86,11 @@ func (p *prefetched) entry(r request) (e *pending, fresh bool) {
 	return e, true
 }
 
+// fill makes a batch. A panic is the error of whoever asks for it: others may wait already.
 func (p *prefetched) fill(e *pending) {
-	e.batch, e.err = p.Split.Batch(e.step, e.batchSize, e.firstRow, e.rows)
-	close(e.done)
+	defer close(e.done)
+	e.err = crash.Guard(func() (err error) {
+		e.batch, err = p.Split.Batch(e.step, e.batchSize, e.firstRow, e.rows)
+		return err
+	})
 }

@@ -36,6 +36,9 @@ type Hooks struct {
 	OnStep       func(StepReport)
 	OnEvaluation func(trace.Evaluation)
 	OnCheckpoint func(dir string, steps int)
+	// OnQuiet is called when nothing has happened for StallAfter, and again each time as long, while workers
+	// compute: which ones, and what. A run cannot tell a slow device from one that hangs.
+	OnQuiet func(quiet time.Duration, computing string)
 	// OnTaken is called before the first step where another run has bound its workers to this
 	// processor, among others, so that this one's are bound to none.
 	OnTaken func(processor int)
@@ -100,7 +103,7 @@ type Config struct {
 	KeepSteps int            // last steps whose events are kept in full; 0: 8
 	WantStep  func(int) bool // further steps to keep in full
 	// StallAfter is how long nothing may happen while everybody waits, and how long another process may take to
-	// open its devices, to answer and to leave; 0: 5 minutes. That nobody can ever move is noticed at once.
+	// open its devices and to answer, and any to leave; 0: 5 minutes. That nobody can ever move is noticed at once.
 	StallAfter time.Duration
 	// KeepWeights has the Result carry the final parameters and buffers.
 	KeepWeights bool
@@ -152,7 +155,7 @@ func (c Config) filled() (Config, error) {
 		return c, fmt.Errorf("run: a run needs a model, a plan, an engine and training data")
 	case c.Steps < 1:
 		return c, fmt.Errorf("run: %d steps; a run has at least 1", c.Steps)
-	case c.Clip < 0:
+	case !(c.Clip >= 0):
 		return c, fmt.Errorf("run: gradients are clipped to %v; the limit must be above 0, or 0 for none", c.Clip)
 	case c.EvalEvery < 0 || c.Checkpoint.Every < 0 || c.Checkpoint.Keep < 0:
 		return c, fmt.Errorf("run: evaluate every %d steps, checkpoint every %d and keep %d: none may be negative",
@@ -160,6 +163,9 @@ func (c Config) filled() (Config, error) {
 	case c.BucketBytes < 0:
 		return c, fmt.Errorf("run: gradients are summed %d bytes at once; give more than 0, or 0 for the usual",
 			c.BucketBytes)
+	case c.StallAfter < 0 || c.KeepSteps < 0 || c.EvalRows < 0:
+		return c, fmt.Errorf("run: a stall after %v, %d steps kept, %d rows evaluated: none may be negative", c.StallAfter,
+			c.KeepSteps, c.EvalRows)
 	case c.ThreadsPerWorker < 0 || c.Cores < 0 || c.Slots < 0 || c.Ahead < 0:
 		return c, fmt.Errorf("run: %d threads a worker, %d cores, %d slots an edge and %d computations ahead: none may be "+
 			"negative",

@@ -36,6 +36,7 @@
 // error says who waits for what.
 //
 // A process that does not get ready, does not answer or does not leave within Config.StallAfter is lost, and
-// the error says which and what it has not done. The leader's own is waited for: whatever a device of this
-// process hangs in, its memory is not given back under it.
+// the error, a control.LostError, says which and what it has not done. The leader's own has as long to leave
+// and is waited for otherwise. Where a device of it hangs, Train returns without it: whatever that device holds
+// is not given back under it, and the host process is to end.
 package run

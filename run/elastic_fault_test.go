@@ -127,7 +127,7 @@ func TestAQueueWhosePeerDied(t *testing.T) {
 // go on, and the run says what every worker waits for.
 func TestAPipelineWhosePeerIsGone(t *testing.T) {
 	c := faultyConfig(t)
-	c.Carriers, c.StallAfter = losing, 100*time.Millisecond
+	c.Carriers, c.StallAfter = losing, 300*time.Millisecond
 	_, err := Train(t.Context(), c)
 	if err == nil {
 		t.Fatal("the run did not stop")

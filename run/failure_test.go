@@ -215,12 +215,12 @@ func TestWeightsThatAreNotFiniteAreNotSaved(t *testing.T) {
 func TestNothingHappeningIsAStall(t *testing.T) {
 	c := small(t, 2, 3)
 	c.Carriers = losing
-	c.StallAfter = 50 * time.Millisecond
+	c.StallAfter = 300 * time.Millisecond
 	_, err := Train(t.Context(), c)
 	var stall *machine.StallError
-	said := regexp.MustCompile(`^run: program \S+ has stalled: nothing has happened for \d+ms
-  worker 0 cannot start 0RB0: 1SB0 from worker 1 has not arrived; it has waited for \d+ms, since \d+\S* of the run
-  worker 1 cannot start 1RF0: 0SF0 from worker 0 has not arrived; it has waited for \d+ms, since \d+\S* of the run$`)
+	said := regexp.MustCompile(`^run: program \S+ has stalled: nothing has happened for \d+\S*s
+  worker 0 cannot start 0RB0: 1SB0 from worker 1 has not arrived; it has waited for \d+\S*s, since \d+\S* of the run
+  worker 1 cannot start 1RF0: 0SF0 from worker 0 has not arrived; it has waited for \d+\S*s, since \d+\S* of the run$`)
 	if !errors.As(err, &stall) || !said.MatchString(err.Error()) {
 		t.Error(err)
 	}
@@ -239,6 +239,10 @@ func TestRefusals(t *testing.T) {
 		{"no model", func(c *Config) { c.Model = nil }, "needs a model"},
 		{"no steps", func(c *Config) { c.Steps = 0 }, "0 steps"},
 		{"clip", func(c *Config) { c.Clip = -1 }, "clipped to -1"},
+		{"clip to no number", func(c *Config) { c.Clip = math.NaN() }, "clipped to NaN"},
+		{"stall", func(c *Config) { c.StallAfter = -time.Second }, "a stall after -1s"},
+		{"steps kept", func(c *Config) { c.KeepSteps = -1 }, "-1 steps kept"},
+		{"rows evaluated", func(c *Config) { c.EvalRows = -1 }, "-1 rows evaluated"},
 		{"optimizer", func(c *Config) { c.Optimizer.Kind = "lion" }, `"lion"`},
 		{"rate", func(c *Config) { c.Rate.Base = -1 }, "learning rate -1"},
 		{"evaluation without data", func(c *Config) { c.EvalEvery = 1 }, "without test data"},

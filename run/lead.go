@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,8 +30,11 @@ type leader struct {
 	store    checkpoint.Store
 	stop     <-chan struct{} // closed when the run is to stop; nil once it is heard
 	beat     *time.Ticker
-	told     time.Time // when the processes were last told of what they owe an answer to
-	beganNs  []int64   // by process
+	told     time.Time     // when the processes were last told of what they owe an answer to
+	held     func() string // what keeps the leader's own process from leaving
+	hung     error         // it has not left
+	quiet    time.Duration // that OnQuiet was last told of
+	beganNs  []int64       // by process
 	records  [][]control.Record
 	left     []control.Left
 
@@ -135,7 +139,14 @@ func (l *leader) lose(process int, err error) {
 		return
 	}
 	l.state.Lose(process)
-	l.fail(fmt.Errorf("run: %s is lost: %w", l.job.World.Name(process), err))
+	l.fail(fmt.Errorf("run: %w", control.NewLost(process, l.job.World.Name(process), err)))
+}
+
+// leave stops waiting for the leader's own process, whose devices keep what they hold.
+func (l *leader) leave(late time.Duration) {
+	l.state.Lose(0)
+	l.hung = fmt.Errorf("run: a device of %s hangs: %v behind the end of the run %s", l.job.World.Name(0),
+		late.Round(time.Millisecond), l.held())
 }
 
 // fail ends the run.
@@ -219,6 +230,10 @@ func (l *leader) hear(from int, m control.Message) error {
 
 // step takes a process's part of a step, and reports it once it is whole.
 func (l *leader) step(from int, part control.Step) error {
+	if end := l.done + l.program.Minibatches(); part.Step < l.done || part.Step >= end {
+		return fmt.Errorf("run: %s says that step %d stands; the program has steps %d to %d", l.job.World.Name(from),
+			part.Step, l.done, end-1)
+	}
 	f, whole, err := l.progress.Add(from, part, l.shiftS(from))
 	if err != nil || !whole {
 		return err
@@ -252,6 +267,10 @@ func (l *leader) look() {
 		return
 	}
 	for _, p := range processes {
+		if p == 0 {
+			l.leave(late)
+			continue
+		}
 		l.lose(p, fmt.Errorf("it has not %s within %v", what, late.Round(time.Millisecond)))
 	}
 }
@@ -260,6 +279,7 @@ func (l *leader) look() {
 func (l *leader) judge() {
 	quietS, waits, stalled := l.state.Stalled(l.config.StallAfter.Seconds())
 	if !stalled {
+		l.tellQuiet()
 		return
 	}
 	how := "has stalled: nobody can move and nothing is on its way"
@@ -268,6 +288,26 @@ func (l *leader) judge() {
 		how = fmt.Sprintf("has stalled: nothing has happened for %v", quiet.Round(time.Millisecond))
 	}
 	l.fail(stallOf(l.program, how, waits))
+}
+
+// tellQuiet has the run say that nothing happens because workers compute, which may be their devices' fault.
+func (l *leader) tellQuiet() {
+	quietS, at := l.state.Computing()
+	quiet := time.Duration(quietS * float64(time.Second))
+	if quiet < l.quiet {
+		l.quiet = 0 // something has happened
+	}
+	hook := l.config.Hooks.OnQuiet
+	if hook == nil || len(at) == 0 || quiet < l.quiet+l.config.StallAfter {
+		return
+	}
+	l.quiet = quiet
+	var who []string
+	for _, w := range at {
+		who = append(who, fmt.Sprintf("worker %d is at %v", w.Worker, w.At))
+	}
+	text := strings.Join(who, ", ")
+	l.hooks.add(func() { hook(quiet, text) })
 }
 
 // stallOf is the error of a run in which nobody can go on: what all workers wait for, in the order in which

@@ -116,6 +116,10 @@ func TestAHungProcessIsGivenUp(t *testing.T) {
 		if leaves {
 			says, steps = "left", 5
 		}
+		var lost *control.LostError
+		if !errors.As(out.errs[0], &lost) || lost.Process != 1 {
+			t.Errorf("%v is of %+v", out.errs[0], lost)
+		}
 		says = "run: process 1 on host host1 is lost: it has not " + says + " within "
 		if err := out.errs[0]; err == nil || !strings.Contains(err.Error(), says) || res.Steps != steps {
 			t.Errorf("leader, behind %d steps: %v; want %q", res.Steps, err, says)
@@ -130,6 +134,90 @@ func TestAHungProcessIsGivenUp(t *testing.T) {
 		if len(res.PeakBytes) != 3 || leaves && (of[0] == 0 || of[1] != 0 || of[2] == 0) {
 			t.Errorf("events by worker: %v; peaks %v", of, res.PeakBytes)
 		}
+	}
+}
+
+// A device of the leader's own process that hangs does not hide why the run is over, nor that it is: Train says
+// which worker it is.
+func TestAHungDeviceOfTheLeaderDoesNotHideTheEnd(t *testing.T) {
+	free, why := make(chan struct{}), errors.New("the device is on fire")
+	close(free)
+	for name, spoil := range map[string]func(c *Config, given <-chan struct{}) (says []string){
+		"closing": func(c *Config, given <-chan struct{}) []string {
+			c.Engine = hungEngine{c.Engine, free, given}
+			return []string{"its workers are done, and something that they began is not"}
+		},
+		"opening beside one that does not open": func(c *Config, given <-chan struct{}) []string {
+			c.Engine = closedEngine{hungEngine{c.Engine, given, free}}
+			return []string{"there is no device 2", "worker 1 is still in front of its first instruction"}
+		},
+		"computing beside one that fails": func(c *Config, given <-chan struct{}) []string {
+			hangs := make(chan struct{})
+			c.Engine = badEngine{Engine: c.Engine, worker: 2, after: 4, do: func() error { close(hangs); <-given; return why }}
+			c.Engine = badEngine{Engine: c.Engine, worker: 0, after: 0, do: func() error { <-hangs; return why }}
+			return []string{why.Error(), "worker 2 is still at 2B"}
+		},
+	} {
+		c, given := small(t, 3, 5), make(chan struct{})
+		c.StallAfter = 500 * time.Millisecond
+		says := append(spoil(&c, given), "run: a device of process 0 hangs: ")
+		res, err := Train(t.Context(), c)
+		close(given)
+		for _, text := range says {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: %v; want something about %q", name, err, text)
+			}
+		}
+		if done := name == "closing"; done != (res.Steps == 5) || len(res.PeakBytes) != 3 || done != (res.PeakBytes[1] > 0) {
+			t.Errorf("%s: %d steps, peaks %v", name, res.Steps, res.PeakBytes)
+		}
+	}
+}
+
+// waitingEngine's devices wait once, in front of a backward, until somebody lets them.
+type waitingEngine struct {
+	engine.Engine
+	worker int
+	free   <-chan struct{}
+}
+
+func (e waitingEngine) Open(worker, threads int) (engine.Device, error) {
+	d, err := e.Engine.Open(worker, threads)
+	if worker != e.worker {
+		return d, err
+	}
+	return waitingDevice{d, e}, err
+}
+
+type waitingDevice struct {
+	engine.Device
+	of waitingEngine
+}
+
+func (d waitingDevice) Backward(outputs, grads []engine.Tensor) error {
+	<-d.of.free
+	return d.Device.Backward(outputs, grads)
+}
+
+// A run in which nothing happens because a device computes says so, and goes on once the device does.
+func TestARunSaysThatADeviceTakesLong(t *testing.T) {
+	c, free := small(t, 3, 2), make(chan struct{})
+	whole := train(t, c)
+	c.StallAfter, c.Engine = 300*time.Millisecond, waitingEngine{c.Engine, 1, free}
+	var said []string
+	c.Hooks.OnQuiet = func(quiet time.Duration, computing string) {
+		if quiet < 300*time.Millisecond*time.Duration(len(said)+1) {
+			t.Errorf("told a %d. time behind %v", len(said)+1, quiet)
+		}
+		if said = append(said, computing); len(said) == 2 {
+			close(free)
+		}
+	}
+	if err := sameWeights(whole.Weights, train(t, c).Weights); err != nil {
+		t.Error(err)
+	}
+	if len(said) != 2 || said[0] != "worker 1 is at 1B0" || said[1] != said[0] {
+		t.Errorf("said %q", said)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/engine/ref"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/place"
+	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
 // A run beside another that has bound its workers says so, and trains.
@@ -47,5 +48,26 @@ func TestARunSaysThatProcessorsAreTaken(t *testing.T) {
 	c.Place = &place.Policy{Bind: "sometimes"}
 	if _, err := Train(t.Context(), c); err == nil {
 		t.Error("bound sometimes")
+	}
+}
+
+// Every process of a run binds its own workers, whatever their numbers in the run are.
+func TestEveryProcessBindsItsOwnWorkers(t *testing.T) {
+	each := runtime.NumCPU() // as many workers as processors, which are bound
+	if each > 8 {
+		t.Skipf("%d processors take %d workers", each, 2*each)
+	}
+	m := build(t, "mlp", map[string]any{"inputs": 8, "hidden": []int{6}, "classes": 3})
+	pl := planOf(m, nil, 1, 2*each, "dp")
+	pl.Stages = []plan.Stage{{LastLayer: len(m.Layers) - 1}}
+	w := worlds{carriers: pipe.New}
+	for k := range 2 * each {
+		pl.Stages[0].Devices, w.of = append(pl.Stages[0].Devices, k), append(w.of, k/each)
+	}
+	c := basic(t, ref.New(), m, pl, 3, 2)
+	alone := train(t, c)
+	c.Place = &place.Policy{Bind: place.Always}
+	if err := sameWeights(alone.Weights, w.train(t.Context(), t, c).whole(t).Weights); err != nil {
+		t.Error(err)
 	}
 }

@@ -300,7 +300,7 @@ func TestAStallWhereCoresAreSharedSaysWhoWaitsForWhat(t *testing.T) {
 	c := small(t, 4, 2)
 	c.Plan.MicroBatches = 4
 	lost := schedule.Instruction{Kind: schedule.SB, Stage: 3, Micro: 2}
-	c.StallAfter = 50 * time.Millisecond
+	c.StallAfter = 300 * time.Millisecond
 	c.Carriers = cutting(func(in schedule.Instruction) bool { return in == lost })
 	_, _, err := trainSharing(t, t.Context(), c)
 	var stall *machine.StallError

@@ -70,15 +70,16 @@ func resultOf(b *process.Belongings) *Result {
 // lead is the part of the process that leads, and has workers as the others do.
 func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Result, error) {
 	own, its := control.Pair()
-	links := append([]control.Link{own}, j.World.Links...)
+	links := []control.Link{own}
 	if len(j.World.Links) > 0 {
-		links = append(links[:1], j.World.Links[1:]...)
+		links = append(links, j.World.Links[1:]...)
 	}
 	x, err := process.New(j, on, its)
 	if err != nil {
 		return nil, errors.Join(err, closeAll(links))
 	}
 	l := newLeader(ctx, c, j, links)
+	l.held = x.Held
 	here := make(chan process.Belongings, 1)
 	crash.Go(func() { here <- x.Attend(context.Background()) })
 	err = crash.Guard(l.lead)
@@ -86,7 +87,10 @@ func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Res
 		l.fail(err) // those that do not know
 	}
 	l.dismiss()
-	left := <-here
+	left := process.Belongings{Err: l.hung}
+	if l.hung == nil {
+		left = <-here
+	}
 	if err == nil {
 		err = l.failure() // of a hook, behind the last step
 	}
@@ -128,7 +132,8 @@ func (l *leader) result(weights map[string]process.Weight) (*Result, error) {
 		Steps: l.done, Loss: l.loss, Stopped: l.stopped, Checkpoint: l.checkpoint, Weights: weights,
 		BusySeconds: l.progress.BusyS,
 	}
-	var parts []*trace.Timeline
+	empty := l.job.Timeline()
+	parts := []*trace.Timeline{&empty} // a process that is lost leaves none
 	for p, left := range l.left {
 		res.Leaked += left.Leaked
 		for _, r := range l.records[p] {
@@ -140,9 +145,14 @@ func (l *leader) result(weights map[string]process.Weight) (*Result, error) {
 	if err != nil {
 		return res, fmt.Errorf("run: %w", err)
 	}
-	res.Timeline, res.PeakBytes = *merged, merged.PeakBytes
+	res.Timeline = *merged
 	l.progress.Fill(&res.Timeline)
-	res.Timeline.PeakBytes = res.PeakBytes
+	res.PeakBytes = res.Timeline.PeakBytes // as last heard, which is all that there is of a process that is lost
+	for w, bytes := range merged.PeakBytes {
+		if w < len(res.PeakBytes) {
+			res.PeakBytes[w] = max(res.PeakBytes[w], bytes)
+		}
+	}
 	res.Timeline.Evaluations = append(res.Timeline.Evaluations, l.evaluations...)
 	if took := l.progress.TookS; took > 0 {
 		res.BubbleMean = 1 - res.BusySeconds/(took*float64(len(l.job.World.Workers)))

@@ -212,12 +212,18 @@ func TestALostProcessEndsTheOthers(t *testing.T) {
 	if err := out.errs[2]; err == nil || !strings.Contains(err.Error(), "the leader is lost") {
 		t.Error("process 2: ", err)
 	}
+	for p, is := range []int{2, 2, 0} { // wherever it was noticed
+		var lost *control.LostError
+		if err := out.errs[p]; !errors.As(err, &lost) || lost.Process != is || !strings.Contains(lost.Why, "closed") {
+			t.Errorf("process %d knows of %+v as lost; want process %d", p, lost, is)
+		}
+	}
 }
 
 // A stall is told across processes: each worker is followed by the one that it waits for, wherever that is.
 func TestAStallIsToldAcrossProcesses(t *testing.T) {
 	c := small(t, 4, 2)
-	c.Plan.MicroBatches, c.StallAfter = 4, 100*time.Millisecond
+	c.Plan.MicroBatches, c.StallAfter = 4, time.Second // which is how long each may take to get ready, too
 	w := worlds{of: []int{0, 1, 1, 2},
 		carriers: cutting(func(in schedule.Instruction) bool { return in.Kind == schedule.SB && in.Stage == 3 })}
 	for p, err := range w.train(t.Context(), t, c).errs {
@@ -280,6 +286,7 @@ func TestWorldsAreChecked(t *testing.T) {
 		"process 1 has 2 links; 1 are wanted":       {Workers: two, Rank: 1, Links: []control.Link{a, b}},
 		"link 0 of process 0 is missing, or to its": {Workers: two, Links: []control.Link{a, b}},
 		"link 1 of process 0 is missing":            {Workers: two, Links: []control.Link{nil, nil}},
+		"process 0 has 2 links; 1 are wanted":       {Workers: make([]process.Location, 2), Links: []control.Link{nil, a}},
 	} {
 		c := small(t, 2, 1)
 		c.World = &w

@@ -43,7 +43,7 @@ func oneOfEach() []Message {
 		},
 		Failed{Process: 2, Text: "line\nline", Class: "c"}, Leave{},
 		Record{Timeline: &trace.Timeline{Version: 1, Source: "run", Events: []trace.Event{}}},
-		Left{Leaked: 1, PeakBytes: []int64{7}, Failed: &Failed{Text: "late"}},
+		Left{Leaked: 1, Failed: &Failed{Text: "late", Lost: &LostError{Process: 3, Name: "process 3", Why: "silent"}}},
 	}
 	var all []Message
 	for i, b := range bodies {
@@ -138,6 +138,32 @@ func TestARecordIsSentInParts(t *testing.T) {
 		if err != nil || len(back) != c.parts || !reflect.DeepEqual(merged, whole) {
 			t.Errorf("%+v: %d parts make %d events and %d samples, peaks %v and %v, %v", c, len(back), len(merged.Events),
 				len(merged.Memory), merged.PeakBytes, merged.PeakActivations, err)
+		}
+	}
+}
+
+// So does the result of an evaluation of any length.
+func TestAResultIsSentInParts(t *testing.T) {
+	for _, c := range []struct{ micros, parts int }{{0, 1}, {1, 1}, {perResult, 1}, {perResult + 1, 2},
+		{3 * perResult, 3}} {
+		whole := Result{Apart: 0.5}
+		for i := range c.micros {
+			whole.Parts = append(whole.Parts, Tested{Index: math.MaxInt - i, Rows: math.MaxInt, Loss: 1e300 / 3,
+				Correct: 1e9 / 7})
+		}
+		parts := ResultsOf(whole)
+		back := Result{}
+		for i, r := range parts {
+			text, err := Encode(Message{N: math.MaxUint64, From: math.MaxInt, Epoch: math.MaxUint32, Body: r})
+			if err != nil || len(text) > MaxLine/4 {
+				t.Fatalf("%+v: a part has %d bytes: %v", c, len(text), err)
+			}
+			if back.Parts = append(back.Parts, r.Parts...); i == 0 {
+				back.Apart = r.Apart
+			}
+		}
+		if len(parts) != c.parts || !reflect.DeepEqual(back, whole) {
+			t.Errorf("%+v: %d parts make %d micro-batches", c, len(parts), len(back.Parts))
 		}
 	}
 }

@@ -37,8 +37,8 @@
 // Leave is the last that the leader says: what fails behind it is the run's error, and no process is told.
 // Each process gives everything back, sends its record in parts, as Records, and Left behind them.
 //
-// Leader.Owing says which processes owe Ready, Needs or Left; the leader's own is not counted, since the run
-// cannot end without it.
+// Leader.Owing says which processes owe Ready, Needs or Left. The leader's own counts once it is to leave.
+// One that owes something for too long is lost, and the run's error is a LostError.
 //
 // # What whoever drives these must do
 //

@@ -121,11 +121,19 @@ func (l *Leader) Receive(m Message) ([]Message, error) {
 	switch body := m.Body.(type) {
 	case Failed:
 		return l.Fail(body), nil
-	case Record, Left:
+	case Record:
 		if !l.leaving {
 			return nil, refuse("nobody was told to leave")
 		}
-		_, p.left = body.(Left)
+		if body.Timeline == nil {
+			return nil, refuse("it has no timeline")
+		}
+		return nil, nil
+	case Left:
+		if !l.leaving {
+			return nil, refuse("nobody was told to leave")
+		}
+		p.left = true
 		return nil, nil
 	case Stop:
 		return l.Stop(), nil
@@ -284,8 +292,27 @@ func (l *Leader) Stalled(afterS float64) (quietS float64, waits []Wait, stalled 
 	return quietS, waits, !idle && l.answered()
 }
 
+// Computing says for how long nothing has happened anywhere, and which workers are at an instruction meanwhile;
+// none where a process has yet to say so.
+func (l *Leader) Computing() (quietS float64, at []Wait) {
+	for i, p := range l.process {
+		if p.needs == nil || !l.under {
+			return 0, nil
+		}
+		if i == 0 || p.needs.QuietS < quietS {
+			quietS = p.needs.QuietS
+		}
+		for _, w := range p.needs.Waits {
+			if w.Lack == machine.Running {
+				at = append(at, w)
+			}
+		}
+	}
+	return quietS, at
+}
+
 // Owing is what the leader waits for, of which processes: that they are ready, answer a Beat or leave. Its own
-// is none of them: the run cannot end before that one has.
+// is one of them once it is to leave: nothing can go on without it before.
 func (l *Leader) Owing() (what string, processes []int) {
 	var has func(told) bool
 	switch {
@@ -301,7 +328,7 @@ func (l *Leader) Owing() (what string, processes []int) {
 		return "", nil
 	}
 	for i, p := range l.process {
-		if i > 0 && !has(p) {
+		if (i > 0 || l.leaving) && !has(p) {
 			processes = append(processes, i)
 		}
 	}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"slices"
 	"time"
 
 	"github.com/millrace-ml/millrace/schedule"
@@ -87,6 +88,22 @@ type Result struct {
 	Apart float64 `json:"apart,omitempty"`
 }
 
+// perResult bounds the parts of a Result, so that it is far shorter than MaxLine.
+const perResult = 1 << 16
+
+// ResultsOf divides a Result into several, one at least.
+func ResultsOf(r Result) []Result {
+	all := []Result{{Apart: r.Apart}}
+	for parts := range slices.Chunk(r.Parts, perResult) {
+		if last := &all[len(all)-1]; last.Parts == nil {
+			last.Parts = parts
+			continue
+		}
+		all = append(all, Result{Parts: parts})
+	}
+	return all
+}
+
 // Tested is what one micro-batch of an evaluation gave.
 type Tested struct {
 	Index   int     `json:"index"`
@@ -133,7 +150,8 @@ type Needs struct {
 	Waits   []Wait  `json:"waits,omitempty"`
 }
 
-// Wait is what one worker waits for, and for how long it has.
+// Wait is what one worker waits for, and for how long it has. One that lacks nothing but its own end
+// (machine.Running) is at an instruction.
 type Wait struct {
 	Worker int                  `json:"worker"`
 	At     schedule.Instruction `json:"at"`
@@ -146,10 +164,11 @@ type Wait struct {
 
 // Failed says why a run is over.
 type Failed struct {
-	Process int    `json:"process"`
-	Text    string `json:"text"`
-	Class   string `json:"class,omitempty"` // what kind of error it is, as whoever drives this has it
-	Err     error  `json:"-"`               // itself, where it has not left its process
+	Process int        `json:"process"`
+	Text    string     `json:"text"`
+	Class   string     `json:"class,omitempty"` // what kind of error it is, as whoever drives this has it
+	Lost    *LostError `json:"lost,omitempty"`  // where that is why
+	Err     error      `json:"-"`               // itself, where it has not left its process
 }
 
 // Error is its text.
@@ -188,9 +207,8 @@ func RecordsOf(t *trace.Timeline) []Record {
 
 // Left is what a process leaves, behind its Records.
 type Left struct {
-	Leaked    int     `json:"leaked,omitempty"` // handles still open as its devices were closed
-	PeakBytes []int64 `json:"peak_bytes"`       // by worker of the process
-	Failed    *Failed `json:"failed,omitempty"` // what went wrong as it left
+	Leaked int     `json:"leaked,omitempty"` // handles still open as its devices were closed
+	Failed *Failed `json:"failed,omitempty"` // what went wrong as it left
 }
 
 func (Load) kind() string     { return "load" }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/millrace-ml/millrace/trace"
 )
 
 // follows is a leader of two processes that are ready, with Program 1 under way, and what they said so far.
@@ -162,17 +164,18 @@ func TestWhatProcessesOweTheLeader(t *testing.T) {
 	hears(1, Needs{})
 	owed("answered[2]")
 	l.Leave() // over a Beat that process 2 has yet to answer
-	owed("left[1 2]")
-	hears(2, Record{})
-	owed("left[1 2]")
+	owed("left[0 1 2]")
+	hears(2, Record{Timeline: &trace.Timeline{}})
+	owed("left[0 1 2]")
 	hears(2, Left{})
-	owed("left[1]")
+	owed("left[0 1]")
 	l.Lose(1)
-	owed("")
+	owed("left[0]")
 	if l.Gone() {
 		t.Error("the leader's own process has not left")
 	}
 	hears(0, Left{})
+	owed("")
 	if !l.Gone() {
 		t.Error("all have left, or are lost")
 	}
@@ -185,7 +188,29 @@ func TestWhatProcessesOweTheLeader(t *testing.T) {
 	hears(1, Failed{Text: "it broke"}) // behind which it answers no Beat
 	owed("")
 	l.Leave()
-	owed("left[1 2]")
+	owed("left[0 1 2]")
+}
+
+// A record without a Timeline is refused, and so is a second word on a process's part of a step.
+func TestWhatWouldCountTwiceIsRefused(t *testing.T) {
+	l := follows(t)
+	l.Leave()
+	if _, err := l.Receive(Message{N: 2, From: 1, Epoch: 1, Body: Record{}}); err == nil ||
+		!strings.Contains(err.Error(), "process 1, record of program 1: it has no timeline") {
+		t.Error(err)
+	}
+	progress := NewProgress([][]int{{0}, {1}}, 1)
+	part := Step{Step: 4, BusyS: []float64{1}, PeakBytes: []int64{1}}
+	if _, whole, err := progress.Add(1, part, 0); whole || err != nil {
+		t.Fatal(whole, err)
+	}
+	if _, whole, err := progress.Add(1, part, 0); whole || err == nil ||
+		!strings.Contains(err.Error(), "process 1 has said before that its part of step 4 stands") {
+		t.Error(whole, err)
+	}
+	if _, whole, err := progress.Add(0, part, 0); !whole || err != nil {
+		t.Error(whole, err)
+	}
 }
 
 // Leave is the last that a process is told: a failure that crosses it is the run's, and only the leader's.

@@ -28,6 +28,7 @@ type whole struct {
 	mark   trace.StepMark
 	busy   []float64
 	losses []float64
+	said   []bool // by process
 	parts  int
 }
 
@@ -77,21 +78,28 @@ func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, 
 	if err := p.Peaks(process, part.PeakBytes); err != nil {
 		return Finished{}, false, err
 	}
-	s := p.open[part.Step]
-	if s == nil {
-		s = &whole{mark: trace.StepMark{Step: part.Step, StartS: part.StartS + shiftS},
-			busy: make([]float64, len(p.PeakBytes)), losses: make([]float64, p.slices)}
-		p.open[part.Step] = s
-	}
-	s.mark.StartS, s.mark.EndS = min(s.mark.StartS, part.StartS+shiftS), max(s.mark.EndS, part.EndS+shiftS)
-	for i, w := range workers {
-		s.busy[w] = part.BusyS[i]
-	}
 	for _, l := range part.Losses {
 		if l.Index < 0 || l.Index >= p.slices {
 			return Finished{}, false, fmt.Errorf("control: step %d of process %d has loss %d; there are %d", part.Step, process,
 				l.Index, p.slices)
 		}
+	}
+	s := p.open[part.Step]
+	if s == nil {
+		s = &whole{mark: trace.StepMark{Step: part.Step, StartS: part.StartS + shiftS},
+			busy: make([]float64, len(p.PeakBytes)), losses: make([]float64, p.slices), said: make([]bool, len(p.of))}
+		p.open[part.Step] = s
+	}
+	if s.said[process] {
+		return Finished{}, false, fmt.Errorf("control: process %d has said before that its part of step %d stands", process,
+			part.Step)
+	}
+	s.said[process] = true
+	s.mark.StartS, s.mark.EndS = min(s.mark.StartS, part.StartS+shiftS), max(s.mark.EndS, part.EndS+shiftS)
+	for i, w := range workers {
+		s.busy[w] = part.BusyS[i]
+	}
+	for _, l := range part.Losses {
 		s.losses[l.Index] = l.Value
 	}
 	if s.parts++; s.parts < len(p.of) {

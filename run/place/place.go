@@ -42,7 +42,7 @@ type Policy struct {
 type Place struct {
 	apart      bool  // the process was changed for them
 	processors []int // that they are bound to, by core; nil: none
-	shared     bool  // cores are handed out; otherwise each worker keeps the one of its rank
+	shared     bool  // cores are handed out; otherwise each worker keeps the one of its number
 	taken      int   // a processor that another run has, or none
 	leave      []func()
 }
@@ -117,12 +117,13 @@ type Seat struct {
 	bound  int // the processor that it is bound to, or none
 }
 
-// Settle makes the calling goroutine a worker: locked to its thread for good, which computes.
-func (p *Place) Settle(rank int) *Seat {
+// Settle makes the calling goroutine the worker of this number among those that the Place is for: locked to its
+// thread for good, which computes.
+func (p *Place) Settle(worker int) *Seat {
 	lockThread(p.apart)
 	s := &Seat{of: p, thread: threadID(), bound: none}
 	if len(p.processors) > 0 && !p.shared {
-		s.bind(rank)
+		s.bind(worker)
 	}
 	return s
 }

@@ -42,10 +42,10 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 	}
 	x.limited = j.Slots > 0 || !x.ports.Port(x.mine[0]).HandsOver()
 	updates := 0
-	for _, k := range x.mine {
+	for seat, k := range x.mine {
 		updates += len(j.places(k))
 		x.workers[k] = &worker{
-			rank: k, x: x, job: j, port: x.ports.Port(k), held: map[position]*holding{}, bell: place.NewBell(),
+			rank: k, number: seat, x: x, job: j, port: x.ports.Port(k), held: map[position]*holding{}, bell: place.NewBell(),
 			idled:   make(chan struct{}),
 			running: true, free: time.Now(),
 		}
@@ -116,7 +116,6 @@ func (x *Process) Attend(ctx context.Context) Belongings {
 	}
 	left.Timeline = x.timeline()
 	for _, k := range x.mine {
-		left.PeakBytes = append(left.PeakBytes, byRank[k].memory.PeakBytes)
 		left.Timeline.PeakBytes[k] = byRank[k].memory.PeakBytes
 	}
 	if left.Err != nil {
@@ -135,6 +134,30 @@ func (x *Process) Attend(ctx context.Context) Belongings {
 	return left
 }
 
+// Held says which workers keep this process from leaving, and with what.
+func (x *Process) Held() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var all []string
+	for _, k := range x.mine {
+		w := x.workers[k]
+		select {
+		case <-w.idled:
+			continue
+		default:
+		}
+		at := "in front of its first instruction"
+		if w.at.Kind != 0 {
+			at = fmt.Sprintf("at %v", x.absolute(w.at))
+		}
+		all = append(all, fmt.Sprintf("worker %d is still %s", k, at))
+	}
+	if all == nil {
+		return "its workers are done, and something that they began is not"
+	}
+	return strings.Join(all, ", ")
+}
+
 // open starts the workers, which open their devices, and says once all have that the process is ready.
 func (x *Process) open(gone chan<- departure, release <-chan struct{}) {
 	opened := make(chan error, len(x.mine))
@@ -142,14 +165,14 @@ func (x *Process) open(gone chan<- departure, release <-chan struct{}) {
 		w := x.workers[k]
 		crash.Go(func() { gone <- w.life(opened, release) })
 	}
-	var first error
+	whole := true
 	for range x.mine {
-		if err := <-opened; err != nil && first == nil {
-			first = err
+		if err := <-opened; err != nil {
+			x.fail(x.mine[0], fmt.Errorf("run: %w", err)) // at once: another device may hang
+			whole = false
 		}
 	}
-	if first != nil {
-		x.fail(x.mine[0], fmt.Errorf("run: %w", first))
+	if !whole {
 		return
 	}
 	x.mu.Lock()
@@ -164,7 +187,7 @@ func (x *Process) say(body control.Body) {
 		return
 	}
 	if err := x.link.Send(m); err != nil && x.err == nil {
-		x.failLocked(x.mine[0], fmt.Errorf("run: the leader cannot be told: %w", err))
+		x.failLocked(x.mine[0], fmt.Errorf("run: it cannot be told: %w", control.NewLost(0, "the leader", err)))
 		x.part()
 	}
 }
@@ -183,7 +206,7 @@ func (x *Process) told(m control.Message, broken error) {
 		defer x.mu.Unlock()
 		if broken != nil {
 			if !x.over {
-				x.failLocked(x.mine[0], fmt.Errorf("run: the leader is lost: %w", broken))
+				x.failLocked(x.mine[0], fmt.Errorf("run: %w", control.NewLost(0, "the leader", broken)))
 				x.part()
 			}
 			return nil
@@ -256,7 +279,9 @@ func (x *Process) end() {
 	x.ended = true
 	if !x.trains {
 		if len(x.tested.Parts) > 0 || x.tested.Apart > 0 {
-			x.say(x.tested)
+			for _, part := range control.ResultsOf(x.tested) {
+				x.say(part)
+			}
 		}
 		if len(x.saved.Files) > 0 {
 			x.say(x.saved)

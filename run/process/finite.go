@@ -50,6 +50,7 @@ func FailedOf(process int, err error) control.Failed {
 	if errors.Is(err, ErrNotFinite) {
 		f.Class = classNotFinite
 	}
+	errors.As(err, &f.Lost)
 	return f
 }
 
@@ -72,6 +73,14 @@ func (e *remoteError) Error() string { return fmt.Sprintf("%s (%s)", e.failed.Te
 // Is makes numbers that are not finite an ErrNotFinite, wherever they were met.
 func (e *remoteError) Is(target error) bool {
 	return target == ErrNotFinite && e.failed.Class == classNotFinite
+}
+
+// Unwrap is the LostError that it is.
+func (e *remoteError) Unwrap() error {
+	if e.failed.Lost == nil {
+		return nil
+	}
+	return e.failed.Lost
 }
 
 // isFinite says whether x is a number and not infinite.

@@ -312,10 +312,16 @@ func (x *Process) needs() control.Needs {
 	if n.Ended {
 		return n
 	}
+	waits := x.gate.Waits()
 	for _, k := range x.mine {
-		n.Running = n.Running || x.workers[k].running
+		if n.Running = n.Running || x.workers[k].running; x.workers[k].running {
+			if need := x.gate.Poll(k); need.Lack == machine.Running {
+				need.At = x.absolute(need.At)
+				waits = append(waits, need)
+			}
+		}
 	}
-	for _, need := range x.gate.Waits() {
+	for _, need := range waits {
 		free := x.workers[need.Worker].free
 		w := control.Wait{
 			Worker: need.Worker, At: need.At, Lack: need.Lack, Peer: need.Peer, Waited: now.Sub(free), Since: x.since(free),

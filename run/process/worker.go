@@ -20,6 +20,7 @@ import (
 // thread; the fields below bell are guarded by the process's mu.
 type worker struct {
 	rank    int
+	number  int // among those of this process
 	x       *Process
 	job     *Job
 	dev     engine.Device
@@ -106,7 +107,7 @@ func (h *holding) close() {
 // life is the worker's goroutine: it opens its device, says so, works until the run is
 // over, and once nothing is in flight any more gives everything back.
 func (w *worker) life(opened chan<- error, release <-chan struct{}) departure {
-	w.seat = w.x.place.Settle(w.rank)
+	w.seat = w.x.place.Settle(w.number)
 	err := crash.Guard(w.start)
 	opened <- err
 	if err == nil {

@@ -48,14 +48,15 @@ type Recorder struct {
 	open  map[int]*stepRecord // steps under way
 	kept  map[int]*stepRecord // finished steps kept in full
 	order []int               // of those in kept that are there only because they are recent
+	gone  int                 // the last step that was kept and is no more; -1: none
 	other stepRecord          // what belongs to no step: evaluation, checkpoints
 }
 
 // New makes a Recorder that keeps the last steps in full, and those that are wanted; updates is how many of
 // the process's own there are in a step.
 func New(keep int, want func(int) bool, updates int) *Recorder {
-	return &Recorder{keep: max(keep, 1), want: want, updates: updates, open: map[int]*stepRecord{},
-		kept: map[int]*stepRecord{}}
+	return &Recorder{keep: max(keep, 1), want: want, updates: updates, gone: -1,
+		open: map[int]*stepRecord{}, kept: map[int]*stepRecord{}}
 }
 
 func (r *Recorder) step(n int) *stepRecord {
@@ -63,7 +64,9 @@ func (r *Recorder) step(n int) *stepRecord {
 	if s == nil {
 		if s = r.kept[n]; s == nil { // kept: a transfer was noted behind the step's end
 			s = &stepRecord{busy: map[int]time.Duration{}, losses: map[int]float64{}}
-			r.open[n] = s
+			if n > r.gone { // else it was noted so late that nobody asks for it
+				r.open[n] = s
+			}
 		}
 	}
 	return s
@@ -123,7 +126,8 @@ func (r *Recorder) Updated(step int) (Part, bool) {
 		r.order = append(r.order, step)
 	}
 	for len(r.order) > r.keep {
-		delete(r.kept, r.order[0])
+		r.gone = r.order[0]
+		delete(r.kept, r.gone)
 		r.order = r.order[1:]
 	}
 	if n := len(r.other.events); n > maxOutside {

@@ -122,14 +122,21 @@ func (w *runDir) hooks() run.Hooks {
 			keep(incomplete(w.sinks.Evaluation(metrics.EvaluationValues{
 				Time: time.Now(), Step: e.Step, Loss: e.Loss, Accuracy: e.Accuracy(), Apart: e.Apart,
 			})))
-			w.progress.say(fmt.Sprintf("after %d steps: evaluation loss %.4f, accuracy %.2f %%", e.Step+1, e.Loss, 100*e.Accuracy()))
+			w.progress.say(fmt.Sprintf("after %d steps: evaluation loss %.4f, accuracy %.2f %%", e.Step+1, e.Loss,
+				100*e.Accuracy()))
 		},
 		OnCheckpoint: func(dir string, _ int) {
 			w.progress.say("saved " + dir)
 			keep(w.dropReplaced())
 		},
+		OnQuiet: func(quiet time.Duration, computing string) {
+			w.progress.say(fmt.Sprintf("nothing has happened for %v: %s; if its device hangs, a second signal ends the run",
+				quiet.Round(time.Second), computing))
+		},
 		OnTaken: func(processor int) {
-			w.progress.say(fmt.Sprintf("another run on this machine has bound its workers to processor %d and others; this one's go wherever there is room, and steps will take longer than predicted (--bind always binds them too)", processor))
+			w.progress.say(fmt.Sprintf("another run on this machine has bound its workers to processor %d and others; this "+
+				"one's go wherever there is room, and steps will take longer than predicted (--bind always binds them too)",
+				processor))
 		},
 	}
 }
@@ -163,7 +170,8 @@ func (w *runDir) finish(r *run.Result) (report.Inputs, error) {
 		Title: w.Job.Out, Plan: w.Plan, LayerNames: prepare.NamesOf(w.Model), Simulated: w.simulated, Measured: t,
 		Facts: []report.Fact{
 			{Name: "engine", Value: w.Profile.Engine}, {Name: "cores", Value: fmt.Sprint(runtime.NumCPU())},
-			{Name: "threads per worker", Value: fmt.Sprint(w.Job.ThreadsPerWorker)}, {Name: "seed", Value: fmt.Sprint(w.Job.Seed)},
+			{Name: "threads per worker", Value: fmt.Sprint(w.Job.ThreadsPerWorker)},
+			{Name: "seed", Value: fmt.Sprint(w.Job.Seed)},
 			{Name: "optimizer", Value: w.Job.Optimizer.Kind}, {Name: "data", Value: w.Job.Data},
 		},
 	}
@@ -213,7 +221,8 @@ func averageFacts(pl *plan.Plan, evaluations []trace.Evaluation) []report.Fact {
 		return nil
 	}
 	e := pl.Elastic
-	facts := []report.Fact{{Name: "pipelines", Value: fmt.Sprintf("%d side by side, alpha %.3g, %s", e.Pipelines, e.Alpha, e.Order)}}
+	facts := []report.Fact{{Name: "pipelines", Value: fmt.Sprintf("%d side by side, alpha %.3g, %s", e.Pipelines,
+		e.Alpha, e.Order)}}
 	worst := 0.0
 	n := 0
 	for _, e := range evaluations {
@@ -222,7 +231,8 @@ func averageFacts(pl *plan.Plan, evaluations []trace.Evaluation) []report.Fact {
 		}
 	}
 	if n > 0 {
-		facts = append(facts, report.Fact{Name: "reference", Value: fmt.Sprintf("within %.1e of the pipelines' average at %d evaluations", worst, n)})
+		facts = append(facts, report.Fact{Name: "reference", Value: fmt.Sprintf("within %.1e of the pipelines' average at "+
+			"%d evaluations", worst, n)})
 	}
 	return facts
 }
@@ -261,7 +271,8 @@ func (p *progress) step(s run.StepReport) {
 	if n := s.Step - p.first; n > 0 {
 		eta = (now.Sub(p.began) / time.Duration(n) * time.Duration(p.steps-done)).Round(time.Second).String()
 	}
-	line := fmt.Sprintf("step %d/%d  loss %.4f  %.4g samples/s  bubble %.1f %%  eta %s", done, p.steps, s.Loss, s.SamplesPerSecond, 100*s.Bubble, eta)
+	line := fmt.Sprintf("step %d/%d  loss %.4f  %.4g samples/s  bubble %.1f %%  eta %s", done, p.steps, s.Loss,
+		s.SamplesPerSecond, 100*s.Bubble, eta)
 	p.write(line, false)
 }
 

@@ -1,0 +1,41 @@
+package record
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// What is noted of a step that is kept no more is dropped: a record does not grow with the length of a run.
+func TestWhatComesTooLateIsDropped(t *testing.T) {
+	r := New(2, func(step int) bool { return step == 3 }, 1)
+	at := func(step int, kind schedule.Kind) Event {
+		return Event{In: schedule.Instruction{Kind: kind, Micro: int32(step)}, Step: step, End: time.Duration(step)}
+	}
+	for step := range 100 {
+		r.Add(at(step, schedule.F))
+		r.Loss(step, 0, 1)
+		if part, whole := r.Updated(step); !whole || part.Losses[0] != 1 || part.Busy[0] != time.Duration(step) {
+			t.Fatalf("step %d: %+v, whole: %v", step, part, whole)
+		}
+		for _, late := range []int{0, 1, 5} { // transfers that end behind the step
+			if late <= step {
+				r.Add(at(step-late, schedule.SF))
+			}
+		}
+	}
+	var tl trace.Timeline
+	r.Fill(&tl)
+	of := map[int]int{}
+	for _, e := range tl.Events {
+		of[e.Step]++
+	}
+	if len(of) != 3 || of[3] != 4 || of[98] != 3 || of[99] != 2 {
+		t.Errorf("events by step: %v; step 3 is wanted, 98 and 99 are the last", of)
+	}
+	if len(r.open)+len(r.kept) != 3 {
+		t.Errorf("%d steps are open and %d kept", len(r.open), len(r.kept))
+	}
+}
