@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
@@ -27,11 +28,13 @@ func benchCommand() *cobra.Command {
 		Long: `Each benchmark prints Markdown tables, as they stand in BENCHMARKS.md, and with
 --json every single figure. Leave the machine alone meanwhile, and unset
 OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
-		Example: "  millrace-lab bench peers --data text.txt\n  millrace-lab bench prediction --model gpt --workers 2 --splits 20",
-		Args:    cobra.NoArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+		Example: "  millrace-lab bench peers --data text.txt\n" +
+			"  millrace-lab bench prediction --model gpt --workers 2 --splits 20",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(benchPeersCommand(), benchSpeedupCommand(), benchPredictionCommand(), benchOrdersCommand(), benchPlanCommand(), benchCurvesCommand(), benchMemoryCommand())
+	c.AddCommand(benchPeersCommand(), benchSpeedupCommand(), benchPredictionCommand(), benchOrdersCommand(),
+		benchPlanCommand(), benchCurvesCommand(), benchMemoryCommand())
 	return c
 }
 
@@ -43,16 +46,6 @@ func unitOf(m *model.Model) race.Unit {
 		}
 	}
 	return race.Unit{Name: "samples", PerSample: 1}
-}
-
-// alone is the whole model on one worker. No profile is asked: a rival's sizes need not
-// be those that were profiled.
-func alone(m *model.Model, microBatch, batch int) *plan.Plan {
-	return &plan.Plan{
-		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Cluster: "local", Replication: "round_robin",
-		Stages:     []plan.Stage{{LastLayer: len(m.Layers) - 1, Devices: []int{0}, Warmup: 1}},
-		MicroBatch: microBatch, MicroBatches: batch / microBatch, Schedule: "dp", Weights: "sync", Planner: "given",
-	}
 }
 
 // experiment is what measurements by processes of their own share: a folder, processes of millrace itself that carry
@@ -71,8 +64,8 @@ func openExperiment(c *cobra.Command, j *job.Job, steps int) (x *experiment, rem
 	return &experiment{job: j, log: c.ErrOrStderr(), dir: dir, steps: steps}, remove, err
 }
 
-// timedRate is the learning rate of trainings that are only timed: under no policy does one so small end in NaN, however
-// many steps a comparison takes.
+// timedRate is the learning rate of trainings that are only timed: under no policy does one so small end in
+// NaN, however many steps a comparison takes.
 const timedRate = 1e-5
 
 // command starts millrace on a plan, with so many threads to an operator.
@@ -103,7 +96,8 @@ func (x *experiment) command(name string, pl *plan.Plan, threads int) (race.Comm
 func (x *experiment) singles(m *model.Model, threads int) ([]race.Command, error) {
 	var out []race.Command
 	for size := x.job.Batch; ; size /= 2 {
-		c, err := x.command(fmt.Sprintf("one worker (micro-batch %d, threads %d)", size, threads), alone(m, size, x.job.Batch), threads)
+		c, err := x.command(fmt.Sprintf("one worker (micro-batch %d, threads %d)", size, threads),
+			curves.Alone(m, size, x.job.Batch), threads)
 		if err != nil {
 			return nil, err
 		}

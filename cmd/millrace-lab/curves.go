@@ -41,9 +41,11 @@ const (
 
 func benchCurvesCommand() *cobra.Command {
 	var flags prepare.JobFlags
-	own := curvesFlags{parts: []string{learnPart, timePart}, methods: curves.UsualMethods, seeds: 5, epochs: 2, evals: 20, at: 2, rounds: 9, steps: 8}
+	own := curvesFlags{parts: []string{learnPart, timePart}, methods: curves.UsualMethods, seeds: 5, epochs: 2, evals: 20,
+		at: 2, rounds: 9, steps: 8}
 	c := &cobra.Command{
-		Use: "curves", Short: "Time to a target of data parallelism, GPipe, DAPPLE, PipeDream, PipeDream-2BW and AvgPipe held to the memory of each",
+		Use: "curves", Short: "Time to a target of data parallelism, GPipe, DAPPLE, PipeDream, PipeDream-2BW and AvgPipe " +
+			"held to the memory of each",
 		Long: `Trains the model by every method to see how many epochs each takes to a target (learn), measures
 a step of each and what it holds (time), and multiplies: a table, plots, and a page with both in
 the folder --out, after AvgPipe's Figs. 11 to 14.
@@ -60,8 +62,10 @@ alpha of train --lr-scale split.
 Without --target the target is what every training of sync reaches in two thirds of its epochs. Of
 a part that --only leaves out, what an earlier run left in --out is shown; --only= trains and
 measures nothing.`,
-		Example: "  millrace-lab bench curves --model convnet --data fashion-mnist --rows 8000 --batch 32 --out runs/curves\n  millrace-lab bench curves --model gpt --data text.txt --only learn --methods sync,elastic:2 --seeds 5 --out runs/gpt-curves",
-		Args:    cobra.NoArgs,
+		Example: "  millrace-lab bench curves --model convnet --data fashion-mnist --rows 8000 --batch 32 --out " +
+			"runs/curves\n  millrace-lab bench curves --model gpt --data text.txt --only learn --methods sync,elastic:2 " +
+			"--seeds 5 --out runs/gpt-curves",
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			// How many steps --epochs are is known with the data; the rate's schedule goes over those.
 			flags.Given = append(flags.Given, func(j *job.Job) error { j.Steps = math.MaxInt32; return nil })
@@ -91,7 +95,8 @@ measures nothing.`,
 // curvesOptions are those of train that a comparison of methods takes.
 func curvesOptions() []job.Option {
 	wanted := []string{"data", "lr", "lr-schedule", "lr-warmup", "seed", "eval-rows", "out"}
-	return slices.DeleteFunc(slices.Clone(job.TrainOptions), func(o job.Option) bool { return !slices.Contains(wanted, o.Name) })
+	return slices.DeleteFunc(slices.Clone(job.TrainOptions),
+		func(o job.Option) bool { return !slices.Contains(wanted, o.Name) })
 }
 
 // check refuses what cannot be.
@@ -139,7 +144,8 @@ func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
 		return err
 	}
 	if least := j.Workers + 2; slices.Contains(f.parts, timePart) && f.steps < least {
-		return cli.BadInput(fmt.Errorf("--visit-steps %d; of a stream over %d workers whole steps are left with %d at least", f.steps, j.Workers, least))
+		return cli.BadInput(fmt.Errorf("--visit-steps %d; of a stream over %d workers whole steps are left with %d at least",
+			f.steps, j.Workers, least))
 	}
 	l, err := f.learning(c, j, m, methods)
 	if err != nil {
@@ -154,10 +160,13 @@ func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
 	}
 	defer file.Close()
 	var trained map[string][]curves.Training
+	if _, err := l.Tasks(); err != nil {
+		return cli.BadInput(err)
+	}
 	if slices.Contains(f.parts, learnPart) {
-		trained, err = l.learn(c.Context(), file)
+		trained, err = l.Learn(c.Context(), file, f.at, c.ErrOrStderr(), l.train)
 	} else {
-		trained, err = l.found(file)
+		trained, err = l.Found(file)
 	}
 	if err != nil {
 		return err
@@ -176,18 +185,21 @@ func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
 }
 
 // learning is how the methods are to learn.
-func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model, methods []curves.Method) (*learning, error) {
+func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model,
+	methods []curves.Method) (*learning, error) {
 	micros := j.MicroBatches
 	if micros == 0 {
 		micros = j.Workers // as AvgPipe's baselines: section 7.1
 	}
 	j.MicroBatches = 0 // AvgPipe chooses its own
 	if j.Batch%micros != 0 {
-		return nil, cli.BadInput(fmt.Errorf("a batch of %d samples does not divide into %d micro-batches; give --micro-batches, or another --batch", j.Batch, micros))
+		return nil, cli.BadInput(fmt.Errorf("a batch of %d samples does not divide into %d micro-batches; give "+
+			"--micro-batches, or another --batch", j.Batch, micros))
 	}
 	for _, own := range methods {
 		if own.Split && j.Batch%own.Pipelines() != 0 {
-			return nil, cli.BadInput(fmt.Errorf("--methods: %s: a batch of %d samples does not divide among %d pipelines; give another --batch", own.Name, j.Batch, own.Pipelines()))
+			return nil, cli.BadInput(fmt.Errorf("--methods: %s: a batch of %d samples does not divide among %d pipelines; "+
+				"give another --batch", own.Name, j.Batch, own.Pipelines()))
 		}
 	}
 	set, err := prepare.OpenData(j, m)
@@ -217,16 +229,18 @@ func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model, met
 	}
 	return &learning{
 		Setting: &curves.Setting{
-			Job: j, Model: m, Base: base, Micros: micros, Methods: methods, Seeds: f.seeds, Evals: f.evals,
+			Job: j, Model: m, Base: base, Micros: micros, Methods: methods, Seeds: f.seeds, Epochs: f.epochs, Evals: f.evals,
 			Rows: set.Train.Len(), Tests: set.Test.Len(),
 		},
-		engine: engine, set: set, epochs: f.epochs, at: f.at, log: c.ErrOrStderr(),
+		engine: engine,
 	}, nil
 }
 
 // show prints the tables and writes the page and the plots.
-func (f *curvesFlags) show(c *cobra.Command, l *learning, trained map[string][]curves.Training, measured *curves.Times) error {
-	s := &curves.Comparison{Setting: l.Setting, Metric: curves.Metric(f.metric), Target: f.target, Trained: trained, Times: measured}
+func (f *curvesFlags) show(c *cobra.Command, l *learning, trained map[string][]curves.Training,
+	measured *curves.Times) error {
+	s := &curves.Comparison{Setting: l.Setting, Metric: curves.Metric(f.metric), Target: f.target, Trained: trained,
+		Times: measured}
 	if err := s.Count(); err != nil {
 		return cli.BadInput(err)
 	}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -27,18 +25,24 @@ func (f *curvesFlags) measureTimes(c *cobra.Command, l *learning) (*curves.Times
 	if err != nil {
 		return nil, err
 	}
-	w := &avgpipe.Workload{Profile: p.Profile, Cluster: p.Cluster, Batch: j.Batch, Clip: j.Clip > 0, LimitBytes: j.MemoryBytes()}
+	w := &avgpipe.Workload{Profile: p.Profile, Cluster: p.Cluster, Batch: j.Batch, Clip: j.Clip > 0,
+		LimitBytes: j.MemoryBytes()}
 	if w.Base, err = avgpipe.Partition(c.Context(), w, fix); err != nil {
 		return nil, cli.BadInput(err)
 	}
-	t := &curves.Times{Version: curves.TimesVersion, Model: l.Model.ID(), Batch: j.Batch, Workers: j.Workers, Cores: prepare.CoresOf(&j), Wire: j.Wire, Stages: curves.FirstLayers(w.Base)}
+	t := &curves.Times{Version: curves.TimesVersion, Model: l.Model.ID(), Batch: j.Batch, Workers: j.Workers,
+		Cores: prepare.CoresOf(&j), Wire: j.Wire, Stages: curves.FirstLayers(w.Base)}
 	if err := t.Contend(c.Context(), w, l.Micros, l.Methods); err != nil {
 		return nil, cli.BadInput(err)
 	}
 	if err := measureRounds(c, t, &j, f.rounds, f.steps); err != nil {
 		return nil, err
 	}
-	if err := recordFilling(c.Context(), t, p, w); err != nil {
+	machine, err := prepare.TrainingMachine(p)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.Fill(c.Context(), machine, w.Simulated()); err != nil {
 		return nil, err
 	}
 	return t, document.Write(curves.TimesPath(l.Job), func(out io.Writer) error { return cli.WriteJSON(out, t) })
@@ -65,37 +69,4 @@ func measureRounds(c *cobra.Command, t *curves.Times, j *job.Job, rounds, steps 
 		one.StepS = append(one.StepS, r.StepS/float64(one.Batches()))
 		one.Busy, one.PeakBytes = append(one.Busy, r.Busy), r.PeakBytes
 	})
-}
-
-// recordFilling trains and simulates both once more, keeping what every worker did when.
-func recordFilling(ctx context.Context, t *curves.Times, p *prepare.Prepared, w *avgpipe.Workload) error {
-	f, ok := t.Compared()
-	if !ok {
-		return nil
-	}
-	machine, err := prepare.TrainingMachine(p)
-	if err != nil {
-		return err
-	}
-	for _, by := range []struct {
-		machine avgpipe.Machine
-		shares  *[2][]curves.Share
-	}{{machine, &f.Measured}, {w.Simulated(), &f.Simulated}} {
-		for i, at := range []int{f.OneF1B, f.AvgPipe} {
-			c := t.Contested[at]
-			setting := &avgpipe.Pipelined{Scored: avgpipe.Scored{At: avgpipe.Degrees{MicroBatches: c.MicroBatches, Pipelines: c.Pipelines}}, Plan: c.Plan}
-			trial, err := by.machine(ctx, setting, avgpipe.Iterations(setting.At, curves.RecordedBatches), true)
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.Name, err)
-			}
-			if by.shares[i], err = curves.Shares(trial.Timeline, c.Pipelines, curves.RecordedSkip); err != nil {
-				return fmt.Errorf("%s: %w", c.Name, err)
-			}
-			for w := range by.shares[i] { // they are of a pipeline's batch, several of which may make one of the comparison's
-				by.shares[i][w] = by.shares[i][w].Times(float64(c.Pipelines / c.Batches()))
-			}
-		}
-	}
-	t.Filling = &f
-	return nil
 }

@@ -34,7 +34,8 @@ func benchMemoryCommand() *cobra.Command {
 	var flags prepare.JobFlags
 	own := memoryFlags{counts: []int{2, 4, 8, 16}, schedules: []string{"afab", "1f1b"}, measuring: measuring{steps: 4}}
 	c := &cobra.Command{
-		Use: "memory", Short: "What schedules hold as the micro-batches of a step grow in number and not in size: predicted and measured",
+		Use: "memory", Short: "What schedules hold as the micro-batches of a step grow in number and not in size: " +
+			"predicted and measured",
 		Long: `Trains a few steps with every number of micro-batches and every schedule, over the same stages, and
 reads each worker's allocator: DAPPLE's Table 5 (GPipe's memory grows with M, 1F1B's does not).
 Weights, gradients and the optimizer's copies are the same throughout, so that all that grows is
@@ -50,7 +51,8 @@ activations. With --out it draws them too.`,
 		},
 	}
 	wanted := []string{"data", "seed", "out"}
-	flags.Add(c, job.ModelOptions, job.PlanOptions, slices.DeleteFunc(slices.Clone(job.TrainOptions), func(o job.Option) bool { return !slices.Contains(wanted, o.Name) }))
+	flags.Add(c, job.ModelOptions, job.PlanOptions, slices.DeleteFunc(slices.Clone(job.TrainOptions),
+		func(o job.Option) bool { return !slices.Contains(wanted, o.Name) }))
 	f := c.Flags()
 	f.IntSliceVar(&own.counts, "counts", own.counts, "micro-batches of a step")
 	f.StringSliceVar(&own.schedules, "schedules", own.schedules, "schedules to compare")
@@ -82,7 +84,8 @@ func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	base, err := avgpipe.Partition(c.Context(), &avgpipe.Workload{Profile: p.Profile, Cluster: p.Cluster, Batch: j.Batch, Clip: j.Clip > 0}, fix)
+	base, err := avgpipe.Partition(c.Context(), &avgpipe.Workload{Profile: p.Profile, Cluster: p.Cluster, Batch: j.Batch,
+		Clip: j.Clip > 0}, fix)
 	if err != nil {
 		return cli.BadInput(err)
 	}
@@ -139,13 +142,17 @@ func (f *memoryFlags) measure(ctx context.Context, own *experiment, p *prepare.P
 // show prints the table, and draws it where there is a folder for that.
 func (f *memoryFlags) show(w io.Writer, p *prepare.Prepared, all []bench.Held) error {
 	t := report.Table{Head: []string{"schedule", " M", " predicted", " measured", " off", " more than with the fewest"}}
-	lines := report.Lines{Title: fmt.Sprintf("%s: fullest worker, micro-batches of %d", p.Model.Name, p.Job.MicroBatch), XLabel: "micro-batches of a step", Unit: report.UnitBytes, Zero: true}
+	lines := report.Lines{Title: fmt.Sprintf("%s: fullest worker, micro-batches of %d", p.Model.Name, p.Job.MicroBatch),
+		XLabel: "micro-batches of a step", Unit: report.UnitBytes, Zero: true}
 	for i, name := range f.schedules {
 		first := all[i*len(f.counts)]
-		predicted, measured := report.Series{Name: name + ", predicted", Like: -1, Dashed: true}, report.Series{Name: name + ", measured", Like: 2 * i, Dots: true}
+		predicted, measured := report.Series{Name: name + ", predicted", Like: -1, Dashed: true}, report.Series{Name: name +
+			", measured", Like: 2 * i, Dots: true}
 		for _, one := range all[i*len(f.counts) : (i+1)*len(f.counts)] {
-			says, is, least := float64(slices.Max(one.Predicted)), float64(slices.Max(one.Measured)), float64(slices.Max(first.Measured))
-			t.Add(name, one.MicroBatches, report.Bytes(says), report.Bytes(is), report.Percent(race.Off(says, is)), report.Bytes(is-least))
+			says, is := float64(slices.Max(one.Predicted)), float64(slices.Max(one.Measured))
+			least := float64(slices.Max(first.Measured))
+			t.Add(name, one.MicroBatches, report.Bytes(says), report.Bytes(is), report.Percent(race.Off(says, is)),
+				report.Bytes(is-least))
 			x := float64(one.MicroBatches)
 			predicted.Points = append(predicted.Points, report.SeriesPoint{X: x, Y: says, Lo: says, Hi: says})
 			measured.Points = append(measured.Points, report.SeriesPoint{X: x, Y: is, Lo: is, Hi: is})
@@ -162,10 +169,14 @@ func (f *memoryFlags) show(w io.Writer, p *prepare.Prepared, all []bench.Held) e
 		return cli.BadInput(fmt.Errorf("--out: %w", err))
 	}
 	study := report.Study{
-		Title: lines.Title, Subtitle: "DAPPLE's Table 5: GPipe's memory grows with the micro-batches of a step, 1F1B's does not",
-		Sections: []report.StudySection{{Title: "Peak memory of the fullest worker", Table: &t, Plots: []report.Plot{&lines}}},
-		Facts:    []report.Fact{{Name: "model", Value: fmt.Sprintf("%s, %d parameters", p.Model.Name, p.Model.ParameterElements())}, {Name: "optimizer", Value: p.Job.Optimizer.Kind}, {Name: "workers", Value: fmt.Sprint(p.Job.Workers)}},
-		Links:    []report.StudyLink{{File: "memory.svg", What: "the plot"}},
+		Title: lines.Title, Subtitle: "DAPPLE's Table 5: GPipe's memory grows with the micro-batches of a step, 1F1B's " +
+			"does not",
+		Sections: []report.StudySection{{Title: "Peak memory of the fullest worker", Table: &t,
+			Plots: []report.Plot{&lines}}},
+		Facts: []report.Fact{{Name: "model", Value: fmt.Sprintf("%s, %d parameters", p.Model.Name,
+			p.Model.ParameterElements())}, {Name: "optimizer", Value: p.Job.Optimizer.Kind},
+			{Name: "workers", Value: fmt.Sprint(p.Job.Workers)}},
+		Links: []report.StudyLink{{File: "memory.svg", What: "the plot"}},
 	}
 	page := filepath.Join(p.Job.Out, "memory.html")
 	if err := document.Write(filepath.Join(p.Job.Out, "memory.svg"), lines.SVG); err != nil {

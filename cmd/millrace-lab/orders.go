@@ -23,7 +23,8 @@ func benchOrdersCommand() *cobra.Command {
 	own := measuring{rounds: 15, stepsDoc: bench.UntilDoc}
 	var only []string
 	c := &cobra.Command{
-		Use: "orders", Short: "Every schedule and weight policy on real tensors: step time and memory against their predictions, and against 1F1B",
+		Use: "orders", Short: "Every schedule and weight policy on real tensors: step time and memory against their " +
+			"predictions, and against 1F1B",
 		Long: `Trains the model under every schedule and weight policy in turn, round after round, each in a
 process of its own that stands still while another trains. Every round compares with that
 round's 1F1B: what slows the machine for a while slows both. With --clip and --post-validate,
@@ -32,8 +33,9 @@ gradients seldom exceed, or the table says in how many visits they did.
 
 Before every round all of them are predicted anew, from a profile that another process measures
 then, unless --profile names one.`,
-		Example: "  millrace-lab bench orders --model gpt --data text.txt --workers 2 --batch 32 --micro-batches 4\n  millrace-lab bench orders --model convnet --workers 4 --cores 2 --batch 64 --only zb-h1,1f1b-rr",
-		Args:    cobra.NoArgs,
+		Example: "  millrace-lab bench orders --model gpt --data text.txt --workers 2 --batch 32 --micro-batches 4\n" +
+			"  millrace-lab bench orders --model convnet --workers 4 --cores 2 --batch 64 --only zb-h1,1f1b-rr",
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			j, err := flags.Job()
 			if err != nil {
@@ -151,7 +153,8 @@ func ordersOf(c *cobra.Command, p *prepare.Prepared, own *experiment, only []str
 	return out, nil
 }
 
-func orderOf(ctx context.Context, p *prepare.Prepared, own *experiment, fix tune.Overrides, family string, policy schedule.Policy) (*bench.Order, error) {
+func orderOf(ctx context.Context, p *prepare.Prepared, own *experiment, fix tune.Overrides, family string,
+	policy schedule.Policy) (*bench.Order, error) {
 	fix.Schedule, fix.Weights = family, policy
 	found, err := tune.Search(ctx, tune.Request{
 		Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch, Clip: p.Job.Clip > 0, Fix: fix, Runnable: true,

@@ -18,8 +18,9 @@ func benchPeersCommand() *cobra.Command {
 	own := peersOptions{measuring: measuring{pairs: 15, visits: 3, steps: 2}}
 	c := &cobra.Command{
 		Use: "peers", Short: "Race PyTorch: one process, sync.Pipe, DDP and 1F1B by hand, each at its best",
-		Example: "  millrace-lab bench peers --data text.txt\n  millrace-lab bench peers --data text.txt --only pipe,onef1b --pairs 25",
-		Args:    cobra.NoArgs,
+		Example: "  millrace-lab bench peers --data text.txt\n" +
+			"  millrace-lab bench peers --data text.txt --only pipe,onef1b --pairs 25",
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := own.check(c, 1, "to be timed"); err != nil {
 				return err
@@ -45,7 +46,8 @@ type peersOptions struct {
 func workloadJob(w race.Workload) (*job.Job, error) {
 	j := job.Default()
 	j.Model, j.Data, j.Batch, j.Seed = "gpt", w.Data, w.Batch, w.Seed
-	j.Settings = map[string]any{"layers": w.Layers, "width": w.Width, "heads": w.Heads, "context": w.Context, "vocabulary": w.Vocabulary}
+	j.Settings = map[string]any{"layers": w.Layers, "width": w.Width, "heads": w.Heads, "context": w.Context,
+		"vocabulary": w.Vocabulary}
 	j.Optimizer.Kind, j.Optimizer.Momentum, j.Optimizer.WeightDecay = w.Optimizer, w.Momentum, w.WeightDecay
 	j.Rate.Base = w.LearningRate
 	return &j, cli.BadInput(j.Complete())
@@ -96,7 +98,8 @@ func benchPeers(c *cobra.Command, w race.Workload, o peersOptions) error {
 	if err != nil {
 		return err
 	}
-	report := bench.PeersReport{Torch: version, Unit: unit, Choice: reason(chosen.Plan), Sweeps: map[string][]race.Measured{}}
+	report := bench.PeersReport{Torch: version, Unit: unit, Choice: reason(chosen.Plan),
+		Sweeps: map[string][]race.Measured{}}
 	for _, p := range w.Peers(python, own.dir, o.steps) {
 		if len(o.only) > 0 && !slices.Contains(o.only, p.Name) {
 			continue

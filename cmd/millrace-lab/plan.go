@@ -25,8 +25,11 @@ by that one's. --profile adds profiles from files, such as imported ones; --prof
 of the published profiles, and how many times faster than the published planners ours are
 where their times are known. --cluster asks about the described models on other clusters
 instead, presets or files.`,
-		Example: "  millrace-lab bench plan\n  millrace-lab bench plan --planner pipedream --profile gnmt.json --limit 10s\n  millrace-lab bench plan --planner pipedream,dapple --profiles ../shared/data/profiles\n  millrace-lab bench plan --cluster dapple-a,dapple-b,dapple-c,pipedream-a,pipedream-b",
-		Args:    cobra.NoArgs,
+		Example: "  millrace-lab bench plan\n" +
+			"  millrace-lab bench plan --planner pipedream --profile gnmt.json --limit 10s\n" +
+			"  millrace-lab bench plan --planner pipedream,dapple --profiles ../shared/data/profiles\n" +
+			"  millrace-lab bench plan --cluster dapple-a,dapple-b,dapple-c,pipedream-a,pipedream-b",
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var list []plan.Planner
 			for _, p := range plan.Planners() {
@@ -61,7 +64,8 @@ instead, presets or files.`,
 			var all []bench.PlannedIn
 			out := c.OutOrStdout()
 			if !asJSON {
-				fmt.Fprintln(out, "| model | layers | devices | planner | formula | time | stages | published |\n|---|---:|---:|---|---|---:|---:|---:|")
+				fmt.Fprintln(out, "| model | layers | devices | planner | formula | time | stages | published |\n"+
+					"|---|---:|---:|---|---|---:|---:|---:|")
 			}
 			for _, q := range questions {
 				for _, p := range list {
@@ -90,7 +94,8 @@ instead, presets or files.`,
 	}
 	c.Flags().StringSliceVar(&planners, "planner", nil, "only these")
 	c.Flags().StringSliceVar(&profiles, "profile", nil, "also these profiles, on 16 devices")
-	c.Flags().StringSliceVar(&clusters, "cluster", nil, "the described models and the given profiles on these clusters instead")
+	c.Flags().StringSliceVar(&clusters, "cluster", nil, "the described models and the given profiles on these clusters "+
+		"instead")
 	c.Flags().StringVar(&folder, "profiles", "", "a folder with the published profiles, on 16 devices")
 	c.Flags().DurationVar(&limit, "limit", time.Minute, "a planner that takes longer is stopped")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -39,15 +39,17 @@ are those of the round in which its step over its prediction is the middle one. 
 table has an interval for it, of 95 %, and says how many plans' reach within 5 % of their
 predictions: what a machine does not repeat any better is no error of the prediction. With --profile,
 that profile predicts every training.`,
-		Example: "  millrace-lab bench prediction --model gpt --data text.txt --workers 2 --batch 32\n  millrace-lab bench prediction --model convnet --workers 4 --cores 2 --batch 64 --splits 40",
-		Args:    cobra.NoArgs,
+		Example: "  millrace-lab bench prediction --model gpt --data text.txt --workers 2 --batch 32\n" +
+			"  millrace-lab bench prediction --model convnet --workers 4 --cores 2 --batch 64 --splits 40",
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			j, err := flags.Job()
 			if err != nil {
 				return err
 			}
 			if c.Flags().Changed("steps") && steps <= bench.SettleSteps {
-				return cli.BadInput(fmt.Errorf("--steps %d; the first %d are left out, so give %d at least", steps, bench.SettleSteps, bench.SettleSteps+1))
+				return cli.BadInput(fmt.Errorf("--steps %d; the first %d are left out, so give %d at least", steps,
+					bench.SettleSteps, bench.SettleSteps+1))
 			}
 			if splits < 0 {
 				return cli.BadInput(fmt.Errorf("--splits %d; give 1 or more, or 0 for the chosen plan alone", splits))
@@ -156,23 +158,19 @@ func predictedAndTrained(ctx context.Context, p *prepare.Prepared, steps int) (b
 	return r, nil
 }
 
-// randomPlan cuts the model anywhere, with any profiled micro-batch, schedule and recompute.
+// randomPlan plans a random split.
 func randomPlan(ctx context.Context, rng *rand.Rand, p *prepare.Prepared) (*plan.Plan, error) {
-	stages := min(p.Job.Workers, len(p.Model.Layers))
-	cuts := rng.Perm(len(p.Model.Layers) - 1)[:stages-1]
-	for i := range cuts {
-		cuts[i]++
+	fix := tune.Overrides{MicroBatch: p.Job.MicroBatch, MicroBatches: p.Job.MicroBatches}
+	var sizes []int
+	if fix.MicroBatch == 0 && fix.MicroBatches == 0 {
+		sizes = prepare.MicroBatches(p.Job)
 	}
-	slices.Sort(cuts)
-	fix := tune.Overrides{
-		Split: cuts, Schedule: []string{"1f1b", "afab", "pb"}[rng.IntN(3)], Recompute: []string{"none", "none", "all", "every:2"}[rng.IntN(4)],
-		MicroBatch: p.Job.MicroBatch, MicroBatches: p.Job.MicroBatches,
+	split := bench.RandomSplit(rng, len(p.Model.Layers), p.Job.Workers, sizes)
+	if sizes != nil {
+		fix.MicroBatch = split.MicroBatch
 	}
-	if sizes := prepare.MicroBatches(p.Job); fix.MicroBatch == 0 && fix.MicroBatches == 0 {
-		fix.MicroBatch = sizes[rng.IntN(len(sizes))]
-	}
-	if stages == 1 {
-		fix = tune.Overrides{Stages: 1, MicroBatch: fix.MicroBatch, MicroBatches: fix.MicroBatches}
+	if fix.Split, fix.Schedule, fix.Recompute = split.Cuts, split.Schedule, split.Recompute; len(split.Cuts) == 0 {
+		fix.Stages = 1
 	}
 	found, err := tune.Search(ctx, tune.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch,
 		Clip: p.Job.Clip > 0, Fix: fix, Runnable: true})
@@ -194,8 +192,10 @@ func measuredTraining(ctx context.Context, p *prepare.Prepared, steps int) (*run
 	}
 	return run.Train(ctx, run.Config{
 		Model: p.Model, Plan: p.Plan, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
-		Optimizer: p.Job.Optimizer, Rate: optim.Rate{Kind: optim.Constant, Base: timedRate}, Clip: p.Job.Clip, Seed: p.Job.Seed, Steps: steps, KeepSteps: steps,
-		Place: &place.Policy{}, ThreadsPerWorker: p.Job.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, p.Plan), Carriers: prepare.CarriersOf(p.Job, p.Cluster),
+		Optimizer: p.Job.Optimizer, Rate: optim.Rate{Kind: optim.Constant, Base: timedRate}, Clip: p.Job.Clip,
+		Seed: p.Job.Seed, Steps: steps, KeepSteps: steps,
+		Place: &place.Policy{}, ThreadsPerWorker: p.Job.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, p.Plan),
+		Carriers: prepare.CarriersOf(p.Job, p.Cluster),
 	})
 }
 
@@ -209,8 +209,8 @@ type foresight struct {
 	n   int    // measured so far
 }
 
-// again measures the sizes of these plans in as many passes (0: a profile's default), unless the job names a profile, and
-// predicts all plans.
+// again measures the sizes of these plans in as many passes (0: a profile's default), unless the job names a
+// profile, and predicts all plans.
 func (f *foresight) again(ctx context.Context, plans []*plan.Plan, passes int) ([]plan.Predicted, error) {
 	if f.p.Job.Profile == "" && f.p.Job.Cluster == "" {
 		var sizes []int

@@ -19,8 +19,11 @@ func reproduceCommand() *cobra.Command {
 	var set []string
 	c := &cobra.Command{
 		Use: "reproduce [EXPERIMENT]...", Short: "The papers' tables and figures beside what millrace answers",
-		Long:    "Reproduce tables and figures of the papers from layer descriptions, described devices,\nplanners and the simulator: the paper's value, ours, the difference, and why.\nWithout a name it lists what there is; \"all\" is all of it.",
-		Example: "  millrace-lab reproduce\n  millrace-lab reproduce bapipe-table2\n  millrace-lab reproduce dapple-table4 --profiles ../profiles --formula artifact",
+		Long: "Reproduce tables and figures of the papers from layer descriptions, described devices,\n" +
+			"planners and the simulator: the paper's value, ours, the difference, and why.\n" +
+			"Without a name it lists what there is; \"all\" is all of it.",
+		Example: "  millrace-lab reproduce\n  millrace-lab reproduce bapipe-table2\n" +
+			"  millrace-lab reproduce dapple-table4 --profiles ../profiles --formula artifact",
 		RunE: func(c *cobra.Command, names []string) error {
 			out := c.OutOrStdout()
 			if len(names) == 0 && (o.Profiles != "" || o.Formula != "" || len(set) > 0) {
@@ -79,7 +82,8 @@ func reproduceCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
-	c.Flags().StringVar(&o.Profiles, "profiles", "", "a folder with the papers' published profiles, to use in place of analytic costs")
+	c.Flags().StringVar(&o.Profiles, "profiles", "", "a folder with the papers' published profiles, to use in place of "+
+		"analytic costs")
 	c.Flags().StringVar(&o.Formula, "formula", "", "paper or artifact: which of a planner's formulas to use")
 	c.Flags().StringArrayVar(&set, "set", nil, "a planner's setting, name=value")
 	return c
@@ -100,7 +104,8 @@ func printTable(w io.Writer, t *reproduce.Table) {
 		}
 	}
 	line := func(what, paper, ours, difference, note string) {
-		text := fmt.Sprintf("  %-*s  %*s  %*s  %*s  %s", width[0], what, width[1], paper, width[2], ours, width[3], difference, note)
+		text := fmt.Sprintf("  %-*s  %*s  %*s  %*s  %s", width[0], what, width[1], paper, width[2], ours, width[3],
+			difference, note)
 		fmt.Fprintln(w, strings.TrimRight(text, " "))
 	}
 	stacked := width[1] > widest || width[2] > widest

@@ -154,6 +154,7 @@ func (v *visits) answer(so trace.Timeline) error {
 	}
 	return v.out.Encode(map[string]any{
 		"samples": v.steps * v.batch, "seconds": took, "loss": loss, "step_s": step, "peak_bytes": so.PeakBytes,
-		"busy": bench.BusyShare(&so, min(v.steps, bench.SessionKeeps)), "busy_s": bench.BusyOfStep(&so, min(v.steps, bench.SessionKeeps)), "taken_back": v.takenBack,
+		"busy": bench.BusyShare(&so, min(v.steps, bench.SessionKeeps)), "busy_s": bench.BusyOfStep(&so,
+			min(v.steps, bench.SessionKeeps)), "taken_back": v.takenBack,
 	})
 }

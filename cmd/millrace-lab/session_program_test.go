@@ -24,9 +24,11 @@ func TestSessionSpeaksTheRivalsProtocol(t *testing.T) {
 	}
 	cut := &plan.Plan{Version: plan.Version, Model: m.Name, ModelID: m.ID(), Cluster: "local", Replication: "round_robin",
 		MicroBatch: 4, MicroBatches: 4, Schedule: "1f1b", Weights: "sync", Planner: "given", Stages: []plan.Stage{
-			{LastLayer: 1, Devices: []int{0}, Warmup: 2}, {FirstLayer: 2, LastLayer: len(m.Layers) - 1, Devices: []int{1}, Warmup: 1}}}
+			{LastLayer: 1, Devices: []int{0}, Warmup: 2}, {FirstLayer: 2, LastLayer: len(m.Layers) - 1,
+				Devices: []int{1}, Warmup: 1}}}
 	job := []byte("model: mlp\ndata: digits\nbatch: 16\nplan: plan.json\n")
-	if err := errors.Join(cut.Write(filepath.Join(p.Dir, "plan.json")), os.WriteFile(filepath.Join(p.Dir, "job.yaml"), job, 0o644)); err != nil {
+	if err := errors.Join(cut.Write(filepath.Join(p.Dir, "plan.json")), os.WriteFile(filepath.Join(p.Dir, "job.yaml"),
+		job, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	visit := func(requests string) []string {

@@ -14,7 +14,8 @@ func benchSpeedupCommand() *cobra.Command {
 	var flags prepare.JobFlags
 	own := measuring{pairs: 15, visits: 3, steps: 2}
 	c := &cobra.Command{
-		Use: "speedup", Short: "Compare the planned pipeline with the best single workers over all micro-batches, of one thread and of two",
+		Use: "speedup", Short: "Compare the planned pipeline with the best single workers over all micro-batches, of one " +
+			"thread and of two",
 		Long: `Races the planned pipeline against the fastest single worker of one thread, over all micro-batch
 sizes, and against the fastest of two threads.
 
@@ -25,8 +26,9 @@ is the median over pairs, and so are its two parts: how much the stages compute 
 single worker needs, and how much they wait. The second has as many cores as a
 pipeline of two workers and divides each operator among them instead of the layers; no bound but
 the machine's own is between the two.`,
-		Example: "  millrace-lab bench speedup --model gpt --data text.txt --batch 32 --micro-batches 16\n  millrace-lab bench speedup --model convnet --data fashion-mnist --batch 128",
-		Args:    cobra.NoArgs,
+		Example: "  millrace-lab bench speedup --model gpt --data text.txt --batch 32 --micro-batches 16\n" +
+			"  millrace-lab bench speedup --model convnet --data fashion-mnist --batch 128",
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			j, err := flags.Job()
 			if err != nil {
@@ -73,7 +75,8 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 			return err
 		}
 		var busy [][]float64
-		result, err := own.duel(ctx, pipeline, found[0].Command, m.pairs, func(piped, _ *race.Rival) { busy = append(busy, piped.BusyS) })
+		result, err := own.duel(ctx, pipeline, found[0].Command, m.pairs,
+			func(piped, _ *race.Rival) { busy = append(busy, piped.BusyS) })
 		if err != nil {
 			return err
 		}

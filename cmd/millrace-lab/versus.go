@@ -129,7 +129,8 @@ func (f *versusFlags) open(old, new string) (r *versus.Results, subjects []versu
 		remove()
 		return nil, nil, nil, cli.BadInput(err)
 	}
-	return r, []versus.Subject{{Model: "gpt", Data: text, Batch: 32}, {Model: "convnet", Data: "fashion-mnist", Batch: 128}}, remove, nil
+	return r, []versus.Subject{{Model: "gpt", Data: text, Batch: 32}, {Model: "convnet", Data: "fashion-mnist",
+		Batch: 128}}, remove, nil
 }
 
 // compare runs the campaigns that were asked for.
@@ -178,10 +179,12 @@ func (f *versusFlags) cases(subjects []versus.Subject) []versus.Case {
 				all = append(all, versus.Profiling(s, 2, f.pairs))
 			}
 		case "plan":
-			all = append(all, versus.Planning(f.planners, []string{"vgg16", "resnet50", "gnmt", "bert-48", "xlnet-36", "amoebanet-36"},
+			all = append(all, versus.Planning(f.planners, []string{"vgg16", "resnet50", "gnmt", "bert-48", "xlnet-36",
+				"amoebanet-36"},
 				[]string{"vgg16", "gnmt"}, half)...)
 		case "large":
-			all = append(all, versus.Large(slices.DeleteFunc(slices.Clone(f.planners), func(p string) bool { return p == "auto" }), stats.Fewest(0.95))...)
+			all = append(all, versus.Large(slices.DeleteFunc(slices.Clone(f.planners),
+				func(p string) bool { return p == "auto" }), stats.Fewest(0.95))...)
 		case "simulate":
 			all = append(all, versus.Simulating(half)...)
 		}

@@ -36,7 +36,8 @@ func (o *Order) overPredicted() float64 {
 }
 
 func WriteOrders(w io.Writer, orders []*Order) error {
-	t := report.Table{Head: []string{"schedule", " predicted ms", " measured ms", " measured over predicted", " gain over 1f1b predicted", " measured", " 95 % interval", " memory off"}}
+	t := report.Table{Head: []string{"schedule", " predicted ms", " measured ms", " measured over predicted",
+		" gain over 1f1b predicted", " measured", " 95 % interval", " memory off"}}
 	var steps, memory []float64
 	for _, o := range orders {
 		off := 0.0
@@ -45,15 +46,19 @@ func WriteOrders(w io.Writer, orders []*Order) error {
 		}
 		ratio := o.overPredicted()
 		steps, memory = append(steps, race.Off(1, ratio)), append(memory, off)
-		t.Add(o.Name, fmt.Sprintf("%.1f", 1e3*stats.Median(o.ExpectedS)), fmt.Sprintf("%.1f", 1e3*stats.Median(o.StepS)), fmt.Sprintf("%.3f", ratio),
-			fmt.Sprintf("%.3f", o.Expected), fmt.Sprintf("%.3f", o.Gain), fmt.Sprintf("%.3f to %.3f", o.Interval.Lo, o.Interval.Hi), fmt.Sprintf("%.1f %%", 100*off))
+		t.Add(o.Name, fmt.Sprintf("%.1f", 1e3*stats.Median(o.ExpectedS)), fmt.Sprintf("%.1f", 1e3*stats.Median(o.StepS)),
+			fmt.Sprintf("%.3f", ratio),
+			fmt.Sprintf("%.3f", o.Expected), fmt.Sprintf("%.3f", o.Gain), fmt.Sprintf("%.3f to %.3f", o.Interval.Lo,
+				o.Interval.Hi), fmt.Sprintf("%.1f %%", 100*off))
 	}
 	if err := t.Markdown(w); err != nil {
 		return err
 	}
 	for _, o := range orders {
 		if o.TakenBack > 0 {
-			if _, err := fmt.Fprintf(w, "\n%s: gradients were clipped in %d of %d rounds, so that updates were taken back and minibatches done again; a step of such a round is its time over its steps.\n", o.Name, o.TakenBack, len(o.StepS)); err != nil {
+			if _, err := fmt.Fprintf(w, "\n%s: gradients were clipped in %d of %d rounds, so that updates were taken back and "+
+				"minibatches done again; a step of such a round is its time over its steps.\n", o.Name, o.TakenBack,
+				len(o.StepS)); err != nil {
 				return err
 			}
 		}

@@ -20,10 +20,11 @@ type PredictionRow struct {
 	Measured  report.Numbers `json:"measured"`
 	OffStep   float64        `json:"off_step"`   // as a part of what was measured
 	OffMemory float64        `json:"off_memory"` // the worst worker's
-	OfMost    float64        `json:"of_most"`    // the largest part that a worker held of what no timing exceeds, in any training
-	SameCount bool           `json:"same_count"` // of live micro-batches, on every worker
-	Ratios    []float64      `json:"ratios"`     // of each round: the median step over its prediction
-	Parts     []stepPart     `json:"parts"`
+	// the largest part that a worker held of what no timing exceeds, in any training
+	OfMost    float64    `json:"of_most"`
+	SameCount bool       `json:"same_count"` // of live micro-batches, on every worker
+	Ratios    []float64  `json:"ratios"`     // of each round: the median step over its prediction
+	Parts     []stepPart `json:"parts"`
 }
 
 // ratio is the step over its prediction.
@@ -47,7 +48,8 @@ func MiddleTraining(all []PredictionRow) PredictionRow {
 
 func CompareWith(pl *plan.Plan, r *run.Result) PredictionRow {
 	n := report.NumbersOf(&r.Timeline, SettleSteps, pl.Batch())
-	row := PredictionRow{Plan: report.ShortPlan(pl), Predicted: *pl.Predicted, Measured: n, SameCount: slices.Equal(pl.Predicted.PeakActivations, n.PeakActivations)}
+	row := PredictionRow{Plan: report.ShortPlan(pl), Predicted: *pl.Predicted, Measured: n,
+		SameCount: slices.Equal(pl.Predicted.PeakActivations, n.PeakActivations)}
 	row.OffStep = race.Off(pl.Predicted.StepS, n.StepS)
 	for w, bytes := range n.PeakBytes {
 		row.OfMost = max(row.OfMost, float64(bytes)/float64(pl.Predicted.Needs()[w]))
@@ -61,7 +63,8 @@ func WritePredictions(w io.Writer, rows []PredictionRow) error {
 	if len(rows[0].Ratios) >= LeastRepeats {
 		within = "95 % interval"
 	}
-	t := report.Table{Head: []string{"plan", " predicted ms", " measured ms", " measured over predicted", " " + within, " step off", " memory off", "live micro-batches"}}
+	t := report.Table{Head: []string{"plan", " predicted ms", " measured ms", " measured over predicted", " " + within,
+		" step off", " memory off", "live micro-batches"}}
 	var steps, memory []float64
 	for _, r := range rows {
 		among, err := stats.MedianInterval(r.Ratios, 0.95)
@@ -93,6 +96,7 @@ func WritePredictions(w io.Writer, rows []PredictionRow) error {
 		predicted, measured = append(predicted, r.Predicted.SamplesPerSecond), append(measured, r.Measured.SamplesPerSecond)
 	}
 	fmt.Fprintf(w, "Of what the plans say that no timing exceeds, workers held %.1f %% at most.\n", 100*most)
-	_, err := fmt.Fprintf(w, "Throughput, predicted against real over the plans (PipeDream Fig. 15): correlation %.3f.\n", stats.Correlation(predicted, measured))
+	_, err := fmt.Fprintf(w, "Throughput, predicted against real over the plans (PipeDream Fig. 15): correlation %.3f.\n",
+		stats.Correlation(predicted, measured))
 	return err
 }

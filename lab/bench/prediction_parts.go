@@ -30,7 +30,8 @@ func StepParts(predicted, measured *trace.Timeline, skipPredicted, skipMeasured 
 	expected, found := partTimes(predicted, skipPredicted), partTimes(measured, skipMeasured)
 	var parts []stepPart
 	for key, p := range found {
-		parts = append(parts, stepPart{Worker: key.worker, Kind: key.kind, Count: p.count, PredictedS: stats.Median(expected[key].took), MeasuredS: stats.Median(p.took)})
+		parts = append(parts, stepPart{Worker: key.worker, Kind: key.kind, Count: p.count,
+			PredictedS: stats.Median(expected[key].took), MeasuredS: stats.Median(p.took)})
 	}
 	slices.SortFunc(parts, func(a, b stepPart) int {
 		return cmp.Or(cmp.Compare(a.Worker, b.Worker), cmp.Compare(b.Kind, a.Kind))

@@ -47,7 +47,8 @@ func PrintPlanned(out io.Writer, r PlannedIn) {
 	if r.Cluster != "" {
 		devices = r.Cluster
 	}
-	fmt.Fprintf(out, "| %s | %d | %s | %s | %s | %s | %s | %s |\n", r.Model, r.Layers, devices, r.Planner, r.Formula, took, stages, published)
+	fmt.Fprintf(out, "| %s | %d | %s | %s | %s | %s | %s | %s |\n", r.Model, r.Layers, devices, r.Planner, r.Formula,
+		took, stages, published)
 }
 
 // PlanQuestion is a profile and a cluster to be planned for.
@@ -62,7 +63,8 @@ type PlanQuestion struct {
 
 // Ask takes the time of one plan, the fastest of three where that is quick.
 func (q PlanQuestion) Ask(ctx context.Context, p plan.Planner, formula string, limit time.Duration) (PlannedIn, error) {
-	row := PlannedIn{Model: q.profile.Model, Layers: len(q.profile.Layers), Devices: len(q.cluster.Devices), Planner: p.Name, Formula: formula}
+	row := PlannedIn{Model: q.profile.Model, Layers: len(q.profile.Layers), Devices: len(q.cluster.Devices),
+		Planner: p.Name, Formula: formula}
 	for _, l := range q.cluster.Levels {
 		row.Levels = append(row.Levels, l.Size)
 	}
@@ -154,7 +156,8 @@ func questionsOn(c *cluster.Cluster, paths []string) (questions []PlanQuestion, 
 		}
 		sizes := p.Sizes(c.Devices[0])
 		if len(sizes) == 0 {
-			return nil, fmt.Errorf("bench: %s has no cost for %s, nor for any device; it has %v", path, c.Devices[0], p.DeviceTypes())
+			return nil, fmt.Errorf("bench: %s has no cost for %s, nor for any device; it has %v", path, c.Devices[0],
+				p.DeviceTypes())
 		}
 		questions = append(questions, PlanQuestion{profile: p, cluster: c, batch: sizes[len(sizes)-1]})
 	}
@@ -168,7 +171,8 @@ func benchCluster(sizes ...int) *cluster.Cluster {
 	devices, bandwidth := 1, 12e9
 	for i, size := range sizes {
 		devices *= size
-		c.Levels = append(c.Levels, cluster.Level{Name: fmt.Sprint("level", i), Size: size, BandwidthBytesPerSecond: bandwidth, LatencyS: 5e-6, FullDuplex: true})
+		c.Levels = append(c.Levels, cluster.Level{Name: fmt.Sprint("level", i), Size: size,
+			BandwidthBytesPerSecond: bandwidth, LatencyS: 5e-6, FullDuplex: true})
 		bandwidth /= 4
 	}
 	for range devices {
@@ -179,7 +183,8 @@ func benchCluster(sizes ...int) *cluster.Cluster {
 
 // chainProfile is a chain of layers of which no two are alike: outputs shrink and weights grow.
 func chainProfile(n int) *profile.Profile {
-	p := &profile.Profile{Version: profile.Version, Model: "chain", ModelID: fmt.Sprint("chain-", n), Source: profile.SourceImported}
+	p := &profile.Profile{Version: profile.Version, Model: "chain", ModelID: fmt.Sprint("chain-", n),
+		Source: profile.SourceImported}
 	state := uint32(1)
 	random := func() float64 {
 		state = state*1664525 + 1013904223
@@ -189,8 +194,10 @@ func chainProfile(n int) *profile.Profile {
 		at := float64(i) / float64(n)
 		output := int64(20e6 * (1.1 - at) * random())
 		p.Layers = append(p.Layers, profile.Layer{
-			Name: fmt.Sprint("layer", i), Kind: "linear", From: []int{i - 1}, TiedTo: -1, ParameterBytes: int64(8e6 * at * at * random()),
-			Costs: []profile.Cost{{Device: "v100", MicroBatch: 64, ForwardS: 1e-3 * random(), BackwardS: 2e-3 * random(), OutputBytes: output, SavedBytes: output}},
+			Name: fmt.Sprint("layer", i), Kind: "linear", From: []int{i - 1}, TiedTo: -1,
+			ParameterBytes: int64(8e6 * at * at * random()),
+			Costs: []profile.Cost{{Device: "v100", MicroBatch: 64, ForwardS: 1e-3 * random(), BackwardS: 2e-3 * random(),
+				OutputBytes: output, SavedBytes: output}},
 		})
 	}
 	return p

@@ -47,9 +47,11 @@ func (s *Speedup) Bounded(pl *plan.Plan, one race.Result, busy [][]float64) (err
 		pair.OfBound = one.Ratios[i] / pair.Bound
 		pair.Waiting = 1 / (pair.OfBound * pair.Work)
 		s.Pairs = append(s.Pairs, pair)
-		bounds, reached, work, waiting = append(bounds, pair.Bound), append(reached, pair.OfBound), append(work, pair.Work), append(waiting, pair.Waiting)
+		bounds, reached, work, waiting = append(bounds, pair.Bound), append(reached, pair.OfBound), append(work,
+			pair.Work), append(waiting, pair.Waiting)
 	}
-	s.Bound, s.OfBound, s.Work, s.Waiting = stats.Median(bounds), stats.Median(reached), stats.Median(work), stats.Median(waiting)
+	s.Bound, s.OfBound = stats.Median(bounds), stats.Median(reached)
+	s.Work, s.Waiting = stats.Median(work), stats.Median(waiting)
 	s.Interval, err = stats.MedianInterval(reached, one.Confidence)
 	return err
 }
@@ -79,7 +81,10 @@ func (s *Speedup) Write(out io.Writer, unit race.Unit) error {
 	if err := race.WriteResults(out, unit, s.Results); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nBy what its workers computed, and its fill, the pipeline can be no more than %.3f times as fast as one worker of one thread. Reached: %.1f %% (%.1f to %.1f).\nTogether its workers computed %.3f times as long as the single worker took; a step was %.3f times the least that their shares and the fill allow. All are medians over the pairs.\n\n",
+	fmt.Fprintf(out, "\nBy what its workers computed, and its fill, the pipeline can be no more than %.3f times as fast "+
+		"as one worker of one thread. Reached: %.1f %% (%.1f to %.1f).\n"+
+		"Together its workers computed %.3f times as long as the single worker took; a step was %.3f times the least that "+
+		"their shares and the fill allow. All are medians over the pairs.\n\n",
 		s.Bound, 100*s.OfBound, 100*s.Interval.Lo, 100*s.Interval.Hi, s.Work, s.Waiting)
 	for i, singles := range s.Singles {
 		fmt.Fprintf(out, "One worker, %s:\n\n", []string{"one thread", "two threads"}[i])

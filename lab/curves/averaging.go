@@ -10,8 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// averaging is a way in which AvgPipe's pipelines get their batches, with the degrees that some method learns with: each a
-// whole one, or each an N-th of one; or a single pipeline, of which forward propagation in advance is left.
+// averaging is a way in which AvgPipe's pipelines get their batches, with the degrees that some method learns
+// with: each a whole one, or each an N-th of one; or a single pipeline, of which forward propagation in
+// advance is left.
 type averaging struct {
 	workload *avgpipe.Workload // its Batch is what one pipeline takes
 	grid     []avgpipe.Degrees
@@ -108,8 +109,8 @@ func (t *Times) forget() {
 	t.Contested = contested
 }
 
-// free adds AvgPipe's fastest setting of each way with several pipelines whatever it holds, which the rivals' memory may leave
-// no room for: what is compared with 1F1B's bubbles.
+// free adds AvgPipe's fastest setting of each way with several pipelines whatever it holds, which the rivals'
+// memory may leave no room for: what is compared with 1F1B's bubbles.
 func (t *Times) free(ctx context.Context, ways []averaging) error {
 	for _, way := range ways {
 		if way.single {
@@ -136,13 +137,15 @@ func (t *Times) avgPipe(way *averaging, p *avgpipe.Pipelined) int {
 		return k
 	}
 	at := slices.IndexFunc(t.Contested, func(c *contender) bool {
-		return c.Policy == schedule.Elastic && c.Pipelines == p.At.Pipelines && c.Split == way.split && c.MicroBatches == p.At.MicroBatches && slices.Equal(depths(c.Plan), depths(p.Plan))
+		return c.Policy == schedule.Elastic && c.Pipelines == p.At.Pipelines && c.Split == way.split &&
+			c.MicroBatches == p.At.MicroBatches && slices.Equal(depths(c.Plan), depths(p.Plan))
 	})
 	if at >= 0 {
 		return at
 	}
 	c := &contender{
-		Name: fmt.Sprintf("AvgPipe M=%d N=%d", p.At.MicroBatches, p.At.Pipelines), Policy: schedule.Elastic, Pipelines: p.At.Pipelines, Split: way.split, MicroBatches: p.At.MicroBatches,
+		Name: fmt.Sprintf("AvgPipe M=%d N=%d", p.At.MicroBatches, p.At.Pipelines), Policy: schedule.Elastic,
+		Pipelines: p.At.Pipelines, Split: way.split, MicroBatches: p.At.MicroBatches,
 		Advance: p.Advance(), PredictedS: way.batchS(p), Predicted: p.MemoryBytes, Plan: p.Plan,
 	}
 	if way.split {

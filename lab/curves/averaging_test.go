@@ -12,8 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// Pipelines with whole batches, pipelines that split one and a single one contend: at each rival's memory none holds more than it,
-// and beside those the fastest of each way is there whatever it holds. An iteration is as many batches as its samples make.
+// Pipelines with whole batches, pipelines that split one and a single one contend: at each rival's memory
+// none holds more than it, and beside those the fastest of each way is there whatever it holds. An iteration
+// is as many batches as its samples make.
 func TestAveragingsContend(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {

@@ -1,6 +1,7 @@
 package curves
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
 // filling is where AvgPipe's time differs from 1F1B's: what every worker of both did during a batch, by
@@ -23,23 +25,55 @@ type filling struct {
 
 // Batches of a recorded training, and its first iterations that are left out.
 const (
-	RecordedBatches = 24
-	RecordedSkip    = 3
+	recordedBatches = 24
+	recordedSkip    = 3
 )
 
-// Compared are 1F1B with a flush, and the fastest of AvgPipe's settings that have several pipelines; false
+// compared are 1F1B with a flush, and the fastest of AvgPipe's settings that have several pipelines; false
 // where one is missing.
-func (t *Times) Compared() (f filling, ok bool) {
+func (t *Times) compared() (f filling, ok bool) {
 	f = filling{OneF1B: -1, AvgPipe: -1}
 	for i, c := range t.Contested {
 		switch {
 		case c.Name == systems["DAPPLE"].name:
 			f.OneF1B = i
-		case c.Policy == schedule.Elastic && c.Pipelines > 1 && (f.AvgPipe < 0 || stats.Median(c.StepS) < stats.Median(t.Contested[f.AvgPipe].StepS)):
+		case c.Policy == schedule.Elastic && c.Pipelines > 1 &&
+			(f.AvgPipe < 0 || stats.Median(c.StepS) < stats.Median(t.Contested[f.AvgPipe].StepS)):
 			f.AvgPipe = i
 		}
 	}
 	return f, f.OneF1B >= 0 && f.AvgPipe >= 0
+}
+
+// Fill has a machine and the simulator run what is compared once more, keeping what every worker did when.
+// Nothing is kept where there is nothing to compare.
+func (t *Times) Fill(ctx context.Context, machine, simulated avgpipe.Machine) error {
+	f, ok := t.compared()
+	if !ok {
+		return nil
+	}
+	for _, by := range []struct {
+		machine avgpipe.Machine
+		shares  *[2][]Share
+	}{{machine, &f.Measured}, {simulated, &f.Simulated}} {
+		for i, at := range []int{f.OneF1B, f.AvgPipe} {
+			c := t.Contested[at]
+			degrees := avgpipe.Degrees{MicroBatches: c.MicroBatches, Pipelines: c.Pipelines}
+			setting := &avgpipe.Pipelined{Scored: avgpipe.Scored{At: degrees}, Plan: c.Plan}
+			trial, err := by.machine(ctx, setting, avgpipe.Iterations(degrees, recordedBatches), true)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.Name, err)
+			}
+			if by.shares[i], err = Shares(trial.Timeline, c.Pipelines, recordedSkip); err != nil {
+				return fmt.Errorf("%s: %w", c.Name, err)
+			}
+			for w := range by.shares[i] { // of a pipeline's batch, several of which may make one of the comparison's
+				by.shares[i][w] = by.shares[i][w].Times(float64(c.Pipelines) / float64(c.Batches()))
+			}
+		}
+	}
+	t.Filling = &f
+	return nil
 }
 
 // fillingSection says why AvgPipe is faster than 1F1B, or is not: worker by worker and in a sentence.
@@ -49,15 +83,18 @@ func (s *Comparison) fillingSection() error {
 		return nil
 	}
 	one, avg := s.Times.Contested[f.OneF1B], s.Times.Contested[f.AvgPipe]
-	table := &report.Table{Head: []string{"timeline", "order", " worker", " a batch", " forwards, backwards", " updates", " reference", " bubble", " messages", " waits for a core", " between", " busy"}}
+	table := &report.Table{Head: []string{"timeline", "order", " worker", " a batch", " forwards, backwards", " updates",
+		" reference", " bubble", " messages", " waits for a core", " between", " busy"}}
 	for _, by := range []struct {
 		name   string
 		shares [2][]Share
 	}{{"measured", f.Measured}, {"simulated", f.Simulated}} {
 		for i, c := range []*contender{one, avg} {
 			for w, x := range by.shares[i] {
-				table.Add(by.name, c.Name, w, trace.Seconds(x.LengthS()), trace.Seconds(x.ComputeS), trace.Seconds(x.UpdateS), trace.Seconds(x.ReferenceS),
-					trace.Seconds(x.BubbleS), trace.Seconds(x.MessageS), trace.Seconds(x.CoreS), trace.Seconds(x.BetweenS), report.Percent(x.BusyS()/x.LengthS()))
+				table.Add(by.name, c.Name, w, trace.Seconds(x.LengthS()), trace.Seconds(x.ComputeS), trace.Seconds(x.UpdateS),
+					trace.Seconds(x.ReferenceS),
+					trace.Seconds(x.BubbleS), trace.Seconds(x.MessageS), trace.Seconds(x.CoreS), trace.Seconds(x.BetweenS),
+					report.Percent(x.BusyS()/x.LengthS()))
 			}
 		}
 	}
@@ -67,19 +104,23 @@ func (s *Comparison) fillingSection() error {
 	}
 	s.Study.Sections = append(s.Study.Sections, report.StudySection{
 		Title: "Where AvgPipe's time differs from 1F1B's",
-		Note:  "What each worker does during a batch, from recorded timelines: the bubble is waiting for what other workers had to compute; updates of parallel pipelines dilute the weights too; the reference's update is a part of each pipeline's batch.",
+		Note: "What each worker does during a batch, from recorded timelines: the bubble is waiting for what other " +
+			"workers had to compute; updates of parallel pipelines dilute the weights too; the reference's update is a " +
+			"part of each pipeline's batch.",
 		Table: table,
 		Notes: append(notes,
-			"Measured: "+Explained(one.Name, avg.Name, f.Measured, s.Times.Cores),
-			"Simulated: "+Explained(one.Name, avg.Name, f.Simulated, s.Times.Cores),
-			"AvgPipe's authors have 1.3, 1.1 and 1.8 over GPipe (GNMT, BERT, AWD) and 1.7 on average over all pipelines, of time to a target at equal memory on 6 V100 and 1 Gbit/s; over 1F1B with a flush they print none. "+
+			"Measured: "+explained(one.Name, avg.Name, f.Measured, s.Times.Cores),
+			"Simulated: "+explained(one.Name, avg.Name, f.Simulated, s.Times.Cores),
+			"AvgPipe's authors have 1.3, 1.1 and 1.8 over GPipe (GNMT, BERT, AWD) and 1.7 on average over all pipelines, of "+
+				"time to a target at equal memory on 6 V100 and 1 Gbit/s; over 1F1B with a flush they print none. "+
 				"Their cluster and workloads, simulated: millrace-lab reproduce avgpipe-fig11.",
 		),
 	})
 	return nil
 }
 
-// overOneF1B says how much faster than 1F1B the settings with several pipelines are, the one whose timeline is shown first.
+// overOneF1B says how much faster than 1F1B the settings with several pipelines are, the one whose timeline
+// is shown first.
 func (s *Comparison) overOneF1B(one, first *contender) ([]string, error) {
 	several := []*contender{first}
 	for _, c := range s.Times.Contested {
@@ -93,25 +134,29 @@ func (s *Comparison) overOneF1B(one, first *contender) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		note := fmt.Sprintf("In rounds in which both had their turn %s is %.3f times as fast as %s over a batch (95 %% interval %.3f to %.3f)", c.Name, speed.Batch, one.Name, speed.Interval.Lo, speed.Interval.Hi)
+		note := fmt.Sprintf("In rounds in which both had their turn %s is %.3f times as fast as %s over a batch (95 %% "+
+			"interval %.3f to %.3f)", c.Name, speed.Batch, one.Name, speed.Interval.Lo, speed.Interval.Hi)
 		if speed.Target > 0 {
 			note += fmt.Sprintf(", and %.3f times to %s", speed.Target, s.goal())
 		}
-		notes = append(notes, note+fmt.Sprintf("; its fullest worker holds %s instead of %s.", report.Bytes(float64(c.peak())), report.Bytes(float64(one.peak()))))
+		notes = append(notes, note+fmt.Sprintf("; its fullest worker holds %s instead of %s.",
+			report.Bytes(float64(c.peak())), report.Bytes(float64(one.peak()))))
 	}
 	return notes, nil
 }
 
-// Explained says what becomes of 1F1B's bubble in AvgPipe, on a worker on average, and what could at most: with a
+// explained says what becomes of 1F1B's bubble in AvgPipe, on a worker on average, and what could at most: with a
 // bubble filled for nothing a batch takes what the busiest worker computes, or all of them on the cores they have.
-func Explained(one, avg string, of [2][]Share, cores int) string {
+func explained(one, avg string, of [2][]Share, cores int) string {
 	a, b := Mean(of[0]), Mean(of[1])
 	var out strings.Builder
-	fmt.Fprintf(&out, "a worker of %s is idle for %s of a batch's %s (%s), of %s for %s of %s (%s). ", one, trace.Seconds(a.IdleS()), trace.Seconds(a.LengthS()), report.Percent(a.IdleS()/a.LengthS()),
+	fmt.Fprintf(&out, "a worker of %s is idle for %s of a batch's %s (%s), of %s for %s of %s (%s). ", one,
+		trace.Seconds(a.IdleS()), trace.Seconds(a.LengthS()), report.Percent(a.IdleS()/a.LengthS()),
 		avg, trace.Seconds(b.IdleS()), trace.Seconds(b.LengthS()), report.Percent(b.IdleS()/b.LengthS()))
 	filled := a.IdleS() - b.IdleS()
 	if filled > 0 {
-		fmt.Fprintf(&out, "That fills %s of the idle time, %s a batch. ", report.Percent(filled/a.IdleS()), trace.Seconds(filled))
+		fmt.Fprintf(&out, "That fills %s of the idle time, %s a batch. ", report.Percent(filled/a.IdleS()),
+			trace.Seconds(filled))
 	} else {
 		fmt.Fprintf(&out, "That fills none of it: %s more. ", trace.Seconds(-filled))
 	}
@@ -121,7 +166,8 @@ func Explained(one, avg string, of [2][]Share, cores int) string {
 	}{
 		{"diluting the weights and the queue", b.UpdateS - a.UpdateS},
 		{"the reference", b.ReferenceS},
-		{"forwards and backwards, whose micro-batches have another size and which share caches and memory with those of another pipeline,", b.ComputeS - a.ComputeS},
+		{"forwards and backwards, whose micro-batches have another size and which share caches and memory with those of " +
+			"another pipeline,", b.ComputeS - a.ComputeS},
 	}
 	var said []string
 	for _, c := range costs {
@@ -133,9 +179,11 @@ func Explained(one, avg string, of [2][]Share, cores int) string {
 	}
 	out.WriteString(upperFirst(strings.Join(said[:2], ", ")) + "; " + said[2] + ". ")
 	if core := b.CoreS - a.CoreS; core > 0 {
-		fmt.Fprintf(&out, "Of what is idle, waiting for a core that workers share is %s, in 1F1B %s. ", trace.Seconds(b.CoreS), trace.Seconds(a.CoreS))
+		fmt.Fprintf(&out, "Of what is idle, waiting for a core that workers share is %s, in 1F1B %s. ",
+			trace.Seconds(b.CoreS), trace.Seconds(a.CoreS))
 	}
-	fmt.Fprintf(&out, "So a batch takes %s instead of %s: %.3f times as fast", trace.Seconds(b.LengthS()), trace.Seconds(a.LengthS()), a.LengthS()/b.LengthS())
+	fmt.Fprintf(&out, "So a batch takes %s instead of %s: %.3f times as fast", trace.Seconds(b.LengthS()),
+		trace.Seconds(a.LengthS()), a.LengthS()/b.LengthS())
 	least := 0.0
 	for _, x := range of[0] {
 		least = max(least, x.BusyS())
@@ -150,7 +198,8 @@ func Explained(one, avg string, of [2][]Share, cores int) string {
 	const full = 0.97
 	for w, x := range of[1] {
 		if x.BusyS() > full*x.LengthS() {
-			fmt.Fprintf(&out, " Worker %d computes for %s of it: with these stages no order is faster.", w, report.Percent(x.BusyS()/x.LengthS()))
+			fmt.Fprintf(&out, " Worker %d computes for %s of it: with these stages no order is faster.", w,
+				report.Percent(x.BusyS()/x.LengthS()))
 			break
 		}
 	}

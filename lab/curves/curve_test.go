@@ -49,7 +49,10 @@ func TestEpochsToAgainstASearch(t *testing.T) {
 		target := rapid.Float64Range(0, 9).Draw(t, "target")
 		for _, m := range []Metric{Loss, Accuracy} {
 			got, ok := m.EpochsTo(points, target)
-			at := slices.IndexFunc(points, func(p Point) bool { return m == Loss && p.Loss <= target || m == Accuracy && p.Accuracy >= target })
+			at := slices.IndexFunc(points, func(p Point) bool {
+				return m == Loss && p.Loss <= target || m == Accuracy &&
+					p.Accuracy >= target
+			})
 			if ok != (at >= 0) || ok && got != points[at].Epoch {
 				t.Fatalf("%s: %g, %v; the first is number %d", m, got, ok, at)
 			}
@@ -91,8 +94,10 @@ func TestSpreads(t *testing.T) {
 }
 
 func TestEfficiency(t *testing.T) {
-	e := Loss.Efficiency([]Training{{Points: falling(5, 3, 2)}, {Points: falling(5, 4, 3)}, {Points: falling(9)}, {Diverged: "at once"}}, 3)
-	if !slices.Equal(e.Epochs, []float64{2, 3}) || e.Mean != 2.5 || e.Lo != 2 || e.Hi != 3 || e.Missed != 2 || e.Diverged != 1 {
+	e := Loss.Efficiency([]Training{{Points: falling(5, 3, 2)}, {Points: falling(5, 4, 3)}, {Points: falling(9)},
+		{Diverged: "at once"}}, 3)
+	if !slices.Equal(e.Epochs, []float64{2, 3}) || e.Mean != 2.5 || e.Lo != 2 || e.Hi != 3 || e.Missed != 2 ||
+		e.Diverged != 1 {
 		t.Errorf("%+v", e)
 	}
 	if want := (2 + 3 + 9) / 3.; e.Best != want {
@@ -113,7 +118,8 @@ func TestSpeedupToTheTarget(t *testing.T) {
 	if err != nil || s.Batch != 2 || s.Epochs != 0.8 || s.Target != 1.6 || s.Interval.Lo != 2 || s.Interval.Hi != 2 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if s, err := SpeedupOf([]float64{1, 1, 1, 1, 1, 1}, []float64{2, 2, 2, 2, 2, 2}, 0, 2); err != nil || s.Target != 0 || s.Batch != 2 {
+	if s, err := SpeedupOf([]float64{1, 1, 1, 1, 1, 1}, []float64{2, 2, 2, 2, 2, 2}, 0, 2); err != nil || s.Target != 0 ||
+		s.Batch != 2 {
 		t.Errorf("one that does not reach it: %+v, %v", s, err)
 	}
 	for _, c := range [][2][]float64{{{1, 2}, {1}}, {{1, 1, 1}, {1, 1, 1}}, {{0, 1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1}}} {

@@ -95,7 +95,8 @@ func (m *Method) set(setting string) error {
 		return m.Elastic.Check()
 	}
 	if err != nil {
-		return fmt.Errorf("setting %q; there are lr=FACTOR, momentum=M, beta1=B and warmup=STEPS, and of elastic split, alpha=A and order=O", setting)
+		return fmt.Errorf("setting %q; there are lr=FACTOR, momentum=M, beta1=B and warmup=STEPS, and of elastic split, "+
+			"alpha=A and order=O", setting)
 	}
 	switch {
 	case name == "lr" && number > 0:
@@ -110,7 +111,8 @@ func (m *Method) set(setting string) error {
 		m.Elastic.Alpha = number
 		return m.Elastic.Check()
 	default:
-		return fmt.Errorf("setting %q; there are lr=FACTOR above 0, momentum=M and beta1=B from 0 to below 1 and warmup=STEPS, and of elastic split, alpha=A and order=O", setting)
+		return fmt.Errorf("setting %q; there are lr=FACTOR above 0, momentum=M and beta1=B from 0 to below 1 and "+
+			"warmup=STEPS, and of elastic split, alpha=A and order=O", setting)
 	}
 	return nil
 }
@@ -179,7 +181,8 @@ func (m *Method) Job(j *job.Job, seed uint64) job.Job {
 
 // FlatDevice is a device on which layers take as long as they have operations, so that stages
 // depend on the model alone and the same training can be had again anywhere.
-var FlatDevice = cluster.DeviceType{PeakFLOPS: 50e9, MemoryBandwidthBytesPerSecond: 10e9, Efficiency: map[string]float64{"": 1, "memory": 1}}
+var FlatDevice = cluster.DeviceType{PeakFLOPS: 50e9, MemoryBandwidthBytesPerSecond: 10e9,
+	Efficiency: map[string]float64{"": 1, "memory": 1}}
 
 // MethodOf is the first of the methods of so many pipelines, which split a batch or do not, and a policy.
 func MethodOf(methods []Method, policy schedule.Policy, pipelines int, split bool) (Method, bool) {

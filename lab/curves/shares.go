@@ -28,7 +28,8 @@ func (s Share) IdleS() float64 { return s.BubbleS + s.MessageS + s.CoreS + s.Bet
 
 // Times is the share of so many such batches.
 func (s Share) Times(n float64) Share {
-	return Share{n * s.ComputeS, n * s.UpdateS, n * s.ReferenceS, n * s.BubbleS, n * s.MessageS, n * s.CoreS, n * s.BetweenS}
+	return Share{n * s.ComputeS, n * s.UpdateS, n * s.ReferenceS, n * s.BubbleS, n * s.MessageS, n * s.CoreS,
+		n * s.BetweenS}
 }
 
 // Mean is the mean of some workers' shares.
@@ -62,7 +63,8 @@ func Shares(t *trace.Timeline, pipelines, skip int) ([]Share, error) {
 		last--
 	}
 	if skip < 1 || last-skip < 1 {
-		return nil, fmt.Errorf("curves: a Timeline of %d iterations, of which %d are left out; two at least must remain, and one left out", len(t.Steps), skip+len(t.Steps)-1-last)
+		return nil, fmt.Errorf("curves: a Timeline of %d iterations, of which %d are left out; two at least must remain, "+
+			"and one left out", len(t.Steps), skip+len(t.Steps)-1-last)
 	}
 	startS, endS := t.Steps[skip-1].EndS, t.Steps[last].EndS
 	batch := float64((last - skip + 1) * pipelines)

@@ -72,7 +72,8 @@ func (s *Comparison) learningSection() {
 	if len(s.Trained) == 0 {
 		return
 	}
-	t := &report.Table{Head: []string{"method", " learning rate", " epochs to target", " least", " most", " over sync", " reached", " diverged", " best " + string(s.Metric)}}
+	t := &report.Table{Head: []string{"method", " learning rate", " epochs to target", " least", " most", " over sync",
+		" reached", " diverged", " best " + string(s.Metric)}}
 	reached := &report.Bars{Title: "Epochs to the target"}
 	sync := s.found["sync"]
 	for _, m := range s.Methods {
@@ -106,9 +107,12 @@ func (s *Comparison) learningSection() {
 	s.Study.Sections = append(s.Study.Sections, report.StudySection{
 		Title: "Epochs to " + s.goal(),
 		Note:  fmt.Sprintf("The mean of the seeds, evaluated %d times an epoch of %d samples.", s.Evals, s.Rows),
-		Table: t, Plots: []report.Plot{s.plot("epochs.svg", reached), s.plot("loss.svg", s.curves(Loss, "")), s.plot("accuracy.svg", s.curves(Accuracy, report.UnitPart))},
+		Table: t, Plots: []report.Plot{s.plot("epochs.svg", reached), s.plot("loss.svg", s.curves(Loss, "")),
+			s.plot("accuracy.svg", s.curves(Accuracy, report.UnitPart))},
 		Notes: []string{
-			"sync stands for AFAB (GPipe) and 1F1B (DAPPLE), which give the bits of one worker with their micro-batches, and for data parallelism, which adds the same gradients in another order. Batches are not cut to learn (2BW's are): that changes rounding alone, and where layers normalise over micro-batches they are cut.",
+			"sync stands for AFAB (GPipe) and 1F1B (DAPPLE), which give the bits of one worker with their micro-batches, and " +
+				"for data parallelism, which adds the same gradients in another order. Batches are not cut to learn (2BW's are): " +
+				"that changes rounding alone, and where layers normalise over micro-batches they are cut.",
 			"Evaluations drain the pipeline; the first minibatches behind one see fresher weights than the policy has them see.",
 		},
 	})
@@ -166,20 +170,24 @@ func (s *Comparison) targetS(c *contender) float64 {
 
 // timeSections are the table of all contenders, and AvgPipe at the memory of each rival.
 func (s *Comparison) timeSections() error {
-	t := &report.Table{Head: []string{"method", " batch", " predicted", " samples/s", " epochs to target", " time to target", " peak memory", " predicted", " computing"}}
+	t := &report.Table{Head: []string{"method", " batch", " predicted", " samples/s", " epochs to target",
+		" time to target", " peak memory", " predicted", " computing"}}
 	for _, c := range s.Times.Contested {
 		batch := stats.Median(c.StepS)
-		row := []any{c.Name, trace.Seconds(batch), trace.Seconds(c.PredictedS), fmt.Sprintf("%.4g", float64(s.Times.Batch)/batch)}
+		row := []any{c.Name, trace.Seconds(batch), trace.Seconds(c.PredictedS),
+			fmt.Sprintf("%.4g", float64(s.Times.Batch)/batch)}
 		if e := s.epochsOf(c); e > 0 {
 			row = append(row, fmt.Sprintf("%.3f", e), report.Duration(s.targetS(c)))
 		} else {
 			row = append(row, "–", "–")
 		}
-		t.Add(append(row, report.Bytes(float64(c.peak())), report.Bytes(float64(slices.Max(c.Predicted))), report.Percent(stats.Median(c.Busy)))...)
+		t.Add(append(row, report.Bytes(float64(c.peak())), report.Bytes(float64(slices.Max(c.Predicted))),
+			report.Percent(stats.Median(c.Busy)))...)
 	}
 	s.Study.Sections = append(s.Study.Sections, report.StudySection{
 		Title: "Time to " + s.goal(),
-		Note:  "Time to the target is epochs × batches of an epoch × the median time of a batch; evaluations are not counted. Computing is the part of the workers' time; memory is of the fullest worker, by its allocator.",
+		Note: "Time to the target is epochs × batches of an epoch × the median time of a batch; evaluations are not " +
+			"counted. Computing is the part of the workers' time; memory is of the fullest worker, by its allocator.",
 		Table: t,
 	})
 	if err := s.heldSection(); err != nil {
@@ -191,21 +199,26 @@ func (s *Comparison) timeSections() error {
 // claims are what AvgPipe's authors say of their speedup over each rival at equal memory
 // (section 7.1.1): GNMT, BERT, AWD. Over DAPPLE they give none by itself.
 var claims = map[string]string{
-	"DP": "–, 1.3, 7.0", "GPipe (AFAB)": "1.3, 1.1, 1.8", "PipeDream (stash)": "1.6, –, 3.0", "PipeDream-2BW": "1.6, 1.8, 1.8",
+	"DP": "–, 1.3, 7.0", "GPipe (AFAB)": "1.3, 1.1, 1.8", "PipeDream (stash)": "1.6, –, 3.0",
+	"PipeDream-2BW": "1.6, 1.8, 1.8",
 }
 
 // heldSection is AvgPipe held to each rival's memory: Figs. 11 to 13.
 func (s *Comparison) heldSection() error {
-	t := &report.Table{Head: []string{"rival", "AvgPipe", " rival holds", " AvgPipe", " faster, batch", " 95 % interval", " x epochs", " = to target", " paper"}}
+	t := &report.Table{Head: []string{"rival", "AvgPipe", " rival holds", " AvgPipe", " faster, batch", " 95 % interval",
+		" x epochs", " = to target", " paper"}}
 	names := []string{"rival", "AvgPipe at its memory"}
-	taken, memory, busy := &report.Bars{Title: "Time to the target", Unit: report.UnitSeconds, Names: names}, &report.Bars{Title: "Peak memory of the fullest worker", Unit: report.UnitBytes, Names: names}, &report.Bars{Title: "Workers computing", Unit: report.UnitPart, Names: names}
+	taken, memory, busy := &report.Bars{Title: "Time to the target", Unit: report.UnitSeconds,
+		Names: names}, &report.Bars{Title: "Peak memory of the fullest worker", Unit: report.UnitBytes, Names: names},
+		&report.Bars{Title: "Workers computing", Unit: report.UnitPart, Names: names}
 	batches := &report.Bars{Title: "Time of a batch", Unit: report.UnitSeconds, Names: names}
 	for _, h := range s.Times.Held {
 		rival := s.Times.Contested[h.Rival]
 		groups := map[*report.Bars]report.BarGroup{}
 		add := func(c *contender) {
 			bars := map[*report.Bars]report.Bar{
-				batches: {Value: stats.Median(c.StepS), Lo: slices.Min(c.StepS), Hi: slices.Max(c.StepS)}, memory: {Value: float64(c.peak())}, busy: {Value: stats.Median(c.Busy)}, taken: {Value: s.targetS(c)},
+				batches: {Value: stats.Median(c.StepS), Lo: slices.Min(c.StepS), Hi: slices.Max(c.StepS)},
+				memory:  {Value: float64(c.peak())}, busy: {Value: stats.Median(c.Busy)}, taken: {Value: s.targetS(c)},
 			}
 			for p, b := range bars {
 				if b.Value == 0 {
@@ -218,7 +231,8 @@ func (s *Comparison) heldSection() error {
 		}
 		add(rival)
 		if h.AvgPipe < 0 {
-			t.Add(rival.Name, "none fits; the smallest needs "+report.Bytes(float64(h.SmallestBytes)), report.Bytes(float64(rival.peak())), "", "", "", "", "", claims[rival.Name])
+			t.Add(rival.Name, "none fits; the smallest needs "+report.Bytes(float64(h.SmallestBytes)),
+				report.Bytes(float64(rival.peak())), "", "", "", "", "", claims[rival.Name])
 			for p, g := range groups {
 				g.Bars = append(g.Bars, report.Bar{None: "none fits"})
 				groups[p] = g
@@ -238,8 +252,10 @@ func (s *Comparison) heldSection() error {
 			if own.Pipelines == 1 && h.SmallestBytes > 0 {
 				name += fmt.Sprintf(" (several pipelines need %s)", report.Bytes(float64(h.SmallestBytes)))
 			}
-			t.Add(rival.Name, name, report.Bytes(float64(rival.peak())), report.Bytes(float64(own.peak())), fmt.Sprintf("%.3f", speed.Batch),
-				fmt.Sprintf("%.3f to %.3f", speed.Interval.Lo, speed.Interval.Hi), epochs, target, cmp.Or(claims[rival.Name], "–"))
+			t.Add(rival.Name, name, report.Bytes(float64(rival.peak())), report.Bytes(float64(own.peak())),
+				fmt.Sprintf("%.3f", speed.Batch),
+				fmt.Sprintf("%.3f to %.3f", speed.Interval.Lo, speed.Interval.Hi), epochs, target,
+				cmp.Or(claims[rival.Name], "–"))
 		}
 		for _, p := range []*report.Bars{taken, batches, memory, busy} {
 			p.Groups = append(p.Groups, groups[p])
@@ -247,10 +263,14 @@ func (s *Comparison) heldSection() error {
 	}
 	s.Study.Sections = append(s.Study.Sections, report.StudySection{
 		Title: "AvgPipe held to each rival's memory",
-		Note:  "M micro-batches, N pipelines, +x forwards in advance of 1F1B: the fastest setting, by simulation, whose fullest worker holds no more than the rival's. How much faster it is over a batch is the median over rounds in which both had their turn; times the rival's epochs over its own, that is how much faster it is to the target.",
+		Note: "M micro-batches, N pipelines, +x forwards in advance of 1F1B: the fastest setting, by simulation, whose " +
+			"fullest worker holds no more than the rival's. How much faster it is over a batch is the median over rounds in " +
+			"which both had their turn; times the rival's epochs over its own, that is how much faster it is to the target.",
 		Table: t,
-		Plots: []report.Plot{s.plot("time.svg", taken), s.plot("batch.svg", batches), s.plot("memory.svg", memory), s.plot("computing.svg", busy)},
-		Notes: []string{"The paper's are of GNMT, BERT (where PipeDream runs out of memory) and AWD, of its training time to a target on 6 V100 (AWD: 4) and 1 Gbit/s (section 7.1.1); over all pipelines it has 1.7."},
+		Plots: []report.Plot{s.plot("time.svg", taken), s.plot("batch.svg", batches), s.plot("memory.svg", memory),
+			s.plot("computing.svg", busy)},
+		Notes: []string{"The paper's are of GNMT, BERT (where PipeDream runs out of memory) and AWD, of its training time " +
+			"to a target on 6 V100 (AWD: 4) and 1 Gbit/s (section 7.1.1); over all pipelines it has 1.7."},
 	})
 	return nil
 }
@@ -262,9 +282,11 @@ func (s *Comparison) facts() {
 	add("model", fmt.Sprintf("%s, %d parameters", s.Model.Name, s.Model.ParameterElements()))
 	add("data", fmt.Sprintf("%s, the first %d samples; test: %s", j.Data, s.Rows, rowsText(j.EvalRows, s.Tests)))
 	add("batch", fmt.Sprintf("%d samples; GPipe, DAPPLE and 2BW cut it into %d micro-batches", j.Batch, s.Micros))
-	add("optimizer", fmt.Sprintf("%s, momentum %g, learning rate %g, %s", j.Optimizer.Kind, j.Optimizer.Momentum, j.Rate.Base, j.Rate.Kind))
+	add("optimizer", fmt.Sprintf("%s, momentum %g, learning rate %g, %s", j.Optimizer.Kind, j.Optimizer.Momentum,
+		j.Rate.Base, j.Rate.Kind))
 	add("seeds", fmt.Sprintf("%d from %d on", s.Seeds, j.Seed))
-	add("AvgPipe", "learning rate times the number of pipelines, unless its name says otherwise; alpha 1/N; dilutes first; split: an N-th of a batch each, rate and alpha as of train --lr-scale split")
+	add("AvgPipe", "learning rate times the number of pipelines, unless its name says otherwise; alpha 1/N; dilutes "+
+		"first; split: an N-th of a batch each, rate and alpha as of train --lr-scale split")
 	add("stages that learn", fmt.Sprintf("begin with layers %v", FirstLayers(s.Base)))
 	if t := s.Times; t != nil {
 		where := fmt.Sprintf("%d workers on %d of %d cores", t.Workers, t.Cores, runtime.NumCPU())
@@ -278,7 +300,8 @@ func (s *Comparison) facts() {
 	for _, p := range s.Files {
 		s.Study.Links = append(s.Study.Links, report.StudyLink{File: p.Name, What: "plot"})
 	}
-	s.Study.Links = append(s.Study.Links, report.StudyLink{File: "trainings.jsonl", What: "every training with its evaluations"})
+	s.Study.Links = append(s.Study.Links, report.StudyLink{File: "trainings.jsonl",
+		What: "every training with its evaluations"})
 	if s.Times != nil {
 		s.Study.Links = append(s.Study.Links, report.StudyLink{File: "times.json", What: "every contender's rounds"})
 	}
@@ -294,8 +317,9 @@ func rowsText(asked, all int) string {
 // Fill makes the study: every section, the facts and the plots.
 func (s *Comparison) Fill() error {
 	s.Study = report.Study{
-		Title:    fmt.Sprintf("%s: time to %s", s.Model.Name, s.goal()),
-		Subtitle: fmt.Sprintf("%d samples a batch, %d workers; AvgPipe's Figures 11 to 14 on this machine", s.Job.Batch, s.Job.Workers),
+		Title: fmt.Sprintf("%s: time to %s", s.Model.Name, s.goal()),
+		Subtitle: fmt.Sprintf("%d samples a batch, %d workers; AvgPipe's Figures 11 to 14 on this machine", s.Job.Batch,
+			s.Job.Workers),
 	}
 	s.learningSection()
 	if s.Times != nil {
@@ -315,7 +339,8 @@ type Setting struct {
 	Micros  int        // that rivals cut a batch into
 	Methods []Method
 	Seeds   int
-	Evals   int // evaluations of an epoch
-	Rows    int // training samples of an epoch
-	Tests   int // test samples
+	Epochs  float64 // of a training
+	Evals   int     // evaluations of an epoch
+	Rows    int     // training samples of an epoch
+	Tests   int     // test samples
 }

@@ -101,14 +101,17 @@ func ReadTimes(l *Setting) (*Times, error) {
 	case err != nil:
 		return nil, fmt.Errorf("bench: %s: %w", TimesPath(l.Job), err)
 	case t.Model != l.Model.ID() || t.Batch != l.Job.Batch:
-		return nil, fmt.Errorf("bench: %s is of model %s and batches of %d; this is %s and %d: give another --out, or measure again", TimesPath(l.Job), t.Model, t.Batch, l.Model.ID(), l.Job.Batch)
+		return nil, fmt.Errorf("bench: %s is of model %s and batches of %d; this is %s and %d: give another --out, or "+
+			"measure again", TimesPath(l.Job), t.Model, t.Batch, l.Model.ID(), l.Job.Batch)
 	}
 	if f := t.Filling; f != nil && (min(f.OneF1B, f.AvgPipe) < 0 || max(f.OneF1B, f.AvgPipe) >= len(t.Contested)) {
-		return nil, fmt.Errorf("bench: %s: no contender %d or %d of %d", TimesPath(l.Job), f.OneF1B, f.AvgPipe, len(t.Contested))
+		return nil, fmt.Errorf("bench: %s: no contender %d or %d of %d", TimesPath(l.Job), f.OneF1B, f.AvgPipe,
+			len(t.Contested))
 	}
 	for _, h := range t.Held {
 		if h.Rival < 0 || h.Rival >= len(t.Contested) || h.AvgPipe >= len(t.Contested) {
-			return nil, fmt.Errorf("bench: %s: no contender %d or %d of %d", TimesPath(l.Job), h.Rival, h.AvgPipe, len(t.Contested))
+			return nil, fmt.Errorf("bench: %s: no contender %d or %d of %d", TimesPath(l.Job), h.Rival, h.AvgPipe,
+				len(t.Contested))
 		}
 	}
 	return t, nil
@@ -119,7 +122,8 @@ var systems = map[string]struct {
 	name   string
 	policy schedule.Policy
 }{
-	"data parallelism": {"DP", schedule.Sync}, "GPipe": {"GPipe (AFAB)", schedule.Sync}, "DAPPLE": {"DAPPLE (1F1B)", schedule.Sync},
+	"data parallelism": {"DP", schedule.Sync}, "GPipe": {"GPipe (AFAB)", schedule.Sync},
+	"DAPPLE":    {"DAPPLE (1F1B)", schedule.Sync},
 	"PipeDream": {"PipeDream (stash)", schedule.Stash}, "PipeDream-2BW": {"PipeDream-2BW", schedule.DoubleBuffered},
 }
 

@@ -31,7 +31,8 @@ func TestTrainingsGoOn(t *testing.T) {
 	var wait sync.WaitGroup
 	for seed := range uint64(5) {
 		wait.Go(func() {
-			if err := first.Add(settings{0.1, seed}, Training{Method: "sync", Seed: seed, Points: falling(3, float64(seed))}); err != nil {
+			if err := first.Add(settings{0.1, seed}, Training{Method: "sync", Seed: seed,
+				Points: falling(3, float64(seed))}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -93,14 +94,17 @@ func TestTrainingsRefuses(t *testing.T) {
 	for line, want := range map[string]string{
 		"{}": `line 2: a training without "of" or "method"`,
 		"no": "line 2: no training",
-		`{"of":{},"method":"sync","points":[{"epoch":2,"loss":1},{"epoch":1,"loss":1}]}`: "line 2: point 1 is at epoch 1; epochs rise",
-		`{"of":{},"method":"sync","points":[{"epoch":0,"loss":1}]}`:                      "point 0 is at epoch 0",
+		`{"of":{},"method":"sync","points":[{"epoch":2,"loss":1},{"epoch":1,"loss":1}]}`: "line 2: point 1 is at epoch 1; " +
+			"epochs rise",
+		`{"of":{},"method":"sync","points":[{"epoch":0,"loss":1}]}`: "point 0 is at epoch 0",
 	} {
 		path := filepath.Join(t.TempDir(), "trainings.jsonl")
-		if err := os.WriteFile(path, []byte(`{"of":{},"method":"sync","seed":1,"points":[]}`+"\n"+line+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(`{"of":{},"method":"sync","seed":1,"points":[]}`+"\n"+line+"\n"),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := OpenTrainings(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+		if _, err := OpenTrainings(path); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v; want %s", line, err, want)
 		}
 	}

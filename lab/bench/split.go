@@ -1,0 +1,34 @@
+package bench
+
+import (
+	"math/rand/v2"
+	"slices"
+)
+
+// Split is a way to cut a model, drawn at random. One stage has no schedule and recomputes what it likes.
+type Split struct {
+	Cuts       []int // first layers of stages 1, 2, ...
+	Schedule   string
+	Recompute  string
+	MicroBatch int // one of the sizes; 0: none was given
+}
+
+// RandomSplit cuts so many layers anywhere into a stage for each worker, as far as there are layers.
+func RandomSplit(rng *rand.Rand, layers, workers int, sizes []int) Split {
+	cuts := rng.Perm(layers - 1)[:min(workers, layers)-1]
+	for i := range cuts {
+		cuts[i]++
+	}
+	slices.Sort(cuts)
+	s := Split{
+		Cuts: cuts, Schedule: []string{"1f1b", "afab", "pb"}[rng.IntN(3)],
+		Recompute: []string{"none", "none", "all", "every:2"}[rng.IntN(4)],
+	}
+	if len(sizes) > 0 {
+		s.MicroBatch = sizes[rng.IntN(len(sizes))]
+	}
+	if len(cuts) == 0 {
+		s.Schedule, s.Recompute = "", ""
+	}
+	return s
+}

@@ -1,0 +1,31 @@
+package curves
+
+import (
+	"strings"
+	"testing"
+)
+
+// What filling a bubble could give at most ends at the busiest worker, and at the cores that workers share.
+func TestExplainedKnowsWhatFillingCouldGive(t *testing.T) {
+	shares := func(busy ...float64) (all []Share) {
+		for _, b := range busy {
+			all = append(all, Share{ComputeS: b, BubbleS: 100 - b})
+		}
+		return all
+	}
+	for _, c := range []struct {
+		cores int
+		busy  []float64
+		want  string
+	}{
+		{0, []float64{20, 50}, "would give 2.000"},
+		{2, []float64{20, 50}, "would give 2.000"},
+		{2, []float64{40, 40, 40, 40}, "would give 1.250"}, // 160 on two cores
+		{4, []float64{40, 40, 40, 40}, "would give 2.500"},
+	} {
+		if got := explained("a", "b", [2][]Share{shares(c.busy...), shares(c.busy...)},
+			c.cores); !strings.Contains(got, c.want) {
+			t.Errorf("%v on %d cores: %s; want %q", c.busy, c.cores, got, c.want)
+		}
+	}
+}
