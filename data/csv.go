@@ -88,7 +88,8 @@ func readCSV(name string, r io.Reader, o Options) (*Set, error) {
 		if first {
 			width = len(record) - 1
 			if width < 1 {
-				return nil, fmt.Errorf("data: %s: line %d has one field; a row is numbers and then a class, with commas", name, line)
+				return nil, fmt.Errorf("data: %s: line %d has one field; a row is numbers and then a class, with commas", name,
+					line)
 			}
 			if !slices.ContainsFunc(record, isNumber) {
 				continue
@@ -108,18 +109,21 @@ func readCSV(name string, r io.Reader, o Options) (*Set, error) {
 		for i, field := range record[:width] {
 			v, err := strconv.ParseFloat(field, 32)
 			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-				return nil, fmt.Errorf("data: %s: line %d, field %d is %q; it must be a number that 32 bits can hold", name, line, i+1, field)
+				return nil, fmt.Errorf("data: %s: line %d, field %d is %q; it must be a number that 32 bits can hold", name,
+					line, i+1, field)
 			}
 			t.values = append(t.values, float32(v))
 		}
 		class, err := strconv.ParseFloat(record[width], 32)
 		if err != nil || class != math.Trunc(class) || class < 0 || class > 255 {
-			return nil, fmt.Errorf("data: %s: line %d, the class %q; it must be a whole number from 0 to 255", name, line, record[width])
+			return nil, fmt.Errorf("data: %s: line %d, the class %q; it must be a whole number from 0 to 255", name, line,
+				record[width])
 		}
 		t.labels = append(t.labels, uint8(class))
 	}
 	if len(parts[1].labels) == 0 {
-		return nil, fmt.Errorf("data: %s has %d rows of numbers; it needs %d at least, of which every %dth is for testing", name, row, testEvery, testEvery)
+		return nil, fmt.Errorf("data: %s has %d rows of numbers; it needs %d at least, of which every %dth is for testing",
+			name, row, testEvery, testEvery)
 	}
 	if !covers(parts[0], parts[1]) {
 		if parts = byClass(parts, width); len(parts[1].labels) == 0 {

@@ -56,7 +56,8 @@ func TestDigits(t *testing.T) {
 	if _, err := Open("digits", Options{InputShape: []int{1, 8, 8}}); err != nil {
 		t.Error(err)
 	}
-	if _, err := Open("digits", Options{InputShape: []int{1, 28, 28}}); err == nil || !strings.Contains(err.Error(), "cannot be read as") {
+	if _, err := Open("digits", Options{InputShape: []int{1, 28, 28}}); err == nil || !strings.Contains(err.Error(),
+		"cannot be read as") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -178,7 +179,8 @@ func TestCSVRefusals(t *testing.T) {
 		"1,2,3\n1,\"2,3\n":        "parse error on line 2",
 		"1,0\n1,0\n1,0\n1,0\n1,1": "no class has 5 rows, of which one could be kept for testing",
 	} {
-		if _, err := readCSV("a.csv", strings.NewReader(text), Options{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readCSV("a.csv", strings.NewReader(text), Options{}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want it to say %q", text, err, want)
 		}
 	}
@@ -196,11 +198,13 @@ func TestIDXFolderRefusals(t *testing.T) {
 		{"train-images-idx3-ubyte", images[:20], "train-images-idx3-ubyte: offset 20: the data ends after 4 of 24 bytes"},
 		{"t10k-labels-idx1-ubyte", append(bytes.Clone(labels), 7), "t10k-labels-idx1-ubyte: offset 14: there is data behind"},
 		{"t10k-labels-idx1-ubyte", idxBytes([]uint32{5}, make([]byte, 5)), "images of shape [6 2 2] and labels of shape [5]"},
-		{"t10k-images-idx3-ubyte", idxBytes([]uint32{6, 2, 3}, make([]byte, 36)), "training samples have 4 values, test samples 6"},
+		{"t10k-images-idx3-ubyte", idxBytes([]uint32{6, 2, 3}, make([]byte, 36)),
+			"training samples have 4 values, test samples 6"},
 	} {
 		dir := t.TempDir()
 		for _, prefix := range []string{"train", "t10k"} {
-			for name, content := range map[string][]byte{prefix + "-images-idx3-ubyte": images, prefix + "-labels-idx1-ubyte": labels} {
+			for name, content := range map[string][]byte{prefix + "-images-idx3-ubyte": images, prefix +
+				"-labels-idx1-ubyte": labels} {
 				if name == c.file {
 					content = c.content
 				}
@@ -217,7 +221,8 @@ func TestIDXFolderRefusals(t *testing.T) {
 	if err := os.WriteFile(packed, []byte("no gzip"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(filepath.Dir(packed), Options{}); err == nil || !strings.Contains(err.Error(), "it is no gzip file") {
+	if _, err := Open(filepath.Dir(packed), Options{}); err == nil || !strings.Contains(err.Error(),
+		"it is no gzip file") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -21,11 +21,13 @@ func Open(spec string, o Options) (*Set, error) {
 	case "fashion-mnist":
 		set, err := openIDX(spec, fashionMNIST, o)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("data: fashion-mnist is not installed (%s is missing); on Debian: apt-get install dataset-fashion-mnist", fashionMNIST)
+			return nil, fmt.Errorf("data: fashion-mnist is not installed (%s is missing); on Debian: apt-get install "+
+				"dataset-fashion-mnist", fashionMNIST)
 		}
 		return set, err
 	case "":
-		return nil, fmt.Errorf("data: no data set is named; give digits, fashion-mnist, a folder of IDX files, a .csv file or a text")
+		return nil, fmt.Errorf("data: no data set is named; give digits, fashion-mnist, a folder of IDX files, a .csv file " +
+			"or a text")
 	}
 	info, err := os.Stat(spec)
 	if err != nil {

@@ -49,7 +49,8 @@ func mix(z uint64) uint64 {
 // positions checks a request and yields the samples of its rows.
 func (o order) positions(step, batchSize, firstRow, rows int) ([]int, error) {
 	if step < 0 || batchSize < 1 || firstRow < 0 || rows < 1 || firstRow+rows > batchSize {
-		return nil, fmt.Errorf("data: rows %d to %d of batch %d of %d samples do not exist", firstRow, firstRow+rows, step, batchSize)
+		return nil, fmt.Errorf("data: rows %d to %d of batch %d of %d samples do not exist", firstRow, firstRow+rows,
+			step, batchSize)
 	}
 	samples := make([]int, rows)
 	for r := range samples {

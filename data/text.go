@@ -52,7 +52,8 @@ func openText(path string, o Options) (*Set, error) {
 	}
 	cut := len(all) - len(all)/10
 	if cut <= o.Context || len(all)-cut <= o.Context {
-		return nil, fmt.Errorf("data: %s has %d bytes; for a context of %d it needs %d at least", path, len(all), o.Context, 10*(o.Context+1))
+		return nil, fmt.Errorf("data: %s has %d bytes; for a context of %d it needs %d at least", path, len(all), o.Context,
+			10*(o.Context+1))
 	}
 	train, test := &text{bytes: all[:cut], context: o.Context}, &text{bytes: all[cut:], context: o.Context}
 	train.order, test.order = newOrder(train.Len(), o.Seed, false), newOrder(test.Len(), o.Seed, true)

@@ -25,57 +25,57 @@ import (
 
 // Job is one training run.
 type Job struct {
-	Model    string         `json:"model,omitempty" yaml:"model" jsonschema:"a built-in model (mlp, convnet, gpt) or the path of a .yaml file"`
-	Settings map[string]any `json:"settings,omitempty" yaml:"settings" jsonschema:"settings of the built-in model, like layers: 8"`
-	Data     string         `json:"data,omitempty" yaml:"data" jsonschema:"digits, fashion-mnist, a folder of IDX files, a .csv file, or a text"`
-	Seed     uint64         `json:"seed,omitempty" yaml:"seed" jsonschema:"of initial weights, masks and data order"`
+	Model    string         `json:"model,omitempty" yaml:"model"`
+	Settings map[string]any `json:"settings,omitempty" yaml:"settings"`
+	Data     string         `json:"data,omitempty" yaml:"data"`
+	Seed     uint64         `json:"seed,omitempty" yaml:"seed"`
 
-	Workers          int    `json:"workers,omitempty" yaml:"workers" jsonschema:"most workers to use (default: 2, or all devices of the cluster)"`
-	Cores            int    `json:"cores,omitempty" yaml:"cores" jsonschema:"cores that the workers share; this machine's where left out"`
-	ThreadsPerWorker int    `json:"threads_per_worker,omitempty" yaml:"threads_per_worker" jsonschema:"threads of one operator"`
-	Bind             string `json:"bind,omitempty" yaml:"bind" jsonschema:"always or never: whether workers are bound to processors; left out, where no other run on this machine has bound its own"`
+	Workers          int    `json:"workers,omitempty" yaml:"workers"`
+	Cores            int    `json:"cores,omitempty" yaml:"cores"`
+	ThreadsPerWorker int    `json:"threads_per_worker,omitempty" yaml:"threads_per_worker"`
+	Bind             string `json:"bind,omitempty" yaml:"bind"`
 
-	Cluster string `json:"cluster,omitempty" yaml:"cluster" jsonschema:"a cluster file to plan for instead of this machine"`
+	Cluster string `json:"cluster,omitempty" yaml:"cluster"`
 
-	Batch int `json:"batch,omitempty" yaml:"batch" jsonschema:"samples of one step"`
-	Steps int `json:"steps,omitempty" yaml:"steps" jsonschema:"training steps in all"`
+	Batch int `json:"batch,omitempty" yaml:"batch"`
+	Steps int `json:"steps,omitempty" yaml:"steps"`
 
-	Optimizer optim.Settings `json:"optimizer,omitzero" yaml:"optimizer" jsonschema:"sgd, adam or adamw and its coefficients"`
-	Rate      optim.Rate     `json:"rate,omitzero" yaml:"rate" jsonschema:"learning rate and its schedule"`
-	Clip      float64        `json:"clip,omitempty" yaml:"clip" jsonschema:"limit of the gradients' global norm; 0 is none"`
+	Optimizer optim.Settings `json:"optimizer,omitzero" yaml:"optimizer"`
+	Rate      optim.Rate     `json:"rate,omitzero" yaml:"rate"`
+	Clip      float64        `json:"clip,omitempty" yaml:"clip"`
 	// PostValidate has plans with a flush validate their updates in the next step.
-	PostValidate bool `json:"post_validate,omitempty" yaml:"post_validate" jsonschema:"with clip: updates do not wait for the gradient norm; they are validated in the next step and taken back where it is over the limit"`
+	PostValidate bool `json:"post_validate,omitempty" yaml:"post_validate"`
 
-	Wire         string   `json:"wire,omitempty" yaml:"wire" jsonschema:"a cluster file or preset whose links the workers of this machine are put behind"`
-	Stages       int      `json:"stages,omitempty" yaml:"stages" jsonschema:"fix the number of stages; 1 with several workers is data parallelism"`
-	Split        []string `json:"split,omitempty" yaml:"split" jsonschema:"first layers of stages 1, 2, ...: names or positions"`
-	Schedule     string   `json:"schedule,omitempty" yaml:"schedule" jsonschema:"fix the schedule: 1f1b, afab, pb, zb-h1, 1f1b-rr, ..."`
-	Program      string   `json:"program,omitempty" yaml:"program" jsonschema:"a file with a Program to use as the schedule, as millrace schedule writes them"`
-	Weights      string   `json:"weights,omitempty" yaml:"weights" jsonschema:"fix the weight policy: sync, stash, vertical, 2bw, latest, elastic"`
-	Pipelines    int      `json:"pipelines,omitempty" yaml:"pipelines" jsonschema:"pipelines side by side over the same workers, each with a model of its own, held together by a reference (AvgPipe); 1 is plain training"`
-	Alpha        float64  `json:"alpha,omitempty" yaml:"alpha" jsonschema:"part of the reference that a pipeline takes over at each update, 0 to 1; left out, 1 over the pipelines"`
-	Averaging    string   `json:"averaging,omitempty" yaml:"averaging" jsonschema:"dilute_first, which keeps the reference the average, or printed, as the paper lists its steps"`
-	RateScale    string   `json:"rate_scale,omitempty" yaml:"rate_scale" jsonschema:"pipelines multiplies the learning rate by their number: the reference moves by the mean of their steps, so that each step counts for one part in N; split, for pipelines that take an N-th of the batch each, multiplies it by the root of their number with Adam or clip and leaves it otherwise, with alpha 3/2 over their number unless alpha is given; left out, the rate is as given"`
-	Advance      string   `json:"advance,omitempty" yaml:"advance" jsonschema:"forwards in advance of 1F1B on the first stage, graded down to none on the last, or auto: one more every few steps while they get faster and memory lasts (AvgPipe)"`
-	BatchNorm    string   `json:"batch_norm,omitempty" yaml:"batch_norm" jsonschema:"per_slice lets layers that normalise over a micro-batch do so over slices, where replicas split micro-batches"`
-	MicroBatch   int      `json:"micro_batch,omitempty" yaml:"micro_batch" jsonschema:"fix the samples of a micro-batch"`
-	MicroBatches int      `json:"micro_batches,omitempty" yaml:"micro_batches" jsonschema:"fix the micro-batches of a step"`
-	Recompute    string   `json:"recompute,omitempty" yaml:"recompute" jsonschema:"auto, none, stage or every:K, K layers at a time"`
-	MemoryLimit  string   `json:"memory_limit,omitempty" yaml:"memory_limit" jsonschema:"of each worker, like 512MiB"`
-	Profile      string   `json:"profile,omitempty" yaml:"profile" jsonschema:"a profile to plan with instead of measuring"`
-	Plan         string   `json:"plan,omitempty" yaml:"plan" jsonschema:"a plan to carry out instead of searching one"`
-	AnyOrder     bool     `json:"any_order,omitempty" yaml:"any_order" jsonschema:"train with a program whose sums do not ascend, which leaves other bits than one worker"`
+	Wire         string   `json:"wire,omitempty" yaml:"wire"`
+	Stages       int      `json:"stages,omitempty" yaml:"stages"`
+	Split        []string `json:"split,omitempty" yaml:"split"`
+	Schedule     string   `json:"schedule,omitempty" yaml:"schedule"`
+	Program      string   `json:"program,omitempty" yaml:"program"`
+	Weights      string   `json:"weights,omitempty" yaml:"weights"`
+	Pipelines    int      `json:"pipelines,omitempty" yaml:"pipelines"`
+	Alpha        float64  `json:"alpha,omitempty" yaml:"alpha"`
+	Averaging    string   `json:"averaging,omitempty" yaml:"averaging"`
+	RateScale    string   `json:"rate_scale,omitempty" yaml:"rate_scale"`
+	Advance      string   `json:"advance,omitempty" yaml:"advance"`
+	BatchNorm    string   `json:"batch_norm,omitempty" yaml:"batch_norm"`
+	MicroBatch   int      `json:"micro_batch,omitempty" yaml:"micro_batch"`
+	MicroBatches int      `json:"micro_batches,omitempty" yaml:"micro_batches"`
+	Recompute    string   `json:"recompute,omitempty" yaml:"recompute"`
+	MemoryLimit  string   `json:"memory_limit,omitempty" yaml:"memory_limit"`
+	Profile      string   `json:"profile,omitempty" yaml:"profile"`
+	Plan         string   `json:"plan,omitempty" yaml:"plan"`
+	AnyOrder     bool     `json:"any_order,omitempty" yaml:"any_order"`
 
-	EvalEvery      int    `json:"eval_every,omitempty" yaml:"eval_every" jsonschema:"steps between evaluations; 0 is only at the end"`
-	EvalRows       int    `json:"eval_rows,omitempty" yaml:"eval_rows" jsonschema:"test samples of an evaluation, the first ones; 0 is all; left out, all of a table and 256 of a text"`
-	SaveEvery      int    `json:"save_every,omitempty" yaml:"save_every" jsonschema:"steps between checkpoints; 0 is only at the end"`
-	Keep           int    `json:"keep,omitempty" yaml:"keep" jsonschema:"checkpoints to keep; 0 is all"`
-	Resume         string `json:"resume,omitempty" yaml:"resume" jsonschema:"a checkpoint, or a folder of them, to go on from"`
-	ResumeAveraged bool   `json:"resume_averaged,omitempty" yaml:"resume_averaged" jsonschema:"go on with another number of pipelines than the checkpoint has: all begin at its reference, with the average of their optimizer states"`
-	Out            string `json:"out,omitempty" yaml:"out" jsonschema:"folder that everything is written to"`
-	Overwrite      bool   `json:"overwrite,omitempty" yaml:"overwrite" jsonschema:"write over what an earlier run left in out"`
-	Metrics        string `json:"metrics,omitempty" yaml:"metrics" jsonschema:"address that serves Prometheus metrics, like localhost:9090"`
-	TokenFile      string `json:"token_file,omitempty" yaml:"token_file" jsonschema:"file with the token that requests for metrics must bear"`
+	EvalEvery      int    `json:"eval_every,omitempty" yaml:"eval_every"`
+	EvalRows       int    `json:"eval_rows,omitempty" yaml:"eval_rows"`
+	SaveEvery      int    `json:"save_every,omitempty" yaml:"save_every"`
+	Keep           int    `json:"keep,omitempty" yaml:"keep"`
+	Resume         string `json:"resume,omitempty" yaml:"resume"`
+	ResumeAveraged bool   `json:"resume_averaged,omitempty" yaml:"resume_averaged"`
+	Out            string `json:"out,omitempty" yaml:"out"`
+	Overwrite      bool   `json:"overwrite,omitempty" yaml:"overwrite"`
+	Metrics        string `json:"metrics,omitempty" yaml:"metrics"`
+	TokenFile      string `json:"token_file,omitempty" yaml:"token_file"`
 
 	given map[string]bool // keys that a file, a flag or a checkpoint has set, like rate.base
 }
@@ -221,7 +221,8 @@ func (j *Job) Complete() error {
 	if j.Workers == Auto && !j.Given("workers") {
 		j.Workers = 2
 	}
-	for name, v := range map[string]int{"workers": j.Workers, "batch": j.Batch, "steps": j.Steps, "threads_per_worker": j.ThreadsPerWorker} {
+	for name, v := range map[string]int{"workers": j.Workers, "batch": j.Batch, "steps": j.Steps,
+		"threads_per_worker": j.ThreadsPerWorker} {
 		if v < 1 {
 			return fmt.Errorf("job: %s is %d; it must be 1 at least", name, v)
 		}
@@ -253,7 +254,8 @@ func (j *Job) Complete() error {
 		return fmt.Errorf("job: alpha and averaging are of pipelines side by side; give pipelines too")
 	}
 	if j.PostValidate && !(j.Clip > 0) {
-		return fmt.Errorf("job: post_validate is of updates that clip gradients, and would wait for their norm; give clip too")
+		return fmt.Errorf("job: post_validate is of updates that clip gradients, and would wait for their norm; give clip " +
+			"too")
 	}
 	switch j.RateScale {
 	case "", ScaleByPipelines:
@@ -273,7 +275,8 @@ func (j *Job) Complete() error {
 		}
 	}
 	if j.Bind != "" && j.Bind != BindAlways && j.Bind != BindNever {
-		return fmt.Errorf("job: bind is %q; it is %s or %s, or left out to bind workers where no other run has", j.Bind, BindAlways, BindNever)
+		return fmt.Errorf("job: bind is %q; it is %s or %s, or left out to bind workers where no other run has", j.Bind,
+			BindAlways, BindNever)
 	}
 	if j.BatchNorm != "" && j.BatchNorm != PerSlice {
 		return fmt.Errorf("job: batch_norm is %q; it is %s, or left out", j.BatchNorm, PerSlice)
@@ -322,6 +325,9 @@ func Schema() ([]byte, error) {
 		return nil, fmt.Errorf("job: schema: %w", err)
 	}
 	s.Title = "millrace job"
+	for key, property := range s.Properties {
+		property.Description = says[key]
+	}
 	text, err := json.MarshalIndent(s, "", "  ")
 	return append(text, '\n'), err
 }

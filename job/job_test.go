@@ -50,12 +50,13 @@ func TestFlagsWinOverFileOverDefaults(t *testing.T) {
 func TestDefaultsDependOnTheRest(t *testing.T) {
 	const adam = "optimizer: {kind: adamw, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01}\n"
 	for text, same := range map[string]string{
-		"model: gpt":                                 adam + "rate: {kind: constant, base: 3e-4, warmup: 20, total: 200}",
-		"optimizer: {kind: adamw}":                   adam + "rate: {warmup: 20}",
-		"optimizer: {kind: adamw, weight_decay: 0}":  "optimizer: {kind: adamw, weight_decay: 0, beta1: 0.9}",
-		"optimizer: {kind: adam}":                    "optimizer: {kind: adam, weight_decay: 0}\nrate: {warmup: 20}",
-		"optimizer: {kind: adam, beta2: 0.95}":       "optimizer: {kind: adam, beta1: 0.9, beta2: 0.95, epsilon: 1e-8}",
-		"model: convnet":                             "model: convnet\noptimizer: {kind: sgd, momentum: 0.9, weight_decay: 0}\nrate: {base: 0.05, warmup: 0}",
+		"model: gpt":                                adam + "rate: {kind: constant, base: 3e-4, warmup: 20, total: 200}",
+		"optimizer: {kind: adamw}":                  adam + "rate: {warmup: 20}",
+		"optimizer: {kind: adamw, weight_decay: 0}": "optimizer: {kind: adamw, weight_decay: 0, beta1: 0.9}",
+		"optimizer: {kind: adam}":                   "optimizer: {kind: adam, weight_decay: 0}\nrate: {warmup: 20}",
+		"optimizer: {kind: adam, beta2: 0.95}":      "optimizer: {kind: adam, beta1: 0.9, beta2: 0.95, epsilon: 1e-8}",
+		"model: convnet": "model: convnet\noptimizer: {kind: sgd, momentum: 0.9, weight_decay: " +
+			"0}\nrate: {base: 0.05, warmup: 0}",
 		"model: convnet\noptimizer: {momentum: 0.5}": "model: convnet\noptimizer: {kind: sgd, momentum: 0.5}",
 		"rate: {base: 0.001}":                        "rate: {base: 0.001, warmup: 20}",
 		"rate: {warmup: 0}":                          "rate: {kind: constant, warmup: 0}",

@@ -113,24 +113,29 @@ var (
 		whole("threads of one operator", "threads-per-worker", func(j *Job) *int { return &j.ThreadsPerWorker }),
 		fixed("samples of one step (default: 32)", "batch", func(j *Job) *int { return &j.Batch }),
 		fixed("fix the stages; 1 with several workers is data parallelism", "stages", func(j *Job) *int { return &j.Stages }),
-		{Name: "split", Doc: "first layers of stages 1, 2, ...: names or positions, with commas", Set: func(j *Job, v string) error {
-			j.Split = strings.Split(v, ",")
-			return nil
-		}},
+		{Name: "split", Doc: "first layers of stages 1, 2, ...: names or positions, with commas",
+			Set: func(j *Job, v string) error {
+				j.Split = strings.Split(v, ",")
+				return nil
+			}},
 		word("fix the schedule, a family of millrace schedule -h: 1f1b, zb-h1, ...", "schedule",
 			func(j *Job) *string { return &j.Schedule }),
-		word("a file with a Program to use as the schedule, as millrace schedule writes them", "program", func(j *Job) *string { return &j.Program }),
-		word("fix the weight policy: sync, stash, vertical, 2bw, latest or elastic", "weights", func(j *Job) *string { return &j.Weights }),
+		word("a file with a Program to use as the schedule, as millrace schedule writes them", "program",
+			func(j *Job) *string { return &j.Program }),
+		word("fix the weight policy: sync, stash, vertical, 2bw, latest or elastic", "weights",
+			func(j *Job) *string { return &j.Weights }),
 		word("per_slice: replicas may normalise over their slices of a micro-batch", "batch-norm",
 			func(j *Job) *string { return &j.BatchNorm }),
 		fixed("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.MicroBatch }),
 		fixed("fix the micro-batches of a step", "micro-batches", func(j *Job) *int { return &j.MicroBatches }),
-		word("auto, none, stage (all of a stage at once) or every:K (K layers at a time)", "recompute", func(j *Job) *string { return &j.Recompute }),
+		word("auto, none, stage (all of a stage at once) or every:K (K layers at a time)", "recompute",
+			func(j *Job) *string { return &j.Recompute }),
 		word("memory of each worker, like 512MiB", "memory-limit", func(j *Job) *string { return &j.MemoryLimit }),
 		word("a profile to plan with instead of measuring", "profile", func(j *Job) *string { return &j.Profile }),
 		word("sgd, adam or adamw", "optimizer", func(j *Job) *string { return &j.Optimizer.Kind }),
 		number("momentum of sgd", "momentum", func(j *Job) *float64 { return &j.Optimizer.Momentum }),
-		number("weight decay (default: 0.01 for adamw, else 0)", "weight-decay", func(j *Job) *float64 { return &j.Optimizer.WeightDecay }),
+		number("weight decay (default: 0.01 for adamw, else 0)", "weight-decay",
+			func(j *Job) *float64 { return &j.Optimizer.WeightDecay }),
 		number("limit of the gradients' global norm", "clip", func(j *Job) *float64 { return &j.Clip }),
 		truth("with --clip: update before the norm is known, and test it in the next step", "post-validate",
 			func(j *Job) *bool { return &j.PostValidate }),
@@ -153,7 +158,8 @@ var (
 		},
 		number("part of the reference in a pipeline's weights (default: 1 over their number)", "alpha",
 			func(j *Job) *float64 { return &j.Alpha }),
-		word("dilute_first (the reference stays the average) or printed (the paper's order)", "averaging", func(j *Job) *string { return &j.Averaging }),
+		word("dilute_first (the reference stays the average) or printed (the paper's order)", "averaging",
+			func(j *Job) *string { return &j.Averaging }),
 	})
 	// ClusterOptions choose other hardware than this machine, which cannot be trained on.
 	ClusterOptions = noted([]Option{
@@ -161,11 +167,13 @@ var (
 			func(j *Job) *string { return &j.Cluster }),
 	})
 	TrainOptions = noted([]Option{
-		word("digits, fashion-mnist, a folder of IDX files, a .csv file or a text", "data", func(j *Job) *string { return &j.Data }),
+		word("digits, fashion-mnist, a folder of IDX files, a .csv file or a text", "data",
+			func(j *Job) *string { return &j.Data }),
 		whole("training steps in all", "steps", func(j *Job) *int { return &j.Steps }),
 		number("learning rate", "lr", func(j *Job) *float64 { return &j.Rate.Base }),
 		word("constant, step, cosine or polynomial", "lr-schedule", func(j *Job) *string { return &j.Rate.Kind }),
-		whole("steps over which the rate rises (default: 20 for adam and adamw, else 0)", "lr-warmup", func(j *Job) *int { return &j.Rate.Warmup }),
+		whole("steps over which the rate rises (default: 20 for adam and adamw, else 0)", "lr-warmup",
+			func(j *Job) *int { return &j.Rate.Warmup }),
 		{Name: "seed", Doc: "of weights, masks and data order", Set: func(j *Job, v string) error {
 			n, err := strconv.ParseUint(v, 10, 64)
 			if err != nil {
@@ -178,7 +186,8 @@ var (
 		word("always or never bind workers to processors (default: if no other run has)", "bind",
 			func(j *Job) *string { return &j.Bind }),
 		whole("steps between evaluations (0: at the end)", "eval-every", func(j *Job) *int { return &j.EvalEvery }),
-		whole("test samples of an evaluation, 0: all (default: all of a table, 256 of a text)", "eval-rows", func(j *Job) *int { return &j.EvalRows }),
+		whole("test samples of an evaluation, 0: all (default: all of a table, 256 of a text)", "eval-rows",
+			func(j *Job) *int { return &j.EvalRows }),
 		whole("steps between checkpoints (0: at the end)", "save-every", func(j *Job) *int { return &j.SaveEvery }),
 		whole("checkpoints to keep (0: all)", "keep", func(j *Job) *int { return &j.Keep }),
 		truth("take a --program whose sums do not ascend; bits are then not promised", "any-order",
@@ -190,7 +199,8 @@ var (
 			func(j *Job) *string { return &j.RateScale }),
 		word("folder that everything is written to", "out", func(j *Job) *string { return &j.Out }),
 		truth("write over what an earlier run left in --out", "overwrite", func(j *Job) *bool { return &j.Overwrite }),
-		word("address that serves Prometheus metrics, like localhost:9090", "metrics", func(j *Job) *string { return &j.Metrics }),
+		word("address that serves Prometheus metrics, like localhost:9090", "metrics",
+			func(j *Job) *string { return &j.Metrics }),
 		word("file with the token that requests for metrics must bear", "token-file",
 			func(j *Job) *string { return &j.TokenFile }),
 	})

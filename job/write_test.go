@@ -11,8 +11,9 @@ import (
 func TestAWrittenJobIsTheSame(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "job.yaml")
 	for name, text := range map[string]string{
-		"little":    "model: gpt",
-		"zeros":     "model: convnet\nrate: {base: 0, warmup: 0}\noptimizer: {kind: sgd, momentum: 0, weight_decay: 0}\neval_rows: 0\nkeep: 0",
+		"little": "model: gpt",
+		"zeros": "model: convnet\nrate: {base: 0, warmup: 0}\noptimizer: {kind: sgd, momentum: 0, weight_decay: 0}\n" +
+			"eval_rows: 0\nkeep: 0",
 		"cosine":    "model: gpt\nrate: {kind: cosine, base: 1e-5, total: 7, floor: 1e-6}\nclip: 0.25\npost_validate: true",
 		"step":      "model: gpt\nrate: {kind: step, every: 3, factor: 0}\nsplit: [3, block1]\nseed: 18446744073709551615",
 		"elastic":   "model: mlp\npipelines: 3\nalpha: 0\naveraging: printed\nrate_scale: split\nweights: elastic",

@@ -57,7 +57,8 @@ func TestAPanicIsOneLineAndAFileToSend(t *testing.T) {
 			out, _ := c.CombinedOutput()
 			line := regexp.MustCompile(
 				`^millrace: internal error in millrace (\S+): (.*); please send (\S+)\n$`).FindStringSubmatch(string(out))
-			if c.ProcessState.ExitCode() != cli.ExitFailed || line == nil || line[1] != verb || !strings.HasPrefix(line[2], want) {
+			if c.ProcessState.ExitCode() != cli.ExitFailed || line == nil || line[1] != verb ||
+				!strings.HasPrefix(line[2], want) {
 				t.Fatalf("exit %d, said\n%s", c.ProcessState.ExitCode(), out)
 			}
 			folder := tmp

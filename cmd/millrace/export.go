@@ -42,8 +42,10 @@ func exportCommand() *cobra.Command {
 
 Split points and layouts name layers: give the profile or the model that the plan is for.
 A plan that the other runtime has no words for is refused with the reason.`,
-		Example: "  millrace export --to torch-csv --plan plan.json -o schedule.csv\n  millrace export --to megatron --plan plan.json --model gpt\n  millrace export --to torch-csv --program program.txt",
-		Args:    cobra.NoArgs,
+		Example: "  millrace export --to torch-csv --plan plan.json -o schedule.csv\n" +
+			"  millrace export --to megatron --plan plan.json --model gpt\n" +
+			"  millrace export --to torch-csv --program program.txt",
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if (planFile == "") == (programFile == "") {
 				return cli.BadInput(errors.New("export: give --plan or --program, one of them"))

@@ -36,8 +36,11 @@ func importCommand() *cobra.Command {
 No profile says what minibatch it was measured with: --batch does. Costs for other
 micro-batch sizes are those in proportion. They hold for every device type unless
 --device names one. A schedule is written as millrace schedule writes one.`,
-		Example: "  millrace import --from pipedream --batch 128 vgg16/graph.txt -o vgg16.json\n  millrace import --from piper --batch 1 --time-unit ms resnet.json -o resnet-profile.json\n  millrace import --from torch-csv schedule.csv -o schedule.json\n  millrace import --from megatron --model gpt --batch 32 layout.txt -o plan.json",
-		Args:    cobra.ExactArgs(1),
+		Example: "  millrace import --from pipedream --batch 128 vgg16/graph.txt -o vgg16.json\n" +
+			"  millrace import --from piper --batch 1 --time-unit ms resnet.json -o resnet-profile.json\n" +
+			"  millrace import --from torch-csv schedule.csv -o schedule.json\n" +
+			"  millrace import --from megatron --model gpt --batch 32 layout.txt -o plan.json",
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if options.Format == fromTorch {
 				return importTorch(c, args[0], output)
@@ -71,8 +74,10 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 			return nil
 		},
 	}
-	c.Flags().StringVar(&options.Format, "from", "", strings.Join(slices.Concat(importer.Formats, cutFormats), ", ")+" or "+fromTorch)
-	c.Flags().IntVar(&options.Batch, "batch", 0, "the minibatch that the profile was measured with, or the samples of a step")
+	c.Flags().StringVar(&options.Format, "from", "", strings.Join(slices.Concat(importer.Formats, cutFormats),
+		", ")+" or "+fromTorch)
+	c.Flags().IntVar(&options.Batch, "batch", 0, "the minibatch that the profile was measured with, or the samples of a "+
+		"step")
 	c.Flags().StringVar(&options.Device, "device", "", "the device type that the costs hold for (default: every one)")
 	c.Flags().StringVar(&options.TimeUnit, "time-unit", "", "s or ms, of Piper's times (default s)")
 	flags.Add(c, job.ModelOptions)
@@ -99,5 +104,6 @@ func imported(p *profile.Profile, batch int) string {
 	} else {
 		states += " (" + err.Error() + ")"
 	}
-	return fmt.Sprintf("%s: %d layers, %s, %.4g ms for a minibatch of %d, %d bytes of parameters", p.Model, len(p.Layers), states, 1e3*seconds, batch, parameters)
+	return fmt.Sprintf("%s: %d layers, %s, %.4g ms for a minibatch of %d, %d bytes of parameters", p.Model, len(p.Layers),
+		states, 1e3*seconds, batch, parameters)
 }

@@ -25,8 +25,9 @@ var baseOf = map[string]string{
 	"plan":    "--model mlp --cluster dapple-b:2 --batch 8", "schedule": "1f1b",
 	"compare": "", "simulate": "--model mlp --cluster dapple-b:2 --batch 8",
 	"tune":  "--model mlp --cluster dapple-b:2 --batch 8",
-	"train": "--model mlp --data digits --batch 8 --steps 2 --dry-run", "report": "nowhere", "measure": "nowhere.yaml --sizes 4",
-	"import": "nowhere --from piper --batch 8", "export": "--to deepspeed --plan nowhere",
+	"train": "--model mlp --data digits --batch 8 --steps 2 --dry-run", "report": "nowhere",
+	"measure": "nowhere.yaml --sizes 4",
+	"import":  "nowhere --from piper --batch 8", "export": "--to deepspeed --plan nowhere",
 }
 
 // inWords is what messages call a flag whose name is not in them.

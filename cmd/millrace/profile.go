@@ -28,8 +28,10 @@ most 15 of them, for about 15 seconds, unless --passes says otherwise.
 
 With --cluster it computes the costs of that cluster's devices instead, from their peaks;
 --analytic says so.`,
-		Example: "  millrace profile --model gpt --batch 32 -o gpt.json\n  millrace profile --model convnet --sizes 8,16,32 --workers 1\n  millrace profile bert-48 --analytic --cluster dapple-a --batch 64 -o bert-48.json",
-		Args:    cobra.MaximumNArgs(1),
+		Example: "  millrace profile --model gpt --batch 32 -o gpt.json\n" +
+			"  millrace profile --model convnet --sizes 8,16,32 --workers 1\n" +
+			"  millrace profile bert-48 --analytic --cluster dapple-a --batch 64 -o bert-48.json",
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 && c.Flags().Changed("model") {
 				return cli.BadInput(fmt.Errorf("both %s and --model are named; one model is profiled", args[0]))
@@ -42,7 +44,8 @@ With --cluster it computes the costs of that cluster's devices instead, from the
 				return err
 			}
 			if analytic && j.Cluster == "" {
-				return cli.BadInput(fmt.Errorf("--analytic computes costs for described devices: name them with --cluster FILE or a preset, %s", strings.Join(cluster.Presets(), ", ")))
+				return cli.BadInput(fmt.Errorf("--analytic computes costs for described devices: name them with --cluster FILE "+
+					"or a preset, %s", strings.Join(cluster.Presets(), ", ")))
 			}
 			if passes < 0 {
 				return cli.BadInput(fmt.Errorf("--passes %d; give 1 at least, or 0 for up to 15", passes))

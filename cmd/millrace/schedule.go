@@ -89,8 +89,10 @@ and W, its input and weight gradient), U update, with the number of the micro-ba
 The families are:
 
 ` + familyList(),
-		Example: "  millrace schedule pb --stages 4 --micro-batches 8 --transfer 0.2\n  millrace schedule zb-v --html zb-v.html\n  millrace schedule runs/gpt/program.txt --svg step.svg\n  millrace schedule compare --stages 4 --micro-batches 8",
-		Args:    cobra.MaximumNArgs(1),
+		Example: "  millrace schedule pb --stages 4 --micro-batches 8 --transfer 0.2\n" +
+			"  millrace schedule zb-v --html zb-v.html\n  millrace schedule runs/gpt/program.txt --svg step.svg\n" +
+			"  millrace schedule compare --stages 4 --micro-batches 8",
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := s.name(c, args); err != nil {
 				return cli.BadInput(err)
@@ -130,7 +132,8 @@ The families are:
 					Summary sim.Summary        `json:"summary"`
 				}{p, rep, p.Holdings(), sum})
 			}
-			fmt.Fprintf(out, "%s: %d stages, %d micro-batches; checked: %d instructions, %d messages, nothing can block\n", p.Name, p.Stages, trained(p), rep.Instructions, rep.Messages)
+			fmt.Fprintf(out, "%s: %d stages, %d micro-batches; checked: %d instructions, %d messages, nothing can block\n",
+				p.Name, p.Stages, trained(p), rep.Instructions, rep.Messages)
 			if s.onStreaming(p) {
 				fmt.Fprintln(out, "devices transfer while they compute")
 			}
@@ -140,7 +143,8 @@ The families are:
 				fmt.Fprintf(out, "not drawn here: it has %d instructions, repetitions counted, and %d are drawn; --svg and --html "+
 					"draw up to %d\n", size, mostDrawn, mostInFile)
 			}
-			fmt.Fprintf(out, "step %.4g, bubble %.1f %%, most micro-batches held by worker %v\n", sum.StepS, 100*sum.Bubble, rep.PeakActivations)
+			fmt.Fprintf(out, "step %.4g, bubble %.1f %%, most micro-batches held by worker %v\n", sum.StepS, 100*sum.Bubble,
+				rep.PeakActivations)
 			return drawn.Stages.Text(out)
 		},
 	}
@@ -171,7 +175,8 @@ func scheduleDrawing(p *schedule.Program, rep check.Report, t *trace.Timeline, s
 			{Name: "bubble", Value: fmt.Sprintf("%.1f %%", 100*sum.Bubble)},
 			{Name: "weights", Value: string(p.Weights)},
 			{Name: "most micro-batches held by worker", Value: strings.Trim(fmt.Sprint(rep.PeakActivations), "[]")},
-			{Name: "checked", Value: fmt.Sprintf("%d instructions, %d messages, nothing can block", rep.Instructions, rep.Messages)},
+			{Name: "checked", Value: fmt.Sprintf("%d instructions, %d messages, nothing can block", rep.Instructions,
+				rep.Messages)},
 		},
 	}
 }
@@ -179,7 +184,8 @@ func scheduleDrawing(p *schedule.Program, rep check.Report, t *trace.Timeline, s
 // stageTable is what each stage keeps and sends. Messages are counted for the micro-batches
 // of one step.
 func stageTable(p *schedule.Program) *report.Table {
-	t := &report.Table{Head: []string{" stage", " worker", " peak", " versions", " activations sent", " gradients sent", " all-reduces"}}
+	t := &report.Table{Head: []string{" stage", " worker", " peak", " versions", " activations sent", " gradients sent",
+		" all-reduces"}}
 	steps := max(1, p.Minibatches())
 	holdings := p.Holdings()
 	several := len(p.Placement) > 1

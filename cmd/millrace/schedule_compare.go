@@ -35,8 +35,10 @@ func compareCommand() *cobra.Command {
 workers and micro-batches, and ranks their steady steps under a memory limit: on uniform stages, or on
 a profile and a cluster. Nothing is searched; millrace plan does that. On uniform stages memory is
 counted in activations: what one micro-batch leaves on a worker, in all of the worker's chunks.`,
-		Example: "  millrace schedule compare --stages 4 --micro-batches 8 --memory-limit 8\n  millrace schedule compare --profile gpt.json --cluster cluster.yaml --micro-batch 4 --micro-batches 16 --memory-limit 2GiB",
-		Args:    cobra.NoArgs,
+		Example: "  millrace schedule compare --stages 4 --micro-batches 8 --memory-limit 8\n" +
+			"  millrace schedule compare --profile gpt.json --cluster cluster.yaml --micro-batch 4 --micro-batches 16 " +
+			"--memory-limit 2GiB",
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed("stages") {
 				s.most = s.workers
@@ -67,7 +69,8 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 	f.StringVar(&s.memory, "memory-limit", "", "of each worker: activations on uniform stages, else bytes like 2GiB")
 	f.StringVar(&s.profile, "profile", "", "a profile's file instead of uniform stages")
 	f.StringVar(&s.cluster, "cluster", "", "cluster of the profile, a file or preset: all or the first --stages devices")
-	f.IntVar(&s.microBatch, "micro-batch", 0, "samples of a micro-batch, for the profile (default: the profile's smallest)")
+	f.IntVar(&s.microBatch, "micro-batch", 0, "samples of a micro-batch, for the profile (default: the profile's "+
+		"smallest)")
 	f.BoolVar(&s.clip, "clip", false, "updates need the gradient norm of all stages")
 	f.Float64Var(&s.norm, "norm", 0, "with --clip, time to pool the norm on uniform stages")
 	f.BoolVar(&s.later, "post-validate", false, "with --clip: also orders that update before the norm is known")
@@ -93,12 +96,14 @@ func (s *contestFlags) contest() (contest.Rules, error) {
 		return contest.Rules{}, fmt.Errorf("--parameters %v; give a size from 0 to %g, in activations",
 			s.parameters, mostParameters)
 	}
-	out := contest.Rules{Workers: s.workers, MicroBatches: s.micros, Chunks: s.chunks, Only: s.only, Sync: s.syncOnly, Clip: s.clip, PostValidate: s.later}
+	out := contest.Rules{Workers: s.workers, MicroBatches: s.micros, Chunks: s.chunks, Only: s.only, Sync: s.syncOnly,
+		Clip: s.clip, PostValidate: s.later}
 	if s.later && !s.clip {
 		return out, fmt.Errorf("schedule compare: --post-validate: without --clip an update waits for nobody; give both")
 	}
 	if (s.profile == "") != (s.cluster == "") {
-		return out, fmt.Errorf("schedule compare: --profile and --cluster go together: the model's costs, and what they are spread over")
+		return out, fmt.Errorf("schedule compare: --profile and --cluster go together: the model's costs, and what they " +
+			"are spread over")
 	}
 	if s.profile != "" {
 		return s.profiled(out)
@@ -108,14 +113,16 @@ func (s *contestFlags) contest() (contest.Rules, error) {
 		weight = s.backward / 2
 	}
 	out.Stages = contest.Uniform{
-		Workers: s.workers, ForwardS: s.forward, InputS: s.backward - weight, WeightS: weight, UpdateS: s.update, TransferS: s.transfer,
+		Workers: s.workers, ForwardS: s.forward, InputS: s.backward - weight, WeightS: weight, UpdateS: s.update,
+		TransferS:  s.transfer,
 		AllReduceS: s.allReduce, NormS: s.norm, Parameters: s.parameters, Streaming: s.overlapped,
 	}.Stages
 	out.Bytes = contest.FormatActivations
 	if s.memory != "" {
 		limit, err := strconv.ParseFloat(s.memory, 64)
 		if err != nil || !(limit > 0) || limit > 1<<32 {
-			return out, fmt.Errorf("schedule compare: --memory-limit %q; on uniform stages it is a number of activations over 0", s.memory)
+			return out, fmt.Errorf("schedule compare: --memory-limit %q; on uniform stages it is a number of activations "+
+				"over 0", s.memory)
 		}
 		out.MemoryBytes = func(int) int64 { return int64(limit * contest.Activation) }
 	}
@@ -171,14 +178,17 @@ func (s *contestFlags) time(n float64) string {
 func (s *contestFlags) legend() string {
 	units := "memory of the fullest worker"
 	if s.profile == "" {
-		units = fmt.Sprintf("step in units of time, a worker's forward takes %.4g and its backward %.4g; memory of the fullest worker in activations", s.forward, s.backward)
+		units = fmt.Sprintf("step in units of time, a worker's forward takes %.4g and its backward %.4g; memory of the "+
+			"fullest worker in activations", s.forward, s.backward)
 	}
-	return units + "\nbehind: more time than the fastest; held: most micro-batches between forward and backward; copies: versions of weights, of all stages of the worker"
+	return units + "\nbehind: more time than the fastest; held: most micro-batches between forward and backward; " +
+		"copies: versions of weights, of all stages of the worker"
 }
 
 // contestTable is a row for each entry.
 func contestTable(all []contest.Entry, time func(float64) string, size func(int64) string) *report.Table {
-	t := &report.Table{Head: []string{" ", "schedule", "weights", " step", " behind", " bubble", " memory", " held", " copies", "why"}}
+	t := &report.Table{Head: []string{" ", "schedule", "weights", " step", " behind", " bubble", " memory", " held",
+		" copies", "why"}}
 	most := func(n []int) string {
 		if len(n) == 0 {
 			return ""

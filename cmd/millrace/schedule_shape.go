@@ -50,7 +50,8 @@ func (s *shape) add(c *cobra.Command) {
 	f.Float64Var(&s.alpha, "alpha", -1, "part of the reference in a pipeline's weights (default: 1 over their number)")
 	f.Lookup("alpha").DefValue = "0" // not to be printed: -1 stands for that default
 	f.IntVar(&s.advance, "advance", 0, "forwards in advance of 1F1B on the first stage (AvgPipe)")
-	f.IntVar(&s.minibatches, "minibatches", 0, "steps, or minibatches of a stream (default 1; of a stream 2 for each worker)")
+	f.IntVar(&s.minibatches, "minibatches", 0, "steps, or minibatches of a stream (default 1; of a stream 2 for each "+
+		"worker)")
 	f.Float64Var(&s.allReduce, "all-reduce", 0, "time to sum the gradients of all chunks of a worker over replicas")
 	f.BoolVar(&s.clip, "clip", false, "updates need the gradient norm of all stages")
 	f.BoolVar(&s.later, "post-validate", false, "with --clip: update before the norm is known, and "+
@@ -118,7 +119,8 @@ func (s *shape) program() (*schedule.Program, check.Report, error) {
 		return nil, check.Report{}, cli.BadInput(fmt.Errorf("--most-held %d; give 1 or more, or 0 for any number", s.held))
 	}
 	if s.later && !s.clip {
-		return nil, check.Report{}, cli.BadInput(fmt.Errorf("--post-validate: without --clip an update waits for nobody; give both"))
+		return nil, check.Report{}, cli.BadInput(fmt.Errorf("--post-validate: without --clip an update waits for nobody; " +
+			"give both"))
 	}
 	if err := source.Playable(); err != nil { // before the check, which takes long for what is refused anyway
 		return nil, check.Report{}, cli.BadInput(err)
@@ -273,7 +275,8 @@ func (s *shape) onStreaming(p *schedule.Program) bool {
 
 // streams makes one micro-batch the default minibatch of an order without a flush.
 func (s *shape) streams(c *cobra.Command) {
-	if f, err := family.Lookup(s.family); err == nil && f.Asynchronous() && s.file == "" && !c.Flags().Changed("micro-batches") {
+	if f, err := family.Lookup(s.family); err == nil && f.Asynchronous() && s.file == "" &&
+		!c.Flags().Changed("micro-batches") {
 		s.micros = 1
 		if schedule.Policy(s.weights) == schedule.DoubleBuffered {
 			s.micros = s.workers // which it needs

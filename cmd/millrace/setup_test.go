@@ -24,11 +24,15 @@ func TestSetUp(t *testing.T) {
 		code             int
 		installs, prints string
 	}{
-		"nothing missing":       {user: 1000, sudo: "exit 1", apt: "exit 1"},
-		"root":                  {missing: true, sudo: "exit 1", installs: update + install, prints: "setup: installing libgloo-dev g++\nsetup: installed\n"},
-		"sudo without password": {user: 1000, missing: true, sudo: `shift; "$@"`, installs: update + install, prints: "setup: installing libgloo-dev g++\nsetup: installed\n"},
-		"neither":               {user: 1000, missing: true, sudo: "exit 1", code: 1, prints: "  sudo apt-get update && sudo " + install},
-		"no network":            {missing: true, apt: "echo cannot reach; exit 100", code: 1, installs: update, prints: "setup: installing libgloo-dev g++\ncannot reach\nsetup: apt-get failed, see above\n"},
+		"nothing missing": {user: 1000, sudo: "exit 1", apt: "exit 1"},
+		"root": {missing: true, sudo: "exit 1", installs: update + install,
+			prints: "setup: installing libgloo-dev g++\nsetup: installed\n"},
+		"sudo without password": {user: 1000, missing: true, sudo: `shift; "$@"`, installs: update + install,
+			prints: "setup: installing libgloo-dev g++\nsetup: installed\n"},
+		"neither": {user: 1000, missing: true, sudo: "exit 1", code: 1,
+			prints: "  sudo apt-get update && sudo " + install},
+		"no network": {missing: true, apt: "echo cannot reach; exit 100", code: 1, installs: update,
+			prints: "setup: installing libgloo-dev g++\ncannot reach\nsetup: apt-get failed, see above\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

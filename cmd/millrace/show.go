@@ -24,8 +24,9 @@ func simulateCommand() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use: "simulate", Short: "Predict a plan's step time and memory on this machine's profile",
-		Example: "  millrace simulate --model gpt --workers 2 --batch 32 --schedule afab\n  millrace simulate --model gpt --plan plan.json -o predicted.json.gz",
-		Args:    cobra.NoArgs,
+		Example: "  millrace simulate --model gpt --workers 2 --batch 32 --schedule afab\n" +
+			"  millrace simulate --model gpt --plan plan.json -o predicted.json.gz",
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			j, err := flags.Job()
 			if err != nil {
@@ -47,11 +48,13 @@ func simulateCommand() *cobra.Command {
 			if asJSON {
 				return cli.WriteJSON(c.OutOrStdout(), p.Plan.Predicted)
 			}
-			return report.Terminal(c.OutOrStdout(), report.Inputs{Plan: p.Plan, LayerNames: prepare.NamesOf(p.Model), Simulated: t})
+			return report.Terminal(c.OutOrStdout(), report.Inputs{Plan: p.Plan, LayerNames: prepare.NamesOf(p.Model),
+				Simulated: t})
 		},
 	}
-	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions, []job.Option{{Name: "plan", Doc: "a plan to simulate instead of searching one",
-		Set: func(j *job.Job, v string) error { j.Plan = v; return nil }}})
+	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions,
+		[]job.Option{{Name: "plan", Doc: "a plan to simulate instead of searching one",
+			Set: func(j *job.Job, v string) error { j.Plan = v; return nil }}})
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
 	c.Flags().StringVarP(&output, "output", "o", "", "write the Timeline to this file")
 	cli.Writes(c, "output")

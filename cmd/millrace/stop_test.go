@@ -24,7 +24,8 @@ func TestSignalsStopAfterAStep(t *testing.T) {
 		t.Run(signal.String(), func(t *testing.T) {
 			clitest.Obeyed(t, signal)
 			out := "runs/" + signal.String()
-			c := p.Command(t, strings.Fields("train --model mlp --data digits --batch 32 --stages 2 --steps 100000000 --out "+out))
+			c := p.Command(t, strings.Fields("train --model mlp --data digits --batch 32 --stages 2 --steps 100000000 --out "+
+				out))
 			stderr, err := c.StderrPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -65,7 +66,8 @@ func TestResumeIsBitEqualUnderAnotherPlan(t *testing.T) {
 	p := clitest.Trainer(t)
 	learn := func(args string) training.Outcome {
 		t.Helper()
-		c := p.Command(t, strings.Fields("train --json --model mlp --set dropout=0.1 --data digits --batch 24 --clip 1 "+args))
+		c := p.Command(t, strings.Fields("train --json --model mlp --set dropout=0.1 --data digits --batch 24 --clip 1 "+
+			args))
 		var stderr bytes.Buffer
 		c.Stderr = &stderr
 		text, err := c.Output()
@@ -81,7 +83,8 @@ func TestResumeIsBitEqualUnderAnotherPlan(t *testing.T) {
 	whole := learn("--steps 9 --stages 2 --schedule 1f1b --micro-batches 4 --out whole")
 	learn("--steps 4 --stages 2 --schedule 1f1b --micro-batches 4 --out part")
 	rest := learn("--steps 9 --stages 1 --workers 1 --resume part/checkpoints --out rest")
-	if whole.Loss != rest.Loss || whole.Evaluations[len(whole.Evaluations)-1] != rest.Evaluations[len(rest.Evaluations)-1] {
+	if whole.Loss != rest.Loss ||
+		whole.Evaluations[len(whole.Evaluations)-1] != rest.Evaluations[len(rest.Evaluations)-1] {
 		t.Errorf("without a stop %v %v, with one %v %v", whole.Loss, whole.Evaluations, rest.Loss, rest.Evaluations)
 	}
 }

@@ -150,7 +150,8 @@ func TestAGivenPlanHasItsSlicesMeasured(t *testing.T) {
 // run that begins would have another value.
 func TestResumeKeepsAsManyCheckpoints(t *testing.T) {
 	p := profiled(t)
-	learn(t, p, "--batch 8 --split 1 --micro-batches 2 --lr 0 --weight-decay 0 --steps 4 --save-every 1 --keep 0 --out run")
+	learn(t, p, "--batch 8 --split 1 --micro-batches 2 --lr 0 --weight-decay 0 --steps 4 --save-every 1 --keep 0 --out "+
+		"run")
 	rest := learn(t, p, "--steps 6 --out run --resume run/checkpoints")
 	for _, want := range []string{"keep 0", "rate.base 0", "optimizer.weight_decay 0"} {
 		if !slices.Contains(rest.Taken, want) {

@@ -87,7 +87,8 @@ func TestWriteNamesAFolderThatIsNotThere(t *testing.T) {
 
 // What is read at all is whole, of this version, and the same once it has been written.
 func FuzzDecode(f *testing.F) {
-	for _, text := range []string{`{"version": 1, "name": "a"}`, `{"version": 2}`, `{"name": "a"}`, `{"version": 1, "nam`, `{"version": 1} {}`, `[]`, `null`} {
+	for _, text := range []string{`{"version": 1, "name": "a"}`, `{"version": 2}`, `{"name": "a"}`, `{"version": 1, "nam`,
+		`{"version": 1} {}`, `[]`, `null`} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

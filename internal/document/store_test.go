@@ -25,8 +25,9 @@ func TestAStoreSaysWhatAndWhere(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"version": 1, "name": "a"}`: "",
 		`{"version": 1, "name": ""}`:  "room: it has no name (in " + path + ")",
-		`{"version": 2}`:              "room: cannot read it: version is 2; this millrace reads version 1; make another (in " + path + ")",
-		strings.Repeat(" ", 41):       "room: " + path + " has 41 bytes; at most 40 are read",
+		`{"version": 2}`: "room: cannot read it: version is 2; this millrace reads version 1; " +
+			"make another (in " + path + ")",
+		strings.Repeat(" ", 41): "room: " + path + " has 41 bytes; at most 40 are read",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -25,11 +25,13 @@ type kinds struct {
 
 func TestWhatIsRead(t *testing.T) {
 	var k kinds
-	text := "word: a\ncount: 3\nrate: 1e-3\non: true\nlist: [a, 2]\nany: &x {b: [1, 2]}\nnested: {deep: 4}\nmany: [*x, {c: *x}]\n# the end\n"
+	text := "word: a\ncount: 3\nrate: 1e-3\non: true\nlist: [a, 2]\nany: &x {b: [1, 2]}\nnested: {deep: 4}\n" +
+		"many: [*x, {c: *x}]\n# the end\n"
 	if err := Decode([]byte(text), &k); err != nil {
 		t.Fatal(err)
 	}
-	if k.Word != "a" || k.Count != 3 || k.Rate != 1e-3 || !k.On || len(k.List) != 2 || k.List[1] != "2" || k.Nested.Deep != 4 || len(k.Many) != 2 {
+	if k.Word != "a" || k.Count != 3 || k.Rate != 1e-3 || !k.On || len(k.List) != 2 || k.List[1] != "2" ||
+		k.Nested.Deep != 4 || len(k.Many) != 2 {
 		t.Errorf("%+v", k)
 	}
 }
@@ -102,7 +104,8 @@ func FuzzDecode(f *testing.F) {
 
 func TestInFileNamesTheFileOnTheFirstLine(t *testing.T) {
 	cause := io.ErrUnexpectedEOF
-	for text, want := range map[string]string{"a": "a (in f.yaml)", "a\n> 1 | b\n     ^\n": "a (in f.yaml)\n> 1 | b\n     ^"} {
+	for text, want := range map[string]string{"a": "a (in f.yaml)", "a\n> 1 | b\n     ^\n": "a (in f.yaml)\n> 1 | b\n   " +
+		"  ^"} {
 		err := InFile(fmt.Errorf("%s%w", text, quiet{cause}), "f.yaml")
 		if got := err.Error(); got != want || !errors.Is(err, cause) {
 			t.Errorf("%q became %q", text, got)

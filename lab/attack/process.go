@@ -109,9 +109,12 @@ func (a *attack) run(ctx context.Context, c command) (*ended, error) {
 	_ = syscall.Kill(-pid, syscall.SIGKILL) // what it may have left running
 	e := &ended{took: time.Since(began), out: out.Bytes(), err: errs.Bytes(),
 		hung: watch.hung.Load(), overgrown: watch.overgrown.Load()}
-	state, ok := p.ProcessState.Sys().(syscall.WaitStatus)
-	if !ok || p.ProcessState == nil {
+	if p.ProcessState == nil {
 		return nil, fmt.Errorf("waiting for millrace: %w", err)
+	}
+	state, ok := p.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok {
+		return nil, fmt.Errorf("waiting for millrace: it ended with %v", p.ProcessState)
 	}
 	e.code = state.ExitStatus()
 	if state.Signaled() {

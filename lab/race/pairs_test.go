@@ -93,13 +93,16 @@ func TestPairsRefuse(t *testing.T) {
 	idle.name, idle.work.Samples = "idle", 0
 	failing := good()
 	failing.name, failing.failAt = "failing", 3
-	if _, err := Pairs(t.Context(), good(), good(), 5, nil); err == nil || !strings.Contains(err.Error(), "takes 6 at least") {
+	if _, err := Pairs(t.Context(), good(), good(), 5, nil); err == nil || !strings.Contains(err.Error(),
+		"takes 6 at least") {
 		t.Errorf("5 pairs: %v", err)
 	}
-	if _, err := Pairs(t.Context(), good(), idle, 6, nil); err == nil || !strings.Contains(err.Error(), "race: idle: 0 samples") {
+	if _, err := Pairs(t.Context(), good(), idle, 6, nil); err == nil || !strings.Contains(err.Error(),
+		"race: idle: 0 samples") {
 		t.Errorf("no samples: %v", err)
 	}
-	if _, err := Pairs(t.Context(), failing, good(), 6, nil); !errors.Is(err, errFake) || !strings.Contains(err.Error(), "race: failing: ") {
+	if _, err := Pairs(t.Context(), failing, good(), 6, nil); !errors.Is(err, errFake) || !strings.Contains(err.Error(),
+		"race: failing: ") {
 		t.Errorf("a failing runner: %v", err)
 	}
 	stopped, stop := context.WithCancelCause(t.Context())

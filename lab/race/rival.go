@@ -128,7 +128,8 @@ func (r *Rival) step(ctx context.Context) (Work, error) {
 		return Work{}, err
 	}
 	if waited := time.Since(began); a.work.Time > waited+clockSlack {
-		return Work{}, fmt.Errorf("it says that a visit took %v and answered after %v: the answer is to another request", a.work.Time, waited)
+		return Work{}, fmt.Errorf("it says that a visit took %v and answered after %v: the answer is to another request",
+			a.work.Time, waited)
 	}
 	r.Loss, r.StepS, r.PeakBytes, r.Busy, r.BusyS = a.loss, a.stepS, a.peakBytes, a.busy, a.busyS
 	r.TakenBack = a.takenBack

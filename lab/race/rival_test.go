@@ -143,14 +143,17 @@ func TestRivalThatIsNeverReady(t *testing.T) {
 		"chatty":       `it answers "loading..."`,
 		"endless line": "too long",
 	} {
-		if _, err := start(t, t.Context(), manner); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "race: fake: ") {
+		if _, err := start(t, t.Context(), manner); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.HasPrefix(err.Error(), "race: fake: ") {
 			t.Errorf("%s: %v, want %q", manner, err, want)
 		}
 	}
-	if _, err := Start(t.Context(), Command{Name: "gone", Path: "no-such-program", Steps: 1}); err == nil || !strings.Contains(err.Error(), "race: gone: it does not start") {
+	if _, err := Start(t.Context(), Command{Name: "gone", Path: "no-such-program", Steps: 1}); err == nil ||
+		!strings.Contains(err.Error(), "race: gone: it does not start") {
 		t.Errorf("no program: %v", err)
 	}
-	if _, err := Start(t.Context(), Command{Name: "still", Path: "true"}); err == nil || !strings.Contains(err.Error(), "0 steps a visit") {
+	if _, err := Start(t.Context(), Command{Name: "still", Path: "true"}); err == nil || !strings.Contains(err.Error(),
+		"0 steps a visit") {
 		t.Errorf("no steps: %v", err)
 	}
 }
@@ -239,14 +242,15 @@ func fakes(t *testing.T, manners ...string) (out []Command) {
 func TestRounds(t *testing.T) {
 	visits, before, ended := make([]int, 3), []int{}, []int{}
 	err := Together(t.Context(), fakes(t, "well", "well", "well"), func(rivals []*Rival) error {
-		return Rounds(t.Context(), rivals, 4, func(round int) error { before = append(before, round); return nil }, func(at int) { visits[at]++ }, func(round int) {
-			ended = append(ended, round)
-			for at, n := range visits {
-				if n != round {
-					t.Errorf("after round %d rival %d has had %d visits", round, at, n)
+		return Rounds(t.Context(), rivals, 4, func(round int) error { before = append(before, round); return nil },
+			func(at int) { visits[at]++ }, func(round int) {
+				ended = append(ended, round)
+				for at, n := range visits {
+					if n != round {
+						t.Errorf("after round %d rival %d has had %d visits", round, at, n)
+					}
 				}
-			}
-		})
+			})
 	})
 	if err != nil || len(ended) != 5 || !slices.Equal(before, []int{1, 2, 3, 4}) {
 		t.Errorf("rounds %v, before which %v: %v", ended, before, err)
@@ -260,10 +264,12 @@ func TestTogetherTellsWhatWentWrong(t *testing.T) {
 		open = rivals
 		return nil
 	}
-	if err := Together(t.Context(), fakes(t, "well", "ends badly"), keep); err == nil || !strings.Contains(err.Error(), "ends badly: it ended with exit status 4") {
+	if err := Together(t.Context(), fakes(t, "well", "ends badly"), keep); err == nil || !strings.Contains(err.Error(),
+		"ends badly: it ended with exit status 4") {
 		t.Errorf("a rival that ends badly: %v", err)
 	}
-	if err := Together(t.Context(), fakes(t, "well", "no model"), keep); err == nil || !strings.Contains(err.Error(), "heads do not divide") {
+	if err := Together(t.Context(), fakes(t, "well", "no model"), keep); err == nil || !strings.Contains(err.Error(),
+		"heads do not divide") {
 		t.Errorf("a rival that does not start: %v", err)
 	}
 	err := Together(t.Context(), fakes(t, "dies", "ends badly"), func(rivals []*Rival) error {

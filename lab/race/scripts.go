@@ -45,7 +45,8 @@ func Python(ctx context.Context) (path, version string, err error) {
 	out, err := child.Command(ctx, debianPython, "-c", "import torch; print(torch.__version__)").CombinedOutput()
 	if err != nil {
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-		return "", "", fmt.Errorf("race: PyTorch does not load in %s (%w: %s); install it with: apt-get install python3-torch",
+		return "", "", fmt.Errorf("race: PyTorch does not load in %s (%w: %s); install it with: apt-get install "+
+			"python3-torch",
 			debianPython, err, lines[len(lines)-1])
 	}
 	return debianPython, strings.TrimSpace(string(out)), nil

@@ -44,9 +44,11 @@ const (
 // those of the second round, with its figures, stand before the others.
 //
 // progress, when not nil, is told of each figure.
-func Sweep(ctx context.Context, candidates []Command, visits int, open func(context.Context, Command) (Session, error), progress func(Measured)) ([]Measured, error) {
+func Sweep(ctx context.Context, candidates []Command, visits int, open func(context.Context, Command) (Session, error),
+	progress func(Measured)) ([]Measured, error) {
 	if len(candidates) == 0 || visits < 1 {
-		return nil, fmt.Errorf("race: a sweep of %d candidates, %d visits each; both must be 1 at least", len(candidates), visits)
+		return nil, fmt.Errorf("race: a sweep of %d candidates, %d visits each; both must be 1 at least",
+			len(candidates), visits)
 	}
 	if progress == nil {
 		progress = func(Measured) {}
@@ -81,7 +83,8 @@ func Sweep(ctx context.Context, candidates []Command, visits int, open func(cont
 }
 
 // measure opens the candidates, visits them in turn and closes them.
-func measure(ctx context.Context, candidates []Command, visits int, open func(context.Context, Command) (Session, error)) (found []Measured, err error) {
+func measure(ctx context.Context, candidates []Command, visits int, open func(context.Context, Command) (Session,
+	error)) (found []Measured, err error) {
 	var sessions []Session
 	defer func() {
 		for _, s := range sessions {

@@ -74,7 +74,8 @@ func TestSweepOnABusyMachine(t *testing.T) {
 	if all[0].Name != "better" || all[0].Median != 50 {
 		t.Errorf("the best is %+v", all[0])
 	}
-	if got := strings.Join(on.visits[len(on.visits)-2*finalists:], " "); got != strings.Repeat(" better other0 other1 other2", 2)[1:] {
+	if got := strings.Join(on.visits[len(on.visits)-2*finalists:], " "); got != strings.Repeat(" better other0 other1 "+
+		"other2", 2)[1:] {
 		t.Errorf("the last visits were %s", got)
 	}
 }
@@ -87,10 +88,12 @@ func TestSweepEndsAtAnError(t *testing.T) {
 		}
 		return &opened{fake{name: c.Name, on: &machine{}, work: Work{1, 1}, failAt: 3}, &closed}, nil
 	}
-	if _, err := Sweep(t.Context(), []Command{{Name: "missing"}}, 1, open, nil); err == nil || !strings.Contains(err.Error(), "does not start") {
+	if _, err := Sweep(t.Context(), []Command{{Name: "missing"}}, 1, open, nil); err == nil ||
+		!strings.Contains(err.Error(), "does not start") {
 		t.Errorf("no process: %v", err)
 	}
-	if _, err := Sweep(t.Context(), []Command{{Name: "failing"}}, 1, open, nil); !errors.Is(err, errFake) || len(closed) != 1 {
+	if _, err := Sweep(t.Context(), []Command{{Name: "failing"}}, 1, open, nil); !errors.Is(err, errFake) ||
+		len(closed) != 1 {
 		t.Errorf("a failing candidate: %v, closed %v", err, closed)
 	}
 	if _, err := Sweep(t.Context(), nil, 1, open, nil); err == nil || !strings.Contains(err.Error(), "0 candidates") {
@@ -115,7 +118,8 @@ func TestTables(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", &text, want)
 	}
 	text.Reset()
-	if err := WriteSweep(&text, Unit{"images", 1}, []Measured{{Name: "one", Rates: []float64{999.6, 1234567}, Median: 1000}}); err != nil {
+	if err := WriteSweep(&text, Unit{"images", 1}, []Measured{{Name: "one", Rates: []float64{999.6, 1234567},
+		Median: 1000}}); err != nil {
 		t.Fatal(err)
 	}
 	want = `| candidate | median, images/s | least | most | visits |

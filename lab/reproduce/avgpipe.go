@@ -44,7 +44,8 @@ func (a avgpipeTraining) load(ctx context.Context) (w *avgpipe.Workload, sizes [
 		states = 2
 	}
 	sizes = plan.Divisors(a.Batch)
-	p, err := profile.Analyze(m, c.DeviceTypes, profile.Analysis{Sizes: sizes, Optimizer: a.Optimizer, States: states, Recurrent: true})
+	p, err := profile.Analyze(m, c.DeviceTypes, profile.Analysis{Sizes: sizes, Optimizer: a.Optimizer, States: states,
+		Recurrent: true})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -54,7 +55,8 @@ func (a avgpipeTraining) load(ctx context.Context) (w *avgpipe.Workload, sizes [
 }
 
 // avgpipeNote says how the trainings are modelled.
-const avgpipeNote = "on 3 x 2 V100 over 1 Gbps (AWD: 2 x 2), layers by roofline; BERT is its large model at 128 positions, AWD its 3 layers of 1150 units; stages by PipeDream's partitioner"
+const avgpipeNote = "on 3 x 2 V100 over 1 Gbps (AWD: 2 x 2), layers by roofline; BERT is its large model at 128 " +
+	"positions, AWD its 3 layers of 1150 units; stages by PipeDream's partitioner"
 
 // avgpipeWorkload is a training and what section 7.3 says of tuning it.
 type avgpipeWorkload struct {
@@ -70,20 +72,23 @@ type avgpipeWorkload struct {
 // standing for the machine.
 func avgpipeTuned(ctx context.Context, t *Table, yield func(avgpipeWorkload, *avgpipe.Result) error) error {
 	err := avgpipeLoads(ctx, t, "avgpipe-fig19", func(w avgpipeWorkload, load *avgpipe.Workload, sizes []int) error {
-		found, err := avgpipe.Tune(ctx, avgpipe.Request{Workload: load, Sizes: sizes, Pipelines: w.Training.Pipelines, Machine: load.Simulated(), Rivals: true})
+		found, err := avgpipe.Tune(ctx, avgpipe.Request{Workload: load, Sizes: sizes, Pipelines: w.Training.Pipelines,
+			Machine: load.Simulated(), Rivals: true})
 		if err != nil {
 			return err
 		}
 		return yield(w, found)
 	})
 	t.Notes = append(t.Notes,
-		"the simulator is the machine: 20 batches are profiled, 10 of every setting traversed; 8 pipelines at most for GNMT, 4 for the others, which is what the text has max-num find memory for",
+		"the simulator is the machine: 20 batches are profiled, 10 of every setting traversed; 8 pipelines at most for "+
+			"GNMT, 4 for the others, which is what the text has max-num find memory for",
 		"a training is taken to need as many batches whatever the degrees, so that its time goes as a batch's")
 	return err
 }
 
 // avgpipeLoads reads the trainings of a table, and loads them one after the other.
-func avgpipeLoads[W interface{ training() avgpipeTraining }](ctx context.Context, t *Table, table string, yield func(w W, load *avgpipe.Workload, sizes []int) error) error {
+func avgpipeLoads[W interface{ training() avgpipeTraining }](ctx context.Context, t *Table, table string,
+	yield func(w W, load *avgpipe.Workload, sizes []int) error) error {
 	var paper struct {
 		Source    string `yaml:"source"`
 		Workloads []W    `yaml:"workloads"`
@@ -127,8 +132,10 @@ func avgpipeFigure19(ctx context.Context, _ Options, t *Table) error {
 		if err != nil {
 			return err
 		}
-		t.number(fmt.Sprintf("%s, time tuning by traversal (%d settings) over profiling", w.Training.Name, best.Tried), w.TraversalMinutes/w.ProfilingMinutes,
-			best.TuningS/profiling.TuningS, "%.0fx", "the paper's is a bound, of minutes with starting up; its grid is not printed")
+		t.number(fmt.Sprintf("%s, time tuning by traversal (%d settings) over profiling", w.Training.Name, best.Tried),
+			w.TraversalMinutes/w.ProfilingMinutes,
+			best.TuningS/profiling.TuningS, "%.0fx", "the paper's is a bound, of minutes with starting up; its grid is not "+
+				"printed")
 		for _, by := range []avgpipe.Method{avgpipe.ByTraversal, avgpipe.ByPrinted, avgpipe.ByAdjusted, avgpipe.BySimulator} {
 			c, err := choiceOf(found, by)
 			if err != nil {
@@ -143,7 +150,8 @@ func avgpipeFigure19(ctx context.Context, _ Options, t *Table) error {
 			case avgpipe.BySimulator:
 				why = "the simulator is the machine"
 			}
-			t.number(fmt.Sprintf("%s, training by %s: %s", w.Training.Name, by, c.At), paper, c.Measured.StepS/best.Measured.StepS, "%.2fx", why)
+			t.number(fmt.Sprintf("%s, training by %s: %s", w.Training.Name, by, c.At), paper,
+				c.Measured.StepS/best.Measured.StepS, "%.2fx", why)
 		}
 		for _, by := range []struct {
 			method avgpipe.Method
@@ -151,14 +159,17 @@ func avgpipeFigure19(ctx context.Context, _ Options, t *Table) error {
 			paper  float64
 			why    string
 		}{
-			{avgpipe.ByMaxNum, avgpipe.Degrees{MicroBatches: w.Training.Batch, Pipelines: w.Training.Pipelines}, w.MaxNum, "a roofline has no cost for each kernel, and small products are as efficient as large ones"},
-			{avgpipe.ByMaxSize, avgpipe.Degrees{MicroBatches: 1, Pipelines: w.MaxSizePipelines}, w.MaxSize, "the paper: 2 to 3.0x for GNMT and BERT"},
+			{avgpipe.ByMaxNum, avgpipe.Degrees{MicroBatches: w.Training.Batch, Pipelines: w.Training.Pipelines}, w.MaxNum,
+				"a roofline has no cost for each kernel, and small products are as efficient as large ones"},
+			{avgpipe.ByMaxSize, avgpipe.Degrees{MicroBatches: 1, Pipelines: w.MaxSizePipelines}, w.MaxSize,
+				"the paper: 2 to 3.0x for GNMT and BERT"},
 		} {
 			i := slices.IndexFunc(found.Grid, func(c avgpipe.Cell) bool { return c.At == by.at })
 			if i < 0 {
 				return fmt.Errorf("%s of %s is not in the grid", by.at, w.Training.Name)
 			}
-			t.number(fmt.Sprintf("%s, training by %s as the paper has it: %s", w.Training.Name, by.method, by.at), by.paper, found.Grid[i].Measured.StepS/best.Measured.StepS, "%.2fx", by.why)
+			t.number(fmt.Sprintf("%s, training by %s as the paper has it: %s", w.Training.Name, by.method, by.at), by.paper,
+				found.Grid[i].Measured.StepS/best.Measured.StepS, "%.2fx", by.why)
 		}
 		return nil
 	})

@@ -31,7 +31,8 @@ type avgpipeBatches struct {
 }
 
 // held is the training at a batch with its baselines, each beside AvgPipe at its memory, by name.
-func (a avgpipeBatches) held(ctx context.Context, batch int) (*avgpipe.Workload, map[string]avgpipe.EqualMemory, error) {
+func (a avgpipeBatches) held(ctx context.Context, batch int) (*avgpipe.Workload,
+	map[string]avgpipe.EqualMemory, error) {
 	training := a.Training
 	training.Batch = batch
 	load, sizes, err := training.load(ctx)
@@ -77,14 +78,19 @@ func avgpipeFigure15(ctx context.Context, _ Options, t *Table) error {
 		if smallest == 0 {
 			smallest = epoch
 		}
-		t.number(fmt.Sprintf("batch %d, GPipe's epoch over that at batch %d", b.Batch, paper.Batches[0].Batch), 1, epoch/smallest, "%.2f",
-			"the text says similar: its kernels are full at 64; by roofline larger micro-batches are still more efficient, and latencies and updates are shared by more samples")
+		t.number(fmt.Sprintf("batch %d, GPipe's epoch over that at batch %d", b.Batch, paper.Batches[0].Batch), 1,
+			epoch/smallest, "%.2f",
+			"the text says similar: its kernels are full at 64; by roofline larger micro-batches are still more efficient, "+
+				"and latencies and updates are shared by more samples")
 		if r.AvgPipe == nil {
-			t.word(fmt.Sprintf("batch %d, AvgPipe over GPipe", b.Batch), "-", "none fits "+cluster.FormatBytes(r.SmallestBytes), "the baseline holds less than AvgPipe's leanest degrees")
+			t.word(fmt.Sprintf("batch %d, AvgPipe over GPipe", b.Batch), "-", "none fits "+cluster.FormatBytes(r.SmallestBytes),
+				"the baseline holds less than AvgPipe's leanest degrees")
 			continue
 		}
-		t.number(fmt.Sprintf("batch %d, AvgPipe over GPipe at %s of %s", b.Batch, r.AvgPipe.At, cluster.FormatBytes(r.AvgPipe.Peak())), b.Faster, r.Speedup(), "%.2fx",
-			"no more than GPipe's bubble and its waits for messages can be won here: pipelines side by side share a device's rate, they do not add to it")
+		t.number(fmt.Sprintf("batch %d, AvgPipe over GPipe at %s of %s", b.Batch, r.AvgPipe.At,
+			cluster.FormatBytes(r.AvgPipe.Peak())), b.Faster, r.Speedup(), "%.2fx",
+			"no more than GPipe's bubble and its waits for messages can be won here: pipelines side by side share a device's "+
+				"rate, they do not add to it")
 	}
 	t.Notes = append(t.Notes, avgpipeNote)
 	return nil
@@ -130,7 +136,8 @@ func avgpipeFigure16(ctx context.Context, _ Options, t *Table) error {
 			continue
 		}
 		t.number("AvgPipe(2BW), peak utilisation over the better baseline's", paper.Peak, rate/best, "%.2fx",
-			"a device runs one computation at a time here, so that a second pipeline fills gaps and does not raise the peak; its kernels overlap on the paper's GPUs")
+			"a device runs one computation at a time here, so that a second pipeline fills gaps and does not raise the peak; "+
+				"its kernels overlap on the paper's GPUs")
 	}
 	t.Notes = append(t.Notes, avgpipeNote)
 	return nil
@@ -140,7 +147,8 @@ func avgpipeFigure16(ctx context.Context, _ Options, t *Table) error {
 func reached(w *avgpipe.Workload, pl *plan.Plan) (float64, error) {
 	sum := 0.0
 	for _, st := range pl.Stages {
-		forward, backward, err := w.Profile.Reached(w.Cluster.Devices[st.Devices[0]], st.FirstLayer, st.LastLayer, pl.MicroBatch)
+		forward, backward, err := w.Profile.Reached(w.Cluster.Devices[st.Devices[0]], st.FirstLayer, st.LastLayer,
+			pl.MicroBatch)
 		if err != nil {
 			return 0, err
 		}

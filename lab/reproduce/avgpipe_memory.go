@@ -50,18 +50,21 @@ func avgpipeFigure11(ctx context.Context, _ Options, t *Table) error {
 		if err != nil {
 			return err
 		}
-		printed := map[string]float64{"data parallelism": w.DP, "GPipe": w.GPipe, "PipeDream": w.PipeDream, "PipeDream-2BW": w.BW2}
+		printed := map[string]float64{"data parallelism": w.DP, "GPipe": w.GPipe, "PipeDream": w.PipeDream,
+			"PipeDream-2BW": w.BW2}
 		for _, r := range rows {
 			what := fmt.Sprintf("%s, over %s", w.Training.Name, r.Name)
 			if r.AvgPipe == nil {
-				t.word(what+", speedup", "-", "none fits "+cluster.FormatBytes(r.SmallestBytes), "the baseline holds less than AvgPipe's leanest degrees")
+				t.word(what+", speedup", "-", "none fits "+cluster.FormatBytes(r.SmallestBytes),
+					"the baseline holds less than AvgPipe's leanest degrees")
 				continue
 			}
 			why := "every micro-batch is as efficient alone as with others, so that pipelines fill bubbles and nothing else"
 			if r.Name == "data parallelism" {
 				why = "all gradients over 1 Gbps once a batch take many seconds; the paper does not say how its own were sent"
 			}
-			t.number(fmt.Sprintf("%s, speedup at %s of %s", what, r.AvgPipe.At, cluster.FormatBytes(r.AvgPipe.Peak())), printed[r.Name], r.Speedup(), "%.2fx", why)
+			t.number(fmt.Sprintf("%s, speedup at %s of %s", what, r.AvgPipe.At, cluster.FormatBytes(r.AvgPipe.Peak())),
+				printed[r.Name], r.Speedup(), "%.2fx", why)
 			t.number(what+", its utilisation", 0, 100*r.Utilisation(), "%.0f %%", "")
 			if r.Name != "data parallelism" {
 				sum, compared = sum+r.Speedup(), compared+1

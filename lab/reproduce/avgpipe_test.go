@@ -34,7 +34,8 @@ func TestAvgPipeTuningAsTheTextHasIt(t *testing.T) {
 			t.Errorf("%s is %s: shorter than the shortest", r.What, r.Ours)
 		}
 	}
-	if worst["traversal"] != 1 || worst["simulator"] > 1.05 || worst["equations, adjusted"] > 1.35 || worst["max-num"] < 1.5 || worst["max-size"] < 1.5 {
+	if worst["traversal"] != 1 || worst["simulator"] > 1.05 || worst["equations, adjusted"] > 1.35 ||
+		worst["max-num"] < 1.5 || worst["max-size"] < 1.5 {
 		t.Errorf("the worst of each method over the shortest: %v", worst)
 	}
 }
@@ -54,7 +55,8 @@ func TestAvgPipeAtEqualMemory(t *testing.T) {
 		case err != nil && !strings.Contains(r.What, "utilisation"):
 			t.Errorf("%s: %s", r.What, r.Ours)
 		case strings.Contains(r.What, "utilisation"):
-		case strings.Contains(r.What, "data parallelism") && v < 2, strings.Contains(r.What, "GPipe") && v < 0.99, strings.Contains(r.What, "DAPPLE") && v < 0.99, strings.Contains(r.What, "mean") && v <= 1:
+		case strings.Contains(r.What, "data parallelism") && v < 2, strings.Contains(r.What, "GPipe") &&
+			v < 0.99, strings.Contains(r.What, "DAPPLE") && v < 0.99, strings.Contains(r.What, "mean") && v <= 1:
 			t.Errorf("%s: %s", r.What, r.Ours)
 		}
 	}

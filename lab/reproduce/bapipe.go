@@ -64,7 +64,8 @@ func bapipeTable1(ctx context.Context, _ Options, t *Table) error {
 				what := fmt.Sprintf("%s N=%d M=%d ", order, n, m)
 				t.number(what+"time", (M+N-1)*3, sum.StepS, "%.4g", "")
 				t.number(what+"bubble", (N-1)/(M+N-1), sum.Bubble, "%.4f", "")
-				t.number(what+"features of accelerator 1", min(features*N, M), float64(sum.PeakActivations[0]), "%g", "more than M micro-batches there never are")
+				t.number(what+"features of accelerator 1", min(features*N, M), float64(sum.PeakActivations[0]), "%g",
+					"more than M micro-batches there never are")
 			}
 		}
 	}
@@ -147,7 +148,8 @@ func bapipeTable3(ctx context.Context, o Options, t *Table) error {
 			return err
 		}
 		const gloo = "Gloo's speed is our guess of 1 GB/s, and sets all of data parallelism's loss"
-		t.number(what+"PipeDream", r.PipeDream, dp/(flow.slowestS/float64(r.PipeDreamBatch)), "%.2f", gloo+"; a straight pipeline here")
+		t.number(what+"PipeDream", r.PipeDream, dp/(flow.slowestS/float64(r.PipeDreamBatch)), "%.2f",
+			gloo+"; a straight pipeline here")
 		gpipe, err := b.pipelined("afab", r.Devices, r.GPipeBatch*r.Devices, r.GPipeMicroBatches)
 		if err != nil {
 			return err
@@ -158,7 +160,8 @@ func bapipeTable3(ctx context.Context, o Options, t *Table) error {
 			return err
 		}
 		t.number(what+"BaPipe", r.BaPipe, dp/took, "%.2f", gloo)
-		t.word(what+"BaPipe's schedule", label(r.Schedule), label(pl.Schedule), "SO gains only where transfers are long beside a stage; the table and the paper's text name the two crosswise")
+		t.word(what+"BaPipe's schedule", label(r.Schedule), label(pl.Schedule),
+			"SO gains only where transfers are long beside a stage; the table and the paper's text name the two crosswise")
 	}
 	return nil
 }
@@ -218,8 +221,10 @@ func bapipeTable4(ctx context.Context, o Options, t *Table) error {
 		return err
 	}
 	t.Source = paper.Source
-	t.Notes = append(t.Notes, "batch 32 a GPU, M = 2 N, Adam, sentences of 50 positions (memory must hold the longest), no recompute; stages whose fullest is emptiest; PipeDream's row is data parallelism's in the paper")
-	const why = "context, cuDNN workspace and fragmentation of 2019's PyTorch are not in the description, nor the optimizer's temporaries; the paper does not say which optimizer nor how long sentences are"
+	t.Notes = append(t.Notes, "batch 32 a GPU, M = 2 N, Adam, sentences of 50 positions (memory must hold the longest), "+
+		"no recompute; stages whose fullest is emptiest; PipeDream's row is data parallelism's in the paper")
+	const why = "context, cuDNN workspace and fragmentation of 2019's PyTorch are not in the description, nor the " +
+		"optimizer's temporaries; the paper does not say which optimizer nor how long sentences are"
 	fit := func(order string, n int) (int, error) {
 		return largest(ctx, 2, func(layers int) (bool, error) {
 			b, err := newBench(o, "gnmt", map[string]any{"layers": layers, "context": 50}, "bapipe-8xv100")
@@ -327,7 +332,8 @@ func bapipeTable6(ctx context.Context, o Options, t *Table) error {
 	}
 	t.Source = paper.Source
 	t.Notes = append(t.Notes,
-		"fp16: bytes count half, so bandwidths and memories count double; DP takes its share of the 128 samples at once with weights in DDR, faster boards more of them",
+		"fp16: bytes count half, so bandwidths and memories count double; DP takes its share of the 128 samples at once "+
+			"with weights in DDR, faster boards more of them",
 		"BaPipe: 128 micro-batches of 1, weights on the chip, as its planner explores and by its own formula")
 	for _, r := range paper.Rows {
 		if err := ctx.Err(); err != nil {
@@ -358,7 +364,8 @@ func bapipeTable6(ctx context.Context, o Options, t *Table) error {
 		}
 		t.number(r.Cluster, r.Speedup, dp/pl.Objective.Value, "%.2f",
 			"the paper's simulator is not described: clock, dataflow and DP's micro-batch are ours")
-		t.word(r.Cluster+", schedule", "fbp-as", pl.Schedule, "a board's kernels are as fast alone as together in a roofline, so that FBP-AS gains nothing")
+		t.word(r.Cluster+", schedule", "fbp-as", pl.Schedule, "a board's kernels are as fast alone as together in a "+
+			"roofline, so that FBP-AS gains nothing")
 	}
 	return nil
 }

@@ -52,7 +52,8 @@ func (b *bench) bestSplit(replicas []int, size int) (partition, error) {
 	return out, nil
 }
 
-func (b *bench) stageTimes(p *profile.Profile, costs []profile.Cost, replicas []int) (stage func(s, i, j int) float64, boundary func(s, cut int) float64) {
+func (b *bench) stageTimes(p *profile.Profile, costs []profile.Cost, replicas []int) (stage func(s, i, j int) float64,
+	boundary func(s, cut int) float64) {
 	compute, weights := make([]float64, len(costs)+1), make([]int64, len(costs)+1)
 	for l, c := range costs {
 		compute[l+1] = compute[l] + c.ForwardS + c.BackwardS

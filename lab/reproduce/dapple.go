@@ -54,7 +54,8 @@ func dappleTable4(ctx context.Context, o Options, t *Table) error {
 		return err
 	}
 	t.Source = paper.Source
-	t.Notes = append(t.Notes, "artifact: the published search, told what its examples tell it; paper: the paper's equations")
+	t.Notes = append(t.Notes, "artifact: the published search, told what its examples tell it; paper: the paper's "+
+		"equations")
 	for _, r := range paper.Rows {
 		for _, preset := range []string{"dapple-a", "dapple-b", "dapple-c"} {
 			if err := ctx.Err(); err != nil {
@@ -92,9 +93,11 @@ func dappleTable4(ctx context.Context, o Options, t *Table) error {
 				case err != nil:
 					why = err.Error()
 				case formula == "paper":
-					ours, why = colons(pl), "equations (1) to (5) searched in full, with "+b.source()+" costs: more stages and uneven ones are fast by them; the published code knows only two stages, as many as devices, or one"
+					ours, why = colons(pl), "equations (1) to (5) searched in full, with "+b.source()+" costs: more stages and "+
+						"uneven ones are fast by them; the published code knows only two stages, as many as devices, or one"
 				default:
-					ours, why = colons(pl), "the published search with "+b.source()+" costs, which weigh layers otherwise than the authors' profiles"
+					ours, why = colons(pl), "the published search with "+b.source()+" costs, which weigh layers otherwise than the "+
+						"authors' profiles"
 				}
 				t.word(fmt.Sprintf("%s (%d) on %s, %s", r.Workload, r.Batch, preset, formula), r.Plans[preset], ours, why)
 			}
@@ -131,7 +134,9 @@ func dappleFigure12(ctx context.Context, _ Options, t *Table) error {
 		return err
 	}
 	t.Source = paper.Source + "; values from the figure's text, by the order in which they stand"
-	t.Notes = append(t.Notes, "the paper's own plans under millrace's simulator with policy P_B, always on analytic costs, whose layers the cuts name; replicas split micro-batches, which become smaller and, on a V100, no slower a sample in these descriptions")
+	t.Notes = append(t.Notes, "the paper's own plans under millrace's simulator with policy P_B, always on analytic "+
+		"costs, whose layers the cuts name; replicas split micro-batches, which become smaller and, on a V100, no slower a "+
+		"sample in these descriptions")
 	for _, r := range paper.Rows {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -164,7 +169,8 @@ func dappleFigure12(ctx context.Context, _ Options, t *Table) error {
 		if err != nil {
 			return err
 		}
-		why := "transfers of all replicas share a server's one port here; the paper's estimate gives each its own bandwidth, and its bars follow its estimate within 3 %"
+		why := "transfers of all replicas share a server's one port here; the paper's estimate gives each its own " +
+			"bandwidth, and its bars follow its estimate within 3 %"
 		if r.Workload == "vgg19" {
 			why = "an analytic V100 takes 1.7 times as long for VGG-19 as the paper's profile, so that transfers weigh less"
 		}
@@ -179,7 +185,8 @@ func dappleFigure12(ctx context.Context, _ Options, t *Table) error {
 // figure12OnFour is the figure's other half, four servers of eight: plans by equations (1)
 // to (5), simulated, since the paper prints neither plans nor values.
 func figure12OnFour(ctx context.Context, t *Table, rows []dappleRow) error {
-	t.Notes = append(t.Notes, "on 4x8 the paper prints neither plans nor numbers; these are the planner's plans by equations (1) to (5) for the batches of 2x8")
+	t.Notes = append(t.Notes, "on 4x8 the paper prints neither plans nor numbers; these are the planner's plans by "+
+		"equations (1) to (5) for the batches of 2x8")
 	planner, err := plan.LookupPlanner("dapple")
 	if err != nil {
 		return err
@@ -215,8 +222,11 @@ func figure12OnFour(ctx context.Context, t *Table, rows []dappleRow) error {
 }
 
 func dappleFigure11(ctx context.Context, o Options, t *Table) error {
-	t.Source = "DAPPLE (PPoPP'21), Figure 11 and section 6.3: drawn only; the text gives the mean gain over overlapped data parallelism at a batch of 128"
-	t.Notes = append(t.Notes, "hybrid: the plan of Table 4, cut where its slowest stage is fastest, simulated; DP: accumulation over micro-batches, the last one's backward pass overlapped or not; AmoebaNet-36 has no DP, it does not fit")
+	t.Source = "DAPPLE (PPoPP'21), Figure 11 and section 6.3: drawn only; the text gives the mean gain over overlapped " +
+		"data parallelism at a batch of 128"
+	t.Notes = append(t.Notes, "hybrid: the plan of Table 4, cut where its slowest stage is fastest, simulated; DP: "+
+		"accumulation over micro-batches, the last one's backward pass overlapped or not; AmoebaNet-36 has no DP, it does "+
+		"not fit")
 	var paper dappleTable
 	if err := read("dapple-table4", &paper); err != nil {
 		return err
@@ -246,12 +256,16 @@ func dappleFigure11(ctx context.Context, o Options, t *Table) error {
 			best := max(hybrid, overlapped) / overlapped
 			sum, most = sum+best, max(most, best)
 			if r.Workload == "gnmt-16" && preset == "dapple-c" {
-				t.number(what+"gain of the best over DP overlap", 2.32, best, "%.2f", "the paper's is near what the published planner estimates at 1024 samples (4.37 over 2.12); at 128, 8 samples a device, the sum of the gradients is nearly all of a data-parallel step")
+				t.number(what+"gain of the best over DP overlap", 2.32, best, "%.2f",
+					"the paper's is near what the published planner estimates at 1024 samples (4.37 over 2.12); at 128, 8 samples a "+
+						"device, the sum of the gradients is nearly all of a data-parallel step")
 			}
 			count++
 		}
 		t.number(fmt.Sprintf("%s, mean gain of the best over DP overlap", preset), gain[preset], sum/float64(count), "%.2f",
-			fmt.Sprintf("GNMT-16 gains %.1f times here, the others %.2f in the mean: at 8 samples a device the sum of its 1.2 GB of gradients is nearly all of the step; the paper's largest gain, its 2.32, is near what the published planner estimates at 1024 samples (4.37 over 2.12), not at 128", most, (sum-most)/float64(count-1)))
+			fmt.Sprintf("GNMT-16 gains %.1f times here, the others %.2f in the mean: at 8 samples a device the sum of its 1.2 "+
+				"GB of gradients is nearly all of the step; the paper's largest gain, its 2.32, is near what the published "+
+				"planner estimates at 1024 samples (4.37 over 2.12), not at 128", most, (sum-most)/float64(count-1)))
 	}
 	return nil
 }
@@ -318,7 +332,8 @@ func dappleTable7(ctx context.Context, o Options, t *Table) error {
 		return err
 	}
 	t.Source = paper.Source
-	t.Notes = append(t.Notes, "Adam: 16 bytes a parameter; micro-batches of 2 with 384 positions (Table 1's profile), two for each stage; a stage keeps its inputs and recomputes the rest")
+	t.Notes = append(t.Notes, "Adam: 16 bytes a parameter; micro-batches of 2 with 384 positions (Table 1's profile), "+
+		"two for each stage; a stage keeps its inputs and recomputes the rest")
 	for _, r := range paper.Rows {
 		most, err := largest(ctx, 1, func(layers int) (bool, error) {
 			b, err := newBench(o, "bert-48", map[string]any{"layers": max(layers, r.Devices)}, "dapple-a:1x8")
@@ -332,7 +347,8 @@ func dappleTable7(ctx context.Context, o Options, t *Table) error {
 			return err
 		}
 		t.number(fmt.Sprintf("layers on %d V100", r.Devices), float64(r.Layers), float64(most), "%.0f",
-			"the paper leaves room that TensorFlow needs and does not say how much; activations of a recomputed stage are the description's")
+			"the paper leaves room that TensorFlow needs and does not say how much; activations of a recomputed stage are the "+
+				"description's")
 	}
 	return nil
 }

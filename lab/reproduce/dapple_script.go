@@ -33,7 +33,8 @@ var scriptSettings = []plan.Setting{
 
 // constants is what the published script is told: by an experiment, and over that by the user. dataParallel
 // says whether data parallelism may win.
-func (o Options) constants(r plan.Request, told ...map[string]string) (k artifact.Constants, dataParallel bool, err error) {
+func (o Options) constants(r plan.Request, told ...map[string]string) (k artifact.Constants,
+	dataParallel bool, err error) {
 	all := slices.Concat(settingsOf("dapple"), scriptSettings)
 	r.Formula, r.Set = "artifact", map[string]string{"dp": "yes"}
 	for _, more := range told {
@@ -49,8 +50,10 @@ func (o Options) constants(r plan.Request, told ...map[string]string) (k artifac
 		MinMicroBatch:           s.Count("min_micro_batch", 0, plan.MostCount),
 		OptimizerMemoryScaling:  s.Number("optimizer_memory_scaling", 0),
 		PeakActivationPerSample: s.Number("peak_activation_per_batch", 0),
-		NVLink:                  s.Positive("nvlink"), EthernetP2P: s.Positive("ethernet_p2p"), EthernetNCCL: s.Positive("ethernet_nccl"),
-		GPUMemory: s.Number("gpu_memory", 0), ProfileBatch: s.Count("profile_batch", 0, plan.MostCount), Server: s.Count("server", 0, plan.MostCount),
+		NVLink:                  s.Positive("nvlink"), EthernetP2P: s.Positive("ethernet_p2p"),
+		EthernetNCCL: s.Positive("ethernet_nccl"),
+		GPUMemory:    s.Number("gpu_memory", 0), ProfileBatch: s.Count("profile_batch", 0, plan.MostCount),
+		Server: s.Count("server", 0, plan.MostCount),
 	}
 	if k.MinMicroBatch == 0 {
 		k.MinMicroBatch = max(1, r.MicroBatch)
@@ -61,7 +64,8 @@ func (o Options) constants(r plan.Request, told ...map[string]string) (k artifac
 
 // dapple asks DAPPLE's planner. On published profiles it is the published one, told what its authors told it,
 // unless the caller says otherwise.
-func (o Options) dapple(ctx context.Context, b *bench, p *profile.Profile, batch int, told ...map[string]string) (*plan.Plan, error) {
+func (o Options) dapple(ctx context.Context, b *bench, p *profile.Profile, batch int,
+	told ...map[string]string) (*plan.Plan, error) {
 	r := o.request("dapple", p, b.c, batch)
 	if b.given != nil && r.Formula == "" {
 		r.Formula = "artifact"

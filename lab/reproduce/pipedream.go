@@ -42,9 +42,12 @@ func pipedreamTable1(ctx context.Context, o Options, t *Table) error {
 	}
 	t.Source = paper.Source
 	t.Notes = append(t.Notes,
-		"speedup: wait-free data parallelism's step over the slowest stage of the paper's configuration, cut where that is least (section 3.1, max of compute and communication)",
-		"no single formula gives all of Table 1: 15-1 on 4x4 needs one flat level of 16, straight GNMT needs compute and communication added up; the planner is run with the published code's rules that fit each row",
-		"where straight has a stage of three replicas here, so has the configuration shipped with the code; the paper ran the straight pipeline of as many stages")
+		"speedup: wait-free data parallelism's step over the slowest stage of the paper's configuration, cut where that is "+
+			"least (section 3.1, max of compute and communication)",
+		"no single formula gives all of Table 1: 15-1 on 4x4 needs one flat level of 16, straight GNMT needs compute and "+
+			"communication added up; the planner is run with the published code's rules that fit each row",
+		"where straight has a stage of three replicas here, so has the configuration shipped with the code; the paper ran "+
+			"the straight pipeline of as many stages")
 	for _, r := range paper.Rows {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -71,7 +74,8 @@ func pipedreamTable1(ctx context.Context, o Options, t *Table) error {
 			ours = step / float64(n) / s.slowestS
 		}
 		what := fmt.Sprintf("%s %s %s", r.Workload, r.Cluster, r.Config)
-		t.number(what+" speedup", r.Speedup, ours, "%.2f", "data parallelism is wait-free here and stalls less than the paper's PyTorch 1.1 did, whose collectives reached less than the wires carry")
+		t.number(what+" speedup", r.Speedup, ours, "%.2f", "data parallelism is wait-free here and stalls less than the "+
+			"paper's PyTorch 1.1 did, whose collectives reached less than the wires carry")
 		if planner, err := plan.LookupPlanner("pipedream"); err == nil {
 			config, why, err := planned(ctx, o, planner, b, r.Batch, r.Set)
 			if err != nil {
@@ -137,7 +141,8 @@ func configuration(pl *plan.Plan) string {
 
 func pipedreamFigure1(ctx context.Context, o Options, t *Table) error {
 	t.Source = "PipeDream (SOSP'19), Figure 1 and section 2.1: drawn only; the text gives \"as high as 90 %\" at 32 GPUs"
-	t.Notes = append(t.Notes, "wait-free back-propagation, each layer's gradient reduced as soon as it is there; batches as in Table 1's rows")
+	t.Notes = append(t.Notes, "wait-free back-propagation, each layer's gradient reduced as soon as it is there; "+
+		"batches as in Table 1's rows")
 	for _, preset := range []string{"pipedream-1080ti:4x8", "pipedream-a:8x4", "pipedream-b:4x8"} {
 		for _, w := range []struct {
 			name  string
@@ -158,15 +163,18 @@ func pipedreamFigure1(ctx context.Context, o Options, t *Table) error {
 				}
 				stalls = append(stalls, fmt.Sprintf("%.0f", 100*(1-compute/step)))
 			}
-			t.Rows = append(t.Rows, Row{What: fmt.Sprintf("%s %s, %% stalled on 1 2 4 8 16 32", preset, w.name), Paper: "drawn", Ours: strings.Join(stalls, " "), Difference: "-",
-				Why: "heights are not printed; what the text says holds: more for dense weights, a jump where a second server joins, then a plateau, less on slower GPUs"})
+			t.Rows = append(t.Rows, Row{What: fmt.Sprintf("%s %s, %% stalled on 1 2 4 8 16 32", preset, w.name), Paper: "drawn",
+				Ours: strings.Join(stalls, " "), Difference: "-",
+				Why: "heights are not printed; what the text says holds: more for dense weights, a jump where a second server " +
+					"joins, then a plateau, less on slower GPUs"})
 		}
 	}
 	return nil
 }
 
 func pipedreamFigure15(ctx context.Context, o Options, t *Table) error {
-	t.Source = "PipeDream (SOSP'19), Figure 15: drawn only; the text says that the choice, 15-1, is the best of those tested"
+	t.Source = "PipeDream (SOSP'19), Figure 15: drawn only; the text says that the choice, 15-1, is the best of those " +
+		"tested"
 	b, err := newBench(o, "vgg16", nil, "pipedream-a:4x4")
 	if err != nil {
 		return err
@@ -181,7 +189,8 @@ func pipedreamFigure15(ctx context.Context, o Options, t *Table) error {
 		rate float64
 	}
 	points := []point{{"16 (DP)", 16 * batch / step}}
-	for _, replicas := range [][]int{{15, 1}, {14, 2}, {14, 1, 1}, {12, 4}, {8, 8}, {8, 4, 4}, {4, 4, 4, 4}, {2, 2, 2, 2, 2, 2, 2, 2}, ones(16)} {
+	for _, replicas := range [][]int{{15, 1}, {14, 2}, {14, 1, 1}, {12, 4}, {8, 8}, {8, 4, 4}, {4, 4, 4, 4},
+		{2, 2, 2, 2, 2, 2, 2, 2}, ones(16)} {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

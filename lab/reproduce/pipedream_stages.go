@@ -42,23 +42,29 @@ func (o Options) fourGPUs(ctx context.Context, workload, preset string, batch in
 }
 
 func pipedreamFigure16(ctx context.Context, o Options, t *Table) error {
-	t.Source = "PipeDream (SOSP'19), Figure 16 and section 5.5: drawn only; the text says that the worst stage is on par with data parallelism"
-	t.Notes = append(t.Notes, "straight pipelines of four; stage i of 4 stashes 4-i versions of its weights and activations; gradients and momentum once; layers' activations as described")
+	t.Source = "PipeDream (SOSP'19), Figure 16 and section 5.5: drawn only; the text says that the worst stage is on " +
+		"par with data parallelism"
+	t.Notes = append(t.Notes, "straight pipelines of four; stage i of 4 stashes 4-i versions of its weights and "+
+		"activations; gradients and momentum once; layers' activations as described")
 	for _, w := range []struct {
 		name  string
 		batch int
 		why   string
 	}{
-		{"vgg16", 64, "stages as fast as each other hold unequal shares: the first convolutions are a quarter of the work and most of the activations, and stage 0 holds four minibatches of them"},
-		{"gnmt-8", 64, "the paper says \"on par\" and prints no number; the later a stage, the fewer versions it stashes, so that the fullest here holds less than a whole model with one"},
-		{"gnmt-16", 64, "the paper says \"on par\" and prints no number; the later a stage, the fewer versions it stashes, so that the fullest here holds less than a whole model with one"},
+		{"vgg16", 64, "stages as fast as each other hold unequal shares: the first convolutions are a quarter of the work " +
+			"and most of the activations, and stage 0 holds four minibatches of them"},
+		{"gnmt-8", 64, "the paper says \"on par\" and prints no number; the later a stage, the fewer versions it stashes, " +
+			"so that the fullest here holds less than a whole model with one"},
+		{"gnmt-16", 64, "the paper says \"on par\" and prints no number; the later a stage, the fewer versions it stashes, " +
+			"so that the fullest here holds less than a whole model with one"},
 	} {
 		f, err := o.fourGPUs(ctx, w.name, "pipedream-a:1x4", w.batch, ones(4))
 		if err != nil {
 			return err
 		}
 		row := func(what string, bytes int64) {
-			t.Rows = append(t.Rows, Row{What: w.name + ", " + what, Paper: "drawn", Ours: cluster.FormatBytes(bytes), Difference: "-"})
+			t.Rows = append(t.Rows, Row{What: w.name + ", " + what, Paper: "drawn", Ours: cluster.FormatBytes(bytes),
+				Difference: "-"})
 		}
 		all, worst, first := f.stageBytes(0, len(f.costs)-1, 1), int64(0), 0
 		row("data parallelism", all)
@@ -83,8 +89,11 @@ func (f *fourGPUs) stageBytes(first, last int, inFlight int64) int64 {
 }
 
 func pipedreamFigure17(ctx context.Context, o Options, t *Table) error {
-	t.Source = "PipeDream (SOSP'19), Figure 17 and section 5: drawn only; the text gives AWD LM's 88 % less and S2VT's 85 %, far less for GNMT and VGG-16, more for ResNet-50"
-	t.Notes = append(t.Notes, "data parallelism: 2 (m-1) W over all workers for m minibatches; pipelines: 2 a at each boundary and their stages' all-reduces; the configuration of Table 1's row on 4 GPUs (S2VT's on Cluster-C), else 3-1, cut where the slowest stage is fastest")
+	t.Source = "PipeDream (SOSP'19), Figure 17 and section 5: drawn only; the text gives AWD LM's 88 % less and S2VT's " +
+		"85 %, far less for GNMT and VGG-16, more for ResNet-50"
+	t.Notes = append(t.Notes, "data parallelism: 2 (m-1) W over all workers for m minibatches; pipelines: 2 a at each "+
+		"boundary and their stages' all-reduces; the configuration of Table 1's row on 4 GPUs (S2VT's on Cluster-C), else "+
+		"3-1, cut where the slowest stage is fastest")
 	for _, w := range []struct {
 		name, preset string
 		batch        int
@@ -97,8 +106,10 @@ func pipedreamFigure17(ctx context.Context, o Options, t *Table) error {
 		{"resnet50", "pipedream-a:1x4", 128, []int{3, 1}, "more", 0, ""},
 		{"gnmt-8", "pipedream-a:1x4", 64, ones(4), "far less", 0, ""},
 		{"gnmt-16", "pipedream-a:1x4", 64, ones(4), "far less", 0, ""},
-		{"awd-lm", "pipedream-a:1x4", 80, ones(4), "", 88, "the paper prints neither widths nor positions: 0.41 GB of parameters in six layers make 1600 units, and at each of 70 positions three boundaries carry them"},
-		{"s2vt", "pipedream-c:4", 80, []int{2, 1, 1}, "", 85, "the paper prints no sizes, and by those of S2VT's own paper 80 steps of 1000 units cross each boundary while the weights are 0.15 GB"},
+		{"awd-lm", "pipedream-a:1x4", 80, ones(4), "", 88, "the paper prints neither widths nor positions: 0.41 GB of " +
+			"parameters in six layers make 1600 units, and at each of 70 positions three boundaries carry them"},
+		{"s2vt", "pipedream-c:4", 80, []int{2, 1, 1}, "", 85, "the paper prints no sizes, and by those of S2VT's own paper " +
+			"80 steps of 1000 units cross each boundary while the weights are 0.15 GB"},
 	} {
 		f, err := o.fourGPUs(ctx, w.name, w.preset, w.batch, w.replicas)
 		if err != nil {
@@ -106,7 +117,8 @@ func pipedreamFigure17(ctx context.Context, o Options, t *Table) error {
 		}
 		dp, pipeline := 2*3*float64(parameterBytes(f.p))/float64(4*w.batch), f.bytesPerSample(w.batch)
 		for what, bytes := range []float64{dp, pipeline} {
-			t.Rows = append(t.Rows, Row{What: w.name + []string{", data parallelism", ", pipeline"}[what], Paper: "drawn", Ours: cluster.FormatBytes(int64(bytes)), Difference: "-"})
+			t.Rows = append(t.Rows, Row{What: w.name + []string{", data parallelism", ", pipeline"}[what], Paper: "drawn",
+				Ours: cluster.FormatBytes(int64(bytes)), Difference: "-"})
 		}
 		against := func(less float64) string {
 			if less < 0 {

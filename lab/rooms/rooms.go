@@ -183,13 +183,15 @@ func Sizes(dir string) ([]Size, error) {
 			return err
 		}
 		if d.IsDir() {
-			if name != "." && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"testdata", "build", "bin", "runs"}, name) || d.Name() == "testdata") {
+			if name != "." && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"testdata", "build", "bin", "runs"},
+				name) || d.Name() == "testdata") {
 				return fs.SkipDir
 			}
 			return nil
 		}
 		ext := filepath.Ext(name)
-		if !slices.Contains([]string{".go", ".cpp", ".c", ".h", ".py", ".js", ".sh", ".css"}, ext) || !strings.Contains(name, "/") {
+		if !slices.Contains([]string{".go", ".cpp", ".c", ".h", ".py", ".js", ".sh", ".css"}, ext) ||
+			!strings.Contains(name, "/") {
 			return nil
 		}
 		text, err := os.ReadFile(path)

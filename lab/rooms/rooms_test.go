@@ -22,7 +22,8 @@ func TestArchitectureHasTheDrawing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(text, want) {
-		t.Error("ARCHITECTURE.md has another drawing; make it again with: go run ./cmd/millrace-lab rooms --write ARCHITECTURE.md")
+		t.Error("ARCHITECTURE.md has another drawing; make it again with: go run ./cmd/millrace-lab rooms --write " +
+			"ARCHITECTURE.md")
 	}
 }
 
@@ -38,7 +39,8 @@ func TestDraw(t *testing.T) {
 	if err := Draw(&got, all); err != nil {
 		t.Fatal(err)
 	}
-	want := "plan/a -> plan /b | cluster sim/... tune/x\nplan   -> | profile\nplan/b\nprofile -> | " + strings.Repeat("x", 60) + "\n" +
+	want := "plan/a -> plan /b | cluster sim/... tune/x\nplan   -> | profile\nplan/b\nprofile -> | " +
+		strings.Repeat("x", 60) + "\n" +
 		strings.Repeat(" ", 11) + strings.Repeat("y", 60) + "\n"
 	if got.String() != want {
 		t.Errorf("drawn\n%swant\n%s", got.String(), want)
@@ -51,7 +53,8 @@ func TestDraw(t *testing.T) {
 func TestSizes(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range map[string]string{
-		"a/x.go": "1\n2\n", "a/x_test.go": "1\n", "a/b/y.cpp": "1\n2\n3\n", "a/testdata/z.go": "1\n", "top.go": "1\n", "a/atest/h.go": "1\n",
+		"a/x.go": "1\n2\n", "a/x_test.go": "1\n", "a/b/y.cpp": "1\n2\n3\n", "a/testdata/z.go": "1\n", "top.go": "1\n",
+		"a/atest/h.go": "1\n",
 	} {
 		if i := strings.LastIndex(name, "/"); i >= 0 {
 			if err := os.MkdirAll(name[:i], 0o755); err != nil {

@@ -119,7 +119,8 @@ func (s *side) millrace(ctx context.Context, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	c := child.Command(ctx, s.binary, args...)
-	c.Dir, c.Env = s.folder, append(os.Environ(), "MILLRACE_NATIVE="+s.native, "MILLRACE_CARRIER="+s.carrier, "TMPDIR="+s.folder)
+	c.Dir, c.Env = s.folder, append(os.Environ(), "MILLRACE_NATIVE="+s.native, "MILLRACE_CARRIER="+s.carrier,
+		"TMPDIR="+s.folder)
 	var out, complaint bytes.Buffer
 	c.Stdout, c.Stderr = &out, &complaint
 	err := c.Run()

@@ -65,7 +65,8 @@ func (b *Build) run(ctx context.Context, args ...string) (out []byte, seconds fl
 	}
 	if err != nil {
 		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-		return nil, 0, fmt.Errorf("versus: the %s build: millrace %s: %w: %s", b.Name, strings.Join(args, " "), err, lines[len(lines)-1])
+		return nil, 0, fmt.Errorf("versus: the %s build: millrace %s: %w: %s", b.Name, strings.Join(args, " "), err,
+			lines[len(lines)-1])
 	}
 	return stdout.Bytes(), seconds, nil
 }
@@ -111,13 +112,15 @@ type trained struct {
 
 // train trains some steps and nothing else.
 func (b *Build) train(ctx context.Context, steps int, settings ...string) (trained, error) {
-	args := append([]string{"train", "--steps", fmt.Sprint(steps), "--eval-rows", "1", "--out", "run", "--overwrite"}, settings...)
+	args := append([]string{"train", "--steps", fmt.Sprint(steps), "--eval-rows", "1", "--out", "run", "--overwrite"},
+		settings...)
 	var t trained
 	if err := b.answer(ctx, &t, args...); err != nil {
 		return t, err
 	}
 	if !(t.Measured > 0) || !(t.Predicted > 0) {
-		return t, fmt.Errorf("versus: the %s build: a training predicts a step of %v s and measures %v s", b.Name, t.Predicted, t.Measured)
+		return t, fmt.Errorf("versus: the %s build: a training predicts a step of %v s and measures %v s", b.Name,
+			t.Predicted, t.Measured)
 	}
 	return t, nil
 }

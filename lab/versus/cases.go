@@ -151,7 +151,8 @@ func writeChain(dir string, layers int) error {
 	for i := range layers {
 		at := float64(i) / float64(layers)
 		forward := 0.01 + random()
-		fmt.Fprintf(&nodes, "node%d -- Linear -- forward_compute_time=%.6f, backward_compute_time=%.6f, activation_size=%.1f, parameter_size=%.1f\n",
+		fmt.Fprintf(&nodes, "node%d -- Linear -- forward_compute_time=%.6f, backward_compute_time=%.6f, "+
+			"activation_size=%.1f, parameter_size=%.1f\n",
 			i, forward, 2*forward, math.Ceil(20e6*(1.1-at)*random()), math.Ceil(8e6*at*at*random()))
 		if i > 0 {
 			fmt.Fprintf(&edges, "\tnode%d -- node%d\n", i-1, i)
@@ -181,7 +182,8 @@ func Simulating(pairs int) []Case {
 	var all []Case
 	for _, family := range []string{"1f1b", "zb-h1"} {
 		file := family + ".json"
-		plan := append([]string{"plan"}, append(gpt, "--stages", "16", "--schedule", family, "--micro-batches", "64", "-o", file)...)
+		plan := append([]string{"plan"}, append(gpt, "--stages", "16", "--schedule", family, "--micro-batches", "64",
+			"-o", file)...)
 		simulate := append([]string{"simulate"}, append(gpt, "--plan", file, "-o", "timeline.json.gz")...)
 		all = append(all, command("simulate gpt of 24 layers, 16 stages, "+family, pairs, [][]string{plan}, simulate))
 	}

@@ -76,7 +76,8 @@ func (r *Results) Markdown(w io.Writer) error {
 	fmt.Fprintf(w, "%s, on %s (%d cores), load %s, in %s.\n", r.What, r.Machine.Processor, r.Machine.Cores, r.Machine.Load,
 		trace.Seconds(r.TookS))
 	if len(r.Rows) > 0 {
-		t := report.Table{Head: []string{"what", " pairs", " old", " new", " speed of new over old", " 95 % interval", "slower than allowed"}}
+		t := report.Table{Head: []string{"what", " pairs", " old", " new", " speed of new over old", " 95 % interval",
+			"slower than allowed"}}
 		for _, row := range r.Rows {
 			slower := "stated only"
 			if row.Limit > 0 {
@@ -96,7 +97,8 @@ func (r *Results) Markdown(w io.Writer) error {
 	if len(r.Splits) == 0 {
 		return nil
 	}
-	t := report.Table{Head: []string{"model", "build", " splits", " measured over predicted", " quartiles", " step off: median", " worst", " correlation"}}
+	t := report.Table{Head: []string{"model", "build", " splits", " measured over predicted", " quartiles",
+		" step off: median", " worst", " correlation"}}
 	for _, s := range r.Splits {
 		t.Add(s.Model, s.Build, len(s.Plans), fmt.Sprintf("%.3f", s.Ratio), fmt.Sprintf("%.3f to %.3f", s.Lower, s.Upper),
 			fmt.Sprintf("%.1f %%", 100*s.OffMedian), fmt.Sprintf("%.1f %%", 100*s.OffWorst), fmt.Sprintf("%.3f", s.Correlation))

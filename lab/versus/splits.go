@@ -45,15 +45,18 @@ func RandomSplits(seed uint64, count, layers, workers int) [][]string {
 		for i, cut := range cuts {
 			words[i] = fmt.Sprint(cut + 1)
 		}
-		all = append(all, []string{"--split", strings.Join(words, ","), "--schedule", []string{"1f1b", "afab", "pb"}[rng.IntN(3)],
-			"--micro-batches", fmt.Sprint(sizes[rng.IntN(len(sizes))]), "--recompute", []string{"none", "none", "stage", "every:2"}[rng.IntN(4)]})
+		all = append(all, []string{"--split", strings.Join(words, ","), "--schedule",
+			[]string{"1f1b", "afab", "pb"}[rng.IntN(3)],
+			"--micro-batches", fmt.Sprint(sizes[rng.IntN(len(sizes))]), "--recompute", []string{"none", "none", "stage",
+				"every:2"}[rng.IntN(4)]})
 	}
 	return all
 }
 
 // Predict trains every plan once on both builds in turn, each of which predicts it first from a profile that another
 // process has measured before all.
-func Predict(ctx context.Context, old, new *Build, s Subject, workers int, plans [][]string, log io.Writer) ([]Splits, error) {
+func Predict(ctx context.Context, old, new *Build, s Subject, workers int, plans [][]string,
+	log io.Writer) ([]Splits, error) {
 	found := []Splits{{Model: s.Model, Build: old.Name}, {Model: s.Model, Build: new.Name}}
 	steps := leastSteps
 	for _, b := range []*Build{old, new} { // which measures profiles, too
@@ -76,7 +79,8 @@ func Predict(ctx context.Context, old, new *Build, s Subject, workers int, plans
 				return nil, fmt.Errorf("%s: %w", s.Model, err)
 			}
 			found[at].Plans = append(found[at].Plans, Split{strings.Join(plan, " "), t.Predicted, t.Measured})
-			fmt.Fprintf(log, "  %s, split %d of %d, %s: measured %.3f of predicted\n", s.Model, i+1, len(plans), b.Name, t.Measured/t.Predicted)
+			fmt.Fprintf(log, "  %s, split %d of %d, %s: measured %.3f of predicted\n", s.Model, i+1, len(plans), b.Name,
+				t.Measured/t.Predicted)
 		}
 	}
 	for i := range found {

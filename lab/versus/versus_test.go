@@ -15,7 +15,8 @@ func TestCompareAlternates(t *testing.T) {
 	old, new := &Build{Name: "old"}, &Build{Name: "new"}
 	var order []string
 	slow := map[*Build]float64{old: 1, new: 2}
-	c := Case{Name: "a", Limit: 0.95, Pairs: 6, Prepare: func(context.Context, *Build, *Build) (func(context.Context, *Build) (float64, error), error) {
+	c := Case{Name: "a", Limit: 0.95, Pairs: 6, Prepare: func(context.Context, *Build, *Build) (func(context.Context,
+		*Build) (float64, error), error) {
 		return func(_ context.Context, b *Build) (float64, error) {
 			order = append(order, b.Name)
 			return slow[b], nil
@@ -36,7 +37,8 @@ func TestCompareAlternates(t *testing.T) {
 		t.Errorf("faster: %+v, %v", row, err)
 	}
 	c.Pairs = 5
-	if _, err := Compare(t.Context(), old, new, c, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "6 at least") {
+	if _, err := Compare(t.Context(), old, new, c, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(),
+		"6 at least") {
 		t.Errorf("5 pairs: %v", err)
 	}
 }
@@ -67,7 +69,8 @@ func TestABuildThatFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.took(t.Context(), "plan", "--json"); err == nil || !strings.Contains(err.Error(), "the new build: millrace plan --json: exit status 2: no plan") {
+	if _, err := b.took(t.Context(), "plan", "--json"); err == nil || !strings.Contains(err.Error(),
+		"the new build: millrace plan --json: exit status 2: no plan") {
 		t.Errorf("a build that fails: %v", err)
 	}
 	r := Results{Version: Version, What: "x", Machine: ThisMachine(), New: b, Rows: []Row{{Name: "a", OldS: []float64{1}}}}

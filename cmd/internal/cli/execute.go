@@ -62,7 +62,8 @@ func ExecuteAs(root *cobra.Command, args []string) int {
 	screen := names.Screen(os.Stdout, IsTerminal(os.Stdout))
 	defer screen.Close()
 	root.SetOut(screen)
-	code := signals.code(crash.Guard(func() error { return root.ExecuteContext(ctx) }), append([]string{root.Name()}, args...))
+	code := signals.code(crash.Guard(func() error { return root.ExecuteContext(ctx) }),
+		append([]string{root.Name()}, args...))
 	crash.Settle()
 	return code
 }

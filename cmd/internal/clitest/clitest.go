@@ -60,7 +60,8 @@ func Tell(t *testing.T, stories, native string, atOnce bool) {
 			switch d.Cmd {
 			case "file":
 				name := filepath.Join(p.Dir, d.CmdArgs[0].Key)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(d.Input+"\n"), 0o644)); err != nil {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(d.Input+"\n"),
+					0o644)); err != nil {
 					t.Fatal(err)
 				}
 				return ""
@@ -117,7 +118,8 @@ func (p *Program) Command(t *testing.T, args []string) *exec.Cmd {
 	}
 	c := exec.CommandContext(t.Context(), self, args...)
 	c.Dir = p.Dir
-	c.Env = append(os.Environ(), AsProgram+"=1", "MILLRACE_NATIVE="+p.Native, "XDG_CACHE_HOME="+p.Cache, fileLimit+"="+p.fileLimit)
+	c.Env = append(os.Environ(), AsProgram+"=1", "MILLRACE_NATIVE="+p.Native, "XDG_CACHE_HOME="+p.Cache,
+		fileLimit+"="+p.fileLimit)
 	return c
 }
 
@@ -136,7 +138,8 @@ func (p *Program) Run(t *testing.T, args []string, quiet bool) string {
 		t.Fatal(err)
 	}
 	// A binary built without cgo names another remedy for there being no library.
-	text := strings.NewReplacer(p.Dir, "DIR", p.Native, "NATIVE", torch.ErrNoCgo.Error(), torch.ErrNotFound.Error()).Replace(out.String())
+	text := strings.NewReplacer(p.Dir, "DIR", p.Native, "NATIVE", torch.ErrNoCgo.Error(),
+		torch.ErrNotFound.Error()).Replace(out.String())
 	if quiet {
 		kept := ""
 		for line := range strings.Lines(text) {

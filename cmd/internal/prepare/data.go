@@ -29,7 +29,8 @@ const textEvalRows = 256
 // OpenData opens the job's data and sees that the model can read it.
 func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 	if j.Data == "" {
-		return nil, cli.BadInput(fmt.Errorf("no data is named; give --data digits, fashion-mnist, a folder of IDX files, a .csv file or a text"))
+		return nil, cli.BadInput(fmt.Errorf("no data is named; give --data digits, fashion-mnist, a folder of IDX files, a " +
+			".csv file or a text"))
 	}
 	if err := CheckRunnable(m); err != nil {
 		return nil, err
@@ -53,7 +54,8 @@ func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 		return nil, cli.BadInput(err)
 	}
 	if set.Tokens != (input.DType == model.Int) {
-		return nil, cli.BadInput(fmt.Errorf("model %s reads %s inputs, and %s has others; gpt and lstm need a text, mlp and convnet images or tables", m.Name, input.DType, j.Data))
+		return nil, cli.BadInput(fmt.Errorf("model %s reads %s inputs, and %s has others; gpt and lstm need a text, mlp "+
+			"and convnet images or tables", m.Name, input.DType, j.Data))
 	}
 	if j.EvalRows == job.Auto {
 		j.EvalRows = 0
@@ -65,7 +67,8 @@ func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 	if at := m.Index(last.From[0]); at >= 0 {
 		shape := m.Layers[at].Outputs[0].Shape
 		if classes := shape[len(shape)-1]; classes < set.Classes {
-			return nil, cli.BadInput(fmt.Errorf("model %s tells %d classes apart, %s has %d", m.Name, classes, j.Data, set.Classes))
+			return nil, cli.BadInput(fmt.Errorf("model %s tells %d classes apart, %s has %d", m.Name, classes,
+				j.Data, set.Classes))
 		}
 	}
 	return set, nil
@@ -88,7 +91,8 @@ func synthetic(m *model.Model) (data.Split, error) {
 	last := m.Layers[len(m.Layers)-1]
 	at := m.Index(last.From[0])
 	if input.Name == "" || target.Name == "" || at < 0 {
-		return nil, cli.BadInput(fmt.Errorf("model %s: it must read an input named \"input\" and a target named \"target\"", m.Name))
+		return nil, cli.BadInput(fmt.Errorf("model %s: it must read an input named \"input\" and a target named \"target\"",
+			m.Name))
 	}
 	logits := m.Layers[at].Outputs[0].Shape
 	return data.Synthetic(4096, input.Shape, target.Shape, input.DType == model.Int, logits[len(logits)-1]), nil

@@ -72,8 +72,8 @@ func checkSpace() error {
 	if taken+need <= limit {
 		return nil
 	}
-	return cli.BadInput(fmt.Errorf("the address space is limited to %s (ulimit -v), and %s of it are taken once libtorch is "+
-		"loaded; give %s at least, and what the tensors take",
+	return cli.BadInput(fmt.Errorf("the address space is limited to %s (ulimit -v), and %s of it are taken once "+
+		"libtorch is loaded; give %s at least, and what the tensors take",
 		cluster.FormatBytes(int64(limit)), cluster.FormatBytes(int64(taken)), cluster.FormatBytes(int64(taken+need))))
 }
 

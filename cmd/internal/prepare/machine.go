@@ -32,7 +32,8 @@ func TrainingMachine(p *Prepared) (avgpipe.Machine, error) {
 		result, err := run.Train(ctx, run.Config{
 			Model: p.Model, Plan: s.Plan, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
 			Optimizer: p.Job.Optimizer, Rate: p.Job.Rate, Clip: p.Job.Clip, Seed: p.Job.Seed, Steps: steps, KeepSteps: kept,
-			Place: &place.Policy{}, ThreadsPerWorker: p.Job.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, s.Plan), Carriers: CarriersOf(p.Job, p.Cluster),
+			Place: &place.Policy{}, ThreadsPerWorker: p.Job.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, s.Plan),
+			Carriers: CarriersOf(p.Job, p.Cluster),
 		})
 		if err != nil {
 			return nil, err
@@ -41,8 +42,9 @@ func TrainingMachine(p *Prepared) (avgpipe.Machine, error) {
 			return nil, context.Cause(ctx)
 		}
 		return &avgpipe.Trial{
-			Scored: avgpipe.Scored{At: s.At, StepS: result.Timeline.Period(0) / float64(s.At.Pipelines), MemoryBytes: result.Timeline.PeakBytes},
-			TookS:  time.Since(began).Seconds(), Timeline: &result.Timeline,
+			Scored: avgpipe.Scored{At: s.At, StepS: result.Timeline.Period(0) / float64(s.At.Pipelines),
+				MemoryBytes: result.Timeline.PeakBytes},
+			TookS: time.Since(began).Seconds(), Timeline: &result.Timeline,
 		}, nil
 	}, nil
 }

@@ -83,10 +83,13 @@ func measured(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes 
 	if err != nil {
 		return nil, err
 	}
-	bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(c.ErrOrStderr()), progressbar.OptionSetDescription("profile"),
-		progressbar.OptionSetWidth(30), progressbar.OptionSetVisibility(cli.IsTerminal(os.Stderr)), progressbar.OptionClearOnFinish())
+	bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(c.ErrOrStderr()),
+		progressbar.OptionSetDescription("profile"),
+		progressbar.OptionSetWidth(30), progressbar.OptionSetVisibility(cli.IsTerminal(os.Stderr)),
+		progressbar.OptionClearOnFinish())
 	return profile.Measure(c.Context(), m, timer, profile.Options{
-		MicroBatches: sizes, Passes: passes, Concurrency: min(j.Workers, CoresOf(j)), Threads: j.ThreadsPerWorker, Workers: j.Workers,
+		MicroBatches: sizes, Passes: passes, Concurrency: min(j.Workers, CoresOf(j)), Threads: j.ThreadsPerWorker,
+		Workers: j.Workers,
 		Progress: func(done, all int, what string) {
 			bar.ChangeMax(all)
 			bar.Describe("profile: " + what)
@@ -122,7 +125,8 @@ func checkSizes(m *model.Model, sizes []int) error {
 		width = max(width, 4*float64(t.Elements()))
 	}
 	if most := slices.Max(sizes); float64(most)*width > float64(have) {
-		return cli.BadInput(fmt.Errorf("profile: a micro-batch of %d samples takes %.3g GiB in %s's widest layer, and this machine has %s; give micro-batches of %d at most, with --micro-batch or --batch",
+		return cli.BadInput(fmt.Errorf("profile: a micro-batch of %d samples takes %.3g GiB in %s's widest layer, and this "+
+			"machine has %s; give micro-batches of %d at most, with --micro-batch or --batch",
 			most, float64(most)*width/(1<<30), m.Name, cluster.FormatBytes(have), int(float64(have)/width)))
 	}
 	return nil
@@ -166,7 +170,8 @@ func givenProfile(j *job.Job, m *model.Model) (*profile.Profile, error) {
 		return nil, cli.BadInput(err)
 	}
 	if p.ModelID != m.ID() {
-		return nil, cli.BadInput(fmt.Errorf("%s is the profile of model %s (%s), not of %s (%s); profile again with: millrace profile", j.Profile, p.Model, p.ModelID, m.Name, m.ID()))
+		return nil, cli.BadInput(fmt.Errorf("%s is the profile of model %s (%s), not of %s (%s); profile again with: "+
+			"millrace profile", j.Profile, p.Model, p.ModelID, m.Name, m.ID()))
 	}
 	return p, nil
 }
@@ -183,7 +188,8 @@ func CachedProfile(j *job.Job, m *model.Model, sizes []int) (string, error) {
 	if library != nil {
 		built = library.ModTime()
 	}
-	key := sha256.Sum256(fmt.Append(nil, m.ID(), sizes, j.Workers, CoresOf(j), j.ThreadsPerWorker, j.Optimizer, cpuModel(), built, os.Getenv("OPENBLAS_CORETYPE"), profile.Version, profile.Measures))
+	key := sha256.Sum256(fmt.Append(nil, m.ID(), sizes, j.Workers, CoresOf(j), j.ThreadsPerWorker, j.Optimizer,
+		cpuModel(), built, os.Getenv("OPENBLAS_CORETYPE"), profile.Version, profile.Measures))
 	dir := filepath.Join(cache, "millrace", "profiles")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("cache folder for profiles: %w", err)

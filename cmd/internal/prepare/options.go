@@ -119,7 +119,8 @@ func CoresOf(j *job.Job) int {
 // Overrides is what a job fixes of its plan for layers of these names.
 func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	o := tune.Overrides{
-		Stages: j.Stages, Schedule: j.Schedule, Weights: schedule.Policy(j.Weights), MicroBatch: j.MicroBatch, MicroBatches: j.MicroBatches, Recompute: j.Recompute, PostValidate: j.PostValidate,
+		Stages: j.Stages, Schedule: j.Schedule, Weights: schedule.Policy(j.Weights), MicroBatch: j.MicroBatch,
+		MicroBatches: j.MicroBatches, Recompute: j.Recompute, PostValidate: j.PostValidate,
 	}
 	if j.Pipelines > 0 {
 		o.Elastic = plan.NewElastic(j.Pipelines)
@@ -146,7 +147,8 @@ func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 
 // DataOption is --data alone, for verbs that take nothing else of a training.
 func DataOption() job.Option {
-	return job.Option{Name: "data", Doc: "what to train on (default: random samples)", Set: func(j *job.Job, v string) error { j.Data = v; return nil }}
+	return job.Option{Name: "data", Doc: "what to train on (default: random samples)",
+		Set: func(j *job.Job, v string) error { j.Data = v; return nil }}
 }
 
 func Trimmed(name string) string {

@@ -71,7 +71,8 @@ func Prepare(c *cobra.Command, j *job.Job, trains bool) (*Prepared, error) {
 	if j.Plan != "" {
 		return p, p.given()
 	}
-	p.Result, err = tune.Search(c.Context(), tune.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: j.Batch, Clip: j.Clip > 0, Fix: fix, Runnable: j.Cluster == "",
+	p.Result, err = tune.Search(c.Context(), tune.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: j.Batch,
+		Clip: j.Clip > 0, Fix: fix, Runnable: j.Cluster == "",
 		Whole: m.NormalisesMicroBatches() != nil && j.BatchNorm != job.PerSlice})
 	var memory *tune.MemoryError
 	if source != nil && errors.As(err, &memory) {

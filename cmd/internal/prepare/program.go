@@ -42,7 +42,8 @@ func useProgram(j *job.Job) (*exchange.Source, error) {
 		return nil, nil
 	}
 	if j.Schedule != "" || j.Plan != "" {
-		return nil, cli.BadInput(fmt.Errorf("--program %s is a schedule of its own; leave out --schedule and --plan", j.Program))
+		return nil, cli.BadInput(fmt.Errorf("--program %s is a schedule of its own; leave out --schedule and --plan",
+			j.Program))
 	}
 	source, err := ReadProgram(j.Program)
 	if err != nil {
@@ -61,7 +62,8 @@ func useProgram(j *job.Job) (*exchange.Source, error) {
 		j.Workers = p.Workers
 	}
 	if j.PostValidate = j.PostValidate || p.PostValidate; p.PostValidate && !(j.Clip > 0) {
-		return nil, cli.BadInput(fmt.Errorf("--program %s: its updates are validated by a gradient norm; give the norm's limit with --clip", j.Program))
+		return nil, cli.BadInput(fmt.Errorf("--program %s: its updates are validated by a gradient norm; give the norm's "+
+			"limit with --clip", j.Program))
 	}
 	j.MicroBatches = p.MicroBatches / p.Period
 	if j.Weights == "" {
@@ -84,7 +86,8 @@ func sums(c *cobra.Command, j *job.Job, source *exchange.Source, m *model.Model,
 		return "", nil
 	}
 	if trains && !j.AnyOrder {
-		return "", cli.BadInput(fmt.Errorf("%w; reorder it, or train all the same with --any-order: %s then", wrong, NotPromised))
+		return "", cli.BadInput(fmt.Errorf("%w; reorder it, or train all the same with --any-order: %s then",
+			wrong, NotPromised))
 	}
 	note = fmt.Sprintf("%s: %v", NotPromised, wrong)
 	fmt.Fprintf(c.ErrOrStderr(), "millrace: %s\n", note)
@@ -114,10 +117,12 @@ func (p *Prepared) tooMuch(source *exchange.Source, refused *tune.MemoryError) e
 	if over == nil {
 		return refused
 	}
-	held := fmt.Sprintf("%s; its memory is %s, and at most it would hold %s (%s)", cluster.FormatBytes(over.Bytes), cluster.FormatBytes(limit(over.Worker)),
+	held := fmt.Sprintf("%s; its memory is %s, and at most it would hold %s (%s)", cluster.FormatBytes(over.Bytes),
+		cluster.FormatBytes(limit(over.Worker)),
 		cluster.FormatBytes(sum.PeakBytes[over.Worker]), refused.Plan)
 	if over.Throughout {
-		return source.TooMuch(program, over.Worker, schedule.Instruction{Micro: -1}, "before its first instruction the worker would hold "+held)
+		return source.TooMuch(program, over.Worker, schedule.Instruction{Micro: -1},
+			"before its first instruction the worker would hold "+held)
 	}
 	return source.TooMuch(program, over.Worker, over.Instruction, "from here on the worker would hold "+held)
 }

@@ -66,7 +66,8 @@ func (f *planFlags) print(c *cobra.Command, p *prepare.Prepared) error {
 // Explain prints a plan for people.
 func Explain(w io.Writer, p *prepare.Prepared) {
 	pl := p.Plan
-	fmt.Fprintf(w, "%s: %d samples a step as %s of %d, schedule %s\n", pl.Model, pl.Batch(), countMicros(pl.MicroBatches), pl.MicroBatch, pl.Schedule)
+	fmt.Fprintf(w, "%s: %d samples a step as %s of %d, schedule %s\n", pl.Model, pl.Batch(), countMicros(pl.MicroBatches),
+		pl.MicroBatch, pl.Schedule)
 	if e := pl.Elastic; e != nil {
 		fmt.Fprintf(w, "%d pipelines side by side, a batch of each a step, alpha %.3g, %s\n", e.Pipelines, e.Alpha, e.Order)
 	}
@@ -88,19 +89,22 @@ func Explain(w io.Writer, p *prepare.Prepared) {
 		fmt.Fprintf(w, "planner %s: %s %.6g %s\n", pl.Planner, pl.Objective.Name, pl.Objective.Value, pl.Objective.Unit)
 	}
 	if q := pl.Predicted; q != nil {
-		fmt.Fprintf(w, "predicted: %.4g ms a step, %.4g samples/s, bubble %.1f %%\n", 1e3*q.StepS, q.SamplesPerSecond, 100*q.Bubble)
+		fmt.Fprintf(w, "predicted: %.4g ms a step, %.4g samples/s, bubble %.1f %%\n", 1e3*q.StepS,
+			q.SamplesPerSecond, 100*q.Bubble)
 		rows := alike{}
 		for i, d := range pl.Devices() {
 			peak := cluster.FormatBytes(q.MemoryBytes[i])
 			if most := q.Needs()[i]; most > q.MemoryBytes[i] {
 				peak += fmt.Sprintf(" (at most %s, if it falls behind or evaluates)", cluster.FormatBytes(most))
 			}
-			rows.add(d, fmt.Sprintf("busy %.4g ms  peak %s  at most %s at once", 1e3*q.BusyS[i], peak, countMicros(q.PeakActivations[i])))
+			rows.add(d, fmt.Sprintf("busy %.4g ms  peak %s  at most %s at once", 1e3*q.BusyS[i], peak,
+				countMicros(q.PeakActivations[i])))
 		}
 		rows.each(func(workers, text string) { fmt.Fprintf(w, "  worker %s  %s\n", workers, text) })
 	}
 	if b := pl.LowerBound; b != nil {
-		fmt.Fprintf(w, "no plan on %d workers can take less than %.4g ms; this is %s\n", len(p.Cluster.Devices), 1e3*b.StepS, b.Above())
+		fmt.Fprintf(w, "no plan on %d workers can take less than %.4g ms; this is %s\n", len(p.Cluster.Devices),
+			1e3*b.StepS, b.Above())
 	}
 	if len(pl.Why) > 0 {
 		fmt.Fprintln(w, "why:")
@@ -125,7 +129,8 @@ func explainMore(w io.Writer, p *prepare.Prepared, why *tune.Explanation) {
 			}
 		}
 		cells := ""
-		for _, n := range []int64{m.WeightBytes, m.VersionBytes, m.GradientBytes, m.OptimizerBytes, m.ActivationBytes, m.BufferBytes, m.PeakBytes} {
+		for _, n := range []int64{m.WeightBytes, m.VersionBytes, m.GradientBytes, m.OptimizerBytes, m.ActivationBytes,
+			m.BufferBytes, m.PeakBytes} {
 			cells += cluster.FormatBytes(n) + "\t"
 		}
 		rows.add(m.Device, cells+limit)
@@ -167,7 +172,8 @@ func printRivals(w io.Writer, rivals []tune.Rival) {
 		if !r.Fits {
 			shape += ", does not fit"
 		}
-		fmt.Fprintf(t, "  %s\t%s\t%.4g ms\t%.4g samples/s\t%s\n", rank, r.Kind, 1e3*r.Predicted.StepS, r.Predicted.SamplesPerSecond, shape)
+		fmt.Fprintf(t, "  %s\t%s\t%.4g ms\t%.4g samples/s\t%s\n", rank, r.Kind, 1e3*r.Predicted.StepS,
+			r.Predicted.SamplesPerSecond, shape)
 	}
 	t.Flush()
 }

@@ -29,9 +29,11 @@ func overLimit(memory []tune.MemorySplit) *tune.MemorySplit {
 // doesNotFit says of a planner's plan where it holds too much, by how much, and what would fit.
 func (f *planFlags) doesNotFit(c *cobra.Command, p *prepare.Prepared, m *tune.MemorySplit) {
 	out := c.OutOrStdout()
-	fmt.Fprintf(out, "does not fit: worker %d (stage %s) would hold %s, %s more than its %s\n", m.Device, numbers(m.Stages),
+	fmt.Fprintf(out, "does not fit: worker %d (stage %s) would hold %s, %s more than its %s\n", m.Device,
+		numbers(m.Stages),
 		cluster.FormatBytes(m.NeedsBytes), cluster.FormatBytes(m.NeedsBytes-m.LimitBytes), cluster.FormatBytes(m.LimitBytes))
-	remedies := []string{fmt.Sprintf("devices of %s (%d bytes): this plan", cluster.FormatBytes(m.NeedsBytes), m.NeedsBytes)}
+	remedies := []string{fmt.Sprintf("devices of %s (%d bytes): this plan", cluster.FormatBytes(m.NeedsBytes),
+		m.NeedsBytes)}
 	if limit, what := f.limit(c, p, m.NeedsBytes); limit > m.NeedsBytes {
 		remedies[0] += "; asked for those, its planner takes another"
 		remedies = append(remedies, what)
@@ -51,7 +53,8 @@ func (f *planFlags) limit(c *cobra.Command, p *prepare.Prepared, from int64) (by
 	if err != nil {
 		return 0, ""
 	}
-	return bytes, fmt.Sprintf("devices of %s (%d bytes), by planner %s: %s, %s", cluster.FormatBytes(bytes), bytes, planner.Name, fits.Schedule, shapeOf(fits))
+	return bytes, fmt.Sprintf("devices of %s (%d bytes), by planner %s: %s, %s", cluster.FormatBytes(bytes), bytes,
+		planner.Name, fits.Schedule, shapeOf(fits))
 }
 
 // remedies is plans that fit, or the least that would make one.
@@ -66,7 +69,8 @@ func (f *planFlags) remedies(c *cobra.Command, p *prepare.Prepared) []string {
 		return nil
 	}
 	best := found.Best
-	return []string{fmt.Sprintf("these devices, by planner auto: %s, %s, %.4g ms a step", best.Schedule, shapeOf(best), 1e3*best.Predicted.StepS)}
+	return []string{fmt.Sprintf("these devices, by planner auto: %s, %s, %.4g ms a step", best.Schedule, shapeOf(best),
+		1e3*best.Predicted.StepS)}
 }
 
 // remedied adds to a plan that does not fit what would make it.

@@ -50,7 +50,8 @@ func inTurn(c *cobra.Command, all []anySchedule, machine avgpipe.Machine) error 
 				continue
 			}
 			at := avgpipe.Degrees{MicroBatches: r.Plan.MicroBatches, Pipelines: r.Plan.Together()}
-			trial, err := machine(c.Context(), &avgpipe.Pipelined{Scored: avgpipe.Scored{At: at}, Plan: r.Plan}, avgpipe.Iterations(at, avgpipe.TraversalBatches), false)
+			trial, err := machine(c.Context(), &avgpipe.Pipelined{Scored: avgpipe.Scored{At: at}, Plan: r.Plan},
+				avgpipe.Iterations(at, avgpipe.TraversalBatches), false)
 			if err != nil {
 				return fmt.Errorf("trying %s: %w", r.Kind, err)
 			}
@@ -85,7 +86,8 @@ const bases = 8
 
 // everything is the search over all schedules, with AvgPipe's choice among the answers: over
 // its own partition, and over the stages of every straight pipeline that the search liked.
-func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe.Workload, found *avgpipe.Result) ([]anySchedule, error) {
+func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe.Workload,
+	found *avgpipe.Result) ([]anySchedule, error) {
 	fix, err := prepare.Overrides(p.Job, prepare.NamesOf(p.Model))
 	if err != nil {
 		return nil, err
@@ -98,7 +100,8 @@ func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe
 			limited.DeviceTypes[name] = d
 		}
 	}
-	general, err := tune.Search(c.Context(), tune.Request{Profile: p.Profile, Cluster: &limited, Batch: p.Job.Batch, Clip: p.Job.Clip > 0, Fix: fix, Runnable: p.Job.Cluster == ""})
+	general, err := tune.Search(c.Context(), tune.Request{Profile: p.Profile, Cluster: &limited, Batch: p.Job.Batch,
+		Clip: p.Job.Clip > 0, Fix: fix, Runnable: p.Job.Cluster == ""})
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +136,8 @@ func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe
 	}
 	all = append(all, tune.Rival{
 		Kind: fmt.Sprintf("AvgPipe, %d pipelines", best.At.Pipelines), Plan: best.Plan, Fits: true,
-		Predicted: plan.Predicted{StepS: best.StepS, SamplesPerSecond: float64(p.Job.Batch) / best.StepS, MemoryBytes: best.MemoryBytes},
+		Predicted: plan.Predicted{StepS: best.StepS, SamplesPerSecond: float64(p.Job.Batch) / best.StepS,
+			MemoryBytes: best.MemoryBytes},
 	})
 	slices.SortStableFunc(all, func(a, b tune.Rival) int { return cmp.Compare(a.Predicted.StepS, b.Predicted.StepS) })
 	return schedules(all), nil

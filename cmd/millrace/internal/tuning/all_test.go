@@ -13,7 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// What is predicted to be best is tried in turn, the median counts, and the choice is held against the fastest of those.
+// What is predicted to be best is tried in turn, the median counts, and the choice is held against the
+// fastest of those.
 func TestSchedulesAreTriedInTurn(t *testing.T) {
 	var all []anySchedule
 	for i := range triedSchedules + 2 {
@@ -27,7 +28,8 @@ func TestSchedulesAreTriedInTurn(t *testing.T) {
 	var order []int
 	machine := func(_ context.Context, p *avgpipe.Pipelined, iterations int, record bool) (*avgpipe.Trial, error) {
 		m := p.At.MicroBatches
-		if want := avgpipe.Iterations(p.At, avgpipe.TraversalBatches); iterations != want || record || p.At.Pipelines != p.Plan.Together() {
+		if want := avgpipe.Iterations(p.At, avgpipe.TraversalBatches); iterations != want || record ||
+			p.At.Pipelines != p.Plan.Together() {
 			t.Errorf("%s for %d iterations; want %d", p.At, iterations, want)
 		}
 		order = append(order, m)
@@ -45,7 +47,8 @@ func TestSchedulesAreTriedInTurn(t *testing.T) {
 	if err := inTurn(c, all, machine); err != nil {
 		t.Fatal(err)
 	}
-	if want := []int{1, 2, 3, 5, 6, 7, 8}; len(order) != scheduleRounds*len(want) || !slices.Equal(order[:7], want) || !slices.Equal(order[7:14], want) {
+	if want := []int{1, 2, 3, 5, 6, 7, 8}; len(order) != scheduleRounds*len(want) || !slices.Equal(order[:7], want) ||
+		!slices.Equal(order[7:14], want) {
 		t.Errorf("tried in the order %v", order)
 	}
 	if all[0].MeasuredS != 15 || all[5].MeasuredS != 10 || all[3].MeasuredS != 0 || all[triedSchedules].MeasuredS != 0 {

@@ -14,13 +14,16 @@ func (t *tuned) study() *report.Study {
 		where = "simulated"
 	}
 	s := &report.Study{
-		Title:    fmt.Sprintf("Tuning %s", t.Model),
-		Subtitle: fmt.Sprintf("%s, %s: %d samples a batch, %d stages; chosen: %s", t.Cluster, where, t.Batch, len(t.Best.Plan.Stages), t.Best.At),
+		Title: fmt.Sprintf("Tuning %s", t.Model),
+		Subtitle: fmt.Sprintf("%s, %s: %d samples a batch, %d stages; chosen: %s", t.Cluster, where, t.Batch,
+			len(t.Best.Plan.Stages), t.Best.At),
 	}
-	steps := &report.Bars{Title: "A batch", Unit: report.UnitSeconds, Names: []string{"simulator", "equations, as printed", "equations, adjusted"}}
+	steps := &report.Bars{Title: "A batch", Unit: report.UnitSeconds, Names: []string{"simulator",
+		"equations, as printed", "equations, adjusted"}}
 	measured := false
 	for _, c := range t.Grid {
-		g := report.BarGroup{Name: c.At.String(), Bars: []report.Bar{{Value: c.Simulated.StepS}, {Value: c.Printed.StepS}, {Value: c.Adjusted.StepS}}}
+		g := report.BarGroup{Name: c.At.String(), Bars: []report.Bar{{Value: c.Simulated.StepS}, {Value: c.Printed.StepS},
+			{Value: c.Adjusted.StepS}}}
 		if c.Measured != nil {
 			measured = true
 			g.Bars = append(g.Bars, report.Bar{Value: c.Measured.StepS})
@@ -31,21 +34,28 @@ func (t *tuned) study() *report.Study {
 		steps.Names = append(steps.Names, where)
 	}
 	s.Sections = append(s.Sections, report.StudySection{
-		Title: "Predicted and " + where, Note: "A batch in ms, and the fullest device, for each number of micro-batches (M) and pipelines (N).",
+		Title: "Predicted and " + where, Note: "A batch in ms, and the fullest device, for each number of micro-batches " +
+			"(M) and pipelines (N).",
 		Table: t.gridTable(t.Grid), Plots: []report.Plot{steps},
 	})
 	if len(t.Errors) > 0 {
-		s.Sections = append(s.Sections, report.StudySection{Title: "How far the predictions were off", Table: t.errorsTable()})
+		s.Sections = append(s.Sections, report.StudySection{Title: "How far the predictions were off",
+			Table: t.errorsTable()})
 	}
-	spent, training := &report.Bars{Title: "Time tuning", Unit: report.UnitSeconds}, &report.Bars{Title: fmt.Sprintf("Training of %d batches", t.TrainBatches), Unit: report.UnitSeconds}
+	spent, training := &report.Bars{Title: "Time tuning",
+		Unit: report.UnitSeconds}, &report.Bars{Title: fmt.Sprintf("Training of %d batches", t.TrainBatches),
+		Unit: report.UnitSeconds}
 	for _, c := range t.Choices {
 		if c.Refused != "" {
 			continue
 		}
-		spent.Groups = append(spent.Groups, report.BarGroup{Name: string(c.Method), Bars: []report.Bar{{Value: t.tuning(&c)}}})
-		training.Groups = append(training.Groups, report.BarGroup{Name: string(c.Method), Bars: []report.Bar{{Value: float64(t.TrainBatches) * c.StepS()}}})
+		spent.Groups = append(spent.Groups, report.BarGroup{Name: string(c.Method),
+			Bars: []report.Bar{{Value: t.tuning(&c)}}})
+		training.Groups = append(training.Groups, report.BarGroup{Name: string(c.Method),
+			Bars: []report.Bar{{Value: float64(t.TrainBatches) * c.StepS()}}})
 	}
-	choices := report.StudySection{Title: "What each way of choosing costs and gives", Table: t.choicesTable(), Plots: []report.Plot{spent, training}}
+	choices := report.StudySection{Title: "What each way of choosing costs and gives", Table: t.choicesTable(),
+		Plots: []report.Plot{spent, training}}
 	if cost := t.cost(); cost != "" {
 		choices.Notes = append(choices.Notes, cost)
 	}

@@ -20,19 +20,26 @@ func (t *tuned) print(w io.Writer) error {
 		where = "simulated"
 	}
 	if t.Result == nil {
-		fmt.Fprintf(w, "%s on %s, %s: %d samples a batch; no setting of AvgPipe's fits %s for each device\n", t.Model, t.Cluster, where, t.Batch, cluster.FormatBytes(t.LimitBytes))
+		fmt.Fprintf(w, "%s on %s, %s: %d samples a batch; no setting of AvgPipe's fits %s for each device\n", t.Model,
+			t.Cluster, where, t.Batch, cluster.FormatBytes(t.LimitBytes))
 		return t.printAll(w)
 	}
 	best := t.Best
-	fmt.Fprintf(w, "%s on %s, %s: %d samples a batch, %d stages\n", t.Model, t.Cluster, where, t.Batch, len(best.Plan.Stages))
-	fmt.Fprintf(w, "chosen: %d micro-batches of %d, %d pipelines, %d forwards in advance of 1F1B: %s a batch, %.4g samples/s\n",
-		best.At.MicroBatches, t.Batch/best.At.MicroBatches, best.At.Pipelines, best.Advance(), trace.Seconds(best.StepS), float64(t.Batch)/best.StepS)
+	fmt.Fprintf(w, "%s on %s, %s: %d samples a batch, %d stages\n", t.Model, t.Cluster, where, t.Batch,
+		len(best.Plan.Stages))
+	fmt.Fprintf(w, "chosen: %d micro-batches of %d, %d pipelines, %d forwards in advance of 1F1B: %s a batch, %.4g "+
+		"samples/s\n",
+		best.At.MicroBatches, t.Batch/best.At.MicroBatches, best.At.Pipelines, best.Advance(), trace.Seconds(best.StepS),
+		float64(t.Batch)/best.StepS)
 	if over, chosen, ok := t.PassedOver(t.LimitBytes); ok {
-		fmt.Fprintf(w, "passed over: %s, predicted to be %s faster and, when what micro-batches cost however small they are takes %d times as long for a while, %s slower\n",
-			over.At, report.Percent(chosen.Simulated.StepS/over.Simulated.StepS-1), avgpipe.Strain, report.Percent(over.StrainedS/chosen.StrainedS-1))
+		fmt.Fprintf(w, "passed over: %s, predicted to be %s faster and, when what micro-batches cost however small they "+
+			"are takes %d times as long for a while, %s slower\n",
+			over.At, report.Percent(chosen.Simulated.StepS/over.Simulated.StepS-1), avgpipe.Strain,
+			report.Percent(over.StrainedS/chosen.StrainedS-1))
 	}
 	if t.LimitBytes > 0 {
-		fmt.Fprintf(w, "memory: %s on the fullest device, of %s\n", cluster.FormatBytes(best.Peak()), cluster.FormatBytes(t.LimitBytes))
+		fmt.Fprintf(w, "memory: %s on the fullest device, of %s\n", cluster.FormatBytes(best.Peak()),
+			cluster.FormatBytes(t.LimitBytes))
 	} else {
 		fmt.Fprintf(w, "memory: %s on the fullest device\n", cluster.FormatBytes(best.Peak()))
 	}
@@ -57,9 +64,11 @@ func (t *tuned) print(w io.Writer) error {
 // printProfile is what equations 1 to 8 were asked from, a batch on each device.
 func (t *tuned) printProfile(w io.Writer) error {
 	fmt.Fprintf(w, "\nprofiled at %s, a batch of %s:\n", t.Profiled.At, trace.Seconds(t.Profiled.StepS))
-	table := report.Table{Head: []string{" device", " computes", " at", " sends", " blocked", " bubble", " models", " data"}}
+	table := report.Table{Head: []string{" device", " computes", " at", " sends", " blocked", " bubble",
+		" models", " data"}}
 	for k, d := range t.Profiled.Devices {
-		table.Add(k, trace.Seconds(d.Utilisation.Length()), report.Percent(d.Utilisation.Mean()), trace.Seconds(d.CommunicationS), trace.Seconds(d.BlockedS), trace.Seconds(d.BubbleS),
+		table.Add(k, trace.Seconds(d.Utilisation.Length()), report.Percent(d.Utilisation.Mean()),
+			trace.Seconds(d.CommunicationS), trace.Seconds(d.BlockedS), trace.Seconds(d.BubbleS),
 			cluster.FormatBytes(d.ModelBytes), cluster.FormatBytes(d.DataBytes))
 	}
 	return table.Text(w)
@@ -83,7 +92,8 @@ func (t *tuned) printGrid(w io.Writer) error {
 			}
 			return cmp.Compare(a.Simulated.StepS, b.Simulated.StepS)
 		})
-		grid, of = grid[:listed], fmt.Sprintf(", the best %d of %d settings by simulation (--grid lists all)", listed, len(t.Grid))
+		grid, of = grid[:listed], fmt.Sprintf(", the best %d of %d settings by simulation (--grid lists all)",
+			listed, len(t.Grid))
 	}
 	fmt.Fprintf(w, "\na batch in ms, and the fullest device (over: it does not fit)%s:\n", of)
 	return t.gridTable(grid).Text(w)
@@ -91,7 +101,8 @@ func (t *tuned) printGrid(w io.Writer) error {
 
 // gridTable is a row for each of some settings.
 func (t *tuned) gridTable(grid []avgpipe.Cell) *report.Table {
-	table := &report.Table{Head: []string{" M", " N", " simulator", " printed", " adjusted", " measured", " simulator", " printed", " adjusted", " measured"}}
+	table := &report.Table{Head: []string{" M", " N", " simulator", " printed", " adjusted", " measured", " simulator",
+		" printed", " adjusted", " measured"}}
 	for _, c := range grid {
 		row := []any{c.At.MicroBatches, c.At.Pipelines}
 		scores := []*avgpipe.Scored{&c.Simulated.Scored, &c.Printed, &c.Adjusted, c.Measured}
@@ -137,7 +148,8 @@ func (t *tuned) choicesTable() *report.Table {
 			shortest = s
 		}
 	}
-	table := &report.Table{Head: []string{"method", " M", " N", " tried", " tuning", " a batch", " training", " of the shortest"}}
+	table := &report.Table{Head: []string{"method", " M", " N", " tried", " tuning", " a batch", " training",
+		" of the shortest"}}
 	for _, c := range t.Choices {
 		if c.Refused != "" {
 			table.Add(string(c.Method), "", "", c.Tried, trace.Seconds(t.tuning(&c)), "nothing fits")
@@ -151,7 +163,8 @@ func (t *tuned) choicesTable() *report.Table {
 		} else {
 			against = fmt.Sprintf("%.2fx", c.StepS()/shortest)
 		}
-		table.Add(string(c.Method), c.At.MicroBatches, c.At.Pipelines, c.Tried, trace.Seconds(t.tuning(&c)), trace.Seconds(c.StepS())+how,
+		table.Add(string(c.Method), c.At.MicroBatches, c.At.Pipelines, c.Tried, trace.Seconds(t.tuning(&c)),
+			trace.Seconds(c.StepS())+how,
 			report.Duration(float64(t.TrainBatches)*c.StepS()), against)
 	}
 	return table
@@ -165,9 +178,11 @@ func (t *tuned) cost() string {
 	}
 	each := traversed.TuningS / float64(traversed.Tried) * avgpipe.ProfileBatches / avgpipe.TraversalBatches
 	if len(t.Anchors) == 0 {
-		return fmt.Sprintf("the profile, %s of %d batches, costs what traversal takes for %.2g settings of as many", t.Profiled.At, avgpipe.ProfileBatches, t.tuning(t.choice(avgpipe.ByPrinted))/each)
+		return fmt.Sprintf("the profile, %s of %d batches, costs what traversal takes for %.2g settings of as many",
+			t.Profiled.At, avgpipe.ProfileBatches, t.tuning(t.choice(avgpipe.ByPrinted))/each)
 	}
-	return fmt.Sprintf("the profile, of all layers and of %s, costs what traversal takes for %.2g settings of %d batches; a batch is of the choices run again in turn", join(t.Anchors),
+	return fmt.Sprintf("the profile, of all layers and of %s, costs what traversal takes for %.2g settings of %d "+
+		"batches; a batch is of the choices run again in turn", join(t.Anchors),
 		t.tuning(t.choice(avgpipe.BySimulator))/each, avgpipe.ProfileBatches)
 }
 
@@ -219,7 +234,8 @@ func (t *tuned) printErrors(w io.Writer) error {
 func (t *tuned) errorsTable() *report.Table {
 	table := &report.Table{Head: []string{"method", " step, mean", " median", " worst", " memory, mean", " worst"}}
 	for _, e := range t.Errors {
-		table.Add(string(e.Method), report.Percent(e.MeanStep), report.Percent(e.MedianStep), report.Percent(e.WorstStep), report.Percent(e.MeanMemory), report.Percent(e.WorstMemory))
+		table.Add(string(e.Method), report.Percent(e.MeanStep), report.Percent(e.MedianStep), report.Percent(e.WorstStep),
+			report.Percent(e.MeanMemory), report.Percent(e.WorstMemory))
 	}
 	return table
 }
@@ -231,11 +247,14 @@ func (t *tuned) printBaselines(w io.Writer) error {
 		return nil
 	}
 	fmt.Fprintf(w, "\nsimulated, AvgPipe held to the memory of each baseline:\n")
-	table := report.Table{Head: []string{"baseline", " a batch", " computing", " fullest device", " AvgPipe M", " N", " a batch", " fullest device", " speedup"}}
+	table := report.Table{Head: []string{"baseline", " a batch", " computing", " fullest device", " AvgPipe M", " N",
+		" a batch", " fullest device", " speedup"}}
 	for _, b := range t.Baselines {
-		row := []any{b.Name, trace.Seconds(b.Predicted.StepS), report.Percent(b.Utilisation()), cluster.FormatBytes(slices.Max(b.Predicted.MemoryBytes))}
+		row := []any{b.Name, trace.Seconds(b.Predicted.StepS), report.Percent(b.Utilisation()),
+			cluster.FormatBytes(slices.Max(b.Predicted.MemoryBytes))}
 		if a := b.AvgPipe; a != nil {
-			row = append(row, a.At.MicroBatches, a.At.Pipelines, trace.Seconds(a.StepS), cluster.FormatBytes(a.Peak()), fmt.Sprintf("%.2fx", b.Speedup()))
+			row = append(row, a.At.MicroBatches, a.At.Pipelines, trace.Seconds(a.StepS), cluster.FormatBytes(a.Peak()),
+				fmt.Sprintf("%.2fx", b.Speedup()))
 		} else {
 			row = append(row, "", "", "none fits", cluster.FormatBytes(b.SmallestBytes), "")
 		}
@@ -260,7 +279,8 @@ func (t *tuned) printAll(w io.Writer) error {
 		if len(r.Predicted.MemoryBytes) > 0 {
 			memory = cluster.FormatBytes(slices.Max(r.Predicted.MemoryBytes))
 		}
-		row := []any{i + 1, r.Kind, trace.Seconds(r.Predicted.StepS), fmt.Sprintf("%.4g", r.Predicted.SamplesPerSecond), memory, short}
+		row := []any{i + 1, r.Kind, trace.Seconds(r.Predicted.StepS), fmt.Sprintf("%.4g", r.Predicted.SamplesPerSecond),
+			memory, short}
 		if tried {
 			measured := ""
 			if r.MeasuredS > 0 {
@@ -273,6 +293,7 @@ func (t *tuned) printAll(w io.Writer) error {
 	if err := table.Text(w); err != nil || !tried {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "the choice is %s behind the fastest of those that were tried, medians of %d rounds\n", report.Percent(off), scheduleRounds)
+	_, err := fmt.Fprintf(w, "the choice is %s behind the fastest of those that were tried, medians of %d rounds\n",
+		report.Percent(off), scheduleRounds)
 	return err
 }

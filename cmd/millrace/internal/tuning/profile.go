@@ -35,7 +35,8 @@ func briefly(c *cobra.Command, j *job.Job, m *model.Model) (*profile.Profile, er
 	}
 	sizes := prepare.MicroBatches(j)
 	p, err := profile.Measure(c.Context(), m, briefTimer{timer, m, j.Optimizer}, profile.Options{
-		MicroBatches: briefSizes(sizes), Passes: 1, Concurrency: min(j.Workers, prepare.CoresOf(j)), Threads: j.ThreadsPerWorker, Workers: j.Workers,
+		MicroBatches: briefSizes(sizes), Passes: 1, Concurrency: min(j.Workers, prepare.CoresOf(j)),
+		Threads: j.ThreadsPerWorker, Workers: j.Workers,
 	})
 	if err != nil {
 		return nil, err
@@ -45,7 +46,8 @@ func briefly(c *cobra.Command, j *job.Job, m *model.Model) (*profile.Profile, er
 
 // noEngine says what goes on without the native library.
 func noEngine(err error) error {
-	return fmt.Errorf("%w; or name a profile that was measured elsewhere with --profile, and let the simulator stand for the machine with --simulate", err)
+	return fmt.Errorf("%w; or name a profile that was measured elsewhere with --profile, and let the simulator stand "+
+		"for the machine with --simulate", err)
 }
 
 // briefSizes are the smallest size and another that is short too: up to an eighth of the largest, two points of
@@ -95,7 +97,8 @@ func (t briefTimer) Transfer(ctx context.Context, workers int) (*profile.Transfe
 }
 
 // Updates implements profile.Timer.
-func (t briefTimer) Updates(context.Context, profile.Request) (all []profile.UpdateTimes, optimizer string, states int, err error) {
+func (t briefTimer) Updates(context.Context, profile.Request) (all []profile.UpdateTimes, optimizer string,
+	states int, err error) {
 	for l := range t.model.Layers {
 		u := nominalUpdates
 		bytes := float64(4 * t.model.Layers[l].ParameterElements())

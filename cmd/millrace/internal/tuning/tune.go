@@ -128,7 +128,8 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	r := avgpipe.Request{Workload: w, Sizes: f.sizes(p), Pipelines: f.pipelines, Rivals: f.rivals, Rounds: f.rounds, Anchored: !f.simulate}
+	r := avgpipe.Request{Workload: w, Sizes: f.sizes(p), Pipelines: f.pipelines, Rivals: f.rivals, Rounds: f.rounds,
+		Anchored: !f.simulate}
 	if r.ProfileAt, err = readDegrees(f.profileAt); err != nil {
 		return err
 	}
@@ -138,8 +139,10 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 			return err
 		}
 	}
-	bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(c.ErrOrStderr()), progressbar.OptionSetDescription("tune"),
-		progressbar.OptionSetWidth(30), progressbar.OptionSetVisibility(cli.IsTerminal(os.Stderr)), progressbar.OptionClearOnFinish())
+	bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(c.ErrOrStderr()),
+		progressbar.OptionSetDescription("tune"),
+		progressbar.OptionSetWidth(30), progressbar.OptionSetVisibility(cli.IsTerminal(os.Stderr)),
+		progressbar.OptionClearOnFinish())
 	r.Progress = func(done, of int, what string) {
 		bar.ChangeMax(of)
 		bar.Describe("tune: " + what)
@@ -154,7 +157,8 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 		w, p.Profile = found.Calibrated, found.Calibrated.Profile
 	}
 	out := &tuned{
-		Model: p.Profile.Model, Cluster: p.Cluster.Name, Batch: j.Batch, Simulated: f.simulate, TrainBatches: f.train, LimitBytes: w.LimitBytes, Result: found, whole: f.grid,
+		Model: p.Profile.Model, Cluster: p.Cluster.Name, Batch: j.Batch, Simulated: f.simulate, TrainBatches: f.train,
+		LimitBytes: w.LimitBytes, Result: found, whole: f.grid,
 	}
 	if f.all {
 		if out.All, err = f.everything(c, p, w, found); err != nil {
@@ -215,7 +219,8 @@ func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
 	case len(t.All) > 0:
 		chosen, why = t.All[0].Plan, t.All[0].Kind+" is the fastest of all schedules within the memory, simulated"
 	case t.Result != nil:
-		chosen, why = t.Best.Plan, fmt.Sprintf("%s of AvgPipe's degrees within the memory is the fastest, simulated", t.Best.At)
+		chosen, why = t.Best.Plan, fmt.Sprintf("%s of AvgPipe's degrees within the memory is the fastest, simulated",
+			t.Best.At)
 	}
 	if chosen == nil {
 		return cli.BadInput(fmt.Errorf("nothing fits, so that there is no plan to write to %s", f.output))
@@ -226,12 +231,14 @@ func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
 		return cli.BadInput(err)
 	}
 	pl.Predicted = &predicted
-	pl.Objective = plan.Objective{Name: "simulated time of a batch", Value: predicted.StepS / float64(pl.Together()), Unit: "s"}
+	pl.Objective = plan.Objective{Name: "simulated time of a batch", Value: predicted.StepS / float64(pl.Together()),
+		Unit: "s"}
 	pl.Why = []string{why}
 	return cli.BadInput(pl.Write(f.output))
 }
 
-// gather is the job's model, hardware and profile: measured briefly, or given, or for described hardware computed for every micro-batch size that divides the batch.
+// gather is the job's model, hardware and profile: measured briefly, or given, or for described hardware
+// computed for every micro-batch size that divides the batch.
 func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*prepare.Prepared, error) {
 	p := &prepare.Prepared{Job: j}
 	var err error
@@ -292,7 +299,8 @@ func (f *tuneFlags) workload(c *cobra.Command, p *prepare.Prepared) (*avgpipe.Wo
 			limit = own
 		}
 	}
-	w := &avgpipe.Workload{Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch, Clip: p.Job.Clip > 0, LimitBytes: limit}
+	w := &avgpipe.Workload{Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch, Clip: p.Job.Clip > 0,
+		LimitBytes: limit}
 	fix, err := prepare.Overrides(p.Job, prepare.NamesOf(p.Model))
 	if err != nil {
 		return nil, err
@@ -312,7 +320,8 @@ func readDegrees(text string) (avgpipe.Degrees, error) {
 	micro, err := strconv.Atoi(strings.TrimSpace(m))
 	pipelines, err2 := strconv.Atoi(strings.TrimSpace(n))
 	if err = errors.Join(err, err2); err != nil || micro < 1 || pipelines < 1 {
-		return avgpipe.Degrees{}, cli.BadInput(fmt.Errorf("--profile-at %q; give micro-batches and pipelines, both 1 at least, like 8,1", text))
+		return avgpipe.Degrees{}, cli.BadInput(fmt.Errorf("--profile-at %q; give micro-batches and pipelines, both 1 at "+
+			"least, like 8,1", text))
 	}
 	return avgpipe.Degrees{MicroBatches: micro, Pipelines: pipelines}, nil
 }

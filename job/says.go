@@ -1,0 +1,59 @@
+package job
+
+// says is what the schema says of every key of a job file.
+var says = map[string]string{
+	"model":              "a built-in model (mlp, convnet, gpt) or the path of a .yaml file",
+	"settings":           "settings of the built-in model, like layers: 8",
+	"data":               "digits, fashion-mnist, a folder of IDX files, a .csv file, or a text",
+	"seed":               "of initial weights, masks and data order",
+	"workers":            "most workers to use (default: 2, or all devices of the cluster)",
+	"cores":              "cores that the workers share; this machine's where left out",
+	"threads_per_worker": "threads of one operator",
+	"bind": "always or never: whether workers are bound to processors; left out, where no other run on this " +
+		"machine has bound its own",
+	"cluster":   "a cluster file to plan for instead of this machine",
+	"batch":     "samples of one step",
+	"steps":     "training steps in all",
+	"optimizer": "sgd, adam or adamw and its coefficients",
+	"rate":      "learning rate and its schedule",
+	"clip":      "limit of the gradients' global norm; 0 is none",
+	"post_validate": "with clip: updates do not wait for the gradient norm; they are validated in the next step and " +
+		"taken back where it is over the limit",
+	"wire":     "a cluster file or preset whose links the workers of this machine are put behind",
+	"stages":   "fix the number of stages; 1 with several workers is data parallelism",
+	"split":    "first layers of stages 1, 2, ...: names or positions",
+	"schedule": "fix the schedule: 1f1b, afab, pb, zb-h1, 1f1b-rr, ...",
+	"program":  "a file with a Program to use as the schedule, as millrace schedule writes them",
+	"weights":  "fix the weight policy: sync, stash, vertical, 2bw, latest, elastic",
+	"pipelines": "pipelines side by side over the same workers, each with a model of its own, held together by a " +
+		"reference (AvgPipe); 1 is plain training",
+	"alpha":     "part of the reference that a pipeline takes over at each update, 0 to 1; left out, 1 over the pipelines",
+	"averaging": "dilute_first, which keeps the reference the average, or printed, as the paper lists its steps",
+	"rate_scale": "pipelines multiplies the learning rate by their number: the reference moves by the mean of their" +
+		" steps, so that each step counts for one part in N; split, for pipelines that take an N-th of " +
+		"the batch each, multiplies it by the root of their number with Adam or clip and leaves it " +
+		"otherwise, with alpha 3/2 over their number unless alpha is given; left out, the rate is as " +
+		"given",
+	"advance": "forwards in advance of 1F1B on the first stage, graded down to none on the last, or auto: one " +
+		"more every few steps while they get faster and memory lasts (AvgPipe)",
+	"batch_norm": "per_slice lets layers that normalise over a micro-batch do so over slices, where replicas split " +
+		"micro-batches",
+	"micro_batch":   "fix the samples of a micro-batch",
+	"micro_batches": "fix the micro-batches of a step",
+	"recompute":     "auto, none, stage or every:K, K layers at a time",
+	"memory_limit":  "of each worker, like 512MiB",
+	"profile":       "a profile to plan with instead of measuring",
+	"plan":          "a plan to carry out instead of searching one",
+	"any_order":     "train with a program whose sums do not ascend, which leaves other bits than one worker",
+	"eval_every":    "steps between evaluations; 0 is only at the end",
+	"eval_rows":     "test samples of an evaluation, the first ones; 0 is all; left out, all of a table and 256 of a text",
+	"save_every":    "steps between checkpoints; 0 is only at the end",
+	"keep":          "checkpoints to keep; 0 is all",
+	"resume":        "a checkpoint, or a folder of them, to go on from",
+	"resume_averaged": "go on with another number of pipelines than the checkpoint has: all begin at its reference, with" +
+		" the average of their optimizer states",
+	"out":        "folder that everything is written to",
+	"overwrite":  "write over what an earlier run left in out",
+	"metrics":    "address that serves Prometheus metrics, like localhost:9090",
+	"token_file": "file with the token that requests for metrics must bear",
+}
