@@ -21,8 +21,9 @@ const module = "github.com/millrace-ml/millrace/"
 // must not, with the reason that a reader of the failure needs. A name is a package; with /... it is all packages below
 // one. Of several rules that fit a package its own holds, or else the longest name.
 //
-// The table is the drawing of the house from the ground up: a rule may allow only rooms that stand before it, so that no
-// arrow goes upwards and none closes a circle. Everybody may import internal, and a package those of its own rule.
+// The table is the drawing of the house from the ground up: a rule may allow only rooms that stand before it,
+// so that no arrow goes upwards and none closes a circle. Everybody may import internal, and a package those
+// of its own rule.
 type rule struct {
 	room string
 	may  []string
@@ -53,7 +54,8 @@ var rules = []rule{
 		"schedules know no clocks, no tensors and nobody who plays them"},
 	{"sim", []string{"cluster", "profile/...", "plan", "schedule", "schedule/...", "trace/...", "sim/memory"},
 		[]string{"net", "os/exec"}, "the simulator is replayable: no engine, no network"},
-	{"tune/...", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...", "sim", "sim/memory",
+	{"tune/...", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...",
+		"sim", "sim/memory",
 		"trace/..."}, nil, "tune asks plan, schedule and sim, never the inside of run"},
 	{"stage/optim", []string{"engine/..."}, nil, "an optimizer knows parameters and gradients alone"},
 	{"stage", []string{"data", "engine/...", "model", "nn", "plan", "stage/optim"}, []string{"net"},
@@ -63,27 +65,36 @@ var rules = []rule{
 	{"run/control", []string{"plan", "schedule", "schedule/...", "trace/..."}, []string{"net"},
 		"processes agree in messages: it knows no tensors, and no network of its own"},
 	{"run/place", nil, []string{"net"}, "threads and processors are the operating system's: they hold for any work"},
-	{"measure", []string{"data", "engine/...", "model", "nn", "profile/...", "plan", "stage/optim", "stage", "stage/update", "run/place",
+	{"measure", []string{"data", "engine/...", "model", "nn", "profile/...", "plan", "stage/optim", "stage",
+		"stage/update", "run/place",
 		"trace/...", "wire/..."}, nil, "measuring knows no order of instructions: what trains a pipeline is given to it"},
-	{"run/...", []string{"data", "engine/...", "model", "nn", "plan", "schedule", "schedule/...", "stage/optim", "stage", "stage/update",
-		"measure", "run/place", "run/control", "trace/...", "wire/..."}, nil, "run executes a Program: predicting and drawing are others'"},
+	{"run/...", []string{"data", "engine/...", "model", "nn", "plan", "schedule", "schedule/...", "stage/optim", "stage",
+		"stage/update",
+		"measure", "run/place", "run/control", "trace/...", "wire/..."}, nil,
+		"run executes a Program: predicting and drawing are others'"},
 	{"report", []string{"plan", "trace/..."}, nil, "a report is drawn from values that were saved"},
 	{"report/metrics", nil, nil, "it writes down plain values, whoever has them"},
-	{"job", []string{"cluster", "plan", "stage/optim"}, nil, "a job is what a user asks for: it knows no flags and does nothing"},
+	{"job", []string{"cluster", "plan", "stage/optim"}, nil, "a job is what a user asks for: it knows no flags and does " +
+		"nothing"},
 	{"lab/race", nil, nil, "it measures processes that speak a line protocol, whatever they train"},
-	{"lab/curves", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...", "job", "trace/...", "tune/...",
+	{"lab/curves", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...", "job",
+		"stage/optim", "trace/...", "tune/...",
 		"report"}, []string{"run", "engine"}, "it counts what trainings and Timelines say, and starts none"},
 	{"lab/versus", []string{"report", "trace/..."}, nil, "it compares programs by what both print"},
 	{"lab/rooms", nil, nil, "it draws what the go command lists"},
 	{"lab/attack", []string{"run/..."}, nil,
 		"it attacks the program from outside, and opens the checkpoints that are left"},
 	{"lab/runs", nil, nil, "it measures through the command line, and reads what is left by itself"},
-	{"lab/reproduce", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...", "sim", "sim/memory",
-		"tune/..."}, []string{"net"}, "papers are reproduced from descriptions: planners and the simulator answer, nothing is trained"},
-	{"lab/bench", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...", "trace/...", "run/...",
+	{"lab/reproduce", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...",
+		"sim", "sim/memory",
+		"tune/..."}, []string{"net"}, "papers are reproduced from descriptions: planners and the simulator answer, nothing " +
+		"is trained"},
+	{"lab/bench", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...",
+		"trace/...", "run/...",
 		"report", "lab/race"}, nil, "it counts what was measured, and starts no training"},
 	{"cmd/internal/...", []string{"..."}, nil, "what the programs share knows neither of them"},
-	{"cmd/millrace/...", []string{"...", "cmd/internal/..."}, []string{"lab/..."}, "one binary does not need the other's packages"},
+	{"cmd/millrace/...", []string{"...", "cmd/internal/..."}, []string{"lab/..."},
+		"one binary does not need the other's packages"},
 	{"cmd/millrace-lab/...", []string{"...", "cmd/internal/..."}, nil, "one binary does not need the other's packages"},
 }
 
@@ -196,7 +207,8 @@ func TestTheTableRefuses(t *testing.T) {
 		{"cmd/internal/cli", "cmd/millrace-lab", false}, {"run/record", "run", true},
 	} {
 		from, to := rules[ruleOf(c.from)], rules[ruleOf(c.to)]
-		may := from.room == to.room || slices.Contains(from.may, to.room) || slices.Contains(from.may, "...") && !strings.HasPrefix(to.room, "cmd/")
+		may := from.room == to.room || slices.Contains(from.may, to.room) || slices.Contains(from.may, "...") &&
+			!strings.HasPrefix(to.room, "cmd/")
 		if may != c.may {
 			t.Errorf("%s importing %s: %v, want %v", c.from, c.to, may, c.may)
 		}
@@ -268,7 +280,8 @@ func isCaught(e ast.Expr) bool {
 // looks at the wall clock cannot give the same bytes twice.
 func TestSimReadsNoClock(t *testing.T) {
 	for _, room := range []string{"sim", "schedule", "plan"} {
-		out, err := exec.Command("grep", "-rn", "--include=*.go", "--exclude=*_test.go", "time\\.Now\\|time\\.Since", "../../"+room).Output()
+		out, err := exec.Command("grep", "-rn", "--include=*.go", "--exclude=*_test.go", "time\\.Now\\|time\\.Since",
+			"../../"+room).Output()
 		var exit *exec.ExitError
 		if err != nil && !errors.As(err, &exit) {
 			t.Fatal(err)
