@@ -89,6 +89,9 @@ func TestTheBottleneckCountsWhatAStepHas(t *testing.T) {
 		// Micro-batches 0 to 5 are on devices 0, 1, 0, 1, 0, 1 and 2, 3, 4, 2, 3, 4: no pair has two of them.
 		{"in turn", plan.Plan{Schedule: "1f1b", Weights: "sync", MicroBatches: 24}, []int{0, 1}, []int{2, 3, 4}, 100, 0,
 			false, fmt.Sprintf(link, 20) + " each way"},
+		// Each of the six pairs has every sixth minibatch, whose step is one.
+		{"minibatches in turn", plan.Plan{Schedule: "1f1b-rr", Weights: "stash", MicroBatches: 1}, []int{0, 1},
+			[]int{2, 3, 4}, 6000, 0, false, fmt.Sprintf(link, 50) + " each way"},
 	} {
 		t.Run(of.name, func(t *testing.T) {
 			pl, c := of.plan, cluster.Local("cpu", 5, 0, 0, 0, 100, 100)

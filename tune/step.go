@@ -23,16 +23,24 @@ func (s step) updates(stage int) float64 {
 	return s.pipelines * float64(s.program.PerMinibatch()) / float64(s.program.UpdateSpan(0, stage))
 }
 
+// mostTurns bounds the micro-batches that are looked at until replicas' turns begin again.
+const mostTurns = 1 << 16
+
 // linkS is for how long of a step the busiest link is taken by what crosses the cut before a stage, and
 // whether what comes back takes the same one.
 func (s step) linkS(stage int, costs *sim.Costs) (takenS float64, twoWays bool) {
-	p := s.program
+	p := *s.program
 	senders, receivers := p.Placement[0][stage-1], p.Placement[0][stage]
 	micros := 1 // of which all others are like one
 	if p.Replication != schedule.Split {
-		micros = min(p.MicroBatches, len(senders)/divisor(len(senders), len(receivers))*len(receivers))
+		micros = len(senders) / divisor(len(senders), len(receivers)) * len(receivers)
 	}
-	times := s.pipelines * float64(p.MicroBatches) / float64(micros)
+	times := s.pipelines * float64(p.PerMinibatch())
+	if p.Streams() { // replicas take turns over the ends of minibatches
+		p.MicroBatches = micros
+	}
+	micros = min(micros, p.MicroBatches, mostTurns)
+	times /= float64(micros)
 	taken := map[[2]int][2]float64{} // by link: ahead and back
 	send := func(way int, in schedule.Instruction, bytes int64) {
 		from := p.WorkerOf(0, int(in.Stage), int(in.Replica))
@@ -47,11 +55,11 @@ func (s step) linkS(stage int, costs *sim.Costs) (takenS float64, twoWays bool) 
 		})
 	}
 	for m := range micros {
-		for _, r := range s.replicas(m, senders) {
+		for _, r := range replicas(&p, m, senders) {
 			send(0, schedule.Instruction{Stage: int32(stage - 1), Kind: schedule.SF, Micro: int32(m), Replica: int16(r)},
 				costs.Stages[stage-1][r].ActivationBytes)
 		}
-		for _, r := range s.replicas(m, receivers) {
+		for _, r := range replicas(&p, m, receivers) {
 			send(1, schedule.Instruction{Stage: int32(stage), Kind: schedule.SB, Micro: int32(m), Replica: int16(r)},
 				costs.Stages[stage][r].GradientBytes)
 		}
@@ -65,9 +73,9 @@ func (s step) linkS(stage int, costs *sim.Costs) (takenS float64, twoWays bool) 
 }
 
 // replicas are those of a stage on some workers that have a micro-batch, or a part of it.
-func (s step) replicas(micro int, on []int) []int {
-	if s.program.Replication != schedule.Split {
-		return []int{s.program.ReplicaOf(int32(micro), len(on))}
+func replicas(p *schedule.Program, micro int, on []int) []int {
+	if p.Replication != schedule.Split {
+		return []int{p.ReplicaOf(int32(micro), len(on))}
 	}
 	all := make([]int, len(on))
 	for r := range all {
