@@ -192,8 +192,8 @@ type Device interface {
 	// device's work on it may be under way still, Await an Event recorded behind that first.
 	Adopt(t Tensor) (Tensor, error)
 	// Charge has the bytes of a tensor that another device disowned charged to this worker
-	// before it adopts it: what has arrived is the receiver's to hold. Any goroutine may
-	// call it; a tensor that is freed by then is left alone.
+	// before it adopts it: what has arrived is the receiver's to hold. Any goroutine may call it
+	// while none frees the tensor; one that is freed already is left alone.
 	Charge(t Tensor)
 	// Room makes a tensor for bytes that are on their way to this worker from elsewhere, and charges it to
 	// the worker. Any goroutine may call it and write the bytes; Adopt takes the tensor over once they are
