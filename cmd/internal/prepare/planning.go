@@ -33,7 +33,7 @@ type Prepared struct {
 
 // Prepare profiles and plans a job, which is then trained or not.
 func Prepare(c *cobra.Command, j *job.Job, trains bool) (*Prepared, error) {
-	source, err := useProgram(j)
+	source, err := UseProgram(j)
 	if err != nil {
 		return nil, err
 	}

@@ -35,9 +35,9 @@ func ReadProgram(file string) (*exchange.Source, error) {
 	return exchange.ReadSource(file, text)
 }
 
-// useProgram makes the Program in the job's file the job's schedule, under the file's name; nil where the
+// UseProgram makes the Program in the job's file the job's schedule, under the file's name; nil where the
 // job names none.
-func useProgram(j *job.Job) (*exchange.Source, error) {
+func UseProgram(j *job.Job) (*exchange.Source, error) {
 	if j.Program == "" {
 		return nil, nil
 	}

@@ -134,7 +134,14 @@ func (f *planFlags) complete(j *job.Job) error {
 // an error too.
 func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, error) {
 	p := &prepare.Prepared{Job: j}
-	var err error
+	if j.Program != "" && f.planner != "auto" {
+		return nil, cli.BadInput(fmt.Errorf("--program %s is a schedule of its own, and planner %s chooses another; leave "+
+			"out one of them", j.Program, f.planner))
+	}
+	_, err := prepare.UseProgram(j)
+	if err != nil {
+		return nil, err
+	}
 	if f.bare {
 		if p.Cluster, err = prepare.DescribedCluster(c, j); err != nil {
 			return nil, err
