@@ -90,11 +90,8 @@ func (e *estimator) load(h *shape) bool {
 	e.cores = e.Cluster.Cores
 	devices, noise := h.devices(), sim.NoiseOf(e.Profile)
 	for i, on := range devices {
-		r, rows := len(on), h.size
+		r, rows := len(on), h.rows(len(on))
 		from, to := h.cuts[i], h.cuts[i+1]
-		if h.split {
-			rows = (h.size + r - 1) / r
-		}
 		sum := 0.0
 		slowest := actor{stage: i, replicas: 1, device: on[0], mine: e.m}
 		e.first = append(e.first, len(e.actors))

@@ -272,17 +272,14 @@ func (e enumeration) everyRecompute(cuts []int, yield func([]plan.Recompute) boo
 
 // least bounds a shape's step from below whatever its order: each device computes all that its
 // stages have for it, and updates them. A device with one stage of which the order does not
-// halve backwards cannot begin its next step before its gradients are summed and its stage updated.
+// halve backwards cannot begin its next step before its gradients are summed, beside the last backward at the
+// earliest, and its stage updated.
 func (e enumeration) least(h *shape) float64 {
 	busy := map[int]float64{}
 	worst, m, at := 0.0, e.Batch/h.size, 0
 	_, byDepth := e.families[h.family]
 	for i, r := range h.counts {
-		from, to := h.cuts[i], h.cuts[i+1]
-		rows := h.size
-		if h.split {
-			rows = (h.size + r - 1) / r
-		}
+		from, to, rows := h.cuts[i], h.cuts[i+1], h.rows(r)
 		for k, d := range h.order[at : at+r] {
 			t := e.tables.of(e.Cluster.Devices[d], rows)
 			if t == nil {
@@ -294,7 +291,11 @@ func (e enumeration) least(h *shape) float64 {
 			}
 			busy[d] += float64(mine)*t.least(from, to, h.again[i]) + span(t.update, from, to)
 			if byDepth && r > 1 && k == 0 {
-				busy[d] += e.Cluster.AllReduceS(h.order[at:at+r], t.Gradients[to]-t.Gradients[from])
+				sumS := e.Cluster.AllReduceS(h.order[at:at+r], t.Gradients[to]-t.Gradients[from])
+				if _, backward := t.time(from, to, h.again[i]); !e.Cluster.Crowded(h.used()) {
+					sumS = max(0, sumS-backward)
+				}
+				busy[d] += sumS
 			}
 			worst = max(worst, busy[d])
 		}

@@ -187,6 +187,14 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 			c.Levels[i].Uplinks, c.Levels[i].Shared = links == 1, links == 2
 			c.Levels[i].FullDuplex = rapid.Bool().Draw(t, "duplex")
 		}
+		if rapid.Bool().Draw(t, "buckets") { // gradients that are summed beside their backward, in as much time
+			for i := range p.Layers {
+				p.Layers[i].ParameterBytes <<= 20
+			}
+			for i := range c.Levels {
+				c.Levels[i].CollectiveBandwidthBytesPerSecond *= 1 << 20
+			}
+		}
 		request := Request{Profile: p, Cluster: c, Batch: 4}
 		s, err := newSearch(request)
 		if err != nil {
@@ -213,6 +221,12 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 			}
 			if q.StepS < bound*(1-1e-9) {
 				t.Fatalf("%s on %v, %s: takes %v, the bound is %v", describe(p, pl), h.devices(), pl.Replication, q.StepS, bound)
+			}
+			ascending := h.clone()
+			ascending.order = slices.Concat(slices.Concat(h.devices()...), h.order[h.used():])
+			if least := s.every.least(ascending); q.StepS < least*(1-1e-9) {
+				t.Fatalf("%s on %v, %s: takes %v, and is passed over for %v", describe(p, pl), h.devices(), pl.Replication,
+					q.StepS, least)
 			}
 			if q.StepS < best {
 				best, shown = q.StepS, fmt.Sprint(describe(p, pl), h.devices(), pl.Replication)

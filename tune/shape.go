@@ -30,6 +30,14 @@ func (h *shape) used() int {
 	return n
 }
 
+// rows are the samples of a micro-batch that each of so many replicas computes, at most.
+func (h *shape) rows(replicas int) int {
+	if h.split {
+		return (h.size + replicas - 1) / replicas
+	}
+	return h.size
+}
+
 func (h *shape) replicated() bool { return h.stages() > 1 && h.used() > h.stages() }
 
 // devices of each stage, ascending.
