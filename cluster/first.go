@@ -54,7 +54,7 @@ func (c *Cluster) Limited(bytes int64) *Cluster {
 	if bytes <= 0 {
 		return c
 	}
-	return c.withMemory(func(own int64) int64 {
+	return c.WithMemory(func(own int64) int64 {
 		if own == 0 {
 			return bytes
 		}
@@ -63,10 +63,10 @@ func (c *Cluster) Limited(bytes int64) *Cluster {
 }
 
 // Unlimited is the cluster with devices that hold anything.
-func (c *Cluster) Unlimited() *Cluster { return c.withMemory(func(int64) int64 { return 0 }) }
+func (c *Cluster) Unlimited() *Cluster { return c.WithMemory(func(int64) int64 { return 0 }) }
 
-// withMemory is the cluster with other memory: of makes it of a device type's or a node's own.
-func (c *Cluster) withMemory(of func(own int64) int64) *Cluster {
+// WithMemory is the cluster with other memory: of makes it of a device type's or a node's own.
+func (c *Cluster) WithMemory(of func(own int64) int64) *Cluster {
 	other := *c
 	other.DeviceTypes = map[string]DeviceType{}
 	for name, t := range c.DeviceTypes {

@@ -73,16 +73,21 @@ func stagesOf(t *rapid.T, layout string) []string {
 	return out
 }
 
+// cutBetweenBlocks is a gpt of some blocks with the layers' names, and layers before some of its blocks or the
+// norm behind them.
+func cutBetweenBlocks(t *rapid.T) (blocks int, names []string, cuts []int) {
+	blocks = rapid.IntRange(1, 12).Draw(t, "blocks")
+	for b := 0; b <= blocks; b++ {
+		if rapid.Bool().Draw(t, "cut") {
+			cuts = append(cuts, 1+2*b)
+		}
+	}
+	return blocks, gpt(blocks), cuts
+}
+
 func TestMegatronLayoutSaysTheStages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		blocks := rapid.IntRange(1, 12).Draw(t, "blocks")
-		names := gpt(blocks)
-		var cuts []int
-		for b := 0; b <= blocks; b++ {
-			if rapid.Bool().Draw(t, "cut") {
-				cuts = append(cuts, 1+2*b)
-			}
-		}
+		blocks, names, cuts := cutBetweenBlocks(t)
 		p := cutPlan(len(names), cuts...)
 		layout, err := p.MegatronLayout(names)
 		if err != nil {

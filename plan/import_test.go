@@ -13,14 +13,7 @@ import (
 // TestLayoutsComeBack: what is written for each runtime is read as the same stages.
 func TestLayoutsComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		blocks := rapid.IntRange(1, 12).Draw(t, "blocks")
-		names := gpt(blocks)
-		var cuts []int
-		for b := 0; b <= blocks; b++ {
-			if rapid.Bool().Draw(t, "cut") {
-				cuts = append(cuts, 1+2*b)
-			}
-		}
+		_, names, cuts := cutBetweenBlocks(t)
 		p, err := FromCuts(cuts, len(names), 2, 8)
 		if err != nil {
 			t.Fatal(err)

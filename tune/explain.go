@@ -194,7 +194,7 @@ func levers(ctx context.Context, r Request, pl *plan.Plan, research bool) []Leve
 	}
 	if research {
 		if limited {
-			add("twice the memory of every device", roomier(r.Cluster), true)
+			add("twice the memory of every device", r.Cluster.WithMemory(func(own int64) int64 { return 2 * own }), true)
 		}
 		if r.Cluster.Cores == 0 {
 			add("twice as many devices", doubled(r.Cluster), false)
@@ -223,21 +223,6 @@ func faster(c *cluster.Cluster, level int) *cluster.Cluster {
 		for i := range next.Nodes {
 			next.Nodes[i].BandwidthBytesPerSecond *= 2
 		}
-	}
-	return &next
-}
-
-// roomier is the cluster with twice the memory.
-func roomier(c *cluster.Cluster) *cluster.Cluster {
-	next := *c
-	next.DeviceTypes = map[string]cluster.DeviceType{}
-	for name, t := range c.DeviceTypes {
-		t.MemoryBytes *= 2
-		next.DeviceTypes[name] = t
-	}
-	next.Nodes = slices.Clone(c.Nodes)
-	for i := range next.Nodes {
-		next.Nodes[i].MemoryBytes *= 2
 	}
 	return &next
 }

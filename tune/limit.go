@@ -90,15 +90,5 @@ func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int6
 
 // limitedTo is the cluster with so much memory on every device.
 func limitedTo(c *cluster.Cluster, bytes int64) *cluster.Cluster {
-	next := *c
-	next.DeviceTypes = map[string]cluster.DeviceType{}
-	for name, t := range c.DeviceTypes {
-		t.MemoryBytes = bytes
-		next.DeviceTypes[name] = t
-	}
-	next.Nodes = slices.Clone(c.Nodes)
-	for i := range next.Nodes {
-		next.Nodes[i].MemoryBytes = 0
-	}
-	return &next
+	return c.WithMemory(func(int64) int64 { return bytes })
 }

@@ -166,21 +166,29 @@ func TestSearchAgainstTwins(t *testing.T) {
 
 // latencyOf is L of a plan from its stages alone, infinite where a stage does not fit.
 func latencyOf(c *costs, ends []int, devices [][]int) float64 {
+	latency, fits := latencyAnyway(c, ends, devices)
+	if !fits {
+		return math.Inf(1)
+	}
+	return latency
+}
+
+// latencyAnyway is L of a plan from its stages alone, and whether all of them fit.
+func latencyAnyway(c *costs, ends []int, devices [][]int) (latency float64, fits bool) {
 	var stages []stage
 	first := 0
+	fits = true
 	for i, end := range ends {
 		g := c.groupOf(devices[i])
-		own, _, fits := c.stage(first, end, &g)
-		if !fits {
-			return math.Inf(1)
-		}
+		own, _, here := c.stage(first, end, &g)
+		fits = fits && here
 		if i > 0 {
 			stages = append(stages, c.network(c.stream(devices[i-1], devices[i]), first))
 		}
 		stages = append(stages, own)
 		first = end
 	}
-	return equation2(stages, c.M)
+	return equation2(stages, c.M), fits
 }
 
 // literalRecursion is equations (4) and (5): one prefix kept for each layers and set.
@@ -217,7 +225,7 @@ func literalRecursion(c *costs) float64 {
 						ends := append(slices.Clone(p.ends), to, n)
 						devices := append(slices.Clone(p.devices), mine.devices, c.at.Between(after, full))
 						best = min(best, latencyOf(c, ends, devices))
-						latency := latencyWithRest(c, ends, devices)
+						latency, _ := latencyAnyway(c, ends, devices)
 						if old, ok := kept[to][after.Key()]; !ok || latency < old.latency {
 							kept[to][after.Key()] = prefix{ends[:len(ends)-1], devices[:len(devices)-1], latency}
 							sets[after.Key()] = after
@@ -228,22 +236,6 @@ func literalRecursion(c *costs) float64 {
 		}
 	}
 	return best
-}
-
-// latencyWithRest is L whether or not the last stage fits.
-func latencyWithRest(c *costs, ends []int, devices [][]int) float64 {
-	var stages []stage
-	first := 0
-	for i, end := range ends {
-		g := c.groupOf(devices[i])
-		own, _, _ := c.stage(first, end, &g)
-		if i > 0 {
-			stages = append(stages, c.network(c.stream(devices[i-1], devices[i]), first))
-		}
-		stages = append(stages, own)
-		first = end
-	}
-	return equation2(stages, c.M)
 }
 
 // everyPlan is the least L of all splits on all sets that the placements reach.
