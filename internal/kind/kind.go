@@ -123,24 +123,49 @@ func (k Kind) String() string {
 	return "?" + strconv.Itoa(int(k))
 }
 
+// set is some of the kinds, a bit each, read off the table: a player asks what a kind is several times an
+// instruction.
+type set uint32
+
+func setOf(is func(Info) bool) (s set) {
+	for k := F; k.Known(); k++ {
+		if is(table[k]) {
+			s |= 1 << k
+		}
+	}
+	return s
+}
+
+var (
+	computing  = setOf(func(i Info) bool { return i.Computes })
+	sending    = setOf(func(i Info) bool { return i.Sends })
+	receiving  = setOf(func(i Info) bool { return i.Receives })
+	collective = setOf(func(i Info) bool { return i.Collective })
+	issued     = setOf(Info.Issued)
+	minibatch  = setOf(func(i Info) bool { return i.Minibatch })
+)
+
+// has says whether a kind is in the set; one that the table does not have is in none.
+func (s set) has(k Kind) bool { return s>>k&1 != 0 }
+
 // IsCompute says whether the kind keeps the device itself busy, so that it takes
 // a core where workers share cores.
-func (k Kind) IsCompute() bool { return k.Known() && table[k].Computes }
+func (k Kind) IsCompute() bool { return computing.has(k) }
 
 // IsSend says whether the instruction hands a message to other workers.
-func (k Kind) IsSend() bool { return k.Known() && table[k].Sends }
+func (k Kind) IsSend() bool { return sending.has(k) }
 
 // IsReceive says whether the instruction takes a message of another worker's.
-func (k Kind) IsReceive() bool { return k.Known() && table[k].Receives }
+func (k Kind) IsReceive() bool { return receiving.has(k) }
 
 // IsCollective says whether several workers join in the instruction.
-func (k Kind) IsCollective() bool { return k.Known() && table[k].Collective }
+func (k Kind) IsCollective() bool { return collective.has(k) }
 
 // IsIssued says whether the instruction's work goes on beside the worker once it has begun.
-func (k Kind) IsIssued() bool { return k.Known() && table[k].Issued() }
+func (k Kind) IsIssued() bool { return issued.has(k) }
 
 // OfMinibatch says whether an instruction's number counts minibatches rather than micro-batches.
-func (k Kind) OfMinibatch() bool { return k.Known() && table[k].Minibatch }
+func (k Kind) OfMinibatch() bool { return minibatch.has(k) }
 
 // Lane is the row of a worker's timeline that the instruction is drawn in.
 func (k Kind) Lane() Lane { return k.Info().Lane }
