@@ -41,6 +41,8 @@ type Local struct {
 	more   bool                 // there is one
 	takes  []message            // of the head, where it is a receive
 
+	need    Need                      // of the head, besides a core, where it is known
+	known   bool                      // nothing has happened since need was worked out
 	ready   bool                      // Poll has called the head so
 	running bool                      // the head is started
 	arrived map[schedule.Key]struct{} // messages not yet taken
@@ -141,13 +143,22 @@ func (l *Local) Poll() Need {
 	case l.holds(l.in):
 		n.Lack = Held
 	default:
-		l.lacks(&n)
+		n = *l.needs()
 		if n.Lack == Nothing && l.o.Cores > 0 && l.stands {
 			n.Lack = Core
 		}
 	}
 	l.ready = n.Lack == Nothing
 	return n
+}
+
+// needs is what the head needs besides a core, worked out once between two things that happen.
+func (l *Local) needs() *Need {
+	if !l.known {
+		l.need, l.known = Need{Worker: l.worker, At: l.in}, true
+		l.lacks(&l.need)
+	}
+	return &l.need
 }
 
 // lacks notes what an instruction needs besides a core, once those in front of it have been issued.
@@ -269,7 +280,11 @@ func (l *Local) Issued(done bool) {
 	if in.Kind == schedule.DR {
 		l.drains++
 	}
-	if done && (in.Kind.IsCompute() || in.Kind.IsIssued()) {
+	switch {
+	case !done:
+	case in.Kind.IsCompute():
+		l.behind = l.behind[:len(l.behind)-1] // Start put it there last
+	case in.Kind.IsIssued():
 		l.Done(in)
 	}
 	l.at.Advance()
@@ -279,6 +294,7 @@ func (l *Local) Issued(done bool) {
 // Done says that an instruction that was issued is complete.
 func (l *Local) Done(in schedule.Instruction) {
 	was := l.Open()
+	l.known = false
 	switch {
 	case in.Kind.IsSend():
 		l.sends--
@@ -300,7 +316,10 @@ func without(list []schedule.Instruction, in schedule.Instruction) []schedule.In
 }
 
 // Arrive says that a message is there: in is its sender's SF or SB.
-func (l *Local) Arrive(in schedule.Instruction) { l.arrived[in.Key()] = struct{}{} }
+func (l *Local) Arrive(in schedule.Instruction) {
+	l.arrived[in.Key()] = struct{}{}
+	l.known = false
+}
 
 // Credit gives a slot of the edge to a worker back.
 func (l *Local) Credit(to int) {
@@ -311,6 +330,7 @@ func (l *Local) Credit(to int) {
 		panic(fmt.Sprintf("machine: worker %d is given back a slot of worker %d that it has not taken", l.worker, to))
 	}
 	l.taken[to]--
+	l.known = false
 }
 
 // AtDrain says whether the worker is at a drain that is not released, with nothing open, and at which.
@@ -319,7 +339,10 @@ func (l *Local) AtDrain() (drain int, at bool) {
 }
 
 // Release lets the next drain through.
-func (l *Local) Release() { l.released++ }
+func (l *Local) Release() {
+	l.released++
+	l.known = false
+}
 
 // wants says whether the worker lacks a core and nothing else for its next computation: all receives directly
 // in front of it have arrived.
@@ -327,13 +350,13 @@ func (l *Local) wants() bool {
 	if !l.more || l.running || !l.in.Kind.IsReceive() && !l.in.Kind.IsCompute() {
 		return false
 	}
-	n := Need{At: l.in}
-	if l.lacks(&n); n.Lack != Nothing || l.holds(l.in) {
+	if l.needs().Lack != Nothing || l.holds(l.in) {
 		return false
 	}
 	if l.in.Kind.IsCompute() {
 		return true
 	}
+	var n Need
 	for at := l.at; ; {
 		at.Advance()
 		in, more := at.Head()
@@ -362,7 +385,5 @@ func (l *Local) keeps() bool {
 	case !l.more || l.in.Kind.IsCompute() || l.in.Kind.IsReceive():
 		return false
 	}
-	n := Need{At: l.in}
-	l.lacks(&n)
-	return n.Lack == Nothing
+	return l.needs().Lack == Nothing
 }

@@ -108,7 +108,7 @@ func (l *Local) messages(in schedule.Instruction, yield func(sent schedule.Instr
 
 // look passes what lies behind a limit and notes the head.
 func (l *Local) look() {
-	l.ready = false
+	l.ready, l.known = false, false
 	l.in, l.more = l.at.Head()
 	for l.passing && l.more && l.passes(l.in) {
 		l.at.Advance()
