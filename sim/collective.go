@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -27,11 +29,7 @@ func (s *state) join(w int, in schedule.Instruction, takes float64) {
 		g.issuedS = make([]float64, len(g.members))
 		s.joined[key] = g
 	}
-	for i, m := range g.members {
-		if m == in {
-			g.issuedS[i] = s.now
-		}
-	}
+	g.issuedS[slices.Index(g.members, in)] = s.now
 	g.came++
 	g.takes = max(g.takes, takes)
 	if g.came < len(g.members) {

@@ -114,17 +114,20 @@ func (s *state) addUp(g *gathering) (start, end float64) {
 		end += part * g.takes
 	}
 	left := 1.0
-	for i, share := range s.sharesOf(g.members[0]) {
-		ready := 0.0
-		for k, m := range g.members {
-			if there := s.sharesOf(m); i < len(there) {
-				last := s.closings[s.placeOf(m)]
-				ready = max(ready, last.start+there[i].At*(last.end-last.start))
+	first := s.sharesOf(g.members[0])
+	ready := make([]float64, len(first)) // by share: when the last member has it
+	for k, m := range g.members {
+		last, there := s.closings[s.placeOf(m)], s.sharesOf(m)
+		for i := range ready {
+			if i < len(there) {
+				ready[i] = max(ready[i], last.start+there[i].At*(last.end-last.start))
 			} else { // it has made none, and gives zeros
-				ready = max(ready, g.issuedS[k])
+				ready[i] = max(ready[i], g.issuedS[k])
 			}
 		}
-		add(ready, share.Part)
+	}
+	for i, share := range first {
+		add(ready[i], share.Part)
 		left -= share.Part
 	}
 	if left < 1e-12 {

@@ -14,33 +14,26 @@ func (s *state) stepOf(in schedule.Instruction) int {
 	if in.Kind.OfMinibatch() {
 		return int(in.Micro)
 	}
-	return int(in.Micro) / s.per
+	return int(in.Micro / s.per)
 }
 
-// markOf is the mark of the step that a worker computes for; nil for an evaluation.
-func (s *state) markOf(w int, in schedule.Instruction) *trace.StepMark {
-	if in.Kind == schedule.EV {
-		return nil
-	}
+// markStart makes sure the step that a worker computes for has begun; the clock never goes back, so
+// whoever comes first has the start.
+func (s *state) markStart(w int, in schedule.Instruction) {
 	me, step := &s.workers[w], s.stepOf(in)
-	if me.mark == nil || me.step != step {
-		m := s.marks[step]
-		if m == nil {
-			m = &trace.StepMark{Step: step, StartS: s.now, EndS: s.now}
-			s.marks[step] = m
-		}
-		me.mark, me.step = m, step
+	if in.Kind == schedule.EV || me.mark != nil && me.mark.Step == step {
+		return
 	}
-	return me.mark
+	if me.mark = s.marks[step]; me.mark == nil {
+		me.mark = &trace.StepMark{Step: step, StartS: s.now, EndS: s.now}
+		s.marks[step] = me.mark
+	}
 }
 
-// markStart makes sure the step has begun; the clock never goes back, so whoever
-// comes first has the start.
-func (s *state) markStart(w int, in schedule.Instruction) { s.markOf(w, in) }
-
+// markEnd ends the step for now with the computation that markStart was told of last.
 func (s *state) markEnd(w int, in schedule.Instruction) {
-	if m := s.markOf(w, in); m != nil {
-		m.EndS = s.now
+	if in.Kind != schedule.EV {
+		s.workers[w].mark.EndS = s.now
 	}
 }
 

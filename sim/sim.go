@@ -132,7 +132,6 @@ type workerState struct {
 	busy      float64
 	memory    account
 	device    device
-	step      int             // of mark
 	mark      *trace.StepMark // of the step it last computed for
 }
 
@@ -157,7 +156,7 @@ type state struct {
 	joined    map[schedule.Instruction]*gathering
 	several   map[schedule.Key]int           // of a send to several workers: messages that have not arrived
 	copies    []map[schedule.Instruction]int // by worker: changes of the copies of weights; nil under sync
-	per       int                            // micro-batches in a minibatch
+	per       int32                          // micro-batches in a minibatch
 	tl        trace.Timeline
 	marks     map[int]*trace.StepMark
 	over      *Over
@@ -171,7 +170,7 @@ func newState(p *schedule.Program, costs Costs, o Options) *state {
 		workers: make([]workerState, p.Workers), reducing: make([]float64, p.Workers),
 		links: map[[2]int]float64{}, joined: map[schedule.Instruction]*gathering{},
 		several: map[schedule.Key]int{}, marks: map[int]*trace.StepMark{},
-		per: max(1, p.MicroBatches/max(1, p.Period)),
+		per: int32(p.PerMinibatch()),
 	}
 	s.copies = copiesOf(p)
 	s.tl = trace.Timeline{
