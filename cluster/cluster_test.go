@@ -95,11 +95,11 @@ func FuzzParse(f *testing.F) {
 	f.Add(dappleA)
 	f.Add(boards)
 	for _, name := range Presets() {
-		text, err := PresetText(name)
+		text, err := presetFiles.ReadFile("presets/" + name + ".yaml")
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(text)
+		f.Add(string(text))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if c, err := Parse(strings.NewReader(text)); err == nil && len(c.Devices) > 1 {

@@ -21,15 +21,6 @@ type Transceiver struct {
 // PeakFLOPS is slices x operations a cycle x clock.
 func (f *FPGA) PeakFLOPS() float64 { return float64(f.DSPSlices) * f.FLOPsPerSlice * f.ClockHz }
 
-// LinkBytesPerSecond is what all transceivers of the board carry together, each direction.
-func (f *FPGA) LinkBytesPerSecond() float64 {
-	sum := 0.0
-	for _, t := range f.Transceivers {
-		sum += float64(t.Lanes) * t.BytesPerSecond
-	}
-	return sum
-}
-
 // OnChipBytes is the memory of a device in which weights cost no memory bandwidth; 0
 // where it has none.
 func (t DeviceType) OnChipBytes() int64 {

@@ -49,15 +49,6 @@ func Preset(name string) (*Cluster, error) {
 	return f.cluster()
 }
 
-// PresetText is the file of a preset, to start one's own from.
-func PresetText(name string) (string, error) {
-	text, err := presetFiles.ReadFile("presets/" + name + ".yaml")
-	if err != nil {
-		return "", fmt.Errorf("cluster: there is no preset %q; presets are %s", name, strings.Join(Presets(), ", "))
-	}
-	return string(text), nil
-}
-
 func (f *file) resize(shape string) error {
 	words := strings.Split(shape, "x")
 	if len(words) != len(f.Levels) {

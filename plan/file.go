@@ -5,7 +5,6 @@ import (
 	"io"
 
 	"github.com/millrace-ml/millrace/internal/document"
-	"github.com/millrace-ml/millrace/profile"
 )
 
 var files = document.Store[Plan]{
@@ -21,17 +20,6 @@ func Decode(r io.Reader) (*Plan, error) { return files.From(r) }
 
 // Write writes the JSON form to a file, whole or not at all.
 func (p *Plan) Write(path string) error { return files.Write(path, p) }
-
-// Orders refuses a plan whose order is no topological order of a profile's layers.
-func (p *Plan) Orders(costs *profile.Profile) error {
-	if len(p.Order) == 0 {
-		return nil
-	}
-	if err := costs.CheckOrder(p.Order); err != nil {
-		return fmt.Errorf("plan: %w", err)
-	}
-	return nil
-}
 
 // Fits refuses a plan that was made for another model.
 func (p *Plan) Fits(modelName, modelID string, layers int) error {

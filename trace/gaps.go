@@ -63,18 +63,9 @@ type Gap struct {
 	Why           string `json:"why"` // a sentence that says it with names and times
 }
 
-// Gaps is every gap on a worker from the Timeline's first moment to its last, with its
-// reason: the longest recorded wait inside it, the blocking instruction looked up, so that
-// the sentence can tell a stage that was still computing from a message on its way.
-// Use Step or Window first for the gaps of one step.
-func Gaps(t *Timeline, worker int) []Gap {
-	if worker < 0 || worker >= t.Workers {
-		return nil
-	}
-	return newResolver(t).gaps(worker)
-}
-
-// AllGaps is Gaps of every worker, by worker, with the index of instructions built once.
+// AllGaps is, by worker, every gap from the Timeline's first moment to its last, with its reason: the longest
+// recorded wait inside it, the blocking instruction looked up, so that the sentence can tell a stage that was
+// still computing from a message on its way. Use Step or Window first for the gaps of one step.
 func AllGaps(t *Timeline) [][]Gap {
 	r := newResolver(t)
 	all := make([][]Gap, t.Workers)

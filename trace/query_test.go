@@ -64,7 +64,7 @@ func TestBusyAndGapsFillTheTime(t *testing.T) {
 		busy := tl.Busy(start, end)
 		for w := range tl.Workers {
 			idle := 0.0
-			for _, g := range trace.Gaps(tl, w) {
+			for _, g := range trace.AllGaps(tl)[w] {
 				idle += g.EndS - g.StartS
 				if b := tl.Busy(g.StartS, g.EndS)[w]; b > 1e-9 {
 					t.Fatalf("worker %d computes %v s in the gap %+v", w, b, g)

@@ -7,7 +7,7 @@
 //
 // Questions a Timeline answers by itself: how long each worker computed and what
 // part of a step was bubble, which step is the median one, what a step looks
-// like cut out, and for each gap on a worker what it was waiting for (Gaps).
+// like cut out, and for each gap on a worker what it was waiting for (AllGaps).
 // It knows no other room: an instruction is kept as its text,
 // and what a kind of instruction is, it reads in internal/kind.
 package trace

@@ -131,13 +131,22 @@ func TestBoundIsBelowEverything(t *testing.T) {
 					if f.Warmup == nil || !f.AdmitsPolicy(schedule.Sync) {
 						continue
 					}
+					pl, err := split.Pipeline(p, c, split.Limits{Stages: S, MicroBatch: m, MicroBatches: batch / m,
+						Depths: f.Warmup(S, batch/m)})
+					if err != nil {
+						t.Fatal(err)
+					}
+					pl.Schedule = f.Name
 					plantest.EverySplit(n, S, func(cuts []int) {
-						pl, err := split.Given(p, c, split.Limits{MicroBatch: m, MicroBatches: batch / m,
-							Depths: f.Warmup(S, batch/m)}, cuts)
-						if err != nil {
-							t.Fatal(err)
+						for i := range pl.Stages {
+							pl.Stages[i].FirstLayer, pl.Stages[i].LastLayer = 0, n-1
+							if i > 0 {
+								pl.Stages[i].FirstLayer = cuts[i-1]
+							}
+							if i < len(cuts) {
+								pl.Stages[i].LastLayer = cuts[i] - 1
+							}
 						}
-						pl.Schedule = f.Name
 						check(pl)
 					})
 				}

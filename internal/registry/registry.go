@@ -34,12 +34,6 @@ func (r *Registry[T]) Add(name string, v T) {
 // Remove gives a name back.
 func (r *Registry[T]) Remove(name string) { delete(r.byName, name) }
 
-// Has says whether a name is taken.
-func (r *Registry[T]) Has(name string) bool {
-	_, taken := r.byName[name]
-	return taken
-}
-
 // Names is all names, sorted.
 func (r *Registry[T]) Names() []string { return slices.Sorted(maps.Keys(r.byName)) }
 

@@ -41,7 +41,6 @@ type Description struct {
 	Micro      int    `json:"micro"`      // rows of a micro-batch
 	Context    int    `json:"context"`    // tokens of a row
 	Optimizer  string `json:"optimizer"`
-	Malloc     string `json:"malloc"`
 	BLASCore   string `json:"blas_core"`
 }
 

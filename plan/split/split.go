@@ -1,9 +1,8 @@
 // Package split cuts a chain of layers into stages on one device each.
 //
 // In: a profile, a cluster, the number of stages and what they hold in flight. Out: the plan whose slowest
-// stage or transfer is the fastest (Pipeline), the plan with a user's own cuts (Given), and the whole model
-// on every device (DataParallel). Refused: more stages than layers or devices, and, with a plan.MemoryError,
-// what fits nowhere.
+// stage or transfer is the fastest (Pipeline), and the whole model on every device (DataParallel). Refused: more
+// stages than layers or devices, and, with a plan.MemoryError, what fits nowhere.
 package split
 
 import (
@@ -72,31 +71,6 @@ func Pipeline(p *profile.Profile, c *cluster.Cluster, l Limits) (*plan.Plan, err
 	out := s.plan(cuts)
 	out.Planner = "pipeline"
 	out.Objective = plan.Objective{Name: "slowest stage or transfer for one micro-batch", Value: bottleneck, Unit: "s"}
-	return out, nil
-}
-
-// Given is a plan with the given first layers of stages 1, 2, ...: a user's own split.
-func Given(p *profile.Profile, c *cluster.Cluster, l Limits, cuts []int) (*plan.Plan, error) {
-	l.Stages = len(cuts) + 1
-	s, err := newSplitter(p, c, l)
-	if err != nil {
-		return nil, err
-	}
-	before := 0
-	for _, cut := range cuts {
-		if cut <= before || cut >= len(p.Layers) {
-			return nil, fmt.Errorf("plan: split %v: stages begin with rising layers between 1 and %d", cuts,
-				len(p.Layers)-1)
-		}
-		before = cut
-	}
-	out := s.plan(cuts)
-	out.Planner = "given"
-	slowest := 0.0
-	for i, st := range out.Stages {
-		slowest = max(slowest, s.time(i, st.FirstLayer, st.LastLayer+1), s.transfer(i, st.FirstLayer))
-	}
-	out.Objective = plan.Objective{Name: "slowest stage or transfer for one micro-batch", Value: slowest, Unit: "s"}
 	return out, nil
 }
 

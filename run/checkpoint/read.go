@@ -189,12 +189,6 @@ func (c *Checkpoint) Names() []string {
 	return names
 }
 
-// Has says whether a tensor is there.
-func (c *Checkpoint) Has(name string) bool {
-	_, ok := c.where[name]
-	return ok
-}
-
 // Tensor reads one tensor, whichever file it is in.
 func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 	i, ok := c.where[name]

@@ -265,9 +265,6 @@ func (x *Index) check(data int64) error {
 	return nil
 }
 
-// Names is the tensors of the file in the order of their data.
-func (x *Index) Names() []string { return x.names }
-
 // Read reads one tensor of the file that x is the index of.
 func (x *Index) Read(r io.ReaderAt, name string) (Tensor, error) {
 	e, ok := x.entries[name]

@@ -60,8 +60,8 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(x.Names()) != len(in) {
-			t.Fatalf("%d of %d tensors", len(x.Names()), len(in))
+		if len(x.names) != len(in) {
+			t.Fatalf("%d of %d tensors", len(x.names), len(in))
 		}
 		for _, want := range in {
 			got, err := x.Read(r, want.Name)
@@ -139,7 +139,7 @@ func FuzzReadIndex(f *testing.F) {
 			return
 		}
 		total := 0
-		for _, name := range x.Names() {
+		for _, name := range x.names {
 			got, err := x.Read(r, name)
 			if err != nil {
 				t.Fatalf("%q cannot be read: %v", name, err)

@@ -70,9 +70,6 @@ type input struct {
 	before                             [][]uint64 // bit k of entry j: state k is an ancestor of state j
 }
 
-// isBefore says whether state k, by place, is an ancestor of state j.
-func (a *input) isBefore(k, j int) bool { return a.before[j][k/64]>>(k%64)&1 == 1 }
-
 func (a *input) total() float64 { return a.compute[len(a.compute)-1] }
 
 // span is a sum over states first..last, as differences of cumulative values.

@@ -61,7 +61,7 @@ func literalPlanFor(a *input, i int, straight bool) (Candidate, bool) {
 	for m := 1; m < i; m++ {
 		for j := 1; j < N; j++ {
 			for k := len(a.compute) - 1; k >= 0; k-- {
-				if !a.isBefore(k, j) {
+				if a.before[j][k/64]>>(k%64)&1 == 0 {
 					continue
 				}
 				for mp := 1; mp <= m && (mp < 2 || !straight); mp++ {
