@@ -97,6 +97,8 @@ type follower struct {
 	drained bool             // its drain is open
 	waits   bool             // it is at a drain
 	body    int32            // instructions in one repetition
+	end     int32            // in front of the epilogue
+	clear   int              // repetitions by whose end it knows of nobody that has come to an epilogue
 	print   uint64
 	prints  []uint64 // by repetition: of the clocks at its sends and at its end, less what they gain by its number
 }
@@ -110,8 +112,7 @@ type following struct {
 	meetings map[schedule.Instruction]*meeting
 	waiting  int // workers at the next drain
 	free     []clock
-	span     int  // repetitions between the two ends of a message, or of a collective, at most
-	early    bool // something in the body is behind something in an epilogue
+	span     int // repetitions between the two ends of a message, or of a collective, at most
 }
 
 func newFollowing(p *schedule.Program) *following {
@@ -120,6 +121,9 @@ func newFollowing(p *schedule.Program) *following {
 		a := follower{at: schedule.NewCursor(p, w), repeat: -1, clock: make(clock, p.Workers), out: map[int]*traffic{}}
 		if w < len(p.Body) {
 			a.body = int32(len(p.Body[w]))
+		}
+		if a.end = a.body * int32(p.Repeat); w < len(p.Prologue) {
+			a.end += int32(len(p.Prologue[w]))
 		}
 		f.workers = append(f.workers, a)
 		f.queue = append(f.queue, w)
@@ -187,16 +191,26 @@ func (f *following) enter(a *follower, repeat int) {
 		if a.repeat >= 0 {
 			f.mark(a)
 			a.prints = append(a.prints, a.print)
+			if a.clear == a.repeat && !f.sees(a) {
+				a.clear++
+			}
 		}
 		a.print = 0
 	}
 }
 
-// behind notes that an instruction of a repetition comes behind one of another.
-func (f *following) behind(repeat, other int) {
-	f.span = max(f.span, repeat-other, other-repeat)
-	f.early = f.early || other == f.p.Repeat && repeat < other
+// sees says whether a worker knows of one that has come to its epilogue.
+func (f *following) sees(a *follower) bool {
+	for v, n := range a.clock {
+		if n > f.workers[v].end {
+			return true
+		}
+	}
+	return false
 }
+
+// behind notes that an instruction of a repetition comes behind one of another.
+func (f *following) behind(repeat, other int) { f.span = max(f.span, repeat-other, other-repeat) }
 
 // mark adds a worker's clock to its print: of each other worker how far it is known to be, less what its body
 // has had instructions by now. Nothing known stays nothing.
@@ -350,22 +364,27 @@ func (f *following) drain(w int, in schedule.Instruction) bool {
 	return false
 }
 
-// steady says whether each of the last repetitions is the one before it, shifted, and as many of them as a
-// message or a collective spans: what a further one waits for lies in those, so it is the same again.
+// steady says whether there are repetitions, as many as a message or a collective spans, of which each is the
+// one before it, shifted, before anybody knows of an epilogue. What a further one waits for lies in those, so
+// it is the same again, and what is behind them is what it was.
 func (f *following) steady() bool {
-	if f.early || f.span+1 > f.p.Repeat {
+	clear := f.p.Repeat
+	for w := range f.workers {
+		clear = min(clear, f.workers[w].clear)
+	}
+	if f.span+1 > clear {
 		return false
 	}
 	for w := range f.workers {
 		a := &f.workers[w]
-		last := a.prints[len(a.prints)-1-f.span:]
+		last := a.prints[clear-1-f.span : clear]
 		for _, print := range last {
 			if print != last[0] {
 				return false
 			}
 		}
 		for _, t := range a.out {
-			if n := len(t.peaks); n > 1 && t.peaks[n-1] != t.peaks[n-2] {
+			if n := min(len(t.peaks), clear); n > 1 && t.peaks[n-1] != t.peaks[n-2] {
 				return false // a receiver that its sender never hears of
 			}
 		}

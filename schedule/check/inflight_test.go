@@ -231,6 +231,35 @@ func TestInFlightOfFamilies(t *testing.T) {
 	}
 }
 
+// TestInFlightOfGroups: a stream whose stages wait for each other's sums, behind what others do at its end
+// too. As many messages lie there however long it is.
+func TestInFlightOfGroups(t *testing.T) {
+	for _, placement := range [][][]int{{{0}, {1}}, {{0, 1}, {2, 3}}, {{0, 1}, {2}}, {{0, 1, 2}, {3}, {4}}} {
+		for _, m := range []int{3, 4} {
+			for _, o := range []lower.Options{{Clip: true}, {Tied: [][]int{{0, 1}}}} {
+				of := func(repeat int) *schedule.Program {
+					p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: placement, MicroBatches: m, Repeat: repeat})
+					if err == nil {
+						p, err = lower.Lower(p, o)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					return p
+				}
+				short := of(60)
+				want := lazily(t, short)
+				for _, p := range []*schedule.Program{short, of(60 + 1<<22)} {
+					if got, err := check.InFlight(p); err != nil || !maps.Equal(got, want) {
+						t.Errorf("%v, %d micro-batches, %+v, %d repetitions: %v, want %v; %v", placement, m, o, p.Repeat, got, want,
+							err)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestInFlightOfDepths: 1F1B with depths K has K_i messages at most between stages i and i+1, either way.
 // Stage i sends K_i forwards before it takes a gradient; and with the last forward of a step that stage i+1
 // takes, it knows that all gradients but the last K_i have been taken. Steps without number cost no more than
