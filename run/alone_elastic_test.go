@@ -3,7 +3,6 @@ package run
 import (
 	"testing"
 
-	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 )
@@ -122,14 +121,7 @@ func (a *averaging) running(pipelines int) values {
 // Elastic averaging moves pipelines and reference as its equations say, in both orders, with every optimizer,
 // and when it goes on with another number of pipelines.
 func TestElasticAveragingMovesAsItsEquationsSay(t *testing.T) {
-	for _, x := range []struct {
-		engine engine.Engine
-		chain  chain
-		limit  float64
-	}{{testEngine(t), tiedChain(), 1e-12}, {optionalTorch(), normChain(), 5e-5}} {
-		if x.engine == nil {
-			continue
-		}
+	for _, x := range pairings(t) {
 		m := x.chain.model(t)
 		for pipelines := 2; pipelines <= 3; pipelines++ {
 			for i, optimizer := range optimizers {

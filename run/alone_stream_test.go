@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 )
@@ -28,6 +29,35 @@ func denseChain() chain {
 	)
 }
 
+// pairing is an engine with a chain of layers, and how near a run on it comes to its equations.
+type pairing struct {
+	engine engine.Engine
+	chain  chain
+	limit  float64
+}
+
+// pairings are those of the engines that there are.
+func pairings(t *testing.T) []pairing {
+	all := []pairing{{testEngine(t), tiedChain(), 1e-12}}
+	if e := optionalTorch(); e != nil {
+		all = append(all, pairing{e, normChain(), 5e-5})
+	}
+	return all
+}
+
+// replicatedStream is 1F1B-RR over stages of so many replicas each.
+func replicatedStream(t *testing.T, e engine.Engine, m *model.Model, policy schedule.Policy, replicas []int,
+	microBatch, steps int, again bool) Config {
+	config := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), len(replicas)), microBatch, 1, "1f1b-rr"), 3, steps)
+	config.Optimizer.Momentum = 0.9
+	config.Plan.Weights = string(policy)
+	on(config.Plan, replicas...)
+	for i := range config.Plan.Stages {
+		config.Plan.Stages[i].Recompute = plan.AtBoundary(again)
+	}
+	return config
+}
+
 // Each stage of 1F1B-RR steps by the mean over its own replicas' minibatches (PipeDream §3.2, §3.3), whatever
 // the other stages have, and at the end of the stream by the mean over those that are left.
 func TestEachStageTakesTheMeanOverItsOwnReplicas(t *testing.T) {
@@ -44,13 +74,8 @@ func TestEachStageTakesTheMeanOverItsOwnReplicas(t *testing.T) {
 						if steps == 12 && (again || name == "torch") {
 							continue
 						}
-						config := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), len(replicas)), 3, 1, "1f1b-rr"), 3, steps)
-						config.Optimizer.Momentum, config.Rate.Base = 0.9, 0.3
-						config.Plan.Weights = string(policy)
-						on(config.Plan, replicas...)
-						for i := range config.Plan.Stages {
-							config.Plan.Stages[i].Recompute = plan.AtBoundary(again)
-						}
+						config := replicatedStream(t, e, m, policy, replicas, 3, steps, again)
+						config.Rate.Base = 0.3
 						twin := newAlone(c, config)
 						if err := twin.train(steps, 0); err != nil {
 							t.Fatal(err)
@@ -87,13 +112,7 @@ func TestBatchNormTrainsInAStream(t *testing.T) {
 		for _, replicas := range [][]int{{1, 1}, {2, 1}, {1, 2}, {3, 1, 2}} {
 			for _, again := range []bool{false, true} {
 				const steps = 13
-				config := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), len(replicas)), 5, 1, "1f1b-rr"), 3, steps)
-				config.Optimizer.Momentum = 0.9
-				config.Plan.Weights = string(policy)
-				on(config.Plan, replicas...)
-				for i := range config.Plan.Stages {
-					config.Plan.Stages[i].Recompute = plan.AtBoundary(again)
-				}
+				config := replicatedStream(t, e, m, policy, replicas, 5, steps, again)
 				twin := newAlone(c, config)
 				if err := twin.train(steps, 0); err != nil {
 					t.Fatal(err)
@@ -150,14 +169,7 @@ func TestStreamsStepAsTheirPapersSay(t *testing.T) {
 
 // Asynchronous data parallelism is w(t+1) = w(t) - lr grad f(w(t-1)) on one stage.
 func TestAsynchronousReplicasStepAsTheirEquationSays(t *testing.T) {
-	for _, x := range []struct {
-		engine engine.Engine
-		chain  chain
-		limit  float64
-	}{{testEngine(t), tiedChain(), 1e-12}, {optionalTorch(), normChain(), 5e-5}} {
-		if x.engine == nil {
-			continue
-		}
+	for _, x := range pairings(t) {
 		m := x.chain.model(t)
 		for replicas := 2; replicas <= 3; replicas++ {
 			for i, optimizer := range optimizers {

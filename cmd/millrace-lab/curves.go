@@ -76,7 +76,8 @@ measures nothing.`,
 			return own.run(c, j)
 		},
 	}
-	flags.Add(c, job.ModelOptions, job.PlanOptions, curvesOptions())
+	flags.Add(c, job.ModelOptions, job.PlanOptions, trainOptions("data", "lr", "lr-schedule", "lr-warmup", "seed",
+		"eval-rows", "out"))
 	f := c.Flags()
 	f.StringSliceVar(&own.parts, "only", own.parts, "parts to do: learn, time; of others what lies in --out is shown")
 	f.StringSliceVar(&own.methods, "methods", own.methods, "ways to learn: sync, stash, vertical, 2bw, latest, elastic:N")
@@ -90,13 +91,6 @@ measures nothing.`,
 	f.IntVar(&own.rounds, "rounds", own.rounds, "times that each method's step is measured")
 	f.IntVar(&own.steps, "visit-steps", own.steps, "training steps of a measurement")
 	return c
-}
-
-// curvesOptions are those of train that a comparison of methods takes.
-func curvesOptions() []job.Option {
-	wanted := []string{"data", "lr", "lr-schedule", "lr-warmup", "seed", "eval-rows", "out"}
-	return slices.DeleteFunc(slices.Clone(job.TrainOptions),
-		func(o job.Option) bool { return !slices.Contains(wanted, o.Name) })
 }
 
 // check refuses what cannot be.

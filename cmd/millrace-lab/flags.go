@@ -2,12 +2,20 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/bench"
 )
+
+// trainOptions are those of train that a benchmark takes.
+func trainOptions(names ...string) []job.Option {
+	return slices.DeleteFunc(slices.Clone(job.TrainOptions),
+		func(o job.Option) bool { return !slices.Contains(names, o.Name) })
+}
 
 // measuring is how much a benchmark measures, and how it prints it. Counts that it has no use for are 0.
 type measuring struct {

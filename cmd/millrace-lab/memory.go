@@ -50,9 +50,7 @@ activations. With --out it draws them too.`,
 			return own.run(c, j)
 		},
 	}
-	wanted := []string{"data", "seed", "out"}
-	flags.Add(c, job.ModelOptions, job.PlanOptions, slices.DeleteFunc(slices.Clone(job.TrainOptions),
-		func(o job.Option) bool { return !slices.Contains(wanted, o.Name) }))
+	flags.Add(c, job.ModelOptions, job.PlanOptions, trainOptions("data", "seed", "out"))
 	f := c.Flags()
 	f.IntSliceVar(&own.counts, "counts", own.counts, "micro-batches of a step")
 	f.StringSliceVar(&own.schedules, "schedules", own.schedules, "schedules to compare")

@@ -1,12 +1,10 @@
 package reproduce
 
 import (
-	"context"
 	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/internal/shared"
-	"github.com/millrace-ml/millrace/plan"
 )
 
 // On the published profiles, PipeDream's statements hold by its own numbers: 15-1 is best for
@@ -14,14 +12,7 @@ import (
 func TestPublishedProfiles(t *testing.T) {
 	o := Options{Profiles: shared.Dir(t) + "/data/profiles"}
 	for _, name := range []string{"pipedream-fig15", "pipedream-fig17"} {
-		e, err := Lookup(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		table, err := e.Run(context.Background(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := tableOf(t, name, o)
 		if name == "pipedream-fig15" {
 			if r := find(t, table, "best configuration"); r.Ours != "15-1" {
 				t.Errorf("VGG-16 on 16 workers: %s", r.Ours)
@@ -35,22 +26,8 @@ func TestPublishedProfiles(t *testing.T) {
 		}
 	}
 	// With the published planner: all plans of DAPPLE's Table 6, and all shapes of Table 4.
-	for name, planner := range map[string]string{"dapple-table6": "", "dapple-table4": "dapple"} {
-		if _, err := plan.LookupPlanner(planner); planner != "" && err != nil {
-			continue
-		}
-		if testing.Short() && planner != "" {
-			continue
-		}
-		e, err := Lookup(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		table, err := e.Run(context.Background(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range table.Rows {
+	for _, name := range []string{"dapple-table6", "dapple-table4"} {
+		for _, r := range tableOf(t, name, o).Rows {
 			if r.Difference != "same" && !strings.Contains(r.What, "by pipedream") {
 				t.Errorf("%s: %s: paper %s, ours %s", name, r.What, r.Paper, r.Ours)
 			}

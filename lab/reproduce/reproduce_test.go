@@ -6,20 +6,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/millrace-ml/millrace/plan"
 )
 
 func run(t *testing.T, name string) *Table {
 	t.Helper()
-	e, err := Lookup(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := e.Run(context.Background(), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := tableOf(t, name, Options{})
 	if len(table.Rows) == 0 || table.Source == "" {
 		t.Errorf("%s has no rows or no source", name)
 	}
@@ -79,18 +70,7 @@ func TestStatementsOfThePapers(t *testing.T) {
 // With analytic costs, which were fitted to no plan, the published search gives 15 of Table 4's
 // 18 plans.
 func TestTable4OnAnalyticCosts(t *testing.T) {
-	if _, err := plan.LookupPlanner("dapple"); err != nil {
-		t.Log(err)
-		return
-	}
-	e, err := Lookup("dapple-table4")
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := e.Run(context.Background(), Options{Formula: "artifact"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := tableOf(t, "dapple-table4", Options{Formula: "artifact"})
 	same := 0
 	for _, r := range table.Rows {
 		if r.Difference == "same" {
@@ -102,20 +82,7 @@ func TestTable4OnAnalyticCosts(t *testing.T) {
 	}
 }
 
-// Planner-driven tables refuse by the planner's name, or run.
-func TestPlannersAreAsked(t *testing.T) {
-	for name, planner := range map[string]string{"dapple-table4": "dapple", "dapple-table6": "dapple"} {
-		if _, err := plan.LookupPlanner(planner); err == nil {
-			continue // its own tests take longer than a unit test may
-		}
-		e, err := Lookup(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := e.Run(context.Background(), Options{}); err == nil || !strings.Contains(err.Error(), planner) {
-			t.Errorf("%s: got %v", name, err)
-		}
-	}
+func TestAnUnknownExperimentIsRefused(t *testing.T) {
 	if _, err := Lookup("table9"); err == nil || !strings.Contains(err.Error(), "bapipe-table1") {
 		t.Errorf("got %v", err)
 	}
