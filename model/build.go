@@ -194,7 +194,8 @@ func (m *Model) checkParameters() error {
 		for _, p := range l.Params {
 			full := l.Name + "." + p.Name
 			if other, taken := holder[full]; taken {
-				return fmt.Errorf("model: %s: layers %q and %q both have a parameter %q; name one of them otherwise", m.Name, other, l.Name, full)
+				return fmt.Errorf("model: %s: layers %q and %q both have a parameter %q; name one of them otherwise", m.Name,
+					other, l.Name, full)
 			}
 			holder[full] = l.Name
 			if p.Tied == "" {
@@ -206,7 +207,8 @@ func (m *Model) checkParameters() error {
 				return fmt.Errorf("model: %s: layer %q ties %s to %q, which no earlier layer owns", m.Name, l.Name, p.Name, p.Tied)
 			}
 			if !slices.Equal(owner, p.Shape) {
-				return fmt.Errorf("model: %s: layer %q ties %s of shape %v to %q of shape %v; they must be the same", m.Name, l.Name, p.Name, p.Shape, p.Tied, owner)
+				return fmt.Errorf("model: %s: layer %q ties %s of shape %v to %q of shape %v; they must be the same", m.Name,
+					l.Name, p.Name, p.Shape, p.Tied, owner)
 			}
 		}
 	}

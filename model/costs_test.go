@@ -49,7 +49,8 @@ func TestVGG16(t *testing.T) {
 	next("dense", map[string]any{"width": 4096, "activation": "relu"})
 	next("dense", map[string]any{"width": 4096, "activation": "relu"})
 	next("dense", map[string]any{"width": 1000})
-	m, err := assemble("vgg16", []Tensor{{Name: "input", Shape: []int{3, 224, 224}, DType: Float}, {Name: "target", Shape: []int{}, DType: Int}}, c.loss())
+	m, err := assemble("vgg16", []Tensor{{Name: "input", Shape: []int{3, 224, 224}, DType: Float},
+		{Name: "target", Shape: []int{}, DType: Int}}, c.loss())
 	if err != nil {
 		t.Fatal(err)
 	}

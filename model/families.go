@@ -19,16 +19,19 @@ var families = []Family{
 		Name: "mlp", Doc: "dense layers on a flat input",
 		Settings: []Setting{
 			{"inputs", 64, "features of a sample"}, {"hidden", []int{64, 32}, "width of each hidden layer"},
-			{"classes", 10, "classes"}, {"activation", "relu", "relu, gelu, tanh or none"}, {"dropout", 0.0, "probability behind each hidden layer"},
+			{"classes", 10, "classes"}, {"activation", "relu", "relu, gelu, tanh or none"},
+			{"dropout", 0.0, "probability behind each hidden layer"},
 		},
 		describe: mlp,
 	},
 	{
-		Name: "convnet", Doc: "VGG-like: groups of 3x3 convolutions, each followed by a pool that halves the image, then dense layers",
+		Name: "convnet", Doc: "VGG-like: groups of 3x3 convolutions, each followed by a pool that halves the image, then " +
+			"dense layers",
 		Settings: []Setting{
 			{"image", []int{1, 28, 28}, "channels, height, width"}, {"widths", []int{32, 64}, "channels of each group"},
 			{"convs", 2, "convolutions in a group"}, {"dense", []int{256}, "width of each hidden dense layer"},
-			{"classes", 10, "classes"}, {"batch_norm", false, "batch norm behind each convolution"}, {"dropout", 0.0, "probability behind each hidden dense layer"},
+			{"classes", 10, "classes"}, {"batch_norm", false, "batch norm behind each convolution"},
+			{"dropout", 0.0, "probability behind each hidden dense layer"},
 		},
 		describe: convnet,
 	},
@@ -66,7 +69,8 @@ func Build(name string, settings map[string]any) (*Model, error) {
 	for _, f := range families {
 		names = append(names, f.Name)
 	}
-	return nil, fmt.Errorf("model: there is no model %q; there are %s, or give the path of a .yaml file", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("model: there is no model %q; there are %s, or give the path of a .yaml file", name,
+		strings.Join(names, ", "))
 }
 
 // chain adds a layer that reads the one before it.
@@ -102,7 +106,8 @@ func mlp(l *Layer) ([]Tensor, []node, error) {
 	if n := l.Int("inputs"); n < 1 || n > maxSample {
 		return nil, nil, fmt.Errorf("inputs is %d; it is 1 to 2^30", n)
 	}
-	inputs := []Tensor{{Name: "input", Shape: []int{l.Int("inputs")}, DType: Float}, {Name: "target", Shape: []int{}, DType: Int}}
+	inputs := []Tensor{{Name: "input", Shape: []int{l.Int("inputs")}, DType: Float},
+		{Name: "target", Shape: []int{}, DType: Int}}
 	c := chain{last: "input"}
 	for i, width := range l.Ints("hidden") {
 		c.add(fmt.Sprintf("dense%d", i), "dense", map[string]any{"width": width, "activation": l.Word("activation")})
@@ -135,7 +140,8 @@ func convnet(l *Layer) ([]Tensor, []node, error) {
 	c := chain{last: "input"}
 	for i, width := range l.Ints("widths") {
 		for j := range l.Int("convs") {
-			c.add(fmt.Sprintf("conv%d.%d", i, j), "conv2d", map[string]any{"channels": width, "activation": "relu", "batch_norm": l.Flag("batch_norm")})
+			c.add(fmt.Sprintf("conv%d.%d", i, j), "conv2d", map[string]any{"channels": width, "activation": "relu",
+				"batch_norm": l.Flag("batch_norm")})
 		}
 		c.add(fmt.Sprintf("pool%d", i), "max_pool", nil)
 	}
@@ -163,7 +169,8 @@ func gpt(l *Layer) ([]Tensor, []node, error) {
 	c := chain{last: "input"}
 	c.add("embed", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("width"), "dropout": p})
 	for i := range depth {
-		c.add(fmt.Sprintf("block%d.attention", i), "attention", map[string]any{"heads": l.Int("heads"), "dropout": p, "depth": depth})
+		c.add(fmt.Sprintf("block%d.attention", i), "attention", map[string]any{"heads": l.Int("heads"), "dropout": p,
+			"depth": depth})
 		c.add(fmt.Sprintf("block%d.mlp", i), "mlp", map[string]any{"dropout": p, "depth": depth})
 	}
 	head := map[string]any{"vocabulary": l.Int("vocabulary")}

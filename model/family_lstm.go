@@ -32,7 +32,8 @@ func lstmModel(l *Layer) ([]Tensor, []node, error) {
 		return nil, nil, fmt.Errorf("dropout: %w", err)
 	}
 	c := chain{last: "input"}
-	c.add("embed", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("embedding"), "positions": false, "dropout": p})
+	c.add("embed", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("embedding"),
+		"positions": false, "dropout": p})
 	head := map[string]any{"vocabulary": l.Int("vocabulary"), "norm": false}
 	for i := range n {
 		width := l.Int("width")

@@ -30,7 +30,8 @@ type file struct {
 	Layers []map[string]any `yaml:"layers"`
 }
 
-// IsFile says whether Load takes a word for the path of a YAML file, not for a built-in's name: it ends in .yaml or .yml.
+// IsFile says whether Load takes a word for the path of a YAML file, not for a built-in's name: it ends in
+// .yaml or .yml.
 func IsFile(nameOrPath string) bool {
 	return strings.HasSuffix(nameOrPath, ".yaml") || strings.HasSuffix(nameOrPath, ".yml")
 }
@@ -109,7 +110,8 @@ func (f *file) model() (*Model, error) {
 			}
 		}
 		if !fits(in.Shape, maxSample) {
-			return nil, fmt.Errorf("model: %s: input %q has shape %v; a sample has 2^30 elements at most", f.Name, in.Name, in.Shape)
+			return nil, fmt.Errorf("model: %s: input %q has shape %v; a sample has 2^30 elements at most", f.Name,
+				in.Name, in.Shape)
 		}
 	}
 	var nodes []node
@@ -120,7 +122,8 @@ func (f *file) model() (*Model, error) {
 			case "name", "kind":
 				word, ok := v.(string)
 				if !ok {
-					return nil, fmt.Errorf("model: %s: %w", f.Name, &layerError{i, fmt.Errorf("layer %d: %s is %v; it is a word", i, key, v)})
+					return nil, fmt.Errorf("model: %s: %w", f.Name,
+						&layerError{i, fmt.Errorf("layer %d: %s is %v; it is a word", i, key, v)})
 				}
 				if key == "name" {
 					n.Name = word
@@ -153,7 +156,8 @@ func (f *file) model() (*Model, error) {
 	}
 	last := m.Layers[len(m.Layers)-1]
 	if last.Kind != "cross_entropy" && (len(last.Outputs) == 0 || last.Outputs[0].Name != "loss") {
-		return nil, fmt.Errorf("model: %s: the last layer %q yields no loss; end with a cross_entropy layer", f.Name, last.Name)
+		return nil, fmt.Errorf("model: %s: the last layer %q yields no loss; end with a cross_entropy layer",
+			f.Name, last.Name)
 	}
 	return m, nil
 }

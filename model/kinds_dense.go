@@ -160,7 +160,8 @@ func init() {
 			}
 			logits, target := in[0], in[1]
 			if len(logits.Shape) == 0 || !slices.Equal(logits.Shape[:len(logits.Shape)-1], target.Shape) {
-				return fmt.Errorf("logits of shape %v do not fit targets of shape %v; the classes are the logits' last dimension", logits.Shape, target.Shape)
+				return fmt.Errorf("logits of shape %v do not fit targets of shape %v; the classes are the logits' last dimension",
+					logits.Shape, target.Shape)
 			}
 			l.Outputs = []Tensor{{Name: "loss", Shape: []int{}, DType: Float}}
 			l.ForwardFLOPs, l.InputFLOPs = 5*logits.Elements(), 2*logits.Elements()

@@ -8,18 +8,22 @@ import "fmt"
 
 func init() {
 	RegisterKind(Kind{
-		Name: "attention_to", Doc: "additive attention of a sequence to a memory: a context for each position (described, not computed)",
+		Name: "attention_to", Doc: "additive attention of a sequence to a memory: a context for each position (described, " +
+			"not computed)",
 		Infer: attentionTo,
 	})
 	RegisterKind(Kind{
 		Name: "encoder_attention", Doc: "attention without the causal mask: the same work (described, not computed)",
-		Settings: []Setting{{"heads", nil, "heads; they divide the width"}, {"dropout", 0.0, "probability"}, {"depth", 1, "blocks in the model"}},
-		Infer:    inferAttention,
+		Settings: []Setting{{"heads", nil, "heads; they divide the width"}, {"dropout", 0.0, "probability"},
+			{"depth", 1, "blocks in the model"}},
+		Infer: inferAttention,
 	})
 	RegisterKind(Kind{
-		Name: "relative_attention", Doc: "attention with relative positions, over a memory and itself (described, not computed)",
-		Settings: []Setting{{"heads", nil, "heads; they divide the width"}, {"memory", 0, "positions remembered before the first"}},
-		Infer:    relativeAttention,
+		Name: "relative_attention", Doc: "attention with relative positions, over a memory and itself (described, not " +
+			"computed)",
+		Settings: []Setting{{"heads", nil, "heads; they divide the width"},
+			{"memory", 0, "positions remembered before the first"}},
+		Infer: relativeAttention,
 	})
 	RegisterKind(Kind{
 		Name: "window_pool", Doc: "max pool over windows that may overlap (described, not computed)",
@@ -27,7 +31,8 @@ func init() {
 		Infer:    windowPool,
 	})
 	RegisterKind(Kind{
-		Name: "amoeba_cell", Doc: "a cell of AmoebaNet-D: reads the cells before it and before that (described, not computed)",
+		Name: "amoeba_cell", Doc: "a cell of AmoebaNet-D: reads the cells before it and before that (described, not " +
+			"computed)",
 		Settings: []Setting{{"channels", nil, "of each part of its output"}, {"reduction", false, "halve the image"}},
 		Infer:    amoebaCell,
 	})
@@ -45,8 +50,10 @@ func attentionTo(l *Layer, in []Tensor) error {
 	}
 	t, q, m, width := int64(in[0].Shape[0]), in[0].Shape[1], int64(in[1].Shape[0]), in[1].Shape[1]
 	l.Params = []Param{
-		{Name: "query", Shape: []int{width, q}, Init: fanIn(q)}, {Name: "memory", Shape: []int{width, width}, Init: fanIn(width)},
-		{Name: "score", Shape: []int{width}, Init: fanIn(width)}, {Name: "bias", Shape: []int{width}, Init: fanIn(width), NoDecay: true},
+		{Name: "query", Shape: []int{width, q}, Init: fanIn(q)}, {Name: "memory", Shape: []int{width, width},
+			Init: fanIn(width)},
+		{Name: "score", Shape: []int{width}, Init: fanIn(width)}, {Name: "bias", Shape: []int{width}, Init: fanIn(width),
+			NoDecay: true},
 	}
 	l.Outputs = out(in[0].Shape[0], width)
 	products := 2 * (t*int64(q) + m*int64(width)) * int64(width)
@@ -90,7 +97,8 @@ func windowPool(l *Layer, in []Tensor) error {
 	}
 	n, stride, pad := l.Int("size"), l.Int("stride"), l.Int("padding")
 	if n < 1 || stride < 1 || pad >= n || x.Shape[1]+2*pad < n || x.Shape[2]+2*pad < n {
-		return fmt.Errorf("size %d, stride %d, padding %d do not fit an image of %dx%d", n, stride, pad, x.Shape[1], x.Shape[2])
+		return fmt.Errorf("size %d, stride %d, padding %d do not fit an image of %dx%d", n, stride, pad,
+			x.Shape[1], x.Shape[2])
 	}
 	l.Outputs = out(x.Shape[0], (x.Shape[1]+2*pad-n)/stride+1, (x.Shape[2]+2*pad-n)/stride+1)
 	l.ForwardFLOPs = l.Outputs[0].Elements() * int64(n) * int64(n)

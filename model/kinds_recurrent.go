@@ -12,7 +12,8 @@ func gathered(in []Tensor) (positions, width int, err error) {
 			return 0, 0, fmt.Errorf("it reads %s of shape %v; it takes sequences, positions x width", x.DType, x.Shape)
 		}
 		if x.Shape[0] != in[0].Shape[0] {
-			return 0, 0, fmt.Errorf("it reads sequences of %d and %d positions; they must be as long", in[0].Shape[0], x.Shape[0])
+			return 0, 0, fmt.Errorf("it reads sequences of %d and %d positions; they must be as long",
+				in[0].Shape[0], x.Shape[0])
 		}
 		width += x.Shape[1]
 	}
@@ -21,7 +22,8 @@ func gathered(in []Tensor) (positions, width int, err error) {
 
 func init() {
 	RegisterKind(Kind{
-		Name: "lstm", Doc: "one recurrent layer over all its inputs side by side; its state is zero in front of each sequence",
+		Name: "lstm", Doc: "one recurrent layer over all its inputs side by side; its state is zero in front of each " +
+			"sequence",
 		Settings: []Setting{
 			{"width", nil, "units"}, {"bidirectional", false, "a second one runs backwards; outputs side by side"},
 			{"dropout", 0.0, "probability for each unit of the output, the same at all positions of a sequence"},

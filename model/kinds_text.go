@@ -64,7 +64,8 @@ func init() {
 			}
 			l.Params = []Param{{Name: "weight", Shape: []int{vocabulary, width}, Init: Init{Kind: "normal", Std: 0.02}}}
 			if l.Flag("positions") {
-				l.Params = append(l.Params, Param{Name: "position", Shape: []int{x.Shape[0], width}, Init: Init{Kind: "normal", Std: 0.02}})
+				l.Params = append(l.Params, Param{Name: "position", Shape: []int{x.Shape[0], width},
+					Init: Init{Kind: "normal", Std: 0.02}})
 			}
 			l.Outputs = out(x.Shape[0], width)
 			l.ForwardFLOPs, l.WeightFLOPs = l.Outputs[0].Elements(), l.Outputs[0].Elements()
@@ -74,12 +75,14 @@ func init() {
 	})
 	RegisterKind(Kind{
 		Name: "attention", Doc: "x + attention(layer_norm(x)): causal self-attention with its residual",
-		Settings: []Setting{{"heads", nil, "heads; they divide the width"}, {"dropout", 0.0, "probability"}, {"depth", 1, "blocks in the model: scales the start of the output weights by 1/sqrt(2 depth)"}},
-		Infer:    inferAttention,
+		Settings: []Setting{{"heads", nil, "heads; they divide the width"}, {"dropout", 0.0, "probability"},
+			{"depth", 1, "blocks in the model: scales the start of the output weights by 1/sqrt(2 depth)"}},
+		Infer: inferAttention,
 	})
 	RegisterKind(Kind{
 		Name: "mlp", Doc: "x + W2 gelu(W1 layer_norm(x)): the other half of a transformer block",
-		Settings: []Setting{{"expand", 4, "hidden width over width"}, {"dropout", 0.0, "probability"}, {"depth", 1, "blocks in the model: scales the start of W2 by 1/sqrt(2 depth)"}},
+		Settings: []Setting{{"expand", 4, "hidden width over width"}, {"dropout", 0.0, "probability"},
+			{"depth", 1, "blocks in the model: scales the start of W2 by 1/sqrt(2 depth)"}},
 		Infer: func(l *Layer, in []Tensor) error {
 			x, err := sequence(in)
 			if err != nil {
@@ -101,7 +104,8 @@ func init() {
 	})
 	RegisterKind(Kind{
 		Name: "head", Doc: "logits: W layer_norm(x), W tied to an embedding on request",
-		Settings: []Setting{{"vocabulary", nil, "classes"}, {"tied", "", "full name of the parameter to share, like embed.weight"}, {"norm", true, "normalise x first"}},
+		Settings: []Setting{{"vocabulary", nil, "classes"}, {"tied", "", "full name of the parameter to share, like " +
+			"embed.weight"}, {"norm", true, "normalise x first"}},
 		Infer: func(l *Layer, in []Tensor) error {
 			x, err := sequence(in)
 			if err != nil {
@@ -114,7 +118,8 @@ func init() {
 			if l.Flag("norm") {
 				l.Params = layerNorm("norm.", c)
 			}
-			l.Params = append(l.Params, Param{Name: "weight", Shape: []int{v, c}, Init: Init{Kind: "normal", Std: 0.02}, Tied: l.Word("tied")})
+			l.Params = append(l.Params, Param{Name: "weight", Shape: []int{v, c}, Init: Init{Kind: "normal", Std: 0.02},
+				Tied: l.Word("tied")})
 			l.Outputs = out(t, v)
 			l.ForwardFLOPs = 2 * int64(t) * int64(c) * int64(v)
 			l.InputFLOPs, l.WeightFLOPs = l.ForwardFLOPs, l.ForwardFLOPs

@@ -16,9 +16,11 @@ func TestAnErrorQuotesItsLine(t *testing.T) {
 
 func TestMoreRefusals(t *testing.T) {
 	for _, c := range []struct{ name, from, to, want string }{
-		{"a circle is walked", "{name: b, kind: dense,", "{name: b, kind: dense, from: [c],", `"c" is part of a cycle: c reads b reads c`},
+		{"a circle is walked", "{name: b, kind: dense,", "{name: b, kind: dense, from: [c],",
+			`"c" is part of a cycle: c reads b reads c`},
 		{"its own input", "{name: b, kind: dense,", "{name: b, kind: dense, from: [b],", "b reads b"},
-		{"a huge layer", "{name: b, kind: dense, width: 8", "{name: b, kind: dense, width: 2147483647", "2^30 elements are the most"},
+		{"a huge layer", "{name: b, kind: dense, width: 8", "{name: b, kind: dense, width: 2147483647",
+			"2^30 elements are the most"},
 		{"a huge input", "shape: [8]", "shape: [16777216, 16777216, 16777216]", "2^30 elements at most"},
 		{"an empty input", "shape: [8]", "shape: [0]", "sizes are 1 to 2^24"},
 		{"an input without data", "name: input,", "name: picture,", "data sets give input and target"},
@@ -29,7 +31,8 @@ func TestMoreRefusals(t *testing.T) {
 		{"a number to read from", "from: [a, c]", "from: [a, 3]", "3 is not a name"},
 		{"half a sum", "from: [a, c]", "from: [a]", "two at least"},
 		{"an activation", "activation: relu", "activation: swish", `activation "swish" is not known`},
-		{"joining integers", "{name: d, kind: add, from: [a, c]}", "{name: d, kind: concat, from: [target, a]}", "takes floats with a shape"},
+		{"joining integers", "{name: d, kind: add, from: [a, c]}", "{name: d, kind: concat, from: [target, a]}",
+			"takes floats with a shape"},
 		{"targets first", "from: [e, target]", "from: [target, e]", "in this order"},
 		{"a tag without a value", "layers:", "more: !x", "tags like"},
 		{"a name with a space", "name: b", "name: \"b b\"", "no spaces"},

@@ -8,12 +8,14 @@ func init() {
 	image := Setting{"image", 224, "side of the image"}
 	classes := Setting{"classes", 1000, "classes"}
 	families = append(families,
-		Family{Name: "alexnet", Doc: "Krizhevsky, One Weird Trick for Parallelizing CNNs (2014): the one-tower AlexNet that PipeDream profiles", Settings: []Setting{image, classes}, describe: alexnet},
+		Family{Name: "alexnet", Doc: "Krizhevsky, One Weird Trick for Parallelizing CNNs (2014): the one-tower AlexNet " +
+			"that PipeDream profiles", Settings: []Setting{image, classes}, describe: alexnet},
 		Family{Name: "vgg16", Doc: "Simonyan and Zisserman (2015), configuration D", Settings: []Setting{image, classes},
 			describe: func(l *Layer) ([]Tensor, []node, error) { return vgg(l, []int{2, 2, 3, 3, 3}) }},
 		Family{Name: "vgg19", Doc: "Simonyan and Zisserman (2015), configuration E", Settings: []Setting{image, classes},
 			describe: func(l *Layer) ([]Tensor, []node, error) { return vgg(l, []int{2, 2, 4, 4, 4}) }},
-		Family{Name: "resnet50", Doc: "He et al. (2016), 50 layers with bottleneck blocks", Settings: []Setting{image, classes}, describe: resnet50},
+		Family{Name: "resnet50", Doc: "He et al. (2016), 50 layers with bottleneck blocks",
+			Settings: []Setting{image, classes}, describe: resnet50},
 		amoeba("amoebanet-18", 18, 208), amoeba("amoebanet-36", 36, 512))
 }
 
@@ -23,11 +25,13 @@ func photographs(l *Layer) ([]Tensor, error) {
 	if n < 64 || n > 4096 {
 		return nil, fmt.Errorf("image is %d; it is 64 to 4096", n)
 	}
-	return []Tensor{{Name: "input", Shape: []int{3, n, n}, DType: Float}, {Name: "target", Shape: []int{}, DType: Int}}, nil
+	return []Tensor{{Name: "input", Shape: []int{3, n, n}, DType: Float}, {Name: "target", Shape: []int{},
+		DType: Int}}, nil
 }
 
 func conv(channels, kernel, stride, padding int) map[string]any {
-	return map[string]any{"channels": channels, "kernel": kernel, "stride": stride, "padding": padding, "activation": "relu"}
+	return map[string]any{"channels": channels, "kernel": kernel, "stride": stride, "padding": padding,
+		"activation": "relu"}
 }
 
 func (c *chain) classifier(l *Layer, widths ...int) {
@@ -110,7 +114,9 @@ func resnet50(l *Layer) ([]Tensor, []node, error) {
 func amoeba(name string, cells, filters int) Family {
 	return Family{
 		Name: name, Doc: "AmoebaNet-D as GPipe scales it; every cell reads the two before it",
-		Settings: []Setting{{"image", 224, "side of the image"}, {"classes", 1000, "classes"}, {"cells", cells, "normal cells, a multiple of 3"}, {"filters", filters, "channels of the first normal cells, a multiple of 4"}},
+		Settings: []Setting{{"image", 224, "side of the image"}, {"classes", 1000, "classes"},
+			{"cells", cells, "normal cells, a multiple of 3"}, {"filters", filters, "channels of the first normal cells, a " +
+				"multiple of 4"}},
 		describe: func(l *Layer) ([]Tensor, []node, error) {
 			inputs, err := photographs(l)
 			n, filters := l.Int("cells"), l.Int("filters")

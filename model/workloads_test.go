@@ -33,7 +33,8 @@ func TestWorkloads(t *testing.T) {
 		{"amoebanet-18", nil, 82e6, 0.03, "GPipe, Table 1", 0},
 		{"amoebanet-36", map[string]any{"filters": 544}, 1.05e9, 0.03, "GPipe, Table 1", 0},
 		{"awd-lm", nil, 0.41e9 / 4, 0.01, "PipeDream, section 5.2: 0.41 GB", 0},
-		{"s2vt", nil, 500*4097 + 4*1000*(500+1000) + 8000 + 500*12594 + 4*1000*(1500+1000) + 8000 + 1001*12594, 0, "by hand, from Venugopalan et al.'s sizes", 0},
+		{"s2vt", nil, 500*4097 + 4*1000*(500+1000) + 8000 + 500*12594 + 4*1000*(1500+1000) + 8000 + 1001*12594, 0,
+			"by hand, from Venugopalan et al.'s sizes", 0},
 		{"gnmt", map[string]any{"layers": 32}, 445.6e6, 0.01, "BaPipe, Table IV", 0},
 		{"gnmt", map[string]any{"layers": 74}, 886.4e6, 0.01, "BaPipe, Table IV", 0},
 		{"gnmt", map[string]any{"layers": 158}, 1.78e9, 0.01, "BaPipe, Table IV", 0},
@@ -44,7 +45,8 @@ func TestWorkloads(t *testing.T) {
 			continue
 		}
 		if got := float64(m.ParameterElements()); math.Abs(got-w.parameters) > w.tolerance*w.parameters {
-			t.Errorf("%s %v has %.6g parameters, want %.6g within %v (%s)", w.family, w.settings, got, w.parameters, w.tolerance, w.source)
+			t.Errorf("%s %v has %.6g parameters, want %.6g within %v (%s)", w.family, w.settings, got, w.parameters,
+				w.tolerance, w.source)
 		}
 		var flops int64
 		for _, l := range m.Layers {
@@ -112,7 +114,8 @@ func TestLSTMLanguageModel(t *testing.T) {
 		want     int64
 	}{
 		{map[string]any{"width": 12, "embedding": 5, "vocabulary": 50}, 50*5 + layer(5, 12) + 2*layer(12, 12) + 50*12},
-		{map[string]any{"width": 12, "embedding": 5, "vocabulary": 50, "tied": true}, 50*5 + layer(5, 12) + layer(12, 12) + layer(12, 5)},
+		{map[string]any{"width": 12, "embedding": 5, "vocabulary": 50, "tied": true}, 50*5 + layer(5, 12) + layer(12, 12) +
+			layer(12, 5)},
 		{map[string]any{"width": 1150, "embedding": 400, "vocabulary": 10000, "tied": true}, 24221600 - 10000},
 	} {
 		m, err := Build("lstm", c.settings)
@@ -127,7 +130,8 @@ func TestLSTMLanguageModel(t *testing.T) {
 
 func TestWorkloadRefusals(t *testing.T) {
 	for family, settings := range map[string]map[string]any{
-		"gnmt": {"layers": 7}, "vgg16": {"image": 16}, "amoebanet-36": {"cells": 35}, "awd-lm": {"layers": 0}, "s2vt": {"features": 0}, "lstm": {"dropout": 1.0}, "bert-48": {"layers": 1 << 20}, "xlnet-36": {"heads": 7},
+		"gnmt": {"layers": 7}, "vgg16": {"image": 16}, "amoebanet-36": {"cells": 35}, "awd-lm": {"layers": 0},
+		"s2vt": {"features": 0}, "lstm": {"dropout": 1.0}, "bert-48": {"layers": 1 << 20}, "xlnet-36": {"heads": 7},
 	} {
 		if _, err := Build(family, settings); err == nil {
 			t.Errorf("%s accepts %v", family, settings)

@@ -11,7 +11,8 @@ func init() {
 			Name: "awd-lm", Doc: "AWD-LSTM language model as PipeDream has it: six layers, 0.41 GB of parameters",
 			// The paper gives layers and bytes only. Embedding and the way widths change are
 			// Merity, Keskar and Socher's (2018); 1600 units make the bytes.
-			Settings: []Setting{{"layers", 6, "LSTM layers"}, {"width", 1600, "units of the inner layers"}, {"embedding", 400, "width of the embedding"}, {"vocabulary", 10000, "words"}, {"context", 70, "positions"}},
+			Settings: []Setting{{"layers", 6, "LSTM layers"}, {"width", 1600, "units of the inner layers"},
+				{"embedding", 400, "width of the embedding"}, {"vocabulary", 10000, "words"}, {"context", 70, "positions"}},
 			describe: awd,
 		},
 		bert("bert", 24, 384), bert("bert-large", 24, 384), bert("bert-48", 48, 384),
@@ -43,7 +44,8 @@ func sequences(l *Layer) ([]Tensor, error) {
 func gnmt(name string, layers, vocabulary int) Family {
 	return Family{
 		Name: name, Doc: "translation by LSTMs: half of the layers encode, the others decode with attention",
-		Settings: []Setting{{"layers", layers, "LSTM layers, even"}, {"width", 1024, "units"}, {"vocabulary", vocabulary, "tokens"}, {"context", 29, "positions of either sentence"}},
+		Settings: []Setting{{"layers", layers, "LSTM layers, even"}, {"width", 1024, "units"},
+			{"vocabulary", vocabulary, "tokens"}, {"context", 29, "positions of either sentence"}},
 		describe: func(l *Layer) ([]Tensor, []node, error) {
 			inputs, err := tokens(l)
 			n, width := l.Int("layers"), l.Int("width")
@@ -98,7 +100,8 @@ func awd(l *Layer) ([]Tensor, []node, error) {
 		return nil, nil, fmt.Errorf("layers is %d; it must be 1 at least", n)
 	}
 	c := chain{last: "input"}
-	c.add("embed", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("embedding"), "positions": false})
+	c.add("embed", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("embedding"),
+		"positions": false})
 	for i := range n {
 		width := l.Int("width")
 		if i == n-1 {
@@ -116,7 +119,8 @@ func awd(l *Layer) ([]Tensor, []node, error) {
 func bert(name string, layers, context int) Family {
 	return Family{
 		Name: name, Doc: "transformer encoder with two scores for each position",
-		Settings: []Setting{{"layers", layers, "blocks"}, {"width", 1024, "model width"}, {"heads", 16, "attention heads"}, {"context", context, "positions"}, {"vocabulary", 30522, "tokens"}},
+		Settings: []Setting{{"layers", layers, "blocks"}, {"width", 1024, "model width"}, {"heads", 16, "attention heads"},
+			{"context", context, "positions"}, {"vocabulary", 30522, "tokens"}},
 		describe: func(l *Layer) ([]Tensor, []node, error) {
 			inputs, err := tokens(l)
 			if err != nil {
@@ -138,16 +142,19 @@ func bert(name string, layers, context int) Family {
 func xlnet(name string, layers int) Family {
 	return Family{
 		Name: name, Doc: "transformer with relative positions and a memory",
-		Settings: []Setting{{"layers", layers, "blocks"}, {"width", 1024, "model width"}, {"heads", 16, "attention heads"}, {"context", 512, "positions"}, {"memory", 0, "positions remembered"}, {"vocabulary", 32000, "tokens"}},
+		Settings: []Setting{{"layers", layers, "blocks"}, {"width", 1024, "model width"}, {"heads", 16, "attention heads"},
+			{"context", 512, "positions"}, {"memory", 0, "positions remembered"}, {"vocabulary", 32000, "tokens"}},
 		describe: func(l *Layer) ([]Tensor, []node, error) {
 			inputs, err := tokens(l)
 			if err != nil {
 				return nil, nil, err
 			}
 			c := chain{last: "input"}
-			c.add("embed", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("width"), "positions": false})
+			c.add("embed", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("width"),
+				"positions": false})
 			for i := range l.Int("layers") {
-				c.add(fmt.Sprintf("block%d.attention", i+1), "relative_attention", map[string]any{"heads": l.Int("heads"), "memory": l.Int("memory")})
+				c.add(fmt.Sprintf("block%d.attention", i+1), "relative_attention", map[string]any{"heads": l.Int("heads"),
+					"memory": l.Int("memory")})
 				c.add(fmt.Sprintf("block%d.mlp", i+1), "mlp", nil)
 			}
 			c.add("scores", "dense", map[string]any{"width": 2})

@@ -13,7 +13,9 @@ func init() {
 		// text: 4,096 features a frame, embeddings of frames and words 500 wide, two LSTMs unrolled over 80
 		// steps, of which public implementations have as many; 1,000 units, of which some have 500; and
 		// 12,594 words, for which there is no second source. All five are settings.
-		Settings: []Setting{{"features", 4096, "features of a frame"}, {"width", 1000, "units"}, {"embedding", 500, "width of the embeddings"}, {"vocabulary", 12594, "words"}, {"context", 80, "steps: frames, then words"}},
+		Settings: []Setting{{"features", 4096, "features of a frame"}, {"width", 1000, "units"},
+			{"embedding", 500, "width of the embeddings"}, {"vocabulary", 12594, "words"},
+			{"context", 80, "steps: frames, then words"}},
 		describe: s2vt,
 	})
 }
@@ -36,8 +38,10 @@ func s2vt(l *Layer) ([]Tensor, []node, error) {
 	c.add("frames", "dense", map[string]any{"width": l.Int("embedding")})
 	c.add("lstm1", "lstm", map[string]any{"width": l.Int("width")})
 	c.last = "previous"
-	c.add("words", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("embedding"), "positions": false})
-	c.nodes = append(c.nodes, node{Name: "lstm2", Kind: "lstm", From: []string{"lstm1", "words"}, Settings: map[string]any{"width": l.Int("width")}})
+	c.add("words", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("embedding"),
+		"positions": false})
+	c.nodes = append(c.nodes, node{Name: "lstm2", Kind: "lstm", From: []string{"lstm1", "words"},
+		Settings: map[string]any{"width": l.Int("width")}})
 	c.last = "lstm2"
 	c.add("classifier", "dense", map[string]any{"width": l.Int("vocabulary")})
 	return inputs, c.loss(), nil

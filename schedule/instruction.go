@@ -6,11 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/kind"
 )
 
-// Kind is what an instruction does; KindInfo, its row of the table of kinds, says the rest.
-type (
-	Kind     = kind.Kind
-	KindInfo = kind.Info
-)
+// Kind is what an instruction does; its row of the table of kinds says the rest.
+type Kind = kind.Kind
 
 // The vocabulary. B is the full backward pass; where a schedule splits it,
 // B = I + W (Qi et al., Zero Bubble Pipeline Parallelism, call our I "B").

@@ -10,7 +10,7 @@ package schedule
 type Key uint64
 
 const (
-	microBits, stageBits, replicaBits, pipelineBits, kindBits = 28, 16, 10, 6, 4
+	microBits, stageBits, replicaBits, pipelineBits = 28, 16, 10, 6 // and what is left for the kind
 
 	stageAt    = microBits
 	replicaAt  = stageAt + stageBits

@@ -31,7 +31,8 @@ $become $install >/dev/null 2>&1 || {
 	$become $install
 }
 if ! works; then
-	echo "bench-peers: $packages is installed, but /usr/bin/python3 does not load torch.distributed.pipeline.sync from it;" \
+	echo "bench-peers: $packages is installed, but /usr/bin/python3 does not load" \
+		"torch.distributed.pipeline.sync from it;" \
 		"version 1.13 of Debian 12 has it, versions from 2.4 on do not" >&2
 	exit 1
 fi

@@ -14,7 +14,8 @@ install=(apt-get install -y --no-install-recommends "${missing[@]}")
 as=()
 if [ "$(id -u)" -ne 0 ]; then
   if ! sudo -n true 2>/dev/null; then
-    echo "setup: missing: ${missing[*]}; not root, and sudo is not there or asks for a password; run this, then make again:" >&2
+    echo "setup: missing: ${missing[*]}; not root, and sudo is not there or asks for a password;" \
+      "run this, then make again:" >&2
     echo "  sudo apt-get update && sudo ${install[*]}" >&2
     exit 1
   fi
@@ -24,7 +25,9 @@ echo "setup: installing ${missing[*]}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 export DEBIAN_FRONTEND=noninteractive
-if ! { "${as[@]}" apt-get update && "${as[@]}" env DEBIAN_FRONTEND=noninteractive "${install[@]}"; } </dev/null >"$log" 2>&1; then
+if ! {
+  "${as[@]}" apt-get update && "${as[@]}" env DEBIAN_FRONTEND=noninteractive "${install[@]}"
+} </dev/null >"$log" 2>&1; then
   tail -n 20 "$log" >&2
   echo "setup: apt-get failed, see above" >&2
   exit 1

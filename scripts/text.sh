@@ -11,7 +11,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 chmod 755 "$work"
-apt-get download bible-kjv bible-kjv-text >log 2>&1 || { cat log >&2; echo "text: apt-get cannot download bible-kjv; run apt-get update" >&2; exit 1; }
+apt-get download bible-kjv bible-kjv-text >log 2>&1 || {
+  cat log >&2
+  echo "text: apt-get cannot download bible-kjv; run apt-get update" >&2
+  exit 1
+}
 for deb in *.deb; do dpkg-deb -x "$deb" root; done
 root/usr/bin/bible -d root/usr/lib/bible.data gen1:1-rev22:21 >text
 mv text "$out"
