@@ -19,6 +19,11 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 	if err != nil {
 		return Costs{}, fmt.Errorf("sim: %w", err)
 	}
+	for s := range pl.Stages {
+		if len(pl.Stages[s].Devices) == 0 {
+			return Costs{}, fmt.Errorf("sim: stage %d of the plan is on no device", s)
+		}
+	}
 	devices := pl.Devices()
 	for _, d := range devices {
 		if d < 0 || d >= len(c.Devices) {
@@ -50,9 +55,6 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 	}
 	known := layerCosts{p: p, of: map[layerSize][]profile.Cost{}}
 	for s := range pl.Stages {
-		if len(pl.Stages[s].Devices) == 0 {
-			return Costs{}, fmt.Errorf("sim: stage %d of the plan is on no device", s)
-		}
 		var replicas []StageCost
 		var spreads []float64
 		type spreadCost struct {

@@ -317,7 +317,12 @@ func TestCostsRefused(t *testing.T) {
 		"uses device 7":             func(_ *profile.Profile, pl *plan.Plan) { pl.Stages[1].Devices = []int{7} },
 		"layers 0 to 3":             func(_ *profile.Profile, pl *plan.Plan) { pl.Stages[1].LastLayer = 4 },
 		"no cost for micro-batches": func(_ *profile.Profile, pl *plan.Plan) { pl.MicroBatch = 3 },
-		"on no device":              func(_ *profile.Profile, pl *plan.Plan) { pl.Stages[0].Devices = nil },
+		"stage 0 of the plan is on no device": func(_ *profile.Profile, pl *plan.Plan) {
+			pl.Stages[0].Devices = nil
+		},
+		"stage 1 of the plan is on no device": func(_ *profile.Profile, pl *plan.Plan) { // tied to stage 0
+			pl.Stages[1].Devices = nil
+		},
 	} {
 		p, pl := chain(), twoStages()
 		change(p, pl)
