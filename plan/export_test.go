@@ -73,8 +73,8 @@ func stagesOf(t *rapid.T, layout string) []string {
 	return out
 }
 
-// cutBetweenBlocks is a gpt of some blocks with the layers' names, and layers before some of its blocks or the
-// norm behind them.
+// cutBetweenBlocks is a gpt of some blocks with the layers' names, and layers before some of its blocks or
+// the norm behind them.
 func cutBetweenBlocks(t *rapid.T) (blocks int, names []string, cuts []int) {
 	blocks = rapid.IntRange(1, 12).Draw(t, "blocks")
 	for b := 0; b <= blocks; b++ {

@@ -76,9 +76,9 @@ func (c cutter) nearest(w want) []*shape {
 	return found
 }
 
-// cutAnew are shapes for a family that is fixed and that the search has no plans near to: stages in balance on
-// every number of devices, straight and replicated, those of most stages first. Once ctx is over it goes no
-// further.
+// cutAnew are shapes for a family that is fixed and that the search has no plans near to: stages in balance
+// on every number of devices, straight and replicated, those of most stages first. Once ctx is over it goes
+// no further.
 func (c cutter) cutAnew(ctx context.Context) []*shape {
 	var out []*shape
 	for _, size := range c.baseSizes() {

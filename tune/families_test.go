@@ -25,8 +25,8 @@ func uneven(layers int, sizes ...int) *profile.Profile {
 	return p
 }
 
-// TestAFamilyThatIsFixedIsCutInTime: on many devices, with stages that no search by depths has found, there is
-// time left to simulate some.
+// TestAFamilyThatIsFixedIsCutInTime: on many devices, with stages that no search by depths has found, there
+// is time left to simulate some.
 func TestAFamilyThatIsFixedIsCutInTime(t *testing.T) {
 	t.Parallel()
 	found, err := Search(t.Context(), Request{Profile: uneven(64, 1, 2, 4), Batch: 128,
@@ -36,7 +36,8 @@ func TestAFamilyThatIsFixedIsCutInTime(t *testing.T) {
 	}
 }
 
-// TestACutFamilyHasEveryNumberOfStages: of each the partition that fits, or, of those that do not, the fastest.
+// TestACutFamilyHasEveryNumberOfStages: of each the partition that fits, or, of those that do not, the
+// fastest.
 func TestACutFamilyHasEveryNumberOfStages(t *testing.T) {
 	for _, memory := range []int64{0, 700} { // two stages of four layers hold 800 B of weights and gradients each
 		s, err := newSearch(Request{Profile: plantest.Chain(8, 1), Cluster: cluster.Local("cpu", 5, 0, memory, 0, 1e9, 1e9),

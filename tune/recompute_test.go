@@ -53,3 +53,18 @@ func TestRecomputeIsKeptOrFound(t *testing.T) {
 		}
 	}
 }
+
+// TestComputingAgainMayBeFaster: what was measured of recomputing counts where a small space is gone through,
+// be it less than a forward and a backward.
+func TestComputingAgainMayBeFaster(t *testing.T) {
+	p := plantest.Chain(1, 1)
+	p.Layers[0].Costs[0].BareForwardS, p.Layers[0].Costs[0].AgainS = new(0.5), new(2.)
+	r, err := Search(context.Background(), Request{Profile: p, Cluster: cluster.Local("cpu", 2, 0, 1<<20, 0, 1e9, 1e9),
+		Batch: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Exhaustive || r.Best.Predicted.StepS > 5*1.001 { // two micro-batches for each device
+		t.Errorf("exhaustive %v: %v s, %v; want 5 s", r.Exhaustive, r.Best.Predicted.StepS, r.Best.Why)
+	}
+}

@@ -79,7 +79,7 @@ type Result struct {
 	Rivals    []Rival // the best first, itself included
 	Tried     int     // plans simulated
 	Estimated int     // shapes whose step was estimated
-	LowestS   float64 // plan.Bound
+	LowestS   float64 // bound.Step of the best plan's kind; 0 where nothing is proven
 	// Exhaustive: no plan of the space that is searched takes less by the simulator.
 	Exhaustive bool
 }

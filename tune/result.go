@@ -41,9 +41,12 @@ func (s *search) result() (*Result, error) {
 		out.Best.Objective.Value = best.predicted.StepS
 	}
 	out.LowestS = bound.Step(s.Profile, s.Cluster, s.boundKind(best.plan))
-	out.Best.LowerBound = &plan.LowerBound{StepS: out.LowestS, Gap: best.predicted.StepS/out.LowestS - 1}
-	if gap := &out.Best.LowerBound.Gap; *gap < 0 && *gap > -1e-9 {
-		*gap = 0 // the bound is met; the sums were added in another order
+	if out.LowestS > 0 {
+		gap := best.predicted.StepS/out.LowestS - 1
+		if gap < 0 && gap > -1e-9 {
+			gap = 0 // the bound is met; the sums were added in another order
+		}
+		out.Best.LowerBound = &plan.LowerBound{StepS: out.LowestS, Gap: gap}
 	}
 	out.Best.Why = s.why(kinds)
 	return out, nil

@@ -174,3 +174,55 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 }
+
+// TestBoundOfWhatIsKnownOfSlices: of a size that is known in slices alone something is proven, and of one that
+// is not known at all nothing.
+func TestBoundOfWhatIsKnownOfSlices(t *testing.T) {
+	p, c := plantest.Chain(2, 1), cluster.Local("cpu", 2, 0, 0, 0, 10, 10)
+	pl, err := split.DataParallel(p, c, 1, 4, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl.MicroBatch, pl.MicroBatches, pl.Replication = 2, 2, "split"
+	got, err := predict.Plan(p, c, pl, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	least := bound.Step(p, c, bound.Kind{Workers: 2, Batch: 4, Sizes: []int{2}})
+	if least < 12 || least > got.StepS { // two micro-batches of two layers, 3 s each for a sample
+		t.Errorf("bound %v, the plan takes %v", least, got.StepS)
+	}
+	if least := bound.Step(p, c, bound.Kind{Workers: 2, Batch: 28, Sizes: []int{7, 14}}); least != 0 {
+		t.Errorf("of sizes that nothing is known of: %v", least)
+	}
+}
+
+// TestBoundTakesTheFewestBytes: what crosses a cut may depend on who sends it.
+func TestBoundTakesTheFewestBytes(t *testing.T) {
+	p := plantest.Chain(2, 1)
+	for i := range p.Layers {
+		few := p.Layers[i].Costs[0]
+		few.Device, few.OutputBytes = "few", 0
+		p.Layers[i].Costs[0].OutputBytes, p.Layers[i].UpdateS = 100, 10 // updates make two stages worth it
+		p.Layers[i].Costs = append(p.Layers[i].Costs, few)
+	}
+	c := cluster.Local("cpu", 3, 0, 0, 0, 1, 1e9)
+	c.DeviceTypes["few"] = cluster.DeviceType{}
+	for _, order := range [][]string{{"few", "few", "cpu"}, {"cpu", "few", "few"}} {
+		c.Devices = order
+		pl, err := split.Pipeline(p, c, split.Limits{Stages: 2, MicroBatch: 1, MicroBatches: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range pl.Stages {
+			pl.Stages[i].Devices = []int{slices.Index(order, "few") + i}
+		}
+		got, err := predict.Plan(p, c, pl, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if least := bound.Step(p, c, bound.Kind{Workers: 3, Batch: 1, Sizes: []int{1}}); least > got.StepS {
+			t.Errorf("%v: bound %v, a plan takes %v", order, least, got.StepS)
+		}
+	}
+}

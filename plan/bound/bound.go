@@ -79,6 +79,9 @@ func Step(p *profile.Profile, c *cluster.Cluster, kind Kind) float64 {
 			}
 		}
 	}
+	if math.IsInf(least, 1) {
+		return 0 // nothing is known of any size
+	}
 	return least
 }
 
@@ -117,7 +120,7 @@ func newBounder(p *profile.Profile, c *cluster.Cluster, kind Kind, m int, split 
 			}
 		}
 	}
-	if !slices.ContainsFunc(b.types, func(t string) bool { return b.at(t, 1) != nil }) {
+	if !slices.ContainsFunc(b.types, func(t string) bool { return len(b.costs[t]) > 0 }) {
 		return nil
 	}
 	return b
@@ -237,14 +240,8 @@ func (b *bounder) transfers() []float64 {
 	if len(b.c.Devices) < 2 {
 		return out
 	}
-	var costs []profile.Cost
-	for _, t := range b.types {
-		if costs == nil {
-			costs = b.at(t, 1)
-		}
-	}
 	for k := 1; k < len(out); k++ {
-		bytes := b.p.CutBytes(costs, k-1)
+		bytes := b.leastCut(k)
 		if b.split {
 			bytes /= int64(b.kind.Workers)
 		}
@@ -257,6 +254,20 @@ func (b *bounder) transfers() []float64 {
 		}
 	}
 	return out
+}
+
+// leastCut is the least bytes of a whole micro-batch that cross the cut before a layer, 0 where they are not
+// known.
+func (b *bounder) leastCut(layer int) int64 {
+	least := int64(-1)
+	for _, t := range b.types {
+		if costs := b.at(t, 1); costs != nil {
+			if bytes := b.p.CutBytes(costs, layer-1); least < 0 || bytes < least {
+				least = bytes
+			}
+		}
+	}
+	return max(0, least)
 }
 
 // links lists the levels' latency and bandwidth, nodes of their own included.

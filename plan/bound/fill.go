@@ -117,13 +117,8 @@ func (s *serverBound) fill() *fillBound {
 			f.far = append(f.far, one)
 		}
 	}
-	for _, t := range s.types {
-		if costs := s.at(t, 1); costs != nil {
-			for k := 1; k < n; k++ {
-				f.cutBytes[k] = float64(s.p.CutBytes(costs, k-1))
-			}
-			break
-		}
+	for k := 1; k < n; k++ {
+		f.cutBytes[k] = float64(s.leastCut(k))
 	}
 	f.inside, f.away = make([][][]float64, W+1), make([][][]float64, W+1)
 	for r := range f.inside {

@@ -1,8 +1,8 @@
 // Package split cuts a chain of layers into stages on one device each.
 //
 // In: a profile, a cluster, the number of stages and what they hold in flight. Out: the plan whose slowest
-// stage or transfer is the fastest (Pipeline), and the whole model on every device (DataParallel). Refused: more
-// stages than layers or devices, and, with a plan.MemoryError, what fits nowhere.
+// stage or transfer is the fastest (Pipeline), and the whole model on every device (DataParallel). Refused:
+// more stages than layers or devices, and, with a plan.MemoryError, what fits nowhere.
 package split
 
 import (
