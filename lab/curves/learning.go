@@ -133,6 +133,7 @@ func (s *Setting) Learn(ctx context.Context, file *Trainings, atOnce int, log io
 	defer cancel(nil)
 	todo := make(chan Task)
 	var wait sync.WaitGroup
+	var saying sync.Mutex
 	for range atOnce {
 		wait.Go(crash.Caught(func() {
 			for t := range todo {
@@ -141,7 +142,9 @@ func (s *Setting) Learn(ctx context.Context, file *Trainings, atOnce int, log io
 				}
 				one, err := train(ctx, t)
 				if err == nil {
+					saying.Lock()
 					fmt.Fprintf(log, "  %s, seed %d: %s\n", one.Method, one.Seed, one.end())
+					saying.Unlock()
 					err = file.Add(t.of, one)
 				}
 				if err != nil {
