@@ -34,30 +34,6 @@ type Options struct {
 // asked about updates. Its answer follows from the arguments alone, or a Program differs from run to run.
 type Vary func(worker int, in schedule.Instruction, takesS float64) float64
 
-// Over is the first instruction, with absolute ids, in which a worker holds more than it has. Of a
-// worker with too little for what it holds throughout there is none.
-type Over struct {
-	Worker      int
-	Instruction schedule.Instruction
-	Throughout  bool
-	Bytes       int64
-}
-
-// Summary is what a run comes to.
-type Summary struct {
-	EndS float64 `json:"end_s"` // when the last instruction ended
-	// StepS is the median over steps of the time from the end of one to the end of the
-	// next; of a single step its length; EndS where nothing trains.
-	StepS           float64   `json:"step_s"`
-	Steps           int       `json:"steps"`
-	BusyS           []float64 `json:"busy_s"`           // computing, by worker, in one step on average
-	Bubble          float64   `json:"bubble"`           // 1 - sum(busy) / (workers x step)
-	PeakBytes       []int64   `json:"peak_bytes"`       // by worker
-	PeakActivations []int     `json:"peak_activations"` // by worker
-	Instructions    int64     `json:"instructions"`
-	Over            *Over     `json:"-"` // nil: every worker has enough
-}
-
 // mostPlayed bounds the instructions of a simulation, repetitions counted, before anything of their size is made:
 // over four times as many as a step of 1,024 workers with 4,096 micro-batches has.
 const mostPlayed = 1 << 27
