@@ -2,6 +2,7 @@ package family
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -9,7 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
 // DAPPLE §5.3 and BaPipe Table II, before clamping, for four stages.
@@ -93,6 +96,10 @@ func TestSettingsRefused(t *testing.T) {
 		{"1f1b", schedule.Settings{Placement: [][]int{{0}, {-1}}, MicroBatches: 4}, "stage 1 is on worker -1"},
 		{"1f1b-rr", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 1,
 			Warmup: []int{math.MaxInt, 1}}, "K_0 is 9223372036854775807"},
+		{"1f1b-rr", schedule.Settings{Placement: [][]int{{0, 1, 2}, {3, 4, 5}}, MicroBatches: 2},
+			"2 micro-batches for 3 replicas of stage 0"},
+		{"fbp-as", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 3, Warmup: []int{2, 2}},
+			"depths must fall from stage to stage"},
 		// Stage 0 runs micro-batches 0 and 1 ahead; replica 0 of stage 1 wants 0 and 2 before a backward.
 		{"1f1b", schedule.Settings{Placement: [][]int{{0}, {1, 2}}, MicroBatches: 4, Warmup: []int{2, 2}},
 			"unequal replicas"},
@@ -163,5 +170,47 @@ func TestOlderVersions(t *testing.T) {
 			t.Errorf("%s keeps %d older versions for 3 minibatches in flight, and %d for none", w, got,
 				w.OlderVersions(0))
 		}
+	}
+}
+
+// TestWhatIsWrittenPassesCheck: whatever settings a family takes, what it writes and lowering adds can run to
+// its end, and has as many minibatches as were asked for.
+func TestWhatIsWrittenPassesCheck(t *testing.T) {
+	families, tried := All(), 0
+	for seed := range uint64(6000) {
+		g := rand.New(rand.NewPCG(seed, 23))
+		f, w := families[g.IntN(len(families))], 1+g.IntN(5)
+		placements := [][][]int{f.Placement(w, 2), f.Placement(w, 3), schedule.Replicated(w, 2), schedule.Replicated(w, 3),
+			{{0, 1}, {2}}, {{0}, {1, 2}}, {{0, 1}, {2, 3, 4}}, {{0, 1, 2}, {3, 4}, {5}}}
+		s := schedule.Settings{Placement: placements[g.IntN(len(placements))], MicroBatches: 1 + g.IntN(8),
+			Repeat: 1 + g.IntN(16), Weights: f.policies()[g.IntN(len(f.policies()))],
+			Replication: []schedule.Replication{schedule.Split, schedule.RoundRobin}[g.IntN(2)]}
+		if s.Weights.Averages() {
+			s.Elastic = plan.NewElastic(1 + g.IntN(3))
+		}
+		if g.IntN(2) == 0 {
+			s.Warmup = scheduletest.Depths(g.IntN, len(s.Placement), s.MicroBatches)
+		}
+		p, err := Generate(f.Name, s)
+		if err != nil {
+			continue // it does not take these
+		}
+		o := lower.Options{Clip: g.IntN(2) == 0, PostValidate: g.IntN(2) == 0}
+		if len(s.Placement) > 1 && g.IntN(3) == 0 {
+			o.Tied = [][]int{{0, len(s.Placement) - 1}}
+		}
+		q, err := lower.Lower(p, o)
+		if err != nil {
+			continue // nor lowering
+		}
+		if tried++; q.Minibatches() != s.Repeat {
+			t.Errorf("%s %+v: %d minibatches", f.Name, s, q.Minibatches())
+		}
+		if _, err := check.Check(q); err != nil {
+			t.Errorf("%s %+v %+v: %v", f.Name, s, o, err)
+		}
+	}
+	if t.Log(tried); tried < 2000 {
+		t.Errorf("%d programs were tried", tried)
 	}
 }

@@ -58,6 +58,12 @@ func admitRoundRobin(s schedule.Settings) error {
 	if err := admitOneF1B(schedule.Settings{Placement: s.Placement, MicroBatches: s.MicroBatches}); err != nil {
 		return err
 	}
+	for i, on := range s.Placement {
+		if s.MicroBatches > 1 && len(on) > s.MicroBatches {
+			return fmt.Errorf("%d micro-batches for %d replicas of stage %d; each needs one at least, or a minibatch is one "+
+				"micro-batch", s.MicroBatches, len(on), i)
+		}
+	}
 	for i, k := range s.Warmup {
 		if k < 1 || k > schedule.MaxMicro {
 			return fmt.Errorf("warm-up K_%d is %d; it must be 1 to %d", i, k, schedule.MaxMicro)

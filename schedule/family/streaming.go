@@ -1,6 +1,11 @@
 package family
 
-import "github.com/millrace-ml/millrace/schedule"
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+)
 
 // BaPipe's orders for devices that transfer while they compute (§3.2.1, Table I):
 //
@@ -27,14 +32,23 @@ func init() {
 			"FBP-AS, FPDeep)",
 		Streaming: true, Admits: admitOneF1B,
 		Generate: func(s schedule.Settings) (*schedule.Program, error) {
-			if s.Warmup == nil {
+			own := s.Warmup != nil
+			if !own {
 				s.Warmup = depthsOf("pb", len(s.Placement), s.MicroBatches)
 			}
 			p, err := oneF1B(s)
-			if err == nil {
-				p.Paired = true
+			if err != nil {
+				return nil, err
 			}
-			return p, err
+			p.Paired = true
+			if own || unequal(s.Placement) {
+				p.Name = "fbp-as"
+				if _, err := check.Check(p); err != nil {
+					return nil, fmt.Errorf("a backward waits for what the forward beside it needs, so depths must fall from "+
+						"stage to stage: %w", err)
+				}
+			}
+			return p, nil
 		},
 	})
 }
