@@ -8,11 +8,13 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 const module = "github.com/millrace-ml/millrace/"
@@ -282,4 +284,44 @@ func TestSimReadsNoClock(t *testing.T) {
 			t.Errorf("%s reads the wall clock:\n%s", room, out)
 		}
 	}
+}
+
+// TestLinesAreNoLongerThan120Columns: a tab is one. What a raw string of a Go file quotes is somebody else's.
+func TestLinesAreNoLongerThan120Columns(t *testing.T) {
+	for _, file := range sources(t, ".go", ".cpp", ".h", ".js", ".py", ".sh") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		quoted := rawLines(t, file, text)
+		number := 0
+		for line := range strings.Lines(string(text)) {
+			number++
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 120 && !quoted[number] {
+				t.Errorf("%s:%d has %d columns", file, number, n)
+			}
+		}
+	}
+}
+
+// rawLines is the lines of a Go file that are of raw strings.
+func rawLines(t *testing.T, file string, text []byte) map[int]bool {
+	quoted := map[int]bool{}
+	if filepath.Ext(file) != ".go" {
+		return quoted
+	}
+	set := token.NewFileSet()
+	parsed, err := parser.ParseFile(set, file, text, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		if s, ok := n.(*ast.BasicLit); ok && strings.HasPrefix(s.Value, "`") {
+			for at := set.Position(s.Pos()).Line; at <= set.Position(s.End()).Line; at++ {
+				quoted[at] = true
+			}
+		}
+		return true
+	})
+	return quoted
 }

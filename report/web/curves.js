@@ -21,7 +21,8 @@ export function makeChart(parent, { title, note, series, xText, yText, yMin, lab
   parent.append(figure);
 
   let pointer = null;
-  const draw = () => drawChart(canvas, series.filter((s) => s.x.length > 0), { xText, yText, yMin, pointer, say: (text) => { said.textContent = text ?? note; } });
+  const draw = () => drawChart(canvas, series.filter((s) => s.x.length > 0), { xText, yText, yMin, pointer,
+    say: (text) => { said.textContent = text ?? note; } });
   canvas.addEventListener("pointermove", (e) => {
     pointer = e.clientX - canvas.getBoundingClientRect().left;
     draw();
@@ -71,7 +72,8 @@ function drawChart(canvas, series, { xText, yText, yMin, pointer, say }) {
     ctx.fillText(text, Math.min(toX(x), width - half), height - 8);
   }
   for (const s of series) drawSeries(ctx, s, toX, toY);
-  say(pointer === null ? null : readOff(ctx, series, pointer, { left, right, width, height, bottom, top, x0, x1, toX, toY, xText, yText, marks, step }));
+  say(pointer === null ? null : readOff(ctx, series, pointer, { left, right, width, height, bottom, top, x0, x1, toX,
+    toY, xText, yText, marks, step }));
 }
 
 const lineOf = {

@@ -75,8 +75,10 @@ export function onGestures(canvas, view, gutter, act) {
   const keys = {
     "+": () => act.zoom(0.6), "=": () => act.zoom(0.6), "-": () => act.zoom(1 / 0.6), "_": () => act.zoom(1 / 0.6),
     "0": () => view.fit(), Home: () => view.fit(),
-    a: () => view.pan(-view.width / 6), d: () => view.pan(view.width / 6), w: () => act.zoom(0.6), s: () => act.zoom(1 / 0.6),
-    ArrowLeft: () => act.walk(-1, 0), ArrowRight: () => act.walk(1, 0), ArrowUp: () => act.walk(0, -1), ArrowDown: () => act.walk(0, 1),
+    a: () => view.pan(-view.width / 6), d: () => view.pan(view.width / 6), w: () => act.zoom(0.6),
+    s: () => act.zoom(1 / 0.6),
+    ArrowLeft: () => act.walk(-1, 0), ArrowRight: () => act.walk(1, 0), ArrowUp: () => act.walk(0, -1),
+    ArrowDown: () => act.walk(0, 1),
     Enter: () => act.enter(), Escape: () => act.clear(),
   };
   canvas.addEventListener("keydown", (e) => {

@@ -21,7 +21,8 @@ export function describe(thing, other, data) {
   if ("why" in thing) return describeGap(thing, data);
   const b = thing;
   const kind = data.kinds.find((k) => k.name === b.kind)?.label ?? b.kind;
-  const what = `${b.text} — ${kind}, ${minibatchKinds.has(b.kind) ? "minibatch" : "micro-batch"} ${b.micro}, stage ${b.stage}, worker ${b.worker}`;
+  const batch = minibatchKinds.has(b.kind) ? "minibatch" : "micro-batch";
+  const what = `${b.text} — ${kind}, ${batch} ${b.micro}, stage ${b.stage}, worker ${b.worker}`;
   const out = [paragraph("name-line", swatch(b.kind), what)];
   let times = `${duration(b.start)} to ${duration(b.end)}: ${duration(b.end - b.start)}`;
   if (b.bytes > 0) {
@@ -72,7 +73,9 @@ export function hint() {
     p.textContent = "Tap a box or a gap to see what it is and why the worker waited. Pinch to zoom, drag to move.";
     return [p];
   }
-  p.append("Point at a box or a gap to see what it is and why the worker waited; click to keep it here. Wheel or ", key("+"), " ", key("−"),
-    " zoom, drag or ", key("A"), " ", key("D"), " move, arrow keys go from box to box, ", key("Enter"), " zooms to one, ", key("0"), " shows all.");
+  p.append("Point at a box or a gap to see what it is and why the worker waited; click to keep it here. Wheel or ",
+    key("+"), " ", key("−"), " zoom, drag or ", key("A"), " ", key("D"),
+    " move, arrow keys go from box to box, ", key("Enter"),
+    " zooms to one, ", key("0"), " shows all.");
   return [p];
 }

@@ -124,9 +124,11 @@ function startMemory(parent) {
     const series = [[p, "predicted"], [m, "measured"]].filter(([panel]) => panel?.memory[w]).map(([panel, name]) => ({
       name, style: name, stepped: true, until: panel.end, x: panel.memory[w].at, y: panel.memory[w].bytes }));
     if (series.every((s) => s.x.length === 0)) continue;
-    const peaks = ["predicted", "measured"].map((name, i) => [name, data.peak_bytes[i]?.[w]]).filter(([, b]) => b !== undefined);
+    const peaks = ["predicted", "measured"].map((name, i) => [name, data.peak_bytes[i]?.[w]])
+      .filter(([, b]) => b !== undefined);
     const note = peaks.length ? "peak: " + peaks.map(([name, b]) => `${name} ${byteText(b)}`).join(", ") : "";
-    makeChart(parent, { title: `worker ${w}`, note, series: [...series, { name: "", style: "raw", x: [0, end], y: [0, 0] }],
+    makeChart(parent, { title: `worker ${w}`, note,
+      series: [...series, { name: "", style: "raw", x: [0, end], y: [0, 0] }],
       xText: timeAxis, yText: byteAxis(byteText), yMin: 0, label: `Memory of worker ${w} over the step: ${note}` });
   }
 }
@@ -140,7 +142,8 @@ function startLearning(parent) {
     const last = losses.y.length ? `training ${losses.y[losses.y.length - 1].toFixed(4)}` : "";
     const held = tested.y.length ? `held-out ${tested.y[tested.y.length - 1].toFixed(4)}` : "";
     const note = [last, held].filter(Boolean).join(", ");
-    makeChart(parent, { title: "Loss", note, xText: whole, yText: number, label: `Loss over the steps, at the end ${note}`, series: [
+    makeChart(parent, { title: "Loss", note, xText: whole, yText: number,
+      label: `Loss over the steps, at the end ${note}`, series: [
       { name: "", style: "raw", x: losses.x, y: losses.y },
       { name: "training", style: "measured", x: losses.x, y: smooth(losses.y) },
       { name: "held-out", style: "dots", x: tested.x, y: tested.y },
@@ -148,13 +151,17 @@ function startLearning(parent) {
   }
   if (accuracies.x.length > 0) {
     const note = (100 * accuracies.y[accuracies.y.length - 1]).toFixed(2) + " %";
-    makeChart(parent, { title: "Held-out accuracy", note, xText: whole, yText: (y, step) => number(100 * y, 100 * step) + " %",
-      label: `Held-out accuracy over the steps, at the end ${note}`, series: [{ name: "accuracy", style: "dots", x: accuracies.x, y: accuracies.y }] });
+    makeChart(parent, { title: "Held-out accuracy", note, xText: whole,
+      yText: (y, step) => number(100 * y, 100 * step) + " %",
+      label: `Held-out accuracy over the steps, at the end ${note}`,
+      series: [{ name: "accuracy", style: "dots", x: accuracies.x, y: accuracies.y }] });
   }
   if (apart.x.length > 0) {
     const note = `at most ${Math.max(...apart.y).toExponential(1)} of the largest parameter`;
-    makeChart(parent, { title: "Reference from the pipelines' average", note, xText: whole, yText: (y) => y === 0 ? "0" : y.toExponential(1), yMin: 0,
-      label: `How far the reference is from the average of the pipelines over the steps: ${note}`, series: [{ name: "apart", style: "dots", x: apart.x, y: apart.y }] });
+    makeChart(parent, { title: "Reference from the pipelines' average", note, xText: whole,
+      yText: (y) => y === 0 ? "0" : y.toExponential(1), yMin: 0,
+      label: `How far the reference is from the average of the pipelines over the steps: ${note}`,
+      series: [{ name: "apart", style: "dots", x: apart.x, y: apart.y }] });
   }
 }
 

@@ -17,7 +17,8 @@ export function stepModel(panel, side) {
   const boxes = ev.text.map((text, i) => {
     const f = fieldsOf(text);
     return { id: i, text, ...f, worker: ev.worker[i], compute: ev.compute[i] === 1,
-      start: ev.start[i], end: ev.start[i] + ev.length[i], bytes: ev.bytes[i], shade: ev.shade[i], gap: null, twin: "", side };
+      start: ev.start[i], end: ev.start[i] + ev.length[i], bytes: ev.bytes[i], shade: ev.shade[i], gap: null,
+      twin: "", side };
   });
   // The same instruction of another step has other ids: count from the step's first one.
   let firstMicro = Infinity, firstBatch = Infinity;
@@ -39,7 +40,8 @@ export function stepModel(panel, side) {
   const g = panel.gaps;
   g.worker.forEach((worker, i) => {
     const gap = { worker, start: g.start[i], end: g.start[i] + g.length[i], cause: g.cause[i],
-      before: g.before[i] < 0 ? null : boxes[g.before[i]], blocker: g.blocker[i] < 0 ? null : boxes[g.blocker[i]], why: g.why[i], side };
+      before: g.before[i] < 0 ? null : boxes[g.before[i]], blocker: g.blocker[i] < 0 ? null : boxes[g.blocker[i]],
+      why: g.why[i], side };
     if (gap.before) gap.before.gap = gap;
     rows[worker].gaps.push(gap);
   });

@@ -60,7 +60,8 @@ export function shaded(name, shade) {
   if (colours[key]) return colours[key];
   const parts = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
   const ground = parts(colour("surface")), part = shadeOf[shade];
-  colours[key] = "#" + parts(colour(name)).map((c, i) => Math.round(part * c + (1 - part) * ground[i]).toString(16).padStart(2, "0")).join("");
+  const mixed = parts(colour(name)).map((c, i) => Math.round(part * c + (1 - part) * ground[i]));
+  colours[key] = "#" + mixed.map((c) => c.toString(16).padStart(2, "0")).join("");
   return colours[key];
 }
 
