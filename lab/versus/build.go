@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"debug/buildinfo"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -19,9 +20,10 @@ import (
 
 // Build is one of the two programs.
 type Build struct {
-	Name   string `json:"name"` // old or new
-	Path   string `json:"path"`
+	Name   string `json:"name"`             // old or new
+	Commit string `json:"commit,omitempty"` // what Go says that it was built from; "+" behind it: with changes
 	SHA256 string `json:"sha256"`
+	path   string
 	native string // its library; empty: the build finds its own
 	dir    string // where it runs and keeps its profiles
 }
@@ -42,17 +44,33 @@ func OpenBuild(name, path, native, dir string) (*Build, error) {
 		}
 	}
 	sum := sha256.Sum256(text)
-	b := &Build{Name: name, Path: path, SHA256: hex.EncodeToString(sum[:]), native: native, dir: filepath.Join(dir, name)}
+	b := &Build{Name: name, Commit: commit(absolute), SHA256: hex.EncodeToString(sum[:]), path: absolute, native: native,
+		dir: filepath.Join(dir, name)}
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("versus: %w", err)
 	}
-	b.Path = absolute
 	return b, nil
+}
+
+// commit is what a Go program says that it was built from, or nothing.
+func commit(path string) string {
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return "" // another program, which says no commit
+	}
+	said := map[string]string{}
+	for _, s := range info.Settings {
+		said[s.Key] = s.Value
+	}
+	if said["vcs.modified"] == "true" {
+		return said["vcs.revision"] + "+"
+	}
+	return said["vcs.revision"]
 }
 
 // run starts the program with arguments, and gives what it printed and how long it took from start to end.
 func (b *Build) run(ctx context.Context, args ...string) (out []byte, seconds float64, err error) {
-	c := child.Command(ctx, b.Path, args...)
+	c := child.Command(ctx, b.path, args...)
 	c.Dir = b.dir
 	c.Env = b.environment()
 	var stdout, stderr bytes.Buffer
