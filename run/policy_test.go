@@ -155,7 +155,9 @@ func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
 			c.Plan.Replication = string(how)
 			c.Plan.MicroBatch += 2
 			replicate(&c, g, false)
-			c.Plan.Stages[0].Warmup = 0
+			for i := range c.Plan.Stages {
+				c.Plan.Stages[i].Warmup = 0 // depths of one stage and not of another are refused
+			}
 			if how == schedule.RoundRobin {
 				c.Plan.Schedule = "afab"
 			}
