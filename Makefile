@@ -56,8 +56,12 @@ attack: build
 	go build -trimpath -o bin/attack ./lab/attack
 	bin/attack $(ATTACK)
 
+# The packages whose tests know -rapid.checks; others refuse the flag.
+with-rapid = $(shell go list -f '{{range .TestImports}}{{if eq . "pgregory.net/rapid"}}{{$$.ImportPath}} {{end}}{{end}}' $(1)) \
+	$(shell go list -f '{{range .XTestImports}}{{if eq . "pgregory.net/rapid"}}{{$$.ImportPath}} {{end}}{{end}}' $(1))
+
 soak: runs
-	go test -count=1 -timeout 60m ./schedule/... ./sim -rapid.checks=10000
+	go test -count=1 -timeout 60m -rapid.checks=10000 $(call with-rapid,./schedule/... ./sim/...)
 	MILLRACE_SOAK=10000 go test -count=1 -timeout 60m ./run
 	MILLRACE_LATE=1 go test -count=1 -timeout 60m ./run
 	bin/millrace-lab run -o build/soak.hashes
