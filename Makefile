@@ -61,7 +61,7 @@ with-rapid = $(shell go list -f '{{range .TestImports}}{{if eq . "pgregory.net/r
 	$(shell go list -f '{{range .XTestImports}}{{if eq . "pgregory.net/rapid"}}{{$$.ImportPath}} {{end}}{{end}}' $(1))
 
 soak: runs
-	go test -count=1 -timeout 60m -rapid.checks=10000 $(call with-rapid,./schedule/... ./sim/...)
+	go test -count=1 -timeout 60m $(call with-rapid,./schedule/... ./sim/...) -rapid.checks=10000
 	MILLRACE_SOAK=10000 go test -count=1 -timeout 60m ./run
 	MILLRACE_LATE=1 go test -count=1 -timeout 60m ./run
 	bin/millrace-lab run -o build/soak.hashes
