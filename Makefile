@@ -65,7 +65,7 @@ soak: runs
 	MILLRACE_SOAK=10000 go test -count=1 -timeout 60m ./run
 	MILLRACE_LATE=1 go test -count=1 -timeout 60m ./run
 	bin/millrace-lab run -o build/soak.hashes
-	for carrier in pipe blocking; do \
+	for carrier in pipe blocking tcp; do \
 	  MILLRACE_CARRIER=$$carrier go test -count=1 -timeout 60m ./run || exit 1; \
 	  bin/millrace-lab run --carrier $$carrier --check build/soak.hashes || exit 1; \
 	done

@@ -12,13 +12,16 @@ import (
 	"github.com/millrace-ml/millrace/wire/blocking"
 	"github.com/millrace-ml/millrace/wire/pipe"
 	"github.com/millrace-ml/millrace/wire/shape"
+	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
 // carrierVariable has every run of these tests that does not say go over one carrier, for make soak. Without
 // it one in ten goes over each other one, by what it trains.
 const carrierVariable = "MILLRACE_CARRIER"
 
-var others = map[string]func(workers int) ([]wire.Carrier, error){"pipe": pipe.New, "blocking": blocking.New}
+var others = map[string]func(workers int) ([]wire.Carrier, error){
+	"pipe": pipe.New, "blocking": blocking.New, "tcp": tcp.New,
+}
 
 // carried counts runs by the carrier that they went over.
 var carried = struct {
@@ -37,7 +40,7 @@ func carrierOf(c *Config) string {
 	}
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s %d %d %v", plan, c.Seed, c.Steps, c.Optimizer)
-	return map[uint32]string{0: "pipe", 1: "blocking"}[h.Sum32()%10]
+	return map[uint32]string{0: "pipe", 1: "blocking", 2: "tcp"}[h.Sum32()%10]
 }
 
 func init() {

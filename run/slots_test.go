@@ -13,14 +13,15 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 	"github.com/millrace-ml/millrace/wire/blocking"
 	"github.com/millrace-ml/millrace/wire/pipe"
+	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
 // With the fewest slots that an order can do with, one for most, every family trains to the same bits as with
 // none to wait for, over each carrier; with one less it is refused before it begins.
 func TestFewSlotsChangeNothing(t *testing.T) {
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 7, 6, 5, 4, 4}, "classes": 4, "dropout": 0.2})
-	names := []string{"in-process", "pipe", "blocking"}
-	over := []func(int) ([]wire.Carrier, error){wire.InProcess, pipe.New, blocking.New}
+	names := []string{"in-process", "pipe", "blocking", "tcp"}
+	over := []func(int) ([]wire.Carrier, error){wire.InProcess, pipe.New, blocking.New, tcp.New}
 	single, refused, tried := map[string]int{}, 0, 0
 	for _, f := range family.All() {
 		for _, workers := range []int{2, 3} {

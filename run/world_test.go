@@ -19,6 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/wire/pipe"
+	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
 // A run in several processes leaves the bits, the losses, the evaluations, the checkpoints and the
@@ -194,7 +195,7 @@ func TestAnErrorInOneProcessEndsAll(t *testing.T) {
 // A process that nobody hears of any more ends the others, which say which one it was.
 func TestALostProcessEndsTheOthers(t *testing.T) {
 	c := small(t, 3, 1000)
-	w := worlds{of: []int{0, 1, 2}, carriers: pipe.New}
+	w := worlds{of: []int{0, 1, 2}, carriers: tcp.New, overTCP: true}
 	cut := make(chan control.Link, 2)
 	w.links = func(p int, l control.Link) { cut <- l }
 	c.Hooks.OnStep = func(s StepReport) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -17,13 +18,15 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire"
 	"github.com/millrace-ml/millrace/wire/pipe"
+	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
 // worlds is a run in several processes, all of this binary: they share nothing but connections, over which
-// they control one another in lines of JSON, and carriers that copy bytes through pipes.
+// they control one another in lines of JSON, and carriers that copy bytes through pipes or over TCP.
 type worlds struct {
 	of       []int // the process of each worker
 	carriers func(workers int) ([]wire.Carrier, error)
+	overTCP  bool // control, that is
 	offsets  []float64
 	asks     int                                  // the process that is told when the run is to stop
 	change   func(process int, c *Config)         // what is another in one process; nil: nothing
@@ -45,7 +48,39 @@ func in(g *rand.Rand, workers, processes int) worlds {
 	for p, k := range g.Perm(workers)[:processes] {
 		of[k] = p
 	}
+	if g.IntN(2) == 0 {
+		return worlds{of: of, carriers: tcp.New, overTCP: true}
+	}
 	return worlds{of: of, carriers: pipe.New}
+}
+
+// connect makes a connection between the leader and another process.
+func (w worlds) connect(t testing.TB, process int) (leader, other io.ReadWriteCloser) {
+	t.Helper()
+	if !w.overTCP {
+		return net.Pipe()
+	}
+	ends, token := [2]*tcp.Endpoint{}, []byte("what both of the processes know")
+	for i, p := range []int{0, process} {
+		e, err := tcp.Listen(t.Context(), tcp.Config{Token: token, Process: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { e.Close() })
+		ends[i] = e
+	}
+	dialled, err := ends[1].Dial(t.Context(), ends[0].Address(), tcp.Control, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := ends[0].Listener(tcp.Control).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if from := accepted.(*tcp.Conn).From; from != process {
+		t.Fatalf("process %d dials, and it is from process %d", process, from)
+	}
+	return accepted, dialled
 }
 
 func (w worlds) train(ctx context.Context, t testing.TB, c Config) outcome {
@@ -68,7 +103,7 @@ func (w worlds) train(ctx context.Context, t testing.TB, c Config) outcome {
 		one := c
 		one.World = &process.World{Rank: p, Workers: places, OffsetS: w.offsets, Links: leader}
 		if p > 0 {
-			x, y := net.Pipe()
+			x, y := w.connect(t, p)
 			leader[p] = control.Over(x)
 			one.World.Links = []control.Link{control.Over(y)}
 			if w.links != nil {

@@ -43,7 +43,7 @@ Hashes depend on the processor, the BLAS and libtorch: a file of them is refused
 	f.StringVarP(&o.Output, "output", "o", "", "write the hashes to this `file`, whose name ends in "+runs.Ending)
 	cli.Writes(c, "output")
 	f.StringVar(&o.Only, "only", "", "the runs whose names match this `regexp`")
-	f.StringVar(&o.Carrier, "carrier", "", "what messages go over here: in-process, pipe or blocking")
+	f.StringVar(&o.Carrier, "carrier", "", "what messages go over here: in-process, pipe, blocking or tcp")
 	f.IntVarP(&o.Jobs, "jobs", "j", o.Jobs, "runs at a time")
 	return c
 }

@@ -52,8 +52,8 @@ func (o Options) check() error {
 		return errors.New("--against and --check are two things to compare with; give one")
 	case o.Output != "" && o.Only != "":
 		return errors.New("-o writes the hashes of the whole list; leave out --only")
-	case !slices.Contains([]string{"", "in-process", "pipe", "blocking"}, o.Carrier):
-		return fmt.Errorf("--carrier %s; it is in-process, pipe or blocking", o.Carrier)
+	case !slices.Contains([]string{"", "in-process", "pipe", "blocking", "tcp"}, o.Carrier):
+		return fmt.Errorf("--carrier %s; it is in-process, pipe, blocking or tcp", o.Carrier)
 	case o.Jobs < 1:
 		return fmt.Errorf("-j %d; it is 1 at least", o.Jobs)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/blocking"
 	"github.com/millrace-ml/millrace/wire/pipe"
 	"github.com/millrace-ml/millrace/wire/shape"
+	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
 // Shaped is this machine's workers behind the links of another cluster: the job's wire.
@@ -52,8 +53,10 @@ func carriers(workers int) ([]wire.Carrier, error) {
 		return pipe.New(workers)
 	case "blocking":
 		return blocking.New(workers)
+	case "tcp":
+		return tcp.New(workers)
 	default:
-		return nil, fmt.Errorf("%s is %q; it is in-process, pipe or blocking", carrierVariable, name)
+		return nil, fmt.Errorf("%s is %q; it is in-process, pipe, blocking or tcp", carrierVariable, name)
 	}
 }
 

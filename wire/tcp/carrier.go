@@ -1,0 +1,252 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// carrier is a worker's.
+type carrier struct {
+	e       *Endpoint
+	session uint32
+	rank    int
+	alone   bool // its Endpoint is closed with it
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	at     []place // by worker
+	peers  map[int]*peer
+}
+
+// peer is another worker, as one worker has to do with it.
+type peer struct {
+	c      *carrier
+	rank   int
+	out    *target
+	in     *source
+	ended  atomic.Bool
+	ctx    context.Context // ends when nothing more goes to it or comes from it
+	cancel context.CancelFunc
+}
+
+func newCarrier(e *Endpoint, session uint32, rank int, at []place) *carrier {
+	return &carrier{e: e, session: session, rank: rank, at: slices.Clone(at), peers: map[int]*peer{}}
+}
+
+func (c *carrier) Rank() int               { return c.rank }
+func (c *carrier) Address() wire.Address   { return c.e.Address() }
+func (c *carrier) Takes(p wire.Place) bool { return p.Memory != wire.Device }
+func (c *carrier) HandsOver() bool         { return false }
+func (c *carrier) Security() wire.Security { return wire.Authenticated }
+
+func (c *carrier) Connect(rank int, a wire.Address) error {
+	at, err := placeOf(a, c.Address())
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if rank < 0 || rank >= len(c.at) {
+		return fmt.Errorf("tcp: worker %d of %d", rank, len(c.at))
+	}
+	c.at[rank] = at
+	return nil
+}
+
+// peer is what this worker has to do with another. The caller holds mu.
+func (c *carrier) peer(rank int) (*peer, error) {
+	switch {
+	case c.closed:
+		return nil, wire.ErrClosed
+	case rank < 0 || rank >= len(c.at):
+		return nil, fmt.Errorf("tcp: there is no worker %d of %d", rank, len(c.at))
+	}
+	p := c.peers[rank]
+	if p == nil {
+		p = &peer{c: c, rank: rank, out: newTarget(), in: newSource()}
+		p.ctx, p.cancel = context.WithCancel(context.Background())
+		c.peers[rank] = p
+	}
+	return p, nil
+}
+
+func (c *carrier) Send(epoch uint32, e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
+	c.mu.Lock()
+	p, err := c.peer(e.To)
+	if err == nil {
+		for _, w := range p.out.begin(c.e.config.Streams) {
+			c.running.Go(crash.Caught(func() { p.write(w) }))
+		}
+	}
+	c.mu.Unlock()
+	if err != nil {
+		done(err)
+		return
+	}
+	p.out.post(e, wire.TagOf(epoch, e.ID, n), b.Data, done)
+}
+
+func (c *carrier) Recv(e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
+	c.mu.Lock()
+	p, err := c.peer(e.From)
+	c.mu.Unlock()
+	if err == nil && int64(len(b.Data)) != b.Bytes() {
+		err = fmt.Errorf("tcp: a receive of %d bytes is posted with %d bytes of memory", b.Bytes(), len(b.Data))
+	}
+	if err != nil {
+		done(err)
+		return
+	}
+	p.in.post(e, n, b, done)
+}
+
+// write dials a stream and writes what is posted.
+func (p *peer) write(w *stream) {
+	p.c.mu.Lock()
+	at := p.c.at[p.rank]
+	p.c.mu.Unlock()
+	e := p.c.e
+	ctx, cancel := context.WithTimeout(p.ctx, e.limits.dial)
+	defer cancel()
+	conn, err := e.dial(ctx, at, hello{service: frames, from: uint32(p.c.rank), to: uint32(p.rank),
+		session: p.c.session, stream: uint16(w.number), streams: uint16(e.config.Streams)})
+	if err != nil {
+		var said *refused
+		if !errors.As(err, &said) || said.code != over { // it has left, otherwise
+			p.lost(at.String(), err)
+		}
+		return
+	}
+	if !w.up(conn) {
+		conn.leave()
+		return
+	}
+	p.c.running.Go(crash.Caught(func() {
+		if err := w.heed(); err != nil {
+			p.lost(at.String(), err)
+		}
+	}))
+	if err := w.run(); err != nil {
+		conn.blame(err)
+		_ = conn.SetReadDeadline(time.Now().Add(e.limits.grace)) // if it has left, it has said so by then
+	}
+}
+
+// has says whether a connection is there already.
+func (c *carrier) has(h hello) bool {
+	c.mu.Lock()
+	p := c.peers[int(h.from)]
+	c.mu.Unlock()
+	return p != nil && p.in.has(h.stream)
+}
+
+// attach reads what comes over a connection.
+func (c *carrier) attach(h hello, conn *Conn) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, err := c.peer(int(h.from))
+	if err == nil {
+		err = p.in.add(h.stream, conn)
+	}
+	if err != nil {
+		return err
+	}
+	c.running.Go(crash.Caught(func() {
+		if err := p.in.read(conn); err != nil {
+			p.lost(conn.RemoteAddr().String(), err)
+		}
+	}))
+	return nil
+}
+
+// lost ends everything with a worker whose connection has failed, unless Fail says first why that is.
+func (p *peer) lost(at string, err error) {
+	for _, unclear := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, unclear) {
+			select {
+			case <-p.ctx.Done():
+			case <-time.After(p.c.e.limits.grace):
+			}
+			break
+		}
+	}
+	err = fmt.Errorf("tcp: its connection with worker %d, at %s: %w", p.c.rank, at, err)
+	p.end(&wire.PeerError{Rank: p.rank, Err: err})
+}
+
+// end ends everything with a worker, once: for one reason, whoever else has another.
+func (p *peer) end(err error) {
+	if !p.ended.CompareAndSwap(false, true) {
+		return
+	}
+	p.out.end(err)
+	p.in.end(err)
+	p.cancel()
+}
+
+// Fail ends all with a worker.
+func (c *carrier) Fail(rank int, err error) {
+	c.mu.Lock()
+	p, none := c.peer(rank)
+	c.mu.Unlock()
+	if none == nil {
+		p.end(err)
+	}
+}
+
+// Close ends all.
+func (c *carrier) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	peers := c.peers
+	c.peers = map[int]*peer{}
+	c.mu.Unlock()
+	for _, p := range peers {
+		p.end(wire.ErrClosed)
+	}
+	c.running.Wait()
+	c.e.gone(c)
+	if c.alone {
+		return c.e.Close()
+	}
+	return nil
+}
+
+func (c *carrier) Describe(e wire.Edge) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	other, ways := e.To, []*Conn(nil)
+	if e.To == c.rank {
+		other = e.From
+	}
+	text := fmt.Sprintf("worker %d to %d: TCP", e.From, e.To)
+	if c.e.at.tls {
+		text += " with TLS 1.3"
+	}
+	if p := c.peers[other]; p != nil && e.From == c.rank {
+		ways = p.out.ways()
+	} else if p != nil {
+		ways = p.in.ways()
+	}
+	if len(ways) == 0 && other < len(c.at) {
+		return fmt.Sprintf("%s at %v, not connected yet", text, c.at[other])
+	}
+	var all []string
+	for _, w := range ways {
+		all = append(all, fmt.Sprintf("%v and %v", w.LocalAddr(), w.RemoteAddr()))
+	}
+	slices.Sort(all)
+	return text + " between " + strings.Join(all, ", ")
+}

@@ -1,0 +1,119 @@
+package tcp
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// framesOf is what a stream says that sends frames of an edge.
+func framesOf(edge uint32, all ...[]byte) []byte {
+	var text []byte
+	for n, data := range all {
+		c := chunk{tag: wire.TagOf(1, edge, uint32(n)), total: int64(len(data))}
+		for ; int64(c.index) < chunksOf(c.total); c.index++ {
+			text = appendPrefix(text, kindChunk, c)
+			begin, end := c.span()
+			text = append(text, data[begin:end]...)
+		}
+	}
+	return text
+}
+
+// Whatever a member sends, every receive ends once, and nothing but what is posted is written to.
+func FuzzFrames(f *testing.F) {
+	long := bytes.Repeat([]byte{7}, chunkBytes+10)
+	f.Add(framesOf(1, nil, []byte("12345678"), long))
+	f.Add(append(framesOf(1, nil), appendPrefix(nil, kindLeave, chunk{})...))
+	f.Add(framesOf(1, nil, []byte("123456789")))
+	f.Add(framesOf(2, nil, nil, nil, nil))
+	f.Add([]byte("MW\x01\x00 and more"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s := newSource()
+		var ended [2][4]atomic.Int32
+		for edge := range ended {
+			for n, size := range []int{0, 8, chunkBytes + 10, 1} {
+				e := wire.Edge{ID: uint32(edge + 1), From: 0, To: 1}
+				s.post(e, uint32(n), bufferOf(make([]byte, size)), func(error) { ended[edge][n].Add(1) })
+			}
+		}
+		over := make(chan error, 1)
+		go func() { over <- s.read(bytes.NewReader(text)) }()
+		for done := false; !done; {
+			select {
+			case <-over:
+				done = true
+			case <-time.After(time.Millisecond):
+				s.mu.Lock()
+				stuck := s.waiting > 0 // for a receive that nobody posts
+				s.mu.Unlock()
+				if stuck {
+					s.end(io.EOF)
+				}
+			}
+		}
+		s.end(io.EOF)
+		for edge := range ended {
+			for n := range ended[edge] {
+				if k := ended[edge][n].Load(); k != 1 {
+					t.Errorf("receive %d of edge %d ended %d times", n, edge, k)
+				}
+			}
+		}
+	})
+}
+
+// said is a connection over which somebody says what a test says.
+type said struct {
+	net.Conn // none
+	io.Reader
+}
+
+func (s said) Read(b []byte) (int, error)  { return s.Reader.Read(b) }
+func (s said) Write(b []byte) (int, error) { return len(b), nil }
+func (s said) SetDeadline(time.Time) error { return nil }
+
+// Nobody gets in by what can be said without the token; a hello that is read is the one that was written.
+func FuzzHandshake(f *testing.F) {
+	f.Add(helloOf(func(*hello) {}))
+	f.Add(append(helloOf(func(h *hello) { h.service = Control }), make([]byte, 32)...))
+	f.Add([]byte("GET / HTTP/1.1\r\n"))
+	e := &Endpoint{config: Config{Token: token}, limits: usual}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if _, _, proof, err := e.receive(said{Reader: bytes.NewReader(text)}); err == nil || proof != nil {
+			t.Fatal("a stranger was let in")
+		}
+		if len(text) < helloBytes {
+			return
+		}
+		if h, err := readHello(text[:helloBytes]); err == nil && !bytes.Equal(h.encode(), text[:helloBytes]) {
+			t.Errorf("a hello is %x; written again it is %x", text[:helloBytes], h.encode())
+		}
+	})
+}
+
+// Whatever a listener answers that does not know the token, its dialler finds out, and reads no more than it may.
+func FuzzAnswers(f *testing.F) {
+	var right bytes.Buffer
+	if answer(&right, challenge, 0, make([]byte, 32)) != nil || answer(&right, welcome, 0, make([]byte, 32)) != nil {
+		f.Fatal("no answer")
+	}
+	f.Add(right.Bytes())
+	f.Add([]byte("MWTA\x03\x01\x02\x00no"))
+	f.Add([]byte("SSH-2.0-OpenSSH"))
+	e := &Endpoint{config: Config{Token: token}, limits: usual}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		in := bytes.NewReader(text)
+		if _, err := e.greet(said{Reader: in}, place{}, hello{service: Control, streams: 1}); err == nil {
+			t.Fatal("a false listener was believed")
+		}
+		if n := len(text) - in.Len(); n > 2*headBytes+nonceBytes+mostText {
+			t.Errorf("%d bytes were read", n)
+		}
+	})
+}

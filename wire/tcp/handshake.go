@@ -1,0 +1,228 @@
+package tcp
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// Service is what a connection is for.
+type Service uint8
+
+// The services.
+const (
+	frames     Service = iota + 1 // of a directed pair of workers
+	Control                       // between a process and the leader
+	Rendezvous                    // by which processes find each other
+)
+
+func (s Service) String() string {
+	switch s {
+	case frames:
+		return "frames"
+	case Control:
+		return "control"
+	case Rendezvous:
+		return "rendezvous"
+	}
+	return fmt.Sprintf("service %d", uint8(s))
+}
+
+const (
+	version    = 1
+	helloBytes = 88
+	headBytes  = 8 // of an answer
+	nonceBytes = 32
+	mostText   = 255
+	mostStream = 16
+)
+
+// hello is what whoever dials says first: "MWTC", version (16 bits), service (8), 0, and the fields from from on as
+// they stand here.
+type hello struct {
+	service         Service
+	from, to        uint32 // workers, or processes
+	session         uint32
+	stream, streams uint16
+	run             [sha256.Size]byte
+	nonce           [nonceBytes]byte
+}
+
+// The kinds of answers: "MWTA", kind (8 bits), code (8), length (16), and as many bytes.
+const (
+	challenge = iota + 1 // random bytes
+	welcome              // a proof
+	refusal              // text
+)
+
+// The codes of refusals.
+const (
+	notOne  = iota + 1 // of those who know the token
+	notHere            // what it wants is not
+	over               // what it wants is over
+)
+
+// refused is why a listener refuses a connection, or what it says of it.
+type refused struct {
+	code byte
+	text string
+}
+
+func (r *refused) Error() string { return r.text }
+
+func (h *hello) encode() []byte {
+	le := binary.LittleEndian
+	b := append(make([]byte, 0, helloBytes), "MWTC"...)
+	b = le.AppendUint16(b, version)
+	b = append(b, byte(h.service), 0)
+	b = le.AppendUint32(b, h.from)
+	b = le.AppendUint32(b, h.to)
+	b = le.AppendUint32(b, h.session)
+	b = le.AppendUint16(b, h.stream)
+	b = le.AppendUint16(b, h.streams)
+	b = append(b, h.run[:]...)
+	return append(b, h.nonce[:]...)
+}
+
+// readHello reads what encode wrote.
+func readHello(b []byte) (hello, error) {
+	var h hello
+	le := binary.LittleEndian
+	switch {
+	case string(b[:4]) != "MWTC":
+		return h, fmt.Errorf("it begins with %q, and is no hello of millrace", b[:4])
+	case le.Uint16(b[4:]) != version:
+		return h, fmt.Errorf("it speaks version %d; this is version %d", le.Uint16(b[4:]), version)
+	case b[7] != 0:
+		return h, errors.New("its hello is damaged")
+	}
+	h = hello{service: Service(b[6]), from: le.Uint32(b[8:]), to: le.Uint32(b[12:]), session: le.Uint32(b[16:]),
+		stream: le.Uint16(b[20:]), streams: le.Uint16(b[22:])}
+	copy(h.run[:], b[24:])
+	copy(h.nonce[:], b[24+len(h.run):])
+	switch bound := h.streams <= mostStream && h.stream < h.streams; {
+	case h.service < frames || h.service > Rendezvous:
+		return h, fmt.Errorf("it asks for %v, which there is not", h.service)
+	case !bound:
+		return h, fmt.Errorf("it is stream %d of %d; there are 1 to %d", h.stream, h.streams, mostStream)
+	case h.from > 1<<31-1 || h.to > 1<<31-1:
+		return h, fmt.Errorf("it is from number %d, to number %d", h.from, h.to)
+	}
+	return h, nil
+}
+
+func answer(to io.Writer, kind, code byte, body []byte) error {
+	b := append([]byte("MWTA"), kind, code)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(body)))
+	_, err := to.Write(append(b, body...))
+	return err
+}
+
+// hear reads an answer of some kind, or a refusal, as an error.
+func hear(from io.Reader, kind byte, size int) ([]byte, error) {
+	head := make([]byte, headBytes)
+	if _, err := io.ReadFull(from, head); err != nil {
+		return nil, err
+	}
+	said, code, length := head[4], head[5], int(binary.LittleEndian.Uint16(head[6:]))
+	if string(head[:4]) != "MWTA" || said != refusal && (said != kind || length != size) || length > mostText {
+		return nil, &refused{notOne, fmt.Sprintf("it answers %x, and does not speak as millrace does", head)}
+	}
+	body := make([]byte, length)
+	if _, err := io.ReadFull(from, body); err != nil {
+		return nil, err
+	}
+	if said == refusal {
+		return nil, &refused{code, fmt.Sprintf("it refuses: %q", body)}
+	}
+	return body, nil
+}
+
+// proof is what only those can say who know the token: an HMAC over who says it, the TLS channel, the hello, which has
+// its dialler's random bytes, and the listener's.
+func (e *Endpoint) proof(who string, channel, hello, nonce []byte) []byte {
+	m := hmac.New(sha256.New, e.config.Token)
+	for _, part := range [][]byte{[]byte(who), channel, hello, nonce} {
+		m.Write(part)
+	}
+	return m.Sum(nil)
+}
+
+// Who says a proof. No two are as long and equal, so that none can be said back.
+const (
+	dialler  = "millrace tcp 1 dialler\x00"
+	listener = "millrace tcp 1 listener\x00"
+)
+
+// errToken is a proof that none is.
+var errToken = &refused{notOne, "its token is not this run's"}
+
+// receive shakes hands with whoever has dialled, as far as the last answer: welcome it, or refuse.
+func (e *Endpoint) receive(raw net.Conn) (h hello, c net.Conn, proof []byte, err error) {
+	_ = raw.SetDeadline(time.Now().Add(e.limits.handshake))
+	c, channel, err := e.tls.listens(raw)
+	if err != nil {
+		return h, raw, nil, err
+	}
+	text := make([]byte, helloBytes)
+	if _, err = io.ReadFull(c, text); err != nil {
+		return h, c, nil, fmt.Errorf("it says no hello: %w", err)
+	}
+	if h, err = readHello(text); err != nil {
+		return h, c, nil, &refused{notOne, err.Error()}
+	}
+	nonce := make([]byte, nonceBytes)
+	_, _ = rand.Read(nonce) // which never fails
+	if err = answer(c, challenge, 0, nonce); err != nil {
+		return h, c, nil, err
+	}
+	given := make([]byte, sha256.Size)
+	if _, err = io.ReadFull(c, given); err != nil {
+		return h, c, nil, fmt.Errorf("it proves nothing: %w", err)
+	}
+	if !hmac.Equal(given, e.proof(dialler, channel, text, nonce)) {
+		return h, c, nil, errToken
+	}
+	return h, c, e.proof(listener, channel, text, nonce), nil
+}
+
+// refuse tells whoever has dialled why, in as many bytes as it may be told.
+func refuse(c net.Conn, r *refused) {
+	_ = answer(c, refusal, r.code, []byte(r.text[:min(len(r.text), mostText)]))
+}
+
+// greet shakes hands with a listener.
+func (e *Endpoint) greet(raw net.Conn, at place, h hello) (net.Conn, error) {
+	_ = raw.SetDeadline(time.Now().Add(e.limits.handshake))
+	c, channel, err := e.tls.dials(raw, at.host)
+	if err != nil {
+		return nil, err
+	}
+	_, _ = rand.Read(h.nonce[:])
+	text := h.encode()
+	if _, err := c.Write(text); err != nil {
+		return nil, err
+	}
+	nonce, err := hear(c, challenge, nonceBytes)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Write(e.proof(dialler, channel, text, nonce)); err != nil {
+		return nil, err
+	}
+	proof, err := hear(c, welcome, sha256.Size)
+	if err != nil {
+		return nil, err
+	}
+	if !hmac.Equal(proof, e.proof(listener, channel, text, nonce)) {
+		return nil, &refused{notOne, "it does not know this run's token"}
+	}
+	_ = raw.SetDeadline(time.Time{})
+	return c, nil
+}

@@ -1,0 +1,273 @@
+package tcp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// receiver is a worker 1 that waits for frames of worker 0, which a test sends by hand.
+func receiver(t *testing.T) (c wire.Carrier, m *Conn, said chan error) {
+	t.Helper()
+	a, _ := listen(t, Config{Process: 0, limits: quick()})
+	b, _ := listen(t, Config{Process: 1, limits: quick()})
+	c = carriersOf(t, 1, a, b)[1]
+	said = make(chan error, 1)
+	c.Recv(wire.Edge{ID: 5, From: 0, To: 1}, 0, bufferOf(make([]byte, 8)), func(err error) { said <- err })
+	return c, member(t, a, b, hello{service: frames, from: 0, to: 1, session: 1, streams: 1}), said
+}
+
+// A connection that breaks ends what is with its worker, but only behind what Fail may say first.
+func TestAConnectionThatBreaks(t *testing.T) {
+	for name, breaks := range map[string]func(*Conn){
+		"end":   func(m *Conn) { m.raw.Close() },
+		"reset": func(m *Conn) { _ = m.raw.(*net.TCPConn).SetLinger(0); m.raw.Close() },
+		"in the middle of a frame": func(m *Conn) {
+			_, _ = m.Write(framesOf(5, []byte("12345678"))[:prefixBytes+3])
+			m.raw.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, m, said := receiver(t)
+			since := time.Now()
+			breaks(m)
+			err := errorOf(t, said, "the receive")
+			var peer *wire.PeerError
+			if !errors.As(err, &peer) || peer.Rank != 0 ||
+				!strings.Contains(err.Error(), "tcp: its connection with worker 1, at 127.0.0.1:") {
+				t.Error(err)
+			}
+			if took := time.Since(since); took < quick().grace {
+				t.Errorf("it ended after %v", took)
+			}
+			c, m, said := receiver(t)
+			breaks(m)
+			why := errors.New("process 0 is lost")
+			c.Fail(0, why)
+			if err := errorOf(t, said, "the receive"); err != why {
+				t.Errorf("%v; want what Fail said", err)
+			}
+		})
+	}
+}
+
+// A worker that leaves in good order is not lost.
+func TestLeaving(t *testing.T) {
+	c, m, said := receiver(t)
+	m.leave()
+	select {
+	case err := <-said:
+		t.Error(err)
+	case <-time.After(3 * quick().grace):
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := errorOf(t, said, "the receive"); err != wire.ErrClosed {
+		t.Error(err)
+	}
+}
+
+// A worker that closes its carrier while others still send to it leaves in good order.
+func TestLeavingWhileOthersSend(t *testing.T) {
+	a, _ := listen(t, Config{Process: 0, limits: quick()})
+	b, _ := listen(t, Config{Process: 1, limits: quick()})
+	all := carriersOf(t, 1, a, b)
+	x := busy(t, all[0], all[1])
+	x.goesOn(t)
+	x.end()
+	said := make(chan error, 1)
+	for n := range uint32(100) { // more than the kernel keeps, and nobody receives it
+		e := wire.Edge{ID: 9, From: 0, To: 1}
+		all[0].Send(1, e, n, bufferOf(make([]byte, 1<<20)), func(err error) {
+			if n == 99 {
+				said <- err
+			}
+		})
+	}
+	if err := all[1].Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-said:
+		t.Error(err)
+	case <-time.After(3 * quick().grace):
+	}
+	closeAll(t, all[:1])
+	if err := errorOf(t, said, "the send"); err != wire.ErrClosed {
+		t.Error(err)
+	}
+}
+
+// Where nobody listens, a send ends, and its error says where.
+func TestNobodyListens(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := AddressOf(l.Addr().String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	short := quick()
+	short.dial = 100 * time.Millisecond
+	a, _ := listen(t, Config{limits: short})
+	all, err := a.Carriers(1, []wire.Address{a.Address(), at}, []int{0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(t, all[:1])
+	said := make(chan error, 1)
+	all[0].Send(1, wire.Edge{ID: 5, From: 0, To: 1}, 0, bufferOf(nil), func(err error) { said <- err })
+	err = errorOf(t, said, "the send")
+	var peer *wire.PeerError
+	if !errors.As(err, &peer) || peer.Rank != 1 || !strings.Contains(err.Error(), "connection refused") ||
+		!strings.Contains(err.Error(), l.Addr().String()) {
+		t.Error(err)
+	}
+}
+
+// A receiver that takes nothing for long, and whose host answers, is not lost.
+func TestASlowReceiverIsNotLost(t *testing.T) {
+	t.Parallel()
+	short := quick()
+	short.silence, short.look = 200*time.Millisecond, 20*time.Millisecond
+	a, _ := listen(t, Config{Process: 0, limits: short})
+	b, _ := listen(t, Config{Process: 1, limits: short})
+	all := carriersOf(t, 1, a, b)
+	defer closeAll(t, all)
+	const frames, size = 40, 1 << 20 // more than the kernel keeps
+	e := wire.Edge{ID: 5, From: 0, To: 1}
+	said := make(chan error, 2*frames)
+	for n := range uint32(frames) {
+		all[0].Send(1, e, n, bufferOf(bytes.Repeat([]byte{byte(n)}, size)), func(err error) { said <- err })
+	}
+	time.Sleep(time.Second)
+	if n := len(said); n == frames {
+		t.Fatalf("the kernel keeps %d frames", n)
+	}
+	for n := range uint32(frames) {
+		all[1].Recv(e, n, bufferOf(make([]byte, size)), func(err error) { said <- err })
+	}
+	for range 2 * frames {
+		if err := errorOf(t, said, "a frame"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Frames that streams bring in another order end in that of their edge.
+func TestReceivesEndInOrder(t *testing.T) {
+	s := newSource()
+	e := wire.Edge{ID: 5, From: 0, To: 1}
+	data := [][]byte{bytes.Repeat([]byte{1}, chunkBytes+5), bytes.Repeat([]byte{2}, 3*chunkBytes), {3}}
+	var mu sync.Mutex
+	var order []int
+	var got []*wire.Buffer
+	for n := range data {
+		got = append(got, bufferOf(make([]byte, len(data[n]))))
+		s.post(e, uint32(n), got[n], func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				t.Error(err)
+			}
+			order = append(order, n)
+		})
+	}
+	var parts [][]byte // by chunk
+	for n := range data {
+		c := chunk{tag: wire.TagOf(1, 5, uint32(n)), total: int64(len(data[n]))}
+		for ; int64(c.index) < chunksOf(c.total); c.index++ {
+			begin, end := c.span()
+			parts = append(parts, append(appendPrefix(nil, kindChunk, c), data[n][begin:end]...))
+		}
+	}
+	for i := len(parts) - 1; i > 0; i-- {
+		_ = s.read(bytes.NewReader(parts[i]))
+	}
+	if len(order) > 0 {
+		t.Errorf("%v ended in front of frame 0", order)
+	}
+	_ = s.read(bytes.NewReader(parts[0]))
+	if !slices.Equal(order, []int{0, 1, 2}) {
+		t.Errorf("they ended in the order %v", order)
+	}
+	for n := range data {
+		if !bytes.Equal(got[n].Data, data[n]) {
+			t.Errorf("frame %d differs", n)
+		}
+	}
+}
+
+// Credits go in front of what is long; streams but the first take what is long alone, in order.
+func TestWhatGoesFirst(t *testing.T) {
+	t1 := newTarget()
+	all := t1.begin(2)
+	post := func(class wire.Class, n uint32, size int) {
+		t1.post(wire.Edge{Class: class}, uint64(n), make([]byte, size), func(error) {})
+	}
+	post(wire.Transfers, 0, 8)
+	post(wire.Transfers, 1, 3*chunkBytes)
+	post(wire.Transfers, 2, chunkBytes+1)
+	post(wire.Credits, 3, 8)
+	taken := func(w *stream) (text string) {
+		batch := w.take()
+		for _, p := range batch {
+			text += fmt.Sprintf("%d.%d ", p.of.tag, p.index)
+		}
+		w.written(batch, nil)
+		return text
+	}
+	for i, step := range []struct {
+		stream int
+		want   string
+	}{{1, "1.0 "}, {0, "3.0 0.0 1.1 "}, {1, "1.2 "}, {1, "2.0 "}, {0, "2.1 "}} {
+		if got := taken(all[step.stream]); got != step.want {
+			t.Errorf("%d: stream %d takes %q; want %q", i, step.stream, got, step.want)
+		}
+	}
+	post(wire.Transfers, 4, 8)
+	t1.end(wire.ErrClosed)
+	if got := all[0].take(); got != nil {
+		t.Errorf("behind the end: %v", got)
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	all, err := open(2, Config{TLS: &TLS{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(t, all)
+	there, back := wire.Edge{ID: 1, From: 0, To: 1}, wire.Edge{ID: 2, From: 1, To: 0}
+	if got := all[0].Describe(there); !strings.Contains(got, "worker 0 to 1: TCP with TLS 1.3 at 127.0.0.1:") ||
+		!strings.Contains(got, "not connected yet") {
+		t.Error(got)
+	}
+	said := make(chan error, 2)
+	all[0].Send(1, there, 0, bufferOf(nil), func(err error) { said <- err })
+	all[1].Recv(there, 0, bufferOf(nil), func(err error) { said <- err })
+	for range 2 {
+		if err := errorOf(t, said, "a frame"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one, other := all[0].Describe(there), all[1].Describe(there)
+	if !strings.Contains(one, " between 127.0.0.1:") || one == other || len(one) > 200 {
+		t.Errorf("%s; %s", one, other)
+	}
+	if got := all[0].Describe(back); !strings.Contains(got, "worker 1 to 0: ") ||
+		!strings.Contains(got, "not connected yet") {
+		t.Error(got)
+	}
+}

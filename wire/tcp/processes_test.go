@@ -1,0 +1,371 @@
+package tcp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/collective"
+	"github.com/millrace-ml/millrace/wire/wiretest"
+)
+
+// childVariable has this binary be a worker of a test's.
+const childVariable = "MILLRACE_TCP_CHILD"
+
+// task is what a worker is told first, on its standard input.
+type task struct {
+	Rank    int
+	Address string
+	TLS     bool
+	Streams int
+	Silence time.Duration // 0: the usual
+	Does    string        // exchange, or flood
+}
+
+func (k task) config() Config {
+	c := Config{Address: k.Address, Token: token, Run: "processes", Process: k.Rank, Streams: k.Streams, limits: usual}
+	if k.TLS {
+		c.TLS = &TLS{}
+	}
+	if k.Silence > 0 {
+		c.limits.silence, c.limits.look = k.Silence, k.Silence/10
+	}
+	return c
+}
+
+// child is a worker in a process of its own: it says its address, is told both, and does its task.
+func child(in io.Reader, out io.Writer) error {
+	said := json.NewDecoder(in)
+	var k task
+	var at []wire.Address
+	if err := said.Decode(&k); err != nil {
+		return err
+	}
+	e, err := Listen(context.Background(), k.config())
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	if err := json.NewEncoder(out).Encode(e.Address()); err != nil {
+		return err
+	}
+	if err := said.Decode(&at); err != nil {
+		return err
+	}
+	all, err := e.Carriers(1, at, []int{k.Rank})
+	if err != nil {
+		return err
+	}
+	does := exchange
+	if k.Does == "flood" {
+		does = flood
+	}
+	text, err := does(all, k.Rank)
+	if err != nil {
+		text = err.Error()
+	}
+	_, err = fmt.Fprintln(out, text)
+	return err
+}
+
+// exchange sends messages and takes as many, with credits, sums a vector, and says what has come.
+func exchange(all []wire.Carrier, rank int) (string, error) {
+	const messages, workers = 30, 2
+	came, broken := make(chan wire.Arrival, messages), make(chan error, 1)
+	ports, err := wire.NewPorts(all, []int{rank}, func(int) wire.Config {
+		return wire.Config{
+			Arrived: func(a wire.Arrival) { came <- a },
+			Broken:  func(err error) { broken <- err },
+		}
+	})
+	if err != nil {
+		return "", err
+	}
+	defer ports.Close()
+	var table wire.Table
+	var edges []wire.Edge
+	for from := range workers {
+		e, err := table.Edge(wire.Name{From: from, To: 1 - from}, 3)
+		if err != nil {
+			return "", err
+		}
+		edges = append(edges, e)
+	}
+	ranks := []int{0, 1}
+	group, err := collective.NewGroup(&table, ports.Port(rank), 5, ranks, rank, true)
+	if err != nil {
+		return "", err
+	}
+	ports.Begin(1, table.Edges())()
+	var sent sync.WaitGroup
+	for k := range uint64(messages) {
+		data := make([]byte, k*k*701)
+		for i := range data {
+			data[i] = byte(uint64(i)*k + uint64(rank))
+		}
+		sent.Add(1)
+		parts := []wire.Buffer{*bufferOf(data)}
+		if err := ports.Port(rank).Send(edges[rank], k, 0, parts, func(error) { sent.Done() }); err != nil {
+			return "", err
+		}
+	}
+	h := sha256.New()
+	for k := range uint64(messages) {
+		select {
+		case a := <-came:
+			if a.Key != k {
+				return "", fmt.Errorf("message %d came where %d is due", a.Key, k)
+			}
+		case err := <-broken:
+			return "", err
+		}
+		a, _ := ports.Port(rank).Take(edges[1-rank], k)
+		fmt.Fprintln(h, a.Key, a.Parts[0].Shape)
+		h.Write(a.Parts[0].Data)
+	}
+	sent.Wait()
+	vector := wire.Buffer{DType: wire.F64, Shape: []int64{5000}}
+	for i := range 5000 {
+		vector.Data = binary.LittleEndian.AppendUint64(vector.Data, math.Float64bits(math.Sin(float64(i*(rank+1)))))
+	}
+	if err := group.AllReduce(context.Background(), []wire.Buffer{vector}, wiretest.SumInto); err != nil {
+		return "", err
+	}
+	h.Write(vector.Data)
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
+}
+
+// flood sends messages and takes them until it is broken off, and says why that was.
+func flood(all []wire.Carrier, rank int) (string, error) {
+	broken := make(chan error, 1)
+	var ports *wire.Ports
+	var ready sync.WaitGroup
+	ready.Add(1)
+	ports, err := wire.NewPorts(all, []int{rank}, func(int) wire.Config {
+		return wire.Config{
+			Arrived: func(a wire.Arrival) {
+				ready.Wait()
+				ports.Port(rank).Take(a.Edge, a.Key)
+			},
+			Broken: func(err error) { broken <- err },
+		}
+	})
+	if err != nil {
+		return "", err
+	}
+	ready.Done()
+	defer ports.Close()
+	var table wire.Table
+	for from := range 2 {
+		if _, err := table.Edge(wire.Name{From: from, To: 1 - from}, 2); err != nil {
+			return "", err
+		}
+	}
+	mine, _ := table.Find(wire.Name{From: rank, To: 1 - rank})
+	ports.Begin(1, table.Edges())()
+	data := make([]byte, 100_000)
+	for k := uint64(0); ; k++ {
+		sent := make(chan error, 1)
+		parts := []wire.Buffer{*bufferOf(data)}
+		if ports.Port(rank).Send(mine, k, 0, parts, func(err error) { sent <- err }) != nil || <-sent != nil {
+			break
+		}
+	}
+	return "", <-broken
+}
+
+// process is a worker in another process.
+type process struct {
+	command *exec.Cmd
+	in      *json.Encoder
+	out     *bufio.Reader
+	at      wire.Address
+}
+
+// begin starts a worker, behind a command where that is given.
+func begin(t *testing.T, k task, behind ...string) *process {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := append(behind, self)
+	c := exec.CommandContext(t.Context(), line[0], line[1:]...)
+	c.Env, c.Stderr = append(os.Environ(), childVariable+"=1"), os.Stderr
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	p := &process{command: c, in: json.NewEncoder(in), out: bufio.NewReader(out)}
+	if err := p.in.Encode(k); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(p.line(t)), &p.at); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *process) line(t *testing.T) string {
+	t.Helper()
+	text, err := p.out.ReadString('\n')
+	if err != nil {
+		t.Fatalf("worker: %q, %v", text, err)
+	}
+	return strings.TrimSpace(text)
+}
+
+// Two processes exchange what two workers of one exchange, over every kind of connection.
+func TestTwoProcesses(t *testing.T) {
+	t.Parallel()
+	inside, err := wire.InProcess(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, errs := [2]string{}, [2]error{}
+	var all sync.WaitGroup
+	for rank := range 2 {
+		all.Go(func() { want[rank], errs[rank] = exchange(inside, rank) })
+	}
+	all.Wait()
+	if err := errors.Join(errs[:]...); err != nil || want[0] == want[1] {
+		t.Fatal(want, err)
+	}
+	for _, k := range []task{{}, {Streams: 2}, {TLS: true}, {TLS: true, Streams: 3}} {
+		var both []*process
+		var at []wire.Address
+		for rank := range 2 {
+			k.Rank, k.Does = rank, "exchange"
+			p := begin(t, k)
+			both, at = append(both, p), append(at, p.at)
+		}
+		for _, p := range both {
+			if err := p.in.Encode(at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for rank, p := range both {
+			if got := p.line(t); got != want[rank] {
+				t.Errorf("%+v: worker %d has %s; in one process it has %s", k, rank, got, want[rank])
+			}
+			if err := p.command.Wait(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// A worker whose process is killed ends the other's run, with an error that names it.
+func TestAKilledProcess(t *testing.T) {
+	p := begin(t, task{Rank: 1, Does: "flood"})
+	c := task{Rank: 0}.config()
+	c.limits.grace = 100 * time.Millisecond
+	e, _ := listen(t, c)
+	at := []wire.Address{e.Address(), p.at}
+	all, err := e.Carriers(1, at, []int{0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.in.Encode(at); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(200*time.Millisecond, func() { _ = p.command.Process.Kill() })
+	since := time.Now()
+	_, err = flood(all, 0)
+	var peer *wire.PeerError
+	if !errors.As(err, &peer) || peer.Rank != 1 || !strings.Contains(err.Error(), "at 127.0.0.1:") {
+		t.Error(err)
+	}
+	if took := time.Since(since); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// Where a link is cut without a word, both ends notice it and name the other, whether frames are on it or not.
+func TestACutLink(t *testing.T) {
+	t.Parallel()
+	pid := os.Getpid()
+	name, here, there := fmt.Sprintf("mr-tcp-%d", pid), fmt.Sprintf("mra%d", pid), fmt.Sprintf("mrb%d", pid)
+	ours := fmt.Sprintf("198.18.%d.%d", pid>>6&255, pid&63*4+1)
+	theirs := fmt.Sprintf("198.18.%d.%d", pid>>6&255, pid&63*4+2)
+	do := func(line string) error {
+		out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(line)...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("ip %s: %w: %s", line, err, bytes.TrimSpace(out))
+		}
+		return nil
+	}
+	if err := do("netns add " + name); err != nil {
+		t.Skipf("a network of its own cannot be made here: %v", err)
+	}
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
+	for _, line := range []string{
+		"link add " + here + " type veth peer name " + there + " netns " + name,
+		"addr add " + ours + "/30 dev " + here, "link set " + here + " up",
+		"-n " + name + " addr add " + theirs + "/30 dev " + there, "-n " + name + " link set " + there + " up",
+		"-n " + name + " link set lo up",
+	} {
+		if err := do(line); err != nil {
+			t.Skipf("a network of its own cannot be made here: %v", err)
+		}
+	}
+	silence := 700 * time.Millisecond
+	p := begin(t, task{Rank: 1, Address: theirs + ":0", Does: "flood", Silence: silence}, "ip", "netns", "exec", name)
+	e, err := Listen(t.Context(), task{Rank: 0, Address: ours + ":0", Silence: silence}.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	at := []wire.Address{e.Address(), p.at}
+	all, err := e.Carriers(1, at, []int{0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.in.Encode(at); err != nil {
+		t.Fatal(err)
+	}
+	cut := make(chan time.Time, 1)
+	time.AfterFunc(200*time.Millisecond, func() {
+		cut <- time.Now()
+		if err := do("-n " + name + " link set " + there + " down"); err != nil {
+			t.Error(err)
+		}
+	})
+	_, err = flood(all, 0)
+	var peer *wire.PeerError
+	if !errors.As(err, &peer) || peer.Rank != 1 || !strings.Contains(err.Error(), theirs) ||
+		!strings.Contains(err.Error(), "its host has acknowledged nothing for") {
+		t.Error(err)
+	}
+	if took := time.Since(<-cut); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if got := p.line(t); !strings.Contains(got, "worker 0 failed") {
+		t.Errorf("the other end says %s", got)
+	}
+}

@@ -1,0 +1,599 @@
+package tcp
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// traffic is frames that go from one worker to another all the time, and are compared.
+type traffic struct {
+	count atomic.Int64
+	stop  chan struct{}
+	over  chan struct{}
+}
+
+func busy(t testing.TB, from, to wire.Carrier) *traffic {
+	x := &traffic{stop: make(chan struct{}), over: make(chan struct{})}
+	e := wire.Edge{ID: 1, From: from.Rank(), To: to.Rank()}
+	go func() {
+		defer close(x.over)
+		sent, got := make([]byte, chunkBytes+1000), make([]byte, chunkBytes+1000)
+		for n := uint32(0); ; n++ {
+			select {
+			case <-x.stop:
+				return
+			default:
+			}
+			_, _ = rand.Read(sent)
+			said := make(chan error, 2)
+			to.Recv(e, n, bufferOf(got), func(err error) { said <- err })
+			from.Send(1, e, n, bufferOf(sent), func(err error) { said <- err })
+			for range 2 {
+				if err := <-said; err != nil {
+					t.Errorf("frame %d: %v", n, err)
+					return
+				}
+			}
+			if !bytes.Equal(sent, got) {
+				t.Errorf("frame %d differs", n)
+			}
+			x.count.Add(1)
+		}
+	}()
+	return x
+}
+
+// goesOn fails the test where nothing comes any more.
+func (x *traffic) goesOn(t testing.TB) {
+	t.Helper()
+	since := time.Now()
+	for n := x.count.Load(); x.count.Load() < n+3; time.Sleep(time.Millisecond) {
+		if time.Since(since) > soon {
+			t.Fatal("the run does not go on")
+		}
+	}
+}
+
+func (x *traffic) end() {
+	close(x.stop)
+	<-x.over
+}
+
+// quick is limits for tests.
+func quick() limits {
+	l := usual
+	l.handshake, l.dial, l.grace = 300*time.Millisecond, 2*time.Second, 100*time.Millisecond
+	l.pending, l.lines = 32, 1000
+	return l
+}
+
+// helloOf is one that is right but for its token.
+func helloOf(change func(*hello)) []byte {
+	h := hello{service: frames, from: 0, to: 1, session: 1, stream: 1, streams: 2}
+	change(&h)
+	return h.encode()
+}
+
+// Whoever does not know the token is refused and logged, whatever it says, and the run goes on.
+func TestStrangers(t *testing.T) {
+	a, _ := listen(t, Config{Process: 0, limits: quick()})
+	b, log := listen(t, Config{Process: 1, limits: quick()})
+	all := carriersOf(t, 1, a, b)
+	defer closeAll(t, all)
+	x := busy(t, all[0], all[1])
+	defer x.end()
+	x.goesOn(t)
+	garbage := make([]byte, 1<<16)
+	_, _ = rand.Read(garbage)
+	older := helloOf(func(*hello) {})
+	older[4] = 9
+	for _, c := range []struct {
+		name, says string
+		text       []byte
+	}{
+		{"nothing", "it says no hello: EOF", nil},
+		{"half a hello", "it says no hello: unexpected EOF", older[:40]},
+		{"garbage", "and is no hello of millrace", garbage},
+		{"a browser", `it begins with \"GET \"`, []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n" + strings.Repeat(" ", 100))},
+		{"a later version", "it speaks version 9; this is version 1", older},
+		{"another service", "it asks for service 77", helloOf(func(h *hello) { h.service = 77 })},
+		{"a stream too many", "it is stream 2 of 2", helloOf(func(h *hello) { h.stream = 2 })},
+		{"too many streams", "it is stream 1 of 17", helloOf(func(h *hello) { h.streams = 17 })},
+		{"a number too large", "it is from number 4294967295", helloOf(func(h *hello) { h.from = 1<<32 - 1 })},
+		{"no proof", "it proves nothing: EOF", helloOf(func(*hello) {})},
+		{"a wrong proof", "its token is not this run's", append(helloOf(func(*hello) {}), garbage[:32]...)},
+	} {
+		raw, err := net.Dial("tcp", b.at.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = raw.Write(c.text) // as far as it is read
+		_ = raw.(*net.TCPConn).CloseWrite()
+		_ = raw.SetReadDeadline(time.Now().Add(soon))
+		if said, err := io.ReadAll(raw); len(said) > headBytes+nonceBytes+headBytes+mostText {
+			t.Errorf("%s: it is told %d bytes (%v)", c.name, len(said), err)
+		}
+		raw.Close()
+		log.says(t, c.says)
+		x.goesOn(t)
+	}
+	if strings.Contains(log.String(), string(token)) {
+		t.Error("the token is logged")
+	}
+}
+
+// Whoever knows the token may still be of another run, another session, or somebody who is here already.
+func TestWhoeverIsNotWanted(t *testing.T) {
+	a, _ := listen(t, Config{Process: 0, Run: "r", limits: quick()})
+	b, log := listen(t, Config{Process: 1, Run: "r", limits: quick()})
+	all := carriersOf(t, 2, a, b)
+	defer closeAll(t, all)
+	x := busy(t, all[0], all[1])
+	defer x.end()
+	x.goesOn(t)
+	for _, c := range []struct {
+		says string
+		of   Config
+		h    hello
+	}{
+		{"its token is not this run's", Config{Token: []byte("another token, as long"), Run: "r"},
+			hello{service: frames, to: 1, session: 2}},
+		{"of another run, or of another start of it", Config{Run: "r, again"}, hello{service: frames, to: 1, session: 2}},
+		{"session 1 of worker 1 is over", Config{Run: "r"}, hello{service: frames, to: 1, session: 1}},
+		{"worker 0 is not of this process, which has [1]", Config{Run: "r"}, hello{service: frames, to: 0, session: 2}},
+		{"there is no worker 2 of 2", Config{Run: "r"}, hello{service: frames, from: 2, to: 1, session: 2}},
+		{"worker 1 has stream 0 from worker 0 already", Config{Run: "r"}, hello{service: frames, to: 1, session: 2}},
+		{"this is process 1; it wants 0", Config{Run: "r"}, hello{service: Control, to: 0}},
+	} {
+		c.of.limits = quick()
+		e, _ := listen(t, c.of)
+		c.h.streams = 1
+		_, err := e.dial(t.Context(), b.at, c.h)
+		if r, ok := errors.AsType[*refused](err); !ok || !strings.Contains(r.text, c.says) {
+			t.Errorf("it is told %v; want something about %q", err, c.says)
+		}
+		log.says(t, c.says)
+		x.goesOn(t)
+	}
+}
+
+// recorder passes on what a dialler and a listener say, and keeps what the dialler said.
+func recorder(t testing.TB, to string) (at string, recorded func() []byte) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var said bytes.Buffer
+	var all sync.WaitGroup
+	all.Go(func() {
+		in, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer in.Close()
+		out, err := net.Dial("tcp", to)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		all.Go(func() {
+			_, _ = io.Copy(in, out)
+			in.Close()
+		})
+		b := make([]byte, 1<<16)
+		for {
+			n, err := in.Read(b)
+			mu.Lock()
+			said.Write(b[:n])
+			mu.Unlock()
+			if n > 0 {
+				_, _ = out.Write(b[:n])
+			}
+			if err != nil {
+				out.Close()
+				return
+			}
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		all.Wait()
+	})
+	return l.Addr().String(), func() []byte {
+		mu.Lock()
+		defer mu.Unlock()
+		return bytes.Clone(said.Bytes())
+	}
+}
+
+// What was recorded, a handshake with the frames behind it, is refused when it is said again.
+func TestReplay(t *testing.T) {
+	a, _ := listen(t, Config{Process: 0, limits: quick()})
+	b, log := listen(t, Config{Process: 1, limits: quick()})
+	way, recorded := recorder(t, b.at.String())
+	at, err := AddressOf(way, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := a.Carriers(1, []wire.Address{a.Address(), at}, []int{0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := b.Carriers(1, []wire.Address{a.Address(), b.Address()}, []int{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []wire.Carrier{one[0], two[1]}
+	defer closeAll(t, all)
+	x := busy(t, all[0], all[1])
+	defer x.end()
+	x.goesOn(t)
+	text := recorded()
+	if len(text) < helloBytes+32+chunkBytes {
+		t.Fatalf("%d bytes were recorded", len(text))
+	}
+	if bytes.Contains(text, token) {
+		t.Error("the token travels")
+	}
+	for range 3 {
+		raw, err := net.Dial("tcp", b.at.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = raw.Write(text) // as far as it is read
+		_ = raw.SetReadDeadline(time.Now().Add(soon))
+		_, _ = io.Copy(io.Discard, raw)
+		raw.Close()
+		x.goesOn(t)
+	}
+	log.says(t, "its token is not this run's")
+}
+
+// Whoever sends a byte now and then is thrown out in time, and so is whoever dials and says nothing: many of
+// them hold neither the run up, nor those who come rightly, nor much memory.
+func TestSlowStrangers(t *testing.T) {
+	for name, of := range map[string]*TLS{"plain": nil, "tls": {}} {
+		t.Run(name, func(t *testing.T) {
+			a, _ := listen(t, Config{Process: 0, TLS: of, limits: quick()})
+			few := quick()
+			few.lines = 10
+			b, log := listen(t, Config{Process: 1, TLS: of, limits: few})
+			all := carriersOf(t, 1, a, b)
+			defer closeAll(t, all)
+			x := busy(t, all[0], all[1])
+			defer x.end()
+			x.goesOn(t)
+			slow, err := net.Dial("tcp", b.at.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, since := helloOf(func(*hello) {}), time.Now()
+			if of != nil {
+				copy(text, []byte{22, 3, 1, 2, 0}) // a record of 512 bytes
+			}
+			for at := 0; ; at++ {
+				if _, err := slow.Write(text[at%len(text) : at%len(text)+1]); err != nil {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
+				if time.Since(since) > soon {
+					t.Fatal("whoever is slow may stay")
+				}
+			}
+			slow.Close()
+			log.says(t, "i/o timeout")
+			before := goroutines()
+			var crowd []net.Conn
+			for range 400 {
+				raw, err := net.Dial("tcp", b.at.String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				crowd = append(crowd, raw)
+				if n := goroutines() - before; n > 3*quick().pending {
+					t.Fatalf("%d goroutines for %d strangers", n, len(crowd))
+				}
+			}
+			c, err := a.Dial(t.Context(), b.Address(), Control, 1)
+			if err != nil {
+				t.Error("somebody who comes rightly: ", err)
+			} else {
+				c.Close()
+			}
+			x.goesOn(t)
+			for _, raw := range crowd {
+				raw.Close()
+			}
+			log.says(t, "others have dialled since")
+			if n := strings.Count(log.String(), "\n"); n > 20*few.lines {
+				t.Errorf("%d lines are logged", n)
+			}
+		})
+	}
+}
+
+func goroutines() int {
+	runtime.Gosched()
+	return runtime.NumGoroutine()
+}
+
+// member is a worker that is made by hand: it knows the token, and sends what it likes.
+func member(t testing.TB, e, to *Endpoint, h hello) *Conn {
+	t.Helper()
+	c, err := e.dial(t.Context(), to.at, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// A worker that sends what is no frame, or not the frame that is due, ends what is with it alone, at once.
+func TestMembersThatSendWhatIsWrong(t *testing.T) {
+	part := func(index uint32, total int64, n uint32) []byte {
+		return appendPrefix(nil, kindChunk, chunk{tag: wire.TagOf(1, 5, n), total: total, index: index})
+	}
+	whole := func(n uint32) []byte { return append(part(0, 8, n), 1, 2, 3, 4, 5, 6, 7, 8) }
+	damaged := part(0, 8, 0)
+	damaged[20]++
+	large := part(0, 1<<40+1, 0)
+	long := make([]byte, chunkBytes)
+	for name, c := range map[string]struct {
+		says string
+		text []byte
+		room int
+	}{
+		"garbage":        {"is no frame", bytes.Repeat([]byte{0xff}, 100), 8},
+		"damaged":        {"is no frame", damaged, 8},
+		"oversize":       {"a frame of 1099511627777 bytes; it has at most 1099511627776", large, 8},
+		"beyond its end": {"chunk 1 of a frame of 8 bytes, which has 1", part(1, 8, 0), 8},
+		"another kind":   {"a frame of kind 7", appendPrefix(nil, 7, chunk{}), 8},
+		"another length": {"to worker 1 has 9 bytes; the receive posted for it has 8", part(0, 9, 0), 8},
+		"said again":     {"frame 0 of edge 5 comes where 1 is due", append(whole(0), whole(0)...), 8},
+		"said twice": {"chunk 0 of frame 0 of edge 5 comes twice",
+			slices.Concat(part(0, 2*chunkBytes, 0), long, part(0, 2*chunkBytes, 0)), 2 * chunkBytes},
+		"a farewell, odd": {"a frame of kind 2", appendPrefix(nil, kindLeave, chunk{index: 1}), 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad, _ := listen(t, Config{Process: 0, limits: quick()})
+			b, _ := listen(t, Config{Process: 1, limits: quick()})
+			good, _ := listen(t, Config{Process: 2, limits: quick()})
+			all := carriersOf(t, 1, bad, b, good)
+			defer closeAll(t, all)
+			x := busy(t, all[2], all[1])
+			defer x.end()
+			said := make(chan error, 3)
+			e := wire.Edge{ID: 5, From: 0, To: 1}
+			for n := range uint32(3) {
+				all[1].Recv(e, n, bufferOf(make([]byte, c.room)), func(err error) {
+					if err != nil {
+						said <- err
+					}
+				})
+			}
+			m := member(t, bad, b, hello{service: frames, from: 0, to: 1, session: 1, streams: 1})
+			if _, err := m.Write(c.text); err != nil {
+				t.Fatal(err)
+			}
+			_ = errorOf(t, said, "the end of a receive")
+			err := errorOf(t, said, "the end of the next")
+			var peer *wire.PeerError
+			if !errors.As(err, &peer) || peer.Rank != 0 || !strings.Contains(err.Error(), c.says) ||
+				!strings.Contains(err.Error(), "at 127.0.0.1:") {
+				t.Errorf("%v; want something about %q", err, c.says)
+			}
+			x.goesOn(t)
+		})
+	}
+}
+
+// A receiver that sends is no receiver.
+func TestReceiversThatSend(t *testing.T) {
+	a, _ := listen(t, Config{Process: 0, limits: quick()})
+	bad, _ := listen(t, Config{Process: 1, limits: quick()})
+	c, err := a.Carriers(1, []wire.Address{a.Address(), bad.Address()}, []int{0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(t, c[:1])
+	said := make(chan error, 1)
+	e := wire.Edge{ID: 5, From: 0, To: 1}
+	for n := range uint32(100) { // more than the kernel keeps
+		c[0].Send(1, e, n, bufferOf(make([]byte, 1<<20)), func(err error) {
+			if err != nil && n == 99 {
+				said <- err
+			}
+		})
+	}
+	for {
+		bad.mu.Lock()
+		waiting := bad.parked
+		bad.mu.Unlock()
+		if len(waiting) > 0 {
+			_, _ = waiting[0].c.Write(appendPrefix(nil, kindChunk, chunk{}))
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := errorOf(t, said, "a send"); !errors.Is(err, errTalks) {
+		t.Error(err)
+	}
+}
+
+// Certificates that the right authority has not signed are refused on both sides, and so is whoever speaks no TLS.
+func TestCertificates(t *testing.T) {
+	right, wrong := newAuthority(t), newAuthority(t)
+	one := func(a *authority, mutual bool, change func(*TLS)) *TLS {
+		s := a.signed(t, "127.0.0.1")
+		s.Mutual = mutual
+		change(s)
+		return s
+	}
+	same := func(*TLS) {}
+	for name, c := range map[string]struct {
+		listener, dialler *TLS
+		says, logs        string // "": it is let in
+	}{
+		"one side's": {one(right, false, same), one(right, false, same), "", ""},
+		"both":       {one(right, true, same), one(right, true, same), "", ""},
+		"a name":     {one(right, false, same), one(right, false, func(s *TLS) { s.Name = "127.0.0.1" }), "", ""},
+		"another name": {one(right, false, same), one(right, false, func(s *TLS) { s.Name = "x.example" }),
+			"x.example", "bad certificate"},
+		"another authority": {one(wrong, false, same), one(right, false, same), "unknown authority", "bad certificate"},
+		"a stranger's": {one(right, true, same),
+			one(wrong, true, func(s *TLS) { s.Roots = one(right, true, same).Roots }), "certificate", "unknown authority"},
+		"none": {one(right, true, same), one(right, false, same), "certificate required",
+			"didn't provide a certificate"},
+		"self-made": {&TLS{}, one(right, false, same), "certificate", "bad certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, log := listen(t, Config{TLS: c.listener, limits: quick()})
+			d, _ := listen(t, Config{TLS: c.dialler, limits: quick()})
+			conn, err := d.Dial(t.Context(), l.Address(), Control, 0)
+			switch {
+			case err == nil && c.says == "":
+				conn.Close()
+			case err == nil:
+				conn.Close()
+				t.Error("it was let in")
+			case c.says == "" || !strings.Contains(err.Error(), c.says):
+				t.Errorf("%v; want something about %q", err, c.says)
+			default:
+				log.says(t, c.logs)
+			}
+		})
+	}
+	l, log := listen(t, Config{TLS: &TLS{}, limits: quick()})
+	p, _ := listen(t, Config{limits: quick()})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := p.dial(ctx, l.at, hello{service: Control, streams: 1}); err == nil {
+		t.Error("whoever speaks no TLS was let in")
+	}
+	log.says(t, "first record does not look like a TLS handshake")
+	if _, err := l.dial(t.Context(), p.at, hello{service: Control, streams: 1}); err == nil {
+		t.Error("whoever speaks TLS to one who does not was let in")
+	}
+}
+
+// Whoever sits between two, with a channel to each, has no use of what each proves to it.
+func TestWhoeverSitsBetween(t *testing.T) {
+	l, log := listen(t, Config{TLS: &TLS{}, limits: quick()})
+	d, _ := listen(t, Config{TLS: &TLS{}, limits: quick()})
+	own, err := made()
+	if err != nil {
+		t.Fatal(err)
+	}
+	between, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{*own}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		in, err := between.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		out, err := tls.Dial("tcp", l.at.String(), &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		all.Go(func() {
+			_, _ = io.Copy(out, in)
+			out.Close()
+		})
+		_, _ = io.Copy(in, out)
+		in.Close()
+	})
+	at, err := AddressOf(between.Addr().String(), &TLS{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Dial(t.Context(), at, Control, 0); err == nil ||
+		!strings.Contains(err.Error(), "its token is not this run's") {
+		t.Error(err)
+	}
+	log.says(t, "its token is not this run's")
+	between.Close()
+	all.Wait()
+}
+
+// A listener that does not know the token is found out, though it lets everybody in or says back what it hears.
+func TestFalseListeners(t *testing.T) {
+	d, _ := listen(t, Config{limits: quick()})
+	for name, c := range map[string]struct {
+		says string
+		talk func(net.Conn) error
+	}{
+		"any proof": {"it does not know this run's token", func(c net.Conn) error {
+			return errors.Join(answer(c, challenge, 0, make([]byte, 32)), answer(c, welcome, 0, make([]byte, 32)))
+		}},
+		"the dialler's": {"it does not know this run's token", func(c net.Conn) error {
+			said := make([]byte, helloBytes+32)
+			_, err := io.ReadFull(c, said[:helloBytes])
+			err = errors.Join(err, answer(c, challenge, 0, make([]byte, 32)))
+			_, more := io.ReadFull(c, said[helloBytes:])
+			return errors.Join(err, more, answer(c, welcome, 0, said[helloBytes:]))
+		}},
+		"no proof at all": {"does not speak as millrace does", func(c net.Conn) error {
+			return errors.Join(answer(c, challenge, 0, make([]byte, 32)), answer(c, welcome, 0, nil))
+		}},
+		"another service": {"does not speak as millrace does", func(c net.Conn) error {
+			_, err := c.Write([]byte("220 mail.example ESMTP\r\n"))
+			return err
+		}},
+		"a long refusal": {"does not speak as millrace does", func(c net.Conn) error {
+			return answer(c, refusal, notOne, make([]byte, 60000))
+		}},
+		"terminal escapes": {`it refuses: "\x1b[31m"`, func(c net.Conn) error {
+			return answer(c, refusal, notOne, []byte("\x1b[31m"))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			var all sync.WaitGroup
+			defer all.Wait()
+			all.Go(func() {
+				in, err := l.Accept()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = in.SetDeadline(time.Now().Add(soon))
+				if err := c.talk(in); err != nil {
+					t.Error(err)
+				}
+				_, _ = io.Copy(io.Discard, in) // until the dialler has had enough
+				in.Close()
+			})
+			at, err := AddressOf(l.Addr().String(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := d.Dial(t.Context(), at, Control, 0); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v; want something about %q", err, c.says)
+			}
+		})
+	}
+}

@@ -1,0 +1,153 @@
+package tcp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// service is what waits to be asked for, of one kind.
+type service struct {
+	e      *Endpoint
+	queue  chan *Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+// Listener gives out the connections of a service, each a *Conn. Closing it leaves the Endpoint as it is.
+func (e *Endpoint) Listener(s Service) net.Listener {
+	if e.services[s] == nil {
+		panic(fmt.Sprintf("tcp: nobody listens for %v", s))
+	}
+	return e.services[s]
+}
+
+func (s *service) Accept() (net.Conn, error) {
+	for range 2 { // what is closed gives nothing out, though something waits
+		select {
+		case <-s.closed:
+			return nil, fmt.Errorf("tcp: %w", net.ErrClosed)
+		case <-s.e.ctx.Done():
+			return nil, fmt.Errorf("tcp: %w", net.ErrClosed)
+		default:
+		}
+		select {
+		case c := <-s.queue:
+			return c, nil
+		case <-s.closed:
+		case <-s.e.ctx.Done():
+		}
+	}
+	return nil, fmt.Errorf("tcp: %w", net.ErrClosed)
+}
+
+func (s *service) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return nil
+}
+
+func (s *service) Addr() net.Addr { return s.e.listener.Addr() }
+
+// empty closes what nobody has asked for.
+func (s *service) empty() {
+	for {
+		select {
+		case c := <-s.queue:
+			c.Close()
+		default:
+			return
+		}
+	}
+}
+
+// Dial makes a connection to a process, for a service. Where nobody answers it tries until ctx ends, and not again
+// where it is refused.
+func (e *Endpoint) Dial(ctx context.Context, to wire.Address, s Service, process int) (*Conn, error) {
+	at, err := placeOf(to, e.Address())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.ctx, crash.Caught(cancel))()
+	c, err := e.dial(ctx, at, hello{service: s, from: uint32(e.config.Process), to: uint32(process), streams: 1})
+	if err != nil {
+		return nil, fmt.Errorf("tcp: process %d at %v: %w", process, at, err)
+	}
+	return c, nil
+}
+
+// dial tries until it is refused, or ctx ends.
+func (e *Endpoint) dial(ctx context.Context, at place, h hello) (*Conn, error) {
+	h.run = e.run
+	var last error
+	began := time.Now()
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {
+		c, err := e.attempt(ctx, at, h)
+		if err == nil {
+			return c, nil
+		}
+		if last == nil || ctx.Err() == nil {
+			last = err // not that the time is over, but what took it
+		}
+		if final(err) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("it has not let this process in for %v: %w", time.Since(began).Round(time.Millisecond), last)
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (e *Endpoint) attempt(ctx context.Context, at place, h hello) (*Conn, error) {
+	how := net.Dialer{KeepAliveConfig: e.limits.keepAlive()}
+	raw, err := how.DialContext(ctx, "tcp", at.String())
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, crash.Caught(func() { raw.Close() }))
+	c, err := e.greet(raw, at, h)
+	if err == nil && !stop() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		stop()
+		raw.Close()
+		return nil, err
+	}
+	return e.keep(&Conn{Conn: c, From: int(h.to), raw: raw, e: e}), nil
+}
+
+// refusals says whom an Endpoint refuses, in so many lines a second at most.
+type refusals struct {
+	log   *slog.Logger
+	lines int
+
+	mu           sync.Mutex
+	second       time.Time
+	said, unsaid int
+}
+
+func (r *refusals) add(who net.Addr, why error) {
+	r.mu.Lock()
+	if now := time.Now(); now.Sub(r.second) >= time.Second {
+		r.second, r.said = now, 0
+	}
+	if r.said == r.lines {
+		r.unsaid++
+		r.mu.Unlock()
+		return
+	}
+	unsaid := r.unsaid
+	r.said, r.unsaid = r.said+1, 0
+	r.mu.Unlock()
+	r.log.Warn("a connection is refused", "from", who.String(), "why", why.Error(), "others_not_logged", unsaid)
+}

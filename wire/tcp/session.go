@@ -1,0 +1,123 @@
+package tcp
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// Carriers makes the carriers of a session, by worker: of mine, which are open, and of all others, of which there is
+// but the address. at is the address of each worker's process; this one's is not looked at.
+func (e *Endpoint) Carriers(session uint32, at []wire.Address, mine []int) ([]wire.Carrier, error) {
+	all := make([]wire.Carrier, len(at))
+	places := make([]place, len(at))
+	for rank, a := range at {
+		if slices.Contains(mine, rank) {
+			a = e.Address()
+		}
+		p, err := placeOf(a, e.Address())
+		if err != nil {
+			return nil, fmt.Errorf("%w (of worker %d)", err, rank)
+		}
+		places[rank], all[rank] = p, elsewhere{rank: rank, at: a}
+	}
+	for i, rank := range mine {
+		if rank < 0 || rank >= len(at) || slices.Index(mine, rank) != i {
+			return nil, fmt.Errorf("tcp: the workers here are %v; each is one of %d, and there once", mine, len(at))
+		}
+	}
+	e.mu.Lock()
+	switch {
+	case e.closed:
+		e.mu.Unlock()
+		return nil, wire.ErrClosed
+	case session <= e.session:
+		e.mu.Unlock()
+		return nil, fmt.Errorf("tcp: session %d follows session %d; each has a greater number", session, e.session)
+	case len(e.carriers) > 0:
+		e.mu.Unlock()
+		return nil, fmt.Errorf("tcp: session %d begins, and %d carriers of the one before are open", session, len(e.carriers))
+	}
+	e.session, e.mine = session, slices.Clone(mine)
+	for _, rank := range mine {
+		c := newCarrier(e, session, rank, places)
+		e.carriers[rank], all[rank] = c, c
+	}
+	waiting := e.parked
+	e.parked = nil
+	e.mu.Unlock()
+	for _, p := range waiting {
+		if err := e.put(p.h, p.c); err != nil {
+			e.log.add(p.c.RemoteAddr(), err)
+			p.c.cut(err)
+		}
+	}
+	return all, nil
+}
+
+// gone says that a carrier is closed.
+func (e *Endpoint) gone(c *carrier) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.carriers[c.rank] == c {
+		delete(e.carriers, c.rank)
+	}
+}
+
+// elsewhere stands for a carrier of another process.
+type elsewhere struct {
+	wire.Carrier
+	rank int
+	at   wire.Address
+}
+
+func (c elsewhere) Rank() int             { return c.rank }
+func (c elsewhere) Address() wire.Address { return c.at }
+
+// New makes carriers of workers of one process, each with an Endpoint of its own on the loopback: for tests, and for
+// train where MILLRACE_CARRIER asks for it.
+func New(workers int) ([]wire.Carrier, error) { return open(workers, Config{}) }
+
+func open(workers int, c Config) ([]wire.Carrier, error) {
+	if workers < 1 {
+		return nil, fmt.Errorf("tcp: carriers of %d workers; there must be at least 1", workers)
+	}
+	c.Token = make([]byte, 2*LeastToken)
+	_, _ = rand.Read(c.Token) // which never fails
+	all, at, ends := make([]wire.Carrier, workers), make([]wire.Address, workers), make([]*Endpoint, workers)
+	var failed error
+	for rank := range all {
+		c.Process = rank
+		e, err := Listen(context.Background(), c)
+		if err != nil {
+			failed = err
+			break
+		}
+		ends[rank], at[rank] = e, e.Address()
+	}
+	for rank, e := range ends {
+		if failed != nil {
+			break
+		}
+		one, err := e.Carriers(1, at, []int{rank})
+		if err != nil {
+			failed = err
+			break
+		}
+		one[rank].(*carrier).alone = true
+		all[rank] = one[rank]
+	}
+	if failed == nil {
+		return all, nil
+	}
+	for _, e := range ends {
+		if e != nil {
+			failed = errors.Join(failed, e.Close())
+		}
+	}
+	return nil, failed
+}

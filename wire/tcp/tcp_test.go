@@ -1,0 +1,422 @@
+package tcp
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/wiretest"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childVariable) != "" {
+		if err := child(os.Stdin, os.Stdout); err != nil {
+			os.Stderr.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestItIsACarrier(t *testing.T) { wiretest.Conforms(t, New) }
+
+func TestItIsACarrierOverSeveralStreams(t *testing.T) {
+	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return open(n, Config{Streams: 3}) })
+}
+
+func TestItIsACarrierOverTLS(t *testing.T) {
+	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return open(n, Config{TLS: &TLS{}}) })
+}
+
+func TestItIsACarrierOverTLSWithCertificatesOfBoth(t *testing.T) {
+	a := newAuthority(t)
+	both := a.signed(t, "127.0.0.1")
+	both.Mutual = true
+	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return open(n, Config{TLS: both, Streams: 2}) })
+}
+
+// soon is how long what must happen may take on a loaded machine.
+const soon = 20 * time.Second
+
+// authority signs certificates.
+type authority struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+}
+
+func newAuthority(t testing.TB) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	return &authority{key, c}
+}
+
+// signed is TLS with a certificate of a host, for both roles.
+func (a *authority) signed(t testing.TB, host string) *TLS {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: host},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	if ip := net.ParseIP(host); ip != nil {
+		c.IPAddresses = []net.IP{ip}
+	} else {
+		c.DNSNames = []string{host}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
+	return &TLS{Certificate: &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, Roots: roots}
+}
+
+// token is a run's.
+var token = []byte("0123456789abcdef0123456789abcdef")
+
+// logged is what Endpoints log.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// says waits until something is logged.
+func (l *logged) says(t testing.TB, what string) {
+	t.Helper()
+	for since := time.Now(); time.Since(since) < soon; time.Sleep(time.Millisecond) {
+		if strings.Contains(l.String(), what) {
+			return
+		}
+	}
+	t.Fatalf("%q was not logged:\n%s", what, l)
+}
+
+// listen makes an Endpoint that ends with the test.
+func listen(t testing.TB, c Config) (*Endpoint, *logged) {
+	t.Helper()
+	l := &logged{}
+	c.Log = slog.New(slog.NewTextHandler(l, nil))
+	if c.Token == nil {
+		c.Token = token
+	}
+	e, err := Listen(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e, l
+}
+
+// carriersOf makes the carriers of a session of one worker an Endpoint.
+func carriersOf(t testing.TB, session uint32, ends ...*Endpoint) []wire.Carrier {
+	t.Helper()
+	var at []wire.Address
+	for _, e := range ends {
+		at = append(at, e.Address())
+	}
+	var all []wire.Carrier
+	for rank, e := range ends {
+		one, err := e.Carriers(session, at, []int{rank})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, one[rank])
+	}
+	return all
+}
+
+func closeAll(t testing.TB, all []wire.Carrier) {
+	t.Helper()
+	for _, c := range all {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// bufferOf is a buffer of bytes.
+func bufferOf(data []byte) *wire.Buffer {
+	return &wire.Buffer{DType: wire.U8, Shape: []int64{int64(len(data))}, Data: data}
+}
+
+// errorOf waits for one.
+func errorOf(t testing.TB, c <-chan error, what string) error {
+	t.Helper()
+	select {
+	case err := <-c:
+		return err
+	case <-time.After(soon):
+		t.Fatalf("%s: nothing for %v", what, soon)
+		panic("unreachable")
+	}
+}
+
+func TestWhatItListensOn(t *testing.T) {
+	e, _ := listen(t, Config{Address: ":0"})
+	if at := string(e.Address().Data); !strings.HasPrefix(at, "plain 127.0.0.1:") {
+		t.Errorf("without a host it listens on %s", at)
+	}
+	e, _ = listen(t, Config{Address: "0.0.0.0:0", Advertise: "host.example", TLS: &TLS{}})
+	if at := string(e.Address().Data); !strings.HasPrefix(at, "tls host.example:") {
+		t.Errorf("advertised: %s", at)
+	}
+}
+
+func TestWhatListenRefuses(t *testing.T) {
+	e, _ := listen(t, Config{})
+	a := newAuthority(t).signed(t, "x")
+	for says, c := range map[string]Config{
+		"a token of 15 bytes; it has at least 16":  {Token: token[:15]},
+		"a token of 0 bytes":                       {Token: []byte{}},
+		"17 streams; there are 1 to 16":            {Token: token, Streams: 17},
+		"-1 streams":                               {Token: token, Streams: -1},
+		"this is process -1":                       {Token: token, Process: -1},
+		`"nowhere"; it is HOST:PORT`:               {Token: token, Address: "nowhere"},
+		"address already in use":                   {Token: token, Address: e.at.String()},
+		"say by which one others reach it":         {Token: token, Address: "0.0.0.0:0"},
+		"without a certificate of this process's":  {Token: token, TLS: &TLS{Mutual: true}},
+		"a certificate of this process's; give on": {Token: token, TLS: &TLS{Roots: a.Roots}},
+	} {
+		if e, err := Listen(t.Context(), c); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v; want something about %q", err, says)
+			if err == nil {
+				e.Close()
+			}
+		}
+	}
+	if _, err := New(0); err == nil {
+		t.Error("carriers of no workers were made")
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	e, _ := listen(t, Config{})
+	at, err := AddressOf(e.at.String(), nil)
+	if err != nil || string(at.Data) != string(e.Address().Data) {
+		t.Errorf("%s, %v; want %s", at.Data, err, e.Address().Data)
+	}
+	if _, err := AddressOf("host", nil); err == nil {
+		t.Error("an address without a port was taken")
+	}
+	other := func(data string) wire.Address {
+		a := e.Address()
+		a.Data = []byte(data)
+		return a
+	}
+	for says, a := range map[string]wire.Address{
+		"tls, and this process plain; both must":  other("tls 127.0.0.1:1"),
+		"it is plain or tls, and HOST:PORT":       other("127.0.0.1:1"),
+		`is "plain :1"`:                           other("plain :1"),
+		"both must be the same":                   {Engine: "pipe", Version: "1"},
+		`the peer's tcp is version "2", this one`: {Engine: "tcp", Version: "2", Data: []byte("plain a:1")},
+	} {
+		if _, err := e.Carriers(1, []wire.Address{e.Address(), a}, []int{0}); err == nil ||
+			!strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v; want something about %q", a.Data, err, says)
+		}
+	}
+	for _, mine := range [][]int{{2}, {-1}, {0, 0}} {
+		if _, err := e.Carriers(1, []wire.Address{e.Address(), e.Address()}, mine); err == nil {
+			t.Errorf("workers %v of 2 were taken", mine)
+		}
+	}
+}
+
+// Connections for carriers to come wait for them; those for carriers that are closed are good order.
+func TestSessions(t *testing.T) {
+	a, _ := listen(t, Config{Process: 0})
+	b, _ := listen(t, Config{Process: 1})
+	at := []wire.Address{a.Address(), b.Address()}
+	e := wire.Edge{ID: 1, From: 0, To: 1}
+	for session := range uint32(3) {
+		first, err := a.Carriers(session+1, at, []int{0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := make(chan error, 2)
+		first[0].Send(0, e, 0, bufferOf([]byte{byte(session)}), func(err error) { said <- err })
+		if err := errorOf(t, said, "a send to a carrier to come"); err != nil {
+			t.Fatal(err)
+		}
+		second, err := b.Carriers(session+1, at, []int{1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 1)
+		second[1].Recv(e, 0, bufferOf(got), func(err error) { said <- err })
+		if err := errorOf(t, said, "a receive"); err != nil || got[0] != byte(session) {
+			t.Fatalf("session %d: %v, %v", session, got, err)
+		}
+		if _, err := b.Carriers(session+2, at, []int{1}); err == nil {
+			t.Error("a session begins while carriers of another are open")
+		}
+		if err := first[0].Close(); err != nil {
+			t.Error(err)
+		}
+		if err := second[1].Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := a.Carriers(3, at, []int{0}); err == nil {
+		t.Error("a session was begun twice")
+	}
+	// Worker 1 has left before worker 0 first dials.
+	last := carriersOf(t, 9, a, b)
+	if err := last[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	said := make(chan error, 1)
+	last[0].Send(0, e, 0, bufferOf([]byte{1}), func(err error) { said <- err })
+	select {
+	case err := <-said:
+		t.Error("a send to a worker that has left in good order ended: ", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	closeAll(t, last[:1])
+	if err := errorOf(t, said, "the send"); err != wire.ErrClosed {
+		t.Error(err)
+	}
+}
+
+// What is not tensors has connections of its own, from whom it is known.
+func TestServices(t *testing.T) {
+	for name, of := range map[string]*TLS{"plain": nil, "tls": {}} {
+		leader, l := listen(t, Config{Process: 0, TLS: of})
+		other, _ := listen(t, Config{Process: 7, TLS: of})
+		control, meeting := leader.Listener(Control), leader.Listener(Rendezvous)
+		for _, s := range []Service{Rendezvous, Control} {
+			c, err := other.Dial(t.Context(), leader.Address(), s, 0)
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			from := map[Service]net.Listener{Control: control, Rendezvous: meeting}[s]
+			got, err := from.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := got.(*Conn).From; n != 7 {
+				t.Errorf("%s: it is from process %d", name, n)
+			}
+			for _, way := range [][2]net.Conn{{c, got}, {got, c}} {
+				if _, err := way[0].Write([]byte("good day")); err != nil {
+					t.Fatal(err)
+				}
+				b := make([]byte, 8)
+				if _, err := io.ReadFull(way[1], b); err != nil || string(b) != "good day" {
+					t.Errorf("%s: %q, %v", name, b, err)
+				}
+			}
+			c.Close()
+			if _, err := got.Read(make([]byte, 1)); err != io.EOF {
+				t.Errorf("%s: behind the end: %v", name, err)
+			}
+			got.Close()
+		}
+		if _, err := other.Dial(t.Context(), leader.Address(), Control, 3); err == nil ||
+			!strings.Contains(err.Error(), "this is process 0; it wants 3") {
+			t.Error(err)
+		}
+		l.says(t, "this is process 0; it wants 3")
+		if err := meeting.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := meeting.Accept(); err == nil {
+			t.Error("a closed listener accepts")
+		}
+		gone := leader.Address()
+		leader.Close()
+		if _, err := control.Accept(); err == nil {
+			t.Error("a listener of a closed Endpoint accepts")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if _, err := other.Dial(ctx, gone, Control, 0); err == nil || !strings.Contains(err.Error(), "connection refused") ||
+			!strings.Contains(err.Error(), "process 0 at 127.0.0.1:") {
+			t.Error(err)
+		}
+		cancel()
+	}
+}
+
+func TestReadTLS(t *testing.T) {
+	dir := t.TempDir()
+	a := newAuthority(t)
+	s := a.signed(t, "127.0.0.1")
+	key, err := x509.MarshalECPrivateKey(s.Certificate.PrivateKey.(*ecdsa.PrivateKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, kind string, der []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	certificate := write("c.pem", "CERTIFICATE", s.Certificate.Certificate[0])
+	private, roots := write("k.pem", "EC PRIVATE KEY", key), write("r.pem", "CERTIFICATE", a.cert.Raw)
+	got, err := ReadTLS(certificate, private, roots)
+	if err != nil || !got.Roots.Equal(s.Roots) {
+		t.Fatal(err)
+	}
+	if got, err := ReadTLS(certificate, private, ""); err != nil || got.Roots != nil {
+		t.Error(err)
+	}
+	for _, files := range [][3]string{{private, private, roots}, {certificate, private, private},
+		{certificate, private, filepath.Join(dir, "none")}} {
+		if _, err := ReadTLS(files[0], files[1], files[2]); err == nil || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%v: %v", files, err)
+		}
+	}
+}
