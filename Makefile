@@ -64,6 +64,7 @@ soak: runs
 	go test -count=1 -timeout 60m $(call with-rapid,./schedule/... ./sim/...) -rapid.checks=10000
 	MILLRACE_SOAK=10000 go test -count=1 -timeout 60m ./run
 	MILLRACE_LATE=1 go test -count=1 -timeout 60m ./run
+	MILLRACE_SOAK=1 go test -count=1 -timeout 60m ./wire/tcp
 	bin/millrace-lab run -o build/soak.hashes
 	for carrier in pipe blocking tcp; do \
 	  MILLRACE_CARRIER=$$carrier go test -count=1 -timeout 60m ./run || exit 1; \

@@ -47,7 +47,8 @@ func placeOf(a, own wire.Address) (place, error) {
 	return place{way == secured, host, port}, nil
 }
 
-// AddressOf is the address of an Endpoint that listens at HOST:PORT, and of whose TLS this process has the like.
+// AddressOf is the address of an Endpoint that listens at HOST:PORT, and of whose TLS this process has the
+// like.
 func AddressOf(at string, t *TLS) (wire.Address, error) {
 	host, port, err := net.SplitHostPort(at)
 	if err != nil || host == "" || port == "" {

@@ -1,25 +1,27 @@
 // Package tcp carries messages between processes, on one host or many, over TCP.
 //
 // An Endpoint is a process's: one listener, through which all others reach it. It makes the carriers of the
-// process's workers, and gives out connections for what is not tensors, Control and Rendezvous, which bear bytes as
-// whoever has them likes.
+// process's workers, and gives out connections for what is not tensors, Control and Rendezvous, which bear
+// bytes as whoever has them likes.
 //
-// In: frames in host memory, and the addresses of other Endpoints. Out: the same bytes in the memory that their
-// receiver posted; errors that name the worker, its address and why.
-// Refused, logged and survived: whoever does not know the token, shows no certificate that is asked for, is of
-// another run or session, says anything else than a hello or says it slowly, repeats what another said, or comes
-// as a second of a kind. A frame that is damaged, longer than the receive posted for it, or not the one that is
-// due ends everything with its sender.
+// In: frames in host memory, and the addresses of other Endpoints. Out: the same bytes in the memory that
+// their receiver posted; errors that name the worker, its address and why. Refused, logged and survived:
+// whoever does not know the token, shows no certificate that is asked for, is of another run or session, says
+// anything else than a hello or says it slowly, repeats what another said, or comes as a second of a kind. A
+// frame that is damaged, longer than the receive posted for it, or not the one that is due ends everything
+// with its sender.
 //
-// Nothing listens beyond the loopback unless Config.Address says so. Without TLS the bytes themselves can be read and
-// changed by whoever sits on the way; the token cannot be read, and no connection can be made without it.
+// Nothing listens beyond the loopback unless Config.Address says so. Without TLS the bytes themselves can be
+// read and changed by whoever sits on the way; the token cannot be read, and no connection can be made
+// without it.
 //
 // # Connections
 //
-// A directed pair of workers has a connection of its own, or Config.Streams of them where one does not fill the link.
-// The sender dials when it first sends. Frames wait at their sender in the order in which they were posted, for a
-// goroutine that writes them, so that neither end computes on their account; credits go in front of all else. A
-// frame goes in chunks of at most chunkBytes, and every stream that has nothing to do takes the next one.
+// A directed pair of workers has a connection of its own, or Config.Streams of them where one does not fill
+// the link. The sender dials when it first sends. Frames wait at their sender in the order in which they were
+// posted, for a goroutine that writes them, so that neither end computes on their account; credits go in
+// front of all else. A frame goes in chunks of at most chunkBytes, and every stream that has nothing to do
+// takes the next one.
 //
 // All numbers are little-endian. A chunk begins with prefixBytes:
 //
@@ -30,42 +32,46 @@
 //	24  0, 32 bits
 //	28  CRC-32C of the 28 bytes above
 //
-// Its length follows: all chunks of a frame but the last have chunkBytes. A prefix of kind 2 and zeros says, in
-// either direction, that the worker has left in good order.
+// Its length follows: all chunks of a frame but the last have chunkBytes. A prefix of kind 2 and zeros says,
+// in either direction, that the worker has left in good order.
 //
-// A chunk is read straight into the receive posted for its frame. Where there is none yet, the connection is not read
-// on until there is, and the sender waits: what lies with a receiver is what it has posted, and two buffers of
-// the kernel. It follows that receives of one edge are posted without waiting for frames of another.
-// Every stream has its chunks in the order of the frames, so that the oldest unfinished frame can always go
-// on. Receives end in the order of their edge.
+// A chunk is read straight into the receive posted for its frame. Where there is none yet, the connection is
+// not read on until there is, and the sender waits: what lies with a receiver is what it has posted, and two
+// buffers of the kernel. It follows that receives of one edge are posted without waiting for frames of
+// another. Every stream has its chunks in the order of the frames, so that the oldest unfinished frame can
+// always go on. Receives end in the order of their edge.
 //
 // # Handshake
 //
-// Whoever dials says a hello: magic, version, what the connection is for, who it is, the run, and 32 random bytes. The
-// listener answers with 32 of its own. The dialler proves that it knows the token, by an HMAC-SHA256 with it over
-// both and over the TLS channel, and the listener proves the same. The token itself never travels, and what was
-// recorded is of no use, since the random bytes are others each time. Both have Config's deadline for it in all, and a
-// listener never has more than a set number of unfinished ones: the oldest goes.
+// Whoever dials says a hello: magic, version, what the connection is for, who it is, the run, and 32 random
+// bytes. The listener answers with 32 of its own. The dialler proves that it knows the token, by an
+// HMAC-SHA256 with it over both and over the TLS channel, and the listener proves the same. The token itself
+// never travels, and what was recorded is of no use, since the random bytes are others each time. All of it has
+// a deadline of some seconds, and a listener never has more than a set number of unfinished ones: the oldest
+// goes.
 //
-// With TLS (1.3) both prove it over that very channel. So a certificate of the Endpoint's own making is enough: whoever
-// sits between has another channel with each. Certificates that an authority has signed are checked besides.
+// With TLS (1.3) both prove it over that very channel. So a certificate of the Endpoint's own making is
+// enough: whoever sits between has another channel with each. Certificates that an authority has signed are
+// checked besides.
 //
 // # Whoever is lost
 //
-// A connection that breaks says little about why, and a process that has died is known by its control connection.
-// So where a connection ends without good order, everything with its worker ends only after a moment in which Fail
-// may say more; where nothing is acknowledged for some seconds (a cable, a host, a firewall), at once, and always
-// within ten. The error is a wire.PeerError. A process that was stopped, but whose host answers, is for heartbeats.
-// A worker that has left in good order is not lost: what is posted stays, until Fail or Close.
+// A connection that breaks says little about why, and a process that has died is known by its control
+// connection. So where a connection ends without good order, everything with its worker ends only after a
+// moment in which Fail may say more; where nothing is acknowledged for some seconds (a cable, a host, a
+// firewall), at once, and always within ten. The error is a wire.PeerError. A process that was stopped, but
+// whose host answers, is for heartbeats. A worker that has left in good order is not lost: what is posted
+// stays, until Fail or Close.
 //
 // # Sessions
 //
-// All processes make their carriers with the same number, a greater one each time. A connection for carriers to come
-// waits for them; one for carriers that are closed is refused, which its dialler takes for good order.
+// All processes make their carriers with the same number, a greater one each time. A connection for carriers
+// to come waits for them; one for carriers that are closed is refused, which its dialler takes for good
+// order.
 //
 // # What whoever drives an Endpoint must do
 //
-//  1. Give all processes of a run the same token and Run, another Run for every start of it, and Config.TLS alike.
-//  2. Tell every process the address of every other (Endpoint.Address), over a Rendezvous connection for example.
+//  1. Give all processes of a run the same token and Run, another Run for every start of it, and TLS alike.
+//  2. Tell every process the address of every other (Endpoint.Address), over Rendezvous for example.
 //  3. Close the carriers before the Endpoint, and call their Fail when a process is lost.
 package tcp

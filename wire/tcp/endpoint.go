@@ -116,7 +116,7 @@ func Listen(ctx context.Context, c Config) (*Endpoint, error) {
 		services: map[Service]*service{},
 	}
 	for _, s := range []Service{Control, Rendezvous} {
-		e.services[s] = &service{e: e, queue: make(chan *Conn, c.limits.parked), closed: make(chan struct{})}
+		e.services[s] = &service{e: e, more: make(chan struct{}, 1)}
 	}
 	if e.at.host, e.at.port, err = advertised(l.Addr(), c.Advertise); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -159,10 +159,10 @@ func (e *Endpoint) Close() error {
 	for _, p := range waiting {
 		p.c.leave()
 	}
-	e.running.Wait()
 	for _, s := range e.services {
-		s.empty()
+		err = errors.Join(err, s.Close())
 	}
+	e.running.Wait()
 	return err
 }
 
@@ -300,12 +300,7 @@ func (e *Endpoint) check(h hello) error {
 // put hands a connection over to whoever wants it.
 func (e *Endpoint) put(h hello, c *Conn) error {
 	if s := e.services[h.service]; s != nil {
-		select {
-		case s.queue <- c:
-			return nil
-		default:
-			return fmt.Errorf("%d connections for %v wait already", cap(s.queue), h.service)
-		}
+		return s.add(c, e.limits.parked)
 	}
 	e.mu.Lock()
 	to := e.carriers[int(h.to)]

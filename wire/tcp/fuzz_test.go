@@ -121,7 +121,8 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// Whatever a listener answers that does not know the token, its dialler finds out, and reads no more than it may.
+// Whatever a listener answers that does not know the token, its dialler finds out, and reads no more than it
+// may.
 func FuzzAnswers(f *testing.F) {
 	var right bytes.Buffer
 	if answer(&right, challenge, 0, make([]byte, 32)) != nil || answer(&right, welcome, 0, make([]byte, 32)) != nil {

@@ -43,8 +43,8 @@ const (
 	mostStream = 16
 )
 
-// hello is what whoever dials says first: "MWTC", version (16 bits), service (8), 0, and the fields from from on as
-// they stand here.
+// hello is what whoever dials says first: "MWTC", version (16 bits), service (8), 0, and the fields from from
+// on as they stand here.
 type hello struct {
 	service         Service
 	from, to        uint32 // workers, or processes
@@ -144,8 +144,8 @@ func hear(from io.Reader, kind byte, size int) ([]byte, error) {
 	return body, nil
 }
 
-// proof is what only those can say who know the token: an HMAC over who says it, the TLS channel, the hello, which has
-// its dialler's random bytes, and the listener's.
+// proof is what only those can say who know the token: an HMAC over who says it, the TLS channel, the hello,
+// which has its dialler's random bytes, and the listener's.
 func (e *Endpoint) proof(who string, channel, hello, nonce []byte) []byte {
 	m := hmac.New(sha256.New, e.config.Token)
 	for _, part := range [][]byte{[]byte(who), channel, hello, nonce} {

@@ -178,8 +178,8 @@ func (s *source) landed(l *lane, r *receive, err error) {
 // over says whether a receive ends, be it whole or not. Nobody writes into it then.
 func (r *receive) over() bool { return r.busy == 0 && (r.left == 0 || r.err != nil) }
 
-// tell ends receives in their order, unless somebody is at it, who then goes on. It is called with mu held and
-// lets go of it.
+// tell ends receives in their order, unless somebody is at it, who then goes on. It is called with mu held
+// and lets go of it.
 func (s *source) tell(l *lane) {
 	defer s.mu.Unlock()
 	if l.telling {

@@ -92,8 +92,8 @@ func (t *target) post(e wire.Edge, tag uint64, data []byte, done func(error)) {
 	t.mu.Unlock()
 }
 
-// take waits for chunks to write, of about chunkBytes together; nil once the target has ended. Streams but the first
-// help with long frames alone, so that what is short comes in the order of its posting.
+// take waits for chunks to write, of about chunkBytes together; nil once the target has ended. Streams but
+// the first help with long frames alone, so that what is short comes in the order of its posting.
 func (w *stream) take() []piece {
 	t := w.to
 	t.mu.Lock()
@@ -121,7 +121,8 @@ func (w *stream) take() []piece {
 	return nil
 }
 
-// takes is the frame whose chunk is due, which has left its queue where that is the last. The caller holds mu.
+// takes is the frame whose chunk is due, which has left its queue where that is the last. The caller holds
+// mu.
 func (t *target) takes(long bool) *send {
 	if !long && len(t.urgent) > 0 {
 		s := t.urgent[0]

@@ -297,7 +297,7 @@ func TestSlowStrangers(t *testing.T) {
 			}
 			slow.Close()
 			log.says(t, "i/o timeout")
-			before := goroutines()
+			before, memory := goroutines(), inUse()
 			var crowd []net.Conn
 			for range 400 {
 				raw, err := net.Dial("tcp", b.at.String())
@@ -308,6 +308,9 @@ func TestSlowStrangers(t *testing.T) {
 				if n := goroutines() - before; n > 3*quick().pending {
 					t.Fatalf("%d goroutines for %d strangers", n, len(crowd))
 				}
+			}
+			if n := inUse() - memory; n > 64<<20 {
+				t.Errorf("%d bytes for %d strangers", n, len(crowd))
 			}
 			c, err := a.Dial(t.Context(), b.Address(), Control, 1)
 			if err != nil {
@@ -325,6 +328,12 @@ func TestSlowStrangers(t *testing.T) {
 			}
 		})
 	}
+}
+
+func inUse() int64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse + m.StackInuse)
 }
 
 func goroutines() int {
@@ -435,7 +444,8 @@ func TestReceiversThatSend(t *testing.T) {
 	}
 }
 
-// Certificates that the right authority has not signed are refused on both sides, and so is whoever speaks no TLS.
+// Certificates that the right authority has not signed are refused on both sides, and so is whoever speaks no
+// TLS.
 func TestCertificates(t *testing.T) {
 	right, wrong := newAuthority(t), newAuthority(t)
 	one := func(a *authority, mutual bool, change func(*TLS)) *TLS {
@@ -535,7 +545,8 @@ func TestWhoeverSitsBetween(t *testing.T) {
 	all.Wait()
 }
 
-// A listener that does not know the token is found out, though it lets everybody in or says back what it hears.
+// A listener that does not know the token is found out, though it lets everybody in or says back what it
+// hears.
 func TestFalseListeners(t *testing.T) {
 	d, _ := listen(t, Config{limits: quick()})
 	for name, c := range map[string]struct {

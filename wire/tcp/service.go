@@ -14,10 +14,12 @@ import (
 
 // service is what waits to be asked for, of one kind.
 type service struct {
-	e      *Endpoint
-	queue  chan *Conn
-	once   sync.Once
-	closed chan struct{}
+	e    *Endpoint
+	more chan struct{} // capacity 1: queue has grown, or closed was set
+
+	mu     sync.Mutex
+	queue  []*Conn
+	closed bool
 }
 
 // Listener gives out the connections of a service, each a *Conn. Closing it leaves the Endpoint as it is.
@@ -28,46 +30,68 @@ func (e *Endpoint) Listener(s Service) net.Listener {
 	return e.services[s]
 }
 
-func (s *service) Accept() (net.Conn, error) {
-	for range 2 { // what is closed gives nothing out, though something waits
-		select {
-		case <-s.closed:
-			return nil, fmt.Errorf("tcp: %w", net.ErrClosed)
-		case <-s.e.ctx.Done():
-			return nil, fmt.Errorf("tcp: %w", net.ErrClosed)
-		default:
-		}
-		select {
-		case c := <-s.queue:
-			return c, nil
-		case <-s.closed:
-		case <-s.e.ctx.Done():
-		}
+// add queues a connection.
+func (s *service) add(c *Conn, most int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return net.ErrClosed
+	case len(s.queue) >= most:
+		return fmt.Errorf("%d connections wait already", most)
 	}
-	return nil, fmt.Errorf("tcp: %w", net.ErrClosed)
+	s.queue = append(s.queue, c)
+	s.ring()
+	return nil
+}
+
+func (s *service) ring() {
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
+
+func (s *service) Accept() (net.Conn, error) {
+	for {
+		s.mu.Lock()
+		var c *Conn
+		if !s.closed && len(s.queue) > 0 {
+			c = s.queue[0]
+			s.queue = s.queue[1:]
+		}
+		if s.closed || len(s.queue) > 0 {
+			s.ring() // for others who accept
+		}
+		closed := s.closed
+		s.mu.Unlock()
+		switch {
+		case closed:
+			return nil, fmt.Errorf("tcp: %w", net.ErrClosed)
+		case c != nil:
+			return c, nil
+		}
+		<-s.more
+	}
 }
 
 func (s *service) Close() error {
-	s.once.Do(func() { close(s.closed) })
+	s.mu.Lock()
+	s.closed = true
+	waiting := s.queue
+	s.queue = nil
+	s.ring()
+	s.mu.Unlock()
+	for _, c := range waiting {
+		c.Close()
+	}
 	return nil
 }
 
 func (s *service) Addr() net.Addr { return s.e.listener.Addr() }
 
-// empty closes what nobody has asked for.
-func (s *service) empty() {
-	for {
-		select {
-		case c := <-s.queue:
-			c.Close()
-		default:
-			return
-		}
-	}
-}
-
-// Dial makes a connection to a process, for a service. Where nobody answers it tries until ctx ends, and not again
-// where it is refused.
+// Dial makes a connection to a process, for a service. Where nobody answers it tries until ctx ends, and not
+// again where it is refused.
 func (e *Endpoint) Dial(ctx context.Context, to wire.Address, s Service, process int) (*Conn, error) {
 	at, err := placeOf(to, e.Address())
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Carriers makes the carriers of a session, by worker: of mine, which are open, and of all others, of which there is
-// but the address. at is the address of each worker's process; this one's is not looked at.
+// Carriers makes the carriers of a session, by worker: of mine, which are open, and of all others, of which
+// there is but the address. at is the address of each worker's process; this one's is not looked at.
 func (e *Endpoint) Carriers(session uint32, at []wire.Address, mine []int) ([]wire.Carrier, error) {
 	all := make([]wire.Carrier, len(at))
 	places := make([]place, len(at))
@@ -78,8 +78,8 @@ type elsewhere struct {
 func (c elsewhere) Rank() int             { return c.rank }
 func (c elsewhere) Address() wire.Address { return c.at }
 
-// New makes carriers of workers of one process, each with an Endpoint of its own on the loopback: for tests, and for
-// train where MILLRACE_CARRIER asks for it.
+// New makes carriers of workers of one process, each with an Endpoint of its own on the loopback: for tests,
+// and for train where MILLRACE_CARRIER asks for it.
 func New(workers int) ([]wire.Carrier, error) { return open(workers, Config{}) }
 
 func open(workers int, c Config) ([]wire.Carrier, error) {

@@ -10,10 +10,12 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log/slog"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,6 +55,31 @@ func TestItIsACarrierOverTLSWithCertificatesOfBoth(t *testing.T) {
 	both := a.signed(t, "127.0.0.1")
 	both.Mutual = true
 	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return open(n, Config{TLS: both, Streams: 2}) })
+}
+
+// Workers of one process share its Endpoint.
+func TestItIsACarrierOfSeveralWorkersAProcess(t *testing.T) {
+	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) {
+		ends, at := make([]*Endpoint, (n+1)/2), make([]wire.Address, n)
+		for p := range ends {
+			ends[p], _ = listen(t, Config{Process: p})
+		}
+		for k := range at {
+			at[k] = ends[k/2].Address()
+		}
+		all := make([]wire.Carrier, n)
+		for p, e := range ends {
+			mine := []int{2 * p, 2*p + 1}[:min(2, n-2*p)]
+			one, err := e.Carriers(1, at, mine)
+			if err != nil {
+				return nil, err
+			}
+			for _, k := range mine {
+				all[k] = one[k]
+			}
+		}
+		return all, nil
+	})
 }
 
 // soon is how long what must happen may take on a loaded machine.
@@ -386,6 +413,39 @@ func TestServices(t *testing.T) {
 			t.Error(err)
 		}
 		cancel()
+	}
+}
+
+// What speaks HTTP can speak it over a service, with the handshake in front of it.
+func TestHTTP(t *testing.T) {
+	leader, _ := listen(t, Config{Process: 0, TLS: &TLS{}})
+	other, _ := listen(t, Config{Process: 1, TLS: &TLS{}})
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(w, r.Body)
+	})}
+	over := make(chan error, 1)
+	go func() { over <- s.Serve(leader.Listener(Rendezvous)) }()
+	way := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return other.Dial(ctx, leader.Address(), Rendezvous, 0)
+	}}
+	client := &http.Client{Transport: way}
+	for range 3 {
+		got, err := client.Post("http://leader/", "text/plain", strings.NewReader("good day"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(got.Body)
+		if err != nil || string(text) != "good day" {
+			t.Errorf("%q, %v", text, err)
+		}
+		got.Body.Close()
+	}
+	way.CloseIdleConnections()
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := errorOf(t, over, "the server"); !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TLS says how connections are encrypted, by version 1.3. The zero TLS is good: a certificate that the Endpoint makes,
-// which the token vouches for. All processes of a run have one alike.
+// TLS says how connections are encrypted, by version 1.3. The zero TLS is good: a certificate that the
+// Endpoint makes, which the token vouches for. All processes of a run have one alike.
 type TLS struct {
 	// Certificate is this process's. With one, listeners' certificates must be signed by Roots and bear Name.
 	Certificate *tls.Certificate
