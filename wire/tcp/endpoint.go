@@ -166,9 +166,12 @@ func (e *Endpoint) Close() error {
 	return err
 }
 
-// accept has everybody who dials shake hands.
+// accept has everybody who dials shake hands, twice as many as may be unfinished at a time: the others are those
+// that are about to end.
 func (e *Endpoint) accept() {
+	under := make(chan struct{}, 2*e.limits.pending)
 	for {
+		under <- struct{}{}
 		raw, err := e.listener.AcceptTCP()
 		switch {
 		case e.ctx.Err() != nil:
@@ -182,10 +185,12 @@ func (e *Endpoint) accept() {
 			case <-e.ctx.Done():
 			case <-time.After(100 * time.Millisecond):
 			}
+			<-under
 			continue
 		}
 		e.enter(raw)
 		e.running.Go(crash.Caught(func() {
+			defer func() { <-under }()
 			err := e.serve(raw)
 			if err == nil {
 				return
