@@ -101,9 +101,9 @@ func BenchmarkRaw(b *testing.B) {
 			defer d.Close()
 			var other sync.WaitGroup
 			other.Go(func() {
-				data := make([]byte, size)
+				data, room := make([]byte, size), make([]byte, size)
 				for range b.N {
-					if _, err := io.ReadFull(d, data); err != nil {
+					if _, err := io.ReadFull(d, room); err != nil {
 						b.Error(err)
 						return
 					}
@@ -113,15 +113,64 @@ func BenchmarkRaw(b *testing.B) {
 					}
 				}
 			})
-			data := make([]byte, size)
+			data, room := make([]byte, size), make([]byte, size)
 			b.SetBytes(2 * int64(size))
 			for range b.N {
 				if _, err := c.Write(data); err != nil {
 					b.Fatal(err)
 				}
-				if _, err := io.ReadFull(c, data); err != nil {
+				if _, err := io.ReadFull(c, room); err != nil {
 					b.Fatal(err)
 				}
+			}
+			other.Wait()
+		})
+	}
+}
+
+// BenchmarkFrames is the same over carriers alone, without ports above them.
+func BenchmarkFrames(b *testing.B) {
+	for _, size := range []int{4 << 10, 1 << 20, 16 << 20} {
+		b.Run(sizeOf(size), func(b *testing.B) {
+			all, err := open(2, Config{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() {
+				for _, c := range all {
+					c.Close()
+				}
+			}()
+			edges := [2]wire.Edge{{ID: 0, From: 0, To: 1}, {ID: 1, From: 1, To: 0}}
+			var here [2]chan error
+			var data, room [2]*wire.Buffer
+			for k := range 2 {
+				here[k], data[k], room[k] = make(chan error, 1), bufferOf(make([]byte, size)), bufferOf(make([]byte, size))
+			}
+			turn := func(rank, n int, first bool) {
+				if first {
+					all[rank].Send(0, edges[rank], uint32(n), data[rank], func(error) {})
+				}
+				if err := <-here[rank]; err != nil {
+					b.Error(err)
+				}
+				all[rank].Recv(edges[1-rank], uint32(n+1), room[rank], func(err error) { here[rank] <- err })
+				if !first {
+					all[rank].Send(0, edges[rank], uint32(n), data[rank], func(error) {})
+				}
+			}
+			for k := range 2 {
+				all[k].Recv(edges[1-k], 0, room[k], func(err error) { here[k] <- err })
+			}
+			var other sync.WaitGroup
+			other.Go(func() {
+				for n := range b.N {
+					turn(1, n, false)
+				}
+			})
+			b.SetBytes(2 * int64(size))
+			for n := range b.N {
+				turn(0, n, true)
 			}
 			other.Wait()
 		})
