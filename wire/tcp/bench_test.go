@@ -1,178 +1,182 @@
 package tcp
 
 import (
+	"fmt"
 	"io"
 	"net"
-	"sync"
 	"testing"
 
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// BenchmarkMessages sends a buffer there and back; an iteration is both ways.
-func BenchmarkMessages(b *testing.B) {
-	for name, c := range map[string]Config{"plain": {}, "2 streams": {Streams: 2}, "tls": {TLS: &TLS{}}} {
-		for _, size := range []int{4 << 10, 1 << 20, 16 << 20} {
-			b.Run(name+"/"+sizeOf(size), func(b *testing.B) { messages(b, c, size) })
-		}
-	}
-}
+// turns is one end of an exchange of buffers that go there and back.
+type turns struct{ send, take, end func() error }
 
-func sizeOf(n int) string {
-	if n < 1<<20 {
-		return string(rune('0'+n>>10)) + "KB"
+// turns makes the end of a worker: of frames over a carrier alone, of messages over a port, or over a connection with
+// nothing above it.
+func (k task) turns(all []wire.Carrier, raw func() (net.Conn, error)) (*turns, error) {
+	switch k.Echo {
+	case "frames":
+		return framesInTurn(all, k.Rank, k.Size), nil
+	case "messages":
+		return messagesInTurn(all, k.Rank, k.Size)
 	}
-	return map[int]string{1 << 20: "1MB", 16 << 20: "16MB"}[n]
-}
-
-func messages(b *testing.B, c Config, size int) {
-	all, err := open(2, c)
+	c, err := raw()
 	if err != nil {
-		b.Fatal(err)
+		return nil, err
 	}
-	came := [2]chan wire.Arrival{make(chan wire.Arrival, 1), make(chan wire.Arrival, 1)}
-	room := [2][]byte{make([]byte, size), make([]byte, size)}
-	ports, err := wire.NewPorts(all, []int{0, 1}, func(rank int) wire.Config {
+	data, room := make([]byte, k.Size), make([]byte, k.Size)
+	return &turns{
+		send: func() error { _, err := c.Write(data); return err },
+		take: func() error { _, err := io.ReadFull(c, room); return err },
+		end:  c.Close,
+	}, nil
+}
+
+func framesInTurn(all []wire.Carrier, rank, size int) *turns {
+	edge := func(from int) wire.Edge { return wire.Edge{ID: uint32(from), From: from, To: 1 - from} }
+	out, in := edge(rank), edge(1-rank)
+	data, room := bufferOf(make([]byte, size)), bufferOf(make([]byte, size))
+	here, gone := make(chan error, 1), make(chan error, 1)
+	came, left := func(err error) { here <- err }, func(err error) { gone <- err }
+	n, m := uint32(0), uint32(1)
+	all[rank].Recv(in, 0, room, came)
+	return &turns{
+		send: func() error {
+			all[rank].Send(0, out, n, data, left)
+			n++
+			return <-gone
+		},
+		take: func() error {
+			err := <-here
+			all[rank].Recv(in, m, room, came)
+			m++
+			return err
+		},
+		end: all[rank].Close,
+	}
+}
+
+func messagesInTurn(all []wire.Carrier, rank, size int) (*turns, error) {
+	came, broken, room := make(chan wire.Arrival, 1), make(chan error, 1), make([]byte, size)
+	ports, err := wire.NewPorts(all, []int{rank}, func(int) wire.Config {
 		return wire.Config{
-			Arrived: func(a wire.Arrival) { came[rank] <- a },
+			Arrived: func(a wire.Arrival) { came <- a },
+			Broken:  func(err error) { broken <- err },
 			Room: func(_ wire.Edge, parts []wire.Buffer) error {
-				parts[0].Data = room[rank]
+				parts[0].Data = room
 				return nil
 			},
 		}
 	})
 	if err != nil {
-		b.Fatal(err)
+		return nil, err
 	}
-	defer ports.Close()
 	var table wire.Table
 	var edges []wire.Edge
 	for from := range 2 {
 		e, err := table.Edge(wire.Name{From: from, To: 1 - from}, 2)
 		if err != nil {
-			b.Fatal(err)
+			return nil, err
 		}
 		edges = append(edges, e)
 	}
 	ports.Begin(0, table.Edges())()
-	data := [2][]byte{make([]byte, size), make([]byte, size)}
-	send := func(rank, key int) {
-		if err := ports.Port(rank).Send(edges[rank], uint64(key), 0, []wire.Buffer{*bufferOf(data[rank])}, nil); err != nil {
-			b.Error(err)
-		}
-	}
-	take := func(rank int) {
-		a := <-came[rank]
-		ports.Port(rank).Take(a.Edge, a.Key)
-	}
-	var other sync.WaitGroup
-	other.Go(func() {
-		for i := range b.N {
-			take(1)
-			send(1, i)
-		}
-	})
-	b.SetBytes(2 * int64(size))
-	for i := range b.N {
-		send(0, i)
-		take(0)
-	}
-	other.Wait()
+	data, key, gone := bufferOf(make([]byte, size)), uint64(0), make(chan error, 1)
+	left := func(err error) { gone <- err }
+	return &turns{
+		send: func() error {
+			key++
+			if err := ports.Port(rank).Send(edges[rank], key, 0, []wire.Buffer{*data}, left); err != nil {
+				return err
+			}
+			return <-gone
+		},
+		take: func() error {
+			select {
+			case a := <-came:
+				ports.Port(rank).Take(a.Edge, a.Key)
+				return nil
+			case err := <-broken:
+				return err
+			}
+		},
+		end: ports.Close,
+	}, nil
 }
 
-// BenchmarkRaw is the same over a connection with nothing above it.
-func BenchmarkRaw(b *testing.B) {
-	for _, size := range []int{4 << 10, 1 << 20, 16 << 20} {
-		b.Run(sizeOf(size), func(b *testing.B) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer l.Close()
-			c, err := net.Dial("tcp", l.Addr().String())
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer c.Close()
-			d, err := l.Accept()
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer d.Close()
-			var other sync.WaitGroup
-			other.Go(func() {
-				data, room := make([]byte, size), make([]byte, size)
+// echo sends back what comes, so many times.
+func (k task) echo(all []wire.Carrier) (string, error) {
+	x, err := k.turns(all, func() (net.Conn, error) { return net.Dial("tcp", k.Raw) })
+	if err != nil {
+		return "", err
+	}
+	for range k.Turns {
+		if err := x.take(); err != nil {
+			return "", err
+		}
+		if err := x.send(); err != nil {
+			return "", err
+		}
+	}
+	return "echoed", nil
+}
+
+// BenchmarkThereAndBack sends a buffer to another process and takes it back.
+func BenchmarkThereAndBack(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		of   task
+	}{
+		{"raw", task{Echo: "raw"}}, {"frames", task{Echo: "frames"}}, {"messages", task{Echo: "messages"}},
+		{"messages-2-streams", task{Echo: "messages", Streams: 2}}, {"messages-TLS", task{Echo: "messages", TLS: true}},
+	} {
+		for _, size := range []int{4 << 10, 1 << 20, 16 << 20} {
+			b.Run(fmt.Sprintf("%s/%dKB", c.name, size>>10), func(b *testing.B) {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer l.Close()
+				k := c.of
+				k.Does, k.Size, k.Turns, k.Raw, k.Rank = "echo", size, b.N, l.Addr().String(), 1
+				p := begin(b, k)
+				k.Rank = 0
+				e, err := Listen(b.Context(), k.config())
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer e.Close()
+				at := []wire.Address{e.Address(), p.at}
+				all, err := e.Carriers(1, at, []int{0})
+				if err == nil {
+					err = p.in.Encode(at)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+				x, err := k.turns(all, l.Accept)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.SetBytes(2 * int64(size))
+				b.ResetTimer()
 				for range b.N {
-					if _, err := io.ReadFull(d, room); err != nil {
-						b.Error(err)
-						return
+					if err := x.send(); err != nil {
+						b.Fatal(err)
 					}
-					if _, err := d.Write(data); err != nil {
-						b.Error(err)
-						return
+					if err := x.take(); err != nil {
+						b.Fatal(err)
 					}
 				}
-			})
-			data, room := make([]byte, size), make([]byte, size)
-			b.SetBytes(2 * int64(size))
-			for range b.N {
-				if _, err := c.Write(data); err != nil {
-					b.Fatal(err)
+				b.StopTimer()
+				if got := p.line(b); got != "echoed" {
+					b.Error(got)
 				}
-				if _, err := io.ReadFull(c, room); err != nil {
-					b.Fatal(err)
-				}
-			}
-			other.Wait()
-		})
-	}
-}
-
-// BenchmarkFrames is the same over carriers alone, without ports above them.
-func BenchmarkFrames(b *testing.B) {
-	for _, size := range []int{4 << 10, 1 << 20, 16 << 20} {
-		b.Run(sizeOf(size), func(b *testing.B) {
-			all, err := open(2, Config{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer func() {
-				for _, c := range all {
-					c.Close()
-				}
-			}()
-			edges := [2]wire.Edge{{ID: 0, From: 0, To: 1}, {ID: 1, From: 1, To: 0}}
-			var here [2]chan error
-			var data, room [2]*wire.Buffer
-			for k := range 2 {
-				here[k], data[k], room[k] = make(chan error, 1), bufferOf(make([]byte, size)), bufferOf(make([]byte, size))
-			}
-			turn := func(rank, n int, first bool) {
-				if first {
-					all[rank].Send(0, edges[rank], uint32(n), data[rank], func(error) {})
-				}
-				if err := <-here[rank]; err != nil {
+				if err := x.end(); err != nil {
 					b.Error(err)
 				}
-				all[rank].Recv(edges[1-rank], uint32(n+1), room[rank], func(err error) { here[rank] <- err })
-				if !first {
-					all[rank].Send(0, edges[rank], uint32(n), data[rank], func(error) {})
-				}
-			}
-			for k := range 2 {
-				all[k].Recv(edges[1-k], 0, room[k], func(err error) { here[k] <- err })
-			}
-			var other sync.WaitGroup
-			other.Go(func() {
-				for n := range b.N {
-					turn(1, n, false)
-				}
 			})
-			b.SetBytes(2 * int64(size))
-			for n := range b.N {
-				turn(0, n, true)
-			}
-			other.Wait()
-		})
+		}
 	}
 }

@@ -33,7 +33,11 @@ type task struct {
 	TLS     bool
 	Streams int
 	Silence time.Duration // 0: the usual
-	Does    string        // exchange, flood, or idle
+	Does    string        // exchange, flood, idle, or echo
+	Echo    string        // raw, frames, or messages
+	Size    int           // bytes of what is echoed
+	Turns   int           // how often
+	Raw     string        // an address without a carrier
 }
 
 func (k task) does() func(all []wire.Carrier, rank int) (string, error) {
@@ -42,6 +46,8 @@ func (k task) does() func(all []wire.Carrier, rank int) (string, error) {
 		return func(all []wire.Carrier, rank int) (string, error) { return flood(all, rank, math.MaxInt) }
 	case "idle":
 		return func(all []wire.Carrier, rank int) (string, error) { return flood(all, rank, 10) }
+	case "echo":
+		return func(all []wire.Carrier, _ int) (string, error) { return k.echo(all) }
 	}
 	return exchange
 }
@@ -203,7 +209,7 @@ type process struct {
 }
 
 // begin starts a worker, behind a command where that is given.
-func begin(t *testing.T, k task, behind ...string) *process {
+func begin(t testing.TB, k task, behind ...string) *process {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -237,7 +243,7 @@ func begin(t *testing.T, k task, behind ...string) *process {
 	return p
 }
 
-func (p *process) line(t *testing.T) string {
+func (p *process) line(t testing.TB) string {
 	t.Helper()
 	text, err := p.out.ReadString('\n')
 	if err != nil {
