@@ -42,7 +42,7 @@ func sources(t *testing.T, endings ...string) []string {
 }
 
 // asked are methods that the standard library calls by their names.
-var asked = []string{"String", "Error", "Is", "Unwrap", "Write", "Read", "Close", "Len", "Less", "Swap",
+var asked = []string{"Accept", "String", "Error", "Is", "Unwrap", "Write", "Read", "Close", "Len", "Less", "Swap",
 	"Push", "Pop", "Set",
 	"Type", "MarshalText", "UnmarshalText", "MarshalJSON", "UnmarshalJSON", "UnmarshalYAML", "ServeHTTP", "init", "main"}
 
@@ -51,6 +51,9 @@ var forTests = map[string]string{
 	"engine/ref Lazy":             "run's twins train over the lazy device",
 	"job Schema":                  "a test writes schema.json by it",
 	"schedule/machine LeastSlots": "it says how many slots an order needs, to whoever sets Config.Slots",
+	"wire/tcp AddressOf":          "whoever starts processes has them find the leader by it",
+	"wire/tcp Dial":               "whoever starts processes has them reach the leader by it",
+	"wire/tcp ReadTLS":            "whoever starts processes has them read certificates by it",
 }
 
 // TestNothingIsDeclaredForNobody: what is declared at the top of a file is named somewhere else than in tests,
