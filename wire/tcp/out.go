@@ -83,7 +83,7 @@ func (t *target) post(e wire.Edge, tag uint64, data []byte, done func(error)) {
 		return
 	}
 	t.open[s] = struct{}{}
-	if e.Class == wire.Credits {
+	if e.Class == wire.Credits && s.chunks == 1 {
 		t.urgent = append(t.urgent, s)
 	} else {
 		t.queue = append(t.queue, s)

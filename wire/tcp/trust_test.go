@@ -1,0 +1,178 @@
+package tcp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Certificates that the right authority has not signed are refused on both sides, and so is whoever speaks no
+// TLS.
+func TestCertificates(t *testing.T) {
+	right, wrong := newAuthority(t), newAuthority(t)
+	one := func(a *authority, mutual bool, change func(*TLS)) *TLS {
+		s := a.signed(t, "127.0.0.1")
+		s.Mutual = mutual
+		change(s)
+		return s
+	}
+	same := func(*TLS) {}
+	for name, c := range map[string]struct {
+		listener, dialler *TLS
+		says, logs        string // "": it is let in
+	}{
+		"one side's": {one(right, false, same), one(right, false, same), "", ""},
+		"both":       {one(right, true, same), one(right, true, same), "", ""},
+		"a name":     {one(right, false, same), one(right, false, func(s *TLS) { s.Name = "127.0.0.1" }), "", ""},
+		"another name": {one(right, false, same), one(right, false, func(s *TLS) { s.Name = "x.example" }),
+			"x.example", "bad certificate"},
+		"another authority": {one(wrong, false, same), one(right, false, same), "unknown authority", "bad certificate"},
+		"a stranger's": {one(right, true, same),
+			one(wrong, true, func(s *TLS) { s.Roots = one(right, true, same).Roots }), "certificate", "unknown authority"},
+		"none": {one(right, true, same), one(right, false, same), "certificate required",
+			"didn't provide a certificate"},
+		"self-made": {&TLS{}, one(right, false, same), "certificate", "bad certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, log := listen(t, Config{TLS: c.listener, limits: quick()})
+			d, _ := listen(t, Config{TLS: c.dialler, limits: quick()})
+			conn, err := d.Dial(t.Context(), l.Address(), Control, 0)
+			switch {
+			case err == nil && c.says == "":
+				conn.Close()
+			case err == nil:
+				conn.Close()
+				t.Error("it was let in")
+			case c.says == "" || !strings.Contains(err.Error(), c.says):
+				t.Errorf("%v; want something about %q", err, c.says)
+			default:
+				log.says(t, c.logs)
+			}
+		})
+	}
+	l, log := listen(t, Config{TLS: &TLS{}, limits: quick()})
+	p, _ := listen(t, Config{limits: quick()})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := p.dial(ctx, l.at, hello{service: Control, streams: 1}); err == nil {
+		t.Error("whoever speaks no TLS was let in")
+	}
+	log.says(t, "first record does not look like a TLS handshake")
+	if _, err := l.dial(t.Context(), p.at, hello{service: Control, streams: 1}); err == nil {
+		t.Error("whoever speaks TLS to one who does not was let in")
+	}
+}
+
+// Whoever sits between two, with a channel to each, has no use of what each proves to it.
+func TestWhoeverSitsBetween(t *testing.T) {
+	l, log := listen(t, Config{TLS: &TLS{}, limits: quick()})
+	d, _ := listen(t, Config{TLS: &TLS{}, limits: quick()})
+	own, err := made()
+	if err != nil {
+		t.Fatal(err)
+	}
+	between, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{*own}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		in, err := between.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		out, err := tls.Dial("tcp", l.at.String(), &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		all.Go(func() {
+			_, _ = io.Copy(out, in)
+			out.Close()
+		})
+		_, _ = io.Copy(in, out)
+		in.Close()
+	})
+	at, err := AddressOf(between.Addr().String(), &TLS{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Dial(t.Context(), at, Control, 0); err == nil ||
+		!strings.Contains(err.Error(), "its token is not this run's") {
+		t.Error(err)
+	}
+	log.says(t, "its token is not this run's")
+	between.Close()
+	all.Wait()
+}
+
+// A listener that does not know the token is found out, though it lets everybody in or says back what it
+// hears.
+func TestFalseListeners(t *testing.T) {
+	d, _ := listen(t, Config{limits: quick()})
+	for name, c := range map[string]struct {
+		says string
+		talk func(net.Conn) error
+	}{
+		"any proof": {"it does not know this run's token", func(c net.Conn) error {
+			return errors.Join(answer(c, challenge, 0, make([]byte, 32)), answer(c, welcome, 0, make([]byte, 32)))
+		}},
+		"the dialler's": {"it does not know this run's token", func(c net.Conn) error {
+			said := make([]byte, helloBytes+32)
+			_, err := io.ReadFull(c, said[:helloBytes])
+			err = errors.Join(err, answer(c, challenge, 0, make([]byte, 32)))
+			_, more := io.ReadFull(c, said[helloBytes:])
+			return errors.Join(err, more, answer(c, welcome, 0, said[helloBytes:]))
+		}},
+		"no proof at all": {"does not speak as millrace does", func(c net.Conn) error {
+			return errors.Join(answer(c, challenge, 0, make([]byte, 32)), answer(c, welcome, 0, nil))
+		}},
+		"another service": {"does not speak as millrace does", func(c net.Conn) error {
+			_, err := c.Write([]byte("220 mail.example ESMTP\r\n"))
+			return err
+		}},
+		"a long refusal": {"does not speak as millrace does", func(c net.Conn) error {
+			return answer(c, refusal, notOne, make([]byte, 60000))
+		}},
+		"terminal escapes": {`it refuses: "\x1b[31m"`, func(c net.Conn) error {
+			return answer(c, refusal, notOne, []byte("\x1b[31m"))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			var all sync.WaitGroup
+			defer all.Wait()
+			all.Go(func() {
+				in, err := l.Accept()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = in.SetDeadline(time.Now().Add(soon))
+				if err := c.talk(in); err != nil {
+					t.Error(err)
+				}
+				_, _ = io.Copy(io.Discard, in) // until the dialler has had enough
+				in.Close()
+			})
+			at, err := AddressOf(l.Addr().String(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := d.Dial(t.Context(), at, Control, 0); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v; want something about %q", err, c.says)
+			}
+		})
+	}
+}
