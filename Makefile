@@ -62,7 +62,7 @@ with-rapid = $(shell go list -f '{{range .TestImports}}{{if eq . "pgregory.net/r
 
 soak: runs
 	go test -count=1 -timeout 60m $(call with-rapid,./schedule/... ./sim/...) -rapid.checks=10000
-	MILLRACE_SOAK=10000 go test -count=1 -timeout 60m ./run
+	MILLRACE_SOAK=10000 go test -count=1 -timeout 60m ./run ./launch/rendezvous
 	MILLRACE_LATE=1 go test -count=1 -timeout 60m ./run
 	MILLRACE_SOAK=1 go test -count=1 -timeout 60m ./wire/tcp
 	bin/millrace-lab run -o build/soak.hashes

@@ -1,0 +1,268 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// claim is what one launcher's variables say.
+type claim struct {
+	World
+	names []string // the variables that say rank and size, for errors
+}
+
+// shown is a claim with the variables that it rests on.
+func (c *claim) shown(env environment) string {
+	return fmt.Sprintf("%s says rank %d of %d (%s)", c.Launcher.title(), c.Rank, c.Size, c.said(env))
+}
+
+// said is the variables that a claim rests on, as far as they are set.
+func (c *claim) said(env environment) string {
+	var said []string
+	for _, name := range c.names {
+		if env.has(name) {
+			said = append(said, env.shown(name))
+		}
+	}
+	return strings.Join(said, " ")
+}
+
+// known are the launchers from the innermost, and how each is read. A reader returns nil where its launcher
+// did not start the process, and a claim of Size 0 where it says which of them the process is and not how
+// many they are.
+var known = []struct {
+	launcher Launcher
+	title    string
+	read     func(environment) (*claim, error)
+}{
+	{Millrace, "millrace launch", readOwn},
+	{Torchrun, "torchrun", readTorch},
+	{OpenMPI, "Open MPI", readOpenMPI},
+	{MPICH, "MPICH (PMI)", readPMI},
+	{Slurm, "Slurm", readSlurm},
+	{TrainJob, "TrainJob", readTrainJob},
+	{JobSet, "JobSet", readJobSet},
+	{IndexedJob, "Indexed Job", readIndexedJob},
+}
+
+// FromEnv is the world of the process whose environment it is given, as lines NAME=value.
+func FromEnv(lines []string) (*World, error) {
+	env := newEnvironment(lines)
+	w, err := env.world()
+	if err != nil {
+		return nil, fmt.Errorf("launch: %w", err)
+	}
+	if err := env.complete(w); err != nil {
+		return nil, fmt.Errorf("launch: %w", err)
+	}
+	return w, nil
+}
+
+// world is what the launcher that counts says, and what others that agree add to it.
+func (env environment) world() (*World, error) {
+	claims, err := env.claims()
+	if err != nil {
+		return nil, err
+	}
+	var sized []*claim
+	for _, c := range claims {
+		if c.Size > 0 {
+			sized = append(sized, c)
+		}
+	}
+	if len(sized) == 0 {
+		if len(claims) > 0 {
+			return nil, env.sizeless(claims[0])
+		}
+		w := Alone()
+		w.Note = env.unstarted()
+		return w, nil
+	}
+	inner := sized[0]
+	for _, outer := range sized[1:] {
+		switch {
+		case inner.same(&outer.World):
+			inner.fill(&outer.World)
+		case inner.within(outer):
+			inner.fillPlace(&outer.World)
+		default:
+			return nil, fmt.Errorf("two launchers contradict each other: %s, %s; unset the variables of one, or name "+
+				"the one that counts: %s=%s, %s or none", inner.shown(env), outer.shown(env), LauncherVar, inner.Launcher,
+				outer.Launcher)
+		}
+		inner.Within = append(inner.Within, outer.Launcher)
+	}
+	return &inner.World, nil
+}
+
+// claims asks the launchers, or the one that LauncherVar names.
+func (env environment) claims() ([]*claim, error) {
+	only := Launcher(env[LauncherVar])
+	names := []string{string(None)}
+	var claims []*claim
+	var wrong []error
+	for _, k := range known {
+		names = append(names, string(k.launcher))
+		if only != "" && only != k.launcher {
+			continue
+		}
+		c, err := k.read(env)
+		switch {
+		case err != nil:
+			wrong = append(wrong, fmt.Errorf("%s: %w", k.title, err))
+		case c != nil:
+			c.Launcher = k.launcher
+			claims = append(claims, c)
+		case only != "":
+			wrong = append(wrong, fmt.Errorf("%s, and none of its variables that say rank and size is set",
+				env.shown(LauncherVar)))
+		}
+	}
+	if only != "" && !slices.Contains(names, string(only)) {
+		return nil, fmt.Errorf("%s; it is one of %s", env.shown(LauncherVar), strings.Join(names, ", "))
+	}
+	if len(wrong) > 0 {
+		return nil, errors.Join(wrong...)
+	}
+	return claims, nil
+}
+
+// same says whether another launcher says the same, as far as it says it.
+func (c *claim) same(o *World) bool {
+	agree := func(a, b int) bool { return a == Unknown || b == Unknown || a == b }
+	return c.Rank == o.Rank && c.Size == o.Size && agree(c.LocalRank, o.LocalRank) && agree(c.LocalSize, o.LocalSize)
+}
+
+// within says whether another launcher can have started this one: it started one process alone, or one a
+// host, and this one has as many hosts.
+func (c *claim) within(outer *claim) bool {
+	switch {
+	case outer.Size == 1:
+		return true
+	case outer.LocalSize != 1 || c.Size < outer.Size:
+		return false
+	case c.Nodes != Unknown:
+		return c.Nodes == outer.Size
+	}
+	return true
+}
+
+// fill takes over what another launcher says of the same world.
+func (c *claim) fill(o *World) {
+	known := func(own, other int) int {
+		if own == Unknown {
+			return other
+		}
+		return own
+	}
+	c.LocalRank, c.LocalSize = known(c.LocalRank, o.LocalRank), known(c.LocalSize, o.LocalSize)
+	c.Node, c.Nodes = known(c.Node, o.Node), known(c.Nodes, o.Nodes)
+	if c.RunID == "" {
+		c.RunID = o.RunID
+	}
+	c.Restart = max(c.Restart, o.Restart)
+	c.fillPlace(o)
+}
+
+// fillPlace takes over what a launcher that started this one says of the place. Its identity and its restarts
+// are not the run's: not every process need see that launcher.
+func (c *claim) fillPlace(o *World) {
+	if c.Host == "" {
+		c.Host = o.Host
+	}
+	if c.Address == "" {
+		c.Address, c.Port = o.Address, o.Port
+	}
+}
+
+// sizeless refuses a world of which nobody says how large it is.
+func (env environment) sizeless(c *claim) error {
+	return fmt.Errorf("%s says %s, but not how many pods there are; set %s to their number in the pod template (millrace "+
+		"manifest does), or %s=none where each pod works alone", c.Launcher.title(), c.said(env), SizeVar, LauncherVar)
+}
+
+// complete fills in what does not depend on the launcher: the run's identity, where rank 0 is met, and the
+// token.
+func (env environment) complete(w *World) error {
+	var err error
+	if w.Restart, err = env.optional(RestartVar, 0, MaxSize, w.Restart); err != nil {
+		return err
+	}
+	if env.has(RunIDVar) {
+		w.RunID = env[RunIDVar]
+	}
+	if len(w.RunID) > maxID || len(w.Host) > maxHost {
+		return fmt.Errorf("the run is called %s on host %s; names of runs have at most %d bytes, of hosts %d",
+			clipped(w.RunID), clipped(w.Host), maxID, maxHost)
+	}
+	w.Token = Token{File: env[TokenFileVar]}
+	if env.has(TokenVar) {
+		if w.Token.File != "" {
+			return fmt.Errorf("%s and %s are both set; unset one", TokenVar, env.shown(TokenFileVar))
+		}
+		w.Token.Variable = TokenVar
+	}
+	if w.Size == 1 {
+		w.Address, w.Port = "", 0
+		return nil
+	}
+	if env.has(MasterAddrVar) {
+		w.Address = env[MasterAddrVar]
+	}
+	if w.Port, err = env.optional(MasterPortVar, 1, maxPort, w.Port); err != nil {
+		return err
+	}
+	switch {
+	case w.Address != "":
+	case w.OnOneHost():
+		w.Address = loopback
+	default:
+		return fmt.Errorf("%s says rank %d of %d over several hosts, but not where rank 0 is; set %s to its host's name "+
+			"or address (and %s, unless %d will do) in all processes", w.Launcher.title(), w.Rank, w.Size, MasterAddrVar,
+			MasterPortVar, w.port())
+	}
+	if w.Port == 0 {
+		w.Port = w.port()
+	}
+	return checkHost(w.Address)
+}
+
+const (
+	loopback = "127.0.0.1"
+	maxPort  = 1<<16 - 1
+)
+
+// Ports that follow from a run's identity: below those that systems hand out to whoever connects.
+const firstPort, ports = 20000, 9000
+
+// port follows from the run's identity, so that runs on one host meet at different ones.
+func (w *World) port() int {
+	if w.RunID == "" {
+		return DefaultPort
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(string(w.Launcher) + " " + w.RunID)) // a hash takes everything
+	return firstPort + int(h.Sum32()%ports)
+}
+
+const (
+	maxHost = 253 // bytes of a host's name, as in the domain name system
+	maxID   = 256 // bytes of a run's
+)
+
+// checkHost refuses what is no name or address of a host.
+func checkHost(host string) error {
+	if len(host) > maxHost || strings.ContainsFunc(host, func(c rune) bool {
+		return c <= ' ' || c >= 0x7f || strings.ContainsRune(`/\"'[]`, c)
+	}) {
+		return fmt.Errorf("rank 0 is to be met at host %s; that is no name or address of a host", clipped(host))
+	}
+	if _, err := netip.ParseAddr(host); strings.Contains(host, ":") && err != nil {
+		return fmt.Errorf("rank 0 is to be met at host %s; give the port apart, in %s", clipped(host), MasterPortVar)
+	}
+	return nil
+}

@@ -1,0 +1,357 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+)
+
+// Lead is rank 0's part: it takes connections from l until all have met, or it is known that they will not.
+// Then it closes l.
+func Lead(ctx context.Context, l net.Listener, c Config) (*Meeting, error) {
+	defer l.Close()
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	if c.Own.Rank != 0 {
+		return nil, fmt.Errorf("rendezvous: rank %d cannot lead; rank 0 does", c.Own.Rank)
+	}
+	h := &leader{Config: c, roll: newRoll(c.Own, c.MaxClock), turn: make(chan struct{}), doubt: make(chan struct{}),
+		links: make([]net.Conn, c.Own.Size), told: make([]bool, c.Own.Size), untold: c.Own.Size - 1}
+	h.strangers.most = c.Own.Size + maxStrangers
+	accepted := make(chan struct{})
+	crash.Go(func() {
+		defer close(accepted)
+		h.accept(l)
+	})
+	h.wait(ctx)
+	_ = l.Close()
+	<-accepted
+	h.strangers.closeAll()
+	h.talks.Wait() // each ends in time: it has the last word to say, under a deadline
+	h.log()
+	return h.meeting()
+}
+
+// leader is rank 0 while the processes meet.
+type leader struct {
+	Config
+	talks     sync.WaitGroup
+	strangers strangers
+
+	mu     sync.Mutex
+	roll   *roll
+	table  []byte        // as words, once all are here
+	turn   chan struct{} // closed at the next phase
+	doubt  chan struct{} // closed at the first reason to fail
+	links  []net.Conn    // by rank, of those who have the last word
+	told   []bool        // by rank: knows that the meeting has failed
+	untold int
+}
+
+// change tells the roll something, and whoever waits for what follows.
+func (h *leader) change(tell func(*roll)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	phase, reasons := h.roll.phase, len(h.roll.reasons)
+	tell(h.roll)
+	if reasons == 0 && len(h.roll.reasons) > 0 {
+		close(h.doubt)
+	}
+	if h.roll.phase == phase {
+		return
+	}
+	if phase == gathering && h.roll.phase != failed {
+		t := h.roll.pack()
+		h.table = asWord(t.encode())
+	}
+	close(h.turn)
+	h.turn = make(chan struct{})
+}
+
+// state is the phase, and what is closed at the next one.
+func (h *leader) state() (phase, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.roll.phase, h.turn
+}
+
+// wait returns once all have the table, or all who are there can be told that they will not meet.
+func (h *leader) wait(ctx context.Context) {
+	late := time.NewTimer(h.Wait)
+	defer late.Stop()
+	tell := time.NewTicker(tellEvery)
+	defer tell.Stop()
+	doubt, stopped := (<-chan struct{})(h.doubt), ctx.Done()
+	var settled <-chan time.Time
+	for {
+		phase, turn := h.state()
+		switch phase {
+		case going:
+			return
+		case failed:
+			h.linger(ctx)
+			return
+		}
+		select {
+		case <-turn:
+		case <-doubt:
+			doubt, settled = nil, time.After(settle)
+		case <-settled:
+			h.change((*roll).end)
+		case <-late.C:
+			h.change(func(r *roll) { r.late(h.Wait) })
+		case <-stopped:
+			stopped = nil
+			h.change(func(r *roll) { r.fail(true, "rank 0 was stopped: %v", context.Cause(ctx)); r.end() })
+		case <-tell.C:
+			h.mu.Lock()
+			missing := h.roll.missing()
+			h.mu.Unlock()
+			h.Log.Info("waiting for other processes", "missing", missing, "of", h.Own.Size)
+		}
+	}
+}
+
+// tellEvery is how often it is logged who is waited for.
+const tellEvery = 10 * time.Second
+
+// linger waits for those who have not come yet to be told that the meeting has failed, for a while.
+func (h *leader) linger(ctx context.Context) {
+	enough := time.NewTimer(linger)
+	defer enough.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		h.mu.Lock()
+		untold := h.untold
+		h.mu.Unlock()
+		if untold == 0 {
+			return
+		}
+		select {
+		case <-enough.C:
+			return
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
+}
+
+// lookEvery is how often a meeting that failed looks whether all have been told.
+const lookEvery = 20 * time.Millisecond
+
+// accept takes connections until the Listener is closed.
+func (h *leader) accept(l net.Listener) {
+	for {
+		plain, err := l.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			if phase, _ := h.state(); phase == going || phase == failed {
+				return
+			}
+			h.Log.Warn("a connection could not be accepted", "error", err)
+			time.Sleep(acceptAgain) // out of files, most likely: some will be closed
+			continue
+		}
+		h.strangers.add(plain)
+		h.talks.Add(1)
+		crash.Go(func() {
+			defer h.talks.Done()
+			h.attend(plain)
+		})
+	}
+}
+
+// acceptAgain is how long it is until connections are accepted again after an error.
+const acceptAgain = 50 * time.Millisecond
+
+// attend is all that is said on one connection.
+func (h *leader) attend(plain net.Conn) {
+	conn, hello, err := h.greet(plain)
+	if known := h.strangers.remove(plain); err != nil || !known {
+		if known { // otherwise it had to make room, or the meeting is over
+			h.refuse(plain, err)
+			if conn != nil {
+				_ = say(conn, word{Kind: notOurs, Reasons: []string{err.Error()}}) // a stranger may be gone
+			}
+		}
+		_ = plain.Close()
+		return
+	}
+	var entered bool
+	h.change(func(r *roll) { entered, err = r.add(hello) })
+	if err != nil {
+		_ = conn.SetDeadline(time.Now().Add(wordWait))
+		_ = say(conn, word{Kind: notOurs, Reasons: []string{err.Error()}}) // a stranger may be gone
+		_ = conn.Close()
+		h.refuse(plain, err)
+		return
+	}
+	if entered {
+		err = h.measure(conn, hello.Rank)
+	}
+	if err == nil {
+		err = h.talk(conn, hello.Rank, entered)
+	}
+	if err != nil {
+		_ = conn.Close()
+		if entered {
+			h.change(func(r *roll) {
+				r.lost(hello.Rank, err)
+				h.knows(hello.Rank)
+			})
+		}
+	}
+}
+
+// greet has a stranger prove who it is and say Hello. The connection is there once that is proved.
+func (h *leader) greet(plain net.Conn) (net.Conn, Hello, error) {
+	var hello Hello
+	if err := plain.SetDeadline(time.Now().Add(helloWait)); err != nil {
+		return nil, hello, err
+	}
+	conn, err := h.Guard(plain)
+	if err != nil {
+		return nil, hello, err
+	}
+	if err := hear(conn, maxHello, &hello); err != nil {
+		return conn, hello, err
+	}
+	return conn, hello, hello.check()
+}
+
+// measure finds out how a process's clock stands.
+func (h *leader) measure(conn net.Conn, rank int) error {
+	best := Clock{ErrorS: wordWait.Seconds()}
+	for range pings {
+		asked := h.Clock()
+		var a answer
+		if err := exchange(conn, word{Kind: ping}, nil, &a); err != nil {
+			return err
+		}
+		if a.At <= 0 || a.At > 1<<62 {
+			return fmt.Errorf("its clock says %d ns", a.At)
+		}
+		took := h.Clock().Sub(asked)
+		if e := took.Seconds() / 2; e <= best.ErrorS {
+			best = Clock{OffsetS: float64(asked.Add(took/2).UnixNano()-a.At) / 1e9, ErrorS: e}
+		}
+	}
+	h.change(func(r *roll) { r.clock(rank, best) })
+	return nil
+}
+
+// talk tells a process how far the meeting is until it has the last word. One that has not entered waits for
+// the meeting to fail.
+func (h *leader) talk(conn net.Conn, rank int, entered bool) error {
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	for {
+		h.mu.Lock()
+		w, turn, text := h.roll.word(rank), h.turn, h.table
+		h.mu.Unlock()
+		if !entered && w.Kind != refused {
+			w = word{Kind: beat, Reasons: w.Reasons}
+		}
+		if w.Kind == beat {
+			select {
+			case <-turn:
+				continue
+			case <-tick.C:
+			}
+		}
+		if w.Kind != table {
+			text = nil
+		}
+		if w.Kind == goAhead || w.Kind == refused {
+			return h.last(conn, rank, entered, w)
+		}
+		var a answer
+		if err := exchange(conn, w, text, &a); err != nil {
+			return err
+		}
+		if w.Kind == table {
+			h.change(func(r *roll) { r.took(rank) })
+		}
+	}
+}
+
+// last says the last word, and keeps the connection or closes it.
+func (h *leader) last(conn net.Conn, rank int, entered bool, w word) error {
+	_ = conn.SetDeadline(time.Now().Add(wordWait))
+	err := say(conn, w)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w.Kind == goAhead && err == nil {
+		h.links[rank] = conn
+		return conn.SetDeadline(time.Time{})
+	}
+	h.knows(rank)
+	return errors.Join(err, conn.Close())
+}
+
+// knows notes that a rank has been told that the meeting has failed, or is gone. h.mu is held.
+func (h *leader) knows(rank int) {
+	if rank > 0 && rank < len(h.told) && !h.told[rank] {
+		h.told[rank] = true
+		h.untold--
+	}
+}
+
+// meeting is what came of it.
+func (h *leader) meeting() (*Meeting, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.roll.phase == going {
+		h.roll.phase = failed
+		for rank, link := range h.links {
+			if rank > 0 && link == nil {
+				h.roll.retry = true
+				h.roll.reasons = append(h.roll.reasons, who(h.roll.hellos[rank])+" was lost as all had met")
+			}
+		}
+	}
+	if len(h.roll.reasons) > 0 {
+		for _, link := range h.links {
+			if link != nil {
+				_ = link.Close()
+			}
+		}
+		return nil, &Refused{h.roll.reasons, h.roll.retry}
+	}
+	t := h.roll.pack()
+	m := &Meeting{Places: t.places(), Links: h.links, Differ: t.Differ}
+	for _, c := range h.roll.clocks {
+		m.Clocks = append(m.Clocks, *c)
+	}
+	return m, nil
+}
+
+// exchange says a word, with text behind it, and hears the answer.
+func exchange(conn net.Conn, w word, text []byte, a *answer) error {
+	if err := conn.SetDeadline(time.Now().Add(wordWait)); err != nil {
+		return err
+	}
+	said, err := encode(w)
+	if err != nil {
+		return err
+	}
+	if _, err := conn.Write(said); err != nil {
+		return err
+	}
+	if len(text) > 0 {
+		if _, err := conn.Write(text); err != nil {
+			return err
+		}
+	}
+	return hear(conn, maxAnswer, a)
+}

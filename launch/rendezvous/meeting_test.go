@@ -1,0 +1,577 @@
+package rendezvous
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// ranks are the Configs of all ranks, changed by whoever asks.
+func ranks(size int, change func(c *Config)) []Config {
+	var all []Config
+	for r := range size {
+		c := rank(r, size)
+		change(&c)
+		all = append(all, c)
+	}
+	return all
+}
+
+// All processes meet, in whatever order they come, and know where the others are.
+func TestAllMeet(t *testing.T) {
+	for _, size := range []int{1, 2, 3, 8} {
+		for name, delay := range map[string]func(int) time.Duration{
+			"at once":     atOnce,
+			"rank 0 last": func(i int) time.Duration { return time.Duration(size-i) * 7 * time.Second },
+			"rank 0 first": func(i int) time.Duration {
+				return time.Duration(i) * 5 * time.Second
+			},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				skew := func(r int) time.Duration { return time.Duration(r) * 1500 * time.Millisecond }
+				all := ranks(size, func(c *Config) {
+					ahead := skew(c.Own.Rank)
+					c.Clock = func() time.Time { return time.Now().Add(ahead) }
+				})
+				for _, r := range meet(t, newFakeNet(), delay, all...) {
+					if r.err != nil {
+						t.Fatalf("%s: rank %d of %d: %v", name, r.Own.Rank, size, r.err)
+					}
+					checkMeeting(t, r, size)
+					for i, c := range r.m.Clocks {
+						of := r.Own.Rank // which knows its own
+						if of == 0 {
+							of = i
+						}
+						if want := -skew(of).Seconds(); math.Abs(c.OffsetS-want) > c.ErrorS+1e-6 || c.ErrorS > 1e-3 {
+							t.Errorf("%s: rank %d has clock %+v of rank %d; want %v", name, r.Own.Rank, c, of, want)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+func checkMeeting(t *testing.T, r result, size int) {
+	t.Helper()
+	local := map[string]int{}
+	for i, p := range r.m.Places {
+		host := fmt.Sprint("host", 2*i/size)
+		if p.Host != host || !slices.Equal(p.Address, []byte{byte(i)}) || p.LocalRank != local[host] {
+			t.Errorf("rank %d knows rank %d at %+v", r.Own.Rank, i, p)
+		}
+		local[host]++
+	}
+	for i, p := range r.m.Places {
+		if p.LocalSize != local[p.Host] {
+			t.Errorf("rank %d knows rank %d among %d on its host; there are %d", r.Own.Rank, i, p.LocalSize, local[p.Host])
+		}
+	}
+	want := 1
+	if r.Own.Rank == 0 {
+		want = size
+	}
+	if len(r.m.Links) != want || len(r.m.Clocks) != want || len(r.m.Places) != size || len(r.m.Differ) != 0 {
+		t.Errorf("rank %d of %d has %d links, %d clocks, %d places, differences %q", r.Own.Rank, size, len(r.m.Links),
+			len(r.m.Clocks),
+			len(r.m.Places), r.m.Differ)
+	}
+}
+
+// The connections are the links from then on: nothing of the rendezvous is left in them.
+func TestLinksAreCleanBehindTheMeeting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeNet()
+		var all sync.WaitGroup
+		for r := 1; r < 3; r++ {
+			all.Go(func() {
+				m, err := Join(t.Context(), f.dial, rank(r, 3))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer m.Close()
+				time.Sleep(time.Hour) // no deadline is left either
+				if _, err := fmt.Fprintf(m.Links[0], "rank %d\n", r); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		m, err := Lead(t.Context(), f, rank(0, 3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r := 1; r < 3; r++ {
+			text, err := io.ReadAll(m.Links[r])
+			if want := fmt.Sprintf("rank %d\n", r); string(text) != want || err != nil {
+				t.Errorf("link %d gives %q (%v)", r, text, err)
+			}
+		}
+		_ = m.Close()
+		all.Wait()
+	})
+}
+
+// Whatever contradicts or is missing, every process says so, and the same.
+func TestEveryRankSaysWhoAndWhy(t *testing.T) {
+	fact := func(r int, name, value string) func(*Config) {
+		return func(c *Config) {
+			for i := range c.Own.Facts {
+				if c.Own.Rank == r && c.Own.Facts[i].Name == name {
+					c.Own.Facts[i].Value = value
+				}
+			}
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*Config)
+		more   func(all []Config) []Config
+		retry  bool
+		want   []string
+		within time.Duration // of all; the last of four comes a little late
+	}{
+		{"a plan", fact(2, "plan", "p2"), nil, false,
+			[]string{"the plan of rank 2 (process 102 on host host1) is p2, that of rank 0 (process 100 on host host0) is p1"},
+			5 * time.Second},
+		{"data", fact(1, "data", "d2"), nil, false, []string{"the data of rank 1 (process 101 on host host0) is d2"},
+			5 * time.Second},
+		{"a build", fact(0, "build", "b2"), nil, false,
+			[]string{"the build of rank 1", "the build of rank 2", "the build of rank 3", "is b1, that of rank 0", "is b2"},
+			5 * time.Second},
+		{"two things", func(c *Config) { fact(1, "data", "d2")(c); fact(3, "plan", "p2")(c) }, nil, false,
+			[]string{"the data of rank 1", "the plan of rank 3"}, 5 * time.Second},
+		{"clocks", func(c *Config) {
+			if c.Own.Rank == 3 {
+				c.Clock = func() time.Time { return time.Now().Add(-2 * time.Minute) }
+			}
+		}, nil, false, []string{"the clock of rank 3 (process 103 on host host1) is 2m0s from that of rank 0",
+			"at most 1m0s"}, 5 * time.Second},
+		{"a missing rank", func(*Config) {}, func(all []Config) []Config { return append(all[:2:2], all[3]) }, true,
+			[]string{"rank 2 of 4 did not come within 1m0s (here: ranks 0-1, 3)"}, 75 * time.Second},
+		{"two missing ranks", func(*Config) {}, func(all []Config) []Config { return all[:2] }, true,
+			[]string{"ranks 2-3 of 4 did not come within 1m0s (here: ranks 0-1)"}, 75 * time.Second},
+		{"a doubled rank", func(*Config) {}, func(all []Config) []Config {
+			twin := rank(1, 4)
+			twin.Own.PID, twin.Own.Host = 777, "host9"
+			return append(all, twin)
+		}, false, []string{"rank 1 is there twice: process ", "101 on host host0", "777 on host host9"}, 5 * time.Second},
+		{"a doubled rank in place of another", func(*Config) {}, func(all []Config) []Config {
+			all[3].Own.Rank = 2
+			return all
+		}, false, []string{"rank 2 is there twice: process ", "102 on host host1", "103 on host host1"}, 15 * time.Second},
+		{"a version", func(c *Config) {
+			if c.Own.Rank == 1 {
+				c.Own.Version = 99
+			}
+		}, nil, false, []string{"rank 1 (process 101 on host host0) speaks version 99 of the rendezvous, rank 0"},
+			15 * time.Second},
+		{"sizes", func(c *Config) {
+			if c.Own.Rank == 1 {
+				c.Own.Size = 8
+			}
+		}, nil, false, []string{"rank 1 (process 101 on host host0) says that there are 8 processes, rank 0", "says 4"},
+			15 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			all := ranks(4, c.change)
+			if c.more != nil {
+				all = c.more(all)
+			}
+			text := ""
+			last := func(i int) time.Duration { return map[int]time.Duration{3: settle / 2}[i] }
+			for _, r := range meet(t, newFakeNet(), last, all...) {
+				var refused *Refused
+				if !errors.As(r.err, &refused) {
+					t.Fatalf("%s: rank %d: %v", c.name, r.Own.Rank, r.err)
+				}
+				if refused.Retry != c.retry || r.took > c.within {
+					t.Errorf("%s: rank %d: retry %v after %v; want %v within %v", c.name, r.Own.Rank, refused.Retry, r.took, c.retry,
+						c.within)
+				}
+				if text == "" {
+					text = r.err.Error()
+				}
+				if r.err.Error() != text {
+					t.Errorf("%s: rank %d says\n%v\nand another\n%s", c.name, r.Own.Rank, r.err, text)
+				}
+			}
+			for _, want := range c.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("%s: all say\n%s\nwant %q in it", c.name, text, want)
+				}
+			}
+		})
+	}
+}
+
+// What contradicts at about the same time is told together.
+func TestReasonsAreGathered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := ranks(5, func(c *Config) {
+			if c.Own.Rank == 1 || c.Own.Rank == 3 {
+				c.Own.Facts[0].Value = "p2"
+			}
+		})
+		later := func(i int) time.Duration { return time.Duration(i) * 300 * time.Millisecond }
+		for _, r := range meet(t, newFakeNet(), later, all...) {
+			if r.err == nil || !strings.Contains(r.err.Error(), "the plan of rank 1") ||
+				!strings.Contains(r.err.Error(), "the plan of rank 3") {
+				t.Errorf("rank %d: %v", r.Own.Rank, r.err)
+			}
+		}
+	})
+}
+
+// A process that comes after the meeting has failed is told why, too.
+func TestWhoComesLateIsToldWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := ranks(3, func(c *Config) {
+			if c.Own.Rank == 1 {
+				c.Own.Facts[0].Value = "p2"
+			}
+		})
+		late := func(i int) time.Duration { return time.Duration(i/2) * 8 * time.Second }
+		for _, r := range meet(t, newFakeNet(), late, all...) {
+			if r.err == nil || !strings.Contains(r.err.Error(), "the plan of rank 1") {
+				t.Errorf("rank %d: %v", r.Own.Rank, r.err)
+			}
+		}
+	})
+}
+
+// Facts that need not be the same are told where they differ; those that a process does not state are not
+// compared.
+func TestDifferencesAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := ranks(4, func(c *Config) {
+			if c.Own.Rank > 1 {
+				c.Own.Facts[3].Value, c.Own.Facts[0].Value = "k2", ""
+			}
+		})
+		for _, r := range meet(t, newFakeNet(), atOnce, all...) {
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			if want := []string{"kernels differs: k1 on ranks 0-1; k2 on ranks 2-3"}; !slices.Equal(r.m.Differ, want) {
+				t.Errorf("rank %d is told %q; want %q", r.Own.Rank, r.m.Differ, want)
+			}
+		}
+	})
+}
+
+// A process that goes away while others are waited for ends the meeting, and so does rank 0.
+func TestWhoIsLostEndsTheMeeting(t *testing.T) {
+	for _, gone := range []int{0, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFakeNet()
+			ctx, stop := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			errs := make([]error, 3)
+			for r := range 3 {
+				ctx := ctx
+				if r != gone {
+					ctx = t.Context()
+				}
+				all.Go(func() {
+					if r == 0 {
+						_, errs[r] = Lead(ctx, f, rank(r, 4)) // rank 3 never comes
+						return
+					}
+					_, errs[r] = Join(ctx, f.dial, rank(r, 4))
+				})
+			}
+			time.Sleep(20 * time.Second)
+			stop()
+			began := time.Now()
+			all.Wait()
+			if took := time.Since(began); took > 12*time.Second {
+				t.Errorf("without rank %d it took %v", gone, took)
+			}
+			for r, err := range errs {
+				var refused *Refused
+				want := map[int]string{0: "rank 0 was stopped", 2: "rank 2 (process 102 on host host1) was lost before all " +
+					"had met"}[gone]
+				if r == gone && gone != 0 {
+					want = "rank 2 was stopped"
+				} else if !errors.As(err, &refused) || !refused.Retry {
+					t.Errorf("rank %d may not try again: %v", r, err)
+				}
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("without rank %d rank %d says %v; want %q", gone, r, err, want)
+				}
+			}
+		})
+	}
+}
+
+// A process that hears no more of rank 0 says so in time, though the connection stands.
+func TestASilentLeaderIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own, other := net.Pipe()
+		defer other.Close()
+		go func() {
+			var h Hello
+			_ = hear(other, maxHello, &h)
+			_ = exchange(other, word{Kind: ping}, nil, &answer{})
+			_ = exchange(other, word{Kind: beat, Reasons: []string{"rank 3"}}, nil, &answer{})
+		}()
+		began := time.Now()
+		_, err := Join(t.Context(), func(context.Context) (net.Conn, error) { return own, nil }, rank(1, 4))
+		if err == nil || !strings.Contains(err.Error(), "rank 1 (process 101 on host host0) lost rank 0 before all had "+
+			"met") ||
+			!strings.Contains(err.Error(), "missing then: rank 3") || time.Since(began) > wordWait {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// Without rank 0 the others say what was in the way when their time is over.
+func TestWithoutRank0(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeNet()
+		f.Close()
+		_, err := Join(t.Context(), f.dial, rank(2, 4))
+		var refused *Refused
+		if !errors.As(err, &refused) || !refused.Retry || !strings.Contains(err.Error(), "within 1m0s: nobody listens") {
+			t.Error(err)
+		}
+		tries := 0
+		_, err = Join(t.Context(), func(context.Context) (net.Conn, error) {
+			tries++
+			return nil, fmt.Errorf("wrong token: %w", ErrFinal)
+		}, rank(2, 4))
+		if !errors.As(err, &refused) || refused.Retry || tries != 1 || !strings.Contains(err.Error(),
+			"rank 0 refused rank 2: wrong token") {
+			t.Errorf("%d tries: %v", tries, err)
+		}
+	})
+}
+
+// Processes of another run, or of an earlier start of this one, do not end a meeting, and try on.
+func TestStrangersOfAnotherRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := rank(1, 2)
+		other.Own.Run = "other"
+		old := rank(1, 2)
+		old.Own.Restart = 7
+		results := meet(t, newFakeNet(), func(i int) time.Duration {
+			return map[int]time.Duration{1: 20 * time.Second}[i] // rank 1 comes behind both
+		}, rank(0, 2), rank(1, 2), other, old)
+		for _, r := range results[:2] {
+			if r.err != nil {
+				t.Errorf("rank %d: %v", r.Own.Rank, r.err)
+			}
+		}
+		for i, want := range []string{`this is the meeting of run "run", not of "other"`,
+			"this is start 0 of the run, not 7"} {
+			var refused *Refused
+			if err := results[2+i].err; !errors.As(err, &refused) || !strings.Contains(err.Error(), "nobody listens") &&
+				!strings.Contains(err.Error(), want) {
+				t.Errorf("%v; want %q", err, want)
+			}
+		}
+	})
+}
+
+// Garbage, oversize, silence and slowness on the port are refused, and the processes meet all the same.
+func TestStrangersAreRefused(t *testing.T) {
+	attacks := map[string]func(net.Conn){
+		"silence":  func(net.Conn) {},
+		"garbage":  func(c net.Conn) { _, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost: millrace\r\n\r\n")) },
+		"oversize": func(c net.Conn) { _, _ = c.Write([]byte{0xff, 0xff, 0xff, 0xff}) },
+		"much":     func(c net.Conn) { _, _ = c.Write(append([]byte{0, 0x40, 0, 0}, make([]byte, 1<<20)...)) },
+		"no JSON":  func(c net.Conn) { _, _ = c.Write(append([]byte{4, 0, 0, 0}, "nope"...)) },
+		"no rank":  func(c net.Conn) { _ = say(c, Hello{Version: version, Rank: -1, Size: 3, Run: "run"}) },
+		"huge":     func(c net.Conn) { _ = say(c, Hello{Version: version, Rank: 1 << 30, Size: 1<<30 + 1, Run: "run"}) },
+		"slow": func(c net.Conn) {
+			for _, b := range binary.LittleEndian.AppendUint32(nil, 1000) {
+				_, _ = c.Write([]byte{b})
+				time.Sleep(3 * time.Second)
+			}
+			for {
+				if _, err := c.Write([]byte{' '}); err != nil {
+					return
+				}
+				time.Sleep(3 * time.Second)
+			}
+		},
+	}
+	for name, attack := range attacks {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFakeNet()
+			ctx, stop := context.WithCancel(t.Context())
+			var strangers sync.WaitGroup
+			for range 200 { // more than are let in at once
+				strangers.Go(func() {
+					for range 3 {
+						c, err := f.dial(ctx)
+						if err != nil {
+							return
+						}
+						strangers.Go(func() { _, _ = io.Copy(io.Discard, c) })
+						attack(c)
+						select {
+						case <-ctx.Done():
+						case <-time.After(8 * time.Second):
+						}
+						_ = c.Close()
+					}
+				})
+			}
+			delay := func(i int) time.Duration { return time.Duration(i) * 6 * time.Second }
+			for _, r := range meet(t, f, delay, ranks(3, func(*Config) {})...) {
+				if r.err != nil {
+					t.Errorf("%s: rank %d: %v", name, r.Own.Rank, r.err)
+				}
+			}
+			stop()
+			strangers.Wait()
+		})
+	}
+}
+
+// Whom the guard does not let in says nothing to the meeting, however it goes about it.
+func TestTheGuardDecides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeNet()
+		lead := rank(0, 2)
+		lead.Guard = func(c net.Conn) (net.Conn, error) {
+			secret := make([]byte, 6)
+			if _, err := io.ReadFull(c, secret); err != nil {
+				return nil, err
+			}
+			if string(secret) != "secret" {
+				return nil, errors.New("wrong token")
+			}
+			return c, nil
+		}
+		dial := func(word string) func(context.Context) (net.Conn, error) {
+			return func(ctx context.Context) (net.Conn, error) {
+				c, err := f.dial(ctx)
+				if err == nil {
+					_, err = io.WriteString(c, word)
+				}
+				return c, err
+			}
+		}
+		wrong := make(chan error)
+		go func() {
+			c := rank(1, 2)
+			c.Wait = 10 * time.Second
+			_, err := Join(t.Context(), dial("public"), c)
+			wrong <- err
+		}()
+		joined := make(chan struct{})
+		go func() {
+			defer close(joined)
+			time.Sleep(20 * time.Second)
+			m, err := Join(t.Context(), dial("secret"), rank(1, 2))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = m.Close()
+		}()
+		m, err := Lead(t.Context(), f, lead)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-joined
+		_ = m.Close()
+		var refused *Refused
+		if err := <-wrong; !errors.As(err, &refused) {
+			t.Error(err)
+		}
+	})
+}
+
+// What rank 0 cannot say is refused by whoever hears it.
+func TestWrongWordsOfRank0(t *testing.T) {
+	tables := map[string][]byte{
+		"a table of 1 processes": (&packed{Hosts: []string{"a"}, At: []int{0}, Addresses: make([][]byte, 1)}).encode(),
+		"a table that is damag":  (&packed{Hosts: []string{"a"}, At: []int{0, 7}, Addresses: make([][]byte, 2)}).encode(),
+		"table that is damaged": (&packed{Hosts: []string{"a", "b", "c"}, At: []int{0, 1}, Addresses: make([][]byte,
+			2)}).encode(),
+		"that is damaged": append((&packed{Hosts: []string{"a"}, At: []int{0, 0}, Addresses: make([][]byte,
+			2)}).encode(), 0),
+		"is damaged": {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+		"damaged":    {},
+	}
+	words := map[string]func(net.Conn){
+		"said go before":       func(c net.Conn) { _ = say(c, word{Kind: goAhead}) },
+		`said "jump", which`:   func(c net.Conn) { _ = say(c, word{Kind: "jump"}) },
+		"a word of 4294967295": func(c net.Conn) { _, _ = c.Write([]byte{0xff, 0xff, 0xff, 0xff}) },
+		"no JSON of its kind":  func(c net.Conn) { _, _ = c.Write([]byte{2, 0, 0, 0, '[', ']'}) },
+	}
+	for want, table := range tables {
+		words[want] = func(c net.Conn) { _ = say(c, word{Kind: "table"}); _, _ = c.Write(asWord(table)) }
+	}
+	for want, do := range words {
+		synctest.Test(t, func(t *testing.T) {
+			own, other := net.Pipe()
+			defer other.Close()
+			go func() {
+				var h Hello
+				_ = hear(other, maxHello, &h)
+				_ = exchange(other, word{Kind: ping}, nil, &answer{})
+				do(other)
+				_, _ = io.Copy(io.Discard, other)
+			}()
+			if _, err := Join(t.Context(), func(context.Context) (net.Conn, error) { return own, nil }, rank(1,
+				2)); err == nil ||
+				!strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		})
+	}
+}
+
+// A process that cannot be in the meeting is told before it tries.
+func TestConfigsAreChecked(t *testing.T) {
+	far := rank(0, 2)
+	far.Own.Rank = 5
+	long := rank(0, 2)
+	long.Own.Host = strings.Repeat("h", 1000)
+	for want, c := range map[string]Config{"rank 5 of 2": far, "name has 1000 bytes": long, "rank 1 cannot lead": rank(1,
+		2)} {
+		if _, err := Lead(t.Context(), newFakeNet(), c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	if _, err := Join(t.Context(), nil, rank(0, 2)); err == nil || !strings.Contains(err.Error(), "it leads") {
+		t.Error(err)
+	}
+}
+
+func TestRanksInWords(t *testing.T) {
+	many := []int{}
+	for i := range 100 {
+		many = append(many, 2*i)
+	}
+	for want, of := range map[string][]int{
+		"no ranks": nil, "rank 3": {3}, "ranks 0-3": {0, 1, 2, 3}, "ranks 0, 2-3, 9": {0, 2, 3, 9},
+	} {
+		if got := Ranks(of); got != want {
+			t.Errorf("%v: %q, want %q", of, got, want)
+		}
+	}
+	if got := Ranks(many); !strings.HasSuffix(got, ", 62, and 68 more") {
+		t.Errorf("%q", got)
+	}
+}

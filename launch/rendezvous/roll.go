@@ -1,0 +1,287 @@
+package rendezvous
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// phase is how far a meeting is.
+type phase int
+
+const (
+	gathering phase = iota
+	sharing         // all are here and get the table
+	going           // all have it
+	failed
+)
+
+// roll is who has come, and what follows from it. It reads no clock and knows no connections; rank 0 tells it
+// what happens and asks what to say.
+type roll struct {
+	own      Hello
+	maxClock time.Duration
+
+	phase   phase
+	hellos  []*Hello // by rank; nil: has not come
+	clocks  []*Clock // by rank; nil: not measured
+	ready   []bool   // by rank: has the table
+	clocked int      // how many clocks are measured
+	have    int      // how many are ready
+
+	reasons []string
+	retry   bool // another try may help: nothing contradicts, somebody is lost or late
+}
+
+func newRoll(own Hello, maxClock time.Duration) *roll {
+	r := &roll{own: own, maxClock: maxClock, hellos: make([]*Hello, own.Size), clocks: make([]*Clock, own.Size),
+		ready: make([]bool, own.Size), retry: true}
+	r.hellos[0], r.clocks[0], r.ready[0] = &own, &Clock{}, true
+	r.clocked, r.have = 1, 1
+	r.forward()
+	return r
+}
+
+// add takes a process in, or else has a reason to end the meeting. The error is a stranger's, who is told so
+// and is no such reason.
+func (r *roll) add(h Hello) (entered bool, err error) {
+	switch {
+	case h.Run != r.own.Run:
+		return false, fmt.Errorf("this is the meeting of run %q, not of %q", r.own.Run, h.Run)
+	case h.Restart != r.own.Restart:
+		return false, fmt.Errorf("this is start %d of the run, not %d", r.own.Restart, h.Restart)
+	case r.phase == going:
+		return false, errors.New("all processes of the run have met already")
+	}
+	switch {
+	case h.Version != r.own.Version:
+		r.fail(false, "%s speaks version %d of the rendezvous, %s version %d: use one millrace everywhere", who(&h),
+			h.Version, who(&r.own), r.own.Version)
+	case h.Size != r.own.Size:
+		r.fail(false, "%s says that there are %d processes, %s says %d", who(&h), h.Size, who(&r.own), r.own.Size)
+	case r.hellos[h.Rank] != nil:
+		r.fail(false, "rank %d is there twice: process %d on host %s and process %d on host %s", h.Rank, r.hellos[h.Rank].PID,
+			r.hellos[h.Rank].Host, h.PID, h.Host)
+	case r.phase == gathering:
+		r.hellos[h.Rank] = &h
+		r.compare(&h)
+		return true, nil
+	}
+	return false, nil
+}
+
+// clock notes the clock of a process that has entered.
+func (r *roll) clock(rank int, c Clock) {
+	if r.phase != gathering {
+		return
+	}
+	r.clocks[rank] = &c
+	r.clocked++
+	if most := r.maxClock.Seconds(); c.OffsetS-c.ErrorS > most || c.OffsetS+c.ErrorS < -most {
+		r.fail(false, "the clock of %s is %v from that of %s; at most %v: set the hosts' clocks (NTP)", who(r.hellos[rank]),
+			seconds(c.OffsetS), who(&r.own), r.maxClock)
+	}
+	r.forward()
+}
+
+func seconds(s float64) time.Duration {
+	return time.Duration(max(s, -s) * float64(time.Second)).Round(time.Millisecond)
+}
+
+// took notes that a process has the table.
+func (r *roll) took(rank int) {
+	if !r.ready[rank] {
+		r.ready[rank] = true
+		r.have++
+		r.forward()
+	}
+}
+
+// lost notes that a process that had come is gone.
+func (r *roll) lost(rank int, err error) {
+	r.fail(true, "%s was lost before all had met: %v", who(r.hellos[rank]), err)
+}
+
+// late ends a meeting whose time is over.
+func (r *roll) late(waited time.Duration) {
+	if r.phase == gathering && len(r.reasons) == 0 {
+		r.fail(true, "%s of %d did not come within %v (here: %s)", r.missing(), r.own.Size, waited, r.present())
+	} else if r.phase == sharing {
+		r.fail(true, "not all processes had taken the table within %v", waited)
+	}
+	r.end()
+}
+
+// end has what was found so far be all: nobody else is waited for.
+func (r *roll) end() {
+	if len(r.reasons) > 0 {
+		r.phase = failed
+	}
+}
+
+// forward goes to the next phase where all is there for it.
+func (r *roll) forward() {
+	switch {
+	case len(r.reasons) > 0 && r.clocked == r.own.Size:
+		r.phase = failed
+	case len(r.reasons) > 0:
+	case r.phase == gathering && r.clocked == r.own.Size:
+		r.phase = sharing
+		r.forward()
+	case r.phase == sharing && r.have == r.own.Size:
+		r.phase = going
+	}
+}
+
+// maxReasons is how many reasons a meeting fails with; more of them say nothing new.
+const maxReasons = 16
+
+// fail notes a reason. With one that contradicts no other try helps.
+func (r *roll) fail(retry bool, format string, args ...any) {
+	if r.phase == going || r.phase == failed {
+		return
+	}
+	r.retry = r.retry && retry
+	if reason := clip(fmt.Sprintf(format, args...)); len(r.reasons) < maxReasons && !slices.Contains(r.reasons, reason) {
+		r.reasons = append(r.reasons, reason)
+	}
+	if r.phase == sharing {
+		r.phase = failed
+	}
+}
+
+// maxReason bounds a reason in bytes.
+const maxReason = 2048
+
+func clip(text string) string {
+	if len(text) > maxReason {
+		return text[:maxReason] + "..."
+	}
+	return text
+}
+
+// compare notes the facts of a process that must be those of rank 0 and are not.
+func (r *roll) compare(h *Hello) {
+	for _, f := range h.Facts {
+		i := slices.IndexFunc(r.own.Facts, func(own Fact) bool { return own.Name == f.Name })
+		if i < 0 || !f.Must || f.Value == "" || r.own.Facts[i].Value == "" || r.own.Facts[i].Value == f.Value {
+			continue
+		}
+		r.fail(false, "the %s of %s is %s, that of %s is %s", f.Name, who(h), f.Value, who(&r.own), r.own.Facts[i].Value)
+	}
+}
+
+// differences are the facts that need not be the same and are not, with the ranks that have each value.
+func (r *roll) differences() []string {
+	var all []string
+	for _, own := range r.own.Facts {
+		ranks := map[string][]int{}
+		var values []string
+		for rank, h := range r.hellos {
+			for _, f := range h.Facts {
+				if f.Name == own.Name && f.Value != "" && !f.Must {
+					if ranks[f.Value] == nil {
+						values = append(values, f.Value)
+					}
+					ranks[f.Value] = append(ranks[f.Value], rank)
+				}
+			}
+		}
+		if len(values) < 2 {
+			continue
+		}
+		var said []string
+		for _, v := range values {
+			said = append(said, fmt.Sprintf("%s on %s", v, Ranks(ranks[v])))
+		}
+		all = append(all, clip(fmt.Sprintf("%s differs: %s", own.Name, strings.Join(said, "; "))))
+	}
+	return all
+}
+
+// word is what a process that has come is to be told now.
+func (r *roll) word(rank int) word {
+	switch r.phase {
+	case failed:
+		return r.refusal()
+	case going:
+		return word{Kind: goAhead}
+	case sharing:
+		if !r.ready[rank] {
+			return word{Kind: table, Clock: r.clocks[rank]}
+		}
+	}
+	return word{Kind: beat, Reasons: []string{r.missing()}}
+}
+
+// refusal is what everybody is told of a meeting that failed.
+func (r *roll) refusal() word { return word{Kind: refused, Reasons: r.reasons, Retry: r.retry} }
+
+// missing are the ranks that have not come, in words.
+func (r *roll) missing() string { return Ranks(r.which(false)) }
+
+// present are the processes that have come, in words.
+func (r *roll) present() string { return Ranks(r.which(true)) }
+
+// which are the ranks that have come, or have not.
+func (r *roll) which(came bool) []int {
+	var ranks []int
+	for rank, h := range r.hellos {
+		if (h != nil) == came {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
+// pack is the table of all.
+func (r *roll) pack() packed {
+	t := packed{At: make([]int, r.own.Size), Addresses: make([][]byte, r.own.Size), Differ: r.differences()}
+	at := map[string]int{}
+	for rank, h := range r.hellos {
+		if _, known := at[h.Host]; !known {
+			at[h.Host] = len(t.Hosts)
+			t.Hosts = append(t.Hosts, h.Host)
+		}
+		t.At[rank], t.Addresses[rank] = at[h.Host], h.Address
+	}
+	return t
+}
+
+// who names a process.
+func who(h *Hello) string {
+	return fmt.Sprintf("rank %d (process %d on host %s)", h.Rank, h.PID, h.Host)
+}
+
+// maxRuns is how many runs of ranks are listed.
+const maxRuns = 32
+
+// Ranks is a list of ranks in words: "rank 3", "ranks 0, 4-7".
+func Ranks(ranks []int) string {
+	var runs []string
+	for i := 0; i < len(ranks); {
+		j := i
+		for j+1 < len(ranks) && ranks[j+1] == ranks[j]+1 {
+			j++
+		}
+		switch {
+		case len(runs) == maxRuns:
+			runs = append(runs, fmt.Sprintf("and %d more", len(ranks)-i))
+			j = len(ranks) - 1
+		case i == j:
+			runs = append(runs, fmt.Sprint(ranks[i]))
+		default:
+			runs = append(runs, fmt.Sprintf("%d-%d", ranks[i], ranks[j]))
+		}
+		i = j + 1
+	}
+	switch len(ranks) {
+	case 0:
+		return "no ranks"
+	case 1:
+		return "rank " + runs[0]
+	}
+	return "ranks " + strings.Join(runs, ", ")
+}

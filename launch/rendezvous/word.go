@@ -1,0 +1,157 @@
+package rendezvous
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// version is of the words; processes of another one are refused.
+const version = 1
+
+// Bounds of words in bytes.
+const (
+	maxHello   = 16 << 10
+	maxAnswer  = 256
+	maxWord    = 64 << 10 // of rank 0, but for the table
+	maxInTable = 3 << 10  // of a table, by process
+)
+
+// Bounds of what a Hello says.
+const (
+	maxSize    = 1 << 16
+	maxFacts   = 16
+	maxText    = 256  // of a name or a value
+	maxAddress = 1500 // of an address
+)
+
+// Fact is something of a process that is compared with the others'. An empty Value is not compared.
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value,omitempty"`
+	Must  bool   `json:"must,omitempty"` // a difference ends the meeting; otherwise it is told
+}
+
+// Hello is what a process says of itself.
+type Hello struct {
+	Version int    `json:"version"`
+	Rank    int    `json:"rank"`
+	Size    int    `json:"size"`
+	Run     string `json:"run,omitempty"`     // the identity of the run
+	Restart int    `json:"restart,omitempty"` // how often it was started before
+	Host    string `json:"host"`
+	PID     int    `json:"pid"`
+	Facts   []Fact `json:"facts,omitempty"`
+	Address []byte `json:"address,omitempty"` // how the others reach it, not looked into
+}
+
+// check refuses a Hello that is beyond bounds.
+func (h *Hello) check() error {
+	switch {
+	case h.Size < 1 || h.Size > maxSize || h.Rank < 0 || h.Rank >= h.Size:
+		return fmt.Errorf("it says rank %d of %d; there are at most %d", h.Rank, h.Size, maxSize)
+	case len(h.Host) > maxText || len(h.Run) > maxText || len(h.Address) > maxAddress || len(h.Facts) > maxFacts:
+		return fmt.Errorf("its host's name has %d bytes, its run's %d, its address %d, and it states %d facts; at most "+
+			"%d, %d, %d and %d", len(h.Host), len(h.Run), len(h.Address), len(h.Facts), maxText, maxText, maxAddress, maxFacts)
+	}
+	for _, f := range h.Facts {
+		if len(f.Name) > maxText || len(f.Value) > maxText {
+			return fmt.Errorf("a fact of it has a name of %d bytes and a value of %d; at most %d", len(f.Name), len(f.Value),
+				maxText)
+		}
+	}
+	return nil
+}
+
+// kind is what rank 0 says.
+type kind string
+
+const (
+	ping    kind = "ping"    // what time is it with you?
+	beat    kind = "beat"    // not all are here yet
+	table   kind = "table"   // who is where; the table follows as a word of its own
+	goAhead kind = "go"      // all have the table
+	refused kind = "refused" // the meeting has failed
+	notOurs kind = "not_ours"
+)
+
+// word is what rank 0 says.
+type word struct {
+	Kind    kind     `json:"kind"`
+	Reasons []string `json:"reasons,omitempty"` // of refused and not_ours; of beat who is missing
+	Retry   bool     `json:"retry,omitempty"`
+	Clock   *Clock   `json:"clock,omitempty"`
+}
+
+// answer is what a process says to each word.
+type answer struct {
+	At int64 `json:"at,omitempty"` // to a ping: its clock, in nanoseconds
+}
+
+// Clock is how a process's clock stands to rank 0's.
+type Clock struct {
+	OffsetS float64 `json:"offset_s"` // to be added to it to have rank 0's
+	ErrorS  float64 `json:"error_s"`  // more than which the offset is not wrong
+}
+
+// encode is a value as a word.
+func encode(v any) ([]byte, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return asWord(text), nil
+}
+
+// asWord puts the length in front.
+func asWord(text []byte) []byte {
+	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)
+}
+
+// say writes a value as a word.
+func say(w io.Writer, v any) error {
+	text, err := encode(v)
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	return err
+}
+
+// hear reads a word of at most so many bytes, and nothing behind it.
+func hear(r io.Reader, most int, into any) error {
+	text, err := hearBytes(r, most)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("a word that is no JSON of its kind: %w", err)
+	}
+	return nil
+}
+
+// firstRead is what is taken for a word before any of it has come.
+const firstRead = 64 << 10
+
+// hearBytes reads what a word holds. Memory is taken as bytes come, not as the length promises.
+func hearBytes(r io.Reader, most int) ([]byte, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	n := int64(binary.LittleEndian.Uint32(length[:]))
+	if n > int64(most) {
+		return nil, fmt.Errorf("a word of %d bytes; at most %d are read", n, most)
+	}
+	text := make([]byte, 0, min(n, firstRead))
+	for int64(len(text)) < n {
+		more := min(n-int64(len(text)), max(int64(len(text)), firstRead))
+		text = slices.Grow(text, int(more))
+		got, err := io.ReadFull(r, text[len(text):len(text)+int(more)])
+		if text = text[:len(text)+got]; err != nil {
+			return nil, fmt.Errorf("a word of %d bytes ends after %d: %w", n, len(text), err)
+		}
+	}
+	return text, nil
+}
