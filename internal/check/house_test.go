@@ -79,6 +79,8 @@ var rules = []rule{
 		"run executes a Program: predicting and drawing are others'"},
 	{"report", []string{"plan", "trace/..."}, nil, "a report is drawn from values that were saved"},
 	{"report/metrics", nil, nil, "it writes down plain values, whoever has them"},
+	{"launch/manifest", []string{"launch", "cluster", "plan"}, []string{"net", "os", "os/exec"},
+		"a manifest is a text that follows from what is asked: it asks no host, cluster or clock"},
 	{"job", []string{"cluster", "plan", "stage/optim"}, nil, "a job is what a user asks for: it knows no flags and does " +
 		"nothing"},
 	{"lab/race", nil, nil, "it measures processes that speak a line protocol, whatever they train"},

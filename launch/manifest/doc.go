@@ -1,0 +1,25 @@
+// Package manifest writes the files by which other launchers start a run: for Slurm, mpirun, and Kubernetes
+// (an Indexed Job, a JobSet, a TrainJob).
+//
+// In: a Spec, what every process runs, how many there are and on which hosts, what each needs, how often the
+// run may start again. Out: the text of a file. Everything is a pure function: no host, cluster or clock is
+// asked, and the same Spec is the same text. Refused: what the kind cannot say, such as several processes in
+// a pod, names that it does not allow, and secrets in a command line.
+//
+// # Restarts
+//
+// Exit codes tell what to do. 1 and 2 (our error, bad input) end the run for good. 3 (a peer was lost), 129,
+// 130, 137 and 143 (told to stop, or killed) start all processes again, up to Spec.Restarts times; each goes
+// on from the last whole checkpoint, so the command should resume. Kubernetes applies this by a
+// podFailurePolicy and JobSet's rules. Under Slurm and mpirun, whose own code is some rank's, a process that
+// ends with 1 or 2 leaves a mark that forbids another start.
+//
+// # Signals
+//
+// Every kind gives SIGTERM Spec.Grace before it kills, in which a step ends and is saved.
+//
+// # The token
+//
+// No file holds it. Kubernetes takes it from a Secret by its name, the others from a file that only its owner
+// reads.
+package manifest

@@ -1,0 +1,283 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/launch"
+)
+
+// container is the name of the one container of a pod.
+const container = "millrace"
+
+// workers is the name of a JobSet's one group of pods.
+const workers = "workers"
+
+// onePod refuses several processes on a host: pods cannot be told to share one.
+func (s *Spec) onePod() error {
+	if n := s.most(); n > 1 {
+		return fmt.Errorf("a host of the run has %d processes, and pods are placed one by one; give each process all "+
+			"workers of a "+
+			"host (--workers-per-process)", n)
+	}
+	if s.Image == "" {
+		return errors.New("there is no image; give one with millrace and its native library in it")
+	}
+	if s.Secret == "" {
+		s.Secret = s.Name + "-token"
+	}
+	for key, value := range s.Selector {
+		if len(key) > maxKey || !labelKeys.MatchString(key) || len(value) > maxValue || !labelValues.MatchString(value) {
+			return fmt.Errorf("%q=%q is no label of a node", key, value)
+		}
+	}
+	for _, name := range []string{s.Secret, s.Claim, s.Namespace} {
+		if name != "" && !resources.MatchString(name) {
+			return fmt.Errorf("%q is no name in Kubernetes; it has lower-case letters, digits, - and .", name)
+		}
+	}
+	return nil
+}
+
+var (
+	resources   = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
+	labelKeys   = regexp.MustCompile(`^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$`)
+	labelValues = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?$`)
+)
+
+// Bounds of labels in bytes.
+const maxKey, maxValue = 317, 63
+
+// comments stand in front of a file.
+func (s *Spec) comments(kind string) []string {
+	in := ""
+	if s.Namespace != "" {
+		in = " -n " + s.Namespace
+	}
+	return []string{
+		fmt.Sprintf("Written by millrace manifest %s. The token is in a Secret, made once by:", kind),
+		fmt.Sprintf("  kubectl%s create secret generic %s --from-literal=token=\"$(openssl rand -hex 32)\"", in, s.Secret),
+	}
+}
+
+// metadata is a name, labels, and the namespace where one is given.
+func (s *Spec) metadata(name string, labels mapping) mapping {
+	return mapping{}.add("name", name).add("namespace", s.Namespace).add("labels", labels)
+}
+
+// app is the labels that everything of a run has.
+func (s *Spec) app() mapping {
+	return mapping{{"app.kubernetes.io/name", "millrace"}, {"app.kubernetes.io/instance", s.Name}}
+}
+
+// indexedJob is a headless Service, by which pods have names, and an Indexed Job.
+func indexedJob(s *Spec) (string, error) {
+	if err := s.onePod(); err != nil {
+		return "", err
+	}
+	service := mapping{
+		{"apiVersion", "v1"}, {"kind", "Service"}, {"metadata", s.metadata(s.Name, s.app())},
+		{"spec", mapping{
+			{"clusterIP", "None"},
+			{"publishNotReadyAddresses", true}, // pods look for rank 0 before it is ready
+			{"selector", mapping{{"batch.kubernetes.io/job-name", s.Name}}},
+		}},
+	}
+	env := list{
+		variable(launch.SizeVar, fmt.Sprint(s.processes())),
+		variable(launch.RunIDVar, s.Name),
+		variable(launch.MasterAddrVar, s.Name+"-0."+s.Name),
+		s.token(),
+	}
+	// A pod that is evicted is no failure of the run; those that lose it count.
+	evicted := mapping{{"action", "Ignore"}, {"onPodConditions", list{mapping{{"type", "DisruptionTarget"}, {"status",
+		"True"}}}}}
+	spec := s.job(s.Restarts*s.processes(), append(finalRules(container), evicted))
+	pod := s.pod(container, env).add("subdomain", s.Name)
+	spec = spec.add("template", mapping{{"metadata", mapping{{"labels", s.app()}}}, {"spec", pod}})
+	job := mapping{{"apiVersion", "batch/v1"}, {"kind", "Job"}, {"metadata", s.metadata(s.Name, s.app())}, {"spec", spec}}
+	return document(s.comments("k8s"), append(s.files(), service, job)...), nil
+}
+
+// jobSet is a JobSet, which makes the Service itself and starts all pods again where one is lost.
+func jobSet(s *Spec) (string, error) {
+	if err := s.onePod(); err != nil {
+		return "", err
+	}
+	env := list{
+		variable("JOBSET_NAME", s.Name),
+		variable("REPLICATED_JOB_NAME", workers),
+		variable(launch.SizeVar, fmt.Sprint(s.processes())),
+		annotation(launch.RestartVar, "jobset.sigs.k8s.io/restart-attempt"),
+		// As spec.coordinator would have it; but that becomes a label, which long names do not fit.
+		variable(launch.MasterAddrVar, fmt.Sprintf("%s-%s-0-0.%s", s.Name, workers, s.Name)),
+		s.token(),
+	}
+	spec := s.job(0, finalRules(container)).add("template",
+		mapping{{"metadata", mapping{{"labels", s.app()}}}, {"spec", s.pod(container, env)}})
+	set := mapping{
+		{"apiVersion", "jobset.x-k8s.io/v1alpha2"}, {"kind", "JobSet"}, {"metadata", s.metadata(s.Name, s.app())},
+		{"spec", mapping{
+			{"network", mapping{{"enableDNSHostnames", true}, {"publishNotReadyAddresses", true}, {"subdomain", s.Name}}},
+			{"failurePolicy", s.failurePolicy()},
+			{"replicatedJobs", list{mapping{{"name", workers}, {"replicas", 1}, {"template", mapping{{"spec", spec}}}}}},
+		}},
+	}
+	return document(s.comments("jobset"), append(s.files(), set)...), nil
+}
+
+// Names that Kubeflow's Trainer gives to its one group of pods and their container.
+const node = "node"
+
+// trainJob is a TrainJob and the TrainingRuntime that it runs in, which says what a TrainJob cannot: when to
+// start again, and how long to wait for the end.
+func trainJob(s *Spec) (string, error) {
+	if err := s.onePod(); err != nil {
+		return "", err
+	}
+	pod := s.pod(node, nil)
+	spec := mapping{{"backoffLimit", 0}, {"podReplacementPolicy", "Failed"},
+		{"podFailurePolicy", mapping{{"rules", finalRules(node)}}},
+		{"template", mapping{{"metadata", mapping{{"labels", s.app()}}}, {"spec", pod}}}}
+	step := mapping{{"trainer.kubeflow.org/trainjob-ancestor-step", "trainer"}}
+	runtime := mapping{
+		{"apiVersion", "trainer.kubeflow.org/v1alpha1"}, {"kind", "TrainingRuntime"},
+		{"metadata", s.metadata(s.Name, append(s.app(), pair{"trainer.kubeflow.org/framework", "torch"}))},
+		{"spec", mapping{
+			{"mlPolicy", mapping{{"numNodes", s.processes()}, {"torch", mapping{}}}},
+			{"template", mapping{{"spec", mapping{
+				{"network", mapping{{"publishNotReadyAddresses", true}}},
+				{"failurePolicy", s.failurePolicy()},
+				{"replicatedJobs", list{mapping{{"name", node},
+					{"template", mapping{{"metadata", mapping{{"labels", step}}}, {"spec", spec}}}}}},
+			}}}},
+		}},
+	}
+	trainer := mapping{{"image", s.Image}, {"command", argv(s.Command)}, {"env", list{s.token()}},
+		{"numNodes", s.processes()}, {"numProcPerNode", 1}}
+	trainer = trainer.add("resourcesPerNode", s.resources())
+	from := mapping{{"apiGroup", "trainer.kubeflow.org"}, {"kind", "TrainingRuntime"}, {"name", s.Name}}
+	jobSpec := mapping{{"runtimeRef", from}, {"trainer", trainer}}
+	if s.Limit > 0 {
+		jobSpec = jobSpec.add("activeDeadlineSeconds", int64(s.Limit.Seconds()))
+	}
+	job := mapping{{"apiVersion", "trainer.kubeflow.org/v1alpha1"}, {"kind", "TrainJob"},
+		{"metadata", s.metadata(s.Name, s.app())}, {"spec", jobSpec}}
+	return document(s.comments("trainjob"), append(s.files(), runtime, job)...), nil
+}
+
+// job is the part of a Job's spec that is in front of the pods' template.
+func (s *Spec) job(backoff int, rules list) mapping {
+	n := s.processes()
+	m := mapping{{"completionMode", "Indexed"}, {"completions", n}, {"parallelism", n}, {"backoffLimit", backoff}}
+	if s.Limit > 0 {
+		m = m.add("activeDeadlineSeconds", int64(s.Limit.Seconds()))
+	}
+	return append(m, pair{"podReplacementPolicy", "Failed"}, pair{"podFailurePolicy", mapping{{"rules", rules}}})
+}
+
+// finalRules end a Job where a container ends with a code after which no other start helps.
+func finalRules(container string) list {
+	var values list
+	for _, code := range launch.Final {
+		values = append(values, code)
+	}
+	return list{mapping{{"action", "FailJob"},
+		{"onExitCodes", mapping{{"containerName", container}, {"operator", "In"}, {"values", values}}}}}
+}
+
+// failurePolicy starts all pods of a JobSet again, unless its Job was ended by finalRules. New pods wait for
+// the old ones to be gone, so that no two processes have one rank.
+func (s *Spec) failurePolicy() mapping {
+	return mapping{{"maxRestarts", s.Restarts}, {"restartStrategy", "BlockingRecreate"},
+		{"rules", list{mapping{{"name", "final"}, {"action", "FailJobSet"}, {"onJobFailureReasons",
+			list{"PodFailurePolicy"}}}}}}
+}
+
+// pod is a pod's spec.
+func (s *Spec) pod(container string, env list) mapping {
+	c := mapping{{"name", container}, {"image", s.Image}, {"command", argv(s.Command)}}.add("env", env)
+	c = append(c, pair{"ports", list{mapping{{"name", "rendezvous"}, {"containerPort", launch.DefaultPort}}}})
+	c = c.add("resources", s.resources())
+	var mounts, volumes list
+	if s.Claim != "" {
+		mounts = append(mounts, mapping{{"name", "data"}, {"mountPath", s.MountAt}})
+		volumes = append(volumes, mapping{{"name", "data"}, {"persistentVolumeClaim", mapping{{"claimName", s.Claim}}}})
+	}
+	if len(s.Files) > 0 {
+		mounts = append(mounts, mapping{{"name", "files"}, {"mountPath", FilesAt}, {"readOnly", true}})
+		volumes = append(volumes, mapping{{"name", "files"}, {"configMap", mapping{{"name", s.Name + "-files"}}}})
+	}
+	c = c.add("volumeMounts", mounts)
+	var selector mapping
+	for _, key := range slices.Sorted(maps.Keys(s.Selector)) {
+		selector = append(selector, pair{key, s.Selector[key]})
+	}
+	return mapping{{"restartPolicy", "Never"}, {"terminationGracePeriodSeconds", int64(s.Grace.Seconds())}}.
+		add("nodeSelector", selector).add("affinity", s.apart()).add("containers", list{c}).add("volumes", volumes)
+}
+
+// apart keeps the pods of a run on different nodes, where there are several: the plan counts on a host for
+// each.
+func (s *Spec) apart() mapping {
+	if s.processes() == 1 {
+		return nil
+	}
+	return mapping{{"podAntiAffinity", mapping{{"requiredDuringSchedulingIgnoredDuringExecution", list{mapping{
+		{"labelSelector", mapping{{"matchLabels", s.app()}}}, {"topologyKey", "kubernetes.io/hostname"}}}}}}}
+}
+
+// resources is what a pod asks for. Memory is also its limit: one that grows beyond it ends before its node
+// does.
+func (s *Spec) resources() mapping {
+	var asked, limit mapping
+	if s.Cores > 0 {
+		asked = asked.add("cpu", fmt.Sprint(s.Cores))
+	}
+	if s.MemoryBytes > 0 {
+		asked = asked.add("memory", fmt.Sprint(s.MemoryBytes))
+		limit = limit.add("memory", fmt.Sprint(s.MemoryBytes))
+	}
+	return mapping{}.add("requests", asked).add("limits", limit)
+}
+
+// files is the ConfigMap of Spec.Files, where there are any.
+func (s *Spec) files() []mapping {
+	if len(s.Files) == 0 {
+		return nil
+	}
+	var data mapping
+	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
+		data = append(data, pair{name, s.Files[name]})
+	}
+	return []mapping{{{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", s.metadata(s.Name+"-files", s.app())},
+		{"data", data}}}
+}
+
+// token is the variable that has the token.
+func (s *Spec) token() mapping {
+	return mapping{{"name", launch.TokenVar}, {"valueFrom", mapping{{"secretKeyRef", mapping{{"name", s.Secret}, {"key",
+		"token"}}}}}}
+}
+
+// variable is one with a value.
+func variable(name, value string) mapping { return mapping{{"name", name}, {"value", value}} }
+
+// annotation is a variable whose value is one of the pod's annotations.
+func annotation(name, key string) mapping {
+	return mapping{{"name", name},
+		{"valueFrom", mapping{{"fieldRef", mapping{{"fieldPath", fmt.Sprintf("metadata.annotations['%s']", key)}}}}}}
+}
+
+// argv is a command line as a list. Kubernetes takes $(NAME) for a variable and $$ for $.
+func argv(words []string) list {
+	var l list
+	for _, w := range words {
+		l = append(l, strings.ReplaceAll(w, "$", "$$"))
+	}
+	return l
+}

@@ -1,0 +1,54 @@
+package manifest
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// Place puts the processes of a run where the plan has its workers: as many to each host as its workers make,
+// some workers in each process. A host is a group of the cluster's innermost level; a nil cluster is one
+// host.
+//
+// Workers are numbered as the plan's devices are. Refused: hosts whose workers are not whole processes, and
+// hosts in the middle of others that have none, since ranks count through the hosts.
+func Place(p *plan.Plan, c *cluster.Cluster, workersPerProcess int) ([]Host, error) {
+	if workersPerProcess < 1 {
+		return nil, fmt.Errorf("manifest: %d workers in a process; give 1 at least", workersPerProcess)
+	}
+	used := map[int]bool{}
+	most := 0
+	for i, s := range p.Stages {
+		for _, d := range s.Devices {
+			if d < 0 || c != nil && d >= len(c.Devices) {
+				return nil, fmt.Errorf("manifest: stage %d of the plan is on device %d, which the cluster does not have", i, d)
+			}
+			used[d] = true
+			most = max(most, d+1)
+		}
+	}
+	if len(used) == 0 {
+		return nil, fmt.Errorf("manifest: the plan has no workers")
+	}
+	if len(used) != most {
+		return nil, fmt.Errorf("manifest: the plan uses %d of the devices 0 to %d; processes are started on hosts, and "+
+			"cannot leave "+
+			"devices out in between: plan for a cluster of what is used", len(used), most-1)
+	}
+	each := most
+	if c != nil {
+		each = c.Levels[0].Size
+	}
+	var hosts []Host
+	for first := 0; first < most; first += each {
+		workers := min(each, most-first)
+		if workers%workersPerProcess != 0 {
+			return nil, fmt.Errorf("manifest: host %d has %d workers, which are no whole processes of %d; give workers per "+
+				"process that "+
+				"divide them", len(hosts), workers, workersPerProcess)
+		}
+		hosts = append(hosts, Host{Processes: workers / workersPerProcess})
+	}
+	return hosts, nil
+}

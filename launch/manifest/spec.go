@@ -1,0 +1,207 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Spec is what is to be started.
+type Spec struct {
+	Name    string   // of the job
+	Command []string // of every process, the program first
+	Hosts   []Host   // in the order of ranks
+
+	Cores       int           // of each process; 0: not said
+	MemoryBytes int64         // of each process; 0: not said
+	Limit       time.Duration // for the whole run; 0: none
+	Grace       time.Duration // between SIGTERM and SIGKILL; 0: a minute
+	Restarts    int
+
+	TokenFile string // Slurm, mpirun: where the token is; empty: the user's own
+	MPI       string // mpirun: OpenMPI or MPICH; empty: OpenMPI
+
+	// Of Kubernetes alone.
+	Image     string
+	Secret    string            // holds the token, as its key token; empty: NAME-token
+	Claim     string            // the PersistentVolumeClaim with data and checkpoints; empty: none
+	MountAt   string            // where it is mounted
+	Files     map[string]string // put into FilesAt of every pod, by name
+	Selector  map[string]string // labels of the nodes that may run it
+	Namespace string
+}
+
+// Host is some of the ranks.
+type Host struct {
+	Name      string // empty: whichever the launcher takes
+	Processes int
+}
+
+// FilesAt is the folder that Spec.Files are in.
+const FilesAt = "/etc/millrace"
+
+// Flavours of MPI.
+const (
+	OpenMPI = "openmpi"
+	MPICH   = "mpich"
+)
+
+// Bounds of a Spec.
+const (
+	maxProcesses = 1 << 16
+	maxRestarts  = 1000
+	maxText      = 1 << 16 // bytes of the command
+	maxFiles     = 900_000 // bytes of files: a ConfigMap holds less than 1 MiB
+	maxFileName  = 253
+	maxName      = 46 // so that names of pods fit the 63 bytes of a host's name
+	defaultGrace = time.Minute
+)
+
+// kinds are the files that there are.
+var kinds = []struct {
+	name  string
+	write func(*Spec) (string, error)
+}{
+	{"slurm", slurm}, {"mpirun", mpirun}, {"k8s", indexedJob}, {"jobset", jobSet}, {"trainjob", trainJob},
+}
+
+// Kinds lists the names of kinds.
+func Kinds() []string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+// Write is the text of a file of a kind.
+func Write(kind string, s Spec) (string, error) {
+	for _, k := range kinds {
+		if k.name != kind {
+			continue
+		}
+		if err := s.check(); err != nil {
+			return "", fmt.Errorf("manifest: %w", err)
+		}
+		text, err := k.write(&s)
+		if err != nil {
+			return "", fmt.Errorf("manifest: %s: %w", kind, err)
+		}
+		return text, nil
+	}
+	return "", fmt.Errorf("manifest: there is no kind %q; give %s", kind, strings.Join(Kinds(), ", "))
+}
+
+var (
+	labels    = regexp.MustCompile(`^[a-z]([a-z0-9-]*[a-z0-9])?$`)
+	hostNames = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`)
+	fileNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+)
+
+// check fills in what was left out, and refuses what no kind can say.
+func (s *Spec) check() error {
+	if s.Grace == 0 {
+		s.Grace = defaultGrace
+	}
+	switch {
+	case !labels.MatchString(s.Name) || len(s.Name) > maxName:
+		return fmt.Errorf("name is %q; give 1 to %d lower-case letters, digits and -, a letter first", s.Name, maxName)
+	case len(s.Command) == 0:
+		return errors.New("there is no command")
+	case len(s.Hosts) == 0:
+		return errors.New("there are no hosts")
+	case s.Cores < 0 || s.MemoryBytes < 0 || s.Limit < 0:
+		return fmt.Errorf("%d cores, %d bytes and %v; none is below 0", s.Cores, s.MemoryBytes, s.Limit)
+	case s.Grace < time.Second || s.Grace > 24*time.Hour:
+		return fmt.Errorf("grace is %v; give a second to a day", s.Grace)
+	case s.Restarts < 0 || s.Restarts > maxRestarts:
+		return fmt.Errorf("restarts is %d; give 0 to %d", s.Restarts, maxRestarts)
+	case s.Limit > 0 && s.Limit <= s.Grace:
+		return fmt.Errorf("the time limit is %v; it must be over the grace of %v", s.Limit, s.Grace)
+	}
+	total := 0
+	for _, h := range s.Hosts {
+		if total += h.Processes; h.Processes < 1 || total > maxProcesses {
+			return fmt.Errorf("host %q has %d processes; give 1 at least, and %d on all at most", h.Name, h.Processes,
+				maxProcesses)
+		}
+		if h.Name != "" && !hostNames.MatchString(h.Name) {
+			return fmt.Errorf("host %q is no name of a host", h.Name)
+		}
+		if (h.Name == "") != (s.Hosts[0].Name == "") {
+			return errors.New("some hosts have names and some have not; name all or none")
+		}
+	}
+	return s.checkTexts()
+}
+
+// checkTexts refuses texts that no file can hold.
+func (s *Spec) checkTexts() error {
+	n := 0
+	for _, arg := range s.Command {
+		n += len(arg) + 1
+		if strings.ContainsFunc(arg, unprintable) || !utf8.ValidString(arg) {
+			return fmt.Errorf("the command has %q; give text of one line", arg)
+		}
+	}
+	if n > maxText {
+		return fmt.Errorf("the command has %d bytes; at most %d", n, maxText)
+	}
+	if i := slices.IndexFunc(s.Command, isSecret); i >= 0 {
+		return fmt.Errorf("the command has %s: anyone on a host can read the arguments of processes; leave the token "+
+			"out, it "+
+			"comes by a file or the environment", strings.SplitN(s.Command[i], "=", 2)[0])
+	}
+	for _, text := range []string{s.TokenFile, s.Image, s.Claim, s.MountAt, s.Secret, s.Namespace} {
+		if strings.ContainsFunc(text, unprintable) || !utf8.ValidString(text) {
+			return fmt.Errorf("%q is no text of one line", text)
+		}
+	}
+	if (s.Claim == "") != (s.MountAt == "") {
+		return fmt.Errorf("the volume claim is %q and is mounted at %q; give both or neither", s.Claim, s.MountAt)
+	}
+	bytes := 0
+	for name, text := range s.Files {
+		if !fileNames.MatchString(name) || len(name) > maxFileName || !utf8.ValidString(text) {
+			return fmt.Errorf("file %q has no plain name, or is no text", name)
+		}
+		bytes += len(name) + len(text)
+	}
+	if bytes > maxFiles {
+		return fmt.Errorf("the files have %d bytes; at most %d", bytes, maxFiles)
+	}
+	return nil
+}
+
+func unprintable(c rune) bool { return c < ' ' || c == 0x7f }
+
+// isSecret says whether an argument is the value of a token, rather than the name of a file that has it.
+func isSecret(arg string) bool {
+	name, _, _ := strings.Cut(arg, "=")
+	return name == "--token" || name == "-token"
+}
+
+// processes is how many there are.
+func (s *Spec) processes() int {
+	n := 0
+	for _, h := range s.Hosts {
+		n += h.Processes
+	}
+	return n
+}
+
+// most is the most processes of a host.
+func (s *Spec) most() int {
+	n := 0
+	for _, h := range s.Hosts {
+		n = max(n, h.Processes)
+	}
+	return n
+}
+
+// even says whether all hosts have as many processes.
+func (s *Spec) even() bool { return s.processes() == s.most()*len(s.Hosts) }
