@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/launch"
 )
 
 // finding is one thing doctor looked at.
@@ -63,6 +65,7 @@ func examine() []finding {
 	found := []finding{
 		{What: "cores", Value: fmt.Sprint(runtime.NumCPU()), OK: true},
 		{What: "memory", Value: memory(), OK: true},
+		launched(os.Environ()),
 	}
 	e, err := torch.Open()
 	if err != nil {
@@ -95,6 +98,21 @@ func examine() []finding {
 		found = append(found, finding{What: "speed", Value: line})
 	}
 	return found
+}
+
+// launched is what the launcher says that this process was started by.
+func launched(environment []string) finding {
+	w, err := launch.FromEnv(environment)
+	switch {
+	case err != nil:
+		return finding{What: "launcher", Value: err.Error(), Remedy: "unset what is wrong, or set " + launch.LauncherVar}
+	case w.Note != "":
+		return finding{What: "launcher", Value: w.Note, Remedy: "start the processes with srun"}
+	case w.Size == 1:
+		return finding{What: "launcher", Value: "none: this process is alone", OK: true}
+	}
+	return finding{What: "launcher", OK: true,
+		Value: fmt.Sprintf("%v; rank 0 is met at %s, token in %v", w, w.Meet(), w.Token)}
 }
 
 // memory is the machine's.

@@ -37,7 +37,7 @@ clusters that a file describes.
 
 Exit codes: 0 all done; 1 failed; 2 bad usage or bad input; 129, 130, 143 stopped by SIGHUP, SIGINT,
 SIGTERM.`,
-	}, doctorCommand(), profileCommand(), planning.PlanCommand(), scheduleCommand(), simulateCommand(),
+	}, doctorCommand(), launchCommand(), profileCommand(), planning.PlanCommand(), scheduleCommand(), simulateCommand(),
 		tuning.TuneCommand(), training.TrainCommand(), reportCommand(), movedCommand("bench"), movedCommand("reproduce"),
 		importCommand(), exportCommand(), prepare.MeasureCommand())
 }

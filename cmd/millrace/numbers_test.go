@@ -23,7 +23,7 @@ import (
 var baseOf = map[string]string{
 	"profile": "mlp --analytic --cluster dapple-b:2 --batch 8",
 	"plan":    "--model mlp --cluster dapple-b:2 --batch 8", "schedule": "1f1b",
-	"compare": "", "simulate": "--model mlp --cluster dapple-b:2 --batch 8",
+	"launch": "", "compare": "", "simulate": "--model mlp --cluster dapple-b:2 --batch 8",
 	"tune":  "--model mlp --cluster dapple-b:2 --batch 8",
 	"train": "--model mlp --data digits --batch 8 --steps 2 --dry-run", "report": "nowhere",
 	"measure": "nowhere.yaml --sizes 4",

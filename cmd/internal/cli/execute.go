@@ -34,6 +34,9 @@ func BadInput(err error) error {
 	return &ExitError{ExitBadInput, err}
 }
 
+// Exit gives an error an exit code.
+func Exit(code int, err error) error { return &ExitError{code, err} }
+
 // NewRoot makes a program of verbs.
 func NewRoot(root *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 	root.Version, root.SilenceErrors, root.SilenceUsage = version(), true, true

@@ -21,6 +21,9 @@ import (
 // Stopped is the cause of a context that a signal ended.
 type Stopped struct{ signal syscall.Signal }
 
+// Signal is the signal.
+func (s *Stopped) Signal() syscall.Signal { return s.signal }
+
 func (s *Stopped) Error() string { return "stopped by " + s.name() + " before it was done" }
 
 // code is what the process ends with.
@@ -52,7 +55,8 @@ type stopper struct {
 
 	mu     sync.Mutex
 	by     *Stopped // the first signal; nil before it
-	saving bool     // the verb ends by itself behind its step, however long that takes
+	saving bool     // the verb ends by itself, behind its step for one, however long that takes
+	told   string   // what it says then
 	said   sync.Once
 }
 
@@ -96,10 +100,10 @@ func (s *stopper) listen(signals <-chan os.Signal) {
 func (s *stopper) first(by *Stopped) {
 	s.mu.Lock()
 	s.by = by
-	saving := s.saving
+	saving, told := s.saving, s.told
 	s.mu.Unlock()
 	if saving {
-		fmt.Fprintf(os.Stderr, "%s: %s: finishing the step and saving; once more ends at once\n", s.program, by.name())
+		fmt.Fprintf(os.Stderr, "%s: %s: %s; once more ends at once\n", s.program, by.name(), told)
 	} else {
 		time.AfterFunc(StopGrace, crash.Caught(func() { s.exit(s.say(by)) }))
 	}
@@ -131,10 +135,26 @@ func FinishesItsStep(c *cobra.Command) error {
 	if s.by != nil {
 		return s.by
 	}
-	s.saving = true
+	s.saving, s.told = true, "finishing the step and saving"
 	// Whoever read the output may have been stopped as well, tee for one: the run is saved all the same.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	c.SetOut(patient{to: c.OutOrStdout(), screen: IsTerminal(os.Stdout)})
+	return nil
+}
+
+// LeavesToOthers says that from here on the verb answers a signal by telling other processes to stop, and waits for
+// them however long that takes. A verb that was stopped before gets the cause.
+func LeavesToOthers(c *cobra.Command) error {
+	s, ok := c.Context().Value(stopperKey{}).(*stopper)
+	if !ok {
+		return context.Cause(c.Context())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.by != nil {
+		return s.by
+	}
+	s.saving, s.told = true, "telling all processes to stop"
 	return nil
 }
 

@@ -31,6 +31,9 @@ func TrainCommand() *cobra.Command {
   millrace train job.yaml --resume runs/gpt/checkpoints`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := alone(os.Environ()); err != nil {
+				return cli.BadInput(err)
+			}
 			if len(args) == 1 {
 				flags.File = args[0]
 			}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+)
+
+// started runs a command with more variables, and says how it ended and what it printed.
+func started(t *testing.T, p *clitest.Program, line string, env ...string) (code int, out string) {
+	t.Helper()
+	c := p.Command(t, strings.Fields(line))
+	c.Env = append(c.Env, env...)
+	text, _ := c.CombinedOutput() // the exit code says how it went
+	return c.ProcessState.ExitCode(), string(text)
+}
+
+// Every process knows its rank, and what it prints stands behind it.
+func TestLaunchStartsProcesses(t *testing.T) {
+	t.Parallel()
+	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
+	code, out := started(t, p, "launch -n 3 -- doctor")
+	if code != 0 {
+		t.Fatalf("code %d\n%s", code, out)
+	}
+	met := map[string]bool{}
+	for _, rank := range []string{"0", "1", "2"} {
+		line := regexp.MustCompile(`(?m)^\[` + rank + `\] ok  launcher +rank ` + rank + ` of 3, ` + rank +
+			` of 3 on its host, started by millrace launch; ` +
+			`rank 0 is met at (127\.0\.0\.1:\d+), token in variable MILLRACE_TOKEN$`)
+		found := line.FindStringSubmatch(out)
+		if found == nil {
+			t.Fatalf("rank %s does not say who it is:\n%s", rank, out)
+		}
+		met[found[1]] = true
+	}
+	if len(met) != 1 {
+		t.Errorf("the processes meet at %v", met)
+	}
+}
+
+// The code is the first cause's, and what it was is said.
+func TestLaunchEndsWithTheFirstCause(t *testing.T) {
+	t.Parallel()
+	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
+	code, out := started(t, p, "launch -n 2 --restarts 3 -- train --model mlp --data digits")
+	if code != 2 || strings.Count(out, "and training is in one process") != 2 ||
+		!regexp.MustCompile(`millrace: launch: rank [01] ended with exit code 2, after`).MatchString(out) {
+		t.Errorf("code %d\n%s", code, out)
+	}
+}
+
+func TestWhatLaunchRefuses(t *testing.T) {
+	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
+	if err := os.WriteFile(filepath.Join(p.Dir, "open"), []byte("0123456789abcdef"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"launch -n 2":                        "behind -- stands the verb to start",
+		"launch -n 2 doctor":                 "behind -- stands the verb to start",
+		"launch -n 2 --":                     "behind -- stands the verb to start",
+		"launch -n 2 doctor -- --json":       "behind -- stands the verb to start",
+		"launch -n 2 -- millrace train":      `leave "millrace" out`,
+		"launch -n 2 -- plan --model mlp":    `"plan" is not started in several processes; train and doctor are`,
+		"launch -n 0 -- doctor":              "--processes is 0",
+		"launch --restarts -1 -- doctor":     "--restarts is -1",
+		"launch --token-file open -- doctor": "can be read or changed by others",
+		"launch --token-file none -- doctor": "no such file",
+		"launch -n two -- doctor":            `invalid argument "two"`,
+		"RANK=0 WORLD_SIZE=2 launch -- doctor": "rank 0 of 2, started by torchrun, and would " +
+			"start 1 in each of those",
+		"SLURM_PROCID=x SLURM_STEP_ID=0 SLURM_NTASKS=2 launch -- doctor": "SLURM_PROCID=x; it is a whole number",
+	} {
+		var env []string
+		words := strings.Fields(line)
+		for strings.Contains(words[0], "=") {
+			env, words = append(env, words[0]), words[1:]
+		}
+		if slices.Contains(env, "RANK=0") {
+			env = append(env, "MASTER_ADDR=a")
+		}
+		if code, out := started(t, p, strings.Join(words, " "), env...); code != 2 || !strings.Contains(out, want) {
+			t.Errorf("%s: code %d\n%s\nwant %q", line, code, out, want)
+		}
+	}
+}
+
+// A signal reaches what was launched, which finishes its step and saves.
+func TestLaunchHandsSignalsOn(t *testing.T) {
+	p := profiled(t)
+	c := p.Command(t, strings.Fields("launch -n 1 --restarts 2 -- train --model mlp --data digits --profile mlp.json "+
+		"--batch 4 --stages 2 --steps 100000000 --eval-rows 8 --out run"))
+	stderr, err := c.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said, told := "", false
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		said += lines.Text() + "\n"
+		if strings.Contains(lines.Text(), "step 1/") && !told {
+			told = true
+			if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = c.Wait()
+	if code := c.ProcessState.ExitCode(); code != 143 || !strings.Contains(said,
+		"SIGTERM: telling all processes to stop") ||
+		!strings.Contains(said, "SIGTERM: finishing the step and saving") || !strings.Contains(p.List(t, "run"),
+		"checkpoints") {
+		t.Errorf("code %d\n%s", code, said)
+	}
+}
