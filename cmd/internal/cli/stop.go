@@ -126,16 +126,9 @@ func (s *stopper) heard() *Stopped {
 // FinishesItsStep says that from here on the verb answers a signal by finishing its step and saving, however
 // long that takes. A verb that was stopped before it came to its first step gets the cause.
 func FinishesItsStep(c *cobra.Command) error {
-	s, ok := c.Context().Value(stopperKey{}).(*stopper)
-	if !ok {
-		return context.Cause(c.Context())
+	if err := answers(c, "finishing the step and saving"); err != nil {
+		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.by != nil {
-		return s.by
-	}
-	s.saving, s.told = true, "finishing the step and saving"
 	// Whoever read the output may have been stopped as well, tee for one: the run is saved all the same.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	c.SetOut(patient{to: c.OutOrStdout(), screen: IsTerminal(os.Stdout)})
@@ -144,7 +137,10 @@ func FinishesItsStep(c *cobra.Command) error {
 
 // LeavesToOthers says that from here on the verb answers a signal by telling other processes to stop, and waits for
 // them however long that takes. A verb that was stopped before gets the cause.
-func LeavesToOthers(c *cobra.Command) error {
+func LeavesToOthers(c *cobra.Command) error { return answers(c, "telling all processes to stop") }
+
+// answers has a signal let the verb end by itself, and tells the user what it does meanwhile.
+func answers(c *cobra.Command, told string) error {
 	s, ok := c.Context().Value(stopperKey{}).(*stopper)
 	if !ok {
 		return context.Cause(c.Context())
@@ -154,7 +150,7 @@ func LeavesToOthers(c *cobra.Command) error {
 	if s.by != nil {
 		return s.by
 	}
-	s.saving, s.told = true, "telling all processes to stop"
+	s.saving, s.told = true, told
 	return nil
 }
 
