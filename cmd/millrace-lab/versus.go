@@ -76,6 +76,27 @@ every training from a profile that an earlier process of its own measured.`,
 	return c
 }
 
+func processesCommand() *cobra.Command {
+	own := versusFlags{only: []string{"gpt", "convnet"}, pairs: 20}
+	workers := 2
+	c := &cobra.Command{
+		Use: "processes MILLRACE", Short: "Compare trainings in a process for each worker with those of one process",
+		Long: `Trains gpt and convnet in turn with the workers as threads of one process, and as processes that
+millrace launch starts on this host and that talk over TCP. Processes count as slower where the whole
+interval lies below 0.94 of the threads' speed.`,
+		Example: "  millrace-lab processes bin/millrace -o lab/results/processes.json",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return own.spread(c, args[0], workers)
+		},
+	}
+	own.add(c)
+	c.Flags().StringSliceVar(&own.only, "only", own.only, "models: gpt, convnet")
+	c.Flags().IntVar(&own.pairs, "pairs", own.pairs, "alternating pairs")
+	c.Flags().IntVar(&workers, "workers", workers, "workers, and processes")
+	return c
+}
+
 func resultsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "results FILE...", Short: "Print files of results as tables of Markdown",
@@ -160,6 +181,50 @@ func (f *versusFlags) compare(c *cobra.Command, old, new string) error {
 	return f.print(c, r)
 }
 
+// spread compares trainings in one process with those in many.
+func (f *versusFlags) spread(c *cobra.Command, program string, workers int) error {
+	if least := stats.Fewest(0.95); f.pairs < least {
+		return cli.BadInput(fmt.Errorf("--pairs %d; give %d at least, for an interval around their median", f.pairs, least))
+	}
+	if workers < 2 {
+		return cli.BadInput(fmt.Errorf("--workers %d; give 2 at least", workers))
+	}
+	r, subjects, remove, err := f.open(program, program)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	if err := named(f.only, subjects); err != nil {
+		return err
+	}
+	r.Old.Name, r.New.Name, r.New.Processes = "threads", "processes", workers
+	began := time.Now()
+	for _, s := range subjects {
+		if !slices.Contains(f.only, s.Model) {
+			continue
+		}
+		row, err := versus.Compare(c.Context(), r.Old, r.New, versus.Training(s, workers, f.pairs,
+			versus.ProcessesLimit), c.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		r.Rows = append(r.Rows, row)
+	}
+	r.What = fmt.Sprintf("%d workers as processes against as threads", workers)
+	r.TookS = time.Since(began).Seconds()
+	return f.print(c, r)
+}
+
+// named refuses models that are no subject's.
+func named(models []string, subjects []versus.Subject) error {
+	for _, name := range models {
+		if !slices.ContainsFunc(subjects, func(s versus.Subject) bool { return s.Model == name }) {
+			return cli.BadInput(fmt.Errorf("--only %s; there are gpt and convnet", name))
+		}
+	}
+	return nil
+}
+
 // cases are those of the campaigns that were asked for.
 func (f *versusFlags) cases(subjects []versus.Subject) []versus.Case {
 	half := max(stats.Fewest(0.95), f.pairs/2)
@@ -202,10 +267,8 @@ func (f *versusFlags) predict(c *cobra.Command, old, new string) error {
 		return err
 	}
 	defer remove()
-	for _, name := range f.only {
-		if !slices.ContainsFunc(subjects, func(s versus.Subject) bool { return s.Model == name }) {
-			return cli.BadInput(fmt.Errorf("--only %s; there are gpt and convnet", name))
-		}
+	if err := named(f.only, subjects); err != nil {
+		return err
 	}
 	began := time.Now()
 	for _, s := range subjects {

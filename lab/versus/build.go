@@ -20,12 +20,14 @@ import (
 
 // Build is one of the two programs.
 type Build struct {
-	Name   string `json:"name"`             // old or new
+	Name   string `json:"name"`             // old or new; threads or processes
 	Commit string `json:"commit,omitempty"` // what Go says that it was built from; "+" behind it: with changes
 	SHA256 string `json:"sha256"`
-	path   string
-	native string // its library; empty: the build finds its own
-	dir    string // where it runs and keeps its profiles
+	// Processes is how many each training is in, started by the build itself; 0: it is in one.
+	Processes int `json:"processes,omitempty"`
+	path      string
+	native    string // its library; empty: the build finds its own
+	dir       string // where it runs and keeps its profiles
 }
 
 // OpenBuild takes a program, with its library unless it finds that itself, and a folder of its own to run in.
@@ -50,6 +52,14 @@ func OpenBuild(name, path, native, dir string) (*Build, error) {
 		return nil, fmt.Errorf("versus: %w", err)
 	}
 	return b, nil
+}
+
+// called is the build's name, or another's where there is no build.
+func (b *Build) called(otherwise string) string {
+	if b == nil {
+		return otherwise
+	}
+	return b.Name
 }
 
 // commit is what a Go program says that it was built from, or nothing.
@@ -129,9 +139,13 @@ type trained struct {
 }
 
 // train trains some steps and nothing else.
+// Where it is to be in several processes, it is launched.
 func (b *Build) train(ctx context.Context, steps int, settings ...string) (trained, error) {
 	args := append([]string{"train", "--steps", fmt.Sprint(steps), "--eval-rows", "1", "--out", "run", "--overwrite"},
 		settings...)
+	if b.Processes > 1 {
+		args = append([]string{"launch", "-n", fmt.Sprint(b.Processes), "--"}, args...)
+	}
 	var t trained
 	if err := b.answer(ctx, &t, args...); err != nil {
 		return t, err

@@ -14,6 +14,8 @@ import (
 const (
 	TrainingLimit = 0.97
 	PlanningLimit = 0.95
+	// ProcessesLimit is of trainings in processes against the same with threads.
+	ProcessesLimit = 0.94
 )
 
 // Subject is a model that is trained, and what it is trained on.

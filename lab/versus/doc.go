@@ -6,6 +6,8 @@
 // builds have are used, each build plans and measures for itself, and a plan is fixed by its settings, not by a
 // file, so that neither need read what the other writes.
 //
+// Both may be one program, which trains with threads in one case and with processes in the other.
+//
 // Refused: a binary that does not run, a case that fails on either side, and fewer pairs than an interval takes.
 // Whoever calls it leaves the machine alone meanwhile; the load of the machine at the start is in the results.
 package versus

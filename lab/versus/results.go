@@ -76,7 +76,8 @@ func (r *Results) Markdown(w io.Writer) error {
 	fmt.Fprintf(w, "%s, on %s (%d cores), load %s, in %s.\n", r.What, r.Machine.Processor, r.Machine.Cores, r.Machine.Load,
 		trace.Seconds(r.TookS))
 	if len(r.Rows) > 0 {
-		t := report.Table{Head: []string{"what", " pairs", " old", " new", " speed of new over old", " 95 % interval",
+		t := report.Table{Head: []string{"what", " pairs", " " + r.Old.called("old"), " " + r.New.called("new"),
+			fmt.Sprintf(" speed of %s over %s", r.New.called("new"), r.Old.called("old")), " 95 % interval",
 			"slower than allowed"}}
 		for _, row := range r.Rows {
 			slower := "stated only"
