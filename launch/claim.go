@@ -192,6 +192,9 @@ func (env environment) complete(w *World) error {
 	if w.Restart, err = env.optional(RestartVar, 0, MaxSize, w.Restart); err != nil {
 		return err
 	}
+	if w.WorkersPerProcess, err = env.optional(WorkersVar, 1, MaxSize, 0); err != nil {
+		return err
+	}
 	if env.has(RunIDVar) {
 		w.RunID = env[RunIDVar]
 	}

@@ -75,6 +75,8 @@ func TestWhatLaunchersSay(t *testing.T) {
 		{"nothing", "PATH=/bin HOME=/root", World{Launcher: None, Size: 1, LocalSize: 1, Nodes: 1}},
 		{"ours", ours, World{Launcher: Millrace, Rank: 1, Size: 2, LocalRank: 1, LocalSize: 2, Nodes: 1, Address: "127.0.0.1",
 			Port: 40123, RunID: "ab12", Restart: 1, Token: Token{Variable: TokenVar}}},
+		{"workers alone", "MILLRACE_WORKERS_PER_PROCESS=3", World{Launcher: None, Size: 1, LocalSize: 1, Nodes: 1,
+			WorkersPerProcess: 3}},
 		{"ours by hand", "MILLRACE_RANK=0 MILLRACE_WORLD_SIZE=3 MILLRACE_MASTER_ADDR=fe80::1 MILLRACE_TOKEN_FILE=/t", World{
 			Launcher: Millrace, Size: 3, LocalRank: Unknown, LocalSize: Unknown, Node: Unknown, Nodes: Unknown,
 			Address: "fe80::1",
@@ -194,6 +196,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"WORLD_SIZE=3", []string{"WORLD_SIZE=3", "RANK is not set"}},
 		{"RANK=4 WORLD_SIZE=4", []string{"RANK=4; it is a whole number from 0 to 3"}},
 		{"RANK=-1 WORLD_SIZE=4", []string{"RANK=-1;"}},
+		{"MILLRACE_WORKERS_PER_PROCESS=0", []string{"MILLRACE_WORKERS_PER_PROCESS=0; it is a whole number from 1"}},
 		{"RANK=+1 WORLD_SIZE=4", []string{"RANK=+1;"}},
 		{"RANK=1 WORLD_SIZE=99999999999999999999", []string{"WORLD_SIZE=99999999999999999999;"}},
 		{"RANK=1 WORLD_SIZE=four", []string{"WORLD_SIZE=four;"}},

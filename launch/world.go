@@ -37,6 +37,7 @@ const (
 	TokenVar      = "MILLRACE_TOKEN"
 	TokenFileVar  = "MILLRACE_TOKEN_FILE"
 	LauncherVar   = "MILLRACE_LAUNCHER"
+	WorkersVar    = "MILLRACE_WORKERS_PER_PROCESS"
 )
 
 // DefaultPort is where rank 0 is met if nothing says otherwise.
@@ -60,6 +61,8 @@ type World struct {
 
 	Address string // of the host that rank 0 is on; empty for a world of one
 	Port    int
+
+	WorkersPerProcess int // 0: not told, which is 1 where there are several processes
 
 	Token   Token
 	RunID   string // the same in all processes, another for another run; may be empty
