@@ -25,6 +25,7 @@ import (
 // they control one another in lines of JSON, and carriers that copy bytes through pipes or over TCP.
 type worlds struct {
 	of       []int // the process of each worker
+	near     bool  // those of one process hand memory over
 	carriers func(workers int) ([]wire.Carrier, error)
 	overTCP  bool // control, that is
 	offsets  []float64
@@ -49,9 +50,9 @@ func in(g *rand.Rand, workers, processes int) worlds {
 		of[k] = p
 	}
 	if g.IntN(2) == 0 {
-		return worlds{of: of, carriers: tcp.New, overTCP: true}
+		return worlds{of: of, near: true, carriers: tcp.New, overTCP: true}
 	}
-	return worlds{of: of, carriers: pipe.New}
+	return worlds{of: of, near: g.IntN(2) == 0, carriers: pipe.New}
 }
 
 // connect makes a connection between the leader and another process.
@@ -101,6 +102,9 @@ func (w worlds) train(ctx context.Context, t testing.TB, c Config) outcome {
 	var all sync.WaitGroup
 	for p := n - 1; p >= 0; p-- {
 		one := c
+		if w.near {
+			one.Carriers = func(workers int) ([]wire.Carrier, error) { return w.within(p, carriers) }
+		}
 		one.World = &process.World{Rank: p, Workers: places, OffsetS: w.offsets, Links: leader}
 		if p > 0 {
 			x, y := w.connect(t, p)
@@ -124,6 +128,21 @@ func (w worlds) train(ctx context.Context, t testing.TB, c Config) outcome {
 	}
 	all.Wait()
 	return out
+}
+
+// within has the workers of a process hand memory over among themselves.
+func (w worlds) within(process int, carriers []wire.Carrier) ([]wire.Carrier, error) {
+	var mine []int
+	for k, p := range w.of {
+		if p == process {
+			mine = append(mine, k)
+		}
+	}
+	near, err := wire.InProcess(len(w.of))
+	if err != nil {
+		return nil, err
+	}
+	return wire.Split(near, carriers, mine)
 }
 
 // whole is the leader's Result with the weights of all processes.

@@ -50,10 +50,11 @@ type Carrier interface {
 	// Connect tells the carrier another worker's address, before anything is posted with it. Unequal engines
 	// and versions are refused.
 	Connect(rank int, a Address) error
-	// Takes says whether buffers in a place can be sent and received as they are.
-	Takes(p Place) bool
-	// HandsOver says that memory changes hands: a posted receive needs none, and gets the sender's.
-	HandsOver() bool
+	// Takes says whether buffers in a place can be sent to a worker and received from it as they are.
+	Takes(rank int, p Place) bool
+	// HandsOver says that memory changes hands with a worker: a posted receive needs none, and gets the
+	// sender's. The worker's carrier says the same of this one.
+	HandsOver(rank int) bool
 	// Send posts b, which is complete, as the n-th frame of an edge. It is the carrier's until done. The
 	// epoch is for the tag alone (TagOf).
 	Send(epoch uint32, e Edge, n uint32, b *Buffer, done func(error))

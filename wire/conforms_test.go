@@ -9,11 +9,53 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/blocking"
+	"github.com/millrace-ml/millrace/wire/pipe"
 	"github.com/millrace-ml/millrace/wire/shape"
 	"github.com/millrace-ml/millrace/wire/wiretest"
 )
 
 func TestInProcessIsACarrier(t *testing.T) { wiretest.Conforms(t, wire.InProcess) }
+
+// Of three workers two share a process, or each has one: whatever the other carrier is.
+func TestSplitIsACarrier(t *testing.T) {
+	for name, open := range map[string]wiretest.Maker{"pipe": pipe.New, "blocking": blocking.New} {
+		for _, processes := range [][]int{{0, 1, 1, 0}, {0, 0, 1, 2}, {0, 0, 0, 0}} {
+			t.Run(fmt.Sprint(name, processes), func(t *testing.T) {
+				wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return splitOver(open, processes[:n]) })
+			})
+		}
+	}
+}
+
+// splitOver makes carriers of workers in several processes, which this one plays.
+func splitOver(open wiretest.Maker, processes []int) ([]wire.Carrier, error) {
+	far, err := open(len(processes))
+	if err != nil {
+		return nil, err
+	}
+	all := make([]wire.Carrier, len(far))
+	for p := range len(processes) {
+		var mine []int
+		for rank, of := range processes {
+			if of == p {
+				mine = append(mine, rank)
+			}
+		}
+		near, err := wire.InProcess(len(processes))
+		if err != nil {
+			return nil, err
+		}
+		some, err := wire.Split(near, far, mine)
+		if err != nil {
+			return nil, err
+		}
+		for _, rank := range mine {
+			all[rank] = some[rank]
+		}
+	}
+	return all, nil
+}
 
 func TestShapedIsACarrier(t *testing.T) {
 	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) {

@@ -29,7 +29,7 @@
 // A message is a header frame of HeaderBytes, a frame with the rest of its descriptions where they are many,
 // and a frame for each buffer that is not empty. A header says Key, step, epoch, send time, and type and
 // shape of each buffer, in binary. Memory for a buffer is taken when the header has come, from Config.Room,
-// so that the receiver is charged. Where the carrier hands memory over (InProcess), a message is one frame
+// so that the receiver is charged. Where the edge's carrier hands memory over (InProcess), a message is one frame
 // without bytes, in which the header as it is and the sender's own memory change hands. Either way the
 // receiver finds a Buffer with an Owner, which is its to free.
 //
@@ -67,5 +67,6 @@
 // # Carriers
 //
 // What the Carrier interface asks is tested by package wiretest. Those between workers of one process embed
-// Local.
+// Local. Split joins two: workers of one process reach each other by memory and those of others by TCP, edge
+// by edge.
 package wire

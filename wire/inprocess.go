@@ -53,10 +53,10 @@ type handing struct {
 }
 
 // Takes implements Carrier: nobody looks at the memory.
-func (c *handing) Takes(Place) bool { return true }
+func (c *handing) Takes(int, Place) bool { return true }
 
 // HandsOver implements Carrier.
-func (c *handing) HandsOver() bool { return true }
+func (c *handing) HandsOver(int) bool { return true }
 
 func (h *hub) lane(e Edge) *lane {
 	h.mu.Lock()

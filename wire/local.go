@@ -71,10 +71,10 @@ func Locals(engine, how string, workers int, carrier func(*Local) Carrier) ([]Ca
 func (l *Local) Rank() int { return l.rank }
 
 // Takes implements Carrier.
-func (l *Local) Takes(p Place) bool { return p.Memory != Device }
+func (l *Local) Takes(_ int, p Place) bool { return p.Memory != Device }
 
 // HandsOver implements Carrier.
-func (l *Local) HandsOver() bool { return false }
+func (l *Local) HandsOver(int) bool { return false }
 
 // Security implements Carrier.
 func (l *Local) Security() Security { return InsideProcess }

@@ -72,11 +72,12 @@ func NewPort(c Carrier, config Config) (*Port, error) {
 // Rank is the port's worker.
 func (p *Port) Rank() int { return p.carrier.Rank() }
 
-// Takes says whether buffers in a place can be sent as they are.
-func (p *Port) Takes(at Place) bool { return p.carrier.Takes(at) }
+// Takes says whether buffers in a place can be sent to another worker as they are.
+func (p *Port) Takes(rank int, at Place) bool { return p.carrier.Takes(rank, at) }
 
-// HandsOver says that the memory of what is sent to others changes hands, and that nobody looks at its Data.
-func (p *Port) HandsOver() bool { return p.carrier.HandsOver() }
+// HandsOver says that the memory of what is sent to another worker changes hands, and that nobody looks at its
+// Data.
+func (p *Port) HandsOver(rank int) bool { return rank == p.Rank() || p.carrier.HandsOver(rank) }
 
 // Describe says which transport an edge uses in fact.
 func (p *Port) Describe(e Edge) string { return p.of(e).Describe(e) }
@@ -117,7 +118,8 @@ func (p *Port) Open(edges []Edge) {
 			out.grant(e.Slots)
 		}
 		if e.To == p.Rank() && p.in[e.ID] == nil {
-			at := &inEdge{port: p, Edge: e, carrier: p.of(e), here: make(chan struct{}, 1)}
+			c := p.of(e)
+			at := &inEdge{port: p, Edge: e, carrier: c, hands: c.HandsOver(e.From), here: make(chan struct{}, 1)}
 			p.in[e.ID] = at
 			fresh = append(fresh, at)
 		}

@@ -12,6 +12,7 @@ type inEdge struct {
 	port *Port
 	Edge
 	carrier Carrier
+	hands   bool          // memory changes hands
 	here    chan struct{} // of a collective: queue has grown
 	queue   []Arrival     // of a collective; the port's mu guards it
 
@@ -40,7 +41,7 @@ func (e *inEdge) recv(b *Buffer, done func(error)) {
 
 // room is a frame of the port's own to be received.
 func (e *inEdge) room(size int) *Buffer {
-	if e.carrier.HandsOver() {
+	if e.hands {
 		return &Buffer{DType: U8, Shape: []int64{int64(size)}, own: true}
 	}
 	return bytesBuffer(make([]byte, size))
@@ -48,7 +49,7 @@ func (e *inEdge) room(size int) *Buffer {
 
 // post waits for the next header.
 func (e *inEdge) post() {
-	if e.carrier.HandsOver() {
+	if e.hands {
 		if e.told == nil {
 			e.frame = Buffer{DType: U8, own: true}
 			e.told = func(err error) { e.header(incoming{&e.frame, err}) }
@@ -87,7 +88,7 @@ func (e *inEdge) read(in incoming) error {
 	if in.err != nil {
 		return in.err
 	}
-	if e.carrier.HandsOver() {
+	if e.hands {
 		if in.frame.message == nil {
 			return e.damaged(errors.New("a frame that hands no message over"))
 		}

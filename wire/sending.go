@@ -60,7 +60,7 @@ func (p *Port) Send(e Edge, key uint64, step uint32, parts []Buffer, done func(e
 	m := &outgoing{parts: parts, epoch: epoch, done: done}
 	m.header = Header{Epoch: epoch, Key: key, Step: step, SentS: p.now(), Parts: parts}
 	if err == nil {
-		err = m.inFrames(p.of(e))
+		err = m.inFrames(p.of(e), e.To)
 	}
 	if err != nil {
 		FreeAll(parts)
@@ -79,9 +79,9 @@ func (p *Port) Send(e Edge, key uint64, step uint32, parts []Buffer, done func(e
 	return nil
 }
 
-// inFrames makes a message's frames for a carrier: one that hands all over, or those whose bytes travel.
-func (m *outgoing) inFrames(c Carrier) error {
-	if c.HandsOver() {
+// inFrames makes a message's frames for a carrier and a worker: one that hands all over, or those whose bytes travel.
+func (m *outgoing) inFrames(c Carrier, to int) error {
+	if c.HandsOver(to) {
 		m.frame = Buffer{DType: U8, own: true, message: &m.header}
 		m.one[0] = &m.frame
 		m.frames = m.one[:]
@@ -97,7 +97,7 @@ func (m *outgoing) inFrames(c Carrier) error {
 	}
 	for i := range m.parts {
 		b := &m.parts[i]
-		if err := sendable(c, b); err != nil {
+		if err := sendable(c, to, b); err != nil {
 			return err
 		}
 		if b.Bytes() > 0 {
@@ -108,8 +108,8 @@ func (m *outgoing) inFrames(c Carrier) error {
 }
 
 // sendable refuses a buffer that the carrier cannot read.
-func sendable(c Carrier, b *Buffer) error {
-	if !c.Takes(b.Place) {
+func sendable(c Carrier, to int, b *Buffer) error {
+	if !c.Takes(to, b.Place) {
 		return fmt.Errorf("wire: this carrier does not take %v; copy the buffer to the host first", b.Place.Memory)
 	}
 	if b.Place.Memory != Device && int64(len(b.Data)) != b.Bytes() {

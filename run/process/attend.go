@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -40,7 +41,7 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 		return nil, errors.Join(fmt.Errorf("run: carriers of %d workers for %d workers", len(carriers), workers),
 			x.ports.Close())
 	}
-	x.limited = j.Slots > 0 || !x.ports.Port(x.mine[0]).HandsOver()
+	x.limited = j.Slots > 0 || slices.ContainsFunc(x.mine, x.sendsBytes)
 	updates := 0
 	for seat, k := range x.mine {
 		updates += len(j.places(k))
@@ -52,6 +53,17 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 	}
 	x.record = record.New(j.KeepSteps, j.WantStep, updates)
 	return x, nil
+}
+
+// sendsBytes says whether a worker's messages to some other one travel as bytes. In a world of several processes
+// they do of every worker, so that all processes name edges alike.
+func (x *Process) sendsBytes(worker int) bool {
+	for k := range x.workers {
+		if !x.ports.Port(worker).HandsOver(k) {
+			return true
+		}
+	}
+	return false
 }
 
 // Weight is a parameter or buffer after training.

@@ -115,7 +115,7 @@ func (w *worker) send(h *holding, in schedule.Instruction) (int64, error) {
 				have.tensors.Free()
 			}
 		}
-		buffers, err := w.buffers(h, in, tensors)
+		buffers, err := w.buffers(h, in, tensors, k)
 		if err != nil {
 			tensors.Free()
 			return 0, err
@@ -145,8 +145,8 @@ func (h *holding) crossed(in schedule.Kind) []int {
 	return h.Out()
 }
 
-// buffers packs tensors in the order of the values that cross the cut.
-func (w *worker) buffers(h *holding, in schedule.Instruction, tensors stage.Tensors) ([]wire.Buffer, error) {
+// buffers packs tensors for another worker, in the order of the values that cross the cut.
+func (w *worker) buffers(h *holding, in schedule.Instruction, tensors stage.Tensors, to int) ([]wire.Buffer, error) {
 	var m []wire.Buffer
 	for _, v := range h.crossed(in.Kind) {
 		t := tensors[v]
@@ -154,7 +154,7 @@ func (w *worker) buffers(h *holding, in schedule.Instruction, tensors stage.Tens
 			continue // a gradient that nothing needed
 		}
 		b := wire.Buffer{Value: uint32(v), DType: wireType(t.DType()), Shape: t.Shape()}
-		if w.port.HandsOver() {
+		if w.port.HandsOver(to) {
 			b.Ready, b.Owner = w.dev.Record(), t
 		} else {
 			host, err := w.dev.ToHost(t)

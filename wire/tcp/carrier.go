@@ -45,11 +45,11 @@ func newCarrier(e *Endpoint, session uint32, rank int, at []place) *carrier {
 	return &carrier{e: e, session: session, rank: rank, at: slices.Clone(at), peers: map[int]*peer{}}
 }
 
-func (c *carrier) Rank() int               { return c.rank }
-func (c *carrier) Address() wire.Address   { return c.e.Address() }
-func (c *carrier) Takes(p wire.Place) bool { return p.Memory != wire.Device }
-func (c *carrier) HandsOver() bool         { return false }
-func (c *carrier) Security() wire.Security { return wire.Authenticated }
+func (c *carrier) Rank() int                      { return c.rank }
+func (c *carrier) Address() wire.Address          { return c.e.Address() }
+func (c *carrier) Takes(_ int, p wire.Place) bool { return p.Memory != wire.Device }
+func (c *carrier) HandsOver(int) bool             { return false }
+func (c *carrier) Security() wire.Security        { return wire.Authenticated }
 
 func (c *carrier) Connect(rank int, a wire.Address) error {
 	at, err := placeOf(a, c.Address())

@@ -34,7 +34,7 @@ func ending(t *testing.T, open Maker, end func([]wire.Carrier) error, want error
 			left.Add(p.sends + p.recv)
 			for n := range p.recv {
 				b := bufferOf(random(9, 1<<18))
-				if all[1].HandsOver() {
+				if all[1].HandsOver(0) {
 					b.Data = nil
 				}
 				all[1].Recv(edge, uint32(n), &b, done)
@@ -182,7 +182,7 @@ func badMessages(t *testing.T, open Maker) {
 		{"a negative length", e, of(func(b *wire.Buffer) { b.Shape = []int64{-8} }), "shape [-8]"},
 		{"more bytes than there are", e, of(func(b *wire.Buffer) { b.Shape = []int64{1 << 41} }), "is over"},
 	}
-	if !w.Port(0).HandsOver() {
+	if !w.Port(0).HandsOver(1) {
 		cases = append(cases, []struct {
 			name string
 			edge wire.Edge

@@ -105,7 +105,7 @@ func saysWhatItIs(t *testing.T, open Maker) {
 		if c.Rank() != rank || a.Engine == "" || a.Version == "" || long > wire.MaxAddress {
 			t.Errorf("carrier %d: rank %d, address %+v", rank, c.Rank(), a)
 		}
-		if !c.Takes(wire.Place{}) {
+		if !c.Takes(1-rank, wire.Place{}) {
 			t.Error("it does not take host memory")
 		}
 		if c.Describe(wire.Edge{From: rank, To: 1 - rank}) == "" || c.Security() > wire.PrivateNetwork {
@@ -155,7 +155,7 @@ func postedInEitherOrder(t *testing.T, open Maker) {
 		receive := func() {
 			for n, size := range sizes {
 				b := bufferOf(random(99, size))
-				if all[1].HandsOver() {
+				if all[1].HandsOver(0) {
 					b.Data = nil
 				}
 				room = append(room, &b)
@@ -203,7 +203,7 @@ func lengths(t *testing.T, open Maker) {
 				receive()
 			}
 			all[0].Send(1, edge, 0, &a, func(err error) {
-				if all[0].HandsOver() { // others may have written it before anybody looks
+				if all[0].HandsOver(1) { // others may have written it before anybody looks
 					said <- err
 				}
 			})

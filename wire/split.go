@@ -1,0 +1,68 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Split makes carriers of some workers of a process, mine, which reach each other by those in near and
+// everybody else by those in far. Both are by worker; near may lack whoever is not mine. The carriers are
+// closed with those that are made of them; of others the address is asked for alone, which is that of far.
+func Split(near, far []Carrier, mine []int) ([]Carrier, error) {
+	all := slices.Clone(far)
+	for _, rank := range mine {
+		if rank < 0 || rank >= len(far) || rank >= len(near) || near[rank].Rank() != rank || far[rank].Rank() != rank {
+			return nil, fmt.Errorf("wire: worker %d has no two carriers to be split over", rank)
+		}
+		all[rank] = &split{Carrier: far[rank], near: near[rank], mine: mine}
+	}
+	return all, nil
+}
+
+// split is a worker's. What it does not say itself, the far carrier says.
+type split struct {
+	Carrier
+	near Carrier
+	mine []int
+}
+
+// to is the carrier to a worker.
+func (c *split) to(rank int) Carrier {
+	if slices.Contains(c.mine, rank) {
+		return c.near
+	}
+	return c.Carrier
+}
+
+// of is the carrier of an edge.
+func (c *split) of(e Edge) Carrier {
+	if e.From == c.Rank() {
+		return c.to(e.To)
+	}
+	return c.to(e.From)
+}
+
+// Takes implements Carrier.
+func (c *split) Takes(rank int, p Place) bool { return c.to(rank).Takes(rank, p) }
+
+// HandsOver implements Carrier.
+func (c *split) HandsOver(rank int) bool { return c.to(rank).HandsOver(rank) }
+
+// Describe implements Carrier.
+func (c *split) Describe(e Edge) string { return c.of(e).Describe(e) }
+
+// Security is that of the carrier that more can disturb.
+func (c *split) Security() Security { return max(c.near.Security(), c.Carrier.Security()) }
+
+func (c *split) Send(epoch uint32, e Edge, n uint32, b *Buffer, done func(error)) {
+	c.of(e).Send(epoch, e, n, b, done)
+}
+
+func (c *split) Recv(e Edge, n uint32, b *Buffer, done func(error)) { c.of(e).Recv(e, n, b, done) }
+
+// Fail implements Carrier.
+func (c *split) Fail(rank int, err error) { c.to(rank).Fail(rank, err) }
+
+// Close closes both.
+func (c *split) Close() error { return errors.Join(c.near.Close(), c.Carrier.Close()) }
