@@ -51,7 +51,7 @@ func (p *Profile) piece(layer Layer, l int, before, part float64) Layer {
 	for _, n := range []*int64{&layer.ParameterBytes, &layer.TiedBytes, &layer.BufferBytes} {
 		*n = share(*n)
 	}
-	layer.UpdateTimes.Scale(part, part, part)
+	layer.ScaleUpdates(part, part, part)
 	layer.Costs = make([]Cost, len(p.Layers[l].Costs))
 	for i, c := range p.Layers[l].Costs {
 		layer.Costs[i] = c.piece(p.inputBytes(l, &c), part, share)

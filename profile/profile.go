@@ -86,7 +86,9 @@ type Layer struct {
 	TiedTo    int   `json:"tied_to"`
 	TiedBytes int64 `json:"tied_bytes,omitempty"`
 	UpdateTimes
-	Costs []Cost `json:"costs"`
+	// Updates is, of a joined profile, these times by device type.
+	Updates []DeviceUpdate `json:"updates,omitempty"`
+	Costs   []Cost         `json:"costs"`
 }
 
 // Transfer is what moving data between workers costs on the measured machine.
@@ -139,4 +141,6 @@ type Profile struct {
 	OptimizerStates int       `json:"optimizer_states"` // copies of the parameters it keeps: SGD 0, Adam 2
 	Layers          []Layer   `json:"layers"`
 	Transfer        *Transfer `json:"transfer,omitempty"`
+	// Machines is, of a joined profile, what is otherwise said of the machine above, by device type.
+	Machines []Machine `json:"machines,omitempty"`
 }

@@ -93,7 +93,7 @@ func (e *MissingError) Error() string {
 // small micro-batches to be as efficient as large ones, which no device is.
 func (p *Profile) At(device string, size int) (costs []Cost, interpolated bool, err error) {
 	have := p.Sizes(device)
-	if p.scales(have) && size >= 1 {
+	if p.scales(device, have) && size >= 1 {
 		costs, err := p.scaled(device, have[0], size)
 		return costs, size != have[0], err
 	}

@@ -9,7 +9,9 @@ import (
 const SourceImported = "imported"
 
 // scales says whether costs for other micro-batch sizes are made in proportion.
-func (p *Profile) scales(have []int) bool { return p.Source == SourceImported && len(have) == 1 }
+func (p *Profile) scales(device string, have []int) bool {
+	return len(have) == 1 && p.On(device).Source == SourceImported
+}
 
 // Basis says in one sentence what the costs for a micro-batch size rest on where they were
 // not measured at that size; it is empty where they were, and where At refuses.
@@ -18,7 +20,7 @@ func (p *Profile) Basis(device string, size int) string {
 	if _, made, err := p.At(device, size); err != nil || !made {
 		return ""
 	}
-	if p.scales(have) {
+	if p.scales(device, have) {
 		return fmt.Sprintf("costs for %d samples are those for %d in proportion: %s was imported and has one size",
 			size, have[0], p.Model)
 	}

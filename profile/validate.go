@@ -77,24 +77,40 @@ func (p *Profile) Validate() error {
 
 // validateMachine is Validate of what is not of a layer.
 func (p *Profile) validateMachine() error {
-	if !(p.PaceSpread >= 0 && p.PaceSpread <= mostSpread) {
-		return wrong("pace_spread", p.PaceSpread, fmt.Sprintf("a part of the workers' mean, 0 to %g", mostSpread))
-	}
-	t := p.Transfer
-	if t == nil {
-		t = &Transfer{}
-	}
-	for _, n := range []struct {
-		field string
-		value int
-	}{{"optimizer_states", p.OptimizerStates}, {"threads_per_worker", p.ThreadsPerWorker},
-		{"concurrency", p.Concurrency}, {"transfer: all_reduce_workers", t.AllReduceWorkers}} {
-		if n.value < 0 || n.value > mostCounted {
-			return wrong(n.field, n.value, fmt.Sprintf("0 to %d", mostCounted))
+	for _, n := range []counted{{"optimizer_states", p.OptimizerStates}, {"threads_per_worker", p.ThreadsPerWorker}} {
+		if err := n.check(); err != nil {
+			return err
 		}
 	}
-	if p.Transfer == nil {
-		return nil
+	if err := validMachine(p.PaceSpread, p.Concurrency, p.Transfer); err != nil {
+		return err
+	}
+	return p.validateMachines()
+}
+
+// counted is a number of things on one machine.
+type counted struct {
+	field string
+	value int
+}
+
+func (n counted) check() error {
+	if n.value < 0 || n.value > mostCounted {
+		return wrong(n.field, n.value, fmt.Sprintf("0 to %d", mostCounted))
+	}
+	return nil
+}
+
+// validMachine refuses what no machine was measured to do.
+func validMachine(paceSpread float64, concurrency int, t *Transfer) error {
+	if !(paceSpread >= 0 && paceSpread <= mostSpread) {
+		return wrong("pace_spread", paceSpread, fmt.Sprintf("a part of the workers' mean, 0 to %g", mostSpread))
+	}
+	if err := (counted{"concurrency", concurrency}).check(); err != nil || t == nil {
+		return err
+	}
+	if err := (counted{"transfer: all_reduce_workers", t.AllReduceWorkers}).check(); err != nil {
+		return err
 	}
 	if b := t.BandwidthBytesPerSecond; !(b >= leastRate && b <= mostRate) {
 		return wrong("transfer: bandwidth_bytes_per_s", b, fmt.Sprintf("%g to %g", leastRate, mostRate))
@@ -125,7 +141,7 @@ func (l *Layer) validate(i, states int) (bytes float64, err error) {
 		return 0, wrong("parameter_bytes, tied_bytes or buffer_bytes", min(l.ParameterBytes, l.TiedBytes,
 			l.BufferBytes), "0 or more")
 	}
-	if err := times(l.UpdateTimes.named()...); err != nil {
+	if err := l.validateUpdates(); err != nil {
 		return 0, err
 	}
 	if len(l.Costs) == 0 {

@@ -30,13 +30,42 @@ type Noise struct {
 	PaceSpread float64
 }
 
-// NoiseOf is what a profile says of every computation, whichever stage it is of: there is no Spread in it.
-func NoiseOf(p *profile.Profile) Noise {
-	n := Noise{PaceSpread: p.PaceSpread}
-	if p.Transfer != nil {
-		n.DispatchS = p.Transfer.DispatchS
-	}
+// NoiseOf is what a profile says of every computation, whichever stage it is of: there is no Spread in it. On
+// devices of several types it is the mean over the devices.
+func NoiseOf(p *profile.Profile, devices ...string) Noise {
+	n := Noise{}
+	of := mean(p, devices)
+	n.PaceSpread = of(func(m *profile.Machine) float64 { return m.PaceSpread })
+	n.DispatchS = of(func(m *profile.Machine) float64 { return transferOf(m).DispatchS })
 	return n
+}
+
+func transferOf(m *profile.Machine) profile.Transfer {
+	if m.Transfer == nil {
+		return profile.Transfer{}
+	}
+	return *m.Transfer
+}
+
+// mean is means over devices of what a profile says of their machines. Devices of one type have exactly its own.
+func mean(p *profile.Profile, devices []string) (of func(func(m *profile.Machine) float64) float64) {
+	count := map[string]int{}
+	var machines []profile.Machine
+	for _, d := range devices {
+		if count[d]++; count[d] == 1 {
+			machines = append(machines, p.On(d))
+		}
+	}
+	return func(get func(m *profile.Machine) float64) float64 {
+		if len(machines) == 1 {
+			return get(&machines[0])
+		}
+		sum := 0.0
+		for i := range machines {
+			sum += float64(count[machines[i].Device]) * get(&machines[i])
+		}
+		return sum / float64(len(devices))
+	}
 }
 
 // Usual is what a computation takes where nothing varies.

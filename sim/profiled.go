@@ -37,8 +37,16 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 		},
 		Links:     links(c, devices),
 		OneMemory: func(from, to int) bool { return c.InOneMemory(devices[from], devices[to]) },
-		Cores:     c.Cores, Noise: NoiseOf(p),
+		Cores:     c.Cores,
 	}
+	var types []string
+	for _, d := range devices {
+		types = append(types, c.Devices[d])
+	}
+	out.Noise = NoiseOf(p, types...)
+	of := mean(p, types)
+	out.SendS = of(func(m *profile.Machine) float64 { return transferOf(m).SendS })
+	out.ReceiveS = of(func(m *profile.Machine) float64 { return transferOf(m).ReceiveS })
 	if slices.ContainsFunc(devices, func(d int) bool { return c.DeviceTypes[c.Devices[d]].FPGA != nil }) {
 		out.Streams = func(w int) bool { return c.DeviceTypes[c.Devices[devices[w]]].FPGA != nil }
 	}
@@ -48,10 +56,6 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 				return c.Levels[c.LevelOf(devices[from], devices[to])].OccupiesDevice
 			}
 		}
-	}
-	if p.Transfer != nil {
-		t := p.Transfer
-		out.SendS, out.ReceiveS = t.SendS, t.ReceiveS
 	}
 	known := layerCosts{p: p, of: map[layerSize][]profile.Cost{}}
 	for s := range pl.Stages {
@@ -147,7 +151,7 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, devi
 		} else {
 			out.InputS += backward
 		}
-		out.UpdateTimes.Add(p.Layers[l].UpdateTimes)
+		out.UpdateTimes.Add(p.Layers[l].UpdatesOn(device))
 		spread += (cost.ForwardS + cost.BackwardS) * cost.Spread
 	}
 	if all := out.ForwardS + out.BackwardS; all > 0 {

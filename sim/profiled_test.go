@@ -341,3 +341,40 @@ func TestCostsRefused(t *testing.T) {
 		t.Error("costs of three stages served a program of two")
 	}
 }
+
+// TestJoinedProfiles: a stage costs what it does on its own device type, updates included; what the runtime spends
+// beside is the mean over the plan's devices.
+func TestJoinedProfiles(t *testing.T) {
+	slow := chain()
+	slow.Transfer = &profile.Transfer{BandwidthBytesPerSecond: 1, DispatchS: 0.75, SendS: 2, ReceiveS: 4}
+	slow.PaceSpread = 0.5
+	for l := range slow.Layers {
+		slow.Layers[l].UpdateS = 3
+		for i := range slow.Layers[l].Costs {
+			slow.Layers[l].Costs[i].ForwardS *= 10
+		}
+	}
+	fast := chain()
+	fast.Model, slow.Model = "m", "m"
+	fast.Transfer.BandwidthBytesPerSecond = 1
+	slow, err := slow.Renamed("slow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	both, err := profile.Join(profile.Part{Name: "fast", Profile: fast}, profile.Part{Name: "slow", Profile: slow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts := local(2)
+	hosts.Devices = []string{"slow", "cpu"}
+	c, err := CostsOf(both, hosts, twoStages())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := c.Stages[0][0], c.Stages[1][0]; a.ForwardS != 30 || b.ForwardS != 7 || a.UpdateS != 6 || b.UpdateS != 1 {
+		t.Errorf("stage 0 takes %v and updates in %v, stage 1 %v and %v", a.ForwardS, a.UpdateS, b.ForwardS, b.UpdateS)
+	}
+	if n := c.Noise; n.DispatchS != 0.5 || n.PaceSpread != 0.25 || c.SendS != 1 || c.ReceiveS != 2 {
+		t.Errorf("dispatch %v, pace %v, send %v, receive %v", n.DispatchS, n.PaceSpread, c.SendS, c.ReceiveS)
+	}
+}

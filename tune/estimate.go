@@ -36,6 +36,7 @@ type estimator struct {
 	over        int64
 	work        float64
 	cores       int
+	noise       *sim.Noise // of all devices
 }
 
 // estimate is how long the first step of a shape takes, by playing its forwards and backwards
@@ -88,7 +89,11 @@ func (e *estimator) load(h *shape) bool {
 	e.m, e.over, e.work = e.Batch/h.size, 0, 0
 	e.actors, e.first, e.count = e.actors[:0], e.first[:0], e.count[:0]
 	e.cores = e.Cluster.Cores
-	devices, noise := h.devices(), sim.NoiseOf(e.Profile)
+	if e.noise == nil {
+		noise := sim.NoiseOf(e.Profile, e.Cluster.Devices...)
+		e.noise = &noise
+	}
+	devices, noise := h.devices(), e.noise
 	for i, on := range devices {
 		r, rows := len(on), h.rows(len(on))
 		from, to := h.cuts[i], h.cuts[i+1]

@@ -78,7 +78,7 @@ func (t *tables) make(device string, rows int) *table {
 		Sums:     memory.SumsOf(t.p, costs),
 		forward:  sums(func(k int) float64 { return costs[k].ForwardS }),
 		backward: sums(func(k int) float64 { return costs[k].BackwardS }),
-		update:   sums(func(k int) float64 { return t.p.Layers[k].UpdateS }),
+		update:   sums(func(k int) float64 { return t.p.Layers[k].UpdatesOn(device).UpdateS }),
 		feed:     sums(func(k int) float64 { return costs[k].FeedS }),
 		bare: sums(func(k int) float64 {
 			bare, _ := costs[k].Again()

@@ -85,6 +85,7 @@ With --cluster it computes the costs of that cluster's devices instead, from the
 	c.Flags().IntVar(&passes, "passes", 0, "measured passes over the model for each size (default: up to 15)")
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
 	c.Flags().BoolVar(&analytic, "analytic", false, "compute costs from --cluster's devices instead of measuring")
+	c.AddCommand(profileJoinCommand())
 	return c
 }
 
@@ -96,7 +97,8 @@ func printProfile(c *cobra.Command, p *profile.Profile) {
 
 func printCosts(out io.Writer, p *profile.Profile, device string) {
 	sizes := p.Sizes(device)
-	fmt.Fprintf(out, "%s on %s, %s: forward + backward in ms by micro-batch\n%-18s", p.Model, device, origin(p), "layer")
+	fmt.Fprintf(out, "%s on %s, %s: forward + backward in ms by micro-batch\n%-18s", p.Model, device,
+		origin(p.On(device)), "layer")
 	for _, s := range sizes {
 		fmt.Fprintf(out, "%16d", s)
 	}
@@ -114,10 +116,10 @@ func printCosts(out io.Writer, p *profile.Profile, device string) {
 	}
 }
 
-// origin says where a profile's figures come from.
-func origin(p *profile.Profile) string {
-	if p.Engine == "" {
-		return p.Source
+// origin says where the figures of a device type come from.
+func origin(m profile.Machine) string {
+	if m.Engine == "" {
+		return m.Source
 	}
-	return fmt.Sprintf("%s, %d at once", p.Engine, p.Concurrency)
+	return fmt.Sprintf("%s, %d at once", m.Engine, m.Concurrency)
 }

@@ -197,8 +197,8 @@ func (b *bounder) work() float64 {
 		}
 	}
 	plain, weighed, update := 0.0, 0.0, 0.0
-	for k, l := range b.p.Layers {
-		update += l.UpdateS
+	for k := range b.p.Layers {
+		update += b.updateS(k)
 		least, lightest := math.Inf(1), math.Inf(1)
 		for _, t := range b.types {
 			c := b.layer(t, k)
@@ -217,6 +217,15 @@ func (b *bounder) work() float64 {
 		bound = max(bound, weighed)
 	}
 	return bound
+}
+
+// updateS is what an update of a layer takes on the fastest type for it.
+func (b *bounder) updateS(k int) float64 {
+	least := math.Inf(1)
+	for _, t := range b.types {
+		least = min(least, b.p.Layers[k].UpdatesOn(t).UpdateS)
+	}
+	return least
 }
 
 // layer is all the work of a layer in a step on devices of one type.

@@ -101,7 +101,7 @@ func (b *bounder) group(level, size int) *serverBound {
 	}
 	for k, l := range b.p.Layers {
 		s.params[k+1] = s.params[k] + l.ParameterBytes + l.TiedBytes
-		s.update[k+1] = s.update[k] + l.UpdateS
+		s.update[k+1] = s.update[k] + b.updateS(k)
 	}
 	s.inside, s.across = leastReduces(b.c, min(W, size), level, false), leastReduces(b.c, W, level, true)
 	s.transfer, s.bytes = b.transfers(), b.cuts()

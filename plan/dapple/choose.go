@@ -196,7 +196,7 @@ func (o options) planPipeline(r plan.Request, s *search, dp parallel, thinned bo
 		out.Why = append(out.Why, fmt.Sprintf("Layers branch: it cut between layers in the profile's order alone, at "+
 			"%d places; formula artifact and planner pipedream cut branches apart too.", len(r.Profile.Layers)-1))
 	}
-	if r.Profile.Source == profile.SourceImported {
+	if r.Profile.On(r.Cluster.Devices[0]).Source == profile.SourceImported {
 		out.Why = append(out.Why, "Times were scaled in proportion to the samples.")
 	}
 	out.Why = append(out.Why, "It assumed: replicas split each micro-batch without loss, every pair of links works "+

@@ -238,7 +238,7 @@ func (w *Workload) scaled(factors []StageFactors, pipelines int) *profile.Profil
 			s++
 		}
 		layer, f := &out.Layers[l], &factors[s]
-		layer.UpdateTimes.Scale(f.Update, f.Elastic, f.Reference)
+		layer.ScaleUpdates(f.Update, f.Elastic, f.Reference)
 		// Factors are of means; a profile's times are medians, to which a simulation adds what forwards
 		// and backwards vary by.
 		median := 1 / sim.MeanVariation(f.Spread)

@@ -1,0 +1,108 @@
+package profile
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Machine is what a profile says of one device type besides the costs of layers: what the machine does that has
+// it.
+type Machine struct {
+	Device string `json:"device"`
+	Source string `json:"source"`
+	// The rest is as in Profile.
+	Engine      string    `json:"engine,omitempty"`
+	Concurrency int       `json:"concurrency,omitempty"`
+	PaceSpread  float64   `json:"pace_spread,omitempty"`
+	Transfer    *Transfer `json:"transfer,omitempty"`
+}
+
+// On is what a profile says of a device type's machine.
+func (p *Profile) On(device string) Machine {
+	if at := p.machine(device); at >= 0 {
+		return p.Machines[at]
+	}
+	return Machine{Device: device, Source: p.Source, Engine: p.Engine, Concurrency: p.Concurrency,
+		PaceSpread: p.PaceSpread, Transfer: p.Transfer}
+}
+
+// DeviceUpdate is what one update of a layer takes on a device type.
+type DeviceUpdate struct {
+	Device string `json:"device"`
+	UpdateTimes
+}
+
+// UpdatesOn is what one update of the layer's parameters takes on a device type.
+func (l *Layer) UpdatesOn(device string) UpdateTimes {
+	for i := range l.Updates {
+		if l.Updates[i].Device == device {
+			return l.Updates[i].UpdateTimes
+		}
+	}
+	return l.UpdateTimes
+}
+
+// ScaleUpdates multiplies each of the layer's times of updates, on every device type.
+func (l *Layer) ScaleUpdates(plain, pulled, reference float64) {
+	l.UpdateTimes.Scale(plain, pulled, reference)
+	l.Updates = slices.Clone(l.Updates)
+	for i := range l.Updates {
+		l.Updates[i].Scale(plain, pulled, reference)
+	}
+}
+
+func (p *Profile) machine(device string) int {
+	return slices.IndexFunc(p.Machines, func(m Machine) bool { return m.Device == device })
+}
+
+// validateMachines refuses a joined profile whose machines are not those of its costs.
+func (p *Profile) validateMachines() error {
+	if len(p.Machines) == 0 {
+		return nil
+	}
+	if p.Transfer != nil || p.Concurrency != 0 || p.PaceSpread != 0 || p.Engine != "" {
+		return fmt.Errorf("engine, concurrency, pace_spread and transfer are those of a device type where there are " +
+			"machines; leave them out above")
+	}
+	types := p.DeviceTypes()
+	for i := range p.Machines {
+		m := &p.Machines[i]
+		switch {
+		case !slices.Contains(types, m.Device):
+			return wrong("machines: device", fmt.Sprintf("%q", m.Device), fmt.Sprintf("one that layers have costs on, of %q",
+				types))
+		case p.machine(m.Device) != i:
+			return wrong("machines: device", fmt.Sprintf("%q, twice", m.Device), "there once")
+		}
+		if err := validMachine(m.PaceSpread, m.Concurrency, m.Transfer); err != nil {
+			return fmt.Errorf("machines: %s: %w", m.Device, err)
+		}
+	}
+	if len(p.Machines) != len(types) {
+		return wrong("machines", fmt.Sprintf("of %d device types", len(p.Machines)), fmt.Sprintf("of all %q", types))
+	}
+	return nil
+}
+
+// validateUpdates refuses updates by device type that are not those of the layer's costs.
+func (l *Layer) validateUpdates() error {
+	if err := times(l.UpdateTimes.named()...); err != nil || len(l.Updates) == 0 {
+		return err
+	}
+	if l.UpdateTimes != (UpdateTimes{}) {
+		return wrong("update_s", l.UpdateS, "left out where there are updates by device type")
+	}
+	seen := map[string]bool{}
+	for i := range l.Updates {
+		u := &l.Updates[i]
+		known := slices.ContainsFunc(l.Costs, func(c Cost) bool { return c.Device == u.Device })
+		if !known || seen[u.Device] {
+			return wrong("updates: device", fmt.Sprintf("%q", u.Device), "a device type that it has costs on, once")
+		}
+		seen[u.Device] = true
+		if err := times(u.named()...); err != nil {
+			return fmt.Errorf("updates: %s: %w", u.Device, err)
+		}
+	}
+	return nil
+}
