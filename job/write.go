@@ -12,20 +12,43 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// Write writes the job as a file that Read takes over Default. What [Job.Complete] filled in is given there, so that a
-// process that reads the file has every setting of this one. It refuses text that is no UTF-8, which no file can hold.
+// Write writes the job as a file that Read takes over Default.
 func (j *Job) Write(path string) error {
-	usual := Default()
-	keys := map[string]any{}
-	j.said("", reflect.ValueOf(*j), reflect.ValueOf(usual), keys)
+	text, err := j.Text()
+	if err != nil {
+		return err
+	}
+	return document.WriteText(path, text)
+}
+
+// Text is the job as Parse reads it. What [Job.Complete] filled in is given there, so that a process that reads it has
+// every setting of this one. It refuses text that is no UTF-8, which no file can hold.
+func (j *Job) Text() (string, error) {
+	keys := j.Keys()
 	text, err := json.MarshalIndent(keys, "", "  ") // which is YAML
 	if err != nil {
-		return fmt.Errorf("job: %w", err)
+		return "", fmt.Errorf("job: %w", err)
 	}
 	if bad := firstOther(keys); bad != "" {
-		return fmt.Errorf("job: %q is no UTF-8 text, and another process cannot be told it; give it another name", bad)
+		return "", fmt.Errorf("job: %q is no UTF-8 text, and another process cannot be told it; give it another name", bad)
 	}
-	return document.WriteText(path, string(text)+"\n")
+	return string(text) + "\n", nil
+}
+
+// Parse is the complete job that a text says, as Text writes it.
+func Parse(text string) (*Job, error) {
+	j := Default()
+	if err := j.decode([]byte(text)); err != nil {
+		return nil, fmt.Errorf("job: %w", err)
+	}
+	return &j, j.Complete()
+}
+
+// Keys are the settings of a job file that are given, or differ from Default.
+func (j *Job) Keys() map[string]any {
+	keys := map[string]any{}
+	j.said("", reflect.ValueOf(*j), reflect.ValueOf(Default()), keys)
+	return keys
 }
 
 // said collects the keys in which a value differs from another, or that somebody has given.

@@ -374,7 +374,7 @@ func (l *leader) execute(p *schedule.Program, body control.Body) (int, error) {
 // dismiss has all processes leave, and waits until they have or are lost.
 func (l *leader) dismiss() {
 	l.told = time.Now()
-	l.tell(l.state.Leave())
+	l.tell(l.state.Leave(l.stopped))
 	for !l.state.Gone() {
 		l.await()
 	}

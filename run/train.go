@@ -17,7 +17,8 @@ import (
 // error. After an error the Result still has the Timeline up to it.
 //
 // In a World of several processes each calls Train. The Result of process 0 is the run's; another's has what
-// its own workers leave: Leaked, PeakBytes, Weights and their part of the Timeline, whose clock is its own.
+// its own workers leave: Leaked, PeakBytes, Weights and their part of the Timeline, whose clock is its own; and
+// Stopped.
 func Train(ctx context.Context, c Config) (*Result, error) {
 	c, err := c.filled()
 	if err != nil {
@@ -64,7 +65,8 @@ func follow(ctx context.Context, j *process.Job, on *place.Place) (*Result, erro
 
 // resultOf is what a process's own workers leave.
 func resultOf(b *process.Belongings) *Result {
-	return &Result{Timeline: *b.Timeline, PeakBytes: b.Timeline.PeakBytes, Leaked: b.Leaked, Weights: b.Weights}
+	return &Result{Timeline: *b.Timeline, PeakBytes: b.Timeline.PeakBytes, Leaked: b.Leaked, Weights: b.Weights,
+		Stopped: b.Stopped}
 }
 
 // lead is the part of the process that leads, and has workers as the others do.

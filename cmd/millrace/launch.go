@@ -22,7 +22,7 @@ var launchable = []string{"train", "doctor"}
 
 const launchHelp = `launch starts the processes of one run on this host, watches them, and ends with the exit code of
 the first that failed. Each finds its rank, where the others are met, and the token of the run in its
-environment. Training is in one process yet: of several, each refuses to train.
+environment.
 
 Where one fails the others have 15 s to end by themselves; then they are told to stop, and a minute later killed.
 A signal is handed on. With --restarts all start again after a process was lost or killed, not after an error.`

@@ -51,7 +51,7 @@ func TestLaunchEndsWithTheFirstCause(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 	code, out := started(t, p, "launch -n 2 --restarts 3 -- train --model mlp --data digits")
-	if code != 2 || strings.Count(out, "and training is in one process") != 2 ||
+	if code != 2 || strings.Count(out, "engine torch: ") != 2 ||
 		!regexp.MustCompile(`millrace: launch: rank [01] ended with exit code 2, after`).MatchString(out) {
 		t.Errorf("code %d\n%s", code, out)
 	}

@@ -69,6 +69,8 @@ var rules = []rule{
 		"an updater changes a stage's tensors: it knows no order, and a stage no updater"},
 	{"run/control", []string{"plan", "schedule", "schedule/...", "trace/..."}, []string{"net"},
 		"processes agree in messages: it knows no tensors, and no network of its own"},
+	{"launch/setup", []string{"run/control"}, []string{"net"},
+		"processes ask each other over the links that the run then has: it knows nothing of what is asked"},
 	{"run/place", nil, []string{"net"}, "threads and processors are the operating system's: they hold for any work"},
 	{"measure", []string{"data", "engine/...", "model", "nn", "profile/...", "plan", "stage/optim", "stage",
 		"stage/update", "run/place",

@@ -51,8 +51,6 @@ var forTests = map[string]string{
 	"engine/ref Lazy":             "run's twins train over the lazy device",
 	"job Schema":                  "a test writes schema.json by it",
 	"schedule/machine LeastSlots": "it says how many slots an order needs, to whoever sets Config.Slots",
-	"wire/tcp AddressOf":          "whoever starts processes has them find the leader by it",
-	"wire/tcp Dial":               "whoever starts processes has them reach the leader by it",
 	"wire/tcp ReadTLS":            "whoever starts processes has them read certificates by it",
 }
 

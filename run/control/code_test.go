@@ -41,7 +41,9 @@ func oneOfEach() []Message {
 			Waits: []Wait{{Worker: 1, At: in, Lack: machine.Message, For: "p3/1SB7@r1", Peer: 2, Waited: time.Second,
 				Since: time.Minute}},
 		},
-		Failed{Process: 2, Text: "line\nline", Class: "c"}, Leave{},
+		Failed{Process: 2, Text: "line\nline", Class: "c"}, Leave{Stopped: true},
+		Ask{Name: "open", With: json.RawMessage(`{"a":[1,"\u2028"]}`)}, Answer{With: json.RawMessage("3"), Failed: &Failed{Text: "no"}},
+		Begin{}, Dismiss{Failed: &Failed{Process: 1, Text: "wrong"}},
 		Record{Timeline: &trace.Timeline{Version: 1, Source: "run", Events: []trace.Event{}}},
 		Left{Leaked: 1, Failed: &Failed{Text: "late", Lost: &LostError{Process: 3, Name: "process 3", Why: "silent"}}},
 	}

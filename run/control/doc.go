@@ -8,6 +8,11 @@
 // and orders. Refused: a Message out of order, of another Program than the one under way, of a kind that its
 // sender does not say, or that is no line of at most MaxLine bytes.
 //
+// # Before the run
+//
+// Ask, Answer, Begin and Dismiss are of the time before it, and no business of a Leader and a Follower
+// (launch/setup). Behind Begin the same Link carries the run.
+//
 // # A Program
 //
 // The leader sends Load, Evaluate or Save with the next Program's text and epoch once every process has said

@@ -93,13 +93,14 @@ func (l *Leader) Fail(f Failed) []Message {
 	return l.say(f)
 }
 
-// Leave ends every process's part, and is the last that they are told; nothing is under way.
-func (l *Leader) Leave() []Message {
+// Leave ends every process's part, and is the last that they are told; nothing is under way. They hear whether the run
+// was stopped.
+func (l *Leader) Leave(stopped bool) []Message {
 	if l.leaving {
 		return nil
 	}
 	l.leaving, l.under = true, false
-	return l.say(Leave{})
+	return l.say(Leave{Stopped: stopped})
 }
 
 // Receive takes what a process says. With an error whoever drives the Leader calls Fail.

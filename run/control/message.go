@@ -1,6 +1,7 @@
 package control
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -177,8 +178,30 @@ func (f *Failed) Error() string { return f.Text }
 // Unwrap is the error itself, if it is of this process.
 func (f *Failed) Unwrap() error { return f.Err }
 
+// Ask has a process do something before the run, by name, and answer.
+type Ask struct {
+	Name string          `json:"name"`
+	With json.RawMessage `json:"with,omitempty"`
+}
+
+// Answer is what came of an Ask.
+type Answer struct {
+	With   json.RawMessage `json:"with,omitempty"`
+	Failed *Failed         `json:"failed,omitempty"`
+}
+
+// Begin is the last that is said before the run.
+type Begin struct{}
+
+// Dismiss sends a process away without a run.
+type Dismiss struct {
+	Failed *Failed `json:"failed,omitempty"` // why, where something is wrong
+}
+
 // Leave ends a process's part in the run.
-type Leave struct{}
+type Leave struct {
+	Stopped bool `json:"stopped,omitempty"` // before its last step, as somebody wanted
+}
 
 // Record is a part of what a process has recorded; all of them, merged, are the whole.
 type Record struct {
@@ -227,6 +250,10 @@ func (Ready) kind() string    { return "ready" }
 func (Beat) kind() string     { return "beat" }
 func (Needs) kind() string    { return "needs" }
 func (Failed) kind() string   { return "failed" }
+func (Ask) kind() string      { return "ask" }
+func (Answer) kind() string   { return "answer" }
+func (Begin) kind() string    { return "begin" }
+func (Dismiss) kind() string  { return "dismiss" }
 func (Leave) kind() string    { return "leave" }
 func (Record) kind() string   { return "record" }
 func (Left) kind() string     { return "left" }

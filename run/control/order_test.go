@@ -163,7 +163,7 @@ func TestWhatProcessesOweTheLeader(t *testing.T) {
 	l.Beat()
 	hears(1, Needs{})
 	owed("answered[2]")
-	l.Leave() // over a Beat that process 2 has yet to answer
+	l.Leave(false) // over a Beat that process 2 has yet to answer
 	owed("left[0 1 2]")
 	hears(2, Record{Timeline: &trace.Timeline{}})
 	owed("left[0 1 2]")
@@ -187,14 +187,14 @@ func TestWhatProcessesOweTheLeader(t *testing.T) {
 	l.Beat()
 	hears(1, Failed{Text: "it broke"}) // behind which it answers no Beat
 	owed("")
-	l.Leave()
+	l.Leave(false)
 	owed("left[0 1 2]")
 }
 
 // A record without a Timeline is refused, and so is a second word on a process's part of a step.
 func TestWhatWouldCountTwiceIsRefused(t *testing.T) {
 	l := follows(t)
-	l.Leave()
+	l.Leave(false)
 	if _, err := l.Receive(Message{N: 2, From: 1, Epoch: 1, Body: Record{}}); err == nil ||
 		!strings.Contains(err.Error(), "process 1, record of program 1: it has no timeline") {
 		t.Error(err)
@@ -216,12 +216,12 @@ func TestWhatWouldCountTwiceIsRefused(t *testing.T) {
 // Leave is the last that a process is told: a failure that crosses it is the run's, and only the leader's.
 func TestNothingIsSaidBehindLeave(t *testing.T) {
 	l := follows(t)
-	l.Leave()
+	l.Leave(false)
 	late, err := l.Receive(Message{N: 2, From: 1, Epoch: 1, Body: Failed{Process: 1, Text: "late"}})
 	if err != nil || len(late) > 0 || l.Failed() == nil || l.Failed().Text != "late" {
 		t.Errorf("%v, %v; the run has failed of %v", late, err, l.Failed())
 	}
-	if said := slices.Concat(l.Fail(Failed{Text: "later"}), l.Stop(), l.Beat(), l.Leave()); len(said) > 0 {
+	if said := slices.Concat(l.Fail(Failed{Text: "later"}), l.Stop(), l.Beat(), l.Leave(false)); len(said) > 0 {
 		t.Errorf("it says %v", said)
 	}
 	f := NewFollower(1)

@@ -87,6 +87,7 @@ type Belongings struct {
 	control.Left
 	Timeline *trace.Timeline // of its own workers, on its own clock
 	Weights  map[string]Weight
+	Stopped  bool  // the run was, before its last step
 	Err      error // what went wrong as it left
 }
 
@@ -111,7 +112,7 @@ func (x *Process) Attend(ctx context.Context) Belongings {
 	x.cancel()
 	x.beside.Wait()
 	herald.Wait() // buffers are given back by then
-	left := Belongings{Err: x.ports.Close()}
+	left := Belongings{Stopped: x.stopped, Err: x.ports.Close()}
 	close(release)
 	byRank := map[int]departure{}
 	for range x.mine {
@@ -266,6 +267,7 @@ func (x *Process) obey(body control.Body) error {
 	case control.Failed:
 		x.failLocked(x.mine[0], ErrorOf(x.job.World, &body))
 	case control.Leave:
+		x.stopped = body.Stopped
 		x.part()
 	}
 	return nil

@@ -44,6 +44,7 @@ type Process struct {
 	began   time.Time
 	link    control.Link
 	leave   chan struct{} // closed when the leader has said so, or is lost
+	stopped bool          // the run was, as the leader has said; set before leave is closed
 	gone    sync.Once     // closes leave
 
 	beside sync.WaitGroup // collectives under way

@@ -130,6 +130,13 @@ func channelOf(c *tls.Conn) (net.Conn, []byte, error) {
 	return c, channel, nil
 }
 
+// Final says whether an error of Dial is one that no other try mends: who is there has another token, certificate or
+// language. That it is of another run, or start of one, may change once that has ended.
+func Final(err error) bool {
+	var said *refused
+	return final(err) && (!errors.As(err, &said) || said.code == notOne)
+}
+
 // final says whether an error of a handshake is one that comes again however often it is tried.
 func final(err error) bool {
 	var said *refused

@@ -46,7 +46,7 @@ func leaveReport(args []string, p *crash.Panic, err error) (path string, failed 
 	every := make([]byte, 1<<20)
 	every = every[:runtime.Stack(every, true)]
 	text := fmt.Sprintf("%s %s, %s %s/%s, %d processors\ncommand: %s\n%v\n\n%s\nall goroutines:\n%s",
-		args[0], version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
+		args[0], Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
 		strings.Join(WithoutSecrets(args[1:]), " "), err, p.Stack, every)
 	name := fmt.Sprintf("millrace-crash-%s-%d.txt", time.Now().UTC().Format("20060102T150405"), os.Getpid())
 	folders := []string{os.TempDir()}

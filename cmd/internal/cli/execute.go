@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -37,9 +38,22 @@ func BadInput(err error) error {
 // Exit gives an error an exit code.
 func Exit(code int, err error) error { return &ExitError{code, err} }
 
+// CodeOf is what a process ends with for an error.
+func CodeOf(err error) int {
+	var exit *ExitError
+	var stopped *Stopped
+	switch {
+	case errors.As(err, &exit):
+		return exit.Code
+	case errors.As(err, &stopped):
+		return stopped.code()
+	}
+	return ExitFailed
+}
+
 // NewRoot makes a program of verbs.
 func NewRoot(root *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
-	root.Version, root.SilenceErrors, root.SilenceUsage = version(), true, true
+	root.Version, root.SilenceErrors, root.SilenceUsage = Version(), true, true
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return BadInput(fmt.Errorf("%w; see %s -h", err, c.CommandPath()))
 	})
@@ -81,7 +95,8 @@ func argumentsAreInput(c *cobra.Command) {
 	}
 }
 
-func version() string {
+// Version is the program's.
+func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {
 		return "unknown"

@@ -173,11 +173,7 @@ func (s *stopper) code(err error, args []string) int {
 		return s.say(by)
 	}
 	fmt.Fprintf(os.Stderr, "%s: %s\n", s.program, names.Shown(err.Error()))
-	var exit *ExitError
-	if errors.As(err, &exit) {
-		return exit.Code
-	}
-	return ExitFailed
+	return CodeOf(err)
 }
 
 // patient is an output that a run does not depend on: that nobody reads it any more is no error.

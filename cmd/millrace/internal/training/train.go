@@ -13,78 +13,84 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/planning"
-	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/cmd/millrace/internal/together"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/launch"
+	"github.com/millrace-ml/millrace/launch/setup"
 	"github.com/millrace-ml/millrace/run"
-	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/trace"
-	"github.com/millrace-ml/millrace/tune/predict"
 )
 
+// training is what train was asked for.
+type training struct {
+	*cobra.Command
+	flags       prepare.JobFlags
+	asJSON, dry bool
+	from        *resumption
+	folder      *os.File        // the job's, where it is there and is held
+	party       *together.Party // nil: this process is alone
+	others      *setup.Leader   // that rank 0 leads
+	begun       bool            // so that they are the run's
+}
+
 func TrainCommand() *cobra.Command {
-	var flags prepare.JobFlags
-	var asJSON, dry bool
+	t := &training{}
 	c := &cobra.Command{
 		Use: "train [JOB.yaml]", Short: "Profile, plan, check, simulate, train and report", Long: trainHelp,
 		Example: `  millrace train --model gpt --data FILE.txt --workers 2 --batch 32 --steps 200 --out runs/gpt
   millrace train --model convnet --data fashion-mnist --batch 128 --steps 500 --eval-every 100
   millrace train job.yaml --resume runs/gpt/checkpoints`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := alone(os.Environ()); err != nil {
+		RunE: func(_ *cobra.Command, args []string) error {
+			w, err := launch.FromEnv(os.Environ())
+			if err != nil {
 				return cli.BadInput(err)
 			}
 			if len(args) == 1 {
-				flags.File = args[0]
+				t.flags.File = args[0]
 			}
-			var from *resumption
-			var folder *os.File
-			defer func() { folder.Close() }()
-			flags.Given = append(flags.Given, func(j *job.Job) (err error) {
-				if nameOut(j); !dry { // before its checkpoints are looked at, which a run there adds to
-					folder, err = holdFolder(j.Out)
-				}
-				if err == nil {
-					from, err = takeUp(j)
-				}
-				return err
-			})
-			j, err := flags.Job()
-			if err != nil {
-				return remedied(err)
+			if w.Size > 1 {
+				return t.together(w)
 			}
-			return train(c, j, from, folder, asJSON, dry)
+			return t.lead()
 		},
 	}
-	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.TrainOptions)
-	c.Flags().BoolVar(&asJSON, "json", false, "print the result for machines")
-	c.Flags().BoolVar(&dry, "dry-run", false, "stop before the first step")
+	t.Command = c
+	t.flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.TrainOptions)
+	c.Flags().BoolVar(&t.asJSON, "json", false, "print the result for machines")
+	c.Flags().BoolVar(&t.dry, "dry-run", false, "stop before the first step")
 	return c
 }
 
-// train does a job. folder is that of the job, where it was there and is held.
-func train(c *cobra.Command, j *job.Job, from *resumption, folder *os.File, asJSON, dry bool) error {
+// lead trains, alone or with the others.
+func (t *training) lead() error {
+	defer func() { t.folder.Close() }()
+	t.flags.Given = append(t.flags.Given, func(j *job.Job) (err error) {
+		if nameOut(j); !t.dry { // before its checkpoints are looked at, which a run there adds to
+			t.folder, err = holdFolder(j.Out)
+		}
+		if err == nil {
+			t.from, err = takeUp(j)
+		}
+		return err
+	})
+	j, err := t.flags.Job()
+	if err != nil {
+		return remedied(err)
+	}
 	if j.Cluster != "" {
 		return cli.BadInput(fmt.Errorf("cluster %s: training runs on this machine; plan for others with: millrace "+
 			"plan --cluster", j.Cluster))
 	}
-	m, err := prepare.LoadModel(j)
+	needs, err := open(j, t.from)
 	if err != nil {
 		return err
 	}
-	if err := from.fits(m); err != nil {
-		return cli.BadInput(err)
-	}
-	set, err := prepare.OpenData(j, m)
-	if err != nil {
+	if err := t.openOthers(j); err != nil {
 		return err
 	}
-	engine, err := prepare.OpenEngine()
-	if err != nil {
-		return err
-	}
-	if !dry {
-		if err := checkOut(j, from); err != nil {
+	if !t.dry {
+		if err := checkOut(j, t.from); err != nil {
 			return err
 		}
 	}
@@ -95,28 +101,21 @@ func train(c *cobra.Command, j *job.Job, from *resumption, folder *os.File, asJS
 	if metrics != nil {
 		defer metrics.Close()
 	}
-	if !asJSON {
-		fmt.Fprint(c.OutOrStdout(), from.explain(j))
-	}
-	p, err := prepare.Prepare(c, j, true)
+	t.say(t.from.explain(j))
+	p, err := prepare.Prepare(t.Command, j, true)
 	if err != nil {
 		return err
 	}
-	if text := from.planned(j, p.Plan); !asJSON {
-		fmt.Fprint(c.OutOrStdout(), text)
+	t.say(t.from.planned(j, p.Plan))
+	task, err := t.task(p)
+	if err != nil {
+		return err
 	}
-	config := run.Config{
-		Model: m, Plan: p.Plan, Engine: engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
-		Optimizer: j.Optimizer, RateScale: j.RateScale, Clip: j.Clip, Seed: j.Seed, Steps: j.Steps,
-		PerSlice: j.BatchNorm == job.PerSlice, AnyOrder: j.AnyOrder, Carriers: prepare.CarriersOf(j, p.Cluster),
-		ThreadsPerWorker: j.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, p.Plan),
-		Place:     &place.Policy{Bind: place.Binding(j.Bind)},
-		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: from.at(), AverageResumed: j.ResumeAveraged,
-		Checkpoint: run.Checkpointing{Dir: checkpoints(j), Every: j.SaveEvery, Keep: j.Keep},
-	}
-	config.Rate, config.RateFactor = from.rate(j, p.Plan.Together())
+	config := task.config(j, needs)
+	config.Carriers = prepare.CarriersOf(j, p.Cluster)
+	config.Checkpoint = run.Checkpointing{Dir: checkpoints(j), Every: j.SaveEvery, Keep: j.Keep}
 	if j.Advance == job.AutoAdvance {
-		config.Next = p.Advancing(c.ErrOrStderr()).Next
+		config.Next = p.Advancing(t.ErrOrStderr()).Next
 		if _, err := p.Advancing(io.Discard).Next(trace.Timeline{}, 1); err != nil { // before anything is written
 			return cli.BadInput(fmt.Errorf("--advance %s: %w", j.Advance, err))
 		}
@@ -124,49 +123,67 @@ func train(c *cobra.Command, j *job.Job, from *resumption, folder *os.File, asJS
 	if err := config.Check(); err != nil {
 		return cli.BadInput(err)
 	}
-	if !asJSON {
-		planning.Explain(c.OutOrStdout(), p)
+	if !t.asJSON {
+		planning.Explain(t.OutOrStdout(), p)
 	}
 	simulated, err := prepare.CheckAndSimulate(p)
-	if err != nil {
+	if err != nil || t.dry {
 		return err
 	}
-	if dry {
-		return nil
-	}
-	if err := cli.FinishesItsStep(c); err != nil {
+	if err := t.readyOthers(task); err != nil {
 		return err
 	}
-	if folder == nil {
-		if folder, err = TakeFolder(j.Out); err != nil {
+	if err := cli.FinishesItsStep(t.Command); err != nil {
+		return err
+	}
+	if t.folder == nil {
+		if t.folder, err = TakeFolder(j.Out); err != nil {
 			return faultOf(err, "")
 		}
-		defer folder.Close() // behind the report
 	}
 	cli.ReportsTo(j.Out)
-	w, err := newRun(p, simulated, from, metrics)
+	w, err := newRun(p, simulated, t.from, metrics)
 	if err != nil {
 		return err
 	}
 	config.Hooks, config.Begin = w.hooks(), w.begin
-	result, err := run.Train(c.Context(), config)
+	if err := t.beginOthers(&config, task); err != nil {
+		return err
+	}
+	result, err := run.Train(t.Context(), config)
 	if !w.begun {
-		return faultOf(w.unreplaced(errors.Join(err, w.close())), from.at())
+		return faultOf(w.unreplaced(errors.Join(err, w.close())), t.from.at())
 	}
 	in, writing := w.finish(result)
 	if !isFull(err) { // of a full disk every file says so
 		err = errors.Join(err, writing)
 	}
 	if err != nil {
-		return faultOf(w.unreplaced(err), cmp.Or(result.Checkpoint, from.at()))
+		return faultOf(w.unreplaced(err), cmp.Or(result.Checkpoint, t.from.at()))
 	}
-	if asJSON {
-		err = cli.WriteJSON(c.OutOrStdout(), w.outcome(in.Measured, result))
+	if t.asJSON {
+		err = cli.WriteJSON(t.OutOrStdout(), w.outcome(in.Measured, result))
 	} else {
-		err = w.print(c.OutOrStdout(), in, result)
+		err = w.print(t.OutOrStdout(), in, result)
 	}
 	if result.Stopped {
-		return context.Cause(c.Context())
+		return t.wasStopped()
 	}
 	return err
+}
+
+// say prints what is for people.
+func (t *training) say(text string) {
+	if !t.asJSON {
+		fmt.Fprint(t.OutOrStdout(), text)
+	}
+}
+
+// wasStopped is what a process ends with where the run was stopped: by a signal to it, or to another one.
+func (t *training) wasStopped() error {
+	if err := context.Cause(t.Context()); err != nil {
+		return err
+	}
+	return cli.Exit(together.ExitStopped, errors.New("another process of the run was told to stop; its step is done "+
+		"and saved"))
 }

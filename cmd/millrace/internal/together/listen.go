@@ -1,0 +1,72 @@
+package together
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/millrace-ml/millrace/launch"
+	"github.com/millrace-ml/millrace/wire/tcp"
+)
+
+// listen makes the Endpoint by which the others reach this process: rank 0 where its launcher says, the others
+// on any port.
+func listen(ctx context.Context, w *launch.World) (*tcp.Endpoint, error) {
+	token, err := w.Token.Read(os.Environ())
+	if err != nil {
+		return nil, err
+	}
+	c := tcp.Config{Token: token, Run: fmt.Sprintf("%s %d", w.RunID, w.Restart), Process: w.Rank, Log: slog.Default()}
+	own, err := ownHost(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	port := "0"
+	if w.Rank == 0 {
+		port = strconv.Itoa(w.Port)
+	}
+	everywhere := net.JoinHostPort("0.0.0.0", port)
+	if c.Address = net.JoinHostPort(own, port); own == "" {
+		c.Address, c.Advertise = everywhere, w.Address
+	}
+	e, err := tcp.Listen(ctx, c)
+	if w.Rank == 0 && errors.Is(err, syscall.EADDRNOTAVAIL) { // an address that is handed on to this host
+		c.Address, c.Advertise = everywhere, w.Address
+		e, err = tcp.Listen(ctx, c)
+	}
+	return e, err
+}
+
+// tryAgain is how long it is until a host is looked up again, which may not be known yet.
+const tryAgain = 500 * time.Millisecond
+
+// ownHost is the address of this host that the others reach, as the way to rank 0 says; empty where rank 0's
+// name is on this host one of the loopback, and others have to go by that name.
+func ownHost(ctx context.Context, w *launch.World) (string, error) {
+	for {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(ctx, "udp", w.Meet()) // which sends nothing
+		if err == nil {
+			to, from := conn.RemoteAddr().(*net.UDPAddr).IP, conn.LocalAddr().(*net.UDPAddr).IP
+			switch conn.Close(); {
+			case to.IsLoopback() && net.ParseIP(w.Address) == nil && !w.OnOneHost():
+				return "", nil
+			case w.Rank == 0:
+				return to.String(), nil
+			}
+			return from.String(), nil
+		}
+		slog.Info("the host of rank 0 is not known yet", "host", w.Address, "error", err)
+		select {
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		case <-time.After(tryAgain):
+		}
+	}
+}

@@ -1,0 +1,130 @@
+// Package together has the processes of a run meet, whichever verb they then do.
+//
+// In: a World of several processes, as their launcher's environment says it. Out: a Party, with an Endpoint for
+// frames, the clocks, and the links of a setup. Errors have the exit code that tells the launcher what to do.
+package together
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+
+	"github.com/millrace-ml/millrace/launch"
+	"github.com/millrace-ml/millrace/launch/rendezvous"
+	"github.com/millrace-ml/millrace/launch/setup"
+	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/tcp"
+)
+
+// Party is the processes of a run that have met. Whoever has it closes it, behind the run.
+type Party struct {
+	World    *launch.World
+	Places   []rendezvous.Place // by rank
+	Differ   []string           // what is not the same everywhere, and need not be
+	endpoint *tcp.Endpoint
+	meeting  *rendezvous.Meeting
+}
+
+// Meet has this process meet the others of its world, which is of several. facts are compared with theirs.
+func Meet(ctx context.Context, w *launch.World, facts []rendezvous.Fact) (*Party, error) {
+	p := &Party{World: w}
+	var err error
+	if p.endpoint, err = listen(ctx, w); err != nil {
+		return nil, input(ctx, err)
+	}
+	if p.meeting, err = p.meet(ctx, facts); err != nil {
+		return nil, errors.Join(input(ctx, err), p.endpoint.Close())
+	}
+	p.Places, p.Differ = p.meeting.Places, p.meeting.Differ
+	return p, nil
+}
+
+func (p *Party) meet(ctx context.Context, facts []rendezvous.Fact) (*rendezvous.Meeting, error) {
+	w, address := p.World, p.endpoint.Address()
+	text, err := json.Marshal(address)
+	if err != nil {
+		return nil, err
+	}
+	host := w.Host
+	if host == "" {
+		if host, err = os.Hostname(); err != nil {
+			host = "localhost"
+		}
+	}
+	c := rendezvous.Config{Log: slog.Default(), Own: rendezvous.Hello{Rank: w.Rank, Size: w.Size, Run: w.RunID,
+		Restart: w.Restart, Host: host, PID: os.Getpid(), Facts: facts, Address: text}}
+	if w.Rank == 0 {
+		return rendezvous.Lead(ctx, p.endpoint.Listener(tcp.Rendezvous), c)
+	}
+	at, err := tcp.AddressOf(w.Meet(), nil)
+	if err != nil {
+		return nil, err
+	}
+	return rendezvous.Join(ctx, func(ctx context.Context) (net.Conn, error) {
+		conn, err := p.endpoint.Dial(ctx, at, tcp.Rendezvous, 0)
+		if tcp.Final(err) {
+			return nil, fmt.Errorf("%w; %w", err, rendezvous.ErrFinal)
+		}
+		return conn, err
+	}, c)
+}
+
+// Name is how errors call the process of a rank.
+func (p *Party) Name(rank int) string {
+	return fmt.Sprintf("rank %d on host %s", rank, p.Places[rank].Host)
+}
+
+// config is what a setup is told.
+func (p *Party) config() setup.Config { return setup.Config{Name: p.Name, Class: class} }
+
+// Lead begins rank 0's part of the setup.
+func (p *Party) Lead(ctx context.Context) *setup.Leader {
+	links := make([]control.Link, len(p.meeting.Links))
+	for rank, c := range p.meeting.Links {
+		if c != nil {
+			links[rank] = control.Over(c)
+		}
+	}
+	return setup.Lead(ctx, links, p.config())
+}
+
+// Follow is the part of every other process: it does what rank 0 asks, and returns the Link for the run; nil
+// where there is none to be.
+func (p *Party) Follow(ctx context.Context, handlers map[string]setup.Handler) (control.Link, error) {
+	link, err := setup.Follow(control.Over(p.meeting.Links[0]), p.World.Rank, handlers, p.config()).Wait(ctx)
+	return link, Exit(err)
+}
+
+// OffsetS is what is to be added to each process's clock to have rank 0's, which knows it.
+func (p *Party) OffsetS() []float64 {
+	var all []float64
+	for _, c := range p.meeting.Clocks {
+		all = append(all, c.OffsetS)
+	}
+	return all
+}
+
+// Carriers makes what goes between workers, which are of these ranks.
+func (p *Party) Carriers(ranks []int) func(workers int) ([]wire.Carrier, error) {
+	return func(int) ([]wire.Carrier, error) {
+		at := make([]wire.Address, len(ranks))
+		var mine []int
+		for worker, rank := range ranks {
+			if rank == p.World.Rank {
+				mine = append(mine, worker)
+			}
+			if err := json.Unmarshal(p.Places[rank].Address, &at[worker]); err != nil {
+				return nil, fmt.Errorf("the address of %s: %w", p.Name(rank), err)
+			}
+		}
+		return p.endpoint.Carriers(1, at, mine)
+	}
+}
+
+// Close ends everything with the others.
+func (p *Party) Close() error { return p.endpoint.Close() }

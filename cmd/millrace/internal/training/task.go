@@ -1,0 +1,71 @@
+package training
+
+import (
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/run/place"
+	"github.com/millrace-ml/millrace/run/process"
+	"github.com/millrace-ml/millrace/stage/optim"
+	"github.com/millrace-ml/millrace/tune/predict"
+)
+
+// needs is what a process opens for a job, each its own.
+type needs struct {
+	model  *model.Model
+	engine *torch.Engine
+	data   *data.Set
+}
+
+// open opens what a job needs. from is what it goes on from.
+func open(j *job.Job, from *resumption) (*needs, error) {
+	m, err := prepare.LoadModel(j)
+	if err != nil {
+		return nil, err
+	}
+	if err := from.fits(m); err != nil {
+		return nil, cli.BadInput(err)
+	}
+	set, err := prepare.OpenData(j, m)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := prepare.OpenEngine()
+	return &needs{m, engine, set}, err
+}
+
+// task is what every process of a run is told of it, beside its job.
+type task struct {
+	Job        string             `json:"job,omitempty"` // for the others
+	Plan       *plan.Plan         `json:"plan"`
+	Rate       optim.Rate         `json:"rate"`
+	RateFactor float64            `json:"rate_factor"`
+	Resume     string             `json:"resume,omitempty"`
+	Cores      int                `json:"cores"` // that the workers of a process share; 0: each has its own
+	Workers    []process.Location `json:"workers,omitempty"`
+	OffsetS    []float64          `json:"offset_s,omitempty"`
+}
+
+// task is what follows from a job and its plan.
+func (t *training) task(p *prepare.Prepared) (*task, error) {
+	k := &task{Plan: p.Plan, Resume: t.from.at(), Cores: predict.Cores(p.Cluster, p.Plan)}
+	k.Rate, k.RateFactor = t.from.rate(p.Job, p.Plan.Together())
+	return k, t.placed(k, p)
+}
+
+// config is the run that a process is to do.
+func (k *task) config(j *job.Job, n *needs) run.Config {
+	return run.Config{
+		Model: n.model, Plan: k.Plan, Engine: n.engine,
+		Data:      run.Data{Train: data.Prefetch(n.data.Train, 4), Test: n.data.Test},
+		Optimizer: j.Optimizer, Rate: k.Rate, RateScale: j.RateScale, RateFactor: k.RateFactor, Clip: j.Clip, Seed: j.Seed,
+		Steps: j.Steps, PerSlice: j.BatchNorm == job.PerSlice, AnyOrder: j.AnyOrder,
+		ThreadsPerWorker: j.ThreadsPerWorker, Cores: k.Cores, Place: &place.Policy{Bind: place.Binding(j.Bind)},
+		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: k.Resume, AverageResumed: j.ResumeAveraged,
+	}
+}

@@ -1,0 +1,128 @@
+package setup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/run/control"
+)
+
+// Handler does what rank 0 asks, under a context that ends where nobody waits for the answer any more.
+type Handler func(ctx context.Context, with json.RawMessage) (answer any, err error)
+
+// Follower is the side of every other process.
+type Follower struct {
+	Config
+	rank     int
+	relay    *relay
+	handlers map[string]Handler
+	asked    chan control.Ask
+	begun    chan struct{}
+	over     context.Context // ends where the leader dismisses this process, or is lost
+	end      context.CancelCauseFunc
+}
+
+// errDismissed is the end of a setup with nothing left to do.
+var errDismissed = errors.New("setup: nothing is left to do")
+
+// Follow begins a process's part.
+func Follow(link control.Link, rank int, handlers map[string]Handler, c Config) *Follower {
+	f := &Follower{Config: c, rank: rank, handlers: handlers, asked: make(chan control.Ask, 1), begun: make(chan struct{})}
+	f.over, f.end = context.WithCancelCause(context.Background())
+	f.relay = &relay{Link: link, begin: f.hear}
+	f.relay.listen()
+	return f
+}
+
+// hear takes what rank 0 says.
+func (f *Follower) hear(m control.Message, err error) {
+	if err != nil {
+		f.end(control.NewLost(0, f.Name(0), err))
+		return
+	}
+	switch body := m.Body.(type) {
+	case control.Ask:
+		select {
+		case f.asked <- body:
+			return
+		default:
+		}
+	case control.Begin:
+		f.relay.handOver()
+		close(f.begun)
+		return
+	case control.Dismiss:
+		f.end(f.dismissed(body.Failed))
+		return
+	}
+	f.end(control.NewLost(0, f.Name(0), fmt.Errorf("setup: it says a %T out of turn", m.Body)))
+}
+
+// dismissed is why rank 0 sends this process away.
+func (f *Follower) dismissed(failed *control.Failed) error {
+	switch {
+	case failed == nil:
+		return errDismissed
+	case failed.Lost != nil:
+		return failed.Lost
+	case failed.Class == stopped:
+		return &StoppedError{failed.Text}
+	}
+	return &Error{Name: f.Name(failed.Process), Text: failed.Text, Class: failed.Class}
+}
+
+// Wait answers what rank 0 asks until the run begins, and returns the Link for it; nil where there is none to
+// be. Where ctx ends, rank 0 is told.
+func (f *Follower) Wait(ctx context.Context) (control.Link, error) {
+	for {
+		select {
+		case <-ctx.Done():
+			_ = f.say(control.Stop{}) // if it cannot be told, it knows
+			return nil, errors.Join(context.Cause(ctx), f.relay.Close())
+		case <-f.over.Done():
+			err := context.Cause(f.over)
+			if errors.Is(err, errDismissed) {
+				err = nil
+			}
+			return nil, errors.Join(err, f.relay.Close())
+		case <-f.begun:
+			return f.relay, nil
+		case ask := <-f.asked:
+			if err := f.say(f.answer(ctx, ask)); err != nil {
+				return nil, errors.Join(control.NewLost(0, f.Name(0), err), f.relay.Close())
+			}
+		}
+	}
+}
+
+func (f *Follower) say(body control.Body) error {
+	return f.relay.Send(control.Message{N: ofSetup, From: f.rank, Body: body})
+}
+
+// answer does what is asked.
+func (f *Follower) answer(ctx context.Context, ask control.Ask) control.Answer {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(f.over, crash.Caught(func() { cancel(context.Cause(f.over)) }))
+	defer stop()
+	var with any
+	err := crash.Guard(func() (err error) {
+		do, known := f.handlers[ask.Name]
+		if !known {
+			return fmt.Errorf("setup: rank 0 asks for %q, which this process does not do", ask.Name)
+		}
+		with, err = do(ctx, ask.With)
+		return err
+	})
+	if err != nil {
+		return control.Answer{Failed: f.failedOf(f.rank, err)}
+	}
+	text, err := json.Marshal(with)
+	if err != nil {
+		return control.Answer{Failed: f.failedOf(f.rank, fmt.Errorf("setup: the answer to %s: %w", ask.Name, err))}
+	}
+	return control.Answer{With: text}
+}
