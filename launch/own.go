@@ -18,6 +18,7 @@ func readOwn(env environment) (*claim, error) {
 	c.LocalRank = n.may(LocalRankVar, 0, max(0, c.Size-1), Unknown)
 	c.Nodes = n.may(NodesVar, 1, max(1, c.Size), Unknown)
 	c.Node = n.may(NodeVar, 0, max(0, c.Nodes-1), Unknown)
+	c.Host = env[HostVar]
 	if n.err != nil {
 		return nil, n.err
 	}

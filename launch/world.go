@@ -30,6 +30,7 @@ const (
 	LocalSizeVar  = "MILLRACE_LOCAL_SIZE"
 	NodeVar       = "MILLRACE_NODE"
 	NodesVar      = "MILLRACE_NODES"
+	HostVar       = "MILLRACE_HOST"
 	MasterAddrVar = "MILLRACE_MASTER_ADDR"
 	MasterPortVar = "MILLRACE_MASTER_PORT"
 	RunIDVar      = "MILLRACE_RUN_ID"

@@ -111,8 +111,9 @@ func launched(environment []string) finding {
 	case w.Size == 1:
 		return finding{What: "launcher", Value: "none: this process is alone", OK: true}
 	}
-	return finding{What: "launcher", OK: true,
-		Value: fmt.Sprintf("%v; rank 0 is met at %s, token in %v", w, w.Meet(), w.Token)}
+	each := max(1, w.WorkersPerProcess)
+	return finding{What: "launcher", OK: true, Value: fmt.Sprintf("%v; %d workers in all, %d in each process; rank 0 "+
+		"is met at %s, token in %v", w, w.Size*each, each, w.Meet(), w.Token)}
 }
 
 // memory is the machine's.

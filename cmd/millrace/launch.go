@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,24 +20,46 @@ import (
 	"github.com/millrace-ml/millrace/launch/start"
 )
 
-// launchable are the verbs that processes of a run may be.
-var launchable = []string{"train", "doctor"}
+// launchable are the verbs that processes of a run may be, and whether rank 0 alone prints.
+var launchable = map[string]bool{"train": true, "doctor": false}
 
-const launchHelp = `launch starts the processes of one run on this host, watches them, and ends with the exit code of
-the first that failed. Each finds its rank, where the others are met, and the token of the run in its
-environment.
+// otherHalf is the verb by which launch starts processes on another host.
+const otherHalf = "launch-here"
 
-Where one fails the others have 15 s to end by themselves; then they are told to stop, and a minute later killed.
-A signal is handed on. With --restarts all start again after a process was lost or killed, not after an error.`
+// executableVar is the environment's --executable.
+const executableVar = "MILLRACE_EXECUTABLE"
+
+const launchHelp = `launch starts the processes of one run, watches them, and ends with the exit code of the first that failed.
+Each finds its rank, where the others are met, and the token of the run in its environment. What they print stands
+behind their rank, and their host where there are several; train prints its results on rank 0 alone, as they are.
+
+Processes are on this host, and meet on the loopback. --hosts a:4,b:4 names others, each with its number of
+processes. They are reached by your own ssh, which must log in without questions: the variables that processes
+need travel inside the connection, and processes end when it does. All hosts need the same millrace at the same
+path (or at --executable, or ` + executableVar + `), and this folder. Rank 0 is on the first host, which the
+others find by its name here, or by ` + launch.MasterAddrVar + `; processes then listen beyond the loopback, for
+those who know the token.
+
+Where one process fails the others have 15 s to end by themselves; then they are told to stop, and a minute later
+killed. A signal is handed on. With --restarts all start again after a process was lost or killed, not after an
+error, and go on from the last whole checkpoint; hosts that no longer answer are left out.`
+
+// launchFlags are what launch was told.
+type launchFlags struct {
+	n, restarts, workers     int
+	hosts, token, executable string
+}
 
 func launchCommand() *cobra.Command {
-	var n, restarts int
-	var token string
+	var f launchFlags
 	c := &cobra.Command{
-		Use: "launch -n PROCESSES -- VERB FLAGS", Short: "Start several processes of one run on this host", Long: launchHelp,
-		Example: "  millrace launch -n 2 -- doctor",
+		Use: "launch -n PROCESSES [--hosts a:2,b:2] -- VERB FLAGS", Long: launchHelp,
+		Short: "Start the processes of one run, on this host or on several",
+		Example: `  millrace launch -n 2 -- train --model gpt --data FILE.txt --batch 32 --out runs/gpt
+  millrace launch --hosts a:2,b:2 --restarts 3 -- train job.yaml
+  millrace launch -n 2 -- doctor`,
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := launchSpec(n, restarts, token)
+			s, err := f.spec(c.Flags().Changed("processes"), c.Flags().Changed("workers-per-process"))
 			if err == nil && c.Context().Err() == nil {
 				s.Args, err = launchedVerb(c, args)
 			}
@@ -44,52 +69,88 @@ func launchCommand() *cobra.Command {
 			return launchAll(c, s)
 		},
 	}
-	c.Flags().IntVarP(&n, "processes", "n", 1, "processes to start")
-	c.Flags().IntVar(&restarts, "restarts", 0, "most times to start again")
-	c.Flags().StringVar(&token, "token-file", "", "file with the run's token; made up where none is given")
+	c.Flags().IntVarP(&f.n, "processes", "n", 1, "processes to start")
+	c.Flags().StringVar(&f.hosts, "hosts", "", "hosts and their processes, as a:2,b:2; this one where none is given")
+	c.Flags().IntVar(&f.restarts, "restarts", 0, "most times to start again")
+	c.Flags().IntVar(&f.workers, "workers-per-process", 1, "workers that each process has")
+	c.Flags().StringVar(&f.token, "token-file", "", "file with the run's token; made up where none is given")
+	c.Flags().StringVar(&f.executable, "executable", "", "of millrace on all hosts; this one's path where none is given")
 	return c
 }
 
-// launchSpec is what the flags ask for.
-func launchSpec(n, restarts int, token string) (*start.Spec, error) {
-	const most = 4096
-	if n < 1 || n > most {
-		return nil, fmt.Errorf("--processes is %d; give 1 to %d", n, most)
+// spec is what the flags ask for.
+func (f *launchFlags) spec(counted, staffed bool) (*start.Spec, error) {
+	if f.n < 1 || f.n > start.MaxProcesses {
+		return nil, fmt.Errorf("--processes is %d; give 1 to %d", f.n, start.MaxProcesses)
 	}
-	if restarts < 0 || restarts > most {
-		return nil, fmt.Errorf("--restarts is %d; give 0 to %d", restarts, most)
+	if f.restarts < 0 || f.restarts > start.MaxProcesses {
+		return nil, fmt.Errorf("--restarts is %d; give 0 to %d", f.restarts, start.MaxProcesses)
 	}
-	self, err := os.Executable()
-	if err != nil {
+	if f.workers < 1 || f.workers > launch.MaxSize {
+		return nil, fmt.Errorf("--workers-per-process is %d; give 1 to %d", f.workers, launch.MaxSize)
+	}
+	s := &start.Spec{Hosts: []start.Host{{Processes: f.n}}, Restarts: f.restarts, Env: os.Environ(),
+		Remote: []string{otherHalf}}
+	if f.hosts != "" {
+		hosts, err := start.ParseHosts(f.hosts)
+		if err != nil {
+			return nil, fmt.Errorf("--hosts: %w", err)
+		}
+		n := 0
+		for _, h := range hosts {
+			n += h.Processes
+		}
+		if counted && n != f.n {
+			return nil, fmt.Errorf("--processes is %d, and --hosts %s has %d; leave --processes out, or make them equal", f.n,
+				f.hosts, n)
+		}
+		s.Hosts = hosts
+	}
+	var err error
+	if s.Program, err = os.Executable(); err != nil {
 		return nil, err
 	}
-	s := &start.Spec{Program: self, Processes: n, Restarts: restarts, Env: os.Environ()}
-	if token == "" {
+	if told := cmp.Or(f.executable, os.Getenv(executableVar)); told != "" {
+		if !filepath.IsAbs(told) {
+			return nil, fmt.Errorf("--executable is %s; give a whole path, since it is that of all hosts", told)
+		}
+		s.Program = told
+	}
+	if staffed {
+		s.Env = append(without(s.Env, launch.WorkersVar), fmt.Sprint(launch.WorkersVar, "=", f.workers))
+	}
+	if f.token == "" {
 		return s, nil
 	}
-	path, err := filepath.Abs(token)
+	path, err := filepath.Abs(f.token)
 	if err == nil {
 		_, err = launch.Token{File: path}.Read(nil)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--token-file: %w", err)
 	}
-	s.Env = slices.DeleteFunc(s.Env, func(line string) bool {
-		return strings.HasPrefix(line, launch.TokenVar+"=") || strings.HasPrefix(line, launch.TokenFileVar+"=")
-	})
-	s.Env = append(s.Env, launch.TokenFileVar+"="+path)
+	s.Env = append(without(s.Env, launch.TokenVar, launch.TokenFileVar), launch.TokenFileVar+"="+path)
 	return s, nil
+}
+
+// without is an environment without variables.
+func without(env []string, names ...string) []string {
+	return slices.DeleteFunc(env, func(line string) bool {
+		name, _, _ := strings.Cut(line, "=")
+		return slices.Contains(names, name)
+	})
 }
 
 // launchedVerb is what stands behind --.
 func launchedVerb(c *cobra.Command, args []string) ([]string, error) {
 	switch at := c.ArgsLenAtDash(); {
 	case at != 0 || len(args) == 0:
-		return nil, fmt.Errorf("behind -- stands the verb to start, as in: %s", strings.TrimSpace(c.Example))
+		return nil, errors.New("behind -- stands the verb to start, as in: millrace launch -n 2 -- doctor")
 	case args[0] == "millrace":
 		return nil, fmt.Errorf("behind -- stands the verb alone; leave %q out", args[0])
-	case !slices.Contains(launchable, args[0]):
-		return nil, fmt.Errorf("%q is not started in several processes; %s are", args[0], strings.Join(launchable, " and "))
+	}
+	if _, known := launchable[args[0]]; !known {
+		return nil, fmt.Errorf("%q is not started in several processes; train and doctor are", args[0])
 	}
 	return args, nil
 }
@@ -102,7 +163,7 @@ func launchAll(c *cobra.Command, s *start.Spec) error {
 	if err := cli.LeavesToOthers(c); err != nil {
 		return err
 	}
-	s.Stdout, s.Stderr = c.OutOrStdout(), c.ErrOrStderr()
+	s.Stdout, s.Stderr, s.Bare = c.OutOrStdout(), c.ErrOrStderr(), launchable[s.Args[0]]
 	s.Again = func(number int, after start.Outcome) {
 		fmt.Fprintf(c.ErrOrStderr(), "launch: %s; start %d of at most %d\n", after.How, number+1, s.Restarts+1)
 	}
@@ -119,4 +180,19 @@ func launchAll(c *cobra.Command, s *start.Spec) error {
 		return stopped
 	}
 	return cli.Exit(o.Code, fmt.Errorf("launch: %s, after %v", o.How, time.Since(began).Round(time.Millisecond)))
+}
+
+// launchHereCommand is launch's other half, on another host.
+func launchHereCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: otherHalf, Short: "Start processes here as launch on another host says on standard input", Hidden: true,
+		Example: "  ssh HOST millrace " + otherHalf, Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := cli.LeavesToOthers(c); err != nil {
+				return err
+			}
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a launcher that is gone is no reason to leave processes
+			return start.Serve(c.Context(), os.Stdin, os.Stdout)
+		},
+	}
 }

@@ -34,7 +34,7 @@ func TestLaunchStartsProcesses(t *testing.T) {
 	for _, rank := range []string{"0", "1", "2"} {
 		line := regexp.MustCompile(`(?m)^\[` + rank + `\] ok  launcher +rank ` + rank + ` of 3, ` + rank +
 			` of 3 on its host, started by millrace launch; ` +
-			`rank 0 is met at (127\.0\.0\.1:\d+), token in variable MILLRACE_TOKEN$`)
+			`3 workers in all, 1 in each process; rank 0 is met at (127\.0\.0\.1:\d+), token in variable MILLRACE_TOKEN$`)
 		found := line.FindStringSubmatch(out)
 		if found == nil {
 			t.Fatalf("rank %s does not say who it is:\n%s", rank, out)
@@ -57,23 +57,77 @@ func TestLaunchEndsWithTheFirstCause(t *testing.T) {
 	}
 }
 
+// otherHosts is a folder with an ssh that runs a command on this host under another one's name, and the file that
+// it notes its arguments in.
+func otherHosts(t *testing.T) (path, told string) {
+	t.Helper()
+	dir := t.TempDir()
+	told = filepath.Join(dir, "told")
+	if err := os.WriteFile(filepath.Join(dir, "ssh"), []byte(`#!/bin/sh
+echo "$*" >>'`+told+`'
+while [ "$1" != -- ]; do shift; done
+shift 2
+exec sh -c "$*"
+`), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return "PATH=" + dir + ":" + os.Getenv("PATH"), told
+}
+
+// Processes of several hosts know where they are; the token is in no arguments.
+func TestLaunchOverHosts(t *testing.T) {
+	t.Parallel()
+	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
+	const secret = "0123456789-the-token"
+	if err := os.WriteFile(filepath.Join(p.Dir, "token"), []byte(secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path, told := otherHosts(t)
+	code, out := started(t, p, "launch --hosts a,u@b:2 -n 3 --workers-per-process 2 --token-file token -- doctor", path)
+	if code != 0 {
+		t.Fatalf("code %d\n%s", code, out)
+	}
+	for _, where := range []string{`[0 a] ok  launcher           rank 0 of 3, 0 of 1 on its host a,`,
+		`[1 b] ok  launcher           rank 1 of 3, 0 of 2 on its host b,`,
+		`[2 b] ok  launcher           rank 2 of 3, 1 of 2 on its host b,`} {
+		if !strings.Contains(out, where+" started by millrace launch; 6 workers in all, 2 in each process; "+
+			"rank 0 is met at a:") {
+			t.Errorf("no %q in\n%s", where, out)
+		}
+	}
+	text, err := os.ReadFile(told)
+	if said := string(text); err != nil || strings.Count(said, "\n") != 2 || strings.Contains(said, secret) ||
+		strings.Contains(said, "MILLRACE_") {
+		t.Errorf("ssh is told %q (%v)", said, err)
+	}
+	code, out = started(t, p, "launch --hosts a --executable /no/millrace -- doctor", path)
+	if code != 2 || !strings.Contains(out, "host a cannot be used: ssh: exit status 127: ") ||
+		!strings.Contains(out, "the same millrace at /no/millrace") {
+		t.Errorf("code %d\n%s", code, out)
+	}
+}
+
 func TestWhatLaunchRefuses(t *testing.T) {
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 	if err := os.WriteFile(filepath.Join(p.Dir, "open"), []byte("0123456789abcdef"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]string{
-		"launch -n 2":                        "behind -- stands the verb to start",
-		"launch -n 2 doctor":                 "behind -- stands the verb to start",
-		"launch -n 2 --":                     "behind -- stands the verb to start",
-		"launch -n 2 doctor -- --json":       "behind -- stands the verb to start",
-		"launch -n 2 -- millrace train":      `leave "millrace" out`,
-		"launch -n 2 -- plan --model mlp":    `"plan" is not started in several processes; train and doctor are`,
-		"launch -n 0 -- doctor":              "--processes is 0",
-		"launch --restarts -1 -- doctor":     "--restarts is -1",
-		"launch --token-file open -- doctor": "can be read or changed by others",
-		"launch --token-file none -- doctor": "no such file",
-		"launch -n two -- doctor":            `invalid argument "two"`,
+		"launch -n 2":                                 "behind -- stands the verb to start",
+		"launch -n 2 doctor":                          "behind -- stands the verb to start",
+		"launch -n 2 --":                              "behind -- stands the verb to start",
+		"launch -n 2 doctor -- --json":                "behind -- stands the verb to start",
+		"launch -n 2 -- millrace train":               `leave "millrace" out`,
+		"launch -n 2 -- plan --model mlp":             `"plan" is not started in several processes; train and doctor are`,
+		"launch -n 0 -- doctor":                       "--processes is 0",
+		"launch --restarts -1 -- doctor":              "--restarts is -1",
+		"launch --token-file open -- doctor":          "can be read or changed by others",
+		"launch --token-file none -- doctor":          "no such file",
+		"launch -n two -- doctor":                     `invalid argument "two"`,
+		"launch -n 3 --hosts a:2,b:2 -- doctor":       "--processes is 3, and --hosts a:2,b:2 has 4",
+		"launch --hosts a:2,-oProxyCommand -- doctor": `--hosts: "-oProxyCommand" is no host`,
+		"launch --workers-per-process 0 -- doctor":    "--workers-per-process is 0",
+		"launch --executable millrace -- doctor":      "--executable is millrace; give a whole path",
 		"RANK=0 WORLD_SIZE=2 launch -- doctor": "rank 0 of 2, started by torchrun, and would " +
 			"start 1 in each of those",
 		"SLURM_PROCID=x SLURM_STEP_ID=0 SLURM_NTASKS=2 launch -- doctor": "SLURM_PROCID=x; it is a whole number",

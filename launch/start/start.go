@@ -1,10 +1,22 @@
-// Package start starts the processes of a run on this host, watches them, and starts them again.
+// Package start starts the processes of a run, on this host or on several, watches them, and starts them again.
 //
-// In: a command line, how many processes, and an environment. Out: what the processes print, each line behind
-// its rank, and an Outcome: the exit code of the first cause, and whose it was. Each process is given its
-// place in the environment (package launch), where rank 0 is met, on the loopback, and the token, which is
-// made where the environment has none. Refused: no program, no processes, an environment that is in a world
-// of several already.
+// In: a command line, hosts and how many processes on each, and an environment. Out: what the processes print,
+// each line behind its rank, and an Outcome: the exit code of the first cause, and whose it was. Each process
+// is given its place in the environment (package launch), where rank 0 is met, and the token, which is made
+// where the environment has none. Refused: no program, no processes, an environment that is in a world of
+// several already, a host that does not answer.
+//
+// # Hosts
+//
+// A host without a name is this one, and so is one that is called as it is. Every other is reached by one
+// connection of the user's own ssh, which asks nothing. At its end the program itself, given Spec.Remote,
+// calls Serve. Through the connection go the processes' environment, their output, signals, and how they
+// ended; no variable is an argument of any command. Where the connection ends, at either end, the processes of
+// that host are told to stop, and for the run they are lost. Variables that a host gets are millrace's own
+// and those that say how libraries compute (carried); all others are that host's.
+//
+// Rank 0 is met on the loopback where all processes are on one host, or else at the name of the first host, or
+// at what MILLRACE_MASTER_ADDR and MILLRACE_MASTER_PORT of the environment say.
 //
 // # The first cause
 //
@@ -12,6 +24,11 @@
 // told to stop, and at last killed. The first cause is the first process that failed; one that says that it
 // lost a peer comes behind one that says anything else at about the same time, and what ended because it was
 // told to is none.
+//
+// # Another start
+//
+// A run starts again where the exit code says that it may help, with the same identity and another number.
+// Hosts that do not answer by then are left out.
 //
 // # Signals
 //
@@ -22,45 +39,45 @@
 //
 // # What whoever uses it must do
 //
-// End the context where the caller is told to stop; print Outcome where its Code is not 0.
+// End the context where the caller is told to stop; print Outcome where its Code is not 0; call Serve, with
+// standard input and output, where the program is given Spec.Remote.
 package start
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os/exec"
-	"runtime"
-	"slices"
-	"strconv"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
 
-	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/launch"
 )
 
 // Spec is what to start.
 type Spec struct {
-	Program   string
-	Args      []string
-	Processes int
-	Env       []string // what every process has, as os.Environ gives it
-	Restarts  int      // most times that the run starts again
+	Program  string
+	Args     []string
+	Hosts    []Host
+	Env      []string // what every process has, as os.Environ gives it
+	Restarts int      // most times that the run starts again
+	// Remote is the arguments by which Program calls Serve.
+	Remote []string
+	// Dir is where processes run; "": where the caller does.
+	Dir string
 	// Notice is how long the rest have to end by themselves after the first failure; 0: 15 seconds.
 	Notice time.Duration
 	// Grace is how long they have after they are told to stop; 0: a minute.
 	Grace time.Duration
 	// Stdout and Stderr take what the processes print, whole lines at a time; nil takes nothing.
 	Stdout, Stderr io.Writer
+	// Bare says that rank 0 alone prints to Stdout, which then has no ranks in front of lines.
+	Bare bool
 	// Again is told of every start but the first; nil: nobody is.
 	Again func(start int, after Outcome)
+
+	id, token string // of the run
+	here      func(string) bool
 }
 
 // Outcome is how a run ended.
@@ -83,8 +100,8 @@ const (
 	together      = 500 * time.Millisecond // in which processes fail at about the same time
 )
 
-// maxProcesses is the most on one host.
-const maxProcesses = 4096
+// MaxProcesses is the most in all.
+const MaxProcesses = 4096
 
 // Run starts the processes, and again where their exit code says that it may help.
 func Run(ctx context.Context, s Spec) (Outcome, error) {
@@ -107,18 +124,29 @@ func Run(ctx context.Context, s Spec) (Outcome, error) {
 
 // complete fills in what was left out, and refuses what cannot be started.
 func (s *Spec) complete() error {
-	if s.Program == "" || s.Processes < 1 || s.Processes > maxProcesses {
-		return fmt.Errorf("%d processes of program %q; give a program and 1 to %d processes", s.Processes, s.Program,
-			maxProcesses)
+	n, whole := 0, s.Program != "" && len(s.Hosts) > 0
+	for _, h := range s.Hosts {
+		n += h.Processes
+		whole = whole && h.Processes >= 1 && n <= MaxProcesses
+	}
+	if !whole {
+		return fmt.Errorf("%d processes of program %q; give a program, and 1 to %d processes with 1 on each host at least",
+			n, s.Program, MaxProcesses)
 	}
 	w, err := launch.FromEnv(s.Env)
 	if err != nil {
 		return err
 	}
 	if w.Size > 1 {
-		return fmt.Errorf("this process is %v, and would start %d in each of those; start %d there instead", w, s.Processes,
-			w.Size*s.Processes)
+		return fmt.Errorf("this process is %v, and would start %d in each of those; start %d there instead", w, n, w.Size*n)
 	}
+	if err := s.completeHosts(); err != nil {
+		return err
+	}
+	if s.token, err = s.readToken(w.Token); err != nil {
+		return err
+	}
+	s.id = random(8)
 	if s.Notice <= 0 {
 		s.Notice = defaultNotice
 	}
@@ -134,123 +162,29 @@ func (s *Spec) complete() error {
 	return nil
 }
 
-// own are the variables that a run sets; what is there of them is not handed on.
-var own = []string{launch.RankVar, launch.SizeVar, launch.LocalRankVar, launch.LocalSizeVar, launch.NodeVar,
-	launch.NodesVar, launch.MasterAddrVar, launch.MasterPortVar,
-	launch.RunIDVar, launch.RestartVar, launch.LauncherVar}
-
-// environment is what each process has, its rank apart.
-func (s *Spec) environment(start int) ([]string, error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, fmt.Errorf("no port is free on the loopback: %w", err)
+// readToken is the token of the environment, which other hosts need not have the file of, or a new one.
+func (s *Spec) readToken(t launch.Token) (string, error) {
+	if t == (launch.Token{}) {
+		return random(32), nil
 	}
-	token := false
-	var env []string
-	for _, line := range s.Env {
-		name, value, _ := strings.Cut(line, "=")
-		token = token || (name == launch.TokenVar || name == launch.TokenFileVar) && value != ""
-		if !slices.Contains(own, name) {
-			env = append(env, line)
-		}
-	}
-	if !token {
-		env = append(env, launch.TokenVar+"="+random(32))
-	}
-	set := func(name string, value any) { env = append(env, fmt.Sprint(name, "=", value)) }
-	set(launch.SizeVar, s.Processes)
-	set(launch.LocalSizeVar, s.Processes)
-	set(launch.NodeVar, 0)
-	set(launch.NodesVar, 1)
-	set(launch.MasterAddrVar, "127.0.0.1")
-	set(launch.MasterPortVar, port)
-	set(launch.RunIDVar, random(8))
-	set(launch.RestartVar, start)
-	set(launch.LauncherVar, launch.Millrace)
-	return env, nil
-}
-
-// random is so many random bytes as text.
-func random(n int) string {
-	b := make([]byte, n)
-	_, _ = rand.Read(b) // it never fails
-	return hex.EncodeToString(b)
-}
-
-// freePort is a port of the loopback that nobody listens on now.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err = errors.Join(err, l.Close()); err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(port)
-}
-
-// process is one of a run.
-type process struct {
-	rank  int
-	cmd   *exec.Cmd
-	ended chan struct{}
+	token, err := t.Read(s.Env)
+	return string(token), err
 }
 
 // once starts the processes and waits until all have ended.
 func (s *Spec) once(ctx context.Context, start int) (Outcome, error) {
-	env, err := s.environment(start)
-	if err != nil {
+	g := newGang(s)
+	if err := g.gather(ctx, start); err != nil {
+		_ = g.leave() // nothing has been started
+		if ctx.Err() != nil {
+			return stopped(ctx), nil
+		}
 		return Outcome{}, err
 	}
-	g := &gang{Spec: s, ends: make(chan *process, s.Processes)}
-	var printing sync.Mutex
-	for rank := range s.Processes {
-		p := &process{rank: rank, cmd: exec.Command(s.Program, s.Args...), ended: make(chan struct{})}
-		p.cmd.Env = append(env[:len(env):len(env)], fmt.Sprint(launch.RankVar, "=", rank),
-			fmt.Sprint(launch.LocalRankVar, "=", rank))
-		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-		p.cmd.WaitDelay = together // what left the group may hold a pipe open
-		out, errs := g.lines(s.Stdout, rank, &printing), g.lines(s.Stderr, rank, &printing)
-		p.cmd.Stdout, p.cmd.Stderr = out, errs
-		started := make(chan error)
-		crash.Go(func() {
-			runtime.LockOSThread() // the thread's end is what Pdeathsig goes by
-			err := p.cmd.Start()
-			started <- err
-			if err != nil {
-				return
-			}
-			_ = p.cmd.Wait() // its state says how it ended
-			out.flush()
-			errs.flush()
-			close(p.ended)
-			g.ends <- p
-		})
-		if err := <-started; err != nil {
-			g.kill(syscall.SIGKILL)
-			g.rest()
-			return Outcome{}, fmt.Errorf("rank %d: %w", rank, err)
-		}
-		g.all = append(g.all, p)
+	if err := g.begin(start); err != nil {
+		g.signal(syscall.SIGKILL)
+		return Outcome{}, errors.Join(err, g.leave())
 	}
-	return g.watch(ctx), nil
-}
-
-// code is a process's exit code, as a shell has it.
-func (p *process) code() int {
-	state := p.cmd.ProcessState
-	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return 128 + int(status.Signal())
-	}
-	return state.ExitCode()
-}
-
-// how says in words how a process ended.
-func (p *process) how() string {
-	state := p.cmd.ProcessState
-	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return fmt.Sprintf("rank %d was ended by signal %d (%v)", p.rank, int(status.Signal()), status.Signal())
-	}
-	return fmt.Sprintf("rank %d ended with exit code %d", p.rank, state.ExitCode())
+	o := g.watch(ctx)
+	return o, g.leave()
 }

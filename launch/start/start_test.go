@@ -25,8 +25,21 @@ import (
 const asLauncher = "MILLRACE_TEST_LAUNCHES"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == asAgent {
+		ossignal.Ignore(syscall.SIGPIPE)
+		if err := Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if len(os.Args) > 1 && os.Args[1] == "-script" { // what is started on another host
+		err := syscall.Exec("/bin/sh", append([]string{"/bin/sh"}, os.Args[2:]...), os.Environ())
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	if script := os.Getenv(asLauncher); script != "" {
-		_, _ = Run(context.Background(), Spec{Program: "/bin/sh", Args: []string{"-c", script}, Processes: 2,
+		_, _ = Run(context.Background(), Spec{Program: "/bin/sh", Args: []string{"-c", script}, Hosts: []Host{{Processes: 2}},
 			Stdout: os.Stdout})
 		return
 	}
@@ -82,7 +95,7 @@ func soon(so func() bool) bool {
 func shell(t *testing.T, n int, script string) (s Spec, out *bytes.Buffer) {
 	t.Helper()
 	out = new(bytes.Buffer)
-	return Spec{Program: "/bin/sh", Args: []string{"-c", script}, Processes: n, Env: []string{"PATH=" +
+	return Spec{Program: "/bin/sh", Args: []string{"-c", script}, Hosts: []Host{{Processes: n}}, Env: []string{"PATH=" +
 		os.Getenv("PATH"), "HOME=/root"},
 		Notice: 5 * time.Second, Grace: 5 * time.Second, Stdout: out, Stderr: out}, out
 }
@@ -280,12 +293,13 @@ func TestRestarts(t *testing.T) {
 func TestWhatCannotBeStarted(t *testing.T) {
 	for want, s := range map[string]Spec{
 		"0 processes of program": {Program: "/bin/true"},
-		`of program ""`:          {Processes: 2},
-		"5000 processes":         {Program: "/bin/true", Processes: 5000},
-		"no/such/program":        {Program: "/no/such/program", Processes: 2},
-		"start 8 there instead": {Program: "/bin/true", Processes: 2, Env: []string{"RANK=0", "WORLD_SIZE=4",
+		`of program ""`:          {Hosts: []Host{{Processes: 2}}},
+		"5000 processes":         {Program: "/bin/true", Hosts: []Host{{Processes: 5000}}},
+		"no/such/program":        {Program: "/no/such/program", Hosts: []Host{{Processes: 2}}},
+		"start 8 there instead": {Program: "/bin/true", Hosts: []Host{{Processes: 2}}, Env: []string{"RANK=0", "WORLD_SIZE=4",
 			"MASTER_ADDR=a"}},
-		"RANK=x; it is a whole nu": {Program: "/bin/true", Processes: 2, Env: []string{"RANK=x", "WORLD_SIZE=4"}},
+		"RANK=x; it is a whole nu": {Program: "/bin/true", Hosts: []Host{{Processes: 2}},
+			Env: []string{"RANK=x", "WORLD_SIZE=4"}},
 	} {
 		if _, err := Run(t.Context(), s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want it to say %q", err, want)

@@ -1,7 +1,6 @@
 package start
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,164 +9,223 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/launch"
 )
 
 // gang is the processes of one start.
 type gang struct {
 	*Spec
-	all   []*process
-	ends  chan *process
-	ended int
+	hosts []Host // that there are
+	crews []crew // by host
+	port  string // of rank 0, as its host proposes
+
+	ends  chan end
+	total int // of processes
+	left  int // of those that have not ended
+
+	printing sync.Mutex
+	names    []string // of hosts, by rank; nil: there is one host
 }
 
-// kill signals every process that has not ended, and what it has started.
-func (g *gang) kill(signal syscall.Signal) {
-	for _, p := range g.all {
-		select {
-		case <-p.ended:
-		default:
-			_ = syscall.Kill(-p.cmd.Process.Pid, signal)
+func newGang(s *Spec) *gang { return &gang{Spec: s, ends: make(chan end, MaxProcesses)} }
+
+// gather reaches all hosts. Those that do not answer fail the first start, and are left out of another.
+func (g *gang) gather(ctx context.Context, start int) error {
+	crews, ports, errs := make([]crew, len(g.Hosts)), make([]string, len(g.Hosts)), make([]error, len(g.Hosts))
+	var all sync.WaitGroup
+	for i, h := range g.Hosts {
+		all.Go(crash.Caught(func() {
+			if g.here(h.Name) {
+				crews[i] = newLocal(g)
+				ports[i], errs[i] = freePort()
+				return
+			}
+			if r, err := reach(ctx, g.Spec, h, g); err != nil {
+				errs[i] = err
+			} else {
+				crews[i], ports[i] = r, r.port
+			}
+		}))
+	}
+	all.Wait()
+	for i, h := range g.Hosts {
+		if errs[i] != nil {
+			continue
 		}
+		if len(g.hosts) == 0 {
+			g.port = ports[i]
+		}
+		g.hosts, g.crews = append(g.hosts, h), append(g.crews, crews[i])
+	}
+	if err := errors.Join(errs...); err != nil {
+		if start == 0 || len(g.hosts) == 0 {
+			return err
+		}
+		_ = g.write(g.Stderr, fmt.Appendf(nil, "going on without hosts that do not answer: %v\n", err))
+	}
+	return nil
+}
+
+// begin starts the processes of all hosts.
+func (g *gang) begin(start int) error {
+	errs := make([]error, len(g.hosts))
+	var orders []order
+	rank := 0
+	for i, h := range g.hosts {
+		o := order{Program: g.Program, Args: g.Args, Dir: g.Dir}
+		if len(g.hosts) > 1 {
+			o.Host = h.address()
+		}
+		env := others(g.Env)
+		if !g.here(h.Name) {
+			env = toCarry(env)
+		}
+		o.Env = append(env, g.environment(g.hosts, i, g.port, start)...)
+		for range h.Processes {
+			o.Ranks = append(o.Ranks, rank)
+			if o.Host != "" {
+				g.names = append(g.names, o.Host)
+			}
+			rank++
+		}
+		orders = append(orders, o)
+	}
+	g.total, g.left = rank, rank
+	var all sync.WaitGroup
+	for i, c := range g.crews {
+		all.Go(crash.Caught(func() { errs[i] = c.start(orders[i]) }))
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// says prints a line of a process.
+func (g *gang) says(rank int, errs bool, line []byte) error {
+	to := g.Stdout
+	if errs {
+		to = g.Stderr
+	}
+	var text []byte
+	switch {
+	case rank < len(g.names):
+		text = fmt.Appendf(nil, "[%d %s] ", rank, g.names[rank])
+	case g.total > 1:
+		text = fmt.Appendf(nil, "[%d] ", rank)
+	}
+	if g.Bare && !errs && rank == 0 {
+		text = nil
+	}
+	return g.write(to, append(append(text, line...), '\n'))
+}
+
+// write writes whole lines, so that those of processes do not mix.
+func (g *gang) write(to io.Writer, text []byte) error {
+	g.printing.Lock()
+	defer g.printing.Unlock()
+	_, err := to.Write(text)
+	return err
+}
+
+func (g *gang) ended(e end) { g.ends <- e }
+
+// signal tells every process that has not ended, and what it has started.
+func (g *gang) signal(s syscall.Signal) {
+	for _, c := range g.crews {
+		c.signal(s)
 	}
 }
 
-// next waits for the next process to end, and kills what it has left behind. It is nil where the time is
-// over, or stopped is closed, before that.
-func (g *gang) next(over <-chan time.Time, stopped <-chan struct{}) *process {
+// leave waits until nothing is left.
+func (g *gang) leave() error {
+	var errs []error
+	for _, c := range g.crews {
+		errs = append(errs, c.leave())
+	}
+	return errors.Join(errs...)
+}
+
+// next waits for the next process to end. It is nil where the time is over, or stopped is closed, before that.
+func (g *gang) next(over <-chan time.Time, stopped <-chan struct{}) *end {
 	select {
-	case p := <-g.ends:
-		g.ended++
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-		return p
+	case e := <-g.ends:
+		g.left--
+		return &e
 	case <-over:
 	case <-stopped:
 	}
 	return nil
 }
 
-// rest waits for all that are left.
-func (g *gang) rest() {
-	for g.ended < len(g.all) {
-		g.next(nil, nil)
-	}
-}
-
 // watch waits until all have ended, and says why.
 func (g *gang) watch(ctx context.Context) Outcome {
-	var first *process
-	for first == nil && g.ended < len(g.all) {
-		p := g.next(nil, ctx.Done())
-		if p == nil {
+	var first *end
+	for first == nil && g.left > 0 {
+		e := g.next(nil, ctx.Done())
+		if e == nil {
 			return g.stop(ctx)
 		}
-		if p.code() != 0 {
-			first = p
+		if e.Code != 0 {
+			first = e
 		}
 	}
 	if first == nil {
 		return Outcome{}
 	}
-	for now := time.After(together); g.ended < len(g.all); {
-		p := g.next(now, nil)
-		if p == nil {
+	for now := time.After(together); g.left > 0; {
+		e := g.next(now, nil)
+		if e == nil {
 			break
 		}
-		if first.code() == launch.LostPeer && p.code() != 0 && p.code() != launch.LostPeer {
-			first = p
+		if first.Code == launch.LostPeer && e.Code != 0 && e.Code != launch.LostPeer {
+			first = e
 		}
 	}
-	for over := time.After(g.Notice); g.ended < len(g.all) && g.next(over, ctx.Done()) != nil; {
+	for over := time.After(g.Notice); g.left > 0 && g.next(over, ctx.Done()) != nil; {
 	}
-	g.end(syscall.SIGTERM, func(*process) {})
-	return Outcome{Code: first.code(), Rank: first.rank, How: first.how()}
+	g.end(syscall.SIGTERM, func(*end) {})
+	return Outcome{Code: first.Code, Rank: first.Rank, How: first.How}
 }
 
 // end tells the rest to stop, and kills what does not in time.
-func (g *gang) end(signal syscall.Signal, ended func(*process)) {
-	g.kill(signal)
-	for grace := time.After(g.Grace); g.ended < len(g.all); {
-		p := g.next(grace, nil)
-		if p == nil {
+func (g *gang) end(signal syscall.Signal, ended func(*end)) {
+	g.signal(signal)
+	for grace := time.After(g.Grace); g.left > 0; {
+		e := g.next(grace, nil)
+		if e == nil {
 			break
 		}
-		ended(p)
+		ended(e)
 	}
-	g.kill(syscall.SIGKILL)
-	g.rest()
+	g.signal(syscall.SIGKILL)
+	for g.left > 0 {
+		g.next(nil, nil)
+	}
+}
+
+// stopped is the outcome of processes that the end of a context has stopped.
+func stopped(ctx context.Context) Outcome {
+	signal := signalOf(ctx)
+	return Outcome{Code: 128 + int(signal), How: fmt.Sprintf("all processes were told to stop (%v)", signal)}
+}
+
+// signalOf is what a context has ended by.
+func signalOf(ctx context.Context) syscall.Signal {
+	var by signalled
+	if errors.As(context.Cause(ctx), &by) {
+		return by.Signal()
+	}
+	return syscall.SIGTERM
 }
 
 // stop tells all processes to stop. They may end well; what they say by then is the outcome, unless they say
 // nothing else than that they were told to.
 func (g *gang) stop(ctx context.Context) Outcome {
-	signal := syscall.SIGTERM
-	var by signalled
-	if errors.As(context.Cause(ctx), &by) {
-		signal = by.Signal()
-	}
-	o := Outcome{Code: 128 + int(signal), How: fmt.Sprintf("all processes were told to stop (%v)", signal)}
-	g.end(signal, func(p *process) {
-		if code := p.code(); code != 0 && !launch.Retry(code) && launch.Retry(o.Code) {
-			o = Outcome{Code: code, Rank: p.rank, How: p.how()}
+	o := stopped(ctx)
+	g.end(signalOf(ctx), func(e *end) {
+		if e.Code != 0 && !launch.Retry(e.Code) && launch.Retry(o.Code) {
+			o = Outcome{Code: e.Code, Rank: e.Rank, How: e.How}
 		}
 	})
 	return o
-}
-
-// lines writes whole lines, each behind a rank, where there are several.
-type lines struct {
-	to       io.Writer
-	printing *sync.Mutex
-	prefix   string
-
-	mu   sync.Mutex
-	rest []byte
-}
-
-// maxLine is the longest line that is not cut.
-const maxLine = 64 << 10
-
-func (g *gang) lines(to io.Writer, rank int, printing *sync.Mutex) *lines {
-	l := &lines{to: to, printing: printing}
-	if g.Processes > 1 {
-		l.prefix = fmt.Sprintf("[%d] ", rank)
-	}
-	return l
-}
-
-func (l *lines) Write(text []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.rest = append(l.rest, text...)
-	for {
-		i := bytes.IndexByte(l.rest, '\n')
-		if i < 0 && len(l.rest) < maxLine {
-			return len(text), nil
-		}
-		if i < 0 {
-			i = maxLine - 1
-		}
-		if err := l.print(bytes.TrimSuffix(l.rest[:i+1], []byte("\n"))); err != nil {
-			return 0, err
-		}
-		l.rest = append(l.rest[:0], l.rest[i+1:]...)
-	}
-}
-
-// print writes a line at once, so that those of processes do not mix.
-func (l *lines) print(line []byte) error {
-	l.printing.Lock()
-	defer l.printing.Unlock()
-	_, err := l.to.Write(append(append([]byte(l.prefix), line...), '\n'))
-	return err
-}
-
-// flush writes what has no end of line.
-func (l *lines) flush() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.rest) > 0 {
-		_ = l.print(l.rest) // whoever reads is gone
-		l.rest = nil
-	}
 }

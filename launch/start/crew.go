@@ -1,0 +1,145 @@
+package start
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/launch"
+)
+
+// crew is the processes of one host.
+type crew interface {
+	// start starts them; where that fails, those that have started end by signal alone.
+	start(o order) error
+	// signal tells every process that has not ended, and what it has started.
+	signal(syscall.Signal)
+	// leave returns when nothing is left of the crew, whose processes have ended.
+	leave() error
+}
+
+// order is what a crew is to start.
+type order struct {
+	Program string
+	Args    []string
+	Dir     string   // "": where whoever starts it is
+	Env     []string // lines NAME=value
+	Host    string   // for words; "": there is one host
+	Ranks   []int
+}
+
+// end is how a process ended.
+type end struct {
+	Rank, Code int    // the code is as a shell has it
+	How        string // in words
+}
+
+// heard is who is told what processes print and how they end. Calls for one rank come one after the other.
+type heard interface {
+	says(rank int, errs bool, line []byte) error
+	ended(end)
+}
+
+// local is the processes of this host.
+type local struct {
+	to      heard
+	running sync.WaitGroup
+
+	mu  sync.Mutex
+	all map[int]*exec.Cmd // by rank, of those that have not ended
+}
+
+func newLocal(to heard) *local { return &local{to: to, all: map[int]*exec.Cmd{}} }
+
+func (l *local) start(o order) error {
+	if info, err := os.Stat(cmp.Or(o.Dir, ".")); err != nil || !info.IsDir() {
+		return fmt.Errorf("there is no folder %s to work in (%v); the same one must be on all hosts", o.Dir, err)
+	}
+	for i, rank := range o.Ranks {
+		if err := l.startOne(&o, i, rank); err != nil {
+			return fmt.Errorf("%s: %w", who(rank, o.Host), err)
+		}
+	}
+	return nil
+}
+
+// startOne starts a process, the i-th of the host.
+func (l *local) startOne(o *order, i, rank int) error {
+	c := exec.Command(o.Program, o.Args...)
+	c.Dir = o.Dir
+	c.Env = append(o.Env[:len(o.Env):len(o.Env)], fmt.Sprint(launch.RankVar, "=", rank),
+		fmt.Sprint(launch.LocalRankVar, "=", i))
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	c.WaitDelay = together // what left the group may hold a pipe open
+	out := &lines{most: maxLine, print: func(line []byte) error { return l.to.says(rank, false, line) }}
+	errs := &lines{most: maxLine, print: func(line []byte) error { return l.to.says(rank, true, line) }}
+	c.Stdout, c.Stderr = out, errs
+	started := make(chan error)
+	l.running.Go(crash.Caught(func() {
+		runtime.LockOSThread() // the thread's end is what Pdeathsig goes by
+		l.mu.Lock()
+		err := c.Start()
+		if err == nil {
+			l.all[rank] = c
+		}
+		l.mu.Unlock()
+		started <- err
+		if err != nil {
+			return
+		}
+		_ = c.Wait() // its state says how it ended
+		l.mu.Lock()
+		delete(l.all, rank)
+		l.mu.Unlock()
+		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) // what it has started
+		out.flush()
+		errs.flush()
+		l.to.ended(endOf(c, rank, o.Host))
+	}))
+	return <-started
+}
+
+func (l *local) signal(s syscall.Signal) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.all {
+		_ = syscall.Kill(-c.Process.Pid, s)
+	}
+}
+
+func (l *local) leave() error {
+	l.running.Wait()
+	return nil
+}
+
+// who is a rank in words.
+func who(rank int, host string) string {
+	if host == "" {
+		return fmt.Sprintf("rank %d", rank)
+	}
+	return fmt.Sprintf("rank %d on %s", rank, host)
+}
+
+// endOf is how a process ended.
+func endOf(c *exec.Cmd, rank int, host string) end {
+	state := c.ProcessState
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return end{rank, 128 + int(status.Signal()), fmt.Sprintf("%s was ended by signal %d (%v)", who(rank, host),
+			int(status.Signal()), status.Signal())}
+	}
+	return end{rank, state.ExitCode(), fmt.Sprintf("%s ended with exit code %d", who(rank, host), state.ExitCode())}
+}
+
+// exitOf is the error of a command that has ended, in words.
+func exitOf(err error) string {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.String()
+	}
+	return fmt.Sprint(err)
+}

@@ -1,0 +1,256 @@
+package start
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/launch"
+)
+
+// asAgent has the test binary be the program's other half on another host.
+const asAgent = "other-half"
+
+// fakeSSH runs a command on this host under another one's name, greets first as shells of users do, and notes
+// what it was given. Host gone does not answer; host cut loses its connection when a file says so.
+const fakeSSH = `#!/bin/bash
+printf '%s\n' "$*" >>"$TOLD"
+while [[ $1 == -* ]]; do case $1 in -o) shift ;; --) shift; break ;; esac; shift; done
+h=${1#*@}; shift
+case $h in
+gone*) if [ -e "$TOLD.gone" ] || [ $h = gone ]; then echo "ssh: connect to host $h port 22: No route to host" >&2; exit 255; fi ;;
+esac
+echo "Welcome to $h"
+export ON=$h
+case $h in cut*)
+  mkfifo "$TOLD.$h"
+  exec 3< <(cat 2>/dev/null) # the processes' end of the connection is another's than this one
+  bash -c "$*" <&3 & child=$!
+  read -r <"$TOLD.$h"
+  kill -9 $child; exit 255 ;;
+esac
+exec bash -c "$*"
+`
+
+// overSSH is a script in processes of hosts that are this one under other names.
+func overSSH(t *testing.T, hosts, script string) (s Spec, out *bytes.Buffer, told string) {
+	t.Helper()
+	s, out = shell(t, 1, script)
+	var err error
+	if s.Hosts, err = ParseHosts(hosts); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	told = filepath.Join(dir, "told")
+	if err := os.WriteFile(filepath.Join(dir, "ssh"), []byte(fakeSSH), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Setenv("TOLD", told)
+	s.Remote, s.here = []string{asAgent}, func(string) bool { return false }
+	return s, out, told
+}
+
+// runOver runs it by the test binary, which is on every host.
+func runOver(ctx context.Context, t *testing.T, s Spec) (Outcome, error) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The program is what every host has: itself, and by its first argument the script.
+	s.Args, s.Program = append([]string{"-script"}, s.Args...), self
+	return Run(ctx, s)
+}
+
+func TestProcessesOfSeveralHosts(t *testing.T) {
+	s, out, told := overSSH(t, "u@a:2,b:1", `env | grep -E ^\(MILLRACE_\|ON=\|OMP\|HIDDEN\) | sed "s/^/$MILLRACE_RANK:/"
+pwd >&2`)
+	const secret = "0123456789-the-token"
+	s.Env = append(s.Env, launch.TokenVar+"="+secret, "MILLRACE_NATIVE=/n.so", "OMP_NUM_THREADS=1", "HIDDEN=1",
+		"MILLRACE_RANK=", launch.MasterPortVar+"=4711")
+	s.Dir = t.TempDir()
+	o, err := runOver(t.Context(), t, s)
+	if err != nil || o.Code != 0 {
+		t.Fatal(o, err, out)
+	}
+	env := map[string][]string{}
+	for line := range strings.Lines(out.String()) {
+		prefix, rest, _ := strings.Cut(strings.TrimSpace(line), "] ")
+		rank, variable, found := strings.Cut(rest, ":")
+		if !found {
+			if rest != s.Dir {
+				t.Errorf("%q", line)
+			}
+			continue
+		}
+		if host := map[string]string{"0": "a", "1": "a", "2": "b"}[rank]; prefix != "["+rank+" "+host ||
+			strings.HasPrefix(variable, "ON=") && variable != "ON="+host || strings.HasPrefix(variable, "HIDDEN") {
+			t.Errorf("%q", line)
+		}
+		env[rank] = append(env[rank], variable)
+	}
+	for rank, want := range []launch.World{
+		{LocalRank: 0, LocalSize: 2, Node: 0, Host: "a"}, {LocalRank: 1, LocalSize: 2, Node: 0, Host: "a"},
+		{LocalRank: 0, LocalSize: 1, Node: 1, Host: "b"},
+	} {
+		w, err := launch.FromEnv(env[fmt.Sprint(rank)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Launcher, want.Rank, want.Size, want.Nodes, want.Address, want.Port = launch.Millrace, rank, 3, 2, "a", 4711
+		want.RunID, want.Token = w.RunID, launch.Token{Variable: launch.TokenVar}
+		if !reflect.DeepEqual(*w, want) || w.RunID == "" || !slices.Contains(env[fmt.Sprint(rank)],
+			"OMP_NUM_THREADS=1") || !slices.Contains(env[fmt.Sprint(rank)], launch.TokenVar+"="+secret) {
+			t.Errorf("rank %d is in %+v; want %+v", rank, *w, want)
+		}
+	}
+	text, err := os.ReadFile(told)
+	if err != nil || strings.Count(string(text), "\n") != 2 || strings.Contains(string(text), secret) ||
+		strings.Contains(string(text), "MILLRACE_") || !strings.Contains(string(text), "BatchMode=yes") {
+		t.Errorf("ssh is told %q (%v)", text, err)
+	}
+}
+
+// The first cause counts, wherever it is, and no process is left.
+func TestTheFirstCauseOnSeveralHosts(t *testing.T) {
+	for _, c := range []struct {
+		hosts, script string
+		code, rank    int
+		how           string
+	}{
+		{"a:1,b:1", `[ $MILLRACE_RANK = 1 ] && exit 2; sleep 0.1; exit 3`, 2, 1, "rank 1 on b ended with exit code 2"},
+		{"a:2", `[ $MILLRACE_RANK = 1 ] && kill -9 $$; sleep 0.1; exit 3`, 137, 1,
+			"rank 1 was ended by signal 9 (killed)"},
+		{"a:1,b:1", `[ $MILLRACE_RANK = 1 ] && exit 1; sleep 1000`, 1, 1, "rank 1 on b ended with exit code 1"},
+		{"a:1,cut:1", `[ $MILLRACE_RANK = 1 ] && echo >$TOLD.cut && sleep 1000; trap 'exit 3' TERM; sleep 0.3; exit 3`, 3, 1,
+			"rank 1 is lost: the connection to host cut ended (ssh: exit status 255)"},
+	} {
+		s, out, _ := overSSH(t, c.hosts, "echo pid $$; "+c.script)
+		s.Notice, s.Grace = 500*time.Millisecond, 300*time.Millisecond
+		o, err := runOver(t.Context(), t, s)
+		if err != nil || o.Code != c.code || o.Rank != c.rank || o.How != c.how {
+			t.Errorf("%s %s: %+v, %v; want code %d of rank %d, %q\n%s", c.hosts, c.script, o, err, c.code, c.rank, c.how, out)
+		}
+		for line := range strings.Lines(out.String()) {
+			_, number, _ := strings.Cut(strings.TrimSpace(line), "pid ")
+			pid, err := strconv.Atoi(number)
+			if err != nil || !soon(func() bool { return dead(pid) }) {
+				t.Errorf("%s: %q is still there (%v)", c.hosts, line, err)
+			}
+		}
+	}
+}
+
+// Where the launcher is gone, the processes of other hosts are told to stop.
+func TestAConnectionThatEndsStopsProcesses(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(self, asAgent)
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "ended")
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(in, `{"Order":{"Program":"/bin/sh","Args":["-c","trap 'sleep 0.1; echo saved >%s; exit 0' TERM; `+
+		`touch %[1]s.on; while :; do sleep 0.02; done"],"Ranks":[0]}}`+"\n", file)
+	if !soon(func() bool { _, err := os.Stat(file + ".on"); return err == nil }) {
+		t.Fatal("nothing is started")
+	}
+	in.Close()
+	if err := c.Wait(); err != nil {
+		t.Error(err, out.String())
+	}
+	if text, err := os.ReadFile(file); string(text) != "saved\n" {
+		t.Error(text, err, out.String())
+	}
+}
+
+// A signal goes to the processes of all hosts.
+func TestASignalStopsAllHosts(t *testing.T) {
+	s, out, _ := overSSH(t, "a:1,b:2", `trap 'echo saved; exit 0' INT; echo ready; while :; do sleep 0.02; done`)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	s.Stdout = writer(func(text []byte) (int, error) {
+		n, err := out.Write(text)
+		if strings.Count(out.String(), "ready") == 3 {
+			cancel(bySignal(syscall.SIGINT))
+		}
+		return n, err
+	})
+	if o, err := runOver(ctx, t, s); err != nil || o.Code != 130 || strings.Count(out.String(), "saved") != 3 {
+		t.Errorf("%+v, %v: %s", o, err, out)
+	}
+}
+
+// Another start goes on without a host that does not answer any more.
+func TestAnotherStartWithoutALostHost(t *testing.T) {
+	s, out, _ := overSSH(t, "gone-later:1,b:2", `echo "$MILLRACE_RESTART: $MILLRACE_RANK of $MILLRACE_WORLD_SIZE at `+
+		`$MILLRACE_MASTER_ADDR"
+[ $MILLRACE_RESTART = 1 ] && exit 0; sleep 0.1; touch $TOLD.gone; exit 3`)
+	s.Restarts = 1
+	o, err := runOver(t.Context(), t, s)
+	for _, want := range []string{"[0 gone-later] 0: 0 of 3 at gone-later\n", "[2 b] 0: 2 of 3 at gone-later\n",
+		"[0] 1: 0 of 2 at 127.0.0.1\n", "[1] 1: 1 of 2 at 127.0.0.1\n", "host gone-later cannot be used"} {
+		if err != nil || o.Code != 0 || !strings.Contains(out.String(), want) {
+			t.Errorf("%+v, %v: no %q in\n%s", o, err, want, out)
+		}
+	}
+}
+
+func TestHostsThatCannotBeUsed(t *testing.T) {
+	for hosts, want := range map[string]string{
+		"a,gone": "host gone cannot be used: ssh: exit status 255: ssh: connect to host gone port 22: No route to host",
+		"a,b:0":  `"b:0" has no number of processes`, "a:x": `"a:x" has no number`, "a:2,a:1": "host a is there twice",
+		"-oProxyCommand=x": "is no host", "": "is no host", "a,,b": "is no host", "a b": "is no host", "a;b": "is no host",
+		"$(x)": "is no host", "::1": "stands in brackets", "localhost,b": "the first host is localhost",
+		"[a]:1":      "is no host",
+		"a:4096,b:1": "4097 processes",
+	} {
+		list, err := ParseHosts(hosts)
+		if err == nil {
+			s, _, _ := overSSH(t, "a", "exit 0")
+			s.Hosts = list
+			_, err = runOver(t.Context(), t, s)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v; want %q", hosts, err, want)
+		}
+	}
+	s, _, _ := overSSH(t, "a,b", "exit 0")
+	s.Dir = "/no/such/folder"
+	if _, err := runOver(t.Context(), t, s); err == nil || !strings.Contains(err.Error(), "host a: ") ||
+		!strings.Contains(err.Error(), "/no/such/folder") {
+		t.Errorf("a folder that is not there: %v", err)
+	}
+	s, _, _ = overSSH(t, "a,b", "exit 0")
+	s.Program = "/no/such/millrace"
+	if _, err := Run(t.Context(), s); err == nil || !strings.Contains(err.Error(),
+		"the same millrace at /no/such/millrace") {
+		t.Errorf("a program that is not there: %v", err)
+	}
+}
+
+func TestParseHosts(t *testing.T) {
+	got, err := ParseHosts("a:2,u@b.c,[fe80::1%eth0]:3,root@[::2]")
+	want := []Host{{"a", 2}, {"u@b.c", 1}, {"fe80::1%eth0", 3}, {"root@::2", 1}}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -1,0 +1,47 @@
+package start
+
+import (
+	"bytes"
+	"sync"
+)
+
+// lines cuts what is written into lines, and those that are longer than most.
+type lines struct {
+	most  int
+	print func(line []byte) error // without its end; it does not keep the line
+
+	mu   sync.Mutex
+	rest []byte
+}
+
+// maxLine is the longest line of a process that is not cut.
+const maxLine = 64 << 10
+
+func (l *lines) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rest = append(l.rest, text...)
+	for {
+		i := bytes.IndexByte(l.rest, '\n')
+		if i < 0 && len(l.rest) < l.most {
+			return len(text), nil
+		}
+		if i < 0 {
+			i = l.most - 1
+		}
+		if err := l.print(bytes.TrimSuffix(l.rest[:i+1], []byte("\n"))); err != nil {
+			return 0, err
+		}
+		l.rest = append(l.rest[:0], l.rest[i+1:]...)
+	}
+}
+
+// flush writes what has no end of line.
+func (l *lines) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.rest) > 0 {
+		_ = l.print(l.rest) // whoever reads is gone
+		l.rest = nil
+	}
+}

@@ -1,0 +1,274 @@
+package start
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/launch"
+)
+
+// ssh is how another host is reached. Nothing is asked, and a host that is gone is noticed.
+var ssh = []string{"ssh", "-a", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10",
+	"-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=2", "--"}
+
+// Times of a connection.
+const (
+	helloWait = 30 * time.Second // until the other end is there
+	sayWait   = 10 * time.Second // for what is said to be taken
+	killWait  = 5 * time.Second  // for the other end to kill its processes and leave
+)
+
+// remote is the processes of another host.
+type remote struct {
+	host Host
+	port string // that is free there
+	to   heard
+	cmd  *exec.Cmd
+	in   *os.File
+	over chan struct{} // closed when the connection has ended
+	why  error         // why it did, once over is closed
+
+	greeted bool  // it has said hello
+	wrong   error // it has said what it should not
+
+	answers chan answer // the first is a hello, the second to the order
+	mu      sync.Mutex
+	left    []int // ranks that have not ended
+}
+
+// answer is what the other end says of itself.
+type answer struct {
+	failed string
+	port   string
+}
+
+// reach connects to a host, and starts the program's other half there.
+func reach(ctx context.Context, s *Spec, h Host, to heard) (*remote, error) {
+	r := &remote{host: h, to: to, over: make(chan struct{}), answers: make(chan answer, 2)}
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	r.in = ours
+	words := "exec " + quoted(s.Program)
+	for _, arg := range s.Remote {
+		words += " " + quoted(arg)
+	}
+	r.cmd = exec.Command(ssh[0], slices.Concat(ssh[1:], []string{h.Name, words})...)
+	r.cmd.Stdin = theirs
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // signals come by way of the caller alone
+	r.cmd.WaitDelay = together
+	last := &tail{}
+	heard := &lines{most: maxWord, print: r.hear}
+	r.cmd.Stdout, r.cmd.Stderr = heard, last
+	err = r.cmd.Start()
+	theirs.Close()
+	if err != nil {
+		ours.Close()
+		return nil, fmt.Errorf("host %s: %w", h.Name, err)
+	}
+	crash.Go(func() {
+		ended := r.cmd.Wait()
+		ours.Close()
+		r.why = last.explain(r.wrong, ended)
+		r.mu.Lock()
+		left := r.left
+		r.left = nil
+		r.mu.Unlock()
+		close(r.over)
+		for _, rank := range left {
+			to.ended(end{rank, launch.LostPeer, fmt.Sprintf("rank %d is lost: the connection to host %s ended (%v)", rank,
+				h.address(), r.why)})
+		}
+	})
+	a, err := r.answer(ctx)
+	if err != nil {
+		r.end()
+		<-r.over
+		return nil, fmt.Errorf("host %s cannot be used: %w; there must be a login without questions (try ssh -o "+
+			"BatchMode=yes %s true), and the same millrace at %s", h.Name, err, h.Name, s.Program)
+	}
+	r.port = a.port
+	return r, nil
+}
+
+// answer waits for what the other end says of itself.
+func (r *remote) answer(ctx context.Context) (answer, error) {
+	late := time.NewTimer(helloWait)
+	defer late.Stop()
+	var a answer
+	select {
+	case a = <-r.answers:
+	case <-r.over:
+		select {
+		case a = <-r.answers: // said at last
+		default:
+			return a, r.why
+		}
+	case <-late.C:
+		return a, fmt.Errorf("it has not answered for %v", helloWait)
+	case <-ctx.Done():
+		return a, context.Cause(ctx)
+	}
+	if a.failed != "" {
+		return a, errors.New(a.failed)
+	}
+	return a, nil
+}
+
+// hear takes a line that the other end says.
+func (r *remote) hear(line []byte) error {
+	var w word
+	err := json.Unmarshal(line, &w)
+	switch {
+	case !r.greeted && (err != nil || w.Hello == nil): // a shell there may greet its user
+	case err != nil:
+		r.wrong = fmt.Errorf("it says %.100q", line)
+		_ = r.cmd.Process.Kill()
+		return r.wrong
+	case w.Hello != nil:
+		r.greeted = true
+		a := answer{port: w.Hello.Port}
+		if w.Hello.Version != wordsVersion {
+			a.failed = fmt.Sprintf("its millrace speaks version %d, this one %d", w.Hello.Version, wordsVersion)
+		}
+		r.note(a)
+	case w.Started != nil:
+		r.note(answer{failed: w.Started.Failed})
+	case w.Said != nil && r.has(w.Said.Rank):
+		_ = r.to.says(w.Said.Rank, w.Said.Errs, w.Said.Line) // whoever reads is gone
+	case w.Ended != nil && r.has(w.Ended.Rank):
+		r.mu.Lock()
+		r.left = slices.DeleteFunc(r.left, func(rank int) bool { return rank == w.Ended.Rank })
+		r.mu.Unlock()
+		r.to.ended(*w.Ended)
+	}
+	return nil
+}
+
+// note notes an answer; more than two are none.
+func (r *remote) note(a answer) {
+	select {
+	case r.answers <- a:
+	default:
+	}
+}
+
+// has says whether a rank is one of the host that has not ended.
+func (r *remote) has(rank int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Contains(r.left, rank)
+}
+
+// say says a word to the other end.
+func (r *remote) say(w word) error {
+	text, err := json.Marshal(w)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_ = r.in.SetWriteDeadline(time.Now().Add(sayWait)) // a pipe has one
+	_, err = r.in.Write(append(text, '\n'))
+	return err
+}
+
+func (r *remote) start(o order) error {
+	r.mu.Lock()
+	r.left = slices.Clone(o.Ranks)
+	r.mu.Unlock()
+	if o.Dir == "" {
+		dir, err := os.Getwd()
+		if err != nil {
+			return err
+		}
+		o.Dir = dir
+	}
+	err := r.say(word{Order: &o})
+	if _, failed := r.answer(context.Background()); failed != nil {
+		err = failed // which says more
+	}
+	if err != nil {
+		return fmt.Errorf("host %s: %w", r.host.Name, err)
+	}
+	return nil
+}
+
+func (r *remote) signal(s syscall.Signal) {
+	if r.say(word{Signal: int(s)}) != nil || s == syscall.SIGKILL {
+		r.endIn(killWait)
+	}
+}
+
+// endIn ends the connection where it does not end by itself in a while.
+func (r *remote) endIn(d time.Duration) {
+	late := time.AfterFunc(d, crash.Caught(r.end))
+	crash.Go(func() {
+		<-r.over
+		late.Stop()
+	})
+}
+
+// end ends the connection.
+func (r *remote) end() {
+	_ = r.in.Close()
+	_ = syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL)
+}
+
+func (r *remote) leave() error {
+	_ = r.in.Close()
+	r.endIn(orphanGrace + killWait)
+	<-r.over
+	return nil
+}
+
+// tail keeps the last line that is written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// maxTail is the most bytes that are kept.
+const maxTail = 4096
+
+func (t *tail) Write(text []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, text...)
+	if n := len(t.text); n > maxTail {
+		t.text = append(t.text[:0], t.text[n-maxTail:]...)
+	}
+	return len(text), nil
+}
+
+// explain says why a connection ended: what was wrong with it, or what ssh said last, and how it ended.
+func (t *tail) explain(wrong, ended error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := strings.Split(string(bytes.TrimSpace(t.text)), "\n")
+	said := strings.TrimSpace(lines[len(lines)-1])
+	switch {
+	case wrong != nil:
+		return wrong
+	case ended == nil:
+		return errors.New("ssh ended")
+	case said == "":
+		return fmt.Errorf("ssh: %s", exitOf(ended))
+	}
+	return fmt.Errorf("ssh: %s: %s", exitOf(ended), said)
+}
+
+// quoted is a text as a word of a shell.
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
