@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
@@ -53,6 +54,8 @@ type StepReport struct {
 	SamplesPerSecond float64
 	Bubble           float64 // 1 - sum(busy) / (workers x step)
 	BusySeconds      float64 // computing, summed over workers
+	GradientNorm     float64 // before clipping; 0 where nothing is clipped
+	Workers          []control.Did
 }
 
 // Config is a training run.

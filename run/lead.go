@@ -30,11 +30,13 @@ type leader struct {
 	store    checkpoint.Store
 	stop     <-chan struct{} // closed when the run is to stop; nil once it is heard
 	beat     *time.Ticker
-	told     time.Time     // when the processes were last told of what they owe an answer to
-	held     func() string // what keeps the leader's own process from leaving
-	hung     error         // it has not left
-	quiet    time.Duration // that OnQuiet was last told of
-	beganNs  []int64       // by process
+	told     time.Time       // when the processes were last told of what they owe an answer to
+	held     func() string   // what keeps the leader's own process from leaving
+	hung     error           // it has not left
+	quiet    time.Duration   // that OnQuiet was last told of
+	began    time.Time       // when the leader's own process's clock was 0
+	clocks   []control.Clock // by process
+	asked    []time.Time     // by process, at the last Beat
 	records  [][]control.Record
 	left     []control.Left
 
@@ -67,6 +69,7 @@ type inbox struct {
 type event struct {
 	from   int
 	m      control.Message
+	at     time.Time
 	broken error
 	failed error
 }
@@ -89,17 +92,18 @@ func (b *inbox) take() []event {
 	return all
 }
 
-// newLeader leads the processes behind the links.
-func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.Link) *leader {
+// newLeader leads the processes behind the links, on a clock that was 0 when its own process began.
+func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.Link, began time.Time) *leader {
 	of := j.World.WorkersOf()
 	l := &leader{
-		job: j, config: c, state: control.NewLeader(len(of),
-			len(j.World.Workers)), links: links, inbox: &inbox{more: make(chan struct{}, 1)},
+		job: j, config: c, state: control.NewLeader(len(of), len(j.World.Workers)), links: links,
+		inbox:    &inbox{more: make(chan struct{}, 1)},
 		progress: control.NewProgress(of, j.Plan.MicroBatches*j.Together()*j.LastReplicas()),
 		store:    checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep},
 		stop:     ctx.Done(), beat: time.NewTicker(max(c.StallAfter/8, time.Millisecond)), told: time.Now(),
-		beganNs: make([]int64, len(of)), records: make([][]control.Record, len(of)), left: make([]control.Left, len(of)),
-		span: maxRepeat, savedAt: -1,
+		began: began, clocks: make([]control.Clock, len(of)), asked: make([]time.Time, len(of)),
+		records: make([][]control.Record, len(of)), left: make([]control.Left, len(of)), span: maxRepeat,
+		savedAt: -1,
 	}
 	if j.Plan.PostValidate {
 		l.span = 16 * leastRepeat
@@ -109,7 +113,7 @@ func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.L
 	}
 	l.hooks = newHookQueue(func(err error) { l.inbox.put(event{failed: err}) })
 	for p, link := range links {
-		link.Start(func(m control.Message, err error) { l.inbox.put(event{from: p, m: m, broken: err}) })
+		link.Start(func(m control.Message, err error) { l.inbox.put(event{from: p, m: m, at: time.Now(), broken: err}) })
 	}
 	return l
 }
@@ -122,6 +126,9 @@ func (l *leader) tell(messages []control.Message) {
 		for p, link := range l.links {
 			if l.state.HasLeft(p) || lost[p] != nil {
 				continue
+			}
+			if _, beat := m.Body.(control.Beat); beat {
+				l.asked[p] = time.Now()
 			}
 			if err := link.Send(m); err != nil {
 				lost[p] = err
@@ -171,20 +178,15 @@ func (l *leader) await() {
 		case e.broken != nil:
 			l.lose(e.from, e.broken)
 		case !l.state.HasLeft(e.from):
-			if err := crash.Guard(func() error { return l.hear(e.from, e.m) }); err != nil {
+			if err := crash.Guard(func() error { return l.hear(e.from, e.m, e.at) }); err != nil {
 				l.fail(err)
 			}
 		}
 	}
 }
 
-// shiftS is what a process's clock lacks to the leader's, once both are ready.
-func (l *leader) shiftS(p int) float64 {
-	return float64(l.beganNs[p]-l.beganNs[0])/1e9 + l.job.World.ClockS(p) - l.job.World.ClockS(0)
-}
-
-// hear takes what a process says.
-func (l *leader) hear(from int, m control.Message) error {
+// hear takes what a process says, and when it came.
+func (l *leader) hear(from int, m control.Message, at time.Time) error {
 	if m.From != from {
 		return fmt.Errorf("run: %s says that it is process %d", l.job.World.Name(from), m.From)
 	}
@@ -195,8 +197,6 @@ func (l *leader) hear(from int, m control.Message) error {
 	}
 	l.tell(answer)
 	switch body := m.Body.(type) {
-	case control.Ready:
-		l.beganNs[from] = body.BeganNs
 	case control.Stop:
 		l.stopping = true
 	case control.Record:
@@ -204,6 +204,9 @@ func (l *leader) hear(from int, m control.Message) error {
 	case control.Left:
 		l.left[from] = body
 	case control.Needs:
+		if from > 0 {
+			l.clocks[from].Read(control.Reading{AskedS: l.sinceS(l.asked[from]), AtS: body.AtS, HeardS: l.sinceS(at)})
+		}
 		l.judge()
 	}
 	if !under {
@@ -234,7 +237,7 @@ func (l *leader) step(from int, part control.Step) error {
 		return fmt.Errorf("run: %s says that step %d stands; the program has steps %d to %d", l.job.World.Name(from),
 			part.Step, l.done, end-1)
 	}
-	f, whole, err := l.progress.Add(from, part, l.shiftS(from))
+	f, whole, err := l.progress.Add(from, part, l.clocks[from].OffsetS(l.sinceS(time.Now())))
 	if err != nil || !whole {
 		return err
 	}
@@ -244,7 +247,8 @@ func (l *leader) step(from int, part control.Step) error {
 	if hook == nil {
 		return nil
 	}
-	report := StepReport{Step: f.Step, Loss: f.Loss, Rate: l.job.Rate.At(f.Step), Seconds: f.TookS, BusySeconds: f.BusyS}
+	report := StepReport{Step: f.Step, Loss: f.Loss, Rate: l.job.Rate.At(f.Step), Seconds: f.TookS, BusySeconds: f.BusyS,
+		GradientNorm: f.Norm, Workers: f.Workers}
 	if f.TookS > 0 {
 		report.SamplesPerSecond = float64(l.job.Plan.Batch()*l.job.Together()) / report.Seconds
 		report.Bubble = 1 - report.BusySeconds/(report.Seconds*float64(len(l.job.World.Workers)))
@@ -340,7 +344,8 @@ func (l *leader) open() error {
 			return err
 		}
 	}
-	return nil
+	l.readClocks()
+	return l.failure()
 }
 
 // failure is why the run is over, or nil.
@@ -373,6 +378,7 @@ func (l *leader) execute(p *schedule.Program, body control.Body) (int, error) {
 
 // dismiss has all processes leave, and waits until they have or are lost.
 func (l *leader) dismiss() {
+	l.readClocks()
 	l.told = time.Now()
 	l.tell(l.state.Leave(l.stopped))
 	for !l.state.Gone() {

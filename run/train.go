@@ -80,7 +80,7 @@ func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Res
 	if err != nil {
 		return nil, errors.Join(err, closeAll(links))
 	}
-	l := newLeader(ctx, c, j, links)
+	l := newLeader(ctx, c, j, links, x.Began())
 	l.held = x.Held
 	here := make(chan process.Belongings, 1)
 	crash.Go(func() { here <- x.Attend(context.Background()) })
@@ -135,11 +135,14 @@ func (l *leader) result(weights map[string]process.Weight) (*Result, error) {
 		BusySeconds: l.progress.BusyS,
 	}
 	empty := l.job.Timeline()
+	l.placed(&empty)
 	parts := []*trace.Timeline{&empty} // a process that is lost leaves none
 	for p, left := range l.left {
 		res.Leaked += left.Leaked
 		for _, r := range l.records[p] {
-			r.Timeline.Shift(l.shiftS(p))
+			if len(empty.Processes) > 0 {
+				r.Timeline.OnClock(empty.Processes[p].OffsetS, empty.Processes[p].Drift)
+			}
 			parts = append(parts, r.Timeline)
 		}
 	}
@@ -149,6 +152,9 @@ func (l *leader) result(weights map[string]process.Weight) (*Result, error) {
 	}
 	res.Timeline = *merged
 	l.progress.Fill(&res.Timeline)
+	if len(l.links) > 1 {
+		remark(&res.Timeline)
+	}
 	res.PeakBytes = res.Timeline.PeakBytes // as last heard, which is all that there is of a process that is lost
 	for w, bytes := range merged.PeakBytes {
 		if w < len(res.PeakBytes) {

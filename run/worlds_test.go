@@ -27,8 +27,7 @@ type worlds struct {
 	of       []int // the process of each worker
 	near     bool  // those of one process hand memory over
 	carriers func(workers int) ([]wire.Carrier, error)
-	overTCP  bool // control, that is
-	offsets  []float64
+	overTCP  bool                                 // control, that is
 	asks     int                                  // the process that is told when the run is to stop
 	change   func(process int, c *Config)         // what is another in one process; nil: nothing
 	links    func(process int, link control.Link) // told of the leader's ends; nil: nobody
@@ -105,7 +104,7 @@ func (w worlds) train(ctx context.Context, t testing.TB, c Config) outcome {
 		if w.near {
 			one.Carriers = func(workers int) ([]wire.Carrier, error) { return w.within(p, carriers) }
 		}
-		one.World = &process.World{Rank: p, Workers: places, OffsetS: w.offsets, Links: leader}
+		one.World = &process.World{Rank: p, Workers: places, Links: leader}
 		if p > 0 {
 			x, y := w.connect(t, p)
 			leader[p] = control.Over(x)

@@ -49,7 +49,7 @@ func (t *Timeline) StepBusy() [][]float64 {
 	}
 	for i := range t.Events {
 		e := &t.Events[i]
-		if k, marked := at[e.Step]; marked && ofStep(e) {
+		if k, marked := at[e.Step]; marked && OfStep(e) {
 			steps[k][e.Worker] += e.EndS - e.StartS
 		}
 	}
@@ -150,7 +150,7 @@ func (t *Timeline) MedianStep(skip int) (StepMark, bool) {
 func (t *Timeline) Kept(skip int) []StepMark {
 	has := map[int]bool{}
 	for i := range t.Events {
-		if e := &t.Events[i]; ofStep(e) {
+		if e := &t.Events[i]; OfStep(e) {
 			has[e.Step] = true
 		}
 	}
@@ -163,9 +163,9 @@ func (t *Timeline) Kept(skip int) []StepMark {
 	return out
 }
 
-// ofStep says whether an event is computing that belongs to a training step: an
+// OfStep says whether an event is computing that belongs to a training step: an
 // evaluation is after one.
-func ofStep(e *Event) bool {
+func OfStep(e *Event) bool {
 	return e.Lane == Compute && IsBusy(e.Kind) && e.Kind != "EV"
 }
 
@@ -299,22 +299,8 @@ func compare[T float64 | Lane | string](a, b T) int {
 	return 0
 }
 
-// Shift adds to all times, of a Timeline on another clock.
-func (t *Timeline) Shift(seconds float64) {
-	for i := range t.Events {
-		e := &t.Events[i]
-		e.ReadyS, e.StartS, e.EndS = e.ReadyS+seconds, e.StartS+seconds, e.EndS+seconds
-	}
-	for i := range t.Memory {
-		t.Memory[i].AtS += seconds
-	}
-	for i := range t.Steps {
-		t.Steps[i].StartS, t.Steps[i].EndS = t.Steps[i].StartS+seconds, t.Steps[i].EndS+seconds
-	}
-}
-
 // Merge puts Timelines of the same run into one: each part was written by the workers
-// of one process, on the same clock (Shift a part first where it was not).
+// of one process, on the same clock (OnClock puts a part there first where it was not).
 // A step runs from the earliest start to the latest end that any part marks; losses and
 // evaluations are taken from the first part that has them for a step.
 // It refuses parts that disagree on workers, stages, model or source.

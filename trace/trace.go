@@ -95,6 +95,21 @@ func (e Evaluation) Accuracy() float64 {
 	return float64(e.Correct) / float64(e.Samples)
 }
 
+// Process is one of those that a run's workers were in.
+type Process struct {
+	Host string `json:"host,omitempty"`
+	// A time t of its own clock has become t (1 + Drift) + OffsetS, which is process 0's clock within ErrorS.
+	OffsetS float64 `json:"offset_s,omitempty"`
+	Drift   float64 `json:"drift,omitempty"` // seconds a second
+	ErrorS  float64 `json:"error_s,omitempty"`
+}
+
+// Place is where a worker was.
+type Place struct {
+	Process int `json:"process"`
+	Device  int `json:"device"` // of the process
+}
+
 // Timeline is a run, real or simulated.
 type Timeline struct {
 	Version          int            `json:"version"`
@@ -104,7 +119,9 @@ type Timeline struct {
 	Stages           int            `json:"stages"`
 	Cores            int            `json:"cores,omitempty"` // cores the workers share; 0: one each
 	ThreadsPerWorker int            `json:"threads_per_worker,omitempty"`
-	Stream           bool           `json:"stream,omitempty"` // a step begins before the one before it has ended
+	Stream           bool           `json:"stream,omitempty"`    // a step begins before the one before it has ended
+	Processes        []Process      `json:"processes,omitempty"` // by number; none: one, on a host that nobody names
+	Places           []Place        `json:"places,omitempty"`    // by worker, where there are processes
 	Events           []Event        `json:"events"`
 	Memory           []MemorySample `json:"memory,omitempty"`
 	PeakBytes        []int64        `json:"peak_bytes,omitempty"`       // by worker

@@ -26,6 +26,9 @@ func (t *Timeline) Validate() error {
 		return fmt.Errorf("trace: stages %d, cores %d, threads_per_worker %d: none may be negative", t.Stages, t.Cores,
 			t.ThreadsPerWorker)
 	}
+	if err := t.checkPlaces(); err != nil {
+		return err
+	}
 	for i := range t.Events {
 		if err := t.checkEvent(&t.Events[i]); err != nil {
 			return fmt.Errorf("trace: events[%d] (%s): %w", i, t.Events[i].Instruction, err)
@@ -74,6 +77,34 @@ func (t *Timeline) Validate() error {
 		if !finite(e.Loss) || e.Samples < 0 || e.Correct < 0 || e.Correct > e.Samples {
 			return fmt.Errorf("trace: evaluations[%d] (step %d): loss %v, %d correct of %d samples: want a finite loss and "+
 				"correct from 0 to samples", i, e.Step, e.Loss, e.Correct, e.Samples)
+		}
+	}
+	return nil
+}
+
+// checkPlaces looks at processes and at who is in them.
+func (t *Timeline) checkPlaces() error {
+	want := t.Workers
+	if len(t.Processes) == 0 {
+		want = 0
+	}
+	if n := len(t.Places); n != want {
+		return fmt.Errorf("trace: places has %d entries and processes %d: want one for each of %d workers, or none of both",
+			n, len(t.Processes), t.Workers)
+	}
+	for i, p := range t.Processes {
+		if err := names.Check(p.Host); err != nil {
+			return fmt.Errorf("trace: processes[%d]: the host has %w", i, err)
+		}
+		if !finite(p.OffsetS) || !finite(p.Drift) || p.Drift <= -1 || !finite(p.ErrorS) || p.ErrorS < 0 {
+			return fmt.Errorf("trace: processes[%d]: offset_s %v, drift %v, error_s %v: want finite numbers, a drift above -1 "+
+				"and an error of 0 or more", i, p.OffsetS, p.Drift, p.ErrorS)
+		}
+	}
+	for w, at := range t.Places {
+		if at.Process < 0 || at.Process >= len(t.Processes) || at.Device < 0 {
+			return fmt.Errorf("trace: places[%d]: process %d, device %d: want a process from 0 to %d and a device of 0 or more",
+				w, at.Process, at.Device, len(t.Processes)-1)
 		}
 	}
 	return nil

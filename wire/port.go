@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -49,6 +50,8 @@ type Port struct {
 	err     error
 	ended   chan struct{}  // closed when err is set
 	waits   sync.WaitGroup // for events
+
+	sent, received atomic.Int64 // bytes of messages' parts
 }
 
 // lying is where a transfer is until it is taken.
@@ -89,6 +92,9 @@ func (p *Port) of(e Edge) Carrier {
 	}
 	return p.carrier
 }
+
+// Traffic is how many bytes the messages had that the worker has sent, and those that have come to it.
+func (p *Port) Traffic() (sent, received int64) { return p.sent.Load(), p.received.Load() }
 
 // Err is why the port has ended, nil while it has not.
 func (p *Port) Err() error {
@@ -198,6 +204,7 @@ func (p *Port) complete(a Arrival) {
 		p.held = append(p.held, a)
 		p.mu.Unlock()
 	case a.Edge.Class == Collectives:
+		p.received.Add(a.Header.Bytes())
 		p.in[a.Edge.ID].put(a)
 		p.mu.Unlock()
 	default:
@@ -208,6 +215,7 @@ func (p *Port) complete(a Arrival) {
 			p.breaks(fmt.Errorf("wire: worker %d has sent message %#x to worker %d twice", a.Edge.From, a.Key, a.Edge.To))
 			return
 		}
+		p.received.Add(a.Header.Bytes())
 		p.arrived[at] = a
 		p.mu.Unlock()
 		if p.config.Arrived != nil {

@@ -74,6 +74,7 @@ func (p *Port) Send(e Edge, key uint64, step uint32, parts []Buffer, done func(e
 		return p.Err()
 	}
 	out.queue = append(out.queue, m)
+	p.sent.Add(m.header.Bytes())
 	out.mu.Unlock()
 	out.pump()
 	return nil

@@ -27,17 +27,18 @@ func oneOfEach() []Message {
 			Base: 5, Dir: "/a b/\u2028"},
 		Stop{}, Begun{Minibatch: -1}, Limit{Minibatches: 9}, Reached{Drain: 1, Workers: 2}, Release{Drain: 1},
 		Step{
-			Step: 8, StartS: 0.1, EndS: 1e-300, BusyS: []float64{math.Nextafter(0.3, 1),
-				math.MaxFloat64}, PeakBytes: []int64{1 << 60, 2},
-			LiveBytes: []int64{3, 4}, Losses: []Loss{{Index: 3, Value: -math.SmallestNonzeroFloat64}},
+			Step: 8, StartS: 0.1, EndS: 1e-300, Norm: 1.0 / 3, Workers: []Did{
+				{BusyS: math.Nextafter(0.3, 1), PeakBytes: 1 << 60, LiveBytes: 3, SentBytes: 5, ReceivedBytes: 6},
+				{BusyS: math.MaxFloat64, PeakBytes: 2, LiveBytes: 4, SentBytes: 1 << 62, ReceivedBytes: 7}},
+			Losses: []Loss{{Index: 3, Value: -math.SmallestNonzeroFloat64}},
 		},
 		Result{Parts: []Tested{{Index: 1, Rows: 2, Loss: 1.0 / 3, Correct: 2}}, Apart: 0.1},
 		Saved{Files: []File{{Name: "stage-000.safetensors", Bytes: 9, CRC32C: "00ff00ff", Tensors: 3}},
 			Updates: map[string]int{"dense": 4}},
 		Ended{Minibatches: 4, Refused: &Failed{Process: 1, Text: "norm", Class: "not finite"}, PeakBytes: []int64{5}},
-		Ready{BeganNs: 1 << 61}, Beat{},
+		Ready{}, Beat{},
 		Needs{
-			QuietS: 0.25, Running: true, Ended: true, Stuck: true,
+			AtS: 1.0 / 7, QuietS: 0.25, Running: true, Ended: true, Stuck: true,
 			Waits: []Wait{{Worker: 1, At: in, Lack: machine.Message, For: "p3/1SB7@r1", Peer: 2, Waited: time.Second,
 				Since: time.Minute}},
 		},

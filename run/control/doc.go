@@ -37,6 +37,11 @@
 // The leader sends Beat now and then; a process answers Needs: for how long nothing has happened in it, and
 // what its workers wait for. A process that is alone, and in which nobody can ever move, says so at once.
 //
+// # Clocks
+//
+// Each answer to a Beat is also a Reading of the process's clock. The leader asks several times before the first
+// Program and behind the last, when nobody computes, and a Clock says from these what to add to a process's times.
+//
 // # Leaving
 //
 // Leave is the last that the leader says: what fails behind it is the run's error, and no process is told.

@@ -215,6 +215,9 @@ func (l *Leader) close() {
 	l.under = l.stopping && !l.limited
 }
 
+// Asked says whether somebody owes the answer to a Beat.
+func (l *Leader) Asked() bool { return l.asked && l.failed == nil }
+
 func (l *Leader) answered() bool {
 	for _, p := range l.process {
 		if p.needs == nil {

@@ -67,13 +67,21 @@ type Release struct {
 // Step says that a process's part of a step stands: all its updates. Times are seconds on the process's
 // clock.
 type Step struct {
-	Step      int       `json:"step"`
-	StartS    float64   `json:"start_s"` // of the first computation
-	EndS      float64   `json:"end_s"`   // of the last
-	BusyS     []float64 `json:"busy_s"`  // by worker of the process, as are these
-	PeakBytes []int64   `json:"peak_bytes"`
-	LiveBytes []int64   `json:"live_bytes"`
-	Losses    []Loss    `json:"losses,omitempty"` // of those that hold the last stage
+	Step    int     `json:"step"`
+	StartS  float64 `json:"start_s"`          // of the first computation
+	EndS    float64 `json:"end_s"`            // of the last
+	Norm    float64 `json:"norm,omitempty"`   // of the gradients, before they are clipped; 0: nobody needs it
+	Workers []Did   `json:"workers"`          // of the process
+	Losses  []Loss  `json:"losses,omitempty"` // of those that hold the last stage
+}
+
+// Did is what a worker has computed in a step, and what it holds and has moved behind it.
+type Did struct {
+	BusyS         float64 `json:"busy_s"`
+	PeakBytes     int64   `json:"peak_bytes"`
+	LiveBytes     int64   `json:"live_bytes"`
+	SentBytes     int64   `json:"sent_bytes"` // to other workers, since the run began
+	ReceivedBytes int64   `json:"received_bytes"`
 }
 
 // Loss is what a micro-batch, or a replica's slice of it, adds to the loss of its step.
@@ -135,15 +143,14 @@ type Ended struct {
 }
 
 // Ready says that a process's workers are open.
-type Ready struct {
-	BeganNs int64 `json:"began_ns"` // where its clock is 0, in nanoseconds since 1970
-}
+type Ready struct{}
 
 // Beat asks a process for its Needs.
 type Beat struct{}
 
 // Needs is what the workers of a process wait for.
 type Needs struct {
+	AtS     float64 `json:"at_s"`    // what the process's clock says
 	QuietS  float64 `json:"quiet_s"` // for so long nothing has happened
 	Running bool    `json:"running,omitempty"`
 	Ended   bool    `json:"ended,omitempty"` // all lists have

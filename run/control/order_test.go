@@ -200,7 +200,7 @@ func TestWhatWouldCountTwiceIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 	progress := NewProgress([][]int{{0}, {1}}, 1)
-	part := Step{Step: 4, BusyS: []float64{1}, PeakBytes: []int64{1}}
+	part := Step{Step: 4, Workers: []Did{{BusyS: 1, PeakBytes: 1}}}
 	if _, whole, err := progress.Add(1, part, 0); whole || err != nil {
 		t.Fatal(whole, err)
 	}
@@ -273,7 +273,7 @@ func TestStepsAreAddedUpInOrder(t *testing.T) {
 			next[p]++
 			s := Step{Step: n, StartS: float64(10*n+p) - shift[p], EndS: float64(10*n+15+p) - shift[p]}
 			for _, k := range by[p] {
-				s.BusyS, s.PeakBytes = append(s.BusyS, float64(k)), append(s.PeakBytes, int64(100*n+k))
+				s.Workers = append(s.Workers, Did{BusyS: float64(k), PeakBytes: int64(100*n + k), SentBytes: int64(n)})
 			}
 			for _, i := range g.Perm(slices_) {
 				if owner[i] == p {
@@ -301,7 +301,12 @@ func TestStepsAreAddedUpInOrder(t *testing.T) {
 			if done == 0 {
 				wantTook = last
 			}
-			if f.Step != done || f.Loss != want || f.BusyS != 0+1+2+3+4 || f.TookS != wantTook {
+			for k, did := range f.Workers {
+				if did != (Did{BusyS: float64(k), PeakBytes: int64(100*done + k), SentBytes: int64(done)}) {
+					t.Fatalf("worker %d did %+v in step %d", k, did, done)
+				}
+			}
+			if f.Step != done || len(f.Workers) != workers || f.Loss != want || f.BusyS != 0+1+2+3+4 || f.TookS != wantTook {
 				t.Fatalf("step %d: %+v; the loss is %v, it took %v", done, f, want, wantTook)
 			}
 			done++
@@ -313,10 +318,10 @@ func TestStepsAreAddedUpInOrder(t *testing.T) {
 	}
 	progress := NewProgress([][]int{{0}, {1}}, 2)
 	for name, s := range map[string]Step{
-		"has loss 2; there are 2":      {BusyS: []float64{1}, PeakBytes: []int64{1}, Losses: []Loss{{2, 1}}},
-		"has loss -1; there are 2":     {BusyS: []float64{1}, PeakBytes: []int64{1}, Losses: []Loss{{-1, 1}}},
-		"what 2 workers did; it has 1": {BusyS: []float64{1, 2}, PeakBytes: []int64{1}},
-		"what 0 workers have held":     {BusyS: []float64{1}},
+		"has loss 2; there are 2":      {Workers: make([]Did, 1), Losses: []Loss{{2, 1}}},
+		"has loss -1; there are 2":     {Workers: make([]Did, 1), Losses: []Loss{{-1, 1}}},
+		"what 2 workers did; it has 1": {Workers: make([]Did, 2)},
+		"what 0 workers did; it has 1": {},
 	} {
 		if _, _, err := progress.Add(1, s, 0); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%+v: %v; want something about %q", s, err, name)

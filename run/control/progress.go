@@ -25,19 +25,22 @@ type Progress struct {
 
 // whole is a step of which not all parts have come.
 type whole struct {
-	mark   trace.StepMark
-	busy   []float64
-	losses []float64
-	said   []bool // by process
-	parts  int
+	mark    trace.StepMark
+	workers []Did
+	norm    float64
+	losses  []float64
+	said    []bool // by process
+	parts   int
 }
 
 // Finished is what is known of a step once it is whole.
 type Finished struct {
-	Step  int
-	Loss  float64
-	TookS float64
-	BusyS float64
+	Step    int
+	Loss    float64
+	Norm    float64 // of the gradients; 0: nobody needs it
+	TookS   float64
+	BusyS   float64
+	Workers []Did
 }
 
 // NewProgress is that of a run whose processes have these workers, with so many losses in a step.
@@ -71,12 +74,9 @@ func (p *Progress) Fill(t *trace.Timeline) {
 // the step whole.
 func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, error) {
 	workers := p.of[process]
-	if len(part.BusyS) != len(workers) {
+	if n := len(part.Workers); n != len(workers) {
 		return Finished{}, false, fmt.Errorf("control: step %d of process %d says what %d workers did; it has %d", part.Step,
-			process, len(part.BusyS), len(workers))
-	}
-	if err := p.Peaks(process, part.PeakBytes); err != nil {
-		return Finished{}, false, err
+			process, n, len(workers))
 	}
 	for _, l := range part.Losses {
 		if l.Index < 0 || l.Index >= p.slices {
@@ -87,7 +87,7 @@ func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, 
 	s := p.open[part.Step]
 	if s == nil {
 		s = &whole{mark: trace.StepMark{Step: part.Step, StartS: part.StartS + shiftS},
-			busy: make([]float64, len(p.PeakBytes)), losses: make([]float64, p.slices), said: make([]bool, len(p.of))}
+			workers: make([]Did, len(p.PeakBytes)), losses: make([]float64, p.slices), said: make([]bool, len(p.of))}
 		p.open[part.Step] = s
 	}
 	if s.said[process] {
@@ -97,8 +97,9 @@ func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, 
 	s.said[process] = true
 	s.mark.StartS, s.mark.EndS = min(s.mark.StartS, part.StartS+shiftS), max(s.mark.EndS, part.EndS+shiftS)
 	for i, w := range workers {
-		s.busy[w] = part.BusyS[i]
+		s.workers[w], p.PeakBytes[w] = part.Workers[i], part.Workers[i].PeakBytes
 	}
+	s.norm = max(s.norm, part.Norm)
 	for _, l := range part.Losses {
 		s.losses[l.Index] = l.Value
 	}
@@ -106,18 +107,20 @@ func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, 
 		return Finished{}, false, nil
 	}
 	delete(p.open, part.Step)
-	f := Finished{Step: part.Step}
+	f := Finished{Step: part.Step, Norm: s.norm, Workers: s.workers}
 	for _, l := range s.losses { // ascending, whichever process each is of
 		f.Loss += l
 	}
-	for _, b := range s.busy {
-		f.BusyS += b
+	c := trace.Computed{Step: part.Step}
+	for _, w := range s.workers {
+		f.BusyS += w.BusyS
+		c.BusyS = append(c.BusyS, w.BusyS)
 	}
 	f.TookS = s.mark.EndS - max(s.mark.StartS, p.ended) // steps of a stream overlap
 	p.ended = max(p.ended, s.mark.EndS)
 	p.BusyS, p.TookS = p.BusyS+f.BusyS, p.TookS+f.TookS
 	p.marks = append(p.marks, s.mark)
-	p.computed = append(p.computed, trace.Computed{Step: part.Step, BusyS: s.busy})
+	p.computed = append(p.computed, c)
 	p.losses = append(p.losses, trace.Loss{Step: part.Step, Value: f.Loss})
 	return f, true, nil
 }

@@ -190,7 +190,7 @@ func (x *Process) open(gone chan<- departure, release <-chan struct{}) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.say(control.Ready{BeganNs: x.began.UnixNano()})
+	x.say(control.Ready{})
 }
 
 // say sends the leader a message. The caller holds mu.
@@ -314,11 +314,12 @@ func (x *Process) end() {
 
 // standing tells the leader that the process's part of a step stands. The caller holds mu.
 func (x *Process) standing(p record.Part) {
-	s := control.Step{Step: p.Step, StartS: p.Start.Seconds(), EndS: p.End.Seconds()}
+	s := control.Step{Step: p.Step, StartS: p.Start.Seconds(), EndS: p.End.Seconds(), Norm: p.Norm}
 	for _, k := range x.mine {
-		s.BusyS = append(s.BusyS, p.Busy[k].Seconds())
-		s.PeakBytes = append(s.PeakBytes, x.workers[k].memory.PeakBytes)
-		s.LiveBytes = append(s.LiveBytes, x.workers[k].memory.LiveBytes)
+		w := x.workers[k]
+		sent, received := w.port.Traffic()
+		s.Workers = append(s.Workers, control.Did{BusyS: p.Busy[k].Seconds(), PeakBytes: w.memory.PeakBytes,
+			LiveBytes: w.memory.LiveBytes, SentBytes: sent, ReceivedBytes: received})
 	}
 	for i, l := range p.Losses {
 		s.Losses = append(s.Losses, control.Loss{Index: i, Value: l})

@@ -196,6 +196,9 @@ func (w *worker) norm(h *holding, in schedule.Instruction) error {
 			v.forGood = &notFiniteError{fmt.Sprintf("the gradient norm of step %d is %v on stage %d; lower the learning rate",
 				step, total, in.Stage)}
 		}
+		w.x.mu.Lock()
+		w.x.record.Norm(step, total)
+		w.x.mu.Unlock()
 		return w.judged(h, v)
 	}))
 	return nil

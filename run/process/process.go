@@ -245,7 +245,10 @@ func (x *Process) absolute(in schedule.Instruction) schedule.Instruction {
 	return in
 }
 
-// since is the time on the Timeline's clock.
+// Began is when the process's clock was 0.
+func (x *Process) Began() time.Time { return x.began }
+
+// since is the time on the process's clock.
 func (x *Process) since(t time.Time) time.Duration { return t.Sub(x.began) }
 
 // note files an event whose instruction still has the Program's ids.
@@ -309,7 +312,7 @@ func (x *Process) checkStall() {
 // needs is what the workers wait for. The caller holds mu.
 func (x *Process) needs() control.Needs {
 	now := time.Now()
-	n := control.Needs{QuietS: now.Sub(x.moved).Seconds(), Ended: x.program == nil || x.ended}
+	n := control.Needs{AtS: x.since(now).Seconds(), QuietS: now.Sub(x.moved).Seconds(), Ended: x.program == nil || x.ended}
 	if n.Ended {
 		return n
 	}

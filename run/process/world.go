@@ -11,8 +11,6 @@ import (
 type World struct {
 	Rank    int        // this process
 	Workers []Location // by worker
-	// OffsetS is by process what is to be added to its clock to have the leader's; nil: nothing.
-	OffsetS []float64
 	// Links are, of the leader, the one to each process, none to itself; of another process, the one to the
 	// leader alone. The run closes them.
 	Links []control.Link
@@ -52,14 +50,6 @@ func (w *World) WorkersOf() [][]int {
 	return all
 }
 
-// ClockS is what a process's clock lacks to the leader's.
-func (w *World) ClockS(process int) float64 {
-	if w.OffsetS == nil {
-		return 0
-	}
-	return w.OffsetS[process]
-}
-
 // Name is how errors call a process.
 func (w *World) Name(process int) string {
 	for _, at := range w.Workers {
@@ -94,8 +84,6 @@ func (w *World) Check(workers int) error {
 	switch {
 	case w.Rank < 0 || w.Rank >= len(of):
 		return fmt.Errorf("run: this is process %d of %d", w.Rank, len(of))
-	case w.OffsetS != nil && len(w.OffsetS) != len(of):
-		return fmt.Errorf("run: %d clocks for %d processes", len(w.OffsetS), len(of))
 	case len(w.Links) != links && (len(w.Links) > 0 || len(of) > 1):
 		return fmt.Errorf("run: process %d has %d links; %d are wanted", w.Rank, len(w.Links), links)
 	}

@@ -36,6 +36,7 @@ type stepRecord struct {
 	start, end time.Duration
 	begun      bool
 	losses     map[int]float64
+	norm       float64
 	updates    int
 }
 
@@ -105,12 +106,16 @@ func (r *Recorder) Loss(step, index int, weighted float64) {
 	r.step(step).losses[index] = weighted
 }
 
+// Norm notes the norm of a step's gradients, which all stages that have one find alike.
+func (r *Recorder) Norm(step int, norm float64) { r.step(step).norm = norm }
+
 // Part is what is known of a process's part of a step once its last update has ended.
 type Part struct {
 	Step       int
 	Start, End time.Duration
 	Busy       map[int]time.Duration // by worker
 	Losses     map[int]float64       // by index
+	Norm       float64               // of the gradients; 0: nobody needs it
 }
 
 // Updated counts an update; the last one of a step makes its part whole.
@@ -136,7 +141,7 @@ func (r *Recorder) Updated(step int) (Part, bool) {
 	if n := len(r.other.memory); n > maxOutside {
 		r.other.memory = slices.Delete(r.other.memory, 0, n-maxOutside)
 	}
-	return Part{Step: step, Start: s.start, End: s.end, Busy: s.busy, Losses: s.losses}, true
+	return Part{Step: step, Start: s.start, End: s.end, Busy: s.busy, Losses: s.losses, Norm: s.norm}, true
 }
 
 // maxOutside bounds what is kept of evaluations and checkpoints.

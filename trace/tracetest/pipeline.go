@@ -198,3 +198,25 @@ func (r *recorder) noisy(s float64) float64 {
 	}
 	return s * (1 + r.Noise*math.Abs(r.random.NormFloat64()))
 }
+
+// OnTwoHosts puts each worker in a process of its own, the first half on host "a" and the others on "b". Its clocks
+// agree within so many seconds by what the Timeline says, and those of b are off by skewS in fact.
+func OnTwoHosts(t *trace.Timeline, withinS, skewS float64) {
+	t.Processes, t.Places = nil, nil
+	for w := range t.Workers {
+		p := trace.Process{Host: "a"}
+		if w > 0 {
+			p.ErrorS = withinS / 2
+		}
+		if w >= t.Workers/2 {
+			p.Host, p.OffsetS, p.Drift = "b", -1.5, 1e-5
+		}
+		t.Processes, t.Places = append(t.Processes, p), append(t.Places, trace.Place{Process: w})
+	}
+	for i := range t.Events {
+		if e := &t.Events[i]; e.Worker >= t.Workers/2 {
+			e.ReadyS, e.StartS, e.EndS = e.ReadyS+skewS, e.StartS+skewS, e.EndS+skewS
+		}
+	}
+	t.Sort()
+}

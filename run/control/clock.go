@@ -1,0 +1,75 @@
+package control
+
+import "math"
+
+// Reading is what a process's clock said at AtS, while the leader's went from AskedS to HeardS.
+type Reading struct{ AskedS, AtS, HeardS float64 }
+
+// offsetS is what the clock lacks to the leader's, within errorS.
+func (r Reading) offsetS() float64 { return (r.AskedS+r.HeardS)/2 - r.AtS }
+func (r Reading) errorS() float64  { return (r.HeardS - r.AskedS) / 2 }
+
+const (
+	together     = 0.1  // seconds: of readings that are no farther apart the quickest counts alone
+	drifts       = 1e-4 // seconds a second: two clocks drift apart by less
+	mostReadings = 128  // are kept
+)
+
+// Clock is a process's clock as its Readings show it. The leader's own, which nobody reads, is right.
+type Clock struct{ readings []Reading } // by time
+
+// Read takes a Reading that is later than those before it.
+func (c *Clock) Read(r Reading) {
+	if n := len(c.readings); n > 0 && r.HeardS-c.readings[n-1].HeardS < together {
+		if r.errorS() < c.readings[n-1].errorS() {
+			c.readings[n-1] = r
+		}
+		return
+	}
+	if len(c.readings) == mostReadings { // the first stays, and of each two others the quicker one
+		kept := c.readings[:1]
+		for i := 1; i+1 < mostReadings; i += 2 {
+			best := c.readings[i]
+			if c.readings[i+1].errorS() < best.errorS() {
+				best = c.readings[i+1]
+			}
+			kept = append(kept, best)
+		}
+		c.readings = kept
+	}
+	c.readings = append(c.readings, r)
+}
+
+// OffsetS is what the clock lacks to the leader's at a moment, by the Reading that says it best as yet.
+func (c *Clock) OffsetS(nowS float64) float64 {
+	best, least := 0.0, math.Inf(1)
+	for _, r := range c.readings {
+		if e := r.errorS() + drifts*math.Abs(nowS-r.HeardS); e < least {
+			best, least = r.offsetS(), e
+		}
+	}
+	return best
+}
+
+// Line says how the clock's times become the leader's, up to a moment of the leader's: t becomes
+// t (1 + drift) + offsetS, and is then off by errorS at most, where the clocks drift apart evenly. It goes from the
+// first Reading to the last; what others contradict of it counts into the error.
+func (c *Clock) Line(untilS float64) (offsetS, drift, errorS float64) {
+	if len(c.readings) == 0 {
+		return 0, 0, 0
+	}
+	first, last := c.readings[0], c.readings[len(c.readings)-1]
+	offsetS, errorS = first.offsetS(), max(first.errorS(), last.errorS())
+	unsure := drifts // of the pace
+	if span := last.AtS - first.AtS; span > 0 {
+		drift = (last.offsetS() - first.offsetS()) / span
+		offsetS -= drift * first.AtS
+		unsure = min(drifts+math.Abs(drift), (first.errorS()+last.errorS())/span)
+	}
+	errorS += unsure * max(0, untilS-last.HeardS)
+	beyond := 0.0
+	for _, r := range c.readings {
+		beyond = max(beyond, math.Abs(r.AtS*drift+offsetS-r.offsetS())-r.errorS())
+	}
+	return offsetS, drift, errorS + beyond
+}
