@@ -38,8 +38,9 @@ type Hooks struct {
 	OnEvaluation func(trace.Evaluation)
 	OnCheckpoint func(dir string, steps int)
 	// OnQuiet is called when nothing has happened for StallAfter, and again each time as long, while workers
-	// compute: which ones, and what. A run cannot tell a slow device from one that hangs.
-	OnQuiet func(quiet time.Duration, computing string)
+	// compute: what each of all is at or waits for, followed by one that it waits for. A run cannot tell a slow
+	// device from one that hangs.
+	OnQuiet func(quiet time.Duration, chain []string)
 	// OnTaken is called before the first step where another run has bound its workers to this
 	// processor, among others, so that this one's are bound to none.
 	OnTaken func(processor int)

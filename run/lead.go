@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -41,6 +39,7 @@ type leader struct {
 	left     []control.Left
 
 	program *schedule.Program // under way
+	trains  bool              // it is training
 	whole   int               // of its minibatches
 	tests   []control.Tested  // of an evaluation, by micro-batch
 	apart   float64
@@ -279,63 +278,6 @@ func (l *leader) look() {
 	}
 }
 
-// judge fails the run where nobody can go on.
-func (l *leader) judge() {
-	quietS, waits, stalled := l.state.Stalled(l.config.StallAfter.Seconds())
-	if !stalled {
-		l.tellQuiet()
-		return
-	}
-	how := "has stalled: nobody can move and nothing is on its way"
-	if quietS > 0 {
-		quiet := time.Duration(quietS * float64(time.Second))
-		how = fmt.Sprintf("has stalled: nothing has happened for %v", quiet.Round(time.Millisecond))
-	}
-	l.fail(stallOf(l.program, how, waits))
-}
-
-// tellQuiet has the run say that nothing happens because workers compute, which may be their devices' fault.
-func (l *leader) tellQuiet() {
-	quietS, at := l.state.Computing()
-	quiet := time.Duration(quietS * float64(time.Second))
-	if quiet < l.quiet {
-		l.quiet = 0 // something has happened
-	}
-	hook := l.config.Hooks.OnQuiet
-	if hook == nil || len(at) == 0 || quiet < l.quiet+l.config.StallAfter {
-		return
-	}
-	l.quiet = quiet
-	var who []string
-	for _, w := range at {
-		who = append(who, fmt.Sprintf("worker %d is at %v", w.Worker, w.At))
-	}
-	text := strings.Join(who, ", ")
-	l.hooks.add(func() { hook(quiet, text) })
-}
-
-// stallOf is the error of a run in which nobody can go on: what all workers wait for, in the order in which
-// one waits for another.
-func stallOf(p *schedule.Program, how string, waits []control.Wait) error {
-	var needs []machine.Need
-	times := map[int]control.Wait{}
-	for _, w := range waits {
-		n := machine.Need{Worker: w.Worker, At: w.At, Lack: w.Lack, Peer: w.Peer}
-		if w.For != "" {
-			var err error
-			if n.For, err = schedule.ParseInstruction(w.For); err != nil {
-				return err
-			}
-		}
-		needs, times[w.Worker] = append(needs, n), w
-	}
-	return machine.NewStall("run", how, p, needs, func(worker int) string {
-		w := times[worker]
-		return fmt.Sprintf("it has waited for %v, since %v of the run", w.Waited.Round(time.Millisecond),
-			w.Since.Round(time.Millisecond))
-	})
-}
-
 // open waits until all processes are ready.
 func (l *leader) open() error {
 	for !l.state.Ready() {
@@ -362,6 +304,7 @@ func (l *leader) execute(p *schedule.Program, body control.Body) (int, error) {
 		return 0, err
 	}
 	l.program, l.whole = p, 0
+	_, l.trains = body.(control.Load)
 	l.tell(l.state.Begin(body, p.StopUnit()))
 	for l.state.Under() {
 		l.await()

@@ -234,10 +234,11 @@ func TestAStallIsToldAcrossProcesses(t *testing.T) {
 		text := err.Error()
 		at := -1
 		for _, says := range []string{
-			"has stalled: nothing has happened for", "worker 0 cannot start 0RB0: 1SB0 from worker 1 has not arrived; it has " +
-				"waited for",
-			"worker 1 cannot start 1RB0: 2SB0 from worker 2 has not arrived", "worker 2 cannot start 2RB0: 3SB0 from worker " +
-				"3 has not arrived",
+			"has stalled: nothing has happened for",
+			"worker 0 (process 0 on host host0) cannot start 0RB0: 1SB0 from worker 1 (process 1 on host host1) has not " +
+				"arrived; it has waited for",
+			"worker 1 (process 1 on host host1) cannot start 1RB0: 2SB0 from worker 2 (process 1 on host host1) has not arrived",
+			"worker 2 (process 1 on host host1) cannot start 2RB0: 3SB0 from worker 3 (process 2 on host host2) has not arrived",
 		} {
 			if next := strings.Index(text, says); next <= at {
 				t.Fatalf("process %d says nothing about %q behind what went before:\n%s", p, says, text)
@@ -248,6 +249,40 @@ func TestAStallIsToldAcrossProcesses(t *testing.T) {
 		var stall *machine.StallError
 		if errors.As(err, &stall) != (p == 0) {
 			t.Errorf("process %d: %T", p, err)
+		}
+	}
+}
+
+// While a device hangs, the run tells across processes who waits for it, and what it has been at for how long.
+func TestAHangIsToldAcrossProcesses(t *testing.T) {
+	c, free := small(t, 3, 4), make(chan struct{})
+	c.StallAfter = time.Second
+	var said []string
+	c.Hooks.OnQuiet = func(_ time.Duration, chain []string) {
+		if said == nil {
+			said = chain
+			close(free)
+		}
+	}
+	w := worlds{of: []int{0, 1, 2}, carriers: pipe.New}
+	w.change = func(p int, c *Config) {
+		if p == 2 {
+			c.Engine = badEngine{Engine: c.Engine, worker: 0, after: 3, do: func() error { <-free; return errors.New("free") }}
+		}
+	}
+	w.train(t.Context(), t, c)
+	if len(said) != 3 {
+		t.Fatalf("said %q", said)
+	}
+	micro := 0
+	const says = "worker 2 (process 2 on host host2) is at 2B%d; it has been there for 1"
+	if _, err := fmt.Sscanf(said[2], says, &micro); err != nil || micro < 1 {
+		t.Errorf("said %q", said)
+	}
+	for k, line := range said[:2] {
+		if says := fmt.Sprintf("from worker %d (process %d on host host%d) has not arrived; it has waited for ", k+1, k+1,
+			k+1); !strings.Contains(line, says) || !strings.HasPrefix(line, fmt.Sprintf("worker %d (process %d on ", k, k)) {
+			t.Errorf("said %q, want something about %q", line, says)
 		}
 	}
 }

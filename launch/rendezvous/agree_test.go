@@ -97,8 +97,8 @@ func (a agreement) follow(rank int, link control.Link) error {
 		switch body.(type) {
 		case control.Load:
 			for step := range a.steps {
-				part := control.Step{Step: step, StartS: float64(step), EndS: float64(step) + 0.9, BusyS: []float64{0.7},
-					PeakBytes: []int64{1 << 30}, LiveBytes: []int64{1 << 29}}
+				part := control.Step{Step: step, StartS: float64(step), EndS: float64(step) + 0.9,
+					Workers: []control.Did{{BusyS: 0.7, PeakBytes: 1 << 30, LiveBytes: 1 << 29}}}
 				if err := say(part); err != nil {
 					return err
 				}

@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
@@ -296,23 +297,20 @@ func (l *Leader) Stalled(afterS float64) (quietS float64, waits []Wait, stalled 
 	return quietS, waits, !idle && l.answered()
 }
 
-// Computing says for how long nothing has happened anywhere, and which workers are at an instruction meanwhile;
-// none where a process has yet to say so.
-func (l *Leader) Computing() (quietS float64, at []Wait) {
+// Quiet says for how long nothing has happened anywhere while workers are at an instruction, and what all are at or
+// wait for; false where none is, or a process has yet to say so.
+func (l *Leader) Quiet() (quietS float64, waits []Wait, computing bool) {
 	for i, p := range l.process {
 		if p.needs == nil || !l.under {
-			return 0, nil
+			return 0, nil, false
 		}
 		if i == 0 || p.needs.QuietS < quietS {
 			quietS = p.needs.QuietS
 		}
-		for _, w := range p.needs.Waits {
-			if w.Lack == machine.Running {
-				at = append(at, w)
-			}
-		}
+		waits = append(waits, p.needs.Waits...)
 	}
-	return quietS, at
+	computing = slices.ContainsFunc(waits, func(w Wait) bool { return w.Lack == machine.Running })
+	return quietS, waits, computing
 }
 
 // Owing is what the leader waits for, of which processes: that they are ready, answer a Beat or leave. Its own

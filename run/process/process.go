@@ -237,10 +237,15 @@ func (x *Process) absolute(in schedule.Instruction) schedule.Instruction {
 	if !x.trains {
 		return in
 	}
+	return Absolute(x.program, x.base, in)
+}
+
+// Absolute gives an instruction of a Program that trains, whose minibatch 0 is step base, such ids.
+func Absolute(p *schedule.Program, base int, in schedule.Instruction) schedule.Instruction {
 	if in.Kind.OfMinibatch() {
-		in.Micro += int32(x.base)
+		in.Micro += int32(base)
 	} else {
-		in.Micro += int32(x.base * x.program.PerMinibatch())
+		in.Micro += int32(base * p.PerMinibatch())
 	}
 	return in
 }
@@ -320,13 +325,15 @@ func (x *Process) needs() control.Needs {
 	for _, k := range x.mine {
 		if n.Running = n.Running || x.workers[k].running; x.workers[k].running {
 			if need := x.gate.Poll(k); need.Lack == machine.Running {
-				need.At = x.absolute(need.At)
 				waits = append(waits, need)
 			}
 		}
 	}
 	for _, need := range waits {
 		free := x.workers[need.Worker].free
+		if need.Lack == machine.Running {
+			free = x.workers[need.Worker].started
+		}
 		w := control.Wait{
 			Worker: need.Worker, At: need.At, Lack: need.Lack, Peer: need.Peer, Waited: now.Sub(free), Since: x.since(free),
 		}

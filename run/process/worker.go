@@ -43,6 +43,7 @@ type worker struct {
 	bell     *place.Bell   // look again
 	running  bool          // has something to do, or has been told to look
 	free     time.Time     // when it had issued its last instruction
+	started  time.Time     // when it began the one that it is at
 	done     time.Time     // when its device had done its last computation
 	lacks    machine.Need  // what it last waited for
 	memory   engine.Memory // behind its last computation
@@ -243,6 +244,7 @@ func (w *worker) await() (schedule.Instruction, bool) {
 			need := x.gate.Poll(w.rank)
 			if w.at = need.At; need.Ready() {
 				x.moved = time.Now()
+				w.started = x.moved
 				w.begin(need.At)
 				return need.At, true
 			}

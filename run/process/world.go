@@ -60,6 +60,15 @@ func (w *World) Name(process int) string {
 	return fmt.Sprintf("process %d", process)
 }
 
+// Called is how a worker is called, with where it is unless all are in one process.
+func (w *World) Called(worker int) string {
+	at := w.Workers[worker]
+	if at.Host == "" && w.processes() == 1 {
+		return fmt.Sprintf("worker %d", worker)
+	}
+	return fmt.Sprintf("worker %d (%s)", worker, w.Name(at.Process))
+}
+
 // Check refuses a World that is not one of so many workers.
 func (w *World) Check(workers int) error {
 	if len(w.Workers) != workers {

@@ -53,30 +53,35 @@ func (n Need) Blocker() string {
 }
 
 // String is a sentence for a stall report.
-func (n Need) String() string {
+func (n Need) String() string { return n.Told(byNumber) }
+
+// byNumber calls a worker by its number.
+func byNumber(worker int) string { return fmt.Sprintf("worker %d", worker) }
+
+// Told is the sentence with workers called as name says.
+func (n Need) Told(name func(worker int) string) string {
 	why := ""
 	switch n.Lack {
 	case Nothing:
-		return fmt.Sprintf("worker %d may start %v", n.Worker, n.At)
+		return fmt.Sprintf("%s may start %v", name(n.Worker), n.At)
 	case Running:
-		return fmt.Sprintf("worker %d is at %v", n.Worker, n.At)
+		return fmt.Sprintf("%s is at %v", name(n.Worker), n.At)
 	case Ended:
-		return fmt.Sprintf("worker %d has ended", n.Worker)
+		return fmt.Sprintf("%s has ended", name(n.Worker))
 	case Drain:
-		return fmt.Sprintf("worker %d cannot pass %v: not every worker is there with nothing in flight", n.Worker,
-			n.At)
+		return fmt.Sprintf("%s cannot pass %v: not every worker is there with nothing in flight", name(n.Worker), n.At)
 	case Message:
-		why = fmt.Sprintf("%v from worker %d has not arrived", n.For, n.Peer)
+		why = fmt.Sprintf("%v from %s has not arrived", n.For, name(n.Peer))
 	case Collective:
 		why = fmt.Sprintf("%v is not complete", n.For)
 	case Device:
 		why = fmt.Sprintf("%v is not done", n.For)
 	case Slot:
-		why = fmt.Sprintf("every slot of its edge to worker %d is taken", n.Peer)
+		why = fmt.Sprintf("every slot of its edge to %s is taken", name(n.Peer))
 	case Core:
 		why = "every core is taken"
 	case Held:
 		why = "where to stop is being agreed on"
 	}
-	return fmt.Sprintf("worker %d cannot start %v: %s", n.Worker, n.At, why)
+	return fmt.Sprintf("%s cannot start %v: %s", name(n.Worker), n.At, why)
 }

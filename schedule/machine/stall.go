@@ -15,29 +15,21 @@ type StallError struct {
 	Waits   []Wait // each followed by one that it waits for, as far as there is one
 }
 
-// Wait is what one worker waits for, and what is to be said of it besides.
+// Wait is what one worker waits for, in words.
 type Wait struct {
 	Need
-	Note string // for how long, where there is a clock
+	Text string
 }
 
-func (w Wait) String() string {
-	if w.Note == "" {
-		return w.Need.String()
+// NewStall is the error of a Program that stops where it is, with the waits put in order. tell is how each is said;
+// nil is as it says itself.
+func NewStall(room, how string, p *schedule.Program, waits []Need, tell func(Need) string) *StallError {
+	if tell == nil {
+		tell = Need.String
 	}
-	return w.Need.String() + "; " + w.Note
-}
-
-// NewStall is the error of a Program that stops where it is, with the waits put in order. note is what to say
-// of a worker besides; nil is nothing.
-func NewStall(room, how string, p *schedule.Program, waits []Need, note func(worker int) string) *StallError {
 	e := &StallError{Room: room, Program: p.Name, How: how}
 	for _, n := range Order(p, waits) {
-		w := Wait{Need: n}
-		if note != nil {
-			w.Note = note(n.Worker)
-		}
-		e.Waits = append(e.Waits, w)
+		e.Waits = append(e.Waits, Wait{n, tell(n)})
 	}
 	return e
 }
@@ -46,7 +38,7 @@ func (e *StallError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: program %s %s", e.Room, e.Program, e.How)
 	for _, w := range e.Waits {
-		b.WriteString("\n  " + w.String())
+		b.WriteString("\n  " + w.Text)
 	}
 	return b.String()
 }

@@ -1,7 +1,7 @@
 // Package together has the processes of a run meet, whichever verb they then do.
 //
 // In: a World of several processes, as their launcher's environment says it. Out: a Party, with an Endpoint for
-// frames, the clocks, and the links of a setup. Errors have the exit code that tells the launcher what to do.
+// frames, and the links of a setup. Errors have the exit code that tells the launcher what to do.
 package together
 
 import (
@@ -98,15 +98,6 @@ func (p *Party) Lead(ctx context.Context) *setup.Leader {
 func (p *Party) Follow(ctx context.Context, handlers map[string]setup.Handler) (control.Link, error) {
 	link, err := setup.Follow(control.Over(p.meeting.Links[0]), p.World.Rank, handlers, p.config()).Wait(ctx)
 	return link, Exit(err)
-}
-
-// OffsetS is what is to be added to each process's clock to have rank 0's, which knows it.
-func (p *Party) OffsetS() []float64 {
-	var all []float64
-	for _, c := range p.meeting.Clocks {
-		all = append(all, c.OffsetS)
-	}
-	return all
 }
 
 // Carriers makes what goes between workers, which are of these ranks.

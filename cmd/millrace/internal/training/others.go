@@ -134,7 +134,7 @@ func (t *training) placed(k *task, p *prepare.Prepared) (err error) {
 		}
 		k.Workers = append(k.Workers, process.Location{Host: t.party.Places[device].Host, Process: device})
 	}
-	k.OffsetS, k.Cores = t.party.OffsetS(), 0
+	k.Cores = 0
 	return nil
 }
 
@@ -156,7 +156,7 @@ func (t *training) beginOthers(c *run.Config, k *task) error {
 		return err
 	}
 	t.begun = true
-	c.World = &process.World{Workers: k.Workers, OffsetS: k.OffsetS, Links: links}
+	c.World = &process.World{Workers: k.Workers, Links: links}
 	c.Carriers = t.party.Carriers(ranksOf(k.Workers))
 	return nil
 }
@@ -197,7 +197,7 @@ func (t *training) follow(asked *job.Job, wrong error) error {
 				return nil, err
 			}
 			config = k.config(j, own)
-			config.World = &process.World{Rank: t.party.World.Rank, Workers: k.Workers, OffsetS: k.OffsetS}
+			config.World = &process.World{Rank: t.party.World.Rank, Workers: k.Workers}
 			config.Carriers = t.party.Carriers(ranksOf(k.Workers))
 			return nil, nil
 		},

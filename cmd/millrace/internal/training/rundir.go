@@ -129,9 +129,12 @@ func (w *runDir) hooks() run.Hooks {
 			w.progress.say("saved " + dir)
 			keep(w.dropReplaced())
 		},
-		OnQuiet: func(quiet time.Duration, computing string) {
-			w.progress.say(fmt.Sprintf("nothing has happened for %v: %s; if its device hangs, a second signal ends the run",
-				quiet.Round(time.Second), computing))
+		OnQuiet: func(quiet time.Duration, chain []string) {
+			w.progress.say(fmt.Sprintf("nothing has happened for %v, as workers compute; if a device hangs, a second signal "+
+				"ends the run", quiet.Round(time.Second)))
+			for _, line := range chain {
+				w.progress.say("  " + line)
+			}
 		},
 		OnTaken: func(processor int) {
 			w.progress.say(fmt.Sprintf("another run on this machine has bound its workers to processor %d and others; this "+

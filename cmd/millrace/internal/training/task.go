@@ -48,7 +48,6 @@ type task struct {
 	Resume     string             `json:"resume,omitempty"`
 	Cores      int                `json:"cores"` // that the workers of a process share; 0: each has its own
 	Workers    []process.Location `json:"workers,omitempty"`
-	OffsetS    []float64          `json:"offset_s,omitempty"`
 }
 
 // task is what follows from a job and its plan.
