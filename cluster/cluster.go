@@ -47,6 +47,7 @@ type Node struct {
 	MemoryBytes             int64   // of each of its devices, in place of the type's
 	BandwidthBytesPerSecond float64 // of the links inside it, in place of the innermost level's
 	LatencyS                float64
+	Cores                   int // that its workers share, in place of the cluster's
 }
 
 // Cluster is devices and links. Devices are numbered from 0 with the innermost
@@ -55,7 +56,7 @@ type Cluster struct {
 	Name        string
 	DeviceTypes map[string]DeviceType
 	Devices     []string // type of each device, by number
-	Cores       int      // cores that all workers share; 0: each has its own
+	Cores       int      // cores that the workers of each node share; 0: each has its own
 	Levels      []Level  // innermost first; the product of sizes is len(Devices)
 	Nodes       []Node   // by group of the innermost level; nil: all are alike
 }

@@ -40,6 +40,7 @@ type fileNode struct {
 	Memory    string   `yaml:"memory"`
 	Bandwidth string   `yaml:"bandwidth"`
 	Latency   string   `yaml:"latency"`
+	Cores     int      `yaml:"cores"`
 }
 
 type fileLevel struct {

@@ -99,7 +99,12 @@ func (n *fileNode) own() (own Node, err error) {
 		}
 	}
 	if n.Latency != "" {
-		own.LatencyS, err = quantity(n.Latency, "latency", timeUnits)
+		if own.LatencyS, err = quantity(n.Latency, "latency", timeUnits); err != nil {
+			return own, err
+		}
 	}
-	return own, err
+	if own.Cores = n.Cores; own.Cores < 0 {
+		return own, fmt.Errorf("cores is %d; it must be 1 or more, or left out", own.Cores)
+	}
+	return own, nil
 }

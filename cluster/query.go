@@ -1,5 +1,7 @@
 package cluster
 
+import "slices"
+
 // Local is workers of one machine, each on a device of this type, that share its cores: one level of
 // links with the latency and bandwidths that the wire was measured to have. memoryBytes limits
 // each worker; 0 does not.
@@ -26,6 +28,37 @@ func (c *Cluster) MemoryBytes(device int) int64 {
 		}
 	}
 	return c.DeviceTypes[c.Devices[device]].MemoryBytes
+}
+
+// CoresOf is how many cores the workers of a device's node share; 0: each has its own.
+func (c *Cluster) CoresOf(device int) int {
+	if c.Nodes != nil {
+		if n := c.Nodes[c.Node(device)].Cores; n > 0 {
+			return n
+		}
+	}
+	return c.Cores
+}
+
+// SharesCores says whether workers of some node share cores.
+func (c *Cluster) SharesCores() bool {
+	return c.Cores > 0 || slices.ContainsFunc(c.Nodes, func(n Node) bool { return n.Cores > 0 })
+}
+
+// Node is the group of the innermost level that a device is in.
+func (c *Cluster) Node(device int) int { return device / c.Levels[0].Size }
+
+// AllCores is how many workers compute at once at most, of one on each device.
+func (c *Cluster) AllCores() int {
+	all, size := 0, c.Levels[0].Size
+	for device := 0; device < len(c.Devices); device += size {
+		if cores := c.CoresOf(device); cores > 0 {
+			all += min(cores, size)
+		} else {
+			all += size
+		}
+	}
+	return all
 }
 
 // LevelOf is the innermost level that joins two different devices.
@@ -84,7 +117,8 @@ func (c *Cluster) InOneMemory(a, b int) bool { return c.Levels[c.LevelOf(a, b)].
 // what goes on beside their computations, sums of gradients for instance, is at the cost of these.
 func (c *Cluster) Crowded(workers int) bool {
 	n := len(c.Devices)
-	return n > 1 && c.InOneMemory(0, n-1) && c.Cores > 0 && c.Cores <= workers
+	cores := c.CoresOf(0)
+	return n > 1 && c.InOneMemory(0, n-1) && cores > 0 && cores <= workers
 }
 
 // TransferS is how long bytes take from one device to another with nothing else on

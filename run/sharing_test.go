@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,6 +17,8 @@ import (
 	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/wire/pipe"
 	"github.com/millrace-ml/millrace/wire/shape"
 )
 
@@ -73,6 +76,38 @@ func trainSharing(t testing.TB, ctx context.Context, c Config) (*Result, *sharin
 		t.Errorf("%d handles leaked", res.Leaked)
 	}
 	return res, o, failed
+}
+
+// Each process shares its own cores among its own workers, and the record says who shared what.
+func TestEachProcessSharesItsOwnCores(t *testing.T) {
+	c := small(t, 4, 4)
+	c.Plan.MicroBatches = 4
+	alone := train(t, c)
+	gates := make([]*sharing, 2)
+	w := worlds{of: []int{0, 0, 1, 1}, carriers: pipe.New}
+	w.change = func(p int, c *Config) {
+		c.Cores = 1
+		o := &sharing{cores: 1}
+		gates[p] = o
+		c.decide = func(p *schedule.Program, workers []int, with machine.Options) (process.Gate, error) {
+			m, err := machine.NewProcess(p, workers, with)
+			o.Gate = m
+			return o, err
+		}
+	}
+	apart := w.train(t.Context(), t, c).whole(t)
+	for p, o := range gates {
+		if o.wrong != nil || o.waited == 0 {
+			t.Errorf("process %d: %v; waited for a core %d times", p, o.wrong, o.waited)
+		}
+	}
+	if err := sameRun(alone, apart); err != nil {
+		t.Error(err)
+	}
+	want := []trace.Pool{{Cores: 1, Workers: []int{0, 1}}, {Cores: 1, Workers: []int{2, 3}}}
+	if got := apart.Timeline; !reflect.DeepEqual(got.Pools, want) || got.Cores != 0 {
+		t.Errorf("%d cores, pools %v; want %v", got.Cores, got.Pools, want)
+	}
 }
 
 // delayed has messages and computations take random times.

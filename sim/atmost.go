@@ -35,7 +35,7 @@ func AtMostBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 			}
 			return 0
 		}
-		_, sum, err := Run(p, costs, Options{Cores: p.Workers, takes: late})
+		_, sum, err := Run(p, costs, Options{takes: late})
 		if err != nil {
 			return nil, fmt.Errorf("sim: worker %d behind all others: %w", w, err)
 		}

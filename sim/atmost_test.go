@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 	"github.com/millrace-ml/millrace/sim/memory"
 	"pgregory.net/rapid"
@@ -76,7 +77,8 @@ func TestAtMostBytesHoldsForAnyTiming(t *testing.T) {
 				}
 				return float64(x>>11) / (1 << 53)
 			}
-			_, sum, err := Run(p, costs, Options{Cores: rapid.IntRange(1, p.Workers).Draw(t, "cores"), takes: delays})
+			costs.Cores = machine.Share(rapid.IntRange(1, p.Workers).Draw(t, "cores"))
+			_, sum, err := Run(p, costs, Options{takes: delays})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,9 +2,12 @@ package sim
 
 import (
 	"math"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/trace"
 	"pgregory.net/rapid"
 )
@@ -24,8 +27,8 @@ func computations(tl *trace.Timeline) []trace.Event {
 // from the beginning of its send.
 func TestTokensByHand(t *testing.T) {
 	c := Uniform(2, 1, 2, 0.5)
-	c.SendS = 0.25
-	tl, sum, err := Run(program(t, "afab", 2, 2, 1), c, Options{Record: true, Cores: 1})
+	c.SendS, c.Cores = 0.25, machine.Share(1)
+	tl, sum, err := Run(program(t, "afab", 2, 2, 1), c, Options{Record: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,40 +66,96 @@ func TestTokensByHand(t *testing.T) {
 	}
 }
 
-// TestTokens: of any Program on any number of cores, no more workers than there are cores compute, or receive
+// anyPools has workers share cores: all of them, or some in each of two pools and some with a core of their own.
+func anyPools(t *rapid.T, workers int) machine.Pools {
+	if rapid.Bool().Draw(t, "one pool") {
+		return machine.Share(rapid.IntRange(1, workers).Draw(t, "cores"))
+	}
+	pools := make(machine.Pools, 2)
+	for i := range pools {
+		pools[i].Cores = rapid.IntRange(1, 2).Draw(t, "cores")
+	}
+	for w := range workers {
+		if at := rapid.IntRange(0, 2).Draw(t, "pool"); at < 2 {
+			pools[at].Workers = append(pools[at].Workers, w)
+		}
+	}
+	return slices.DeleteFunc(pools, func(p machine.Pool) bool { return p.Workers == nil })
+}
+
+// TestTokens: of any Program on any number of cores, no more workers of a pool than it has cores compute, or receive
 // and send beside that, and with as many cores as workers the Timeline is that of workers with a core each.
 func TestTokens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, c := randomCase(t)
 		c.SendS, c.ReceiveS = rapid.SampledFrom([]float64{0, 0.0625}).Draw(t, "send"), rapid.SampledFrom([]float64{0,
 			0.125}).Draw(t, "receive")
-		cores := rapid.IntRange(1, p.Workers).Draw(t, "cores")
-		tl, _, err := Run(p, c, Options{Record: true, Cores: cores, Vary: c.Noise.Vary()})
+		c.Cores = anyPools(t, p.Workers)
+		tl, _, err := Run(p, c, Options{Record: true, Vary: c.Noise.Vary()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		events := computations(tl)
-		for _, e := range events {
-			taken := 0
-			for _, other := range events {
-				if other.StartS <= e.StartS && e.StartS < other.EndS {
-					taken++
+		for _, pool := range c.Cores {
+			for _, e := range events {
+				taken := 0
+				for _, other := range events {
+					if (pool.Workers == nil || slices.Contains(pool.Workers, other.Worker)) && other.StartS <= e.StartS &&
+						e.StartS < other.EndS {
+						taken++
+					}
+				}
+				if taken > pool.Cores {
+					t.Fatalf("%d of %d cores of %v are taken at %v\n%s", taken, pool.Cores, pool.Workers, e.StartS, p.Text())
 				}
 			}
-			if taken > cores {
-				t.Fatalf("%d of %d cores are taken at %v\n%s", taken, cores, e.StartS, p.Text())
-			}
 		}
-		if cores < p.Workers {
+		if len(c.Cores.Scarce(p.Workers)) > 0 {
 			return
 		}
+		c.Cores = nil
 		alone, _, err := Run(p, c, Options{Record: true, Vary: c.Noise.Vary()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		alone.Cores = tl.Cores
+		alone.Cores, alone.Pools = tl.Cores, tl.Pools
 		if d := cmp.Diff(alone, tl); d != "" {
 			t.Fatalf("with a core for each worker:\n%s\n%s", d, p.Text())
 		}
 	})
+}
+
+// TestHostsDoNotShare: two hosts of a core each take as long as a core for each worker where no host has two
+// workers at once, and who waits for a core is told who had it on the same host.
+func TestHostsDoNotShare(t *testing.T) {
+	c := Uniform(4, 1, 2, 0)
+	c.Cores = machine.Pools{{Cores: 1, Workers: []int{0, 1}}, {Cores: 1, Workers: []int{2, 3}}}
+	tl, _, err := Run(program(t, "1f1b", 4, 4, 1), c, Options{Record: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tl.Validate(); err != nil || tl.Cores != 0 || len(tl.Pools) != 2 {
+		t.Fatalf("%v: %d cores and pools %v", err, tl.Cores, tl.Pools)
+	}
+	waited := 0
+	for _, g := range slices.Concat(trace.AllGaps(tl)...) {
+		if g.Cause != trace.WaitCore {
+			continue
+		}
+		waited++
+		if g.BlockerWorker/2 != g.Worker/2 || !strings.Contains(g.Why, "2 workers share 1") {
+			t.Errorf("worker %d waits for a core of worker %d: %s", g.Worker, g.BlockerWorker, g.Why)
+		}
+	}
+	if waited == 0 {
+		t.Error("nobody waited for a core")
+	}
+	c.Cores = machine.Share(2)
+	shared, _, err := Run(program(t, "1f1b", 4, 4, 1), c, Options{Record: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := tl.Steps[0].EndS, shared.Steps[0].EndS; !(a > b) {
+		t.Errorf("two hosts of a core end at %v, one of two at %v", a, b)
+	}
 }

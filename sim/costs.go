@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
@@ -56,8 +57,8 @@ type Costs struct {
 	// IssueS is what a host spends on giving its device a computation; 0 is a device that is its own host. It is
 	// above 0, or Options.Ahead is, where devices run behind their hosts.
 	IssueS float64
-	// Cores is how many cores the workers share where Options does not say; 0 gives each its own.
-	Cores int
+	// Cores are those that workers share.
+	Cores machine.Pools
 	// Noise is what the machine does besides. Run does not read it: whoever wants it in a Timeline gives Run
 	// its Vary.
 	Noise Noise

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
 // A device may run behind its host (Costs.IssueS, Options.Ahead). The host spends its time on issuing an
@@ -23,12 +24,12 @@ type issue struct {
 }
 
 // checkDevices refuses devices behind their hosts where a worker is no such device.
-func (c *Costs) checkDevices(shared, ahead int) error {
+func (c *Costs) checkDevices(shared machine.Pools, ahead int) error {
 	switch {
 	case c.IssueS == 0 && ahead == 0:
-	case shared > 0:
+	case len(shared) > 0:
 		return fmt.Errorf("sim: %d shared cores and devices that run behind their hosts; it is one or the other",
-			shared)
+			shared.Tokens())
 	case c.Occupies != nil || c.Streams != nil:
 		return fmt.Errorf("sim: devices that run behind their hosts, and transfers that take part in computations " +
 			"(BaPipe's boards)")

@@ -65,7 +65,7 @@ func TestADeviceBehindItsHost(t *testing.T) {
 func TestIssuingAhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, c := randomCase(t)
-		c.Occupies, c.Streams, c.Cores = nil, nil, 0
+		c.Occupies, c.Streams, c.Cores = nil, nil, nil
 		c.SendS, c.ReceiveS = 0, 0 // a host spends them beside its device
 		vary := c.Noise.Vary()
 		_, alone, err := Run(p, c, Options{Vary: vary})
@@ -98,11 +98,13 @@ func TestIssuingAhead(t *testing.T) {
 // A board of BaPipe's and a core that is shared are no devices behind hosts.
 func TestDevicesThatHaveNoHost(t *testing.T) {
 	p, c := program(t, "1f1b", 2, 2, 1), Uniform(2, 1, 1, 0)
-	if _, _, err := Run(p, c, Options{Ahead: 1, Cores: 1}); err == nil || !strings.Contains(err.Error(),
+	c.Cores = machine.Share(1)
+	if _, _, err := Run(p, c, Options{Ahead: 1}); err == nil || !strings.Contains(err.Error(),
 		"1 shared cores and devices") {
 		t.Error(err)
 	}
-	if _, _, err := Run(p, c, Options{Ahead: 1, Cores: 2}); err != nil {
+	c.Cores = machine.Share(2)
+	if _, _, err := Run(p, c, Options{Ahead: 1}); err != nil {
 		t.Errorf("a core each: %v", err)
 	}
 	c.Occupies = func(int, int) bool { return true }

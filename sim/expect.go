@@ -31,7 +31,7 @@ func Expect(p *schedule.Program, costs Costs, o Options) (Summary, error) {
 	}
 	o.Vary = costs.Noise.Vary()
 	_, sum, err := Run(p, costs, o)
-	if err != nil || costs.Plays(p.Workers, o.Cores) == 1 {
+	if err != nil || costs.Plays(p.Workers) == 1 {
 		return sum, err
 	}
 	n := float64(p.Workers)
@@ -54,12 +54,9 @@ func Expect(p *schedule.Program, costs Costs, o Options) (Summary, error) {
 	return sum, nil
 }
 
-// Plays is how many times Expect plays a Program of so many workers, who share so many cores: 0 takes Costs.Cores.
-func (c *Costs) Plays(workers, cores int) int {
-	if cores == 0 {
-		cores = c.Cores
-	}
-	if c.Noise.PaceSpread == 0 || workers < 2 || workers > mostPaced || cores > 0 && cores < workers {
+// Plays is how many times Expect plays a Program of so many workers.
+func (c *Costs) Plays(workers int) int {
+	if c.Noise.PaceSpread == 0 || workers < 2 || workers > mostPaced || len(c.Cores.Scarce(workers)) > 0 {
 		return 1
 	}
 	return 1 + workers

@@ -6,6 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
 // Two stages of 1F1B, F = 1, B = 2, four micro-batches, one worker a tenth behind and the other a tenth ahead.
@@ -25,7 +26,7 @@ func TestWorkersFallBehindInTurn(t *testing.T) {
 	exactly(t, sum.Bubble, 1-12/15.6, "bubble")
 	exactly(t, sum.BusyS[0], 12, "computing")
 
-	costs.Cores = 1
+	costs.Cores = machine.Share(1)
 	shared, err := Expect(p, costs, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +43,7 @@ func TestPacesNeverShortenAStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, _ := randomCase(t)
 		costs := randomCosts(t, p)
-		costs.Links, costs.Cores = nil, 0
+		costs.Links, costs.Cores = nil, nil
 		costs.Transfer = func(int, int, int64) (float64, float64) { return 0.1, 0 }
 		_, usual, err := Run(p, costs, Options{Vary: costs.Noise.Vary()})
 		if err != nil {
@@ -61,17 +62,18 @@ func TestPacesNeverShortenAStep(t *testing.T) {
 
 func TestPlaysCountsWhatExpectPlays(t *testing.T) {
 	spread := Costs{Noise: Noise{PaceSpread: 0.1}}
-	turns := Costs{Noise: Noise{PaceSpread: 0.1}, Cores: 2}
+	turns := Costs{Noise: Noise{PaceSpread: 0.1}, Cores: machine.Share(2)}
+	apart := Costs{Noise: Noise{PaceSpread: 0.1}, Cores: machine.Pools{{Cores: 2, Workers: []int{0, 1, 2}}}}
 	for _, c := range []struct {
-		costs          Costs
-		workers, cores int
-		want           int
+		costs   Costs
+		workers int
+		want    int
 	}{
-		{Costs{}, 4, 0, 1}, {spread, 1, 0, 1}, {spread, 2, 0, 3}, {spread, 2, 2, 3},
-		{spread, 4, 2, 1}, {turns, 4, 0, 1}, {turns, 4, 4, 5}, {spread, mostPaced + 1, 0, 1},
+		{Costs{}, 4, 1}, {spread, 1, 1}, {spread, 2, 3}, {turns, 2, 3}, {turns, 4, 1}, {apart, 4, 1},
+		{spread, mostPaced + 1, 1},
 	} {
-		if got := c.costs.Plays(c.workers, c.cores); got != c.want {
-			t.Errorf("%d workers on %d cores: %d plays, want %d", c.workers, c.cores, got, c.want)
+		if got := c.costs.Plays(c.workers); got != c.want {
+			t.Errorf("%d workers on cores %v: %d plays, want %d", c.workers, c.costs.Cores, got, c.want)
 		}
 	}
 }

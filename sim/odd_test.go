@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/exchange"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
 // FuzzOddPrograms: whatever text is read is simulated to its end, or refused, without a panic.
@@ -45,7 +46,9 @@ func FuzzOddPrograms(f *testing.F) {
 			}
 		}
 		for _, cores := range []int{0, 1} {
-			_, _, _ = Run(p, Streaming(Uniform(p.Stages, 1, 2, 0), 0.5), Options{Record: true, Cores: cores})
+			c := Streaming(Uniform(p.Stages, 1, 2, 0), 0.5)
+			c.Cores = machine.Share(cores)
+			_, _, _ = Run(p, c, Options{Record: true})
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
@@ -37,7 +38,7 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 		},
 		Links:     links(c, devices),
 		OneMemory: func(from, to int) bool { return c.InOneMemory(devices[from], devices[to]) },
-		Cores:     c.Cores,
+		Cores:     Pools(c, devices),
 	}
 	var types []string
 	for _, d := range devices {
@@ -79,6 +80,25 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 		out.Stages, out.Noise.Spread = append(out.Stages, replicas), append(out.Noise.Spread, spreads)
 	}
 	return out, nil
+}
+
+// Pools are the cores that workers share, each on its device: a pool for each node.
+func Pools(c *cluster.Cluster, devices []int) machine.Pools {
+	var pools machine.Pools
+	of := map[int]int{} // by node
+	for w, d := range devices {
+		cores := c.CoresOf(d)
+		if cores == 0 {
+			continue
+		}
+		at, known := of[c.Node(d)]
+		if !known {
+			at = len(pools)
+			of[c.Node(d)], pools = at, append(pools, machine.Pool{Cores: cores})
+		}
+		pools[at].Workers = append(pools[at].Workers, w)
+	}
+	return pools
 }
 
 // links remembers which links lie between two workers.

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
@@ -109,8 +110,8 @@ func TestCostsOfTwoStages(t *testing.T) {
 	if d := cmp.Diff(want, c.Stages, close9, cmpopts.IgnoreUnexported(StageCost{})); d != "" {
 		t.Error(d)
 	}
-	if c.Noise.DispatchS != 0.25 || c.Cores != 2 {
-		t.Errorf("dispatch %v, cores %d", c.Noise.DispatchS, c.Cores)
+	if c.Noise.DispatchS != 0.25 || len(c.Cores) != 1 || c.Cores[0].Cores != 2 || len(c.Cores[0].Workers) != 2 {
+		t.Errorf("dispatch %v, cores %v", c.Noise.DispatchS, c.Cores)
 	}
 	if latency, link := c.Transfer(0, 1, 1000); math.Abs(latency-1e-3) > 1e-15 || math.Abs(link-1e-3) > 1e-15 {
 		t.Errorf("1000 bytes take %v and %v", latency, link)
@@ -376,5 +377,43 @@ func TestJoinedProfiles(t *testing.T) {
 	}
 	if n := c.Noise; n.DispatchS != 0.5 || n.PaceSpread != 0.25 || c.SendS != 1 || c.ReceiveS != 2 {
 		t.Errorf("dispatch %v, pace %v, send %v, receive %v", n.DispatchS, n.PaceSpread, c.SendS, c.ReceiveS)
+	}
+}
+
+// TestPoolsAreOfNodes: workers share the cores of their devices' node, and how many those are may differ.
+func TestPoolsAreOfNodes(t *testing.T) {
+	hosts, err := cluster.Parse(strings.NewReader(`
+name: unequal
+device_types: {cpu: {}}
+device: cpu
+cores: 2
+nodes: [{count: 2}, {cores: 1}]
+levels:
+  - {name: host, size: 3, bandwidth: 1GB/s, latency: 1us}
+  - {name: network, size: 3, bandwidth: 1GB/s, latency: 1us}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := Pools(hosts, []int{0, 1, 2, 4, 6, 8})
+	want := machine.Pools{{Cores: 2, Workers: []int{0, 1, 2}}, {Cores: 2, Workers: []int{3}},
+		{Cores: 1, Workers: []int{4, 5}}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if all := hosts.AllCores(); all != 5 {
+		t.Errorf("%d cores in all; want 2, 2 and 1", all)
+	}
+	if scarce := got.Scarce(6); len(scarce) != 2 || scarce[1].Cores != 1 {
+		t.Errorf("pools in which workers wait: %v", scarce)
+	}
+	if _, err := cluster.Parse(strings.NewReader(`
+name: none
+device_types: {cpu: {}}
+device: cpu
+nodes: [{cores: -1}]
+levels: [{name: host, size: 1, bandwidth: 1GB/s}]
+`)); err == nil || !strings.Contains(err.Error(), "node 0: cores is -1") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -13,7 +13,6 @@ import (
 
 // Options of a run.
 type Options struct {
-	Cores  int          // cores the workers share; 0 takes Costs.Cores
 	Ahead  int          // computations issued and not done that a device's next one may be issued behind
 	Slots  int          // messages that an edge holds between their send and their receive; 0 is any number
 	Gate   machine.Gate // who may start, made for the Program; nil: a machine.Machine
@@ -62,13 +61,7 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 	if o.BucketBytes > 0 {
 		costs = costs.inBuckets(o.BucketBytes)
 	}
-	if o.Cores == 0 {
-		o.Cores = costs.Cores
-	}
-	shared := o.Cores
-	if shared >= p.Workers { // nobody ever stands for one
-		shared = 0
-	}
+	shared := costs.Cores.Scarce(p.Workers)
 	if err := costs.checkDevices(shared, o.Ahead); err != nil {
 		return nil, Summary{}, err
 	}
@@ -150,8 +143,9 @@ func newState(p *schedule.Program, costs Costs, o Options) *state {
 	}
 	s.copies = copiesOf(p)
 	s.tl = trace.Timeline{
-		Version: trace.Version, Source: "sim", Workers: p.Workers, Stages: p.Stages, Cores: o.Cores, Stream: p.Overlaps(),
+		Version: trace.Version, Source: "sim", Workers: p.Workers, Stages: p.Stages, Stream: p.Overlaps(),
 	}
+	s.tl.Cores, s.tl.Pools = sharing(costs.Cores, p.Workers)
 	n := 0
 	for pl, stages := range p.Placement {
 		for stage, on := range stages {
@@ -168,6 +162,17 @@ func newState(p *schedule.Program, costs Costs, o Options) *state {
 		s.limit(w, schedule.Instruction{}, true)
 	}
 	return s
+}
+
+// sharing is how a Timeline says who shares cores.
+func sharing(pools machine.Pools, workers int) (cores int, apart []trace.Pool) {
+	if len(pools) == 1 && (pools[0].Workers == nil || len(pools[0].Workers) == workers) {
+		return pools[0].Cores, nil
+	}
+	for _, p := range pools {
+		apart = append(apart, trace.Pool{Cores: p.Cores, Workers: p.Workers})
+	}
+	return 0, apart
 }
 
 // advance starts everything that worker w may start now.

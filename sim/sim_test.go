@@ -98,8 +98,8 @@ func TestPeaksAreWhatCheckCounts(t *testing.T) {
 }
 
 func TestTheSameBytesTwice(t *testing.T) {
-	a, sa, _ := Run(program(t, "pb", 4, 8, 3), Uniform(4, 1, 1.7, 0.3), Options{Record: true, Cores: 2})
-	b, sb, _ := Run(program(t, "pb", 4, 8, 3), Uniform(4, 1, 1.7, 0.3), Options{Record: true, Cores: 2})
+	a, sa, _ := Run(program(t, "pb", 4, 8, 3), on(2, Uniform(4, 1, 1.7, 0.3)), Options{Record: true})
+	b, sb, _ := Run(program(t, "pb", 4, 8, 3), on(2, Uniform(4, 1, 1.7, 0.3)), Options{Record: true})
 	if d := cmp.Diff(a, b); d != "" || cmp.Diff(sa, sb) != "" {
 		t.Error(d)
 	}
@@ -108,7 +108,7 @@ func TestTheSameBytesTwice(t *testing.T) {
 // Four workers on two cores cannot be faster than the work over the cores, and never
 // compute three at once.
 func TestCoresAreShared(t *testing.T) {
-	tl, sum, err := Run(program(t, "1f1b", 4, 8, 1), Uniform(4, 1, 2, 0), Options{Record: true, Cores: 2})
+	tl, sum, err := Run(program(t, "1f1b", 4, 8, 1), on(2, Uniform(4, 1, 2, 0)), Options{Record: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,4 +185,10 @@ func BenchmarkInstructions(b *testing.B) {
 			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "instructions/s")
 		})
 	}
+}
+
+// on is costs of workers that all share so many cores.
+func on(cores int, c Costs) Costs {
+	c.Cores = machine.Share(cores)
+	return c
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/draw"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -33,8 +34,11 @@ func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 		return "", nil
 	case "simulate":
 		o := Options{Record: true}
-		d.MaybeScanArgs(t, "cores", &o.Cores)
-		tl, sum, err := Run(w.p, w.c, o)
+		cores := 0
+		d.MaybeScanArgs(t, "cores", &cores)
+		c := w.c
+		c.Cores = machine.Share(cores)
+		tl, sum, err := Run(w.p, c, o)
 		if err != nil {
 			return "", err
 		}

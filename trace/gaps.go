@@ -296,12 +296,23 @@ func (r *resolver) find(text string, wait *Event) *Event {
 	return best
 }
 
+// poolOf is the Pool that a worker is in; nil where it is in none.
+func (t *Timeline) poolOf(worker int) *Pool {
+	for i := range t.Pools {
+		if slices.Contains(t.Pools[i].Workers, worker) {
+			return &t.Pools[i]
+		}
+	}
+	return nil
+}
+
 // holders names who computed while the worker waited for a core.
 func (r *resolver) holders(g *Gap, wait *Event) string {
 	at := (max(wait.ReadyS, g.StartS) + min(wait.StartS, g.EndS)) / 2
 	var names []string
+	pool := r.t.poolOf(g.Worker)
 	for w, events := range r.own {
-		if w == g.Worker {
+		if w == g.Worker || pool != nil && !slices.Contains(pool.Workers, w) {
 			continue
 		}
 		// The last event that starts before at; a few steps back for transfers beside it.
@@ -317,7 +328,9 @@ func (r *resolver) holders(g *Gap, wait *Event) string {
 		}
 	}
 	cores := ""
-	if r.t.Cores > 0 {
+	if pool != nil {
+		cores = fmt.Sprintf(": %d workers share %d", len(pool.Workers), pool.Cores)
+	} else if r.t.Cores > 0 {
 		cores = fmt.Sprintf(": %d workers share %d", r.t.Workers, r.t.Cores)
 	}
 	const most = 4

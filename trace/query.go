@@ -311,7 +311,7 @@ func Merge(parts ...*Timeline) (*Timeline, error) {
 	first := parts[0]
 	out := *first
 	out.Events, out.Memory, out.Steps, out.Computed, out.Losses, out.Evaluations = []Event{}, nil, nil, nil, nil, nil
-	out.PeakBytes, out.PeakActivations = nil, nil
+	out.PeakBytes, out.PeakActivations, out.Pools = nil, nil, nil
 	steps, computed, lossOf, evaluated := map[int]int{}, map[int]int{}, map[int]bool{}, map[int]bool{}
 	for i, p := range parts {
 		if p.Version != first.Version || p.Source != first.Source || p.Model != first.Model ||
@@ -322,6 +322,11 @@ func Merge(parts ...*Timeline) (*Timeline, error) {
 		}
 		out.Events = append(out.Events, p.Events...)
 		out.Memory = append(out.Memory, p.Memory...)
+		for _, pool := range p.Pools {
+			if !slices.ContainsFunc(out.Pools, func(q Pool) bool { return slices.Equal(q.Workers, pool.Workers) }) {
+				out.Pools = append(out.Pools, pool)
+			}
+		}
 		out.PeakBytes = highest(out.PeakBytes, p.PeakBytes)
 		out.PeakActivations = highest(out.PeakActivations, p.PeakActivations)
 		for _, s := range p.Steps {

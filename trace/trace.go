@@ -110,6 +110,12 @@ type Place struct {
 	Device  int `json:"device"` // of the process
 }
 
+// Pool is workers that share so many cores.
+type Pool struct {
+	Cores   int   `json:"cores"`
+	Workers []int `json:"workers"`
+}
+
 // Timeline is a run, real or simulated.
 type Timeline struct {
 	Version          int            `json:"version"`
@@ -117,7 +123,8 @@ type Timeline struct {
 	Model            string         `json:"model,omitempty"`
 	Workers          int            `json:"workers"`
 	Stages           int            `json:"stages"`
-	Cores            int            `json:"cores,omitempty"` // cores the workers share; 0: one each
+	Cores            int            `json:"cores,omitempty"` // cores that all workers share; 0: one each, or as Pools say
+	Pools            []Pool         `json:"pools,omitempty"`
 	ThreadsPerWorker int            `json:"threads_per_worker,omitempty"`
 	Stream           bool           `json:"stream,omitempty"`    // a step begins before the one before it has ended
 	Processes        []Process      `json:"processes,omitempty"` // by number; none: one, on a host that nobody names

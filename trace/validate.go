@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -26,7 +27,7 @@ func (t *Timeline) Validate() error {
 		return fmt.Errorf("trace: stages %d, cores %d, threads_per_worker %d: none may be negative", t.Stages, t.Cores,
 			t.ThreadsPerWorker)
 	}
-	if err := t.checkPlaces(); err != nil {
+	if err := errors.Join(t.checkPlaces(), t.checkPools()); err != nil {
 		return err
 	}
 	for i := range t.Events {
@@ -131,3 +132,21 @@ func (t *Timeline) checkEvent(e *Event) error {
 }
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+// checkPools refuses workers that share cores and are none, or share those of two pools.
+func (t *Timeline) checkPools() error {
+	seen := map[int]bool{}
+	for i, p := range t.Pools {
+		if p.Cores < 1 || t.Cores > 0 {
+			return fmt.Errorf("trace: pools[%d]: %d cores, beside %d that all share; want 1 or more, and none that all share",
+				i, p.Cores, t.Cores)
+		}
+		for _, w := range p.Workers {
+			if w < 0 || w >= t.Workers || seen[w] {
+				return fmt.Errorf("trace: pools[%d]: worker %d; want 0 to %d, each in one pool", i, w, t.Workers-1)
+			}
+			seen[w] = true
+		}
+	}
+	return nil
+}

@@ -9,7 +9,6 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
-	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // drawn is how many columns a drawing has.
@@ -33,7 +32,7 @@ func drawing(r Request, pl *plan.Plan, costs sim.Costs) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	o := sim.Options{Cores: predict.Cores(r.Cluster, pl), Record: true, Vary: costs.Noise.Vary()}
+	o := sim.Options{Record: true, Vary: costs.Noise.Vary()}
 	t, sum, err := sim.Run(program, costs, o)
 	if err != nil {
 		return "", err

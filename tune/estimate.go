@@ -88,7 +88,9 @@ func (e *estimator) load(h *shape) bool {
 	S := h.stages()
 	e.m, e.over, e.work = e.Batch/h.size, 0, 0
 	e.actors, e.first, e.count = e.actors[:0], e.first[:0], e.count[:0]
-	e.cores = e.Cluster.Cores
+	if e.cores = 0; e.Cluster.SharesCores() {
+		e.cores = e.Cluster.AllCores()
+	}
 	if e.noise == nil {
 		noise := sim.NoiseOf(e.Profile, e.Cluster.Devices...)
 		e.noise = &noise

@@ -196,7 +196,7 @@ func levers(ctx context.Context, r Request, pl *plan.Plan, research bool) []Leve
 		if limited {
 			add("twice the memory of every device", r.Cluster.WithMemory(func(own int64) int64 { return 2 * own }), true)
 		}
-		if r.Cluster.Cores == 0 {
+		if !r.Cluster.SharesCores() {
 			add("twice as many devices", doubled(r.Cluster), false)
 		}
 	}
@@ -245,7 +245,7 @@ func Remedies(ctx context.Context, r Request, e *MemoryError) []string {
 	out := []string{fmt.Sprintf("devices of %s (%d bytes): %s", cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes,
 		e.Plan)}
 	bigger := r
-	for times := 2; times <= 8 && r.Cluster.Cores == 0 && ctx.Err() == nil; times *= 2 {
+	for times := 2; times <= 8 && !r.Cluster.SharesCores() && ctx.Err() == nil; times *= 2 {
 		bigger.Cluster, bigger.brief = doubled(bigger.Cluster), true
 		if found, err := Search(ctx, bigger); err == nil {
 			return append(out, fmt.Sprintf("%d devices like these: %s", len(bigger.Cluster.Devices),

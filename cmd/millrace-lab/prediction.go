@@ -194,7 +194,7 @@ func measuredTraining(ctx context.Context, p *prepare.Prepared, steps int) (*run
 		Model: p.Model, Plan: p.Plan, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
 		Optimizer: p.Job.Optimizer, Rate: optim.Rate{Kind: optim.Constant, Base: timedRate}, Clip: p.Job.Clip,
 		Seed: p.Job.Seed, Steps: steps, KeepSteps: steps,
-		Place: &place.Policy{}, ThreadsPerWorker: p.Job.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, p.Plan),
+		Place: &place.Policy{}, ThreadsPerWorker: p.Job.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, p.Plan, 0),
 		Carriers: prepare.CarriersOf(p.Job, p.Cluster),
 	})
 }

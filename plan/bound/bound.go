@@ -180,10 +180,7 @@ func (b *bounder) streams() bool {
 
 // work is the first of the two bounds.
 func (b *bounder) work() float64 {
-	cores := float64(b.kind.Workers)
-	if b.c.Cores > 0 {
-		cores = min(cores, float64(b.c.Cores))
-	}
+	cores := float64(min(b.kind.Workers, b.c.AllCores()))
 	speed := map[string]float64{}
 	total := 0.0
 	for _, t := range b.types {

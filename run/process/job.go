@@ -110,10 +110,17 @@ func (j *Job) LastReplicas() int { return len(j.Placement[len(j.Placement)-1]) }
 
 // Timeline is one of this run that has nothing in it yet.
 func (j *Job) Timeline() trace.Timeline {
-	return trace.Timeline{
+	t := trace.Timeline{
 		Version: trace.Version, Source: "run", Model: j.Model.Name, Workers: len(j.World.Workers), Stages: len(j.Plan.Stages),
-		Cores: j.Cores, ThreadsPerWorker: j.Threads, Stream: j.overlaps(),
+		ThreadsPerWorker: j.Threads, Stream: j.overlaps(),
 	}
+	switch of := j.World.WorkersOf(); {
+	case len(of) == 1:
+		t.Cores = j.Cores
+	case j.Cores > 0:
+		t.Pools = []trace.Pool{{Cores: j.Cores, Workers: of[j.World.Rank]}}
+	}
+	return t
 }
 
 // overlaps says whether steps begin before the ones in front of them have ended, as

@@ -93,7 +93,7 @@ func (x *Process) begin(p *schedule.Program, base int, trains bool) error {
 		return fmt.Errorf("run: program %s: %w", p.Name, err)
 	}
 	if x.gate == nil {
-		o := machine.Options{Cores: x.job.Cores, Ahead: x.job.Ahead, Slots: x.job.Slots}
+		o := machine.Options{Cores: machine.Share(x.job.Cores), Ahead: x.job.Ahead, Slots: x.job.Slots}
 		x.gate, err = x.job.Decide(p, x.mine, o)
 	} else {
 		err = x.gate.Load(p)

@@ -177,7 +177,7 @@ func handled(p *schedule.Program) {
 		}
 		_, _ = family.Of(p)
 	}
-	if m, err := machine.New(p, machine.Options{Cores: 1}); err == nil {
+	if m, err := machine.New(p, machine.Options{Cores: machine.Share(1)}); err == nil {
 		m.Waits()
 	}
 }

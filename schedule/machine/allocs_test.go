@@ -11,7 +11,7 @@ import (
 // for the few in which what lies between workers outgrows its room. Whoever drives a Process does so under a
 // lock that all of its workers share.
 func TestNothingIsAllocatedForAnInstruction(t *testing.T) {
-	for _, o := range []machine.Options{{}, {Ahead: 2}, {Slots: 2}, {Cores: 2, Slots: 1}} {
+	for _, o := range []machine.Options{{}, {Ahead: 2}, {Slots: 2}, {Cores: machine.Share(2), Slots: 1}} {
 		allocs := func(repeat int) (count float64, instructions int64) {
 			p := generated(t, "1f1b", schedule.Settings{Placement: schedule.Replicated(4, 1), MicroBatches: 8,
 				Repeat: repeat})

@@ -5,6 +5,52 @@ import (
 	"slices"
 )
 
+// Pools say which workers share processors. A worker that is in none has a processor of its own.
+type Pools []Pool
+
+// Pool is workers that share so many processors.
+type Pool struct {
+	Cores   int
+	Workers []int // nil: all that a Process has
+}
+
+// Share is one pool for all workers of a Process; 0 is none.
+func Share(cores int) Pools {
+	if cores == 0 {
+		return nil
+	}
+	return Pools{{Cores: cores}}
+}
+
+// Scarce is the pools in which some of so many workers in all ever wait: those with fewer cores than workers.
+func (p Pools) Scarce(workers int) Pools {
+	return slices.DeleteFunc(slices.Clone(p), func(q Pool) bool {
+		if q.Workers == nil {
+			return q.Cores >= workers
+		}
+		return q.Cores >= len(q.Workers)
+	})
+}
+
+// Tokens is how many processors there are in all pools.
+func (p Pools) Tokens() int {
+	n := 0
+	for _, q := range p {
+		n += q.Cores
+	}
+	return n
+}
+
+func (p Pools) check() error {
+	for _, q := range p {
+		if q.Cores < 1 {
+			return fmt.Errorf("machine: a pool of %d cores; give 1 or more, or leave it out for a core of each worker's own",
+				q.Cores)
+		}
+	}
+	return nil
+}
+
 // CorePool hands out the processors that workers share, first come first served.
 type CorePool struct {
 	free  []int    // processors, in the order in which they became free

@@ -30,13 +30,14 @@
 //
 // # Cores
 //
-// With Options.Cores workers of a Process share so many processors. A token covers one computation, the ready
-// receives directly in front of it and the sends directly behind it. A worker stands in the queue from the
-// moment when it lacks a core and nothing else up to the end of that computation: when its receives have all
-// arrived, or when it has given its token back in front of a computation that could start. It gives the token
-// back once the computation is Done and its head is the next computation, a receive, or waits. A receive that
-// has arrived while another one in front of the same computation has not is taken without a token. The token
-// names the processor: the worker's last one where that is free.
+// Options.Cores are pools of processors, each shared by some workers of a Process. A token covers one
+// computation, the ready receives directly in front of it and the sends directly behind it. A worker stands
+// in the queue of its pool from the moment when it lacks a core and nothing else up to the end of that
+// computation: when its receives have all arrived, or when it has given its token back in front of a
+// computation that could start. It gives the token back once the computation is Done and its head is the next
+// computation, a receive, or waits. A receive that has arrived while another one in front of the same
+// computation has not is taken without a token. The token names the processor: the worker's last one where
+// that is free.
 //
 // # Slots
 //

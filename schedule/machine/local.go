@@ -10,22 +10,20 @@ import (
 
 // Options are what workers are given beside a Program.
 type Options struct {
-	Cores int // processors that the workers of a process share; 0: each has its own
-	Ahead int // computations issued and not done that the next one may be issued behind; with Cores 0
-	Slots int // of an edge; 0: no bound
+	Cores Pools // of processors that workers share
+	Ahead int   // computations issued and not done that the next one may be issued behind; without Cores
+	Slots int   // of an edge; 0: no bound
 }
 
 func (o Options) check() error {
 	switch {
-	case o.Cores < 0:
-		return fmt.Errorf("machine: %d cores; use 0 for a core of each worker's own, or more", o.Cores)
-	case o.Ahead < 0 || o.Ahead > 0 && o.Cores > 0:
+	case o.Ahead < 0 || o.Ahead > 0 && len(o.Cores) > 0:
 		return fmt.Errorf("machine: computations issued %d ahead on %d shared cores; use 0, or more where cores are "+
-			"not shared", o.Ahead, o.Cores)
+			"not shared", o.Ahead, o.Cores.Tokens())
 	case o.Slots < 0:
 		return fmt.Errorf("machine: %d slots an edge; use 0 for no bound, or more", o.Slots)
 	}
-	return nil
+	return o.Cores.check()
 }
 
 // never is a minibatch that no Program has.
@@ -144,7 +142,7 @@ func (l *Local) Poll() Need {
 		n.Lack = Held
 	default:
 		n = *l.needs()
-		if n.Lack == Nothing && l.o.Cores > 0 && l.stands {
+		if n.Lack == Nothing && l.stands {
 			n.Lack = Core
 		}
 	}

@@ -14,7 +14,7 @@ type Gate interface {
 	Waits() []Need
 }
 
-// Machine is all workers of a Program with their CorePool and their Barrier.
+// Machine is all workers of a Program with their CorePools and their Barrier.
 type Machine struct {
 	*Process
 	barrier *Barrier

@@ -87,8 +87,8 @@ func playOn(t *testing.T, p *schedule.Program, m *machine.Machine) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	p := generated(t, "single", schedule.Settings{Placement: schedule.Replicated(1, 1), MicroBatches: 1})
-	for want, o := range map[string]machine.Options{"-1 cores": {Cores: -1}, "ahead": {Ahead: -1},
-		"2 ahead on 1 shared": {Ahead: 2, Cores: 1}, "-3 slots": {Slots: -3}} {
+	for want, o := range map[string]machine.Options{"-1 cores": {Cores: machine.Share(-1)}, "ahead": {Ahead: -1},
+		"2 ahead on 1 shared": {Ahead: 2, Cores: machine.Share(1)}, "-3 slots": {Slots: -3}} {
 		if _, err := machine.New(p, o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v", o, err)
 		}
@@ -179,7 +179,7 @@ func FuzzDriver(f *testing.F) {
 	f.Add([]byte{0, 8, 16, 1, 9, 17, 2, 10, 18, 7}, uint8(5))
 	p := generated(f, "1f1b", schedule.Settings{Placement: schedule.Replicated(2, 2), MicroBatches: 3, Repeat: 2})
 	f.Fuzz(func(t *testing.T, calls []byte, options uint8) {
-		m, err := machine.New(p, machine.Options{Cores: int(options & 3), Slots: int(options >> 2 & 3)})
+		m, err := machine.New(p, machine.Options{Cores: machine.Share(int(options & 3)), Slots: int(options >> 2 & 3)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +228,7 @@ func TestProcessesOfNobody(t *testing.T) {
 	p := generated(t, "1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 1})
 	for want, workers := range map[string][]int{"without workers": {}, "worker 1 is named twice": {1, 0, 1},
 		"no worker 2": {0, 2}, "no worker -1": {-1}} {
-		if _, err := machine.NewProcess(p, workers, machine.Options{Cores: 1}); err == nil ||
+		if _, err := machine.NewProcess(p, workers, machine.Options{Cores: machine.Share(1)}); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("workers %v: %v, want %q", workers, err, want)
 		}

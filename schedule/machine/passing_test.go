@@ -146,7 +146,7 @@ func (x *timing) did(w int, dropped bool) []schedule.Instruction {
 func anyOptions(t *testing.T, g *rand.Rand, p *schedule.Program) machine.Options {
 	switch g.IntN(4) {
 	case 0:
-		return machine.Options{Cores: 1 + g.IntN(p.Workers+1)}
+		return machine.Options{Cores: anyPools(g, p.Workers)}
 	case 1:
 		return machine.Options{Ahead: g.IntN(4)}
 	case 2:
@@ -154,7 +154,7 @@ func anyOptions(t *testing.T, g *rand.Rand, p *schedule.Program) machine.Options
 		if err != nil || slots == 0 {
 			t.Fatalf("%d slots: %v\n%s", slots, err, p.Text())
 		}
-		return machine.Options{Slots: slots + g.IntN(2), Cores: g.IntN(3)}
+		return machine.Options{Slots: slots + g.IntN(2), Cores: machine.Share(g.IntN(3))}
 	}
 	return machine.Options{}
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Process is the Locals of one process's workers and the CorePool that they share.
+// Process is the Locals of one process's workers and the CorePools that they share.
 //
 // Methods that say what has happened return the workers that are worth polling again, in a slice that the
 // next call reuses.
 type Process struct {
 	workers []int
-	locals  []*Local // by worker; nil for those of other processes
-	cores   *CorePool
-	drained int // workers that are at a drain
+	locals  []*Local    // by worker; nil for those of other processes
+	cores   []*CorePool // by worker; nil for those with a core of their own
+	drained int         // workers that are at a drain
 	wake    []int
 }
 
@@ -33,10 +33,7 @@ func NewProcess(p *schedule.Program, workers []int, o Options) (*Process, error)
 	if len(workers) == 0 {
 		return nil, fmt.Errorf("machine: a process without workers; give it one at least")
 	}
-	s := &Process{workers: workers, locals: make([]*Local, p.Workers)}
-	if o.Cores > 0 {
-		s.cores = NewCorePool(min(o.Cores, len(workers)))
-	}
+	s := &Process{workers: workers, locals: make([]*Local, p.Workers), cores: make([]*CorePool, p.Workers)}
 	for _, w := range workers {
 		l, err := NewLocal(p, w, o)
 		if err != nil {
@@ -47,8 +44,33 @@ func NewProcess(p *schedule.Program, workers []int, o Options) (*Process, error)
 		}
 		s.locals[w] = l
 	}
+	for _, pool := range o.Cores {
+		if err := s.share(pool); err != nil {
+			return nil, err
+		}
+	}
 	s.all()
 	return s, nil
+}
+
+// share gives a pool's workers a CorePool, those of other processes left out.
+func (s *Process) share(pool Pool) error {
+	mine := pool.Workers
+	if mine == nil {
+		mine = s.workers
+	}
+	mine = slices.DeleteFunc(slices.Clone(mine), func(w int) bool { return !slices.Contains(s.workers, w) })
+	if len(mine) == 0 {
+		return nil
+	}
+	shared := NewCorePool(min(pool.Cores, len(mine)))
+	for _, w := range mine {
+		if s.cores[w] != nil {
+			return fmt.Errorf("machine: worker %d shares two pools of cores; one at most", w)
+		}
+		s.cores[w] = shared
+	}
+	return nil
 }
 
 // Load starts the next Program once every list has ended with nothing open.
@@ -113,7 +135,7 @@ func (s *Process) Credit(worker, to int) []int {
 	return s.after(worker)
 }
 
-// Processor is which processor a worker's token names; false where it has none.
+// Processor is which processor of its pool a worker's token names; false where it has none.
 func (s *Process) Processor(worker int) (processor int, has bool) {
 	core := s.locals[worker].core
 	return core, core != none
@@ -213,23 +235,23 @@ func (s *Process) after(worker int) []int {
 // look has a worker return its token or stand for one, and counts it at a drain. One that runs keeps its
 // token, and does not stand for one.
 func (s *Process) look(w int) {
-	l := s.locals[w]
-	if s.cores != nil && !l.running {
+	l, cores := s.locals[w], s.cores[w]
+	if cores != nil && !l.running {
 		if l.core != none && !l.keeps() {
 			l.core, l.ready = none, false
-			if next, processor, passed := s.cores.Return(w); passed {
+			if next, processor, passed := cores.Return(w); passed {
 				s.give(next, processor)
 			}
 		}
 		switch wants := l.core == none && l.wants(); {
 		case wants && !l.stands:
 			l.stands = true
-			if processor, now := s.cores.Join(w); now {
+			if processor, now := cores.Join(w); now {
 				s.give(w, processor)
 			}
 		case !wants && l.stands && l.core == none:
 			l.stands = false
-			s.cores.Leave(w)
+			cores.Leave(w)
 		}
 	}
 	s.count(l)

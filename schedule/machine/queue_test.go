@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/schedule"
@@ -30,8 +31,9 @@ type literalQueue struct {
 	inbox   []map[schedule.Instruction]bool
 	sums    []map[schedule.Instruction]bool // begun by the worker and not complete
 	away    []int                           // its messages under way
-	waiting []int                           // first come first served
-	free    []int                           // processors, longest free first
+	pool    []int                           // by worker: the line it stands in, or -1 for a processor of its own
+	waiting [][]int                         // by pool, first come first served
+	free    [][]int                         // by pool: processors, longest free first
 	has     []int                           // by worker: its processor, or -1
 	had     []int                           // its last one, or -1
 	over    []bool                          // its token's computation has ended
@@ -48,7 +50,7 @@ func takes(in schedule.Instruction, what int) float64 {
 	return 0.1 + g.Float64()
 }
 
-func playLiterally(p *schedule.Program, cores int) *literalQueue {
+func playLiterally(p *schedule.Program, pools machine.Pools) *literalQueue {
 	q := &literalQueue{p: p, joined: map[schedule.Instruction]int{}, pos: make([]int, p.Workers), busy: make([]bool,
 		p.Workers),
 		away: make([]int, p.Workers), over: make([]bool, p.Workers)}
@@ -63,8 +65,18 @@ func playLiterally(p *schedule.Program, cores int) *literalQueue {
 		q.sums = append(q.sums, map[schedule.Instruction]bool{})
 		q.has, q.had = append(q.has, -1), append(q.had, -1)
 	}
-	for c := range cores {
-		q.free = append(q.free, c)
+	q.pool = slices.Repeat([]int{-1}, p.Workers)
+	for i, one := range pools {
+		var free []int
+		for c := range one.Cores {
+			free = append(free, c)
+		}
+		q.free, q.waiting = append(q.free, free), append(q.waiting, nil)
+		for w := range p.Workers {
+			if one.Workers == nil || slices.Contains(one.Workers, w) {
+				q.pool[w] = i
+			}
+		}
 	}
 	for w := range p.Workers {
 		q.settle(w)
@@ -195,39 +207,41 @@ func (q *literalQueue) turn(w int) bool {
 
 // settle has a worker give its processor back and stand in the line.
 func (q *literalQueue) settle(w int) {
-	if q.busy[w] {
+	at := q.pool[w]
+	if q.busy[w] || at < 0 {
 		return
 	}
 	in, more := q.head(w)
 	if q.has[w] >= 0 && q.over[w] && (!more || in.Kind.IsCompute() || in.Kind.IsReceive() || !q.can(w, in)) {
-		q.free = append(q.free, q.has[w])
+		q.free[at] = append(q.free[at], q.has[w])
 		q.had[w], q.has[w] = q.has[w], -1
-		if len(q.waiting) > 0 {
-			q.serve(q.waiting[0])
-			q.waiting = q.waiting[1:]
+		if len(q.waiting[at]) > 0 {
+			q.serve(q.waiting[at][0])
+			q.waiting[at] = q.waiting[at][1:]
 		}
 	}
-	if q.has[w] < 0 && !slices.Contains(q.waiting, w) && q.turn(w) {
-		if len(q.free) > 0 {
+	if q.has[w] < 0 && !slices.Contains(q.waiting[at], w) && q.turn(w) {
+		if len(q.free[at]) > 0 {
 			q.serve(w)
 		} else {
-			q.waiting = append(q.waiting, w)
+			q.waiting[at] = append(q.waiting[at], w)
 		}
 	}
 }
 
 func (q *literalQueue) serve(w int) {
-	at := slices.Index(q.free, q.had[w])
+	free := &q.free[q.pool[w]]
+	at := slices.Index(*free, q.had[w])
 	if at < 0 {
 		at = 0
 	}
-	q.has[w], q.over[w] = q.free[at], false
-	q.free = slices.Delete(q.free, at, at+1)
+	q.has[w], q.over[w] = (*free)[at], false
+	*free = slices.Delete(*free, at, at+1)
 }
 
 func (q *literalQueue) start(w int) {
 	in, more := q.head(w)
-	if !more || q.busy[w] || !q.can(w, in) || q.has[w] < 0 && q.turn(w) {
+	if !more || q.busy[w] || !q.can(w, in) || q.pool[w] >= 0 && q.has[w] < 0 && q.turn(w) {
 		return
 	}
 	if in.Kind.IsReceive() {
@@ -248,7 +262,7 @@ func (q *literalQueue) start(w int) {
 }
 
 // playWithTokens plays the same with a Machine.
-func playWithTokens(t *testing.T, p *schedule.Program, cores int) (log []string) {
+func playWithTokens(t *testing.T, p *schedule.Program, cores machine.Pools) (log []string) {
 	m, err := machine.New(p, machine.Options{Cores: cores})
 	if err != nil {
 		t.Fatal(err)
@@ -306,23 +320,71 @@ func playWithTokens(t *testing.T, p *schedule.Program, cores int) (log []string)
 	return log
 }
 
-// TestTokensAreALiteralQueue: on every Program workers start the same at the same moments, on the same
-// processors.
+// anyPools has workers share processors at random: all of them, some in each of several pools, some in none.
+func anyPools(g *rand.Rand, workers int) machine.Pools {
+	if g.IntN(2) == 0 {
+		return machine.Share(1 + g.IntN(workers+1))
+	}
+	pools := make(machine.Pools, 2)
+	for i := range pools {
+		pools[i].Cores = 1 + g.IntN(2)
+	}
+	for w := range workers {
+		if at := g.IntN(5) / 2; at < len(pools) {
+			pools[at].Workers = append(pools[at].Workers, w)
+		}
+	}
+	return slices.DeleteFunc(pools, func(p machine.Pool) bool { return p.Workers == nil })
+}
+
+// TestTokensAreALiteralQueue: on every Program, whoever shares processors with whom, workers start the same at the
+// same moments, on the same processors.
 func TestTokensAreALiteralQueue(t *testing.T) {
-	for seed := range uint64(150) {
+	several := 0
+	for seed := range uint64(300) {
 		g := rand.New(rand.NewPCG(seed, 4))
 		p := anyProgram(t, g)
-		cores := 1 + g.IntN(p.Workers)
-		want, got := playLiterally(p, cores).log, playWithTokens(t, p, cores)
+		pools := anyPools(g, p.Workers)
+		if len(pools.Scarce(p.Workers)) > 1 {
+			several++
+		}
+		want, got := playLiterally(p, pools).log, playWithTokens(t, p, pools)
 		for i := range want {
 			if i >= len(got) || want[i] != got[i] {
-				t.Fatalf("seed %d, %d cores, start %d:\n%s; the literal queue:\n%s\n%s", seed, cores, i, got[min(i,
+				t.Fatalf("seed %d, pools %v, start %d:\n%s; the literal queue:\n%s\n%s", seed, pools, i, got[min(i,
 					len(got)-1)], want[i],
 					p.Text())
 			}
 		}
 		if len(got) != len(want) || len(got) == 0 {
 			t.Fatalf("seed %d: %d starts, the literal queue %d", seed, len(got), len(want))
+		}
+	}
+	if several == 0 {
+		t.Error("no Program had workers wait in two pools")
+	}
+}
+
+// TestProcessesShareTheirOwn: a process that has some of a pool's workers shares the pool among those, and one that
+// has none of them does not take part; a worker is in one pool at most.
+func TestProcessesShareTheirOwn(t *testing.T) {
+	p := anyProgram(t, rand.New(rand.NewPCG(1, 4)))
+	if p.Workers < 3 {
+		t.Fatalf("%d workers; the test needs 3", p.Workers)
+	}
+	pools := machine.Pools{{Cores: 1, Workers: []int{0, 1}}, {Cores: 1, Workers: []int{2, 1}}}
+	if _, err := machine.New(p, machine.Options{Cores: pools}); err == nil ||
+		!strings.Contains(err.Error(), "worker 1 shares two pools") {
+		t.Errorf("got %v", err)
+	}
+	pools[1].Workers = []int{2}
+	x, err := machine.NewProcess(p, []int{1, 2}, machine.Options{Cores: pools})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []int{1, 2} {
+		if n := x.Poll(w); n.Lack == machine.Core {
+			t.Errorf("worker %d, alone in its pool, waits for a core: %v", w, n)
 		}
 	}
 }

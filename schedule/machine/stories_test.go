@@ -41,7 +41,9 @@ func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 		return scheduletest.Lists(w.p), nil
 	case "machine":
 		var o machine.Options
-		d.MaybeScanArgs(t, "cores", &o.Cores)
+		cores := 0
+		d.MaybeScanArgs(t, "cores", &cores)
+		o.Cores = machine.Share(cores)
 		d.MaybeScanArgs(t, "ahead", &o.Ahead)
 		d.MaybeScanArgs(t, "slots", &o.Slots)
 		w.m, err = machine.New(w.p, o)

@@ -112,7 +112,7 @@ func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeli
 	if err != nil {
 		return nil, sim.Summary{}, err
 	}
-	o := sim.Options{Cores: predict.Cores(w.Cluster, p.Plan), Vary: costs.Noise.Vary(), Record: record}
+	o := sim.Options{Vary: costs.Noise.Vary(), Record: record}
 	return sim.Run(program, costs, o)
 }
 

@@ -2,6 +2,7 @@ package predict
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
@@ -49,7 +50,7 @@ func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 		if err != nil {
 			return sim.Summary{}, err
 		}
-		return sim.Expect(program, costs, sim.Options{Cores: Cores(c, pl)})
+		return sim.Expect(program, costs, sim.Options{})
 	}
 	repeat, streams := Steps(costs), !schedule.Policy(pl.Weights).Flushes()
 	if pl.Together() > 1 {
@@ -60,7 +61,7 @@ func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 		repeat = 2 * filled(pl)
 		played = provenAsPlayed * (repeat + repeat/2)
 	}
-	if err := CheckWork(pl, played*costs.Plays(len(pl.Devices()), Cores(c, pl))); err != nil {
+	if err := CheckWork(pl, played*costs.Plays(len(pl.Devices()))); err != nil {
 		return predicted, false, err
 	}
 	sum, err := run(repeat)
@@ -103,11 +104,13 @@ func filled(pl *plan.Plan) int {
 	return max(3, (2*len(pl.Devices())+pl.MicroBatches-1)/pl.MicroBatches)
 }
 
-// Cores is how many cores a plan's workers share, as sim and run count it: 0 where each
-// has its own.
-func Cores(c *cluster.Cluster, pl *plan.Plan) int {
-	if c.Cores >= len(pl.Devices()) {
-		return 0
+// Cores is how many cores a plan's worker shares with others, as sim counts it: 0 where each has its own.
+func Cores(c *cluster.Cluster, pl *plan.Plan, worker int) int {
+	devices := pl.Devices()
+	for _, pool := range sim.Pools(c, devices).Scarce(len(devices)) {
+		if slices.Contains(pool.Workers, worker) {
+			return pool.Cores
+		}
 	}
-	return c.Cores
+	return 0
 }

@@ -254,7 +254,7 @@ func NamesOf(m *model.Model) []string {
 // SharedCores is run's count of cores for a plan on this machine: 0 where each worker
 // has its own.
 func SharedCores(j *job.Job, pl *plan.Plan) int {
-	return predict.Cores(cluster.Local("any", j.Workers, CoresOf(j), 0, 0, 1, 1), pl)
+	return predict.Cores(cluster.Local("any", j.Workers, CoresOf(j), 0, 0, 1, 1), pl, 0)
 }
 
 // PrepareHardware is a job with its model, data that suits it, its profile and this machine, and no plan yet.

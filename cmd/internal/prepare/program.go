@@ -108,7 +108,7 @@ func (p *Prepared) tooMuch(source *exchange.Source, refused *tune.MemoryError) e
 	}
 	devices := pl.Devices()
 	limit := func(w int) int64 { return p.Cluster.MemoryBytes(devices[w]) }
-	o := sim.Options{Cores: predict.Cores(p.Cluster, pl), Vary: costs.Noise.Vary(), MemoryBytes: limit}
+	o := sim.Options{Vary: costs.Noise.Vary(), MemoryBytes: limit}
 	_, sum, err := sim.Run(program, costs, o)
 	if err != nil {
 		return err

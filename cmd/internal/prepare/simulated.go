@@ -22,7 +22,7 @@ func CheckAndSimulate(p *Prepared) (*trace.Timeline, error) {
 	if _, err := check.Check(program); err != nil {
 		return nil, err
 	}
-	o := sim.Options{Cores: predict.Cores(p.Cluster, p.Plan), Record: true, Vary: costs.Noise.Vary()}
+	o := sim.Options{Record: true, Vary: costs.Noise.Vary()}
 	t, _, err := sim.Run(program, costs, o)
 	if err != nil {
 		return nil, err

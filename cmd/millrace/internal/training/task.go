@@ -52,7 +52,7 @@ type task struct {
 
 // task is what follows from a job and its plan.
 func (t *training) task(p *prepare.Prepared) (*task, error) {
-	k := &task{Plan: p.Plan, Resume: t.from.at(), Cores: predict.Cores(p.Cluster, p.Plan)}
+	k := &task{Plan: p.Plan, Resume: t.from.at(), Cores: predict.Cores(p.Cluster, p.Plan, 0)}
 	k.Rate, k.RateFactor = t.from.rate(p.Job, p.Plan.Together())
 	return k, t.placed(k, p)
 }
