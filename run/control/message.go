@@ -3,6 +3,7 @@ package control
 import (
 	"encoding/json"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/millrace-ml/millrace/schedule"
@@ -16,6 +17,31 @@ type Message struct {
 	From  int    // process
 	Epoch uint32 // of the Program that is, or was last, under way; 0: none yet
 	Body  Body
+
+	shared *shared // nil: encoded by each Link for itself
+}
+
+// shared is the text of a Message that goes over several Links.
+type shared struct {
+	once sync.Once
+	text []byte
+	err  error
+}
+
+// Shared makes a Message that is encoded once, over however many Links it goes.
+func (m Message) Shared() Message {
+	m.shared = &shared{}
+	return m
+}
+
+// encoded is its line.
+func (m Message) encoded() ([]byte, error) {
+	s := m.shared
+	if s == nil {
+		return Encode(m)
+	}
+	s.once.Do(func() { s.text, s.err = Encode(m) })
+	return s.text, s.err
 }
 
 // Body is what a Message says: one of the types below.

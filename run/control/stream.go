@@ -1,0 +1,348 @@
+package control
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/crash"
+)
+
+// pace is the times of a Link over a connection.
+type pace struct {
+	beat    time.Duration // an end that has nothing else to say writes beatLine so often
+	silence time.Duration // an end of which so long nothing is heard is lost, and one that takes nothing
+}
+
+// usual leaves some seconds of ten for the end of a run.
+var usual = pace{beat: time.Second, silence: 6 * time.Second}
+
+// Lines that are no Messages.
+var (
+	beatLine = []byte("\n")  // there is nothing else to say
+	endLine  = []byte(".\n") // there is nothing more to say, ever; the other end answers it with the same
+)
+
+// pieceBytes is how much of a line is written at once: that an end takes a long one shows by its pieces.
+const pieceBytes = 64 << 10
+
+// Over carries Messages as lines of JSON over a connection, which is closed with the Link.
+//
+// From Start on an end of which nothing comes for some seconds is lost, and so is one that takes nothing of
+// what is sent; each therefore says something every second, from Over on. Both are of one build: there is no
+// version in what they say.
+func Over(connection io.ReadWriteCloser) Link { return over(connection, usual) }
+
+func over(connection io.ReadWriteCloser, p pace) *stream {
+	s := &stream{connection: connection, pace: p, more: make(chan struct{}, 1), written: make(chan struct{}),
+		read: make(chan struct{})}
+	crash.Go(s.write)
+	return s
+}
+
+// stream is a Link over a connection. What is sent waits for a goroutine of its own, so that no sender waits
+// for the other process.
+type stream struct {
+	connection io.ReadWriteCloser
+	pace
+	more    chan struct{} // has one where the writer may have something to do
+	written chan struct{} // closed when nothing more will be written
+	read    chan struct{} // closed when nothing more will be read
+
+	telling sync.Mutex // held while something is delivered; taken before mu
+	deliver func(Message, error)
+
+	mu      sync.Mutex
+	waiting [][]byte
+	started bool
+	closed  bool        // by this end
+	ended   bool        // by the other
+	failed  error       // why nothing goes on; ErrClosed where it was closed
+	heard   time.Time   // when something last came
+	taking  time.Time   // since when the connection has been taking a piece; zero where it is not
+	due     time.Time   // when watch is to look
+	watched *time.Timer // until then
+}
+
+func (s *stream) Start(deliver func(Message, error)) {
+	s.deliver = deliver
+	s.mu.Lock()
+	s.started, s.heard = true, time.Now()
+	s.due = s.heard.Add(s.silence)
+	s.watched = time.AfterFunc(s.silence, crash.Caught(s.watch))
+	s.mu.Unlock()
+	crash.Go(s.listen)
+}
+
+// tell delivers, unless an error was.
+func (s *stream) tell(m Message, err error) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	if s.deliver == nil {
+		return
+	}
+	deliver := s.deliver
+	if err != nil {
+		s.deliver = nil
+	}
+	deliver(m, err)
+}
+
+// listen reads lines until there are no more.
+func (s *stream) listen() {
+	defer close(s.read)
+	lines := bufio.NewReaderSize(hearing{s}, 16<<10)
+	for {
+		text, err := lineOf(lines)
+		switch {
+		case err != nil:
+			s.fail(err)
+			return
+		case len(text) == 0: // the other end is there
+			continue
+		case string(text) == ".":
+			s.mu.Lock()
+			s.ended = true
+			s.ring()
+			s.mu.Unlock()
+			s.tell(Message{}, ErrClosed)
+			return
+		}
+		m, err := Decode(text)
+		if err != nil {
+			s.fail(err)
+			return
+		}
+		s.tell(m, nil)
+	}
+}
+
+// hearing reads a stream's connection and notes that something came.
+type hearing struct{ s *stream }
+
+func (h hearing) Read(b []byte) (int, error) {
+	n, err := h.s.connection.Read(b)
+	if n > 0 {
+		h.s.mu.Lock()
+		h.s.heard = time.Now()
+		h.s.mu.Unlock()
+	}
+	return n, err
+}
+
+// lineOf is the next line without its end. It lasts until the next call.
+func lineOf(r *bufio.Reader) ([]byte, error) {
+	text, err := r.ReadSlice('\n')
+	if err == nil {
+		return text[:len(text)-1], nil
+	}
+	var long []byte // is freed with the line: few are, and there may be many Links
+	for errors.Is(err, bufio.ErrBufferFull) {
+		if long = append(long, text...); len(long) >= MaxLine {
+			return nil, fmt.Errorf("control: a line of more than %d bytes", MaxLine)
+		}
+		text, err = r.ReadSlice('\n')
+	}
+	switch {
+	case err == nil:
+		long = append(long, text...)
+		return long[:len(long)-1], nil
+	case errors.Is(err, io.EOF) && len(long)+len(text) > 0:
+		return nil, fmt.Errorf("control: the connection to it has ended in the middle of a message: %w", io.ErrUnexpectedEOF)
+	case errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("control: the connection to it has ended: %w", err)
+	}
+	return nil, fmt.Errorf("control: %w", err)
+}
+
+// watch is called when the other end may have been silent, or taken nothing, for too long.
+func (s *stream) watch() {
+	s.mu.Lock()
+	if s.failed != nil || s.ended {
+		s.mu.Unlock()
+		return
+	}
+	now := time.Now()
+	if now.Sub(s.due) > s.beat { // this process has not run itself: what has come meanwhile may not be read yet
+		s.heard = latest(s.heard, now.Add(s.beat-s.silence))
+		if !s.taking.IsZero() {
+			s.taking = latest(s.taking, s.heard)
+		}
+	}
+	quiet, full := now.Sub(s.heard), time.Duration(0)
+	if !s.taking.IsZero() {
+		full = now.Sub(s.taking)
+	}
+	if worst := max(quiet, full); worst < s.silence {
+		s.due = now.Add(s.silence - worst)
+		s.watched.Reset(s.silence - worst)
+		s.mu.Unlock()
+		return
+	}
+	s.mu.Unlock()
+	if quiet >= s.silence {
+		s.fail(fmt.Errorf("control: nothing was heard of it for %v", quiet.Round(s.beat/10)))
+	} else {
+		s.fail(fmt.Errorf("control: it has taken nothing for %v", full.Round(s.beat/10)))
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// fail ends the Link for a reason, unless it has ended.
+func (s *stream) fail(err error) {
+	s.mu.Lock()
+	if s.failed != nil {
+		s.mu.Unlock()
+		return
+	}
+	if s.closed {
+		err = ErrClosed
+	}
+	s.failed, s.waiting = err, nil
+	s.ring()
+	s.mu.Unlock()
+	s.tell(Message{}, err)
+	_ = s.connection.Close() // whose end is for a reason already
+}
+
+func (s *stream) Send(m Message) error {
+	text, err := m.encoded()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.failed != nil:
+		return s.failed
+	case s.closed || s.ended:
+		return ErrClosed
+	}
+	s.waiting = append(s.waiting, text)
+	s.ring()
+	return nil
+}
+
+// ring has the writer look.
+func (s *stream) ring() {
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
+
+// write sends off what waits, and something every beat, until the Link is closed or has failed.
+func (s *stream) write() {
+	defer close(s.written)
+	beat := time.NewTicker(s.beat)
+	defer beat.Stop()
+	said := false // something, since the last beat
+	for {
+		s.mu.Lock()
+		texts, last, failed := s.waiting, s.closed || s.ended, s.failed != nil
+		s.waiting = nil
+		s.mu.Unlock()
+		if failed {
+			return
+		}
+		if last {
+			texts = append(texts, endLine)
+		}
+		for _, text := range texts {
+			if !s.put(text) {
+				return
+			}
+			said = true
+		}
+		if last {
+			return
+		}
+		select {
+		case <-s.more:
+		case <-beat.C:
+			if !said && !s.put(beatLine) {
+				return
+			}
+			said = false
+		}
+	}
+}
+
+// put writes a line, and says whether it could. Why it could not is for the reader to say, behind what the other
+// end has said before.
+func (s *stream) put(text []byte) bool {
+	for len(text) > 0 {
+		n := min(len(text), pieceBytes)
+		s.take(time.Now())
+		_, err := s.connection.Write(text[:n])
+		s.take(time.Time{})
+		if err != nil {
+			return false
+		}
+		text = text[n:]
+	}
+	return true
+}
+
+// take notes since when the connection has been taking a piece.
+func (s *stream) take(since time.Time) {
+	s.mu.Lock()
+	s.taking = since
+	s.mu.Unlock()
+}
+
+func (s *stream) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.ring()
+	started, gone := s.started, s.failed != nil
+	s.mu.Unlock()
+	if !started {
+		s.Start(func(Message, error) {})
+	}
+	s.settle()
+	s.watched.Stop()
+	err := s.connection.Close() // which ends a write that nobody takes
+	<-s.written
+	if gone {
+		return nil // it was closed when it failed
+	}
+	return err
+}
+
+// settle waits until the other end has all that was sent, or it cannot be told: a connection that is closed
+// while something comes may lose what is on its way.
+func (s *stream) settle() {
+	look := time.NewTicker(s.beat / 4)
+	defer look.Stop()
+	for began := time.Now(); ; {
+		s.mu.Lock()
+		quiet := time.Since(s.heard)
+		s.mu.Unlock()
+		if quiet > 2*s.beat || time.Since(began) > s.silence {
+			return
+		}
+		select {
+		case <-s.read:
+			select {
+			case <-s.written:
+				return
+			case <-look.C:
+			}
+		case <-look.C:
+		}
+	}
+}

@@ -1,0 +1,334 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// slow is a connection whose other end takes a few bytes at a time, or for a while nothing.
+type slow struct {
+	net.Conn
+	pause time.Duration // in front of what is read; none of all that
+	stop  atomic.Bool   // nothing is read any more
+	size  int
+}
+
+func (s *slow) Read(b []byte) (int, error) {
+	for s.stop.Load() {
+		time.Sleep(s.pause)
+	}
+	time.Sleep(s.pause)
+	return s.Conn.Read(b[:min(len(b), s.size)])
+}
+
+// patient is the pace of an end that never finds the other one lost.
+var patient = pace{beat: time.Second, silence: 1000 * time.Hour}
+
+// joined are two Links over a connection that passes nothing on while it is cut.
+func joined(ofB pace) (a, b *stream, cut *wires) {
+	x, y := net.Pipe()
+	cut = &wires{}
+	return over(&wired{x, cut}, usual), over(&wired{y, cut}, ofB), cut
+}
+
+// wires say whether a connection passes anything on: one that does not looks to both ends as if nobody said
+// anything, and takes what they write.
+type wires struct{ cut atomic.Bool }
+
+type wired struct {
+	net.Conn
+	*wires
+}
+
+func (w *wired) Write(b []byte) (int, error) {
+	if w.cut.Load() {
+		return len(b), nil
+	}
+	return w.Conn.Write(b)
+}
+
+// until is when an end is lost, behind a moment, and why.
+func until(h *heard, since time.Time) (time.Duration, error) {
+	<-h.done
+	return time.Since(since), h.end
+}
+
+// Ends that have nothing to say stay for as long as they like.
+func TestALinkWithNothingToSayStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, _ := joined(usual)
+		atA, atB := hear(a), hear(b)
+		time.Sleep(time.Hour)
+		if err := a.Send(Message{N: 1, Body: Stop{}}); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if len(atB.all) != 1 || len(atA.all) != 0 || atA.end != nil || atB.end != nil {
+			t.Errorf("behind an hour %v came, and the ends are %v and %v", atB.all, atA.end, atB.end)
+		}
+		closeBoth(t, a, b)
+	})
+}
+
+func closeBoth(t *testing.T, a, b Link) {
+	t.Helper()
+	var both sync.WaitGroup
+	for _, l := range []Link{a, b} {
+		both.Go(func() {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	both.Wait()
+}
+
+// An end that is cut off is lost within seconds at the other, and says so with what it had heard before.
+func TestASilentEndIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, cut := joined(patient)
+		atA := hear(a)
+		hear(b)
+		time.Sleep(10 * time.Second)
+		since := time.Now()
+		cut.cut.Store(true)
+		took, err := until(atA, since)
+		if err == nil || !strings.Contains(err.Error(), "nothing was heard of it for 6s") || took < 5*time.Second ||
+			took > 7*time.Second {
+			t.Errorf("lost behind %v: %v", took, err)
+		}
+		if err := a.Send(Message{N: 1, Body: Stop{}}); err == nil || !strings.Contains(err.Error(), "nothing was heard") {
+			t.Errorf("a lost link takes a message: %v", err)
+		}
+		since = time.Now()
+		closeBoth(t, a, b)
+		if took := time.Since(since); took > 0 {
+			t.Errorf("closing what is lost took %v", took)
+		}
+	})
+}
+
+// Messages that come keep an end alive, and so do parts of a long one, however slowly it comes.
+func TestALongMessageOverASlowConnectionIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, y := net.Pipe()
+		a := over(x, usual)
+		b := over(&slow{Conn: y, pause: time.Second, size: 32 << 10}, usual)
+		atB := hear(b)
+		hear(a)
+		text := strings.Repeat("p", 1<<20)
+		if err := a.Send(Message{N: 1, Body: Load{Program: text}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if len(atB.all) != 1 || atB.all[0].Body.(Load).Program != text || atB.end != nil {
+			t.Errorf("%d messages, and %v", len(atB.all), atB.end)
+		}
+		closeBoth(t, a, b)
+		time.Sleep(time.Minute) // for slow
+	})
+}
+
+// An end that is heard of and takes nothing is lost, too, and nobody who sends waits for it.
+func TestAnEndThatTakesNothingIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, y := net.Pipe()
+		s := &slow{Conn: y, pause: time.Second, size: 1 << 10}
+		a, b := over(x, usual), over(s, patient)
+		atA := hear(a)
+		hear(b)
+		time.Sleep(5 * time.Second)
+		s.stop.Store(true)
+		since := time.Now()
+		for i := range 1000 {
+			if err := a.Send(Message{N: uint64(i + 1), Body: Load{Program: strings.Repeat("p", 1000)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(since); took > 0 {
+			t.Errorf("sending took %v", took)
+		}
+		took, err := until(atA, since)
+		if err == nil || !strings.Contains(err.Error(), "it has taken nothing for") || took > 8*time.Second {
+			t.Errorf("lost behind %v: %v", took, err)
+		}
+		s.stop.Store(false)
+		closeBoth(t, a, b)
+		time.Sleep(time.Minute) // for slow
+	})
+}
+
+// An end that ends without a word, as that of a process that dies, is told from one that is closed.
+func TestADeadEndIsNotAClosedOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, end := range map[string]func(b *stream){
+			"closed":    func(b *stream) { _ = b.Close() },
+			"has ended": func(b *stream) { _ = b.connection.Close() },
+			"middle of a message": func(b *stream) {
+				_, _ = io.WriteString(b.connection, `{"n":1,`)
+				_ = b.connection.Close()
+			},
+		} {
+			a, b, _ := joined(usual)
+			atA := hear(a)
+			hear(b)
+			time.Sleep(time.Second / 2)
+			end(b)
+			<-atA.done
+			if closed := errors.Is(atA.end, ErrClosed); closed != (name == "closed") || !strings.Contains(atA.end.Error(), name) {
+				t.Errorf("%s: %v", name, atA.end)
+			}
+			closeBoth(t, a, b)
+		}
+	})
+}
+
+// What the other end said last is heard, though nothing can be written to it any more.
+func TestTheLastWordIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, y := net.Pipe()
+		a := over(&deaf{x}, usual)
+		time.Sleep(5 * time.Second)
+		atA := hear(a)
+		if err := a.Send(Message{N: 1, Body: Stop{}}); err != nil {
+			t.Error(err)
+		}
+		last, err := Encode(Message{N: 1, From: 1, Body: Failed{Process: 1, Text: "why"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := y.Write(last); err != nil {
+			t.Fatal(err)
+		}
+		y.Close()
+		<-atA.done
+		if len(atA.all) != 1 || !strings.Contains(atA.end.Error(), "has ended") {
+			t.Errorf("%v, and then %v", atA.all, atA.end)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// deaf is a connection whose other end takes nothing any more.
+type deaf struct{ net.Conn }
+
+func (deaf) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+// A line that has no end takes no more memory than a message may have.
+func TestALineWithoutEndIsRefused(t *testing.T) {
+	x, y := net.Pipe()
+	a := Over(x)
+	atA := hear(a)
+	chunk := []byte(strings.Repeat("x", 1<<20))
+	var wrote int
+	for {
+		n, err := y.Write(chunk)
+		if wrote += n; err != nil {
+			break
+		}
+	}
+	<-atA.done
+	if wrote > MaxLine+2<<20 || !strings.Contains(atA.end.Error(), fmt.Sprintf("a line of more than %d bytes", MaxLine)) {
+		t.Errorf("%d bytes were taken, and then: %v", wrote, atA.end)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What was sent before Close comes, however slowly the other end takes it, and closing waits for that.
+func TestClosingWaitsForWhoTakesMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, y := net.Pipe()
+		a, b := over(x, usual), over(&slow{Conn: y, pause: 500 * time.Millisecond, size: 100}, usual)
+		atB := hear(b)
+		hear(a)
+		const n = 10
+		for i := range n {
+			if err := a.Send(Message{N: uint64(i + 1), Body: Begun{Minibatch: i}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+		<-atB.done
+		if len(atB.all) != n || !errors.Is(atB.end, ErrClosed) {
+			t.Errorf("%d messages of %d were taken, and then %v", len(atB.all), n, atB.end)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute) // for slow
+	})
+}
+
+// A Link is closed though the other end takes nothing, or is not there.
+func TestClosingDoesNotWaitForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, listens := range []bool{false, true} {
+			mine, others := net.Pipe()
+			link := over(mine, usual)
+			if listens {
+				hear(link)
+			}
+			if err := link.Send(Message{N: 1, Body: Beat{}}); err != nil {
+				t.Fatal(err)
+			}
+			since := time.Now()
+			if err := link.Close(); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(since); took > 3*time.Second {
+				t.Errorf("it took %v to close", took)
+			}
+			others.Close()
+		}
+	})
+}
+
+// A process that has not run for a while itself first reads what has come meanwhile.
+func TestWhoHasSleptReadsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, _ := joined(usual)
+		atA := hear(a)
+		hear(b)
+		time.Sleep(time.Second / 2)
+		a.mu.Lock()
+		a.heard, a.due = a.heard.Add(-time.Minute), a.due.Add(-time.Minute)
+		a.mu.Unlock()
+		a.watch()
+		time.Sleep(time.Minute)
+		if atA.end != nil {
+			t.Errorf("an end that was heard is lost: %v", atA.end)
+		}
+		closeBoth(t, a, b)
+	})
+}
+
+// A Message for many Links is encoded once.
+func TestASharedMessageIsEncodedOnce(t *testing.T) {
+	m := Message{N: 1, Body: Load{Program: "a"}}.Shared()
+	one, err := m.encoded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := m.encoded(); err != nil || &one[0] != &again[0] {
+		t.Errorf("it was encoded again: %v", err)
+	}
+	if plain, err := Encode(m); err != nil || string(plain) != string(one) {
+		t.Errorf("%q, and shared %q: %v", plain, one, err)
+	}
+}
