@@ -122,6 +122,7 @@ func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.L
 func (l *leader) tell(messages []control.Message) {
 	lost := map[int]error{}
 	for _, m := range messages {
+		m = m.Shared()
 		for p, link := range l.links {
 			if l.state.HasLeft(p) || lost[p] != nil {
 				continue
@@ -137,27 +138,6 @@ func (l *leader) tell(messages []control.Message) {
 	for _, p := range slices.Sorted(maps.Keys(lost)) {
 		l.lose(p, lost[p])
 	}
-}
-
-// lose counts a process as gone.
-func (l *leader) lose(process int, err error) {
-	if l.state.HasLeft(process) {
-		return
-	}
-	l.state.Lose(process)
-	l.fail(fmt.Errorf("run: %w", control.NewLost(process, l.job.World.Name(process), err)))
-}
-
-// leave stops waiting for the leader's own process, whose devices keep what they hold.
-func (l *leader) leave(late time.Duration) {
-	l.state.Lose(0)
-	l.hung = fmt.Errorf("run: a device of %s hangs: %v behind the end of the run %s", l.job.World.Name(0),
-		late.Round(time.Millisecond), l.held())
-}
-
-// fail ends the run.
-func (l *leader) fail(err error) {
-	l.tell(l.state.Fail(process.FailedOf(0, err)))
 }
 
 // await waits for something to happen, and has it happen.
@@ -256,28 +236,6 @@ func (l *leader) step(from int, part control.Step) error {
 	return nil
 }
 
-// look gives up the processes that have owed something for too long; where none owes anything it asks them what
-// they wait for.
-func (l *leader) look() {
-	what, processes := l.state.Owing()
-	if len(processes) == 0 {
-		l.told = time.Now()
-		l.tell(l.state.Beat())
-		return
-	}
-	late := time.Since(l.told)
-	if late < l.config.StallAfter {
-		return
-	}
-	for _, p := range processes {
-		if p == 0 {
-			l.leave(late)
-			continue
-		}
-		l.lose(p, fmt.Errorf("it has not %s within %v", what, late.Round(time.Millisecond)))
-	}
-}
-
 // open waits until all processes are ready.
 func (l *leader) open() error {
 	for !l.state.Ready() {
@@ -324,7 +282,11 @@ func (l *leader) dismiss() {
 	l.readClocks()
 	l.told = time.Now()
 	l.tell(l.state.Leave(l.stopped))
-	for !l.state.Gone() {
+	for hurries := false; !l.state.Gone(); {
+		if l.lost() && !hurries {
+			hurries = true
+			l.beat.Reset(max(l.patience()/8, time.Millisecond))
+		}
 		l.await()
 	}
 	l.beat.Stop()

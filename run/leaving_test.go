@@ -53,7 +53,7 @@ func TestAProcessThatCannotBeToldEndsTheOthers(t *testing.T) {
 		if err := out.errs[2]; err == nil || !strings.Contains(err.Error(), "process 1 on host host1 is lost") {
 			t.Errorf("process 2, behind %d messages: %v", after, err)
 		}
-		if err := out.errs[1]; err == nil || !strings.Contains(err.Error(), "the leader is lost") {
+		if err := out.errs[1]; err == nil || !strings.Contains(err.Error(), "the leader (process 0 on host host0) is lost") {
 			t.Errorf("process 1, behind %d messages: %v", after, err)
 		}
 	}
@@ -147,6 +147,10 @@ func TestAHungDeviceOfTheLeaderDoesNotHideTheEnd(t *testing.T) {
 		"closing": func(c *Config, given <-chan struct{}) []string {
 			c.Engine = hungEngine{c.Engine, free, given}
 			return []string{"its workers are done, and something that they began is not"}
+		},
+		"opening": func(c *Config, given <-chan struct{}) []string {
+			c.Engine = hungEngine{c.Engine, given, free}
+			return []string{"behind the beginning of the run", "worker 0 is still in front of its first instruction"}
 		},
 		"opening beside one that does not open": func(c *Config, given <-chan struct{}) []string {
 			c.Engine = closedEngine{hungEngine{c.Engine, given, free}}

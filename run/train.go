@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/control"
@@ -60,7 +61,7 @@ func follow(ctx context.Context, j *process.Job, on *place.Place) (*Result, erro
 		return nil, errors.Join(err, j.World.Links[0].Close())
 	}
 	left := x.Attend(ctx)
-	return resultOf(&left), errors.Join(x.Failure(), left.Err)
+	return resultOf(&left), errors.Join(whenLost(x.Failure(), left.Due), left.Err)
 }
 
 // resultOf is what a process's own workers leave.
@@ -89,9 +90,11 @@ func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Res
 		l.fail(err) // those that do not know
 	}
 	l.dismiss()
-	left := process.Belongings{Err: l.hung}
+	var left process.Belongings
 	if l.hung == nil {
 		left = <-here
+	} else if !errors.Is(err, l.hung) {
+		left.Err = l.hung
 	}
 	if err == nil {
 		err = l.failure() // of a hook, behind the last step
@@ -100,21 +103,25 @@ func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Res
 		err = errors.Join(err, l.draft.Abort())
 	}
 	res, merging := l.result(left.Weights)
-	return res, errors.Join(err, left.Err, l.leaving(), merging, closeAll(links))
+	return res, errors.Join(whenLost(err, l.due()...), left.Err, l.leaving(), merging, closeAll(links))
 }
 
-// closeAll closes Links; those that are nil are none.
+// closeAll closes Links, at once: one that is lost may take a moment. Those that are nil are none.
 func closeAll(links []control.Link) error {
-	var all error
-	for _, l := range links {
+	all := make([]error, len(links))
+	var closing sync.WaitGroup
+	for i, l := range links {
 		if l == nil {
 			continue
 		}
-		if err := l.Close(); err != nil {
-			all = errors.Join(all, fmt.Errorf("run: %w", err))
-		}
+		closing.Go(crash.Caught(func() {
+			if err := l.Close(); err != nil {
+				all[i] = fmt.Errorf("run: %w", err)
+			}
+		}))
 	}
-	return all
+	closing.Wait()
+	return errors.Join(all...)
 }
 
 // leaving is what went wrong as other processes left.

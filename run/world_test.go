@@ -19,7 +19,6 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire/pipe"
-	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
 // A run in several processes leaves the bits, the losses, the evaluations, the checkpoints and the
@@ -188,35 +187,6 @@ func TestAnErrorInOneProcessEndsAll(t *testing.T) {
 		var loss *process.LossError
 		if !errors.Is(err, process.ErrNotFinite) || errors.As(err, &loss) != (p == 1) {
 			t.Errorf("process %d: %v", p, err)
-		}
-	}
-}
-
-// A process that nobody hears of any more ends the others, which say which one it was.
-func TestALostProcessEndsTheOthers(t *testing.T) {
-	c := small(t, 3, 1000)
-	w := worlds{of: []int{0, 1, 2}, carriers: tcp.New, overTCP: true}
-	cut := make(chan control.Link, 2)
-	w.links = func(p int, l control.Link) { cut <- l }
-	c.Hooks.OnStep = func(s StepReport) {
-		if s.Step == 3 {
-			(<-cut).Close() // process 2's, which was made first
-		}
-	}
-	out := w.train(t.Context(), t, c)
-	if err := out.errs[0]; err == nil || !strings.Contains(err.Error(), "process 2 on host host2 is lost") {
-		t.Error("leader: ", err)
-	}
-	if err := out.errs[1]; err == nil || !strings.Contains(err.Error(), "process 2 on host host2 is lost") {
-		t.Error("process 1: ", err)
-	}
-	if err := out.errs[2]; err == nil || !strings.Contains(err.Error(), "the leader is lost") {
-		t.Error("process 2: ", err)
-	}
-	for p, is := range []int{2, 2, 0} { // wherever it was noticed
-		var lost *control.LostError
-		if err := out.errs[p]; !errors.As(err, &lost) || lost.Process != is || !strings.Contains(lost.Why, "closed") {
-			t.Errorf("process %d knows of %+v as lost; want process %d", p, lost, is)
 		}
 	}
 }

@@ -13,6 +13,8 @@ var ErrClosed = errors.New("wire: the port is closed")
 type PeerError struct {
 	Rank int
 	Err  error
+	// Lost says that its connection has ended: it may be its process that has, and not this one's fault.
+	Lost bool
 }
 
 func (e *PeerError) Error() string { return fmt.Sprintf("wire: worker %d failed: %v", e.Rank, e.Err) }

@@ -47,8 +47,15 @@
 // Leave is the last that the leader says: what fails behind it is the run's error, and no process is told.
 // Each process gives everything back, sends its record in parts, as Records, and Left behind them.
 //
-// Leader.Owing says which processes owe Ready, Needs or Left. The leader's own counts once it is to leave.
-// One that owes something for too long is lost, and the run's error is a LostError.
+// Leader.Owing says which processes owe Ready, Needs or Left. One that owes something for too long is lost, and
+// the run's error is a LostError.
+//
+// # Lost ends
+//
+// A Link over a connection (Over) ends with an error where the connection ends, where nothing is heard of the
+// other end for some seconds, and where it takes nothing for as long. Each end therefore writes an empty line
+// every second in which it has nothing else to say. An end that is closed says so, a line with a dot, and waits
+// until the other has answered with the same, that is, has read everything.
 //
 // # What whoever drives these must do
 //

@@ -313,8 +313,7 @@ func (l *Leader) Quiet() (quietS float64, waits []Wait, computing bool) {
 	return quietS, waits, computing
 }
 
-// Owing is what the leader waits for, of which processes: that they are ready, answer a Beat or leave. Its own
-// is one of them once it is to leave: nothing can go on without it before.
+// Owing is what the leader waits for, of which processes: that they are ready, answer a Beat or leave.
 func (l *Leader) Owing() (what string, processes []int) {
 	var has func(told) bool
 	switch {
@@ -330,7 +329,7 @@ func (l *Leader) Owing() (what string, processes []int) {
 		return "", nil
 	}
 	for i, p := range l.process {
-		if (i > 0 || l.leaving) && !has(p) {
+		if !has(p) {
 			processes = append(processes, i)
 		}
 	}

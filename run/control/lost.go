@@ -1,6 +1,9 @@
 package control
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // LostError says that a process is lost: its Link has ended, or it owes an answer for too long.
 //
@@ -10,6 +13,21 @@ type LostError struct {
 	Name    string `json:"name"` // how the run calls it
 	Why     string `json:"why"`  // how it was noticed
 	Err     error  `json:"-"`    // the same, in the process that noticed it
+	Due     *Due   `json:"-"`    // what this process, or for the leader any, waited for longest; nil: nothing
+}
+
+// Due is what a worker waited for of a process that was lost.
+type Due struct {
+	Worker      int     `json:"worker"`      // that waited
+	Of          int     `json:"of"`          // the worker that it waited for
+	Instruction string  `json:"instruction"` // of that one, or the collective that has both
+	Stage       int     `json:"stage"`       // its stage
+	WaitedS     float64 `json:"waited_s"`
+}
+
+func (d *Due) String() string {
+	waited := time.Duration(d.WaitedS * float64(time.Second)).Round(time.Millisecond)
+	return fmt.Sprintf("worker %d had waited for %s of worker %d for %v", d.Worker, d.Instruction, d.Of, waited)
 }
 
 // NewLost is the LostError of a process that is called name.

@@ -264,6 +264,7 @@ func RecordsOf(t *trace.Timeline) []Record {
 // Left is what a process leaves, behind its Records.
 type Left struct {
 	Leaked int     `json:"leaked,omitempty"` // handles still open as its devices were closed
+	Due    *Due    `json:"due,omitempty"`    // where a process was lost: what it waited for of that one
 	Failed *Failed `json:"failed,omitempty"` // what went wrong as it left
 }
 

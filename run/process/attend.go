@@ -25,8 +25,9 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	x := &Process{
 		ctx: ctx, cancel: cancel, job: j, place: on, began: time.Now(), moved: time.Now(), link: link,
-		leave: make(chan struct{}), broken: make(chan breakage, 1), workers: make([]*worker, workers),
-		mine: j.World.WorkersOf()[j.World.Rank], follower: control.NewFollower(j.World.Rank),
+		leave: make(chan struct{}), hurry: make(chan struct{}), broken: make(chan breakage, 1),
+		workers: make([]*worker, workers),
+		mine:    j.World.WorkersOf()[j.World.Rank], follower: control.NewFollower(j.World.Rank),
 	}
 	carriers, err := j.Carriers(workers)
 	if err == nil {
@@ -93,12 +94,15 @@ type Belongings struct {
 
 // Attend opens the workers, does what the leader says until that is to leave, and gives everything back.
 // Whatever is in flight is given back before any device closes. When ctx ends it asks for the run to stop.
+//
+// Once another process is lost, one that does not lead returns without what its devices hold if they take long
+// over it. For the leader's own whoever calls Attend decides that.
 func (x *Process) Attend(ctx context.Context) Belongings {
 	release, gone := make(chan struct{}), make(chan departure, len(x.mine))
 	var herald sync.WaitGroup
 	herald.Go(crash.Caught(x.herald))
-	x.open(gone, release)
 	x.link.Start(x.told)
+	crash.Go(func() { x.open(gone, release) })
 	stop := context.AfterFunc(ctx, crash.Caught(func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()
@@ -106,6 +110,48 @@ func (x *Process) Attend(ctx context.Context) Belongings {
 	}))
 	<-x.leave
 	stop()
+	whole := make(chan Belongings, 1)
+	crash.Go(func() { whole <- x.depart(&herald, gone, release) })
+	left, in := x.await(whole)
+	if in {
+		x.mu.Lock()
+		for _, part := range control.RecordsOf(left.Timeline) {
+			x.say(part)
+		}
+		x.say(left.Left)
+		x.mu.Unlock()
+	}
+	if err := x.link.Close(); err != nil {
+		left.Err = errors.Join(left.Err, fmt.Errorf("run: %w", err))
+	}
+	return left
+}
+
+// HurryAfter is how long a process may take to leave once another is lost: who runs ends.
+const HurryAfter = 2 * time.Second
+
+// await waits for what a process leaves, and returns false where that takes too long.
+func (x *Process) await(whole <-chan Belongings) (left Belongings, in bool) {
+	hurry := x.hurry
+	if x.job.World.Rank == 0 {
+		hurry = nil
+	}
+	select {
+	case left := <-whole:
+		return left, true
+	case <-hurry:
+	}
+	select {
+	case left := <-whole:
+		return left, true
+	case <-time.After(HurryAfter):
+		return Belongings{Timeline: x.timeline(), Err: fmt.Errorf("run: %s did not wait for its devices: %v behind the end "+
+			"of the run %s", x.job.World.Name(x.job.World.Rank), HurryAfter, x.Held())}, false
+	}
+}
+
+// depart waits until nothing is under way, and gives everything back.
+func (x *Process) depart(herald *sync.WaitGroup, gone <-chan departure, release chan<- struct{}) Belongings {
 	for _, k := range x.mine {
 		<-x.workers[k].idled
 	}
@@ -135,15 +181,7 @@ func (x *Process) Attend(ctx context.Context) Belongings {
 		failed := FailedOf(x.job.World.Rank, left.Err)
 		left.Failed = &failed
 	}
-	x.mu.Lock()
-	for _, part := range control.RecordsOf(left.Timeline) {
-		x.say(part)
-	}
-	x.say(left.Left)
-	x.mu.Unlock()
-	if err := x.link.Close(); err != nil {
-		left.Err = errors.Join(left.Err, fmt.Errorf("run: %w", err))
-	}
+	left.Due = x.Due()
 	return left
 }
 
@@ -200,7 +238,7 @@ func (x *Process) say(body control.Body) {
 		return
 	}
 	if err := x.link.Send(m); err != nil && x.err == nil {
-		x.failLocked(x.mine[0], fmt.Errorf("run: it cannot be told: %w", control.NewLost(0, "the leader", err)))
+		x.failLocked(x.mine[0], fmt.Errorf("run: it cannot be told: %w", x.noLeader(err)))
 		x.part()
 	}
 }
@@ -218,8 +256,9 @@ func (x *Process) told(m control.Message, broken error) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		if broken != nil {
+			x.hurried.Do(func() { close(x.hurry) }) // nobody hears what this process leaves
 			if !x.over {
-				x.failLocked(x.mine[0], fmt.Errorf("run: %w", control.NewLost(0, "the leader", broken)))
+				x.failLocked(x.mine[0], fmt.Errorf("run: %w", x.noLeader(broken)))
 				x.part()
 			}
 			return nil

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -46,6 +47,8 @@ type Process struct {
 	leave   chan struct{} // closed when the leader has said so, or is lost
 	stopped bool          // the run was, as the leader has said; set before leave is closed
 	gone    sync.Once     // closes leave
+	hurry   chan struct{} // closed when a process is lost, and nobody waits for the rest any more
+	hurried sync.Once     // closes hurry
 
 	beside sync.WaitGroup // collectives under way
 	broken chan breakage  // the first of the wire's own
@@ -67,11 +70,12 @@ type Process struct {
 	record      *record.Recorder
 	follower    *control.Follower
 	err         error
-	failing     int    // the worker that it is of
-	cut         bool   // it came before the end of a program
-	over        bool   // no further Program: workers leave
-	refused     error  // why the last update was taken back for good
-	dir         string // of the files of a checkpoint
+	failing     int          // the worker that it is of
+	due         *control.Due // where it is that a process is lost
+	cut         bool         // it came before the end of a program
+	over        bool         // no further Program: workers leave
+	refused     error        // why the last update was taken back for good
+	dir         string       // of the files of a checkpoint
 	saved       control.Saved
 	tested      control.Result
 }
@@ -126,6 +130,14 @@ func (x *Process) fail(worker int, err error) {
 func (x *Process) failLocked(worker int, err error) {
 	if x.err != nil {
 		return
+	}
+	var lost *control.LostError
+	if errors.As(err, &lost) || x.lostBy(worker, err, &lost) {
+		x.due = x.dueOf(lost.Process)
+		x.hurried.Do(func() { close(x.hurry) })
+		if !errors.As(err, new(*control.LostError)) {
+			err = fmt.Errorf("run: %w", lost)
+		}
 	}
 	x.err, x.failing, x.cut = err, worker, x.program == nil || !x.ended
 	x.cancel() // which has the herald tell the wire

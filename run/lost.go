@@ -1,0 +1,101 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/run/process"
+)
+
+// lose counts a process as gone.
+func (l *leader) lose(process int, err error) {
+	if l.state.HasLeft(process) {
+		return
+	}
+	l.state.Lose(process)
+	l.fail(fmt.Errorf("run: %w", control.NewLost(process, l.job.World.Name(process), err)))
+}
+
+// leave stops waiting for the leader's own process, whose devices keep what they hold.
+func (l *leader) leave(late time.Duration) {
+	what, behind := "a device of %s hangs", "end"
+	switch {
+	case !l.state.Ready() && l.state.Failed() == nil:
+		behind = "beginning"
+	case l.lost():
+		what = "%s did not wait for its devices"
+	}
+	l.state.Lose(0)
+	l.hung = fmt.Errorf("run: "+what+": %v behind the %s of the run %s", l.job.World.Name(0),
+		late.Round(time.Millisecond), behind, l.held())
+	l.fail(l.hung)
+}
+
+// fail ends the run.
+func (l *leader) fail(err error) {
+	l.tell(l.state.Fail(process.FailedOf(0, err)))
+}
+
+// lost says whether the run is over because a process is lost.
+func (l *leader) lost() bool {
+	f := l.state.Failed()
+	return f != nil && f.Lost != nil
+}
+
+// patience is how long a process may owe something.
+func (l *leader) patience() time.Duration {
+	if l.lost() {
+		return min(process.HurryAfter, l.config.StallAfter)
+	}
+	return l.config.StallAfter
+}
+
+// look gives up the processes that have owed something for too long; where none owes anything it asks them what
+// they wait for.
+func (l *leader) look() {
+	what, processes := l.state.Owing()
+	if len(processes) == 0 {
+		l.told = time.Now()
+		l.tell(l.state.Beat())
+		return
+	}
+	late := time.Since(l.told)
+	if late < l.patience() {
+		return
+	}
+	for _, p := range processes {
+		if p == 0 {
+			l.leave(late)
+			continue
+		}
+		l.lose(p, fmt.Errorf("it has not %s within %v", what, late.Round(time.Millisecond)))
+	}
+}
+
+// whenLost adds to an error what was waited for of the process that is lost, where one is.
+func whenLost(err error, due ...*control.Due) error {
+	var lost *control.LostError
+	if !errors.As(err, &lost) {
+		return err
+	}
+	for _, d := range due {
+		if d != nil && (lost.Due == nil || lost.Due.WaitedS < d.WaitedS) {
+			lost.Due = d
+		}
+	}
+	if lost.Due == nil {
+		return err
+	}
+	return fmt.Errorf("%w; %v", err, lost.Due)
+}
+
+// due is what each process waited for of one that is lost.
+func (l *leader) due() []*control.Due {
+	var all []*control.Due
+	for _, left := range l.left {
+		all = append(all, left.Due)
+	}
+	return all
+}

@@ -1,0 +1,144 @@
+package run
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/pipe"
+	"github.com/millrace-ml/millrace/wire/tcp"
+)
+
+// A process that nobody hears of any more ends the others, which say which one it was.
+func TestALostProcessEndsTheOthers(t *testing.T) {
+	c := small(t, 3, 1000)
+	w := worlds{of: []int{0, 1, 2}, carriers: tcp.New, overTCP: true}
+	cut := make(chan control.Link, 2)
+	w.links = func(p int, l control.Link) { cut <- l }
+	c.Hooks.OnStep = func(s StepReport) {
+		if s.Step == 3 {
+			(<-cut).Close() // process 2's, which was made first
+		}
+	}
+	out := w.train(t.Context(), t, c)
+	if err := out.errs[0]; err == nil || !strings.Contains(err.Error(), "process 2 on host host2 is lost") {
+		t.Error("leader: ", err)
+	}
+	if err := out.errs[1]; err == nil || !strings.Contains(err.Error(), "process 2 on host host2 is lost") {
+		t.Error("process 1: ", err)
+	}
+	if err := out.errs[2]; err == nil || !strings.Contains(err.Error(), "the leader (process 0 on host host0) is lost") {
+		t.Error("process 2: ", err)
+	}
+	for p, is := range []int{2, 2, 0} { // wherever it was noticed
+		var lost *control.LostError
+		if err := out.errs[p]; !errors.As(err, &lost) || lost.Process != is || !strings.Contains(lost.Why, "closed") {
+			t.Errorf("process %d knows of %+v as lost; want process %d", p, lost, is)
+		}
+	}
+}
+
+// Where a process is lost, the others end though their devices still compute.
+func TestWhoRunsEndsThoughADeviceComputes(t *testing.T) {
+	c, free := small(t, 3, 1000), make(chan struct{})
+	w := worlds{of: []int{0, 1, 2}, carriers: pipe.New}
+	cut := make(chan control.Link, 2)
+	w.links = func(p int, l control.Link) { cut <- l }
+	w.change = func(p int, c *Config) {
+		if p < 2 {
+			c.Engine = waitingEngine{c.Engine, 0, free} // its only worker is its engine's first
+		}
+	}
+	time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // process 2's, which was made first
+	began := time.Now()
+	out := w.train(t.Context(), t, c)
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	close(free)
+	for p, err := range out.errs[:2] {
+		var lost *control.LostError
+		if !errors.As(err, &lost) || lost.Process != 2 || p == 1 &&
+			!strings.Contains(err.Error(), "run: process 1 on host host1 did not wait for its devices: ") {
+			t.Errorf("process %d: %v", p, err)
+		}
+	}
+}
+
+// breaking is a carrier whose worker's connections with another end at its n-th receive, behind which nothing
+// comes from there.
+type breaking struct {
+	wire.Carrier
+	peer int
+
+	mu   sync.Mutex
+	left int
+}
+
+func (b *breaking) Recv(e wire.Edge, n uint32, buffer *wire.Buffer, done func(error)) {
+	b.mu.Lock()
+	b.left--
+	broken := b.left < 0 && e.From == b.peer && e.Class == wire.Transfers
+	b.mu.Unlock()
+	if broken {
+		done(&wire.PeerError{Rank: b.peer, Err: io.EOF, Lost: true})
+		return
+	}
+	b.Carrier.Recv(e, n, buffer, done)
+}
+
+// A connection between two workers that ends before anything is heard of their processes names the other one's
+// process on all.
+func TestAWorkersConnectionNamesTheProcess(t *testing.T) {
+	c := small(t, 3, 1000)
+	w := worlds{of: []int{0, 1, 2}, overTCP: true, carriers: func(workers int) ([]wire.Carrier, error) {
+		all, err := tcp.New(workers)
+		if err == nil {
+			all[1] = &breaking{Carrier: all[1], peer: 2, left: 40}
+		}
+		return all, err
+	}}
+	for p, err := range w.train(t.Context(), t, c).errs {
+		var lost *control.LostError
+		if !errors.As(err, &lost) || lost.Process != 2 ||
+			!strings.Contains(err.Error(), "process 2 on host host2 is lost: worker 1: wire: worker 2 failed: EOF") {
+			t.Errorf("process %d: %v", p, err)
+		}
+	}
+}
+
+// What workers had waited for of a lost process is said with it, by those that waited and by the leader.
+func TestWhatALostProcessOwedIsSaid(t *testing.T) {
+	for name, want := range map[string]string{
+		"pipeline": "; worker 1 had waited for 2SB0 of worker 2 for ", "dp": " had waited for 0AR0",
+	} {
+		c, free := small(t, 3, 1000), make(chan struct{})
+		if name == "dp" {
+			c.Plan = replicated(c.Plan, len(c.Model.Layers), 3)
+		}
+		w := worlds{of: []int{0, 1, 2}, carriers: pipe.New}
+		cut := make(chan control.Link, 2)
+		w.links = func(p int, l control.Link) { cut <- l }
+		w.change = func(p int, c *Config) {
+			if p == 2 {
+				c.Engine = waitingEngine{c.Engine, 0, free}
+			}
+		}
+		time.AfterFunc(300*time.Millisecond, func() {
+			(<-cut).Close() // process 2's, which was made first
+			close(free)
+		})
+		for p, err := range w.train(t.Context(), t, c).errs[:2] {
+			var lost *control.LostError
+			if !errors.As(err, &lost) || lost.Process != 2 || lost.Due == nil || lost.Due.Of != 2 || lost.Due.WaitedS < 0.2 ||
+				!strings.Contains(err.Error(), want) || lost.Due.Stage != map[string]int{"pipeline": 2}[name] {
+				t.Errorf("%s, process %d: %v", name, p, err)
+			}
+		}
+	}
+}
