@@ -185,7 +185,8 @@ func TestADeadEndIsNotAClosedOne(t *testing.T) {
 			time.Sleep(time.Second / 2)
 			end(b)
 			<-atA.done
-			if closed := errors.Is(atA.end, ErrClosed); closed != (name == "closed") || !strings.Contains(atA.end.Error(), name) {
+			closed := errors.Is(atA.end, ErrClosed)
+			if closed != (name == "closed") || !strings.Contains(atA.end.Error(), name) {
 				t.Errorf("%s: %v", name, atA.end)
 			}
 			closeBoth(t, a, b)
