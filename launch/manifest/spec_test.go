@@ -133,7 +133,11 @@ levels:
 		{"none", stages(), two, 1, nil, "no workers"},
 		{"no size", stages([]int{0}), two, 0, nil, "0 workers in a process"},
 	} {
-		hosts, err := Place(c.plan, c.cluster, c.each)
+		n, err := Workers(c.plan, c.cluster)
+		var hosts []Host
+		if err == nil {
+			hosts, err = Place(n, c.cluster, c.each)
+		}
 		if c.refused != "" {
 			if err == nil || !strings.Contains(err.Error(), c.refused) {
 				t.Errorf("%s: %v, %v; want %q", c.name, hosts, err, c.refused)

@@ -24,6 +24,7 @@ import (
 type JobFlags struct {
 	File  string
 	Given []func(*job.Job) error
+	Words []string // the flags as they were given, but for --job
 }
 
 // flagValue records what a flag was given, to be laid over the job later.
@@ -36,6 +37,7 @@ type flagValue struct {
 func (v *flagValue) String() string { return v.text }
 func (v *flagValue) Set(text string) error {
 	v.text = text
+	v.to.Words = append(v.to.Words, "--"+v.option.Name+"="+text)
 	v.to.Given = append(v.to.Given, func(j *job.Job) error { return v.option.Set(j, text) })
 	return nil
 }

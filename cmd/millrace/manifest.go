@@ -1,0 +1,268 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/strictyaml"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/launch/manifest"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+)
+
+const manifestHelp = `manifest writes the file by which another launcher starts millrace train: a script for sbatch (slurm)
+or one that calls mpirun, or objects for kubectl: an Indexed Job (k8s), a JobSet, a Kubeflow TrainJob. It
+takes what train takes, and the processes train with just that.
+
+Processes are where the plan has its workers: on each host of --cluster as many as the plan uses of its
+devices, or all of them where no --plan is given; without --cluster all on one host. Pods have all workers of
+a host in one process.
+
+Exit codes 1 and 2 end a run for good; 3, 129, 130, 137 and 143 start it again, up to --restarts times. The
+token is in none of the files: slurm and mpirun take it from your own file (or --run-token-file), which all
+hosts must see, Kubernetes from a Secret.`
+
+// manifestFlags are what manifest takes beside a job.
+type manifestFlags struct {
+	spec            manifest.Spec
+	workers         int // of a process
+	hosts           []string
+	memory          string
+	executable, out string
+	words           []string // the job's flags as they were given
+}
+
+// inPods are the kinds whose processes are pods, which share no folders with whoever asks for them.
+var inPods = []string{"k8s", "jobset", "trainjob"}
+
+func manifestCommand() *cobra.Command {
+	var flags prepare.JobFlags
+	var own manifestFlags
+	c := &cobra.Command{
+		Use: "manifest KIND [JOB.yaml]", Short: "Write a job file for Slurm, mpirun or Kubernetes", Long: manifestHelp,
+		Example: `  millrace manifest slurm job.yaml --cluster cluster.yaml --restarts 3 -o job.sbatch
+  millrace manifest mpirun --model gpt --data FILE.txt --workers 4 --out runs/gpt -o run.sh
+  millrace manifest jobset job.yaml --cluster cluster.yaml --plan plan.json --image IMAGE -o jobset.yaml`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 || !slices.Contains(manifest.Kinds(), args[0]) {
+				return fmt.Errorf("give one of the kinds %s, and the job file where there is one; not %q",
+					strings.Join(manifest.Kinds(), ", "), args)
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				flags.File = args[1]
+			}
+			j, err := flags.Job()
+			if err != nil {
+				return err
+			}
+			own.words = slices.DeleteFunc(flags.Words, func(word string) bool { return strings.HasPrefix(word, "--cluster=") })
+			if flags.File != "" {
+				own.words = append([]string{"--job=" + flags.File}, own.words...)
+			}
+			text, err := own.text(args[0], j)
+			if err != nil {
+				return cli.BadInput(err)
+			}
+			if own.out == "" {
+				_, err := fmt.Fprint(c.OutOrStdout(), text)
+				return err
+			}
+			return document.WriteText(own.out, text)
+		},
+	}
+	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions, job.TrainOptions)
+	own.add(c)
+	return c
+}
+
+func (m *manifestFlags) add(c *cobra.Command) {
+	f, s := c.Flags(), &m.spec
+	f.StringVarP(&m.out, "output", "o", "", "write to this file instead of the screen")
+	cli.Writes(c, "output")
+	f.StringVar(&s.Name, "name", "", "of the job (default: that of --out or --model)")
+	f.IntVar(&m.workers, "workers-per-process", 0, "workers that each process has (default: 1; in pods all of a host)")
+	f.StringSliceVar(&m.hosts, "hosts", nil, "names of the hosts, in the order of the cluster's; any where left out")
+	f.IntVar(&s.Cores, "cores-per-process", 0, "cores to ask for (default: a core for each thread of each worker)")
+	f.StringVar(&m.memory, "memory-per-process", "", "memory to ask for, like 8GiB")
+	f.DurationVar(&s.Limit, "limit", 0, "most time of the run, like 12h")
+	f.DurationVar(&s.Grace, "grace", time.Minute, "time from SIGTERM to SIGKILL, in which a step ends and is saved")
+	f.IntVar(&s.Restarts, "restarts", 0, "most times to start again")
+	f.StringVar(&m.executable, "executable", "", "path of millrace there (default: this one's; in pods millrace)")
+	f.StringVar(&s.TokenFile, "run-token-file", "", "slurm, mpirun: file with the run's token (default: your own)")
+	f.StringVar(&s.MPI, "mpi", "", "mpirun: openmpi (the default) or mpich")
+	f.StringVar(&s.Image, "image", "", "pods: image with millrace and its native library")
+	f.StringVar(&s.Secret, "secret", "", "pods: Secret with the run's token (default: NAME-token)")
+	f.StringVar(&s.Claim, "claim", "", "pods: PersistentVolumeClaim with data and checkpoints")
+	f.StringVar(&s.MountAt, "mount-at", "", "pods: where the claim is mounted")
+	f.StringToStringVar(&s.Selector, "node-selector", nil, "pods: labels of nodes, name=value")
+	f.StringVar(&s.Namespace, "namespace", "", "pods: namespace of everything")
+}
+
+// text is the file for a job.
+func (m *manifestFlags) text(kind string, j *job.Job) (string, error) {
+	s := &m.spec
+	pods := slices.Contains(inPods, kind)
+	if err := m.place(j, pods); err != nil {
+		return "", err
+	}
+	s.Name = cmp.Or(s.Name, nameOf(j))
+	if s.Cores == 0 && kind != "mpirun" {
+		s.Cores = m.workers * j.ThreadsPerWorker
+	}
+	if m.memory != "" {
+		var err error
+		if s.MemoryBytes, err = cluster.ParseBytes(m.memory); err != nil {
+			return "", fmt.Errorf("--memory-per-process: %w", err)
+		}
+	}
+	program := m.executable
+	switch {
+	case pods:
+		if err := m.carry(j); err != nil {
+			return "", err
+		}
+		program = cmp.Or(program, "millrace")
+	case program == "":
+		var err error
+		if program, err = os.Executable(); err != nil {
+			return "", err
+		}
+	}
+	s.Command = append([]string{program, "train"}, m.words...)
+	if m.workers > 1 {
+		s.Command = append(s.Command, fmt.Sprint("--workers-per-process=", m.workers))
+	}
+	return manifest.Write(kind, *s)
+}
+
+// place says how many processes are on which host.
+func (m *manifestFlags) place(j *job.Job, pods bool) error {
+	var c *cluster.Cluster
+	var err error
+	if j.Cluster != "" {
+		if c, err = cluster.Read(j.Cluster); err != nil {
+			return err
+		}
+	}
+	workers := j.Workers
+	switch {
+	case j.Plan != "":
+		p, err := plan.Read(j.Plan)
+		if err != nil {
+			return err
+		}
+		if workers, err = manifest.Workers(p, c); err != nil {
+			return err
+		}
+	case c != nil && !j.Given("workers"):
+		workers = len(c.Devices)
+	case c != nil && workers > len(c.Devices):
+		return fmt.Errorf("--workers is %d, and the cluster has %d devices", workers, len(c.Devices))
+	}
+	if j.Given("workers") && j.Workers != workers {
+		return fmt.Errorf("--workers is %d, and the plan has %d; leave it out", j.Workers, workers)
+	}
+	if m.workers == 0 {
+		m.workers = 1
+		if pods {
+			m.workers = workers
+			if c != nil {
+				m.workers = min(workers, c.Levels[0].Size)
+			}
+		}
+	}
+	if m.spec.Hosts, err = manifest.Place(workers, c, m.workers); err != nil {
+		return err
+	}
+	if len(m.hosts) == 0 {
+		return nil
+	}
+	if len(m.hosts) != len(m.spec.Hosts) {
+		return fmt.Errorf("--hosts names %d hosts; the workers are on %d", len(m.hosts), len(m.spec.Hosts))
+	}
+	for i, name := range m.hosts {
+		m.spec.Hosts[i].Name = name
+	}
+	return nil
+}
+
+// carry puts the files that a job names into pods, and has the command name them there.
+func (m *manifestFlags) carry(j *job.Job) error {
+	m.spec.Files = map[string]string{}
+	put := func(flag, path string) error {
+		text, err := document.Read(path, strictyaml.MaxBytes)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", flag, err)
+		}
+		name := flag + filepath.Ext(path)
+		m.spec.Files[name] = string(text)
+		m.words = slices.DeleteFunc(m.words, func(word string) bool { return strings.HasPrefix(word, "--"+flag+"=") })
+		m.words = append(m.words, fmt.Sprintf("--%s=%s/%s", flag, manifest.FilesAt, name))
+		return nil
+	}
+	named := []struct{ flag, path string }{{"profile", j.Profile}, {"plan", j.Plan}, {"program", j.Program}}
+	for _, word := range m.words {
+		if path, found := strings.CutPrefix(word, "--job="); found {
+			named = append(named, struct{ flag, path string }{"job", path})
+		}
+	}
+	if model.IsFile(j.Model) {
+		named = append(named, struct{ flag, path string }{"model", j.Model})
+	}
+	if isPath(j.Wire) {
+		named = append(named, struct{ flag, path string }{"wire", j.Wire})
+	}
+	for _, n := range named {
+		if n.path == "" {
+			continue
+		}
+		if err := put(n.flag, n.path); err != nil {
+			return err
+		}
+	}
+	if !filepath.IsAbs(j.Out) {
+		return fmt.Errorf("--out is %q; in pods it is a whole path, best below --mount-at, since they share no other folder",
+			j.Out)
+	}
+	if isPath(j.Data) && !filepath.IsAbs(j.Data) {
+		return fmt.Errorf("--data is %s; in pods it is a whole path, of the image or below --mount-at", j.Data)
+	}
+	if j.Resume != "" && !filepath.IsAbs(j.Resume) {
+		return errors.New("--resume: in pods it is a whole path, below --mount-at")
+	}
+	return nil
+}
+
+// isPath says whether a word names a file or folder, and nothing that is built in.
+func isPath(word string) bool { return strings.ContainsAny(word, "/.") }
+
+// nameOf is a name for a job, from where it writes or else from its model.
+func nameOf(j *job.Job) string {
+	name := strings.Map(func(c rune) rune {
+		switch {
+		case c >= 'a' && c <= 'z' || c >= '0' && c <= '9':
+			return c
+		case c >= 'A' && c <= 'Z':
+			return c + 'a' - 'A'
+		}
+		return '-'
+	}, prepare.Trimmed(cmp.Or(j.Out, j.Model)))
+	const most = 40
+	return strings.Trim("millrace-"+name[:min(len(name), most-len("millrace-"))], "-")
+}
