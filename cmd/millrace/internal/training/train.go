@@ -12,8 +12,8 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/cmd/internal/together"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/planning"
-	"github.com/millrace-ml/millrace/cmd/millrace/internal/together"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/launch/setup"
