@@ -2,10 +2,11 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/place"
@@ -78,21 +80,28 @@ func session(c *cobra.Command, j *job.Job) error {
 			return programs.Build(pl, m.TiedLayers(), j.Clip > 0, steps)
 		},
 	}
-	_, err = run.Train(c.Context(), run.Config{
+	world, err := launch.FromEnv(os.Environ())
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	ctx, stop := context.WithCancel(c.Context())
+	defer stop()
+	v.stop = stop
+	config := run.Config{
 		Model: m, Plan: pl, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
 		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: math.MaxInt32,
 		ThreadsPerWorker: j.ThreadsPerWorker, Cores: prepare.SharedCores(j, pl), Next: v.next,
 		Carriers: prepare.CarriersOf(j, wired), KeepSteps: bench.SessionKeeps,
 		Place: &place.Policy{Bind: place.Always}, // of several sessions one trains at a time
-	})
-	if errors.Is(err, errNoMoreVisits) {
-		return nil
 	}
+	closed, err := among(ctx, world, &config)
+	if err != nil {
+		return err
+	}
+	defer closed()
+	_, err = run.Train(ctx, config)
 	return err
 }
-
-// errNoMoreVisits ends the training of a session whose input has ended.
-var errNoMoreVisits = errors.New("no more visits")
 
 // visits turns requests into Programs: run asks for the next one when all workers have
 // drained, which is where a visit ends and its answer is due.
@@ -102,6 +111,7 @@ type visits struct {
 	batch    int
 	about    race.Description
 	program  func(so trace.Timeline, steps int) (*schedule.Program, error)
+	stop     func() // ends the training
 
 	ready     bool
 	steps     int       // of the visit under way
@@ -126,7 +136,11 @@ func (v *visits) next(so trace.Timeline, most int) (*schedule.Program, error) {
 			return nil, err
 		}
 		if !v.requests.Scan() {
-			return nil, errors.Join(errNoMoreVisits, v.requests.Err())
+			if err := v.requests.Err(); err != nil {
+				return nil, err
+			}
+			v.stop() // before the Program is begun: the run ends in good order, in all processes
+			return v.program(so, 1)
 		}
 		if _, err := fmt.Sscanf(v.requests.Text(), "step %d", &v.steps); err != nil || v.steps < 1 {
 			return nil, cli.BadInput(fmt.Errorf("%q is no request; \"step N\" is, with N of 1 or more", v.requests.Text()))

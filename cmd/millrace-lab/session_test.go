@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +17,9 @@ import (
 func TestAVisitIsAllItsSteps(t *testing.T) {
 	var asked []int
 	var out bytes.Buffer
+	stopped := false
 	v := &visits{
+		stop:     func() { stopped = true },
 		requests: bufio.NewScanner(strings.NewReader("step 6\nstep 2\n")), out: json.NewEncoder(&out), batch: 10,
 		program: func(_ trace.Timeline, steps int) (*schedule.Program, error) {
 			asked = append(asked, steps)
@@ -39,10 +40,13 @@ func TestAVisitIsAllItsSteps(t *testing.T) {
 			so.Steps = append(so.Steps, trace.StepMark{Step: len(so.Steps), StartS: n, EndS: n + 1})
 		}
 	}
-	if _, err := v.next(so, 100); !errors.Is(err, errNoMoreVisits) {
-		t.Errorf("after the last request: %v", err)
+	if stopped {
+		t.Error("the training ends before the last request")
 	}
-	if want := []int{4, 3, 2}; !slices.Equal(asked, want) {
+	if _, err := v.next(so, 100); err != nil || !stopped {
+		t.Errorf("after the last request: %v; the training ends: %v", err, stopped)
+	}
+	if want := []int{4, 3, 2, 1}; !slices.Equal(asked, want) {
 		t.Errorf("Programs of %v steps, want %v", asked, want)
 	}
 	var samples, back []int
