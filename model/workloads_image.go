@@ -7,12 +7,15 @@ import "fmt"
 func init() {
 	image := Setting{"image", 224, "side of the image"}
 	classes := Setting{"classes", 1000, "classes"}
+	width := Setting{"width", 64, "channels of the first group's convolutions"}
 	families = append(families,
 		Family{Name: "alexnet", Doc: "Krizhevsky, One Weird Trick for Parallelizing CNNs (2014): the one-tower AlexNet " +
 			"that PipeDream profiles", Settings: []Setting{image, classes}, describe: alexnet},
-		Family{Name: "vgg16", Doc: "Simonyan and Zisserman (2015), configuration D", Settings: []Setting{image, classes},
+		Family{Name: "vgg16", Doc: "Simonyan and Zisserman (2015), configuration D",
+			Settings: []Setting{image, classes, width},
 			describe: func(l *Layer) ([]Tensor, []node, error) { return vgg(l, []int{2, 2, 3, 3, 3}) }},
-		Family{Name: "vgg19", Doc: "Simonyan and Zisserman (2015), configuration E", Settings: []Setting{image, classes},
+		Family{Name: "vgg19", Doc: "Simonyan and Zisserman (2015), configuration E",
+			Settings: []Setting{image, classes, width},
 			describe: func(l *Layer) ([]Tensor, []node, error) { return vgg(l, []int{2, 2, 4, 4, 4}) }},
 		Family{Name: "resnet50", Doc: "He et al. (2016), 50 layers with bottleneck blocks",
 			Settings: []Setting{image, classes}, describe: resnet50},
@@ -60,10 +63,14 @@ func alexnet(l *Layer) ([]Tensor, []node, error) {
 
 func vgg(l *Layer, convs []int) ([]Tensor, []node, error) {
 	inputs, err := photographs(l)
+	width := l.Int("width")
+	if width < 1 || width > 1<<16 {
+		return nil, nil, fmt.Errorf("width is %d; it is 1 to 65536", width)
+	}
 	c := chain{last: "input"}
 	for i, n := range convs {
 		for j := range n {
-			c.add(fmt.Sprintf("conv%d_%d", i+1, j+1), "conv2d", conv([]int{64, 128, 256, 512, 512}[i], 3, 1, 1))
+			c.add(fmt.Sprintf("conv%d_%d", i+1, j+1), "conv2d", conv(width<<min(i, 3), 3, 1, 1))
 		}
 		c.add(fmt.Sprintf("pool%d", i+1), "max_pool", nil)
 	}

@@ -18,6 +18,9 @@ func TestWorkloads(t *testing.T) {
 	}{
 		{"alexnet", nil, 61100840, 0, "torchvision's model, which PipeDream profiles", 0.714},
 		{"vgg16", nil, 138357544, 0, "Simonyan and Zisserman, table 2", 15.47},
+		{"vgg16", map[string]any{"width": 16, "image": 64},
+			920784 + 512*4096 + 4096 + 4096*4096 + 4096 + 4096*1000 + 1000, 0,
+			"by hand, from layers of a quarter of the width", 0},
 		{"vgg19", nil, 143667240, 0, "the same", 19.63},
 		{"vgg19", nil, 137e6 * 1.048576, 0.001, "DAPPLE, Table 1: 137M, which is 2^20s of four bytes", 0},
 		{"resnet50", nil, 25557032, 0, "torchvision's model", 4.09},
@@ -130,8 +133,9 @@ func TestLSTMLanguageModel(t *testing.T) {
 
 func TestWorkloadRefusals(t *testing.T) {
 	for family, settings := range map[string]map[string]any{
-		"gnmt": {"layers": 7}, "vgg16": {"image": 16}, "amoebanet-36": {"cells": 35}, "awd-lm": {"layers": 0},
-		"s2vt": {"features": 0}, "lstm": {"dropout": 1.0}, "bert-48": {"layers": 1 << 20}, "xlnet-36": {"heads": 7},
+		"gnmt": {"layers": 7}, "vgg16": {"image": 16}, "vgg19": {"width": 0}, "amoebanet-36": {"cells": 35},
+		"awd-lm": {"layers": 0},
+		"s2vt":   {"features": 0}, "lstm": {"dropout": 1.0}, "bert-48": {"layers": 1 << 20}, "xlnet-36": {"heads": 7},
 	} {
 		if _, err := Build(family, settings); err == nil {
 			t.Errorf("%s accepts %v", family, settings)
