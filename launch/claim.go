@@ -209,6 +209,9 @@ func (env environment) complete(w *World) error {
 		}
 		w.Token.Variable = TokenVar
 	}
+	if w.TLS, err = env.encryption(); err != nil {
+		return err
+	}
 	if w.Size == 1 {
 		w.Address, w.Port = "", 0
 		return nil

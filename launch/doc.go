@@ -27,6 +27,10 @@
 // next one. Where a launcher names no port, it follows from the run's identity, below the range that systems
 // hand out; where there is none of these either, it is DefaultPort.
 //
+// Connections are encrypted where MILLRACE_TLS is on, by certificates of the processes' own making, which the
+// token vouches for; or by those in the files that MILLRACE_TLS_CERT and MILLRACE_TLS_KEY name. With
+// MILLRACE_TLS_CA everybody must show one that an authority in that file has signed.
+//
 // # What whoever uses it must do
 //
 // Give every process's own environment; read the token from where Token says, never from an argument; and

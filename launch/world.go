@@ -39,6 +39,10 @@ const (
 	TokenFileVar  = "MILLRACE_TOKEN_FILE"
 	LauncherVar   = "MILLRACE_LAUNCHER"
 	WorkersVar    = "MILLRACE_WORKERS_PER_PROCESS"
+	TLSVar        = "MILLRACE_TLS"      // on: connections are encrypted
+	TLSCertVar    = "MILLRACE_TLS_CERT" // file with this process's certificate
+	TLSKeyVar     = "MILLRACE_TLS_KEY"  // and with its key
+	TLSRootsVar   = "MILLRACE_TLS_CA"   // file with those who sign certificates
 )
 
 // DefaultPort is where rank 0 is met if nothing says otherwise.
@@ -66,10 +70,18 @@ type World struct {
 	WorkersPerProcess int // 0: not told, which is 1 where there are several processes
 
 	Token   Token
+	TLS     *TLS   // nil: connections are not encrypted
 	RunID   string // the same in all processes, another for another run; may be empty
 	Restart int    // how often the run was started before
 	// Note is what a user may not expect; empty where there is nothing to say.
 	Note string
+}
+
+// TLS says how connections are encrypted. The zero TLS is by a certificate of each process's own making, which the
+// token vouches for.
+type TLS struct {
+	Certificate, Key string // names of files; empty: none
+	Roots            string // of a file with authorities, who have signed every process's; empty: the system's
 }
 
 // Alone is the world of a process that nobody started with others.

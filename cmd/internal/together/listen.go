@@ -17,12 +17,13 @@ import (
 
 // listen makes the Endpoint by which the others reach this process: rank 0 where its launcher says, the others
 // on any port.
-func listen(ctx context.Context, w *launch.World) (*tcp.Endpoint, error) {
+func listen(ctx context.Context, w *launch.World, tls *tcp.TLS) (*tcp.Endpoint, error) {
 	token, err := w.Token.Read(os.Environ())
 	if err != nil {
 		return nil, err
 	}
-	c := tcp.Config{Token: token, Run: fmt.Sprintf("%s %d", w.RunID, w.Restart), Process: w.Rank, Log: slog.Default()}
+	c := tcp.Config{Token: token, Run: fmt.Sprintf("%s %d", w.RunID, w.Restart), Process: w.Rank, TLS: tls,
+		Log: slog.Default()}
 	own, err := ownHost(ctx, w)
 	if err != nil {
 		return nil, err
@@ -41,6 +42,22 @@ func listen(ctx context.Context, w *launch.World) (*tcp.Endpoint, error) {
 		e, err = tcp.Listen(ctx, c)
 	}
 	return e, err
+}
+
+// encryption is TLS as a World asks for it; nil: none. With authorities everybody shows a certificate.
+func encryption(asked *launch.TLS) (*tcp.TLS, error) {
+	switch {
+	case asked == nil:
+		return nil, nil
+	case asked.Certificate == "":
+		return &tcp.TLS{}, nil
+	}
+	t, err := tcp.ReadTLS(asked.Certificate, asked.Key, asked.Roots)
+	if err != nil {
+		return nil, fmt.Errorf("%s, %s, %s: %w", launch.TLSCertVar, launch.TLSKeyVar, launch.TLSRootsVar, err)
+	}
+	t.Mutual = asked.Roots != ""
+	return t, nil
 }
 
 // tryAgain is how long it is until a host is looked up again, which may not be known yet.

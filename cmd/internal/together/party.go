@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/launch/rendezvous"
 	"github.com/millrace-ml/millrace/launch/setup"
@@ -27,6 +28,7 @@ type Party struct {
 	Places   []rendezvous.Place // by rank
 	Differ   []string           // what is not the same everywhere, and need not be
 	endpoint *tcp.Endpoint
+	tls      *tcp.TLS // nil: bytes travel as they are
 	meeting  *rendezvous.Meeting
 }
 
@@ -34,7 +36,10 @@ type Party struct {
 func Meet(ctx context.Context, w *launch.World, facts []rendezvous.Fact) (*Party, error) {
 	p := &Party{World: w}
 	var err error
-	if p.endpoint, err = listen(ctx, w); err != nil {
+	if p.tls, err = encryption(w.TLS); err != nil {
+		return nil, cli.BadInput(err)
+	}
+	if p.endpoint, err = listen(ctx, w, p.tls); err != nil {
 		return nil, input(ctx, err)
 	}
 	if p.meeting, err = p.meet(ctx, facts); err != nil {
@@ -61,7 +66,7 @@ func (p *Party) meet(ctx context.Context, facts []rendezvous.Fact) (*rendezvous.
 	if w.Rank == 0 {
 		return rendezvous.Lead(ctx, p.endpoint.Listener(tcp.Rendezvous), c)
 	}
-	at, err := tcp.AddressOf(w.Meet(), nil)
+	at, err := tcp.AddressOf(w.Meet(), p.tls)
 	if err != nil {
 		return nil, err
 	}

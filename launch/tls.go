@@ -1,0 +1,24 @@
+package launch
+
+import "fmt"
+
+// on is what TLSVar is set to.
+const on = "on"
+
+// encryption is what the environment says of TLS; nil: nothing, and there is none.
+func (env environment) encryption() (*TLS, error) {
+	if env.has(TLSVar) && env[TLSVar] != on {
+		return nil, fmt.Errorf("%s; it is %s where connections are to be encrypted, and not set where not", env.shown(TLSVar),
+			on)
+	}
+	if !env.has(TLSCertVar, TLSKeyVar, TLSRootsVar) {
+		if env.has(TLSVar) {
+			return &TLS{}, nil
+		}
+		return nil, nil
+	}
+	if err := env.together(TLSCertVar, TLSKeyVar); err != nil {
+		return nil, err
+	}
+	return &TLS{Certificate: env[TLSCertVar], Key: env[TLSKeyVar], Roots: env[TLSRootsVar]}, nil
+}
