@@ -57,6 +57,8 @@ type Cluster struct {
 	DeviceTypes map[string]DeviceType
 	Devices     []string // type of each device, by number
 	Cores       int      // cores that the workers of each node share; 0: each has its own
-	Levels      []Level  // innermost first; the product of sizes is len(Devices)
-	Nodes       []Node   // by group of the innermost level; nil: all are alike
+	// CoreGroup is how many devices in a row share Cores where it is not a node's; 0: a node's.
+	CoreGroup int
+	Levels    []Level // innermost first; the product of sizes is len(Devices)
+	Nodes     []Node  // by group of the innermost level; nil: all are alike
 }

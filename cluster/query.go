@@ -30,10 +30,10 @@ func (c *Cluster) MemoryBytes(device int) int64 {
 	return c.DeviceTypes[c.Devices[device]].MemoryBytes
 }
 
-// CoresOf is how many cores the workers of a device's node share; 0: each has its own.
+// CoresOf is how many cores the workers of a device's CorePool share; 0: each has its own.
 func (c *Cluster) CoresOf(device int) int {
-	if c.Nodes != nil {
-		if n := c.Nodes[c.Node(device)].Cores; n > 0 {
+	if c.Nodes != nil && c.CoreGroup == 0 {
+		if n := c.Nodes[c.CorePool(device)].Cores; n > 0 {
 			return n
 		}
 	}
@@ -45,18 +45,25 @@ func (c *Cluster) SharesCores() bool {
 	return c.Cores > 0 || slices.ContainsFunc(c.Nodes, func(n Node) bool { return n.Cores > 0 })
 }
 
-// Node is the group of the innermost level that a device is in.
-func (c *Cluster) Node(device int) int { return device / c.Levels[0].Size }
+// CorePool is the number of the devices that a device shares cores with: usually that of its node.
+func (c *Cluster) CorePool(device int) int { return device / c.coreGroup() }
+
+func (c *Cluster) coreGroup() int {
+	if c.CoreGroup > 0 {
+		return c.CoreGroup
+	}
+	return c.Levels[0].Size
+}
 
 // AllCores is how many workers compute at once at most, of one on each device.
 func (c *Cluster) AllCores() int {
-	all, size := 0, c.Levels[0].Size
-	for device := 0; device < len(c.Devices); device += size {
+	all, group := 0, c.coreGroup()
+	for device := 0; device < len(c.Devices); device += group {
+		size := min(group, len(c.Devices)-device)
 		if cores := c.CoresOf(device); cores > 0 {
-			all += min(cores, size)
-		} else {
-			all += size
+			size = min(cores, size)
 		}
+		all += size
 	}
 	return all
 }

@@ -85,16 +85,16 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 // Pools are the cores that workers share, each on its device: a pool for each node.
 func Pools(c *cluster.Cluster, devices []int) machine.Pools {
 	var pools machine.Pools
-	of := map[int]int{} // by node
+	of := map[int]int{} // by their number
 	for w, d := range devices {
 		cores := c.CoresOf(d)
 		if cores == 0 {
 			continue
 		}
-		at, known := of[c.Node(d)]
+		at, known := of[c.CorePool(d)]
 		if !known {
 			at = len(pools)
-			of[c.Node(d)], pools = at, append(pools, machine.Pool{Cores: cores})
+			of[c.CorePool(d)], pools = at, append(pools, machine.Pool{Cores: cores})
 		}
 		pools[at].Workers = append(pools[at].Workers, w)
 	}

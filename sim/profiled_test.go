@@ -407,6 +407,10 @@ levels:
 	if scarce := got.Scarce(6); len(scarce) != 2 || scarce[1].Cores != 1 {
 		t.Errorf("pools in which workers wait: %v", scarce)
 	}
+	hosts.CoreGroup = 9
+	if got := Pools(hosts, []int{0, 4, 8}); len(got) != 1 || got[0].Cores != 2 || hosts.AllCores() != 2 {
+		t.Errorf("one machine behind such links has pools %v and %d cores", got, hosts.AllCores())
+	}
 	if _, err := cluster.Parse(strings.NewReader(`
 name: none
 device_types: {cpu: {}}

@@ -23,6 +23,7 @@ func Shaped(j *job.Job, local *cluster.Cluster) (*cluster.Cluster, error) {
 		return nil, err
 	}
 	c := *local
+	c.CoreGroup = len(local.Devices) // whatever hosts the wire makes of it
 	c.Name, c.Levels, c.DeviceTypes = "local, wired as "+of.Name, of.Levels, maps.Clone(local.DeviceTypes)
 	return &c, nil
 }
