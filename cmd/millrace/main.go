@@ -39,7 +39,8 @@ Exit codes: 0 all done; 1 failed; 2 bad usage or bad input; 129, 130, 143 stoppe
 SIGTERM.`,
 	}, doctorCommand(), launchCommand(), launchHereCommand(), manifestCommand(), profileCommand(),
 		planning.PlanCommand(), scheduleCommand(), simulateCommand(), tuning.TuneCommand(), training.TrainCommand(),
-		reportCommand(), movedCommand("bench"), movedCommand("reproduce"), importCommand(), exportCommand(), prepare.MeasureCommand())
+		reportCommand(), movedCommand("bench"), movedCommand("reproduce"), importCommand(), exportCommand(),
+		prepare.MeasureCommand())
 }
 
 // movedCommand says where a verb is that this program does not have.
