@@ -13,8 +13,8 @@
 // alone (run/control), in one process too. Workers share nothing else but what package wire moves.
 //
 // Whoever runs several processes has each call Train with the same Config but for its World and its Carriers,
-// gives them connections to the leader and a directory for checkpoints that all can write to, and takes
-// process 0's Result.
+// gives them connections to the leader, and takes process 0's Result. Config.Checkpoint.Dir may be one directory
+// that all can write to, or several of each its own; the leader finds out.
 //
 // What a run changes of the process that it is in (threads, processors, GOMAXPROCS) is what Config.Place
 // says: nothing, unless asked.

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/crash"
-	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
@@ -25,7 +25,6 @@ type leader struct {
 	links    []control.Link // by process
 	inbox    *inbox
 	hooks    *hookQueue
-	store    checkpoint.Store
 	stop     <-chan struct{} // closed when the run is to stop; nil once it is heard
 	beat     *time.Ticker
 	told     time.Time       // when the processes were last told of what they owe an answer to
@@ -43,9 +42,11 @@ type leader struct {
 	whole   int               // of its minibatches
 	tests   []control.Tested  // of an evaluation, by micro-batch
 	apart   float64
-	saved   control.Saved     // for a checkpoint
-	draft   *checkpoint.Draft // of the one that is being saved
-	savedAt int               // steps behind the last one of this run; -1: none yet
+	saved   control.Saved // for a checkpoint
+	run     uint64        // a number of this run, by which its drafts are known
+	draft   string        // of the checkpoint that is being saved, and not yet whole
+	others  bool          // processes have other folders of checkpoints than the leader's
+	savedAt int           // steps behind the last one of this run; -1: none yet
 
 	done        int // steps, in all
 	span        int // steps of the next Program, at most
@@ -98,11 +99,10 @@ func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.L
 		job: j, config: c, state: control.NewLeader(len(of), len(j.World.Workers)), links: links,
 		inbox:    &inbox{more: make(chan struct{}, 1)},
 		progress: control.NewProgress(of, j.Plan.MicroBatches*j.Together()*j.LastReplicas()),
-		store:    checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep},
 		stop:     ctx.Done(), beat: time.NewTicker(max(c.StallAfter/8, time.Millisecond)), told: time.Now(),
 		began: began, clocks: make([]control.Clock, len(of)), asked: make([]time.Time, len(of)),
 		records: make([][]control.Record, len(of)), left: make([]control.Left, len(of)), span: maxRepeat,
-		savedAt: -1,
+		savedAt: -1, run: rand.Uint64(),
 	}
 	if j.Plan.PostValidate {
 		l.span = 16 * leastRepeat
@@ -197,7 +197,10 @@ func (l *leader) hear(from int, m control.Message, at time.Time) error {
 	case control.Ended:
 		return l.progress.Peaks(from, body.PeakBytes)
 	case control.Saved:
-		l.saved.Files = append(l.saved.Files, body.Files...)
+		for _, f := range body.Files {
+			f.Host = l.job.World.HostOf(from)
+			l.saved.Files = append(l.saved.Files, f)
+		}
 		for layer, n := range body.Updates {
 			if l.saved.Updates == nil {
 				l.saved.Updates = map[string]int{}
@@ -277,11 +280,23 @@ func (l *leader) execute(p *schedule.Program, body control.Body) (int, error) {
 	return n, nil
 }
 
+// order has all processes carry out an order.
+func (l *leader) order(body control.Body) error {
+	if err := l.failure(); err != nil {
+		return err
+	}
+	l.tell(l.state.Order(body))
+	for l.state.Ordered() {
+		l.await()
+	}
+	return l.failure()
+}
+
 // dismiss has all processes leave, and waits until they have or are lost.
 func (l *leader) dismiss() {
 	l.readClocks()
 	l.told = time.Now()
-	l.tell(l.state.Leave(l.stopped))
+	l.tell(l.state.Leave(control.Leave{Stopped: l.stopped, Draft: l.draft}))
 	for hurries := false; !l.state.Gone(); {
 		if l.lost() && !hurries {
 			hurries = true

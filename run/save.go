@@ -2,31 +2,49 @@ package run
 
 import (
 	"fmt"
+	"path/filepath"
+	"slices"
 
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// save has every stage write itself and commits the checkpoint once all have.
+// tidy finds out which processes share a folder of checkpoints, and has each folder's keeper make those of the run
+// before its own and remove what that has left half-written.
+func (l *leader) tidy() error {
+	if l.config.Checkpoint.Dir == "" {
+		return nil
+	}
+	if len(l.links) > 1 {
+		draft := checkpoint.DraftName(l.done, l.run)
+		if err := l.order(control.Mark{Draft: draft}); err != nil {
+			return err
+		}
+		if err := l.order(control.Look{Draft: draft}); err != nil {
+			return err
+		}
+		l.others = slices.Max(l.state.Keepers()) > 0
+	}
+	return l.order(control.Prune{})
+}
+
+// save has every stage write itself, and the checkpoint is whole once all have and it has its manifest.
 func (l *leader) save() error {
 	c := l.config
-	draft, err := l.store.Begin(l.done)
-	if err != nil {
-		return fmt.Errorf("run: %w", err)
-	}
-	l.saved, l.draft = control.Saved{}, draft
+	l.saved, l.draft = control.Saved{}, checkpoint.DraftName(l.done, l.run)
 	p, err := programs.Checkpoint(l.job.Placement)
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	if _, err := l.execute(p, control.Save{Program: p.Text(), Base: l.done, Dir: draft.Dir()}); err != nil {
+	if _, err := l.execute(p, control.Save{Program: p.Text(), Base: l.done, Draft: l.draft}); err != nil {
 		return err
 	}
+	var files []checkpoint.File
 	for _, f := range l.saved.Files {
-		draft.Add(checkpoint.File(f))
+		files = append(files, checkpoint.File(f))
 	}
-	path, err := draft.Commit(checkpoint.Manifest{
+	manifest, err := checkpoint.Seal(checkpoint.Manifest{
 		Model: c.Model.Name, ModelID: c.Model.ID(), Engine: c.Engine.Name(), Float: c.Engine.Float().String(),
 		Steps: l.done, Seed: c.Seed, Batch: c.Plan.Batch(), MicroBatch: c.Plan.MicroBatch,
 		Samples:   int64(l.job.BatchOf(l.done, 0)) * int64(c.Plan.Batch()),
@@ -35,14 +53,26 @@ func (l *leader) save() error {
 			Steps: c.Steps, EvalEvery: c.EvalEvery, SaveEvery: c.Checkpoint.Every, Keep: c.Checkpoint.Keep,
 			RateScale: c.RateScale, RateFactor: c.RateFactor, Since: l.since(),
 		},
-	})
-	l.draft = nil
+	}, files)
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	l.checkpoint, l.savedAt = path, l.done
+	commit := control.Commit{Draft: l.draft, Manifest: string(manifest)}
+	l.draft = "" // from here on it may be whole
+	if err := l.order(commit); err != nil {
+		return err
+	}
+	l.checkpoint, l.savedAt = filepath.Join(c.Checkpoint.Dir, checkpoint.NameOf(l.done)), l.done
+	if commit.Others = true; l.others {
+		if err := l.order(commit); err != nil {
+			return err
+		}
+	}
+	if err := l.order(control.Prune{}); err != nil {
+		return err
+	}
 	if f := c.Hooks.OnCheckpoint; f != nil {
-		steps := l.done
+		path, steps := l.checkpoint, l.done
 		l.hooks.add(func() { f(path, steps) })
 	}
 	return nil

@@ -31,6 +31,9 @@ func newJob(c Config) (*process.Job, error) {
 		KeepWeights: c.KeepWeights, World: c.World, Carriers: c.Carriers, Decide: c.decide, Without: c.without,
 		Refuse: c.runnable,
 	}
+	if c.Checkpoint.Dir != "" {
+		j.Store = &checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep}
+	}
 	if t := c.Data.Test; t != nil {
 		if j.EvalRows = t.Len(); c.EvalRows > 0 {
 			j.EvalRows = min(j.EvalRows, c.EvalRows)

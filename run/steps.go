@@ -15,10 +15,8 @@ func (l *leader) lead() error {
 	if err := l.open(); err != nil {
 		return err
 	}
-	if l.job.From != nil {
-		if err := l.store.Continue(l.job.From); err != nil {
-			return fmt.Errorf("run: %w", err)
-		}
+	if err := l.tidy(); err != nil {
+		return err
 	}
 	if l.done == c.Steps {
 		return l.finishOnly()
@@ -146,7 +144,7 @@ func (l *leader) finishOnly() error {
 		return err
 	}
 	l.checkpoint = l.job.From.Path
-	if c.Checkpoint.Dir != "" && !l.store.Holds(l.job.From.Path) {
+	if c.Checkpoint.Dir != "" && !l.job.Store.Has(l.job.From) {
 		if err := l.save(); err != nil {
 			return err
 		}

@@ -99,9 +99,6 @@ func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Res
 	if err == nil {
 		err = l.failure() // of a hook, behind the last step
 	}
-	if l.draft != nil { // nobody writes to it any more
-		err = errors.Join(err, l.draft.Abort())
-	}
 	res, merging := l.result(left.Weights)
 	return res, errors.Join(whenLost(err, l.due()...), left.Err, l.leaving(), merging, closeAll(links))
 }

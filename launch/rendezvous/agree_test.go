@@ -68,7 +68,7 @@ func (a agreement) lead(links []net.Conn) error {
 		if l.Ready() && !begun {
 			begun, messages = true, l.Begin(control.Load{Program: a.program}, 1)
 		} else if begun && !l.Under() && steps == a.steps*len(links) {
-			steps, messages = 0, l.Leave(false)
+			steps, messages = 0, l.Leave(control.Leave{})
 		}
 		if err := tell(messages); err != nil {
 			return err

@@ -10,6 +10,11 @@
 // checksum: of what stands in it alone, its keys are checked, its steps against the directory's name, its
 // files against theirs, and that its samples suffice for its steps.
 //
+// Several processes may write one checkpoint, to one folder or each to its own: each writes the files of its stages
+// into a draft and waits until they are on disk. The manifest comes last. It lists all files with their checksums,
+// names the hosts that wrote them where there were several, and every folder gets a copy. A folder is one run's at
+// a time: Store.Prune removes all drafts that it finds.
+//
 // Of a directory of checkpoints the newest is opened, or none: one that is damaged is named, with the
 // newest whole one before it, and not passed over. A run that is killed leaves no damaged one.
 //

@@ -44,26 +44,43 @@ func list(dir string) ([]saved, error) {
 	return found, nil
 }
 
-// stepsOf is the steps that a checkpoint's directory is named after.
+// NameOf is what the directory of a checkpoint after so many steps is called.
+func NameOf(steps int) string { return fmt.Sprintf("%s%08d", prefix, steps) }
+
+// stepsOf is the steps that a checkpoint's directory is named after, or a draft's.
 func stepsOf(name string) (int, bool) {
 	digits, ok := strings.CutPrefix(name, prefix)
-	digits = strings.TrimSuffix(strings.TrimSuffix(digits, partial), replaced)
+	if strings.HasSuffix(digits, partial) || strings.HasSuffix(digits, replaced) {
+		digits, _, _ = strings.Cut(digits, ".")
+	}
 	steps, err := strconv.Atoi(digits)
 	return steps, ok && err == nil && steps >= 0
 }
 
-// drop removes a checkpoint. It loses its name first, so that nobody sees half of one.
+// draftsOf is the paths of a directory's drafts of checkpoints after so many steps.
+func draftsOf(dir string, steps int) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	var all []string
+	for _, e := range entries {
+		n, ok := stepsOf(e.Name())
+		if ok && n == steps && e.IsDir() && strings.HasSuffix(e.Name(), partial) {
+			all = append(all, filepath.Join(dir, e.Name()))
+		}
+	}
+	return all, nil
+}
+
+// drop removes a checkpoint, or a draft. It loses its name first, so that nobody sees half of one, or writes to it.
 func drop(path string) error {
-	gone := strings.TrimSuffix(path, partial) + partial
-	if gone == path {
-		return os.RemoveAll(path)
-	}
-	err := os.RemoveAll(gone)
-	if err == nil {
-		err = os.Rename(path, gone)
-	}
+	gone := strings.TrimSuffix(path, partial) + ".gone" + partial
+	err := os.Rename(path, gone)
 	if err == nil || errors.Is(err, os.ErrNotExist) { // somebody has removed it already
 		err = os.RemoveAll(gone)
+	} else {
+		err = os.RemoveAll(path)
 	}
 	if err != nil {
 		return fmt.Errorf("checkpoint: %w", err)

@@ -23,6 +23,7 @@ type File struct {
 	Bytes   int64  `json:"bytes"`
 	CRC32C  string `json:"crc32c"` // Castagnoli, 8 hex digits
 	Tensors int    `json:"tensors"`
+	Host    string `json:"host,omitempty"` // which wrote it, where there were several
 }
 
 // Manifest says what a checkpoint belongs to and where training goes on.

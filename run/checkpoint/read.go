@@ -8,16 +8,26 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 )
 
 // Checkpoint is a checkpoint opened for reading. Its methods may be called from several
 // goroutines.
 type Checkpoint struct {
-	Path     string
+	Path     string // of its directory; of one that is on other hosts alone, where it would be
 	Manifest *Manifest
-	files    []*os.File
+	text     []byte // of the manifest
+	files    []source
 	indexes  []*Index
 	where    map[string]int // tensor -> file
+}
+
+// source is a file of a checkpoint, wherever that is.
+type source interface {
+	io.ReaderAt
+	io.Closer
+	// check holds all of it against its checksum, once.
+	check() error
 }
 
 // maxManifest bounds the text of a manifest that is read; a plan of thousands of stages is far below.
@@ -90,10 +100,10 @@ func namesSteps(path string) bool {
 	return ok
 }
 
-// open opens one checkpoint.
+// open opens one checkpoint and checks it.
 func open(path string) (*Checkpoint, error) {
 	at := filepath.Join(path, manifestName)
-	m, err := readManifest(at)
+	text, m, err := readManifest(at)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("checkpoint: %s has no %s: it is none, or not whole", path, manifestName)
 	}
@@ -105,30 +115,41 @@ func open(path string) (*Checkpoint, error) {
 			"one of the two has changed since it was written",
 			at, m.Steps, steps)
 	}
-	c := &Checkpoint{Path: path, Manifest: m, where: map[string]int{}}
+	c := &Checkpoint{Path: path, Manifest: m, text: text, where: map[string]int{}}
 	for _, f := range m.Files {
-		if err := c.add(f); err != nil {
-			return nil, errors.Join(fmt.Errorf("checkpoint: %s: %w", filepath.Join(path, f.Name), err), c.Close())
+		at := filepath.Join(path, f.Name)
+		one, err := openFile(at, f)
+		if err == nil {
+			if err = one.check(); err != nil {
+				err = errors.Join(err, one.Close())
+			}
+		}
+		if err == nil {
+			err = c.add(one, f)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("checkpoint: %s: %w", at, err), c.Close())
 		}
 	}
 	return c, nil
 }
 
 // readManifest reads and checks the manifest in a file.
-func readManifest(path string) (*Manifest, error) {
+func readManifest(path string) ([]byte, *Manifest, error) {
 	f, size, err := openRegular(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer f.Close()
 	if size > maxManifest {
-		return nil, fmt.Errorf("%d bytes; a manifest has at most %d", size, int64(maxManifest))
+		return nil, nil, fmt.Errorf("%d bytes; a manifest has at most %d", size, int64(maxManifest))
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxManifest))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return decodeManifest(text)
+	m, err := decodeManifest(text)
+	return text, m, err
 }
 
 // openRegular opens a file that is no pipe or device, whose opening or reading may never end.
@@ -144,25 +165,56 @@ func openRegular(path string) (*os.File, int64, error) {
 	return f, info.Size(), err
 }
 
-// add opens and checks one file.
-func (c *Checkpoint) add(want File) error {
-	f, size, err := openRegular(filepath.Join(c.Path, want.Name))
+// local is a file of this host.
+type local struct {
+	*os.File
+	want  File
+	once  sync.Once
+	wrong error // of check
+}
+
+// openFile opens a file that has the length that the manifest says.
+func openFile(path string, want File) (*local, error) {
+	f, size, err := openRegular(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.files = append(c.files, f)
 	if size != want.Bytes {
-		return fmt.Errorf("%d bytes; the manifest says %d: the file is cut short or not the one that was written",
-			size, want.Bytes)
+		return nil, errors.Join(fmt.Errorf("%d bytes; the manifest says %d: the file is cut short or not the one that was "+
+			"written", size, want.Bytes), f.Close())
 	}
-	sum := crc32.New(castagnoli)
-	if _, err := io.Copy(sum, f); err != nil {
-		return err
+	return &local{File: f, want: want}, nil
+}
+
+func (f *local) check() error {
+	f.once.Do(func() {
+		sum := crc32.New(castagnoli)
+		if _, err := io.Copy(sum, io.NewSectionReader(f, 0, f.want.Bytes)); err != nil {
+			f.wrong = err
+			return
+		}
+		if got := fmt.Sprintf("%08x", sum.Sum32()); got != f.want.CRC32C {
+			f.wrong = fmt.Errorf("checksum %s; the manifest says %s: the file has changed since it was written", got,
+				f.want.CRC32C)
+		}
+	})
+	return f.wrong
+}
+
+// isIn says whether a directory has this file, as it was written.
+func (f File) isIn(dir string) bool {
+	one, err := openFile(filepath.Join(dir, f.Name), f)
+	if err != nil {
+		return false
 	}
-	if got := fmt.Sprintf("%08x", sum.Sum32()); got != want.CRC32C {
-		return fmt.Errorf("checksum %s; the manifest says %s: the file has changed since it was written", got, want.CRC32C)
-	}
-	x, err := ReadIndex(f, size)
+	defer one.Close()
+	return one.check() == nil
+}
+
+// add takes a file, which is closed with the checkpoint, and what its header says.
+func (c *Checkpoint) add(from source, want File) error {
+	c.files = append(c.files, from)
+	x, err := ReadIndex(from, want.Bytes)
 	if err != nil {
 		return err
 	}
@@ -194,6 +246,9 @@ func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 	i, ok := c.where[name]
 	if !ok {
 		return Tensor{}, fmt.Errorf("checkpoint: %s: there is no tensor %q", c.Path, name)
+	}
+	if err := c.files[i].check(); err != nil {
+		return Tensor{}, fmt.Errorf("checkpoint: %s: %w", filepath.Join(c.Path, c.Manifest.Files[i].Name), err)
 	}
 	return c.indexes[i].Read(c.files[i], name)
 }

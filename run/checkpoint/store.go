@@ -1,17 +1,14 @@
 package checkpoint
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
-	"syscall"
 )
 
 const (
@@ -21,10 +18,11 @@ const (
 	replaced     = ".replaced" // the older one of two for the same step, about to go
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// Store is a directory of checkpoints, one directory each, named after the steps done. It drops
+// Store is a folder of checkpoints, one directory each, named after the steps done. It drops
 // none but its own: those that it has written, and those of the run that it continues.
+//
+// Where several processes write to one folder, each has a Store of it, all write files of the same draft, and
+// one of them commits, continues and prunes.
 type Store struct {
 	Dir  string
 	Keep int // how many of its own are kept, the newest ones; 0 keeps all
@@ -40,40 +38,73 @@ type output interface {
 	Close() error
 }
 
-// Draft is a checkpoint being written. Its name is not one that readers look at.
-type Draft struct {
-	store *Store
-	path  string
-	final string
-	files []File
+// DraftName is what the draft of a checkpoint after so many steps is called: nobody who reads looks at it, and no
+// other run writes to it.
+func DraftName(steps int, run uint64) string {
+	return fmt.Sprintf("%s%08d.%016x%s", prefix, steps, run, partial)
 }
 
-// Dir is where its files are to be written.
-func (d *Draft) Dir() string { return d.path }
+// Draft is the path of a draft.
+func (s *Store) Draft(name string) (string, error) {
+	if _, ok := stepsOf(name); !ok || !strings.HasSuffix(name, partial) {
+		return "", fmt.Errorf("checkpoint: %q is no name of a draft", name)
+	}
+	return filepath.Join(s.Dir, name), nil
+}
 
-// Add takes files that WriteFile has written, in whichever process.
-func (d *Draft) Add(files ...File) { d.files = append(d.files, files...) }
+// mark is what a process that has a folder puts into a draft, behind which stands its number.
+const mark = "process-"
+
+// Mark puts a process's mark into a draft, which it makes.
+func (s *Store) Mark(draft string, process int) error {
+	path, err := s.Draft(draft)
+	if err != nil {
+		return err
+	}
+	if err := MakeDraft(path); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(path, mark+strconv.Itoa(process)), nil, 0o644); err != nil {
+		return failed(filepath.Join(path, mark+strconv.Itoa(process)), err)
+	}
+	return nil
+}
+
+// Marks is the processes whose marks are in a draft, in no order.
+func (s *Store) Marks(draft string) ([]int, error) {
+	path, err := s.Draft(draft)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	var all []int
+	for _, e := range entries {
+		number, ok := strings.CutPrefix(e.Name(), mark)
+		if n, err := strconv.Atoi(number); ok && err == nil {
+			all = append(all, n)
+		}
+	}
+	return all, nil
+}
 
 // Continue makes the checkpoint that a run goes on from, and those of its run before it, the store's own,
-// where they lie in its directory.
+// where they lie in its folder. Of that checkpoint, files that a crash has left in a draft are given its name.
 func (s *Store) Continue(from *Checkpoint) error {
-	here, err := os.Stat(s.Dir)
-	if errors.Is(err, os.ErrNotExist) {
+	if !s.Has(from) {
 		return nil
 	}
-	there, errThere := os.Stat(filepath.Dir(from.Path))
-	if err = errors.Join(err, errThere); err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
-	}
-	if !os.SameFile(here, there) {
-		return nil
+	if err := s.adopt(from); err != nil {
+		return err
 	}
 	found, err := list(s.Dir)
 	for _, f := range found {
 		if f.steps > from.Manifest.Steps {
 			continue
 		}
-		m, unreadable := readManifest(filepath.Join(f.path, manifestName))
+		_, m, unreadable := readManifest(filepath.Join(f.path, manifestName))
 		if unreadable == nil && m.ModelID == from.Manifest.ModelID && m.Seed == from.Manifest.Seed {
 			s.own = append(s.own, f.path)
 		}
@@ -81,156 +112,83 @@ func (s *Store) Continue(from *Checkpoint) error {
 	return err
 }
 
-// Holds says whether a checkpoint is one of the store's own.
-func (s *Store) Holds(path string) bool {
-	return slices.ContainsFunc(s.own, func(own string) bool { return filepath.Base(own) == filepath.Base(path) })
+// Has says whether a checkpoint is of the store's folder.
+func (s *Store) Has(from *Checkpoint) bool {
+	here, err := os.Stat(s.Dir)
+	there, errThere := os.Stat(filepath.Dir(from.Path))
+	return err == nil && errThere == nil && os.SameFile(here, there)
 }
 
-// Begin starts a checkpoint after `steps` steps. What an earlier run left half-written
-// under the same name is removed.
-func (s *Store) Begin(steps int) (*Draft, error) {
-	final := filepath.Join(s.Dir, fmt.Sprintf("%s%08d", prefix, steps))
-	d := &Draft{store: s, path: final + partial, final: final}
-	if err := os.RemoveAll(d.path); err != nil {
-		return nil, fmt.Errorf("checkpoint: %w", err)
+// adopt commits the draft that has files of a checkpoint, if the folder has that not yet.
+func (s *Store) adopt(from *Checkpoint) error {
+	final := filepath.Join(s.Dir, NameOf(from.Manifest.Steps))
+	if _, err := os.Stat(final); !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
-	if err := os.MkdirAll(d.path, 0o755); err != nil {
-		return nil, fmt.Errorf("checkpoint: %w", err)
-	}
-	return d, nil
-}
-
-// WriteFile writes one stage's tensors into a Draft's directory and waits until they are on disk. Several
-// goroutines, and processes, may write files of different names at once.
-func WriteFile(dir, name string, tensors []Tensor) (File, error) {
-	return writeTensors(createFile, dir, name, tensors)
-}
-
-func createFile(path string) (output, error) { return os.Create(path) }
-
-func writeTensors(create func(path string) (output, error), dir, name string, tensors []Tensor) (File, error) {
-	if !plainName(name) || name == manifestName {
-		return File{}, fmt.Errorf("checkpoint: %q is no name for a file of tensors", name)
-	}
-	sum := crc32.New(castagnoli)
-	var size counter
-	err := write(create, filepath.Join(dir, name), func(w io.Writer) error {
-		buffered := bufio.NewWriterSize(io.MultiWriter(w, sum, &size), 1<<20)
-		if err := Write(buffered, tensors, nil); err != nil {
+	drafts, err := draftsOf(s.Dir, from.Manifest.Steps)
+	for _, draft := range drafts {
+		if slices.ContainsFunc(from.Manifest.Files, func(f File) bool { return f.isIn(draft) }) {
+			_, err := s.Commit(filepath.Base(draft), from.text)
 			return err
 		}
-		return buffered.Flush()
-	})
+	}
+	return err
+}
+
+// Commit writes a draft's manifest (Seal) and gives the checkpoint its name. It returns its path. After an
+// error everything older is as it was, and the draft is there yet.
+func (s *Store) Commit(draft string, manifest []byte) (string, error) {
+	path, err := s.Draft(draft)
 	if err != nil {
-		return File{}, err
+		return "", err
 	}
-	return File{Name: name, Bytes: int64(size), CRC32C: fmt.Sprintf("%08x", sum.Sum32()), Tensors: len(tensors)}, nil
-}
-
-type counter int64
-
-func (c *counter) Write(p []byte) (int, error) {
-	*c += counter(len(p))
-	return len(p), nil
-}
-
-// write makes a file and leaves it on disk, synced.
-func write(create func(path string) (output, error), path string, fill func(io.Writer) error) error {
-	f, err := create(path)
+	steps, _ := stepsOf(draft)
+	final := filepath.Join(s.Dir, NameOf(steps))
+	m, err := decodeManifest(manifest)
 	if err != nil {
-		return failed(path, err)
+		return "", fmt.Errorf("checkpoint: manifest: %w", err)
 	}
-	if err := fill(f); err != nil {
-		return errors.Join(failed(path, err), f.Close())
-	}
-	if err := f.Sync(); err != nil {
-		return errors.Join(failed(path, err), f.Close())
-	}
-	if err := f.Close(); err != nil {
-		return failed(path, err)
-	}
-	return nil
-}
-
-// failed says which file could not be written, and what to do where the disk is full.
-func failed(path string, err error) error {
-	var at *fs.PathError
-	if errors.As(err, &at) {
-		err = at.Err // the path is said once
-	}
-	remedy := ""
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) {
-		remedy = "; the checkpoints before it are whole: make room or keep fewer, and resume"
-	}
-	return fmt.Errorf("checkpoint: write %s: %w%s", path, err, remedy)
-}
-
-// Commit writes the manifest and gives the checkpoint its name, then drops the store's oldest
-// ones beyond Keep. It returns the checkpoint's path. After an error the draft is gone
-// and everything older is as it was.
-func (d *Draft) Commit(m Manifest) (string, error) {
-	m.Version = Version
-	m.Files = slices.SortedFunc(slices.Values(d.files), func(a, b File) int { return strings.Compare(a.Name, b.Name) })
-	if err := d.commit(&m); err != nil {
-		return "", errors.Join(err, d.Abort())
-	}
-	s := d.store
-	s.own = append(slices.DeleteFunc(s.own, func(path string) bool { return path == d.final }), d.final)
-	return d.final, errors.Join(s.prune(), d.sweep())
-}
-
-// sweep removes what a run that was killed left half-written, of no more steps than this checkpoint's.
-func (d *Draft) sweep() error {
-	entries, err := os.ReadDir(d.store.Dir)
-	for _, e := range entries {
-		name, left := strings.CutSuffix(e.Name(), partial)
-		if left && strings.HasPrefix(name, prefix) && name <= filepath.Base(d.final) { // steps have leading zeros
-			err = errors.Join(err, os.RemoveAll(filepath.Join(d.store.Dir, e.Name())))
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
-	}
-	return nil
-}
-
-func (d *Draft) commit(m *Manifest) error {
-	text, err := m.encode()
-	if err != nil {
-		return err
-	}
-	if _, err := decodeManifest(text); err != nil {
-		return fmt.Errorf("checkpoint: manifest: %w", err)
+	if m.Steps != steps {
+		return "", fmt.Errorf("checkpoint: a manifest of step %d for draft %s", m.Steps, draft)
 	}
 	create := createFile
-	if d.store.create != nil {
-		create = d.store.create
+	if s.create != nil {
+		create = s.create
 	}
-	err = write(create, filepath.Join(d.path, manifestName), func(w io.Writer) error {
-		_, err := w.Write(text)
+	err = write(create, filepath.Join(path, manifestName), func(w io.Writer) error {
+		_, err := w.Write(manifest)
 		return err
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
-	if err := syncDir(d.path); err != nil {
+	if err := s.name(path, final); err != nil {
+		return "", err
+	}
+	s.own = append(slices.DeleteFunc(s.own, func(path string) bool { return path == final }), final)
+	return final, nil
+}
+
+// name gives a draft that is whole its checkpoint's name.
+func (s *Store) name(draft, final string) error {
+	if err := syncDir(draft); err != nil {
 		return err
 	}
 	// A checkpoint of the same step, left by a run that was resumed from an older one,
 	// gives way only once the new one is whole; Latest knows both names.
-	old := d.final + replaced
-	if _, err := os.Stat(d.final); err == nil {
+	old := final + replaced
+	if _, err := os.Stat(final); err == nil {
 		if err := os.RemoveAll(old); err != nil {
 			return fmt.Errorf("checkpoint: %w", err)
 		}
-		if err := os.Rename(d.final, old); err != nil {
+		if err := os.Rename(final, old); err != nil {
 			return fmt.Errorf("checkpoint: %w", err)
 		}
 	}
-	if err := os.Rename(d.path, d.final); err != nil {
+	if err := os.Rename(draft, final); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
-	if err := syncDir(d.store.Dir); err != nil {
+	if err := syncDir(s.Dir); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(old); err != nil {
@@ -239,31 +197,35 @@ func (d *Draft) commit(m *Manifest) error {
 	return nil
 }
 
-// Abort removes the draft.
-func (d *Draft) Abort() error {
-	if err := os.RemoveAll(d.path); err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
-	}
-	return nil
-}
-
-func syncDir(path string) error {
-	f, err := os.Open(path)
+// Abandon removes a draft that will not become a checkpoint. Processes that share the folder may all do so.
+func (s *Store) Abandon(draft string) error {
+	path, err := s.Draft(draft)
 	if err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
+		return err
 	}
-	if err := f.Sync(); err != nil {
-		return errors.Join(fmt.Errorf("checkpoint: %s: %w", path, err), f.Close())
-	}
-	return f.Close()
+	return drop(path)
 }
 
-func (s *Store) prune() error {
+// Prune removes all drafts, which are of runs that are over, and of the store's own checkpoints the oldest
+// beyond Keep.
+func (s *Store) Prune() error {
 	for s.Keep > 0 && len(s.own) > s.Keep {
 		if err := drop(s.own[0]); err != nil {
 			return err
 		}
 		s.own = s.own[1:]
+	}
+	entries, err := os.ReadDir(s.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if _, ok := stepsOf(e.Name()); ok && e.IsDir() && strings.HasSuffix(e.Name(), partial) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(s.Dir, e.Name())))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
 	}
 	return nil
 }

@@ -33,31 +33,46 @@ func tensors(stage, value byte) []Tensor {
 	}
 }
 
-// file writes a stage's file as a store does whose files may fail.
-func (d *Draft) file(name string, tensors []Tensor) error {
-	create := createFile
-	if d.store.create != nil {
-		create = d.store.create
-	}
-	f, err := writeTensors(create, d.Dir(), name, tensors)
-	if err == nil {
-		d.Add(f)
-	}
-	return err
-}
-
 // written is a whole checkpoint of two stages.
 func written(s *Store, steps int, value byte) (string, error) {
-	d, err := s.Begin(steps)
+	draft, files, err := drafted(s, steps, value)
+	if err != nil {
+		return "", errors.Join(err, s.Abandon(draft))
+	}
+	text, err := Seal(manifest(steps), files)
 	if err != nil {
 		return "", err
 	}
-	for stage := range byte(2) {
-		if err := d.file(fmt.Sprintf("stage-%d.safetensors", stage), tensors(stage, value)); err != nil {
-			return "", errors.Join(err, d.Abort())
-		}
+	path, err := s.Commit(draft, text)
+	if err != nil {
+		return "", errors.Join(err, s.Abandon(draft))
 	}
-	return d.Commit(manifest(steps))
+	return path, s.Prune()
+}
+
+// drafted is the draft of a checkpoint of two stages, with files as a store has them whose files may fail.
+func drafted(s *Store, steps int, value byte) (string, []File, error) {
+	draft := DraftName(steps, uint64(value))
+	path, err := s.Draft(draft)
+	if err != nil {
+		return "", nil, err
+	}
+	if err := MakeDraft(path); err != nil {
+		return draft, nil, err
+	}
+	create := createFile
+	if s.create != nil {
+		create = s.create
+	}
+	var files []File
+	for stage := range byte(2) {
+		f, err := writeTensors(create, path, fmt.Sprintf("stage-%d.safetensors", stage), tensors(stage, value))
+		if err != nil {
+			return draft, nil, err
+		}
+		files = append(files, f)
+	}
+	return draft, files, nil
 }
 
 // valueIn opens a checkpoint and returns the byte its tensors were filled with.
@@ -133,18 +148,10 @@ func TestWhatWasCutShortIsNotSeen(t *testing.T) {
 	if _, err := written(s, 1, 1); err != nil {
 		t.Fatal(err)
 	}
-	d, err := s.Begin(2)
-	if err != nil {
+	if _, _, err := drafted(s, 2, 9); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.file("stage-0.safetensors", tensors(0, 9)); err != nil {
-		t.Fatal(err)
-	}
-	later, err := s.Begin(7) // whose process is still at it, as far as step 2 knows
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Begin(0); err != nil { // of one that died long ago
+	if err := s.Mark(DraftName(7, 3), 0); err != nil { // of one that died long ago
 		t.Fatal(err)
 	}
 	// The process dies here. Another one goes on.
@@ -154,7 +161,7 @@ func TestWhatWasCutShortIsNotSeen(t *testing.T) {
 	if _, err := written(s, 2, 2); err != nil {
 		t.Fatal(err)
 	}
-	if got := names(t, s.Dir); !slices.Equal(got, []string{"step-00000001", "step-00000002", filepath.Base(later.path)}) {
+	if got := names(t, s.Dir); !slices.Equal(got, []string{"step-00000001", "step-00000002"}) {
 		t.Error(got)
 	}
 }

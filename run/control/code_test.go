@@ -23,7 +23,8 @@ func oneOfEach() []Message {
 	in := schedule.Instruction{Stage: 2, Kind: schedule.RB, Micro: 7, Replica: 1, Pipeline: 3}
 	bodies := []Body{
 		Load{Program: "millrace program 1\nname \"x\"", Base: 3}, Evaluate{Program: "p", Base: 4}, Save{Program: "p",
-			Base: 5, Dir: "/a b/\u2028"},
+			Base: 5, Draft: "a b\u2028"},
+		Mark{Draft: "d"}, Look{Draft: "e"}, Commit{Draft: "f", Manifest: "{\n}", Others: true}, Prune{}, Done{Keeper: 3},
 		Stop{}, Begun{Minibatch: -1}, Limit{Minibatches: 9}, Reached{Drain: 1, Workers: 2}, Release{Drain: 1},
 		Step{
 			Step: 8, StartS: 0.1, EndS: 1e-300, Norm: 1.0 / 3, Workers: []Did{
@@ -41,7 +42,7 @@ func oneOfEach() []Message {
 			Waits: []Wait{{Worker: 1, At: in, Lack: machine.Message, For: "p3/1SB7@r1", Peer: 2, Waited: time.Second,
 				Since: time.Minute}},
 		},
-		Failed{Process: 2, Text: "line\nline", Class: "c"}, Leave{Stopped: true},
+		Failed{Process: 2, Text: "line\nline", Class: "c"}, Leave{Stopped: true, Draft: "g"},
 		Ask{Name: "open", With: json.RawMessage(`{"a":[1,"\u2028"]}`)}, Answer{With: json.RawMessage("3"), Failed: &Failed{Text: "no"}},
 		Begin{}, Dismiss{Failed: &Failed{Process: 1, Text: "wrong"}},
 		Record{Timeline: &trace.Timeline{Version: 1, Source: "run", Events: []trace.Event{}}},

@@ -19,6 +19,16 @@
 // Ended of the one before. Reached and Release are its drains; Step says that a process's part of a step
 // stands; Result, Saved and then Ended close it.
 //
+// # Checkpoints
+//
+// Between two Programs the leader may give an order, which every process answers with Done before anything else
+// is sent: Mark and Look find out which processes share a folder of checkpoints, once, and Prune has each folder's
+// keeper, the first process that has it, remove what is not to be kept. A checkpoint is a Save, whose files are on
+// the disks of all hosts with the last Ended; a Commit of the leader's own process, with which it is whole; a
+// Commit of the keepers of other folders, which have the manifest then too; and a Prune. Where a run is over in
+// front of the first Commit, Leave names the draft that is to go. Otherwise nobody can know, and drafts stay for
+// the next run: it goes on from a checkpoint with files of a draft, and prunes the others.
+//
 // # Stopping
 //
 // Whoever is to stop the run says so to the leader, which sends Stop, once. Each process answers Begun, the
@@ -47,8 +57,8 @@
 // Leave is the last that the leader says: what fails behind it is the run's error, and no process is told.
 // Each process gives everything back, sends its record in parts, as Records, and Left behind them.
 //
-// Leader.Owing says which processes owe Ready, Needs or Left. One that owes something for too long is lost, and
-// the run's error is a LostError.
+// Leader.Owing says which processes owe Ready, Done, Needs or Left. One that owes something for too long is
+// lost, and the run's error is a LostError.
 //
 // # Lost ends
 //
@@ -61,7 +71,8 @@
 //
 //  1. Give a Leader, or a Follower, what comes from each Link in order, one at a time, and send what it
 //     returns in order.
-//  2. Carry out what Follower.Receive returns, and say Begun at a Stop, Needs at a Beat, Left behind Leave.
+//  2. Carry out what Follower.Receive returns, and say Begun at a Stop, Needs at a Beat, Done behind an order,
+//     Left behind Leave.
 //  3. Where Receive returns an error, fail the run with it.
-//  4. Time what Leader.Owing says, from the Beat or Leave on, and Lose a process that owes it for too long.
+//  4. Time what Leader.Owing says, from the Beat, order or Leave on, and Lose a process that owes it for too long.
 package control

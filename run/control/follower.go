@@ -74,6 +74,11 @@ func (f *Follower) Receive(m Message) (Body, error) {
 		}
 		f.epoch, f.under, f.stopping, f.limited = m.Epoch, true, false, false
 		return m.Body, nil
+	case Mark, Look, Commit, Prune:
+		if f.under {
+			return nil, refuse("a program is under way")
+		}
+		return m.Body, nil
 	case Beat:
 		return m.Body, nil
 	case Failed:

@@ -21,6 +21,7 @@ type Leader struct {
 	stopping bool // Stop was sent in it
 	limited  bool // and Limit
 	asked    bool // Beat was sent, and not all have answered
+	order    Body // was sent, and not all have said Done; nil: none
 	failed   *Failed
 	leaving  bool
 }
@@ -32,6 +33,7 @@ type told struct {
 	done               Ended
 	begun              *Begun // at the Stop of the Program under way
 	needs              *Needs // at the last Beat
+	did                *Done  // of the last order
 }
 
 // NewLeader leads so many processes, which have so many workers in all.
@@ -47,9 +49,7 @@ func (l *Leader) say(body Body) []Message {
 // Begin starts a Program by a Load, Evaluate or Save: all processes are Ready, and the one before is over.
 // period is of its minibatches; only what trains can be stopped in the middle.
 func (l *Leader) Begin(body Body, period int) []Message {
-	if !l.Ready() || l.under || l.failed != nil || l.leaving {
-		panic(fmt.Sprintf("control: a %s before the processes are ready for it", body.kind()))
-	}
+	l.mustBeIdle(body)
 	_, l.trains = body.(Load)
 	l.epoch++
 	l.under, l.period, l.stopping, l.limited = true, max(period, 1), false, false
@@ -59,6 +59,35 @@ func (l *Leader) Begin(body Body, period int) []Message {
 		p.ended, p.begun = false, nil
 	}
 	return l.say(body)
+}
+
+// mustBeIdle panics unless all processes can be given something to do.
+func (l *Leader) mustBeIdle(body Body) {
+	if !l.Ready() || l.under || l.order != nil || l.failed != nil || l.leaving {
+		panic(fmt.Sprintf("control: a %s before the processes are ready for it", body.kind()))
+	}
+}
+
+// Order has all processes do something between two Programs: Mark, Look, Commit or Prune.
+func (l *Leader) Order(body Body) []Message {
+	l.mustBeIdle(body)
+	l.order = body
+	for i := range l.process {
+		l.process[i].did = nil
+	}
+	return l.say(body)
+}
+
+// Ordered says whether an order is under way.
+func (l *Leader) Ordered() bool { return l.order != nil }
+
+// Keepers is by process what Look was answered with: the process that keeps the folder which it has.
+func (l *Leader) Keepers() []int {
+	keepers := make([]int, len(l.process))
+	for i, p := range l.process {
+		keepers[i] = p.did.Keeper
+	}
+	return keepers
 }
 
 // Stop has the Program under way end as soon as may be, if it trains; a second one does nothing.
@@ -87,21 +116,20 @@ func (l *Leader) Fail(f Failed) []Message {
 	if l.failed != nil {
 		return nil
 	}
-	l.failed, l.under = &f, false
+	l.failed, l.under, l.order = &f, false, nil
 	if l.leaving {
 		return nil
 	}
 	return l.say(f)
 }
 
-// Leave ends every process's part, and is the last that they are told; nothing is under way. They hear whether the run
-// was stopped.
-func (l *Leader) Leave(stopped bool) []Message {
+// Leave ends every process's part, and is the last that they are told; nothing is under way.
+func (l *Leader) Leave(body Leave) []Message {
 	if l.leaving {
 		return nil
 	}
-	l.leaving, l.under = true, false
-	return l.say(Leave{Stopped: stopped})
+	l.leaving, l.under, l.order = true, false, nil
+	return l.say(body)
 }
 
 // Receive takes what a process says. With an error whoever drives the Leader calls Fail.
@@ -153,6 +181,22 @@ func (l *Leader) Receive(m Message) ([]Message, error) {
 	case Needs:
 		p.needs = &body
 		l.asked = l.asked && !l.answered()
+		return nil, nil
+	case Done:
+		_, looks := l.order.(Look)
+		switch {
+		case l.order == nil || p.did != nil:
+			return nil, refuse("nothing was ordered")
+		case looks && (body.Keeper < 0 || body.Keeper > m.From):
+			return nil, refuse(fmt.Sprintf("it says that process %d keeps its folder; the first that has it does", body.Keeper))
+		}
+		p.did = &body
+		for _, p := range l.process {
+			if p.did == nil {
+				return nil, nil
+			}
+		}
+		l.order = nil
 		return nil, nil
 	}
 	switch {
@@ -313,7 +357,8 @@ func (l *Leader) Quiet() (quietS float64, waits []Wait, computing bool) {
 	return quietS, waits, computing
 }
 
-// Owing is what the leader waits for, of which processes: that they are ready, answer a Beat or leave.
+// Owing is what the leader waits for, of which processes: that they are ready, carry out an order, answer a Beat or
+// leave.
 func (l *Leader) Owing() (what string, processes []int) {
 	var has func(told) bool
 	switch {
@@ -323,6 +368,8 @@ func (l *Leader) Owing() (what string, processes []int) {
 		return "", nil
 	case !l.Ready():
 		what, has = "said that it is ready", func(p told) bool { return p.ready }
+	case l.order != nil:
+		what, has = "carried out a "+l.order.kind(), func(p told) bool { return p.did != nil }
 	case l.asked:
 		what, has = "answered", func(p told) bool { return p.needs != nil }
 	default:

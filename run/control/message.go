@@ -59,11 +59,39 @@ type Evaluate struct {
 	Base    int    `json:"base"`
 }
 
-// Save starts a Program that saves what so many steps have left, each stage as files in a directory.
+// Save starts a Program that saves what so many steps have left, each stage as files of a draft: a directory of
+// that name in each process's folder of checkpoints.
 type Save struct {
 	Program string `json:"program"`
 	Base    int    `json:"base"`
-	Dir     string `json:"dir"`
+	Draft   string `json:"draft"`
+}
+
+// Mark has every process leave a mark in a draft, and Look say whose marks it sees there: processes that see
+// each other's have one folder, and the first of them keeps it.
+type Mark struct {
+	Draft string `json:"draft"`
+}
+
+// Look follows Mark.
+type Look struct {
+	Draft string `json:"draft"`
+}
+
+// Commit has the keepers of folders make a draft a checkpoint, by writing its manifest and giving it its name:
+// the leader's own process, or with Others all other keepers.
+type Commit struct {
+	Draft    string `json:"draft"`
+	Manifest string `json:"manifest"` // its text
+	Others   bool   `json:"others,omitempty"`
+}
+
+// Prune has every keeper remove drafts, and its oldest checkpoints beyond those to be kept.
+type Prune struct{}
+
+// Done answers Mark, Look, Commit and Prune.
+type Done struct {
+	Keeper int `json:"keeper,omitempty"` // of Look: the first process whose mark is seen
 }
 
 // Stop asks how far a Program has been begun. Of a process it says that somebody wants the run to stop.
@@ -159,6 +187,7 @@ type File struct {
 	Bytes   int64  `json:"bytes"`
 	CRC32C  string `json:"crc32c"` // Castagnoli, 8 hex digits
 	Tensors int    `json:"tensors"`
+	Host    string `json:"host,omitempty"` // as the leader knows it
 }
 
 // Ended says that all lists of a process have ended.
@@ -233,7 +262,8 @@ type Dismiss struct {
 
 // Leave ends a process's part in the run.
 type Leave struct {
-	Stopped bool `json:"stopped,omitempty"` // before its last step, as somebody wanted
+	Stopped bool   `json:"stopped,omitempty"` // before its last step, as somebody wanted
+	Draft   string `json:"draft,omitempty"`   // that will not become a checkpoint, and is to be removed
 }
 
 // Record is a part of what a process has recorded; all of them, merged, are the whole.
@@ -271,6 +301,11 @@ type Left struct {
 func (Load) kind() string     { return "load" }
 func (Evaluate) kind() string { return "evaluate" }
 func (Save) kind() string     { return "save" }
+func (Mark) kind() string     { return "mark" }
+func (Look) kind() string     { return "look" }
+func (Commit) kind() string   { return "commit" }
+func (Prune) kind() string    { return "prune" }
+func (Done) kind() string     { return "done" }
 func (Stop) kind() string     { return "stop" }
 func (Begun) kind() string    { return "begun" }
 func (Limit) kind() string    { return "limit" }

@@ -35,6 +35,7 @@ func TestALeaderRefusesWhatIsOutOfOrder(t *testing.T) {
 		"left of program 1: nobody was told":   {{N: 2, Epoch: 1, Body: Left{}}},
 		"record of program 1: nobody was told": {{N: 2, Epoch: 1, Body: Record{}}},
 		"a process does not say this":          {{N: 2, Epoch: 1, Body: Limit{}}},
+		"done of program 1: nothing was order": {{N: 2, Epoch: 1, Body: Done{}}},
 		"4 workers have come to drain 0":       {{N: 2, Epoch: 1, Body: Reached{Workers: 4}}},
 		"3 workers are at drain 1; the next":   {{N: 2, Epoch: 1, Body: Reached{Drain: 1, Workers: 3}}},
 	} {
@@ -59,6 +60,7 @@ func TestAFollowerRefusesWhatIsOutOfOrder(t *testing.T) {
 		"it says that it is process 1":  {{N: 1, From: 1, Epoch: 1, Body: Load{}}},
 		"program 0 is under way: false": {{N: 1, Epoch: 2, Body: Load{}}},
 		"program 1 is under way: true":  {load, {N: 2, Epoch: 2, Body: Save{}}},
+		"a program is under way":        {load, {N: 2, Epoch: 1, Body: Commit{}}},
 		"program 1 is the last":         {load, {N: 2, Epoch: 2, Body: Stop{}}},
 		"it answers no stop":            {load, {N: 2, Epoch: 1, Body: Limit{}}},
 		"no program is under way":       {{N: 1, Body: Release{}}},
@@ -163,7 +165,7 @@ func TestWhatProcessesOweTheLeader(t *testing.T) {
 	l.Beat()
 	hears(1, Needs{})
 	owed("answered[0 2]")
-	l.Leave(false) // over a Beat that process 2 has yet to answer
+	l.Leave(Leave{}) // over a Beat that process 2 has yet to answer
 	owed("left[0 1 2]")
 	hears(2, Record{Timeline: &trace.Timeline{}})
 	owed("left[0 1 2]")
@@ -187,14 +189,14 @@ func TestWhatProcessesOweTheLeader(t *testing.T) {
 	l.Beat()
 	hears(1, Failed{Text: "it broke"}) // behind which it answers no Beat
 	owed("")
-	l.Leave(false)
+	l.Leave(Leave{})
 	owed("left[0 1 2]")
 }
 
 // A record without a Timeline is refused, and so is a second word on a process's part of a step.
 func TestWhatWouldCountTwiceIsRefused(t *testing.T) {
 	l := follows(t)
-	l.Leave(false)
+	l.Leave(Leave{})
 	if _, err := l.Receive(Message{N: 2, From: 1, Epoch: 1, Body: Record{}}); err == nil ||
 		!strings.Contains(err.Error(), "process 1, record of program 1: it has no timeline") {
 		t.Error(err)
@@ -216,12 +218,12 @@ func TestWhatWouldCountTwiceIsRefused(t *testing.T) {
 // Leave is the last that a process is told: a failure that crosses it is the run's, and only the leader's.
 func TestNothingIsSaidBehindLeave(t *testing.T) {
 	l := follows(t)
-	l.Leave(false)
+	l.Leave(Leave{})
 	late, err := l.Receive(Message{N: 2, From: 1, Epoch: 1, Body: Failed{Process: 1, Text: "late"}})
 	if err != nil || len(late) > 0 || l.Failed() == nil || l.Failed().Text != "late" {
 		t.Errorf("%v, %v; the run has failed of %v", late, err, l.Failed())
 	}
-	if said := slices.Concat(l.Fail(Failed{Text: "later"}), l.Stop(), l.Beat(), l.Leave(false)); len(said) > 0 {
+	if said := slices.Concat(l.Fail(Failed{Text: "later"}), l.Stop(), l.Beat(), l.Leave(Leave{})); len(said) > 0 {
 		t.Errorf("it says %v", said)
 	}
 	f := NewFollower(1)

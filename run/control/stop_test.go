@@ -181,7 +181,7 @@ func TestTheFirstFailureWins(t *testing.T) {
 		if again := w.leader.Fail(Failed{Text: "late"}); again != nil || w.leader.Stop() != nil || w.leader.Beat() != nil {
 			t.Fatalf("seed %d: a run that has failed goes on", seed)
 		}
-		w.tell(w.leader.Leave(false))
+		w.tell(w.leader.Leave(Leave{}))
 		for more := true; more; {
 			var err error
 			if more, err = w.step(); err != nil {

@@ -27,7 +27,7 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 		ctx: ctx, cancel: cancel, job: j, place: on, began: time.Now(), moved: time.Now(), link: link,
 		leave: make(chan struct{}), hurry: make(chan struct{}), broken: make(chan breakage, 1),
 		workers: make([]*worker, workers),
-		mine:    j.World.WorkersOf()[j.World.Rank], follower: control.NewFollower(j.World.Rank),
+		mine:    j.World.WorkersOf()[j.World.Rank], follower: control.NewFollower(j.World.Rank), keeps: true,
 	}
 	carriers, err := j.Carriers(workers)
 	if err == nil {
@@ -173,6 +173,7 @@ func (x *Process) depart(herald *sync.WaitGroup, gone <-chan departure, release 
 			left.Weights[name] = w
 		}
 	}
+	left.Err = errors.Join(left.Err, x.abandon())
 	left.Timeline = x.timeline()
 	for _, k := range x.mine {
 		left.Timeline.PeakBytes[k] = byRank[k].memory.PeakBytes
@@ -289,8 +290,12 @@ func (x *Process) obey(body control.Body) error {
 	case control.Evaluate:
 		return x.load(body.Program, body.Base, false)
 	case control.Save:
-		x.dir = body.Dir
+		if err := x.draft(body.Draft); err != nil {
+			return err
+		}
 		return x.load(body.Program, body.Base, false)
+	case control.Mark, control.Look, control.Commit, control.Prune:
+		x.carryOut(body)
 	case control.Stop:
 		begun := x.gate.Begun()
 		held := x.gate.Hold(begun + 1)
@@ -306,7 +311,7 @@ func (x *Process) obey(body control.Body) error {
 	case control.Failed:
 		x.failLocked(x.mine[0], ErrorOf(x.job.World, &body))
 	case control.Leave:
-		x.stopped = body.Stopped
+		x.stopped, x.abandoned = body.Stopped, body.Draft
 		x.part()
 	}
 	return nil

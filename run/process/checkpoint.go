@@ -1,10 +1,11 @@
 package process
 
 import (
+	"errors"
 	"fmt"
-	"strings"
+	"slices"
 
-	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
 )
@@ -25,6 +26,9 @@ func (w *worker) save(h *holding) error {
 // saveOne writes one file of a checkpoint. It waits for the device.
 func (w *worker) saveOne(h *holding) error {
 	j, steps := w.job, w.x.base
+	if err := checkpoint.MakeDraft(w.x.dir); err != nil {
+		return err
+	}
 	l, err := w.fetch(waitSaved, h.Snapshot())
 	if err != nil {
 		return err
@@ -63,81 +67,90 @@ func (w *worker) saveOne(h *holding) error {
 	return nil
 }
 
-// Going on with another number of pipelines (Config.AverageResumed). The reference of a
-// checkpoint is the average of its N pipelines, so that is where all of the N' pipelines to come
-// begin, and their reference with them. What the optimizer keeps is averaged too, element by
-// element over the N pipelines: it is gathered from gradients at weights that are close to one
-// another, and starting it anew would need its count of updates anew (Adam's bias
-// corrections). One pipeline is its own average and has no reference, so a checkpoint of plain
-// training is taken up by several pipelines, and one of several by plain training, in the same
-// way. The data goes on with the first batch that nobody has seen.
-
-// BatchOf is the batch of the data that a pipeline trains on in a step: those of a step side by
-// side, behind the ones that the checkpoint which the run goes on from has seen.
-func (j *Job) BatchOf(step int, pipeline int16) int {
-	from, seen := 0, 0
-	if j.From != nil {
-		from, seen = j.From.Manifest.Steps, int(j.From.Manifest.Samples)/j.Plan.Batch()
+// draft is where the workers write their files from now on. The caller holds mu.
+func (x *Process) draft(name string) error {
+	if x.job.Store == nil {
+		return x.folderless()
 	}
-	return seen + (step-from)*j.Together() + int(pipeline)
+	path, err := x.job.Store.Draft(name)
+	x.dir = path
+	return err
 }
 
-// resumed is a tensor of a pipeline as the checkpoint has it, or as the average says.
-func (j *Job) resumed(pipeline int16, name string) (checkpoint.Tensor, error) {
-	n := j.From.Manifest.Pipelines()
-	if n == j.Together() {
-		return j.From.Tensor(j.tensorName(pipeline, name))
-	}
-	if n == 1 || !strings.Contains(name, "#") {
-		return j.From.Tensor(name)
-	}
-	var of []checkpoint.Tensor
-	for p := range n {
-		t, err := j.From.Tensor(pipelineTensor(p, name))
+func (x *Process) folderless() error {
+	return fmt.Errorf("run: %s is to save, and has no folder for checkpoints", x.job.World.Name(x.job.World.Rank))
+}
+
+// carryOut does what the leader orders between two Programs, on a goroutine: disks may take long.
+func (x *Process) carryOut(order control.Body) {
+	x.beside.Go(crash.Caught(func() {
+		var done control.Done
+		err := crash.Guard(func() (err error) {
+			done, err = x.carriedOut(order)
+			return err
+		})
 		if err != nil {
-			return t, err
+			x.fail(x.mine[0], fmt.Errorf("run: %w", err))
+			return
 		}
-		of = append(of, t)
-	}
-	return average(of)
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.say(done)
+	}))
 }
 
-// average is the mean of tensors element by element, added up in ascending order in float64.
-// The first is used up.
-func average(of []checkpoint.Tensor) (checkpoint.Tensor, error) {
-	out := of[0]
-	for _, t := range of[1:] {
-		if t.DType != out.DType || len(t.Data) != len(out.Data) {
-			return out, fmt.Errorf("run: %s is %v%v and %s %v%v; the states of all pipelines are alike", out.Name, out.DType,
-				out.Shape, t.Name, t.DType, t.Shape)
+// carriedOut does it. Orders come one at a time.
+func (x *Process) carriedOut(order control.Body) (control.Done, error) {
+	s, rank := x.job.Store, x.job.World.Rank
+	if s == nil {
+		return control.Done{}, x.folderless()
+	}
+	switch order := order.(type) {
+	case control.Mark:
+		return control.Done{}, s.Mark(order.Draft, rank)
+	case control.Look:
+		marks, err := s.Marks(order.Draft)
+		if err == nil && !slices.Contains(marks, rank) {
+			err = fmt.Errorf("the mark of %s in %s is gone: something else removes what is there",
+				x.job.World.Name(rank), s.Dir)
 		}
+		if err != nil {
+			return control.Done{}, err
+		}
+		keeper := slices.Min(marks)
+		x.keeps = keeper == rank
+		return control.Done{Keeper: keeper}, nil
+	case control.Commit:
+		if !x.keeps || order.Others == (rank == 0) {
+			return control.Done{}, nil
+		}
+		_, err := s.Commit(order.Draft, []byte(order.Manifest))
+		if err != nil && !order.Others { // else the checkpoint is whole, and its files here are in the draft
+			err = errors.Join(err, s.Abandon(order.Draft))
+		}
+		return control.Done{}, err
+	case control.Prune:
+		if !x.keeps {
+			return control.Done{}, nil
+		}
+		if from := x.job.From; from != nil && !x.continued {
+			if err := s.Continue(from); err != nil {
+				return control.Done{}, err
+			}
+		}
+		x.continued = true
+		return control.Done{}, s.Prune()
 	}
-	switch out.DType {
-	case engine.Float32:
-		averageInto[float32](of)
-	case engine.Float64:
-		averageInto[float64](of)
-	default:
-		return out, fmt.Errorf("run: %s is %v; there is an average of floats alone", out.Name, out.DType)
-	}
-	return out, nil
+	return control.Done{}, fmt.Errorf("a %T is no order", order)
 }
 
-func averageInto[T float32 | float64](of []checkpoint.Tensor) {
-	all := make([][]T, len(of))
-	for i, t := range of {
-		all[i] = engine.Numbers[T](t.Data)
+// abandon removes the draft that will not become a checkpoint. Nobody of this process writes to it any more.
+func (x *Process) abandon() error {
+	x.mu.Lock()
+	draft := x.abandoned
+	x.mu.Unlock()
+	if draft == "" || x.job.Store == nil {
+		return nil
 	}
-	for k := range all[0] {
-		sum := 0.0
-		for _, xs := range all {
-			sum += float64(xs[k])
-		}
-		all[0][k] = T(sum / float64(len(all)))
-	}
-}
-
-// pipelineTensor is what a checkpoint calls a tensor of a pipeline that is not the one shown.
-func pipelineTensor(pipeline int, name string) string {
-	return fmt.Sprintf("pipeline-%d/%s", pipeline, name)
+	return x.job.Store.Abandon(draft)
 }

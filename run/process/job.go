@@ -38,6 +38,7 @@ type Job struct {
 	WantStep    func(int) bool
 	KeepWeights bool
 	From        *checkpoint.Checkpoint // nil: from the start
+	Store       *checkpoint.Store      // this process's folder of checkpoints; nil: none is saved
 	World       *World
 	Carriers    func(workers int) ([]wire.Carrier, error)
 	Decide      func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // who may start

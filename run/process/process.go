@@ -77,6 +77,9 @@ type Process struct {
 	refused     error        // why the last update was taken back for good
 	dir         string       // of the files of a checkpoint
 	saved       control.Saved
+	keeps       bool   // this is the first of the processes that have its folder of checkpoints
+	continued   bool   // it has made the checkpoints of the run before its own
+	abandoned   string // the draft that is removed in the end
 	tested      control.Result
 }
 

@@ -52,12 +52,20 @@ func (w *World) WorkersOf() [][]int {
 
 // Name is how errors call a process.
 func (w *World) Name(process int) string {
-	for _, at := range w.Workers {
-		if at.Process == process && at.Host != "" {
-			return fmt.Sprintf("process %d on host %s", process, at.Host)
-		}
+	if host := w.HostOf(process); host != "" {
+		return fmt.Sprintf("process %d on host %s", process, host)
 	}
 	return fmt.Sprintf("process %d", process)
+}
+
+// HostOf is the host that a process is on; empty where that is not said.
+func (w *World) HostOf(process int) string {
+	for _, at := range w.Workers {
+		if at.Process == process && at.Host != "" {
+			return at.Host
+		}
+	}
+	return ""
 }
 
 // Called is how a worker is called, with where it is unless all are in one process.

@@ -1,0 +1,109 @@
+package control
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// orders is a leader of three processes that are ready, and how it hears of them.
+func orders(t *testing.T) (*Leader, func(process int, body Body) error) {
+	t.Helper()
+	l, n := NewLeader(3, 3), make([]uint64, 3)
+	hears := func(process int, body Body) error {
+		n[process]++
+		_, err := l.Receive(Message{N: n[process], From: process, Body: body})
+		return err
+	}
+	for p := range 3 {
+		if err := hears(p, Ready{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l, hears
+}
+
+// An order is over once every process has said Done, and then the next one may be given.
+func TestAnOrderIsOverOnceAllHaveCarriedItOut(t *testing.T) {
+	l, hears := orders(t)
+	for _, body := range []Body{Mark{Draft: "d"}, Look{Draft: "d"}, Prune{}, Commit{Draft: "e"}} {
+		if sent := l.Order(body); len(sent) != 1 || sent[0].Body != body || !l.Ordered() {
+			t.Fatalf("%v: %v is sent", body, sent)
+		}
+		for i, p := range []int{2, 0, 1} {
+			if want := []string{"[0 1 2]", "[0 1]", "[1]"}[i]; !strings.HasPrefix(owes(l), "carried out a "+body.kind()) ||
+				!strings.HasSuffix(owes(l), want) {
+				t.Errorf("%s: owed are %q; want %s", body.kind(), owes(l), want)
+			}
+			done := Done{}
+			if _, looks := body.(Look); looks {
+				done.Keeper = []int{0, 0, 2}[p]
+			}
+			if err := hears(p, done); err != nil {
+				t.Fatal(err)
+			}
+			if l.Ordered() != (i < 2) {
+				t.Errorf("%s: under way with %d answers: %v", body.kind(), i+1, l.Ordered())
+			}
+		}
+		if _, looks := body.(Look); looks && !slices.Equal(l.Keepers(), []int{0, 0, 2}) {
+			t.Error(l.Keepers())
+		}
+	}
+	l.Begin(Load{}, 1)
+}
+
+func TestWhatIsNoAnswerToAnOrderIsRefused(t *testing.T) {
+	l, hears := orders(t)
+	l.Order(Look{})
+	if err := hears(1, Done{Keeper: 2}); err == nil || !strings.Contains(err.Error(), "process 2 keeps its folder") {
+		t.Error(err)
+	}
+	l, hears = orders(t)
+	l.Order(Prune{})
+	if err := hears(1, Done{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := hears(1, Done{}); err == nil || !strings.Contains(err.Error(), "nothing was ordered") {
+		t.Error(err)
+	}
+}
+
+// A failure, and Leave, end an order that not all have carried out; what is said of it later counts for nothing.
+func TestAnOrderEndsWithTheRun(t *testing.T) {
+	l, hears := orders(t)
+	l.Order(Prune{})
+	if err := hears(1, Failed{Text: "disk"}); err != nil || l.Ordered() {
+		t.Error(err, l.Ordered())
+	}
+	if err := hears(2, Done{}); err != nil {
+		t.Error(err)
+	}
+	l, hears = orders(t)
+	l.Order(Prune{})
+	if l.Leave(Leave{Draft: "d"}); l.Ordered() || !strings.HasPrefix(owes(l), "left") {
+		t.Error(l.Ordered(), owes(l))
+	}
+	if err := hears(2, Done{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A leader that orders what it cannot have is a mistake of ours.
+func TestAnOrderBesideAProgramPanics(t *testing.T) {
+	for name, before := range map[string]func(l *Leader){
+		"program": func(l *Leader) { l.Begin(Load{}, 1) },
+		"order":   func(l *Leader) { l.Order(Prune{}) },
+	} {
+		l, _ := orders(t)
+		before(l)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("an order beside another %s was given", name)
+				}
+			}()
+			l.Order(Prune{})
+		}()
+	}
+}

@@ -1,0 +1,133 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/wire/pipe"
+)
+
+// lying is what stands in a folder of checkpoints: each checkpoint with its files.
+func lying(t *testing.T, dir string) []string {
+	t.Helper()
+	var all []string
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		all = append(all, strings.TrimPrefix(f, dir+"/"))
+	}
+	return all
+}
+
+// Processes that have one folder write to it together, those that have others to theirs, and every folder has
+// the manifest of what it has; in each the older checkpoints go, and what a crash has left.
+func TestEachFolderKeepsItsCheckpoints(t *testing.T) {
+	want := train(t, small(t, 3, 6))
+	for _, folders := range [][]int{{0, 0, 0}, {0, 1, 2}, {0, 0, 1}, {0, 1, 0}, {0, 1, 1}} {
+		t.Run(fmt.Sprint(folders), func(t *testing.T) {
+			root := t.TempDir()
+			dirs := []string{filepath.Join(root, "a"), filepath.Join(root, "b"), filepath.Join(root, "c")}
+			for _, dir := range dirs {
+				if err := os.MkdirAll(filepath.Join(dir, "step-00000002.left.partial"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c := small(t, 3, 6)
+			var saved []string
+			c.Hooks.OnCheckpoint = func(dir string, steps int) { saved = append(saved, dir) }
+			w := worlds{of: []int{0, 1, 2}, carriers: pipe.New}
+			w.change = func(p int, c *Config) {
+				c.Checkpoint = Checkpointing{Dir: dirs[folders[p]], Every: 2, Keep: 2}
+			}
+			got := w.train(t.Context(), t, c).whole(t)
+			if err := sameWeights(want.Weights, got.Weights); err != nil {
+				t.Error(err)
+			}
+			last := filepath.Join(dirs[0], "step-00000006")
+			if got.Checkpoint != last || len(saved) != 3 || saved[2] != last {
+				t.Errorf("%s, after %v", got.Checkpoint, saved)
+			}
+			for i, dir := range dirs {
+				if !slices.Contains(folders, i) {
+					continue
+				}
+				var all []string
+				for _, step := range []int{4, 6} {
+					name := fmt.Sprintf("step-%08d/", step)
+					all = append(all, name+"manifest.json")
+					for p, of := range folders {
+						if of == i {
+							all = append(all, fmt.Sprintf("%sstage-%03d.safetensors", name, p))
+						}
+					}
+				}
+				if there := lying(t, dir); !slices.Equal(there, all) {
+					t.Errorf("folder %d has\n%v; want\n%v", i, there, all)
+				}
+				if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+					t.Errorf("folder %d has %v, %v", i, entries, err)
+				}
+			}
+		})
+	}
+}
+
+// Where one process cannot write its part, nobody keeps a draft, and what was saved before stays.
+func TestAFullDiskOnOneHostLeavesNoDraft(t *testing.T) {
+	why := errors.New("no more room")
+	for bad := range 3 {
+		dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
+		c := small(t, 3, 6)
+		w := worlds{of: []int{0, 1, 2}, carriers: pipe.New}
+		w.change = func(p int, c *Config) {
+			c.Checkpoint = Checkpointing{Dir: dirs[p], Every: 2, Keep: 1}
+			if p == bad {
+				c.Engine = savingEngine{c.Engine, dirs[p], func(_ int, drafts []string) error {
+					if strings.Contains(drafts[0], "step-00000004") {
+						return why
+					}
+					return nil
+				}}
+			}
+		}
+		out := w.train(t.Context(), t, c)
+		for p, err := range out.errs {
+			if err == nil || !strings.Contains(err.Error(), why.Error()) ||
+				p != bad && !strings.Contains(err.Error(), fmt.Sprintf("host%d", bad)) {
+				t.Errorf("disk %d is full; process %d: %v", bad, p, err)
+			}
+			entries, err := os.ReadDir(dirs[p])
+			if err != nil || len(entries) != 1 || entries[0].Name() != "step-00000002" {
+				t.Errorf("disk %d is full; process %d has %v, %v", bad, p, entries, err)
+			}
+		}
+	}
+}
+
+// A process that has no folder where the others have one ends the run before its first step.
+func TestAProcessWithoutAFolderIsRefused(t *testing.T) {
+	c := small(t, 2, 2)
+	c.Checkpoint.Dir = t.TempDir()
+	w := worlds{of: []int{0, 1}, carriers: pipe.New}
+	w.change = func(p int, c *Config) {
+		if p == 1 {
+			c.Checkpoint.Dir = ""
+		}
+	}
+	out := w.train(t.Context(), t, c)
+	for p, err := range out.errs {
+		if err == nil || !strings.Contains(err.Error(), "process 1 on host host1 is to save, and has no folder") {
+			t.Errorf("process %d: %v", p, err)
+		}
+	}
+	if out.results[0].Steps != 0 {
+		t.Error(out.results[0].Steps)
+	}
+}
