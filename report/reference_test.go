@@ -27,7 +27,7 @@ func TestReferenceIsReportedOverTraining(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := metrics.NewPrometheus(nil)
+		p := metrics.NewPrometheus(nil, nil)
 		sinks := metrics.Sinks{metrics.NewJSONL(&lines), tb, p}
 		said := metrics.EvaluationValues{Time: now, Loss: 1, Apart: c.apart}
 		if err := errors.Join(sinks.Evaluation(said), sinks.Close()); err != nil {

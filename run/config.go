@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/run/pace"
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
@@ -41,6 +42,9 @@ type Hooks struct {
 	// compute: what each of all is at or waits for, followed by one that it waits for. A run cannot tell a slow
 	// device from one that hangs.
 	OnQuiet func(quiet time.Duration, chain []string)
+	// OnPace is called when a worker has become a straggler, or is none any more, and once when the workers are slower
+	// than their profiles alike.
+	OnPace func(Pace)
 	// OnTaken is called before the first step where another run has bound its workers to this
 	// processor, among others, so that this one's are bound to none.
 	OnTaken func(processor int)
@@ -57,6 +61,12 @@ type StepReport struct {
 	BusySeconds      float64 // computing, summed over workers
 	GradientNorm     float64 // before clipping; 0 where nothing is clipped
 	Workers          []control.Did
+}
+
+// Pace is how fast a worker computes beside its profile, now that this has changed.
+type Pace struct {
+	pace.Change
+	Text string // the same in a sentence
 }
 
 // Config is a training run.
@@ -101,6 +111,9 @@ type Config struct {
 	AverageResumed bool
 
 	Hooks Hooks
+	// ProfileS is how long each worker is to compute in a step, in seconds, which stragglers are told by; nil: nobody is
+	// looked at.
+	ProfileS []float64
 	// Begin is called once, when workers and the first Program are ready, and no step has been taken. An error
 	// of it ends the run, as one of its own would.
 	Begin     func() error
@@ -174,6 +187,8 @@ func (c Config) filled() (Config, error) {
 		return c, fmt.Errorf("run: %d threads a worker, %d cores, %d slots an edge and %d computations ahead: none may be "+
 			"negative",
 			c.ThreadsPerWorker, c.Cores, c.Slots, c.Ahead)
+	case len(c.ProfileS) > 0 && len(c.ProfileS) != len(c.Plan.Devices()):
+		return c, fmt.Errorf("run: profiles of %d workers; the plan has %d", len(c.ProfileS), len(c.Plan.Devices()))
 	case c.EvalEvery > 0 && c.Data.Test == nil:
 		return c, fmt.Errorf("run: evaluation every %d steps without test data", c.EvalEvery)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/run/pace"
 	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
@@ -36,6 +37,10 @@ type leader struct {
 	asked    []time.Time     // by process, at the last Beat
 	records  [][]control.Record
 	left     []control.Left
+
+	watch      *pace.Watch // for stragglers; nil: nobody looks
+	stragglers []trace.Straggler
+	slow       map[int]int // of those of stragglers that are still, by worker
 
 	program *schedule.Program // under way
 	trains  bool              // it is training
@@ -225,6 +230,7 @@ func (l *leader) step(from int, part control.Step) error {
 	}
 	l.whole++
 	l.loss = f.Loss
+	l.pace(f)
 	hook := l.config.Hooks.OnStep
 	if hook == nil {
 		return nil
@@ -266,6 +272,9 @@ func (l *leader) execute(p *schedule.Program, body control.Body) (int, error) {
 	}
 	l.program, l.whole = p, 0
 	_, l.trains = body.(control.Load)
+	if l.trains && l.watch == nil && len(l.config.ProfileS) > 0 {
+		l.watch, l.slow = pace.New(l.config.ProfileS, p.StopUnit()), map[int]int{}
+	}
 	l.tell(l.state.Begin(body, p.StopUnit()))
 	for l.state.Under() {
 		l.await()
@@ -317,6 +326,7 @@ func (l *leader) dismiss() {
 func (l *leader) timeline() trace.Timeline {
 	t := l.job.Timeline()
 	l.progress.Fill(&t)
+	t.Stragglers = l.stragglers
 	t.Evaluations = append(t.Evaluations, l.evaluations...)
 	return t
 }

@@ -156,6 +156,7 @@ func (l *leader) result(weights map[string]process.Weight) (*Result, error) {
 	}
 	res.Timeline = *merged
 	l.progress.Fill(&res.Timeline)
+	res.Timeline.Stragglers = l.stragglers
 	if len(l.links) > 1 {
 		remark(&res.Timeline)
 	}

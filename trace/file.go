@@ -61,7 +61,7 @@ func (t *Timeline) Write(w io.Writer) error {
 
 // objects is how many objects and lists the JSON of a Timeline has, itself and its lists of rows included.
 func (t *Timeline) objects() int {
-	return 11 + len(t.Processes) + len(t.Places) + len(t.Events) + len(t.Memory) +
+	return 12 + len(t.Processes) + len(t.Places) + len(t.Stragglers) + len(t.Events) + len(t.Memory) +
 		len(t.Steps) + 2*len(t.Computed) + len(t.Losses) + len(t.Evaluations)
 }
 

@@ -2,6 +2,7 @@ package trace_test
 
 import (
 	"bytes"
+	"math"
 	"strings"
 	"testing"
 
@@ -87,6 +88,16 @@ func TestOrderStaysOnAnotherClock(t *testing.T) {
 			if b := before.Events[i]; e.StartS != b.StartS*(1+drift)-1234.5 {
 				t.Fatalf("%v s became %v s with a drift of %v", b.StartS, e.StartS, drift)
 			}
+		}
+	}
+}
+
+func TestStragglersThatCannotBeAreRefused(t *testing.T) {
+	for _, s := range []trace.Straggler{{Worker: 4}, {Worker: -1}, {From: 3, To: 2}, {Times: math.Inf(1)}} {
+		tl := tracetest.FourStages().Timeline()
+		tl.Stragglers = []trace.Straggler{{Worker: 1, From: 3, To: 30, Times: 1.5, Others: 1}, s}
+		if err := tl.Write(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "stragglers[1]") {
+			t.Errorf("%+v: %v", s, err)
 		}
 	}
 }

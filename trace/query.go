@@ -186,7 +186,7 @@ func (t *Timeline) Mark(step int) (StepMark, error) {
 // Window is the part of a Timeline between startS and endS, with times counted from
 // startS. Events that reach out of it are cut at its edges (a worker may begin the next step
 // while another ends this one), memory starts with what was held just before startS, and
-// peaks are those of the whole Timeline. Losses and evaluations of steps that end outside are
+// peaks are those of the whole Timeline, as are stragglers. Losses and evaluations of steps that end outside are
 // left out.
 func (t *Timeline) Window(startS, endS float64) *Timeline {
 	if endS < startS {
@@ -303,6 +303,7 @@ func compare[T float64 | Lane | string](a, b T) int {
 // of one process, on the same clock (OnClock puts a part there first where it was not).
 // A step runs from the earliest start to the latest end that any part marks; losses and
 // evaluations are taken from the first part that has them for a step.
+// Where workers are, and who was a straggler, the first part says for all.
 // It refuses parts that disagree on workers, stages, model or source.
 func Merge(parts ...*Timeline) (*Timeline, error) {
 	if len(parts) == 0 {

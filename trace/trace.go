@@ -95,6 +95,15 @@ func (e Evaluation) Accuracy() float64 {
 	return float64(e.Correct) / float64(e.Samples)
 }
 
+// Straggler is a worker that computed slower than its profile says, and than the others did by theirs, in many steps.
+type Straggler struct {
+	Worker int     `json:"worker"`
+	From   int     `json:"from"`   // the first of these steps
+	To     int     `json:"to"`     // the last
+	Times  float64 `json:"times"`  // how long it computed when it was noticed, as a multiple of its profile
+	Others float64 `json:"others"` // the same of the others
+}
+
 // Process is one of those that a run's workers were in.
 type Process struct {
 	Host string `json:"host,omitempty"`
@@ -137,4 +146,5 @@ type Timeline struct {
 	Computed         []Computed     `json:"computed,omitempty"` // of steps whose events are not kept, too
 	Losses           []Loss         `json:"losses,omitempty"`
 	Evaluations      []Evaluation   `json:"evaluations,omitempty"`
+	Stragglers       []Straggler    `json:"stragglers,omitempty"`
 }

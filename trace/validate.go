@@ -74,6 +74,13 @@ func (t *Timeline) Validate() error {
 			return fmt.Errorf("trace: losses[%d] (step %d) is %v, want a finite number", i, l.Step, l.Value)
 		}
 	}
+	for i, s := range t.Stragglers {
+		if s.Worker < 0 || s.Worker >= t.Workers || s.To < s.From || !finite(s.Times) || !finite(s.Others) {
+			return fmt.Errorf("trace: stragglers[%d]: worker %d in steps %d to %d, %v times its profile, others %v: want a "+
+				"worker from 0 to %d, steps in order, and finite numbers", i, s.Worker, s.From, s.To, s.Times, s.Others,
+				t.Workers-1)
+		}
+	}
 	for i, e := range t.Evaluations {
 		if !finite(e.Loss) || e.Samples < 0 || e.Correct < 0 || e.Correct > e.Samples {
 			return fmt.Errorf("trace: evaluations[%d] (step %d): loss %v, %d correct of %d samples: want a finite loss and "+

@@ -16,11 +16,20 @@ type StepValues struct {
 	StepS            float64   `json:"step_s"`
 	SamplesPerSecond float64   `json:"samples_per_s"`
 	Bubble           float64   `json:"bubble"`
-	Samples          int64     `json:"samples,omitempty"`    // seen since the run began
-	BusyS            []float64 `json:"busy_s,omitempty"`     // by worker
-	PeakBytes        []int64   `json:"peak_bytes,omitempty"` // by worker, so far
-	SentBytes        int64     `json:"sent_bytes,omitempty"` // by all workers in this step
+	Samples          int64     `json:"samples,omitempty"` // seen since the run began
+	// By worker, computing in this step; memory, at most so far and now; and what it has sent to others and has come to
+	// it since the run began.
+	BusyS         []float64 `json:"busy_s,omitempty"`
+	PeakBytes     []int64   `json:"peak_bytes,omitempty"`
+	LiveBytes     []int64   `json:"live_bytes,omitempty"`
+	SentBytes     []int64   `json:"sent_bytes,omitempty"`
+	ReceivedBytes []int64   `json:"received_bytes,omitempty"`
+	// Stragglers are the workers that are, with how many times as long as their profiles say they computed.
+	Stragglers map[int]float64 `json:"stragglers,omitempty"`
 }
+
+// Worker is where a worker is and what it holds, as a reader of metrics wants it named.
+type Worker struct{ Host, Stage string }
 
 // EvaluationValues is what a held-out set said of the weights after Step.
 type EvaluationValues struct {

@@ -20,7 +20,9 @@ var noon = time.Unix(1_700_000_000, 500_000_000)
 
 func values() StepValues {
 	return StepValues{Time: noon, Step: 3, Loss: 2.5, LearningRate: .001, StepS: .8, SamplesPerSecond: 40, Bubble: .125,
-		BusyS: []float64{.7, .69}, PeakBytes: []int64{1 << 20, 2 << 20}, SentBytes: 4096}
+		BusyS: []float64{.7, .69}, PeakBytes: []int64{1 << 20, 2 << 20}, LiveBytes: []int64{1 << 19, 1 << 20},
+		SentBytes: []int64{4096, 1024}, ReceivedBytes: []int64{1024, 4096}, Samples: 320, GradientNorm: 3.5,
+		Stragglers: map[int]float64{1: 1.5}}
 }
 
 // TestCRCOfTheStandard: CRC32C of "123456789" is 0xe3069283 (RFC 3720, B.4, and Castagnoli's
@@ -102,6 +104,7 @@ func TestTensorBoardRecords(t *testing.T) {
 		"pipeline/step_s": .8, "pipeline/samples_per_s": 40, "pipeline/bubble": .125,
 		"pipeline/busy_s/worker_0": .7, "pipeline/busy_s/worker_1": .69,
 		"memory/peak_bytes/worker_0": 1 << 20, "memory/peak_bytes/worker_1": 2 << 20,
+		"memory/live_bytes/worker_0": 1 << 19, "memory/live_bytes/worker_1": 1 << 20, "train/gradient_norm": 3.5,
 	}
 	if len(got) != len(want) {
 		t.Errorf("scalars %v, want %v", got, want)
@@ -166,7 +169,7 @@ func TestJSONL(t *testing.T) {
 }
 
 func TestPrometheus(t *testing.T) {
-	p := NewPrometheus(map[string]string{"model": "gpt"})
+	p := NewPrometheus(map[string]string{"model": "gpt"}, []Worker{{"a", "0"}, {"b", "1"}})
 	early := httptest.NewRecorder()
 	p.Handler().ServeHTTP(early, httptest.NewRequest("GET", "/metrics", nil))
 	if body := early.Body.String(); strings.Contains(body, "millrace_loss") ||
@@ -174,28 +177,48 @@ func TestPrometheus(t *testing.T) {
 		t.Errorf("before the first step a scrape says\n%s", body)
 	}
 	v := values()
-	for range 2 {
-		if err := p.Step(v); err != nil {
-			t.Fatal(err)
-		}
+	scrape := func() string {
+		answer := httptest.NewRecorder()
+		p.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+		return answer.Body.String()
+	}
+	if err := p.Step(v); err != nil {
+		t.Fatal(err)
+	}
+	if says := `millrace_worker_straggler_ratio{host="b",model="gpt",stage="1",worker="1"} 1.5`; !strings.Contains(
+		scrape(), says) {
+		t.Errorf("a scrape does not say %s; it says\n%s", says, scrape())
+	}
+	v.Samples, v.SentBytes, v.Stragglers = 640, []int64{8192, 2048}, nil
+	if err := p.Step(v); err != nil {
+		t.Fatal(err)
 	}
 	if err := p.Evaluation(EvaluationValues{Loss: 1.25, Accuracy: .875}); err != nil {
 		t.Fatal(err)
 	}
-	answer := httptest.NewRecorder()
-	p.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	said := scrape()
+	if strings.Contains(said, "straggler_ratio{") {
+		t.Errorf("one that is no straggler any more is told as one:\n%s", said)
+	}
 	for _, want := range []string{
 		`millrace_loss{model="gpt"} 2.5`, `millrace_step{model="gpt"} 3`, `millrace_steps_total{model="gpt"} 2`,
 		`millrace_bubble_ratio{model="gpt"} 0.125`,
-		`millrace_bytes_sent_total{model="gpt"} 8192`, `millrace_step_seconds_count{model="gpt"} 2`,
-		`millrace_peak_memory_bytes{model="gpt",worker="1"} 2.097152e+06`,
-		`millrace_busy_seconds{model="gpt",worker="0"} 0.7`, `millrace_evaluation_accuracy_ratio{model="gpt"} 0.875`,
+		`millrace_step_seconds_count{model="gpt"} 2`, `millrace_evaluation_accuracy_ratio{model="gpt"} 0.875`,
+		`millrace_samples_total{model="gpt"} 640`, `millrace_gradient_norm{model="gpt"} 3.5`,
+		`millrace_worker_busy_seconds{host="a",model="gpt",stage="0",worker="0"} 0.7`,
+		`millrace_worker_peak_memory_bytes{host="b",model="gpt",stage="1",worker="1"} 2.097152e+06`,
+		`millrace_worker_live_memory_bytes{host="a",model="gpt",stage="0",worker="0"} 524288`,
+		`millrace_worker_sent_bytes_total{host="b",model="gpt",stage="1",worker="1"} 2048`,
+		`millrace_worker_received_bytes_total{host="a",model="gpt",stage="0",worker="0"} 1024`,
+		`millrace_busy_seconds{model="gpt"} 1.39`, `millrace_peak_memory_bytes{model="gpt"} 3.145728e+06`,
+		`millrace_live_memory_bytes{model="gpt"} 1.572864e+06`, `millrace_sent_bytes_total{model="gpt"} 10240`,
+		`millrace_received_bytes_total{model="gpt"} 5120`,
 	} {
-		if !strings.Contains(answer.Body.String(), want) {
-			t.Errorf("a scrape does not say %s; it says\n%s", want, answer.Body.String())
+		if !strings.Contains(said, want) {
+			t.Errorf("a scrape does not say %s; it says\n%s", want, said)
 		}
 	}
-	if NewPrometheus(nil).registry == p.registry {
+	if NewPrometheus(nil, nil).registry == p.registry {
 		t.Error("two runs share a registry")
 	}
 }

@@ -12,6 +12,7 @@ import (
 // registry of its own, so several runs in one process do not meet.
 type Prometheus struct {
 	registry     *prometheus.Registry
+	workers      []Worker
 	loss         prometheus.Gauge
 	learningRate prometheus.Gauge
 	norm         prometheus.Gauge
@@ -20,18 +21,45 @@ type Prometheus struct {
 	bubble       prometheus.Gauge
 	step         prometheus.Gauge
 	steps        prometheus.Counter
-	sent         prometheus.Counter
-	busy         *prometheus.GaugeVec
-	peak         *prometheus.GaugeVec
+	samples      total
+	busy         byWorker
+	peak         byWorker
+	live         byWorker
+	sent         byWorker
+	received     byWorker
+	straggler    *prometheus.GaugeVec
 	evalLoss     prometheus.Gauge
 	evalAccuracy prometheus.Gauge
 	apart        prometheus.Gauge
 	shown        map[prometheus.Collector]bool // of those that appear later
 }
 
-// NewPrometheus makes the metrics, each with these labels (model, run).
-func NewPrometheus(labels map[string]string) *Prometheus {
-	p := &Prometheus{registry: prometheus.NewRegistry(), shown: map[prometheus.Collector]bool{}}
+// total is a counter of something that whoever counts it knows the sum of.
+type total struct {
+	prometheus.Counter
+	at float64
+}
+
+// reach sets it to a sum, which is none that it had before.
+func (t *total) reach(sum float64) {
+	if sum > t.at {
+		t.Add(sum - t.at)
+		t.at = sum
+	}
+}
+
+// byWorker is a value of each worker, and what all are together. One of the latter two is nil.
+type byWorker struct {
+	gauges   *prometheus.GaugeVec
+	gauge    prometheus.Gauge
+	counters *prometheus.CounterVec
+	totals   map[int]*total
+	total    total
+}
+
+// NewPrometheus makes the metrics, each with these labels (model, run); those of a worker also say which it is.
+func NewPrometheus(labels map[string]string, workers []Worker) *Prometheus {
+	p := &Prometheus{registry: prometheus.NewRegistry(), workers: workers, shown: map[prometheus.Collector]bool{}}
 	// Later ones appear with their first value: a 0 that nobody measured would be a lie.
 	laterGauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "millrace", Name: name, Help: help, ConstLabels: labels})
@@ -40,27 +68,41 @@ func NewPrometheus(labels map[string]string) *Prometheus {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "millrace", Name: name, Help: help,
 			ConstLabels: labels})
 	}
-	counter := func(name, help string) prometheus.Counter {
-		c := laterCounter(name, help)
-		p.registry.MustRegister(c)
-		return c
-	}
-	byWorker := func(name, help string) *prometheus.GaugeVec {
+	names := []string{"worker", "host", "stage"}
+	gauges := func(name, help string) *prometheus.GaugeVec {
 		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "millrace", Name: name, Help: help, ConstLabels: labels},
-			[]string{"worker"})
+			names)
 		p.registry.MustRegister(g)
 		return g
 	}
+	gaugeOfAll := func(name, of, all string) byWorker {
+		return byWorker{gauges: gauges("worker_"+name, of), gauge: laterGauge(name, all)}
+	}
+	counterOfAll := func(name, of, all string) byWorker {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "millrace", Name: "worker_" + name, Help: of,
+			ConstLabels: labels}, names)
+		p.registry.MustRegister(c)
+		return byWorker{counters: c, totals: map[int]*total{}, total: total{Counter: laterCounter(name, all)}}
+	}
 	p.step = laterGauge("step", "Number of the newest step, from 0.")
-	p.steps = counter("steps_total", "Steps done by this process.")
+	p.steps = laterCounter("steps_total", "Steps done by this process.")
+	p.registry.MustRegister(p.steps)
+	p.samples = total{Counter: laterCounter("samples_total", "Samples trained on since the run began.")}
 	p.loss = laterGauge("loss", "Mean loss of the newest step.")
 	p.learningRate = laterGauge("learning_rate", "Learning rate of the newest step.")
 	p.norm = laterGauge("gradient_norm", "Global gradient norm of the newest step, before clipping.")
 	p.throughput = laterGauge("samples_per_second", "Samples per second of the newest step.")
 	p.bubble = laterGauge("bubble_ratio", "Part of the workers' time in the newest step in which they did not compute.")
-	p.sent = laterCounter("bytes_sent_total", "Bytes that workers sent to each other.")
-	p.busy = byWorker("busy_seconds", "Time the worker computed in the newest step.")
-	p.peak = byWorker("peak_memory_bytes", "Most bytes the worker has held so far.")
+	p.busy = gaugeOfAll("busy_seconds", "Time the worker computed in the newest step.",
+		"Time all workers computed in the newest step.")
+	p.peak = gaugeOfAll("peak_memory_bytes", "Most bytes the worker has held so far.",
+		"Most bytes each worker has held so far, summed.")
+	p.live = gaugeOfAll("live_memory_bytes", "Bytes the worker held behind the newest step.",
+		"Bytes all workers held behind the newest step.")
+	p.sent = counterOfAll("sent_bytes_total", "Bytes the worker sent to others.", "Bytes workers sent to each other.")
+	p.received = counterOfAll("received_bytes_total", "Bytes that came to the worker from others.",
+		"Bytes that came to workers from each other.")
+	p.straggler = gauges("worker_straggler_ratio", "Of a straggler: how many times as long as by its profile it computed.")
 	p.evalLoss = laterGauge("evaluation_loss", "Mean loss on the held-out set.")
 	p.evalAccuracy = laterGauge("evaluation_accuracy_ratio", "Part of the held-out predictions that was right.")
 	p.apart = laterGauge("reference_apart_ratio", "How far the reference of elastic averaging is from the average of "+
@@ -71,6 +113,40 @@ func NewPrometheus(labels map[string]string) *Prometheus {
 	})
 	p.registry.MustRegister(p.stepSeconds)
 	return p
+}
+
+// labels are those of a worker.
+func (p *Prometheus) labels(worker int) []string {
+	var at Worker
+	if worker < len(p.workers) {
+		at = p.workers[worker]
+	}
+	return []string{strconv.Itoa(worker), at.Host, at.Stage}
+}
+
+// take sets a value of each worker, and of all.
+func take[T int64 | float64](p *Prometheus, b *byWorker, values []T) {
+	sum := 0.0
+	for w, v := range values {
+		sum += float64(v)
+		switch {
+		case b.gauges != nil:
+			b.gauges.WithLabelValues(p.labels(w)...).Set(float64(v))
+			continue
+		case b.totals[w] == nil:
+			b.totals[w] = &total{Counter: b.counters.WithLabelValues(p.labels(w)...)}
+		}
+		b.totals[w].reach(float64(v))
+	}
+	switch {
+	case len(values) == 0:
+	case b.gauges != nil:
+		b.gauge.Set(sum)
+		p.appear(b.gauge)
+	default:
+		b.total.reach(sum)
+		p.appear(b.total.Counter)
+	}
 }
 
 // Step takes the values of a step.
@@ -89,15 +165,18 @@ func (p *Prometheus) Step(v StepValues) error {
 	for _, c := range []prometheus.Gauge{p.step, p.loss, p.learningRate, p.throughput, p.bubble} {
 		p.appear(c)
 	}
-	if v.SentBytes > 0 {
-		p.sent.Add(float64(v.SentBytes))
-		p.appear(p.sent)
+	if v.Samples > 0 {
+		p.samples.reach(float64(v.Samples))
+		p.appear(p.samples.Counter)
 	}
-	for w, s := range v.BusyS {
-		p.busy.WithLabelValues(strconv.Itoa(w)).Set(s)
-	}
-	for w, b := range v.PeakBytes {
-		p.peak.WithLabelValues(strconv.Itoa(w)).Set(float64(b))
+	take(p, &p.busy, v.BusyS)
+	take(p, &p.peak, v.PeakBytes)
+	take(p, &p.live, v.LiveBytes)
+	take(p, &p.sent, v.SentBytes)
+	take(p, &p.received, v.ReceivedBytes)
+	p.straggler.Reset()
+	for w, times := range v.Stragglers {
+		p.straggler.WithLabelValues(p.labels(w)...).Set(times)
 	}
 	return nil
 }

@@ -58,6 +58,9 @@ func (t *TensorBoard) Step(v StepValues) error {
 	for w, b := range v.PeakBytes {
 		s = append(s, scalar{"memory/peak_bytes/worker_" + strconv.Itoa(w), float64(b)})
 	}
+	for w, b := range v.LiveBytes {
+		s = append(s, scalar{"memory/live_bytes/worker_" + strconv.Itoa(w), float64(b)})
+	}
 	return t.scalars(v.Time, v.Step, s)
 }
 

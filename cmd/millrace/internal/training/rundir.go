@@ -20,6 +20,7 @@ import (
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/report/metrics"
 	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -30,6 +31,7 @@ type runDir struct {
 	*prepare.Prepared
 	simulated *trace.Timeline
 	program   string
+	workers   []metrics.Worker
 	from      *resumption // nil: the run begins with step 0
 	begun     bool        // the folder is this run's
 	replaced  string      // where the run is that this one replaces; empty: nowhere
@@ -42,14 +44,20 @@ type runDir struct {
 
 func (w *runDir) path(name string) string { return filepath.Join(w.Job.Out, name) }
 
-// newRun is the folder of a run that has not begun. metrics is nil where nobody asked for them.
-func newRun(p *prepare.Prepared, simulated *trace.Timeline, from *resumption, metrics *metricsServer) (*runDir, error) {
+// newRun is the folder of a run that has not begun, whose workers are where at says, or all here. metrics is nil where
+// nobody asked for them.
+func newRun(p *prepare.Prepared, at []process.Location, simulated *trace.Timeline, from *resumption,
+	metrics *metricsServer) (*runDir, error) {
 	program, err := programs.Build(p.Plan, p.Profile.TiedLayers(), p.Job.Clip > 0, 1)
 	if err != nil {
 		return nil, err
 	}
-	return &runDir{Prepared: p, simulated: simulated, program: program.Text(), from: from, metrics: metrics,
-		progress: newProgress(os.Stderr, p.Job.Steps)}, nil
+	workers, err := named(p.Plan, at)
+	if err != nil {
+		return nil, err
+	}
+	return &runDir{Prepared: p, simulated: simulated, program: program.Text(), workers: workers, from: from,
+		metrics: metrics, progress: newProgress(os.Stderr, p.Job.Steps)}, nil
 }
 
 // begin makes the job's folder, which is taken, this run's, and writes everything that is known before the first step.
@@ -93,7 +101,7 @@ func (w *runDir) openSinks() error {
 	w.files = []io.Closer{jsonl, events}
 	w.sinks = metrics.Sinks{metrics.NewJSONL(jsonl), board}
 	if w.metrics != nil {
-		scraped := metrics.NewPrometheus(map[string]string{"model": w.Model.Name})
+		scraped := metrics.NewPrometheus(map[string]string{"model": w.Model.Name}, w.workers)
 		w.sinks = append(w.sinks, scraped)
 		w.metrics.serve(scraped.Handler(), func(err error) { slog.Error("metrics server", "error", err) })
 	}
@@ -102,7 +110,7 @@ func (w *runDir) openSinks() error {
 
 // hooks feed the sinks and the progress line.
 func (w *runDir) hooks() run.Hooks {
-	samples := w.from.samples()
+	v := values{samples: w.from.samples(), each: int64(w.Plan.StepSamples()), stragglers: map[int]float64{}}
 	keep := func(err error) {
 		if err != nil && w.failed == nil {
 			w.failed = err
@@ -111,11 +119,7 @@ func (w *runDir) hooks() run.Hooks {
 	}
 	return run.Hooks{
 		OnStep: func(s run.StepReport) {
-			samples += int64(w.Plan.StepSamples())
-			keep(incomplete(w.sinks.Step(metrics.StepValues{
-				Time: time.Now(), Step: s.Step, Loss: s.Loss, LearningRate: s.Rate, StepS: s.Seconds,
-				SamplesPerSecond: s.SamplesPerSecond, Bubble: s.Bubble, Samples: samples,
-			})))
+			keep(incomplete(w.sinks.Step(v.step(s))))
 			w.progress.step(s)
 		},
 		OnEvaluation: func(e trace.Evaluation) {
@@ -135,6 +139,10 @@ func (w *runDir) hooks() run.Hooks {
 			for _, line := range chain {
 				w.progress.say("  " + line)
 			}
+		},
+		OnPace: func(p run.Pace) {
+			v.pace(p)
+			w.progress.say(p.Text)
 		},
 		OnTaken: func(processor int) {
 			w.progress.say(fmt.Sprintf("another run on this machine has bound its workers to processor %d and others; this "+

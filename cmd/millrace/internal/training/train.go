@@ -142,11 +142,11 @@ func (t *training) lead() error {
 		}
 	}
 	cli.ReportsTo(j.Out)
-	w, err := newRun(p, simulated, t.from, metrics)
+	w, err := newRun(p, task.Workers, simulated, t.from, metrics)
 	if err != nil {
 		return err
 	}
-	config.Hooks, config.Begin = w.hooks(), w.begin
+	config.Hooks, config.Begin, config.ProfileS = w.hooks(), w.begin, p.Plan.Predicted.BusyS
 	if err := t.beginOthers(&config, task); err != nil {
 		return err
 	}

@@ -1,0 +1,73 @@
+package training
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/report/metrics"
+	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/run/pace"
+	"github.com/millrace-ml/millrace/run/process"
+)
+
+// values are what a run says of itself while it lasts, for its sinks.
+type values struct {
+	samples    int64 // trained on, those before this run included
+	each       int64 // of a step
+	stragglers map[int]float64
+}
+
+// step is what a step leaves.
+func (v *values) step(s run.StepReport) metrics.StepValues {
+	v.samples += v.each
+	out := metrics.StepValues{
+		Time: time.Now(), Step: s.Step, Loss: s.Loss, LearningRate: s.Rate, GradientNorm: s.GradientNorm, StepS: s.Seconds,
+		SamplesPerSecond: s.SamplesPerSecond, Bubble: s.Bubble, Samples: v.samples, Stragglers: v.stragglers,
+	}
+	for _, did := range s.Workers {
+		out.BusyS = append(out.BusyS, did.BusyS)
+		out.PeakBytes, out.LiveBytes = append(out.PeakBytes, did.PeakBytes), append(out.LiveBytes, did.LiveBytes)
+		out.SentBytes = append(out.SentBytes, did.SentBytes)
+		out.ReceivedBytes = append(out.ReceivedBytes, did.ReceivedBytes)
+	}
+	return out
+}
+
+// pace notes who is a straggler from here on.
+func (v *values) pace(p run.Pace) {
+	switch {
+	case p.Worker == pace.All:
+	case p.Over:
+		delete(v.stragglers, p.Worker)
+	default:
+		v.stragglers[p.Worker] = p.Times
+	}
+}
+
+// named is the workers of a plan by host and stages; where none is told, all are on this host.
+func named(p *plan.Plan, at []process.Location) ([]metrics.Worker, error) {
+	here, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	devices := p.Devices()
+	all := make([]metrics.Worker, len(devices))
+	for k := range all {
+		all[k].Host = here
+		if at != nil {
+			all[k].Host = at[k].Host
+		}
+		var stages []string
+		for i, s := range p.Stages {
+			if slices.Contains(s.Devices, devices[k]) {
+				stages = append(stages, strconv.Itoa(i))
+			}
+		}
+		all[k].Stage = strings.Join(stages, ",")
+	}
+	return all, nil
+}

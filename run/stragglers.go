@@ -1,0 +1,71 @@
+package run
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/run/pace"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// pace looks for stragglers in a step that is whole.
+func (l *leader) pace(f control.Finished) {
+	if l.watch == nil {
+		return
+	}
+	busyS := make([]float64, len(f.Workers))
+	for k, did := range f.Workers {
+		busyS[k] = did.BusyS
+	}
+	for _, i := range l.slow {
+		l.stragglers[i].To = f.Step
+	}
+	for _, c := range l.watch.Step(f.Step, busyS) {
+		at, is := l.slow[c.Worker]
+		switch {
+		case c.Worker == pace.All:
+		case !c.Over:
+			l.slow[c.Worker] = len(l.stragglers)
+			l.stragglers = append(l.stragglers, trace.Straggler{Worker: c.Worker, From: c.From, To: c.To, Times: c.Times,
+				Others: c.Others})
+		case is:
+			l.stragglers[at].To = c.From - 1
+			delete(l.slow, c.Worker)
+		}
+		if hook := l.config.Hooks.OnPace; hook != nil {
+			said := Pace{c, l.paceText(c)}
+			l.hooks.add(func() { hook(said) })
+		}
+	}
+}
+
+// paceText says a change of pace in a sentence.
+func (l *leader) paceText(c pace.Change) string {
+	all := len(l.job.World.Workers)
+	const off = "as profiled: this machine is not as fast now as when it was profiled, and predictions do not hold"
+	switch {
+	case c.Worker == pace.All && all == 1:
+		return fmt.Sprintf("the worker computes %.2f times as long %s", c.Times, off)
+	case c.Worker == pace.All:
+		return fmt.Sprintf("%d of %d workers are slower alike: they compute %.2f times as long %s", c.Slow, all, c.Times, off)
+	case c.Over:
+		return fmt.Sprintf("%s is a straggler no more: for %d steps it has computed %.2f times as long as its profile says",
+			l.nameOf(c.Worker), c.To-c.From+1, c.Times)
+	}
+	return fmt.Sprintf("%s is a straggler: for %d steps it has computed %.2f times as long as its profile says (%s a "+
+		"step, not %s), and the others %.2f times", l.nameOf(c.Worker), c.To-c.From+1, c.Times, trace.Seconds(c.BusyS),
+		trace.Seconds(c.ProfileS), c.Others)
+}
+
+// nameOf calls a worker with its stages and where it is.
+func (l *leader) nameOf(worker int) string {
+	stages := ""
+	for s, on := range l.job.Placement {
+		for _, w := range on {
+			if w == worker {
+				stages += fmt.Sprintf(", stage %d", s)
+			}
+		}
+	}
+	return l.job.World.Called(worker) + stages
+}
