@@ -89,6 +89,14 @@ func Alone() *World {
 	return &World{Launcher: None, Size: 1, LocalSize: 1, Nodes: 1}
 }
 
+// Workers is how many workers all processes have; 0 where a process that is alone has as many as it likes.
+func (w *World) Workers() int {
+	if w.WorkersPerProcess == 0 && w.Size > 1 {
+		return w.Size
+	}
+	return w.Size * w.WorkersPerProcess
+}
+
 // Meet is the address that rank 0 is met at, for net.Dial.
 func (w *World) Meet() string { return net.JoinHostPort(w.Address, strconv.Itoa(w.Port)) }
 

@@ -34,17 +34,17 @@ func (l *leader) readClocks() {
 // placed writes into a Timeline where its workers are, in a run that says so.
 func (l *leader) placed(t *trace.Timeline) {
 	w := l.job.World
-	if n := len(l.links); n == 1 && w.Workers[0].Host == "" {
+	if n := len(l.links); n == 1 && w.Hosts == nil {
 		return
 	}
 	t.Processes, t.Places = make([]trace.Process, len(l.links)), make([]trace.Place, len(w.Workers))
 	for k, at := range w.Workers {
 		t.Places[k] = trace.Place{Process: at.Process, Device: at.Device}
-		t.Processes[at.Process].Host = at.Host
 	}
 	now := l.sinceS(time.Now())
 	for i := range t.Processes {
 		p := &t.Processes[i]
+		p.Host = w.HostOf(i)
 		p.OffsetS, p.Drift, p.ErrorS = l.clocks[i].Line(now)
 	}
 }

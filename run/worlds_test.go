@@ -25,6 +25,7 @@ import (
 // they control one another in lines of JSON, and carriers that copy bytes through pipes or over TCP.
 type worlds struct {
 	of       []int // the process of each worker
+	idle     int   // processes behind those that have a worker
 	near     bool  // those of one process hand memory over
 	carriers func(workers int) ([]wire.Carrier, error)
 	overTCP  bool                                 // control, that is
@@ -39,7 +40,7 @@ type outcome struct {
 	errs    []error
 }
 
-// in puts every worker in a process; each has one at least.
+// in puts every worker in a process. Each has one at least, but now and then there is one more that has none.
 func in(g *rand.Rand, workers, processes int) worlds {
 	of := make([]int, workers)
 	for k := range of {
@@ -48,10 +49,19 @@ func in(g *rand.Rand, workers, processes int) worlds {
 	for p, k := range g.Perm(workers)[:processes] {
 		of[k] = p
 	}
+	w := worlds{of: of, near: g.IntN(2) == 0, carriers: pipe.New}
 	if g.IntN(2) == 0 {
-		return worlds{of: of, near: true, carriers: tcp.New, overTCP: true}
+		w.near, w.carriers, w.overTCP = true, tcp.New, true
 	}
-	return worlds{of: of, near: g.IntN(2) == 0, carriers: pipe.New}
+	switch g.IntN(4) {
+	case 0:
+		w.idle = 1
+	case 1: // the leader
+		for k := range of {
+			of[k]++
+		}
+	}
+	return w
 }
 
 // connect makes a connection between the leader and another process.
@@ -85,7 +95,7 @@ func (w worlds) connect(t testing.TB, process int) (leader, other io.ReadWriteCl
 
 func (w worlds) train(ctx context.Context, t testing.TB, c Config) outcome {
 	t.Helper()
-	n := slices.Max(w.of) + 1
+	n := slices.Max(w.of) + 1 + w.idle
 	carriers, err := w.carriers(len(w.of))
 	if err != nil {
 		t.Fatal(err)
@@ -93,10 +103,13 @@ func (w worlds) train(ctx context.Context, t testing.TB, c Config) outcome {
 	c.Carriers = func(int) ([]wire.Carrier, error) { return carriers, nil }
 	places, devices := make([]process.Location, len(w.of)), make([]int, n)
 	for k, p := range w.of {
-		places[k] = process.Location{Host: fmt.Sprintf("host%d", p), Process: p, Device: devices[p]}
+		places[k] = process.Location{Process: p, Device: devices[p]}
 		devices[p]++
 	}
-	leader := make([]control.Link, n)
+	leader, hosts := make([]control.Link, n), make([]string, n)
+	for p := range hosts {
+		hosts[p] = fmt.Sprintf("host%d", p)
+	}
 	out := outcome{results: make([]*Result, n), errs: make([]error, n)}
 	var all sync.WaitGroup
 	for p := n - 1; p >= 0; p-- {
@@ -104,7 +117,7 @@ func (w worlds) train(ctx context.Context, t testing.TB, c Config) outcome {
 		if w.near {
 			one.Carriers = func(workers int) ([]wire.Carrier, error) { return w.within(p, carriers) }
 		}
-		one.World = &process.World{Rank: p, Workers: places, Links: leader}
+		one.World = &process.World{Rank: p, Workers: places, Hosts: hosts, Links: leader}
 		if p > 0 {
 			x, y := w.connect(t, p)
 			leader[p] = control.Over(x)

@@ -19,11 +19,11 @@ func among(ctx context.Context, w *launch.World, c *run.Config) (func() error, e
 	if err != nil {
 		return nil, err
 	}
-	c.World = &process.World{Rank: w.Rank}
+	c.World = &process.World{Rank: w.Rank, Hosts: party.Hosts()}
 	var ranks []int
-	for rank, p := range party.Places {
+	for rank := range party.Places {
 		ranks = append(ranks, rank)
-		c.World.Workers = append(c.World.Workers, process.Location{Host: p.Host, Process: rank})
+		c.World.Workers = append(c.World.Workers, process.Location{Process: rank})
 	}
 	c.Carriers, c.Cores = party.Carriers(ranks), 0
 	if w.Rank == 0 {

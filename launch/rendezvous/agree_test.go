@@ -83,7 +83,7 @@ func (a agreement) lead(links []net.Conn) error {
 
 // follow is every process's part.
 func (a agreement) follow(rank int, link control.Link) error {
-	f := control.NewFollower(rank)
+	f := control.NewFollower(rank, 1)
 	done := make(chan error, 1)
 	say := func(body control.Body) error {
 		m, _ := f.Say(body)

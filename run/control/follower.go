@@ -5,6 +5,7 @@ import "fmt"
 // Follower is a process's side.
 type Follower struct {
 	process int
+	idle    bool   // it has no workers, and ends a Program as it begins
 	in, out uint64 // messages received and sent
 	epoch   uint32
 
@@ -16,8 +17,10 @@ type Follower struct {
 	left     bool
 }
 
-// NewFollower is that of a process.
-func NewFollower(process int) *Follower { return &Follower{process: process} }
+// NewFollower is that of a process, which has so many workers.
+func NewFollower(process, workers int) *Follower {
+	return &Follower{process: process, idle: workers == 0}
+}
 
 // Say makes a Message of what the process has to say; false where that is of no use to anybody any more.
 func (f *Follower) Say(body Body) (Message, bool) {
@@ -102,6 +105,9 @@ func (f *Follower) Receive(m Message) (Body, error) {
 		f.limited = true
 		return m.Body, nil
 	case Release:
+		if !f.under && f.idle {
+			return nil, nil // the others' drain
+		}
 		if !f.under {
 			return nil, refuse("no program is under way")
 		}

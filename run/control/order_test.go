@@ -66,7 +66,7 @@ func TestAFollowerRefusesWhatIsOutOfOrder(t *testing.T) {
 		"no program is under way":       {{N: 1, Body: Release{}}},
 		"a leader does not say this":    {load, {N: 2, Epoch: 1, Body: Ended{}}},
 	} {
-		f := NewFollower(1)
+		f := NewFollower(1, 1)
 		var err error
 		for _, m := range messages {
 			if err != nil {
@@ -78,7 +78,7 @@ func TestAFollowerRefusesWhatIsOutOfOrder(t *testing.T) {
 			t.Errorf("%+v: %v; want something about %q", messages, err, says)
 		}
 	}
-	f := NewFollower(0)
+	f := NewFollower(0, 1)
 	for i, m := range []Message{load, {N: 2, Epoch: 1, Body: Stop{}}, {N: 3, Epoch: 1, Body: Stop{}},
 		{N: 4, Epoch: 1, Body: Failed{}}, {N: 5, Epoch: 1, Body: Beat{}}, {N: 6, Epoch: 1, Body: Leave{}}} {
 		do, err := f.Receive(m)
@@ -226,7 +226,7 @@ func TestNothingIsSaidBehindLeave(t *testing.T) {
 	if said := slices.Concat(l.Fail(Failed{Text: "later"}), l.Stop(), l.Beat(), l.Leave(Leave{})); len(said) > 0 {
 		t.Errorf("it says %v", said)
 	}
-	f := NewFollower(1)
+	f := NewFollower(1, 1)
 	if _, err := f.Receive(Message{N: 1, Body: Leave{}}); err != nil {
 		t.Fatal(err)
 	}

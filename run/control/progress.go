@@ -11,6 +11,7 @@ import (
 type Progress struct {
 	slices int     // losses in a step
 	of     [][]int // by process: its workers
+	parts  int     // of a step: processes that have workers
 	open   map[int]*whole
 	ended  float64 // when the last step that is whole ended
 
@@ -45,11 +46,13 @@ type Finished struct {
 
 // NewProgress is that of a run whose processes have these workers, with so many losses in a step.
 func NewProgress(workers [][]int, slices int) *Progress {
-	n := 0
+	n, parts := 0, 0
 	for _, of := range workers {
-		n += len(of)
+		if n += len(of); len(of) > 0 {
+			parts++
+		}
 	}
-	return &Progress{slices: slices, of: workers, open: map[int]*whole{}, PeakBytes: make([]int64, n)}
+	return &Progress{slices: slices, of: workers, parts: parts, open: map[int]*whole{}, PeakBytes: make([]int64, n)}
 }
 
 // Peaks takes the most that a process's workers have held.
@@ -103,7 +106,7 @@ func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, 
 	for _, l := range part.Losses {
 		s.losses[l.Index] = l.Value
 	}
-	if s.parts++; s.parts < len(p.of) {
+	if s.parts++; s.parts < p.parts {
 		return Finished{}, false, nil
 	}
 	delete(p.open, part.Step)

@@ -57,7 +57,7 @@ func newWorld(g *rand.Rand, of []int) *world {
 	n := slices.Max(of) + 1
 	w.leader = NewLeader(n, len(of))
 	for i := range n {
-		s := &side{follower: NewFollower(i)}
+		s := &side{follower: NewFollower(i, 1)}
 		for k, p := range of {
 			if p == i {
 				s.workers = append(s.workers, k)

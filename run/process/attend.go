@@ -21,13 +21,13 @@ import (
 
 // New makes this process's part of a run, which hears of the leader over a Link.
 func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
-	workers := len(j.World.Workers)
+	workers, mine := len(j.World.Workers), j.World.WorkersOf()[j.World.Rank]
 	ctx, cancel := context.WithCancel(context.Background())
 	x := &Process{
 		ctx: ctx, cancel: cancel, job: j, place: on, began: time.Now(), moved: time.Now(), link: link,
 		leave: make(chan struct{}), hurry: make(chan struct{}), broken: make(chan breakage, 1),
 		workers: make([]*worker, workers),
-		mine:    j.World.WorkersOf()[j.World.Rank], follower: control.NewFollower(j.World.Rank), keeps: true,
+		mine:    mine, follower: control.NewFollower(j.World.Rank, len(mine)), keeps: true,
 	}
 	carriers, err := j.Carriers(workers)
 	if err == nil {
@@ -220,7 +220,7 @@ func (x *Process) open(gone chan<- departure, release <-chan struct{}) {
 	whole := true
 	for range x.mine {
 		if err := <-opened; err != nil {
-			x.fail(x.mine[0], fmt.Errorf("run: %w", err)) // at once: another device may hang
+			x.fail(x.some(), fmt.Errorf("run: %w", err)) // at once: another device may hang
 			whole = false
 		}
 	}
@@ -239,9 +239,17 @@ func (x *Process) say(body control.Body) {
 		return
 	}
 	if err := x.link.Send(m); err != nil && x.err == nil {
-		x.failLocked(x.mine[0], fmt.Errorf("run: it cannot be told: %w", x.noLeader(err)))
+		x.failLocked(x.some(), fmt.Errorf("run: it cannot be told: %w", x.noLeader(err)))
 		x.part()
 	}
+}
+
+// some is a worker of this process, for a failure that is no worker's; where there is none nobody asks which.
+func (x *Process) some() int {
+	if len(x.mine) == 0 {
+		return 0
+	}
+	return x.mine[0]
 }
 
 // part has the workers leave. The caller holds mu.
@@ -259,7 +267,7 @@ func (x *Process) told(m control.Message, broken error) {
 		if broken != nil {
 			x.hurried.Do(func() { close(x.hurry) }) // nobody hears what this process leaves
 			if !x.over {
-				x.failLocked(x.mine[0], fmt.Errorf("run: %w", x.noLeader(broken)))
+				x.failLocked(x.some(), fmt.Errorf("run: %w", x.noLeader(broken)))
 				x.part()
 			}
 			return nil
@@ -271,7 +279,7 @@ func (x *Process) told(m control.Message, broken error) {
 		return x.obey(body)
 	})
 	if err != nil {
-		x.fail(x.mine[0], err)
+		x.fail(x.some(), err)
 	}
 	x.mu.Lock()
 	early := x.early
@@ -309,7 +317,7 @@ func (x *Process) obey(body control.Body) error {
 	case control.Beat:
 		x.say(x.needs())
 	case control.Failed:
-		x.failLocked(x.mine[0], ErrorOf(x.job.World, &body))
+		x.failLocked(x.some(), ErrorOf(x.job.World, &body))
 	case control.Leave:
 		x.stopped, x.abandoned = body.Stopped, body.Draft
 		x.part()

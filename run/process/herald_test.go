@@ -33,7 +33,7 @@ func TestAPortThatBreaksBehindLeaveIsNoFailure(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		x := &Process{ctx: ctx, cancel: cancel, job: &Job{World: Alone(2)}, ports: ports, link: link, over: over,
-			follower: control.NewFollower(0), broken: make(chan breakage, 1)}
+			follower: control.NewFollower(0, 1), broken: make(chan breakage, 1)}
 		port := x.portConfig(1)
 		port.Broken(why)
 		port.Broken(errors.New("and again"))

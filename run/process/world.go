@@ -7,10 +7,12 @@ import (
 )
 
 // World says which process of a run each worker is in. Every process calls Train with the same Config but for
-// its World; process 0 leads.
+// its World; process 0 leads. A process may have no workers.
 type World struct {
 	Rank    int        // this process
 	Workers []Location // by worker
+	// Hosts are by process, and say how many there are; nil: nobody asks, and there are as many as have workers.
+	Hosts []string
 	// Links are, of the leader, the one to each process, none to itself; of another process, the one to the
 	// leader alone. The run closes them.
 	Links []control.Link
@@ -18,7 +20,6 @@ type World struct {
 
 // Location is where a worker is.
 type Location struct {
-	Host    string
 	Process int
 	Device  int // of the process: its engine's number
 }
@@ -34,7 +35,7 @@ func Alone(workers int) *World {
 
 // processes is how many there are.
 func (w *World) processes() int {
-	n := 0
+	n := len(w.Hosts)
 	for _, at := range w.Workers {
 		n = max(n, at.Process+1)
 	}
@@ -44,6 +45,9 @@ func (w *World) processes() int {
 // WorkersOf lists the workers of each process.
 func (w *World) WorkersOf() [][]int {
 	all := make([][]int, w.processes())
+	for p := range all {
+		all[p] = []int{} // of one without workers, too
+	}
 	for k, at := range w.Workers {
 		all[at.Process] = append(all[at.Process], k)
 	}
@@ -60,18 +64,16 @@ func (w *World) Name(process int) string {
 
 // HostOf is the host that a process is on; empty where that is not said.
 func (w *World) HostOf(process int) string {
-	for _, at := range w.Workers {
-		if at.Process == process && at.Host != "" {
-			return at.Host
-		}
+	if process >= len(w.Hosts) {
+		return ""
 	}
-	return ""
+	return w.Hosts[process]
 }
 
 // Called is how a worker is called, with where it is unless all are in one process.
 func (w *World) Called(worker int) string {
 	at := w.Workers[worker]
-	if at.Host == "" && w.processes() == 1 {
+	if w.Hosts == nil && w.processes() == 1 {
 		return fmt.Sprintf("worker %d", worker)
 	}
 	return fmt.Sprintf("worker %d (%s)", worker, w.Name(at.Process))
@@ -82,18 +84,17 @@ func (w *World) Check(workers int) error {
 	if len(w.Workers) != workers {
 		return fmt.Errorf("run: a world of %d workers; the plan has %d", len(w.Workers), workers)
 	}
+	most := len(w.Hosts)
+	if w.Hosts == nil {
+		most = workers
+	}
 	for k, at := range w.Workers {
-		if at.Process < 0 || at.Process >= workers || at.Device < 0 {
+		if at.Process < 0 || at.Process >= most || at.Device < 0 {
 			return fmt.Errorf("run: worker %d is in process %d on device %d; processes are 0 to %d at most", k, at.Process,
-				at.Device, workers-1)
+				at.Device, most-1)
 		}
 	}
 	of := w.WorkersOf()
-	for p, mine := range of {
-		if len(mine) == 0 {
-			return fmt.Errorf("run: process %d of %d has no workers", p, len(of))
-		}
-	}
 	links := len(of)
 	if w.Rank != 0 {
 		links = 1

@@ -226,7 +226,7 @@ func said(t *testing.T, f func()) (ok bool) {
 // TestProcessesOfNobody: a process has workers, each of them once.
 func TestProcessesOfNobody(t *testing.T) {
 	p := generated(t, "1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 1})
-	for want, workers := range map[string][]int{"without workers": {}, "worker 1 is named twice": {1, 0, 1},
+	for want, workers := range map[string][]int{"worker 1 is named twice": {1, 0, 1},
 		"no worker 2": {0, 2}, "no worker -1": {-1}} {
 		if _, err := machine.NewProcess(p, workers, machine.Options{Cores: machine.Share(1)}); err == nil ||
 			!strings.Contains(err.Error(), want) {

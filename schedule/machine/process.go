@@ -30,9 +30,6 @@ func NewProcess(p *schedule.Program, workers []int, o Options) (*Process, error)
 			workers = append(workers, w)
 		}
 	}
-	if len(workers) == 0 {
-		return nil, fmt.Errorf("machine: a process without workers; give it one at least")
-	}
 	s := &Process{workers: workers, locals: make([]*Local, p.Workers), cores: make([]*CorePool, p.Workers)}
 	for _, w := range workers {
 		l, err := NewLocal(p, w, o)
@@ -169,7 +166,7 @@ func (s *Process) Limit(n int) []int {
 // AtDrain says at which drain every worker is, with nothing open; false while some is not. Whoever drives a
 // Process asks after Load, Issued, Done and Limit, and tells its Barrier.
 func (s *Process) AtDrain() (drain, workers int, all bool) {
-	if s.drained < len(s.workers) {
+	if len(s.workers) == 0 || s.drained < len(s.workers) {
 		return 0, 0, false
 	}
 	return s.locals[s.workers[0]].drains, len(s.workers), true

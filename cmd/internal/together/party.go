@@ -105,12 +105,22 @@ func (p *Party) Follow(ctx context.Context, handlers map[string]setup.Handler) (
 	return link, Exit(err)
 }
 
-// Carriers makes what goes between workers, which are of these ranks.
-func (p *Party) Carriers(ranks []int) func(workers int) ([]wire.Carrier, error) {
-	return func(int) ([]wire.Carrier, error) {
-		at := make([]wire.Address, len(ranks))
+// Hosts is where each process is.
+func (p *Party) Hosts() []string {
+	var all []string
+	for _, at := range p.Places {
+		all = append(all, at.Host)
+	}
+	return all
+}
+
+// Carriers makes what messages between the workers of a run go over: among those of this process memory changes
+// hands. of is the process of each worker.
+func (p *Party) Carriers(of []int) func(workers int) ([]wire.Carrier, error) {
+	return func(workers int) ([]wire.Carrier, error) {
+		at := make([]wire.Address, workers)
 		var mine []int
-		for worker, rank := range ranks {
+		for worker, rank := range of {
 			if rank == p.World.Rank {
 				mine = append(mine, worker)
 			}
@@ -118,7 +128,15 @@ func (p *Party) Carriers(ranks []int) func(workers int) ([]wire.Carrier, error) 
 				return nil, fmt.Errorf("the address of %s: %w", p.Name(rank), err)
 			}
 		}
-		return p.endpoint.Carriers(1, at, mine)
+		far, err := p.endpoint.Carriers(1, at, mine)
+		if err != nil || len(mine) < 2 {
+			return far, err
+		}
+		near, err := wire.InProcess(workers)
+		if err != nil {
+			return nil, err
+		}
+		return wire.Split(near, far, mine)
 	}
 }
 

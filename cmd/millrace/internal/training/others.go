@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/launch/setup"
 	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/run/process"
 )
 
@@ -28,14 +29,13 @@ const (
 
 // together trains with the other processes of a world.
 func (t *training) together(w *launch.World) error {
-	t.flags.Given = append(t.flags.Given, func(j *job.Job) error { return workersOf(j, w.Size) })
 	asked, wrong := t.flags.Job()
 	party, err := together.Meet(t.Context(), w, together.Build())
 	if err != nil {
 		return err
 	}
 	defer party.Close()
-	t.party = party
+	t.party, t.each = party, w.Workers()/w.Size
 	if w.Rank > 0 {
 		return t.follow(asked, wrong)
 	}
@@ -54,16 +54,6 @@ func (t *training) together(w *launch.World) error {
 		err = cause
 	}
 	return errors.Join(together.Exit(err), t.others.Dismiss(err))
-}
-
-// workersOf gives a job a worker for each process, and refuses another number.
-func workersOf(j *job.Job, workers int) error {
-	if j.Given("workers") && j.Workers != workers {
-		return fmt.Errorf("--workers is %d, and there are %d processes with a worker each; leave it out", j.Workers, workers)
-	}
-	j.Workers = workers
-	j.Give("workers")
-	return nil
 }
 
 // compare refuses others that were asked for another job.
@@ -127,15 +117,37 @@ func (t *training) placed(k *task, p *prepare.Prepared) (err error) {
 	if k.Job, err = p.Job.Text(); err != nil {
 		return cli.BadInput(err)
 	}
-	size := t.party.World.Size
 	for _, device := range p.Plan.Devices() {
-		if device >= size {
-			return cli.BadInput(fmt.Errorf("the plan has a worker %d; there are %d processes with a worker each", device, size))
+		if w := t.party.World; device >= w.Workers() {
+			return cli.BadInput(fmt.Errorf("the plan has a worker %d, and there are %s", device, counted(w)))
 		}
-		k.Workers = append(k.Workers, process.Location{Host: t.party.Places[device].Host, Process: device})
+		k.Workers = append(k.Workers, process.Location{Process: device / t.each, Device: device % t.each})
 	}
-	k.Cores = 0
 	return nil
+}
+
+// hostsOf is the host of each worker; nil where this process is alone.
+func (t *training) hostsOf(k *task) (hosts []string) {
+	for _, at := range k.Workers {
+		hosts = append(hosts, t.party.Places[at.Process].Host)
+	}
+	return hosts
+}
+
+// place says of a run where its workers are, and shares this host's cores among its processes.
+func (t *training) place(c *run.Config, k *task, j *job.Job, links ...control.Link) {
+	rank := t.party.World.Rank
+	c.World = &process.World{Rank: rank, Workers: k.Workers, Hosts: t.party.Hosts(), Links: links}
+	of, mine := make([]int, len(k.Workers)), 0
+	for worker, at := range k.Workers {
+		if of[worker] = at.Process; at.Process == rank {
+			mine++
+		}
+	}
+	c.Carriers, c.Cores = t.party.Carriers(of), 0
+	if share := max(1, prepare.CoresOf(j)/t.party.Places[rank].LocalSize); share < mine {
+		c.Cores = share
+	}
 }
 
 // readyOthers has the others be ready for the run.
@@ -147,7 +159,7 @@ func (t *training) readyOthers(k *task) error {
 }
 
 // beginOthers has the run begin everywhere.
-func (t *training) beginOthers(c *run.Config, k *task) error {
+func (t *training) beginOthers(c *run.Config, k *task, j *job.Job) error {
 	if t.others == nil {
 		return nil
 	}
@@ -156,17 +168,8 @@ func (t *training) beginOthers(c *run.Config, k *task) error {
 		return err
 	}
 	t.begun = true
-	c.World = &process.World{Workers: k.Workers, Links: links}
-	c.Carriers = t.party.Carriers(ranksOf(k.Workers))
+	t.place(c, k, j, links...)
 	return nil
-}
-
-func ranksOf(workers []process.Location) []int {
-	var ranks []int
-	for _, at := range workers {
-		ranks = append(ranks, at.Process)
-	}
-	return ranks
 }
 
 // follow does what rank 0 asks, and its part of the run. It prints nothing.
@@ -197,8 +200,7 @@ func (t *training) follow(asked *job.Job, wrong error) error {
 				return nil, err
 			}
 			config = k.config(j, own)
-			config.World = &process.World{Rank: t.party.World.Rank, Workers: k.Workers}
-			config.Carriers = t.party.Carriers(ranksOf(k.Workers))
+			t.place(&config, &k, j)
 			return nil, nil
 		},
 	})

@@ -20,7 +20,6 @@ import (
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/report/metrics"
 	"github.com/millrace-ml/millrace/run"
-	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -46,13 +45,13 @@ func (w *runDir) path(name string) string { return filepath.Join(w.Job.Out, name
 
 // newRun is the folder of a run that has not begun, whose workers are where at says, or all here. metrics is nil where
 // nobody asked for them.
-func newRun(p *prepare.Prepared, at []process.Location, simulated *trace.Timeline, from *resumption,
+func newRun(p *prepare.Prepared, hosts []string, simulated *trace.Timeline, from *resumption,
 	metrics *metricsServer) (*runDir, error) {
 	program, err := programs.Build(p.Plan, p.Profile.TiedLayers(), p.Job.Clip > 0, 1)
 	if err != nil {
 		return nil, err
 	}
-	workers, err := named(p.Plan, at)
+	workers, err := named(p.Plan, hosts)
 	if err != nil {
 		return nil, err
 	}

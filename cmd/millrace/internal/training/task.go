@@ -12,7 +12,6 @@ import (
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/stage/optim"
-	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // needs is what a process opens for a job, each its own.
@@ -46,13 +45,12 @@ type task struct {
 	Rate       optim.Rate         `json:"rate"`
 	RateFactor float64            `json:"rate_factor"`
 	Resume     string             `json:"resume,omitempty"`
-	Cores      int                `json:"cores"` // that the workers of a process share; 0: each has its own
 	Workers    []process.Location `json:"workers,omitempty"`
 }
 
 // task is what follows from a job and its plan.
 func (t *training) task(p *prepare.Prepared) (*task, error) {
-	k := &task{Plan: p.Plan, Resume: t.from.at(), Cores: predict.Cores(p.Cluster, p.Plan, 0)}
+	k := &task{Plan: p.Plan, Resume: t.from.at()}
 	k.Rate, k.RateFactor = t.from.rate(p.Job, p.Plan.Together())
 	return k, t.placed(k, p)
 }
@@ -64,7 +62,7 @@ func (k *task) config(j *job.Job, n *needs) run.Config {
 		Data:      run.Data{Train: data.Prefetch(n.data.Train, 4), Test: n.data.Test},
 		Optimizer: j.Optimizer, Rate: k.Rate, RateScale: j.RateScale, RateFactor: k.RateFactor, Clip: j.Clip, Seed: j.Seed,
 		Steps: j.Steps, PerSlice: j.BatchNorm == job.PerSlice, AnyOrder: j.AnyOrder,
-		ThreadsPerWorker: j.ThreadsPerWorker, Cores: k.Cores, Place: &place.Policy{Bind: place.Binding(j.Bind)},
+		ThreadsPerWorker: j.ThreadsPerWorker, Place: &place.Policy{Bind: place.Binding(j.Bind)},
 		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: k.Resume, AverageResumed: j.ResumeAveraged,
 	}
 }

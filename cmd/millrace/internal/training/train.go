@@ -15,10 +15,10 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/together"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/planning"
 	"github.com/millrace-ml/millrace/job"
-	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/launch/setup"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // training is what train was asked for.
@@ -29,25 +29,30 @@ type training struct {
 	from        *resumption
 	folder      *os.File        // the job's, where it is there and is held
 	party       *together.Party // nil: this process is alone
+	each        int             // workers of a process of the party
 	others      *setup.Leader   // that rank 0 leads
 	begun       bool            // so that they are the run's
 }
 
 func TrainCommand() *cobra.Command {
 	t := &training{}
+	var each int
 	c := &cobra.Command{
 		Use: "train [JOB.yaml]", Short: "Profile, plan, check, simulate, train and report", Long: trainHelp,
 		Example: `  millrace train --model gpt --data FILE.txt --workers 2 --batch 32 --steps 200 --out runs/gpt
   millrace train --model convnet --data fashion-mnist --batch 128 --steps 500 --eval-every 100
   millrace train job.yaml --resume runs/gpt/checkpoints`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			w, err := launch.FromEnv(os.Environ())
+		RunE: func(c *cobra.Command, args []string) error {
+			w, err := worldOf(c, each)
 			if err != nil {
 				return cli.BadInput(err)
 			}
 			if len(args) == 1 {
 				t.flags.File = args[0]
+			}
+			if n := w.Workers(); n > 0 {
+				t.flags.Given = append(t.flags.Given, func(j *job.Job) error { return workersOf(j, w, n) })
 			}
 			if w.Size > 1 {
 				return t.together(w)
@@ -58,6 +63,7 @@ func TrainCommand() *cobra.Command {
 	t.Command = c
 	t.flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.TrainOptions)
 	c.Flags().BoolVar(&t.asJSON, "json", false, "print the result for machines")
+	c.Flags().IntVar(&each, workersFlag, 1, "workers of each process, where there are several")
 	c.Flags().BoolVar(&t.dry, "dry-run", false, "stop before the first step")
 	return c
 }
@@ -112,7 +118,7 @@ func (t *training) lead() error {
 		return err
 	}
 	config := task.config(j, needs)
-	config.Carriers = prepare.CarriersOf(j, p.Cluster)
+	config.Carriers, config.Cores = prepare.CarriersOf(j, p.Cluster), predict.Cores(p.Cluster, p.Plan, 0)
 	config.Checkpoint = run.Checkpointing{Dir: checkpoints(j), Every: j.SaveEvery, Keep: j.Keep}
 	if j.Advance == job.AutoAdvance {
 		config.Next = p.Advancing(t.ErrOrStderr()).Next
@@ -142,12 +148,12 @@ func (t *training) lead() error {
 		}
 	}
 	cli.ReportsTo(j.Out)
-	w, err := newRun(p, task.Workers, simulated, t.from, metrics)
+	w, err := newRun(p, t.hostsOf(task), simulated, t.from, metrics)
 	if err != nil {
 		return err
 	}
 	config.Hooks, config.Begin, config.ProfileS = w.hooks(), w.begin, p.Plan.Predicted.BusyS
-	if err := t.beginOthers(&config, task); err != nil {
+	if err := t.beginOthers(&config, task, j); err != nil {
 		return err
 	}
 	result, err := run.Train(t.Context(), config)

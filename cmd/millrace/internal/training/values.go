@@ -11,7 +11,6 @@ import (
 	"github.com/millrace-ml/millrace/report/metrics"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/pace"
-	"github.com/millrace-ml/millrace/run/process"
 )
 
 // values are what a run says of itself while it lasts, for its sinks.
@@ -48,8 +47,8 @@ func (v *values) pace(p run.Pace) {
 	}
 }
 
-// named is the workers of a plan by host and stages; where none is told, all are on this host.
-func named(p *plan.Plan, at []process.Location) ([]metrics.Worker, error) {
+// named is the workers of a plan by host and stages; where no hosts are told, all are on this one.
+func named(p *plan.Plan, hosts []string) ([]metrics.Worker, error) {
 	here, err := os.Hostname()
 	if err != nil {
 		return nil, err
@@ -58,8 +57,8 @@ func named(p *plan.Plan, at []process.Location) ([]metrics.Worker, error) {
 	all := make([]metrics.Worker, len(devices))
 	for k := range all {
 		all[k].Host = here
-		if at != nil {
-			all[k].Host = at[k].Host
+		if hosts != nil {
+			all[k].Host = hosts[k]
 		}
 		var stages []string
 		for i, s := range p.Stages {

@@ -1,0 +1,47 @@
+package training
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/launch"
+)
+
+// workersFlag is the flag by which each process has several workers.
+const workersFlag = "workers-per-process"
+
+// worldOf is the world of this process. each is what the flag says of the workers of a process, if it is given: the
+// environment must not say otherwise.
+func worldOf(c *cobra.Command, each int) (*launch.World, error) {
+	w, err := launch.FromEnv(os.Environ())
+	if err != nil || !c.Flags().Changed(workersFlag) {
+		return w, err
+	}
+	switch said := w.WorkersPerProcess; {
+	case each < 1 || each > launch.MaxSize:
+		return nil, fmt.Errorf("--%s is %d; give 1 to %d", workersFlag, each, launch.MaxSize)
+	case said > 0 && said != each:
+		return nil, fmt.Errorf("--%s is %d, and %s says %d; leave one of them out", workersFlag, each, launch.WorkersVar,
+			said)
+	}
+	w.WorkersPerProcess = each
+	return w, nil
+}
+
+// workersOf gives a job as many workers as its processes have, and refuses another number.
+func workersOf(j *job.Job, w *launch.World, workers int) error {
+	if j.Given("workers") && j.Workers != workers {
+		return fmt.Errorf("--workers is %d, and there are %s; leave it out", j.Workers, counted(w))
+	}
+	j.Workers = workers
+	j.Give("workers")
+	return nil
+}
+
+// counted is the processes of a world and their workers in words.
+func counted(w *launch.World) string {
+	return fmt.Sprintf("%d workers (processes %d, workers of each %d)", w.Workers(), w.Size, w.Workers()/w.Size)
+}
