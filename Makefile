@@ -1,6 +1,7 @@
 # make demo   sets up everything and trains a planned pipeline on real data
 # make test   sets up everything and runs every test
 # make attack runs millrace on bad inputs, kills, signals and full disks; ATTACK='--only kills --seed 2' are its flags
+# make slow   compares with data parallelism between hosts with slow links; SLOW='--hosts 2 --rates 1gbit' are its flags
 # make runs   trains the list of small runs in lab/runs; with AGAINST=COMMIT, compares with that commit
 
 SHELL := /bin/bash
@@ -8,7 +9,7 @@ NATIVE := build/libmillrace_native.so
 TEXT := build/text/kjv.txt
 export CGO_ENABLED := 1
 
-.PHONY: demo test runs build setup lint bench bench-peers soak attack clean
+.PHONY: demo test runs build setup lint bench bench-peers slow soak attack clean
 
 demo: build
 	bin/millrace train --job examples/demo.yaml --overwrite
@@ -51,6 +52,10 @@ bench: build bench-peers $(TEXT)
 	  $(BENCH) prediction --model $$model --batch 32 --workers 4 --cores 2 || exit 1; \
 	done
 	$(BENCH) peers --data $(TEXT)
+
+slow: build bench-peers
+	$(BENCH) slow $(SLOW)
+	$(BENCH) slow --plot docs/slow.svg
 
 attack: build
 	go build -trimpath -o bin/attack ./lab/attack

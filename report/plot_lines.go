@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -15,6 +16,7 @@ type Lines struct {
 	Series []Series
 	Target *float64 // a value that is to be reached; nil: none
 	Zero   bool     // Y begins at 0, as bytes always do
+	Log    bool     // both axes have equal factors apart; all values are above 0
 }
 
 // Series is one curve of a plot.
@@ -42,21 +44,21 @@ func (p *Lines) view() (plotView, error) {
 	}
 	v := plotView{Title: p.Title, Says: p.says(), XLabel: p.XLabel}
 	bottom := plotTop + linesHigh
-	toX := func(x float64) float64 { return plotLeft + (x-x0)/(x1-x0)*(plotWidth-plotLeft-plotRight) }
-	toY := func(y float64) float64 { return bottom - (y-y0)/(y1-y0)*linesHigh }
-	marks, step := ticks(y0, y1, 4)
+	toX := func(x float64) float64 { return plotLeft + (p.scaled(x)-x0)/(x1-x0)*(plotWidth-plotLeft-plotRight) }
+	toY := func(y float64) float64 { return bottom - (p.scaled(y)-y0)/(y1-y0)*linesHigh }
+	marks, step := p.marks(y0, y1, 4)
 	if p.Unit == UnitBytes {
 		marks = byteTicks(y1)
 	}
 	for _, y := range marks {
 		v.Across = append(v.Across, plotTick{
 			X1: plotLeft, X2: plotWidth - plotRight, Y1: toY(y), Y2: toY(y),
-			Text: plotText{X: plotLeft - 6, Y: toY(y) + 3.5, Text: axisText(p.Unit, y, step), Anchor: "end"},
+			Text: plotText{X: plotLeft - 6, Y: toY(y) + 3.5, Text: axisText(p.Unit, y, cmp.Or(step, y)), Anchor: "end"},
 		})
 	}
-	marks, step = ticks(x0, x1, 6)
+	marks, step = p.marks(x0, x1, 6)
 	for _, x := range marks {
-		v.Along = append(v.Along, plotTick{Text: plotText{X: toX(x), Y: bottom + 15, Text: decimals(x, step),
+		v.Along = append(v.Along, plotTick{Text: plotText{X: toX(x), Y: bottom + 15, Text: decimals(x, cmp.Or(step, x)),
 			Anchor: "middle"}})
 	}
 	v.XLabelY = bottom + 30
@@ -76,7 +78,7 @@ func (p *Lines) view() (plotView, error) {
 		names, classes = append(names, s.Name), append(classes, class)
 		p.draw(&v, s, class, toX, toY)
 	}
-	if t := p.Target; t != nil && *t >= y0 && *t <= y1 {
+	if t := p.Target; t != nil && p.scaled(*t) >= y0 && p.scaled(*t) <= y1 {
 		v.Target = &plotTick{X1: plotLeft, X2: plotWidth - plotRight, Y1: toY(*t), Y2: toY(*t),
 			Text: plotText{X: plotLeft + 3, Y: toY(*t) - 4, Text: "target " + p.Unit.Format(*t)}}
 	}
@@ -115,6 +117,35 @@ func (p *Lines) draw(v *plotView, s Series, class string, toX, toY func(float64)
 	}
 }
 
+// scaled is where on an axis a value stands.
+func (p *Lines) scaled(x float64) float64 {
+	if p.Log {
+		return math.Log10(x)
+	}
+	return x
+}
+
+// marks are the values at some n lines of an axis, and the step that their text is to tell apart; 0: each its own.
+// Where equal factors are equally far apart they are powers of ten, and twice and five times them where there
+// are few.
+func (p *Lines) marks(lo, hi float64, n int) (at []float64, step float64) {
+	if !p.Log {
+		return ticks(lo, hi, n)
+	}
+	factors := []float64{1, 2, 5}
+	if hi-lo > float64(n)/2 {
+		factors = factors[:1]
+	}
+	for power := math.Floor(lo); power <= hi; power++ {
+		for _, f := range factors {
+			if x := f * math.Pow(10, power); math.Log10(x) >= lo && math.Log10(x) <= hi {
+				at = append(at, x)
+			}
+		}
+	}
+	return at, 0
+}
+
 // extent is what the axes go over.
 func (p *Lines) extent() (x0, x1, y0, y1 float64, err error) {
 	x0, x1, y0, y1 = math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
@@ -124,8 +155,13 @@ func (p *Lines) extent() (x0, x1, y0, y1 float64, err error) {
 				if math.IsNaN(v) || math.IsInf(v, 0) {
 					return 0, 0, 0, 0, fmt.Errorf("report: plot %q: %s has %v; values must be numbers", p.Title, s.Name, v)
 				}
+				if p.Log && v <= 0 {
+					return 0, 0, 0, 0, fmt.Errorf("report: plot %q: %s has %v; values must be above 0 where equal factors "+
+						"are equally far apart", p.Title, s.Name, v)
+				}
 			}
-			x0, x1, y0, y1 = min(x0, at.X), max(x1, at.X), min(y0, at.Lo, at.Y), max(y1, at.Hi, at.Y)
+			x, y, lo, hi := p.scaled(at.X), p.scaled(at.Y), p.scaled(at.Lo), p.scaled(at.Hi)
+			x0, x1, y0, y1 = min(x0, x), max(x1, x), min(y0, lo, y), max(y1, hi, y)
 		}
 	}
 	if x0 > x1 {
@@ -141,6 +177,9 @@ func (p *Lines) extent() (x0, x1, y0, y1 float64, err error) {
 		y0, y1 = y0-.5, y1+.5
 	}
 	pad := (y1 - y0) * .04
+	if p.Log {
+		x0, x1 = x0-(x1-x0)*.04, x1+(x1-x0)*.04
+	}
 	if !p.Zero && p.Unit != UnitBytes {
 		y0 -= pad
 	}

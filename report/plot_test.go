@@ -31,6 +31,13 @@ func curvesSample() *Lines {
 	}}
 }
 
+func factorsSample() *Lines {
+	return &Lines{Title: "Times as fast", XLabel: "all-reduce over compute", Log: true, Series: []Series{
+		{Name: "2 hosts", Like: -1, Points: []SeriesPoint{{.4, 1, .9, 1.1}, {4, 3, 2.8, 3.3}, {40, 25, 20, 31}}},
+		{Name: "published", Like: -1, Dots: true, Points: []SeriesPoint{{2.2, 5.3, 5.3, 5.3}}},
+	}}
+}
+
 func barsSample() *Bars {
 	return &Bars{Title: "Peak memory", Unit: UnitBytes, Names: []string{"rival", "AvgPipe"}, Groups: []BarGroup{
 		{"DAPPLE (1F1B)", []Bar{{Value: 3 << 20, Lo: 2 << 20, Hi: 4 << 20}, {Value: 2 << 20, Note: "(2 of 3)"}}},
@@ -40,7 +47,7 @@ func barsSample() *Bars {
 
 // TestPlots compares with testdata/*.svg; look at what -rewrite changes in a browser.
 func TestPlots(t *testing.T) {
-	for name, p := range map[string]Plot{"lines": curvesSample(), "bars": barsSample()} {
+	for name, p := range map[string]Plot{"lines": curvesSample(), "factors": factorsSample(), "bars": barsSample()} {
 		var got bytes.Buffer
 		if err := p.SVG(&got); err != nil {
 			t.Fatal(err)
@@ -153,7 +160,9 @@ func TestAxesFarFromZero(t *testing.T) {
 
 func TestPlotsRefuse(t *testing.T) {
 	for name, p := range map[string]Plot{
-		"no points":   &Lines{Title: "t"},
+		"no points": &Lines{Title: "t"},
+		"no factor": &Lines{Title: "t", Log: true, Series: []Series{{Name: "s",
+			Points: []SeriesPoint{{X: 0, Y: 1, Lo: 1, Hi: 1}}}}},
 		"no number":   &Lines{Title: "t", Series: []Series{{Name: "s", Points: []SeriesPoint{{X: 1, Y: math.NaN()}}}}},
 		"no bars":     &Bars{Title: "t"},
 		"below 0":     &Bars{Title: "t", Groups: []BarGroup{{"g", []Bar{{Value: -1}}}}},

@@ -34,7 +34,7 @@ OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(benchPeersCommand(), benchSpeedupCommand(), benchPredictionCommand(), benchOrdersCommand(),
-		benchPlanCommand(), benchCurvesCommand(), benchMemoryCommand())
+		benchPlanCommand(), benchCurvesCommand(), benchMemoryCommand(), benchSlowCommand())
 	return c
 }
 
@@ -132,7 +132,8 @@ func (x *experiment) duel(ctx context.Context, a, b race.Command, pairs int,
 func (x *experiment) rounds(ctx context.Context, commands []race.Command, rounds int, before func(round int) error,
 	visited func(at int, r *race.Rival)) error {
 	return race.Together(ctx, commands, func(rivals []*race.Rival) error {
-		return race.Rounds(ctx, rivals, rounds, before, func(at int) { visited(at, rivals[at]) }, func(round int) {
+		told := func(at int, _ race.Work) { visited(at, rivals[at]) }
+		return race.Rounds(ctx, rivals, rounds, before, told, func(round int) {
 			fmt.Fprintf(x.log, "  round %d of %d\n", round, rounds)
 		})
 	})

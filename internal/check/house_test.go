@@ -86,6 +86,8 @@ var rules = []rule{
 	{"job", []string{"cluster", "plan", "stage/optim"}, nil, "a job is what a user asks for: it knows no flags and does " +
 		"nothing"},
 	{"lab/race", nil, nil, "it measures processes that speak a line protocol, whatever they train"},
+	{"lab/slow", []string{"model", "cluster", "report", "lab/race"}, nil,
+		"it makes hosts and counts what was measured there: what trains in them is given to it"},
 	{"lab/curves", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...", "job",
 		"stage/optim", "trace/...", "tune/...",
 		"report"}, []string{"run", "engine"}, "it counts what trainings and Timelines say, and starts none"},

@@ -29,6 +29,9 @@ type Command struct {
 	Args  []string // its arguments
 	Env   []string // its environment; nil takes over ours
 	Steps int      // optimizer steps of one visit
+	// Beside are further processes of the rival, which hear of visits from the first one. They are started with
+	// it, their own Beside aside, and end with it.
+	Beside []Command
 }
 
 // Description is what a rival says of itself when it is ready.
@@ -42,6 +45,10 @@ type Description struct {
 	Context    int    `json:"context"`    // tokens of a row
 	Optimizer  string `json:"optimizer"`
 	BLASCore   string `json:"blas_core"`
+	// Of a rival of several processes that measures it: a step without messages, and the messages without a
+	// step.
+	ComputeS float64 `json:"compute_s"`
+	ReduceS  float64 `json:"reduce_s"`
 }
 
 // Rival is a runner in another process. It speaks the protocol of
@@ -58,6 +65,7 @@ type Rival struct {
 
 	command Command
 	process *exec.Cmd
+	beside  *beside
 	input   io.WriteCloser
 	answers chan []byte
 	closing chan struct{} // closed by end: answers nobody waits for are dropped
@@ -76,6 +84,7 @@ func Start(ctx context.Context, c Command) (*Rival, error) {
 		command: c, process: child.Command(ctx, c.Path, c.Args...),
 		answers: make(chan []byte), closing: make(chan struct{}), gone: make(chan struct{}), said: &tail{},
 	}
+	r.beside = &beside{of: r, ended: make(chan error, len(c.Beside)), early: make(chan error, 1)}
 	r.process.Env, r.process.Stderr = c.Env, r.said
 	var err error
 	if r.input, err = r.process.StdinPipe(); err != nil {
@@ -85,7 +94,13 @@ func Start(ctx context.Context, c Command) (*Rival, error) {
 	if err != nil {
 		return nil, fmt.Errorf("race: %s: %w", c.Name, err)
 	}
-	if err := r.process.Start(); err != nil {
+	if err = r.process.Start(); err == nil {
+		if err = r.beside.start(ctx, c.Beside); err != nil {
+			child.Kill(r.process)
+			err = errors.Join(err, r.process.Wait())
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("race: %s: it does not start: %w", c.Name, err)
 	}
 	crash.Go(func() { r.listen(output) })
@@ -180,6 +195,7 @@ func (r *Rival) listen(output io.Reader) {
 	}
 	r.status = errors.Join(lines.Err(), r.process.Wait())
 	child.Kill(r.process) // other ranks, which lost the first
+	r.status = r.beside.end(r.status)
 	close(r.gone)
 }
 

@@ -243,7 +243,7 @@ func TestRounds(t *testing.T) {
 	visits, before, ended := make([]int, 3), []int{}, []int{}
 	err := Together(t.Context(), fakes(t, "well", "well", "well"), func(rivals []*Rival) error {
 		return Rounds(t.Context(), rivals, 4, func(round int) error { before = append(before, round); return nil },
-			func(at int) { visits[at]++ }, func(round int) {
+			func(at int, _ Work) { visits[at]++ }, func(round int) {
 				ended = append(ended, round)
 				for at, n := range visits {
 					if n != round {

@@ -29,9 +29,9 @@ func Together(ctx context.Context, commands []Command, f func([]*Rival) error) (
 // Rounds visits all rivals once a round, in another order each time, after a round that warms
 // them up: what slows the machine for a while slows all of them, and none has always the same
 // one before it. before, unless nil, comes before each round that counts, 1 the first, while all rivals
-// stand still; visited is told of each visit that counts, by the rival's position; ended of each round, 0
+// stand still; visited is told of each visit that counts, by the rival's position, and what was done; ended of each round, 0
 // the one before all.
-func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round int) error, visited func(at int),
+func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round int) error, visited func(at int, w Work),
 	ended func(round int)) error {
 	order := make([]int, len(rivals))
 	for i := range order {
@@ -54,13 +54,15 @@ func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round 
 }
 
 // takeTurns visits rivals in an order of their positions, and tells of the visits where the round counts.
-func takeTurns(ctx context.Context, rivals []*Rival, order []int, round int, visited func(at int)) error {
+func takeTurns(ctx context.Context, rivals []*Rival, order []int, round int, visited func(at int,
+	w Work)) error {
 	for _, at := range order {
-		if _, err := visit(ctx, rivals[at]); err != nil {
+		w, err := visit(ctx, rivals[at])
+		if err != nil {
 			return err
 		}
 		if round > 0 {
-			visited(at)
+			visited(at, w)
 		}
 	}
 	return nil

@@ -31,7 +31,7 @@ def describe(name, s, parameters):
 
     return {
         "name": name, "torch": torch.__version__, "parameters": parameters, "threads": s.threads,
-        "batch": s.batch, "micro": s.micro, "context": s.context, "optimizer": s.optimizer,
+        "batch": s.batch, "micro": s.micro, "context": getattr(s, "context", 0), "optimizer": s.optimizer,
         "malloc": s.malloc, "blas_core": settings.blas_core(),
     }
 

@@ -9,14 +9,17 @@ import ctypes
 import os
 
 
-def parse(doc, **extra):
-    """The settings of a rival. extra adds options: name=(type, default, help)."""
+def parse(doc, gpt=True, **extra):
+    """The settings of a rival, with those of the gpt unless it trains another model. extra adds options:
+    name=(type, default, help)."""
     p = argparse.ArgumentParser(description=doc)
-    p.add_argument("--layers", type=int, default=8, help="transformer blocks")
-    p.add_argument("--width", type=int, default=256)
-    p.add_argument("--heads", type=int, default=8)
-    p.add_argument("--context", type=int, default=128, help="positions")
-    p.add_argument("--vocabulary", type=int, default=256)
+    if gpt:
+        p.add_argument("--layers", type=int, default=8, help="transformer blocks")
+        p.add_argument("--width", type=int, default=256)
+        p.add_argument("--heads", type=int, default=8)
+        p.add_argument("--context", type=int, default=128, help="positions")
+        p.add_argument("--vocabulary", type=int, default=256)
+        p.add_argument("--data", default="", help="a text to train on, byte by byte; without it, random bytes")
     p.add_argument("--batch", type=int, default=32, help="rows of an optimizer step, over all processes")
     p.add_argument("--micro", type=int, default=4, help="rows of a micro-batch")
     p.add_argument("--threads", type=int, default=1, help="intra-op threads of each process")
@@ -24,7 +27,6 @@ def parse(doc, **extra):
     p.add_argument("--lr", type=float, default=0.01)
     p.add_argument("--momentum", type=float, default=0.0, help="of sgd")
     p.add_argument("--weight-decay", type=float, default=0.0)
-    p.add_argument("--data", default="", help="a text to train on, byte by byte; without it, random bytes")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--malloc", choices=["keep", "default"], default="keep",
                    help="keep: glibc holds on to freed memory instead of returning it page by page")
@@ -32,11 +34,11 @@ def parse(doc, **extra):
         p.add_argument("--" + name.replace("_", "-"), type=kind, default=default, help=text)
     s = p.parse_args()
     for name in ("layers", "width", "heads", "context", "vocabulary", "batch", "micro", "threads"):
-        if getattr(s, name) < 1:
+        if getattr(s, name, 1) < 1:
             p.error(f"--{name} is {getattr(s, name)}; it must be 1 at least")
     if s.batch % s.micro:
         p.error(f"--batch {s.batch} is not a multiple of --micro {s.micro}")
-    if s.width % s.heads:
+    if gpt and s.width % s.heads:
         p.error(f"--heads {s.heads} does not divide --width {s.width}")
     _limit_threads(s.threads)
     if s.malloc == "keep":

@@ -1,0 +1,68 @@
+package race
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shell is a process beside a rival's first one.
+func shell(script string, args ...string) Command {
+	return Command{Path: "/bin/sh", Args: append([]string{"-c", script}, args...)}
+}
+
+// together is a fake rival with processes beside it; it takes away a file as it ends.
+func together(t *testing.T, file string, beside ...Command) (*Rival, error) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := shell(`"$0"; rm "$1"`, self, file)
+	c.Name, c.Steps, c.Beside, c.Env = "several", 1, beside, append(os.Environ(), actAs+"=well")
+	return Start(t.Context(), c)
+}
+
+func TestProcessesBesideTheFirstOne(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "there")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	waits := shell(`while [ -e "$0" ]; do sleep 0.01; done`, file)
+	r, err := together(t, file, waits, waits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w, err := r.Step(t.Context()); err != nil || w.Samples < 1 {
+		t.Errorf("a visit: %+v, %v", w, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Errorf("all end well, and it says %v", err)
+	}
+}
+
+// Whichever of its processes is lost, the rival is, at once, and says what that one said.
+func TestALostProcessIsTheRivals(t *testing.T) {
+	for script, want := range map[string]string{
+		`sleep 0.1; echo no memory >&2; exit 3`: "process 2: exit status 3: no memory",
+		`exit 0`:                                "process 2: it ended before it was told to",
+	} {
+		began := time.Now()
+		r, err := together(t, "none", shell("sleep 1000"), shell(script))
+		for err == nil {
+			_, err = r.Step(t.Context())
+		}
+		if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "killed") {
+			t.Errorf("%s: %v; want %q", script, err, want)
+		}
+		if took := time.Since(began); took > closeGrace/2 {
+			t.Errorf("%s: after %v", script, took)
+		}
+	}
+	if _, err := together(t, "none", shell("sleep 1000"), Command{Path: "/no/such/program"}); err == nil ||
+		!strings.Contains(err.Error(), "process 2: ") {
+		t.Errorf("a process that does not start: %v", err)
+	}
+}

@@ -1,0 +1,106 @@
+package slow
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/lab/race"
+)
+
+// The rivals of a cell, by the names that files and tables have.
+const (
+	Chosen      = "millrace"             // by the plan that plan chooses
+	Plain       = "millrace dp-overlap"  // plain data parallelism with overlap
+	DDP         = "PyTorch DDP"          // over Gloo
+	Accumulated = "PyTorch DDP, no_sync" // gradients of micro-batches added up first
+)
+
+// leastOfDDP is the part of DDP's speed below which a whole interval breaks what was promised.
+const leastOfDDP = 0.97
+
+// Cell is a model on so many hosts with links of one rate, and what was measured there.
+type Cell struct {
+	Model          string  `json:"model"`
+	Hosts          int     `json:"hosts"`
+	Rate           string  `json:"rate"`
+	BitsPerSecond  float64 `json:"bits_per_second"`
+	Batch          int     `json:"batch"` // rows of a step, of all hosts
+	ParameterBytes int64   `json:"parameter_bytes"`
+	Plan           string  `json:"plan"`
+	Date           string  `json:"date"`
+	Load           string  `json:"load"` // of the machine, before
+	TookS          float64 `json:"took_s"`
+
+	// What DDP's halves take alone: a step without an all-reduce, and an all-reduce without a step.
+	ComputeS float64 `json:"compute_s"`
+	ReduceS  float64 `json:"reduce_s"`
+
+	Runs []Run `json:"runs"` // Chosen is the first
+}
+
+// Run is what a rival did in a cell.
+type Run struct {
+	Name       string         `json:"name"`
+	StepS      float64        `json:"step_s"` // the median over the rounds
+	PredictedS float64        `json:"predicted_s,omitempty"`
+	Rates      []float64      `json:"rates"`            // samples a second, by round
+	Ratio      float64        `json:"ratio,omitempty"`  // Chosen's rate over its, the median over the rounds
+	Ratios     []float64      `json:"ratios,omitempty"` // by round
+	Interval   stats.Interval `json:"interval"`
+}
+
+// Compare fills in steps, ratios and intervals from the rates of the runs, of which there are as many of each.
+func (c *Cell) Compare() error {
+	for i := range c.Runs {
+		r := &c.Runs[i]
+		r.StepS = float64(c.Batch) / stats.Median(r.Rates)
+		if i == 0 {
+			continue
+		}
+		r.Ratios = nil
+		for k, rate := range r.Rates {
+			r.Ratios = append(r.Ratios, c.Runs[0].Rates[k]/rate)
+		}
+		var err error
+		if r.Interval, err = stats.MedianInterval(r.Ratios, 0.95); err != nil {
+			return fmt.Errorf("slow: %s: %w", c.Name(), err)
+		}
+		r.Ratio = stats.Median(r.Ratios)
+	}
+	return nil
+}
+
+// Name is the cell in a few words.
+func (c *Cell) Name() string { return fmt.Sprintf("%s on %d hosts at %s", c.Model, c.Hosts, c.Rate) }
+
+// Run is that of a rival; nil where it has none.
+func (c *Cell) Run(name string) *Run {
+	if i := slices.IndexFunc(c.Runs, func(r Run) bool { return r.Name == name }); i >= 0 {
+		return &c.Runs[i]
+	}
+	return nil
+}
+
+// Share is DDP's all-reduce time over its compute time.
+func (c *Cell) Share() float64 { return c.ReduceS / c.ComputeS }
+
+// ddp is the better one of PyTorch's two.
+func (c *Cell) ddp() *Run {
+	a, b := c.Run(DDP), c.Run(Accumulated)
+	if b != nil && (a == nil || b.StepS < a.StepS) {
+		return b
+	}
+	return a
+}
+
+// Broken says whether the whole interval lies below what was promised, against either way of DDP.
+func (c *Cell) Broken() bool {
+	return slices.ContainsFunc(c.Runs[1:], func(r Run) bool {
+		return (r.Name == DDP || r.Name == Accumulated) && r.Interval.Hi < leastOfDDP
+	})
+}
+
+// Off is by how much the prediction of the chosen plan missed; where hosts share processors nobody holds it
+// against it.
+func (c *Cell) Off() float64 { return race.Off(c.Runs[0].PredictedS, c.Runs[0].StepS) }

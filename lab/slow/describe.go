@@ -1,0 +1,25 @@
+package slow
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/cluster"
+)
+
+// linkLatencyS is what a frame takes from one host's TCP to the other's over an idle bridge.
+const linkLatencyS = 100e-6
+
+// Cluster describes hosts of one device each, by the rate of their links. The hosts share the machine's
+// processors.
+func Cluster(hosts, processors int, r Rate, device string, memoryBytes int64) *cluster.Cluster {
+	c := &cluster.Cluster{
+		Name: fmt.Sprintf("%d hosts, links of %s", hosts, r.Name), Cores: processors,
+		DeviceTypes: map[string]cluster.DeviceType{device: {MemoryBytes: memoryBytes}},
+		Levels: []cluster.Level{{Name: "ethernet", Size: hosts, BandwidthBytesPerSecond: r.Payload(),
+			LatencyS: linkLatencyS, FullDuplex: true, Uplinks: true}},
+	}
+	for range hosts {
+		c.Devices = append(c.Devices, device)
+	}
+	return c
+}

@@ -1,0 +1,58 @@
+package slow
+
+import (
+	"math"
+
+	"github.com/millrace-ml/millrace/cluster"
+)
+
+// Published is what PipeDream (SOSP'19) reports of VGG-16, with the share that data parallelism's all-reduce has
+// there.
+type Published struct {
+	Cluster string  // of Table 2, as our preset
+	Where   string  // servers and GPUs of Table 1
+	Factor  float64 // epoch time over data parallelism's, Table 1
+	Share   float64 // all-reduce time over compute time
+}
+
+// Of VGG-16 in PipeDream: 64 images a GPU (section 5.1), and the time of a minibatch of 128 in the profile that its
+// repository publishes (graph.txt, forward and backward).
+const (
+	publishedParameters = 138357544
+	publishedBatch      = 64
+	profiledBatch       = 128
+	profiledS           = 0.2339 + 0.4386
+)
+
+// PipeDream is VGG-16 in Table 1 of PipeDream. The paper does not print how long an all-reduce took: the share is
+// that of the best rings over the links of its Table 2 (cluster.AllReduceS) to the published profile.
+func PipeDream() ([]Published, error) {
+	all := []Published{
+		{Cluster: "pipedream-a:4x4", Where: "4 servers x 4 V100, 10 Gbit/s", Factor: 5.28},
+		{Cluster: "pipedream-b:2x8", Where: "2 servers x 8 V100, 25 Gbit/s", Factor: 2.98},
+	}
+	for i, p := range all {
+		c, err := cluster.Read(p.Cluster)
+		if err != nil {
+			return nil, err
+		}
+		devices := make([]int, len(c.Devices))
+		for d := range devices {
+			devices[d] = d
+		}
+		all[i].Share = c.AllReduceS(devices, 4*publishedParameters) / (profiledS * publishedBatch / profiledBatch)
+	}
+	return all, nil
+}
+
+// Nearest is the cell of a model whose share is nearest to a published one, by their quotient; nil without any.
+func (r *Results) Nearest(model string, p Published) *Cell {
+	var best *Cell
+	far := func(c *Cell) float64 { return math.Abs(math.Log(c.Share() / p.Share)) }
+	for i := range r.Cells {
+		if c := &r.Cells[i]; c.Model == model && (best == nil || far(c) < far(best)) {
+			best = c
+		}
+	}
+	return best
+}

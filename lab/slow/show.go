@@ -1,0 +1,90 @@
+package slow
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/millrace-ml/millrace/report"
+)
+
+// Sentence is what a cell found.
+func (c *Cell) Sentence() string {
+	d := c.ddp()
+	return fmt.Sprintf("%s: all-reduce over compute %.2f; %.2f times as fast as %s (%.2f to %.2f); step %.0f ms, predicted %.0f",
+		c.Name(), c.Share(), d.Ratio, d.Name, d.Interval.Lo, d.Interval.Hi, 1e3*c.Runs[0].StepS, 1e3*c.Runs[0].PredictedS)
+}
+
+// Markdown writes the cells as a table, and the nearest ones to PipeDream's.
+func (r *Results) Markdown(w io.Writer) error {
+	t := report.Table{Head: []string{"model", " hosts", " links", " all-reduce / compute", " DDP ms", " no_sync ms",
+		" dp-overlap ms", " millrace ms", " predicted", " off", " over DDP", " over no_sync", " over dp-overlap", "plan"}}
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		ms := func(name string) string { return fmt.Sprintf("%.0f", 1e3*c.Run(name).StepS) }
+		over := func(name string) string {
+			o := c.Run(name)
+			return fmt.Sprintf("%.2f (%.2f to %.2f)", o.Ratio, o.Interval.Lo, o.Interval.Hi)
+		}
+		off := "shared cores"
+		if c.Hosts <= r.Cores {
+			off = fmt.Sprintf("%.0f %%", 100*c.Off())
+		}
+		t.Add(c.Model, c.Hosts, c.Rate, fmt.Sprintf("%.2f", c.Share()), ms(DDP), ms(Accumulated), ms(Plain), ms(Chosen),
+			fmt.Sprintf("%.0f", 1e3*c.Runs[0].PredictedS), off, over(DDP), over(Accumulated), over(Plain), c.Plan)
+	}
+	if err := t.Markdown(w); err != nil {
+		return err
+	}
+	published, err := PipeDream()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	for _, of := range Workloads {
+		if slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Model == of.Name }) {
+			fmt.Fprintf(w, "%s: %s; %d rows a host and step.\n", of.Name, of.Doc, of.Rows)
+		}
+	}
+	fmt.Fprintln(w)
+	for _, p := range published {
+		fmt.Fprintf(w, "PipeDream's VGG-16 on %s (Table 1): %.2f times data parallelism, whose all-reduce takes %.2f of its "+
+			"compute time.", p.Where, p.Factor, p.Share)
+		if c := r.Nearest("vgg16-quarter", p); c != nil {
+			fmt.Fprintf(w, " The nearest cell, %s, has %.2f: %.2f times DDP (paper: %.2f).", c.Name(), c.Share(), c.ddp().Ratio,
+				p.Factor)
+		}
+		fmt.Fprintln(w)
+	}
+	return nil
+}
+
+// Plot is how much faster the chosen plan is than DDP, over DDP's all-reduce time, with PipeDream's two.
+func (r *Results) Plot() (*report.Lines, error) {
+	p := &report.Lines{Title: "Times as fast as PyTorch DDP", XLabel: "DDP's all-reduce time over its compute time",
+		Log: true}
+	for _, work := range Workloads {
+		for _, hosts := range []int{2, 4} {
+			s := report.Series{Name: fmt.Sprintf("%s, %d hosts", work.Name, hosts), Like: -1, Dashed: hosts > 2}
+			if hosts > 2 {
+				s.Like = len(p.Series) - 1
+			}
+			for _, c := range r.Cells {
+				if d := c.ddp(); c.Model == work.Name && c.Hosts == hosts {
+					s.Points = append(s.Points, report.SeriesPoint{X: c.Share(), Y: d.Ratio, Lo: d.Interval.Lo, Hi: d.Interval.Hi})
+				}
+			}
+			p.Series = append(p.Series, s)
+		}
+	}
+	published, err := PipeDream()
+	if err != nil {
+		return nil, err
+	}
+	s := report.Series{Name: "PipeDream's VGG-16", Like: -1, Dots: true}
+	for _, o := range published {
+		s.Points = append(s.Points, report.SeriesPoint{X: o.Share, Y: o.Factor, Lo: o.Factor, Hi: o.Factor})
+	}
+	p.Series = append(p.Series, s)
+	return p, nil
+}

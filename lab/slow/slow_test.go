@@ -1,0 +1,179 @@
+package slow
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/model"
+)
+
+func TestParseRate(t *testing.T) {
+	for text, want := range map[string]float64{"50mbit": 50e6, "1gbit": 1e9, "2.5gbit": 2.5e9, "1500kbit": 1.5e6} {
+		if r, err := ParseRate(text); err != nil || r.BitsPerSecond != want || r.Name != text {
+			t.Errorf("%s: %+v, %v; want %v", text, r, err, want)
+		}
+	}
+	for _, text := range []string{"", "100", "mbit", "100mbps", "-5mbit", "100kbit", "1e9gbit", "nanmbit",
+		"100mbit; reboot"} {
+		if r, err := ParseRate(text); err == nil {
+			t.Errorf("%q is %+v", text, r)
+		}
+	}
+}
+
+// A ring of hosts moves 2 (n-1)/n of the bytes over each host's link, each way.
+func TestTheClusterIsTheHosts(t *testing.T) {
+	r := Rate{"100mbit", 100e6}
+	const bytes = 96 << 20
+	for hosts, devices := range map[int][]int{2: {0, 1}, 4: {0, 1, 2, 3}} {
+		c := Cluster(hosts, 2, r, "cpu", 0)
+		n := float64(hosts)
+		want := 2*(n-1)/n*bytes/(12.5e6*1448/1514) + 2*(n-1)*linkLatencyS
+		if got := c.AllReduceS(devices, bytes); math.Abs(got-want) > 1e-6*want {
+			t.Errorf("%d hosts: an all-reduce takes %v s, want %v", hosts, got, want)
+		}
+		if len(c.Devices) != hosts || c.Cores != 2 || c.InOneMemory(0, 1) {
+			t.Errorf("%d hosts: %+v", hosts, c)
+		}
+	}
+}
+
+// cell has these speeds of each round; the chosen plan's are 10 times a rival's where factor is 1.
+func cell(model string, hosts int, bits float64, share float64, factors ...float64) Cell {
+	c := Cell{Model: model, Hosts: hosts, Rate: "r", BitsPerSecond: bits, Batch: 64, ComputeS: 1, ReduceS: share}
+	for i, name := range []string{Chosen, Plain, DDP, Accumulated} {
+		r := Run{Name: name}
+		for k, f := range factors {
+			rate := 10 + float64(k)
+			if i == 0 {
+				rate *= f
+			}
+			if name == Accumulated {
+				rate /= 2
+			}
+			r.Rates = append(r.Rates, rate)
+		}
+		c.Runs = append(c.Runs, r)
+	}
+	return c
+}
+
+func TestCompare(t *testing.T) {
+	c := cell("gpt", 2, 1e8, 3, 1, 2, 3, 4, 5, 6)
+	if err := c.Compare(); err != nil {
+		t.Fatal(err)
+	}
+	d := c.Run(DDP)
+	if d.Ratio != 3.5 || d.Interval.Lo != 1 || d.Interval.Hi != 6 || c.Run(Accumulated).Ratio != 7 {
+		t.Errorf("%+v", c.Runs)
+	}
+	if d.StepS != 64/12.5 || c.Share() != 3 || c.ddp() != d || c.Broken() {
+		t.Errorf("a step of %v s, a share of %v, %+v, broken %v", d.StepS, c.Share(), c.ddp(), c.Broken())
+	}
+	for factor, want := range map[float64]bool{0.969: true, 0.971: false, 1.4: false} {
+		c := cell("gpt", 2, 1e8, 3, factor, factor, factor, factor, factor, factor)
+		if err := c.Compare(); err != nil || c.Broken() != want {
+			t.Errorf("%v of DDP: broken %v, %v", factor, c.Broken(), err)
+		}
+	}
+	few := cell("gpt", 2, 1e8, 3, 1, 1)
+	if err := few.Compare(); err == nil || !strings.Contains(err.Error(), "gpt on 2 hosts at r") {
+		t.Errorf("two rounds: %v", err)
+	}
+}
+
+func TestResultsReplaceCells(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "slow.json")
+	r, err := Read(path)
+	if err != nil || len(r.Cells) != 0 {
+		t.Fatalf("a file that is not there: %+v, %v", r, err)
+	}
+	put := func(model string, hosts int, bits, share float64) {
+		c := cell(model, hosts, bits, share, 2, 2, 2, 2, 2, 2)
+		if err := c.Compare(); err != nil {
+			t.Fatal(err)
+		}
+		r.Put(c)
+	}
+	put("gpt", 2, 5e7, 4)
+	put("vgg16-quarter", 4, 1e8, 5)
+	put("vgg16-quarter", 2, 1e9, 2)
+	put("vgg16-quarter", 2, 1e8, 20)
+	put("vgg16-quarter", 2, 1e8, 30)
+	if err := r.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = Read(path); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range r.Cells {
+		names = append(names, c.Model+strings.Repeat("+", c.Hosts))
+	}
+	if got := strings.Join(names, " "); got != "vgg16-quarter++ vgg16-quarter++ vgg16-quarter++++ gpt++" ||
+		r.Cells[0].ReduceS != 30 {
+		t.Errorf("%s, %+v", got, r.Cells[0])
+	}
+	published, err := PipeDream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := r.Nearest("vgg16-quarter", published[0]); c == nil || c.ReduceS != 2 {
+		t.Errorf("nearest to %+v is %+v", published[0], c)
+	}
+	var table bytes.Buffer
+	if err := r.Markdown(&table); err != nil || strings.Count(table.String(), "\n| ") != 4 {
+		t.Errorf("%v:\n%s", err, table.String())
+	}
+	p, err := r.Plot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.SVG(&table); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []string{`{"version": 1, "cells": [{}]}`, `{"version": 2}`, `[]`} {
+		if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(path); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// Cluster A moves 2 x 3/4 of 553 MB over each server's 10 Gbit/s, and as much between its four GPUs over PCIe; a
+// minibatch of 64 computes for 336 ms.
+func TestPublishedShares(t *testing.T) {
+	published, err := PipeDream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const bytes, computeS = 553.430e6, 0.33625
+	for i, want := range []float64{
+		(1.5*bytes/1.25e9 + 1.5*bytes/12e9) / computeS, (bytes/3.125e9 + 1.75*bytes/130e9) / computeS,
+	} {
+		if got := published[i].Share; math.Abs(got-want) > 0.01*want {
+			t.Errorf("%+v; want a share of about %v", published[i], want)
+		}
+	}
+}
+
+func TestWorkloadsAreModels(t *testing.T) {
+	for _, w := range Workloads {
+		m, err := model.Build(w.Family, w.Settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.Rows%w.Pieces != 0 || m.ParameterElements() < 6e6 {
+			t.Errorf("%s: %d rows in %d pieces, %d parameters", w.Name, w.Rows, w.Pieces, m.ParameterElements())
+		}
+	}
+	if _, err := FindWorkload("none"); err == nil {
+		t.Error("a workload that is not there")
+	}
+}
