@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/run/pace"
 	"github.com/millrace-ml/millrace/run/place"
@@ -105,6 +106,8 @@ type Config struct {
 	// Checkpoint periods, like EvalEvery, are drains in the Programs, whether or not anybody stops there.
 	Checkpoint Checkpointing
 	Resume     string // a checkpoint, or a directory of them, to go on from; empty: from the start
+	// Open opens what Resume names, where its files are on several hosts (checkpoint.Spread); nil: it is all here.
+	Open func() (*checkpoint.Checkpoint, error)
 	// AverageResumed has a run go on from a checkpoint of another number of pipelines than its
 	// own: all begin at the reference, with the average of the optimizer states. Without
 	// it such a checkpoint is refused.
@@ -228,6 +231,9 @@ func (c Config) filled() (Config, error) {
 	}
 	if err := c.World.Check(len(c.Plan.Devices())); err != nil {
 		return c, err
+	}
+	if c.Open == nil {
+		c.Open = func() (*checkpoint.Checkpoint, error) { return checkpoint.Open(c.Resume) }
 	}
 	if c.BucketBytes == 0 {
 		c.BucketBytes = schedule.BucketBytes

@@ -52,7 +52,7 @@ func newJob(c Config) (*process.Job, error) {
 
 // openCheckpoint opens what a run goes on from and refuses what is not this run's.
 func openCheckpoint(c Config) (*checkpoint.Checkpoint, error) {
-	from, err := checkpoint.Open(c.Resume)
+	from, err := c.Open()
 	if err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}

@@ -28,10 +28,11 @@ type worlds struct {
 	idle     int   // processes behind those that have a worker
 	near     bool  // those of one process hand memory over
 	carriers func(workers int) ([]wire.Carrier, error)
-	overTCP  bool                                 // control, that is
-	asks     int                                  // the process that is told when the run is to stop
-	change   func(process int, c *Config)         // what is another in one process; nil: nothing
-	links    func(process int, link control.Link) // told of the leader's ends; nil: nobody
+	overTCP  bool                                              // control, that is
+	asks     int                                               // the process that is told when the run is to stop
+	change   func(process int, c *Config)                      // what is another in one process; nil: nothing
+	links    func(process int, link control.Link)              // told of the leader's ends; nil: nobody
+	cut      func(process int, link control.Link) control.Link // what the leader has in their place; nil: them
 }
 
 // outcome is what all processes return.
@@ -122,6 +123,9 @@ func (w worlds) train(ctx context.Context, t testing.TB, c Config) outcome {
 			x, y := w.connect(t, p)
 			leader[p] = control.Over(x)
 			one.World.Links = []control.Link{control.Over(y)}
+			if w.cut != nil {
+				leader[p] = w.cut(p, leader[p])
+			}
 			if w.links != nil {
 				w.links(p, leader[p])
 			}

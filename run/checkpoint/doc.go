@@ -15,6 +15,11 @@
 // names the hosts that wrote them where there were several, and every folder gets a copy. A folder is one run's at
 // a time: Store.Prune removes all drafts that it finds.
 //
+// Where files are on several hosts, whoever leads has every process Look, and Among chooses the newest checkpoint
+// that is whole over all of them: any of them may have the manifest, and each file may be in the checkpoint or in
+// a draft of it. Every process is told that Spread, opens the files that it has, a Shelf, which it serves to the
+// others over connections, and opens the checkpoint: what is not here is read where it is, tensor by tensor.
+//
 // Of a directory of checkpoints the newest is opened, or none: one that is damaged is named, with the
 // newest whole one before it, and not passed over. A run that is killed leaves no damaged one.
 //

@@ -20,6 +20,7 @@ type Checkpoint struct {
 	files    []source
 	indexes  []*Index
 	where    map[string]int // tensor -> file
+	remotes  []*remote      // processes that have files
 }
 
 // source is a file of a checkpoint, wherever that is.
@@ -260,5 +261,14 @@ func (c *Checkpoint) Close() error {
 		errs = append(errs, f.Close())
 	}
 	c.files = nil
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.Interrupt())...)
+}
+
+// Interrupt ends connections to other processes, and whoever reads a tensor over one.
+func (c *Checkpoint) Interrupt() error {
+	var all error
+	for _, r := range c.remotes {
+		all = errors.Join(all, r.close())
+	}
+	return all
 }

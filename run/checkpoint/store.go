@@ -99,6 +99,7 @@ func (s *Store) Continue(from *Checkpoint) error {
 	if err := s.adopt(from); err != nil {
 		return err
 	}
+	s.own = nil
 	found, err := list(s.Dir)
 	for _, f := range found {
 		if f.steps > from.Manifest.Steps {

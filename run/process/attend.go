@@ -101,6 +101,9 @@ func (x *Process) Attend(ctx context.Context) Belongings {
 	release, gone := make(chan struct{}), make(chan departure, len(x.mine))
 	var herald sync.WaitGroup
 	herald.Go(crash.Caught(x.herald))
+	if from := x.job.From; from != nil { // nobody waits for another host once the run is over
+		context.AfterFunc(x.ctx, crash.Caught(func() { _ = from.Interrupt() }))
+	}
 	x.link.Start(x.told)
 	crash.Go(func() { x.open(gone, release) })
 	stop := context.AfterFunc(ctx, crash.Caught(func() {

@@ -1,8 +1,8 @@
 // Package tcp carries messages between processes, on one host or many, over TCP.
 //
 // An Endpoint is a process's: one listener, through which all others reach it. It makes the carriers of the
-// process's workers, and gives out connections for what is not tensors, Control and Rendezvous, which bear
-// bytes as whoever has them likes.
+// process's workers, and gives out connections for what is not tensors, Control, Rendezvous and Files, which
+// bear bytes as whoever has them likes.
 //
 // In: frames in host memory, and the addresses of other Endpoints. Out: the same bytes in the memory that
 // their receiver posted; errors that name the worker, its address and why. Refused, logged and survived:

@@ -20,6 +20,7 @@ const (
 	frames     Service = iota + 1 // of a directed pair of workers
 	Control                       // between a process and the leader
 	Rendezvous                    // by which processes find each other
+	Files                         // by which a process has what lies on another's host
 )
 
 func (s Service) String() string {
@@ -30,6 +31,8 @@ func (s Service) String() string {
 		return "control"
 	case Rendezvous:
 		return "rendezvous"
+	case Files:
+		return "files"
 	}
 	return fmt.Sprintf("service %d", uint8(s))
 }
@@ -107,7 +110,7 @@ func readHello(b []byte) (hello, error) {
 	copy(h.run[:], b[24:])
 	copy(h.nonce[:], b[24+len(h.run):])
 	switch bound := h.streams <= mostStream && h.stream < h.streams; {
-	case h.service < frames || h.service > Rendezvous:
+	case h.service < frames || h.service > Files:
 		return h, fmt.Errorf("it asks for %v, which there is not", h.service)
 	case !bound:
 		return h, fmt.Errorf("it is stream %d of %d; there are 1 to %d", h.stream, h.streams, mostStream)

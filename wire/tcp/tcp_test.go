@@ -206,13 +206,13 @@ func TestServices(t *testing.T) {
 	for name, of := range map[string]*TLS{"plain": nil, "tls": {}} {
 		leader, l := listen(t, Config{Process: 0, TLS: of})
 		other, _ := listen(t, Config{Process: 7, TLS: of})
-		control, meeting := leader.Listener(Control), leader.Listener(Rendezvous)
-		for _, s := range []Service{Rendezvous, Control} {
+		control, meeting, files := leader.Listener(Control), leader.Listener(Rendezvous), leader.Listener(Files)
+		for _, s := range []Service{Rendezvous, Files, Control} {
 			c, err := other.Dial(t.Context(), leader.Address(), s, 0)
 			if err != nil {
 				t.Fatal(name, err)
 			}
-			from := map[Service]net.Listener{Control: control, Rendezvous: meeting}[s]
+			from := map[Service]net.Listener{Control: control, Rendezvous: meeting, Files: files}[s]
 			got, err := from.Accept()
 			if err != nil {
 				t.Fatal(err)

@@ -1,0 +1,320 @@
+package checkpoint
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// hosts is processes, each with a folder of its own. It counts what is read of whom.
+type hosts struct {
+	dirs    []string
+	checked []int // by process, files held against their checksums
+}
+
+func (h *hosts) Look() ([]Survey, error) {
+	var all []Survey
+	for i, dir := range h.dirs {
+		s, err := Look(dir)
+		if err != nil {
+			return nil, err
+		}
+		s.Host = fmt.Sprintf("host%d", i)
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+func (h *hosts) Text(rank int, of Copy) (string, error) { return Text(h.dirs[rank], of) }
+
+func (h *hosts) Check(rank, steps int, files []File) (map[string]string, error) {
+	if h.checked == nil {
+		h.checked = make([]int, len(h.dirs))
+	}
+	h.checked[rank] += len(files)
+	return Check(h.dirs[rank], steps, files), nil
+}
+
+// spread writes a checkpoint of which each folder has a stage, and the manifest where it is among those that have
+// committed.
+func spread(t *testing.T, dirs []string, steps int, committed ...int) {
+	t.Helper()
+	var files []File
+	draft := DraftName(steps, 5)
+	for i, dir := range dirs {
+		at := filepath.Join(dir, draft)
+		if err := MakeDraft(at); err != nil {
+			t.Fatal(err)
+		}
+		f, err := WriteFile(at, fmt.Sprintf("stage-%d.safetensors", i), tensors(byte(i), byte(steps)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Host = fmt.Sprintf("host%d", i)
+		files = append(files, f)
+	}
+	text, err := Seal(manifest(steps), files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range committed {
+		if _, err := (&Store{Dir: dirs[i]}).Commit(draft, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func folders(t *testing.T, n int) []string {
+	root := t.TempDir()
+	var dirs []string
+	for i := range n {
+		dirs = append(dirs, filepath.Join(root, fmt.Sprint(i)))
+	}
+	return dirs
+}
+
+// read opens a spread checkpoint on one host and reads a tensor of each stage.
+func (h *hosts) read(t *testing.T, s *Spread, on int) ([]byte, error) {
+	t.Helper()
+	var shelves []*Shelf
+	for _, dir := range h.dirs {
+		shelf, err := s.Shelf(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { shelf.Close() })
+		shelves = append(shelves, shelf)
+	}
+	c, err := s.Open(shelves[on], func(process int) (io.ReadWriteCloser, error) {
+		here, there := net.Pipe()
+		go shelves[process].Serve(there)
+		return here, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	var values []byte
+	for i := range 2 {
+		x, err := c.Tensor(fmt.Sprintf("layer%d.weight", i))
+		if err != nil {
+			return nil, err
+		}
+		if !bytes.Equal(x.Data, bytes.Repeat(x.Data[:1], 12)) {
+			t.Errorf("layer %d is %v", i, x.Data)
+		}
+		values = append(values, x.Data[0])
+	}
+	return values, nil
+}
+
+// Wherever a crash has cut a commit short, the newest checkpoint that all files are there of is read, from any
+// host, also from one that has nothing.
+func TestTheNewestWholeCheckpointIsChosenAmongHosts(t *testing.T) {
+	for name, c := range map[string]struct {
+		spread func(dirs []string)
+		steps  byte
+		passed string
+	}{
+		"both have committed": {func(d []string) { spread(t, d, 4, 0, 1) }, 4, ""},
+		"one has":             {func(d []string) { spread(t, d, 4, 0) }, 4, ""},
+		"the other has":       {func(d []string) { spread(t, d, 4, 1) }, 4, ""},
+		"nobody has":          {func(d []string) { spread(t, d, 4) }, 2, ""},
+		"a file is on no host": {func(d []string) {
+			spread(t, d, 4, 0, 1)
+			remove(t, d[1], "step-00000004/stage-1*")
+		}, 2, "step-00000004 lacks stage-1.safetensors, which host host1 has written"},
+		"its folder is gone": {func(d []string) {
+			spread(t, d, 4, 0, 1)
+			remove(t, d[1], "step-00000004")
+		}, 2, "lacks stage-1.safetensors"},
+		"a file is cut short": {func(d []string) {
+			spread(t, d, 4, 0, 1)
+			cut(t, d[0], "step-00000004/stage-0.safetensors")
+		}, 2, "lacks stage-0.safetensors"},
+		"a manifest is damaged": {func(d []string) {
+			spread(t, d, 4, 0, 1)
+			cut(t, d[0], "step-00000004/manifest.json")
+		}, 4, ""},
+		"one of two is of long ago": {func(d []string) { spread(t, d[1:], 8, 0); spread(t, d, 4, 0, 1) }, 8, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &hosts{dirs: append(folders(t, 2), filepath.Join(t.TempDir(), "new"))}
+			spread(t, h.dirs[:2], 2, 0, 1)
+			c.spread(h.dirs[:2])
+			s, err := Among(h.dirs[0], h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.passed == "" && len(s.Passed) > 0 || !strings.Contains(strings.Join(s.Passed, "; "), c.passed) {
+				t.Errorf("passed over: %q", s.Passed)
+			}
+			if n := h.checked; n[0]+n[1] != len(s.Where) || n[2] != 0 {
+				t.Errorf("%v files are held against their checksums", n)
+			}
+			for on := range h.dirs {
+				if c.steps == 8 { // which has one stage
+					continue
+				}
+				got, err := h.read(t, s, on)
+				if err != nil || !bytes.Equal(got, []byte{c.steps, c.steps}) {
+					t.Errorf("on host %d: %v, %v; want step %d", on, got, err, c.steps)
+				}
+			}
+		})
+	}
+}
+
+func remove(t *testing.T, dir, pattern string) {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	if err := os.RemoveAll(all[0]); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func cut(t *testing.T, dir, name string) {
+	t.Helper()
+	if err := os.Truncate(filepath.Join(dir, name), 20); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// flip changes a byte of a file's data.
+func flip(t *testing.T, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[len(text)-1] ^= 1
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What has changed since it was written is named, with its host, and not passed over, unless another host has it
+// as it was.
+func TestDamageAmongHostsIsNamed(t *testing.T) {
+	h := &hosts{dirs: folders(t, 2)}
+	spread(t, h.dirs, 2, 0, 1)
+	spread(t, h.dirs, 4, 0, 1)
+	file := filepath.Join(h.dirs[1], "step-00000004", "stage-1.safetensors")
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flip(t, file)
+	_, err = Among(h.dirs[0], h)
+	var damaged *DamagedError
+	if !errors.As(err, &damaged) || !strings.Contains(err.Error(), "step-00000004: stage-1.safetensors: checksum") ||
+		damaged.Whole != filepath.Join(h.dirs[0], "step-00000002") {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(h.dirs[0], "step-00000004", "stage-1.safetensors"), whole, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Among(h.dirs[0], h)
+	if err != nil || s.Where["stage-1.safetensors"] != 0 {
+		t.Fatal(err, s)
+	}
+	if got, err := h.read(t, s, 0); err != nil || !bytes.Equal(got, []byte{4, 4}) {
+		t.Error(got, err)
+	}
+	if _, err := h.read(t, s, 1); err == nil || !strings.Contains(err.Error(), "stage-1.safetensors: checksum") {
+		t.Error("host 1 has read its damaged file: ", err)
+	}
+	for _, dir := range h.dirs {
+		for _, name := range []string{"step-00000004/manifest.json", "step-00000002/stage-0.safetensors"} {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Fatal(err)
+			}
+		}
+	}
+	_, err = Among(h.dirs[0], h)
+	if !errors.As(err, &damaged) || damaged.Whole != "" || !strings.Contains(err.Error(), "on host host0: ") {
+		t.Error(err)
+	}
+}
+
+func TestWhereThereIsNothingAmongHosts(t *testing.T) {
+	h := &hosts{dirs: folders(t, 2)}
+	if _, err := Among(h.dirs[0], h); !errors.Is(err, ErrNone) {
+		t.Error(err)
+	}
+	spread(t, h.dirs, 4, 0)
+	remove(t, h.dirs[1], "step-*")
+	if _, err := Among(h.dirs[0], h); err == nil || errors.Is(err, ErrNone) ||
+		!strings.Contains(err.Error(), "no checkpoint of "+h.dirs[0]+" is whole") {
+		t.Error(err)
+	}
+	one := filepath.Join(h.dirs[0], "step-00000002")
+	if s, err := Look(one); err != nil || len(s.Copies)+len(s.Files) > 0 {
+		t.Errorf("%+v, %v of a checkpoint that is not there", s, err)
+	}
+	spread(t, h.dirs, 2, 0, 1)
+	if s, err := Look(one); err != nil || len(s.Copies) != 1 || s.Copies[0].Steps != 2 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// What goes on from a checkpoint gives the files of a draft their name, in its own folder alone, and prunes the
+// other drafts.
+func TestDraftsOfACheckpointAreAdopted(t *testing.T) {
+	h := &hosts{dirs: folders(t, 2)}
+	spread(t, h.dirs, 2, 0, 1)
+	spread(t, h.dirs, 4, 0)
+	spread(t, h.dirs, 6)
+	s, err := Among(h.dirs[0], h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, dir := range h.dirs {
+		shelf, err := s.Shelf(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 {
+			shelf.files["stage-0.safetensors"] = mustOpen(t, h.dirs[0], s)
+		} else {
+			shelf.files["stage-1.safetensors"] = mustOpen(t, h.dirs[1], s)
+		}
+		from, err := s.Open(shelf, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := &Store{Dir: dir, Keep: 1}
+		if err := errors.Join(store.Continue(from), store.Prune(), from.Close(), shelf.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if got := names(t, dir); !slices.Equal(got, []string{"step-00000004"}) {
+			t.Errorf("folder %d has %v", i, got)
+		}
+	}
+	if got, err := h.read(t, s, 0); err != nil || !bytes.Equal(got, []byte{4, 4}) {
+		t.Error(got, err)
+	}
+}
+
+func mustOpen(t *testing.T, dir string, s *Spread) *local {
+	t.Helper()
+	shelf, err := s.Shelf(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range shelf.files {
+		return f
+	}
+	t.Fatal("the shelf is empty")
+	return nil
+}

@@ -1,0 +1,183 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shelf is that of a checkpoint of two stages, both here, and its folder.
+func shelf(t *testing.T) (*Shelf, string) {
+	t.Helper()
+	dirs := folders(t, 1)
+	spread(t, dirs, 2, 0)
+	s, err := Among(dirs[0], &hosts{dirs: dirs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shelf, err := s.Shelf(dirs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shelf.Close() })
+	return shelf, dirs[0]
+}
+
+// ask is a remote that asks this shelf.
+func ask(s *Shelf) *remote {
+	return &remote{silence: time.Second, dial: func() (io.ReadWriteCloser, error) {
+		here, there := net.Pipe()
+		go s.Serve(there)
+		return here, nil
+	}}
+}
+
+func TestBytesOfFilesAreServed(t *testing.T) {
+	s, dir := shelf(t)
+	whole, err := os.ReadFile(filepath.Join(dir, "step-00000002", "stage-0.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := ask(s)
+	defer r.close()
+	for _, at := range [][2]int{{0, len(whole)}, {0, 8}, {8, 1}, {len(whole) - 1, 1}, {len(whole), 0}, {3, 0}} {
+		into := make([]byte, at[1])
+		err := r.read(request{File: "stage-0.safetensors", Offset: int64(at[0]), Bytes: int64(at[1])}, into)
+		if err != nil || !bytes.Equal(into, whole[at[0]:at[0]+at[1]]) {
+			t.Errorf("%v: %v", at, err)
+		}
+	}
+	for says, q := range map[string]request{
+		`no file "manifest.json"`: {File: "manifest.json"},
+		`no file "../x"`:          {File: "../x"},
+		`no file ""`:              {},
+		"which has":               {File: "stage-0.safetensors", Offset: int64(len(whole)), Bytes: 1},
+		"bytes from -1 on":        {File: "stage-0.safetensors", Offset: -1, Bytes: 2},
+		"-1 bytes from":           {File: "stage-0.safetensors", Bytes: -1},
+		"9223372036854775807":     {File: "stage-0.safetensors", Offset: 1, Bytes: 1<<63 - 1},
+	} {
+		if err := r.read(q, nil); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: %v; want something about %q", q, err, says)
+		}
+	}
+	into := make([]byte, 4) // and it goes on
+	if err := r.read(request{File: "stage-0.safetensors", Bytes: 4}, into); err != nil {
+		t.Error(err)
+	}
+}
+
+// A file that has changed is not sent, not even the part that has not.
+func TestADamagedFileIsNotServed(t *testing.T) {
+	s, dir := shelf(t)
+	flip(t, filepath.Join(dir, "step-00000002", "stage-0.safetensors"))
+	r := ask(s)
+	defer r.close()
+	if err := r.read(request{File: "stage-0.safetensors", Bytes: 8}, make([]byte, 8)); err == nil ||
+		!strings.Contains(err.Error(), "it has changed since") && !strings.Contains(err.Error(), "has changed since") {
+		t.Error(err)
+	}
+}
+
+// scripted is a connection whose other end says this, whatever is asked.
+type scripted struct {
+	io.Reader
+	closed bool
+}
+
+func (s *scripted) Write(p []byte) (int, error) { return len(p), nil }
+func (s *scripted) Close() error                { s.closed = true; return nil }
+
+func TestABadAnswerIsRefused(t *testing.T) {
+	head := func(kind byte, n uint64, text string) []byte {
+		return append(binary.LittleEndian.AppendUint64([]byte{kind}, n), text...)
+	}
+	for says, answer := range map[string][]byte{
+		"EOF":                           nil,
+		"unexpected EOF":                head(data, 4, "abc"),
+		"an answer of kind 120":         head('x', 4, "abcd"),
+		"kind 98 with 5 bytes; 4 were":  head(data, 5, "abcde"),
+		"kind 101 with 4294967296 byte": head(sorry, 1<<32, "abcde"),
+		"checksum 00000000":             head(data, 4, "abcd\x00\x00\x00\x00"),
+	} {
+		r := &remote{dial: func() (io.ReadWriteCloser, error) {
+			return &scripted{Reader: bytes.NewReader(append([]byte("www"), answer...))}, nil
+		}}
+		if err := r.read(request{Bytes: 4}, make([]byte, 4)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v; want something about %q", answer, err, says)
+		}
+	}
+}
+
+func TestABadRequestEndsTheConnection(t *testing.T) {
+	s, _ := shelf(t)
+	for says, text := range map[string][]byte{
+		"it has 4294967295 bytes": {255, 255, 255, 255},
+		"cut short":               {9, 0, 0, 0, '{'},
+		"looking for beginning":   {2, 0, 0, 0, 'x', 'y'},
+		"a request: ":             {4, 0},
+	} {
+		c := &scripted{Reader: bytes.NewReader(text)}
+		if err := s.Serve(c); err == nil || !strings.Contains(err.Error(), says) || !c.closed {
+			t.Errorf("%q: %v, closed: %v; want something about %q", text, err, c.closed, says)
+		}
+	}
+	if err := s.Serve(&scripted{Reader: bytes.NewReader(nil)}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whoever says nothing is not waited for; whoever says that it is busy is.
+func TestSilenceIsNotWaitedFor(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	go io.Copy(io.Discard, there)
+	r := &remote{silence: 20 * time.Millisecond, dial: func() (io.ReadWriteCloser, error) { return here, nil }}
+	if err := r.read(request{Bytes: 4}, make([]byte, 4)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(err)
+	}
+	var said bytes.Buffer
+	err := wait(&said, func() error { time.Sleep(pace + pace/5); return io.EOF })
+	if err != io.EOF || said.String() != string(rune(busy)) {
+		t.Errorf("%q, %v", said.String(), err)
+	}
+}
+
+// Whoever reads over a connection that is closed meanwhile does not go on to wait, nor does another who comes then.
+func TestAReadEndsWithTheRun(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	r := &remote{silence: time.Minute, dial: func() (io.ReadWriteCloser, error) { return here, nil }}
+	done := make(chan error, 1)
+	go func() { done <- r.read(request{Bytes: 4}, make([]byte, 4)) }()
+	if _, err := there.Read(make([]byte, 4)); err != nil { // it asks
+		t.Fatal(err)
+	}
+	if err := r.close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err == nil {
+		t.Error("it has read")
+	}
+	late := &remote{dial: r.dial}
+	if err := errors.Join(late.close(), late.read(request{}, nil)); !errors.Is(err, errEnded) {
+		t.Error(err)
+	}
+}
+
+func FuzzRequests(f *testing.F) {
+	f.Add([]byte("\x02\x00\x00\x00{}"))
+	f.Add([]byte("\x2a\x00\x00\x00{\"file\":\"stage-0.safetensors\",\"bytes\": 44}"))
+	f.Add([]byte{255, 255, 255, 255})
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s := &Shelf{files: map[string]*local{}}
+		_ = s.Serve(&scripted{Reader: bytes.NewReader(text)})
+		_ = readAnswer(bytes.NewReader(text), make([]byte, 8))
+	})
+}

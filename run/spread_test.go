@@ -1,0 +1,230 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/run/checkpoint"
+	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/wire/pipe"
+)
+
+// disks is the folder of checkpoints of each process, which is what it goes on from, too.
+type disks []string
+
+func (d disks) Look() ([]checkpoint.Survey, error) {
+	var all []checkpoint.Survey
+	for p, dir := range d {
+		s, err := checkpoint.Look(dir)
+		if err != nil {
+			return nil, err
+		}
+		s.Host = fmt.Sprintf("host%d", p)
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+func (d disks) Text(rank int, of checkpoint.Copy) (string, error) {
+	return checkpoint.Text(d[rank], of)
+}
+
+func (d disks) Check(rank, steps int, files []checkpoint.File) (map[string]string, error) {
+	return checkpoint.Check(d[rank], steps, files), nil
+}
+
+// resume has the processes of a world go on from what their disks have.
+func (d disks) resume(t *testing.T, w *worlds) *checkpoint.Spread {
+	t.Helper()
+	s, err := checkpoint.Among(d[0], d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shelves := make([]*checkpoint.Shelf, len(d))
+	for p, dir := range d {
+		if shelves[p], err = s.Shelf(dir); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { shelves[p].Close() })
+	}
+	change := w.change
+	w.change = func(p int, c *Config) {
+		if change != nil {
+			change(p, c)
+		}
+		c.Resume = d[p]
+		c.Open = func() (*checkpoint.Checkpoint, error) {
+			return s.Open(shelves[p], func(of int) (io.ReadWriteCloser, error) {
+				here, there := net.Pipe()
+				go shelves[of].Serve(there)
+				return here, nil
+			})
+		}
+	}
+	return s
+}
+
+// fresh is so many folders.
+func fresh(t *testing.T, n int) disks {
+	root := t.TempDir()
+	var d disks
+	for p := range n {
+		d = append(d, filepath.Join(root, fmt.Sprint(p)))
+	}
+	return d
+}
+
+// saving has every process save to its disk.
+func (d disks) saving(keep int) func(p int, c *Config) {
+	return func(p int, c *Config) { c.Checkpoint = Checkpointing{Dir: d[p], Every: 2, Keep: keep} }
+}
+
+// A run that was saved to the disks of its hosts goes on, on hosts that have changed places, on fewer or more of
+// them, under other plans, and ends with the bits of one that never stopped.
+func TestARunGoesOnWithFilesOfSeveralHosts(t *testing.T) {
+	want := train(t, small(t, 1, 7)).Weights
+	for name, c := range map[string]struct {
+		before, after []int // processes of workers
+		moved         []int // which disk each process has then; of a host that is new, -1
+	}{
+		"the same":                   {[]int{0, 1, 2}, []int{0, 1, 2}, []int{0, 1, 2}},
+		"changed places":             {[]int{0, 1, 2}, []int{0, 1, 2}, []int{2, 0, 1}},
+		"a new host leads":           {[]int{0, 1}, []int{0, 1, 2}, []int{-1, 1, 0}},
+		"fewer workers":              {[]int{0, 1, 1, 2}, []int{0, 1, 2}, []int{1, 2, 0}},
+		"two workers on one of them": {[]int{0, 1}, []int{0, 1, 1}, []int{1, 0}},
+		"more, under another plan":   {[]int{0, 1}, []int{0, 1, 2, 2}, []int{1, 0, -1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := fresh(t, slices.Max(c.before)+1)
+			w := worlds{of: c.before, carriers: pipe.New, change: old.saving(0)}
+			w.train(t.Context(), t, small(t, len(c.before), 5)).whole(t)
+			now := fresh(t, len(c.moved))
+			for p, disk := range c.moved {
+				if disk >= 0 {
+					now[p] = old[disk]
+				}
+			}
+			w = worlds{of: c.after, carriers: pipe.New, change: now.saving(2)}
+			if s := now.resume(t, &w); len(s.Passed) > 0 {
+				t.Error(s.Passed)
+			}
+			got := w.train(t.Context(), t, small(t, len(c.after), 7)).whole(t)
+			if err := sameWeights(want, got.Weights); err != nil {
+				t.Error(err)
+			}
+			for p, dir := range now { // and the older ones have gone everywhere
+				there, err := os.ReadDir(dir)
+				if err != nil || len(there) > 2 || there[len(there)-1].Name() != "step-00000007" {
+					t.Errorf("process %d has %v, %v", p, there, err)
+				}
+			}
+		})
+	}
+}
+
+// cutOff is a Link that ends in front of a message of the leader's.
+type cutOff struct {
+	control.Link
+	at func(control.Body) bool
+}
+
+func (c cutOff) Send(m control.Message) error {
+	if c.at(m.Body) {
+		c.Close()
+		return errors.New("the cable is cut")
+	}
+	return c.Link.Send(m)
+}
+
+// Wherever a process is lost in the course of a save, the run goes on from a checkpoint that is whole, with the
+// bits of one that never stopped, and nothing half-written is left.
+func TestALinkCutWhileSavingHarmsNothing(t *testing.T) {
+	want := train(t, small(t, 1, 6)).Weights
+	for name, c := range map[string]struct {
+		at    func(control.Body) bool
+		steps int
+	}{
+		"mark":       {func(b control.Body) bool { _, is := b.(control.Mark); return is }, 0},
+		"look":       {func(b control.Body) bool { _, is := b.(control.Look); return is }, 0},
+		"save":       {func(b control.Body) bool { s, is := b.(control.Save); return is && s.Base == 4 }, 2},
+		"first":      {func(b control.Body) bool { s, is := b.(control.Commit); return is && at(s, 4) && !s.Others }, 4},
+		"others":     {func(b control.Body) bool { s, is := b.(control.Commit); return is && at(s, 4) && s.Others }, 4},
+		"next steps": {func(b control.Body) bool { l, is := b.(control.Load); return is && l.Base == 4 }, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := fresh(t, 3)
+			w := worlds{of: []int{0, 1, 2}, carriers: pipe.New, cut: func(p int, l control.Link) control.Link {
+				if p == 1 {
+					return cutOff{l, c.at}
+				}
+				return l
+			}, change: d.saving(0)}
+			out := w.train(t.Context(), t, small(t, 3, 6))
+			for p, err := range out.errs {
+				if err == nil {
+					t.Errorf("process %d has noticed nothing", p)
+				}
+			}
+			w = worlds{of: []int{0, 1, 2}, carriers: pipe.New, change: d.saving(1)}
+			if c.steps > 0 {
+				s := d.resume(t, &w)
+				if !strings.Contains(s.Manifest, fmt.Sprintf(`"steps": %d,`, c.steps)) {
+					t.Errorf("it goes on from\n%s; want step %d", s.Manifest, c.steps)
+				}
+			}
+			got := w.train(t.Context(), t, small(t, 3, 6)).whole(t)
+			if err := sameWeights(want, got.Weights); err != nil {
+				t.Error(err)
+			}
+			for p, dir := range d {
+				if there, err := os.ReadDir(dir); err != nil || len(there) != 1 {
+					t.Errorf("process %d has %v, %v", p, there, err)
+				}
+			}
+		})
+	}
+}
+
+func at(c control.Commit, steps int) bool {
+	return strings.HasPrefix(c.Draft, fmt.Sprintf("step-%08d.", steps))
+}
+
+// A process that cannot read what it needs of another ends the run, and says of which.
+func TestAHostThatGivesNothingEndsTheRun(t *testing.T) {
+	d := fresh(t, 2)
+	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}
+	w.train(t.Context(), t, small(t, 2, 2)).whole(t)
+	w = worlds{of: []int{0, 1, 2}, carriers: pipe.New}
+	d = append(d, filepath.Join(t.TempDir(), "new"))
+	d.resume(t, &w)
+	file := filepath.Join(d[1], "step-00000002", "stage-001.safetensors")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[len(text)-1] ^= 1
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	said := 0
+	for p, err := range w.train(t.Context(), t, small(t, 3, 4)).errs {
+		switch {
+		case err == nil:
+			t.Errorf("process %d has noticed nothing", p)
+		case strings.Contains(err.Error(), "stage-001.safetensors, which process 1 has: checksum"):
+			said++
+		case !strings.Contains(err.Error(), "is lost") && !strings.Contains(err.Error(), "stage-001.safetensors: checksum"):
+			t.Errorf("process %d: %v", p, err)
+		}
+	}
+	if said == 0 {
+		t.Error("nobody says which process has the damaged file")
+	}
+}
