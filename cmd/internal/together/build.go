@@ -1,11 +1,64 @@
 package together
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/launch/rendezvous"
 )
 
-// Build is what processes must have alike before they can say anything to each other.
+// Build is what processes must have alike before they can say anything to each other, and what their bits depend on
+// besides, which they may have unlike.
 func Build() []rendezvous.Fact {
-	return []rendezvous.Fact{{Name: "version of millrace", Value: cli.Version(), Must: true}}
+	facts := []rendezvous.Fact{
+		{Name: "version of millrace", Value: cli.Version(), Must: true},
+		{Name: "processor", Value: processor()},
+	}
+	e, err := torch.Open()
+	if err != nil {
+		return facts // who needs it says what is missing
+	}
+	i := e.Info()
+	return append(facts,
+		rendezvous.Fact{Name: "version of libtorch", Value: i.Torch, Must: true},
+		rendezvous.Fact{Name: "native library", Value: digest(i.Native), Must: true},
+		rendezvous.Fact{Name: "BLAS", Value: strings.TrimSpace(i.BLAS + " " + i.BLASCore)},
+		rendezvous.Fact{Name: "CPU kernels", Value: i.Kernels},
+	)
+}
+
+// digest tells a file from others of its name.
+func digest(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(text)
+	return "build " + hex.EncodeToString(sum[:6])
+}
+
+// processor is what this host's are called, and a digest of what they can do, by which libraries choose their
+// kernels.
+func processor() string {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOARCH
+	}
+	first, _, _ := strings.Cut(string(text), "\n\n")
+	said := map[string]string{}
+	for line := range strings.Lines(first) {
+		key, value, _ := strings.Cut(line, ":")
+		said[strings.TrimSpace(key)] = strings.TrimSpace(value)
+	}
+	able := strings.Fields(said["flags"] + said["Features"])
+	slices.Sort(able)
+	sum := sha256.Sum256([]byte(strings.Join(able, " ")))
+	return fmt.Sprintf("%s %s (instructions %x)", runtime.GOARCH, said["model name"], sum[:3])
 }

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"reflect"
-	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
@@ -29,7 +27,7 @@ const (
 
 // together trains with the other processes of a world.
 func (t *training) together(w *launch.World) error {
-	asked, wrong := t.flags.Job()
+	j, wrong := t.flags.Job()
 	party, err := together.Meet(t.Context(), w, together.Build())
 	if err != nil {
 		return err
@@ -37,12 +35,12 @@ func (t *training) together(w *launch.World) error {
 	defer party.Close()
 	t.party, t.each = party, w.Workers()/w.Size
 	if w.Rank > 0 {
-		return t.follow(asked, wrong)
+		return t.follow(j, wrong)
 	}
 	t.others = party.Lead(t.Context())
 	t.SetContext(t.others.Context())
 	if err = wrong; err == nil {
-		err = t.compare(asked)
+		err = t.compare(j)
 	}
 	if err == nil {
 		err = t.lead()
@@ -56,49 +54,41 @@ func (t *training) together(w *launch.World) error {
 	return errors.Join(together.Exit(err), t.others.Dismiss(err))
 }
 
-// compare refuses others that were asked for another job.
-func (t *training) compare(asked *job.Job) error {
-	own, err := plain(asked)
+// asked is what a process was asked for.
+type asked struct {
+	Job   claims // its settings
+	Files claims
+}
+
+// compare refuses others that were asked for another job, or have other files of it.
+func (t *training) compare(j *job.Job) error {
+	own, err := travelled(j.Keys())
 	if err != nil {
 		return err
 	}
-	theirs := make([]map[string]any, t.party.World.Size)
+	files, theirs := filesOf(j), make([]asked, t.party.World.Size)
 	if err := t.others.All(askJob, nil, func(rank int) any { return &theirs[rank] }); err != nil {
 		return err
 	}
 	for rank := 1; rank < len(theirs); rank++ {
-		keys := maps.Clone(own)
-		maps.Copy(keys, theirs[rank])
-		for _, key := range slices.Sorted(maps.Keys(keys)) {
-			if a, b := own[key], theirs[rank][key]; !reflect.DeepEqual(a, b) {
-				return cli.BadInput(fmt.Errorf("%s is %v for %s and %v for %s: start all with the same flags", key, shown(a),
-					t.party.Name(0), shown(b), t.party.Name(rank)))
-			}
+		a, b := t.party.Name(0), t.party.Name(rank)
+		if err := differ(own, theirs[rank].Job.flat("", claims{}), a, b, "start all with the same flags and job file"); err != nil {
+			return err
 		}
+		own, their := files.knownTo(theirs[rank].Files), theirs[rank].Files.knownTo(files)
+		if err := differ(own, their, a, b, "give all the same file, or rank 0 alone"); err != nil {
+			return err
+		}
+	}
+	if len(t.party.Differ) > 0 {
+		t.unlike = fmt.Sprintf("%s, as hosts differ: %s", prepare.NotPromised, strings.Join(t.party.Differ, "; "))
+		fmt.Fprintf(t.ErrOrStderr(), "millrace: %s\n", t.unlike)
 	}
 	return nil
 }
 
-// plain is the settings of a job as they are when they have travelled.
-func plain(j *job.Job) (map[string]any, error) {
-	text, err := json.Marshal(j.Keys())
-	if err != nil {
-		return nil, err
-	}
-	var keys map[string]any
-	return keys, json.Unmarshal(text, &keys)
-}
-
-// shown is a setting in words.
-func shown(value any) any {
-	if value == nil {
-		return "left out"
-	}
-	return value
-}
-
-// openOthers has the others open what a job needs.
-func (t *training) openOthers(j *job.Job) error {
+// openOthers has the others open what a job needs, and refuses other data than this process has.
+func (t *training) openOthers(j *job.Job, n *needs) error {
 	if t.others == nil {
 		return nil
 	}
@@ -106,7 +96,32 @@ func (t *training) openOthers(j *job.Job) error {
 	if err != nil {
 		return cli.BadInput(err)
 	}
-	return t.others.All(askOpen, text, nil)
+	own, err := opened(j, n)
+	if err == nil {
+		own, err = travelled(own)
+	}
+	if err != nil {
+		return err
+	}
+	theirs := make([]claims, t.party.World.Size)
+	if err := t.others.All(askOpen, text, func(rank int) any { return &theirs[rank] }); err != nil {
+		return err
+	}
+	for rank := 1; rank < len(theirs); rank++ {
+		if err := differ(own, theirs[rank], t.party.Name(0), t.party.Name(rank), "give all the same"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// opened is what a process has opened for a job.
+func opened(j *job.Job, n *needs) (claims, error) {
+	c, err := dataOf(j, n.data)
+	if err == nil {
+		c["the model "+n.model.Name] = n.model.ID()
+	}
+	return c, err
 }
 
 // placed says where the workers of a plan are.
@@ -173,7 +188,7 @@ func (t *training) beginOthers(c *run.Config, k *task, j *job.Job) error {
 }
 
 // follow does what rank 0 asks, and its part of the run. It prints nothing.
-func (t *training) follow(asked *job.Job, wrong error) error {
+func (t *training) follow(j *job.Job, wrong error) error {
 	var own *needs
 	var config run.Config
 	link, err := t.party.Follow(t.Context(), map[string]setup.Handler{
@@ -181,14 +196,17 @@ func (t *training) follow(asked *job.Job, wrong error) error {
 			if wrong != nil {
 				return nil, wrong
 			}
-			return asked.Keys(), nil
+			return asked{j.Keys(), filesOf(j)}, nil
 		},
 		askOpen: func(_ context.Context, with json.RawMessage) (any, error) {
 			j, err := jobOf(with)
 			if err == nil {
 				own, err = open(j, nil)
 			}
-			return nil, err
+			if err != nil {
+				return nil, err
+			}
+			return opened(j, own)
 		},
 		askReady: func(_ context.Context, with json.RawMessage) (any, error) {
 			var k task

@@ -32,6 +32,7 @@ type training struct {
 	each        int             // workers of a process of the party
 	others      *setup.Leader   // that rank 0 leads
 	begun       bool            // so that they are the run's
+	unlike      string          // what differs between hosts, of what bits depend on; empty: nothing
 }
 
 func TrainCommand() *cobra.Command {
@@ -92,7 +93,7 @@ func (t *training) lead() error {
 	if err != nil {
 		return err
 	}
-	if err := t.openOthers(j); err != nil {
+	if err := t.openOthers(j, needs); err != nil {
 		return err
 	}
 	if !t.dry {
@@ -112,6 +113,9 @@ func (t *training) lead() error {
 	if err != nil {
 		return err
 	}
+	if t.unlike != "" {
+		p.Plan.Why = append(p.Plan.Why, t.unlike)
+	}
 	t.say(t.from.planned(j, p.Plan))
 	task, err := t.task(p)
 	if err != nil {
@@ -119,7 +123,6 @@ func (t *training) lead() error {
 	}
 	config := task.config(j, needs)
 	config.Carriers, config.Cores = prepare.CarriersOf(j, p.Cluster), predict.Cores(p.Cluster, p.Plan, 0)
-	config.Checkpoint = run.Checkpointing{Dir: checkpoints(j), Every: j.SaveEvery, Keep: j.Keep}
 	if j.Advance == job.AutoAdvance {
 		config.Next = p.Advancing(t.ErrOrStderr()).Next
 		if _, err := p.Advancing(io.Discard).Next(trace.Timeline{}, 1); err != nil { // before anything is written

@@ -1,0 +1,186 @@
+package training
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
+)
+
+// claims is what a process says that it has, by name; all processes of a run must say the same.
+type claims map[string]any
+
+// knownTo is those of which others say something, too.
+func (c claims) knownTo(others claims) claims {
+	both := maps.Clone(c)
+	maps.DeleteFunc(both, func(name string, _ any) bool { return others[name] == nil })
+	return both
+}
+
+// differ refuses what two processes say, if it is not the same.
+func differ(own, theirs claims, a, b, remedy string) error {
+	names := slices.Sorted(maps.Keys(own))
+	for name := range theirs {
+		if _, known := own[name]; !known {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		if x, y := own[name], theirs[name]; !reflect.DeepEqual(x, y) {
+			return cli.BadInput(fmt.Errorf("%s is %v for %s and %v for %s: %s", name, shown(x), a, shown(y), b, remedy))
+		}
+	}
+	return nil
+}
+
+// shown is a claim in words.
+func shown(value any) any {
+	if value == nil {
+		return "left out"
+	}
+	return value
+}
+
+// travelled is claims as they are where they have come as JSON.
+func travelled(c claims) (claims, error) {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	var out claims
+	if err := json.Unmarshal(text, &out); err != nil {
+		return nil, err
+	}
+	return out.flat("", claims{}), nil
+}
+
+// flat has settings below others be claims of their own, like rate.base.
+func (c claims) flat(within string, into claims) claims {
+	for name, value := range c {
+		if below, is := value.(map[string]any); is {
+			claims(below).flat(within+name+".", into)
+			continue
+		}
+		into[within+name] = value
+	}
+	return into
+}
+
+// filesOf is what is in the files that a job names and every host has its own of, as far as they can be read.
+func filesOf(j *job.Job) claims {
+	named := map[string]string{"--plan": j.Plan, "--program": j.Program, "--profile": j.Profile}
+	if model.IsFile(j.Model) {
+		named["--model"] = j.Model
+	}
+	c := claims{}
+	for flag, path := range named {
+		h := sha256.New()
+		if path != "" && hashFile(h, path) == nil {
+			c["what is in "+flag+" "+path] = sum(h)
+		}
+	}
+	return c
+}
+
+// Bounds of what is read of data to tell it from other data.
+const (
+	wholeFile  = 64 << 20 // bytes of a file that are read; of a longer one as many at its end
+	sampleRows = 16       // of each part
+)
+
+// dataOf is what tells data from other data: sizes, and a digest of samples and of the files.
+func dataOf(j *job.Job, s *data.Set) (claims, error) {
+	h := sha256.New()
+	c := claims{"the number of classes of the data": s.Classes}
+	for what, split := range map[string]data.Split{"training": s.Train, "test": s.Test} {
+		if split != nil {
+			c["the number of "+what+" samples of the data"] = split.Len()
+		}
+	}
+	for _, split := range []data.Split{s.Train, s.Test} {
+		if err := hashRows(h, split); err != nil {
+			return nil, cli.BadInput(err)
+		}
+	}
+	paths := []string{j.Data}
+	if entries, err := os.ReadDir(j.Data); err == nil {
+		paths = nil
+		for _, e := range entries {
+			paths = append(paths, filepath.Join(j.Data, e.Name()))
+		}
+	}
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() { // it is no name of data that millrace has
+			c["the size of "+path] = info.Size()
+			if err := hashFile(h, path); err != nil {
+				return nil, cli.BadInput(err)
+			}
+		}
+	}
+	c["the digest of the data"] = sum(h)
+	return c, nil
+}
+
+// hashRows reads some samples of a part, evenly.
+func hashRows(h hash.Hash, split data.Split) error {
+	if split == nil || split.Len() == 0 {
+		return nil
+	}
+	for i := range sampleRows {
+		b, err := split.Batch(i*split.Len()/sampleRows, 1, 0, 1)
+		if err != nil {
+			return err
+		}
+		for _, a := range []data.Array{b.Input, b.Target} {
+			if err := cmp.Or(binary.Write(h, binary.LittleEndian, a.Floats), binary.Write(h, binary.LittleEndian,
+				a.Ints)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// hashFile reads the beginning of a file and its end.
+func hashFile(h hash.Hash, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := io.CopyN(h, f, wholeFile); err != nil {
+		if err == io.EOF {
+			return nil
+		}
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if _, err := f.Seek(max(wholeFile, info.Size()-wholeFile), io.SeekStart); err != nil {
+		return err
+	}
+	_, err = io.CopyN(h, f, wholeFile)
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+// sum is enough of a digest to tell by.
+func sum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)[:8]) }
