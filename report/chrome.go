@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
+	"maps"
+	"slices"
 
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -25,8 +26,8 @@ type chromeEvent struct {
 }
 
 // ChromeJSON writes the Timeline in Chrome's Trace Event Format, which chrome://tracing,
-// Perfetto and speedscope read: a process a worker, a thread a track, memory as counters,
-// and flow arrows from sends to receives.
+// Perfetto and speedscope read: a process a worker, or each that the workers were in where these were several, a
+// thread a track, memory as counters, and flow arrows from sends to receives.
 func ChromeJSON(w io.Writer, t *trace.Timeline) error {
 	if err := t.Validate(); err != nil {
 		return fmt.Errorf("report: chrome: %w", err)
@@ -34,21 +35,26 @@ func ChromeJSON(w io.Writer, t *trace.Timeline) error {
 	t = fromZero(t)
 	c := &chrome{w: bufio.NewWriter(w)}
 	c.raw(`{"displayTimeUnit":"ms","traceEvents":[`)
-	for worker := range t.Workers {
-		c.write(chromeEvent{Name: "process_name", Phase: "M", Process: worker,
-			Args: map[string]any{"name": "worker " + strconv.Itoa(worker)}})
-		c.write(chromeEvent{Name: "process_sort_index", Phase: "M", Process: worker,
-			Args: map[string]any{"sort_index": worker}})
+	homes := homes(t)
+	for _, process := range slices.Sorted(maps.Keys(homes)) {
+		c.write(chromeEvent{Name: "process_name", Phase: "M", Process: process,
+			Args: map[string]any{"name": homes[process]}})
+		c.write(chromeEvent{Name: "process_sort_index", Phase: "M", Process: process,
+			Args: map[string]any{"sort_index": process}})
 	}
 	for i, tr := range tracksOf(t) {
-		c.write(chromeEvent{Name: "thread_name", Phase: "M", Process: tr.worker, Thread: i + 1,
-			Args: map[string]any{"name": tr.name}})
+		process, _, prefix := home(t, tr.worker)
+		c.write(chromeEvent{Name: "thread_name", Phase: "M", Process: process, Thread: i + 1,
+			Args: map[string]any{"name": prefix + tr.name}})
+		c.write(chromeEvent{Name: "thread_sort_index", Phase: "M", Process: process, Thread: i + 1,
+			Args: map[string]any{"sort_index": i + 1}})
 		for k := range tr.slices {
-			c.slice(tr.worker, i+1, &tr.slices[k])
+			c.slice(process, i+1, &tr.slices[k])
 		}
 	}
 	for _, m := range t.Memory {
-		c.write(chromeEvent{Name: "memory", Phase: "C", Process: m.Worker, TimeUS: microseconds(nanoseconds(m.AtS)),
+		process, _, prefix := home(t, m.Worker)
+		c.write(chromeEvent{Name: prefix + "memory", Phase: "C", Process: process, TimeUS: microseconds(nanoseconds(m.AtS)),
 			Args: map[string]any{"bytes": m.Bytes}})
 	}
 	c.raw("\n]}\n")
@@ -85,8 +91,8 @@ func (c *chrome) write(e chromeEvent) {
 	c.raw("\n" + string(b))
 }
 
-func (c *chrome) slice(worker, thread int, s *slice) {
-	e := chromeEvent{Name: s.name, Category: s.kind, Phase: "X", Process: worker, Thread: thread,
+func (c *chrome) slice(process, thread int, s *slice) {
+	e := chromeEvent{Name: s.name, Category: s.kind, Phase: "X", Process: process, Thread: thread,
 		TimeUS: microseconds(s.startNS), LengthUS: microseconds(s.endNS - s.startNS)}
 	if s.why != "" {
 		e.Args = map[string]any{"why": s.why}
@@ -95,15 +101,18 @@ func (c *chrome) slice(worker, thread int, s *slice) {
 		if s.bytes > 0 {
 			e.Args["bytes"] = s.bytes
 		}
+		if s.note != "" {
+			e.Args["clocks"] = s.note
+		}
 	}
 	c.write(e)
 	// An arrow starts and ends inside the boxes it joins.
 	if s.flowOut != "" {
-		c.write(chromeEvent{Name: "message", Category: "flow", Phase: "s", Process: worker, Thread: thread,
+		c.write(chromeEvent{Name: "message", Category: "flow", Phase: "s", Process: process, Thread: thread,
 			TimeUS: microseconds(s.startNS), ID: s.flowOut})
 	}
 	if s.hasFlowStart {
-		c.write(chromeEvent{Name: "message", Category: "flow", Phase: "f", Bind: "e", Process: worker, Thread: thread,
+		c.write(chromeEvent{Name: "message", Category: "flow", Phase: "f", Bind: "e", Process: process, Thread: thread,
 			TimeUS: microseconds(s.startNS), ID: s.flowIn})
 	}
 }

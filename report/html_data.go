@@ -22,6 +22,13 @@ type pageData struct {
 	Apart       curve       `json:"reference_apart"`
 	PeakBytes   [2][]int64  `json:"peak_bytes"` // of the whole run: predicted, measured
 	StageLabels []string    `json:"stage_labels"`
+	Groups      []group     `json:"groups"` // rows in their order, by host
+}
+
+// group is the workers of a host; of a run in one process it has no title.
+type group struct {
+	Title   string `json:"title"`
+	Workers []int  `json:"workers"`
 }
 
 type causeName struct {
@@ -136,6 +143,14 @@ func pageDataOf(in Inputs) pageData {
 		}
 		if e.Apart != nil && !math.IsNaN(*e.Apart) && !math.IsInf(*e.Apart, 0) {
 			d.Apart.X, d.Apart.Y = append(d.Apart.X, e.Step), append(d.Apart.Y, *e.Apart)
+		}
+	}
+	for _, h := range in.groups() {
+		if g := (group{Workers: h.Workers}); len(h.Workers) > 0 {
+			if len(h.Processes) > 0 {
+				g.Title = h.title()
+			}
+			d.Groups = append(d.Groups, g)
 		}
 	}
 	for w := range in.workers() {

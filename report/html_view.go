@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"html/template"
+	"strings"
 
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -22,6 +23,10 @@ type pageView struct {
 	Medians string
 	Shares  []shareRow
 	Keys    []colourKey
+
+	Processes  []processRow
+	Clocks     []string // how well they agree
+	Stragglers []string
 
 	HasSteps, HasMemory, HasLearning, HasPrediction, HasMeasurement bool
 }
@@ -49,8 +54,14 @@ type stageRow struct {
 	Busy, Predicted string
 }
 
+// processRow is one of several processes.
+type processRow struct {
+	Process, Host, Workers, Clock string
+}
+
 // shareRow is where one worker's time of the step went.
 type shareRow struct {
+	Host   string // of the first worker of several hosts each
 	Worker string
 	Bars   []shareBar
 }
@@ -91,6 +102,14 @@ func pageViewOf(in Inputs) *pageView {
 	}
 	v.cards(rows)
 	v.shares(in)
+	if t := in.Measured; hostsOf(t) != nil {
+		for p := range t.Processes {
+			v.Processes = append(v.Processes, processRow{fmt.Sprint(p), t.Processes[p].Host, in.heldBy(t, p),
+				clockOf(&t.Processes[p])})
+		}
+		v.Clocks = clocks(t)
+	}
+	v.Stragglers = stragglers(in.Measured)
 	return v
 }
 
@@ -210,9 +229,16 @@ func (v *pageView) shares(in Inputs) {
 			}
 		}
 	}
-	for _, r := range rows {
-		if len(r.Bars) > 0 {
-			v.Shares = append(v.Shares, r)
+	for _, h := range in.groups() {
+		title := ""
+		if len(h.Processes) > 0 {
+			title = h.title()
+		}
+		for _, w := range h.Workers {
+			if w < len(rows) && len(rows[w].Bars) > 0 {
+				rows[w].Host, title = title, ""
+				v.Shares = append(v.Shares, rows[w])
+			}
 		}
 	}
 	for _, k := range kinds {
@@ -298,6 +324,9 @@ func shareBars(t *trace.Timeline) []shareBar {
 func plural(n int, one string) string {
 	if n == 1 {
 		return "1 " + one
+	}
+	if strings.HasSuffix(one, "s") {
+		one += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, one)
 }

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/millrace-ml/millrace/trace"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -48,33 +50,35 @@ const (
 	counterType = 4
 )
 
-// Perfetto writes the Timeline as a Perfetto protobuf trace: a process a worker, with
-// its compute, its waits and their reasons, its transfers, a memory counter, and arrows
-// from each send to its receive; and the losses as a counter of their own. Open it at
-// ui.perfetto.dev.
+// Perfetto writes the Timeline as a Perfetto protobuf trace: a process a worker, or each that the workers were in
+// where these were several, with its compute, its waits and their reasons, its transfers, a memory counter, and arrows
+// from each send to its receive; and the losses as a counter of their own. Open it at ui.perfetto.dev.
 func Perfetto(w io.Writer, t *trace.Timeline) error {
 	if err := t.Validate(); err != nil {
 		return fmt.Errorf("report: perfetto: %w", err)
 	}
 	t = fromZero(t)
 	p := &perfetto{w: bufio.NewWriter(w)}
-	for worker := range t.Workers {
-		p.describe(processUUID(worker), 0, fmt.Sprintf("worker %d", worker), func(b []byte) []byte {
-			process := varint(nil, processPID, uint64(worker)+1)
-			process = str(process, processName, fmt.Sprintf("worker %d", worker))
+	homes := homes(t)
+	for _, number := range slices.Sorted(maps.Keys(homes)) {
+		p.describe(processUUID(number), 0, homes[number], func(b []byte) []byte {
+			process := varint(nil, processPID, uint64(number)+1)
+			process = str(process, processName, homes[number])
 			return message(b, descriptorProcess, process)
 		})
 	}
 	for i, tr := range tracksOf(t) {
 		id := trackUUID(i)
-		p.describe(id, processUUID(tr.worker), tr.name, nil)
+		process, _, prefix := home(t, tr.worker)
+		p.describe(id, processUUID(process), prefix+tr.name, nil)
 		for k := range tr.slices {
 			p.slice(id, &tr.slices[k])
 		}
 	}
 	if len(t.Memory) > 0 {
 		for worker := range t.Workers {
-			p.describe(memoryUUID(worker), processUUID(worker), "memory", func(b []byte) []byte {
+			process, _, prefix := home(t, worker)
+			p.describe(memoryUUID(worker), processUUID(process), prefix+"memory", func(b []byte) []byte {
 				return message(b, descriptorCounter, varint(nil, counterUnit, unitBytes))
 			})
 		}
@@ -97,9 +101,9 @@ func Perfetto(w io.Writer, t *trace.Timeline) error {
 }
 
 // Numbers of tracks: any that differ will do; 0 is taken by the viewer.
-func processUUID(worker int) uint64 { return 1<<32 + uint64(worker) }
-func memoryUUID(worker int) uint64  { return 2<<32 + uint64(worker) }
-func trackUUID(i int) uint64        { return 3<<32 + uint64(i) }
+func processUUID(process int) uint64 { return 1<<32 + uint64(process) }
+func memoryUUID(worker int) uint64   { return 2<<32 + uint64(worker) }
+func trackUUID(i int) uint64         { return 3<<32 + uint64(i) }
 
 const lossUUID = 4 << 32
 
@@ -143,6 +147,9 @@ func (p *perfetto) slice(id uint64, s *slice) {
 		b = debugNumber(b, "step", int64(s.step))
 		if s.bytes > 0 {
 			b = debugNumber(b, "bytes", s.bytes)
+		}
+		if s.note != "" {
+			b = debugText(b, "clocks", s.note)
 		}
 		if s.flowOut != "" {
 			b = flowID(b, s.flowOut)

@@ -26,9 +26,11 @@ func Terminal(w io.Writer, in Inputs) error {
 	d := &drawing{in: in, ink: inkFor(w)}
 	d.head()
 	d.plan()
+	d.hosts()
 	d.steps()
 	d.numbers()
 	d.idle()
+	d.stragglers()
 	d.learning()
 	_, err = io.WriteString(w, d.b.String())
 	if err != nil {
@@ -217,12 +219,9 @@ func (d *drawing) idle() {
 		return
 	}
 	d.section(title, "part of the step")
-	for w, gaps := range trace.AllGaps(t) {
-		if w == maxRows {
-			d.line("  … and %d more workers", t.Workers-maxRows)
-			break
-		}
-		idle := trace.Idle(gaps)
+	gaps := trace.AllGaps(t)
+	d.byHost(t.Workers, func(w int) {
+		idle := trace.Idle(gaps[w])
 		var parts []string
 		for _, c := range trace.Causes {
 			if part := idle[c] / (end - start); part >= .0005 {
@@ -233,6 +232,71 @@ func (d *drawing) idle() {
 			parts = []string{"none"}
 		}
 		d.wrap("  ", fmt.Sprintf("w%d  %s", w, strings.Join(parts, ", ")))
+	})
+}
+
+// byHost draws a row for each worker, those of a host under its name where there are several processes.
+func (d *drawing) byHost(workers int, row func(worker int)) {
+	rows := 0
+	for _, h := range d.in.groups() {
+		if len(h.Processes) > 0 && len(h.Workers) > 0 && rows < maxRows {
+			d.line("  %s", d.ink.paint(faint, clip(h.title(), terminalWidth-2)))
+		}
+		for _, w := range h.Workers {
+			if rows++; w < workers && rows <= maxRows {
+				row(w)
+			}
+		}
+	}
+	if workers > maxRows {
+		d.line("  … and %d more workers", workers-maxRows)
+	}
+}
+
+// hosts says which workers are where, and how well the clocks agree.
+func (d *drawing) hosts() {
+	t := d.in.Measured
+	all := hostsOf(t)
+	if all == nil {
+		return
+	}
+	d.section("Hosts", "")
+	wide := 0
+	for _, h := range all {
+		wide = min(18, max(wide, utf8.RuneCountInString(h.Name)))
+	}
+	rows := 0
+	for _, h := range all {
+		name := printable(h.Name)
+		for _, p := range h.Processes {
+			if rows++; rows <= maxRows {
+				d.line("  %-*s  %s", wide, clip(name, wide), clip(fmt.Sprintf("process %d: %s", p, d.in.heldBy(t, p)),
+					terminalWidth-4-wide))
+			}
+			name = ""
+		}
+	}
+	if rows > maxRows {
+		d.line("  … and %d more processes", rows-maxRows)
+	}
+	for _, s := range clocks(t) {
+		d.wrap("  ", s)
+	}
+}
+
+// stragglers names those that there were.
+func (d *drawing) stragglers() {
+	all := stragglers(d.in.Measured)
+	if all == nil {
+		return
+	}
+	d.section("Stragglers", "")
+	for i, s := range all {
+		if i == maxRows {
+			d.line("  … and %d more times", len(all)-maxRows)
+			break
+		}
+		d.wrap("  ", printable(s))
 	}
 }
 

@@ -35,13 +35,7 @@ func (d *drawing) steps() {
 		_, end := side.t.Extent()
 		d.line("  %s", d.ink.paint(faint, fmt.Sprintf("%s %s, %s", side.title, side.name, trace.Seconds(end))))
 		rows := drawStep(side.t, length, terminalWidth-8)
-		for w, row := range rows {
-			if w == maxRows {
-				d.line("  … and %d more workers", len(rows)-maxRows)
-				break
-			}
-			d.line("  w%-3d  %s", w, d.colour(row))
-		}
+		d.byHost(len(rows), func(w int) { d.line("  w%-3d  %s", w, d.colour(rows[w])) })
 	}
 }
 

@@ -22,6 +22,7 @@ type slice struct {
 	step         int
 	bytes        int64
 	why          string // of a wait
+	note         string // what the clocks cannot say of it
 	flowOut      string // what it sends, or empty
 	flowIn       string // what it receives
 	hasFlowStart bool
@@ -34,6 +35,7 @@ func tracksOf(t *trace.Timeline) []track {
 	compute := make([][]slice, t.Workers)
 	comm := make([][]slice, t.Workers)
 	sent := map[string]bool{}
+	early := early(t)
 	for i := range t.Events {
 		e := &t.Events[i]
 		s := slice{name: e.Instruction, kind: e.Kind, startNS: nanoseconds(e.StartS), endNS: nanoseconds(e.EndS),
@@ -41,6 +43,9 @@ func tracksOf(t *trace.Timeline) []track {
 		s.flowOut, s.flowIn = flow(e)
 		if s.flowOut != "" {
 			sent[s.flowOut] = true
+		}
+		if beyond, is := early[e]; is {
+			s.note, s.flowIn = tooEarly(beyond), "" // an arrow would go back in time
 		}
 		if e.Lane == trace.Compute {
 			compute[e.Worker] = append(compute[e.Worker], s)
@@ -66,6 +71,34 @@ func tracksOf(t *trace.Timeline) []track {
 		}
 	}
 	return out
+}
+
+// tooEarly says of a message that it came before it left.
+func tooEarly(beyondS float64) string {
+	if beyondS <= 0 {
+		return "by the clocks it came before it left, which is within their error"
+	}
+	return "by the clocks it came before it left, by " + trace.Seconds(beyondS) + " more than their error"
+}
+
+// home is the process of a viewer that a worker's tracks are in: its own, or where there are several processes that
+// which it was in, and how its tracks are told apart in it.
+func home(t *trace.Timeline, worker int) (process int, name, prefix string) {
+	if len(t.Processes) < 2 {
+		return worker, fmt.Sprintf("worker %d", worker), ""
+	}
+	p := t.Places[worker].Process
+	return p, t.NameOf(p), fmt.Sprintf("worker %d: ", worker)
+}
+
+// homes is the processes of a viewer, by number, with their names.
+func homes(t *trace.Timeline) map[int]string {
+	all := map[int]string{}
+	for w := range t.Workers {
+		process, name, _ := home(t, w)
+		all[process] = name
+	}
+	return all
 }
 
 // fit puts slices on the first track that is free when they start.

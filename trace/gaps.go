@@ -2,6 +2,7 @@ package trace
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ const (
 	WaitInput    Cause = "input"    // an earlier stage had not computed what comes next
 	WaitGradient Cause = "gradient" // a later stage had not computed its backward
 	WaitTransfer Cause = "transfer" // it had been computed, and was on its way
+	WaitMessage  Cause = "message"  // which of these the clocks of two processes cannot tell
 	WaitReduce   Cause = "reduce"   // a collective: gradients of replicas, tied gradients, the norm
 	WaitCore     Cause = "core"     // other workers held every core
 	WaitDrain    Cause = "drain"    // the others were not at the drain yet
@@ -25,7 +27,8 @@ const (
 )
 
 // Causes is every cause, in the order reports list them.
-var Causes = []Cause{WaitInput, WaitGradient, WaitTransfer, WaitReduce, WaitCore, WaitDrain, Saving, Between, Finished}
+var Causes = []Cause{WaitInput, WaitGradient, WaitTransfer, WaitMessage, WaitReduce, WaitCore, WaitDrain, Saving,
+	Between, Finished}
 
 // Label is the cause in a few words.
 func (c Cause) Label() string {
@@ -36,6 +39,8 @@ func (c Cause) Label() string {
 		return "waiting for gradients"
 	case WaitTransfer:
 		return "waiting for a transfer"
+	case WaitMessage:
+		return "waiting for a message, made or sent late"
 	case WaitReduce:
 		return "waiting for a collective"
 	case WaitCore:
@@ -167,7 +172,7 @@ func (r *resolver) explain(worker int, start, end float64, next *Event, later []
 	case wait != nil:
 		r.resolve(&g, wait)
 	case g.Cause == Finished:
-		g.Why = r.finished(start)
+		g.Why = r.finished(worker, start)
 	case start <= r.startS+negligible && next.ReadyS >= next.StartS-negligible:
 		g.Why = fmt.Sprintf("the worker had not reached %s yet when the recording began", next.Instruction)
 	default:
@@ -177,8 +182,8 @@ func (r *resolver) explain(worker int, start, end float64, next *Event, later []
 }
 
 // finished names the worker that the end of the Timeline waited for.
-func (r *resolver) finished(start float64) string {
-	if r.last == nil || r.last.EndS <= start+negligible {
+func (r *resolver) finished(worker int, start float64) string {
+	if r.last == nil || r.last.EndS <= start+negligible+r.t.WithinS(worker, r.last.Worker) {
 		return "the worker had done all it had to"
 	}
 	return fmt.Sprintf("the worker had done all it had to; worker %d was still at %s", r.last.Worker, r.last.Instruction)
@@ -248,7 +253,14 @@ func (r *resolver) message(g *Gap, wait *Event, f Fields, blocker *Event, waited
 	}
 	begin := max(wait.ReadyS, g.StartS)
 	arrived := min(wait.StartS, g.EndS)
-	if source.EndS > begin && source.EndS-begin >= 0.5*(arrived-begin) {
+	half, within := begin+0.5*(arrived-begin), r.t.WithinS(source.Worker, g.Worker)
+	if math.Abs(source.EndS-half) < within {
+		g.Cause, g.Blocker, g.BlockerWorker = WaitMessage, source.Instruction, source.Worker
+		g.Why += fmt.Sprintf(": clocks agree within ±%s, so that it cannot be told whether %s was being computed or on its "+
+			"way", Seconds(within), source.Instruction)
+		return
+	}
+	if source.EndS > begin && source.EndS >= half {
 		g.Blocker, g.BlockerWorker = source.Instruction, source.Worker
 		g.Why += fmt.Sprintf(", which computed %s until %s", source.Instruction, Seconds(source.EndS-r.startS))
 		return
@@ -289,7 +301,8 @@ func (r *resolver) maker(text string, f Fields) *Event {
 func (r *resolver) find(text string, wait *Event) *Event {
 	var best *Event
 	for _, e := range r.byText[text] {
-		if best == nil || (e.EndS <= wait.StartS+negligible && e.EndS > best.EndS) {
+		if by := wait.StartS + negligible + r.t.WithinS(e.Worker, wait.Worker); best == nil ||
+			e.EndS <= by && e.EndS > best.EndS {
 			best = e
 		}
 	}

@@ -123,3 +123,35 @@ func TestUnderstoodBubble(t *testing.T) {
 		t.Errorf("gaps are %v of the time, the bubble %v", got, want)
 	}
 }
+
+// No order is claimed between events of two processes that are nearer than their clocks agree.
+func TestAGapAcrossClocks(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		doneS   float64 // when the other worker had computed what was waited for from 0 to 4 s
+		withinS float64
+		cause   trace.Cause
+		says    string
+	}{
+		{"far later", 3.5, 1, trace.WaitInput, "which computed 0F0 until 3.5 s"},
+		{"far sooner", 0.5, 1, trace.WaitTransfer, "0F0 was done at 500 ms and its transfer took"},
+		{"a little later than half of it", 2.4, 1, trace.WaitMessage, "clocks agree within ±1 s, so that it cannot be told " +
+			"whether 0F0 was being computed or on its way"},
+		{"a little sooner", 1.6, 1, trace.WaitMessage, "it cannot be told"},
+		{"a little later on one clock", 2.4, 0, trace.WaitInput, "computed 0F0 until 2.4 s"},
+		{"a little sooner on one clock", 1.6, 0, trace.WaitTransfer, "0F0 was done at 1.6 s"},
+		{"behind its arrival", 4.5, 3, trace.WaitMessage, "it cannot be told"},
+	} {
+		tl := timeline(at(0, "0F0", 0, 0, c.doneS, ""), at(0, "0SF0", c.doneS, c.doneS, c.doneS+0.1, ""),
+			at(1, "1RF0", 0, 4, 4, "0SF0"), at(1, "1F0", 4, 4, 6, ""))
+		if c.withinS > 0 {
+			tl.Processes = []trace.Process{{Host: "a"}, {Host: "b", ErrorS: c.withinS}}
+			tl.Places = []trace.Place{{}, {Process: 1}}
+		}
+		g := trace.AllGaps(tl)[1][0]
+		if g.Cause != c.cause || g.Blocker != map[bool]string{true: "0F0", false: "0SF0"}[c.cause != trace.WaitTransfer] ||
+			!strings.Contains(g.Why, c.says) {
+			t.Errorf("%s: %s by %q: %q; want %s and something about %q", c.name, g.Cause, g.Blocker, g.Why, c.cause, c.says)
+		}
+	}
+}

@@ -20,7 +20,7 @@ function startTimeline(canvas) {
   const other = (thing) => steps.find((s) => s.side !== thing.side);
   const draw = () => {
     waiting = false;
-    layout = layoutOf(steps, around.clientWidth);
+    layout = layoutOf(steps, around.clientWidth, data.groups);
     view.width = layout.plot;
     paintTimeline(sharpContext(canvas, layout.width, layout.height), layout, view, data.stage_labels, causes);
   };

@@ -5,9 +5,10 @@ import { firstAfter } from "./model.js";
 
 const axisHeight = 26;
 const titleHeight = 30;
+const groupHeight = 19;
 
-// layoutOf gives every row its place: rows are lower where there are many workers.
-export function layoutOf(steps, width) {
+// layoutOf gives every row its place, host by host: rows are lower where there are many workers.
+export function layoutOf(steps, width, hosts) {
   const narrow = width < 620;
   const gutter = narrow ? 40 : 132;
   const most = Math.max(1, ...steps.map((s) => s.rows.length));
@@ -15,19 +16,27 @@ export function layoutOf(steps, width) {
   const thin = most > 24 ? 3 : 6;
   const rows = [];
   const titles = [];
+  const groups = [];
   let y = axisHeight;
   steps.forEach((step, s) => {
     titles.push({ step, y });
     y += titleHeight;
-    for (const row of step.rows) {
-      const lanes = row.comm.filter((l) => l.length > 0).length;
-      const height = box + (lanes ? lanes * (thin + 1) + 2 : 0);
-      rows.push({ step, row, panel: s, y, box, thin, height });
-      y += height + (most > 24 ? 3 : 8);
+    for (const host of hosts) {
+      const own = host.workers.map((w) => step.rows[w]).filter(Boolean);
+      if (host.title && own.length > 0) {
+        groups.push({ title: host.title, y });
+        y += groupHeight;
+      }
+      for (const row of own) {
+        const lanes = row.comm.filter((l) => l.length > 0).length;
+        const height = box + (lanes ? lanes * (thin + 1) + 2 : 0);
+        rows.push({ step, row, panel: s, y, box, thin, height });
+        y += height + (most > 24 ? 3 : 8);
+      }
     }
     y += 6;
   });
-  return { gutter, rows, titles, height: Math.ceil(y), narrow, width, plot: Math.max(40, width - gutter - 10) };
+  return { gutter, rows, titles, groups, height: Math.ceil(y), narrow, width, plot: Math.max(40, width - gutter - 10) };
 }
 
 let causeNames = [];
@@ -40,6 +49,7 @@ export function paintTimeline(ctx, layout, view, labels, causes) {
   ctx.textBaseline = "middle";
   paintAxis(ctx, layout, view);
   for (const title of layout.titles) paintTitle(ctx, layout, title);
+  for (const group of layout.groups) paintGroup(ctx, group);
   for (const r of layout.rows) paintLabel(ctx, layout, r, labels);
   ctx.save();
   ctx.beginPath();
@@ -86,6 +96,15 @@ function paintTitle(ctx, layout, { step, y }) {
   ctx.font = font;
   ctx.fillStyle = colour("muted");
   ctx.fillText(more, width + 10, y + 15);
+}
+
+// paintGroup names the host that the rows below are of, on paper of its own.
+function paintGroup(ctx, { title, y }) {
+  ctx.textAlign = "left";
+  ctx.fillStyle = colour("surface");
+  ctx.fillRect(0, y + 1, ctx.measureText(title).width + 8, groupHeight - 3);
+  ctx.fillStyle = colour("muted");
+  ctx.fillText(title, 0, y + groupHeight / 2);
 }
 
 function paintLabel(ctx, { narrow }, { row, y, box }, labels) {

@@ -1,0 +1,175 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// host is one of those that the workers of a Timeline were on.
+type host struct {
+	Name      string
+	Processes []int
+	Workers   []int // of these, in order
+}
+
+// title is how a heading names it, with the numbers of its processes.
+func (h *host) title() string {
+	word := "process"
+	if len(h.Processes) > 1 {
+		word = "processes"
+	}
+	if h.Name == "" {
+		return word + " " + list(h.Processes)
+	}
+	return fmt.Sprintf("host %s, %s %s", h.Name, word, list(h.Processes))
+}
+
+// hostsOf is the hosts of a Timeline's workers, in the order of their processes; nil where it is of one process.
+func hostsOf(t *trace.Timeline) []host {
+	if t == nil || len(t.Processes) < 2 {
+		return nil
+	}
+	var all []host
+	for p, process := range t.Processes {
+		at := slices.IndexFunc(all, func(h host) bool { return h.Name == process.Host })
+		if at < 0 {
+			at = len(all)
+			all = append(all, host{Name: process.Host})
+		}
+		all[at].Processes = append(all[at].Processes, p)
+	}
+	for i := range all {
+		for w, place := range t.Places {
+			if slices.Contains(all[i].Processes, place.Process) {
+				all[i].Workers = append(all[i].Workers, w)
+			}
+		}
+	}
+	return all
+}
+
+// groups is hosts to draw workers by: those of the run, or else of its prediction, or one without a name.
+func (in Inputs) groups() []host {
+	for _, t := range []*trace.Timeline{in.Measured, in.Simulated} {
+		if all := hostsOf(t); all != nil {
+			return all
+		}
+	}
+	all := host{}
+	for w := range in.workers() {
+		all.Workers = append(all.Workers, w)
+	}
+	return []host{all}
+}
+
+// named calls a worker, with its process and host in a run of several.
+func named(t *trace.Timeline, worker int) string {
+	if t == nil || len(t.Processes) < 2 {
+		return fmt.Sprintf("worker %d", worker)
+	}
+	return fmt.Sprintf("worker %d (%s)", worker, t.Where(worker))
+}
+
+// clocks says how well times of different processes agree, and what of the Timeline cannot be: sentences, none of a
+// run in one process.
+func clocks(t *trace.Timeline) []string {
+	if hostsOf(t) == nil {
+		return nil
+	}
+	text := []string{fmt.Sprintf("Times of different processes agree within ±%s; of what is nearer no order is "+
+		"known.", trace.Seconds(t.ErrorS()))}
+	n, beyond, worst := 0, 0, 0.0
+	for _, s := range early(t) {
+		if n++; s > 0 {
+			beyond++
+		}
+		worst = max(worst, s)
+	}
+	switch {
+	case beyond > 0:
+		text = append(text, fmt.Sprintf("By the clocks %s came before they left by more than that, up to %s more: a clock "+
+			"was set, or did not keep its pace.", plural(beyond, "message"), trace.Seconds(worst)))
+	case n > 0:
+		text = append(text, fmt.Sprintf("By the clocks %s came before they left, which is within that.",
+			plural(n, "message")))
+	}
+	return text
+}
+
+// early is the messages that were taken before they were sent, by when they were taken: by how many seconds more than
+// the clocks of sender and receiver may be wrong, less than 0 where they may be.
+func early(t *trace.Timeline) map[*trace.Event]float64 {
+	left := map[string]*trace.Event{}
+	for i := range t.Events {
+		if out, _ := flow(&t.Events[i]); out != "" {
+			if first := left[out]; first == nil || t.Events[i].StartS < first.StartS {
+				left[out] = &t.Events[i]
+			}
+		}
+	}
+	all := map[*trace.Event]float64{}
+	for i := range t.Events {
+		e := &t.Events[i]
+		if _, in := flow(e); in != "" && left[in] != nil && e.StartS < left[in].StartS {
+			if within := t.WithinS(e.Worker, left[in].Worker); within > 0 {
+				all[e] = left[in].StartS - e.StartS - within
+			}
+		}
+	}
+	return all
+}
+
+// clockOf is what is known of a process's clock, which was 0 when the process began.
+func clockOf(p *trace.Process) string {
+	if p.OffsetS == 0 && p.Drift == 0 && p.ErrorS == 0 {
+		return "is the one that times are on"
+	}
+	text := fmt.Sprintf("began %s behind process 0's", trace.Seconds(p.OffsetS))
+	if p.OffsetS < 0 {
+		text = fmt.Sprintf("began %s before process 0's", trace.Seconds(-p.OffsetS))
+	}
+	does := "loses"
+	if p.Drift < 0 {
+		does = "gains"
+	}
+	if rate := math.Abs(p.Drift) * 1e6; rate >= 0.05 {
+		text += fmt.Sprintf(", %s %.1f µs a second", does, rate)
+	}
+	return text + fmt.Sprintf(", known within ±%s", trace.Seconds(p.ErrorS))
+}
+
+// stragglers says who computed slower than its profile, a sentence each.
+func stragglers(t *trace.Timeline) []string {
+	if t == nil {
+		return nil
+	}
+	var all []string
+	for _, s := range t.Stragglers {
+		all = append(all, fmt.Sprintf("%s in steps %d to %d: at first %.2f times as long as by its profile, the others %.2f "+
+			"times", named(t, s.Worker), s.From, s.To, s.Times, s.Others))
+	}
+	return all
+}
+
+// heldBy is the workers of a process, with the stages that they hold.
+func (in Inputs) heldBy(t *trace.Timeline, process int) string {
+	var all []string
+	for w, at := range t.Places {
+		if at.Process != process {
+			continue
+		}
+		text := fmt.Sprintf("worker %d", w)
+		if stages := in.stagesOf(w); len(stages) > 0 {
+			text += fmt.Sprintf(" (stage %s)", list(stages))
+		}
+		all = append(all, text)
+	}
+	if all == nil {
+		return "none"
+	}
+	return strings.Join(all, ", ")
+}
