@@ -203,7 +203,9 @@ func (l *leader) hear(from int, m control.Message, at time.Time) error {
 		return l.progress.Peaks(from, body.PeakBytes)
 	case control.Saved:
 		for _, f := range body.Files {
-			f.Host = l.job.World.HostOf(from)
+			if len(slices.Compact(slices.Sorted(slices.Values(l.job.World.Hosts)))) > 1 {
+				f.Host = l.job.World.HostOf(from)
+			}
 			l.saved.Files = append(l.saved.Files, f)
 		}
 		for layer, n := range body.Updates {

@@ -90,7 +90,7 @@ func (x *Process) carryOut(order control.Body) {
 			return err
 		})
 		if err != nil {
-			x.fail(x.mine[0], fmt.Errorf("run: %w", err))
+			x.fail(x.some(), fmt.Errorf("run: %w", err))
 			return
 		}
 		x.mu.Lock()
