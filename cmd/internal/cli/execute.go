@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -11,45 +10,6 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/names"
 )
-
-// Exit codes.
-const (
-	ExitFailed   = 1
-	ExitBadInput = 2
-)
-
-// ExitError carries an exit code up to main.
-type ExitError struct {
-	Code int
-	err  error
-}
-
-func (e *ExitError) Error() string { return e.err.Error() }
-func (e *ExitError) Unwrap() error { return e.err }
-
-// BadInput marks an error as the user's to mend: exit code 2.
-func BadInput(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &ExitError{ExitBadInput, err}
-}
-
-// Exit gives an error an exit code.
-func Exit(code int, err error) error { return &ExitError{code, err} }
-
-// CodeOf is what a process ends with for an error.
-func CodeOf(err error) int {
-	var exit *ExitError
-	var stopped *Stopped
-	switch {
-	case errors.As(err, &exit):
-		return exit.Code
-	case errors.As(err, &stopped):
-		return stopped.code()
-	}
-	return ExitFailed
-}
 
 // NewRoot makes a program of verbs.
 func NewRoot(root *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
@@ -70,8 +30,8 @@ func NewRoot(root *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 	return root
 }
 
-// ExecuteAs runs a program and gives its exit code: 0 done, 1 failed, 2 bad usage or input, 129, 130 or 143 stopped
-// by SIGHUP, SIGINT or SIGTERM.
+// ExecuteAs runs a program and gives its exit code: 0 done, 1 failed, 2 bad usage or input, 3 another process was lost,
+// 129, 130 or 143 stopped by SIGHUP, SIGINT or SIGTERM.
 func ExecuteAs(root *cobra.Command, args []string) int {
 	crash.Handle(dieOf(append([]string{root.Name()}, args...)))
 	ctx, signals := hearSignals(root.Name())

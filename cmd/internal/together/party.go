@@ -79,13 +79,21 @@ func (p *Party) meet(ctx context.Context, facts []rendezvous.Fact) (*rendezvous.
 	}, c)
 }
 
+// input makes an error before processes have met one of what they were told, unless it is of the meeting itself.
+func input(ctx context.Context, err error) error {
+	if refused := (*rendezvous.Refused)(nil); ctx.Err() != nil || errors.As(err, &refused) {
+		return err
+	}
+	return cli.BadInput(err)
+}
+
 // Name is how errors call the process of a rank.
 func (p *Party) Name(rank int) string {
 	return fmt.Sprintf("rank %d on host %s", rank, p.Places[rank].Host)
 }
 
 // config is what a setup is told.
-func (p *Party) config() setup.Config { return setup.Config{Name: p.Name, Class: class} }
+func (p *Party) config() setup.Config { return setup.Config{Name: p.Name, Class: cli.ClassOf} }
 
 // Lead begins rank 0's part of the setup.
 func (p *Party) Lead(ctx context.Context) *setup.Leader {
@@ -102,7 +110,7 @@ func (p *Party) Lead(ctx context.Context) *setup.Leader {
 // where there is none to be.
 func (p *Party) Follow(ctx context.Context, handlers map[string]setup.Handler) (control.Link, error) {
 	link, err := setup.Follow(control.Over(p.meeting.Links[0]), p.World.Rank, handlers, p.config()).Wait(ctx)
-	return link, Exit(err)
+	return link, err
 }
 
 // Hosts is where each process is.

@@ -26,6 +26,7 @@ const recordVersion = 1
 // record is what stands in that file.
 type record struct {
 	Version int      `json:"version"`
+	Run     string   `json:"run,omitempty"` // that was there last, as its launcher names it
 	Files   []string `json:"files"`
 }
 
@@ -38,22 +39,34 @@ var reported = []string{"report.html", "timeline.json.gz", "trace.perfetto", "tr
 
 // ReadRecord is the files that a folder says are its run's own; none where it has no record. A file of that name which
 // is no record is somebody else's.
-func ReadRecord(dir string) []string {
+func ReadRecord(dir string) []string { return readRecord(dir).Files }
+
+func readRecord(dir string) record {
 	var r record
 	text, err := os.ReadFile(filepath.Join(dir, RecordName))
 	if err != nil || document.Decode(text, recordVersion, &r) != nil {
-		return nil
+		return record{}
 	}
-	return slices.DeleteFunc(r.Files, func(name string) bool {
+	r.Files = slices.DeleteFunc(r.Files, func(name string) bool {
 		return name != filepath.Base(name) || !filepath.IsLocal(name)
 	})
+	return r
 }
 
 // note adds files to those that the folder says are its run's own.
 func note(dir string, names ...string) error {
-	names = slices.Concat(names, ReadRecord(dir))
+	r := readRecord(dir)
+	names = slices.Concat(names, r.Files)
 	slices.Sort(names)
-	return document.WriteJSON(filepath.Join(dir, RecordName), record{recordVersion, slices.Compact(names)})
+	r.Version, r.Files = recordVersion, slices.Compact(names)
+	return document.WriteJSON(filepath.Join(dir, RecordName), r)
+}
+
+// noteRun says whose the folder is.
+func noteRun(dir, run string) error {
+	r := readRecord(dir)
+	r.Version, r.Run = recordVersion, run
+	return document.WriteJSON(filepath.Join(dir, RecordName), r)
 }
 
 // makeRoom sets aside what is in the run's folder and is not of this training: where the run goes on from a

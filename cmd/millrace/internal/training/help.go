@@ -13,6 +13,11 @@ Settings that neither a flag nor the job file gives are the checkpoint's, and tr
 an earlier checkpoint of --out, the later ones are set aside there. --overwrite sets an earlier run
 aside and deletes it once the new one has a checkpoint.
 
+In several processes (millrace launch) all end within seconds of one that is lost, with exit code 3,
+and error.json in --out says why. A launcher that starts all again, as launch --restarts does, needs
+no other flags: training goes on from the last whole checkpoint in --out. With fewer processes, give
+--resume.
+
 Weights without a flush (--weights stash, vertical, 2bw, latest) are for orders without one, such as
 1f1b-rr. Such a stream drains for every evaluation and checkpoint, so that --eval-every and
 --save-every are part of what is computed.

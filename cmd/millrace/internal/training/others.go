@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
@@ -43,15 +44,15 @@ func (t *training) together(w *launch.World) error {
 		err = t.compare(j)
 	}
 	if err == nil {
-		err = t.lead()
+		err = t.lead(w)
 	}
 	if t.begun {
-		return together.Exit(err)
+		return err
 	}
 	if cause := context.Cause(t.Context()); err != nil && cause != nil {
 		err = cause
 	}
-	return errors.Join(together.Exit(err), t.others.Dismiss(err))
+	return errors.Join(err, t.others.Dismiss(err))
 }
 
 // asked is what a process was asked for.
@@ -219,7 +220,8 @@ func (t *training) follow(j *job.Job, wrong error) error {
 			}
 			config = k.config(j, own)
 			t.place(&config, &k, j)
-			return nil, nil
+			t.out = j.Out // as this host has it
+			return nil, dropError(filepath.Join(t.out, ErrorName))
 		},
 	})
 	if err != nil || link == nil {
@@ -231,7 +233,7 @@ func (t *training) follow(j *job.Job, wrong error) error {
 	}
 	result, err := run.Train(t.Context(), config)
 	if err != nil {
-		return together.Exit(err)
+		return err
 	}
 	if result.Stopped {
 		return t.wasStopped()

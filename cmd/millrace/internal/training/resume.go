@@ -94,6 +94,32 @@ func takeUp(j *job.Job) (*resumption, error) {
 	return r, from.Close()
 }
 
+// goOn has a job of a run that its launcher has started again go on from what an earlier start has left in its folder:
+// the newest whole checkpoint, or the beginning where there is none. A folder that no start of the run has come to is
+// as it is for the first.
+func goOn(j *job.Job, run string) error {
+	if j.Model == "" || run == "" || readRecord(j.Out).Run != run {
+		return nil
+	}
+	at := checkpoints(j)
+	from, err := checkpoint.Open(at)
+	var damaged *checkpoint.DamagedError
+	switch {
+	case err == nil:
+		j.Resume = at
+		return from.Close()
+	case errors.As(err, &damaged) && damaged.Whole != "":
+		j.Resume = damaged.Whole
+	case !errors.Is(err, checkpoint.ErrNone):
+		return err
+	case j.Resume == "":
+		j.Resume = at
+	default:
+		j.Overwrite = true // what there is of the run is no checkpoint
+	}
+	return nil
+}
+
 // isOwn says whether a job goes on from the checkpoints of its own folder, which is there: a run that was
 // killed before its first checkpoint leaves none in it.
 func isOwn(j *job.Job) bool {

@@ -31,6 +31,7 @@ type runDir struct {
 	simulated *trace.Timeline
 	program   string
 	workers   []metrics.Worker
+	run       string      // its launcher's name of it, the same for every start; empty: none
 	from      *resumption // nil: the run begins with step 0
 	begun     bool        // the folder is this run's
 	replaced  string      // where the run is that this one replaces; empty: nowhere
@@ -68,7 +69,8 @@ func (w *runDir) begin() error {
 		return err
 	}
 	w.begun = true
-	err := errors.Join(note(w.Job.Out, written...), os.MkdirAll(checkpoints(w.Job), 0o755))
+	err := errors.Join(noteRun(w.Job.Out, w.run), note(w.Job.Out, written...), dropError(w.path(ErrorName)),
+		os.MkdirAll(checkpoints(w.Job), 0o755))
 	err = errors.Join(err, w.Plan.Write(w.path("plan.json")), w.Profile.Write(w.path("profile.json")),
 		document.Write(w.path("program.txt"), func(f io.Writer) error { _, err := io.WriteString(f, w.program); return err }),
 		w.simulated.WriteFile(w.path("predicted.json.gz")))

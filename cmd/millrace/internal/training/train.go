@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/together"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/planning"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/launch/setup"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/trace"
@@ -33,6 +34,10 @@ type training struct {
 	others      *setup.Leader   // that rank 0 leads
 	begun       bool            // so that they are the run's
 	unlike      string          // what differs between hosts, of what bits depend on; empty: nothing
+	out         string          // the run's folder, once it is known that this run may write there
+	ran         bool            // and has written there
+	steps       *int            // done, once the run has ended; nil: not known
+	saved       string          // the last checkpoint
 }
 
 func TrainCommand() *cobra.Command {
@@ -55,10 +60,7 @@ func TrainCommand() *cobra.Command {
 			if n := w.Workers(); n > 0 {
 				t.flags.Given = append(t.flags.Given, func(j *job.Job) error { return workersOf(j, w, n) })
 			}
-			if w.Size > 1 {
-				return t.together(w)
-			}
-			return t.lead()
+			return t.do(w)
 		},
 	}
 	t.Command = c
@@ -69,12 +71,24 @@ func TrainCommand() *cobra.Command {
 	return c
 }
 
-// lead trains, alone or with the others.
-func (t *training) lead() error {
+// do trains in a world, and says in the run's folder why it has failed where it has.
+func (t *training) do(w *launch.World) (err error) {
 	defer func() { t.folder.Close() }()
+	defer func() { err = t.leaveError(w.Rank, err) }()
+	if w.Size > 1 {
+		return t.together(w)
+	}
+	return t.lead(w)
+}
+
+// lead trains, alone or with the others.
+func (t *training) lead(world *launch.World) error {
 	t.flags.Given = append(t.flags.Given, func(j *job.Job) (err error) {
 		if nameOut(j); !t.dry { // before its checkpoints are looked at, which a run there adds to
 			t.folder, err = holdFolder(j.Out)
+		}
+		if err == nil && world.Restart > 0 {
+			err = goOn(j, world.RunID)
 		}
 		if err == nil {
 			t.from, err = takeUp(j)
@@ -100,6 +114,7 @@ func (t *training) lead() error {
 		if err := checkOut(j, t.from); err != nil {
 			return err
 		}
+		t.out, t.saved = j.Out, t.from.at()
 	}
 	metrics, err := listenForMetrics(j)
 	if err != nil {
@@ -155,11 +170,15 @@ func (t *training) lead() error {
 	if err != nil {
 		return err
 	}
+	w.run = world.RunID
 	config.Hooks, config.Begin, config.ProfileS = w.hooks(), w.begin, p.Plan.Predicted.BusyS
 	if err := t.beginOthers(&config, task, j); err != nil {
 		return err
 	}
 	result, err := run.Train(t.Context(), config)
+	if result != nil {
+		t.ended(w.begun, result.Steps, cmp.Or(result.Checkpoint, t.from.at()))
+	}
 	if !w.begun {
 		return faultOf(w.unreplaced(errors.Join(err, w.close())), t.from.at())
 	}
@@ -193,6 +212,6 @@ func (t *training) wasStopped() error {
 	if err := context.Cause(t.Context()); err != nil {
 		return err
 	}
-	return cli.Exit(together.ExitStopped, errors.New("another process of the run was told to stop; its step is done "+
+	return cli.Exit(cli.ExitStopped, errors.New("another process of the run was told to stop; its step is done "+
 		"and saved"))
 }

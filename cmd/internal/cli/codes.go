@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"errors"
+	"strconv"
+	"syscall"
+
+	"github.com/millrace-ml/millrace/launch"
+	"github.com/millrace-ml/millrace/launch/rendezvous"
+	"github.com/millrace-ml/millrace/launch/setup"
+	"github.com/millrace-ml/millrace/run/control"
+)
+
+// Exit codes. Launchers go by them: package launch says after which another start may help.
+const (
+	ExitFailed   = 1
+	ExitBadInput = 2
+	ExitStopped  = 128 + int(syscall.SIGTERM) // of a process that ends because another one was told to stop
+)
+
+// ExitError carries an exit code up to main.
+type ExitError struct {
+	Code int
+	err  error
+}
+
+func (e *ExitError) Error() string { return e.err.Error() }
+func (e *ExitError) Unwrap() error { return e.err }
+
+// BadInput marks an error as the user's to mend: exit code 2.
+func BadInput(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &ExitError{ExitBadInput, err}
+}
+
+// Exit gives an error an exit code.
+func Exit(code int, err error) error { return &ExitError{code, err} }
+
+// CodeOf is what a process ends with for an error, whichever process it is of.
+func CodeOf(err error) int {
+	var exit *ExitError
+	var stopped *Stopped
+	var said *setup.Error
+	var left *setup.StoppedError
+	var lost *control.LostError
+	var refused *rendezvous.Refused
+	switch {
+	case errors.As(err, &exit):
+		return exit.Code
+	case errors.As(err, &stopped):
+		return stopped.code()
+	case errors.As(err, &said):
+		if code, err := strconv.Atoi(said.Class); err == nil {
+			return code
+		}
+	case errors.As(err, &left):
+		return ExitStopped
+	case errors.As(err, &lost):
+		return launch.LostPeer
+	case errors.As(err, &refused) && refused.Retry:
+		return launch.LostPeer
+	case errors.As(err, &refused):
+		return ExitBadInput
+	}
+	return ExitFailed
+}
+
+// ClassOf says what a process ends with for an error to the others, which CodeOf reads.
+func ClassOf(err error) string { return strconv.Itoa(CodeOf(err)) }

@@ -1,0 +1,127 @@
+package training
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/launch"
+	"github.com/millrace-ml/millrace/run/checkpoint"
+	"github.com/millrace-ml/millrace/run/control"
+)
+
+// ErrorName is the file in a run's folder that says why the run has failed. A run that ends well leaves none, nor
+// does one that was told to stop.
+const ErrorName = "error.json"
+
+const errorVersion = 1
+
+// errorFile is what stands in that file.
+type errorFile struct {
+	Version    int       `json:"version"`
+	Time       time.Time `json:"time"`
+	Rank       int       `json:"rank"` // of the process that says so
+	Host       string    `json:"host"`
+	Cause      string    `json:"cause"`
+	ExitCode   int       `json:"exit_code"`
+	Retry      bool      `json:"retry"` // another start may help
+	Lost       *lostRank `json:"lost,omitempty"`
+	Steps      *int      `json:"steps,omitempty"`      // done in all, where this process knows
+	Checkpoint string    `json:"checkpoint,omitempty"` // the last one that is whole
+}
+
+// lostRank is a process that was lost.
+type lostRank struct {
+	Rank int    `json:"rank"`
+	Name string `json:"name"`
+	Why  string `json:"why"`
+	// What others had waited for of it, where somebody had.
+	Due *control.Due `json:"due,omitempty"`
+}
+
+// leaveError says in the run's folder why it has failed. Rank 0 does, and where that is lost everybody else: each in
+// the folder as its own host has it.
+func (t *training) leaveError(rank int, err error) error {
+	if t.out == "" {
+		return err
+	}
+	path := filepath.Join(t.out, ErrorName)
+	if err == nil {
+		return dropError(path)
+	}
+	var stopped *cli.Stopped
+	code := cli.CodeOf(err)
+	lost := lostOf(err)
+	switch {
+	case errors.As(err, &stopped), code == cli.ExitStopped, code == cli.ExitBadInput, isFull(err):
+		return err
+	case rank > 0 && (lost == nil || lost.Rank != 0):
+		return err
+	case isErrorFile(path) && (rank > 0 || t.ran): // another process has written it: the first cause stays
+		return err
+	}
+	f := errorFile{Version: errorVersion, Time: time.Now().UTC(), Rank: rank, Cause: err.Error(), ExitCode: code,
+		Retry: launch.Retry(code), Lost: lost, Steps: t.steps, Checkpoint: t.saved}
+	if f.Host, _ = os.Hostname(); t.party != nil {
+		f.Host = t.party.Places[rank].Host
+	}
+	if f.Checkpoint == "" && rank > 0 {
+		f.Checkpoint = newest(filepath.Join(t.out, "checkpoints"))
+	}
+	failed := os.MkdirAll(t.out, 0o755)
+	if failed == nil {
+		failed = document.WriteJSON(path, f)
+	}
+	if failed != nil {
+		return errors.Join(err, fmt.Errorf("the reason is not in %s: %w", path, failed))
+	}
+	return err
+}
+
+// lostOf is the process that was lost; nil where none was.
+func lostOf(err error) *lostRank {
+	var lost *control.LostError
+	if !errors.As(err, &lost) {
+		return nil
+	}
+	return &lostRank{lost.Process, lost.Name, lost.Why, lost.Due}
+}
+
+// newest is the last checkpoint of a folder; empty where it has none that is whole.
+func newest(dir string) string {
+	from, err := checkpoint.Open(dir)
+	var damaged *checkpoint.DamagedError
+	switch {
+	case err == nil && from.Close() == nil:
+		return from.Path
+	case errors.As(err, &damaged):
+		return damaged.Whole
+	}
+	return ""
+}
+
+// dropError removes what an earlier start has left. Another file of that name is somebody else's.
+func dropError(path string) error {
+	if !isErrorFile(path) {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // another process may be faster
+		return err
+	}
+	return nil
+}
+
+func isErrorFile(path string) bool {
+	text, err := os.ReadFile(path)
+	return err == nil && document.Decode(text, errorVersion, new(errorFile)) == nil
+}
+
+// ended notes how far the run came. ran says that its folder is its own.
+func (t *training) ended(ran bool, steps int, saved string) {
+	t.ran, t.steps, t.saved = ran, &steps, saved
+}

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+	"github.com/millrace-ml/millrace/run/checkpoint"
+)
+
+// long is a training of three workers that lasts until it is disturbed; its folder is to follow.
+const long = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 3 " +
+	"--eval-rows 8 --steps 1000000 --save-every 20 --keep 3 --out "
+
+// gang is a run in several processes under way.
+type gang struct {
+	t   *testing.T
+	dir string
+	c   *exec.Cmd
+	out said
+	end chan struct{} // closed when the launcher has ended
+}
+
+// said is what a run has said so far.
+type said struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *said) Write(text []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(text)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// trains starts a run whose folder is the last word of its command.
+func trains(t *testing.T, p *clitest.Program, line string) *gang {
+	t.Helper()
+	words := strings.Fields(line)
+	g := &gang{t: t, dir: filepath.Join(p.Dir, words[len(words)-1]), c: p.Command(t, words),
+		end: make(chan struct{})}
+	g.c.Stdout, g.c.Stderr = &g.out, &g.out
+	if err := g.c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = g.c.Wait() // the exit code says how it went
+		close(g.end)
+	}()
+	t.Cleanup(func() { // what a test that has failed leaves
+		for _, pid := range g.processes() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		_ = g.c.Process.Kill() // it may have ended
+		<-g.end
+	})
+	return g
+}
+
+// processes are those that are there, by rank.
+func (g *gang) processes() map[int]int {
+	all := map[int]int{}
+	paths, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is one
+	for _, path := range paths {
+		var pid, parent int
+		var name, state string
+		text, _ := os.ReadFile(path) // one that has ended meanwhile
+		if _, err := fmt.Sscan(string(text), &pid, &name, &state, &parent); err != nil || parent != g.c.Process.Pid {
+			continue
+		}
+		env, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "environ"))
+		for line := range strings.SplitSeq(string(env), "\x00") {
+			var rank int
+			if _, err := fmt.Sscanf(line, "MILLRACE_RANK=%d", &rank); err == nil && state != "Z" {
+				all[rank] = pid
+			}
+		}
+	}
+	return all
+}
+
+// until waits for something to be so.
+func (g *gang) until(what string, so func() bool) {
+	g.t.Helper()
+	late := time.After(time.Minute)
+	for !so() {
+		select {
+		case <-late:
+			g.t.Fatalf("it takes too long until %s:\n%s", what, &g.out)
+		case <-g.end:
+			if !so() {
+				g.t.Fatalf("the run has ended before %s:\n%s", what, &g.out)
+			}
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// saved waits until the run has saved so many steps, or more.
+func (g *gang) saved(steps int) {
+	g.t.Helper()
+	g.until(fmt.Sprintf("%d steps are saved", steps), func() bool {
+		later, err := checkpoint.Later(filepath.Join(g.dir, "checkpoints"), steps-1)
+		return err == nil && len(later) > 0
+	})
+}
+
+// hit signals a process and waits until the others have ended. The signalled one is then let go on.
+func (g *gang) hit(rank int, signal syscall.Signal) (took time.Duration) {
+	g.t.Helper()
+	all := g.processes()
+	began := time.Now()
+	if err := syscall.Kill(all[rank], signal); err != nil || len(all) != 3 {
+		g.t.Fatalf("process %d of %v: %v", rank, all, err)
+	}
+	g.until("the others have ended", func() bool {
+		left := g.processes()
+		delete(left, rank)
+		return len(left) == 0
+	})
+	took = time.Since(began)
+	_ = syscall.Kill(all[rank], syscall.SIGCONT) // it may have ended
+	return took
+}
+
+// ended is how the run ended, once nothing of it is left.
+func (g *gang) ended() (code int, said string) {
+	g.t.Helper()
+	<-g.end
+	return g.c.ProcessState.ExitCode(), g.out.String()
+}
+
+// errorsOf is the lines of the errors of processes, by rank.
+func errorsOf(said string) map[int]string {
+	all := map[int]string{}
+	for line := range strings.Lines(said) {
+		var rank int
+		if _, err := fmt.Sscanf(line, "[%d] millrace: ", &rank); err == nil {
+			all[rank] = line
+		}
+	}
+	return all
+}
+
+// Where a process is killed or stopped, all others end within ten seconds, say which one it was, and say so in the
+// run's folder; what it has saved is whole.
+func TestALostProcessEndsTheRun(t *testing.T) {
+	p := profiled(t)
+	for _, c := range []struct {
+		name   string
+		rank   int
+		signal syscall.Signal
+		code   int
+	}{
+		{"follower-killed", 1, syscall.SIGKILL, 137}, {"follower-stopped", 2, syscall.SIGSTOP, 3},
+		{"leader-killed", 0, syscall.SIGKILL, 137}, {"leader-stopped", 0, syscall.SIGSTOP, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := trains(t, p, "launch -n 3 -- "+long+c.name)
+			g.saved(40)
+			if took := g.hit(c.rank, c.signal); took > 10*time.Second {
+				t.Errorf("the others took %v to end", took)
+			}
+			code, said := g.ended()
+			if code != c.code {
+				t.Errorf("the run ended with %d; want %d", code, c.code)
+			}
+			names := fmt.Sprintf("process %d on host ", c.rank)
+			for rank := range 3 {
+				if line := errorsOf(said)[rank]; rank != c.rank && !strings.Contains(line, names) {
+					t.Errorf("process %d says %q; want something about %q", rank, line, names)
+				}
+			}
+			var left struct {
+				Rank     int
+				ExitCode int `json:"exit_code"`
+				Retry    bool
+				Lost     struct {
+					Rank int
+					Name string
+				}
+				Checkpoint string
+			}
+			text, err := os.ReadFile(filepath.Join(g.dir, "error.json"))
+			if err == nil {
+				err = json.Unmarshal(text, &left)
+			}
+			if err != nil || left.Lost.Rank != c.rank || !strings.Contains(left.Lost.Name, strings.TrimSpace(names)) ||
+				left.ExitCode != 3 || !left.Retry || c.rank != 0 && left.Rank != 0 || c.rank == 0 && left.Rank == 0 {
+				t.Errorf("error.json says %s (%v)", text, err)
+			}
+			whole, err := checkpoint.Open(filepath.Join(g.dir, "checkpoints"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer whole.Close()
+			if filepath.Base(left.Checkpoint) != filepath.Base(whole.Path) {
+				t.Errorf("the last checkpoint is %s; error.json says %s", whole.Path, left.Checkpoint)
+			}
+			if t.Failed() {
+				t.Log(said)
+			}
+		})
+	}
+}
+
+// A run that is started again goes on from its last whole checkpoint, also in fewer processes under another plan,
+// to the weights of one that nobody has disturbed.
+func TestARunGoesOnWithoutALostProcess(t *testing.T) {
+	p := profiled(t)
+	short := strings.Replace(long, "1000000", "200", 1)
+	if code, said := started(t, p, strings.Replace(short, "--stages 3", "--stages 3 --workers 3", 1)+"whole"); code != 0 {
+		t.Fatal(said)
+	}
+	t.Run("again", func(t *testing.T) {
+		t.Parallel()
+		g := trains(t, p, "launch -n 3 --restarts 2 -- "+short+"again")
+		for start := range 2 {
+			g.until("all have started", func() bool { return len(g.processes()) == 3 })
+			g.saved(20 + 60*start)
+			if err := syscall.Kill(g.processes()[start], syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			g.until("they have started again", func() bool {
+				return strings.Contains(g.out.String(), fmt.Sprintf("start %d of at most 3", start+2))
+			})
+		}
+		code, said := g.ended()
+		if _, err := os.Stat(filepath.Join(g.dir, "error.json")); code != 0 || err == nil ||
+			!strings.Contains(said, "goes on from again/checkpoints/step-") {
+			t.Errorf("code %d, error.json: %v\n%s", code, err, said)
+		}
+		sameTensors(t, p, "whole/checkpoints", "again/checkpoints")
+	})
+	t.Run("fewer", func(t *testing.T) {
+		t.Parallel()
+		g := trains(t, p, "launch -n 3 -- "+short+"fewer")
+		g.saved(20)
+		g.hit(2, syscall.SIGKILL)
+		if code, said := g.ended(); code != 137 {
+			t.Errorf("code %d\n%s", code, said)
+		}
+		g = trains(t, p, "launch -n 2 -- "+strings.Replace(short, "--stages 3", "--stages 2 --resume fewer/checkpoints", 1)+
+			"fewer")
+		if code, said := g.ended(); code != 0 {
+			t.Errorf("code %d\n%s", code, said)
+		}
+		sameTensors(t, p, "whole/checkpoints", "fewer/checkpoints")
+	})
+}
