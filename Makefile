@@ -14,7 +14,9 @@ export CGO_ENABLED := 1
 demo: build
 	bin/millrace train --job examples/demo.yaml --overwrite
 
+# Tests of launchers that are not there are skipped.
 test: setup
+	-@scripts/setup.sh openmpi-bin mpich
 	go vet ./...
 	go test ./...
 

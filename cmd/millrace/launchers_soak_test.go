@@ -1,0 +1,189 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+)
+
+// soaking skips a test that takes minutes, or changes what a machine runs, unless it is asked for.
+func soaking(t *testing.T, programs ...string) {
+	t.Helper()
+	if os.Getenv("MILLRACE_SOAK") == "" {
+		t.Skip("MILLRACE_SOAK is not set")
+	}
+	if os.Getuid() != 0 {
+		t.Skip("it needs root")
+	}
+	for _, name := range programs {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skip("not installed: ", name)
+		}
+	}
+}
+
+// slurm starts a Slurm of two nodes on this machine, and says how its users reach it.
+func slurm(t *testing.T) (env []string) {
+	t.Helper()
+	soaking(t, "slurmctld", "slurmd", "srun", "munged")
+	dir := t.TempDir()
+	script, err := filepath.Abs("../../scripts/slurm.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(script, "up", dir).Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command(script, "down", dir).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	return strings.Fields(string(out))
+}
+
+// srun starts processes on both nodes of a Slurm, and sbatch does by the script that millrace wrote.
+func TestSlurmLeavesTheSameWeights(t *testing.T) {
+	env := slurm(t)
+	p := profiled(t)
+	// The nodes have names that are no hosts', since both are this one.
+	env = append(env, "MILLRACE_MASTER_ADDR=127.0.0.1", "TMPDIR="+p.Dir)
+	for i, r := range launchedRuns {
+		flags := strings.Fields(launchedFlags + r.flags)
+		n := fmt.Sprint(r.processes)
+		alone, over, batch := fmt.Sprint("alone", i), fmt.Sprint("srun", i), fmt.Sprint("sbatch", i)
+		if code, out := by(t, p, append(flags, "--workers", n, "--out", alone), nil, "SELF"); code != 0 {
+			t.Fatalf("%s: code %d\n%s", r.name, code, out)
+		}
+		want := left(t, filepath.Join(p.Dir, alone))
+		code, out := by(t, p, append(flags, "--out", over), env, "srun", "-N2", "-n", n, "SELF")
+		if code != 0 || left(t, filepath.Join(p.Dir, over)) != want {
+			t.Errorf("srun, %s: code %d, or other weights\n%s", r.name, code, out)
+		}
+		script := append([]string{"manifest", "slurm"}, flags[1:]...)
+		script = append(script, "--workers", n, "--out", batch, "--executable", os.Args[0], "-o", batch+".sh")
+		if text := p.Run(t, script, false); text != "" {
+			t.Fatal(text)
+		}
+		c := []string{"sbatch", "--wait", "-o", filepath.Join(p.Dir, batch+".log"), batch + ".sh"}
+		code, out = by(t, p, nil, env, c...)
+		said, _ := os.ReadFile(filepath.Join(p.Dir, batch+".log"))
+		if code != 0 || left(t, filepath.Join(p.Dir, batch)) != want {
+			t.Errorf("sbatch, %s: code %d, or other weights\n%s%s", r.name, code, out, said)
+		}
+	}
+}
+
+// The script for mpirun runs with both of them.
+func TestTheScriptOfMpirunLeavesTheSameWeights(t *testing.T) {
+	soaking(t, "mpirun.openmpi", "mpiexec.hydra")
+	p := profiled(t)
+	r := launchedRuns[0]
+	flags := strings.Fields(launchedFlags + r.flags)
+	n := fmt.Sprint(r.processes)
+	if code, out := by(t, p, append(flags, "--workers", n, "--out", "alone"), nil, "SELF"); code != 0 {
+		t.Fatalf("code %d\n%s", code, out)
+	}
+	want := left(t, filepath.Join(p.Dir, "alone"))
+	env := []string{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}
+	for _, mpi := range []string{"openmpi", "mpich"} {
+		script := append([]string{"manifest", "mpirun", "--mpi", mpi}, flags[1:]...)
+		script = append(script, "--workers", n, "--out", mpi, "--executable", os.Args[0], "-o", mpi+".sh")
+		if text := p.Run(t, script, false); text != "" {
+			t.Fatal(text)
+		}
+		if code, out := by(t, p, nil, env, "bash", mpi+".sh"); code != 0 || left(t, filepath.Join(p.Dir, mpi)) != want {
+			t.Errorf("%s: code %d, or other weights\n%s", mpi, code, out)
+		}
+	}
+}
+
+// sshd starts a server of ssh on the loopback, and says which ssh reaches it as which hosts.
+func sshd(t *testing.T) (path string) {
+	t.Helper()
+	soaking(t, "/usr/sbin/sshd", "ssh", "ssh-keygen")
+	dir, port := t.TempDir(), aPort(t)
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"host", "user"} {
+		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
+			filepath.Join(dir, key)).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	files := map[string]string{
+		"sshd_config": fmt.Sprintf(`ListenAddress 127.0.0.2:%s
+ListenAddress 127.0.0.3:%[1]s
+HostKey %[2]s/host
+AuthorizedKeysFile %[2]s/user.pub
+PasswordAuthentication no
+StrictModes no
+PermitRootLogin yes
+UsePAM no
+PidFile %[2]s/pid
+`, port, dir),
+		"ssh_config": fmt.Sprintf(`Host *
+  Port %s
+  User %s
+  IdentityFile %s/user
+  UserKnownHostsFile %[3]s/known
+  StrictHostKeyChecking accept-new
+`, port, me.Username, dir),
+		"ssh": "#!/bin/sh\nexec /usr/bin/ssh -F '" + dir + "/ssh_config' \"$@\"\n",
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll("/run/sshd", 0o755); err != nil { // which sshd asks for
+		t.Fatal(err)
+	}
+	c := exec.Command("/usr/sbin/sshd", "-D", "-e", "-f", filepath.Join(dir, "sshd_config"))
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	return "PATH=" + dir + ":" + os.Getenv("PATH")
+}
+
+// A real ssh hands on what processes need; no variable of them is there but what came through it.
+func TestLaunchOverSSHLeavesTheSameWeights(t *testing.T) {
+	path := sshd(t)
+	p := profiled(t)
+	binary := filepath.Join(p.Dir, "millrace")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	env := []string{path, "MILLRACE_EXECUTABLE=" + binary, clitest.AsProgram + "=1"}
+	r := launchedRuns[0]
+	flags := strings.Fields(launchedFlags + r.flags)
+	if code, out := by(t, p, append(flags, "--workers", "2", "--out", "alone"), nil, "SELF"); code != 0 {
+		t.Fatalf("code %d\n%s", code, out)
+	}
+	code, out := by(t, p, append(flags, "--out", "over"), env, "SELF", "launch", "--hosts", "127.0.0.2,127.0.0.3", "--")
+	if code != 0 || left(t, filepath.Join(p.Dir, "over")) != left(t, filepath.Join(p.Dir, "alone")) {
+		t.Errorf("code %d, or other weights\n%s", code, out)
+	}
+	code, out = by(t, p, nil, append(env, "MILLRACE_EXECUTABLE=/no/millrace"), "SELF", "launch", "--hosts", "127.0.0.2", "--",
+		"doctor")
+	if code != 2 || !strings.Contains(out, "host 127.0.0.2 cannot be used: ssh: exit status 127: ") {
+		t.Errorf("code %d\n%s", code, out)
+	}
+	code, out = by(t, p, nil, append(env, "PATH=/usr/bin:/bin"), "SELF", "launch", "--hosts", "127.0.0.9", "--", "doctor")
+	if code != 2 || !strings.Contains(out, "host 127.0.0.9 cannot be used: ssh: exit status 255: ssh: connect to host") {
+		t.Errorf("code %d\n%s", code, out)
+	}
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+)
+
+// launcher starts so many processes of a command line, and waits for them. There are those who do so in a moment.
+type launcher struct {
+	name  string
+	quick bool
+	needs string // the program that must be installed
+	run   func(t *testing.T, p *clitest.Program, n int, args []string) (code int, out string)
+}
+
+// launchers are those that start processes on this host without anything else to be set up.
+var launchers = []launcher{
+	{"millrace launch", true, "", func(t *testing.T, p *clitest.Program, n int, args []string) (int, string) {
+		return by(t, p, args, nil, "SELF", "launch", "-n", fmt.Sprint(n), "--")
+	}},
+	{"millrace launch over hosts", true, "", func(t *testing.T, p *clitest.Program, n int, args []string) (int, string) {
+		path, _ := otherHosts(t)
+		return by(t, p, args, []string{path}, "SELF", "launch", "--hosts", fmt.Sprintf("127.0.0.2:%d,u@127.0.0.3", n-1), "--")
+	}},
+	{"mpirun of Open MPI", true, "mpirun.openmpi", func(t *testing.T, p *clitest.Program, n int, args []string) (int,
+		string) {
+		root := []string{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}
+		return by(t, p, args, root, "mpirun.openmpi", "--bind-to", "none", "--oversubscribe", "-np", fmt.Sprint(n), "SELF")
+	}},
+	{"mpiexec of MPICH", false, "mpiexec.hydra", func(t *testing.T, p *clitest.Program, n int, args []string) (int,
+		string) {
+		return by(t, p, args, []string{"MILLRACE_MASTER_PORT=" + aPort(t)}, "mpiexec.hydra", "-n", fmt.Sprint(n), "SELF")
+	}},
+	{"torchrun's variables", true, "", byHand(func(rank, n int, port string) string {
+		return fmt.Sprintf("RANK=%d WORLD_SIZE=%d LOCAL_RANK=%[1]d LOCAL_WORLD_SIZE=%[2]d MASTER_ADDR=127.0.0.1 MASTER_PORT=%s "+
+			"GROUP_RANK=0 GROUP_WORLD_SIZE=1 TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_RUN_ID=none", rank, n, port)
+	})},
+	{"pods of a TrainJob", false, "", byHand(func(rank, n int, port string) string {
+		return fmt.Sprintf("PET_NNODES=%d PET_NPROC_PER_NODE=1 PET_NODE_RANK=%d PET_MASTER_ADDR=127.0.0.1 PET_MASTER_PORT=%s "+
+			"JOB_COMPLETION_INDEX=%[2]d HOSTNAME=gpt-node-0-%[2]d", n, rank, port)
+	})},
+	// Debian's torchrun fails on its own defaults under Python 3.11, and not on these.
+	{"torchrun", false, "/usr/bin/python3", func(t *testing.T, p *clitest.Program, n int, args []string) (int, string) {
+		if exec.Command("/usr/bin/python3", "-c", "import torch.distributed.run").Run() != nil {
+			t.Skip("python3-torch is not installed")
+		}
+		return by(t, p, args, nil, "/usr/bin/python3", "-m", "torch.distributed.run", "--no_python", "--redirects", "1",
+			"--tee", "1", "--log_dir", t.TempDir(), "--nnodes", "1", "--nproc_per_node", fmt.Sprint(n), "--master_port", aPort(t),
+			"SELF")
+	}},
+}
+
+// by has a program start others: SELF is millrace.
+func by(t *testing.T, p *clitest.Program, args, env []string, program ...string) (code int, out string) {
+	t.Helper()
+	c := p.Command(t, args)
+	self := c.Path
+	for i, word := range program {
+		if word == "SELF" {
+			program[i] = self
+		}
+	}
+	path, err := exec.LookPath(program[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Path, c.Args = path, append(program, args...)
+	c.Env = append(append(c.Env, "XDG_CONFIG_HOME="+filepath.Join(p.Dir, "config")), env...)
+	text, _ := c.CombinedOutput() // the exit code says how it went
+	return c.ProcessState.ExitCode(), string(text)
+}
+
+// byHand starts processes with variables that no launcher sets here.
+func byHand(env func(rank, n int, port string) string) func(*testing.T, *clitest.Program, int, []string) (int, string) {
+	return func(t *testing.T, p *clitest.Program, n int, args []string) (code int, out string) {
+		port := aPort(t)
+		codes, texts := make([]int, n), make([]string, n)
+		var all sync.WaitGroup
+		for rank := range n {
+			all.Go(func() {
+				codes[rank], texts[rank] = by(t, p, args, strings.Fields(env(rank, n, port)), "SELF")
+			})
+		}
+		all.Wait()
+		for _, c := range codes {
+			code = max(code, c)
+		}
+		return code, strings.Join(texts, "")
+	}
+}
+
+// aPort is one that nobody listens on now.
+func aPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// launchedRuns are small trainings whose plans leave nothing to a clock.
+var launchedRuns = []struct {
+	name      string
+	processes int
+	flags     string
+	quick     bool
+}{
+	{"a pipeline of two", 2, "--stages 2 --schedule 1f1b --clip 0.5 --optimizer adam --save-every 4", true},
+	{"two replicas", 2, "--stages 1 --schedule dp --optimizer sgd --momentum 0.9", false},
+	{"three, without a flush", 3, "--stages 3 --schedule 1f1b-rr --weights stash --batch 4 --micro-batches 1 --lr 0.02", false},
+	{"three, with split backwards", 3, "--stages 3 --schedule zb-h1 --clip 0.5", false},
+}
+
+const launchedFlags = "train --model mlp --data digits --profile mlp.json --batch 16 --micro-batches 4 --steps 6 --seed 3 " +
+	"--eval-rows 8 --lr 0.05 "
+
+// left is a hash of every file of tensors that a run left.
+func left(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "checkpoints", "*", "*.safetensors"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: %v, %v", dir, files, err)
+	}
+	var all strings.Builder
+	for _, path := range files {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.New()
+		if _, err := io.Copy(sum, f); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		name, _ := filepath.Rel(dir, path)
+		fmt.Fprintf(&all, "%s %x\n", name, sum.Sum(nil))
+	}
+	return all.String()
+}
+
+// Whoever starts the processes, they leave the weights that one process leaves.
+func TestLaunchersLeaveTheSameWeights(t *testing.T) {
+	p := profiled(t)
+	long := os.Getenv("MILLRACE_SOAK") != ""
+	for i, r := range launchedRuns {
+		if !r.quick && !long {
+			continue
+		}
+		flags := strings.Fields(launchedFlags + r.flags)
+		alone := fmt.Sprint("alone", i)
+		if code, out := by(t, p, append(flags, "--workers", fmt.Sprint(r.processes), "--out", alone), nil, "SELF"); code != 0 {
+			t.Fatalf("%s: code %d\n%s", r.name, code, out)
+		}
+		want := left(t, filepath.Join(p.Dir, alone))
+		for j, l := range launchers {
+			t.Run(l.name+", "+r.name, func(t *testing.T) {
+				if !l.quick && !long {
+					t.Skip("MILLRACE_SOAK is not set")
+				}
+				if l.needs != "" {
+					if _, err := exec.LookPath(l.needs); err != nil {
+						t.Skip("not installed: ", l.needs)
+					}
+				}
+				out := fmt.Sprintf("run-%d-%d", i, j)
+				code, text := l.run(t, p, r.processes, append(flags, "--out", out))
+				if code != 0 {
+					t.Fatalf("code %d\n%s", code, text)
+				}
+				if got := left(t, filepath.Join(p.Dir, out)); got != want {
+					t.Errorf("it leaves\n%s, and one process\n%s", got, want)
+				}
+				if token, err := os.ReadFile(filepath.Join(p.Dir, "config", "millrace", "token")); err == nil &&
+					bytes.Contains([]byte(text), bytes.TrimSpace(token)) {
+					t.Error("the token is printed")
+				}
+			})
+		}
+	}
+}
