@@ -68,10 +68,11 @@ with-rapid = $(shell go list -f '{{range .TestImports}}{{if eq . "pgregory.net/r
 	$(shell go list -f '{{range .XTestImports}}{{if eq . "pgregory.net/rapid"}}{{$$.ImportPath}} {{end}}{{end}}' $(1))
 
 soak: runs
+	-@scripts/setup.sh openmpi-bin mpich munge slurm-client slurmctld slurmd
 	go test -count=1 -timeout 60m $(call with-rapid,./schedule/... ./sim/...) -rapid.checks=10000
 	MILLRACE_SOAK=10000 go test -count=1 -timeout 60m ./run ./launch/rendezvous
 	MILLRACE_LATE=1 go test -count=1 -timeout 60m ./run
-	MILLRACE_SOAK=1 go test -count=1 -timeout 60m ./wire/tcp
+	MILLRACE_SOAK=1 go test -count=1 -timeout 60m ./wire/tcp ./cmd/millrace
 	bin/millrace-lab run -o build/soak.hashes
 	for carrier in pipe blocking tcp; do \
 	  MILLRACE_CARRIER=$$carrier go test -count=1 -timeout 60m ./run || exit 1; \
