@@ -110,6 +110,7 @@ func (l *local) signal(s syscall.Signal) {
 	defer l.mu.Unlock()
 	for _, c := range l.all {
 		_ = syscall.Kill(-c.Process.Pid, s)
+		_ = syscall.Kill(-c.Process.Pid, syscall.SIGCONT) // one that was stopped would not hear it
 	}
 }
 

@@ -199,6 +199,17 @@ trap '' TERM; sleep 1000 & echo $! >tmp$r; mv tmp$r $r; while :; do sleep 1; don
 	}
 }
 
+// A process that was stopped hears that it is to end.
+func TestAStoppedProcessIsEnded(t *testing.T) {
+	s, out := shell(t, 2, `[ $MILLRACE_RANK = 1 ] && kill -STOP $$; exit 3`)
+	s.Notice, s.Grace = 100*time.Millisecond, time.Minute
+	began := time.Now()
+	o, err := Run(t.Context(), s)
+	if took := time.Since(began); err != nil || o.Code != 3 || o.Rank != 0 || took > 10*time.Second {
+		t.Errorf("%+v, %v, behind %v: %s", o, err, took, out)
+	}
+}
+
 // dead says whether a process has ended, whether or not somebody has asked for its code.
 func dead(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
