@@ -90,10 +90,10 @@ func cutting(lost func(schedule.Instruction) bool) func(workers int) ([]wire.Car
 // losing is carriers that lose every activation and gradient.
 var losing = cutting(func(schedule.Instruction) bool { return true })
 
-func (c *cut) Send(epoch uint32, e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
+func (c *cut) Send(epoch uint32, e wire.Edge, n uint32, frames []*wire.Buffer, done func(error)) {
 	c.mu.Lock()
 	if e.Class == wire.Transfers {
-		if h, begins := b.Header(); begins && c.lost(schedule.Key(h.Key).Instruction()) {
+		if h, begins := frames[0].Header(); begins && c.lost(schedule.Key(h.Key).Instruction()) {
 			c.dead[e.ID] = true
 		}
 	}
@@ -103,7 +103,7 @@ func (c *cut) Send(epoch uint32, e wire.Edge, n uint32, b *wire.Buffer, done fun
 		return
 	}
 	c.mu.Unlock()
-	c.Carrier.Send(epoch, e, n, b, done)
+	c.Carrier.Send(epoch, e, n, frames, done)
 }
 
 func (c *cut) end(err error) {

@@ -34,7 +34,7 @@ const (
 )
 
 // Carrier moves frames between one worker and others. Its methods may be called from any goroutine and do not
-// block. What is said with done, once for each frame, is said on any goroutine, under no lock of the carrier,
+// block. What is said with done, once for each call, is said on any goroutine, under no lock of the carrier,
 // and maybe before the call returns.
 //
 // Frames of an edge are sent and received in ascending numbers, without a gap, over all epochs. One may come
@@ -55,9 +55,9 @@ type Carrier interface {
 	// HandsOver says that memory changes hands with a worker: a posted receive needs none, and gets the
 	// sender's. The worker's carrier says the same of this one.
 	HandsOver(rank int) bool
-	// Send posts b, which is complete, as the n-th frame of an edge. It is the carrier's until done. The
-	// epoch is for the tag alone (TagOf).
-	Send(epoch uint32, e Edge, n uint32, b *Buffer, done func(error))
+	// Send posts frames, which are complete, as the n-th of an edge and those behind it. They and the list are
+	// the carrier's until done, which is said once for all. The epoch is for the tag alone (TagOf).
+	Send(epoch uint32, e Edge, n uint32, frames []*Buffer, done func(error))
 	// Recv posts b for the n-th frame of an edge, of whatever epoch, whose length must be b's: a LengthError
 	// otherwise. It is the carrier's until done. Its bytes can be read then, or once b.Ready is set that the
 	// carrier gave it.

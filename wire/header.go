@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Header is what a message says of itself in front of its buffers.
@@ -60,12 +61,14 @@ func (h *Header) check() error {
 	return nil
 }
 
-// Encode writes the header frame, and the descriptions that it has no room for: nil where it has.
-func (h *Header) Encode() (frame, rest []byte, err error) {
+// Encode writes the header frame into room, and the descriptions that it has no room for: nil where it has.
+func (h *Header) Encode(room []byte) (frame, rest []byte, err error) {
 	if err := h.check(); err != nil {
 		return nil, nil, err
 	}
-	frame = make([]byte, fixedBytes, HeaderBytes)
+	frame = slices.Grow(room[:0], HeaderBytes)[:HeaderBytes]
+	clear(frame)
+	frame = frame[:fixedBytes]
 	for i := range h.Parts {
 		p := &h.Parts[i]
 		frame = binary.LittleEndian.AppendUint32(frame, p.Value)

@@ -36,7 +36,7 @@ func TestHeadersSurviveTheWire(t *testing.T) {
 	long := 0
 	for seed := range uint64(500) {
 		h := randomHeader(rand.New(rand.NewPCG(seed, 1)))
-		frame, rest, err := h.Encode()
+		frame, rest, err := h.Encode(nil)
 		if err != nil || len(frame) != HeaderBytes {
 			t.Fatal(len(frame), err)
 		}
@@ -60,7 +60,7 @@ func TestHeadersSurviveTheWire(t *testing.T) {
 func TestHeadersAreLittleEndian(t *testing.T) {
 	h := Header{Epoch: 0x01020304, Key: 0x1112131415161718, Step: 0x21222324, SentS: 1,
 		Parts: []Buffer{{Value: 5, DType: F64, Shape: []int64{3, 2}}}}
-	frame, _, err := h.Encode()
+	frame, _, err := h.Encode(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestBadHeadersAreRefused(t *testing.T) {
 		{"huge", func(b []byte) []byte { b[62], b[70] = 0x7f, 0x7f; return b }, "is over"},
 		{"size", func(b []byte) []byte { b[32]++; return b }, "says 25 bytes; its tensors have 24"},
 	} {
-		frame, _, err := good.Encode()
+		frame, _, err := good.Encode(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +105,7 @@ func TestBadHeadersAreRefused(t *testing.T) {
 	}
 	for _, b := range []Buffer{{DType: 99}, {DType: F32, Shape: []int64{-1}},
 		{DType: F32, Shape: []int64{1 << 30, 1 << 30}}, {DType: F32, Shape: make([]int64, 17)}} {
-		if _, _, err := (&Header{Parts: []Buffer{b}}).Encode(); err == nil {
+		if _, _, err := (&Header{Parts: []Buffer{b}}).Encode(nil); err == nil {
 			t.Errorf("%+v was written", b)
 		}
 	}
@@ -116,7 +116,7 @@ func TestBadHeadersAreRefused(t *testing.T) {
 func FuzzHeader(f *testing.F) {
 	for seed := range uint64(20) {
 		h := randomHeader(rand.New(rand.NewPCG(seed, 1)))
-		frame, rest, err := h.Encode()
+		frame, rest, err := h.Encode(nil)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -130,7 +130,7 @@ func FuzzHeader(f *testing.F) {
 		if n := h.Bytes(); n < 0 || n > MaxBytes || len(h.Parts) > MaxParts {
 			t.Fatalf("%d bytes in %d tensors", n, len(h.Parts))
 		}
-		again, more, err := h.Encode()
+		again, more, err := h.Encode(nil)
 		if err != nil || !bytes.Equal(more, rest) {
 			t.Fatalf("%v: %x behind; want %x", err, more, rest)
 		}

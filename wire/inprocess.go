@@ -69,8 +69,11 @@ func (h *hub) lane(e Edge) *lane {
 	return l
 }
 
-func (c *handing) Send(_ uint32, e Edge, n uint32, b *Buffer, done func(error)) {
-	c.post(e, e.To, sends, post{n, b, done, c})
+func (c *handing) Send(_ uint32, e Edge, n uint32, frames []*Buffer, done func(error)) {
+	done = Once(len(frames), done)
+	for i, b := range frames {
+		c.post(e, e.To, sends, post{n + uint32(i), b, done, c})
+	}
 }
 
 func (c *handing) Recv(e Edge, n uint32, b *Buffer, done func(error)) {

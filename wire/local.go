@@ -67,6 +67,28 @@ func Locals(engine, how string, workers int, carrier func(*Local) Carrier) ([]Ca
 	return all, nil
 }
 
+// Once is done of each of some frames that were posted in one call: the last to end says it, with the first
+// error.
+func Once(frames int, done func(error)) func(error) {
+	if frames == 1 {
+		return done
+	}
+	var mu sync.Mutex
+	var first error
+	return func(err error) {
+		mu.Lock()
+		frames--
+		if first == nil {
+			first = err
+		}
+		last, why := frames == 0, first
+		mu.Unlock()
+		if last {
+			done(why)
+		}
+	}
+}
+
 // Rank implements Carrier.
 func (l *Local) Rank() int { return l.rank }
 

@@ -117,7 +117,7 @@ func (p *Port) Open(edges []Edge) {
 			p.out[e.ID] = &outEdge{port: p, Edge: e, credits: p.early[e.ID], ended: p.err != nil}
 			delete(p.early, e.ID)
 			if e.Class == Credits {
-				p.credits[e.To] = &creditor{port: p, edge: e, due: map[uint32]uint32{}}
+				p.credits[e.To] = newCreditor(p, e)
 			}
 		}
 		if out := p.out[e.ID]; out != nil && e.Class == Transfers {
@@ -132,11 +132,7 @@ func (p *Port) Open(edges []Edge) {
 	}
 	p.mu.Unlock()
 	for _, e := range fresh {
-		if e.Class == Credits {
-			e.listen()
-			continue
-		}
-		e.post()
+		e.begin()
 	}
 }
 

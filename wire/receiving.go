@@ -17,17 +17,11 @@ type inEdge struct {
 	queue   []Arrival     // of a collective; the port's mu guards it
 
 	mu      sync.Mutex
-	n       uint32 // of the next frame to post
-	got     []incoming
-	reading bool        // somebody reads headers
-	frame   Buffer      // where memory changes hands: what the next message comes in
-	told    func(error) // and what is told
-}
-
-// incoming is a header frame, or why there is none.
-type incoming struct {
-	frame *Buffer
-	err   error
+	n       uint32      // of the next frame to post
+	frame   *Buffer     // what the next header or credit comes in
+	told    func(error) // and who is told
+	got     []error     // frames that have come, or why they have not: one, and another posted behind it
+	reading bool        // somebody reads them
 }
 
 // recv posts a frame.
@@ -47,34 +41,36 @@ func (e *inEdge) room(size int) *Buffer {
 	return bytesBuffer(make([]byte, size))
 }
 
-// post waits for the next header.
-func (e *inEdge) post() {
-	if e.hands {
-		if e.told == nil {
-			e.frame = Buffer{DType: U8, own: true}
-			e.told = func(err error) { e.header(incoming{&e.frame, err}) }
-		}
-		e.recv(&e.frame, e.told)
-		return
+// begin posts the first frame.
+func (e *inEdge) begin() {
+	if e.told = e.header; e.Class == Credits {
+		e.frame, e.told = e.room(creditBytes), e.credit
+	} else {
+		e.frame = e.room(HeaderBytes)
 	}
-	frame := e.room(HeaderBytes)
-	e.recv(frame, func(err error) { e.header(incoming{frame, err}) })
+	e.post()
 }
 
+// post waits for the next header or credit, in the memory of the one that has been read.
+func (e *inEdge) post() { e.recv(e.frame, e.told) }
+
 // header reads a header, and those that come meanwhile: posting a receive may complete it at once.
-func (e *inEdge) header(in incoming) {
+func (e *inEdge) header(err error) {
 	e.mu.Lock()
-	e.got = append(e.got, in)
+	e.got = append(e.got, err)
 	if e.reading {
 		e.mu.Unlock()
 		return
 	}
 	e.reading = true
 	for len(e.got) > 0 {
-		in := e.got[0]
+		err := e.got[0]
 		e.got = behindFirst(e.got)
 		e.mu.Unlock()
-		if err := e.read(in); err != nil {
+		if err == nil {
+			err = e.read()
+		}
+		if err != nil {
 			e.port.breaks(err)
 		}
 		e.mu.Lock()
@@ -84,31 +80,28 @@ func (e *inEdge) header(in incoming) {
 }
 
 // read posts receives for what a header says, and for the next header behind it.
-func (e *inEdge) read(in incoming) error {
-	if in.err != nil {
-		return in.err
-	}
+func (e *inEdge) read() error {
 	if e.hands {
-		if in.frame.message == nil {
+		if e.frame.message == nil {
 			return e.damaged(errors.New("a frame that hands no message over"))
 		}
-		h := *in.frame.message
-		in.frame.message = nil
+		h := *e.frame.message
+		e.frame.message = nil
 		e.post()
 		e.port.complete(Arrival{e.Edge, h})
 		return nil
 	}
-	long, err := RestOf(in.frame.Data)
+	long, err := RestOf(e.frame.Data)
 	if err != nil {
 		return e.damaged(err)
 	}
 	if long == 0 {
-		return e.bodies(in.frame, nil)
+		return e.bodies(nil)
 	}
 	rest := e.room(long)
 	e.recv(rest, func(err error) {
 		if err == nil {
-			err = e.bodies(in.frame, rest.Data)
+			err = e.bodies(rest.Data)
 		}
 		if err != nil {
 			e.port.breaks(err)
@@ -122,8 +115,8 @@ func (e *inEdge) damaged(err error) error {
 }
 
 // bodies takes memory for a message and posts its buffers' receives.
-func (e *inEdge) bodies(frame *Buffer, rest []byte) error {
-	h, err := Decode(frame.Data, rest)
+func (e *inEdge) bodies(rest []byte) error {
+	h, err := Decode(e.frame.Data, rest)
 	if err != nil {
 		return e.damaged(err)
 	}
@@ -132,6 +125,7 @@ func (e *inEdge) bodies(frame *Buffer, rest []byte) error {
 		return fmt.Errorf("wire: room for a message from worker %d to worker %d: %w", e.From, e.To, err)
 	}
 	m := &arriving{edge: e, header: h, left: 1}
+	here := m.here
 	for i := range h.Parts {
 		if h.Parts[i].Bytes() > 0 {
 			m.left++
@@ -139,7 +133,7 @@ func (e *inEdge) bodies(frame *Buffer, rest []byte) error {
 	}
 	for i := range h.Parts {
 		if h.Parts[i].Bytes() > 0 {
-			e.recv(&h.Parts[i], m.here)
+			e.recv(&h.Parts[i], here)
 		}
 	}
 	e.post()
@@ -189,39 +183,36 @@ func (m *arriving) here(err error) {
 	}
 }
 
-// listen takes credits.
-func (e *inEdge) listen() {
-	frame := e.room(creditBytes)
-	e.recv(frame, func(err error) {
-		if err == nil && len(frame.Data) != creditBytes {
-			err = fmt.Errorf("a credit of %d bytes", len(frame.Data))
-		}
-		if err != nil {
-			e.port.breaks(err)
-			return
-		}
-		edge, slots := binary.LittleEndian.Uint32(frame.Data), binary.LittleEndian.Uint32(frame.Data[4:])
-		e.port.mu.Lock()
-		out := e.port.out[edge]
-		if out == nil && edge < MaxEdges {
-			e.port.early[edge] += slots // its Open comes
-			e.port.mu.Unlock()
-			e.listen()
-			return
-		}
+// credit gives a sender of this worker's credits.
+func (e *inEdge) credit(err error) {
+	if err == nil && len(e.frame.Data) != creditBytes {
+		err = fmt.Errorf("a credit of %d bytes", len(e.frame.Data))
+	}
+	if err != nil {
+		e.port.breaks(err)
+		return
+	}
+	edge, slots := binary.LittleEndian.Uint32(e.frame.Data), binary.LittleEndian.Uint32(e.frame.Data[4:])
+	e.port.mu.Lock()
+	out := e.port.out[edge]
+	if out == nil && edge < MaxEdges {
+		e.port.early[edge] += slots // its Open comes
 		e.port.mu.Unlock()
-		if out == nil || out.To != e.From {
-			e.port.breaks(fmt.Errorf("wire: worker %d gives credits for edge %d, which is none from worker %d to it", e.From,
-				edge, e.To))
-			return
-		}
-		out.give(slots)
-		e.listen()
-		out.pump()
-		if f := e.port.config.Credited; f != nil && out.Class == Transfers {
-			f(out.Edge, int(slots))
-		}
-	})
+		e.post()
+		return
+	}
+	e.port.mu.Unlock()
+	if out == nil || out.To != e.From {
+		e.port.breaks(fmt.Errorf("wire: worker %d gives credits for edge %d, which is none from worker %d to it", e.From,
+			edge, e.To))
+		return
+	}
+	out.give(slots)
+	e.post()
+	out.pump()
+	if f := e.port.config.Credited; f != nil && out.Class == Transfers {
+		f(out.Edge, int(slots))
+	}
 }
 
 // give adds credits.

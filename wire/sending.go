@@ -26,16 +26,15 @@ type outEdge struct {
 type outgoing struct {
 	frames []*Buffer // header, descriptions, buffers; one where memory changes hands
 	parts  []Buffer
-	header Header // where memory changes hands, and the frame that hands it over
-	frame  Buffer
-	one    [1]*Buffer
-	epoch  uint32
+	hands  bool // memory changes hands
+	header Header
 	events waiting
 	done   func(error)
 
-	mu   sync.Mutex
-	left int // frames that the carrier has
-	err  error
+	frame Buffer // that begins it
+	room  [HeaderBytes]byte
+	long  [1]int64
+	few   [3]*Buffer
 }
 
 // waiting says how far a message is with its buffers' events.
@@ -57,7 +56,7 @@ func (p *Port) Send(e Edge, key uint64, step uint32, parts []Buffer, done func(e
 	if err == nil && out == nil {
 		err = fmt.Errorf("wire: worker %d sends on edge %d, which is not open", p.Rank(), e.ID)
 	}
-	m := &outgoing{parts: parts, epoch: epoch, done: done}
+	m := &outgoing{parts: parts, done: done}
 	m.header = Header{Epoch: epoch, Key: key, Step: step, SentS: p.now(), Parts: parts}
 	if err == nil {
 		err = m.inFrames(p.of(e), e.To)
@@ -66,7 +65,6 @@ func (p *Port) Send(e Edge, key uint64, step uint32, parts []Buffer, done func(e
 		FreeAll(parts)
 		return err
 	}
-	m.left = len(m.frames)
 	out.mu.Lock()
 	if out.ended {
 		out.mu.Unlock()
@@ -82,17 +80,19 @@ func (p *Port) Send(e Edge, key uint64, step uint32, parts []Buffer, done func(e
 
 // inFrames makes a message's frames for a carrier and a worker: one that hands all over, or those whose bytes travel.
 func (m *outgoing) inFrames(c Carrier, to int) error {
-	if c.HandsOver(to) {
-		m.frame = Buffer{DType: U8, own: true, message: &m.header}
-		m.one[0] = &m.frame
-		m.frames = m.one[:]
+	m.hands = c.HandsOver(to)
+	m.frame = Buffer{DType: U8, own: true}
+	m.frames = append(m.few[:0], &m.frame)
+	if m.hands {
+		m.frame.message = &m.header
 		return m.header.check()
 	}
-	frame, rest, err := m.header.Encode()
+	frame, rest, err := m.header.Encode(m.room[:0])
 	if err != nil {
 		return err
 	}
-	m.frames = append(m.frames, bytesBuffer(frame))
+	m.long[0] = int64(len(frame))
+	m.frame.Data, m.frame.Shape = frame, m.long[:]
 	if len(rest) > 0 {
 		m.frames = append(m.frames, bytesBuffer(rest))
 	}
@@ -153,10 +153,12 @@ func (e *outEdge) pump() {
 		n := e.n
 		e.n += uint32(len(m.frames))
 		e.mu.Unlock()
-		c := e.port.of(e.Edge)
-		for i, b := range m.frames {
-			c.Send(m.epoch, e.Edge, n+uint32(i), b, func(err error) { e.sent(m, err) })
-		}
+		e.port.of(e.Edge).Send(m.header.Epoch, e.Edge, n, m.frames, func(err error) {
+			if err != nil {
+				e.port.breaks(err)
+			}
+			m.end(err)
+		})
 		e.mu.Lock()
 	}
 	e.pumping = false
@@ -194,26 +196,9 @@ func (e *outEdge) ready(m *outgoing) bool {
 	return false
 }
 
-// sent counts a frame that the carrier gives back.
-func (e *outEdge) sent(m *outgoing, err error) {
-	m.mu.Lock()
-	m.left--
-	if m.err == nil {
-		m.err = err
-	}
-	last := m.left == 0
-	m.mu.Unlock()
-	if err != nil {
-		e.port.breaks(err)
-	}
-	if last {
-		m.end(m.err)
-	}
-}
-
 // end gives the buffers back, behind the last frame or instead of the first.
 func (m *outgoing) end(err error) {
-	if m.one[0] == nil || m.frame.message != nil { // the receiver has them otherwise
+	if !m.hands || m.frame.message != nil { // the receiver has them otherwise
 		FreeAll(m.parts)
 	}
 	if m.done != nil {
@@ -229,8 +214,27 @@ type creditor struct {
 	mu    sync.Mutex
 	due   map[uint32]uint32 // by edge
 	order []uint32          // of the edges in due
-	busy  bool
 	n     uint32
+	busy  bool // a frame is on its way: this one
+	frame *Buffer
+	list  [1]*Buffer
+	sent  func(error)
+}
+
+func newCreditor(p *Port, e Edge) *creditor {
+	c := &creditor{port: p, edge: e, due: map[uint32]uint32{}, frame: bytesBuffer(make([]byte, creditBytes))}
+	c.list[0] = c.frame
+	c.sent = func(err error) {
+		if err != nil {
+			c.port.breaks(err)
+			return
+		}
+		c.mu.Lock()
+		c.busy = false
+		c.mu.Unlock()
+		c.next()
+	}
+	return c
 }
 
 // creditBytes is a credit frame: an edge and a number of credits.
@@ -255,21 +259,12 @@ func (c *creditor) next() {
 	}
 	c.busy = true
 	edge := c.order[0]
-	c.order = c.order[1:]
-	frame := binary.LittleEndian.AppendUint32(nil, edge)
-	frame = binary.LittleEndian.AppendUint32(frame, c.due[edge])
+	c.order = behindFirst(c.order)
+	binary.LittleEndian.PutUint32(c.frame.Data, edge)
+	binary.LittleEndian.PutUint32(c.frame.Data[4:], c.due[edge])
 	delete(c.due, edge)
 	n := c.n
 	c.n++
 	c.mu.Unlock()
-	c.port.of(c.edge).Send(0, c.edge, n, bytesBuffer(frame), func(err error) {
-		if err != nil {
-			c.port.breaks(err)
-			return
-		}
-		c.mu.Lock()
-		c.busy = false
-		c.mu.Unlock()
-		c.next()
-	})
+	c.port.of(c.edge).Send(0, c.edge, n, c.list[:], c.sent)
 }

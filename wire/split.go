@@ -55,8 +55,8 @@ func (c *split) Describe(e Edge) string { return c.of(e).Describe(e) }
 // Security is that of the carrier that more can disturb.
 func (c *split) Security() Security { return max(c.near.Security(), c.Carrier.Security()) }
 
-func (c *split) Send(epoch uint32, e Edge, n uint32, b *Buffer, done func(error)) {
-	c.of(e).Send(epoch, e, n, b, done)
+func (c *split) Send(epoch uint32, e Edge, n uint32, frames []*Buffer, done func(error)) {
+	c.of(e).Send(epoch, e, n, frames, done)
 }
 
 func (c *split) Recv(e Edge, n uint32, b *Buffer, done func(error)) { c.of(e).Recv(e, n, b, done) }

@@ -57,8 +57,11 @@ type carrier struct {
 	running sync.WaitGroup
 }
 
-func (c *carrier) Send(_ uint32, e wire.Edge, _ uint32, b *wire.Buffer, done func(error)) {
-	c.post(e, e.To, (*side).send, frame{b, done})
+func (c *carrier) Send(_ uint32, e wire.Edge, _ uint32, frames []*wire.Buffer, done func(error)) {
+	done = wire.Once(len(frames), done)
+	for _, b := range frames {
+		c.post(e, e.To, (*side).send, frame{b, done})
+	}
 }
 
 func (c *carrier) Recv(e wire.Edge, _ uint32, b *wire.Buffer, done func(error)) {

@@ -100,13 +100,16 @@ type frame struct {
 	done func(error)
 }
 
-func (c *carrier) Send(epoch uint32, e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
-	w, err := c.writer(e.To)
-	if err == nil {
-		err = w.add(frame{e, wire.TagOf(epoch, e.ID, n), b, done})
-	}
-	if err != nil {
-		done(err)
+func (c *carrier) Send(epoch uint32, e wire.Edge, n uint32, frames []*wire.Buffer, done func(error)) {
+	done = wire.Once(len(frames), done)
+	for i, b := range frames {
+		w, err := c.writer(e.To)
+		if err == nil {
+			err = w.add(frame{e, wire.TagOf(epoch, e.ID, n+uint32(i)), b, done})
+		}
+		if err != nil {
+			done(err)
+		}
 	}
 }
 

@@ -39,7 +39,7 @@ func TestNoPipeStaysOpen(t *testing.T) {
 		}
 		for me, c := range all {
 			e := wire.Edge{From: me, To: 1 - me}
-			c.Send(1, e, 0, &wire.Buffer{DType: wire.U8, Shape: []int64{1}, Data: []byte{1}}, func(error) {})
+			c.Send(1, e, 0, []*wire.Buffer{{DType: wire.U8, Shape: []int64{1}, Data: []byte{1}}}, func(error) {})
 			if err := c.Close(); err != nil {
 				t.Error(err)
 			}

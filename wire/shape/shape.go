@@ -1,7 +1,7 @@
 // Package shape slows the carriers of one process down to the links of other hardware.
 //
 // In: carriers, and what a transfer between each pair of workers takes.
-// Out: carriers over which a frame is posted once its bytes would be through, and its latency over. Headers
+// Out: carriers over which frames are posted once their bytes would be through, and their latency over. Headers
 // and credits take latency alone. What a worker sends to itself is not shaped.
 // Refused: latencies and bandwidths that are negative or no number.
 package shape
@@ -27,7 +27,7 @@ type Link struct {
 	Shared []int
 }
 
-// longest is the most that the bytes of a frame take.
+// longest is the most that the bytes of a transfer take.
 const longest = 100 * 365 * 24 * time.Hour
 
 // takes is how long so many bytes are under way, without the latency.
@@ -109,21 +109,21 @@ type carrier struct {
 	running sync.WaitGroup
 }
 
-// line is the frames on their way to a worker, in the order in which they were sent, which is that in which
+// line is the transfers on their way to a worker, in the order in which they were sent, which is that in which
 // they are due.
 type line struct {
 	queue []transfer
 	ended chan struct{} // closed by end
 }
 
-// transfer is a frame on its way.
+// transfer is frames on their way that were posted in one call.
 type transfer struct {
-	edge  wire.Edge
-	epoch uint32
-	n     uint32
-	b     *wire.Buffer
-	done  func(error)
-	due   time.Time
+	edge   wire.Edge
+	epoch  uint32
+	n      uint32
+	frames []*wire.Buffer
+	done   func(error)
+	due    time.Time
 }
 
 // Describe says what the link takes.
@@ -132,10 +132,10 @@ func (c *carrier) Describe(e wire.Edge) string {
 	return fmt.Sprintf("%s, shaped to %v and %g bytes/s", c.Carrier.Describe(e), l.Latency, l.BytesPerSecond)
 }
 
-func (c *carrier) Send(epoch uint32, e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
+func (c *carrier) Send(epoch uint32, e wire.Edge, n uint32, frames []*wire.Buffer, done func(error)) {
 	l := &c.links[e.To]
 	if e.To == e.From || l.Latency == 0 && l.BytesPerSecond == 0 && len(l.Shared) == 0 {
-		c.Carrier.Send(epoch, e, n, b, done)
+		c.Carrier.Send(epoch, e, n, frames, done)
 		return
 	}
 	c.mu.Lock()
@@ -145,17 +145,21 @@ func (c *carrier) Send(epoch uint32, e wire.Edge, n uint32, b *wire.Buffer, done
 		return
 	}
 	defer c.mu.Unlock()
-	due := c.net.take(l.keys(e.From, e.To), l.takes(b.Payload())).Add(l.Latency)
+	payload := int64(0)
+	for _, b := range frames {
+		payload += b.Payload()
+	}
+	due := c.net.take(l.keys(e.From, e.To), l.takes(payload)).Add(l.Latency)
 	at := c.lines[e.To]
 	if at == nil {
 		at = &line{ended: make(chan struct{})}
 		c.lines[e.To] = at
 		c.running.Go(crash.Caught(func() { c.run(e.To, at) }))
 	}
-	at.queue = append(at.queue, transfer{e, epoch, n, b, done, due})
+	at.queue = append(at.queue, transfer{e, epoch, n, frames, done, due})
 }
 
-// run posts each frame of a line when it is due, until there is none.
+// run posts each transfer of a line when it is due, until there is none.
 func (c *carrier) run(to int, l *line) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -172,11 +176,11 @@ func (c *carrier) run(to int, l *line) {
 			}
 			continue
 		}
-		c.Carrier.Send(t.epoch, t.edge, t.n, t.b, t.done)
+		c.Carrier.Send(t.epoch, t.edge, t.n, t.frames, t.done)
 	}
 }
 
-// next takes the first frame off a line if it is due, or says how long it is until then; false where there is
+// next takes the first transfer off a line if it is due, or says how long it is until then; false where there is
 // none, which is the end of the line.
 func (c *carrier) next(to int, l *line) (t transfer, wait time.Duration, more bool) {
 	c.mu.Lock()
@@ -209,7 +213,7 @@ func (c *carrier) Close() error {
 	return c.Carrier.Close()
 }
 
-// end ends the frames on their way to some workers.
+// end ends the transfers on their way to some workers.
 func (c *carrier) end(err error, with func(to int) bool) {
 	var ended []transfer
 	c.mu.Lock()

@@ -113,10 +113,10 @@ func TestWhatIsOnTheWayEndsWithTheCarrier(t *testing.T) {
 					}
 				}
 				e := wire.Edge{From: 0, To: 1}
-				all[0].Send(1, e, 0, &wire.Buffer{DType: wire.U8, Shape: []int64{0}}, done)
+				all[0].Send(1, e, 0, []*wire.Buffer{{DType: wire.U8, Shape: []int64{0}}}, done)
 				synctest.Wait()
 				end(all[0])
-				all[0].Send(1, e, 1, &wire.Buffer{DType: wire.U8, Shape: []int64{0}}, done)
+				all[0].Send(1, e, 1, []*wire.Buffer{{DType: wire.U8, Shape: []int64{0}}}, done)
 				if said != 2 {
 					t.Errorf("%d of 2 sends ended", said)
 				}
@@ -138,7 +138,7 @@ func TestASlowLinkIsNoFastOne(t *testing.T) {
 		e, b := wire.Edge{From: 0, To: 1}, wire.Buffer{DType: wire.U8, Shape: []int64{8}, Data: make([]byte, 8)}
 		room := b
 		all[1].Recv(e, 0, &room, func(err error) { said <- err })
-		all[0].Send(1, e, 0, &b, func(err error) { said <- err })
+		all[0].Send(1, e, 0, []*wire.Buffer{&b}, func(err error) { said <- err })
 		time.Sleep(1000 * time.Hour)
 		if len(said) > 0 {
 			t.Errorf("a frame is there: %v", <-said)
@@ -164,7 +164,7 @@ func TestASendBesideCloseEnds(t *testing.T) {
 						begun <- struct{}{}
 					}
 					ended.Add(1)
-					all[0].Send(1, wire.Edge{ID: edge, From: 0, To: 1}, n, &wire.Buffer{DType: wire.U8, Shape: []int64{0}},
+					all[0].Send(1, wire.Edge{ID: edge, From: 0, To: 1}, n, []*wire.Buffer{{DType: wire.U8, Shape: []int64{0}}},
 						func(error) { ended.Done() })
 				}
 			})

@@ -43,7 +43,7 @@ func framesInTurn(all []wire.Carrier, rank, size int) *turns {
 	all[rank].Recv(in, 0, room, came)
 	return &turns{
 		send: func() error {
-			all[rank].Send(0, out, n, data, left)
+			all[rank].Send(0, out, n, []*wire.Buffer{data}, left)
 			n++
 			return <-gone
 		},

@@ -83,10 +83,12 @@ func (c *carrier) peer(rank int) (*peer, error) {
 	return p, nil
 }
 
-func (c *carrier) Send(epoch uint32, e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
+func (c *carrier) Send(epoch uint32, e wire.Edge, n uint32, frames []*wire.Buffer, done func(error)) {
 	c.mu.Lock()
 	p, err := c.peer(e.To)
 	if err == nil {
+		c.running.Add(1)
+		defer c.running.Done()
 		for _, w := range p.out.begin(c.e.config.Streams) {
 			c.running.Go(crash.Caught(func() { p.write(w) }))
 		}
@@ -96,7 +98,7 @@ func (c *carrier) Send(epoch uint32, e wire.Edge, n uint32, b *wire.Buffer, done
 		done(err)
 		return
 	}
-	p.out.post(e, wire.TagOf(epoch, e.ID, n), b.Data, done)
+	p.out.post(e, wire.TagOf(epoch, e.ID, n), frames, done)
 }
 
 func (c *carrier) Recv(e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
@@ -165,7 +167,7 @@ func (c *carrier) attach(h hello, conn *Conn) error {
 		return err
 	}
 	c.running.Go(crash.Caught(func() {
-		if err := p.in.read(conn); err != nil {
+		if err := p.in.read(conn, p.out); err != nil {
 			p.lost(conn.RemoteAddr().String(), err)
 		}
 	}))

@@ -67,7 +67,7 @@ func FuzzFrames(f *testing.F) {
 			}
 		}
 		over := make(chan error, 1)
-		go func() { over <- s.read(bytes.NewReader(text)) }()
+		go func() { over <- s.read(bytes.NewReader(text), newTarget()) }()
 		for done := false; !done; {
 			select {
 			case <-over:

@@ -93,8 +93,9 @@ func (s *source) add(number uint16, c *Conn) error {
 	return nil
 }
 
-// read takes chunk after chunk; nil is that the sender leaves in good order.
-func (s *source) read(from io.Reader) error {
+// read takes chunk after chunk; nil is that the sender leaves in good order. What answers the sender at once
+// goes to back.
+func (s *source) read(from io.Reader, back *target) error {
 	in := bufio.NewReaderSize(from, readBytes)
 	prefix := make([]byte, prefixBytes)
 	for {
@@ -111,7 +112,9 @@ func (s *source) read(from io.Reader) error {
 		}
 		begin, end := c.span()
 		_, err = io.ReadFull(in, r.b.Data[begin:end])
+		back.hold()
 		s.landed(l, r, err)
+		back.release()
 		if err != nil {
 			return err
 		}
@@ -188,8 +191,7 @@ func (s *source) tell(l *lane) {
 	l.telling = true
 	for len(l.queue) > 0 && l.queue[0].over() {
 		r := l.queue[0]
-		l.queue[0] = nil
-		l.queue = l.queue[1:]
+		l.queue = behindFirst(l.queue)
 		l.first++
 		err := r.err
 		if r.left == 0 {
@@ -200,6 +202,15 @@ func (s *source) tell(l *lane) {
 		s.mu.Lock()
 	}
 	l.telling = false
+}
+
+// behindFirst is a queue without its first, and with its memory where that was the last.
+func behindFirst(queue []*receive) []*receive {
+	queue[0] = nil
+	if len(queue) == 1 {
+		return queue[:0]
+	}
+	return queue[1:]
 }
 
 // end ends every receive, posted or to come.

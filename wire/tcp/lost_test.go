@@ -87,7 +87,7 @@ func TestLeavingWhileOthersSend(t *testing.T) {
 	said := make(chan error, 1)
 	for n := range uint32(100) { // more than the kernel keeps, and nobody receives it
 		e := wire.Edge{ID: 9, From: 0, To: 1}
-		all[0].Send(1, e, n, bufferOf(make([]byte, 1<<20)), func(err error) {
+		all[0].Send(1, e, n, []*wire.Buffer{bufferOf(make([]byte, 1<<20))}, func(err error) {
 			if n == 99 {
 				said <- err
 			}
@@ -127,7 +127,7 @@ func TestNobodyListens(t *testing.T) {
 	}
 	defer closeAll(t, all[:1])
 	said := make(chan error, 1)
-	all[0].Send(1, wire.Edge{ID: 5, From: 0, To: 1}, 0, bufferOf(nil), func(err error) { said <- err })
+	all[0].Send(1, wire.Edge{ID: 5, From: 0, To: 1}, 0, []*wire.Buffer{bufferOf(nil)}, func(err error) { said <- err })
 	err = errorOf(t, said, "the send")
 	var peer *wire.PeerError
 	if !errors.As(err, &peer) || peer.Rank != 1 || !strings.Contains(err.Error(), "connection refused") ||
@@ -149,7 +149,7 @@ func TestASlowReceiverIsNotLost(t *testing.T) {
 	e := wire.Edge{ID: 5, From: 0, To: 1}
 	said := make(chan error, 2*frames)
 	for n := range uint32(frames) {
-		all[0].Send(1, e, n, bufferOf(bytes.Repeat([]byte{byte(n)}, size)), func(err error) { said <- err })
+		all[0].Send(1, e, n, []*wire.Buffer{bufferOf(bytes.Repeat([]byte{byte(n)}, size))}, func(err error) { said <- err })
 	}
 	time.Sleep(time.Second)
 	if n := len(said); n == frames {
@@ -193,12 +193,12 @@ func TestReceivesEndInOrder(t *testing.T) {
 		}
 	}
 	for i := len(parts) - 1; i > 0; i-- {
-		_ = s.read(bytes.NewReader(parts[i]))
+		_ = s.read(bytes.NewReader(parts[i]), newTarget())
 	}
 	if len(order) > 0 {
 		t.Errorf("%v ended in front of frame 0", order)
 	}
-	_ = s.read(bytes.NewReader(parts[0]))
+	_ = s.read(bytes.NewReader(parts[0]), newTarget())
 	if !slices.Equal(order, []int{0, 1, 2}) {
 		t.Errorf("they ended in the order %v", order)
 	}
@@ -214,18 +214,17 @@ func TestWhatGoesFirst(t *testing.T) {
 	t1 := newTarget()
 	all := t1.begin(2)
 	post := func(class wire.Class, n uint32, size int) {
-		t1.post(wire.Edge{Class: class}, uint64(n), make([]byte, size), func(error) {})
+		t1.post(wire.Edge{Class: class}, uint64(n), []*wire.Buffer{bufferOf(make([]byte, size))}, func(error) {})
 	}
 	post(wire.Transfers, 0, 8)
 	post(wire.Transfers, 1, 3*chunkBytes)
 	post(wire.Transfers, 2, chunkBytes+1)
 	post(wire.Credits, 3, 8)
 	taken := func(w *stream) (text string) {
-		batch := w.take()
-		for _, p := range batch {
+		for _, p := range w.take() {
 			text += fmt.Sprintf("%d.%d ", p.of.tag, p.index)
 		}
-		w.written(batch, nil)
+		w.written(nil)
 		return text
 	}
 	for i, step := range []struct {
@@ -255,7 +254,7 @@ func TestDescribe(t *testing.T) {
 		t.Error(got)
 	}
 	said := make(chan error, 2)
-	all[0].Send(1, there, 0, bufferOf(nil), func(err error) { said <- err })
+	all[0].Send(1, there, 0, []*wire.Buffer{bufferOf(nil)}, func(err error) { said <- err })
 	all[1].Recv(there, 0, bufferOf(nil), func(err error) { said <- err })
 	for range 2 {
 		if err := errorOf(t, said, "a frame"); err != nil {

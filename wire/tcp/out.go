@@ -10,48 +10,57 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// mostChunks is how many chunks are written at once, where they are small.
-const mostChunks = 64
+const (
+	mostChunks = 64       // that are written in one go, where they are small
+	nowBytes   = 16 << 10 // of what whoever posts it writes
+)
 
 // target is what goes to one worker.
 type target struct {
 	mu      sync.Mutex
-	more    *sync.Cond // something was posted, or err was set
+	more    *sync.Cond // something was posted, a stream has become free, or err was set
 	urgent  []*send    // credits, which go first
+	held    int        // readers whose worker is being told: its credits wait for a message to go with
 	queue   []*send
 	open    map[*send]struct{} // whose done has not been called
 	streams []*stream          // nil: nothing was posted yet
 	err     error              // nothing more is sent
 }
 
-// send is a frame that is posted.
+// send is frames that were posted in one call.
 type send struct {
-	tag    uint64
-	data   []byte
+	tag    uint64 // of the first
+	frames []*wire.Buffer
 	done   func(error)
-	next   int64 // chunk that nobody has taken yet
-	chunks int64
-	busy   int  // chunks that are being written
-	torn   bool // a chunk did not get out
+	size   int64 // of all frames
+	short  bool  // each frame is one chunk
+	frame  int   // of the next chunk: the number of frames, where all are taken
+	index  int64 // of the next chunk in its frame
+	busy   int   // chunks that are being written
+	torn   bool  // a chunk did not get out
 }
 
-// stream is one connection to a worker.
+// stream is one connection to a worker. One goroutine at a time writes to it: its own, or one that posts.
 type stream struct {
 	to      *target
 	number  int
 	conn    *Conn // nil until it is dialled
-	writing bool
-	failed  bool // nothing is written any more
+	writing bool  // there is a batch
+	failed  bool  // nothing is written any more
 
 	batch    []piece
 	prefixes [mostChunks * prefixBytes]byte
 	buffers  net.Buffers
 	small    *bufio.Writer // makes one record of what is short, with TLS; nil without
+	now      func(b []byte) int
+	copied   []byte // a batch that was to go at once
+	rest     []byte // and what of it did not
 }
 
 // piece is a chunk of a frame.
 type piece struct {
 	of    *send
+	frame int
 	index int64
 }
 
@@ -74,8 +83,13 @@ func (t *target) begin(streams int) []*stream {
 	return t.streams
 }
 
-func (t *target) post(e wire.Edge, tag uint64, data []byte, done func(error)) {
-	s := &send{tag: tag, data: data, done: done, chunks: chunksOf(int64(len(data)))}
+// post queues frames for a stream's goroutine, or writes them itself where that takes no time.
+func (t *target) post(e wire.Edge, tag uint64, frames []*wire.Buffer, done func(error)) {
+	s := &send{tag: tag, frames: frames, done: done, short: true}
+	for _, b := range frames {
+		s.size += int64(len(b.Data))
+		s.short = s.short && len(b.Data) <= chunkBytes
+	}
 	t.mu.Lock()
 	if err := t.err; err != nil {
 		t.mu.Unlock()
@@ -83,85 +97,176 @@ func (t *target) post(e wire.Edge, tag uint64, data []byte, done func(error)) {
 		return
 	}
 	t.open[s] = struct{}{}
-	if e.Class == wire.Credits && s.chunks == 1 {
+	if e.Class == wire.Credits && s.short {
 		t.urgent = append(t.urgent, s)
 	} else {
 		t.queue = append(t.queue, s)
+	}
+	if e.Class == wire.Credits && t.held > 0 {
+		t.mu.Unlock()
+		return
+	}
+	t.start()
+}
+
+// start has what is posted written. It is called with mu held and lets go of it.
+func (t *target) start() {
+	if w := t.free(); w != nil && w.fill() {
+		t.mu.Unlock()
+		w.writeNow()
+		return
 	}
 	t.more.Broadcast()
 	t.mu.Unlock()
 }
 
-// take waits for chunks to write, of about chunkBytes together; nil once the target has ended. Streams but
-// the first help with long frames alone, so that what is short comes in the order of its posting.
-func (w *stream) take() []piece {
-	t := w.to
+// hold keeps credits back while a worker is told of what has come: most often it answers.
+func (t *target) hold() {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	w.batch = w.batch[:0]
-	for t.err == nil {
-		for size := int64(0); size < chunkBytes && len(w.batch) < mostChunks; {
-			s := t.takes(w.number > 0)
-			if s == nil {
-				break
-			}
-			p := piece{s, s.next}
-			s.next++
-			s.busy++
-			begin, end := p.chunk().span()
-			size += end - begin
-			w.batch = append(w.batch, p)
-		}
-		if len(w.batch) > 0 {
-			w.writing = true
-			return w.batch
-		}
-		t.more.Wait()
+	t.held++
+	t.mu.Unlock()
+}
+
+// release sends the credits that went with no message.
+func (t *target) release() {
+	t.mu.Lock()
+	if t.held--; t.held > 0 || len(t.urgent) == 0 || t.err != nil {
+		t.mu.Unlock()
+		return
+	}
+	t.start()
+}
+
+// free is the stream that can write at once what there is; nil where there is too much, or none. The caller
+// holds mu.
+func (t *target) free() *stream {
+	if len(t.streams) == 0 || len(t.queue) > 1 || len(t.queue) == 1 && t.queue[0].size > nowBytes {
+		return nil
+	}
+	if w := t.streams[0]; w.now != nil && !w.writing && !w.failed {
+		return w
 	}
 	return nil
 }
 
-// takes is the frame whose chunk is due, which has left its queue where that is the last. The caller holds
+// take waits for a batch to write; none once the target has ended.
+func (w *stream) take() []piece {
+	t := w.to
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for {
+		switch {
+		case w.rest != nil:
+			return w.batch
+		case w.writing:
+		case t.err != nil:
+			return nil
+		case w.fill():
+			return w.batch
+		}
+		t.more.Wait()
+	}
+}
+
+// fill makes a batch of chunks, of about chunkBytes together; false where there are none. Streams but the
+// first help with long frames alone, so that what is short comes in the order of its posting. The caller holds
 // mu.
-func (t *target) takes(long bool) *send {
+func (w *stream) fill() bool {
+	w.batch = w.batch[:0]
+	for size := 0; size < chunkBytes && len(w.batch) < mostChunks; {
+		p, more := w.to.next(w.number > 0)
+		if !more {
+			break
+		}
+		size += len(p.data())
+		w.batch = append(w.batch, p)
+	}
+	w.writing = len(w.batch) > 0
+	return w.writing
+}
+
+// next takes the chunk that is due. The caller holds mu.
+func (t *target) next(long bool) (p piece, more bool) {
 	if !long && len(t.urgent) > 0 {
 		s := t.urgent[0]
 		t.urgent = without(t.urgent, 0)
-		return s
+		return s.take(), true
 	}
 	for i, s := range t.queue {
-		if long && s.chunks == 1 {
+		if long && s.short {
 			continue
 		}
-		if s.next == s.chunks-1 {
+		p = s.take()
+		if s.frame == len(s.frames) {
 			t.queue = without(t.queue, i)
 		}
-		return s
+		return p, true
 	}
-	return nil
+	return p, false
+}
+
+// take takes the next chunk.
+func (s *send) take() piece {
+	p := piece{s, s.frame, s.index}
+	s.busy++
+	if s.index++; s.index == chunksOf(int64(len(s.frames[s.frame].Data))) {
+		s.frame, s.index = s.frame+1, 0
+	}
+	return p
 }
 
 // without is a queue without one of its frames.
 func without(queue []*send, i int) []*send {
 	copy(queue[1:i+1], queue[:i])
 	queue[0] = nil
+	if len(queue) == 1 {
+		return queue[:0]
+	}
 	return queue[1:]
 }
 
 func (p piece) chunk() chunk {
-	return chunk{tag: p.of.tag, total: int64(len(p.of.data)), index: uint32(p.index)}
+	first := p.of.tag
+	tag := first>>wire.NumberBits<<wire.NumberBits | uint64(uint32(first)+uint32(p.frame))
+	return chunk{tag: tag, total: int64(len(p.of.frames[p.frame].Data)), index: uint32(p.index)}
 }
 
-// write writes a batch in one go.
+func (p piece) data() []byte {
+	begin, end := p.chunk().span()
+	return p.of.frames[p.frame].Data[begin:end]
+}
+
+// writeNow writes a batch as far as the kernel takes it at once, and leaves the rest to the stream's goroutine.
+func (w *stream) writeNow() {
+	all := w.copied[:0]
+	for _, p := range w.batch {
+		all = append(appendPrefix(all, kindChunk, p.chunk()), p.data()...)
+	}
+	w.copied = all
+	if n := w.now(all); n < len(all) {
+		w.to.mu.Lock()
+		w.rest = all[n:]
+		w.to.more.Broadcast()
+		w.to.mu.Unlock()
+		return
+	}
+	w.written(nil)
+}
+
+// write writes a batch in one go, or what is left of it.
 func (w *stream) write(batch []piece) error {
+	if w.rest != nil {
+		_, err := w.conn.Write(w.rest)
+		return err
+	}
 	room := w.prefixes[:0]
 	w.buffers = w.buffers[:0]
 	for _, p := range batch {
 		at := len(room)
 		room = appendPrefix(room, kindChunk, p.chunk())
 		w.buffers = append(w.buffers, room[at:])
-		if begin, end := p.chunk().span(); end > begin {
-			w.buffers = append(w.buffers, p.of.data[begin:end])
+		if data := p.data(); len(data) > 0 {
+			w.buffers = append(w.buffers, data)
 		}
 	}
 	if w.small == nil {
@@ -177,27 +282,31 @@ func (w *stream) write(batch []piece) error {
 	return w.small.Flush()
 }
 
-// written says that nobody reads the memory of a batch any more.
-func (w *stream) written(batch []piece, err error) {
+// written says that nobody reads the memory of the batch any more.
+func (w *stream) written(err error) {
 	t := w.to
-	var over []*send
+	var few [4]*send
+	over := few[:0]
 	t.mu.Lock()
-	w.writing, w.failed = false, err != nil
-	for _, p := range batch {
+	for _, p := range w.batch {
 		s := p.of
 		s.busy--
 		s.torn = s.torn || err != nil
-		if whole := s.next == s.chunks && !s.torn; s.busy == 0 && (whole || t.err != nil) {
+		if whole := s.frame == len(s.frames) && !s.torn; s.busy == 0 && (whole || t.err != nil) {
 			delete(t.open, s)
 			over = append(over, s)
 		}
 	}
+	clear(w.batch) // whose memory is not this worker's any more
+	clear(w.buffers)
+	w.writing, w.failed, w.rest = false, err != nil, nil
+	if len(t.urgent)+len(t.queue) > 0 || t.err != nil {
+		t.more.Broadcast()
+	}
 	ended := t.err
 	t.mu.Unlock()
-	clear(batch) // whose memory is not this worker's any more
-	clear(w.buffers)
 	for _, s := range over {
-		if s.torn || s.next < s.chunks {
+		if s.torn || s.frame < len(s.frames) {
 			s.done(ended)
 		} else {
 			s.done(nil)
@@ -214,7 +323,7 @@ func (w *stream) run() error {
 			return nil
 		}
 		err := w.write(batch)
-		w.written(batch, err)
+		w.written(err)
 		if err != nil {
 			return err
 		}
@@ -228,7 +337,9 @@ func (w *stream) up(c *Conn) bool {
 	if w.to.err != nil {
 		return false
 	}
-	if w.conn = c; c.Conn != c.raw {
+	if w.conn = c; c.Conn == c.raw {
+		w.now = atOnce(c.raw)
+	} else {
 		w.small = bufio.NewWriterSize(c, readBytes)
 	}
 	return true

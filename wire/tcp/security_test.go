@@ -38,7 +38,7 @@ func busy(t testing.TB, from, to wire.Carrier) *traffic {
 			_, _ = rand.Read(sent)
 			said := make(chan error, 2)
 			to.Recv(e, n, bufferOf(got), func(err error) { said <- err })
-			from.Send(1, e, n, bufferOf(sent), func(err error) { said <- err })
+			from.Send(1, e, n, []*wire.Buffer{bufferOf(sent)}, func(err error) { said <- err })
 			for range 2 {
 				if err := <-said; err != nil {
 					t.Errorf("frame %d: %v", n, err)

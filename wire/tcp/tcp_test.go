@@ -157,7 +157,7 @@ func TestSessions(t *testing.T) {
 			t.Fatal(err)
 		}
 		said := make(chan error, 2)
-		first[0].Send(0, e, 0, bufferOf([]byte{byte(session)}), func(err error) { said <- err })
+		first[0].Send(0, e, 0, []*wire.Buffer{bufferOf([]byte{byte(session)})}, func(err error) { said <- err })
 		if err := errorOf(t, said, "a send to a carrier to come"); err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := make(chan error, 1)
-	last[0].Send(0, e, 0, bufferOf([]byte{1}), func(err error) { said <- err })
+	last[0].Send(0, e, 0, []*wire.Buffer{bufferOf([]byte{1})}, func(err error) { said <- err })
 	select {
 	case err := <-said:
 		t.Error("a send to a worker that has left in good order ended: ", err)

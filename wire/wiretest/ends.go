@@ -41,7 +41,7 @@ func ending(t *testing.T, open Maker, end func([]wire.Carrier) error, want error
 			}
 			for n := range p.sends {
 				b := bufferOf(random(uint64(n), 1<<18)) // more than a pipe holds
-				all[0].Send(1, edge, uint32(n), &b, done)
+				all[0].Send(1, edge, uint32(n), []*wire.Buffer{&b}, done)
 			}
 			start := time.Now()
 			if err := end(all); err != nil {
@@ -53,7 +53,7 @@ func ending(t *testing.T, open Maker, end func([]wire.Carrier) error, want error
 			}
 			late := make(chan error, 2)
 			b := bufferOf(random(1, 8))
-			all[0].Send(1, edge, 99, &b, func(err error) { late <- err })
+			all[0].Send(1, edge, 99, []*wire.Buffer{&b}, func(err error) { late <- err })
 			if err := wait(t, late, "a late send"); !errors.Is(err, want) {
 				t.Errorf("a send behind the end: %v", err)
 			}
@@ -97,7 +97,7 @@ func closeWaits(t *testing.T, open Maker) {
 		}
 		a, b := bufferOf(random(1, 8)), bufferOf(random(2, 8))
 		post := [2]func(){
-			func() { all[0].Send(1, edge, 0, &a, said[0]) }, func() { all[1].Recv(edge, 0, &b, said[1]) },
+			func() { all[0].Send(1, edge, 0, []*wire.Buffer{&a}, said[0]) }, func() { all[1].Recv(edge, 0, &b, said[1]) },
 		}
 		post[me]()
 		other := signal(post[1-me])
@@ -145,7 +145,7 @@ func badFrames(t *testing.T, open Maker) {
 			}
 			port.Open([]wire.Edge{transfers, c.edge})
 			b := bufferOf(c.data)
-			all[c.edge.From].Send(1, c.edge, 0, &b, func(error) {})
+			all[c.edge.From].Send(1, c.edge, 0, []*wire.Buffer{&b}, func(error) {})
 			if err := wait(t, broken, "the end of the port"); !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%v; want something about %q", err, c.says)
 			}

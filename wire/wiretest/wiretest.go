@@ -129,7 +129,8 @@ func saysWhatItIs(t *testing.T, open Maker) {
 
 var edge = wire.Edge{ID: 7, From: 0, To: 1}
 
-// A receive may be posted before its send or behind it; frames of an edge come in order, of any size.
+// A receive may be posted before its send or behind it; frames of an edge come in order, of any size, posted
+// alone or several together.
 func postedInEitherOrder(t *testing.T, open Maker) {
 	sizes := []int{1, 0, 300_000, 17, 4096, 65536, 65537}
 	for _, first := range []string{"send", "receive"} {
@@ -147,9 +148,15 @@ func postedInEitherOrder(t *testing.T, open Maker) {
 			}
 		}
 		send := func() {
-			for n, size := range sizes {
-				b := bufferOf(random(uint64(n), size))
-				all[0].Send(1, edge, uint32(n), &b, said("send", n))
+			n := 0
+			for _, together := range []int{1, 2, 1, 3} {
+				var frames []*wire.Buffer
+				for k := range together {
+					b := bufferOf(random(uint64(n+k), sizes[n+k]))
+					frames = append(frames, &b)
+				}
+				all[0].Send(1, edge, uint32(n), frames, said("send", n))
+				n += together
 			}
 		}
 		receive := func() {
@@ -202,7 +209,7 @@ func lengths(t *testing.T, open Maker) {
 			if !sendsFirst {
 				receive()
 			}
-			all[0].Send(1, edge, 0, &a, func(err error) {
+			all[0].Send(1, edge, 0, []*wire.Buffer{&a}, func(err error) {
 				if all[0].HandsOver(1) { // others may have written it before anybody looks
 					said <- err
 				}

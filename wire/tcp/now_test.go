@@ -1,0 +1,98 @@
+package tcp
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// stubborn is a target with a stream over a pipe, and the other end of it.
+func stubborn(t *testing.T) (to *target, near, far net.Conn) {
+	t.Helper()
+	near, far = net.Pipe()
+	to = newTarget()
+	w := to.begin(1)[0]
+	w.conn = &Conn{Conn: near, raw: near, e: &Endpoint{conns: map[*Conn]struct{}{}}}
+	var over sync.WaitGroup
+	over.Go(func() { _ = w.run() })
+	t.Cleanup(func() {
+		to.end(wire.ErrClosed)
+		near.Close()
+		far.Close()
+		over.Wait()
+	})
+	return to, near, far
+}
+
+// Whatever part of a frame goes out at once, the rest follows before anything else, and done comes behind it.
+func TestWhatIsNotTakenAtOnceFollows(t *testing.T) {
+	for seed := range uint64(30) {
+		g := rand.New(rand.NewPCG(seed, 9))
+		to, near, far := stubborn(t)
+		to.streams[0].now = func(b []byte) int {
+			n := len(b)
+			if g.IntN(2) == 0 {
+				n = g.IntN(len(b))
+			}
+			_, _ = near.Write(b[:n])
+			return n
+		}
+		s, e := newSource(), wire.Edge{ID: 3}
+		go func() { _ = s.read(far, newTarget()) }()
+		var all, got [][]byte
+		done, came := make(chan error, 64), make(chan error, 64)
+		for n := range uint32(20) {
+			data := bytes.Repeat([]byte{byte(n)}, g.IntN(3*nowBytes/2))
+			room := bufferOf(make([]byte, len(data)))
+			all, got = append(all, data), append(got, room.Data)
+			s.post(e, n, room, func(err error) { came <- err })
+			to.post(e, wire.TagOf(0, e.ID, n), []*wire.Buffer{bufferOf(data)}, func(err error) { done <- err })
+			if n%3 == 0 {
+				continue // the next comes while this one is being written
+			}
+			if err := errorOf(t, done, "the end of a send"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range all {
+			if err := errorOf(t, came, "a frame"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.EqualFunc(all, got, bytes.Equal) {
+			t.Fatalf("seed %d: other bytes have come", seed)
+		}
+	}
+}
+
+// Credits wait while the worker is told, go in front of what it answers, and alone where it does not.
+func TestCreditsGoWithTheAnswer(t *testing.T) {
+	var writes []int
+	to, _, _ := stubborn(t)
+	to.streams[0].now = func(b []byte) int {
+		writes = append(writes, len(b))
+		return len(b)
+	}
+	post := func(class wire.Class, size int) {
+		to.post(wire.Edge{Class: class}, 0, []*wire.Buffer{bufferOf(make([]byte, size))}, func(error) {})
+	}
+	to.hold()
+	post(wire.Credits, 8)
+	if len(writes) > 0 {
+		t.Fatalf("a credit went alone: %v", writes)
+	}
+	post(wire.Transfers, 100)
+	to.release()
+	to.hold()
+	post(wire.Credits, 8)
+	to.release()
+	post(wire.Credits, 8)
+	if want := []int{2*prefixBytes + 108, prefixBytes + 8, prefixBytes + 8}; !slices.Equal(writes, want) {
+		t.Errorf("writes of %v bytes; want %v", writes, want)
+	}
+}

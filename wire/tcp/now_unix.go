@@ -1,0 +1,32 @@
+//go:build unix
+
+package tcp
+
+import (
+	"net"
+	"syscall"
+)
+
+// atOnce writes to a connection as much as the kernel takes without waiting, which may be nothing; nil where
+// that cannot be had.
+func atOnce(c net.Conn) func(b []byte) int {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return nil // closed: its goroutine finds out
+	}
+	var all []byte
+	n := 0
+	try := func(fd uintptr) bool {
+		n, _ = syscall.Write(int(fd), all)
+		return true
+	}
+	return func(b []byte) int {
+		all, n = b, 0
+		_ = raw.Write(try)
+		return max(n, 0)
+	}
+}
