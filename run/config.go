@@ -43,6 +43,8 @@ type Hooks struct {
 	// compute: what each of all is at or waits for, followed by one that it waits for. A run cannot tell a slow
 	// device from one that hangs.
 	OnQuiet func(quiet time.Duration, chain []string)
+	// OnPart is called, in any process, when its own part of a step stands. It must not take long: workers wait for it.
+	OnPart func(step int)
 	// OnPace is called when a worker has become a straggler, or is none any more, and once when the workers are slower
 	// than their profiles alike.
 	OnPace func(Pace)

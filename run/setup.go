@@ -28,7 +28,8 @@ func newJob(c Config) (*process.Job, error) {
 		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Seed: c.Seed, Threads: c.ThreadsPerWorker, Cores: c.Cores,
 		Slots: c.Slots, Ahead: c.Ahead, BucketBytes: c.BucketBytes, Placement: settings.Placement, KeepSteps: c.KeepSteps,
 		WantStep:    c.WantStep,
-		KeepWeights: c.KeepWeights, World: c.World, Carriers: c.Carriers, Decide: c.decide, Without: c.without,
+		KeepWeights: c.KeepWeights, OnPart: c.Hooks.OnPart,
+		World: c.World, Carriers: c.Carriers, Decide: c.decide, Without: c.without,
 		Refuse: c.runnable,
 	}
 	if c.Checkpoint.Dir != "" {

@@ -69,6 +69,7 @@ func launchCommand() *cobra.Command {
 			return launchAll(c, s)
 		},
 	}
+	cli.WithoutRank(c)
 	c.Flags().IntVarP(&f.n, "processes", "n", 1, "processes to start")
 	c.Flags().StringVar(&f.hosts, "hosts", "", "hosts and their processes, as a:2,b:2; this one where none is given")
 	c.Flags().IntVar(&f.restarts, "restarts", 0, "most times to start again")
@@ -165,7 +166,7 @@ func launchAll(c *cobra.Command, s *start.Spec) error {
 	}
 	s.Stdout, s.Stderr, s.Bare = c.OutOrStdout(), c.ErrOrStderr(), launchable[s.Args[0]]
 	s.Again = func(number int, after start.Outcome) {
-		fmt.Fprintf(c.ErrOrStderr(), "launch: %s; start %d of at most %d\n", after.How, number+1, s.Restarts+1)
+		cli.Say(fmt.Sprintf("launch: %s; start %d of at most %d", after.How, number+1, s.Restarts+1), "start", number+1)
 	}
 	began := time.Now()
 	o, err := start.Run(c.Context(), *s)

@@ -1,6 +1,7 @@
 package start
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -100,7 +101,7 @@ func (g *gang) begin(start int) error {
 	return errors.Join(errs...)
 }
 
-// says prints a line of a process.
+// says prints a line of a process, with its rank in front unless the line is a record in JSON.
 func (g *gang) says(rank int, errs bool, line []byte) error {
 	to := g.Stdout
 	if errs {
@@ -113,7 +114,7 @@ func (g *gang) says(rank int, errs bool, line []byte) error {
 	case g.total > 1:
 		text = fmt.Appendf(nil, "[%d] ", rank)
 	}
-	if g.Bare && !errs && rank == 0 {
+	if g.Bare && !errs && rank == 0 || bytes.HasPrefix(line, []byte(`{"`)) { // a record says its rank
 		text = nil
 	}
 	return g.write(to, append(append(text, line...), '\n'))

@@ -376,6 +376,9 @@ func (x *Process) standing(p record.Part) {
 		s.Workers = append(s.Workers, control.Did{BusyS: p.Busy[k].Seconds(), PeakBytes: w.memory.PeakBytes,
 			LiveBytes: w.memory.LiveBytes, SentBytes: sent, ReceivedBytes: received})
 	}
+	if x.job.OnPart != nil {
+		x.job.OnPart(p.Step)
+	}
 	for i, l := range p.Losses {
 		s.Losses = append(s.Losses, control.Loss{Index: i, Value: l})
 	}

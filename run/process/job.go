@@ -37,6 +37,7 @@ type Job struct {
 	KeepSteps   int
 	WantStep    func(int) bool
 	KeepWeights bool
+	OnPart      func(step int)         // told of every step whose part of this process stands; nil: nobody is
 	From        *checkpoint.Checkpoint // nil: from the start
 	Store       *checkpoint.Store      // this process's folder of checkpoints; nil: none is saved
 	World       *World

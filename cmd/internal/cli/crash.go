@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -24,7 +25,7 @@ func ReportsTo(folder string) { runFolder.Store(&folder) }
 // dieOf ends the process for a panic that nobody waits for. args begin with the name of the program.
 func dieOf(args []string) func(*crash.Panic) {
 	return func(p *crash.Panic) {
-		fmt.Fprintf(os.Stderr, "%s: %s\n", args[0], explainPanic(args, p, p))
+		slog.Error(explainPanic(args, p, p))
 		exitAtOnce(ExitFailed)
 	}
 }

@@ -19,7 +19,13 @@ func NewRoot(root *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 	})
 	root.AddCommand(verbs...)
 	argumentsAreInput(root)
-	root.PersistentPreRunE = checkOutputs
+	addLog(root)
+	root.PersistentPreRunE = func(c *cobra.Command, args []string) error {
+		if err := setLog(c); err != nil {
+			return err
+		}
+		return checkOutputs(c, args)
+	}
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return BadInput(fmt.Errorf("there is no verb %q; see %s -h", args[0], root.Name()))
@@ -33,8 +39,9 @@ func NewRoot(root *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 // ExecuteAs runs a program and gives its exit code: 0 done, 1 failed, 2 bad usage or input, 3 another process was lost,
 // 129, 130 or 143 stopped by SIGHUP, SIGINT or SIGTERM.
 func ExecuteAs(root *cobra.Command, args []string) int {
+	startLog(root.Name())
 	crash.Handle(dieOf(append([]string{root.Name()}, args...)))
-	ctx, signals := hearSignals(root.Name())
+	ctx, signals := hearSignals()
 	root.SetArgs(args)
 	screen := names.Screen(os.Stdout, IsTerminal(os.Stdout))
 	defer screen.Close()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"sync"
@@ -15,7 +16,6 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/document"
-	"github.com/millrace-ml/millrace/internal/names"
 )
 
 // Stopped is the cause of a context that a signal ended.
@@ -49,9 +49,8 @@ const StopGrace = 700 * time.Millisecond
 
 // stopper hears the signals of one verb, and decides what the process ends with.
 type stopper struct {
-	program string // its name
-	cancel  context.CancelCauseFunc
-	exit    func(code int) // os.Exit
+	cancel context.CancelCauseFunc
+	exit   func(code int) // os.Exit
 
 	mu     sync.Mutex
 	by     *Stopped // the first signal; nil before it
@@ -64,8 +63,8 @@ type stopperKey struct{}
 
 // hearSignals makes a context that the first SIGHUP, SIGINT or SIGTERM ends, with a *stopped as its cause.
 // A SIGHUP that whoever started the process had it ignore, as nohup does, stays ignored.
-func hearSignals(program string) (context.Context, *stopper) {
-	s := &stopper{program: program, exit: exitAtOnce}
+func hearSignals() (context.Context, *stopper) {
+	s := &stopper{exit: exitAtOnce}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s.cancel = cancel
 	heard := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
@@ -103,7 +102,7 @@ func (s *stopper) first(by *Stopped) {
 	saving, told := s.saving, s.told
 	s.mu.Unlock()
 	if saving {
-		fmt.Fprintf(os.Stderr, "%s: %s: %s; once more ends at once\n", s.program, by.name(), told)
+		slog.Warn(fmt.Sprintf("%s: %s; once more ends at once", by.name(), told))
 	} else {
 		time.AfterFunc(StopGrace, crash.Caught(func() { s.exit(s.say(by)) }))
 	}
@@ -112,7 +111,7 @@ func (s *stopper) first(by *Stopped) {
 
 // say says once that the verb was stopped, and what the process ends with for it.
 func (s *stopper) say(by *Stopped) (code int) {
-	s.said.Do(func() { fmt.Fprintf(os.Stderr, "%s: %v\n", s.program, by) })
+	s.said.Do(func() { slog.Error(by.Error()) })
 	return by.code()
 }
 
@@ -163,7 +162,7 @@ func (s *stopper) code(err error, args []string) int {
 	var cause *Stopped
 	switch {
 	case AsPanic(err) != nil:
-		fmt.Fprintf(os.Stderr, "%s: %s\n", s.program, explainPanic(args, AsPanic(err), err))
+		slog.Error(explainPanic(args, AsPanic(err), err))
 		return ExitFailed
 	case by == nil && err == nil, saving && err == nil:
 		return 0
@@ -172,7 +171,7 @@ func (s *stopper) code(err error, args []string) int {
 	case by != nil && !saving:
 		return s.say(by)
 	}
-	fmt.Fprintf(os.Stderr, "%s: %s\n", s.program, names.Shown(err.Error()))
+	slog.Error(err.Error())
 	return CodeOf(err)
 }
 

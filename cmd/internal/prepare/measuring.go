@@ -85,7 +85,7 @@ func measured(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes 
 	}
 	bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(c.ErrOrStderr()),
 		progressbar.OptionSetDescription("profile"),
-		progressbar.OptionSetWidth(30), progressbar.OptionSetVisibility(cli.IsTerminal(os.Stderr)),
+		progressbar.OptionSetWidth(30), progressbar.OptionSetVisibility(cli.Draws(os.Stderr)),
 		progressbar.OptionClearOnFinish())
 	return profile.Measure(c.Context(), m, timer, profile.Options{
 		MicroBatches: sizes, Passes: passes, Concurrency: min(j.Workers, CoresOf(j)), Threads: j.ThreadsPerWorker,

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"strings"
 
@@ -231,10 +232,12 @@ func (t *training) follow(j *job.Job, wrong error) error {
 	if err := cli.FinishesItsStep(t.Command); err != nil {
 		return errors.Join(err, link.Close())
 	}
+	slog.Debug("the run begins", "steps", config.Steps)
 	result, err := run.Train(t.Context(), config)
 	if err != nil {
 		return err
 	}
+	slog.Debug("the run has ended", "stopped", result.Stopped)
 	if result.Stopped {
 		return t.wasStopped()
 	}

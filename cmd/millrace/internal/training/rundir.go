@@ -9,13 +9,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/document"
-	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/report/metrics"
@@ -119,16 +117,17 @@ func (w *runDir) hooks() run.Hooks {
 		}
 	}
 	return run.Hooks{
+		OnPart: cli.AtStep,
 		OnStep: func(s run.StepReport) {
 			keep(incomplete(w.sinks.Step(v.step(s))))
-			w.progress.step(s)
+			w.progress.step(s, v.stragglers)
 		},
 		OnEvaluation: func(e trace.Evaluation) {
 			keep(incomplete(w.sinks.Evaluation(metrics.EvaluationValues{
 				Time: time.Now(), Step: e.Step, Loss: e.Loss, Accuracy: e.Accuracy(), Apart: e.Apart,
 			})))
 			w.progress.say(fmt.Sprintf("after %d steps: evaluation loss %.4f, accuracy %.2f %%", e.Step+1, e.Loss,
-				100*e.Accuracy()))
+				100*e.Accuracy()), "step", e.Step, "evaluation_loss", e.Loss, "evaluation_accuracy", e.Accuracy())
 		},
 		OnCheckpoint: func(dir string, _ int) {
 			w.progress.say("saved " + dir)
@@ -143,7 +142,7 @@ func (w *runDir) hooks() run.Hooks {
 		},
 		OnPace: func(p run.Pace) {
 			v.pace(p)
-			w.progress.say(p.Text)
+			w.progress.say(p.Text, "worker", p.Worker, "over", p.Over, "times", p.Times, "others", p.Others)
 		},
 		OnTaken: func(processor int) {
 			w.progress.say(fmt.Sprintf("another run on this machine has bound its workers to processor %d and others; this "+
@@ -247,68 +246,6 @@ func averageFacts(pl *plan.Plan, evaluations []trace.Evaluation) []report.Fact {
 			"%d evaluations", worst, n)})
 	}
 	return facts
-}
-
-// progress is one line on a terminal, and a line every few seconds elsewhere.
-type progress struct {
-	to       *os.File
-	live     bool
-	steps    int
-	first    int // step this run began with; -1 before it
-	began    time.Time
-	last     time.Time
-	wide     int // characters of the live line
-	interval time.Duration
-}
-
-func newProgress(to *os.File, steps int) *progress {
-	p := &progress{to: to, live: cli.IsTerminal(to), steps: steps, first: -1, interval: 5 * time.Second}
-	if p.live {
-		p.interval = 100 * time.Millisecond
-	}
-	return p
-}
-
-func (p *progress) step(s run.StepReport) {
-	now := time.Now()
-	if p.first < 0 {
-		p.first, p.began = s.Step, now
-	}
-	done := s.Step + 1
-	if now.Sub(p.last) < p.interval && done < p.steps {
-		return
-	}
-	p.last = now
-	eta := "-"
-	if n := s.Step - p.first; n > 0 {
-		eta = (now.Sub(p.began) / time.Duration(n) * time.Duration(p.steps-done)).Round(time.Second).String()
-	}
-	line := fmt.Sprintf("step %d/%d  loss %.4f  %.4g samples/s  bubble %.1f %%  eta %s", done, p.steps, s.Loss,
-		s.SamplesPerSecond, 100*s.Bubble, eta)
-	p.write(line, false)
-}
-
-func (p *progress) say(line string) { p.write(line, true) }
-
-// write draws a line over the live one, which stays only if it is kept.
-func (p *progress) write(line string, keep bool) {
-	line = names.Shown(line)
-	if !p.live {
-		fmt.Fprintln(p.to, line)
-		return
-	}
-	fmt.Fprint(p.to, "\r"+line+strings.Repeat(" ", max(0, p.wide-len(line))))
-	p.wide = len(line)
-	if keep {
-		p.end()
-	}
-}
-
-func (p *progress) end() {
-	if p != nil && p.live && p.wide > 0 {
-		fmt.Fprintln(p.to)
-		p.wide = 0
-	}
 }
 
 // Outcome is what train prints with --json.

@@ -65,5 +65,6 @@ func (k *task) config(j *job.Job, n *needs) run.Config {
 		ThreadsPerWorker: j.ThreadsPerWorker, Place: &place.Policy{Bind: place.Binding(j.Bind)},
 		Checkpoint: run.Checkpointing{Dir: checkpoints(j), Every: j.SaveEvery, Keep: j.Keep},
 		EvalEvery:  j.EvalEvery, EvalRows: j.EvalRows, Resume: k.Resume, AverageResumed: j.ResumeAveraged,
+		Hooks: run.Hooks{OnPart: cli.AtStep},
 	}
 }

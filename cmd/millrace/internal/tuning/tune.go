@@ -141,7 +141,7 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 	}
 	bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(c.ErrOrStderr()),
 		progressbar.OptionSetDescription("tune"),
-		progressbar.OptionSetWidth(30), progressbar.OptionSetVisibility(cli.IsTerminal(os.Stderr)),
+		progressbar.OptionSetWidth(30), progressbar.OptionSetVisibility(cli.Draws(os.Stderr)),
 		progressbar.OptionClearOnFinish())
 	r.Progress = func(done, of int, what string) {
 		bar.ChangeMax(of)

@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/launch"
+)
+
+// LogVar is the environment variable that says how programs log, where --log does not.
+const LogVar = "MILLRACE_LOG"
+
+// The forms of a log.
+const (
+	human  = "human"
+	asJSON = "json"
+)
+
+// step is the step that this process is at, for its records; -1: none.
+var step atomic.Int64
+
+// AtStep says which step this process has done last.
+func AtStep(n int) { step.Store(int64(n)) }
+
+// records says that the log is for machines.
+var records atomic.Bool
+
+// Records says whether the log is for machines, so that nothing is drawn.
+func Records() bool { return records.Load() }
+
+// Say logs a line, for machines with what it is about: keys and values.
+func Say(line string, about ...any) {
+	if !Records() {
+		about = nil
+	}
+	slog.Info(line, about...)
+}
+
+// withoutRank marks verbs whose process is none of a run.
+const withoutRank = "without rank"
+
+// WithoutRank says of a verb that it starts the processes of a run and is none of them.
+func WithoutRank(c *cobra.Command) { c.Annotations = map[string]string{withoutRank: ""} }
+
+// logTo has all that this process says go to w in a form, and is the one place that does. Records have the rank,
+// host and step of the process. The human form has the rank in front of lines where several processes write and
+// nobody else puts it there.
+func logTo(w io.Writer, form, program string, ranked bool, environment []string) error {
+	world, err := launch.FromEnv(environment)
+	if err != nil {
+		world = launch.Alone() // whoever needs it says what is wrong
+	}
+	switch form {
+	case human, "":
+		h := &lineHandler{to: w, program: program}
+		if world.Size > 1 && world.Launcher != launch.Millrace {
+			h.prefix = fmt.Sprintf("[%d] ", world.Rank)
+		}
+		slog.SetDefault(slog.New(h))
+	case asJSON:
+		host := world.Host
+		if host == "" {
+			if host, err = os.Hostname(); err != nil {
+				host = "localhost"
+			}
+		}
+		h := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug})
+		about := []any{"host", host}
+		if ranked {
+			about = append(about, "rank", world.Rank)
+		}
+		slog.SetDefault(slog.New(stepHandler{h}).With(about...))
+	default:
+		return BadInput(fmt.Errorf("a log is %s or %s, not %q (--log, or the variable %s)", human, asJSON, form, LogVar))
+	}
+	records.Store(form == asJSON)
+	return nil
+}
+
+// startLog begins the log of a program as the environment says.
+func startLog(program string) {
+	step.Store(-1)
+	if err := logTo(os.Stderr, os.Getenv(LogVar), program, true, os.Environ()); err != nil {
+		_ = logTo(os.Stderr, human, program, true, os.Environ()) // which every verb then refuses
+	}
+}
+
+// addLog gives a program the flag that says how it logs.
+func addLog(root *cobra.Command) {
+	root.PersistentFlags().String("log", "", "what stderr is for, human or json (default: $"+LogVar+", or human)")
+}
+
+// setLog has a verb log as its flags and the environment say, and all that it starts.
+func setLog(c *cobra.Command) error {
+	form := os.Getenv(LogVar)
+	if f := c.Flags().Lookup("log"); f != nil && f.Changed {
+		form = f.Value.String()
+		if err := os.Setenv(LogVar, form); err != nil {
+			return err
+		}
+	}
+	_, none := c.Annotations[withoutRank]
+	if err := logTo(os.Stderr, form, c.Root().Name(), !none, os.Environ()); err != nil {
+		return err
+	}
+	if h, is := slog.Default().Handler().(*lineHandler); !is || h.prefix != "" {
+		c.Root().SetErr(&liner{to: os.Stderr})
+	}
+	return nil
+}
+
+// stepHandler adds the step of the process to records that have none.
+type stepHandler struct{ slog.Handler }
+
+func (h stepHandler) Handle(ctx context.Context, r slog.Record) error {
+	has := false
+	r.Attrs(func(a slog.Attr) bool { has = a.Key == "step"; return !has })
+	if n := step.Load(); n >= 0 && !has {
+		r.AddAttrs(slog.Int64("step", n))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h stepHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return stepHandler{h.Handler.WithAttrs(attrs)}
+}
+
+func (h stepHandler) WithGroup(name string) slog.Handler {
+	return stepHandler{h.Handler.WithGroup(name)}
+}
+
+// lineHandler writes records for people: the line, and what it is about behind it. What went wrong has the program's
+// name in front.
+type lineHandler struct {
+	mu      sync.Mutex
+	to      io.Writer
+	program string
+	prefix  string // of every line
+}
+
+func (h *lineHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
+
+func (h *lineHandler) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	if r.Level >= slog.LevelWarn {
+		text = h.program + ": " + text
+	}
+	r.Attrs(func(a slog.Attr) bool { text += about(a); return true })
+	text = h.prefix + strings.ReplaceAll(names.Shown(text), "\n", "\n"+h.prefix) + "\n"
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, err := io.WriteString(h.to, text)
+	return err
+}
+
+// about is an attribute in words.
+func about(a slog.Attr) string {
+	value := a.Value.String()
+	if value == "" || strings.ContainsAny(value, " \t\n\"=") {
+		value = strconv.Quote(value)
+	}
+	return " " + a.Key + "=" + value
+}
+
+// WithAttrs puts attributes behind every line.
+func (h *lineHandler) WithAttrs(attrs []slog.Attr) slog.Handler { return behind{h, attrs} }
+
+// WithGroup leaves the line as it is.
+func (h *lineHandler) WithGroup(string) slog.Handler { return h }
+
+// behind is a lineHandler with attributes of its own.
+type behind struct {
+	*lineHandler
+	attrs []slog.Attr
+}
+
+func (b behind) Handle(ctx context.Context, r slog.Record) error {
+	r = r.Clone()
+	r.AddAttrs(b.attrs...)
+	return b.lineHandler.Handle(ctx, r)
+}
+
+func (b behind) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return behind{b.lineHandler, append(b.attrs[:len(b.attrs):len(b.attrs)], attrs...)}
+}
+
+// liner logs whole lines of what is written to it. Those that are records already, of another process, it passes on.
+type liner struct {
+	to   io.Writer
+	mu   sync.Mutex
+	rest []byte
+}
+
+func (l *liner) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rest = append(l.rest, text...)
+	for {
+		line, more, whole := bytes.Cut(l.rest, []byte("\n"))
+		if !whole {
+			return len(text), nil
+		}
+		l.rest = more
+		if !Records() || !bytes.HasPrefix(line, []byte(`{"`)) {
+			slog.Info(string(line))
+		} else if _, err := l.to.Write(append(bytes.Clone(line), '\n')); err != nil {
+			return len(text), err
+		}
+	}
+}
