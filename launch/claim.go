@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 )
 
 // claim is what one launcher's variables say.
@@ -195,6 +196,11 @@ func (env environment) complete(w *World) error {
 	if w.WorkersPerProcess, err = env.optional(WorkersVar, 1, MaxSize, 0); err != nil {
 		return err
 	}
+	seconds, err := env.optional(WaitVar, 1, maxWait, 0)
+	if err != nil {
+		return err
+	}
+	w.Wait = time.Duration(seconds) * time.Second
 	if env.has(RunIDVar) {
 		w.RunID = env[RunIDVar]
 	}
@@ -258,6 +264,7 @@ func (w *World) port() int {
 const (
 	maxHost = 253 // bytes of a host's name, as in the domain name system
 	maxID   = 256 // bytes of a run's
+	maxWait = 7 * 24 * 60 * 60
 )
 
 // checkHost refuses what is no name or address of a host.

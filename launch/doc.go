@@ -21,7 +21,8 @@
 // Pods of an Indexed Job and of a JobSet do not know how many they are: MILLRACE_WORLD_SIZE says it. Open MPI
 // and MPICH over several hosts do not know where rank 0 is: MILLRACE_MASTER_ADDR says it, unless Slurm's list
 // of hosts does. MILLRACE_MASTER_ADDR, MILLRACE_MASTER_PORT, MILLRACE_RUN_ID and MILLRACE_RESTART win over
-// every launcher's. How many workers each process has is MILLRACE_WORKERS_PER_PROCESS's alone to say.
+// every launcher's. How many workers each process has is MILLRACE_WORKERS_PER_PROCESS's alone to say, and how many
+// seconds processes wait for the last of them MILLRACE_WAIT's.
 //
 // torchrun listens on MASTER_PORT itself where TORCHELASTIC_USE_AGENT_STORE is True; the port is then the
 // next one. Where a launcher names no port, it follows from the run's identity, below the range that systems

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // lines are variables, one a word.
@@ -77,6 +78,8 @@ func TestWhatLaunchersSay(t *testing.T) {
 			Port: 40123, RunID: "ab12", Restart: 1, Token: Token{Variable: TokenVar}}},
 		{"workers alone", "MILLRACE_WORKERS_PER_PROCESS=3", World{Launcher: None, Size: 1, LocalSize: 1, Nodes: 1,
 			WorkersPerProcess: 3}},
+		{"a time to wait", "MILLRACE_WAIT=90", World{Launcher: None, Size: 1, LocalSize: 1, Nodes: 1,
+			Wait: 90 * time.Second}},
 		{"ours by hand", "MILLRACE_RANK=0 MILLRACE_WORLD_SIZE=3 MILLRACE_MASTER_ADDR=fe80::1 MILLRACE_TOKEN_FILE=/t", World{
 			Launcher: Millrace, Size: 3, LocalRank: Unknown, LocalSize: Unknown, Node: Unknown, Nodes: Unknown,
 			Address: "fe80::1",
@@ -196,6 +199,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"WORLD_SIZE=3", []string{"WORLD_SIZE=3", "RANK is not set"}},
 		{"RANK=4 WORLD_SIZE=4", []string{"RANK=4; it is a whole number from 0 to 3"}},
 		{"RANK=-1 WORLD_SIZE=4", []string{"RANK=-1;"}},
+		{"MILLRACE_WAIT=1m", []string{"MILLRACE_WAIT=1m; it is a whole number from 1"}},
 		{"MILLRACE_WORKERS_PER_PROCESS=0", []string{"MILLRACE_WORKERS_PER_PROCESS=0; it is a whole number from 1"}},
 		{"RANK=+1 WORLD_SIZE=4", []string{"RANK=+1;"}},
 		{"RANK=1 WORLD_SIZE=99999999999999999999", []string{"WORLD_SIZE=99999999999999999999;"}},

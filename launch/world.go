@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 )
 
 // Launcher is what started a process.
@@ -39,6 +40,7 @@ const (
 	TokenFileVar  = "MILLRACE_TOKEN_FILE"
 	LauncherVar   = "MILLRACE_LAUNCHER"
 	WorkersVar    = "MILLRACE_WORKERS_PER_PROCESS"
+	WaitVar       = "MILLRACE_WAIT"
 	TLSVar        = "MILLRACE_TLS"      // on: connections are encrypted
 	TLSCertVar    = "MILLRACE_TLS_CERT" // file with this process's certificate
 	TLSKeyVar     = "MILLRACE_TLS_KEY"  // and with its key
@@ -70,9 +72,10 @@ type World struct {
 	WorkersPerProcess int // 0: not told, which is 1 where there are several processes
 
 	Token   Token
-	TLS     *TLS   // nil: connections are not encrypted
-	RunID   string // the same in all processes, another for another run; may be empty
-	Restart int    // how often the run was started before
+	TLS     *TLS          // nil: connections are not encrypted
+	Wait    time.Duration // for all processes to come; 0: not told
+	RunID   string        // the same in all processes, another for another run; may be empty
+	Restart int           // how often the run was started before
 	// Note is what a user may not expect; empty where there is nothing to say.
 	Note string
 }

@@ -177,12 +177,13 @@ func TestLaunchOverSSHLeavesTheSameWeights(t *testing.T) {
 	if code != 0 || left(t, filepath.Join(p.Dir, "over")) != left(t, filepath.Join(p.Dir, "alone")) {
 		t.Errorf("code %d, or other weights\n%s", code, out)
 	}
-	code, out = by(t, p, nil, append(env, "MILLRACE_EXECUTABLE=/no/millrace"), "SELF", "launch", "--hosts", "127.0.0.2", "--",
-		"doctor")
+	code, out = by(t, p, []string{"doctor"}, append(env, "MILLRACE_EXECUTABLE=/no/millrace"), "SELF", "launch", "--hosts",
+		"127.0.0.2", "--")
 	if code != 2 || !strings.Contains(out, "host 127.0.0.2 cannot be used: ssh: exit status 127: ") {
 		t.Errorf("code %d\n%s", code, out)
 	}
-	code, out = by(t, p, nil, append(env, "PATH=/usr/bin:/bin"), "SELF", "launch", "--hosts", "127.0.0.9", "--", "doctor")
+	code, out = by(t, p, nil, append(env, "PATH=/usr/bin:/bin"), "SELF", "launch", "--hosts", "127.0.0.9", "--",
+		"doctor")
 	if code != 2 || !strings.Contains(out, "host 127.0.0.9 cannot be used: ssh: exit status 255: ssh: connect to host") {
 		t.Errorf("code %d\n%s", code, out)
 	}

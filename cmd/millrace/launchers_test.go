@@ -31,7 +31,8 @@ var launchers = []launcher{
 	}},
 	{"millrace launch over hosts", true, "", func(t *testing.T, p *clitest.Program, n int, args []string) (int, string) {
 		path, _ := otherHosts(t)
-		return by(t, p, args, []string{path}, "SELF", "launch", "--hosts", fmt.Sprintf("127.0.0.2:%d,u@127.0.0.3", n-1), "--")
+		return by(t, p, args, []string{path}, "SELF", "launch", "--hosts", fmt.Sprintf("127.0.0.2:%d,u@127.0.0.3",
+			n-1), "--")
 	}},
 	{"mpirun of Open MPI", true, "mpirun.openmpi", func(t *testing.T, p *clitest.Program, n int, args []string) (int,
 		string) {
@@ -43,12 +44,13 @@ var launchers = []launcher{
 		return by(t, p, args, []string{"MILLRACE_MASTER_PORT=" + aPort(t)}, "mpiexec.hydra", "-n", fmt.Sprint(n), "SELF")
 	}},
 	{"torchrun's variables", true, "", byHand(func(rank, n int, port string) string {
-		return fmt.Sprintf("RANK=%d WORLD_SIZE=%d LOCAL_RANK=%[1]d LOCAL_WORLD_SIZE=%[2]d MASTER_ADDR=127.0.0.1 MASTER_PORT=%s "+
-			"GROUP_RANK=0 GROUP_WORLD_SIZE=1 TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_RUN_ID=none", rank, n, port)
+		return fmt.Sprintf("RANK=%d WORLD_SIZE=%d LOCAL_RANK=%[1]d LOCAL_WORLD_SIZE=%[2]d MASTER_ADDR=127.0.0.1 "+
+			"MASTER_PORT=%s GROUP_RANK=0 GROUP_WORLD_SIZE=1 TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_RUN_ID=none", rank, n,
+			port)
 	})},
 	{"pods of a TrainJob", false, "", byHand(func(rank, n int, port string) string {
-		return fmt.Sprintf("PET_NNODES=%d PET_NPROC_PER_NODE=1 PET_NODE_RANK=%d PET_MASTER_ADDR=127.0.0.1 PET_MASTER_PORT=%s "+
-			"JOB_COMPLETION_INDEX=%[2]d HOSTNAME=gpt-node-0-%[2]d", n, rank, port)
+		return fmt.Sprintf("PET_NNODES=%d PET_NPROC_PER_NODE=1 PET_NODE_RANK=%d PET_MASTER_ADDR=127.0.0.1 "+
+			"PET_MASTER_PORT=%s JOB_COMPLETION_INDEX=%[2]d HOSTNAME=gpt-node-0-%[2]d", n, rank, port)
 	})},
 	// Debian's torchrun fails on its own defaults under Python 3.11, and not on these.
 	{"torchrun", false, "/usr/bin/python3", func(t *testing.T, p *clitest.Program, n int, args []string) (int, string) {
@@ -56,8 +58,8 @@ var launchers = []launcher{
 			t.Skip("python3-torch is not installed")
 		}
 		return by(t, p, args, nil, "/usr/bin/python3", "-m", "torch.distributed.run", "--no_python", "--redirects", "1",
-			"--tee", "1", "--log_dir", t.TempDir(), "--nnodes", "1", "--nproc_per_node", fmt.Sprint(n), "--master_port", aPort(t),
-			"SELF")
+			"--tee", "1", "--log_dir", t.TempDir(), "--nnodes", "1", "--nproc_per_node", fmt.Sprint(n), "--master_port",
+			aPort(t), "SELF")
 	}},
 }
 
@@ -124,12 +126,13 @@ var launchedRuns = []struct {
 }{
 	{"a pipeline of two", 2, "--stages 2 --schedule 1f1b --clip 0.5 --optimizer adam --save-every 4", true},
 	{"two replicas", 2, "--stages 1 --schedule dp --optimizer sgd --momentum 0.9", false},
-	{"three, without a flush", 3, "--stages 3 --schedule 1f1b-rr --weights stash --batch 4 --micro-batches 1 --lr 0.02", false},
+	{"three, without a flush", 3, "--stages 3 --schedule 1f1b-rr --weights stash --batch 4 --micro-batches 1 " +
+		"--lr 0.02", false},
 	{"three, with split backwards", 3, "--stages 3 --schedule zb-h1 --clip 0.5", false},
 }
 
-const launchedFlags = "train --model mlp --data digits --profile mlp.json --batch 16 --micro-batches 4 --steps 6 --seed 3 " +
-	"--eval-rows 8 --lr 0.05 "
+const launchedFlags = "train --model mlp --data digits --profile mlp.json --batch 16 --micro-batches 4 --steps 6 " +
+	"--seed 3 --eval-rows 8 --lr 0.05 "
 
 // left is a hash of every file of tensors that a run left.
 func left(t *testing.T, dir string) string {
@@ -165,7 +168,8 @@ func TestLaunchersLeaveTheSameWeights(t *testing.T) {
 		}
 		flags := strings.Fields(launchedFlags + r.flags)
 		alone := fmt.Sprint("alone", i)
-		if code, out := by(t, p, append(flags, "--workers", fmt.Sprint(r.processes), "--out", alone), nil, "SELF"); code != 0 {
+		threads := append(flags, "--workers", fmt.Sprint(r.processes), "--out", alone)
+		if code, out := by(t, p, threads, nil, "SELF"); code != 0 {
 			t.Fatalf("%s: code %d\n%s", r.name, code, out)
 		}
 		want := left(t, filepath.Join(p.Dir, alone))

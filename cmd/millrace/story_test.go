@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -8,13 +9,20 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+	"github.com/millrace-ml/millrace/cmd/internal/together"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/planning"
 	"github.com/millrace-ml/millrace/engine/torch"
 )
 
+// wrongClock is by how much the clock of a process is wrong.
+const wrongClock = "MILLRACE_TEST_WRONG_CLOCK"
+
 func TestMain(m *testing.M) {
 	clitest.Main(m, func(args []string) int {
 		planning.LongestSearch = time.Hour
+		if wrong, err := time.ParseDuration(os.Getenv(wrongClock)); err == nil {
+			together.Clock = func() time.Time { return time.Now().Add(wrong) }
+		}
 		root := command()
 		root.AddCommand(faultyCommands()...)
 		return cli.ExecuteAs(root, args)

@@ -123,7 +123,7 @@ const tellEvery = 10 * time.Second
 
 // linger waits for those who have not come yet to be told that the meeting has failed, for a while.
 func (h *leader) linger(ctx context.Context) {
-	enough := time.NewTimer(linger)
+	enough := time.NewTimer(min(linger, h.Wait))
 	defer enough.Stop()
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()

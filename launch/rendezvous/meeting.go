@@ -17,7 +17,7 @@ const (
 	wordWait        = 10 * time.Second // for a word, or the answer to it
 	beatEvery       = time.Second
 	settle          = time.Second      // from the first reason to fail to the end, for others to be heard
-	linger          = 10 * time.Second // in which those who come to a meeting that failed are told why
+	linger          = 10 * time.Second // or Wait, in which those who come to a meeting that failed are told why
 	pings           = 8
 )
 

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/launch"
@@ -31,6 +32,9 @@ type Party struct {
 	tls      *tcp.TLS // nil: bytes travel as they are
 	meeting  *rendezvous.Meeting
 }
+
+// Clock is what processes compare with each other's.
+var Clock = time.Now
 
 // Meet has this process meet the others of its world, which is of several. facts are compared with theirs.
 func Meet(ctx context.Context, w *launch.World, facts []rendezvous.Fact) (*Party, error) {
@@ -61,7 +65,7 @@ func (p *Party) meet(ctx context.Context, facts []rendezvous.Fact) (*rendezvous.
 			host = "localhost"
 		}
 	}
-	c := rendezvous.Config{Log: slog.Default(), Own: rendezvous.Hello{Rank: w.Rank, Size: w.Size, Run: w.RunID,
+	c := rendezvous.Config{Log: slog.Default(), Wait: w.Wait, Clock: Clock, Own: rendezvous.Hello{Rank: w.Rank, Size: w.Size, Run: w.RunID,
 		Restart: w.Restart, Host: host, PID: os.Getpid(), Facts: facts, Address: text}}
 	if w.Rank == 0 {
 		return rendezvous.Lead(ctx, p.endpoint.Listener(tcp.Rendezvous), c)
