@@ -8,6 +8,7 @@ import (
 
 // Error is what one process of the run has found wrong, as all others have it.
 type Error struct {
+	Rank  int
 	Name  string // of the process
 	Text  string
 	Class string // what kind of error it is, as Config.Class says
@@ -37,7 +38,7 @@ const stopped = "stopped"
 func (c Config) failedOf(rank int, err error) *control.Failed {
 	switch e := err.(type) {
 	case *Error:
-		return &control.Failed{Process: rank, Text: e.Error(), Class: e.Class}
+		return &control.Failed{Process: e.Rank, Text: e.Text, Class: e.Class}
 	case *StoppedError:
 		return &control.Failed{Process: rank, Text: e.Name, Class: stopped}
 	case *control.LostError:

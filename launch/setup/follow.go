@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/control"
@@ -71,16 +72,19 @@ func (f *Follower) dismissed(failed *control.Failed) error {
 	case failed.Class == stopped:
 		return &StoppedError{failed.Text}
 	}
-	return &Error{Name: f.Name(failed.Process), Text: failed.Text, Class: failed.Class}
+	return &Error{Rank: failed.Process, Name: f.Name(failed.Process), Text: failed.Text, Class: failed.Class}
 }
 
 // Wait answers what rank 0 asks until the run begins, and returns the Link for it; nil where there is none to
 // be. Where ctx ends, rank 0 is told.
 func (f *Follower) Wait(ctx context.Context) (control.Link, error) {
+	tell := sync.OnceFunc(func() { _ = f.say(control.Stop{}) }) // if it cannot be told, it knows
+	stop := context.AfterFunc(ctx, crash.Caught(tell))          // whatever this process is at
+	defer stop()
 	for {
 		select {
 		case <-ctx.Done():
-			_ = f.say(control.Stop{}) // if it cannot be told, it knows
+			tell()
 			return nil, errors.Join(context.Cause(ctx), f.relay.Close())
 		case <-f.over.Done():
 			err := context.Cause(f.over)
@@ -92,7 +96,7 @@ func (f *Follower) Wait(ctx context.Context) (control.Link, error) {
 			return f.relay, nil
 		case ask := <-f.asked:
 			if err := f.say(f.answer(ctx, ask)); err != nil {
-				return nil, errors.Join(control.NewLost(0, f.Name(0), err), f.relay.Close())
+				<-f.over.Done() // which says why
 			}
 		}
 	}

@@ -16,7 +16,8 @@ type Leader struct {
 	Config
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	peers  []*peer // by rank; nil: rank 0 itself
+	stop   func() bool // has the end of ctx be the run's business
+	peers  []*peer     // by rank; nil: rank 0 itself
 }
 
 // peer is another process.
@@ -29,6 +30,7 @@ type peer struct {
 func Lead(ctx context.Context, links []control.Link, c Config) *Leader {
 	l := &Leader{Config: c, peers: make([]*peer, len(links))}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
+	l.stop = context.AfterFunc(ctx, crash.Caught(func() { l.sendAway(&StoppedError{l.Name(0)}) })) // whatever it is at
 	for rank, link := range links {
 		if link == nil {
 			continue
@@ -87,7 +89,7 @@ func (l *Leader) Ask(rank int, name string, with, answer any) error {
 	select {
 	case a := <-l.peers[rank].answers:
 		if a.Failed != nil {
-			return &Error{Name: l.Name(rank), Text: a.Failed.Text, Class: a.Failed.Class}
+			return &Error{Rank: rank, Name: l.Name(rank), Text: a.Failed.Text, Class: a.Failed.Class}
 		}
 		if answer == nil {
 			return nil
@@ -127,6 +129,7 @@ func (l *Leader) All(name string, with any, into func(rank int) any) error {
 
 // Begin has the run begin and returns its Links, by rank.
 func (l *Leader) Begin() ([]control.Link, error) {
+	l.stop()
 	links := make([]control.Link, len(l.peers))
 	for rank, p := range l.peers {
 		if p == nil {
@@ -149,8 +152,8 @@ func (l *Leader) Begin() ([]control.Link, error) {
 	return links, nil
 }
 
-// Dismiss sends all others away, without an error or with one, and closes the Links.
-func (l *Leader) Dismiss(err error) error {
+// sendAway tells all others that there will be no run.
+func (l *Leader) sendAway(err error) {
 	var failed *control.Failed
 	if err != nil {
 		failed = l.failedOf(0, err)
@@ -160,6 +163,12 @@ func (l *Leader) Dismiss(err error) error {
 			_ = l.say(rank, control.Dismiss{Failed: failed}) // one that is lost needs no word
 		}
 	}
+}
+
+// Dismiss sends all others away, without an error or with one, and closes the Links.
+func (l *Leader) Dismiss(err error) error {
+	l.stop()
+	l.sendAway(err)
 	var closing sync.WaitGroup
 	errs := make([]error, len(l.peers))
 	for rank, p := range l.peers {

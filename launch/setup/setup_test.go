@@ -194,6 +194,25 @@ func TestStoppedAndLost(t *testing.T) {
 	}
 }
 
+// Where rank 0 is to stop, the others are told whatever it is at.
+func TestRankZeroIsStopped(t *testing.T) {
+	a, b := net.Pipe()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	l := Lead(ctx, []control.Link{nil, control.Over(a)}, config())
+	cancel(errors.New("a signal"))
+	link, err := Follow(control.Over(b), 1, nil, config()).Wait(t.Context())
+	var was *StoppedError
+	if link != nil || !errors.As(err, &was) || was.Name != "rank 0" {
+		t.Error(link, err)
+	}
+	if err := l.Ask(1, "any", nil, nil); err == nil || !strings.Contains(err.Error(), "a signal") {
+		t.Error(err)
+	}
+	if err := l.Dismiss(context.Cause(ctx)); err != nil {
+		t.Error(err)
+	}
+}
+
 // What is out of turn ends the setup, and says so.
 func TestOutOfTurn(t *testing.T) {
 	a, b := net.Pipe()

@@ -103,6 +103,10 @@ func (t *training) lead(world *launch.World) error {
 		return cli.BadInput(fmt.Errorf("cluster %s: training runs on this machine; plan for others with: millrace "+
 			"plan --cluster", j.Cluster))
 	}
+	if t.others != nil && j.Wire != "" {
+		return cli.BadInput(fmt.Errorf("--wire %s: it brakes the workers of one process, and these are of several; "+
+			"leave it out", j.Wire))
+	}
 	needs, err := open(j, t.from)
 	if err != nil {
 		return err
