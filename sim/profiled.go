@@ -191,7 +191,8 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, devi
 	return out, spread, nil
 }
 
-// tiedS is how long the gradients of parameters shared with other stages take to be there.
+// tiedS is how long the gradients of parameters shared with other stages take to be there. Each replica has them
+// from the one of its number, as long as the other stage has so many.
 func tiedS(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s int) float64 {
 	stageOf := pl.StageOf(len(p.Layers))
 	longest := 0.0
@@ -199,8 +200,10 @@ func tiedS(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s int) float64
 		if layer.TiedTo < 0 || stageOf[l] == stageOf[layer.TiedTo] || stageOf[l] != s && stageOf[layer.TiedTo] != s {
 			continue
 		}
-		a, b := pl.Stages[stageOf[l]].Devices[0], pl.Stages[stageOf[layer.TiedTo]].Devices[0]
-		longest = max(longest, c.TransferS(a, b, layer.TiedBytes))
+		other := pl.Stages[stageOf[l]+stageOf[layer.TiedTo]-s].Devices
+		for r, device := range pl.Stages[s].Devices {
+			longest = max(longest, c.TransferS(other[r%len(other)], device, layer.TiedBytes))
+		}
 	}
 	return longest
 }

@@ -26,8 +26,8 @@ func buffersOf(l *lent) []wire.Buffer {
 // given is what every stage gave to a collective between stages, by stage.
 type given map[int32][]wire.Buffer
 
-// exchange hands parts to every member of a collective on another stage, and collects what each of those
-// stages gave. Replicas of a stage hold the same, so the first speaks for all. A slot is posted for
+// exchange hands parts to members of a collective on another stage, and collects what each of those stages
+// gave. Replicas of a stage hold the same, so one speaks to each member; see speaker. A slot is posted for
 // everything that comes before anything leaves.
 func (w *worker) exchange(ctx context.Context, in schedule.Instruction, parts []wire.Buffer) (given, error) {
 	members, ranks := w.x.program.Group(in)
@@ -35,7 +35,7 @@ func (w *worker) exchange(ctx context.Context, in schedule.Instruction, parts []
 	var from []wire.Edge
 	var stages []int32
 	for i, member := range members {
-		if member.Stage == in.Stage || member.Replica != 0 {
+		if member.Stage == in.Stage || member.Replica != speaker(w.x.program, member, in) {
 			continue
 		}
 		e, known := w.x.table.Find(pairName(member, ranks[i], in, w.rank))
@@ -46,7 +46,7 @@ func (w *worker) exchange(ctx context.Context, in schedule.Instruction, parts []
 		from, stages = append(from, e), append(stages, member.Stage)
 	}
 	for i, member := range members {
-		if member.Stage == in.Stage || in.Replica != 0 {
+		if member.Stage == in.Stage || in.Replica != speaker(w.x.program, in, member) {
 			continue
 		}
 		e, known := w.x.table.Find(pairName(in, w.rank, member, ranks[i]))

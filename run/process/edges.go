@@ -21,9 +21,26 @@ func groupOf(in schedule.Instruction) uint64 {
 	return uint64(in.Kind)<<48 | uint64(uint16(in.Pipeline))<<32 | uint64(uint32(in.Stage))
 }
 
+// sumLanes is how many buckets of one all-reduce are under way at once where their bytes travel: while the sums
+// of one come back, the next one's terms go. Where memory changes hands there is nothing to wait for.
+const sumLanes = 2
+
+// lane is the group by which replicas sum every so many-th bucket.
+func lane(ar schedule.Instruction, k int) uint64 {
+	ar.Replica = 0
+	return groupOf(ar) | uint64(k)<<56
+}
+
 // pairName is the edge over which a stage gives what all of its replicas have to a member of another stage.
 func pairName(from schedule.Instruction, worker int, to schedule.Instruction, other int) wire.Name {
 	return wire.Name{From: worker, To: other, Group: groupOf(from), Pair: uint32(to.Stage)<<10 | uint32(to.Replica)}
+}
+
+// speaker is the replica of a stage that gives what all of its replicas have to a member of another stage: the
+// one of its number, so that each gives as much, and one that is on the same worker, where all are, sends
+// nothing to another host.
+func speaker(p *schedule.Program, from, to schedule.Instruction) int16 {
+	return to.Replica % int16(len(p.Placement[from.Pipeline][from.Stage]))
 }
 
 // slotRepeats is how many repetitions of a body are played for its slots: what the first leaves in flight has
@@ -80,8 +97,10 @@ func nameEdges(t *wire.Table, p *schedule.Program, slots func(from, to int) int)
 					if i == j {
 						continue
 					}
-					if _, err := collective.Edge(t, groupOf(asKind(first, schedule.AR)), ranks, i, j, slots != nil); err != nil {
-						return err
+					for k := range sumLanes {
+						if _, err := collective.Edge(t, lane(asKind(first, schedule.AR), k), ranks, i, j, slots != nil); err != nil {
+							return err
+						}
 					}
 				}
 			}
@@ -95,7 +114,7 @@ func nameEdges(t *wire.Table, p *schedule.Program, slots func(from, to int) int)
 					if to.Stage == from.Stage {
 						continue
 					}
-					if _, err := t.Edge(pairName(from, ranks[0], to, workers[k]), few); err != nil {
+					if _, err := t.Edge(pairName(from, ranks[speaker(p, from, to)], to, workers[k]), few); err != nil {
 						return err
 					}
 				}

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -109,10 +110,7 @@ func (w *worker) sumBucket(ctx context.Context, group *collective.Group, bucket 
 
 // reduce starts a reduction, behind the one in front of it. It ends with its buckets or with the run.
 func (w *worker) reduce(h *holding, ar schedule.Instruction) (*reduction, error) {
-	_, ranks := w.x.program.Group(ar)
-	first := ar
-	first.Replica = 0
-	group, err := collective.NewGroup(&w.x.table, w.port, groupOf(first), ranks, int(ar.Replica), w.x.limited)
+	lanes, err := w.lanes(ar)
 	if err != nil {
 		return nil, err
 	}
@@ -120,24 +118,76 @@ func (w *worker) reduce(h *holding, ar schedule.Instruction) (*reduction, error)
 	most := int(h.GradientBytes()/w.job.BucketBytes) + 2
 	r := &reduction{begun: time.Now(), buckets: make(chan []*lent, most), done: make(chan error, 1)}
 	work := h.inTurn(ar.Kind, func(ctx context.Context) error {
-		for {
-			select {
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			case bucket, more := <-r.buckets:
-				if !more {
-					return nil
+		ctx, stop := context.WithCancelCause(ctx) // an error on one lane is that of all
+		to, ended := make([]chan []*lent, len(lanes)), make(chan error, len(lanes))
+		for k, group := range lanes {
+			to[k] = make(chan []*lent, most)
+			w.x.beside.Go(crash.Caught(func() {
+				err := crash.Guard(func() error { return w.sumBuckets(ctx, group, to[k]) })
+				if err != nil {
+					stop(err)
 				}
-				if err := w.sumBucket(ctx, group, bucket); err != nil {
-					return err
-				}
-			}
+				ended <- err
+			}))
 		}
+		err := r.deal(ctx, to)
+		for range lanes {
+			err = cmp.Or(err, <-ended)
+		}
+		stop(nil)
+		return err
 	})
 	w.x.beside.Go(crash.Caught(func() {
 		r.done <- crash.Guard(func() error { return work(w.x.ctx) })
 	}))
 	return r, nil
+}
+
+// lanes are the groups that sum the buckets of an all-reduce in turn.
+func (w *worker) lanes(ar schedule.Instruction) (all []*collective.Group, err error) {
+	_, ranks := w.x.program.Group(ar)
+	n := 1
+	if w.x.limited {
+		n = sumLanes
+	}
+	for k := range n {
+		group, err := collective.NewGroup(&w.x.table, w.port, lane(ar, k), ranks, int(ar.Replica), w.x.limited)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, group)
+	}
+	return all, nil
+}
+
+// deal gives out buckets in turn, until there are no more.
+func (r *reduction) deal(ctx context.Context, to []chan []*lent) error {
+	defer func() {
+		for _, lane := range to {
+			close(lane)
+		}
+	}()
+	for k := 0; ; k = (k + 1) % len(to) {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case bucket, more := <-r.buckets:
+			if !more {
+				return nil
+			}
+			to[k] <- bucket
+		}
+	}
+}
+
+// sumBuckets sums one bucket after the other.
+func (w *worker) sumBuckets(ctx context.Context, group *collective.Group, buckets <-chan []*lent) error {
+	for bucket := range buckets {
+		if err := w.sumBucket(ctx, group, bucket); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // allReduce sums over the replicas what is left of a stage's gradients, and its buffers,
