@@ -97,13 +97,13 @@ func (h *Hosts) open(ctx context.Context, hosts int, r Rate) error {
 		}
 		h.all = append(h.all, n)
 	}
-	bridge := h.all[hosts] // the last: no host has its number
+	bridge := h.bridge() // no host has its number
 	if err := bridge.run(ctx, "ip link add bridge type bridge", "ip link set bridge up"); err != nil {
 		return err
 	}
 	limit := fmt.Sprintf("root tbf rate %s burst %d latency %dms", r.Name, bucketBytes, queueMS)
 	for i, host := range h.all[:hosts] {
-		port := fmt.Sprintf("host%d", i)
+		port := portOf(i)
 		if err := bridge.run(ctx,
 			fmt.Sprintf("ip link add %s type veth peer name %s netns %d", port, Interface, host.holder.Process.Pid),
 			fmt.Sprintf("ip link set %s master bridge up", port),

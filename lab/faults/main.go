@@ -1,0 +1,142 @@
+// Command faults loses processes of trainings in several processes, and says what became of them.
+//
+// In: the program bin/millrace with the native library; root, since each process has a host of its own, a network
+// namespace. Out: a line for each try, a table, and a file of results where one is asked for; the exit code is 0
+// where all went as it should, 1 where something did not, 2 where it was called wrongly. Refused: a machine on which
+// no namespaces can be made, and a millrace that does not train.
+//
+// A try starts a training of three processes, waits until it has come somewhere that is drawn, and has one of them
+// lost in one way:
+//
+//	killed    a follower is killed
+//	stopped   a follower is stopped, and goes on once the others have ended
+//	cut       the link of a host is pulled
+//	half-open all that a host sends and is sent disappears
+//	leader    rank 0 is killed
+//	leader-stopped
+//
+// Then all others must end within ten seconds with exit code 3, each naming the lost one, and error.json must; what is
+// stopped must end once it goes on. All are started again, as a launcher does, or in two processes under another
+// plan. At the end the weights must be those of a training that nobody has disturbed, bit by bit, with no checkpoint
+// half-written, no error.json and nothing left running.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// campaign is what all tries share.
+type campaign struct {
+	millrace, native string
+	scratch          string // a folder that goes at the end
+	keep             bool   // the folders of what went wrong stay
+	seed             uint64
+	out              io.Writer
+}
+
+func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// execute is main without the exit.
+func execute(args []string, out, errs io.Writer) int {
+	c := campaign{out: out}
+	var only, to string
+	var tries, one int
+	flags := flag.NewFlagSet("faults", flag.ContinueOnError)
+	flags.SetOutput(errs)
+	flags.StringVar(&c.millrace, "millrace", "bin/millrace", "the program")
+	flags.StringVar(&c.native, "native", "build/libmillrace_native.so", "its native library")
+	flags.StringVar(&only, "only", "", "ways to lose a process, with commas: "+strings.Join(names(), ", "))
+	flags.IntVar(&tries, "tries", 10, "tries of each way")
+	flags.IntVar(&one, "try", -1, "the only try, by its number")
+	flags.Uint64Var(&c.seed, "seed", 1, "of what is drawn at random")
+	flags.BoolVar(&c.keep, "keep", false, "keep the folders of tries that went wrong")
+	flags.StringVar(&to, "o", "", "file for the results")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	ways, err := choose(only)
+	if err == nil && (flags.NArg() > 0 || tries < 1 || one >= tries) {
+		err = fmt.Errorf("faults: takes no arguments but flags, and at least 1 try")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if err == nil {
+		err = c.begin()
+	}
+	if err == nil {
+		defer func() {
+			if !c.keep {
+				os.RemoveAll(c.scratch)
+			}
+		}()
+		err = c.prepare(ctx)
+	}
+	if err != nil {
+		fmt.Fprintln(errs, err)
+		return 2
+	}
+	return c.all(ctx, ways, tries, one, to, errs)
+}
+
+// begin makes paths absolute and a folder to work in.
+func (c *campaign) begin() error {
+	for _, path := range []*string{&c.millrace, &c.native} {
+		at, err := filepath.Abs(*path)
+		if err == nil {
+			_, err = os.Stat(at)
+		}
+		if err != nil {
+			return fmt.Errorf("faults: %w; build it first: make build", err)
+		}
+		*path = at
+	}
+	var err error
+	c.scratch, err = os.MkdirTemp("", "millrace-faults-")
+	return err
+}
+
+// all makes the tries of these ways and prints what they came to.
+func (c *campaign) all(ctx context.Context, ways []way, tries, one int, to string, errs io.Writer) int {
+	r := results{Version: version, Seed: c.seed, Processes: processes}
+	for _, w := range ways {
+		sum := summary{Way: w.name, What: w.what}
+		for n := range tries {
+			if one >= 0 && n != one {
+				continue
+			}
+			began := time.Now()
+			t, err := c.try(ctx, w, n)
+			if err != nil {
+				fmt.Fprintf(errs, "faults: %s, try %d: %v\n", w.name, n, err)
+				return 1
+			}
+			fmt.Fprintf(c.out, "%-14s %2d  rank %d %s: ended behind %.2f s; %s; %.0f s in all%s\n", w.name, n, t.victim, t.moment,
+				t.took.Seconds(), t.again, time.Since(began).Seconds(), t.found())
+			sum.add(t)
+		}
+		r.Ways = append(r.Ways, sum)
+	}
+	r.print(c.out)
+	var err error
+	if to != "" {
+		err = r.write(to)
+	}
+	if err = errors.Join(err, ctx.Err()); err != nil {
+		fmt.Fprintln(errs, "faults:", err)
+		return 1
+	}
+	if r.wrong() > 0 {
+		return 1
+	}
+	return 0
+}

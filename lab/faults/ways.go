@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/millrace-ml/millrace/lab/slow"
+)
+
+// way is how a process is lost.
+type way struct {
+	name, what string
+	victims    []int // ranks that it may be
+	lose       func(ctx context.Context, h *slow.Hosts, g *gang, victim int) error
+	runs       bool // it can still run, and must end as well
+	stops      bool // it goes on once the others have ended
+	code       int  // exit code of one that goes on
+}
+
+// signalled loses a process by a signal.
+func signalled(s syscall.Signal) func(context.Context, *slow.Hosts, *gang, int) error {
+	return func(_ context.Context, _ *slow.Hosts, g *gang, victim int) error {
+		return syscall.Kill(g.all[victim].pid(), s)
+	}
+}
+
+var ways = []way{
+	{name: "killed", what: "a follower is killed", victims: []int{1, 2}, lose: signalled(syscall.SIGKILL)},
+	{name: "stopped", what: "a follower is stopped", victims: []int{1, 2}, lose: signalled(syscall.SIGSTOP), stops: true},
+	{name: "cut", what: "the link of a host is pulled", victims: []int{0, 1, 2}, runs: true,
+		lose: func(ctx context.Context, h *slow.Hosts, _ *gang, victim int) error { return h.Unplug(ctx, victim) }},
+	{name: "half-open", what: "all that a host sends and is sent disappears", victims: []int{0, 1, 2}, runs: true,
+		lose: func(ctx context.Context, h *slow.Hosts, _ *gang, victim int) error { return h.Silence(ctx, victim) }},
+	{name: "leader", what: "rank 0 is killed", victims: []int{0}, lose: signalled(syscall.SIGKILL)},
+	{name: "leader-stopped", what: "rank 0 is stopped", victims: []int{0}, lose: signalled(syscall.SIGSTOP), stops: true},
+}
+
+func names() []string {
+	var all []string
+	for _, w := range ways {
+		all = append(all, w.name)
+	}
+	return all
+}
+
+// choose is the ways of these names, all where none is named.
+func choose(only string) ([]way, error) {
+	if only == "" {
+		return ways, nil
+	}
+	var chosen []way
+	for name := range strings.SplitSeq(only, ",") {
+		n := len(chosen)
+		for _, w := range ways {
+			if w.name == name {
+				chosen = append(chosen, w)
+			}
+		}
+		if len(chosen) == n {
+			return nil, fmt.Errorf("faults: there is no way %q; there are %s", name, strings.Join(names(), ", "))
+		}
+	}
+	return chosen, nil
+}
