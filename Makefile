@@ -73,6 +73,8 @@ soak: runs
 	MILLRACE_SOAK=10000 go test -count=1 -timeout 60m ./run ./launch/rendezvous
 	MILLRACE_LATE=1 go test -count=1 -timeout 60m ./run
 	MILLRACE_SOAK=1 go test -count=1 -timeout 60m ./wire/tcp ./cmd/millrace
+	go build -trimpath -o bin/faults ./lab/faults
+	bin/faults -o lab/results/faults.json
 	bin/millrace-lab run -o build/soak.hashes
 	for carrier in pipe blocking tcp; do \
 	  MILLRACE_CARRIER=$$carrier go test -count=1 -timeout 60m ./run || exit 1; \

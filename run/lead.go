@@ -31,6 +31,7 @@ type leader struct {
 	told     time.Time       // when the processes were last told of what they owe an answer to
 	held     func() string   // what keeps the leader's own process from leaving
 	hung     error           // it has not left
+	hangs    bool            // a device of some process does, so that nobody is waited for any more
 	quiet    time.Duration   // that OnQuiet was last told of
 	began    time.Time       // when the leader's own process's clock was 0
 	clocks   []control.Clock // by process
@@ -309,9 +310,9 @@ func (l *leader) dismiss() {
 	l.told = time.Now()
 	l.tell(l.state.Leave(control.Leave{Stopped: l.stopped, Draft: l.draft}))
 	for hurries := false; !l.state.Gone(); {
-		if l.lost() && !hurries {
+		if patience := l.patience(); patience < l.config.StallAfter && !hurries {
 			hurries = true
-			l.beat.Reset(max(l.patience()/8, time.Millisecond))
+			l.beat.Reset(max(patience/8, time.Millisecond))
 		}
 		l.await()
 	}

@@ -230,6 +230,35 @@ func TestARunSaysThatADeviceTakesLong(t *testing.T) {
 	}
 }
 
+// A run that is to stop while a device hangs ends, and says which one.
+func TestADeviceThatHangsDoesNotKeepARunFromStopping(t *testing.T) {
+	for name, of := range map[string][]int{"one process": {0, 0, 0}, "three": {0, 1, 2}} {
+		c, free := small(t, 3, 1000), make(chan struct{})
+		c.StallAfter = 300 * time.Millisecond
+		ctx, cancel := context.WithCancel(t.Context())
+		c.Hooks.OnQuiet = func(time.Duration, []string) { cancel() }
+		w := worlds{of: of, carriers: pipe.New}
+		w.change = func(p int, c *Config) {
+			if p == of[1] {
+				c.Engine = waitingEngine{c.Engine, c.World.Workers[1].Device, free}
+			}
+		}
+		began := time.Now()
+		out := w.train(ctx, t, c)
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("%s: it took %v", name, took)
+		}
+		close(free)
+		cancel()
+		for p, err := range out.errs {
+			if err == nil || !strings.Contains(err.Error(), "was told to stop, and nothing has happened for") ||
+				!strings.Contains(err.Error(), ") is at 1B0; it has been there for") {
+				t.Errorf("%s, process %d: %v", name, p, err)
+			}
+		}
+	}
+}
+
 // A process whose part is refused before it begins does not have the others wait for it.
 func TestARefusedProcessEndsTheOthers(t *testing.T) {
 	for name, spoil := range map[string]func(c *Config){

@@ -46,7 +46,7 @@ func (l *leader) lost() bool {
 
 // patience is how long a process may owe something.
 func (l *leader) patience() time.Duration {
-	if l.lost() {
+	if l.lost() || l.hangs {
 		return min(process.HurryAfter, l.config.StallAfter)
 	}
 	return l.config.StallAfter

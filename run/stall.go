@@ -30,15 +30,28 @@ func (l *leader) judge() {
 }
 
 // tellQuiet has the run say that nothing happens because workers compute, which may be their devices' fault, and
-// who waits for them.
+// who waits for them. A run that is to stop ends then.
 func (l *leader) tellQuiet() {
 	quietS, waits, computing := l.state.Quiet()
 	quiet := time.Duration(quietS * float64(time.Second))
 	if quiet < l.quiet {
 		l.quiet = 0 // something has happened
 	}
+	if !computing || quiet < l.quiet+l.config.StallAfter {
+		return
+	}
+	if l.stopping {
+		l.hangs = true
+		stall, err := l.stall(fmt.Sprintf("was told to stop, and nothing has happened for %v", quiet.Round(time.Millisecond)),
+			waits)
+		if err == nil {
+			err = stall
+		}
+		l.fail(err)
+		return
+	}
 	hook := l.config.Hooks.OnQuiet
-	if hook == nil || !computing || quiet < l.quiet+l.config.StallAfter {
+	if hook == nil {
 		return
 	}
 	stall, err := l.stall("", waits)

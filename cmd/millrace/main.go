@@ -17,8 +17,8 @@ import (
 
 func main() { os.Exit(execute(os.Args[1:])) }
 
-// execute is main without the exit: 0 done, 1 failed, 2 bad usage or input, 129, 130 or 143
-// stopped by SIGHUP, SIGINT or SIGTERM.
+// execute is main without the exit: 0 done, 1 failed, 2 bad usage or input, 3 another process was lost, 129, 130 or
+// 143 stopped by SIGHUP, SIGINT or SIGTERM.
 func execute(args []string) int { return cli.ExecuteAs(command(), args) }
 
 func command() *cobra.Command {
@@ -35,8 +35,8 @@ does all of it. Each verb does one part.
 Training runs in one process on the CPU cores of this machine; planning and simulation also work for
 clusters that a file describes.
 
-Exit codes: 0 all done; 1 failed; 2 bad usage or bad input; 129, 130, 143 stopped by SIGHUP, SIGINT,
-SIGTERM.`,
+Exit codes: 0 all done; 1 failed; 2 bad usage or bad input; 3 another process of the run was lost; 129, 130,
+143 stopped by SIGHUP, SIGINT, SIGTERM.`,
 	}, doctorCommand(), launchCommand(), launchHereCommand(), manifestCommand(), profileCommand(),
 		planning.PlanCommand(), scheduleCommand(), simulateCommand(), tuning.TuneCommand(), training.TrainCommand(),
 		reportCommand(), movedCommand("bench"), movedCommand("reproduce"), importCommand(), exportCommand(),

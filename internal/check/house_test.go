@@ -95,6 +95,8 @@ var rules = []rule{
 	{"lab/rooms", nil, nil, "it draws what the go command lists"},
 	{"lab/attack", []string{"run/..."}, nil,
 		"it attacks the program from outside, and opens the checkpoints that are left"},
+	{"lab/faults", []string{"launch", "run/checkpoint", "lab/slow"}, nil,
+		"it loses processes of the program from outside, and opens the checkpoints that are left"},
 	{"lab/runs", nil, nil, "it measures through the command line, and reads what is left by itself"},
 	{"lab/reproduce", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...",
 		"sim", "sim/memory",
