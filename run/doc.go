@@ -14,7 +14,8 @@
 //
 // Whoever runs several processes has each call Train with the same Config but for its World and its Carriers,
 // gives them connections to the leader, and takes process 0's Result. Config.Checkpoint.Dir may be one directory
-// that all can write to, or several of each its own; the leader finds out.
+// that all can write to, or several of each its own; the leader finds out. In a
+// folder of another process's own, checkpoints that are not of this training's past are set aside.
 //
 // What a run changes of the process that it is in (threads, processors, GOMAXPROCS) is what Config.Place
 // says: nothing, unless asked.

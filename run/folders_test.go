@@ -131,3 +131,40 @@ func TestAProcessWithoutAFolderIsRefused(t *testing.T) {
 		t.Error(out.results[0].Steps)
 	}
 }
+
+// On a host of its own, checkpoints of a training that was given up are set aside, and those of a run that this one
+// replaces go once it has a checkpoint of its own there.
+func TestOtherCheckpointsAreSetAsideOnEveryHost(t *testing.T) {
+	d := fresh(t, 2)
+	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}
+	w.train(t.Context(), t, small(t, 2, 4)).whole(t)
+	aside := func(n int) string {
+		return filepath.Join(filepath.Dir(d[1]), fmt.Sprintf("aside-%d", n), filepath.Base(d[1]))
+	}
+
+	// On from step 2, so that step 4 is given up.
+	all := d
+	d = disks{filepath.Join(d[0], "step-00000002"), filepath.Join(d[1], "step-00000002")}
+	w = worlds{of: []int{0, 1}, carriers: pipe.New, change: all.saving(0)}
+	d.resume(t, &w)
+	c := small(t, 2, 3)
+	w.train(t.Context(), t, c).whole(t)
+	d = all
+	if got := lying(t, aside(1)); !slices.Equal(got, []string{"step-00000004/manifest.json",
+		"step-00000004/stage-001.safetensors"}) {
+		t.Errorf("set aside are %v", got)
+	}
+	if got := lying(t, d[1]); len(got) != 4 {
+		t.Errorf("host 1 has %v", got)
+	}
+
+	// From the start.
+	w = worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}
+	w.train(t.Context(), t, small(t, 2, 2)).whole(t)
+	if got := lying(t, d[1]); len(got) != 2 || !strings.HasPrefix(got[0], "step-00000002/") {
+		t.Errorf("host 1 has %v", got)
+	}
+	if _, err := os.Stat(filepath.Dir(aside(2))); !errors.Is(err, os.ErrNotExist) {
+		t.Error("what was replaced is there: ", err)
+	}
+}

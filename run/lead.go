@@ -59,7 +59,7 @@ type leader struct {
 	loss        float64
 	stopping    bool // no further step is to be begun
 	stopped     bool // and so it was
-	begun       bool // Config.Begin was called
+	begun       bool // Config.Begin was called, if there is one
 	checkpoint  string
 	evaluations []trace.Evaluation
 }

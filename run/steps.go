@@ -15,9 +15,6 @@ func (l *leader) lead() error {
 	if err := l.open(); err != nil {
 		return err
 	}
-	if err := l.tidy(); err != nil {
-		return err
-	}
 	if l.done == c.Steps {
 		return l.finishOnly()
 	}
@@ -155,13 +152,18 @@ func (l *leader) finishOnly() error {
 	return l.evaluate()
 }
 
-// begin says once that the run can begin.
+// begin says once that the run can begin, and then has folders of checkpoints tidied up.
 func (l *leader) begin() error {
-	if l.begun || l.config.Begin == nil {
+	if l.begun {
 		return nil
 	}
 	l.begun = true
-	return l.config.Begin()
+	if begin := l.config.Begin; begin != nil {
+		if err := begin(); err != nil {
+			return err
+		}
+	}
+	return l.tidy()
 }
 
 // evaluate passes the test data through the stages.

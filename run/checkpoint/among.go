@@ -307,16 +307,25 @@ func (c *candidate) check(others Others, where map[string][]int) (string, error)
 	return "", nil
 }
 
-// Shelf opens the files of a spread checkpoint that are at a path on this host.
-func (s *Spread) Shelf(path string) (*Shelf, error) {
+// At is where the checkpoint is, or would be, at a path on this host, and its manifest.
+func (s *Spread) At(path string) (string, *Manifest, error) {
 	m, err := decodeManifest([]byte(s.Manifest))
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint: manifest: %w", err)
+		return "", nil, fmt.Errorf("checkpoint: manifest: %w", err)
 	}
 	dir, _ := folder(path)
-	shelf := &Shelf{steps: m.Steps, dir: dir, files: map[string]*local{}}
+	return filepath.Join(dir, NameOf(m.Steps)), m, nil
+}
+
+// Shelf opens the files of a spread checkpoint that are at a path on this host.
+func (s *Spread) Shelf(path string) (*Shelf, error) {
+	at, m, err := s.At(path)
+	if err != nil {
+		return nil, err
+	}
+	shelf := &Shelf{path: at, manifest: m, files: map[string]*local{}}
 	for _, f := range m.Files {
-		one, err := lying(dir, m.Steps, f)
+		one, err := lying(filepath.Dir(at), m.Steps, f)
 		if err == nil {
 			shelf.files[f.Name] = one
 		}
@@ -327,13 +336,8 @@ func (s *Spread) Shelf(path string) (*Shelf, error) {
 // Open opens a spread checkpoint: files that are on the shelf there, and the others where they are, by a connection
 // to that process. Nothing is read of them but their headers, and each tensor that is wanted.
 func (s *Spread) Open(shelf *Shelf, dial func(process int) (io.ReadWriteCloser, error)) (*Checkpoint, error) {
-	m, err := decodeManifest([]byte(s.Manifest))
-	if err != nil {
-		return nil, fmt.Errorf("checkpoint: manifest: %w", err)
-	}
-	c := &Checkpoint{
-		Path: filepath.Join(shelf.dir, NameOf(m.Steps)), Manifest: m, text: []byte(s.Manifest), where: map[string]int{},
-	}
+	m := shelf.manifest
+	c := &Checkpoint{Path: shelf.path, Manifest: m, text: []byte(s.Manifest), where: map[string]int{}}
 	there := map[int]*remote{}
 	for _, f := range m.Files {
 		var from source

@@ -41,9 +41,9 @@ type request struct {
 
 // Shelf is the files of a checkpoint that are on this host.
 type Shelf struct {
-	steps int
-	dir   string
-	files map[string]*local
+	path     string // of the checkpoint
+	manifest *Manifest
+	files    map[string]*local
 }
 
 // Close closes the files.
@@ -107,7 +107,7 @@ func (s *Shelf) file(r request) (*local, error) {
 	f := s.files[r.File]
 	switch {
 	case f == nil:
-		return nil, fmt.Errorf("it has no file %q of step %d", r.File, s.steps)
+		return nil, fmt.Errorf("it has no file %q of step %d", r.File, s.manifest.Steps)
 	case r.Offset < 0 || r.Bytes < 0 || r.Offset > f.want.Bytes || r.Bytes > f.want.Bytes-r.Offset:
 		return nil, fmt.Errorf("%d bytes from %d on of %s, which has %d", r.Bytes, r.Offset, r.File, f.want.Bytes)
 	}

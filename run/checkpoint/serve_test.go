@@ -176,7 +176,7 @@ func FuzzRequests(f *testing.F) {
 	f.Add([]byte("\x2a\x00\x00\x00{\"file\":\"stage-0.safetensors\",\"bytes\": 44}"))
 	f.Add([]byte{255, 255, 255, 255})
 	f.Fuzz(func(t *testing.T, text []byte) {
-		s := &Shelf{files: map[string]*local{}}
+		s := &Shelf{manifest: &Manifest{}, files: map[string]*local{}}
 		_ = s.Serve(&scripted{Reader: bytes.NewReader(text)})
 		_ = readAnswer(bytes.NewReader(text), make([]byte, 8))
 	})

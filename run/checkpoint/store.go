@@ -28,6 +28,7 @@ type Store struct {
 	Keep int // how many of its own are kept, the newest ones; 0 keeps all
 
 	own    []string                          // their paths, oldest first
+	older  string                            // where checkpoints of a run are that this one replaces; "": nowhere
 	create func(path string) (output, error) // os.Create; tests make it fail
 }
 
@@ -120,6 +121,39 @@ func (s *Store) Has(from *Checkpoint) bool {
 	return err == nil && errThere == nil && os.SameFile(here, there)
 }
 
+// SetOthersAside moves checkpoints that are not the store's own to a folder beside it. Where none of the folder's is
+// gone on from, they are of a run that this one replaces, and go once this one has a checkpoint there.
+func (s *Store) SetOthersAside(from *Checkpoint) error {
+	found, err := list(s.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var others []string
+	for _, f := range found {
+		if !slices.Contains(s.own, f.path) {
+			others = append(others, filepath.Base(f.path))
+		}
+	}
+	if err != nil || len(others) == 0 {
+		return err
+	}
+	for n := 1; ; n++ {
+		aside := filepath.Join(filepath.Dir(s.Dir), fmt.Sprintf("aside-%d", n))
+		err := os.Mkdir(aside, 0o755)
+		if errors.Is(err, os.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("checkpoint: %w", err)
+		}
+		to := filepath.Join(aside, filepath.Base(s.Dir))
+		if from == nil || !s.Has(from) {
+			s.older = to
+		}
+		return SetAside(s.Dir, to, others)
+	}
+}
+
 // adopt commits the draft that has files of a checkpoint, if the folder has that not yet.
 func (s *Store) adopt(from *Checkpoint) error {
 	final := filepath.Join(s.Dir, NameOf(from.Manifest.Steps))
@@ -207,14 +241,20 @@ func (s *Store) Abandon(draft string) error {
 	return drop(path)
 }
 
-// Prune removes all drafts, which are of runs that are over, and of the store's own checkpoints the oldest
-// beyond Keep.
+// Prune removes all drafts, which are of runs that are over, of the store's own checkpoints the oldest beyond Keep,
+// and those that it has set aside of a run that this one replaces.
 func (s *Store) Prune() error {
 	for s.Keep > 0 && len(s.own) > s.Keep {
 		if err := drop(s.own[0]); err != nil {
 			return err
 		}
 		s.own = s.own[1:]
+	}
+	if s.older != "" && len(s.own) > 0 {
+		if err := errors.Join(Remove(s.older), os.Remove(filepath.Dir(s.older))); err != nil {
+			return fmt.Errorf("checkpoint: %w", err)
+		}
+		s.older = ""
 	}
 	entries, err := os.ReadDir(s.Dir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -133,15 +133,29 @@ func (x *Process) carriedOut(order control.Body) (control.Done, error) {
 		if !x.keeps {
 			return control.Done{}, nil
 		}
-		if from := x.job.From; from != nil && !x.continued {
-			if err := s.Continue(from); err != nil {
+		if !x.continued {
+			x.continued = true
+			if err := x.continueIn(s); err != nil {
 				return control.Done{}, err
 			}
 		}
-		x.continued = true
 		return control.Done{}, s.Prune()
 	}
 	return control.Done{}, fmt.Errorf("a %T is no order", order)
+}
+
+// continueIn has a folder go on with the checkpoints of this run. The leader's own folder is in order by then: what is
+// to become of another run's there is decided where the run was asked for.
+func (x *Process) continueIn(s *checkpoint.Store) error {
+	if x.job.From != nil {
+		if err := s.Continue(x.job.From); err != nil {
+			return err
+		}
+	}
+	if x.job.World.Rank == 0 {
+		return nil
+	}
+	return s.SetOthersAside(x.job.From)
 }
 
 // abandon removes the draft that will not become a checkpoint. Nobody of this process writes to it any more.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/launch/rendezvous"
 	"github.com/millrace-ml/millrace/launch/setup"
@@ -150,6 +151,33 @@ func (p *Party) Carriers(of []int) func(workers int) ([]wire.Carrier, error) {
 		}
 		return wire.Split(near, far, mine)
 	}
+}
+
+// Serve answers whoever dials this process for files, until the Party is closed.
+func (p *Party) Serve(answer func(net.Conn)) {
+	crash.Go(func() {
+		for {
+			c, err := p.endpoint.Listener(tcp.Files).Accept()
+			if err != nil {
+				return
+			}
+			crash.Go(func() { answer(c) })
+		}
+	})
+}
+
+// fetching is how long a process may take to let another one in that wants files.
+const fetching = 10 * time.Second
+
+// Dial reaches a process for files.
+func (p *Party) Dial(rank int) (net.Conn, error) {
+	var at wire.Address
+	if err := json.Unmarshal(p.Places[rank].Address, &at); err != nil {
+		return nil, fmt.Errorf("the address of %s: %w", p.Name(rank), err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), fetching)
+	defer cancel()
+	return p.endpoint.Dial(ctx, at, tcp.Files, rank)
 }
 
 // Close ends everything with the others.

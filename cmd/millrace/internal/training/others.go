@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"strings"
 
@@ -98,6 +99,7 @@ func (t *training) openOthers(j *job.Job, n *needs) error {
 	if err != nil {
 		return cli.BadInput(err)
 	}
+	what := opening{Job: text, Dry: t.dry, Anew: t.from != nil && t.from.anew}
 	own, err := opened(j, n)
 	if err == nil {
 		own, err = travelled(own)
@@ -106,7 +108,7 @@ func (t *training) openOthers(j *job.Job, n *needs) error {
 		return err
 	}
 	theirs := make([]claims, t.party.World.Size)
-	if err := t.others.All(askOpen, text, func(rank int) any { return &theirs[rank] }); err != nil {
+	if err := t.others.All(askOpen, what, func(rank int) any { return &theirs[rank] }); err != nil {
 		return err
 	}
 	for rank := 1; rank < len(theirs); rank++ {
@@ -115,6 +117,13 @@ func (t *training) openOthers(j *job.Job, n *needs) error {
 		}
 	}
 	return nil
+}
+
+// opening is what the others are told to open.
+type opening struct {
+	Job  string
+	Dry  bool // nothing is written
+	Anew bool // there is no checkpoint yet in the folder that it is to go on from
 }
 
 // opened is what a process has opened for a job.
@@ -193,23 +202,33 @@ func (t *training) beginOthers(c *run.Config, k *task, j *job.Job) error {
 func (t *training) follow(j *job.Job, wrong error) error {
 	var own *needs
 	var config run.Config
-	link, err := t.party.Follow(t.Context(), map[string]setup.Handler{
+	defer func() { t.spread.close() }()
+	handlers := map[string]setup.Handler{
 		askJob: func(context.Context, json.RawMessage) (any, error) {
 			if wrong != nil {
 				return nil, wrong
 			}
 			return asked{j.Keys(), filesOf(j)}, nil
 		},
-		askOpen: func(_ context.Context, with json.RawMessage) (any, error) {
-			j, err := jobOf(with)
-			if err == nil {
-				own, err = open(j, nil)
-			}
+		askOpen: answering(func(o opening) (any, error) {
+			j, err := job.Parse(o.Job)
 			if err != nil {
 				return nil, err
 			}
+			if own, err = open(j, nil); err != nil {
+				return nil, err
+			}
+			if !o.Dry {
+				from := &resumption{path: j.Resume, here: t.spread.here(j), anew: o.Anew}
+				if j.Resume == "" && !o.Anew {
+					from = nil
+				}
+				if err := checkOut(j, from); err != nil {
+					return nil, err
+				}
+			}
 			return opened(j, own)
-		},
+		}),
 		askReady: func(_ context.Context, with json.RawMessage) (any, error) {
 			var k task
 			if err := json.Unmarshal(with, &k); err != nil {
@@ -220,11 +239,14 @@ func (t *training) follow(j *job.Job, wrong error) error {
 				return nil, err
 			}
 			config = k.config(j, own)
+			t.spread.opens(&config)
 			t.place(&config, &k, j)
 			t.out = j.Out // as this host has it
 			return nil, dropError(filepath.Join(t.out, ErrorName))
 		},
-	})
+	}
+	maps.Copy(handlers, lookers(t.party, &t.spread))
+	link, err := t.party.Follow(t.Context(), handlers)
 	if err != nil || link == nil {
 		return err
 	}
@@ -242,13 +264,4 @@ func (t *training) follow(j *job.Job, wrong error) error {
 		return t.wasStopped()
 	}
 	return nil
-}
-
-// jobOf is the job in a question.
-func jobOf(with json.RawMessage) (*job.Job, error) {
-	var text string
-	if err := json.Unmarshal(with, &text); err != nil {
-		return nil, err
-	}
-	return job.Parse(text)
 }

@@ -77,11 +77,14 @@ func nameOut(j *job.Job) {
 
 // takeUp opens what a job goes on from, nil where it begins, and gives the job every setting of the training
 // there that neither a flag nor the job file says otherwise. It comes before the job is complete.
-func takeUp(j *job.Job) (*resumption, error) {
+func (t *training) takeUp(j *job.Job) (*resumption, error) {
 	if j.Model == "" || j.Resume == "" { // Complete refuses a job without a model
 		return nil, nil
 	}
-	from, err := checkpoint.Open(j.Resume)
+	if of, own := filepath.Join(j.Resume, "checkpoints"), filepath.Clean(j.Resume) == filepath.Clean(j.Out); own || isFolder(of) {
+		j.Resume = of // a run's folder stands for its checkpoints
+	}
+	path, m, err := t.find(j)
 	if errors.Is(err, checkpoint.ErrNone) && isOwn(j) {
 		j.Resume = ""
 		return &resumption{anew: true}, nil
@@ -89,25 +92,29 @@ func takeUp(j *job.Job) (*resumption, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &resumption{path: from.Path, manifest: from.Manifest, here: sameFolder(filepath.Dir(from.Path), checkpoints(j))}
+	r := &resumption{path: path, manifest: m, here: sameFolder(filepath.Dir(path), checkpoints(j))}
 	r.inherit(j)
-	return r, from.Close()
+	return r, nil
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // goOn has a job of a run that its launcher has started again go on from what an earlier start has left in its folder:
 // the newest whole checkpoint, or the beginning where there is none. A folder that no start of the run has come to is
 // as it is for the first.
-func goOn(j *job.Job, run string) error {
+func (t *training) goOn(j *job.Job, run string) error {
 	if j.Model == "" || run == "" || readRecord(j.Out).Run != run {
 		return nil
 	}
 	at := checkpoints(j)
-	from, err := checkpoint.Open(at)
+	err := t.hasWhole(at)
 	var damaged *checkpoint.DamagedError
 	switch {
 	case err == nil:
 		j.Resume = at
-		return from.Close()
 	case errors.As(err, &damaged) && damaged.Whole != "":
 		j.Resume = damaged.Whole
 	case !errors.Is(err, checkpoint.ErrNone):
@@ -123,8 +130,7 @@ func goOn(j *job.Job, run string) error {
 // isOwn says whether a job goes on from the checkpoints of its own folder, which is there: a run that was
 // killed before its first checkpoint leaves none in it.
 func isOwn(j *job.Job) bool {
-	info, err := os.Stat(j.Out)
-	return err == nil && info.IsDir() && filepath.Clean(j.Resume) == checkpoints(j)
+	return isFolder(j.Out) && filepath.Clean(j.Resume) == checkpoints(j)
 }
 
 // sameFolder says whether two paths name one folder.

@@ -28,6 +28,7 @@ type training struct {
 	flags       prepare.JobFlags
 	asJSON, dry bool
 	from        *resumption
+	spread      *spread         // where that is, in a run of several processes
 	folder      *os.File        // the job's, where it is there and is held
 	party       *together.Party // nil: this process is alone
 	each        int             // workers of a process of the party
@@ -74,6 +75,7 @@ func TrainCommand() *cobra.Command {
 // do trains in a world, and says in the run's folder why it has failed where it has.
 func (t *training) do(w *launch.World) (err error) {
 	defer func() { t.folder.Close() }()
+	defer func() { t.spread.close() }()
 	defer func() { err = t.leaveError(w.Rank, err) }()
 	if w.Size > 1 {
 		return t.together(w)
@@ -88,10 +90,10 @@ func (t *training) lead(world *launch.World) error {
 			t.folder, err = holdFolder(j.Out)
 		}
 		if err == nil && world.Restart > 0 {
-			err = goOn(j, world.RunID)
+			err = t.goOn(j, world.RunID)
 		}
 		if err == nil {
-			t.from, err = takeUp(j)
+			t.from, err = t.takeUp(j)
 		}
 		return err
 	})
@@ -141,6 +143,7 @@ func (t *training) lead(world *launch.World) error {
 		return err
 	}
 	config := task.config(j, needs)
+	t.spread.opens(&config)
 	config.Carriers, config.Cores = prepare.CarriersOf(j, p.Cluster), predict.Cores(p.Cluster, p.Plan, 0)
 	if j.Advance == job.AutoAdvance {
 		config.Next = p.Advancing(t.ErrOrStderr()).Next
