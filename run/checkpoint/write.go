@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -90,6 +91,9 @@ func write(create func(path string) (output, error), path string, fill func(io.W
 	return nil
 }
 
+// runNumber is what DraftName adds of a run, which says nothing to whoever reads an error.
+var runNumber = regexp.MustCompile(`\.[0-9a-f]{16}\.partial`)
+
 // failed says which file could not be written, and what to do where the disk is full.
 func failed(path string, err error) error {
 	var at *fs.PathError
@@ -100,7 +104,7 @@ func failed(path string, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) {
 		remedy = "; the checkpoints before it are whole: make room or keep fewer, and resume"
 	}
-	return fmt.Errorf("checkpoint: write %s: %w%s", path, err, remedy)
+	return fmt.Errorf("checkpoint: write %s: %w%s", runNumber.ReplaceAllString(path, partial), err, remedy)
 }
 
 func syncDir(path string) error {
