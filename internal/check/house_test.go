@@ -95,7 +95,7 @@ var rules = []rule{
 	{"lab/rooms", nil, nil, "it draws what the go command lists"},
 	{"lab/attack", []string{"run/..."}, nil,
 		"it attacks the program from outside, and opens the checkpoints that are left"},
-	{"lab/faults", []string{"launch", "run/checkpoint", "lab/slow"}, nil,
+	{"lab/faults", []string{"launch", "run/...", "lab/slow"}, nil,
 		"it loses processes of the program from outside, and opens the checkpoints that are left"},
 	{"lab/runs", nil, nil, "it measures through the command line, and reads what is left by itself"},
 	{"lab/reproduce", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...",

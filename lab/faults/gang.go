@@ -48,7 +48,8 @@ func (s *saying) String() string {
 }
 
 // start starts n processes of a run in a folder.
-func (c *campaign) start(ctx context.Context, h *slow.Hosts, dir, run string, restart, n int, args []string) (*gang, error) {
+func (c *campaign) start(ctx context.Context, h *slow.Hosts, dir, run string, restart, n int, args []string) (*gang,
+	error) {
 	g := &gang{}
 	for rank := range n {
 		in := h.Inside(rank, append([]string{c.millrace}, args...)...)

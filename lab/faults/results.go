@@ -59,8 +59,8 @@ func (r *results) wrong() (n int) {
 func (r *results) print(out io.Writer) {
 	fmt.Fprintf(out, "%-14s  tries  worst end  all named  weights right  nothing left  in fewer processes  found\n", "")
 	for _, w := range r.Ways {
-		fmt.Fprintf(out, "%-14s  %5d  %7.2f s  %9d  %13d  %12d  %18d  %5d\n", w.Way, w.Tries, w.WorstEndS, w.Named, w.WeightsRight,
-			w.NothingIsLeft, w.Fewer, len(w.Found))
+		fmt.Fprintf(out, "%-14s  %5d  %7.2f s  %9d  %13d  %12d  %18d  %5d\n", w.Way, w.Tries, w.WorstEndS, w.Named,
+			w.WeightsRight, w.NothingIsLeft, w.Fewer, len(w.Found))
 	}
 }
 

@@ -28,8 +28,8 @@ const (
 )
 
 // training is the one that is disturbed; what is drawn of it follows.
-var training = []string{"train", "--model", "mlp", "--data", "digits", "--batch", "32", "--micro-batch", "8", "--schedule", "1f1b",
-	"--clip", "1", "--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery), "--keep", "3", "--eval-rows", "8"}
+var training = append(strings.Fields("train --model mlp --data digits --batch 32 --micro-batch 8 --schedule 1f1b --clip 1 "+
+	"--keep 3 --eval-rows 8"), "--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery))
 
 // args are those of the training on so many workers, in a folder.
 func (c *campaign) args(workers int, out string, more ...string) []string {
@@ -48,7 +48,8 @@ func (c *campaign) prepare(ctx context.Context) error {
 		p.Dir = c.scratch
 		p.Env = append(os.Environ(), "MILLRACE_NATIVE="+c.native, "XDG_CACHE_HOME="+c.scratch)
 		if out, err := p.CombinedOutput(); err != nil {
-			return fmt.Errorf("faults: millrace %s: %w, so that there is nothing to disturb:\n%s", strings.Join(args, " "), err, out)
+			return fmt.Errorf("faults: millrace %s: %w, so that there is nothing to disturb:\n%s", strings.Join(args, " "), err,
+				out)
 		}
 	}
 	return nil
@@ -282,7 +283,7 @@ func same(a, b string) (err error) {
 			return err
 		}
 		if y, err := of[1].Tensor(name); err != nil || !bytes.Equal(x.Data, y.Data) {
-			return fmt.Errorf("the weights differ from those of a training that nobody has disturbed: %s (%v)", name, err)
+			return fmt.Errorf("the weights are not those of a training that nobody has disturbed: %s (%v)", name, err)
 		}
 	}
 	return nil
