@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -101,9 +102,10 @@ func TestProcessesThatDisagreeSayWhoAndWhy(t *testing.T) {
 			host, _ := os.Hostname()
 			for i, out := range outs {
 				want := strings.ReplaceAll(c.want[i%len(c.want)], "HOST", host)
-				_, said, _ := strings.Cut("\n"+out, "\nmillrace: ")
-				said, _, _ = strings.Cut(said, "\n")
-				if codes[i] != c.codes[i] || !strings.Contains(said, want) {
+				said := slices.ContainsFunc(strings.Split(out, "\n"), func(line string) bool {
+					return strings.Contains(line, "millrace: ") && strings.Contains(line, want)
+				})
+				if codes[i] != c.codes[i] || !said {
 					t.Errorf("process %d: code %d, want %d and %q\n%s", i, codes[i], c.codes[i], want, out)
 				}
 			}

@@ -66,8 +66,8 @@ func (p *Party) meet(ctx context.Context, facts []rendezvous.Fact) (*rendezvous.
 			host = "localhost"
 		}
 	}
-	c := rendezvous.Config{Log: slog.Default(), Wait: w.Wait, Clock: Clock, Own: rendezvous.Hello{Rank: w.Rank, Size: w.Size, Run: w.RunID,
-		Restart: w.Restart, Host: host, PID: os.Getpid(), Facts: facts, Address: text}}
+	c := rendezvous.Config{Log: slog.Default(), Wait: w.Wait, Clock: Clock, Own: rendezvous.Hello{Rank: w.Rank,
+		Size: w.Size, Run: w.RunID, Restart: w.Restart, Host: host, PID: os.Getpid(), Facts: facts, Address: text}}
 	if w.Rank == 0 {
 		return rendezvous.Lead(ctx, p.endpoint.Listener(tcp.Rendezvous), c)
 	}

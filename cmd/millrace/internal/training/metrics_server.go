@@ -6,9 +6,12 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
@@ -22,7 +25,15 @@ type metricsServer struct {
 	listener net.Listener
 	server   *http.Server
 	token    []byte // that requests must bear; nil: none
+
+	mu      sync.Mutex
+	conns   []net.Conn // the oldest first
+	said    time.Time  // when a refusal was logged last
+	refused int        // since then
 }
+
+// mostConns is the most connections at a time; of more, the oldest ends.
+const mostConns = 64
 
 // Lengths of a token: what nobody guesses, and what is read of a file.
 const (
@@ -85,7 +96,9 @@ func readToken(path string) ([]byte, error) {
 func (m *metricsServer) serve(metrics http.Handler, failed func(error)) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", m.guarded(metrics))
-	m.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 1 << 16}
+	m.server = &http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 1 << 14, ConnState: m.count, ErrorLog: slog.NewLogLogger(
+			slog.Default().Handler(), slog.LevelWarn)}
 	crash.Go(func() {
 		if err := m.server.Serve(m.listener); !errors.Is(err, http.ErrServerClosed) {
 			failed(err)
@@ -103,12 +116,44 @@ func (m *metricsServer) guarded(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
 		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			m.refuse(r.RemoteAddr)
 			w.Header().Set("WWW-Authenticate", "Bearer")
+			w.Header().Set("Connection", "close")
 			http.Error(w, "this needs the token of --token-file: Authorization: Bearer TOKEN", http.StatusUnauthorized)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// count notes connections that begin and end.
+func (m *metricsServer) count(c net.Conn, state http.ConnState) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		m.conns = append(m.conns, c)
+		if len(m.conns) > mostConns {
+			m.conns[0].Close()
+			m.conns = slices.Delete(m.conns, 0, 1)
+		}
+	case http.StateClosed:
+		if i := slices.Index(m.conns, c); i >= 0 {
+			m.conns = slices.Delete(m.conns, i, i+1)
+		}
+	}
+}
+
+// refuse logs whoever does not bear the token, once a second at most.
+func (m *metricsServer) refuse(from string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refused++; time.Since(m.said) < time.Second {
+		return
+	}
+	slog.Warn("a request for metrics is refused", "from", from, "why", "it does not bear the token", "others_not_logged",
+		m.refused-1)
+	m.said, m.refused = time.Now(), 0
 }
 
 // Close ends the server, or gives back the address where none was begun.
