@@ -168,7 +168,9 @@ const (
 // Comparison is one number, predicted and measured.
 type Comparison struct {
 	Name      string   `json:"name"`
-	Worker    int      `json:"worker"` // -1: of the whole pipeline
+	Worker    int      `json:"worker"`            // -1: of the whole pipeline
+	Process   *int     `json:"process,omitempty"` // of the worker, in a run of several
+	Host      string   `json:"host,omitempty"`
 	Unit      Unit     `json:"unit"`
 	Predicted *float64 `json:"predicted"` // null where there is no prediction
 	Measured  *float64 `json:"measured"`
@@ -186,7 +188,14 @@ func Compare(in Inputs) ([]Comparison, error) {
 		return nil, err
 	}
 	predicted, measured := in.numbers()
-	return compareNumbers(predicted, measured, in.workers()), nil
+	all := compareNumbers(predicted, measured, in.workers())
+	for i := range all {
+		if w := all[i].Worker; hostsOf(in.Measured) != nil && w >= 0 && w < in.Measured.Workers {
+			p := in.Measured.Process(w)
+			all[i].Process, all[i].Host = &p, in.Measured.Processes[p].Host
+		}
+	}
+	return all, nil
 }
 
 // numbers is both sides; nil where a side is not there.

@@ -67,6 +67,21 @@ func TestWorkersAreShownByHost(t *testing.T) {
 	}
 }
 
+func TestNumbersSayWhereTheirWorkersAre(t *testing.T) {
+	rows, err := Compare(onHosts(9e-4, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		switch {
+		case r.Worker < 0 && r.Process == nil && r.Host == "":
+		case r.Worker >= 0 && r.Process != nil && *r.Process == r.Worker && r.Host == string("aabb"[r.Worker]):
+		default:
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
 // Viewers show a process for each that there was, and no arrow goes back in time.
 func TestViewersHaveAProcessForEach(t *testing.T) {
 	in := onHosts(9e-4, -5e-4)

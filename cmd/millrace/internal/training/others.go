@@ -171,6 +171,9 @@ func (t *training) place(c *run.Config, k *task, j *job.Job, links ...control.Li
 		}
 	}
 	c.Carriers, c.Cores = t.party.Carriers(of), 0
+	if prepare.CoresOf(j) < t.party.Places[rank].LocalSize {
+		c.ProfileS = nil // processes take each other's cores, which makes none of them a straggler
+	}
 	if share := max(1, prepare.CoresOf(j)/t.party.Places[rank].LocalSize); share < mine {
 		c.Cores = share
 	}
