@@ -143,8 +143,8 @@ func (b *slowBench) measure(s slowCell) (*slow.Cell, error) {
 		return nil, err
 	}
 	commands := []race.Command{ours, dp,
-		b.theirs(hosts, s, slow.DDP, described, s.of.Rows), b.theirs(hosts, s, slow.Accumulated, described,
-			s.of.Rows/s.of.Pieces)}
+		b.theirs(hosts, s, slow.DDP, described, s.of.Rows, 1),
+		b.theirs(hosts, s, slow.Accumulated, described, s.of.Rows/s.of.Pieces, 0)}
 	predicted := []float64{chosen.Best.Predicted.StepS, plain.Best.Predicted.StepS}
 	for i := range commands {
 		commands[i].Steps = slowSteps(predicted[min(i, 1)])
@@ -153,7 +153,7 @@ func (b *slowBench) measure(s slowCell) (*slow.Cell, error) {
 }
 
 // A visit lasts some seconds where its steps are short, and one step where they are long.
-const slowVisitS, mostSlowSteps = 3, 16
+const slowVisitS, mostSlowSteps = 2, 16
 
 func slowSteps(stepS float64) int {
 	return max(1, min(mostSlowSteps, int(math.Round(slowVisitS/stepS))))
@@ -181,18 +181,21 @@ func (b *slowBench) visit(ctx context.Context, cell *slow.Cell, commands []race.
 		}, func(round int) {
 			fmt.Fprintf(b.c.ErrOrStderr(), "  round %d of %d\n", round, b.pairs)
 		})
-		return errors.Join(err, cell.Compare())
+		if err != nil {
+			return err
+		}
+		return cell.Compare()
 	})
 }
 
-// theirs is DDP with micro-batches of so many rows.
-func (b *slowBench) theirs(hosts *slow.Hosts, s slowCell, name, described string, micro int) race.Command {
+// theirs is DDP with micro-batches of so many rows; alone is 1 where it is to measure its halves.
+func (b *slowBench) theirs(hosts *slow.Hosts, s slowCell, name, described string, micro, alone int) race.Command {
 	meeting := filepath.Join(b.dir, rand.Text())
 	var all []race.Command
 	for rank := range s.hosts {
 		all = append(all, race.Command{Name: name, Path: b.python, Args: []string{"-B", filepath.Join(b.dir, "ddp_links.py"),
 			"--model", described, "--batch", strconv.Itoa(s.of.Rows * s.hosts), "--micro", strconv.Itoa(micro),
-			"--lr", strconv.FormatFloat(timedRate, 'g', -1, 64)},
+			"--alone", strconv.Itoa(alone), "--lr", strconv.FormatFloat(timedRate, 'g', -1, 64)},
 			Env: append(os.Environ(), "RIVAL_RANK="+strconv.Itoa(rank), "RIVAL_SIZE="+strconv.Itoa(s.hosts),
 				"RIVAL_MEETING="+meeting, "GLOO_SOCKET_IFNAME="+slow.Interface)})
 	}

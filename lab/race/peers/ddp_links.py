@@ -5,15 +5,16 @@ under no_sync; the last backward sends them bucket by bucket while it computes t
 rest. With one micro-batch, which is the whole of a process's rows, there is nothing
 to add up, and all of the backward pass goes on beside the all-reduce.
 
-Before the first visit it measures what its two halves take alone: steps without an
-all-reduce, and all-reduces of as many bytes without a computation. Its data are
-random rows that stay the same, so that they cost nothing.
+With --alone it measures before the first visit what its two halves take alone: steps
+without an all-reduce, and all-reduces of as many bytes without a computation. Its data
+are random rows that stay the same, so that they cost nothing.
 """
 
 import settings
 
 s = settings.parse(__doc__, gpt=False, model=(str, "", "millrace's description of the model, JSON"),
-                   bucket_mb=(int, 25, "size of a bucket of gradients"))
+                   bucket_mb=(int, 25, "size of a bucket of gradients"),
+                   alone=(int, 0, "1: measure what compute and all-reduce take alone"))
 
 import contextlib
 import statistics
@@ -27,7 +28,8 @@ import group
 import model
 import protocol
 
-WARM, COUNTED, REDUCED = 2, 5, 3
+WARM, COUNTED = 2, 5
+REDUCED, ENOUGH = 3, 5.0  # all-reduces, and seconds after which one is enough
 
 rank, size = group.start()
 if s.batch % (size * s.micro):
@@ -70,15 +72,13 @@ def alone():
         began = time.perf_counter()
         step(together=False)
         compute.append(time.perf_counter() - began)
-    for i in range(REDUCED):
+    while len(reduce) < REDUCED and max(reduce, default=0) < ENOUGH:
         torch.distributed.barrier()
         began = time.perf_counter()
         for work in [torch.distributed.all_reduce(b, async_op=True) for b in bytes_of]:
             work.wait()
         reduce.append(time.perf_counter() - began)
-    return statistics.median(compute[WARM:]), statistics.median(reduce)
+    return {"compute_s": statistics.median(compute[WARM:]), "reduce_s": statistics.median(reduce)}
 
 
-compute_s, reduce_s = alone()
-group.serve(rank, {**protocol.describe("ddp_links", s, model.elements(net)), "compute_s": compute_s,
-                   "reduce_s": reduce_s}, train)
+group.serve(rank, {**protocol.describe("ddp_links", s, model.elements(net)), **(alone() if s.alone else {})}, train)
