@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,11 +13,24 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// Two sessions of one plan answer the protocol and learn the same, however the steps are cut.
+// freePort is a port that nobody listens on.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// Sessions of one plan answer the protocol and learn the same, however the steps are cut and in however many
+// processes they are.
 func TestSessionSpeaksTheRivalsProtocol(t *testing.T) {
 	p := clitest.Trainer(t)
 	m, err := model.Load("mlp", nil)
@@ -31,12 +46,12 @@ func TestSessionSpeaksTheRivalsProtocol(t *testing.T) {
 		job, 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	visit := func(requests string) []string {
+	visit := func(requests string, env ...string) []string {
 		c := p.Command(t, []string{"session", "job.yaml"})
-		c.Stdin = strings.NewReader(requests)
+		c.Stdin, c.Env = strings.NewReader(requests), append(c.Environ(), env...)
 		text, err := c.Output()
 		if err != nil {
-			t.Fatalf("%q: %v", requests, err)
+			t.Errorf("%q: %v", requests, err)
 		}
 		return strings.Split(strings.TrimSpace(string(text)), "\n")
 	}
@@ -57,6 +72,14 @@ func TestSessionSpeaksTheRivalsProtocol(t *testing.T) {
 	a, b := loss(once[1]), loss(twice[2])
 	if a.Loss != b.Loss || a.Samples != 80 || b.Samples != 48 || a.Seconds <= 0 {
 		t.Errorf("5 steps: %+v; 2 and 3: %+v", a, b)
+	}
+	world := []string{launch.SizeVar + "=2", launch.MasterAddrVar + "=127.0.0.1", launch.TokenVar + "=of two sessions here",
+		fmt.Sprintf("%s=%d", launch.MasterPortVar, freePort(t))}
+	others := make(chan []string)
+	go func() { others <- visit("", append(world, launch.RankVar+"=1")...) }()
+	apart := visit("step 5\n", append(world, launch.RankVar+"=0")...)
+	if said := <-others; len(apart) != 2 || loss(apart[1]).Loss != a.Loss || len(said) != 1 || said[0] != "" {
+		t.Errorf("5 steps of two processes: %q, and the second says %q; want a loss of %v", apart, said, a.Loss)
 	}
 	c := p.Command(t, []string{"session", "job.yaml"})
 	c.Stdin = strings.NewReader("go\n")
