@@ -53,6 +53,7 @@ type fileLevel struct {
 	OccupiesDevice      bool   `yaml:"occupies_device"`
 	Shared              bool   `yaml:"shared"`
 	Uplinks             bool   `yaml:"uplinks"`
+	OneMemory           bool   `yaml:"one_memory"`
 }
 
 // MaxDevices bounds what a file may describe: a search over as many ends in seconds.
@@ -179,7 +180,7 @@ func (d fileDeviceType) deviceType() (t DeviceType, err error) {
 
 func (l fileLevel) level() (out Level, err error) {
 	out = Level{Name: l.Name, Size: l.Size, FullDuplex: l.Duplex != "half", OccupiesDevice: l.OccupiesDevice,
-		Shared: l.Shared, Uplinks: l.Uplinks}
+		Shared: l.Shared, Uplinks: l.Uplinks, OneMemory: l.OneMemory}
 	if l.Size < 1 || l.Size > MaxDevices {
 		return out, fmt.Errorf("size is %d; it must be 1 at least, and %d at most", l.Size, MaxDevices)
 	}

@@ -1,0 +1,203 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/millrace-ml/millrace/internal/document"
+)
+
+// Write writes the YAML form to a file, whole or not at all.
+func (c *Cluster) Write(path string) error { return document.WriteText(path, c.Text()) }
+
+// Text is the YAML form, which Parse reads as the same Cluster, for clusters without CoreGroup.
+func (c *Cluster) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "name: %s\ndevice_types:\n", word(c.Name))
+	for _, name := range slices.Sorted(maps.Keys(c.DeviceTypes)) {
+		fmt.Fprintf(&b, "  %s: {%s}\n", word(name), c.DeviceTypes[name].text())
+	}
+	alike := c.Nodes == nil && !slices.ContainsFunc(c.Devices, func(d string) bool { return d != c.Devices[0] })
+	if alike {
+		fmt.Fprintf(&b, "device: %s\n", word(c.Devices[0]))
+	}
+	if c.Cores > 0 {
+		fmt.Fprintf(&b, "cores: %d\n", c.Cores)
+	}
+	if !alike {
+		b.WriteString("nodes:\n")
+		c.writeNodes(&b)
+	}
+	b.WriteString("levels:\n")
+	for _, l := range c.Levels {
+		fmt.Fprintf(&b, "  - {%s}\n", l.text())
+	}
+	return b.String()
+}
+
+// writeNodes writes nodes that are alike and stand in a row as one.
+func (c *Cluster) writeNodes(b *strings.Builder) {
+	size := c.Levels[0].Size
+	var texts []string
+	for i := 0; i < len(c.Devices); i += size {
+		var f fields
+		on := c.Devices[i : i+size]
+		if f.say("device", word(on[0])); slices.ContainsFunc(on, func(d string) bool { return d != on[0] }) {
+			var all []string
+			for _, d := range on {
+				all = append(all, word(d))
+			}
+			f = fields{"devices: [" + strings.Join(all, ", ") + "]"}
+		}
+		if c.Nodes != nil {
+			n := c.Nodes[i/size]
+			f.quantity("memory", float64(n.MemoryBytes), byteUnits)
+			f.quantity("bandwidth", n.BandwidthBytesPerSecond, rateUnits)
+			f.quantity("latency", n.LatencyS, timeUnits)
+			f.number("cores", float64(n.Cores))
+		}
+		texts = append(texts, f.String())
+	}
+	for at := 0; at < len(texts); {
+		end := at
+		for end < len(texts) && texts[end] == texts[at] {
+			end++
+		}
+		count := ""
+		if end > at+1 {
+			count = fmt.Sprintf("count: %d, ", end-at)
+		}
+		fmt.Fprintf(b, "  - {%s%s}\n", count, texts[at])
+		at = end
+	}
+}
+
+func (t DeviceType) text() string {
+	var f fields
+	f.quantity("memory", float64(t.MemoryBytes), byteUnits)
+	if t.FPGA == nil {
+		f.quantity("peak", t.PeakFLOPS, speedUnits)
+	}
+	f.quantity("memory_bandwidth", t.MemoryBandwidthBytesPerSecond, rateUnits)
+	if len(t.Efficiency) > 0 {
+		var of fields
+		for _, kind := range slices.Sorted(maps.Keys(t.Efficiency)) {
+			of.say(word(kind), plain(t.Efficiency[kind]))
+		}
+		f.say("efficiency", "{"+of.String()+"}")
+	}
+	if t.FPGA != nil {
+		f.say("fpga", "{"+t.FPGA.text()+"}")
+	}
+	return f.String()
+}
+
+func (p *FPGA) text() string {
+	var f fields
+	f.number("dsp_slices", float64(p.DSPSlices))
+	f.quantity("clock", p.ClockHz, clockUnits)
+	f.number("flops_per_slice", p.FLOPsPerSlice)
+	f.quantity("on_chip", float64(p.OnChipBytes), byteUnits)
+	var all []string
+	for _, t := range p.Transceivers {
+		all = append(all, fmt.Sprintf("{name: %s, lanes: %d, rate: %s}", word(t.Name), t.Lanes,
+			inUnits(t.BytesPerSecond, rateUnits)))
+	}
+	if len(all) > 0 {
+		f.say("transceivers", "["+strings.Join(all, ", ")+"]")
+	}
+	return f.String()
+}
+
+func (l Level) text() string {
+	var f fields
+	f.say("name", word(l.Name))
+	f.say("size", strconv.Itoa(l.Size))
+	f.quantity("bandwidth", l.BandwidthBytesPerSecond, rateUnits)
+	f.quantity("latency", l.LatencyS, timeUnits)
+	f.quantity("collective_bandwidth", l.CollectiveBandwidthBytesPerSecond, rateUnits)
+	if !l.FullDuplex {
+		f.say("duplex", "half")
+	}
+	for _, own := range []struct {
+		key  string
+		said bool
+	}{{"occupies_device", l.OccupiesDevice}, {"shared", l.Shared}, {"uplinks", l.Uplinks}, {"one_memory", l.OneMemory}} {
+		if own.said {
+			f.say(own.key, "true")
+		}
+	}
+	return f.String()
+}
+
+// fields are what stands between braces.
+type fields []string
+
+func (f fields) String() string { return strings.Join(f, ", ") }
+
+func (f *fields) say(key, value string) { *f = append(*f, key+": "+value) }
+
+// number says a number, unless it is 0.
+func (f *fields) number(key string, v float64) {
+	if v != 0 {
+		f.say(key, plain(v))
+	}
+}
+
+// quantity says a quantity, unless it is 0.
+func (f *fields) quantity(key string, v float64, units []unit) {
+	if v != 0 {
+		f.say(key, inUnits(v, units))
+	}
+}
+
+func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+
+// inUnits writes a quantity in the unit in which it is shortest, of those that make it 1 to 1,000 and in which
+// quantity reads the very same.
+func inUnits(v float64, units []unit) string {
+	best := ""
+	for _, u := range units {
+		n := v / u.factor
+		text := plain(n) + u.suffix
+		if again, err := quantity(text, "", units); err != nil || again != v || n < 1 || n >= 1000 {
+			continue
+		}
+		if best == "" || len(text) < len(best) {
+			best = text
+		}
+	}
+	return cmp.Or(best, plain(v)+units[0].suffix)
+}
+
+// Rounded is a quantity to three digits, as people read what was measured.
+func Rounded(v float64) float64 {
+	if v <= 0 || math.IsInf(v, 0) {
+		return v
+	}
+	short, err := strconv.ParseFloat(strconv.FormatFloat(v, 'e', 2, 64), 64)
+	if err != nil {
+		return v
+	}
+	return short
+}
+
+var simple = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
+
+// word is a name as YAML reads it back.
+func word(name string) string {
+	switch strings.ToLower(name) {
+	case "true", "false", "yes", "no", "on", "off", "null", "y", "n":
+		return strconv.Quote(name)
+	}
+	if simple.MatchString(name) {
+		return name
+	}
+	return strconv.Quote(name)
+}

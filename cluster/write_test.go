@@ -1,0 +1,125 @@
+package cluster
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// TestWhatIsWrittenIsRead: every preset, and hosts of random figures, come back as they are.
+func TestWhatIsWrittenIsRead(t *testing.T) {
+	var all []*Cluster
+	for _, name := range Presets() {
+		c, err := Preset(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	g := rand.New(rand.NewPCG(1, 9))
+	link := func() Link { return Link{g.Float64() / 100, g.Float64() * 1e10, g.Float64() * 1e9} }
+	for range 50 {
+		h := Hosts{Process: link(), Host: link(), Network: link(), Types: map[string]DeviceType{
+			"a b": {MemoryBytes: g.Int64N(1 << 40), PeakFLOPS: g.Float64() * 1e13,
+				Efficiency: map[string]float64{"conv2d": 0.1 + g.Float64()}},
+			"yes": {}}}
+		each := 1 + g.IntN(3)
+		for host := range 1 + g.IntN(3) {
+			for range 1 + g.IntN(2) {
+				h.Members = append(h.Members, Member{Host: fmt.Sprint(host), Type: []string{"a b", "yes"}[g.IntN(2)],
+					Workers: each, Cores: 1 + g.IntN(2)})
+			}
+		}
+		c, err := h.Cluster("these hosts")
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	dir := t.TempDir()
+	for i, c := range all {
+		path := filepath.Join(dir, fmt.Sprint(i))
+		if err := c.Write(path); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Read(path)
+		if err != nil || !reflect.DeepEqual(got, c) {
+			t.Errorf("%s (%v):\n%s\n%+v, want\n%+v", c.Name, err, c.Text(), got, c)
+		}
+	}
+}
+
+func TestRoundedIsShort(t *testing.T) {
+	for v, want := range map[float64]string{3123456789.123: "3.12GB/s", 6.25e6: "50Mbps", 1e-3: "0.001B/s"} {
+		if got := inUnits(Rounded(v), rateUnits); got != want {
+			t.Errorf("%v is %s, want %s", v, got, want)
+		}
+	}
+}
+
+// TestHosts: levels are those that join something, cores are shared inside a process, and the processes of a host
+// share its way out.
+func TestHosts(t *testing.T) {
+	h := func(hosts, processes, workers int) *Hosts {
+		h := &Hosts{Process: Link{1e-6, 1e10, 0}, Host: Link{1e-5, 1e9, 0}, Network: Link{1e-4, 1e8, 0},
+			Types: map[string]DeviceType{"cpu": {}, "slow": {}}}
+		for host := range hosts {
+			for range processes {
+				h.Members = append(h.Members, Member{Host: fmt.Sprint(host), Type: "cpu", Workers: workers, Cores: 2})
+			}
+		}
+		return h
+	}
+	for _, k := range []struct {
+		hosts, processes, workers int
+		want                      string
+	}{
+		{1, 1, 1, "network 1"}, {1, 1, 4, "process 4"}, {1, 2, 1, "host 2"}, {2, 1, 1, "network 2"},
+		{2, 1, 3, "process 3, network 2 uplinks"}, {2, 2, 1, "host 2, network 2 uplinks"},
+		{3, 2, 2, "process 2, host 2, network 3 uplinks"},
+	} {
+		c, err := h(k.hosts, k.processes, k.workers).Cluster("c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said []string
+		for _, l := range c.Levels {
+			text := fmt.Sprint(l.Name, " ", l.Size)
+			if l.Uplinks {
+				text += " uplinks"
+			}
+			said = append(said, text)
+		}
+		if got := strings.Join(said, ", "); got != k.want || len(c.Devices) != k.hosts*k.processes*k.workers {
+			t.Errorf("%v: %s on %d devices", k, got, len(c.Devices))
+		}
+		if shares := c.SharesCores(); shares != (k.workers > 1) {
+			t.Errorf("%v: shares cores %v", k, shares)
+		}
+	}
+	odd := h(2, 2, 2)
+	odd.Members = odd.Members[:3]
+	odd.Members[2].Type, odd.Members[2].Cores = "slow", 1
+	c, err := odd.Cluster("odd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Levels[1].Size != 3 || c.Levels[1].LatencyS != 1e-4 || c.CoresOf(0) != 2 || c.CoresOf(5) != 1 ||
+		c.Devices[5] != "slow" {
+		t.Errorf("%+v", c)
+	}
+	for want, change := range map[string]func(h *Hosts){
+		"has no members":                    func(h *Hosts) { h.Members = nil },
+		"process 1 has 3 workers":           func(h *Hosts) { h.Members[1].Workers = 3 },
+		"process 1 is of device type \"x\"": func(h *Hosts) { h.Members[1].Type = "x" },
+	} {
+		wrong := h(2, 1, 1)
+		change(wrong)
+		if _, err := wrong.Cluster("c"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
